@@ -1,0 +1,113 @@
+package vfs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// Lock is an exclusive advisory lock on a file that names its holder's pid. The file is never removed: whoever removed it
+// would let two processes lock two different files of one name.
+type Lock struct {
+	f    *os.File
+	name string
+}
+
+// LockedError says who holds a lock.
+type LockedError struct {
+	Name string
+	PID  int // 0 if unknown
+}
+
+func (e *LockedError) Error() string {
+	if e.PID == os.Getpid() {
+		return fmt.Sprintf("%s: already open in this process (pid %d)", e.Name, e.PID)
+	}
+	if e.PID == 0 {
+		return fmt.Sprintf("%s: in use by another process", e.Name)
+	}
+	return fmt.Sprintf("%s: in use by process %d", e.Name, e.PID)
+}
+
+func (e *LockedError) Is(target error) bool { return target == ErrLocked }
+
+// held refuses a second lock of one file in this process, which the record locks of some systems would grant.
+var held struct {
+	sync.Mutex
+	files []os.FileInfo
+}
+
+// AcquireLock locks name without waiting, creating it unless readOnly, and writes this process's pid into it unless
+// readOnly. It returns a [*LockedError] when it is taken.
+func AcquireLock(name string, readOnly bool) (*Lock, error) {
+	flag := os.O_RDWR | os.O_CREATE
+	if readOnly {
+		flag = os.O_RDONLY
+	}
+	f, err := os.OpenFile(name, flag|openFlags, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	held.Lock()
+	defer held.Unlock()
+	for _, h := range held.files {
+		if os.SameFile(h, info) {
+			f.Close()
+			return nil, &LockedError{Name: name, PID: os.Getpid()}
+		}
+	}
+	if err := lockFile(f); err != nil {
+		pid := readPID(f)
+		f.Close()
+		if errors.Is(err, ErrLocked) {
+			return nil, &LockedError{Name: name, PID: pid}
+		}
+		return nil, fmt.Errorf("lock %s: %w", name, err)
+	}
+	if !readOnly {
+		pid := strconv.Itoa(os.Getpid()) + "\n"
+		if err := f.Truncate(0); err == nil {
+			_, err = f.WriteAt([]byte(pid), 0)
+		}
+		if err != nil {
+			f.Close()
+			return nil, mapError(err)
+		}
+	}
+	held.files = append(held.files, info)
+	return &Lock{f: f, name: name}, nil
+}
+
+// Release gives the lock up.
+func (l *Lock) Release() error {
+	held.Lock()
+	defer held.Unlock()
+	if info, err := l.f.Stat(); err == nil {
+		for i, h := range held.files {
+			if os.SameFile(h, info) {
+				held.files = append(held.files[:i], held.files[i+1:]...)
+				break
+			}
+		}
+	}
+	return errors.Join(unlockFile(l.f), l.f.Close())
+}
+
+func readPID(f *os.File) int {
+	b := make([]byte, 20)
+	n, err := f.ReadAt(b, 0)
+	if err != nil && err != io.EOF {
+		return 0
+	}
+	pid, _ := strconv.Atoi(strings.TrimSpace(string(b[:n])))
+	return pid
+}

@@ -1,0 +1,179 @@
+package vfs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"sort"
+	"sync"
+
+	mmap "github.com/edsrzf/mmap-go"
+)
+
+// OS is the operating system's file system.
+var OS FS = osFS{}
+
+type osFS struct{}
+
+func (osFS) Create(name string) (File, error) {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL|openFlags, 0o600)
+	if err != nil {
+		return nil, mapError(err)
+	}
+	return &osFile{File: f}, nil
+}
+
+func (osFS) Open(name string, readOnly bool) (File, error) {
+	flag := os.O_RDWR
+	if readOnly {
+		flag = os.O_RDONLY
+	}
+	info, err := os.Lstat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fmt.Errorf("not a regular file but %s", info.Mode().Type())}
+	}
+	f, err := os.OpenFile(name, flag|openFlags, 0)
+	if err != nil {
+		return nil, mapError(err)
+	}
+	return &osFile{File: f}, nil
+}
+
+func (osFS) Rename(old, new string) error { return mapError(os.Rename(old, new)) }
+func (osFS) Remove(name string) error     { return os.Remove(name) }
+
+func (osFS) Mkdir(name string) error {
+	err := os.Mkdir(name, 0o700)
+	if errors.Is(err, fs.ErrExist) {
+		if info, serr := os.Stat(name); serr == nil && info.IsDir() {
+			return nil
+		}
+	}
+	return mapError(err)
+}
+
+func (osFS) List(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	names := make([]string, 0, len(entries))
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	sort.Strings(names)
+	return names, err
+}
+
+func (osFS) Stat(name string) (Info, error) {
+	info, err := os.Lstat(name)
+	if err != nil {
+		return Info{}, err
+	}
+	return infoOf(info), nil
+}
+
+func infoOf(info os.FileInfo) Info {
+	return Info{Size: info.Size(), Allocated: allocated(info), Dir: info.IsDir(), Regular: info.Mode().IsRegular()}
+}
+
+type osFile struct{ *os.File }
+
+func (f *osFile) WriteAt(b []byte, off int64) (int, error) {
+	n, err := f.File.WriteAt(b, off)
+	return n, mapError(err)
+}
+
+func (f *osFile) Stat() (Info, error) {
+	info, err := f.File.Stat()
+	if err != nil {
+		return Info{}, err
+	}
+	return infoOf(info), nil
+}
+
+func (f *osFile) Sync() error {
+	return wrap("sync", f.Name(), datasync(f.File))
+}
+
+func (f *osFile) Truncate(size int64) error { return mapError(f.File.Truncate(size)) }
+
+func (f *osFile) Allocate(off, n int64) error {
+	return wrap("reserve space in", f.Name(), allocate(f.File, off, n))
+}
+
+func (f *osFile) Punch(off, n int64) (bool, error) {
+	if n <= 0 {
+		return true, nil
+	}
+	freed, err := punch(f.File, off, n)
+	return freed, wrap("punch", f.Name(), err)
+}
+
+// writeZeros overwrites [off, off+n), where holes cannot be punched.
+func writeZeros(f *os.File, off, n int64) error {
+	zeros := make([]byte, min(n, 1<<20))
+	for n > 0 {
+		k, err := f.WriteAt(zeros[:min(n, int64(len(zeros)))], off)
+		if err != nil {
+			return err
+		}
+		off, n = off+int64(k), n-int64(k)
+	}
+	return nil
+}
+
+func (f *osFile) Map(size int64) (Mapping, error) {
+	if size <= 0 || size != int64(int(size)) {
+		return nil, &fs.PathError{Op: "map", Path: f.Name(), Err: fmt.Errorf("size %d", size)}
+	}
+	m, err := mmap.MapRegion(f.File, int(size), mmap.RDONLY, 0, 0)
+	if err != nil {
+		return nil, wrap("map", f.Name(), err)
+	}
+	return &osMapping{m: m}, nil
+}
+
+type osMapping struct {
+	m    mmap.MMap
+	once sync.Once
+}
+
+func (m *osMapping) Bytes() []byte         { return m.m }
+func (m *osMapping) WillNeed(off, n int64) { advise(m.m, off, n, true) }
+func (m *osMapping) DontNeed(off, n int64) { advise(m.m, off, n, false) }
+
+func (m *osMapping) Close() (err error) {
+	m.once.Do(func() { err = m.m.Unmap() })
+	return err
+}
+
+// clamp cuts [off, off+n) to whole pages inside b.
+func clamp(b []byte, off, n int64) []byte {
+	page := int64(os.Getpagesize())
+	from := max(off, 0) / page * page
+	to := min(off+n, int64(len(b)))
+	if from >= to {
+		return nil
+	}
+	return b[from:to]
+}
+
+func wrap(op, name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return mapError(&fs.PathError{Op: op, Path: name, Err: err})
+}
+
+// mapError marks "disk full" and "quota exceeded" as ErrNoSpace, and keeps the path.
+func mapError(err error) error {
+	if err != nil && isNoSpace(err) {
+		return fmt.Errorf("%w: %w", ErrNoSpace, err)
+	}
+	return err
+}

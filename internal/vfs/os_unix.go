@@ -1,0 +1,59 @@
+//go:build unix
+
+package vfs
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// openFlags keeps a link that was planted in the store from being followed.
+const openFlags = unix.O_NOFOLLOW | unix.O_CLOEXEC
+
+func allocated(info os.FileInfo) int64 {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return int64(st.Blocks) * 512
+	}
+	return info.Size()
+}
+
+func (osFS) SyncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	// Some file systems (FUSE, SMB) have no sync for directories, and say so.
+	if err := f.Sync(); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOTSUP) {
+		return err
+	}
+	return nil
+}
+
+func (osFS) Space(dir string) (uint64, int, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, 0, &fs.PathError{Op: "statfs", Path: dir, Err: err}
+	}
+	return uint64(st.Bavail) * uint64(st.Bsize), int(st.Bsize), nil
+}
+
+func advise(b []byte, off, n int64, need bool) {
+	b = clamp(b, off, n)
+	if len(b) == 0 {
+		return
+	}
+	advice := unix.MADV_DONTNEED
+	if need {
+		advice = unix.MADV_WILLNEED
+	}
+	unix.Madvise(b, advice) // a hint: nothing to do when it is refused
+}
+
+func isNoSpace(err error) bool {
+	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
+}

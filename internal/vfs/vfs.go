@@ -1,0 +1,115 @@
+package vfs
+
+import (
+	"errors"
+	"io"
+)
+
+// ErrNoSpace is returned when the file system, or the user's quota on it, is full.
+var ErrNoSpace = errors.New("no space left on the file system")
+
+// ErrLocked is returned when another open file description holds the lock.
+var ErrLocked = errors.New("locked by another process")
+
+// FS is a file system. Names are full paths. Implementations are safe for concurrent use.
+type FS interface {
+	// Create makes a new file of mode 0600, open for reading and writing; it fails with fs.ErrExist if there is one.
+	Create(name string) (File, error)
+	// Open opens an existing regular file; links are not followed. Read-write unless readOnly.
+	Open(name string, readOnly bool) (File, error)
+	Rename(old, new string) error
+	Remove(name string) error
+	// Mkdir makes a directory of mode 0700; an existing one is fine.
+	Mkdir(name string) error
+	// List returns the names in a directory, sorted; none if there is no directory.
+	List(dir string) ([]string, error)
+	Stat(name string) (Info, error)
+	// SyncDir makes creations, renames and removals in dir durable.
+	SyncDir(dir string) error
+	// Space returns the bytes that are free to this user on the file system that holds dir, and its block size.
+	Space(dir string) (free uint64, blockBytes int, err error)
+}
+
+// Info is what Stat knows about a file.
+type Info struct {
+	Size      int64
+	Allocated int64 // bytes of the blocks it occupies
+	Dir       bool
+	Regular   bool // neither a directory, a link nor a device
+}
+
+// File is an open file, safe for concurrent use.
+type File interface {
+	io.ReaderAt
+	io.WriterAt
+	io.Closer
+	Name() string
+	Stat() (Info, error)
+	// Sync makes the contents, and the metadata needed to read them, durable. After it failed once, nothing that was
+	// written can be relied on, whatever a second call says.
+	Sync() error
+	Truncate(size int64) error
+	// Allocate reserves space for [off, off+n) without changing what can be read there; the file grows as needed.
+	// It returns ErrNoSpace where the reservation fails, and only grows the file on systems that cannot reserve.
+	Allocate(off, n int64) error
+	// Punch makes [off, off+n) read as zeros and gives the space back where the system can; freed says whether it did.
+	Punch(off, n int64) (freed bool, err error)
+	// Map maps the first size bytes for reading. Reads beyond the end of the file fault: see Guard.
+	Map(size int64) (Mapping, error)
+}
+
+// Mapping is a read-only map of a file. Its bytes are valid until Close.
+type Mapping interface {
+	Bytes() []byte
+	// WillNeed asks for [off, off+n) to be read ahead; a hint, without effect where the system has none.
+	WillNeed(off, n int64)
+	// DontNeed drops [off, off+n) from this map; the bytes are read again when touched.
+	DontNeed(off, n int64)
+	Close() error
+}
+
+// ReadAll reads a whole small file, refusing one that is larger than limit bytes.
+func ReadAll(fsys FS, name string, limit int64) ([]byte, error) {
+	f, err := fsys.Open(name, true)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if info.Size > limit {
+		return nil, &TooLargeError{Name: name, Size: info.Size, Limit: limit}
+	}
+	b := make([]byte, info.Size)
+	if _, err := f.ReadAt(b, 0); err != nil && !(err == io.EOF && len(b) == 0) {
+		return nil, err
+	}
+	return b, nil
+}
+
+// WriteAtomic replaces name by b: it writes name+".tmp", syncs, renames, and syncs the directory.
+func WriteAtomic(fsys FS, dir, name string, b []byte) (err error) {
+	tmp := name + ".tmp"
+	if err := fsys.Remove(tmp); err != nil && !errors.Is(err, errNotExist) {
+		return err
+	}
+	f, err := fsys.Create(tmp)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(b, 0)
+	if err == nil {
+		err = f.Sync()
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = fsys.Rename(tmp, name)
+	}
+	if err != nil {
+		fsys.Remove(tmp)
+		return err
+	}
+	return fsys.SyncDir(dir)
+}

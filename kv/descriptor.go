@@ -1,0 +1,221 @@
+package kv
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrDescriptor is returned when a descriptor contradicts itself; the message names the field.
+var ErrDescriptor = errors.New("kv: invalid model descriptor")
+
+// Limits of a descriptor. They bound what is allocated for one that comes from a file.
+const (
+	MaxTensors     = 1 << 14
+	MaxGroups      = 16
+	MaxWidth       = 1 << 24
+	MinBlockTokens = 16
+	MaxBlockTokens = 512
+)
+
+// Descriptor holds all that makes two KV caches incompatible. Nothing in it differs between two runs of one model:
+// not the context size, the threads, or flash attention. Its [Descriptor.Fingerprint] names a version of the model.
+type Descriptor struct {
+	Name         string // what people call it; not part of the fingerprint
+	Weights      Hash   // of all bytes of the weights file
+	Architecture string // "llama", "gemma3"
+	Tokenizer    Hash
+	RoPE         RoPE
+	Rotated      bool   // K and V are Hadamard-rotated before they are stored
+	Shard        int    // rank of this part of a model that is split over devices
+	Shards       int    // 0 and 1 both mean: not split
+	StateFormat  string // version of the runtime's own layout; only for opaque groups
+
+	// BlockTokens is the tokens a block holds, a power of two of 16 to 512. 0 chooses: 64, or as many as it takes for
+	// the records of the All group to have 32 KiB.
+	BlockTokens int
+
+	// Groups are the coverage rules. Groups[0] is the All group; it may have no tensors, when nothing of the model can be
+	// cut at a token (then its records hold only tokens). Nil means one All group.
+	Groups  []Group
+	Tensors []Tensor
+}
+
+// RoPE is how positions are rotated into K before it is stored.
+type RoPE struct {
+	Type        string  // "none", "norm", "neox", "mrope", …
+	Dims        int     // rotated dimensions of a head
+	Base        float32 // theta
+	Scale       float32 // frequency scale
+	Scaling     string  // "none", "linear", "yarn", "longrope", with its parameters as the runtime spells them
+	FreqFactors Hash    // of the frequency factors, zero if none
+}
+
+// GroupKind is a rule that says which rows of a group's tensors a restore needs. The numbers are stored.
+type GroupKind uint8
+
+const (
+	All     GroupKind = iota + 1 // every row before P
+	Window                       // the last Window rows before P
+	StateAt                      // a state that is valid at exactly P
+)
+
+func (k GroupKind) String() string {
+	switch k {
+	case All:
+		return "all"
+	case Window:
+		return "window"
+	case StateAt:
+		return "state"
+	}
+	return fmt.Sprintf("group(%d)", uint8(k))
+}
+
+// Group is tensors with the same coverage rule.
+type Group struct {
+	Kind   GroupKind
+	Window int // rows, for kind Window
+}
+
+func (g Group) String() string {
+	if g.Kind == Window {
+		return fmt.Sprintf("window(%d)", g.Window)
+	}
+	return g.Kind.String()
+}
+
+// Role is what a tensor is for. The numbers are stored.
+type Role uint8
+
+const (
+	RoleK Role = iota + 1
+	RoleV
+	RoleState // anything else
+)
+
+func (r Role) String() string {
+	switch r {
+	case RoleK:
+		return "K"
+	case RoleV:
+		return "V"
+	case RoleState:
+		return "state"
+	}
+	return fmt.Sprintf("role(%d)", uint8(r))
+}
+
+// Tensor is one layer's K or V, or another state.
+type Tensor struct {
+	Layer int
+	Role  Role
+	DType DType
+	Width int // values in a row: kv_heads x head_dim. 0, in a StateAt group of Bytes: the state's length varies
+	Group int // index in Descriptor.Groups
+}
+
+// RowBytes is the size of one row in the caller's memory; 0 if it varies.
+func (t Tensor) RowBytes() int { return t.DType.RowBytes(t.Width) }
+
+func (t Tensor) String() string { return fmt.Sprintf("layer %d %s", t.Layer, t.Role) }
+
+// Normal returns d with its defaults filled in, or an error that wraps [ErrDescriptor]. Two descriptors of one model
+// are equal when their normal forms are.
+func (d Descriptor) Normal() (Descriptor, error) {
+	bad := func(format string, args ...any) (Descriptor, error) {
+		return Descriptor{}, fmt.Errorf("%w: %s", ErrDescriptor, fmt.Sprintf(format, args...))
+	}
+	if len(d.Groups) == 0 {
+		d.Groups = []Group{{Kind: All}}
+	}
+	if len(d.Groups) > MaxGroups {
+		return bad("%d groups, at most %d", len(d.Groups), MaxGroups)
+	}
+	for i, g := range d.Groups {
+		switch {
+		case (i == 0) != (g.Kind == All):
+			return bad("group %d is %s: the first group is the All group, and the only one", i, g)
+		case g.Kind != All && g.Kind != Window && g.Kind != StateAt:
+			return bad("group %d has unknown kind %d", i, g.Kind)
+		case (g.Kind == Window) != (g.Window > 0):
+			return bad("group %d is %s with a window of %d rows", i, g.Kind, g.Window)
+		}
+	}
+	if len(d.Tensors) > MaxTensors {
+		return bad("%d tensors, at most %d", len(d.Tensors), MaxTensors)
+	}
+	for i, t := range d.Tensors {
+		switch {
+		case t.Group < 0 || t.Group >= len(d.Groups):
+			return bad("tensor %d is in group %d of %d", i, t.Group, len(d.Groups))
+		case !t.DType.Valid():
+			return bad("tensor %d has unknown dtype %d", i, t.DType)
+		case t.Role < RoleK || t.Role > RoleState:
+			return bad("tensor %d has unknown role %d", i, t.Role)
+		case t.Layer < 0:
+			return bad("tensor %d has layer %d", i, t.Layer)
+		case t.Width < 0 || t.Width > MaxWidth:
+			return bad("tensor %d has a width of %d values, at most %d", i, t.Width, MaxWidth)
+		case t.Width == 0 && (t.DType != Bytes || d.Groups[t.Group].Kind != StateAt):
+			return bad("tensor %d has width 0, which only a bytes tensor of a StateAt group may have", i)
+		case t.Width%t.DType.Group() != 0:
+			return bad("tensor %d has a width of %d values, not a multiple of %s's %d", i, t.Width, t.DType, t.DType.Group())
+		}
+	}
+	if d.Shards <= 1 {
+		d.Shards = 1
+	}
+	if d.Shard < 0 || d.Shard >= d.Shards {
+		return bad("shard %d of %d", d.Shard, d.Shards)
+	}
+	if d.BlockTokens == 0 {
+		d.BlockTokens = d.defaultBlockTokens()
+	}
+	if n := d.BlockTokens; n < MinBlockTokens || n > MaxBlockTokens || n&(n-1) != 0 {
+		return bad("blocks of %d tokens: a power of two from %d to %d", n, MinBlockTokens, MaxBlockTokens)
+	}
+	return d, nil
+}
+
+// defaultBlockTokens is 64, or as many tokens as make a record of the All group, in INT8, at least 32 KiB.
+func (d *Descriptor) defaultBlockTokens() int {
+	const wantBytes = 32 << 10
+	perToken := 0
+	for _, t := range d.Tensors {
+		if t.Group != 0 {
+			continue
+		}
+		if t.DType.IsFloat() {
+			perToken += Q8_0.RowBytes(t.Width)
+		} else {
+			perToken += t.RowBytes()
+		}
+	}
+	n := 64
+	for n < MaxBlockTokens && n*perToken < wantBytes {
+		n *= 2
+	}
+	return n
+}
+
+// GroupTensors returns the indexes of the tensors of group g, in order.
+func (d *Descriptor) GroupTensors(g int) []int {
+	var ids []int
+	for i, t := range d.Tensors {
+		if t.Group == g {
+			ids = append(ids, i)
+		}
+	}
+	return ids
+}
+
+// TokenBytes is the size of one token's rows in the caller's memory, all groups but StateAt.
+func (d *Descriptor) TokenBytes() int {
+	n := 0
+	for _, t := range d.Tensors {
+		if d.Groups[t.Group].Kind != StateAt {
+			n += t.RowBytes()
+		}
+	}
+	return n
+}

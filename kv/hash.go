@@ -1,0 +1,230 @@
+package kv
+
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/spaolacci/murmur3"
+)
+
+// HashID names the hash that keys are made with; FORMAT records it.
+const HashID = 1 // murmur3 x64 128, as laid out in this file
+
+// Domain tags keep the inputs of the different hashes apart.
+const (
+	tagRoot    = 'R'
+	tagBlock   = 'B'
+	tagScope   = 'S'
+	tagEnter   = 'E'
+	tagOpening = 'O'
+)
+
+// OpeningTokens is how many leading tokens the opening key covers: prompts that share fewer are not worth a restore,
+// and a match never reports them.
+const OpeningTokens = 16
+
+// Hasher makes a store's keys from its seed. It is a value, safe for concurrent use.
+type Hasher struct {
+	seed Seed
+}
+
+// NewHasher returns the hasher of a store with that seed.
+func NewHasher(seed Seed) Hasher { return Hasher{seed} }
+
+func (h Hasher) sum(b []byte) (k [16]byte) {
+	h1, h2 := murmur3.Sum128WithSeed(b, binary.LittleEndian.Uint32(h.seed[:]))
+	binary.LittleEndian.PutUint64(k[:8], h1)
+	binary.LittleEndian.PutUint64(k[8:], h2)
+	return k
+}
+
+// Root is the key before the first block: it stands for the seed, the model and the adapters.
+func (h Hasher) Root(fp Fingerprint, adapters []Adapter) Key {
+	b := make([]byte, 0, 64)
+	b = append(b, tagRoot)
+	b = append(b, h.seed[:]...)
+	b = append(b, fp[:]...)
+	for _, a := range adapters {
+		b = append(b, a.Hash[:]...)
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(a.Scale))
+	}
+	return h.sum(b)
+}
+
+// Scope returns the id of a named scope; the empty name is the shared scope.
+func (h Hasher) Scope(name string) ScopeID {
+	if name == "" {
+		return ScopeID{}
+	}
+	b := make([]byte, 0, 64)
+	b = append(b, tagScope)
+	b = append(b, h.seed[:]...)
+	b = append(b, name...)
+	return h.sum(b)
+}
+
+// enter returns the key that stands for parent at the point where scope begins.
+func (h Hasher) enter(parent Key, scope ScopeID) Key {
+	var b [33]byte
+	b[0] = tagEnter
+	copy(b[1:], parent[:])
+	copy(b[17:], scope[:])
+	return h.sum(b[:])
+}
+
+// block is the key of the tokens [start, end) of p below parent.
+func (h Hasher) block(buf []byte, parent Key, p *Prompt, start, end int) (Key, []byte) {
+	b := append(buf[:0], tagBlock)
+	b = append(b, parent[:]...)
+	b = appendTokens(b, p, start, end)
+	return h.sum(b), b
+}
+
+// opening is the Bloom filter's key of the first [OpeningTokens] tokens below the root.
+func (h Hasher) opening(buf []byte, parent Key, p *Prompt) (Key, []byte) {
+	b := append(buf[:0], tagOpening)
+	b = append(b, parent[:]...)
+	b = appendTokens(b, p, 0, min(OpeningTokens, len(p.Tokens)))
+	return h.sum(b), b
+}
+
+// appendTokens writes the tokens [start, end) and, of each span that touches them, its content and the offset in it
+// of its first token in the range. Nothing that lies beyond end shows.
+func appendTokens(b []byte, p *Prompt, start, end int) []byte {
+	b = binary.LittleEndian.AppendUint32(b, uint32(end-start))
+	for _, t := range p.Tokens[start:end] {
+		b = binary.LittleEndian.AppendUint32(b, uint32(t))
+	}
+	for _, s := range p.Spans {
+		if s.End() <= start {
+			continue
+		}
+		if s.Start >= end {
+			break
+		}
+		at := max(s.Start, start)
+		b = binary.LittleEndian.AppendUint32(b, uint32(at-start))
+		b = binary.LittleEndian.AppendUint32(b, uint32(at-s.Start))
+		b = binary.LittleEndian.AppendUint32(b, uint32(s.Len))
+		b = append(b, s.Hash[:]...)
+	}
+	return b
+}
+
+// TokenHashBytes is the width of one token in the order that [Hasher.AppendTokenHashes] defines.
+const TokenHashBytes = 2
+
+// AppendTokenHashes appends two seeded-hash bytes for each token of p in [start, end). Children of one parent are ordered
+// by these bytes, so the child that shares the longest common prefix is a neighbour of a seek. Tokens in a span hash
+// the span's content too. Two bytes are a hint: whoever uses them compares tokens afterwards.
+func (h Hasher) AppendTokenHashes(dst []byte, p *Prompt, start, end int) []byte {
+	var b [28]byte
+	span := 0
+	for pos := start; pos < end; pos++ {
+		for span < len(p.Spans) && p.Spans[span].End() <= pos {
+			span++
+		}
+		n := 4
+		binary.LittleEndian.PutUint32(b[0:], uint32(p.Tokens[pos]))
+		if span < len(p.Spans) && p.Spans[span].Start <= pos {
+			s := p.Spans[span]
+			binary.LittleEndian.PutUint32(b[4:], uint32(pos-s.Start))
+			binary.LittleEndian.PutUint32(b[8:], uint32(s.Len))
+			copy(b[12:], s.Hash[:])
+			n = len(b)
+		}
+		sum := murmur3.Sum32WithSeed(b[:n], binary.LittleEndian.Uint32(h.seed[4:]))
+		dst = append(dst, byte(sum>>8), byte(sum))
+	}
+	return dst
+}
+
+// Chain is the chain of keys of one prompt, hashed lazily: an 8,192-token prompt has 128 blocks, and a prompt that shares
+// nothing never hashes more than the first. Not safe for concurrent use.
+type Chain struct {
+	h           Hasher
+	p           *Prompt
+	blockTokens int
+	blocks      int
+	root        Key
+	scope       ScopeID
+	keys        []Key
+	buf         []byte
+}
+
+// Chain starts hashing p for the model with that fingerprint and block size. p must be valid and stay as it is.
+func (h Hasher) Chain(fp Fingerprint, blockTokens int, p *Prompt) *Chain {
+	return &Chain{
+		h: h, p: p, blockTokens: blockTokens,
+		blocks: p.Blocks(blockTokens),
+		root:   h.Root(fp, p.Adapters),
+		scope:  h.Scope(p.Scope),
+	}
+}
+
+// Len is the number of blocks, the tail included.
+func (c *Chain) Len() int { return c.blocks }
+
+// Block returns the positions [start, end) of block i.
+func (c *Chain) Block(i int) (start, end int) { return c.p.Block(i, c.blockTokens) }
+
+// Scope returns the scope that block i belongs to.
+func (c *Chain) Scope(i int) ScopeID {
+	if start, _ := c.Block(i); c.p.scoped(start) {
+		return c.scope
+	}
+	return ScopeID{}
+}
+
+// Root is the key before the first block.
+func (c *Chain) Root() Key { return c.root }
+
+// Parent is the key of the block before i: the root for the first.
+func (c *Chain) Parent(i int) Key {
+	if i == 0 {
+		return c.root
+	}
+	return c.Key(i - 1)
+}
+
+// Key is the key of block i.
+func (c *Chain) Key(i int) Key {
+	for j := len(c.keys); j <= i; j++ {
+		start, end := c.Block(j)
+		var k Key
+		k, c.buf = c.h.block(c.buf, c.link(j), c.p, start, end)
+		c.keys = append(c.keys, k)
+	}
+	return c.keys[i]
+}
+
+// Partial is the key that block i would have if the prompt ended at end.
+func (c *Chain) Partial(i, end int) Key {
+	link := c.link(i)
+	start, _ := c.Block(i)
+	var k Key
+	k, c.buf = c.h.block(c.buf, link, c.p, start, end)
+	return k
+}
+
+// link is what block i is chained to: its parent, with the scope mixed in where that begins.
+func (c *Chain) link(i int) Key {
+	parent := c.Parent(i)
+	if start, _ := c.Block(i); c.p.scoped(start) && (i == 0 || !c.p.scoped(c.blockStart(i-1))) {
+		return c.h.enter(parent, c.scope)
+	}
+	return parent
+}
+
+func (c *Chain) blockStart(i int) int {
+	start, _ := c.Block(i)
+	return start
+}
+
+// Opening is the key of the first [OpeningTokens] tokens, which the Bloom filter also holds for every first block:
+// a prompt that shares nothing costs one probe.
+func (c *Chain) Opening() Key {
+	var k Key
+	k, c.buf = c.h.opening(c.buf, c.link(0), c.p)
+	return k
+}

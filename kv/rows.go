@@ -1,0 +1,138 @@
+package kv
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrRows is returned when a caller's rows do not fit the tensors: memory too short, strides that overlap, rows
+// missing. The message names the tensor.
+var ErrRows = errors.New("kv: rows do not fit")
+
+// Rows is a caller's memory for a range of positions: one entry for each tensor of the descriptor, in its order. It is
+// read by a put and written by a restore, during the call only.
+type Rows []TensorRows
+
+// TensorRows is the memory of one tensor: the rows of the positions First, First+1, …, piece after piece. No pieces
+// mean that the caller has, or wants, no rows of this tensor.
+//
+// A tensor of a StateAt group has one row, the state at position First.
+type TensorRows struct {
+	First  int
+	Pieces []Piece
+}
+
+// Piece is Count rows in one stretch of the caller's memory. No layout forces a copy: paged runtimes give many pieces,
+// channel-major V has an element stride larger than its row stride.
+type Piece struct {
+	Mem        []byte // starts at the first element of the first row
+	Count      int    // rows
+	RowStride  int    // bytes from one row to the next; 0: packed
+	ElemStride int    // bytes from one element to the next; 0: packed. Block types are always packed
+}
+
+// Count is the number of rows.
+func (r TensorRows) Count() int {
+	n := 0
+	for _, p := range r.Pieces {
+		n += p.Count
+	}
+	return n
+}
+
+// End is the position after the last row.
+func (r TensorRows) End() int { return r.First + r.Count() }
+
+// Packed describes count rows that lie one after the other in mem.
+func Packed(first, count int, mem []byte) TensorRows {
+	return TensorRows{First: first, Pieces: []Piece{{Mem: mem, Count: count}}}
+}
+
+// Slice returns the rows of the positions [start, end), which must be covered.
+func (r TensorRows) Slice(t Tensor, start, end int) TensorRows {
+	out := TensorRows{First: start}
+	pos := r.First
+	for _, p := range r.Pieces {
+		from, to := max(start, pos), min(end, pos+p.Count)
+		if from < to {
+			out.Pieces = append(out.Pieces, p.slice(t, from-pos, to-pos))
+		}
+		pos += p.Count
+	}
+	return out
+}
+
+// slice returns the rows [from, to) of the piece.
+func (p Piece) slice(t Tensor, from, to int) Piece {
+	stride, _ := p.Strides(t)
+	return Piece{Mem: p.Mem[from*stride:], Count: to - from, RowStride: p.RowStride, ElemStride: p.ElemStride}
+}
+
+// Strides returns the row and element strides in bytes, with the packed defaults filled in. The element of a block
+// type is its group.
+func (p Piece) Strides(t Tensor) (row, elem int) {
+	row, elem = p.RowStride, p.ElemStride
+	if elem == 0 {
+		elem = t.DType.GroupBytes()
+	}
+	if row == 0 {
+		row = t.RowBytes()
+	}
+	return row, elem
+}
+
+// Validate checks the memory of r against t, so that no kernel reads or writes outside of it. The error wraps [ErrRows].
+func (r TensorRows) Validate(t Tensor) error {
+	if r.First < 0 {
+		return fmt.Errorf("%w: %s: first position %d", ErrRows, t, r.First)
+	}
+	for i, p := range r.Pieces {
+		if p.Count < 0 {
+			return fmt.Errorf("%w: %s: piece %d has %d rows", ErrRows, t, i, p.Count)
+		}
+		if p.Count == 0 {
+			continue
+		}
+		if t.Width == 0 { // a state of any length
+			if p.Count != 1 {
+				return fmt.Errorf("%w: %s: a state is one row, piece %d has %d", ErrRows, t, i, p.Count)
+			}
+			continue
+		}
+		row, elem := p.Strides(t)
+		size := t.DType.GroupBytes()
+		elems := t.Width / t.DType.Group()
+		switch {
+		case row < 0 || elem < 0 || row < size || elem < size:
+			return fmt.Errorf("%w: %s: piece %d has strides of %d and %d bytes, elements have %d", ErrRows, t, i, row, elem, size)
+		case t.DType.Group() > 1 && elem != size:
+			return fmt.Errorf("%w: %s: piece %d: %s rows are packed, element stride is %d", ErrRows, t, i, t.DType, elem)
+		case p.Count > 1 && row < (elems-1)*elem+size && elem < (p.Count-1)*row+size:
+			return fmt.Errorf("%w: %s: piece %d: rows of stride %d and elements of stride %d overlap", ErrRows, t, i, row, elem)
+		}
+		const limit = 1 << 46 // keeps the products below from overflowing
+		if row > limit/p.Count || elem > limit/elems {
+			return fmt.Errorf("%w: %s: piece %d: strides too large", ErrRows, t, i)
+		}
+		if need := (p.Count-1)*row + (elems-1)*elem + size; len(p.Mem) < need {
+			return fmt.Errorf("%w: %s: piece %d has %d bytes, its %d rows need %d", ErrRows, t, i, len(p.Mem), p.Count, need)
+		}
+	}
+	return nil
+}
+
+// Validate checks that there is an entry for each tensor of d and that each fits it.
+func (r Rows) Validate(d *Descriptor) error {
+	if len(r) != len(d.Tensors) {
+		return fmt.Errorf("%w: %d entries for %d tensors", ErrRows, len(r), len(d.Tensors))
+	}
+	for i, t := range d.Tensors {
+		if err := r[i].Validate(t); err != nil {
+			return err
+		}
+		if d.Groups[t.Group].Kind == StateAt && r[i].Count() > 1 {
+			return fmt.Errorf("%w: %s: a state is one row, not %d", ErrRows, t, r[i].Count())
+		}
+	}
+	return nil
+}

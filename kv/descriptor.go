@@ -3,6 +3,7 @@ package kv
 import (
 	"errors"
 	"fmt"
+	"math"
 )
 
 // ErrDescriptor is returned when a descriptor contradicts itself; the message names the field.
@@ -137,8 +138,19 @@ func (d Descriptor) Normal() (Descriptor, error) {
 			return bad("group %d is %s: the first group is the All group, and the only one", i, g)
 		case g.Kind != All && g.Kind != Window && g.Kind != StateAt:
 			return bad("group %d has unknown kind %d", i, g.Kind)
-		case (g.Kind == Window) != (g.Window > 0):
+		case (g.Kind == Window) != (g.Window > 0), g.Window < 0, g.Window > math.MaxInt32:
 			return bad("group %d is %s with a window of %d rows", i, g.Kind, g.Window)
+		}
+	}
+	if d.RoPE.Dims < 0 || d.RoPE.Dims > math.MaxInt32 {
+		return bad("%d rotated dimensions", d.RoPE.Dims)
+	}
+	if d.RoPE.Base != d.RoPE.Base || d.RoPE.Scale != d.RoPE.Scale {
+		return bad("RoPE base %g and scale %g", d.RoPE.Base, d.RoPE.Scale)
+	}
+	for _, f := range []*float32{&d.RoPE.Base, &d.RoPE.Scale} {
+		if *f == 0 {
+			*f = 0 // not -0, whose bits, and so whose fingerprint, differ
 		}
 	}
 	if len(d.Tensors) > MaxTensors {
@@ -152,7 +164,7 @@ func (d Descriptor) Normal() (Descriptor, error) {
 			return bad("tensor %d has unknown dtype %d", i, t.DType)
 		case t.Role < RoleK || t.Role > RoleState:
 			return bad("tensor %d has unknown role %d", i, t.Role)
-		case t.Layer < 0:
+		case t.Layer < 0 || t.Layer > math.MaxInt32:
 			return bad("tensor %d has layer %d", i, t.Layer)
 		case t.Width < 0 || t.Width > MaxWidth:
 			return bad("tensor %d has a width of %d values, at most %d", i, t.Width, MaxWidth)
@@ -165,7 +177,7 @@ func (d Descriptor) Normal() (Descriptor, error) {
 	if d.Shards <= 1 {
 		d.Shards = 1
 	}
-	if d.Shard < 0 || d.Shard >= d.Shards {
+	if d.Shard < 0 || d.Shard >= d.Shards || d.Shards > math.MaxInt32 {
 		return bad("shard %d of %d", d.Shard, d.Shards)
 	}
 	if d.BlockTokens == 0 {

@@ -80,12 +80,15 @@ func (h Hasher) block(buf []byte, parent Key, p *Prompt, start, end int) (Key, [
 	return h.sum(b), b
 }
 
-// opening is the Bloom filter's key of the first [OpeningTokens] tokens below the root.
-func (h Hasher) opening(buf []byte, parent Key, p *Prompt) (Key, []byte) {
-	b := append(buf[:0], tagOpening)
+// Opening is the Bloom filter's key of a prompt's first [OpeningTokens] tokens: hashes are theirs, as
+// [Hasher.AppendTokenHashes] makes them, below the root parent in scope. It can be made anew from an index alone.
+func (h Hasher) Opening(parent Key, scope ScopeID, hashes []byte) Key {
+	b := make([]byte, 0, 33+OpeningTokens*TokenHashBytes)
+	b = append(b, tagOpening)
 	b = append(b, parent[:]...)
-	b = appendTokens(b, p, 0, min(OpeningTokens, len(p.Tokens)))
-	return h.sum(b), b
+	b = append(b, scope[:]...)
+	b = append(b, hashes[:min(len(hashes), OpeningTokens*TokenHashBytes)]...)
+	return h.sum(b)
 }
 
 // appendTokens writes the tokens [start, end) and, of each span that touches them, its content and the offset in it
@@ -221,10 +224,11 @@ func (c *Chain) blockStart(i int) int {
 	return start
 }
 
-// Opening is the key of the first [OpeningTokens] tokens, which the Bloom filter also holds for every first block:
-// a prompt that shares nothing costs one probe.
+// Opening is the key of the first block's first [OpeningTokens] tokens, which the Bloom filter also holds for every first
+// block: a prompt that shares nothing costs one probe. It never covers more than the first block, which may end early, at
+// ScopeStart: what the index knows of that block must be enough to make the key anew.
 func (c *Chain) Opening() Key {
-	var k Key
-	k, c.buf = c.h.opening(c.buf, c.link(0), c.p)
-	return k
+	_, end := c.Block(0)
+	c.buf = c.h.AppendTokenHashes(c.buf[:0], c.p, 0, min(OpeningTokens, end))
+	return c.h.Opening(c.root, c.Scope(0), c.buf)
 }

@@ -3,6 +3,7 @@ package kv
 import (
 	"errors"
 	"fmt"
+	"math"
 )
 
 // ErrRows is returned when a caller's rows do not fit the tensors: memory too short, strides that overlap, rows
@@ -86,10 +87,15 @@ func (r TensorRows) Validate(t Tensor) error {
 	if r.First < 0 {
 		return fmt.Errorf("%w: %s: first position %d", ErrRows, t, r.First)
 	}
+	end := r.First
 	for i, p := range r.Pieces {
 		if p.Count < 0 {
 			return fmt.Errorf("%w: %s: piece %d has %d rows", ErrRows, t, i, p.Count)
 		}
+		if end > MaxTokens-p.Count {
+			return fmt.Errorf("%w: %s: piece %d: %d rows from position %d, the last is %d", ErrRows, t, i, p.Count, end, MaxTokens-1)
+		}
+		end += p.Count
 		if p.Count == 0 {
 			continue
 		}
@@ -110,7 +116,7 @@ func (r TensorRows) Validate(t Tensor) error {
 		case p.Count > 1 && row < (elems-1)*elem+size && elem < (p.Count-1)*row+size:
 			return fmt.Errorf("%w: %s: piece %d: rows of stride %d and elements of stride %d overlap", ErrRows, t, i, row, elem)
 		}
-		const limit = 1 << 46 // keeps the products below from overflowing
+		const limit = math.MaxInt / 4 // keeps the products below from overflowing
 		if row > limit/p.Count || elem > limit/elems {
 			return fmt.Errorf("%w: %s: piece %d: strides too large", ErrRows, t, i)
 		}

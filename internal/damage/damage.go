@@ -37,8 +37,13 @@ func (e *Error) Error() string {
 		fmt.Fprintf(&b, "%s: ", e.File)
 	}
 	fmt.Fprintf(&b, "corrupt %s at offset %d", e.What, e.Offset)
-	if e.Expected != "" || e.Found != "" {
+	switch {
+	case e.Expected != "" && e.Found != "":
 		fmt.Fprintf(&b, ": expected %s, found %s", e.Expected, e.Found)
+	case e.Expected != "":
+		fmt.Fprintf(&b, ": expected %s", e.Expected)
+	case e.Found != "":
+		fmt.Fprintf(&b, ": found %s", e.Found)
 	}
 	if e.Err != nil {
 		fmt.Fprintf(&b, ": %v", e.Err)

@@ -13,8 +13,9 @@ import (
 // Lock is an exclusive advisory lock on a file that names its holder's pid. The file is never removed: whoever removed it
 // would let two processes lock two different files of one name.
 type Lock struct {
-	f    *os.File
-	name string
+	f        *os.File
+	name     string
+	readOnly bool
 }
 
 // LockedError says who holds a lock.
@@ -53,6 +54,9 @@ func AcquireLock(name string, readOnly bool) (*Lock, error) {
 		return nil, err
 	}
 	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("lock %s: not a regular file but %s", name, info.Mode().Type())
+	}
 	if err != nil {
 		f.Close()
 		return nil, err
@@ -73,24 +77,21 @@ func AcquireLock(name string, readOnly bool) (*Lock, error) {
 		}
 		return nil, fmt.Errorf("lock %s: %w", name, err)
 	}
-	if !readOnly {
-		pid := strconv.Itoa(os.Getpid()) + "\n"
-		if err := f.Truncate(0); err == nil {
-			_, err = f.WriteAt([]byte(pid), 0)
-		}
-		if err != nil {
-			f.Close()
-			return nil, mapError(err)
-		}
+	if !readOnly && f.Truncate(0) == nil {
+		// The lock holds without its pid: a full disk must not keep a store from being opened, and room from being made.
+		f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 	}
 	held.files = append(held.files, info)
-	return &Lock{f: f, name: name}, nil
+	return &Lock{f: f, name: name, readOnly: readOnly}, nil
 }
 
 // Release gives the lock up.
 func (l *Lock) Release() error {
 	held.Lock()
 	defer held.Unlock()
+	if !l.readOnly {
+		l.f.Truncate(0) // a read-only holder, who writes no pid, must not go by ours
+	}
 	if info, err := l.f.Stat(); err == nil {
 		for i, h := range held.files {
 			if os.SameFile(h, info) {

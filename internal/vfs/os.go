@@ -103,6 +103,9 @@ func (f *osFile) Sync() error {
 func (f *osFile) Truncate(size int64) error { return mapError(f.File.Truncate(size)) }
 
 func (f *osFile) Allocate(off, n int64) error {
+	if n <= 0 {
+		return nil
+	}
 	return wrap("reserve space in", f.Name(), allocate(f.File, off, n))
 }
 
@@ -114,8 +117,16 @@ func (f *osFile) Punch(off, n int64) (bool, error) {
 	return freed, wrap("punch", f.Name(), err)
 }
 
-// writeZeros overwrites [off, off+n), where holes cannot be punched.
+// writeZeros overwrites [off, off+n), where holes cannot be punched. Like a hole, it does not make the file longer.
 func writeZeros(f *os.File, off, n int64) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	n = min(n, info.Size()-off)
+	if n <= 0 {
+		return nil
+	}
 	zeros := make([]byte, min(n, 1<<20))
 	for n > 0 {
 		k, err := f.WriteAt(zeros[:min(n, int64(len(zeros)))], off)

@@ -8,11 +8,11 @@ import (
 )
 
 func datasync(f *os.File) error {
-	return retry(func() error { return unix.Fdatasync(int(f.Fd())) })
+	return retry(f, unix.Fdatasync)
 }
 
 func allocate(f *os.File, off, n int64) error {
-	err := retry(func() error { return unix.Fallocate(int(f.Fd()), 0, off, n) })
+	err := retry(f, func(fd int) error { return unix.Fallocate(fd, 0, off, n) })
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
 		return grow(f, off+n)
 	}
@@ -20,8 +20,8 @@ func allocate(f *os.File, off, n int64) error {
 }
 
 func punch(f *os.File, off, n int64) (bool, error) {
-	err := retry(func() error {
-		return unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n)
+	err := retry(f, func(fd int) error {
+		return unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n)
 	})
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
 		return false, writeZeros(f, off, n)
@@ -29,12 +29,24 @@ func punch(f *os.File, off, n int64) (bool, error) {
 	return err == nil, err
 }
 
-func retry(f func() error) error {
-	for {
-		if err := f(); !errors.Is(err, unix.EINTR) {
-			return err
-		}
+// retry calls call with f's descriptor until no signal interrupts it. The descriptor stays open meanwhile: one that was
+// closed and given out again would have another file punched.
+func retry(f *os.File, call func(fd int) error) error {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return err
 	}
+	closed := conn.Control(func(fd uintptr) {
+		for {
+			if err = call(int(fd)); !errors.Is(err, unix.EINTR) {
+				return
+			}
+		}
+	})
+	if closed != nil {
+		return os.ErrClosed
+	}
+	return err
 }
 
 func grow(f *os.File, size int64) error {

@@ -83,7 +83,7 @@ func ReadAll(fsys FS, name string, limit int64) ([]byte, error) {
 		return nil, &TooLargeError{Name: name, Size: info.Size, Limit: limit}
 	}
 	b := make([]byte, info.Size)
-	if _, err := f.ReadAt(b, 0); err != nil && !(err == io.EOF && len(b) == 0) {
+	if n, err := f.ReadAt(b, 0); n < len(b) { // a whole read may come with io.EOF
 		return nil, err
 	}
 	return b, nil

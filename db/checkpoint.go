@@ -1,0 +1,128 @@
+package db
+
+import (
+	"context"
+	"time"
+
+	"github.com/dormousekv/dormouse/index"
+)
+
+// Checkpoint makes everything that was acknowledged so far durable, moves it from the log to the index, and deletes
+// the log files that are no longer needed.
+func (s *Store) Checkpoint(ctx context.Context) error {
+	e, err := s.enter()
+	if err != nil {
+		return err
+	}
+	defer s.leave()
+	return e.checkpoint(ctx)
+}
+
+func (e *engine) checkpoint(ctx context.Context) error {
+	if err := e.poisoned(); err != nil {
+		return err
+	}
+	e.ckptMu.Lock()
+	defer e.ckptMu.Unlock()
+	start := time.Now()
+
+	applied, empty, err := e.freeze()
+	if err != nil {
+		return err
+	}
+	if err := e.set.Sync(); err != nil {
+		return err
+	}
+	if err := e.ix.Checkpoint(ctx, applied); err != nil {
+		return err
+	}
+	if err := e.writeBloom(applied.LSN); err != nil {
+		return err
+	}
+	if err := e.wal.Remove(applied.WALFile); err != nil {
+		return err
+	}
+	e.growth.Store(0)
+	e.stateMu.Lock()
+	for _, id := range empty {
+		e.state.doomedSegments[id] = struct{}{}
+	}
+	e.stateMu.Unlock()
+	e.count.checkpoints.Add(1)
+	e.count.checkpointNanos.Store(int64(since(start)))
+	return e.reclaimLocked(ctx)
+}
+
+// freeze switches to a new log file whose head repeats the small state, and freezes the index at the last frame before
+// it. While it holds the gate, no record is on its way from a segment to the index.
+func (e *engine) freeze() (a index.Applied, empty []uint64, err error) {
+	e.gate.Lock()
+	defer e.gate.Unlock()
+	e.logMu.Lock()
+	defer e.logMu.Unlock()
+	if err := e.ix.Update(e.applyTouches); err != nil {
+		return a, nil, err
+	}
+	ends := e.openEnds()
+	empty = e.emptySegments()
+	var head []byte
+	a.WALFile, a.LSN, err = e.wal.Rotate(func(lsn uint64) []byte {
+		head = e.head(ends)
+		return head
+	})
+	if err != nil {
+		return a, nil, err
+	}
+	next := e.nextCounters()
+	e.dirty.Store(false)
+	a.NextBirth, a.NextSegment, a.Clock, a.Extra = next.NextBirth, next.NextSegment, next.Clock, head
+	e.ix.Freeze()
+	return a, empty, nil
+}
+
+// head is what the log's next file begins with. The caller holds the gate and logMu.
+func (e *engine) head(ends map[uint64]int64) []byte {
+	e.stateMu.RLock()
+	defer e.stateMu.RUnlock()
+	return e.state.encode(bootID(), ends, e.nextCounters())
+}
+
+// Sync makes everything that was acknowledged so far durable, and destroys the bytes of what was deleted. It returns a
+// [*PendingError] if open matches can still see some of those.
+func (s *Store) Sync(ctx context.Context) error {
+	e, err := s.enter()
+	if err != nil {
+		return err
+	}
+	defer s.leave()
+	if err := e.poisoned(); err != nil {
+		return err
+	}
+	if err := e.set.Sync(); err != nil {
+		return err
+	}
+	if err := e.wal.Sync(e.wal.LastLSN()); err != nil {
+		return err
+	}
+	if err := e.reclaim(ctx); err != nil {
+		return err
+	}
+	if n, bytes := e.set.Pending(); n > 0 {
+		open, _ := e.set.Leases()
+		return &PendingError{Records: n, Bytes: bytes, Leases: open}
+	}
+	return nil
+}
+
+// writeBloom saves the filter that covers the log up to lsn. The caller holds ckptMu.
+func (e *engine) writeBloom(lsn uint64) error {
+	b := e.bloom.Load()
+	if b == nil {
+		return nil // being rebuilt: without a file, the next open does so too
+	}
+	if err := index.WriteBloom(e.fs, e.dir, e.path(bloomName), b, e.format.UUID, lsn); err != nil {
+		return err
+	}
+	e.bloomLSN = lsn
+	return nil
+}

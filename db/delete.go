@@ -1,0 +1,168 @@
+package db
+
+import (
+	"context"
+	"slices"
+
+	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// Deleted says what a deletion took.
+type Deleted struct {
+	Blocks  int
+	Records int
+	Refs    int
+	Bytes   int64
+}
+
+// Delete removes a prefix for good, and with it everything that was stored as its continuation: the block that holds
+// the prefix's last token and all blocks below it, with the refs on them. It returns when that is durable. After the
+// next Sync, which waits for no lease but says what remains, tokens and rows are in no file of the store.
+//
+// Blocks before the one with the last token stay: other prompts may go on from them. To delete a whole conversation, give
+// its scope to DeleteScope.
+func (m *Model) Delete(ctx context.Context, prefix kv.Prompt) (Deleted, error) {
+	if err := prefix.Validate(); err != nil {
+		return Deleted{}, err
+	}
+	e, err := m.enter()
+	if err != nil {
+		return Deleted{}, err
+	}
+	defer m.s.leave()
+	return e.delete(ctx, func(t *index.Txn) ([]kv.Key, error) { return m.holding(e, t, &prefix) })
+}
+
+// holding returns the blocks that hold the last token of p, after the same prefix: the block of the chain itself, and
+// every stored block that goes on differently after it.
+func (m *Model) holding(e *engine, t *index.Txn, p *kv.Prompt) ([]kv.Key, error) {
+	n := len(p.Tokens)
+	if n == 0 {
+		return nil, nil
+	}
+	chain := e.hasher.Chain(m.ms.fp, m.ms.desc.BlockTokens, p)
+	last := chain.Len() - 1
+	start, _ := chain.Block(last)
+	hashes := e.hasher.AppendTokenHashes(nil, p, start, n)
+	var keys []kv.Key
+	err := t.ChildRows(chain.Parent(last), chain.Scope(last), hashes, func(k kv.Key) bool {
+		keys = append(keys, k)
+		return true
+	})
+	if err != nil {
+		return nil, err
+	}
+	// Two bytes a token are a hint: compare the tokens.
+	return slices.DeleteFunc(keys, func(k kv.Key) bool {
+		entry, ok, err := t.Get(k, 0)
+		if err != nil || !ok {
+			return true
+		}
+		f := &finder{e: e, m: m.ms, p: p}
+		shared, err := f.sharedTokens(entry)
+		return err == nil && start+shared < n
+	}), nil
+}
+
+// DeleteScope removes everything that was stored for a scope, of every model, and returns when that is durable. What
+// scopes share (the blocks before their prompts' ScopeStart) stays.
+func (s *Store) DeleteScope(ctx context.Context, scope string) (Deleted, error) {
+	e, err := s.enter()
+	if err != nil {
+		return Deleted{}, err
+	}
+	defer s.leave()
+	id := e.hasher.Scope(scope)
+	if id.IsShared() {
+		return Deleted{}, nil
+	}
+	return e.delete(ctx, func(t *index.Txn) (keys []kv.Key, err error) {
+		err = t.ScopeRoots(id, func(k kv.Key) bool {
+			keys = append(keys, k)
+			return true
+		})
+		return keys, err
+	})
+}
+
+// delete removes the subtrees of the blocks that pick names, as one frame, and makes that durable.
+func (e *engine) delete(ctx context.Context, pick func(t *index.Txn) ([]kv.Key, error)) (Deleted, error) {
+	if err := e.poisoned(); err != nil {
+		return Deleted{}, err
+	}
+	var out Deleted
+	op := opRemove{Deleted: true}
+	lsn, err := e.commit(frameRemove, func(t *index.Txn) (any, error) {
+		roots, err := pick(t)
+		if err != nil {
+			return nil, err
+		}
+		for _, k := range roots {
+			if err := e.removeSubtree(t, k, &op, &out); err != nil {
+				return nil, err
+			}
+		}
+		if len(op.Dead) == 0 {
+			return nil, nil
+		}
+		gone := map[kv.Key]bool{}
+		for _, d := range op.Dead {
+			gone[d.Key] = true
+		}
+		e.stateMu.RLock()
+		for name, r := range e.state.refs {
+			if gone[r.Block] {
+				op.Refs = append(op.Refs, name)
+			}
+		}
+		e.stateMu.RUnlock()
+		return op, nil
+	})
+	if err != nil || lsn == 0 {
+		return Deleted{}, err
+	}
+	e.stateMu.Lock()
+	for _, name := range op.Refs {
+		e.state.dropRef(name)
+	}
+	e.stateMu.Unlock()
+	e.doom(op.Dead, false)
+	e.bloomRemoved(int64(out.Blocks))
+	out.Records, out.Refs = len(op.Dead), len(op.Refs)
+	e.count.deleted.Add(int64(out.Blocks))
+	if err := e.wal.Sync(lsn); err != nil {
+		return out, err
+	}
+	return out, e.reclaim(ctx)
+}
+
+// removeSubtree removes block k and everything below it, deepest first.
+func (e *engine) removeSubtree(t *index.Txn, k kv.Key, op *opRemove, out *Deleted) error {
+	order := []kv.Key{k}
+	for i := 0; i < len(order); i++ {
+		if err := t.Children(order[i], func(child kv.Key, _ kv.ScopeID) bool {
+			order = append(order, child)
+			return true
+		}); err != nil {
+			return err
+		}
+	}
+	for _, k := range slices.Backward(order) {
+		block, ok, err := t.Get(k, 0)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			continue
+		}
+		dead, bytes, err := e.removeBlock(t, block)
+		if err != nil {
+			return err
+		}
+		op.Dead = append(op.Dead, dead...)
+		out.Blocks++
+		out.Bytes += bytes
+	}
+	return nil
+}

@@ -1,0 +1,23 @@
+// Package db is the store: an embedded database that keeps the KV cache of language-model prompts on disk, so that a
+// prefix which was computed once is never computed again. It is the only package that knows all the others.
+//
+// It owns the public API ([Open], [Store], [Model], [Match]), the order in which segments, log and index are written,
+// and everything that decides what is kept: budget, eviction, refs, deletion.
+//
+// It promises (docs/design.md has the whole list):
+//
+//   - a hit is never wrong: model, parent chain, token ids, spans, scope and checksum of every row are compared before the
+//     row is handed out; what fails shortens the hit, and the [Reason] says why;
+//   - what was acknowledged survives the process, what was deleted stays deleted;
+//   - opening is O(1), the budget holds, and a damaged file is an error with file and offset, never a panic.
+//
+// # Locks, in the order in which they are taken
+//
+//	Store.life      read-held by every operation; write-held by Suspend, Resume and Close
+//	engine.ckptMu   one checkpoint, compaction or reclaim at a time
+//	engine.logMu    appending to the log and publishing to the index, so that both have one order
+//	engine.pinMu    leases on blocks, blocks about to be evicted
+//	engine.touchMu  recency notes not yet in the index
+//
+// Readers take only life (shared), pinMu and touchMu, the last two for a map operation.
+package db

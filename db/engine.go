@@ -1,0 +1,287 @@
+package db
+
+import (
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/segments"
+	"github.com/dormousekv/dormouse/wal"
+)
+
+// engine is an open store's inside: what Suspend lets go of and Resume builds anew.
+type engine struct {
+	dir    string
+	o      Options
+	fs     vfs.FS
+	log    *slog.Logger
+	format storeFormat
+	hasher kv.Hasher
+
+	set *segments.Set
+	ix  *index.Index
+	wal *wal.Log // nil when read-only
+
+	bloom     atomic.Pointer[index.Bloom] // nil: maybe, for everything
+	nextBloom atomic.Pointer[index.Bloom] // being built: receives what is put meanwhile
+	bloomLSN  uint64                      // guarded by ckptMu: of the file
+	removed   atomic.Int64                // blocks removed since the filter was built
+
+	ckptMu sync.Mutex
+	// gate is read-held from a record's append to its publishing, so that a checkpoint knows that below the ends it
+	// notes there is nothing unnamed.
+	gate  sync.RWMutex
+	logMu sync.Mutex
+
+	stateMu sync.RWMutex
+	state   *smallState
+	fresh   []segments.Loc // doomed, not yet handed to the segments
+	copied  bool           // fresh holds records whose copies must be synced first
+
+	pinMu    sync.Mutex
+	pinned   map[kv.Key]int      // blocks that an open match or put rests on
+	evicting map[kv.Key]struct{} // blocks that are being evicted
+
+	touchMu sync.Mutex
+	touched []kv.Key
+
+	clock, birth, floor atomic.Uint64
+	growth              atomic.Int64 // bytes appended since the last checkpoint
+	used                atomic.Int64 // allocated bytes as last measured, plus what was appended since
+	dirty               atomic.Bool  // there is something for a checkpoint to do
+
+	count counters
+	wake  chan struct{}
+	stop  chan struct{}
+	done  chan struct{}
+}
+
+func (e *engine) path(name string) string { return filepath.Join(e.dir, name) }
+
+// commit publishes what build changes in the index, and appends the frame that says so, or does neither. build returns
+// the frame's payload, nil for nothing to log. The caller holds no lock.
+func (e *engine) commit(kind uint8, build func(t *index.Txn) (op any, err error)) (lsn uint64, err error) {
+	e.logMu.Lock()
+	defer e.logMu.Unlock()
+	return e.commitLocked(kind, build)
+}
+
+func (e *engine) commitLocked(kind uint8, build func(t *index.Txn) (op any, err error)) (lsn uint64, err error) {
+	if e.wal == nil {
+		return 0, ErrReadOnly
+	}
+	err = e.ix.Update(func(t *index.Txn) error {
+		if err := e.applyTouches(t); err != nil {
+			return err
+		}
+		op, err := build(t)
+		if err != nil || op == nil {
+			return err
+		}
+		lsn, err = e.wal.Append(kind, encodeOp(op))
+		return err
+	})
+	e.dirty.Store(true)
+	return lsn, err
+}
+
+// logState appends a frame that changes only the small state.
+func (e *engine) logState(kind uint8, op any, apply func(*smallState)) (lsn uint64, err error) {
+	e.logMu.Lock()
+	defer e.logMu.Unlock()
+	if e.wal == nil {
+		return 0, ErrReadOnly
+	}
+	if lsn, err = e.wal.Append(kind, encodeOp(op)); err != nil {
+		return 0, err
+	}
+	e.dirty.Store(true)
+	e.stateMu.Lock()
+	apply(e.state)
+	e.stateMu.Unlock()
+	return lsn, nil
+}
+
+// durable makes an acknowledgement wait for the disk where the mode says so.
+func (e *engine) durable(lsn uint64) error {
+	if e.o.Durability != Power || lsn == 0 {
+		return nil
+	}
+	if err := e.set.Sync(); err != nil {
+		return err
+	}
+	return e.wal.Sync(lsn)
+}
+
+// view returns the current version of the index, for reading. Release it.
+func (e *engine) view() *index.View { return e.ix.View() }
+
+// doom hands records that nothing names any more to the next reclaim.
+func (e *engine) doom(dead []opDead, copied bool) {
+	if len(dead) == 0 {
+		return
+	}
+	e.stateMu.Lock()
+	defer e.stateMu.Unlock()
+	e.state.doom(dead)
+	for _, d := range dead {
+		e.fresh = append(e.fresh, d.Loc.segment())
+	}
+	e.copied = e.copied || copied
+}
+
+// pin keeps a block, and with it every block before it, from being evicted. It fails if the block is on its way out.
+func (e *engine) pin(k kv.Key) bool {
+	e.pinMu.Lock()
+	defer e.pinMu.Unlock()
+	if _, out := e.evicting[k]; out {
+		return false
+	}
+	e.pinned[k]++
+	return true
+}
+
+func (e *engine) unpin(k kv.Key) {
+	e.pinMu.Lock()
+	defer e.pinMu.Unlock()
+	if e.pinned[k]--; e.pinned[k] <= 0 {
+		delete(e.pinned, k)
+	}
+}
+
+// touchLimit bounds the recency notes that wait for a writer; more are dropped.
+const touchLimit = 1 << 14
+
+// touch notes that a match ended in block k.
+func (e *engine) touch(k kv.Key) {
+	e.touchMu.Lock()
+	defer e.touchMu.Unlock()
+	if len(e.touched) < touchLimit {
+		e.touched = append(e.touched, k)
+	}
+}
+
+// applyTouches ranks the touched blocks anew, in the order in which they were touched.
+func (e *engine) applyTouches(t *index.Txn) error {
+	e.touchMu.Lock()
+	touched := e.touched
+	e.touched = nil
+	e.touchMu.Unlock()
+	for _, k := range touched {
+		entry, ok, err := t.Get(k, 0)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			continue
+		}
+		entry.Hits++
+		if err := t.SetRank(k, e.rank(entry), entry.Hits); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rank is the order in which a block is evicted, its priority class in the highest byte.
+func (e *engine) rank(entry index.Entry) uint64 {
+	order := e.o.Policy.Rank(Leaf{
+		Clock: e.clock.Add(1), Birth: entry.Birth, Hits: entry.Hits,
+		End: int(entry.First) + int(entry.Tokens), Bytes: entry.Loc.Length, Floor: e.floor.Load(),
+	})
+	return e.class(entry.Key)<<rankBits | order&rankMask
+}
+
+// classPinned is the class of blocks under a pinned ref: eviction stops before them.
+const classPinned = 255
+
+func (e *engine) class(k kv.Key) uint64 {
+	e.stateMu.RLock()
+	defer e.stateMu.RUnlock()
+	if e.state.pins[k] > 0 {
+		return classPinned
+	}
+	return uint64(e.state.classes[k])
+}
+
+// rerank gives k the class that its refs say, in the order that it has.
+func (e *engine) rerank(t *index.Txn, k kv.Key) error {
+	entry, ok, err := t.Get(k, 0)
+	if err != nil || !ok {
+		return err
+	}
+	rank := e.class(k)<<rankBits | entry.Rank&rankMask
+	if rank == entry.Rank {
+		return nil
+	}
+	return t.SetRank(k, rank, entry.Hits)
+}
+
+// mayHold asks the Bloom filter.
+func (e *engine) mayHold(k kv.Key) bool {
+	b := e.bloom.Load()
+	return b == nil || b.MayContain(k)
+}
+
+// addToBloom is called before a block is published, so that a "no" is always true.
+func (e *engine) addToBloom(k kv.Key) {
+	if b := e.bloom.Load(); b != nil {
+		b.Add(k)
+	}
+	if b := e.nextBloom.Load(); b != nil {
+		b.Add(k)
+	}
+}
+
+// counts returns the size of the store as of now.
+func (e *engine) counts() index.Counts {
+	v := e.view()
+	defer v.Release()
+	return v.Counts()
+}
+
+// signal wakes the background worker.
+func (e *engine) signal() {
+	select {
+	case e.wake <- struct{}{}:
+	default:
+	}
+}
+
+// nextCounters are what a checkpoint or a log head records, so that no number is ever given twice.
+func (e *engine) nextCounters() index.Applied {
+	return index.Applied{NextBirth: e.birth.Load() + 1, NextSegment: e.set.MaxID() + 1, Clock: e.clock.Load()}
+}
+
+// openEnds are the ends of the segments that are still written to. The caller holds the gate.
+func (e *engine) openEnds() map[uint64]int64 {
+	ends := map[uint64]int64{}
+	for _, s := range e.set.Segments() {
+		if !s.Sealed {
+			ends[s.ID] = s.End
+		}
+	}
+	return ends
+}
+
+// poisoned returns the error after which nothing may be written any more.
+func (e *engine) poisoned() error {
+	if e.wal == nil {
+		return ErrReadOnly
+	}
+	return e.wal.Err()
+}
+
+// isIndexDamage reports whether err says that index.db cannot be trusted any more.
+func isIndexDamage(err error) bool { return errors.Is(err, index.ErrDamaged) }
+
+func since(t time.Time) time.Duration { return time.Since(t) }
+
+func itoa(n int) string { return strconv.Itoa(n) }

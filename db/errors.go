@@ -1,0 +1,67 @@
+package db
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/internal/vfs"
+)
+
+var (
+	// ErrCorrupt is what damage on disk answers to errors.Is; errors.As with a *CorruptError gives file and offset.
+	ErrCorrupt = damage.ErrCorrupt
+	// ErrNoSpace is returned when a put would exceed the budget, the free-space reserve or the disk, and nothing more
+	// can be evicted.
+	ErrNoSpace = vfs.ErrNoSpace
+	// ErrLocked is returned by Open when the store is open already; the message names the pid.
+	ErrLocked = vfs.ErrLocked
+	// ErrClosed is returned by every operation after Close.
+	ErrClosed = errors.New("store is closed")
+	// ErrSuspended is returned by every operation between Suspend and Resume.
+	ErrSuspended = errors.New("store is suspended")
+	// ErrReadOnly is returned by operations that would write to a store that was opened read-only.
+	ErrReadOnly = errors.New("store is open read-only")
+	// ErrLeased is returned by Close while a match is open.
+	ErrLeased = errors.New("a match is still open")
+	// ErrNotStored is returned when an operation needs a prefix that is not in the store: a put whose rows start behind
+	// it, a ref to it.
+	ErrNotStored = errors.New("prefix is not stored")
+	// ErrNotFound is returned when a named ref, or a model's fingerprint, is not in the store.
+	ErrNotFound = errors.New("not found")
+	// ErrRetired is returned by a model handle after its fingerprint was retired.
+	ErrRetired = errors.New("model was retired")
+	// ErrNotEmpty is returned by Open for a directory that has files but no store in it.
+	ErrNotEmpty = errors.New("directory is not empty and holds no store")
+	// ErrVersion is returned by Open for a store that a newer release wrote.
+	ErrVersion = errors.New("store format is not supported")
+	// ErrUnsafeDir is returned by Open for a directory that others can write to.
+	ErrUnsafeDir = errors.New("directory is writable by others")
+)
+
+// CorruptError is damage at one place of one file.
+type CorruptError = damage.Error
+
+// PendingError is returned by Sync when deleted bytes are still in a file because a lease can see them.
+type PendingError struct {
+	Records int
+	Bytes   int64
+	Leases  int
+}
+
+func (e *PendingError) Error() string {
+	return fmt.Sprintf("%d deleted records (%d bytes) wait for %d open leases", e.Records, e.Bytes, e.Leases)
+}
+
+// NotStoredError says from which position on a prefix is missing. It answers errors.Is(err, ErrNotStored).
+type NotStoredError struct {
+	Stored int // tokens of the prefix that are in the store
+	Needed int // tokens that the operation needs
+	Reason Reason
+}
+
+func (e *NotStoredError) Error() string {
+	return fmt.Sprintf("%v: %d of the %d leading tokens are (%v)", ErrNotStored, e.Stored, e.Needed, e.Reason)
+}
+
+func (e *NotStoredError) Is(target error) bool { return target == ErrNotStored }

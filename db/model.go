@@ -1,0 +1,172 @@
+package db
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// Model is a handle on one model's part of the store. It is safe for concurrent use and stays valid across Suspend
+// and Resume, until Close.
+type Model struct {
+	s  *Store
+	ms *modelState
+	// Superseded lists, when this call registered a new version of a known name, the fields in which it differs from
+	// the version before.
+	Superseded []kv.Difference
+}
+
+// Model returns the part of the store that belongs to desc, registering it if it is new. Descriptors coexist: one of a
+// known name that differs becomes the current version, the difference is logged field by field, and the data of the
+// older versions is the first to be evicted.
+//
+// It returns an error that wraps kv.ErrDescriptor for a descriptor that contradicts itself, and ErrReadOnly for a new
+// one in a read-only store.
+func (s *Store) Model(ctx context.Context, desc kv.Descriptor) (*Model, error) {
+	desc, err := desc.Normal()
+	if err != nil {
+		return nil, err
+	}
+	e, err := s.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	fp := desc.Fingerprint()
+
+	e.stateMu.RLock()
+	ms := e.state.models[fp]
+	old := e.state.latest()[desc.Name]
+	e.stateMu.RUnlock()
+	if ms != nil && old == ms {
+		return &Model{s: s, ms: ms}, nil
+	}
+	if ms != nil && e.wal == nil {
+		return &Model{s: s, ms: ms}, nil
+	}
+	m := &Model{s: s}
+	op := opModel{Descriptor: desc, Stamp: e.clock.Add(1)}
+	lsn, err := e.logState(frameModel, op, func(st *smallState) { m.ms = st.addModel(op) })
+	if err != nil {
+		return nil, err
+	}
+	if old != nil && old.fp != fp {
+		m.Superseded = old.desc.Diff(&desc)
+		e.log.Warn("another version of this model is stored; it will be evicted first",
+			slog.String("model", desc.Name), slog.String("differs", fmt.Sprint(m.Superseded)),
+			slog.String("old", old.fp.String()), slog.String("new", fp.String()))
+	}
+	return m, e.durable(lsn)
+}
+
+// Descriptor returns the model's descriptor in normal form.
+func (m *Model) Descriptor() kv.Descriptor { return m.ms.desc }
+
+// Fingerprint names this version of the model.
+func (m *Model) Fingerprint() kv.Fingerprint { return m.ms.fp }
+
+// enter is Store.enter, and checks that the model was not retired.
+func (m *Model) enter() (*engine, error) {
+	e, err := m.s.enter()
+	if err != nil {
+		return nil, err
+	}
+	e.stateMu.RLock()
+	defer e.stateMu.RUnlock()
+	if e.state.models[m.ms.fp] == nil {
+		m.s.leave()
+		return nil, fmt.Errorf("%w: %s %s", ErrRetired, m.ms.desc.Name, m.ms.fp)
+	}
+	return e, nil
+}
+
+func (m *Model) finder(e *engine, v *index.View, p *kv.Prompt, limit int) *finder {
+	return &finder{
+		e: e, v: v, m: m.ms, p: p, limit: limit,
+		chain: e.hasher.Chain(m.ms.fp, m.ms.desc.BlockTokens, p),
+	}
+}
+
+// Retire drops a version of a model at once: its blocks and its refs, as one log frame. It returns when that is
+// durable; the space comes back when no open match can see it. ErrNotFound if there is no such model.
+func (s *Store) Retire(ctx context.Context, fp kv.Fingerprint) error {
+	e, err := s.enter()
+	if err != nil {
+		return err
+	}
+	defer s.leave()
+	lsn, err := e.retire(fp)
+	if err != nil {
+		return err
+	}
+	if err := e.wal.Sync(lsn); err != nil {
+		return err
+	}
+	return e.reclaim(ctx)
+}
+
+func (e *engine) retire(fp kv.Fingerprint) (uint64, error) {
+	// The gate keeps puts of this model from adding segments meanwhile.
+	e.gate.Lock()
+	defer e.gate.Unlock()
+	e.logMu.Lock()
+	defer e.logMu.Unlock()
+	e.stateMu.RLock()
+	_, ok := e.state.models[fp]
+	e.stateMu.RUnlock()
+	if !ok {
+		return 0, fmt.Errorf("%w: model %s", ErrNotFound, fp)
+	}
+	op := opRetire{Model: fp}
+	for _, s := range e.set.Segments() {
+		if s.Model == fp {
+			op.Segments = append(op.Segments, s.ID)
+		}
+	}
+	lsn, err := e.commitLocked(frameRetire, func(t *index.Txn) (any, error) {
+		return op, removeModel(t, fp)
+	})
+	if err != nil {
+		return 0, err
+	}
+	e.stateMu.Lock()
+	e.applyRetire(op)
+	e.stateMu.Unlock()
+	e.bloomRemoved(1 << 20)
+	return lsn, nil
+}
+
+// applyRetire changes the small state. The caller holds stateMu.
+func (e *engine) applyRetire(op opRetire) {
+	e.state.dropModel(op.Model)
+	for _, id := range op.Segments {
+		e.state.doomedSegments[id] = struct{}{}
+	}
+}
+
+// removeModel takes every entry of a model out of the index.
+func removeModel(t *index.Txn, fp kv.Fingerprint) error {
+	type id struct {
+		key   kv.Key
+		group uint8
+	}
+	var all []id
+	if err := t.Blocks(kv.Key{}, 0, func(e index.Entry) bool {
+		if e.Model == fp {
+			all = append(all, id{e.Key, e.Group})
+		}
+		return true
+	}); err != nil {
+		return err
+	}
+	// Leaves last-to-first would cost a sort: the index keeps its rows consistent in any order.
+	for _, x := range all {
+		if err := t.Remove(x.key, x.group); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,145 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/segments"
+	"github.com/dormousekv/dormouse/wal"
+)
+
+// openEngine opens what is in dir, or makes a new store there: FORMAT, segments, index, log, Bloom filter, in this
+// order. The caller holds the lock. rebuild throws the index away.
+func openEngine(ctx context.Context, dir string, o Options, rebuild bool) (e *engine, err error) {
+	e = &engine{
+		dir: dir, o: o, fs: o.fs, log: o.Logger,
+		state:  newSmallState(),
+		pinned: map[kv.Key]int{}, evicting: map[kv.Key]struct{}{},
+		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
+	}
+	defer func() {
+		if err != nil {
+			e.abandon()
+		}
+	}()
+	if err := e.openFormat(); err != nil {
+		return nil, err
+	}
+	e.hasher = kv.NewHasher(e.format.Seed)
+	e.set, err = segments.Open(segments.Options{
+		FS: e.fs, Dir: e.path(segmentsDir), UUID: e.format.UUID, Seed: e.format.Seed, SegmentBytes: o.SegmentBytes,
+		AllocateStep: min(4<<20, max(64<<10, o.Budget/64)), ReadOnly: o.ReadOnly, Logger: o.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	r := &recovery{e: e, rebuild: rebuild}
+	if err := r.run(ctx); err != nil {
+		return nil, err
+	}
+	if o.ReadOnly {
+		return e, nil
+	}
+	if err := e.startLog(r); err != nil {
+		return nil, err
+	}
+	e.dirty.Store(r.rebuild || r.changed) // the worker's first checkpoint keeps what was recovered
+	e.measure()
+	return e, nil
+}
+
+// abandon closes whatever an Open that failed had opened.
+func (e *engine) abandon() {
+	if e.wal != nil {
+		e.wal.Close()
+	}
+	if e.ix != nil {
+		e.ix.Close()
+	}
+	if e.set != nil {
+		e.set.Abandon()
+	}
+}
+
+// openFormat reads FORMAT, or writes it for a new store.
+func (e *engine) openFormat() error {
+	var restored bool
+	var err error
+	e.format, restored, err = readFormat(e.fs, e.dir, func() (kv.UUID, kv.Seed, bool, error) {
+		return segments.Identify(e.fs, e.path(segmentsDir))
+	})
+	switch {
+	case err == nil && e.format.ReadOnly != 0 && !e.o.ReadOnly:
+		return fmt.Errorf("%s: %w: features %#x can only be read by this release", e.path(formatName), ErrVersion, e.format.ReadOnly)
+	case err == nil && restored:
+		e.log.Warn("FORMAT was lost and is restored from a segment", "dir", e.dir)
+		if e.o.ReadOnly {
+			return nil
+		}
+	case err == nil:
+		if e.o.ReadOnly {
+			return nil
+		}
+		return e.makeFolders()
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	case e.o.ReadOnly:
+		return fmt.Errorf("%s: %w: no store", e.dir, fs.ErrNotExist)
+	default:
+		if err := e.refuseOthers(); err != nil {
+			return err
+		}
+		e.format = newFormat()
+	}
+	if err := e.makeFolders(); err != nil {
+		return err
+	}
+	return vfs.WriteAtomic(e.fs, e.dir, e.path(formatName), e.format.encode())
+}
+
+func (e *engine) makeFolders() error {
+	for _, name := range []string{walDir, segmentsDir} {
+		if err := e.fs.Mkdir(e.path(name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// refuseOthers keeps a new store from being made among somebody's files.
+func (e *engine) refuseOthers() error {
+	names, err := e.fs.List(e.dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		switch name {
+		case lockName, walDir, segmentsDir, formatName + ".tmp":
+		default:
+			return fmt.Errorf("%s: %w: found %q", e.dir, ErrNotEmpty, name)
+		}
+	}
+	return nil
+}
+
+// startLog begins a new log file whose head repeats the small state. The files before it stay until a checkpoint.
+func (e *engine) startLog(r *recovery) error {
+	var err error
+	e.wal, err = wal.Create(e.walOptions(), r.replayed.LastFile+1, max(r.replayed.LastLSN, r.applied.LSN)+1, e.head(e.openEnds()))
+	return err
+}
+
+func (e *engine) walOptions() wal.Options {
+	return wal.Options{FS: e.fs, Dir: e.path(walDir), UUID: e.format.UUID, Logger: e.log}
+}
+
+func (e *engine) indexOptions() index.Options {
+	return index.Options{
+		FS: e.fs, Path: e.path(indexName), UUID: e.format.UUID, ReadOnly: e.o.ReadOnly, Logger: e.log,
+	}
+}

@@ -1,0 +1,152 @@
+package db
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/quant"
+)
+
+// Durability says what survives a power cut. In every mode a killed process loses nothing that was acknowledged, and
+// deletions hold.
+type Durability uint8
+
+const (
+	// Process acknowledges a put when it is in the page cache: a power cut may lose puts since the last checkpoint.
+	Process Durability = iota
+	// Power acknowledges a put when it is on the disk; concurrent puts share one sync.
+	Power
+)
+
+func (d Durability) String() string {
+	if d == Power {
+		return "power"
+	}
+	return "process"
+}
+
+// Options configure a store. The zero value is a good start.
+type Options struct {
+	// Budget bounds the allocated bytes of all files of the store. 0: 4 GiB.
+	Budget int64
+	// MinFree is what the store leaves free on its file system. 0: 256 MiB; negative: nothing.
+	MinFree int64
+	// MaxBlocks bounds the number of stored blocks. 0: no bound but the budget.
+	MaxBlocks int64
+	// HighWater and LowWater are shares of the budget: above the high one, blocks are evicted in the background down to
+	// the low one. 0: 0.70 and 0.60. Both at 1 evict only what a put needs.
+	HighWater, LowWater float64
+	// Policy orders eviction. Nil: LRU.
+	Policy Policy
+
+	Durability Durability
+	// CheckpointInterval is the time between checkpoints while there is something to write. 0: 5 s; negative: only when
+	// CheckpointBytes is reached or Checkpoint is called.
+	CheckpointInterval time.Duration
+	// CheckpointBytes is the growth of the segments after which a checkpoint starts. 0: 256 MiB.
+	CheckpointBytes int64
+
+	// Codec is how float tensors are stored unless a put says otherwise. 0: Q8_0 where the width allows, else Raw.
+	Codec quant.Codec
+	// Compression is applied to planes that it makes at least 5 % smaller. 0: none.
+	Compression quant.Compression
+
+	// SegmentBytes is the size of a segment file. 0: 64 MiB, or a sixteenth of the budget if that is less.
+	SegmentBytes int64
+	// BloomFPR is the false-positive rate that the Bloom filter is sized for. 0: 0.001.
+	BloomFPR float64
+
+	// ReadOnly opens a store without changing a byte of it.
+	ReadOnly bool
+	// AllowSharedDir accepts a directory that other users can write to.
+	AllowSharedDir bool
+	// Progress is told about long work during Open (rebuilding a lost index). It is called from Open's goroutine.
+	Progress func(Progress)
+	// Logger receives what an operator should know. Nil: slog.Default().
+	Logger *slog.Logger
+
+	fs vfs.FS // tests put a failing file system underneath
+}
+
+// Progress is how far long work has come.
+type Progress struct {
+	What        string // "scan segments", "verify", "compact"
+	Done, Total int64  // bytes
+}
+
+// withDefaults fills in every zero field.
+func (o Options) withDefaults() Options {
+	def := func(v *int64, d int64) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	def(&o.Budget, 4<<30)
+	def(&o.MinFree, 256<<20)
+	o.MinFree = max(o.MinFree, 0)
+	def(&o.CheckpointBytes, 256<<20)
+	def(&o.SegmentBytes, max(1<<20, min(64<<20, o.Budget/16)))
+	if o.HighWater == 0 {
+		o.HighWater = 0.70
+	}
+	if o.LowWater == 0 {
+		o.LowWater = min(0.60, o.HighWater)
+	}
+	if o.Policy == nil {
+		o.Policy = LRU()
+	}
+	if o.CheckpointInterval == 0 {
+		o.CheckpointInterval = 5 * time.Second
+	}
+	if o.BloomFPR == 0 {
+		o.BloomFPR = 0.001
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	if o.fs == nil {
+		o.fs = vfs.OS
+	}
+	return o
+}
+
+// Validate returns an error that names the field at fault.
+func (o Options) Validate() error {
+	o = o.withDefaults()
+	switch {
+	case o.Budget < 1<<20:
+		return fmt.Errorf("db: Options.Budget is %d bytes, at least 1 MiB", o.Budget)
+	case o.MaxBlocks < 0:
+		return fmt.Errorf("db: Options.MaxBlocks is %d", o.MaxBlocks)
+	case o.HighWater <= 0 || o.HighWater > 1 || o.LowWater <= 0 || o.LowWater > o.HighWater:
+		return fmt.Errorf("db: Options.LowWater is %g and HighWater %g: need 0 < low <= high <= 1", o.LowWater, o.HighWater)
+	case o.Durability > Power:
+		return fmt.Errorf("db: Options.Durability is %d", o.Durability)
+	case o.Codec != 0 && !o.Codec.Valid():
+		return fmt.Errorf("db: Options.Codec is %d", o.Codec)
+	case !o.Compression.Valid():
+		return fmt.Errorf("db: Options.Compression is %d", o.Compression)
+	case o.SegmentBytes < 64<<10 || o.SegmentBytes > 1<<40:
+		return fmt.Errorf("db: Options.SegmentBytes is %d, from 64 KiB to 1 TiB", o.SegmentBytes)
+	case o.BloomFPR < 1e-9 || o.BloomFPR > 0.5:
+		return fmt.Errorf("db: Options.BloomFPR is %g, from 1e-9 to 0.5", o.BloomFPR)
+	}
+	return nil
+}
+
+// String prints the options as they take effect.
+func (o Options) String() string {
+	o = o.withDefaults()
+	return fmt.Sprintf("budget=%d min_free=%d max_blocks=%d water=%g..%g policy=%s durability=%s checkpoint=%s/%d segment=%d bloom_fpr=%g codec=%s compression=%s read_only=%t",
+		o.Budget, o.MinFree, o.MaxBlocks, o.LowWater, o.HighWater, o.Policy.Name(), o.Durability, o.CheckpointInterval,
+		o.CheckpointBytes, o.SegmentBytes, o.BloomFPR, codecName(o.Codec), o.Compression, o.ReadOnly)
+}
+
+func codecName(c quant.Codec) string {
+	if c == 0 {
+		return "default"
+	}
+	return c.String()
+}

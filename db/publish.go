@@ -1,0 +1,201 @@
+package db
+
+import (
+	"context"
+
+	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// publish makes the batch visible: one log frame, one index version. Records that another put stored meanwhile lose, and
+// are destroyed; tails that a new block extends, and poorer records, are replaced.
+func (w *putter) publish(ctx context.Context) error {
+	if len(w.batch) == 0 {
+		return nil
+	}
+	e := w.e
+	batch := w.batch
+	w.batch, w.batchBytes = nil, 0
+	defer e.gate.RUnlock()
+
+	var op opPut
+	var losers []opDead
+	lsn, err := e.commit(framePut, func(t *index.Txn) (any, error) {
+		for _, entry := range batch {
+			if err := w.publishOne(t, entry, &op, &losers); err != nil {
+				return nil, err
+			}
+		}
+		if len(op.Records) == 0 {
+			return nil, nil
+		}
+		for _, r := range op.Records {
+			if r.Group == 0 {
+				if err := w.supersede(t, r.entry(), &op); err != nil {
+					return nil, err
+				}
+			}
+		}
+		return op, nil
+	})
+	if err != nil {
+		// Nothing names these records: the next open sweeps them away, should this process not get to it.
+		e.doom(deadOf(batch), false)
+		return err
+	}
+	e.doom(op.Dead, false)
+	e.doom(losers, false)
+	if lsn > 0 {
+		w.lsn = lsn
+		e.count.replaced.Add(int64(len(op.Dead)))
+	}
+	w.moveOn(batch)
+	return nil
+}
+
+func (w *putter) publishOne(t *index.Txn, entry index.Entry, op *opPut, losers *[]opDead) error {
+	e := w.e
+	dead := opDead{Key: entry.Key, Group: entry.Group, Loc: toOpLoc(entry.Loc)}
+	old, ok, err := t.Get(entry.Key, entry.Group)
+	if err != nil {
+		return err
+	}
+	if ok && old.Flags&index.FlagDamaged == 0 && old.RowCount >= entry.RowCount {
+		*losers = append(*losers, dead)
+		return nil
+	}
+	// Closure: a block is stored only below a stored parent, a group only beside its block.
+	parent, group := entry.Parent, uint8(0)
+	if entry.Group > 0 {
+		parent = entry.Key
+	}
+	if entry.Group > 0 || entry.First > 0 {
+		if _, ok, err := t.Get(parent, group); err != nil {
+			return err
+		} else if !ok {
+			return &NotStoredError{Needed: int(entry.First), Reason: Reason{Code: Gone, At: int(entry.First)}}
+		}
+	}
+	if ok {
+		op.Dead = append(op.Dead, opDead{Key: entry.Key, Group: entry.Group, Loc: toOpLoc(old.Loc)})
+	}
+	if entry.Group == 0 {
+		e.addToBloom(entry.Key)
+		if entry.First == 0 && len(entry.Hashes) >= kv.OpeningTokens*kv.TokenHashBytes {
+			e.addToBloom(e.hasher.Opening(entry.Parent, entry.Scope, entry.Hashes))
+		}
+		entry.Rank = e.rank(entry)
+	}
+	if err := t.Put(entry); err != nil {
+		return err
+	}
+	op.Records = append(op.Records, opRecordOf(entry))
+	return nil
+}
+
+// supersede removes the tails whose tokens a new block begins with: their rows are in it.
+func (w *putter) supersede(t *index.Txn, block index.Entry, op *opPut) error {
+	i := w.p.BlockAt(int(block.First), w.m.ms.desc.BlockTokens)
+	for end := int(block.First) + 1; end < int(block.First)+int(block.Tokens); end++ {
+		k := w.chain.Partial(i, end)
+		if !w.e.mayHold(k) {
+			continue
+		}
+		tail, ok, err := t.Get(k, 0)
+		if err != nil {
+			return err
+		}
+		if !ok || tail.Parent != block.Parent || tail.Scope != block.Scope || w.needed(k) {
+			continue
+		}
+		records, err := w.covered(t, k, block.Key)
+		if err != nil {
+			return err
+		}
+		for _, r := range records {
+			op.Dead = append(op.Dead, opDead{Key: k, Group: r.Group, Loc: toOpLoc(r.Loc)})
+			if err := t.Remove(k, r.Group); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// covered returns the records of a tail, if it has no children and block has all their rows; else none.
+func (w *putter) covered(t *index.Txn, tail, block kv.Key) ([]index.Entry, error) {
+	if kids, err := t.HasChildren(tail); err != nil || kids {
+		return nil, err
+	}
+	var records []index.Entry
+	for g, group := range w.m.ms.desc.Groups {
+		r, ok, err := t.Get(tail, uint8(g))
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			continue
+		}
+		long, ok, err := t.Get(block, uint8(g))
+		if err != nil {
+			return nil, err
+		}
+		if !ok || group.Kind == kv.StateAt || long.RowFirst > r.RowFirst || long.RowFirst+long.RowCount < r.RowFirst+r.RowCount {
+			return nil, nil
+		}
+		records = append(records, r)
+	}
+	return records, nil
+}
+
+// needed reports whether a ref, or a lease other than this put's own, rests on block k.
+func (w *putter) needed(k kv.Key) bool {
+	w.e.stateMu.RLock()
+	named := w.e.state.blocks[k] > 0
+	w.e.stateMu.RUnlock()
+	if named {
+		return true
+	}
+	own := 0
+	if w.pin == k {
+		own++
+	}
+	if w.match != nil && w.match.pinned == k {
+		own++
+	}
+	w.e.pinMu.Lock()
+	defer w.e.pinMu.Unlock()
+	return w.e.pinned[k] > own
+}
+
+// moveOn lets this put, and the match that it extends, rest on the last block that was published.
+func (w *putter) moveOn(batch []index.Entry) {
+	last := kv.Key{}
+	for _, entry := range batch {
+		if entry.Group == 0 {
+			last = entry.Key
+		}
+	}
+	if last.IsZero() {
+		return
+	}
+	if w.e.pin(last) {
+		w.unpin()
+		w.pin = last
+	}
+	if w.match != nil && w.e.pin(last) {
+		if !w.match.pinned.IsZero() {
+			w.e.unpin(w.match.pinned)
+		}
+		w.match.pinned = last
+	}
+}
+
+func deadOf(batch []index.Entry) []opDead {
+	out := make([]opDead, 0, len(batch))
+	for _, entry := range batch {
+		out = append(out, opDead{Key: entry.Key, Group: entry.Group, Loc: toOpLoc(entry.Loc)})
+	}
+	return out
+}
+

@@ -1,0 +1,497 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/quant"
+	"github.com/dormousekv/dormouse/segments"
+)
+
+// PutOptions say how rows are stored. The zero value is what the store was opened with.
+type PutOptions struct {
+	Codec       quant.Codec       // for float tensors
+	Compression quant.Compression // kept per plane if it saves at least 5 %
+	// NoStore stores nothing: the request wants to leave no trace.
+	NoStore bool
+}
+
+// PutResult says what a put did.
+type PutResult struct {
+	Tokens  int   // the prompt is now stored up to here
+	Blocks  int   // blocks that were not stored before
+	Records int   // records written
+	Reused  int   // records that were stored already
+	Bytes   int64 // bytes written
+}
+
+// exactTokens at the start of a prompt are kept exactly: attention sinks take most of every later token's attention.
+const exactTokens = 4
+
+// putChunkBytes bounds what one log frame publishes, and so what a put holds back from others.
+const putChunkBytes = 32 << 20
+
+// Put stores the rows of prompt. rows may cover any range of positions, as long as the prefix before it is stored or
+// included; rows beyond the prompt are not looked at. Blocks that are stored already are left as they are, unless rows
+// has more of them (a window group that was missing). A prompt whose rows end early is stored up to there.
+//
+// When Put returns nil, the rows survive the process. It returns a [*NotStoredError] if rows start behind what is
+// stored, [ErrNoSpace] if they do not fit, and an error that wraps kv.ErrRows for rows that do not fit the tensors;
+// whole blocks that were stored before the error stay.
+func (m *Model) Put(ctx context.Context, prompt kv.Prompt, rows kv.Rows, o PutOptions) (PutResult, error) {
+	return m.put(ctx, nil, prompt, rows, o)
+}
+
+// Extend is Put for a prompt that goes on from this match: its lease keeps the prefix alive meanwhile. Afterwards the
+// match rests on what was stored last.
+func (x *Match) Extend(ctx context.Context, prompt kv.Prompt, rows kv.Rows, o PutOptions) (PutResult, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.closed {
+		return PutResult{}, errMatchClosed
+	}
+	return x.m.put(ctx, x, prompt, rows, o)
+}
+
+func (m *Model) put(ctx context.Context, x *Match, prompt kv.Prompt, rows kv.Rows, o PutOptions) (PutResult, error) {
+	start := time.Now()
+	if err := prompt.Validate(); err != nil {
+		return PutResult{}, err
+	}
+	if err := rows.Validate(&m.ms.desc); err != nil {
+		return PutResult{}, err
+	}
+	e, err := m.enter()
+	if err != nil {
+		return PutResult{}, err
+	}
+	defer m.s.leave()
+	if x != nil {
+		if err := x.check(e); err != nil {
+			return PutResult{}, err
+		}
+	}
+	if err := e.poisoned(); err != nil {
+		return PutResult{}, err
+	}
+	if o.NoStore {
+		return PutResult{}, nil
+	}
+	if o.Codec == 0 {
+		o.Codec = e.o.Codec
+	}
+	if o.Compression == 0 {
+		o.Compression = e.o.Compression
+	}
+	w := &putter{e: e, m: m, match: x, rows: rows, o: o}
+	err = w.run(ctx, &prompt)
+	if isIndexDamage(err) {
+		m.s.indexDamaged(err)
+	}
+	e.count.put(w.result, since(start))
+	e.maybeBackground()
+	return w.result, err
+}
+
+// putter is one put under way.
+type putter struct {
+	e      *engine
+	m      *Model
+	match  *Match // nil for a plain Put
+	rows   kv.Rows
+	o      PutOptions
+	result PutResult
+
+	p     kv.Prompt // the part of the prompt that has rows
+	chain *kv.Chain
+	cover []coverage // by group
+	pin   kv.Key     // the deepest block that this put rests on
+
+	batch      []index.Entry // written, not yet published
+	batchBytes int64
+	lsn        uint64
+}
+
+// coverage is the range of positions for which the caller has every tensor of a group.
+type coverage struct{ start, end int }
+
+// run stores block after block, a chunk at a time.
+func (w *putter) run(ctx context.Context, prompt *kv.Prompt) error {
+	if err := w.plan(prompt); err != nil {
+		return err
+	}
+	defer w.unpin()
+	stored := 0 // blocks of the chain that are known to be stored, or in the batch
+	for i := range w.chain.Len() {
+		if err := ctx.Err(); err != nil {
+			return errors.Join(err, w.publish(ctx))
+		}
+		if err := w.block(ctx, i); err != nil {
+			return errors.Join(err, w.publish(ctx))
+		}
+		stored++
+		if w.batchBytes >= putChunkBytes {
+			if err := w.publish(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	if err := w.publish(ctx); err != nil {
+		return err
+	}
+	if stored > 0 {
+		_, w.result.Tokens = w.chain.Block(stored - 1)
+	}
+	if w.lsn == 0 && w.e.o.Durability == Power {
+		w.lsn = w.e.wal.LastLSN() // all of it was stored already: wait for the put that did it
+	}
+	return w.e.durable(w.lsn)
+}
+
+// plan works out which positions can be stored at all.
+func (w *putter) plan(prompt *kv.Prompt) error {
+	d := &w.m.ms.desc
+	w.cover = make([]coverage, len(d.Groups))
+	for g := range w.cover {
+		w.cover[g] = coverage{0, len(prompt.Tokens)}
+	}
+	for i, t := range d.Tensors {
+		c := &w.cover[t.Group]
+		r := w.rows[i]
+		if d.Groups[t.Group].Kind == kv.StateAt {
+			// A state is valid at one position; none given is none stored.
+			if r.Count() == 0 {
+				c.end = -1
+			} else if c.start == 0 {
+				c.start = r.First
+			} else if c.start != r.First {
+				return fmt.Errorf("%w: states of group %d at positions %d and %d", kv.ErrRows, t.Group, c.start, r.First)
+			}
+			continue
+		}
+		if len(r.Pieces) == 0 || r.Count() == 0 {
+			*c = coverage{}
+			continue
+		}
+		c.start, c.end = max(c.start, r.First), min(c.end, r.End())
+	}
+	end := w.cover[0].end
+	if end <= w.cover[0].start { // no rows of the All group: only what is stored can be added to
+		end = len(prompt.Tokens)
+		w.cover[0] = coverage{end, end}
+	}
+	if clipped := prompt.Clip(end); clipped < end {
+		return fmt.Errorf("%w: rows end at %d, inside the span that starts at %d", kv.ErrRows, end, clipped)
+	}
+	w.p = prompt.Prefix(end)
+	w.chain = w.e.hasher.Chain(w.m.ms.fp, d.BlockTokens, &w.p)
+	return nil
+}
+
+// block makes sure that every group of block i that the caller has rows for is stored.
+func (w *putter) block(ctx context.Context, i int) error {
+	d := &w.m.ms.desc
+	key := w.chain.Key(i)
+	start, end := w.chain.Block(i)
+	v := w.e.view()
+	defer v.Release()
+	base, ok, err := v.Get(key, 0)
+	if err != nil {
+		return err
+	}
+	if ok && base.Flags&index.FlagDamaged == 0 {
+		w.result.Reused++
+		w.rest(key)
+	} else if err := w.base(ctx, i); err != nil {
+		return err
+	}
+	for g := 1; g < len(d.Groups); g++ {
+		c := w.cover[g]
+		var from, to int
+		switch d.Groups[g].Kind {
+		case kv.Window:
+			from, to = max(c.start, start), min(c.end, end)
+			if from >= to {
+				continue
+			}
+		case kv.StateAt:
+			if c.end < 0 || c.start != end {
+				if i == w.chain.Len()-1 && c.end >= 0 && c.start > start {
+					return fmt.Errorf("%w: the state of group %d is at position %d, the rows end at %d", kv.ErrRows, g, c.start, end)
+				}
+				continue
+			}
+			from, to = start, end
+		}
+		old, ok, err := v.Get(key, uint8(g))
+		if err != nil {
+			return err
+		}
+		if ok && old.Flags&index.FlagDamaged == 0 && int(old.RowCount) >= to-from {
+			w.result.Reused++
+			continue
+		}
+		if err := w.write(ctx, i, g, from, to, w.rows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// base writes the All record of block i.
+func (w *putter) base(ctx context.Context, i int) error {
+	start, end := w.chain.Block(i)
+	c := w.cover[0]
+	rows := w.rows
+	if c.start > start {
+		var err error
+		if rows, err = w.complete(ctx, i); err != nil {
+			return err
+		}
+	}
+	if len(w.batch) == 0 {
+		if err := w.hold(i); err != nil {
+			return err
+		}
+	}
+	w.result.Blocks++
+	return w.write(ctx, i, 0, start, end, rows)
+}
+
+// complete puts the first rows of block i, which the caller does not have, from what is stored in front of his.
+func (w *putter) complete(ctx context.Context, i int) (kv.Rows, error) {
+	d := &w.m.ms.desc
+	start, end := w.chain.Block(i)
+	from := min(w.cover[0].start, end)
+	if err := w.publish(ctx); err != nil {
+		return nil, err
+	}
+	missing := &NotStoredError{Needed: from}
+	if from == end {
+		f, err := w.m.lookup(w.e, &w.p, from)
+		if err != nil {
+			return nil, err
+		}
+		missing.Stored, missing.Reason = f.tokens, f.reason
+		return nil, missing
+	}
+	x := &Match{m: w.m, prompt: w.p, gen: w.m.s.gen, exact: true}
+	if err := x.look(w.e, from); err != nil {
+		return nil, err
+	}
+	defer func() {
+		x.lease.Release()
+		if !x.pinned.IsZero() {
+			w.e.unpin(x.pinned)
+		}
+	}()
+	// Only the All group's rows are needed, so what the usable prefix of all groups is does not matter.
+	stored := 0
+	if n := len(x.found.hits); n > 0 {
+		stored = x.found.hits[n-1].end
+	}
+	if stored < from {
+		missing.Stored, missing.Reason = stored, x.found.reason
+		return nil, missing
+	}
+	h := &x.found.hits[len(x.found.hits)-1]
+	head := make(kv.Rows, len(d.Tensors))
+	rows := make(kv.Rows, len(d.Tensors))
+	copy(rows, w.rows)
+	for t, tensor := range d.Tensors {
+		if tensor.Group != 0 {
+			continue
+		}
+		head[t] = kv.Packed(start, from-start, make([]byte, (from-start)*tensor.RowBytes()))
+	}
+	if h.start != start {
+		missing.Stored, missing.Reason = stored, x.found.reason
+		return nil, missing
+	}
+	if err := x.restoreRecord(w.e, h, 0, head, start, from); err != nil {
+		return nil, &NotStoredError{Stored: start, Needed: from, Reason: reasonOf(err, start)}
+	}
+	for t, tensor := range d.Tensors {
+		if tensor.Group == 0 {
+			own := w.rows[t].Slice(tensor, from, end)
+			rows[t] = kv.TensorRows{First: start, Pieces: append(head[t].Pieces, own.Pieces...)}
+		}
+	}
+	return rows, nil
+}
+
+// hold pins the block that block i hangs from, so that it stays until i is published.
+func (w *putter) hold(i int) error {
+	if i == 0 {
+		return nil
+	}
+	parent := w.chain.Parent(i)
+	if !w.e.pin(parent) {
+		return w.gone(i)
+	}
+	w.unpin()
+	w.pin = parent
+	v := w.e.view()
+	defer v.Release()
+	if _, ok, err := v.Get(parent, 0); err != nil || !ok {
+		return errors.Join(err, w.gone(i))
+	}
+	return nil
+}
+
+// rest moves this put's pin to a block that is stored.
+func (w *putter) rest(k kv.Key) {
+	if len(w.batch) == 0 && w.e.pin(k) {
+		w.unpin()
+		w.pin = k
+	}
+}
+
+func (w *putter) unpin() {
+	if !w.pin.IsZero() {
+		w.e.unpin(w.pin)
+		w.pin = kv.Key{}
+	}
+}
+
+func (w *putter) gone(i int) error {
+	start, _ := w.chain.Block(i)
+	return &NotStoredError{Stored: 0, Needed: start, Reason: Reason{Code: Gone, At: start}}
+}
+
+// write encodes the rows [from, to) of group g of block i into a record and appends it. It is published later.
+func (w *putter) write(ctx context.Context, i, g, from, to int, rows kv.Rows) error {
+	d := &w.m.ms.desc
+	start, end := w.chain.Block(i)
+	if err := w.room(ctx, w.estimate(g, to-from, end-start), g == 0); err != nil {
+		return err
+	}
+	meta := segments.Meta{
+		Key: w.chain.Key(i), Group: uint8(g), Parent: w.chain.Parent(i), Model: w.m.ms.fp, Scope: w.chain.Scope(i),
+		First: uint32(start), Birth: w.e.birth.Add(1), Tokens: w.p.Tokens[start:end], Spans: spansIn(&w.p, start, end),
+	}
+	tensors := d.GroupTensors(g)
+	b := segments.NewBuilder(meta, len(tensors))
+	defer b.Release()
+	state := d.Groups[g].Kind == kv.StateAt
+	for _, ti := range tensors {
+		t := d.Tensors[ti]
+		codec, comp := w.codec(t), w.o.Compression
+		src := rows[ti]
+		entry := segments.TensorEntry{Tensor: uint16(ti), FirstRow: uint16(from - start)}
+		exact := max(0, min(exactTokens-from, to-from))
+		if state {
+			codec, entry.FirstRow, exact = quant.Raw, uint16(end-start-1), 0
+			if t.Width == 0 {
+				comp = quant.None
+			}
+		} else {
+			src = src.Slice(t, from, to)
+		}
+		err := b.AddPlane(entry, func(dst []byte, te *segments.TensorEntry) ([]byte, error) {
+			out, plane, err := quant.Encode(dst, codec, comp, t, src, exact)
+			te.Codec, te.Compression = uint8(plane.Codec), uint8(plane.Compression)
+			te.Rows, te.Exceptions, te.MaxError = uint16(plane.Rows), plane.Exceptions, plane.MaxError
+			return out, err
+		})
+		if err != nil {
+			return fmt.Errorf("db: store %s: %w", t, err)
+		}
+	}
+	// The gate stays closed to checkpoints until the batch is published or given up.
+	if len(w.batch) == 0 {
+		w.e.gate.RLock()
+	}
+	loc, err := w.e.set.Append(d, w.m.ms.fp, b)
+	if err != nil {
+		if len(w.batch) == 0 {
+			w.e.gate.RUnlock()
+		}
+		return err
+	}
+	entry := index.Entry{
+		Key: meta.Key, Group: uint8(g), Parent: meta.Parent, Model: meta.Model, Scope: meta.Scope, Loc: indexLoc(loc),
+		First: meta.First, Tokens: uint16(end - start), RowFirst: uint16(from - start), RowCount: uint16(to - from),
+		Birth: meta.Birth,
+	}
+	if g == 0 {
+		if end < w.p.BlockCapacityEnd(i, d.BlockTokens) {
+			entry.Flags |= index.FlagTail
+		}
+		if !meta.Scope.IsShared() && (i == 0 || w.chain.Scope(i-1).IsShared()) {
+			entry.Flags |= index.FlagScopeRoot
+		}
+		entry.Hashes = w.e.hasher.AppendTokenHashes(nil, &w.p, start, end)
+	}
+	w.batch = append(w.batch, entry)
+	w.batchBytes += loc.Length
+	w.result.Records++
+	w.result.Bytes += loc.Length
+	w.e.growth.Add(loc.Length)
+	w.e.used.Add(loc.Length)
+	return nil
+}
+
+func (w *putter) codec(t kv.Tensor) quant.Codec {
+	if w.o.Codec != 0 && w.o.Codec.Supports(t) {
+		return w.o.Codec
+	}
+	if w.o.Codec != 0 {
+		return quant.Raw
+	}
+	return quant.Default(t)
+}
+
+// room makes room for a record of so many bytes. Evicting waits for locks that come before the gate, so what is
+// written so far is published first.
+func (w *putter) room(ctx context.Context, bytes int64, block bool) error {
+	blocks := int64(0)
+	if block {
+		blocks = 1
+		for _, entry := range w.batch {
+			if entry.Group == 0 {
+				blocks++
+			}
+		}
+	}
+	if w.e.fits(bytes, blocks) {
+		return nil
+	}
+	if err := w.publish(ctx); err != nil {
+		return err
+	}
+	return w.e.makeRoom(ctx, bytes, min(blocks, 1))
+}
+
+// estimate bounds a record's size from above, exceptions left out.
+func (w *putter) estimate(g, rows, tokens int) int64 {
+	d := &w.m.ms.desc
+	n := int64(8192 + 4*tokens)
+	for _, ti := range d.GroupTensors(g) {
+		t := d.Tensors[ti]
+		if t.Width == 0 {
+			for _, p := range w.rows[ti].Pieces {
+				n += int64(len(p.Mem))
+			}
+			continue
+		}
+		n += int64(rows*t.RowBytes()) + 256
+	}
+	return n
+}
+
+// spansIn returns the spans that touch [start, end), relative to start.
+func spansIn(p *kv.Prompt, start, end int) []kv.Span {
+	var out []kv.Span
+	for _, s := range p.Spans {
+		if s.End() > start && s.Start < end {
+			s.Start -= start
+			out = append(out, s)
+		}
+	}
+	return out
+}

@@ -1,0 +1,91 @@
+package db
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+)
+
+// reclaim destroys the bytes of doomed records that no lease can see: the frames that doomed them are made durable
+// first, then headers are zeroed, pages punched, and dead segments unlinked.
+func (e *engine) reclaim(ctx context.Context) error {
+	e.ckptMu.Lock()
+	defer e.ckptMu.Unlock()
+	return e.reclaimLocked(ctx)
+}
+
+func (e *engine) reclaimLocked(ctx context.Context) error {
+	e.stateMu.Lock()
+	fresh, copied := e.fresh, e.copied
+	e.fresh, e.copied = nil, false
+	gone := slices.Collect(maps.Keys(e.state.doomedSegments))
+	e.stateMu.Unlock()
+	n, _ := e.set.Pending()
+	if len(fresh) == 0 && len(gone) == 0 && n == 0 {
+		return nil
+	}
+	err := func() error {
+		if copied { // the old places go only when the new ones are safe
+			if err := e.set.Sync(); err != nil {
+				return err
+			}
+		}
+		return e.wal.Sync(e.wal.LastLSN())
+	}()
+	if err != nil {
+		e.stateMu.Lock()
+		e.fresh, e.copied = append(fresh, e.fresh...), copied || e.copied
+		e.stateMu.Unlock()
+		return err
+	}
+	e.set.Destroy(fresh)
+	for _, id := range gone {
+		e.set.Unlink(id)
+	}
+	done, err := e.set.Reclaim(ctx)
+	e.stateMu.Lock()
+	e.state.destroyed(done)
+	if err == nil {
+		e.dropUnlinked()
+	}
+	e.stateMu.Unlock()
+	e.measure()
+	return err
+}
+
+// dropUnlinked forgets the segments whose files are gone. The caller holds stateMu.
+func (e *engine) dropUnlinked() {
+	if len(e.state.doomedSegments) == 0 {
+		return
+	}
+	there := map[uint64]bool{}
+	for _, s := range e.set.Segments() {
+		there[s.ID] = true
+	}
+	for id := range e.state.doomedSegments {
+		if !there[id] {
+			delete(e.state.doomedSegments, id)
+		}
+	}
+	for l := range e.state.doomed {
+		if !there[l.Segment] {
+			delete(e.state.doomed, l)
+		}
+	}
+}
+
+// emptySegments returns the sealed segments in which nothing lives. The caller holds the gate, so that no record waits
+// to be published.
+func (e *engine) emptySegments() []uint64 {
+	v := e.view()
+	defer v.Release()
+	var ids []uint64
+	for _, s := range e.set.Segments() {
+		if s.Sealed && v.Segment(s.ID).Records == 0 {
+			ids = append(ids, s.ID)
+		}
+	}
+	return ids
+}
+

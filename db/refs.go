@@ -1,0 +1,158 @@
+package db
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// MaxRefMeta is the most metadata that a ref carries, in bytes.
+const MaxRefMeta = 4 << 10
+
+// MaxRefName is the longest name of a ref, in bytes.
+const MaxRefName = 1 << 10
+
+// Ref is a name on a prefix: a pin, a session, a bookmark.
+type Ref struct {
+	Name     string
+	Model    kv.Fingerprint
+	Block    kv.Key // the stored block that holds the prefix's last token
+	Tokens   int    // length of the prefix
+	Pinned   bool
+	Priority uint8
+	Expires  time.Time // zero: never
+	Set      time.Time
+	Meta     []byte // the caller's, at most MaxRefMeta bytes
+}
+
+// RefOptions say what a ref does.
+type RefOptions struct {
+	Pinned   bool          // the prefix is never evicted; Delete and Retire still take it
+	Priority uint8         // 1 to 254: evicted after everything of a lower priority
+	TTL      time.Duration // 0: for ever
+	Meta     []byte        // the caller's, at most MaxRefMeta bytes
+}
+
+// SetRef puts name on a prefix of this model, in the place of an older ref of that name. Setting it twice is the same
+// as once. The whole prefix must be stored: else a [*NotStoredError] says up to where it is.
+func (m *Model) SetRef(ctx context.Context, name string, prefix kv.Prompt, o RefOptions) error {
+	switch {
+	case name == "" || len(name) > MaxRefName:
+		return fmt.Errorf("db: ref name of %d bytes: 1 to %d", len(name), MaxRefName)
+	case len(o.Meta) > MaxRefMeta:
+		return fmt.Errorf("db: ref metadata of %d bytes, at most %d", len(o.Meta), MaxRefMeta)
+	case o.Priority == classPinned:
+		return fmt.Errorf("db: ref priority %d, at most %d", o.Priority, classPinned-1)
+	}
+	x, err := m.Match(ctx, prefix, MatchOptions{})
+	if err != nil {
+		return err
+	}
+	defer x.Close()
+	e, err := m.enter()
+	if err != nil {
+		return err
+	}
+	defer m.s.leave()
+	if n := len(prefix.Tokens); x.found.tokens < n {
+		return &NotStoredError{Stored: x.found.tokens, Needed: n, Reason: x.found.reason}
+	}
+	ref := Ref{
+		Name: name, Model: m.ms.fp, Block: x.pinned, Tokens: len(prefix.Tokens),
+		Pinned: o.Pinned, Priority: o.Priority, Set: time.Now().UTC(), Meta: slices.Clone(o.Meta),
+	}
+	if o.TTL > 0 {
+		ref.Expires = ref.Set.Add(o.TTL)
+	}
+	old, had := e.ref(name)
+	lsn, err := e.logState(frameRef, ref, func(st *smallState) { st.setRef(ref) })
+	if err != nil {
+		return err
+	}
+	if err := e.reclass(ref.Block); err != nil {
+		return err
+	}
+	if had && old.Block != ref.Block {
+		if err := e.reclass(old.Block); err != nil {
+			return err
+		}
+	}
+	return e.durable(lsn)
+}
+
+// DeleteRef takes a name off its prefix, which stays stored. ErrNotFound if there is no such name.
+func (s *Store) DeleteRef(ctx context.Context, name string) error {
+	e, err := s.enter()
+	if err != nil {
+		return err
+	}
+	defer s.leave()
+	return e.dropRef(name)
+}
+
+func (e *engine) dropRef(name string) error {
+	old, ok := e.ref(name)
+	if !ok {
+		return fmt.Errorf("%w: ref %q", ErrNotFound, name)
+	}
+	lsn, err := e.logState(frameUnref, opUnref{Name: name}, func(st *smallState) { st.dropRef(name) })
+	if err != nil {
+		return err
+	}
+	if err := e.reclass(old.Block); err != nil {
+		return err
+	}
+	return e.durable(lsn)
+}
+
+// reclass ranks a block anew after its refs changed.
+func (e *engine) reclass(k kv.Key) error {
+	_, err := e.commit(0, func(t *index.Txn) (any, error) { return nil, e.rerank(t, k) })
+	return err
+}
+
+func (e *engine) ref(name string) (Ref, bool) {
+	e.stateMu.RLock()
+	defer e.stateMu.RUnlock()
+	r, ok := e.state.refs[name]
+	return r, ok
+}
+
+// Ref returns the ref of that name. ErrNotFound if there is none.
+func (s *Store) Ref(name string) (Ref, error) {
+	e, err := s.enter()
+	if err != nil {
+		return Ref{}, err
+	}
+	defer s.leave()
+	r, ok := e.ref(name)
+	if !ok || (!r.Expires.IsZero() && r.Expires.Before(time.Now())) {
+		return Ref{}, fmt.Errorf("%w: ref %q", ErrNotFound, name)
+	}
+	return r, nil
+}
+
+// Refs lists all refs by name, as of the call.
+func (s *Store) Refs() (iter.Seq[Ref], error) {
+	e, err := s.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	e.stateMu.RLock()
+	refs := maps.Clone(e.state.refs)
+	e.stateMu.RUnlock()
+	return func(yield func(Ref) bool) {
+		for _, name := range slices.Sorted(maps.Keys(refs)) {
+			if !yield(refs[name]) {
+				return
+			}
+		}
+	}, nil
+}

@@ -1,0 +1,262 @@
+package db
+
+import (
+	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/segments"
+	"github.com/dormousekv/dormouse/wal"
+)
+
+// apply brings the small state, and the index from its own last frame on, to the end of the log. Every change to the
+// index applies only if the key is still where the frame says: replaying a frame twice, or over a scan that saw its
+// outcome, changes nothing.
+func (r *recovery) apply() error {
+	e := r.e
+	if !r.hasFirst && len(r.applied.Extra) > 0 {
+		// The log's head is lost: the index has a copy of what it said.
+		if st, _, err := decodeSnapshot(r.applied.Extra); err == nil {
+			r.adoptState(st)
+		}
+	}
+	reboot := r.hasFirst && (r.first.Boot == "" || r.first.Boot != bootID())
+	err := e.ix.Update(func(t *index.Txn) error {
+		for _, f := range r.frames {
+			if err := r.frame(t, f, reboot); err != nil {
+				return err
+			}
+		}
+		if r.rebuild {
+			return r.removeDoomed(t)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for fp, d := range r.fromScan {
+		if e.state.models[fp] == nil && !r.retired(fp) {
+			e.state.addModel(opModel{Descriptor: d})
+		}
+	}
+	return nil
+}
+
+// adoptState replaces the small state by a snapshot's, and queues what that still had to destroy.
+func (r *recovery) adoptState(st *smallState) {
+	e := r.e
+	for l := range e.state.doomed { // found out by the scan, or by frames before: still dead
+		st.doomed[l] = struct{}{}
+	}
+	for id := range e.state.doomedSegments {
+		st.doomedSegments[id] = struct{}{}
+	}
+	e.state = st
+	e.fresh = e.fresh[:0]
+	for l := range st.doomed {
+		e.fresh = append(e.fresh, l.segment())
+	}
+}
+
+// retired reports whether the log says that a model was retired; its segments may still be there.
+func (r *recovery) retired(fp kv.Fingerprint) bool {
+	for _, f := range r.frames {
+		if f.Kind == frameRetire {
+			if op, err := decodeOp[opRetire](f); err == nil && op.Model == fp {
+				return true
+			}
+		}
+	}
+	for id := range r.e.state.doomedSegments {
+		if d, err := r.e.set.Descriptor(id); err == nil && d.Fingerprint() == fp {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *recovery) frame(t *index.Txn, f wal.Frame, reboot bool) error {
+	e := r.e
+	index := f.LSN > r.applied.LSN && f.Kind != frameSnapshot
+	r.changed = r.changed || index
+	switch f.Kind {
+	case frameSnapshot:
+		st, _, err := decodeSnapshot(f.Payload)
+		if err != nil {
+			return &CorruptError{File: f.File, Offset: f.Offset, What: "log head", Err: err}
+		}
+		r.adoptState(st)
+	case framePut:
+		op, err := decodeOp[opPut](f)
+		if err != nil {
+			return err
+		}
+		if index {
+			if err := r.put(t, op, reboot); err != nil {
+				return err
+			}
+		}
+		e.doom(op.Dead, false)
+	case frameRemove:
+		op, err := decodeOp[opRemove](f)
+		if err != nil {
+			return err
+		}
+		if index {
+			if err := r.remove(t, op.Dead); err != nil {
+				return err
+			}
+		}
+		e.doom(op.Dead, false)
+		for _, name := range op.Refs {
+			e.state.dropRef(name)
+		}
+	case frameMove:
+		op, err := decodeOp[opMove](f)
+		if err != nil {
+			return err
+		}
+		return r.move(t, op, index)
+	case frameModel:
+		op, err := decodeOp[opModel](f)
+		if err != nil {
+			return err
+		}
+		e.state.addModel(op)
+	case frameRetire:
+		op, err := decodeOp[opRetire](f)
+		if err != nil {
+			return err
+		}
+		e.applyRetire(op)
+		if index {
+			return removeModel(t, op.Model)
+		}
+	case frameRef:
+		ref, err := decodeOp[Ref](f)
+		if err != nil {
+			return err
+		}
+		e.state.setRef(ref)
+	case frameUnref:
+		op, err := decodeOp[opUnref](f)
+		if err != nil {
+			return err
+		}
+		e.state.dropRef(op.Name)
+	case frameFlag:
+		op, err := decodeOp[opFlag](f)
+		if err != nil || !index {
+			return err
+		}
+		cur, ok, err := t.Get(op.Key, op.Group)
+		if err != nil || !ok || toOpLoc(cur.Loc) != op.Loc {
+			return err
+		}
+		return t.SetFlags(op.Key, op.Group, op.Flags)
+	default:
+		return &CorruptError{File: f.File, Offset: f.Offset, What: "log frame kind", Expected: "2 to 9", Found: itoa(int(f.Kind))}
+	}
+	return nil
+}
+
+// put enters a frame's records. One whose bytes a power cut took, or whose prefix is gone with such, is dropped.
+func (r *recovery) put(t *index.Txn, op opPut, reboot bool) error {
+	for _, rec := range op.Records {
+		if r.rebuild && !r.scanned[rec.Loc] {
+			continue
+		}
+		need := rec.Parent
+		if rec.Group > 0 {
+			need = rec.Key
+		}
+		if rec.Group > 0 || rec.First > 0 {
+			if _, ok, err := t.Get(need, 0); err != nil {
+				return err
+			} else if !ok && !r.rebuild {
+				r.doom(rec.Loc.index())
+				continue
+			}
+		}
+		if reboot && !r.e.intact(rec) {
+			r.doom(rec.Loc.index())
+			continue
+		}
+		entry := rec.entry()
+		if entry.Group == 0 {
+			r.e.addToBloom(entry.Key)
+			if entry.First == 0 && len(entry.Hashes) >= kv.OpeningTokens*kv.TokenHashBytes {
+				r.e.addToBloom(r.e.hasher.Opening(entry.Parent, entry.Scope, entry.Hashes))
+			}
+			entry.Rank = r.e.rank(entry)
+		}
+		if err := t.Put(entry); err != nil {
+			return err
+		}
+	}
+	return r.remove(t, op.Dead)
+}
+
+// remove takes out those of the dead records that the index still names.
+func (r *recovery) remove(t *index.Txn, dead []opDead) error {
+	for _, d := range dead {
+		cur, ok, err := t.Get(d.Key, d.Group)
+		if err != nil {
+			return err
+		}
+		if ok && toOpLoc(cur.Loc) == d.Loc {
+			if err := t.Remove(d.Key, d.Group); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (r *recovery) move(t *index.Txn, op opMove, index bool) error {
+	e := r.e
+	cur, ok, err := t.Get(op.Key, op.Group)
+	if err != nil {
+		return err
+	}
+	switch {
+	case ok && toOpLoc(cur.Loc) == op.To: // seen by the scan, or applied before
+		e.doom([]opDead{{Key: op.Key, Group: op.Group, Loc: op.From}}, true)
+		return nil
+	case ok && toOpLoc(cur.Loc) == op.From && index && (!r.rebuild || r.scanned[op.To]):
+		e.doom([]opDead{{Key: op.Key, Group: op.Group, Loc: op.From}}, true)
+		return t.SetLoc(op.Key, op.Group, op.To.index(), op.Birth)
+	}
+	return nil
+}
+
+// removeDoomed takes out what the scan entered although its destruction was already decided.
+func (r *recovery) removeDoomed(t *index.Txn) error {
+	var dead []opDead
+	if err := t.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
+		_, doomed := r.e.state.doomed[toOpLoc(x.Loc)]
+		_, gone := r.e.state.doomedSegments[x.Loc.Segment]
+		if doomed || gone {
+			dead = append(dead, opDead{Key: x.Key, Group: x.Group, Loc: toOpLoc(x.Loc)})
+		}
+		return true
+	}); err != nil {
+		return err
+	}
+	return r.remove(t, dead)
+}
+
+// intact reports whether every byte of a replayed record is as it was written.
+func (e *engine) intact(rec opRecord) bool {
+	err := e.set.Read(rec.Loc.segment(), func(r *segments.Record) error {
+		if r.Key() != rec.Key || r.Group() != rec.Group {
+			return segments.ErrDestroyed
+		}
+		for i := range r.Tensors() {
+			if err := r.VerifyPlane(i); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return err == nil
+}

@@ -1,0 +1,272 @@
+package db
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// reserveBytes is what a put leaves of the budget for the log, the index and segments that are allocated ahead.
+func (e *engine) reserveBytes() int64 { return min(4<<20, e.o.Budget/16) }
+
+// fits reports whether a record of so many bytes, as one of so many new blocks, can be put without evicting.
+func (e *engine) fits(bytes, blocks int64) bool {
+	if e.used.Load()+bytes+e.reserveBytes() > e.o.Budget {
+		return false
+	}
+	if e.o.MaxBlocks > 0 && blocks > 0 && e.counts().Blocks+blocks > e.o.MaxBlocks {
+		return false
+	}
+	return e.diskHas(bytes)
+}
+
+// diskHas reports whether the file system can take so many bytes and keep its reserve.
+func (e *engine) diskHas(bytes int64) bool {
+	if e.o.MinFree == 0 {
+		return true
+	}
+	free, _, err := e.fs.Space(e.dir)
+	return err != nil || free >= uint64(bytes+e.o.MinFree)
+}
+
+// makeRoom evicts until a record fits, or returns ErrNoSpace. The caller holds no lock and not the gate.
+func (e *engine) makeRoom(ctx context.Context, bytes, blocks int64) error {
+	e.measure()
+	for !e.fits(bytes, blocks) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		before := e.used.Load()
+		want := evictGoal{}
+		if over := before + bytes + e.reserveBytes() - e.o.Budget; over > 0 {
+			want.bytes = over
+		}
+		if e.o.MaxBlocks > 0 && blocks > 0 {
+			want.blocks = max(0, e.counts().Blocks+blocks-e.o.MaxBlocks)
+		}
+		if want == (evictGoal{}) {
+			want.bytes = bytes // the disk is short, not the budget
+		}
+		evicted, err := e.evict(ctx, want)
+		if err != nil {
+			return err
+		}
+		if err := e.reclaim(ctx); err != nil {
+			return err
+		}
+		if e.fits(bytes, blocks) {
+			return nil
+		}
+		if evicted == 0 || (want.blocks == 0 && e.used.Load() >= before) {
+			return e.full(bytes)
+		}
+	}
+	return nil
+}
+
+func (e *engine) full(bytes int64) error {
+	n, held := e.set.Pending()
+	return fmt.Errorf("%w: %d bytes are needed, %d of a budget of %d are used, and nothing more can be evicted (%d records, %d bytes wait for open leases)",
+		ErrNoSpace, bytes, e.used.Load(), e.o.Budget, n, held)
+}
+
+// measure asks the file system what the store's files occupy.
+func (e *engine) measure() int64 {
+	var total int64
+	for _, s := range e.set.Segments() {
+		total += s.Allocated
+	}
+	for _, name := range []string{formatName, lockName, indexName, bloomName} {
+		if info, err := e.fs.Stat(e.path(name)); err == nil {
+			total += info.Allocated
+		}
+	}
+	if e.wal != nil {
+		total += e.wal.Bytes()
+	}
+	e.used.Store(total)
+	e.count.highWater(total)
+	return total
+}
+
+// evictGoal is what an eviction has to reach.
+type evictGoal struct{ bytes, blocks int64 }
+
+// evictBatch bounds the leaves that one log frame evicts.
+const evictBatch = 256
+
+// evict removes the coldest leaves until the goal is reached or nothing may go. It returns the number of blocks. Their
+// bytes come back with the next reclaim.
+func (e *engine) evict(ctx context.Context, goal evictGoal) (blocks int, err error) {
+	for goal.bytes > 0 || goal.blocks > 0 {
+		if err := ctx.Err(); err != nil {
+			return blocks, err
+		}
+		n, freed, err := e.evictSome(goal)
+		if err != nil {
+			return blocks, err
+		}
+		if n == 0 {
+			return blocks, nil
+		}
+		blocks += n
+		goal.bytes -= freed
+		goal.blocks -= int64(n)
+	}
+	return blocks, nil
+}
+
+// evictSome evicts some leaves, in one frame.
+func (e *engine) evictSome(goal evictGoal) (n int, freed int64, err error) {
+	var out []kv.Key
+	defer func() {
+		e.pinMu.Lock()
+		for _, k := range out {
+			delete(e.evicting, k)
+		}
+		e.pinMu.Unlock()
+	}()
+	var op opRemove
+	_, err = e.commit(frameRemove, func(t *index.Txn) (any, error) {
+		for n < evictBatch && (freed < goal.bytes || int64(n) < goal.blocks) {
+			leaf, ok, err := e.coldest(t)
+			if err != nil {
+				return nil, err
+			}
+			if !ok {
+				break
+			}
+			out = append(out, leaf.Key)
+			dead, bytes, err := e.removeBlock(t, leaf)
+			if err != nil {
+				return nil, err
+			}
+			op.Dead = append(op.Dead, dead...)
+			freed += bytes
+			n++
+			e.floor.Store(max(e.floor.Load(), leaf.Rank&rankMask))
+		}
+		if n == 0 {
+			return nil, nil
+		}
+		return op, nil
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+	e.doom(op.Dead, false)
+	e.bloomRemoved(int64(n))
+	e.count.evicted.Add(int64(n))
+	return n, freed, nil
+}
+
+// coldest picks the leaf to go next and marks it as being evicted: superseded versions of a model first, then by rank.
+func (e *engine) coldest(t *index.Txn) (index.Entry, bool, error) {
+	var best index.Entry
+	found, bestOld := false, false
+	current := e.currentModels()
+	for fp, latest := range current {
+		var pick kv.Key
+		var rank uint64
+		ok := false
+		var repinned []kv.Key
+		err := t.Leaves(fp, nil, func(k kv.Key, r uint64) bool {
+			if r>>rankBits == classPinned {
+				return false
+			}
+			if e.class(k) == classPinned {
+				repinned = append(repinned, k)
+				return true
+			}
+			if e.isPinned(k) {
+				return true
+			}
+			pick, rank, ok = k, r, true
+			return false
+		})
+		if err != nil {
+			return best, false, err
+		}
+		for _, k := range repinned { // so that the next walk stops before them
+			if err := e.rerank(t, k); err != nil {
+				return best, false, err
+			}
+		}
+		if !ok {
+			continue
+		}
+		better := !found || (!latest && !bestOld) || (!latest == bestOld && rank < best.Rank)
+		if !better {
+			continue
+		}
+		entry, stored, err := t.Get(pick, 0)
+		if err != nil {
+			return best, false, err
+		}
+		if stored {
+			best, found, bestOld = entry, true, !latest
+		}
+	}
+	if !found || !e.startEvicting(best.Key) {
+		return best, false, nil
+	}
+	return best, true, nil
+}
+
+// currentModels tells for every model whether it is the latest version of its name.
+func (e *engine) currentModels() map[kv.Fingerprint]bool {
+	e.stateMu.RLock()
+	defer e.stateMu.RUnlock()
+	latest := e.state.latest()
+	out := make(map[kv.Fingerprint]bool, len(e.state.models))
+	for fp, m := range e.state.models {
+		out[fp] = latest[m.desc.Name] == m
+	}
+	return out
+}
+
+func (e *engine) isPinned(k kv.Key) bool {
+	e.pinMu.Lock()
+	defer e.pinMu.Unlock()
+	return e.pinned[k] > 0
+}
+
+// startEvicting marks k, so that no match comes to rest on it any more.
+func (e *engine) startEvicting(k kv.Key) bool {
+	e.pinMu.Lock()
+	defer e.pinMu.Unlock()
+	if e.pinned[k] > 0 {
+		return false
+	}
+	e.evicting[k] = struct{}{}
+	return true
+}
+
+// removeBlock takes a block without children out of the index, with the records of all its groups. Its parent, if that
+// has no other child, becomes a leaf with the later recency of the two, in its own class.
+func (e *engine) removeBlock(t *index.Txn, block index.Entry) (dead []opDead, bytes int64, err error) {
+	var groups []index.Entry
+	if err := t.Groups(block.Key, func(g index.Entry) bool {
+		groups = append(groups, g)
+		return true
+	}); err != nil {
+		return nil, 0, err
+	}
+	for _, g := range groups {
+		dead = append(dead, opDead{Key: g.Key, Group: g.Group, Loc: toOpLoc(g.Loc)})
+		bytes += g.Loc.Length
+		if err := t.Remove(g.Key, g.Group); err != nil {
+			return nil, 0, err
+		}
+	}
+	return dead, bytes, e.rerank(t, block.Parent)
+}
+
+// bloomRemoved counts removals, which the Bloom filter cannot forget.
+func (e *engine) bloomRemoved(n int64) {
+	if e.removed.Add(n) > max(8192, e.counts().Blocks/8) {
+		e.signal()
+	}
+}

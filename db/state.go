@@ -1,0 +1,180 @@
+package db
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/vmihailenco/msgpack/v5"
+
+	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/segments"
+)
+
+// smallState is what the head of every log file repeats, so that a lost index costs neither models, refs nor deletions.
+// Guarded by engine.logMu for writing and engine.stateMu for both.
+type smallState struct {
+	models map[kv.Fingerprint]*modelState
+	refs   map[string]Ref
+	// doomed are records that no index entry names and whose bytes are not yet known to be destroyed.
+	doomed map[opLoc]struct{}
+	// doomedSegments are segments of retired models, to be unlinked.
+	doomedSegments map[uint64]struct{}
+	// blocks counts the refs of a block, pins the pinned ones; classes holds the highest priority among them.
+	blocks  map[kv.Key]int
+	pins    map[kv.Key]int
+	classes map[kv.Key]uint8
+}
+
+type modelState struct {
+	fp   kv.Fingerprint
+	desc kv.Descriptor
+	// stamp orders the versions of one name: all but the latest are the coldest data in the store.
+	stamp uint64
+}
+
+func newSmallState() *smallState {
+	return &smallState{
+		models:         map[kv.Fingerprint]*modelState{},
+		refs:           map[string]Ref{},
+		doomed:         map[opLoc]struct{}{},
+		doomedSegments: map[uint64]struct{}{},
+		blocks:         map[kv.Key]int{},
+		pins:           map[kv.Key]int{},
+		classes:        map[kv.Key]uint8{},
+	}
+}
+
+// snapshot is a smallState as the log's head frames hold it.
+type snapshot struct {
+	Boot     string // of the running system: after another boot, unsynced bytes may be gone
+	Ends     map[uint64]int64
+	Next     index.Applied // counters as of this frame; LSN and WALFile unused
+	Models   []opModel
+	Refs     []Ref
+	Doomed   []opLoc
+	Unlinked []uint64
+}
+
+func (s *smallState) encode(boot string, ends map[uint64]int64, next index.Applied) []byte {
+	snap := snapshot{Boot: boot, Ends: ends, Next: next}
+	for _, m := range s.models {
+		snap.Models = append(snap.Models, opModel{Descriptor: m.desc, Stamp: m.stamp})
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.refs)) {
+		snap.Refs = append(snap.Refs, s.refs[name])
+	}
+	snap.Doomed = slices.Collect(maps.Keys(s.doomed))
+	snap.Unlinked = slices.Collect(maps.Keys(s.doomedSegments))
+	return encodeOp(snap)
+}
+
+func decodeSnapshot(b []byte) (*smallState, snapshot, error) {
+	var snap snapshot
+	if err := msgpack.Unmarshal(b, &snap); err != nil {
+		return nil, snap, err
+	}
+	s := newSmallState()
+	for _, m := range snap.Models {
+		s.addModel(m)
+	}
+	for _, r := range snap.Refs {
+		s.setRef(r)
+	}
+	for _, l := range snap.Doomed {
+		s.doomed[l] = struct{}{}
+	}
+	for _, id := range snap.Unlinked {
+		s.doomedSegments[id] = struct{}{}
+	}
+	return s, snap, nil
+}
+
+func (s *smallState) addModel(m opModel) *modelState {
+	fp := m.Descriptor.Fingerprint()
+	ms := &modelState{fp: fp, desc: m.Descriptor, stamp: m.Stamp}
+	s.models[fp] = ms
+	return ms
+}
+
+func (s *smallState) dropModel(fp kv.Fingerprint) {
+	delete(s.models, fp)
+	for name, r := range s.refs {
+		if r.Model == fp {
+			s.dropRef(name)
+		}
+	}
+}
+
+// latest returns the newest version of each name.
+func (s *smallState) latest() map[string]*modelState {
+	out := map[string]*modelState{}
+	for _, m := range s.models {
+		if old := out[m.desc.Name]; old == nil || old.stamp < m.stamp {
+			out[m.desc.Name] = m
+		}
+	}
+	return out
+}
+
+func (s *smallState) setRef(r Ref) {
+	s.dropRef(r.Name)
+	s.refs[r.Name] = r
+	s.count(r, 1)
+}
+
+func (s *smallState) dropRef(name string) {
+	if r, ok := s.refs[name]; ok {
+		delete(s.refs, name)
+		s.count(r, -1)
+	}
+}
+
+func (s *smallState) count(r Ref, delta int) {
+	add := func(m map[kv.Key]int) {
+		if m[r.Block] += delta; m[r.Block] == 0 {
+			delete(m, r.Block)
+		}
+	}
+	add(s.blocks)
+	if r.Pinned {
+		add(s.pins)
+	}
+	if r.Priority == 0 {
+		return
+	}
+	if delta > 0 {
+		s.classes[r.Block] = max(s.classes[r.Block], r.Priority)
+		return
+	}
+	delete(s.classes, r.Block)
+	for _, other := range s.refs {
+		if other.Block == r.Block && other.Priority > 0 {
+			s.classes[r.Block] = max(s.classes[r.Block], other.Priority)
+		}
+	}
+}
+
+// expired returns the names of the refs whose time is over.
+func (s *smallState) expired(now time.Time) []string {
+	var names []string
+	for name, r := range s.refs {
+		if !r.Expires.IsZero() && r.Expires.Before(now) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func (s *smallState) doom(dead []opDead) {
+	for _, d := range dead {
+		s.doomed[d.Loc] = struct{}{}
+	}
+}
+
+func (s *smallState) destroyed(locs []segments.Loc) {
+	for _, l := range locs {
+		delete(s.doomed, toOpLoc(indexLoc(l)))
+	}
+}

@@ -1,0 +1,288 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+
+	"github.com/dormousekv/dormouse/internal/vfs"
+)
+
+// Store is an open store. All methods are safe for concurrent use.
+type Store struct {
+	dir string
+	o   Options
+
+	life      sync.RWMutex
+	lock      *vfs.Lock // guarded by life
+	eng       *engine   // guarded by life; nil when closed
+	suspended bool      // guarded by life
+	gen       uint64    // guarded by life: counts the engines that were built from disk
+
+	matches atomic.Int64 // open ones
+	damaged atomic.Bool  // the index cannot be trusted: it is being rebuilt
+}
+
+// Open opens the store in dir, or makes one if dir is empty or missing. It takes milliseconds, whatever the store
+// holds, unless the index is lost: rebuilding it reads every record's header, reports progress and can be cancelled.
+//
+// Errors: ErrLocked if the store is open already, ErrNotEmpty, ErrVersion, ErrUnsafeDir, ErrCorrupt where nothing can be
+// rebuilt. A damaged index, Bloom filter or FORMAT is rebuilt; damaged records and log frames are logged and left out.
+func Open(ctx context.Context, dir string, o Options) (*Store, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	o = o.withDefaults()
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := prepareDir(dir, o); err != nil {
+		return nil, err
+	}
+	lock, err := vfs.AcquireLock(filepath.Join(dir, lockName), o.ReadOnly)
+	if err != nil && !(o.ReadOnly && errors.Is(err, fs.ErrNotExist)) {
+		return nil, err
+	}
+	s := &Store{dir: dir, o: o, lock: lock, gen: 1}
+	s.eng, err = openEngine(ctx, dir, o, false)
+	if err != nil {
+		s.unlock()
+		return nil, err
+	}
+	s.eng.start(s)
+	return s, nil
+}
+
+// prepareDir makes the directory, unless the store is read-only, and refuses one that others can write to.
+func prepareDir(dir string, o Options) error {
+	if !o.ReadOnly {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("%s: not a directory", dir)
+	}
+	if !o.AllowSharedDir && sharedDir(info) {
+		return fmt.Errorf("%s: %w (mode %s); Options.AllowSharedDir accepts it", dir, ErrUnsafeDir, info.Mode().Perm())
+	}
+	return nil
+}
+
+func (s *Store) unlock() {
+	if s.lock != nil {
+		s.lock.Release()
+		s.lock = nil
+	}
+}
+
+// Dir is the store's directory.
+func (s *Store) Dir() string { return s.dir }
+
+// enter lets an operation use the engine until leave.
+func (s *Store) enter() (*engine, error) {
+	s.life.RLock()
+	switch {
+	case s.suspended:
+		s.life.RUnlock()
+		return nil, ErrSuspended
+	case s.eng == nil:
+		s.life.RUnlock()
+		return nil, ErrClosed
+	}
+	return s.eng, nil
+}
+
+func (s *Store) leave() { s.life.RUnlock() }
+
+// Close checkpoints and closes the store. It returns ErrLeased, and closes nothing, while a match is open. After an
+// error of the disk the store is closed all the same; the next Open recovers what was acknowledged.
+func (s *Store) Close() error {
+	s.life.Lock()
+	defer s.life.Unlock()
+	if s.eng == nil {
+		return ErrClosed
+	}
+	if n := s.matches.Load(); n > 0 {
+		_, oldest := s.eng.set.Leases()
+		return fmt.Errorf("%w: %d matches, the oldest lease since %s", ErrLeased, n, oldest.Format("15:04:05"))
+	}
+	e := s.eng
+	s.eng = nil
+	if s.suspended {
+		s.suspended = false
+		return nil
+	}
+	e.halt()
+	var err error
+	if e.wal != nil {
+		err = e.checkpoint(context.Background())
+	}
+	err = errors.Join(err, e.close())
+	s.unlock()
+	return err
+}
+
+// halt stops the background worker and waits for it.
+func (e *engine) halt() {
+	close(e.stop)
+	<-e.done
+}
+
+// close lets go of every file.
+func (e *engine) close() error {
+	var err error
+	if e.wal != nil {
+		err = e.wal.Close()
+	}
+	return errors.Join(err, e.ix.Close(), e.set.Close())
+}
+
+// Trim answers memory pressure: maps, pools and pages read ahead are dropped, and a checkpoint is made. No record goes.
+func (s *Store) Trim(ctx context.Context) error {
+	e, err := s.enter()
+	if err != nil {
+		return err
+	}
+	defer s.leave()
+	if e.wal != nil {
+		err = e.checkpoint(ctx)
+	}
+	e.set.Trim()
+	return err
+}
+
+// Shrink answers storage pressure: it evicts, coldest first, until the store's files occupy bytes or less, and returns
+// what they occupy then. Pinned and leased prefixes stay.
+func (s *Store) Shrink(ctx context.Context, bytes int64) (int64, error) {
+	e, err := s.enter()
+	if err != nil {
+		return 0, err
+	}
+	defer s.leave()
+	if err := e.poisoned(); err != nil {
+		return 0, err
+	}
+	for used := e.measure(); used > bytes; {
+		n, err := e.evict(ctx, evictGoal{bytes: used - bytes})
+		if err != nil {
+			return e.measure(), err
+		}
+		if err := e.checkpoint(ctx); err != nil {
+			return e.measure(), err
+		}
+		if used = e.measure(); n == 0 {
+			break
+		}
+	}
+	if used := e.measure(); used > bytes {
+		if err := e.compactIndex(ctx); err != nil {
+			return used, err
+		}
+	}
+	return e.measure(), nil
+}
+
+// Suspend checkpoints and lets go of every lock and file handle, so that the operating system has no reason to kill
+// the app in the background. Handles stay valid; operations return ErrSuspended until Resume.
+func (s *Store) Suspend(ctx context.Context) error {
+	s.life.Lock()
+	defer s.life.Unlock()
+	if s.suspended {
+		return nil
+	}
+	if s.eng == nil {
+		return ErrClosed
+	}
+	e := s.eng
+	e.halt()
+	var err error
+	if e.wal != nil {
+		err = e.checkpoint(ctx)
+		err = errors.Join(err, e.wal.Close())
+	}
+	err = errors.Join(err, e.ix.Close(), e.set.Abandon())
+	s.suspended = true
+	s.unlock()
+	return err
+}
+
+// Resume takes the lock again and goes on. If another process changed the store meanwhile, open matches are looked up
+// anew when they are next used. ErrLocked if another process has the store open: call it again later.
+func (s *Store) Resume(ctx context.Context) error {
+	s.life.Lock()
+	defer s.life.Unlock()
+	if !s.suspended {
+		if s.eng == nil {
+			return ErrClosed
+		}
+		return nil
+	}
+	lock, err := vfs.AcquireLock(filepath.Join(s.dir, lockName), s.o.ReadOnly)
+	if err != nil {
+		return err
+	}
+	old := s.eng
+	e, err := openEngine(ctx, s.dir, s.o, false)
+	if err != nil {
+		lock.Release()
+		return err
+	}
+	s.adopt(old, e)
+	s.lock, s.suspended = lock, false
+	e.start(s)
+	return nil
+}
+
+// adopt makes e the store's engine. Leases of the old one protect nothing in the new one, so every open match is looked
+// up anew when it is used; what it rests on stays pinned.
+func (s *Store) adopt(old, e *engine) {
+	e.count.adopt(&old.count)
+	e.pinned = old.pinned
+	s.eng = e
+	s.gen++
+}
+
+// indexDamaged notes that index.db cannot be trusted, and has it rebuilt in the background.
+func (s *Store) indexDamaged(err error) {
+	if s.damaged.CompareAndSwap(false, true) {
+		s.o.Logger.Error("index is damaged and will be rebuilt", "dir", s.dir, "error", err)
+		go s.rebuildIndex()
+	}
+}
+
+// rebuildIndex replaces the engine by one whose index is built from segments and log.
+func (s *Store) rebuildIndex() {
+	s.life.Lock()
+	defer s.life.Unlock()
+	if s.eng == nil || s.suspended {
+		return
+	}
+	old := s.eng
+	old.halt()
+	if old.wal != nil {
+		old.wal.Close()
+	}
+	old.ix.Close()
+	old.set.Abandon()
+	e, err := openEngine(context.Background(), s.dir, s.o, true)
+	if err != nil {
+		s.o.Logger.Error("index could not be rebuilt; the store is closed", "dir", s.dir, "error", err)
+		s.eng = nil
+		s.unlock()
+		return
+	}
+	s.adopt(old, e)
+	s.damaged.Store(false)
+	e.start(s)
+}

@@ -1,0 +1,174 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// start runs the background worker: checkpoints, eviction above the high-water mark, expired refs, the Bloom filter.
+func (e *engine) start(s *Store) {
+	if e.wal == nil {
+		close(e.done)
+		return
+	}
+	go func() {
+		defer close(e.done)
+		ctx, cancel := context.WithCancel(context.Background())
+		go func() { <-e.stop; cancel() }()
+		defer cancel()
+		e.work(ctx)
+	}()
+	if e.bloom.Load() == nil {
+		e.signal()
+	}
+}
+
+func (e *engine) work(ctx context.Context) {
+	interval := e.o.CheckpointInterval
+	if interval < 0 {
+		interval = time.Hour
+	}
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		due := false
+		select {
+		case <-e.stop:
+			return
+		case <-tick.C:
+			due = e.o.CheckpointInterval > 0
+		case <-e.wake:
+		}
+		if err := e.turn(ctx, due); err != nil && !errors.Is(err, context.Canceled) {
+			e.log.Error("background work failed", "dir", e.dir, "error", err)
+		}
+	}
+}
+
+// turn does what is due.
+func (e *engine) turn(ctx context.Context, tick bool) error {
+	if err := e.expireRefs(); err != nil {
+		return err
+	}
+	if err := e.evictToLowWater(ctx); err != nil {
+		return err
+	}
+	if (tick && e.dirty.Load()) || e.growth.Load() >= e.o.CheckpointBytes {
+		if err := e.checkpoint(ctx); err != nil {
+			return err
+		}
+	} else if n, _ := e.set.Pending(); n > 0 {
+		if err := e.reclaim(ctx); err != nil {
+			return err
+		}
+	}
+	if e.bloomStale() {
+		return e.rebuildBloom(ctx)
+	}
+	return nil
+}
+
+// maybeBackground wakes the worker when there is something that should not wait for its tick.
+func (e *engine) maybeBackground() {
+	if e.growth.Load() >= e.o.CheckpointBytes || e.aboveHighWater() || e.bloomStale() {
+		e.signal()
+	}
+}
+
+func (e *engine) aboveHighWater() bool {
+	if e.o.HighWater >= 1 {
+		return false // puts evict what they need
+	}
+	return float64(e.used.Load()) > e.o.HighWater*float64(e.o.Budget) ||
+		e.o.MaxBlocks > 0 && float64(e.counts().Blocks) > e.o.HighWater*float64(e.o.MaxBlocks)
+}
+
+func (e *engine) evictToLowWater(ctx context.Context) error {
+	if !e.aboveHighWater() {
+		return nil
+	}
+	e.measure()
+	if !e.aboveHighWater() {
+		return nil
+	}
+	goal := evictGoal{bytes: e.used.Load() - int64(e.o.LowWater*float64(e.o.Budget))}
+	if e.o.MaxBlocks > 0 {
+		goal.blocks = e.counts().Blocks - int64(e.o.LowWater*float64(e.o.MaxBlocks))
+	}
+	if _, err := e.evict(ctx, goal); err != nil {
+		return err
+	}
+	return e.reclaim(ctx)
+}
+
+// expireRefs drops the refs whose time is over.
+func (e *engine) expireRefs() error {
+	e.stateMu.RLock()
+	names := e.state.expired(time.Now())
+	e.stateMu.RUnlock()
+	for _, name := range names {
+		if err := e.dropRef(name); err != nil && !errors.Is(err, ErrNotFound) {
+			return err
+		}
+	}
+	return nil
+}
+
+// minBloomKeys is what a 64 KiB filter holds at a false-positive rate of 0.001.
+const minBloomKeys = 36465
+
+// bloomStale reports whether the filter is missing or too full: after many removals, or when its estimated rate is
+// twice what it was sized for, at 80 % fill at the latest.
+func (e *engine) bloomStale() bool {
+	if e.nextBloom.Load() != nil {
+		return false
+	}
+	b := e.bloom.Load()
+	if b == nil || b.Fill() >= 0.8 || b.EstimatedFPR() > 2*e.o.BloomFPR {
+		return true
+	}
+	return e.removed.Load() > max(8192, e.counts().Blocks/8)
+}
+
+// rebuildBloom builds a filter of what is stored now, sized for twice that, and puts it in the place of the old one.
+// What is put meanwhile goes to both.
+func (e *engine) rebuildBloom(ctx context.Context) error {
+	e.logMu.Lock() // no publish falls between the new filter and the view
+	v := e.view()
+	next := index.NewBloom(int(max(minBloomKeys, 4*v.Counts().Blocks)), e.o.BloomFPR)
+	e.nextBloom.Store(next)
+	removed := e.removed.Load()
+	e.logMu.Unlock()
+	defer v.Release()
+	defer e.nextBloom.Store(nil)
+
+	var root, other kv.Key // parents come in runs
+	err := v.ChildRows(func(parent kv.Key, scope kv.ScopeID, hashes []byte, child kv.Key) bool {
+		next.Add(child)
+		if parent != root && parent != other {
+			if _, ok, err := v.Get(parent, 0); err == nil && ok {
+				other = parent
+			} else {
+				root = parent
+			}
+		}
+		if parent == root && len(hashes) >= kv.OpeningTokens*kv.TokenHashBytes {
+			next.Add(e.hasher.Opening(parent, scope, hashes))
+		}
+		return ctx.Err() == nil
+	})
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return err
+	}
+	e.bloom.Store(next)
+	e.removed.Add(-removed)
+	e.dirty.Store(true)
+	return nil
+}

@@ -1,0 +1,113 @@
+package index
+
+import (
+	"math"
+	"math/bits"
+	"sync/atomic"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/spaolacci/murmur3"
+
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// Bloom is a Bloom filter over keys: it answers "not stored" for certain and "stored" perhaps. Safe for concurrent use:
+// whoever calls MayContain after an Add of that key returned gets true.
+//
+// For n keys and the false-positive rate p it has m = -n ln p / (ln 2)² bits and k = m/n ln 2 probes (Bloom 1970), so that
+// at n keys half of its bits are set. The probes are h1 + i h2 (Kirsch, Mitzenmacher 2006), with h1 = murmur3 and h2 =
+// xxhash of the key. Keys are hashes with the store's seed in them already, so the filter needs no seed of its own.
+type Bloom struct {
+	words []atomic.Uint64
+	bits  uint64 // 64 len(words)
+	k     int
+	n     int          // capacity
+	keys  atomic.Int64 // adds that changed a bit
+	set   atomic.Int64 // bits set
+}
+
+// Bounds of what NewBloom makes and ReadBloom accepts.
+const (
+	maxBloomBits   = 1 << 36
+	maxBloomProbes = 64
+)
+
+// NewBloom returns a filter for n keys at the false-positive rate p, between 0 and 1.
+func NewBloom(n int, p float64) *Bloom {
+	if !(p > 0 && p < 1) {
+		panic("index: a Bloom filter's false-positive rate lies between 0 and 1")
+	}
+	keys := float64(max(n, 1))
+	m := min(math.Ceil(-keys*math.Log(p)/(math.Ln2*math.Ln2)), maxBloomBits)
+	words := int((uint64(m) + 63) / 64)
+	k := int(math.Round(m / keys * math.Ln2))
+	n = int(float64(words*64) * math.Ln2 * math.Ln2 / -math.Log(p))
+	return newBloom(words, min(max(k, 1), maxBloomProbes), n)
+}
+
+func newBloom(words, k, n int) *Bloom {
+	return &Bloom{words: make([]atomic.Uint64, words), bits: uint64(words) * 64, k: k, n: n}
+}
+
+func bloomHashes(k *kv.Key) (h1, h2 uint64) {
+	// An even step would visit the same places again and again.
+	return murmur3.Sum64(k[:]), xxhash.Sum64(k[:]) | 1
+}
+
+// place maps a hash to a bit, by its high bits (Lemire 2019).
+func (b *Bloom) place(h uint64) (word uint64, mask uint64) {
+	bit, _ := bits.Mul64(h, b.bits)
+	return bit >> 6, 1 << (bit & 63)
+}
+
+// Add puts a key into the filter. It never blocks.
+func (b *Bloom) Add(k kv.Key) {
+	h, step := bloomHashes(&k)
+	fresh := int64(0)
+	for range b.k {
+		i, mask := b.place(h)
+		w := &b.words[i]
+		for old := w.Load(); old&mask == 0; old = w.Load() {
+			if w.CompareAndSwap(old, old|mask) {
+				fresh++
+				break
+			}
+		}
+		h += step
+	}
+	if fresh > 0 {
+		b.set.Add(fresh)
+		b.keys.Add(1)
+	}
+}
+
+// MayContain is false if the key was never added.
+func (b *Bloom) MayContain(k kv.Key) bool {
+	h, step := bloomHashes(&k)
+	for range b.k {
+		i, mask := b.place(h)
+		if b.words[i].Load()&mask == 0 {
+			return false
+		}
+		h += step
+	}
+	return true
+}
+
+// Bits is the size of the filter.
+func (b *Bloom) Bits() uint64 { return b.bits }
+
+// K is the number of probes.
+func (b *Bloom) K() int { return b.k }
+
+// Capacity is how many keys the filter holds at the rate that it was made for. Half of its bits are set then.
+func (b *Bloom) Capacity() int { return b.n }
+
+// Keys is how many different keys were added, but for those whose bits were all set by others.
+func (b *Bloom) Keys() int64 { return b.keys.Load() }
+
+// Fill is the share of bits that are set: 0.5 at capacity.
+func (b *Bloom) Fill() float64 { return float64(b.set.Load()) / float64(b.bits) }
+
+// EstimatedFPR is the chance that a key which was never added is found: all probes meet set bits.
+func (b *Bloom) EstimatedFPR() float64 { return math.Pow(b.Fill(), float64(b.k)) }

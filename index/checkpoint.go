@@ -1,0 +1,326 @@
+package index
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sort"
+	"syscall"
+
+	bolt "go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+
+	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// Checkpoint writes the overlay of the last [Index.Freeze] to index.db, with the counts at that moment and a, in one
+// transaction, and then publishes a version without it. Without a freeze it freezes first. ctx is looked at before the
+// transaction only.
+//
+// After an error the frozen overlay stays where it is, readers see no difference, and the next checkpoint writes it. A full
+// disk (vfs.ErrNoSpace) is worth another try; after any other error of the disk the index refuses further use.
+func (ix *Index) Checkpoint(ctx context.Context, a Applied) error {
+	ix.keep.Lock()
+	defer ix.keep.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if ix.o.ReadOnly {
+		return ErrReadOnly
+	}
+	if len(a.Extra) > MaxExtraBytes {
+		return fmt.Errorf("index: %d bytes of the caller's state, at most %d", len(a.Extra), MaxExtraBytes)
+	}
+	a.Extra = bytes.Clone(a.Extra)
+	j, err := ix.job(&a)
+	if err != nil {
+		return err
+	}
+	defer j.release()
+	file := j.base.file
+	if err := file.failed(); err != nil {
+		return err
+	}
+	if err := j.checkPaths(); err != nil {
+		return err
+	}
+	err = file.contain("commit", func() error { return file.db.Update(j.write) })
+	if errors.Is(err, berrors.ErrMaxSizeReached) {
+		return ix.replace(j)
+	}
+	if err != nil {
+		return j.failed(err)
+	}
+	next, err := file.begin()
+	if err != nil {
+		return err
+	}
+	ix.finish(j, next)
+	return nil
+}
+
+// job is what one checkpoint writes over which base; or, without a frozen overlay, what a compaction keeps.
+type job struct {
+	layers                 // the frozen overlay, and the base, which the job holds
+	uuid          kv.UUID  //
+	counts, had   counters // as of the freeze, and in the base
+	applied, last Applied
+	thaw          bool // the frozen overlay ends with this job
+}
+
+// job starts a checkpoint, or a compaction if a is nil. Callers hold keep.
+func (ix *Index) job(a *Applied) (*job, error) {
+	ix.write.Lock()
+	defer ix.write.Unlock()
+	ix.edits++
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	if ix.closed {
+		return nil, ErrClosed
+	}
+	j := &job{uuid: ix.o.UUID, had: ix.persisted, last: ix.applied}
+	j.base = ix.rows.base
+	if a == nil {
+		j.counts, j.applied = ix.persisted, ix.applied
+	} else {
+		if !ix.freezing {
+			ix.freeze()
+		}
+		j.frozen, j.counts, j.applied, j.thaw = ix.rows.frozen, ix.frozen, *a, true
+	}
+	j.base.acquire()
+	return j, nil
+}
+
+// release gives the base up that j works on.
+func (j *job) release() {
+	if j.base != nil {
+		j.base.release()
+		j.base = nil
+	}
+}
+
+// finish publishes the base that j made.
+func (ix *Index) finish(j *job, next *snapshot) {
+	ix.mu.Lock()
+	old := ix.rows.base
+	ix.adopt(j, next)
+	ix.mu.Unlock()
+	old.release()
+}
+
+// adopt makes next the base. Callers hold keep and mu.
+func (ix *Index) adopt(j *job, next *snapshot) {
+	ix.rows.base, ix.persisted, ix.applied = next, j.counts, j.applied
+	// An overlay that another freeze has added to since waits for the next checkpoint.
+	if j.thaw && ix.rows.frozen == j.frozen {
+		ix.rows.frozen, ix.freezing = nil, false
+	}
+}
+
+// changes calls fn for each row that the checkpoint changes, in order within a table; a nil payload deletes it.
+func (j *job) changes(fn func(key, payload []byte) error) error {
+	if err := fn(storeKey, j.storePayload()); err != nil {
+		return err
+	}
+	now, was := chunks(j.applied.Extra), chunks(j.last.Extra)
+	for i := range max(len(now), len(was)) {
+		var chunk []byte
+		if i < len(now) {
+			if chunk = now[i]; i < len(was) && bytes.Equal(chunk, was[i]) {
+				continue
+			}
+		}
+		if err := fn(appendExtraKey(nil, uint32(i)), chunk); err != nil {
+			return err
+		}
+	}
+	var err error
+	each := func(key, val []byte) bool {
+		err = fn(key, val)
+		return err == nil
+	}
+	j.frozen.walk(each)
+	if err != nil {
+		return err
+	}
+	j.counts.rows.walk(func(key, val []byte) bool {
+		if n := j.had.rows.find(key); n != nil && bytes.Equal(n.val, val) {
+			return true
+		}
+		return each(key, val)
+	})
+	if err != nil {
+		return err
+	}
+	j.had.rows.walk(func(key, _ []byte) bool {
+		return j.counts.rows.find(key) != nil || each(key, nil)
+	})
+	return err
+}
+
+func (j *job) storePayload() []byte {
+	return appendStore(nil, &storeRow{UUID: j.uuid, Applied: j.applied, Totals: j.counts.total, ExtraBytes: uint32(len(j.applied.Extra))})
+}
+
+// chunks cuts the caller's state into rows.
+func chunks(extra []byte) (out [][]byte) {
+	for len(extra) > 0 {
+		n := min(len(extra), extraChunkBytes)
+		out, extra = append(out, extra[:n:n]), extra[n:]
+	}
+	return out
+}
+
+// write is the transaction.
+func (j *job) write(tx *bolt.Tx) error {
+	b := tx.Bucket(bucketName)
+	if b == nil {
+		return j.base.bad(j.base.meta.root, "bbolt's list of buckets", "no bucket")
+	}
+	return j.changes(func(key, payload []byte) error {
+		if payload == nil {
+			return b.Delete(key)
+		}
+		return b.Put(key, encodeValue(key, payload))
+	})
+}
+
+// failed decides whether a commit can be tried again. A full disk fails before the meta page is written. After a failed
+// fsync nobody knows what is on the disk: what was written may read well until it is lost.
+func (j *job) failed(err error) error {
+	if errors.Is(err, ErrDamaged) {
+		return err
+	}
+	file := j.base.file
+	err = fmt.Errorf("checkpoint of %s: %w", file.path, err)
+	if isNoSpace(err) {
+		err = fmt.Errorf("%w: %w", vfs.ErrNoSpace, err)
+		if !file.beyond(j.base.meta.txid) {
+			return err
+		}
+	}
+	file.poison.CompareAndSwap(nil, &err)
+	return err
+}
+
+func isNoSpace(err error) bool {
+	const diskFull, handleDiskFull = syscall.Errno(112), syscall.Errno(39)
+	if runtime.GOOS == "windows" && (errors.Is(err, diskFull) || errors.Is(err, handleDiskFull)) {
+		return true
+	}
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
+
+// beyond reports whether a meta page of a later transaction than txid was written, or either cannot be read.
+func (file *boltFile) beyond(txid uint64) bool {
+	later := true
+	file.contain("read", func() error {
+		for id := range uint64(2) {
+			m, bad := parseMeta(file.path, file.data[id*pageBytes:(id+1)*pageBytes], id)
+			if bad != nil || m.txid > txid {
+				return nil
+			}
+		}
+		later = false
+		return nil
+	})
+	return later
+}
+
+// checkPaths looks at all pages that bbolt may touch in the transaction, because it would not survive a damaged one: those
+// on the way to each key, and those that it may merge them with, which are their neighbours.
+func (j *job) checkPaths() error {
+	s := j.base
+	check := pathCheck{s: s, seen: make([]uint8, s.meta.pages)}
+	return s.file.contain("read", func() error {
+		return j.changes(func(key, _ []byte) error { return check.path(key) })
+	})
+}
+
+type pathCheck struct {
+	s    *snapshot
+	seen []uint8 // of each page, a set of the constants below
+}
+
+const (
+	seenPage = 1 << iota
+	seenLeftSpine
+	seenRightSpine
+)
+
+func (c *pathCheck) path(key []byte) error {
+	id, lo, hi := c.s.root, []byte(nil), []byte(nil)
+	for range maxDepth {
+		p, err := c.page(id, lo, hi)
+		if err != nil || p.leaf {
+			return err
+		}
+		n := sort.Search(p.count, func(i int) bool {
+			k, _ := p.row(i)
+			return bytes.Compare(k, key) > 0
+		})
+		i := max(n-1, 0)
+		if i > 0 {
+			if err := c.spine(&p, i-1, hi, seenRightSpine); err != nil {
+				return err
+			}
+		}
+		if i+1 < p.count {
+			if err := c.spine(&p, i+1, hi, seenLeftSpine); err != nil {
+				return err
+			}
+		}
+		id, lo, hi = fence(&p, i, hi)
+	}
+	return c.s.bad(id, "tree", fmt.Sprintf("more than %d levels", maxDepth))
+}
+
+// fence returns a child and what its keys lie between.
+func fence(p *page, i int, hi []byte) (id uint64, lo, below []byte) {
+	lo, _ = p.row(i)
+	if i+1 < p.count {
+		hi, _ = p.row(i + 1)
+	}
+	return p.child(i), lo, hi
+}
+
+// spine looks at the first or last pages of a subtree, from its top to its leaf.
+func (c *pathCheck) spine(p *page, i int, hi []byte, side uint8) error {
+	id, lo, hi := fence(p, i, hi)
+	for range maxDepth {
+		p, err := c.page(id, lo, hi)
+		if err != nil || p.leaf || c.seen[id]&side != 0 {
+			return err
+		}
+		c.seen[id] |= side
+		at := 0
+		if side == seenRightSpine {
+			at = p.count - 1
+		}
+		id, lo, hi = fence(&p, at, hi)
+	}
+	return c.s.bad(id, "tree", fmt.Sprintf("more than %d levels", maxDepth))
+}
+
+func (c *pathCheck) page(id uint64, lo, hi []byte) (page, error) {
+	p, err := c.s.page(id)
+	if err != nil {
+		return p, err
+	}
+	if c.seen[id]&seenPage == 0 {
+		if _, what := p.check(); what != "" {
+			return p, c.s.bad(id, "page", what)
+		}
+		c.seen[id] |= seenPage
+	}
+	first, _ := p.row(0)
+	last, _ := p.row(p.count - 1)
+	if (lo != nil && bytes.Compare(first, lo) < 0) || (hi != nil && bytes.Compare(last, hi) >= 0) {
+		return p, c.s.bad(id, "page", "its keys do not belong below its parent's")
+	}
+	return p, nil
+}

@@ -1,0 +1,70 @@
+package index
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// Loc says where a record lies.
+type Loc struct {
+	Segment uint64
+	Offset  int64
+	Length  int64 // bytes of the whole record
+	Tier    uint8
+}
+
+// Flags of an [Entry].
+const (
+	FlagDamaged   = 1 << 0 // a read found the record damaged: matches stop before it, a put replaces it
+	FlagTail      = 1 << 1 // the block is shorter than the model's blocks
+	FlagScopeRoot = 1 << 2 // the block's parent is in another scope
+)
+
+// Entry is what the index knows of one record: the rows of one block for one group.
+type Entry struct {
+	Key    kv.Key
+	Group  uint8
+	Parent kv.Key // key of the block before it; the root key for a first block
+	Model  kv.Fingerprint
+	Scope  kv.ScopeID
+	Loc    Loc
+
+	First    uint32 // position of the block's first token
+	Tokens   uint16 // tokens of the block
+	RowFirst uint16 // first row that the record covers, relative to the block
+	RowCount uint16
+	Flags    uint8
+	Birth    uint64 // orders copies of one key
+
+	// Rank orders the leaves of a model: the lowest is evicted first. Rank and Hits mean something in group 0 only.
+	Rank uint64
+	Hits uint32
+
+	// Hashes are two bytes for each of the block's first tokens, of which [MaxHashTokens] are kept: the order of a
+	// parent's children. Group 0 only, read by [Txn.Put]; queries leave it nil.
+	Hashes []byte
+}
+
+// MaxHashTokens is how many tokens the order of children looks at.
+const MaxHashTokens = 64
+
+// MaxExtraBytes bounds [Applied.Extra].
+const MaxExtraBytes = 64 << 20
+
+// ErrNotFound is returned when a change names an entry that is not there.
+var ErrNotFound = errors.New("index: no such entry")
+
+// ErrEntry is returned when an entry cannot be stored: a negative offset or length, half a token hash.
+var ErrEntry = errors.New("index: invalid entry")
+
+func (e *Entry) validate() error {
+	switch {
+	case e.Loc.Offset < 0 || e.Loc.Length < 0:
+		return fmt.Errorf("%w: %s: offset %d, length %d", ErrEntry, e.Key, e.Loc.Offset, e.Loc.Length)
+	case len(e.Hashes)%kv.TokenHashBytes != 0:
+		return fmt.Errorf("%w: %s: %d bytes of token hashes, %d a token", ErrEntry, e.Key, len(e.Hashes), kv.TokenHashBytes)
+	}
+	return nil
+}

@@ -1,0 +1,309 @@
+package index
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync"
+
+	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+var (
+	// ErrMissing is returned when the file is not there.
+	ErrMissing = errors.New("index: no such file")
+	// ErrForeign is returned when the file belongs to another store.
+	ErrForeign = errors.New("index: file of another store")
+	// ErrVersion is returned when the file was written in a format that this program does not know.
+	ErrVersion = errors.New("index: unknown format version")
+	// ErrDamaged is returned when the file holds other bytes than were written. The index refuses all further use: close
+	// it and rebuild it.
+	ErrDamaged = errors.New("index: damaged, must be rebuilt")
+	// ErrReadOnly is returned when a checkpoint or a compaction is asked of an index that may not write.
+	ErrReadOnly = errors.New("index: read-only")
+	// ErrClosed is returned when the index has been closed.
+	ErrClosed = errors.New("index: closed")
+)
+
+// fail marks damage as reason for a rebuild.
+func fail(err *damage.Error) error { return fmt.Errorf("%w: %w", ErrDamaged, err) }
+
+// Options says where the index is and whose.
+type Options struct {
+	FS       vfs.FS // nil: vfs.OS. bbolt itself always uses the operating system's files, by the same names
+	Path     string // index.db
+	UUID     kv.UUID
+	ReadOnly bool         // updates stay in memory; Checkpoint and Compact are refused
+	Logger   *slog.Logger // nil: slog.Default
+}
+
+func (o Options) withDefaults() Options {
+	if o.FS == nil {
+		o.FS = vfs.OS
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	return o
+}
+
+// Applied is the small state that a checkpoint records with the entries.
+type Applied struct {
+	LSN         uint64 // frames up to here are in the entries
+	WALFile     uint64
+	NextBirth   uint64
+	NextSegment uint64
+	Clock       uint64
+	Extra       []byte // the caller's, at most MaxExtraBytes
+}
+
+// Index is the index of one store. Safe for concurrent use.
+//
+// Locks, in the order in which they are taken: keep, write, mu.
+type Index struct {
+	o    Options
+	keep sync.Mutex // one Checkpoint, Compact or Verify at a time
+
+	write sync.Mutex // one Update or Freeze at a time
+	edits uint64     // guarded by write: numbers the edits of the treaps
+
+	mu        sync.Mutex // guards what follows, and is held for a few instructions only
+	rows      layers
+	counts    counters
+	freezing  bool     // rows.frozen waits for a checkpoint, empty or not
+	frozen    counters // counts at the freeze
+	persisted counters // counts in the base
+	applied   Applied
+	closed    bool
+}
+
+// Open opens an existing index. It returns [ErrMissing], [ErrForeign], [ErrVersion] or [ErrDamaged], after which the caller
+// makes a new one with [Create] and fills it; other errors are the system's.
+func Open(o Options) (*Index, error) {
+	o = o.withDefaults()
+	base, err := openSnapshot(o, o.Path)
+	if err != nil {
+		return nil, err
+	}
+	ix := &Index{o: o}
+	ix.rows.base = base
+	if err := ix.load(); err != nil {
+		base.release()
+		return nil, err
+	}
+	return ix, nil
+}
+
+// Create makes an empty index and opens it. A file that is there is replaced, atomically: it may be damaged, in use by
+// an index that was not closed, or locked by one that could not be.
+func Create(o Options) (*Index, error) {
+	o = o.withDefaults()
+	if o.ReadOnly {
+		return nil, ErrReadOnly
+	}
+	tmp := o.Path + ".tmp"
+	if err := writeFile(o, tmp, (&job{uuid: o.UUID}).rows); err != nil {
+		return nil, err
+	}
+	if err := o.FS.Rename(tmp, o.Path); err != nil {
+		o.FS.Remove(tmp)
+		return nil, err
+	}
+	if err := o.FS.SyncDir(filepath.Dir(o.Path)); err != nil {
+		return nil, err
+	}
+	return Open(o)
+}
+
+// load reads what is held in memory whole: the store row, the caller's state, the counts.
+func (ix *Index) load() error {
+	file := ix.rows.base.file
+	c := ix.rows.cursor()
+	val, ok, err := c.get(storeKey)
+	if err != nil || !ok {
+		c.release()
+		return err // the snapshot has seen to it that there is such a row
+	}
+	s, err := decodeStore(file.path, val)
+	c.release()
+	if err != nil {
+		return err
+	}
+	if s.UUID != ix.o.UUID {
+		return fmt.Errorf("%w: %s belongs to %s, this store is %s", ErrForeign, file.path, s.UUID, ix.o.UUID)
+	}
+	ix.applied = s.Applied
+	extra := []byte{tableExtra}
+	if err := ix.rows.scan(extra, extra, func(key, val []byte) (bool, error) {
+		if want := appendExtraKey(nil, uint32(len(ix.applied.Extra)/extraChunkBytes)); !bytes.Equal(key, want) {
+			return false, ix.rows.badRow(key, "row of the caller's state")
+		}
+		ix.applied.Extra = append(ix.applied.Extra, val...)
+		return true, nil
+	}); err != nil {
+		return err
+	}
+	if n := len(ix.applied.Extra); n != int(s.ExtraBytes) {
+		return file.damaged(damage.New(file.path, 0, "caller's state", fmt.Sprintf("%d bytes", s.ExtraBytes), n))
+	}
+
+	// Models and segments each add up to the totals.
+	var models Counts
+	var segments SegmentCounts
+	for table := byte(tableModel); table <= tableSegment; table++ {
+		if err := ix.rows.scan([]byte{table}, []byte{table}, func(key, val []byte) (bool, error) {
+			ok := false
+			if table == tableModel {
+				var c Counts
+				c, ok = decodeCounts(val)
+				ok = ok && len(key) == modelKeyBytes
+				models = Counts{models.Blocks + c.Blocks, models.Records + c.Records, models.Bytes + c.Bytes}
+			} else {
+				var c SegmentCounts
+				c, ok = decodeSegmentCounts(val)
+				ok = ok && len(key) == segKeyBytes
+				segments = SegmentCounts{segments.Records + c.Records, segments.Bytes + c.Bytes}
+			}
+			if !ok {
+				return false, ix.rows.badRow(key, "row of counts")
+			}
+			ix.counts.rows = ix.counts.rows.set(bytes.Clone(key), bytes.Clone(val), ix.edits)
+			return true, nil
+		}); err != nil {
+			return err
+		}
+	}
+	ix.counts.total = s.Totals
+	if models != s.Totals || segments != (SegmentCounts{s.Totals.Records, s.Totals.Bytes}) {
+		return file.damaged(damage.New(file.path, 0, "counts", s.Totals, fmt.Sprintf("models %v, segments %v", models, segments)))
+	}
+	ix.persisted = ix.counts
+	return nil
+}
+
+// Close gives the index up. What was not checkpointed is gone from it. Views that are open stay valid; index.db closes with
+// the last of them, or now.
+func (ix *Index) Close() error {
+	ix.keep.Lock()
+	defer ix.keep.Unlock()
+	ix.write.Lock()
+	defer ix.write.Unlock()
+	ix.mu.Lock()
+	base := ix.rows.base
+	ix.closed, ix.rows = true, layers{}
+	ix.mu.Unlock()
+	if base == nil {
+		return nil
+	}
+	return base.release()
+}
+
+// Bytes is the space that index.db occupies.
+func (ix *Index) Bytes() int64 {
+	if ix.o.Path == "" {
+		return 0
+	}
+	info, err := ix.o.FS.Stat(ix.o.Path)
+	if err != nil {
+		return 0
+	}
+	return info.Allocated
+}
+
+// Memory returns an empty index without a file beneath it: for rebuilds of a read-only store, and for tests.
+func Memory() *Index { return &Index{o: Options{ReadOnly: true}.withDefaults()} }
+
+// Applied is what the last checkpoint recorded. Extra is shared: do not change it.
+func (ix *Index) Applied() Applied {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	return ix.applied
+}
+
+// View returns the current version. It must be released.
+func (ix *Index) View() *View {
+	v := &View{ix: ix}
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	ix.look(v)
+	return v
+}
+
+// look lets v see the current version. Callers hold mu.
+func (ix *Index) look(v *View) {
+	if ix.closed {
+		v.err = ErrClosed
+		return
+	}
+	v.layers, v.counters = ix.rows, ix.counts
+	if v.base != nil {
+		v.base.acquire()
+	}
+}
+
+// Update runs fn and publishes what it did as the next version; after an error or a panic nothing is. Updates run one at
+// a time and never touch the disk but to read. fn must not call Update, Freeze, Checkpoint, Compact or Verify.
+func (ix *Index) Update(fn func(t *Txn) error) error {
+	ix.write.Lock()
+	defer ix.write.Unlock()
+	ix.edits++
+	t := &Txn{edit: ix.edits}
+	t.View.ix = ix
+	ix.mu.Lock()
+	ix.look(&t.View)
+	ix.mu.Unlock()
+	defer t.Release()
+
+	if t.err != nil {
+		return t.err
+	}
+	if t.base != nil {
+		if err := t.base.file.failed(); err != nil {
+			return err
+		}
+	}
+	if err := fn(t); err != nil {
+		return err
+	}
+	if t.bad != nil {
+		return t.bad
+	}
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	if ix.closed {
+		return ErrClosed
+	}
+	ix.rows.active, ix.counts = t.active, t.counters
+	return nil
+}
+
+// Freeze ends the overlay that the next [Index.Checkpoint] will write: later updates go to a new one above it. Whoever
+// appends to the log holds its lock here, so that the overlay ends with a known frame. If the checkpoint of an earlier
+// freeze failed, the next one will write both.
+func (ix *Index) Freeze() {
+	ix.write.Lock()
+	defer ix.write.Unlock()
+	ix.edits++
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	ix.freeze()
+}
+
+// freeze: callers hold write and mu.
+func (ix *Index) freeze() {
+	if ix.rows.frozen == nil {
+		ix.rows.frozen = ix.rows.active
+	} else {
+		frozen := ix.rows.frozen
+		ix.rows.active.walk(func(key, val []byte) bool {
+			frozen = frozen.set(key, val, ix.edits)
+			return true
+		})
+		ix.rows.frozen = frozen
+	}
+	ix.rows.active, ix.frozen, ix.freezing = nil, ix.counts, true
+}

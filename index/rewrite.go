@@ -1,0 +1,211 @@
+package index
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+// ErrBusy is returned when index.db must be replaced by a new file, the system cannot replace a file that is open, and
+// views stay open. Nothing has changed; try again when they are released.
+var ErrBusy = errors.New("index: in use by open views")
+
+// replaceOpen says whether a file can be replaced while it is open and mapped.
+var replaceOpen = runtime.GOOS != "windows"
+
+// busyWait bounds how long a replacement waits for views to be released, where it must.
+var busyWait = 10 * time.Second
+
+// rewriteRows is how many rows go into one transaction of a new file.
+const rewriteRows = 8192
+
+// Compact writes index.db anew, without its free pages. Views that are open keep the old file until they are released.
+func (ix *Index) Compact() error {
+	ix.keep.Lock()
+	defer ix.keep.Unlock()
+	if ix.o.ReadOnly {
+		return ErrReadOnly
+	}
+	j, err := ix.job(nil)
+	if err != nil {
+		return err
+	}
+	defer j.release()
+	if err := j.base.file.failed(); err != nil {
+		return err
+	}
+	return ix.replace(j)
+}
+
+// replace writes what j describes to a new file and goes on with that. It is atomic: the new file takes the name when it
+// is complete and durable.
+func (ix *Index) replace(j *job) error {
+	tmp := ix.o.Path + ".tmp"
+	if err := writeFile(ix.o, tmp, j.rows); err != nil {
+		return err
+	}
+	if !replaceOpen {
+		return ix.replaceClosed(j, tmp)
+	}
+	next, err := openSnapshot(ix.o, tmp)
+	if err != nil {
+		ix.o.FS.Remove(tmp)
+		return err
+	}
+	if err := ix.o.FS.Rename(tmp, ix.o.Path); err != nil {
+		next.release()
+		ix.o.FS.Remove(tmp)
+		return err
+	}
+	next.file.path = ix.o.Path
+	if err := ix.o.FS.SyncDir(filepath.Dir(ix.o.Path)); err != nil {
+		// After a power cut either file may be there. Both are whole, but the old one belongs to an older log.
+		err = fmt.Errorf("replace %s: %w", ix.o.Path, err)
+		j.base.file.poison.CompareAndSwap(nil, &err)
+		next.release()
+		return err
+	}
+	ix.finish(j, next)
+	return nil
+}
+
+// replaceClosed is replace where the old file must be closed first. New views wait meanwhile.
+func (ix *Index) replaceClosed(j *job, tmp string) error {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	old := ix.rows.base
+	for end := time.Now().Add(busyWait); old.file.refs.Load() > 1 || old.refs.Load() > 2; time.Sleep(time.Millisecond) {
+		// More than one snapshot, or of this one more uses than the index's and j's: a view is open.
+		if time.Now().After(end) {
+			ix.o.FS.Remove(tmp)
+			return fmt.Errorf("%w: %s", ErrBusy, ix.o.Path)
+		}
+	}
+	j.release()
+	err := old.release()
+	if err == nil {
+		err = ix.o.FS.Rename(tmp, ix.o.Path)
+	}
+	next, oerr := openSnapshot(ix.o, ix.o.Path) // the new file, or the old one after a failure
+	if oerr != nil {
+		ix.closed, ix.rows = true, layers{}
+		return errors.Join(err, oerr)
+	}
+	if err != nil {
+		ix.rows.base = next
+		ix.o.FS.Remove(tmp)
+		return err
+	}
+	ix.adopt(j, next)
+	return ix.o.FS.SyncDir(filepath.Dir(ix.o.Path))
+}
+
+// rows calls put for every row that the new file holds, in order.
+func (j *job) rows(put func(key, payload []byte) error) error {
+	if err := put(storeKey, j.storePayload()); err != nil {
+		return err
+	}
+	for i, chunk := range chunks(j.applied.Extra) {
+		if err := put(appendExtraKey(nil, uint32(i)), chunk); err != nil {
+			return err
+		}
+	}
+	for table := byte(tableBlock); table <= tableScope; table++ {
+		err := j.scan([]byte{table}, []byte{table}, func(key, val []byte) (bool, error) { return true, put(key, val) })
+		if err != nil {
+			return err
+		}
+	}
+	var err error
+	j.counts.rows.walk(func(key, val []byte) bool {
+		err = put(key, val)
+		return err == nil
+	})
+	if err != nil {
+		return err
+	}
+	return put(endKey, empty)
+}
+
+// writeFile makes a new bbolt file of rows, complete and durable but for its name.
+func writeFile(o Options, path string, rows func(put func(key, payload []byte) error) error) (err error) {
+	if err := o.FS.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	file := &boltFile{path: path}
+	defer func() {
+		if file.db != nil && !file.stuck.Load() {
+			err = errors.Join(err, file.contain("close", file.db.Close))
+		}
+		if err != nil {
+			o.FS.Remove(path)
+		}
+	}()
+	return file.contain("write", func() error {
+		if file.db, err = bolt.Open(path, 0o600, &bolt.Options{
+			Timeout: lockWait, PageSize: pageBytes, FreelistType: bolt.FreelistMapType, NoStatistics: true,
+			NoSync: true, NoGrowSync: true, // one sync at the end
+		}); err != nil {
+			return err
+		}
+		file.db.AllocSize = growBytes
+		w := batchWriter{db: file.db}
+		if err := rows(w.put); err != nil {
+			w.abort()
+			return err
+		}
+		if err := w.flush(); err != nil {
+			return err
+		}
+		return file.db.Sync()
+	})
+}
+
+// batchWriter puts rows, in ascending order, some thousands to a transaction.
+type batchWriter struct {
+	db *bolt.DB
+	tx *bolt.Tx
+	b  *bolt.Bucket
+	n  int
+}
+
+func (w *batchWriter) put(key, payload []byte) (err error) {
+	if w.tx == nil {
+		if w.tx, err = w.db.Begin(true); err != nil {
+			return err
+		}
+		if w.b, err = w.tx.CreateBucketIfNotExists(bucketName); err != nil {
+			return err
+		}
+		w.b.FillPercent = 0.9 // in order: no later row comes between
+	}
+	if w.n++; w.n >= rewriteRows {
+		defer func() {
+			if err == nil {
+				err = w.flush()
+			}
+		}()
+	}
+	return w.b.Put(bytes.Clone(key), encodeValue(key, payload))
+}
+
+func (w *batchWriter) flush() error {
+	tx := w.tx
+	w.tx, w.b, w.n = nil, nil, 0
+	if tx == nil {
+		return nil
+	}
+	return tx.Commit()
+}
+
+func (w *batchWriter) abort() {
+	if w.tx != nil {
+		w.tx.Rollback()
+	}
+}

@@ -1,0 +1,355 @@
+package index
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"runtime/debug"
+	"sort"
+	"sync/atomic"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/dormousekv/dormouse/internal/damage"
+)
+
+// snapshot is the tree of one bbolt transaction. The open read transaction keeps bbolt from writing over its pages. Shared
+// by all views of that version.
+type snapshot struct {
+	file   *boltFile
+	tx     *bolt.Tx
+	refs   atomic.Int64
+	meta   meta
+	free   []uint64 // bitset of the pages that the tree does not reach
+	frees  uint64   // pages of the freelist itself
+	root   uint64   // of our bucket
+	inline []byte   // our bucket, while it is so small that bbolt keeps it in its parent's page
+}
+
+func (s *snapshot) acquire() { s.refs.Add(1) }
+
+// release gives up one use. The last one ends the transaction, and of the file's last transaction closes the file.
+func (s *snapshot) release() error {
+	if s.refs.Add(-1) > 0 {
+		return nil
+	}
+	if !s.file.stuck.Load() {
+		s.file.contain("end", s.tx.Rollback)
+	}
+	return s.file.drop()
+}
+
+// load finds the bucket. Its caller guards it.
+func (s *snapshot) load() error {
+	data := s.file.data
+	id := uint64(s.tx.ID()) % 2
+	m, bad := parseMeta(s.file.path, data[id*pageBytes:(id+1)*pageBytes], id)
+	if bad != nil {
+		return s.file.damaged(bad)
+	}
+	if m.txid != uint64(s.tx.ID()) || m.pages > uint64(len(data))/pageBytes {
+		return s.file.damaged(damage.New(s.file.path, int64(id)*pageBytes, "bbolt meta page",
+			fmt.Sprintf("transaction %d, at most %d pages", s.tx.ID(), len(data)/pageBytes),
+			fmt.Sprintf("transaction %d, %d pages", m.txid, m.pages)))
+	}
+	s.meta = m
+	ids, n, bad := parseFreelist(s.file.path, data[m.freelist*pageBytes:m.pages*pageBytes], m)
+	if bad != nil {
+		return s.file.damaged(bad)
+	}
+	s.free, s.frees = make([]uint64, m.pages/64+1), n
+	for i := range n {
+		s.setFree(m.freelist + i)
+	}
+	for _, id := range ids {
+		if s.isFree(id) {
+			return s.bad(m.freelist, "bbolt freelist", "it lists its own page")
+		}
+		s.setFree(id)
+	}
+	return s.findBucket()
+}
+
+func (s *snapshot) setFree(id uint64)     { s.free[id/64] |= 1 << (id % 64) }
+func (s *snapshot) isFree(id uint64) bool { return s.free[id/64]>>(id%64)&1 == 1 }
+
+// findBucket reads the tree of buckets, which holds ours alone and so is a single leaf.
+//
+//	 0      8
+//	┌──────┬──────────┬──────┐
+//	│ root │ sequence │ page │   the element's value; the page only if root is 0
+//	└──────┴──────────┴──────┘
+func (s *snapshot) findBucket() error {
+	p, err := s.page(s.meta.root)
+	if err != nil {
+		return err
+	}
+	key, val := p.row(0)
+	switch {
+	case !p.leaf || p.count != 1 || !bytes.Equal(key, bucketName) || p.flags(0) != elementBucket || len(val) < 16:
+		return s.bad(p.id, "bbolt's list of buckets", fmt.Sprintf("no bucket %q alone", bucketName))
+	case binary.LittleEndian.Uint64(val[8:]) != 0:
+		return s.bad(p.id, "bbolt's list of buckets", "bucket has a sequence")
+	}
+	s.root = binary.LittleEndian.Uint64(val)
+	if s.root == 0 {
+		s.inline = val[16:]
+	} else if len(val) != 16 {
+		return s.bad(p.id, "bbolt's list of buckets", fmt.Sprintf("bucket of %d bytes", len(val)))
+	}
+
+	// The first and the last row are known.
+	var c treeCursor
+	c.reset(s)
+	if ok, err := c.find(storeKey); err != nil {
+		return err
+	} else if !ok || !bytes.Equal(c.key, storeKey) {
+		return s.bad(s.root, "tree", "first row is missing")
+	}
+	if ok, err := c.find(endKey); err != nil {
+		return err
+	} else if !ok || !bytes.Equal(c.key, endKey) {
+		return s.bad(s.root, "tree", "last row is missing")
+	}
+	return nil
+}
+
+// bad reports damage of a page.
+func (s *snapshot) bad(id uint64, what, found string) error {
+	return s.file.damaged(&damage.Error{File: s.file.path, Offset: int64(id * pageBytes), What: what, Found: found, Expected: "a valid one"})
+}
+
+// page returns a page of a tree.
+func (s *snapshot) page(id uint64) (page, error) {
+	if id == 0 && s.inline != nil {
+		p, what := parsePage(s.inline, 0)
+		if what != "" {
+			return p, s.bad(s.meta.root, "inline bucket", what)
+		}
+		return p, nil
+	}
+	switch {
+	case id < 2 || id >= s.meta.pages:
+		return page{}, s.bad(min(id, s.meta.pages), "page number", fmt.Sprintf("page %d of %d", id, s.meta.pages))
+	case s.isFree(id):
+		return page{}, s.bad(id, "page number", fmt.Sprintf("page %d is in the tree and free", id))
+	}
+	p, what := parsePage(s.file.data[id*pageBytes:(id+1)*pageBytes:(id+1)*pageBytes], id)
+	if what != "" {
+		return p, s.bad(id, "page", what)
+	}
+	return p, nil
+}
+
+// treeCursor walks the rows of a snapshot. It finds damage in what it passes: the checksum of a row covers its key; the
+// keys of a page lie between those that its parent has beside it; and a key is missing only if the rows on both sides of
+// its place are intact.
+type treeCursor struct {
+	s     *snapshot
+	depth int
+	deep  int // the deepest that the stack was, to be cleared
+	stack [maxDepth]step
+
+	key, val []byte // the current row, in buf
+	buf      [maxKeyBytes + maxPayloadBytes]byte
+}
+
+type step struct {
+	page
+	i      int
+	lo, hi []byte // the page's keys are at least lo and below hi, where these are known
+}
+
+func (c *treeCursor) reset(s *snapshot) {
+	clear(c.stack[:c.deep]) // no pointers into a map that may go away
+	c.s, c.depth, c.deep, c.key, c.val = s, 0, 0, nil, nil
+}
+
+// guard contains faults and, should a check be missing, panics.
+func (c *treeCursor) guard(err *error, old bool) {
+	debug.SetPanicOnFault(old)
+	if r := recover(); r != nil {
+		*err = c.s.file.panicked("read", r)
+	}
+}
+
+// seek goes to the first row at or after key. There always is one, but behind the last row of all.
+func (c *treeCursor) seek(key []byte) (ok bool, err error) {
+	defer c.guard(&err, debug.SetPanicOnFault(true))
+	return c.find(key)
+}
+
+// seekBelow goes to the last row before key.
+func (c *treeCursor) seekBelow(key []byte) (ok bool, err error) {
+	defer c.guard(&err, debug.SetPanicOnFault(true))
+	if ok, err = c.find(key); err != nil {
+		return false, err
+	}
+	if !ok {
+		return c.current()
+	}
+	return c.move(-1)
+}
+
+// next goes to the row after the current one.
+func (c *treeCursor) next() (ok bool, err error) {
+	defer c.guard(&err, debug.SetPanicOnFault(true))
+	return c.move(1)
+}
+
+// prev goes to the row before the current one.
+func (c *treeCursor) prev() (ok bool, err error) {
+	defer c.guard(&err, debug.SetPanicOnFault(true))
+	return c.move(-1)
+}
+
+// push enters a page.
+func (c *treeCursor) push(id uint64, lo, hi []byte) (*step, error) {
+	if c.depth == maxDepth {
+		return nil, c.s.bad(id, "tree", fmt.Sprintf("more than %d levels", maxDepth))
+	}
+	p, err := c.s.page(id)
+	if err != nil {
+		return nil, err
+	}
+	first, _ := p.row(0)
+	last, _ := p.row(p.count - 1)
+	if first == nil || last == nil || (lo != nil && bytes.Compare(first, lo) < 0) || (hi != nil && bytes.Compare(last, hi) >= 0) {
+		return nil, c.s.bad(id, "page", "its keys do not belong below its parent's")
+	}
+	st := &c.stack[c.depth]
+	*st = step{page: p, lo: lo, hi: hi}
+	c.depth++
+	c.deep = max(c.deep, c.depth)
+	return st, nil
+}
+
+// enter pushes the child that st points to.
+func (c *treeCursor) enter(st *step) (*step, error) {
+	lo, _ := st.row(st.i)
+	hi := st.hi
+	if st.i+1 < st.count {
+		if hi, _ = st.row(st.i + 1); hi == nil {
+			lo = nil
+		}
+	}
+	if lo == nil {
+		return nil, c.s.bad(st.id, "branch page", "an element lies outside of the page")
+	}
+	return c.push(st.child(st.i), lo, hi)
+}
+
+// find is seek. The cursor stands at the row, or at the last one if there is none.
+func (c *treeCursor) find(key []byte) (ok bool, err error) {
+	c.depth = 0
+	st, err := c.push(c.s.root, nil, nil)
+	for err == nil {
+		broken := false
+		n := sort.Search(st.count, func(i int) bool {
+			k, _ := st.row(i)
+			broken = broken || k == nil
+			return bytes.Compare(k, key) >= 0
+		})
+		if broken {
+			return false, c.s.bad(st.id, "page", "an element lies outside of the page")
+		}
+		st.i = n
+		if st.leaf {
+			break
+		}
+		// The child whose first key is the last one not above key.
+		if n == st.count {
+			st.i--
+		} else if k, _ := st.row(n); n > 0 && !bytes.Equal(k, key) {
+			st.i--
+		}
+		st, err = c.enter(st)
+	}
+	if err != nil {
+		return false, err
+	}
+	if st.i < st.count {
+		if k, _ := st.row(st.i); bytes.Equal(k, key) {
+			return c.current()
+		}
+	}
+	return c.between(st, key)
+}
+
+// between handles a key that is not in the tree: the rows on both sides of its place must be intact, and lie on their
+// sides of it.
+func (c *treeCursor) between(st *step, key []byte) (bool, error) {
+	st.i--
+	var ok bool
+	var err error
+	if st.i >= 0 {
+		ok, err = c.current()
+	} else {
+		st.i = 0
+		ok, err = c.step(-1)
+	}
+	if err != nil {
+		return false, err
+	}
+	if !ok || bytes.Compare(c.key, key) >= 0 {
+		// Before the first row of all there is none; but nobody looks there.
+		return false, c.s.bad(st.id, "tree", "rows are missing or out of order")
+	}
+	if ok, err = c.move(1); err != nil || !ok {
+		return false, err
+	}
+	if bytes.Compare(c.key, key) <= 0 {
+		return false, c.s.bad(st.id, "tree", "rows are out of order")
+	}
+	return true, nil
+}
+
+// move steps to the row beside the current one, which must lie on that side of it.
+func (c *treeCursor) move(by int) (bool, error) {
+	var was [maxKeyBytes]byte
+	n := copy(was[:], c.key)
+	ok, err := c.step(by)
+	if ok && bytes.Compare(c.key, was[:n]) != by {
+		return false, c.s.bad(c.stack[c.depth-1].id, "tree", "rows are out of order")
+	}
+	return ok, err
+}
+
+// step moves to the row beside the current position. If there is none, the position stays.
+func (c *treeCursor) step(by int) (ok bool, err error) {
+	d := c.depth - 1
+	for d >= 0 && (c.stack[d].i+by < 0 || c.stack[d].i+by >= c.stack[d].count) {
+		d--
+	}
+	if d < 0 {
+		return false, nil
+	}
+	c.depth = d + 1
+	st := &c.stack[d]
+	st.i += by
+	for !st.leaf {
+		if st, err = c.enter(st); err != nil {
+			return false, err
+		}
+		if by < 0 {
+			st.i = st.count - 1
+		}
+	}
+	return c.current()
+}
+
+// current copies the row at the cursor out of the map and checks it.
+func (c *treeCursor) current() (bool, error) {
+	st := &c.stack[c.depth-1]
+	key, val := st.row(st.i)
+	if key == nil || len(key) > maxKeyBytes || len(val) < sumBytes || len(val) > maxValueBytes || st.flags(st.i) != 0 {
+		return false, c.s.bad(st.id, fmt.Sprintf("row %d of the page", st.i), "wrong lengths")
+	}
+	k := copy(c.buf[:], key)
+	n := k + copy(c.buf[k:], val[sumBytes:])
+	if sum := binary.LittleEndian.Uint64(val); sum != sumRow(c.buf[:n]) {
+		return false, c.s.bad(st.id, fmt.Sprintf("row %d of the page", st.i), fmt.Sprintf("checksum %016x", sum))
+	}
+	c.key, c.val = c.buf[:k:k], c.buf[k:n:n]
+	return true, nil
+}

@@ -1,0 +1,277 @@
+package kv_test
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// visit calls f with the memory of each element of r, row by row, under the bounds checks of the language.
+func visit(t kv.Tensor, r kv.TensorRows, f func(piece int, at int, element []byte)) {
+	size, elems := t.DType.GroupBytes(), t.Width/t.DType.Group()
+	for i, p := range r.Pieces {
+		mem := p.Mem[:len(p.Mem):len(p.Mem)]
+		row, elem := p.Strides(t)
+		for j := range p.Count {
+			for e := range elems {
+				at := j*row + e*elem
+				f(i, at, mem[at:at+size])
+			}
+		}
+	}
+}
+
+// packed is the rows of r one after the other: the reference that all layouts are compared with.
+func packed(t kv.Tensor, r kv.TensorRows) []byte {
+	var out []byte
+	visit(t, r, func(_, _ int, element []byte) { out = append(out, element...) })
+	return out
+}
+
+// tensors is tensors of fixed width, small enough to lay out by hand.
+var tensors = rapid.Custom(func(t *rapid.T) kv.Tensor {
+	d := rapid.SampledFrom([]kv.DType{kv.Bytes, kv.F32, kv.F16, kv.BF16, kv.Q8_0, kv.Q4_0, kv.Q4_1, kv.Q5_0, kv.Q5_1}).Draw(t, "dtype")
+	return kv.Tensor{Role: kv.RoleV, DType: d, Width: d.Group() * rapid.IntRange(1, 9).Draw(t, "groups of a row")}
+})
+
+// drawLayout draws rows of a tensor in pieces of any layout, and the same rows packed.
+func drawLayout(t *rapid.T, tensor kv.Tensor) (kv.TensorRows, []byte) {
+	size, elems := tensor.DType.GroupBytes(), tensor.Width/tensor.DType.Group()
+	r := kv.TensorRows{First: rapid.IntRange(0, 1000).Draw(t, "first")}
+	var want []byte
+	fill := byte(0)
+	for range rapid.IntRange(0, 4).Draw(t, "pieces") {
+		p := kv.Piece{Count: rapid.IntRange(0, 12).Draw(t, "rows")}
+		kinds := []string{"packed", "padded"}
+		if tensor.DType.Group() == 1 {
+			kinds = append(kinds, "channel-major", "spread")
+		}
+		slack := rapid.IntRange(0, 5).Draw(t, "slack")
+		row, elem := elems*size, size
+		switch rapid.SampledFrom(kinds).Draw(t, "layout") {
+		case "packed":
+			if rapid.Bool().Draw(t, "said") {
+				p.RowStride, p.ElemStride = row, elem
+			}
+		case "padded":
+			row += slack
+			p.RowStride = row
+		case "channel-major":
+			row, elem = size+slack, p.Count*(size+slack)
+			if p.Count == 0 {
+				elem = size
+			}
+			p.RowStride, p.ElemStride = row, elem
+		case "spread":
+			elem += slack
+			row = elems * elem
+			p.RowStride, p.ElemStride = row, elem
+		}
+		if p.Count > 0 {
+			p.Mem = make([]byte, (p.Count-1)*row+(elems-1)*elem+size)
+		}
+		for j := range p.Count {
+			for e := range elems {
+				for b := range size {
+					fill += 37
+					p.Mem[j*row+e*elem+b] = fill
+					want = append(want, fill)
+				}
+			}
+		}
+		r.Pieces = append(r.Pieces, p)
+	}
+	return r, want
+}
+
+// Every layout is accepted, reads as the packed rows, and is refused when one byte is missing.
+func TestLayouts(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		tensor := tensors.Draw(t, "tensor")
+		r, want := drawLayout(t, tensor)
+		if err := r.Validate(tensor); err != nil {
+			t.Fatalf("%+v: %v", r, err)
+		}
+		if got := packed(tensor, r); !bytes.Equal(got, want) {
+			t.Fatalf("reads %x, want %x", got, want)
+		}
+		if n := r.Count(); n*tensor.RowBytes() != len(want) || r.End() != r.First+n {
+			t.Fatalf("%d rows to %d from %d, %d bytes", n, r.End(), r.First, len(want))
+		}
+		for i, p := range r.Pieces {
+			if p.Count == 0 {
+				continue
+			}
+			short := kv.TensorRows{First: r.First, Pieces: slices.Clone(r.Pieces)}
+			short.Pieces[i].Mem = p.Mem[:len(p.Mem)-1]
+			if err := short.Validate(tensor); !errors.Is(err, kv.ErrRows) {
+				t.Fatalf("piece %d is a byte short: %v", i, err)
+			}
+		}
+	})
+}
+
+// A slice is the same memory as the rows it was cut from, and nothing else; slices of slices too.
+func TestSliceIsThePackedReference(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		tensor := tensors.Draw(t, "tensor")
+		r, want := drawLayout(t, tensor)
+		for range 2 {
+			start := rapid.IntRange(r.First, r.End()).Draw(t, "start")
+			end := rapid.IntRange(start, r.End()).Draw(t, "end")
+			s := r.Slice(tensor, start, end)
+			if s.First != start || s.End() != end {
+				t.Fatalf("slice [%d, %d) is [%d, %d)", start, end, s.First, s.End())
+			}
+			if err := s.Validate(tensor); err != nil {
+				t.Fatalf("slice [%d, %d): %v", start, end, err)
+			}
+			n := tensor.RowBytes()
+			part := want[(start-r.First)*n : (end-r.First)*n]
+			if got := packed(tensor, s); !bytes.Equal(got, part) {
+				t.Fatalf("slice [%d, %d) reads %x, want %x", start, end, got, part)
+			}
+			visit(tensor, s, func(_, _ int, element []byte) {
+				for i := range element {
+					element[i] ^= 0xff
+				}
+			})
+			for i := range part {
+				part[i] ^= 0xff
+			}
+			if !bytes.Equal(packed(tensor, r), want) {
+				t.Fatalf("writing through the slice [%d, %d) wrote other rows", start, end)
+			}
+			r, want = s, part
+		}
+	})
+}
+
+// checkAccess fails if rows that Validate let pass lead outside of their memory, or to one byte twice.
+func checkAccess(t interface{ Fatalf(string, ...any) }, tensor kv.Tensor, r kv.TensorRows) {
+	for i, p := range r.Pieces {
+		if p.Count > 0 && tensor.Width > 0 && p.Count > len(p.Mem)/tensor.RowBytes() {
+			t.Fatalf("piece %d: %d rows of %d bytes in %d bytes of memory", i, p.Count, tensor.RowBytes(), len(p.Mem))
+		}
+	}
+	seen := make([]map[int]bool, len(r.Pieces))
+	for i := range seen {
+		seen[i] = map[int]bool{}
+	}
+	visit(tensor, r, func(piece, at int, element []byte) { // panics outside of the memory
+		for b := range element {
+			if seen[piece][at+b] {
+				t.Fatalf("piece %d: byte %d belongs to two elements", piece, at+b)
+			}
+			seen[piece][at+b] = true
+		}
+	})
+	if r.First < 0 || r.End() < r.First || r.End() > kv.MaxTokens {
+		t.Fatalf("positions [%d, %d)", r.First, r.End())
+	}
+	if n := r.Count(); n > 0 {
+		packed(tensor, r.Slice(tensor, r.First+n/2, r.End()))
+	}
+}
+
+// Whatever strides and counts a caller gives: what Validate lets pass can be read, each byte once.
+func TestRowsValidateIsEnough(t *testing.T) {
+	odd := rapid.OneOf(rapid.IntRange(-2, 40), rapid.IntRange(0, 2000), rapid.Int(),
+		rapid.SampledFrom([]int{math.MaxInt, math.MaxInt / 2, math.MaxInt32, 1 << 24, math.MinInt}))
+	rapid.Check(t, func(t *rapid.T) {
+		tensor := tensors.Draw(t, "tensor")
+		r := kv.TensorRows{First: odd.Draw(t, "first")}
+		for range rapid.IntRange(0, 3).Draw(t, "pieces") {
+			r.Pieces = append(r.Pieces, kv.Piece{
+				Mem:       make([]byte, rapid.IntRange(0, 2000).Draw(t, "bytes")),
+				Count:     odd.Draw(t, "rows"),
+				RowStride: odd.Draw(t, "row stride"), ElemStride: odd.Draw(t, "element stride"),
+			})
+		}
+		if err := r.Validate(tensor); err == nil {
+			checkAccess(t, tensor, r)
+		} else if !errors.Is(err, kv.ErrRows) {
+			t.Fatalf("%v is not ErrRows", err)
+		}
+	})
+}
+
+func FuzzRowsValidate(f *testing.F) {
+	f.Add(uint8(kv.F16), 64, 0, 8, 0, 0, uint16(1024))
+	f.Add(uint8(kv.F16), 4, 7, 16, 2, 32, uint16(128))
+	f.Add(uint8(kv.Q8_0), 32, 1, 3, 40, 34, uint16(114))
+	f.Add(uint8(kv.F32), 3, math.MaxInt, 1, 4, math.MaxInt, uint16(0))
+	f.Add(uint8(kv.BF16), 2, 0, math.MaxInt, math.MaxInt, 2, uint16(4))
+	f.Add(uint8(kv.F16), 2, 0, 2, -2, 2, uint16(64))
+	f.Add(uint8(kv.Bytes), 1<<24, 0, 1<<40>>8, 1, 1, uint16(65535))
+	f.Fuzz(func(t *testing.T, dtype uint8, width, first, count, row, elem int, mem uint16) {
+		tensor := kv.Tensor{Role: kv.RoleK, DType: kv.DType(dtype), Width: width}
+		d, err := kv.Descriptor{Tensors: []kv.Tensor{tensor}}.Normal()
+		if err != nil {
+			return
+		}
+		r := kv.TensorRows{First: first, Pieces: []kv.Piece{
+			{Mem: make([]byte, mem), Count: count, RowStride: row, ElemStride: elem},
+			{Mem: make([]byte, mem/2), Count: count, RowStride: row, ElemStride: elem},
+		}}
+		for _, r := range []kv.TensorRows{r, {First: first, Pieces: r.Pieces[:1]}} {
+			if (kv.Rows{r}).Validate(&d) == nil {
+				checkAccess(t, tensor, r)
+			}
+		}
+	})
+}
+
+// Rows are one entry for each tensor; a state is one row at most, of any length if its width varies.
+func TestRowsOfDescriptor(t *testing.T) {
+	d, err := kv.Descriptor{
+		Groups: []kv.Group{{Kind: kv.All}, {Kind: kv.StateAt}},
+		Tensors: []kv.Tensor{
+			{Role: kv.RoleK, DType: kv.F16, Width: 4},
+			{Role: kv.RoleState, DType: kv.F32, Width: 2, Group: 1},
+			{Role: kv.RoleState, DType: kv.Bytes, Group: 1},
+		},
+	}.Normal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, state, blob := kv.Packed(5, 3, make([]byte, 24)), kv.Packed(8, 1, make([]byte, 8)), kv.Packed(8, 1, make([]byte, 777))
+	none := kv.TensorRows{}
+	one := kv.Piece{Mem: make([]byte, 8), Count: 1}
+	for name, c := range map[string]struct {
+		rows kv.Rows
+		ok   bool
+	}{
+		"all":                {kv.Rows{k, state, blob}, true},
+		"none":               {kv.Rows{none, none, none}, true},
+		"an empty state":     {kv.Rows{k, state, kv.Packed(8, 1, nil)}, true},
+		"nil":                {nil, false},
+		"one too few":        {kv.Rows{k, state}, false},
+		"one too many":       {kv.Rows{k, state, blob, none}, false},
+		"short":              {kv.Rows{kv.Packed(5, 3, make([]byte, 23)), state, blob}, false},
+		"negative position":  {kv.Rows{kv.Packed(-1, 3, make([]byte, 24)), state, blob}, false},
+		"last position":      {kv.Rows{kv.Packed(kv.MaxTokens-3, 3, make([]byte, 24)), state, blob}, true},
+		"beyond the last":    {kv.Rows{kv.Packed(kv.MaxTokens-2, 3, make([]byte, 24)), state, blob}, false},
+		"far beyond":         {kv.Rows{kv.Packed(math.MaxInt-1, 3, make([]byte, 24)), state, blob}, false},
+		"negative count":     {kv.Rows{kv.Packed(0, -1, make([]byte, 24)), state, blob}, false},
+		"two states":         {kv.Rows{k, kv.Packed(8, 2, make([]byte, 16)), blob}, false},
+		"two blobs":          {kv.Rows{k, state, kv.Packed(8, 2, make([]byte, 16))}, false},
+		"a state in pieces":  {kv.Rows{k, {First: 8, Pieces: []kv.Piece{one, one}}, blob}, false},
+		"a blob in pieces":   {kv.Rows{k, state, {First: 8, Pieces: []kv.Piece{one, one}}}, false},
+		"the wrong position": {kv.Rows{k, {First: -8, Pieces: []kv.Piece{one}}, blob}, false},
+	} {
+		err := c.rows.Validate(&d)
+		if (err == nil) != c.ok || (err != nil && !errors.Is(err, kv.ErrRows)) {
+			t.Errorf("%s: %v, want ok = %v", name, err, c.ok)
+		}
+	}
+	if s := blob.Slice(d.Tensors[2], 8, 9); s.Count() != 1 || len(s.Pieces[0].Mem) != 777 {
+		t.Error("a state of varying length is not sliced whole")
+	}
+}

@@ -1,0 +1,138 @@
+package quant
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// ErrCodec is returned when a codec or compression is unknown, is reserved for a later release, or cannot hold the
+// tensor. It is not damage: a newer release may have written the plane.
+var ErrCodec = errors.New("quant: codec not supported")
+
+// Codec says how values become bytes. The numbers are stored; they never change. The zero Codec means that none is
+// chosen.
+type Codec uint8
+
+const (
+	// Raw keeps the bytes as they are.
+	Raw Codec = 1
+	// Q8_0 keeps groups of 32 values as one f16 scale and 32 int8, 1.0625 bytes a value: ggml's block_q8_0.
+	Q8_0 Codec = 2
+	// ByteSplit keeps f32, f16 and bf16 exactly: one plane for each byte of an element, each entropy-coded.
+	ByteSplit Codec = 3
+	// Q8C is reserved: int8 with a scale per channel for keys, per token for values.
+	Q8C Codec = 4
+)
+
+// Valid reports whether this release can encode and decode c.
+func (c Codec) Valid() bool { return c >= Raw && c <= ByteSplit }
+
+func (c Codec) String() string {
+	switch c {
+	case Raw:
+		return "raw"
+	case Q8_0:
+		return "q8_0"
+	case ByteSplit:
+		return "bytesplit"
+	case Q8C:
+		return "q8c"
+	}
+	return fmt.Sprintf("codec(%d)", uint8(c))
+}
+
+// ParseCodec reads the name that [Codec.String] prints. The error of an unknown or reserved name wraps [ErrCodec].
+func ParseCodec(name string) (Codec, error) {
+	for c := Raw; c.Valid(); c++ {
+		if c.String() == name {
+			return c, nil
+		}
+	}
+	if name == Q8C.String() {
+		return 0, fmt.Errorf("%w: %q is reserved for a later release", ErrCodec, name)
+	}
+	return 0, fmt.Errorf("%w: %q is none of raw, q8_0, bytesplit", ErrCodec, name)
+}
+
+// Default is the codec for tensors of t's kind when nothing else is asked for: [Q8_0] where it fits, else [Raw].
+func Default(t kv.Tensor) Codec {
+	if Q8_0.Supports(t) {
+		return Q8_0
+	}
+	return Raw
+}
+
+// Supports reports whether c can hold rows of t.
+func (c Codec) Supports(t kv.Tensor) bool {
+	if !t.DType.Valid() || t.Width < 0 || t.Width > kv.MaxWidth || t.Width%t.DType.Group() != 0 {
+		return false
+	}
+	switch c {
+	case Raw:
+		return t.Width > 0 || t.DType == kv.Bytes
+	case Q8_0:
+		return t.DType.IsFloat() && t.Width > 0 && t.Width%groupValues == 0
+	case ByteSplit:
+		return t.DType.IsFloat() && t.Width > 0
+	}
+	return false
+}
+
+// check returns the error that says why c cannot hold rows of t, or nil.
+func (c Codec) check(t kv.Tensor) error {
+	switch {
+	case c == Q8C:
+		return fmt.Errorf("%w: codec q8c is reserved for a later release", ErrCodec)
+	case !c.Valid():
+		return fmt.Errorf("%w: unknown codec %d", ErrCodec, uint8(c))
+	case !c.Supports(t):
+		return fmt.Errorf("%w: %s cannot hold %s rows of %d values", ErrCodec, c, t.DType, t.Width)
+	}
+	return nil
+}
+
+// Compression is what a plane went through after its codec. The numbers are stored; they never change.
+type Compression uint8
+
+const (
+	None  Compression = 0
+	Zstd  Compression = 1
+	S2    Compression = 2
+	Huff0 Compression = 3 // entropy coding only: no matches are looked for
+)
+
+// Valid reports whether this release knows c.
+func (c Compression) Valid() bool { return c <= Huff0 }
+
+func (c Compression) String() string {
+	switch c {
+	case None:
+		return "none"
+	case Zstd:
+		return "zstd"
+	case S2:
+		return "s2"
+	case Huff0:
+		return "huff0"
+	}
+	return fmt.Sprintf("compression(%d)", uint8(c))
+}
+
+// ParseCompression reads the name that [Compression.String] prints. The error of an unknown name wraps [ErrCodec].
+func ParseCompression(name string) (Compression, error) {
+	for c := None; c.Valid(); c++ {
+		if c.String() == name {
+			return c, nil
+		}
+	}
+	return 0, fmt.Errorf("%w: %q is none of none, zstd, s2, huff0", ErrCodec, name)
+}
+
+func (c Compression) check() error {
+	if !c.Valid() {
+		return fmt.Errorf("%w: unknown compression %d", ErrCodec, uint8(c))
+	}
+	return nil
+}

@@ -1,0 +1,188 @@
+package quant
+
+import (
+	"math/bits"
+	"slices"
+	"sort"
+
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// Both directions walk the caller's memory in runs: stretches of whole groups that lie one after the other. Packed
+// memory is one run, rows with gaps are a run each, and rows whose elements are apart go through a pooled buffer of a
+// few packed rows.
+
+const (
+	stagedRows  = 64 // a tile of copyElements
+	stagedBytes = 256 << 10
+)
+
+// staging is how many rows of t go through the buffer at a time.
+func staging(t kv.Tensor) int { return max(1, min(stagedRows, stagedBytes/t.RowBytes())) }
+
+// encodeQ8 appends the plane and returns the number of exceptions and the largest error of all other groups.
+func encodeQ8(dst []byte, t kv.Tensor, src kv.TensorRows, rows, exactRows int) ([]byte, uint32, float32) {
+	l := layoutQ8(t, rows, 0)
+	codes, indexes := len(dst)+int(l.codes), len(dst)+int(l.indexes)
+	e := q8Encoder{
+		dtype:    t.DType,
+		elements: int(l.elements),
+		exact:    min(max(exactRows, 0), rows) * int(l.perRow),
+		code:     len(dst),
+		dst:      slices.Grow(dst, indexes-len(dst))[:indexes],
+	}
+	clear(e.dst[codes:])
+	for _, p := range src.Pieces {
+		if p.Count > 0 {
+			e.piece(t, p)
+		}
+	}
+	n := (len(e.dst) - indexes) / 4
+	if n == 0 {
+		return e.dst[:codes], 0, e.maxError
+	}
+	e.originals(t, src, indexes, n)
+	return e.dst, uint32(n), e.maxError
+}
+
+// q8Encoder fills in codes and, behind them, appends the indexes of exceptions as it finds them.
+type q8Encoder struct {
+	dtype    kv.DType
+	elements int // bytes of a group in dtype
+	exact    int // groups before this one are exceptions
+	group    int // next group
+	code     int // offset in dst of its block
+	dst      []byte
+	maxError float32
+}
+
+func (e *q8Encoder) piece(t kv.Tensor, p kv.Piece) {
+	row, _ := p.Strides(t)
+	rowBytes := t.RowBytes()
+	switch {
+	case packed(p, t):
+		e.run(p.Mem[:p.Count*rowBytes])
+	case elementsPacked(p, t):
+		for r := range p.Count {
+			e.run(p.Mem[r*row:][:rowBytes])
+		}
+	default:
+		step := min(staging(t), p.Count)
+		buf := getBuffer(step * rowBytes)
+		for r := 0; r < p.Count; r += step {
+			n := gather(buf.b, t, p, r, min(step, p.Count-r))
+			e.run(buf.b[:n])
+		}
+		buf.release()
+	}
+}
+
+// run quantizes the next groups.
+func (e *q8Encoder) run(mem []byte) {
+	for len(mem) > 0 {
+		n := min(len(mem)/e.elements, maskGroups)
+		if e.group < e.exact {
+			n = min(n, e.exact-e.group)
+		}
+		mask, maxError := quantize(e.dtype, e.dst[e.code:e.code+n*blockBytes], mem[:n*e.elements])
+		if e.group < e.exact {
+			mask = ^uint64(0) >> (maskGroups - n)
+		} else {
+			e.maxError = max(e.maxError, maxError)
+		}
+		for ; mask != 0; mask &= mask - 1 {
+			e.dst = putIndex(e.dst, e.group+bits.TrailingZeros64(mask))
+		}
+		e.group += n
+		e.code += n * blockBytes
+		mem = mem[n*e.elements:]
+	}
+}
+
+// originals appends the elements of the n exceptions whose indexes are at that offset of dst.
+func (e *q8Encoder) originals(t kv.Tensor, src kv.TensorRows, indexes, n int) {
+	size := t.DType.GroupBytes()
+	perRow := t.Width / groupValues
+	e.dst = slices.Grow(e.dst, n*e.elements)
+	exc := exceptions{indexes: e.dst[indexes : indexes+4*n]}
+	first, i := 0, 0 // row of the plane, exception
+	for _, p := range src.Pieces {
+		if p.Count == 0 {
+			continue
+		}
+		row, elem := p.Strides(t)
+		for ; i < n && int(exc.at(i)) < (first+p.Count)*perRow; i++ {
+			g := int(exc.at(i))
+			mem := p.Mem[(g/perRow-first)*row+g%perRow*groupValues*elem:]
+			end := len(e.dst)
+			e.dst = e.dst[:end+e.elements]
+			if elementsPacked(p, t) {
+				copy(e.dst[end:], mem[:e.elements])
+			} else {
+				copyElements(e.dst[end:], 0, size, mem, 0, elem, 1, groupValues, size)
+			}
+		}
+		first += p.Count
+	}
+}
+
+func decodeQ8(dst kv.TensorRows, t kv.Tensor, p Plane, plane []byte, from int) error {
+	codes, exc, err := parseQ8(t, p, plane)
+	if err != nil {
+		return err
+	}
+	d := q8Decoder{dtype: t.DType, elements: t.DType.RowBytes(groupValues), exc: exc}
+	d.group = from * (t.Width / groupValues)
+	d.codes = codes[d.group*blockBytes:]
+	d.next = sort.Search(exc.len(), func(i int) bool { return exc.at(i) >= uint64(d.group) })
+	for _, p := range dst.Pieces {
+		if p.Count > 0 {
+			d.piece(t, p)
+		}
+	}
+	return nil
+}
+
+// q8Decoder writes group after group, each exception over what its codes gave.
+type q8Decoder struct {
+	dtype    kv.DType
+	elements int // bytes of a group in dtype
+	group    int // next group
+	codes    []byte
+	exc      exceptions
+	next     int // first exception at or behind group
+}
+
+func (d *q8Decoder) piece(t kv.Tensor, p kv.Piece) {
+	row, _ := p.Strides(t)
+	rowBytes := t.RowBytes()
+	switch {
+	case packed(p, t):
+		d.run(p.Mem[:p.Count*rowBytes])
+	case elementsPacked(p, t):
+		for r := range p.Count {
+			d.run(p.Mem[r*row:][:rowBytes])
+		}
+	default:
+		step := min(staging(t), p.Count)
+		buf := getBuffer(step * rowBytes)
+		for r := 0; r < p.Count; r += step {
+			n := min(step, p.Count-r)
+			d.run(buf.b[:n*rowBytes])
+			scatter(p, t, r, n, buf.b)
+		}
+		buf.release()
+	}
+}
+
+// run fills mem with the next groups.
+func (d *q8Decoder) run(mem []byte) {
+	n := len(mem) / d.elements
+	dequantize(d.dtype, mem, d.codes[:n*blockBytes])
+	for ; d.next < d.exc.len() && d.exc.at(d.next) < uint64(d.group+n); d.next++ {
+		at := (int(d.exc.at(d.next)) - d.group) * d.elements
+		copy(mem[at:], d.exc.originals[d.next*d.elements:][:d.elements])
+	}
+	d.group += n
+	d.codes = d.codes[n*blockBytes:]
+}

@@ -1,0 +1,115 @@
+package quant
+
+import (
+	"encoding/binary"
+
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// Between a caller's rows, whatever their strides, and packed rows. Rows and pieces have been validated.
+
+// elementsPacked reports whether the elements of a row lie one after the other.
+func elementsPacked(p kv.Piece, t kv.Tensor) bool {
+	_, elem := p.Strides(t)
+	return elem == t.DType.GroupBytes() || t.Width == t.DType.Group()
+}
+
+// packed reports whether the piece is one stretch of memory.
+func packed(p kv.Piece, t kv.Tensor) bool {
+	row, _ := p.Strides(t)
+	return elementsPacked(p, t) && (row == t.RowBytes() || p.Count == 1)
+}
+
+// packedRows is the memory of rows that lie in one stretch, or nil.
+func packedRows(rows kv.TensorRows, t kv.Tensor) []byte {
+	if len(rows.Pieces) != 1 || rows.Pieces[0].Count == 0 || !packed(rows.Pieces[0], t) {
+		return nil
+	}
+	p := rows.Pieces[0]
+	return p.Mem[:p.Count*t.RowBytes()]
+}
+
+// gatherRows copies all of src to dst, packed.
+func gatherRows(dst []byte, t kv.Tensor, src kv.TensorRows) {
+	for _, p := range src.Pieces {
+		if p.Count > 0 {
+			dst = dst[gather(dst, t, p, 0, p.Count):]
+		}
+	}
+}
+
+// scatterRows fills dst from packed rows.
+func scatterRows(dst kv.TensorRows, t kv.Tensor, src []byte) {
+	for _, p := range dst.Pieces {
+		if p.Count > 0 {
+			src = src[scatter(p, t, 0, p.Count, src):]
+		}
+	}
+}
+
+// gather copies n rows of p, from row first, to dst, packed. It returns their size.
+func gather(dst []byte, t kv.Tensor, p kv.Piece, first, n int) int {
+	row, elem := p.Strides(t)
+	size, rowBytes := t.DType.GroupBytes(), t.RowBytes()
+	mem := p.Mem[first*row:]
+	switch {
+	case packed(p, t):
+		copy(dst[:n*rowBytes], mem)
+	case elementsPacked(p, t):
+		for r := range n {
+			copy(dst[r*rowBytes:(r+1)*rowBytes], mem[r*row:])
+		}
+	default:
+		copyElements(dst, rowBytes, size, mem, row, elem, n, t.Width, size)
+	}
+	return n * rowBytes
+}
+
+// scatter fills n rows of p, from row first, with packed rows. It returns their size.
+func scatter(p kv.Piece, t kv.Tensor, first, n int, src []byte) int {
+	row, elem := p.Strides(t)
+	size, rowBytes := t.DType.GroupBytes(), t.RowBytes()
+	mem := p.Mem[first*row:]
+	switch {
+	case packed(p, t):
+		copy(mem, src[:n*rowBytes])
+	case elementsPacked(p, t):
+		for r := range n {
+			copy(mem[r*row:], src[r*rowBytes:(r+1)*rowBytes])
+		}
+	default:
+		copyElements(mem, row, elem, src, rowBytes, size, n, t.Width, size)
+	}
+	return n * rowBytes
+}
+
+// copyElements copies rows x elems elements of 1, 2 or 4 bytes between two layouts. It goes tile by tile, so that a
+// transposition (channel-major V) touches few cache lines at a time on either side.
+func copyElements(dst []byte, dstRow, dstElem int, src []byte, srcRow, srcElem int, rows, elems, size int) {
+	const tileRows, tileElems = 64, 32
+	for r0 := 0; r0 < rows; r0 += tileRows {
+		r1 := min(r0+tileRows, rows)
+		for e0 := 0; e0 < elems; e0 += tileElems {
+			for e := e0; e < min(e0+tileElems, elems); e++ {
+				d, s := r0*dstRow+e*dstElem, r0*srcRow+e*srcElem
+				switch size {
+				case 1:
+					for r := r0; r < r1; r++ {
+						dst[d] = src[s]
+						d, s = d+dstRow, s+srcRow
+					}
+				case 2:
+					for r := r0; r < r1; r++ {
+						binary.LittleEndian.PutUint16(dst[d:], binary.LittleEndian.Uint16(src[s:]))
+						d, s = d+dstRow, s+srcRow
+					}
+				case 4:
+					for r := r0; r < r1; r++ {
+						binary.LittleEndian.PutUint32(dst[d:], binary.LittleEndian.Uint32(src[s:]))
+						d, s = d+dstRow, s+srcRow
+					}
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,149 @@
+//go:build (linux && !android) || (darwin && !ios)
+
+package llama
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sort"
+	"strings"
+
+	"github.com/ebitengine/purego"
+)
+
+// Lib is an opened llama.cpp. Its models and contexts are not safe for concurrent use, as in llama.cpp itself.
+type Lib struct {
+	dir    string
+	handle uintptr
+
+	version            func() string
+	modelDefaults      func() modelParams
+	contextDefaults    func() contextParams
+	modelLoad          func(path string, p modelParams) uintptr
+	modelFree          func(model uintptr)
+	modelVocab         func(model uintptr) uintptr
+	initFromModel      func(model uintptr, p contextParams) uintptr
+	free               func(ctx uintptr)
+	decode             func(ctx uintptr, b batch) int32
+	logits             func(ctx uintptr, i int32) uintptr
+	memory             func(ctx uintptr) uintptr
+	memoryClear        func(memory uintptr, data bool)
+	vocabTokens        func(vocab uintptr) int32
+	tokenize           func(vocab uintptr, text string, length int32, tokens *int32, capacity int32, special, parse bool) int32
+	tokenPiece         func(vocab uintptr, token int32, buf *byte, length, strip int32, special bool) int32
+	backendLoadAllPath func(dir string)
+	backendInit        func()
+	logSet             func(callback, data uintptr)
+}
+
+// Load opens libggml-base, libggml and libllama of the folder, whatever version their names carry, and lets ggml choose
+// among the backends that lie beside them. A second Load of the same folder gives the same libraries.
+func Load(dir string) (*Lib, error) {
+	switch runtime.GOARCH {
+	case "amd64", "arm64": // purego passes structs by value
+	default:
+		return nil, fmt.Errorf("llama: %s is not supported: llama.cpp takes structs by value", runtime.GOARCH)
+	}
+	l := &Lib{dir: dir}
+	var ggml uintptr
+	for _, stem := range []string{"libggml-base", "libggml", "libllama"} {
+		path, err := find(dir, stem)
+		if err != nil {
+			return nil, err
+		}
+		h, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_GLOBAL)
+		if err != nil {
+			return nil, fmt.Errorf("llama: open %s: %w", path, err)
+		}
+		if stem == "libggml" {
+			ggml = h
+		}
+		l.handle = h
+	}
+	if err := bind(ggml, map[string]any{"ggml_backend_load_all_from_path": &l.backendLoadAllPath}); err != nil {
+		return nil, err
+	}
+	err := bind(l.handle, map[string]any{
+		"llama_model_default_params":   &l.modelDefaults,
+		"llama_context_default_params": &l.contextDefaults,
+		"llama_model_load_from_file":   &l.modelLoad,
+		"llama_model_free":             &l.modelFree,
+		"llama_model_get_vocab":        &l.modelVocab,
+		"llama_init_from_model":        &l.initFromModel,
+		"llama_free":                   &l.free,
+		"llama_decode":                 &l.decode,
+		"llama_get_logits_ith":         &l.logits,
+		"llama_get_memory":             &l.memory,
+		"llama_memory_clear":           &l.memoryClear,
+		"llama_vocab_n_tokens":         &l.vocabTokens,
+		"llama_tokenize":               &l.tokenize,
+		"llama_token_to_piece":         &l.tokenPiece,
+		"llama_backend_init":           &l.backendInit,
+		"llama_log_set":                &l.logSet,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := checkLayout(l.modelDefaults(), l.contextDefaults()); err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
+	// Releases before it had a name are refused by the layout already.
+	if bind(l.handle, map[string]any{"llama_version": &l.version}) != nil {
+		l.version = func() string { return "unknown" }
+	}
+	l.Quiet(true)
+	l.backendInit()
+	l.backendLoadAllPath(dir)
+	return l, nil
+}
+
+// find returns the shared library of that stem: libllama.so, libllama.v0.5.0.so, libllama.dylib.
+func find(dir, stem string) (string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return "", fmt.Errorf("llama: %w", err)
+	}
+	var names []string
+	for _, e := range entries {
+		n := e.Name()
+		if (n == stem || strings.HasPrefix(n, stem+".")) && (strings.Contains(n, ".so") || strings.HasSuffix(n, ".dylib")) {
+			names = append(names, n)
+		}
+	}
+	if len(names) == 0 {
+		return "", fmt.Errorf("llama: no %s.* in %s: %w", stem, dir, os.ErrNotExist)
+	}
+	sort.Slice(names, func(i, j int) bool { return len(names[i]) < len(names[j]) })
+	return filepath.Join(dir, names[0]), nil
+}
+
+func bind(handle uintptr, functions map[string]any) error {
+	for name, fn := range functions {
+		sym, err := purego.Dlsym(handle, name)
+		if err != nil {
+			return fmt.Errorf("llama: %s is missing: %w", name, errors.ErrUnsupported)
+		}
+		purego.RegisterFunc(fn, sym)
+	}
+	return nil
+}
+
+// Lookup finds a function of libllama, as [llamacpp.Bind] wants it.
+func (l *Lib) Lookup(name string) (uintptr, error) { return purego.Dlsym(l.handle, name) }
+
+// Version is the library's own word for its release.
+func (l *Lib) Version() string { return l.version() }
+
+// Quiet switches llama.cpp's own log lines, which go to standard error, off or on.
+func (l *Lib) Quiet(on bool) {
+	var sink uintptr
+	if on {
+		// A log callback from C would enter Go on threads that Go does not know. Any C function without arguments and
+		// side effects will do as one that ignores what it is told.
+		sink, _ = purego.Dlsym(l.handle, "llama_max_devices")
+	}
+	l.logSet(sink, 0)
+}

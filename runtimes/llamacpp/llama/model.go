@@ -1,0 +1,220 @@
+//go:build (linux && !android) || (darwin && !ios)
+
+package llama
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"unsafe"
+)
+
+// ErrDecode is returned when llama_decode refused a batch; the message carries its number (1: no room in the cache).
+var ErrDecode = errors.New("llama: decode failed")
+
+// ModelOptions say how to load a model. The zero value loads all layers where llama.cpp thinks best.
+type ModelOptions struct {
+	// CPUOnly keeps all layers off the GPU.
+	CPUOnly bool
+}
+
+// Model is a loaded GGUF file.
+type Model struct {
+	lib   *Lib
+	ptr   uintptr
+	vocab uintptr
+	path  string
+}
+
+// LoadModel reads a GGUF file. llama.cpp says why it could not only in its log ([Lib.Quiet]).
+func (l *Lib) LoadModel(path string, o ModelOptions) (*Model, error) {
+	p := l.modelDefaults()
+	if o.CPUOnly {
+		p.gpuLayers = 0
+	}
+	ptr := l.modelLoad(path, p)
+	if ptr == 0 {
+		return nil, fmt.Errorf("llama: model %s could not be loaded", path)
+	}
+	return &Model{lib: l, ptr: ptr, vocab: l.modelVocab(ptr), path: path}, nil
+}
+
+// Pointer is the llama_model pointer.
+func (m *Model) Pointer() uintptr { return m.ptr }
+
+// Path is the file that the model was loaded from.
+func (m *Model) Path() string { return m.path }
+
+// Vocabulary is the number of token ids.
+func (m *Model) Vocabulary() int { return int(m.lib.vocabTokens(m.vocab)) }
+
+// Close frees the model. Its contexts must be closed before.
+func (m *Model) Close() {
+	if m.ptr != 0 {
+		m.lib.modelFree(m.ptr)
+		m.ptr = 0
+	}
+}
+
+// Tokenize turns text into token ids. special adds the tokens that the model wants around a text (BOS); control tokens
+// that are spelled out in the text are always parsed.
+func (m *Model) Tokenize(text string, special bool) ([]int32, error) {
+	if text == "" {
+		return nil, nil
+	}
+	tokens := make([]int32, len(text)+8)
+	n := m.lib.tokenize(m.vocab, text, int32(len(text)), &tokens[0], int32(len(tokens)), special, true)
+	if n < 0 {
+		return nil, fmt.Errorf("llama: tokenize needs room for %d tokens", -n)
+	}
+	return tokens[:n], nil
+}
+
+// Piece is the text of a token.
+func (m *Model) Piece(token int32) string {
+	var buf [256]byte
+	n := m.lib.tokenPiece(m.vocab, token, &buf[0], int32(len(buf)), 0, false)
+	return string(buf[:max(n, 0)])
+}
+
+// CacheType is the element type of a KV cache, as ggml numbers it.
+type CacheType int32
+
+// Types of a KV cache. The zero value of [ContextOptions] means F16.
+const (
+	F32  CacheType = 0
+	F16  CacheType = 1
+	Q4_0 CacheType = 2
+	Q8_0 CacheType = 8
+	BF16 CacheType = 30
+)
+
+// ContextOptions say how to make a context. Zero values are llama.cpp's defaults, but for Tokens.
+type ContextOptions struct {
+	Tokens         int // n_ctx, for all sequences together; 0: 512
+	Batch          int // n_batch
+	MicroBatch     int // n_ubatch
+	Sequences      int // n_seq_max
+	Threads        int
+	FlashAttention *bool // nil: llama.cpp chooses
+	CacheK, CacheV *CacheType
+	FullWindow     bool // swa_full: sliding-window layers keep all cells
+	Unified        bool // kv_unified: sequences share one buffer
+}
+
+// Context is an evaluation state of a model with its KV cache.
+type Context struct {
+	model *Model
+	ptr   uintptr
+}
+
+// NewContext makes a context.
+func (m *Model) NewContext(o ContextOptions) (*Context, error) {
+	p := m.lib.contextDefaults()
+	set := func(field *uint32, v int) {
+		if v > 0 {
+			*field = uint32(v)
+		}
+	}
+	set(&p.nCtx, o.Tokens)
+	set(&p.nBatch, o.Batch)
+	set(&p.nUbatch, o.MicroBatch)
+	set(&p.nSeqMax, o.Sequences)
+	if o.Threads > 0 {
+		p.threads, p.threadsBatch = int32(o.Threads), int32(o.Threads)
+	}
+	if o.FlashAttention != nil {
+		p.flashAttn = 0
+		if *o.FlashAttention {
+			p.flashAttn = 1
+		}
+	}
+	if o.CacheK != nil {
+		p.typeK = int32(*o.CacheK)
+	}
+	if o.CacheV != nil {
+		p.typeV = int32(*o.CacheV)
+	}
+	p.swaFull = o.FullWindow
+	p.kvUnified = o.Unified
+	ptr := m.lib.initFromModel(m.ptr, p)
+	if ptr == 0 {
+		return nil, fmt.Errorf("llama: no context could be made for %s", m.path)
+	}
+	return &Context{model: m, ptr: ptr}, nil
+}
+
+// Pointer is the llama_context pointer.
+func (c *Context) Pointer() uintptr { return c.ptr }
+
+// Model is the model that the context evaluates.
+func (c *Context) Model() *Model { return c.model }
+
+// Decode evaluates tokens at the positions first, first+1, … of a sequence in one llama_decode call. It keeps the logits
+// of the last token only.
+func (c *Context) Decode(tokens []int32, first, sequence int) error {
+	return c.decode(tokens, first, sequence, false)
+}
+
+// DecodeAll is [Context.Decode], but keeps the logits of every token.
+func (c *Context) DecodeAll(tokens []int32, first, sequence int) error {
+	return c.decode(tokens, first, sequence, true)
+}
+
+func (c *Context) decode(tokens []int32, first, sequence int, all bool) error {
+	n := len(tokens)
+	if n == 0 {
+		return nil
+	}
+	// C reads these arrays during the call: they hold addresses of one another, so they are pinned.
+	var pins runtime.Pinner
+	defer pins.Unpin()
+	pos, count, outputs := make([]int32, n), make([]int32, n), make([]int8, n)
+	seq, seqs := []int32{int32(sequence)}, make([]uintptr, n)
+	pins.Pin(&tokens[0])
+	pins.Pin(&pos[0])
+	pins.Pin(&count[0])
+	pins.Pin(&outputs[0])
+	pins.Pin(&seq[0])
+	pins.Pin(&seqs[0])
+	for i := range n {
+		pos[i] = int32(first + i)
+		count[i] = 1
+		seqs[i] = uintptr(unsafe.Pointer(&seq[0]))
+		if all || i == n-1 {
+			outputs[i] = 1
+		}
+	}
+	r := c.model.lib.decode(c.ptr, batch{
+		n:       int32(n),
+		token:   uintptr(unsafe.Pointer(&tokens[0])),
+		pos:     uintptr(unsafe.Pointer(&pos[0])),
+		nSeqID:  uintptr(unsafe.Pointer(&count[0])),
+		seqID:   uintptr(unsafe.Pointer(&seqs[0])),
+		outputs: uintptr(unsafe.Pointer(&outputs[0])),
+	})
+	if r != 0 {
+		return fmt.Errorf("%w: llama_decode of %d tokens at position %d returned %d", ErrDecode, n, first, r)
+	}
+	return nil
+}
+
+// Logits copies the logits of batch token i of the last Decode; -1 is the last one that has any. Nil if there are none.
+func (c *Context) Logits(i int) []float32 {
+	p := c.model.lib.logits(c.ptr, int32(i))
+	if p == 0 {
+		return nil
+	}
+	return append([]float32(nil), unsafe.Slice(*(**float32)(unsafe.Pointer(&p)), c.model.Vocabulary())...)
+}
+
+// Clear empties the whole cache.
+func (c *Context) Clear() { c.model.lib.memoryClear(c.model.lib.memory(c.ptr), true) }
+
+// Close frees the context.
+func (c *Context) Close() {
+	if c.ptr != 0 {
+		c.model.lib.free(c.ptr)
+		c.ptr = 0
+	}
+}

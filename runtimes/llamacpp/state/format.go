@@ -1,0 +1,407 @@
+package state
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// ErrBlob is returned when a blob does not have the expected layout; the message names offset, field, what was found and
+// what was expected.
+var ErrBlob = errors.New("llama.cpp state blob")
+
+// magic is the first field of what llama_state_seq_get_data writes.
+const magic = 0xaf143cd8
+
+const prefixBytes = 8 // magic and sequence id
+
+// Bounds of what llama.cpp can make. They limit what is looped over; memory is bounded by the blob's own size.
+const (
+	maxStreams  = 1024
+	maxLayers   = 1 << 12
+	maxSections = 2
+	maxRowBytes = 1 << 30
+)
+
+// Format is what all blobs of one context have in common: everything but the cells and their contents.
+type Format struct {
+	ExtBytes int // bytes after a cell's position and count; not zero with M-RoPE
+	Sections []SectionFormat
+}
+
+// SectionFormat is one KV cache of the context. Sliding-window models have two: the full-attention layers, then the
+// window layers.
+type SectionFormat struct {
+	Streams    int  // 1, or one for each sequence when sequences do not share a buffer
+	Transposed bool // V is channel-major: the context runs without flash attention
+	Layers     []LayerFormat
+}
+
+// LayerFormat is the row shape of a layer. V's RowBytes is zero in caches that have no V (MLA).
+type LayerFormat struct {
+	K, V TensorFormat
+}
+
+// TensorFormat is the shape of one token's row.
+type TensorFormat struct {
+	Type      int32 // ggml_type
+	RowBytes  int
+	ElemBytes int // size of an element where V is channel-major, else 0
+}
+
+// Equal reports whether blobs of f and g have the same layout.
+func (f Format) Equal(g Format) bool {
+	return f.ExtBytes == g.ExtBytes && slices.EqualFunc(f.Sections, g.Sections, func(a, b SectionFormat) bool {
+		return a.Streams == b.Streams && a.Transposed == b.Transposed && slices.Equal(a.Layers, b.Layers)
+	})
+}
+
+// HasV reports whether the layers have a V.
+func (f Format) HasV() bool {
+	for _, s := range f.Sections {
+		for _, l := range s.Layers {
+			return l.V.RowBytes > 0
+		}
+	}
+	return true
+}
+
+// Tail is the format of a blob that was fetched without the first section (LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY).
+func (f Format) Tail() Format {
+	return Format{ExtBytes: f.ExtBytes, Sections: f.Sections[1:]}
+}
+
+// Cells are the cells of a section, in the order in which they lie in the cache.
+type Cells struct {
+	Stream int     // which stream holds them
+	Pos    []int32 // a cell's position; no two are equal
+	Ext    []byte  // Format.ExtBytes for each
+}
+
+// Section is one KV cache's part of a blob. Its memory is the blob's. Not safe for concurrent use.
+type Section struct {
+	Cells
+	format SectionFormat
+	k, v   [][]byte // a layer's cells, each: k is row-major, v as format.Transposed says
+	order  []run    // set by the first call of Rows
+}
+
+// State is a blob, taken apart. Its memory is the blob's.
+type State struct {
+	Sequence int32
+	Sections []Section
+}
+
+/*
+A blob, all integers little-endian, nothing padded:
+
+	+-----------------+-----------------+----------------------+
+	| magic       u32 | sequence    i32 | section, section, …  |
+	+-----------------+-----------------+----------------------+
+
+	section
+	+-----------------+------------------------------------------------------------+
+	| n_stream    u32 | n_stream times: cells u32, and where that is not zero:     |
+	+-----------------+------------------------------------------------------------+
+	| cells x { pos i32 | 1 u32 | ext, Format.ExtBytes | sequence i32 }            |
+	| v_trans u32 | n_layer u32                                                    |
+	| n_layer x { k_type i32 | row_bytes u64 | cells x row }                       |
+	| v_trans 0, n_layer x { v_type i32 | row_bytes u64 | cells x row }            |
+	| v_trans 1, n_layer x { v_type i32 | elem_bytes u32 | width u32 |             |
+	|                        width x cells x elem }                                |
+	+------------------------------------------------------------------------------+
+
+The V part is missing where the cache has no V. One stream at most has cells of a given sequence. The layers of a
+section without cells are not written, so only a blob with cells tells the format.
+*/
+
+// parse takes a blob apart, with the layers of each section as found. sections, extBytes and hasV are what the blob does
+// not say.
+func parse(blob []byte, sections, extBytes int, hasV bool) (*State, error) {
+	r := reader{b: blob}
+	if m := r.u32("magic"); r.err == nil && m != magic {
+		r.fail("magic", m, uint32(magic))
+	}
+	s := &State{Sequence: int32(r.u32("sequence"))}
+	for range sections {
+		s.Sections = append(s.Sections, r.section(extBytes, hasV))
+	}
+	if r.err == nil && r.at != len(blob) {
+		r.fail("end of blob", r.at, len(blob))
+	}
+	if r.err != nil {
+		return nil, r.err
+	}
+	return s, nil
+}
+
+func (r *reader) section(extBytes int, hasV bool) Section {
+	s := Section{}
+	s.format.Streams = r.count("n_stream", maxStreams)
+	seen := false
+	for stream := range s.format.Streams {
+		cells := r.count("cells", r.left()/12)
+		if r.err != nil {
+			return s
+		}
+		if cells == 0 {
+			continue
+		}
+		if seen {
+			r.fail("streams with cells", 2, 1)
+			return s
+		}
+		seen = true
+		s.Stream = stream
+		r.cells(&s, cells, extBytes)
+		r.layers(&s, cells, hasV)
+	}
+	return s
+}
+
+func (r *reader) cells(s *Section, cells, extBytes int) {
+	if r.left()/(12+extBytes) < cells {
+		r.fail("cells", cells, r.left()/(12+extBytes))
+		return
+	}
+	s.Pos = make([]int32, cells)
+	for i := range s.Pos {
+		s.Pos[i] = int32(r.u32("pos"))
+		if s.Pos[i] < 0 {
+			r.fail("pos", s.Pos[i], "at least 0")
+		}
+		if n := r.u32("sequences of a cell"); r.err == nil && n != 1 {
+			r.fail("sequences of a cell", n, 1)
+		}
+		s.Ext = append(s.Ext, r.bytes("ext", uint64(extBytes))...)
+		r.u32("sequence of a cell")
+		if r.err != nil {
+			return
+		}
+	}
+	sorted := slices.Clone(s.Pos)
+	slices.Sort(sorted)
+	for i := 1; i < len(sorted); i++ {
+		if sorted[i] == sorted[i-1] {
+			r.fail("pos that is twice there", sorted[i], "once")
+			return
+		}
+	}
+}
+
+func (r *reader) layers(s *Section, cells int, hasV bool) {
+	s.format.Transposed = r.count("v_trans", 1) == 1
+	layers := r.count("n_layer", min(maxLayers, r.left()/12))
+	for range layers {
+		t, rows := r.rowMajor("k", cells)
+		if r.err != nil {
+			return
+		}
+		s.format.Layers = append(s.format.Layers, LayerFormat{K: t})
+		s.k = append(s.k, rows)
+	}
+	if !hasV {
+		return
+	}
+	for i := range layers {
+		var t TensorFormat
+		var rows []byte
+		if s.format.Transposed {
+			t, rows = r.channelMajor(cells)
+		} else {
+			t, rows = r.rowMajor("v", cells)
+		}
+		if r.err != nil {
+			return
+		}
+		s.format.Layers[i].V = t
+		s.v = append(s.v, rows)
+	}
+}
+
+func (r *reader) rowMajor(name string, cells int) (TensorFormat, []byte) {
+	t := TensorFormat{Type: int32(r.u32(name + "_type"))}
+	n := r.u64(name + " row_bytes")
+	if r.err == nil && (n == 0 || n > maxRowBytes) {
+		r.fail(name+" row_bytes", n, fmt.Sprintf("1 to %d", maxRowBytes))
+		return t, nil
+	}
+	t.RowBytes = int(n)
+	return t, r.bytes(name+" rows", n*uint64(cells))
+}
+
+func (r *reader) channelMajor(cells int) (TensorFormat, []byte) {
+	t := TensorFormat{Type: int32(r.u32("v_type"))}
+	elem := uint64(r.u32("v elem_bytes"))
+	width := uint64(r.u32("v width"))
+	if r.err == nil && (elem == 0 || elem > 64 || width == 0 || elem*width > maxRowBytes) {
+		r.fail("v elem_bytes x width", fmt.Sprintf("%d x %d", elem, width), fmt.Sprintf("a row of 1 to %d bytes", maxRowBytes))
+		return t, nil
+	}
+	t.ElemBytes = int(elem)
+	t.RowBytes = int(elem * width)
+	return t, r.bytes("v rows", elem*width*uint64(cells))
+}
+
+// size is the length of a blob with these cells.
+func (f Format) size(cells []Cells) int {
+	n := prefixBytes
+	for i, s := range f.Sections {
+		n += 4 + 4*s.Streams
+		if c := len(cells[i].Pos); c > 0 {
+			n += c*(12+f.ExtBytes) + 8
+			for _, l := range s.Layers {
+				n += 12 + c*l.K.RowBytes
+				if l.V.RowBytes > 0 {
+					n += 12 + c*l.V.RowBytes
+				}
+			}
+		}
+	}
+	return n
+}
+
+// Build lays out a blob with these cells, one entry a section, in buf if that is large enough, else in new memory. All is
+// written but the rows, which are whatever the memory held: they are written through [Section.Rows]. A section without
+// cells may have a nil Pos. cells that do not fit the format are the caller's mistake and panic.
+func (f Format) Build(buf []byte, sequence int32, cells []Cells) (*State, []byte) {
+	if len(cells) != len(f.Sections) {
+		panic(fmt.Sprintf("state: cells for %d sections of %d", len(cells), len(f.Sections)))
+	}
+	n := f.size(cells)
+	if cap(buf) < n {
+		buf = make([]byte, n)
+	}
+	w := writer{b: buf[:n]}
+	w.u32(magic)
+	w.u32(uint32(sequence))
+	out := &State{Sequence: sequence}
+	for i, sf := range f.Sections {
+		c := cells[i]
+		s := Section{Cells: c, format: sf}
+		if len(c.Ext) != len(c.Pos)*f.ExtBytes || c.Stream < 0 || c.Stream >= sf.Streams {
+			panic(fmt.Sprintf("state: %d bytes of ext for %d cells of stream %d", len(c.Ext), len(c.Pos), c.Stream))
+		}
+		w.u32(uint32(sf.Streams))
+		for stream := range sf.Streams {
+			if stream != c.Stream || len(c.Pos) == 0 {
+				w.u32(0)
+				continue
+			}
+			w.section(&s, sequence, f.ExtBytes)
+		}
+		out.Sections = append(out.Sections, s)
+	}
+	return out, w.b
+}
+
+func (w *writer) section(s *Section, sequence int32, extBytes int) {
+	cells := len(s.Pos)
+	w.u32(uint32(cells))
+	for i, pos := range s.Pos {
+		w.u32(uint32(pos))
+		w.u32(1)
+		w.at += copy(w.b[w.at:], s.Ext[i*extBytes:(i+1)*extBytes])
+		w.u32(uint32(sequence))
+	}
+	if s.format.Transposed {
+		w.u32(1)
+	} else {
+		w.u32(0)
+	}
+	w.u32(uint32(len(s.format.Layers)))
+	for _, l := range s.format.Layers {
+		w.u32(uint32(l.K.Type))
+		w.u64(uint64(l.K.RowBytes))
+		s.k = append(s.k, w.skip(cells*l.K.RowBytes))
+	}
+	for _, l := range s.format.Layers {
+		if l.V.RowBytes == 0 {
+			continue
+		}
+		w.u32(uint32(l.V.Type))
+		if s.format.Transposed {
+			w.u32(uint32(l.V.ElemBytes))
+			w.u32(uint32(l.V.RowBytes / l.V.ElemBytes))
+		} else {
+			w.u64(uint64(l.V.RowBytes))
+		}
+		s.v = append(s.v, w.skip(cells*l.V.RowBytes))
+	}
+}
+
+// reader walks a blob; after the first error it reads zeros.
+type reader struct {
+	b   []byte
+	at  int
+	err error
+}
+
+func (r *reader) left() int { return len(r.b) - r.at }
+
+func (r *reader) fail(what string, found, expected any) {
+	if r.err == nil {
+		r.err = fmt.Errorf("%w: offset %d: %s is %v, expected %v", ErrBlob, r.at, what, found, expected)
+	}
+}
+
+func (r *reader) bytes(what string, n uint64) []byte {
+	if r.err != nil {
+		return nil
+	}
+	if n > uint64(r.left()) {
+		r.fail(what, fmt.Sprintf("%d bytes", n), fmt.Sprintf("at most %d", r.left()))
+		return nil
+	}
+	b := r.b[r.at : r.at+int(n) : r.at+int(n)]
+	r.at += int(n)
+	return b
+}
+
+func (r *reader) u32(what string) uint32 {
+	if b := r.bytes(what, 4); b != nil {
+		return binary.LittleEndian.Uint32(b)
+	}
+	return 0
+}
+
+func (r *reader) u64(what string) uint64 {
+	if b := r.bytes(what, 8); b != nil {
+		return binary.LittleEndian.Uint64(b)
+	}
+	return 0
+}
+
+func (r *reader) count(what string, limit int) int {
+	n := r.u32(what)
+	if r.err == nil && uint64(n) > uint64(limit) {
+		r.fail(what, n, fmt.Sprintf("at most %d", limit))
+	}
+	if r.err != nil {
+		return 0
+	}
+	return int(n)
+}
+
+// writer fills memory whose size was computed before.
+type writer struct {
+	b  []byte
+	at int
+}
+
+func (w *writer) u32(v uint32) {
+	binary.LittleEndian.PutUint32(w.b[w.at:], v)
+	w.at += 4
+}
+
+func (w *writer) u64(v uint64) {
+	binary.LittleEndian.PutUint64(w.b[w.at:], v)
+	w.at += 8
+}
+
+func (w *writer) skip(n int) []byte {
+	b := w.b[w.at : w.at+n : w.at+n]
+	w.at += n
+	return b
+}

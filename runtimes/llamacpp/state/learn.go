@@ -1,0 +1,92 @@
+package state
+
+import (
+	"bytes"
+	"fmt"
+)
+
+// Parse takes a blob of a context with that format apart. Memory is shared with blob. Sections without cells are allowed.
+func (f Format) Parse(blob []byte) (*State, error) {
+	s, err := parse(blob, len(f.Sections), f.ExtBytes, f.HasV())
+	if err != nil {
+		return nil, err
+	}
+	for i := range s.Sections {
+		found, want := &s.Sections[i].format, f.Sections[i]
+		if s.Sections[i].Count() == 0 { // says nothing about layers
+			found.Transposed, found.Layers = want.Transposed, want.Layers
+		}
+		one := func(sf SectionFormat) Format { return Format{Sections: []SectionFormat{sf}} }
+		if !one(*found).Equal(one(want)) {
+			return nil, fmt.Errorf("%w: section %d is %v, expected %v", ErrBlob, i, *found, want)
+		}
+	}
+	return s, nil
+}
+
+// Learn finds out the format of a context from a blob of it in which every section has cells: one token is enough. It
+// tries all that a blob leaves open, takes what fits to the last byte and gives the same bytes when built again, and
+// wants exactly one answer. sections is how many caches the context may have: 1, or 2 for sliding-window models.
+func Learn(blob []byte, sections int) (Format, error) {
+	if sections < 1 || sections > maxSections {
+		return Format{}, fmt.Errorf("%w: %d sections, at most %d", ErrBlob, sections, maxSections)
+	}
+	var found []Format
+	var first error
+	for _, ext := range []int{0, 8, 12} {
+		for _, hasV := range []bool{true, false} {
+			f, err := learn(blob, sections, ext, hasV)
+			if err == nil {
+				found = append(found, f)
+			} else if first == nil {
+				first = err // of the plain layout: the one worth telling
+			}
+		}
+	}
+	switch len(found) {
+	case 0:
+		return Format{}, first
+	case 1:
+		return found[0], nil
+	}
+	return Format{}, fmt.Errorf("%w: it can be read in %d ways", ErrBlob, len(found))
+}
+
+func learn(blob []byte, sections, ext int, hasV bool) (Format, error) {
+	s, err := parse(blob, sections, ext, hasV)
+	if err != nil {
+		return Format{}, err
+	}
+	f := Format{ExtBytes: ext}
+	cells := make([]Cells, sections)
+	for i, sec := range s.Sections {
+		if sec.Count() == 0 {
+			return Format{}, fmt.Errorf("%w: section %d has no cells", ErrBlob, i)
+		}
+		for j, l := range sec.format.Layers {
+			for _, t := range []TensorFormat{l.K, l.V} {
+				if err := t.check(); err != nil {
+					return Format{}, fmt.Errorf("%w: section %d layer %d: %w", ErrBlob, i, j, err)
+				}
+			}
+		}
+		f.Sections = append(f.Sections, sec.format)
+		cells[i] = sec.Cells
+	}
+	if hasV && !f.HasV() {
+		return Format{}, fmt.Errorf("%w: no layers", ErrBlob)
+	}
+	built, again := f.Build(nil, s.Sequence, cells)
+	for i := range s.Sections {
+		for j := range s.Sections[i].k {
+			copy(built.Sections[i].k[j], s.Sections[i].k[j])
+		}
+		for j := range s.Sections[i].v {
+			copy(built.Sections[i].v[j], s.Sections[i].v[j])
+		}
+	}
+	if !bytes.Equal(blob, again) {
+		return Format{}, fmt.Errorf("%w: built again it differs", ErrBlob)
+	}
+	return f, nil
+}

@@ -1,0 +1,463 @@
+package state
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"flag"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/dormousekv/dormouse/kv"
+	"pgregory.net/rapid"
+)
+
+var update = flag.Bool("update", false, "rewrite golden files")
+
+// cache is a KV cache as llama.cpp keeps it, written without the package under test: logical rows by position.
+type cache struct {
+	streams, stream int
+	transposed      bool
+	layers          []layer
+	pos             []int32 // in cell order
+	ext             []byte  // extBytes a cell
+}
+
+type layer struct {
+	typ         int32
+	k, v        map[int32][]byte // by position
+	elem, width int
+}
+
+// encode writes the section field by field, as llama.cpp's source does.
+func (c *cache) encode(b []byte, sequence int32, extBytes int) []byte {
+	u32 := func(v int) { b = binary.LittleEndian.AppendUint32(b, uint32(v)) }
+	u64 := func(v int) { b = binary.LittleEndian.AppendUint64(b, uint64(v)) }
+	u32(c.streams)
+	for s := range c.streams {
+		if s != c.stream || len(c.pos) == 0 {
+			u32(0)
+			continue
+		}
+		u32(len(c.pos))
+		for i, p := range c.pos {
+			u32(int(p))
+			u32(1)
+			b = append(b, c.ext[i*extBytes:(i+1)*extBytes]...)
+			u32(int(sequence))
+		}
+		if c.transposed {
+			u32(1)
+		} else {
+			u32(0)
+		}
+		u32(len(c.layers))
+		for _, l := range c.layers {
+			u32(int(l.typ))
+			u64(len(l.k[c.pos[0]]))
+			for _, p := range c.pos {
+				b = append(b, l.k[p]...)
+			}
+		}
+		for _, l := range c.layers {
+			if l.v == nil {
+				continue
+			}
+			u32(int(l.typ))
+			if !c.transposed {
+				u64(len(l.v[c.pos[0]]))
+				for _, p := range c.pos {
+					b = append(b, l.v[p]...)
+				}
+				continue
+			}
+			u32(l.elem)
+			u32(l.width)
+			for j := range l.width {
+				for _, p := range c.pos {
+					b = append(b, l.v[p][j*l.elem:(j+1)*l.elem]...)
+				}
+			}
+		}
+	}
+	return b
+}
+
+func encode(sequence int32, extBytes int, caches ...*cache) []byte {
+	b := binary.LittleEndian.AppendUint32(nil, magic)
+	b = binary.LittleEndian.AppendUint32(b, uint32(sequence))
+	for _, c := range caches {
+		b = c.encode(b, sequence, extBytes)
+	}
+	return b
+}
+
+// only is the cache with the cells of some positions, in that order.
+func (c *cache) only(pos []int32, extBytes int) *cache {
+	d := *c
+	d.pos, d.ext = pos, nil
+	for _, p := range pos {
+		i := slices.Index(c.pos, p)
+		d.ext = append(d.ext, c.ext[i*extBytes:(i+1)*extBytes]...)
+	}
+	return &d
+}
+
+type shape struct {
+	typ           int32
+	group, bytes  int
+	canTransposed bool
+}
+
+var shapes = []shape{{0, 1, 4, true}, {1, 1, 2, true}, {30, 1, 2, true}, {8, 32, 34, false}, {2, 32, 18, false}}
+
+func drawCache(t *rapid.T, name string, extBytes int, hasV bool, first int) *cache {
+	sh := rapid.SampledFrom(shapes).Draw(t, name+" type")
+	c := &cache{streams: rapid.IntRange(1, 3).Draw(t, name+" streams")}
+	c.stream = rapid.IntRange(0, c.streams-1).Draw(t, name+" stream")
+	c.transposed = sh.canTransposed && rapid.Bool().Draw(t, name+" transposed")
+	n := rapid.IntRange(1, 20).Draw(t, name+" cells")
+	for i := range n {
+		c.pos = append(c.pos, int32(first+i))
+	}
+	c.pos = rapid.Permutation(c.pos).Draw(t, name+" cell order")
+	c.ext = make([]byte, n*extBytes)
+	for i := range c.ext {
+		c.ext[i] = byte(i * 7)
+	}
+	seed := byte(rapid.IntRange(0, 255).Draw(t, name+" seed"))
+	fill := func(n int) []byte {
+		b := make([]byte, n)
+		for i := range b {
+			seed = seed*5 + 113
+			b[i] = seed
+		}
+		return b
+	}
+	for range rapid.IntRange(1, 3).Draw(t, name+" layers") {
+		groups := rapid.IntRange(1, 3).Draw(t, name+" width")
+		l := layer{typ: sh.typ, k: map[int32][]byte{}, elem: sh.bytes, width: groups}
+		if hasV {
+			l.v = map[int32][]byte{}
+		}
+		for _, p := range c.pos {
+			l.k[p] = fill((groups + 1) * sh.bytes)
+			if hasV {
+				l.v[p] = fill(groups * sh.bytes)
+			}
+		}
+		c.layers = append(c.layers, l)
+	}
+	return c
+}
+
+// packed copies rows out, whatever their strides.
+func packed(t kv.Tensor, r kv.TensorRows) []byte {
+	var out []byte
+	for _, p := range r.Pieces {
+		row, elem := p.Strides(t)
+		size := t.DType.GroupBytes()
+		for i := range p.Count {
+			for j := range t.Width / t.DType.Group() {
+				at := i*row + j*elem
+				out = append(out, p.Mem[at:at+size]...)
+			}
+		}
+	}
+	return out
+}
+
+// unpack writes packed rows to where r says.
+func unpack(t kv.Tensor, r kv.TensorRows, src []byte) {
+	for _, p := range r.Pieces {
+		row, elem := p.Strides(t)
+		size := t.DType.GroupBytes()
+		for i := range p.Count {
+			for j := range t.Width / t.DType.Group() {
+				src = src[copy(p.Mem[i*row+j*elem:][:size], src):]
+			}
+		}
+	}
+}
+
+func tensor(tf TensorFormat) kv.Tensor {
+	d, _ := tf.DType()
+	return kv.Tensor{DType: d, Width: tf.Width(), Role: kv.RoleK}
+}
+
+type fatal interface{ Fatalf(string, ...any) }
+
+// wantRows compares the rows of a section with the logical ones.
+func wantRows(t fatal, s *Section, c *cache, first, end int) {
+	for i, l := range c.layers {
+		for _, role := range []kv.Role{kv.RoleK, kv.RoleV} {
+			from, tf := l.k, s.format.Layers[i].K
+			if role == kv.RoleV {
+				from, tf = l.v, s.format.Layers[i].V
+			}
+			rows := s.Rows(i, role)
+			if from == nil {
+				if len(rows.Pieces) != 0 {
+					t.Fatalf("layer %d has rows of a %s that does not exist", i, role)
+				}
+				continue
+			}
+			if rows.First != first || rows.End() != end {
+				t.Fatalf("layer %d %s: rows [%d, %d), want [%d, %d)", i, role, rows.First, rows.End(), first, end)
+			}
+			if err := rows.Validate(tensor(tf)); err != nil {
+				t.Fatalf("layer %d %s: %v", i, role, err)
+			}
+			var want []byte
+			for p := first; p < end; p++ {
+				want = append(want, from[int32(p)]...)
+			}
+			if got := packed(tensor(tf), rows); !bytes.Equal(got, want) {
+				t.Fatalf("layer %d %s: rows differ", i, role)
+			}
+		}
+	}
+}
+
+// Parsing what llama.cpp would write and building it again gives the same bytes; the rows come out in position order
+// whatever the cell order and the layout of V.
+func TestParseBuildIdentity(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		ext := rapid.SampledFrom([]int{0, 8, 12}).Draw(t, "ext")
+		hasV := rapid.Bool().Draw(t, "V")
+		caches := []*cache{drawCache(t, "base", ext, hasV, 0)}
+		if rapid.Bool().Draw(t, "two sections") {
+			caches = append(caches, drawCache(t, "window", ext, hasV, rapid.IntRange(0, 9).Draw(t, "window first")))
+		}
+		sequence := int32(rapid.IntRange(0, 7).Draw(t, "sequence"))
+		var probe []*cache
+		for _, c := range caches {
+			probe = append(probe, c.only(c.pos[:1], ext))
+		}
+		f, err := Learn(encode(sequence, ext, probe...), len(caches))
+		if err != nil {
+			t.Fatalf("learn: %v", err)
+		}
+		if f.ExtBytes != ext || f.HasV() != hasV {
+			t.Fatalf("learned ext %d and V %v, want %d and %v", f.ExtBytes, f.HasV(), ext, hasV)
+		}
+		blob := encode(sequence, ext, caches...)
+		s, err := f.Parse(blob)
+		if err != nil {
+			t.Fatalf("parse: %v", err)
+		}
+		var cells []Cells
+		for i := range s.Sections {
+			cells = append(cells, s.Sections[i].Cells)
+			first, end, whole := s.Sections[i].Range()
+			if !whole {
+				t.Fatalf("section %d: positions [%d, %d) are not whole", i, first, end)
+			}
+			wantRows(t, &s.Sections[i], caches[i], first, end)
+		}
+		built, again := f.Build(make([]byte, len(blob)), s.Sequence, cells)
+		for i := range built.Sections {
+			for j := range built.Sections[i].k {
+				copy(built.Sections[i].k[j], s.Sections[i].k[j])
+			}
+			for j := range built.Sections[i].v {
+				copy(built.Sections[i].v[j], s.Sections[i].v[j])
+			}
+		}
+		if !bytes.Equal(blob, again) {
+			t.Fatalf("built again it differs")
+		}
+	})
+}
+
+// A blob cut to a prefix through canonical rows, for a context with the other layout of V, holds just these rows: flash
+// attention on and off share them.
+func TestCutAndReassemble(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		from := drawCache(t, "from", 0, true, 0)
+		sequence := int32(1)
+		f, err := Learn(encode(sequence, 0, from), 1)
+		if err != nil {
+			t.Fatalf("learn: %v", err)
+		}
+		to := *from
+		if from.layers[0].typ <= 1 {
+			to.transposed = !from.transposed
+		}
+		to.streams, to.stream = 1, 0
+		g, err := Learn(encode(0, 0, &to), 1)
+		if err != nil {
+			t.Fatalf("learn: %v", err)
+		}
+		src, err := f.Parse(encode(sequence, 0, from))
+		if err != nil {
+			t.Fatalf("parse: %v", err)
+		}
+		n := rapid.IntRange(1, len(from.pos)).Draw(t, "prefix")
+		dst, blob := g.Build(nil, 0, []Cells{Span(0, 0, n)})
+		for i := range from.layers {
+			for _, role := range []kv.Role{kv.RoleK, kv.RoleV} {
+				tf := g.Sections[0].Layers[i].K
+				if role == kv.RoleV {
+					tf = g.Sections[0].Layers[i].V
+				}
+				x := tensor(tf)
+				unpack(x, dst.Sections[0].Rows(i, role), packed(x, src.Sections[0].Rows(i, role).Slice(x, 0, n)))
+			}
+		}
+		var pos []int32
+		for p := range n {
+			pos = append(pos, int32(p))
+		}
+		if want := encode(0, 0, to.only(pos, 0)); !bytes.Equal(blob, want) {
+			t.Fatalf("the prefix of %d cells differs from what llama.cpp would write", n)
+		}
+	})
+}
+
+func small() *cache {
+	return &cache{streams: 1, pos: []int32{2, 0, 1}, layers: []layer{{
+		typ: 1, elem: 2, width: 2,
+		k: map[int32][]byte{0: {1, 2, 3, 4, 5, 6}, 1: {7, 8, 9, 10, 11, 12}, 2: {13, 14, 15, 16, 17, 18}},
+		v: map[int32][]byte{0: {21, 22, 23, 24}, 1: {25, 26, 27, 28}, 2: {29, 30, 31, 32}},
+	}}}
+}
+
+func TestGolden(t *testing.T) {
+	for name, transposed := range map[string]bool{"row-major": false, "channel-major": true} {
+		c := small()
+		c.transposed = transposed
+		f, err := Learn(encode(0, 0, c), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, blob := f.Build(nil, 0, []Cells{{Pos: c.pos}})
+		for _, role := range []kv.Role{kv.RoleK, kv.RoleV} {
+			rows, from, tf := s.Sections[0].Rows(0, role), c.layers[0].k, f.Sections[0].Layers[0].K
+			if role == kv.RoleV {
+				from, tf = c.layers[0].v, f.Sections[0].Layers[0].V
+			}
+			unpack(tensor(tf), rows, slices.Concat(from[0], from[1], from[2]))
+		}
+		got := hex.Dump(blob)
+		path := "testdata/" + name + ".golden"
+		if *update {
+			if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got != string(want) {
+			t.Errorf("%s:\n%s\nwant\n%s", name, got, want)
+		}
+	}
+}
+
+// Every cut, and every changed field that matters, is refused with its own words.
+func TestRefused(t *testing.T) {
+	blob := encode(0, 0, small())
+	f, err := Learn(blob, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range blob {
+		if _, err := f.Parse(blob[:n]); !errors.Is(err, ErrBlob) {
+			t.Fatalf("cut to %d bytes: %v", n, err)
+		}
+	}
+	for what, x := range map[string]struct {
+		at   int
+		v    byte
+		want string
+	}{
+		"magic":           {0, 0, "magic"},
+		"streams":         {8, 2, ""},
+		"cells":           {12, 9, ""},
+		"twice":           {16, 0, "twice"},
+		"two sequences":   {20, 2, "sequences of a cell"},
+		"v_trans":         {52, 2, "v_trans"},
+		"layers":          {56, 2, ""},
+		"key type":        {60, 0, "section 0 is"},
+		"key bytes":       {64, 3, ""},
+		"trailing":        {-1, 0, "end of blob"},
+		"value row bytes": {90, 9, ""},
+	} {
+		b := bytes.Clone(blob)
+		if x.at < 0 {
+			b = append(b, 0)
+		} else {
+			b[x.at] = x.v
+		}
+		if _, err := f.Parse(b); !errors.Is(err, ErrBlob) || !strings.Contains(err.Error(), x.want) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	unknown := small()
+	unknown.layers[0].typ = 20
+	if _, err := Learn(encode(0, 0, unknown), 1); !errors.Is(err, ErrBlob) {
+		t.Errorf("unknown element type: %v", err)
+	}
+	if _, err := Learn(blob, 2); !errors.Is(err, ErrBlob) {
+		t.Errorf("one section read as two: %v", err)
+	}
+	gap := small()
+	gap.pos = []int32{4, 0, 1}
+	gap.layers[0].k[4], gap.layers[0].v[4] = make([]byte, 6), make([]byte, 4)
+	s, err := f.Parse(encode(0, 0, gap))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, whole := s.Sections[0].Range(); whole {
+		t.Error("a missing position is not noticed")
+	}
+	wantRows(t, &s.Sections[0], gap, 0, 2)
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add(encode(0, 0, small()), 1)
+	transposed := small()
+	transposed.transposed = true
+	f.Add(encode(0, 0, transposed), 1)
+	f.Add(encode(0, 0, small(), small()), 2)
+	f.Add([]byte{}, 1)
+	f.Fuzz(func(t *testing.T, blob []byte, sections int) {
+		g, err := Learn(blob, sections)
+		if err != nil {
+			return
+		}
+		s, err := g.Parse(blob)
+		if err != nil {
+			t.Fatalf("learned but not parsed: %v", err)
+		}
+		var cells []Cells
+		for i := range s.Sections {
+			sec := &s.Sections[i]
+			cells = append(cells, sec.Cells)
+			for l := range sec.Layers() {
+				for _, role := range []kv.Role{kv.RoleK, kv.RoleV} {
+					tf := g.Sections[i].Layers[l].K
+					if role == kv.RoleV {
+						tf = g.Sections[i].Layers[l].V
+					}
+					if tf.RowBytes == 0 {
+						continue
+					}
+					rows := sec.Rows(l, role)
+					if err := rows.Validate(tensor(tf)); err != nil {
+						t.Fatal(err)
+					}
+					packed(tensor(tf), rows)
+				}
+			}
+		}
+		if _, again := g.Build(nil, s.Sequence, cells); len(again) != len(blob) {
+			t.Fatalf("built again it has %d bytes, not %d", len(again), len(blob))
+		}
+	})
+}

@@ -1,0 +1,262 @@
+package segments
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// writer is a model's place to append to. Reserving room in a segment takes its lock for some nanoseconds, and for the
+// making of a file when the segment is full.
+type writer struct {
+	mu         sync.Mutex
+	descriptor kv.Descriptor
+	active     *segment // nil: the next record starts a new one
+	retired    bool
+}
+
+// Append writes the record in b to the model's active segment and returns where it lies. d must be normal and have the
+// fingerprint fp. The bytes survive the process when Append returns, and a power loss after the next Sync. Errors:
+// vfs.ErrNoSpace when the disk is full (nothing is lost, reads go on), ErrRecord, ErrClosed, ErrReadOnly, and the
+// error of an earlier failed fsync.
+func (s *Set) Append(d *kv.Descriptor, fp kv.Fingerprint, b *Builder) (Loc, error) {
+	if err := b.check(); err != nil {
+		return Loc{}, err
+	}
+	if b.h.model != fp {
+		return Loc{}, fmt.Errorf("%w: it is of model %s, not %s", ErrRecord, b.h.model, fp)
+	}
+	w, err := s.writer(d, fp)
+	if err != nil {
+		return Loc{}, err
+	}
+	return s.append(w, fp, b)
+}
+
+func (s *Set) append(w *writer, fp kv.Fingerprint, b *Builder) (Loc, error) {
+	length := alignUp(b.size, s.alignment)
+	g, f, off, err := s.reserve(w, fp, length)
+	if err != nil {
+		return Loc{}, err
+	}
+	defer g.unpinFile()
+	if err := g.allocate(f, off+length, s.o.AllocateStep); err != nil {
+		w.giveBack(g, off, length)
+		return Loc{}, err
+	}
+	if _, err := f.WriteAt(b.stamp(g.at(off), length), off); err != nil {
+		// A whole header may have been written, with planes that were not. Nobody knows the place; a scan would.
+		_, zerr := f.Punch(off, length)
+		g.markDirty()
+		g.settle(off, nil)
+		return Loc{}, errors.Join(err, zerr)
+	}
+	g.markDirty()
+	g.settle(off, &footerEntry{key: b.h.key, birth: b.h.birth, offset: off, length: length, group: b.h.group, kind: b.h.kind})
+	return Loc{Segment: g.id, Offset: off, Length: length}, nil
+}
+
+// writer returns the writer of a model, making it at the model's first record.
+func (s *Set) writer(d *kv.Descriptor, fp kv.Fingerprint) (*writer, error) {
+	if err := s.writable(); err != nil {
+		return nil, err
+	}
+	s.mu.RLock()
+	w := s.writers[fp]
+	s.mu.RUnlock()
+	if w != nil {
+		return w, nil
+	}
+	if got := d.Fingerprint(); got != fp {
+		return nil, fmt.Errorf("%w: its descriptor has the fingerprint %s, not %s", ErrRecord, got, fp)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, ErrClosed
+	}
+	if w = s.writers[fp]; w == nil {
+		own := *d
+		own.Groups, own.Tensors = slices.Clone(d.Groups), slices.Clone(d.Tensors)
+		w = &writer{descriptor: own}
+		s.writers[fp] = w
+	}
+	return w, nil
+}
+
+// reserve takes [off, off+length) of the model's active segment, or of a new one, and pins its file.
+func (s *Set) reserve(w *writer, fp kv.Fingerprint, length int64) (*segment, vfs.File, int64, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.retired {
+		return nil, nil, 0, ErrClosed
+	}
+	if w.active != nil {
+		if f, off, ok, err := w.active.take(length); ok || err != nil {
+			return w.active, f, off, err
+		}
+	}
+	g, err := s.create(&w.descriptor, fp, length)
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	f, off, ok, err := g.take(length)
+	if err != nil || !ok {
+		return nil, nil, 0, errors.Join(err, fmt.Errorf("%s has no room for its first record", g.path))
+	}
+	if g.head.planned > s.segmentBytes() {
+		// A record that is larger than a segment: it lives alone, and the active segment goes on.
+		s.fill(g)
+		return g, f, off, nil
+	}
+	if w.active != nil {
+		s.fill(w.active)
+	}
+	w.active = g
+	return g, f, off, nil
+}
+
+// take reserves length bytes if they fit.
+func (g *segment) take(length int64) (f vfs.File, off int64, ok bool, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.full || g.gone || g.end > g.head.planned-length {
+		return nil, 0, false, nil
+	}
+	if err := g.openLocked(); err != nil {
+		return nil, 0, false, err
+	}
+	off = g.end
+	g.end += length
+	g.inflight = append(g.inflight, off)
+	g.pins++
+	return g.f, off, true, nil
+}
+
+// settle ends the write at off; e is nil if it failed.
+func (g *segment) settle(off int64, e *footerEntry) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	i := slices.Index(g.inflight, off)
+	g.inflight = slices.Delete(g.inflight, i, i+1)
+	if e != nil {
+		g.entries = append(g.entries, *e)
+	}
+}
+
+// giveBack returns a reservation of which no byte was written, if it is still the last one; otherwise it stays a gap.
+func (w *writer) giveBack(g *segment, off, length int64) {
+	w.mu.Lock()
+	g.mu.Lock()
+	if g.end == off+length && !g.full {
+		g.end = off
+	}
+	g.mu.Unlock()
+	w.mu.Unlock()
+	g.settle(off, nil)
+}
+
+// allocate reserves disk blocks up to end, and some more in one step, but none that the segment will not hold.
+func (g *segment) allocate(f vfs.File, end, step int64) error {
+	g.space.Lock()
+	defer g.space.Unlock()
+	if end <= g.allocated {
+		return nil
+	}
+	ahead := min(g.allocated+alignUp(end-g.allocated, alignUp(step, minAlignment)), g.head.planned)
+	err := f.Allocate(g.allocated, ahead-g.allocated)
+	if errors.Is(err, vfs.ErrNoSpace) && ahead > end {
+		ahead = end
+		err = f.Allocate(g.allocated, ahead-g.allocated)
+	}
+	if err != nil {
+		return err
+	}
+	g.allocated = ahead
+	return nil
+}
+
+// segmentBytes is the planned size of a segment that holds more than one record.
+func (s *Set) segmentBytes() int64 { return alignUp(s.o.SegmentBytes, s.alignment) }
+
+// create makes a segment for a record of length bytes: a sparse file of its planned size with the header in it.
+func (s *Set) create(d *kv.Descriptor, fp kv.Fingerprint, length int64) (*segment, error) {
+	if err := s.writable(); err != nil {
+		return nil, err
+	}
+	packed, err := encodeDescriptor(d)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	id := s.nextID
+	s.nextID++
+	s.mu.Unlock()
+
+	head := segmentHeader{
+		uuid: s.o.UUID, seed: s.o.Seed, hashID: kv.HashID, model: fp, id: id,
+		alignment: s.alignment, descriptor: packed,
+	}
+	head.planned = max(s.segmentBytes(), head.end()+length)
+	g := &segment{
+		set: s, id: id, path: filepath.Join(s.o.Dir, segmentName(id)),
+		known: true, head: head, size: head.planned, own: true, end: head.end(), stale: true,
+	}
+	if g.f, err = s.o.FS.Create(g.path); err != nil {
+		return nil, err
+	}
+	err = g.f.Truncate(head.planned)
+	if err == nil {
+		err = g.allocate(g.f, head.end(), head.end())
+	}
+	if err == nil {
+		_, err = g.f.WriteAt(encodeSegmentHeader(&head), 0)
+	}
+	if err != nil {
+		return nil, errors.Join(err, g.f.Close(), s.o.FS.Remove(g.path))
+	}
+	s.mu.Lock()
+	s.segs[id] = g
+	s.newName = true
+	s.mu.Unlock()
+	g.markDirty()
+	return g, nil
+}
+
+// fill ends appending to g: the next Sync seals it.
+func (s *Set) fill(g *segment) {
+	g.mu.Lock()
+	already := g.full || !g.own
+	g.full = true
+	g.mu.Unlock()
+	if already {
+		return
+	}
+	s.mu.Lock()
+	s.filling = append(s.filling, g)
+	s.mu.Unlock()
+}
+
+// retireWriters ends all appending.
+func (s *Set) retireWriters() {
+	s.mu.RLock()
+	all := make([]*writer, 0, len(s.writers))
+	for _, w := range s.writers {
+		all = append(all, w)
+	}
+	s.mu.RUnlock()
+	for _, w := range all {
+		w.mu.Lock()
+		w.retired = true
+		if w.active != nil {
+			s.fill(w.active)
+			w.active = nil
+		}
+		w.mu.Unlock()
+	}
+}

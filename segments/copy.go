@@ -1,0 +1,38 @@
+package segments
+
+// Copy appends the record at loc once more, with another birth number, to its model's active segment, and returns where
+// the copy lies. Every plane is verified on the way: damage is not carried on, it is the error that Read would return.
+// The original stays.
+func (s *Set) Copy(loc Loc, birth uint64) (Loc, error) {
+	if err := s.writable(); err != nil {
+		return Loc{}, err
+	}
+	var b *Builder
+	err := s.Read(loc, func(r *Record) error {
+		for i := range r.Tensors() {
+			if err := r.VerifyPlane(i); err != nil {
+				return err
+			}
+		}
+		b = rebuild(r, birth)
+		return nil
+	})
+	defer b.Release()
+	if err != nil {
+		return Loc{}, err
+	}
+	fp := b.h.model
+	s.mu.RLock()
+	w := s.writers[fp]
+	s.mu.RUnlock()
+	if w == nil {
+		d, err := s.Descriptor(loc.Segment)
+		if err != nil {
+			return Loc{}, err
+		}
+		if w, err = s.writer(&d, fp); err != nil {
+			return Loc{}, err
+		}
+	}
+	return s.append(w, fp, b)
+}

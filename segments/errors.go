@@ -1,0 +1,33 @@
+package segments
+
+import "errors"
+
+var (
+	// ErrDestroyed is returned when the header at a location is all zeros: the record was destroyed, or its write never
+	// reached the disk.
+	ErrDestroyed = errors.New("record was destroyed")
+
+	// ErrMissing is returned when there is no file for a segment. In a read it comes inside a *damage.Error.
+	ErrMissing = errors.New("segment file is missing")
+
+	// ErrVersion is wrapped by damage whose bytes may be sound but need a newer program: an unknown format version,
+	// record kind, cipher, flag, or mandatory extra field.
+	ErrVersion = errors.New("written by a newer version of the format")
+
+	// ErrRemains is wrapped by what Scan and Verify report when bytes lie behind a zeroed or never written header: a
+	// record that was torn by a crash before anybody relied on it, or one whose destruction a crash cut short. It
+	// costs space, and may be deleted data, but nothing that is live is hurt.
+	ErrRemains = errors.New("remains of a torn or destroyed record")
+
+	// ErrLeased is returned by Close while leases are open or reads are under way.
+	ErrLeased = errors.New("segments are in use")
+
+	// ErrClosed is returned by every call after Close.
+	ErrClosed = errors.New("segments are closed")
+
+	// ErrReadOnly is returned when a read-only Set is asked to write.
+	ErrReadOnly = errors.New("segments were opened read-only")
+
+	// ErrRecord is returned when a record cannot be built: a broken span, too many tokens or planes, too many bytes.
+	ErrRecord = errors.New("record cannot be stored")
+)

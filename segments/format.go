@@ -1,0 +1,63 @@
+package segments
+
+import (
+	"bytes"
+	"encoding/binary"
+	"hash/crc32"
+)
+
+// Units and limits of the format. Every length that comes from disk is compared with one of these, or with the file's
+// size, before anything is sliced or allocated.
+const (
+	minAlignment = 4 << 10 // every alignment is a power of two from here to maxAlignment
+	maxAlignment = 1 << 20
+
+	planeAlignment = 64
+
+	maxRecordBytes     = 1 << 40
+	maxExtraBytes      = 64 << 10 // TLV tail of a record header
+	maxDescriptorBytes = 1 << 20
+)
+
+var le = binary.LittleEndian
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// crcAround is the CRC32C of b without the four bytes at off, which hold it.
+func crcAround(b []byte, off int) uint32 {
+	return crc32.Update(crc32.Checksum(b[:off], castagnoli), castagnoli, b[off+4:])
+}
+
+// alignUp rounds n up to a multiple of a, a power of two. n must be below 1<<62.
+func alignUp(n, a int64) int64 { return (n + a - 1) &^ (a - 1) }
+
+var zeros [4 << 10]byte
+
+func isZero(b []byte) bool {
+	for len(b) > len(zeros) {
+		if !bytes.Equal(b[:len(zeros)], zeros[:]) {
+			return false
+		}
+		b = b[len(zeros):]
+	}
+	return bytes.Equal(b, zeros[:len(b)])
+}
+
+// firstNonZero returns the index of the first byte of b that is not zero, or -1.
+func firstNonZero(b []byte) int {
+	base := 0
+	for len(b) > 0 {
+		n := min(len(b), len(zeros))
+		if !bytes.Equal(b[:n], zeros[:n]) {
+			for i, c := range b[:n] {
+				if c != 0 {
+					return base + i
+				}
+			}
+		}
+		b, base = b[n:], base+n
+	}
+	return -1
+}
+
+func crc32c(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }

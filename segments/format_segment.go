@@ -1,0 +1,248 @@
+package segments
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+const (
+	segmentMagic   = "DORM.SEG"
+	footerMagic    = "DORM.FTR"
+	trailerMagic   = "DORM.END"
+	segmentVersion = 1
+
+	segmentHeaderBytes = 128
+	segmentCRCOffset   = 124
+	footerHeaderBytes  = 64
+	footerEntryBytes   = 48
+	trailerBytes       = 64
+	trailerCRCOffset   = 60
+
+	segmentSuffix = ".seg"
+)
+
+// segmentName is the name of a segment's file: ids are never used twice.
+func segmentName(id uint64) string { return fmt.Sprintf("%016x%s", id, segmentSuffix) }
+
+func parseSegmentName(name string) (id uint64, ok bool) {
+	digits, ok := strings.CutSuffix(name, segmentSuffix)
+	if !ok || len(digits) != 16 {
+		return 0, false
+	}
+	id, err := strconv.ParseUint(digits, 16, 64)
+	return id, err == nil && name == segmentName(id)
+}
+
+// segmentHeader is the start of a segment file, decoded.
+type segmentHeader struct {
+	uuid       kv.UUID
+	seed       kv.Seed
+	hashID     uint32
+	model      kv.Fingerprint
+	id         uint64
+	planned    int64 // the size at which the file was created, and has until it is sealed
+	alignment  int64
+	descriptor []byte // msgpack
+}
+
+// end is where the first record begins.
+func (h *segmentHeader) end() int64 {
+	return alignUp(int64(segmentHeaderBytes+len(h.descriptor)), h.alignment)
+}
+
+// The header of a segment file. Its CRC32C covers it with the descriptor, and leaves out only its own four bytes.
+//
+//	  0 ┌──────────────────────┬─────────┬──────────┬──────────────────┐
+//	    │ magic "DORM.SEG"     │ u16 ver │ u16 zero │ u32 hash id      │
+//	 16 ├──────────────────────┴─────────┴──────────┴──────────────────┤
+//	    │ store UUID 16                 │ store seed 16                │
+//	 48 │ fingerprint 16                │ u64 id        │ u64 planned  │
+//	 80 │ u32 alignment │ u32 descriptor length │ zero 36 │ u32 CRC32C │
+//	128 ├──────────────────────────────────────────────────────────────┤
+//	    │ model descriptor (msgpack), zero up to the alignment         │
+//	    └──────────────────────────────────────────────────────────────┘ the first record
+func encodeSegmentHeader(h *segmentHeader) []byte {
+	b := make([]byte, h.end())
+	copy(b, segmentMagic)
+	le.PutUint16(b[8:], segmentVersion)
+	le.PutUint32(b[12:], h.hashID)
+	copy(b[16:], h.uuid[:])
+	copy(b[32:], h.seed[:])
+	copy(b[48:], h.model[:])
+	le.PutUint64(b[64:], h.id)
+	le.PutUint64(b[72:], uint64(h.planned))
+	le.PutUint32(b[80:], uint32(h.alignment))
+	le.PutUint32(b[84:], uint32(len(h.descriptor)))
+	copy(b[segmentHeaderBytes:], h.descriptor)
+	le.PutUint32(b[segmentCRCOffset:], crcAround(b[:segmentHeaderBytes+len(h.descriptor)], segmentCRCOffset))
+	return b
+}
+
+// decodeSegmentHeader checks the header at the start of a file. b may be shorter than the file; a header that does not
+// fit into it is damage. With an id or UUID of another file the error says so.
+func decodeSegmentHeader(b []byte, uuid kv.UUID, id uint64) (h segmentHeader, _ *damage.Error) {
+	fail := func(off int64, what string, expected, found any) (segmentHeader, *damage.Error) {
+		return segmentHeader{}, damage.New("", off, what, expected, found)
+	}
+	if len(b) < segmentHeaderBytes {
+		if isZero(b) {
+			return segmentHeader{}, &damage.Error{What: "segment header", Expected: "a header", Found: fmt.Sprintf("a file of %d bytes", len(b)), Err: ErrRemains}
+		}
+		return fail(0, "segment header", fmt.Sprintf("%d bytes", segmentHeaderBytes), len(b))
+	}
+	if string(b[:8]) != segmentMagic {
+		if isZero(b[:segmentHeaderBytes]) {
+			return segmentHeader{}, &damage.Error{What: "segment header", Expected: "a header", Found: "zeros", Err: ErrRemains}
+		}
+		return fail(0, "segment magic", fmt.Sprintf("%q", segmentMagic), fmt.Sprintf("%q", b[:8]))
+	}
+	if v := le.Uint16(b[8:]); v != segmentVersion {
+		_, e := fail(8, "segment version", segmentVersion, v)
+		e.Err = ErrVersion
+		return segmentHeader{}, e
+	}
+	alignment, length := uint64(le.Uint32(b[80:])), uint64(le.Uint32(b[84:]))
+	switch {
+	case length > maxDescriptorBytes || length > uint64(len(b)-segmentHeaderBytes):
+		return fail(84, "descriptor length", fmt.Sprintf("at most %d", min(maxDescriptorBytes, len(b)-segmentHeaderBytes)), length)
+	case alignment < minAlignment || alignment > maxAlignment || alignment&(alignment-1) != 0:
+		return fail(80, "segment alignment", fmt.Sprintf("a power of two from %d to %d", minAlignment, maxAlignment), alignment)
+	}
+	covered := b[:segmentHeaderBytes+length]
+	if want, got := le.Uint32(b[segmentCRCOffset:]), crcAround(covered, segmentCRCOffset); want != got {
+		return fail(segmentCRCOffset, "segment header checksum", fmt.Sprintf("%08x", want), fmt.Sprintf("%08x", got))
+	}
+	planned := le.Uint64(b[72:])
+	h = segmentHeader{
+		uuid: kv.UUID(b[16:32]), seed: kv.Seed(b[32:48]), hashID: le.Uint32(b[12:]),
+		model: kv.Fingerprint(b[48:64]), id: le.Uint64(b[64:]),
+		planned: int64(planned), alignment: int64(alignment),
+		descriptor: covered[segmentHeaderBytes:],
+	}
+	switch {
+	case h.uuid != uuid:
+		return fail(16, "store UUID of a segment", uuid, h.uuid)
+	case h.id != id:
+		return fail(64, "segment id", id, h.id)
+	case planned > 2*maxRecordBytes || h.planned < h.end():
+		return fail(72, "planned segment size", fmt.Sprintf("%d to %d", h.end(), int64(2*maxRecordBytes)), planned)
+	}
+	return h, nil
+}
+
+// footerEntry is one record of a sealed segment, destroyed or not.
+type footerEntry struct {
+	key    kv.Key
+	birth  uint64
+	offset int64
+	length int64 // aligned
+	group  uint8
+	kind   RecordKind
+}
+
+// The footer of a sealed segment. It lies after the last record, and the file ends with it. The trailer's CRC32C covers
+// all of the footer but its own four bytes.
+//
+//	 0 ┌──────────────────────┬─────────┬────────────┬────────────────┐
+//	   │ magic "DORM.FTR"     │ u16 ver │ zero 6     │                │
+//	16 ├──────────────────────┴─────────┴────────────┘                │
+//	   │ store UUID 16 │ u64 id │ u64 own offset │ u64 n │ zero 8     │
+//	64 ├──────────────────────────────────────────────────────────────┤
+//	   │ n x {key 16, u64 birth, u64 offset, u64 length, u8 group,    │
+//	   │      u8 kind, zero 6}                                        │
+//	   ├──────────────────────────────────────────────────────────────┤
+//	   │ magic "DORM.END"     │ u16 ver │ zero 6     │ store UUID 16  │
+//	   │ u64 id │ u64 footer offset │ u64 footer length │ zero 4 │CRC │
+//	   └──────────────────────────────────────────────────────────────┘ end of file
+func encodeFooter(at place, entries []footerEntry) []byte {
+	b := make([]byte, footerHeaderBytes+len(entries)*footerEntryBytes+trailerBytes)
+	copy(b, footerMagic)
+	le.PutUint16(b[8:], segmentVersion)
+	copy(b[16:], at.uuid[:])
+	le.PutUint64(b[32:], at.segment)
+	le.PutUint64(b[40:], uint64(at.offset))
+	le.PutUint64(b[48:], uint64(len(entries)))
+	for i, e := range entries {
+		p := b[footerHeaderBytes+i*footerEntryBytes:]
+		copy(p, e.key[:])
+		le.PutUint64(p[16:], e.birth)
+		le.PutUint64(p[24:], uint64(e.offset))
+		le.PutUint64(p[32:], uint64(e.length))
+		p[40], p[41] = e.group, byte(e.kind)
+	}
+	t := b[len(b)-trailerBytes:]
+	copy(t, trailerMagic)
+	le.PutUint16(t[8:], segmentVersion)
+	copy(t[16:], at.uuid[:])
+	le.PutUint64(t[32:], at.segment)
+	le.PutUint64(t[40:], uint64(at.offset))
+	le.PutUint64(t[48:], uint64(len(b)))
+	le.PutUint32(t[trailerCRCOffset:], crc32c(b[:len(b)-4]))
+	return b
+}
+
+// decodeTrailer looks at the last bytes of a file of size bytes and says where its footer begins. Only a footer that
+// decodeFooter accepts may be believed.
+func decodeTrailer(t []byte, at place, size int64) (footer int64, ok bool) {
+	if len(t) != trailerBytes || string(t[:8]) != trailerMagic || le.Uint16(t[8:]) != segmentVersion {
+		return 0, false
+	}
+	off, n := le.Uint64(t[40:]), le.Uint64(t[48:])
+	if kv.UUID(t[16:32]) != at.uuid || le.Uint64(t[32:]) != at.segment ||
+		off < segmentHeaderBytes || n < footerHeaderBytes+trailerBytes || off >= uint64(size) || n != uint64(size)-off {
+		return 0, false
+	}
+	return int64(off), true
+}
+
+// isFooter reports whether a footer of this place begins at b[0].
+func isFooter(b []byte, at place) bool {
+	return len(b) >= footerHeaderBytes+trailerBytes && string(b[:8]) == footerMagic && kv.UUID(b[16:32]) == at.uuid &&
+		le.Uint64(b[32:]) == at.segment && le.Uint64(b[40:]) == uint64(at.offset)
+}
+
+// decodeFooter checks the footer that begins at b[0]; b goes on to the end of the file, which may lie behind the footer
+// where a mapped file could not be cut. n is the footer's length.
+func decodeFooter(b []byte, at place) (entries []footerEntry, n int64, _ *damage.Error) {
+	fail := func(off int64, what string, expected, found any) ([]footerEntry, int64, *damage.Error) {
+		return nil, 0, damage.New("", at.offset+off, what, expected, found)
+	}
+	if !isFooter(b, at) {
+		return fail(0, "footer", "a footer of this place", fmt.Sprintf("%q", b[:min(8, len(b))]))
+	}
+	if v := le.Uint16(b[8:]); v != segmentVersion {
+		_, _, e := fail(8, "footer version", segmentVersion, v)
+		e.Err = ErrVersion
+		return nil, 0, e
+	}
+	count, room := le.Uint64(b[48:]), uint64(len(b)-footerHeaderBytes-trailerBytes)/footerEntryBytes
+	if count > room {
+		return fail(48, "footer entry count", fmt.Sprintf("at most %d", room), count)
+	}
+	length := footerHeaderBytes + int(count)*footerEntryBytes + trailerBytes
+	t := b[length-trailerBytes : length]
+	if string(t[:8]) != trailerMagic {
+		return fail(int64(length-trailerBytes), "trailer magic", fmt.Sprintf("%q", trailerMagic), fmt.Sprintf("%q", t[:8]))
+	}
+	if want, got := le.Uint32(t[trailerCRCOffset:]), crc32c(b[:length-4]); want != got {
+		return fail(int64(length-4), "footer checksum", fmt.Sprintf("%08x", want), fmt.Sprintf("%08x", got))
+	}
+	entries = make([]footerEntry, count)
+	free := uint64(0)
+	for i := range entries {
+		off := footerHeaderBytes + i*footerEntryBytes
+		p := b[off:]
+		e := footerEntry{key: kv.Key(p[:16]), birth: le.Uint64(p[16:]), group: p[40], kind: RecordKind(p[41])}
+		from, size := le.Uint64(p[24:]), le.Uint64(p[32:])
+		if from < free || from > uint64(at.offset) || size == 0 || size > uint64(at.offset)-from {
+			return fail(int64(off), "footer entry", fmt.Sprintf("a record in [%d, %d)", free, at.offset), fmt.Sprintf("[%d, +%d)", from, size))
+		}
+		e.offset, e.length, free = int64(from), int64(size), from+size
+		entries[i] = e
+	}
+	return entries, int64(length), nil
+}

@@ -1,0 +1,74 @@
+package segments
+
+import (
+	"fmt"
+
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// Loc is where a record lies. Length is the whole record, rounded up to the segment's alignment. Tier is always 0: it is
+// kept for stores that move cold segments elsewhere.
+type Loc struct {
+	Segment uint64
+	Offset  int64
+	Length  int64
+	Tier    uint8
+}
+
+func (l Loc) String() string {
+	return fmt.Sprintf("segment %016x offset %d length %d", l.Segment, l.Offset, l.Length)
+}
+
+// End is the offset after the record.
+func (l Loc) End() int64 { return l.Offset + l.Length }
+
+// RecordKind says how a record is found. The numbers are stored.
+type RecordKind uint8
+
+const (
+	Chained RecordKind = 1 // by the chained key of a prefix; carries the tokens it stands for
+	Foreign RecordKind = 2 // reserved: by a runtime's own 32-byte key, without a promise about tokens
+)
+
+func (k RecordKind) String() string {
+	switch k {
+	case Chained:
+		return "chained"
+	case Foreign:
+		return "foreign"
+	}
+	return fmt.Sprintf("kind(%d)", uint8(k))
+}
+
+// Meta is what the caller says about a record. The rest of the header (store, segment, own offset, lengths, checksum)
+// is filled in when the record is appended.
+type Meta struct {
+	Key    kv.Key
+	Group  uint8
+	Parent kv.Key // of the block before: the chain's root for the first
+	Model  kv.Fingerprint
+	Scope  kv.ScopeID
+	First  uint32 // position of the block's first token
+	Birth  uint64 // orders copies of one key
+	Tokens []kv.Token
+
+	// Spans are those that touch the block, sorted. Start is relative to the block's first token: negative if the span
+	// began earlier. A span may go on after the block's end.
+	Spans []kv.Span
+}
+
+// TensorEntry is a record's table row for one plane: the stored rows of one tensor.
+type TensorEntry struct {
+	Tensor      uint16 // index in the descriptor
+	Codec       uint8
+	Compression uint8
+	FirstRow    uint16 // relative to the block's first token
+	Rows        uint16
+	Exceptions  uint32  // exception groups behind the codes
+	MaxError    float32 // largest absolute difference that quantization made
+
+	// Filled in by the Builder.
+	Offset uint64 // in the record
+	Length uint64 // stored bytes
+	CRC    uint32 // CRC32C of the stored bytes
+}

@@ -1,0 +1,41 @@
+package segments
+
+import (
+	"math/bits"
+	"sync"
+	"unsafe"
+)
+
+// Buffers for building records come in powers of two from 64 KiB to 64 MiB. Larger ones go to the garbage collector.
+const (
+	minClass = 16
+	maxClass = 26
+)
+
+var pools [maxClass + 1]sync.Pool // of *[]byte
+
+// getBuffer returns n or more bytes that begin on a 64-byte boundary, so that kernels may use aligned and non-temporal
+// stores. The contents are left over from whoever had them before.
+func getBuffer(n int64) []byte {
+	class := max(minClass, bits.Len64(uint64(n-1)))
+	if class > maxClass {
+		return alignedBytes(n)
+	}
+	if b, ok := pools[class].Get().(*[]byte); ok {
+		return *b
+	}
+	return alignedBytes(1 << class)
+}
+
+func putBuffer(b []byte) {
+	class := bits.Len64(uint64(len(b) - 1))
+	if class >= minClass && class <= maxClass && len(b) == 1<<class {
+		pools[class].Put(&b)
+	}
+}
+
+func alignedBytes(n int64) []byte {
+	b := make([]byte, n+planeAlignment)
+	skip := -uintptr(unsafe.Pointer(unsafe.SliceData(b))) & (planeAlignment - 1)
+	return b[skip : int64(skip)+n : int64(skip)+n]
+}

@@ -1,0 +1,83 @@
+package segments
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/internal/vfs"
+)
+
+var recordPool = sync.Pool{New: func() any { return new(Record) }}
+
+// Read finds the record at loc, checks its header, and calls fn with a view of it, on this goroutine and under fault
+// protection; other goroutines that fn starts need a vfs.Guard of their own, and must end before fn does. The error
+// is fn's own, or
+//
+//   - a *damage.Error: the header is broken or names another place, the file is too short, a page cannot be read
+//     (vfs.ErrFault), the file is gone (ErrMissing);
+//   - ErrDestroyed: the header is zeros;
+//   - the system's, when the file cannot be opened or mapped at the moment.
+//
+// A reader holds a [Lease], taken before it learned loc.
+func (s *Set) Read(loc Loc, fn func(*Record) error) error {
+	g, err := s.segment(loc.Segment)
+	if err != nil {
+		return err
+	}
+	b, err := g.pin()
+	if err != nil {
+		return err
+	}
+	defer g.unpin()
+	if loc.Offset < minAlignment || loc.Length <= 0 || loc.Offset > int64(len(b)) || loc.Length > int64(len(b))-loc.Offset || loc.Tier != 0 {
+		return g.inFile(damage.New("", loc.Offset, "place of a record", fmt.Sprintf("within the %d bytes of the file, on tier 0", len(b)), loc))
+	}
+	r := recordPool.Get().(*Record)
+	defer func() {
+		*r = Record{}
+		recordPool.Put(r)
+	}()
+	err = vfs.Guard(func() error {
+		if err := g.view(b, loc, r); err != nil {
+			return err
+		}
+		return fn(r)
+	})
+	if errors.Is(err, vfs.ErrFault) && !errors.Is(err, damage.ErrCorrupt) {
+		return damage.Wrap(g.path, loc.Offset, "record", err)
+	}
+	return err
+}
+
+// view makes r the record at loc, which lies in b.
+func (g *segment) view(b []byte, loc Loc, r *Record) error {
+	h, v, bad := decodeRecordHead(b[loc.Offset:loc.End()], g.at(loc.Offset))
+	switch {
+	case v == isZero256:
+		return g.destroyed(loc)
+	case bad != nil:
+		return g.inFile(bad)
+	}
+	// The alignment of a file whose header is damaged is not known: then the record's own place is proof enough.
+	if model, alignment, ok := g.identity(); ok {
+		if h.model != model {
+			return damage.New(g.path, loc.Offset+48, "fingerprint of a record", model, h.model)
+		}
+		if want := alignUp(h.total, alignment); want != loc.Length {
+			return damage.New(g.path, loc.Offset+120, "length of a record", loc.Length, want)
+		}
+	}
+	*r = Record{h: h, b: b[loc.Offset : loc.Offset+h.total : loc.Offset+h.total], loc: loc, file: g.path}
+	return nil
+}
+
+// destroyed is the error for a header of zeros. The last page of a map reads as zeros behind the end of a file that
+// somebody cut, so the file's size is asked for again.
+func (g *segment) destroyed(loc Loc) error {
+	if info, err := g.set.o.FS.Stat(g.path); err == nil && info.Size < loc.End() {
+		return damage.New(g.path, loc.Offset, "segment", fmt.Sprintf("a file of at least %d bytes", loc.End()), info.Size)
+	}
+	return fmt.Errorf("%s: offset %d: %w", g.path, loc.Offset, ErrDestroyed)
+}

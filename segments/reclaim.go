@@ -1,0 +1,290 @@
+package segments
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io/fs"
+	"slices"
+	"sync"
+
+	"github.com/dormousekv/dormouse/internal/vfs"
+)
+
+// queue holds what must be destroyed and may still be seen.
+type queue struct {
+	mu      sync.Mutex
+	locs    map[spot]doomed
+	bytes   int64
+	unlinks map[uint64]uint64 // segment id -> epoch
+}
+
+// spot identifies a record for good: offsets are never used twice.
+type spot struct {
+	segment uint64
+	offset  int64
+}
+
+type doomed struct {
+	loc   Loc
+	epoch uint64
+}
+
+// Destroy queues records whose bytes must die, in no hurry: [Set.Reclaim] does it once no lease is open that was taken
+// before this call. The caller sees to it that the records are out of the index, and that the log says so durably,
+// before it calls Destroy. A record that is queued already is not queued again.
+func (s *Set) Destroy(locs []Loc) {
+	epoch := s.leases.advance()
+	q := &s.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.locs == nil {
+		q.locs = map[spot]doomed{}
+	}
+	for _, loc := range locs {
+		at := spot{loc.Segment, loc.Offset}
+		if _, ok := q.locs[at]; ok {
+			continue
+		}
+		q.locs[at] = doomed{loc, epoch}
+		q.bytes += loc.Length
+	}
+}
+
+// Unlink queues a whole segment in which nothing is live. It is never appended to again; [Set.Reclaim] removes the file
+// once no lease is open that was taken before this call, and what [Set.Destroy] queued for it is done with it.
+func (s *Set) Unlink(id uint64) {
+	if g, err := s.segment(id); err == nil {
+		s.detach(g)
+		g.mu.Lock()
+		g.full = true
+		g.mu.Unlock()
+	}
+	epoch := s.leases.advance()
+	q := &s.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.unlinks == nil {
+		q.unlinks = map[uint64]uint64{}
+	}
+	if _, ok := q.unlinks[id]; !ok {
+		q.unlinks[id] = epoch
+	}
+}
+
+// Pending returns how many records wait to be destroyed, and their bytes.
+func (s *Set) Pending() (n int, bytes int64) {
+	q := &s.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.locs), q.bytes
+}
+
+// PendingUnlinks returns how many segments wait to be unlinked.
+func (s *Set) PendingUnlinks() int {
+	q := &s.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.unlinks)
+}
+
+// Reclaim destroys what is queued and no open lease can see: it overwrites each record's header with zeros, punches its
+// pages, syncs the files, and unlinks segments. done are the records whose bytes are gone for good, those of files that
+// do not exist included. What failed stays in the queue; doing it twice is harmless. It must not be called from a
+// callback of Read, Scan or Verify.
+func (s *Set) Reclaim(ctx context.Context) (done []Loc, err error) {
+	s.reclaiming.Lock()
+	defer s.reclaiming.Unlock()
+	if err := s.writable(); err != nil {
+		return nil, err
+	}
+	unlinks, wipes := s.queue.ripe(&s.leases)
+	for _, id := range unlinks {
+		if ctx.Err() != nil {
+			return done, ctx.Err()
+		}
+		gone, uerr := s.unlink(id)
+		err = errors.Join(err, uerr)
+		if gone {
+			done = append(done, s.queue.forget(id)...)
+			wipes = slices.DeleteFunc(wipes, func(l Loc) bool { return l.Segment == id })
+		}
+	}
+	if len(unlinks) > 0 {
+		if serr := s.o.FS.SyncDir(s.o.Dir); serr != nil {
+			s.setPoison(serr)
+			return nil, serr
+		}
+	}
+	for len(wipes) > 0 {
+		if ctx.Err() != nil {
+			return done, errors.Join(err, ctx.Err())
+		}
+		n := 1
+		for n < len(wipes) && wipes[n].Segment == wipes[0].Segment {
+			n++
+		}
+		wiped, werr := s.wipe(wipes[:n])
+		s.queue.remove(wiped)
+		done, wipes = append(done, wiped...), wipes[n:]
+		if err = errors.Join(err, werr); s.Err() != nil {
+			break
+		}
+	}
+	return done, err
+}
+
+// ripe returns what no lease can see, records by segment and offset.
+func (q *queue) ripe(l *leases) (unlinks []uint64, locs []Loc) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for id, epoch := range q.unlinks {
+		if l.blind(epoch) {
+			unlinks = append(unlinks, id)
+		}
+	}
+	for _, d := range q.locs {
+		if l.blind(d.epoch) {
+			locs = append(locs, d.loc)
+		}
+	}
+	slices.Sort(unlinks)
+	slices.SortFunc(locs, func(a, b Loc) int {
+		return cmp.Or(cmp.Compare(a.Segment, b.Segment), cmp.Compare(a.Offset, b.Offset))
+	})
+	return unlinks, locs
+}
+
+func (q *queue) remove(locs []Loc) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, loc := range locs {
+		q.removeLocked(spot{loc.Segment, loc.Offset})
+	}
+}
+
+func (q *queue) removeLocked(at spot) {
+	q.bytes -= q.locs[at].loc.Length
+	delete(q.locs, at)
+}
+
+// forget removes a segment with all its records, and returns those.
+func (q *queue) forget(id uint64) (locs []Loc) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.unlinks, id)
+	for at, d := range q.locs {
+		if at.segment == id {
+			locs = append(locs, d.loc)
+			q.removeLocked(at)
+		}
+	}
+	return locs
+}
+
+// unlink removes a segment's file. It waits for another time while the file is being read or written.
+func (s *Set) unlink(id uint64) (gone bool, err error) {
+	g, err := s.segment(id)
+	if err != nil {
+		return true, nil // there is no such file
+	}
+	g.wipe.Lock()
+	defer g.wipe.Unlock()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.pins > 0 || len(g.inflight) > 0 {
+		return false, nil
+	}
+	g.dirty = false // nobody needs these bytes
+	g.dropLocked()
+	if err := s.o.FS.Remove(g.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	g.gone = true
+	s.mu.Lock()
+	delete(s.segs, id)
+	delete(s.dirty, g)
+	s.filling = slices.DeleteFunc(s.filling, func(f *segment) bool { return f == g })
+	s.mu.Unlock()
+	return true, nil
+}
+
+// wipe destroys records of one segment and returns those that are durably gone.
+func (s *Set) wipe(locs []Loc) (done []Loc, err error) {
+	g, err := s.segment(locs[0].Segment)
+	if err != nil {
+		return locs, nil // the file is gone, and the bytes with it
+	}
+	g.wipe.Lock()
+	defer g.wipe.Unlock()
+	f, err := g.pinFile()
+	if errors.Is(err, ErrMissing) {
+		return locs, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer g.unpinFile()
+	b, err := g.pin()
+	if err != nil {
+		return nil, err
+	}
+	defer g.unpin()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	b = b[:min(int64(len(b)), info.Size)] // writing behind the end of a file that somebody cut would lengthen it
+	for _, loc := range locs {
+		n := g.extent(b, loc)
+		if n > 0 {
+			// Header first: a crash in between must not leave a record that still parses.
+			_, werr := f.WriteAt(zeros[:min(n, int64(len(zeros)))], loc.Offset)
+			g.markDirty()
+			if werr == nil {
+				_, werr = f.Punch(loc.Offset, n)
+			}
+			if werr != nil {
+				err = errors.Join(err, werr)
+				continue
+			}
+		}
+		done = append(done, loc)
+	}
+	if len(done) == 0 {
+		return nil, err
+	}
+	if serr := g.sync(); serr != nil {
+		return nil, serr
+	}
+	return done, err
+}
+
+// extent is how many bytes at loc may be destroyed: none outside of that record, and none of the footer. A header that is
+// zero or broken says nothing, then loc is believed.
+func (g *segment) extent(b []byte, loc Loc) (n int64) {
+	_, alignment, known := g.identity()
+	limit := int64(len(b))
+	g.mu.Lock()
+	if g.footer > 0 {
+		limit = min(limit, g.footer)
+	}
+	g.mu.Unlock()
+	if loc.Offset < minAlignment || loc.Length <= 0 || loc.Offset >= limit || known && loc.Offset%alignment != 0 {
+		g.set.o.Logger.Error("a record to destroy lies outside of its segment", "file", g.path, "offset", loc.Offset, "length", loc.Length)
+		return 0
+	}
+	n = min(loc.Length, limit-loc.Offset)
+	verr := vfs.Guard(func() error {
+		h, v, _ := decodeRecordHead(b[loc.Offset:limit], g.at(loc.Offset))
+		if own := alignUp(h.total, alignment); v == isRecord && own != loc.Length {
+			g.set.o.Logger.Error("a record to destroy has another length", "file", g.path, "offset", loc.Offset, "length", own, "expected", loc.Length)
+			n = min(n, own)
+		}
+		return nil
+	})
+	if verr != nil {
+		g.set.o.Logger.Warn("a record to destroy cannot be read", "file", g.path, "offset", loc.Offset, "err", verr)
+	}
+	return n
+}

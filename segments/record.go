@@ -1,0 +1,144 @@
+package segments
+
+import (
+	"fmt"
+	"sort"
+
+	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// Record is a view of one stored record: nothing is copied. It and every slice it gives are valid only inside the callback
+// that received it. Its header, tokens, spans and tensor table were verified; planes are verified by whoever reads
+// them ([Record.VerifyPlane], or the checksum in the tensor entry). Safe for concurrent use inside the callback.
+type Record struct {
+	h    recordHeader
+	b    []byte // [0, total)
+	loc  Loc
+	file string
+}
+
+func (r *Record) Key() kv.Key           { return r.h.key }
+func (r *Record) Kind() RecordKind      { return r.h.kind }
+func (r *Record) Group() uint8          { return r.h.group }
+func (r *Record) Parent() kv.Key        { return r.h.parent }
+func (r *Record) Model() kv.Fingerprint { return r.h.model }
+func (r *Record) Scope() kv.ScopeID     { return r.h.scope }
+func (r *Record) Birth() uint64         { return r.h.birth }
+
+// First is the position of the block's first token.
+func (r *Record) First() int { return int(r.h.first) }
+
+// Loc is where the record lies.
+func (r *Record) Loc() Loc { return r.loc }
+
+// File is the path of the segment.
+func (r *Record) File() string { return r.file }
+
+// Size is the record's bytes without the padding to the segment's alignment.
+func (r *Record) Size() int64 { return r.h.total }
+
+// TokenCount is the number of tokens of the block.
+func (r *Record) TokenCount() int { return r.h.tokens }
+
+// Token returns token i of the block.
+func (r *Record) Token(i int) kv.Token {
+	return decodeToken(r.b[r.h.tokensAt():r.h.spansAt()], i)
+}
+
+// AppendTokens appends the block's tokens to dst.
+func (r *Record) AppendTokens(dst []kv.Token) []kv.Token {
+	for i := range r.h.tokens {
+		dst = append(dst, r.Token(i))
+	}
+	return dst
+}
+
+// SpanCount is the number of spans that touch the block.
+func (r *Record) SpanCount() int { return r.h.spans }
+
+// Span returns span i; its Start is relative to the block's first token.
+func (r *Record) Span(i int) kv.Span {
+	return decodeSpan(r.b[r.h.spansAt():r.h.tableAt], i)
+}
+
+// MatchTokens compares the block with the prompt from position start on, and returns how many leading tokens agree:
+// ids, and every span that touches them by start, length and content. The result never ends inside a span of either
+// side, except at the block's end in a span that both sides share. It is 0 if start is not the block's own position.
+// It allocates nothing.
+func (r *Record) MatchTokens(p *kv.Prompt, start int) int {
+	if start != r.First() || start > len(p.Tokens) {
+		return 0
+	}
+	tokens := r.b[r.h.tokensAt():r.h.spansAt()]
+	n := min(r.h.tokens, len(p.Tokens)-start)
+	for i, t := range p.Tokens[start : start+n] {
+		if t != decodeToken(tokens, i) {
+			n = i
+			break
+		}
+	}
+
+	// Walk the spans of both sides side by side, up to the first that only one side has.
+	mine := 0
+	theirs := sort.Search(len(p.Spans), func(i int) bool { return p.Spans[i].End() > start })
+	for {
+		haveMine := mine < r.h.spans && r.Span(mine).Start < n
+		haveTheirs := theirs < len(p.Spans) && p.Spans[theirs].Start-start < n
+		if !haveMine && !haveTheirs {
+			return n
+		}
+		cut := n
+		if haveMine {
+			cut = r.Span(mine).Start
+		}
+		if haveTheirs {
+			cut = min(cut, p.Spans[theirs].Start-start)
+		}
+		shared := false
+		if haveMine && haveTheirs {
+			a, b := r.Span(mine), p.Spans[theirs]
+			shared = a.Start == b.Start-start && a.Len == b.Len && a.Hash == b.Hash
+			if shared && a.End() > n && n < r.h.tokens {
+				shared = false // the tokens part inside of it
+			}
+		}
+		if !shared {
+			return max(cut, 0)
+		}
+		mine, theirs = mine+1, theirs+1
+	}
+}
+
+// Tensors is the number of planes.
+func (r *Record) Tensors() int { return r.h.table }
+
+// Tensor returns the table's entry of plane i.
+func (r *Record) Tensor(i int) TensorEntry {
+	return decodeEntry(r.b[r.h.tableAt:r.h.head], i)
+}
+
+// Plane returns the stored bytes of plane i, straight from the map. They are not verified. It is nil if somebody else
+// changed the file after the table was verified.
+func (r *Record) Plane(i int) []byte {
+	e := r.Tensor(i)
+	if e.Offset > uint64(len(r.b)) || e.Length > uint64(len(r.b))-e.Offset {
+		return nil
+	}
+	return r.b[e.Offset : e.Offset+e.Length : e.Offset+e.Length]
+}
+
+// VerifyPlane compares plane i with its checksum. The error is a *damage.Error.
+func (r *Record) VerifyPlane(i int) error {
+	e := r.Tensor(i)
+	if got := crc32c(r.Plane(i)); got != e.CRC {
+		return r.PlaneDamage(i, fmt.Sprintf("checksum %08x", e.CRC), fmt.Sprintf("%08x", got))
+	}
+	return nil
+}
+
+// PlaneDamage is the error for plane i of r, for a caller that verifies planes while it decodes them.
+func (r *Record) PlaneDamage(i int, expected, found any) *damage.Error {
+	e := r.Tensor(i)
+	return damage.New(r.file, r.loc.Offset+int64(e.Offset), fmt.Sprintf("plane of tensor %d of block %s", e.Tensor, r.h.key), expected, found)
+}

@@ -1,0 +1,191 @@
+package segments
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/internal/vfs"
+)
+
+// Scan finds the records of a segment from offset from on (0: all) without any index, and calls fn with each; r is valid
+// during fn. It probes every aligned offset that no record covers. Damage is handed to bad, which may be nil, and the
+// walk goes on behind it; between two records at most one stretch of rubbish is reported. Reports that wrap [ErrRemains]
+// are what a crash leaves behind. A record whose header is broken by a torn write cannot be told from one that rotted:
+// who knows up to which offset records were acknowledged can.
+//
+// end is the offset behind the last record that was found. An error of fn, or of ctx, ends the walk and is returned. Planes
+// are not verified; fn may, and a fault in fn counts as damage of that record. fn must not call Reclaim, Seal or Sync.
+func (s *Set) Scan(ctx context.Context, id uint64, from int64, fn func(loc Loc, r *Record) error, bad func(*damage.Error)) (end int64, err error) {
+	if bad == nil {
+		bad = func(*damage.Error) {}
+	}
+	g, err := s.segment(id)
+	if err != nil {
+		return 0, err
+	}
+	g.wipe.RLock()
+	defer g.wipe.RUnlock()
+	im, err := g.open()
+	if err != nil {
+		return 0, err
+	}
+	defer g.unpin()
+	if im.headErr != nil && from < im.start {
+		bad(im.headErr)
+	}
+	if e := im.tooShort(); e != nil {
+		bad(e)
+	}
+	end = max(im.start, alignUp(max(from, 0), im.alignment))
+	var r Record
+	st := stretch{}
+	for off := end; off < im.limit; {
+		if err := ctx.Err(); err != nil {
+			return end, err
+		}
+		next := off + im.alignment
+		var e *damage.Error
+		var v verdict
+		var fnErr error
+		fault := vfs.Guard(func() error {
+			if v, e = im.probe(off, &r); v != isRecord {
+				return nil
+			}
+			next = r.loc.End()
+			fnErr = fn(r.loc, &r)
+			return nil
+		})
+		switch {
+		case fnErr != nil:
+			return end, fnErr
+		case fault != nil:
+			v, e = isDamaged, damage.Wrap(g.path, off, "record", fault)
+		}
+		if v == isFooterHead {
+			break
+		}
+		if v == isRecord {
+			end = next
+		}
+		if st.meet(v, e) {
+			bad(e)
+		}
+		off = next
+	}
+	return end, nil
+}
+
+// image is the mapped bytes of one segment with what is needed to walk over them.
+type image struct {
+	g         *segment
+	b         []byte
+	size      int64 // of the file now
+	start     int64 // where the first record may begin
+	limit     int64 // where records end: at the footer, at what is still being written, or at the end of the file
+	alignment int64
+	head      segmentHeader
+	headErr   *damage.Error
+	footer    int64
+	own       bool
+}
+
+// open pins g for a walk.
+func (g *segment) open() (*image, error) {
+	b, err := g.pin()
+	if err != nil {
+		return nil, err
+	}
+	info, err := g.set.o.FS.Stat(g.path)
+	if err != nil {
+		g.unpin()
+		return nil, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	im := &image{
+		g: g, b: b[:min(int64(len(b)), info.Size)], size: info.Size,
+		head: g.head, headErr: g.headErr, alignment: g.head.alignment, footer: g.footer, own: g.own,
+	}
+	im.setLimits(g.settledLocked())
+	return im, nil
+}
+
+func (im *image) setLimits(settled int64) {
+	im.start, im.limit = minAlignment, int64(len(im.b))
+	if im.headErr == nil {
+		im.start = im.head.end()
+	}
+	if im.footer > 0 {
+		im.limit = min(im.limit, im.footer)
+	} else if im.own {
+		im.limit = min(im.limit, settled)
+	}
+}
+
+// tooShort reports a file that was cut: it is shorter than it was made, and no footer ends it.
+func (im *image) tooShort() *damage.Error {
+	if im.headErr != nil || im.footer > 0 && im.footer < im.size || im.size >= im.head.planned {
+		return nil
+	}
+	return damage.New(im.g.path, im.size, "segment", fmt.Sprintf("a file of %d bytes, or a footer at its end", im.head.planned),
+		fmt.Sprintf("%d bytes", im.size))
+}
+
+// isFooterHead is what probe finds where a footer begins that the end of the file does not tell about.
+const isFooterHead = isDamaged + 1
+
+// probe says what begins at off. It reads the map: call it under vfs.Guard.
+func (im *image) probe(off int64, r *Record) (verdict, *damage.Error) {
+	b, at := im.b[off:im.limit], im.g.at(off)
+	if isFooter(im.b[off:], at) {
+		return isFooterHead, nil
+	}
+	h, v, e := decodeRecordHead(b, at)
+	if v == isRecord && im.headErr == nil && h.model != im.head.model {
+		v, e = isDamaged, damage.New("", off+48, "fingerprint of a record", im.head.model, h.model)
+	}
+	length := alignUp(h.total, im.alignment)
+	if v == isRecord && length > int64(len(b)) {
+		v, e = isDamaged, damage.New("", off+120, "length of a record", fmt.Sprintf("at most %d", len(b)), length)
+	}
+	if e != nil {
+		e.File = im.g.path
+	}
+	if v == isRecord {
+		loc := Loc{Segment: im.g.id, Offset: off, Length: length}
+		*r = Record{h: h, b: b[:h.total:h.total], loc: loc, file: im.g.path}
+	}
+	return v, e
+}
+
+// stretch follows a walk from one record to the next, and decides what of the bytes between them is worth a report.
+type stretch struct {
+	afterZeros bool // zeros were met since the last record
+	quiet      bool // something was reported since the last record
+}
+
+// meet takes note of what lies at the next offset and reports whether e is to be reported.
+func (st *stretch) meet(v verdict, e *damage.Error) bool {
+	switch v {
+	case isRecord, isFooterHead:
+		*st = stretch{}
+		return false
+	case isZero256:
+		st.afterZeros = true
+		return false
+	case isRubbish, isElsewhere:
+		// Behind a broken header there is the inside of a record: it was reported. Behind a zeroed one, too, but that
+		// is how destroyed and torn records look. Where a record should begin, it is damage.
+		if st.quiet {
+			return false
+		}
+		st.quiet = true
+		if st.afterZeros {
+			e.What, e.Err = "bytes behind a zeroed header", ErrRemains
+		}
+		return true
+	}
+	st.quiet = true
+	return true
+}

@@ -1,0 +1,293 @@
+package segments
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"sync"
+
+	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// segment is one file. It is opened and mapped when somebody needs it. The map covers the whole planned size from the
+// start and is never moved; a file that is no longer written is mapped without keeping it open.
+type segment struct {
+	set  *Set
+	id   uint64
+	path string
+
+	// wipe keeps whoever walks over the file (Scan, Verify) apart from whoever destroys or cuts it (Reclaim, sealing).
+	wipe sync.RWMutex
+
+	// space serializes the reservation of disk blocks; held during fallocate.
+	space     sync.Mutex
+	allocated int64 // guarded by space: blocks up to here were reserved
+
+	// fsync is held while the file is synced, so that nobody takes a sync that is under way for one that is done.
+	fsync sync.Mutex
+
+	own bool // made by this Set, and appended to until it is full; never changes
+
+	mu        sync.Mutex // guards all below
+	known     bool       // head, size and footer are those of the file; head does not change any more
+	head      segmentHeader
+	headErr   *damage.Error // the header is damaged: head holds an alignment and nothing else
+	size      int64         // of the file, when it was opened or cut
+	footer    int64         // offset of the footer; 0 without one
+	footerEnd int64
+	f         vfs.File
+	m         vfs.Mapping
+	mapped    int64
+	pins      int  // readers and writers that hold f or m
+	full      bool // nothing more is appended
+	sealed    bool
+	gone      bool // unlinked
+	end       int64
+	inflight  []int64 // offsets that were reserved and are not yet written
+	entries   []footerEntry
+	dirty     bool // written since the last fsync
+	stale     bool // info must be read again
+	info      vfs.Info
+}
+
+// at is the place that a record at off must name.
+func (g *segment) at(off int64) place { return place{g.set.o.UUID, g.id, off} }
+
+// inFile fills in the file's name.
+func (g *segment) inFile(e *damage.Error) *damage.Error {
+	e.File = g.path
+	return e
+}
+
+func (g *segment) missing(err error) error {
+	return damage.Wrap(g.path, 0, "segment", fmt.Errorf("%w: %w", ErrMissing, err))
+}
+
+// openLocked opens the file and, the first time, reads its header. g.mu is held.
+func (g *segment) openLocked() error {
+	if g.gone {
+		return g.missing(fs.ErrNotExist)
+	}
+	if g.f == nil {
+		f, err := g.set.o.FS.Open(g.path, g.set.o.ReadOnly)
+		if errors.Is(err, fs.ErrNotExist) {
+			return g.missing(err)
+		}
+		if err != nil {
+			return err
+		}
+		g.f = f
+	}
+	if g.known {
+		return nil
+	}
+	info, err := g.f.Stat()
+	if err != nil {
+		return err
+	}
+	b, err := readUpTo(g.f, 0, segmentHeaderBytes, info.Size)
+	if err != nil {
+		return err
+	}
+	if len(b) == segmentHeaderBytes {
+		if n := int64(le.Uint32(b[84:])); n <= maxDescriptorBytes {
+			if b, err = readUpTo(g.f, 0, segmentHeaderBytes+n, info.Size); err != nil {
+				return err
+			}
+		}
+	}
+	head, bad := decodeSegmentHeader(b, g.set.o.UUID, g.id)
+	if bad != nil {
+		head = segmentHeader{alignment: minAlignment}
+		g.headErr = g.inFile(bad)
+	}
+	t, err := readUpTo(g.f, max(info.Size-trailerBytes, 0), trailerBytes, info.Size)
+	if err != nil {
+		return err
+	}
+	if off, ok := decodeTrailer(t, g.at(0), info.Size); ok {
+		g.footer, g.footerEnd, g.end, g.sealed = off, info.Size, off, true
+	}
+	g.head, g.size, g.info, g.known = head, info.Size, info, true
+	return nil
+}
+
+// readUpTo reads n bytes at off, or as many as the file has.
+func readUpTo(f vfs.File, off, n, size int64) ([]byte, error) {
+	n = max(min(n, size-off), 0)
+	b := make([]byte, n)
+	k, err := f.ReadAt(b, off)
+	if err == io.EOF || int64(k) == n {
+		err = nil
+	}
+	return b[:k], err
+}
+
+// pin makes sure that the file is mapped and stays so until unpin. The bytes go on to the mapped size, which may lie
+// beyond the end of the file: read them under vfs.Guard.
+func (g *segment) pin() (b []byte, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.m == nil {
+		if err := g.openLocked(); err != nil {
+			return nil, err
+		}
+		if g.size == 0 {
+			g.pins++
+			return nil, nil
+		}
+		m, err := g.f.Map(g.size)
+		if err != nil {
+			return nil, err
+		}
+		g.m, g.mapped = m, g.size
+		g.releaseFileLocked()
+	} else if g.gone {
+		return nil, g.missing(fs.ErrNotExist)
+	}
+	g.pins++
+	return g.m.Bytes()[:min(g.mapped, g.size)], nil
+}
+
+func (g *segment) unpin() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.unpinLocked()
+}
+
+// unpinLocked closes a file that was given up while this was its last reader.
+func (g *segment) unpinLocked() {
+	g.pins--
+	if g.gone && g.pins == 0 {
+		g.dropLocked()
+	}
+}
+
+// pinFile opens the file for writing, until unpin.
+func (g *segment) pinFile() (vfs.File, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err := g.openLocked(); err != nil {
+		return nil, err
+	}
+	g.pins++
+	return g.f, nil
+}
+
+// unpinFile is unpin for a file that nobody may need again soon.
+func (g *segment) unpinFile() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.unpinLocked()
+	g.releaseFileLocked()
+}
+
+// releaseFileLocked closes the file if it need not stay open: thousands of segments share one process's limit of open
+// files. A file with unsynced bytes stays, so that its fsync reports every write error since.
+func (g *segment) releaseFileLocked() {
+	if g.f == nil || g.pins > 0 || g.dirty || (g.own && !g.sealed) {
+		return
+	}
+	g.f.Close()
+	g.f = nil
+}
+
+// drop unmaps and closes what is not in use, and reports whether that was all.
+func (g *segment) drop() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.pins > 0 {
+		return false
+	}
+	g.dropLocked()
+	return g.f == nil
+}
+
+func (g *segment) dropLocked() {
+	if g.m != nil {
+		if err := g.m.Close(); err != nil {
+			g.set.o.Logger.Warn("unmapping a segment failed", "file", g.path, "err", err)
+		}
+		g.m = nil
+	}
+	if g.f != nil && !g.dirty {
+		g.f.Close()
+		g.f = nil
+	}
+}
+
+// identity is what the header says about every record of the file. With a damaged header, ok is false and the alignment
+// is the smallest there is, which every other one is a multiple of. Only after the file was opened.
+func (g *segment) identity() (model kv.Fingerprint, alignment int64, ok bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.head.model, g.head.alignment, g.headErr == nil
+}
+
+// settled is the offset up to which everything that was reserved has been written.
+func (g *segment) settled() int64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.settledLocked()
+}
+
+func (g *segment) settledLocked() int64 {
+	end := g.end
+	for _, off := range g.inflight {
+		end = min(end, off)
+	}
+	return end
+}
+
+// markDirty notes that the file must be synced. It is called after a write and before its caller is told.
+func (g *segment) markDirty() {
+	g.mu.Lock()
+	already := g.dirty
+	g.dirty, g.stale = true, true
+	g.mu.Unlock()
+	if !already {
+		g.set.noteDirty(g)
+	}
+}
+
+// stat returns the file's size and blocks, asking the system only if they may have changed.
+func (g *segment) stat() vfs.Info {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.stale || g.info.Size == 0 {
+		info, err := g.set.o.FS.Stat(g.path)
+		if err == nil {
+			g.info, g.stale = info, g.dirty
+		}
+	}
+	return g.info
+}
+
+// descriptor decodes the header's descriptor.
+func (g *segment) descriptor() (kv.Descriptor, error) {
+	g.mu.Lock()
+	err := error(nil)
+	if !g.known {
+		err = g.openLocked()
+		g.releaseFileLocked()
+	}
+	head, bad := g.head, g.headErr
+	g.mu.Unlock()
+	if err != nil {
+		return kv.Descriptor{}, err
+	}
+	if bad != nil {
+		return kv.Descriptor{}, bad
+	}
+	d, err := decodeDescriptor(head.descriptor)
+	if err == nil && d.Fingerprint() != head.model {
+		return kv.Descriptor{}, damage.New(g.path, 48, "model fingerprint", head.model, d.Fingerprint())
+	}
+	if err != nil {
+		return kv.Descriptor{}, damage.Wrap(g.path, segmentHeaderBytes, "model descriptor", err)
+	}
+	return d, nil
+}

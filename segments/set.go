@@ -1,0 +1,357 @@
+package segments
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sort"
+	"sync"
+	"time"
+
+	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// Options say where a store's segments are and how new ones are made.
+type Options struct {
+	FS   vfs.FS // nil: the operating system's
+	Dir  string // the folder of the segment files; it must exist unless ReadOnly
+	UUID kv.UUID
+	Seed kv.Seed
+
+	SegmentBytes int64        // size of a new segment; 0: 64 MiB. A larger record gets a segment of its own
+	AllocateStep int64        // disk blocks are reserved in steps of so many bytes; 0: 4 MiB
+	ReadOnly     bool         // nothing is ever written
+	Logger       *slog.Logger // nil: nothing is logged
+}
+
+// Validate returns an error that names the option at fault.
+func (o *Options) Validate() error {
+	switch {
+	case o.Dir == "":
+		return errors.New("segments: option Dir is empty")
+	case o.SegmentBytes < 0 || o.SegmentBytes > maxRecordBytes:
+		return fmt.Errorf("segments: option SegmentBytes is %d, expected 0 to %d", o.SegmentBytes, int64(maxRecordBytes))
+	case o.AllocateStep < 0:
+		return fmt.Errorf("segments: option AllocateStep is %d", o.AllocateStep)
+	}
+	return nil
+}
+
+func (o Options) String() string {
+	return fmt.Sprintf("dir %s, store %s, segments of %d bytes, reserved %d bytes at a time, read-only %t",
+		o.Dir, o.UUID, o.SegmentBytes, o.AllocateStep, o.ReadOnly)
+}
+
+func (o Options) withDefaults() Options {
+	if o.FS == nil {
+		o.FS = vfs.OS
+	}
+	if o.SegmentBytes == 0 {
+		o.SegmentBytes = 64 << 20
+	}
+	if o.AllocateStep == 0 {
+		o.AllocateStep = 4 << 20
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// Set is all segments of a store. Safe for concurrent use.
+type Set struct {
+	o         Options
+	alignment int64 // of new segments
+
+	reclaiming sync.Mutex // one Reclaim at a time
+	syncing    sync.Mutex // one Sync, Seal or Close at a time
+
+	mu      sync.RWMutex // guards all below; held for map lookups only
+	segs    map[uint64]*segment
+	writers map[kv.Fingerprint]*writer
+	nextID  uint64
+	dirty   map[*segment]struct{}
+	filling []*segment // full, and not yet sealed
+	newName bool       // the folder has entries that no SyncDir has covered
+	poison  error
+	closed  bool
+
+	leases leases
+	queue  queue
+}
+
+// Open lists the folder; files are opened and mapped when they are needed. Nothing is ever appended to the files that
+// are there: each model's next record starts a new one.
+func Open(o Options) (*Set, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	o = o.withDefaults()
+	s := &Set{
+		o: o, alignment: minAlignment, nextID: 1,
+		segs:    map[uint64]*segment{},
+		writers: map[kv.Fingerprint]*writer{},
+		dirty:   map[*segment]struct{}{},
+	}
+	names, err := o.FS.List(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if id, ok := parseSegmentName(name); ok && id != 0 {
+			s.segs[id] = &segment{set: s, id: id, path: filepath.Join(o.Dir, name)}
+			s.nextID = max(s.nextID, id+1)
+		}
+	}
+	if !o.ReadOnly {
+		_, block, err := o.FS.Space(o.Dir)
+		if err != nil {
+			return nil, err
+		}
+		for s.alignment < int64(block) && s.alignment < maxAlignment {
+			s.alignment *= 2
+		}
+	}
+	return s, nil
+}
+
+// MaxID is the highest id that was ever seen or used; 0 if none.
+func (s *Set) MaxID() uint64 {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.nextID - 1
+}
+
+// RaiseID makes every new segment's id larger than id. After a power loss a file may be gone whose id the log or the
+// index still names: that id must not come back.
+func (s *Set) RaiseID(id uint64) {
+	s.mu.Lock()
+	s.nextID = max(s.nextID, id+1)
+	s.mu.Unlock()
+}
+
+// Err is the error of the fsync that failed, after which nothing more is written; nil while all is well.
+func (s *Set) Err() error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.poison
+}
+
+// writable returns the error with which a call that writes must end.
+func (s *Set) writable() error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	switch {
+	case s.closed:
+		return ErrClosed
+	case s.o.ReadOnly:
+		return ErrReadOnly
+	}
+	return s.poison
+}
+
+func (s *Set) setPoison(err error) {
+	s.mu.Lock()
+	if s.poison == nil {
+		s.poison = err
+		s.o.Logger.Error("fsync of a segment failed: no more writes", "err", err)
+	}
+	s.mu.Unlock()
+}
+
+func (s *Set) noteDirty(g *segment) {
+	s.mu.Lock()
+	s.dirty[g] = struct{}{}
+	s.mu.Unlock()
+}
+
+// segment returns the segment with that id.
+func (s *Set) segment(id uint64) (*segment, error) {
+	s.mu.RLock()
+	g, closed := s.segs[id], s.closed
+	s.mu.RUnlock()
+	if closed {
+		return nil, ErrClosed
+	}
+	if g == nil {
+		return nil, damage.Wrap(filepath.Join(s.o.Dir, segmentName(id)), 0, "segment", ErrMissing)
+	}
+	return g, nil
+}
+
+// sorted returns all segments by id.
+func (s *Set) sorted() []*segment {
+	s.mu.RLock()
+	all := make([]*segment, 0, len(s.segs))
+	for _, g := range s.segs {
+		all = append(all, g)
+	}
+	s.mu.RUnlock()
+	sort.Slice(all, func(i, j int) bool { return all[i].id < all[j].id })
+	return all
+}
+
+// Info is what is known about a segment without reading its records.
+type Info struct {
+	ID        uint64
+	Path      string
+	Model     kv.Fingerprint // zero while the file has not been opened, and if its header is damaged
+	Active    bool           // records may still be appended
+	Sealed    bool           // has a footer; of a file that was not opened yet: false
+	Size      int64          // of the file; much of it may be a hole
+	Allocated int64          // bytes of the disk blocks it occupies
+
+	// End is where the next record would go. Settled is the offset below which no Append is under way. Both are 0 for
+	// an unsealed file that this Set did not make: Scan finds its end.
+	End, Settled int64
+}
+
+// Segments lists all files by id. It asks the system about files that changed since the last call.
+func (s *Set) Segments() []Info {
+	all := s.sorted()
+	out := make([]Info, 0, len(all))
+	for _, g := range all {
+		st := g.stat()
+		g.mu.Lock()
+		out = append(out, Info{
+			ID: g.id, Path: g.path, Model: g.head.model, Active: g.own && !g.full, Sealed: g.sealed,
+			Size: st.Size, Allocated: st.Allocated, End: g.end, Settled: g.settledLocked(),
+		})
+		g.mu.Unlock()
+	}
+	return out
+}
+
+// Allocated is the sum of Info.Allocated over all segments.
+func (s *Set) Allocated() int64 {
+	total := int64(0)
+	s.mu.RLock()
+	all := make([]*segment, 0, len(s.segs))
+	for _, g := range s.segs {
+		all = append(all, g)
+	}
+	s.mu.RUnlock()
+	for _, g := range all {
+		total += g.stat().Allocated
+	}
+	return total
+}
+
+// Descriptor returns the model descriptor in a segment's header, whose fingerprint was checked.
+func (s *Set) Descriptor(id uint64) (kv.Descriptor, error) {
+	g, err := s.segment(id)
+	if err != nil {
+		return kv.Descriptor{}, err
+	}
+	return g.descriptor()
+}
+
+// Header is what a segment's header says about its store, so that a lost FORMAT file can be restored from it.
+type Header struct {
+	UUID   kv.UUID
+	Seed   kv.Seed
+	HashID uint32
+	Model  kv.Fingerprint
+	ID     uint64
+}
+
+// ReadHeader reads the header of a segment file of any store.
+func ReadHeader(fsys vfs.FS, name string) (Header, error) {
+	id, ok := parseSegmentName(filepath.Base(name))
+	if !ok {
+		return Header{}, fmt.Errorf("%s is not the name of a segment", name)
+	}
+	f, err := fsys.Open(name, true)
+	if err != nil {
+		return Header{}, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return Header{}, err
+	}
+	b, err := readUpTo(f, 0, segmentHeaderBytes+maxDescriptorBytes, info.Size)
+	if err != nil {
+		return Header{}, err
+	}
+	var uuid kv.UUID
+	if len(b) >= segmentHeaderBytes {
+		uuid = kv.UUID(b[16:32])
+	}
+	h, bad := decodeSegmentHeader(b, uuid, id)
+	if bad != nil {
+		bad.File = name
+		return Header{}, bad
+	}
+	return Header{UUID: h.uuid, Seed: h.seed, HashID: h.hashID, Model: h.model, ID: h.id}, nil
+}
+
+// ReadAhead asks the system to read a record's bytes soon. A hint: errors are ignored.
+func (s *Set) ReadAhead(loc Loc) {
+	g, err := s.segment(loc.Segment)
+	if err != nil {
+		return
+	}
+	if _, err := g.pin(); err != nil {
+		return
+	}
+	defer g.unpin()
+	g.mu.Lock()
+	m, size := g.m, g.size
+	g.mu.Unlock()
+	if m != nil && loc.Offset >= 0 && loc.Length > 0 && loc.Offset < size && loc.Length <= size-loc.Offset {
+		m.WillNeed(loc.Offset, loc.Length)
+	}
+}
+
+// Trim gives back every map and file handle that is not in use at this moment; they come back when needed. It returns how
+// many segments still hold one: those that are being read, and those with writes that were not synced.
+func (s *Set) Trim() (held int) {
+	for _, g := range s.sorted() {
+		if !g.drop() {
+			held++
+		}
+	}
+	return held
+}
+
+// Close syncs and seals what was written, then closes all files. It fails with ErrLeased, and closes nothing, while leases
+// are open or reads under way. Any other error comes from the last sync; the set is closed nevertheless.
+func (s *Set) Close() error {
+	s.reclaiming.Lock()
+	defer s.reclaiming.Unlock()
+	s.syncing.Lock()
+	defer s.syncing.Unlock()
+	if open, oldest := s.leases.count(); open > 0 {
+		return fmt.Errorf("%w: %d leases are open, the oldest for %s", ErrLeased, open, time.Since(oldest).Round(time.Millisecond))
+	}
+	for _, g := range s.sorted() {
+		g.mu.Lock()
+		pins := g.pins
+		g.mu.Unlock()
+		if pins > 0 {
+			return fmt.Errorf("%w: %s is being read or written", ErrLeased, g.path)
+		}
+	}
+	s.mu.Lock()
+	closed, poison := s.closed, s.poison
+	s.closed = true
+	s.mu.Unlock()
+	if closed {
+		return ErrClosed
+	}
+
+	var err error
+	if !s.o.ReadOnly && poison == nil {
+		s.retireWriters()
+		err = s.syncLocked(context.Background())
+	}
+	for _, g := range s.sorted() {
+		err = errors.Join(err, g.close())
+	}
+	return err
+}

@@ -1,0 +1,259 @@
+package segments
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/internal/vfs"
+)
+
+// Sync makes everything durable that was appended before the call: the files, and the folder if files were made. Full
+// segments are sealed on the way. A failed fsync makes this and all later writing calls fail with the same error.
+func (s *Set) Sync() error {
+	s.syncing.Lock()
+	defer s.syncing.Unlock()
+	if err := s.writable(); err != nil {
+		return err
+	}
+	return s.syncLocked(context.Background())
+}
+
+// syncLocked writes the footers of full segments, syncs, and only then cuts those files: a file that is shorter than
+// planned always has its footer.
+func (s *Set) syncLocked(ctx context.Context) error {
+	s.mu.Lock()
+	filling := s.filling
+	s.filling = nil
+	s.mu.Unlock()
+	var footed []*segment
+	for _, g := range filling {
+		done, err := g.writeFooter()
+		switch {
+		case done:
+			footed = append(footed, g)
+		default:
+			// The footer is a convenience: without it the file keeps its planned size, and a later Sync tries again.
+			s.mu.Lock()
+			s.filling = append(s.filling, g)
+			s.mu.Unlock()
+			if err != nil {
+				s.o.Logger.Warn("sealing a segment failed", "file", g.path, "err", err)
+			}
+		}
+	}
+	if err := s.flush(); err != nil {
+		return err
+	}
+	for _, g := range footed {
+		g.cut()
+	}
+	return nil
+}
+
+// flush syncs the files that were written since the last time, and the folder.
+func (s *Set) flush() error {
+	s.mu.Lock()
+	dirty, newName := s.dirty, s.newName
+	s.dirty, s.newName = map[*segment]struct{}{}, false
+	s.mu.Unlock()
+	for g := range dirty {
+		if err := g.sync(); err != nil {
+			return err
+		}
+	}
+	if newName {
+		if err := s.o.FS.SyncDir(s.o.Dir); err != nil {
+			s.setPoison(err)
+			return err
+		}
+	}
+	return s.Err() // another sync of one of these files, in Reclaim, may have failed meanwhile
+}
+
+// sync makes what was written before the call durable. A failure poisons the set.
+func (g *segment) sync() error {
+	g.fsync.Lock()
+	defer g.fsync.Unlock()
+	g.mu.Lock()
+	if g.gone || !g.dirty {
+		g.mu.Unlock()
+		return nil
+	}
+	g.dirty = false // what is written from here on is marked again
+	f := g.f
+	g.pins++
+	g.mu.Unlock()
+	defer g.unpinFile()
+	err := f.Sync()
+	if err != nil {
+		g.set.setPoison(err)
+	}
+	return err
+}
+
+// writeFooter writes the footer of a full segment behind its last record. It is not done while records are being written.
+func (g *segment) writeFooter() (done bool, err error) {
+	g.mu.Lock()
+	if g.gone || g.sealed {
+		g.mu.Unlock()
+		return true, nil
+	}
+	if len(g.inflight) > 0 {
+		g.mu.Unlock()
+		return false, nil
+	}
+	if err := g.openLocked(); err != nil {
+		g.mu.Unlock()
+		return false, err
+	}
+	slices.SortFunc(g.entries, func(a, b footerEntry) int { return cmp.Compare(a.offset, b.offset) })
+	b := encodeFooter(g.at(g.end), g.entries)
+	f, end, planned := g.f, g.end, g.head.planned
+	g.pins++
+	g.mu.Unlock()
+	defer g.unpinFile()
+
+	_, err = f.WriteAt(b, end)
+	if errors.Is(err, vfs.ErrNoSpace) {
+		// The blocks that were reserved and will never be needed may be just what is missing.
+		if g.release(f, end, planned) == nil {
+			_, err = f.WriteAt(b, end)
+		}
+	}
+	if err != nil {
+		// Half a footer would only look like rubbish.
+		return false, errors.Join(err, g.release(f, end, planned))
+	}
+	g.mu.Lock()
+	g.footer, g.footerEnd, g.sealed, g.entries = end, end+int64(len(b)), true, nil
+	g.mu.Unlock()
+	g.markDirty()
+	return true, nil
+}
+
+// release drops all blocks from end on; the file keeps its size.
+func (g *segment) release(f vfs.File, end, size int64) error {
+	g.wipe.Lock()
+	defer g.wipe.Unlock()
+	if err := f.Truncate(end); err != nil {
+		return err
+	}
+	return f.Truncate(size)
+}
+
+// cut shortens a sealed file to its footer's end. Where a mapped file cannot be cut it stays long: zeros follow.
+func (g *segment) cut() {
+	g.wipe.Lock()
+	defer g.wipe.Unlock()
+	f, err := g.pinFile()
+	if err != nil {
+		return
+	}
+	defer g.unpinFile()
+	g.mu.Lock()
+	end := g.footerEnd
+	g.mu.Unlock()
+	if err := f.Truncate(end); err != nil {
+		g.set.o.Logger.Info("a sealed segment keeps its planned size", "file", g.path, "err", err)
+		return
+	}
+	g.mu.Lock()
+	g.size, g.stale = end, true
+	g.mu.Unlock()
+}
+
+// Seal ends appending to a segment that this Set made, syncs, and cuts the file behind its footer. Sealing happens by
+// itself when a record does not fit; Seal is for a model that will not be written for long. A segment that is sealed
+// already, or that another Set made, is left as it is.
+func (s *Set) Seal(id uint64) error {
+	g, err := s.segment(id)
+	if err != nil {
+		return err
+	}
+	s.syncing.Lock()
+	defer s.syncing.Unlock()
+	if err := s.writable(); err != nil {
+		return err
+	}
+	s.detach(g)
+	s.fill(g)
+	return s.syncLocked(context.Background())
+}
+
+// detach takes g away from its writer.
+func (s *Set) detach(g *segment) {
+	if !g.own {
+		return
+	}
+	s.mu.RLock()
+	w := s.writers[g.head.model]
+	s.mu.RUnlock()
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	if w.active == g {
+		w.active = nil
+	}
+	w.mu.Unlock()
+}
+
+// SealRecovered seals a segment that an earlier process left without a footer. end is what [Set.Scan] returned: all
+// behind it is cut away. A valid record behind end is an error, and nothing is changed.
+func (s *Set) SealRecovered(ctx context.Context, id uint64, end int64) error {
+	g, err := s.segment(id)
+	if err != nil {
+		return err
+	}
+	var entries []footerEntry
+	last, err := s.Scan(ctx, id, 0, func(loc Loc, r *Record) error {
+		entries = append(entries, footerEntry{key: r.Key(), birth: r.Birth(), offset: loc.Offset, length: loc.Length, group: r.Group(), kind: r.Kind()})
+		return nil
+	}, func(*damage.Error) {})
+	if err != nil {
+		return err
+	}
+	s.syncing.Lock()
+	defer s.syncing.Unlock()
+	if err := s.writable(); err != nil {
+		return err
+	}
+	g.mu.Lock()
+	switch {
+	case g.own:
+		err = fmt.Errorf("%s was made by this process: Seal it", g.path)
+	case g.headErr != nil:
+		err = g.headErr
+	case last > end:
+		err = fmt.Errorf("%s: cannot be sealed at %d: a record ends at %d", g.path, end, last)
+	case end < g.head.end() || end%g.head.alignment != 0 || end > g.size:
+		err = fmt.Errorf("%s: cannot be sealed at %d: expected a multiple of %d from %d to %d", g.path, end, g.head.alignment, g.head.end(), g.size)
+	case !g.sealed:
+		g.end, g.entries, g.full = end, entries, true
+	}
+	sealed := g.sealed
+	g.mu.Unlock()
+	if err != nil || sealed {
+		return err
+	}
+	s.mu.Lock()
+	s.filling = append(s.filling, g)
+	s.mu.Unlock()
+	return s.syncLocked(ctx)
+}
+
+// close gives everything back, for good. A reader that came in the same moment keeps its map until it is done.
+func (g *segment) close() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.gone, g.dirty = true, false
+	if g.pins > 0 {
+		return nil
+	}
+	g.dropLocked()
+	return nil
+}

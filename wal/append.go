@@ -1,0 +1,92 @@
+package wal
+
+import (
+	"fmt"
+	"io"
+)
+
+// keepBufBytes bounds the buffer that is kept between appends.
+const keepBufBytes = 1 << 20
+
+// Append writes one frame of the caller's kind (2 to 255) and returns its number. When it returns, the frame is in the
+// page cache: it survives this process, and a power cut after [Log.Sync]. payload is copied.
+//
+// An error other than one that answers to ErrPoisoned leaves the log as it was, and the number unused: vfs.ErrNoSpace when
+// neither the reserved space nor the disk has room (a [Log.Rotate] into the spare file may still succeed), ErrTooLarge,
+// ErrClosed.
+func (l *Log) Append(kind uint8, payload []byte) (uint64, error) {
+	if kind <= KindSnapshot {
+		return 0, fmt.Errorf("wal: append: kind %d is reserved", kind)
+	}
+	if len(payload) > MaxPayload {
+		return 0, fmt.Errorf("wal: append: %w: %d bytes, at most %d", ErrTooLarge, len(payload), MaxPayload)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.writable(); err != nil {
+		return 0, err
+	}
+	lsn := l.last.Load() + 1
+	b := appendFrame(l.buf[:0], l.seed, frameHeader{
+		kind: kind, file: l.id, offset: uint64(l.end), lsn: lsn, durable: l.durable.Load(),
+	}, payload)
+	if cap(b) <= keepBufBytes {
+		l.buf = b
+	}
+	if err := l.reserve(int64(len(b))); err != nil {
+		return 0, fmt.Errorf("wal: append LSN %d: %w", lsn, err)
+	}
+	if err := writeAll(l.file, b, l.end); err != nil {
+		return 0, l.undo(fmt.Errorf("wal: append LSN %d: %w", lsn, err))
+	}
+	l.end += int64(len(b))
+	l.last.Store(lsn)
+	if l.spare.file == nil {
+		l.prepareSpare()
+	}
+	return lsn, nil
+}
+
+// writeAll is one write; one that wrote less has failed.
+func writeAll(f io.WriterAt, b []byte, off int64) error {
+	n, err := f.WriteAt(b, off)
+	if err == nil && n < len(b) {
+		err = io.ErrShortWrite
+	}
+	return err
+}
+
+// undo takes back what a failed write may have left behind the end.
+func (l *Log) undo(cause error) error {
+	if err := l.file.Truncate(l.end); err != nil {
+		return l.poisonWith(fmt.Errorf("%w (and it cannot be undone: %w)", cause, err))
+	}
+	l.reservedBytes = l.end
+	l.o.Logger.Warn("log append failed and was undone", "error", cause)
+	return cause
+}
+
+// reserve sees to it that n bytes behind the end are reserved, and half a step more where the disk has room: frames of
+// evictions, which make room, are written into that when the disk is full.
+func (l *Log) reserve(n int64) error {
+	step := l.o.PreallocBytes
+	need := l.end + n
+	if need+step/2 <= l.reservedBytes {
+		return nil
+	}
+	ahead := roundUp(need+step/2, step)
+	err := l.file.Allocate(l.reservedBytes, ahead-l.reservedBytes)
+	if err == nil {
+		l.reservedBytes = ahead
+		return nil
+	}
+	if need <= l.reservedBytes {
+		return nil
+	}
+	least := roundUp(need, blockBytes)
+	if err := l.file.Allocate(l.reservedBytes, least-l.reservedBytes); err != nil {
+		return err
+	}
+	l.reservedBytes = least
+	return nil
+}

@@ -1,0 +1,42 @@
+package wal
+
+import (
+	"errors"
+	"fmt"
+)
+
+var (
+	// ErrForeign is returned when a log file carries the UUID of another store.
+	ErrForeign = errors.New("log file of another store")
+	// ErrMagic is returned when a file with a log file's name holds nothing that a log file does.
+	ErrMagic = errors.New("not a log file")
+	// ErrVersion is what a [*VersionError] answers to errors.Is.
+	ErrVersion = errors.New("unsupported log version")
+	// ErrTooLarge is returned when a payload or a snapshot is longer than MaxPayload.
+	ErrTooLarge = errors.New("log payload too large")
+	// ErrClosed is returned when the log was closed.
+	ErrClosed = errors.New("log is closed")
+	// ErrPoisoned is returned by every write after a failed fsync, or after a failed write that could not be undone. The
+	// store must be opened anew: only a replay tells what the file holds.
+	ErrPoisoned = errors.New("log is unusable after a failed write")
+	// ErrTorn is the cause in what [Verify] reports for bytes behind the last frame that nothing shows to have been
+	// durable: a crash leaves such an end, so this alone is not damage.
+	ErrTorn = errors.New("torn end of the log")
+)
+
+// VersionError says that a log file was written by a later Dormouse.
+type VersionError struct {
+	File      string
+	Found     uint32
+	Supported uint32
+	Features  uint32 // feature bits that this reader does not know
+}
+
+func (e *VersionError) Error() string {
+	if e.Found == e.Supported {
+		return fmt.Sprintf("%s: %v: unknown feature bits %#x", e.File, ErrVersion, e.Features)
+	}
+	return fmt.Sprintf("%s: %v: found %d, this program reads %d", e.File, ErrVersion, e.Found, e.Supported)
+}
+
+func (e *VersionError) Is(target error) bool { return target == ErrVersion }

@@ -1,0 +1,346 @@
+package wal
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/dormousekv/dormouse/internal/vfs"
+)
+
+var errInjected = errors.New("injected failure")
+
+// script is a run of the log that meets every operation; it stops at the first error. ack is what it was promised.
+type ack struct {
+	appended map[uint64]wrote
+	last     uint64 // returned by Append
+	durable  uint64 // returned by Sync or Rotate
+	file     uint64 // returned by Create or Rotate
+	oldest   uint64
+	log      *Log
+	err      error
+}
+
+func script(o Options) *ack {
+	a := &ack{appended: map[uint64]wrote{}, oldest: 1}
+	a.err = func() error {
+		log, err := Create(o, 1, 1, []byte("state 1"))
+		if err != nil {
+			return err
+		}
+		a.log, a.file = log, 1
+		put := func(n int) error {
+			// What is refused may be on disk all the same, if undoing it is refused too.
+			w := wrote{7, strings.Repeat(fmt.Sprint(a.last+1), n)}
+			a.appended[a.last+1] = w
+			lsn, err := log.Append(w.kind, []byte(w.payload))
+			if err == nil {
+				a.last = lsn
+			}
+			return err
+		}
+		for id := uint64(2); id <= 4; id++ {
+			for n := range 4 {
+				if err := put(n * 700); err != nil {
+					return err
+				}
+				if n == 1 {
+					if err := log.Sync(a.last); err != nil {
+						return err
+					}
+					a.durable = a.last
+				}
+			}
+			got, lsn, err := log.Rotate(text(fmt.Sprint("state ", id)))
+			if err != nil {
+				return err
+			}
+			a.file, a.durable = got, lsn
+			if lsn != a.last {
+				return fmt.Errorf("rotated at LSN %d, not %d", lsn, a.last)
+			}
+			if err := put(10); err != nil {
+				return err
+			}
+			if id >= 3 {
+				a.oldest = id
+				if err := log.Remove(id); err != nil {
+					return err
+				}
+			}
+		}
+		return log.Close()
+	}()
+	return a
+}
+
+// holds checks a crashed disk against what was acknowledged.
+func (a *ack) holds(o Options, least uint64) error {
+	k, err := replayAll(o)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(k.same(a.appended), k.consecutive()); err != nil {
+		return err
+	}
+	if len(k.rec.Damage) > 0 {
+		return fmt.Errorf("damage: %v", k.rec.Damage)
+	}
+	if k.rec.LastLSN < least || k.rec.LastFile < a.file {
+		return fmt.Errorf("LSN %d in file %d came back; acknowledged %d in file %d", k.rec.LastLSN, k.rec.LastFile, least, a.file)
+	}
+	if len(k.rec.Files) == 0 {
+		return nil
+	}
+	for _, f := range k.rec.Files {
+		if s := k.snapshots[f.FirstLSN-1]; s != fmt.Sprint("state ", f.ID) {
+			return fmt.Errorf("file %d starts with snapshot %q", f.ID, s)
+		}
+	}
+	if k.rec.Files[0].ID > max(a.oldest, 1) {
+		return fmt.Errorf("oldest file %d, only those below %d were removed", k.rec.Files[0].ID, a.oldest)
+	}
+	// The log can go on from there.
+	log, err := Create(o, k.rec.LastFile+1, k.rec.LastLSN+1, nil)
+	if err != nil {
+		return err
+	}
+	return log.Close()
+}
+
+// Stopped before any operation, by a kill or a power cut, the log holds what it had acknowledged by then.
+func TestCrashBeforeEveryOperation(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for i := 0; ; i++ {
+		m := newMemFS()
+		o := memOptions(m)
+		var killed, cut []*memFS
+		n := 0
+		stop := errors.New("stopped")
+		m.before = func(op, name string) error {
+			if n++; n-1 == i {
+				killed = append(killed, m.kill())
+				for range 6 {
+					cut = append(cut, m.powerCut(rnd))
+				}
+			}
+			if n > i {
+				return stop // nothing more reaches the disk
+			}
+			return nil
+		}
+		a := script(o)
+		if killed == nil {
+			if a.err != nil || i < 50 {
+				t.Fatalf("clean run of %d operations: %v", i, a.err)
+			}
+			return
+		}
+		for _, c := range killed {
+			if err := a.holds(memOptions(c), a.last); err != nil {
+				t.Fatalf("killed before operation %d: %v", i, err)
+			}
+		}
+		for _, c := range cut {
+			if err := a.holds(memOptions(c), a.durable); err != nil {
+				t.Fatalf("power cut before operation %d: %v", i, err)
+			}
+		}
+	}
+}
+
+// Whatever single operation fails, or writes only in part: the log refuses cleanly or is poisoned for good, and what it
+// had acknowledged is there.
+func TestEveryOperationFails(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(3, 4))
+	for _, injected := range []error{errInjected, vfs.ErrNoSpace, errShort(5), errShort(70)} {
+		for i := 0; ; i++ {
+			m := newMemFS()
+			o := memOptions(m)
+			n := 0
+			var failed string
+			m.before = func(op, name string) error {
+				if n++; n-1 == i {
+					failed = op
+					return injected
+				}
+				return nil
+			}
+			a := script(o)
+			m.before = nil
+			if failed == "" {
+				if a.err != nil {
+					t.Fatal(a.err)
+				}
+				break
+			}
+			what := fmt.Sprintf("operation %d (%s) fails with %q", i, failed, injected)
+			if a.err != nil && !errors.Is(a.err, injected) {
+				t.Fatalf("%s: returned %v", what, a.err)
+			}
+			if a.log != nil && a.err != nil && !errors.Is(a.err, ErrClosed) {
+				goesOn(t, a, what, failed)
+			}
+			if err := a.holds(memOptions(m.kill()), a.last); err != nil {
+				t.Fatalf("%s, then a kill: %v", what, err)
+			}
+			for range 4 {
+				if err := a.holds(memOptions(m.powerCut(rnd)), a.durable); err != nil {
+					t.Fatalf("%s, then a power cut: %v", what, err)
+				}
+			}
+		}
+	}
+}
+
+// goesOn checks that a log whose last call failed is poisoned, or works as before.
+func goesOn(t *testing.T, a *ack, what, failed string) {
+	t.Helper()
+	a.log.mu.Lock()
+	closed := a.log.closed
+	a.log.mu.Unlock()
+	if closed {
+		return
+	}
+	if poison := a.log.Err(); poison != nil {
+		_, err1 := a.log.Append(2, nil)
+		_, _, err2 := a.log.Rotate(text("no"))
+		for _, err := range []error{err1, err2, a.log.Sync(a.log.LastLSN()), a.log.Remove(9)} {
+			if err != poison && err != nil || !errors.Is(poison, ErrPoisoned) {
+				t.Fatalf("%s: poisoned with %v, but then: %v", what, poison, err)
+			}
+		}
+		if err1 == nil || err2 == nil {
+			t.Fatalf("%s: poisoned, but goes on", what)
+		}
+		return
+	}
+	if failed == "sync" || failed == "syncdir" {
+		t.Fatalf("%s: not poisoned", what)
+	}
+	lsn, err := a.log.Append(9, []byte("on"))
+	if err != nil || lsn != a.last+1 {
+		t.Fatalf("%s: then append: LSN %d after %d, %v", what, lsn, a.last, err)
+	}
+	a.last, a.appended[lsn] = lsn, wrote{9, "on"}
+	if err := a.log.Sync(lsn); err != nil {
+		t.Fatalf("%s: then sync: %v", what, err)
+	}
+	a.durable = lsn
+	file, _, err := a.log.Rotate(text(fmt.Sprint("state ", a.log.FileID()+1)))
+	if err != nil {
+		t.Fatalf("%s: then rotate: %v", what, err)
+	}
+	a.file = file
+}
+
+// After a failed fsync nothing is retried, however many wait.
+func TestFailedSyncIsNeverRetried(t *testing.T) {
+	m := newMemFS()
+	log := must[*Log](t)(Create(memOptions(m), 1, 1, nil))
+	syncs := 0
+	m.before = func(op, name string) error {
+		if op == "sync" {
+			syncs++
+			return errInjected
+		}
+		return nil
+	}
+	must[uint64](t)(log.Append(2, nil))
+	first := log.Sync(1)
+	if !errors.Is(first, ErrPoisoned) || !errors.Is(first, errInjected) {
+		t.Fatalf("Sync: %v", first)
+	}
+	for range 3 {
+		if err := log.Sync(1); err != first {
+			t.Fatalf("Sync again: %v", err)
+		}
+	}
+	if _, err := log.Append(2, nil); err != first {
+		t.Fatalf("Append: %v", err)
+	}
+	if err := log.Close(); !errors.Is(err, first) {
+		t.Fatalf("Close: %v", err)
+	}
+	if syncs != 1 || log.DurableLSN() != 0 {
+		t.Fatalf("%d fsyncs, DurableLSN %d", syncs, log.DurableLSN())
+	}
+}
+
+// On a full disk the log goes on in what it reserved: at least half a step, then the whole spare file, then it refuses
+// without losing anything, then it goes on when there is room again.
+func TestFullDisk(t *testing.T) {
+	m := newMemFS()
+	o := memOptions(m)
+	o.PreallocBytes = 64 << 10
+	log := must[*Log](t)(Create(o, 1, 1, nil))
+	must[uint64](t)(log.Append(2, nil))
+	payload := []byte(strings.Repeat("evict", 40))
+	fill := func() (n int) {
+		for ; ; n++ {
+			if _, err := log.Append(3, payload); err != nil {
+				if !errors.Is(err, vfs.ErrNoSpace) || log.Err() != nil {
+					t.Fatalf("append on a full disk: %v", err)
+				}
+				return n
+			}
+		}
+	}
+	m.limit = m.used()
+	frames := int(o.PreallocBytes) / int(frameBytes(uint32(frameHead+len(payload))))
+	if n := fill(); n < frames/2 {
+		t.Fatalf("%d frames into the current file, want %d", n, frames/2)
+	}
+	if _, _, err := log.Rotate(text("spare")); err != nil {
+		t.Fatalf("rotate into the spare: %v", err)
+	}
+	if n := fill(); n < frames-1 {
+		t.Fatalf("%d frames into the spare, want about %d", n, frames)
+	}
+	if _, _, err := log.Rotate(text("none")); !errors.Is(err, vfs.ErrNoSpace) || log.Err() != nil {
+		t.Fatalf("rotate without a spare: %v", err)
+	}
+	last := log.LastLSN()
+	if err := log.Remove(2); err != nil { // evicting made room
+		t.Fatal(err)
+	}
+	if lsn := must[uint64](t)(log.Append(2, nil)); lsn != last+1 {
+		t.Fatalf("LSN %d after %d", lsn, last)
+	}
+	if _, _, err := log.Rotate(text("again")); err != nil {
+		t.Fatal(err)
+	}
+	k := must[kept](t)(replayAll(memOptions(m.kill())))
+	if k.rec.LastLSN != last+1 || len(k.rec.Damage) > 0 || k.rec.Torn {
+		t.Fatalf("%+v", k.rec)
+	}
+}
+
+// A spare that could not be reserved is reserved at the next append that finds room.
+func TestSpareIsTriedAgain(t *testing.T) {
+	m := newMemFS()
+	o := memOptions(m)
+	log := must[*Log](t)(Create(o, 1, 1, nil))
+	m.limit = m.used()
+	if _, _, err := log.Rotate(text("")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Stat(o.sparePath()); err == nil {
+		t.Fatal("there is a spare on a full disk")
+	}
+	m.limit = 0
+	must[uint64](t)(log.Append(2, nil))
+	if info, err := m.Stat(o.sparePath()); err != nil || info.Size < o.PreallocBytes {
+		t.Fatalf("spare: %+v, %v", info, err)
+	}
+	var sum int64
+	for name := range m.names {
+		info, _ := m.Stat(name)
+		sum += info.Allocated
+	}
+	if got := log.Bytes(); got != sum {
+		t.Fatalf("Bytes is %d, the files take %d", got, sum)
+	}
+}

@@ -1,0 +1,62 @@
+package wal
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/dormousekv/dormouse/internal/vfs"
+)
+
+// Limits of the log.
+const (
+	MaxPayload           = 64 << 20 // bytes of a frame's payload, and of a snapshot
+	DefaultPreallocBytes = 1 << 20
+	maxPreallocBytes     = 1 << 30
+	blockBytes           = 4096 // reservations are multiples of it
+)
+
+// Options says where the log is and whose.
+type Options struct {
+	FS   vfs.FS   // nil means vfs.OS
+	Dir  string   // the folder of the log files; it must exist for Create
+	UUID [16]byte // of the store: a log file with another is refused with ErrForeign
+
+	// PreallocBytes is the step in which file space is reserved ahead, rounded up to 4 KiB; 0 means 1 MiB. Between half a
+	// step and one and a half are reserved in the current file, and a step and a head's length in the spare.
+	PreallocBytes int64
+
+	Logger *slog.Logger // nil means none
+}
+
+// Validate says what is wrong with o.
+func (o Options) Validate() error {
+	if o.Dir == "" {
+		return errors.New("wal: Options.Dir is empty")
+	}
+	if o.PreallocBytes < 0 || o.PreallocBytes > maxPreallocBytes {
+		return fmt.Errorf("wal: Options.PreallocBytes is %d, must be 0 to %d", o.PreallocBytes, maxPreallocBytes)
+	}
+	return nil
+}
+
+func (o Options) String() string {
+	o = o.withDefaults()
+	return fmt.Sprintf("wal{dir %s, uuid %x, prealloc %d bytes}", o.Dir, o.UUID, o.PreallocBytes)
+}
+
+func (o Options) withDefaults() Options {
+	if o.FS == nil {
+		o.FS = vfs.OS
+	}
+	if o.PreallocBytes == 0 {
+		o.PreallocBytes = DefaultPreallocBytes
+	}
+	o.PreallocBytes = roundUp(o.PreallocBytes, blockBytes)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+func roundUp(n, unit int64) int64 { return (n + unit - 1) / unit * unit }

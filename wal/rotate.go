@@ -1,0 +1,110 @@
+package wal
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/dormousekv/dormouse/internal/vfs"
+)
+
+// Rotate goes on in a new file. snapshot gets the number of the last frame of the old file and returns the caller's small
+// state as of that frame; no frame is appended meanwhile, so it must not call the log, but for LastLSN, DurableLSN and Err.
+//
+// When Rotate returns, all frames up to lsn are durable, and so is the head of the new file, id. If it fails and the log
+// is not poisoned, the log goes on in the old file: vfs.ErrNoSpace, ErrTooLarge, ErrClosed.
+func (l *Log) Rotate(snapshot func(lsn uint64) []byte) (id, lsn uint64, err error) {
+	l.turn.take()
+	defer l.turn.pass()
+
+	// Sync the bulk of the old file while others still append to it.
+	l.mu.Lock()
+	err, f, last := l.writable(), l.file, l.last.Load()
+	l.mu.Unlock()
+	if err == nil {
+		err = l.fsync(f, last)
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.writable(); err != nil {
+		return 0, 0, err
+	}
+	lsn = l.last.Load()
+	if err := l.fsync(l.file, lsn); err != nil {
+		return 0, 0, err
+	}
+	old, oldID, oldBytes := l.file, l.id, l.reservedBytes
+	if err := l.start(l.id+1, snapshot(lsn)); err != nil {
+		return 0, 0, err
+	}
+	if err := old.Close(); err != nil {
+		l.o.Logger.Warn("close of an old log file failed", "file", old.Name(), "error", err)
+	}
+	l.filesMu.Lock()
+	l.older = append(l.older, olderFile{id: oldID, bytes: oldBytes})
+	l.filesMu.Unlock()
+	l.prepareSpare()
+	return l.id, lsn, nil
+}
+
+// start writes the head of file id into the spare, makes it durable, gives it its name, and makes that durable: a file
+// with a log file's name always has a whole head. The caller has made all frames up to the last durable, so the name
+// also proves that they were. The caller holds the turn and mu, or the only reference.
+func (l *Log) start(id uint64, snapshot []byte) error {
+	if len(snapshot) > MaxPayload {
+		return fmt.Errorf("wal: start file %d: snapshot: %w: %d bytes, at most %d", id, ErrTooLarge, len(snapshot), MaxPayload)
+	}
+	last := l.last.Load()
+	head := appendHeader(nil, fileHeader{uuid: l.o.UUID, id: id, first: last + 1})
+	head = appendFrame(head, l.seed, frameHeader{
+		kind: KindSnapshot, file: id, offset: headerBytes, lsn: last, durable: last,
+	}, snapshot)
+	if err := l.fitSpare(int64(len(head))); err != nil {
+		return fmt.Errorf("wal: start file %d: %w", id, err)
+	}
+	s, reservedBytes := l.spare.file, l.spare.bytes
+	if err := writeAll(s, head, 0); err != nil {
+		return errors.Join(fmt.Errorf("wal: start file %d: %w", id, err), l.dropSpare())
+	}
+	if err := s.Sync(); err != nil {
+		return l.poisonWith(fmt.Errorf("fsync the head of file %d: %w", id, err))
+	}
+	f, err := l.name(s, id)
+	if err != nil {
+		return err
+	}
+	l.spare = spare{}
+	l.file, l.id = f, id
+	l.headBytes, l.end, l.reservedBytes = int64(len(head)), int64(len(head)), reservedBytes
+	return nil
+}
+
+// name renames the spare s to the log file id and opens that. It closes s before, because some systems rename no open file.
+func (l *Log) name(s vfs.File, id uint64) (vfs.File, error) {
+	l.spare.file = nil
+	name := l.o.path(id)
+	err := s.Close()
+	if err == nil {
+		err = l.o.FS.Rename(l.o.sparePath(), name)
+	}
+	if err != nil {
+		err = fmt.Errorf("wal: start file %d: %w", id, err)
+		if _, serr := l.o.FS.Stat(name); !errors.Is(serr, fs.ErrNotExist) {
+			// Frames appended to the old file would be superseded by the new one.
+			return nil, l.poisonWith(err)
+		}
+		return nil, errors.Join(err, l.dropSpare())
+	}
+	if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
+		return nil, l.poisonWith(fmt.Errorf("sync %s: %w", l.o.Dir, err))
+	}
+	f, err := l.o.FS.Open(name, false)
+	if err != nil {
+		return nil, l.poisonWith(err)
+	}
+	return f, nil
+}

@@ -1,0 +1,78 @@
+package wal
+
+import (
+	"errors"
+	"io/fs"
+
+	"github.com/dormousekv/dormouse/internal/vfs"
+)
+
+// spare is the next log file: empty, its space reserved, under a temporary name.
+type spare struct {
+	file   vfs.File // nil if there is none
+	bytes  int64    // reserved
+	failed bool     // the last attempt failed; it was logged
+}
+
+// prepareSpare reserves the next file. Its failure is no one's error: it is tried again at the next append and rotation.
+// The caller holds mu.
+func (l *Log) prepareSpare() {
+	err := l.growSpare(roundUp(l.headBytes, blockBytes) + l.o.PreallocBytes)
+	if err == nil {
+		l.spare.failed = false
+		return
+	}
+	err = errors.Join(err, l.dropSpare())
+	if !l.spare.failed {
+		l.spare.failed = true
+		l.o.Logger.Warn("no space for the next log file could be reserved", "dir", l.o.Dir, "error", err)
+	}
+}
+
+// fitSpare makes the spare, if there is none, and sees to it that n bytes fit in. The caller holds mu.
+func (l *Log) fitSpare(n int64) error {
+	if l.spare.file != nil && n <= l.spare.bytes {
+		return nil
+	}
+	least := roundUp(n, blockBytes)
+	err := l.growSpare(least + l.o.PreallocBytes)
+	if errors.Is(err, vfs.ErrNoSpace) {
+		err = l.growSpare(least)
+	}
+	if err != nil {
+		return errors.Join(err, l.dropSpare())
+	}
+	return nil
+}
+
+// growSpare makes the spare if there is none and reserves space up to n bytes.
+func (l *Log) growSpare(n int64) error {
+	if l.spare.file == nil {
+		f, err := l.o.FS.Create(l.o.sparePath())
+		if err != nil {
+			return err
+		}
+		l.spare.file, l.spare.bytes = f, 0
+	}
+	if n <= l.spare.bytes {
+		return nil
+	}
+	if err := l.spare.file.Allocate(l.spare.bytes, n-l.spare.bytes); err != nil {
+		return err
+	}
+	l.spare.bytes = n
+	return nil
+}
+
+// dropSpare deletes the spare.
+func (l *Log) dropSpare() error {
+	var err error
+	if l.spare.file != nil {
+		err = l.spare.file.Close()
+	}
+	l.spare.file, l.spare.bytes = nil, 0
+	if rerr := l.o.FS.Remove(l.o.sparePath()); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
+		err = errors.Join(err, rerr)
+	}
+	return err
+}

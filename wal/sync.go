@@ -1,0 +1,78 @@
+package wal
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/dormousekv/dormouse/internal/vfs"
+)
+
+// turn is the right to fsync and to replace the file, held by one goroutine at a time.
+type turn struct {
+	mu    sync.Mutex
+	cond  sync.Cond
+	taken bool // guarded by mu
+}
+
+// takeUnless waits for the turn, or until done reports true; it says whether it got the turn.
+func (t *turn) takeUnless(done func() bool) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for {
+		if done() {
+			return false
+		}
+		if !t.taken {
+			t.taken = true
+			return true
+		}
+		t.cond.Wait()
+	}
+}
+
+func (t *turn) take() { t.takeUnless(func() bool { return false }) }
+
+// pass gives the turn up and wakes all who wait: most of them find that they are done.
+func (t *turn) pass() {
+	t.mu.Lock()
+	t.taken = false
+	t.mu.Unlock()
+	t.cond.Broadcast()
+}
+
+// Sync returns when all frames up to lsn are durable. One of the goroutines that wait syncs for all of them. It does
+// nothing if they are durable already. A failed fsync poisons the log: what it did not write is lost to later ones.
+func (l *Log) Sync(lsn uint64) error {
+	if last := l.last.Load(); lsn > last {
+		return fmt.Errorf("wal: sync LSN %d: the last one appended is %d", lsn, last)
+	}
+	if l.durable.Load() >= lsn {
+		return nil
+	}
+	if !l.turn.takeUnless(func() bool { return l.durable.Load() >= lsn || l.Err() != nil }) {
+		if l.durable.Load() >= lsn {
+			return nil
+		}
+		return l.Err()
+	}
+	defer l.turn.pass()
+	l.mu.Lock()
+	err, f, last := l.writable(), l.file, l.last.Load()
+	l.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return l.fsync(f, last) // without mu: appends go on, for the next one's turn
+}
+
+// fsync makes f durable, which holds all frames up to last that may not be. Its caller has the turn.
+func (l *Log) fsync(f vfs.File, last uint64) error {
+	if l.durable.Load() >= last {
+		return nil
+	}
+	if err := f.Sync(); err != nil {
+		return l.poisonWith(fmt.Errorf("fsync up to LSN %d: %w", last, err))
+	}
+	l.durable.Store(last)
+	return nil
+}

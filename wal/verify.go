@@ -1,0 +1,34 @@
+package wal
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/dormousekv/dormouse/internal/damage"
+)
+
+// Verify reads every byte of every log file of a closed store: headers, frames, their numbers, and that what is reserved
+// behind the last frame is zero. It changes nothing and goes on after damage.
+//
+// An end that a crash may have left is reported too, with [ErrTorn] as its cause, because a damaged last frame looks the
+// same. progress gets the bytes checked since it was called last; it may be nil. The errors are those of [Replay].
+func Verify(o Options, report func(*damage.Error), progress func(bytes int64)) error {
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	p := replay{
+		o:      o.withDefaults(),
+		fn:     func(Frame) error { return nil },
+		report: report,
+		torn: func(e *damage.Error) {
+			torn := *e
+			torn.Err = fmt.Errorf("%w, or damage to what was not yet durable", ErrTorn)
+			if e.Err != nil {
+				torn.Err = errors.Join(torn.Err, e.Err)
+			}
+			report(&torn)
+		},
+		read: progress,
+	}
+	return p.run()
+}

@@ -30,6 +30,9 @@ func (e *engine) checkpoint(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := e.sealLeftovers(ctx); err != nil {
+		return err
+	}
 	if err := e.set.Sync(); err != nil {
 		return err
 	}

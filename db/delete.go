@@ -46,7 +46,7 @@ func (m *Model) holding(e *engine, t *index.Txn, p *kv.Prompt) ([]kv.Key, error)
 	start, _ := chain.Block(last)
 	hashes := e.hasher.AppendTokenHashes(nil, p, start, n)
 	var keys []kv.Key
-	err := t.ChildRows(chain.Parent(last), chain.Scope(last), hashes, func(k kv.Key) bool {
+	err := t.ChildrenLike(chain.Parent(last), chain.Scope(last), hashes, func(k kv.Key) bool {
 		keys = append(keys, k)
 		return true
 	})

@@ -40,10 +40,11 @@ type engine struct {
 	gate  sync.RWMutex
 	logMu sync.Mutex
 
-	stateMu sync.RWMutex
-	state   *smallState
-	fresh   []segments.Loc // doomed, not yet handed to the segments
-	copied  bool           // fresh holds records whose copies must be synced first
+	stateMu  sync.RWMutex
+	state    *smallState
+	fresh    []segments.Loc // doomed, not yet handed to the segments
+	unsealed []unsealed     // left so by an earlier process
+	copied   bool           // fresh holds records whose copies must be synced first
 
 	pinMu    sync.Mutex
 	pinned   map[kv.Key]int      // blocks that an open match or put rests on
@@ -61,6 +62,12 @@ type engine struct {
 	wake  chan struct{}
 	stop  chan struct{}
 	done  chan struct{}
+}
+
+// unsealed is a segment that an earlier process left without a footer; no record lies behind end.
+type unsealed struct {
+	id  uint64
+	end int64
 }
 
 func (e *engine) path(name string) string { return filepath.Join(e.dir, name) }
@@ -260,11 +267,11 @@ func (e *engine) nextCounters() index.Applied {
 	return index.Applied{NextBirth: e.birth.Load() + 1, NextSegment: e.set.MaxID() + 1, Clock: e.clock.Load()}
 }
 
-// openEnds are the ends of the segments that are still written to. The caller holds the gate.
+// openEnds are the ends of the segments that this process has begun and not sealed. The caller holds the gate.
 func (e *engine) openEnds() map[uint64]int64 {
 	ends := map[uint64]int64{}
 	for _, s := range e.set.Segments() {
-		if !s.Sealed {
+		if s.End > 0 && !s.Sealed {
 			ends[s.ID] = s.End
 		}
 	}

@@ -55,7 +55,7 @@ type finder struct {
 	m     *modelState
 	p     *kv.Prompt
 	chain *kv.Chain
-	limit int // positions from limit on are not asked for
+	limit int  // positions from limit on are not asked for
 	exact bool // prefixes of any length count, however little they are worth
 }
 

@@ -286,4 +286,3 @@ func reasonOf(err error, at int) Reason {
 
 // errFlagged is why a block is skipped that was found damaged before.
 var errFlagged = errors.New("found damaged earlier; a put of the same prefix replaces it")
-

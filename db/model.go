@@ -122,7 +122,7 @@ func (e *engine) retire(fp kv.Fingerprint) (uint64, error) {
 	}
 	op := opRetire{Model: fp}
 	for _, s := range e.set.Segments() {
-		if s.Model == fp {
+		if d, err := e.set.Descriptor(s.ID); err == nil && d.Fingerprint() == fp {
 			op.Segments = append(op.Segments, s.ID)
 		}
 	}

@@ -67,7 +67,7 @@ type opDead struct {
 // opRemove takes records out of the store: evicted, or deleted for good.
 type opRemove struct {
 	_msgpack struct{} `msgpack:",as_array"`
-	Deleted  bool // false: evicted
+	Deleted  bool     // false: evicted
 	Dead     []opDead
 	Refs     []string // refs that go with them
 }

@@ -198,4 +198,3 @@ func deadOf(batch []index.Entry) []opDead {
 	}
 	return out
 }
-

@@ -377,6 +377,7 @@ func (w *putter) write(ctx context.Context, i, g, from, to int, rows kv.Rows) er
 	tensors := d.GroupTensors(g)
 	b := segments.NewBuilder(meta, len(tensors))
 	defer b.Release()
+	b.Grow(w.estimate(g, to-from, end-start))
 	state := d.Groups[g].Kind == kv.StateAt
 	for _, ti := range tensors {
 		t := d.Tensors[ti]

@@ -2,9 +2,11 @@ package db
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 
+	"github.com/dormousekv/dormouse/segments"
 )
 
 // reclaim destroys the bytes of doomed records that no lease can see: the frames that doomed them are made durable
@@ -75,17 +77,29 @@ func (e *engine) dropUnlinked() {
 	}
 }
 
-// emptySegments returns the sealed segments in which nothing lives. The caller holds the gate, so that no record waits
+// sealLeftovers writes the footers that an earlier process did not get to.
+func (e *engine) sealLeftovers(ctx context.Context) error {
+	for len(e.unsealed) > 0 {
+		u := e.unsealed[0]
+		err := e.set.SealRecovered(u.id, u.end)
+		if err != nil && !errors.Is(err, ErrCorrupt) && !errors.Is(err, segments.ErrMissing) {
+			return err
+		}
+		e.unsealed = e.unsealed[1:]
+	}
+	return nil
+}
+
+// emptySegments returns the finished segments in which nothing lives. The caller holds the gate, so that no record waits
 // to be published.
 func (e *engine) emptySegments() []uint64 {
 	v := e.view()
 	defer v.Release()
 	var ids []uint64
 	for _, s := range e.set.Segments() {
-		if s.Sealed && v.Segment(s.ID).Records == 0 {
+		if !s.Active && v.Segment(s.ID).Records == 0 {
 			ids = append(ids, s.ID)
 		}
 	}
 	return ids
 }
-

@@ -20,14 +20,14 @@ type recovery struct {
 	rebuild bool // the index is built from segments and log alone
 	changed bool // something was recovered that a checkpoint should keep
 
-	applied  index.Applied
-	frames   []wal.Frame
-	replayed wal.Recovered
-	first    snapshot // head of the oldest log file: what was swept is what lies below its ends
-	hasFirst bool
-	scanned  map[opLoc]bool // records that the scan found, in a rebuild
-	scanBirth uint64        // the highest among them
-	fromScan map[kv.Fingerprint]kv.Descriptor
+	applied   index.Applied
+	frames    []wal.Frame
+	replayed  wal.Recovered
+	first     snapshot // head of the oldest log file: what was swept is what lies below its ends
+	hasFirst  bool
+	scanned   map[opLoc]bool // records that the scan found, in a rebuild
+	scanBirth uint64         // the highest among them
+	fromScan  map[kv.Fingerprint]kv.Descriptor
 }
 
 func (r *recovery) run(ctx context.Context) error {
@@ -346,8 +346,8 @@ func (r *recovery) dropUnnamed() error {
 	return nil
 }
 
-// sweep destroys records that were written but never named by a frame, in the segments that were being written to,
-// seals those segments, and drops replayed records that a reboot took.
+// sweep dooms records that were written but never named by a frame, in the segments that were being written to when the
+// store was last open.
 func (r *recovery) sweep(ctx context.Context) error {
 	e := r.e
 	if e.o.ReadOnly {
@@ -356,25 +356,31 @@ func (r *recovery) sweep(ctx context.Context) error {
 	v := e.view()
 	defer v.Release()
 	for _, s := range e.set.Segments() {
-		if s.Sealed {
-			continue
+		from, open := r.first.Ends[s.ID]
+		if r.hasFirst && !open && s.ID < r.first.Next.NextSegment {
+			continue // finished, and everything in it named, before the oldest log file began
 		}
-		// Below the noted end, every record was named when the oldest log file began. No end: the file is newer.
 		var unnamed []opLoc
-		end, err := e.set.Scan(ctx, s.ID, r.first.Ends[s.ID], func(loc segments.Loc, rec *segments.Record) error {
+		end, err := e.set.Scan(ctx, s.ID, from, func(loc segments.Loc, rec *segments.Record) error {
 			entry, ok, err := v.Get(rec.Key(), rec.Group())
 			if err == nil && (!ok || segLoc(entry.Loc) != loc) {
 				unnamed = append(unnamed, toOpLoc(indexLoc(loc)))
 			}
 			return err
-		}, func(d *damage.Error) { e.log.Warn("after an unclean stop", "error", d) })
+		}, func(d *damage.Error) {
+			if !errors.Is(d, segments.ErrRemains) {
+				e.log.Warn("segment is damaged", "error", d)
+			}
+		})
+		if errors.Is(err, ErrCorrupt) || errors.Is(err, segments.ErrMissing) {
+			e.log.Error("segment cannot be read", "error", err)
+			continue
+		}
 		if err != nil {
 			return err
 		}
 		e.doomLocs(unnamed)
-		if err := e.set.SealRecovered(s.ID, end); err != nil {
-			return err
-		}
+		e.unsealed = append(e.unsealed, unsealed{s.ID, end})
 	}
 	return nil
 }

@@ -28,7 +28,7 @@ type Bloom struct {
 
 // Bounds of what NewBloom makes and ReadBloom accepts.
 const (
-	maxBloomBits   = 1 << 36
+	maxBloomBits   = 1 << 33 // 1 GiB
 	maxBloomProbes = 64
 )
 

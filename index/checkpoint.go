@@ -212,7 +212,8 @@ func isNoSpace(err error) bool {
 	if runtime.GOOS == "windows" && (errors.Is(err, diskFull) || errors.Is(err, handleDiskFull)) {
 		return true
 	}
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+	// A limit on the size of files is a full disk, too.
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)
 }
 
 // beyond reports whether a meta page of a later transaction than txid was written, or either cannot be read.

@@ -3,6 +3,7 @@ package kv
 import (
 	"encoding/binary"
 	"math"
+	"math/bits"
 
 	"github.com/spaolacci/murmur3"
 )
@@ -136,10 +137,25 @@ func (h Hasher) AppendTokenHashes(dst []byte, p *Prompt, start, end int) []byte 
 			copy(b[12:], s.Hash[:])
 			n = len(b)
 		}
-		sum := murmur3.Sum32WithSeed(b[:n], binary.LittleEndian.Uint32(h.seed[4:]))
+		sum := sum32(b[:n], binary.LittleEndian.Uint32(h.seed[4:]))
 		dst = append(dst, byte(sum>>8), byte(sum))
 	}
 	return dst
+}
+
+// sum32 is MurmurHash3 x86 32 of whole words. That of the murmur3 package walks its input by uintptr, which the pointer
+// checks of the race detector end the process for.
+func sum32(words []byte, seed uint32) uint32 {
+	sum := seed
+	for i := 0; i < len(words); i += 4 {
+		k := binary.LittleEndian.Uint32(words[i:]) * 0xcc9e2d51
+		sum ^= bits.RotateLeft32(k, 15) * 0x1b873593
+		sum = bits.RotateLeft32(sum, 13)*5 + 0xe6546b64
+	}
+	sum ^= uint32(len(words))
+	sum = (sum ^ sum>>16) * 0x85ebca6b
+	sum = (sum ^ sum>>13) * 0xc2b2ae35
+	return sum ^ sum>>16
 }
 
 // Chain is the chain of keys of one prompt, hashed lazily: an 8,192-token prompt has 128 blocks, and a prompt that shares

@@ -84,7 +84,7 @@ func (p Piece) Strides(t Tensor) (row, elem int) {
 
 // Validate checks the memory of r against t, so that no kernel reads or writes outside of it. The error wraps [ErrRows].
 func (r TensorRows) Validate(t Tensor) error {
-	if r.First < 0 {
+	if r.First < 0 || r.First > MaxTokens {
 		return fmt.Errorf("%w: %s: first position %d", ErrRows, t, r.First)
 	}
 	end := r.First

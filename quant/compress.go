@@ -36,6 +36,9 @@ var zstdDecoders = sync.Pool{New: func() any {
 // compressTail compresses dst[start:] in place if that is worth it, and returns dst and what is there now.
 func compressTail(dst []byte, start int, c Compression) ([]byte, Compression) {
 	plane := dst[start:]
+	if len(plane) < minCompressible {
+		return dst, None
+	}
 	buf := getBuffer(0)
 	defer buf.release()
 	buf.b = appendCompressedHeader(buf.b, len(plane))

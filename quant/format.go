@@ -158,8 +158,11 @@ func codedBounds(n uint64) (lo, hi uint64) {
 //	│ u64 length   │ zstd frame, s2 block, or coded stream (huff0)            │
 //	└──────────────┴──────────────────────────────────────────────────────────┘
 //
-// length is that of the plane before compression. It is at least 5 % more than what is stored, all told.
-const compressedHeaderBytes = 8
+// length is that of the plane before compression, at least 256. All that is stored is at most 95 % of it.
+const (
+	compressedHeaderBytes = 8
+	minCompressible       = 256 // from there on, zstd frames state the size of their content
+)
 
 func appendCompressedHeader(dst []byte, length int) []byte {
 	return binary.LittleEndian.AppendUint64(dst, uint64(length))
@@ -171,8 +174,8 @@ func parseCompressed(stored []byte, lo, hi uint64) (length int, stream []byte, e
 		return 0, nil, damage.New("", 0, "compressed plane", "more than 8 bytes", bytesOf(uint64(len(stored))))
 	}
 	n := binary.LittleEndian.Uint64(stored)
-	if n < lo || n > hi || n > math.MaxInt {
-		expected := fmt.Sprintf("from %d to %d", lo, hi)
+	if n < max(lo, minCompressible) || n > hi || n > math.MaxInt {
+		expected := fmt.Sprintf("from %d to %d", max(lo, minCompressible), hi)
 		return 0, nil, damage.New("", 0, "length of a compressed plane", expected, n)
 	}
 	if !worthwhile(uint64(len(stored)), n) {
@@ -182,8 +185,10 @@ func parseCompressed(stored []byte, lo, hi uint64) (length int, stream []byte, e
 	return int(n), stored[compressedHeaderBytes:], nil
 }
 
-// worthwhile reports whether a compressed plane is kept: it saves at least 5 %.
-func worthwhile(stored, length uint64) bool { return stored <= length-(length+19)/20 }
+// worthwhile reports whether a plane of that length is kept compressed: it saves at least 5 %.
+func worthwhile(stored, length uint64) bool {
+	return length >= minCompressible && stored <= length-(length+19)/20
+}
 
 // plainBounds are the least and most bytes of a plane before compression.
 func plainBounds(p Plane, t kv.Tensor) (lo, hi uint64) {

@@ -242,15 +242,19 @@ func (s *Set) fill(g *segment) {
 	s.mu.Unlock()
 }
 
-// retireWriters ends all appending.
-func (s *Set) retireWriters() {
+func (s *Set) allWriters() []*writer {
 	s.mu.RLock()
+	defer s.mu.RUnlock()
 	all := make([]*writer, 0, len(s.writers))
 	for _, w := range s.writers {
 		all = append(all, w)
 	}
-	s.mu.RUnlock()
-	for _, w := range all {
+	return all
+}
+
+// retireWriters ends all appending.
+func (s *Set) retireWriters() {
+	for _, w := range s.allWriters() {
 		w.mu.Lock()
 		w.retired = true
 		if w.active != nil {

@@ -90,9 +90,10 @@ func (b *Builder) reserve(n int64) {
 }
 
 // AddPlane adds the next plane. encode gets an empty slice that begins on a 64-byte boundary of the record's buffer; it
-// appends the stored bytes and returns the result, which may have moved. It may fill in *e (codec, exceptions, maximum
-// error) while it runs; AddPlane sets e's Offset, Length and CRC. After an error the record can only be released.
-func (b *Builder) AddPlane(e *TensorEntry, encode func(dst []byte) ([]byte, error)) error {
+// appends the stored bytes and returns the result, which may have moved. It may also fill in what is only known after
+// encoding (codec, rows, exceptions, maximum error) in its copy of e; AddPlane sets Offset, Length and CRC. After an error
+// the record can only be released.
+func (b *Builder) AddPlane(e TensorEntry, encode func(dst []byte, e *TensorEntry) ([]byte, error)) error {
 	if b.err != nil {
 		return b.err
 	}
@@ -104,7 +105,7 @@ func (b *Builder) AddPlane(e *TensorEntry, encode func(dst []byte) ([]byte, erro
 	b.reserve(at)
 	clear(b.buf[b.size:at])
 	room := b.buf[at:at:len(b.buf)]
-	stored, err := encode(room)
+	stored, err := encode(room, &e)
 	if err != nil {
 		b.err = err
 		return err
@@ -125,7 +126,7 @@ func (b *Builder) AddPlane(e *TensorEntry, encode func(dst []byte) ([]byte, erro
 		b.fail("tensor %d, at most %d", e.Tensor, kv.MaxTensors-1)
 		return b.err
 	}
-	encodeEntry(b.buf[b.h.tableAt:], b.added, e)
+	encodeEntry(b.buf[b.h.tableAt:], b.added, &e)
 	b.added++
 	return nil
 }

@@ -134,6 +134,19 @@ func decodeSegmentHeader(b []byte, uuid kv.UUID, id uint64) (h segmentHeader, _ 
 	return h, nil
 }
 
+// claimedDescriptor is the length of the descriptor that follows a header, if that can be; it is checked by nothing yet.
+func claimedDescriptor(header []byte) int64 {
+	return int64(min(le.Uint32(header[84:]), maxDescriptorBytes))
+}
+
+// uuidOfHeader is the store that a header names.
+func uuidOfHeader(b []byte) kv.UUID {
+	if len(b) < segmentHeaderBytes {
+		return kv.UUID{}
+	}
+	return kv.UUID(b[16:32])
+}
+
 // footerEntry is one record of a sealed segment, destroyed or not.
 type footerEntry struct {
 	key    kv.Key

@@ -203,6 +203,7 @@ func (s *Set) unlink(id uint64) (gone bool, err error) {
 	g.gone = true
 	s.mu.Lock()
 	delete(s.segs, id)
+	s.newName = true
 	delete(s.dirty, g)
 	s.filling = slices.DeleteFunc(s.filling, func(f *segment) bool { return f == g })
 	s.mu.Unlock()

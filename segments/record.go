@@ -27,7 +27,7 @@ func (r *Record) Scope() kv.ScopeID     { return r.h.scope }
 func (r *Record) Birth() uint64         { return r.h.birth }
 
 // First is the position of the block's first token.
-func (r *Record) First() int { return int(r.h.first) }
+func (r *Record) First() uint32 { return r.h.first }
 
 // Loc is where the record lies.
 func (r *Record) Loc() Loc { return r.loc }
@@ -46,12 +46,17 @@ func (r *Record) Token(i int) kv.Token {
 	return decodeToken(r.b[r.h.tokensAt():r.h.spansAt()], i)
 }
 
-// AppendTokens appends the block's tokens to dst.
-func (r *Record) AppendTokens(dst []kv.Token) []kv.Token {
-	for i := range r.h.tokens {
-		dst = append(dst, r.Token(i))
+// Prompt returns a copy of the block's tokens and spans, with positions relative to the block. Its first span may begin
+// before position 0, and its last one may end behind the last token: it is a cutting, which Validate refuses.
+func (r *Record) Prompt() kv.Prompt {
+	p := kv.Prompt{Tokens: make([]kv.Token, r.h.tokens)}
+	for i := range p.Tokens {
+		p.Tokens[i] = r.Token(i)
 	}
-	return dst
+	for i := range r.h.spans {
+		p.Spans = append(p.Spans, r.Span(i))
+	}
+	return p
 }
 
 // SpanCount is the number of spans that touch the block.
@@ -67,7 +72,7 @@ func (r *Record) Span(i int) kv.Span {
 // side, except at the block's end in a span that both sides share. It is 0 if start is not the block's own position.
 // It allocates nothing.
 func (r *Record) MatchTokens(p *kv.Prompt, start int) int {
-	if start != r.First() || start > len(p.Tokens) {
+	if start != int(r.h.first) || start > len(p.Tokens) {
 		return 0
 	}
 	tokens := r.b[r.h.tokensAt():r.h.spansAt()]

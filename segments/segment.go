@@ -88,16 +88,9 @@ func (g *segment) openLocked() error {
 	if err != nil {
 		return err
 	}
-	b, err := readUpTo(g.f, 0, segmentHeaderBytes, info.Size)
+	b, err := readSegmentHeader(g.f, info.Size)
 	if err != nil {
 		return err
-	}
-	if len(b) == segmentHeaderBytes {
-		if n := int64(le.Uint32(b[84:])); n <= maxDescriptorBytes {
-			if b, err = readUpTo(g.f, 0, segmentHeaderBytes+n, info.Size); err != nil {
-				return err
-			}
-		}
 	}
 	head, bad := decodeSegmentHeader(b, g.set.o.UUID, g.id)
 	if bad != nil {
@@ -113,6 +106,15 @@ func (g *segment) openLocked() error {
 	}
 	g.head, g.size, g.info, g.known = head, info.Size, info, true
 	return nil
+}
+
+// readSegmentHeader reads the header with its descriptor, or as much of it as there is.
+func readSegmentHeader(f vfs.File, size int64) ([]byte, error) {
+	b, err := readUpTo(f, 0, segmentHeaderBytes, size)
+	if err != nil || len(b) < segmentHeaderBytes {
+		return b, err
+	}
+	return readUpTo(f, 0, segmentHeaderBytes+claimedDescriptor(b), size)
 }
 
 // readUpTo reads n bytes at off, or as many as the file has.
@@ -188,7 +190,7 @@ func (g *segment) unpinFile() {
 // releaseFileLocked closes the file if it need not stay open: thousands of segments share one process's limit of open
 // files. A file with unsynced bytes stays, so that its fsync reports every write error since.
 func (g *segment) releaseFileLocked() {
-	if g.f == nil || g.pins > 0 || g.dirty || (g.own && !g.sealed) {
+	if g.f == nil || g.pins > 0 || g.dirty || g.own && !g.sealed {
 		return
 	}
 	g.f.Close()
@@ -207,16 +209,32 @@ func (g *segment) drop() bool {
 }
 
 func (g *segment) dropLocked() {
-	if g.m != nil {
-		if err := g.m.Close(); err != nil {
-			g.set.o.Logger.Warn("unmapping a segment failed", "file", g.path, "err", err)
-		}
-		g.m = nil
-	}
-	if g.f != nil && !g.dirty {
+	g.unmapLocked()
+	if g.f != nil && (!g.dirty || g.gone) {
 		g.f.Close()
 		g.f = nil
 	}
+}
+
+// unmap drops the map if nobody but the caller, who holds the file, is using it.
+func (g *segment) unmap() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.m == nil || g.pins > 1 {
+		return false
+	}
+	g.unmapLocked()
+	return true
+}
+
+func (g *segment) unmapLocked() {
+	if g.m == nil {
+		return
+	}
+	if err := g.m.Close(); err != nil {
+		g.set.o.Logger.Warn("unmapping a segment failed", "file", g.path, "err", err)
+	}
+	g.m = nil
 }
 
 // identity is what the header says about every record of the file. With a damaged header, ok is false and the alignment
@@ -253,10 +271,8 @@ func (g *segment) markDirty() {
 	}
 }
 
-// stat returns the file's size and blocks, asking the system only if they may have changed.
-func (g *segment) stat() vfs.Info {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+// statLocked returns the file's size and blocks, asking the system only if they may have changed.
+func (g *segment) statLocked() vfs.Info {
 	if g.stale || g.info.Size == 0 {
 		info, err := g.set.o.FS.Stat(g.path)
 		if err == nil {

@@ -1,14 +1,12 @@
 package segments
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
 	"sort"
 	"sync"
-	"time"
 
 	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -195,52 +193,6 @@ func (s *Set) sorted() []*segment {
 	return all
 }
 
-// Info is what is known about a segment without reading its records.
-type Info struct {
-	ID        uint64
-	Path      string
-	Model     kv.Fingerprint // zero while the file has not been opened, and if its header is damaged
-	Active    bool           // records may still be appended
-	Sealed    bool           // has a footer; of a file that was not opened yet: false
-	Size      int64          // of the file; much of it may be a hole
-	Allocated int64          // bytes of the disk blocks it occupies
-
-	// End is where the next record would go. Settled is the offset below which no Append is under way. Both are 0 for
-	// an unsealed file that this Set did not make: Scan finds its end.
-	End, Settled int64
-}
-
-// Segments lists all files by id. It asks the system about files that changed since the last call.
-func (s *Set) Segments() []Info {
-	all := s.sorted()
-	out := make([]Info, 0, len(all))
-	for _, g := range all {
-		st := g.stat()
-		g.mu.Lock()
-		out = append(out, Info{
-			ID: g.id, Path: g.path, Model: g.head.model, Active: g.own && !g.full, Sealed: g.sealed,
-			Size: st.Size, Allocated: st.Allocated, End: g.end, Settled: g.settledLocked(),
-		})
-		g.mu.Unlock()
-	}
-	return out
-}
-
-// Allocated is the sum of Info.Allocated over all segments.
-func (s *Set) Allocated() int64 {
-	total := int64(0)
-	s.mu.RLock()
-	all := make([]*segment, 0, len(s.segs))
-	for _, g := range s.segs {
-		all = append(all, g)
-	}
-	s.mu.RUnlock()
-	for _, g := range all {
-		total += g.stat().Allocated
-	}
-	return total
-}
-
 // Descriptor returns the model descriptor in a segment's header, whose fingerprint was checked.
 func (s *Set) Descriptor(id uint64) (kv.Descriptor, error) {
 	g, err := s.segment(id)
@@ -248,46 +200,6 @@ func (s *Set) Descriptor(id uint64) (kv.Descriptor, error) {
 		return kv.Descriptor{}, err
 	}
 	return g.descriptor()
-}
-
-// Header is what a segment's header says about its store, so that a lost FORMAT file can be restored from it.
-type Header struct {
-	UUID   kv.UUID
-	Seed   kv.Seed
-	HashID uint32
-	Model  kv.Fingerprint
-	ID     uint64
-}
-
-// ReadHeader reads the header of a segment file of any store.
-func ReadHeader(fsys vfs.FS, name string) (Header, error) {
-	id, ok := parseSegmentName(filepath.Base(name))
-	if !ok {
-		return Header{}, fmt.Errorf("%s is not the name of a segment", name)
-	}
-	f, err := fsys.Open(name, true)
-	if err != nil {
-		return Header{}, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return Header{}, err
-	}
-	b, err := readUpTo(f, 0, segmentHeaderBytes+maxDescriptorBytes, info.Size)
-	if err != nil {
-		return Header{}, err
-	}
-	var uuid kv.UUID
-	if len(b) >= segmentHeaderBytes {
-		uuid = kv.UUID(b[16:32])
-	}
-	h, bad := decodeSegmentHeader(b, uuid, id)
-	if bad != nil {
-		bad.File = name
-		return Header{}, bad
-	}
-	return Header{UUID: h.uuid, Seed: h.seed, HashID: h.hashID, Model: h.model, ID: h.id}, nil
 }
 
 // ReadAhead asks the system to read a record's bytes soon. A hint: errors are ignored.
@@ -317,41 +229,4 @@ func (s *Set) Trim() (held int) {
 		}
 	}
 	return held
-}
-
-// Close syncs and seals what was written, then closes all files. It fails with ErrLeased, and closes nothing, while leases
-// are open or reads under way. Any other error comes from the last sync; the set is closed nevertheless.
-func (s *Set) Close() error {
-	s.reclaiming.Lock()
-	defer s.reclaiming.Unlock()
-	s.syncing.Lock()
-	defer s.syncing.Unlock()
-	if open, oldest := s.leases.count(); open > 0 {
-		return fmt.Errorf("%w: %d leases are open, the oldest for %s", ErrLeased, open, time.Since(oldest).Round(time.Millisecond))
-	}
-	for _, g := range s.sorted() {
-		g.mu.Lock()
-		pins := g.pins
-		g.mu.Unlock()
-		if pins > 0 {
-			return fmt.Errorf("%w: %s is being read or written", ErrLeased, g.path)
-		}
-	}
-	s.mu.Lock()
-	closed, poison := s.closed, s.poison
-	s.closed = true
-	s.mu.Unlock()
-	if closed {
-		return ErrClosed
-	}
-
-	var err error
-	if !s.o.ReadOnly && poison == nil {
-		s.retireWriters()
-		err = s.syncLocked(context.Background())
-	}
-	for _, g := range s.sorted() {
-		err = errors.Join(err, g.close())
-	}
-	return err
 }

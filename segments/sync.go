@@ -19,12 +19,12 @@ func (s *Set) Sync() error {
 	if err := s.writable(); err != nil {
 		return err
 	}
-	return s.syncLocked(context.Background())
+	return s.syncLocked()
 }
 
 // syncLocked writes the footers of full segments, syncs, and only then cuts those files: a file that is shorter than
 // planned always has its footer.
-func (s *Set) syncLocked(ctx context.Context) error {
+func (s *Set) syncLocked() error {
 	s.mu.Lock()
 	filling := s.filling
 	s.filling = nil
@@ -157,7 +157,10 @@ func (g *segment) cut() {
 	g.mu.Lock()
 	end := g.footerEnd
 	g.mu.Unlock()
-	if err := f.Truncate(end); err != nil {
+	if err = f.Truncate(end); err != nil && g.unmap() {
+		err = f.Truncate(end) // some systems do not cut a file that is mapped
+	}
+	if err != nil {
 		g.set.o.Logger.Info("a sealed segment keeps its planned size", "file", g.path, "err", err)
 		return
 	}
@@ -181,7 +184,26 @@ func (s *Set) Seal(id uint64) error {
 	}
 	s.detach(g)
 	s.fill(g)
-	return s.syncLocked(context.Background())
+	return s.syncLocked()
+}
+
+// SealAll seals every segment that is being appended to: before files are given up for long, so that the blocks that were
+// reserved ahead go back.
+func (s *Set) SealAll() error {
+	s.syncing.Lock()
+	defer s.syncing.Unlock()
+	if err := s.writable(); err != nil {
+		return err
+	}
+	for _, w := range s.allWriters() {
+		w.mu.Lock()
+		if w.active != nil {
+			s.fill(w.active)
+			w.active = nil
+		}
+		w.mu.Unlock()
+	}
+	return s.syncLocked()
 }
 
 // detach takes g away from its writer.
@@ -203,14 +225,15 @@ func (s *Set) detach(g *segment) {
 }
 
 // SealRecovered seals a segment that an earlier process left without a footer. end is what [Set.Scan] returned: all
-// behind it is cut away. A valid record behind end is an error, and nothing is changed.
-func (s *Set) SealRecovered(ctx context.Context, id uint64, end int64) error {
+// behind it is cut away. A valid record behind end is an error, and nothing is changed. A file that was cut, or whose header
+// is damaged, stays as it is, so that nothing hides the damage; one that never got as far as its header is removed.
+func (s *Set) SealRecovered(id uint64, end int64) error {
 	g, err := s.segment(id)
 	if err != nil {
 		return err
 	}
 	var entries []footerEntry
-	last, err := s.Scan(ctx, id, 0, func(loc Loc, r *Record) error {
+	last, err := s.Scan(context.Background(), id, 0, func(loc Loc, r *Record) error {
 		entries = append(entries, footerEntry{key: r.Key(), birth: r.Birth(), offset: loc.Offset, length: loc.Length, group: r.Group(), kind: r.Kind()})
 		return nil
 	}, func(*damage.Error) {})
@@ -222,38 +245,54 @@ func (s *Set) SealRecovered(ctx context.Context, id uint64, end int64) error {
 	if err := s.writable(); err != nil {
 		return err
 	}
-	g.mu.Lock()
-	switch {
-	case g.own:
-		err = fmt.Errorf("%s was made by this process: Seal it", g.path)
-	case g.headErr != nil:
-		err = g.headErr
-	case last > end:
-		err = fmt.Errorf("%s: cannot be sealed at %d: a record ends at %d", g.path, end, last)
-	case end < g.head.end() || end%g.head.alignment != 0 || end > g.size:
-		err = fmt.Errorf("%s: cannot be sealed at %d: expected a multiple of %d from %d to %d", g.path, end, g.head.alignment, g.head.end(), g.size)
-	case !g.sealed:
-		g.end, g.entries, g.full = end, entries, true
+	if g.unborn() && len(entries) == 0 {
+		_, err := s.unlink(id)
+		return err
 	}
-	sealed := g.sealed
-	g.mu.Unlock()
-	if err != nil || sealed {
+	ready, err := g.recover(last, end, entries)
+	if err != nil || !ready {
 		return err
 	}
 	s.mu.Lock()
 	s.filling = append(s.filling, g)
 	s.mu.Unlock()
-	return s.syncLocked(ctx)
+	return s.syncLocked()
+}
+
+// unborn reports whether the file's header was never written.
+func (g *segment) unborn() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.headErr != nil && errors.Is(g.headErr, ErrRemains)
+}
+
+// recover makes g, which an earlier process left, ready to be sealed at end; last is where its last record ends.
+func (g *segment) recover(last, end int64, entries []footerEntry) (ready bool, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case g.own:
+		return false, fmt.Errorf("%s was made by this process: Seal it", g.path)
+	case g.sealed:
+		return false, nil
+	case g.headErr != nil || g.size < g.head.planned:
+		g.set.o.Logger.Warn("a damaged segment is not sealed", "file", g.path, "size", g.size, "planned", g.head.planned, "err", g.headErr)
+		return false, nil
+	case last > end:
+		return false, fmt.Errorf("%s: cannot be sealed at %d: a record ends at %d", g.path, end, last)
+	case end < g.head.end() || end%g.head.alignment != 0 || end > g.size:
+		return false, fmt.Errorf("%s: cannot be sealed at %d: expected a multiple of %d from %d to %d", g.path, end, g.head.alignment, g.head.end(), g.size)
+	}
+	g.end, g.entries, g.full = end, entries, true
+	return true, nil
 }
 
 // close gives everything back, for good. A reader that came in the same moment keeps its map until it is done.
-func (g *segment) close() error {
+func (g *segment) close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.gone, g.dirty = true, false
-	if g.pins > 0 {
-		return nil
+	g.gone = true
+	if g.pins == 0 {
+		g.dropLocked()
 	}
-	g.dropLocked()
-	return nil
 }

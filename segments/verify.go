@@ -192,7 +192,7 @@ func (v *verifier) unit(off int64, next *int64, st *stretch) {
 			v.report(damage.Wrap(im.g.path, off, fmt.Sprintf("live record of block %s", entry.key), ErrDestroyed))
 		case alive:
 			v.report(e)
-		case kind == isZero256:
+		case kind == isZero256 || kind == isRubbish: // destroyed, or not even a record any more
 			if i := firstNonZero(im.b[off:*next]); i >= 0 {
 				v.report(remains(im.g.path, off+int64(i)))
 			}

@@ -184,7 +184,7 @@ func TestFramesBehindATornOneStayDead(t *testing.T) {
 		if err := errors.Join(k.same(written), k.consecutive()); err != nil || len(k.frames) != 10 || len(k.rec.Damage) > 0 || k.rec.Torn {
 			t.Fatalf("%v, %d frames, %+v", err, len(k.frames), k.rec)
 		}
-		log = must[*Log](t)(Create(o, k.rec.LastFile+1, k.rec.LastLSN+1, nil))
+		must[*Log](t)(Create(o, k.rec.LastFile+1, k.rec.LastLSN+1, nil))
 	}
 }
 

@@ -49,14 +49,15 @@ func AcquireLock(name string, readOnly bool) (*Lock, error) {
 	if readOnly {
 		flag = os.O_RDONLY
 	}
+	// Asked before it is opened: opening a pipe waits for the other end.
+	if info, err := os.Lstat(name); err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("lock %s: not a regular file but %s", name, info.Mode().Type())
+	}
 	f, err := os.OpenFile(name, flag|openFlags, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("lock %s: not a regular file but %s", name, info.Mode().Type())
-	}
 	if err != nil {
 		f.Close()
 		return nil, err
@@ -109,6 +110,9 @@ func readPID(f *os.File) int {
 	if err != nil && err != io.EOF {
 		return 0
 	}
-	pid, _ := strconv.Atoi(strings.TrimSpace(string(b[:n])))
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b[:n])))
+	if err != nil || pid < 0 {
+		return 0
+	}
 	return pid
 }

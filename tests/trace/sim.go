@@ -13,6 +13,10 @@ type Simulation struct {
 	// Remember keeps the hit counts of evicted blocks for ever, so that a block that comes back has its history, and
 	// its coming back counts as a hit. The database forgets what it evicts, so this is for comparison.
 	Remember bool
+
+	// Clairvoyant replaces the policy by one that knows the requests to come: the leaf that is needed last goes first.
+	// It is a ceiling to compare with.
+	Clairvoyant bool
 }
 
 // A Result counts what a simulation found.
@@ -54,10 +58,11 @@ type store struct {
 	stored int
 	clock  uint64
 	ageing uint64
+	future *future // nil unless clairvoyant
 	Result
 }
 
-// Simulate runs the requests in order through a store that holds nothing at first.
+// Run runs the requests in order through a store that holds nothing at first.
 //
 // A request looks up its longest stored prefix, touches the deepest block found, and stores the missing blocks in
 // order. Only leaves go, lowest rank first, before a block is stored that would not fit. The request's own path is safe
@@ -65,6 +70,9 @@ type store struct {
 // over the child's recency if that is later, and is ranked.
 func (s Simulation) Run(requests []Request) Result {
 	st := &store{Simulation: s, blocks: make(map[uint32]*block)}
+	if s.Clairvoyant {
+		st.future = newFuture(requests)
+	}
 	for _, r := range requests {
 		st.request(r)
 	}
@@ -165,7 +173,7 @@ func (s *store) makeRoom() bool {
 		b.stored = false
 		s.stored--
 		s.Evictions++
-		s.ageing = b.Rank
+		s.ageing = max(s.ageing, b.Rank)
 		if b.parent < 0 {
 			continue
 		}
@@ -185,6 +193,10 @@ func (s *store) makeRoom() bool {
 func (s *store) rank(b *block, e Event) {
 	l := b.Leaf
 	l.Event, l.Clock, l.Ageing = e, s.clock, s.ageing
-	b.Touched, b.Rank = l.Touched, s.Policy.Rank(l)
+	if s.future != nil {
+		b.Rank = s.future.rank(b.id, s.Requests)
+	} else {
+		b.Rank = s.Policy.Rank(l)
+	}
 	s.leaves.moved(b)
 }

@@ -158,13 +158,14 @@ func textbook(m *Model, tokens []int32) []float64 {
 func TestHashNamesTheWeights(t *testing.T) {
 	wider := small
 	wider.Hidden += 8
-	if newModel(t, small, 7).Hash() != newModel(t, small, 7).Hash() {
+	hash := newModel(t, small, 7).Hash()
+	if newModel(t, small, 7).Hash() != hash {
 		t.Error("one seed gave two hashes")
 	}
-	if newModel(t, small, 7).Hash() == newModel(t, small, 8).Hash() {
+	if newModel(t, small, 8).Hash() == hash {
 		t.Error("two seeds gave one hash")
 	}
-	if newModel(t, small, 7).Hash() == newModel(t, wider, 7).Hash() {
+	if newModel(t, wider, 7).Hash() == hash {
 		t.Error("two shapes gave one hash")
 	}
 }

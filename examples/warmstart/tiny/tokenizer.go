@@ -1,6 +1,7 @@
 package tiny
 
 import (
+	"crypto/sha256"
 	_ "embed"
 	"strings"
 )
@@ -54,6 +55,9 @@ func (t *Tokenizer) add(text string) {
 
 // Len is the number of token ids.
 func (t *Tokenizer) Len() int { return len(t.text) }
+
+// Hash is the SHA-256 of the vocabulary, by which token ids get their meaning.
+func (t *Tokenizer) Hash() [32]byte { return sha256.Sum256([]byte(strings.Join(t.text, "\x00"))) }
 
 // Words is the number of token ids that a model writes; they come first.
 func (t *Tokenizer) Words() int { return t.words }

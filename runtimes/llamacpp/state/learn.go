@@ -90,3 +90,19 @@ func learn(blob []byte, sections, ext int, hasV bool) (Format, error) {
 	}
 	return f, nil
 }
+
+// Shape describes, as far as it can be read, what ties a whole blob to the context that it is from: streams, layout of V,
+// element types. Blobs of one context have one shape.
+func Shape(blob []byte) string {
+	for _, ext := range []int{0, 8, 12} {
+		r := reader{b: blob, at: min(prefixBytes, len(blob))}
+		s := r.section(ext, true)
+		if r.err != nil || s.Count() == 0 || len(s.format.Layers) == 0 {
+			continue
+		}
+		l := s.format.Layers[0]
+		return fmt.Sprintf("streams=%d ext=%d v_trans=%v layers=%d k=%d:%d v=%d:%d", s.format.Streams, ext, s.format.Transposed,
+			len(s.format.Layers), l.K.Type, l.K.RowBytes, l.V.Type, l.V.RowBytes)
+	}
+	return "unknown shape"
+}

@@ -136,3 +136,23 @@ func Span(stream, first, count int) Cells {
 	}
 	return c
 }
+
+// Pack copies rows into memory of its own, one after the other, whatever their strides.
+func Pack(t kv.Tensor, r kv.TensorRows) []byte {
+	out := make([]byte, 0, r.Count()*t.RowBytes())
+	size := t.DType.GroupBytes()
+	elems := t.Width / t.DType.Group()
+	for _, p := range r.Pieces {
+		row, elem := p.Strides(t)
+		for i := range p.Count {
+			if elem == size {
+				out = append(out, p.Mem[i*row:][:t.RowBytes()]...)
+				continue
+			}
+			for j := range elems {
+				out = append(out, p.Mem[i*row+j*elem:][:size]...)
+			}
+		}
+	}
+	return out
+}

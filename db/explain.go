@@ -1,0 +1,116 @@
+package db
+
+import (
+	"context"
+
+	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// Explanation says how much of a prompt would be reused, and what stands in the way of more.
+type Explanation struct {
+	Tokens int    // usable prefix
+	Reason Reason // why not more
+	Blocks []ExplainedBlock
+	// Other models in which the same prompt has a longer stored prefix, with the fields in which they differ.
+	Elsewhere []Elsewhere
+}
+
+// ExplainedBlock is one block of the matched prefix.
+type ExplainedBlock struct {
+	Key        kv.Key
+	Start, End int
+	Scope      kv.ScopeID
+	Groups     []string // "stored", "rows [a, b)", "missing", "damaged"
+}
+
+// Elsewhere is a model that has more of a prompt than the one that was asked.
+type Elsewhere struct {
+	Name        string
+	Fingerprint kv.Fingerprint
+	Tokens      int
+	Differs     []kv.Difference
+}
+
+// Explain answers why a prompt would, or would not, be reused. It reads token ids of stored blocks, leaves no trace, and
+// takes no lease longer than the call.
+func (m *Model) Explain(ctx context.Context, prompt kv.Prompt, o MatchOptions) (Explanation, error) {
+	if err := prompt.Validate(); err != nil {
+		return Explanation{}, err
+	}
+	e, err := m.enter()
+	if err != nil {
+		return Explanation{}, err
+	}
+	defer m.s.leave()
+	limit := len(prompt.Tokens)
+	if o.Limit > 0 {
+		limit = min(limit, o.Limit)
+	}
+	f, err := m.lookup(e, &prompt, limit)
+	if err != nil {
+		return Explanation{}, err
+	}
+	out := Explanation{Tokens: f.tokens, Reason: f.reason}
+	for i := range f.hits {
+		h := &f.hits[i]
+		b := ExplainedBlock{Key: h.key, Start: h.start, End: h.end, Scope: h.scope}
+		for g := range h.groups {
+			b.Groups = append(b.Groups, h.explain(g))
+		}
+		out.Blocks = append(out.Blocks, b)
+	}
+	e.stateMu.RLock()
+	others := make([]*modelState, 0, len(e.state.models))
+	for _, ms := range e.state.models {
+		if ms.fp != m.ms.fp {
+			others = append(others, ms)
+		}
+	}
+	e.stateMu.RUnlock()
+	for _, ms := range others {
+		if err := ctx.Err(); err != nil {
+			return out, err
+		}
+		other := &Model{s: m.s, ms: ms}
+		g, err := other.lookup(e, &prompt, limit)
+		if err != nil {
+			return out, err
+		}
+		if g.tokens > f.tokens {
+			out.Elsewhere = append(out.Elsewhere, Elsewhere{
+				Name: ms.desc.Name, Fingerprint: ms.fp, Tokens: g.tokens, Differs: ms.desc.Diff(&m.ms.desc),
+			})
+		}
+	}
+	return out, nil
+}
+
+func (h *hit) explain(g int) string {
+	r := h.groups[g]
+	switch from, to := h.covers(g); {
+	case r.bad != nil:
+		return "damaged"
+	case r.loc == (index.Loc{}):
+		return "missing"
+	case from == h.start && to == h.end:
+		return "stored"
+	default:
+		return "rows [" + itoa(from) + ", " + itoa(to) + ")"
+	}
+}
+
+// ModelOf returns a handle on a model that is in the store already. ErrNotFound if there is none with that fingerprint.
+func (s *Store) ModelOf(fp kv.Fingerprint) (*Model, error) {
+	e, err := s.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	e.stateMu.RLock()
+	defer e.stateMu.RUnlock()
+	if ms := e.state.models[fp]; ms != nil {
+		return &Model{s: s, ms: ms}, nil
+	}
+	return nil, ErrNotFound
+}

@@ -1,0 +1,159 @@
+package db
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+
+	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/segments"
+)
+
+// Models lists the models of the store, the newest version of each name before its older ones.
+func (s *Store) Models() ([]ModelStats, error) {
+	e, err := s.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	v := e.view()
+	defer v.Release()
+	e.stateMu.RLock()
+	defer e.stateMu.RUnlock()
+	latest := e.state.latest()
+	all := make([]*modelState, 0, len(e.state.models))
+	for _, m := range e.state.models {
+		all = append(all, m)
+	}
+	slices.SortFunc(all, func(a, b *modelState) int {
+		return cmp.Or(cmp.Compare(a.desc.Name, b.desc.Name), cmp.Compare(b.stamp, a.stamp))
+	})
+	out := make([]ModelStats, 0, len(all))
+	for _, m := range all {
+		out = append(out, modelStats(m, latest[m.desc.Name] == m, v.CountsOf(m.fp)))
+	}
+	return out, nil
+}
+
+// Block is one stored record as the index knows it.
+type Block struct {
+	Key      kv.Key
+	Group    int
+	Parent   kv.Key // of a first block: the chain's root, which is not stored
+	Model    kv.Fingerprint
+	Scope    kv.ScopeID
+	First    int // position of its first token
+	Tokens   int
+	RowFirst int // rows that it holds, relative to First
+	Rows     int
+	Bytes    int64
+	Segment  uint64
+	Offset   int64
+	Damaged  bool
+	Tail     bool
+	Hits     uint32
+	Rank     uint64
+}
+
+func blockOf(x index.Entry) Block {
+	return Block{
+		Key: x.Key, Group: int(x.Group), Parent: x.Parent, Model: x.Model, Scope: x.Scope, First: int(x.First),
+		Tokens: int(x.Tokens), RowFirst: int(x.RowFirst), Rows: int(x.RowCount), Bytes: x.Loc.Length, Segment: x.Loc.Segment,
+		Offset: x.Loc.Offset, Damaged: x.Flags&index.FlagDamaged != 0, Tail: x.Flags&index.FlagTail != 0,
+		Hits: x.Hits, Rank: x.Rank,
+	}
+}
+
+// Blocks lists every stored record, in order of key and group, as of the call. The error is yielded last, if any. The loop
+// body must not call Suspend, Resume or Close.
+func (s *Store) Blocks() iter.Seq2[Block, error] {
+	return func(yield func(Block, error) bool) {
+		e, err := s.enter()
+		if err != nil {
+			yield(Block{}, err)
+			return
+		}
+		defer s.leave()
+		v := e.view()
+		defer v.Release()
+		stopped := false
+		err = v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
+			stopped = !yield(blockOf(x), nil)
+			return !stopped
+		})
+		if err != nil && !stopped {
+			yield(Block{}, err)
+		}
+	}
+}
+
+// Plane is one stored plane of a record: the rows of one tensor.
+type Plane struct {
+	Tensor      int
+	Codec       string
+	Compression string
+	FirstRow    int // relative to the block's first position
+	Rows        int
+	Exceptions  int
+	MaxError    float32
+	Bytes       int64
+}
+
+// Planes reads the tensor table of a stored record.
+func (s *Store) Planes(b Block) (planes []Plane, err error) {
+	e, err := s.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	loc := segments.Loc{Segment: b.Segment, Offset: b.Offset, Length: b.Bytes}
+	err = e.set.Read(loc, func(r *segments.Record) error {
+		for i := range r.Tensors() {
+			te := r.Tensor(i)
+			p := planeOf(te)
+			planes = append(planes, Plane{
+				Tensor: int(te.Tensor), Codec: p.Codec.String(), Compression: p.Compression.String(), FirstRow: int(te.FirstRow),
+				Rows: p.Rows, Exceptions: int(p.Exceptions), MaxError: p.MaxError, Bytes: int64(te.Length),
+			})
+		}
+		return nil
+	})
+	return planes, err
+}
+
+// Segment is one segment file.
+type Segment struct {
+	ID        uint64
+	Path      string
+	Model     kv.Fingerprint
+	Sealed    bool
+	Size      int64
+	Allocated int64
+	Records   int64 // live
+	LiveBytes int64
+}
+
+// Segments lists the segment files with what is alive in each.
+func (s *Store) Segments() ([]Segment, error) {
+	e, err := s.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	v := e.view()
+	defer v.Release()
+	var out []Segment
+	for _, i := range e.set.Segments() {
+		live := v.Segment(i.ID)
+		x := Segment{
+			ID: i.ID, Path: i.Path, Sealed: i.Sealed, Size: i.Size, Allocated: i.Allocated,
+			Records: live.Records, LiveBytes: live.Bytes,
+		}
+		if d, err := e.set.Descriptor(i.ID); err == nil {
+			x.Model = d.Fingerprint()
+		}
+		out = append(out, x)
+	}
+	return out, nil
+}

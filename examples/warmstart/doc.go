@@ -1,0 +1,14 @@
+// Command warmstart shows what Dormouse is for: it kills a program that has just read a long prompt, starts it again, and
+// lets it go on where it was, without reading the prompt a second time.
+//
+//	go run ./examples/warmstart
+//
+// The files, in the order in which a newcomer wants them:
+//
+//	store.go   how a program opens a store, restores a prompt's KV cache from it and saves it: copy this one
+//	child.go   a program that answers a prompt, with a store
+//	main.go    what is run, one child process after the other
+//	kill.go    starting and killing those processes
+//	verdict.go what has to hold, and the table
+//	tiny/      the transformer, which knows nothing of the store
+package main

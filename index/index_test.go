@@ -1,0 +1,307 @@
+package index
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	bolt "go.etcd.io/bbolt"
+	"pgregory.net/rapid"
+
+	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue {
+		f.Value.Set("25") // fsyncs are slow; name a number to have more
+	}
+	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil)))
+	os.Exit(m.Run())
+}
+
+var testUUID = kv.UUID{0xd0, 1, 2, 3}
+
+func testOptions(dir string) Options {
+	return Options{Path: filepath.Join(dir, "index.db"), UUID: testUUID}
+}
+
+func key(n int) (k kv.Key) {
+	binary.BigEndian.PutUint32(k[:], uint32(n)*2654435761)
+	binary.BigEndian.PutUint32(k[12:], uint32(n))
+	return k
+}
+
+func must[T any](v T, err error) func(t interface{ Fatal(...any) }) T {
+	return func(t interface{ Fatal(...any) }) T {
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// drawEntry draws from few keys, so that chains, replacements and shared parents are common.
+func drawEntry(t *rapid.T, maxKey int) Entry {
+	n := rapid.IntRange(1, maxKey).Draw(t, "key")
+	e := Entry{
+		Key:   key(n),
+		Group: uint8(rapid.SampledFrom([]int{0, 0, 0, 1, 2}).Draw(t, "group")),
+		// A parent has a lower number, so that there are no cycles. Now and then it is another one than before.
+		Parent: key(n / rapid.SampledFrom([]int{2, 2, 2, 3, 50}).Draw(t, "parent")),
+		Model:  kv.Fingerprint{byte(rapid.IntRange(1, 2).Draw(t, "model"))},
+		Scope:  kv.ScopeID{byte(rapid.IntRange(0, 2).Draw(t, "scope"))},
+		Loc: Loc{
+			Segment: rapid.Uint64Range(1, 5).Draw(t, "segment"),
+			Offset:  rapid.Int64Range(0, 1<<40).Draw(t, "offset"),
+			Length:  rapid.Int64Range(0, 1<<20).Draw(t, "length"),
+			Tier:    uint8(n % 3),
+		},
+		First: uint32(n), Tokens: uint16(n % 65), RowCount: uint16(n % 7), RowFirst: uint16(n % 5),
+		Birth: rapid.Uint64Range(0, 1000).Draw(t, "birth"),
+		Rank:  rapid.Uint64Range(0, 30).Draw(t, "rank"),
+		Hits:  uint32(rapid.IntRange(0, 3).Draw(t, "hits")),
+	}
+	if rapid.IntRange(0, 3).Draw(t, "scope root") == 0 {
+		e.Flags |= FlagScopeRoot
+	}
+	if e.Group == 0 {
+		e.Hashes = drawHashes(t)
+	}
+	return e
+}
+
+func drawHashes(t *rapid.T) []byte {
+	// Two values a byte: long common prefixes, and zeros.
+	n := rapid.SampledFrom([]int{0, 1, 2, 3, 5, 64, 70}).Draw(t, "hashes")
+	h := make([]byte, 2*n)
+	for i := range min(len(h), 10) {
+		h[i] = byte(rapid.IntRange(0, 1).Draw(t, "hash"))
+	}
+	return h
+}
+
+// TestModel does random things to an index and to plain maps, and compares all answers. Views that are held across
+// changes, checkpoints, compactions and closes keep answering as of their time.
+func TestModel(t *testing.T) {
+	for _, small := range []bool{false, true} {
+		t.Run(fmt.Sprintf("smallMap=%v", small), func(t *testing.T) {
+			if small { // so that bbolt runs into the end of its map again and again
+				testMapBytes = 32 << 10
+				defer func() { testMapBytes = 0 }()
+			}
+			rapid.Check(t, testModel)
+		})
+	}
+}
+
+func testModel(t *rapid.T) {
+	dir, err := os.MkdirTemp("", "index")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	o := testOptions(dir)
+	ix := must(Create(o))(t)
+	defer func() { ix.Close() }()
+
+	m := newModel()                        // now
+	saved, savedAt := m.clone(), Applied{} // as of the last checkpoint
+	var frozen *model
+	type held struct {
+		v *View
+		m *model
+	}
+	var views []held
+	maxKey := rapid.SampledFrom([]int{6, 40, 300}).Draw(t, "keys")
+
+	check := func() {
+		v := ix.View()
+		defer v.Release()
+		if err := m.compare(v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	steps := map[string]func(*rapid.T){
+		"update": func(t *rapid.T) {
+			abort := rapid.IntRange(0, 9).Draw(t, "abort") == 0
+			next := m.clone()
+			oops := errors.New("oops")
+			err := ix.Update(func(tx *Txn) error {
+				for range rapid.IntRange(1, maxKey/2).Draw(t, "changes") {
+					if err := change(t, tx, next, maxKey); err != nil {
+						return err
+					}
+				}
+				if err := next.compare(&tx.View); err != nil {
+					return err
+				}
+				if abort {
+					return oops
+				}
+				return nil
+			})
+			switch {
+			case abort && errors.Is(err, oops):
+			case err != nil:
+				t.Fatal(err)
+			default:
+				m = next
+			}
+		},
+		"panic": func(t *rapid.T) {
+			defer func() { recover() }()
+			ix.Update(func(tx *Txn) error {
+				tx.Put(drawEntry(t, maxKey))
+				panic("oops")
+			})
+		},
+		"hold": func(t *rapid.T) {
+			if len(views) < 4 {
+				views = append(views, held{ix.View(), m.clone()})
+			}
+		},
+		"look back": func(t *rapid.T) {
+			for _, h := range views {
+				if err := h.m.compare(h.v); err != nil {
+					t.Fatal("held view:", err)
+				}
+			}
+		},
+		"let go": func(t *rapid.T) {
+			if len(views) > 0 {
+				views[0].v.Release()
+				views = views[1:]
+			}
+		},
+		"freeze": func(t *rapid.T) {
+			ix.Freeze()
+			frozen = m.clone()
+		},
+		"checkpoint": func(t *rapid.T) {
+			if frozen == nil {
+				frozen = m.clone()
+			}
+			a := Applied{LSN: savedAt.LSN + 1, WALFile: 7, NextBirth: 8, NextSegment: 9, Clock: 10,
+				Extra: bytes.Repeat([]byte{byte(savedAt.LSN)}, rapid.SampledFrom([]int{0, 1, 960, 961, 5000}).Draw(t, "extra"))}
+			if err := ix.Checkpoint(context.Background(), a); err != nil {
+				t.Fatal(err)
+			}
+			saved, savedAt, frozen = frozen, a, nil
+		},
+		"compact": func(t *rapid.T) {
+			if err := ix.Compact(); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"reopen": func(t *rapid.T) {
+			if err := ix.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if v := ix.View(); v != nil {
+				if _, _, err := v.Get(key(1), 0); !errors.Is(err, ErrClosed) {
+					t.Fatal("closed:", err)
+				}
+			}
+			if len(views) > 0 { // they keep the lock of the file
+				for _, h := range views {
+					if err := h.m.compare(h.v); err != nil {
+						t.Fatal("view of a closed index:", err)
+					}
+					h.v.Release()
+				}
+				views = nil
+			}
+			ix = must(Open(o))(t)
+			if got := ix.Applied(); fmt.Sprint(got) != fmt.Sprint(savedAt) {
+				t.Fatalf("applied %v, want %v", got, savedAt)
+			}
+			m, frozen = saved.clone(), nil
+		},
+		"verify": func(t *rapid.T) {
+			verifyClean(t, ix)
+		},
+		"": func(*rapid.T) { check() },
+	}
+	t.Repeat(steps)
+	for _, h := range views {
+		if err := h.m.compare(h.v); err != nil {
+			t.Fatal("held view:", err)
+		}
+		h.v.Release()
+	}
+	verifyClean(t, ix)
+	boltCheck(t, ix)
+}
+
+func change(t *rapid.T, tx *Txn, m *model, maxKey int) error {
+	k, group := key(rapid.IntRange(1, maxKey).Draw(t, "key")), uint8(rapid.IntRange(0, 2).Draw(t, "group"))
+	e, stored := m.blocks[blockID{k, group}]
+	want := func(err error) error {
+		if !stored && errors.Is(err, ErrNotFound) {
+			return nil
+		}
+		if !stored {
+			return fmt.Errorf("not stored, but %v", err)
+		}
+		return err
+	}
+	switch rapid.SampledFrom([]string{"put", "put", "put", "remove", "rank", "flags", "loc"}).Draw(t, "change") {
+	case "put":
+		e := drawEntry(t, maxKey)
+		m.put(e)
+		return tx.Put(e)
+	case "remove":
+		m.remove(k, group)
+		return tx.Remove(k, group)
+	case "rank":
+		e, stored = m.entry(k)
+		e.Rank, e.Hits = rapid.Uint64Range(0, 30).Draw(t, "rank"), 4
+		if stored {
+			m.blocks[blockID{k, 0}] = e
+		}
+		return want(tx.SetRank(k, e.Rank, e.Hits))
+	case "flags":
+		flags := uint8(rapid.IntRange(0, 7).Draw(t, "flags"))
+		e.Flags = flags&^FlagScopeRoot | e.Flags&FlagScopeRoot
+		if stored {
+			m.blocks[blockID{k, group}] = e
+		}
+		return want(tx.SetFlags(k, group, flags))
+	default:
+		e.Loc, e.Birth = Loc{Segment: rapid.Uint64Range(1, 5).Draw(t, "segment"), Length: 77}, 99
+		if stored {
+			m.blocks[blockID{k, group}] = e
+		}
+		return want(tx.SetLoc(k, group, e.Loc, e.Birth))
+	}
+}
+
+// verifyClean runs our own check, which must find nothing.
+func verifyClean(t interface{ Fatal(...any) }, ix *Index) {
+	if err := ix.Verify(context.Background(), func(e *damage.Error) { t.Fatal("verify:", e) }, func(int64) {}); err != nil {
+		t.Fatal("verify:", err)
+	}
+}
+
+// boltCheck runs bbolt's own check.
+func boltCheck(t interface{ Fatal(...any) }, ix *Index) {
+	err := ix.rows.base.file.db.View(func(tx *bolt.Tx) error {
+		for err := range tx.Check() {
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal("bbolt's check:", err)
+	}
+}

@@ -1,0 +1,234 @@
+package quant
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/dormousekv/dormouse/kv"
+)
+
+func TestWideningIsExactForAll16BitNumbers(t *testing.T) {
+	for h := range 1 << 16 {
+		for name, got := range map[string][2]float64{
+			"f16":  {float64(f16ToF32(uint16(h))), refFromF16(uint16(h))},
+			"bf16": {float64(bf16ToF32(uint16(h))), refFromBF16(uint16(h))},
+		} {
+			if math.Float64bits(got[0]) != math.Float64bits(got[1]) && !(math.IsNaN(got[0]) && math.IsNaN(got[1])) {
+				t.Fatalf("%s %#04x is %g, want %g", name, h, got[0], got[1])
+			}
+		}
+	}
+}
+
+// Around each 16-bit number, and around each midpoint between two of them, every f32 neighbour must round to nearest.
+func TestNarrowingRoundsToNearestEven(t *testing.T) {
+	check := func(f float32) {
+		if got, want := f32ToF16(f), refF16(float64(f)); got != want {
+			t.Fatalf("f16 of %g (%#08x) is %#04x, want %#04x", f, math.Float32bits(f), got, want)
+		}
+		if got, want := f32ToBF16(f), refBF16(float64(f)); got != want {
+			t.Fatalf("bf16 of %g (%#08x) is %#04x, want %#04x", f, math.Float32bits(f), got, want)
+		}
+	}
+	around := func(f float64) {
+		b := math.Float32bits(float32(f))
+		for _, n := range []uint32{b - 2, b - 1, b, b + 1, b + 2} {
+			if v := math.Float32frombits(n); !math.IsNaN(float64(v)) && !math.IsInf(float64(v), 0) {
+				check(v)
+				check(-v)
+			}
+		}
+	}
+	for h := uint16(0); h < 0x7bff; h++ {
+		around(refFromF16(h))
+		around((refFromF16(h) + refFromF16(h+1)) / 2)
+	}
+	around(65504)
+	around(65520)
+	for h := uint16(0); h < 0x7f7f; h++ {
+		around(refFromBF16(h))
+		around((refFromBF16(h) + refFromBF16(h+1)) / 2)
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 200_000 {
+		if f := math.Float32frombits(rng.Uint32()); !math.IsNaN(float64(f)) && !math.IsInf(float64(f), 0) {
+			check(f)
+		}
+	}
+}
+
+func TestNarrowingKeepsNaNsAndInfinities(t *testing.T) {
+	for h := uint16(0x7c00); h < 0x8000; h++ {
+		for _, h := range []uint16{h, h | 0x8000} {
+			want := h
+			if h&0x3ff != 0 {
+				want |= 0x200 // quiet
+			}
+			if got := f32ToF16(f16ToF32(h)); got != want {
+				t.Fatalf("NaN or infinity %#04x becomes %#04x, want %#04x", h, got, want)
+			}
+		}
+	}
+	for _, bits := range []uint32{0x7f800001, 0xff800001, 0x7fffffff, 0xffffffff} {
+		if f := math.Float32frombits(bits); f32ToF16(f)&0x7fff <= 0x7c00 || f32ToBF16(f)&0x7fff <= 0x7f80 {
+			t.Fatalf("NaN %#08x becomes %#04x, %#04x", bits, f32ToF16(f), f32ToBF16(f))
+		}
+	}
+}
+
+// checkGroups compares the kernel with the reference on whole groups of dt: codes, exceptions, largest error.
+func checkGroups(t *testing.T, dt kv.DType, src []byte) {
+	t.Helper()
+	size := dt.RowBytes(groupValues)
+	var dst [maskGroups * blockBytes]byte
+	for len(src) > 0 {
+		n := min(maskGroups, len(src)/size)
+		mask, maxError := quantize(dt, dst[:n*blockBytes], src[:n*size])
+		want := 0.0
+		for g := range n {
+			x := values(dt, src[g*size:(g+1)*size])
+			block := dst[g*blockBytes:][:blockBytes]
+			why := refException(dt, x)
+			if exception := mask>>g&1 == 1; exception != (why != "") {
+				t.Fatalf("%s group %v: exception is %t, want %q", dt, x, exception, why)
+			}
+			if why == "not finite" {
+				if !bytes.Equal(block, make([]byte, blockBytes)) {
+					t.Fatalf("%s group %v: codes are % x, want zeros", dt, x, block)
+				}
+				continue
+			}
+			if ref := refBlock(x); !bytes.Equal(block, ref[:]) {
+				t.Fatalf("%s group %v:\ncodes % x\nwant  % x", dt, x, block, ref)
+			}
+			if why == "" {
+				for j, v := range x {
+					want = math.Max(want, float64(float32(math.Abs(refDecoded(dt, block, j)-float64(v)))))
+				}
+			}
+		}
+		if float64(maxError) != want {
+			t.Fatalf("%s: largest error is %g, want %g", dt, maxError, want)
+		}
+		src = src[n*size:]
+	}
+}
+
+// Every finite f16 number alone in a group, in a group of its own copies, among random smaller ones, and as the maximum
+// of a group whose other values lie next to the points where a code changes.
+func TestQuantizeAllF16(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	var src []byte
+	for h := range 1 << 16 {
+		h := uint16(h)
+		if h&0x7fff >= 0x7c00 {
+			continue
+		}
+		mag := h & 0x7fff
+		var alone, copies, among, edges [groupValues]uint16
+		alone[rng.IntN(groupValues)] = h
+		d := float64(float32(refFromF16(mag)) / 127)
+		for j := range groupValues {
+			copies[j] = h
+			among[j] = uint16(rng.IntN(int(mag)+1)) | uint16(rng.IntN(2))<<15
+			edge := refF16((float64(rng.IntN(127)) + 0.5) * d)
+			edges[j] = min(mag, edge+uint16(rng.IntN(3))-min(edge, 1)) | uint16(rng.IntN(2))<<15
+		}
+		among[rng.IntN(groupValues)] = h
+		edges[rng.IntN(groupValues)] = h
+		for _, group := range [][groupValues]uint16{alone, copies, among, edges} {
+			for _, v := range group {
+				src = binary.LittleEndian.AppendUint16(src, v)
+			}
+		}
+		if len(src) >= 1<<16 {
+			checkGroups(t, kv.F16, src)
+			src = src[:0]
+		}
+	}
+	checkGroups(t, kv.F16, src)
+}
+
+// Any bits at all, for all types.
+func TestQuantizeRandomBits(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	for _, dt := range []kv.DType{kv.F16, kv.BF16, kv.F32} {
+		for range 20_000 {
+			src := make([]byte, dt.RowBytes(groupValues))
+			for i := range src {
+				src[i] = byte(rng.Uint32())
+			}
+			if rng.IntN(4) > 0 { // mostly a narrow range of exponents, so that groups are finite and their codes differ
+				base := byte(rng.IntN(0x7c))
+				for i := dt.GroupBytes() - 1; i < len(src); i += dt.GroupBytes() {
+					src[i] = src[i]&0x80 | (base + byte(rng.IntN(3)))
+				}
+			}
+			checkGroups(t, dt, src)
+		}
+	}
+}
+
+// With a maximum of 127 the scale is 1, and codes are the rounded values themselves.
+func TestQuantizeRoundsHalvesAwayFromZero(t *testing.T) {
+	var src []byte
+	group := []float32{127}
+	add := func(v float32) {
+		if group = append(group, v); len(group) == groupValues {
+			src = append(src, elements(kv.F32, group...)...)
+			group = group[:1]
+		}
+	}
+	for k := range 127 {
+		bits := math.Float32bits(float32(k) + 0.5)
+		for ulps := uint32(0); ulps <= 64; ulps++ {
+			for _, b := range []uint32{bits - ulps, bits + ulps} {
+				add(math.Float32frombits(b))
+				add(-math.Float32frombits(b))
+			}
+		}
+	}
+	checkGroups(t, kv.F32, src)
+}
+
+// Every scale with every code, for every type: 50 million products.
+func TestDequantizeAllScalesAndCodes(t *testing.T) {
+	step := 1
+	if testing.Short() {
+		step = 37
+	}
+	for _, dt := range []kv.DType{kv.F16, kv.BF16, kv.F32} {
+		var src [8 * blockBytes]byte
+		dst := make([]byte, 8*dt.RowBytes(groupValues))
+		for scale := 0; scale < 1<<16; scale += step {
+			for q := range 256 {
+				block := src[q/groupValues*blockBytes:]
+				binary.LittleEndian.PutUint16(block, uint16(scale))
+				block[2+q%groupValues] = byte(q)
+			}
+			dequantize(dt, dst, src[:])
+			d := refFromF16(uint16(scale))
+			if math.IsNaN(d) || math.IsInf(d, 0) {
+				d = 0
+			}
+			for q := range 256 {
+				v := d * float64(int8(q))
+				var got, want uint32
+				switch dt {
+				case kv.F16:
+					got, want = uint32(binary.LittleEndian.Uint16(dst[2*q:])), uint32(refF16(v))
+				case kv.BF16:
+					got, want = uint32(binary.LittleEndian.Uint16(dst[2*q:])), uint32(refBF16(v))
+				default:
+					got, want = binary.LittleEndian.Uint32(dst[4*q:]), math.Float32bits(float32(v))
+				}
+				if got != want {
+					t.Fatalf("%s: scale %#04x x %d is %#x, want %#x (%g)", dt, scale, int8(q), got, want, v)
+				}
+			}
+		}
+	}
+}

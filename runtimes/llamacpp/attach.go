@@ -1,0 +1,296 @@
+package llamacpp
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/quant"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/state"
+)
+
+// Mode is how a context's states are kept.
+type Mode int
+
+const (
+	// Rows: cut into rows, restorable up to any token.
+	Rows Mode = iota + 1
+	// Opaque: whole blobs, restorable at exactly the positions at which they were saved.
+	Opaque
+)
+
+func (m Mode) String() string {
+	switch m {
+	case Rows:
+		return "rows"
+	case Opaque:
+		return "opaque"
+	}
+	return fmt.Sprintf("mode(%d)", int(m))
+}
+
+// DecodeFunc evaluates tokens at the positions first, first+1, … of a sequence in one llama_decode call, with the logits
+// of the last one. It is the caller's, because llama_batch is passed by value.
+type DecodeFunc func(tokens []kv.Token, first, sequence int) error
+
+// Options say what a context is and how its states are stored. Identity.Path or Identity.Weights must be set.
+type Options struct {
+	Identity
+
+	// Decode is needed by Prefill, and by Attach if Sequence is empty: its format is learned from a blob of one token.
+	Decode DecodeFunc
+	// Sequence is the one that Attach looks at. If it is empty, it is so again afterwards.
+	Sequence int
+
+	// RowsOnly refuses a context that could only be kept as Opaque.
+	RowsOnly bool
+	// OpaqueOnly keeps whole blobs even where rows are understood.
+	OpaqueOnly bool
+	// Rotated says whether a quantized cache is Hadamard-rotated, for releases of which that is not known. Nil: find out.
+	Rotated *bool
+
+	// BlockTokens is the size of a block, as in kv.Descriptor. 0: chosen by the model's shape.
+	BlockTokens int
+	// CaptureTokens is after how many tokens Prefill looks at the window layers of a sliding-window model. llama.cpp
+	// hands out the rows in the window before the last token only, so a larger number than the window leaves positions
+	// at which nothing can be restored. 0: the window, or n_ubatch if that is less.
+	CaptureTokens int
+	// CaptureBytes bounds the window rows that Prefill holds until Save; at the bound it saves. 0: 256 MiB.
+	CaptureBytes int64
+	// Align restores only prefixes of a multiple of so many tokens: with the size of Prefill's batches, what follows is
+	// evaluated in the very batches in which it would have been, and the logits are the same to the last bit. 0: any.
+	Align int
+
+	// Put is how rows are stored.
+	Put db.PutOptions
+	// Logger is told which mode was chosen and why. Nil: slog.Default().
+	Logger *slog.Logger
+}
+
+// Session is a context attached to a store. Like the context, it is used by one goroutine at a time.
+type Session struct {
+	lib    *Library
+	lctx   uintptr
+	memory uintptr
+	o      Options
+	model  *db.Model
+	mode   Mode
+	why    string
+	lay    *layout // of mode Rows
+	tail   bool    // the window section can be had alone
+
+	buf      []byte // a blob, between llama.cpp and the store
+	captures map[int]*capture
+}
+
+// Attach finds out how states of a llama.cpp context can be kept and registers its model in the store. lctx is the
+// llama_context pointer; it must stay valid while the session is used. The session needs no closing.
+//
+// It takes a blob of the context's own apart, builds it again and wants the same bytes, gives it back to llama.cpp and
+// wants the same bytes again. What that does not show to be made of rows is kept as Opaque; what cannot be kept at all
+// is refused with an error that wraps ErrRefused.
+func Attach(ctx context.Context, store *db.Store, lib *Library, lctx uintptr, o Options) (*Session, error) {
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	if o.CaptureBytes == 0 {
+		o.CaptureBytes = 256 << 20
+	}
+	if err := lib.check(); err != nil {
+		return nil, err
+	}
+	if lctx == 0 {
+		return nil, fmt.Errorf("%w: no context", ErrRefused)
+	}
+	s := &Session{lib: lib, lctx: lctx, memory: lib.GetMemory(lctx), o: o, captures: map[int]*capture{}}
+	model := lib.GetModel(lctx)
+	if model == 0 || s.memory == 0 {
+		return nil, fmt.Errorf("%w: the context has no KV cache", ErrRefused)
+	}
+	desc, err := lib.Describe(model, o.Identity)
+	if err != nil {
+		return nil, err
+	}
+	desc.BlockTokens = o.BlockTokens
+	if err := s.refuse(model, desc.Architecture); err != nil {
+		return nil, err
+	}
+	blob, err := s.probe()
+	if err != nil {
+		return nil, err
+	}
+	s.mode = Rows
+	if s.why = s.opaqueBecause(model, &desc, blob); s.why != "" {
+		s.mode = Opaque
+	}
+	if s.mode == Opaque {
+		if o.RowsOnly {
+			return nil, fmt.Errorf("%w: %s", ErrRefused, s.why)
+		}
+		desc.Groups = []kv.Group{{Kind: kv.All}, {Kind: kv.StateAt}}
+		desc.Tensors = []kv.Tensor{{Role: kv.RoleState, DType: kv.Bytes, Group: 1}}
+		// A whole blob is tied to all that a row is free of: release, layout of V, streams, cache types.
+		desc.StateFormat = fmt.Sprintf("llama.cpp %s %s", lib.version(), state.Shape(blob))
+		if rotationDisabled() {
+			desc.StateFormat += " unrotated"
+		}
+	} else {
+		desc.Rotated, err = s.rotation(model, &desc)
+		if err != nil {
+			return nil, err
+		}
+		s.why = fmt.Sprintf("%d layers in %d sections, window %d", len(desc.Tensors), len(s.lay.format.Sections), s.lay.window)
+		if !s.lay.format.HasV() && s.o.Put.Codec == 0 {
+			s.o.Put.Codec = quant.Raw // latents of K and V in one: an error would be in both
+		}
+	}
+	s.model, err = store.Model(ctx, desc)
+	if err != nil {
+		return nil, err
+	}
+	o.Logger.Info("llama.cpp context attached", slog.String("model", desc.Name), slog.String("mode", s.mode.String()),
+		slog.String("why", s.why), slog.String("fingerprint", s.model.Fingerprint().String()))
+	return s, nil
+}
+
+// Mode says how states are kept.
+func (s *Session) Mode() Mode { return s.mode }
+
+// Why says why the mode is what it is.
+func (s *Session) Why() string { return s.why }
+
+// Model is the context's model in the store.
+func (s *Session) Model() *db.Model { return s.model }
+
+// refuse finds models whose K and V depend on more than the tokens before.
+func (s *Session) refuse(model uintptr, arch string) error {
+	switch causal, _ := s.lib.meta(model, arch+".attention.causal"); {
+	case causal == "false":
+		return fmt.Errorf("%w: the attention of %s is not causal: K and V depend on later tokens", ErrRefused, arch)
+	case s.lib.HasEncoder(model):
+		return fmt.Errorf("%w: %s has an encoder: K and V depend on what it was given", ErrRefused, arch)
+	case s.lib.IsDiffusion != nil && s.lib.IsDiffusion(model):
+		return fmt.Errorf("%w: %s is a diffusion model: K and V depend on later tokens", ErrRefused, arch)
+	}
+	return nil
+}
+
+// probe returns a blob of the sequence, evaluating one token if it is empty, and checks that llama.cpp takes it back.
+// What it evaluated is removed again.
+func (s *Session) probe() ([]byte, error) {
+	seq := s.o.Sequence
+	if s.lib.SequenceMax(s.memory, int32(seq)) >= 0 { // the caller's own tokens: look, but leave them
+		blob, err := s.get(seq, 0)
+		return bytes.Clone(blob), err
+	}
+	if s.o.Decode == nil {
+		return nil, fmt.Errorf("%w: sequence %d is empty, and its format is learned from a blob with a token", ErrNeedDecode, seq)
+	}
+	if err := s.o.Decode([]kv.Token{0}, 0, seq); err != nil {
+		return nil, fmt.Errorf("llamacpp: evaluate a token to learn the format: %w", err)
+	}
+	defer s.clear(seq)
+	blob, err := s.get(seq, 0)
+	if err != nil {
+		return nil, err
+	}
+	blob = bytes.Clone(blob)
+	if !s.clear(seq) {
+		return nil, fmt.Errorf("%w: llama.cpp does not remove sequence %d", ErrRefused, seq)
+	}
+	if err := s.set(seq, blob); err != nil {
+		return nil, fmt.Errorf("%w: llama.cpp does not take back its own state: %w", ErrRefused, err)
+	}
+	again, err := s.get(seq, 0)
+	if err != nil {
+		return nil, err
+	}
+	if !bytes.Equal(blob, again) {
+		return nil, fmt.Errorf("%w: a state of %d bytes that was given back reads differently", ErrRefused, len(blob))
+	}
+	return blob, nil
+}
+
+// opaqueBecause sets the layout and fills in the descriptor's tensors if blobs of this context are understood to be rows of
+// tokens; else it says why not.
+func (s *Session) opaqueBecause(model uintptr, d *kv.Descriptor, blob []byte) string {
+	l := s.lib
+	window := int(l.Window(model))
+	switch r := l.RopeType(model); {
+	case s.o.OpaqueOnly:
+		return "Options.OpaqueOnly"
+	case l.IsRecurrent(model):
+		return "the model is recurrent: its state cannot be cut"
+	case l.IsHybrid != nil && l.IsHybrid(model):
+		return "the model is a hybrid: its recurrent layers' state cannot be cut"
+	case r != ropeNone && r != ropeNorm && r != ropeNeox:
+		return fmt.Sprintf("positions are of more than one dimension (RoPE %s)", ropeName(r))
+	}
+	// A model with a window has a second cache for the window layers; one without must not have a second cache, whatever
+	// that is.
+	var f state.Format
+	var err error
+	if window > 0 {
+		f, err = state.Learn(blob, 2)
+	}
+	if window <= 0 || err != nil {
+		f, err = state.Learn(blob, 1)
+	}
+	layers := 0
+	for _, section := range f.Sections {
+		layers += len(section.Layers)
+	}
+	switch {
+	case err != nil:
+		return fmt.Sprintf("the layout is not known: %v", err)
+	case f.ExtBytes != 0:
+		return fmt.Sprintf("cells carry %d bytes besides their position", f.ExtBytes)
+	case layers == 0 || layers > int(l.Layers(model)):
+		return fmt.Sprintf("the state has %d layers, the model %d", layers, l.Layers(model))
+	}
+	lay, err := newLayout(d, f, window)
+	if err != nil {
+		return err.Error()
+	}
+	s.lay = lay
+	s.tail = s.hasTail(blob)
+	return ""
+}
+
+// hasTail finds out whether the window section can be had alone: after every chunk of a prefill, that saves copying the
+// full-attention layers. It looks at the tail of the state as it is now: what was probed may be gone.
+func (s *Session) hasTail(blob []byte) bool {
+	if s.lay.window == 0 {
+		return false
+	}
+	if s.lib.SequenceMax(s.memory, int32(s.o.Sequence)) < 0 {
+		if s.set(s.o.Sequence, blob) != nil {
+			return false
+		}
+		defer s.clear(s.o.Sequence)
+	}
+	tail, err := s.get(s.o.Sequence, FlagPartial)
+	if err != nil {
+		return false
+	}
+	_, err = s.lay.format.Tail().Parse(tail)
+	return err == nil
+}
+
+func (s *Session) rotation(model uintptr, d *kv.Descriptor) (bool, error) {
+	if s.o.Rotated != nil {
+		return *s.o.Rotated, nil
+	}
+	var k, v kv.DType
+	for _, t := range d.Tensors {
+		if t.Role == kv.RoleV {
+			v = t.DType
+		} else {
+			k = t.DType
+		}
+	}
+	return s.lib.rotated(model, d.Architecture, k, v)
+}

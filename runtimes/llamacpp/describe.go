@@ -1,0 +1,200 @@
+package llamacpp
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"sort"
+	"strconv"
+	"strings"
+
+	"github.com/dormousekv/dormouse/internal/gguf"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// Identity is what says which model a context runs, as far as llama.cpp itself does not say.
+type Identity struct {
+	// Path is the GGUF file that the model was loaded from (the first, if it is split). All its bytes are hashed.
+	Path string
+	// Memo is a file that remembers hashes of weights between runs ([WeightsHash]).
+	Memo string
+	// Weights and Tokenizer replace what is computed from Path. Without a Path, Weights is needed.
+	Weights, Tokenizer kv.Hash
+	// Name is what people call the model; the metadata's name if empty. Not part of its identity.
+	Name string
+	// RopeBase and RopeScale are what the context was made with (rope_freq_base, rope_freq_scale), if that was not zero;
+	// RopeScaling any other setting of its own (YaRN). llama.cpp does not tell.
+	RopeBase, RopeScale float32
+	RopeScaling         string
+}
+
+// Describe returns the descriptor of a model but for its tensors and groups, which are read from a blob of a context
+// ([Attach]).
+func (l *Library) Describe(model uintptr, id Identity) (kv.Descriptor, error) {
+	d := kv.Descriptor{Name: id.Name, Weights: id.Weights, Tokenizer: id.Tokenizer}
+	if id.Path == "" && id.Weights == (kv.Hash{}) {
+		return d, fmt.Errorf("%w: neither the path of the model nor the hash of its weights is given, so models could be mixed up", ErrRefused)
+	}
+	var ok bool
+	if d.Architecture, ok = l.meta(model, "general.architecture"); !ok {
+		return d, fmt.Errorf("%w: the model does not name its architecture", ErrRefused)
+	}
+	if d.Name == "" {
+		d.Name, _ = l.meta(model, "general.name")
+	}
+	d.RoPE = l.rope(model, d.Architecture, id)
+	if id.Path != "" {
+		if err := fromFile(&d, id); err != nil {
+			return d, err
+		}
+	}
+	if d.Name == "" {
+		d.Name = d.Architecture
+	}
+	return d, nil
+}
+
+// rope reads how positions are rotated into K. All parameters of the architecture that speak of it are taken, known or
+// not: a new one must not go unnoticed.
+func (l *Library) rope(model uintptr, arch string, id Identity) kv.RoPE {
+	r := kv.RoPE{Type: ropeName(l.RopeType(model)), Scale: l.RopeScale(model)}
+	var rest []string
+	prefix := arch + ".rope."
+	for i := range l.MetaCount(model) {
+		key, ok := text(func(buf *byte, size uintptr) int32 { return l.MetaKey(model, i, buf, size) })
+		if !ok || !strings.HasPrefix(key, prefix) {
+			continue
+		}
+		value, _ := text(func(buf *byte, size uintptr) int32 { return l.MetaIndex(model, i, buf, size) })
+		switch key {
+		case prefix + "dimension_count":
+			r.Dims, _ = strconv.Atoi(value)
+		case prefix + "freq_base":
+			r.Base = parseFloat(value)
+		default:
+			rest = append(rest, strings.TrimPrefix(key, prefix)+"="+normal(value))
+		}
+	}
+	sort.Strings(rest)
+	if id.RopeScaling != "" {
+		rest = append(rest, "context="+id.RopeScaling)
+	}
+	r.Scaling = strings.Join(rest, " ")
+	if id.RopeBase != 0 {
+		r.Base = id.RopeBase
+	}
+	if id.RopeScale != 0 {
+		r.Scale = id.RopeScale
+	}
+	return r
+}
+
+func ropeName(t int32) string {
+	switch t {
+	case -1:
+		return "none"
+	case ropeNorm:
+		return "norm"
+	case ropeNeox:
+		return "neox"
+	case 8:
+		return "mrope"
+	case 24:
+		return "vision"
+	case 40:
+		return "imrope"
+	}
+	return fmt.Sprintf("type %d", t)
+}
+
+// The rotations of enum llama_rope_type in which a position is one number.
+const (
+	ropeNone = -1
+	ropeNorm = 0
+	ropeNeox = 2
+)
+
+func parseFloat(s string) float32 {
+	f, _ := strconv.ParseFloat(s, 32)
+	return float32(f)
+}
+
+// normal spells a number in one way, whatever digits the library pads it with.
+func normal(value string) string {
+	if f, err := strconv.ParseFloat(value, 32); err == nil {
+		return strconv.FormatFloat(f, 'g', -1, 32)
+	}
+	return value
+}
+
+// fromFile adds what only the model file says.
+func fromFile(d *kv.Descriptor, id Identity) error {
+	f, err := gguf.Open(id.Path)
+	if err != nil {
+		return fmt.Errorf("llamacpp: describe: %w", err)
+	}
+	if arch, err := f.Architecture(); err != nil || arch != d.Architecture {
+		return fmt.Errorf("%w: %s is of architecture %q, the context runs %q", ErrRefused, id.Path, arch, d.Architecture)
+	}
+	if d.Weights == (kv.Hash{}) {
+		if d.Weights, err = WeightsHash(id.Path, id.Memo); err != nil {
+			return err
+		}
+	}
+	if d.Tokenizer == (kv.Hash{}) {
+		if d.Tokenizer, err = f.MetaHash("tokenizer."); err != nil {
+			return fmt.Errorf("llamacpp: describe: %w", err)
+		}
+	}
+	factors := sha256.New()
+	found := false
+	for _, name := range []string{"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"} {
+		t, ok := f.Tensor(name)
+		if !ok || t.Type != 0 || len(t.Dims) != 1 || t.Dims[0] > 1<<20 {
+			continue
+		}
+		h, err := f.TensorHash(t, 4*t.Dims[0])
+		if err != nil {
+			return fmt.Errorf("llamacpp: describe: %w", err)
+		}
+		found = true
+		fmt.Fprintf(factors, "%s %s\n", name, h)
+	}
+	if found {
+		d.RoPE.FreqFactors = kv.Hash(factors.Sum(nil)[:16])
+	}
+	return nil
+}
+
+// rotated reports whether llama.cpp rotates K or V before it quantizes them: it does where a head's width is a multiple of
+// 64, unless told not to, and says so nowhere.
+func (l *Library) rotated(model uintptr, arch string, k, v kv.DType) (bool, error) {
+	wide := func(t kv.DType, key string) bool {
+		if !t.Valid() || t.Group() == 1 {
+			return false
+		}
+		dim := 0
+		if s, ok := l.meta(model, arch+".attention."+key); ok {
+			dim, _ = strconv.Atoi(s)
+		} else if h := int(l.Heads(model)); h > 0 {
+			dim = int(l.Embedding(model)) / h
+		}
+		return dim > 0 && dim%64 == 0
+	}
+	if !wide(k, "key_length") && !wide(v, "value_length") {
+		return false, nil
+	}
+	if rotationDisabled() {
+		return false, nil
+	}
+	if l.Version == nil {
+		return false, fmt.Errorf("%w: this release of llama.cpp may or may not rotate a quantized cache, and does not say: set Options.Rotated", ErrRefused)
+	}
+	return true, nil
+}
+
+// rotationDisabled reports whether llama.cpp was told not to rotate quantized caches.
+func rotationDisabled() bool {
+	n, _ := strconv.Atoi(os.Getenv("LLAMA_ATTN_ROT_DISABLE"))
+	return n != 0
+}

@@ -1,0 +1,17 @@
+// Package llamacpp keeps the KV cache of stock llama.cpp in a Dormouse store: no fork, no cgo, three calls.
+//
+//	s, err := llamacpp.Attach(ctx, store, lib, llamaContext, llamacpp.Options{Path: "model.gguf", Decode: …})
+//	got, err := s.Restore(ctx, prompt, 0)       // got.Tokens tokens need no evaluation
+//	err = s.Prefill(ctx, prompt, got.Tokens, 0) // or evaluate prompt[got.Tokens:] yourself
+//	_, err = s.Save(ctx, prompt, 0)
+//
+// It owns the way from a sequence's state blob to canonical rows and back: what of a model can be cut at any token, what
+// only has a window of rows, what is kept whole ([Opaque]) and what is refused. [Attach] decides by taking a blob of the
+// target's own context apart and building it again.
+//
+// It promises that a context never gets rows of another model, cache type or position; that a sequence is either restored
+// up to Restored.Tokens or empty; and that it calls llama.cpp only with pointers and integers ([Library]), so that the
+// context may come from any build. Package llama, below, loads models for programs that have no binding of their own.
+//
+// It must not know what is in a blob (package state) nor on the disk (package db).
+package llamacpp

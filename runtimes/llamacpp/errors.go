@@ -1,0 +1,17 @@
+package llamacpp
+
+import "errors"
+
+var (
+	// ErrRefused is returned by Attach when states of this context cannot be kept safely; the message says why.
+	ErrRefused = errors.New("llamacpp: refused")
+	// ErrNeedDecode is returned when something has to be evaluated and Options.Decode is nil.
+	ErrNeedDecode = errors.New("llamacpp: Options.Decode is needed")
+	// ErrNotEmpty is returned by Restore for a sequence that has tokens: a state replaces what is there.
+	ErrNotEmpty = errors.New("llamacpp: the sequence is not empty")
+	// ErrState is returned when llama.cpp did not hand out or accept a sequence state as it should.
+	ErrState = errors.New("llamacpp: sequence state")
+	// ErrPositions is returned by Save when the cache does not hold the prompt that it is said to hold: it is empty, or
+	// its first positions are gone.
+	ErrPositions = errors.New("llamacpp: positions in the cache do not fit the prompt")
+)

@@ -1,0 +1,108 @@
+package llamacpp
+
+import (
+	"fmt"
+
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/state"
+)
+
+// Sections of a blob and groups of a descriptor are the same thing here: the full-attention layers are the All group, the
+// window layers, if any, a Window group.
+const (
+	baseSection   = 0
+	windowSection = 1
+)
+
+// plane is where a tensor of the descriptor lies in a blob.
+type plane struct {
+	section, layer int
+	role           kv.Role // in the blob: K or V
+}
+
+// layout maps the tensors of a descriptor to the sections and layers of a blob.
+type layout struct {
+	format state.Format
+	window int // rows that a window layer looks back, besides the token itself; 0: no window layers
+	planes []plane
+}
+
+// newLayout fills in the groups and tensors of d for blobs of that format. window is llama.cpp's n_swa.
+func newLayout(d *kv.Descriptor, f state.Format, window int) (*layout, error) {
+	lay := &layout{format: f}
+	d.Groups = []kv.Group{{Kind: kv.All}}
+	if len(f.Sections) > 1 {
+		// A token at position P attends to n_swa positions, its own included. Asking for one row less than llama.cpp
+		// hands out is what lets a prompt be matched up to its last token after it was stored with it.
+		lay.window = max(1, window-1)
+		d.Groups = append(d.Groups, kv.Group{Kind: kv.Window, Window: lay.window})
+	}
+	layer := 0
+	for s, section := range f.Sections {
+		for i, l := range section.Layers {
+			k, err := tensorOf(layer, kv.RoleK, l.K, s)
+			if err != nil {
+				return nil, err
+			}
+			if l.V.RowBytes == 0 {
+				k.Role = kv.RoleState // a latent of both
+			}
+			d.Tensors = append(d.Tensors, k)
+			lay.planes = append(lay.planes, plane{s, i, kv.RoleK})
+			if l.V.RowBytes > 0 {
+				v, err := tensorOf(layer, kv.RoleV, l.V, s)
+				if err != nil {
+					return nil, err
+				}
+				d.Tensors = append(d.Tensors, v)
+				lay.planes = append(lay.planes, plane{s, i, kv.RoleV})
+			}
+			layer++
+		}
+	}
+	return lay, nil
+}
+
+func tensorOf(layer int, role kv.Role, f state.TensorFormat, group int) (kv.Tensor, error) {
+	d, err := f.DType()
+	if err != nil {
+		return kv.Tensor{}, fmt.Errorf("layer %d %s: %w", layer, role, err)
+	}
+	return kv.Tensor{Layer: layer, Role: role, DType: d, Width: f.Width(), Group: group}, nil
+}
+
+// rows describes the memory of a blob in the order of the descriptor's tensors.
+func (lay *layout) rows(s *state.State) kv.Rows {
+	out := make(kv.Rows, len(lay.planes))
+	for i, p := range lay.planes {
+		out[i] = s.Sections[p.section].Rows(p.layer, p.role)
+	}
+	return out
+}
+
+// windowPlanes lists the tensors of the window group, as they lie in a blob of the tail alone.
+func (lay *layout) windowPlanes() (tensors []int) {
+	for i, p := range lay.planes {
+		if p.section == windowSection {
+			tensors = append(tensors, i)
+		}
+	}
+	return tensors
+}
+
+// cells are those of a blob that holds the prefix of n tokens.
+func (lay *layout) cells(n, sequence int) []state.Cells {
+	out := make([]state.Cells, len(lay.format.Sections))
+	for i, s := range lay.format.Sections {
+		stream := 0
+		if s.Streams > 1 {
+			stream = sequence
+		}
+		first := 0
+		if i == windowSection {
+			first = max(0, n-lay.window)
+		}
+		out[i] = state.Span(stream, first, n-first)
+	}
+	return out
+}

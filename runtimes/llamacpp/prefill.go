@@ -1,0 +1,55 @@
+package llamacpp
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// Prefill evaluates prompt[from:] in a sequence that holds the tokens before. Batches end at multiples of their size,
+// counted from position 0, so that a prompt is cut in the same places wherever it starts. The logits of the last token
+// are there afterwards. For a sliding-window model it calls [Session.Capture] after every batch.
+//
+// It evaluates token ids: what lies in a span (an image) is evaluated by the caller.
+func (s *Session) Prefill(ctx context.Context, prompt kv.Prompt, from, sequence int) error {
+	if s.o.Decode == nil {
+		return ErrNeedDecode
+	}
+	if have := s.tokens(sequence); have != from {
+		return fmt.Errorf("%w: sequence %d has %d tokens, not %d", ErrPositions, sequence, have, from)
+	}
+	for _, span := range prompt.Spans {
+		if span.End() > from {
+			return fmt.Errorf("llamacpp: the positions [%d, %d) are a span, which Prefill cannot evaluate", span.Start, span.End())
+		}
+	}
+	batch := s.BatchTokens()
+	for from < len(prompt.Tokens) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		end := min(len(prompt.Tokens), (from/batch+1)*batch)
+		if err := s.o.Decode(prompt.Tokens[from:end], from, sequence); err != nil {
+			return fmt.Errorf("llamacpp: evaluate the tokens [%d, %d): %w", from, end, err)
+		}
+		from = end
+		if err := s.Capture(ctx, prompt.Prefix(from), sequence); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// BatchTokens is how many tokens Prefill evaluates at a time.
+func (s *Session) BatchTokens() int {
+	n := int(s.lib.Batch(s.lctx))
+	if s.mode == Rows && s.lay.window > 0 {
+		c := s.o.CaptureTokens
+		if c <= 0 {
+			c = min(int(s.lib.MicroBatch(s.lctx)), s.lay.window+1)
+		}
+		n = min(n, c)
+	}
+	return max(1, n)
+}

@@ -1,0 +1,52 @@
+package llamacpp
+
+import "fmt"
+
+// get returns the sequence's state in s.buf, which the next call overwrites.
+func (s *Session) get(sequence int, flags uint32) ([]byte, error) {
+	s.lib.Synchronize(s.lctx)
+	size := int(s.lib.StateSize(s.lctx, int32(sequence), flags))
+	if size <= 0 {
+		return nil, fmt.Errorf("%w: llama.cpp gives no size for sequence %d", ErrState, sequence)
+	}
+	b := s.memoryFor(size)
+	if n := s.lib.StateGet(s.lctx, &b[0], uintptr(size), int32(sequence), flags); int(n) != size {
+		return nil, fmt.Errorf("%w: llama.cpp wrote %d bytes for sequence %d, announced were %d", ErrState, n, sequence, size)
+	}
+	return b, nil
+}
+
+// memoryFor returns n bytes of s.buf. Their contents are whatever was there.
+func (s *Session) memoryFor(n int) []byte {
+	if cap(s.buf) < n {
+		s.buf = make([]byte, n)
+	}
+	return s.buf[:n]
+}
+
+// Trim gives back the memory that the session keeps between calls: as much as the largest state that it moved.
+func (s *Session) Trim() {
+	s.buf = nil
+	clear(s.captures)
+}
+
+// set gives an empty sequence a state. If llama.cpp does not take all of it, the sequence is empty afterwards.
+func (s *Session) set(sequence int, blob []byte) error {
+	s.lib.Synchronize(s.lctx)
+	n := s.lib.StateSet(s.lctx, &blob[0], uintptr(len(blob)), int32(sequence), 0)
+	if int(n) != len(blob) {
+		s.clear(sequence) // half of it may be there
+		return fmt.Errorf("%w: llama.cpp took %d of %d bytes into sequence %d", ErrState, n, len(blob), sequence)
+	}
+	return nil
+}
+
+// clear empties a sequence.
+func (s *Session) clear(sequence int) bool {
+	return s.lib.SequenceRemove(s.memory, int32(sequence), -1, -1)
+}
+
+// tokens is how many positions the sequence has: one more than its last.
+func (s *Session) tokens(sequence int) int {
+	return int(s.lib.SequenceMax(s.memory, int32(sequence))) + 1
+}

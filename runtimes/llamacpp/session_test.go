@@ -1,0 +1,492 @@
+package llamacpp_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/quant"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp"
+	"pgregory.net/rapid"
+)
+
+func openStore(t testing.TB) *db.Store {
+	t.Helper()
+	store, err := db.Open(context.Background(), t.TempDir(), db.Options{Codec: quant.Raw, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return store
+}
+
+func options(decode llamacpp.DecodeFunc) llamacpp.Options {
+	return llamacpp.Options{
+		Identity: llamacpp.Identity{Weights: kv.Hash{1}},
+		Decode:   decode,
+		Logger:   slog.New(slog.DiscardHandler),
+	}
+}
+
+type fataler interface{ Fatalf(string, ...any) }
+
+func attach(t fataler, store *db.Store, f *fake, change func(*llamacpp.Options)) *llamacpp.Session {
+	o := options(f.Decode)
+	if change != nil {
+		change(&o)
+	}
+	s, err := llamacpp.Attach(context.Background(), store, f.library(), 1, o)
+	if err != nil {
+		t.Fatalf("attach: %v", err)
+	}
+	if f.max(int32(o.Sequence)) >= 0 {
+		t.Fatalf("attach left tokens in the sequence")
+	}
+	f.decode = 0
+	return s
+}
+
+// kinds are the caches that a fake can have.
+func kinds(name string) *fake {
+	f := &fake{layers: []fakeLayer{{width: 8}, {width: 8}, {width: 4}}, streams: 1, contextLen: 4096}
+	switch name {
+	case "plain":
+	case "channel-major":
+		f.transposed = true
+	case "reordered":
+		f.reorder = true
+	case "streams":
+		f.streams = 3
+	case "latent":
+		f.latent = true
+	case "window":
+		f.window = 24
+		f.layers[0].windowed, f.layers[2].windowed = true, true
+	case "window, channel-major, reordered":
+		f.window, f.transposed, f.reorder = 40, true, true
+		f.layers[1].windowed = true
+	case "window larger than prompts":
+		f.window = 1024
+		f.layers[1].windowed = true
+	case "windows only":
+		f.window = 24
+		for i := range f.layers {
+			f.layers[i].windowed = true
+		}
+	}
+	return f
+}
+
+var kindNames = []string{
+	"plain", "channel-major", "reordered", "streams", "latent",
+	"window", "window, channel-major, reordered", "window larger than prompts", "windows only",
+}
+
+// Whatever was saved before, a prompt that is restored and evaluated from there gives the logits of one that was
+// evaluated from its start, to the bit, and what it shares with a saved prompt is not evaluated again.
+func TestRestoredIsAsIfEvaluated(t *testing.T) {
+	ctx := context.Background()
+	for _, kind := range kindNames {
+		t.Run(kind, func(t *testing.T) {
+			store := openStore(t)
+			rapid.Check(t, func(t *rapid.T) {
+				block := rapid.SampledFrom([]int{0, 16, 32}).Draw(t, "block")
+				change := func(o *llamacpp.Options) { o.BlockTokens = block }
+				tokens := rapid.SliceOfN(rapid.Int32Range(0, 2), 17, 200).Draw(t, "tokens")
+				tokens[0] = rapid.Int32().Draw(t, "first token") // a prompt of its own in the shared store
+				sequence := rapid.IntRange(0, 2).Draw(t, "sequence")
+
+				f := kinds(kind)
+				s := attach(t, store, f, change)
+				if s.Mode() != llamacpp.Rows {
+					t.Fatalf("mode %v: %s", s.Mode(), s.Why())
+				}
+				saved := kv.Tokens(tokens...)
+				if err := s.Prefill(ctx, saved, 0, sequence); err != nil {
+					t.Fatalf("prefill: %v", err)
+				}
+				if _, err := s.Save(ctx, saved, sequence); err != nil {
+					t.Fatalf("save: %v", err)
+				}
+
+				// another prompt that shares the first tokens, in another context and sequence
+				shared := rapid.IntRange(0, len(tokens)).Draw(t, "shared")
+				other := append(append([]kv.Token(nil), tokens[:shared]...), rapid.SliceOfN(rapid.Int32Range(3, 5), 1, 90).Draw(t, "rest")...)
+				prompt := kv.Tokens(other...)
+				g := kinds(kind)
+				s2 := attach(t, store, g, change)
+				sequence = rapid.IntRange(0, 2).Draw(t, "other sequence")
+				got, err := s2.Restore(ctx, prompt, sequence)
+				if err != nil {
+					t.Fatalf("restore: %v", err)
+				}
+				want := min(shared, len(other)-1)
+				if want < kv.OpeningTokens {
+					want = 0
+				}
+				if got.Tokens != want {
+					t.Fatalf("restored %d tokens, shared are %d of %d: %v", got.Tokens, shared, len(other), got.Reason)
+				}
+				if err := s2.Prefill(ctx, prompt, got.Tokens, sequence); err != nil {
+					t.Fatalf("prefill: %v", err)
+				}
+				if g.decode != len(other)-got.Tokens {
+					t.Fatalf("%d tokens were evaluated, %d of %d were restored", g.decode, got.Tokens, len(other))
+				}
+				plain := kinds(kind)
+				plain.library()
+				if err := plain.Decode(other, 0, sequence); err != nil {
+					t.Fatalf("%v", err)
+				}
+				if g.logits != plain.logits {
+					t.Fatalf("logits differ after a restore of %d of %d tokens", got.Tokens, len(other))
+				}
+				if _, err := s2.Save(ctx, prompt, sequence); err != nil {
+					t.Fatalf("save: %v", err)
+				}
+				// and once more, from what a restored sequence saved
+				h := kinds(kind)
+				s3 := attach(t, store, h, change)
+				again, err := s3.Restore(ctx, prompt, 0)
+				if err != nil || again.Tokens != max(0, len(other)-1) && len(other) > kv.OpeningTokens {
+					t.Fatalf("restored %d of %d tokens: %v %v", again.Tokens, len(other), again.Reason, err)
+				}
+				if err := s3.Prefill(ctx, prompt, again.Tokens, 0); err != nil {
+					t.Fatalf("prefill: %v", err)
+				}
+				if h.logits != plain.logits {
+					t.Fatalf("logits differ after the second restore")
+				}
+			})
+		})
+	}
+}
+
+// The test above can fail: a context that got other rows gives other logits.
+func TestFakeNoticesWrongRows(t *testing.T) {
+	one, two := kinds("plain"), kinds("plain")
+	one.library()
+	two.library()
+	for _, f := range []*fake{one, two} {
+		if err := f.Decode([]kv.Token{1, 2, 3}, 0, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	two.seqs[0][1].v[2][5] ^= 1
+	for _, f := range []*fake{one, two} {
+		if err := f.Decode([]kv.Token{4}, 3, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if one.logits == two.logits {
+		t.Error("a changed bit of one row changes nothing")
+	}
+}
+
+// Flash attention on and off are one model.
+func TestLayoutsOfVShareRows(t *testing.T) {
+	ctx := context.Background()
+	store := openStore(t)
+	on, off := kinds("plain"), kinds("channel-major")
+	s, s2 := attach(t, store, on, nil), attach(t, store, off, nil)
+	if s.Model().Fingerprint() != s2.Model().Fingerprint() {
+		d, e := s.Model().Descriptor(), s2.Model().Descriptor()
+		t.Fatalf("fingerprints differ: %v", d.Diff(&e))
+	}
+	prompt := kv.Tokens(make([]kv.Token, 100)...)
+	if err := s.Prefill(ctx, prompt, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Save(ctx, prompt, 0); err != nil {
+		t.Fatal(err)
+	}
+	got, err := s2.Restore(ctx, prompt, 0)
+	if err != nil || got.Tokens != 99 {
+		t.Fatalf("restored %d: %v %v", got.Tokens, got.Reason, err)
+	}
+	if err := s2.Prefill(ctx, prompt, 99, 0); err != nil {
+		t.Fatal(err)
+	}
+	if on.logits != off.logits {
+		t.Error("logits differ")
+	}
+}
+
+// Without a look at the window during the prefill, only the end is restorable, and no position is restored wrongly.
+func TestWindowNotCaptured(t *testing.T) {
+	ctx := context.Background()
+	store := openStore(t)
+	f := kinds("window")
+	s := attach(t, store, f, nil)
+	tokens := make([]kv.Token, 150)
+	for i := range tokens {
+		tokens[i] = kv.Token(i % 7)
+	}
+	prompt := kv.Tokens(tokens...)
+	if err := f.Decode(tokens, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Save(ctx, prompt, 0); err != nil {
+		t.Fatal(err)
+	}
+	for shared, want := range map[int]int{150: 149, 149: 149, 148: 0, 100: 0} {
+		g := kinds("window")
+		s2 := attach(t, store, g, nil)
+		other := append(append([]kv.Token(nil), tokens[:shared]...), 9)
+		if shared == 150 {
+			other = tokens
+		}
+		got, err := s2.Restore(ctx, kv.Tokens(other...), 0)
+		if err != nil || got.Tokens != want {
+			t.Fatalf("shared %d: restored %d, want %d: %v %v", shared, got.Tokens, want, got.Reason, err)
+		}
+		if want == 0 && got.Reason.Code != db.WindowMissing {
+			t.Errorf("shared %d: reason %v", shared, got.Reason)
+		}
+	}
+}
+
+// Rows that were captured of one prompt are never stored for another.
+func TestCapturesBelongToTheirPrompt(t *testing.T) {
+	ctx := context.Background()
+	store := openStore(t)
+	f := kinds("window")
+	s := attach(t, store, f, nil)
+	run := func(s *llamacpp.Session, f *fake, tokens []kv.Token) {
+		t.Helper()
+		delete(f.seqs, 0)
+		if err := s.Prefill(ctx, kv.Tokens(tokens...), 0, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	one, two := make([]kv.Token, 120), make([]kv.Token, 120)
+	two[0] = 1
+	run(s, f, one)
+	run(s, f, two)
+	if _, err := s.Save(ctx, kv.Tokens(two...), 0); err != nil {
+		t.Fatal(err)
+	}
+	want := f.logits
+	for _, n := range []int{40, 64, 119} {
+		g := kinds("window")
+		s2 := attach(t, store, g, nil)
+		got, err := s2.Restore(ctx, kv.Tokens(two[:n+1]...), 0)
+		if err != nil || got.Tokens != n {
+			t.Fatalf("restored %d of %d: %v %v", got.Tokens, n, got.Reason, err)
+		}
+		if err := s2.Prefill(ctx, kv.Tokens(two...), n, 0); err != nil {
+			t.Fatal(err)
+		}
+		if g.logits != want {
+			t.Errorf("restored at %d: logits differ", n)
+		}
+	}
+}
+
+// A small bound on captured rows costs saves, not positions.
+func TestCaptureBound(t *testing.T) {
+	ctx := context.Background()
+	for _, capture := range []int{0, 50} {
+		store := openStore(t)
+		f := kinds("window")
+		s := attach(t, store, f, func(o *llamacpp.Options) { o.CaptureBytes, o.CaptureTokens = 1, capture })
+		tokens := make([]kv.Token, 150)
+		if err := s.Prefill(ctx, kv.Tokens(tokens...), 0, 0); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Save(ctx, kv.Tokens(tokens...), 0); err != nil {
+			t.Fatal(err)
+		}
+		want := f.logits
+		for n := 16; n < 150; n += 9 {
+			g := kinds("window")
+			s2 := attach(t, store, g, nil)
+			got, err := s2.Restore(ctx, kv.Tokens(tokens[:n+1]...), 0)
+			if err != nil || capture == 0 && got.Tokens == 0 {
+				t.Fatalf("restored %d of %d: %v %v", got.Tokens, n, got.Reason, err)
+			}
+			if err := s2.Prefill(ctx, kv.Tokens(tokens...), got.Tokens, 0); err != nil {
+				t.Fatal(err)
+			}
+			if g.logits != want {
+				t.Errorf("restored at %d: logits differ", got.Tokens)
+			}
+		}
+	}
+}
+
+func TestAlign(t *testing.T) {
+	ctx := context.Background()
+	store := openStore(t)
+	f := kinds("window")
+	s := attach(t, store, f, func(o *llamacpp.Options) { o.Align = 24 })
+	tokens := make([]kv.Token, 100)
+	if err := s.Prefill(ctx, kv.Tokens(tokens...), 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Save(ctx, kv.Tokens(tokens...), 0); err != nil {
+		t.Fatal(err)
+	}
+	for n, want := range map[int]int{100: 96, 97: 96, 96: 72, 60: 48, 20: 0} {
+		delete(f.seqs, 0)
+		got, err := s.Restore(ctx, kv.Tokens(tokens[:n]...), 0)
+		if err != nil || got.Tokens != want {
+			t.Errorf("prompt of %d: restored %d, want %d: %v", n, got.Tokens, want, err)
+		}
+	}
+}
+
+// What is not rows of tokens is kept whole, or refused, and the reason is told.
+func TestModes(t *testing.T) {
+	store := openStore(t)
+	for name, x := range map[string]struct {
+		change func(*fake)
+		mode   llamacpp.Mode // 0: refused
+	}{
+		"plain":            {func(f *fake) {}, llamacpp.Rows},
+		"recurrent":        {func(f *fake) { f.recurrent = true }, llamacpp.Opaque},
+		"M-RoPE":           {func(f *fake) { f.ropeType = 8 }, llamacpp.Opaque},
+		"no RoPE":          {func(f *fake) { f.ropeType = -1 }, llamacpp.Rows},
+		"not causal":       {func(f *fake) { f.causal = "false" }, 0},
+		"set fails":        {func(f *fake) { f.refuseSet = true }, 0},
+		"not what was set": {func(f *fake) { f.stale = true }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := kinds("plain")
+			x.change(f)
+			o := options(f.Decode)
+			s, err := llamacpp.Attach(context.Background(), store, f.library(), 1, o)
+			if x.mode == 0 {
+				if !errors.Is(err, llamacpp.ErrRefused) {
+					t.Fatalf("not refused: %v", err)
+				}
+				t.Log(err)
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Log(s.Why())
+			if s.Mode() != x.mode {
+				t.Errorf("mode %v: %s", s.Mode(), s.Why())
+			}
+			if x.mode == llamacpp.Opaque {
+				f := kinds("plain")
+				x.change(f)
+				o := options(f.Decode)
+				o.RowsOnly = true
+				if _, err := llamacpp.Attach(context.Background(), store, f.library(), 1, o); !errors.Is(err, llamacpp.ErrRefused) {
+					t.Errorf("RowsOnly: %v", err)
+				}
+			}
+		})
+	}
+	f := kinds("plain")
+	o := options(nil)
+	if _, err := llamacpp.Attach(context.Background(), store, f.library(), 1, o); !errors.Is(err, llamacpp.ErrNeedDecode) {
+		t.Errorf("no Decode: %v", err)
+	}
+	o = options(f.Decode)
+	o.Weights = kv.Hash{}
+	if _, err := llamacpp.Attach(context.Background(), store, f.library(), 1, o); !errors.Is(err, llamacpp.ErrRefused) {
+		t.Errorf("no identity: %v", err)
+	}
+	lib := f.library()
+	lib.StateSet = nil
+	if _, err := llamacpp.Attach(context.Background(), store, lib, 1, options(f.Decode)); !errors.Is(err, llamacpp.ErrRefused) {
+		t.Errorf("missing function: %v", err)
+	}
+}
+
+// An opaque state is restored where it was saved, and nowhere else.
+func TestOpaque(t *testing.T) {
+	ctx := context.Background()
+	store := openStore(t)
+	f := kinds("plain")
+	opaque := func(o *llamacpp.Options) { o.OpaqueOnly = true }
+	s := attach(t, store, f, opaque)
+	if s.Mode() != llamacpp.Opaque {
+		t.Fatal(s.Mode())
+	}
+	tokens := make([]kv.Token, 100)
+	for i := range tokens {
+		tokens[i] = kv.Token(i)
+	}
+	for _, n := range []int{50, 80} {
+		if err := s.Prefill(ctx, kv.Tokens(tokens[:n]...), max(0, n-30)/50*50, 0); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Save(ctx, kv.Tokens(tokens...), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.Save(ctx, kv.Tokens(tokens[:79]...), 0); !errors.Is(err, llamacpp.ErrPositions) {
+		t.Errorf("a state after 80 tokens saved for 79: %v", err)
+	}
+	for n, want := range map[int]int{100: 80, 81: 80, 80: 50, 51: 50, 50: 0} {
+		g := kinds("plain")
+		s2 := attach(t, store, g, opaque)
+		got, err := s2.Restore(ctx, kv.Tokens(tokens[:n]...), 0)
+		if err != nil || got.Tokens != want {
+			t.Fatalf("prompt of %d: restored %d, want %d: %v %v", n, got.Tokens, want, got.Reason, err)
+		}
+		if err := s2.Prefill(ctx, kv.Tokens(tokens...), got.Tokens, 0); err != nil {
+			t.Fatal(err)
+		}
+		plain := kinds("plain")
+		plain.library()
+		if err := plain.Decode(tokens, 0, 0); err != nil {
+			t.Fatal(err)
+		}
+		if g.logits != plain.logits {
+			t.Errorf("prompt of %d: logits differ", n)
+		}
+	}
+}
+
+func TestMisuse(t *testing.T) {
+	ctx := context.Background()
+	store := openStore(t)
+	f := kinds("plain")
+	s := attach(t, store, f, nil)
+	prompt := kv.Tokens(make([]kv.Token, 40)...)
+	if _, err := s.Save(ctx, prompt, 0); !errors.Is(err, llamacpp.ErrPositions) {
+		t.Errorf("save of an empty sequence: %v", err)
+	}
+	if err := s.Prefill(ctx, prompt, 5, 0); !errors.Is(err, llamacpp.ErrPositions) {
+		t.Errorf("prefill behind a gap: %v", err)
+	}
+	if err := s.Prefill(ctx, prompt, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Restore(ctx, prompt, 0); !errors.Is(err, llamacpp.ErrNotEmpty) {
+		t.Errorf("restore into a sequence with tokens: %v", err)
+	}
+	if _, err := s.Save(ctx, prompt, 0); err != nil {
+		t.Fatal(err)
+	}
+	delete(f.seqs, 0)
+	f.refuseSet = true
+	if _, err := s.Restore(ctx, prompt, 0); !errors.Is(err, llamacpp.ErrState) {
+		t.Errorf("a state that llama.cpp does not take: %v", err)
+	}
+	if f.max(0) >= 0 {
+		t.Error("half a state was left in the sequence")
+	}
+	f.refuseSet = false
+	delete(f.seqs[0], 0)
+	if err := f.Decode([]kv.Token{1, 2, 3}, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	delete(f.seqs[0], 0)
+	if _, err := s.Save(ctx, prompt, 0); !errors.Is(err, llamacpp.ErrPositions) {
+		t.Errorf("save of a sequence that lost its beginning: %v", err)
+	}
+}

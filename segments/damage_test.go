@@ -1,0 +1,358 @@
+package segments
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/internal/vfs"
+)
+
+var errCorrupt = damage.ErrCorrupt
+
+// flip inverts one bit of a file.
+func flip(t testing.TB, path string, off int64) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var b [1]byte
+	if _, err := f.ReadAt(b[:], off); err != nil {
+		t.Fatal(err)
+	}
+	b[0] ^= 4
+	if _, err := f.WriteAt(b[:], off); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// image1 is a folder that holds segment 1 and nothing else, in memory: parsers are tested through it without a file.
+type image1 struct {
+	vfs.FS
+	b []byte
+}
+
+const image1Dir = "images"
+
+func (f *image1) List(string) ([]string, error) { return []string{segmentName(1)}, nil }
+func (f *image1) Stat(name string) (vfs.Info, error) {
+	if filepath.Base(name) != segmentName(1) {
+		return vfs.Info{}, fs.ErrNotExist
+	}
+	return vfs.Info{Size: int64(len(f.b)), Allocated: int64(len(f.b)), Regular: true}, nil
+}
+func (f *image1) Open(string, bool) (vfs.File, error) { return &imageFile{f: f}, nil }
+
+type imageFile struct {
+	vfs.File
+	f *image1
+}
+
+func (x *imageFile) Name() string                        { return segmentName(1) }
+func (x *imageFile) Close() error                        { return nil }
+func (x *imageFile) Stat() (vfs.Info, error)             { return x.f.Stat(segmentName(1)) }
+func (x *imageFile) Map(size int64) (vfs.Mapping, error) { return imageMap{b: x.f.b[:size]}, nil }
+func (x *imageFile) ReadAt(b []byte, off int64) (int, error) {
+	return bytes.NewReader(x.f.b).ReadAt(b, off)
+}
+func (x *imageFile) WriteAt(b []byte, off int64) (int, error) { return 0, io.ErrShortWrite }
+
+type imageMap struct {
+	vfs.Mapping
+	b []byte
+}
+
+func (m imageMap) Bytes() []byte         { return m.b }
+func (m imageMap) WillNeed(int64, int64) {}
+func (m imageMap) Close() error          { return nil }
+
+func imageSet(t testing.TB, b []byte) *Set {
+	return openSet(t, Options{FS: &image1{b: b}, Dir: image1Dir, UUID: testUUID, Seed: testSeed, ReadOnly: true})
+}
+
+// sample is a segment file with three live records, one that is destroyed (2), and one that is dead but still there (3).
+type sample struct {
+	b      []byte
+	blocks []block
+	locs   []Loc
+	sealed bool
+}
+
+const sampleGone, sampleDead = 2, 3
+
+func (x *sample) live(loc Loc) bool {
+	i := slices.Index(x.locs, loc)
+	return i >= 0 && i != sampleGone && i != sampleDead
+}
+
+func makeSample(t testing.TB, seal bool) *sample {
+	t.Helper()
+	s := newSet(t)
+	x := &sample{sealed: seal}
+	for i := range uint64(5) {
+		b := makeBlock(1, i, 100, 1000+int(i), 33)
+		if i == 4 {
+			b = makeBlock(1, i, 5000, 0, 63)
+		}
+		b.meta.Spans = append(b.meta.Spans, spanOf(-3, 10, 1), spanOf(20, 4, 2), spanOf(60, 40, 3))
+		x.blocks = append(x.blocks, b)
+		x.locs = append(x.locs, b.append(t, s, 1))
+	}
+	s.Destroy([]Loc{x.locs[sampleGone]})
+	if _, err := s.Reclaim(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	path := s.segs[1].path
+	if seal {
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	} else {
+		s.Abandon()
+	}
+	var err error
+	if x.b, err = os.ReadFile(path); err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+// covers says what byte off of the sample belongs to.
+func (x *sample) covers(off int64) string {
+	for i, loc := range x.locs {
+		if loc.Offset <= off && off < loc.End() {
+			switch i {
+			case sampleGone:
+				return "destroyed"
+			case sampleDead:
+				return "dead"
+			}
+			return "live"
+		}
+	}
+	if off < x.locs[0].Offset || x.sealed {
+		return "live" // header, footer
+	}
+	return "unwritten"
+}
+
+func TestSamplesAreSound(t *testing.T) {
+	for _, seal := range []bool{true, false} {
+		x := makeSample(t, seal)
+		s := imageSet(t, x.b)
+		var asked []Loc
+		bad, remains := verify(t, s, 1, func(l Loc) bool { asked = append(asked, l); return x.live(l) })
+		if len(bad)+len(remains) > 0 {
+			t.Errorf("sealed %t: %v %v", seal, bad, remains)
+		}
+		for i, loc := range x.locs {
+			if found := slices.Contains(asked, loc); found != (i != sampleGone || seal) {
+				t.Errorf("sealed %t: live was asked about record %d: %t", seal, i, found)
+			}
+			err := x.blocks[i].read(s, loc)
+			if i == sampleGone && !errors.Is(err, ErrDestroyed) || i != sampleGone && err != nil {
+				t.Errorf("sealed %t: record %d: %v", seal, i, err)
+			}
+			if i == sampleGone && errors.Is(err, errCorrupt) {
+				t.Error("a destroyed record is reported as damage")
+			}
+		}
+	}
+}
+
+// One flipped bit anywhere: Verify reports it if the byte is live, no read returns wrong bytes, and a scan goes on.
+func TestEveryFlippedBit(t *testing.T) {
+	bits := 1
+	if os.Getenv("DORMOUSE_LONG") != "" {
+		bits = 8
+	}
+	for _, seal := range []bool{true, false} {
+		x := makeSample(t, seal)
+		for off := range int64(len(x.b)) {
+			for k := range int64(bits) {
+				mask := byte(1) << ((off + k) % 8)
+				x.b[off] ^= mask
+				x.checkFlip(t, off, mask)
+				x.b[off] ^= mask
+			}
+			if t.Failed() {
+				return
+			}
+		}
+	}
+}
+
+func (x *sample) checkFlip(t *testing.T, off int64, mask byte) {
+	s := imageSet(t, x.b)
+	name := fmt.Sprintf("sealed %t, offset %d (%s), bit %#x", x.sealed, off, x.covers(off), mask)
+	bad, remains := verify(t, s, 1, x.live)
+	switch x.covers(off) {
+	case "live":
+		if len(bad) == 0 {
+			t.Errorf("%s: not reported (remains: %v)", name, remains)
+		}
+	case "dead":
+		if x.sealed && len(bad) > 0 {
+			t.Errorf("%s: damage of a dead record is reported: %v", name, bad)
+		}
+	default:
+		if len(bad)+len(remains) == 0 {
+			t.Errorf("%s: not reported", name)
+		}
+	}
+	for i, loc := range x.locs {
+		err := x.blocks[i].read(s, loc)
+		if err != nil && !errors.Is(err, errCorrupt) && !errors.Is(err, ErrDestroyed) {
+			t.Errorf("%s: record %d: %v", name, i, err)
+		}
+		if err != nil && i != sampleGone && (off < loc.Offset || off >= loc.End()) {
+			t.Errorf("%s: record %d, which was not touched: %v", name, i, err)
+		}
+	}
+	found := 0
+	_, err := s.Scan(t.Context(), 1, 0, func(loc Loc, r *Record) error {
+		if !slices.Contains(x.locs, loc) {
+			t.Errorf("%s: scan found a record at %v", name, loc)
+		}
+		found++
+		return nil
+	}, nil)
+	if err != nil || found < 3 {
+		t.Errorf("%s: scan found %d of 4 records, %v", name, found, err)
+	}
+}
+
+// A file that was cut at any length: Verify says so, no read returns wrong bytes, and what lies before the cut is there.
+func TestEveryTruncation(t *testing.T) {
+	for _, seal := range []bool{true, false} {
+		x := makeSample(t, seal)
+		for n := 0; n < len(x.b); n += 64 {
+			s := imageSet(t, x.b[:n])
+			name := fmt.Sprintf("sealed %t, cut at %d of %d", seal, n, len(x.b))
+			bad, remains := verify(t, s, 1, x.live)
+			if len(bad) == 0 && !(n == 0 && len(remains) > 0) {
+				t.Errorf("%s: not reported", name)
+			}
+			for i, loc := range x.locs {
+				err := x.blocks[i].read(s, loc)
+				if whole := loc.End() <= int64(n); i != sampleGone && whole != (err == nil) {
+					t.Errorf("%s: record %d: %v", name, i, err)
+				}
+				if err != nil && !errors.Is(err, errCorrupt) && !errors.Is(err, ErrDestroyed) {
+					t.Errorf("%s: record %d: %v", name, i, err)
+				}
+			}
+			if _, err := s.Scan(t.Context(), 1, 0, func(Loc, *Record) error { return nil }, nil); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
+
+// A file that somebody cuts while it is mapped must not kill the process.
+func TestTruncatedUnderTheMap(t *testing.T) {
+	s := newSet(t)
+	var blocks []block
+	var locs []Loc
+	for i := range uint64(3) {
+		blocks = append(blocks, makeBlock(1, i, 9000))
+		locs = append(locs, blocks[i].append(t, s, 1))
+	}
+	if err := blocks[2].read(s, locs[2]); err != nil {
+		t.Fatal(err)
+	}
+	path := s.segs[1].path
+	if err := os.Truncate(path, locs[1].Offset+100); err != nil {
+		t.Fatal(err)
+	}
+	if err := blocks[0].read(s, locs[0]); err != nil {
+		t.Error(err)
+	}
+	for i := 1; i < 3; i++ {
+		if err := blocks[i].read(s, locs[i]); !errors.Is(err, errCorrupt) {
+			t.Errorf("record %d: %v", i, err)
+		}
+	}
+	if err := blocks[2].read(s, locs[2]); !errors.Is(err, vfs.ErrFault) {
+		t.Error(err)
+	}
+	if bad, _ := verify(t, s, 1, nil); len(bad) == 0 {
+		t.Error("not reported")
+	}
+	s.Destroy(locs)
+	if done, err := s.Reclaim(t.Context()); len(done) != 3 || err != nil {
+		t.Error(done, err)
+	}
+	if st, err := os.Stat(path); err != nil || st.Size() != locs[1].Offset+100 {
+		t.Errorf("destroying made the file %d bytes long", st.Size())
+	}
+	s.Abandon()
+}
+
+// A payload that holds a copy of a record, header and all, is a payload: a record names its own place.
+func TestPayloadIsNeverARecord(t *testing.T) {
+	s := newSet(t)
+	a := makeBlock(1, 1, 100)
+	la := a.append(t, s, 1)
+	var raw []byte
+	if err := s.Read(la, func(r *Record) error { raw = bytes.Clone(r.b); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	// The copy begins at a multiple of the alignment of the file, in the plane of b.
+	b := makeBlock(1, 2, 3*4096)
+	for off := range b.planes[0] {
+		b.planes[0][off] = 0
+	}
+	probe := b.build(t)
+	at := int(alignUp(int64(probe.h.head), 4096)) - probe.h.head
+	probe.Release()
+	copy(b.planes[0][at:], raw)
+	lb := b.append(t, s, 1)
+	c := makeBlock(1, 3, 10)
+	lc := c.append(t, s, 1)
+
+	scan := func() (found []Loc, bad []*damage.Error) {
+		if _, err := s.Scan(t.Context(), 1, 0, func(l Loc, r *Record) error { found = append(found, l); return nil },
+			func(e *damage.Error) { bad = append(bad, e) }); err != nil {
+			t.Fatal(err)
+		}
+		return found, bad
+	}
+	if found, bad := scan(); !slices.Equal(found, []Loc{la, lb, lc}) || len(bad) > 0 {
+		t.Error(found, bad)
+	}
+	flip(t, s.segs[1].path, lb.Offset+20) // now the walk goes through b's planes
+	if found, bad := scan(); !slices.Equal(found, []Loc{la, lc}) || len(bad) != 1 {
+		t.Error(found, bad)
+	}
+	if err := b.read(s, Loc{1, lb.Offset + 4096, la.Length, 0}); !errors.Is(err, errCorrupt) {
+		t.Error(err)
+	}
+	s.Abandon()
+}
+
+// Records torn by a power loss in the ways in which pages can be lost, behind the last acknowledged one.
+func TestTornWritesAreRemains(t *testing.T) {
+	x := makeSample(t, false)
+	last := x.locs[4]
+	clear(x.b[last.Offset : last.Offset+4096]) // its first page did not reach the disk, its second did
+	s := imageSet(t, x.b)
+	bad, remains := verify(t, s, 1, x.live)
+	if len(bad) != 0 || len(remains) != 1 {
+		t.Error(bad, remains)
+	}
+	var soft []error
+	end, err := s.Scan(t.Context(), 1, 0, func(Loc, *Record) error { return nil }, func(e *damage.Error) { soft = append(soft, e) })
+	if err != nil || end != x.locs[3].End() || len(soft) != 1 || !errors.Is(soft[0], ErrRemains) {
+		t.Error(end, err, soft)
+	}
+}

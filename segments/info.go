@@ -1,0 +1,120 @@
+package segments
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// Info is what is known about a segment without reading its records.
+type Info struct {
+	ID        uint64
+	Path      string
+	Model     kv.Fingerprint // zero if the header cannot be read
+	Active    bool           // records may still be appended
+	Sealed    bool           // the file ends with a footer
+	Size      int64          // of the file; much of it may be a hole
+	Allocated int64          // bytes of the disk blocks it occupies
+
+	// End is where the next record would go, or the footer begins. Settled is the offset below which no Append is under
+	// way. Both are 0 for an unsealed file that this Set did not make: Scan finds its end.
+	End, Settled int64
+
+	// Err says why the header could not be read: a *damage.Error, or an error of the system.
+	Err error
+}
+
+// Segments lists all files by id. The header of a file that was not opened before is read, once; sizes are asked for again
+// only where they may have changed.
+func (s *Set) Segments() []Info {
+	all := s.sorted()
+	out := make([]Info, 0, len(all))
+	for _, g := range all {
+		out = append(out, g.describe())
+	}
+	return out
+}
+
+func (g *segment) describe() Info {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var err error
+	if !g.known {
+		err = g.openLocked()
+		g.releaseFileLocked()
+	}
+	if err == nil && g.headErr != nil {
+		err = g.headErr
+	}
+	st := g.statLocked()
+	return Info{
+		ID: g.id, Path: g.path, Model: g.head.model, Active: g.own && !g.full, Sealed: g.sealed,
+		Size: st.Size, Allocated: st.Allocated, End: g.end, Settled: g.settledLocked(), Err: err,
+	}
+}
+
+// Allocated is the sum of Info.Allocated over all segments. It reads no headers.
+func (s *Set) Allocated() int64 {
+	total := int64(0)
+	for _, g := range s.sorted() {
+		g.mu.Lock()
+		total += g.statLocked().Allocated
+		g.mu.Unlock()
+	}
+	return total
+}
+
+// Identify reads the UUID and the hash seed of the store whose segments lie in dir, so that a lost FORMAT can be restored.
+// found is false if there is no segment. It takes the first header that is sound; if there are segments and none has one,
+// the error is that of the last. Headers that name different stores are an error.
+func Identify(fsys vfs.FS, dir string) (uuid kv.UUID, seed kv.Seed, found bool, err error) {
+	names, err := fsys.List(dir)
+	if err != nil {
+		return uuid, seed, false, err
+	}
+	var last error
+	for _, name := range names {
+		id, ok := parseSegmentName(name)
+		if !ok {
+			continue
+		}
+		h, err := readHeader(fsys, filepath.Join(dir, name), id)
+		switch {
+		case err != nil:
+			last = err
+		case !found:
+			uuid, seed, found = h.uuid, h.seed, true
+		case h.uuid != uuid:
+			return kv.UUID{}, kv.Seed{}, false, fmt.Errorf("%s: segments of two stores: %s and %s", filepath.Join(dir, name), uuid, h.uuid)
+		}
+	}
+	if found {
+		last = nil
+	}
+	return uuid, seed, found, last
+}
+
+// readHeader reads the header of a segment file, of whatever store it is.
+func readHeader(fsys vfs.FS, path string, id uint64) (segmentHeader, error) {
+	f, err := fsys.Open(path, true)
+	if err != nil {
+		return segmentHeader{}, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return segmentHeader{}, err
+	}
+	b, err := readSegmentHeader(f, info.Size)
+	if err != nil {
+		return segmentHeader{}, err
+	}
+	h, bad := decodeSegmentHeader(b, uuidOfHeader(b), id)
+	if bad != nil {
+		bad.File = path
+		return segmentHeader{}, bad
+	}
+	return h, nil
+}

@@ -239,6 +239,9 @@ func (x *Match) restoreState(e *engine, st *stateHit, rows kv.Rows) error {
 		if t.Width == 0 && int64(len(dst.Pieces[0].Mem)) < stateLength(te) {
 			return fmt.Errorf("%w: %s: %d bytes for a state of %d", kv.ErrRows, t, len(dst.Pieces[0].Mem), stateLength(te))
 		}
+		if t.Width == 0 {
+			dst = kv.Packed(dst.First, 1, dst.Pieces[0].Mem[:stateLength(te)])
+		}
 		if err := r.VerifyPlane(i); err != nil {
 			return err
 		}

@@ -99,6 +99,11 @@ func TestCodesAreThoseOfGGML(t *testing.T) {
 			check(kv.BF16, x)
 		}
 	}
+	for _, c := range goldenGroups {
+		var group [groupValues]float32
+		copy(group[:], c.x)
+		check(kv.F32, group[:])
+	}
 	// Halves, and the f32 numbers beside them: the maximum of 127 makes the scale 1.
 	for k := range 127 {
 		bits := math.Float32bits(float32(k) + 0.5)

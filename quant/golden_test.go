@@ -16,8 +16,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// compareGolden compares got with a golden file, or rewrites the file.
-func compareGolden(t *testing.T, name, got string) string {
+// readGolden returns a golden file, after rewriting it with got if -update is given.
+func readGolden(t *testing.T, name, got string) string {
 	t.Helper()
 	path := filepath.Join("testdata", name+".golden")
 	if *update {
@@ -32,47 +32,43 @@ func compareGolden(t *testing.T, name, got string) string {
 	return strings.ReplaceAll(string(want), "\r\n", "\n")
 }
 
-// Blocks as ggml's reference quantizer writes them, for groups in which its every rule shows. The file was compared
-// with the library itself (ggml_test.go does it again where there is one).
+// goldenGroups are groups in which every rule of the quantizer shows; zeros follow the values named here.
+var goldenGroups = []struct {
+	name string
+	x    []float32
+}{
+	{"zeros", nil},
+	{"zeros of both signs", []float32{0, float32(math.Copysign(0, -1))}},
+	{"scale 1: halves go away from zero", []float32{127, 0.5, -0.5, 1.5, -1.5, 2.5, -2.5, 126.5, -126.5, 0.49999997, -0.49999997, 1.4999999, 2.4999998}},
+	{"both ends", []float32{1, -1}},
+	{"ramp", []float32{-4, -3.5, -3, -2.5, -2, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2, 2.5, 3, 3.5, 3.75}},
+	{"1/d is not 1/f16(d)", []float32{1000, 500.5, 333.333, -250.25, 3.94, 11.82}},
+	{"largest f16", []float32{65504, -65504, 32752}},
+	{"scale rounds to the least normal f16", []float32{0.0077515, 0.001}},
+	{"scale is subnormal", []float32{0.0077, -0.0077, 0.00001}},
+	{"scale is the least subnormal", []float32{5e-6, -2e-6}},
+	{"scale underflows to zero", []float32{1e-7, -1e-7}},
+	{"scale overflows to infinity", []float32{1e30, -1e30, 5e29}},
+	{"1/d overflows", []float32{1e-38, -1e-38}},
+}
+
+// Blocks as ggml's reference quantizer writes them: ggml_test.go compares the same groups with the library.
 func TestGoldenBlocks(t *testing.T) {
-	ramp := func(n int, step float32) (x []float32) {
-		for i := range n {
-			x = append(x, float32(i-n/2)*step)
-		}
-		return x
-	}
 	var got strings.Builder
-	for _, c := range []struct {
-		name string
-		x    []float32
-	}{
-		{"zeros", nil},
-		{"zeros of both signs", []float32{0, float32(math.Copysign(0, -1))}},
-		{"scale 1: halves go away from zero", []float32{127, 0.5, -0.5, 1.5, -1.5, 2.5, -2.5, 126.5, -126.5, 0.49999997, -0.49999997, 1.4999999, 2.4999998}},
-		{"both ends", []float32{1, -1}},
-		{"ramp", ramp(32, 0.25)},
-		{"1/d is not 1/f16(d)", []float32{1000, 500.5, 333.333, -250.25, 3.94, 11.82}},
-		{"largest f16", []float32{65504, -65504, 32752}},
-		{"scale rounds to the least normal f16", []float32{0.0077515, 0.001}},
-		{"scale is subnormal", []float32{0.0077, -0.0077, 0.00001}},
-		{"scale is the least subnormal", []float32{5e-6, -2e-6}},
-		{"scale underflows to zero", []float32{1e-7, -1e-7}},
-		{"scale overflows to infinity", []float32{1e30, -1e30, 5e29}},
-		{"1/d overflows", []float32{1e-38, -1e-38}},
-	} {
+	for _, c := range goldenGroups {
 		var x [groupValues]float32
 		copy(x[:], c.x)
 		var block [blockBytes]byte
 		mask, maxError := quantize(kv.F32, block[:], elements(kv.F32, x[:]...))
 		fmt.Fprintf(&got, "%s\n  x %v\n  exception %t, max error %g\n  %x\n", c.name, c.x, mask == 1, maxError, block)
 	}
-	if want := compareGolden(t, "blocks", got.String()); got.String() != want {
+	if want := readGolden(t, "blocks", got.String()); got.String() != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got.String(), want)
 	}
 }
 
-// Planes of every codec, compression and type. Raw and Q8_0 must be written like that; what is entropy-coded may be
-// written smaller one day, so there the golden bytes must be read.
+// Planes of every codec, compression and type. Raw and Q8_0 must be written like that; a compressor may write other
+// bytes one day, so there the golden ones must be read.
 func TestGoldenPlanes(t *testing.T) {
 	golden := map[string]string{} // by heading
 	var all strings.Builder
@@ -98,6 +94,9 @@ func TestGoldenPlanes(t *testing.T) {
 		}
 		for _, c := range []Codec{Raw, Q8_0, ByteSplit} {
 			for comp := None; comp.Valid() && c.Supports(tensor); comp++ {
+				if c == ByteSplit && comp != None {
+					break
+				}
 				stored, p := mustEncode(t, c, comp, tensor, kv.Packed(0, 3, src), 1)
 				if p.Compression == comp {
 					heading := fmt.Sprintf("%s: %v", dt, p)
@@ -107,7 +106,7 @@ func TestGoldenPlanes(t *testing.T) {
 			}
 		}
 	}
-	for _, part := range strings.Split(strings.TrimSpace(compareGolden(t, "planes", all.String())), "\n\n") {
+	for _, part := range strings.Split(strings.TrimSpace(readGolden(t, "planes", all.String())), "\n\n") {
 		heading, dump, _ := strings.Cut(part, "\n")
 		golden[heading] = dump
 	}

@@ -23,6 +23,7 @@ type report struct {
 	F16Bytes       int64    `json:"f16_bytes"`
 	RecordBytes    int64    `json:"record_bytes"`
 	StoreBytes     int64    `json:"store_bytes"`
+	RawReused      int      `json:"raw_reused_tokens"`
 	RawColdMillis  float64  `json:"raw_cold_ttft_ms"`
 	RawWarmMillis  float64  `json:"raw_warm_ttft_ms"`
 	RawSpeedUp     float64  `json:"raw_speed_up"`
@@ -47,6 +48,7 @@ func (o *outcome) report(t *tiny.Tokenizer) report {
 		OpenMillis: ms(o.q8.warm.Open), RestoreMillis: ms(o.q8.warm.Restore), ComputeMillis: ms(o.q8.warm.Compute),
 		SpeedUp:  o.q8.speedUp(),
 		F16Bytes: o.q8.warm.F16Bytes, RecordBytes: o.q8.cold.SavedBytes, StoreBytes: o.q8.diskBytes,
+		RawReused:     o.raw.warm.Reused,
 		RawColdMillis: ms(o.raw.cold.firstToken()), RawWarmMillis: ms(o.raw.warm.firstToken()), RawSpeedUp: o.raw.speedUp(),
 		RawRecordBytes: o.raw.cold.SavedBytes, RawStoreBytes: o.raw.diskBytes,
 		Steps: len(o.reference.Best), RawIdentical: o.rawIdentical(),

@@ -56,7 +56,7 @@ func (o *outcome) controlDiffers() bool { return o.controlAt() < len(o.reference
 
 // failures says what of all that has to hold does not.
 func (o *outcome) failures() []string {
-	var bad []string
+	bad := []string{}
 	check := func(ok bool, format string, args ...any) {
 		if !ok {
 			bad = append(bad, fmt.Sprintf(format, args...))

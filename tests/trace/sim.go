@@ -53,7 +53,7 @@ type block struct {
 
 type store struct {
 	Simulation
-	blocks map[uint32]*block
+	blocks []block // by id; ids are dense
 	leaves leafOrder
 	stored int
 	clock  uint64
@@ -69,7 +69,7 @@ type store struct {
 // until the request is done, because its deepest block is. When a parent loses its last child it becomes a leaf, takes
 // over the child's recency if that is later, and is ranked.
 func (s Simulation) Run(requests []Request) Result {
-	st := &store{Simulation: s, blocks: make(map[uint32]*block)}
+	st := &store{Simulation: s, blocks: make([]block, Distinct(requests))}
 	if s.Clairvoyant {
 		st.future = newFuture(requests)
 	}
@@ -82,7 +82,7 @@ func (s Simulation) Run(requests []Request) Result {
 func (s *store) request(r Request) {
 	s.Requests++
 	found := 0
-	for found < len(r.Blocks) && s.isStored(r.Blocks[found]) {
+	for found < len(r.Blocks) && s.blocks[r.Blocks[found]].stored {
 		found++
 	}
 	for i := range r.Blocks {
@@ -97,17 +97,20 @@ func (s *store) request(r Request) {
 
 	var deepest *block
 	if found > 0 {
-		deepest = s.blocks[r.Blocks[found-1]]
+		deepest = &s.blocks[r.Blocks[found-1]]
 		s.shield(deepest)
 		s.clock++
 		if s.TouchPath {
 			for _, id := range r.Blocks[:found-1] {
-				s.touch(s.blocks[id])
+				s.touch(&s.blocks[id])
 			}
 		}
 		s.touch(deepest)
 	}
 	for i := found; i < len(r.Blocks); i++ {
+		if s.future != nil && s.future.rank(r.Blocks[i], s.Requests) == 0 {
+			break // never needed again, and nor is what follows it
+		}
 		if !s.makeRoom() {
 			s.Refused += len(r.Blocks) - i
 			break
@@ -120,11 +123,6 @@ func (s *store) request(r Request) {
 			s.leaves.add(deepest)
 		}
 	}
-}
-
-func (s *store) isStored(id uint32) bool {
-	b := s.blocks[id]
-	return b != nil && b.stored
 }
 
 // tokens is the number of tokens in block i of a request.
@@ -146,7 +144,9 @@ func (s *store) touch(b *block) {
 func (s *store) insert(id uint32, parent *block, depth, tokens int) *block {
 	s.clock++
 	s.stored++
-	b := &block{id: id, parent: -1, stored: true, shielded: true, place: -1}
+	b := &s.blocks[id]
+	before := *b
+	*b = block{id: id, parent: -1, stored: true, shielded: true, place: -1}
 	b.Birth, b.Touched = s.clock, s.clock
 	b.Depth, b.Tokens = uint32(depth), uint32(tokens)
 	if parent != nil {
@@ -154,10 +154,9 @@ func (s *store) insert(id uint32, parent *block, depth, tokens int) *block {
 		parent.children++
 		parent.shielded = false
 	}
-	if before := s.blocks[id]; before != nil && s.Remember {
+	if s.Remember && before.Birth > 0 {
 		b.Hits = before.Hits + 1
 	}
-	s.blocks[id] = b
 	s.rank(b, Inserted)
 	return b
 }
@@ -177,7 +176,7 @@ func (s *store) makeRoom() bool {
 		if b.parent < 0 {
 			continue
 		}
-		p := s.blocks[uint32(b.parent)]
+		p := &s.blocks[b.parent]
 		p.children--
 		if p.children == 0 {
 			p.Touched = max(p.Touched, b.Touched)

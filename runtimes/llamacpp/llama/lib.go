@@ -1,4 +1,4 @@
-//go:build (linux && !android) || (darwin && !ios)
+//go:build (linux && (!android || cgo)) || (darwin && (!ios || cgo)) || windows
 
 package llama
 
@@ -49,16 +49,16 @@ func Load(dir string) (*Lib, error) {
 	}
 	l := &Lib{dir: dir}
 	var ggml uintptr
-	for _, stem := range []string{"libggml-base", "libggml", "libllama"} {
+	for _, stem := range []string{"ggml-base", "ggml", "llama"} {
 		path, err := find(dir, stem)
 		if err != nil {
 			return nil, err
 		}
-		h, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_GLOBAL)
+		h, err := open(path)
 		if err != nil {
 			return nil, fmt.Errorf("llama: open %s: %w", path, err)
 		}
-		if stem == "libggml" {
+		if stem == "ggml" {
 			ggml = h
 		}
 		l.handle = h
@@ -100,7 +100,7 @@ func Load(dir string) (*Lib, error) {
 	return l, nil
 }
 
-// find returns the shared library of that stem: libllama.so, libllama.v0.5.0.so, libllama.dylib.
+// find returns the shared library of that stem: libllama.so, libllama.v0.5.0.so, libllama.dylib, llama.dll.
 func find(dir, stem string) (string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -109,12 +109,13 @@ func find(dir, stem string) (string, error) {
 	var names []string
 	for _, e := range entries {
 		n := e.Name()
-		if (n == stem || strings.HasPrefix(n, stem+".")) && (strings.Contains(n, ".so") || strings.HasSuffix(n, ".dylib")) {
+		shared := strings.Contains(n, ".so") || strings.HasSuffix(n, ".dylib") || strings.HasSuffix(n, ".dll")
+		if shared && strings.HasPrefix(strings.TrimPrefix(n, "lib"), stem+".") {
 			names = append(names, n)
 		}
 	}
 	if len(names) == 0 {
-		return "", fmt.Errorf("llama: no %s.* in %s: %w", stem, dir, os.ErrNotExist)
+		return "", fmt.Errorf("llama: no shared library %s in %s: %w", stem, dir, os.ErrNotExist)
 	}
 	sort.Slice(names, func(i, j int) bool { return len(names[i]) < len(names[j]) })
 	return filepath.Join(dir, names[0]), nil
@@ -122,7 +123,7 @@ func find(dir, stem string) (string, error) {
 
 func bind(handle uintptr, functions map[string]any) error {
 	for name, fn := range functions {
-		sym, err := purego.Dlsym(handle, name)
+		sym, err := symbol(handle, name)
 		if err != nil {
 			return fmt.Errorf("llama: %s is missing: %w", name, errors.ErrUnsupported)
 		}
@@ -132,7 +133,7 @@ func bind(handle uintptr, functions map[string]any) error {
 }
 
 // Lookup finds a function of libllama, as [llamacpp.Bind] wants it.
-func (l *Lib) Lookup(name string) (uintptr, error) { return purego.Dlsym(l.handle, name) }
+func (l *Lib) Lookup(name string) (uintptr, error) { return symbol(l.handle, name) }
 
 // Version is the library's own word for its release.
 func (l *Lib) Version() string { return l.version() }
@@ -143,7 +144,7 @@ func (l *Lib) Quiet(on bool) {
 	if on {
 		// A log callback from C would enter Go on threads that Go does not know. Any C function without arguments and
 		// side effects will do as one that ignores what it is told.
-		sink, _ = purego.Dlsym(l.handle, "llama_max_devices")
+		sink, _ = symbol(l.handle, "llama_max_devices")
 	}
 	l.logSet(sink, 0)
 }

@@ -1,3 +1,5 @@
+//go:build (linux && (!android || cgo)) || (darwin && (!ios || cgo)) || windows
+
 //lint:file-ignore U1000 Fields that are not set here still have to lie where C wants them.
 
 package llama

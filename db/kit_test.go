@@ -1,0 +1,258 @@
+package db
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/quant"
+)
+
+// The tests' model of truth: a row is a function of the tensor and of everything the runtime conditioned on up to its
+// position, so that a row from any other prefix is a wrong row.
+
+var ctx = context.Background()
+
+// plain is a model with one All group: two layers of K and V.
+func plain() kv.Descriptor {
+	d := kv.Descriptor{Name: "plain", Architecture: "test", BlockTokens: 16}
+	for layer := range 2 {
+		d.Tensors = append(d.Tensors,
+			kv.Tensor{Layer: layer, Role: kv.RoleK, DType: kv.F16, Width: 32},
+			kv.Tensor{Layer: layer, Role: kv.RoleV, DType: kv.F16, Width: 32})
+	}
+	return d
+}
+
+// windowed adds a sliding window of w rows, and no state.
+func windowed(w int) kv.Descriptor {
+	d := plain()
+	d.Name = fmt.Sprintf("window-%d", w)
+	d.Groups = []kv.Group{{Kind: kv.All}, {Kind: kv.Window, Window: w}}
+	d.Tensors = append(d.Tensors,
+		kv.Tensor{Layer: 2, Role: kv.RoleK, DType: kv.F16, Width: 32, Group: 1},
+		kv.Tensor{Layer: 2, Role: kv.RoleV, DType: kv.F16, Width: 32, Group: 1})
+	return d
+}
+
+// opaque is a model with one StateAt group and nothing that can be cut at a token.
+func opaque() kv.Descriptor {
+	return kv.Descriptor{
+		Name: "opaque", StateFormat: "1", BlockTokens: 16,
+		Groups:  []kv.Group{{Kind: kv.All}, {Kind: kv.StateAt}},
+		Tensors: []kv.Tensor{{Role: kv.RoleState, DType: kv.Bytes, Group: 1}},
+	}
+}
+
+func options() Options {
+	return Options{
+		Budget: 256 << 20, MinFree: -1, CheckpointInterval: -1, Codec: quant.Raw, SegmentBytes: 1 << 20,
+		Logger: slog.New(slog.DiscardHandler),
+	}
+}
+
+func open(t testing.TB, dir string, o Options) *Store {
+	t.Helper()
+	s, err := Open(ctx, dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil && err != ErrClosed {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return s
+}
+
+func model(t testing.TB, s *Store, d kv.Descriptor) *Model {
+	t.Helper()
+	m, err := s.Model(ctx, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// tokens returns n token ids that depend on seed alone.
+func tokens(seed, n int) []kv.Token {
+	out := make([]kv.Token, n)
+	x := uint64(seed)*0x9e3779b97f4a7c15 + 1
+	for i := range out {
+		x ^= x << 13
+		x ^= x >> 7
+		x ^= x << 17
+		out[i] = kv.Token(x % 1000)
+	}
+	return out
+}
+
+func concat(parts ...[]kv.Token) []kv.Token {
+	var out []kv.Token
+	for _, p := range parts {
+		out = append(out, p...)
+	}
+	return out
+}
+
+// truth returns the right row of a tensor at position pos of p. Scope does not matter: it changes no computation.
+func truth(d kv.Descriptor, p *kv.Prompt, tensor, pos int) []byte {
+	h := fnv.New64a()
+	fmt.Fprint(h, tensor, d.Weights, p.Adapters)
+	for i, tok := range p.Tokens[:pos+1] {
+		binary.Write(h, binary.LittleEndian, tok)
+		for _, s := range p.Spans {
+			if s.Start <= i && i < s.End() {
+				fmt.Fprint(h, s)
+			}
+		}
+	}
+	n := d.Tensors[tensor].RowBytes()
+	if n == 0 {
+		n = 100 + pos%50
+	}
+	out := make([]byte, n)
+	x := h.Sum64() | 1
+	for i := range out {
+		x ^= x << 13
+		x ^= x >> 7
+		x ^= x << 17
+		out[i] = byte(x)
+		if d.Tensors[tensor].DType == kv.F16 && i%2 == 1 {
+			out[i] = 0x38 | out[i]&0x83 // finite, of one magnitude
+		}
+	}
+	return out
+}
+
+// filled returns right rows for the positions [first, end) of every tensor, and the state at end.
+func filled(d kv.Descriptor, p *kv.Prompt, first, end int) kv.Rows {
+	rows := make(kv.Rows, len(d.Tensors))
+	for i, t := range d.Tensors {
+		if d.Groups != nil && d.Groups[t.Group].Kind == kv.StateAt {
+			rows[i] = kv.Packed(end, 1, truth(d, p, i, end-1))
+			continue
+		}
+		mem := make([]byte, 0, (end-first)*t.RowBytes())
+		for pos := first; pos < end; pos++ {
+			mem = append(mem, truth(d, p, i, pos)...)
+		}
+		rows[i] = kv.Packed(first, end-first, mem)
+	}
+	return rows
+}
+
+// empty returns memory for n positions, full of rubbish.
+func empty(d kv.Descriptor, n int) kv.Rows {
+	rows := make(kv.Rows, len(d.Tensors))
+	for i, t := range d.Tensors {
+		size := n * t.RowBytes()
+		count := n
+		if d.Groups != nil && d.Groups[t.Group].Kind == kv.StateAt {
+			size, count = 200, 1
+			if t.Width > 0 {
+				size = t.RowBytes()
+			}
+		}
+		mem := make([]byte, size)
+		for j := range mem {
+			mem[j] = 0xA5
+		}
+		rows[i] = kv.Packed(0, count, mem)
+	}
+	return rows
+}
+
+// checkRows compares what a restore of n tokens left in rows with the truth.
+func checkRows(t testing.TB, d kv.Descriptor, p *kv.Prompt, rows kv.Rows, n int) {
+	t.Helper()
+	for i, tensor := range d.Tensors {
+		group := kv.Group{Kind: kv.All}
+		if d.Groups != nil {
+			group = d.Groups[tensor.Group]
+		}
+		mem := rows[i].Pieces[0].Mem
+		if group.Kind == kv.StateAt {
+			want := make([]byte, 0)
+			if n > 0 {
+				want = truth(d, p, i, n-1)
+			}
+			if n > 0 && string(mem[:len(want)]) != string(want) {
+				t.Fatalf("state at %d is wrong", n)
+			}
+			continue
+		}
+		size := tensor.RowBytes()
+		for pos := range rows[i].Count() {
+			got := mem[pos*size : (pos+1)*size]
+			switch {
+			case pos >= n:
+				for _, b := range got {
+					if b != 0 {
+						t.Fatalf("tensor %d row %d beyond the %d restored tokens is not zero", i, pos, n)
+					}
+				}
+			case group.Kind == kv.Window && pos < n-group.Window:
+			case string(got) != string(truth(d, p, i, pos)):
+				t.Fatalf("tensor %d row %d of %d is wrong", i, pos, n)
+			}
+		}
+	}
+}
+
+// put stores p and returns what that did.
+func put(t testing.TB, m *Model, p kv.Prompt) PutResult {
+	t.Helper()
+	res, err := m.Put(ctx, p, filled(m.Descriptor(), &p, 0, len(p.Tokens)), PutOptions{})
+	if err != nil {
+		t.Fatalf("put: %v", err)
+	}
+	if res.Tokens != len(p.Tokens) {
+		t.Fatalf("put stored %d of %d tokens", res.Tokens, len(p.Tokens))
+	}
+	return res
+}
+
+// restore matches p, restores it, checks every row, and returns the number of tokens.
+func restore(t testing.TB, m *Model, p kv.Prompt) (int, Reason) {
+	t.Helper()
+	x, err := m.Match(ctx, p, MatchOptions{})
+	if err != nil {
+		t.Fatalf("match: %v", err)
+	}
+	defer x.Close()
+	d := m.Descriptor()
+	rows := empty(d, len(p.Tokens))
+	got, err := x.Restore(ctx, rows)
+	if err != nil {
+		t.Fatalf("restore: %v", err)
+	}
+	checkRows(t, d, &p, rows, got.Tokens)
+	return got.Tokens, got.Reason
+}
+
+// expect is restore with the number of tokens that must come back.
+func expect(t testing.TB, m *Model, p kv.Prompt, want int) Reason {
+	t.Helper()
+	got, reason := restore(t, m, p)
+	if got != want {
+		t.Fatalf("restored %d tokens (%v), expected %d", got, reason, want)
+	}
+	return reason
+}
+
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for range 500 {
+		if ok() {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("never happened: %s", what)
+}

@@ -1,0 +1,85 @@
+//go:build linux
+
+package index
+
+import (
+	"context"
+	"errors"
+	"os/signal"
+	"syscall"
+	"testing"
+
+	"github.com/dormousekv/dormouse/internal/vfs"
+)
+
+// TestFullDisk: a checkpoint that meets a full disk (here a limit on the size of files) changes nothing, is tried again
+// when there is room, and then writes everything.
+func TestFullDisk(t *testing.T) {
+	o := testOptions(t.TempDir())
+	m := build(t, o, 50)
+	ix := must(Open(o))(t)
+
+	var old syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &old); err != nil {
+		t.Skip(err)
+	}
+	signal.Ignore(syscall.SIGXFSZ)
+	put := func(from, to int) {
+		if err := ix.Update(func(tx *Txn) error {
+			for n := from; n < to; n++ {
+				e := Entry{Key: key(n), Parent: key(n / 2), Hashes: make([]byte, 60), Loc: Loc{Length: 9}}
+				m.put(e)
+				if err := tx.Put(e); err != nil {
+					return err
+				}
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(1000, 1400)
+	limit := old
+	limit.Cur = uint64(ix.rows.base.meta.pages+3) * pageBytes
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+		t.Skip(err)
+	}
+	restore := func() { syscall.Setrlimit(syscall.RLIMIT_FSIZE, &old) }
+	defer restore()
+	for n := range 2 {
+		if err := ix.Checkpoint(context.Background(), Applied{LSN: 7}); err == nil {
+			t.Skip("the limit has no effect")
+		} else {
+			t.Log(err)
+			if !errors.Is(err, vfs.ErrNoSpace) {
+				t.Fatal(err)
+			}
+		}
+		put(2000+n, 2001+n)
+		v := ix.View()
+		if err := m.compare(v); err != nil {
+			t.Fatal(err)
+		}
+		v.Release()
+	}
+	restore()
+	if err := ix.Checkpoint(context.Background(), Applied{LSN: 8}); err != nil {
+		t.Fatal(err)
+	}
+	ix.Freeze()
+	if err := ix.Checkpoint(context.Background(), Applied{LSN: 9}); err != nil {
+		t.Fatal(err)
+	}
+	verifyClean(t, ix)
+	boltCheck(t, ix)
+	if err := ix.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ix = must(Open(o))(t)
+	v := ix.View()
+	if err := m.compare(v); err != nil {
+		t.Fatal(err)
+	}
+	v.Release()
+	ix.Close()
+}

@@ -1,0 +1,11 @@
+//go:build (linux && (!android || cgo)) || (darwin && (!ios || cgo))
+
+package llama
+
+import "github.com/ebitengine/purego"
+
+func open(path string) (uintptr, error) {
+	return purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_GLOBAL)
+}
+
+func symbol(handle uintptr, name string) (uintptr, error) { return purego.Dlsym(handle, name) }

@@ -144,22 +144,29 @@ func (e *engine) doom(dead []opDead, copied bool) {
 	e.copied = e.copied || copied
 }
 
-// pin keeps a block, and with it every block before it, from being evicted. It fails if the block is on its way out.
-func (e *engine) pin(k kv.Key) bool {
+// pin keeps blocks, and with them every block before them, from being evicted. It fails, and pins none, if one is on
+// its way out.
+func (e *engine) pin(keys ...kv.Key) bool {
 	e.pinMu.Lock()
 	defer e.pinMu.Unlock()
-	if _, out := e.evicting[k]; out {
-		return false
+	for _, k := range keys {
+		if _, out := e.evicting[k]; out {
+			return false
+		}
 	}
-	e.pinned[k]++
+	for _, k := range keys {
+		e.pinned[k]++
+	}
 	return true
 }
 
-func (e *engine) unpin(k kv.Key) {
+func (e *engine) unpin(keys ...kv.Key) {
 	e.pinMu.Lock()
 	defer e.pinMu.Unlock()
-	if e.pinned[k]--; e.pinned[k] <= 0 {
-		delete(e.pinned, k)
+	for _, k := range keys {
+		if e.pinned[k]--; e.pinned[k] <= 0 {
+			delete(e.pinned, k)
+		}
 	}
 }
 

@@ -1,6 +1,8 @@
 package db
 
 import (
+	"slices"
+
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
@@ -195,6 +197,7 @@ func (f *finder) partialBlock(out *found) error {
 			out.reason = Reason{Code: Damaged, At: start, Err: rerr}
 			return nil // a read error is only a miss
 		}
+		shared = min(shared, end-start) // behind end begins the prompt's own scope
 		if shared < int(entry.Tokens) && start+shared < end {
 			out.reason = Reason{Code: Diverged, At: start + shared}
 		}
@@ -218,7 +221,67 @@ func (f *finder) partialBlock(out *found) error {
 		out.reason = Reason{Code: Diverged, At: start + bestShared}
 	}
 	h := hit{key: best, parent: parent, scope: scope, start: start, end: min(start+bestShared, f.limit)}
+	if f.windows() {
+		return f.bestTie(out, h, hashes[:bestShared*kv.TokenHashBytes])
+	}
 	return f.addHit(out, h, bestEntry)
+}
+
+// maxTies bounds the children that are compared for their window rows.
+const maxTies = 64
+
+func (f *finder) windows() bool {
+	for _, g := range f.m.desc.Groups {
+		if g.Kind == kv.Window {
+			return true
+		}
+	}
+	return false
+}
+
+// bestTie adds, of the children that share as many tokens as h, the one whose window rows let most of them be used.
+func (f *finder) bestTie(out *found, h hit, hashes []byte) error {
+	ties := []kv.Key{h.key}
+	if err := f.v.ChildrenLike(h.parent, h.scope, hashes, func(k kv.Key) bool {
+		if k != h.key {
+			ties = append(ties, k)
+		}
+		return len(ties) < maxTies
+	}); err != nil {
+		return err
+	}
+	hits := out.hits
+	var best found
+	for i, k := range ties {
+		entry, ok, err := f.v.Get(k, 0)
+		if err != nil {
+			return err
+		}
+		if !ok || !f.same(entry, h.parent, h.scope, h.start, int(entry.Tokens)) || entry.Flags&index.FlagDamaged != 0 {
+			continue
+		}
+		try := found{hits: slices.Clone(hits), reason: out.reason}
+		h.key = k
+		if err := f.addHit(&try, h, entry); err != nil {
+			return err
+		}
+		settled := found{hits: try.hits, reason: try.reason}
+		f.settle(&settled)
+		if i > 0 && settled.tokens <= best.tokens {
+			continue
+		}
+		if i > 0 { // hashes agree: do the tokens?
+			if shared, err := f.sharedTokens(entry); err != nil || h.start+shared < h.end {
+				continue
+			}
+		}
+		best = settled
+		out.hits = try.hits
+		if settled.tokens >= h.end {
+			break
+		}
+	}
+	return nil
 }
 
 // sharedTokens reads a record's tokens and counts how many of them the prompt has too.

@@ -3,6 +3,7 @@ package db
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -32,7 +33,7 @@ type Match struct {
 	mu     sync.Mutex
 	gen    uint64 // of the store: after a Resume that found it changed, the match is looked up anew
 	found  found
-	pinned kv.Key
+	pinned []kv.Key // what the found prefix rests on: its deepest block, and the block with its state
 	closed bool
 }
 
@@ -67,8 +68,8 @@ func (m *Model) Match(ctx context.Context, prompt kv.Prompt, o MatchOptions) (*M
 	}
 	m.s.matches.Add(1)
 	e.count.matched(&x.found, limit, since(start))
-	if x.found.tokens > 0 {
-		e.touch(x.pinned)
+	for _, k := range x.pinned {
+		e.touch(k)
 	}
 	return x, nil
 }
@@ -92,23 +93,29 @@ func (x *Match) look(e *engine, limit int) error {
 			x.lease.Release()
 			return err
 		}
-		deepest := x.found.deepest()
-		if deepest.IsZero() || e.pin(deepest) {
-			x.pinned = deepest
+		if x.pinned = x.found.rests(); e.pin(x.pinned...) {
 			return nil
 		}
 		x.lease.Release() // its end is being evicted: look again without it
 	}
 }
 
-// deepest is the key of the last block that the usable prefix rests on.
-func (f *found) deepest() kv.Key {
+// rests returns the blocks that the usable prefix rests on: the one that holds its last token and, where that is another,
+// the one with its state. Everything before them is kept by closure.
+func (f *found) rests() []kv.Key {
+	var keys []kv.Key
 	for i := len(f.hits) - 1; i >= 0; i-- {
 		if f.hits[i].start < f.tokens {
-			return f.hits[i].key
+			keys = append(keys, f.hits[i].key)
+			break
 		}
 	}
-	return kv.Key{}
+	for _, s := range f.states {
+		if s.at == f.tokens && f.tokens > 0 && !slices.Contains(keys, s.key) {
+			keys = append(keys, s.key)
+		}
+	}
+	return keys
 }
 
 // Tokens is how many leading tokens of the prompt a Restore is expected to give.
@@ -165,9 +172,7 @@ func (x *Match) Close() error {
 	x.m.s.matches.Add(-1)
 	x.lease.Release()
 	if e := x.m.s.eng; e != nil {
-		if !x.pinned.IsZero() {
-			e.unpin(x.pinned)
-		}
+		e.unpin(x.pinned...)
 		if n, _ := e.set.Pending(); n > 0 {
 			e.signal()
 		}
@@ -190,10 +195,8 @@ func (x *Match) check(e *engine) error {
 	limit := x.found.tokens
 	x.gen = x.m.s.gen
 	x.lease.Release()
-	if !x.pinned.IsZero() {
-		e.unpin(x.pinned)
-		x.pinned = kv.Key{}
-	}
+	e.unpin(x.pinned...)
+	x.pinned = nil
 	if limit == 0 {
 		x.lease = e.set.Acquire()
 		return nil

@@ -2,6 +2,7 @@ package db
 
 import (
 	"context"
+	"slices"
 
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
@@ -160,7 +161,7 @@ func (w *putter) needed(k kv.Key) bool {
 	if w.pin == k {
 		own++
 	}
-	if w.match != nil && w.match.pinned == k {
+	if w.match != nil && slices.Contains(w.match.pinned, k) {
 		own++
 	}
 	w.e.pinMu.Lock()
@@ -184,10 +185,8 @@ func (w *putter) moveOn(batch []index.Entry) {
 		w.pin = last
 	}
 	if w.match != nil && w.e.pin(last) {
-		if !w.match.pinned.IsZero() {
-			w.e.unpin(w.match.pinned)
-		}
-		w.match.pinned = last
+		w.e.unpin(w.match.pinned...)
+		w.match.pinned = []kv.Key{last}
 	}
 }
 

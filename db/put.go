@@ -262,7 +262,8 @@ func (w *putter) base(ctx context.Context, i int) error {
 	return w.write(ctx, i, 0, start, end, rows)
 }
 
-// complete puts the first rows of block i, which the caller does not have, from what is stored in front of his.
+// complete takes the first rows of block i, which the caller does not have, from what is stored: another prompt's block
+// that begins with the same tokens.
 func (w *putter) complete(ctx context.Context, i int) (kv.Rows, error) {
 	d := &w.m.ms.desc
 	start, end := w.chain.Block(i)
@@ -271,23 +272,13 @@ func (w *putter) complete(ctx context.Context, i int) (kv.Rows, error) {
 		return nil, err
 	}
 	missing := &NotStoredError{Needed: from}
-	if from == end {
-		f, err := w.m.lookup(w.e, &w.p, from)
-		if err != nil {
-			return nil, err
-		}
-		missing.Stored, missing.Reason = f.tokens, f.reason
-		return nil, missing
-	}
 	x := &Match{m: w.m, prompt: w.p, gen: w.m.s.gen, exact: true}
 	if err := x.look(w.e, from); err != nil {
 		return nil, err
 	}
 	defer func() {
 		x.lease.Release()
-		if !x.pinned.IsZero() {
-			w.e.unpin(x.pinned)
-		}
+		w.e.unpin(x.pinned...)
 	}()
 	// Only the All group's rows are needed, so what the usable prefix of all groups is does not matter.
 	stored := 0

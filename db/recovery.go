@@ -315,7 +315,8 @@ func (r *recovery) dropOrphans() error {
 				continue
 			}
 			if x.Group == 0 && !x.Scope.IsShared() && (x.First == 0 || parent.Scope != x.Scope) {
-				if err := t.SetFlags(x.Key, 0, x.Flags|index.FlagScopeRoot); err != nil {
+				x.Flags |= index.FlagScopeRoot
+				if err := t.Put(x); err != nil {
 					return err
 				}
 			}

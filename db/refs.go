@@ -50,6 +50,9 @@ func (m *Model) SetRef(ctx context.Context, name string, prefix kv.Prompt, o Ref
 	case o.Priority == classPinned:
 		return fmt.Errorf("db: ref priority %d, at most %d", o.Priority, classPinned-1)
 	}
+	if n := len(prefix.Tokens); n < kv.OpeningTokens {
+		return fmt.Errorf("db: ref to a prefix of %d tokens, at least %d", n, kv.OpeningTokens)
+	}
 	x, err := m.Match(ctx, prefix, MatchOptions{})
 	if err != nil {
 		return err
@@ -64,7 +67,7 @@ func (m *Model) SetRef(ctx context.Context, name string, prefix kv.Prompt, o Ref
 		return &NotStoredError{Stored: x.found.tokens, Needed: n, Reason: x.found.reason}
 	}
 	ref := Ref{
-		Name: name, Model: m.ms.fp, Block: x.pinned, Tokens: len(prefix.Tokens),
+		Name: name, Model: m.ms.fp, Block: x.pinned[len(x.pinned)-1], Tokens: len(prefix.Tokens),
 		Pinned: o.Pinned, Priority: o.Priority, Set: time.Now().UTC(), Meta: slices.Clone(o.Meta),
 	}
 	if o.TTL > 0 {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sort"
 	"syscall"
 
@@ -197,23 +198,24 @@ func (j *job) failed(err error) error {
 	}
 	file := j.base.file
 	err = fmt.Errorf("checkpoint of %s: %w", file.path, err)
-	if isNoSpace(err) {
-		err = fmt.Errorf("%w: %w", vfs.ErrNoSpace, err)
-		if !file.beyond(j.base.meta.txid) {
-			return err
-		}
+	if err = noSpace(err); errors.Is(err, vfs.ErrNoSpace) && !file.beyond(j.base.meta.txid) {
+		return err
 	}
 	file.poison.CompareAndSwap(nil, &err)
 	return err
 }
 
-func isNoSpace(err error) bool {
-	const diskFull, handleDiskFull = syscall.Errno(112), syscall.Errno(39)
-	if runtime.GOOS == "windows" && (errors.Is(err, diskFull) || errors.Is(err, handleDiskFull)) {
-		return true
+// noSpace marks what bbolt returns on a full disk.
+func noSpace(err error) error {
+	const diskFull, handleDiskFull = syscall.Errno(112), syscall.Errno(39) // on Windows
+	is := func(errno ...syscall.Errno) bool {
+		return slices.ContainsFunc(errno, func(n syscall.Errno) bool { return errors.Is(err, n) })
 	}
 	// A limit on the size of files is a full disk, too.
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)
+	if is(syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG) || (runtime.GOOS == "windows" && is(diskFull, handleDiskFull)) {
+		return fmt.Errorf("%w: %w", vfs.ErrNoSpace, err)
+	}
+	return err
 }
 
 // beyond reports whether a meta page of a later transaction than txid was written, or either cannot be read.

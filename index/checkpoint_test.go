@@ -23,7 +23,6 @@ import (
 func TestLargeTree(t *testing.T) {
 	ix := must(Create(testOptions(t.TempDir())))(t)
 	defer ix.Close()
-	m := newModel()
 	r := rand.New(rand.NewPCG(7, 8))
 	keys, rounds := 6000, 8
 	if testing.Short() {
@@ -37,7 +36,6 @@ func TestLargeTree(t *testing.T) {
 			for range keys / 3 {
 				n := 1 + r.IntN(keys)
 				if round%3 == 2 { // take most of it away
-					m.blocks = nil
 					if err := tx.Remove(key(n), 0); err != nil {
 						return err
 					}
@@ -54,7 +52,6 @@ func TestLargeTree(t *testing.T) {
 			t.Fatal(err)
 		}
 		extra := make([]byte, r.IntN(100_000))
-		r.Uint64()
 		if err := ix.Checkpoint(context.Background(), Applied{LSN: uint64(round), Extra: extra}); err != nil {
 			t.Fatal(err)
 		}

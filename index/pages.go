@@ -96,6 +96,44 @@ func (p *page) row(i int) (key, val []byte) {
 	return p.b[start : start+ksize], p.b[start+ksize : start+ksize+vsize]
 }
 
+// key returns the key of element i; none if it does not lie in the page.
+func (p *page) key(i int) []byte {
+	at := pageHeaderBytes + i*elementBytes
+	field := at
+	if p.leaf {
+		field += 4
+	}
+	size := binary.LittleEndian.Uint64(p.b[field : field+8])
+	start := uint64(at) + size&0xFFFFFFFF
+	end := start + size>>32
+	if start == end || start < uint64(p.end()) || end > uint64(len(p.b)) {
+		return nil
+	}
+	return p.b[start:end]
+}
+
+// search returns the first element whose key is at least key, or the number of elements. ok is false if it met an element
+// that does not lie in the page.
+func (p *page) search(key []byte) (i int, exact, ok bool) {
+	lo, hi := 0, p.count
+	for lo < hi {
+		mid := int(uint(lo+hi) >> 1)
+		k := p.key(mid)
+		if k == nil {
+			return 0, false, false
+		}
+		switch c := bytes.Compare(k, key); {
+		case c == 0:
+			return mid, true, true
+		case c < 0:
+			lo = mid + 1
+		default:
+			hi = mid
+		}
+	}
+	return lo, false, true
+}
+
 // child is the page that element i of a branch points to.
 func (p *page) child(i int) uint64 {
 	return binary.LittleEndian.Uint64(p.b[pageHeaderBytes+i*elementBytes+8:])

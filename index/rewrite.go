@@ -145,6 +145,7 @@ func writeFile(o Options, path string, rows func(put func(key, payload []byte) e
 		}
 		if err != nil {
 			o.FS.Remove(path)
+			err = noSpace(err)
 		}
 	}()
 	return file.contain("write", func() error {

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"runtime/debug"
-	"sort"
 	"sync/atomic"
 
 	bolt "go.etcd.io/bbolt"
@@ -141,14 +140,17 @@ func (s *snapshot) page(id uint64) (page, error) {
 	return p, nil
 }
 
-// treeCursor walks the rows of a snapshot. It finds damage in what it passes: the checksum of a row covers its key; the
-// keys of a page lie between those that its parent has beside it; and a key is missing only if the rows on both sides of
-// its place are intact.
+// treeCursor walks the rows of a snapshot. It finds damage in what it passes:
+//
+//   - the checksum of a row covers its key, so a row that is found is the one that was written;
+//   - a row is called missing, or next to another, only if the rows on both sides of its place are intact and in order, and
+//     the keys of every page on the way lie between those that its parent has beside it.
 type treeCursor struct {
-	s     *snapshot
-	depth int
-	deep  int // the deepest that the stack was, to be cleared
-	stack [maxDepth]step
+	s      *snapshot
+	depth  int
+	deep   int // the deepest that the stack was, to be cleared
+	fenced int // so many pages on the stack have been compared with their parents
+	stack  [maxDepth]step
 
 	key, val []byte // the current row, in buf
 	buf      [maxKeyBytes + maxPayloadBytes]byte
@@ -156,13 +158,12 @@ type treeCursor struct {
 
 type step struct {
 	page
-	i      int
-	lo, hi []byte // the page's keys are at least lo and below hi, where these are known
+	i int
 }
 
 func (c *treeCursor) reset(s *snapshot) {
 	clear(c.stack[:c.deep]) // no pointers into a map that may go away
-	c.s, c.depth, c.deep, c.key, c.val = s, 0, 0, nil, nil
+	c.s, c.depth, c.deep, c.fenced, c.key, c.val = s, 0, 0, 0, nil, nil
 }
 
 // guard contains faults and, should a check be missing, panics.
@@ -204,7 +205,7 @@ func (c *treeCursor) prev() (ok bool, err error) {
 }
 
 // push enters a page.
-func (c *treeCursor) push(id uint64, lo, hi []byte) (*step, error) {
+func (c *treeCursor) push(id uint64) (*step, error) {
 	if c.depth == maxDepth {
 		return nil, c.s.bad(id, "tree", fmt.Sprintf("more than %d levels", maxDepth))
 	}
@@ -212,80 +213,70 @@ func (c *treeCursor) push(id uint64, lo, hi []byte) (*step, error) {
 	if err != nil {
 		return nil, err
 	}
-	first, _ := p.row(0)
-	last, _ := p.row(p.count - 1)
-	if first == nil || last == nil || (lo != nil && bytes.Compare(first, lo) < 0) || (hi != nil && bytes.Compare(last, hi) >= 0) {
-		return nil, c.s.bad(id, "page", "its keys do not belong below its parent's")
-	}
 	st := &c.stack[c.depth]
-	*st = step{page: p, lo: lo, hi: hi}
+	st.page, st.i = p, 0
 	c.depth++
 	c.deep = max(c.deep, c.depth)
 	return st, nil
 }
 
-// enter pushes the child that st points to.
-func (c *treeCursor) enter(st *step) (*step, error) {
-	lo, _ := st.row(st.i)
-	hi := st.hi
-	if st.i+1 < st.count {
-		if hi, _ = st.row(st.i + 1); hi == nil {
-			lo = nil
+// fence compares the pages on the stack with what their parents say that they hold.
+func (c *treeCursor) fence() error {
+	for d := max(c.fenced, 1); d < c.depth; d++ {
+		st, parent := &c.stack[d], &c.stack[d-1]
+		first, last, lo := st.key(0), st.key(st.count-1), parent.key(parent.i)
+		ok := first != nil && last != nil && lo != nil && bytes.Compare(first, lo) >= 0
+		for up := d - 1; ok && up >= 0; up-- {
+			if parent = &c.stack[up]; parent.i+1 < parent.count {
+				hi := parent.key(parent.i + 1)
+				ok = hi != nil && bytes.Compare(last, hi) < 0
+				break
+			}
+		}
+		if !ok {
+			return c.s.bad(st.id, "page", "its keys do not belong below its parent's")
 		}
 	}
-	if lo == nil {
-		return nil, c.s.bad(st.id, "branch page", "an element lies outside of the page")
-	}
-	return c.push(st.child(st.i), lo, hi)
+	c.fenced = c.depth
+	return nil
 }
 
 // find is seek. The cursor stands at the row, or at the last one if there is none.
 func (c *treeCursor) find(key []byte) (ok bool, err error) {
-	c.depth = 0
-	st, err := c.push(c.s.root, nil, nil)
-	for err == nil {
-		broken := false
-		n := sort.Search(st.count, func(i int) bool {
-			k, _ := st.row(i)
-			broken = broken || k == nil
-			return bytes.Compare(k, key) >= 0
-		})
-		if broken {
+	c.depth, c.fenced = 0, 0
+	id := c.s.root
+	for {
+		st, err := c.push(id)
+		if err != nil {
+			return false, err
+		}
+		i, exact, ok := st.search(key)
+		if !ok {
 			return false, c.s.bad(st.id, "page", "an element lies outside of the page")
 		}
-		st.i = n
 		if st.leaf {
-			break
+			if st.i = i; exact {
+				return c.current()
+			}
+			return c.between(st, key)
 		}
-		// The child whose first key is the last one not above key.
-		if n == st.count {
-			st.i--
-		} else if k, _ := st.row(n); n > 0 && !bytes.Equal(k, key) {
-			st.i--
+		if !exact && i > 0 {
+			i-- // the child whose first key is the last one not above key
 		}
-		st, err = c.enter(st)
+		st.i, id = i, st.child(i)
 	}
-	if err != nil {
-		return false, err
-	}
-	if st.i < st.count {
-		if k, _ := st.row(st.i); bytes.Equal(k, key) {
-			return c.current()
-		}
-	}
-	return c.between(st, key)
 }
 
 // between handles a key that is not in the tree: the rows on both sides of its place must be intact, and lie on their
 // sides of it.
-func (c *treeCursor) between(st *step, key []byte) (bool, error) {
-	st.i--
-	var ok bool
-	var err error
-	if st.i >= 0 {
+func (c *treeCursor) between(st *step, key []byte) (ok bool, err error) {
+	if err := c.fence(); err != nil {
+		return false, err
+	}
+	if st.i > 0 {
+		st.i--
 		ok, err = c.current()
 	} else {
-		st.i = 0
 		ok, err = c.step(-1)
 	}
 	if err != nil {
@@ -322,18 +313,26 @@ func (c *treeCursor) step(by int) (ok bool, err error) {
 		d--
 	}
 	if d < 0 {
-		return false, nil
+		return false, c.fence()
 	}
-	c.depth = d + 1
+	if d < c.depth-1 || c.fenced < c.depth {
+		if err := c.fence(); err != nil { // of the place that we leave
+			return false, err
+		}
+	}
+	c.depth, c.fenced = d+1, min(c.fenced, d+1)
 	st := &c.stack[d]
 	st.i += by
 	for !st.leaf {
-		if st, err = c.enter(st); err != nil {
+		if st, err = c.push(st.child(st.i)); err != nil {
 			return false, err
 		}
 		if by < 0 {
 			st.i = st.count - 1
 		}
+	}
+	if err := c.fence(); err != nil {
+		return false, err
 	}
 	return c.current()
 }

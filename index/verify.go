@@ -52,7 +52,8 @@ type walk struct {
 	note     func(error)
 	progress func(int64)
 	seen     []bool
-	key      []byte // the last row's
+	cur      treeCursor // reads the rows of one leaf
+	key      []byte     // the last row's
 }
 
 func (w *walk) run() error {
@@ -157,7 +158,8 @@ func (w *walk) page(id uint64, first, hi []byte, depth int) error {
 			}
 			continue
 		}
-		c := treeCursor{s: w.s, depth: 1}
+		c := &w.cur
+		c.s, c.depth = w.s, 1
 		c.stack[0] = step{page: p, i: i}
 		if _, err := c.current(); err != nil {
 			w.note(err)
@@ -166,7 +168,7 @@ func (w *walk) page(id uint64, first, hi []byte, depth int) error {
 		if w.key != nil && bytes.Compare(w.key, c.key) >= 0 {
 			w.bad(id, fmt.Sprintf("row %d of the page", i), "not above the row before it")
 		}
-		w.key = bytes.Clone(c.key)
+		w.key = append(w.key[:0], c.key...)
 	}
 	return nil
 }

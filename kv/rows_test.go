@@ -160,9 +160,9 @@ func checkAccess(t interface{ Fatalf(string, ...any) }, tensor kv.Tensor, r kv.T
 			t.Fatalf("piece %d: %d rows of %d bytes in %d bytes of memory", i, p.Count, tensor.RowBytes(), len(p.Mem))
 		}
 	}
-	seen := make([]map[int]bool, len(r.Pieces))
-	for i := range seen {
-		seen[i] = map[int]bool{}
+	seen := make([][]bool, len(r.Pieces))
+	for i, p := range r.Pieces {
+		seen[i] = make([]bool, len(p.Mem))
 	}
 	visit(tensor, r, func(piece, at int, element []byte) { // panics outside of the memory
 		for b := range element {

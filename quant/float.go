@@ -21,11 +21,7 @@ func f16ToF32(h uint16) float32 {
 	case mag >= f16MinNormal && mag < f16Inf:
 		return math.Float32frombits(sign | (mag<<13 + (127-15)<<23))
 	case mag >= f16Inf:
-		bits := sign | f32Inf | (mag&0x3ff)<<13
-		if mag > f16Inf {
-			bits |= 1 << 22
-		}
-		return math.Float32frombits(bits)
+		return math.Float32frombits(sign | f32Inf | (mag&0x3ff)<<13)
 	}
 	// Zero and subnormal: mag x 2^-24, exact.
 	return math.Float32frombits(sign | math.Float32bits(float32(int32(mag))*(1.0/(1<<24))))

@@ -24,7 +24,10 @@ func drawMemory(rt *rapid.T, t kv.Tensor, n int) memory {
 	m := memory{t: t}
 	size, elems := t.DType.GroupBytes(), t.Width/t.DType.Group()
 	for left := n; left > 0 || rapid.IntRange(0, 9).Draw(rt, "empty piece") == 9; {
-		p := kv.Piece{Count: rapid.IntRange(0, left).Draw(rt, "rows of piece")}
+		p := kv.Piece{Count: left}
+		if rapid.Bool().Draw(rt, "more pieces") {
+			p.Count = rapid.IntRange(0, left).Draw(rt, "rows of piece")
+		}
 		gap := rapid.IntRange(0, 9).Draw(rt, "gap")
 		kind := rapid.SampledFrom([]string{"packed", "packed", "row gaps", "channel-major", "element gaps"}).Draw(rt, "layout")
 		if t.DType.Group() > 1 && kind != "packed" {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -43,7 +44,7 @@ func TestPlanesDoNotDependOnLayout(t *testing.T) {
 		tensor := drawTensor(rt)
 		codecs := slices.DeleteFunc([]Codec{Raw, Q8_0, ByteSplit}, func(c Codec) bool { return !c.Supports(tensor) })
 		c, comp := rapid.SampledFrom(codecs).Draw(rt, "codec"), drawCompression(rt)
-		rows := rapid.IntRange(0, 80).Draw(rt, "rows")
+		rows := rapid.OneOf(rapid.IntRange(0, 40), rapid.IntRange(60, 140)).Draw(rt, "rows")
 		exact := rapid.IntRange(-1, 5).Draw(rt, "exact rows")
 		packed := drawRows(rt, tensor, rows)
 		stored, p := mustEncode(rt, c, comp, tensor, kv.Packed(0, rows, packed), exact)
@@ -271,6 +272,7 @@ func TestErrorsSayWhatIsWrong(t *testing.T) {
 	codes := 8 * blockBytes
 	with := func(fn func(p *Plane)) Plane { q := p; fn(&q); return q }
 	edit := func(at int, v byte) []byte { b := bytes.Clone(stored); b[at] = v; return b }
+	two, twice := with(func(p *Plane) { p.Exceptions = 2 }), make([]byte, codes+2*(4+64))
 	out := kv.Packed(0, 4, make([]byte, len(good)))
 	for name, c := range map[string]struct {
 		p      Plane
@@ -289,6 +291,7 @@ func TestErrorsSayWhatIsWrong(t *testing.T) {
 		"other exceptions":    {with(func(p *Plane) { p.Exceptions = 2 }), stored, out, 0, damage.ErrCorrupt, "corrupt q8_0 plane of 4 rows and 2 exceptions at offset 0: expected 408 bytes, found 340 bytes"},
 		"absurd exceptions":   {with(func(p *Plane) { p.Exceptions = 9 }), stored, out, 0, damage.ErrCorrupt, "corrupt plane's number of exceptions at offset 0: expected at most 8, found 9"},
 		"index":               {p, edit(codes, 8), out, 0, damage.ErrCorrupt, "corrupt exception index at offset 272: expected a group from 0 to below 8, found 8"},
+		"index twice":         {two, twice, out, 0, damage.ErrCorrupt, "corrupt exception index at offset 276: expected a group from 1 to below 8, found 0"},
 		"exceptions in raw":   {with(func(p *Plane) { p.Codec = Raw }), stored, out, 0, damage.ErrCorrupt, "corrupt number of exceptions of a raw plane at offset 0: expected 0, found 1"},
 		"short":               {p, stored[:300], out, 0, damage.ErrCorrupt, "corrupt q8_0 plane of 4 rows and 1 exceptions at offset 0: expected 340 bytes, found 300 bytes"},
 		"behind the end":      {p, stored, out, 1, kv.ErrRows, "kv: rows do not fit: layer 0 K: 4 rows from row 1 of a plane that has 4"},
@@ -320,6 +323,94 @@ func TestErrorsSayWhatIsWrong(t *testing.T) {
 	}
 	if _, err := Codes(Plane{Codec: Raw, Rows: 1}, odd, make([]byte, 66)); !errors.Is(err, ErrCodec) {
 		t.Errorf("codes of a raw plane: %v", err)
+	}
+}
+
+// Codes of an odd number of groups end 2 bytes before a multiple of 4.
+func TestPaddingIsZero(t *testing.T) {
+	tensor := kv.Tensor{Role: kv.RoleK, DType: kv.F16, Width: groupValues}
+	src := normalRows(kv.F16, 3, groupValues, 1)
+	stored, p := mustEncode(t, Q8_0, None, tensor, kv.Packed(0, 3, src), 2)
+	if want := 3*blockBytes + 2 + 2*4 + 2*64; len(stored) != want || p.Exceptions != 2 {
+		t.Fatalf("%d bytes, want %d: %v", len(stored), want, p)
+	}
+	again, _, _ := Encode(bytes.Repeat([]byte{canary}, 1000)[:0], Q8_0, None, tensor, kv.Packed(0, 3, src), 2)
+	if !bytes.Equal(again, stored) {
+		t.Fatal("a used buffer shows in the plane")
+	}
+	stored[3*blockBytes+1] = 1
+	err := Decode(kv.Packed(0, 3, src), tensor, p, stored, 0)
+	if want := "corrupt padding behind codes at offset 103: expected 0, found 1"; err == nil || err.Error() != want {
+		t.Fatalf("%v, want %s", err, want)
+	}
+}
+
+// Streams that are damaged, each in one place, say so.
+func TestDamagedStreams(t *testing.T) {
+	tensor := kv.Tensor{Role: kv.RoleV, DType: kv.F16, Width: 150}
+	src := normalRows(kv.F16, 10, 150, 1)
+	for i := 1; i < len(src); i += 2 {
+		src[i] = 0x3c
+	}
+	// Two chunks: the low bytes as they are, the high byte that repeats.
+	stored, p := mustEncode(t, ByteSplit, None, tensor, kv.Packed(0, 10, src), 0)
+	second := len(stored) - 5
+	if second != 4+1500 || stored[3] != modeStored || stored[second+3] != modeRepeats {
+		t.Fatalf("%d bytes: % x … % x", len(stored), stored[:4], stored[second:])
+	}
+	repeated := func(from, until []byte) []byte { return append(bytes.Clone(from), until...) }
+	head := func(mode, length int) []byte { return binary.LittleEndian.AppendUint32(nil, uint32(mode<<24|length)) }
+	plain := Plane{Codec: Raw, Compression: Huff0, Rows: 10}
+	coded := appendCoded(appendCompressedHeader(nil, 3000), bytes.Repeat([]byte{7}, 3000))
+	for text, c := range map[string]struct {
+		p      Plane
+		stored []byte
+	}{
+		"corrupt chunk of a bytesplit plane at offset 1504: stored chunk: expected 1500 bytes, found 1":           {p, repeated(stored[:second], []byte{1, 0, 0, modeStored, 7})},
+		"corrupt chunk of a bytesplit plane at offset 1504: repeating chunk: expected 1 byte, found 0":            {p, repeated(stored[:second], []byte{0, 0, 0, modeRepeats, 7})},
+		"corrupt chunk of a bytesplit plane at offset 1504: unknown chunk mode 3":                                 {p, repeated(stored[:second], []byte{1, 0, 0, 3, 7})},
+		"corrupt chunk of a bytesplit plane at offset 1504: chunk of 2 bytes in the last 1 bytes":                 {p, repeated(stored[:second], []byte{2, 0, 0, modeHuff0, 7})},
+		"corrupt chunk of a bytesplit plane at offset 1504: chunk header: expected 4 bytes, found 2":              {p, stored[:second+2]},
+		"corrupt chunk of a bytesplit plane at offset 0: huff0 chunk: expected fewer than 1500 bytes, found 1500": {p, repeated(head(modeHuff0, 1500), stored[4:])},
+		"corrupt bytesplit plane at offset 1509: expected its end, found 1 more bytes":                            {p, append(bytes.Clone(stored), 0)},
+		"corrupt bytesplit plane of 10 rows at offset 0: expected from 10 to 3008 bytes, found 9 bytes":           {p, stored[:9]},
+		"corrupt huff0 stream at offset 8: 1 bytes behind its end":                                                {plain, append(bytes.Clone(coded), 0)},
+		"corrupt length of a compressed plane at offset 0: expected from 3000 to 3000, found 3001":                {plain, appendCompressedHeader(nil, 3001)[:8:8]},
+		"corrupt compressed plane at offset 0: expected more than 8 bytes, found 3 bytes":                         {plain, coded[:3]},
+		"corrupt compressed plane at offset 0: expected at most 95 % of 3000 bytes, found 2851 bytes":             {plain, appendCompressedHeader(nil, 3000)},
+		"corrupt s2 stream at offset 8: expected 3000 bytes, found 1":                                             {Plane{Codec: Raw, Compression: S2, Rows: 10}, append(appendCompressedHeader(nil, 3000), 1, 0, 0)},
+	} {
+		switch { // headers alone, filled up to the length that the case is about
+		case len(c.stored) == 8 && c.stored[0] == 0xb9:
+			c.stored = append(c.stored, 0)
+		case len(c.stored) == 8:
+			c.stored = append(c.stored, make([]byte, 2851-8)...)
+		}
+		err := Decode(kv.Packed(0, 10, make([]byte, 3000)), tensor, c.p, c.stored, 0)
+		if err == nil || err.Error() != text || !errors.Is(err, damage.ErrCorrupt) {
+			t.Errorf("%v\nwant %s", err, text)
+		}
+	}
+	if err := Decode(kv.Packed(0, 10, make([]byte, 3000)), tensor, plain, coded, 0); err != nil {
+		t.Error(err)
+	}
+}
+
+// A plane that compression makes 3 % smaller is kept as it is; at 6 % it is kept compressed.
+func TestCompressionMustSaveFivePercent(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	for comp := Zstd; comp.Valid(); comp++ {
+		for percent, want := range map[int]Compression{0: None, 4: None, 7: comp, 100: comp} {
+			src := make([]byte, 32*chunkBytes)
+			for i := len(src) * percent / 100 &^ (chunkBytes - 1); i < len(src); i++ {
+				src[i] = byte(rng.Uint32())
+			}
+			tensor := kv.Tensor{DType: kv.Bytes, Width: len(src) / 32}
+			stored, p := mustEncode(t, Raw, comp, tensor, kv.Packed(0, 32, src), 0)
+			if p.Compression != want || want == None && !bytes.Equal(stored, src) {
+				t.Errorf("%d %% zeros: %s makes %d of %d bytes, stored as %s", percent, comp, len(stored), len(src), p.Compression)
+			}
+		}
 	}
 }
 

@@ -124,8 +124,9 @@ func (s *Set) MaxID() uint64 {
 	return s.nextID - 1
 }
 
-// RaiseID makes every new segment's id larger than id. After a power loss a file may be gone whose id the log or the
-// index still names: that id must not come back.
+// RaiseID makes every new segment's id larger than id. Open knows only the files that are there: the newest may have been
+// unlinked, or lost with the power, while the log or the index still names it. That id must not come back, so whoever
+// opens a Set raises it to the highest one that it knows of.
 func (s *Set) RaiseID(id uint64) {
 	s.mu.Lock()
 	s.nextID = max(s.nextID, id+1)

@@ -186,6 +186,22 @@ func TestFramesBehindATornOneStayDead(t *testing.T) {
 		}
 		must[*Log](t)(Create(o, k.rec.LastFile+1, k.rec.LastLSN+1, nil))
 	}
+	// Not even when the frame before the torn one rots.
+	m.names[torn.File].now[torn.Offset-1] ^= 1
+	delete(written, 7)
+	k = must[kept](t)(replayAll(o))
+	if err := k.same(written); err != nil || len(k.frames) != 9 || len(k.rec.Damage) != 1 || k.rec.LastLSN != 10 {
+		t.Fatalf("%v, %d frames, %+v", err, len(k.frames), k.rec)
+	}
+	// And not when the file that went on is lost.
+	m.names[torn.File].now[torn.Offset-1] ^= 1
+	if err := m.Remove(o.path(3)); err != nil {
+		t.Fatal(err)
+	}
+	k = must[kept](t)(replayAll(o))
+	if len(k.frames) != 7 || len(k.rec.Damage) != 1 || k.rec.Damage[0].File != o.path(3) || k.rec.LastLSN != 10 {
+		t.Fatalf("%d frames, %+v", len(k.frames), k.rec)
+	}
 }
 
 func TestMissingFilesAreDamage(t *testing.T) {
@@ -224,13 +240,22 @@ func TestUnreadableBlock(t *testing.T) {
 		t.Fatal(err)
 	}
 	sick := errors.New("input/output error")
-	o.FS = sickFS{m, 8192, sick}
-	k := must[kept](t)(replayAll(o))
-	if err := k.same(written); err != nil {
-		t.Fatal(err)
-	}
-	if !slices.ContainsFunc(k.rec.Damage, func(e *damage.Error) bool { return errors.Is(e, sick) && e.Offset == 8192 }) {
-		t.Fatalf("damage %v", k.rec.Damage)
+	size := int64(len(m.names[o.path(1)].now))
+	for block := int64(0); block < size; block += 4096 {
+		o.FS = sickFS{m, block, sick}
+		k := must[kept](t)(replayAll(o))
+		if err := k.same(written); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(k.rec.Damage, func(e *damage.Error) bool { return errors.Is(e, sick) && e.Offset == block }) {
+			t.Fatalf("block %d: damage %v", block, k.rec.Damage)
+		}
+		if block > log.end && (len(k.frames) != 30 || k.rec.Torn || len(k.rec.Damage) != 1) {
+			t.Fatalf("block %d behind the end: %d frames, %+v", block, len(k.frames), k.rec)
+		}
+		if len(k.frames) < 24 && !k.rec.Torn {
+			t.Fatalf("block %d: %d frames, %+v", block, len(k.frames), k.rec)
+		}
 	}
 }
 

@@ -102,6 +102,28 @@ func TestHeaderErrorsDiffer(t *testing.T) {
 	}
 }
 
+// A frame that names another place, as a leftover in a reused block does, is no frame, though its checksum is right.
+func TestFramesOfAnotherPlace(t *testing.T) {
+	for name, change := range map[string]func(*frameHeader){
+		"as it should be": func(*frameHeader) {},
+		"offset":          func(h *frameHeader) { h.offset += 8 },
+		"file":            func(h *frameHeader) { h.file = 2 },
+		"kind":            func(h *frameHeader) { h.kind = 0 },
+		"LSN":             func(h *frameHeader) { h.lsn = 0 },
+	} {
+		o, b := onlyFile(t)
+		end := len(bytes.TrimRight(b, "\x00"))
+		end = int(roundUp(int64(end), 8))
+		h := frameHeader{kind: 2, file: 1, offset: uint64(end), lsn: 2, durable: 0}
+		change(&h)
+		copy(b[end:], appendFrame(nil, frameSeed(testUUID), h, []byte("leftover")))
+		k := must[kept](t)(replayAll(o))
+		if good := name == "as it should be"; len(k.frames) == 2 != good || k.rec.Torn == good {
+			t.Errorf("%s: %d frames, %+v", name, len(k.frames), k.rec)
+		}
+	}
+}
+
 // A log file of the same store under another name has no frames there.
 func TestRenamedFile(t *testing.T) {
 	o, b := onlyFile(t)

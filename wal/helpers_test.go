@@ -117,6 +117,9 @@ func (s sickFS) Open(name string, readOnly bool) (vfs.File, error) {
 
 func (f sickFile) ReadAt(b []byte, off int64) (int, error) {
 	if off < f.fs.block+4096 && off+int64(len(b)) > f.fs.block {
+		for i := range b {
+			b[i] = 0xdb // a reader may use b as scratch space
+		}
 		return 0, f.fs.err
 	}
 	return f.File.ReadAt(b, off)

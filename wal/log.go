@@ -74,7 +74,7 @@ func Create(o Options, id, nextLSN uint64, snapshot []byte) (*Log, error) {
 		return nil, fmt.Errorf("wal: remove a leftover: %w", err)
 	}
 	l.last.Store(nextLSN - 1)
-	l.durable.Store(nextLSN)
+	l.durable.Store(nextLSN - 1)
 	if err := l.start(id, snapshot); err != nil {
 		return nil, errors.Join(err, l.dropSpare())
 	}

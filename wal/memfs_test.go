@@ -43,6 +43,9 @@ type errShort int
 
 func (errShort) Error() string { return "short write (injected)" }
 
+// errDone makes a rename fail after it was done.
+var errDone = errors.New("failed after all was done (injected)")
+
 func (m *memFS) enter(op, name string) error {
 	if m.before != nil {
 		if err := m.before(op, name); err != nil {
@@ -82,7 +85,8 @@ func (m *memFS) Open(name string, readOnly bool) (vfs.File, error) {
 }
 
 func (m *memFS) Rename(old, new string) error {
-	if err := m.enter("rename", old); err != nil {
+	err := m.enter("rename", old)
+	if err != nil && err != errDone {
 		return err
 	}
 	m.mu.Lock()
@@ -93,7 +97,7 @@ func (m *memFS) Rename(old, new string) error {
 	m.names[new] = m.names[old]
 	delete(m.names, old)
 	m.changed()
-	return nil
+	return err
 }
 
 func (m *memFS) Remove(name string) error {
@@ -171,11 +175,28 @@ func (m *memFS) grow(n *memNode, size int64) error {
 	return nil
 }
 
-// kill returns what another process finds after this one was killed.
+// kill returns what another process finds after this one was killed; a power cut may still come.
 func (m *memFS) kill() *memFS {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.after(m.names, func(n *memNode) []byte { return n.now })
+	c := newMemFS()
+	c.limit = m.limit
+	copies := map[*memNode]*memNode{}
+	clone := func(names map[string]*memNode) map[string]*memNode {
+		to := map[string]*memNode{}
+		for name, n := range names {
+			if copies[n] == nil {
+				copies[n] = &memNode{now: slices.Clone(n.now), sure: slices.Clone(n.sure), dirty: maps.Clone(n.dirty)}
+			}
+			to[name] = copies[n]
+		}
+		return to
+	}
+	c.names, c.sure = clone(m.names), clone(m.sure)
+	for _, names := range m.since {
+		c.since = append(c.since, clone(names))
+	}
+	return c
 }
 
 // powerCut returns what is there after power was lost.
@@ -186,34 +207,33 @@ func (m *memFS) powerCut(rnd *rand.Rand) *memFS {
 	if k := rnd.IntN(len(m.since) + 1); k > 0 {
 		names = m.since[k-1]
 	}
-	return m.after(names, func(n *memNode) []byte {
-		b := slices.Clone(n.sure)
-		if len(b) > len(n.now) {
-			b = b[:len(n.now)]
-		}
-		if k := len(n.now) - len(b); k > 0 && rnd.IntN(2) == 0 {
-			b = append(b, make([]byte, k)...)
-		}
-		keep := rnd.IntN(3) // none, some, all
-		for _, s := range slices.Sorted(maps.Keys(n.dirty)) {
-			from, to := s*sectorBytes, min((s+1)*sectorBytes, int64(len(n.now)), int64(len(b)))
-			if from < to && (keep == 2 || keep == 1 && rnd.IntN(2) == 0) {
-				copy(b[from:to], n.now[from:to])
-			}
-		}
-		return b
-	})
-}
-
-func (m *memFS) after(names map[string]*memNode, bytes func(*memNode) []byte) *memFS {
 	c := newMemFS()
 	c.limit = m.limit
 	for name, n := range names {
-		b := bytes(n)
-		c.names[name] = &memNode{now: slices.Clone(b), sure: b, dirty: map[int64]bool{}}
+		b := n.left(rnd)
+		c.names[name] = &memNode{now: b, sure: slices.Clone(b), dirty: map[int64]bool{}}
 	}
 	c.sure = maps.Clone(c.names)
 	return c
+}
+
+// left is what of a file's bytes a power cut leaves.
+func (n *memNode) left(rnd *rand.Rand) []byte {
+	b := slices.Clone(n.sure)
+	if len(b) > len(n.now) {
+		b = b[:len(n.now)]
+	}
+	if k := len(n.now) - len(b); k > 0 && rnd.IntN(2) == 0 {
+		b = append(b, make([]byte, k)...)
+	}
+	keep := rnd.IntN(3) // none, some, all
+	for _, s := range slices.Sorted(maps.Keys(n.dirty)) {
+		from, to := s*sectorBytes, min((s+1)*sectorBytes, int64(len(n.now)), int64(len(b)))
+		if from < to && (keep == 2 || keep == 1 && rnd.IntN(2) == 0) {
+			copy(b[from:to], n.now[from:to])
+		}
+	}
+	return b
 }
 
 type memFile struct {

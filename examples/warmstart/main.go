@@ -85,9 +85,13 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 		say("")
 		result.table(out)
 		say("\nMarta: %s", strings.TrimSpace(userText))
-		say("\nHazel, never killed:       %s …", tokenizer.Decode(result.reference.Best[:16]))
-		say("Hazel, killed, raw:        %s …", tokenizer.Decode(result.raw.warm.Best[:16]))
-		say("Hazel, killed, row spoiled:%s …", tokenizer.Decode(result.control.Best[:16]))
+		say("")
+		for _, run := range []struct {
+			name string
+			answer
+		}{{"never killed", result.reference}, {"killed, raw", result.raw.warm}, {"one row spoiled", result.control}} {
+			say("Hazel (%s):%s …", run.name, tokenizer.Decode(run.Best[:min(16, len(run.Best))]))
+		}
 	}
 	if bad := result.failures(); len(bad) > 0 {
 		return errors.New(strings.Join(bad, "\n           "))
@@ -97,9 +101,8 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 
 // perform runs one process after the other: they never share the processors, so their times can be compared.
 func perform(ctx context.Context, o options, say func(string, ...any)) (*outcome, error) {
-	say(`A small transformer with random weights reads a chat prompt, and its process is killed. Another process goes on where
-it was. The model is not trained: the words that it writes have no sense. Its work, its KV cache and the store are real.
-`)
+	say("A small transformer reads a chat prompt, and its process is killed. Another process goes on where it was.\n" +
+		"Its weights are random, nobody trained it: the words that it writes have no sense. Its work is real.\n")
 	result := &outcome{seed: o.seed}
 	work := job{Seed: o.seed, Prompt: o.prompt, Steps: o.steps}
 	var err error
@@ -115,10 +118,11 @@ it was. The model is not trained: the words that it writes have no sense. Its wo
 			m.codec = quant.Q8_0
 		}
 		work.Dir, work.Codec = filepath.Join(o.dir, m.codec.String()), m.codec
-		if m.cold, m.how, err = runAndKill(ctx, work); err != nil {
+		var end string
+		if m.cold, end, err = runAndKill(ctx, work); err != nil {
 			return nil, err
 		}
-		say("%-10s first run: reads %d tokens, saves their rows, %s", m.codec, m.cold.PromptTokens-m.cold.Reused, m.how)
+		say("%-10s first run: reads %d tokens, saves their rows; %s", m.codec, m.cold.PromptTokens-m.cold.Reused, end)
 		next := work
 		if m.codec == quant.Raw {
 			next.Follow = nil // identical means: by itself
@@ -137,7 +141,7 @@ it was. The model is not trained: the words that it writes have no sense. Its wo
 	if result.control, err = runJob(ctx, spoiled); err != nil {
 		return nil, err
 	}
-	say("control    raw again, one of %d restored rows spoiled in memory", result.control.Reused)
+	say("control    raw again, but in memory the bits of one K row of layer 0 are inverted after the restore")
 	return result, nil
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/dormousekv/dormouse/quant"
@@ -16,7 +17,6 @@ const leastSameTop1 = 0.95
 // measured is what came of one codec.
 type measured struct {
 	codec      quant.Codec
-	how        string // the first process died
 	cold, warm answer
 	diskBytes  int64 // allocated to all files of the store, after the warm start
 }
@@ -107,36 +107,36 @@ func loops(text []int32) bool {
 
 // table prints what a person wants to know.
 func (o *outcome) table(w io.Writer) {
-	line := func(label string, cell func(m measured) string, note string) {
-		fmt.Fprintf(w, "  %-26s %14s %14s   %s\n", label, cell(o.raw), cell(o.q8), note)
+	row := func(label, raw, q8, note string) {
+		fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("  %-24s %14s %14s   %s", label, raw, q8, note), " "))
 	}
-	line("", func(m measured) string { return m.codec.String() }, "")
+	line := func(label string, cell func(m measured) string, note string) {
+		row(label, cell(o.raw), cell(o.q8), note)
+	}
+	steps := len(o.reference.Best)
+	identical, control := "DIFFERENT", "NOTHING CHANGED"
+	if o.rawIdentical() {
+		identical = "identical"
+	}
+	if o.controlDiffers() {
+		control = fmt.Sprintf("other from %d on", o.controlAt()+1)
+	}
+
+	row("", o.raw.codec.String(), o.q8.codec.String(), "")
 	line("prompt tokens", func(m measured) string { return fmt.Sprint(m.warm.PromptTokens) }, "")
-	line("reused after the kill", func(m measured) string { return fmt.Sprint(m.warm.Reused) }, "all but the last one, whose logits are needed")
-	line("cold: time to first token", func(m measured) string { return millis(m.cold.firstToken()) }, "open an empty store, compute the prompt")
-	line("warm: time to first token", func(m measured) string { return millis(m.warm.firstToken()) }, "the sum of the next three")
-	line("  open the store", func(m measured) string { return millis(m.warm.Open) }, "after a kill, without a clean shutdown")
-	line("  match and restore", func(m measured) string { return millis(m.warm.Restore) }, "every byte checked")
-	line("  compute the last token", func(m measured) string { return millis(m.warm.Compute) }, "")
+	line("reused after the kill", func(m measured) string { return fmt.Sprint(m.warm.Reused) }, "all but the last, which gives the first new word")
+	line("cold time to first token", func(m measured) string { return millis(m.cold.firstToken()) }, "open an empty store, compute the whole prompt")
+	line("warm time to first token", func(m measured) string { return millis(m.warm.firstToken()) }, "the sum of these three:")
+	line("  open the store", func(m measured) string { return millis(m.warm.Open) }, "that a killed process left behind")
+	line("  match and restore", func(m measured) string { return millis(m.warm.Restore) }, "rows into the model's memory, all checksums compared")
+	line("  compute one token", func(m measured) string { return millis(m.warm.Compute) }, "")
 	line("speed-up", func(m measured) string { return fmt.Sprintf("%.0f x", m.speedUp()) }, "making the weights is in neither time")
 	line("rows in memory, f16", func(m measured) string { return megabytes(m.warm.F16Bytes) }, "")
-	line("records on disk", func(m measured) string { return share(m.cold.SavedBytes, m.warm.F16Bytes) }, "the rows, their tokens and checksums")
-	line("whole store on disk", func(m measured) string { return share(m.diskBytes, m.warm.F16Bytes) }, "with index, log and room ahead")
-	n := len(o.reference.Best)
-	line("continuation", func(m measured) string {
-		switch {
-		case m.codec == quant.Q8_0:
-			return fmt.Sprintf("%d of %d", sameTokens(m.warm.Best, o.reference.Best), n)
-		case o.rawIdentical():
-			return "identical"
-		}
-		return "DIFFERENT"
-	}, fmt.Sprintf("%d tokens, to the last bit; q8_0: same top word", n))
-	control := "no change"
-	if o.controlDiffers() {
-		control = fmt.Sprintf("from token %d", o.controlAt()+1)
-	}
-	fmt.Fprintf(w, "  %-26s %14s %14s   %s\n", "with one row spoiled", control, "", "the text must change, and does if a number is shown")
+	line("records on disk", func(m measured) string { return share(m.cold.SavedBytes, m.warm.F16Bytes) }, "with tokens and checksums")
+	line("whole store on disk", func(m measured) string { return share(m.diskBytes, m.warm.F16Bytes) }, "with index, log and the room kept for it")
+	row("continuation", identical, fmt.Sprintf("%d of %d", sameTokens(o.q8.warm.Best, o.reference.Best), steps),
+		fmt.Sprintf("%d tokens with all logits, bit by bit; q8_0: same best word", steps))
+	row("control", control, "", "one spoiled row must change the text")
 }
 
 func millis(d time.Duration) string {

@@ -130,6 +130,9 @@ func Attach(ctx context.Context, store *db.Store, lib *Library, lctx uintptr, o 
 		if o.RowsOnly {
 			return nil, fmt.Errorf("%w: %s", ErrRefused, s.why)
 		}
+		if desc.BlockTokens == 0 {
+			desc.BlockTokens = 64 // records have no rows that would make larger blocks worth while
+		}
 		desc.Groups = []kv.Group{{Kind: kv.All}, {Kind: kv.StateAt}}
 		desc.Tensors = []kv.Tensor{{Role: kv.RoleState, DType: kv.Bytes, Group: 1}}
 		// A whole blob is tied to all that a row is free of: release, layout of V, streams, cache types.

@@ -12,7 +12,7 @@ func (o leafOrder) Less(i, j int) bool {
 	if o[i].Rank != o[j].Rank {
 		return o[i].Rank < o[j].Rank
 	}
-	return mix(uint64(o[i].id)) < mix(uint64(o[j].id))
+	return o[i].key < o[j].key
 }
 
 func (o leafOrder) Swap(i, j int) {

@@ -17,6 +17,17 @@ type Simulation struct {
 	// Clairvoyant replaces the policy by one that knows the requests to come: the leaf that is needed last goes first.
 	// It is a ceiling to compare with.
 	Clairvoyant bool
+
+	variant variant
+}
+
+// A variant departs from the rules that [Simulation.Run] states, to see what a rule is worth.
+type variant struct {
+	evictAfter  bool // a block is stored first, then another one goes
+	noHandDown  bool // a parent that becomes a leaf keeps its own recency
+	unprotected bool // the request's own path may go
+	lowestLeaf  bool // the ageing value is the rank of the lowest leaf, as after a restart
+	slowClock   bool // the clock ticks once a request, not with every touch and insertion
 }
 
 // A Result counts what a simulation found.
@@ -44,7 +55,8 @@ func Cost(depth, tokens int) uint64 { return uint64(tokens) * uint64(8192+depth)
 type block struct {
 	Leaf
 	id       uint32
-	parent   int64 // -1: the first block of a prompt
+	key      uint64 // a hash of id, as the database's key is one
+	parent   int64  // -1: the first block of a prompt
 	children int
 	stored   bool
 	shielded bool // the deepest block so far of the request in progress
@@ -69,18 +81,26 @@ type store struct {
 // until the request is done, because its deepest block is. When a parent loses its last child it becomes a leaf, takes
 // over the child's recency if that is later, and is ranked.
 func (s Simulation) Run(requests []Request) Result {
-	st := &store{Simulation: s, blocks: make([]block, Distinct(requests))}
-	if s.Clairvoyant {
-		st.future = newFuture(requests)
-	}
+	st := newStore(s, requests)
 	for _, r := range requests {
 		st.request(r)
 	}
 	return st.Result
 }
 
+func newStore(s Simulation, requests []Request) *store {
+	st := &store{Simulation: s, blocks: make([]block, Distinct(requests))}
+	if s.Clairvoyant {
+		st.future = newFuture(requests)
+	}
+	return st
+}
+
 func (s *store) request(r Request) {
 	s.Requests++
+	if s.variant.slowClock {
+		s.clock++
+	}
 	found := 0
 	for found < len(r.Blocks) && s.blocks[r.Blocks[found]].stored {
 		found++
@@ -99,7 +119,7 @@ func (s *store) request(r Request) {
 	if found > 0 {
 		deepest = &s.blocks[r.Blocks[found-1]]
 		s.shield(deepest)
-		s.clock++
+		s.tick()
 		if s.TouchPath {
 			for _, id := range r.Blocks[:found-1] {
 				s.touch(&s.blocks[id])
@@ -111,15 +131,19 @@ func (s *store) request(r Request) {
 		if s.future != nil && s.future.rank(r.Blocks[i], s.Requests) == 0 {
 			break // never needed again, and nor is what follows it
 		}
-		if !s.makeRoom() {
+		fits := s.variant.evictAfter || s.makeRoom(1)
+		if !fits || deepest != nil && !deepest.stored {
 			s.Refused += len(r.Blocks) - i
 			break
 		}
 		deepest = s.insert(r.Blocks[i], deepest, i*s.BlockTokens, s.tokens(r, i))
+		if s.variant.evictAfter {
+			s.makeRoom(0)
+		}
 	}
 	if deepest != nil {
 		deepest.shielded = false
-		if deepest.children == 0 {
+		if deepest.stored && deepest.children == 0 {
 			s.leaves.add(deepest)
 		}
 	}
@@ -130,7 +154,20 @@ func (s *store) tokens(r Request, i int) int {
 	return min(s.BlockTokens, r.PromptTokens-i*s.BlockTokens)
 }
 
+func (s *store) tick() {
+	if !s.variant.slowClock {
+		s.clock++
+	}
+}
+
+// shield takes b, the deepest block of the request in progress, out of the leaves.
 func (s *store) shield(b *block) {
+	if s.variant.unprotected {
+		if b.children == 0 {
+			s.leaves.add(b)
+		}
+		return
+	}
 	b.shielded = true
 	s.leaves.remove(b)
 }
@@ -142,28 +179,30 @@ func (s *store) touch(b *block) {
 }
 
 func (s *store) insert(id uint32, parent *block, depth, tokens int) *block {
-	s.clock++
+	s.tick()
 	s.stored++
 	b := &s.blocks[id]
 	before := *b
-	*b = block{id: id, parent: -1, stored: true, shielded: true, place: -1}
+	*b = block{id: id, key: mix(uint64(id)), parent: -1, stored: true, place: -1}
 	b.Birth, b.Touched = s.clock, s.clock
 	b.Depth, b.Tokens = uint32(depth), uint32(tokens)
 	if parent != nil {
 		b.parent = int64(parent.id)
 		parent.children++
 		parent.shielded = false
+		s.leaves.remove(parent)
 	}
 	if s.Remember && before.Birth > 0 {
 		b.Hits = before.Hits + 1
 	}
 	s.rank(b, Inserted)
+	s.shield(b)
 	return b
 }
 
-// makeRoom evicts until one more block fits. It reports whether it does.
-func (s *store) makeRoom() bool {
-	for s.stored >= s.Capacity {
+// makeRoom evicts until this many more blocks fit. It reports whether they do.
+func (s *store) makeRoom(more int) bool {
+	for s.stored+more > s.Capacity {
 		b := s.leaves.lowest()
 		if b == nil {
 			return false
@@ -179,7 +218,9 @@ func (s *store) makeRoom() bool {
 		p := &s.blocks[b.parent]
 		p.children--
 		if p.children == 0 {
-			p.Touched = max(p.Touched, b.Touched)
+			if !s.variant.noHandDown {
+				p.Touched = max(p.Touched, b.Touched)
+			}
 			s.rank(p, Bared)
 			if !p.shielded {
 				s.leaves.add(p)
@@ -192,6 +233,9 @@ func (s *store) makeRoom() bool {
 func (s *store) rank(b *block, e Event) {
 	l := b.Leaf
 	l.Event, l.Clock, l.Ageing = e, s.clock, s.ageing
+	if lowest := s.leaves.lowest(); s.variant.lowestLeaf && lowest != nil {
+		l.Ageing = lowest.Rank
+	}
 	if s.future != nil {
 		b.Rank = s.future.rank(b.id, s.Requests)
 	} else {

@@ -80,13 +80,11 @@ func Gemma3(seed uint64, layers, headDim, window int) []byte {
 }
 
 // Qwen2VL rotates by positions in several dimensions (M-RoPE): a cell's position is not enough to name a token.
-func Qwen2VL(seed uint64, layers, headDim int) []byte {
-	const arch, heads, kvHeads, embed, ff = "qwen2vl", 4, 2, 128, 192
+func Qwen2VL(seed uint64, layers int) []byte {
+	const arch, heads, kvHeads, headDim, embed, ff = "qwen2vl", 4, 2, 32, 128, 192
 	w := common(arch, seed, layers, embed, ff)
 	w.Uint(arch+".attention.head_count", heads)
 	w.Uint(arch+".attention.head_count_kv", kvHeads)
-	w.Uint(arch+".attention.key_length", headDim)
-	w.Uint(arch+".attention.value_length", headDim)
 	w.Ints(arch+".rope.dimension_sections", headDim/8, 3*headDim/16, 3*headDim/16, 0)
 	w.Matrix("output.weight", embed, Vocabulary)
 	bias := func(i int, name string, n int) {

@@ -1,0 +1,649 @@
+package db
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// TestAgainstPlainMap drives the store with random operations beside a plain map of what must be in it, and finds no
+// difference: not after eviction, deletion, compaction, suspension, a closed or killed process, or a lost index.
+// DORMOUSE_MODEL_OPS sets the number of operations, DORMOUSE_MODEL_SEED the first seed.
+func TestAgainstPlainMap(t *testing.T) {
+	ops, seed := 1200, uint64(1)
+	if testing.Short() {
+		ops = 600
+	}
+	if v, err := strconv.Atoi(os.Getenv("DORMOUSE_MODEL_OPS")); err == nil {
+		ops = v
+	}
+	if v, err := strconv.Atoi(os.Getenv("DORMOUSE_MODEL_SEED")); err == nil {
+		seed = uint64(v)
+	}
+	const opsPerStore = 600
+	for done := 0; done < ops; done += opsPerStore {
+		ok := t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) { runModel(t, seed, opsPerStore) })
+		if !ok {
+			return
+		}
+		seed++
+	}
+}
+
+// mapBlock is a block that must be stored.
+type mapBlock struct {
+	parent     kv.Key
+	model      int
+	scope      string // of the block itself
+	adapters   string
+	start, end int
+	tokens     []kv.Token // the block's own
+	spans      []kv.Span  // that touch it, absolute
+	winFrom    int        // window rows [winFrom, winTo), absolute
+	winTo      int
+	state      bool
+}
+
+type driver struct {
+	t      *testing.T
+	r      *rand.Rand
+	dir    string
+	o      Options
+	s      *Store
+	descs  []kv.Descriptor
+	models []*Model
+	blocks map[kv.Key]*mapBlock
+	refs   map[string]kv.Prompt
+	refMod map[string]int
+	pinned map[string]bool
+	held   []heldMatch
+	log    []string
+}
+
+type heldMatch struct {
+	x     *Match
+	model int
+	p     kv.Prompt
+	n     int
+}
+
+func runModel(t *testing.T, seed uint64, ops int) {
+	d := &driver{
+		t: t, r: rand.New(rand.NewPCG(seed, 7)), dir: t.TempDir(), o: options(),
+		blocks: map[kv.Key]*mapBlock{}, refs: map[string]kv.Prompt{}, refMod: map[string]int{}, pinned: map[string]bool{},
+	}
+	d.o.SegmentBytes = 256 << 10
+	d.o.CheckpointInterval = -1
+	d.descs = []kv.Descriptor{plain(), windowed(40), opaque()}
+	d.open()
+	defer func() {
+		if t.Failed() {
+			for _, l := range d.log[max(0, len(d.log)-40):] {
+				t.Log(l)
+			}
+		}
+	}()
+	for i := range ops {
+		d.step(i)
+		if t.Failed() {
+			return
+		}
+	}
+	d.release()
+	if err := d.s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (d *driver) note(format string, args ...any) {
+	d.log = append(d.log, fmt.Sprintf(format, args...))
+}
+
+func (d *driver) fatalf(format string, args ...any) {
+	d.t.Helper()
+	d.t.Fatalf(format, args...)
+}
+
+func (d *driver) open() {
+	s, err := Open(ctx, d.dir, d.o)
+	if err != nil {
+		d.fatalf("open: %v", err)
+	}
+	d.s = s
+	d.t.Cleanup(func() { s.Close() })
+	d.models = nil
+	for _, desc := range d.descs {
+		d.models = append(d.models, model(d.t, s, desc))
+	}
+}
+
+// prompt makes a prompt from a small vocabulary of beginnings, so that they share much and part everywhere.
+func (d *driver) prompt() kv.Prompt {
+	var p kv.Prompt
+	for range 1 + d.r.IntN(4) {
+		part := tokens(d.r.IntN(6), 90)
+		p.Tokens = append(p.Tokens, part[:1+d.r.IntN(len(part))]...)
+	}
+	if d.r.IntN(4) == 0 {
+		p.Scope = []string{"alice", "bob"}[d.r.IntN(2)]
+		p.ScopeStart = d.r.IntN(3) * 37
+	}
+	if d.r.IntN(5) == 0 && len(p.Tokens) > 60 {
+		p.Spans = []kv.Span{{Start: 20 + d.r.IntN(10), Len: 25, Hash: kv.Hash{byte(d.r.IntN(2))}}}
+	}
+	if d.r.IntN(10) == 0 {
+		p.Adapters = []kv.Adapter{{Hash: kv.Hash{1}, Scale: 1}}
+	}
+	return p
+}
+
+func (d *driver) step(i int) {
+	mi := d.r.IntN(len(d.models))
+	switch n := d.r.IntN(100); {
+	case n < 35:
+		p := d.prompt()
+		d.note("%d put model %d, %d tokens, scope %q@%d, spans %v", i, mi, len(p.Tokens), p.Scope, p.ScopeStart, p.Spans)
+		d.put(mi, p)
+	case n < 68:
+		p := d.prompt()
+		d.note("%d match model %d, %d tokens, scope %q@%d, spans %v", i, mi, len(p.Tokens), p.Scope, p.ScopeStart, p.Spans)
+		d.match(mi, p)
+	case n < 74:
+		p := d.prompt()
+		d.note("%d extend model %d, %d tokens", i, mi, len(p.Tokens))
+		d.extend(mi, p)
+	case n < 78:
+		p := d.prompt()
+		d.note("%d hold model %d, %d tokens", i, mi, len(p.Tokens))
+		d.hold(mi, p)
+	case n < 81:
+		d.note("%d release", i)
+		d.release()
+	case n < 85:
+		d.note("%d ref", i)
+		d.ref(mi)
+	case n < 87:
+		d.note("%d delete", i)
+		d.delete(mi)
+	case n < 88:
+		d.note("%d delete scope", i)
+		d.deleteScope()
+	case n < 91:
+		d.note("%d shrink", i)
+		d.shrink()
+	case n < 94:
+		d.note("%d checkpoint", i)
+		d.must(d.s.Checkpoint(ctx))
+	case n < 95:
+		d.note("%d compact", i)
+		_, err := d.s.Compact(ctx, CompactOptions{LiveShare: 0.9})
+		d.must(err)
+	case n < 96:
+		d.note("%d suspend, resume", i)
+		d.must(d.s.Suspend(ctx))
+		d.must(d.s.Resume(ctx))
+		for j := range d.held {
+			d.held[j].n = -1 // looked up anew: what it gives is right, how much may have changed
+		}
+	case n < 97:
+		d.note("%d close, open", i)
+		d.release()
+		d.must(d.s.Close())
+		d.open()
+	case n < 99:
+		d.note("%d kill, open", i)
+		d.kill()
+		d.open()
+	default:
+		d.note("%d kill, lose index, open", i)
+		d.kill()
+		os.Remove(filepath.Join(d.dir, indexName))
+		if d.r.IntN(2) == 0 {
+			os.Remove(filepath.Join(d.dir, bloomName))
+		}
+		d.open()
+	}
+	d.compare()
+}
+
+func (d *driver) must(err error) {
+	d.t.Helper()
+	if err != nil {
+		d.fatalf("%v", err)
+	}
+}
+
+// kill leaves the files as a SIGKILL would: nothing is synced, sealed or checkpointed.
+func (d *driver) kill() {
+	for _, h := range d.held {
+		h.x.lease.Release()
+	}
+	d.held = nil
+	s := d.s
+	s.life.Lock()
+	defer s.life.Unlock()
+	e := s.eng
+	s.eng = nil
+	e.halt()
+	e.abandon()
+	s.unlock()
+}
+
+// chain returns the keys of a prompt's blocks and what must be stored for each.
+func (d *driver) chain(mi int, p kv.Prompt) (keys []kv.Key, blocks []*mapBlock) {
+	m := d.models[mi]
+	c := d.s.eng.hasher.Chain(m.ms.fp, m.ms.desc.BlockTokens, &p)
+	for i := range c.Len() {
+		start, end := c.Block(i)
+		b := &mapBlock{
+			parent: c.Parent(i), model: mi, adapters: fmt.Sprint(p.Adapters), start: start, end: end,
+			tokens: slices.Clone(p.Tokens[start:end]),
+		}
+		if !c.Scope(i).IsShared() {
+			b.scope = p.Scope
+		}
+		for _, s := range p.Spans {
+			if s.Start < end && s.End() > start {
+				b.spans = append(b.spans, s)
+			}
+		}
+		keys, blocks = append(keys, c.Key(i)), append(blocks, b)
+	}
+	return keys, blocks
+}
+
+func (d *driver) put(mi int, p kv.Prompt) {
+	m := d.models[mi]
+	rows := filled(m.Descriptor(), &p, 0, len(p.Tokens))
+	from := 0
+	if mi == 1 && d.r.IntN(2) == 0 { // the runtime has lost the older window rows
+		from = d.r.IntN(len(p.Tokens))
+		for i, tensor := range m.ms.desc.Tensors {
+			if tensor.Group == 1 {
+				rows[i] = rows[i].Slice(tensor, from, len(p.Tokens))
+			}
+		}
+	}
+	res, err := m.Put(ctx, p, rows, PutOptions{})
+	d.must(err)
+	if res.Tokens != len(p.Tokens) {
+		d.fatalf("put stored %d of %d tokens", res.Tokens, len(p.Tokens))
+	}
+	d.stored(mi, p, from)
+}
+
+// stored notes what a put of p must have left, with window rows from that position on.
+func (d *driver) stored(mi int, p kv.Prompt, winFrom int) {
+	keys, blocks := d.chain(mi, p)
+	for i, k := range keys {
+		b := d.blocks[k]
+		if b == nil {
+			b = blocks[i]
+			d.blocks[k] = b
+		}
+		if mi == 1 {
+			if from := max(winFrom, b.start); from < b.end && b.end-from > b.winTo-b.winFrom {
+				b.winFrom, b.winTo = from, b.end
+			}
+		}
+		if mi == 2 && i == len(keys)-1 {
+			b.state = true
+		}
+	}
+	// A tail that a new sibling begins with is not needed any more, unless something rests on it.
+	actual := d.actual()
+	for k, b := range d.blocks {
+		if _, ok := actual[k]; ok {
+			continue
+		}
+		superseded := false
+		for i, other := range blocks {
+			superseded = superseded || (keys[i] != k && other.parent == b.parent && len(other.tokens) > len(b.tokens) &&
+				slices.Equal(other.tokens[:len(b.tokens)], b.tokens))
+		}
+		if !superseded || b.state {
+			d.fatalf("block [%d, %d) of model %d is gone", b.start, b.end, b.model)
+		}
+		delete(d.blocks, k)
+	}
+}
+
+func (d *driver) actual() map[kv.Key][]Block {
+	out := map[kv.Key][]Block{}
+	for b, err := range d.s.Blocks() {
+		d.must(err)
+		out[b.Key] = append(out[b.Key], b)
+	}
+	return out
+}
+
+// compare checks that the store holds the map's blocks and no others, and that its counts say so.
+func (d *driver) compare() {
+	actual := d.actual()
+	for k, b := range d.blocks {
+		records := actual[k]
+		if len(records) == 0 {
+			d.fatalf("block [%d, %d) of model %d is not stored", b.start, b.end, b.model)
+		}
+		for _, x := range records {
+			switch {
+			case x.Group == 0 && (x.First != b.start || x.Tokens != b.end-b.start || x.Parent != b.parent):
+				d.fatalf("block %s is %+v, expected %+v", k, x, b)
+			case x.Group == 1 && b.model == 1 && (x.First+x.RowFirst != b.winFrom || x.Rows != b.winTo-b.winFrom):
+				d.fatalf("window record %+v, expected rows [%d, %d)", x, b.winFrom, b.winTo)
+			}
+		}
+		want := 1
+		if b.winTo > b.winFrom || b.state {
+			want = 2
+		}
+		if len(records) != want {
+			d.fatalf("block [%d, %d) of model %d has %d records, expected %d", b.start, b.end, b.model, len(records), want)
+		}
+	}
+	if len(actual) != len(d.blocks) {
+		for k, x := range actual {
+			if d.blocks[k] == nil {
+				d.fatalf("block %+v should not be stored", x)
+			}
+		}
+	}
+	if n := d.s.eng.counts().Blocks; n != int64(len(d.blocks)) {
+		d.fatalf("the store counts %d blocks, there are %d", n, len(d.blocks))
+	}
+	for k, b := range d.blocks {
+		if _, ok := d.blocks[b.parent]; !ok && b.start > 0 {
+			d.fatalf("block %s is stored without its prefix", k)
+		}
+	}
+}
+
+// expected is the longest usable prefix, worked out from the map by brute force.
+func (d *driver) expected(mi int, p kv.Prompt, limit int) int {
+	keys, blocks := d.chain(mi, p)
+	desc := d.models[mi].ms.desc
+	var path []piece
+	for i, k := range keys {
+		if b := d.blocks[k]; b != nil {
+			path = append(path, piece{b, b.end})
+			continue
+		}
+		// Of the blocks that share most tokens, any may be taken: the one that serves best is.
+		longest := blocks[i].start
+		var ties []*mapBlock
+		for _, b := range d.blocks {
+			if b.parent != blocks[i].parent || b.scope != blocks[i].scope || b.model != mi || b.adapters != blocks[i].adapters {
+				continue
+			}
+			if end := min(shared(b, &p), p.BlockCapacityEnd(i, desc.BlockTokens)); end > longest {
+				longest, ties = end, []*mapBlock{b}
+			} else if end == longest && end > b.start {
+				ties = append(ties, b)
+			}
+		}
+		best := 0
+		for _, b := range ties {
+			best = max(best, d.usable(mi, p, limit, desc, append(slices.Clone(path), piece{b, longest})))
+		}
+		if len(ties) > 0 {
+			return best
+		}
+		break
+	}
+	return d.usable(mi, p, limit, desc, path)
+}
+
+type piece struct {
+	b   *mapBlock
+	end int
+}
+
+// usable is the longest prefix whose rows, window rows and state are all in path.
+func (d *driver) usable(mi int, p kv.Prompt, limit int, desc kv.Descriptor, path []piece) int {
+	for n := limit; n >= kv.OpeningTokens; n-- {
+		if p.Clip(n) != n || len(path) == 0 || path[len(path)-1].end < n {
+			continue
+		}
+		ok := true
+		switch mi {
+		case 1:
+			for pos := max(0, n-desc.Groups[1].Window); pos < n && ok; pos++ {
+				covered := false
+				for _, x := range path {
+					covered = covered || (x.b.start <= pos && pos < x.end && x.b.winFrom <= pos && pos < x.b.winTo)
+				}
+				ok = covered
+			}
+		case 2:
+			k, _ := d.chain(mi, p.Prefix(n))
+			b := d.blocks[k[len(k)-1]]
+			ok = b != nil && b.state
+		}
+		if ok {
+			return n
+		}
+	}
+	return 0
+}
+
+// shared is the position up to which a block agrees with p, spans in one piece.
+func shared(b *mapBlock, p *kv.Prompt) int {
+	end := b.start
+	spanAt := func(spans []kv.Span, pos int) kv.Span {
+		for _, s := range spans {
+			if s.Start <= pos && pos < s.End() {
+				return s
+			}
+		}
+		return kv.Span{}
+	}
+	for end < b.end && end < len(p.Tokens) && b.tokens[end-b.start] == p.Tokens[end] && spanAt(b.spans, end) == spanAt(p.Spans, end) {
+		end++
+	}
+	return end
+}
+
+func (d *driver) match(mi int, p kv.Prompt) {
+	limit := len(p.Tokens)
+	if d.r.IntN(3) == 0 {
+		limit = 1 + d.r.IntN(limit)
+	}
+	want := d.expected(mi, p, limit)
+	n, reason, err := d.models[mi].Probe(ctx, p, MatchOptions{Limit: limit})
+	d.must(err)
+	if n != want {
+		d.fatalf("probe of %d tokens found %d (%v), expected %d", limit, n, reason, want)
+	}
+	x, err := d.models[mi].Match(ctx, p, MatchOptions{Limit: limit})
+	d.must(err)
+	defer x.Close()
+	if x.Tokens() != want {
+		d.fatalf("matched %d tokens (%v), expected %d", x.Tokens(), x.Reason(), want)
+	}
+	d.check(x, mi, p, want)
+}
+
+func (d *driver) check(x *Match, mi int, p kv.Prompt, want int) {
+	desc := d.models[mi].Descriptor()
+	rows := empty(desc, len(p.Tokens))
+	got, err := x.Restore(ctx, rows)
+	d.must(err)
+	if want >= 0 && got.Tokens != want {
+		d.fatalf("restored %d tokens (%v), expected %d", got.Tokens, got.Reason, want)
+	}
+	checkRows(d.t, desc, &p, rows, got.Tokens)
+}
+
+// extend stores a prompt from what is stored of it on.
+func (d *driver) extend(mi int, p kv.Prompt) {
+	if mi != 0 {
+		return
+	}
+	x, err := d.models[mi].Match(ctx, p, MatchOptions{})
+	d.must(err)
+	defer x.Close()
+	if x.Tokens() == len(p.Tokens) {
+		return
+	}
+	_, err = x.Extend(ctx, p, filled(d.models[mi].Descriptor(), &p, x.Tokens(), len(p.Tokens)), PutOptions{})
+	d.must(err)
+	d.stored(mi, p, 0)
+}
+
+func (d *driver) hold(mi int, p kv.Prompt) {
+	if len(d.held) >= 3 {
+		return
+	}
+	x, err := d.models[mi].Match(ctx, p, MatchOptions{})
+	d.must(err)
+	d.held = append(d.held, heldMatch{x, mi, p, x.Tokens()})
+}
+
+func (d *driver) release() {
+	for _, h := range d.held {
+		d.check(h.x, h.model, h.p, h.n)
+		d.must(h.x.Close())
+	}
+	d.held = nil
+}
+
+func (d *driver) ref(mi int) {
+	name := fmt.Sprint("ref ", d.r.IntN(4))
+	if d.r.IntN(3) == 0 {
+		err := d.s.DeleteRef(ctx, name)
+		if _, ok := d.refs[name]; ok != (err == nil) {
+			d.fatalf("deleting ref %q: %v, expected it there: %t", name, err, ok)
+		}
+		delete(d.refs, name)
+		return
+	}
+	p := d.prompt()
+	if len(p.Tokens) < kv.OpeningTokens {
+		return
+	}
+	n := d.expected(mi, p, len(p.Tokens))
+	err := d.models[mi].SetRef(ctx, name, p, RefOptions{Pinned: d.r.IntN(2) == 0})
+	if n < len(p.Tokens) {
+		if !errors.Is(err, ErrNotStored) {
+			d.fatalf("ref on %d of %d stored tokens: %v", n, len(p.Tokens), err)
+		}
+		if n < kv.OpeningTokens {
+			return
+		}
+		p = p.Prefix(n)
+		err = d.models[mi].SetRef(ctx, name, p, RefOptions{Pinned: true})
+	}
+	d.must(err)
+	d.refs[name], d.refMod[name] = p, mi
+	r, err := d.s.Ref(name)
+	d.must(err)
+	if r.Tokens != len(p.Tokens) {
+		d.fatalf("ref %+v", r)
+	}
+	d.pinned[name] = r.Pinned
+}
+
+// below returns the keys of the blocks under k, k included.
+func (d *driver) below(k kv.Key) []kv.Key {
+	out := []kv.Key{k}
+	for i := 0; i < len(out); i++ {
+		for child, b := range d.blocks {
+			if b.parent == out[i] {
+				out = append(out, child)
+			}
+		}
+	}
+	return out
+}
+
+func (d *driver) forget(keys []kv.Key) {
+	for _, k := range keys {
+		delete(d.blocks, k)
+	}
+	for name := range d.refs {
+		if _, err := d.s.Ref(name); errors.Is(err, ErrNotFound) {
+			delete(d.refs, name)
+		}
+	}
+	for i := range d.held {
+		d.held[i].n = -1 // its lease keeps the bytes; a match after Resume finds less
+	}
+}
+
+func (d *driver) delete(mi int) {
+	p := d.prompt()
+	if d.r.IntN(2) == 0 {
+		p = p.Prefix(p.Clip(min(len(p.Tokens), 100)))
+	}
+	if len(p.Tokens) == 0 {
+		return
+	}
+	keys, blocks := d.chain(mi, p)
+	last := blocks[len(blocks)-1]
+	var gone []kv.Key
+	for k, b := range d.blocks {
+		if b.model == mi && b.parent == last.parent && b.scope == last.scope && b.adapters == last.adapters && shared(b, &p) == len(p.Tokens) {
+			gone = append(gone, d.below(k)...)
+		}
+	}
+	_ = keys
+	res, err := d.models[mi].Delete(ctx, p)
+	d.must(err)
+	if res.Blocks != len(gone) {
+		for _, k := range gone {
+			d.t.Logf("expected to go: %+v", d.blocks[k])
+		}
+		d.fatalf("delete of %d tokens %v, scope %q@%d, spans %v: %d blocks went, expected %d", len(p.Tokens), p.Tokens, p.Scope,
+			p.ScopeStart, p.Spans, res.Blocks, len(gone))
+	}
+	d.forget(gone)
+}
+
+func (d *driver) deleteScope() {
+	var gone []kv.Key
+	for k, b := range d.blocks {
+		if b.scope == "alice" {
+			gone = append(gone, k)
+		}
+	}
+	res, err := d.s.DeleteScope(ctx, "alice")
+	d.must(err)
+	if res.Blocks != len(gone) {
+		d.fatalf("deleted %d blocks, expected %d", res.Blocks, len(gone))
+	}
+	d.forget(gone)
+}
+
+// shrink evicts; whatever goes must be a leaf-first choice that spares pins and leases.
+func (d *driver) shrink() {
+	used := d.s.mustStats(d.t).DiskBytes
+	_, err := d.s.Shrink(ctx, used-int64(d.r.IntN(64<<10)))
+	d.must(err)
+	actual := d.actual()
+	for k := range d.blocks {
+		if _, ok := actual[k]; !ok {
+			delete(d.blocks, k)
+		}
+	}
+	for name, p := range d.refs {
+		if d.pinned[name] {
+			if n := d.expected(d.refMod[name], p, len(p.Tokens)); n != len(p.Tokens) {
+				d.fatalf("pinned ref %q holds %d of %d tokens after an eviction", name, n, len(p.Tokens))
+			}
+		}
+	}
+	for _, h := range d.held {
+		if h.n > 0 {
+			if n := d.expected(h.model, h.p, len(h.p.Tokens)); n < h.n {
+				d.fatalf("a leased match of %d tokens holds %d after an eviction", h.n, n)
+			}
+		}
+	}
+}

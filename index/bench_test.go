@@ -1,0 +1,282 @@
+package index
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// benchEntries are n blocks of one model: a few children each, random keys.
+func benchEntries(n int) []Entry {
+	r := rand.New(rand.NewPCG(11, 12))
+	es := make([]Entry, n)
+	for i := range es {
+		es[i] = Entry{Key: randomKey(r), Model: kv.Fingerprint{1}, Tokens: 64, RowCount: 64, Rank: uint64(i + 1),
+			Loc: Loc{Segment: uint64(i / 1000), Offset: int64(i) << 15, Length: 32 << 10}, Hashes: make([]byte, maxHashBytes)}
+		if i > 0 {
+			es[i].Parent = es[r.IntN(i)].Key
+		}
+		for j := range es[i].Hashes {
+			es[i].Hashes[j] = byte(r.Uint32())
+		}
+	}
+	return es
+}
+
+func putAll(b *testing.B, ix *Index, es []Entry) {
+	if err := ix.Update(func(tx *Txn) error {
+		for _, e := range es {
+			if err := tx.Put(e); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// bench100k is an index of 100,000 blocks in its file, built once.
+var bench100k = sync.OnceValue(func() struct {
+	dir     string
+	entries []Entry
+} {
+	return struct {
+		dir     string
+		entries []Entry
+	}{"", benchEntries(100_000)}
+})
+
+func checkpointed(b *testing.B, es []Entry) *Index {
+	ix := must(Create(testOptions(b.TempDir())))(b)
+	b.Cleanup(func() { ix.Close() })
+	putAll(b, ix, es)
+	if err := ix.Checkpoint(context.Background(), Applied{LSN: 1}); err != nil {
+		b.Fatal(err)
+	}
+	return ix
+}
+
+// BenchmarkLookup compares a lookup in the Bloom filter, in an index of 100,000 blocks, and in bbolt itself with values of
+// the same size.
+func BenchmarkLookup(b *testing.B) {
+	es := bench100k().entries
+	ix := checkpointed(b, es)
+	v := ix.View()
+	defer v.Release()
+	r := rand.New(rand.NewPCG(1, 1))
+	absent := make([]kv.Key, 1<<12)
+	for i := range absent {
+		absent[i] = randomKey(r)
+	}
+	b.Run("index/present", func(b *testing.B) {
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			if _, ok, _ := v.Get(es[i*7919%len(es)].Key, 0); !ok {
+				b.Fatal("missing")
+			}
+		}
+	})
+	b.Run("index/absent", func(b *testing.B) {
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			if _, ok, err := v.Get(absent[i%len(absent)], 0); ok || err != nil {
+				b.Fatal("found")
+			}
+		}
+	})
+	overlay := Memory()
+	putAll(b, overlay, es[:10_000])
+	ov := overlay.View()
+	b.Run("overlay/present", func(b *testing.B) {
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			if _, ok, _ := ov.Get(es[i*7919%10_000].Key, 0); !ok {
+				b.Fatal("missing")
+			}
+		}
+	})
+	b.Run("parallel", func(b *testing.B) {
+		b.RunParallel(func(pb *testing.PB) {
+			for i := 0; pb.Next(); i++ {
+				v := ix.View()
+				v.Get(es[i*7919%len(es)].Key, 0)
+				v.Release()
+			}
+		})
+	})
+	bloom := NewBloom(len(es), 0.001)
+	for _, e := range es {
+		bloom.Add(e.Key)
+	}
+	b.Run("bloom/present", func(b *testing.B) {
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			if !bloom.MayContain(es[i*7919%len(es)].Key) {
+				b.Fatal("missing")
+			}
+		}
+	})
+	b.Run("bloom/absent", func(b *testing.B) {
+		for i := 0; b.Loop(); i++ {
+			bloom.MayContain(absent[i%len(absent)])
+		}
+	})
+	b.Run("bbolt/present", func(b *testing.B) {
+		db := must(bolt.Open(b.TempDir()+"/b.db", 0o600, &bolt.Options{NoSync: true, Timeout: time.Second}))(b)
+		defer db.Close()
+		if err := db.Update(func(tx *bolt.Tx) error {
+			bk, err := tx.CreateBucket([]byte("b"))
+			for _, e := range es {
+				err = bk.Put(e.Key[:], make([]byte, entryBytes+maxHashBytes))
+			}
+			return err
+		}); err != nil {
+			b.Fatal(err)
+		}
+		tx := must(db.Begin(false))(b)
+		defer tx.Rollback()
+		bk := tx.Bucket([]byte("b"))
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			if bk.Get(es[i*7919%len(es)].Key[:]) == nil {
+				b.Fatal("missing")
+			}
+		}
+	})
+}
+
+// BenchmarkNeighbors must not depend on the number of children.
+func BenchmarkNeighbors(b *testing.B) {
+	for _, n := range []int{10, 100_000} {
+		es := benchEntries(n)
+		for i := range es {
+			es[i].Parent = kv.Key{1}
+		}
+		for _, where := range []string{"file", "overlay"} {
+			b.Run(fmt.Sprintf("%s/%d", where, n), func(b *testing.B) {
+				var ix *Index
+				if where == "file" {
+					ix = checkpointed(b, es)
+				} else {
+					ix = Memory()
+					putAll(b, ix, es)
+				}
+				v := ix.View()
+				defer v.Release()
+				b.ReportAllocs()
+				for i := 0; b.Loop(); i++ {
+					if _, _, _, ok, _, lcp, err := v.Neighbors(kv.Key{1}, kv.ScopeID{}, es[i*7919%n].Hashes); !ok || lcp != 64 || err != nil {
+						b.Fatal(ok, lcp, err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkPut is one Update of one Put, on top of an index of 100,000 blocks.
+func BenchmarkPut(b *testing.B) {
+	es := bench100k().entries
+	ix := checkpointed(b, es)
+	r := rand.New(rand.NewPCG(1, 1))
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		e := es[i%len(es)]
+		e.Parent, e.Key = e.Key, randomKey(r)
+		if err := ix.Update(func(tx *Txn) error { return tx.Put(e) }); err != nil {
+			b.Fatal(err)
+		}
+		if i%10_000 == 9_999 {
+			b.StopTimer()
+			if err := ix.Checkpoint(context.Background(), Applied{}); err != nil {
+				b.Fatal(err)
+			}
+			b.StartTimer()
+		}
+	}
+}
+
+// BenchmarkTouch is one Update of one SetRank.
+func BenchmarkTouch(b *testing.B) {
+	es := bench100k().entries
+	ix := checkpointed(b, es)
+	for i := 0; b.Loop(); i++ {
+		if err := ix.Update(func(tx *Txn) error { return tx.SetRank(es[i%10_000].Key, uint64(1_000_000+i), 1) }); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkCheckpoint writes 10,000 new blocks to an index of 100,000. bbolt/rows is one transaction of bbolt with as many
+// rows of the same sizes.
+func BenchmarkCheckpoint(b *testing.B) {
+	es := bench100k().entries
+	b.Run("index", func(b *testing.B) {
+		ix := checkpointed(b, es)
+		r := rand.New(rand.NewPCG(1, 1))
+		for b.Loop() {
+			b.StopTimer()
+			batch := make([]Entry, 10_000)
+			for i := range batch {
+				batch[i] = es[r.IntN(len(es))]
+				batch[i].Parent, batch[i].Key = batch[i].Key, randomKey(r)
+			}
+			putAll(b, ix, batch)
+			b.StartTimer()
+			if err := ix.Checkpoint(context.Background(), Applied{LSN: 2}); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(ix.Bytes())/float64(ix.counts.total.Blocks), "file-B/block")
+	})
+}
+
+// BenchmarkOpen opens an index of 100,000 blocks.
+func BenchmarkOpen(b *testing.B) {
+	ix := checkpointed(b, bench100k().entries)
+	o := ix.o
+	if err := ix.Compact(); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(float64(ix.Bytes())/float64(ix.counts.total.Blocks), "file-B/block")
+	ix.Close()
+	for b.Loop() {
+		ix, err := Open(o)
+		if err != nil {
+			b.Fatal(err)
+		}
+		ix.Close()
+	}
+}
+
+// BenchmarkVerify reads all of an index of 100,000 blocks.
+func BenchmarkVerify(b *testing.B) {
+	ix := checkpointed(b, bench100k().entries)
+	b.SetBytes(int64(ix.rows.base.meta.pages) * pageBytes)
+	for b.Loop() {
+		verifyClean(b, ix)
+	}
+}
+
+// BenchmarkBloomAdd adds keys to a filter for 8,192: the rebuild of one.
+func BenchmarkBloomAdd(b *testing.B) {
+	var keys [8192]kv.Key
+	for i := range keys {
+		binary.LittleEndian.PutUint64(keys[i][:], uint64(i)*0x9E3779B97F4A7C15)
+	}
+	for b.Loop() {
+		f := NewBloom(len(keys), 0.001)
+		for _, k := range keys {
+			f.Add(k)
+		}
+	}
+}

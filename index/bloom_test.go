@@ -1,0 +1,184 @@
+package index
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// randomKey is a key as hashing makes them.
+func randomKey(r *rand.Rand) (k kv.Key) {
+	binary.LittleEndian.PutUint64(k[:], r.Uint64())
+	binary.LittleEndian.PutUint64(k[8:], r.Uint64())
+	return k
+}
+
+// TestBloomSize is the formula, at the size that the design names.
+func TestBloomSize(t *testing.T) {
+	b := NewBloom(36465, 0.001)
+	if b.Bits() != 524288 || b.K() != 10 || b.Capacity() != 36465 {
+		t.Errorf("%d bits, %d probes, %d keys; want 524288, 10, 36465", b.Bits(), b.K(), b.Capacity())
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		n, p := rapid.IntRange(0, 100000).Draw(t, "n"), rapid.Float64Range(1e-9, 0.9).Draw(t, "p")
+		b := NewBloom(n, p)
+		if b.Capacity() < n || b.K() < 1 || b.Bits()%64 != 0 || float64(b.Bits()) > 64+1+float64(max(n, 1))*-math.Log(p)/math.Ln2/math.Ln2 {
+			t.Fatalf("%d keys at %g: %d bits, %d probes, capacity %d", n, p, b.Bits(), b.K(), b.Capacity())
+		}
+	})
+}
+
+// TestBloomFalsePositives: at design fill the rate is what was asked for, and what EstimatedFPR says.
+func TestBloomFalsePositives(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	b := NewBloom(36465, 0.001)
+	for range b.Capacity() {
+		b.Add(randomKey(r))
+	}
+	const probes = 2_000_000
+	hits := 0
+	for range probes {
+		if b.MayContain(randomKey(r)) {
+			hits++
+		}
+	}
+	rate := float64(hits) / probes
+	t.Logf("%d keys: fill %.4f, false positives %.6f, estimated %.6f", b.Keys(), b.Fill(), rate, b.EstimatedFPR())
+	if rate > 0.0011 || math.Abs(b.Fill()-0.5) > 0.01 || math.Abs(b.EstimatedFPR()-rate) > 0.0002 {
+		t.Error("not as designed")
+	}
+}
+
+// TestBloomNoFalseNegatives: a key is found from the moment that its Add returned, whoever adds beside it.
+func TestBloomNoFalseNegatives(t *testing.T) {
+	b := NewBloom(2000, 0.01)
+	var wg sync.WaitGroup
+	for g := range uint64(4) {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(g, 1))
+			var keys []kv.Key
+			for range 1000 {
+				k := randomKey(r)
+				b.Add(k)
+				keys = append(keys, k)
+				if !b.MayContain(k) || !b.MayContain(keys[r.IntN(len(keys))]) {
+					t.Error("false negative")
+				}
+			}
+		})
+	}
+	wg.Wait()
+	set := 0
+	for i := range b.words {
+		w := b.words[i].Load()
+		for ; w != 0; w &= w - 1 {
+			set++
+		}
+	}
+	if got := int(math.Round(b.Fill() * float64(b.Bits()))); got != set {
+		t.Errorf("%d bits set, Fill says %d", set, got)
+	}
+	if b.Keys() > 4000 || b.Keys() < 3500 {
+		t.Errorf("%d keys", b.Keys())
+	}
+}
+
+// TestBloomFile: a filter comes back as it was; any changed bit, any other length and any other store is noticed.
+func TestBloomFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "bloom")
+	if _, _, err := ReadBloom(vfs.OS, path, testUUID); !errors.Is(err, ErrMissing) {
+		t.Error("missing:", err)
+	}
+	r := rand.New(rand.NewPCG(1, 1))
+	b := NewBloom(30, 0.01)
+	var keys []kv.Key
+	for range 30 {
+		keys = append(keys, randomKey(r))
+		b.Add(keys[len(keys)-1])
+	}
+	if err := WriteBloom(vfs.OS, dir, path, b, testUUID, 77); err != nil {
+		t.Fatal(err)
+	}
+	got, lsn, err := ReadBloom(vfs.OS, path, testUUID)
+	if err != nil || lsn != 77 {
+		t.Fatal(lsn, err)
+	}
+	if got.Bits() != b.Bits() || got.K() != b.K() || got.Capacity() != b.Capacity() || got.Keys() != b.Keys() || got.Fill() != b.Fill() {
+		t.Error("another filter")
+	}
+	for _, k := range keys {
+		if !got.MayContain(k) {
+			t.Error("false negative")
+		}
+	}
+	if _, _, err := ReadBloom(vfs.OS, path, kv.UUID{}); !errors.Is(err, ErrForeign) || errors.Is(err, damage.ErrCorrupt) {
+		t.Error("foreign:", err)
+	}
+
+	clean := must(os.ReadFile(path))(t)
+	for off := range clean {
+		for bit := range 8 {
+			bad := slices.Clone(clean)
+			bad[off] ^= 1 << bit
+			_, _, err := decodeBloom(path, bad, testUUID)
+			if !errors.Is(err, damage.ErrCorrupt) {
+				t.Fatalf("bit %d of byte %d: %v", bit, off, err)
+			}
+			if isVersion := off >= 8 && off < 12; isVersion != errors.Is(err, ErrVersion) {
+				t.Fatalf("bit %d of byte %d: %v", bit, off, err)
+			}
+		}
+	}
+	for n := range clean {
+		if _, _, err := decodeBloom(path, clean[:n], testUUID); !errors.Is(err, damage.ErrCorrupt) {
+			t.Fatalf("cut to %d bytes: %v", n, err)
+		}
+	}
+	if _, _, err := decodeBloom(path, append(slices.Clone(clean), make([]byte, 8)...), testUUID); !errors.Is(err, damage.ErrCorrupt) {
+		t.Fatal("longer:", err)
+	}
+}
+
+func FuzzBloomFile(f *testing.F) {
+	b := NewBloom(10, 0.1)
+	b.Add(kv.Key{1})
+	f.Add(encodeBloom(b, testUUID, 5))
+	f.Add([]byte(bloomMagic))
+	f.Add(make([]byte, bloomHeaderBytes+16))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		b, lsn, err := decodeBloom("f", data, testUUID)
+		if err == nil && !bytes.Equal(encodeBloom(b, testUUID, lsn), data) {
+			t.Error("read and written again, it differs")
+		}
+		if len(data) < bloomHeaderBytes+sumBytes {
+			return
+		}
+		// Behind a right checksum.
+		copy(data, bloomMagic)
+		copy(data[16:32], testUUID[:])
+		binary.LittleEndian.PutUint32(data[8:], bloomVersion)
+		binary.LittleEndian.PutUint32(data[56:], uint32(len(data)-bloomHeaderBytes-sumBytes)/8)
+		end := len(data) - sumBytes
+		binary.LittleEndian.PutUint64(data[end:], sumRow(data[:end]))
+		if b, _, err := decodeBloom("f", data, testUUID); err == nil {
+			b.Add(kv.Key{9})
+			if !b.MayContain(kv.Key{9}) {
+				t.Error("false negative")
+			}
+		}
+	})
+}

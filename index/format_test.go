@@ -1,0 +1,208 @@
+package index
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/dormousekv/dormouse/kv"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// golden compares with a file of testdata.
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := must(os.ReadFile(path))(t); !bytes.Equal(got, want) {
+		t.Errorf("%s differs from what is written now; the format's version must change with it\n%s", path, got)
+	}
+}
+
+// goldenIndex is an index with a row of every kind.
+func goldenIndex(t *testing.T, ix *Index) *model {
+	m := newModel()
+	a, b, root := kv.Key{0xa, 1}, kv.Key{0xb, 2}, kv.Key{0xff}
+	entries := []Entry{
+		{Key: a, Parent: root, Model: kv.Fingerprint{0x77}, Scope: kv.ScopeID{}, Loc: Loc{Segment: 1, Offset: 4096, Length: 32768, Tier: 1},
+			First: 0, Tokens: 64, RowCount: 64, Birth: 0x1122334455667788, Rank: 3, Hits: 4, Hashes: []byte{1, 2, 0, 0, 5, 6}},
+		{Key: b, Parent: a, Model: kv.Fingerprint{0x77}, Scope: kv.ScopeID{0x55}, Loc: Loc{Segment: 2, Offset: 8192, Length: 100},
+			First: 64, Tokens: 3, RowFirst: 1, RowCount: 2, Flags: FlagTail | FlagScopeRoot, Birth: 7, Rank: 0x0102030405060708, Hashes: []byte{9, 8}},
+		{Key: b, Group: 1, Parent: a, Model: kv.Fingerprint{0x77}, Scope: kv.ScopeID{0x55}, Loc: Loc{Segment: 2, Offset: 12288, Length: 200}, Tokens: 3},
+	}
+	if err := ix.Update(func(tx *Txn) error {
+		for _, e := range entries {
+			m.put(e)
+			if err := tx.Put(e); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := ix.Checkpoint(context.Background(), Applied{LSN: 42, WALFile: 2, NextBirth: 3, NextSegment: 4, Clock: 5, Extra: []byte("state")}); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// TestGolden pins the bytes of every kind of row, and that a file of this version can be read for ever.
+func TestGolden(t *testing.T) {
+	o := testOptions(t.TempDir())
+	ix := must(Create(o))(t)
+	m := goldenIndex(t, ix)
+	var rows strings.Builder
+	if err := ix.rows.scan(nil, storeKey, func(key, val []byte) (bool, error) {
+		fmt.Fprintf(&rows, "%x\n    %x\n", key, encodeValue(key, val))
+		return true, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "rows.golden", []byte(rows.String()))
+	size := int64(ix.rows.base.meta.pages) * pageBytes
+	if err := ix.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	const old = "testdata/index-v1.db"
+	if *update {
+		if err := os.WriteFile(old, must(os.ReadFile(o.Path))(t)[:size], 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(o.Path, must(os.ReadFile(old))(t), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ix = must(Open(o))(t)
+	defer ix.Close()
+	v := ix.View()
+	defer v.Release()
+	if err := m.compare(v); err != nil {
+		t.Error(err)
+	}
+	if a := ix.Applied(); a.LSN != 42 || a.WALFile != 2 || a.NextBirth != 3 || a.NextSegment != 4 || a.Clock != 5 || string(a.Extra) != "state" {
+		t.Error(a)
+	}
+
+	b := NewBloom(4, 0.5)
+	b.Add(kv.Key{1})
+	b.Add(kv.Key{2})
+	golden(t, "bloom.golden", []byte(hex.Dump(encodeBloom(b, testUUID, 42))))
+}
+
+// TestEntryRoundTrip: every entry comes back as it was put.
+func TestEntryRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		id := func(name string) (b [16]byte) {
+			copy(b[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, name))
+			return b
+		}
+		e := Entry{
+			Key: id("key"), Group: rapid.Byte().Draw(t, "group"), Parent: id("parent"), Model: id("model"), Scope: id("scope"),
+			Loc: Loc{rapid.Uint64().Draw(t, "segment"), rapid.Int64Range(0, math.MaxInt64).Draw(t, "offset"),
+				rapid.Int64Range(0, math.MaxInt64).Draw(t, "length"), rapid.Byte().Draw(t, "tier")},
+			First: rapid.Uint32().Draw(t, "first"), Tokens: rapid.Uint16().Draw(t, "tokens"),
+			RowFirst: rapid.Uint16().Draw(t, "rowFirst"), RowCount: rapid.Uint16().Draw(t, "rowCount"),
+			Flags: rapid.Byte().Draw(t, "flags"), Birth: rapid.Uint64().Draw(t, "birth"),
+			Rank: rapid.Uint64().Draw(t, "rank"), Hits: rapid.Uint32().Draw(t, "hits"),
+		}
+		hashes := rapid.SliceOfN(rapid.Byte(), 0, 64).Draw(t, "hashes")
+		hashes = append(hashes, hashes...)
+		var got Entry
+		back, ok := decodeEntry(&got, appendBlockKey(nil, e.Key, e.Group), appendEntry(nil, &e, hashes))
+		if !ok || fmt.Sprint(got) != fmt.Sprint(e) || !bytes.Equal(back, hashes) {
+			t.Fatalf("got %v %x, want %v %x", got, back, e, hashes)
+		}
+	})
+}
+
+// FuzzEntry: whatever is read as an entry is written as the same bytes.
+func FuzzEntry(f *testing.F) {
+	e := Entry{Key: key(1), Parent: key(2), Loc: Loc{1, 2, 3, 4}, Rank: 7}
+	f.Add(appendBlockKey(nil, e.Key, 1), appendEntry(nil, &e, []byte{1, 2}))
+	f.Add([]byte{tableBlock}, []byte{})
+	f.Add(appendBlockKey(nil, e.Key, 0), make([]byte, entryBytes+maxHashBytes+2))
+	f.Fuzz(func(t *testing.T, key, payload []byte) {
+		var e Entry
+		hashes, ok := decodeEntry(&e, key, payload)
+		if ok && (!bytes.Equal(appendEntry(nil, &e, hashes), payload) || !bytes.Equal(appendBlockKey(nil, e.Key, e.Group), key)) {
+			t.Error("read and written again, it differs")
+		}
+		decodeStore("f", payload)
+		decodeCounts(payload)
+		decodeSegmentCounts(payload)
+		if parent, scope, hashes, k, ok := splitChildKey(key); ok && len(hashes) <= maxHashBytes && !hasZero(hashes) &&
+			!bytes.Equal(appendChildKey(nil, parent, scope, hashes, k), key) {
+			t.Error("child row differs")
+		}
+		if model, rank, k, ok := splitLeafKey(key); ok && !bytes.Equal(appendLeafKey(nil, model, rank, k), key) {
+			t.Error("leaf row differs")
+		}
+		if scope, k, ok := splitScopeKey(key); ok && !bytes.Equal(appendScopeKey(nil, scope, k), key) {
+			t.Error("scope row differs")
+		}
+	})
+}
+
+func hasZero(hashes []byte) bool {
+	for i := 0; i+1 < len(hashes); i += 2 {
+		if hashes[i]|hashes[i+1] == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// FuzzPage: no page, meta page or freelist makes the reader look outside of it.
+func FuzzPage(f *testing.F) {
+	leaf := make([]byte, 256)
+	le := binary.LittleEndian
+	le.PutUint64(leaf, 7)
+	le.PutUint16(leaf[8:], flagLeaf)
+	le.PutUint16(leaf[10:], 1)
+	le.PutUint32(leaf[20:], 16)
+	le.PutUint32(leaf[24:], 3)
+	le.PutUint32(leaf[28:], 9)
+	f.Add(leaf, uint64(7))
+	free := make([]byte, 64)
+	le.PutUint64(free, 3)
+	le.PutUint16(free[8:], flagFreelist)
+	le.PutUint16(free[10:], 0xFFFF)
+	le.PutUint64(free[16:], 1<<40)
+	f.Add(free, uint64(3))
+	f.Fuzz(func(t *testing.T, b []byte, id uint64) {
+		if p, what := parsePage(b, id); what == "" {
+			for i := range p.count {
+				p.row(i)
+				if p.leaf {
+					p.flags(i)
+				} else {
+					p.child(i)
+				}
+			}
+			p.check()
+		}
+		full := make([]byte, 2*pageBytes)
+		copy(full, b)
+		parseMeta("f", full, id%2)
+		if ids, pages, err := parseFreelist("f", full, meta{freelist: id % 100, pages: id%100 + 3}); err == nil && (len(ids) > len(full)/8 || pages > 2) {
+			t.Error("freelist is longer than its pages")
+		}
+	})
+}

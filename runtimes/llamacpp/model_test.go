@@ -1,0 +1,165 @@
+//go:build linux || (darwin && !ios)
+
+package llamacpp_test
+
+import (
+	"context"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/quant"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/llama"
+)
+
+// greedy continues a sequence of n tokens by the likeliest one, again and again.
+func greedy(t testing.TB, c *llama.Context, n, count int) []kv.Token {
+	t.Helper()
+	var out []kv.Token
+	for range count {
+		logits := c.Logits(-1)
+		best := 0
+		for i := range logits {
+			if logits[i] > logits[best] {
+				best = i
+			}
+		}
+		out = append(out, kv.Token(best))
+		if err := c.Decode([]kv.Token{kv.Token(best)}, n, 0); err != nil {
+			t.Fatal(err)
+		}
+		n++
+	}
+	return out
+}
+
+const story = "Once upon a time there was a little girl named Lily. She had a red ball and a small dog. One day, Lily and " +
+	"her dog went to the park. They saw a big tree with a bird in it. The bird was sad because it could not fly. Lily wanted to " +
+	"help the bird. She asked her mom for some bread. "
+
+// A trained model tells the same story after a restore: to the token from lossless rows; from INT8 it is told how far.
+func TestStories(t *testing.T) {
+	lib, api := library(t)
+	ctx := context.Background()
+	for _, codec := range []quant.Codec{quant.Raw, 0} {
+		r := rigFor(t, lib, api, "testdata/stories260K-f32.gguf", llama.ContextOptions{}, db.Options{Codec: codec})
+		tokens, err := r.model.Tokenize(story, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		prompt := kv.Tokens(tokens...)
+		a := r.context()
+		s := r.attach(a, nil)
+		if err := s.Prefill(ctx, prompt, 0, 0); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Save(ctx, prompt, 0); err != nil {
+			t.Fatal(err)
+		}
+		logits := a.Logits(-1)
+		want := greedy(t, a, len(tokens), 60)
+
+		b := r.context()
+		s = r.attach(b, func(o *llamacpp.Options) { o.Align = batchTokens })
+		got, err := s.Restore(ctx, prompt, 0)
+		if err != nil || got.Tokens != (len(tokens)-1)/batchTokens*batchTokens {
+			t.Fatalf("restored %d of %d: %v %v", got.Tokens, len(tokens), got.Reason, err)
+		}
+		if err := s.Prefill(ctx, prompt, got.Tokens, 0); err != nil {
+			t.Fatal(err)
+		}
+		d := difference(logits, b.Logits(-1))
+		found := greedy(t, b, len(tokens), 60)
+		same := 0
+		for same < len(want) && want[same] == found[same] {
+			same++
+		}
+		t.Logf("codec %v: %d of %d tokens restored, logits differ by %.2g of their spread, the first %d of %d tokens agree: %q",
+			codec, got.Tokens, len(tokens), d, same, len(want), text(r.model, want[:20]))
+		if codec == quant.Raw && (d != 0 || same != len(want)) {
+			t.Error("lossless rows continue differently")
+		}
+		if d > 0.02 {
+			t.Errorf("logits differ by %g", d)
+		}
+	}
+}
+
+func text(m *llama.Model, tokens []kv.Token) string {
+	var b strings.Builder
+	for _, t := range tokens {
+		b.WriteString(m.Piece(t))
+	}
+	return b.String()
+}
+
+// A real sliding-window model, beyond its window.
+func TestGemma(t *testing.T) {
+	lib, api := library(t)
+	path := os.Getenv("DORMOUSE_LLAMA_MODEL")
+	if path == "" {
+		t.Skip("SKIPPED, no real model is tried: DORMOUSE_LLAMA_MODEL is not set; tests/llama/fetch.sh fetches Gemma 3 270M")
+	}
+	if testing.Short() {
+		t.Skip("SKIPPED, no real model is tried: -short")
+	}
+	ctx := context.Background()
+	const batch = 256
+	r := rigFor(t, lib, api, path, llama.ContextOptions{Tokens: 1024, Batch: batch, MicroBatch: batch, Threads: 2}, db.Options{Codec: quant.Raw})
+	tokens, err := r.model.Tokenize(strings.Repeat(story, 12), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens = tokens[:3*batch]
+	prompt := kv.Tokens(tokens...)
+	a := r.context()
+	start := time.Now()
+	s := r.attach(a, nil)
+	t.Logf("%v: %s; attached in %v, the weights' hash included", s.Mode(), s.Why(), time.Since(start).Round(time.Millisecond))
+	start = time.Now()
+	if err := s.Prefill(ctx, prompt, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	prefill := time.Since(start)
+	start = time.Now()
+	put, err := s.Save(ctx, prompt, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("prefill of %d tokens %v, save %v for %.1f MiB on disk", len(tokens), prefill.Round(time.Millisecond), time.Since(start).Round(time.Millisecond), float64(put.Bytes)/(1<<20))
+	logits := a.Logits(-1)
+	want := greedy(t, a, len(tokens), 8)
+	for _, p := range []int{767, 512, 600} {
+		b := r.context()
+		start = time.Now()
+		s := r.attach(b, nil)
+		attached := time.Since(start)
+		start = time.Now()
+		got, err := s.Restore(ctx, prompt.Prefix(p+1), 0)
+		if err != nil || got.Tokens != p {
+			t.Fatalf("restored %d, want %d: %v %v", got.Tokens, p, got.Reason, err)
+		}
+		restore := time.Since(start)
+		start = time.Now()
+		if err := s.Prefill(ctx, prompt, p, 0); err != nil {
+			t.Fatal(err)
+		}
+		rest := time.Since(start)
+		d := difference(logits, b.Logits(-1))
+		found := greedy(t, b, len(tokens), 8)
+		t.Logf("attach %v, restore of %d tokens (%.1f MiB) %v, the other %d evaluated in %v; logits differ by %.2g of their spread",
+			attached.Round(time.Millisecond), p, float64(got.Bytes)/(1<<20), restore.Round(100*time.Microsecond), len(tokens)-p, rest.Round(time.Millisecond), d)
+		if d > 0.03 {
+			t.Errorf("restored at %d: logits differ by %g of their spread", p, d)
+		}
+		if !slices.Equal(found, want) {
+			t.Errorf("restored at %d: continues with %q, not %q", p, text(r.model, found), text(r.model, want))
+		}
+		b.Close()
+	}
+}

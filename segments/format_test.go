@@ -1,0 +1,220 @@
+package segments
+
+import (
+	"errors"
+	"os"
+	"reflect"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+func goldenHeader() *segmentHeader {
+	d, fp := testModel(1)
+	packed, err := encodeDescriptor(d)
+	if err != nil {
+		panic(err)
+	}
+	return &segmentHeader{uuid: testUUID, seed: testSeed, hashID: kv.HashID, model: fp, id: 7, planned: 64 << 10, alignment: 4096, descriptor: packed}
+}
+
+func goldenRecord(t testing.TB) []byte {
+	b := makeBlock(1, 42, 40, 100)
+	b.meta.Spans = []kv.Span{spanOf(-3, 10, 1), spanOf(60, 40, 3)}
+	b.meta.Group, b.meta.Scope = 1, kv.ScopeID{9}
+	r := b.build(t)
+	defer r.Release()
+	return append([]byte(nil), r.stamp(place{testUUID, 7, 8192}, 4096)...)
+}
+
+func goldenFooter() []byte {
+	return encodeFooter(place{testUUID, 7, 16384}, []footerEntry{
+		{key: kv.Key{1}, birth: 5, offset: 4096, length: 4096, group: 0, kind: Chained},
+		{key: kv.Key{2}, birth: 6, offset: 12288, length: 4096, group: 1, kind: Chained},
+	})
+}
+
+func TestGoldenBytes(t *testing.T) {
+	golden(t, "segment-header.golden", encodeSegmentHeader(goldenHeader())[:1024])
+	golden(t, "record.golden", goldenRecord(t))
+	golden(t, "footer.golden", goldenFooter())
+}
+
+// What was written by the first release stays readable.
+func TestGoldenBytesAreRead(t *testing.T) {
+	read := func(name string) []byte {
+		b, err := os.ReadFile("testdata/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	h, bad := decodeSegmentHeader(read("segment-header.golden"), testUUID, 7)
+	if bad != nil || h.planned != 64<<10 || h.seed != testSeed {
+		t.Fatal(h, bad)
+	}
+	d, err := decodeDescriptor(h.descriptor)
+	if err != nil || d.Fingerprint() != h.model {
+		t.Error(err)
+	}
+	rec, v, bad := decodeRecordHead(read("record.golden"), place{testUUID, 7, 8192})
+	if v != isRecord || rec.birth != 43 || rec.tokens != 64 || rec.spans != 2 || rec.table != 2 || rec.group != 1 {
+		t.Error(rec, v, bad)
+	}
+	entries, _, bad := decodeFooter(read("footer.golden"), place{testUUID, 7, 16384})
+	if bad != nil || len(entries) != 2 || entries[1].birth != 6 {
+		t.Error(entries, bad)
+	}
+}
+
+// A wrong magic, a wrong version and a wrong checksum are three different errors.
+func TestErrorsTellWhatIsWrong(t *testing.T) {
+	at := place{testUUID, 7, 8192}
+	foot := place{testUUID, 7, 16384}
+	decode := map[string]func([]byte) *damage.Error{
+		"segment": func(b []byte) *damage.Error { _, e := decodeSegmentHeader(b, testUUID, 7); return e },
+		"record":  func(b []byte) *damage.Error { _, _, e := decodeRecordHead(b, at); return e },
+		"footer":  func(b []byte) *damage.Error { _, _, e := decodeFooter(b, foot); return e },
+	}
+	tests := []struct {
+		format string
+		offset int
+		what   string
+		newer  bool
+	}{
+		{"segment", 0, "segment magic", false},
+		{"segment", 9, "segment version", true},
+		{"segment", 12, "segment header checksum", false},
+		{"segment", 200, "segment header checksum", false},
+		{"segment", 80, "segment alignment", false},
+		{"segment", 87, "descriptor length", false},
+		{"record", 7, "record magic", false},
+		{"record", 8, "record version", true},
+		{"record", 80, "store UUID of a record", false},
+		{"record", 96, "segment id of a record", false},
+		{"record", 111, "own offset of a record", false},
+		{"record", 127, "record length", false},
+		{"record", 135, "token count of a record", false},
+		{"record", 155, "table length of a record", false},
+		{"record", 16, "record header checksum", false},
+		{"record", 188, "record header checksum", false},
+		{"record", 300, "record header checksum", false},
+		{"footer", 0, "footer", false},
+		{"footer", 8, "footer version", true},
+		{"footer", 55, "footer entry count", false},
+		{"footer", 70, "footer checksum", false},
+	}
+	for _, test := range tests {
+		b := map[string][]byte{"segment": encodeSegmentHeader(goldenHeader()), "record": goldenRecord(t), "footer": goldenFooter()}[test.format]
+		if e := decode[test.format](b); e != nil {
+			t.Fatal(e)
+		}
+		b[test.offset] ^= 0x80
+		e := decode[test.format](b)
+		if e == nil || e.What != test.what || errors.Is(e, ErrVersion) != test.newer || !errors.Is(e, damage.ErrCorrupt) {
+			t.Errorf("%s, byte %d: %v, expected a report of %q", test.format, test.offset, e, test.what)
+		}
+	}
+}
+
+// What a newer program may add is refused where it must be understood, and skipped where it need not be.
+func TestWhatANewerProgramAdds(t *testing.T) {
+	withExtra := func(kind uint16) []byte {
+		b := makeBlock(1, 1, 10).build(t)
+		h := b.h
+		h.extra, h.tokens, h.table = 16, 0, 0
+		h.layout()
+		h.at, h.total = place{testUUID, 7, 8192}, int64(h.head)
+		raw := make([]byte, 4096)
+		encodeRecordHeader(raw, &h)
+		le.PutUint16(raw[recordHeaderBytes:], kind)
+		le.PutUint32(raw[recordHeaderBytes+4:], 5)
+		sealRecordHead(raw[:h.head])
+		return raw
+	}
+	plain := func(change func(b []byte)) []byte {
+		raw := goldenRecord(t)
+		h, _, _ := decodeRecordHead(raw, place{testUUID, 7, 8192})
+		change(raw)
+		sealRecordHead(raw[:h.head])
+		return raw
+	}
+	tests := []struct {
+		name    string
+		raw     []byte
+		refused bool
+	}{
+		{"optional TLV", withExtra(5), false},
+		{"mandatory TLV", withExtra(0x8001), true},
+		{"optional flag", plain(func(b []byte) { b[15] = 1 }), false},
+		{"mandatory flag", plain(func(b []byte) { b[12] = 1 }), true},
+		{"foreign kind", plain(func(b []byte) { b[10] = byte(Foreign) }), true},
+		{"cipher", plain(func(b []byte) { b[156] = 1 }), true},
+	}
+	for _, test := range tests {
+		_, v, e := decodeRecordHead(test.raw, place{testUUID, 7, 8192})
+		if (v != isRecord) != test.refused || test.refused && !errors.Is(e, ErrVersion) {
+			t.Errorf("%s: %v, expected it to be refused: %t", test.name, e, test.refused)
+		}
+	}
+}
+
+func TestDescriptorRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		hash := rapid.Custom(func(t *rapid.T) (h kv.Hash) {
+			copy(h[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "hash"))
+			return h
+		})
+		d := kv.Descriptor{
+			Name: rapid.String().Draw(t, "name"), Weights: hash.Draw(t, "weights"), Architecture: rapid.String().Draw(t, "arch"),
+			Tokenizer: hash.Draw(t, "tokenizer"), Rotated: rapid.Bool().Draw(t, "rotated"),
+			RoPE: kv.RoPE{Type: rapid.String().Draw(t, "rope"), Dims: rapid.IntRange(0, 1<<20).Draw(t, "dims"),
+				Base: rapid.Float32().Draw(t, "base"), Scale: rapid.Float32().Draw(t, "scale"),
+				Scaling: rapid.String().Draw(t, "scaling"), FreqFactors: hash.Draw(t, "factors")},
+			Shards: 4, Shard: rapid.IntRange(0, 3).Draw(t, "shard"), StateFormat: rapid.String().Draw(t, "state"),
+			Groups: []kv.Group{{Kind: kv.All}, {Kind: kv.Window, Window: rapid.IntRange(1, 1<<20).Draw(t, "window")}, {Kind: kv.StateAt}},
+		}
+		for range rapid.IntRange(0, 40).Draw(t, "tensors") {
+			d.Tensors = append(d.Tensors, kv.Tensor{
+				Layer: rapid.IntRange(0, 200).Draw(t, "layer"), Role: kv.Role(rapid.IntRange(1, 3).Draw(t, "role")),
+				DType: kv.DType(rapid.IntRange(1, 9).Draw(t, "dtype")), Width: 32 * rapid.IntRange(1, 300).Draw(t, "width"),
+				Group: rapid.IntRange(0, 2).Draw(t, "group")})
+		}
+		d, err := d.Normal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := encodeDescriptor(&d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := decodeDescriptor(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Fingerprint() != d.Fingerprint() || !reflect.DeepEqual(got, d) {
+			t.Fatalf("got %+v, expected %+v", got, d)
+		}
+		for n := range b {
+			if _, err := decodeDescriptor(b[:n]); err == nil {
+				t.Fatalf("%d of %d bytes are a descriptor, too", n, len(b))
+			}
+		}
+	})
+}
+
+func TestSegmentNames(t *testing.T) {
+	for _, id := range []uint64{1, 255, 1 << 63} {
+		if got, ok := parseSegmentName(segmentName(id)); !ok || got != id {
+			t.Error(id, got, ok)
+		}
+	}
+	for _, name := range []string{"", "1.seg", "000000000000000G.seg", "00000000000000FF.seg", "+000000000000001.seg", "0000000000000001.seg.tmp"} {
+		if id, ok := parseSegmentName(name); ok {
+			t.Errorf("%q is segment %d", name, id)
+		}
+	}
+}

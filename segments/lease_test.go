@@ -1,0 +1,187 @@
+package segments
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/dormousekv/dormouse/internal/damage"
+)
+
+// Bytes that a lease can see never change while it is open, whatever others append, destroy, reclaim, seal, sync and trim.
+func TestLeasedBytesNeverChange(t *testing.T) {
+	s := newSet(t)
+	type stored struct {
+		block block
+		loc   Loc
+	}
+	var mu sync.Mutex // guards index, as the database's would
+	index := map[uint64]stored{}
+	var seed, reads, reclaimed atomic.Int64
+	stop := make(chan struct{})
+	var workers, background sync.WaitGroup
+	stopped := func() bool {
+		select {
+		case <-stop:
+			return true
+		default:
+			return false
+		}
+	}
+	for range 3 {
+		workers.Go(func() { // readers
+			for !stopped() {
+				lease := s.Acquire()
+				mu.Lock()
+				seen := make([]stored, 0, len(index))
+				for _, x := range index {
+					seen = append(seen, x)
+				}
+				mu.Unlock()
+				for range 3 {
+					for _, x := range seen {
+						if err := x.block.read(s, x.loc); err != nil {
+							t.Errorf("%v under a lease: %v", x.loc, err)
+						}
+						reads.Add(1)
+					}
+				}
+				lease.Release()
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+	for n := range 2 {
+		workers.Go(func() { // writers
+			for range 60 {
+				key := uint64(seed.Add(1))
+				b := makeBlock(n+1, key, 2000, 3000)
+				loc := b.append(t, s, n+1)
+				mu.Lock()
+				index[key] = stored{b, loc}
+				var out []Loc
+				for k, x := range index {
+					if len(index) > 20 {
+						delete(index, k)
+						out = append(out, x.loc)
+					}
+				}
+				mu.Unlock()
+				s.Destroy(out)
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+	background.Go(func() {
+		for !stopped() {
+			done, err := s.Reclaim(context.Background())
+			if err != nil {
+				t.Error(err)
+			}
+			reclaimed.Add(int64(len(done)))
+			if err := s.Sync(); err != nil {
+				t.Error(err)
+			}
+			s.Trim()
+			s.Segments()
+			for _, info := range s.Segments() {
+				if info.Active && info.ID%2 == 0 {
+					if err := s.Seal(info.ID); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			for id := range s.MaxID() {
+				err := s.Verify(context.Background(), id+1, func(Loc) bool { return false }, func(*damage.Error) {}, nil)
+				if err != nil && !errors.Is(err, ErrMissing) {
+					t.Error(err)
+				}
+			}
+			time.Sleep(2 * time.Millisecond)
+		}
+	})
+	time.AfterFunc(1200*time.Millisecond, func() { close(stop) })
+	workers.Wait()
+	background.Wait()
+	if reads.Load() == 0 || reclaimed.Load() == 0 {
+		t.Errorf("%d reads, %d records reclaimed: nothing was tested", reads.Load(), reclaimed.Load())
+	}
+	if _, err := s.Reclaim(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if n, bytes := s.Pending(); n != 0 || bytes != 0 {
+		t.Errorf("%d records, %d bytes still wait without any lease", n, bytes)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A reader without a lease may see anything but wrong bytes, and must not crash.
+func TestReadersWithoutALease(t *testing.T) {
+	s := newSet(t)
+	var blocks []block
+	var locs []Loc
+	for i := range uint64(60) {
+		blocks = append(blocks, makeBlock(1, i, 4000))
+		locs = append(locs, blocks[i].append(t, s, 1))
+	}
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			for i, loc := range locs {
+				err := blocks[i].read(s, loc)
+				if err != nil && !errors.Is(err, errCorrupt) && !errors.Is(err, ErrDestroyed) {
+					t.Errorf("%v: %v", loc, err)
+				}
+			}
+		})
+	}
+	for i := range 6 {
+		s.Destroy(locs[i*10 : i*10+10])
+		if i == 3 {
+			s.Unlink(locs[0].Segment)
+		}
+		if _, err := s.Reclaim(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	wg.Wait()
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCloseWaitsForLeases(t *testing.T) {
+	s := newSet(t)
+	b := makeBlock(1, 1, 10)
+	loc := b.append(t, s, 1)
+	before := time.Now()
+	l1, l2 := s.Acquire(), s.Acquire()
+	if open, oldest := s.Leases(); open != 2 || oldest.Before(before) || oldest.After(time.Now()) {
+		t.Error(open, oldest)
+	}
+	l1.Release()
+	if err := s.Close(); !errors.Is(err, ErrLeased) {
+		t.Error(err)
+	}
+	l2.Release()
+	err := s.Read(loc, func(*Record) error {
+		if err := s.Close(); !errors.Is(err, ErrLeased) {
+			t.Error("closed under a reader:", err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := b.read(s, loc); !errors.Is(err, ErrClosed) {
+		t.Error(err)
+	}
+}

@@ -53,6 +53,8 @@ type engine struct {
 	touchMu sync.Mutex
 	touched []kv.Key
 
+	doubts []error // why index.db was not used, if it is there; written by Open only
+
 	clock, birth, floor atomic.Uint64
 	growth              atomic.Int64 // bytes appended since the last checkpoint
 	used                atomic.Int64 // allocated bytes as last measured, plus what was appended since

@@ -90,9 +90,10 @@ func (r *recovery) readLog() error {
 // generation than the log.
 func (r *recovery) openIndex() error {
 	e := r.e
-	doubt := func(why string, args ...any) {
+	doubt := func(why error) {
 		r.rebuild = true
-		e.log.Warn("index will be rebuilt", "dir", e.dir, "why", fmt.Sprintf(why, args...))
+		e.doubts = append(e.doubts, why)
+		e.log.Warn("index will be rebuilt", "dir", e.dir, "why", why)
 	}
 	if !r.rebuild {
 		ix, err := index.Open(e.indexOptions())
@@ -102,17 +103,17 @@ func (r *recovery) openIndex() error {
 		case errors.Is(err, index.ErrMissing):
 			r.rebuild = true
 			if len(r.frames) > 0 || e.set.MaxID() > 0 {
-				doubt("%v", err)
+				doubt(err)
 			}
 		case errors.Is(err, index.ErrForeign), errors.Is(err, ErrCorrupt), errors.Is(err, index.ErrDamaged):
-			doubt("%v", err)
+			doubt(err)
 		default:
 			return err
 		}
 	}
 	if e.ix != nil {
 		if why := r.gap(); why != "" {
-			doubt("%s", why)
+			doubt(errors.New(why))
 			e.ix.Close()
 			e.ix = nil
 		}

@@ -44,16 +44,8 @@ func putAll(b *testing.B, ix *Index, es []Entry) {
 	}
 }
 
-// bench100k is an index of 100,000 blocks in its file, built once.
-var bench100k = sync.OnceValue(func() struct {
-	dir     string
-	entries []Entry
-} {
-	return struct {
-		dir     string
-		entries []Entry
-	}{"", benchEntries(100_000)}
-})
+// bench100k are the blocks of the larger benchmarks, made once.
+var bench100k = sync.OnceValue(func() []Entry { return benchEntries(100_000) })
 
 func checkpointed(b *testing.B, es []Entry) *Index {
 	ix := must(Create(testOptions(b.TempDir())))(b)
@@ -68,7 +60,7 @@ func checkpointed(b *testing.B, es []Entry) *Index {
 // BenchmarkLookup compares a lookup in the Bloom filter, in an index of 100,000 blocks, and in bbolt itself with values of
 // the same size.
 func BenchmarkLookup(b *testing.B) {
-	es := bench100k().entries
+	es := bench100k()
 	ix := checkpointed(b, es)
 	v := ix.View()
 	defer v.Release()
@@ -185,7 +177,7 @@ func BenchmarkNeighbors(b *testing.B) {
 
 // BenchmarkPut is one Update of one Put, on top of an index of 100,000 blocks.
 func BenchmarkPut(b *testing.B) {
-	es := bench100k().entries
+	es := bench100k()
 	ix := checkpointed(b, es)
 	r := rand.New(rand.NewPCG(1, 1))
 	b.ReportAllocs()
@@ -207,7 +199,7 @@ func BenchmarkPut(b *testing.B) {
 
 // BenchmarkTouch is one Update of one SetRank.
 func BenchmarkTouch(b *testing.B) {
-	es := bench100k().entries
+	es := bench100k()
 	ix := checkpointed(b, es)
 	for i := 0; b.Loop(); i++ {
 		if err := ix.Update(func(tx *Txn) error { return tx.SetRank(es[i%10_000].Key, uint64(1_000_000+i), 1) }); err != nil {
@@ -216,38 +208,36 @@ func BenchmarkTouch(b *testing.B) {
 	}
 }
 
-// BenchmarkCheckpoint writes 10,000 new blocks to an index of 100,000. bbolt/rows is one transaction of bbolt with as many
-// rows of the same sizes.
+// BenchmarkCheckpoint writes 10,000 new blocks to an index of 100,000. Their keys are random, so most of them have pages of
+// their own.
 func BenchmarkCheckpoint(b *testing.B) {
-	es := bench100k().entries
-	b.Run("index", func(b *testing.B) {
-		ix := checkpointed(b, es)
-		r := rand.New(rand.NewPCG(1, 1))
-		for b.Loop() {
-			b.StopTimer()
-			batch := make([]Entry, 10_000)
-			for i := range batch {
-				batch[i] = es[r.IntN(len(es))]
-				batch[i].Parent, batch[i].Key = batch[i].Key, randomKey(r)
-			}
-			putAll(b, ix, batch)
-			b.StartTimer()
-			if err := ix.Checkpoint(context.Background(), Applied{LSN: 2}); err != nil {
-				b.Fatal(err)
-			}
+	es := bench100k()
+	ix := checkpointed(b, es)
+	r := rand.New(rand.NewPCG(1, 1))
+	for b.Loop() {
+		b.StopTimer()
+		batch := make([]Entry, 10_000)
+		for i := range batch {
+			batch[i] = es[r.IntN(len(es))]
+			batch[i].Parent, batch[i].Key = batch[i].Key, randomKey(r)
 		}
-		b.ReportMetric(float64(ix.Bytes())/float64(ix.counts.total.Blocks), "file-B/block")
-	})
+		putAll(b, ix, batch)
+		b.StartTimer()
+		if err := ix.Checkpoint(context.Background(), Applied{LSN: 2}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(ix.Bytes())/float64(ix.counts.total.Blocks), "file-B/block")
 }
 
 // BenchmarkOpen opens an index of 100,000 blocks.
 func BenchmarkOpen(b *testing.B) {
-	ix := checkpointed(b, bench100k().entries)
+	ix := checkpointed(b, bench100k())
 	o := ix.o
 	if err := ix.Compact(); err != nil {
 		b.Fatal(err)
 	}
-	b.ReportMetric(float64(ix.Bytes())/float64(ix.counts.total.Blocks), "file-B/block")
+	size := float64(ix.Bytes()) / float64(ix.counts.total.Blocks)
 	ix.Close()
 	for b.Loop() {
 		ix, err := Open(o)
@@ -256,11 +246,12 @@ func BenchmarkOpen(b *testing.B) {
 		}
 		ix.Close()
 	}
+	b.ReportMetric(size, "file-B/block")
 }
 
 // BenchmarkVerify reads all of an index of 100,000 blocks.
 func BenchmarkVerify(b *testing.B) {
-	ix := checkpointed(b, bench100k().entries)
+	ix := checkpointed(b, bench100k())
 	b.SetBytes(int64(ix.rows.base.meta.pages) * pageBytes)
 	for b.Loop() {
 		verifyClean(b, ix)

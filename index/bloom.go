@@ -1,12 +1,12 @@
 package index
 
 import (
+	"encoding/binary"
 	"math"
 	"math/bits"
 	"sync/atomic"
 
 	"github.com/cespare/xxhash/v2"
-	"github.com/spaolacci/murmur3"
 
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -51,7 +51,28 @@ func newBloom(words, k, n int) *Bloom {
 
 func bloomHashes(k *kv.Key) (h1, h2 uint64) {
 	// An even step would visit the same places again and again.
-	return murmur3.Sum64(k[:]), xxhash.Sum64(k[:]) | 1
+	return murmur(k), xxhash.Sum64(k[:]) | 1
+}
+
+// murmur is murmur3.Sum64 of a key: the first half of MurmurHash3 x64 128 (Appleby, public domain) for the one length
+// that keys have. The library's takes an allocation for each key.
+func murmur(k *kv.Key) uint64 {
+	const c1, c2 = 0x87c37b91114253d5, 0x4cf5ad432745937f
+	h1 := bits.RotateLeft64(binary.LittleEndian.Uint64(k[:8])*c1, 31) * c2
+	h1 = bits.RotateLeft64(h1, 27)*5 + 0x52dce729
+	h2 := bits.RotateLeft64(binary.LittleEndian.Uint64(k[8:])*c2, 33) * c1
+	h2 = (bits.RotateLeft64(h2, 31)+h1)*5 + 0x38495ab5
+	h1 ^= uint64(len(k))
+	h2 ^= uint64(len(k))
+	h1 += h2
+	h2 += h1
+	return mix(h1) + mix(h2)
+}
+
+func mix(h uint64) uint64 {
+	h = (h ^ h>>33) * 0xff51afd7ed558ccd
+	h = (h ^ h>>33) * 0xc4ceb9fe1a85ec53
+	return h ^ h>>33
 }
 
 // place maps a hash to a bit, by its high bits (Lemire 2019).

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/spaolacci/murmur3"
 	"pgregory.net/rapid"
 
 	"github.com/dormousekv/dormouse/internal/damage"
@@ -39,6 +40,17 @@ func TestBloomSize(t *testing.T) {
 			t.Fatalf("%d keys at %g: %d bits, %d probes, capacity %d", n, p, b.Bits(), b.K(), b.Capacity())
 		}
 	})
+}
+
+// TestMurmur: the hash is the library's.
+func TestMurmur(t *testing.T) {
+	r := rand.New(rand.NewPCG(2, 2))
+	for range 1000 {
+		k := randomKey(r)
+		if got, want := murmur(&k), murmur3.Sum64(k[:]); got != want {
+			t.Fatalf("murmur(%s) = %x, want %x", k, got, want)
+		}
+	}
 }
 
 // TestBloomFalsePositives: at design fill the rate is what was asked for, and what EstimatedFPR says.

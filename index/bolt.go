@@ -41,19 +41,20 @@ const lockWait = 2 * time.Second
 // growBytes is by how much bbolt grows a file.
 const growBytes = 1 << 20
 
-// mapBytes is how much to map of a file of so many bytes: one of the sizes that bbolt would choose itself.
-func mapBytes(size int64) int64 {
-	least := int64(256 << 20)
+// mapBytes is how much to map of a file of size bytes of which used are in use: one of the sizes that bbolt would choose
+// itself.
+func mapBytes(size, used int64) int64 {
+	room := max(int64(256<<20), 2*used)
 	switch runtime.GOOS {
 	case "android", "ios":
-		least = 64 << 20 // less address space
+		room = max(64<<20, 2*used) // less address space
 	case "windows":
-		least = 32 << 10 // there the file is made as large as the map
+		room = used + used/4 // there the file is made as large as the map
 	}
 	if testMapBytes > 0 {
-		least = testMapBytes
+		room = max(testMapBytes, 2*used)
 	}
-	return roundMap(max(least, 2*size))
+	return roundMap(max(size, room))
 }
 
 // testMapBytes makes maps small for tests.
@@ -84,11 +85,11 @@ func openBolt(o Options, path string) (_ *boltFile, err error) {
 			file.close()
 		}
 	}()
-	size, err := file.precheck()
+	size, used, err := file.precheck()
 	if err != nil {
 		return nil, err
 	}
-	mapped := mapBytes(size)
+	mapped := mapBytes(size, used)
 	if o.ReadOnly {
 		mapped = roundMap(size)
 	}
@@ -119,35 +120,37 @@ func openBolt(o Options, path string) (_ *boltFile, err error) {
 	return file, nil
 }
 
-// precheck reads what bbolt reads when it opens a file. Both meta pages must be whole: the older one alone would be an
-// older state, whose log may be gone.
-func (file *boltFile) precheck() (size int64, err error) {
+// precheck reads what bbolt reads when it opens a file, and returns the file's size and how much of it is in use. Both meta
+// pages must be whole: the older one alone would be an older state, whose log may be gone.
+func (file *boltFile) precheck() (size, used int64, err error) {
 	info, err := file.f.Stat()
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	size = info.Size
+	bad := func(off int64, what string, expected, found any) (int64, int64, error) {
+		return 0, 0, fail(damage.New(file.path, off, what, expected, found))
+	}
 	if size < 4*pageBytes || size%pageBytes != 0 {
-		return size, fail(damage.New(file.path, 0, "file size", fmt.Sprintf("at least 4 pages of %d bytes", pageBytes), size))
+		return bad(0, "file size", fmt.Sprintf("at least 4 pages of %d bytes", pageBytes), size)
 	}
 	read := func(off, n int64) ([]byte, error) {
 		b := make([]byte, n)
-		if _, err := file.f.ReadAt(b, off); errors.Is(err, io.EOF) {
-			return nil, fail(damage.Wrap(file.path, off, "page", io.ErrUnexpectedEOF))
-		} else if err != nil {
-			return nil, err
+		_, err := file.f.ReadAt(b, off)
+		if errors.Is(err, io.EOF) {
+			err = fail(damage.Wrap(file.path, off, "page", io.ErrUnexpectedEOF))
 		}
-		return b, nil
+		return b, err
 	}
 	b, err := read(0, 2*pageBytes)
 	if err != nil {
-		return size, err
+		return 0, 0, err
 	}
 	var metas [2]meta
 	for i := range metas {
 		var bad *damage.Error
 		if metas[i], bad = parseMeta(file.path, b[i*pageBytes:(i+1)*pageBytes], uint64(i)); bad != nil {
-			return size, fail(bad)
+			return 0, 0, fail(bad)
 		}
 	}
 	now, before := metas[0], metas[1]
@@ -155,27 +158,27 @@ func (file *boltFile) precheck() (size int64, err error) {
 		now, before = before, now
 	}
 	if now.txid != before.txid+1 {
-		return size, fail(damage.New(file.path, 0, "bbolt meta pages", "consecutive transactions", fmt.Sprintf("%d and %d", before.txid, now.txid)))
+		return bad(0, "bbolt meta pages", "consecutive transactions", fmt.Sprintf("%d and %d", before.txid, now.txid))
 	}
 	if now.pages > uint64(size)/pageBytes {
-		return size, fail(damage.New(file.path, size, "file size", fmt.Sprintf("%d pages of %d bytes", now.pages, pageBytes), size))
+		return bad(size, "file size", fmt.Sprintf("%d pages of %d bytes", now.pages, pageBytes), size)
 	}
-	head, err := read(int64(now.freelist)*pageBytes, pageHeaderBytes)
+	at := int64(now.freelist) * pageBytes
+	head, err := read(at, pageHeaderBytes)
 	if err != nil {
-		return size, err
+		return 0, 0, err
 	}
 	pages := uint64(binary.LittleEndian.Uint32(head[12:])) + 1
 	if pages > now.pages-now.freelist {
-		return size, fail(damage.New(file.path, int64(now.freelist)*pageBytes, "bbolt freelist",
-			fmt.Sprintf("at most %d pages", now.pages-now.freelist), pages))
+		return bad(at, "bbolt freelist", fmt.Sprintf("at most %d pages", now.pages-now.freelist), pages)
 	}
-	if b, err = read(int64(now.freelist)*pageBytes, int64(pages)*pageBytes); err != nil {
-		return size, err
+	if b, err = read(at, int64(pages)*pageBytes); err != nil {
+		return 0, 0, err
 	}
 	if _, _, bad := parseFreelist(file.path, b, now); bad != nil {
-		return size, fail(bad)
+		return 0, 0, fail(bad)
 	}
-	return size, nil
+	return size, int64(now.pages) * pageBytes, nil
 }
 
 // begin opens a snapshot of the last commit.

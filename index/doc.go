@@ -14,7 +14,7 @@
 //
 // It must not know about segments, the log, tokens or policies: a location is a few numbers to it, a rank one number.
 //
-// Files: treap.go (overlay), layers.go (the merged order), view.go and txn.go (queries, changes), counts.go, format.go (all
-// bytes of index.db), pages.go and tree.go (reading bbolt's pages with every length checked), bolt.go (bbolt, contained),
-// checkpoint.go, rewrite.go, verify.go, bloom.go, bloom_file.go.
+// From the top down: view.go and txn.go (queries, changes), layers.go (the merged order), treap.go (overlays), format.go (the
+// bytes of rows); snapshot.go, tree.go and pages.go (reading bbolt's pages, every number checked); bolt.go (bbolt itself,
+// contained), checkpoint.go, rewrite.go, verify.go; and bloom.go.
 package index

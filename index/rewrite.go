@@ -45,11 +45,18 @@ func (ix *Index) Compact() error {
 
 // replace writes what j describes to a new file and goes on with that. It is atomic: the new file takes the name when it
 // is complete and durable.
-func (ix *Index) replace(j *job) error {
+func (ix *Index) replace(j *job) (err error) {
 	tmp := ix.o.Path + ".tmp"
+	start, pages := time.Now(), j.base.meta.pages
 	if err := writeFile(ix.o, tmp, j.rows); err != nil {
 		return err
 	}
+	defer func() {
+		if err == nil {
+			ix.o.Logger.Info("index written anew", "file", ix.o.Path, "blocks", j.counts.total.Blocks,
+				"bytesBefore", pages*pageBytes, "bytes", ix.Bytes(), "took", time.Since(start))
+		}
+	}()
 	if !replaceOpen {
 		return ix.replaceClosed(j, tmp)
 	}

@@ -88,6 +88,36 @@ func TestPlanesDoNotDependOnLayout(t *testing.T) {
 	})
 }
 
+// Pieces of several tiles in both directions, transposed.
+func TestTallChannelMajorPieces(t *testing.T) {
+	const rows, width = 3*64 + 5, 96
+	for _, dt := range []kv.DType{kv.Bytes, kv.F16, kv.F32} {
+		tensor := kv.Tensor{Role: kv.RoleV, DType: dt, Width: width}
+		size := dt.GroupBytes()
+		packed := normalRows(kv.F32, rows, width, 1)[:rows*tensor.RowBytes()]
+		m := memory{tensor, kv.TensorRows{Pieces: []kv.Piece{{
+			Mem: make([]byte, rows*width*size), Count: rows, RowStride: size, ElemStride: rows * size,
+		}}}}
+		m.set(packed)
+		for _, c := range []Codec{Raw, Q8_0, ByteSplit} {
+			if !c.Supports(tensor) {
+				continue
+			}
+			want, p := mustEncode(t, c, None, tensor, kv.Packed(0, rows, packed), 0)
+			if got, _ := mustEncode(t, c, None, tensor, m.rows, 0); !bytes.Equal(got, want) {
+				t.Errorf("%s %s: encoded differently", dt, c)
+			}
+			if err := Decode(m.rows, tensor, p, want, 0); err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(m.get(), mustDecode(t, tensor, p, want, 0, rows)) {
+				t.Errorf("%s %s: decoded differently", dt, c)
+			}
+			m.set(packed)
+		}
+	}
+}
+
 // exceptionsOf reads the list that Codes leaves out.
 func exceptionsOf(t rapid.TB, tensor kv.Tensor, p Plane, stored []byte) (groups []int) {
 	t.Helper()

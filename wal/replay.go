@@ -138,7 +138,7 @@ func (p *replay) join(f *logFile) {
 		lost = fmt.Sprintf("frames %d to %d", p.next, f.first-1)
 	}
 	switch {
-	case false:
+	case p.prevID != 0 && f.id != p.prevID+1:
 		d := damage.New(p.o.path(p.prevID+1), 0, "log", fmt.Sprintf("files %d to %d", p.prevID+1, f.id-1), "none")
 		if lost != "" {
 			d.Expected += ", with " + lost

@@ -61,7 +61,9 @@ type Options struct {
 	// CaptureBytes bounds the window rows that Prefill holds until Save; at the bound it saves. 0: 256 MiB.
 	CaptureBytes int64
 	// Align restores only prefixes of a multiple of so many tokens: with the size of Prefill's batches, what follows is
-	// evaluated in the very batches in which it would have been, and the logits are the same to the last bit. 0: any.
+	// evaluated in the very batches in which it would have been, and from lossless rows the logits are the same to the
+	// last bit. Of a sliding-window model they are that only as long as its ring of cells has not wrapped, or with
+	// swa_full: llama.cpp adds up in the order of cells. 0: any.
 	Align int
 
 	// Put is how rows are stored.

@@ -90,8 +90,8 @@ func (lay *layout) windowPlanes() (tensors []int) {
 	return tensors
 }
 
-// cells are those of a blob that holds the prefix of n tokens.
-func (lay *layout) cells(n, sequence int) []state.Cells {
+// cells are those of a blob that holds the prefix of n tokens, with so many rows of the window layers.
+func (lay *layout) cells(n, windowRows, sequence int) []state.Cells {
 	out := make([]state.Cells, len(lay.format.Sections))
 	for i, s := range lay.format.Sections {
 		stream := 0
@@ -100,9 +100,22 @@ func (lay *layout) cells(n, sequence int) []state.Cells {
 		}
 		first := 0
 		if i == windowSection {
-			first = max(0, n-lay.window)
+			first = max(0, n-windowRows)
 		}
 		out[i] = state.Span(stream, first, n-first)
+	}
+	return out
+}
+
+// only keeps the rows of the positions [start, end) of the window tensors, and of the others all or none.
+func (lay *layout) only(d kv.Descriptor, rows kv.Rows, start, end int, others bool) kv.Rows {
+	out := make(kv.Rows, len(rows))
+	for i, p := range lay.planes {
+		if p.section == windowSection {
+			out[i] = rows[i].Slice(d.Tensors[i], max(start, rows[i].First), end)
+		} else if others {
+			out[i] = rows[i]
+		}
 	}
 	return out
 }

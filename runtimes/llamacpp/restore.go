@@ -7,6 +7,7 @@ import (
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/state"
 )
 
 // Restored says what a Restore gave.
@@ -65,8 +66,17 @@ func (s *Session) restore(ctx context.Context, prompt kv.Prompt, sequence, limit
 	if s.mode == Opaque {
 		return s.restoreOpaque(ctx, m, sequence)
 	}
-	st, blob := s.lay.format.Build(s.buf, int32(sequence), s.lay.cells(n, sequence))
-	s.buf = blob[:cap(blob)]
+	window := s.lay.window
+	if s.o.Align > 0 && window > 0 && n > window {
+		blob, err := s.restoreLikeItself(ctx, m, prompt, sequence, n)
+		if err != nil {
+			return Restored{}, err
+		}
+		if blob != nil {
+			return s.install(sequence, n, blob, m.Reason())
+		}
+	}
+	st, blob := s.build(n, window, sequence)
 	got, err := m.Restore(ctx, s.lay.rows(st))
 	switch {
 	case err != nil:
@@ -77,6 +87,40 @@ func (s *Session) restore(ctx context.Context, prompt kv.Prompt, sequence, limit
 		return Restored{}, shorter(got.Tokens)
 	}
 	return s.install(sequence, n, blob, got.Reason)
+}
+
+// build lays out a blob of n tokens in s.buf.
+func (s *Session) build(n, windowRows, sequence int) (*state.State, []byte) {
+	st, blob := s.lay.format.Build(s.buf, int32(sequence), s.lay.cells(n, windowRows, sequence))
+	s.buf = blob[:cap(blob)]
+	return st, blob
+}
+
+// restoreLikeItself restores one row of the window more than is needed, as llama.cpp does: it hides the oldest row of the
+// window only from the next token on. Nobody attends to that row, but it shifts the others by a cell, and where the cells
+// lie decides in which order llama.cpp adds up. The row is one that a prefix shorter by a token needs, so that prefix is
+// restored as well. No blob means that it is not stored.
+func (s *Session) restoreLikeItself(ctx context.Context, m *db.Match, prompt kv.Prompt, sequence, n int) ([]byte, error) {
+	before, err := s.model.Match(ctx, prompt, db.MatchOptions{Limit: n - 1})
+	if err != nil {
+		return nil, err
+	}
+	defer before.Close()
+	if before.Tokens() != n-1 {
+		return nil, nil
+	}
+	window, d := s.lay.window, s.model.Descriptor()
+	st, blob := s.build(n, window+1, sequence)
+	rows := s.lay.rows(st)
+	got, err := before.Restore(ctx, s.lay.only(d, rows, n-1-window, n-1, false))
+	if err != nil || got.Tokens != n-1 {
+		return nil, err
+	}
+	got, err = m.Restore(ctx, s.lay.only(d, rows, n-window, n, true))
+	if err != nil || got.Tokens != n {
+		return nil, err
+	}
+	return blob, nil
 }
 
 func (s *Session) restoreOpaque(ctx context.Context, m *db.Match, sequence int) (Restored, error) {

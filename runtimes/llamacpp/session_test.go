@@ -334,11 +334,18 @@ func TestAlign(t *testing.T) {
 	if _, err := s.Save(ctx, kv.Tokens(tokens...), 0); err != nil {
 		t.Fatal(err)
 	}
+	logits := f.logits
 	for n, want := range map[int]int{100: 96, 97: 96, 96: 72, 60: 48, 20: 0} {
 		delete(f.seqs, 0)
 		got, err := s.Restore(ctx, kv.Tokens(tokens[:n]...), 0)
 		if err != nil || got.Tokens != want {
 			t.Errorf("prompt of %d: restored %d, want %d: %v", n, got.Tokens, want, err)
+		}
+		if err := s.Prefill(ctx, kv.Tokens(tokens...), got.Tokens, 0); err != nil {
+			t.Fatal(err)
+		}
+		if f.logits != logits {
+			t.Errorf("prompt of %d, restored %d: logits differ", n, got.Tokens)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"os"
+	"path/filepath"
 	"reflect"
 	"testing"
 	"time"
@@ -15,23 +16,56 @@ import (
 )
 
 var (
-	mooncakePath = flag.String("mooncake", "", "the original conversation_trace.jsonl, to compare the compact copy with")
-	update       = flag.Bool("update", false, "write the compact copy anew from -mooncake")
+	mooncakeFolder = flag.String("mooncake", "", "the folder of the original traces, to compare the compact copies with")
+	update         = flag.Bool("update", false, "write the compact copies anew from -mooncake")
 )
 
-const compactPath = "testdata/mooncake-conversation.trace.zst"
+var copies = []struct {
+	original, compact string
+	packed            *[]byte
+	load              func() ([]Request, error)
+}{
+	{"conversation_trace.jsonl", "mooncake-conversation.trace.zst", &mooncakeConversation, Load},
+	{"synthetic_trace.jsonl", "mooncake-synthetic.trace.zst", &mooncakeSynthetic, LoadSynthetic},
+}
 
-// The compact copy holds the original, field by field. Needs the original, so it is skipped without -mooncake.
-func TestCompactCopyEqualsOriginal(t *testing.T) {
-	if *mooncakePath == "" {
+// The compact copies hold the originals, field by field. Needs the originals, so it is skipped without -mooncake.
+func TestCompactCopiesEqualOriginals(t *testing.T) {
+	if *mooncakeFolder == "" {
 		t.Skip("no -mooncake")
 	}
-	file, err := os.Open(*mooncakePath)
+	for _, c := range copies {
+		original := readOriginal(t, filepath.Join(*mooncakeFolder, c.original))
+		if *update {
+			plain, err := encode(original)
+			if err != nil {
+				t.Fatal(err)
+			}
+			packed, err := pack(plain)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join("testdata", c.compact), packed, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			*c.packed = packed
+		}
+		loaded, err := c.load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(loaded, original) {
+			t.Errorf("%s differs from %s", c.compact, c.original)
+		}
+	}
+}
+
+func readOriginal(t *testing.T, path string) (requests []Request) {
+	file, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	var original []Request
 	lines := bufio.NewScanner(file)
 	for lines.Scan() {
 		var line struct {
@@ -43,7 +77,7 @@ func TestCompactCopyEqualsOriginal(t *testing.T) {
 		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
 			t.Fatal(err)
 		}
-		original = append(original, Request{
+		requests = append(requests, Request{
 			Arrived:      time.Duration(line.Timestamp) * time.Millisecond,
 			PromptTokens: line.InputLength, OutputTokens: line.OutputLength, Blocks: line.HashIDs,
 		})
@@ -51,49 +85,34 @@ func TestCompactCopyEqualsOriginal(t *testing.T) {
 	if err := lines.Err(); err != nil {
 		t.Fatal(err)
 	}
-	if *update {
-		plain, err := encode(original)
-		if err != nil {
-			t.Fatal(err)
-		}
-		packed, err := pack(plain)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(compactPath, packed, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		mooncake = packed
-	}
-	loaded, err := Load()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !reflect.DeepEqual(loaded, original) {
-		t.Fatal("the compact copy differs from the original")
-	}
+	return requests
 }
 
-// What the publisher of the trace says about it, and what an unlimited cache would hit.
+// The counts are the publisher's. Encoding what was decoded gives the embedded bytes again.
 func TestMooncakeFacts(t *testing.T) {
-	requests := mustLoad(t)
-	blocks := 0
-	for _, r := range requests {
-		blocks += len(r.Blocks)
-	}
-	if len(requests) != 12031 || blocks != 288500 || Distinct(requests) != 182790 {
-		t.Fatalf("%d requests, %d blocks, %d distinct", len(requests), blocks, Distinct(requests))
-	}
-	plain, err := encode(requests)
-	if err != nil {
-		t.Fatal(err)
-	}
-	embedded, err := unpack(mooncake)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(plain, embedded) {
-		t.Fatal("encoding what was decoded gives other bytes")
+	for i, want := range []struct{ requests, blocks, distinct int }{{12031, 288500, 182790}, {3993, 121877, 43924}} {
+		requests, err := copies[i].load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		blocks := 0
+		for _, r := range requests {
+			blocks += len(r.Blocks)
+		}
+		if len(requests) != want.requests || blocks != want.blocks || Distinct(requests) != want.distinct {
+			t.Fatalf("%s: %d requests, %d blocks, %d distinct", copies[i].compact, len(requests), blocks, Distinct(requests))
+		}
+		plain, err := encode(requests)
+		if err != nil {
+			t.Fatal(err)
+		}
+		embedded, err := unpack(*copies[i].packed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(plain, embedded) {
+			t.Fatalf("%s: encoding what was decoded gives other bytes", copies[i].compact)
+		}
 	}
 }
 
@@ -120,7 +139,7 @@ func TestRoundTrip(t *testing.T) {
 }
 
 func TestWrongMagicAndWrongVersionDiffer(t *testing.T) {
-	plain, err := unpack(mooncake)
+	plain, err := unpack(mooncakeConversation)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,15 +201,6 @@ func drawRequests(t *rapid.T) []Request {
 			PromptTokens: len(blocks)*MooncakeBlockTokens - rapid.IntRange(0, MooncakeBlockTokens-1).Draw(t, "short"),
 			OutputTokens: rapid.IntRange(0, 500).Draw(t, "output"),
 		}
-	}
-	return requests
-}
-
-func mustLoad(t testing.TB) []Request {
-	t.Helper()
-	requests, err := Load()
-	if err != nil {
-		t.Fatal(err)
 	}
 	return requests
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// MooncakeBlockTokens is the block size of the requests that [Load] returns.
+// MooncakeBlockTokens is the block size of the requests that [Load] and [LoadSynthetic] return.
 const MooncakeBlockTokens = 512
 
 // A Request is one prompt that a service received.
@@ -24,17 +24,25 @@ type Request struct {
 }
 
 //go:embed testdata/mooncake-conversation.trace.zst
-var mooncake []byte
+var mooncakeConversation []byte
 
-// maxPlainBytes bounds what the embedded file may unpack to.
+//go:embed testdata/mooncake-synthetic.trace.zst
+var mooncakeSynthetic []byte
+
+// maxPlainBytes bounds what an embedded file may unpack to.
 const maxPlainBytes = 4 << 20
 
-// Load returns the Mooncake conversation trace in order of arrival. Every call decodes it anew; the caller owns the
-// result. See testdata/README.md for source and licence.
-func Load() ([]Request, error) {
-	plain, err := unpack(mooncake)
+// Load returns the Mooncake conversation trace, recorded in one hour of a chat service, in order of arrival. Every call
+// decodes it anew; the caller owns the result. See testdata/README.md for source and licence.
+func Load() ([]Request, error) { return load("conversation", mooncakeConversation) }
+
+// LoadSynthetic returns the Mooncake synthetic trace, built by its publishers from public data sets. See [Load].
+func LoadSynthetic() ([]Request, error) { return load("synthetic", mooncakeSynthetic) }
+
+func load(name string, packed []byte) ([]Request, error) {
+	plain, err := unpack(packed)
 	if err != nil {
-		return nil, fmt.Errorf("trace: unpack the embedded Mooncake trace: %w", err)
+		return nil, fmt.Errorf("trace: unpack the embedded Mooncake %s trace: %w", name, err)
 	}
 	return decode(plain)
 }

@@ -1,0 +1,305 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+
+	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/segments"
+	"github.com/dormousekv/dormouse/wal"
+)
+
+// Report is what Verify found.
+type Report struct {
+	Damage  []*CorruptError // bytes that are not what was written, in files that are still needed
+	Notes   []string        // what is odd and costs nothing: a torn end after a crash, a missing Bloom filter, a strange file
+	Files   int
+	Bytes   int64 // that were checked
+	Records int   // live ones, every byte of each compared with its checksum
+}
+
+// VerifyOptions say how Verify goes about it.
+type VerifyOptions struct {
+	Progress       func(Progress)
+	AllowSharedDir bool
+}
+
+// Verify reads every byte of every file of a closed store and compares: checksums, the index with the segments, the
+// Bloom filter with the index, every block with its prefix. It changes nothing. The error says that it could not be
+// done (ErrLocked, no store there, a cancelled context); damage is no error but in the report.
+func Verify(ctx context.Context, dir string, o VerifyOptions) (Report, error) {
+	v := &verifier{o: o}
+	opened, err := Open(ctx, dir, Options{ReadOnly: true, AllowSharedDir: o.AllowSharedDir, Logger: slog.New(slog.DiscardHandler)})
+	var bad *CorruptError
+	switch {
+	case errors.As(err, &bad):
+		v.report(bad)
+		return v.out, nil
+	case err != nil:
+		return v.out, err
+	}
+	defer opened.Close()
+	opened.life.RLock()
+	defer opened.life.RUnlock()
+	err = v.run(ctx, opened.eng)
+	return v.out, err
+}
+
+// Verify is the function Verify for an open store; other work goes on meanwhile.
+func (s *Store) Verify(ctx context.Context, o VerifyOptions) (Report, error) {
+	e, err := s.enter()
+	if err != nil {
+		return Report{}, err
+	}
+	defer s.leave()
+	v := &verifier{o: o}
+	err = v.run(ctx, e)
+	return v.out, err
+}
+
+type verifier struct {
+	o     VerifyOptions
+	e     *engine
+	out   Report
+	total int64
+}
+
+func (v *verifier) report(d *damage.Error) { v.out.Damage = append(v.out.Damage, d) }
+
+func (v *verifier) note(format string, args ...any) {
+	v.out.Notes = append(v.out.Notes, fmt.Sprintf(format, args...))
+}
+
+func (v *verifier) read(n int64) {
+	v.out.Bytes += n
+	if v.o.Progress != nil {
+		v.o.Progress(Progress{What: "verify", Done: v.out.Bytes, Total: max(v.total, v.out.Bytes)})
+	}
+}
+
+func (v *verifier) run(ctx context.Context, e *engine) error {
+	v.e = e
+	v.total = e.measure()
+	v.files()
+	if err := v.log(); err != nil {
+		return err
+	}
+	if err := v.index(ctx); err != nil {
+		return err
+	}
+	live, err := v.entries(ctx)
+	if err != nil {
+		return err
+	}
+	if err := v.segments(ctx, live); err != nil {
+		return err
+	}
+	return v.bloom(ctx)
+}
+
+// files checks FORMAT, and names what does not belong into the directory.
+func (v *verifier) files() {
+	e := v.e
+	name := e.path(formatName)
+	b, err := vfs.ReadAll(e.fs, name, 1<<16)
+	if err == nil {
+		v.out.Files++
+		v.read(int64(len(b)))
+		_, err = decodeFormat(name, b)
+	}
+	var bad *damage.Error
+	if errors.As(err, &bad) {
+		v.report(bad)
+	} else if err != nil {
+		v.report(damage.Wrap(name, 0, "FORMAT", err))
+	}
+	known := map[string]bool{
+		formatName: true, lockName: true, indexName: true, bloomName: true, walDir: true, segmentsDir: true, sessionsDir: true,
+	}
+	names, err := e.fs.List(e.dir)
+	if err != nil {
+		v.note("%v", err)
+	}
+	for _, n := range names {
+		if !known[n] {
+			v.note("%s: not a file of the store", e.path(n))
+		}
+	}
+}
+
+// log checks every byte of the log. A torn end is what a crash leaves, and no damage.
+func (v *verifier) log() error {
+	e := v.e
+	e.logMu.Lock() // of an open store, nothing is appended meanwhile
+	defer e.logMu.Unlock()
+	if names, err := e.fs.List(e.path(walDir)); err == nil {
+		v.out.Files += len(names)
+	}
+	return wal.Verify(e.walOptions(), func(d *damage.Error) {
+		if errors.Is(d, wal.ErrTorn) {
+			v.note("%v", d)
+			return
+		}
+		v.report(d)
+	}, v.read)
+}
+
+// index checks index.db page by page and row by row.
+func (v *verifier) index(ctx context.Context) error {
+	e := v.e
+	for _, err := range e.doubts {
+		var bad *damage.Error
+		if errors.As(err, &bad) {
+			v.report(bad)
+			v.out.Files++
+		} else {
+			v.note("index.db will be rebuilt: %v", err)
+		}
+	}
+	if len(e.doubts) > 0 {
+		return nil
+	}
+	v.out.Files++
+	return e.ix.Verify(ctx, v.report, v.read)
+}
+
+// entries checks that every record that the index names is where it says, is what it says, and has its prefix.
+func (v *verifier) entries(ctx context.Context) (live map[opLoc]kv.Key, err error) {
+	e := v.e
+	view := e.view()
+	defer view.Release()
+	live = map[opLoc]kv.Key{}
+	var checked int
+	err = view.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
+		live[toOpLoc(x.Loc)] = x.Key
+		v.entry(view, x)
+		checked++
+		return ctx.Err() == nil
+	})
+	v.out.Records = checked
+	if isIndexDamage(err) {
+		var bad *damage.Error
+		if errors.As(err, &bad) {
+			v.report(bad)
+		}
+		err = nil
+	}
+	if err == nil {
+		err = ctx.Err()
+	}
+	return live, err
+}
+
+func (v *verifier) entry(view *index.View, x index.Entry) {
+	need := x.Parent
+	if x.Group > 0 {
+		need = x.Key
+	}
+	if x.Group > 0 || x.First > 0 {
+		if _, ok, err := view.Get(need, 0); err == nil && !ok {
+			v.report(damage.New(v.e.path(indexName), 0, "prefix of block "+x.Key.String(), "stored: "+need.String(), "not stored"))
+		}
+	}
+	err := v.e.set.Read(segLoc(x.Loc), func(r *segments.Record) error {
+		same := r.Key() == x.Key && r.Group() == x.Group && r.Parent() == x.Parent && r.Model() == x.Model &&
+			r.Scope() == x.Scope && r.First() == x.First && r.TokenCount() == int(x.Tokens)
+		if !same {
+			return damage.New(r.File(), x.Loc.Offset, "record",
+				fmt.Sprintf("block %s group %d at token %d", x.Key, x.Group, x.First),
+				fmt.Sprintf("block %s group %d at token %d", r.Key(), r.Group(), r.First()))
+		}
+		return nil
+	})
+	var bad *damage.Error
+	switch {
+	case err == nil:
+	case errors.Is(err, segments.ErrDestroyed):
+		v.report(damage.New(v.segmentPath(x.Loc.Segment), x.Loc.Offset, "record header", "block "+x.Key.String(), "zeros"))
+	case !errors.As(err, &bad):
+		v.report(damage.Wrap(v.segmentPath(x.Loc.Segment), x.Loc.Offset, "record of block "+x.Key.String(), err))
+	case !errors.Is(err, ErrCorrupt) || bad.What == "record":
+		v.report(bad)
+	default: // segments.Verify names the byte
+	}
+}
+
+func (v *verifier) segmentPath(id uint64) string {
+	return filepath.Join(v.e.path(segmentsDir), fmt.Sprintf("%016x.seg", id))
+}
+
+// segments checks every byte of every segment. What is dead is not looked into.
+func (v *verifier) segments(ctx context.Context, live map[opLoc]kv.Key) error {
+	e := v.e
+	seen := map[opLoc]bool{}
+	for _, s := range e.set.Segments() {
+		v.out.Files++
+		err := e.set.Verify(ctx, s.ID, func(l segments.Loc) bool {
+			loc := toOpLoc(indexLoc(l))
+			_, ok := live[loc]
+			seen[loc] = seen[loc] || ok
+			return ok
+		}, func(d *damage.Error) {
+			if errors.Is(d, segments.ErrRemains) {
+				v.note("%v", d)
+				return
+			}
+			v.report(d)
+		}, v.read)
+		var bad *damage.Error
+		if errors.As(err, &bad) {
+			v.report(bad)
+		} else if err != nil {
+			return err
+		}
+	}
+	reported := map[string]bool{}
+	for _, d := range v.out.Damage {
+		reported[fmt.Sprint(d.File, d.Offset)] = true
+	}
+	for loc, key := range live {
+		if file := v.segmentPath(loc.Segment); !seen[loc] && !reported[fmt.Sprint(file, loc.Offset)] {
+			v.report(damage.New(file, loc.Offset, "record header", "block "+key.String(), "no such record"))
+		}
+	}
+	return nil
+}
+
+// bloom checks the filter's bytes, and that it denies nothing that is stored.
+func (v *verifier) bloom(ctx context.Context) error {
+	e := v.e
+	b, lsn, err := index.ReadBloom(e.fs, e.path(bloomName), e.format.UUID)
+	var bad *damage.Error
+	switch {
+	case errors.As(err, &bad):
+		v.out.Files++
+		v.report(bad)
+		return nil
+	case errors.Is(err, index.ErrMissing), errors.Is(err, fs.ErrNotExist):
+		v.note("%s: missing; it will be rebuilt", e.path(bloomName))
+		return nil
+	case err != nil:
+		v.note("%s: %v; it will be rebuilt", e.path(bloomName), err)
+		return nil
+	}
+	v.out.Files++
+	v.read(int64(b.Bits() / 8))
+	if loaded := e.bloom.Load(); loaded == nil || e.bloomLSN != lsn {
+		v.note("%s: covers the log up to frame %d; it will be rebuilt", e.path(bloomName), lsn)
+		return ctx.Err()
+	}
+	view := e.view()
+	defer view.Release()
+	return view.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
+		if x.Group == 0 && !e.mayHold(x.Key) {
+			v.report(damage.New(e.path(bloomName), 0, "Bloom filter", "maybe for block "+x.Key.String(), "no"))
+		}
+		return ctx.Err() == nil
+	})
+}

@@ -1,0 +1,140 @@
+package db
+
+import (
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// smallStore makes a closed store with every kind of file and record in it.
+func smallStore(t *testing.T) string {
+	dir := t.TempDir()
+	o := options()
+	s := open(t, dir, o)
+	m, w, q := model(t, s, plain()), model(t, s, windowed(40)), model(t, s, opaque())
+	put(t, m, kv.Prompt{Tokens: tokens(1, 100)})
+	put(t, w, kv.Prompt{Tokens: tokens(1, 70)})
+	put(t, q, kv.Prompt{Tokens: tokens(1, 40)})
+	put(t, m, kv.Prompt{Tokens: tokens(2, 60), Scope: "alice", ScopeStart: 20})
+	if err := m.SetRef(ctx, "system", kv.Prompt{Tokens: tokens(1, 64)}, RefOptions{Pinned: true, Meta: []byte("meta")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Checkpoint(ctx); err != nil {
+		t.Fatal(err)
+	}
+	put(t, m, kv.Prompt{Tokens: concat(tokens(1, 64), tokens(5, 40))})
+	if _, err := s.DeleteScope(ctx, "alice"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the Bloom filter is built", func() bool { return s.eng.bloom.Load() != nil })
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestVerifyHealthy(t *testing.T) {
+	dir := smallStore(t)
+	r, err := Verify(ctx, dir, VerifyOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range r.Damage {
+		t.Errorf("healthy store: %v", d)
+	}
+	for _, n := range r.Notes {
+		t.Errorf("healthy store: %s", n)
+	}
+	if r.Records != 7+4+5*2+3+1+3 {
+		t.Logf("%+v", r)
+	}
+}
+
+// Every bit flip in a byte that anything reads is found and named.
+func TestVerifyFindsFlips(t *testing.T) {
+	dir := smallStore(t)
+	live := liveBytes(t, dir)
+	flips := 2000
+	if testing.Short() {
+		flips = 200
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	missed := map[string]int{}
+	tried := map[string]int{}
+	for range flips {
+		f := live[r.IntN(len(live))]
+		at := f.at[r.IntN(len(f.at))]
+		flip(t, f.path, at, r.IntN(8), func() {
+			rep, err := Verify(ctx, dir, VerifyOptions{})
+			kind := filepath.Ext(f.path) + " " + filepath.Base(filepath.Dir(f.path))
+			tried[kind]++
+			found := err != nil
+			for _, d := range rep.Damage {
+				found = found || strings.HasSuffix(f.path, filepath.Base(d.File))
+			}
+			for _, n := range rep.Notes { // a damaged last frame looks like a torn one
+				found = found || strings.Contains(n, filepath.Base(f.path))
+			}
+			if !found {
+				missed[kind]++
+				t.Logf("%s: flip at %d not found: %+v %v", f.path, at, rep, err)
+			}
+		})
+	}
+	t.Logf("tried %v, missed %v", tried, missed)
+	for kind, n := range missed {
+		t.Errorf("%s: %d flips were missed", kind, n)
+	}
+}
+
+type fileBytes struct {
+	path string
+	at   []int64
+}
+
+// liveBytes lists the bytes that count: all of the small files, of segments and log those that are not zero (what is
+// reserved is checked too, but rarely hit), of index.db those of pages that are not free.
+func liveBytes(t *testing.T, dir string) []fileBytes {
+	var out []fileBytes
+	filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() || d.Name() == lockName || d.Name() == indexName {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := fileBytes{path: path}
+		for i, x := range b {
+			if x != 0 || len(b) < 1<<12 {
+				f.at = append(f.at, int64(i))
+			}
+		}
+		if len(f.at) > 0 {
+			out = append(out, f)
+		}
+		return nil
+	})
+	return out
+}
+
+func flip(t *testing.T, path string, at int64, bit int, then func()) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var b [1]byte
+	f.ReadAt(b[:], at)
+	was := b[0]
+	b[0] ^= 1 << bit
+	f.WriteAt(b[:], at)
+	then()
+	b[0] = was
+	f.WriteAt(b[:], at)
+}

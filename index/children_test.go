@@ -1,0 +1,143 @@
+package index
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// TestNeighbors compares with looking at every child, for many children that begin alike.
+func TestNeighbors(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		ix := Memory()
+		m := newModel()
+		scopes := []kv.ScopeID{{}, {1}, {255}}
+		n := rapid.IntRange(0, 30).Draw(t, "children")
+		for i := range n {
+			e := Entry{Key: key(i + 10), Parent: key(1), Scope: rapid.SampledFrom(scopes).Draw(t, "scope"), Hashes: drawHashes(t)}
+			m.put(e)
+			if err := ix.Update(func(tx *Txn) error { return tx.Put(e) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		v := ix.View()
+		defer v.Release()
+		for range 10 {
+			scope, q := rapid.SampledFrom(scopes).Draw(t, "scope"), drawHashes(t)
+			if err := m.compareNeighbors(v, key(1), scope, q); err != nil {
+				t.Fatal(err)
+			}
+			// No child of the scope shares more than the neighbours do.
+			_, _, _, _, b, a, _ := v.Neighbors(key(1), scope, q)
+			var like []kv.Key
+			for _, e := range m.children(key(1)) {
+				if n := lcp(Entry{Hashes: q}, e); e.Scope == scope && n > max(a, b) {
+					t.Fatalf("%x: child %x shares %d tokens, neighbours %d and %d", q, e.Hashes, n, b, a)
+				}
+				if h := hashesOf(Entry{Hashes: q}); e.Scope == scope && bytes.HasPrefix(hashesOf(e), h) {
+					like = append(like, e.Key)
+				}
+			}
+			got := []kv.Key{}
+			if err := v.ChildrenLike(key(1), scope, q, func(k kv.Key) bool { got = append(got, k); return true }); err != nil {
+				t.Fatal(err)
+			}
+			if fmt.Sprint(got) != fmt.Sprint(append([]kv.Key{}, like...)) {
+				t.Fatalf("ChildrenLike(%x) = %v, want %v", q, got, like)
+			}
+		}
+		rows := 0
+		if err := v.ChildRows(func(parent kv.Key, scope kv.ScopeID, hashes []byte, child kv.Key) bool {
+			e, ok := m.entry(child)
+			if !ok || e.Parent != parent || e.Scope != scope || !bytes.Equal(hashesOf(e), hashes) {
+				t.Fatalf("ChildRows: %s %s %x %s, want %v", parent, scope, hashes, child, e)
+			}
+			rows++
+			return true
+		}); err != nil || rows != n {
+			t.Fatalf("%d rows of %d: %v", rows, n, err)
+		}
+	})
+}
+
+// TestOrderOfPutsAndRemoves: the rows do not depend on the order in which a tree was put, or a subtree removed.
+func TestOrderOfPutsAndRemoves(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 20).Draw(t, "blocks")
+		var tree []Entry
+		for i := 1; i <= n; i++ {
+			tree = append(tree, Entry{Key: key(i), Parent: key(i / 2), Rank: 5, Hashes: []byte{byte(i), 1}, Loc: Loc{Length: 1}})
+		}
+		perm := rapid.Permutation(tree).Draw(t, "order")
+		gone := rapid.IntRange(1, n).Draw(t, "subtree")
+		out := rapid.Permutation(tree).Draw(t, "order of removal")
+		under := func(i int) bool {
+			for ; i > gone; i /= 2 {
+			}
+			return i == gone
+		}
+		m, ix := newModel(), Memory()
+		if err := ix.Update(func(tx *Txn) error {
+			for _, e := range perm {
+				m.put(e)
+				if err := tx.Put(e); err != nil {
+					return err
+				}
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		v := ix.View()
+		if err := m.compare(v); err != nil {
+			t.Fatal(err)
+		}
+		v.Release()
+		if err := ix.Update(func(tx *Txn) error {
+			for _, e := range out {
+				for i := 1; i <= n; i++ {
+					if e.Key == key(i) && under(i) {
+						m.remove(e.Key, 0)
+						if err := tx.Remove(e.Key, 0); err != nil {
+							return err
+						}
+					}
+				}
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		v = ix.View()
+		defer v.Release()
+		if err := m.compare(v); err != nil {
+			t.Fatal(err)
+		}
+		verifyClean(t, ix)
+	})
+}
+
+// TestInheritedRank: a parent that becomes a leaf is as recent as the child that went.
+func TestInheritedRank(t *testing.T) {
+	for _, ranks := range [][3]uint64{{5, 9, 9}, {9, 5, 9}} {
+		ix := Memory()
+		if err := ix.Update(func(tx *Txn) error {
+			return errors.Join(
+				tx.Put(Entry{Key: key(1), Parent: key(0), Rank: ranks[0]}),
+				tx.Put(Entry{Key: key(2), Parent: key(1), Rank: ranks[1]}),
+				tx.Remove(key(2), 0))
+		}); err != nil {
+			t.Fatal(err)
+		}
+		v := ix.View()
+		if e, _, _ := v.Get(key(1), 0); e.Rank != ranks[2] {
+			t.Errorf("ranks %v: got %d", ranks, e.Rank)
+		}
+		v.Release()
+	}
+}

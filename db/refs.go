@@ -135,7 +135,7 @@ func (s *Store) Ref(name string) (Ref, error) {
 	}
 	defer s.leave()
 	r, ok := e.ref(name)
-	if !ok || (!r.Expires.IsZero() && r.Expires.Before(time.Now())) {
+	if !ok || r.Expired(time.Now()) {
 		return Ref{}, fmt.Errorf("%w: ref %q", ErrNotFound, name)
 	}
 	return r, nil

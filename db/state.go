@@ -160,7 +160,7 @@ func (s *smallState) count(r Ref, delta int) {
 func (s *smallState) expired(now time.Time) []string {
 	var names []string
 	for name, r := range s.refs {
-		if !r.Expires.IsZero() && r.Expires.Before(now) {
+		if r.Expired(now) {
 			names = append(names, name)
 		}
 	}

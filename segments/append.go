@@ -168,7 +168,8 @@ func (g *segment) allocate(f vfs.File, end, step int64) error {
 	if end <= g.allocated {
 		return nil
 	}
-	ahead := min(g.allocated+alignUp(end-g.allocated, alignUp(step, minAlignment)), g.head.planned)
+	steps := (end - g.allocated + step - 1) / step
+	ahead := min(g.allocated+steps*step, g.head.planned)
 	err := f.Allocate(g.allocated, ahead-g.allocated)
 	if errors.Is(err, vfs.ErrNoSpace) && ahead > end {
 		ahead = end

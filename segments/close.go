@@ -37,6 +37,12 @@ func (s *Set) Close() error {
 		err = s.syncLocked()
 	}
 	for _, g := range s.sorted() {
+		g.mu.Lock()
+		uncut := g.uncut
+		g.mu.Unlock()
+		if uncut && err == nil {
+			g.cut() // now that nobody has it mapped
+		}
 		g.close()
 	}
 	return err

@@ -1,7 +1,6 @@
 package segments
 
 import (
-	"errors"
 	"fmt"
 	"math"
 
@@ -241,70 +240,4 @@ func checkRecordHead(head []byte, h *recordHeader) error {
 		free = e.Offset + e.Length
 	}
 	return nil
-}
-
-var errSpan = errors.New("does not fit")
-
-// checkSpan checks a span of a block of so many tokens; end is where the span before it ends.
-func checkSpan(s kv.Span, tokens, end int) error {
-	if s.Len <= 0 || s.Start < end || s.Start >= tokens || s.End() <= 0 {
-		return fmt.Errorf("[%d, +%d) %w in a block of %d tokens", s.Start, s.Len, errSpan, tokens)
-	}
-	return nil
-}
-
-// checkExtra walks the TLV tail: {u16 type, u16 zero, u32 length, value, zero up to a multiple of 8}. None is written
-// today. Types from 0x8000 on must be understood.
-func checkExtra(b []byte) error {
-	for len(b) > 0 {
-		kind, n := le.Uint16(b), uint64(le.Uint32(b[4:])) // b has a multiple of 8 bytes
-		if kind&extraMandatory != 0 {
-			return fmt.Errorf("%w: TLV type %#x", ErrVersion, kind)
-		}
-		if n > uint64(len(b)-8) {
-			return fmt.Errorf("TLV type %#x has %d bytes, %d are left", kind, n, len(b)-8)
-		}
-		b = b[8+alignUp(int64(n), 8):]
-	}
-	return nil
-}
-
-func encodeToken(b []byte, i int, t kv.Token) { le.PutUint32(b[4*i:], uint32(t)) }
-func decodeToken(b []byte, i int) kv.Token    { return kv.Token(le.Uint32(b[4*i:])) }
-
-func encodeSpan(b []byte, i int, s kv.Span) {
-	b = b[i*spanBytes:]
-	le.PutUint32(b, uint32(int32(s.Start)))
-	le.PutUint32(b[4:], uint32(s.Len))
-	copy(b[8:spanBytes], s.Hash[:])
-}
-
-func decodeSpan(b []byte, i int) kv.Span {
-	b = b[i*spanBytes:]
-	return kv.Span{Start: int(int32(le.Uint32(b))), Len: int(le.Uint32(b[4:])), Hash: kv.Hash(b[8:spanBytes])}
-}
-
-func encodeEntry(b []byte, i int, e *TensorEntry) {
-	b = b[i*entryBytes : (i+1)*entryBytes]
-	clear(b)
-	le.PutUint16(b, e.Tensor)
-	b[2], b[3] = e.Codec, e.Compression
-	le.PutUint16(b[4:], e.FirstRow)
-	le.PutUint16(b[6:], e.Rows)
-	le.PutUint64(b[8:], e.Offset)
-	le.PutUint64(b[16:], e.Length)
-	le.PutUint32(b[24:], e.CRC)
-	le.PutUint32(b[28:], e.Exceptions)
-	le.PutUint32(b[32:], math.Float32bits(e.MaxError))
-}
-
-func decodeEntry(b []byte, i int) TensorEntry {
-	b = b[i*entryBytes:]
-	return TensorEntry{
-		Tensor: le.Uint16(b), Codec: b[2], Compression: b[3],
-		FirstRow: le.Uint16(b[4:]), Rows: le.Uint16(b[6:]),
-		Offset: le.Uint64(b[8:]), Length: le.Uint64(b[16:]),
-		CRC: le.Uint32(b[24:]), Exceptions: le.Uint32(b[28:]),
-		MaxError: math.Float32frombits(le.Uint32(b[32:])),
-	}
 }

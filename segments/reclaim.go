@@ -101,7 +101,7 @@ func (s *Set) Reclaim(ctx context.Context) (done []Loc, err error) {
 	unlinks, wipes := s.queue.ripe(&s.leases)
 	for _, id := range unlinks {
 		if ctx.Err() != nil {
-			return done, ctx.Err()
+			break // what is unlinked already is synced below
 		}
 		gone, uerr := s.unlink(id)
 		err = errors.Join(err, uerr)

@@ -44,6 +44,7 @@ type segment struct {
 	pins      int  // readers and writers that hold f or m
 	full      bool // nothing more is appended
 	sealed    bool
+	uncut     bool // sealed, but still of its planned size
 	gone      bool // unlinked
 	end       int64
 	inflight  []int64 // offsets that were reserved and are not yet written

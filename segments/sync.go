@@ -161,11 +161,14 @@ func (g *segment) cut() {
 		err = f.Truncate(end) // some systems do not cut a file that is mapped
 	}
 	if err != nil {
-		g.set.o.Logger.Info("a sealed segment keeps its planned size", "file", g.path, "err", err)
+		g.mu.Lock()
+		g.uncut = true
+		g.mu.Unlock()
+		g.set.o.Logger.Info("a sealed segment keeps its planned size for now", "file", g.path, "err", err)
 		return
 	}
 	g.mu.Lock()
-	g.size, g.stale = end, true
+	g.size, g.stale, g.uncut = end, true, false
 	g.mu.Unlock()
 }
 

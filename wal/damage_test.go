@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -80,10 +81,7 @@ func TestEveryBitFlip(t *testing.T) {
 	m, written := sample(t)
 	for id := uint64(1); id <= 2; id++ {
 		n := m.names[memOptions(m).path(id)]
-		used := len(n.now)
-		for used > 0 && n.now[used-1] == 0 {
-			used--
-		}
+		used := len(bytes.TrimRight(n.now, "\x00"))
 		for bit := range len(n.now) * 8 {
 			if bit/8 > used+64 && bit%509 != 0 {
 				continue // zeros are alike
@@ -116,7 +114,11 @@ func TestEveryLength(t *testing.T) {
 	for id := uint64(1); id <= 2; id++ {
 		n := m.names[o.path(id)]
 		whole := n.now
+		used := len(bytes.TrimRight(whole, "\x00"))
 		for size := range len(whole) {
+			if size > used+64 && size%61 != 0 {
+				continue // zeros are alike
+			}
 			n.now = whole[:size]
 			k := must[kept](t)(replayAll(o))
 			if err := k.same(written); err != nil {

@@ -1,0 +1,87 @@
+package db
+
+import (
+	"time"
+
+	"github.com/dormousekv/dormouse/wal"
+)
+
+// Identity is what FORMAT says about a store.
+type Identity struct {
+	Version uint32
+	UUID    string
+}
+
+// Identity returns the store's format version and id.
+func (s *Store) Identity() (Identity, error) {
+	e, err := s.enter()
+	if err != nil {
+		return Identity{}, err
+	}
+	defer s.leave()
+	return Identity{Version: e.format.Version, UUID: e.format.UUID.String()}, nil
+}
+
+// LogFile is one file of the write-ahead log.
+type LogFile struct {
+	ID                uint64
+	FirstLSN, LastLSN uint64
+	Bytes             int64 // allocated
+	Torn              bool  // it ends in what a crash left
+}
+
+// Log lists the files of the log, which it reads. Nothing is appended meanwhile.
+func (s *Store) Log() ([]LogFile, error) {
+	e, err := s.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	e.logMu.Lock()
+	defer e.logMu.Unlock()
+	rec, err := wal.Replay(e.walOptions(), func(wal.Frame) error { return nil })
+	if err != nil {
+		return nil, err
+	}
+	var out []LogFile
+	for _, f := range rec.Files {
+		out = append(out, LogFile{ID: f.ID, FirstLSN: f.FirstLSN, LastLSN: f.LastLSN, Bytes: f.Bytes, Torn: f.Torn})
+	}
+	return out, nil
+}
+
+// Tombstone is a record that is out of the index and whose bytes are not yet known to be destroyed.
+type Tombstone struct {
+	Segment uint64
+	Offset  int64
+	Bytes   int64
+}
+
+// Tombstones lists what waits to be destroyed: until the log is synced, and until no match can see it.
+func (s *Store) Tombstones() ([]Tombstone, error) {
+	e, err := s.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	e.stateMu.RLock()
+	defer e.stateMu.RUnlock()
+	var out []Tombstone
+	for l := range e.state.doomed {
+		out = append(out, Tombstone{Segment: l.Segment, Offset: l.Offset, Bytes: l.Length})
+	}
+	return out, nil
+}
+
+// IndexProblems says why index.db was not used at Open and had to be rebuilt; empty if it was.
+func (s *Store) IndexProblems() []error {
+	e, err := s.enter()
+	if err != nil {
+		return nil
+	}
+	defer s.leave()
+	return e.doubts
+}
+
+// Expired reports whether the ref's time is over.
+func (r Ref) Expired(now time.Time) bool { return !r.Expires.IsZero() && r.Expires.Before(now) }

@@ -1,0 +1,8 @@
+// Kvdump looks into a Dormouse store that no process has open: what is in it, whether every byte of it is as it was
+// written, why a prompt was or was not reused. It changes nothing; only compact writes.
+//
+// Exit codes: 0 all is well, 1 damage was found or the work failed, 2 it was called wrongly (an unknown flag, no store in
+// that directory, a store that another process has open).
+//
+// It uses db, and nothing below it.
+package main

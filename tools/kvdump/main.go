@@ -1,0 +1,78 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dormousekv/dormouse/db"
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// Exit codes.
+const (
+	exitOK     = 0
+	exitDamage = 1
+	exitMisuse = 2
+)
+
+// errDamage says that a report was printed, and that it was not good.
+var errDamage = errors.New("damage was found")
+
+// errWork marks errors of the work itself, as opposed to how it was asked for.
+type errWork struct{ error }
+
+func (e errWork) Unwrap() error { return e.error }
+
+// run is the command, for main and for tests.
+func run(args []string, stdout, stderr io.Writer) int {
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.Execute()
+	var work errWork
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errDamage):
+		return exitDamage
+	case errors.Is(err, db.ErrLocked), errors.Is(err, fs.ErrNotExist), errors.Is(err, db.ErrUnsafeDir), errors.Is(err, db.ErrVersion):
+		fmt.Fprintln(stderr, "kvdump:", err)
+		return exitMisuse
+	case errors.As(err, &work):
+		fmt.Fprintln(stderr, "kvdump:", err)
+		return exitDamage
+	}
+	fmt.Fprintln(stderr, "kvdump:", err)
+	fmt.Fprintln(stderr, "Run 'kvdump --help' for usage.")
+	return exitMisuse
+}
+
+// common are the flags that every command has.
+type common struct {
+	json      bool
+	sharedDir bool
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "kvdump",
+		Short:         "Look into a Dormouse store",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	c := &common{}
+	root.PersistentFlags().BoolVar(&c.json, "json", false, "print one JSON document")
+	root.PersistentFlags().BoolVar(&c.sharedDir, "allow-shared-dir", false, "accept a directory that others can write to")
+	root.AddCommand(newInspect(c), newVerify(c), newCompact(c), newExplain(c))
+	root.CompletionOptions.HiddenDefaultCmd = true
+	return root
+}

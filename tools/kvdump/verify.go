@@ -1,0 +1,79 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dormousekv/dormouse/db"
+)
+
+func newVerify(c *common) *cobra.Command {
+	return &cobra.Command{
+		Use:   "verify DIR",
+		Short: "Read every byte of every file and compare it with its checksum",
+		Long:  "Verify reads every byte of every file of the store. It prints a summary, and names each damage with file,\noffset, what was expected and what was found. Exit code 1 means damage.",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			progress, done := bar(cmd.ErrOrStderr())
+			r, err := db.Verify(cmd.Context(), args[0], db.VerifyOptions{Progress: progress, AllowSharedDir: c.sharedDir})
+			done()
+			if err != nil {
+				return errWork{err}
+			}
+			if err := printVerify(cmd, c, r); err != nil {
+				return err
+			}
+			if len(r.Damage) > 0 {
+				return errDamage
+			}
+			return nil
+		},
+	}
+}
+
+type damageJSON struct {
+	File     string `json:"file"`
+	Offset   int64  `json:"offset"`
+	What     string `json:"what"`
+	Expected string `json:"expected,omitempty"`
+	Found    string `json:"found,omitempty"`
+	Error    string `json:"error"`
+}
+
+type verifyJSON struct {
+	OK      bool         `json:"ok"`
+	Files   int          `json:"files"`
+	Records int          `json:"records"`
+	Bytes   int64        `json:"bytes"`
+	Damage  []damageJSON `json:"damage"`
+	Notes   []string     `json:"notes"`
+}
+
+func printVerify(cmd *cobra.Command, c *common, r db.Report) error {
+	out := cmd.OutOrStdout()
+	if c.json {
+		j := verifyJSON{OK: len(r.Damage) == 0, Files: r.Files, Records: r.Records, Bytes: r.Bytes, Damage: []damageJSON{}, Notes: r.Notes}
+		if j.Notes == nil {
+			j.Notes = []string{}
+		}
+		for _, d := range r.Damage {
+			j.Damage = append(j.Damage, damageJSON{d.File, d.Offset, d.What, d.Expected, d.Found, d.Error()})
+		}
+		return printJSON(out, j)
+	}
+	for _, d := range r.Damage {
+		fmt.Fprintln(out, d)
+	}
+	for _, n := range r.Notes {
+		fmt.Fprintln(out, "note:", n)
+	}
+	verdict := "no damage"
+	if n := len(r.Damage); n == 1 {
+		verdict = "1 damaged place"
+	} else if n > 1 {
+		verdict = fmt.Sprintf("%d damaged places", n)
+	}
+	fmt.Fprintf(out, "%s: %d files, %d records, %s checked\n", verdict, r.Files, r.Records, size(r.Bytes))
+	return nil
+}

@@ -15,8 +15,8 @@ import (
 
 // openEngine opens what is in dir, or makes a new store there: FORMAT, segments, index, log, Bloom filter, in this
 // order. The caller holds the lock. rebuild throws the index away.
-func openEngine(ctx context.Context, dir string, o Options, rebuild bool) (e *engine, err error) {
-	e = &engine{
+func openEngine(ctx context.Context, dir string, o Options, rebuild bool) (opened *engine, err error) {
+	e := &engine{
 		dir: dir, o: o, fs: o.fs, log: o.Logger,
 		state:  newSmallState(),
 		pinned: map[kv.Key]int{}, evicting: map[kv.Key]struct{}{},
@@ -47,6 +47,9 @@ func openEngine(ctx context.Context, dir string, o Options, rebuild bool) (e *en
 	}
 	if err := e.startLog(r); err != nil {
 		return nil, err
+	}
+	if e.bloom.Load() == nil && e.counts().Blocks == 0 {
+		e.bloom.Store(index.NewBloom(minBloomKeys, o.BloomFPR))
 	}
 	e.dirty.Store(r.rebuild || r.changed) // the worker's first checkpoint keeps what was recovered
 	e.measure()

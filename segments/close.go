@@ -40,7 +40,7 @@ func (s *Set) Close() error {
 		g.mu.Lock()
 		uncut := g.uncut
 		g.mu.Unlock()
-		if uncut && err == nil {
+		if uncut && err == nil && poison == nil {
 			g.cut() // now that nobody has it mapped
 		}
 		g.close()

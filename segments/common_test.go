@@ -41,7 +41,7 @@ func testModel(n int) (*kv.Descriptor, kv.Fingerprint) {
 
 // options are those of a small store in dir: 64 KiB a segment.
 func options(dir string) Options {
-	return Options{Dir: dir, UUID: testUUID, Seed: testSeed, SegmentBytes: 64 << 10, AllocateStep: 16 << 10}
+	return Options{Dir: dir, UUID: testUUID, Seed: testSeed, SegmentBytes: 64 << 10, AllocateStep: 10_000}
 }
 
 func openSet(t testing.TB, o Options) *Set {

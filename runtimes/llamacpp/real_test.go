@@ -4,6 +4,7 @@ package llamacpp_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"math"
 	"os"
@@ -334,6 +335,27 @@ func TestOneModelOneFingerprint(t *testing.T) {
 			}
 			seen[fp] = i
 		}
+	}
+}
+
+// A release that may or may not rotate a quantized cache is not guessed at.
+func TestUnknownRotation(t *testing.T) {
+	q8 := llama.Q8_0
+	r := newRig(t, ggufgen.LLaMA(1, 2, 64), llama.ContextOptions{FlashAttention: ref(true), CacheK: &q8}, db.Options{})
+	old := *r.api
+	old.Version = nil
+	c := r.context()
+	o := llamacpp.Options{Identity: llamacpp.Identity{Path: r.model.Path()}, Decode: c.Decode, Logger: slog.New(slog.DiscardHandler)}
+	if _, err := llamacpp.Attach(context.Background(), r.store, &old, c.Pointer(), o); !errors.Is(err, llamacpp.ErrRefused) {
+		t.Errorf("not refused: %v", err)
+	}
+	o.Rotated = ref(false)
+	s, err := llamacpp.Attach(context.Background(), r.store, &old, c.Pointer(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Model().Fingerprint() == r.attach(c, nil).Model().Fingerprint() {
+		t.Error("rotated and not rotated are one model")
 	}
 }
 

@@ -1,0 +1,119 @@
+package llamacpp_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/dormousekv/dormouse/internal/gguf/ggufgen"
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp"
+)
+
+// The memo answers as long as the file is the same by inode, size and time; a broken memo costs time only.
+func TestWeightsMemo(t *testing.T) {
+	dir := t.TempDir()
+	path, memo := filepath.Join(dir, "m.gguf"), filepath.Join(dir, "memo")
+	write := func(b []byte, when time.Time) {
+		t.Helper()
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644) // the inode stays
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteAt(b, 0); err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+		if err := os.Chtimes(path, when, when); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hash := func(memo string) kv.Hash {
+		t.Helper()
+		h, err := llamacpp.WeightsHash(path, memo)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	then := time.Now().Add(-time.Hour)
+	write([]byte("one"), then)
+	one := hash(memo)
+	write([]byte("two"), then)
+	two := hash("")
+	if one == two {
+		t.Fatal("two contents, one hash")
+	}
+	if hash(memo) != one {
+		t.Error("the memo was not used")
+	}
+	write([]byte("two"), then.Add(time.Second))
+	if hash(memo) != two {
+		t.Error("the memo was used for a changed file")
+	}
+	if err := os.WriteFile(memo, []byte("weights1 x\nrubbish\n\x00"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if hash(memo) != two || hash(filepath.Join(dir, "no", "such", "folder")) != two {
+		t.Error("a memo that cannot be used changes the hash")
+	}
+	if _, err := llamacpp.WeightsHash(filepath.Join(dir, "none"), memo); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no file: %v", err)
+	}
+}
+
+// All that changes K changes the fingerprint, and nothing else does.
+func TestDescribe(t *testing.T) {
+	id := llamacpp.Identity{Weights: kv.Hash{1}}
+	fingerprint := func(f *fake, id llamacpp.Identity) kv.Fingerprint {
+		t.Helper()
+		d, err := f.library().Describe(2, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := d.Normal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n.Fingerprint()
+	}
+	base := fingerprint(kinds("plain"), id)
+	with := func(change func(*llamacpp.Identity)) llamacpp.Identity {
+		x := id
+		change(&x)
+		return x
+	}
+	for name, x := range map[string]struct {
+		meta map[string]string
+		id   llamacpp.Identity
+		same bool
+	}{
+		"nothing":         {nil, id, true},
+		"name":            {nil, with(func(x *llamacpp.Identity) { x.Name = "other" }), true},
+		"digits":          {map[string]string{"fake.rope.freq_base": "10000"}, id, true},
+		"weights":         {nil, with(func(x *llamacpp.Identity) { x.Weights[1] = 1 }), false},
+		"tokenizer":       {nil, with(func(x *llamacpp.Identity) { x.Tokenizer[1] = 1 }), false},
+		"base":            {map[string]string{"fake.rope.freq_base": "500000.000000"}, id, false},
+		"base of context": {nil, with(func(x *llamacpp.Identity) { x.RopeBase = 500000 }), false},
+		"scale":           {nil, with(func(x *llamacpp.Identity) { x.RopeScale = 0.5 }), false},
+		"yarn of context": {nil, with(func(x *llamacpp.Identity) { x.RopeScaling = "yarn" }), false},
+		"scaling":         {map[string]string{"fake.rope.scaling.type": "yarn"}, id, false},
+		"unheard of":      {map[string]string{"fake.rope.new_thing": "1"}, id, false},
+		"other metadata":  {map[string]string{"fake.something": "1", "general.name": "x"}, id, true},
+	} {
+		f := kinds("plain")
+		f.meta = x.meta
+		if got := fingerprint(f, x.id); (got == base) != x.same {
+			t.Errorf("%s: same fingerprint is %v, want %v", name, got == base, x.same)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "m.gguf")
+	if err := os.WriteFile(path, ggufgen.LLaMA(1, 1, 16), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kinds("plain").library().Describe(2, llamacpp.Identity{Path: path}); !errors.Is(err, llamacpp.ErrRefused) {
+		t.Errorf("a file of another architecture: %v", err)
+	}
+}

@@ -210,7 +210,7 @@ func (e *engine) applyTouches(t *index.Txn) error {
 func (e *engine) rank(entry index.Entry) uint64 {
 	order := e.o.Policy.Rank(Leaf{
 		Clock: e.clock.Add(1), Birth: entry.Birth, Hits: entry.Hits,
-		End: int(entry.First) + int(entry.Tokens), Bytes: entry.Loc.Length, Floor: e.floor.Load(),
+		Start: int(entry.First), End: int(entry.First) + int(entry.Tokens), Bytes: entry.Loc.Length, Floor: e.floor.Load(),
 	})
 	return e.class(entry.Key)<<rankBits | order&rankMask
 }

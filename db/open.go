@@ -53,7 +53,7 @@ func openEngine(ctx context.Context, dir string, o Options, rebuild bool) (opene
 	}
 	e.dirty.Store(r.rebuild || r.changed) // the worker's first checkpoint keeps what was recovered
 	e.measure()
-	return e, nil
+	return e, e.findFloor()
 }
 
 // abandon closes whatever an Open that failed had opened.

@@ -5,9 +5,10 @@ type Leaf struct {
 	Clock uint64 // counts puts and uses; grows
 	Birth uint64 // counts puts; grows
 	Hits  uint32 // matches that ended in this block
-	End   int    // tokens from the start of the prompt to the end of this block: what recomputing it depends on
+	Start int    // tokens of the prompt before this block: what recomputing it depends on
+	End   int    // tokens up to its end
 	Bytes int64  // what evicting it frees
-	Floor uint64 // the rank of the block that was evicted last
+	Floor uint64 // the highest rank of a block that was evicted
 }
 
 // Policy orders eviction: of the blocks without children, the one with the lowest rank goes first. Ranks are below
@@ -23,20 +24,42 @@ const rankBits = 56
 
 const rankMask = 1<<rankBits - 1
 
+// tickBits are the fraction of a tick of the clock in a rank. All policies rank in the same unit, so that the one of an
+// existing store can be changed.
+const tickBits = 8
+
 // LRU evicts what was used longest ago.
-func LRU() Policy { return rankFunc{"lru", func(l Leaf) uint64 { return l.Clock }} }
+func LRU() Policy { return rankFunc{"lru", func(l Leaf) uint64 { return l.Clock << tickBits }} }
 
 // FIFO evicts what was put longest ago.
-func FIFO() Policy { return rankFunc{"fifo", func(l Leaf) uint64 { return l.Birth }} }
+func FIFO() Policy { return rankFunc{"fifo", func(l Leaf) uint64 { return l.Birth << tickBits }} }
+
+// CostAware is LRU with lifetimes that differ. The time from a use until the eviction has come that far is a lifetime: a
+// block gets a part of one more for each of its hits, because what came back once comes back again, and a part that
+// grows with its depth, because attention makes a deep block dearer to compute. docs/eviction.md has the measurements.
+func CostAware() Policy {
+	const (
+		hitWeight   = 128  // a hit adds half a lifetime
+		hitLimit    = 4    // hits that count
+		depthWeight = 192  // depth adds up to three quarters of a lifetime
+		depthHalf   = 8192 // tokens before a block at which it adds half of that
+	)
+	return rankFunc{"cost-aware", func(l Leaf) uint64 {
+		now := max(l.Clock<<tickBits, l.Floor)
+		lifetime := (now - l.Floor) >> tickBits
+		hits, depth := uint64(min(l.Hits, hitLimit)), uint64(l.Start)
+		return now + lifetime*(hits*hitWeight+depthWeight*depth/(depth+depthHalf))
+	}}
+}
 
 // RecentTokens is LRU with a cap on depth: blocks that end more than n tokens into their prompt are evicted before
 // all others. Since only exact prefixes can be reused, it is the far end of a long session that goes, never its start.
 func RecentTokens(n int) Policy {
 	return rankFunc{"recent-tokens", func(l Leaf) uint64 {
 		if l.End > n {
-			return l.Clock
+			return l.Clock << tickBits
 		}
-		return l.Clock | 1<<(rankBits-1)
+		return l.Clock<<tickBits | 1<<(rankBits-1)
 	}}
 }
 

@@ -265,7 +265,7 @@ func (r *recovery) entryOf(loc segments.Loc, rec *segments.Record) (index.Entry,
 		p := rec.Prompt()
 		entry.Hashes = r.e.hasher.AppendTokenHashes(nil, &p, 0, len(p.Tokens))
 		entry.Rank = r.e.o.Policy.Rank(Leaf{
-			Clock: entry.Birth, Birth: entry.Birth, End: int(entry.First) + int(entry.Tokens), Bytes: loc.Length,
+			Clock: entry.Birth, Birth: entry.Birth, Start: int(entry.First), End: int(entry.First) + int(entry.Tokens), Bytes: loc.Length,
 		}) & rankMask
 		if entry.Tokens < uint16(d.BlockTokens) {
 			entry.Flags |= index.FlagTail

@@ -53,8 +53,10 @@ func (e *engine) makeRoom(ctx context.Context, bytes, blocks int64) error {
 		if err != nil {
 			return err
 		}
-		if err := e.reclaim(ctx); err != nil {
-			return err
+		if want.bytes > 0 {
+			if err := e.reclaim(ctx); err != nil {
+				return err
+			}
 		}
 		if e.fits(bytes, blocks) {
 			return nil
@@ -160,6 +162,25 @@ func (e *engine) evictSome(goal evictGoal) (n int, freed int64, err error) {
 	e.bloomRemoved(int64(n))
 	e.count.evicted.Add(int64(n))
 	return n, freed, nil
+}
+
+// findFloor sets the floor of ranks to that of the coldest leaf, as if the one before it had just been evicted.
+func (e *engine) findFloor() error {
+	v := e.view()
+	defer v.Release()
+	floor := uint64(rankMask)
+	for fp := range e.currentModels() {
+		if err := v.Leaves(fp, nil, func(_ kv.Key, rank uint64) bool {
+			floor = min(floor, rank&rankMask)
+			return false
+		}); err != nil {
+			return err
+		}
+	}
+	if floor != rankMask {
+		e.floor.Store(floor)
+	}
+	return nil
 }
 
 // coldest picks the leaf to go next and marks it as being evicted: superseded versions of a model first, then by rank.

@@ -61,7 +61,7 @@ func (e *engine) turn(ctx context.Context, tick bool) error {
 		if err := e.checkpoint(ctx); err != nil {
 			return err
 		}
-	} else if n, _ := e.set.Pending(); n > 0 {
+	} else if n, _ := e.set.Pending(); n > 0 || e.doomedEnough() {
 		if err := e.reclaim(ctx); err != nil {
 			return err
 		}
@@ -74,9 +74,16 @@ func (e *engine) turn(ctx context.Context, tick bool) error {
 
 // maybeBackground wakes the worker when there is something that should not wait for its tick.
 func (e *engine) maybeBackground() {
-	if e.growth.Load() >= e.o.CheckpointBytes || e.aboveHighWater() || e.bloomStale() {
+	if e.growth.Load() >= e.o.CheckpointBytes || e.aboveHighWater() || e.doomedEnough() || e.bloomStale() {
 		e.signal()
 	}
+}
+
+// doomedEnough reports whether so many records wait to be destroyed that one sync of the log is worth it.
+func (e *engine) doomedEnough() bool {
+	e.stateMu.RLock()
+	defer e.stateMu.RUnlock()
+	return len(e.fresh) >= 1024
 }
 
 func (e *engine) aboveHighWater() bool {

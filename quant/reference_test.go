@@ -3,6 +3,7 @@ package quant
 import (
 	"encoding/binary"
 	"math"
+	"sync"
 
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -57,8 +58,16 @@ func refWiden(h uint16, mantissa, minExp int) float64 {
 	return v
 }
 
-func refFromF16(h uint16) float64  { return refWiden(h, 10, -14) }
+func refFromF16(h uint16) float64  { return refF16Values()[h] }
 func refFromBF16(h uint16) float64 { return refWiden(h, 7, -126) }
+
+var refF16Values = sync.OnceValue(func() *[1 << 16]float64 {
+	var all [1 << 16]float64
+	for h := range all {
+		all[h] = refWiden(uint16(h), 10, -14)
+	}
+	return &all
+})
 
 // refBlock quantizes 32 finite values to a block_q8_0.
 func refBlock(x []float32) (block [34]byte) {

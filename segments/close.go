@@ -63,3 +63,13 @@ func (s *Set) Abandon() error {
 	}
 	return nil
 }
+
+// close gives everything back, for good. A reader that came in the same moment keeps its map until it is done.
+func (g *segment) close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.gone = true
+	if g.pins == 0 {
+		g.dropLocked()
+	}
+}

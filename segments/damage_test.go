@@ -171,17 +171,20 @@ func TestSamplesAreSound(t *testing.T) {
 
 // One flipped bit anywhere: Verify reports it if the byte is live, no read returns wrong bytes, and a scan goes on.
 func TestEveryFlippedBit(t *testing.T) {
-	bits := 1
-	if os.Getenv("DORMOUSE_LONG") != "" {
-		bits = 8
+	// Short of DORMOUSE_LONG, the planes, of which one byte is like another, are sampled.
+	bits, step := 1, int64(5)
+	switch {
+	case os.Getenv("DORMOUSE_LONG") != "":
+		bits, step = 8, 1
+	case raceDetector || testing.Short():
+		step = 61
 	}
 	for _, seal := range []bool{true, false} {
 		x := makeSample(t, seal)
-		step := int64(1)
-		if raceDetector || testing.Short() {
-			step = 23
-		}
-		for off := int64(0); off < int64(len(x.b)); off += step {
+		for off := int64(0); off < int64(len(x.b)); off++ {
+			if off%4096 >= 512 && off%step != 0 {
+				continue
+			}
 			for k := range int64(bits) {
 				mask := byte(1) << ((off + k) % 8)
 				x.b[off] ^= mask

@@ -32,87 +32,138 @@ func try(s *Set, b block, n int) (Loc, error) {
 	return s.Append(d, fp, r)
 }
 
-// A full disk, in every operation in turn: the error says so, what is stored stays readable, and when there is room again
-// appending goes on.
+// A full disk, in every operation in turn, in a new segment and in one that is half full: the error says so, what is stored
+// stays readable, and when there is room again appending goes on.
 func TestFullDisk(t *testing.T) {
 	for _, op := range []string{"create", "truncate", "allocate", "write"} {
-		t.Run(op, func(t *testing.T) {
-			s, f, o := faultySet(t)
-			live := map[Loc]block{}
-			add := func(seed uint64) error {
-				b := makeBlock(1, seed, 15<<10)
-				loc, err := try(s, b, 1)
-				if err == nil {
-					live[loc] = b
-				}
-				return err
-			}
-			for i := range uint64(3) { // the next one needs a new file
-				if err := add(i); err != nil {
-					t.Fatal(err)
-				}
-			}
-			f.set(func(what, _ string) error {
-				if what == op {
-					return fmt.Errorf("test: %w", vfs.ErrNoSpace)
-				}
-				return nil
-			})
-			failed := 0
-			for i := range uint64(5) {
-				if err := add(10 + i); err != nil {
-					failed++
-					if !errors.Is(err, vfs.ErrNoSpace) {
-						t.Error(err)
-					}
-				}
-			}
-			if failed == 0 {
-				t.Error("the disk was never full")
-			}
-			s.Sync() // sealing may fail, syncing must not poison
-			f.set(nil)
-			for i := range uint64(5) {
-				if err := add(20 + i); err != nil {
-					t.Fatal(err)
-				}
-			}
-			check := func() {
-				t.Helper()
-				for loc, b := range live {
-					if err := b.read(s, loc); err != nil {
-						t.Error(loc, err)
-					}
-				}
-				found := 0
-				for _, info := range s.Segments() {
-					_, err := s.Scan(t.Context(), info.ID, 0, func(loc Loc, _ *Record) error {
-						if _, ok := live[loc]; !ok {
-							t.Errorf("a record that was never acknowledged is at %v", loc)
-						}
-						found++
-						return nil
-					}, func(e *damage.Error) { t.Error(e) })
-					if err != nil {
-						t.Error(err)
-					}
-					if bad, remains := verify(t, s, info.ID, nil); len(bad)+len(remains) > 0 {
-						t.Error(bad, remains)
-					}
-				}
-				if found != len(live) {
-					t.Errorf("%d records, expected %d", found, len(live))
-				}
-			}
-			check()
-			if err := s.Close(); err != nil {
-				t.Fatal(err)
-			}
-			s = openSet(t, o)
-			check()
-			s.Abandon()
-		})
+		for before := range uint64(4) {
+			t.Run(fmt.Sprintf("%s after %d", op, before), func(t *testing.T) { testFullDisk(t, op, before) })
+		}
 	}
+}
+
+func testFullDisk(t *testing.T, op string, before uint64) {
+	s, f, o := faultySet(t)
+	live := map[Loc]block{}
+	add := func(seed uint64) error {
+		b := makeBlock(1, seed, 15<<10)
+		loc, err := try(s, b, 1)
+		if err == nil {
+			live[loc] = b
+		}
+		return err
+	}
+	for i := range before {
+		if err := add(i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.set(func(what, _ string) error {
+		if what == op {
+			return fmt.Errorf("test: %w", vfs.ErrNoSpace)
+		}
+		return nil
+	})
+	failed := 0
+	for i := range uint64(5) {
+		if err := add(10 + i); err != nil {
+			failed++
+			if !errors.Is(err, vfs.ErrNoSpace) {
+				t.Error(err)
+			}
+		}
+	}
+	if failed == 0 {
+		t.Error("the disk was never full")
+	}
+	// Sealing may fail, syncing must not, and must not poison.
+	if err := errors.Join(s.Sync(), s.SealAll(), s.Sync()); err != nil {
+		t.Error(err)
+	}
+	f.set(nil)
+	for i := range uint64(5) {
+		if err := add(20 + i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func() {
+		t.Helper()
+		for loc, b := range live {
+			if err := b.read(s, loc); err != nil {
+				t.Error(loc, err)
+			}
+		}
+		found := 0
+		for _, info := range s.Segments() {
+			_, err := s.Scan(t.Context(), info.ID, 0, func(loc Loc, _ *Record) error {
+				if _, ok := live[loc]; !ok {
+					t.Errorf("a record that was never acknowledged is at %v", loc)
+				}
+				found++
+				return nil
+			}, func(e *damage.Error) { t.Error(e) })
+			if err != nil {
+				t.Error(err)
+			}
+			if bad, remains := verify(t, s, info.ID, nil); len(bad)+len(remains) > 0 {
+				t.Error(bad, remains)
+			}
+		}
+		if found != len(live) {
+			t.Errorf("%d records, expected %d", found, len(live))
+		}
+	}
+	check()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = openSet(t, o)
+	check()
+	for _, info := range s.Segments() {
+		if !info.Sealed {
+			t.Errorf("%s was not sealed when there was room again", info.Path)
+		}
+	}
+	s.Abandon()
+}
+
+// Where a mapped file cannot be cut, it is cut when it is closed.
+func TestUncutSegmentIsCutOnClose(t *testing.T) {
+	s, f, o := faultySet(t)
+	b := makeBlock(1, 1, 5000)
+	loc := b.append(t, s, 1)
+	g := s.segs[loc.Segment]
+	f.set(func(op, _ string) error {
+		if g.mu.TryLock() {
+			defer g.mu.Unlock()
+		}
+		if op == "truncate" && g.m != nil {
+			return errors.New("a user-mapped section is open")
+		}
+		return nil
+	})
+	err := s.Read(loc, func(*Record) error { return s.Seal(loc.Segment) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info := s.Segments()[0]; !info.Sealed || info.Size != alignUp(o.SegmentBytes, 4096) {
+		t.Errorf("%+v", info)
+	}
+	if bad, remains := verify(t, s, 1, nil); len(bad)+len(remains) > 0 {
+		t.Error(bad, remains)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	f.set(nil)
+	s = openSet(t, o)
+	if info := s.Segments()[0]; !info.Sealed || info.Size == o.SegmentBytes {
+		t.Errorf("%+v", info)
+	}
+	if err := b.read(s, loc); err != nil {
+		t.Error(err)
+	}
+	s.Abandon()
 }
 
 // Blocks are not reserved ahead where there is room only for what is needed.

@@ -246,13 +246,7 @@ func (g *segment) identity() (model kv.Fingerprint, alignment int64, ok bool) {
 	return g.head.model, g.head.alignment, g.headErr == nil
 }
 
-// settled is the offset up to which everything that was reserved has been written.
-func (g *segment) settled() int64 {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.settledLocked()
-}
-
+// settledLocked is the offset up to which everything that was reserved has been written.
 func (g *segment) settledLocked() int64 {
 	end := g.end
 	for _, off := range g.inflight {

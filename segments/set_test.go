@@ -105,6 +105,39 @@ func TestReopenStartsNewFiles(t *testing.T) {
 	}
 }
 
+func TestOptions(t *testing.T) {
+	for _, o := range []Options{{}, {Dir: "x", SegmentBytes: -1}, {Dir: "x", SegmentBytes: maxRecordBytes + 1}, {Dir: "x", AllocateStep: -1}} {
+		if _, err := Open(o); err == nil {
+			t.Errorf("opened with %v", o)
+		}
+	}
+}
+
+// The sum is what the file system says, and hints never hurt.
+func TestAllocatedAndReadAhead(t *testing.T) {
+	s := newSet(t)
+	for i := range uint64(9) {
+		loc := makeBlock(1, i, 9000).append(t, s, 1)
+		s.ReadAhead(loc)
+		s.ReadAhead(Loc{Segment: loc.Segment, Offset: 1 << 50, Length: 1 << 50})
+		s.ReadAhead(Loc{Segment: 99, Offset: -1, Length: -1})
+		var sum int64
+		for _, info := range s.Segments() {
+			st, err := vfs.OS.Stat(info.Path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum += st.Allocated
+		}
+		if got := s.Allocated(); got != sum {
+			t.Errorf("%d bytes are allocated, expected %d", got, sum)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestLargeRecordLivesAlone(t *testing.T) {
 	s := newSet(t)
 	small := makeBlock(1, 1, 100)

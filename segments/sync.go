@@ -289,13 +289,3 @@ func (g *segment) recover(last, end int64, entries []footerEntry) (ready bool, e
 	g.end, g.entries, g.full = end, entries, true
 	return true, nil
 }
-
-// close gives everything back, for good. A reader that came in the same moment keeps its map until it is done.
-func (g *segment) close() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.gone = true
-	if g.pins == 0 {
-		g.dropLocked()
-	}
-}

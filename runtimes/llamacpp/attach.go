@@ -187,6 +187,9 @@ func (s *Session) refuse(model uintptr, arch string) error {
 // What it evaluated is removed again.
 func (s *Session) probe() ([]byte, error) {
 	seq := s.o.Sequence
+	if err := s.check(seq); err != nil {
+		return nil, err
+	}
 	if s.lib.SequenceMax(s.memory, int32(seq)) >= 0 { // the caller's own tokens: look, but leave them
 		blob, err := s.get(seq, 0)
 		return bytes.Clone(blob), err

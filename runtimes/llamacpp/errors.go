@@ -9,6 +9,8 @@ var (
 	ErrNeedDecode = errors.New("llamacpp: Options.Decode is needed")
 	// ErrNotEmpty is returned by Restore for a sequence that has tokens: a state replaces what is there.
 	ErrNotEmpty = errors.New("llamacpp: the sequence is not empty")
+	// ErrSequence is returned for a sequence that the context does not have: llama.cpp would abort the process.
+	ErrSequence = errors.New("llamacpp: no such sequence")
 	// ErrState is returned when llama.cpp did not hand out or accept a sequence state as it should.
 	ErrState = errors.New("llamacpp: sequence state")
 	// ErrPositions is returned by Save when the cache does not hold the prompt that it is said to hold: it is empty, or

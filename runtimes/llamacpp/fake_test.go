@@ -319,6 +319,7 @@ func (f *fake) library() *llamacpp.Library {
 		ContextTokens: func(uintptr) uint32 { return uint32(f.contextLen) },
 		Batch:         func(uintptr) uint32 { return 32 },
 		MicroBatch:    func(uintptr) uint32 { return 32 },
+		Sequences:     func(uintptr) uint32 { return 3 },
 		StateSize:     func(_ uintptr, seq int32, flags uint32) uintptr { return uintptr(len(f.state(seq, flags))) },
 		StateGet: func(_ uintptr, dst *byte, size uintptr, seq int32, flags uint32) uintptr {
 			return uintptr(copy(unsafe.Slice(dst, size), f.state(seq, flags)))

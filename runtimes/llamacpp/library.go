@@ -22,6 +22,7 @@ type Library struct {
 	ContextTokens func(ctx uintptr) uint32 `c:"llama_n_ctx"`
 	Batch         func(ctx uintptr) uint32 `c:"llama_n_batch"`
 	MicroBatch    func(ctx uintptr) uint32 `c:"llama_n_ubatch"`
+	Sequences     func(ctx uintptr) uint32 `c:"llama_n_seq_max"`
 
 	// size and length are size_t, sequence is llama_seq_id.
 	StateSize func(ctx uintptr, sequence int32, flags uint32) uintptr                            `c:"llama_state_seq_get_size_ext"`
@@ -48,6 +49,9 @@ type Library struct {
 	IsHybrid    func(model uintptr) bool `c:"llama_model_is_hybrid,optional"`
 	IsDiffusion func(model uintptr) bool `c:"llama_model_is_diffusion,optional"`
 	Version     func() string            `c:"llama_version,optional"`
+
+	// ContextTokensEach is what one sequence may hold, where that is less than the context.
+	ContextTokensEach func(ctx uintptr) uint32 `c:"llama_n_ctx_seq,optional"`
 }
 
 // check names the first required function that is missing.

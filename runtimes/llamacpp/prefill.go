@@ -13,6 +13,9 @@ import (
 //
 // It evaluates token ids: what lies in a span (an image) is evaluated by the caller.
 func (s *Session) Prefill(ctx context.Context, prompt kv.Prompt, from, sequence int) error {
+	if err := s.check(sequence); err != nil {
+		return err
+	}
 	if s.o.Decode == nil {
 		return ErrNeedDecode
 	}

@@ -466,6 +466,34 @@ func TestReopen(t *testing.T) {
 	}
 }
 
+// A context that is too small for what is stored gets what fits.
+func TestSmallerContext(t *testing.T) {
+	ctx := context.Background()
+	for name, file := range map[string][]byte{"plain": ggufgen.LLaMA(1, 2, 64), "window": ggufgen.Gemma3(1, 6, 64, 40)} {
+		r := newRig(t, file, llama.ContextOptions{Tokens: 1024}, db.Options{Codec: quant.Raw})
+		prompt := kv.Tokens(randomTokens(1, 900)...)
+		s := r.attach(r.context(), nil)
+		if err := s.Prefill(ctx, prompt, 0, 0); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Save(ctx, prompt, 0); err != nil {
+			t.Fatal(err)
+		}
+		for _, sequences := range []int{1, 2} {
+			r.opt.Tokens, r.opt.Sequences = 256*sequences, sequences
+			c := r.context()
+			s := r.attach(c, nil)
+			got, err := s.Restore(ctx, prompt, sequences-1)
+			if err != nil || got.Tokens != 255 {
+				t.Fatalf("%s: restored %d into a context of %d for %d sequences: %v %v", name, got.Tokens, r.opt.Tokens, sequences, got.Reason, err)
+			}
+			if err := s.Prefill(ctx, prompt.Prefix(256), 255, sequences-1); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
 // Other weights of the same shape are another model.
 func TestOtherWeightsAreAnotherModel(t *testing.T) {
 	r := newRig(t, ggufgen.LLaMA(1, 2, 64), llama.ContextOptions{}, db.Options{})

@@ -17,17 +17,24 @@ type Restored struct {
 	Bytes  int64     // size of the state that llama.cpp was given
 }
 
-// Restore brings the longest stored prefix of prompt into an empty sequence, at most all but its last token: a state
-// carries no logits, so one token at least has to be evaluated. The caller evaluates prompt[Tokens:] at the positions from
+// Restore brings the longest stored prefix of prompt that the context has room for into an empty sequence, at most all but
+// its last token: a state carries no logits, so one token at least has to be evaluated. The caller evaluates prompt[Tokens:] at the positions from
 // Tokens on ([Session.Prefill]).
 //
 // An error leaves the sequence empty, but for ErrNotEmpty, which leaves it as it was.
 func (s *Session) Restore(ctx context.Context, prompt kv.Prompt, sequence int) (Restored, error) {
+	if err := s.check(sequence); err != nil {
+		return Restored{}, err
+	}
 	if n := s.tokens(sequence); n > 0 {
 		return Restored{}, fmt.Errorf("%w: sequence %d has %d tokens", ErrNotEmpty, sequence, n)
 	}
 	delete(s.captures, sequence)
-	limit := min(len(prompt.Tokens)-1, int(s.lib.ContextTokens(s.lctx)))
+	room := s.lib.ContextTokens(s.lctx)
+	if s.lib.ContextTokensEach != nil {
+		room = min(room, s.lib.ContextTokensEach(s.lctx))
+	}
+	limit := min(len(prompt.Tokens), int(room)) - 1
 	if s.o.Align > 1 {
 		limit -= limit % s.o.Align
 	}

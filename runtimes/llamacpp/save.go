@@ -20,6 +20,9 @@ import (
 // other position restorable. An Opaque state is stored at the sequence's last position only: save before evaluating
 // tokens that are not part of every continuation.
 func (s *Session) Save(ctx context.Context, prompt kv.Prompt, sequence int) (db.PutResult, error) {
+	if err := s.check(sequence); err != nil {
+		return db.PutResult{}, err
+	}
 	n := s.tokens(sequence)
 	if n <= 0 {
 		return db.PutResult{}, fmt.Errorf("%w: sequence %d is empty", ErrPositions, sequence)

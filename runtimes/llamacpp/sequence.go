@@ -2,6 +2,14 @@ package llamacpp
 
 import "fmt"
 
+// check refuses a sequence that llama.cpp would abort for.
+func (s *Session) check(sequence int) error {
+	if n := s.lib.Sequences(s.lctx); sequence < 0 || sequence >= int(n) {
+		return fmt.Errorf("%w: %d of %d", ErrSequence, sequence, n)
+	}
+	return nil
+}
+
 // get returns the sequence's state in s.buf, which the next call overwrites.
 func (s *Session) get(sequence int, flags uint32) ([]byte, error) {
 	s.lib.Synchronize(s.lctx)

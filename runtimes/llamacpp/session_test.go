@@ -464,6 +464,15 @@ func TestMisuse(t *testing.T) {
 	f := kinds("plain")
 	s := attach(t, store, f, nil)
 	prompt := kv.Tokens(make([]kv.Token, 40)...)
+	for _, seq := range []int{-1, 3} {
+		_, saved := s.Save(ctx, prompt, seq)
+		_, restored := s.Restore(ctx, prompt, seq)
+		for _, err := range []error{saved, restored, s.Prefill(ctx, prompt, 0, seq), s.Capture(ctx, prompt, seq)} {
+			if !errors.Is(err, llamacpp.ErrSequence) {
+				t.Errorf("sequence %d of 3: %v", seq, err)
+			}
+		}
+	}
 	if _, err := s.Save(ctx, prompt, 0); !errors.Is(err, llamacpp.ErrPositions) {
 		t.Errorf("save of an empty sequence: %v", err)
 	}

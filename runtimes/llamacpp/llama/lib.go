@@ -31,6 +31,9 @@ type Lib struct {
 	logits             func(ctx uintptr, i int32) uintptr
 	memory             func(ctx uintptr) uintptr
 	memoryClear        func(memory uintptr, data bool)
+	batchTokens        func(ctx uintptr) uint32
+	sequences          func(ctx uintptr) uint32
+	vocabType          func(vocab uintptr) int32
 	vocabTokens        func(vocab uintptr) int32
 	tokenize           func(vocab uintptr, text string, length int32, tokens *int32, capacity int32, special, parse bool) int32
 	tokenPiece         func(vocab uintptr, token int32, buf *byte, length, strip int32, special bool) int32
@@ -78,6 +81,9 @@ func Load(dir string) (*Lib, error) {
 		"llama_get_logits_ith":         &l.logits,
 		"llama_get_memory":             &l.memory,
 		"llama_memory_clear":           &l.memoryClear,
+		"llama_n_batch":                &l.batchTokens,
+		"llama_n_seq_max":              &l.sequences,
+		"llama_vocab_type":             &l.vocabType,
 		"llama_vocab_n_tokens":         &l.vocabTokens,
 		"llama_tokenize":               &l.tokenize,
 		"llama_token_to_piece":         &l.tokenPiece,

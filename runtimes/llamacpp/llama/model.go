@@ -9,7 +9,8 @@ import (
 	"unsafe"
 )
 
-// ErrDecode is returned when llama_decode refused a batch; the message carries its number (1: no room in the cache).
+// ErrDecode is returned for a batch that llama_decode refused, or would abort for; the message carries its number, if it
+// gave one (1: no room in the cache).
 var ErrDecode = errors.New("llama: decode failed")
 
 // ModelOptions say how to load a model. The zero value loads all layers where llama.cpp thinks best.
@@ -59,7 +60,10 @@ func (m *Model) Close() {
 // Tokenize turns text into token ids. special adds the tokens that the model wants around a text (BOS); control tokens
 // that are spelled out in the text are always parsed.
 func (m *Model) Tokenize(text string, special bool) ([]int32, error) {
-	if text == "" {
+	if !m.hasVocabulary() {
+		return nil, fmt.Errorf("llama: %s has no vocabulary", m.path)
+	}
+	if text == "" && !special {
 		return nil, nil
 	}
 	tokens := make([]int32, len(text)+8)
@@ -70,8 +74,14 @@ func (m *Model) Tokenize(text string, special bool) ([]int32, error) {
 	return tokens[:n], nil
 }
 
-// Piece is the text of a token.
+// hasVocabulary is asked before text is: llama.cpp aborts the process otherwise.
+func (m *Model) hasVocabulary() bool { return m.lib.vocabType(m.vocab) != 0 }
+
+// Piece is the text of a token; empty for an id that the vocabulary does not have.
 func (m *Model) Piece(token int32) string {
+	if token < 0 || int(token) >= m.Vocabulary() || !m.hasVocabulary() {
+		return ""
+	}
 	var buf [256]byte
 	n := m.lib.tokenPiece(m.vocab, token, &buf[0], int32(len(buf)), 0, false)
 	return string(buf[:max(n, 0)])
@@ -165,6 +175,13 @@ func (c *Context) decode(tokens []int32, first, sequence int, all bool) error {
 	n := len(tokens)
 	if n == 0 {
 		return nil
+	}
+	// llama.cpp aborts the process for these.
+	if most := c.model.lib.batchTokens(c.ptr); n > int(most) {
+		return fmt.Errorf("%w: a batch of %d tokens, at most %d", ErrDecode, n, most)
+	}
+	if most := c.model.lib.sequences(c.ptr); sequence < 0 || sequence >= int(most) {
+		return fmt.Errorf("%w: sequence %d of %d", ErrDecode, sequence, most)
 	}
 	// C reads these arrays during the call: they hold addresses of one another, so they are pinned.
 	var pins runtime.Pinner

@@ -1,0 +1,49 @@
+package quant
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/dormousekv/dormouse/kv"
+)
+
+func TestNamesAreParsed(t *testing.T) {
+	for c := Raw; c.Valid(); c++ {
+		if got, err := ParseCodec(c.String()); got != c || err != nil {
+			t.Errorf("%s: %v, %v", c, got, err)
+		}
+	}
+	for c := None; c.Valid(); c++ {
+		if got, err := ParseCompression(c.String()); got != c || err != nil {
+			t.Errorf("%s: %v, %v", c, got, err)
+		}
+	}
+	for _, name := range []string{"q8c", "", "codec(0)", "Q8_0"} {
+		if c, err := ParseCodec(name); !errors.Is(err, ErrCodec) {
+			t.Errorf("%q: %v, %v", name, c, err)
+		}
+		if c, err := ParseCompression(name); !errors.Is(err, ErrCodec) {
+			t.Errorf("%q: %v, %v", name, c, err)
+		}
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	for _, c := range []struct {
+		dtype kv.DType
+		width int
+		want  Codec
+	}{{kv.F16, 128, Q8_0}, {kv.BF16, 32, Q8_0}, {kv.F32, 96, Q8_0}, {kv.F16, 100, Raw}, {kv.Q8_0, 128, Raw}, {kv.Q4_0, 32, Raw}, {kv.Bytes, 64, Raw}, {kv.Bytes, 0, Raw}} {
+		tensor := kv.Tensor{DType: c.dtype, Width: c.width}
+		if got := Default(tensor); got != c.want || !got.Supports(tensor) {
+			t.Errorf("%s of width %d: %s, want %s", c.dtype, c.width, got, c.want)
+		}
+	}
+	for _, tensor := range []kv.Tensor{{}, {DType: 99, Width: 32}, {DType: kv.F16}, {DType: kv.Q8_0, Width: 33}, {DType: kv.F16, Width: -32}, {DType: kv.F32, Width: kv.MaxWidth + 32}} {
+		for c := range Codec(6) {
+			if c.Supports(tensor) {
+				t.Errorf("%s holds %s of width %d", c, tensor.DType, tensor.Width)
+			}
+		}
+	}
+}

@@ -110,9 +110,9 @@ func (s *Store) Sync(ctx context.Context) error {
 	if err := e.reclaim(ctx); err != nil {
 		return err
 	}
-	if n, bytes := e.set.Pending(); n > 0 {
+	if n, bytes := e.set.Pending(); n > 0 || e.set.PendingUnlinks() > 0 {
 		open, _ := e.set.Leases()
-		return &PendingError{Records: n, Bytes: bytes, Leases: open}
+		return &PendingError{Records: n, Bytes: bytes, Segments: e.set.PendingUnlinks(), Leases: open}
 	}
 	return nil
 }

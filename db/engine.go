@@ -2,6 +2,7 @@ package db
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"strconv"
@@ -98,6 +99,9 @@ func (e *engine) commitLocked(kind uint8, build func(t *index.Txn) (op any, err 
 		return err
 	})
 	e.dirty.Store(true)
+	if err != nil && lsn != 0 {
+		err = fmt.Errorf("%w: frame %d is logged and was not applied: %w", index.ErrDamaged, lsn, err)
+	}
 	return lsn, err
 }
 

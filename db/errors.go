@@ -44,13 +44,14 @@ type CorruptError = damage.Error
 
 // PendingError is returned by Sync when deleted bytes are still in a file because a lease can see them.
 type PendingError struct {
-	Records int
-	Bytes   int64
-	Leases  int
+	Records  int
+	Bytes    int64 // of the records
+	Segments int   // of a retired model, or wholly dead, that wait to be unlinked
+	Leases   int
 }
 
 func (e *PendingError) Error() string {
-	return fmt.Sprintf("%d deleted records (%d bytes) wait for %d open leases", e.Records, e.Bytes, e.Leases)
+	return fmt.Sprintf("%d deleted records (%d bytes) and %d segments wait for %d open leases", e.Records, e.Bytes, e.Segments, e.Leases)
 }
 
 // NotStoredError says from which position on a prefix is missing. It answers errors.Is(err, ErrNotStored).

@@ -212,6 +212,21 @@ func (f *finder) partialBlock(out *found) error {
 	if err := try(after, okA && (!okB || after != before)); err != nil {
 		return err
 	}
+	if bestShared >= index.MaxHashTokens {
+		// Large blocks that agree as far as their order looks: compare the tokens of the rest.
+		var ties []kv.Key
+		if err := f.v.ChildrenLike(parent, scope, hashes[:index.MaxHashTokens*kv.TokenHashBytes], func(k kv.Key) bool {
+			ties = append(ties, k)
+			return len(ties) < maxTies
+		}); err != nil {
+			return err
+		}
+		for _, k := range ties {
+			if err := try(k, k != before && k != after); err != nil {
+				return err
+			}
+		}
+	}
 	if bestShared == 0 {
 		return nil
 	}
@@ -227,7 +242,7 @@ func (f *finder) partialBlock(out *found) error {
 	return f.addHit(out, h, bestEntry)
 }
 
-// maxTies bounds the children that are compared for their window rows.
+// maxTies bounds the children that are compared with each other.
 const maxTies = 64
 
 func (f *finder) windows() bool {

@@ -173,7 +173,7 @@ func (x *Match) Close() error {
 	x.lease.Release()
 	if e := x.m.s.eng; e != nil {
 		e.unpin(x.pinned...)
-		if n, _ := e.set.Pending(); n > 0 {
+		if n, _ := e.set.Pending(); n > 0 || e.set.PendingUnlinks() > 0 {
 			e.signal()
 		}
 	}

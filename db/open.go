@@ -133,7 +133,7 @@ func (e *engine) refuseOthers() error {
 // startLog begins a new log file whose head repeats the small state. The files before it stay until a checkpoint.
 func (e *engine) startLog(r *recovery) error {
 	var err error
-	e.wal, err = wal.Create(e.walOptions(), r.replayed.LastFile+1, max(r.replayed.LastLSN, r.applied.LSN)+1, e.head(e.openEnds()))
+	e.wal, err = wal.Create(e.walOptions(), max(r.replayed.LastFile, r.applied.WALFile)+1, max(r.replayed.LastLSN, r.applied.LSN)+1, e.head(e.openEnds()))
 	return err
 }
 

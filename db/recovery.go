@@ -71,9 +71,6 @@ func (r *recovery) readLog() error {
 	if err != nil {
 		return err
 	}
-	for _, d := range r.replayed.Damage {
-		r.e.log.Error("log is damaged", "error", d)
-	}
 	for _, f := range r.frames {
 		if f.Kind != frameSnapshot {
 			continue
@@ -123,7 +120,7 @@ func (r *recovery) openIndex() error {
 	}
 	var err error
 	extra := r.applied
-	r.applied = index.Applied{LSN: 0, Extra: extra.Extra, Clock: extra.Clock, NextBirth: extra.NextBirth, NextSegment: extra.NextSegment}
+	r.applied = index.Applied{LSN: 0, WALFile: extra.WALFile, Extra: extra.Extra, Clock: extra.Clock, NextBirth: extra.NextBirth, NextSegment: extra.NextSegment}
 	if e.o.ReadOnly {
 		e.ix = index.Memory()
 		return nil

@@ -208,8 +208,7 @@ func (s *Store) Suspend(ctx context.Context) error {
 	e.halt()
 	var err error
 	if e.wal != nil {
-		err = e.checkpoint(ctx)
-		err = errors.Join(err, e.wal.Close())
+		err = errors.Join(e.checkpoint(ctx), e.set.SealAll(), e.wal.Close())
 	}
 	err = errors.Join(err, e.ix.Close(), e.set.Abandon())
 	s.suspended = true

@@ -16,8 +16,8 @@ import (
 //	amax = max |x|;  d = amax / 127;  id = d != 0 ? 1/d : 0
 //	scale = f16(d), ties to even;  q = round(x * id), halves away from zero
 //
-// It divides by d and stores f16(d). Where C leaves the outcome open, the codes are zero: the whole block if the
-// group has a NaN or an infinity, q if 1/d overflows.
+// The codes come from d itself, not from the rounded scale. Where C leaves the outcome open, the block is zero: when
+// the group has a NaN or an infinity, and when 1/d overflows.
 //
 // Dequantizing is f32(scale) * q, rounded to the tensor's type, ties to even. A scale that is not finite counts as 0:
 // such a group is always an exception, and Inf x 0 differs between CPUs.

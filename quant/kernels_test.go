@@ -79,6 +79,14 @@ func TestNarrowingKeepsNaNsAndInfinities(t *testing.T) {
 	}
 }
 
+// stride visits all 16-bit numbers; with -short, for the race detector, one in 31.
+func stride() int {
+	if testing.Short() {
+		return 31
+	}
+	return 1
+}
+
 // checkGroups compares the kernel with the reference on whole groups of dt: codes, exceptions, largest error.
 func checkGroups(t *testing.T, dt kv.DType, src []byte) {
 	t.Helper()
@@ -122,7 +130,7 @@ func checkGroups(t *testing.T, dt kv.DType, src []byte) {
 func TestQuantizeAllF16(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	var src []byte
-	for n := 0; n < 1<<16; n += exhaustive(n) {
+	for n := 0; n < 1<<16; n += stride() {
 		h := uint16(n)
 		if h&0x7fff >= 0x7c00 {
 			continue
@@ -155,8 +163,12 @@ func TestQuantizeAllF16(t *testing.T) {
 // Any bits at all, for all types.
 func TestQuantizeRandomBits(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
+	groups := 20_000
+	if testing.Short() {
+		groups = 2_000
+	}
 	for _, dt := range []kv.DType{kv.F16, kv.BF16, kv.F32} {
-		for range 20_000 {
+		for range groups {
 			src := make([]byte, dt.RowBytes(groupValues))
 			for i := range src {
 				src[i] = byte(rng.Uint32())
@@ -194,21 +206,12 @@ func TestQuantizeRoundsHalvesAwayFromZero(t *testing.T) {
 	checkGroups(t, kv.F32, src)
 }
 
-// exhaustive is the step with which all 16-bit numbers are visited. -short, for the race detector, takes a sample that
-// has every exponent and both ends of it.
-func exhaustive(h int) int {
-	if frac := h & 0x3ff; testing.Short() && frac > 2 && frac < 0x3fd {
-		return 31
-	}
-	return 1
-}
-
 // Every scale with every code, for every type: 50 million products.
 func TestDequantizeAllScalesAndCodes(t *testing.T) {
 	for _, dt := range []kv.DType{kv.F16, kv.BF16, kv.F32} {
 		var src [8 * blockBytes]byte
 		dst := make([]byte, 8*dt.RowBytes(groupValues))
-		for scale := 0; scale < 1<<16; scale += exhaustive(scale) {
+		for scale := 0; scale < 1<<16; scale += stride() {
 			for q := range 256 {
 				block := src[q/groupValues*blockBytes:]
 				binary.LittleEndian.PutUint16(block, uint16(scale))

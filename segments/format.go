@@ -33,15 +33,7 @@ func alignUp(n, a int64) int64 { return (n + a - 1) &^ (a - 1) }
 
 var zeros [4 << 10]byte
 
-func isZero(b []byte) bool {
-	for len(b) > len(zeros) {
-		if !bytes.Equal(b[:len(zeros)], zeros[:]) {
-			return false
-		}
-		b = b[len(zeros):]
-	}
-	return bytes.Equal(b, zeros[:len(b)])
-}
+func isZero(b []byte) bool { return firstNonZero(b) < 0 }
 
 // firstNonZero returns the index of the first byte of b that is not zero, or -1.
 func firstNonZero(b []byte) int {

@@ -10,5 +10,9 @@
 //	main.go    what is run, one child process after the other
 //	kill.go    starting and killing those processes
 //	verdict.go what has to hold, and the table
+//	report.go  the same as JSON
 //	tiny/      the transformer, which knows nothing of the store
+//
+// The model's weights are random, so the words it writes have no sense; what is computed, stored and compared is real.
+// The command fails if a continuation is not what it has to be.
 package main

@@ -42,6 +42,9 @@ func command(t *testing.T, args ...string) (stdout, stderr string, err error) {
 }
 
 func TestKilledAndRestoredGoesOnAsIfNothingHadHappened(t *testing.T) {
+	if testing.Short() {
+		t.Skip("reads a prompt three times")
+	}
 	dir := filepath.Join(t.TempDir(), "kept")
 	out, stderr, err := command(t, "-json", "-tokens", "128", "-continue", "24", "-dir", dir)
 	if err != nil {
@@ -77,6 +80,21 @@ func TestKilledAndRestoredGoesOnAsIfNothingHadHappened(t *testing.T) {
 	}
 	if raw, q8 := number("raw_record_bytes"), number("record_bytes"); q8 > 0.7*raw || raw < number("f16_bytes") {
 		t.Errorf("records of %v bytes in raw, %v in q8_0", raw, q8)
+	}
+
+	// The bound on Q8_0 would notice a single wrong row.
+	work := job{Seed: 1, Prompt: 128, Steps: 24}
+	reference, err := runJob(t.Context(), work)
+	if err != nil {
+		t.Fatal(err)
+	}
+	work.Dir, work.Follow, work.BreakRow = filepath.Join(dir, quant.Q8_0.String()), reference.Best, true
+	spoiled, err := runJob(t.Context(), work)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if same := sameTokens(spoiled.Best, reference.Best); 2*same > work.Steps {
+		t.Errorf("one row is spoiled, and %d of %d steps are the same", same, work.Steps)
 	}
 
 	// The folder that was asked for is kept, and is not taken for a fresh one.

@@ -141,6 +141,18 @@ func TestPunchUnderAMap(t *testing.T) {
 	}
 }
 
+// Where holes are missing, zeros are written, more than fit one write too.
+func TestWriteZeros(t *testing.T) {
+	const size = 5 << 19
+	f := create(t, filepath.Join(t.TempDir(), "f"), pattern(size))
+	if err := writeZeros(f.(*osFile).File, 1000, size-2000); err != nil {
+		t.Fatal(err)
+	}
+	want := pattern(size)
+	clear(want[1000 : size-1000])
+	mustEqual(t, "content", content(t, f.Name()), want)
+}
+
 // Allocated space is there: it counts as occupied although nothing was written.
 func TestAllocateReserves(t *testing.T) {
 	f := create(t, filepath.Join(t.TempDir(), "f"), pattern(10))

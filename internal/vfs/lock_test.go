@@ -110,9 +110,14 @@ func TestLockInOneProcess(t *testing.T) {
 			t.Errorf("the file is gone: %v", err)
 		}
 	}
+	// Of two locks, giving up one frees that one.
 	other := acquire(t, filepath.Join(dir, "OTHER"), false)
+	if err := acquire(t, name, false).Release(); err != nil {
+		t.Error(err)
+	}
 	l := acquire(t, name, false)
-	if err := errors.Join(l.Release(), other.Release()); err != nil {
+	refused(t, filepath.Join(dir, "OTHER"), os.Getpid(), "already open")
+	if err := errors.Join(other.Release(), l.Release()); err != nil {
 		t.Error(err)
 	}
 }
@@ -217,7 +222,7 @@ func TestLockOfDirectory(t *testing.T) {
 // A lock file that says nonsense is no obstacle, and nonsense is no pid.
 func TestReadPID(t *testing.T) {
 	for says, want := range map[string]int{
-		"": 0, "12\n": 12, " 34 ": 34, "nonsense": 0, "-5\n": 0, "1 2": 0, "99999999999999999999999999999": 0,
+		"": 0, "12\n": 12, " 34 ": 34, "nonsense that is longer than a pid": 0, "-5\n": 0, "1 2": 0, "99999999999999999999999999999": 0,
 	} {
 		name := filepath.Join(t.TempDir(), "LOCK")
 		if err := os.WriteFile(name, []byte(says), 0o600); err != nil {
@@ -231,7 +236,11 @@ func TestReadPID(t *testing.T) {
 			t.Errorf("%q is read as pid %d", says, got)
 		}
 		f.Close()
-		if err := acquire(t, name, false).Release(); err != nil {
+		l := acquire(t, name, false)
+		if got := string(content(t, name)); got != fmt.Sprintln(os.Getpid()) {
+			t.Errorf("after %q the file says %q", says, got)
+		}
+		if err := l.Release(); err != nil {
 			t.Error(err)
 		}
 	}

@@ -1,4 +1,4 @@
-//go:build linux || (darwin && !ios)
+//go:build (linux && !android) || (darwin && !ios)
 
 package llamacpp_test
 

@@ -1,4 +1,4 @@
-//go:build linux || (darwin && !ios)
+//go:build (linux && !android) || (darwin && !ios)
 
 package llamacpp_test
 
@@ -68,6 +68,9 @@ func architectures() []architecture {
 		{"plain, no flash attention", plain, llama.ContextOptions{FlashAttention: ref(false)}, llamacpp.Rows},
 		{"plain, q8_0", plain, llama.ContextOptions{FlashAttention: ref(true), CacheK: &q8, CacheV: &q8}, llamacpp.Rows},
 		{"plain, q8_0 K only", plain, llama.ContextOptions{FlashAttention: ref(false), CacheK: &q8}, llamacpp.Rows},
+		{"plain, q4_0", plain, llama.ContextOptions{FlashAttention: ref(true), CacheK: ref(llama.Q4_0), CacheV: ref(llama.Q4_0)}, llamacpp.Rows},
+		{"plain, bf16", plain, llama.ContextOptions{CacheK: ref(llama.BF16), CacheV: ref(llama.BF16)}, llamacpp.Rows},
+		{"plain, f32", plain, llama.ContextOptions{CacheK: ref(llama.F32), CacheV: ref(llama.F32)}, llamacpp.Rows},
 		{"plain, two streams", plain, llama.ContextOptions{Sequences: 2}, llamacpp.Rows},
 		{"plain, two sequences in one buffer", plain, llama.ContextOptions{Sequences: 2, Unified: true}, llamacpp.Rows},
 		{"window", window, llama.ContextOptions{FlashAttention: ref(true)}, llamacpp.Rows},

@@ -32,7 +32,8 @@ func (s *Session) memoryFor(n int) []byte {
 	return s.buf[:n]
 }
 
-// Trim gives back the memory that the session keeps between calls: as much as the largest state that it moved.
+// Trim gives back the memory that the session keeps between calls: as much as the largest state that it moved, and captured
+// window rows that were not saved yet, whose positions are then not restorable.
 func (s *Session) Trim() {
 	s.buf = nil
 	clear(s.captures)

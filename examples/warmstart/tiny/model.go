@@ -22,7 +22,7 @@ type Config struct {
 	RoPEBase   float32
 }
 
-// Default is a model of 8.7 million weights: a thousand tokens keep two processors busy for seconds.
+// Default is a model of 9.3 million weights: a thousand tokens keep two processors busy for seconds.
 func Default(t *Tokenizer) Config {
 	return Config{
 		Vocabulary: t.Len(), Words: t.Words(), Layers: 8, Width: 256,
@@ -112,7 +112,7 @@ func (m *Model) Hash() [32]byte { return m.hash }
 // in the cache, and the text does not fall into a loop, though always the likeliest word is taken.
 const (
 	embeddingGain   = 1
-	queryGain       = 2.5
+	queryGain       = 2
 	attentionGain   = 1
 	feedForwardGain = 1
 )

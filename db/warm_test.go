@@ -1,0 +1,464 @@
+package db
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// heldPrefix is one thing that a store must give back.
+type heldPrefix struct {
+	d    kv.Descriptor
+	p    kv.Prompt
+	want int
+}
+
+// warmStore makes a closed store that has seen checkpoints, deletions, a retired model and a compaction, and returns
+// with it the files index.db and bloom as an earlier checkpoint left them.
+func warmStore(t *testing.T) (dir string, holds []heldPrefix, older map[string][]byte) {
+	dir = t.TempDir()
+	s := open(t, dir, options())
+	d, w, q := plain(), windowed(40), opaque()
+	old := plain()
+	old.Name, old.Weights = "old", kv.Hash{9}
+	m, wm, qm, om := model(t, s, d), model(t, s, w), model(t, s, q), model(t, s, old)
+	hold := func(d kv.Descriptor, p kv.Prompt, want int) { holds = append(holds, heldPrefix{d, p, want}) }
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	keep := func() {
+		older = map[string][]byte{}
+		for _, name := range []string{indexName, bloomName} {
+			b, err := os.ReadFile(filepath.Join(dir, name))
+			must(err)
+			older[name] = b
+		}
+	}
+	chat := func(i int) kv.Prompt {
+		return kv.Prompt{Tokens: concat(tokens(1, 100), tokens(10+i, 60+7*i)), Scope: []string{"", "alice", "bob"}[i%3], ScopeStart: 100}
+	}
+	prefix := func(p kv.Prompt, n int) kv.Prompt { return p.Prefix(n) }
+	eventually(t, "the Bloom filter is built", func() bool { return s.eng.bloom.Load() != nil })
+	for i := range 6 {
+		put(t, m, chat(i))
+		put(t, om, chat(i))
+	}
+	must(s.Checkpoint(ctx))
+	put(t, wm, chat(0))
+	keep()
+	must(m.SetRef(ctx, "system", prefix(chat(0), 100), RefOptions{Pinned: true, Meta: []byte("meta")}))
+	must(m.SetRef(ctx, "doomed", chat(1), RefOptions{}))
+	put(t, qm, prefix(chat(3), 77))
+	_, err := s.DeleteScope(ctx, "alice")
+	must(err)
+	must(s.Retire(ctx, om.Fingerprint()))
+	must(s.Suspend(ctx))
+	must(s.Resume(ctx))
+	_, err = s.Compact(ctx, CompactOptions{LiveShare: 1})
+	must(err)
+	put(t, m, chat(6))
+	must(s.Checkpoint(ctx))
+	put(t, m, chat(8))
+	put(t, m, chat(9))
+	_, err = m.Delete(ctx, prefix(chat(9), 120))
+	must(err)
+	for i := range 9 {
+		want := len(chat(i).Tokens)
+		if i%3 == 1 || i == 7 {
+			want = 100
+		}
+		hold(d, chat(i), want)
+	}
+	hold(d, chat(9), 112) // the block with token 119 went
+	hold(w, chat(0), len(chat(0).Tokens))
+	hold(q, chat(3), 77)
+	crash(s)
+	checkWarm(t, dir, holds, "at first")
+	return dir, holds, older
+}
+
+// checkWarm opens the store and expects all of it to be there, now or once a damaged index has been rebuilt; and again
+// after a clean close.
+func checkWarm(t *testing.T, dir string, holds []heldPrefix, what string) {
+	t.Helper()
+	for _, again := range []string{"", ", opened again"} {
+		s, err := Open(ctx, dir, options())
+		if err != nil {
+			t.Fatalf("%s%s: %v", what, again, err)
+		}
+		if problems := s.IndexProblems(); again != "" && len(problems) > 0 {
+			t.Errorf("%s%s: the index is doubted: %v", what, again, problems)
+		}
+		models, err := s.Models()
+		if err != nil || len(models) != 3 {
+			t.Fatalf("%s%s: models %+v, %v", what, again, models, err)
+		}
+		for _, h := range holds {
+			n, reason := restore(t, model(t, s, h.d), h.p)
+			if n != h.want && reason.Code == Damaged { // found out only now: it is being rebuilt
+				eventually(t, what+": the index is rebuilt", func() bool {
+					n, reason = restore(t, model(t, s, h.d), h.p)
+					return n == h.want
+				})
+			}
+			if n != h.want {
+				t.Fatalf("%s%s: %d tokens of %s prompt of %d in scope %q (%v), expected %d", what, again, n, h.d.Name,
+					len(h.p.Tokens), h.p.Scope, reason, h.want)
+			}
+		}
+		if r, err := s.Ref("system"); err != nil || !r.Pinned || r.Tokens != 100 || string(r.Meta) != "meta" {
+			t.Fatalf("%s%s: ref %+v, %v", what, again, r, err)
+		}
+		if _, err := s.Ref("doomed"); !errors.Is(err, ErrNotFound) {
+			t.Fatalf("%s%s: a deleted ref: %v", what, again, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatalf("%s%s: close: %v", what, again, err)
+		}
+	}
+	r, err := Verify(ctx, dir, VerifyOptions{})
+	if err != nil || len(r.Damage) > 0 {
+		t.Fatalf("%s: verify: %v, %v", what, r.Damage, err)
+	}
+}
+
+// index.db and bloom are derived: whatever happens to them, nothing is lost and nothing comes back.
+func TestDerivedFilesAreRebuilt(t *testing.T) {
+	dir, holds, older := warmStore(t)
+	other := smallStore(t)
+	read := func(dir, name string) []byte {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	r := rand.New(rand.NewPCG(3, 4))
+	mangles := []struct {
+		name string
+		do   func(path, name string) error
+	}{
+		{"missing", func(path, _ string) error { return os.Remove(path) }},
+		{"empty", func(path, _ string) error { return os.WriteFile(path, nil, 0o600) }},
+		{"cut in half", func(path, name string) error { return os.Truncate(path, int64(len(read(dir, name))/2)) }},
+		{"cut by a byte", func(path, name string) error { return os.Truncate(path, int64(len(read(dir, name))-1)) }},
+		{"another store's", func(path, name string) error { return os.WriteFile(path, read(other, name), 0o600) }},
+		{"an older generation", func(path, name string) error { return os.WriteFile(path, older[name], 0o600) }},
+		{"rubbish", func(path, name string) error {
+			b := read(dir, name)
+			for i := range b {
+				b[i] = byte(r.Uint32())
+			}
+			return os.WriteFile(path, b, 0o600)
+		}},
+		{"zeros", func(path, name string) error { return os.WriteFile(path, make([]byte, len(read(dir, name))), 0o600) }},
+	}
+	for i := range 12 {
+		mangles = append(mangles, struct {
+			name string
+			do   func(path, name string) error
+		}{fmt.Sprintf("flipped %d", i), func(path, name string) error {
+			b := read(dir, name)
+			at := r.IntN(len(b))
+			for b[at] == 0 && name == indexName { // most zeros are of free pages
+				at = r.IntN(len(b))
+			}
+			b[at] ^= 1 << r.IntN(8)
+			return os.WriteFile(path, b, 0o600)
+		}})
+	}
+	for _, m := range mangles {
+		for _, names := range [][]string{{indexName}, {bloomName}, {indexName, bloomName}} {
+			at := copyStore(t, dir)
+			for _, name := range names {
+				if err := m.do(filepath.Join(at, name), name); err != nil {
+					t.Fatal(err)
+				}
+			}
+			checkWarm(t, at, holds, fmt.Sprint(names, " ", m.name))
+		}
+	}
+}
+
+func TestFormatIsRestored(t *testing.T) {
+	dir, holds, _ := warmStore(t)
+	name := filepath.Join(dir, formatName)
+	want, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	damaged := bytes.Clone(want)
+	damaged[50] ^= 4
+	for what, b := range map[string][]byte{"missing": nil, "empty": {}, "short": want[:40], "flipped": damaged} {
+		at := copyStore(t, dir)
+		name := filepath.Join(at, formatName)
+		if err := os.Remove(name); err != nil {
+			t.Fatal(err)
+		}
+		if b != nil {
+			if err := os.WriteFile(name, b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		checkWarm(t, at, holds, "FORMAT "+what)
+		if got, err := os.ReadFile(name); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("FORMAT %s: restored as %x, %v, expected %x", what, got, err, want)
+		}
+	}
+}
+
+func TestOpenRefuses(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "thesis.txt"), []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(ctx, dir, options()); !errors.Is(err, ErrNotEmpty) || !strings.Contains(err.Error(), "thesis.txt") {
+		t.Errorf("foreign file: %v", err)
+	}
+	if b, err := os.ReadFile(filepath.Join(dir, "thesis.txt")); err != nil || string(b) != "mine" {
+		t.Errorf("foreign file is now %q, %v", b, err)
+	}
+
+	dir = smallStore(t)
+	f := newFormat()
+	f.Version++
+	if err := os.WriteFile(filepath.Join(dir, formatName), f.encode(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before := tree(t, dir)
+	for _, readOnly := range []bool{false, true} {
+		o := options()
+		o.ReadOnly = readOnly
+		if _, err := Open(ctx, dir, o); !errors.Is(err, ErrVersion) || errors.Is(err, ErrCorrupt) {
+			t.Errorf("newer version, read-only %t: %v", readOnly, err)
+		}
+	}
+	sameTree(t, before, tree(t, dir), "an open that was refused")
+}
+
+// A read-only open works, whatever is missing, and changes no byte.
+func TestReadOnlyChangesNothing(t *testing.T) {
+	dir, holds, _ := warmStore(t)
+	s := open(t, dir, options()) // and a log to replay, after a kill
+	put(t, model(t, s, plain()), kv.Prompt{Tokens: tokens(50, 90)})
+	crash(s)
+	for _, lost := range []string{"nothing", indexName, bloomName, formatName, lockName} {
+		at := copyStore(t, dir)
+		os.Remove(filepath.Join(at, lost))
+		before := tree(t, at)
+		o := options()
+		o.ReadOnly = true
+		s, err := Open(ctx, at, o)
+		if err != nil {
+			t.Fatalf("without %s: %v", lost, err)
+		}
+		for _, h := range holds {
+			expect(t, model(t, s, h.d), h.p, h.want)
+		}
+		m := model(t, s, plain())
+		expect(t, m, kv.Prompt{Tokens: tokens(50, 90)}, 90)
+		p := kv.Prompt{Tokens: tokens(60, 50)}
+		_, putErr := m.Put(ctx, p, filled(m.Descriptor(), &p, 0, 50), PutOptions{})
+		_, delErr := m.Delete(ctx, holds[0].p)
+		for what, err := range map[string]error{
+			"put": putErr, "delete": delErr, "ref": m.SetRef(ctx, "x", holds[0].p.Prefix(50), RefOptions{}),
+			"retire": s.Retire(ctx, m.Fingerprint()), "sync": s.Sync(ctx), "checkpoint": s.Checkpoint(ctx),
+		} {
+			if !errors.Is(err, ErrReadOnly) {
+				t.Errorf("read-only %s: %v", what, err)
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Errorf("without %s: close: %v", lost, err)
+		}
+		sameTree(t, before, tree(t, at), "a read-only open without "+lost)
+	}
+}
+
+// tree reads every file of a directory.
+func tree(t testing.TB, dir string) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if e.IsDir() {
+			out[path] = "directory"
+			return nil
+		}
+		b, err := os.ReadFile(path)
+		out[path] = string(b)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func sameTree(t testing.TB, before, after map[string]string, what string) {
+	t.Helper()
+	for path, b := range after {
+		if old, ok := before[path]; !ok || old != b {
+			t.Errorf("%s changed %s (there before: %t)", what, path, ok)
+		}
+	}
+	for path := range before {
+		if _, ok := after[path]; !ok {
+			t.Errorf("%s removed %s", what, path)
+		}
+	}
+}
+
+// inChild runs this test binary as another process that does what childStore says.
+func inChild(t *testing.T, job, dir string) string {
+	t.Helper()
+	c := exec.Command(os.Args[0], "-test.run=^TestChildStore$")
+	c.Env = append(os.Environ(), "DORMOUSE_CHILD="+job, "DORMOUSE_CHILD_DIR="+dir)
+	out, err := c.CombinedOutput()
+	if err != nil {
+		t.Fatalf("child: %v\n%s", err, out)
+	}
+	return string(out)
+}
+
+// TestChildStore is what the other process does.
+func TestChildStore(t *testing.T) {
+	dir := os.Getenv("DORMOUSE_CHILD_DIR")
+	switch os.Getenv("DORMOUSE_CHILD") {
+	default:
+		t.Skip("runs in a child process only")
+	case "open":
+		_, err := Open(ctx, dir, options())
+		fmt.Printf("locked %t: %v\n", errors.Is(err, ErrLocked), err)
+	case "use":
+		s := open(t, dir, options())
+		m := model(t, s, plain())
+		expect(t, m, kv.Prompt{Tokens: tokens(1, 200)}, 200)
+		put(t, m, kv.Prompt{Tokens: tokens(2, 200)})
+		if _, err := m.Delete(ctx, kv.Prompt{Tokens: tokens(3, 200)[:1]}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestLocked(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, options())
+	pid := strconv.Itoa(os.Getpid())
+	for _, readOnly := range []bool{false, true} {
+		o := options()
+		o.ReadOnly = readOnly
+		if _, err := Open(ctx, dir, o); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), pid) {
+			t.Errorf("second open in this process, read-only %t: %v", readOnly, err)
+		}
+	}
+	if out := inChild(t, "open", dir); !strings.Contains(out, "locked true") || !strings.Contains(out, pid) {
+		t.Errorf("open in another process: %s", out)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if out := inChild(t, "open", dir); !strings.Contains(out, "locked false: <nil>") {
+		t.Errorf("open in another process after Close: %s", out)
+	}
+}
+
+// openFiles lists what this process has open, or mapped, in dir.
+func openFiles(t *testing.T, dir string) (out []string) {
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range fds {
+		if name, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && strings.HasPrefix(name, dir) {
+			out = append(out, name)
+		}
+	}
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(maps)) {
+		if strings.Contains(line, dir) {
+			out = append(out, "map: "+line)
+		}
+	}
+	return out
+}
+
+// Between Suspend and Resume the store holds nothing of the system's, another process may use it, and afterwards handles
+// and matches go on with what is stored now.
+func TestSuspend(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, options())
+	d := plain()
+	m := model(t, s, d)
+	one, two, three := kv.Prompt{Tokens: tokens(1, 200)}, kv.Prompt{Tokens: tokens(2, 200)}, kv.Prompt{Tokens: tokens(3, 200)}
+	put(t, m, one)
+	put(t, m, three)
+	expect(t, m, one, 200)
+	matches := map[string]*Match{}
+	for name, p := range map[string]kv.Prompt{"kept": one, "deleted": three} {
+		x, err := m.Match(ctx, p, MatchOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer x.Close()
+		matches[name] = x
+	}
+	if runtime.GOOS == "linux" && len(openFiles(t, dir)) == 0 {
+		t.Fatal("an open store has no open file: the test looks in the wrong place")
+	}
+	if err := s.Suspend(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if runtime.GOOS == "linux" {
+		if left := openFiles(t, dir); len(left) > 0 {
+			t.Errorf("suspended, but open: %v", left)
+		}
+	}
+	if _, err := m.Match(ctx, one, MatchOptions{}); !errors.Is(err, ErrSuspended) {
+		t.Errorf("match while suspended: %v", err)
+	}
+	inChild(t, "use", dir)
+	if err := s.Resume(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]int{"kept": 200, "deleted": 0} {
+		x := matches[name]
+		rows := empty(d, 200)
+		got, err := x.Restore(ctx, rows)
+		if err != nil || got.Tokens != want {
+			t.Errorf("match of what was %s: %d tokens (%v), %v", name, got.Tokens, got.Reason, err)
+		}
+		p := x.Prompt()
+		checkRows(t, d, &p, rows, got.Tokens)
+	}
+	expect(t, m, one, 200)
+	expect(t, m, two, 200) // the other process stored it
+	expect(t, m, three, 0) // and deleted this
+	if _, err := matches["kept"].Extend(ctx, kv.Prompt{Tokens: concat(one.Tokens, tokens(9, 50))},
+		filled(d, &kv.Prompt{Tokens: concat(one.Tokens, tokens(9, 50))}, 200, 250), PutOptions{}); err != nil {
+		t.Error(err)
+	}
+	expect(t, m, kv.Prompt{Tokens: concat(one.Tokens, tokens(9, 50))}, 250)
+}

@@ -1,0 +1,274 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"time"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/quant"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/llama"
+)
+
+// childFlag, as the only argument, makes this program do one job that comes through a pipe.
+const childFlag = "-child"
+
+// job is what a child process is told.
+type job struct {
+	Do                        string // reference, first, second
+	Lib, Model, Store, Prompt string
+	Codec                     quant.Codec
+	Continue, Batch           int
+	CacheQ8                   bool
+}
+
+// answer is what it says before it ends, or is killed.
+type answer struct {
+	Mode                      string
+	PromptTokens, Reused      int
+	TTFT, Open, Restore, Save float64 // milliseconds
+	RecordBytes, F16Bytes     int64
+	Tokens                    []int32
+	Text                      string
+}
+
+// runChild starts this program once more, waits for its answer, and then kills it or lets it end.
+func runChild(ctx context.Context, j job, kill bool) (a answer, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return a, err
+	}
+	cmd := exec.CommandContext(ctx, self, childFlag)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return a, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return a, err
+	}
+	if err := cmd.Start(); err != nil {
+		return a, err
+	}
+	if err := json.NewEncoder(in).Encode(j); err != nil {
+		return a, err
+	}
+	said := json.NewDecoder(out).Decode(&a)
+	if kill && said == nil {
+		cmd.Process.Kill() // SIGKILL: nothing is flushed, closed or checkpointed
+		cmd.Wait()
+		return a, nil
+	}
+	in.Close()
+	if err := cmd.Wait(); err != nil {
+		return a, fmt.Errorf("%s: %w", j.Do, err)
+	}
+	return a, said
+}
+
+// child does one job.
+func child(in io.Reader, out io.Writer) error {
+	var j job
+	if err := json.NewDecoder(in).Decode(&j); err != nil {
+		return err
+	}
+	c, err := loadChat(j)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	var a answer
+	ctx := context.Background()
+	switch j.Do {
+	case "reference":
+		err = c.reference(ctx, &a)
+	case "first":
+		err = c.first(ctx, &a)
+	case "second":
+		err = c.second(ctx, &a)
+	}
+	if err != nil {
+		return err
+	}
+	a.PromptTokens = len(c.prompt.Tokens)
+	if err := json.NewEncoder(out).Encode(a); err != nil {
+		return err
+	}
+	if j.Do == "first" {
+		io.Copy(io.Discard, in) // to be killed here
+	}
+	return nil
+}
+
+// chat is a loaded model with an empty context.
+type chat struct {
+	j       job
+	lib     *llama.Lib
+	model   *llama.Model
+	context *llama.Context
+	prompt  kv.Prompt
+}
+
+func loadChat(j job) (*chat, error) {
+	lib, err := llama.Load(j.Lib)
+	if err != nil {
+		return nil, err
+	}
+	lib.Quiet(true)
+	c := &chat{j: j, lib: lib}
+	if c.model, err = lib.LoadModel(j.Model, llama.ModelOptions{}); err != nil {
+		return nil, err
+	}
+	ids, err := c.model.Tokenize(j.Prompt, true)
+	if err != nil {
+		return nil, err
+	}
+	c.prompt = kv.Tokens(ids...)
+	o := llama.ContextOptions{Tokens: len(ids) + j.Continue + j.Batch, Batch: j.Batch, MicroBatch: j.Batch, FullWindow: true}
+	if j.CacheQ8 {
+		q8 := llama.Q8_0
+		o.CacheK, o.CacheV = &q8, &q8
+	}
+	c.context, err = c.model.NewContext(o)
+	return c, err
+}
+
+func (c *chat) close() {
+	c.context.Close()
+	c.model.Close()
+}
+
+// attach opens the store and attaches the context to it: this and the three calls below are all that a program needs.
+func (c *chat) attach(ctx context.Context) (*db.Store, *llamacpp.Session, error) {
+	store, err := db.Open(ctx, c.j.Store, db.Options{Codec: c.j.Codec})
+	if err != nil {
+		return nil, nil, err
+	}
+	library, err := llamacpp.Bind(c.lib.Lookup)
+	if err != nil {
+		return nil, nil, errors.Join(err, store.Close())
+	}
+	o := llamacpp.Options{
+		Identity: llamacpp.Identity{Path: c.j.Model, Memo: c.j.Store + ".weights"},
+		Decode:   c.context.Decode,
+		Logger:   slog.New(slog.DiscardHandler),
+	}
+	s, err := llamacpp.Attach(ctx, store, library, c.context.Pointer(), o)
+	if err != nil {
+		return nil, nil, errors.Join(err, store.Close())
+	}
+	return store, s, nil
+}
+
+// reference evaluates the prompt in the same batches, without a store: the last token by itself, because that is how it
+// is evaluated after a restore, and sums are only the same to the last bit when they are added up in the same batches.
+func (c *chat) reference(_ context.Context, a *answer) error {
+	ids := c.prompt.Tokens
+	last := len(ids) - 1
+	for from := 0; from < last; from += c.j.Batch {
+		if err := c.context.Decode(ids[from:min(last, from+c.j.Batch)], from, 0); err != nil {
+			return err
+		}
+	}
+	if err := c.context.Decode(ids[last:], last, 0); err != nil {
+		return err
+	}
+	return c.write(a)
+}
+
+// first evaluates the prompt and saves its KV cache.
+func (c *chat) first(ctx context.Context, a *answer) error {
+	if _, err := llamacpp.WeightsHash(c.j.Model, c.j.Store+".weights"); err != nil { // once for each file, like loading it
+		return err
+	}
+	start := time.Now()
+	_, s, err := c.attach(ctx)
+	if err != nil {
+		return err
+	}
+	last := len(c.prompt.Tokens) - 1
+	if err := s.Prefill(ctx, c.prompt.Prefix(last), 0, 0); err != nil {
+		return err
+	}
+	if err := s.Prefill(ctx, c.prompt, last, 0); err != nil {
+		return err
+	}
+	best(c.context.Logits(-1))
+	a.TTFT = since(start)
+	start = time.Now()
+	_, err = s.Save(ctx, c.prompt, 0)
+	a.Save = since(start)
+	return err
+}
+
+// second restores what it can, evaluates the rest, and writes on.
+func (c *chat) second(ctx context.Context, a *answer) error {
+	if _, err := llamacpp.WeightsHash(c.j.Model, c.j.Store+".weights"); err != nil {
+		return err
+	}
+	start := time.Now()
+	store, s, err := c.attach(ctx)
+	if err != nil {
+		return err
+	}
+	a.Open = since(start)
+	got, err := s.Restore(ctx, c.prompt, 0)
+	if err != nil {
+		return err
+	}
+	a.Restore = since(start) - a.Open
+	if err := s.Prefill(ctx, c.prompt, got.Tokens, 0); err != nil {
+		return err
+	}
+	best(c.context.Logits(-1))
+	a.TTFT = since(start)
+	a.Mode, a.Reused = s.Mode().String(), got.Tokens
+	if st, err := store.Stats(); err == nil {
+		a.RecordBytes = st.LiveBytes
+	}
+	d := s.Model().Descriptor()
+	for _, t := range d.Tensors {
+		a.F16Bytes += int64(2 * t.Width * len(c.prompt.Tokens))
+	}
+	if err := c.write(a); err != nil {
+		return err
+	}
+	return store.Close()
+}
+
+// write goes on greedily from the logits of the prompt's last token.
+func (c *chat) write(a *answer) error {
+	pos := len(c.prompt.Tokens)
+	next := best(c.context.Logits(-1))
+	for range c.j.Continue {
+		a.Tokens = append(a.Tokens, next)
+		a.Text += c.model.Piece(next)
+		if err := c.context.Decode([]int32{next}, pos, 0); err != nil {
+			return err
+		}
+		pos++
+		next = best(c.context.Logits(-1))
+	}
+	return nil
+}
+
+func best(logits []float32) int32 {
+	at := 0
+	for i, x := range logits {
+		if x > logits[at] {
+			at = i
+		}
+	}
+	return int32(at)
+}
+
+func since(t time.Time) float64 { return float64(time.Since(t).Microseconds()) / 1000 }

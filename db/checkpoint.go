@@ -30,6 +30,12 @@ func (e *engine) checkpoint(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	done := false
+	defer func() {
+		if !done {
+			e.dirty.Store(true) // the frozen part still waits
+		}
+	}()
 	if err := e.sealLeftovers(ctx); err != nil {
 		return err
 	}
@@ -45,6 +51,7 @@ func (e *engine) checkpoint(ctx context.Context) error {
 	if err := e.wal.Remove(applied.WALFile); err != nil {
 		return err
 	}
+	done = true
 	e.growth.Store(0)
 	e.stateMu.Lock()
 	for _, id := range empty {

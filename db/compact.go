@@ -153,6 +153,9 @@ func (e *engine) move(ctx context.Context, x index.Entry) (bool, error) {
 		}
 		return op, t.SetLoc(x.Key, x.Group, indexLoc(to), birth)
 	})
+	if err != nil && lsn != 0 {
+		return false, err // the log names one place and the index the other: both stay until the index is rebuilt
+	}
 	dead := opDead{Key: x.Key, Group: x.Group, Loc: op.From}
 	if lsn == 0 {
 		dead.Loc = op.To

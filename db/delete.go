@@ -93,7 +93,8 @@ func (e *engine) delete(ctx context.Context, pick func(t *index.Txn) ([]kv.Key, 
 	}
 	var out Deleted
 	op := opRemove{Deleted: true}
-	lsn, err := e.commit(frameRemove, func(t *index.Txn) (any, error) {
+	e.logMu.Lock() // until the small state has it too: the head of a new log file must not miss it
+	lsn, err := e.commitLocked(frameRemove, func(t *index.Txn) (any, error) {
 		roots, err := pick(t)
 		if err != nil {
 			return nil, err
@@ -120,6 +121,7 @@ func (e *engine) delete(ctx context.Context, pick func(t *index.Txn) ([]kv.Key, 
 		return op, nil
 	})
 	if err != nil || lsn == 0 {
+		e.logMu.Unlock()
 		return Deleted{}, err
 	}
 	e.stateMu.Lock()
@@ -128,6 +130,7 @@ func (e *engine) delete(ctx context.Context, pick func(t *index.Txn) ([]kv.Key, 
 	}
 	e.stateMu.Unlock()
 	e.doom(op.Dead, false)
+	e.logMu.Unlock()
 	e.bloomRemoved(int64(out.Blocks))
 	out.Records, out.Refs = len(op.Dead), len(op.Refs)
 	e.count.deleted.Add(int64(out.Blocks))

@@ -77,7 +77,7 @@ func (m *Model) Match(ctx context.Context, prompt kv.Prompt, o MatchOptions) (*M
 // look fills x.found and takes the lease. A damaged index is a miss, and is rebuilt.
 func (x *Match) look(e *engine, limit int) error {
 	for {
-		x.lease = e.set.Acquire()
+		x.lease, x.pinned = e.set.Acquire(), nil
 		v := e.view()
 		var err error
 		f := x.m.finder(e, v, &x.prompt, limit)

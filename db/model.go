@@ -74,13 +74,17 @@ func (m *Model) enter() (*engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.stateMu.RLock()
-	defer e.stateMu.RUnlock()
-	if e.state.models[m.ms.fp] == nil {
+	if !e.registered(m.ms.fp) {
 		m.s.leave()
 		return nil, fmt.Errorf("%w: %s %s", ErrRetired, m.ms.desc.Name, m.ms.fp)
 	}
 	return e, nil
+}
+
+func (e *engine) registered(fp kv.Fingerprint) bool {
+	e.stateMu.RLock()
+	defer e.stateMu.RUnlock()
+	return e.state.models[fp] != nil
 }
 
 func (m *Model) finder(e *engine, v *index.View, p *kv.Prompt, limit int) *finder {
@@ -122,9 +126,15 @@ func (e *engine) retire(fp kv.Fingerprint) (uint64, error) {
 	}
 	op := opRetire{Model: fp}
 	for _, s := range e.set.Segments() {
-		if d, err := e.set.Descriptor(s.ID); err == nil && d.Fingerprint() == fp {
-			op.Segments = append(op.Segments, s.ID)
+		if d, err := e.set.Descriptor(s.ID); err != nil || d.Fingerprint() != fp {
+			continue
 		}
+		if s.Active { // should the model come back, its records must not go to a file that is to be unlinked
+			if err := e.set.Seal(s.ID); err != nil {
+				return 0, err
+			}
+		}
+		op.Segments = append(op.Segments, s.ID)
 	}
 	lsn, err := e.commitLocked(frameRetire, func(t *index.Txn) (any, error) {
 		return op, removeModel(t, fp)

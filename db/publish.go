@@ -2,6 +2,7 @@ package db
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/dormousekv/dormouse/index"
@@ -22,6 +23,9 @@ func (w *putter) publish(ctx context.Context) error {
 	var op opPut
 	var losers []opDead
 	lsn, err := e.commit(framePut, func(t *index.Txn) (any, error) {
+		if !e.registered(w.m.ms.fp) {
+			return nil, fmt.Errorf("%w: %s", ErrRetired, w.m.ms.fp)
+		}
 		for _, entry := range batch {
 			if err := w.publishOne(t, entry, &op, &losers); err != nil {
 				return nil, err
@@ -41,10 +45,12 @@ func (w *putter) publish(ctx context.Context) error {
 	})
 	if err != nil {
 		// Nothing names these records: the next open sweeps them away, should this process not get to it.
-		e.doom(deadOf(batch), false)
+		if lsn == 0 {
+			e.doom(deadOf(batch), false)
+		}
 		return err
 	}
-	e.doom(op.Dead, false)
+	e.doom(op.Dead, len(op.Dead) > 0) // what takes their place must be durable first
 	e.doom(losers, false)
 	if lsn > 0 {
 		w.lsn = lsn

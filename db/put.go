@@ -146,8 +146,8 @@ func (w *putter) run(ctx context.Context, prompt *kv.Prompt) error {
 	if stored > 0 {
 		_, w.result.Tokens = w.chain.Block(stored - 1)
 	}
-	if w.lsn == 0 && w.e.o.Durability == Power {
-		w.lsn = w.e.wal.LastLSN() // all of it was stored already: wait for the put that did it
+	if w.e.o.Durability == Power {
+		w.lsn = w.e.wal.LastLSN() // some of it may have been stored by another put: wait for that one, too
 	}
 	return w.e.durable(w.lsn)
 }

@@ -28,7 +28,10 @@ func (e *engine) reclaimLocked(ctx context.Context) error {
 		return nil
 	}
 	err := func() error {
-		if copied { // the old places go only when the new ones are safe
+		if copied { // the old places go only when the new ones are safe, those of an earlier process included
+			if err := e.sealLeftovers(ctx); err != nil {
+				return err
+			}
 			if err := e.set.Sync(); err != nil {
 				return err
 			}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 
 	"github.com/dormousekv/dormouse/index"
@@ -28,6 +29,7 @@ type recovery struct {
 	scanned   map[opLoc]bool // records that the scan found, in a rebuild
 	scanBirth uint64         // the highest among them
 	fromScan  map[kv.Fingerprint]kv.Descriptor
+	spared    map[opLoc]bool // the log gave them up for records that a power cut took: they are still live
 }
 
 func (r *recovery) run(ctx context.Context) error {
@@ -125,12 +127,19 @@ func (r *recovery) openIndex() error {
 		e.ix = index.Memory()
 		return nil
 	}
+	// The numbers of log frames may begin anew: an old filter must not be taken for one that covers them.
+	if err := e.fs.Remove(e.path(bloomName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	e.ix, err = index.Create(e.indexOptions())
 	return err
 }
 
 // gap says why the index and the log do not fit together; empty if they do.
 func (r *recovery) gap() string {
+	if r.applied.WALFile == 0 && r.e.set.MaxID() > 0 && (!r.hasFirst || r.first.Next.NextSegment > 1) {
+		return "it was never written, and the log does not go back to the first segment"
+	}
 	if len(r.replayed.Files) == 0 {
 		if r.applied.LSN == 0 {
 			return ""
@@ -174,6 +183,7 @@ func (r *recovery) scan(ctx context.Context) error {
 	e := r.e
 	r.scanned = map[opLoc]bool{}
 	r.fromScan = map[kv.Fingerprint]kv.Descriptor{}
+	doomed := r.doomed()
 	var total, done int64
 	for _, s := range e.set.Segments() {
 		total += s.Allocated
@@ -181,9 +191,11 @@ func (r *recovery) scan(ctx context.Context) error {
 	for _, s := range e.set.Segments() {
 		if d, err := e.set.Descriptor(s.ID); err == nil {
 			r.fromScan[d.Fingerprint()] = d
-		} else {
+		} else if errors.Is(err, ErrCorrupt) || errors.Is(err, segments.ErrMissing) {
 			e.log.Error("segment is damaged", "error", err)
 			continue
+		} else {
+			return err // too many open files, say: what is not entered now would be unlinked as dead
 		}
 		var batch []index.Entry
 		flush := func() error {
@@ -206,6 +218,9 @@ func (r *recovery) scan(ctx context.Context) error {
 			return err
 		}
 		_, err := e.set.Scan(ctx, s.ID, 0, func(loc segments.Loc, rec *segments.Record) error {
+			if doomed[toOpLoc(indexLoc(loc))] {
+				return nil // it may be younger than the copy that lives
+			}
 			if entry, ok := r.entryOf(loc, rec); ok {
 				r.scanned[toOpLoc(indexLoc(loc))] = true
 				r.scanBirth = max(r.scanBirth, entry.Birth)
@@ -231,6 +246,27 @@ func (r *recovery) scan(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// doomed are the records whose destruction the heads of the log have on their lists: none of them comes back to life.
+func (r *recovery) doomed() map[opLoc]bool {
+	out := map[opLoc]bool{}
+	add := func(head []byte) {
+		if _, snap, err := decodeSnapshot(head); err == nil {
+			for _, l := range snap.Doomed {
+				out[l] = true
+			}
+		}
+	}
+	if len(r.applied.Extra) > 0 {
+		add(r.applied.Extra)
+	}
+	for _, f := range r.frames {
+		if f.Kind == frameSnapshot {
+			add(f.Payload)
+		}
+	}
+	return out
 }
 
 func (r *recovery) doom(l index.Loc) { r.e.doomLocs([]opLoc{toOpLoc(l)}) }

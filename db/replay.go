@@ -1,6 +1,8 @@
 package db
 
 import (
+	"slices"
+
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
@@ -25,6 +27,7 @@ func (r *recovery) apply() error {
 				return err
 			}
 		}
+		r.keepSpared()
 		if r.rebuild {
 			return r.removeDoomed(t)
 		}
@@ -90,12 +93,14 @@ func (r *recovery) frame(t *index.Txn, f wal.Frame, reboot bool) error {
 		if err != nil {
 			return err
 		}
-		if index {
-			if err := r.put(t, op, reboot); err != nil {
-				return err
-			}
+		if !index {
+			r.coverBloom(op)
+		} else if kept, err := r.put(t, op, reboot); err != nil {
+			return err
+		} else if !kept {
+			return r.spare(t, op.Dead) // what it replaced is still all there is
 		}
-		e.doom(op.Dead, false)
+		r.giveUp(op.Dead, true)
 	case frameRemove:
 		op, err := decodeOp[opRemove](f)
 		if err != nil {
@@ -106,7 +111,7 @@ func (r *recovery) frame(t *index.Txn, f wal.Frame, reboot bool) error {
 				return err
 			}
 		}
-		e.doom(op.Dead, false)
+		r.giveUp(op.Dead, false)
 		for _, name := range op.Refs {
 			e.state.dropRef(name)
 		}
@@ -115,7 +120,7 @@ func (r *recovery) frame(t *index.Txn, f wal.Frame, reboot bool) error {
 		if err != nil {
 			return err
 		}
-		return r.move(t, op, index)
+		return r.move(t, op, index, reboot)
 	case frameModel:
 		op, err := decodeOp[opModel](f)
 		if err != nil {
@@ -159,8 +164,61 @@ func (r *recovery) frame(t *index.Txn, f wal.Frame, reboot bool) error {
 	return nil
 }
 
-// put enters a frame's records. One whose bytes a power cut took, or whose prefix is gone with such, is dropped.
-func (r *recovery) put(t *index.Txn, op opPut, reboot bool) error {
+// spare keeps records that the log, and heads of later log files, have given up, if the index still names them.
+func (r *recovery) spare(t *index.Txn, dead []opDead) error {
+	if r.spared == nil {
+		r.spared = map[opLoc]bool{}
+	}
+	for _, d := range dead {
+		cur, ok, err := t.Get(d.Key, d.Group)
+		if err != nil {
+			return err
+		}
+		if ok && toOpLoc(cur.Loc) == d.Loc {
+			r.spared[d.Loc] = true
+		} else {
+			r.giveUp([]opDead{d}, false)
+		}
+	}
+	return nil
+}
+
+func (r *recovery) giveUp(dead []opDead, copied bool) {
+	for _, d := range dead {
+		delete(r.spared, d.Loc)
+	}
+	r.e.doom(dead, copied && len(dead) > 0)
+}
+
+// keepSpared takes the spared records off the lists of what is to be destroyed.
+func (r *recovery) keepSpared() {
+	e := r.e
+	for l := range r.spared {
+		delete(e.state.doomed, l)
+	}
+	e.fresh = slices.DeleteFunc(e.fresh, func(l segments.Loc) bool { return r.spared[toOpLoc(indexLoc(l))] })
+}
+
+// coverBloom adds blocks that the index has already: the Bloom filter's file may be older than it.
+func (r *recovery) coverBloom(op opPut) {
+	for _, rec := range op.Records {
+		if rec.Group == 0 {
+			r.addToBloom(rec.entry())
+		}
+	}
+}
+
+func (r *recovery) addToBloom(x index.Entry) {
+	r.e.addToBloom(x.Key)
+	if x.First == 0 && len(x.Hashes) >= kv.OpeningTokens*kv.TokenHashBytes {
+		r.e.addToBloom(r.e.hasher.Opening(x.Parent, x.Scope, x.Hashes))
+	}
+}
+
+// put enters a frame's records. One whose bytes a power cut took, or whose prefix is gone with such, is dropped; then the
+// records that the frame replaces are kept.
+func (r *recovery) put(t *index.Txn, op opPut, reboot bool) (kept bool, err error) {
+	kept = true
 	for _, rec := range op.Records {
 		if r.rebuild && !r.scanned[rec.Loc] {
 			continue
@@ -171,29 +229,31 @@ func (r *recovery) put(t *index.Txn, op opPut, reboot bool) error {
 		}
 		if rec.Group > 0 || rec.First > 0 {
 			if _, ok, err := t.Get(need, 0); err != nil {
-				return err
+				return false, err
 			} else if !ok && !r.rebuild {
 				r.doom(rec.Loc.index())
+				kept = false
 				continue
 			}
 		}
-		if reboot && !r.e.intact(rec) {
+		if reboot && !r.e.intact(rec.Key, rec.Group, rec.Loc) {
 			r.doom(rec.Loc.index())
+			kept = false
 			continue
 		}
 		entry := rec.entry()
 		if entry.Group == 0 {
-			r.e.addToBloom(entry.Key)
-			if entry.First == 0 && len(entry.Hashes) >= kv.OpeningTokens*kv.TokenHashBytes {
-				r.e.addToBloom(r.e.hasher.Opening(entry.Parent, entry.Scope, entry.Hashes))
-			}
+			r.addToBloom(entry)
 			entry.Rank = r.e.rank(entry)
 		}
 		if err := t.Put(entry); err != nil {
-			return err
+			return false, err
 		}
 	}
-	return r.remove(t, op.Dead)
+	if !kept {
+		return false, nil
+	}
+	return true, r.remove(t, op.Dead)
 }
 
 // remove takes out those of the dead records that the index still names.
@@ -212,18 +272,20 @@ func (r *recovery) remove(t *index.Txn, dead []opDead) error {
 	return nil
 }
 
-func (r *recovery) move(t *index.Txn, op opMove, index bool) error {
-	e := r.e
+func (r *recovery) move(t *index.Txn, op opMove, index, reboot bool) error {
 	cur, ok, err := t.Get(op.Key, op.Group)
 	if err != nil {
 		return err
 	}
 	switch {
 	case ok && toOpLoc(cur.Loc) == op.To: // seen by the scan, or applied before
-		e.doom([]opDead{{Key: op.Key, Group: op.Group, Loc: op.From}}, true)
+		r.giveUp([]opDead{{Key: op.Key, Group: op.Group, Loc: op.From}}, true)
 		return nil
+	case ok && toOpLoc(cur.Loc) == op.From && index && reboot && !r.e.intact(op.Key, op.Group, op.To):
+		r.doom(op.To.index()) // a power cut took the copy before anybody gave up the original
+		return r.spare(t, []opDead{{Key: op.Key, Group: op.Group, Loc: op.From}})
 	case ok && toOpLoc(cur.Loc) == op.From && index && (!r.rebuild || r.scanned[op.To]):
-		e.doom([]opDead{{Key: op.Key, Group: op.Group, Loc: op.From}}, true)
+		r.giveUp([]opDead{{Key: op.Key, Group: op.Group, Loc: op.From}}, true)
 		return t.SetLoc(op.Key, op.Group, op.To.index(), op.Birth)
 	}
 	return nil
@@ -246,9 +308,9 @@ func (r *recovery) removeDoomed(t *index.Txn) error {
 }
 
 // intact reports whether every byte of a replayed record is as it was written.
-func (e *engine) intact(rec opRecord) bool {
-	err := e.set.Read(rec.Loc.segment(), func(r *segments.Record) error {
-		if r.Key() != rec.Key || r.Group() != rec.Group {
+func (e *engine) intact(key kv.Key, group uint8, loc opLoc) bool {
+	err := e.set.Read(loc.segment(), func(r *segments.Record) error {
+		if r.Key() != key || r.Group() != group {
 			return segments.ErrDestroyed
 		}
 		for i := range r.Tensors() {

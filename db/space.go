@@ -54,14 +54,21 @@ func (e *engine) makeRoom(ctx context.Context, bytes, blocks int64) error {
 			return err
 		}
 		if want.bytes > 0 {
+			// Where pages cannot be punched, space comes back when a whole segment is dead: a checkpoint finds those.
 			if err := e.reclaim(ctx); err != nil {
 				return err
+			}
+			if !e.fits(bytes, blocks) {
+				if err := e.checkpoint(ctx); err != nil {
+					return err
+				}
 			}
 		}
 		if e.fits(bytes, blocks) {
 			return nil
 		}
-		if evicted == 0 || (want.blocks == 0 && e.used.Load() >= before) {
+		held, _ := e.set.Pending()
+		if evicted == 0 || (want.blocks == 0 && held > 0 && e.used.Load() >= before) {
 			return e.full(bytes)
 		}
 	}
@@ -131,7 +138,8 @@ func (e *engine) evictSome(goal evictGoal) (n int, freed int64, err error) {
 		e.pinMu.Unlock()
 	}()
 	var op opRemove
-	_, err = e.commit(frameRemove, func(t *index.Txn) (any, error) {
+	e.logMu.Lock() // until the small state has it too: the head of a new log file must not miss it
+	_, err = e.commitLocked(frameRemove, func(t *index.Txn) (any, error) {
 		for n < evictBatch && (freed < goal.bytes || int64(n) < goal.blocks) {
 			leaf, ok, err := e.coldest(t)
 			if err != nil {
@@ -155,10 +163,13 @@ func (e *engine) evictSome(goal evictGoal) (n int, freed int64, err error) {
 		}
 		return op, nil
 	})
+	if err == nil {
+		e.doom(op.Dead, false)
+	}
+	e.logMu.Unlock()
 	if err != nil {
 		return 0, 0, err
 	}
-	e.doom(op.Dead, false)
 	e.bloomRemoved(int64(n))
 	e.count.evicted.Add(int64(n))
 	return n, freed, nil

@@ -265,6 +265,7 @@ func (s *Store) rebuildIndex() {
 	s.life.Lock()
 	defer s.life.Unlock()
 	if s.eng == nil || s.suspended {
+		s.damaged.Store(false) // whoever meets the damage after a Resume asks again
 		return
 	}
 	old := s.eng

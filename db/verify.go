@@ -296,10 +296,14 @@ func (v *verifier) bloom(ctx context.Context) error {
 	}
 	view := e.view()
 	defer view.Release()
-	return view.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
+	err = view.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
 		if x.Group == 0 && !e.mayHold(x.Key) {
 			v.report(damage.New(e.path(bloomName), 0, "Bloom filter", "maybe for block "+x.Key.String(), "no"))
 		}
 		return ctx.Err() == nil
 	})
+	if isIndexDamage(err) {
+		return nil // reported already
+	}
+	return err
 }

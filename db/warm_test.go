@@ -131,8 +131,13 @@ func checkWarm(t *testing.T, dir string, holds []heldPrefix, what string) {
 		}
 	}
 	r, err := Verify(ctx, dir, VerifyOptions{})
-	if err != nil || len(r.Damage) > 0 {
-		t.Fatalf("%s: verify: %v, %v", what, r.Damage, err)
+	if err != nil {
+		t.Fatalf("%s: verify: %v", what, err)
+	}
+	for _, d := range r.Damage { // a flip in a row that nobody asked for is still there
+		if !strings.Contains(what, "flipped") || filepath.Base(d.File) != indexName {
+			t.Fatalf("%s: verify: %v", what, d)
+		}
 	}
 }
 

@@ -61,7 +61,7 @@ func (e *engine) turn(ctx context.Context, tick bool) error {
 		if err := e.checkpoint(ctx); err != nil {
 			return err
 		}
-	} else if n, _ := e.set.Pending(); n > 0 || e.doomedEnough() {
+	} else if n, _ := e.set.Pending(); n > 0 || e.set.PendingUnlinks() > 0 || e.doomedEnough() {
 		if err := e.reclaim(ctx); err != nil {
 			return err
 		}
@@ -174,7 +174,10 @@ func (e *engine) rebuildBloom(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	e.logMu.Lock() // no publish has added to the old filter only
 	e.bloom.Store(next)
+	e.nextBloom.Store(nil)
+	e.logMu.Unlock()
 	e.removed.Add(-removed)
 	e.dirty.Store(true)
 	return nil

@@ -2,6 +2,7 @@ package db
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/quant"
@@ -57,6 +58,9 @@ func (x *Match) viewRecord(e *engine, h *hit, g, to int, fn func(StoredPlane) er
 	return e.set.Read(segLoc(h.groups[g].loc), func(r *segments.Record) error {
 		if err := x.identify(r, h.key, h.parent, h.scope, g, h.start); err != nil {
 			return err
+		}
+		if shared := r.MatchTokens(&x.prompt, h.start); h.start+shared < min(h.end, to) {
+			return fmt.Errorf("record %s holds other tokens from position %d on", h.key, h.start+shared)
 		}
 		for i := range r.Tensors() {
 			te := r.Tensor(i)

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"runtime"
 	"time"
 
 	"github.com/dormousekv/dormouse/db"
@@ -133,7 +134,8 @@ func loadChat(j job) (*chat, error) {
 		return nil, err
 	}
 	c.prompt = kv.Tokens(ids...)
-	o := llama.ContextOptions{Tokens: len(ids) + j.Continue + j.Batch, Batch: j.Batch, MicroBatch: j.Batch, FullWindow: true}
+	o := llama.ContextOptions{Tokens: len(ids) + j.Continue + j.Batch, Batch: j.Batch, MicroBatch: j.Batch,
+		Threads: runtime.NumCPU(), FullWindow: true}
 	if j.CacheQ8 {
 		q8 := llama.Q8_0
 		o.CacheK, o.CacheV = &q8, &q8

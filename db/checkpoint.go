@@ -15,7 +15,11 @@ func (s *Store) Checkpoint(ctx context.Context) error {
 		return err
 	}
 	defer s.leave()
-	return e.checkpoint(ctx)
+	err = e.checkpoint(ctx)
+	if isIndexDamage(err) {
+		s.indexDamaged(err)
+	}
+	return err
 }
 
 func (e *engine) checkpoint(ctx context.Context) error {

@@ -1,3 +1,5 @@
+//lint:file-ignore U1000 msgpack reads the tags of the _msgpack fields
+
 package db
 
 import (

@@ -165,6 +165,10 @@ func (r *recovery) openBloom() error {
 		return nil
 	}
 	b, lsn, err := index.ReadBloom(e.fs, e.path(bloomName), e.format.UUID)
+	if errors.Is(err, index.ErrMissing) && r.applied.LSN == 0 && r.replayed.Files[0].FirstLSN <= 1 {
+		e.bloom.Store(index.NewBloom(minBloomKeys, e.o.BloomFPR)) // the log holds all there ever was: replay fills it
+		return nil
+	}
 	if err != nil {
 		e.log.Info("Bloom filter will be rebuilt", "dir", e.dir, "why", err)
 		return nil

@@ -129,8 +129,21 @@ func (s *Store) Close() error {
 		err = e.checkpoint(context.Background())
 	}
 	err = errors.Join(err, e.close())
+	e.dropIndex(err)
 	s.unlock()
 	return err
+}
+
+// dropIndex removes an index.db that was found damaged while the store was being closed, so that the next open rebuilds
+// it from segments and log. The caller holds the lock.
+func (e *engine) dropIndex(err error) {
+	if e.wal == nil || !isIndexDamage(err) {
+		return
+	}
+	e.log.Error("index is damaged; the next open rebuilds it", "dir", e.dir, "error", err)
+	if err := e.fs.Remove(e.path(indexName)); err != nil {
+		e.log.Error("damaged index could not be removed", "dir", e.dir, "error", err)
+	}
 }
 
 // halt stops the background worker and waits for it.
@@ -211,6 +224,7 @@ func (s *Store) Suspend(ctx context.Context) error {
 		err = errors.Join(e.checkpoint(ctx), e.set.SealAll(), e.wal.Close())
 	}
 	err = errors.Join(err, e.ix.Close(), e.set.Abandon())
+	e.dropIndex(err)
 	s.suspended = true
 	s.unlock()
 	return err

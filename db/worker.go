@@ -20,14 +20,14 @@ func (e *engine) start(s *Store) {
 		ctx, cancel := context.WithCancel(context.Background())
 		go func() { <-e.stop; cancel() }()
 		defer cancel()
-		e.work(ctx)
+		e.work(ctx, s)
 	}()
 	if e.bloom.Load() == nil {
 		e.signal()
 	}
 }
 
-func (e *engine) work(ctx context.Context) {
+func (e *engine) work(ctx context.Context, s *Store) {
 	interval := e.o.CheckpointInterval
 	if interval < 0 {
 		interval = time.Hour
@@ -45,6 +45,9 @@ func (e *engine) work(ctx context.Context) {
 		}
 		if err := e.turn(ctx, due); err != nil && !errors.Is(err, context.Canceled) {
 			e.log.Error("background work failed", "dir", e.dir, "error", err)
+			if isIndexDamage(err) {
+				s.indexDamaged(err)
+			}
 		}
 	}
 }

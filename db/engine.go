@@ -109,6 +109,10 @@ func (e *engine) commitLocked(kind uint8, build func(t *index.Txn) (op any, err 
 func (e *engine) logState(kind uint8, op any, apply func(*smallState)) (lsn uint64, err error) {
 	e.logMu.Lock()
 	defer e.logMu.Unlock()
+	return e.logStateLocked(kind, op, apply)
+}
+
+func (e *engine) logStateLocked(kind uint8, op any, apply func(*smallState)) (lsn uint64, err error) {
 	if e.wal == nil {
 		return 0, ErrReadOnly
 	}

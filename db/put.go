@@ -49,11 +49,6 @@ func (m *Model) Put(ctx context.Context, prompt kv.Prompt, rows kv.Rows, o PutOp
 // Extend is Put for a prompt that goes on from this match: its lease keeps the prefix alive meanwhile. Afterwards the
 // match rests on what was stored last.
 func (x *Match) Extend(ctx context.Context, prompt kv.Prompt, rows kv.Rows, o PutOptions) (PutResult, error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.closed {
-		return PutResult{}, errMatchClosed
-	}
 	return x.m.put(ctx, x, prompt, rows, o)
 }
 
@@ -71,6 +66,8 @@ func (m *Model) put(ctx context.Context, x *Match, prompt kv.Prompt, rows kv.Row
 	}
 	defer m.s.leave()
 	if x != nil {
+		x.mu.Lock()
+		defer x.mu.Unlock()
 		if err := x.check(e); err != nil {
 			return PutResult{}, err
 		}

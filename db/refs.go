@@ -96,15 +96,19 @@ func (s *Store) DeleteRef(ctx context.Context, name string) error {
 		return err
 	}
 	defer s.leave()
-	return e.dropRef(name)
+	return e.dropRef(name, false)
 }
 
-func (e *engine) dropRef(name string) error {
+// dropRef drops a ref; if expired is set only one whose time is over, and which nobody set anew meanwhile.
+func (e *engine) dropRef(name string, expired bool) error {
+	e.logMu.Lock()
 	old, ok := e.ref(name)
-	if !ok {
+	if !ok || expired && !old.Expired(time.Now()) {
+		e.logMu.Unlock()
 		return fmt.Errorf("%w: ref %q", ErrNotFound, name)
 	}
-	lsn, err := e.logState(frameUnref, opUnref{Name: name}, func(st *smallState) { st.dropRef(name) })
+	lsn, err := e.logStateLocked(frameUnref, opUnref{Name: name}, func(st *smallState) { st.dropRef(name) })
+	e.logMu.Unlock()
 	if err != nil {
 		return err
 	}

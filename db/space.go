@@ -41,7 +41,17 @@ func (e *engine) makeRoom(ctx context.Context, bytes, blocks int64) error {
 		before := e.used.Load()
 		want := evictGoal{}
 		if over := before + bytes + e.reserveBytes() - e.o.Budget; over > 0 {
-			want.bytes = over
+			held := e.held()
+			if held >= over { // enough is evicted: puts that fail under a long match must not empty the store
+				if err := e.reclaim(ctx); err != nil {
+					return err
+				}
+				if e.held() >= held {
+					return e.full(bytes)
+				}
+				continue
+			}
+			want.bytes = over - held
 		}
 		if e.o.MaxBlocks > 0 && blocks > 0 {
 			want.blocks = max(0, e.counts().Blocks+blocks-e.o.MaxBlocks)

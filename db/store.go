@@ -187,7 +187,7 @@ func (s *Store) Shrink(ctx context.Context, bytes int64) (int64, error) {
 		return 0, err
 	}
 	for used := e.measure(); used > bytes; {
-		n, err := e.evict(ctx, evictGoal{bytes: used - bytes})
+		n, err := e.evict(ctx, evictGoal{bytes: used - e.held() - bytes}) // what waits for open matches is on its way out
 		if err != nil {
 			return e.measure(), err
 		}

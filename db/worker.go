@@ -93,8 +93,15 @@ func (e *engine) aboveHighWater() bool {
 	if e.o.HighWater >= 1 {
 		return false // puts evict what they need
 	}
-	return float64(e.used.Load()) > e.o.HighWater*float64(e.o.Budget) ||
+	return float64(e.used.Load()-e.held()) > e.o.HighWater*float64(e.o.Budget) ||
 		e.o.MaxBlocks > 0 && float64(e.counts().Blocks) > e.o.HighWater*float64(e.o.MaxBlocks)
+}
+
+// held are the bytes that are evicted already and come back when the open matches are closed: evicting more in their
+// place would empty the store under one long match.
+func (e *engine) held() int64 {
+	_, bytes := e.set.Pending()
+	return bytes
 }
 
 func (e *engine) evictToLowWater(ctx context.Context) error {
@@ -105,7 +112,7 @@ func (e *engine) evictToLowWater(ctx context.Context) error {
 	if !e.aboveHighWater() {
 		return nil
 	}
-	goal := evictGoal{bytes: e.used.Load() - int64(e.o.LowWater*float64(e.o.Budget))}
+	goal := evictGoal{bytes: e.used.Load() - e.held() - int64(e.o.LowWater*float64(e.o.Budget))}
 	if e.o.MaxBlocks > 0 {
 		goal.blocks = e.counts().Blocks - int64(e.o.LowWater*float64(e.o.MaxBlocks))
 	}
@@ -121,7 +128,7 @@ func (e *engine) expireRefs() error {
 	names := e.state.expired(time.Now())
 	e.stateMu.RUnlock()
 	for _, name := range names {
-		if err := e.dropRef(name); err != nil && !errors.Is(err, ErrNotFound) {
+		if err := e.dropRef(name, true); err != nil && !errors.Is(err, ErrNotFound) {
 			return err
 		}
 	}

@@ -61,6 +61,8 @@ type engine struct {
 	used                atomic.Int64 // allocated bytes as last measured, plus what was appended since
 	dirty               atomic.Bool  // there is something for a checkpoint to do
 
+	onDamage func(error) // has a damaged index rebuilt; set by start
+
 	count counters
 	wake  chan struct{}
 	stop  chan struct{}
@@ -101,6 +103,9 @@ func (e *engine) commitLocked(kind uint8, build func(t *index.Txn) (op any, err 
 	e.dirty.Store(true)
 	if err != nil && lsn != 0 {
 		err = fmt.Errorf("%w: frame %d is logged and was not applied: %w", index.ErrDamaged, lsn, err)
+	}
+	if isIndexDamage(err) && e.onDamage != nil {
+		e.onDamage(err)
 	}
 	return lsn, err
 }

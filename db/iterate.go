@@ -82,6 +82,9 @@ func (s *Store) Blocks() iter.Seq2[Block, error] {
 			stopped = !yield(blockOf(x), nil)
 			return !stopped
 		})
+		if isIndexDamage(err) {
+			s.indexDamaged(err)
+		}
 		if err != nil && !stopped {
 			yield(Block{}, err)
 		}

@@ -67,7 +67,7 @@ func (w *putter) publishOne(t *index.Txn, entry index.Entry, op *opPut, losers *
 	if err != nil {
 		return err
 	}
-	if ok && old.Flags&index.FlagDamaged == 0 && old.RowCount >= entry.RowCount {
+	if ok && old.Flags&index.FlagDamaged == 0 && covers(old, entry.RowFirst, entry.RowFirst+entry.RowCount) {
 		*losers = append(*losers, dead)
 		return nil
 	}
@@ -98,6 +98,11 @@ func (w *putter) publishOne(t *index.Txn, entry index.Entry, op *opPut, losers *
 	}
 	op.Records = append(op.Records, opRecordOf(entry))
 	return nil
+}
+
+// covers reports whether a record has the rows [from, to) of its block.
+func covers(x index.Entry, from, to uint16) bool {
+	return x.RowFirst <= from && to <= x.RowFirst+x.RowCount
 }
 
 // supersede removes the tails whose tokens a new block begins with: their rows are in it.
@@ -147,7 +152,7 @@ func (w *putter) covered(t *index.Txn, tail, block kv.Key) ([]index.Entry, error
 		if err != nil {
 			return nil, err
 		}
-		if !ok || group.Kind == kv.StateAt || long.RowFirst > r.RowFirst || long.RowFirst+long.RowCount < r.RowFirst+r.RowCount {
+		if !ok || group.Kind == kv.StateAt || !covers(long, r.RowFirst, r.RowFirst+r.RowCount) {
 			return nil, nil
 		}
 		records = append(records, r)

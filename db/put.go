@@ -228,7 +228,7 @@ func (w *putter) block(ctx context.Context, i int) error {
 		if err != nil {
 			return err
 		}
-		if ok && old.Flags&index.FlagDamaged == 0 && int(old.RowCount) >= to-from {
+		if ok && old.Flags&index.FlagDamaged == 0 && covers(old, uint16(from-start), uint16(to-start)) {
 			w.result.Reused++
 			continue
 		}

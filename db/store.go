@@ -129,21 +129,25 @@ func (s *Store) Close() error {
 		err = e.checkpoint(context.Background())
 	}
 	err = errors.Join(err, e.close())
-	e.dropIndex(err)
+	if e.dropIndex(err) {
+		err = nil
+	}
 	s.unlock()
 	return err
 }
 
-// dropIndex removes an index.db that was found damaged while the store was being closed, so that the next open rebuilds
-// it from segments and log. The caller holds the lock.
-func (e *engine) dropIndex(err error) {
+// dropIndex removes an index.db that was found damaged while the store was being closed: the log still has everything, and
+// the next open rebuilds it from segments and log. The caller holds the lock.
+func (e *engine) dropIndex(err error) bool {
 	if e.wal == nil || !isIndexDamage(err) {
-		return
+		return false
 	}
 	e.log.Error("index is damaged; the next open rebuilds it", "dir", e.dir, "error", err)
 	if err := e.fs.Remove(e.path(indexName)); err != nil {
 		e.log.Error("damaged index could not be removed", "dir", e.dir, "error", err)
+		return false
 	}
+	return true
 }
 
 // halt stops the background worker and waits for it.

@@ -13,9 +13,18 @@ import (
 	"github.com/dormousekv/dormouse/wal"
 )
 
+// openOrRebuild is openEngine, once more with a new index if the old one turns out to be damaged on the way.
+func openOrRebuild(ctx context.Context, dir string, o Options) (*engine, error) {
+	e, err := openEngine(ctx, dir, o, nil)
+	if isIndexDamage(err) {
+		return openEngine(ctx, dir, o, err)
+	}
+	return e, err
+}
+
 // openEngine opens what is in dir, or makes a new store there: FORMAT, segments, index, log, Bloom filter, in this
-// order. The caller holds the lock. rebuild throws the index away.
-func openEngine(ctx context.Context, dir string, o Options, rebuild bool) (opened *engine, err error) {
+// order. The caller holds the lock. A doubt about the index has it built anew.
+func openEngine(ctx context.Context, dir string, o Options, doubt error) (opened *engine, err error) {
 	e := &engine{
 		dir: dir, o: o, fs: o.fs, log: o.Logger,
 		state:  newSmallState(),
@@ -38,7 +47,10 @@ func openEngine(ctx context.Context, dir string, o Options, rebuild bool) (opene
 	if err != nil {
 		return nil, err
 	}
-	r := &recovery{e: e, rebuild: rebuild}
+	r := &recovery{e: e, rebuild: doubt != nil}
+	if doubt != nil {
+		e.doubts = append(e.doubts, doubt)
+	}
 	if err := r.run(ctx); err != nil {
 		return nil, err
 	}

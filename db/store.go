@@ -50,7 +50,7 @@ func Open(ctx context.Context, dir string, o Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{dir: dir, o: o, lock: lock, gen: 1}
-	s.eng, err = openEngine(ctx, dir, o, false)
+	s.eng, err = openOrRebuild(ctx, dir, o)
 	if err != nil {
 		s.unlock()
 		return nil, err
@@ -250,7 +250,7 @@ func (s *Store) Resume(ctx context.Context) error {
 		return err
 	}
 	old := s.eng
-	e, err := openEngine(ctx, s.dir, s.o, false)
+	e, err := openOrRebuild(ctx, s.dir, s.o)
 	if err != nil {
 		lock.Release()
 		return err
@@ -274,12 +274,12 @@ func (s *Store) adopt(old, e *engine) {
 func (s *Store) indexDamaged(err error) {
 	if s.damaged.CompareAndSwap(false, true) {
 		s.o.Logger.Error("index is damaged and will be rebuilt", "dir", s.dir, "error", err)
-		go s.rebuildIndex()
+		go s.rebuildIndex(err)
 	}
 }
 
 // rebuildIndex replaces the engine by one whose index is built from segments and log.
-func (s *Store) rebuildIndex() {
+func (s *Store) rebuildIndex(cause error) {
 	s.life.Lock()
 	defer s.life.Unlock()
 	if s.eng == nil || s.suspended {
@@ -293,7 +293,7 @@ func (s *Store) rebuildIndex() {
 	}
 	old.ix.Close()
 	old.set.Abandon()
-	e, err := openEngine(context.Background(), s.dir, s.o, true)
+	e, err := openEngine(context.Background(), s.dir, s.o, cause)
 	if err != nil {
 		s.o.Logger.Error("index could not be rebuilt; the store is closed", "dir", s.dir, "error", err)
 		s.eng = nil

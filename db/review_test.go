@@ -175,7 +175,10 @@ func TestMatchMethodsAndSuspend(t *testing.T) {
 	for range 2 {
 		again(func() { x.Restore(ctx, empty(plain(), 64)) })
 	}
-	again(func() { s.life.Lock(); s.life.Unlock() }) // what Suspend and Resume begin with
+	again(func() { // what Suspend and Resume begin with
+		s.life.Lock()
+		defer s.life.Unlock()
+	})
 	finished := make(chan struct{})
 	go func() {
 		time.Sleep(300 * time.Millisecond)

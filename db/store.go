@@ -128,10 +128,11 @@ func (s *Store) Close() error {
 	if e.wal != nil {
 		err = e.checkpoint(context.Background())
 	}
-	err = errors.Join(err, e.close())
+	closed := e.close()
 	if e.dropIndex(err) {
 		err = nil
 	}
+	err = errors.Join(err, closed)
 	s.unlock()
 	return err
 }

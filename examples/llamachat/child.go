@@ -1,3 +1,5 @@
+//go:build (linux && (!android || cgo)) || (darwin && (!ios || cgo)) || windows
+
 package main
 
 import (

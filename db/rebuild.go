@@ -1,0 +1,215 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/segments"
+)
+
+// scan enters every record that the segments hold. What is not live any more is sorted out by the log.
+func (r *recovery) scan(ctx context.Context) error {
+	e := r.e
+	r.scanned = map[opLoc]bool{}
+	r.fromScan = map[kv.Fingerprint]kv.Descriptor{}
+	doomed := r.doomed()
+	var total, done int64
+	for _, s := range e.set.Segments() {
+		total += s.Allocated
+	}
+	for _, s := range e.set.Segments() {
+		if d, err := e.set.Descriptor(s.ID); err == nil {
+			r.fromScan[d.Fingerprint()] = d
+		} else if errors.Is(err, ErrCorrupt) || errors.Is(err, segments.ErrMissing) {
+			e.log.Error("segment is damaged", "error", err)
+			continue
+		} else {
+			return err // too many open files, say: what is not entered now would be unlinked as dead
+		}
+		var batch []index.Entry
+		flush := func() error {
+			err := e.ix.Update(func(t *index.Txn) error {
+				for _, entry := range batch {
+					old, ok, err := t.Get(entry.Key, entry.Group)
+					if err != nil {
+						return err
+					}
+					if ok && old.Birth > entry.Birth {
+						continue
+					}
+					if err := t.Put(entry); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			batch = batch[:0]
+			return err
+		}
+		_, err := e.set.Scan(ctx, s.ID, 0, func(loc segments.Loc, rec *segments.Record) error {
+			if doomed[toOpLoc(indexLoc(loc))] {
+				return nil // it may be younger than the copy that lives
+			}
+			if entry, ok := r.entryOf(loc, rec); ok {
+				r.scanned[toOpLoc(indexLoc(loc))] = true
+				r.scanBirth = max(r.scanBirth, entry.Birth)
+				batch = append(batch, entry)
+			}
+			if len(batch) >= 1024 {
+				return flush()
+			}
+			return nil
+		}, func(d *damage.Error) {
+			if !errors.Is(d, segments.ErrRemains) {
+				e.log.Error("segment is damaged", "error", d)
+			}
+		})
+		if err == nil {
+			err = flush()
+		}
+		if err != nil {
+			return err
+		}
+		if done += s.Allocated; e.o.Progress != nil {
+			e.o.Progress(Progress{What: "scan segments", Done: done, Total: total})
+		}
+	}
+	return nil
+}
+
+// doomed are the records whose destruction the heads of the log have on their lists: none of them comes back to life.
+func (r *recovery) doomed() map[opLoc]bool {
+	out := map[opLoc]bool{}
+	add := func(head []byte) {
+		if _, snap, err := decodeSnapshot(head); err == nil {
+			for _, l := range snap.Doomed {
+				out[l] = true
+			}
+		}
+	}
+	if len(r.applied.Extra) > 0 {
+		add(r.applied.Extra)
+	}
+	for _, f := range r.frames {
+		if f.Kind == frameSnapshot {
+			add(f.Payload)
+		}
+	}
+	return out
+}
+
+func (r *recovery) doom(l index.Loc) { r.e.doomLocs([]opLoc{toOpLoc(l)}) }
+
+// doomLocs is doom for records whose key does not matter.
+func (e *engine) doomLocs(locs []opLoc) {
+	dead := make([]opDead, 0, len(locs))
+	for _, l := range locs {
+		dead = append(dead, opDead{Loc: l})
+	}
+	e.doom(dead, false)
+}
+
+// entryOf makes an index entry from a record alone.
+func (r *recovery) entryOf(loc segments.Loc, rec *segments.Record) (index.Entry, bool) {
+	d, ok := r.fromScan[rec.Model()]
+	if !ok || int(rec.Group()) >= len(d.Groups) {
+		return index.Entry{}, false
+	}
+	entry := index.Entry{
+		Key: rec.Key(), Group: rec.Group(), Parent: rec.Parent(), Model: rec.Model(), Scope: rec.Scope(), Loc: indexLoc(loc),
+		First: rec.First(), Tokens: uint16(rec.TokenCount()), RowCount: uint16(rec.TokenCount()), Birth: rec.Birth(),
+	}
+	if rec.Tensors() > 0 && d.Groups[rec.Group()].Kind == kv.Window {
+		te := rec.Tensor(0)
+		entry.RowFirst, entry.RowCount = te.FirstRow, te.Rows
+	}
+	if rec.Group() == 0 {
+		p := rec.Prompt()
+		entry.Hashes = r.e.hasher.AppendTokenHashes(nil, &p, 0, len(p.Tokens))
+		entry.Rank = r.e.o.Policy.Rank(Leaf{
+			Clock: entry.Birth, Birth: entry.Birth, Start: int(entry.First), End: int(entry.First) + int(entry.Tokens), Bytes: loc.Length,
+		}) & rankMask
+		if entry.Tokens < uint16(d.BlockTokens) {
+			entry.Flags |= index.FlagTail
+		}
+	}
+	return entry, true
+}
+
+// dropOrphans removes, after a rebuild, every block whose prefix is not stored, and every group whose block is not, and
+// marks where scopes begin.
+func (r *recovery) dropOrphans() error {
+	e := r.e
+	return e.ix.Update(func(t *index.Txn) error {
+		var all []index.Entry
+		if err := t.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
+			all = append(all, x)
+			return true
+		}); err != nil {
+			return err
+		}
+		// Parents first: a block is decided when its parent is.
+		slices.SortFunc(all, func(a, b index.Entry) int {
+			if a.Group == 0 != (b.Group == 0) {
+				return int(a.Group) - int(b.Group)
+			}
+			return int(int64(a.First) - int64(b.First))
+		})
+		for _, x := range all {
+			need := x.Parent
+			if x.Group > 0 {
+				need = x.Key
+			}
+			parent, ok, err := t.Get(need, 0)
+			if err != nil {
+				return err
+			}
+			switch {
+			case x.Group == 0 && x.First == 0:
+				ok = true
+			case x.Group == 0 && ok:
+				ok = parent.Model == x.Model && parent.First+uint32(parent.Tokens) == x.First
+			}
+			if !ok {
+				r.doom(x.Loc)
+				if err := t.Remove(x.Key, x.Group); err != nil {
+					return err
+				}
+				continue
+			}
+			if x.Group == 0 && !x.Scope.IsShared() && (x.First == 0 || parent.Scope != x.Scope) {
+				x.Flags |= index.FlagScopeRoot
+				if err := t.Put(x); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// dropUnnamed dooms, after a rebuild, every scanned record that the index does not name: older copies, and what was
+// written but never acknowledged.
+func (r *recovery) dropUnnamed() error {
+	v := r.e.view()
+	defer v.Release()
+	named := map[opLoc]bool{}
+	if err := v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
+		named[toOpLoc(x.Loc)] = true
+		return true
+	}); err != nil {
+		return err
+	}
+	var unnamed []opLoc
+	for l := range r.scanned {
+		if !named[l] {
+			unnamed = append(unnamed, l)
+		}
+	}
+	r.e.doomLocs(unnamed)
+	return nil
+}

@@ -1,0 +1,6 @@
+// Package tests holds what crosses packages, a folder each:
+//
+//   - replay: recorded traffic through a store, beside an independent simulation;
+//   - trace: the traffic and that simulation;
+//   - llama: the script that fetches stock llama.cpp and a real model.
+package tests

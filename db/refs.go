@@ -15,6 +15,9 @@ import (
 // MaxRefMeta is the most metadata that a ref carries, in bytes.
 const MaxRefMeta = 4 << 10
 
+// MaxRefsBytes bounds what all refs of a store take together, names and metadata: every log file repeats them.
+const MaxRefsBytes = 32 << 20
+
 // MaxRefName is the longest name of a ref, in bytes.
 const MaxRefName = 1 << 10
 
@@ -73,6 +76,9 @@ func (m *Model) SetRef(ctx context.Context, name string, prefix kv.Prompt, o Ref
 	if o.TTL > 0 {
 		ref.Expires = ref.Set.Add(o.TTL)
 	}
+	if err := e.refsFit(ref); err != nil {
+		return err
+	}
 	old, had := e.ref(name)
 	lsn, err := e.logState(frameRef, ref, func(st *smallState) { st.setRef(ref) })
 	if err != nil {
@@ -87,6 +93,23 @@ func (m *Model) SetRef(ctx context.Context, name string, prefix kv.Prompt, o Ref
 		}
 	}
 	return e.durable(lsn)
+}
+
+// refsFit refuses a ref that would make the head of the log too large.
+func (e *engine) refsFit(r Ref) error {
+	const fixed = 256 // bytes of a ref besides its name and metadata, generously
+	total := fixed + len(r.Name) + len(r.Meta)
+	e.stateMu.RLock()
+	defer e.stateMu.RUnlock()
+	for name, x := range e.state.refs {
+		if name != r.Name {
+			total += fixed + len(name) + len(x.Meta)
+		}
+	}
+	if total > MaxRefsBytes {
+		return fmt.Errorf("db: %d refs take %d bytes with this one, at most %d", len(e.state.refs), total, MaxRefsBytes)
+	}
+	return nil
 }
 
 // DeleteRef takes a name off its prefix, which stays stored. ErrNotFound if there is no such name.

@@ -382,7 +382,7 @@ func (d *driver) expected(mi int, p kv.Prompt, limit int) int {
 			if b.parent != blocks[i].parent || b.scope != blocks[i].scope || b.model != mi || b.adapters != blocks[i].adapters {
 				continue
 			}
-			if end := min(shared(b, &p), p.BlockCapacityEnd(i, desc.BlockTokens)); end > longest {
+			if end := p.Clip(min(shared(b, &p), p.BlockCapacityEnd(i, desc.BlockTokens))); end > longest {
 				longest, ties = end, []*mapBlock{b}
 			} else if end == longest && end > b.start {
 				ties = append(ties, b)

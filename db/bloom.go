@@ -13,13 +13,42 @@ import (
 // bloomLoad reads the Bloom filter while the store is opened and already in use: the file is the only one whose size an
 // Open would have to wait for. Until it is there, every key may be held, and the index answers.
 type bloomLoad struct {
-	e       *engine
-	file    chan bloomFile
-	loading atomic.Bool
-	done    chan struct{} // closed when loading is over
+	e    *engine
+	file chan bloomFile
+	done chan struct{} // closed when loading is over
+}
 
+// lateKeys are the keys that are put while a filter is read or built: it gets them last.
+type lateKeys struct {
+	on   atomic.Bool // a filter is being read or built
 	mu   sync.Mutex
-	late []kv.Key // added while it was being read; guarded by mu
+	keys []kv.Key // guarded by mu
+}
+
+// add keeps a key if there is a filter to come.
+func (l *lateKeys) add(k kv.Key) {
+	if !l.on.Load() {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.on.Load() {
+		l.keys = append(l.keys, k)
+	}
+}
+
+// end puts the filter to use, with the keys that came late; nil for none.
+func (l *lateKeys) end(e *engine, b *index.Bloom) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if b != nil {
+		for _, k := range l.keys {
+			b.Add(k)
+		}
+		e.bloom.Store(b)
+	}
+	l.keys = nil
+	l.on.Store(false)
 }
 
 // bloomFile is what the Bloom filter's file holds.
@@ -32,7 +61,7 @@ type bloomFile struct {
 // readBloom begins to read the file.
 func (e *engine) readBloom() *bloomLoad {
 	l := &bloomLoad{e: e, file: make(chan bloomFile, 1), done: make(chan struct{})}
-	l.loading.Store(true)
+	e.lateKeys.on.Store(true)
 	e.bloomLoad = l
 	go func() {
 		b, lsn, err := index.ReadBloom(e.fs, e.path(bloomName), e.format.UUID)
@@ -70,33 +99,10 @@ func (l *bloomLoad) open(r *recovery, failed error) {
 	}()
 }
 
-// end puts the filter to use, nil for none, with what was added meanwhile.
+// end puts the filter to use, nil for none.
 func (l *bloomLoad) end(b *index.Bloom) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if b != nil {
-		for _, k := range l.late {
-			b.Add(k)
-		}
-		l.e.bloom.Store(b)
-	}
-	l.late = nil
-	l.loading.Store(false)
+	l.e.lateKeys.end(l.e, b)
 	close(l.done)
-}
-
-// add keeps a key for the filter that is being read. It reports false if that is there already.
-func (l *bloomLoad) add(k kv.Key) bool {
-	if !l.loading.Load() {
-		return false
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.loading.Load() {
-		return false
-	}
-	l.late = append(l.late, k)
-	return true
 }
 
 // wait returns when the filter is there, or known not to be usable.
@@ -114,12 +120,8 @@ func (e *engine) mayHold(k kv.Key) bool {
 
 // addToBloom is called before a block is published, so that a "no" is always true.
 func (e *engine) addToBloom(k kv.Key) {
-	if !e.bloomLoad.add(k) {
-		if b := e.bloom.Load(); b != nil {
-			b.Add(k)
-		}
-	}
-	if b := e.nextBloom.Load(); b != nil {
+	e.lateKeys.add(k)
+	if b := e.bloom.Load(); b != nil {
 		b.Add(k)
 	}
 }
@@ -130,7 +132,7 @@ const minBloomKeys = 36465
 // bloomStale reports whether the filter is missing or too full: after many removals, or when its estimated rate is
 // twice what it was sized for, at 80 % fill at the latest.
 func (e *engine) bloomStale() bool {
-	if e.nextBloom.Load() != nil || e.bloomLoad.loading.Load() {
+	if e.lateKeys.on.Load() {
 		return false
 	}
 	b := e.bloom.Load()
@@ -141,45 +143,50 @@ func (e *engine) bloomStale() bool {
 }
 
 // rebuildBloom builds a filter of what is stored now, sized for twice that, and puts it in the place of the old one.
-// What is put meanwhile goes to both.
 func (e *engine) rebuildBloom(ctx context.Context) error {
-	e.logMu.Lock() // no publish falls between the new filter and the view
+	e.bloomLoad.wait()
+	e.rebuildMu.Lock()
+	defer e.rebuildMu.Unlock()
+	e.logMu.Lock() // every publish is in the view, or its keys are late
 	v := e.view()
-	next := index.NewBloom(int(max(minBloomKeys, 4*v.Counts().Blocks)), e.o.BloomFPR)
-	e.nextBloom.Store(next)
+	e.lateKeys.on.Store(true)
 	removed := e.removed.Load()
 	e.logMu.Unlock()
 	defer v.Release()
-	defer e.nextBloom.Store(nil)
 
-	var root, other kv.Key // parents come in runs
-	err := v.ChildRows(func(parent kv.Key, scope kv.ScopeID, hashes []byte, child kv.Key) bool {
-		next.Add(child)
-		if parent != root && parent != other {
-			if _, ok, err := v.Get(parent, 0); err == nil && ok {
-				other = parent
-			} else {
-				root = parent
-			}
-		}
-		if parent == root { // a first block that is shorter than the opening may end where a scope begins
-			next.Add(e.hasher.Opening(parent, scope, hashes))
-		}
-		return ctx.Err() == nil
-	})
-	if err == nil {
-		err = ctx.Err()
-	}
+	next, err := e.bloomOf(ctx, v)
 	if err != nil {
+		e.lateKeys.end(e, nil)
 		return err
 	}
-	e.logMu.Lock() // no publish has added to the old filter only
-	e.bloom.Store(next)
-	e.nextBloom.Store(nil)
-	e.logMu.Unlock()
+	e.lateKeys.end(e, next)
 	e.removed.Add(-removed)
 	e.dirty.Store(true)
 	return nil
+}
+
+// bloomOf is a filter of all keys in v.
+func (e *engine) bloomOf(ctx context.Context, v *index.View) (*index.Bloom, error) {
+	var err error
+	b := index.FillBloom(int(max(minBloomKeys, 4*v.Counts().Blocks)), e.o.BloomFPR, func(yield func(kv.Key) bool) {
+		var root, other kv.Key // parents come in runs
+		err = v.ChildRows(func(parent kv.Key, scope kv.ScopeID, hashes []byte, child kv.Key) bool {
+			if parent != root && parent != other {
+				if _, ok, err := v.Get(parent, 0); err == nil && ok {
+					other = parent
+				} else {
+					root = parent
+				}
+			}
+			if parent == root { // a first block that is shorter than the opening may end where a scope begins
+				if !yield(e.hasher.Opening(parent, scope, hashes)) {
+					return false
+				}
+			}
+			return yield(child) && ctx.Err() == nil
+		})
+	})
+	return b, errors.Join(err, ctx.Err())
 }
 
 // writeBloom saves the filter that covers the log up to lsn. The caller holds ckptMu.

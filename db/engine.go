@@ -32,8 +32,9 @@ type engine struct {
 	wal  *wal.Log // nil when read-only
 
 	bloom     atomic.Pointer[index.Bloom] // nil: maybe, for everything
-	nextBloom atomic.Pointer[index.Bloom] // being built: receives what is put meanwhile
-	bloomLSN  uint64                      // guarded by ckptMu: of the file; set by bloomLoad before that is done
+	lateKeys  lateKeys
+	rebuildMu sync.Mutex // one rebuild of the filter at a time
+	bloomLSN  uint64     // guarded by ckptMu: of the file; set by bloomLoad before that is done
 	bloomLoad *bloomLoad
 	removed   atomic.Int64 // blocks removed since the filter was built
 

@@ -27,7 +27,7 @@ func (l *lookup) find() error {
 	if err := l.partialBlock(); err != nil {
 		return err
 	}
-	return l.settle()
+	return l.shorterTail()
 }
 
 // tailBlock puts in the place of the prompt's own tail, if that is stored without the window rows that it takes, a longer

@@ -2,9 +2,11 @@ package index
 
 import (
 	"encoding/binary"
+	"iter"
 	"math"
 	"math/bits"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -100,6 +102,31 @@ func (b *Bloom) Add(k kv.Key) {
 		b.set.Add(fresh)
 		b.keys.Add(1)
 	}
+}
+
+// FillBloom is NewBloom with keys in it. As long as nobody else sees the filter, its bits need no atomic operations, which
+// are most of what Add takes.
+func FillBloom(n int, p float64, keys iter.Seq[kv.Key]) *Bloom {
+	b := NewBloom(n, p)
+	words := unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(b.words))), len(b.words))
+	set, added := 0, int64(0)
+	for k := range keys {
+		before := set
+		h, step := bloomHashes(&k)
+		for range b.k {
+			i, mask := b.place(h)
+			old := words[i]
+			words[i] = old | mask
+			set += bits.OnesCount64(mask &^ old)
+			h += step
+		}
+		if set > before {
+			added++
+		}
+	}
+	b.set.Store(int64(set))
+	b.keys.Store(added)
+	return b
 }
 
 // MayContain is false if the key was never added.

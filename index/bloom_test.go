@@ -1,6 +1,7 @@
 package index
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"math"
@@ -71,6 +72,29 @@ func TestBloomFalsePositives(t *testing.T) {
 	if rate > 0.0011 || math.Abs(b.Fill()-0.5) > 0.01 || math.Abs(b.EstimatedFPR()-rate) > 0.0002 {
 		t.Error("not as designed")
 	}
+}
+
+// TestFillBloom: filling a filter at once or key by key makes the same one.
+func TestFillBloom(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n, p := rapid.IntRange(0, 500).Draw(t, "n"), rapid.Float64Range(1e-4, 0.5).Draw(t, "p")
+		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
+		var keys []kv.Key
+		for range rapid.IntRange(0, 1000).Draw(t, "keys") {
+			if len(keys) > 0 && r.IntN(4) == 0 {
+				keys = append(keys, keys[r.IntN(len(keys))])
+			} else {
+				keys = append(keys, randomKey(r))
+			}
+		}
+		want, got := NewBloom(n, p), FillBloom(n, p, slices.Values(keys))
+		for _, k := range keys {
+			want.Add(k)
+		}
+		if !bytes.Equal(encodeBloom(got, testUUID, 1), encodeBloom(want, testUUID, 1)) || got.Fill() != want.Fill() {
+			t.Fatalf("%d keys, fill %g; want %d, %g", got.Keys(), got.Fill(), want.Keys(), want.Fill())
+		}
+	})
 }
 
 // TestBloomNoFalseNegatives: a key is found from the moment that its Add returned, whoever adds beside it.

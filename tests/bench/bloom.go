@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -32,11 +33,7 @@ func randomKeys(list uint64, n int) []kv.Key {
 
 // filled is a filter with the keys that it was made for.
 func filled(keys []kv.Key) *index.Bloom {
-	b := index.NewBloom(len(keys), bloomFPR)
-	for _, k := range keys {
-		b.Add(k)
-	}
-	return b
+	return index.FillBloom(len(keys), bloomFPR, slices.Values(keys))
 }
 
 // used takes what a loop works out, so that the compiler keeps the loop.

@@ -104,7 +104,7 @@ func (e *engine) commitLocked(kind uint8, build func(t *index.Txn) (op any, err 
 		}
 		frame := encodeOp(op)
 		e.growth.Add(int64(len(frame)))
-		lsn, err = e.wal.Append(kind, frame)
+		lsn, err = e.appendFrame(kind, frame)
 		return err
 	})
 	e.dirty.Store(true)
@@ -115,6 +115,20 @@ func (e *engine) commitLocked(kind uint8, build func(t *index.Txn) (op any, err 
 		e.onDamage(err)
 	}
 	return lsn, err
+}
+
+// appendFrame is wal.Append that takes the Bloom filter's file, which is derived, to log what makes room: without a way to
+// log it, a full disk would stay full.
+func (e *engine) appendFrame(kind uint8, frame []byte) (uint64, error) {
+	lsn, err := e.wal.Append(kind, frame)
+	if kind != frameRemove || !errors.Is(err, ErrNoSpace) || e.wal.Err() != nil {
+		return lsn, err
+	}
+	if derr := e.wal.Donate(e.path(bloomName)); derr != nil {
+		return 0, err
+	}
+	e.log.Warn("the Bloom filter's file made room for the log on a full disk", "dir", e.dir)
+	return e.wal.Append(kind, frame)
 }
 
 // logState appends a frame that changes only the small state.

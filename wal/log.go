@@ -117,14 +117,17 @@ func (l *Log) beginWith(snapshot []byte) error {
 			return l.poisonWith(fmt.Errorf("sync what was recovered: %w", err))
 		}
 	}
-	// What a crash left under the spare's name may hold a head already; only zeros may follow a log's end.
-	if l.spare.file == nil {
-		if err := l.o.FS.Remove(l.o.sparePath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("wal: remove a leftover: %w", err)
-		}
+	if err := l.adoptSpare(); err != nil {
+		return fmt.Errorf("wal: remove a leftover: %w", err)
 	}
 	if err := l.start(l.id, snapshot); err != nil {
-		return errors.Join(err, l.dropSpare())
+		err = errors.Join(err, l.dropSpare())
+		if !errors.Is(err, vfs.ErrNoSpace) || l.Err() != nil {
+			return err
+		}
+		if rerr := l.resume(snapshot); rerr != nil {
+			return errors.Join(err, rerr)
+		}
 	}
 	l.durable.Store(l.last.Load())
 	l.snapshot = nil
@@ -196,6 +199,9 @@ func (l *Log) writable() error {
 func (l *Log) Remove(belowFile uint64) error {
 	l.mu.Lock()
 	err := l.writable()
+	if err == nil && l.begun.Load() && l.spare.file == nil {
+		err = l.recycle(belowFile)
+	}
 	l.mu.Unlock()
 	if err != nil {
 		return err
@@ -233,7 +239,8 @@ func (l *Log) Close() error {
 	if err == nil {
 		err = l.fsync(l.file, l.last.Load())
 	}
-	if err == nil && l.file.Truncate(l.end) != nil { // the next Replay reads less; no one's error
+	// Without a spare, what is reserved here is all that the next run may find on a full disk.
+	if err == nil && l.spare.file != nil && l.file.Truncate(l.end) != nil { // the next Replay reads less; no one's error
 		l.o.Logger.Info("the last log file keeps its reserved space", "file", l.file.Name())
 	}
 	if l.spare.file != nil {

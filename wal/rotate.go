@@ -11,7 +11,8 @@ import (
 // Rotate goes on in a new file. snapshot gets the number of the last frame of the old file and returns the caller's small
 // state as of that frame; no frame is appended meanwhile, so it must not call the log, but for LastLSN, DurableLSN and Err.
 //
-// When Rotate returns, all frames up to lsn are durable, and so is the head of the new file, id. If it fails and the log
+// When Rotate returns, all frames up to lsn are durable, and so is the head of the new file, id (or, where a full disk has the
+// log go on in the newest file that was recovered, the snapshot in that). If it fails and the log
 // is not poisoned, the log goes on in the old file: vfs.ErrNoSpace, ErrTooLarge, ErrClosed.
 func (l *Log) Rotate(snapshot func(lsn uint64) []byte) (id, lsn uint64, err error) {
 	l.turn.take()
@@ -21,7 +22,8 @@ func (l *Log) Rotate(snapshot func(lsn uint64) []byte) (id, lsn uint64, err erro
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		lsn = l.last.Load()
-		return l.id, lsn, l.beginWith(snapshot(lsn))
+		err = l.beginWith(snapshot(lsn))
+		return l.id, lsn, err
 	}
 
 	// Sync the bulk of the old file while others still append to it.

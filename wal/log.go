@@ -120,20 +120,33 @@ func (l *Log) beginWith(snapshot []byte) error {
 	if err := l.adoptSpare(); err != nil {
 		return fmt.Errorf("wal: remove a leftover: %w", err)
 	}
-	if err := l.start(l.id, snapshot); err != nil {
-		err = errors.Join(err, l.dropSpare())
-		if !errors.Is(err, vfs.ErrNoSpace) || l.Err() != nil {
-			return err
+	if err := l.startOrResume(snapshot); err != nil {
+		if l.Err() != nil || l.spare.bytes == 0 {
+			err = errors.Join(err, l.dropSpare())
 		}
-		if rerr := l.resume(snapshot); rerr != nil {
-			return errors.Join(err, rerr)
-		}
+		return err
 	}
 	l.durable.Store(l.last.Load())
 	l.snapshot = nil
 	l.begun.Store(true)
 	l.prepareSpare()
 	return nil
+}
+
+// startOrResume begins a new file, or goes on in the newest one where a full disk has not enough room.
+func (l *Log) startOrResume(snapshot []byte) error {
+	err := l.start(l.id, snapshot, l.o.PreallocBytes/2)
+	if !errors.Is(err, vfs.ErrNoSpace) || l.Err() != nil {
+		return err
+	}
+	rerr := l.resume(snapshot)
+	if rerr == nil || l.Err() != nil {
+		return rerr
+	}
+	if err = l.start(l.id, snapshot, 0); err == nil { // a little is better than nothing
+		return nil
+	}
+	return errors.Join(err, rerr)
 }
 
 func syncFile(fsys vfs.FS, name string) error {
@@ -199,8 +212,8 @@ func (l *Log) writable() error {
 func (l *Log) Remove(belowFile uint64) error {
 	l.mu.Lock()
 	err := l.writable()
-	if err == nil && l.begun.Load() && l.spare.file == nil {
-		err = l.recycle(belowFile)
+	if err == nil && l.begun.Load() && l.spare.file == nil && l.reservedBytes-l.end >= l.o.PreallocBytes/2 {
+		err = l.recycle(belowFile) // the current file has what it needs: these blocks are for the next one
 	}
 	l.mu.Unlock()
 	if err != nil {
@@ -233,8 +246,12 @@ func (l *Log) Close() error {
 	}
 	l.closed = true
 	err := l.Err()
-	if !l.begun.Load() {
-		return err // there is nothing to close
+	if !l.begun.Load() { // there is nothing else to close
+		if l.spare.file != nil {
+			err = errors.Join(err, l.spare.file.Close())
+			l.spare.file = nil
+		}
+		return err
 	}
 	if err == nil {
 		err = l.fsync(l.file, l.last.Load())

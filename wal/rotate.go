@@ -47,7 +47,7 @@ func (l *Log) Rotate(snapshot func(lsn uint64) []byte) (id, lsn uint64, err erro
 		return 0, 0, err
 	}
 	old, oldID, oldBytes := l.file, l.id, l.reservedBytes
-	if err := l.start(l.id+1, snapshot(lsn)); err != nil {
+	if err := l.start(l.id+1, snapshot(lsn), l.o.PreallocBytes/2); err != nil {
 		return 0, 0, err
 	}
 	if err := old.Close(); err != nil {
@@ -62,8 +62,9 @@ func (l *Log) Rotate(snapshot func(lsn uint64) []byte) (id, lsn uint64, err erro
 
 // start writes the head of file id into the spare, makes it durable, gives it its name, and makes that durable: a file
 // with a log file's name always has a whole head. The caller has made all frames up to the last durable, so the name
-// also proves that they were. The caller holds the turn and mu, or the only reference.
-func (l *Log) start(id uint64, snapshot []byte) error {
+// also proves that they were. Behind the head, ahead bytes are
+// reserved at least. The caller holds the turn and mu, or the only reference.
+func (l *Log) start(id uint64, snapshot []byte, ahead int64) error {
 	if len(snapshot) > MaxPayload {
 		return fmt.Errorf("wal: start file %d: snapshot: %w: %d bytes, at most %d", id, ErrTooLarge, len(snapshot), MaxPayload)
 	}
@@ -72,7 +73,7 @@ func (l *Log) start(id uint64, snapshot []byte) error {
 	head = appendFrame(head, l.seed, frameHeader{
 		kind: KindSnapshot, file: id, offset: headerBytes, lsn: last, durable: last,
 	}, snapshot)
-	if err := l.fitSpare(int64(len(head))); err != nil {
+	if err := l.fitSpare(int64(len(head)), ahead); err != nil {
 		return fmt.Errorf("wal: start file %d: %w", id, err)
 	}
 	s, reservedBytes := l.spare.file, l.spare.bytes

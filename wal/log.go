@@ -118,7 +118,7 @@ func (l *Log) beginWith(snapshot []byte) error {
 		}
 	}
 	if err := l.adoptSpare(); err != nil {
-		return fmt.Errorf("wal: remove a leftover: %w", err)
+		return fmt.Errorf("wal: use what an earlier run reserved: %w", err)
 	}
 	if err := l.startOrResume(snapshot); err != nil {
 		if l.Err() != nil || l.spare.bytes == 0 {

@@ -192,3 +192,30 @@ func TestOldFileBecomesTheSpare(t *testing.T) {
 		}
 	}
 }
+
+// A rotation on a full disk without a spare goes on in the current file: then the files before it can go, and one of them is the
+// spare of the next rotation.
+func TestRotationInPlace(t *testing.T) {
+	m := newMemFS()
+	o := memOptions(m)
+	o.PreallocBytes = 64 << 10
+	log := must[*Log](t)(Create(o, 1, 1, nil))
+	must[uint64](t)(log.Append(2, []byte("first")))
+	m.limit = m.used()
+	for i, want := range []uint64{2, 2, 3, 3, 4} {
+		id, lsn, err := log.Rotate(text(fmt.Sprint("head ", i)))
+		if err != nil || id != want || lsn != uint64(i+1) {
+			t.Fatal(i, id, lsn, err)
+		}
+		if i%2 == 1 { // only now the checkpoint is done
+			if err := log.Remove(id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		must[uint64](t)(log.Append(2, []byte("more")))
+		k := must[kept](t)(replayAll(memOptions(m.powerCut(rand.New(rand.NewPCG(uint64(i), 1))))))
+		if len(k.rec.Damage) > 0 || k.rec.LastLSN < lsn || k.snapshots[lsn] != fmt.Sprint("head ", i) {
+			t.Fatalf("%+v", k)
+		}
+	}
+}

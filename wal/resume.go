@@ -45,6 +45,27 @@ func (l *Log) resume(snapshot []byte) error {
 	return nil
 }
 
+// goOn is the rotation for a full disk that has no room for another file: the log goes on in the current one, behind a
+// snapshot, which leaves the space that is reserved for what makes room. The caller has synced the file, and holds the turn
+// and mu.
+func (l *Log) goOn(snapshot []byte) error {
+	last := l.last.Load()
+	b := appendFrame(nil, l.seed, frameHeader{
+		kind: KindSnapshot, file: l.id, offset: uint64(l.end), lsn: last, durable: last,
+	}, snapshot)
+	if err := l.reserve(int64(len(b)), l.o.PreallocBytes/2); err != nil {
+		return err
+	}
+	if err := writeAll(l.file, b, l.end); err != nil {
+		return l.undo(err)
+	}
+	if err := l.file.Sync(); err != nil {
+		return l.poisonWith(fmt.Errorf("fsync a snapshot in file %d: %w", l.id, err))
+	}
+	l.end += int64(len(b))
+	return nil
+}
+
 // putTail writes b durably at the end of a recovered file of that size. It returns the new size.
 func (l *Log) putTail(f vfs.File, b []byte, end, size int64, zero bool) (int64, error) {
 	if need := roundUp(end+int64(len(b)), blockBytes); need > size {

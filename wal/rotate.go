@@ -11,8 +11,8 @@ import (
 // Rotate goes on in a new file. snapshot gets the number of the last frame of the old file and returns the caller's small
 // state as of that frame; no frame is appended meanwhile, so it must not call the log, but for LastLSN, DurableLSN and Err.
 //
-// When Rotate returns, all frames up to lsn are durable, and so is the head of the new file, id (or, where a full disk has the
-// log go on in the newest file that was recovered, the snapshot in that). If it fails and the log
+// When Rotate returns, all frames up to lsn are durable, and so is the head of the new file, id. On a full disk the log may
+// go on in the old file, id, behind a snapshot there: the files before it can then be removed, and be the next one. If it fails and the log
 // is not poisoned, the log goes on in the old file: vfs.ErrNoSpace, ErrTooLarge, ErrClosed.
 func (l *Log) Rotate(snapshot func(lsn uint64) []byte) (id, lsn uint64, err error) {
 	l.turn.take()
@@ -47,8 +47,12 @@ func (l *Log) Rotate(snapshot func(lsn uint64) []byte) (id, lsn uint64, err erro
 		return 0, 0, err
 	}
 	old, oldID, oldBytes := l.file, l.id, l.reservedBytes
-	if err := l.start(l.id+1, snapshot(lsn), l.o.PreallocBytes/2); err != nil {
-		return 0, 0, err
+	state := snapshot(lsn)
+	if err := l.start(l.id+1, state, l.o.PreallocBytes/2); err != nil {
+		if !errors.Is(err, vfs.ErrNoSpace) || l.Err() != nil || l.goOn(state) != nil {
+			return 0, 0, errors.Join(err, l.Err())
+		}
+		return l.id, lsn, nil
 	}
 	if err := old.Close(); err != nil {
 		l.o.Logger.Warn("close of an old log file failed", "file", old.Name(), "error", err)

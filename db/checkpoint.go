@@ -50,7 +50,9 @@ func (e *engine) checkpoint(ctx context.Context) error {
 	if err := e.ix.Checkpoint(ctx, applied); err != nil {
 		return err
 	}
-	if err := e.writeBloom(applied.LSN); err != nil {
+	if err := e.writeBloom(applied.LSN); errors.Is(err, ErrNoSpace) {
+		e.log.Warn("no space for the Bloom filter's file: the next open may have to rebuild it", "dir", e.dir, "error", err)
+	} else if err != nil {
 		return err
 	}
 	if err := e.wal.Remove(applied.WALFile); err != nil {

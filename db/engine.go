@@ -105,7 +105,7 @@ func (e *engine) commitLocked(kind uint8, build func(t *index.Txn) (op any, err 
 		}
 		frame := encodeOp(op)
 		e.growth.Add(int64(len(frame)))
-		lsn, err = e.wal.Append(kind, frame)
+		lsn, err = e.appendFrame(kind, frame)
 		return err
 	})
 	e.dirty.Store(true)
@@ -116,6 +116,25 @@ func (e *engine) commitLocked(kind uint8, build func(t *index.Txn) (op any, err 
 		e.onDamage(err)
 	}
 	return lsn, err
+}
+
+// appendFrame is wal.Append that does more to log what makes room, because a full disk would stay full otherwise: such frames
+// may use what is reserved, and as a last resort the blocks of the Bloom filter's file, which is derived.
+func (e *engine) appendFrame(kind uint8, frame []byte) (uint64, error) {
+	switch kind {
+	case frameRemove, frameRetire, frameUnref:
+	default:
+		return e.wal.Append(kind, frame)
+	}
+	lsn, err := e.wal.AppendReserved(kind, frame)
+	if !errors.Is(err, ErrNoSpace) || e.wal.Err() != nil {
+		return lsn, err
+	}
+	if derr := e.wal.Donate(e.path(bloomName)); derr != nil {
+		return 0, err
+	}
+	e.log.Warn("the Bloom filter's file made room for the log on a full disk", "dir", e.dir)
+	return e.wal.AppendReserved(kind, frame)
 }
 
 // logState appends a frame that changes only the small state.
@@ -129,7 +148,7 @@ func (e *engine) logStateLocked(kind uint8, op any, apply func(*smallState)) (ls
 	if err := e.poisoned(); err != nil {
 		return 0, err
 	}
-	if lsn, err = e.wal.Append(kind, encodeOp(op)); err != nil {
+	if lsn, err = e.appendFrame(kind, encodeOp(op)); err != nil {
 		return 0, err
 	}
 	e.dirty.Store(true)

@@ -12,9 +12,20 @@ const keepBufBytes = 1 << 20
 // page cache: it survives this process, and a power cut after [Log.Sync]. payload is copied.
 //
 // An error other than one that answers to ErrPoisoned leaves the log as it was, and the number unused: vfs.ErrNoSpace when
-// neither the reserved space nor the disk has room (a [Log.Rotate] into the spare file may still succeed), ErrTooLarge,
-// ErrClosed.
+// the disk has no room to keep half a step reserved behind the frame (a [Log.Rotate] into the spare file may still succeed),
+// ErrTooLarge, ErrClosed.
 func (l *Log) Append(kind uint8, payload []byte) (uint64, error) {
+	return l.append(kind, payload, l.o.PreallocBytes/2)
+}
+
+// AppendReserved is Append for frames that make room, evictions above all: it may use the reserved space to its end, which
+// Append leaves, so that they can be written on a full disk.
+func (l *Log) AppendReserved(kind uint8, payload []byte) (uint64, error) {
+	return l.append(kind, payload, 0)
+}
+
+// append leaves keep bytes reserved behind the frame.
+func (l *Log) append(kind uint8, payload []byte, keep int64) (uint64, error) {
 	if kind <= KindSnapshot {
 		return 0, fmt.Errorf("wal: append: kind %d is reserved", kind)
 	}
@@ -36,7 +47,7 @@ func (l *Log) Append(kind uint8, payload []byte) (uint64, error) {
 	if cap(b) <= keepBufBytes {
 		l.buf = b
 	}
-	if err := l.reserve(int64(len(b))); err != nil {
+	if err := l.reserve(int64(len(b)), keep); err != nil {
 		return 0, fmt.Errorf("wal: append LSN %d: %w", lsn, err)
 	}
 	if err := writeAll(l.file, b, l.end); err != nil {
@@ -44,7 +55,7 @@ func (l *Log) Append(kind uint8, payload []byte) (uint64, error) {
 	}
 	l.end += int64(len(b))
 	l.last.Store(lsn)
-	if l.spare.file == nil {
+	if l.spare.bytes < l.spareBytes() {
 		l.prepareSpare()
 	}
 	return lsn, nil
@@ -69,9 +80,8 @@ func (l *Log) undo(cause error) error {
 	return cause
 }
 
-// reserve sees to it that n bytes behind the end are reserved, and half a step more where the disk has room: frames of
-// evictions, which make room, are written into that when the disk is full.
-func (l *Log) reserve(n int64) error {
+// reserve sees to it that n bytes behind the end are reserved, and keep bytes more, or half a step where the disk has room.
+func (l *Log) reserve(n, keep int64) error {
 	step := l.o.PreallocBytes
 	need := l.end + n
 	if need+step/2 <= l.reservedBytes {
@@ -83,10 +93,10 @@ func (l *Log) reserve(n int64) error {
 		l.reservedBytes = ahead
 		return nil
 	}
-	if need <= l.reservedBytes {
+	if need+keep <= l.reservedBytes {
 		return nil
 	}
-	least := roundUp(need, blockBytes)
+	least := roundUp(need+keep, blockBytes)
 	if err := l.file.Allocate(l.reservedBytes, least-l.reservedBytes); err != nil {
 		return err
 	}

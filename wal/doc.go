@@ -12,8 +12,9 @@
 //   - that log sequence numbers (LSNs) are consecutive, in file order, and never handed back out of order;
 //   - that Replay never hands over a frame that was not written as it is, at that place, by this store;
 //   - that an end torn by a crash is told from damage to what had been durable, and that reading goes on behind damage;
-//   - that nothing is appended to a recovered file, and that a failed fsync is never retried;
-//   - that logging goes on for a while on a full disk, in space reserved before.
+//   - that a recovered file is left as it is, unless a full disk has no room for another; then the log goes on behind its end;
+//   - that a failed fsync is never retried;
+//   - that logging goes on for a while on a full disk, in space reserved before, after a crash too.
 //
 // A [Log] is safe for concurrent use. Its locks, in order: the turn to fsync, mu, filesMu.
 //

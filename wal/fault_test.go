@@ -19,6 +19,7 @@ type ack struct {
 	durable  uint64 // returned by Sync or Rotate
 	file     uint64 // returned by Create or Rotate
 	oldest   uint64
+	inPlace  bool // a rotation went on in the old file
 	log      *Log
 	err      error
 }
@@ -57,7 +58,7 @@ func script(o Options) *ack {
 			if err != nil {
 				return err
 			}
-			a.file, a.durable = got, lsn
+			a.file, a.durable, a.inPlace = got, lsn, a.inPlace || got < id
 			if lsn != a.last {
 				return fmt.Errorf("rotated at LSN %d, not %d", lsn, a.last)
 			}
@@ -95,7 +96,7 @@ func (a *ack) holds(o Options, least uint64) error {
 		return nil
 	}
 	for _, f := range k.rec.Files {
-		if s := k.snapshots[f.FirstLSN-1]; s != fmt.Sprint("state ", f.ID) {
+		if s := k.snapshots[f.FirstLSN-1]; s != fmt.Sprint("state ", f.ID) && !a.inPlace {
 			return fmt.Errorf("file %d starts with snapshot %q", f.ID, s)
 		}
 	}

@@ -23,7 +23,8 @@ const (
 	minFrame    = frameHead + frameTail
 )
 
-// KindSnapshot is the kind of the first frame of every file: the caller's small state at the end of the file before.
+// KindSnapshot is the kind of the first frame of every file: the caller's small state at the end of the file before. One
+// further on says that a recovery on a full disk went on there.
 const KindSnapshot = 1
 
 // fileHeader is the start of a log file.

@@ -117,20 +117,36 @@ func (l *Log) beginWith(snapshot []byte) error {
 			return l.poisonWith(fmt.Errorf("sync what was recovered: %w", err))
 		}
 	}
-	// What a crash left under the spare's name may hold a head already; only zeros may follow a log's end.
-	if l.spare.file == nil {
-		if err := l.o.FS.Remove(l.o.sparePath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("wal: remove a leftover: %w", err)
-		}
+	if err := l.adoptSpare(); err != nil {
+		return fmt.Errorf("wal: use what an earlier run reserved: %w", err)
 	}
-	if err := l.start(l.id, snapshot); err != nil {
-		return errors.Join(err, l.dropSpare())
+	if err := l.startOrResume(snapshot); err != nil {
+		if l.Err() != nil || l.spare.bytes == 0 {
+			err = errors.Join(err, l.dropSpare())
+		}
+		return err
 	}
 	l.durable.Store(l.last.Load())
 	l.snapshot = nil
 	l.begun.Store(true)
 	l.prepareSpare()
 	return nil
+}
+
+// startOrResume begins a new file, or goes on in the newest one where a full disk has not enough room.
+func (l *Log) startOrResume(snapshot []byte) error {
+	err := l.start(l.id, snapshot, l.o.PreallocBytes/2)
+	if !errors.Is(err, vfs.ErrNoSpace) || l.Err() != nil {
+		return err
+	}
+	rerr := l.resume(snapshot)
+	if rerr == nil || l.Err() != nil {
+		return rerr
+	}
+	if err = l.start(l.id, snapshot, 0); err == nil { // a little is better than nothing
+		return nil
+	}
+	return errors.Join(err, rerr)
 }
 
 func syncFile(fsys vfs.FS, name string) error {
@@ -196,6 +212,9 @@ func (l *Log) writable() error {
 func (l *Log) Remove(belowFile uint64) error {
 	l.mu.Lock()
 	err := l.writable()
+	if err == nil && l.begun.Load() && l.spare.file == nil && l.reservedBytes-l.end >= l.o.PreallocBytes/2 {
+		err = l.recycle(belowFile) // the current file has what it needs: these blocks are for the next one
+	}
 	l.mu.Unlock()
 	if err != nil {
 		return err
@@ -227,13 +246,18 @@ func (l *Log) Close() error {
 	}
 	l.closed = true
 	err := l.Err()
-	if !l.begun.Load() {
-		return err // there is nothing to close
+	if !l.begun.Load() { // there is nothing else to close
+		if l.spare.file != nil {
+			err = errors.Join(err, l.spare.file.Close())
+			l.spare.file = nil
+		}
+		return err
 	}
 	if err == nil {
 		err = l.fsync(l.file, l.last.Load())
 	}
-	if err == nil && l.file.Truncate(l.end) != nil { // the next Replay reads less; no one's error
+	// Without a spare, what is reserved here is all that the next run may find on a full disk.
+	if err == nil && l.spare.file != nil && l.file.Truncate(l.end) != nil { // the next Replay reads less; no one's error
 		l.o.Logger.Info("the last log file keeps its reserved space", "file", l.file.Name())
 	}
 	if l.spare.file != nil {

@@ -34,7 +34,7 @@ type FileInfo struct {
 }
 
 // Replay reads the log files in order and hands every good frame to fn, in ascending LSN order. The snapshot at the head of
-// each file comes as a frame of KindSnapshot that has the number of the last frame before it: fn sets its small state to
+// each file (and, where a recovery on a full disk went on in a file, the one there) comes as a frame of KindSnapshot that has the number of the last frame before it: fn sets its small state to
 // it.
 //
 // Where the log ends in bytes that nothing shows to have been durable, a crash tore it: Torn. What had been durable and
@@ -203,23 +203,28 @@ func (p *replay) hand(f *logFile, fr frame) error {
 	wrong := func(what string, expected any, found any) {
 		p.damage(damage.New(f.name, fr.start(), what, expected, found))
 	}
-	if head := fr.start() == headerBytes; head != (fr.kind == KindSnapshot) {
-		wrong("frame kind", "a snapshot at the head of the file and nowhere else", fr.kind)
+	head := fr.start() == headerBytes
+	if head && fr.kind != KindSnapshot {
+		wrong("frame kind", "a snapshot at the head of the file", fr.kind)
 		return nil
 	}
-	if fr.kind == KindSnapshot {
+	if head {
 		if p.next != 0 && fr.lsn+1 != p.next {
 			wrong("snapshot LSN", p.next-1, fr.lsn)
 			return nil
 		}
 		p.next = fr.lsn + 1
 	} else {
-		if fr.lsn < p.next {
-			wrong("frame LSN", p.next, fr.lsn)
+		lsn := fr.lsn
+		if fr.kind == KindSnapshot { // a recovery went on here: it takes no number
+			lsn++
+		}
+		if lsn < p.next {
+			wrong("frame LSN", p.next, lsn)
 			return nil
 		}
-		if fr.lsn > p.next && !p.gap {
-			wrong("frame LSN", p.next, fr.lsn)
+		if lsn > p.next && !p.gap {
+			wrong("frame LSN", p.next, lsn)
 		}
 		p.gap = false
 		p.next = fr.lsn + 1

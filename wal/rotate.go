@@ -11,7 +11,8 @@ import (
 // Rotate goes on in a new file. snapshot gets the number of the last frame of the old file and returns the caller's small
 // state as of that frame; no frame is appended meanwhile, so it must not call the log, but for LastLSN, DurableLSN and Err.
 //
-// When Rotate returns, all frames up to lsn are durable, and so is the head of the new file, id. If it fails and the log
+// When Rotate returns, all frames up to lsn are durable, and so is the head of the new file, id. On a full disk the log may
+// go on in the old file, id, behind a snapshot there: the files before it can then be removed, and be the next one. If it fails and the log
 // is not poisoned, the log goes on in the old file: vfs.ErrNoSpace, ErrTooLarge, ErrClosed.
 func (l *Log) Rotate(snapshot func(lsn uint64) []byte) (id, lsn uint64, err error) {
 	l.turn.take()
@@ -21,7 +22,8 @@ func (l *Log) Rotate(snapshot func(lsn uint64) []byte) (id, lsn uint64, err erro
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		lsn = l.last.Load()
-		return l.id, lsn, l.beginWith(snapshot(lsn))
+		err = l.beginWith(snapshot(lsn))
+		return l.id, lsn, err
 	}
 
 	// Sync the bulk of the old file while others still append to it.
@@ -45,8 +47,12 @@ func (l *Log) Rotate(snapshot func(lsn uint64) []byte) (id, lsn uint64, err erro
 		return 0, 0, err
 	}
 	old, oldID, oldBytes := l.file, l.id, l.reservedBytes
-	if err := l.start(l.id+1, snapshot(lsn)); err != nil {
-		return 0, 0, err
+	state := snapshot(lsn)
+	if err := l.start(l.id+1, state, l.o.PreallocBytes/2); err != nil {
+		if !errors.Is(err, vfs.ErrNoSpace) || l.Err() != nil || l.goOn(state) != nil {
+			return 0, 0, errors.Join(err, l.Err())
+		}
+		return l.id, lsn, nil
 	}
 	if err := old.Close(); err != nil {
 		l.o.Logger.Warn("close of an old log file failed", "file", old.Name(), "error", err)
@@ -60,8 +66,9 @@ func (l *Log) Rotate(snapshot func(lsn uint64) []byte) (id, lsn uint64, err erro
 
 // start writes the head of file id into the spare, makes it durable, gives it its name, and makes that durable: a file
 // with a log file's name always has a whole head. The caller has made all frames up to the last durable, so the name
-// also proves that they were. The caller holds the turn and mu, or the only reference.
-func (l *Log) start(id uint64, snapshot []byte) error {
+// also proves that they were. Behind the head, ahead bytes are
+// reserved at least. The caller holds the turn and mu, or the only reference.
+func (l *Log) start(id uint64, snapshot []byte, ahead int64) error {
 	if len(snapshot) > MaxPayload {
 		return fmt.Errorf("wal: start file %d: snapshot: %w: %d bytes, at most %d", id, ErrTooLarge, len(snapshot), MaxPayload)
 	}
@@ -70,7 +77,7 @@ func (l *Log) start(id uint64, snapshot []byte) error {
 	head = appendFrame(head, l.seed, frameHeader{
 		kind: KindSnapshot, file: id, offset: headerBytes, lsn: last, durable: last,
 	}, snapshot)
-	if err := l.fitSpare(int64(len(head))); err != nil {
+	if err := l.fitSpare(int64(len(head)), ahead); err != nil {
 		return fmt.Errorf("wal: start file %d: %w", id, err)
 	}
 	s, reservedBytes := l.spare.file, l.spare.bytes

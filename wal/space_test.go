@@ -54,7 +54,7 @@ func TestFullDisk(t *testing.T) {
 		}
 		fill := func() (n int) {
 			for ; ; n++ {
-				if _, err := log.Append(3, payload); err != nil {
+				if _, err := log.AppendReserved(3, payload); err != nil {
 					if !errors.Is(err, vfs.ErrNoSpace) || log.Err() != nil {
 						t.Fatalf("append on a full disk: %v", err)
 					}
@@ -82,6 +82,7 @@ func TestFullDisk(t *testing.T) {
 		if lsn := must[uint64](t)(log.Append(2, nil)); lsn != last+1 {
 			t.Fatalf("LSN %d after %d", lsn, last)
 		}
+		m.limit += step
 		if _, _, err := log.Rotate(text("again")); err != nil {
 			t.Fatal(err)
 		}

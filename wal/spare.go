@@ -17,30 +17,33 @@ type spare struct {
 // prepareSpare reserves the next file. Its failure is no one's error: it is tried again at the next append and rotation.
 // The caller holds mu.
 func (l *Log) prepareSpare() {
-	err := l.growSpare(roundUp(l.headBytes, blockBytes) + l.o.PreallocBytes)
+	err := l.growSpare(l.spareBytes())
 	if err == nil {
 		l.spare.failed = false
 		return
 	}
-	err = errors.Join(err, l.dropSpare())
+	err = errors.Join(err, l.dropEmptySpare())
 	if !l.spare.failed {
 		l.spare.failed = true
 		l.o.Logger.Warn("no space for the next log file could be reserved", "dir", l.o.Dir, "error", err)
 	}
 }
 
-// fitSpare makes the spare, if there is none, and sees to it that n bytes fit in. The caller holds mu.
-func (l *Log) fitSpare(n int64) error {
-	if l.spare.file != nil && n <= l.spare.bytes {
+// spareBytes is what the spare should reserve. The caller holds mu.
+func (l *Log) spareBytes() int64 { return roundUp(l.headBytes, blockBytes) + l.o.PreallocBytes }
+
+// fitSpare makes the spare, if there is none, and sees to it that n bytes fit in, and ahead more: a log that goes on in less
+// could not write what makes room on a full disk. The caller holds mu.
+func (l *Log) fitSpare(n, ahead int64) error {
+	if l.spare.file != nil && n+ahead <= l.spare.bytes {
 		return nil
 	}
-	least := roundUp(n, blockBytes)
-	err := l.growSpare(least + l.o.PreallocBytes)
+	err := l.growSpare(roundUp(n, blockBytes) + l.o.PreallocBytes)
 	if errors.Is(err, vfs.ErrNoSpace) {
-		err = l.growSpare(least)
+		err = l.growSpare(roundUp(n+ahead, blockBytes))
 	}
 	if err != nil {
-		return errors.Join(err, l.dropSpare())
+		return errors.Join(err, l.dropEmptySpare())
 	}
 	return nil
 }
@@ -62,6 +65,15 @@ func (l *Log) growSpare(n int64) error {
 	}
 	l.spare.bytes = n
 	return nil
+}
+
+// dropEmptySpare deletes a spare that could not be reserved. One that is only too small is kept: on a full disk, its blocks may
+// be all that there is.
+func (l *Log) dropEmptySpare() error {
+	if l.spare.bytes > 0 {
+		return nil
+	}
+	return l.dropSpare()
 }
 
 // dropSpare deletes the spare.

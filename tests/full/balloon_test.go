@@ -20,19 +20,13 @@ type balloon struct {
 	size int64
 }
 
-// ballast is what the balloon keeps but for an emergency: the store must not take all of the disk itself, or nobody could give
-// it the little that beginning a log file takes.
-const ballast = 1 << 20
-
 func newBalloon(t *testing.T, dir string) *balloon {
 	f, err := os.Create(filepath.Join(dir, "balloon"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
-	b := &balloon{t: t, f: f}
-	b.grow(ballast)
-	return b
+	return &balloon{t: t, f: f}
 }
 
 // grow takes up to n bytes, as much as there is; it says whether there was less.
@@ -60,12 +54,9 @@ func (b *balloon) grow(n int64) (full bool) {
 // fill takes all that there is.
 func (b *balloon) fill() { b.grow(1 << 40) }
 
-// shrink gives n bytes back, but not the ballast.
-func (b *balloon) shrink(n int64) { b.cut(max(b.size-n, min(b.size, ballast))) }
-
-// cut gives back all but size bytes.
-func (b *balloon) cut(size int64) {
-	b.size = max(0, size)
+// shrink gives n bytes back.
+func (b *balloon) shrink(n int64) {
+	b.size = max(0, b.size-n)
 	if err := b.f.Truncate(b.size); err != nil {
 		b.t.Errorf("balloon: %v", err)
 	}

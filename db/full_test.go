@@ -1,0 +1,136 @@
+package db
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+
+	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// fullFS is a file system on which nothing can be reserved while full is set, and no file be made.
+type fullFS struct {
+	vfs.FS
+	full *atomic.Bool
+}
+
+type fullFile struct {
+	vfs.File
+	fs fullFS
+}
+
+func (f fullFS) Create(name string) (vfs.File, error) {
+	if f.full.Load() {
+		return nil, vfs.ErrNoSpace
+	}
+	file, err := f.FS.Create(name)
+	return fullFile{file, f}, err
+}
+
+func (f fullFS) Open(name string, readOnly bool) (vfs.File, error) {
+	file, err := f.FS.Open(name, readOnly)
+	if err != nil {
+		return nil, err
+	}
+	return fullFile{file, f}, nil
+}
+
+// Allocate reserves what is reserved already.
+func (f fullFile) Allocate(off, n int64) error {
+	if info, err := f.Stat(); f.fs.full.Load() && (err != nil || off+n > info.Size) {
+		return vfs.ErrNoSpace
+	}
+	return f.File.Allocate(off, n)
+}
+
+// A store that was killed on a full disk deletes and evicts there, whatever is left of the space that was reserved for the log:
+// nobody has to make room first. What was deleted stays deleted, and the rest is there, after further kills.
+func TestKilledOnAFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	o := options()
+	s := open(t, dir, o)
+	m := model(t, s, plain())
+	prompts := make([]kv.Prompt, 8)
+	for i := range prompts {
+		prompts[i] = kv.Prompt{Tokens: tokens(i+1, 64)}
+		put(t, m, prompts[i])
+		if i == 4 {
+			eventually(t, "the Bloom filter is built", func() bool { return s.eng.bloom.Load() != nil })
+			if err := s.Checkpoint(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	noSpare := func(t *testing.T, dir string) {
+		if err := os.Remove(filepath.Join(dir, walDir, "next.wal.tmp")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, leave := range map[string]func(t *testing.T, dir string){
+		"a spare":          func(*testing.T, string) {},
+		"the newest file":  noSpare,
+		"the Bloom filter": func(t *testing.T, dir string) { noSpare(t, dir); cutReserved(t, dir) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := copyStore(t, dir)
+			leave(t, dir)
+			var full atomic.Bool
+			full.Store(true)
+			o := o
+			o.fs = fullFS{vfs.OS, &full}
+			for i := range 3 {
+				s := open(t, dir, o)
+				m := model(t, s, plain())
+				if _, err := m.Delete(ctx, kv.Prompt{Tokens: prompts[i].Tokens[:1]}); err != nil {
+					t.Fatalf("kill %d: %v", i, err)
+				}
+				if n, err := s.eng.evict(ctx, evictGoal{blocks: 1}); n == 0 || err != nil {
+					t.Fatalf("kill %d: %d blocks evicted, %v", i, n, err)
+				}
+				killed := copyStore(t, dir)
+				crash(s)
+				dir = killed
+			}
+			full.Store(false)
+			s := open(t, dir, o)
+			m := model(t, s, plain())
+			for i, p := range prompts {
+				n, why := restore(t, m, p)
+				if i < 3 && n > 0 {
+					t.Errorf("prompt %d was deleted: %d tokens are back, %v", i, n, why)
+				}
+			}
+			expect(t, m, prompts[len(prompts)-1], 64)
+			put(t, m, prompts[0])
+			if err := s.Checkpoint(ctx); err != nil {
+				t.Fatal(err)
+			}
+			rep, err := s.Verify(ctx, VerifyOptions{})
+			if err != nil || len(rep.Damage) > 0 {
+				t.Fatalf("%v, %v", rep.Damage, err)
+			}
+		})
+	}
+}
+
+// cutReserved cuts what is reserved behind the end of the log.
+func cutReserved(t *testing.T, dir string) {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, walDir, "*.wal"))
+	if err != nil || len(names) == 0 {
+		t.Fatal(names, err)
+	}
+	for _, name := range names {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := len(bytes.TrimRight(b, "\x00"))
+		if err := os.Truncate(name, int64(n+7)/8*8); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

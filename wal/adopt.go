@@ -1,0 +1,114 @@
+package wal
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/dormousekv/dormouse/internal/vfs"
+)
+
+// Files that become the spare as they are: on a full disk, blocks that are given back may be gone before they are asked for
+// again. Under the spare's name a file is no part of the log, so what it held must not be needed any more when it gets that name.
+
+// adoptSpare makes a spare of what an earlier run left under that name, if there is something and no spare. The caller holds
+// mu.
+func (l *Log) adoptSpare() error {
+	if l.spare.file != nil {
+		return nil
+	}
+	f, err := l.o.FS.Open(l.o.sparePath(), false)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		var reserved int64
+		if reserved, err = l.blank(f); err == nil {
+			l.spare.file, l.spare.bytes = f, reserved
+			return nil
+		}
+		f.Close()
+	}
+	if l.Err() != nil {
+		return err
+	}
+	l.o.Logger.Info("the space reserved for the next log file cannot be used", "dir", l.o.Dir, "error", err)
+	if err := l.o.FS.Remove(l.o.sparePath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// blank overwrites with zeros what f holds: it may be the head of a file, and only zeros may follow a log's end. They are
+// synced together with the new head, before the file gets a log file's name. It returns how much of f is reserved.
+func (l *Log) blank(f vfs.File) (reserved int64, err error) {
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	size := roundUp(info.Size, blockBytes)
+	if most := 2 * l.o.PreallocBytes; size > most {
+		if err := f.Truncate(most); err != nil {
+			return 0, err
+		}
+		size = most
+	}
+	named := false
+	b := make([]byte, min(size, windowBytes))
+	for off := int64(0); off < size; off += int64(len(b)) {
+		b = b[:min(size-off, int64(len(b)))]
+		if n, err := f.ReadAt(b, off); n < len(b) && (err == nil || off+int64(n) < min(size, info.Size)) {
+			return 0, errors.Join(err, fs.ErrInvalid)
+		} else {
+			clear(b[n:])
+		}
+		for i := 0; i < len(b); i += blockBytes {
+			block := b[i:min(i+blockBytes, len(b))]
+			if !bytes.Equal(block, zeros[:len(block)]) {
+				if !named { // or a power cut could bring the zeros back under the old name
+					named = true
+					if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
+						return 0, l.poisonWith(fmt.Errorf("sync %s: %w", l.o.Dir, err))
+					}
+				}
+				if err := writeAll(f, zeros[:len(block)], off+int64(i)); err != nil {
+					return 0, err
+				}
+			}
+		}
+	}
+	return min(size, info.Allocated) / blockBytes * blockBytes, nil
+}
+
+// recycle makes a spare of the oldest file, where Remove may delete it and a full disk had no room for a spare. Its new
+// name is made durable like its removal. The caller holds mu.
+func (l *Log) recycle(belowFile uint64) error {
+	l.filesMu.Lock()
+	defer l.filesMu.Unlock()
+	if len(l.older) == 0 || l.older[0].id >= belowFile {
+		return nil
+	}
+	if err := l.o.FS.Rename(l.o.path(l.older[0].id), l.o.sparePath()); err != nil {
+		return nil // it is removed instead
+	}
+	if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
+		return l.poisonWith(fmt.Errorf("sync %s: %w", l.o.Dir, err))
+	}
+	l.older = l.older[1:]
+	return l.adoptSpare()
+}
+
+// Donate gives the log a file on the same file system that nobody needs any more, after it returned vfs.ErrNoSpace: a log that
+// is yet to begin does so in the file's own blocks; else they are given back, for the next frames.
+func (l *Log) Donate(name string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.writable(); err != nil {
+		return err
+	}
+	if !l.begun.Load() && l.spare.file == nil {
+		return l.o.FS.Rename(name, l.o.sparePath())
+	}
+	return l.o.FS.Remove(name)
+}

@@ -52,7 +52,8 @@ func (l *Log) growSpare(n int64) error {
 		if err != nil {
 			return err
 		}
-		l.spare.file, l.spare.bytes = f, 0
+		l.spare.file = f
+		l.holdSpare(0)
 	}
 	if n <= l.spare.bytes {
 		return nil
@@ -60,8 +61,14 @@ func (l *Log) growSpare(n int64) error {
 	if err := l.spare.file.Allocate(l.spare.bytes, n-l.spare.bytes); err != nil {
 		return err
 	}
-	l.spare.bytes = n
+	l.holdSpare(n)
 	return nil
+}
+
+// holdSpare notes that the spare occupies n bytes now.
+func (l *Log) holdSpare(n int64) {
+	l.taken.Add(n - l.spare.bytes)
+	l.spare.bytes = n
 }
 
 // dropSpare deletes the spare.
@@ -70,7 +77,8 @@ func (l *Log) dropSpare() error {
 	if l.spare.file != nil {
 		err = l.spare.file.Close()
 	}
-	l.spare.file, l.spare.bytes = nil, 0
+	l.spare.file = nil
+	l.holdSpare(0)
 	if rerr := l.o.FS.Remove(l.o.sparePath()); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
 		err = errors.Join(err, rerr)
 	}

@@ -53,6 +53,7 @@ func (e *engine) checkpoint(ctx context.Context) error {
 	if err := e.writeBloom(applied.LSN); err != nil {
 		return err
 	}
+	e.measure() // the log still has its old files: this is the most
 	if err := e.wal.Remove(applied.WALFile); err != nil {
 		return err
 	}

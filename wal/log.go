@@ -87,6 +87,9 @@ func CreateLater(o Options, id, nextLSN uint64, snapshot []byte) (*Log, error) {
 		l.older = append(l.older, olderFile{id: old, bytes: info.Allocated})
 		l.taken.Add(info.Allocated)
 	}
+	if info, err := o.FS.Stat(o.sparePath()); err == nil { // until begin
+		l.holdSpare(info.Allocated)
+	}
 	l.last.Store(nextLSN - 1)
 	return l, nil
 }

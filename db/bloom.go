@@ -126,8 +126,11 @@ func (e *engine) addToBloom(k kv.Key) {
 	}
 }
 
-// minBloomKeys is what a 64 KiB filter holds at a false-positive rate of 0.001.
-const minBloomKeys = 36465
+// minBloomKeys is what a 64 KiB filter holds at a false-positive rate of 0.001, and minBloomBytes what its file occupies.
+const (
+	minBloomKeys  = 36465
+	minBloomBytes = 68 << 10
+)
 
 // bloomStale reports whether the filter is missing or too full: after many removals, or when its estimated rate is
 // twice what it was sized for, at 80 % fill at the latest.

@@ -55,6 +55,7 @@ func (e *engine) checkpoint(ctx context.Context) error {
 	} else if err != nil {
 		return err
 	}
+	e.measure() // the log still has its old files: this is the most
 	if err := e.wal.Remove(applied.WALFile); err != nil {
 		return err
 	}

@@ -64,6 +64,7 @@ type engine struct {
 	measured            atomic.Bool
 	space               usage
 	indexBytes          atomic.Int64 // of index.db, when it was last measured
+	bloomBytes          atomic.Int64 // of the Bloom filter's file, or of the least one
 	flagged             atomic.Int64 // blocks in state.flagged
 	dirty               atomic.Bool  // there is something for a checkpoint to do
 

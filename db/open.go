@@ -44,12 +44,18 @@ func openEngine(ctx context.Context, dir string, o Options, doubt error) (opened
 	e.hasher = kv.NewHasher(e.format.Seed)
 	e.set, err = segments.Open(segments.Options{
 		FS: e.fs, Dir: e.path(segmentsDir), UUID: e.format.UUID, Seed: e.format.Seed, SegmentBytes: o.SegmentBytes,
-		AllocateStep: min(4<<20, max(64<<10, o.Budget/64)), ReadOnly: o.ReadOnly, Logger: o.Logger,
+		AllocateStep: min(4<<20, max(64<<10, o.Budget/64)), Ahead: e.ahead,
+		ReadOnly: o.ReadOnly, Logger: o.Logger,
 	})
 	if err != nil {
 		return nil, err
 	}
-	e.space.grown = e.set.Extended
+	e.space.grown, e.space.log = e.set.Extended, func() int64 {
+		if e.wal == nil {
+			return 0
+		}
+		return e.wal.Bytes()
+	}
 	r := &recovery{e: e, rebuild: doubt != nil}
 	if doubt != nil {
 		e.doubts = append(e.doubts, doubt)

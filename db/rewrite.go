@@ -114,7 +114,9 @@ func (e *engine) rewrite(ctx context.Context, worth func(s segments.Info, live i
 func (e *engine) move(ctx context.Context, x index.Entry) (bool, error) {
 	n := x.Loc.Length
 	e.measureOnce()
-	room := func() bool { return e.diskHas(n) && e.space.reserve(n, e.o.Budget-e.reserveBytes()/4*3) }
+	room := func() bool {
+		return e.diskHas(n) && e.space.reserve(n, e.o.Budget-e.logReserve()/4*3-e.checkpointBytes())
+	}
 	if !room() {
 		// Room comes from the old places: destroy those first.
 		if err := e.checkpoint(ctx); err != nil {

@@ -8,10 +8,6 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// reserveBytes is what a put leaves of the budget for the log and segments that are allocated ahead, and for the index: a
-// checkpoint may write all its pages anew before it frees the old ones.
-func (e *engine) reserveBytes() int64 { return min(4<<20, e.o.Budget/8) + e.indexBytes.Load() }
-
 // reserve takes room for a record of so many bytes, as one of so many new blocks, if there is some without evicting.
 func (e *engine) reserve(bytes, blocks int64) bool {
 	e.measureOnce()
@@ -123,23 +119,31 @@ func (e *engine) measureOnce() {
 
 // measure asks the file system what the store's files occupy.
 func (e *engine) measure() int64 {
+	bloom := int64(minBloomBytes)
 	total := e.space.measure(func() int64 {
 		total := e.set.Allocated()
 		for _, name := range []string{formatName, lockName, indexName, bloomName} {
 			if info, err := e.fs.Stat(e.path(name)); err == nil {
 				total += info.Allocated
-				if name == indexName {
+				switch name {
+				case indexName:
 					e.indexBytes.Store(info.Allocated)
+				case bloomName:
+					bloom = max(bloom, info.Allocated)
 				}
 			}
 		}
-		if e.wal != nil {
-			total += e.wal.Bytes()
-		}
 		return total
 	})
+	e.bloomBytes.Store(bloom)
 	e.measured.Store(true)
-	e.count.highWater(total)
+	most := total
+	for _, name := range []string{indexName, bloomName} { // what becomes of them is in the reserve
+		if info, err := e.fs.Stat(e.path(name + ".tmp")); err == nil {
+			most += info.Allocated
+		}
+	}
+	e.count.highWater(most)
 	return total
 }
 

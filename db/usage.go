@@ -6,15 +6,16 @@ import "sync"
 // puts under way have reserved.
 type usage struct {
 	grown func() int64 // bytes that were allocated for segments in all, those ahead of records included
+	log   func() int64 // bytes that the log occupies now
 
 	mu       sync.Mutex
-	measured int64 // allocated bytes of all files, when they were last looked at
+	measured int64 // allocated bytes of all files but the log's, when they were last looked at
 	base     int64 // grown, when that measuring began
 	reserved int64 // bytes that puts are about to append
 	blocks   int64 // blocks that puts have reserved and not yet published
 }
 
-func (u *usage) usedLocked() int64 { return u.measured + u.grown() - u.base + u.reserved }
+func (u *usage) usedLocked() int64 { return u.measured + u.grown() - u.base + u.log() + u.reserved }
 
 func (u *usage) used() int64 {
 	u.mu.Lock()
@@ -48,12 +49,12 @@ func (u *usage) unpublished() int64 {
 	return u.blocks
 }
 
-// measure lets look find out what the files occupy; appends go on meanwhile.
+// measure lets look find out what the files but the log's occupy, and returns that with the log; appends go on meanwhile.
 func (u *usage) measure(look func() int64) int64 {
 	base := u.grown()
 	total := look()
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.measured, u.base = total, base
-	return total
+	return total + u.log()
 }

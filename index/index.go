@@ -108,6 +108,13 @@ func (ix *Index) Bytes() int64 {
 	return info.Allocated
 }
 
+// Unwritten is by how many records the index has grown since its last checkpoint.
+func (ix *Index) Unwritten() int64 {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	return max(0, ix.counts.total.Records-ix.persisted.total.Records)
+}
+
 // Memory returns an empty index without a file beneath it: for rebuilds of a read-only store, and for tests.
 func Memory() *Index { return &Index{o: Options{ReadOnly: true}.withDefaults()} }
 

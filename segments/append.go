@@ -146,6 +146,7 @@ func (g *segment) settle(off int64, e *footerEntry) {
 	g.inflight = slices.Delete(g.inflight, i, i+1)
 	if e != nil {
 		g.entries = append(g.entries, *e)
+		g.set.listed.Add(1)
 	}
 }
 
@@ -170,6 +171,13 @@ func (g *segment) allocate(f vfs.File, end, step int64) error {
 	}
 	steps := (end - g.allocated + step - 1) / step
 	ahead := min(g.allocated+steps*step, g.head.planned)
+	if ask := g.set.o.Ahead; ask != nil && ahead > end {
+		if done, ok := ask(ahead - end); ok {
+			defer done()
+		} else {
+			ahead = end
+		}
+	}
 	err := f.Allocate(g.allocated, ahead-g.allocated)
 	if errors.Is(err, vfs.ErrNoSpace) && ahead > end {
 		ahead = end
@@ -229,6 +237,7 @@ func (s *Set) create(d *kv.Descriptor, fp kv.Fingerprint, length int64) (*segmen
 	s.segs[id] = g
 	s.newName = true
 	s.mu.Unlock()
+	s.begun.Add(1)
 	g.markDirty()
 	return g, nil
 }

@@ -103,6 +103,11 @@ func (s *Set) Allocated() int64 {
 // Extended is by how many bytes the files have grown since Open, what was reserved ahead included. It costs nothing.
 func (s *Set) Extended() int64 { return s.extended.Load() }
 
+// Footers is what sealing all segments that were begun takes at most. It costs nothing.
+func (s *Set) Footers() int64 {
+	return s.begun.Load()*(footerHeaderBytes+trailerBytes+s.alignment) + s.listed.Load()*footerEntryBytes
+}
+
 // Identify reads the UUID and the hash seed of the store whose segments lie in dir, so that a lost FORMAT can be restored.
 // found is false if there is no segment. It takes the first header that is sound; if there are segments and none has one,
 // the error is that of the last. Headers that name different stores are an error.

@@ -203,6 +203,7 @@ func (s *Set) unlink(id uint64) (gone bool, err error) {
 		}
 		s.o.Logger.Warn("what lies in the place of a segment is left alone", "file", g.path, "err", err)
 	}
+	g.unpromiseLocked()
 	g.gone = true
 	s.mu.Lock()
 	delete(s.segs, id)

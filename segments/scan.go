@@ -30,7 +30,7 @@ func (s *Set) Scan(ctx context.Context, id uint64, from int64, fn func(loc Loc, 
 	if err != nil {
 		return 0, err
 	}
-	defer g.unpin()
+	defer im.close()
 	if im.headErr != nil && from < im.start {
 		bad(im.headErr)
 	}
@@ -88,16 +88,23 @@ type image struct {
 	headErr   *damage.Error
 	footer    int64
 	own       bool
+	holes     holes
 }
 
-// open pins g for a walk.
+// open pins g for a walk, until close.
 func (g *segment) open() (*image, error) {
 	b, err := g.pin()
 	if err != nil {
 		return nil, err
 	}
+	f, err := g.pinFile()
+	if err != nil {
+		g.unpin()
+		return nil, err
+	}
 	info, err := g.set.o.FS.Stat(g.path)
 	if err != nil {
+		g.unpinFile()
 		g.unpin()
 		return nil, err
 	}
@@ -106,9 +113,16 @@ func (g *segment) open() (*image, error) {
 	im := &image{
 		g: g, b: b[:min(int64(len(b)), info.Size)], size: info.Size,
 		head: g.head, headErr: g.headErr, alignment: g.head.alignment, footer: g.footer, own: g.own,
+		holes: holesOf(f),
 	}
 	im.setLimits(g.settledLocked())
 	return im, nil
+}
+
+// close ends the walk.
+func (im *image) close() {
+	im.g.unpinFile()
+	im.g.unpin()
 }
 
 func (im *image) setLimits(settled int64) {
@@ -137,6 +151,9 @@ const isFooterHead = isDamaged + 1
 
 // probe says what begins at off. It reads the map: call it under vfs.Guard.
 func (im *image) probe(off int64, r *Record) (verdict, *damage.Error) {
+	if im.holes.next(off, im.limit) > off {
+		return isZero256, nil
+	}
 	b, at := im.b[off:im.limit], im.g.at(off)
 	if isFooter(im.b[off:], at) {
 		return isFooterHead, nil

@@ -21,10 +21,13 @@ type Options struct {
 	UUID kv.UUID
 	Seed kv.Seed
 
-	SegmentBytes int64        // size of a new segment; 0: 64 MiB. A larger record gets a segment of its own
-	AllocateStep int64        // disk blocks are reserved in steps of so many bytes; 0: 4 MiB
-	ReadOnly     bool         // nothing is ever written
-	Logger       *slog.Logger // nil: nothing is logged
+	SegmentBytes int64 // size of a new segment; 0: 64 MiB. A larger record gets a segment of its own
+	AllocateStep int64 // disk blocks are reserved in steps of so many bytes; 0: 4 MiB
+	// Ahead is asked before disk blocks are reserved beyond the end of a record, and told when that is done. Nil: always.
+	// It must not call the Set's methods that write.
+	Ahead    func(bytes int64) (done func(), ok bool)
+	ReadOnly bool         // nothing is ever written
+	Logger   *slog.Logger // nil: nothing is logged
 }
 
 // Validate returns an error that names the option at fault.
@@ -67,6 +70,8 @@ type Set struct {
 	alignment int64 // of new segments
 
 	extended   atomic.Int64 // disk blocks that were reserved since Open, in bytes
+	begun      atomic.Int64 // segments without a footer that this Set has begun
+	listed     atomic.Int64 // records in them
 	reclaiming sync.Mutex   // one Reclaim at a time
 	syncing    sync.Mutex   // one Sync, Seal or Close at a time
 

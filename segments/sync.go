@@ -131,10 +131,19 @@ func (g *segment) writeFooter() (done bool, err error) {
 		return false, errors.Join(err, g.release(f, end, planned))
 	}
 	g.mu.Lock()
+	g.unpromiseLocked()
 	g.footer, g.footerEnd, g.sealed, g.entries = end, end+int64(len(b)), true, nil
 	g.mu.Unlock()
 	g.markDirty()
 	return true, nil
+}
+
+// unpromiseLocked ends what [Set.Footers] counts for g.
+func (g *segment) unpromiseLocked() {
+	if g.own && !g.sealed {
+		g.set.begun.Add(-1)
+		g.set.listed.Add(-int64(len(g.entries)))
+	}
 }
 
 // release drops all blocks from end on; the file keeps its size. The caller holds wipe.

@@ -32,7 +32,7 @@ func (s *Set) Verify(ctx context.Context, id uint64, live func(Loc) bool, report
 	if err != nil {
 		return err
 	}
-	defer g.unpin()
+	defer im.close()
 	v := &verifier{im: im, live: live, report: report, progress: progress}
 	v.header()
 	if err := v.footer(); err != nil {
@@ -90,11 +90,11 @@ func (v *verifier) zero(from, to int64, what string) bool {
 	if from >= to {
 		return true
 	}
-	i := firstNonZero(v.im.b[from:to])
+	i := v.im.nonZero(from, to)
 	if i < 0 {
 		return true
 	}
-	v.report(damage.New(v.im.g.path, from+int64(i), what, "0", v.im.b[from+int64(i)]))
+	v.report(damage.New(v.im.g.path, i, what, "0", v.im.b[i]))
 	return false
 }
 
@@ -193,15 +193,15 @@ func (v *verifier) unit(off int64, next *int64, st *stretch) {
 		case alive:
 			v.report(e)
 		case kind == isZero256 || kind == isRubbish: // destroyed, or not even a record any more
-			if i := firstNonZero(im.b[off:*next]); i >= 0 {
-				v.report(remains(im.g.path, off+int64(i)))
+			if i := im.nonZero(off, *next); i >= 0 {
+				v.report(remains(im.g.path, i))
 			}
 		}
 	case kind == isZero256:
 		st.meet(kind, nil)
-		if i := firstNonZero(im.b[off:*next]); i >= 0 && !st.quiet {
+		if i := im.nonZero(off, *next); i >= 0 && !st.quiet {
 			st.quiet = true
-			v.report(remains(im.g.path, off+int64(i)))
+			v.report(remains(im.g.path, i))
 		}
 	default:
 		if st.meet(kind, e) {

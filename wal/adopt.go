@@ -20,12 +20,14 @@ func (l *Log) adoptSpare() error {
 	}
 	f, err := l.o.FS.Open(l.o.sparePath(), false)
 	if errors.Is(err, fs.ErrNotExist) {
+		l.holdSpare(0)
 		return nil
 	}
 	if err == nil {
 		var reserved int64
 		if reserved, err = l.blank(f); err == nil {
-			l.spare.file, l.spare.bytes = f, reserved
+			l.spare.file = f
+			l.holdSpare(reserved)
 			return nil
 		}
 		f.Close()
@@ -37,6 +39,7 @@ func (l *Log) adoptSpare() error {
 	if err := l.o.FS.Remove(l.o.sparePath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+	l.holdSpare(0)
 	return nil
 }
 
@@ -95,6 +98,7 @@ func (l *Log) recycle(belowFile uint64) error {
 	if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
 		return l.poisonWith(fmt.Errorf("sync %s: %w", l.o.Dir, err))
 	}
+	l.taken.Add(-l.older[0].bytes)
 	l.older = l.older[1:]
 	return l.adoptSpare()
 }
@@ -108,7 +112,13 @@ func (l *Log) Donate(name string) error {
 		return err
 	}
 	if !l.begun.Load() && l.spare.file == nil {
-		return l.o.FS.Rename(name, l.o.sparePath())
+		if err := l.o.FS.Rename(name, l.o.sparePath()); err != nil {
+			return err
+		}
+		if info, err := l.o.FS.Stat(l.o.sparePath()); err == nil { // until begin
+			l.holdSpare(info.Allocated)
+		}
+		return nil
 	}
 	return l.o.FS.Remove(name)
 }

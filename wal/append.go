@@ -75,7 +75,7 @@ func (l *Log) undo(cause error) error {
 	if err := l.file.Truncate(l.end); err != nil {
 		return l.poisonWith(fmt.Errorf("%w (and it cannot be undone: %w)", cause, err))
 	}
-	l.reservedBytes = l.end
+	l.hold(l.end)
 	l.o.Logger.Warn("log append failed and was undone", "error", cause)
 	return cause
 }
@@ -90,7 +90,7 @@ func (l *Log) reserve(n, keep int64) error {
 	ahead := roundUp(need+step/2, step)
 	err := l.file.Allocate(l.reservedBytes, ahead-l.reservedBytes)
 	if err == nil {
-		l.reservedBytes = ahead
+		l.hold(ahead)
 		return nil
 	}
 	if need+keep <= l.reservedBytes {
@@ -100,6 +100,12 @@ func (l *Log) reserve(n, keep int64) error {
 	if err := l.file.Allocate(l.reservedBytes, least-l.reservedBytes); err != nil {
 		return err
 	}
-	l.reservedBytes = least
+	l.hold(least)
 	return nil
+}
+
+// hold notes that the current file occupies n bytes now.
+func (l *Log) hold(n int64) {
+	l.taken.Add(n - l.reservedBytes)
+	l.reservedBytes = n
 }

@@ -18,6 +18,7 @@ type Log struct {
 	last    atomic.Uint64 // written under mu
 	durable atomic.Uint64 // written by who has the turn
 	poison  atomic.Pointer[error]
+	taken   atomic.Int64 // bytes that all files occupy
 
 	turn turn // to fsync, and to replace file; taken before mu
 
@@ -84,6 +85,10 @@ func CreateLater(o Options, id, nextLSN uint64, snapshot []byte) (*Log, error) {
 			return nil, fmt.Errorf("wal: %w", err)
 		}
 		l.older = append(l.older, olderFile{id: old, bytes: info.Allocated})
+		l.taken.Add(info.Allocated)
+	}
+	if info, err := o.FS.Stat(o.sparePath()); err == nil { // until begin
+		l.holdSpare(info.Allocated)
 	}
 	l.last.Store(nextLSN - 1)
 	return l, nil
@@ -170,18 +175,8 @@ func (l *Log) FileID() uint64 {
 	return l.id
 }
 
-// Bytes is the space that all log files take, with what is reserved ahead.
-func (l *Log) Bytes() int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	n := l.reservedBytes + l.spare.bytes
-	l.filesMu.Lock()
-	defer l.filesMu.Unlock()
-	for _, f := range l.older {
-		n += f.bytes
-	}
-	return n
-}
+// Bytes is the space that all log files take, with what is reserved ahead. It waits for nobody.
+func (l *Log) Bytes() int64 { return l.taken.Load() }
 
 // Err returns the error that every write returns since the log was poisoned, or nil.
 func (l *Log) Err() error {
@@ -230,6 +225,7 @@ func (l *Log) Remove(belowFile uint64) error {
 		if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
 			return l.poisonWith(fmt.Errorf("sync %s: %w", l.o.Dir, err))
 		}
+		l.taken.Add(-l.older[0].bytes)
 		l.older = l.older[1:]
 	}
 	return nil

@@ -39,6 +39,7 @@ func (l *Log) resume(snapshot []byte) error {
 		return errors.Join(fmt.Errorf("wal: go on in file %d at %d: %w", id, end, err), f.Close())
 	}
 	l.o.Logger.Info("no space for a new log file: the log goes on in the last one", "file", f.Name(), "offset", end)
+	l.taken.Add(size - l.older[n].bytes)
 	l.older = l.older[:n]
 	l.file, l.id = f, id
 	l.headBytes, l.end, l.reservedBytes = headerBytes+int64(len(b)), end+int64(len(b)), size

@@ -55,7 +55,8 @@ func (l *Log) growSpare(n int64) error {
 		if err != nil {
 			return err
 		}
-		l.spare.file, l.spare.bytes = f, 0
+		l.spare.file = f
+		l.holdSpare(0)
 	}
 	if n <= l.spare.bytes {
 		return nil
@@ -63,7 +64,7 @@ func (l *Log) growSpare(n int64) error {
 	if err := l.spare.file.Allocate(l.spare.bytes, n-l.spare.bytes); err != nil {
 		return err
 	}
-	l.spare.bytes = n
+	l.holdSpare(n)
 	return nil
 }
 
@@ -76,13 +77,20 @@ func (l *Log) dropEmptySpare() error {
 	return l.dropSpare()
 }
 
+// holdSpare notes that the spare occupies n bytes now.
+func (l *Log) holdSpare(n int64) {
+	l.taken.Add(n - l.spare.bytes)
+	l.spare.bytes = n
+}
+
 // dropSpare deletes the spare.
 func (l *Log) dropSpare() error {
 	var err error
 	if l.spare.file != nil {
 		err = l.spare.file.Close()
 	}
-	l.spare.file, l.spare.bytes = nil, 0
+	l.spare.file = nil
+	l.holdSpare(0)
 	if rerr := l.o.FS.Remove(l.o.sparePath()); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
 		err = errors.Join(err, rerr)
 	}

@@ -177,7 +177,7 @@ func (c *checker) compare(store *db.Store, budget bool) error {
 	if err != nil {
 		return fmt.Errorf("stats: %w", err)
 	}
-	if budget && s.DiskBytes > s.Budget+c.o.Mode.Slack {
+	if budget && s.DiskBytes > s.Budget {
 		c.find(findBudget, 0, "%d bytes are in use, of a budget of %d", s.DiskBytes, s.Budget)
 	}
 	return nil

@@ -93,9 +93,6 @@ func (s *subject) run(ctx context.Context, start time.Time) (err error) {
 	if s.cut, err = s.p.newCutter(s.p.dir, fmt.Sprintf("store-%d", s.number)); err != nil {
 		return err
 	}
-	if fillsHoles(filepath.Dir(s.cut.Dir())) {
-		s.mode.Slack = s.mode.Budget / 8
-	}
 	s.scratch = filepath.Join(s.p.dir, fmt.Sprintf("scratch-%d", s.number))
 	defer func() {
 		if s.rep.bad() || err != nil {
@@ -137,7 +134,7 @@ func (s *subject) live(l life) error {
 	if err != nil {
 		return err
 	}
-	if used > s.mode.Budget+s.mode.Slack {
+	if used > s.mode.Budget {
 		s.rep.add(finding{Kind: findBudget, Text: fmt.Sprintf("%d bytes are allocated after the cut, of a budget of %d", used, s.mode.Budget)})
 	}
 	if left.Power {

@@ -19,7 +19,6 @@ type mode struct {
 	MaxBlocks   int64
 
 	Budget       int64
-	Slack        int64 // by how much the files may exceed it: where the system fills the holes that a store looks into
 	SegmentBytes int64
 	BlockTokens  int
 	Codec        quant.Codec

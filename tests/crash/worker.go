@@ -297,7 +297,7 @@ func (w *worker) stats() {
 		w.unexpected("stats", err)
 		return
 	}
-	if s.DiskHighWater > s.Budget+w.order.Mode.Slack {
+	if s.DiskHighWater > s.Budget {
 		w.log.complain(findBudget, "%d bytes were in use, of a budget of %d", s.DiskHighWater, s.Budget)
 		os.Exit(3)
 	}

@@ -1,0 +1,120 @@
+package db
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// occupied asks the file system what all files in dir take, and lists the largest parts.
+func occupied(t testing.TB, dir string) (total int64, parts map[string]int64) {
+	parts = map[string]int64{}
+	filepath.WalkDir(dir, func(name string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return nil // gone since it was listed
+		}
+		if info, err := vfs.OS.Stat(name); err == nil {
+			total += info.Allocated
+			part := filepath.Base(filepath.Dir(name))
+			if part != segmentsDir && part != walDir {
+				part = d.Name()
+			}
+			parts[part] += info.Allocated
+		}
+		return nil
+	})
+	return total, parts
+}
+
+// TestBudgetHoldsAtAllTimes fills stores of several models without background eviction, with checkpoints, compactions and
+// closes between, and asks the system after each step. Temporary files count.
+func TestBudgetHoldsAtAllTimes(t *testing.T) {
+	for _, c := range []struct {
+		name           string
+		tokens, models int
+		steps          int
+		often          bool // checkpoints and compactions
+	}{{"one model", 80, 1, 300, true}, {"many models", 80, 16, 300, true}, {"late checkpoints", 1, 1, 1500, false}, {"many models, late checkpoints", 1, 16, 1500, false}} {
+		t.Run(c.name, func(t *testing.T) {
+			models := c.models
+			o := options()
+			o.Budget, o.SegmentBytes = 4<<20, 256<<10
+			if !c.often {
+				o.CheckpointBytes = 1 << 30 // the whole index is written at once, when the store is full
+			}
+			o.HighWater, o.LowWater = 1, 1
+			dir := t.TempDir()
+			s := open(t, dir, o)
+			r := rand.New(rand.NewPCG(1, uint64(models)))
+			var most, evicted int64
+			defer func() { t.Logf("at most %d bytes of %d", most, o.Budget) }()
+			check := func(what string) {
+				t.Helper()
+				n, parts := occupied(t, dir)
+				if used := s.eng.space.used(); !c.often && s.eng.measured.Load() && n > used { // nothing runs in the background then
+					t.Fatalf("%s: %d bytes are occupied, the store knows of %d: %v", what, n, used, parts)
+				}
+				if most = max(most, n); n > o.Budget {
+					t.Fatalf("%s: %d bytes are occupied of a budget of %d: %v", what, n, o.Budget, parts)
+				}
+			}
+			// The worst moment of a checkpoint is seen by whoever looks meanwhile.
+			stop := make(chan struct{})
+			var watch sync.WaitGroup
+			watch.Go(func() {
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					if n, parts := occupied(t, dir); n > o.Budget {
+						t.Errorf("meanwhile: %d bytes are occupied of a budget of %d: %v", n, o.Budget, parts)
+						return
+					}
+				}
+			})
+			defer func() { close(stop); watch.Wait() }()
+			for i := range c.steps {
+				d := plain()
+				d.Name = fmt.Sprint("model ", r.IntN(models))
+				m := model(t, s, d)
+				p := kv.Prompt{Tokens: tokens(i, 16+r.IntN(c.tokens))}
+				put(t, m, p)
+				check(fmt.Sprint("put ", i))
+				if !c.often && r.IntN(12) > 0 {
+					continue
+				}
+				switch r.IntN(30) {
+				case 0, 1, 2:
+					if err := s.Checkpoint(ctx); err != nil {
+						t.Fatal(err)
+					}
+					check(fmt.Sprint("checkpoint at ", i))
+				case 3:
+					if _, err := s.Compact(ctx, CompactOptions{LiveShare: 1}); err != nil {
+						t.Logf("compact: %v", err)
+					}
+					check(fmt.Sprint("compaction at ", i))
+				case 4:
+					evicted += s.eng.count.evicted.Load()
+					if err := s.Close(); err != nil {
+						t.Fatal(err)
+					}
+					s = open(t, dir, o)
+					check(fmt.Sprint("open at ", i))
+				}
+			}
+			evicted += s.eng.count.evicted.Load()
+			if evicted == 0 {
+				t.Error("nothing was evicted: this test shows nothing")
+			}
+		})
+	}
+}

@@ -1,0 +1,31 @@
+package db
+
+// reserveBytes is what a put leaves of the budget for all that is not records, so that the budget holds while a checkpoint
+// runs, and after one that comes late.
+func (e *engine) reserveBytes() int64 { return e.logReserve() + e.checkpointBytes() }
+
+// logReserve is for the log, which grows, and has three files while it goes on in another, and for headers of segments.
+func (e *engine) logReserve() int64 { return min(4<<20, e.o.Budget/8) }
+
+// indexRecordBytes is what a record adds to index.db: a row each in three tables, in pages that are half full.
+const indexRecordBytes = 1 << 10
+
+// checkpointBytes is by how much a checkpoint may lengthen the files until it is done: it writes all pages of the index
+// anew before it frees the old ones, in place or in a second file, with what the index has not got yet; the Bloom filter
+// takes its room twice; and segments get their footers.
+func (e *engine) checkpointBytes() int64 {
+	n := e.indexBytes.Load() + e.bloomBytes.Load() + e.set.Footers()
+	if e.ix != nil {
+		n += e.ix.Unwritten() * indexRecordBytes
+	}
+	return n
+}
+
+// ahead takes room for disk blocks that a segment reserves beyond what its record needs, if there is some without evicting.
+// done ends it when they are reserved.
+func (e *engine) ahead(bytes int64) (done func(), ok bool) {
+	if !e.measured.Load() || !e.space.reserve(bytes, e.o.Budget-e.reserveBytes()) {
+		return nil, false
+	}
+	return func() { e.space.giveUp(bytes, 0) }, true
+}

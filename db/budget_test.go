@@ -13,7 +13,7 @@ import (
 )
 
 // occupied asks the file system what all files in dir take, and lists the largest parts.
-func occupied(t testing.TB, dir string) (total int64, parts map[string]int64) {
+func occupied(t testing.TB, dir string) (total int64, files int, parts map[string]int64) {
 	parts = map[string]int64{}
 	filepath.WalkDir(dir, func(name string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -21,6 +21,7 @@ func occupied(t testing.TB, dir string) (total int64, parts map[string]int64) {
 		}
 		if info, err := vfs.OS.Stat(name); err == nil {
 			total += info.Allocated
+			files++
 			part := filepath.Base(filepath.Dir(name))
 			if part != segmentsDir && part != walDir {
 				part = d.Name()
@@ -29,7 +30,7 @@ func occupied(t testing.TB, dir string) (total int64, parts map[string]int64) {
 		}
 		return nil
 	})
-	return total, parts
+	return total, files, parts
 }
 
 // TestBudgetHoldsAtAllTimes fills stores of several models without background eviction, with checkpoints, compactions and
@@ -49,15 +50,23 @@ func TestBudgetHoldsAtAllTimes(t *testing.T) {
 				o.CheckpointBytes = 1 << 30 // the whole index is written at once, when the store is full
 			}
 			o.HighWater, o.LowWater = 1, 1
-			dir := t.TempDir()
+			dir, blocks := t.TempDir(), int64(4096)
+			if !c.often {
+				if shm, err := os.MkdirTemp("/dev/shm", "dormouse"); err == nil { // where nothing but bytes is counted
+					t.Cleanup(func() { os.RemoveAll(shm) })
+					dir, blocks = shm, 0
+				}
+			}
 			s := open(t, dir, o)
 			r := rand.New(rand.NewPCG(1, uint64(models)))
 			var most, evicted int64
 			defer func() { t.Logf("at most %d bytes of %d", most, o.Budget) }()
 			check := func(what string) {
 				t.Helper()
-				n, parts := occupied(t, dir)
-				if used := s.eng.space.used(); !c.often && s.eng.measured.Load() && n > used { // nothing runs in the background then
+				n, files, parts := occupied(t, dir)
+				// Nothing runs in the background then. A block that a file system takes for a file's extents (ext4, from the fifth
+				// on) is seen by the next measurement only; the reserve has room for it.
+				if used := s.eng.space.used(); !c.often && s.eng.measured.Load() && n > used+int64(files)*blocks {
 					t.Fatalf("%s: %d bytes are occupied, the store knows of %d: %v", what, n, used, parts)
 				}
 				if most = max(most, n); n > o.Budget {
@@ -74,7 +83,7 @@ func TestBudgetHoldsAtAllTimes(t *testing.T) {
 						return
 					default:
 					}
-					if n, parts := occupied(t, dir); n > o.Budget {
+					if n, _, parts := occupied(t, dir); n > o.Budget {
 						t.Errorf("meanwhile: %d bytes are occupied of a budget of %d: %v", n, o.Budget, parts)
 						return
 					}

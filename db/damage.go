@@ -1,18 +1,32 @@
 package db
 
 import (
+	"errors"
+
 	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/segments"
 )
 
 // reportDamage logs a record that failed a check, and flags it, so that matches stop before it and a put of the same
-// prefix replaces it. Its children stay.
-func (e *engine) reportDamage(key kv.Key, group uint8, loc index.Loc, cause error) {
+// prefix replaces it. Its children stay. It returns cause as users are to see it: a record of zeros is one that was
+// destroyed, unless the index has it still; then somebody else wrote the zeros.
+func (e *engine) reportDamage(key kv.Key, group uint8, loc index.Loc, cause error) error {
+	if errors.Is(cause, segments.ErrDestroyed) {
+		v := e.view()
+		x, ok, err := v.Get(key, group)
+		v.Release()
+		if err == nil && (!ok || x.Loc != loc) {
+			return cause
+		}
+		cause = damage.New(e.segmentPath(loc.Segment), loc.Offset, "record header", "block "+key.String(), "zeros")
+	}
 	e.count.damaged.Add(1)
 	e.log.Error("record is damaged; it will not be used", "block", key.String(), "group", group,
 		"segment", loc.Segment, "offset", loc.Offset, "error", cause)
 	if e.wal == nil {
-		return
+		return cause
 	}
 	e.logMu.Lock() // until the small state has it too: the head of a new log file must not miss it
 	defer e.logMu.Unlock()
@@ -32,6 +46,7 @@ func (e *engine) reportDamage(key kv.Key, group uint8, loc index.Loc, cause erro
 		e.stateMu.Unlock()
 	}
 	e.countFlagged()
+	return cause
 }
 
 // countFlagged lets matches know without a lock whether any block is flagged.

@@ -2,6 +2,7 @@ package db
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -184,4 +185,43 @@ func TestOwnerIsNotStarved(t *testing.T) {
 	stop.Store(true)
 	users.Wait()
 	<-owned
+}
+
+// A record that somebody else zeroed is damage, not one that was deleted or evicted after the match.
+func TestZeroedRecordIsDamage(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, options())
+	m := model(t, s, plain())
+	p := kv.Prompt{Tokens: tokens(1, 100)}
+	put(t, m, p)
+	for x, err := range s.Blocks() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if x.First != 48 {
+			continue
+		}
+		f, err := os.OpenFile((&engine{dir: dir}).segmentPath(x.Segment), os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteAt(make([]byte, 256), x.Offset); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	x, err := m.Match(ctx, p, MatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	var bad *CorruptError
+	got, err := x.Restore(ctx, empty(plain(), 100))
+	if err != nil || got.Tokens != 48 || got.Reason.Code != Damaged || !errors.As(got.Reason.Err, &bad) || bad.Found != "zeros" {
+		t.Errorf("restored %d tokens (%v, %v), %v", got.Tokens, got.Reason, got.Reason.Err, err)
+	}
+	put(t, m, p)
+	expect(t, m, p, 100)
 }

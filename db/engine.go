@@ -84,6 +84,10 @@ type unsealed struct {
 
 func (e *engine) path(name string) string { return filepath.Join(e.dir, name) }
 
+func (e *engine) segmentPath(id uint64) string {
+	return filepath.Join(e.dir, segmentsDir, fmt.Sprintf("%016x.seg", id))
+}
+
 // commit publishes what build changes in the index, and appends the frame that says so, or does neither. build returns
 // the frame's payload, nil for nothing to log. The caller holds no lock.
 func (e *engine) commit(kind uint8, build func(t *index.Txn) (op any, err error)) (lsn uint64, err error) {

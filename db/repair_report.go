@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 
 	"github.com/dormousekv/dormouse/index"
@@ -67,7 +66,7 @@ func (w *wreck) probe(x *index.Entry) error {
 
 func (w *wreck) lose(x index.Entry, why error) {
 	l := LostRecord{
-		File: w.segmentPath(x.Loc.Segment), Offset: x.Loc.Offset, Bytes: x.Loc.Length,
+		File: w.e.segmentPath(x.Loc.Segment), Offset: x.Loc.Offset, Bytes: x.Loc.Length,
 		Block: x.Key, Group: int(x.Group), Model: x.Model, First: int(x.First), Tokens: int(x.Tokens), Err: why,
 	}
 	if m := w.e.state.models[x.Model]; m != nil {
@@ -96,10 +95,6 @@ func (w *wreck) firstLost(x index.Entry) kv.Key {
 		}
 		x = up
 	}
-}
-
-func (w *wreck) segmentPath(id uint64) string {
-	return filepath.Join(w.e.path(segmentsDir), fmt.Sprintf("%016x.seg", id))
 }
 
 // headerEnd is the least offset of a record: what is damaged before it is a segment's header.

@@ -87,8 +87,8 @@ func (x *Match) restoreStates(ctx context.Context, e *engine, rows kv.Rows) (tot
 			return 0, st.bad
 		}
 		bad = true
+		st.bad = e.reportDamage(st.key, uint8(st.group), st.loc, st.bad)
 		l.broken = append(l.broken, *st)
-		e.reportDamage(st.key, uint8(st.group), st.loc, st.bad)
 	}
 	if bad {
 		return 0, errShorter
@@ -218,8 +218,7 @@ func (l *lookup) spoiled(e *engine) bool {
 		}
 		bad = true
 		if g.bad == nil {
-			g.bad = j.err
-			e.reportDamage(l.hits[j.hit].key, uint8(j.group), g.loc, j.err)
+			g.bad = e.reportDamage(l.hits[j.hit].key, uint8(j.group), g.loc, j.err)
 		}
 	}
 	return bad

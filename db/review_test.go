@@ -240,7 +240,7 @@ func TestPowerCutTakesTheCopyOfAMove(t *testing.T) {
 // powerCut zeroes the records of a segment.
 func powerCut(t *testing.T, dir string, id uint64) {
 	t.Helper()
-	name := (&verifier{e: &engine{dir: dir}}).segmentPath(id)
+	name := (&engine{dir: dir}).segmentPath(id)
 	info, err := os.Stat(name)
 	if err != nil {
 		t.Fatal(err)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"path/filepath"
 	"slices"
 
 	"github.com/dormousekv/dormouse/index"
@@ -235,17 +234,13 @@ func (v *verifier) entry(view *index.View, x index.Entry) {
 	switch {
 	case err == nil:
 	case errors.Is(err, segments.ErrDestroyed):
-		v.report(damage.New(v.segmentPath(x.Loc.Segment), x.Loc.Offset, "record header", "block "+x.Key.String(), "zeros"))
+		v.report(damage.New(v.e.segmentPath(x.Loc.Segment), x.Loc.Offset, "record header", "block "+x.Key.String(), "zeros"))
 	case !errors.As(err, &bad):
-		v.report(damage.Wrap(v.segmentPath(x.Loc.Segment), x.Loc.Offset, "record of block "+x.Key.String(), err))
+		v.report(damage.Wrap(v.e.segmentPath(x.Loc.Segment), x.Loc.Offset, "record of block "+x.Key.String(), err))
 	case !errors.Is(err, ErrCorrupt) || bad.What == "record":
 		v.report(bad)
 	default: // segments.Verify names the byte
 	}
-}
-
-func (v *verifier) segmentPath(id uint64) string {
-	return filepath.Join(v.e.path(segmentsDir), fmt.Sprintf("%016x.seg", id))
 }
 
 // segments checks every byte of every segment. What is dead is not looked into.
@@ -280,7 +275,7 @@ func (v *verifier) segments(ctx context.Context, live map[opLoc]kv.Key) error {
 		reported[fmt.Sprint(d.File, d.Offset)] = true
 	}
 	for loc, key := range live {
-		if file := v.segmentPath(loc.Segment); !seen[loc] && !reported[fmt.Sprint(file, loc.Offset)] {
+		if file := v.e.segmentPath(loc.Segment); !seen[loc] && !reported[fmt.Sprint(file, loc.Offset)] {
 			v.report(damage.New(file, loc.Offset, "record header", "block "+key.String(), "no such record"))
 		}
 	}

@@ -13,6 +13,7 @@ var errLinuxOnly = errors.New("written for Linux only: posix_fadvise, mincore an
 func dropCache(*os.File) error                     { return errLinuxOnly }
 func residentBytes(*os.File, int64) (int64, error) { return 0, errLinuxOnly }
 func openDirect(string) (*os.File, error)          { return nil, errLinuxOnly }
+func hugePages(int) ([]byte, error)                { return nil, errLinuxOnly }
 func memoryBacked(string) (bool, error)            { return false, errLinuxOnly }
 
 // syncData makes a file's bytes durable.

@@ -50,10 +50,8 @@ func (e *engine) checkpoint(ctx context.Context) error {
 	if err := e.ix.Checkpoint(ctx, applied); err != nil {
 		return err
 	}
-	if err := e.writeBloom(applied.LSN); errors.Is(err, ErrNoSpace) {
-		e.log.Warn("no space for the Bloom filter's file: the next open may have to rebuild it", "dir", e.dir, "error", err)
-	} else if err != nil {
-		return err
+	if err := e.writeBloom(applied.LSN); err != nil { // no reason for a log that grows for ever
+		e.log.Warn("the Bloom filter's file could not be written: the next open may have to rebuild it", "dir", e.dir, "error", err)
 	}
 	e.measure() // the log still has its old files: this is the most
 	if err := e.wal.Remove(applied.WALFile); err != nil {

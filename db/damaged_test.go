@@ -78,6 +78,29 @@ func TestFolderForSegment(t *testing.T) {
 	expect(t, m, p, 100)
 }
 
+// A folder in the place of the Bloom filter's file keeps no checkpoint from being made: it can be rebuilt.
+func TestFolderForBloom(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, options())
+	p := kv.Prompt{Tokens: tokens(1, 100)}
+	put(t, model(t, s, plain()), p)
+	if err := os.MkdirAll(filepath.Join(dir, bloomName, "with something in it"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	before := s.eng.wal.FileID()
+	if err := s.Checkpoint(ctx); err != nil {
+		t.Errorf("checkpoint: %v", err)
+	}
+	if files, err := s.Log(); err != nil || len(files) != 1 || files[0].ID != before+1 {
+		t.Errorf("the log has %+v after a checkpoint in file %d, %v", files, before, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, dir, options())
+	expect(t, model(t, s, plain()), p, 100)
+}
+
 // Whatever lies in the place of index.db, it is built anew; links are not followed.
 func TestLinkForIndex(t *testing.T) {
 	dir, elsewhere := t.TempDir(), filepath.Join(t.TempDir(), "elsewhere")

@@ -26,11 +26,10 @@ type engine struct {
 	format storeFormat
 	hasher kv.Hasher
 
-	crew     *crew
-	fetching chan struct{} // a slot for every read that is on its way
-	set      *segments.Set
-	ix       *index.Index
-	wal      *wal.Log // nil when read-only
+	crew *crew
+	set  *segments.Set
+	ix   *index.Index
+	wal  *wal.Log // nil when read-only
 
 	bloom     atomic.Pointer[index.Bloom] // nil: maybe, for everything
 	lateKeys  lateKeys

@@ -264,9 +264,8 @@ func (m *Model) probe(e *engine, p *kv.Prompt, limit int, see func(*lookup) erro
 	return l.tokens, l.reason, err
 }
 
-// Prefetch reads the stored prefix of prompt into memory, so that a Restore soon after finds it there. It returns the
-// tokens found, when they are read (on systems other than Linux: asked for); cancelling ctx stops it. Like Probe it leaves
-// no trace in recency or counters.
+// Prefetch reads the stored prefix of prompt ahead, so that a Restore soon after finds it in memory. It returns the
+// tokens found; cancelling ctx stops it. Like Probe it leaves no trace in recency or counters.
 func (m *Model) Prefetch(ctx context.Context, prompt kv.Prompt, o MatchOptions) (int, error) {
 	if err := prompt.Validate(); err != nil {
 		return 0, err
@@ -279,7 +278,6 @@ func (m *Model) Prefetch(ctx context.Context, prompt kv.Prompt, o MatchOptions) 
 	if o.NoLookup {
 		return 0, nil
 	}
-	var records []segments.Loc
 	tokens, _, err := m.probe(e, &prompt, o.limit(len(prompt.Tokens)), func(l *lookup) error {
 		if err := l.resolveTo(l.tokens); err != nil {
 			return err
@@ -289,20 +287,18 @@ func (m *Model) Prefetch(ctx context.Context, prompt kv.Prompt, o MatchOptions) 
 				break
 			}
 			for _, g := range l.hits[i].groups {
+				if err := ctx.Err(); err != nil {
+					return err
+				}
 				if g.loc.Length > 0 {
-					records = append(records, segLoc(g.loc))
+					e.set.ReadAhead(segLoc(g.loc))
 				}
 			}
 		}
 		for _, st := range l.states {
-			records = append(records, segLoc(st.loc))
+			e.set.ReadAhead(segLoc(st.loc))
 		}
 		return nil
 	})
-	if err != nil {
-		return 0, err
-	}
-	f := newFetch(e, len(records), func(i int) segments.Loc { return records[i] })
-	f.start(len(f.pieces))
-	return tokens, f.all(ctx)
+	return tokens, err
 }

@@ -28,7 +28,7 @@ func openOrRebuild(ctx context.Context, dir string, o Options) (*engine, error) 
 // order. The caller holds the lock. A doubt about the index has it built anew.
 func openEngine(ctx context.Context, dir string, o Options, doubt error) (opened *engine, err error) {
 	e := &engine{
-		dir: dir, o: o, fs: o.fs, log: o.Logger, crew: newCrew(), fetching: make(chan struct{}, storeFetchers),
+		dir: dir, o: o, fs: o.fs, log: o.Logger, crew: newCrew(),
 		state:  newSmallState(),
 		pinned: map[kv.Key]int{}, evicting: map[kv.Key]struct{}{},
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),

@@ -84,14 +84,41 @@ func (m *Model) put(ctx context.Context, x *Match, prompt kv.Prompt, rows kv.Row
 	if o.Compression == 0 {
 		o.Compression = e.o.Compression
 	}
-	w := &putter{e: e, m: m, match: x, rows: rows, o: o}
-	err = w.run(ctx, &prompt)
+	var result PutResult
+	for range putAttempts {
+		w := &putter{e: e, m: m, match: x, rows: rows, o: o}
+		err = w.run(ctx, &prompt)
+		result.add(w.result)
+		if !isGone(err) {
+			break
+		}
+		e.logMu.Lock() // whoever takes the block out has it
+		e.logMu.Unlock()
+	}
 	if isIndexDamage(err) {
 		m.s.indexDamaged(err)
 	}
-	e.count.put(w.result, since(start))
+	e.count.put(result, since(start))
 	e.maybeBackground()
-	return w.result, err
+	return result, err
+}
+
+// putAttempts bounds how often a put starts over because a block that it rests on went meanwhile: it was deleted, evicted, or
+// a longer one took its place. What was stored until then stays, and is found.
+const putAttempts = 100
+
+func isGone(err error) bool {
+	var missing *NotStoredError
+	return errors.As(err, &missing) && missing.Reason.Code == Gone
+}
+
+// add adds what another attempt did. What the first one stored, the next one finds.
+func (r *PutResult) add(x PutResult) {
+	r.Reused = max(0, x.Reused-r.Records)
+	r.Tokens = x.Tokens
+	r.Blocks += x.Blocks
+	r.Records += x.Records
+	r.Bytes += x.Bytes
 }
 
 // putter is one put under way.

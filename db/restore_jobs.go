@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/kv"
@@ -15,7 +16,6 @@ import (
 
 // restoreJob is the rows [from, to) of one group of one hit, of some of the record's planes.
 type restoreJob struct {
-	record      int // of the jobs that read one record, the first
 	hit, group  int
 	from, to    int
 	plane, step int // every step-th plane, beginning with this one
@@ -39,10 +39,12 @@ func (x *Match) restoreTokens(ctx context.Context, e *engine, rows kv.Rows, read
 	if ready != nil {
 		layers = x.m.ms.layers()
 	}
-	cold := l.fetchJobs(e)
-	defer cold.stop()
-	for _, layer := range layers {
-		if err := x.runJobs(ctx, e, rows, layer, out, cold); err != nil {
+	ahead := e.readAhead(l)
+	for i, layer := range layers {
+		if i > 0 {
+			ahead = nil
+		}
+		if err := x.runJobs(ctx, e, rows, layer, out, ahead); err != nil {
 			return 0, err
 		}
 		if l.spoiled(e) {
@@ -118,7 +120,7 @@ func (l *lookup) planJobs(e *engine, rows kv.Rows) (stored, written int64) {
 					written += int64(n * d.Tensors[t].RowBytes())
 				}
 			}
-			l.jobs = append(l.jobs, restoreJob{record: len(l.jobs), hit: i, group: g, from: from, to: to, step: 1})
+			l.jobs = append(l.jobs, restoreJob{hit: i, group: g, from: from, to: to, step: 1})
 		}
 	}
 	// A few large records are shared among the processors plane by plane.
@@ -139,37 +141,61 @@ func (l *lookup) planJobs(e *engine, rows kv.Rows) (stored, written int64) {
 	return stored, written
 }
 
-// fetchJobs begins to read the records of a restore's jobs, and returns nil if they are in memory: asking costs time.
-func (l *lookup) fetchJobs(e *engine) *fetch {
+// aheadBytes is how much of what is not in memory is asked for before it is needed: enough for a disk to work at its rate.
+const aheadBytes = 16 << 20
+
+// aheadState is how far a restore has asked for what comes.
+type aheadState struct {
+	asked atomic.Int64 // jobs
+	depth int64        // jobs ahead of the one that is worked on
+}
+
+// readAhead looks whether a restore's records are in memory, and returns nil if so: asking costs time.
+func (e *engine) readAhead(l *lookup) *aheadState {
 	const samples = 8
 	n := len(l.jobs)
-	for n > 0 && l.jobs[n-1].plane > 0 {
-		n-- // those of further planes come last
-	}
-	record := func(i int) segments.Loc {
-		j := &l.jobs[i]
-		return segLoc(l.hits[j.hit].groups[j.group].loc)
-	}
 	resident := true
 	for i := 0; i < samples && resident && n > 0; i++ {
-		resident = e.set.Resident(record(i * n / samples))
+		j := &l.jobs[i*n/samples]
+		resident = e.set.Resident(segLoc(l.hits[j.hit].groups[j.group].loc))
 	}
 	if resident {
 		return nil
 	}
-	f := newFetch(e, n, record)
-	f.start(aheadPieces)
-	return f
+	bytes := int64(0)
+	for i := range l.jobs {
+		j := &l.jobs[i]
+		bytes += l.hits[j.hit].groups[j.group].loc.Length
+	}
+	return &aheadState{depth: max(2, aheadBytes*int64(n)/max(1, bytes))}
+}
+
+// ask asks for the records that come after job i.
+func (a *aheadState) ask(e *engine, l *lookup, i int) {
+	if a == nil {
+		return
+	}
+	for target := min(int64(len(l.jobs)), int64(i)+1+a.depth); ; {
+		k := a.asked.Load()
+		if k >= target {
+			return
+		}
+		if a.asked.CompareAndSwap(k, k+1) {
+			if j := &l.jobs[k]; j.plane == 0 {
+				e.set.ReadAhead(segLoc(l.hits[j.hit].groups[j.group].loc))
+			}
+		}
+	}
 }
 
 // runJobs works all jobs off, for one layer or for any.
-func (x *Match) runJobs(ctx context.Context, e *engine, rows kv.Rows, layer int, written int64, cold *fetch) error {
+func (x *Match) runJobs(ctx context.Context, e *engine, rows kv.Rows, layer int, written int64, ahead *aheadState) error {
 	l := x.found
 	e.crew.run(len(l.jobs), func(i int) bool {
 		if ctx.Err() != nil {
 			return false
 		}
-		cold.wait(l.jobs[i].record)
+		ahead.ask(e, l, i)
 		w := restorers.Get().(*restorer)
 		w.x, w.job, w.rows, w.layer, w.written = x, &l.jobs[i], rows, layer, written
 		w.job.err = e.set.Read(segLoc(l.hits[w.job.hit].groups[w.job.group].loc), w.read)

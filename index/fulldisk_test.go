@@ -33,7 +33,7 @@ func TestFullDisk(t *testing.T) {
 
 	var old syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &old); err != nil {
-		t.Skip(err)
+		t.Skipf("SKIPPED: no limit on the size of files here: %v", err)
 	}
 	signal.Ignore(syscall.SIGXFSZ)
 	put := func(from, to int) {
@@ -54,13 +54,13 @@ func TestFullDisk(t *testing.T) {
 	limit := old
 	limit.Cur = uint64(ix.rows.base.meta.pages+3) * pageBytes
 	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
-		t.Skip(err)
+		t.Skipf("SKIPPED: no limit on the size of files here: %v", err)
 	}
 	restore := func() { syscall.Setrlimit(syscall.RLIMIT_FSIZE, &old) }
 	defer restore()
 	for n := range 2 {
 		if err := ix.Checkpoint(context.Background(), Applied{LSN: 7}); err == nil {
-			t.Skip("the limit has no effect")
+			t.Skip("SKIPPED: the limit on the size of files has no effect here")
 		} else {
 			t.Log(err)
 			if !errors.Is(err, vfs.ErrNoSpace) {

@@ -73,7 +73,6 @@ type imageMap struct {
 
 func (m imageMap) Bytes() []byte         { return m.b }
 func (m imageMap) WillNeed(int64, int64) {}
-func (m imageMap) Fetch(int64, int64)    {}
 func (m imageMap) Close() error          { return nil }
 
 func imageSet(t testing.TB, b []byte) *Set {

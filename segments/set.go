@@ -213,48 +213,35 @@ func (s *Set) Descriptor(id uint64) (kv.Descriptor, error) {
 
 // ReadAhead asks the system to read a record's bytes soon. A hint: errors are ignored.
 func (s *Set) ReadAhead(loc Loc) {
-	s.mapped(loc, func(m vfs.Mapping, size int64) { m.WillNeed(loc.Offset, loc.Length) })
+	s.mapped(loc, func(m vfs.Mapping) { m.WillNeed(loc.Offset, loc.Length) })
 }
-
-// Fetch reads [off, off+n) of a segment into memory, as far as it is that long, and returns when it is there; where the
-// system cannot wait for that it asks only. Errors are ignored: whoever reads the records will see them.
-func (s *Set) Fetch(segment uint64, off, n int64) {
-	s.mapped(Loc{Segment: segment, Offset: off, Length: 1}, func(m vfs.Mapping, size int64) {
-		m.Fetch(off, min(n, size-off))
-	})
-}
-
-// Covers reports whether a record can lie at loc: in a segment that is there, and inside it.
-func (s *Set) Covers(loc Loc) bool { return s.mapped(loc, func(vfs.Mapping, int64) {}) }
 
 // Resident reports whether the first and the last page of a record are in memory. Where the system does not say, they are
 // not.
 func (s *Set) Resident(loc Loc) (yes bool) {
-	s.mapped(loc, func(m vfs.Mapping, size int64) {
+	s.mapped(loc, func(m vfs.Mapping) {
 		look, ok := m.(interface{ Resident(off int64) bool })
 		yes = ok && look.Resident(loc.Offset) && look.Resident(loc.End()-1)
 	})
 	return yes
 }
 
-// mapped calls do with the map of loc's segment and its length, and reports whether loc lies inside.
-func (s *Set) mapped(loc Loc, do func(m vfs.Mapping, size int64)) bool {
+// mapped calls do with the map of loc's segment, if loc lies inside.
+func (s *Set) mapped(loc Loc, do func(m vfs.Mapping)) {
 	g, err := s.segment(loc.Segment)
 	if err != nil {
-		return false
+		return
 	}
 	if _, err := g.pin(); err != nil {
-		return false
+		return
 	}
 	defer g.unpin()
 	g.mu.Lock()
 	m, size := g.m, g.size
 	g.mu.Unlock()
-	if m == nil || loc.Offset < 0 || loc.Length <= 0 || loc.Offset >= size || loc.Length > size-loc.Offset {
-		return false
+	if m != nil && loc.Offset >= 0 && loc.Length > 0 && loc.Offset < size && loc.Length <= size-loc.Offset {
+		do(m)
 	}
-	do(m, size)
-	return true
 }
 
 // Trim gives back every map and file handle that is not in use at this moment; they come back when needed. It returns how

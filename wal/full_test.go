@@ -89,6 +89,42 @@ func TestGoesOnInTheNewestFile(t *testing.T) {
 	}
 }
 
+// A snapshot inside a file was durable before the frame behind it: where it is damaged, it is not taken for a torn end, and
+// nothing behind it is lost.
+func TestDamagedSnapshotInAFile(t *testing.T) {
+	m, o, written := stuck(t, 64<<10, 3)
+	k := must[kept](t)(replayAll(o))
+	last := k.frames[len(k.frames)-1]
+	log := must[*Log](t)(CreateLater(o, k.rec.LastFile+1, 5, []byte("snap")))
+	written[5] = wrote{3, "behind it"}
+	must[uint64](t)(log.AppendReserved(3, []byte("behind it")))
+	m = m.kill()
+	o.FS = m
+	f := must[vfs.File](t)(m.Open(last.File, false))
+	start := last.Offset + frameBytes(uint32(frameHead+len(last.Payload)))
+	for at := start; at < start+frameBytes(frameHead+4); at++ {
+		var old [1]byte
+		if _, err := f.ReadAt(old[:], at); err != nil {
+			t.Fatal(err)
+		}
+		for bit := range 8 {
+			if _, err := f.WriteAt([]byte{old[0] ^ 1<<bit}, at); err != nil {
+				t.Fatal(err)
+			}
+			k := must[kept](t)(replayAll(o))
+			if err := k.same(written); err != nil || k.rec.LastLSN != 5 || k.rec.Torn || len(k.frames) != len(written) {
+				t.Fatalf("bit %d of byte %d: %v, %+v", bit, at-start, err, k.rec)
+			}
+			if len(k.rec.Damage) == 0 && k.snapshots[4] != "snap" {
+				t.Fatalf("bit %d of byte %d: not named, and the snapshot is %q", bit, at-start, k.snapshots[4])
+			}
+		}
+		if _, err := f.WriteAt(old[:], at); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // What a crash tore behind the end is gone before anything is written there: an old frame cannot come to follow a new one.
 func TestGoesOnOverATornEnd(t *testing.T) {
 	m, o, written := stuck(t, 64<<10, 3)

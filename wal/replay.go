@@ -34,8 +34,8 @@ type FileInfo struct {
 }
 
 // Replay reads the log files in order and hands every good frame to fn, in ascending LSN order. The snapshot at the head of
-// each file (and, where a recovery on a full disk went on in a file, the one there) comes as a frame of KindSnapshot that has the number of the last frame before it: fn sets its small state to
-// it.
+// each file (and the one inside it, where a recovery on a full disk went on in that file) comes as a frame of KindSnapshot
+// that has the number of the last frame before it: fn sets its small state to it.
 //
 // Where the log ends in bytes that nothing shows to have been durable, a crash tore it: Torn. What had been durable and
 // cannot be read is in Damage, and reading goes on at the next good frame, so that the numbers that fn sees have a gap.
@@ -233,8 +233,9 @@ func (p *replay) hand(f *logFile, fr frame) error {
 }
 
 // evidence returns a function that says whether anything later shows that the frame lsn, which should be at off, had been
-// durable: a later frame of the file says so, or the next file starts behind it, since a file is synced before the next
-// one gets its name. If the next file starts with that very number, the log was recovered there: it had been torn.
+// durable: a later frame of the file says so, or has that number itself, or the next file starts behind it, since a file is
+// synced before the next one gets its name. If the next file starts with that very number, the log was recovered there: it had
+// been torn.
 func (f *logFile) evidence(next *logFile) func(off int64, lsn uint64) bool {
 	known := false
 	var durable uint64
@@ -245,6 +246,6 @@ func (f *logFile) evidence(next *logFile) func(off int64, lsn uint64) bool {
 		if !known {
 			known, durable = true, f.durable(off)
 		}
-		return durable >= lsn
+		return durable >= lsn || f.goesOn(off, lsn)
 	}
 }

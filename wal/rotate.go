@@ -12,8 +12,8 @@ import (
 // state as of that frame; no frame is appended meanwhile, so it must not call the log, but for LastLSN, DurableLSN and Err.
 //
 // When Rotate returns, all frames up to lsn are durable, and so is the head of the new file, id. On a full disk the log may
-// go on in the old file, id, behind a snapshot there: the files before it can then be removed, and be the next one. If it fails and the log
-// is not poisoned, the log goes on in the old file: vfs.ErrNoSpace, ErrTooLarge, ErrClosed.
+// go on in the old file, id, behind a snapshot there: the files before it can then be removed, and be the next one. If it
+// fails and the log is not poisoned, the log goes on in the old file: vfs.ErrNoSpace, ErrTooLarge, ErrClosed.
 func (l *Log) Rotate(snapshot func(lsn uint64) []byte) (id, lsn uint64, err error) {
 	l.turn.take()
 	defer l.turn.pass()
@@ -66,8 +66,8 @@ func (l *Log) Rotate(snapshot func(lsn uint64) []byte) (id, lsn uint64, err erro
 
 // start writes the head of file id into the spare, makes it durable, gives it its name, and makes that durable: a file
 // with a log file's name always has a whole head. The caller has made all frames up to the last durable, so the name
-// also proves that they were. Behind the head, ahead bytes are
-// reserved at least. The caller holds the turn and mu, or the only reference.
+// also proves that they were. At least ahead bytes are reserved behind the head. The caller holds the turn and mu, or the
+// only reference.
 func (l *Log) start(id uint64, snapshot []byte, ahead int64) error {
 	if len(snapshot) > MaxPayload {
 		return fmt.Errorf("wal: start file %d: snapshot: %w: %d bytes, at most %d", id, ErrTooLarge, len(snapshot), MaxPayload)

@@ -109,3 +109,13 @@ func (f *logFile) durable(off int64) uint64 {
 	}
 	return lsn
 }
+
+// goesOn reports whether the first good frame at off or behind it is the one that should have lsn: then what lies before it
+// took no number, and is a snapshot, which was durable before the next frame.
+func (f *logFile) goesOn(off int64, lsn uint64) bool {
+	fr, ok := f.seek(off)
+	if fr.kind == KindSnapshot {
+		lsn--
+	}
+	return ok && fr.lsn == lsn
+}

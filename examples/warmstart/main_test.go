@@ -43,7 +43,7 @@ func command(t *testing.T, args ...string) (stdout, stderr string, err error) {
 
 func TestKilledAndRestoredGoesOnAsIfNothingHadHappened(t *testing.T) {
 	if testing.Short() {
-		t.Skip("reads a prompt three times")
+		t.Skip("SKIPPED in short mode: reads a prompt three times")
 	}
 	dir := filepath.Join(t.TempDir(), "kept")
 	out, stderr, err := command(t, "-json", "-tokens", "128", "-continue", "24", "-dir", dir)

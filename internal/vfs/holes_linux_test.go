@@ -10,11 +10,11 @@ import (
 func TestNextData(t *testing.T) {
 	var st unix.Statfs_t
 	if unix.Statfs("/dev/shm", &st) != nil || st.Type != unix.TMPFS_MAGIC {
-		t.Skip("there is no tmpfs at /dev/shm")
+		t.Skip("SKIPPED: there is no tmpfs at /dev/shm")
 	}
 	dir, err := os.MkdirTemp("/dev/shm", "holes")
 	if err != nil {
-		t.Skip("/dev/shm cannot be written: ", err)
+		t.Skip("SKIPPED: /dev/shm cannot be written: ", err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	f, err := OS.Create(dir + "/f")

@@ -68,10 +68,6 @@ type Mapping interface {
 	Bytes() []byte
 	// WillNeed asks for [off, off+n) to be read ahead; a hint, without effect where the system has none.
 	WillNeed(off, n int64)
-	// Fetch reads [off, off+n) into memory in requests as large as the system can make them, perhaps with some of what lies
-	// around it, and returns when it is there; where the system cannot wait for that it is WillNeed. Also a hint: what cannot
-	// be read is noticed by who touches it.
-	Fetch(off, n int64)
 	// DontNeed drops [off, off+n) from this map; the bytes are read again when touched.
 	DontNeed(off, n int64)
 	Close() error

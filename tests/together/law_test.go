@@ -199,10 +199,11 @@ func ones(set uint64) (n int) {
 	return n
 }
 
-// failedPut has done nothing, or has stored the first blocks of its prompt, of which other prompts' blocks have the rows.
+// failedPut has done nothing, or has stored the first blocks of its prompt, of which other prompts' blocks have the rows. With
+// all rows, nothing that goes meanwhile keeps a put from storing them.
 func (u *universe) failedPut(s state, in call, out answer) []state {
-	next := when(s, out.fail == failNotStored)
-	if !s.registered || in.from == 0 || len(next) == 0 {
+	next := when(s, out.fail == failNotStored && in.from > 0)
+	if !s.registered || len(next) == 0 {
 		return next
 	}
 	stored, _ := u.longest(s.blocks, &in.p, in.from)

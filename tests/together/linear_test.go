@@ -378,7 +378,6 @@ func (h *history) finish() {
 
 // check asks whether some order explains the history; it returns 1 if that could not be told in time.
 func (h *history) check() (undecided int) {
-	h.failedPuts()
 	switch porcupine.CheckOperationsTimeout(h.u.spec(), h.ops, 20*time.Second) {
 	case porcupine.Unknown:
 		return 1
@@ -386,28 +385,6 @@ func (h *history) check() (undecided int) {
 		h.t.Errorf("history %d of model %q: no order explains it:\n%s", h.seed, h.u.desc.Name, h)
 	}
 	return 0
-}
-
-// failedPuts looks for puts of a whole prompt that failed though nobody deleted anything meanwhile.
-func (h *history) failedPuts() {
-	for _, op := range h.ops {
-		in, out := op.Input.(call), op.Output.(answer)
-		if in.what != "put" || in.from > 0 || out.fail != failNotStored {
-			continue
-		}
-		if !slices.ContainsFunc(h.ops, func(x porcupine.Operation) bool {
-			other := x.Input.(call)
-			removes := strings.HasPrefix(other.what, "delete") || other.what == "retire"
-			if other.what == "put" { // whose blocks may take the place of tails that this one's hang from
-				for _, b := range h.u.cut(&other.p) {
-					removes = removes || h.u.blocks[b.id].tails&chain(h.u.cut(&in.p)) != 0
-				}
-			}
-			return removes && x.Call <= op.Return && x.Return >= op.Call
-		}) {
-			h.t.Errorf("history %d: a put of a whole prompt failed for want of a prefix, and nothing was deleted meanwhile:\n%s", h.seed, h)
-		}
-	}
 }
 
 func (h *history) String() string {

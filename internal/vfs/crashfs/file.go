@@ -229,7 +229,6 @@ func (f *file) Map(size int64) (m vfs.Mapping, err error) {
 
 func (m *mapping) Bytes() []byte         { return m.mem }
 func (m *mapping) WillNeed(off, n int64) {}
-func (m *mapping) Fetch(off, n int64)    {}
 func (m *mapping) DontNeed(off, n int64) {}
 
 func (m *mapping) Close() error {

@@ -1,0 +1,34 @@
+package db
+
+import (
+	"testing"
+	"time"
+
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// A put whose parent is being evicted at that moment stores the whole prompt all the same: it has all its rows.
+func TestPutBesideEviction(t *testing.T) {
+	s := open(t, t.TempDir(), options())
+	m := model(t, s, plain())
+	short, long := kv.Prompt{Tokens: tokens(1, 32)}, kv.Prompt{Tokens: tokens(1, 80)}
+	put(t, m, short)
+	e := s.eng
+	c := e.hasher.Chain(m.ms.fp, 16, &short)
+	last := c.Key(1)
+	e.logMu.Lock() // as evictSome has it
+	if !e.startEvicting(last) {
+		t.Fatal("the block is pinned")
+	}
+	go func() {
+		time.Sleep(30 * time.Millisecond)
+		e.pinMu.Lock()
+		delete(e.evicting, last)
+		e.pinMu.Unlock()
+		e.logMu.Unlock()
+	}()
+	if got := put(t, m, long); got.Blocks != 3 || got.Reused != 2 {
+		t.Errorf("%+v", got)
+	}
+	expect(t, m, long, 80)
+}

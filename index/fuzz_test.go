@@ -127,7 +127,7 @@ func fuzzPage(t *testing.T, b []byte, id uint64) {
 		var last []byte
 		for i := range p.count {
 			key, _ := p.row(i)
-			if !bytes.Equal(key, p.key(i)) && p.leaf {
+			if key != nil && !bytes.Equal(key, p.key(i)) { // of a leaf's row the value may lie outside
 				t.Fatalf("element %d: %x and %x", i, key, p.key(i))
 			}
 			if p.leaf {

@@ -109,7 +109,7 @@ func stands(o Options) error {
 		case h.kind != f.Kind || h.lsn != f.LSN || h.file != id || h.offset != uint64(f.Offset) || f.Kind == 0,
 			!bytes.Equal(f.Payload, b[f.Offset+frameHead:f.Offset+int64(h.length)]):
 			return fmt.Errorf("%s offset %d does not hold %+v", f.File, f.Offset, f)
-		case (f.Kind == KindSnapshot) != (f.Offset == headerBytes):
+		case f.Kind != KindSnapshot && f.Offset == headerBytes:
 			return fmt.Errorf("%s offset %d: kind %d", f.File, f.Offset, f.Kind)
 		case f.Kind != KindSnapshot && f.LSN <= last:
 			return fmt.Errorf("LSN %d after %d", f.LSN, last)

@@ -1,0 +1,198 @@
+package db
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// TestKillChild is the child. It works until it is killed.
+func TestKillChild(t *testing.T) {
+	if os.Getenv("DORMOUSE_CHILD") != "work" {
+		t.Skip("runs in a child process only")
+	}
+	var k killMode
+	var seed uint64
+	if _, err := fmt.Sscan(os.Getenv("DORMOUSE_CHILD_MODE"), &k.power, &k.frequent, &k.small, &seed); err != nil {
+		t.Fatal(err)
+	}
+	w := &killWorker{out: os.NewFile(3, "journal"), k: k}
+	s, err := Open(ctx, os.Getenv("DORMOUSE_CHILD_DIR"), k.options())
+	if err != nil {
+		w.write("x open: %v", err)
+		os.Exit(3)
+	}
+	w.s = s
+	for c := range 2 {
+		m, err := s.Model(ctx, killModel(c))
+		if err != nil {
+			w.write("x model: %v", err)
+			os.Exit(3)
+		}
+		w.models[c] = m
+	}
+	w.write("r")
+	for g := range 3 {
+		go w.work(g, rand.New(rand.NewPCG(seed, uint64(g))))
+	}
+	time.Sleep(30 * time.Second) // an orphan ends by itself
+	os.Exit(3)
+}
+
+type killWorker struct {
+	s      *Store
+	k      killMode
+	models [2]*Model
+
+	mu   sync.Mutex
+	out  *os.File
+	next int
+}
+
+func (w *killWorker) write(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, err := fmt.Fprintf(w.out, format+"\n", args...); err != nil {
+		os.Exit(4) // the parent is gone
+	}
+}
+
+// do journals an operation, does it, and journals how it ended.
+func (w *killWorker) do(what string, op func() error) {
+	w.mu.Lock()
+	w.next++
+	id := w.next
+	w.mu.Unlock()
+	w.write("b %d %s", id, what)
+	err := op()
+	switch {
+	case err == nil:
+		w.write("e %d", id)
+	case errors.Is(err, ErrSuspended), errors.Is(err, ErrNotStored), errors.Is(err, ErrNotFound), w.k.small && errors.Is(err, ErrNoSpace):
+		w.write("f %d", id)
+	default:
+		w.write("x %s: %v", what, err)
+		os.Exit(3)
+	}
+}
+
+func (w *killWorker) work(g int, r *rand.Rand) {
+	for {
+		c := r.IntN(killChats)
+		p := killPrompt(c)
+		m := w.models[c%2]
+		d := m.Descriptor()
+		n := killSystem + 20 + r.IntN(len(p.Tokens)-killSystem-20)
+		p = p.Prefix(n)
+		switch x := r.IntN(100); {
+		case x < 40:
+			w.do(fmt.Sprint("put ", c, " ", n), func() error {
+				_, err := m.Put(ctx, p, killRows(d, &p, 0, n), PutOptions{})
+				return err
+			})
+		case x < 62:
+			w.do(fmt.Sprint("put ", c, " ", n), func() error {
+				x, err := m.Match(ctx, p, MatchOptions{})
+				if err != nil {
+					return err
+				}
+				defer x.Close()
+				from := x.Tokens()
+				if len(d.Groups) > 1 { // of a window the runtime gives what it has: all that the restore gave it
+					from = max(0, from-d.Groups[1].Window)
+				}
+				_, err = x.Extend(ctx, p, killRows(d, &p, from, n), PutOptions{})
+				return err
+			})
+		case x < 74:
+			w.restore(m, p)
+		case x < 82:
+			name := fmt.Sprint(g, "-", r.IntN(3))
+			w.do(fmt.Sprint("ref ", c, " ", n, " ", name), func() error {
+				return m.SetRef(ctx, name, p, RefOptions{Pinned: true})
+			})
+		case x < 84:
+			name := fmt.Sprint(g, "-", r.IntN(3))
+			w.do("unref 0 0 "+name, func() error { return w.s.DeleteRef(ctx, name) })
+		case x < 91:
+			w.do(fmt.Sprint("del ", c, " ", n), func() error { _, err := m.Delete(ctx, p); return err })
+		case x < 93:
+			if c%3 > 0 {
+				w.do(fmt.Sprint("scope ", c, " ", killSystem+1), func() error { _, err := w.s.DeleteScope(ctx, killScope(c)); return err })
+			}
+		case x < 95:
+			if w.k.frequent {
+				w.do("checkpoint", func() error { return w.s.Checkpoint(ctx) })
+			}
+		case x < 97:
+			if w.k.frequent {
+				w.do("compact", func() error { _, err := w.s.Compact(ctx, CompactOptions{LiveShare: 0.9}); return err })
+			}
+		case x < 98:
+			w.do("sync", func() error {
+				err := w.s.Sync(ctx)
+				var pending *PendingError
+				if errors.As(err, &pending) {
+					return nil
+				}
+				return err
+			})
+		default:
+			if g == 0 && w.k.frequent {
+				w.do("suspend", func() error { return w.s.Suspend(ctx) })
+				w.do("resume", func() error { return w.s.Resume(ctx) })
+			}
+		}
+	}
+}
+
+// restore checks that what is handed out is right, whatever it is.
+func (w *killWorker) restore(m *Model, p kv.Prompt) {
+	x, err := m.Match(ctx, p, MatchOptions{})
+	if errors.Is(err, ErrSuspended) {
+		return
+	}
+	if err == nil {
+		defer x.Close()
+		_, err = killRestore(m, x, p)
+	}
+	if err != nil && !errors.Is(err, ErrSuspended) {
+		w.write("x restore: %v", err)
+		os.Exit(3)
+	}
+}
+
+// killRestore restores a match and compares every row.
+func killRestore(m *Model, x *Match, p kv.Prompt) (int, error) {
+	d := m.Descriptor()
+	n := len(p.Tokens)
+	rows := empty(d, n)
+	got, err := x.Restore(ctx, rows)
+	if err != nil {
+		return 0, err
+	}
+	want := killRows(d, &p, 0, n)
+	for i, t := range d.Tensors {
+		size := t.RowBytes()
+		a, b := rows[i].Pieces[0].Mem, want[i].Pieces[0].Mem
+		for pos := range n {
+			if g := d.Groups[t.Group]; g.Kind == kv.Window && pos < got.Tokens-g.Window {
+				continue
+			}
+			row, right := a[pos*size:(pos+1)*size], b[pos*size:(pos+1)*size]
+			if pos >= got.Tokens {
+				right = make([]byte, size)
+			}
+			if string(row) != string(right) {
+				return 0, fmt.Errorf("tensor %d row %d of %d restored is wrong", i, pos, got.Tokens)
+			}
+		}
+	}
+	return got.Tokens, nil
+}

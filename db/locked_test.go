@@ -1,0 +1,70 @@
+package db
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// inChild runs this test binary as another process that does what childStore says.
+func inChild(t *testing.T, job, dir string) string {
+	t.Helper()
+	c := exec.Command(os.Args[0], "-test.run=^TestChildStore$")
+	c.Env = append(os.Environ(), "DORMOUSE_CHILD="+job, "DORMOUSE_CHILD_DIR="+dir)
+	out, err := c.CombinedOutput()
+	if err != nil {
+		t.Fatalf("child: %v\n%s", err, out)
+	}
+	return string(out)
+}
+
+// TestChildStore is what the other process does.
+func TestChildStore(t *testing.T) {
+	dir := os.Getenv("DORMOUSE_CHILD_DIR")
+	switch os.Getenv("DORMOUSE_CHILD") {
+	default:
+		t.Skip("runs in a child process only")
+	case "open":
+		_, err := Open(ctx, dir, options())
+		fmt.Printf("locked %t: %v\n", errors.Is(err, ErrLocked), err)
+	case "use":
+		s := open(t, dir, options())
+		m := model(t, s, plain())
+		expect(t, m, kv.Prompt{Tokens: tokens(1, 200)}, 200)
+		put(t, m, kv.Prompt{Tokens: tokens(2, 200)})
+		if _, err := m.Delete(ctx, kv.Prompt{Tokens: tokens(3, 200)[:1]}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestLocked(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, options())
+	pid := strconv.Itoa(os.Getpid())
+	for _, readOnly := range []bool{false, true} {
+		o := options()
+		o.ReadOnly = readOnly
+		if _, err := Open(ctx, dir, o); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), pid) {
+			t.Errorf("second open in this process, read-only %t: %v", readOnly, err)
+		}
+	}
+	if out := inChild(t, "open", dir); !strings.Contains(out, "locked true") || !strings.Contains(out, pid) {
+		t.Errorf("open in another process: %s", out)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if out := inChild(t, "open", dir); !strings.Contains(out, "locked false: <nil>") {
+		t.Errorf("open in another process after Close: %s", out)
+	}
+}

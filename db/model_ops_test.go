@@ -1,0 +1,223 @@
+package db
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/dormousekv/dormouse/kv"
+)
+
+func (d *driver) match(mi int, p kv.Prompt) {
+	limit := len(p.Tokens)
+	if d.r.IntN(3) == 0 {
+		limit = 1 + d.r.IntN(limit)
+	}
+	want := d.expected(mi, p, limit)
+	n, reason, err := d.models[mi].Probe(ctx, p, MatchOptions{Limit: limit})
+	d.must(err)
+	if n != want {
+		d.fatalf("probe of %d tokens found %d (%v), expected %d", limit, n, reason, want)
+	}
+	x, err := d.models[mi].Match(ctx, p, MatchOptions{Limit: limit})
+	d.must(err)
+	defer x.Close()
+	if x.Tokens() != want {
+		d.fatalf("matched %d tokens (%v), expected %d", x.Tokens(), x.Reason(), want)
+	}
+	d.check(x, mi, p, want)
+}
+
+func (d *driver) check(x *Match, mi int, p kv.Prompt, want int) {
+	desc := d.models[mi].Descriptor()
+	rows := empty(desc, len(p.Tokens))
+	got, err := x.Restore(ctx, rows)
+	d.must(err)
+	if want >= 0 && got.Tokens != want {
+		d.fatalf("restored %d tokens (%v), expected %d", got.Tokens, got.Reason, want)
+	}
+	checkRows(d.t, desc, &p, rows, got.Tokens)
+}
+
+// extend stores a prompt from what is stored of it on.
+func (d *driver) extend(mi int, p kv.Prompt) {
+	if mi == 2 {
+		return
+	}
+	x, err := d.models[mi].Match(ctx, p, MatchOptions{})
+	d.must(err)
+	defer x.Close()
+	if x.Tokens() == len(p.Tokens) {
+		return
+	}
+	from := x.Tokens()
+	_, err = x.Extend(ctx, p, filled(d.models[mi].Descriptor(), &p, from, len(p.Tokens)), PutOptions{})
+	d.must(err)
+	if mi == 1 {
+		// The window rows that the caller had not, before its first: stored already, or the prompt was not used so far.
+		d.stored(mi, p, from)
+		if n := d.expected(mi, p, len(p.Tokens)); n < len(p.Tokens) && len(p.Tokens) >= kv.OpeningTokens {
+			keys, blocks := d.chain(mi, p)
+			for i, k := range keys {
+				d.t.Logf("block [%d, %d): %+v", blocks[i].start, blocks[i].end, d.blocks[k])
+			}
+			d.fatalf("a prompt of %d tokens that was extended from %d gives %d", len(p.Tokens), from, n)
+		}
+		return
+	}
+	d.stored(mi, p, 0)
+}
+
+func (d *driver) hold(mi int, p kv.Prompt) {
+	if len(d.held) >= 3 {
+		return
+	}
+	x, err := d.models[mi].Match(ctx, p, MatchOptions{})
+	d.must(err)
+	d.held = append(d.held, heldMatch{x, mi, p, x.Tokens()})
+}
+
+func (d *driver) release() {
+	for _, h := range d.held {
+		d.check(h.x, h.model, h.p, h.n)
+		d.must(h.x.Close())
+	}
+	d.held = nil
+}
+
+func (d *driver) ref(mi int) {
+	name := fmt.Sprint("ref ", d.r.IntN(4))
+	if d.r.IntN(3) == 0 {
+		err := d.s.DeleteRef(ctx, name)
+		if _, ok := d.refs[name]; ok != (err == nil) {
+			d.fatalf("deleting ref %q: %v, expected it there: %t", name, err, ok)
+		}
+		delete(d.refs, name)
+		return
+	}
+	p := d.prompt()
+	if len(p.Tokens) < kv.OpeningTokens {
+		return
+	}
+	n := d.expected(mi, p, len(p.Tokens))
+	err := d.models[mi].SetRef(ctx, name, p, RefOptions{Pinned: d.r.IntN(2) == 0})
+	if n < len(p.Tokens) {
+		if !errors.Is(err, ErrNotStored) {
+			d.fatalf("ref on %d of %d stored tokens: %v", n, len(p.Tokens), err)
+		}
+		if n < kv.OpeningTokens {
+			return
+		}
+		p = p.Prefix(n)
+		err = d.models[mi].SetRef(ctx, name, p, RefOptions{Pinned: true})
+	}
+	d.must(err)
+	d.refs[name], d.refMod[name] = p, mi
+	r, err := d.s.Ref(name)
+	d.must(err)
+	if r.Tokens != len(p.Tokens) {
+		d.fatalf("ref %+v", r)
+	}
+	d.pinned[name] = r.Pinned
+}
+
+// below returns the keys of the blocks under k, k included.
+func (d *driver) below(k kv.Key) []kv.Key {
+	out := []kv.Key{k}
+	for i := 0; i < len(out); i++ {
+		for child, b := range d.blocks {
+			if b.parent == out[i] {
+				out = append(out, child)
+			}
+		}
+	}
+	return out
+}
+
+func (d *driver) forget(keys []kv.Key) {
+	for _, k := range keys {
+		delete(d.blocks, k)
+	}
+	for name := range d.refs {
+		if _, err := d.s.Ref(name); errors.Is(err, ErrNotFound) {
+			delete(d.refs, name)
+		}
+	}
+	for i := range d.held {
+		d.held[i].n = -1 // its lease keeps the bytes; a match after Resume finds less
+	}
+}
+
+func (d *driver) delete(mi int) {
+	p := d.prompt()
+	if d.r.IntN(2) == 0 {
+		p = p.Prefix(p.Clip(min(len(p.Tokens), 100)))
+	}
+	if len(p.Tokens) == 0 {
+		return
+	}
+	keys, blocks := d.chain(mi, p)
+	last := blocks[len(blocks)-1]
+	var gone []kv.Key
+	for k, b := range d.blocks {
+		if b.model == mi && b.parent == last.parent && b.scope == last.scope && b.adapters == last.adapters && shared(b, &p) == len(p.Tokens) {
+			gone = append(gone, d.below(k)...)
+		}
+	}
+	_ = keys
+	res, err := d.models[mi].Delete(ctx, p)
+	d.must(err)
+	if res.Blocks != len(gone) {
+		for _, k := range gone {
+			d.t.Logf("expected to go: %+v", d.blocks[k])
+		}
+		d.fatalf("delete of %d tokens %v, scope %q@%d, spans %v: %d blocks went, expected %d", len(p.Tokens), p.Tokens, p.Scope,
+			p.ScopeStart, p.Spans, res.Blocks, len(gone))
+	}
+	d.forget(gone)
+}
+
+func (d *driver) deleteScope() {
+	var gone []kv.Key
+	for k, b := range d.blocks {
+		if b.scope == "alice" {
+			gone = append(gone, k)
+		}
+	}
+	res, err := d.s.DeleteScope(ctx, "alice")
+	d.must(err)
+	if res.Blocks != len(gone) {
+		d.fatalf("deleted %d blocks, expected %d", res.Blocks, len(gone))
+	}
+	d.forget(gone)
+}
+
+// shrink evicts; whatever goes must be a leaf-first choice that spares pins and leases.
+func (d *driver) shrink() {
+	before := make([]int, len(d.held)) // a put with fewer window rows may have made a prefix shorter than a match of it is
+	for i, h := range d.held {
+		if h.n > 0 {
+			before[i] = min(h.n, d.expected(h.model, h.p, len(h.p.Tokens)))
+		}
+	}
+	used := d.s.mustStats(d.t).DiskBytes
+	_, err := d.s.Shrink(ctx, used-int64(d.r.IntN(64<<10)))
+	d.must(err)
+	actual := d.actual()
+	for k := range d.blocks {
+		if _, ok := actual[k]; !ok {
+			delete(d.blocks, k)
+		}
+	}
+	for name, p := range d.refs {
+		if d.pinned[name] {
+			if n := d.expected(d.refMod[name], p, len(p.Tokens)); n != len(p.Tokens) {
+				d.fatalf("pinned ref %q holds %d of %d tokens after an eviction", name, n, len(p.Tokens))
+			}
+		}
+	}
+	for i, h := range d.held {
+		if n := d.expected(h.model, h.p, len(h.p.Tokens)); n < before[i] {
+			d.fatalf("a leased match of %d tokens holds %d after an eviction, %d before", h.n, n, before[i])
+		}
+	}
+}

@@ -1,0 +1,257 @@
+package db
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// said is a prompt of a model, and how much of it is stored.
+type said struct {
+	desc   kv.Descriptor
+	prompt kv.Prompt
+	tokens int // that a whole store gives back
+}
+
+// estate is what a store held when it was whole.
+type estate struct {
+	dir     string
+	prompts []said
+	live    map[recordID]Block
+	refs    map[string]Ref
+	models  map[kv.Fingerprint]kv.Descriptor
+}
+
+// estateOf makes a store with every kind of record, ref and deletion in it, and returns an image of its directory: of the closed
+// store, or as a kill leaves it, with a log that the index does not cover yet.
+func estateOf(t *testing.T, killed bool) estate {
+	dir := filepath.Join(t.TempDir(), "store")
+	o := options()
+	o.SegmentBytes = 256 << 10
+	s := open(t, dir, o)
+	m, w, q, gone := model(t, s, plain()), model(t, s, windowed(40)), model(t, s, opaque()), model(t, s, named("gone"))
+	var all []said
+	store := func(m *Model, p kv.Prompt) {
+		put(t, m, p)
+		all = append(all, said{desc: m.Descriptor(), prompt: p})
+	}
+	store(m, kv.Prompt{Tokens: tokens(1, 100)})
+	store(w, kv.Prompt{Tokens: tokens(1, 70)})
+	store(q, kv.Prompt{Tokens: tokens(1, 40)})
+	store(gone, kv.Prompt{Tokens: tokens(8, 40)})
+	store(m, kv.Prompt{Tokens: tokens(2, 60), Scope: "alice", ScopeStart: 20})
+	store(m, kv.Prompt{Tokens: tokens(3, 48), Spans: []kv.Span{{Start: 10, Len: 12, Hash: kv.Hash{7}}}})
+	store(m, kv.Prompt{Tokens: tokens(4, 64), Adapters: []kv.Adapter{{Hash: kv.Hash{9}, Scale: 0.5}}})
+	ref := func(m *Model, name string, n int, o RefOptions) {
+		if err := m.SetRef(ctx, name, kv.Prompt{Tokens: tokens(1, n)}, o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ref(m, "system", 64, RefOptions{Pinned: true, Meta: []byte("meta")})
+	ref(m, "session", 100, RefOptions{Priority: 3, TTL: time.Hour})
+	if err := s.Checkpoint(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 6 {
+		store(m, kv.Prompt{Tokens: concat(tokens(1, 64), tokens(50+i, 40+i))})
+	}
+	store(m, kv.Prompt{Tokens: concat(tokens(1, 100), tokens(60, 80))}) // replaces a tail
+	store(w, kv.Prompt{Tokens: concat(tokens(1, 48), tokens(61, 60))})
+	store(m, kv.Prompt{Tokens: tokens(5, 90)})
+	ref(w, "window", 70, RefOptions{})
+	ref(m, "short", 32, RefOptions{})
+	if err := s.DeleteRef(ctx, "short"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.DeleteScope(ctx, "alice"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Retire(ctx, gone.Fingerprint()); err != nil {
+		t.Fatal(err)
+	}
+	// A deletion whose bytes a match keeps.
+	x, err := m.Match(ctx, kv.Prompt{Tokens: tokens(5, 90)}, MatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Delete(ctx, kv.Prompt{Tokens: tokens(5, 90)}); err != nil {
+		t.Fatal(err)
+	}
+	s.eng.bloomLoad.wait()
+	out := estate{dir: dir, prompts: all, models: map[kv.Fingerprint]kv.Descriptor{}}
+	if killed {
+		out.dir = filepath.Join(t.TempDir(), "image")
+		copyDir(t, dir, out.dir)
+	}
+	x.Close()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	out.live, out.refs = holdings(t, out.dir)
+	check := filepath.Join(t.TempDir(), "check")
+	copyDir(t, out.dir, check)
+	s = reader(t, check)
+	for i := range out.prompts {
+		p := &out.prompts[i]
+		out.models[p.desc.Fingerprint()] = p.desc
+		p.tokens, _ = give(t, s, *p)
+	}
+	return out
+}
+
+func named(name string) kv.Descriptor {
+	d := plain()
+	d.Name, d.RoPE.Base = name, 77
+	return d
+}
+
+// copyDir copies a store, holes too.
+func copyDir(t *testing.T, from, to string) {
+	t.Helper()
+	err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(from, path)
+		if d.IsDir() {
+			return os.MkdirAll(filepath.Join(to, rel), 0o700)
+		}
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		f, err := os.OpenFile(filepath.Join(to, rel), os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		for off := 0; off < len(b); off += 4096 {
+			page := b[off:min(off+4096, len(b))]
+			if slices.IndexFunc(page, func(x byte) bool { return x != 0 }) >= 0 {
+				if _, err := f.WriteAt(page, int64(off)); err != nil {
+					return err
+				}
+			}
+		}
+		return f.Truncate(int64(len(b)))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// holdings lists the records and refs of a closed store.
+func holdings(t *testing.T, dir string) (map[recordID]Block, map[string]Ref) {
+	t.Helper()
+	o := options()
+	o.ReadOnly = true
+	s, err := Open(ctx, dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	blocks, refs := map[recordID]Block{}, map[string]Ref{}
+	for b, err := range s.Blocks() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		blocks[recordID{b.Key, uint8(b.Group)}] = b
+	}
+	all, err := s.Refs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for r := range all {
+		r.Set, r.Expires = r.Set.UTC(), r.Expires.UTC()
+		refs[r.Name] = r
+	}
+	return blocks, refs
+}
+
+// reader opens a store without leaving a trace.
+func reader(t *testing.T, dir string) *Store {
+	o := options()
+	o.ReadOnly = true
+	return open(t, dir, o)
+}
+
+// give restores a prompt, of a model that may be gone.
+func give(t *testing.T, s *Store, p said) (int, Reason) {
+	t.Helper()
+	m, err := s.Model(ctx, p.desc)
+	if errors.Is(err, ErrReadOnly) {
+		return 0, Reason{}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return restore(t, m, p.prompt)
+}
+
+// repaired repairs dir, checks what must hold whatever was damaged, and returns the report and the new store's directory.
+func repaired(t *testing.T, e estate, dir string) (Repaired, string) {
+	t.Helper()
+	to := filepath.Join(t.TempDir(), "new")
+	out, err := Repair(ctx, dir, to, RepairOptions{})
+	if err != nil {
+		t.Fatalf("repair: %v", err)
+	}
+	checkRepaired(t, e, &out, to)
+	return out, to
+}
+
+func checkRepaired(t *testing.T, e estate, out *Repaired, to string) {
+	t.Helper()
+	v, err := Verify(ctx, to, VerifyOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range v.Damage {
+		t.Errorf("the new store is damaged: %v", d)
+	}
+	for _, n := range v.Notes {
+		t.Errorf("the new store: %s", n)
+	}
+	saved, refs := holdings(t, to)
+	if v.Records != len(saved) || out.Records != len(saved) {
+		t.Errorf("%d records in the new store, %d verified, %d reported", len(saved), v.Records, out.Records)
+	}
+	for id, b := range saved {
+		if _, ok := e.live[id]; !ok && len(out.Unknown) == 0 {
+			t.Errorf("block %s group %d at token %d of model %s was not stored", id.key, id.group, b.First, b.Model)
+		}
+	}
+	for _, l := range out.Lost {
+		if _, ok := saved[recordID{l.Block, uint8(l.Group)}]; ok {
+			t.Errorf("said to be lost, but saved: %+v", l)
+		}
+	}
+	for id := range e.live {
+		if _, ok := saved[id]; !ok && out.Whole() {
+			t.Errorf("block %s group %d is missing, and nothing is said to be lost", id.key, id.group)
+		}
+	}
+	for name, r := range refs {
+		if want, ok := e.refs[name]; !reflect.DeepEqual(r, want) && (ok || len(out.Unknown) == 0) {
+			t.Errorf("ref %+v, was %+v", r, want)
+		}
+	}
+	if len(out.Unknown) == 0 && len(refs)+len(out.LostRefs) != len(e.refs) {
+		t.Errorf("%d refs saved, %d lost, of %d", len(refs), len(out.LostRefs), len(e.refs))
+	}
+	s := reader(t, to)
+	defer s.Close()
+	for _, p := range e.prompts {
+		got, why := give(t, s, p) // compares every row
+		if got > p.tokens && len(out.Unknown) == 0 {
+			t.Errorf("%d tokens of a prompt of %s, were %d (%v)", got, p.desc.Name, p.tokens, why)
+		}
+	}
+}

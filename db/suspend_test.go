@@ -1,0 +1,92 @@
+package db
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// openFiles lists what this process has open, or mapped, in dir.
+func openFiles(t *testing.T, dir string) (out []string) {
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range fds {
+		if name, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && strings.HasPrefix(name, dir) {
+			out = append(out, name)
+		}
+	}
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(maps)) {
+		if strings.Contains(line, dir) {
+			out = append(out, "map: "+line)
+		}
+	}
+	return out
+}
+
+// Between Suspend and Resume the store holds nothing of the system's, another process may use it, and afterwards handles
+// and matches go on with what is stored now.
+func TestSuspend(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, options())
+	d := plain()
+	m := model(t, s, d)
+	one, two, three := kv.Prompt{Tokens: tokens(1, 200)}, kv.Prompt{Tokens: tokens(2, 200)}, kv.Prompt{Tokens: tokens(3, 200)}
+	put(t, m, one)
+	put(t, m, three)
+	expect(t, m, one, 200)
+	matches := map[string]*Match{}
+	for name, p := range map[string]kv.Prompt{"kept": one, "deleted": three} {
+		x, err := m.Match(ctx, p, MatchOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer x.Close()
+		matches[name] = x
+	}
+	if runtime.GOOS == "linux" && len(openFiles(t, dir)) == 0 {
+		t.Fatal("an open store has no open file: the test looks in the wrong place")
+	}
+	if err := s.Suspend(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if runtime.GOOS == "linux" {
+		if left := openFiles(t, dir); len(left) > 0 {
+			t.Errorf("suspended, but open: %v", left)
+		}
+	}
+	if _, err := m.Match(ctx, one, MatchOptions{}); !errors.Is(err, ErrSuspended) {
+		t.Errorf("match while suspended: %v", err)
+	}
+	inChild(t, "use", dir)
+	if err := s.Resume(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]int{"kept": 200, "deleted": 0} {
+		x := matches[name]
+		rows := empty(d, 200)
+		got, err := x.Restore(ctx, rows)
+		if err != nil || got.Tokens != want {
+			t.Errorf("match of what was %s: %d tokens (%v), %v", name, got.Tokens, got.Reason, err)
+		}
+		p := x.Prompt()
+		checkRows(t, d, &p, rows, got.Tokens)
+	}
+	expect(t, m, one, 200)
+	expect(t, m, two, 200) // the other process stored it
+	expect(t, m, three, 0) // and deleted this
+	if _, err := matches["kept"].Extend(ctx, kv.Prompt{Tokens: concat(one.Tokens, tokens(9, 50))},
+		filled(d, &kv.Prompt{Tokens: concat(one.Tokens, tokens(9, 50))}, 200, 250), PutOptions{}); err != nil {
+		t.Error(err)
+	}
+	expect(t, m, kv.Prompt{Tokens: concat(one.Tokens, tokens(9, 50))}, 250)
+}

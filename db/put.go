@@ -92,8 +92,7 @@ func (m *Model) put(ctx context.Context, x *Match, prompt kv.Prompt, rows kv.Row
 		if !isGone(err) {
 			break
 		}
-		e.logMu.Lock() // whoever takes the block out has it
-		e.logMu.Unlock()
+		e.awaitCommit() // of whoever takes the block out
 	}
 	if isIndexDamage(err) {
 		m.s.indexDamaged(err)

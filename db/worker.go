@@ -48,27 +48,30 @@ func (e *engine) work(ctx context.Context, s *Store) {
 	}
 }
 
-// turn does what is due.
+// turn does what is due. A removal for which the log has no room keeps it from nothing: a checkpoint makes room there.
 func (e *engine) turn(ctx context.Context, tick bool) error {
-	if err := e.expireRefs(); err != nil {
-		return err
+	full := e.expireRefs()
+	if full != nil && !errors.Is(full, ErrNoSpace) {
+		return full
 	}
-	if err := e.evictToLowWater(ctx); err != nil {
+	if err := e.evictToLowWater(ctx); errors.Is(err, ErrNoSpace) {
+		full = errors.Join(full, err)
+	} else if err != nil {
 		return err
 	}
 	if (tick && e.dirty.Load()) || e.growth.Load() >= e.o.CheckpointBytes {
 		if err := e.checkpoint(ctx); err != nil {
-			return err
+			return errors.Join(full, err)
 		}
 	} else if n, _ := e.set.Pending(); n > 0 || e.set.PendingUnlinks() > 0 || e.doomedEnough() {
 		if err := e.reclaim(ctx); err != nil {
-			return err
+			return errors.Join(full, err)
 		}
 	}
 	if e.bloomStale() {
-		return e.rebuildBloom(ctx)
+		return errors.Join(full, e.rebuildBloom(ctx))
 	}
-	return nil
+	return full
 }
 
 // maybeBackground wakes the worker when there is something that should not wait for its tick.

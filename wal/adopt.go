@@ -111,6 +111,11 @@ func (l *Log) Donate(name string) error {
 	if err := l.writable(); err != nil {
 		return err
 	}
+	if info, err := l.o.FS.Stat(name); err != nil {
+		return err
+	} else if !info.Regular {
+		return fmt.Errorf("wal: %s: %w", name, vfs.ErrNotRegular)
+	}
 	if !l.begun.Load() && l.spare.file == nil {
 		if err := l.o.FS.Rename(name, l.o.sparePath()); err != nil {
 			return err

@@ -27,6 +27,8 @@ type memFS struct {
 
 	// before is asked before every operation; its error is the operation's. It runs without mu.
 	before func(op, name string) error
+	// dropped, if set, is asked whether a sync fails and the kernel marks the pages clean, as Linux does.
+	dropped func(name string) bool
 }
 
 type memNode struct {
@@ -209,7 +211,8 @@ func (m *memFS) powerCut(rnd *rand.Rand) *memFS {
 	}
 	c := newMemFS()
 	c.limit = m.limit
-	for name, n := range names {
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		n := names[name]
 		b := n.left(rnd)
 		c.names[name] = &memNode{now: b, sure: slices.Clone(b), dirty: map[int64]bool{}}
 	}
@@ -317,7 +320,23 @@ func (f *memFile) Sync() error {
 	}
 	f.m.mu.Lock()
 	defer f.m.mu.Unlock()
-	f.n.sure, f.n.dirty = slices.Clone(f.n.now), map[int64]bool{}
+	if f.m.dropped != nil && f.m.dropped(f.name) {
+		f.n.dirty = map[int64]bool{}
+		return errInjected
+	}
+	if f.m.dropped == nil {
+		f.n.sure, f.n.dirty = slices.Clone(f.n.now), map[int64]bool{}
+		return nil
+	}
+	// Only what is dirty is written.
+	sure := make([]byte, len(f.n.now))
+	copy(sure, f.n.sure)
+	for s := range f.n.dirty {
+		if from, to := s*sectorBytes, min((s+1)*sectorBytes, int64(len(sure))); from < to {
+			copy(sure[from:to], f.n.now[from:to])
+		}
+	}
+	f.n.sure, f.n.dirty = sure, map[int64]bool{}
 	return nil
 }
 

@@ -22,6 +22,9 @@ func (l *Log) resume(snapshot []byte) error {
 		return errors.New("wal: there is no file to go on in")
 	}
 	id := l.older[n].id
+	if err := l.o.FS.SyncDir(l.o.Dir); err != nil { // the run that gave the file its name may have been killed before that
+		return l.poisonWith(fmt.Errorf("sync %s: %w", l.o.Dir, err))
+	}
 	end, size, zero, err := l.tail(id)
 	if err != nil {
 		return err
@@ -34,6 +37,10 @@ func (l *Log) resume(snapshot []byte) error {
 	b := appendFrame(nil, l.seed, frameHeader{
 		kind: KindSnapshot, file: id, offset: uint64(end), lsn: last, durable: last,
 	}, snapshot)
+	head := int64(headerBytes + len(b))
+	if left := max(size, roundUp(end+int64(len(b)), blockBytes)) - end - int64(len(b)); left < min(l.o.PreallocBytes/2, l.spare.bytes-head) {
+		return errors.Join(fmt.Errorf("wal: go on in file %d: %d bytes would be left, the spare has more: %w", id, left, vfs.ErrNoSpace), f.Close())
+	}
 	size, err = l.putTail(f, b, end, size, zero)
 	if err != nil {
 		return errors.Join(fmt.Errorf("wal: go on in file %d at %d: %w", id, end, err), f.Close())
@@ -80,7 +87,8 @@ func (l *Log) putTail(f vfs.File, b []byte, end, size int64, zero bool) (int64, 
 			return 0, err
 		}
 		if err := f.Sync(); err != nil {
-			return 0, l.poisonWith(err)
+			// The pages count as clean now, and the next run would read zeros that are not on the disk: better none.
+			return 0, l.poisonWith(errors.Join(err, f.Truncate(end)))
 		}
 	}
 	if err := writeAll(f, b, end); err != nil {

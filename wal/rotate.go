@@ -49,10 +49,15 @@ func (l *Log) Rotate(snapshot func(lsn uint64) []byte) (id, lsn uint64, err erro
 	old, oldID, oldBytes := l.file, l.id, l.reservedBytes
 	state := snapshot(lsn)
 	if err := l.start(l.id+1, state, l.o.PreallocBytes/2); err != nil {
-		if !errors.Is(err, vfs.ErrNoSpace) || l.Err() != nil || l.goOn(state) != nil {
+		if !errors.Is(err, vfs.ErrNoSpace) || l.Err() != nil {
 			return 0, 0, errors.Join(err, l.Err())
 		}
-		return l.id, lsn, nil
+		if l.goOn(state) == nil {
+			return l.id, lsn, nil
+		}
+		if l.Err() != nil || l.start(l.id+1, state, 0) != nil { // a little is better than nothing
+			return 0, 0, errors.Join(err, l.Err())
+		}
 	}
 	if err := old.Close(); err != nil {
 		l.o.Logger.Warn("close of an old log file failed", "file", old.Name(), "error", err)

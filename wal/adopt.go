@@ -84,23 +84,27 @@ func (l *Log) blank(f vfs.File) (reserved int64, err error) {
 	return min(size, info.Allocated) / blockBytes * blockBytes, nil
 }
 
-// recycle makes a spare of the oldest file, where Remove may delete it and a full disk had no room for a spare. Its new
-// name is made durable like its removal. The caller holds mu.
-func (l *Log) recycle(belowFile uint64) error {
+// recycle makes a spare of the oldest file, where Remove may delete it and a full disk had no room for a spare, or for a small
+// one only; used says whether it did. Its new name is made durable like its removal. The caller holds mu.
+func (l *Log) recycle(belowFile uint64) (used bool, err error) {
 	l.filesMu.Lock()
 	defer l.filesMu.Unlock()
-	if len(l.older) == 0 || l.older[0].id >= belowFile {
-		return nil
+	least := l.o.PreallocBytes / 2
+	if l.spare.file != nil && l.spare.bytes >= least || len(l.older) == 0 || l.older[0].id >= belowFile || l.older[0].bytes < least {
+		return false, nil
+	}
+	if err := l.dropSpare(); err != nil {
+		return false, nil // it is removed instead
 	}
 	if err := l.o.FS.Rename(l.o.path(l.older[0].id), l.o.sparePath()); err != nil {
-		return nil // it is removed instead
+		return false, nil // it is removed instead
 	}
 	if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
-		return l.poisonWith(fmt.Errorf("sync %s: %w", l.o.Dir, err))
+		return false, l.poisonWith(fmt.Errorf("sync %s: %w", l.o.Dir, err))
 	}
 	l.taken.Add(-l.older[0].bytes)
 	l.older = l.older[1:]
-	return l.adoptSpare()
+	return true, l.adoptSpare()
 }
 
 // Donate gives the log a file on the same file system that nobody needs any more, after it returned vfs.ErrNoSpace: a log that

@@ -144,6 +144,11 @@ func (l *Log) startOrResume(snapshot []byte) error {
 	if !errors.Is(err, vfs.ErrNoSpace) || l.Err() != nil {
 		return err
 	}
+	// What was recovered has been synced; the run that gave the newest file its name may have been killed before that was durable.
+	if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
+		return l.poisonWith(fmt.Errorf("sync %s: %w", l.o.Dir, err))
+	}
+	l.durable.Store(l.last.Load())
 	rerr := l.resume(snapshot)
 	if rerr == nil || l.Err() != nil {
 		return rerr
@@ -205,30 +210,43 @@ func (l *Log) writable() error {
 
 // Remove deletes the log files with an id below belowFile, and makes that durable. It never deletes the current file.
 func (l *Log) Remove(belowFile uint64) error {
-	l.mu.Lock()
-	err := l.writable()
-	if err == nil && l.begun.Load() && l.spare.file == nil && l.reservedBytes-l.end >= l.o.PreallocBytes/2 {
-		err = l.recycle(belowFile) // the current file has what it needs: these blocks are for the next one
+	for {
+		l.mu.Lock()
+		err := l.writable()
+		used := false
+		if err == nil && l.begun.Load() && l.reservedBytes-l.end >= l.o.PreallocBytes/2 {
+			used, err = l.recycle(belowFile) // the current file has what it needs: these blocks are for the next one
+		}
+		l.mu.Unlock()
+		if err != nil {
+			return err
+		}
+		if used {
+			continue
+		}
+		if more, err := l.removeOldest(belowFile); err != nil || !more {
+			return err
+		}
 	}
-	l.mu.Unlock()
-	if err != nil {
-		return err
-	}
+}
+
+// removeOldest deletes the oldest log file, if its id is below belowFile, and makes that durable before the next one goes: a
+// power cut must not leave a hole, which would look like a lost file.
+func (l *Log) removeOldest(belowFile uint64) (more bool, err error) {
 	l.filesMu.Lock()
 	defer l.filesMu.Unlock()
-	// Oldest first, each one durably: a power cut must not leave a hole, which would look like a lost file.
-	for len(l.older) > 0 && l.older[0].id < belowFile {
-		name := l.o.path(l.older[0].id)
-		if err := l.o.FS.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("wal: %w", err)
-		}
-		if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
-			return l.poisonWith(fmt.Errorf("sync %s: %w", l.o.Dir, err))
-		}
-		l.taken.Add(-l.older[0].bytes)
-		l.older = l.older[1:]
+	if len(l.older) == 0 || l.older[0].id >= belowFile {
+		return false, nil
 	}
-	return nil
+	if err := l.o.FS.Remove(l.o.path(l.older[0].id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, fmt.Errorf("wal: %w", err)
+	}
+	if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
+		return false, l.poisonWith(fmt.Errorf("sync %s: %w", l.o.Dir, err))
+	}
+	l.taken.Add(-l.older[0].bytes)
+	l.older = l.older[1:]
+	return true, nil
 }
 
 // Close syncs what was appended and closes the files. The spare stays, for the next Create.

@@ -13,7 +13,7 @@ import (
 // It is safe at every point: all that was recovered has been synced and is not touched; what a crash tore behind it is
 // durably zeroed before anything is written there, so that no old frame can come to follow a new one; and the snapshot,
 // like that at the head of a file, is durable before the first frame. A crash on the way leaves a torn end. The caller
-// has synced the file, and holds the turn and mu.
+// has synced the file and its name, and holds the turn and mu.
 func (l *Log) resume(snapshot []byte) error {
 	l.filesMu.Lock()
 	defer l.filesMu.Unlock()
@@ -22,9 +22,6 @@ func (l *Log) resume(snapshot []byte) error {
 		return errors.New("wal: there is no file to go on in")
 	}
 	id := l.older[n].id
-	if err := l.o.FS.SyncDir(l.o.Dir); err != nil { // the run that gave the file its name may have been killed before that
-		return l.poisonWith(fmt.Errorf("sync %s: %w", l.o.Dir, err))
-	}
 	end, size, zero, err := l.tail(id)
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -154,6 +155,66 @@ func TestCloseKeepsTheReserve(t *testing.T) {
 	}
 }
 
+// Of the files that go, one that is large enough becomes the spare.
+func TestRecyclesALargeFile(t *testing.T) {
+	m := newMemFS()
+	o := memOptions(m)
+	o.PreallocBytes = 64 << 10
+	log := must[*Log](t)(Create(o, 1, 1, nil))
+	must[uint64](t)(log.Append(2, make([]byte, 8192-112-48)))
+	if err := log.Close(); err != nil { // file 1 is small now
+		t.Fatal(err)
+	}
+	log = must[*Log](t)(Create(o, 2, 2, nil))
+	must[uint64](t)(log.Append(2, []byte("second")))
+	m = m.kill()
+	m.limit = m.used()
+	o.FS = m
+	log = must[*Log](t)(Create(o, 3, 3, nil)) // in the spare; no other is to be had
+	used := m.used()
+	id, _, err := log.Rotate(text("")) // goes on in file 3
+	if err == nil {
+		err = log.Remove(id)
+	}
+	if err != nil || id != 3 {
+		t.Fatal(id, err)
+	}
+	if log.spare.bytes < o.PreallocBytes/2 {
+		t.Errorf("the spare has %d bytes; %d bytes were given up on a full disk", log.spare.bytes, used-m.used())
+	}
+	m.limit = m.used()
+	for i := range 2000 {
+		if _, err := log.AppendReserved(2, make([]byte, 1000)); err == nil {
+			continue
+		}
+		id, _, err := log.Rotate(text(""))
+		if err == nil {
+			err = log.Remove(id)
+		}
+		if err != nil {
+			t.Fatalf("after %d frames: %v", i, err)
+		}
+	}
+}
+
+// To sync what was recovered, no file is begun where there is no room for one.
+func TestSyncOfWhatWasRecovered(t *testing.T) {
+	m := newMemFS()
+	o := memOptions(m)
+	log := must[*Log](t)(Create(o, 1, 1, nil))
+	must[uint64](t)(log.Append(2, []byte("first")))
+	n := m.names[o.path(1)]
+	n.now = n.now[:log.end]
+	delete(m.names, o.sparePath())
+	m = m.kill()
+	m.limit = m.used()
+	o.FS = m
+	log = must[*Log](t)(CreateLater(o, 2, 2, []byte(strings.Repeat("s", 4096))))
+	if err := log.Sync(1); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A folder is no gift, and stays where it is.
 func TestDonatedFolder(t *testing.T) {
 	dir := t.TempDir()
@@ -213,4 +274,41 @@ func (f noRoomFile) Allocate(off, n int64) error {
 		return vfs.ErrNoSpace
 	}
 	return f.File.Allocate(off, n)
+}
+
+// A rotation that fails to go on in place and then finds a small spare accounts for what the try gave up.
+func TestRotationAccountsForTheTry(t *testing.T) {
+	m := newMemFS()
+	o := memOptions(m)
+	o.PreallocBytes = 64 << 10
+	log := must[*Log](t)(Create(o, 1, 1, nil))
+	must[uint64](t)(log.Append(2, make([]byte, 16)))
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	n := m.names[o.sparePath()]
+	n.now, n.sure = n.now[:16<<10], n.now[:16<<10]
+	log = must[*Log](t)(Create(o, 2, 2, nil))
+	must[uint64](t)(log.Append(2, make([]byte, 16)))
+	m.limit = m.used()
+	log.spare.file.Truncate(16 << 10) // as if the disk had had no room for more
+	log.holdSpare(16 << 10)
+	m.limit = m.used()
+	m.before = func(op, name string) error {
+		if op == "write" && name == o.path(2) {
+			return errInjected
+		}
+		return nil
+	}
+	id, _, err := log.Rotate(text("two"))
+	if err != nil || id != 3 {
+		t.Fatal(id, err)
+	}
+	m.before = nil
+	if err := log.Remove(id); err != nil {
+		t.Fatal(err)
+	}
+	if log.Bytes() != m.used() {
+		t.Errorf("%d bytes are accounted for, %d are used", log.Bytes(), m.used())
+	}
 }

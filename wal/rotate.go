@@ -55,7 +55,9 @@ func (l *Log) Rotate(snapshot func(lsn uint64) []byte) (id, lsn uint64, err erro
 		if l.goOn(state) == nil {
 			return l.id, lsn, nil
 		}
-		if l.Err() != nil || l.start(l.id+1, state, 0) != nil { // a little is better than nothing
+		// The try may have reserved more, or given up what was. A small file is better than none.
+		oldBytes = l.reservedBytes
+		if l.Err() != nil || l.start(l.id+1, state, 0) != nil {
 			return 0, 0, errors.Join(err, l.Err())
 		}
 	}

@@ -50,6 +50,9 @@ func (l *Log) Sync(lsn uint64) error {
 		return nil
 	}
 	if err := l.begin(); err != nil { // that syncs what was recovered
+		if l.durable.Load() >= lsn { // and finds no room for more
+			return nil
+		}
 		return err
 	}
 	if !l.turn.takeUnless(func() bool { return l.durable.Load() >= lsn || l.Err() != nil }) {

@@ -248,3 +248,44 @@ func TestZeroedRecordIsDamage(t *testing.T) {
 	put(t, m, p)
 	expect(t, m, p, 100)
 }
+
+// A state or window rows that are damaged are said to be so, by the restore that finds it and by every match after it, and are
+// put again.
+func TestDamagedGroupIsSaidToBe(t *testing.T) {
+	for _, d := range []kv.Descriptor{opaque(), windowed(40)} {
+		t.Run(d.Name, func(t *testing.T) {
+			dir := t.TempDir()
+			s := open(t, dir, options())
+			m := model(t, s, d)
+			short, long := kv.Prompt{Tokens: tokens(1, 48)}, kv.Prompt{Tokens: tokens(1, 100)}
+			put(t, m, short)
+			put(t, m, long)
+			for x, err := range s.Blocks() {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if x.Group != 1 || x.First+x.Tokens != 100 {
+					continue
+				}
+				f, err := os.OpenFile((&engine{dir: dir}).segmentPath(x.Segment), os.O_WRONLY, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := f.WriteAt([]byte("no record"), x.Offset); err != nil {
+					t.Fatal(err)
+				}
+				if err := f.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for i := range 2 {
+				n, reason := restore(t, m, long)
+				if n >= 100 || n < 48 || reason.Code != Damaged {
+					t.Errorf("restore %d: %d tokens (%v)", i, n, reason)
+				}
+			}
+			put(t, m, long)
+			expect(t, m, long, 100)
+		})
+	}
+}

@@ -191,7 +191,9 @@ func (l *lookup) resolveAs(i int, entry *index.Entry) error {
 			h.groups = nil
 			return err
 		}
-		if ok && ge.Flags&index.FlagDamaged == 0 {
+		if ok && ge.Flags&index.FlagDamaged != 0 {
+			groups[g].bad = errFlagged
+		} else if ok {
 			groups[g] = groupHit{loc: ge.Loc, rowFirst: int(ge.RowFirst), rowCount: int(ge.RowCount)}
 		}
 	}

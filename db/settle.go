@@ -114,11 +114,15 @@ func (l *lookup) stateEnd(g, p int) (int, error) {
 			if err != nil {
 				return 0, err
 			}
-			if !ok || e.Flags&index.FlagDamaged != 0 || e.Model != l.m.fp || e.Loc.Length == 0 {
+			if !ok || e.Model != l.m.fp || e.Loc.Length == 0 {
 				continue
 			}
 			s := stateHit{at: at[j].end, group: g, key: at[j].key, loc: e.Loc}
-			if err := l.brokenState(s); err != nil {
+			err = l.brokenState(s)
+			if err == nil && e.Flags&index.FlagDamaged != 0 {
+				err = errFlagged
+			}
+			if err != nil {
 				if bad.Err == nil {
 					bad = reasonOf(err, s.at)
 				}

@@ -112,14 +112,10 @@ func newCutting(t *testing.T) *cutting {
 		if err := m.SetRef(ctx, x.name, x.p, db.RefOptions{Pinned: true}); err != nil {
 			t.Fatal(err)
 		}
-		e, err := m.Explain(ctx, x.p, db.MatchOptions{})
-		if err != nil {
+		x.want, x.rests = len(x.p.Tokens), map[int][]use{}
+		if err := x.lookUp(m, x.want); err != nil {
 			t.Fatal(err)
 		}
-		for _, b := range e.Blocks {
-			x.uses = append(x.uses, use{block: b.Key})
-		}
-		x.want = len(x.p.Tokens)
 		c.kept = append(c.kept, x)
 		if i%8 == 7 && i < 20 {
 			if err := errors.Join(c.s.Suspend(ctx), c.s.Resume(ctx)); err != nil { // new segments from here on
@@ -327,7 +323,7 @@ func (c *cutting) after() (intact int) {
 	for _, when := range []string{"in the same store", "opened again"} {
 		intact = 0
 		for _, x := range c.kept {
-			hit := slices.ContainsFunc(x.uses, func(u use) bool { return c.hurt[u.block] })
+			hit := slices.ContainsFunc(x.rests[x.want], func(u use) bool { return c.hurt[u.block] })
 			u := &user{cost: &cost{index: true}}
 			var n int
 			var reason db.Reason

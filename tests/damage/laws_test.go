@@ -49,9 +49,12 @@ func (x *base) costOf(c *cost, file string, lo, hi int, sure bool) {
 // least is how many tokens of a chat must come back.
 func (x *base) least(c *cost, ch *chat) int {
 	n := ch.want
-	for _, u := range ch.uses {
-		if c.blocks[u.block] {
-			n = min(n, u.least)
+	for before := -1; n != before; {
+		before = n
+		for _, u := range ch.rests[before] {
+			if c.blocks[u.block] {
+				n = min(n, u.least)
+			}
 		}
 	}
 	if c.step >= 0 {

@@ -289,17 +289,8 @@ func (b *builder) know(x *base) {
 		if n := len(c.p.Tokens); c.lost != (c.want < n) {
 			t.Fatalf("%s: %s has %d of %d tokens", x.name, name, c.want, n)
 		}
-		e, err := m.Explain(ctx, c.p, db.MatchOptions{})
-		b.must(err)
-		for _, block := range e.Blocks {
-			u := use{block: block.Key}
-			if block.Start > 0 {
-				if u.least, _, err = m.Probe(ctx, c.p, db.MatchOptions{Limit: block.Start}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			c.uses = append(c.uses, u)
-		}
+		c.rests = map[int][]use{}
+		b.must(c.lookUp(m, c.want))
 	}
 	x.lookInto(t, s, dir)
 }

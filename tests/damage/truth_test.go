@@ -74,12 +74,12 @@ type chat struct {
 	name string
 	kind
 	p     kv.Prompt
-	rows  kv.Rows  // as the runtime computed them
-	exact [][]byte // by tensor: as an undamaged store gives them back
-	want  int      // tokens that an undamaged store gives back
-	lost  bool     // what is beyond want was deleted
-	uses  []use    // the blocks that it rests on
-	memo  kv.Rows  // memory to restore into, of exact's shape
+	rows  kv.Rows       // as the runtime computed them
+	exact [][]byte      // by tensor: as an undamaged store gives them back
+	want  int           // tokens that an undamaged store gives back
+	lost  bool          // what is beyond want was deleted
+	rests map[int][]use // by number of tokens: the blocks that this much of it rests on; for want, and for what is left without some
+	memo  kv.Rows       // memory to restore into, of exact's shape
 
 	hashed []uint64 // see hashes
 }
@@ -88,6 +88,32 @@ type chat struct {
 type use struct {
 	block kv.Key
 	least int
+}
+
+// lookUp notes what the first n tokens rest on, and what each of the shorter prefixes does that are left without a block. These
+// may end in tails of other prompts.
+func (c *chat) lookUp(m *db.Model, n int) error {
+	if n == 0 || c.rests[n] != nil {
+		return nil
+	}
+	e, err := m.Explain(ctx, c.p.Prefix(n), db.MatchOptions{})
+	if err != nil {
+		return err
+	}
+	c.rests[n] = []use{}
+	for _, block := range e.Blocks {
+		u := use{block: block.Key}
+		if block.Start > 0 {
+			if u.least, _, err = m.Probe(ctx, c.p, db.MatchOptions{Limit: block.Start}); err != nil {
+				return err
+			}
+		}
+		c.rests[n] = append(c.rests[n], u)
+		if err := c.lookUp(m, u.least); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func mix(h, x uint64) uint64 {

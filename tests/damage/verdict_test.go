@@ -48,6 +48,9 @@ func (x *base) judge(rep db.Report, file string, lo, hi int) verdict {
 			off, _ := strconv.Atoi(m[2])
 			best = max(best, near(m[1], off))
 		}
+		if file == "index.db" && strings.HasPrefix(n, "index.db will be rebuilt") {
+			best = max(best, beside) // as where the log is damaged, too: then nothing more of it is read
+		}
 	}
 	return best
 }

@@ -115,7 +115,7 @@ func TestLeasedBytesNeverChange(t *testing.T) {
 	}
 }
 
-// A reader without a lease may see anything but wrong bytes, and must not crash.
+// A reader without a lease may see anything but wrong bytes of a record that is there, and must not crash.
 func TestReadersWithoutALease(t *testing.T) {
 	s := newSet(t)
 	var blocks []block
@@ -129,6 +129,11 @@ func TestReadersWithoutALease(t *testing.T) {
 		wg.Go(func() {
 			for i, loc := range locs {
 				err := blocks[i].read(s, loc)
+				if errors.Is(err, errDiffers) { // bytes that were checked may go before they are compared: then the header went first
+					if again := s.Read(loc, func(*Record) error { return nil }); errors.Is(again, ErrDestroyed) {
+						continue
+					}
+				}
 				if err != nil && !errors.Is(err, errCorrupt) && !errors.Is(err, ErrDestroyed) {
 					t.Errorf("%v: %v", loc, err)
 				}

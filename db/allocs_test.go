@@ -9,7 +9,7 @@ import (
 // A match costs its caller two allocations at most: the Match, and nothing or one more.
 func TestMatchAllocations(t *testing.T) {
 	if raceDetector {
-		t.Skip("the race detector allocates itself")
+		t.Skip("SKIPPED: the race detector allocates itself")
 	}
 	s := open(t, t.TempDir(), options())
 	m := model(t, s, plain())
@@ -41,7 +41,7 @@ func TestMatchAllocations(t *testing.T) {
 // A restored block costs no allocation: twice the blocks cost as many as once.
 func TestRestoreAllocations(t *testing.T) {
 	if raceDetector {
-		t.Skip("the race detector allocates itself")
+		t.Skip("SKIPPED: the race detector allocates itself")
 	}
 	o := options()
 	o.Codec = 0

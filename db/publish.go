@@ -72,15 +72,15 @@ func (w *putter) publishBatch(ctx context.Context) error {
 		if held {
 			e.unpin(last)
 		}
-		for _, entry := range batch {
-			w.result.Records--
-			if entry.Group == 0 {
-				w.result.Blocks--
-			}
-		}
 		// Nothing names these records: the next open sweeps them away, should this process not get to it.
 		if lsn == 0 {
 			e.doom(deadOf(batch), false)
+			for _, entry := range batch {
+				w.result.Records--
+				if entry.Group == 0 {
+					w.result.Blocks--
+				}
+			}
 		}
 		return err
 	}

@@ -9,25 +9,7 @@ import (
 
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
-	"github.com/dormousekv/dormouse/quant"
 )
-
-// PutOptions say how rows are stored. The zero value is what the store was opened with.
-type PutOptions struct {
-	Codec       quant.Codec       // for float tensors
-	Compression quant.Compression // kept per plane if it saves at least 5 %
-	// NoStore stores nothing: the request wants to leave no trace.
-	NoStore bool
-}
-
-// PutResult says what a put did.
-type PutResult struct {
-	Tokens  int   // the prompt is now stored up to here
-	Blocks  int   // blocks that were not stored before
-	Records int   // records written
-	Reused  int   // records that were stored already
-	Bytes   int64 // bytes written
-}
 
 // exactTokens at the start of a prompt are kept exactly: attention sinks take most of every later token's attention.
 const exactTokens = 4
@@ -89,7 +71,7 @@ func (m *Model) put(ctx context.Context, x *Match, prompt kv.Prompt, rows kv.Row
 		w := &putter{e: e, m: m, match: x, rows: rows, o: o}
 		err = w.run(ctx, &prompt)
 		result.add(w.result)
-		if !isGone(err) {
+		if !isGone(err) || errors.Is(err, ErrNoSpace) { // that would evict again and again
 			break
 		}
 		e.awaitCommit() // of whoever takes the block out
@@ -109,15 +91,6 @@ const putAttempts = 100
 func isGone(err error) bool {
 	var missing *NotStoredError
 	return errors.As(err, &missing) && missing.Reason.Code == Gone
-}
-
-// add adds what another attempt did. What the first one stored, the next one finds.
-func (r *PutResult) add(x PutResult) {
-	r.Reused = max(0, x.Reused-r.Records)
-	r.Tokens = x.Tokens
-	r.Blocks += x.Blocks
-	r.Records += x.Records
-	r.Bytes += x.Bytes
 }
 
 // putter is one put under way.

@@ -197,7 +197,7 @@ func TestMaxEncodedBytes(t *testing.T) {
 // Nothing is allocated on the way to and from Raw and Q8_0 planes, strides and exceptions or not.
 func TestNoAllocations(t *testing.T) {
 	if raceEnabled {
-		t.Skip("the race detector makes pools forget what was put back")
+		t.Skip("SKIPPED: the race detector makes pools forget what was put back")
 	}
 	const rows, width = 32, 64
 	for _, dt := range []kv.DType{kv.F16, kv.BF16, kv.F32} {

@@ -109,7 +109,7 @@ func TestVerifiedStates(t *testing.T) {
 
 func TestVerifiedAllocatesNothing(t *testing.T) {
 	if raceEnabled {
-		t.Skip("the race detector makes pools forget what was put back")
+		t.Skip("SKIPPED: the race detector makes pools forget what was put back")
 	}
 	const rows, width = 32, 1024
 	for _, dt := range []kv.DType{kv.F16, kv.BF16, kv.F32} {

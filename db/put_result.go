@@ -1,0 +1,29 @@
+package db
+
+import "github.com/dormousekv/dormouse/quant"
+
+// PutOptions say how rows are stored. The zero value is what the store was opened with.
+type PutOptions struct {
+	Codec       quant.Codec       // for float tensors
+	Compression quant.Compression // kept per plane if it saves at least 5 %
+	// NoStore stores nothing: the request wants to leave no trace.
+	NoStore bool
+}
+
+// PutResult says what a put did.
+type PutResult struct {
+	Tokens  int   // the prompt is now stored up to here
+	Blocks  int   // blocks that were not stored before
+	Records int   // records written
+	Reused  int   // records that were stored already
+	Bytes   int64 // bytes written
+}
+
+// add adds what another attempt did. What the first one stored, the next one finds.
+func (r *PutResult) add(x PutResult) {
+	r.Reused = max(0, x.Reused-r.Records)
+	r.Tokens = x.Tokens
+	r.Blocks += x.Blocks
+	r.Records += x.Records
+	r.Bytes += x.Bytes
+}

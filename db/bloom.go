@@ -10,12 +10,17 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// bloomLoad reads the Bloom filter while the store is opened and already in use: the file is the only one whose size an
-// Open would have to wait for. Until it is there, every key may be held, and the index answers.
+// bloomLoad reads the Bloom filter when the store is already in use: its file is the only one whose size an Open would have
+// to wait for; reading it beside Open made some Opens ten times as long on two processors. Until it is there, every key may
+// be held, and the index answers.
 type bloomLoad struct {
 	e    *engine
-	file chan bloomFile
+	once sync.Once
 	done chan struct{} // closed when loading is over
+
+	// What the file must cover to be used: all that the log does not repeat.
+	fresh       bool // the log holds all there ever was, if it begins with the first frame
+	first, last uint64
 }
 
 // lateKeys are the keys that are put while a filter is read or built: it gets them last.
@@ -51,63 +56,62 @@ func (l *lateKeys) end(e *engine, b *index.Bloom) {
 	l.on.Store(false)
 }
 
-// bloomFile is what the Bloom filter's file holds.
-type bloomFile struct {
-	b   *index.Bloom
-	lsn uint64
-	err error
-}
-
-// readBloom begins to read the file.
-func (e *engine) readBloom() *bloomLoad {
-	l := &bloomLoad{e: e, file: make(chan bloomFile, 1), done: make(chan struct{})}
-	e.lateKeys.on.Store(true)
+// planBloom decides whether the Bloom filter's file can be used, which start then reads. It is called once log and index are open.
+func (e *engine) planBloom(r *recovery) {
+	l := &bloomLoad{e: e, done: make(chan struct{}), fresh: r.applied.LSN == 0}
 	e.bloomLoad = l
-	go func() {
-		b, lsn, err := index.ReadBloom(e.fs, e.path(bloomName), e.format.UUID)
-		l.file <- bloomFile{b, lsn, err}
-	}()
-	return l
-}
-
-// open uses the filter, when it is read, if it covers all that the log does not repeat. It is called once log and index are
-// open, or have failed to.
-func (l *bloomLoad) open(r *recovery, failed error) {
-	if failed != nil || r.rebuild || len(r.replayed.Files) == 0 {
-		<-l.file
-		l.end(nil)
+	if r.rebuild || len(r.replayed.Files) == 0 {
+		l.drop()
 		return
 	}
-	first, last, fresh := r.replayed.Files[0].FirstLSN, r.replayed.LastLSN, r.applied.LSN == 0
-	go func() {
-		file := <-l.file
-		switch {
-		case errors.Is(file.err, index.ErrMissing) && fresh && first <= 1:
-			l.end(index.NewBloom(minBloomKeys, l.e.o.BloomFPR)) // the log holds all there ever was: replay fills it
-			return
-		case file.err != nil:
-			l.e.log.Info("Bloom filter will be rebuilt", "dir", l.e.dir, "why", file.err)
-		case file.lsn+1 < first || file.lsn > last:
-			l.e.log.Info("Bloom filter will be rebuilt", "dir", l.e.dir, "why", "it is of another generation than the log")
-		default:
-			l.e.bloomLSN = file.lsn
-			l.end(file.b)
-			return
-		}
-		l.end(nil)
-		l.e.signal()
-	}()
+	l.first, l.last = r.replayed.Files[0].FirstLSN, r.replayed.LastLSN
+	e.lateKeys.on.Store(true)
 }
 
-// end puts the filter to use, nil for none.
-func (l *bloomLoad) end(b *index.Bloom) {
-	l.e.lateKeys.end(l.e, b)
-	close(l.done)
+// start begins to read the file.
+func (l *bloomLoad) start() {
+	l.once.Do(func() {
+		go func() {
+			b := l.read()
+			l.e.lateKeys.end(l.e, b)
+			close(l.done)
+			if b == nil {
+				l.e.signal()
+			}
+		}()
+	})
+}
+
+// read returns the filter, or nil if it must be rebuilt.
+func (l *bloomLoad) read() *index.Bloom {
+	e := l.e
+	b, lsn, err := index.ReadBloom(e.fs, e.path(bloomName), e.format.UUID)
+	switch {
+	case errors.Is(err, index.ErrMissing) && l.fresh && l.first <= 1:
+		return index.NewBloom(minBloomKeys, e.o.BloomFPR) // replay fills it
+	case err != nil:
+		e.log.Info("Bloom filter will be rebuilt", "dir", e.dir, "why", err)
+	case lsn+1 < l.first || lsn > l.last:
+		e.log.Info("Bloom filter will be rebuilt", "dir", e.dir, "why", "it is of another generation than the log")
+	default:
+		e.bloomLSN = lsn
+		return b
+	}
+	return nil
+}
+
+// drop gives the filter up, if nobody has begun to read it, or waits for it.
+func (l *bloomLoad) drop() {
+	if l != nil {
+		l.once.Do(func() { close(l.done) })
+		<-l.done
+	}
 }
 
 // wait returns when the filter is there, or known not to be usable.
 func (l *bloomLoad) wait() {
 	if l != nil {
+		l.start()
 		<-l.done
 	}
 }

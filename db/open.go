@@ -80,7 +80,7 @@ func openEngine(ctx context.Context, dir string, o Options, doubt error) (opened
 
 // abandon closes whatever an Open that failed had opened.
 func (e *engine) abandon() {
-	e.bloomLoad.wait()
+	e.bloomLoad.drop()
 	if e.wal != nil {
 		e.wal.Close()
 	}

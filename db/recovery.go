@@ -42,15 +42,13 @@ type recovery struct {
 }
 
 func (r *recovery) run(ctx context.Context) error {
-	load := r.e.readBloom()
-	err := r.readLog()
-	if err == nil {
-		err = r.openIndex()
-	}
-	load.open(r, err)
-	if err != nil {
+	if err := r.readLog(); err != nil {
 		return err
 	}
+	if err := r.openIndex(); err != nil {
+		return err
+	}
+	r.e.planBloom(r)
 	if r.rebuild {
 		if err := r.scan(ctx); err != nil {
 			return err

@@ -159,7 +159,7 @@ func (w *wreck) read(ctx context.Context) error {
 	}
 	w.readIndex()
 	w.e.ix = index.Memory()
-	w.e.readBloom().open(w.r, nil) // there is none to be seen
+	w.e.planBloom(w.r) // there is none to be seen
 	if err := w.r.scan(ctx); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 // start runs the background worker: checkpoints, eviction above the high-water mark, expired refs, the Bloom filter.
 func (e *engine) start(s *Store) {
 	e.onDamage = s.indexDamaged
+	e.bloomLoad.start()
 	if e.wal == nil {
 		close(e.done)
 		return

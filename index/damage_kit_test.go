@@ -1,0 +1,106 @@
+package index
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// randomEntry is an entry of a tree of blocks.
+func randomEntry(r *rand.Rand, n int) Entry {
+	e := Entry{
+		Key: key(n), Parent: key(n / 3), Model: kv.Fingerprint{byte(r.IntN(2))}, Scope: kv.ScopeID{byte(r.IntN(2))},
+		Loc:   Loc{Segment: r.Uint64N(4), Offset: r.Int64N(1 << 40), Length: r.Int64N(1 << 20)},
+		First: uint32(n), Tokens: 64, RowCount: 64, Birth: r.Uint64(), Rank: r.Uint64N(1000), Hits: 1,
+	}
+	if n%5 == 0 {
+		e.Flags = FlagScopeRoot
+	}
+	for range 2 * r.IntN(MaxHashTokens+1) {
+		e.Hashes = append(e.Hashes, byte(r.IntN(2)))
+	}
+	return e
+}
+
+// build makes an index with so many blocks, by several checkpoints with removals, so that its file has free pages.
+func build(t testing.TB, o Options, blocks int) *model {
+	r := rand.New(rand.NewPCG(1, 2))
+	ix := must(Create(o))(t)
+	m := newModel()
+	for round := range 4 {
+		if err := ix.Update(func(tx *Txn) error {
+			for n := range blocks {
+				if n%4 > round {
+					continue
+				}
+				e := randomEntry(r, n+1)
+				m.put(e)
+				if err := tx.Put(e); err != nil {
+					return err
+				}
+				if old := key(r.IntN(blocks)); n%7 == 0 {
+					m.remove(old, 0)
+					if err := tx.Remove(old, 0); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		a := Applied{LSN: uint64(round), Extra: make([]byte, 100)}
+		if err := ix.Checkpoint(context.Background(), a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := ix.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// compareAll compares the present and some absent keys.
+func compareAll(v *View, m *model, blocks int) error {
+	if err := m.compare(v); err != nil {
+		return err
+	}
+	for n := range 2 * blocks {
+		if _, ok := m.entry(key(n)); ok {
+			continue
+		}
+		if _, ok, err := v.Get(key(n), 0); err != nil {
+			return err
+		} else if ok {
+			return fmt.Errorf("absent key %d is there", n)
+		}
+		if err := m.compareNeighbors(v, key(n/5), kv.ScopeID{byte(n % 2)}, []byte{byte(n & 1), 0, byte(n >> 1 & 1), 1}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// usedPages says which pages of a file the last commit reaches, and what each is.
+func usedPages(t *testing.T, o Options) map[uint64]string {
+	ix := must(Open(o))(t)
+	defer ix.Close()
+	s := ix.rows.base
+	used := map[uint64]string{0: "meta", 1: "meta", s.meta.root: "bucket list"}
+	for id := s.meta.freelist; id < s.meta.freelist+s.frees; id++ {
+		used[id] = "freelist"
+	}
+	for id := uint64(2); id < s.meta.pages; id++ {
+		if used[id] == "" && !s.isFree(id) {
+			p := must(s.page(id))(t)
+			used[id] = "branch"
+			if p.leaf {
+				used[id] = "leaf"
+			}
+		}
+	}
+	return used
+}

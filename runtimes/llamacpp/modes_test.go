@@ -1,0 +1,167 @@
+package llamacpp_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp"
+)
+
+// What is not rows of tokens is kept whole, or refused, and the reason is told.
+func TestModes(t *testing.T) {
+	store := openStore(t)
+	for name, x := range map[string]struct {
+		change func(*fake)
+		mode   llamacpp.Mode // 0: refused
+	}{
+		"plain":            {func(f *fake) {}, llamacpp.Rows},
+		"recurrent":        {func(f *fake) { f.recurrent = true }, llamacpp.Opaque},
+		"M-RoPE":           {func(f *fake) { f.ropeType = 8 }, llamacpp.Opaque},
+		"no RoPE":          {func(f *fake) { f.ropeType = -1 }, llamacpp.Rows},
+		"not causal":       {func(f *fake) { f.causal = "false" }, 0},
+		"set fails":        {func(f *fake) { f.refuseSet = true }, 0},
+		"not what was set": {func(f *fake) { f.stale = true }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := kinds("plain")
+			x.change(f)
+			o := options(f.Decode)
+			s, err := llamacpp.Attach(context.Background(), store, f.library(), 1, o)
+			if x.mode == 0 {
+				if !errors.Is(err, llamacpp.ErrRefused) {
+					t.Fatalf("not refused: %v", err)
+				}
+				t.Log(err)
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Log(s.Why())
+			if s.Mode() != x.mode {
+				t.Errorf("mode %v: %s", s.Mode(), s.Why())
+			}
+			if x.mode == llamacpp.Opaque {
+				f := kinds("plain")
+				x.change(f)
+				o := options(f.Decode)
+				o.RowsOnly = true
+				if _, err := llamacpp.Attach(context.Background(), store, f.library(), 1, o); !errors.Is(err, llamacpp.ErrRefused) {
+					t.Errorf("RowsOnly: %v", err)
+				}
+			}
+		})
+	}
+	f := kinds("plain")
+	o := options(nil)
+	if _, err := llamacpp.Attach(context.Background(), store, f.library(), 1, o); !errors.Is(err, llamacpp.ErrNeedDecode) {
+		t.Errorf("no Decode: %v", err)
+	}
+	o = options(f.Decode)
+	o.Weights = kv.Hash{}
+	if _, err := llamacpp.Attach(context.Background(), store, f.library(), 1, o); !errors.Is(err, llamacpp.ErrRefused) {
+		t.Errorf("no identity: %v", err)
+	}
+	lib := f.library()
+	lib.StateSet = nil
+	if _, err := llamacpp.Attach(context.Background(), store, lib, 1, options(f.Decode)); !errors.Is(err, llamacpp.ErrRefused) {
+		t.Errorf("missing function: %v", err)
+	}
+}
+
+// An opaque state is restored where it was saved, and nowhere else.
+func TestOpaque(t *testing.T) {
+	ctx := context.Background()
+	store := openStore(t)
+	f := kinds("plain")
+	opaque := func(o *llamacpp.Options) { o.OpaqueOnly = true }
+	s := attach(t, store, f, opaque)
+	if s.Mode() != llamacpp.Opaque {
+		t.Fatal(s.Mode())
+	}
+	tokens := make([]kv.Token, 100)
+	for i := range tokens {
+		tokens[i] = kv.Token(i)
+	}
+	for _, n := range []int{50, 80} {
+		if err := s.Prefill(ctx, kv.Tokens(tokens[:n]...), max(0, n-30)/50*50, 0); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Save(ctx, kv.Tokens(tokens...), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.Save(ctx, kv.Tokens(tokens[:79]...), 0); !errors.Is(err, llamacpp.ErrPositions) {
+		t.Errorf("a state after 80 tokens saved for 79: %v", err)
+	}
+	for n, want := range map[int]int{100: 80, 81: 80, 80: 50, 51: 50, 50: 0} {
+		g := kinds("plain")
+		s2 := attach(t, store, g, opaque)
+		got, err := s2.Restore(ctx, kv.Tokens(tokens[:n]...), 0)
+		if err != nil || got.Tokens != want {
+			t.Fatalf("prompt of %d: restored %d, want %d: %v %v", n, got.Tokens, want, got.Reason, err)
+		}
+		if err := s2.Prefill(ctx, kv.Tokens(tokens...), got.Tokens, 0); err != nil {
+			t.Fatal(err)
+		}
+		plain := kinds("plain")
+		plain.library()
+		if err := plain.Decode(tokens, 0, 0); err != nil {
+			t.Fatal(err)
+		}
+		if g.logits != plain.logits {
+			t.Errorf("prompt of %d: logits differ", n)
+		}
+	}
+}
+
+func TestMisuse(t *testing.T) {
+	ctx := context.Background()
+	store := openStore(t)
+	f := kinds("plain")
+	s := attach(t, store, f, nil)
+	prompt := kv.Tokens(make([]kv.Token, 40)...)
+	for _, seq := range []int{-1, 3} {
+		_, saved := s.Save(ctx, prompt, seq)
+		_, restored := s.Restore(ctx, prompt, seq)
+		for _, err := range []error{saved, restored, s.Prefill(ctx, prompt, 0, seq), s.Capture(ctx, prompt, seq)} {
+			if !errors.Is(err, llamacpp.ErrSequence) {
+				t.Errorf("sequence %d of 3: %v", seq, err)
+			}
+		}
+	}
+	if _, err := s.Save(ctx, prompt, 0); !errors.Is(err, llamacpp.ErrPositions) {
+		t.Errorf("save of an empty sequence: %v", err)
+	}
+	if err := s.Prefill(ctx, prompt, 5, 0); !errors.Is(err, llamacpp.ErrPositions) {
+		t.Errorf("prefill behind a gap: %v", err)
+	}
+	if err := s.Prefill(ctx, prompt, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Restore(ctx, prompt, 0); !errors.Is(err, llamacpp.ErrNotEmpty) {
+		t.Errorf("restore into a sequence with tokens: %v", err)
+	}
+	if _, err := s.Save(ctx, prompt, 0); err != nil {
+		t.Fatal(err)
+	}
+	delete(f.seqs, 0)
+	f.refuseSet = true
+	if _, err := s.Restore(ctx, prompt, 0); !errors.Is(err, llamacpp.ErrState) {
+		t.Errorf("a state that llama.cpp does not take: %v", err)
+	}
+	if f.max(0) >= 0 {
+		t.Error("half a state was left in the sequence")
+	}
+	f.refuseSet = false
+	delete(f.seqs[0], 0)
+	if err := f.Decode([]kv.Token{1, 2, 3}, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	delete(f.seqs[0], 0)
+	if _, err := s.Save(ctx, prompt, 0); !errors.Is(err, llamacpp.ErrPositions) {
+		t.Errorf("save of a sequence that lost its beginning: %v", err)
+	}
+}

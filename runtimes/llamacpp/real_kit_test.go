@@ -1,0 +1,188 @@
+//go:build (linux && !android) || (darwin && !ios)
+
+package llamacpp_test
+
+import (
+	"context"
+	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/internal/gguf/ggufgen"
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/llama"
+)
+
+func library(t testing.TB) (*llama.Lib, *llamacpp.Library) {
+	t.Helper()
+	dir := os.Getenv("DORMOUSE_LLAMA_LIB")
+	if dir == "" {
+		t.Skip("SKIPPED, llama.cpp is not tried: DORMOUSE_LLAMA_LIB is not set; tests/llama/fetch.sh fetches the libraries")
+	}
+	loaded.Do(func() {
+		if loaded.lib, loaded.err = llama.Load(dir); loaded.err == nil {
+			loaded.api, loaded.err = llamacpp.Bind(loaded.lib.Lookup)
+		}
+	})
+	if loaded.err != nil {
+		t.Fatal(loaded.err)
+	}
+	return loaded.lib, loaded.api
+}
+
+const batchTokens = 32
+
+// architecture is a kind of model and of cache.
+type architecture struct {
+	name    string
+	gguf    func() []byte
+	context llama.ContextOptions
+	mode    llamacpp.Mode
+}
+
+func ref[T any](v T) *T { return &v }
+
+func architectures() []architecture {
+	plain := func() []byte { return ggufgen.LLaMA(1, 3, 64) }
+	window := func() []byte { return ggufgen.Gemma3(2, 7, 64, 40) }
+	q8 := llama.Q8_0
+	return []architecture{
+		{"plain", plain, llama.ContextOptions{FlashAttention: ref(true)}, llamacpp.Rows},
+		{"plain, no flash attention", plain, llama.ContextOptions{FlashAttention: ref(false)}, llamacpp.Rows},
+		{"plain, q8_0", plain, llama.ContextOptions{FlashAttention: ref(true), CacheK: &q8, CacheV: &q8}, llamacpp.Rows},
+		{"plain, q8_0 K only", plain, llama.ContextOptions{FlashAttention: ref(false), CacheK: &q8}, llamacpp.Rows},
+		{"plain, q4_0", plain, llama.ContextOptions{FlashAttention: ref(true), CacheK: ref(llama.Q4_0), CacheV: ref(llama.Q4_0)}, llamacpp.Rows},
+		{"plain, bf16", plain, llama.ContextOptions{CacheK: ref(llama.BF16), CacheV: ref(llama.BF16)}, llamacpp.Rows},
+		{"plain, f32", plain, llama.ContextOptions{CacheK: ref(llama.F32), CacheV: ref(llama.F32)}, llamacpp.Rows},
+		{"plain, two streams", plain, llama.ContextOptions{Sequences: 2}, llamacpp.Rows},
+		{"plain, two sequences in one buffer", plain, llama.ContextOptions{Sequences: 2, Unified: true}, llamacpp.Rows},
+		{"window", window, llama.ContextOptions{FlashAttention: ref(true)}, llamacpp.Rows},
+		{"window, no flash attention", window, llama.ContextOptions{FlashAttention: ref(false)}, llamacpp.Rows},
+		{"window, q8_0", window, llama.ContextOptions{FlashAttention: ref(true), CacheK: &q8, CacheV: &q8}, llamacpp.Rows},
+		{"window, all cells kept", window, llama.ContextOptions{FullWindow: true}, llamacpp.Rows},
+		{"window, two streams", window, llama.ContextOptions{Sequences: 2}, llamacpp.Rows},
+		{"latent (deepseek2)", func() []byte { return ggufgen.DeepSeek2(3, 3) }, llama.ContextOptions{}, llamacpp.Rows},
+		{"recurrent (mamba)", func() []byte { return ggufgen.Mamba(4, 2) }, llama.ContextOptions{}, llamacpp.Opaque},
+		{"hybrid (jamba)", func() []byte { return ggufgen.Jamba(5, 4) }, llama.ContextOptions{}, llamacpp.Opaque},
+		{"M-RoPE (qwen2vl)", func() []byte { return ggufgen.Qwen2VL(6, 2) }, llama.ContextOptions{}, llamacpp.Opaque},
+	}
+}
+
+// rig is a model with a way to make contexts that are attached to a store.
+type rig struct {
+	t     testing.TB
+	lib   *llama.Lib
+	api   *llamacpp.Library
+	model *llama.Model
+	store *db.Store
+	opt   llama.ContextOptions
+}
+
+func newRig(t testing.TB, file []byte, o llama.ContextOptions, store db.Options) *rig {
+	t.Helper()
+	lib, api := library(t)
+	path := filepath.Join(t.TempDir(), "model.gguf")
+	if err := os.WriteFile(path, file, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return rigFor(t, lib, api, path, o, store)
+}
+
+func rigFor(t testing.TB, lib *llama.Lib, api *llamacpp.Library, path string, o llama.ContextOptions, so db.Options) *rig {
+	t.Helper()
+	m, err := lib.LoadModel(path, llama.ModelOptions{CPUOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	so.Logger = slog.New(slog.DiscardHandler)
+	store, err := db.Open(context.Background(), t.TempDir(), so)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t: t, lib: lib, api: api, model: m, store: store}
+	t.Cleanup(func() {
+		if err := r.store.Close(); err != nil {
+			t.Error(err)
+		}
+		m.Close()
+	})
+	if o.Tokens == 0 {
+		o.Tokens = 512 * max(1, o.Sequences)
+	}
+	if o.Batch == 0 {
+		o.Batch, o.MicroBatch = batchTokens, batchTokens
+	}
+	if o.Threads == 0 {
+		o.Threads = 1
+	}
+	r.opt = o
+	return r
+}
+
+func (r *rig) context() *llama.Context {
+	r.t.Helper()
+	c, err := r.model.NewContext(r.opt)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(c.Close)
+	return c
+}
+
+func (r *rig) attach(c *llama.Context, change func(*llamacpp.Options)) *llamacpp.Session {
+	r.t.Helper()
+	o := llamacpp.Options{
+		Identity: llamacpp.Identity{Path: r.model.Path(), Memo: filepath.Join(r.store.Dir(), "..", "memo")},
+		Decode:   c.Decode,
+		Logger:   slog.New(slog.DiscardHandler),
+	}
+	if change != nil {
+		change(&o)
+	}
+	s, err := llamacpp.Attach(context.Background(), r.store, r.api, c.Pointer(), o)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return s
+}
+
+// evaluated gives the logits of a prompt that is evaluated from its start, in the batches that s uses.
+func (r *rig) evaluated(prompt kv.Prompt, batch, sequence int) []float32 {
+	r.t.Helper()
+	c := r.context()
+	defer c.Close()
+	for i := 0; i < len(prompt.Tokens); i += batch {
+		if err := c.Decode(prompt.Tokens[i:min(i+batch, len(prompt.Tokens))], i, sequence); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	return c.Logits(-1)
+}
+
+// difference is the largest difference of two logits, relative to how far the first ones spread.
+func difference(a, b []float32) (worst float64) {
+	low, high := math.Inf(1), math.Inf(-1)
+	for i := range a {
+		low, high = min(low, float64(a[i])), max(high, float64(a[i]))
+		d := math.Abs(float64(a[i]) - float64(b[i]))
+		if math.IsNaN(d) {
+			return math.Inf(1)
+		}
+		worst = max(worst, d)
+	}
+	return worst / (high - low)
+}
+
+func randomTokens(seed, n int) []kv.Token {
+	out := make([]kv.Token, n)
+	x := uint32(seed)*2654435761 + 1
+	for i := range out {
+		x = x*1664525 + 1013904223
+		out[i] = kv.Token(x>>8) % ggufgen.Vocabulary
+	}
+	return out
+}

@@ -18,9 +18,12 @@ import (
 
 var ctx = context.Background()
 
+// segmentBytes is the size that a segment is planned with.
+const segmentBytes = 64 << 10
+
 func options() db.Options {
 	return db.Options{
-		Budget: 4 << 20, MinFree: -1, HighWater: 1, LowWater: 1, CheckpointInterval: -1, SegmentBytes: 64 << 10,
+		Budget: 4 << 20, MinFree: -1, HighWater: 1, LowWater: 1, CheckpointInterval: -1, SegmentBytes: segmentBytes,
 		Logger: slog.New(slog.DiscardHandler),
 	}
 }

@@ -56,7 +56,8 @@ func (x *base) judge(rep db.Report, file string, lo, hi int) verdict {
 }
 
 // mustName says whether Verify has to name a stretch of a file that h changed: where something is lost that had been durable. A
-// footer that is all zeros, in a file of full size, is what one looks like that was never written.
+// footer that is all zeros, in a file of full size, is what one looks like that was never written, and so is a file that ends
+// where its records had to end.
 func (h harm) mustName(file string, lo, hi int) bool {
 	b := h.x.files[file]
 	for _, r := range h.x.regions[file] {
@@ -70,7 +71,7 @@ func (h harm) mustName(file string, lo, hi int) bool {
 		if r.what == "log: frame" && r.step >= h.x.sure || r.what == "log: space behind the end" {
 			continue // the log just ends earlier
 		}
-		if h.what == "zero" && r.what == "segment: footer" {
+		if r.what == "segment: footer" && (h.what == "zero" || h.what == "cut" && h.off == segmentBytes) {
 			continue
 		}
 		if h.what == "cut" || lastByte(b[from:to]) >= 0 {

@@ -75,6 +75,9 @@ func (l *Log) undo(cause error) error {
 	if err := l.file.Truncate(l.end); err != nil {
 		return l.poisonWith(fmt.Errorf("%w (and it cannot be undone: %w)", cause, err))
 	}
+	if err := l.file.Truncate(l.end + tailBytes); err != nil {
+		l.o.Logger.Info("a log file ends without zeros", "file", l.file.Name(), "error", err)
+	}
 	l.hold(l.end)
 	l.o.Logger.Warn("log append failed and was undone", "error", cause)
 	return cause
@@ -83,7 +86,7 @@ func (l *Log) undo(cause error) error {
 // reserve sees to it that n bytes behind the end are reserved, and keep bytes more, or half a step where the disk has room.
 func (l *Log) reserve(n, keep int64) error {
 	step := l.o.PreallocBytes
-	need := l.end + n
+	need := l.end + n + tailBytes
 	if need+step/2 <= l.reservedBytes {
 		return nil
 	}

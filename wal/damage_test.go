@@ -107,7 +107,8 @@ func anyTorn(r Recovered) bool {
 	return slices.ContainsFunc(r.Files, func(f FileInfo) bool { return f.Torn })
 }
 
-// A file that lost its end: the last one ends the log there, in any other the missing frames are damage.
+// A file that lost its end: the last one ends the log there, torn even if whole frames are left; in any other the missing frames
+// are damage.
 func TestEveryLength(t *testing.T) {
 	m, written := sample(t)
 	o := memOptions(m)
@@ -129,6 +130,8 @@ func TestEveryLength(t *testing.T) {
 			switch {
 			case id == 1 && damaged == all, id == 2 && damaged && len(k.snapshots) == 2:
 				t.Fatalf("file %d cut to %d bytes: %d frames, damage %v", id, size, len(k.frames), k.rec.Damage)
+			case id == 2 && !damaged && k.rec.Torn == (all && size >= used+tailBytes):
+				t.Fatalf("file %d of %d bytes cut to %d: %d frames, torn %t", id, used, size, len(k.frames), k.rec.Torn)
 			case id == 2 && k.rec.LastLSN != uint64(len(k.frames)):
 				t.Fatalf("file %d cut to %d bytes: %d frames, %+v", id, size, len(k.frames), k.rec)
 			}

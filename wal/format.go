@@ -21,6 +21,7 @@ const (
 	frameHead   = 40
 	frameTail   = 8
 	minFrame    = frameHead + frameTail
+	tailBytes   = 8 // at least so many zeros follow the last frame: a file that was cut at a frame's end has none
 )
 
 // KindSnapshot is the kind of the first frame of every file: the caller's small state at the end of the file before. One

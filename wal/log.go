@@ -271,7 +271,7 @@ func (l *Log) Close() error {
 		err = l.fsync(l.file, l.last.Load())
 	}
 	// Without a whole spare, what is reserved here is all that the next run may find on a full disk.
-	if err == nil && l.spare.file != nil && l.spare.bytes >= l.spareBytes() && l.file.Truncate(l.end) != nil { // the next Replay reads less; no one's error
+	if err == nil && l.spare.file != nil && l.spare.bytes >= l.spareBytes() && l.file.Truncate(l.end+tailBytes) != nil { // the next Replay reads less; no one's error
 		l.o.Logger.Info("the last log file keeps its reserved space", "file", l.file.Name())
 	}
 	if l.spare.file != nil {

@@ -165,15 +165,14 @@ func (p *replay) frames(f, next *logFile, info *FileInfo) (end int64, err error)
 		fr, bad := f.frame(off)
 		if bad != nil {
 			if f.nonzero(off) < 0 && off > headerBytes {
+				if next == nil && f.size-off < tailBytes {
+					p.tear(info, damage.New(f.name, off, "log", "zeros behind the last frame", "the end of the file"))
+				}
 				return end, nil // the rest is as it was reserved
 			}
 			// The head frame was durable before the file got its name.
 			if off > headerBytes && !evidence(off, p.next) {
-				info.Torn = true
-				p.o.Logger.Info("log ends in a torn frame", "file", f.name, "offset", off, "lsn", p.next, "found", bad)
-				if p.torn != nil {
-					p.torn(bad)
-				}
+				p.tear(info, bad)
 				return end, nil
 			}
 			p.damage(bad)
@@ -195,6 +194,15 @@ func (p *replay) frames(f, next *logFile, info *FileInfo) (end int64, err error)
 			return end, err
 		}
 		end = off
+	}
+}
+
+// tear notes where the log ends in a way that only a crash explains, or damage to what was not yet durable.
+func (p *replay) tear(info *FileInfo, bad *damage.Error) {
+	info.Torn = true
+	p.o.Logger.Info("the log's end is torn", "offset", bad.Offset, "lsn", p.next, "found", bad)
+	if p.torn != nil {
+		p.torn(bad)
 	}
 }
 

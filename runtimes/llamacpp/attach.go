@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/kv"
@@ -117,6 +118,9 @@ func Attach(ctx context.Context, store *db.Store, lib *Library, lctx uintptr, o 
 		return nil, err
 	}
 	desc.BlockTokens = o.BlockTokens
+	if which := lib.factorsOf(lctx, model, desc.Architecture); which != "" {
+		desc.RoPE.Scaling = strings.TrimSpace(desc.RoPE.Scaling + " " + which)
+	}
 	if err := s.refuse(model, desc.Architecture); err != nil {
 		return nil, err
 	}

@@ -88,6 +88,27 @@ func (l *Library) rope(model uintptr, arch string, id Identity) kv.RoPE {
 	return r
 }
 
+// factorsOf says which of a model's two sets of frequency factors a context uses: llama.cpp takes the long ones where a
+// sequence may have more tokens than the model was trained for at first. Empty: there is no such choice.
+func (l *Library) factorsOf(lctx, model uintptr, arch string) string {
+	scaling, _ := l.meta(model, arch+".rope.scaling.type")
+	original, ok := l.meta(model, arch+".rope.scaling.original_context_length")
+	if !ok && scaling == "longrope" {
+		original, ok = l.meta(model, arch+".context_length")
+	}
+	if !ok || scaling != "" && scaling != "longrope" { // Phi 3 names no scaling
+		return ""
+	}
+	each := l.ContextTokens(lctx) / max(1, l.Sequences(lctx))
+	if l.ContextTokensEach != nil {
+		each = l.ContextTokensEach(lctx)
+	}
+	if n, err := strconv.ParseUint(original, 10, 32); err == nil && each <= uint32(n) {
+		return "factors=short"
+	}
+	return "factors=long"
+}
+
 func ropeName(t int32) string {
 	switch t {
 	case -1:

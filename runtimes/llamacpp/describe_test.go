@@ -175,3 +175,30 @@ func TestHeadMemo(t *testing.T) {
 		want("gemma3")
 	}
 }
+
+// Where llama.cpp chooses RoPE factors by the size of the context, contexts of the two sides are two models. Else the size
+// does not matter.
+func TestFactorsByContext(t *testing.T) {
+	const sequences = 3 // of the fake
+	for name, x := range map[string]struct {
+		meta map[string]string
+		two  bool
+	}{
+		"none":                    {nil, false},
+		"longrope":                {map[string]string{"fake.rope.scaling.type": "longrope", "fake.rope.scaling.original_context_length": "200"}, true},
+		"longrope, no length":     {map[string]string{"fake.rope.scaling.type": "longrope", "fake.context_length": "200"}, true},
+		"a length only, as Phi 3": {map[string]string{"fake.rope.scaling.original_context_length": "200"}, true},
+		"yarn":                    {map[string]string{"fake.rope.scaling.type": "yarn", "fake.rope.scaling.original_context_length": "200"}, false},
+	} {
+		store := openStore(t)
+		fingerprint := func(each int) kv.Fingerprint {
+			f := kinds("plain")
+			f.meta, f.contextLen = x.meta, each*sequences
+			return attach(t, store, f, nil).Model().Fingerprint()
+		}
+		short, long := fingerprint(200), fingerprint(201)
+		if (short != long) != x.two || fingerprint(100) != short || fingerprint(1000) != long {
+			t.Errorf("%s: contexts of 200 and 201 tokens are two models: %v, want %v", name, short != long, x.two)
+		}
+	}
+}

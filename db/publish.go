@@ -105,7 +105,10 @@ func (w *putter) publishOne(t *index.Txn, entry index.Entry, op *opPut, losers *
 	}
 	if ok && old.Flags&index.FlagDamaged == 0 && covers(old, entry.RowFirst, entry.RowFirst+entry.RowCount) {
 		*losers = append(*losers, dead)
-		return nil
+		if entry.Group > 0 {
+			return nil
+		}
+		return w.compare(w.p.BlockAt(int(entry.First), w.m.ms.desc.BlockTokens), old)
 	}
 	// Closure: a block is stored only below a stored parent, a group only beside its block.
 	parent, group := entry.Parent, uint8(0)

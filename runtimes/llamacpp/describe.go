@@ -195,8 +195,13 @@ func (l *Library) rotated(model uintptr, arch string, k, v kv.DType) (bool, erro
 	return true, nil
 }
 
-// rotationDisabled reports whether llama.cpp was told not to rotate quantized caches.
+// rotationDisabled reports whether llama.cpp was told not to rotate quantized caches. It reads the variable as atoi does: white
+// space, a sign, digits up to whatever follows.
 func rotationDisabled() bool {
-	n, _ := strconv.Atoi(os.Getenv("LLAMA_ATTN_ROT_DISABLE"))
-	return n != 0
+	v := strings.TrimLeft(os.Getenv("LLAMA_ATTN_ROT_DISABLE"), " \t\n\v\f\r")
+	if v != "" && (v[0] == '+' || v[0] == '-') {
+		v = v[1:]
+	}
+	v = strings.TrimLeft(v, "0")
+	return v != "" && v[0] >= '1' && v[0] <= '9'
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -199,6 +200,20 @@ func TestFactorsByContext(t *testing.T) {
 		short, long := fingerprint(200), fingerprint(201)
 		if (short != long) != x.two || fingerprint(100) != short || fingerprint(1000) != long {
 			t.Errorf("%s: contexts of 200 and 201 tokens are two models: %v, want %v", name, short != long, x.two)
+		}
+	}
+}
+
+// The variable that keeps llama.cpp from rotating quantized caches means here what it means there: a number, as atoi reads it.
+func TestRotationDisabled(t *testing.T) {
+	for value, disabled := range map[string]bool{
+		"": false, "0": false, "00": false, "1": true, "2": true, "-1": true, "010": true, " 1": true, "1 ": true, "1x": true, "+1": true,
+		"true": false, "x1": false, "0x1": false, "- 1": false,
+	} {
+		t.Setenv("LLAMA_ATTN_ROT_DISABLE", value)
+		s := attach(t, openStore(t), kinds("plain"), func(o *llamacpp.Options) { o.OpaqueOnly = true })
+		if got := strings.HasSuffix(s.Model().Descriptor().StateFormat, " unrotated"); got != disabled {
+			t.Errorf("%q: rotation is disabled: %v, want %v", value, got, disabled)
 		}
 	}
 }

@@ -217,3 +217,20 @@ func TestRotationDisabled(t *testing.T) {
 		}
 	}
 }
+
+// A model that is named where a memo belongs stays as it is.
+func TestMemoIsNotAModel(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m.gguf")
+	for _, size := range []int{0, 2 << 20} {
+		b := append(ggufgen.LLaMA(1, 1, 16), make([]byte, size)...)
+		if err := os.WriteFile(path, b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := llamacpp.WeightsHash(path, path); err != nil {
+			t.Fatal(err)
+		}
+		if again, err := os.ReadFile(path); err != nil || !bytes.Equal(b, again) {
+			t.Fatalf("of a model of %d bytes, %d are left (%v)", len(b), len(again), err)
+		}
+	}
+}

@@ -92,7 +92,7 @@ func parseHash(s string) (h kv.Hash, ok bool) {
 }
 
 func remember(memo, tag, id string, answer ...string) {
-	if memo == "" {
+	if memo == "" || isModel(memo) {
 		return
 	}
 	b := readMemo(memo)
@@ -109,4 +109,16 @@ func remember(memo, tag, id string, answer ...string) {
 	if cerr := f.Close(); err != nil || cerr != nil || os.Rename(f.Name(), memo) != nil {
 		os.Remove(f.Name())
 	}
+}
+
+// isModel reports whether somebody named a model where a memo belongs: it must not be replaced.
+func isModel(memo string) bool {
+	f, err := os.Open(memo)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	var magic [4]byte
+	_, err = io.ReadFull(f, magic[:])
+	return err == nil && string(magic[:]) == "GGUF"
 }

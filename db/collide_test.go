@@ -86,3 +86,43 @@ func TestPromptsThatCollide(t *testing.T) {
 		})
 	}
 }
+
+// A damaged block is replaced by a put of its own prompt only: what hangs below it is of that one.
+func TestDamagedBlockAndItsTwin(t *testing.T) {
+	d := plain()
+	s := open(t, t.TempDir(), options())
+	m := model(t, s, d)
+	p := kv.Tokens(tokens(1, 48)...)
+	if _, err := m.Put(ctx, p, filled(d, &p, 0, 48), PutOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	first := s.eng.hasher.Chain(m.Fingerprint(), 16, &p).Key(0)
+	v := s.eng.view()
+	entry, ok, err := v.Get(first, 0)
+	v.Release()
+	if err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	s.eng.reportDamage(first, 0, entry.Loc, errors.New("as a test says"))
+	q := kv.Tokens(concat(twinTokens(p.Tokens[:16]), p.Tokens[16:])...)
+	var missing *NotStoredError
+	if _, err := m.Put(ctx, q, filled(d, &q, 0, 48), PutOptions{}); !errors.As(err, &missing) || missing.Reason.Code != Collision {
+		t.Fatalf("put below a damaged block of another prompt: %v", err)
+	}
+	if _, err := m.Put(ctx, p, filled(d, &p, 0, 48), PutOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []*kv.Prompt{&p, &q} {
+		match, err := m.Match(ctx, *x, MatchOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows := empty(d, 48)
+		got, err := match.Restore(ctx, rows)
+		if err != nil || x == &p && got.Tokens != 48 {
+			t.Errorf("%d tokens (%v, %v)", got.Tokens, got.Reason, err)
+		}
+		checkRows(t, d, x, rows, got.Tokens)
+		match.Close()
+	}
+}

@@ -103,12 +103,14 @@ func (w *putter) publishOne(t *index.Txn, entry index.Entry, op *opPut, losers *
 	if err != nil {
 		return err
 	}
+	if ok && entry.Group == 0 {
+		if err := w.compare(w.p.BlockAt(int(entry.First), w.m.ms.desc.BlockTokens), old); err != nil {
+			return err
+		}
+	}
 	if ok && old.Flags&index.FlagDamaged == 0 && covers(old, entry.RowFirst, entry.RowFirst+entry.RowCount) {
 		*losers = append(*losers, dead)
-		if entry.Group > 0 {
-			return nil
-		}
-		return w.compare(w.p.BlockAt(int(entry.First), w.m.ms.desc.BlockTokens), old)
+		return nil
 	}
 	// Closure: a block is stored only below a stored parent, a group only beside its block.
 	parent, group := entry.Parent, uint8(0)

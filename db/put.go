@@ -248,15 +248,18 @@ func (w *putter) known() (int, error) {
 }
 
 // compare fails if the block that is stored under the key of block i is that of another prompt: what is put below it would be
-// found by whoever has that one. One that cannot be read is nobody's.
+// found by whoever has that one. One that cannot be read, or is not where the index says, is nobody's.
 func (w *putter) compare(i int, x index.Entry) error {
 	start, end := w.chain.Block(i)
-	shared := 0
+	same := true
 	err := w.e.set.Read(segLoc(x.Loc), func(r *segments.Record) error {
-		shared = r.MatchTokens(&w.p, start)
+		if r.Key() == x.Key && r.Group() == 0 {
+			same = r.Parent() == w.chain.Parent(i) && r.Scope() == w.chain.Scope(i) && r.TokenCount() == end-start &&
+				r.MatchTokens(&w.p, start) == end-start
+		}
 		return nil
 	})
-	if err != nil || int(x.Tokens) == end-start && shared == end-start && x.Parent == w.chain.Parent(i) && x.Scope == w.chain.Scope(i) {
+	if err != nil || same {
 		return nil
 	}
 	w.e.count.collisions.Add(1)
@@ -274,11 +277,12 @@ func (w *putter) block(ctx context.Context, i int) error {
 	if err != nil {
 		return err
 	}
-	if stored = stored && base.Flags&index.FlagDamaged == 0; stored {
+	if stored {
 		if err := w.compare(i, base); err != nil {
 			return err
 		}
 	}
+	stored = stored && base.Flags&index.FlagDamaged == 0 // what is below it stays
 	head, err := w.head(ctx, i, stored)
 	if err != nil {
 		return err

@@ -23,8 +23,8 @@ type Model struct {
 // known name that differs becomes the current version, the difference is logged field by field, and the data of the
 // older versions is the first to be evicted.
 //
-// It returns an error that wraps kv.ErrDescriptor for a descriptor that contradicts itself, and ErrReadOnly for a new
-// one in a read-only store.
+// It returns an error that wraps kv.ErrDescriptor for a descriptor that contradicts itself, or has the fingerprint of another
+// one, and ErrReadOnly for a new one in a read-only store.
 func (s *Store) Model(ctx context.Context, desc kv.Descriptor) (*Model, error) {
 	desc, err := desc.Normal()
 	if err != nil {
@@ -41,6 +41,12 @@ func (s *Store) Model(ctx context.Context, desc kv.Descriptor) (*Model, error) {
 	ms := e.state.models[fp]
 	old := e.state.latest()[desc.Name]
 	e.stateMu.RUnlock()
+	if ms != nil {
+		// A name may differ: it is no part of the fingerprint.
+		if diff := ms.desc.Diff(&desc); len(diff) > 0 {
+			return nil, fmt.Errorf("%w: another model has its fingerprint %s: %v", kv.ErrDescriptor, fp, diff)
+		}
+	}
 	if ms != nil && old == ms {
 		return &Model{s: s, ms: ms}, nil
 	}

@@ -103,6 +103,11 @@ func (w *putter) publishOne(t *index.Txn, entry index.Entry, op *opPut, losers *
 	if err != nil {
 		return err
 	}
+	if ok && entry.Group == 0 {
+		if err := w.compare(w.p.BlockAt(int(entry.First), w.m.ms.desc.BlockTokens), old); err != nil {
+			return err
+		}
+	}
 	if ok && old.Flags&index.FlagDamaged == 0 && covers(old, entry.RowFirst, entry.RowFirst+entry.RowCount) {
 		*losers = append(*losers, dead)
 		return nil

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // ErrDescriptor is returned when a descriptor contradicts itself; the message names the field.
@@ -120,8 +121,8 @@ func (t Tensor) RowBytes() int { return t.DType.RowBytes(t.Width) }
 
 func (t Tensor) String() string { return fmt.Sprintf("layer %d %s", t.Layer, t.Role) }
 
-// Normal returns d with its defaults filled in, or an error that wraps [ErrDescriptor]. Two descriptors of one model
-// are equal when their normal forms are.
+// Normal returns d with its defaults filled in, in memory of its own, or an error that wraps [ErrDescriptor]. Two descriptors
+// of one model are equal when their normal forms are.
 func (d Descriptor) Normal() (Descriptor, error) {
 	bad := func(format string, args ...any) (Descriptor, error) {
 		return Descriptor{}, fmt.Errorf("%w: %s", ErrDescriptor, fmt.Sprintf(format, args...))
@@ -132,6 +133,7 @@ func (d Descriptor) Normal() (Descriptor, error) {
 	if len(d.Groups) > MaxGroups {
 		return bad("%d groups, at most %d", len(d.Groups), MaxGroups)
 	}
+	d.Groups = slices.Clone(d.Groups)
 	for i, g := range d.Groups {
 		switch {
 		case (i == 0) != (g.Kind == All):
@@ -156,6 +158,7 @@ func (d Descriptor) Normal() (Descriptor, error) {
 	if len(d.Tensors) > MaxTensors {
 		return bad("%d tensors, at most %d", len(d.Tensors), MaxTensors)
 	}
+	d.Tensors = slices.Clone(d.Tensors)
 	for i, t := range d.Tensors {
 		switch {
 		case t.Group < 0 || t.Group >= len(d.Groups):

@@ -1,6 +1,7 @@
 package kv_test
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"math"
 	"math/bits"
@@ -48,14 +49,14 @@ var golden = map[string]string{
 	"fingerprint":        "c426a585313540e07944be229c8536d9",
 	"root":               "756ebea336e5aa03cc32e8008ca848ec",
 	"root, no adapters":  "d5317a28f58ee939abc1c56495a9b950",
-	"scope alice":        "d0ad6482bc9278ff1fb1286478bc4775",
+	"scope alice":        "ec2e9928e9c0ecc3d8c6488b26543e64",
 	"block 0":            "6966db05a3ca832d16591917240d291e",
 	"block 1":            "b7b633bf7c698b0937dc9138ffac5a4a",
-	"block 2":            "ab17576c467a0262aaa71652d30f695d",
-	"block 3":            "0c4b324d058a330eea8a3d3578ce1338",
-	"partial 2 to 30":    "941d08b0b143367612816c9b7861e55f",
+	"block 2":            "79d77cca6ebe79eccc0c2db7ad527ee7",
+	"block 3":            "49bd890e42acf36b46c55e9cd8338cd8",
+	"partial 2 to 30":    "895d116f0cc3fda544b14a0eed4d5faf",
 	"opening":            "6276c48b6aef5689cd3d15dd99692642",
-	"opening, scoped":    "73cae510cc5daabfbae081735f795f5a",
+	"opening, scoped":    "2c0cd24519837a55b5e1a2ce27b214cd",
 	"token hashes":       "1b1c3de4839a0da8dbb350476d445fcf",
 }
 
@@ -115,7 +116,8 @@ func TestHashesAsDescribed(t *testing.T) {
 
 	scale := func(i int) []byte { return u32(int(math.Float32bits(goldenAdapter[i].Scale))) }
 	root := key([]byte("R"), goldenSeed[:], print[:], goldenAdapter[0].Hash[:], scale(0), goldenAdapter[1].Hash[:], scale(1))
-	scope := key([]byte("S"), goldenSeed[:], []byte("alice"))
+	named := sha256.Sum256(slices.Concat([]byte("S"), goldenSeed[:], []byte("alice")))
+	scope := kv.Key(named[:16])
 	block0 := key([]byte("B"), root[:], toks(0, 16), span(10, 0, p.Spans[0]))
 	block1 := key([]byte("B"), block0[:], toks(16, 24), span(0, 6, p.Spans[0]))
 	entered := key([]byte("E"), block1[:], scope[:])

@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"math"
 	"math/bits"
@@ -9,7 +10,7 @@ import (
 )
 
 // HashID names the hash that keys are made with; FORMAT records it.
-const HashID = 1 // murmur3 x64 128, as laid out in this file
+const HashID = 1 // murmur3 x64 128, SHA-256 for scopes, as laid out in this file
 
 // Domain tags keep the inputs of the different hashes apart.
 const (
@@ -58,7 +59,8 @@ func (h Hasher) root(buf []byte, fp Fingerprint, adapters []Adapter) (Key, []byt
 	return h.sum(b), b
 }
 
-// Scope returns the id of a named scope; the empty name is the shared scope.
+// Scope returns the id of a named scope; the empty name is the shared scope. It is a cryptographic hash: strangers may
+// choose names, and nothing else keeps two scopes apart.
 func (h Hasher) Scope(name string) ScopeID {
 	id, _ := h.scope(nil, name)
 	return id
@@ -71,7 +73,8 @@ func (h Hasher) scope(buf []byte, name string) (ScopeID, []byte) {
 	b := append(buf[:0], tagScope)
 	b = append(b, h.seed[:]...)
 	b = append(b, name...)
-	return h.sum(b), b
+	sum := sha256.Sum256(b)
+	return ScopeID(sum[:16]), b
 }
 
 // enter returns the key that stands for parent at the point where scope begins.

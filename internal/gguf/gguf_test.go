@@ -165,3 +165,17 @@ func TestHashes(t *testing.T) {
 		t.Errorf("a missing part: %v", err)
 	}
 }
+
+// llama.cpp loads the parts of a split model under any names; those that the name of the first does not lead to would not count,
+// and the first may hold nothing but metadata.
+func TestPartsUnderOtherNames(t *testing.T) {
+	w := ggufgen.NewWriter("llama", 1)
+	w.Uint("split.count", 2)
+	path := filepath.Join(t.TempDir(), "part-one.gguf")
+	if err := os.WriteFile(path, w.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if h, err := gguf.WeightsHash(path); !errors.Is(err, gguf.ErrFormat) {
+		t.Errorf("one of two parts has the hash %s (%v)", h, err)
+	}
+}

@@ -85,11 +85,17 @@ func Splits(path string) ([]string, error) {
 	return out, nil
 }
 
-// WeightsHash is the hash of all bytes of a model's files. It reads them all: about a second a gigabyte.
+// WeightsHash is the hash of all bytes of a model's files. It reads them all: about a second a gigabyte. A part of a split
+// model whose name does not lead to the other parts is refused: what is in those would not count.
 func WeightsHash(path string) (kv.Hash, error) {
 	paths, err := Splits(path)
 	if err != nil {
 		return kv.Hash{}, err
+	}
+	if f, err := Open(path); err == nil {
+		if n, err := f.Int("split.count"); err == nil && n > 1 && n != int64(len(paths)) {
+			return kv.Hash{}, fmt.Errorf("%s: %w: it is one of %d parts, its name leads to %d", path, ErrFormat, n, len(paths))
+		}
 	}
 	h := sha256.New()
 	for _, p := range paths {

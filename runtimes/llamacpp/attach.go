@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/kv"
@@ -84,6 +85,8 @@ type Session struct {
 	lay    *layout // of mode Rows
 	tail   bool    // the window section can be had alone
 
+	manyDims bool // a position is more than one number: tokens are not counted by it
+
 	buf      []byte // a blob, between llama.cpp and the store
 	captures map[int]*capture
 }
@@ -117,6 +120,9 @@ func Attach(ctx context.Context, store *db.Store, lib *Library, lctx uintptr, o 
 		return nil, err
 	}
 	desc.BlockTokens = o.BlockTokens
+	if which := lib.factorsOf(lctx, model, desc.Architecture); which != "" {
+		desc.RoPE.Scaling = strings.TrimSpace(desc.RoPE.Scaling + " " + which)
+	}
 	if err := s.refuse(model, desc.Architecture); err != nil {
 		return nil, err
 	}
@@ -132,13 +138,16 @@ func Attach(ctx context.Context, store *db.Store, lib *Library, lctx uintptr, o 
 		if o.RowsOnly {
 			return nil, fmt.Errorf("%w: %s", ErrRefused, s.why)
 		}
+		if lib.Version == nil {
+			return nil, fmt.Errorf("%w: %s, and a whole state is that of one release of llama.cpp, which this one does not name: set Library.Version", ErrRefused, s.why)
+		}
 		if desc.BlockTokens == 0 {
 			desc.BlockTokens = 64 // records have no rows that would make larger blocks worth while
 		}
 		desc.Groups = []kv.Group{{Kind: kv.All}, {Kind: kv.StateAt}}
 		desc.Tensors = []kv.Tensor{{Role: kv.RoleState, DType: kv.Bytes, Group: 1}}
 		// A whole blob is tied to all that a row is free of: release, layout of V, streams, cache types.
-		desc.StateFormat = fmt.Sprintf("llama.cpp %s %s", lib.version(), state.Shape(blob))
+		desc.StateFormat = fmt.Sprintf("llama.cpp %s %s", lib.Version(), state.Shape(blob))
 		if rotationDisabled() {
 			desc.StateFormat += " unrotated"
 		}
@@ -227,14 +236,16 @@ func (s *Session) probe() ([]byte, error) {
 func (s *Session) opaqueBecause(model uintptr, d *kv.Descriptor, blob []byte) string {
 	l := s.lib
 	window := int(l.Window(model))
-	switch r := l.RopeType(model); {
+	r := l.RopeType(model)
+	s.manyDims = r != ropeNone && r != ropeNorm && r != ropeNeox
+	switch {
 	case s.o.OpaqueOnly:
 		return "Options.OpaqueOnly"
 	case l.IsRecurrent(model):
 		return "the model is recurrent: its state cannot be cut"
 	case l.IsHybrid != nil && l.IsHybrid(model):
 		return "the model is a hybrid: its recurrent layers' state cannot be cut"
-	case r != ropeNone && r != ropeNorm && r != ropeNeox:
+	case s.manyDims:
 		return fmt.Sprintf("positions are of more than one dimension (RoPE %s)", ropeName(r))
 	}
 	// A model with a window has a second cache for the window layers; one without must not have a second cache, whatever

@@ -88,6 +88,27 @@ func (l *Library) rope(model uintptr, arch string, id Identity) kv.RoPE {
 	return r
 }
 
+// factorsOf says which of a model's two sets of frequency factors a context uses: llama.cpp takes the long ones where a
+// sequence may have more tokens than the model was trained for at first. Empty: there is no such choice.
+func (l *Library) factorsOf(lctx, model uintptr, arch string) string {
+	scaling, _ := l.meta(model, arch+".rope.scaling.type")
+	original, ok := l.meta(model, arch+".rope.scaling.original_context_length")
+	if !ok && scaling == "longrope" {
+		original, ok = l.meta(model, arch+".context_length")
+	}
+	if !ok || scaling != "" && scaling != "longrope" { // Phi 3 names no scaling
+		return ""
+	}
+	each := l.ContextTokens(lctx) / max(1, l.Sequences(lctx))
+	if l.ContextTokensEach != nil {
+		each = l.ContextTokensEach(lctx)
+	}
+	if n, err := strconv.ParseUint(original, 10, 32); err == nil && each <= uint32(n) {
+		return "factors=short"
+	}
+	return "factors=long"
+}
+
 func ropeName(t int32) string {
 	switch t {
 	case -1:
@@ -174,8 +195,13 @@ func (l *Library) rotated(model uintptr, arch string, k, v kv.DType) (bool, erro
 	return true, nil
 }
 
-// rotationDisabled reports whether llama.cpp was told not to rotate quantized caches.
+// rotationDisabled reports whether llama.cpp was told not to rotate quantized caches. It reads the variable as atoi does: white
+// space, a sign, digits up to whatever follows.
 func rotationDisabled() bool {
-	n, _ := strconv.Atoi(os.Getenv("LLAMA_ATTN_ROT_DISABLE"))
-	return n != 0
+	v := strings.TrimLeft(os.Getenv("LLAMA_ATTN_ROT_DISABLE"), " \t\n\v\f\r")
+	if v != "" && (v[0] == '+' || v[0] == '-') {
+		v = v[1:]
+	}
+	v = strings.TrimLeft(v, "0")
+	return v != "" && v[0] >= '1' && v[0] <= '9'
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -173,5 +174,63 @@ func TestHeadMemo(t *testing.T) {
 			t.Fatal(err)
 		}
 		want("gemma3")
+	}
+}
+
+// Where llama.cpp chooses RoPE factors by the size of the context, contexts of the two sides are two models. Else the size
+// does not matter.
+func TestFactorsByContext(t *testing.T) {
+	const sequences = 3 // of the fake
+	for name, x := range map[string]struct {
+		meta map[string]string
+		two  bool
+	}{
+		"none":                    {nil, false},
+		"longrope":                {map[string]string{"fake.rope.scaling.type": "longrope", "fake.rope.scaling.original_context_length": "200"}, true},
+		"longrope, no length":     {map[string]string{"fake.rope.scaling.type": "longrope", "fake.context_length": "200"}, true},
+		"a length only, as Phi 3": {map[string]string{"fake.rope.scaling.original_context_length": "200"}, true},
+		"yarn":                    {map[string]string{"fake.rope.scaling.type": "yarn", "fake.rope.scaling.original_context_length": "200"}, false},
+	} {
+		store := openStore(t)
+		fingerprint := func(each int) kv.Fingerprint {
+			f := kinds("plain")
+			f.meta, f.contextLen = x.meta, each*sequences
+			return attach(t, store, f, nil).Model().Fingerprint()
+		}
+		short, long := fingerprint(200), fingerprint(201)
+		if (short != long) != x.two || fingerprint(100) != short || fingerprint(1000) != long {
+			t.Errorf("%s: contexts of 200 and 201 tokens are two models: %v, want %v", name, short != long, x.two)
+		}
+	}
+}
+
+// The variable that keeps llama.cpp from rotating quantized caches means here what it means there: a number, as atoi reads it.
+func TestRotationDisabled(t *testing.T) {
+	for value, disabled := range map[string]bool{
+		"": false, "0": false, "00": false, "1": true, "2": true, "-1": true, "010": true, " 1": true, "1 ": true, "1x": true, "+1": true,
+		"true": false, "x1": false, "0x1": false, "- 1": false,
+	} {
+		t.Setenv("LLAMA_ATTN_ROT_DISABLE", value)
+		s := attach(t, openStore(t), kinds("plain"), func(o *llamacpp.Options) { o.OpaqueOnly = true })
+		if got := strings.HasSuffix(s.Model().Descriptor().StateFormat, " unrotated"); got != disabled {
+			t.Errorf("%q: rotation is disabled: %v, want %v", value, got, disabled)
+		}
+	}
+}
+
+// A model that is named where a memo belongs stays as it is.
+func TestMemoIsNotAModel(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m.gguf")
+	for _, size := range []int{0, 2 << 20} {
+		b := append(ggufgen.LLaMA(1, 1, 16), make([]byte, size)...)
+		if err := os.WriteFile(path, b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := llamacpp.WeightsHash(path, path); err != nil {
+			t.Fatal(err)
+		}
+		if again, err := os.ReadFile(path); err != nil || !bytes.Equal(b, again) {
+			t.Fatalf("of a model of %d bytes, %d are left (%v)", len(b), len(again), err)
+		}
 	}
 }

@@ -76,14 +76,6 @@ func symbol(f reflect.StructField) (name string, optional bool) {
 	return name, false
 }
 
-// version is the library's word for its release.
-func (l *Library) version() string {
-	if l.Version == nil {
-		return "unknown"
-	}
-	return l.Version()
-}
-
 // meta returns a metadata value of the model as text. Arrays read as whatever the library makes of them.
 func (l *Library) meta(model uintptr, key string) (string, bool) {
 	return text(func(buf *byte, size uintptr) int32 { return l.Meta(model, key, buf, size) })

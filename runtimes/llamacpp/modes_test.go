@@ -165,3 +165,44 @@ func TestMisuse(t *testing.T) {
 		t.Errorf("save of a sequence that lost its beginning: %v", err)
 	}
 }
+
+// With positions of several dimensions an image has fewer positions than tokens, so that the last position does not tell how
+// much of a prompt the cache holds.
+func TestSpansOfFewerPositions(t *testing.T) {
+	const imagePositions, mrope = 8, 8
+	f := kinds("plain")
+	f.ropeType = mrope
+	store := openStore(t)
+	s := attach(t, store, f, nil)
+	tokens := make([]kv.Token, 200)
+	for i := range tokens {
+		tokens[i] = kv.Token(i)
+	}
+	prompt := kv.Prompt{Tokens: tokens, Spans: []kv.Span{{Start: 20, Len: 64, Hash: kv.Hash{1}}}}
+	if err := f.Decode(tokens[:200-64+imagePositions], 0, 0); err != nil { // text, image, text: all of the prompt
+		t.Fatal(err)
+	}
+	if _, err := s.Save(context.Background(), prompt, 0); !errors.Is(err, llamacpp.ErrPositions) {
+		t.Errorf("save: %v, want ErrPositions", err)
+	}
+	prompt.Tokens[180]++ // what another prompt shares is not all that the state was made of
+	got, err := s.Restore(context.Background(), prompt, 1)
+	if err != nil || got.Tokens != 0 {
+		t.Errorf("%d tokens are restored from a state of all 200 of another prompt (%v)", got.Tokens, err)
+	}
+}
+
+// A whole state is tied to a release: a library that does not name its own is refused, as Attach cannot tell it from the next.
+func TestOpaqueNeedsVersion(t *testing.T) {
+	f := kinds("plain")
+	lib := f.library()
+	lib.Version = nil
+	o := options(f.Decode)
+	if _, err := llamacpp.Attach(context.Background(), openStore(t), lib, 1, o); err != nil {
+		t.Errorf("rows: %v", err)
+	}
+	o.OpaqueOnly = true
+	if _, err := llamacpp.Attach(context.Background(), openStore(t), lib, 1, o); !errors.Is(err, llamacpp.ErrRefused) {
+		t.Errorf("whole states: %v, want ErrRefused", err)
+	}
+}

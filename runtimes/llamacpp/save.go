@@ -18,7 +18,8 @@ import (
 // Of the window layers of a sliding-window model, the cache holds only the last rows. They are stored, so that the prompt
 // can be restored at and shortly before its end; what [Session.Prefill] saw on the way is stored too, and makes every
 // other position restorable. An Opaque state is stored at the sequence's last position only: save before evaluating
-// tokens that are not part of every continuation.
+// tokens that are not part of every continuation. Of a model whose positions have several dimensions (M-RoPE), prompts with
+// spans are refused: an image's positions there are not as many as its tokens.
 func (s *Session) Save(ctx context.Context, prompt kv.Prompt, sequence int) (db.PutResult, error) {
 	if err := s.check(sequence); err != nil {
 		return db.PutResult{}, err
@@ -60,6 +61,9 @@ func (s *Session) Save(ctx context.Context, prompt kv.Prompt, sequence int) (db.
 }
 
 func (s *Session) saveOpaque(ctx context.Context, prompt kv.Prompt, sequence, n int) (db.PutResult, error) {
+	if s.manyDims && len(prompt.Spans) > 0 {
+		return db.PutResult{}, fmt.Errorf("%w: the positions of a span are fewer than its tokens, so what sequence %d holds of the prompt is not known", ErrPositions, sequence)
+	}
 	if n > len(prompt.Tokens) || prompt.Clip(n) != n {
 		return db.PutResult{}, fmt.Errorf("%w: the state of sequence %d is that after %d tokens, where no prefix of the prompt of %d tokens ends",
 			ErrPositions, sequence, n, len(prompt.Tokens))

@@ -15,7 +15,7 @@ import (
 // maxMemoBytes bounds the memo file; one that has grown beyond it is begun anew.
 const maxMemoBytes = 1 << 20
 
-// WeightsHash is the hash of all bytes of a model's files, all parts if it is split. The first time it reads them, about
+// WeightsHash is the hash of all bytes of a model's files, all parts if it is split: their names must say so. The first time it reads them, about
 // a second a gigabyte. memo names a small text file that remembers the answer by device, inode, size and modification
 // time; empty remembers nothing. A memo that cannot be read or written costs time only.
 func WeightsHash(path, memo string) (kv.Hash, error) {
@@ -92,7 +92,7 @@ func parseHash(s string) (h kv.Hash, ok bool) {
 }
 
 func remember(memo, tag, id string, answer ...string) {
-	if memo == "" {
+	if memo == "" || isModel(memo) {
 		return
 	}
 	b := readMemo(memo)
@@ -109,4 +109,16 @@ func remember(memo, tag, id string, answer ...string) {
 	if cerr := f.Close(); err != nil || cerr != nil || os.Rename(f.Name(), memo) != nil {
 		os.Remove(f.Name())
 	}
+}
+
+// isModel reports whether somebody named a model where a memo belongs: it must not be replaced.
+func isModel(memo string) bool {
+	f, err := os.Open(memo)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	var magic [4]byte
+	_, err = io.ReadFull(f, magic[:])
+	return err == nil && string(magic[:]) == "GGUF"
 }

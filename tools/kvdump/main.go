@@ -42,9 +42,10 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	root := newRoot()
 	root.SetArgs(args)
 	root.SetIn(stdin)
-	root.SetOut(stdout)
+	root.SetOut(visible{stdout})
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
+	stderr = visible{stderr} // no progress is shown any more
 	var work errWork
 	switch {
 	case err == nil:

@@ -35,6 +35,20 @@ func feedForward(w *Writer, i, embed, ff int) {
 
 // LLaMA is plain attention with grouped queries: 4 heads of headDim share 2 KV heads.
 func LLaMA(seed uint64, layers, headDim int) []byte {
+	return llama(seed, layers, headDim, func(*Writer) {})
+}
+
+// LongRoPE is LLaMA with two sets of frequency factors: one for contexts of at most so many tokens, one for longer ones.
+func LongRoPE(seed uint64, layers, headDim, original int) []byte {
+	return llama(seed, layers, headDim, func(w *Writer) {
+		w.String("llama.rope.scaling.type", "longrope")
+		w.Uint("llama.rope.scaling.original_context_length", original)
+		w.Tensor("rope_factors_long.weight", func(i int) float32 { return float32(2 + i) }, headDim/2)
+		w.Tensor("rope_factors_short.weight", func(int) float32 { return 1 }, headDim/2)
+	})
+}
+
+func llama(seed uint64, layers, headDim int, more func(*Writer)) []byte {
 	const arch, heads, kvHeads, embed, ff = "llama", 4, 2, 128, 192
 	w := common(arch, seed, layers, embed, ff)
 	w.Uint(arch+".attention.head_count", heads)
@@ -42,6 +56,7 @@ func LLaMA(seed uint64, layers, headDim int) []byte {
 	w.Uint(arch+".attention.key_length", headDim)
 	w.Uint(arch+".attention.value_length", headDim)
 	w.Uint(arch+".rope.dimension_count", headDim)
+	more(w)
 	w.Matrix("output.weight", embed, Vocabulary)
 	for i := range layers {
 		w.Ones(block(i, "attn_norm"), embed)

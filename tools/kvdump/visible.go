@@ -1,0 +1,24 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"unicode"
+)
+
+// visible writes text without control characters. Names of models, which come out of model files, and of refs must not reach a
+// terminal as commands to it.
+type visible struct{ io.Writer }
+
+func (v visible) Write(b []byte) (int, error) {
+	clean := bytes.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, b)
+	if _, err := v.Writer.Write(clean); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}

@@ -138,7 +138,11 @@ func (r *recovery) openIndex() error {
 	if err := e.fs.Remove(e.path(bloomName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	e.ix, err = index.Create(e.indexOptions())
+	// Should this rebuild not come to its end, the next one needs what only the old index knew: refs, and what was deleted and
+	// is not yet destroyed. No log file is named: an index that was never written is rebuilt.
+	left := r.applied
+	left.WALFile = 0
+	e.ix, err = index.CreateWith(e.indexOptions(), left)
 	return err
 }
 

@@ -183,6 +183,13 @@ func (l *Log) FileID() uint64 {
 // Bytes is the space that all log files take, with what is reserved ahead. It waits for nobody.
 func (l *Log) Bytes() int64 { return l.taken.Load() }
 
+// Room is what frames take of the current file, and what is reserved behind the last one.
+func (l *Log) Room() (used, ahead int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.end - l.headBytes, l.reservedBytes - l.end
+}
+
 // Err returns the error that every write returns since the log was poisoned, or nil.
 func (l *Log) Err() error {
 	if p := l.poison.Load(); p != nil {

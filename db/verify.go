@@ -169,7 +169,11 @@ func (v *verifier) log() error {
 // index checks index.db page by page and row by row.
 func (v *verifier) index(ctx context.Context) error {
 	e := v.e
-	for _, err := range e.doubts {
+	doubts := e.doubts
+	if e.wal != nil {
+		doubts = nil // it has been rebuilt since
+	}
+	for _, err := range doubts {
 		var bad *damage.Error
 		if errors.As(err, &bad) {
 			v.report(bad)
@@ -178,7 +182,7 @@ func (v *verifier) index(ctx context.Context) error {
 			v.note("index.db will be rebuilt: %v", err)
 		}
 	}
-	if len(e.doubts) > 0 {
+	if len(doubts) > 0 {
 		return nil
 	}
 	v.out.Files++

@@ -3,6 +3,8 @@ package db
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -94,5 +96,35 @@ func TestVerifyDuringCheckpoints(t *testing.T) {
 	close(stop)
 	if err := <-stopped; err != nil {
 		t.Fatal(err)
+	}
+}
+
+// An index that was damaged and is rebuilt is no damage of the open store any more, and is looked into.
+func TestVerifyAfterTheIndexWasRebuilt(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, options())
+	put(t, model(t, s, plain()), kv.Prompt{Tokens: tokens(1, 64)})
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(dir, indexName)
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(b[:8192], make([]byte, 8192))
+	if err := os.WriteFile(name, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if report, err := Verify(ctx, dir, VerifyOptions{}); err != nil || len(report.Damage) == 0 {
+		t.Fatal("a closed store's damaged index is not reported", err)
+	}
+	s = open(t, dir, options())
+	if err := s.Checkpoint(ctx); err != nil {
+		t.Fatal(err)
+	}
+	report, err := s.Verify(ctx, VerifyOptions{})
+	if err != nil || len(report.Damage) > 0 || len(report.Notes) > 0 {
+		t.Error(err, report.Damage, report.Notes)
 	}
 }

@@ -33,6 +33,7 @@ type recovery struct {
 	named     map[opLoc]bool     // records that frames name, in a rebuild
 	dead      map[opLoc]bool     // those that frames give up
 	replaced  map[opLoc]bool     // those among them that have something in their place
+	next      map[opLoc]opLoc    // where the same key lies after them, if it was moved or replaced
 	found     map[opLoc]bool     // dead, as the scan or the replay found out
 	standIn   map[opLoc][]opDead // by what a power cut took: what is still there in its place
 	scanBirth uint64             // the highest among them

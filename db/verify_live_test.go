@@ -120,6 +120,7 @@ func TestVerifyAfterTheIndexWasRebuilt(t *testing.T) {
 		t.Fatal("a closed store's damaged index is not reported", err)
 	}
 	s = open(t, dir, options())
+	eventually(t, "the Bloom filter is built", func() bool { return s.eng.bloom.Load() != nil })
 	if err := s.Checkpoint(ctx); err != nil {
 		t.Fatal(err)
 	}

@@ -159,6 +159,21 @@ func (l *Log) startOrResume(snapshot []byte) error {
 	return errors.Join(err, rerr)
 }
 
+// SyncFiles makes durable what [Replay] reads, with no log open. An error leaves it unknown what is: replay anew.
+func SyncFiles(o Options) error {
+	o = o.withDefaults()
+	ids, err := o.list()
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		if err := syncFile(o.FS, o.path(id)); err != nil {
+			return fmt.Errorf("wal: sync what was recovered: %w", err)
+		}
+	}
+	return o.FS.SyncDir(o.Dir)
+}
+
 func syncFile(fsys vfs.FS, name string) error {
 	f, err := fsys.Open(name, false)
 	if err != nil {

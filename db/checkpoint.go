@@ -23,6 +23,13 @@ func (s *Store) Checkpoint(ctx context.Context) error {
 	return err
 }
 
+// checkpointing is a checkpoint that has begun: what lies below its frame waits, frozen, to be written.
+type checkpointing struct {
+	applied index.Applied
+	empty   []uint64 // segments in which nothing lived when it began
+	indexed bool     // index.db has it
+}
+
 func (e *engine) checkpoint(ctx context.Context) error {
 	if err := e.poisoned(); err != nil {
 		return err
@@ -31,70 +38,94 @@ func (e *engine) checkpoint(ctx context.Context) error {
 	defer e.ckptMu.Unlock()
 	start := time.Now()
 
-	applied, empty, err := e.freeze()
+	// One that failed comes first. While that goes on failing, each try must not make another log file.
+	if c := e.begun; c != nil {
+		if err := e.writeCheckpoint(ctx, c); err != nil && !e.worthRotating(c) {
+			e.dirty.Store(true)
+			return err
+		}
+	}
+	c, err := e.freeze()
 	if err != nil {
 		return err
 	}
-	done := false
-	defer func() {
-		if !done {
-			e.dirty.Store(true) // the frozen part still waits
-		}
-	}()
+	e.begun = c
+	if err := e.writeCheckpoint(ctx, c); err != nil {
+		e.dirty.Store(true) // the frozen part still waits
+		return err
+	}
+	e.growth.Store(0)
+	e.count.checkpoints.Add(1)
+	e.count.checkpointNanos.Store(int64(since(start)))
+	return e.reclaimLocked(ctx)
+}
+
+// worthRotating reports whether the log should go on in a new file although c failed again: on a full disk, that may have the
+// only room for what makes some; and if just the old files cannot be removed, the index need not fall behind for that.
+func (e *engine) worthRotating(c *checkpointing) bool {
+	used, ahead := e.wal.Room()
+	least := e.walOptions().PreallocBytes / 2
+	return ahead < least || c.indexed && used >= least
+}
+
+// writeCheckpoint does what is still to be done of a checkpoint that has begun. The caller holds ckptMu.
+func (e *engine) writeCheckpoint(ctx context.Context, c *checkpointing) error {
 	if err := e.sealLeftovers(ctx); err != nil {
 		return err
 	}
 	if err := e.set.Sync(); err != nil {
 		return err
 	}
-	if err := e.ix.Checkpoint(ctx, applied); err != nil {
-		return err
-	}
-	if err := e.writeBloom(applied.LSN); err != nil { // no reason for a log that grows for ever
-		e.log.Warn("the Bloom filter's file could not be written: the next open may have to rebuild it", "dir", e.dir, "error", err)
+	if !c.indexed {
+		if err := e.ix.Checkpoint(ctx, c.applied); err != nil {
+			return err
+		}
+		c.indexed = true
+		if err := e.writeBloom(c.applied.LSN); err != nil { // no reason for a log that grows for ever
+			e.log.Warn("the Bloom filter's file could not be written: the next open may have to rebuild it", "dir", e.dir, "error", err)
+		}
 	}
 	e.measure() // the log still has its old files: this is the most
-	if err := e.wal.Remove(applied.WALFile); err != nil {
+	if err := e.wal.Remove(c.applied.WALFile); err != nil {
 		return err
 	}
-	done = true
-	e.growth.Store(0)
 	e.stateMu.Lock()
-	for _, id := range empty {
+	for _, id := range c.empty {
 		e.state.doomedSegments[id] = struct{}{}
 	}
 	e.stateMu.Unlock()
-	e.count.checkpoints.Add(1)
-	e.count.checkpointNanos.Store(int64(since(start)))
-	return e.reclaimLocked(ctx)
+	e.begun = nil
+	return nil
 }
 
 // freeze switches to a new log file whose head repeats the small state, and freezes the index at the last frame before
 // it. While it holds the gate, no record is on its way from a segment to the index.
-func (e *engine) freeze() (a index.Applied, empty []uint64, err error) {
+func (e *engine) freeze() (*checkpointing, error) {
 	e.gate.Lock()
 	defer e.gate.Unlock()
 	e.logMu.Lock()
 	defer e.logMu.Unlock()
 	if err := e.ix.Update(e.applyTouches); err != nil {
-		return a, nil, err
+		return nil, err
 	}
 	e.forgetFlags()
 	ends := e.openEnds()
-	empty = e.emptySegments()
+	empty := e.emptySegments()
 	var head []byte
+	var a index.Applied
+	var err error
 	a.WALFile, a.LSN, err = e.wal.Rotate(func(lsn uint64) []byte {
 		head = e.head(ends)
 		return head
 	})
 	if err != nil {
-		return a, nil, err
+		return nil, err
 	}
 	next := e.nextCounters()
 	e.dirty.Store(false)
 	a.NextBirth, a.NextSegment, a.Clock, a.Extra = next.NextBirth, next.NextSegment, next.Clock, head
 	e.ix.Freeze()
-	return a, empty, nil
+	return &checkpointing{applied: a, empty: empty}, nil
 }
 
 // head is what the log's next file begins with. The caller holds the gate and logMu.

@@ -85,22 +85,51 @@ func (s *Store) DeleteScope(ctx context.Context, scope string) (Deleted, error) 
 	})
 }
 
-// delete removes the subtrees of the blocks that pick names, as one frame, and makes that durable.
+// removeBatch bounds the records that one log frame removes: a frame has a largest size, and so has the list of what waits to
+// be destroyed, which every log file repeats. A variable for tests.
+var removeBatch = 1 << 19
+
+// delete removes the subtrees of the blocks that pick names, and makes that durable: as one frame, or where they are very
+// large as several, the deepest blocks first.
 func (e *engine) delete(ctx context.Context, pick func(t *index.Txn) ([]kv.Key, error)) (Deleted, error) {
 	if err := e.poisoned(); err != nil {
 		return Deleted{}, err
 	}
 	var out Deleted
+	for {
+		lsn, more, err := e.deleteSome(pick, &out)
+		if err != nil {
+			return out, err
+		}
+		if lsn == 0 { // what took it, another deletion or an eviction, may not be durable yet
+			return out, e.wal.Sync(e.wal.LastLSN())
+		}
+		if err := e.wal.Sync(lsn); err != nil {
+			return out, err
+		}
+		if err := e.reclaim(ctx); err != nil || !more {
+			return out, err
+		}
+	}
+}
+
+// deleteSome is one frame of delete; more says that something is left.
+func (e *engine) deleteSome(pick func(t *index.Txn) ([]kv.Key, error), out *Deleted) (lsn uint64, more bool, err error) {
+	var took Deleted
 	op := opRemove{Deleted: true}
 	e.logMu.Lock() // until the small state has it too: the head of a new log file must not miss it
-	lsn, err := e.commitLocked(frameRemove, func(t *index.Txn) (any, error) {
+	defer e.logMu.Unlock()
+	lsn, err = e.commitLocked(frameRemove, func(t *index.Txn) (any, error) {
 		roots, err := pick(t)
 		if err != nil {
 			return nil, err
 		}
 		for _, k := range roots {
-			if err := e.removeSubtree(t, k, &op, &out); err != nil {
+			if more, err = e.removeSubtree(t, k, &op, &took); err != nil {
 				return nil, err
+			}
+			if more {
+				break
 			}
 		}
 		if len(op.Dead) == 0 {
@@ -120,11 +149,7 @@ func (e *engine) delete(ctx context.Context, pick func(t *index.Txn) ([]kv.Key, 
 		return op, nil
 	})
 	if err != nil || lsn == 0 {
-		e.logMu.Unlock()
-		if err == nil { // what took it, another deletion or an eviction, may not be durable yet
-			err = e.wal.Sync(e.wal.LastLSN())
-		}
-		return Deleted{}, err
+		return 0, false, err
 	}
 	e.stateMu.Lock()
 	for _, name := range op.Refs {
@@ -132,42 +157,44 @@ func (e *engine) delete(ctx context.Context, pick func(t *index.Txn) ([]kv.Key, 
 	}
 	e.stateMu.Unlock()
 	e.doom(op.Dead, false)
-	e.logMu.Unlock()
-	e.bloomRemoved(int64(out.Blocks))
-	out.Records, out.Refs = len(op.Dead), len(op.Refs)
-	e.count.deleted.Add(int64(out.Blocks))
-	if err := e.wal.Sync(lsn); err != nil {
-		return out, err
-	}
-	return out, e.reclaim(ctx)
+	e.bloomRemoved(int64(took.Blocks))
+	e.count.deleted.Add(int64(took.Blocks))
+	out.Blocks += took.Blocks
+	out.Bytes += took.Bytes
+	out.Records += len(op.Dead)
+	out.Refs += len(op.Refs)
+	return lsn, more, nil
 }
 
-// removeSubtree removes block k and everything below it, deepest first.
-func (e *engine) removeSubtree(t *index.Txn, k kv.Key, op *opRemove, out *Deleted) error {
+// removeSubtree removes block k and everything below it, deepest first; more says that op is full before that is done.
+func (e *engine) removeSubtree(t *index.Txn, k kv.Key, op *opRemove, out *Deleted) (more bool, err error) {
 	order := []kv.Key{k}
 	for i := 0; i < len(order); i++ {
 		if err := t.Children(order[i], func(child kv.Key, _ kv.ScopeID) bool {
 			order = append(order, child)
 			return true
 		}); err != nil {
-			return err
+			return false, err
 		}
 	}
 	for _, k := range slices.Backward(order) {
+		if len(op.Dead) >= removeBatch {
+			return true, nil
+		}
 		block, ok, err := t.Get(k, 0)
 		if err != nil {
-			return err
+			return false, err
 		}
 		if !ok {
 			continue
 		}
 		dead, bytes, err := e.removeBlock(t, block)
 		if err != nil {
-			return err
+			return false, err
 		}
 		op.Dead = append(op.Dead, dead...)
 		out.Blocks++
 		out.Bytes += bytes
 	}
-	return nil
+	return false, nil
 }

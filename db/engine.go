@@ -39,7 +39,8 @@ type engine struct {
 	removed   atomic.Int64 // blocks removed since the filter was built
 
 	ckptMu   sync.Mutex
-	unsealed []unsealed // guarded by ckptMu: left so by an earlier process
+	unsealed []unsealed     // guarded by ckptMu: left so by an earlier process
+	begun    *checkpointing // guarded by ckptMu: the last checkpoint, if it failed half-way
 	// gate is read-held from a record's append to its publishing, so that a checkpoint knows that below the ends it
 	// notes there is nothing unnamed.
 	gate  sync.RWMutex

@@ -98,12 +98,17 @@ func (l *lookup) open() {
 	if l.views++; l.views > 1 {
 		return
 	}
+	l.bloom = l.e.look(&l.view)
+}
+
+// look gives v the current version of the index, and returns the Bloom filter that knows all of it; nil: maybe.
+func (e *engine) look(v *index.View) *index.Bloom {
 	for {
-		l.bloom = l.e.bloom.Load()
-		if l.e.ix.Look(&l.view); l.e.bloom.Load() == l.bloom {
-			return
+		b := e.bloom.Load()
+		if e.ix.Look(v); e.bloom.Load() == b {
+			return b
 		}
-		l.view.Release()
+		v.Release()
 	}
 }
 

@@ -67,7 +67,7 @@ func openEngine(ctx context.Context, dir string, o Options, doubt error) (opened
 		e.countFlagged()
 		return e, nil
 	}
-	if err := e.startLog(r); err != nil {
+	if err := e.startLog(ctx, r); err != nil {
 		return nil, err
 	}
 	if !e.lateKeys.on.Load() && e.bloom.Load() == nil && e.counts().Blocks == 0 {
@@ -155,15 +155,28 @@ func refuseOthers(o Options, dir string) error {
 }
 
 // startLog begins a new log file whose head repeats the small state. The files before it stay until a checkpoint.
-func (e *engine) startLog(r *recovery) error {
+func (e *engine) startLog(ctx context.Context, r *recovery) error {
+	head := e.head(e.openEnds())
+	if len(head) > maxHead { // so many records wait to be destroyed that the log could never begin
+		e.ckptMu.Lock()
+		err := e.reclaimAfter(ctx, func() error { return wal.SyncFiles(e.walOptions()) })
+		e.ckptMu.Unlock()
+		if err != nil {
+			return err
+		}
+		head = e.head(e.openEnds())
+	}
 	create := wal.CreateLater
 	if r.rebuild || len(r.replayed.Files) == 0 { // the log is what says that there is a store
 		create = wal.Create
 	}
 	var err error
-	e.wal, err = create(e.walOptions(), max(r.replayed.LastFile, r.applied.WALFile)+1, max(r.replayed.LastLSN, r.applied.LSN)+1, e.head(e.openEnds()))
+	e.wal, err = create(e.walOptions(), max(r.replayed.LastFile, r.applied.WALFile)+1, max(r.replayed.LastLSN, r.applied.LSN)+1, head)
 	return err
 }
+
+// maxHead is the longest head of a log file. A variable for tests.
+var maxHead = wal.MaxPayload
 
 func (e *engine) walOptions() wal.Options {
 	return wal.Options{

@@ -108,7 +108,7 @@ func (r *recovery) reboot() bool {
 
 // nameRecords notes the records that the log's frames name.
 func (r *recovery) nameRecords() {
-	r.named, r.dead, r.replaced = map[opLoc]bool{}, map[opLoc]bool{}, map[opLoc]bool{}
+	r.named, r.dead, r.replaced, r.next = map[opLoc]bool{}, map[opLoc]bool{}, map[opLoc]bool{}, map[opLoc]opLoc{}
 	for _, f := range r.frames {
 		switch f.Kind {
 		case framePut:
@@ -118,6 +118,11 @@ func (r *recovery) nameRecords() {
 				}
 				for _, d := range op.Dead {
 					r.dead[d.Loc], r.replaced[d.Loc] = true, true
+					for _, rec := range op.Records {
+						if rec.Key == d.Key && rec.Group == d.Group {
+							r.next[d.Loc] = rec.Loc
+						}
+					}
 				}
 			}
 		case frameRemove:
@@ -130,9 +135,23 @@ func (r *recovery) nameRecords() {
 			if op, err := decodeOp[opMove](f); err == nil {
 				r.named[op.To] = true
 				r.dead[op.From], r.replaced[op.From] = true, true
+				r.next[op.From] = op.To
 			}
 		}
 	}
+}
+
+// removedFrom reports whether the log took the record at l out of the store for good, there or at a later place. No place is
+// used twice, so that the chain of them ends.
+func (r *recovery) removedFrom(l opLoc) bool {
+	for range len(r.next) + 1 {
+		next, ok := r.next[l]
+		if !ok {
+			return r.dead[l] && !r.replaced[l]
+		}
+		l = next
+	}
+	return false
 }
 
 // loggedModels are the descriptors in the log and in the small state of the index, for segments whose header is lost.

@@ -18,6 +18,11 @@ func (e *engine) reclaim(ctx context.Context) error {
 }
 
 func (e *engine) reclaimLocked(ctx context.Context) error {
+	return e.reclaimAfter(ctx, func() error { return e.wal.Sync(e.wal.LastLSN()) })
+}
+
+// reclaimAfter is reclaim where logged makes the frames that doomed the records durable. The caller holds ckptMu.
+func (e *engine) reclaimAfter(ctx context.Context, logged func() error) error {
 	e.stateMu.Lock()
 	fresh, copied := e.fresh, e.copied
 	e.fresh, e.copied = nil, false
@@ -36,7 +41,7 @@ func (e *engine) reclaimLocked(ctx context.Context) error {
 				return err
 			}
 		}
-		return e.wal.Sync(e.wal.LastLSN())
+		return logged()
 	}()
 	if err != nil {
 		e.stateMu.Lock()

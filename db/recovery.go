@@ -33,6 +33,7 @@ type recovery struct {
 	named     map[opLoc]bool     // records that frames name, in a rebuild
 	dead      map[opLoc]bool     // those that frames give up
 	replaced  map[opLoc]bool     // those among them that have something in their place
+	next      map[opLoc]opLoc    // where the same key lies after them, if it was moved or replaced
 	found     map[opLoc]bool     // dead, as the scan or the replay found out
 	standIn   map[opLoc][]opDead // by what a power cut took: what is still there in its place
 	scanBirth uint64             // the highest among them
@@ -138,7 +139,11 @@ func (r *recovery) openIndex() error {
 	if err := e.fs.Remove(e.path(bloomName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	e.ix, err = index.Create(e.indexOptions())
+	// Should this rebuild not come to its end, the next one needs what only the old index knew: refs, and what was deleted and
+	// is not yet destroyed. No log file is named: an index that was never written is rebuilt.
+	left := r.applied
+	left.WALFile = 0
+	e.ix, err = index.CreateWith(e.indexOptions(), left)
 	return err
 }
 

@@ -272,6 +272,11 @@ func (r *recovery) move(t *index.Txn, op opMove, index, reboot bool) error {
 		}
 		r.standIn[op.To] = append(r.standIn[op.To], opDead{Key: op.Key, Group: op.Group, Loc: op.From})
 		return r.spare(t, []opDead{{Key: op.Key, Group: op.Group, Loc: op.From}})
+	case ok && toOpLoc(cur.Loc) == op.From && index && r.rebuild && !r.scanned[op.To] && r.removedFrom(op.To):
+		// The new place is destroyed already, the old one not yet: nothing later in the log names it.
+		d := []opDead{{Key: op.Key, Group: op.Group, Loc: op.From}}
+		r.giveUp(d, true)
+		return r.remove(t, d)
 	case ok && toOpLoc(cur.Loc) == op.From && index && (!r.rebuild || r.scanned[op.To]):
 		r.giveUp([]opDead{{Key: op.Key, Group: op.Group, Loc: op.From}}, true)
 		return t.SetLoc(op.Key, op.Group, op.To.index(), op.Birth)

@@ -25,11 +25,11 @@ func TestBloomFileOlderThanIndex(t *testing.T) {
 	p := kv.Prompt{Tokens: tokens(2, 64)}
 	put(t, m, p)
 	e := s.eng
-	applied, _, err := e.freeze()
+	c, err := e.freeze()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(e.set.Sync(), e.ix.Checkpoint(ctx, applied)); err != nil {
+	if err := errors.Join(e.set.Sync(), e.ix.Checkpoint(ctx, c.applied)); err != nil {
 		t.Fatal(err)
 	}
 	crash(s)

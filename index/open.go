@@ -27,13 +27,17 @@ func Open(o Options) (*Index, error) {
 
 // Create makes an empty index and opens it. A file that is there is replaced, atomically: it may be damaged, in use by
 // an index that was not closed, or locked by one that could not be.
-func Create(o Options) (*Index, error) {
+func Create(o Options) (*Index, error) { return CreateWith(o, Applied{}) }
+
+// CreateWith is Create of an empty index that says a of itself: what its caller knows from the file that it replaces must
+// outlast a process that ends before the first checkpoint.
+func CreateWith(o Options, a Applied) (*Index, error) {
 	o = o.withDefaults()
 	if o.ReadOnly {
 		return nil, ErrReadOnly
 	}
 	tmp := o.Path + ".tmp"
-	if err := writeFile(o, tmp, (&job{uuid: o.UUID}).rows); err != nil {
+	if err := writeFile(o, tmp, (&job{uuid: o.UUID, applied: a}).rows); err != nil {
 		return nil, err
 	}
 	if err := o.FS.Rename(tmp, o.Path); err != nil {

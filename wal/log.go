@@ -159,6 +159,21 @@ func (l *Log) startOrResume(snapshot []byte) error {
 	return errors.Join(err, rerr)
 }
 
+// SyncFiles makes durable what [Replay] reads, with no log open. An error leaves it unknown what is: replay anew.
+func SyncFiles(o Options) error {
+	o = o.withDefaults()
+	ids, err := o.list()
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		if err := syncFile(o.FS, o.path(id)); err != nil {
+			return fmt.Errorf("wal: sync what was recovered: %w", err)
+		}
+	}
+	return o.FS.SyncDir(o.Dir)
+}
+
 func syncFile(fsys vfs.FS, name string) error {
 	f, err := fsys.Open(name, false)
 	if err != nil {
@@ -182,6 +197,13 @@ func (l *Log) FileID() uint64 {
 
 // Bytes is the space that all log files take, with what is reserved ahead. It waits for nobody.
 func (l *Log) Bytes() int64 { return l.taken.Load() }
+
+// Room is what frames take of the current file, and what is reserved behind the last one.
+func (l *Log) Room() (used, ahead int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.end - l.headBytes, l.reservedBytes - l.end
+}
 
 // Err returns the error that every write returns since the log was poisoned, or nil.
 func (l *Log) Err() error {

@@ -118,7 +118,11 @@ func (l *Log) beginWith(snapshot []byte) error {
 		return err
 	}
 	for _, old := range l.older {
-		if err := syncFile(l.o.FS, l.o.path(old.id)); err != nil {
+		f, err := l.o.FS.Open(l.o.path(old.id), false)
+		if err != nil { // too many open files, say: no fsync has failed
+			return fmt.Errorf("wal: sync what was recovered: %w", err)
+		}
+		if err := errors.Join(f.Sync(), f.Close()); err != nil {
 			return l.poisonWith(fmt.Errorf("sync what was recovered: %w", err))
 		}
 	}
@@ -157,14 +161,6 @@ func (l *Log) startOrResume(snapshot []byte) error {
 		return nil
 	}
 	return errors.Join(err, rerr)
-}
-
-func syncFile(fsys vfs.FS, name string) error {
-	f, err := fsys.Open(name, false)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }
 
 // LastLSN is the number of the last frame appended.

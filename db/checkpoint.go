@@ -59,6 +59,7 @@ func (e *engine) checkpoint(ctx context.Context) error {
 	}
 	done = true
 	e.growth.Store(0)
+	e.stateGrowth.Store(0)
 	e.stateMu.Lock()
 	for _, id := range empty {
 		e.state.doomedSegments[id] = struct{}{}

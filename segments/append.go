@@ -55,6 +55,9 @@ func (s *Set) append(w *writer, fp kv.Fingerprint, b *Builder) (Loc, error) {
 		_, zerr := f.Punch(off, length)
 		g.markDirty()
 		g.settle(off, nil)
+		if zerr != nil { // Reclaim tries again: what a rebuild of the index finds there would be taken for alive
+			s.Destroy([]Loc{{Segment: g.id, Offset: off, Length: length}})
+		}
 		return Loc{}, errors.Join(err, zerr)
 	}
 	g.markDirty()

@@ -536,3 +536,29 @@ func TestGivenBackInAnyOrder(t *testing.T) {
 		}
 	}
 }
+
+// A record of which a part was written, and which could not be taken back either, is destroyed later: a scan must not find it.
+func TestHalfWrittenRecordIsDestroyedLater(t *testing.T) {
+	s, f, _ := faultySet(t)
+	first := makeBlock(1, 1, 100).append(t, s, 1)
+	f.set(func(op, _ string) error {
+		if op == "write" || op == "punch" {
+			return errors.New("the disk is sick")
+		}
+		return nil
+	})
+	if _, err := try(s, makeBlock(1, 2, 8000), 1); err == nil {
+		t.Fatal("it was written")
+	}
+	f.set(nil)
+	if done, err := s.Reclaim(t.Context()); err != nil || len(done) != 1 {
+		t.Errorf("%v, %v", done, err)
+	}
+	found := 0
+	if _, err := s.Scan(t.Context(), first.Segment, 0, func(Loc, *Record) error { found++; return nil }, func(e *damage.Error) { t.Error(e) }); err != nil || found != 1 {
+		t.Errorf("%d records, %v", found, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -55,6 +55,7 @@ func (e *engine) checkpoint(ctx context.Context) error {
 		return err
 	}
 	e.growth.Store(0)
+	e.stateGrowth.Store(0)
 	e.count.checkpoints.Add(1)
 	e.count.checkpointNanos.Store(int64(since(start)))
 	return e.reclaimLocked(ctx)

@@ -2,6 +2,8 @@ package db
 
 import (
 	"errors"
+	"io/fs"
+	"syscall"
 
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/damage"
@@ -11,7 +13,7 @@ import (
 
 // reportDamage logs a record that failed a check, and flags it, so that matches stop before it and a put of the same
 // prefix replaces it. Its children stay. It returns cause as users are to see it: a record of zeros is one that was
-// destroyed, unless the index has it still; then somebody else wrote the zeros.
+// destroyed, unless the index has it still; then somebody else wrote the zeros. What cannot be read just now is not flagged.
 func (e *engine) reportDamage(key kv.Key, group uint8, loc index.Loc, cause error) error {
 	if errors.Is(cause, segments.ErrDestroyed) {
 		v := e.view()
@@ -21,6 +23,10 @@ func (e *engine) reportDamage(key kv.Key, group uint8, loc index.Loc, cause erro
 			return cause
 		}
 		cause = damage.New(e.segmentPath(loc.Segment), loc.Offset, "record header", "block "+key.String(), "zeros")
+	}
+	if passing(cause) {
+		e.log.Warn("record cannot be read just now", "block", key.String(), "group", group, "error", cause)
+		return cause
 	}
 	e.count.damaged.Add(1)
 	e.log.Error("record is damaged; it will not be used", "block", key.String(), "group", group,
@@ -47,6 +53,13 @@ func (e *engine) reportDamage(key kv.Key, group uint8, loc index.Loc, cause erro
 	}
 	e.countFlagged()
 	return cause
+}
+
+// passing reports whether a read failed for reasons of its own (too many open files, no memory), which say nothing about the
+// bytes.
+func passing(err error) bool {
+	var sys *fs.PathError
+	return errors.As(err, &sys) && !errors.Is(err, ErrCorrupt) && !errors.Is(err, syscall.EIO)
 }
 
 // countFlagged lets matches know without a lock whether any block is flagged.

@@ -62,6 +62,7 @@ type engine struct {
 
 	clock, birth, floor atomic.Uint64
 	growth              atomic.Int64 // bytes appended to segments and log since the last checkpoint
+	stateGrowth         atomic.Int64 // of these, the frames that change only the small state
 	measured            atomic.Bool
 	space               usage
 	indexBytes          atomic.Int64 // of index.db, when it was last measured
@@ -154,9 +155,12 @@ func (e *engine) logStateLocked(kind uint8, op any, apply func(*smallState)) (ls
 	if err := e.poisoned(); err != nil {
 		return 0, err
 	}
-	if lsn, err = e.appendFrame(kind, encodeOp(op)); err != nil {
+	frame := encodeOp(op)
+	if lsn, err = e.appendFrame(kind, frame); err != nil {
 		return 0, err
 	}
+	e.growth.Add(int64(len(frame)))
+	e.stateGrowth.Add(int64(len(frame)))
 	e.dirty.Store(true)
 	e.stateMu.Lock()
 	apply(e.state)

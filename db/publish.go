@@ -112,6 +112,10 @@ func (w *putter) publishOne(t *index.Txn, entry index.Entry, op *opPut, losers *
 		*losers = append(*losers, dead)
 		return nil
 	}
+	if ok && old.Flags&index.FlagDamaged == 0 && !covers(entry, old.RowFirst, old.RowFirst+old.RowCount) && !w.met[old.Loc] {
+		// Another put was faster: what it stored must not go with what it added to.
+		return &NotStoredError{Needed: int(entry.First), Reason: Reason{Code: Gone, At: int(entry.First)}}
+	}
 	// Closure: a block is stored only below a stored parent, a group only beside its block.
 	parent, group := entry.Parent, uint8(0)
 	if entry.Group > 0 {

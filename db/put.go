@@ -105,9 +105,10 @@ type putter struct {
 
 	p     kv.Prompt // the part of the prompt that has rows
 	chain *kv.Chain
-	cover []coverage // by group
-	pin   kv.Key     // the deepest block that this put rests on
-	lent  []kv.Key   // pinned: blocks that must still be stored when what is planned is published
+	cover []coverage         // by group
+	pin   kv.Key             // the deepest block that this put rests on
+	lent  []kv.Key           // pinned: blocks that must still be stored when what is planned is published
+	met   map[index.Loc]bool // window records whose rows this put has looked at before it replaces them
 
 	planned      []record // not yet written
 	plannedBytes int64
@@ -327,6 +328,10 @@ func (w *putter) block(ctx context.Context, i int) error {
 		rows := w.rows
 		if d.Groups[g].Kind == kv.Window {
 			if ok && old.Flags&index.FlagDamaged == 0 {
+				if w.met == nil {
+					w.met = map[index.Loc]bool{}
+				}
+				w.met[old.Loc] = true
 				o := w.older(i, g, old)
 				apart := o.from > to || o.to < from // one record has no gap
 				if !apart {

@@ -92,6 +92,11 @@ func (m *Model) setRef(ctx context.Context, name string, prefix kv.Prompt, o Ref
 	if err := e.refsFit(ref); err != nil {
 		return err
 	}
+	if e.stateGrowth.Load() > e.logReserve()/2 { // nobody else sees how the log grows by refs alone
+		if err := e.checkpoint(ctx); err != nil {
+			return err
+		}
+	}
 	old, had, lsn, err := e.logRef(ref)
 	if err != nil {
 		return err
@@ -125,16 +130,16 @@ func (e *engine) logRef(ref Ref) (old Ref, had bool, lsn uint64, err error) {
 	return old, had, lsn, err
 }
 
+// bytes is what r takes in the head of the log, generously.
+func (r Ref) bytes() int64 { return int64(256 + len(r.Name) + len(r.Meta)) }
+
 // refsFit refuses a ref that would make the head of the log too large.
 func (e *engine) refsFit(r Ref) error {
-	const fixed = 256 // bytes of a ref besides its name and metadata, generously
-	total := fixed + len(r.Name) + len(r.Meta)
 	e.stateMu.RLock()
 	defer e.stateMu.RUnlock()
-	for name, x := range e.state.refs {
-		if name != r.Name {
-			total += fixed + len(name) + len(x.Meta)
-		}
+	total := e.state.refBytes + r.bytes()
+	if old, ok := e.state.refs[r.Name]; ok {
+		total -= old.bytes()
 	}
 	if total > MaxRefsBytes {
 		return fmt.Errorf("db: %d refs take %d bytes with this one, at most %d", len(e.state.refs), total, MaxRefsBytes)

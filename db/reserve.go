@@ -2,7 +2,16 @@ package db
 
 // reserveBytes is what a put leaves of the budget for all that is not records, so that the budget holds while a checkpoint
 // runs, and after one that comes late.
-func (e *engine) reserveBytes() int64 { return e.logReserve() + e.checkpointBytes() }
+func (e *engine) reserveBytes() int64 { return e.logReserve() + e.checkpointBytes() + e.headReserve() }
+
+// headReserve is for refs: each log file begins with them, one more than there are is made at a checkpoint, and those that are
+// new since the last one are not in the others and in the index yet.
+func (e *engine) headReserve() int64 {
+	e.stateMu.RLock()
+	defer e.stateMu.RUnlock()
+	n := e.state.refBytes
+	return n + 2*min(n, e.stateGrowth.Load())
+}
 
 // logReserve is for the log, which grows, and has three files while it goes on in another, and for headers of segments.
 func (e *engine) logReserve() int64 { return min(4<<20, e.o.Budget/8) }

@@ -115,7 +115,7 @@ func (e *engine) move(ctx context.Context, x index.Entry) (bool, error) {
 	n := x.Loc.Length
 	e.measureOnce()
 	room := func() bool {
-		return e.diskHas(n) && e.space.reserve(n, e.o.Budget-e.logReserve()/4*3-e.checkpointBytes())
+		return e.diskHas(n) && e.space.reserve(n, e.o.Budget-e.logReserve()/4*3-e.checkpointBytes()-e.headReserve())
 	}
 	if !room() {
 		// Room comes from the old places: destroy those first.

@@ -3,6 +3,7 @@ package db
 import (
 	"context"
 	"fmt"
+	"math"
 
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
@@ -45,6 +46,9 @@ func (e *engine) diskHas(bytes int64) bool {
 // gate.
 func (e *engine) makeRoom(ctx context.Context, bytes, blocks int64) error {
 	e.measure()
+	if e.hopeless(bytes) {
+		return e.full(bytes)
+	}
 	for !e.reserve(bytes, blocks) {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -102,6 +106,18 @@ func (e *engine) makeRoom(ctx context.Context, bytes, blocks int64) error {
 		}
 	}
 	return nil
+}
+
+// hopeless reports whether a record of so many bytes would not fit if nothing else were stored: evicting is no use then.
+func (e *engine) hopeless(bytes int64) bool {
+	if bytes > e.o.Budget-e.logReserve()-minBloomBytes {
+		return true
+	}
+	if e.o.MinFree == 0 {
+		return false
+	}
+	free, _, err := e.fs.Space(e.dir)
+	return err == nil && int64(min(free, math.MaxInt64/2))+e.space.used() < bytes+e.o.MinFree
 }
 
 func (e *engine) full(bytes int64) error {

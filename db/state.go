@@ -20,7 +20,8 @@ type smallState struct {
 	// doomedSegments are segments of retired models, to be unlinked.
 	doomedSegments map[uint64]struct{}
 	// flagged are blocks of which a record was found damaged; some may be whole again since, or gone.
-	flagged map[kv.Key]struct{}
+	flagged  map[kv.Key]struct{}
+	refBytes int64 // of all refs
 	// blocks counts the refs of a block, pins the pinned ones; classes holds the highest priority among them.
 	blocks  map[kv.Key]int
 	pins    map[kv.Key]int
@@ -143,6 +144,7 @@ func (s *smallState) dropRef(name string) {
 }
 
 func (s *smallState) count(r Ref, delta int) {
+	s.refBytes += int64(delta) * r.bytes()
 	add := func(m map[kv.Key]int) {
 		if m[r.Block] += delta; m[r.Block] == 0 {
 			delete(m, r.Block)

@@ -42,6 +42,10 @@ func (x *Match) View(ctx context.Context, fn func(StoredPlane) error) error {
 	for i := range x.found.hits {
 		h := &x.found.hits[i]
 		for g := range h.groups {
+			// What went since the match, or is bad, is not passed over: nobody would miss it.
+			if bad := h.groups[g].bad; bad != nil && h.start < x.tokens && (d.Groups[g].Kind != kv.Window || h.end > x.tokens-d.Groups[g].Window) {
+				return fmt.Errorf("rows from position %d on: %w", h.start, bad)
+			}
 			from, to := h.covers(g)
 			if to = min(to, x.tokens); from >= to || d.Groups[g].Kind == kv.StateAt {
 				continue
@@ -49,7 +53,7 @@ func (x *Match) View(ctx context.Context, fn func(StoredPlane) error) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			if err := x.viewRecord(e, h, g, to, fn); err != nil {
+			if err := x.viewRecord(e, h, g, from, to, fn); err != nil {
 				return err
 			}
 		}
@@ -57,7 +61,7 @@ func (x *Match) View(ctx context.Context, fn func(StoredPlane) error) error {
 	return nil
 }
 
-func (x *Match) viewRecord(e *engine, h *hit, g, to int, fn func(StoredPlane) error) error {
+func (x *Match) viewRecord(e *engine, h *hit, g, from, to int, fn func(StoredPlane) error) error {
 	d := &x.m.ms.desc
 	return e.set.Read(segLoc(h.groups[g].loc), func(r *segments.Record) error {
 		if err := x.identify(r, h.key, h.parent, h.scope, g, h.start); err != nil {
@@ -76,6 +80,9 @@ func (x *Match) viewRecord(e *engine, h *hit, g, to int, fn func(StoredPlane) er
 			}
 			p := planeOf(te)
 			first := h.start + int(te.FirstRow)
+			if first > from || first+int(te.Rows) < to {
+				return fmt.Errorf("record %s has rows [%d, %d) of tensor %d, not [%d, %d)", h.key, first, first+int(te.Rows), te.Tensor, from, to)
+			}
 			out := StoredPlane{
 				Tensor: int(te.Tensor), First: first, Rows: min(p.Rows, to-first), Codec: p.Codec, Bytes: r.Plane(i),
 			}

@@ -1,6 +1,7 @@
 package segments
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -54,6 +55,9 @@ func (s *Set) append(w *writer, fp kv.Fingerprint, b *Builder) (Loc, error) {
 		_, zerr := f.Punch(off, length)
 		g.markDirty()
 		g.settle(off, nil)
+		if zerr != nil { // Reclaim tries again: what a rebuild of the index finds there would be taken for alive
+			s.Destroy([]Loc{{Segment: g.id, Offset: off, Length: length}})
+		}
 		return Loc{}, errors.Join(err, zerr)
 	}
 	g.markDirty()
@@ -150,12 +154,20 @@ func (g *segment) settle(off int64, e *footerEntry) {
 	}
 }
 
-// giveBack returns a reservation of which no byte was written, if it is still the last one; otherwise it stays a gap.
+// gap is a reservation that was given back while a later one was under way.
+type gap struct{ off, end int64 }
+
+// giveBack returns a reservation of which no byte was written, if nothing lies behind it; otherwise it stays a gap.
 func (w *writer) giveBack(g *segment, off, length int64) {
 	w.mu.Lock()
 	g.mu.Lock()
-	if g.end == off+length && !g.full {
-		g.end = off
+	if !g.full {
+		// On a full disk all that are under way fail, in any order.
+		g.gaps = append(g.gaps, gap{off, off + length})
+		slices.SortFunc(g.gaps, func(a, b gap) int { return cmp.Compare(a.off, b.off) })
+		for n := len(g.gaps); n > 0 && g.gaps[n-1].end == g.end; n-- {
+			g.end, g.gaps = g.gaps[n-1].off, g.gaps[:n-1]
+		}
 	}
 	g.mu.Unlock()
 	w.mu.Unlock()
@@ -179,9 +191,20 @@ func (g *segment) allocate(f vfs.File, end, step int64) error {
 		}
 	}
 	err := f.Allocate(g.allocated, ahead-g.allocated)
-	if errors.Is(err, vfs.ErrNoSpace) && ahead > end {
-		ahead = end
-		err = f.Allocate(g.allocated, ahead-g.allocated)
+	if errors.Is(err, vfs.ErrNoSpace) {
+		tried := ahead
+		if ahead = g.allocated; tried > end {
+			if err = f.Allocate(g.allocated, end-g.allocated); err == nil {
+				ahead = end
+			}
+		}
+		// Some file systems have allocated a part when they find that the disk is full.
+		if _, perr := f.Punch(ahead, tried-ahead); err != nil {
+			err = errors.Join(err, perr)
+		}
+		g.mu.Lock()
+		g.stale = true
+		g.mu.Unlock()
 	}
 	if err != nil {
 		return err

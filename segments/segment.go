@@ -47,6 +47,7 @@ type segment struct {
 	uncut     bool // sealed, but still of its planned size
 	gone      bool // unlinked
 	end       int64
+	gaps      []gap   // below end, and not written; by offset
 	inflight  []int64 // offsets that were reserved and are not yet written
 	entries   []footerEntry
 	dirty     bool // written since the last fsync

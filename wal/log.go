@@ -118,7 +118,11 @@ func (l *Log) beginWith(snapshot []byte) error {
 		return err
 	}
 	for _, old := range l.older {
-		if err := syncFile(l.o.FS, l.o.path(old.id)); err != nil {
+		f, err := l.o.FS.Open(l.o.path(old.id), false)
+		if err != nil { // too many open files, say: no fsync has failed
+			return fmt.Errorf("wal: sync what was recovered: %w", err)
+		}
+		if err := errors.Join(f.Sync(), f.Close()); err != nil {
 			return l.poisonWith(fmt.Errorf("sync what was recovered: %w", err))
 		}
 	}

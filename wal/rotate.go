@@ -55,9 +55,11 @@ func (l *Log) Rotate(snapshot func(lsn uint64) []byte) (id, lsn uint64, err erro
 		if l.goOn(state) == nil {
 			return l.id, lsn, nil
 		}
-		// The try may have reserved more, or given up what was. A small file is better than none.
+		// The try may have reserved more, or given up what was. A small file is better than none, unless the old one has more
+		// left: what makes room on a full disk must find it.
 		oldBytes = l.reservedBytes
-		if l.Err() != nil || l.start(l.id+1, state, 0) != nil {
+		left := max(0, l.spare.bytes-headerBytes-frameBytes(uint32(frameHead+len(state))))
+		if l.Err() != nil || left < min(l.o.PreallocBytes/2, l.reservedBytes-l.end) || l.start(l.id+1, state, 0) != nil {
 			return 0, 0, errors.Join(err, l.Err())
 		}
 	}

@@ -1,0 +1,54 @@
+package db
+
+import (
+	"os"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// noFilesFS is a file system of a process that has no file handles left while short is set.
+type noFilesFS struct {
+	vfs.FS
+	short *atomic.Bool
+}
+
+func (f noFilesFS) Open(name string, readOnly bool) (vfs.File, error) {
+	if f.short.Load() {
+		return nil, &os.PathError{Op: "open", Path: name, Err: syscall.EMFILE}
+	}
+	return f.FS.Open(name, readOnly)
+}
+
+// A record that cannot be read for want of file handles is not damaged: when there are some again, it is restored.
+func TestWantOfFilesIsNoDamage(t *testing.T) {
+	for _, d := range []kv.Descriptor{plain(), opaque()} {
+		t.Run(d.Name, func(t *testing.T) {
+			var short atomic.Bool
+			o := options()
+			o.fs = noFilesFS{vfs.OS, &short}
+			dir := t.TempDir()
+			s := open(t, dir, o)
+			p := kv.Prompt{Tokens: tokens(1, 64)}
+			put(t, model(t, s, d), p)
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			s = open(t, dir, o)
+			m := model(t, s, d)
+			put(t, m, kv.Prompt{Tokens: tokens(2, 64)}) // so that the log is begun
+			short.Store(true)
+			if n, why := restore(t, m, p); n != 0 {
+				t.Errorf("%d tokens without files, %v", n, why)
+			}
+			short.Store(false)
+			expect(t, m, p, 64)
+			if n := s.eng.count.damaged.Load(); n != 0 {
+				t.Errorf("%d records are counted as damaged", n)
+			}
+		})
+	}
+}

@@ -1,0 +1,41 @@
+package db
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// A View of a prefix that was deleted after the match, but for the last block, whose place the match knows, does not pass over
+// what is gone: nobody would miss it.
+func TestViewNamesWhatIsGone(t *testing.T) {
+	s := open(t, t.TempDir(), options())
+	m := model(t, s, plain())
+	p := kv.Prompt{Tokens: tokens(1, 64)}
+	put(t, m, p)
+	x, err := m.Match(ctx, p, MatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	if _, err := m.Delete(ctx, p.Prefix(16)); err != nil {
+		t.Fatal(err)
+	}
+	next := 0
+	err = x.View(ctx, func(p StoredPlane) error {
+		if p.Tensor == 0 {
+			if p.First != next {
+				t.Errorf("rows from %d on, expected %d", p.First, next)
+			}
+			next = p.First + p.Rows
+		}
+		return nil
+	})
+	if err == nil && next != x.Tokens() {
+		t.Errorf("no error, and rows up to %d of %d tokens", next, x.Tokens())
+	}
+	if err != nil && !errors.Is(err, errGone) {
+		t.Errorf("view: %v", err)
+	}
+}

@@ -2,7 +2,6 @@ package db
 
 import (
 	"errors"
-	"io/fs"
 	"syscall"
 
 	"github.com/dormousekv/dormouse/index"
@@ -55,11 +54,14 @@ func (e *engine) reportDamage(key kv.Key, group uint8, loc index.Loc, cause erro
 	return cause
 }
 
-// passing reports whether a read failed for reasons of its own (too many open files, no memory), which say nothing about the
-// bytes.
+// passing reports whether a read failed for want of file handles or memory, which says nothing about the bytes, nor for long.
 func passing(err error) bool {
-	var sys *fs.PathError
-	return errors.As(err, &sys) && !errors.Is(err, ErrCorrupt) && !errors.Is(err, syscall.EIO)
+	for _, want := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EAGAIN} {
+		if errors.Is(err, want) {
+			return !errors.Is(err, ErrCorrupt)
+		}
+	}
+	return false
 }
 
 // countFlagged lets matches know without a lock whether any block is flagged.

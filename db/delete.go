@@ -119,7 +119,7 @@ func (e *engine) deleteSome(pick func(t *index.Txn) ([]kv.Key, error), out *Dele
 	op := opRemove{Deleted: true}
 	e.logMu.Lock() // until the small state has it too: the head of a new log file must not miss it
 	defer e.logMu.Unlock()
-	lsn, err = e.commitLocked(frameRemove, func(t *index.Txn) (any, error) {
+	lsn, err = e.commitBoth(frameRemove, func(t *index.Txn) (any, error) {
 		roots, err := pick(t)
 		if err != nil {
 			return nil, err
@@ -147,15 +147,14 @@ func (e *engine) deleteSome(pick func(t *index.Txn) ([]kv.Key, error), out *Dele
 		}
 		e.stateMu.RUnlock()
 		return op, nil
+	}, func(s *smallState) {
+		for _, name := range op.Refs {
+			s.dropRef(name)
+		}
 	})
 	if err != nil || lsn == 0 {
 		return 0, false, err
 	}
-	e.stateMu.Lock()
-	for _, name := range op.Refs {
-		e.state.dropRef(name)
-	}
-	e.stateMu.Unlock()
 	e.doom(op.Dead, false)
 	e.bloomRemoved(int64(took.Blocks))
 	e.count.deleted.Add(int64(took.Blocks))

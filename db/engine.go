@@ -125,6 +125,28 @@ func (e *engine) commitLocked(kind uint8, build func(t *index.Txn) (op any, err 
 	return lsn, err
 }
 
+// commitBoth is commitLocked of a frame that changes the small state, too: nobody sees the index after it beside the state
+// before it.
+func (e *engine) commitBoth(kind uint8, build func(t *index.Txn) (op any, err error), apply func(*smallState)) (lsn uint64, err error) {
+	held := false
+	lsn, err = e.commitLocked(kind, func(t *index.Txn) (any, error) {
+		op, err := build(t)
+		if err == nil && op != nil {
+			e.stateMu.Lock()
+			held = true
+		}
+		return op, err
+	})
+	if !held {
+		return lsn, err
+	}
+	defer e.stateMu.Unlock()
+	if err == nil {
+		apply(e.state)
+	}
+	return lsn, err
+}
+
 // appendFrame is wal.Append that does more to log what makes room, because a full disk would stay full otherwise: such frames
 // may use what is reserved, and as a last resort the blocks of the Bloom filter's file, which is derived.
 func (e *engine) appendFrame(kind uint8, frame []byte) (uint64, error) {

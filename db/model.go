@@ -135,15 +135,12 @@ func (e *engine) retire(fp kv.Fingerprint) (uint64, error) {
 		}
 		op.Segments = append(op.Segments, s.ID)
 	}
-	lsn, err := e.commitLocked(frameRetire, func(t *index.Txn) (any, error) {
+	lsn, err := e.commitBoth(frameRetire, func(t *index.Txn) (any, error) {
 		return op, removeModel(t, fp)
-	})
+	}, func(*smallState) { e.applyRetire(op) })
 	if err != nil {
 		return 0, err
 	}
-	e.stateMu.Lock()
-	e.applyRetire(op)
-	e.stateMu.Unlock()
 	e.bloomRemoved(1 << 20)
 	return lsn, nil
 }

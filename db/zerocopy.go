@@ -2,6 +2,7 @@ package db
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/dormousekv/dormouse/kv"
@@ -21,8 +22,8 @@ type StoredPlane struct {
 }
 
 // View hands out the matched prefix as it is stored, plane by plane in order of position, without a copy. Each plane's
-// identity and checksum are compared before fn sees it; the first that fails ends the walk with its error. An error of
-// fn ends it too; fn must not call methods of this match, nor the store's Suspend, Resume or Close. A fault while fn reads a
+// identity and checksum are compared before fn sees it; the first that fails ends the walk with its error, and so does what was
+// deleted or evicted before the match first looked for it (ErrNotStored). An error of fn ends it too; fn must not call methods of this match, nor the store's Suspend, Resume or Close. A fault while fn reads a
 // truncated file is returned as ErrCorrupt.
 func (x *Match) View(ctx context.Context, fn func(StoredPlane) error) error {
 	e, err := x.m.enter()
@@ -44,7 +45,11 @@ func (x *Match) View(ctx context.Context, fn func(StoredPlane) error) error {
 		for g := range h.groups {
 			// What went since the match, or is bad, is not passed over: nobody would miss it.
 			if bad := h.groups[g].bad; bad != nil && h.start < x.tokens && (d.Groups[g].Kind != kv.Window || h.end > x.tokens-d.Groups[g].Window) {
-				return fmt.Errorf("rows from position %d on: %w", h.start, bad)
+				err := fmt.Errorf("rows from position %d on: %w", h.start, bad)
+				if errors.Is(bad, segments.ErrDestroyed) {
+					err = fmt.Errorf("%w: %w", ErrNotStored, err)
+				}
+				return err
 			}
 			from, to := h.covers(g)
 			if to = min(to, x.tokens); from >= to || d.Groups[g].Kind == kv.StateAt {

@@ -109,6 +109,7 @@ func (r *recovery) reboot() bool {
 // nameRecords notes the records that the log's frames name.
 func (r *recovery) nameRecords() {
 	r.named, r.dead, r.replaced, r.next = map[opLoc]bool{}, map[opLoc]bool{}, map[opLoc]bool{}, map[opLoc]opLoc{}
+	r.moved = map[opLoc]opMove{}
 	for _, f := range r.frames {
 		switch f.Kind {
 		case framePut:
@@ -135,7 +136,7 @@ func (r *recovery) nameRecords() {
 			if op, err := decodeOp[opMove](f); err == nil {
 				r.named[op.To] = true
 				r.dead[op.From], r.replaced[op.From] = true, true
-				r.next[op.From] = op.To
+				r.next[op.From], r.moved[op.From] = op.To, op
 			}
 		}
 	}
@@ -152,6 +153,18 @@ func (r *recovery) removedFrom(l opLoc) bool {
 		l = next
 	}
 	return false
+}
+
+// movedOn returns the move that brought the record at l to where the scan found it, if one did: places on the way may be
+// destroyed when the first is not yet.
+func (r *recovery) movedOn(l opLoc) (last opMove, ok bool) {
+	for range len(r.moved) {
+		if last, ok = r.moved[l]; !ok || r.scanned[last.To] {
+			return last, ok
+		}
+		l = last.To
+	}
+	return last, false
 }
 
 // loggedModels are the descriptors in the log and in the small state of the index, for segments whose header is lost.

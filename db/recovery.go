@@ -34,6 +34,7 @@ type recovery struct {
 	dead      map[opLoc]bool     // those that frames give up
 	replaced  map[opLoc]bool     // those among them that have something in their place
 	next      map[opLoc]opLoc    // where the same key lies after them, if it was moved or replaced
+	moved     map[opLoc]opMove   // by From
 	found     map[opLoc]bool     // dead, as the scan or the replay found out
 	standIn   map[opLoc][]opDead // by what a power cut took: what is still there in its place
 	scanBirth uint64             // the highest among them

@@ -261,6 +261,12 @@ func (r *recovery) move(t *index.Txn, op opMove, index, reboot bool) error {
 	if err != nil {
 		return err
 	}
+	if ok && toOpLoc(cur.Loc) == op.From && index && r.rebuild && !r.scanned[op.To] {
+		if on, moved := r.movedOn(op.To); moved && (!reboot || r.intact(op.Key, op.Group, on.To)) {
+			r.giveUp([]opDead{{Key: op.Key, Group: op.Group, Loc: op.From}}, true)
+			return t.SetLoc(op.Key, op.Group, on.To.index(), on.Birth)
+		}
+	}
 	switch {
 	case ok && toOpLoc(cur.Loc) == op.To: // seen by the scan, or applied before
 		r.giveUp([]opDead{{Key: op.Key, Group: op.Group, Loc: op.From}}, true)

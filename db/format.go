@@ -22,6 +22,7 @@ const (
 	lockName     = "LOCK"
 	indexName    = "index.db"
 	bloomName    = "bloom"
+	unsyncedName = "unsynced"
 	walDir       = "wal"
 	segmentsDir  = "segments"
 	sessionsDir  = "sessions" // reserved for dual-stream sessions

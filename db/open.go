@@ -45,7 +45,7 @@ func openEngine(ctx context.Context, dir string, o Options, doubt error) (opened
 	e.set, err = segments.Open(segments.Options{
 		FS: e.fs, Dir: e.path(segmentsDir), UUID: e.format.UUID, Seed: e.format.Seed, SegmentBytes: o.SegmentBytes,
 		AllocateStep: min(4<<20, max(64<<10, o.Budget/64)), Ahead: e.ahead,
-		ReadOnly: o.ReadOnly, Logger: o.Logger,
+		Poisoned: e.markUnsynced, ReadOnly: o.ReadOnly, Logger: o.Logger,
 	})
 	if err != nil {
 		return nil, err
@@ -74,6 +74,7 @@ func openEngine(ctx context.Context, dir string, o Options, doubt error) (opened
 		e.bloom.Store(index.NewBloom(minBloomKeys, o.BloomFPR))
 	}
 	e.dirty.Store(r.rebuild || r.changed) // the worker's first checkpoint keeps what was recovered
+	e.writeUnsynced(ctx, r)
 	e.countFlagged()
 	return e, e.findFloor()
 }
@@ -180,13 +181,13 @@ var maxHead = wal.MaxPayload
 
 func (e *engine) walOptions() wal.Options {
 	return wal.Options{
-		FS: e.fs, Dir: e.path(walDir), UUID: e.format.UUID, Logger: e.log,
+		FS: e.fs, Dir: e.path(walDir), UUID: e.format.UUID, Poisoned: e.markUnsynced, Logger: e.log,
 		PreallocBytes: max(64<<10, min(wal.DefaultPreallocBytes, e.o.Budget/64)),
 	}
 }
 
 func (e *engine) indexOptions() index.Options {
 	return index.Options{
-		FS: e.fs, Path: e.path(indexName), UUID: e.format.UUID, ReadOnly: e.o.ReadOnly, Logger: e.log,
+		FS: e.fs, Path: e.path(indexName), UUID: e.format.UUID, Halted: e.markUnsynced, ReadOnly: e.o.ReadOnly, Logger: e.log,
 	}
 }

@@ -132,7 +132,7 @@ func (v *verifier) files() {
 		v.report(damage.Wrap(name, 0, "FORMAT", err))
 	}
 	known := map[string]bool{
-		formatName: true, lockName: true, indexName: true, bloomName: true, walDir: true, segmentsDir: true, sessionsDir: true,
+		formatName: true, lockName: true, indexName: true, bloomName: true, unsyncedName: true, walDir: true, segmentsDir: true, sessionsDir: true,
 	}
 	e.ckptMu.Lock() // which leaves no file under a name that it has for a moment
 	names, err := e.fs.List(e.dir)

@@ -265,8 +265,12 @@ func (file *boltFile) damaged(bad *damage.Error) error {
 	return err
 }
 
-// halt makes err the answer to every later write; the first one stays.
-func (file *boltFile) halt(err error) { file.halted.CompareAndSwap(nil, &err) }
+// halt makes err the answer to every later write; the first one stays, and is told.
+func (file *boltFile) halt(err error, tell func()) {
+	if file.halted.CompareAndSwap(nil, &err) && tell != nil {
+		tell()
+	}
+}
 
 // writable returns why nothing can be written any more.
 func (file *boltFile) writable() error {

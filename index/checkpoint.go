@@ -88,7 +88,8 @@ type job struct {
 	uuid          kv.UUID  //
 	counts, had   counters // as of the freeze, and in the base
 	applied, last Applied
-	thaw          bool // the frozen overlay ends with this job
+	thaw          bool   // the frozen overlay ends with this job
+	halted        func() // Options.Halted
 }
 
 // job starts a checkpoint, or a compaction if a is nil. Callers hold keep.
@@ -101,7 +102,7 @@ func (ix *Index) job(a *Applied) (*job, error) {
 	if ix.closed {
 		return nil, ErrClosed
 	}
-	j := &job{uuid: ix.o.UUID, had: ix.persisted, last: ix.applied}
+	j := &job{uuid: ix.o.UUID, had: ix.persisted, last: ix.applied, halted: ix.o.Halted}
 	j.base = ix.rows.base
 	if a == nil {
 		j.counts, j.applied = ix.persisted, ix.applied
@@ -220,7 +221,7 @@ func (j *job) failed(err error) error {
 	if err = noSpace(err); errors.Is(err, vfs.ErrNoSpace) && !file.beyond(j.base.meta.txid) {
 		return err
 	}
-	file.halt(err)
+	file.halt(err, j.halted)
 	return err
 }
 

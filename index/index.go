@@ -32,9 +32,11 @@ func fail(err *damage.Error) error { return fmt.Errorf("%w: %w", ErrDamaged, err
 
 // Options says where the index is and whose.
 type Options struct {
-	FS       vfs.FS // nil: vfs.OS. bbolt itself always uses the operating system's files, by the same names
-	Path     string // index.db
-	UUID     kv.UUID
+	FS   vfs.FS // nil: vfs.OS. bbolt itself always uses the operating system's files, by the same names
+	Path string // index.db
+	UUID kv.UUID
+	// Halted, if not nil, is called when a write has failed after which nothing more is written; it must not call the Index's methods.
+	Halted   func()
 	ReadOnly bool         // updates stay in memory; Checkpoint and Compact are refused
 	Logger   *slog.Logger // nil: slog.Default
 }

@@ -25,7 +25,9 @@ type Options struct {
 	AllocateStep int64 // disk blocks are reserved in steps of so many bytes; 0: 4 MiB
 	// Ahead is asked before disk blocks are reserved beyond the end of a record, and told when that is done. Nil: always.
 	// It must not call the Set's methods that write.
-	Ahead    func(bytes int64) (done func(), ok bool)
+	Ahead func(bytes int64) (done func(), ok bool)
+	// Poisoned, if not nil, is called when an fsync has failed; it must not call the Set's methods.
+	Poisoned func()
 	ReadOnly bool         // nothing is ever written
 	Logger   *slog.Logger // nil: nothing is logged
 }
@@ -163,11 +165,15 @@ func (s *Set) writable() error {
 
 func (s *Set) setPoison(err error) {
 	s.mu.Lock()
-	if s.poison == nil {
+	first := s.poison == nil
+	if first {
 		s.poison = err
 		s.o.Logger.Error("fsync of a segment failed: no more writes", "err", err)
 	}
 	s.mu.Unlock()
+	if first && s.o.Poisoned != nil {
+		s.o.Poisoned()
+	}
 }
 
 func (s *Set) noteDirty(g *segment) {

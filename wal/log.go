@@ -222,6 +222,9 @@ func (l *Log) poisonWith(err error) error {
 	err = fmt.Errorf("%w: %w", ErrPoisoned, err)
 	if l.poison.CompareAndSwap(nil, &err) {
 		l.o.Logger.Error("log poisoned", "dir", l.o.Dir, "error", err)
+		if l.o.Poisoned != nil {
+			l.o.Poisoned()
+		}
 	}
 	return l.Err()
 }

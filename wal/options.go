@@ -26,6 +26,9 @@ type Options struct {
 	// step and one and a half are reserved in the current file, and a step and a head's length in the spare.
 	PreallocBytes int64
 
+	// Poisoned, if not nil, is called when the log has become unusable; it must not call the Log's methods.
+	Poisoned func()
+
 	Logger *slog.Logger // nil means none
 }
 

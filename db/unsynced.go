@@ -1,0 +1,78 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+
+	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/segments"
+)
+
+// An fsync that fails leaves pages in memory that the disk never got, and that no later fsync writes: they read well until the
+// power is cut. A store stops writing then. So that the next one, in the same boot, does not take them for durable, a file says
+// that there are such pages. It need not be durable itself: what it is about is gone with it.
+
+// markUnsynced leaves the file.
+func (e *engine) markUnsynced() {
+	if e.o.ReadOnly {
+		return
+	}
+	f, err := e.fs.Create(e.path(unsyncedName))
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		e.log.Error("an fsync failed, and the next open will not know it", "dir", e.dir, "error", err)
+	}
+}
+
+// writeUnsynced writes everything once more that an earlier process may have failed to sync, if there was one: the records since
+// the last checkpoint, the index, and, by a checkpoint, the log. If it cannot, the file stays for the next open.
+func (e *engine) writeUnsynced(ctx context.Context, r *recovery) {
+	if _, err := e.fs.Stat(e.path(unsyncedName)); err != nil {
+		return
+	}
+	err := e.rewriteRecords(r)
+	if err == nil {
+		err = e.ix.Compact()
+	}
+	if err == nil {
+		err = e.checkpoint(ctx)
+	}
+	if err == nil {
+		err = e.fs.Remove(e.path(unsyncedName))
+	}
+	if err != nil {
+		e.log.Error("what an fsync failed to write could not be written again", "dir", e.dir, "error", err)
+		return
+	}
+	e.log.Warn("an fsync had failed: what it should have written was written again", "dir", e.dir)
+}
+
+// rewriteRecords rewrites what lives in the segments that were not finished at the last checkpoint.
+func (e *engine) rewriteRecords(r *recovery) error {
+	young := map[uint64][]segments.Loc{}
+	for _, s := range e.set.Segments() {
+		if _, open := r.first.Ends[s.ID]; open || !r.hasFirst || s.ID >= r.first.Next.NextSegment {
+			young[s.ID] = nil
+		}
+	}
+	v := e.view()
+	defer v.Release()
+	if err := v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
+		if locs, ok := young[x.Loc.Segment]; ok {
+			young[x.Loc.Segment] = append(locs, segLoc(x.Loc))
+		}
+		return true
+	}); err != nil {
+		return err
+	}
+	for id, locs := range young {
+		if err := e.set.Rewrite(id, locs); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,54 @@
+package segments
+
+import (
+	"io"
+
+	"github.com/dormousekv/dormouse/internal/vfs"
+)
+
+// Rewrite writes a segment's header, its footer and some of its records once more, as they are read. After an fsync that has
+// failed, memory may hold bytes for clean that the disk never got: no later fsync would write them.
+func (s *Set) Rewrite(id uint64, records []Loc) error {
+	if err := s.writable(); err != nil {
+		return err
+	}
+	g, err := s.segment(id)
+	if err != nil {
+		return err
+	}
+	f, err := g.pinFile()
+	if err != nil {
+		return err
+	}
+	defer g.unpinFile()
+	g.mu.Lock()
+	head, size, footer, end := g.head.end(), g.size, g.footer, g.footerEnd
+	g.mu.Unlock()
+	parts := append([]Loc{{Length: min(head, size)}, {Offset: footer, Length: end - footer}}, records...)
+	buf := make([]byte, 1<<20)
+	for _, p := range parts {
+		if err := again(f, buf, p.Offset, min(p.End(), size)); err != nil {
+			return err
+		}
+	}
+	g.markDirty()
+	return nil
+}
+
+// again writes [from, to) with what is there.
+func again(f vfs.File, buf []byte, from, to int64) error {
+	for from < to {
+		n, err := f.ReadAt(buf[:min(to-from, int64(len(buf)))], from)
+		if n == 0 {
+			if err == io.EOF {
+				return nil
+			}
+			return err
+		}
+		if _, err := f.WriteAt(buf[:n], from); err != nil {
+			return err
+		}
+		from += int64(n)
+	}
+	return nil
+}

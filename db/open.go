@@ -74,7 +74,9 @@ func openEngine(ctx context.Context, dir string, o Options, doubt error) (opened
 		e.bloom.Store(index.NewBloom(minBloomKeys, o.BloomFPR))
 	}
 	e.dirty.Store(r.rebuild || r.changed) // the worker's first checkpoint keeps what was recovered
-	e.writeUnsynced(ctx, r)
+	if err := e.writeUnsynced(ctx, r); err != nil {
+		return nil, err
+	}
 	e.countFlagged()
 	return e, e.findFloor()
 }

@@ -29,12 +29,16 @@ func (e *engine) markUnsynced() {
 }
 
 // writeUnsynced writes everything once more that an earlier process may have failed to sync, if there was one: the records since
-// the last checkpoint, the index, and, by a checkpoint, the log. If it cannot, the file stays for the next open.
-func (e *engine) writeUnsynced(ctx context.Context, r *recovery) {
+// the last checkpoint, the index, and, by a checkpoint, the log. If the records cannot be written, nothing is; if only the rest
+// cannot, a later checkpoint does it. The file stays then for the next open. An error says that the index is damaged.
+func (e *engine) writeUnsynced(ctx context.Context, r *recovery) error {
 	if _, err := e.fs.Stat(e.path(unsyncedName)); err != nil {
-		return
+		return nil
 	}
 	err := e.rewriteRecords(r)
+	if err == nil {
+		err = e.set.Sync()
+	}
 	if err == nil {
 		err = e.ix.Compact()
 	}
@@ -44,11 +48,15 @@ func (e *engine) writeUnsynced(ctx context.Context, r *recovery) {
 	if err == nil {
 		err = e.fs.Remove(e.path(unsyncedName))
 	}
-	if err != nil {
+	switch {
+	case err == nil:
+		e.log.Warn("an fsync had failed: what it should have written was written again", "dir", e.dir)
+	case isIndexDamage(err):
+		return err
+	default:
 		e.log.Error("what an fsync failed to write could not be written again", "dir", e.dir, "error", err)
-		return
 	}
-	e.log.Warn("an fsync had failed: what it should have written was written again", "dir", e.dir)
+	return nil
 }
 
 // rewriteRecords rewrites what lives in the segments that were not finished at the last checkpoint.

@@ -7,11 +7,20 @@ import (
 )
 
 // Rewrite writes a segment's header, its footer and some of its records once more, as they are read. After an fsync that has
-// failed, memory may hold bytes for clean that the disk never got: no later fsync would write them.
+// failed, memory may hold bytes for clean that the disk never got: no later fsync would write them. A failure makes all later
+// writing calls fail, as the failed fsync did.
 func (s *Set) Rewrite(id uint64, records []Loc) error {
 	if err := s.writable(); err != nil {
 		return err
 	}
+	err := s.rewrite(id, records)
+	if err != nil {
+		s.setPoison(err)
+	}
+	return err
+}
+
+func (s *Set) rewrite(id uint64, records []Loc) error {
 	g, err := s.segment(id)
 	if err != nil {
 		return err

@@ -58,6 +58,8 @@ type engine struct {
 	touchMu sync.Mutex
 	touched []kv.Key
 
+	compared compared
+
 	doubts []error // why index.db was not used, if it is there; written by Open only
 
 	clock, birth, floor atomic.Uint64

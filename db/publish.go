@@ -104,7 +104,7 @@ func (w *putter) publishOne(t *index.Txn, entry index.Entry, op *opPut, losers *
 		return err
 	}
 	if ok && entry.Group == 0 {
-		if err := w.compare(w.p.BlockAt(int(entry.First), w.m.ms.desc.BlockTokens), old); err != nil {
+		if _, err := w.compare(w.p.BlockAt(int(entry.First), w.m.ms.desc.BlockTokens), old); err != nil {
 			return err
 		}
 	}

@@ -234,15 +234,8 @@ func (w *putter) known() (int, error) {
 		w.result.Reused += n
 		w.rest(w.chain.Key(n - 1))
 	}
-	for i := range n {
-		k := w.chain.Key(i)
-		if entry, ok, err := v.Get(k, 0); err != nil {
-			return 0, err
-		} else if ok {
-			if err := w.compare(i, entry); err != nil {
-				return 0, err
-			}
-		}
+	if err := w.compareAll(v, n); err != nil {
+		return 0, err
 	}
 	return n, nil
 }
@@ -259,7 +252,7 @@ func (w *putter) block(ctx context.Context, i int) error {
 		return err
 	}
 	if stored {
-		if err := w.compare(i, base); err != nil {
+		if _, err := w.compare(i, base); err != nil {
 			return err
 		}
 	}

@@ -208,6 +208,7 @@ func (s *Store) Trim(ctx context.Context) error {
 		err = e.checkpoint(ctx)
 	}
 	e.set.Trim()
+	e.compared.drop()
 	return err
 }
 

@@ -40,7 +40,8 @@ type recovery struct {
 	scanBirth uint64             // the highest among them
 	fromScan  map[kv.Fingerprint]kv.Descriptor
 	fromLog   map[kv.Fingerprint]kv.Descriptor
-	spared    map[opLoc]bool // the log gave them up for records that a power cut took: they are still live
+	unranked  map[kv.Key]struct{} // blocks whose class may be another one now
+	spared    map[opLoc]bool      // the log gave them up for records that a power cut took: they are still live
 }
 
 func (r *recovery) run(ctx context.Context) error {

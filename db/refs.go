@@ -97,37 +97,36 @@ func (m *Model) setRef(ctx context.Context, name string, prefix kv.Prompt, o Ref
 			return err
 		}
 	}
-	old, had, lsn, err := e.logRef(ref)
+	lsn, err := e.logRef(ref)
 	if err != nil {
 		return err
-	}
-	if err := e.reclass(ref.Block); err != nil {
-		return err
-	}
-	if had && old.Block != ref.Block {
-		if err := e.reclass(old.Block); err != nil {
-			return err
-		}
 	}
 	return e.durable(lsn)
 }
 
-// logRef makes ref known, if its block is still stored: a Delete takes what is pinned, too.
-func (e *engine) logRef(ref Ref) (old Ref, had bool, lsn uint64, err error) {
+// logRef makes ref known, if its block is still stored: a Delete takes what is pinned, too. No checkpoint comes between the
+// frame and the ranks that follow from it.
+func (e *engine) logRef(ref Ref) (lsn uint64, err error) {
 	e.logMu.Lock()
 	defer e.logMu.Unlock()
 	v := e.view()
 	_, stored, err := v.Get(ref.Block, 0)
 	v.Release()
 	if err != nil {
-		return old, false, 0, err
+		return 0, err
 	}
 	if !stored {
-		return old, false, 0, errRefGone
+		return 0, errRefGone
 	}
-	old, had = e.ref(ref.Name)
+	old, had := e.ref(ref.Name)
 	lsn, err = e.logStateLocked(frameRef, ref, func(st *smallState) { st.setRef(ref) })
-	return old, had, lsn, err
+	if err != nil {
+		return 0, err
+	}
+	if had && old.Block != ref.Block {
+		return lsn, e.reclassLocked(ref.Block, old.Block)
+	}
+	return lsn, e.reclassLocked(ref.Block)
 }
 
 // bytes is what r takes in the head of the log, generously.
@@ -166,11 +165,11 @@ func (e *engine) dropRef(name string, expired bool) error {
 		return fmt.Errorf("%w: ref %q", ErrNotFound, name)
 	}
 	lsn, err := e.logStateLocked(frameUnref, opUnref{Name: name}, func(st *smallState) { st.dropRef(name) })
+	if err == nil {
+		err = e.reclassLocked(old.Block)
+	}
 	e.logMu.Unlock()
 	if err != nil {
-		return err
-	}
-	if err := e.reclass(old.Block); err != nil {
 		return err
 	}
 	return e.durable(lsn)
@@ -178,7 +177,20 @@ func (e *engine) dropRef(name string, expired bool) error {
 
 // reclass ranks a block anew after its refs changed.
 func (e *engine) reclass(k kv.Key) error {
-	_, err := e.commit(0, func(t *index.Txn) (any, error) { return nil, e.rerank(t, k) })
+	e.logMu.Lock()
+	defer e.logMu.Unlock()
+	return e.reclassLocked(k)
+}
+
+func (e *engine) reclassLocked(keys ...kv.Key) error {
+	_, err := e.commitLocked(0, func(t *index.Txn) (any, error) {
+		for _, k := range keys {
+			if err := e.rerank(t, k); err != nil {
+				return nil, err
+			}
+		}
+		return nil, nil
+	})
 	return err
 }
 

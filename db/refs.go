@@ -92,10 +92,8 @@ func (m *Model) setRef(ctx context.Context, name string, prefix kv.Prompt, o Ref
 	if err := e.refsFit(ref); err != nil {
 		return err
 	}
-	if e.stateGrowth.Load() > e.logReserve()/2 { // nobody else sees how the log grows by refs alone
-		if err := e.checkpoint(ctx); err != nil {
-			return err
-		}
+	if err := e.boundState(ctx); err != nil {
+		return err
 	}
 	lsn, err := e.logRef(ref)
 	if err != nil {

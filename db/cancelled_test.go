@@ -201,3 +201,6 @@ func TestCancelledAtEachPoint(t *testing.T) {
 		})
 	}
 }
+
+// stopped is what an operation returns that met the end of c.
+func (c stopAt) stopped() error { return context.Canceled }

@@ -265,6 +265,10 @@ func (r *recovery) numbers() {
 					e.set.RaiseID(x.Loc.Segment)
 				}
 			}
+		case frameModel:
+			if op, err := decodeOp[opModel](f); err == nil {
+				clock = next(clock, op.Stamp) // uses before it made the clock go on, and are in no frame
+			}
 		case frameMove:
 			if op, err := decodeOp[opMove](f); err == nil {
 				birth = next(birth, op.Birth+1)

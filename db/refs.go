@@ -95,6 +95,11 @@ func (m *Model) setRef(ctx context.Context, name string, prefix kv.Prompt, o Ref
 	if err := e.boundState(ctx); err != nil {
 		return err
 	}
+	room, err := e.refRoom(ctx, ref, x)
+	if err != nil {
+		return err
+	}
+	defer e.space.giveUp(room, 0)
 	lsn, err := e.logRef(ref)
 	if err != nil {
 		return err
@@ -129,6 +134,21 @@ func (e *engine) logRef(ref Ref) (lsn uint64, err error) {
 
 // bytes is what r takes in the head of the log, generously.
 func (r Ref) bytes() int64 { return int64(256 + len(r.Name) + len(r.Meta)) }
+
+// refRoom reserves what a ref takes: in the log, in the head of the next log file and in the index. giveUp ends it. Where
+// blocks have to go for it, x is closed, whose lease would keep them: whether its own is still there, logRef asks.
+func (e *engine) refRoom(ctx context.Context, r Ref, x *Match) (bytes int64, err error) {
+	bytes = 3 * r.bytes()
+	if old, ok := e.ref(r.Name); ok {
+		bytes = max(bytes-2*old.bytes(), r.bytes()) // its copies go when this one's come
+	}
+	e.measureOnce()
+	if e.space.reserve(bytes, e.o.Budget-e.reserveBytes()) {
+		return bytes, nil
+	}
+	x.Close()
+	return bytes, e.makeRoom(ctx, bytes, 0)
+}
 
 // refsFit refuses a ref that would make the head of the log too large.
 func (e *engine) refsFit(r Ref) error {

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -200,6 +201,8 @@ func TestCountsAfterEverything(t *testing.T) {
 	quiet := o
 	quiet.HighWater, quiet.LowWater = 1, 1
 	now := of(s)
+	rows := rowsOf(t, s)
+	refs := fmt.Sprint(s.eng.state.refs)
 	check := func(what, dir string) {
 		t.Helper()
 		if report, err := Verify(ctx, dir, VerifyOptions{}); err != nil || len(report.Damage) > 0 {
@@ -208,6 +211,14 @@ func TestCountsAfterEverything(t *testing.T) {
 		again := open(t, dir, quiet)
 		if got := of(again); got != now {
 			t.Errorf("%s: %+v, expected %+v", what, got, now)
+		}
+		for id, x := range rowsOf(t, again) {
+			if was, ok := rows[id]; !ok || was != x {
+				t.Errorf("%s: block %s group %d: %+v, expected %+v", what, id.key, id.group, x, was)
+			}
+		}
+		if got := fmt.Sprint(again.eng.state.refs); got != refs {
+			t.Errorf("%s: %s, expected %s", what, got, refs)
 		}
 		if err := again.Close(); err != nil {
 			t.Error(what, err)
@@ -225,6 +236,33 @@ func TestCountsAfterEverything(t *testing.T) {
 	}
 	check("without an index", lost)
 	eventually(t, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= before })
+}
+
+// row is what an index says of a record, but for its place and recency, and whether a block that ends where a scope begins could
+// be longer: a rebuild cannot know those.
+type row struct {
+	parent, model      kv.Key
+	scope              kv.ScopeID
+	first              uint32
+	tokens, from, rows uint16
+	flags              uint8
+	hashes             string
+	class              uint64
+}
+
+func rowsOf(t *testing.T, s *Store) map[recordID]row {
+	out := map[recordID]row{}
+	v := s.eng.view()
+	defer v.Release()
+	if err := v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
+		out[idOf(&x)] = row{
+			x.Parent, kv.Key(x.Model), x.Scope, x.First, x.Tokens, x.RowFirst, x.RowCount, x.Flags &^ index.FlagTail, string(x.Hashes), x.Rank >> rankBits,
+		}
+		return true
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return out
 }
 
 // seedOf is a new seed, or DORMOUSE_SEED.

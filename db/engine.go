@@ -1,6 +1,7 @@
 package db
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -190,6 +191,15 @@ func (e *engine) logStateLocked(kind uint8, op any, apply func(*smallState)) (ls
 	apply(e.state)
 	e.stateMu.Unlock()
 	return lsn, nil
+}
+
+// boundState makes a checkpoint where the log has grown by much that changes only the small state: nobody else sees that, in a
+// store to which nothing is put. The caller holds no lock.
+func (e *engine) boundState(ctx context.Context) error {
+	if e.wal == nil || e.stateGrowth.Load() <= e.logReserve()/2 {
+		return nil
+	}
+	return e.checkpoint(ctx)
 }
 
 // durable makes an acknowledgement wait for the disk where the mode says so.

@@ -53,6 +53,9 @@ func (s *Store) Model(ctx context.Context, desc kv.Descriptor) (*Model, error) {
 	if ms != nil && e.wal == nil {
 		return &Model{s: s, ms: ms}, nil
 	}
+	if err := e.boundState(ctx); err != nil {
+		return nil, err
+	}
 	m := &Model{s: s}
 	op := opModel{Descriptor: desc, Stamp: e.clock.Add(1)}
 	lsn, err := e.logState(frameModel, op, func(st *smallState) { m.ms = st.addModel(op) })

@@ -40,7 +40,8 @@ type recovery struct {
 	scanBirth uint64             // the highest among them
 	fromScan  map[kv.Fingerprint]kv.Descriptor
 	fromLog   map[kv.Fingerprint]kv.Descriptor
-	spared    map[opLoc]bool // the log gave them up for records that a power cut took: they are still live
+	unranked  map[kv.Key]struct{} // blocks whose class may be another one now
+	spared    map[opLoc]bool      // the log gave them up for records that a power cut took: they are still live
 }
 
 func (r *recovery) run(ctx context.Context) error {
@@ -263,6 +264,10 @@ func (r *recovery) numbers() {
 					birth = next(birth, x.Birth+1)
 					e.set.RaiseID(x.Loc.Segment)
 				}
+			}
+		case frameModel:
+			if op, err := decodeOp[opModel](f); err == nil {
+				clock = next(clock, op.Stamp) // uses before it made the clock go on, and are in no frame
 			}
 		case frameMove:
 			if op, err := decodeOp[opMove](f); err == nil {

@@ -92,46 +92,63 @@ func (m *Model) setRef(ctx context.Context, name string, prefix kv.Prompt, o Ref
 	if err := e.refsFit(ref); err != nil {
 		return err
 	}
-	if e.stateGrowth.Load() > e.logReserve()/2 { // nobody else sees how the log grows by refs alone
-		if err := e.checkpoint(ctx); err != nil {
-			return err
-		}
+	if err := e.boundState(ctx); err != nil {
+		return err
 	}
-	old, had, lsn, err := e.logRef(ref)
+	room, err := e.refRoom(ctx, ref, x)
 	if err != nil {
 		return err
 	}
-	if err := e.reclass(ref.Block); err != nil {
+	defer e.space.giveUp(room, 0)
+	lsn, err := e.logRef(ref)
+	if err != nil {
 		return err
-	}
-	if had && old.Block != ref.Block {
-		if err := e.reclass(old.Block); err != nil {
-			return err
-		}
 	}
 	return e.durable(lsn)
 }
 
-// logRef makes ref known, if its block is still stored: a Delete takes what is pinned, too.
-func (e *engine) logRef(ref Ref) (old Ref, had bool, lsn uint64, err error) {
+// logRef makes ref known, if its block is still stored: a Delete takes what is pinned, too. No checkpoint comes between the
+// frame and the ranks that follow from it.
+func (e *engine) logRef(ref Ref) (lsn uint64, err error) {
 	e.logMu.Lock()
 	defer e.logMu.Unlock()
 	v := e.view()
 	_, stored, err := v.Get(ref.Block, 0)
 	v.Release()
 	if err != nil {
-		return old, false, 0, err
+		return 0, err
 	}
 	if !stored {
-		return old, false, 0, errRefGone
+		return 0, errRefGone
 	}
-	old, had = e.ref(ref.Name)
+	old, had := e.ref(ref.Name)
 	lsn, err = e.logStateLocked(frameRef, ref, func(st *smallState) { st.setRef(ref) })
-	return old, had, lsn, err
+	if err != nil {
+		return 0, err
+	}
+	if had && old.Block != ref.Block {
+		return lsn, e.reclassLocked(ref.Block, old.Block)
+	}
+	return lsn, e.reclassLocked(ref.Block)
 }
 
 // bytes is what r takes in the head of the log, generously.
 func (r Ref) bytes() int64 { return int64(256 + len(r.Name) + len(r.Meta)) }
+
+// refRoom reserves what a ref takes: in the log, in the head of the next log file and in the index. giveUp ends it. Where
+// blocks have to go for it, x is closed, whose lease would keep them: whether its own is still there, logRef asks.
+func (e *engine) refRoom(ctx context.Context, r Ref, x *Match) (bytes int64, err error) {
+	bytes = 3 * r.bytes()
+	if old, ok := e.ref(r.Name); ok {
+		bytes = max(bytes-2*old.bytes(), r.bytes()) // its copies go when this one's come
+	}
+	e.measureOnce()
+	if e.space.reserve(bytes, e.o.Budget-e.reserveBytes()) {
+		return bytes, nil
+	}
+	x.Close()
+	return bytes, e.makeRoom(ctx, bytes, 0)
+}
 
 // refsFit refuses a ref that would make the head of the log too large.
 func (e *engine) refsFit(r Ref) error {
@@ -166,11 +183,11 @@ func (e *engine) dropRef(name string, expired bool) error {
 		return fmt.Errorf("%w: ref %q", ErrNotFound, name)
 	}
 	lsn, err := e.logStateLocked(frameUnref, opUnref{Name: name}, func(st *smallState) { st.dropRef(name) })
+	if err == nil {
+		err = e.reclassLocked(old.Block)
+	}
 	e.logMu.Unlock()
 	if err != nil {
-		return err
-	}
-	if err := e.reclass(old.Block); err != nil {
 		return err
 	}
 	return e.durable(lsn)
@@ -178,7 +195,20 @@ func (e *engine) dropRef(name string, expired bool) error {
 
 // reclass ranks a block anew after its refs changed.
 func (e *engine) reclass(k kv.Key) error {
-	_, err := e.commit(0, func(t *index.Txn) (any, error) { return nil, e.rerank(t, k) })
+	e.logMu.Lock()
+	defer e.logMu.Unlock()
+	return e.reclassLocked(k)
+}
+
+func (e *engine) reclassLocked(keys ...kv.Key) error {
+	_, err := e.commitLocked(0, func(t *index.Txn) (any, error) {
+		for _, k := range keys {
+			if err := e.rerank(t, k); err != nil {
+				return nil, err
+			}
+		}
+		return nil, nil
+	})
 	return err
 }
 

@@ -32,9 +32,11 @@ func (r *recovery) apply() error {
 		}
 		r.keepSpared()
 		if r.rebuild {
-			return r.removeDoomed(t)
+			if err := r.removeDoomed(t); err != nil {
+				return err
+			}
 		}
-		return nil
+		return r.classes(t)
 	})
 	if err != nil {
 		return err
@@ -114,6 +116,7 @@ func (r *recovery) frame(t *index.Txn, f wal.Frame, reboot bool) error {
 		}
 		r.giveUp(op.Dead, false)
 		for _, name := range op.Refs {
+			r.rankRef(name)
 			e.state.dropRef(name)
 		}
 	case frameMove:
@@ -142,12 +145,15 @@ func (r *recovery) frame(t *index.Txn, f wal.Frame, reboot bool) error {
 		if err != nil {
 			return err
 		}
+		r.rankRef(ref.Name)
+		r.rankAnew(ref.Block)
 		e.state.setRef(ref)
 	case frameUnref:
 		op, err := decodeOp[opUnref](f)
 		if err != nil {
 			return err
 		}
+		r.rankRef(op.Name)
 		e.state.dropRef(op.Name)
 	case frameFlag:
 		op, err := decodeOp[opFlag](f)
@@ -248,7 +254,7 @@ func (r *recovery) remove(t *index.Txn, dead []opDead) error {
 			return err
 		}
 		if ok && toOpLoc(cur.Loc) == d.Loc {
-			if err := t.Remove(d.Key, d.Group); err != nil {
+			if err := r.take(t, cur); err != nil {
 				return err
 			}
 		}

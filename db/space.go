@@ -100,8 +100,7 @@ func (e *engine) makeRoom(ctx context.Context, bytes, blocks int64) error {
 		if e.reserve(bytes, blocks) {
 			return nil
 		}
-		held, _ := e.set.Pending()
-		if evicted == 0 || (want.blocks == 0 && held > 0 && e.space.used() >= before) {
+		if evicted == 0 || (want.blocks == 0 && e.held() > 0 && e.space.used() >= before) {
 			return e.full(bytes)
 		}
 	}

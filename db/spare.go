@@ -25,7 +25,7 @@ func (r *recovery) spare(t *index.Txn, dead []opDead) error {
 		if ok && toOpLoc(cur.Loc) == d.Loc && r.intact(d.Key, d.Group, d.Loc) {
 			r.spared[d.Loc] = true
 		} else if ok && toOpLoc(cur.Loc) == d.Loc {
-			if err := t.Remove(d.Key, d.Group); err != nil {
+			if err := r.take(t, cur); err != nil {
 				return err
 			}
 			r.giveUp([]opDead{d}, false)

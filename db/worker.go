@@ -98,12 +98,9 @@ func (e *engine) aboveHighWater() bool {
 		e.o.MaxBlocks > 0 && float64(e.counts().Blocks) > e.o.HighWater*float64(e.o.MaxBlocks)
 }
 
-// held are the bytes that are evicted already and come back when the open matches are closed: evicting more in their
-// place would empty the store under one long match.
-func (e *engine) held() int64 {
-	_, bytes := e.set.Pending()
-	return bytes
-}
+// held are the bytes that are evicted already, or of a retired model, and come back when the open matches are closed: evicting
+// more in their place would empty the store under one long match.
+func (e *engine) held() int64 { return e.set.Held() }
 
 func (e *engine) evictToLowWater(ctx context.Context) error {
 	if !e.aboveHighWater() {

@@ -16,7 +16,13 @@ type queue struct {
 	mu      sync.Mutex
 	locs    map[spot]doomed
 	bytes   int64
-	unlinks map[uint64]uint64 // segment id -> epoch
+	unlinks map[uint64]unlinking // by segment id
+}
+
+// unlinking is a segment whose file is to go.
+type unlinking struct {
+	epoch uint64
+	bytes int64 // that it occupies beyond its records in the queue
 }
 
 // spot identifies a record for good: offsets are never used twice.
@@ -48,16 +54,22 @@ func (s *Set) Destroy(locs []Loc) {
 		}
 		q.locs[at] = doomed{loc, epoch}
 		q.bytes += loc.Length
+		if u, ok := q.unlinks[loc.Segment]; ok {
+			u.bytes = max(0, u.bytes-loc.Length)
+			q.unlinks[loc.Segment] = u
+		}
 	}
 }
 
 // Unlink queues a whole segment in which nothing is live. It is never appended to again; [Set.Reclaim] removes the file
 // once no lease is open that was taken before this call, and what [Set.Destroy] queued for it is done with it.
 func (s *Set) Unlink(id uint64) {
+	bytes := int64(0)
 	if g, err := s.segment(id); err == nil {
 		s.detach(g)
 		g.mu.Lock()
 		g.full = true
+		bytes = g.statLocked().Allocated
 		g.mu.Unlock()
 	}
 	epoch := s.leases.advance()
@@ -65,11 +77,17 @@ func (s *Set) Unlink(id uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.unlinks == nil {
-		q.unlinks = map[uint64]uint64{}
+		q.unlinks = map[uint64]unlinking{}
 	}
-	if _, ok := q.unlinks[id]; !ok {
-		q.unlinks[id] = epoch
+	if _, ok := q.unlinks[id]; ok {
+		return
 	}
+	for at, d := range q.locs {
+		if at.segment == id {
+			bytes -= d.loc.Length
+		}
+	}
+	q.unlinks[id] = unlinking{epoch, max(0, bytes)}
 }
 
 // Pending returns how many records wait to be destroyed, and their bytes.
@@ -78,6 +96,18 @@ func (s *Set) Pending() (n int, bytes int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.locs), q.bytes
+}
+
+// Held is what all that waits occupies, records and whole segments.
+func (s *Set) Held() int64 {
+	q := &s.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n := q.bytes
+	for _, u := range q.unlinks {
+		n += u.bytes
+	}
+	return n
 }
 
 // PendingUnlinks returns how many segments wait to be unlinked.
@@ -138,8 +168,8 @@ func (s *Set) Reclaim(ctx context.Context) (done []Loc, err error) {
 func (q *queue) ripe(l *leases) (unlinks []uint64, locs []Loc) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for id, epoch := range q.unlinks {
-		if l.blind(epoch) {
+	for id, u := range q.unlinks {
+		if l.blind(u.epoch) {
 			unlinks = append(unlinks, id)
 		}
 	}

@@ -179,7 +179,11 @@ func (r *recovery) sweep(ctx context.Context) error {
 	defer v.Release()
 	for _, id := range e.set.Finished() {
 		from, open := r.first.Ends[id]
-		if r.hasFirst && !open && id < r.first.Next.NextSegment {
+		done := r.hasFirst && !open && id < r.first.Next.NextSegment
+		if !done || len(r.replayed.Damage) > 0 {
+			e.set.Left(id) // before anything that rests on its records is acknowledged
+		}
+		if done {
 			continue // finished, and everything in it named, before the oldest log file began
 		}
 		var unnamed []opLoc

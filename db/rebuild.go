@@ -17,7 +17,7 @@ func (r *recovery) scan(ctx context.Context) error {
 	r.scanned = map[opLoc]bool{}
 	r.fromScan = map[kv.Fingerprint]kv.Descriptor{}
 	r.nameRecords()
-	doomed := r.doomed()
+	doomed, reboot := r.doomed(), r.reboot()
 	var total, done int64
 	for _, s := range e.set.Segments() {
 		total += s.Allocated
@@ -57,7 +57,7 @@ func (r *recovery) scan(ctx context.Context) error {
 			if doomed[toOpLoc(indexLoc(loc))] {
 				return nil // it may be younger than the copy that lives
 			}
-			if r.young(loc) && (!r.named[toOpLoc(indexLoc(loc))] || r.reboot() && !sound(rec)) {
+			if r.young(loc) && (!r.named[toOpLoc(indexLoc(loc))] || reboot && !sound(rec)) {
 				r.doom(indexLoc(loc)) // never acknowledged, or torn: it must not stand in for an older copy
 				return nil
 			}
@@ -101,9 +101,10 @@ func (r *recovery) young(loc segments.Loc) bool {
 	return open && loc.Offset >= end || !open && loc.Segment >= r.first.Next.NextSegment
 }
 
-// reboot reports whether the system was booted since the log was written: what was not synced may be gone.
+// reboot reports whether what was not synced may be gone: the system was booted since the log was written, or an fsync had
+// failed, and the pages that the disk never got need not be in memory any more.
 func (r *recovery) reboot() bool {
-	return r.hasFirst && (r.first.Boot == "" || r.first.Boot != bootID())
+	return r.hasFirst && (r.first.Boot == "" || r.first.Boot != bootID() || r.e.unsynced())
 }
 
 // nameRecords notes the records that the log's frames name.

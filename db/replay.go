@@ -17,7 +17,7 @@ func (r *recovery) apply() error {
 			r.adoptState(st)
 		}
 	}
-	reboot := r.hasFirst && (r.first.Boot == "" || r.first.Boot != bootID())
+	reboot := r.reboot()
 	err := e.ix.Update(func(t *index.Txn) error {
 		for _, f := range r.frames {
 			if err := r.frame(t, f, reboot); err != nil {

@@ -329,7 +329,7 @@ func (g *segment) recover(last, end int64, entries []footerEntry) (ready bool, e
 		g.set.o.Logger.Warn("a damaged segment is not sealed", "file", g.path, "size", g.size, "planned", g.head.planned, "err", g.headErr)
 		return false, nil
 	case last > end:
-		return false, fmt.Errorf("%s: cannot be sealed at %d: a record ends at %d", g.path, end, last)
+		return false, fmt.Errorf("%s: cannot be sealed at %d: %w: it ends at %d", g.path, end, ErrBehind, last)
 	case end < g.head.end() || end%g.head.alignment != 0 || end > g.size:
 		return false, fmt.Errorf("%s: cannot be sealed at %d: expected a multiple of %d from %d to %d", g.path, end, g.head.alignment, g.head.end(), g.size)
 	}

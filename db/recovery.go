@@ -27,11 +27,7 @@ type recovery struct {
 	hasFirst  bool
 	trouble   error              // reads that failed for reasons of their own
 	scanned   map[opLoc]bool     // records that the scan found, in a rebuild
-	named     map[opLoc]bool     // records that frames name, in a rebuild
-	dead      map[opLoc]bool     // those that frames give up
-	replaced  map[opLoc]bool     // those among them that have something in their place
-	next      map[opLoc]opLoc    // where the same key lies after them, if it was moved or replaced
-	moved     map[opLoc]opMove   // by From
+	named     logNames           // what frames say of records, in a rebuild
 	found     map[opLoc]bool     // dead, as the scan or the replay found out
 	standIn   map[opLoc][]opDead // by what a power cut took: what is still there in its place
 	scanBirth uint64             // the highest among them

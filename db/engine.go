@@ -81,10 +81,11 @@ type engine struct {
 	done  chan struct{}
 }
 
-// unsealed is a segment that an earlier process left without a footer; no record lies behind end.
+// unsealed is a segment that an earlier process left without a footer. What the index does not name from from on is doomed; no
+// record lies behind end.
 type unsealed struct {
-	id  uint64
-	end int64
+	id        uint64
+	from, end int64
 }
 
 func (e *engine) path(name string) string { return filepath.Join(e.dir, name) }

@@ -2,11 +2,13 @@ package db
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/segments"
 )
 
 // Model is a handle on one model's part of the store. It is safe for concurrent use and stays valid across Suspend
@@ -128,7 +130,9 @@ func (e *engine) retire(fp kv.Fingerprint) (uint64, error) {
 	}
 	op := opRetire{Model: fp}
 	for _, s := range e.set.Segments() {
-		if d, err := e.set.Descriptor(s.ID); err != nil || d.Fingerprint() != fp {
+		if mine, err := e.holdsModel(s.ID, fp); err != nil {
+			return 0, err
+		} else if !mine {
 			continue
 		}
 		if s.Active { // should the model come back, its records must not go to a file that is to be unlinked
@@ -146,6 +150,24 @@ func (e *engine) retire(fp kv.Fingerprint) (uint64, error) {
 	}
 	e.bloomRemoved(1 << 20)
 	return lsn, nil
+}
+
+// holdsModel reports whether a segment is of that model: each is of one. Where its header is damaged, the index knows.
+func (e *engine) holdsModel(id uint64, fp kv.Fingerprint) (mine bool, err error) {
+	d, err := e.set.Descriptor(id)
+	if err == nil {
+		return d.Fingerprint() == fp, nil
+	}
+	if !errors.Is(err, ErrCorrupt) && !errors.Is(err, segments.ErrMissing) {
+		return false, err // too many open files, say: what is left out now keeps its tokens and rows
+	}
+	v := e.view()
+	defer v.Release()
+	err = v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
+		mine = x.Loc.Segment == id && x.Model == fp
+		return !mine
+	})
+	return mine, err
 }
 
 // applyRetire changes the small state. The caller holds stateMu.

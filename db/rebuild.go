@@ -17,7 +17,7 @@ func (r *recovery) scan(ctx context.Context) error {
 	r.scanned = map[opLoc]bool{}
 	r.fromScan = map[kv.Fingerprint]kv.Descriptor{}
 	r.nameRecords()
-	doomed := r.doomed()
+	doomed, reboot := r.doomed(), r.reboot()
 	var total, done int64
 	for _, s := range e.set.Segments() {
 		total += s.Allocated
@@ -57,12 +57,13 @@ func (r *recovery) scan(ctx context.Context) error {
 			if doomed[toOpLoc(indexLoc(loc))] {
 				return nil // it may be younger than the copy that lives
 			}
-			if r.young(loc) && (!r.named[toOpLoc(indexLoc(loc))] || r.reboot() && !sound(rec)) {
+			if r.young(loc) && (!r.named.put[toOpLoc(indexLoc(loc))] || reboot && !sound(rec)) {
 				r.doom(indexLoc(loc)) // never acknowledged, or torn: it must not stand in for an older copy
 				return nil
 			}
 			if entry, ok := r.entryOf(loc, rec); ok {
 				r.scanned[toOpLoc(indexLoc(loc))] = true
+				r.bornUnder(toOpLoc(indexLoc(loc)), rec.Parent())
 				r.scanBirth = max(r.scanBirth, entry.Birth)
 				batch = append(batch, entry)
 			}
@@ -101,70 +102,10 @@ func (r *recovery) young(loc segments.Loc) bool {
 	return open && loc.Offset >= end || !open && loc.Segment >= r.first.Next.NextSegment
 }
 
-// reboot reports whether the system was booted since the log was written: what was not synced may be gone.
+// reboot reports whether what was not synced may be gone: the system was booted since the log was written, or an fsync had
+// failed, and the pages that the disk never got need not be in memory any more.
 func (r *recovery) reboot() bool {
-	return r.hasFirst && (r.first.Boot == "" || r.first.Boot != bootID())
-}
-
-// nameRecords notes the records that the log's frames name.
-func (r *recovery) nameRecords() {
-	r.named, r.dead, r.replaced, r.next = map[opLoc]bool{}, map[opLoc]bool{}, map[opLoc]bool{}, map[opLoc]opLoc{}
-	r.moved = map[opLoc]opMove{}
-	for _, f := range r.frames {
-		switch f.Kind {
-		case framePut:
-			if op, err := decodeOp[opPut](f); err == nil {
-				for _, rec := range op.Records {
-					r.named[rec.Loc] = true
-				}
-				for _, d := range op.Dead {
-					r.dead[d.Loc], r.replaced[d.Loc] = true, true
-					for _, rec := range op.Records {
-						if rec.Key == d.Key && rec.Group == d.Group {
-							r.next[d.Loc] = rec.Loc
-						}
-					}
-				}
-			}
-		case frameRemove:
-			if op, err := decodeOp[opRemove](f); err == nil {
-				for _, d := range op.Dead {
-					r.dead[d.Loc] = true
-				}
-			}
-		case frameMove:
-			if op, err := decodeOp[opMove](f); err == nil {
-				r.named[op.To] = true
-				r.dead[op.From], r.replaced[op.From] = true, true
-				r.next[op.From], r.moved[op.From] = op.To, op
-			}
-		}
-	}
-}
-
-// removedFrom reports whether the log took the record at l out of the store for good, there or at a later place. No place is
-// used twice, so that the chain of them ends.
-func (r *recovery) removedFrom(l opLoc) bool {
-	for range len(r.next) + 1 {
-		next, ok := r.next[l]
-		if !ok {
-			return r.dead[l] && !r.replaced[l]
-		}
-		l = next
-	}
-	return false
-}
-
-// movedOn returns the move that brought the record at l to where the scan found it, if one did: places on the way may be
-// destroyed when the first is not yet.
-func (r *recovery) movedOn(l opLoc) (last opMove, ok bool) {
-	for range len(r.moved) {
-		if last, ok = r.moved[l]; !ok || r.scanned[last.To] {
-			return last, ok
-		}
-		l = last.To
-	}
-	return last, false
+	return r.hasFirst && (r.first.Boot == "" || r.first.Boot != bootID() || r.e.unsynced())
 }
 
 // loggedModels are the descriptors in the log and in the small state of the index, for segments whose header is lost.
@@ -213,7 +154,7 @@ func (r *recovery) doomed() map[opLoc]bool {
 		}
 		clear(out)
 		for _, l := range snap.Doomed {
-			if !r.replaced[l] { // the log says by what; whether that is there, replay finds out
+			if !r.named.replaced[l] { // the log says by what; whether that is there, replay finds out
 				out[l] = true
 			}
 		}

@@ -84,8 +84,7 @@ func (e *engine) dropUnlinked() {
 // sealLeftovers writes the footers that an earlier process did not get to.
 func (e *engine) sealLeftovers(ctx context.Context) error {
 	for len(e.unsealed) > 0 {
-		u := e.unsealed[0]
-		err := e.set.SealRecovered(u.id, u.end)
+		err := e.sealLeftover(ctx, &e.unsealed[0])
 		if err != nil && !errors.Is(err, ErrCorrupt) && !errors.Is(err, segments.ErrMissing) {
 			return err
 		}

@@ -6,11 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
-	"slices"
 
 	"github.com/dormousekv/dormouse/index"
-	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
@@ -30,11 +27,7 @@ type recovery struct {
 	hasFirst  bool
 	trouble   error              // reads that failed for reasons of their own
 	scanned   map[opLoc]bool     // records that the scan found, in a rebuild
-	named     map[opLoc]bool     // records that frames name, in a rebuild
-	dead      map[opLoc]bool     // those that frames give up
-	replaced  map[opLoc]bool     // those among them that have something in their place
-	next      map[opLoc]opLoc    // where the same key lies after them, if it was moved or replaced
-	moved     map[opLoc]opMove   // by From
+	named     logNames           // what frames say of records, in a rebuild
 	found     map[opLoc]bool     // dead, as the scan or the replay found out
 	standIn   map[opLoc][]opDead // by what a power cut took: what is still there in its place
 	scanBirth uint64             // the highest among them
@@ -180,38 +173,14 @@ func (r *recovery) sweep(ctx context.Context) error {
 	defer v.Release()
 	for _, id := range e.set.Finished() {
 		from, open := r.first.Ends[id]
-		if r.hasFirst && !open && id < r.first.Next.NextSegment {
+		done := r.hasFirst && !open && id < r.first.Next.NextSegment
+		if !done || len(r.replayed.Damage) > 0 {
+			e.set.Left(id) // before anything that rests on its records is acknowledged
+		}
+		if done {
 			continue // finished, and everything in it named, before the oldest log file began
 		}
-		var unnamed []opLoc
-		var records, torn []int64
-		end, err := e.set.Scan(ctx, id, from, func(loc segments.Loc, rec *segments.Record) error {
-			records = append(records, loc.Offset)
-			entry, ok, err := v.Get(rec.Key(), rec.Group())
-			if err == nil && (!ok || segLoc(entry.Loc) != loc) {
-				unnamed = append(unnamed, toOpLoc(indexLoc(loc)))
-			}
-			return err
-		}, func(d *damage.Error) {
-			if !errors.Is(d, segments.ErrRemains) {
-				e.log.Warn("segment is damaged", "error", d)
-			}
-			torn = append(torn, d.Offset/4096*4096)
-		})
-		if len(torn) > 0 {
-			// A record that a power cut tore: nothing names what lies up to the next one. What the index names may be
-			// unreadable just now, and is left alone: it is damage for Verify to name, and nobody's to destroy.
-			live := e.livePlaces(v, id)
-			for _, at := range torn {
-				i, _ := slices.BinarySearch(records, at+1)
-				if next := append(records, end)[min(i, len(records))]; next > at && at >= from && !overlaps(live, at, next) {
-					unnamed = append(unnamed, opLoc{Segment: id, Offset: at, Length: next - at})
-				}
-			}
-			for _, l := range live {
-				end = max(end, l.Offset+l.Length)
-			}
-		}
+		u, err := e.sweepSegment(ctx, v, id, from)
 		if errors.Is(err, ErrCorrupt) || errors.Is(err, segments.ErrMissing) {
 			e.log.Error("segment cannot be read", "error", err)
 			continue
@@ -219,28 +188,9 @@ func (r *recovery) sweep(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		e.doomLocs(unnamed)
-		e.unsealed = append(e.unsealed, unsealed{id, end})
+		e.unsealed = append(e.unsealed, u)
 	}
 	return nil
-}
-
-// livePlaces are the records of a segment that the index names.
-func (e *engine) livePlaces(v *index.View, id uint64) (live []index.Loc) {
-	if err := v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
-		if x.Loc.Segment == id {
-			live = append(live, x.Loc)
-		}
-		return true
-	}); err != nil {
-		live = append(live, index.Loc{Segment: id, Length: math.MaxInt64 / 2}) // unknown: all of it
-	}
-	return live
-}
-
-// overlaps reports whether one of the places lies in [from, to).
-func overlaps(places []index.Loc, from, to int64) bool {
-	return slices.ContainsFunc(places, func(l index.Loc) bool { return l.Offset < to && from < l.Offset+l.Length })
 }
 
 // numbers makes sure that none is given twice.

@@ -144,7 +144,7 @@ func (w *wreck) knownPlaces() places {
 	for _, x := range w.expected {
 		add(toOpLoc(x.Loc))
 	}
-	for _, dead := range []map[opLoc]bool{w.r.doomed(), w.r.dead, w.r.named} {
+	for _, dead := range []map[opLoc]bool{w.r.doomed(), w.r.named.dead, w.r.named.put} {
 		for l := range dead {
 			add(l)
 		}

@@ -17,7 +17,7 @@ func (r *recovery) apply() error {
 			r.adoptState(st)
 		}
 	}
-	reboot := r.hasFirst && (r.first.Boot == "" || r.first.Boot != bootID())
+	reboot := r.reboot()
 	err := e.ix.Update(func(t *index.Txn) error {
 		for _, f := range r.frames {
 			if err := r.frame(t, f, reboot); err != nil {
@@ -198,7 +198,7 @@ func (r *recovery) put(t *index.Txn, op opPut, reboot bool) (kept bool, err erro
 	var lost []opRecord
 	for _, rec := range op.Records {
 		if r.rebuild && !r.scanned[rec.Loc] {
-			if !r.dead[rec.Loc] { // torn, not removed since
+			if r.lost(rec.Loc) {
 				kept = false
 				lost = append(lost, rec)
 			}
@@ -277,19 +277,20 @@ func (r *recovery) move(t *index.Txn, op opMove, index, reboot bool) error {
 	case ok && toOpLoc(cur.Loc) == op.To: // seen by the scan, or applied before
 		r.giveUp([]opDead{{Key: op.Key, Group: op.Group, Loc: op.From}}, true)
 		return nil
-	case ok && toOpLoc(cur.Loc) == op.From && index && (reboot && !r.intact(op.Key, op.Group, op.To) || r.rebuild && !r.scanned[op.To] && !r.dead[op.To]):
+	case ok && toOpLoc(cur.Loc) == op.From && index && (reboot && !r.intact(op.Key, op.Group, op.To) || r.rebuild && r.lost(op.To)):
 		r.doom(op.To.index()) // a power cut took the copy before anybody gave up the original
 		if r.standIn == nil {
 			r.standIn = map[opLoc][]opDead{}
 		}
 		r.standIn[op.To] = append(r.standIn[op.To], opDead{Key: op.Key, Group: op.Group, Loc: op.From})
 		return r.spare(t, []opDead{{Key: op.Key, Group: op.Group, Loc: op.From}})
-	case ok && toOpLoc(cur.Loc) == op.From && index && r.rebuild && !r.scanned[op.To] && r.removedFrom(op.To):
-		// The new place is destroyed already, the old one not yet: nothing later in the log names it.
+	case ok && toOpLoc(cur.Loc) == op.From && index && r.rebuild && !r.scanned[op.To]:
+		// It was removed since, or a longer block took its place. The new place is destroyed already, the old one not yet:
+		// nothing later in the log names it.
 		d := []opDead{{Key: op.Key, Group: op.Group, Loc: op.From}}
 		r.giveUp(d, true)
 		return r.remove(t, d)
-	case ok && toOpLoc(cur.Loc) == op.From && index && (!r.rebuild || r.scanned[op.To]):
+	case ok && toOpLoc(cur.Loc) == op.From && index:
 		r.giveUp([]opDead{{Key: op.Key, Group: op.Group, Loc: op.From}}, true)
 		return t.SetLoc(op.Key, op.Group, op.To.index(), op.Birth)
 	}

@@ -1,7 +1,9 @@
 package db
 
 import (
+	"errors"
 	"os"
+	"path/filepath"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -50,5 +52,50 @@ func TestWantOfFilesIsNoDamage(t *testing.T) {
 				t.Errorf("%d records are counted as damaged", n)
 			}
 		})
+	}
+}
+
+// A model is retired with all its segments, or not at all: one that could not be looked at for want of file handles, or because
+// its header is damaged, would keep its tokens and rows.
+func TestRetireTakesEverySegment(t *testing.T) {
+	for _, damaged := range []bool{false, true} {
+		var short atomic.Bool
+		o := options()
+		o.fs = noFilesFS{vfs.OS, &short}
+		dir := t.TempDir()
+		s := open(t, dir, o)
+		c := newCanary(plain(), "")
+		put(t, model(t, s, plain()), c.p)
+		put(t, model(t, s, windowed(40)), kv.Prompt{Tokens: tokens(1, 64)})
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		c.shows(t, dir, "stored")
+		if damaged {
+			f, err := os.OpenFile(filepath.Join(dir, segmentsDir, "0000000000000001.seg"), os.O_RDWR, 0)
+			if err == nil {
+				_, err = f.WriteAt([]byte("damage"), 20)
+				err = errors.Join(err, f.Close())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		s = open(t, dir, o)
+		m := model(t, s, plain())
+		put(t, model(t, s, windowed(40)), kv.Prompt{Tokens: tokens(2, 64)}) // so that the log is begun
+		short.Store(!damaged)
+		err := s.Retire(ctx, m.Fingerprint())
+		short.Store(false)
+		if err != nil && !damaged {
+			err = s.Retire(ctx, m.Fingerprint())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Sync(ctx); err != nil {
+			t.Fatal(err)
+		}
+		c.gone(t, dir, "retired")
 	}
 }

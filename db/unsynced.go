@@ -28,11 +28,17 @@ func (e *engine) markUnsynced() {
 	}
 }
 
+// unsynced reports whether there is that file; if nobody knows, there is.
+func (e *engine) unsynced() bool {
+	_, err := e.fs.Stat(e.path(unsyncedName))
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
 // writeUnsynced writes everything once more that an earlier process may have failed to sync, if there was one: the records since
 // the last checkpoint, the index, and, by a checkpoint, the log. If the records cannot be written, nothing is; if only the rest
 // cannot, a later checkpoint does it. The file stays then for the next open. An error says that the index is damaged.
 func (e *engine) writeUnsynced(ctx context.Context, r *recovery) error {
-	if _, err := e.fs.Stat(e.path(unsyncedName)); err != nil {
+	if !e.unsynced() {
 		return nil
 	}
 	err := e.rewriteRecords(r)

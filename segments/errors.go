@@ -20,6 +20,9 @@ var (
 	// costs space, and may be deleted data, but nothing that is live is hurt.
 	ErrRemains = errors.New("remains of a torn or destroyed record")
 
+	// ErrBehind is returned by SealRecovered where a record lies behind the end that it was given.
+	ErrBehind = errors.New("a record lies behind the end")
+
 	// ErrLeased is returned by Close while leases are open or reads are under way.
 	ErrLeased = errors.New("segments are in use")
 

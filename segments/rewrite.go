@@ -7,8 +7,8 @@ import (
 )
 
 // Rewrite writes a segment's header, its footer and some of its records once more, as they are read. After an fsync that has
-// failed, memory may hold bytes for clean that the disk never got: no later fsync would write them. A failure makes all later
-// writing calls fail, as the failed fsync did.
+// failed, memory may hold bytes for clean that the disk never got: no later fsync would write them. What cannot be read is not
+// in memory, and is left as the disk has it. A failure makes all later writing calls fail, as the failed fsync did.
 func (s *Set) Rewrite(id uint64, records []Loc) error {
 	if err := s.writable(); err != nil {
 		return err
@@ -36,28 +36,35 @@ func (s *Set) rewrite(id uint64, records []Loc) error {
 	parts := append([]Loc{{Length: min(head, size)}, {Offset: footer, Length: end - footer}}, records...)
 	buf := make([]byte, 1<<20)
 	for _, p := range parts {
-		if err := again(f, buf, p.Offset, min(p.End(), size)); err != nil {
+		unread, err := again(f, buf, p.Offset, min(p.End(), size))
+		if err != nil {
 			return err
+		}
+		if unread != nil {
+			s.o.Logger.Error("what cannot be read is not written again", "file", g.path, "offset", p.Offset, "length", p.Length, "err", unread)
 		}
 	}
 	g.markDirty()
 	return nil
 }
 
-// again writes [from, to) with what is there.
-func again(f vfs.File, buf []byte, from, to int64) error {
+// again writes [from, to) with what is there, but for pages that cannot be read; unread is why.
+func again(f vfs.File, buf []byte, from, to int64) (unread, err error) {
+	const page = 4096
 	for from < to {
 		n, err := f.ReadAt(buf[:min(to-from, int64(len(buf)))], from)
+		if n == 0 && err == io.EOF {
+			break
+		}
 		if n == 0 {
-			if err == io.EOF {
-				return nil
-			}
-			return err
+			unread = err
+			from = (from/page + 1) * page
+			continue
 		}
 		if _, err := f.WriteAt(buf[:n], from); err != nil {
-			return err
+			return unread, err
 		}
 		from += int64(n)
 	}
-	return nil
+	return unread, nil
 }

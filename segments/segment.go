@@ -51,6 +51,7 @@ type segment struct {
 	inflight  []int64 // offsets that were reserved and are not yet written
 	entries   []footerEntry
 	dirty     bool // written since the last fsync
+	left      bool // by an earlier process, perhaps without one
 	stale     bool // info must be read again
 	info      vfs.Info
 }
@@ -70,18 +71,8 @@ func (g *segment) missing(err error) error {
 
 // openLocked opens the file and, the first time, reads its header. g.mu is held.
 func (g *segment) openLocked() error {
-	if g.gone {
-		return g.missing(fs.ErrNotExist)
-	}
-	if g.f == nil {
-		f, err := g.set.o.FS.Open(g.path, g.set.o.ReadOnly)
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, vfs.ErrNotRegular) {
-			return g.missing(err)
-		}
-		if err != nil {
-			return err
-		}
-		g.f = f
+	if err := g.openFileLocked(); err != nil {
+		return err
 	}
 	if g.known {
 		return nil
@@ -107,6 +98,25 @@ func (g *segment) openLocked() error {
 		g.footer, g.footerEnd, g.end, g.sealed = off, info.Size, off, true
 	}
 	g.head, g.size, g.info, g.known = head, info.Size, info, true
+	return nil
+}
+
+// openFileLocked opens the file, whatever is in it. g.mu is held.
+func (g *segment) openFileLocked() error {
+	if g.gone {
+		return g.missing(fs.ErrNotExist)
+	}
+	if g.f != nil {
+		return nil
+	}
+	f, err := g.set.o.FS.Open(g.path, g.set.o.ReadOnly)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, vfs.ErrNotRegular) {
+		return g.missing(err)
+	}
+	if err != nil {
+		return err
+	}
+	g.f = f
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/dormousekv/dormouse/internal/damage"
@@ -62,6 +63,10 @@ func (s *Set) flush() error {
 	s.mu.Unlock()
 	for g := range dirty {
 		if err := g.sync(); err != nil {
+			s.mu.Lock() // unless an fsync has failed, the next Sync does the rest
+			maps.Copy(s.dirty, dirty)
+			s.newName = s.newName || newName
+			s.mu.Unlock()
 			return err
 		}
 	}
@@ -74,16 +79,33 @@ func (s *Set) flush() error {
 	return s.Err() // another sync of one of these files, in Reclaim, may have failed meanwhile
 }
 
+// Left has the next Sync make a segment durable that an earlier process wrote and may not have synced.
+func (s *Set) Left(id uint64) {
+	if g, err := s.segment(id); err == nil && !s.o.ReadOnly {
+		g.mu.Lock()
+		g.left = true
+		g.mu.Unlock()
+		s.noteDirty(g)
+	}
+}
+
 // sync makes what was written before the call durable. A failure poisons the set.
 func (g *segment) sync() error {
 	g.fsync.Lock()
 	defer g.fsync.Unlock()
 	g.mu.Lock()
-	if g.gone || !g.dirty {
+	if g.gone || !g.dirty && !g.left {
 		g.mu.Unlock()
 		return nil
 	}
-	g.dirty = false // what is written from here on is marked again
+	if err := g.openFileLocked(); err != nil { // one that an earlier process left, and nobody has open
+		g.mu.Unlock()
+		if errors.Is(err, ErrMissing) {
+			return nil
+		}
+		return err
+	}
+	g.dirty, g.left = false, false // what is written from here on is marked again
 	f := g.f
 	g.pins++
 	g.mu.Unlock()
@@ -307,7 +329,7 @@ func (g *segment) recover(last, end int64, entries []footerEntry) (ready bool, e
 		g.set.o.Logger.Warn("a damaged segment is not sealed", "file", g.path, "size", g.size, "planned", g.head.planned, "err", g.headErr)
 		return false, nil
 	case last > end:
-		return false, fmt.Errorf("%s: cannot be sealed at %d: a record ends at %d", g.path, end, last)
+		return false, fmt.Errorf("%s: cannot be sealed at %d: %w: it ends at %d", g.path, end, ErrBehind, last)
 	case end < g.head.end() || end%g.head.alignment != 0 || end > g.size:
 		return false, fmt.Errorf("%s: cannot be sealed at %d: expected a multiple of %d from %d to %d", g.path, end, g.head.alignment, g.head.end(), g.size)
 	}

@@ -1,0 +1,124 @@
+package db
+
+import "github.com/dormousekv/dormouse/kv"
+
+// logNames are what the log says of the places that its frames name, for a rebuild.
+type logNames struct {
+	put      map[opLoc]bool       // those that something was put in, or moved to
+	dead     map[opLoc]bool       // those that were given up
+	removed  map[opLoc]bool       // those among them that were removed for good
+	replaced map[opLoc]bool       // those among them that have something in their place
+	next     map[opLoc]opLoc      // where the same key lies after them, if it was moved or replaced
+	over     map[opLoc][]opRecord // what was put with the longer block that took their place
+	moved    map[opLoc]opMove     // by From
+	from     map[opLoc]opLoc      // by To
+	parents  map[opLoc]kv.Key     // the block before that in a place
+}
+
+// nameRecords notes the records that the log's frames name.
+func (r *recovery) nameRecords() {
+	r.named = logNames{
+		put: map[opLoc]bool{}, dead: map[opLoc]bool{}, removed: map[opLoc]bool{}, replaced: map[opLoc]bool{},
+		next: map[opLoc]opLoc{}, over: map[opLoc][]opRecord{}, moved: map[opLoc]opMove{}, from: map[opLoc]opLoc{}, parents: map[opLoc]kv.Key{},
+	}
+	n := &r.named
+	for _, f := range r.frames {
+		switch f.Kind {
+		case framePut:
+			if op, err := decodeOp[opPut](f); err == nil {
+				n.addPut(op)
+			}
+		case frameRemove:
+			if op, err := decodeOp[opRemove](f); err == nil {
+				for _, d := range op.Dead {
+					n.dead[d.Loc], n.removed[d.Loc] = true, true
+				}
+			}
+		case frameMove:
+			if op, err := decodeOp[opMove](f); err == nil {
+				n.put[op.To] = true
+				n.dead[op.From], n.replaced[op.From] = true, true
+				n.next[op.From], n.moved[op.From], n.from[op.To] = op.To, op, op.From
+				delete(n.over, op.From)
+			}
+		}
+	}
+}
+
+func (n *logNames) addPut(op opPut) {
+	for _, rec := range op.Records {
+		n.put[rec.Loc], n.parents[rec.Loc] = true, rec.Parent
+	}
+	for _, d := range op.Dead {
+		n.dead[d.Loc], n.replaced[d.Loc] = true, true
+		delete(n.next, d.Loc)
+		n.over[d.Loc] = op.Records
+		for _, rec := range op.Records {
+			if rec.Key == d.Key && rec.Group == d.Group {
+				n.next[d.Loc] = rec.Loc
+				delete(n.over, d.Loc)
+			}
+		}
+	}
+}
+
+// bornUnder notes which block comes before that at l, if the log may ask.
+func (r *recovery) bornUnder(l opLoc, parent kv.Key) {
+	if _, moved := r.named.moved[l]; moved || r.named.dead[l] {
+		r.named.parents[l] = parent
+	}
+}
+
+// after is what took the place of the record at l: it was moved or replaced, or a longer block begins with it.
+func (n *logNames) after(l opLoc) (opLoc, bool) {
+	if next, ok := n.next[l]; ok {
+		return next, true
+	}
+	first := l
+	for range len(n.from) {
+		from, ok := n.from[first]
+		if !ok {
+			break
+		}
+		first = from
+	}
+	parent, ok := n.parents[first]
+	for _, rec := range n.over[l] {
+		if ok && rec.Group == 0 && rec.Parent == parent {
+			return rec.Loc, true
+		}
+	}
+	return opLoc{}, false
+}
+
+// lost reports whether a power cut took the record at l and all that took its place since, so that what was there before must
+// stand in. What was removed for good is not lost. No place is used twice, so that the chain of them ends.
+func (r *recovery) lost(l opLoc) bool {
+	n := &r.named
+	for range len(n.dead) + 1 {
+		if r.scanned[l] || n.removed[l] {
+			return false
+		}
+		if !n.dead[l] {
+			return true
+		}
+		next, ok := n.after(l)
+		if !ok {
+			return false
+		}
+		l = next
+	}
+	return false
+}
+
+// movedOn returns the move that brought the record at l to where the scan found it, if one did: places on the way may be
+// destroyed when the first is not yet.
+func (r *recovery) movedOn(l opLoc) (last opMove, ok bool) {
+	for range len(r.named.moved) {
+		if last, ok = r.named.moved[l]; !ok || r.scanned[last.To] {
+			return last, ok
+		}
+		l = last.To
+	}
+	return last, false
+}

@@ -1,0 +1,110 @@
+package db
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// A disk that cannot read the end of a segment.
+type badEndFS struct {
+	vfs.FS
+	from *atomic.Int64 // 0: it can
+}
+
+func (f badEndFS) Open(name string, readOnly bool) (vfs.File, error) {
+	file, err := f.FS.Open(name, readOnly)
+	if err != nil || !strings.HasSuffix(name, ".seg") {
+		return file, err
+	}
+	return badEndFile{file, f}, nil
+}
+
+type badEndFile struct {
+	vfs.File
+	fs badEndFS
+}
+
+// Map maps a copy that ends where reading is to fail: a fault is how a map says so.
+func (f badEndFile) Map(size int64) (vfs.Mapping, error) {
+	from := f.fs.from.Load()
+	if from == 0 {
+		return f.File.Map(size)
+	}
+	b := make([]byte, from)
+	if _, err := f.ReadAt(b, 0); err != nil {
+		return nil, err
+	}
+	name := f.Name() + ".cut"
+	if err := os.WriteFile(name, b, 0o600); err != nil {
+		return nil, err
+	}
+	defer os.Remove(name)
+	short, err := f.fs.FS.Open(name, true)
+	if err != nil {
+		return nil, err
+	}
+	defer short.Close()
+	return short.Map(size)
+}
+
+// A record that no frame names, and that could not be read when the store was opened, keeps nothing from being sealed when it
+// can be read again.
+func TestSweepThatCouldNotReadAll(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, options())
+	m := model(t, s, plain())
+	p, never := kv.Prompt{Tokens: tokens(1, 64)}, kv.Prompt{Tokens: tokens(2, 64)}
+	put(t, m, p)
+	var end int64
+	for _, e := range s.eng.openEnds() {
+		end = e
+	}
+	used, _ := s.eng.wal.Room()
+	put(t, m, never)
+	now, ahead := s.eng.wal.Room()
+	log := filepath.Join(dir, walDir, "0000000000000001.wal")
+	b, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	frames := int64(len(b)) - ahead
+	clear(b[frames-(now-used) : frames]) // killed before the last put was logged
+	image := copyStore(t, dir)
+	if err := os.WriteFile(filepath.Join(image, walDir, filepath.Base(log)), b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	o := options()
+	var from atomic.Int64
+	from.Store(end)
+	o.fs = badEndFS{vfs.OS, &from}
+	s = open(t, image, o)
+	m = model(t, s, plain())
+	from.Store(0)
+	s.eng.set.Trim()
+	for range 2 {
+		if err := s.Checkpoint(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+	expect(t, m, p, 64)
+	expect(t, m, never, 0)
+	rep, err := s.Verify(ctx, VerifyOptions{})
+	if err != nil || len(rep.Damage) > 0 {
+		t.Errorf("verify: %v, %v", rep.Damage, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	os.Remove(filepath.Join(image, indexName))
+	s = open(t, image, options())
+	m = model(t, s, plain())
+	expect(t, m, p, 64)
+	expect(t, m, never, 0)
+}

@@ -41,7 +41,7 @@ func (w *putter) publishBatch(ctx context.Context) error {
 	var losers []opDead
 	last, held := lastBlock(batch), false
 	lsn, err := e.commit(framePut, func(t *index.Txn) (any, error) {
-		if !e.registered(w.m.ms.fp) {
+		if !e.registered(w.m.ms) {
 			return nil, fmt.Errorf("%w: %s", ErrRetired, w.m.ms.fp)
 		}
 		// What was deleted meanwhile must not come back in a copy, nor count as stored.
@@ -104,7 +104,11 @@ func (w *putter) publishOne(t *index.Txn, entry index.Entry, op *opPut, losers *
 		return err
 	}
 	if ok && entry.Group == 0 {
-		if err := w.compare(w.p.BlockAt(int(entry.First), w.m.ms.desc.BlockTokens), old); err != nil {
+		i := w.p.BlockAt(int(entry.First), w.m.ms.desc.BlockTokens)
+		if err := w.follows(t, i); err != nil {
+			return err
+		}
+		if err := w.compare(t, i, old); err != nil {
 			return err
 		}
 	}
@@ -122,9 +126,9 @@ func (w *putter) publishOne(t *index.Txn, entry index.Entry, op *opPut, losers *
 		parent = entry.Key
 	}
 	if entry.Group > 0 || entry.First > 0 {
-		if _, ok, err := t.Get(parent, group); err != nil {
+		if base, ok, err := t.Get(parent, group); err != nil {
 			return err
-		} else if !ok {
+		} else if !ok || base.Loc != w.seen[parent] {
 			return &NotStoredError{Needed: int(entry.First), Reason: Reason{Code: Gone, At: int(entry.First)}}
 		}
 	}
@@ -140,6 +144,9 @@ func (w *putter) publishOne(t *index.Txn, entry index.Entry, op *opPut, losers *
 	}
 	if err := t.Put(entry); err != nil {
 		return err
+	}
+	if entry.Group == 0 {
+		w.sees(entry)
 	}
 	op.Records = append(op.Records, opRecordOf(entry))
 	return nil

@@ -108,6 +108,7 @@ type putter struct {
 	pin   kv.Key             // the deepest block that this put rests on
 	lent  []kv.Key           // pinned: blocks that must still be stored when what is planned is published
 	met   map[index.Loc]bool // window records whose rows this put has looked at before it replaces them
+	seen  map[kv.Key]index.Loc
 
 	planned      []record // not yet written
 	plannedBytes int64
@@ -201,6 +202,8 @@ func (w *putter) plan(prompt *kv.Prompt) error {
 // a binary search: the next turn of a long conversation does not look at every earlier block.
 func (w *putter) known() (int, error) {
 	d := &w.m.ms.desc
+	lease := w.e.set.Acquire() // for what is compared
+	defer lease.Release()
 	v := w.e.view()
 	defer v.Release()
 	var err error
@@ -225,24 +228,26 @@ func (w *putter) known() (int, error) {
 		}
 	}
 	for i := range n {
-		if w.e.doubtful(w.chain.Key(i)) { // it may have to be replaced
+		k := w.chain.Key(i)
+		if w.e.doubtful(k) { // it may have to be replaced
 			n = i
 			break
+		}
+		entry, ok, err := v.Get(k, 0)
+		if err != nil {
+			return 0, err
+		}
+		if !ok {
+			n = i
+			break
+		}
+		if err := w.compare(v, i, entry); err != nil {
+			return 0, err
 		}
 	}
 	if n > 0 {
 		w.result.Reused += n
 		w.rest(w.chain.Key(n - 1))
-	}
-	for i := range n {
-		k := w.chain.Key(i)
-		if entry, ok, err := v.Get(k, 0); err != nil {
-			return 0, err
-		} else if ok {
-			if err := w.compare(i, entry); err != nil {
-				return 0, err
-			}
-		}
 	}
 	return n, nil
 }
@@ -252,16 +257,18 @@ func (w *putter) block(ctx context.Context, i int) error {
 	d := &w.m.ms.desc
 	key := w.chain.Key(i)
 	start, end := w.chain.Block(i)
+	lease := w.e.set.Acquire() // a longer one could keep the room that this put needs
 	v := w.e.view()
 	defer v.Release()
 	base, stored, err := v.Get(key, 0)
+	if err == nil && stored {
+		if err = w.follows(v, i); err == nil {
+			err = w.compare(v, i, base)
+		}
+	}
+	lease.Release()
 	if err != nil {
 		return err
-	}
-	if stored {
-		if err := w.compare(i, base); err != nil {
-			return err
-		}
 	}
 	stored = stored && base.Flags&index.FlagDamaged == 0 // what is below it stays
 	head, err := w.head(ctx, i, stored)
@@ -357,43 +364,4 @@ func (w *putter) base(ctx context.Context, i int, head *stored) error {
 	}
 	w.result.Blocks++
 	return w.write(ctx, i, 0, start, end, rows)
-}
-
-// hold pins the block that block i hangs from, so that it stays until i is published.
-func (w *putter) hold(i int) error {
-	if i == 0 {
-		return nil
-	}
-	parent := w.chain.Parent(i)
-	if !w.e.pin(parent) {
-		return w.gone(i)
-	}
-	w.unpin()
-	w.pin = parent
-	v := w.e.view()
-	defer v.Release()
-	if _, ok, err := v.Get(parent, 0); err != nil || !ok {
-		return errors.Join(err, w.gone(i))
-	}
-	return nil
-}
-
-// rest moves this put's pin to a block that is stored.
-func (w *putter) rest(k kv.Key) {
-	if w.idle() && w.e.pin(k) {
-		w.unpin()
-		w.pin = k
-	}
-}
-
-func (w *putter) unpin() {
-	if !w.pin.IsZero() {
-		w.e.unpin(w.pin)
-		w.pin = kv.Key{}
-	}
-}
-
-func (w *putter) gone(i int) error {
-	start, _ := w.chain.Block(i)
-	return &NotStoredError{Stored: 0, Needed: start, Reason: Reason{Code: Gone, At: start}}
 }

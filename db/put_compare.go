@@ -1,25 +1,102 @@
 package db
 
 import (
+	"errors"
+
 	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
 )
 
-// compare fails if the block that is stored under the key of block i is that of another prompt: what is put below it would be
-// found by whoever has that one. One that cannot be read, or is not where the index says, is nobody's.
-func (w *putter) compare(i int, x index.Entry) error {
-	start, end := w.chain.Block(i)
-	same := true
-	err := w.e.set.Read(segLoc(x.Loc), func(r *segments.Record) error {
-		if r.Key() == x.Key && r.Group() == 0 {
-			same = r.Parent() == w.chain.Parent(i) && r.Scope() == w.chain.Scope(i) && r.TokenCount() == end-start &&
-				r.MatchTokens(&w.p, start) == end-start
-		}
-		return nil
-	})
-	if err != nil || same {
+// A put takes a block that is stored under one of its keys for a part of its prompt only after it compared the tokens: what is
+// put below another prompt's block would be found by whoever has that prompt. It notes where each block that it compared, or
+// wrote, lies. As long as that is what the index says, the block was not removed meanwhile, nor, since blocks are removed with
+// all that hangs below them, any before it.
+
+// childReader is what comparing needs of a View or a Txn.
+type childReader interface {
+	Get(k kv.Key, group uint8) (index.Entry, bool, error)
+	ChildrenLike(parent kv.Key, scope kv.ScopeID, hashes []byte, fn func(child kv.Key) bool) error
+	HasChildren(parent kv.Key) (bool, error)
+}
+
+// compare fails if x, which v has under the key of block i, is not a block of this prompt.
+func (w *putter) compare(v childReader, i int, x index.Entry) error {
+	if loc, ok := w.seen[x.Key]; ok && loc == x.Loc {
 		return nil
 	}
-	w.e.count.collisions.Add(1)
-	return &NotStoredError{Stored: start, Needed: end, Reason: Reason{Code: Collision, At: start, Err: errCollision}}
+	start, end := w.chain.Block(i)
+	parent, scope := w.chain.Parent(i), w.chain.Scope(i)
+	same := x.Model == w.m.ms.fp && x.Parent == parent && x.Scope == scope && int(x.First) == start && int(x.Tokens) == end-start
+	if same {
+		err := w.e.set.Read(segLoc(x.Loc), func(r *segments.Record) error {
+			if r.Key() != x.Key || r.Group() != 0 {
+				return errElsewhere
+			}
+			same = r.Parent() == parent && r.Scope() == scope && r.TokenCount() == end-start && r.MatchTokens(&w.p, start) == end-start
+			return nil
+		})
+		if err != nil {
+			if same, err = w.compareHashes(v, i, x, err); err != nil {
+				return err
+			}
+		}
+	}
+	if !same {
+		w.e.count.collisions.Add(1)
+		return &NotStoredError{Stored: start, Needed: end, Reason: Reason{Code: Collision, At: start, Err: errCollision}}
+	}
+	w.sees(x)
+	return nil
+}
+
+// errElsewhere says that the index names a place where another record lies.
+var errElsewhere = errors.New("another record lies there")
+
+// compareHashes is compare for a block that cannot be read: the index has two bytes of a seeded hash of each of its first tokens. A
+// block of more tokens is not known by them. It makes way if nothing hangs below it.
+func (w *putter) compareHashes(v childReader, i int, x index.Entry, unread error) (same bool, err error) {
+	start, end := w.chain.Block(i)
+	known := min(end, start+index.MaxHashTokens)
+	hashes := w.e.hasher.AppendTokenHashes(nil, &w.p, start, known)
+	if err := v.ChildrenLike(x.Parent, x.Scope, hashes, func(k kv.Key) bool {
+		same = same || k == x.Key
+		return !same
+	}); err != nil || !same || known == end {
+		return same, err
+	}
+	switch kids, err := v.HasChildren(x.Key); {
+	case err != nil:
+		return false, err
+	case passing(unread):
+		return false, unread
+	case kids || x.Flags&index.FlagDamaged == 0:
+		return false, &NotStoredError{Stored: start, Needed: end, Reason: reasonOf(unread, start)}
+	}
+	return true, nil
+}
+
+// sees notes where a block of this prompt lies.
+func (w *putter) sees(x index.Entry) {
+	if w.seen == nil {
+		w.seen = map[kv.Key]index.Loc{}
+	}
+	w.seen[x.Key] = x.Loc
+}
+
+// follows fails if the block that block i hangs from is not the one that was compared. One that is not published yet is compared
+// then.
+func (w *putter) follows(v childReader, i int) error {
+	if i == 0 {
+		return nil
+	}
+	parent := w.chain.Parent(i)
+	loc, ok := w.seen[parent]
+	if !ok {
+		return nil
+	}
+	if x, stored, err := v.Get(parent, 0); err != nil || !stored || x.Loc != loc {
+		return errors.Join(err, w.gone(i))
+	}
+	return nil
 }

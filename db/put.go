@@ -165,6 +165,7 @@ func (w *putter) plan(prompt *kv.Prompt) error {
 	for g := range w.cover {
 		w.cover[g] = coverage{0, len(prompt.Tokens)}
 	}
+	given := make([]bool, len(d.Groups)) // a state of the group
 	for i, t := range d.Tensors {
 		c := &w.cover[t.Group]
 		r := w.rows[i]
@@ -172,8 +173,8 @@ func (w *putter) plan(prompt *kv.Prompt) error {
 			// A state is valid at one position; none given is none stored.
 			if r.Count() == 0 {
 				c.end = -1
-			} else if c.start == 0 {
-				c.start = r.First
+			} else if !given[t.Group] {
+				c.start, given[t.Group] = r.First, true
 			} else if c.start != r.First {
 				return fmt.Errorf("%w: states of group %d at positions %d and %d", kv.ErrRows, t.Group, c.start, r.First)
 			}

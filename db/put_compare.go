@@ -33,7 +33,7 @@ func (w *putter) compare(v childReader, i int, x index.Entry) error {
 			if r.Key() != x.Key || r.Group() != 0 {
 				return errElsewhere
 			}
-			same = r.Parent() == parent && r.Scope() == scope && r.TokenCount() == end-start && r.MatchTokens(&w.p, start) == end-start
+			same = r.Model() == w.m.ms.fp && r.Parent() == parent && r.Scope() == scope && r.TokenCount() == end-start && r.MatchTokens(&w.p, start) == end-start
 			return nil
 		})
 		if err != nil {

@@ -103,6 +103,24 @@ func TestRetiredModelAndItsTwin(t *testing.T) {
 	expect(t, m, p, 48)
 }
 
+// A handle outlives Suspend and Resume, also on a model without tensors.
+func TestModelWithoutTensorsAfterResume(t *testing.T) {
+	s := open(t, t.TempDir(), options())
+	for i, tensors := range [][]kv.Tensor{nil, {}} {
+		m := model(t, s, kv.Descriptor{Name: "none", BlockTokens: 16, Tensors: tensors, Shards: i + 1})
+		put(t, m, kv.Tokens(tokens(1, 48)...))
+		for range 2 {
+			if err := s.Suspend(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Resume(ctx); err != nil {
+				t.Fatal(err)
+			}
+			expect(t, m, kv.Tokens(tokens(1, 48)...), 48)
+		}
+	}
+}
+
 // What a caller does with its descriptor later is nothing to the store.
 func TestDescriptorIsCopied(t *testing.T) {
 	dir := t.TempDir()

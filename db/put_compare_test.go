@@ -146,6 +146,56 @@ func TestPutBetweenWhoseBlocksATwinComes(t *testing.T) {
 	rowsRight(t, m, q, p)
 }
 
+// spoilTokens damages the first token of a record.
+func spoilTokens(t *testing.T, s *Store, x index.Entry) {
+	t.Helper()
+	f, err := os.OpenFile(s.eng.segmentPath(x.Loc.Segment), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte{0xff, 0xff, 0xff, 0xff}, x.Loc.Offset+256); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Of a large block the index does not know all tokens: when they cannot be read any more, nothing is put below it, and it is
+// replaced when nothing hangs below it.
+func TestUnreadableLargeBlockAndItsTwin(t *testing.T) {
+	d := plain()
+	d.Name, d.BlockTokens = "large", 128
+	s := open(t, t.TempDir(), options())
+	m := model(t, s, d)
+	p := kv.Tokens(tokens(1, 256)...)
+	q := kv.Tokens(concat(p.Tokens[:80], twinTokens(p.Tokens[80:128]), p.Tokens[128:])...) // a multiple of 16 bytes on
+	chain, twin := s.eng.hasher.Chain(m.Fingerprint(), 128, &p), s.eng.hasher.Chain(m.Fingerprint(), 128, &q)
+	if chain.Key(0) != twin.Key(0) {
+		t.Fatal("the twins have two keys")
+	}
+	put(t, m, p)
+	v := s.eng.view()
+	x, ok, err := v.Get(chain.Key(0), 0)
+	v.Release()
+	if err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	spoilTokens(t, s, x)
+	long := kv.Tokens(concat(q.Tokens, tokens(3, 16))...)
+	for range 2 {
+		_, err = m.Put(ctx, long, filled(d, &long, 0, len(long.Tokens)), PutOptions{})
+		mayFail(t, err)
+		rowsRight(t, m, long, q, p)
+	}
+	if _, err := m.Delete(ctx, p); err != nil {
+		t.Fatal(err)
+	}
+	put(t, m, long)
+	expect(t, m, long, len(long.Tokens))
+	rowsRight(t, m, p)
+}
+
 // A block whose tokens cannot be read any more keeps its children, and is replaced by a put of its own prompt only.
 func TestUnreadableBlockAndItsTwin(t *testing.T) {
 	for _, flagged := range []bool{false, true} {
@@ -156,22 +206,12 @@ func TestUnreadableBlockAndItsTwin(t *testing.T) {
 			p := kv.Tokens(tokens(1, 48)...)
 			q := twinOf(p)
 			put(t, m, p)
-			x := entryOf(t, s, m, p, 0)
-			f, err := os.OpenFile(s.eng.segmentPath(x.Loc.Segment), os.O_RDWR, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := f.WriteAt([]byte{0xff, 0xff, 0xff, 0xff}, x.Loc.Offset+256); err != nil { // its first token
-				t.Fatal(err)
-			}
-			if err := f.Close(); err != nil {
-				t.Fatal(err)
-			}
+			spoilTokens(t, s, entryOf(t, s, m, p, 0))
 			if flagged {
 				rowsRight(t, m, p)
 			}
 			long := kv.Tokens(concat(q.Tokens, tokens(3, 16))...)
-			_, err = m.Put(ctx, long, filled(d, &long, 0, 64), PutOptions{})
+			_, err := m.Put(ctx, long, filled(d, &long, 0, 64), PutOptions{})
 			mayFail(t, err)
 			own := kv.Tokens(concat(p.Tokens, tokens(3, 16))...)
 			rowsRight(t, m, q, long, p, own)

@@ -12,7 +12,8 @@ import (
 
 // reportDamage logs a record that failed a check, and flags it, so that matches stop before it and a put of the same
 // prefix replaces it. Its children stay. It returns cause as users are to see it: a record of zeros is one that was
-// destroyed, unless the index has it still; then somebody else wrote the zeros. What cannot be read just now is not flagged.
+// destroyed, unless the index has it still; then somebody else wrote the zeros. What cannot be read just now is not flagged, nor is
+// what is whole, and another prompt's.
 func (e *engine) reportDamage(key kv.Key, group uint8, loc index.Loc, cause error) error {
 	if errors.Is(cause, segments.ErrDestroyed) {
 		v := e.view()
@@ -22,6 +23,10 @@ func (e *engine) reportDamage(key kv.Key, group uint8, loc index.Loc, cause erro
 			return cause
 		}
 		cause = damage.New(e.segmentPath(loc.Segment), loc.Offset, "record header", "block "+key.String(), "zeros")
+	}
+	if errors.Is(cause, errCollision) {
+		e.count.collisions.Add(1)
+		return cause
 	}
 	if passing(cause) {
 		e.log.Warn("record cannot be read just now", "block", key.String(), "group", group, "error", cause)

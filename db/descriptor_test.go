@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/dormousekv/dormouse/internal/collide"
@@ -37,6 +38,86 @@ func TestDescriptorsThatCollide(t *testing.T) {
 			t.Fatal(err)
 		}
 		s = open(t, dir, options())
+	}
+}
+
+// twinDescriptors are two models with one fingerprint.
+func twinDescriptors(i int) (d, other kv.Descriptor) {
+	d = plain()
+	d.Weights[0], d.Weights[1] = byte(i), byte(i>>8)
+	scaling := bytes.Repeat([]byte("yarn "), 8)
+	d.RoPE.Scaling = string(scaling)
+	collide.Twin(scaling, 0)
+	other = d
+	other.RoPE.Scaling = string(scaling)
+	return d, other
+}
+
+// Nor are they when both are registered at the same time.
+func TestDescriptorsThatCollideAtOnce(t *testing.T) {
+	s := open(t, t.TempDir(), options())
+	for i := range 300 {
+		d, other := twinDescriptors(i)
+		var wg sync.WaitGroup
+		var errs [2]error
+		for k, x := range []kv.Descriptor{d, other} {
+			wg.Go(func() { _, errs[k] = s.Model(ctx, x) })
+		}
+		wg.Wait()
+		if errs[0] == nil && errs[1] == nil {
+			t.Fatalf("pair %d: both are models of the store", i)
+		}
+		if errs[0] != nil && errs[1] != nil {
+			t.Fatalf("pair %d: neither is: %v, %v", i, errs[0], errs[1])
+		}
+	}
+}
+
+// A handle on a retired model is none on the next one of the same fingerprint; registered again, it is its own again.
+func TestRetiredModelAndItsTwin(t *testing.T) {
+	s := open(t, t.TempDir(), options())
+	d, other := twinDescriptors(0)
+	m := model(t, s, d)
+	p := kv.Tokens(tokens(1, 48)...)
+	put(t, m, p)
+	if err := s.Retire(ctx, m.Fingerprint()); err != nil {
+		t.Fatal(err)
+	}
+	x := model(t, s, other)
+	if _, err := m.Put(ctx, p, filled(d, &p, 0, 48), PutOptions{}); !errors.Is(err, ErrRetired) {
+		t.Errorf("put for a retired model: %v", err)
+	}
+	expect(t, x, p, 0)
+	if err := s.Retire(ctx, m.Fingerprint()); err != nil {
+		t.Fatal(err)
+	}
+	model(t, s, d)
+	put(t, m, p)
+	expect(t, m, p, 48)
+	if err := s.Suspend(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Resume(ctx); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, m, p, 48)
+}
+
+// A handle outlives Suspend and Resume, also on a model without tensors.
+func TestModelWithoutTensorsAfterResume(t *testing.T) {
+	s := open(t, t.TempDir(), options())
+	for i, tensors := range [][]kv.Tensor{nil, {}} {
+		m := model(t, s, kv.Descriptor{Name: "none", BlockTokens: 16, Tensors: tensors, Shards: i + 1})
+		put(t, m, kv.Tokens(tokens(1, 48)...))
+		for range 2 {
+			if err := s.Suspend(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Resume(ctx); err != nil {
+				t.Fatal(err)
+			}
+			expect(t, m, kv.Tokens(tokens(1, 48)...), 48)
+		}
 	}
 }
 

@@ -57,11 +57,13 @@ type groupHit struct {
 
 // stateHit is a stored state that is valid at exactly position at.
 type stateHit struct {
-	at    int
-	group int
-	key   kv.Key
-	loc   index.Loc
-	bad   error
+	at          int
+	group       int
+	key, parent kv.Key
+	scope       kv.ScopeID
+	start       int // of the block
+	loc         index.Loc
+	bad         error
 }
 
 var lookups = sync.Pool{New: func() any { return new(lookup) }}

@@ -39,28 +39,24 @@ func (s *Store) Model(ctx context.Context, desc kv.Descriptor) (*Model, error) {
 	defer s.leave()
 	fp := desc.Fingerprint()
 
-	e.stateMu.RLock()
-	ms := e.state.models[fp]
-	old := e.state.latest()[desc.Name]
-	e.stateMu.RUnlock()
-	if ms != nil {
-		// A name may differ: it is no part of the fingerprint.
-		if diff := ms.desc.Diff(&desc); len(diff) > 0 {
-			return nil, fmt.Errorf("%w: another model has its fingerprint %s: %v", kv.ErrDescriptor, fp, diff)
-		}
+	ms, old, err := e.known(&desc, fp)
+	if err != nil {
+		return nil, err
 	}
-	if ms != nil && old == ms {
-		return &Model{s: s, ms: ms}, nil
-	}
-	if ms != nil && e.wal == nil {
+	if ms != nil && (old == ms || e.wal == nil) {
 		return &Model{s: s, ms: ms}, nil
 	}
 	if err := e.boundState(ctx); err != nil {
 		return nil, err
 	}
 	m := &Model{s: s}
-	op := opModel{Descriptor: desc, Stamp: e.clock.Add(1)}
-	lsn, err := e.logState(frameModel, op, func(st *smallState) { m.ms = st.addModel(op) })
+	e.logMu.Lock() // another one may have been registered meanwhile
+	var lsn uint64
+	if _, old, err = e.known(&desc, fp); err == nil {
+		op := opModel{Descriptor: desc, Stamp: e.clock.Add(1)}
+		lsn, err = e.logStateLocked(frameModel, op, func(st *smallState) { m.ms = st.addModel(op) })
+	}
+	e.logMu.Unlock()
 	if err != nil {
 		return nil, err
 	}
@@ -71,6 +67,20 @@ func (s *Store) Model(ctx context.Context, desc kv.Descriptor) (*Model, error) {
 			slog.String("old", old.fp.String()), slog.String("new", fp.String()))
 	}
 	return m, e.durable(lsn)
+}
+
+// known returns the model of that descriptor, nil if it is not registered, and the newest version of its name. The error is that of
+// another model with its fingerprint.
+func (e *engine) known(desc *kv.Descriptor, fp kv.Fingerprint) (ms, latest *modelState, err error) {
+	e.stateMu.RLock()
+	defer e.stateMu.RUnlock()
+	ms = e.state.models[fp]
+	if ms != nil { // a name may differ: it is no part of the fingerprint
+		if diff := ms.desc.Diff(desc); len(diff) > 0 {
+			return nil, nil, fmt.Errorf("%w: another model has its fingerprint %s: %v", kv.ErrDescriptor, fp, diff)
+		}
+	}
+	return ms, e.state.latest()[desc.Name], nil
 }
 
 // Descriptor returns the model's descriptor in normal form.
@@ -85,17 +95,19 @@ func (m *Model) enter() (*engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !e.registered(m.ms.fp) {
+	if !e.registered(m.ms) {
 		m.s.leave()
 		return nil, fmt.Errorf("%w: %s %s", ErrRetired, m.ms.desc.Name, m.ms.fp)
 	}
 	return e, nil
 }
 
-func (e *engine) registered(fp kv.Fingerprint) bool {
+// registered reports whether that very model is in the store: it may have been retired, and another one of its fingerprint come.
+func (e *engine) registered(m *modelState) bool {
 	e.stateMu.RLock()
 	defer e.stateMu.RUnlock()
-	return e.state.models[fp] != nil
+	now := e.state.models[m.fp]
+	return now == m || now != nil && now.sum == m.sum
 }
 
 // Retire drops a version of a model at once: its blocks and its refs, as one log frame. It returns when that is

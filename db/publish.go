@@ -41,7 +41,7 @@ func (w *putter) publishBatch(ctx context.Context) error {
 	var losers []opDead
 	last, held := lastBlock(batch), false
 	lsn, err := e.commit(framePut, func(t *index.Txn) (any, error) {
-		if !e.registered(w.m.ms.fp) {
+		if !e.registered(w.m.ms) {
 			return nil, fmt.Errorf("%w: %s", ErrRetired, w.m.ms.fp)
 		}
 		// What was deleted meanwhile must not come back in a copy, nor count as stored.
@@ -97,14 +97,17 @@ func (w *putter) publishBatch(ctx context.Context) error {
 }
 
 func (w *putter) publishOne(t *index.Txn, entry index.Entry, op *opPut, losers *[]opDead) error {
-	e := w.e
+	e, i := w.e, w.p.BlockAt(int(entry.First), w.m.ms.desc.BlockTokens)
 	dead := opDead{Key: entry.Key, Group: entry.Group, Loc: toOpLoc(entry.Loc)}
 	old, ok, err := t.Get(entry.Key, entry.Group)
 	if err != nil {
 		return err
 	}
 	if ok && entry.Group == 0 {
-		if _, err := w.compare(w.p.BlockAt(int(entry.First), w.m.ms.desc.BlockTokens), old); err != nil {
+		if err := w.follows(t, i); err != nil {
+			return err
+		}
+		if err := w.compare(t, i, old); err != nil {
 			return err
 		}
 	}
@@ -117,14 +120,14 @@ func (w *putter) publishOne(t *index.Txn, entry index.Entry, op *opPut, losers *
 		return &NotStoredError{Needed: int(entry.First), Reason: Reason{Code: Gone, At: int(entry.First)}}
 	}
 	// Closure: a block is stored only below a stored parent, a group only beside its block.
-	parent, group := entry.Parent, uint8(0)
+	parent, at := entry.Parent, i-1
 	if entry.Group > 0 {
-		parent = entry.Key
+		parent, at = entry.Key, i
 	}
-	if entry.Group > 0 || entry.First > 0 {
-		if _, ok, err := t.Get(parent, group); err != nil {
+	if at >= 0 {
+		if base, ok, err := t.Get(parent, 0); err != nil {
 			return err
-		} else if !ok {
+		} else if !ok || base.Loc != w.seen[at] {
 			return &NotStoredError{Needed: int(entry.First), Reason: Reason{Code: Gone, At: int(entry.First)}}
 		}
 	}
@@ -140,6 +143,9 @@ func (w *putter) publishOne(t *index.Txn, entry index.Entry, op *opPut, losers *
 	}
 	if err := t.Put(entry); err != nil {
 		return err
+	}
+	if entry.Group == 0 {
+		w.seen[i] = entry.Loc
 	}
 	op.Records = append(op.Records, opRecordOf(entry))
 	return nil

@@ -102,12 +102,14 @@ type putter struct {
 	o      PutOptions
 	result PutResult
 
-	p     kv.Prompt // the part of the prompt that has rows
-	chain *kv.Chain
-	cover []coverage         // by group
-	pin   kv.Key             // the deepest block that this put rests on
-	lent  []kv.Key           // pinned: blocks that must still be stored when what is planned is published
-	met   map[index.Loc]bool // window records whose rows this put has looked at before it replaces them
+	p      kv.Prompt // the part of the prompt that has rows
+	chain  *kv.Chain
+	cover  []coverage         // by group
+	pin    kv.Key             // the deepest block that this put rests on
+	lent   []kv.Key           // pinned: blocks that must still be stored when what is planned is published
+	met    map[index.Loc]bool // window records whose rows this put has looked at before it replaces them
+	seen   []index.Loc        // by block: where those lie that this put has compared, or written
+	unread bool               // not all of them were compared by their tokens
 
 	planned      []record // not yet written
 	plannedBytes int64
@@ -164,6 +166,7 @@ func (w *putter) plan(prompt *kv.Prompt) error {
 	for g := range w.cover {
 		w.cover[g] = coverage{0, len(prompt.Tokens)}
 	}
+	given := make([]bool, len(d.Groups)) // a state of the group
 	for i, t := range d.Tensors {
 		c := &w.cover[t.Group]
 		r := w.rows[i]
@@ -171,8 +174,8 @@ func (w *putter) plan(prompt *kv.Prompt) error {
 			// A state is valid at one position; none given is none stored.
 			if r.Count() == 0 {
 				c.end = -1
-			} else if c.start == 0 {
-				c.start = r.First
+			} else if !given[t.Group] {
+				c.start, given[t.Group] = r.First, true
 			} else if c.start != r.First {
 				return fmt.Errorf("%w: states of group %d at positions %d and %d", kv.ErrRows, t.Group, c.start, r.First)
 			}
@@ -194,6 +197,7 @@ func (w *putter) plan(prompt *kv.Prompt) error {
 	}
 	w.p = prompt.Prefix(end)
 	w.chain = w.e.hasher.Chain(w.m.ms.fp, d.BlockTokens, &w.p)
+	w.seen = make([]index.Loc, w.chain.Len())
 	return nil
 }
 
@@ -201,6 +205,8 @@ func (w *putter) plan(prompt *kv.Prompt) error {
 // a binary search: the next turn of a long conversation does not look at every earlier block.
 func (w *putter) known() (int, error) {
 	d := &w.m.ms.desc
+	lease := w.e.set.Acquire() // for what is compared
+	defer lease.Release()
 	v := w.e.view()
 	defer v.Release()
 	var err error
@@ -224,18 +230,12 @@ func (w *putter) known() (int, error) {
 			n = min(n, w.p.BlockAt(c.start-1, d.BlockTokens))
 		}
 	}
-	for i := range n {
-		if w.e.doubtful(w.chain.Key(i)) { // it may have to be replaced
-			n = i
-			break
-		}
+	if n, err = w.compareFirst(v, n); err != nil {
+		return 0, err
 	}
 	if n > 0 {
 		w.result.Reused += n
 		w.rest(w.chain.Key(n - 1))
-	}
-	if err := w.compareAll(v, n); err != nil {
-		return 0, err
 	}
 	return n, nil
 }
@@ -245,16 +245,18 @@ func (w *putter) block(ctx context.Context, i int) error {
 	d := &w.m.ms.desc
 	key := w.chain.Key(i)
 	start, end := w.chain.Block(i)
+	lease := w.e.set.Acquire() // a longer one could keep the room that this put needs
 	v := w.e.view()
 	defer v.Release()
 	base, stored, err := v.Get(key, 0)
+	if err == nil && stored {
+		if err = w.follows(v, i); err == nil {
+			err = w.compare(v, i, base)
+		}
+	}
+	lease.Release()
 	if err != nil {
 		return err
-	}
-	if stored {
-		if _, err := w.compare(i, base); err != nil {
-			return err
-		}
 	}
 	stored = stored && base.Flags&index.FlagDamaged == 0 // what is below it stays
 	head, err := w.head(ctx, i, stored)
@@ -350,43 +352,4 @@ func (w *putter) base(ctx context.Context, i int, head *stored) error {
 	}
 	w.result.Blocks++
 	return w.write(ctx, i, 0, start, end, rows)
-}
-
-// hold pins the block that block i hangs from, so that it stays until i is published.
-func (w *putter) hold(i int) error {
-	if i == 0 {
-		return nil
-	}
-	parent := w.chain.Parent(i)
-	if !w.e.pin(parent) {
-		return w.gone(i)
-	}
-	w.unpin()
-	w.pin = parent
-	v := w.e.view()
-	defer v.Release()
-	if _, ok, err := v.Get(parent, 0); err != nil || !ok {
-		return errors.Join(err, w.gone(i))
-	}
-	return nil
-}
-
-// rest moves this put's pin to a block that is stored.
-func (w *putter) rest(k kv.Key) {
-	if w.idle() && w.e.pin(k) {
-		w.unpin()
-		w.pin = k
-	}
-}
-
-func (w *putter) unpin() {
-	if !w.pin.IsZero() {
-		w.e.unpin(w.pin)
-		w.pin = kv.Key{}
-	}
-}
-
-func (w *putter) gone(i int) error {
-	start, _ := w.chain.Block(i)
-	return &NotStoredError{Stored: 0, Needed: start, Reason: Reason{Code: Gone, At: start}}
 }

@@ -133,14 +133,16 @@ var errShorter = errors.New("shorter")
 // identify compares all that a record says it is with what was looked for.
 func (x *Match) identify(r *segments.Record, key, parent kv.Key, scope kv.ScopeID, group, start int) error {
 	switch {
-	case r.Key() != key, r.Parent() != parent, int(r.Group()) != group:
+	case r.Key() != key, int(r.Group()) != group:
 		return fmt.Errorf("expected the record of block %s group %d, found %s group %d", key, group, r.Key(), r.Group())
+	case r.Parent() != parent:
+		return fmt.Errorf("%w: record %s goes on from %s, not %s", errCollision, key, r.Parent(), parent)
 	case r.Model() != x.m.ms.fp:
 		return fmt.Errorf("record %s is of model %s, not %s", key, r.Model(), x.m.ms.fp)
 	case r.Scope() != scope:
-		return fmt.Errorf("record %s is of another scope", key)
+		return fmt.Errorf("%w: record %s is of another scope", errCollision, key)
 	case int(r.First()) != start:
-		return fmt.Errorf("record %s starts at position %d, not %d", key, r.First(), start)
+		return fmt.Errorf("%w: record %s starts at position %d, not %d", errCollision, key, r.First(), start)
 	}
 	return nil
 }
@@ -178,11 +180,11 @@ func (x *Match) stateBytes(e *engine, st stateHit, tensor int) (n int64, err err
 func (x *Match) readState(e *engine, st *stateHit, fn func(r *segments.Record, i int, t kv.Tensor, te segments.TensorEntry) error) error {
 	d := &x.m.ms.desc
 	return e.set.Read(segLoc(st.loc), func(r *segments.Record) error {
-		if r.Key() != st.key || int(r.Group()) != st.group || r.Model() != x.m.ms.fp || int(r.First())+r.TokenCount() != st.at {
-			return fmt.Errorf("expected the state at token %d of block %s, found another record", st.at, st.key)
+		if err := x.identify(r, st.key, st.parent, st.scope, st.group, st.start); err != nil {
+			return err
 		}
-		if shared := r.MatchTokens(&x.prompt, int(r.First())); int(r.First())+shared != st.at {
-			return fmt.Errorf("the state at token %d was stored for other tokens", st.at)
+		if shared := r.MatchTokens(&x.prompt, st.start); st.start+shared != st.at || r.TokenCount() != shared {
+			return fmt.Errorf("%w: the state of block %s is not that after these %d tokens", errCollision, st.key, st.at)
 		}
 		for i := range r.Tensors() {
 			te := r.Tensor(i)

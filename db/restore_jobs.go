@@ -251,7 +251,7 @@ func (w *restorer) record(r *segments.Record) error {
 		return err
 	}
 	if shared := r.MatchTokens(&x.prompt, h.start); h.start+shared < min(h.end, to) {
-		return fmt.Errorf("record %s holds other tokens from position %d on", h.key, h.start+shared)
+		return fmt.Errorf("%w: record %s holds other tokens from position %d on", errCollision, h.key, h.start+shared)
 	}
 	if want := len(x.m.ms.groupTensors[group]); r.Tensors() != want {
 		return fmt.Errorf("record %s has %d tensors, group %d has %d", h.key, r.Tensors(), group, want)

@@ -117,7 +117,9 @@ func (l *lookup) stateEnd(g, p int) (int, error) {
 			if !ok || e.Model != l.m.fp || e.Loc.Length == 0 {
 				continue
 			}
-			s := stateHit{at: at[j].end, group: g, key: at[j].key, loc: e.Loc}
+			s := stateHit{
+				at: at[j].end, group: g, key: at[j].key, parent: l.chain.Parent(i), scope: l.chain.Scope(i), start: h.start, loc: e.Loc,
+			}
 			err = l.brokenState(s)
 			if err == nil && e.Flags&index.FlagDamaged != 0 {
 				err = errFlagged

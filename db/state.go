@@ -1,6 +1,7 @@
 package db
 
 import (
+	"crypto/sha256"
 	"maps"
 	"slices"
 	"time"
@@ -35,6 +36,7 @@ type modelState struct {
 	groupTensors [][]int
 	// stamp orders the versions of one name: all but the latest are the coldest data in the store.
 	stamp uint64
+	sum   [sha256.Size]byte // of desc without its name: a fingerprint can be made to be another model's
 }
 
 func newSmallState() *smallState {
@@ -102,7 +104,9 @@ func decodeSnapshot(b []byte) (*smallState, snapshot, error) {
 
 func (s *smallState) addModel(m opModel) *modelState {
 	fp := m.Descriptor.Fingerprint()
-	ms := &modelState{fp: fp, desc: m.Descriptor, stamp: m.Stamp}
+	bare := m.Descriptor
+	bare.Name = ""
+	ms := &modelState{fp: fp, desc: m.Descriptor, stamp: m.Stamp, sum: sha256.Sum256(encodeOp(bare))}
 	for g := range ms.desc.Groups {
 		ms.groupTensors = append(ms.groupTensors, ms.desc.GroupTensors(g))
 	}

@@ -73,7 +73,7 @@ func (x *Match) viewRecord(e *engine, h *hit, g, from, to int, fn func(StoredPla
 			return err
 		}
 		if shared := r.MatchTokens(&x.prompt, h.start); h.start+shared < min(h.end, to) {
-			return fmt.Errorf("record %s holds other tokens from position %d on", h.key, h.start+shared)
+			return fmt.Errorf("%w: record %s holds other tokens from position %d on", errCollision, h.key, h.start+shared)
 		}
 		for i := range r.Tensors() {
 			te := r.Tensor(i)

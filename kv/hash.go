@@ -10,7 +10,7 @@ import (
 )
 
 // HashID names the hash that keys are made with; FORMAT records it.
-const HashID = 1 // murmur3 x64 128, SHA-256 for scopes, as laid out in this file
+const HashID = 1 // murmur3 x64 128, SHA-256 for scopes and adapters, as laid out in this file
 
 // Domain tags keep the inputs of the different hashes apart.
 const (
@@ -40,7 +40,8 @@ func (h Hasher) sum(b []byte) (k [16]byte) {
 	return k
 }
 
-// Root is the key before the first block: it stands for the seed, the model and the adapters.
+// Root is the key before the first block: it stands for the seed, the model and the adapters. With adapters it is a cryptographic
+// hash: no record holds them, so nothing else keeps those of two prompts apart.
 func (h Hasher) Root(fp Fingerprint, adapters []Adapter) Key {
 	k, _ := h.root(nil, fp, adapters)
 	return k
@@ -55,6 +56,10 @@ func (h Hasher) root(buf []byte, fp Fingerprint, adapters []Adapter) (Key, []byt
 	for _, a := range adapters {
 		b = append(b, a.Hash[:]...)
 		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(a.Scale))
+	}
+	if len(adapters) > 0 {
+		sum := sha256.Sum256(b)
+		return Key(sum[:16]), b
 	}
 	return h.sum(b), b
 }

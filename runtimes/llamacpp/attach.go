@@ -115,12 +115,12 @@ func Attach(ctx context.Context, store *db.Store, lib *Library, lctx uintptr, o 
 	if model == 0 || s.memory == 0 {
 		return nil, fmt.Errorf("%w: the context has no KV cache", ErrRefused)
 	}
-	desc, err := lib.Describe(model, o.Identity)
+	desc, head, err := lib.describe(model, o.Identity)
 	if err != nil {
 		return nil, err
 	}
 	desc.BlockTokens = o.BlockTokens
-	if which := lib.factorsOf(lctx, model, desc.Architecture); which != "" {
+	if which := lib.factorsOf(lctx, model, desc.Architecture, head.twoSets); which != "" {
 		desc.RoPE.Scaling = strings.TrimSpace(desc.RoPE.Scaling + " " + which)
 	}
 	if err := s.refuse(model, desc.Architecture); err != nil {

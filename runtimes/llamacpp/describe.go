@@ -30,27 +30,33 @@ type Identity struct {
 // Describe returns the descriptor of a model but for its tensors and groups, which are read from a blob of a context
 // ([Attach]).
 func (l *Library) Describe(model uintptr, id Identity) (kv.Descriptor, error) {
-	d := kv.Descriptor{Name: id.Name, Weights: id.Weights, Tokenizer: id.Tokenizer}
+	d, _, err := l.describe(model, id)
+	return d, err
+}
+
+// describe also says what the head of the model's file does, if there is a path.
+func (l *Library) describe(model uintptr, id Identity) (d kv.Descriptor, h head, err error) {
+	d = kv.Descriptor{Name: id.Name, Weights: id.Weights, Tokenizer: id.Tokenizer}
 	if id.Path == "" && id.Weights == (kv.Hash{}) {
-		return d, fmt.Errorf("%w: neither the path of the model nor the hash of its weights is given, so models could be mixed up", ErrRefused)
+		return d, h, fmt.Errorf("%w: neither the path of the model nor the hash of its weights is given, so models could be mixed up", ErrRefused)
 	}
 	var ok bool
 	if d.Architecture, ok = l.meta(model, "general.architecture"); !ok {
-		return d, fmt.Errorf("%w: the model does not name its architecture", ErrRefused)
+		return d, h, fmt.Errorf("%w: the model does not name its architecture", ErrRefused)
 	}
 	if d.Name == "" {
 		d.Name, _ = l.meta(model, "general.name")
 	}
 	d.RoPE = l.rope(model, d.Architecture, id)
 	if id.Path != "" {
-		if err := fromFile(&d, id); err != nil {
-			return d, err
+		if h, err = fromFile(&d, id); err != nil {
+			return d, h, err
 		}
 	}
 	if d.Name == "" {
 		d.Name = d.Architecture
 	}
-	return d, nil
+	return d, h, nil
 }
 
 // rope reads how positions are rotated into K. All parameters of the architecture that speak of it are taken, known or
@@ -89,15 +95,18 @@ func (l *Library) rope(model uintptr, arch string, id Identity) kv.RoPE {
 }
 
 // factorsOf says which of a model's two sets of frequency factors a context uses: llama.cpp takes the long ones where a
-// sequence may have more tokens than the model was trained for at first. Empty: there is no such choice.
-func (l *Library) factorsOf(lctx, model uintptr, arch string) string {
+// sequence may have more tokens than the model was trained for at first. Empty: there is no such choice. twoSets is what the
+// model's file says; without a file its metadata must do, and MiniCPM 3 does not say it there.
+func (l *Library) factorsOf(lctx, model uintptr, arch string, twoSets bool) string {
 	scaling, _ := l.meta(model, arch+".rope.scaling.type")
 	original, ok := l.meta(model, arch+".rope.scaling.original_context_length")
-	if !ok && scaling == "longrope" {
-		original, ok = l.meta(model, arch+".context_length")
-	}
-	if !ok || scaling != "" && scaling != "longrope" { // Phi 3 names no scaling
+	if !twoSets && scaling != "longrope" && (scaling != "" || !ok) { // Phi 3 names no scaling
 		return ""
+	}
+	if !ok {
+		if original, ok = l.meta(model, arch+".context_length"); !ok {
+			return ""
+		}
 	}
 	each := l.ContextTokens(lctx) / max(1, l.Sequences(lctx))
 	if l.ContextTokensEach != nil {
@@ -148,24 +157,24 @@ func normal(value string) string {
 }
 
 // fromFile adds what only the model file says.
-func fromFile(d *kv.Descriptor, id Identity) error {
+func fromFile(d *kv.Descriptor, id Identity) (head, error) {
 	h, err := headOf(id.Path, id.Memo)
 	if err != nil {
-		return fmt.Errorf("llamacpp: describe: %w", err)
+		return h, fmt.Errorf("llamacpp: describe: %w", err)
 	}
 	if h.architecture != d.Architecture {
-		return fmt.Errorf("%w: %s is of architecture %q, the context runs %q", ErrRefused, id.Path, h.architecture, d.Architecture)
+		return h, fmt.Errorf("%w: %s is of architecture %q, the context runs %q", ErrRefused, id.Path, h.architecture, d.Architecture)
 	}
 	if d.Weights == (kv.Hash{}) {
 		if d.Weights, err = WeightsHash(id.Path, id.Memo); err != nil {
-			return err
+			return h, err
 		}
 	}
 	if d.Tokenizer == (kv.Hash{}) {
 		d.Tokenizer = h.tokenizer
 	}
 	d.RoPE.FreqFactors = h.factors
-	return nil
+	return h, nil
 }
 
 // rotated reports whether llama.cpp rotates K or V before it quantizes them: it does where a head's width is a multiple of

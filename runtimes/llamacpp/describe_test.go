@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +15,7 @@ import (
 	"github.com/dormousekv/dormouse/runtimes/llamacpp"
 )
 
-// The memo answers as long as the file is the same by inode, size and time; a broken memo costs time only.
+// The memo answers as long as the file is the same by inode, size and times; a broken memo costs time only.
 func TestWeightsMemo(t *testing.T) {
 	dir := t.TempDir()
 	path, memo := filepath.Join(dir, "m.gguf"), filepath.Join(dir, "memo")
@@ -48,12 +49,24 @@ func TestWeightsMemo(t *testing.T) {
 	if one == two {
 		t.Fatal("two contents, one hash")
 	}
-	if hash(memo) != one {
-		t.Error("the memo was not used")
+	if runtime.GOOS == "windows" {
+		t.Log("no time of change here: a file whose time of modification was set back is not told apart")
+	} else if hash(memo) != two {
+		t.Error("the memo was used for a changed file whose time of modification was set back")
 	}
 	write([]byte("two"), then.Add(time.Second))
 	if hash(memo) != two {
 		t.Error("the memo was used for a changed file")
+	}
+	b, err := os.ReadFile(memo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(memo, bytes.ReplaceAll(b, []byte(two.String()), []byte(one.String())), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if hash(memo) != one {
+		t.Error("the memo was not used")
 	}
 	if err := os.WriteFile(memo, []byte("weights1 x\nrubbish\n\x00"), 0o644); err != nil {
 		t.Fatal(err)
@@ -161,7 +174,7 @@ func TestHeadMemo(t *testing.T) {
 		t.Errorf("another architecture than the remembered one: %v", err)
 	}
 	b, err := os.ReadFile(memo)
-	if err != nil || bytes.Count(b, []byte("head1 ")) != 1 || bytes.Count(b, []byte("weights1 ")) != 1 {
+	if err != nil || bytes.Count(b, []byte("head2 ")) != 1 || bytes.Count(b, []byte("weights1 ")) != 1 {
 		t.Errorf("the memo is %q, expected one line of each kind: %v", b, err)
 	}
 	write(ggufgen.Gemma3(1, 2, 64, 40))
@@ -200,6 +213,40 @@ func TestFactorsByContext(t *testing.T) {
 		short, long := fingerprint(200), fingerprint(201)
 		if (short != long) != x.two || fingerprint(100) != short || fingerprint(1000) != long {
 			t.Errorf("%s: contexts of 200 and 201 tokens are two models: %v, want %v", name, short != long, x.two)
+		}
+	}
+}
+
+// A file with two sets of factors that names neither a scaling nor an original length, as MiniCPM 3's, is one of those: the length
+// that it was trained for is the limit.
+func TestFactorsByContextOfTheFile(t *testing.T) {
+	const sequences = 3 // of the fake
+	for _, two := range []bool{false, true} {
+		for _, scaling := range []string{"", "yarn"} {
+			w := ggufgen.NewWriter("fake", 1)
+			w.Uint("fake.context_length", 200)
+			if two {
+				w.Tensor("rope_factors_long.weight", func(i int) float32 { return float32(2 + i) }, 4)
+				w.Tensor("rope_factors_short.weight", func(int) float32 { return 1 }, 4)
+			}
+			dir := t.TempDir()
+			path, memo := filepath.Join(dir, "m.gguf"), filepath.Join(dir, "memo")
+			if err := os.WriteFile(path, w.Bytes(), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			store := openStore(t)
+			fingerprint := func(each int) kv.Fingerprint {
+				f := kinds("plain")
+				f.meta, f.contextLen = map[string]string{"fake.context_length": "200"}, each*sequences
+				if scaling != "" {
+					f.meta["fake.rope.scaling.type"] = scaling
+				}
+				return attach(t, store, f, func(o *llamacpp.Options) { o.Identity = llamacpp.Identity{Path: path, Memo: memo} }).Model().Fingerprint()
+			}
+			short, long := fingerprint(200), fingerprint(201)
+			if (short != long) != two || fingerprint(100) != short || fingerprint(1000) != long {
+				t.Errorf("scaling %q: contexts of 200 and 201 tokens are two models: %v, want %v", scaling, short != long, two)
+			}
 		}
 	}
 }

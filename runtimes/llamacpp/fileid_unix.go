@@ -5,18 +5,16 @@ package llamacpp
 import (
 	"fmt"
 	"os"
-	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
-// fileID changes when the file does: device, inode, size and modification time.
+// fileID changes when the file does: device, inode, size, and the times of modification and of change. The second one nobody can set
+// back.
 func fileID(path string) (string, error) {
-	st, err := os.Stat(path)
-	if err != nil {
-		return "", err
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return "", &os.PathError{Op: "stat", Path: path, Err: err}
 	}
-	sys, ok := st.Sys().(*syscall.Stat_t)
-	if !ok {
-		return "", fmt.Errorf("%s: no inode", path)
-	}
-	return fmt.Sprintf("%d:%d:%d:%d", sys.Dev, sys.Ino, st.Size(), st.ModTime().UnixNano()), nil
+	return fmt.Sprintf("%d:%d:%d:%d:%d", st.Dev, st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano()), nil
 }

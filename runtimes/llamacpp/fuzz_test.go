@@ -18,7 +18,7 @@ func FuzzMemo(f *testing.F) {
 	fuzzkit.Seeds(f,
 		[]any{[]byte(line), id, hash}, []any{[]byte(strings.TrimSpace(line)), id, hash}, []any{[]byte{}, id, hash},
 		[]any{[]byte("rubbish"), id, hash}, []any{[]byte(line + weightsTag + " " + id), id, hash},
-		[]any{[]byte(line + line + headTag + " " + id + " llama " + hash + " " + hash), "5:6", hash}, []any{[]byte("\x00\n\r\n \xff"), id, hash},
+		[]any{[]byte(line + line + headTag + " " + id + " llama " + hash + " " + hash + " 2"), "5:6", hash}, []any{[]byte("\x00\n\r\n \xff"), id, hash},
 	)
 	memo := filepath.Join(f.TempDir(), "memo")
 	f.Fuzz(func(t *testing.T, b []byte, id, answer string) {

@@ -13,6 +13,7 @@ import (
 type head struct {
 	architecture       string
 	tokenizer, factors kv.Hash
+	twoSets            bool // of factors: for long and for short contexts
 }
 
 // headOf reads the head of a model file, or remembers it as [WeightsHash] does: a vocabulary of 262 thousand tokens takes
@@ -22,21 +23,28 @@ func headOf(path, memo string) (h head, err error) {
 	if err != nil {
 		return h, err
 	}
-	if f := recall(memo, headTag, id, 3); f != nil {
+	if f := recall(memo, headTag, id, 4); f != nil {
 		tokenizer, ok := parseHash(f[1])
 		factors, also := parseHash(f[2])
-		if ok && also {
-			return head{f[0], tokenizer, factors}, nil
+		if ok && also && (f[3] == oneSet || f[3] == twoSets) {
+			return head{f[0], tokenizer, factors, f[3] == twoSets}, nil
 		}
 	}
 	if h, err = readHead(path); err != nil {
 		return h, err
 	}
 	if f := strings.Fields(h.architecture); len(f) == 1 && f[0] == h.architecture { // a word, as the memo's lines are made of
-		remember(memo, headTag, id, h.architecture, h.tokenizer.String(), h.factors.String())
+		sets := oneSet
+		if h.twoSets {
+			sets = twoSets
+		}
+		remember(memo, headTag, id, h.architecture, h.tokenizer.String(), h.factors.String(), sets)
 	}
 	return h, nil
 }
+
+// How the memo spells the number of sets.
+const oneSet, twoSets = "1", "2"
 
 func readHead(path string) (h head, err error) {
 	f, err := gguf.Open(path)
@@ -66,5 +74,26 @@ func readHead(path string) (h head, err error) {
 	if found {
 		h.factors = kv.Hash(factors.Sum(nil)[:16])
 	}
-	return h, nil
+	h.twoSets, err = hasTwoSets(path)
+	return h, err
+}
+
+// hasTwoSets looks for the factors of long contexts in all parts of a model.
+func hasTwoSets(path string) (bool, error) {
+	parts, err := gguf.Splits(path)
+	if err != nil {
+		return false, err
+	}
+	for _, part := range parts {
+		f, err := gguf.Open(part)
+		if err != nil {
+			return false, err
+		}
+		for _, t := range f.Tensors {
+			if strings.HasPrefix(t.Name, "rope_factors_") || strings.Contains(t.Name, ".rope_factors_") {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
 }

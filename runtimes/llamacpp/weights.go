@@ -16,8 +16,8 @@ import (
 const maxMemoBytes = 1 << 20
 
 // WeightsHash is the hash of all bytes of a model's files, all parts if it is split: their names must say so. The first time it reads them, about
-// a second a gigabyte. memo names a small text file that remembers the answer by device, inode, size and modification
-// time; empty remembers nothing. A memo that cannot be read or written costs time only.
+// a second a gigabyte. memo names a small text file that remembers the answer by device, inode, size and times of
+// modification and change; empty remembers nothing. A memo that cannot be read or written costs time only.
 func WeightsHash(path, memo string) (kv.Hash, error) {
 	id, err := modelID(path)
 	if err != nil {
@@ -56,7 +56,7 @@ func modelID(path string) (string, error) {
 // The memo has lines "TAG ID ANSWER…" of words, for each model one of each tag.
 const (
 	weightsTag = "weights1" // then the hash
-	headTag    = "head1"    // then architecture, hash of the tokenizer, hash of the RoPE frequency factors
+	headTag    = "head2"    // then architecture, hash of the tokenizer, hash of the RoPE frequency factors, how many sets of them
 )
 
 // readMemo returns what is in the memo; nothing of one that cannot be read or is too large.

@@ -67,6 +67,9 @@ func openEngine(ctx context.Context, dir string, o Options, doubt error) (opened
 		e.countFlagged()
 		return e, nil
 	}
+	if err := e.writeUnsynced(r); err != nil {
+		return nil, err
+	}
 	if err := e.startLog(ctx, r); err != nil {
 		return nil, err
 	}
@@ -74,7 +77,7 @@ func openEngine(ctx context.Context, dir string, o Options, doubt error) (opened
 		e.bloom.Store(index.NewBloom(minBloomKeys, o.BloomFPR))
 	}
 	e.dirty.Store(r.rebuild || r.changed) // the worker's first checkpoint keeps what was recovered
-	if err := e.writeUnsynced(ctx, r); err != nil {
+	if err := e.endUnsynced(ctx); err != nil {
 		return nil, err
 	}
 	e.countFlagged()
@@ -160,7 +163,8 @@ func refuseOthers(o Options, dir string) error {
 // startLog begins a new log file whose head repeats the small state. The files before it stay until a checkpoint.
 func (e *engine) startLog(ctx context.Context, r *recovery) error {
 	head := e.head(e.openEnds())
-	if len(head) > maxHead { // so many records wait to be destroyed that the log could never begin
+	sound := e.set.Err() == nil       // else nothing is written
+	if len(head) > maxHead && sound { // so many records wait to be destroyed that the log could never begin
 		e.ckptMu.Lock()
 		err := e.reclaimAfter(ctx, func() error { return wal.SyncFiles(e.walOptions()) })
 		e.ckptMu.Unlock()
@@ -170,7 +174,7 @@ func (e *engine) startLog(ctx context.Context, r *recovery) error {
 		head = e.head(e.openEnds())
 	}
 	create := wal.CreateLater
-	if r.rebuild || len(r.replayed.Files) == 0 { // the log is what says that there is a store
+	if sound && (r.rebuild || len(r.replayed.Files) == 0) { // the log is what says that there is a store
 		create = wal.Create
 	}
 	var err error

@@ -8,6 +8,7 @@ import (
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
+	"github.com/dormousekv/dormouse/wal"
 )
 
 // An fsync that fails leaves pages in memory that the disk never got, and that no later fsync writes: they read well until the
@@ -35,9 +36,9 @@ func (e *engine) unsynced() bool {
 }
 
 // writeUnsynced writes everything once more that an earlier process may have failed to sync, if there was one: the records since
-// the last checkpoint, the index, and, by a checkpoint, the log. If the records cannot be written, nothing is; if only the rest
-// cannot, a later checkpoint does it. The file stays then for the next open. An error says that the index is damaged.
-func (e *engine) writeUnsynced(ctx context.Context, r *recovery) error {
+// the last checkpoint and the log, before anything comes behind them. If they cannot be written, nothing is. An error says that
+// the index is damaged.
+func (e *engine) writeUnsynced(r *recovery) error {
 	if !e.unsynced() {
 		return nil
 	}
@@ -46,8 +47,23 @@ func (e *engine) writeUnsynced(ctx context.Context, r *recovery) error {
 		err = e.set.Sync()
 	}
 	if err == nil {
-		err = e.ix.Compact()
+		err = wal.RewriteFiles(e.walOptions())
 	}
+	if err == nil || isIndexDamage(err) {
+		return err
+	}
+	e.set.Poison(err)
+	e.log.Error("what an fsync failed to write could not be written again", "dir", e.dir, "error", err)
+	return nil
+}
+
+// endUnsynced writes the index once more, which a later checkpoint does too, and takes the file away. The file stays for the
+// next open if one of that fails. An error says that the index is damaged.
+func (e *engine) endUnsynced(ctx context.Context) error {
+	if !e.unsynced() || e.set.Err() != nil {
+		return nil
+	}
+	err := e.ix.Compact()
 	if err == nil {
 		err = e.checkpoint(ctx)
 	}
@@ -60,7 +76,7 @@ func (e *engine) writeUnsynced(ctx context.Context, r *recovery) error {
 	case isIndexDamage(err):
 		return err
 	default:
-		e.log.Error("what an fsync failed to write could not be written again", "dir", e.dir, "error", err)
+		e.log.Error("after an fsync that failed, the index could not be written again", "dir", e.dir, "error", err)
 	}
 	return nil
 }

@@ -20,6 +20,9 @@ func (s *Set) Rewrite(id uint64, records []Loc) error {
 	return err
 }
 
+// Poison makes all later writing calls fail with err, as a failed fsync does.
+func (s *Set) Poison(err error) { s.setPoison(err) }
+
 func (s *Set) rewrite(id uint64, records []Loc) error {
 	g, err := s.segment(id)
 	if err != nil {

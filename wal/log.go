@@ -3,6 +3,7 @@ package wal
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"sync"
 	"sync/atomic"
@@ -184,6 +185,43 @@ func syncFile(fsys vfs.FS, name string) error {
 		return err
 	}
 	return errors.Join(f.Sync(), f.Close())
+}
+
+// RewriteFiles is SyncFiles after an fsync that has failed: memory may hold pages for clean that the disk never got, so each is
+// written once more as it is read. What cannot be read is not in memory, and is left as the disk has it.
+func RewriteFiles(o Options) error {
+	o = o.withDefaults()
+	ids, err := o.list()
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		if err := rewriteFile(o.FS, o.path(id)); err != nil {
+			return fmt.Errorf("wal: write again what was recovered: %w", err)
+		}
+	}
+	return SyncFiles(o)
+}
+
+func rewriteFile(fsys vfs.FS, name string) error {
+	f, err := fsys.Open(name, false)
+	if err != nil {
+		return err
+	}
+	b := make([]byte, windowBytes)
+	for off := int64(0); err == nil; {
+		n, rerr := f.ReadAt(b, off)
+		switch {
+		case n > 0:
+			err = writeAll(f, b[:n], off)
+			off += int64(n)
+		case rerr == io.EOF:
+			return f.Close()
+		default:
+			off = (off/blockBytes + 1) * blockBytes
+		}
+	}
+	return errors.Join(err, f.Close())
 }
 
 // LastLSN is the number of the last frame appended.

@@ -44,7 +44,8 @@ type RefOptions struct {
 }
 
 // SetRef puts name on a prefix of this model, in the place of an older ref of that name. Setting it twice is the same
-// as once. The whole prefix must be stored: else a [*NotStoredError] says up to where it is.
+// as once. The whole prefix must be stored: else a [*NotStoredError] says up to where it is. ErrNoSpace if the budget has no room
+// for the ref, and nothing can be evicted for it.
 func (m *Model) SetRef(ctx context.Context, name string, prefix kv.Prompt, o RefOptions) error {
 	switch {
 	case name == "" || len(name) > MaxRefName:

@@ -32,7 +32,7 @@ func (x *Match) Restore(ctx context.Context, rows kv.Rows) (Restored, error) {
 // and the number of tokens that are good so far, so that a runtime can work on one layer while the next is read. That number
 // never grows. If damage makes it smaller, all layers come again with the smaller one: what was computed is to be begun
 // anew. Rows beyond it are zeroed when RestoreLayers returns, not before. States of a StateAt group are there before the
-// first call.
+// first call. ready must not call methods of this match, nor the store's Suspend, Resume or Close.
 func (x *Match) RestoreLayers(ctx context.Context, rows kv.Rows, ready func(layer, tokens int)) (Restored, error) {
 	start := time.Now()
 	e, err := x.m.enter()

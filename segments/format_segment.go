@@ -209,6 +209,9 @@ func decodeTrailer(t []byte, at place, size int64) (footer int64, ok bool) {
 		off < segmentHeaderBytes || n < footerHeaderBytes+trailerBytes || off >= uint64(size) || n != uint64(size)-off {
 		return 0, false
 	}
+	if (n-footerHeaderBytes-trailerBytes)/footerEntryBytes > off/minAlignment { // more records than there is room for
+		return 0, false
+	}
 	return int64(off), true
 }
 

@@ -23,10 +23,8 @@ func (j *crashJournal) compare(w *crashRun, weak bool) error {
 	if err != nil {
 		bad("verify: %w", err)
 	}
-	for _, d := range rep.Damage {
-		if !known("torn") {
-			bad("verify: %w (recovered %v)", d, w.s.eng.unsealed)
-		}
+	for _, d := range unexpected(rep.Damage) {
+		bad("verify: %w (recovered %v)", d, w.s.eng.unsealed)
 	}
 	found := make([]int, len(crashChats()))
 	for c, x := range crashChats() {

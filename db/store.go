@@ -64,7 +64,7 @@ func Open(ctx context.Context, dir string, o Options) (*Store, error) {
 // prepareDir makes the directory, unless the store is read-only, and refuses one that others can write to.
 func prepareDir(dir string, o Options) error {
 	if !o.ReadOnly {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
+		if err := makeDir(dir, o); err != nil {
 			return err
 		}
 	}
@@ -87,6 +87,26 @@ func prepareDir(dir string, o Options) error {
 			return fmt.Errorf("%s: not a directory but %s, which is not followed", filepath.Join(dir, name), info.Mode().Type())
 		case !o.AllowSharedDir && sharedDir(info):
 			return fmt.Errorf("%s: %w (mode %s); Options.AllowSharedDir accepts it", filepath.Join(dir, name), ErrUnsafeDir, info.Mode().Perm())
+		}
+	}
+	return nil
+}
+
+// makeDir makes the directory and those above it, and their names durable: what is acknowledged in a new store survives with it.
+func makeDir(dir string, o Options) error {
+	var above []string
+	for d := dir; ; d = filepath.Dir(d) {
+		if _, err := os.Lstat(d); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		above = append(above, filepath.Dir(d))
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	for _, d := range above {
+		if err := o.fs.SyncDir(d); err != nil && !errors.Is(err, fs.ErrPermission) { // one that may be written to and not read
+			return err
 		}
 	}
 	return nil

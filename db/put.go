@@ -313,6 +313,9 @@ func (w *putter) block(ctx context.Context, i int) error {
 					rows, from, to = w.join(o, g, rows, from, to)
 				}
 				o.release(w.e)
+				if passing(o.err) { // what it has would go
+					return o.err
+				}
 				if apart && o.to > to {
 					continue // what later prompts look back at is its end
 				}

@@ -31,18 +31,27 @@ func (m *Model) Delete(ctx context.Context, prefix kv.Prompt) (Deleted, error) {
 		return Deleted{}, err
 	}
 	defer m.s.leave()
-	return e.delete(ctx, func(t *index.Txn) ([]kv.Key, error) { return m.holding(e, t, &prefix) })
+	w := m.comparer(e, &prefix)
+	if err := w.collidesNow(w.chain.Len() - 1); err != nil && !isCollision(err) { // what can be is read before others have to wait
+		return Deleted{}, err
+	}
+	return e.delete(ctx, func(t *index.Txn) ([]kv.Key, error) { return w.holding(t) })
 }
 
-// holding returns the blocks that hold the last token of p, after the same prefix: the block of the chain itself, and
+// holding returns the blocks that hold the prompt's last token, after the same prefix: the block of the chain itself, and
 // every stored block that goes on differently after it.
-func (m *Model) holding(e *engine, t *index.Txn, p *kv.Prompt) ([]kv.Key, error) {
+func (w *putter) holding(t *index.Txn) ([]kv.Key, error) {
+	e, p, chain := w.e, &w.p, w.chain
 	n := len(p.Tokens)
 	if n == 0 {
 		return nil, nil
 	}
-	chain := e.hasher.Chain(m.ms.fp, m.ms.desc.BlockTokens, p)
 	last := chain.Len() - 1
+	if err := w.collides(t, last); isCollision(err) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
 	start, _ := chain.Block(last)
 	hashes := e.hasher.AppendTokenHashes(nil, p, start, n)
 	var keys []kv.Key

@@ -176,14 +176,9 @@ func (e *engine) deleteSome(pick func(t *index.Txn) ([]kv.Key, error), out *Dele
 
 // removeSubtree removes block k and everything below it, deepest first; more says that op is full before that is done.
 func (e *engine) removeSubtree(t *index.Txn, k kv.Key, op *opRemove, out *Deleted) (more bool, err error) {
-	order := []kv.Key{k}
-	for i := 0; i < len(order); i++ {
-		if err := t.Children(order[i], func(child kv.Key, _ kv.ScopeID) bool {
-			order = append(order, child)
-			return true
-		}); err != nil {
-			return false, err
-		}
+	order, err := below(t, k)
+	if err != nil {
+		return false, err
 	}
 	for _, k := range slices.Backward(order) {
 		if len(op.Dead) >= removeBatch {
@@ -205,4 +200,18 @@ func (e *engine) removeSubtree(t *index.Txn, k kv.Key, op *opRemove, out *Delete
 		out.Bytes += bytes
 	}
 	return false, nil
+}
+
+// below returns block k and all blocks below it, each after its parent.
+func below(t *index.Txn, k kv.Key) ([]kv.Key, error) {
+	order := []kv.Key{k}
+	for i := 0; i < len(order); i++ {
+		if err := t.Children(order[i], func(child kv.Key, _ kv.ScopeID) bool {
+			order = append(order, child)
+			return true
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return order, nil
 }

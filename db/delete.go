@@ -31,18 +31,27 @@ func (m *Model) Delete(ctx context.Context, prefix kv.Prompt) (Deleted, error) {
 		return Deleted{}, err
 	}
 	defer m.s.leave()
-	return e.delete(ctx, func(t *index.Txn) ([]kv.Key, error) { return m.holding(e, t, &prefix) })
+	w := m.comparer(e, &prefix)
+	if err := w.collidesNow(w.chain.Len() - 1); err != nil && !isCollision(err) { // what can be is read before others have to wait
+		return Deleted{}, err
+	}
+	return e.delete(ctx, func(t *index.Txn) ([]kv.Key, error) { return w.holding(t) })
 }
 
-// holding returns the blocks that hold the last token of p, after the same prefix: the block of the chain itself, and
+// holding returns the blocks that hold the prompt's last token, after the same prefix: the block of the chain itself, and
 // every stored block that goes on differently after it.
-func (m *Model) holding(e *engine, t *index.Txn, p *kv.Prompt) ([]kv.Key, error) {
+func (w *putter) holding(t *index.Txn) ([]kv.Key, error) {
+	e, p, chain := w.e, &w.p, w.chain
 	n := len(p.Tokens)
 	if n == 0 {
 		return nil, nil
 	}
-	chain := e.hasher.Chain(m.ms.fp, m.ms.desc.BlockTokens, p)
 	last := chain.Len() - 1
+	if err := w.collides(t, last); isCollision(err) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
 	start, _ := chain.Block(last)
 	hashes := e.hasher.AppendTokenHashes(nil, p, start, n)
 	var keys []kv.Key
@@ -167,14 +176,9 @@ func (e *engine) deleteSome(pick func(t *index.Txn) ([]kv.Key, error), out *Dele
 
 // removeSubtree removes block k and everything below it, deepest first; more says that op is full before that is done.
 func (e *engine) removeSubtree(t *index.Txn, k kv.Key, op *opRemove, out *Deleted) (more bool, err error) {
-	order := []kv.Key{k}
-	for i := 0; i < len(order); i++ {
-		if err := t.Children(order[i], func(child kv.Key, _ kv.ScopeID) bool {
-			order = append(order, child)
-			return true
-		}); err != nil {
-			return false, err
-		}
+	order, err := below(t, k)
+	if err != nil {
+		return false, err
 	}
 	for _, k := range slices.Backward(order) {
 		if len(op.Dead) >= removeBatch {
@@ -196,4 +200,18 @@ func (e *engine) removeSubtree(t *index.Txn, k kv.Key, op *opRemove, out *Delete
 		out.Bytes += bytes
 	}
 	return false, nil
+}
+
+// below returns block k and all blocks below it, each after its parent.
+func below(t *index.Txn, k kv.Key) ([]kv.Key, error) {
+	order := []kv.Key{k}
+	for i := 0; i < len(order); i++ {
+		if err := t.Children(order[i], func(child kv.Key, _ kv.ScopeID) bool {
+			order = append(order, child)
+			return true
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return order, nil
 }

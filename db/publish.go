@@ -172,6 +172,11 @@ func (w *putter) supersede(t *index.Txn, block index.Entry, op *opPut) error {
 		if !ok || tail.Parent != block.Parent || tail.Scope != block.Scope || w.needed(k) {
 			continue
 		}
+		if tail.Tokens > index.MaxHashTokens { // another prompt's may have that key
+			if shared, err := w.e.sharedTokens(&w.p, tail); passing(err) || err == nil && shared < int(tail.Tokens) {
+				continue
+			}
+		}
 		records, err := w.covered(t, k, block.Key)
 		if err != nil {
 			return err

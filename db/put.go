@@ -71,6 +71,12 @@ func (m *Model) put(ctx context.Context, x *Match, prompt kv.Prompt, rows kv.Row
 		w := &putter{e: e, m: m, match: x, rows: rows, o: o}
 		err = w.run(ctx, &prompt)
 		result.add(w.result)
+		if way, werr := e.makeWay(ctx, err); way {
+			continue
+		} else if werr != nil {
+			err = werr
+			break
+		}
 		if !isGone(err) || errors.Is(err, ErrNoSpace) { // that would evict again and again
 			break
 		}
@@ -313,6 +319,9 @@ func (w *putter) block(ctx context.Context, i int) error {
 					rows, from, to = w.join(o, g, rows, from, to)
 				}
 				o.release(w.e)
+				if passing(o.err) { // what it has would go
+					return o.err
+				}
 				if apart && o.to > to {
 					continue // what later prompts look back at is its end
 				}

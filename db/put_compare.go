@@ -87,7 +87,7 @@ func (w *putter) compare(v childReader, i int, x index.Entry) error {
 var errElsewhere = errors.New("another record lies there")
 
 // compareHashes is compare for a block that cannot be read: the index has two bytes of a seeded hash of each of its first tokens. A
-// block of more tokens is not known by them. It makes way if nothing hangs below it.
+// block of more tokens is not known by them. It makes way if nothing hangs below it; else see makeWay.
 func (w *putter) compareHashes(v childReader, i int, x index.Entry, unread error) (same bool, err error) {
 	start, end := w.chain.Block(i)
 	known := min(end, start+index.MaxHashTokens)
@@ -104,7 +104,7 @@ func (w *putter) compareHashes(v childReader, i int, x index.Entry, unread error
 	case passing(unread):
 		return false, unread
 	case kids || x.Flags&index.FlagDamaged == 0:
-		return false, &NotStoredError{Stored: start, Needed: end, Reason: reasonOf(unread, start)}
+		return false, &NotStoredError{Stored: start, Needed: end, Reason: reasonOf(&unknownTokens{x.Key, x.Loc, unread}, start)}
 	}
 	return true, nil
 }

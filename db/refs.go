@@ -83,6 +83,14 @@ func (m *Model) setRef(ctx context.Context, name string, prefix kv.Prompt, o Ref
 	if n := len(prefix.Tokens); x.tokens < n {
 		return &NotStoredError{Stored: x.tokens, Needed: n, Reason: x.reason}
 	}
+	w := m.comparer(e, &prefix)
+	own := w.chain.Len() // but the last one may be another prompt's, of which the match has compared the tokens
+	if x.found.hits[own-1].key != w.chain.Key(own-1) {
+		own--
+	}
+	if err := w.collidesNow(own); err != nil {
+		return err
+	}
 	ref := Ref{
 		Name: name, Model: m.ms.fp, Block: x.pinned[len(x.pinned)-1], Tokens: len(prefix.Tokens),
 		Pinned: o.Pinned, Priority: o.Priority, Set: time.Now().UTC(), Meta: slices.Clone(o.Meta),

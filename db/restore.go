@@ -23,7 +23,7 @@ type Restored struct {
 // parent, scope, token ids, spans and checksum. What fails shortens the prefix, and every row beyond it is zeroed.
 //
 // rows has one entry for each tensor of the model's descriptor; one without pieces is left out. An error means that
-// the call itself was wrong (rows that do not fit, a closed match, a cancelled context): then all rows are zero.
+// the call itself was wrong (a closed match, a cancelled context): then all rows are zero; rows that do not fit are not touched.
 func (x *Match) Restore(ctx context.Context, rows kv.Rows) (Restored, error) {
 	return x.RestoreLayers(ctx, rows, nil)
 }
@@ -35,33 +35,26 @@ func (x *Match) Restore(ctx context.Context, rows kv.Rows) (Restored, error) {
 // first call. ready must not call methods of this match, nor the store's Suspend, Resume or Close.
 func (x *Match) RestoreLayers(ctx context.Context, rows kv.Rows, ready func(layer, tokens int)) (Restored, error) {
 	start := time.Now()
-	e, err := x.m.enter()
-	if err != nil {
-		return Restored{}, err
-	}
-	defer x.m.s.leave()
-	x.mu.Lock()
-	defer x.mu.Unlock()
 	d := &x.m.ms.desc
 	if err := rows.Validate(d); err != nil {
 		return Restored{}, err
 	}
+	var got Restored
+	defer func() { zeroFrom(d, rows, got.Tokens) }()
+	e, err := x.m.enter()
+	if err != nil {
+		return got, err
+	}
+	defer x.m.s.leave()
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	if err := x.check(e); err != nil {
-		return Restored{}, err
+		return got, err
 	}
 	asked := x.tokens
-	got, err := x.restore(ctx, e, rows, ready)
+	got, err = x.restore(ctx, e, rows, ready)
 	if err != nil {
 		got.Tokens = 0
-	}
-	for i, t := range d.Tensors {
-		if d.Groups[t.Group].Kind == kv.StateAt {
-			if got.Tokens == 0 {
-				zero(t, rows[i], rows[i].First)
-			}
-			continue
-		}
-		zero(t, rows[i], got.Tokens)
 	}
 	if err == nil {
 		e.count.restored(got, since(start))
@@ -206,6 +199,19 @@ func planeOf(te segments.TensorEntry) quant.Plane {
 	return quant.Plane{
 		Codec: quant.Codec(te.Codec), Compression: quant.Compression(te.Compression),
 		Rows: int(te.Rows), Exceptions: te.Exceptions, MaxError: te.MaxError,
+	}
+}
+
+// zeroFrom clears the rows behind the first n tokens, and the states if there are none.
+func zeroFrom(d *kv.Descriptor, rows kv.Rows, n int) {
+	for i, t := range d.Tensors {
+		if d.Groups[t.Group].Kind == kv.StateAt {
+			if n == 0 {
+				zero(t, rows[i], rows[i].First)
+			}
+			continue
+		}
+		zero(t, rows[i], n)
 	}
 }
 

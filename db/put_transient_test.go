@@ -1,0 +1,57 @@
+package db
+
+import (
+	"sync/atomic"
+	"testing"
+
+	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// windowOnly leaves only the window rows of the positions [from, to).
+func windowOnly(d kv.Descriptor, p *kv.Prompt, from, to int) kv.Rows {
+	rows := filled(d, p, from, to)
+	for i, tensor := range d.Tensors {
+		if tensor.Group == 0 {
+			rows[i] = kv.TensorRows{}
+		}
+	}
+	return rows
+}
+
+// A put that cannot read the window rows to which it adds others, for want of file handles, does not put its own in their place.
+func TestWindowRowsOutliveWantOfFiles(t *testing.T) {
+	d := windowed(16)
+	var short atomic.Bool
+	o := options()
+	o.fs = noFilesFS{vfs.OS, &short}
+	dir := t.TempDir()
+	s := open(t, dir, o)
+	p := kv.Tokens(tokens(1, 16)...)
+	m := model(t, s, d)
+	rows := filled(d, &p, 0, 16)
+	for i, tensor := range d.Tensors {
+		if tensor.Group == 1 {
+			rows[i] = rows[i].Slice(tensor, 0, 8)
+		}
+	}
+	if _, err := m.Put(ctx, p, rows, PutOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, dir, o)
+	m = model(t, s, d)
+	put(t, m, kv.Tokens(tokens(2, 64)...)) // so that there is a segment to write to
+	short.Store(true)
+	_, err := m.Put(ctx, p, windowOnly(d, &p, 8, 16), PutOptions{})
+	short.Store(false)
+	mayFail(t, err)
+	if err != nil {
+		if _, err := m.Put(ctx, p, windowOnly(d, &p, 8, 16), PutOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect(t, m, p, 16)
+}

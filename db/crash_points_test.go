@@ -204,7 +204,7 @@ func (p *crashPoint) goOn(w *crashRun, how string) {
 		}
 	}
 	rep, err := w.s.Verify(ctx, VerifyOptions{})
-	if err != nil || len(unexpected(rep.Damage)) > 0 {
+	if err != nil || len(rep.Damage) > 0 {
 		p.errorf("after %s, and more work: verify: %v, %v", how, rep.Damage, err)
 	}
 	have := append([]int(nil), w.j.have...)

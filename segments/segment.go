@@ -269,12 +269,9 @@ func (g *segment) settledLocked() int64 {
 // markDirty notes that the file must be synced. It is called after a write and before its caller is told.
 func (g *segment) markDirty() {
 	g.mu.Lock()
-	already := g.dirty
 	g.dirty, g.stale = true, true
 	g.mu.Unlock()
-	if !already {
-		g.set.noteDirty(g)
-	}
+	g.set.noteDirty(g) // even if it was marked: who marked it may not have come to this line yet
 }
 
 // statLocked returns the file's size and blocks, asking the system only if they may have changed.

@@ -286,17 +286,24 @@ func (s *Set) SealRecovered(id uint64, end int64) error {
 		_, err := s.unlink(id)
 		return err
 	}
-	ready, err := g.recover(last, end, entries)
+	torn, err := g.tornFooter()
+	if err != nil {
+		return err
+	}
+	ready, err := g.recover(last, end, entries, torn)
 	if err != nil || !ready {
 		return err
 	}
-	// What was torn behind end must not show behind the footer, should a power cut undo the cutting of the file.
+	// What was torn behind end, a footer too, must not show behind the footer, should a power cut undo the cutting of the file.
 	f, err := g.pinFile()
 	if err != nil {
 		return err
 	}
+	g.mu.Lock()
+	size := max(g.head.planned, g.size)
+	g.mu.Unlock()
 	g.wipe.Lock()
-	_, err = f.Punch(end, g.head.planned-end)
+	_, err = f.Punch(end, size-end)
 	g.markDirty()
 	g.wipe.Unlock()
 	g.unpinFile()
@@ -316,14 +323,38 @@ func (g *segment) unborn() bool {
 	return g.headErr != nil && errors.Is(g.headErr, ErrRemains)
 }
 
-// recover makes g, which an earlier process left, ready to be sealed at end; last is where its last record ends.
-func (g *segment) recover(last, end int64, entries []footerEntry) (ready bool, err error) {
+// tornFooter reports whether a power cut may have taken a part of g's footer: one that ends behind the size at which the file was
+// created made it longer, and the length may be there before the bytes are. Any other one was synced before the file was cut.
+func (g *segment) tornFooter() (torn bool, err error) {
+	f, err := g.pinFile()
+	if err != nil {
+		return false, err
+	}
+	defer g.unpinFile()
+	g.mu.Lock()
+	footer, end, planned := g.footer, g.footerEnd, g.head.planned
+	known := g.sealed && g.headErr == nil
+	g.mu.Unlock()
+	if !known || end <= planned {
+		return false, nil
+	}
+	b, err := readUpTo(f, footer, end-footer, end)
+	if err != nil {
+		return false, err
+	}
+	_, _, bad := decodeFooter(b, g.at(footer))
+	return bad != nil, nil
+}
+
+// recover makes g, which an earlier process left, ready to be sealed at end; last is where its last record ends, torn what
+// tornFooter said.
+func (g *segment) recover(last, end int64, entries []footerEntry, torn bool) (ready bool, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
 	case g.own:
 		return false, fmt.Errorf("%s was made by this process: Seal it", g.path)
-	case g.sealed:
+	case g.sealed && !torn:
 		return false, nil
 	case g.headErr != nil || g.size < g.head.planned:
 		g.set.o.Logger.Warn("a damaged segment is not sealed", "file", g.path, "size", g.size, "planned", g.head.planned, "err", g.headErr)
@@ -334,5 +365,6 @@ func (g *segment) recover(last, end int64, entries []footerEntry) (ready bool, e
 		return false, fmt.Errorf("%s: cannot be sealed at %d: expected a multiple of %d from %d to %d", g.path, end, g.head.alignment, g.head.end(), g.size)
 	}
 	g.end, g.entries, g.full = end, entries, true
+	g.footer, g.footerEnd, g.sealed = 0, 0, false
 	return true, nil
 }

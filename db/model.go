@@ -44,7 +44,10 @@ func (s *Store) Model(ctx context.Context, desc kv.Descriptor) (*Model, error) {
 		return nil, err
 	}
 	if ms != nil && (old == ms || e.wal == nil) {
-		return &Model{s: s, ms: ms}, nil
+		if ms.lsn > 0 && e.wal.DurableLSN() < ms.lsn { // another call is registering it
+			err = e.durable(ms.lsn)
+		}
+		return &Model{s: s, ms: ms}, err
 	}
 	if err := e.boundState(ctx); err != nil {
 		return nil, err
@@ -54,7 +57,10 @@ func (s *Store) Model(ctx context.Context, desc kv.Descriptor) (*Model, error) {
 	var lsn uint64
 	if _, old, err = e.known(&desc, fp); err == nil {
 		op := opModel{Descriptor: desc, Stamp: e.clock.Add(1)}
-		lsn, err = e.logStateLocked(frameModel, op, func(st *smallState) { m.ms = st.addModel(op) })
+		lsn, err = e.logStateLocked(frameModel, op, func(st *smallState) {
+			m.ms = st.addModel(op)
+			m.ms.lsn = e.wal.LastLSN()
+		})
 	}
 	e.logMu.Unlock()
 	if err != nil {

@@ -314,6 +314,10 @@ func (w *putter) block(ctx context.Context, i int) error {
 				}
 				w.met[old.Loc] = true
 				o := w.older(i, g, old)
+				if o.err != nil {
+					o.release(w.e)
+					return o.err
+				}
 				apart := o.from > to || o.to < from // one record has no gap
 				if !apart {
 					rows, from, to = w.join(o, g, rows, from, to)

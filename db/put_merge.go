@@ -114,7 +114,8 @@ func (w *putter) head(ctx context.Context, i int, known bool) (*stored, error) {
 	return out, nil
 }
 
-// older are the rows of the record that group g of block i has.
+// older are the rows of the record that group g of block i has. It fails if that was replaced since old was looked up: nothing kept
+// its bytes until there was a lease.
 func (w *putter) older(i, g int, old index.Entry) *stored {
 	start, end := w.chain.Block(i)
 	h := &hit{
@@ -126,6 +127,13 @@ func (w *putter) older(i, g int, old index.Entry) *stored {
 	w.e.set.AcquireIn(&x.lease)
 	out := &stored{match: x, hit: h}
 	out.from, out.to = h.covers(g)
+	v := w.e.view()
+	defer v.Release()
+	if now, ok, err := v.Get(h.key, uint8(g)); err != nil {
+		out.err = err
+	} else if !ok || now.Loc != old.Loc {
+		out.err = w.gone(i)
+	}
 	return out
 }
 

@@ -36,6 +36,7 @@ type modelState struct {
 	groupTensors [][]int
 	// stamp orders the versions of one name: all but the latest are the coldest data in the store.
 	stamp uint64
+	lsn   uint64            // of the frame by which this process registered it; 0: an earlier one did
 	sum   [sha256.Size]byte // of desc without its name: a fingerprint can be made to be another model's
 }
 

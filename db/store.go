@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -93,19 +94,24 @@ func prepareDir(dir string, o Options) error {
 }
 
 // makeDir makes the directory and those above it, and their names durable: what is acknowledged in a new store survives with it.
+// Each is made when the name of the one above it is durable. So a process that was killed here left one name that is not, that of
+// the deepest: it is synced, too, unless the directory has a FORMAT, which came after that.
 func makeDir(dir string, o Options) error {
-	var above []string
+	if _, err := os.Lstat(filepath.Join(dir, formatName)); err == nil {
+		return nil
+	}
+	missing := []string{dir}
 	for d := dir; ; d = filepath.Dir(d) {
-		if _, err := os.Lstat(d); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(d); !errors.Is(err, fs.ErrNotExist) || d == filepath.Dir(d) {
 			break
 		}
-		above = append(above, filepath.Dir(d))
+		missing = append(missing, filepath.Dir(d))
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	for _, d := range above {
-		if err := o.fs.SyncDir(d); err != nil && !errors.Is(err, fs.ErrPermission) { // one that may be written to and not read
+	for _, d := range slices.Backward(missing) { // the first is there
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			return err
+		}
+		if err := o.fs.SyncDir(filepath.Dir(d)); err != nil && !errors.Is(err, fs.ErrPermission) { // one that may be written to and not read
 			return err
 		}
 	}

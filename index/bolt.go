@@ -265,11 +265,12 @@ func (file *boltFile) damaged(bad *damage.Error) error {
 	return err
 }
 
-// halt makes err the answer to every later write; the first one stays, and is told.
+// halt makes err the answer to every later write; the first one stays, and is told before anybody hears of it.
 func (file *boltFile) halt(err error, tell func()) {
-	if file.halted.CompareAndSwap(nil, &err) && tell != nil {
+	if file.halted.Load() == nil && tell != nil {
 		tell()
 	}
+	file.halted.CompareAndSwap(nil, &err)
 }
 
 // writable returns why nothing can be written any more.

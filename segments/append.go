@@ -165,8 +165,15 @@ func (w *writer) giveBack(g *segment, off, length int64) {
 		// On a full disk all that are under way fail, in any order.
 		g.gaps = append(g.gaps, gap{off, off + length})
 		slices.SortFunc(g.gaps, func(a, b gap) int { return cmp.Compare(a.off, b.off) })
-		for n := len(g.gaps); n > 0 && g.gaps[n-1].end == g.end; n-- {
-			g.end, g.gaps = g.gaps[n-1].off, g.gaps[:n-1]
+		if g.wipe.TryLock() {
+			for n := len(g.gaps); n > 0 && g.gaps[n-1].end == g.end; n-- {
+				g.end, g.gaps = g.gaps[n-1].off, g.gaps[:n-1]
+			}
+			g.wipe.Unlock()
+		} else { // a walk that is under way may go over the gaps: they stay, and only this reservation comes back
+			if g.gaps = nil; off+length == g.end {
+				g.end = off
+			}
 		}
 	}
 	g.mu.Unlock()

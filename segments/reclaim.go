@@ -140,9 +140,9 @@ func (s *Set) Reclaim(ctx context.Context) (done []Loc, err error) {
 			wipes = slices.DeleteFunc(wipes, func(l Loc) bool { return l.Segment == id })
 		}
 	}
-	if len(unlinks) > 0 {
-		if serr := s.o.FS.SyncDir(s.o.Dir); serr != nil {
-			s.setPoison(serr)
+	// Where there is no file, somebody may have been killed between removing it and syncing the folder.
+	if len(unlinks) > 0 || slices.ContainsFunc(wipes, func(l Loc) bool { return !s.Has(l.Segment) }) {
+		if serr := s.syncFolder(); serr != nil {
 			return nil, serr
 		}
 	}
@@ -279,10 +279,10 @@ func (s *Set) wipe(locs []Loc) (done []Loc, err error) {
 			if errors.Is(werr, vfs.ErrNoSpace) { // on a full disk not even the page of one that was punched before a crash
 				_, werr = f.Punch(loc.Offset, head)
 			}
-			g.markDirty()
 			if werr == nil {
 				_, werr = f.Punch(loc.Offset, n)
 			}
+			g.markDirty() // after the last of it: a Sync of somebody else takes the mark away
 			if werr != nil {
 				err = errors.Join(err, werr)
 				continue

@@ -74,8 +74,10 @@ type Set struct {
 	extended   atomic.Int64 // disk blocks that were reserved since Open, in bytes
 	begun      atomic.Int64 // segments without a footer that this Set has begun
 	listed     atomic.Int64 // records in them
+	poisoned   sync.Once    // Options.Poisoned was called
 	reclaiming sync.Mutex   // one Reclaim at a time
 	syncing    sync.Mutex   // one Sync, Seal or Close at a time
+	folder     sync.Mutex   // one SyncDir at a time, until its failure is known
 
 	mu      sync.RWMutex // guards all below; held for map lookups only
 	segs    map[uint64]*segment
@@ -164,15 +166,16 @@ func (s *Set) writable() error {
 }
 
 func (s *Set) setPoison(err error) {
+	s.poisoned.Do(func() {
+		if s.o.Poisoned != nil {
+			s.o.Poisoned() // before anybody hears of it, and ends the process for it
+		}
+	})
 	s.mu.Lock()
-	first := s.poison == nil
-	if first {
+	defer s.mu.Unlock()
+	if s.poison == nil {
 		s.poison = err
 		s.o.Logger.Error("fsync of a segment failed: no more writes", "err", err)
-	}
-	s.mu.Unlock()
-	if first && s.o.Poisoned != nil {
-		s.o.Poisoned()
 	}
 }
 

@@ -47,6 +47,9 @@ func (s *Set) syncLocked() error {
 		}
 	}
 	if err := s.flush(); err != nil {
+		s.mu.Lock()
+		s.filling = append(s.filling, footed...) // to be cut, unless an fsync has failed
+		s.mu.Unlock()
 		return err
 	}
 	for _, g := range footed {
@@ -71,12 +74,22 @@ func (s *Set) flush() error {
 		}
 	}
 	if newName {
-		if err := s.o.FS.SyncDir(s.o.Dir); err != nil {
-			s.setPoison(err)
+		if err := s.syncFolder(); err != nil {
 			return err
 		}
 	}
-	return s.Err() // another sync of one of these files, in Reclaim, may have failed meanwhile
+	return s.Err() // another sync of these files or the folder, in Reclaim, may have failed meanwhile
+}
+
+// syncFolder makes names durable. A failure poisons the set.
+func (s *Set) syncFolder() error {
+	s.folder.Lock()
+	defer s.folder.Unlock()
+	err := s.o.FS.SyncDir(s.o.Dir)
+	if err != nil {
+		s.setPoison(err)
+	}
+	return err
 }
 
 // Left has the next Sync make a segment durable that an earlier process wrote and may not have synced.

@@ -272,3 +272,31 @@ func TestFailedSyncIsNeverRetried(t *testing.T) {
 		t.Fatalf("%d fsyncs, DurableLSN %d", syncs, log.DurableLSN())
 	}
 }
+
+// Nobody hears of a failed fsync before the mark is made by which the next process knows of it.
+func TestMarkComesBeforeError(t *testing.T) {
+	m := newMemFS()
+	o := memOptions(m)
+	var log *Log
+	marked := 0
+	o.Poisoned = func() {
+		marked++
+		if log.poison.Load() != nil {
+			t.Error("the error is known already")
+		}
+	}
+	log = must[*Log](t)(Create(o, 1, 1, nil))
+	must[uint64](t)(log.Append(2, nil))
+	m.before = func(op, name string) error {
+		if op == "sync" {
+			return errInjected
+		}
+		return nil
+	}
+	if err := log.Sync(1); !errors.Is(err, ErrPoisoned) || marked != 1 {
+		t.Errorf("%v, marked %d times", err, marked)
+	}
+	if err := log.Close(); !errors.Is(err, ErrPoisoned) || marked != 1 {
+		t.Errorf("%v, marked %d times", err, marked)
+	}
+}

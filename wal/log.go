@@ -16,10 +16,11 @@ type Log struct {
 	o    Options
 	seed uint64
 
-	last    atomic.Uint64 // written under mu
-	durable atomic.Uint64 // written by who has the turn
-	poison  atomic.Pointer[error]
-	taken   atomic.Int64 // bytes that all files occupy
+	last     atomic.Uint64 // written under mu
+	durable  atomic.Uint64 // written by who has the turn
+	poison   atomic.Pointer[error]
+	poisoned sync.Once    // Options.Poisoned was called
+	taken    atomic.Int64 // bytes that all files occupy
 
 	turn turn // to fsync, and to replace file; taken before mu
 
@@ -258,11 +259,13 @@ func (l *Log) Err() error {
 // poisonWith makes err the answer to every later write; the first one stays.
 func (l *Log) poisonWith(err error) error {
 	err = fmt.Errorf("%w: %w", ErrPoisoned, err)
+	l.poisoned.Do(func() {
+		if l.o.Poisoned != nil {
+			l.o.Poisoned() // before anybody hears of it, and ends the process for it
+		}
+	})
 	if l.poison.CompareAndSwap(nil, &err) {
 		l.o.Logger.Error("log poisoned", "dir", l.o.Dir, "error", err)
-		if l.o.Poisoned != nil {
-			l.o.Poisoned()
-		}
 	}
 	return l.Err()
 }

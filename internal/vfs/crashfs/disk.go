@@ -300,6 +300,9 @@ func (d *Disk) Stat(name string) (info vfs.Info, err error) {
 }
 
 func (d *Disk) SyncDir(dir string) error {
+	if dir == filepath.Dir(d.o.Dir) {
+		return nil // the name of the disk's own directory is durable
+	}
 	return d.call("syncdir", dir, 0, func(rel string) error {
 		if n := d.at(rel); n == nil || !n.dir {
 			return fs.ErrNotExist

@@ -27,7 +27,10 @@ func (s *Store) Checkpoint(ctx context.Context) error {
 type checkpointing struct {
 	applied index.Applied
 	empty   []uint64 // segments in which nothing lived when it began
-	indexed bool     // index.db has it
+	// bloom is the filter of that time, nil for none: one that is built later does not know what was removed since, and a power
+	// cut can take the frames that say so.
+	bloom   *index.Bloom
+	indexed bool // index.db has it
 }
 
 func (e *engine) checkpoint(ctx context.Context) error {
@@ -45,6 +48,7 @@ func (e *engine) checkpoint(ctx context.Context) error {
 			return err
 		}
 	}
+	e.bloomLoad.wait() // else this one has no filter to write
 	c, err := e.freeze()
 	if err != nil {
 		return err
@@ -82,7 +86,7 @@ func (e *engine) writeCheckpoint(ctx context.Context, c *checkpointing) error {
 			return err
 		}
 		c.indexed = true
-		if err := e.writeBloom(c.applied.LSN); err != nil { // no reason for a log that grows for ever
+		if err := e.writeBloom(c); err != nil { // no reason for a log that grows for ever
 			e.log.Warn("the Bloom filter's file could not be written: the next open may have to rebuild it", "dir", e.dir, "error", err)
 		}
 	}
@@ -126,7 +130,7 @@ func (e *engine) freeze() (*checkpointing, error) {
 	e.dirty.Store(false)
 	a.NextBirth, a.NextSegment, a.Clock, a.Extra = next.NextBirth, next.NextSegment, next.Clock, head
 	e.ix.Freeze()
-	return &checkpointing{applied: a, empty: empty}, nil
+	return &checkpointing{applied: a, empty: empty, bloom: e.bloom.Load()}, nil
 }
 
 // head is what the log's next file begins with. The caller holds the gate and logMu.

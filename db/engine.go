@@ -53,8 +53,9 @@ type engine struct {
 	copied  bool           // fresh holds records whose copies must be synced first
 
 	pinMu    sync.Mutex
-	pinned   map[kv.Key]int      // blocks that an open match or put rests on
-	evicting map[kv.Key]struct{} // blocks that are being evicted
+	pinned   map[kv.Key]int // blocks that an open match or put rests on
+	evicting map[kv.Key]int // blocks that are being evicted, or that a longer one takes the place of, by how many
+	evicted  atomic.Uint64  // counts when that ended, and is changed with evicting
 
 	touchMu sync.Mutex
 	touched []kv.Key
@@ -255,6 +256,41 @@ func (e *engine) unpin(keys ...kv.Key) {
 			delete(e.pinned, k)
 		}
 	}
+}
+
+// endEvicting says that blocks which were being evicted are gone, or stay.
+func (e *engine) endEvicting(keys []kv.Key) {
+	if len(keys) == 0 {
+		return
+	}
+	e.pinMu.Lock()
+	defer e.pinMu.Unlock()
+	for _, k := range keys {
+		if e.evicting[k]--; e.evicting[k] <= 0 {
+			delete(e.evicting, k)
+		}
+	}
+	e.evicted.Add(1)
+}
+
+// pinFound is pin of what a lookup found, before which evicted was since. A block that was evicted in between is pinned by
+// nobody.
+func (e *engine) pinFound(since uint64, keys ...kv.Key) bool {
+	if !e.pin(keys...) {
+		return false
+	}
+	if e.evicted.Load() == since {
+		return true
+	}
+	v := e.view()
+	defer v.Release()
+	for _, k := range keys {
+		if _, ok, err := v.Get(k, 0); err != nil || !ok {
+			e.unpin(keys...)
+			return false
+		}
+	}
+	return true
 }
 
 // touchLimit bounds the recency notes that wait for a writer; more are dropped.

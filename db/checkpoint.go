@@ -31,6 +31,8 @@ type checkpointing struct {
 	// cut can take the frames that say so.
 	bloom   *index.Bloom
 	indexed bool // index.db has it
+	// growth and stateGrowth are the engine's at that time: what comes while it is written is for the next one.
+	growth, stateGrowth int64
 }
 
 func (e *engine) checkpoint(ctx context.Context) error {
@@ -58,8 +60,8 @@ func (e *engine) checkpoint(ctx context.Context) error {
 		e.dirty.Store(true) // the frozen part still waits
 		return err
 	}
-	e.growth.Store(0)
-	e.stateGrowth.Store(0)
+	e.growth.Add(-c.growth)
+	e.stateGrowth.Add(-c.stateGrowth)
 	e.count.checkpoints.Add(1)
 	e.count.checkpointNanos.Store(int64(since(start)))
 	return e.reclaimLocked(ctx)
@@ -110,7 +112,7 @@ func (e *engine) freeze() (*checkpointing, error) {
 	defer e.gate.Unlock()
 	e.logMu.Lock()
 	defer e.logMu.Unlock()
-	if err := e.ix.Update(e.applyTouches); err != nil {
+	if err := e.touching(func(*index.Txn) error { return nil }); err != nil {
 		return nil, err
 	}
 	e.forgetFlags()
@@ -130,7 +132,9 @@ func (e *engine) freeze() (*checkpointing, error) {
 	e.dirty.Store(false)
 	a.NextBirth, a.NextSegment, a.Clock, a.Extra = next.NextBirth, next.NextSegment, next.Clock, head
 	e.ix.Freeze()
-	return &checkpointing{applied: a, empty: empty, bloom: e.bloom.Load()}, nil
+	return &checkpointing{
+		applied: a, empty: empty, bloom: e.bloom.Load(), growth: e.growth.Load(), stateGrowth: e.stateGrowth.Load(),
+	}, nil
 }
 
 // head is what the log's next file begins with. The caller holds the gate and logMu.

@@ -196,16 +196,14 @@ func (e *engine) bloomOf(ctx context.Context, v *index.View) (*index.Bloom, erro
 	return b, errors.Join(err, ctx.Err())
 }
 
-// writeBloom saves the filter that covers the log up to lsn. The caller holds ckptMu.
-func (e *engine) writeBloom(lsn uint64) error {
-	e.bloomLoad.wait()
-	b := e.bloom.Load()
-	if b == nil {
+// writeBloom saves the filter of a checkpoint. The caller holds ckptMu.
+func (e *engine) writeBloom(c *checkpointing) error {
+	if c.bloom == nil {
 		return nil // being rebuilt: without a file, the next open does so too
 	}
-	if err := index.WriteBloom(e.fs, e.dir, e.path(bloomName), b, e.format.UUID, lsn); err != nil {
+	if err := index.WriteBloom(e.fs, e.dir, e.path(bloomName), c.bloom, e.format.UUID, c.applied.LSN); err != nil {
 		return err
 	}
-	e.bloomLSN = lsn
+	e.bloomLSN = c.applied.LSN
 	return nil
 }

@@ -27,7 +27,12 @@ func (s *Store) Checkpoint(ctx context.Context) error {
 type checkpointing struct {
 	applied index.Applied
 	empty   []uint64 // segments in which nothing lived when it began
-	indexed bool     // index.db has it
+	// bloom is the filter of that time, nil for none: one that is built later does not know what was removed since, and a power
+	// cut can take the frames that say so.
+	bloom   *index.Bloom
+	indexed bool // index.db has it
+	// growth and stateGrowth are the engine's at that time: what comes while it is written is for the next one.
+	growth, stateGrowth int64
 }
 
 func (e *engine) checkpoint(ctx context.Context) error {
@@ -45,6 +50,7 @@ func (e *engine) checkpoint(ctx context.Context) error {
 			return err
 		}
 	}
+	e.bloomLoad.wait() // else this one has no filter to write
 	c, err := e.freeze()
 	if err != nil {
 		return err
@@ -54,8 +60,8 @@ func (e *engine) checkpoint(ctx context.Context) error {
 		e.dirty.Store(true) // the frozen part still waits
 		return err
 	}
-	e.growth.Store(0)
-	e.stateGrowth.Store(0)
+	e.growth.Add(-c.growth)
+	e.stateGrowth.Add(-c.stateGrowth)
 	e.count.checkpoints.Add(1)
 	e.count.checkpointNanos.Store(int64(since(start)))
 	return e.reclaimLocked(ctx)
@@ -82,7 +88,7 @@ func (e *engine) writeCheckpoint(ctx context.Context, c *checkpointing) error {
 			return err
 		}
 		c.indexed = true
-		if err := e.writeBloom(c.applied.LSN); err != nil { // no reason for a log that grows for ever
+		if err := e.writeBloom(c); err != nil { // no reason for a log that grows for ever
 			e.log.Warn("the Bloom filter's file could not be written: the next open may have to rebuild it", "dir", e.dir, "error", err)
 		}
 	}
@@ -106,7 +112,7 @@ func (e *engine) freeze() (*checkpointing, error) {
 	defer e.gate.Unlock()
 	e.logMu.Lock()
 	defer e.logMu.Unlock()
-	if err := e.ix.Update(e.applyTouches); err != nil {
+	if err := e.touching(func(*index.Txn) error { return nil }); err != nil {
 		return nil, err
 	}
 	e.forgetFlags()
@@ -126,7 +132,9 @@ func (e *engine) freeze() (*checkpointing, error) {
 	e.dirty.Store(false)
 	a.NextBirth, a.NextSegment, a.Clock, a.Extra = next.NextBirth, next.NextSegment, next.Clock, head
 	e.ix.Freeze()
-	return &checkpointing{applied: a, empty: empty}, nil
+	return &checkpointing{
+		applied: a, empty: empty, bloom: e.bloom.Load(), growth: e.growth.Load(), stateGrowth: e.stateGrowth.Load(),
+	}, nil
 }
 
 // head is what the log's next file begins with. The caller holds the gate and logMu.

@@ -2,6 +2,7 @@ package db
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/dormousekv/dormouse/index"
@@ -63,14 +64,17 @@ func (w *putter) holding(t *index.Txn) ([]kv.Key, error) {
 		return nil, err
 	}
 	// Two bytes a token are a hint: compare the tokens.
-	return slices.DeleteFunc(keys, func(k kv.Key) bool {
+	var failed error
+	keys = slices.DeleteFunc(keys, func(k kv.Key) bool {
 		entry, ok, err := t.Get(k, 0)
 		if err != nil || !ok {
+			failed = errors.Join(failed, err) // what is not known to be gone is not deleted
 			return true
 		}
 		shared, err := e.sharedTokens(p, entry)
 		return err == nil && start+shared < n
-	}), nil
+	})
+	return keys, failed
 }
 
 // DeleteScope removes everything that was stored for a scope, of every model, and returns when that is durable. What

@@ -53,8 +53,9 @@ type engine struct {
 	copied  bool           // fresh holds records whose copies must be synced first
 
 	pinMu    sync.Mutex
-	pinned   map[kv.Key]int      // blocks that an open match or put rests on
-	evicting map[kv.Key]struct{} // blocks that are being evicted
+	pinned   map[kv.Key]int // blocks that an open match or put rests on
+	evicting map[kv.Key]int // blocks that are being evicted, or that a longer one takes the place of, by how many
+	evicted  atomic.Uint64  // counts when that ended, and is changed with evicting
 
 	touchMu sync.Mutex
 	touched []kv.Key
@@ -106,10 +107,7 @@ func (e *engine) commitLocked(kind uint8, build func(t *index.Txn) (op any, err 
 	if err := e.poisoned(); err != nil {
 		return 0, err
 	}
-	err = e.ix.Update(func(t *index.Txn) error {
-		if err := e.applyTouches(t); err != nil {
-			return err
-		}
+	err = e.touching(func(t *index.Txn) error {
 		op, err := build(t)
 		if err != nil || op == nil {
 			return err
@@ -229,66 +227,6 @@ func (e *engine) doom(dead []opDead, copied bool) {
 		e.fresh = append(e.fresh, d.Loc.segment())
 	}
 	e.copied = e.copied || copied
-}
-
-// pin keeps blocks, and with them every block before them, from being evicted. It fails, and pins none, if one is on
-// its way out.
-func (e *engine) pin(keys ...kv.Key) bool {
-	e.pinMu.Lock()
-	defer e.pinMu.Unlock()
-	for _, k := range keys {
-		if _, out := e.evicting[k]; out {
-			return false
-		}
-	}
-	for _, k := range keys {
-		e.pinned[k]++
-	}
-	return true
-}
-
-func (e *engine) unpin(keys ...kv.Key) {
-	e.pinMu.Lock()
-	defer e.pinMu.Unlock()
-	for _, k := range keys {
-		if e.pinned[k]--; e.pinned[k] <= 0 {
-			delete(e.pinned, k)
-		}
-	}
-}
-
-// touchLimit bounds the recency notes that wait for a writer; more are dropped.
-const touchLimit = 1 << 14
-
-// touch notes that a match ended in block k.
-func (e *engine) touch(k kv.Key) {
-	e.touchMu.Lock()
-	defer e.touchMu.Unlock()
-	if len(e.touched) < touchLimit {
-		e.touched = append(e.touched, k)
-	}
-}
-
-// applyTouches ranks the touched blocks anew, in the order in which they were touched.
-func (e *engine) applyTouches(t *index.Txn) error {
-	e.touchMu.Lock()
-	touched := e.touched
-	e.touched = nil
-	e.touchMu.Unlock()
-	for _, k := range touched {
-		entry, ok, err := t.Get(k, 0)
-		if err != nil {
-			return err
-		}
-		if !ok {
-			continue
-		}
-		entry.Hits++
-		if err := t.SetRank(k, e.rank(entry), entry.Hits); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // rank is the order in which a block is evicted, its priority class in the highest byte.

@@ -89,6 +89,7 @@ func (x *Match) look(e *engine, limit int, exact bool) error {
 	for {
 		e.set.AcquireIn(&x.lease)
 		x.pinned = x.rests[:0]
+		since := e.evicted.Load()
 		if limit < 0 {
 			x.found.reason = Reason{Code: LookupOff}
 			x.took()
@@ -104,12 +105,12 @@ func (x *Match) look(e *engine, limit int, exact bool) error {
 			x.found = nil
 			return err
 		}
-		if x.pinned = x.found.rests(x.pinned); len(x.pinned) == 0 || e.pin(x.pinned...) {
+		if x.pinned = x.found.rests(x.pinned); len(x.pinned) == 0 || e.pinFound(since, x.pinned...) {
 			x.took()
 			return nil
 		}
 		x.lease.Release()
-		e.awaitCommit() // its end is being evicted: when that is done, look again without it
+		e.awaitCommit() // its end is being evicted, or was: when that is done, look again without it
 	}
 }
 

@@ -30,7 +30,7 @@ func openEngine(ctx context.Context, dir string, o Options, doubt error) (opened
 	e := &engine{
 		dir: dir, o: o, fs: o.fs, log: o.Logger, crew: newCrew(),
 		state:  newSmallState(),
-		pinned: map[kv.Key]int{}, evicting: map[kv.Key]struct{}{},
+		pinned: map[kv.Key]int{}, evicting: map[kv.Key]int{},
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	defer func() {

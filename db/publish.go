@@ -37,6 +37,10 @@ func (w *putter) publishBatch(ctx context.Context) error {
 		}
 	}()
 
+	defer func() {
+		e.endEvicting(w.left)
+		w.left = w.left[:0]
+	}()
 	var op opPut
 	var losers []opDead
 	last, held := lastBlock(batch), false
@@ -181,6 +185,9 @@ func (w *putter) supersede(t *index.Txn, block index.Entry, op *opPut) error {
 		if err != nil {
 			return err
 		}
+		if len(records) == 0 || !w.leave(k) {
+			continue
+		}
 		for _, r := range records {
 			op.Dead = append(op.Dead, opDead{Key: k, Group: r.Group, Loc: toOpLoc(r.Loc)})
 			if err := t.Remove(k, r.Group); err != nil {
@@ -225,6 +232,27 @@ func (w *putter) needed(k kv.Key) bool {
 	if named {
 		return true
 	}
+	own := w.pins(k)
+	w.e.pinMu.Lock()
+	defer w.e.pinMu.Unlock()
+	return w.e.pinned[k] > own
+}
+
+// leave marks a tail, so that no match comes to rest on it any more, if none other than this put's own has.
+func (w *putter) leave(k kv.Key) bool {
+	own := w.pins(k)
+	w.e.pinMu.Lock()
+	defer w.e.pinMu.Unlock()
+	if w.e.pinned[k] > own {
+		return false
+	}
+	w.e.evicting[k]++
+	w.left = append(w.left, k)
+	return true
+}
+
+// pins is how often this put has pinned k.
+func (w *putter) pins(k kv.Key) int {
 	own := 0
 	if w.pin == k {
 		own++
@@ -235,9 +263,7 @@ func (w *putter) needed(k kv.Key) bool {
 	if slices.Contains(w.lent, k) {
 		own++
 	}
-	w.e.pinMu.Lock()
-	defer w.e.pinMu.Unlock()
-	return w.e.pinned[k] > own
+	return own
 }
 
 // moveOn lets this put, and the match that it extends, rest on the last block that was published, which is pinned.

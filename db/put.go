@@ -112,6 +112,7 @@ type putter struct {
 	chain  *kv.Chain
 	cover  []coverage         // by group
 	pin    kv.Key             // the deepest block that this put rests on
+	left   []kv.Key           // marked as being evicted: tails that it takes the place of
 	lent   []kv.Key           // pinned: blocks that must still be stored when what is planned is published
 	met    map[index.Loc]bool // window records whose rows this put has looked at before it replaces them
 	seen   []index.Loc        // by block: where those lie that this put has compared, or written

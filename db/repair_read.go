@@ -70,7 +70,7 @@ func newWreck(dir string, o RepairOptions, out *Repaired) *wreck {
 	opts := Options{ReadOnly: true, Progress: o.Progress, Logger: slog.New(slog.DiscardHandler), fs: w.fs}.withDefaults()
 	w.e = &engine{
 		dir: dir, o: opts, fs: w.fs, log: opts.Logger, state: newSmallState(),
-		pinned: map[kv.Key]int{}, evicting: map[kv.Key]struct{}{},
+		pinned: map[kv.Key]int{}, evicting: map[kv.Key]int{},
 	}
 	return w
 }

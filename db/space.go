@@ -192,13 +192,7 @@ func (e *engine) evict(ctx context.Context, goal evictGoal) (blocks int, err err
 // evictSome evicts some leaves, in one frame.
 func (e *engine) evictSome(goal evictGoal) (n int, freed int64, err error) {
 	var out []kv.Key
-	defer func() {
-		e.pinMu.Lock()
-		for _, k := range out {
-			delete(e.evicting, k)
-		}
-		e.pinMu.Unlock()
-	}()
+	defer func() { e.endEvicting(out) }()
 	var op opRemove
 	e.logMu.Lock() // until the small state has it too: the head of a new log file must not miss it
 	_, err = e.commitLocked(frameRemove, func(t *index.Txn) (any, error) {
@@ -341,7 +335,7 @@ func (e *engine) startEvicting(k kv.Key) bool {
 	if e.pinned[k] > 0 {
 		return false
 	}
-	e.evicting[k] = struct{}{}
+	e.evicting[k]++
 	return true
 }
 

@@ -1,0 +1,77 @@
+package db
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// The Bloom filter's file knows what the index of the same checkpoint has, although the filter was built anew while the checkpoint
+// was written and does not know what was evicted meanwhile: a power cut can take the frame that says so.
+func TestFilterBuiltDuringACheckpoint(t *testing.T) {
+	dirs := newCrashDirs(t)
+	d := newCrashDisk(dirs.next())
+	o := options()
+	o.fs = d
+	s := open(t, d.Dir(), o)
+	m, e := model(t, s, plain()), s.eng
+	p := kv.Prompt{Tokens: tokens(1, 32)}
+	put(t, m, p)
+	if err := s.Checkpoint(ctx); err != nil {
+		t.Fatal(err)
+	}
+	put(t, m, kv.Prompt{Tokens: tokens(2, 32)})
+
+	e.ckptMu.Lock()
+	c, err := e.freeze()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.begun = c
+	for range 2 {
+		if n, _, err := e.evictSome(evictGoal{blocks: 1}); err != nil || n != 1 {
+			t.Fatal(n, err)
+		}
+	}
+	if err := e.rebuildBloom(ctx); err != nil {
+		t.Fatal(err)
+	}
+	err = e.writeCheckpoint(ctx, c)
+	e.ckptMu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	back := 0
+	for seed := range uint64(12) {
+		image, err := d.PowerCut(rand.New(rand.NewPCG(seed, 1)), dirs.next())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := rebooted(image); err != nil {
+			t.Fatal(err)
+		}
+		o.fs = image
+		s := open(t, image.Dir(), o)
+		s.eng.bloomLoad.wait()
+		if s.eng.counts().Blocks == 4 {
+			back++
+		}
+		var v index.View
+		filter := s.eng.look(&v)
+		if err := v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
+			if filter != nil && !filter.MayContain(x.Key) {
+				t.Errorf("image %d: the filter denies block %s, which is stored", seed, x.Key)
+			}
+			return true
+		}); err != nil {
+			t.Fatal(err)
+		}
+		v.Release()
+	}
+	if back == 0 {
+		t.Fatal("the evictions are durable in every image")
+	}
+}

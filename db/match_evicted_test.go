@@ -1,0 +1,66 @@
+package db
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// openHook runs something before a segment is opened.
+type openHook struct {
+	vfs.FS
+	before func()
+}
+
+func (h *openHook) Open(name string, readOnly bool) (vfs.File, error) {
+	if f := h.before; f != nil && strings.HasSuffix(name, ".seg") {
+		h.before = nil
+		f()
+	}
+	return h.FS.Open(name, readOnly)
+}
+
+// A block that is evicted after a match found it, and before the match rests on it, is none that the match rests on: what it
+// promises cannot be evicted.
+func TestMatchBesideAnEviction(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, options())
+	p := kv.Prompt{Tokens: tokens(1, 48)}
+	put(t, model(t, s, plain()), p)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	fs := &openHook{FS: vfs.OS}
+	o := options()
+	o.fs = fs
+	s = open(t, dir, o)
+	m := model(t, s, plain())
+	met := false
+	fs.before = func() { // the match compares the tokens of the last block
+		met = true
+		if n, _, err := s.eng.evictSome(evictGoal{blocks: 1}); err != nil || n != 1 {
+			t.Error(n, err)
+		}
+	}
+	q := p.Prefix(40)
+	x, err := m.Match(ctx, q, MatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	if !met {
+		t.Fatal("nothing was evicted meanwhile")
+	}
+	if _, err := s.eng.evict(ctx, evictGoal{blocks: 3}); err != nil {
+		t.Fatal(err)
+	}
+	rows := empty(plain(), 40)
+	promised := x.Tokens()
+	got, err := x.Restore(ctx, rows)
+	if err != nil || got.Tokens != promised || promised < 32 {
+		t.Fatalf("a match of %d tokens gives %d (%v, %v)", promised, got.Tokens, got.Reason, err)
+	}
+	checkRows(t, plain(), &q, rows, got.Tokens)
+}

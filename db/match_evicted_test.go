@@ -2,6 +2,7 @@ package db
 
 import (
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -11,13 +12,14 @@ import (
 // openHook runs something before a segment is opened.
 type openHook struct {
 	vfs.FS
-	before func()
+	before atomic.Pointer[func()]
 }
 
 func (h *openHook) Open(name string, readOnly bool) (vfs.File, error) {
-	if f := h.before; f != nil && strings.HasSuffix(name, ".seg") {
-		h.before = nil
-		f()
+	if strings.HasSuffix(name, ".seg") {
+		if f := h.before.Swap(nil); f != nil {
+			(*f)()
+		}
 	}
 	return h.FS.Open(name, readOnly)
 }
@@ -38,12 +40,13 @@ func TestMatchBesideAnEviction(t *testing.T) {
 	s = open(t, dir, o)
 	m := model(t, s, plain())
 	met := false
-	fs.before = func() { // the match compares the tokens of the last block
+	evict := func() { // the match compares the tokens of the last block
 		met = true
 		if n, _, err := s.eng.evictSome(evictGoal{blocks: 1}); err != nil || n != 1 {
 			t.Error(n, err)
 		}
 	}
+	fs.before.Store(&evict)
 	q := p.Prefix(40)
 	x, err := m.Match(ctx, q, MatchOptions{})
 	if err != nil {

@@ -138,6 +138,10 @@ func (r *recovery) openIndex() error {
 	// is not yet destroyed. No log file is named: an index that was never written is rebuilt.
 	left := r.applied
 	left.WALFile = 0
+	// FORMAT first: an earlier process may not have come to sync its name, and an index beside none is somebody else's.
+	if err := e.fs.SyncDir(e.dir); err != nil {
+		return err
+	}
 	e.ix, err = index.CreateWith(e.indexOptions(), left)
 	return err
 }

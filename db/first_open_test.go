@@ -1,0 +1,47 @@
+package db
+
+import (
+	"math/rand/v2"
+	"os"
+	"testing"
+
+	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
+)
+
+// However a disk that cannot sync ends the first opens of a store, and whatever a power cut leaves of them, the next one opens it.
+func TestFirstOpensOnADiskThatCannotSync(t *testing.T) {
+	dirs := newCrashDirs(t)
+	for first := 0; ; first++ {
+		d := newCrashDisk(dirs.next())
+		syncs := 0
+		d.Before(func(op crashfs.Op) error {
+			if op.Kind == "sync" || op.Kind == "syncdir" {
+				if syncs++; syncs > first {
+					return errDisk
+				}
+			}
+			return nil
+		})
+		for range 2 {
+			w := &crashRun{d: d, k: crashModes[0]}
+			w.open()
+			w.kill()
+		}
+		for seed := range uint64(12) {
+			image, err := d.PowerCut(rand.New(rand.NewPCG(seed, 3)), dirs.next())
+			if err != nil {
+				t.Fatal(err)
+			}
+			x := &crashRun{d: image, k: crashModes[0]}
+			if err := x.open(); err != nil {
+				t.Errorf("%d syncs were done, image %d: %v", first, seed, err)
+			}
+			x.kill()
+			os.RemoveAll(image.Dir())
+		}
+		os.RemoveAll(d.Dir())
+		if syncs <= first {
+			break
+		}
+	}
+}

@@ -10,6 +10,7 @@ type logNames struct {
 	replaced map[opLoc]bool       // those among them that have something in their place
 	next     map[opLoc]opLoc      // where the same key lies after them, if it was moved or replaced
 	over     map[opLoc][]opRecord // what was put with the longer block that took their place
+	group    map[opLoc]uint8      // of those
 	moved    map[opLoc]opMove     // by From
 	from     map[opLoc]opLoc      // by To
 	parents  map[opLoc]kv.Key     // the block before that in a place
@@ -19,7 +20,7 @@ type logNames struct {
 func (r *recovery) nameRecords() {
 	r.named = logNames{
 		put: map[opLoc]bool{}, dead: map[opLoc]bool{}, removed: map[opLoc]bool{}, replaced: map[opLoc]bool{},
-		next: map[opLoc]opLoc{}, over: map[opLoc][]opRecord{}, moved: map[opLoc]opMove{}, from: map[opLoc]opLoc{}, parents: map[opLoc]kv.Key{},
+		next: map[opLoc]opLoc{}, over: map[opLoc][]opRecord{}, group: map[opLoc]uint8{}, moved: map[opLoc]opMove{}, from: map[opLoc]opLoc{}, parents: map[opLoc]kv.Key{},
 	}
 	n := &r.named
 	for _, f := range r.frames {
@@ -52,7 +53,7 @@ func (n *logNames) addPut(op opPut) {
 	for _, d := range op.Dead {
 		n.dead[d.Loc], n.replaced[d.Loc] = true, true
 		delete(n.next, d.Loc)
-		n.over[d.Loc] = op.Records
+		n.over[d.Loc], n.group[d.Loc] = op.Records, d.Group
 		for _, rec := range op.Records {
 			if rec.Key == d.Key && rec.Group == d.Group {
 				n.next[d.Loc] = rec.Loc
@@ -83,9 +84,16 @@ func (n *logNames) after(l opLoc) (opLoc, bool) {
 		first = from
 	}
 	parent, ok := n.parents[first]
-	for _, rec := range n.over[l] {
+	over := n.over[l]
+	for _, rec := range over {
 		if ok && rec.Group == 0 && rec.Parent == parent {
-			return rec.Loc, true
+			l, group := rec.Loc, n.group[l]
+			for _, same := range over { // rows of a group are in the block's record of that group
+				if same.Key == rec.Key && same.Group == group {
+					l = same.Loc
+				}
+			}
+			return l, true
 		}
 	}
 	return opLoc{}, false

@@ -140,6 +140,20 @@ func readUpTo(f vfs.File, off, n, size int64) ([]byte, error) {
 	return b[:k], err
 }
 
+// readFooter reads a footer from off to end, the end of the file. One that is mostly holes may be larger than memory and is not
+// read: no footer is, however well the file system compresses.
+func (g *segment) readFooter(f vfs.File, off, end int64) (b []byte, bad *damage.Error, err error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, nil, err
+	}
+	if n := end - off; n > 1<<20 && n/64 > info.Allocated {
+		return nil, damage.New(g.path, off, "footer", "entries", fmt.Sprintf("%d bytes, in a file that occupies %d", n, info.Allocated)), nil
+	}
+	b, err = readUpTo(f, off, end-off, end)
+	return b, nil, err
+}
+
 // pin makes sure that the file is mapped and stays so until unpin. The bytes go on to the mapped size, which may lie
 // beyond the end of the file: read them under vfs.Guard.
 func (g *segment) pin() (b []byte, err error) {

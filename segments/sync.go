@@ -282,6 +282,10 @@ func (s *Set) SealRecovered(id uint64, end int64) error {
 	if err != nil {
 		return err
 	}
+	torn, err := g.tornFooter() // before the scan: holes of a tmpfs that are read through a map are holes no more
+	if err != nil {
+		return err
+	}
 	var entries []footerEntry
 	last, err := s.Scan(context.Background(), id, 0, func(loc Loc, r *Record) error {
 		entries = append(entries, footerEntry{key: r.Key(), birth: r.Birth(), offset: loc.Offset, length: loc.Length, group: r.Group(), kind: r.Kind()})
@@ -297,10 +301,6 @@ func (s *Set) SealRecovered(id uint64, end int64) error {
 	}
 	if g.unborn() && len(entries) == 0 {
 		_, err := s.unlink(id)
-		return err
-	}
-	torn, err := g.tornFooter()
-	if err != nil {
 		return err
 	}
 	ready, err := g.recover(last, end, entries, torn)
@@ -351,11 +351,11 @@ func (g *segment) tornFooter() (torn bool, err error) {
 	if !known || end <= planned {
 		return false, nil
 	}
-	b, err := readUpTo(f, footer, end-footer, end)
-	if err != nil {
-		return false, err
+	b, bad, err := g.readFooter(f, footer, end)
+	if err != nil || bad != nil {
+		return bad != nil, err
 	}
-	_, _, bad := decodeFooter(b, g.at(footer))
+	_, _, bad = decodeFooter(b, g.at(footer))
 	return bad != nil, nil
 }
 

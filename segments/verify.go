@@ -109,18 +109,13 @@ func (v *verifier) footer() error {
 		return err
 	}
 	defer im.g.unpinFile()
-	info, err := f.Stat()
+	b, bad, err := im.g.readFooter(f, im.footer, im.size)
 	if err != nil {
 		return err
 	}
-	// No footer is mostly holes, however well the file system compresses: one that is may be larger than memory.
-	if n := im.size - im.footer; n > 1<<20 && n/64 > info.Allocated {
-		v.report(damage.New(im.g.path, im.footer, "footer", "entries", fmt.Sprintf("%d bytes, in a file that occupies %d", n, info.Allocated)))
+	if bad != nil {
+		v.report(bad)
 		return nil
-	}
-	b, err := readUpTo(f, im.footer, im.size-im.footer, im.size)
-	if err != nil {
-		return err
 	}
 	v.checkFooter(b, im.footer)
 	v.progress(im.size - im.footer)

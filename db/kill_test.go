@@ -102,7 +102,7 @@ func killRows(d kv.Descriptor, p *kv.Prompt, first, end int) kv.Rows {
 // TestKill kills a working process again and again. DORMOUSE_KILL_LOOPS sets how often, DORMOUSE_KILL_SEED the seed.
 func TestKill(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("a child inherits no pipe there")
+		t.Skip("SKIPPED: a child inherits no pipe on Windows")
 	}
 	loops, seed := 18, uint64(time.Now().UnixNano())
 	if testing.Short() {

@@ -15,9 +15,9 @@ import (
 // maxMemoBytes bounds the memo file; one that has grown beyond it is begun anew.
 const maxMemoBytes = 1 << 20
 
-// WeightsHash is the hash of all bytes of a model's files, all parts if it is split: their names must say so. The first time it reads them, about
-// a second a gigabyte. memo names a small text file that remembers the answer by device, inode, size and times of
-// modification and change; empty remembers nothing. A memo that cannot be read or written costs time only.
+// WeightsHash is the hash of all bytes of a model's files, all parts if it is split: their names must say so. The first
+// time it reads them, about a second a gigabyte. memo names a small text file that remembers the answer by device, inode,
+// size and times of modification and change; empty remembers nothing. A memo that cannot be read or written costs time only.
 func WeightsHash(path, memo string) (kv.Hash, error) {
 	id, err := modelID(path)
 	if err != nil {

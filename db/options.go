@@ -64,6 +64,7 @@ type Options struct {
 	// AllowSharedDir accepts a directory that other users can write to.
 	AllowSharedDir bool
 	// Progress is told about long work during Open (rebuilding a lost index). It is called from Open's goroutine.
+	// Here as in all options of this name: the function must not call the store, which waits for it.
 	Progress func(Progress)
 	// Logger receives what an operator should know. Nil: slog.Default().
 	Logger *slog.Logger

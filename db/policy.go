@@ -13,7 +13,7 @@ type Leaf struct {
 
 // Policy orders eviction: of the blocks without children, the one with the lowest rank goes first. Ranks are below
 // 1<<56; when a block loses its last child it keeps the higher of both ranks. Implementations are safe for
-// concurrent use.
+// concurrent use, and do not call the store, which holds locks meanwhile.
 type Policy interface {
 	Name() string
 	Rank(Leaf) uint64

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -50,6 +51,10 @@ func (s *Set) RestoreHeader(id uint64, live func() []Loc, known func(kv.Fingerpr
 	defer g.wipe.Unlock()
 	_, err = f.WriteAt(b, 0)
 	g.markDirty()
+	if errors.Is(err, vfs.ErrNoSpace) { // no reason to stop what makes room
+		s.o.Logger.Warn("the header of a segment cannot be restored", "file", g.path, "err", err)
+		return nil
+	}
 	if err != nil {
 		return err
 	}

@@ -155,6 +155,15 @@ func (s *Store) Sync(ctx context.Context) error {
 	if err := e.poisoned(); err != nil {
 		return err
 	}
+	e.ckptMu.Lock()
+	err = e.sealLeftovers(ctx) // behind their ends there may be what a power cut tore, of what was deleted since
+	e.ckptMu.Unlock()
+	if isIndexDamage(err) {
+		s.indexDamaged(err)
+	}
+	if err != nil {
+		return err
+	}
 	if err := e.set.Sync(); err != nil {
 		return err
 	}

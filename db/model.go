@@ -126,12 +126,24 @@ func (s *Store) Retire(ctx context.Context, fp kv.Fingerprint) error {
 	defer s.leave()
 	lsn, err := e.retire(fp)
 	if err != nil {
-		return err
+		return e.goneForGood(err)
 	}
 	if err := e.wal.Sync(lsn); err != nil {
 		return err
 	}
 	return e.reclaim(ctx)
+}
+
+// goneForGood returns err, which may say that there is no such thing, when that is durable: what took it, another call, may not be
+// there yet.
+func (e *engine) goneForGood(err error) error {
+	if !errors.Is(err, ErrNotFound) || e.wal == nil {
+		return err
+	}
+	if serr := e.wal.Sync(e.wal.LastLSN()); serr != nil {
+		return serr
+	}
+	return err
 }
 
 func (e *engine) retire(fp kv.Fingerprint) (uint64, error) {

@@ -180,7 +180,10 @@ func (s *Store) DeleteRef(ctx context.Context, name string) error {
 		return err
 	}
 	defer s.leave()
-	return e.dropRef(name, false)
+	if err = e.dropRef(name, false); e.o.Durability == Power {
+		err = e.goneForGood(err)
+	}
+	return err
 }
 
 // dropRef drops a ref; if expired is set only one whose time is over, and which nobody set anew meanwhile.

@@ -20,7 +20,8 @@ func (e *engine) sweepSegment(ctx context.Context, v *index.View, id uint64, fro
 	end, err := e.set.Scan(ctx, id, from, func(loc segments.Loc, rec *segments.Record) error {
 		records = append(records, loc.Offset)
 		entry, ok, err := v.Get(rec.Key(), rec.Group())
-		if err == nil && (!ok || segLoc(entry.Loc) != loc) {
+		// Where the header is lost, the scan does not know what lengths are multiples of.
+		if at := segLoc(entry.Loc); err == nil && (!ok || at.Segment != loc.Segment || at.Offset != loc.Offset) {
 			unnamed = append(unnamed, toOpLoc(indexLoc(loc)))
 		}
 		return err
@@ -54,6 +55,11 @@ func (e *engine) sweepSegment(ctx context.Context, v *index.View, id uint64, fro
 // sealLeftover writes the footer that an earlier process did not get to. What could not be read when the segment was swept,
 // and can be now, is swept first.
 func (e *engine) sealLeftover(ctx context.Context, u *unsealed) error {
+	if u.from == 0 { // begun since the last checkpoint: its header may not have come to the disk
+		if err := e.set.RestoreHeader(u.id, func() []segments.Loc { return e.placesIn(u.id) }, e.descriptor); err != nil {
+			return err
+		}
+	}
 	err := e.set.SealRecovered(u.id, u.end)
 	if !errors.Is(err, segments.ErrBehind) {
 		return err
@@ -66,6 +72,26 @@ func (e *engine) sealLeftover(ctx context.Context, u *unsealed) error {
 	}
 	*u = again
 	return e.set.SealRecovered(u.id, u.end)
+}
+
+// placesIn is livePlaces as of now.
+func (e *engine) placesIn(id uint64) (live []segments.Loc) {
+	v := e.view()
+	defer v.Release()
+	for _, l := range e.livePlaces(v, id) {
+		live = append(live, segLoc(l))
+	}
+	return live
+}
+
+// descriptor is that of a registered model.
+func (e *engine) descriptor(fp kv.Fingerprint) (d kv.Descriptor, ok bool) {
+	e.stateMu.RLock()
+	defer e.stateMu.RUnlock()
+	if m := e.state.models[fp]; m != nil {
+		return m.desc, true
+	}
+	return d, false
 }
 
 // livePlaces are the records of a segment that the index names.

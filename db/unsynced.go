@@ -24,6 +24,9 @@ func (e *engine) markUnsynced() {
 	if err == nil {
 		err = f.Close()
 	}
+	if errors.Is(err, ErrNoSpace) && e.fs.Rename(e.path(bloomName), e.path(unsyncedName)) == nil {
+		err = nil // a name takes no room, and the filter can be built anew
+	}
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		e.log.Error("an fsync failed, and the next open will not know it", "dir", e.dir, "error", err)
 	}

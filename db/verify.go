@@ -298,11 +298,14 @@ func holds(live map[opLoc]kv.Key, segment uint64) bool {
 	return false
 }
 
+// headerLeast is what the header of a segment takes at least.
+const headerLeast = 4096
+
 // unfinished reports whether off lies where an earlier process was still writing, or where destruction is decided and not
 // yet done: no rot, but what a crash leaves.
 func (v *verifier) unfinished(id uint64, off int64) bool {
 	for _, u := range v.unsealed {
-		if u.id == id && off >= u.end {
+		if u.id == id && (off >= u.end || u.from == 0 && off < headerLeast) {
 			return true
 		}
 	}

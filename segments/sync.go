@@ -336,8 +336,8 @@ func (g *segment) unborn() bool {
 	return g.headErr != nil && errors.Is(g.headErr, ErrRemains)
 }
 
-// tornFooter reports whether a power cut may have taken a part of g's footer: one that ends behind the size at which the file was
-// created made it longer, and the length may be there before the bytes are. Any other one was synced before the file was cut.
+// tornFooter reports whether a power cut may have taken a part of g's footer: one that ends at the size at which the file was
+// created, or behind it, ended the file before it was synced. Any other one was synced before the file was cut.
 func (g *segment) tornFooter() (torn bool, err error) {
 	f, err := g.pinFile()
 	if err != nil {
@@ -348,7 +348,7 @@ func (g *segment) tornFooter() (torn bool, err error) {
 	footer, end, planned := g.footer, g.footerEnd, g.head.planned
 	known := g.sealed && g.headErr == nil
 	g.mu.Unlock()
-	if !known || end <= planned {
+	if !known || end < planned {
 		return false, nil
 	}
 	b, bad, err := g.readFooter(f, footer, end)

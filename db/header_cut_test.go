@@ -1,0 +1,94 @@
+package db
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
+)
+
+// A power cut may take or tear the header of a segment that was never synced, and leave records in it; the last one of a put that
+// was not acknowledged is torn. All that is whole is kept, and nothing of what is left looks like damage, then or later.
+func TestPowerCutTakesHeaderOfSegment(t *testing.T) {
+	for _, without := range []string{"", indexName} {
+		headerCut(t, 0, without)
+		headerCut(t, 100, without)
+	}
+}
+
+// headerCut is the test of a header of which nothing is left from there on.
+func headerCut(t *testing.T, from int64, without string) {
+	w := crashCase(t, crashMode{})
+	n := len(crashChats()[0].p.Tokens)
+	w.steps(t, crashOp{kind: "put", chat: 0, n: n - 20})
+	w.d.Before(func(op crashfs.Op) error {
+		if op.Kind == "write" && strings.HasPrefix(op.Name, walDir) {
+			return errDisk
+		}
+		return nil
+	})
+	if err := w.do(crashOp{kind: "put", chat: 0, n: n}); err == nil {
+		t.Fatal("a put without a log succeeded")
+	}
+	w.d.Crash()
+	w.kill()
+	image, err := w.d.Kill(newCrashDirs(t).next())
+	if err == nil {
+		err = tear(image, from)
+	}
+	if err == nil {
+		err = rebooted(image)
+	}
+	if err == nil && without != "" {
+		err = image.Remove(filepath.Join(image.Dir(), without))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	x := &crashRun{d: image, k: w.k, j: newCrashJournal(w.k)}
+	t.Cleanup(x.kill)
+	for i, kind := range []string{"open", "sync", "checkpoint", "checkpoint", "reopen", "put", "reopen"} {
+		if err := x.do(crashOp{kind: kind, chat: 0, n: n}); err != nil {
+			t.Fatal(err)
+		}
+		rep, err := x.s.Verify(ctx, VerifyOptions{})
+		if err != nil || len(rep.Damage) > 0 {
+			t.Errorf("header cut at %d, step %d, %s: %v, %v", from, i, kind, err, rep.Damage)
+		}
+		least := n - 20
+		if i > 4 {
+			least = n
+		}
+		if got, err := crashChats()[0].restore(x.model(0)); err != nil || got < least {
+			t.Errorf("header cut at %d, step %d, %s: %d of %d tokens, %v", from, i, kind, got, least, err)
+		}
+	}
+	for _, s := range x.s.eng.set.Segments() {
+		if s.Err != nil || !s.Sealed && !s.Active {
+			t.Errorf("header cut at %d: %+v", from, s)
+		}
+	}
+}
+
+// tear takes the header of the first segment from there on, and a part of the head of its last record.
+func tear(image *crashfs.Disk, from int64) error {
+	f, err := image.Open(filepath.Join(image.Dir(), segmentsDir, "0000000000000001.seg"), false)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	b, err := vfs.ReadAll(image, f.Name(), 1<<20)
+	if err != nil {
+		return err
+	}
+	last := strings.LastIndex(string(b), "DORM.REC")
+	for _, zero := range [][2]int64{{from, 4096}, {int64(last) + 256, int64(last) + 512}} {
+		if _, err := f.WriteAt(make([]byte, zero[1]-zero[0]), zero[0]); err != nil {
+			return err
+		}
+	}
+	return f.Sync()
+}

@@ -223,6 +223,12 @@ func (r *recovery) numbers() {
 			if op, err := decodeOp[opModel](f); err == nil {
 				clock = next(clock, op.Stamp) // uses before it made the clock go on, and are in no frame
 			}
+		case frameRetire: // a segment in which nothing was ever named is unlinked by its number, too
+			if op, err := decodeOp[opRetire](f); err == nil {
+				for _, id := range op.Segments {
+					e.set.RaiseID(id)
+				}
+			}
 		case frameMove:
 			if op, err := decodeOp[opMove](f); err == nil {
 				birth = next(birth, op.Birth+1)

@@ -166,6 +166,7 @@ func (e *engine) retire(fp kv.Fingerprint) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
+	e.set.Forget(fp)
 	e.bloomRemoved(1 << 20)
 	return lsn, nil
 }

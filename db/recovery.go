@@ -35,6 +35,7 @@ type recovery struct {
 	fromLog   map[kv.Fingerprint]kv.Descriptor
 	unranked  map[kv.Key]struct{} // blocks whose class may be another one now
 	spared    map[opLoc]bool      // the log gave them up for records that a power cut took: they are still live
+	broken    []kv.Key            // spared blocks that are damaged
 }
 
 func (r *recovery) run(ctx context.Context) error {

@@ -2,7 +2,6 @@ package db
 
 import (
 	"errors"
-	"syscall"
 
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/damage"
@@ -59,9 +58,10 @@ func (e *engine) reportDamage(key kv.Key, group uint8, loc index.Loc, cause erro
 	return cause
 }
 
-// passing reports whether a read failed for want of file handles or memory, which says nothing about the bytes, nor for long.
+// passing reports whether a read failed for want of file handles, memory or leave to open the file, which says nothing about the bytes,
+// nor for long.
 func passing(err error) bool {
-	for _, want := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EAGAIN} {
+	for _, want := range passingErrors {
 		if errors.Is(err, want) {
 			return !errors.Is(err, ErrCorrupt)
 		}

@@ -72,6 +72,9 @@ func (w *putter) holding(t *index.Txn) ([]kv.Key, error) {
 			return true
 		}
 		shared, err := e.sharedTokens(p, entry)
+		if passing(err) { // it may be another prompt's
+			failed = errors.Join(failed, err)
+		}
 		return err == nil && start+shared < n
 	})
 	return keys, failed

@@ -173,11 +173,12 @@ func (e *engine) retire(fp kv.Fingerprint) (uint64, error) {
 		op.Segments = append(op.Segments, s.ID)
 	}
 	lsn, err := e.commitBoth(frameRetire, func(t *index.Txn) (any, error) {
-		return op, removeModel(t, fp)
+		return op, removeModel(t, fp, func(index.Entry) bool { return true })
 	}, func(*smallState) { e.applyRetire(op) })
 	if err != nil {
 		return 0, err
 	}
+	e.set.Forget(fp)
 	e.bloomRemoved(1 << 20)
 	return lsn, nil
 }
@@ -208,15 +209,15 @@ func (e *engine) applyRetire(op opRetire) {
 	}
 }
 
-// removeModel takes every entry of a model out of the index.
-func removeModel(t *index.Txn, fp kv.Fingerprint) error {
+// removeModel takes every entry of a model out of the index that of says yes to.
+func removeModel(t *index.Txn, fp kv.Fingerprint, of func(index.Entry) bool) error {
 	type id struct {
 		key   kv.Key
 		group uint8
 	}
 	var all []id
 	if err := t.Blocks(kv.Key{}, 0, func(e index.Entry) bool {
-		if e.Model == fp {
+		if e.Model == fp && of(e) {
 			all = append(all, id{e.Key, e.Group})
 		}
 		return true

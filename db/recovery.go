@@ -35,6 +35,7 @@ type recovery struct {
 	fromLog   map[kv.Fingerprint]kv.Descriptor
 	unranked  map[kv.Key]struct{} // blocks whose class may be another one now
 	spared    map[opLoc]bool      // the log gave them up for records that a power cut took: they are still live
+	broken    []kv.Key            // spared blocks that are damaged
 }
 
 func (r *recovery) run(ctx context.Context) error {
@@ -222,6 +223,12 @@ func (r *recovery) numbers() {
 		case frameModel:
 			if op, err := decodeOp[opModel](f); err == nil {
 				clock = next(clock, op.Stamp) // uses before it made the clock go on, and are in no frame
+			}
+		case frameRetire: // a segment in which nothing was ever named is unlinked by its number, too
+			if op, err := decodeOp[opRetire](f); err == nil {
+				for _, id := range op.Segments {
+					e.set.RaiseID(id)
+				}
 			}
 		case frameMove:
 			if op, err := decodeOp[opMove](f); err == nil {

@@ -1,6 +1,8 @@
 package db
 
 import (
+	"slices"
+
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/wal"
@@ -138,7 +140,7 @@ func (r *recovery) frame(t *index.Txn, f wal.Frame, reboot bool) error {
 		}
 		e.applyRetire(op)
 		if index {
-			return removeModel(t, op.Model)
+			return r.retire(t, op)
 		}
 	case frameRef:
 		ref, err := decodeOp[Ref](f)
@@ -173,6 +175,12 @@ func (r *recovery) frame(t *index.Txn, f wal.Frame, reboot bool) error {
 		return &CorruptError{File: f.File, Offset: f.Offset, What: "log frame kind", Expected: "2 to 9", Found: itoa(int(f.Kind))}
 	}
 	return nil
+}
+
+// retire takes out what a model had when it was retired. In a rebuild the scan may have entered what came since, for the same model
+// registered again: that lies in other segments.
+func (r *recovery) retire(t *index.Txn, op opRetire) error {
+	return removeModel(t, op.Model, func(x index.Entry) bool { return !r.rebuild || slices.Contains(op.Segments, x.Loc.Segment) })
 }
 
 // coverBloom adds blocks that the index has already: the Bloom filter's file may be older than it.

@@ -22,18 +22,47 @@ func (r *recovery) spare(t *index.Txn, dead []opDead) error {
 		if err != nil {
 			return err
 		}
-		if ok && toOpLoc(cur.Loc) == d.Loc && r.intact(d.Key, d.Group, d.Loc) {
+		if !ok || toOpLoc(cur.Loc) != d.Loc {
+			r.giveUp([]opDead{d}, false)
+			continue
+		}
+		if r.intact(d.Key, d.Group, d.Loc) {
 			r.spared[d.Loc] = true
-		} else if ok && toOpLoc(cur.Loc) == d.Loc {
-			if err := r.take(t, cur); err != nil {
+			continue
+		}
+		bears, err := bears(t, cur)
+		if err != nil {
+			return err
+		}
+		if bears { // what hangs below a damaged block stays
+			r.spared[d.Loc] = true
+			r.broken = append(r.broken, d.Key)
+			if err := t.SetFlags(d.Key, d.Group, cur.Flags|index.FlagDamaged); err != nil {
 				return err
 			}
-			r.giveUp([]opDead{d}, false)
-		} else {
-			r.giveUp([]opDead{d}, false)
+			continue
 		}
+		if err := r.take(t, cur); err != nil {
+			return err
+		}
+		r.giveUp([]opDead{d}, false)
 	}
 	return nil
+}
+
+// bears reports whether something would be stored without its prefix, or without its block, if x went.
+func bears(t *index.Txn, x index.Entry) (yes bool, err error) {
+	if x.Group > 0 {
+		return false, nil
+	}
+	if yes, err = t.HasChildren(x.Key); err != nil || yes {
+		return yes, err
+	}
+	err = t.Groups(x.Key, func(g index.Entry) bool {
+		yes = yes || g.Group > 0
+		return !yes
+	})
+	return yes, err
 }
 
 func (r *recovery) giveUp(dead []opDead, copied bool) {
@@ -80,9 +109,12 @@ func (r *recovery) dropCutOff(t *index.Txn) error {
 	return nil
 }
 
-// keepSpared takes the spared records off the lists of what is to be destroyed.
+// keepSpared takes the spared records off the lists of what is to be destroyed, and lists those that are damaged.
 func (r *recovery) keepSpared() {
 	e := r.e
+	for _, k := range r.broken {
+		e.state.flagged[k] = struct{}{}
+	}
 	for l := range r.spared {
 		delete(e.state.doomed, l)
 	}

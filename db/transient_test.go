@@ -55,6 +55,48 @@ func TestWantOfFilesIsNoDamage(t *testing.T) {
 	}
 }
 
+// deniedFS is a file system of a process to which files are closed for a while: those of a phone while it is locked.
+type deniedFS struct {
+	vfs.FS
+	denied *atomic.Bool
+	why    error
+}
+
+func (f deniedFS) Open(name string, readOnly bool) (vfs.File, error) {
+	if f.denied.Load() {
+		return nil, &os.PathError{Op: "open", Path: name, Err: f.why}
+	}
+	return f.FS.Open(name, readOnly)
+}
+
+// A record whose file may not be opened is not damaged either.
+func TestDeniedIsNoDamage(t *testing.T) {
+	for _, why := range []error{syscall.EPERM, syscall.EACCES} {
+		var denied atomic.Bool
+		o := options()
+		o.fs = deniedFS{vfs.OS, &denied, why}
+		dir := t.TempDir()
+		s := open(t, dir, o)
+		p := kv.Tokens(tokens(1, 64)...)
+		put(t, model(t, s, plain()), p)
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s = open(t, dir, o)
+		m := model(t, s, plain())
+		put(t, m, kv.Tokens(tokens(2, 64)...)) // so that the log is begun
+		denied.Store(true)
+		if n, reason := restore(t, m, p); n != 0 {
+			t.Errorf("%v: %d tokens, %v", why, n, reason)
+		}
+		denied.Store(false)
+		expect(t, m, p, 64)
+		if n := s.eng.count.damaged.Load(); n != 0 {
+			t.Errorf("%v: %d records are counted as damaged", why, n)
+		}
+	}
+}
+
 // A model is retired with all its segments, or not at all: one that could not be looked at for want of file handles, or because
 // its header is damaged, would keep its tokens and rows.
 func TestRetireTakesEverySegment(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/kv"
 )
 
 // Sync makes everything durable that was appended before the call: the files, and the folder if files were made. Full
@@ -235,6 +236,14 @@ func (s *Set) Seal(id uint64) error {
 	s.detach(g)
 	s.fill(g)
 	return s.syncLocked()
+}
+
+// Forget lets go of the descriptor that a model's segments are begun with, when none of them is appended to any more and none of its
+// records is under way: the model that has its fingerprint next may be another one.
+func (s *Set) Forget(fp kv.Fingerprint) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.writers, fp)
 }
 
 // SealAll seals every segment that is being appended to: before files are given up for long, so that the blocks that were

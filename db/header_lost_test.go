@@ -1,6 +1,7 @@
 package db
 
 import (
+	"fmt"
 	"path/filepath"
 	"testing"
 
@@ -15,8 +16,17 @@ func (c coarse) Space(dir string) (free uint64, blockBytes int, err error) {
 	return free, 16 << 10, err
 }
 
-// Where records lie on multiples of more than 4 KiB, those of a segment whose header is lost live on after a kill.
+// Where records lie on multiples of more than 4 KiB, those of a segment whose header is lost live on after a kill, also without
+// the index, and what was deleted stays so.
 func TestHeaderLostOnCoarseDisk(t *testing.T) {
+	for _, without := range []string{"", indexName} {
+		for _, deleted := range []bool{false, true} {
+			t.Run(fmt.Sprintf("without %q, deleted %v", without, deleted), func(t *testing.T) { headerLost(t, without, deleted) })
+		}
+	}
+}
+
+func headerLost(t *testing.T, without string, deleted bool) {
 	d := newCrashDisk(newCrashDirs(t).next())
 	o := crashMode{}.options(d)
 	o.fs = coarse{d}
@@ -36,6 +46,13 @@ func TestHeaderLostOnCoarseDisk(t *testing.T) {
 	}
 	openIt()
 	w.steps(t, crashOp{kind: "put", chat: 0, n: n})
+	if deleted {
+		w.steps(t, crashOp{kind: "put", chat: 2, n: len(crashChats()[2].p.Tokens)})
+		if _, err := w.model(0).Delete(ctx, x.p.Prefix(crashSystem+1)); err != nil {
+			t.Fatal(err)
+		}
+		n = crashSystem // both begin with that
+	}
 	d.Crash()
 	w.kill()
 	image, err := d.Kill(newCrashDirs(t).next())
@@ -53,6 +70,11 @@ func TestHeaderLostOnCoarseDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Close()
+	if without != "" {
+		if err := image.Remove(filepath.Join(image.Dir(), without)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	w.d, o.fs = image, coarse{image}
 	openIt()
 	for _, kind := range []string{"sync", "checkpoint", "checkpoint"} {

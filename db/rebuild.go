@@ -18,6 +18,7 @@ func (r *recovery) scan(ctx context.Context) error {
 	r.fromScan = map[kv.Fingerprint]kv.Descriptor{}
 	r.nameRecords()
 	doomed, reboot := r.doomed(), r.reboot()
+	var headless bool // one of the segments
 	var total, done int64
 	for _, s := range e.set.Segments() {
 		total += s.Allocated
@@ -27,11 +28,16 @@ func (r *recovery) scan(ctx context.Context) error {
 			r.fromScan[d.Fingerprint()] = d
 		} else if errors.Is(err, ErrCorrupt) || errors.Is(err, segments.ErrMissing) {
 			e.log.Error("segment is damaged", "error", err) // its records name their model and their place themselves
+			headless = true
 		} else {
 			return err // too many open files, say: what is not entered now would be unlinked as dead
 		}
 	}
 	r.fromLog = r.loggedModels()
+	var lengths map[segments.Loc]int64
+	if headless {
+		lengths = r.loggedLengths(doomed)
+	}
 	for _, s := range e.set.Segments() {
 		var batch []index.Entry
 		flush := func() error {
@@ -54,6 +60,9 @@ func (r *recovery) scan(ctx context.Context) error {
 			return err
 		}
 		_, err := e.set.Scan(ctx, s.ID, 0, func(loc segments.Loc, rec *segments.Record) error {
+			if n, ok := lengths[segments.Loc{Segment: loc.Segment, Offset: loc.Offset}]; ok {
+				loc.Length = n
+			}
 			if doomed[toOpLoc(indexLoc(loc))] {
 				return nil // it may be younger than the copy that lives
 			}
@@ -90,6 +99,18 @@ func (r *recovery) scan(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// loggedLengths are the lengths of records that the log names, by place: where the header of a segment is lost, the scan does not
+// know what lengths are multiples of.
+func (r *recovery) loggedLengths(doomed map[opLoc]bool) map[segments.Loc]int64 {
+	out := map[segments.Loc]int64{}
+	for _, locs := range []map[opLoc]bool{doomed, r.named.dead, r.named.put} {
+		for l := range locs {
+			out[segments.Loc{Segment: l.Segment, Offset: l.Offset}] = l.Length
+		}
+	}
+	return out
 }
 
 // young reports whether the record at loc was written since the oldest log file began, so that a frame names it if it was

@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync/atomic"
-	"syscall"
 	"testing"
 
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -20,7 +19,7 @@ type noFilesFS struct {
 
 func (f noFilesFS) Open(name string, readOnly bool) (vfs.File, error) {
 	if f.short.Load() {
-		return nil, &os.PathError{Op: "open", Path: name, Err: syscall.EMFILE}
+		return nil, &os.PathError{Op: "open", Path: name, Err: passingErrors[0]}
 	}
 	return f.FS.Open(name, readOnly)
 }
@@ -71,7 +70,7 @@ func (f deniedFS) Open(name string, readOnly bool) (vfs.File, error) {
 
 // A record whose file may not be opened is not damaged either.
 func TestDeniedIsNoDamage(t *testing.T) {
-	for _, why := range []error{syscall.EPERM, syscall.EACCES} {
+	for _, why := range passingErrors {
 		var denied atomic.Bool
 		o := options()
 		o.fs = deniedFS{vfs.OS, &denied, why}

@@ -207,13 +207,26 @@ func (f *faultRun) poisoned(w *crashRun, o crashOp) {
 	writes["model"] = second(w.s.Model(ctx, windowed(77)))
 	writes["ref"] = f.anyRef(w)
 	writes["compact"] = second(w.s.Compact(ctx, CompactOptions{}))
+	writes["shrink"] = second(w.s.Shrink(ctx, 1))
+	writes["delete scope"] = second(w.s.DeleteScope(ctx, "alice"))
+	if refs, err := w.s.Refs(); err == nil {
+		for ref := range refs {
+			writes["delete ref"] = w.s.DeleteRef(ctx, ref.Name)
+			break
+		}
+	}
+	writes["retire"] = w.s.Retire(ctx, m.Fingerprint())
 	for what, err := range writes {
 		if !errors.Is(err, syscall.EIO) && !errors.Is(err, ErrRetired) {
 			f.errorf("%s after a sync failed: %v", what, err)
 		}
 	}
 	reads()
-	if err := w.s.Close(); !errors.Is(err, syscall.EIO) {
+	if f.at%2 == 1 {
+		if err := w.s.Suspend(ctx); !errors.Is(err, syscall.EIO) {
+			f.errorf("suspend after a sync failed: %v", err)
+		}
+	} else if err := w.s.Close(); !errors.Is(err, syscall.EIO) {
 		f.errorf("close after a sync failed: %v", err)
 	}
 	w.kill()

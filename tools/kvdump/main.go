@@ -55,8 +55,12 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
 		fmt.Fprintln(stderr, "kvdump: interrupted")
 		return exitInterrupted
-	case errors.Is(err, db.ErrLocked), errors.Is(err, fs.ErrNotExist), errors.Is(err, db.ErrUnsafeDir), errors.Is(err, db.ErrVersion):
+	case errors.Is(err, db.ErrLocked), errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR), errors.Is(err, db.ErrVersion):
 		fmt.Fprintln(stderr, "kvdump:", err)
+		return exitMisuse
+	case errors.Is(err, db.ErrUnsafeDir):
+		fmt.Fprintln(stderr, "kvdump:", err)
+		fmt.Fprintln(stderr, "--allow-shared-dir accepts it.")
 		return exitMisuse
 	case errors.As(err, &work):
 		fmt.Fprintln(stderr, "kvdump:", err)

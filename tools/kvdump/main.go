@@ -42,11 +42,16 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	root := newRoot()
 	root.SetArgs(args)
 	root.SetIn(stdin)
-	root.SetOut(visible{stdout})
+	out := &checked{Writer: stdout}
+	root.SetOut(visible{out})
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
 	stderr = visible{stderr} // no progress is shown any more
 	var work errWork
+	if out.err != nil && (err == nil || errors.Is(err, out.err) || errors.Is(err, errDamage)) {
+		fmt.Fprintln(stderr, "kvdump: the report could not be written:", out.err)
+		return exitDamage
+	}
 	switch {
 	case err == nil:
 		return exitOK

@@ -217,16 +217,16 @@ func (f *faultRun) poisoned(w *crashRun, o crashOp) {
 	}
 	writes["retire"] = w.s.Retire(ctx, m.Fingerprint())
 	for what, err := range writes {
-		if !errors.Is(err, syscall.EIO) && !errors.Is(err, ErrRetired) {
+		if (!errors.Is(err, syscall.EIO) || !errors.Is(err, ErrPoisoned)) && !errors.Is(err, ErrRetired) {
 			f.errorf("%s after a sync failed: %v", what, err)
 		}
 	}
 	reads()
 	if f.at%2 == 1 {
-		if err := w.s.Suspend(ctx); !errors.Is(err, syscall.EIO) {
+		if err := w.s.Suspend(ctx); !errors.Is(err, syscall.EIO) || !errors.Is(err, ErrPoisoned) {
 			f.errorf("suspend after a sync failed: %v", err)
 		}
-	} else if err := w.s.Close(); !errors.Is(err, syscall.EIO) {
+	} else if err := w.s.Close(); !errors.Is(err, syscall.EIO) || !errors.Is(err, ErrPoisoned) {
 		f.errorf("close after a sync failed: %v", err)
 	}
 	w.kill()

@@ -244,7 +244,7 @@ func (f *faultRun) anyRef(w *crashRun) error {
 			return w.model(c).SetRef(ctx, "after", x.p.Prefix(n), RefOptions{})
 		}
 	}
-	return errDisk
+	return errors.Join(ErrPoisoned, errDisk) // there is nothing to ask with
 }
 
 // do is crashRun.do, and keeps must and most.

@@ -207,13 +207,26 @@ func (f *faultRun) poisoned(w *crashRun, o crashOp) {
 	writes["model"] = second(w.s.Model(ctx, windowed(77)))
 	writes["ref"] = f.anyRef(w)
 	writes["compact"] = second(w.s.Compact(ctx, CompactOptions{}))
+	writes["shrink"] = second(w.s.Shrink(ctx, 1))
+	writes["delete scope"] = second(w.s.DeleteScope(ctx, "alice"))
+	if refs, err := w.s.Refs(); err == nil {
+		for ref := range refs {
+			writes["delete ref"] = w.s.DeleteRef(ctx, ref.Name)
+			break
+		}
+	}
+	writes["retire"] = w.s.Retire(ctx, m.Fingerprint())
 	for what, err := range writes {
-		if !errors.Is(err, syscall.EIO) && !errors.Is(err, ErrRetired) {
+		if (!errors.Is(err, syscall.EIO) || !errors.Is(err, ErrPoisoned)) && !errors.Is(err, ErrRetired) {
 			f.errorf("%s after a sync failed: %v", what, err)
 		}
 	}
 	reads()
-	if err := w.s.Close(); !errors.Is(err, syscall.EIO) {
+	if f.at%2 == 1 {
+		if err := w.s.Suspend(ctx); !errors.Is(err, syscall.EIO) || !errors.Is(err, ErrPoisoned) {
+			f.errorf("suspend after a sync failed: %v", err)
+		}
+	} else if err := w.s.Close(); !errors.Is(err, syscall.EIO) || !errors.Is(err, ErrPoisoned) {
 		f.errorf("close after a sync failed: %v", err)
 	}
 	w.kill()
@@ -231,7 +244,7 @@ func (f *faultRun) anyRef(w *crashRun) error {
 			return w.model(c).SetRef(ctx, "after", x.p.Prefix(n), RefOptions{})
 		}
 	}
-	return errDisk
+	return errors.Join(ErrPoisoned, errDisk) // there is nothing to ask with
 }
 
 // do is crashRun.do, and keeps must and most.
@@ -255,7 +268,9 @@ func (f *faultRun) do(w *crashRun, o crashOp) error {
 	switch {
 	case err != nil:
 	case storing:
-		f.must[o.chat] = max(f.must[o.chat], o.n)
+		if !f.k.small { // else it may be evicted
+			f.must[o.chat] = max(f.must[o.chat], o.n)
+		}
 	case o.kind == "delete":
 		f.most[o.chat] = min(f.most[o.chat], o.n-1)
 	case o.kind == "scope":
@@ -313,7 +328,7 @@ func (f *faultRun) image(d *crashfs.Disk, make func(dir string) (*crashfs.Disk, 
 	}
 	for c, x := range crashChats() {
 		o := crashOp{kind: "put", chat: c, n: len(x.p.Tokens)}
-		if err := w.do(o); err != nil {
+		if err := w.do(o); err != nil && !w.expected(o, err) {
 			f.errorf("after %s: %v: %v", how, o, err)
 		}
 	}

@@ -51,24 +51,29 @@ func TestDiskFaults(t *testing.T) {
 		deadline = time.Now().Add(2 * time.Second)
 	}
 	dirs := newCrashDirs(t)
-	kinds := 2 * len(diskFaults)
+	kinds := 4 * len(diskFaults)
+	var lengths [4]int
 	only, point := -1, 0
 	fmt.Sscan(os.Getenv("DORMOUSE_CRASH_POINT"), &only, &point)
 	for i := range kinds {
 		if only >= 0 && i != only {
 			continue
 		}
-		k, fault := crashModes[i%2], diskFaults[i/2]
+		k, fault := crashModes[i%4], diskFaults[i/4]
 		until := deadline.Add(-time.Until(deadline) * time.Duration(kinds-1-i) / time.Duration(kinds-i))
 		r := rand.New(rand.NewPCG(seed, uint64(100+i)))
 		points, images, failures := 0, 0, 0
-		last, _ := crashLength(t, dirs, k, seed)
+		last := lengths[i%4]
+		if last == 0 {
+			last, _ = crashLength(t, dirs, k, seed)
+			lengths[i%4] = last
+		}
 		for n := 0; n < last && failures < crashFailures; n++ {
 			at := n
 			if only >= 0 {
 				at, last = point, 0
 			} else if !all {
-				if time.Now().After(until) {
+				if n > 0 && time.Now().After(until) { // one of each at least
 					break
 				}
 				at = r.IntN(last)

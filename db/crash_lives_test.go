@@ -32,7 +32,7 @@ func TestLives(t *testing.T) {
 
 func crashLives(t *testing.T, dirs *crashDirs, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 11))
-	k := crashModes[r.IntN(2)]
+	k := crashModes[r.IntN(4)]
 	d := newCrashDisk(dirs.next())
 	defer func() { os.RemoveAll(d.Dir()) }()
 	var what []string

@@ -14,6 +14,9 @@ var (
 	// ErrNoSpace is returned when a put would exceed the budget, the free-space reserve or the disk, and nothing more
 	// can be evicted.
 	ErrNoSpace = vfs.ErrNoSpace
+	// ErrPoisoned is returned by everything that writes, and by Close, once an fsync has failed, or a write that could not be
+	// undone. Reads go on. Close the store and open it again: that recovers what was acknowledged.
+	ErrPoisoned = vfs.ErrPoisoned
 	// ErrLocked is returned by Open when the store is open already; the message names the pid.
 	ErrLocked = vfs.ErrLocked
 	// ErrClosed is returned by every operation after Close.

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -131,6 +133,9 @@ func readFormatFile(fsys vfs.FS, dir string) (storeFormat, error) {
 // not. The answer is nil if FORMAT is sound. The error is what Open would say of a directory that holds no store, or one
 // that it cannot open.
 func LostFormat(dir string) (why, err error) {
+	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
+		return nil, &fs.PathError{Op: "open", Path: dir, Err: syscall.ENOTDIR}
+	}
 	_, restored, err := readFormat(vfs.OS, dir, func() (kv.UUID, kv.Seed, bool, error) {
 		return segments.Identify(vfs.OS, filepath.Join(dir, segmentsDir))
 	})

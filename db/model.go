@@ -158,6 +158,9 @@ func (e *engine) retire(fp kv.Fingerprint) (uint64, error) {
 	if !ok {
 		return 0, fmt.Errorf("%w: model %s", ErrNotFound, fp)
 	}
+	if err := e.poisoned(); err != nil { // before segments are looked at, which may not be possible any more
+		return 0, err
+	}
 	op := opRetire{Model: fp}
 	for _, s := range e.set.Segments() {
 		if mine, err := e.holdsModel(s.ID, fp); err != nil {

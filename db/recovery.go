@@ -8,6 +8,7 @@ import (
 	"io/fs"
 
 	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
@@ -115,8 +116,8 @@ func (r *recovery) openIndex() error {
 		}
 	}
 	if e.ix != nil {
-		if why := r.gap(); why != "" {
-			doubt(errors.New(why))
+		if why := r.gap(); why != nil {
+			doubt(why)
 			e.ix.Close()
 			e.ix = nil
 		}
@@ -147,27 +148,28 @@ func (r *recovery) openIndex() error {
 	return err
 }
 
-// gap says why the index and the log do not fit together; empty if they do.
-func (r *recovery) gap() string {
+// gap says why the index and the log do not fit together; nil if they do. A log that is not there at all is damage, since no
+// checkpoint takes its last file: what was said after the checkpoint, deletions too, is lost.
+func (r *recovery) gap() error {
 	if r.applied.WALFile == 0 && r.e.set.MaxID() > 0 && (!r.hasFirst || r.first.Next.NextSegment > 1) {
-		return "it was never written, and the log does not go back to the first segment"
+		return errors.New("it was never written, and the log does not go back to the first segment")
 	}
 	if len(r.replayed.Files) == 0 {
 		if r.applied.LSN == 0 {
-			return ""
+			return nil
 		}
-		return fmt.Sprintf("there is no log, and the index was written at frame %d", r.applied.LSN)
+		return damage.New(r.e.path(walDir), 0, "log", fmt.Sprintf("files that go on behind frame %d, as the index does", r.applied.LSN), "none")
 	}
 	first := r.replayed.Files[0].FirstLSN
 	switch {
 	case len(r.replayed.Damage) > 0:
-		return "the log is damaged"
+		return errors.New("the log is damaged")
 	case first > r.applied.LSN+1:
-		return fmt.Sprintf("it ends at frame %d, the log begins at %d", r.applied.LSN, first)
+		return fmt.Errorf("it ends at frame %d, the log begins at %d", r.applied.LSN, first)
 	case r.applied.LSN > r.replayed.LastLSN:
-		return fmt.Sprintf("it has frame %d, the log ends at %d", r.applied.LSN, r.replayed.LastLSN)
+		return fmt.Errorf("it has frame %d, the log ends at %d", r.applied.LSN, r.replayed.LastLSN)
 	}
-	return ""
+	return nil
 }
 
 // sweep dooms records that were written but never named by a frame, in the segments that were being written to when the

@@ -38,6 +38,8 @@ type wreck struct {
 	saved    map[recordID]bool
 	failed   map[recordID]error // why a record of entries was not saved
 	unranked int                // blocks whose recency the index does not tell
+
+	unusable map[string]*CorruptError // why files and folders are hidden, by path
 }
 
 type recordID struct {
@@ -58,7 +60,7 @@ func needs(x *index.Entry) (id recordID, ok bool) {
 func newWreck(dir string, o RepairOptions, out *Repaired) *wreck {
 	w := &wreck{
 		dir: dir, o: o, out: out, entries: map[recordID]index.Entry{}, expected: map[recordID]index.Entry{},
-		saved: map[recordID]bool{}, failed: map[recordID]error{},
+		saved: map[recordID]bool{}, failed: map[recordID]error{}, unusable: map[string]*CorruptError{},
 	}
 	below := o.fs
 	if below == nil {
@@ -75,6 +77,13 @@ func newWreck(dir string, o RepairOptions, out *Repaired) *wreck {
 	return w
 }
 
+// hide keeps a file or folder that is of no use from the recovery.
+func (w *wreck) hide(path string, why *CorruptError) {
+	w.fs.hidden[path] = true
+	w.unusable[path] = why
+	w.damaged(why)
+}
+
 // identify finds the store's UUID and seed: what FORMAT says, unless no segment agrees and others do.
 func (w *wreck) identify() error {
 	type identity struct {
@@ -88,8 +97,7 @@ func (w *wreck) identify() error {
 	}
 	names, err := w.fs.List(w.e.path(segmentsDir))
 	if err != nil {
-		w.damaged(damage.Wrap(w.e.path(segmentsDir), 0, "folder", err))
-		w.fs.hidden[w.e.path(segmentsDir)] = true
+		w.hide(w.e.path(segmentsDir), damage.Wrap(w.e.path(segmentsDir), 0, "folder", err))
 	}
 	votes, whose := map[identity]int{}, map[string]identity{}
 	var best identity
@@ -126,8 +134,7 @@ func (w *wreck) identify() error {
 	for n, id := range whose {
 		if id != (identity{f.UUID, f.Seed}) {
 			path := w.e.path(segmentsDir + "/" + n)
-			w.fs.hidden[path] = true
-			w.damaged(damage.New(path, 16, "store UUID of a segment", f.UUID, id.uuid))
+			w.hide(path, damage.New(path, 16, "store UUID of a segment", f.UUID, id.uuid))
 		}
 	}
 	w.e.format, w.e.hasher = f, kv.NewHasher(f.Seed)
@@ -193,8 +200,7 @@ func (w *wreck) hideUnusable(ctx context.Context) error {
 	w.fs.hidden[w.e.path(bloomName)] = true
 	hide := func(path, what string, err error) {
 		if err != nil {
-			w.fs.hidden[path] = true
-			w.damaged(asCorrupt(err, path, what))
+			w.hide(path, asCorrupt(err, path, what))
 		}
 	}
 	names, _ := w.fs.List(w.e.path(segmentsDir))
@@ -205,8 +211,7 @@ func (w *wreck) hideUnusable(ctx context.Context) error {
 	}
 	names, err := w.fs.List(w.e.path(walDir))
 	if err != nil {
-		w.damaged(damage.Wrap(w.e.path(walDir), 0, "folder", err))
-		w.fs.hidden[w.e.path(walDir)] = true
+		w.hide(w.e.path(walDir), damage.Wrap(w.e.path(walDir), 0, "folder", err))
 	}
 	for _, n := range names {
 		if !strings.HasSuffix(n, ".wal") {

@@ -76,6 +76,12 @@ func (w *wreck) lose(x index.Entry, why error) {
 	case errors.Is(why, errPrefixLost):
 		l.Prefix = w.firstLost(x)
 		l.Err = fmt.Errorf("%w: block %s", errPrefixLost, l.Prefix)
+	case errors.Is(why, segments.ErrMissing): // or hidden
+		for _, path := range []string{l.File, w.e.path(segmentsDir)} {
+			if bad := w.unusable[path]; bad != nil {
+				l.Err = bad
+			}
+		}
 	case errors.Is(why, segments.ErrDestroyed):
 		l.Err = damage.New(l.File, l.Offset, "record header", "block "+x.Key.String(), "zeros")
 	}

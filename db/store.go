@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/dormousekv/dormouse/internal/vfs"
 )
@@ -74,7 +75,7 @@ func prepareDir(dir string, o Options) error {
 		return err
 	}
 	if !info.IsDir() {
-		return fmt.Errorf("%s: not a directory", dir)
+		return &fs.PathError{Op: "open", Path: dir, Err: syscall.ENOTDIR}
 	}
 	if !o.AllowSharedDir && sharedDir(info) {
 		return fmt.Errorf("%s: %w (mode %s); Options.AllowSharedDir accepts it", dir, ErrUnsafeDir, info.Mode().Perm())

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"slices"
 
 	"github.com/dormousekv/dormouse/index"
@@ -33,7 +34,8 @@ type VerifyOptions struct {
 
 // Verify reads every byte of every file of a closed store and compares: checksums, the index with the segments, the
 // Bloom filter with the index, every block with its prefix. It changes nothing. The error says that it could not be
-// done (ErrLocked, no store there, a cancelled context); damage is no error but in the report.
+// done (ErrLocked, no store there, a cancelled context), or names the files that could not be read, and then the report is of
+// the others; damage is no error but in the report.
 func Verify(ctx context.Context, dir string, o VerifyOptions) (Report, error) {
 	v := &verifier{o: o}
 	opened, err := Open(ctx, dir, Options{ReadOnly: true, AllowSharedDir: o.AllowSharedDir, Logger: slog.New(slog.DiscardHandler)})
@@ -71,7 +73,8 @@ type verifier struct {
 	e        *engine
 	out      Report
 	total    int64
-	unsealed []unsealed // when it began: a checkpoint may write their footers meanwhile
+	unsealed []unsealed       // when it began: a checkpoint may write their footers meanwhile
+	unread   map[uint64]error // segments that could not be looked into, which says nothing about their bytes
 }
 
 func (v *verifier) report(d *damage.Error) { v.out.Damage = append(v.out.Damage, d) }
@@ -112,7 +115,14 @@ func (v *verifier) run(ctx context.Context, e *engine) error {
 	if err := v.segments(ctx, live); err != nil {
 		return err
 	}
-	return v.bloom(ctx)
+	if err := v.bloom(ctx); err != nil {
+		return err
+	}
+	var unread []error
+	for _, id := range slices.Sorted(maps.Keys(v.unread)) {
+		unread = append(unread, v.unread[id])
+	}
+	return errors.Join(unread...)
 }
 
 // files checks FORMAT, and names what does not belong into the directory.
@@ -242,7 +252,7 @@ func (v *verifier) entry(view *index.View, x index.Entry) {
 	case errors.Is(err, segments.ErrDestroyed):
 		v.report(damage.New(v.e.segmentPath(x.Loc.Segment), x.Loc.Offset, "record header", "block "+x.Key.String(), "zeros"))
 	case !errors.As(err, &bad):
-		v.report(damage.Wrap(v.e.segmentPath(x.Loc.Segment), x.Loc.Offset, "record of block "+x.Key.String(), err))
+		v.skip(x.Loc.Segment, err)
 	case !errors.Is(err, ErrCorrupt) || bad.What == "record":
 		v.report(bad)
 	default: // segments.Verify names the byte
@@ -273,7 +283,10 @@ func (v *verifier) segments(ctx context.Context, live map[opLoc]kv.Key) error {
 		} else if errors.As(err, &bad) {
 			v.report(bad)
 		} else if err != nil {
-			return err
+			if ctx.Err() != nil {
+				return err
+			}
+			v.skip(s.ID, err)
 		}
 	}
 	reported := map[string]bool{}
@@ -281,11 +294,21 @@ func (v *verifier) segments(ctx context.Context, live map[opLoc]kv.Key) error {
 		reported[fmt.Sprint(d.File, d.Offset)] = true
 	}
 	for loc, key := range live {
-		if file := v.e.segmentPath(loc.Segment); !seen[loc] && !reported[fmt.Sprint(file, loc.Offset)] {
+		if file := v.e.segmentPath(loc.Segment); !seen[loc] && v.unread[loc.Segment] == nil && !reported[fmt.Sprint(file, loc.Offset)] {
 			v.report(damage.New(file, loc.Offset, "record header", "block "+key.String(), "no such record"))
 		}
 	}
 	return nil
+}
+
+// skip keeps why a segment, or a record in it, could not be read.
+func (v *verifier) skip(segment uint64, err error) {
+	if v.unread == nil {
+		v.unread = map[uint64]error{}
+	}
+	if v.unread[segment] == nil {
+		v.unread[segment] = err
+	}
 }
 
 // holds reports whether a live record lies in a segment.

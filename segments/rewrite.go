@@ -15,9 +15,9 @@ func (s *Set) Rewrite(id uint64, records []Loc) error {
 	}
 	err := s.rewrite(id, records)
 	if err != nil {
-		s.setPoison(err)
+		return s.setPoison(err)
 	}
-	return err
+	return nil
 }
 
 // Poison makes all later writing calls fail with err, as a failed fsync does.

@@ -165,7 +165,11 @@ func (s *Set) writable() error {
 	return s.poison
 }
 
-func (s *Set) setPoison(err error) {
+// setPoison ends all writing because of err, and returns what says so.
+func (s *Set) setPoison(err error) error {
+	if !errors.Is(err, vfs.ErrPoisoned) {
+		err = fmt.Errorf("%w: %w", vfs.ErrPoisoned, err)
+	}
 	s.poisoned.Do(func() {
 		if s.o.Poisoned != nil {
 			s.o.Poisoned() // before anybody hears of it, and ends the process for it
@@ -177,6 +181,7 @@ func (s *Set) setPoison(err error) {
 		s.poison = err
 		s.o.Logger.Error("fsync of a segment failed: no more writes", "err", err)
 	}
+	return err
 }
 
 func (s *Set) noteDirty(g *segment) {

@@ -88,9 +88,9 @@ func (s *Set) syncFolder() error {
 	defer s.folder.Unlock()
 	err := s.o.FS.SyncDir(s.o.Dir)
 	if err != nil {
-		s.setPoison(err)
+		return s.setPoison(err)
 	}
-	return err
+	return nil
 }
 
 // Left has the next Sync make a segment durable that an earlier process wrote and may not have synced.
@@ -126,9 +126,9 @@ func (g *segment) sync() error {
 	defer g.unpinFile()
 	err := f.Sync()
 	if err != nil {
-		g.set.setPoison(err)
+		return g.set.setPoison(err)
 	}
-	return err
+	return nil
 }
 
 // writeFooter writes the footer of a full segment behind its last record. It is not done while records are being written.

@@ -3,6 +3,8 @@ package wal
 import (
 	"errors"
 	"fmt"
+
+	"github.com/dormousekv/dormouse/internal/vfs"
 )
 
 var (
@@ -18,7 +20,7 @@ var (
 	ErrClosed = errors.New("log is closed")
 	// ErrPoisoned is returned by every write after a failed fsync, or after a failed write that could not be undone. The
 	// store must be opened anew: only a replay tells what the file holds.
-	ErrPoisoned = errors.New("log is unusable after a failed write")
+	ErrPoisoned = vfs.ErrPoisoned
 	// ErrTorn is the cause in what [Verify] reports for bytes behind the last frame that nothing shows to have been
 	// durable: a crash leaves such an end, so this alone is not damage.
 	ErrTorn = errors.New("torn end of the log")

@@ -10,6 +10,9 @@ import (
 // ErrNoSpace is returned when the file system, or the user's quota on it, is full.
 var ErrNoSpace = errors.New("no space left on the file system")
 
+// ErrPoisoned is what every write answers after a failed fsync, or after a failed write that could not be undone.
+var ErrPoisoned = errors.New("no more writes after one that failed: close and open again")
+
 // ErrNotRegular is returned by Open for a folder, a link, a pipe or a device.
 var ErrNotRegular = errors.New("not a regular file")
 

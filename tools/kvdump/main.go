@@ -42,11 +42,16 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	root := newRoot()
 	root.SetArgs(args)
 	root.SetIn(stdin)
-	root.SetOut(visible{stdout})
+	out := &checked{Writer: stdout}
+	root.SetOut(visible{out})
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
 	stderr = visible{stderr} // no progress is shown any more
 	var work errWork
+	if out.err != nil && (err == nil || errors.Is(err, out.err) || errors.Is(err, errDamage)) {
+		fmt.Fprintln(stderr, "kvdump: the report could not be written:", out.err)
+		return exitDamage
+	}
 	switch {
 	case err == nil:
 		return exitOK
@@ -55,8 +60,12 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
 		fmt.Fprintln(stderr, "kvdump: interrupted")
 		return exitInterrupted
-	case errors.Is(err, db.ErrLocked), errors.Is(err, fs.ErrNotExist), errors.Is(err, db.ErrUnsafeDir), errors.Is(err, db.ErrVersion):
+	case errors.Is(err, db.ErrLocked), errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR), errors.Is(err, db.ErrVersion):
 		fmt.Fprintln(stderr, "kvdump:", err)
+		return exitMisuse
+	case errors.Is(err, db.ErrUnsafeDir):
+		fmt.Fprintln(stderr, "kvdump:", err)
+		fmt.Fprintln(stderr, "--allow-shared-dir accepts it.")
 		return exitMisuse
 	case errors.As(err, &work):
 		fmt.Fprintln(stderr, "kvdump:", err)

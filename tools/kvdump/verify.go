@@ -18,17 +18,20 @@ func newVerify(c *common) *cobra.Command {
 			report, done := bar(c, cmd.ErrOrStderr())
 			r, err := db.Verify(cmd.Context(), args[0], db.VerifyOptions{Progress: report, AllowSharedDir: c.sharedDir})
 			done()
-			if err == nil {
-				err = cmd.Context().Err() // "no damage" is only said of all
+			if stopped := cmd.Context().Err(); stopped != nil {
+				return errWork{stopped} // "no damage" is only said of all
 			}
-			if err != nil {
+			if err != nil && r.Files == 0 {
 				return errWork{err}
 			}
 			if lost := lostFormat(args[0]); lost != "" {
 				r.Notes = append(r.Notes, lost)
 			}
-			if err := printVerify(cmd, c, r); err != nil {
+			if err := printVerify(cmd, c, r, err == nil); err != nil {
 				return err
+			}
+			if err != nil {
+				return errWork{fmt.Errorf("not all could be read: %w", err)}
 			}
 			if len(r.Damage) > 0 {
 				return errDamage
@@ -56,10 +59,10 @@ type verifyJSON struct {
 	Notes   []string     `json:"notes"`
 }
 
-func printVerify(cmd *cobra.Command, c *common, r db.Report) error {
+func printVerify(cmd *cobra.Command, c *common, r db.Report, all bool) error {
 	out := cmd.OutOrStdout()
 	if c.json {
-		j := verifyJSON{OK: len(r.Damage) == 0, Files: r.Files, Records: r.Records, Bytes: r.Bytes, Damage: []damageJSON{}, Notes: r.Notes}
+		j := verifyJSON{OK: all && len(r.Damage) == 0, Files: r.Files, Records: r.Records, Bytes: r.Bytes, Damage: []damageJSON{}, Notes: r.Notes}
 		if j.Notes == nil {
 			j.Notes = []string{}
 		}
@@ -75,6 +78,9 @@ func printVerify(cmd *cobra.Command, c *common, r db.Report) error {
 		fmt.Fprintln(out, "note:", n)
 	}
 	verdict := "no damage"
+	if !all {
+		verdict = "no damage in what could be read"
+	}
 	if n := len(r.Damage); n > 0 {
 		verdict = count(n, "damaged place")
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"os"
 	"strings"
 	"testing"
 
@@ -33,6 +34,29 @@ func TestControlCharacters(t *testing.T) {
 		run(context.Background(), args, strings.NewReader(""), &out, &errs)
 		if text := out.String() + errs.String(); strings.ContainsAny(text, "\x1b\a\r\u009b") || !strings.Contains(text, "one ") {
 			t.Errorf("%v: %q", args, text)
+		}
+	}
+}
+
+// A report that could not be written is no "all is well".
+func TestOutputThatCannotBeWritten(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skipf("SKIPPED: there is no file here that is always full: %v", err)
+	}
+	defer full.Close()
+	dir := t.TempDir()
+	s, err := db.Open(context.Background(), dir, db.Options{CheckpointInterval: -1, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"verify", dir}, {"verify", "--json", dir}, {"inspect", dir}, {"repair", dir, t.TempDir()}} {
+		var errs bytes.Buffer
+		if code := run(context.Background(), args, strings.NewReader(""), full, &errs); code != exitDamage || !strings.Contains(errs.String(), "could not be written") {
+			t.Errorf("%v: exit code %d, %q", args, code, &errs)
 		}
 	}
 }

@@ -212,8 +212,8 @@ func (w *putter) plan(prompt *kv.Prompt) error {
 // a binary search: the next turn of a long conversation does not look at every earlier block.
 func (w *putter) known() (int, error) {
 	d := &w.m.ms.desc
-	lease := w.e.set.Acquire() // for what is compared
-	defer lease.Release()
+	lease := w.e.glance() // for what is compared
+	defer w.e.endGlance(lease)
 	v := w.e.view()
 	defer v.Release()
 	var err error
@@ -252,7 +252,7 @@ func (w *putter) block(ctx context.Context, i int) error {
 	d := &w.m.ms.desc
 	key := w.chain.Key(i)
 	start, end := w.chain.Block(i)
-	lease := w.e.set.Acquire() // a longer one could keep the room that this put needs
+	lease := w.e.glance() // a longer one could keep the room that this put needs
 	v := w.e.view()
 	defer v.Release()
 	base, stored, err := v.Get(key, 0)
@@ -261,7 +261,7 @@ func (w *putter) block(ctx context.Context, i int) error {
 			err = w.compare(v, i, base)
 		}
 	}
-	lease.Release()
+	w.e.endGlance(lease)
 	if err != nil {
 		return err
 	}

@@ -126,10 +126,10 @@ func (e *engine) move(ctx context.Context, x index.Entry) (bool, error) {
 			return false, e.full(n)
 		}
 	}
-	lease := e.set.Acquire() // the old place stays readable while it is copied
-	defer lease.Release()
 	e.gate.RLock()
 	defer e.gate.RUnlock()
+	lease := e.glance() // the old place stays readable while it is copied
+	defer e.endGlance(lease)
 	birth := e.birth.Add(1)
 	to, err := e.set.Copy(segLoc(x.Loc), birth)
 	if err != nil {

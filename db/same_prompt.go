@@ -37,8 +37,8 @@ func (w *putter) collides(v childReader, n int) error {
 
 // collidesNow is collides for what is stored at the moment.
 func (w *putter) collidesNow(n int) error {
-	lease := w.e.set.Acquire()
-	defer lease.Release()
+	lease := w.e.glance()
+	defer w.e.endGlance(lease)
 	v := w.e.view()
 	defer v.Release()
 	return w.collides(v, n)

@@ -49,21 +49,25 @@ func (e *engine) makeRoom(ctx context.Context, bytes, blocks int64) error {
 	if e.hopeless(bytes) {
 		return e.full(bytes)
 	}
+	patience := 100 // what no match keeps comes back soon
 	for !e.reserve(bytes, blocks) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		before := e.space.used()
+		before, held, err := e.settle(ctx)
+		if err != nil {
+			return err
+		}
+		if e.reserve(bytes, blocks) {
+			return nil
+		}
 		want := evictGoal{}
 		if over := before + bytes + e.reserveBytes() - e.o.Budget; over > 0 {
-			held := e.held()
 			if held >= over { // enough is evicted: puts that fail under a long match must not empty the store
-				if err := e.reclaim(ctx); err != nil {
-					return err
-				}
-				if e.held() >= held {
+				if patience--; patience < 0 || e.set.Kept() >= over {
 					return e.full(bytes)
 				}
+				e.awaitGlances()
 				continue
 			}
 			want.bytes = over - held
@@ -101,10 +105,25 @@ func (e *engine) makeRoom(ctx context.Context, bytes, blocks int64) error {
 			return nil
 		}
 		if evicted == 0 || (want.blocks == 0 && e.held() > 0 && e.space.used() >= before) {
-			return e.full(bytes)
+			if patience--; patience < 0 || e.held() <= e.set.Kept() {
+				return e.full(bytes)
+			}
+			e.awaitGlances()
 		}
 	}
 	return nil
+}
+
+// settle destroys what may go, and returns what is used then, and how much of that waits. While somebody else is at it, the two do
+// not fit together, and blocks would be evicted for room that is just coming back.
+func (e *engine) settle(ctx context.Context) (used, held int64, err error) {
+	e.ckptMu.Lock()
+	defer e.ckptMu.Unlock()
+	if err := e.reclaimLocked(ctx); err != nil {
+		return 0, 0, err
+	}
+	e.measure()
+	return e.space.used(), e.held(), nil
 }
 
 // hopeless reports whether a record of so many bytes would not fit if nothing else were stored: evicting is no use then.

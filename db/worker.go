@@ -91,10 +91,15 @@ func (e *engine) doomedEnough() bool {
 
 func (e *engine) aboveHighWater() bool {
 	e.measureOnce()
+	return e.above(e.space.used() - e.held())
+}
+
+// above reports whether so many bytes, or the blocks that are stored, are above the high-water mark.
+func (e *engine) above(bytes int64) bool {
 	if e.o.HighWater >= 1 {
 		return false // puts evict what they need
 	}
-	return float64(e.space.used()-e.held()) > e.o.HighWater*float64(e.o.Budget) ||
+	return float64(bytes) > e.o.HighWater*float64(e.o.Budget) ||
 		e.o.MaxBlocks > 0 && float64(e.counts().Blocks) > e.o.HighWater*float64(e.o.MaxBlocks)
 }
 
@@ -106,12 +111,12 @@ func (e *engine) evictToLowWater(ctx context.Context) error {
 	if !e.aboveHighWater() {
 		return nil
 	}
-	e.measure()
-	if !e.aboveHighWater() {
-		return nil
+	used, held, err := e.settle(ctx)
+	if err != nil || !e.above(used-held) {
+		return err
 	}
 	_, dead := e.deadSegments() // comes back by rewriting, not by evicting more
-	goal := evictGoal{bytes: e.space.used() - e.held() - dead - int64(e.o.LowWater*float64(e.o.Budget))}
+	goal := evictGoal{bytes: used - held - dead - int64(e.o.LowWater*float64(e.o.Budget))}
 	if e.o.MaxBlocks > 0 {
 		goal.blocks = e.counts().Blocks - int64(e.o.LowWater*float64(e.o.MaxBlocks))
 	}

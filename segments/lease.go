@@ -21,6 +21,7 @@ type Lease struct {
 	of         *leases
 	epoch      uint64
 	taken      time.Time
+	glance     bool
 	prev, next *Lease
 	released   bool // guarded by of.mu
 }
@@ -32,9 +33,18 @@ func (s *Set) Acquire() *Lease {
 	return l
 }
 
+// Glance takes a lease that is given up soon. [Set.Kept] does not count it.
+func (s *Set) Glance() *Lease {
+	l := new(Lease)
+	s.acquire(l, true)
+	return l
+}
+
 // AcquireIn takes a lease in the memory of l, a zero Lease or one that was released.
-func (s *Set) AcquireIn(l *Lease) {
-	*l = Lease{of: &s.leases, taken: time.Now()}
+func (s *Set) AcquireIn(l *Lease) { s.acquire(l, false) }
+
+func (s *Set) acquire(l *Lease, glance bool) {
+	*l = Lease{of: &s.leases, taken: time.Now(), glance: glance}
 	o := l.of
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -97,4 +107,16 @@ func (o *leases) blind(epoch uint64) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.first == nil || o.first.epoch > epoch
+}
+
+// oldest returns the epoch of the oldest open lease that is no glance.
+func (o *leases) oldest() (epoch uint64, ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for l := o.first; l != nil; l = l.next {
+		if !l.glance {
+			return l.epoch, true
+		}
+	}
+	return 0, false
 }

@@ -110,6 +110,28 @@ func (s *Set) Held() int64 {
 	return n
 }
 
+// Kept is the part of what [Set.Held] returns that does not come back before a lease is released that is no glance.
+func (s *Set) Kept() (n int64) {
+	oldest, ok := s.leases.oldest()
+	if !ok {
+		return 0
+	}
+	q := &s.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, d := range q.locs {
+		if d.epoch >= oldest {
+			n += d.loc.Length
+		}
+	}
+	for _, u := range q.unlinks {
+		if u.epoch >= oldest {
+			n += u.bytes
+		}
+	}
+	return n
+}
+
 // PendingUnlinks returns how many segments wait to be unlinked.
 func (s *Set) PendingUnlinks() int {
 	q := &s.queue

@@ -4,7 +4,8 @@ package db
 
 import "syscall"
 
-// passingErrors are what a system says of a file that can be read at another time. A phone denies files while it is locked.
+// passingErrors are what a system says of a file that can be read at another time. A phone answers EPERM while it is locked; EACCES
+// is for files that are another user's, or have the wrong mode: they stay so, and a put replaces what is in them.
 var passingErrors = []error{
-	syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EAGAIN, syscall.EINTR, syscall.EACCES, syscall.EPERM,
+	syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EAGAIN, syscall.EINTR, syscall.EPERM,
 }

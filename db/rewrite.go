@@ -130,6 +130,13 @@ func (e *engine) move(ctx context.Context, x index.Entry) (bool, error) {
 	defer e.gate.RUnlock()
 	lease := e.glance() // the old place stays readable while it is copied
 	defer e.endGlance(lease)
+	v := e.view()
+	cur, ok, err := v.Get(x.Key, x.Group)
+	v.Release()
+	if err != nil || !ok || cur.Loc != x.Loc { // of a retired model a copy would begin a segment, and another may have its fingerprint
+		e.space.giveUp(n, 0)
+		return false, err
+	}
 	birth := e.birth.Add(1)
 	to, err := e.set.Copy(segLoc(x.Loc), birth)
 	if err != nil {

@@ -2,6 +2,7 @@ package db
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 
@@ -54,9 +55,9 @@ func (e *engine) makeRoom(ctx context.Context, bytes, blocks int64) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		before, held, err := e.settle(ctx)
-		if err != nil {
-			return err
+		before, held, undone := e.settle(ctx)
+		if undone != nil && !errors.Is(undone, errUndestroyed) {
+			return undone
 		}
 		if e.reserve(bytes, blocks) {
 			return nil
@@ -64,6 +65,9 @@ func (e *engine) makeRoom(ctx context.Context, bytes, blocks int64) error {
 		want := evictGoal{}
 		if over := before + bytes + e.reserveBytes() - e.o.Budget; over > 0 {
 			if held >= over { // enough is evicted: puts that fail under a long match must not empty the store
+				if undone != nil {
+					return undone
+				}
 				if patience--; patience < 0 || e.set.Kept() >= over {
 					return e.full(bytes)
 				}
@@ -90,11 +94,15 @@ func (e *engine) makeRoom(ctx context.Context, bytes, blocks int64) error {
 			return err
 		}
 		if want.bytes > 0 {
-			if err := e.reclaim(ctx); err != nil {
+			err := e.reclaim(ctx)
+			if err != nil && !errors.Is(err, errUndestroyed) {
 				return err
 			}
 			if e.reserve(bytes, blocks) {
 				return nil
+			}
+			if err != nil {
+				return err
 			}
 			// Where pages cannot be punched, space comes back when a whole segment is dead: a checkpoint finds those.
 			if err := e.checkpoint(ctx); err != nil {
@@ -115,15 +123,16 @@ func (e *engine) makeRoom(ctx context.Context, bytes, blocks int64) error {
 }
 
 // settle destroys what may go, and returns what is used then, and how much of that waits. While somebody else is at it, the two do
-// not fit together, and blocks would be evicted for room that is just coming back.
+// not fit together, and blocks would be evicted for room that is just coming back. With [errUndestroyed] both are told, too.
 func (e *engine) settle(ctx context.Context) (used, held int64, err error) {
 	e.ckptMu.Lock()
 	defer e.ckptMu.Unlock()
-	if err := e.reclaimLocked(ctx); err != nil {
+	err = e.reclaimLocked(ctx)
+	if err != nil && !errors.Is(err, errUndestroyed) {
 		return 0, 0, err
 	}
 	e.measure()
-	return e.space.used(), e.held(), nil
+	return e.space.used(), e.held(), err
 }
 
 // hopeless reports whether a record of so many bytes would not fit if nothing else were stored: evicting is no use then.

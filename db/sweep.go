@@ -56,8 +56,12 @@ func (e *engine) sweepSegment(ctx context.Context, v *index.View, id uint64, fro
 // and can be now, is swept first.
 func (e *engine) sealLeftover(ctx context.Context, u *unsealed) error {
 	if u.from == 0 { // begun since the last checkpoint: its header may not have come to the disk
-		if err := e.set.RestoreHeader(u.id, func() []segments.Loc { return e.placesIn(u.id) }, e.descriptor); err != nil {
+		restored, err := e.set.RestoreHeader(u.id, func() []segments.Loc { return e.placesIn(u.id) }, e.descriptor)
+		if err != nil {
 			return err
+		}
+		if restored { // without it nobody knew what lengths are multiples of: it is swept again, now or at the next try
+			u.end = 0
 		}
 	}
 	err := e.set.SealRecovered(u.id, u.end)

@@ -112,7 +112,7 @@ func (e *engine) evictToLowWater(ctx context.Context) error {
 		return nil
 	}
 	used, held, err := e.settle(ctx)
-	if err != nil || !e.above(used-held) {
+	if err != nil && !errors.Is(err, errUndestroyed) || !e.above(used-held) {
 		return err
 	}
 	_, dead := e.deadSegments() // comes back by rewriting, not by evicting more

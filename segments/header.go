@@ -14,38 +14,37 @@ import (
 // have taken it, or torn it, and left records. live are those that must stay readable; what they say of themselves, with the
 // descriptor that known has for their model, is all that a header holds. Where the header is sound, or the file sealed, nothing
 // is done, and live is not asked; nor is anything where no header fits to the records. Call it before [Set.SealRecovered],
-// which syncs.
-func (s *Set) RestoreHeader(id uint64, live func() []Loc, known func(kv.Fingerprint) (kv.Descriptor, bool)) error {
+// which syncs; what an earlier [Set.Scan] returned is to be asked for again if there is a header now.
+func (s *Set) RestoreHeader(id uint64, live func() []Loc, known func(kv.Fingerprint) (kv.Descriptor, bool)) (restored bool, err error) {
 	if err := s.writable(); err != nil {
-		return err
+		return false, err
 	}
 	g, err := s.segment(id)
 	if err != nil {
-		return err
+		return false, err
 	}
 	f, err := g.pinFile()
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer g.unpinFile()
 	g.mu.Lock()
 	lost, size := g.headErr != nil && !g.sealed && !g.own && !errors.Is(g.headErr, ErrVersion), g.size
 	g.mu.Unlock()
 	if !lost {
-		return nil
+		return false, nil
 	}
-	head, err := s.headerOf(id, live(), known)
+	head, err := s.headerOf(id, size, live(), known)
 	if err != nil && !errors.Is(err, errNoHeader) {
-		return err
+		return false, err
 	}
 	if err != nil {
 		s.o.Logger.Warn("the header of a segment cannot be restored", "file", g.path, "err", err)
-		return nil
+		return false, nil
 	}
-	head.planned = size
 	b := encodeSegmentHeader(&head)
 	if again, bad := decodeSegmentHeader(b, s.o.UUID, id); bad != nil || again.end() != head.end() {
-		return nil
+		return false, nil
 	}
 	g.wipe.Lock()
 	defer g.wipe.Unlock()
@@ -53,27 +52,30 @@ func (s *Set) RestoreHeader(id uint64, live func() []Loc, known func(kv.Fingerpr
 	g.markDirty()
 	if errors.Is(err, vfs.ErrNoSpace) { // no reason to stop what makes room
 		s.o.Logger.Warn("the header of a segment cannot be restored", "file", g.path, "err", err)
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	g.mu.Lock()
 	g.head, g.headErr = head, nil
 	g.mu.Unlock()
 	s.o.Logger.Warn("the header of a segment, which a power cut took, is restored", "file", g.path)
-	return nil
+	return true, nil
 }
 
 // errNoHeader says why there is no header that fits to a segment's records.
 var errNoHeader = errors.New("no header fits to its records")
 
-// headerOf makes a header that fits to records of one segment. Those that are damaged say nothing.
-func (s *Set) headerOf(id uint64, live []Loc, known func(kv.Fingerprint) (kv.Descriptor, bool)) (head segmentHeader, err error) {
-	head = segmentHeader{uuid: s.o.UUID, seed: s.o.Seed, hashID: kv.HashID, id: id, alignment: minAlignment}
+// headerOf makes a header that fits to records of one segment of that size. Those that are damaged say nothing.
+func (s *Set) headerOf(id uint64, size int64, live []Loc, known func(kv.Fingerprint) (kv.Descriptor, bool)) (head segmentHeader, err error) {
+	head = segmentHeader{uuid: s.o.UUID, seed: s.o.Seed, hashID: kv.HashID, id: id, alignment: minAlignment, planned: size}
 	sizes := map[Loc]int64{}
 	first := int64(math.MaxInt64)
 	for _, loc := range live {
+		if loc.End() > size { // as long as it is now would then be as long as it was made
+			return head, fmt.Errorf("%w: a record ends at %d, the file at %d", errNoHeader, loc.End(), size)
+		}
 		err := s.Read(loc, func(r *Record) error {
 			if len(sizes) > 0 && r.Model() != head.model {
 				return fmt.Errorf("%w: records of the models %s and %s", errNoHeader, head.model, r.Model())

@@ -321,7 +321,7 @@ func (s *Set) wipe(locs []Loc) (done []Loc, err error) {
 	return done, err
 }
 
-// extent is how many bytes at loc may be destroyed: none outside of that record, and none of the footer. A header that is
+// extent is how many bytes at loc may be destroyed: none outside of that record, and none of the header or the footer. A header that is
 // zero or broken says nothing, then loc is believed.
 func (g *segment) extent(b []byte, loc Loc) (n int64) {
 	_, alignment, known := g.identity()
@@ -330,7 +330,11 @@ func (g *segment) extent(b []byte, loc Loc) (n int64) {
 	if g.footer > 0 {
 		limit = min(limit, g.footer)
 	}
+	head := known && loc.Offset >= minAlignment && loc.Offset < g.head.end()
 	g.mu.Unlock()
+	if head {
+		return 0 // what was left of the header: it was restored since
+	}
 	if loc.Offset < minAlignment || loc.Length <= 0 || loc.Offset >= limit || known && loc.Offset%alignment != 0 {
 		g.set.o.Logger.Error("a record to destroy lies outside of its segment", "file", g.path, "offset", loc.Offset, "length", loc.Length)
 		return 0

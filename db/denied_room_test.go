@@ -1,0 +1,67 @@
+package db
+
+import (
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// oneDeniedFS is a file system where one file may not be opened.
+type oneDeniedFS struct {
+	vfs.FS
+	name   string
+	denied *atomic.Bool
+}
+
+func (f oneDeniedFS) Open(name string, readOnly bool) (vfs.File, error) {
+	if f.denied.Load() && filepath.Base(name) == f.name {
+		return nil, &os.PathError{Op: "open", Path: name, Err: syscall.EIO}
+	}
+	return f.FS.Open(name, readOnly)
+}
+
+// A segment in which nothing can be destroyed does not keep the background from evicting what makes room in others.
+func TestEvictionBesideASegmentThatCannotBeOpened(t *testing.T) {
+	o := options()
+	var denied atomic.Bool
+	o.fs = oneDeniedFS{vfs.OS, "0000000000000001.seg", &denied}
+	o.Budget, o.SegmentBytes = 4<<20, 256<<10
+	dir := t.TempDir()
+	s := open(t, dir, o)
+	m := model(t, s, plain())
+	n := 0
+	next := func() error {
+		n++
+		p := kv.Prompt{Tokens: tokens(n, 320)}
+		_, err := m.Put(ctx, p, filled(plain(), &p, 0, 320), PutOptions{})
+		return err
+	}
+	for range 12 { // below the high-water mark
+		if err := next(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, dir, o)
+	m = model(t, s, plain())
+	put(t, m, kv.Prompt{Tokens: tokens(1000, 16)})
+	first := kv.Prompt{Tokens: tokens(1, 320)}
+	denied.Store(true)
+	if _, err := m.Delete(ctx, first); err == nil {
+		t.Fatal("deleted, and nothing could be destroyed")
+	}
+	for range 60 {
+		if err := next(); err != nil {
+			t.Fatalf("put %d: %v", n, err)
+		}
+		s.eng.evictToLowWater(ctx) // as the background does: what it says of that segment is logged
+	}
+	denied.Store(false)
+}

@@ -1,0 +1,46 @@
+package db
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// A segment that somebody cut, and of which the header is lost, is damage: the store goes on beside it.
+func TestHeaderLostOfCutSegment(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, options())
+	m := model(t, s, plain())
+	p := kv.Tokens(tokens(1, 48)...)
+	put(t, m, p)
+	end := int64(0)
+	for _, l := range s.eng.placesIn(1) {
+		end = max(end, l.End())
+	}
+	image := copyStore(t, dir)
+	name := filepath.Join(image, segmentsDir, "0000000000000001.seg")
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt(make([]byte, 4096), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(name, end-8192); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, image, options())
+	m = model(t, s, plain())
+	if err := s.Sync(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := s.Checkpoint(ctx); err != nil {
+		t.Error(err)
+	}
+	expect(t, m, p, 32)
+}

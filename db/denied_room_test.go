@@ -65,3 +65,48 @@ func TestEvictionBesideASegmentThatCannotBeOpened(t *testing.T) {
 	}
 	denied.Store(false)
 }
+
+// A segment in which nothing can be destroyed takes room from the others, and no more: puts evict what makes room.
+func TestPutsBesideASegmentThatCannotBeOpened(t *testing.T) {
+	o := options()
+	var denied atomic.Bool
+	o.fs = oneDeniedFS{vfs.OS, "0000000000000001.seg", &denied}
+	o.Budget, o.SegmentBytes = 4<<20, 256<<10
+	o.HighWater, o.LowWater = 1, 1
+	dir := t.TempDir()
+	s := open(t, dir, o)
+	m := model(t, s, plain())
+	n := 0
+	next := func() error {
+		n++
+		p := kv.Prompt{Tokens: tokens(n, 320)}
+		_, err := m.Put(ctx, p, filled(plain(), &p, 0, 320), PutOptions{})
+		return err
+	}
+	for s.mustStats(t).Evicted == 0 {
+		if err := next(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := kv.Prompt{Tokens: tokens(n, 320)}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, dir, o)
+	m = model(t, s, plain())
+	expect(t, m, first, 320)
+	denied.Store(true)
+	failed := 0
+	var last error
+	for range 60 {
+		if err := next(); err != nil {
+			failed++
+			last = err
+		}
+	}
+	t.Logf("%d evicted, %d puts failed: %v", s.mustStats(t).Evicted, failed, last)
+	if failed > 0 {
+		t.Errorf("%d puts failed: %v", failed, last)
+	}
+	denied.Store(false)
+}

@@ -29,11 +29,12 @@ func (e *engine) deadSegments() (dead map[uint64]int64, total int64) {
 // deadest segments, one after the other, until so many bytes came back or no segment is worth it. The caller holds no lock.
 func (e *engine) rewriteDead(ctx context.Context, want int64) (freed int64, err error) {
 	var out Compacted
+	broken := map[uint64]bool{}         // out of these nothing can be moved
 	for freed < want && e.held() == 0 { // what open matches keep is about to be punched
 		dead, _ := e.deadSegments()
 		var victim uint64
 		for id, n := range dead {
-			if n > dead[victim] {
+			if n > dead[victim] && !broken[id] {
 				victim = id
 			}
 		}
@@ -45,11 +46,19 @@ func (e *engine) rewriteDead(ctx context.Context, want int64) (freed int64, err 
 		if errors.Is(err, ErrNoSpace) {
 			return freed, nil // evicting is the way out
 		}
+		if err != nil && ctx.Err() == nil && e.poisoned() == nil && !isIndexDamage(err) {
+			e.log.Error("segment cannot be rewritten", "segment", victim, "error", err)
+			broken[victim] = true
+			continue
+		}
 		before := e.measure()
 		for range 2 { // one makes the moves durable and destroys the old places, the next finds the segment empty
-			if err == nil {
+			if err == nil || errors.Is(err, errUndestroyed) {
 				err = e.checkpoint(ctx)
 			}
+		}
+		if errors.Is(err, errUndestroyed) {
+			err = nil
 		}
 		if err != nil {
 			return freed, err

@@ -65,11 +65,8 @@ func (e *engine) makeRoom(ctx context.Context, bytes, blocks int64) error {
 		want := evictGoal{}
 		if over := before + bytes + e.reserveBytes() - e.o.Budget; over > 0 {
 			if held >= over { // enough is evicted: puts that fail under a long match must not empty the store
-				if undone != nil {
-					return undone
-				}
 				if patience--; patience < 0 || e.set.Kept() >= over {
-					return e.full(bytes)
+					return errors.Join(e.full(bytes), undone)
 				}
 				e.awaitGlances()
 				continue
@@ -94,18 +91,14 @@ func (e *engine) makeRoom(ctx context.Context, bytes, blocks int64) error {
 			return err
 		}
 		if want.bytes > 0 {
-			err := e.reclaim(ctx)
-			if err != nil && !errors.Is(err, errUndestroyed) {
+			if err := e.reclaim(ctx); err != nil && !errors.Is(err, errUndestroyed) {
 				return err
 			}
 			if e.reserve(bytes, blocks) {
 				return nil
 			}
-			if err != nil {
-				return err
-			}
 			// Where pages cannot be punched, space comes back when a whole segment is dead: a checkpoint finds those.
-			if err := e.checkpoint(ctx); err != nil {
+			if err := e.checkpoint(ctx); err != nil && !errors.Is(err, errUndestroyed) {
 				return err
 			}
 		}
@@ -114,7 +107,7 @@ func (e *engine) makeRoom(ctx context.Context, bytes, blocks int64) error {
 		}
 		if evicted == 0 || (want.blocks == 0 && e.held() > 0 && e.space.used() >= before) {
 			if patience--; patience < 0 || e.held() <= e.set.Kept() {
-				return e.full(bytes)
+				return errors.Join(e.full(bytes), undone)
 			}
 			e.awaitGlances()
 		}

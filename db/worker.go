@@ -49,13 +49,14 @@ func (e *engine) work(ctx context.Context, s *Store) {
 	}
 }
 
-// turn does what is due. A removal for which the log has no room keeps it from nothing: a checkpoint makes room there.
+// turn does what is due. A removal for which the log has no room keeps it from nothing: a checkpoint makes room there. Nor does
+// what cannot be destroyed.
 func (e *engine) turn(ctx context.Context, tick bool) error {
 	full := e.expireRefs()
 	if full != nil && !errors.Is(full, ErrNoSpace) {
 		return full
 	}
-	if err := e.evictToLowWater(ctx); errors.Is(err, ErrNoSpace) {
+	if err := e.evictToLowWater(ctx); errors.Is(err, ErrNoSpace) || errors.Is(err, errUndestroyed) {
 		full = errors.Join(full, err)
 	} else if err != nil {
 		return err
@@ -123,14 +124,15 @@ func (e *engine) evictToLowWater(ctx context.Context) error {
 	if _, err := e.evict(ctx, goal); err != nil {
 		return err
 	}
-	if err := e.reclaim(ctx); err != nil {
-		return err
+	undone := e.reclaim(ctx)
+	if undone != nil && !errors.Is(undone, errUndestroyed) {
+		return undone
 	}
 	if over := e.measure() - e.held() - int64(e.o.HighWater*float64(e.o.Budget)); over > 0 {
 		_, err := e.rewriteDead(ctx, over)
-		return err
+		return errors.Join(undone, err)
 	}
-	return nil
+	return undone
 }
 
 // expireRefs drops the refs whose time is over.

@@ -15,7 +15,7 @@ import (
 type queue struct {
 	mu      sync.Mutex
 	locs    map[spot]doomed
-	bytes   int64
+	bytes   int64                // of those that are not stuck
 	unlinks map[uint64]unlinking // by segment id
 }
 
@@ -34,6 +34,7 @@ type spot struct {
 type doomed struct {
 	loc   Loc
 	epoch uint64
+	stuck bool // it could not be destroyed
 }
 
 // Destroy queues records whose bytes must die, in no hurry: [Set.Reclaim] does it once no lease is open that was taken
@@ -52,7 +53,7 @@ func (s *Set) Destroy(locs []Loc) {
 		if _, ok := q.locs[at]; ok {
 			continue
 		}
-		q.locs[at] = doomed{loc, epoch}
+		q.locs[at] = doomed{loc: loc, epoch: epoch}
 		q.bytes += loc.Length
 		if u, ok := q.unlinks[loc.Segment]; ok {
 			u.bytes = max(0, u.bytes-loc.Length)
@@ -98,7 +99,7 @@ func (s *Set) Pending() (n int, bytes int64) {
 	return len(q.locs), q.bytes
 }
 
-// Held is what all that waits occupies, records and whole segments.
+// Held is what all that waits occupies, records and whole segments, but for what could not be destroyed when it was tried.
 func (s *Set) Held() int64 {
 	q := &s.queue
 	q.mu.Lock()
@@ -120,7 +121,7 @@ func (s *Set) Kept() (n int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, d := range q.locs {
-		if d.epoch >= oldest {
+		if d.epoch >= oldest && !d.stuck {
 			n += d.loc.Length
 		}
 	}
@@ -156,7 +157,9 @@ func (s *Set) Reclaim(ctx context.Context) (done []Loc, err error) {
 			break // what is unlinked already is synced below
 		}
 		gone, uerr := s.unlink(id)
-		err = errors.Join(err, uerr)
+		if err = errors.Join(err, uerr); uerr != nil {
+			s.queue.stickSegment(id)
+		}
 		if gone {
 			done = append(done, s.queue.forget(id)...)
 			wipes = slices.DeleteFunc(wipes, func(l Loc) bool { return l.Segment == id })
@@ -178,6 +181,9 @@ func (s *Set) Reclaim(ctx context.Context) (done []Loc, err error) {
 		}
 		wiped, werr := s.wipe(wipes[:n])
 		s.queue.remove(wiped)
+		if werr != nil {
+			s.queue.stick(wipes[:n])
+		}
 		done, wipes = append(done, wiped...), wipes[n:]
 		if err = errors.Join(err, werr); s.Err() != nil {
 			break
@@ -216,8 +222,34 @@ func (q *queue) remove(locs []Loc) {
 }
 
 func (q *queue) removeLocked(at spot) {
-	q.bytes -= q.locs[at].loc.Length
+	if d := q.locs[at]; !d.stuck {
+		q.bytes -= d.loc.Length
+	}
 	delete(q.locs, at)
+}
+
+// stick notes that what is still there of some records could not be destroyed, so that nobody counts on their room.
+func (q *queue) stick(locs []Loc) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, loc := range locs {
+		at := spot{loc.Segment, loc.Offset}
+		if d, ok := q.locs[at]; ok && !d.stuck {
+			d.stuck = true
+			q.locs[at] = d
+			q.bytes -= d.loc.Length
+		}
+	}
+}
+
+// stickSegment notes that the file of a segment could not be removed.
+func (q *queue) stickSegment(id uint64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if u, ok := q.unlinks[id]; ok {
+		u.bytes = 0
+		q.unlinks[id] = u
+	}
 }
 
 // forget removes a segment with all its records, and returns those.

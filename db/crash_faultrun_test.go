@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -22,10 +23,9 @@ type faultRun struct {
 	fault diskFault
 	at    int
 
-	fired   int // calls that failed
+	mu      sync.Mutex
+	fires   firings
 	failing bool
-	last    crashfs.Op
-	synced  bool  // one of them was a sync of the log, or of segments
 	must    []int // by chat: what was acknowledged and not deleted since
 	most    []int // by chat: what may be there
 	log     []string
@@ -33,10 +33,24 @@ type faultRun struct {
 	failed  bool
 }
 
+// firings are the calls that failed: the store's background works, too.
+type firings struct {
+	n      int
+	first  crashfs.Op
+	synced bool // one of them was a sync of the log, or of segments
+}
+
+func (f *faultRun) so() firings {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.fires
+}
+
 func (f *faultRun) errorf(format string, args ...any) {
 	f.t.Helper()
 	if !f.failed {
-		f.t.Errorf("%v, %s at call %d (%s %s), DORMOUSE_CRASH_SEED=%d\n\t%s", f.k, f.fault.name, f.at, f.last.Kind, f.last.Name,
+		first := f.so().first
+		f.t.Errorf("%v, %s at call %d (%s %s), DORMOUSE_CRASH_SEED=%d\n\t%s", f.k, f.fault.name, f.at, first.Kind, first.Name,
 			f.seed, strings.Join(f.log[max(0, len(f.log)-12):], "\n\t"))
 	}
 	f.failed = true
@@ -47,16 +61,18 @@ func (f *faultRun) errorf(format string, args ...any) {
 func (f *faultRun) arm(d *crashfs.Disk, at int) {
 	now, _ := d.Ops()
 	at += now
-	f.fired, f.synced, f.failing = 0, false, true
+	f.fires, f.failing = firings{}, true
 	d.Before(func(op crashfs.Op) error {
-		if op.N < at || f.fired > 0 && !f.fault.stays || f.fault.kinds != "" && !strings.Contains(" "+f.fault.kinds+" ", " "+op.Kind+" ") {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if op.N < at || f.fires.n > 0 && !f.fault.stays || f.fault.kinds != "" && !strings.Contains(" "+f.fault.kinds+" ", " "+op.Kind+" ") {
 			return nil
 		}
-		if f.fired++; f.fired == 1 {
-			f.last = op
+		if f.fires.n++; f.fires.n == 1 {
+			f.fires.first = op
 		}
 		inside := strings.HasPrefix(op.Name, segmentsDir) || strings.HasPrefix(op.Name, walDir)
-		f.synced = f.synced || inside && (op.Kind == "sync" || op.Kind == "syncdir")
+		f.fires.synced = f.fires.synced || inside && (op.Kind == "sync" || op.Kind == "syncdir")
 		if strings.HasPrefix(f.fault.name, "half") {
 			return &crashfs.Short{Bytes: op.Len / 2, Err: f.fault.err}
 		}
@@ -77,7 +93,7 @@ func (f *faultRun) run() (ended bool) {
 		if o.kind != "open" && (w.s == nil || w.s.eng == nil) { // an earlier one could not open it, or not resume it
 			w.kill()
 			if err := w.open(); err != nil {
-				if f.fired == 0 || !f.fault.stays {
+				if f.so().n == 0 || !f.fault.stays {
 					f.errorf("open anew: %v", err)
 				}
 				break
@@ -87,7 +103,7 @@ func (f *faultRun) run() (ended bool) {
 			return false
 		}
 	}
-	if f.fired == 0 {
+	if f.so().n == 0 {
 		return true
 	}
 	d.Before(nil)
@@ -111,9 +127,9 @@ func (f *faultRun) run() (ended bool) {
 
 // step does one operation, and once more if it failed.
 func (f *faultRun) step(w *crashRun, o crashOp) {
-	before := f.fired
+	before := f.so().n
 	err := f.do(w, o)
-	hit := f.fired > before
+	hit := f.so().n > before
 	if errors.Is(err, errWrongRow) {
 		f.errorf("%v: %v", o, err)
 		return
@@ -121,7 +137,7 @@ func (f *faultRun) step(w *crashRun, o crashOp) {
 	if err == nil || w.expected(o, err) {
 		return
 	}
-	if !hit && f.fired == 0 {
+	if !hit && f.so().n == 0 {
 		f.errorf("%v: %v, though no call failed", o, err)
 		return
 	}
@@ -133,7 +149,7 @@ func (f *faultRun) step(w *crashRun, o crashOp) {
 		f.comeBack(w)
 		return
 	}
-	if f.synced {
+	if f.so().synced {
 		f.poisoned(w, o)
 		return
 	}
@@ -294,18 +310,18 @@ func (f *faultRun) image(d *crashfs.Disk, make func(dir string) (*crashfs.Disk, 
 	w := &crashRun{d: image, k: f.k, sparse: true, j: newCrashJournal(f.k)}
 	defer w.kill()
 	f.arm(image, rand.IntN(120))
-	f.last = crashfs.Op{}
 	if err := w.open(); err == nil {
 		if w.s.Close() == nil {
 			w.s = nil
 		}
-	} else if f.fired == 0 {
+	} else if f.so().n == 0 {
 		f.errorf("open after %s: %v", how, err)
 	}
 	w.kill()
 	image.Before(nil)
 	f.failing = false
-	how += fmt.Sprintf(", and an open during which %s %s failed", f.last.Kind, f.last.Name)
+	first := f.so().first
+	how += fmt.Sprintf(", and an open during which %s %s failed", first.Kind, first.Name)
 	if err := w.open(); err != nil {
 		f.errorf("open after %s: %v", how, err)
 		return

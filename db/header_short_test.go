@@ -14,7 +14,9 @@ func TestHeaderLostOfCutSegment(t *testing.T) {
 	s := open(t, dir, options())
 	m := model(t, s, plain())
 	p := kv.Tokens(tokens(1, 48)...)
-	put(t, m, p)
+	for n := 16; n <= 48; n += 16 { // one after the other, so that the last block is the last record
+		put(t, m, p.Prefix(n))
+	}
 	end := int64(0)
 	for _, l := range s.eng.placesIn(1) {
 		end = max(end, l.End())

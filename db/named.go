@@ -119,6 +119,24 @@ func (r *recovery) lost(l opLoc) bool {
 	return false
 }
 
+// onward returns the move that brought a record to where it is whole, if one did: the places before that were destroyed since, and
+// no power cut took them.
+func (r *recovery) onward(key kv.Key, group uint8, l opLoc) (last opMove, ok bool) {
+	var left []opDead
+	for range len(r.named.moved) {
+		left = append(left, opDead{Key: key, Group: group, Loc: l})
+		if last, ok = r.named.moved[l]; !ok {
+			return last, false
+		}
+		if r.intact(key, group, last.To) {
+			r.giveUp(left, true)
+			return last, true
+		}
+		l = last.To
+	}
+	return last, false
+}
+
 // movedOn returns the move that brought the record at l to where the scan found it, if one did: places on the way may be
 // destroyed when the first is not yet.
 func (r *recovery) movedOn(l opLoc) (last opMove, ok bool) {

@@ -20,6 +20,9 @@ func (r *recovery) apply() error {
 		}
 	}
 	reboot := r.reboot()
+	if reboot && !r.rebuild {
+		r.nameRecords()
+	}
 	err := e.ix.Update(func(t *index.Txn) error {
 		for _, f := range r.frames {
 			if err := r.frame(t, f, reboot); err != nil {
@@ -226,7 +229,13 @@ func (r *recovery) put(t *index.Txn, op opPut, reboot bool) (kept bool, err erro
 				continue
 			}
 		}
-		if reboot && !r.intact(rec.Key, rec.Group, rec.Loc) {
+		whole := !reboot || r.intact(rec.Key, rec.Group, rec.Loc)
+		if !whole && !r.rebuild {
+			if on, ok := r.onward(rec.Key, rec.Group, rec.Loc); ok {
+				rec.Loc, rec.Birth, whole = on.To, on.Birth, true
+			}
+		}
+		if !whole {
 			r.doom(rec.Loc.index())
 			kept = false
 			lost = append(lost, rec)
@@ -280,6 +289,15 @@ func (r *recovery) move(t *index.Txn, op opMove, index, reboot bool) error {
 			r.giveUp([]opDead{{Key: op.Key, Group: op.Group, Loc: op.From}}, true)
 			return t.SetLoc(op.Key, op.Group, on.To.index(), on.Birth)
 		}
+	}
+	if ok && toOpLoc(cur.Loc) == op.From && index && !r.rebuild && reboot && !r.intact(op.Key, op.Group, op.To) {
+		if on, moved := r.onward(op.Key, op.Group, op.To); moved {
+			r.giveUp([]opDead{{Key: op.Key, Group: op.Group, Loc: op.From}}, true)
+			return t.SetLoc(op.Key, op.Group, on.To.index(), on.Birth)
+		}
+	}
+	if in := r.standIn[op.From]; index && len(in) > 0 && !(ok && toOpLoc(cur.Loc) == op.From) { // it goes when the copy goes
+		r.standIn[op.To] = append(r.standIn[op.To], in...)
 	}
 	switch {
 	case ok && toOpLoc(cur.Loc) == op.To: // seen by the scan, or applied before

@@ -30,7 +30,7 @@ func (r *recovery) spare(t *index.Txn, dead []opDead) error {
 			r.spared[d.Loc] = true
 			continue
 		}
-		bears, err := bears(t, cur)
+		bears, err := bears(t, cur, dead)
 		if err != nil {
 			return err
 		}
@@ -50,8 +50,8 @@ func (r *recovery) spare(t *index.Txn, dead []opDead) error {
 	return nil
 }
 
-// bears reports whether something would be stored without its prefix, or without its block, if x went.
-func bears(t *index.Txn, x index.Entry) (yes bool, err error) {
+// bears reports whether something would be stored without its prefix, or without its block, if x went with those dead ones.
+func bears(t *index.Txn, x index.Entry, dead []opDead) (yes bool, err error) {
 	if x.Group > 0 {
 		return false, nil
 	}
@@ -59,7 +59,8 @@ func bears(t *index.Txn, x index.Entry) (yes bool, err error) {
 		return yes, err
 	}
 	err = t.Groups(x.Key, func(g index.Entry) bool {
-		yes = yes || g.Group > 0
+		goes := slices.ContainsFunc(dead, func(d opDead) bool { return d.Loc == toOpLoc(g.Loc) })
+		yes = yes || g.Group > 0 && !goes
 		return !yes
 	})
 	return yes, err

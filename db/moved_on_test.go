@@ -12,7 +12,8 @@ import (
 // Records that were put, and moved on and on, between two checkpoints are there after a power cut: the places that they left are
 // destroyed by then.
 func TestMovedOnBetweenCheckpoints(t *testing.T) {
-	for _, begun := range []bool{false, true} { // with a checkpoint between the put and the moves
+	for i := range 4 {
+		begun, lost := i&1 > 0, i&2 > 0 // a checkpoint comes between the put and the moves; the index is lost
 		for moves := range 3 {
 			dir := t.TempDir()
 			o := options()
@@ -42,8 +43,13 @@ func TestMovedOnBetweenCheckpoints(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(image, unsyncedName), nil, 0o600); err != nil { // as after a reboot
 				t.Fatal(err)
 			}
+			if lost {
+				if err := os.Remove(filepath.Join(image, indexName)); err != nil {
+					t.Fatal(err)
+				}
+			}
 			s = open(t, image, o)
-			t.Logf("checkpoint %v, %d moves", begun, moves)
+			t.Logf("checkpoint %v, index lost %v, %d moves", begun, lost, moves)
 			expect(t, model(t, s, windowed(40)), p, 100)
 			if got, err := s.Verify(ctx, VerifyOptions{}); err != nil || len(got.Damage) > 0 {
 				t.Error(got.Damage, err)

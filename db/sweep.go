@@ -52,13 +52,24 @@ func (e *engine) sweepSegment(ctx context.Context, v *index.View, id uint64, fro
 	return unsealed{id: id, from: from, end: end}, nil
 }
 
-// sealLeftover writes the footer that an earlier process did not get to. What could not be read when the segment was swept,
-// and can be now, is swept first.
+// sealLeftover writes the footer that an earlier process did not get to, and the header if a power cut took it. What could not be
+// read when the segment was swept, and can be now, is swept first.
 func (e *engine) sealLeftover(ctx context.Context, u *unsealed) error {
 	if u.from == 0 { // begun since the last checkpoint: its header may not have come to the disk
-		restored, err := e.set.RestoreHeader(u.id, func() []segments.Loc { return e.placesIn(u.id) }, e.descriptor)
+		empty := false // and without a header
+		restored, err := e.set.RestoreHeader(u.id, func() []segments.Loc {
+			live := e.placesIn(u.id)
+			empty = len(live) == 0
+			return live
+		}, e.descriptor)
 		if err != nil {
 			return err
+		}
+		if empty { // what is torn in it would look like damage for ever
+			e.stateMu.Lock()
+			e.state.doomedSegments[u.id] = struct{}{}
+			e.stateMu.Unlock()
+			return nil
 		}
 		if restored { // without it nobody knew what lengths are multiples of: it is swept again, now or at the next try
 			u.end = 0

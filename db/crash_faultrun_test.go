@@ -238,6 +238,9 @@ func (f *faultRun) poisoned(w *crashRun, o crashOp) {
 		}
 	}
 	reads()
+	if st, err := w.s.Stats(); err != nil || !st.Poisoned {
+		f.errorf("stats after a sync failed: %v, poisoned %v", err, st.Poisoned)
+	}
 	if f.at%2 == 1 {
 		if err := w.s.Suspend(ctx); !errors.Is(err, syscall.EIO) || !errors.Is(err, ErrPoisoned) {
 			f.errorf("suspend after a sync failed: %v", err)

@@ -1,6 +1,7 @@
 package db
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/segments"
 )
 
 // oneDeniedFS is a file system where one file may not be opened.
@@ -107,6 +109,41 @@ func TestPutsBesideASegmentThatCannotBeOpened(t *testing.T) {
 	t.Logf("%d evicted, %d puts failed: %v", s.mustStats(t).Evicted, failed, last)
 	if failed > 0 {
 		t.Errorf("%d puts failed: %v", failed, last)
+	}
+	denied.Store(false)
+}
+
+// Nor does it end a compaction: what moves awaits the room of the old places, and those are in other segments.
+func TestMovesBesideASegmentThatCannotBeOpened(t *testing.T) {
+	o := options()
+	var denied atomic.Bool
+	o.fs = oneDeniedFS{vfs.OS, "0000000000000001.seg", &denied}
+	o.Budget, o.SegmentBytes = 4<<20, 256<<10
+	o.HighWater, o.LowWater = 1, 1
+	dir := t.TempDir()
+	s := open(t, dir, o)
+	m := model(t, s, plain())
+	for n := 1; s.mustStats(t).Evicted == 0; n++ {
+		put(t, m, kv.Prompt{Tokens: tokens(n, 320)})
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	o.Budget += 256 << 10 // less than what moves
+	s = open(t, dir, o)
+	m = model(t, s, plain())
+	denied.Store(true)
+	var err error
+	for n := 1; err == nil && n < 1000; n++ { // the oldest that was not evicted lies in that segment
+		_, err = m.Delete(ctx, kv.Prompt{Tokens: tokens(n, 16)})
+	}
+	if !errors.Is(err, errUndestroyed) {
+		t.Fatal(err)
+	}
+	var out Compacted
+	err = s.eng.rewrite(ctx, func(s segments.Info, _ int64) bool { return s.ID > 1 && s.ID < 8 }, nil, &out)
+	if err != nil || out.Records == 0 {
+		t.Errorf("%+v moved: %v", out, err)
 	}
 	denied.Store(false)
 }

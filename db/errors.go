@@ -21,7 +21,8 @@ var (
 	ErrLocked = vfs.ErrLocked
 	// ErrClosed is returned by every operation after Close.
 	ErrClosed = errors.New("store is closed")
-	// ErrSuspended is returned by every operation between Suspend and Resume.
+	// ErrSuspended is returned by every operation between Suspend and Resume. A store whose index is found damaged, and cannot be
+	// rebuilt just now, for want of room or file handles, say, suspends itself.
 	ErrSuspended = errors.New("store is suspended")
 	// ErrReadOnly is returned by operations that would write to a store that was opened read-only.
 	ErrReadOnly = errors.New("store is open read-only")

@@ -128,7 +128,7 @@ func (e *engine) move(ctx context.Context, x index.Entry) (bool, error) {
 	}
 	if !room() {
 		// Room comes from the old places: destroy those first.
-		if err := e.checkpoint(ctx); err != nil {
+		if err := e.checkpoint(ctx); err != nil && !errors.Is(err, errUndestroyed) {
 			return false, err
 		}
 		if !room() {

@@ -32,6 +32,7 @@ type Stats struct {
 	Blocks, StoredRecords, LiveBytes int64 // now
 	DiskBytes, DiskHighWater         int64 // allocated bytes of all files, and the most they ever were
 	Budget                           int64
+	Poisoned                         bool  // an fsync has failed: nothing is written any more, see [ErrPoisoned]
 	PendingRecords                   int   // destroyed once no lease can see them
 	PendingBytes                     int64 // theirs
 	OpenMatches                      int64
@@ -177,6 +178,7 @@ func (s *Store) Stats() (Stats, error) {
 		LastCheckpoint: time.Duration(c.checkpointNanos.Load()),
 		Blocks:         now.Blocks, StoredRecords: now.Records, LiveBytes: now.Bytes,
 		DiskBytes: used, DiskHighWater: c.high.Load(), Budget: e.o.Budget, OpenMatches: s.matches.Load(),
+		Poisoned: e.wal != nil && e.poisoned() != nil,
 	}
 	for code := range c.reasons {
 		if n := c.reasons[code].Load(); n > 0 {

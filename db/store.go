@@ -358,9 +358,10 @@ func (s *Store) rebuildIndex(cause error) {
 	old.set.Abandon()
 	e, err := openEngine(context.Background(), s.dir, s.o, cause)
 	if err != nil {
-		s.o.Logger.Error("index could not be rebuilt; the store is closed", "dir", s.dir, "error", err)
-		s.eng = nil
+		s.o.Logger.Error("index could not be rebuilt; the store is suspended until Resume", "dir", s.dir, "error", err)
+		s.suspended = true
 		s.unlock()
+		s.damaged.Store(false)
 		return
 	}
 	s.adopt(old, e)

@@ -37,16 +37,7 @@ func TestHeaderLostBehindLastRecordOnCoarseDisk(t *testing.T) {
 	if err := os.CopyFS(filepath.Join(image, walDir), os.DirFS(filepath.Join(before, walDir))); err != nil {
 		t.Fatal(err)
 	}
-	f, err := os.OpenFile(filepath.Join(image, segmentsDir, "0000000000000001.seg"), os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.WriteAt(make([]byte, 4096), 0); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	loseHeader(t, image)
 	s = open(t, image, o)
 	m = model(t, s, plain())
 	if _, err := m.Delete(ctx, q); err != nil { // what waits to be destroyed is, before anything is sealed

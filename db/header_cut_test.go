@@ -2,11 +2,7 @@ package db
 
 import (
 	"path/filepath"
-	"strings"
 	"testing"
-
-	"github.com/dormousekv/dormouse/internal/vfs"
-	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
 )
 
 // A power cut may take or tear the header of a segment that was never synced, and leave records in it; the last one of a put that
@@ -23,21 +19,8 @@ func headerCut(t *testing.T, from int64, without string) {
 	w := crashCase(t, crashMode{})
 	n := len(crashChats()[0].p.Tokens)
 	w.steps(t, crashOp{kind: "put", chat: 0, n: n - 20})
-	w.d.Before(func(op crashfs.Op) error {
-		if op.Kind == "write" && strings.HasPrefix(op.Name, walDir) {
-			return errDisk
-		}
-		return nil
-	})
-	if err := w.do(crashOp{kind: "put", chat: 0, n: n}); err == nil {
-		t.Fatal("a put without a log succeeded")
-	}
-	w.d.Crash()
-	w.kill()
-	image, err := w.d.Kill(newCrashDirs(t).next())
-	if err == nil {
-		err = tear(image, from)
-	}
+	image := w.diesBeforeFrame(t, n)
+	err := tear(image, from)
 	if err == nil {
 		err = rebooted(image)
 	}
@@ -71,24 +54,4 @@ func headerCut(t *testing.T, from int64, without string) {
 			t.Errorf("header cut at %d: %+v", from, s)
 		}
 	}
-}
-
-// tear takes the header of the first segment from there on, and a part of the head of its last record.
-func tear(image *crashfs.Disk, from int64) error {
-	f, err := image.Open(filepath.Join(image.Dir(), segmentsDir, "0000000000000001.seg"), false)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	b, err := vfs.ReadAll(image, f.Name(), 1<<20)
-	if err != nil {
-		return err
-	}
-	last := strings.LastIndex(string(b), "DORM.REC")
-	for _, zero := range [][2]int64{{from, 4096}, {int64(last) + 256, int64(last) + 512}} {
-		if _, err := f.WriteAt(make([]byte, zero[1]-zero[0]), zero[0]); err != nil {
-			return err
-		}
-	}
-	return f.Sync()
 }

@@ -2,10 +2,7 @@ package db
 
 import (
 	"path/filepath"
-	"strings"
 	"testing"
-
-	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
 )
 
 // A segment of which a power cut took the header, and in which nothing lives, goes with all that was torn in it.
@@ -18,21 +15,8 @@ func TestPowerCutTakesHeaderWhereNothingLives(t *testing.T) {
 		if _, err := w.model(0).Delete(ctx, x.p.Prefix(1)); err != nil {
 			t.Fatal(err)
 		}
-		w.d.Before(func(op crashfs.Op) error {
-			if op.Kind == "write" && strings.HasPrefix(op.Name, walDir) {
-				return errDisk
-			}
-			return nil
-		})
-		if err := w.do(crashOp{kind: "put", chat: 0, n: n}); err == nil {
-			t.Fatal("a put without a log succeeded")
-		}
-		w.d.Crash()
-		w.kill()
-		image, err := w.d.Kill(newCrashDirs(t).next())
-		if err == nil {
-			err = tear(image, 0)
-		}
+		image := w.diesBeforeFrame(t, n)
+		err := tear(image, 0)
 		if err == nil {
 			err = rebooted(image)
 		}

@@ -1,8 +1,6 @@
 package db
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -20,16 +18,7 @@ func TestPowerCutTakesFirstPageOfLongHeader(t *testing.T) {
 	p := kv.Tokens(tokens(1, 48)...)
 	put(t, m, p)
 	image := copyStore(t, dir)
-	f, err := os.OpenFile(filepath.Join(image, segmentsDir, "0000000000000001.seg"), os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.WriteAt(make([]byte, 4096), 0); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	loseHeader(t, image)
 	for _, what := range []string{"once", "again"} {
 		s = open(t, image, options())
 		expect(t, model(t, s, d), p, 48)

@@ -59,7 +59,7 @@ func headerLost(t *testing.T, without string, deleted bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := image.Open(filepath.Join(image.Dir(), segmentsDir, "0000000000000001.seg"), false)
+	f, err := image.Open(filepath.Join(image.Dir(), firstSegment), false)
 	if err == nil {
 		_, err = f.WriteAt(make([]byte, 4096), 0)
 	}

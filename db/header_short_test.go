@@ -23,16 +23,7 @@ func TestHeaderLostOfCutSegment(t *testing.T) {
 	}
 	image := copyStore(t, dir)
 	name := filepath.Join(image, segmentsDir, "0000000000000001.seg")
-	f, err := os.OpenFile(name, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.WriteAt(make([]byte, 4096), 0); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	loseHeader(t, image)
 	if err := os.Truncate(name, end-8192); err != nil {
 		t.Fatal(err)
 	}

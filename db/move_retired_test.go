@@ -1,9 +1,6 @@
 package db
 
 import (
-	"errors"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/dormousekv/dormouse/index"
@@ -13,8 +10,7 @@ import (
 // A move that comes when the model is retired already begins no segment for it: what is put for another model of the same
 // fingerprint would go there.
 func TestMoveOfARetiredModel(t *testing.T) {
-	dir := t.TempDir()
-	s := open(t, dir, options())
+	s := open(t, t.TempDir(), options())
 	d, other := twinDescriptors(0)
 	m := model(t, s, d)
 	p := kv.Tokens(tokens(1, 48)...)
@@ -38,21 +34,5 @@ func TestMoveOfARetiredModel(t *testing.T) {
 	}
 	reader.Close()
 	put(t, model(t, s, other), p)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{walDir, indexName} {
-		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s = open(t, dir, options())
-	if _, err := s.Model(ctx, d); !errors.Is(err, kv.ErrDescriptor) {
-		t.Errorf("the retired model is back, with the rows of another: %v", err)
-	}
-	x, err := s.Model(ctx, other)
-	if err != nil {
-		t.Fatal(err)
-	}
-	expect(t, x, p, 48)
+	onlyTheTwin(t, s, d, other, p)
 }

@@ -12,8 +12,7 @@ import (
 // The segments of a model name it, also where it has the fingerprint of one that was retired: with log and index lost, nobody takes
 // its rows for those of the other.
 func TestSegmentsNameTheTwinOfARetiredModel(t *testing.T) {
-	dir := t.TempDir()
-	s := open(t, dir, options())
+	s := open(t, t.TempDir(), options())
 	d, other := twinDescriptors(0)
 	m := model(t, s, d)
 	p := kv.Tokens(tokens(1, 48)...)
@@ -22,15 +21,21 @@ func TestSegmentsNameTheTwinOfARetiredModel(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(t, model(t, s, other), p)
+	onlyTheTwin(t, s, d, other, p)
+}
+
+// onlyTheTwin loses log and index of a store in which other took the place of d, and looks for p.
+func onlyTheTwin(t *testing.T, s *Store, d, other kv.Descriptor, p kv.Prompt) {
+	t.Helper()
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{walDir, indexName} {
-		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
+		if err := os.RemoveAll(filepath.Join(s.Dir(), name)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	s = open(t, dir, options())
+	s = open(t, s.Dir(), options())
 	if _, err := s.Model(ctx, d); !errors.Is(err, kv.ErrDescriptor) {
 		t.Errorf("the retired model is back, with the rows of another: %v", err)
 	}

@@ -38,6 +38,11 @@ func (j *crashJournal) compare(w *crashRun, weak bool) error {
 			bad("chat %d: %d tokens are found (%v), at least %d were acknowledged", c, n, reason, least)
 		}
 	}
+	for c, at := range j.gone {
+		if most := max(at, crashSystem); found[c] > most {
+			bad("chat %d: %d tokens are found, all behind %d were deleted", c, found[c], most)
+		}
+	}
 	all, groups := map[kv.Key]Block{}, []Block{}
 	for b, err := range w.s.Blocks() {
 		if err != nil {

@@ -148,6 +148,9 @@ func (j *crashJournal) done(w *crashRun, o crashOp, err error) {
 		}
 		j.have[c] = n
 		j.safe[c] = min(j.safe[c], n)
+		if from, takes := o.takes(c, false); takes && o.kind == "delete" { // behind that may be a tail that came later
+			j.safe[c] = min(j.safe[c], from)
+		}
 	}
 	clear(j.refs)
 	refs, rerr := w.s.Refs()

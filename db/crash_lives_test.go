@@ -100,10 +100,7 @@ func crashLives(t *testing.T, dirs *crashDirs, seed uint64) {
 	}
 	j.cut = true
 	for i := range 4 {
-		image, err := d.PowerCut(r, dirs.next())
-		if err == nil {
-			err = rebooted(image)
-		}
+		image, err := cutAndRebooted(d, r, dirs)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -3,11 +3,13 @@ package db
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"testing"
 
 	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
 	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/segments"
 )
 
 // crashRun is a store at work on a disk.
@@ -152,6 +154,10 @@ func (w *crashRun) do(o crashOp) error {
 	case "compact":
 		_, err := w.s.Compact(ctx, CompactOptions{LiveShare: 0.9})
 		return err
+	case "move":
+		return w.move(o.n)
+	case "log sync":
+		return w.s.eng.wal.Sync(w.s.eng.wal.LastLSN())
 	case "trim":
 		return w.s.Trim(ctx)
 	case "shrink":
@@ -177,6 +183,16 @@ func (w *crashRun) do(o crashOp) error {
 		return w.close()
 	}
 	panic(o.kind)
+}
+
+// move moves what lives in all segments, or where seed is odd in some, and makes no checkpoint.
+func (w *crashRun) move(seed int) error {
+	if err := w.s.eng.set.SealAll(); err != nil {
+		return err
+	}
+	r := rand.New(rand.NewPCG(uint64(seed), 3))
+	var out Compacted
+	return w.s.eng.rewrite(ctx, func(segments.Info, int64) bool { return seed%2 == 0 || r.IntN(2) == 0 }, nil, &out)
 }
 
 func (w *crashRun) release() error {

@@ -285,9 +285,19 @@ func (e *engine) nextCounters() index.Applied {
 	return index.Applied{NextBirth: e.birth.Load() + 1, NextSegment: e.set.MaxID() + 1, Clock: e.clock.Load()}
 }
 
-// openEnds are the ends of the segments that this process has begun and not sealed. The caller holds the gate.
+// openEnds are the ends of the segments that this process has begun and not sealed, and of those that an earlier one left and in
+// which nothing lives: without a header they are not sealed, and a power cut may bring them back after they are unlinked. The caller
+// holds the gate and ckptMu.
 func (e *engine) openEnds() map[uint64]int64 {
-	return e.set.OpenEnds()
+	ends := e.set.OpenEnds()
+	v := e.view()
+	defer v.Release()
+	for _, u := range e.unsealed {
+		if u.from == 0 && v.Segment(u.id).Records == 0 {
+			ends[u.id] = 0
+		}
+	}
+	return ends
 }
 
 // poisoned returns the error after which nothing may be written any more.

@@ -1,6 +1,7 @@
 package db
 
 import (
+	"errors"
 	"path/filepath"
 	"testing"
 )
@@ -43,6 +44,67 @@ func TestPowerCutTakesHeaderWhereNothingLives(t *testing.T) {
 			if s.Err != nil {
 				t.Errorf("without %q: %+v", without, s)
 			}
+		}
+	}
+}
+
+// Also where a power cut takes back that it went, after a checkpoint that left the log which knew of it: it goes once more, and what
+// is torn in it is no damage meanwhile.
+func TestHeaderlessSegmentComesBack(t *testing.T) {
+	for _, without := range []string{"", indexName} {
+		w := crashCase(t, crashMode{})
+		x := crashChats()[0]
+		n := len(x.p.Tokens)
+		w.steps(t, crashOp{kind: "put", chat: 0, n: n - 20})
+		if _, err := w.model(0).Delete(ctx, x.p.Prefix(1)); err != nil {
+			t.Fatal(err)
+		}
+		image := w.diesBeforeFrame(t, n)
+		err := tear(image, 0)
+		if err == nil {
+			err = rebooted(image)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		torn := crashFiles(image)[firstSegment]
+		run := &crashRun{d: image, k: w.k, j: newCrashJournal(w.k)}
+		t.Cleanup(run.kill)
+		run.steps(t, crashOp{kind: "open"}, crashOp{kind: "checkpoint"})
+		image.Crash()
+		run.kill()
+		back, err := image.Kill(newCrashDirs(t).next())
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := back.Create(filepath.Join(back.Dir(), firstSegment))
+		if err == nil {
+			_, err = f.WriteAt(torn, 0)
+		}
+		if err == nil {
+			err = errors.Join(f.Sync(), f.Close(), back.SyncDir(filepath.Join(back.Dir(), segmentsDir)), rebooted(back))
+		}
+		if err == nil && without != "" {
+			err = back.Remove(filepath.Join(back.Dir(), without))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := &crashRun{d: back, k: w.k, j: newCrashJournal(w.k)}
+		t.Cleanup(last.kill)
+		for _, kind := range []string{"open", "put", "checkpoint", "reopen"} {
+			if err := last.do(crashOp{kind: kind, chat: 0, n: n}); err != nil {
+				t.Fatal(err)
+			}
+			if rep, err := last.s.Verify(ctx, VerifyOptions{}); err != nil || len(rep.Damage) > 0 {
+				t.Errorf("without %q, %s: %v, %v", without, kind, err, rep.Damage)
+			}
+		}
+		if got, err := x.restore(last.model(0)); err != nil || got != n {
+			t.Errorf("without %q: %d of %d tokens, %v", without, got, n, err)
+		}
+		if last.s.eng.set.Has(1) {
+			t.Errorf("without %q: it is still there", without)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import "github.com/dormousekv/dormouse/kv"
 // logNames are what the log says of the places that its frames name, for a rebuild.
 type logNames struct {
 	put      map[opLoc]bool       // those that something was put in, or moved to
+	what     map[opLoc]opDead     // that something
 	dead     map[opLoc]bool       // those that were given up
 	removed  map[opLoc]bool       // those among them that were removed for good
 	replaced map[opLoc]bool       // those among them that have something in their place
@@ -19,7 +20,7 @@ type logNames struct {
 // nameRecords notes the records that the log's frames name.
 func (r *recovery) nameRecords() {
 	r.named = logNames{
-		put: map[opLoc]bool{}, dead: map[opLoc]bool{}, removed: map[opLoc]bool{}, replaced: map[opLoc]bool{},
+		put: map[opLoc]bool{}, what: map[opLoc]opDead{}, dead: map[opLoc]bool{}, removed: map[opLoc]bool{}, replaced: map[opLoc]bool{},
 		next: map[opLoc]opLoc{}, over: map[opLoc][]opRecord{}, group: map[opLoc]uint8{}, moved: map[opLoc]opMove{}, from: map[opLoc]opLoc{}, parents: map[opLoc]kv.Key{},
 	}
 	n := &r.named
@@ -37,7 +38,7 @@ func (r *recovery) nameRecords() {
 			}
 		case frameMove:
 			if op, err := decodeOp[opMove](f); err == nil {
-				n.put[op.To] = true
+				n.put[op.To], n.what[op.To] = true, opDead{Key: op.Key, Group: op.Group, Loc: op.To}
 				n.dead[op.From], n.replaced[op.From] = true, true
 				n.next[op.From], n.moved[op.From], n.from[op.To] = op.To, op, op.From
 				delete(n.over, op.From)
@@ -49,6 +50,7 @@ func (r *recovery) nameRecords() {
 func (n *logNames) addPut(op opPut) {
 	for _, rec := range op.Records {
 		n.put[rec.Loc], n.parents[rec.Loc] = true, rec.Parent
+		n.what[rec.Loc] = opDead{Key: rec.Key, Group: rec.Group, Loc: rec.Loc}
 	}
 	for _, d := range op.Dead {
 		n.dead[d.Loc], n.replaced[d.Loc] = true, true
@@ -113,6 +115,26 @@ func (r *recovery) lost(l opLoc) bool {
 		next, ok := n.after(l)
 		if !ok {
 			return false
+		}
+		l = next
+	}
+	return false
+}
+
+// outlived reports whether the record at l, which is not whole any more, is no loss: it was removed for good since, or something that
+// took its place is whole.
+func (r *recovery) outlived(l opLoc) bool {
+	n := &r.named
+	for range len(n.dead) + 1 {
+		if n.removed[l] {
+			return true
+		}
+		next, ok := n.after(l)
+		if !ok || !n.dead[l] {
+			return false
+		}
+		if x, ok := n.what[next]; ok && r.intact(x.Key, x.Group, next) {
+			return true
 		}
 		l = next
 	}

@@ -215,31 +215,26 @@ func (r *recovery) put(t *index.Txn, op opPut, reboot bool) (kept bool, err erro
 			}
 			continue
 		}
-		need := rec.Parent
-		if rec.Group > 0 {
-			need = rec.Key
+		hangs, err := r.hangs(t, rec)
+		if err != nil {
+			return false, err
 		}
-		if rec.Group > 0 || rec.First > 0 {
-			if _, ok, err := t.Get(need, 0); err != nil {
-				return false, err
-			} else if !ok && !r.rebuild {
-				r.doom(rec.Loc.index())
+		stays := hangs && (!reboot || r.intact(rec.Key, rec.Group, rec.Loc))
+		if hangs && !stays && !r.rebuild {
+			if on, ok := r.onward(rec.Key, rec.Group, rec.Loc); ok {
+				rec.Loc, rec.Birth, stays = on.To, on.Birth, true
+			}
+		}
+		if !stays {
+			if !r.outlived(rec.Loc) {
 				kept = false
 				lost = append(lost, rec)
+			}
+			if _, anew := r.named.next[rec.Loc]; !anew || !hangs || rec.Group > 0 || r.rebuild {
+				r.doom(rec.Loc.index())
 				continue
 			}
-		}
-		whole := !reboot || r.intact(rec.Key, rec.Group, rec.Loc)
-		if !whole && !r.rebuild {
-			if on, ok := r.onward(rec.Key, rec.Group, rec.Loc); ok {
-				rec.Loc, rec.Birth, whole = on.To, on.Birth, true
-			}
-		}
-		if !whole {
-			r.doom(rec.Loc.index())
-			kept = false
-			lost = append(lost, rec)
-			continue
+			rec.Flags |= index.FlagDamaged // for what hangs below it, until what took its place comes
 		}
 		entry := rec.entry()
 		if entry.Group == 0 {
@@ -254,6 +249,19 @@ func (r *recovery) put(t *index.Txn, op opPut, reboot bool) (kept bool, err erro
 		return false, r.standInFor(t, lost, op.Dead)
 	}
 	return true, r.remove(t, op.Dead)
+}
+
+// hangs reports whether the block before a record is there, or the block that it is of. After a rebuild, that is seen to at the end.
+func (r *recovery) hangs(t *index.Txn, rec opRecord) (bool, error) {
+	need := rec.Parent
+	switch {
+	case r.rebuild || rec.Group == 0 && rec.First == 0:
+		return true, nil
+	case rec.Group > 0:
+		need = rec.Key
+	}
+	_, ok, err := t.Get(need, 0)
+	return ok, err
 }
 
 // remove takes out those of the dead records that the index still names.

@@ -30,6 +30,14 @@ func (r *recovery) spare(t *index.Txn, dead []opDead) error {
 			r.spared[d.Loc] = true
 			continue
 		}
+		if !r.rebuild {
+			if on, ok := r.onward(d.Key, d.Group, d.Loc); ok { // it stood in for something before, and was moved then
+				if err := t.SetLoc(d.Key, d.Group, on.To.index(), on.Birth); err != nil {
+					return err
+				}
+				continue
+			}
+		}
 		bears, err := bears(t, cur, dead)
 		if err != nil {
 			return err

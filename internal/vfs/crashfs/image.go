@@ -101,11 +101,11 @@ func (n *node) left(rnd *rand.Rand) *node {
 		return &node{outside: true, now: b, was: b}
 	}
 	out := newNode()
-	how := rnd.IntN(3) // of the pages that were not durable: none, all, any part of any
+	how := rnd.IntN(4) // of the pages that were not durable: none, all, any part of any, any of them whole
 	size := n.sureSize
 	if how == 1 && len(n.sizes) > 0 {
 		size = n.sizes[len(n.sizes)-1]
-	} else if k := rnd.IntN(len(n.sizes) + 1); how == 2 && k > 0 {
+	} else if k := rnd.IntN(len(n.sizes) + 1); how >= 2 && k > 0 {
 		size = n.sizes[k-1]
 	}
 	out.resize(size)
@@ -124,6 +124,10 @@ func (n *node) left(rnd *rand.Rand) *node {
 			put(p, pg.versions[len(pg.versions)-1])
 		case 2:
 			put(p, pg.left(n.sure[p], rnd))
+		case 3:
+			if k := rnd.IntN(len(pg.versions) + 1); k > 0 {
+				put(p, pg.versions[k-1])
+			}
 		}
 	}
 	from := n.sureAllocated

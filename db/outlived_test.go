@@ -1,0 +1,175 @@
+package db
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// A power cut comes in the middle of what a deletion destroys, and leaves the tail that a longer block took the place of: it is
+// deleted like that.
+func TestSupersededTailGoesWithItsPrompt(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		for _, d := range []kv.Descriptor{plain(), windowed(40)} {
+			dir := t.TempDir()
+			s := open(t, dir, options())
+			m := model(t, s, d)
+			other, p := kv.Tokens(tokens(7, 32)...), kv.Tokens(tokens(1, 64)...)
+			put(t, m, other)
+			put(t, m, p.Prefix(40))
+			if err := s.Checkpoint(ctx); err != nil {
+				t.Fatal(err)
+			}
+			reader, err := m.Match(ctx, other, MatchOptions{}) // keeps what is deleted
+			if err != nil {
+				t.Fatal(err)
+			}
+			put(t, m, p)
+			leaf := placeOf(t, m, p, 3)
+			if _, err := m.Delete(ctx, p.Prefix(33)); err != nil {
+				t.Fatal(err)
+			}
+			image := copyStore(t, dir)
+			reader.Close()
+			zeroRecord(t, image, leaf, 4096)
+			cutPower(t, image, lost)
+			s = open(t, image, options())
+			expect(t, model(t, s, d), p, 32)
+			if got, err := s.Verify(ctx, VerifyOptions{}); err != nil || len(got.Damage) > 0 {
+				t.Error(got.Damage, err)
+			}
+		}
+	}
+}
+
+// A block that was found damaged and put again, between two checkpoints, leaves what hangs below it where it is after a power cut; if
+// that took what was put, the block is damaged once more.
+func TestReplacedBetweenCheckpoints(t *testing.T) {
+	for i := range 4 {
+		torn, sync := i&1 > 0, i&2 > 0
+		dir := t.TempDir()
+		s := open(t, dir, options())
+		m := model(t, s, plain())
+		p := kv.Tokens(tokens(1, 64)...)
+		put(t, m, p)
+		zeroRecord(t, dir, placeOf(t, m, p, 1), 4096)
+		expect(t, m, p, 16)
+		put(t, m, p)
+		expect(t, m, p, 64)
+		if sync {
+			if err := s.Sync(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		again := placeOf(t, m, p, 1)
+		image := copyStore(t, dir)
+		want := 64
+		if torn {
+			zeroRecord(t, image, again, 4096)
+			want = 16
+		}
+		cutPower(t, image, false)
+		s = open(t, image, options())
+		m = model(t, s, plain())
+		expect(t, m, p, want)
+		put(t, m, p.Prefix(32))
+		expect(t, m, p, 64)
+		if got, err := s.Verify(ctx, VerifyOptions{}); err != nil || len(got.Damage) > 0 {
+			t.Error(got.Damage, err)
+		}
+	}
+}
+
+// A power cut takes a copy, and the original stands in; it is moved again and destroyed, and the process ends before a checkpoint.
+func TestMovedOnAfterStandingIn(t *testing.T) {
+	for _, block := range []int{1, 4} { // one with children, and a leaf
+		w := crashCase(t, crashMode{power: true})
+		x := crashChats()[0]
+		n := len(x.p.Tokens)
+		w.steps(t, crashOp{kind: "put", chat: 0, n: n}, crashOp{kind: "checkpoint"}, crashOp{kind: "move"}, crashOp{kind: "log sync"})
+		lost := placeOf(t, w.model(0), x.p, block)
+		w.d.Crash()
+		w.kill()
+		image, err := w.d.Kill(newCrashDirs(t).next())
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := image.Open((&engine{dir: image.Dir()}).segmentPath(lost.Segment), false)
+		if err == nil {
+			_, err = f.WriteAt(make([]byte, 4096), lost.Offset)
+		}
+		if err == nil {
+			err = errors.Join(f.Sync(), f.Close(), rebooted(image))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		run := &crashRun{d: image, k: w.k, j: newCrashJournal(w.k)}
+		t.Cleanup(run.kill)
+		check := func(when string) {
+			t.Helper()
+			if got, err := x.restore(run.model(0)); err != nil || got != n {
+				t.Errorf("block %d, %s: %d of %d tokens, %v", block, when, got, n, err)
+			}
+			if rep, err := run.s.Verify(ctx, VerifyOptions{}); err != nil || len(rep.Damage) > 0 {
+				t.Errorf("block %d, %s: %v, %v", block, when, err, rep.Damage)
+			}
+		}
+		run.steps(t, crashOp{kind: "open"})
+		check("after the cut")
+		run.steps(t, crashOp{kind: "move"}, crashOp{kind: "sync"}) // destroys the original
+		check("moved again")
+		image.Crash()
+		run.kill()
+		if image, err = image.Kill(newCrashDirs(t).next()); err != nil {
+			t.Fatal(err)
+		}
+		run = &crashRun{d: image, k: w.k, j: newCrashJournal(w.k)}
+		t.Cleanup(run.kill)
+		run.steps(t, crashOp{kind: "open"})
+		check("killed")
+	}
+}
+
+// placeOf is where the i-th block of p lies.
+func placeOf(t *testing.T, m *Model, p kv.Prompt, i int) index.Loc {
+	t.Helper()
+	e := m.s.eng
+	v := e.view()
+	defer v.Release()
+	x, ok, err := v.Get(e.hasher.Chain(m.Fingerprint(), m.ms.desc.BlockTokens, &p).Key(i), 0)
+	if err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	return x.Loc
+}
+
+// zeroRecord zeroes the first n bytes of a record.
+func zeroRecord(t *testing.T, dir string, l index.Loc, n int64) {
+	t.Helper()
+	f, err := os.OpenFile((&engine{dir: dir}).segmentPath(l.Segment), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteAt(make([]byte, n), l.Offset)
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// cutPower makes the next open of a copy look at everything, as after a reboot, and takes the index if it is lost.
+func cutPower(t *testing.T, dir string, lost bool) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, unsyncedName), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if lost {
+		if err := os.Remove(filepath.Join(dir, indexName)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

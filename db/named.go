@@ -116,6 +116,9 @@ func (r *recovery) lost(l opLoc) bool {
 		if !ok {
 			return false
 		}
+		if !r.hasBlock(l, next, func(block opLoc) bool { return !r.lost(block) }) {
+			return true
+		}
 		l = next
 	}
 	return false
@@ -133,7 +136,40 @@ func (r *recovery) outlived(l opLoc) bool {
 		if !ok || !n.dead[l] {
 			return false
 		}
+		if !r.hasBlock(l, next, func(block opLoc) bool { return r.intact(n.what[block].Key, 0, block) || r.outlived(block) }) {
+			return false
+		}
 		if x, ok := n.what[next]; ok && r.intact(x.Key, x.Group, next) {
+			return true
+		}
+		l = next
+	}
+	return false
+}
+
+// hasBlock reports whether the record at next is of use where a longer block took the place of the one at l: rows of a group are none
+// without their block, which came with them.
+func (r *recovery) hasBlock(l, next opLoc, there func(block opLoc) bool) bool {
+	n := &r.named
+	if _, same := n.next[l]; same || n.what[next].Group == 0 {
+		return true
+	}
+	for _, rec := range n.over[l] {
+		if rec.Group == 0 && rec.Key == n.what[next].Key {
+			return there(rec.Loc)
+		}
+	}
+	return false
+}
+
+// renewed reports whether the same record is whole in a place that it was moved to, or put in again, later.
+func (r *recovery) renewed(l opLoc) bool {
+	for range len(r.named.next) {
+		next, ok := r.named.next[l]
+		if !ok {
+			return false
+		}
+		if x, ok := r.named.what[next]; ok && r.intact(x.Key, x.Group, next) {
 			return true
 		}
 		l = next

@@ -230,7 +230,7 @@ func (r *recovery) put(t *index.Txn, op opPut, reboot bool) (kept bool, err erro
 				kept = false
 				lost = append(lost, rec)
 			}
-			if _, anew := r.named.next[rec.Loc]; !anew || !hangs || rec.Group > 0 || r.rebuild {
+			if !hangs || rec.Group > 0 || r.rebuild || !r.renewed(rec.Loc) {
 				r.doom(rec.Loc.index())
 				continue
 			}

@@ -42,7 +42,7 @@ func (r *recovery) spare(t *index.Txn, dead []opDead) error {
 		if err != nil {
 			return err
 		}
-		if bears { // what hangs below a damaged block stays
+		if bears || d.Group == 0 && !r.rebuild && r.renewed(d.Loc) { // what hangs below a damaged block stays, or comes yet
 			r.spared[d.Loc] = true
 			r.broken = append(r.broken, d.Key)
 			if err := t.SetFlags(d.Key, d.Group, cur.Flags|index.FlagDamaged); err != nil {
@@ -137,7 +137,11 @@ func (r *recovery) standInFor(t *index.Txn, lost []opRecord, dead []opDead) erro
 	}
 	for _, d := range dead {
 		for _, rec := range lost {
-			r.standIn[rec.Loc] = append(r.standIn[rec.Loc], r.standIn[d.Loc]...)
+			for _, in := range r.standIn[d.Loc] {
+				if !slices.Contains(r.standIn[rec.Loc], in) { // records of several groups stand in for several
+					r.standIn[rec.Loc] = append(r.standIn[rec.Loc], in)
+				}
+			}
 		}
 		old, ok, err := t.Get(d.Key, 0)
 		if err != nil {

@@ -119,13 +119,18 @@ func (l *Log) beginWith(snapshot []byte) error {
 	if err := l.writable(); err != nil {
 		return err
 	}
-	for _, old := range l.older {
+	for _, old := range l.older { // the run before need not have synced them
 		f, err := l.o.FS.Open(l.o.path(old.id), false)
 		if err != nil { // too many open files, say: no fsync has failed
 			return fmt.Errorf("wal: sync what was recovered: %w", err)
 		}
 		if err := errors.Join(f.Sync(), f.Close()); err != nil {
 			return l.poisonWith(fmt.Errorf("sync what was recovered: %w", err))
+		}
+	}
+	if len(l.older) > 0 { // nor may the newest one's name: without it there would be a hole before the next
+		if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
+			return l.poisonWith(fmt.Errorf("sync %s: %w", l.o.Dir, err))
 		}
 	}
 	if err := l.adoptSpare(); err != nil {

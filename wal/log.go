@@ -214,8 +214,9 @@ func rewriteFile(fsys vfs.FS, name string) error {
 	if err != nil {
 		return err
 	}
+	info, err := f.Stat()
 	b := make([]byte, windowBytes)
-	for off := int64(0); err == nil; {
+	for off := int64(0); err == nil && off < info.Size; { // not up to an EOF: a disk that is gone fails there, too
 		n, rerr := f.ReadAt(b, off)
 		switch {
 		case n > 0:

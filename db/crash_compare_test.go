@@ -4,8 +4,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 
+	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
 	"github.com/dormousekv/dormouse/kv"
@@ -16,6 +19,9 @@ import (
 func (j *crashJournal) compare(w *crashRun, weak bool) error {
 	if err := w.open(); err != nil {
 		return fmt.Errorf("open: %w", err)
+	}
+	if err := w.s.liveDoomed(); err != nil {
+		return err
 	}
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -155,4 +161,24 @@ func crashFiles(d *crashfs.Disk) map[string][]byte {
 		}
 	}
 	return out
+}
+
+// liveDoomed says what is found and waits to be destroyed. What is evicted meanwhile is out of the index before it waits.
+func (s *Store) liveDoomed() error {
+	e := s.eng
+	e.stateMu.Lock()
+	doomed, gone, fresh := maps.Clone(e.state.doomed), maps.Clone(e.state.doomedSegments), slices.Clone(e.fresh)
+	e.stateMu.Unlock()
+	v := e.view()
+	defer v.Release()
+	var bad error
+	err := v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
+		_, one := doomed[toOpLoc(x.Loc)]
+		_, all := gone[x.Loc.Segment]
+		if one || all || slices.Contains(fresh, segLoc(x.Loc)) {
+			bad = fmt.Errorf("block %s, group %d, at %v is found, and waits to be destroyed", x.Key, x.Group, x.Loc)
+		}
+		return bad == nil
+	})
+	return errors.Join(err, bad)
 }

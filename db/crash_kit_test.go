@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -130,3 +131,12 @@ func within(t testing.TB, d time.Duration, what string, fn func()) {
 }
 
 func crashTail(log []string) string { return strings.Join(log[max(0, len(log)-60):], "\n\t") }
+
+// cutAndRebooted is one of the states in which a power cut can leave d, as the next boot finds it.
+func cutAndRebooted(d *crashfs.Disk, r *rand.Rand, dirs *crashDirs) (*crashfs.Disk, error) {
+	image, err := d.PowerCut(r, dirs.next())
+	if err == nil {
+		err = rebooted(image)
+	}
+	return image, err
+}

@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
-
-	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
 )
 
 // TestMovesBetweenCuts is of processes that put, move and destroy and make hardly a checkpoint, with a kill or a power cut after each:
@@ -94,14 +92,6 @@ func movesBetweenCuts(t *testing.T, seed uint64) {
 			return
 		}
 	}
-}
-
-func cutAndRebooted(d *crashfs.Disk, r *rand.Rand, dirs *crashDirs) (*crashfs.Disk, error) {
-	image, err := d.PowerCut(r, dirs.next())
-	if err == nil {
-		err = rebooted(image)
-	}
-	return image, err
 }
 
 // movesScript is what one process does, with two chats.

@@ -4,28 +4,20 @@ import (
 	"errors"
 	"path/filepath"
 	"testing"
+
+	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
 )
 
 // A segment of which a power cut took the header, and in which nothing lives, goes with all that was torn in it.
 func TestPowerCutTakesHeaderWhereNothingLives(t *testing.T) {
 	for _, without := range []string{"", indexName} {
-		w := crashCase(t, crashMode{})
 		x := crashChats()[0]
 		n := len(x.p.Tokens)
-		w.steps(t, crashOp{kind: "put", chat: 0, n: n - 20})
-		if _, err := w.model(0).Delete(ctx, x.p.Prefix(1)); err != nil {
-			t.Fatal(err)
-		}
-		image := w.diesBeforeFrame(t, n)
-		err := tear(image, 0)
-		if err == nil {
-			err = rebooted(image)
-		}
-		if err == nil && without != "" {
-			err = image.Remove(filepath.Join(image.Dir(), without))
-		}
-		if err != nil {
-			t.Fatal(err)
+		w, image := headerless(t, n)
+		if without != "" {
+			if err := image.Remove(filepath.Join(image.Dir(), without)); err != nil {
+				t.Fatal(err)
+			}
 		}
 		run := &crashRun{d: image, k: w.k, j: newCrashJournal(w.k)}
 		t.Cleanup(run.kill)
@@ -52,21 +44,9 @@ func TestPowerCutTakesHeaderWhereNothingLives(t *testing.T) {
 // is torn in it is no damage meanwhile.
 func TestHeaderlessSegmentComesBack(t *testing.T) {
 	for _, without := range []string{"", indexName} {
-		w := crashCase(t, crashMode{})
 		x := crashChats()[0]
 		n := len(x.p.Tokens)
-		w.steps(t, crashOp{kind: "put", chat: 0, n: n - 20})
-		if _, err := w.model(0).Delete(ctx, x.p.Prefix(1)); err != nil {
-			t.Fatal(err)
-		}
-		image := w.diesBeforeFrame(t, n)
-		err := tear(image, 0)
-		if err == nil {
-			err = rebooted(image)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		w, image := headerless(t, n)
 		torn := crashFiles(image)[firstSegment]
 		run := &crashRun{d: image, k: w.k, j: newCrashJournal(w.k)}
 		t.Cleanup(run.kill)
@@ -107,4 +87,23 @@ func TestHeaderlessSegmentComesBack(t *testing.T) {
 			t.Errorf("without %q: it is still there", without)
 		}
 	}
+}
+
+// headerless is a disk after a power cut that took the header of a segment in which nothing lives, and tore what was being put there.
+func headerless(t *testing.T, n int) (w *crashRun, image *crashfs.Disk) {
+	t.Helper()
+	w = crashCase(t, crashMode{})
+	w.steps(t, crashOp{kind: "put", chat: 0, n: n - 20})
+	if _, err := w.model(0).Delete(ctx, crashChats()[0].p.Prefix(1)); err != nil {
+		t.Fatal(err)
+	}
+	image = w.diesBeforeFrame(t, n)
+	err := tear(image, 0)
+	if err == nil {
+		err = rebooted(image)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w, image
 }

@@ -2,7 +2,7 @@ package db
 
 import "github.com/dormousekv/dormouse/kv"
 
-// logNames are what the log says of the places that its frames name, for a rebuild.
+// logNames are what the log says of the places that its frames name, for a rebuild and after a reboot.
 type logNames struct {
 	put      map[opLoc]bool       // those that something was put in, or moved to
 	what     map[opLoc]opDead     // that something

@@ -108,17 +108,11 @@ func TestFailedSync(t *testing.T) {
 			w := crashCase(t, crashMode{})
 			w.steps(t, putAll()...)
 			w.steps(t, crashOp{kind: "delete", chat: 4, n: 50}, crashOp{kind: "checkpoint"}, crashOp{kind: "put", chat: 4, n: 70})
-			syncs := 0
-			w.d.Before(func(op crashfs.Op) error {
-				if (op.Kind == "sync" || op.Kind == "syncdir") && strings.HasPrefix(op.Name, where) {
-					if syncs++; syncs > first {
-						return errDisk
-					}
-				}
-				return nil
-			})
+			syncs := failBehind(w.d, first, func(op crashfs.Op) bool {
+				return (op.Kind == "sync" || op.Kind == "syncdir") && strings.HasPrefix(op.Name, where)
+			}, diskFails)
 			err := w.do(crashOp{kind: "compact"})
-			if syncs <= first {
+			if syncs.Load() <= int64(first) {
 				break
 			}
 			if !errors.Is(err, syscall.EIO) {

@@ -13,15 +13,9 @@ func TestFirstOpensOnADiskThatCannotSync(t *testing.T) {
 	dirs := newCrashDirs(t)
 	for first := 0; ; first++ {
 		d := newCrashDisk(dirs.next())
-		syncs := 0
-		d.Before(func(op crashfs.Op) error {
-			if op.Kind == "sync" || op.Kind == "syncdir" {
-				if syncs++; syncs > first {
-					return errDisk
-				}
-			}
-			return nil
-		})
+		syncs := failBehind(d, first, func(op crashfs.Op) bool {
+			return op.Kind == "sync" || op.Kind == "syncdir"
+		}, diskFails)
 		for range 2 {
 			w := &crashRun{d: d, k: crashModes[0]}
 			w.open()
@@ -40,7 +34,7 @@ func TestFirstOpensOnADiskThatCannotSync(t *testing.T) {
 			os.RemoveAll(image.Dir())
 		}
 		os.RemoveAll(d.Dir())
-		if syncs <= first {
+		if syncs.Load() <= int64(first) {
 			break
 		}
 	}

@@ -26,15 +26,9 @@ func TestWhatAKilledProcessWroteIsSynced(t *testing.T) {
 			for first := 0; ; first++ {
 				w := crashCase(t, c.k)
 				w.steps(t, crashOp{kind: "put", chat: 0, n: 50})
-				syncs := 0
-				w.d.Before(func(op crashfs.Op) error {
-					if op.Kind == "sync" && (strings.HasPrefix(op.Name, segmentsDir) || strings.HasPrefix(op.Name, walDir)) {
-						if syncs++; syncs > first {
-							w.d.Crash()
-						}
-					}
-					return nil
-				})
+				failBehind(w.d, first, func(op crashfs.Op) bool {
+					return op.Kind == "sync" && (strings.HasPrefix(op.Name, segmentsDir) || strings.HasPrefix(op.Name, walDir))
+				}, func() error { w.d.Crash(); return nil })
 				for _, o := range c.killed {
 					if w.steps(t, o); w.d.Crashed() {
 						break

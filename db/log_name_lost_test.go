@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
@@ -15,12 +16,14 @@ func TestLogNameLostBeforeAnother(t *testing.T) {
 	w := crashCase(t, crashMode{power: true})
 	w.steps(t, crashOp{kind: "put", chat: 0, n: len(crashChats()[0].p.Tokens)})
 	dies := func(w *crashRun, o crashOp) *crashfs.Disk {
-		named := false
+		var named atomic.Bool
 		w.d.Before(func(op crashfs.Op) error {
-			if named {
+			if named.Load() {
 				return errDisk
 			}
-			named = op.Kind == "rename" && strings.HasPrefix(op.Name, walDir)
+			if op.Kind == "rename" && strings.HasPrefix(op.Name, walDir) {
+				named.Store(true)
+			}
 			return nil
 		})
 		if err := w.do(o); err == nil {

@@ -18,17 +18,11 @@ func TestOpenAfterAFailedSyncWhosePagesAreGone(t *testing.T) {
 		w := crashCase(t, crashMode{power: true})
 		w.steps(t, putAll()...)
 		w.steps(t, crashOp{kind: "delete", chat: 4, n: 50}, crashOp{kind: "reopen"})
-		syncs := 0
-		w.d.Before(func(op crashfs.Op) error {
-			if op.Kind == "sync" && strings.HasPrefix(op.Name, segmentsDir) {
-				if syncs++; syncs > first {
-					return errDisk
-				}
-			}
-			return nil
-		})
+		syncs := failBehind(w.d, first, func(op crashfs.Op) bool {
+			return op.Kind == "sync" && strings.HasPrefix(op.Name, segmentsDir)
+		}, diskFails)
 		w.do(crashOp{kind: "compact"})
-		if syncs <= first {
+		if syncs.Load() <= int64(first) {
 			break
 		}
 		w.d.Crash()
@@ -67,16 +61,11 @@ func TestOpenAfterAFailedSyncWithABadSector(t *testing.T) {
 		t.Fatal(err)
 	}
 	mark.Close()
-	bad := 0
-	w.d.Before(func(op crashfs.Op) error {
-		if op.Kind == "read" && strings.HasPrefix(op.Name, segmentsDir) && op.Len >= 4096 {
-			bad++
-			return errDisk
-		}
-		return nil
-	})
+	bad := failBehind(w.d, 0, func(op crashfs.Op) bool {
+		return op.Kind == "read" && strings.HasPrefix(op.Name, segmentsDir) && op.Len >= 4096
+	}, diskFails)
 	w.steps(t, crashOp{kind: "open"}, crashOp{kind: "put", chat: 4, n: 80}, crashOp{kind: "checkpoint"}, crashOp{kind: "sync"})
-	if _, err := w.s.eng.fs.Stat(w.s.eng.path(unsyncedName)); bad == 0 || err == nil {
-		t.Errorf("%d reads failed, and the mark: %v", bad, err)
+	if _, err := w.s.eng.fs.Stat(w.s.eng.path(unsyncedName)); bad.Load() == 0 || err == nil {
+		t.Errorf("%d reads failed, and the mark: %v", bad.Load(), err)
 	}
 }

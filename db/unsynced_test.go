@@ -16,17 +16,11 @@ func TestOpenAfterAFailedSync(t *testing.T) {
 		w := crashCase(t, crashMode{power: true})
 		w.steps(t, putAll()...)
 		w.steps(t, crashOp{kind: "delete", chat: 4, n: 50}, crashOp{kind: "reopen"})
-		syncs := 0
-		w.d.Before(func(op crashfs.Op) error {
-			if op.Kind == "sync" && strings.HasPrefix(op.Name, segmentsDir) {
-				if syncs++; syncs > first {
-					return errDisk
-				}
-			}
-			return nil
-		})
+		syncs := failBehind(w.d, first, func(op crashfs.Op) bool {
+			return op.Kind == "sync" && strings.HasPrefix(op.Name, segmentsDir)
+		}, diskFails)
 		w.do(crashOp{kind: "compact"})
-		if syncs <= first {
+		if syncs.Load() <= int64(first) {
 			break
 		}
 		w.kill()

@@ -14,9 +14,9 @@ import (
 // scan enters every record that the segments hold. What is not live any more is sorted out by the log.
 func (r *recovery) scan(ctx context.Context) error {
 	e := r.e
-	r.scanned = map[opLoc]bool{}
+	r.scanned, r.logged = map[opLoc]bool{}, map[opLoc]index.Entry{}
 	r.fromScan = map[kv.Fingerprint]kv.Descriptor{}
-	r.nameRecords()
+	r.named = r.namesOfLog()
 	doomed, reboot := r.doomed(), r.reboot()
 	var headless bool // one of the segments
 	var total, done int64
@@ -63,18 +63,22 @@ func (r *recovery) scan(ctx context.Context) error {
 			if n, ok := lengths[segments.Loc{Segment: loc.Segment, Offset: loc.Offset}]; ok {
 				loc.Length = n
 			}
-			if doomed[toOpLoc(indexLoc(loc))] {
+			at := toOpLoc(indexLoc(loc))
+			if doomed[at] {
 				return nil // it may be younger than the copy that lives
 			}
-			if r.young(loc) && (!r.named.put[toOpLoc(indexLoc(loc))] || reboot && !sound(rec)) {
-				r.doom(indexLoc(loc)) // never acknowledged, or torn: it must not stand in for an older copy
+			if r.young(loc) && (!r.named.put[at] || reboot && !sound(rec)) {
+				r.doom(indexLoc(loc)) // never acknowledged, or torn
 				return nil
 			}
 			if entry, ok := r.entryOf(loc, rec); ok {
-				r.scanned[toOpLoc(indexLoc(loc))] = true
-				r.bornUnder(toOpLoc(indexLoc(loc)), rec.Parent())
+				r.scanned[at] = true
 				r.scanBirth = max(r.scanBirth, entry.Birth)
-				batch = append(batch, entry)
+				if r.named.put[at] {
+					r.logged[at] = entry // the log says when it comes, and whether it stays
+				} else {
+					batch = append(batch, entry)
+				}
 			}
 			if len(batch) >= 1024 {
 				return flush()
@@ -111,6 +115,41 @@ func (r *recovery) loggedLengths(doomed map[opLoc]bool) map[segments.Loc]int64 {
 		}
 	}
 	return out
+}
+
+// logNames are the places of records that the log names.
+type logNames struct {
+	put  map[opLoc]bool // something was put there, or moved to
+	dead map[opLoc]bool // it was given up
+}
+
+func (r *recovery) namesOfLog() logNames {
+	n := logNames{put: map[opLoc]bool{}, dead: map[opLoc]bool{}}
+	die := func(dead []opDead) {
+		for _, d := range dead {
+			n.dead[d.Loc] = true
+		}
+	}
+	for _, f := range r.frames {
+		switch f.Kind {
+		case framePut:
+			if op, err := decodeOp[opPut](f); err == nil {
+				for _, rec := range op.Records {
+					n.put[rec.Loc] = true
+				}
+				die(op.Dead)
+			}
+		case frameRemove:
+			if op, err := decodeOp[opRemove](f); err == nil {
+				die(op.Dead)
+			}
+		case frameMove:
+			if op, err := decodeOp[opMove](f); err == nil {
+				n.put[op.To], n.dead[op.From] = true, true
+			}
+		}
+	}
+	return n
 }
 
 // young reports whether the record at loc was written since the oldest log file began, so that a frame names it if it was
@@ -164,8 +203,8 @@ func sound(rec *segments.Record) bool {
 	return true
 }
 
-// doomed are the records whose destruction the newest head of the log has on its list: none of them comes back to life.
-// What only an older head lists was destroyed since, or is alive again because a power cut took what stood in its place.
+// doomed are the records that the newest head of the log lists as dead, but for those that the log names: what became of these follows
+// from that. None of the others comes back to life.
 func (r *recovery) doomed() map[opLoc]bool {
 	out := map[opLoc]bool{}
 	add := func(head []byte) {
@@ -175,7 +214,7 @@ func (r *recovery) doomed() map[opLoc]bool {
 		}
 		clear(out)
 		for _, l := range snap.Doomed {
-			if !r.named.replaced[l] { // the log says by what; whether that is there, replay finds out
+			if !r.named.put[l] && !r.named.dead[l] {
 				out[l] = true
 			}
 		}

@@ -26,17 +26,16 @@ type recovery struct {
 	replayed  wal.Recovered
 	first     snapshot // head of the oldest log file: what was swept is what lies below its ends
 	hasFirst  bool
-	trouble   error              // reads that failed for reasons of their own
-	scanned   map[opLoc]bool     // records that the scan found, in a rebuild
-	named     logNames           // what frames say of records, in a rebuild
-	found     map[opLoc]bool     // dead, as the scan or the replay found out
-	standIn   map[opLoc][]opDead // by what a power cut took: what is still there in its place
-	scanBirth uint64             // the highest among them
+	trouble   error                 // reads that failed for reasons of their own
+	scanned   map[opLoc]bool        // records that the scan found, in a rebuild
+	logged    map[opLoc]index.Entry // those of them that the log enters
+	named     logNames              // the places that the log names, for a rebuild
+	found     map[opLoc]bool        // dead, as the scan or the replay found out
+	arrivals  map[opLoc]*arrival    // what the replay entered
+	scanBirth uint64                // the highest among them
 	fromScan  map[kv.Fingerprint]kv.Descriptor
 	fromLog   map[kv.Fingerprint]kv.Descriptor
 	unranked  map[kv.Key]struct{} // blocks whose class may be another one now
-	spared    map[opLoc]bool      // the log gave them up for records that a power cut took: they are still live
-	broken    []kv.Key            // spared blocks that are damaged
 }
 
 func (r *recovery) run(ctx context.Context) error {

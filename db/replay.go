@@ -8,9 +8,8 @@ import (
 	"github.com/dormousekv/dormouse/wal"
 )
 
-// apply brings the small state, and the index from its own last frame on, to the end of the log. Every change to the
-// index applies only if the key is still where the frame says: replaying a frame twice, or over a scan that saw its
-// outcome, changes nothing.
+// apply brings the small state, and the index from its own last frame on, to the end of the log, as if no power cut had taken
+// anything; what one took is undone at the end. A record is taken out or moved only if it is where the frame says.
 func (r *recovery) apply() error {
 	e := r.e
 	if !r.hasFirst && len(r.applied.Extra) > 0 {
@@ -19,23 +18,18 @@ func (r *recovery) apply() error {
 			r.adoptState(st)
 		}
 	}
-	reboot := r.reboot()
-	if reboot && !r.rebuild {
-		r.nameRecords()
-	}
 	err := e.ix.Update(func(t *index.Txn) error {
 		for _, f := range r.frames {
-			if err := r.frame(t, f, reboot); err != nil {
+			if err := r.frame(t, f); err != nil {
 				return err
 			}
 		}
-		if err := r.dropCutOff(t); err != nil {
+		if err := r.dropLost(t); err != nil {
 			return err
 		}
 		if r.trouble != nil {
 			return r.trouble
 		}
-		r.keepSpared()
 		if r.rebuild {
 			if err := r.removeDoomed(t); err != nil {
 				return err
@@ -85,17 +79,20 @@ func (r *recovery) retired(fp kv.Fingerprint) bool {
 	return false
 }
 
-func (r *recovery) frame(t *index.Txn, f wal.Frame, reboot bool) error {
+func (r *recovery) frame(t *index.Txn, f wal.Frame) error {
 	e := r.e
 	index := f.LSN > r.applied.LSN && f.Kind != frameSnapshot
 	r.changed = r.changed || index
 	switch f.Kind {
 	case frameSnapshot:
-		st, _, err := decodeSnapshot(f.Payload)
+		st, snap, err := decodeSnapshot(f.Payload)
 		if err != nil {
 			return &CorruptError{File: f.File, Offset: f.Offset, What: "log head", Err: err}
 		}
 		r.adoptState(st)
+		if f.LSN > r.applied.LSN {
+			return r.dropListed(t, snap.Doomed)
+		}
 	case framePut:
 		op, err := decodeOp[opPut](f)
 		if err != nil {
@@ -103,12 +100,10 @@ func (r *recovery) frame(t *index.Txn, f wal.Frame, reboot bool) error {
 		}
 		if !index {
 			r.coverBloom(op)
-		} else if kept, err := r.put(t, op, reboot); err != nil {
+		} else if err := r.put(t, op); err != nil {
 			return err
-		} else if !kept {
-			return r.spare(t, op.Dead) // what it replaced is still all there is
 		}
-		r.giveUp(op.Dead, true)
+		e.doom(op.Dead, len(op.Dead) > 0)
 	case frameRemove:
 		op, err := decodeOp[opRemove](f)
 		if err != nil {
@@ -119,7 +114,7 @@ func (r *recovery) frame(t *index.Txn, f wal.Frame, reboot bool) error {
 				return err
 			}
 		}
-		r.giveUp(op.Dead, false)
+		e.doom(op.Dead, false)
 		for _, name := range op.Refs {
 			r.rankRef(name)
 			e.state.dropRef(name)
@@ -129,7 +124,12 @@ func (r *recovery) frame(t *index.Txn, f wal.Frame, reboot bool) error {
 		if err != nil {
 			return err
 		}
-		return r.move(t, op, index, reboot)
+		if index {
+			if err := r.move(t, op); err != nil {
+				return err
+			}
+		}
+		e.doom([]opDead{{Key: op.Key, Group: op.Group, Loc: op.From}}, true)
 	case frameModel:
 		op, err := decodeOp[opModel](f)
 		if err != nil {
@@ -202,78 +202,49 @@ func (r *recovery) addToBloom(x index.Entry) {
 	}
 }
 
-// put enters a frame's records. One whose bytes a power cut took, or whose prefix is gone with such, is dropped; then the
-// records that the frame replaces are kept.
-func (r *recovery) put(t *index.Txn, op opPut, reboot bool) (kept bool, err error) {
-	kept = true
-	var lost []opRecord
+// put enters a frame's records in the place of those that it gives up.
+func (r *recovery) put(t *index.Txn, op opPut) error {
+	same := map[recordID]*replaced{}  // by what the frame has for them
+	tails := map[kv.Key][]*replaced{} // by the block before them
 	for _, rec := range op.Records {
-		if r.rebuild && !r.scanned[rec.Loc] {
-			if r.lost(rec.Loc) {
-				kept = false
-				lost = append(lost, rec)
-			}
+		same[rec.id()] = nil
+	}
+	for _, d := range op.Dead {
+		cur, ok, err := t.Load(d.Key, d.Group)
+		if err != nil {
+			return err
+		}
+		if !ok || toOpLoc(cur.Loc) != d.Loc {
+			continue // a rebuild: it is destroyed
+		}
+		x := &replaced{entry: cur}
+		if _, again := same[d.id()]; again {
+			same[d.id()] = x
 			continue
 		}
-		hangs, err := r.hangs(t, rec)
-		if err != nil {
-			return false, err
+		tails[cur.Parent] = append(tails[cur.Parent], x)
+		if err := r.take(t, cur); err != nil {
+			return err
 		}
-		stays := hangs && (!reboot || r.intact(rec.Key, rec.Group, rec.Loc))
-		if hangs && !stays && !r.rebuild {
-			if on, ok := r.onward(rec.Key, rec.Group, rec.Loc); ok {
-				rec.Loc, rec.Birth, stays = on.To, on.Birth, true
-			}
-		}
-		if !stays {
-			if !r.outlived(rec.Loc) {
-				kept = false
-				lost = append(lost, rec)
-			}
-			if !hangs || rec.Group > 0 || r.rebuild || !r.renewed(rec.Loc) {
-				r.doom(rec.Loc.index())
-				continue
-			}
-			rec.Flags |= index.FlagDamaged // for what hangs below it, until what took its place comes
-		}
+	}
+	for _, rec := range op.Records {
 		entry := rec.entry()
 		if entry.Group == 0 {
 			r.addToBloom(entry)
 			entry.Rank = r.e.rank(entry)
 		}
 		if err := t.Put(entry); err != nil {
-			return false, err
+			return err
 		}
+		r.instead(rec.Loc, rec.id(), same[rec.id()])
+		r.instead(rec.Loc, rec.id(), tails[rec.Parent]...)
 	}
-	if !kept {
-		return false, r.standInFor(t, lost, op.Dead)
-	}
-	return true, r.remove(t, op.Dead)
-}
-
-// hangs reports whether the block before a record is there, or the block that it is of. After a rebuild, that is seen to at the end.
-func (r *recovery) hangs(t *index.Txn, rec opRecord) (bool, error) {
-	need := rec.Parent
-	switch {
-	case r.rebuild || rec.Group == 0 && rec.First == 0:
-		return true, nil
-	case rec.Group > 0:
-		need = rec.Key
-	}
-	_, ok, err := t.Get(need, 0)
-	return ok, err
+	return nil
 }
 
 // remove takes out those of the dead records that the index still names.
 func (r *recovery) remove(t *index.Txn, dead []opDead) error {
 	for _, d := range dead {
-		if in := r.standIn[d.Loc]; len(in) > 0 {
-			delete(r.standIn, d.Loc)
-			if err := r.remove(t, in); err != nil {
-				return err
-			}
-			r.giveUp(in, false)
-		}
 		cur, ok, err := t.Get(d.Key, d.Group)
 		if err != nil {
 			return err
@@ -287,46 +258,20 @@ func (r *recovery) remove(t *index.Txn, dead []opDead) error {
 	return nil
 }
 
-func (r *recovery) move(t *index.Txn, op opMove, index, reboot bool) error {
-	cur, ok, err := t.Get(op.Key, op.Group)
+func (r *recovery) move(t *index.Txn, op opMove) error {
+	cur, ok, err := t.Load(op.Key, op.Group)
 	if err != nil {
 		return err
 	}
-	if ok && toOpLoc(cur.Loc) == op.From && index && r.rebuild && !r.scanned[op.To] {
-		if on, moved := r.movedOn(op.To); moved && (!reboot || r.intact(op.Key, op.Group, on.To)) {
-			r.giveUp([]opDead{{Key: op.Key, Group: op.Group, Loc: op.From}}, true)
-			return t.SetLoc(op.Key, op.Group, on.To.index(), on.Birth)
-		}
-	}
-	if ok && toOpLoc(cur.Loc) == op.From && index && !r.rebuild && reboot && !r.intact(op.Key, op.Group, op.To) {
-		if on, moved := r.onward(op.Key, op.Group, op.To); moved {
-			r.giveUp([]opDead{{Key: op.Key, Group: op.Group, Loc: op.From}}, true)
-			return t.SetLoc(op.Key, op.Group, on.To.index(), on.Birth)
-		}
-	}
-	if in := r.standIn[op.From]; index && len(in) > 0 && !(ok && toOpLoc(cur.Loc) == op.From) { // it goes when the copy goes
-		r.standIn[op.To] = append(r.standIn[op.To], in...)
-	}
-	switch {
-	case ok && toOpLoc(cur.Loc) == op.To: // seen by the scan, or applied before
-		r.giveUp([]opDead{{Key: op.Key, Group: op.Group, Loc: op.From}}, true)
-		return nil
-	case ok && toOpLoc(cur.Loc) == op.From && index && (reboot && !r.intact(op.Key, op.Group, op.To) || r.rebuild && r.lost(op.To)):
-		r.doom(op.To.index()) // a power cut took the copy before anybody gave up the original
-		if r.standIn == nil {
-			r.standIn = map[opLoc][]opDead{}
-		}
-		r.standIn[op.To] = append(r.standIn[op.To], opDead{Key: op.Key, Group: op.Group, Loc: op.From})
-		return r.spare(t, []opDead{{Key: op.Key, Group: op.Group, Loc: op.From}})
-	case ok && toOpLoc(cur.Loc) == op.From && index && r.rebuild && !r.scanned[op.To]:
-		// It was removed since, or a longer block took its place. The new place is destroyed already, the old one not yet:
-		// nothing later in the log names it.
-		d := []opDead{{Key: op.Key, Group: op.Group, Loc: op.From}}
-		r.giveUp(d, true)
-		return r.remove(t, d)
-	case ok && toOpLoc(cur.Loc) == op.From && index:
-		r.giveUp([]opDead{{Key: op.Key, Group: op.Group, Loc: op.From}}, true)
+	id := recordID{op.Key, op.Group}
+	if ok && toOpLoc(cur.Loc) == op.From {
+		r.instead(op.To, id, &replaced{entry: cur})
 		return t.SetLoc(op.Key, op.Group, op.To.index(), op.Birth)
+	}
+	// A rebuild: the old place is destroyed, and the scan found the new one, unless that is, too.
+	if x, found := r.logged[op.To]; found && (!ok || cur.Birth < x.Birth) {
+		r.instead(op.To, id)
+		return t.Put(x)
 	}
 	return nil
 }

@@ -43,7 +43,7 @@ type Entry struct {
 	Hits uint32
 
 	// Hashes are two bytes for each of the block's first tokens, of which [MaxHashTokens] are kept: the order of a
-	// parent's children. Group 0 only, read by [Txn.Put]; queries leave it nil.
+	// parent's children. Group 0 only, read by [Txn.Put]; queries but [Txn.Load] leave it nil.
 	Hashes []byte
 }
 

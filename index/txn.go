@@ -52,6 +52,16 @@ func (t *Txn) fail(err error) error {
 	return err
 }
 
+// Load is [View.Get] with the entry's hashes.
+func (t *Txn) Load(k kv.Key, group uint8) (e Entry, ok bool, err error) {
+	c, err := t.begin()
+	if err != nil {
+		return e, false, t.fail(err)
+	}
+	defer c.release()
+	return t.load(c, k, group)
+}
+
 // load reads an entry with its hashes, which are the caller's to keep.
 func (t *Txn) load(c *cursor, k kv.Key, group uint8) (e Entry, ok bool, err error) {
 	key := appendBlockKey(c.qbuf[:0], k, group)

@@ -1,0 +1,230 @@
+package db
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+
+	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/segments"
+)
+
+// What a power cut took. The log is replayed as if all its records were there. Of those that the index names then, some are not
+// whole: each is taken out again, and what it had replaced comes back, which is still there, because nothing is destroyed before
+// what took its place is durable. What the log says to be removed, or replaced by something whole, is never asked for: whether it
+// was destroyed or lost does not matter.
+//
+// The next process that writes begins with a log head that lists what it took out, so that replaying the same frames later takes
+// out the same.
+
+// replaced is an entry that a frame gave up for others.
+type replaced struct {
+	entry index.Entry
+	back  bool // one of those is lost
+}
+
+// arrival is a record that the replay has entered.
+type arrival struct {
+	id     recordID
+	before []*replaced // what it stands in the place of
+	back   bool        // because what it had been given up for is lost
+	synced bool        // it is older than the frames that were replayed
+}
+
+// instead notes that a frame put the record id at l, in the place of others.
+func (r *recovery) instead(l opLoc, id recordID, others ...*replaced) {
+	if r.arrivals == nil {
+		r.arrivals = map[opLoc]*arrival{}
+	}
+	p := r.arrivals[l]
+	if p == nil {
+		p = &arrival{id: id}
+		r.arrivals[l] = p
+	}
+	for _, x := range others {
+		if x != nil {
+			p.before = append(p.before, x)
+		}
+	}
+}
+
+// dropListed takes out what the head of a later log file lists as dead: who wrote it had found that lost, or below what was.
+func (r *recovery) dropListed(t *index.Txn, listed []opLoc) error {
+	var ids []recordID
+	dead := map[opLoc]bool{}
+	for _, l := range listed {
+		if p := r.arrivals[l]; p != nil {
+			dead[l] = true
+			ids = append(ids, p.id)
+		}
+	}
+	return r.takeBack(t, ids, func(x index.Entry, _ *arrival) (bool, error) { return dead[toOpLoc(x.Loc)], nil })
+}
+
+// dropLost takes out what is not whole, and then what has lost its prefix.
+func (r *recovery) dropLost(t *index.Txn) error {
+	reboot := r.reboot()
+	if !reboot && !r.rebuild {
+		return nil
+	}
+	entries, err := r.entered(t)
+	if err != nil {
+		return err
+	}
+	ids := make([]recordID, 0, len(entries))
+	for _, x := range slices.Backward(entries) { // a block comes after what hangs below it
+		ids = append(ids, idOf(&x))
+	}
+	if err := r.takeBack(t, ids, func(x index.Entry, p *arrival) (bool, error) {
+		l := toOpLoc(x.Loc)
+		if (!r.rebuild || r.scanned[l]) && (!reboot || r.intact(x.Key, x.Group, l)) {
+			return false, nil
+		}
+		kept, err := r.keepDamaged(t, x, p)
+		return !kept, err
+	}); err != nil {
+		return err
+	}
+	if entries, err = r.entered(t); err != nil {
+		return err
+	}
+	return r.dropCutOff(t, entries)
+}
+
+// entered are the entries that the replay made and that are there, each behind the block that it hangs on.
+func (r *recovery) entered(t *index.Txn) (entries []index.Entry, err error) {
+	for l, p := range r.arrivals {
+		x, ok, err := t.Get(p.id.key, p.id.group)
+		if err != nil {
+			return nil, err
+		}
+		if ok && toOpLoc(x.Loc) == l {
+			entries = append(entries, x)
+		}
+	}
+	slices.SortFunc(entries, func(a, b index.Entry) int {
+		return cmp.Or(cmp.Compare(a.First, b.First), cmp.Compare(a.Group, b.Group))
+	})
+	return entries, nil
+}
+
+// takeBack takes out those records for which bad says so, and enters what they had replaced. That may be bad as well.
+func (r *recovery) takeBack(t *index.Txn, ids []recordID, bad func(x index.Entry, p *arrival) (bool, error)) error {
+	for ; len(ids) > 0; ids = ids[1:] {
+		x, ok, err := t.Get(ids[0].key, ids[0].group)
+		if err != nil {
+			return err
+		}
+		l := toOpLoc(x.Loc)
+		p := r.arrivals[l]
+		if !ok || p == nil {
+			continue
+		}
+		if out, err := bad(x, p); err != nil || !out {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		if err := r.drop(t, x); err != nil {
+			return err
+		}
+		for _, b := range p.before {
+			if b.back {
+				continue
+			}
+			b.back = true
+			id := idOf(&b.entry)
+			if _, ok, err := t.Get(id.key, id.group); err != nil || ok { // it was stored anew
+				if err != nil {
+					return err
+				}
+				continue
+			}
+			if err := t.Put(b.entry); err != nil {
+				return err
+			}
+			r.rankAnew(b.entry.Key)
+			at := toOpLoc(b.entry.Loc)
+			if r.arrivals[at] == nil {
+				r.arrivals[at] = &arrival{id: id, synced: true}
+			}
+			r.arrivals[at].back = true
+			ids = append(ids, id)
+		}
+	}
+	return nil
+}
+
+func (r *recovery) drop(t *index.Txn, x index.Entry) error {
+	r.doom(x.Loc)
+	return r.take(t, x)
+}
+
+// keepDamaged marks a block that is damaged, and no loss of a power cut, if something hangs on it: that stays until the block is stored
+// again. It was whole on the disk once, or was found damaged before, so that something was put in its place.
+func (r *recovery) keepDamaged(t *index.Txn, x index.Entry, p *arrival) (bool, error) {
+	_, flagged := r.e.state.flagged[x.Key]
+	if x.Group > 0 || !p.synced && !(p.back && flagged) {
+		return false, nil
+	}
+	bears, err := t.HasChildren(x.Key)
+	if err == nil && !bears {
+		err = t.Groups(x.Key, func(g index.Entry) bool {
+			bears = bears || g.Group > 0
+			return !bears
+		})
+	}
+	if err != nil || !bears {
+		return false, err
+	}
+	r.e.state.flagged[x.Key] = struct{}{}
+	return true, t.SetFlags(x.Key, 0, x.Flags|index.FlagDamaged)
+}
+
+// dropCutOff takes out what hangs on a block that is not there, and keeps what is live from being destroyed. After a rebuild
+// dropOrphans looks at every block.
+func (r *recovery) dropCutOff(t *index.Txn, entries []index.Entry) error {
+	live := map[opLoc]bool{}
+	for _, x := range entries {
+		need, hangs := needs(&x)
+		_, ok, err := t.Get(need.key, need.group)
+		if err != nil {
+			return err
+		}
+		if hangs && !ok && !r.rebuild {
+			if err := r.drop(t, x); err != nil {
+				return err
+			}
+			continue
+		}
+		live[toOpLoc(x.Loc)] = true
+	}
+	e := r.e
+	for l := range live {
+		delete(e.state.doomed, l)
+	}
+	e.fresh = slices.DeleteFunc(e.fresh, func(l segments.Loc) bool { return live[toOpLoc(indexLoc(l))] })
+	return nil
+}
+
+// intact reports whether every byte of a replayed record is as it was written. An error that says nothing about the bytes
+// (too many open files, no memory) ends the Open: nothing is given up for that.
+func (r *recovery) intact(key kv.Key, group uint8, loc opLoc) bool {
+	err := r.e.set.Read(loc.segment(), func(rec *segments.Record) error {
+		if rec.Key() != key || rec.Group() != group {
+			return segments.ErrDestroyed
+		}
+		for i := range rec.Tensors() {
+			if err := rec.VerifyPlane(i); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, ErrCorrupt) && !errors.Is(err, segments.ErrDestroyed) && !errors.Is(err, segments.ErrMissing) {
+		r.trouble = errors.Join(r.trouble, err)
+	}
+	return err == nil
+}

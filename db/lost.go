@@ -15,8 +15,7 @@ import (
 // what took its place is durable. What the log says to be removed, or replaced by something whole, is never asked for: whether it
 // was destroyed or lost does not matter.
 //
-// The next process that writes begins with a log head that lists what it took out, so that replaying the same frames later takes
-// out the same.
+// Who writes next begins with a log head that lists what was taken out, so that it stays out whenever the same frames are replayed.
 
 // replaced is an entry that a frame gave up for others.
 type replaced struct {
@@ -50,16 +49,17 @@ func (r *recovery) instead(l opLoc, id recordID, others ...*replaced) {
 }
 
 // dropListed takes out what the head of a later log file lists as dead: who wrote it had found that lost, or below what was.
-func (r *recovery) dropListed(t *index.Txn, listed []opLoc) error {
+func (r *recovery) dropListed(t *index.Txn, listed map[opLoc]struct{}) error {
 	var ids []recordID
-	dead := map[opLoc]bool{}
-	for _, l := range listed {
+	for l := range listed {
 		if p := r.arrivals[l]; p != nil {
-			dead[l] = true
 			ids = append(ids, p.id)
 		}
 	}
-	return r.takeBack(t, ids, func(x index.Entry, _ *arrival) (bool, error) { return dead[toOpLoc(x.Loc)], nil })
+	return r.takeBack(t, ids, func(x index.Entry, _ *arrival) (bool, error) {
+		_, dead := listed[toOpLoc(x.Loc)]
+		return dead, nil
+	})
 }
 
 // dropLost takes out what is not whole, and then what has lost its prefix.
@@ -158,6 +158,10 @@ func (r *recovery) takeBack(t *index.Txn, ids []recordID, bad func(x index.Entry
 }
 
 func (r *recovery) drop(t *index.Txn, x index.Entry) error {
+	if r.dropped == nil {
+		r.dropped = map[segments.Loc]bool{}
+	}
+	r.dropped[segLoc(x.Loc)] = true
 	r.doom(x.Loc)
 	return r.take(t, x)
 }

@@ -35,7 +35,8 @@ type recovery struct {
 	scanBirth uint64                // the highest among them
 	fromScan  map[kv.Fingerprint]kv.Descriptor
 	fromLog   map[kv.Fingerprint]kv.Descriptor
-	unranked  map[kv.Key]struct{} // blocks whose class may be another one now
+	dropped   map[segments.Loc]bool // what it took out again: lost, or cut off from its prefix
+	unranked  map[kv.Key]struct{}   // blocks whose class may be another one now
 }
 
 func (r *recovery) run(ctx context.Context) error {

@@ -85,14 +85,16 @@ func (r *recovery) frame(t *index.Txn, f wal.Frame) error {
 	r.changed = r.changed || index
 	switch f.Kind {
 	case frameSnapshot:
-		st, snap, err := decodeSnapshot(f.Payload)
+		st, _, err := decodeSnapshot(f.Payload)
 		if err != nil {
 			return &CorruptError{File: f.File, Offset: f.Offset, What: "log head", Err: err}
 		}
-		r.adoptState(st)
 		if f.LSN > r.applied.LSN {
-			return r.dropListed(t, snap.Doomed)
+			if err := r.dropListed(t, st.doomed); err != nil {
+				return err
+			}
 		}
+		r.adoptState(st)
 	case framePut:
 		op, err := decodeOp[opPut](f)
 		if err != nil {

@@ -147,6 +147,9 @@ func (j *crashJournal) done(w *crashRun, o crashOp, err error) {
 			panic(perr)
 		}
 		j.have[c] = n
+		if n < j.safe[c] && x.d.Name == "opaque" { // the longest state that is left may have come later
+			j.safe[c] = 0
+		}
 		j.safe[c] = min(j.safe[c], n)
 		if from, takes := o.takes(c, false); takes && o.kind == "delete" { // behind that may be a tail that came later
 			j.safe[c] = min(j.safe[c], from)

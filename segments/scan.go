@@ -49,11 +49,16 @@ func (s *Set) Scan(ctx context.Context, id uint64, from int64, fn func(loc Loc, 
 		var v verdict
 		var fnErr error
 		fault := vfs.Guard(func() error {
-			if v, e = im.probe(off, &r); v != isRecord {
-				return nil
+			switch v, e = im.probe(off, &r); v {
+			case isRecord:
+				next = r.loc.End()
+				fnErr = fn(r.loc, &r)
+			case isZero256:
+				if i := im.nonZero(off, min(next, im.limit)); i >= 0 { // sectors of a page reach the disk one by one
+					st.afterZeros = true
+					v, e = isRubbish, remains(g.path, i)
+				}
 			}
-			next = r.loc.End()
-			fnErr = fn(r.loc, &r)
 			return nil
 		})
 		switch {

@@ -20,7 +20,7 @@ import (
 // replaced is an entry that a frame gave up for others.
 type replaced struct {
 	entry index.Entry
-	back  bool // one of those is lost
+	back  bool // one of those is taken out
 }
 
 // arrival is a record that the replay has entered.
@@ -109,52 +109,63 @@ func (r *recovery) entered(t *index.Txn) (entries []index.Entry, err error) {
 	return entries, nil
 }
 
-// takeBack takes out those records for which bad says so, and enters what they had replaced. That may be bad as well.
+// takeBack takes out those records for which bad says so, and enters what they had replaced, which may be bad as well. What was stored
+// anew since stays, unless that is bad.
 func (r *recovery) takeBack(t *index.Txn, ids []recordID, bad func(x index.Entry, p *arrival) (bool, error)) error {
-	for ; len(ids) > 0; ids = ids[1:] {
-		x, ok, err := t.Get(ids[0].key, ids[0].group)
-		if err != nil {
-			return err
-		}
-		l := toOpLoc(x.Loc)
-		p := r.arrivals[l]
-		if !ok || p == nil {
-			continue
-		}
-		if out, err := bad(x, p); err != nil || !out {
+	var waiting []*replaced
+	for len(ids) > 0 {
+		for _, id := range ids {
+			before, err := r.takeOut(t, id, bad)
 			if err != nil {
 				return err
 			}
-			continue
+			waiting = append(waiting, before...)
 		}
-		if err := r.drop(t, x); err != nil {
-			return err
-		}
-		for _, b := range p.before {
-			if b.back {
+		ids = ids[:0]
+		still := waiting[:0]
+		for _, x := range waiting {
+			id := idOf(&x.entry)
+			_, taken, err := t.Get(id.key, id.group)
+			switch {
+			case err != nil:
+				return err
+			case taken:
+				still = append(still, x)
 				continue
 			}
-			b.back = true
-			id := idOf(&b.entry)
-			if _, ok, err := t.Get(id.key, id.group); err != nil || ok { // it was stored anew
-				if err != nil {
-					return err
-				}
-				continue
-			}
-			if err := t.Put(b.entry); err != nil {
+			if err := t.Put(x.entry); err != nil {
 				return err
 			}
-			r.rankAnew(b.entry.Key)
-			at := toOpLoc(b.entry.Loc)
+			r.rankAnew(id.key)
+			at := toOpLoc(x.entry.Loc)
 			if r.arrivals[at] == nil {
 				r.arrivals[at] = &arrival{id: id, synced: true}
 			}
 			r.arrivals[at].back = true
 			ids = append(ids, id)
 		}
+		waiting = still
 	}
 	return nil
+}
+
+// takeOut takes out one record, if it is bad, and returns what it had replaced.
+func (r *recovery) takeOut(t *index.Txn, id recordID, bad func(x index.Entry, p *arrival) (bool, error)) (before []*replaced, err error) {
+	x, ok, err := t.Get(id.key, id.group)
+	p := r.arrivals[toOpLoc(x.Loc)]
+	if err != nil || !ok || p == nil {
+		return nil, err
+	}
+	if out, err := bad(x, p); err != nil || !out {
+		return nil, err
+	}
+	for _, b := range p.before {
+		if !b.back {
+			b.back = true
+			before = append(before, b)
+		}
+	}
+	return before, r.drop(t, x)
 }
 
 func (r *recovery) drop(t *index.Txn, x index.Entry) error {

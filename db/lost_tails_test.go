@@ -1,7 +1,6 @@
 package db
 
 import (
-	"runtime"
 	"testing"
 
 	"github.com/dormousekv/dormouse/index"
@@ -106,39 +105,6 @@ func TestChildOfMovedAndReplaced(t *testing.T) {
 		expect(t, model(t, s, plain()), p, 64)
 		soundly(t, s)
 	}
-}
-
-// Tails took each other's place token by token, and a power cut took all: what the next open needs does not double with each.
-func TestManyTailsLost(t *testing.T) {
-	d := windowed(40)
-	d.BlockTokens = 64
-	dir := t.TempDir()
-	s := open(t, dir, options())
-	m := model(t, s, d)
-	p := kv.Tokens(tokens(1, 64)...)
-	put(t, m, p.Prefix(17))
-	if err := s.Checkpoint(ctx); err != nil {
-		t.Fatal(err)
-	}
-	var lost []index.Loc
-	for n := 18; n < 38; n++ {
-		put(t, m, p.Prefix(n))
-		lost = append(lost, placeOf(t, m, p.Prefix(n), 0, 0), placeOf(t, m, p.Prefix(n), 0, 1))
-	}
-	image := copyStore(t, dir)
-	for _, l := range lost {
-		zeroRecord(t, image, l, 4096)
-	}
-	cutPower(t, image, false)
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	s = open(t, image, options())
-	runtime.ReadMemStats(&after)
-	if n := after.TotalAlloc - before.TotalAlloc; n > 64<<20 {
-		t.Errorf("open allocated %d MiB", n>>20)
-	}
-	expect(t, model(t, s, d), p, 17)
-	soundly(t, s)
 }
 
 // moveAll moves what pick wants, and makes no checkpoint.

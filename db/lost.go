@@ -168,7 +168,12 @@ func (r *recovery) takeOut(t *index.Txn, id recordID, bad func(x index.Entry, p 
 	return before, r.drop(t, x)
 }
 
+// drop takes out a record and dooms it, but for one that the scan of a rebuild could not read though no power was cut: that is damage
+// for Verify to name.
 func (r *recovery) drop(t *index.Txn, x index.Entry) error {
+	if r.rebuild && !r.scanned[toOpLoc(x.Loc)] && !r.reboot() {
+		return r.take(t, x)
+	}
 	if r.dropped == nil {
 		r.dropped = map[segments.Loc]bool{}
 	}

@@ -164,10 +164,7 @@ func (s *Store) Sync(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := e.set.Sync(); err != nil {
-		return err
-	}
-	if err := e.wal.Sync(e.wal.LastLSN()); err != nil {
+	if err := e.sync(); err != nil {
 		return err
 	}
 	if err := e.reclaim(ctx); err != nil {
@@ -178,6 +175,20 @@ func (s *Store) Sync(ctx context.Context) error {
 		return &PendingError{Records: n, Bytes: bytes, Segments: e.set.PendingUnlinks(), Leases: open}
 	}
 	return nil
+}
+
+// sync makes durable what the segments and the log have, also what an earlier process left in them.
+func (e *engine) sync() error {
+	if e.wal == nil {
+		return nil
+	}
+	if err := e.poisoned(); err != nil {
+		return err
+	}
+	if err := e.set.Sync(); err != nil {
+		return err
+	}
+	return e.wal.Sync(e.wal.LastLSN()) // begins the log, which syncs the files before
 }
 
 // finish leaves the files as the next Open likes them: segments that end in a footer, a log of one head. A store in which

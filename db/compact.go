@@ -24,7 +24,8 @@ type Compacted struct {
 }
 
 // Compact gives space back: it moves live records out of segments that are mostly dead, merges small segments, and
-// rewrites index.db without its free pages. Reads and puts go on meanwhile. Cancelled, it leaves what is done.
+// rewrites index.db without its free pages. Reads and puts go on meanwhile. Cancelled, it leaves what is done. A segment that cannot
+// be read or changed just now is left as it is, and is the error after the others are done.
 func (s *Store) Compact(ctx context.Context, o CompactOptions) (Compacted, error) {
 	e, err := s.enter()
 	if err != nil {
@@ -38,19 +39,23 @@ func (s *Store) Compact(ctx context.Context, o CompactOptions) (Compacted, error
 		o.LiveShare = 0.5
 	}
 	out := Compacted{Before: e.measure()}
-	if err := e.checkpoint(ctx); err != nil {
+	if err := e.checkpoint(ctx); err != nil && !errors.Is(err, errUndestroyed) {
 		return out, err
 	}
 	err = e.rewrite(ctx, o.worth(e), o.Progress, &out)
-	// One checkpoint makes the moves durable and destroys the old places; the next finds the segments empty.
+	// One checkpoint makes the moves durable and destroys the old places; the next finds the segments empty. What cannot be moved or
+	// destroyed keeps nothing else from being done. It is said in the end, if it still stands.
+	var undone error
 	for range 2 {
-		err = errors.Join(err, e.checkpoint(ctx))
+		if undone == nil || errors.Is(undone, errUndestroyed) {
+			undone = e.checkpoint(ctx)
+		}
 	}
-	if err == nil {
-		err = e.compactIndex(ctx)
+	if (err == nil || errors.Is(err, errUnmoved)) && (undone == nil || errors.Is(undone, errUndestroyed)) {
+		undone = errors.Join(undone, e.compactIndex(ctx))
 	}
 	out.After = e.measure()
-	return out, err
+	return out, errors.Join(err, undone)
 }
 
 // compactIndex rewrites index.db without its free pages.

@@ -85,18 +85,19 @@ func openEngine(ctx context.Context, dir string, o Options, doubt error) (opened
 	return e, e.findFloor()
 }
 
-// abandon closes whatever an Open that failed had opened.
-func (e *engine) abandon() {
+// abandon closes whatever is open, also of an Open that failed, though matches can see it.
+func (e *engine) abandon() (err error) {
 	e.bloomLoad.drop()
 	if e.wal != nil {
-		e.wal.Close()
+		err = e.wal.Close()
 	}
 	if e.ix != nil {
-		e.ix.Close()
+		err = errors.Join(err, e.ix.Close())
 	}
 	if e.set != nil {
-		e.set.Abandon()
+		err = errors.Join(err, e.set.Abandon())
 	}
+	return err
 }
 
 // openFormat reads FORMAT, or writes it for a new store.

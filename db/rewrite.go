@@ -3,6 +3,7 @@ package db
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
@@ -46,8 +47,7 @@ func (e *engine) rewriteDead(ctx context.Context, want int64) (freed int64, err 
 		if errors.Is(err, ErrNoSpace) {
 			return freed, nil // evicting is the way out
 		}
-		if err != nil && ctx.Err() == nil && e.poisoned() == nil && !isIndexDamage(err) {
-			e.log.Error("segment cannot be rewritten", "segment", victim, "error", err)
+		if errors.Is(err, errUnmoved) {
 			broken[victim] = true
 			continue
 		}
@@ -75,7 +75,11 @@ func (e *engine) rewriteDead(ctx context.Context, want int64) (freed int64, err 
 	return freed, nil
 }
 
-// rewrite moves the live records out of the segments that are worth it.
+// errUnmoved says that a segment keeps live records that were to be moved: it cannot be opened, say.
+var errUnmoved = errors.New("not all that lives could be moved")
+
+// rewrite moves the live records out of the segments that are worth it. One out of which nothing can be moved does not keep it from
+// the others: it returns [errUnmoved] in the end.
 func (e *engine) rewrite(ctx context.Context, worth func(s segments.Info, live int64) bool, progress func(Progress), out *Compacted) error {
 	victims := map[uint64]bool{}
 	var total int64
@@ -99,13 +103,24 @@ func (e *engine) rewrite(ctx context.Context, worth func(s segments.Info, live i
 		return err
 	}
 	out.Segments += len(victims)
+	var unmoved error
 	for _, x := range moves {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
+		if !victims[x.Loc.Segment] {
+			continue
+		}
 		moved, err := e.move(ctx, x)
 		if err != nil {
-			return err
+			if ctx.Err() != nil || e.poisoned() != nil || isIndexDamage(err) || errors.Is(err, ErrNoSpace) {
+				return err
+			}
+			e.log.Error("segment cannot be rewritten", "segment", x.Loc.Segment, "error", err)
+			unmoved = fmt.Errorf("%w: %w", errUnmoved, err)
+			delete(victims, x.Loc.Segment)
+			out.Segments--
+			continue
 		}
 		if moved {
 			out.Records++
@@ -116,7 +131,7 @@ func (e *engine) rewrite(ctx context.Context, worth func(s segments.Info, live i
 			progress(Progress{What: "compact", Done: out.Bytes, Total: total})
 		}
 	}
-	return nil
+	return unmoved
 }
 
 // move copies a record to its model's active segment. It counts only if the key is still at the old place.

@@ -23,6 +23,7 @@ type Store struct {
 	lock      *vfs.Lock // guarded by life
 	eng       *engine   // guarded by life; nil when closed
 	suspended bool      // guarded by life
+	unsaved   error     // guarded by life: of a suspended store, why what was acknowledged before may not be durable
 	gen       uint64    // guarded by life: counts the engines that were built from disk
 
 	matches atomic.Int64 // open ones
@@ -49,11 +50,10 @@ func Open(ctx context.Context, dir string, o Options) (*Store, error) {
 	if err := refuseOthers(o, dir); err != nil { // before a LOCK is left among them
 		return nil, err
 	}
-	lock, err := vfs.AcquireLock(filepath.Join(dir, lockName), o.ReadOnly)
-	if err != nil && !(o.ReadOnly && errors.Is(err, fs.ErrNotExist)) {
+	s := &Store{dir: dir, o: o, life: newLife(), gen: 1}
+	if err := s.acquireLock(); err != nil {
 		return nil, err
 	}
-	s := &Store{dir: dir, o: o, life: newLife(), lock: lock, gen: 1}
 	s.eng, err = openOrRebuild(ctx, dir, o)
 	if err != nil {
 		s.unlock()
@@ -119,6 +119,17 @@ func makeDir(dir string, o Options) error {
 	return nil
 }
 
+// acquireLock keeps other processes out. A store that is only read need not have a LOCK (a copy, a read-only medium): it is read
+// without one then.
+func (s *Store) acquireLock() error {
+	lock, err := vfs.AcquireLock(filepath.Join(s.dir, lockName), s.o.ReadOnly)
+	if s.o.ReadOnly && errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	s.lock = lock
+	return err
+}
+
 func (s *Store) unlock() {
 	if s.lock != nil {
 		s.lock.Release()
@@ -148,7 +159,8 @@ func (s *Store) enter() (*engine, error) {
 func (s *Store) leave() { s.life.leave() }
 
 // Close waits for the operations under way, checkpoints and closes the store; operations that begin meanwhile get
-// ErrClosed. It returns ErrLeased, and closes nothing, while a match is open. After an error of the disk the store is closed all the same; the next Open recovers what was acknowledged.
+// ErrClosed. It returns ErrLeased, and closes nothing, while a match is open. After an error of the disk the store is closed all the
+// same; the next Open recovers what was acknowledged. Of a suspended store it returns the error that Suspend did.
 func (s *Store) Close() error {
 	if err := s.leased(); err != nil { // before other operations are kept out
 		return err
@@ -165,15 +177,10 @@ func (s *Store) Close() error {
 	s.eng = nil
 	if s.suspended {
 		s.suspended = false
-		return nil
+		return s.unsaved
 	}
 	e.halt()
-	err := e.finish(context.Background())
-	closed := e.close()
-	if e.dropIndex(err) {
-		err = nil
-	}
-	err = errors.Join(err, closed)
+	err := e.end(context.Background(), e.close)
 	s.unlock()
 	return err
 }
@@ -194,18 +201,20 @@ func (s *Store) leasedBy(e *engine) error {
 	return fmt.Errorf("%w: %d matches, the oldest lease since %s", ErrLeased, n, oldest.Format("15:04:05"))
 }
 
-// dropIndex removes an index.db that was found damaged while the store was being closed: the log still has everything, and
-// the next open rebuilds it from segments and log. The caller holds the lock.
-func (e *engine) dropIndex(err error) bool {
-	if e.wal == nil || !isIndexDamage(err) {
-		return false
+// end leaves the files as finish does, and lets go of them as letGo does. An index.db that is found damaged on the way is removed: the
+// next open rebuilds it from segments and log, which have everything, and must be durable for that. The caller holds the lock.
+func (e *engine) end(ctx context.Context, letGo func() error) error {
+	err := e.finish(ctx)
+	if !isIndexDamage(err) {
+		return errors.Join(err, letGo())
 	}
 	e.log.Error("index is damaged; the next open rebuilds it", "dir", e.dir, "error", err)
-	if err := e.fs.Remove(e.path(indexName)); err != nil {
-		e.log.Error("damaged index could not be removed", "dir", e.dir, "error", err)
-		return false
+	saved := errors.Join(e.sync(), letGo())
+	if rerr := e.fs.Remove(e.path(indexName)); rerr != nil {
+		e.log.Error("damaged index could not be removed", "dir", e.dir, "error", rerr)
+		return errors.Join(err, saved)
 	}
-	return true
+	return saved
 }
 
 // halt stops the background worker and waits for it.
@@ -272,29 +281,21 @@ func (s *Store) Shrink(ctx context.Context, bytes int64) (int64, error) {
 
 // Suspend checkpoints and lets go of every lock and file handle, so that the operating system has no reason to kill
 // the app in the background. It waits for the operations under way. Handles stay valid; operations that begin get
-// ErrSuspended until Resume.
+// ErrSuspended until Resume. After an error the store is suspended all the same: another Suspend, and Close, return it again.
 func (s *Store) Suspend(ctx context.Context) error {
 	s.life.own(ErrSuspended)
 	defer s.life.disown()
 	if s.suspended {
-		return nil
+		return s.unsaved
 	}
 	if s.eng == nil {
 		return ErrClosed
 	}
 	e := s.eng
 	e.halt()
-	err := e.finish(ctx)
-	if e.dropIndex(err) {
-		err = nil
-	}
-	if e.wal != nil {
-		err = errors.Join(err, e.wal.Close())
-	}
-	err = errors.Join(err, e.ix.Close(), e.set.Abandon())
-	s.suspended = true
+	s.suspended, s.unsaved = true, e.end(ctx, e.abandon)
 	s.unlock()
-	return err
+	return s.unsaved
 }
 
 // Resume takes the lock again and goes on. Open matches are looked up anew when they are next used: another process may
@@ -308,18 +309,17 @@ func (s *Store) Resume(ctx context.Context) error {
 		}
 		return nil
 	}
-	lock, err := vfs.AcquireLock(filepath.Join(s.dir, lockName), s.o.ReadOnly)
-	if err != nil {
+	if err := s.acquireLock(); err != nil {
 		return err
 	}
 	old := s.eng
 	e, err := openOrRebuild(ctx, s.dir, s.o)
 	if err != nil {
-		lock.Release()
+		s.unlock()
 		return err
 	}
 	s.adopt(old, e)
-	s.lock, s.suspended = lock, false
+	s.suspended, s.unsaved = false, nil
 	e.start(s)
 	return nil
 }
@@ -351,15 +351,11 @@ func (s *Store) rebuildIndex(cause error) {
 	}
 	old := s.eng
 	old.halt()
-	if old.wal != nil {
-		old.wal.Close()
-	}
-	old.ix.Close()
-	old.set.Abandon()
+	unsaved := errors.Join(old.sync(), old.abandon()) // if the rebuild fails, nobody else makes durable what there is
 	e, err := openEngine(context.Background(), s.dir, s.o, cause)
 	if err != nil {
-		s.o.Logger.Error("index could not be rebuilt; the store is suspended until Resume", "dir", s.dir, "error", err)
-		s.suspended = true
+		s.o.Logger.Error("index could not be rebuilt; the store is suspended until Resume", "dir", s.dir, "error", errors.Join(err, unsaved))
+		s.suspended, s.unsaved = true, unsaved
 		s.unlock()
 		s.damaged.Store(false)
 		return

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
 )
 
@@ -118,8 +119,8 @@ func TestFailedSync(t *testing.T) {
 			if !errors.Is(err, syscall.EIO) {
 				t.Errorf("compact: %v", err)
 			}
-			if w.s.eng.poisoned() == nil && w.s.eng.set.Err() == nil {
-				continue // that of the Bloom filter's file: it is written anew
+			if err := w.s.eng.poisoned(); !errors.Is(err, ErrPoisoned) {
+				t.Errorf("%q, sync %d: poisoned: %v", where, first, err)
 			}
 			for c, x := range crashChats() {
 				if n, err := x.restore(w.model(c)); err != nil || n < w.j.have[c] {
@@ -127,7 +128,7 @@ func TestFailedSync(t *testing.T) {
 				}
 			}
 			for _, o := range []crashOp{{kind: "ref", chat: 0, name: "a", n: 60}, {kind: "put", chat: 4, n: 80}, {kind: "delete", chat: 0, n: 60}} {
-				if err := w.do(o); !errors.Is(err, syscall.EIO) {
+				if err := w.do(o); !errors.Is(err, syscall.EIO) || !errors.Is(err, ErrPoisoned) {
 					t.Errorf("%q, sync %d: %v: %v", where, first, o, err)
 				}
 			}
@@ -153,12 +154,12 @@ func TestOpenGivesNothingUpForWantOfFiles(t *testing.T) {
 	t.Cleanup(func() { os.RemoveAll(image.Dir()) })
 	image.Before(func(op crashfs.Op) error {
 		if op.Kind == "map" && strings.HasPrefix(op.Name, segmentsDir) {
-			return passingErrors[0]
+			return vfs.PassingErrors[0]
 		}
 		return nil
 	})
 	x := &crashRun{d: image, k: w.k}
-	if err := x.open(); !errors.Is(err, passingErrors[0]) {
+	if err := x.open(); !errors.Is(err, vfs.PassingErrors[0]) {
 		t.Fatalf("open without files: %v", err)
 	}
 	x.kill()

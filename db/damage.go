@@ -5,6 +5,7 @@ import (
 
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
 )
@@ -61,12 +62,7 @@ func (e *engine) reportDamage(key kv.Key, group uint8, loc index.Loc, cause erro
 // passing reports whether a read failed for want of file handles, memory or leave to open the file, which says nothing about the bytes,
 // nor for long.
 func passing(err error) bool {
-	for _, want := range passingErrors {
-		if errors.Is(err, want) {
-			return !errors.Is(err, ErrCorrupt)
-		}
-	}
-	return false
+	return vfs.Passing(err) && !errors.Is(err, ErrCorrupt)
 }
 
 // countFlagged lets matches know without a lock whether any block is flagged.

@@ -308,7 +308,10 @@ func (e *engine) poisoned() error {
 	if err := e.wal.Err(); err != nil {
 		return err
 	}
-	return e.set.Err()
+	if err := e.set.Err(); err != nil {
+		return err
+	}
+	return e.ix.Err()
 }
 
 // isIndexDamage reports whether err says that index.db cannot be trusted any more.

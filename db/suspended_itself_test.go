@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
 )
 
@@ -17,7 +18,7 @@ func (w *crashRun) suspendsItself(t *testing.T, also func(crashfs.Op) error) {
 	t.Helper()
 	w.d.Before(func(op crashfs.Op) error {
 		if (op.Kind == "map" || op.Kind == "open") && strings.HasPrefix(op.Name, segmentsDir) {
-			return passingErrors[0]
+			return vfs.PassingErrors[0]
 		}
 		if also != nil {
 			return also(op)

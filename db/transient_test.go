@@ -19,7 +19,7 @@ type noFilesFS struct {
 
 func (f noFilesFS) Open(name string, readOnly bool) (vfs.File, error) {
 	if f.short.Load() {
-		return nil, &os.PathError{Op: "open", Path: name, Err: passingErrors[0]}
+		return nil, &os.PathError{Op: "open", Path: name, Err: vfs.PassingErrors[0]}
 	}
 	return f.FS.Open(name, readOnly)
 }
@@ -70,7 +70,7 @@ func (f deniedFS) Open(name string, readOnly bool) (vfs.File, error) {
 
 // A record whose file may not be opened is not damaged either.
 func TestDeniedIsNoDamage(t *testing.T) {
-	for _, why := range passingErrors {
+	for _, why := range vfs.PassingErrors {
 		var denied atomic.Bool
 		o := options()
 		o.fs = deniedFS{vfs.OS, &denied, why}

@@ -22,12 +22,14 @@ func (e *engine) markUnsynced() {
 	}
 	f, err := e.fs.Create(e.path(unsyncedName))
 	if err == nil {
-		err = f.Close()
+		f.Close() // it is empty: nothing more can fail
 	}
-	if errors.Is(err, ErrNoSpace) && e.fs.Rename(e.path(bloomName), e.path(unsyncedName)) == nil {
-		err = nil // a name takes no room, and the filter can be built anew
+	if err == nil || errors.Is(err, fs.ErrExist) {
+		return
 	}
-	if err != nil && !errors.Is(err, fs.ErrExist) {
+	// Another name takes neither room nor a file handle, and the filter can be built anew.
+	if rerr := e.fs.Rename(e.path(bloomName), e.path(unsyncedName)); rerr != nil {
+		err = errors.Join(err, rerr)
 		e.log.Error("an fsync failed, and the next open will not know it", "dir", e.dir, "error", err)
 	}
 }

@@ -265,12 +265,14 @@ func (file *boltFile) damaged(bad *damage.Error) error {
 	return err
 }
 
-// halt makes err the answer to every later write; the first one stays, and is told before anybody hears of it.
-func (file *boltFile) halt(err error, tell func()) {
+// halt makes err the answer to every later write, and returns it; the first one stays, and is told before anybody hears of it.
+func (file *boltFile) halt(err error, tell func()) error {
+	err = fmt.Errorf("%w: %w", vfs.ErrPoisoned, err)
 	if file.halted.Load() == nil && tell != nil {
 		tell()
 	}
 	file.halted.CompareAndSwap(nil, &err)
+	return err
 }
 
 // writable returns why nothing can be written any more.

@@ -22,7 +22,7 @@ import (
 // transaction only.
 //
 // After an error the frozen overlay stays where it is, readers see no difference, and the next checkpoint writes it. A full
-// disk (vfs.ErrNoSpace) is worth another try; after any other error of the disk nothing is written any more.
+// disk (vfs.ErrNoSpace) is worth another try; after any other error of the disk nothing is written any more: vfs.ErrPoisoned.
 func (ix *Index) Checkpoint(ctx context.Context, a Applied) error {
 	ix.keep.Lock()
 	defer ix.keep.Unlock()
@@ -221,8 +221,7 @@ func (j *job) failed(err error) error {
 	if err = noSpace(err); errors.Is(err, vfs.ErrNoSpace) && !file.beyond(j.base.meta.txid) {
 		return err
 	}
-	file.halt(err, j.halted)
-	return err
+	return file.halt(err, j.halted)
 }
 
 // noSpace marks what bbolt returns on a full disk.

@@ -98,6 +98,19 @@ func (ix *Index) Close() error {
 	return base.release()
 }
 
+// Err is the error that every write returns since one has failed after which nothing is written any more; nil while all is well.
+func (ix *Index) Err() error {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	if ix.rows.base == nil {
+		return nil
+	}
+	if p := ix.rows.base.file.halted.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
 // Bytes is the space that index.db occupies.
 func (ix *Index) Bytes() int64 {
 	if ix.o.Path == "" {

@@ -73,8 +73,7 @@ func (ix *Index) replace(j *job) (err error) {
 	next.file.path = ix.o.Path
 	if err := ix.o.FS.SyncDir(filepath.Dir(ix.o.Path)); err != nil {
 		// After a power cut either file may be there. Both are whole, but the old one belongs to an older log.
-		err = fmt.Errorf("replace %s: %w", ix.o.Path, err)
-		j.base.file.halt(err, j.halted)
+		err = j.base.file.halt(fmt.Errorf("replace %s: %w", ix.o.Path, err), j.halted)
 		next.release()
 		return err
 	}

@@ -152,6 +152,7 @@ func (s *Set) Reclaim(ctx context.Context) (done []Loc, err error) {
 		return nil, err
 	}
 	unlinks, wipes := s.queue.ripe(&s.leases)
+	var unlinked []uint64
 	for _, id := range unlinks {
 		if ctx.Err() != nil {
 			break // what is unlinked already is synced below
@@ -161,15 +162,18 @@ func (s *Set) Reclaim(ctx context.Context) (done []Loc, err error) {
 			s.queue.stickSegment(id)
 		}
 		if gone {
-			done = append(done, s.queue.forget(id)...)
+			unlinked = append(unlinked, id)
 			wipes = slices.DeleteFunc(wipes, func(l Loc) bool { return l.Segment == id })
 		}
 	}
 	// Where there is no file, somebody may have been killed between removing it and syncing the folder.
 	if len(unlinks) > 0 || slices.ContainsFunc(wipes, func(l Loc) bool { return !s.Has(l.Segment) }) {
 		if serr := s.syncFolder(); serr != nil {
-			return nil, serr
+			return nil, errors.Join(err, serr)
 		}
+	}
+	for _, id := range unlinked {
+		done = append(done, s.queue.forget(id)...)
 	}
 	for len(wipes) > 0 {
 		if ctx.Err() != nil {

@@ -1,14 +1,16 @@
 package segments
 
 import (
+	"fmt"
 	"io"
 
 	"github.com/dormousekv/dormouse/internal/vfs"
 )
 
 // Rewrite writes a segment's header, its footer and some of its records once more, as they are read. After an fsync that has
-// failed, memory may hold bytes for clean that the disk never got: no later fsync would write them. What cannot be read is not
-// in memory, and is left as the disk has it. A failure makes all later writing calls fail, as the failed fsync did.
+// failed, memory may hold bytes for clean that the disk never got: no later fsync would write them. What the disk cannot read is not
+// in memory, and is left as the disk has it; but what cannot be read for a reason that passes ([vfs.Passing]) may be, and is an
+// error. A failure makes all later writing calls fail, as the failed fsync did.
 func (s *Set) Rewrite(id uint64, records []Loc) error {
 	if err := s.writable(); err != nil {
 		return err
@@ -51,13 +53,16 @@ func (s *Set) rewrite(id uint64, records []Loc) error {
 	return nil
 }
 
-// again writes [from, to) with what is there, but for pages that cannot be read; unread is why.
+// again writes [from, to) with what is there, but for pages that the disk cannot read; unread is why.
 func again(f vfs.File, buf []byte, from, to int64) (unread, err error) {
 	const page = 4096
 	for from < to {
 		n, err := f.ReadAt(buf[:min(to-from, int64(len(buf)))], from)
 		if n == 0 && err == io.EOF {
 			break
+		}
+		if n == 0 && vfs.Passing(err) {
+			return unread, fmt.Errorf("%s: offset %d: %w", f.Name(), from, err)
 		}
 		if n == 0 {
 			unread = err

@@ -65,32 +65,34 @@ func (s *Set) flush() error {
 	dirty, newName := s.dirty, s.newName
 	s.dirty, s.newName = map[*segment]struct{}{}, false
 	s.mu.Unlock()
+	var err error
 	for g := range dirty {
-		if err := g.sync(); err != nil {
-			s.mu.Lock() // unless an fsync has failed, the next Sync does the rest
-			maps.Copy(s.dirty, dirty)
-			s.newName = s.newName || newName
-			s.mu.Unlock()
-			return err
+		if err = g.sync(); err != nil {
+			break
 		}
 	}
-	if newName {
-		if err := s.syncFolder(); err != nil {
-			return err
-		}
+	if err == nil && newName {
+		err = s.syncFolder()
+	}
+	if err != nil {
+		s.mu.Lock() // unless an fsync has failed, the next Sync does the rest
+		maps.Copy(s.dirty, dirty)
+		s.newName = s.newName || newName
+		s.mu.Unlock()
+		return err
 	}
 	return s.Err() // another sync of these files or the folder, in Reclaim, may have failed meanwhile
 }
 
-// syncFolder makes names durable. A failure poisons the set.
+// syncFolder makes names durable. A failure poisons the set, unless the folder could not even be opened.
 func (s *Set) syncFolder() error {
 	s.folder.Lock()
 	defer s.folder.Unlock()
 	err := s.o.FS.SyncDir(s.o.Dir)
-	if err != nil {
+	if err != nil && !errors.Is(err, vfs.ErrNotSynced) {
 		return s.setPoison(err)
 	}
-	return nil
+	return err
 }
 
 // Left has the next Sync make a segment durable that an earlier process wrote and may not have synced.

@@ -32,7 +32,7 @@ func (l *Log) adoptSpare() error {
 		}
 		f.Close()
 	}
-	if l.Err() != nil {
+	if l.Err() != nil || errors.Is(err, vfs.ErrNotSynced) {
 		return err
 	}
 	l.o.Logger.Info("the space reserved for the next log file cannot be used", "dir", l.o.Dir, "error", err)
@@ -71,8 +71,8 @@ func (l *Log) blank(f vfs.File) (reserved int64, err error) {
 			if !bytes.Equal(block, zeros[:len(block)]) {
 				if !named { // or a power cut could bring the zeros back under the old name
 					named = true
-					if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
-						return 0, l.poisonWith(fmt.Errorf("sync %s: %w", l.o.Dir, err))
+					if err := l.syncDir(); err != nil {
+						return 0, err
 					}
 				}
 				if err := writeAll(f, zeros[:len(block)], off+int64(i)); err != nil {
@@ -99,8 +99,8 @@ func (l *Log) recycle(belowFile uint64) (used bool, err error) {
 	if err := l.o.FS.Rename(l.o.path(l.older[0].id), l.o.sparePath()); err != nil {
 		return false, nil // it is removed instead
 	}
-	if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
-		return false, l.poisonWith(fmt.Errorf("sync %s: %w", l.o.Dir, err))
+	if err := l.syncDir(); err != nil {
+		return false, err
 	}
 	l.taken.Add(-l.older[0].bytes)
 	l.older = l.older[1:]

@@ -9,8 +9,6 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
-
-	"github.com/dormousekv/dormouse/internal/damage"
 )
 
 // sample is a small log of two files: frames 1 to 4 with 2 synced, frames 5 to 9 with 7 synced.
@@ -228,39 +226,6 @@ func TestMissingFilesAreDamage(t *testing.T) {
 	}
 	if d := k.rec.Damage; len(d) != 1 || d[0].File != o.path(6) || !strings.Contains(d[0].Error(), "frames 101 to 101") {
 		t.Fatalf("damage %v", d)
-	}
-}
-
-// A block that cannot be read is damage to what it holds, not the end of the log.
-func TestUnreadableBlock(t *testing.T) {
-	m := newMemFS()
-	o := memOptions(m)
-	log := must[*Log](t)(Create(o, 1, 1, nil))
-	written := map[uint64]wrote{}
-	for lsn := uint64(1); lsn <= 30; lsn++ {
-		written[lsn] = wrote{2, strings.Repeat("r", 1000)}
-		must[uint64](t)(log.Append(2, []byte(written[lsn].payload)))
-	}
-	if err := log.Close(); err != nil {
-		t.Fatal(err)
-	}
-	sick := errors.New("input/output error")
-	size := int64(len(m.names[o.path(1)].now))
-	for block := int64(0); block < size; block += 4096 {
-		o.FS = sickFS{m, block, sick}
-		k := must[kept](t)(replayAll(o))
-		if err := k.same(written); err != nil {
-			t.Fatal(err)
-		}
-		if !slices.ContainsFunc(k.rec.Damage, func(e *damage.Error) bool { return errors.Is(e, sick) && e.Offset == block }) {
-			t.Fatalf("block %d: damage %v", block, k.rec.Damage)
-		}
-		if block > log.end && (len(k.frames) != 30 || k.rec.Torn || len(k.rec.Damage) != 1) {
-			t.Fatalf("block %d behind the end: %d frames, %+v", block, len(k.frames), k.rec)
-		}
-		if len(k.frames) < 24 && !k.rec.Torn {
-			t.Fatalf("block %d: %d frames, %+v", block, len(k.frames), k.rec)
-		}
 	}
 }
 

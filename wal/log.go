@@ -24,7 +24,8 @@ type Log struct {
 
 	turn turn // to fsync, and to replace file; taken before mu
 
-	begun atomic.Bool // the file exists; set under mu by who has the turn
+	begun   atomic.Bool // the file exists; set under mu by who has the turn
+	nameDue bool        // the file's name is not durable: its folder could not be opened; guarded by turn
 
 	mu            sync.Mutex
 	closed        bool     // guarded by mu
@@ -58,6 +59,9 @@ func Create(o Options, id, nextLSN uint64, snapshot []byte) (*Log, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if err := l.syncName(); err != nil {
+		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
 }
@@ -129,8 +133,8 @@ func (l *Log) beginWith(snapshot []byte) error {
 		}
 	}
 	if len(l.older) > 0 { // nor may the newest one's name: without it there would be a hole before the next
-		if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
-			return l.poisonWith(fmt.Errorf("sync %s: %w", l.o.Dir, err))
+		if err := l.syncDir(); err != nil {
+			return err
 		}
 	}
 	if err := l.adoptSpare(); err != nil {
@@ -156,8 +160,8 @@ func (l *Log) startOrResume(snapshot []byte) error {
 		return err
 	}
 	// What was recovered has been synced; the run that gave the newest file its name may have been killed before that was durable.
-	if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
-		return l.poisonWith(fmt.Errorf("sync %s: %w", l.o.Dir, err))
+	if err := l.syncDir(); err != nil {
+		return err
 	}
 	l.durable.Store(l.last.Load())
 	rerr := l.resume(snapshot)
@@ -194,7 +198,8 @@ func syncFile(fsys vfs.FS, name string) error {
 }
 
 // RewriteFiles is SyncFiles after an fsync that has failed: memory may hold pages for clean that the disk never got, so each is
-// written once more as it is read. What cannot be read is not in memory, and is left as the disk has it.
+// written once more as it is read. What the disk cannot read is not in memory, and is left as the disk has it; what cannot be read
+// for a reason that passes ([vfs.Passing]) may be, and is an error.
 func RewriteFiles(o Options) error {
 	o = o.withDefaults()
 	ids, err := o.list()
@@ -224,6 +229,8 @@ func rewriteFile(fsys vfs.FS, name string) error {
 			off += int64(n)
 		case rerr == io.EOF:
 			return f.Close()
+		case vfs.Passing(rerr):
+			err = fmt.Errorf("%s: offset %d: %w", name, off, rerr)
 		default:
 			off = (off/blockBytes + 1) * blockBytes
 		}
@@ -317,8 +324,8 @@ func (l *Log) removeOldest(belowFile uint64) (more bool, err error) {
 	if err := l.o.FS.Remove(l.o.path(l.older[0].id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, fmt.Errorf("wal: %w", err)
 	}
-	if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
-		return false, l.poisonWith(fmt.Errorf("sync %s: %w", l.o.Dir, err))
+	if err := l.syncDir(); err != nil {
+		return false, err
 	}
 	l.taken.Add(-l.older[0].bytes)
 	l.older = l.older[1:]

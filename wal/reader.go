@@ -3,6 +3,7 @@ package wal
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 
@@ -13,20 +14,22 @@ import (
 // windowBytes is read at a time.
 const windowBytes = 256 << 10
 
-// reader reads one log file through a window. A block that cannot be read is zeros to whoever asks, so that only the
-// frames that touch it are lost, and is remembered in unreadable.
+// reader reads one log file through a window. A block that cannot be read is zeros to whoever asks. It must not be taken for
+// what the log holds: err says so, or unreadable of a lenient reader, which goes on behind it.
 type reader struct {
-	f    vfs.File
-	name string
-	size int64
+	f       vfs.File
+	name    string
+	size    int64
+	lenient bool // goes on behind what cannot be read
 
 	buf        []byte // the window: the bytes from at on
 	at         int64
+	err        error // of the first read that failed; nothing is read any more
 	unreadable []*damage.Error
 	badEnd     int64 // end of the last unreadable block
 }
 
-func openReader(o Options, name string) (*reader, error) {
+func openReader(o Options, name string, lenient bool) (*reader, error) {
 	f, err := o.FS.Open(name, true)
 	if err != nil {
 		return nil, err
@@ -35,7 +38,7 @@ func openReader(o Options, name string) (*reader, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return &reader{f: f, name: name, size: info.Size}, nil
+	return &reader{f: f, name: name, size: info.Size, lenient: lenient}, nil
 }
 
 // window returns the bytes from off on, at least least and as many as it has. off+least must be within the file. The bytes
@@ -55,6 +58,10 @@ func (r *reader) window(off, least int64) []byte {
 
 // fill reads b from off. What cannot be read becomes zeros.
 func (r *reader) fill(b []byte, off int64) {
+	if r.err != nil {
+		clear(b)
+		return
+	}
 	n, err := r.f.ReadAt(b, off)
 	if err == nil || err == io.EOF {
 		clear(b[n:]) // the file got shorter
@@ -75,8 +82,18 @@ func (r *reader) fill(b []byte, off int64) {
 }
 
 // missed remembers one error for a run of unreadable blocks. Reading goes forward, but for a second look at bytes that
-// are counted already.
+// are counted already. An error that says nothing about the bytes is no damage: it ends the reading in any case.
 func (r *reader) missed(off, n int64, err error) {
+	switch {
+	case r.err != nil:
+		return
+	case vfs.Passing(err):
+		r.err = fmt.Errorf("%s: offset %d: %w", r.name, off, err)
+		return
+	case !r.lenient:
+		r.err = damage.Wrap(r.name, off, "block (unreadable)", err)
+		return
+	}
 	if off > r.badEnd || len(r.unreadable) == 0 {
 		r.unreadable = append(r.unreadable, damage.Wrap(r.name, off, "block (unreadable)", err))
 	}

@@ -38,10 +38,12 @@ type FileInfo struct {
 // that has the number of the last frame before it: fn sets its small state to it.
 //
 // Where the log ends in bytes that nothing shows to have been durable, a crash tore it: Torn. What had been durable and
-// cannot be read is in Damage, and reading goes on at the next good frame, so that the numbers that fn sees have a gap.
+// is other bytes now is in Damage, and reading goes on at the next good frame, so that the numbers that fn sees have a gap.
 //
 // Errors: what fn returned, as it is; [ErrForeign], [*VersionError] for a file that this log must not touch; and those of
-// opening a file. Replay changes nothing and needs no more memory than the longest frame.
+// opening and reading a file, because what a disk does not say now, and may say later, is not lost: of a block that it cannot
+// read a [*damage.Error], unless the error is one that says nothing about the bytes ([vfs.Passing]). Replay changes nothing and
+// needs no more memory than the longest frame.
 func Replay(o Options, fn func(Frame) error) (Recovered, error) {
 	if err := o.Validate(); err != nil {
 		return Recovered{}, err
@@ -54,11 +56,12 @@ func Replay(o Options, fn func(Frame) error) (Recovered, error) {
 
 // replay is one run over all files.
 type replay struct {
-	o      Options
-	fn     func(Frame) error
-	report func(*damage.Error)
-	torn   func(*damage.Error) // called for the first bad byte of a torn end; may be nil
-	read   func(bytes int64)   // called when a file is done; may be nil
+	o       Options
+	fn      func(Frame) error
+	report  func(*damage.Error)
+	torn    func(*damage.Error) // called for the first bad byte of a torn end; may be nil
+	read    func(bytes int64)   // called when a file is done; may be nil
+	lenient bool                // blocks that cannot be read are damage, too
 
 	rec    Recovered
 	next   uint64 // the LSN that the next frame must have; 0 if unknown
@@ -81,7 +84,7 @@ func (p *replay) run() error {
 	if len(ids) == 0 {
 		return nil
 	}
-	next, err := openLogFile(p.o, ids[0])
+	next, err := openLogFile(p.o, ids[0], p.lenient)
 	if err != nil {
 		return err
 	}
@@ -89,7 +92,7 @@ func (p *replay) run() error {
 		f := next
 		next = nil
 		if i+1 < len(ids) {
-			if next, err = openLogFile(p.o, ids[i+1]); err != nil {
+			if next, err = openLogFile(p.o, ids[i+1], p.lenient); err != nil {
 				f.Close()
 				return err
 			}
@@ -163,22 +166,29 @@ func (p *replay) frames(f, next *logFile, info *FileInfo) (end int64, err error)
 	evidence := f.evidence(next)
 	for {
 		fr, bad := f.frame(off)
-		if bad != nil {
-			if f.nonzero(off) < 0 && off > headerBytes {
-				if next == nil && f.size-off < tailBytes {
-					p.tear(info, damage.New(f.name, off, "log", "zeros behind the last frame", "the end of the file"))
-				}
-				return end, nil // the rest is as it was reserved
+		var reserved, torn, found bool
+		if bad != nil && off > headerBytes { // the head frame was durable before the file got its name
+			reserved = f.nonzero(off) < 0
+			torn = !reserved && !evidence(off, p.next)
+		}
+		if bad != nil && !reserved && !torn {
+			fr, found = f.seek(off + 8)
+		}
+		switch {
+		case f.err != nil: // that, and not what zeros say
+			return end, f.err
+		case reserved:
+			if next == nil && f.size-off < tailBytes {
+				p.tear(info, damage.New(f.name, off, "log", "zeros behind the last frame", "the end of the file"))
 			}
-			// The head frame was durable before the file got its name.
-			if off > headerBytes && !evidence(off, p.next) {
-				p.tear(info, bad)
-				return end, nil
-			}
+			return end, nil
+		case torn:
+			p.tear(info, bad)
+			return end, nil
+		case bad != nil:
 			p.damage(bad)
 			p.gap = true
-			var ok bool
-			if fr, ok = f.seek(off + 8); !ok {
+			if !found {
 				return end, nil
 			}
 		}

@@ -100,7 +100,7 @@ func (l *Log) putTail(f vfs.File, b []byte, end, size int64, zero bool) (int64, 
 // tail finds the end of the last frame of a recovered file, which must be the last that there is, and says whether only zeros
 // follow.
 func (l *Log) tail(id uint64) (end, size int64, zero bool, err error) {
-	f, err := openLogFile(l.o, id)
+	f, err := openLogFile(l.o, id, false)
 	if err != nil {
 		return 0, 0, false, err
 	}
@@ -124,7 +124,10 @@ func (l *Log) tail(id uint64) (end, size int64, zero bool, err error) {
 		end = fr.end()
 	}
 	zero = f.nonzero(end) < 0
-	if last := l.last.Load(); end == headerBytes || lsn != last || len(f.unreadable) > 0 {
+	if f.err != nil {
+		return 0, 0, false, f.err
+	}
+	if last := l.last.Load(); end == headerBytes || lsn != last {
 		return 0, 0, false, fmt.Errorf("%s: it is damaged: frame %d is its last, the log ends with %d", f.name, lsn, last)
 	}
 	return end, f.size, zero, nil

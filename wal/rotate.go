@@ -13,7 +13,8 @@ import (
 //
 // When Rotate returns, all frames up to lsn are durable, and so is the head of the new file, id. On a full disk the log may
 // go on in the old file, id, behind a snapshot there: the files before it can then be removed, and be the next one. If it
-// fails and the log is not poisoned, the log goes on in the old file: vfs.ErrNoSpace, ErrTooLarge, ErrClosed.
+// fails and the log is not poisoned, the log goes on, in the old file: vfs.ErrNoSpace, ErrTooLarge, ErrClosed; or in the new one,
+// whose name is not durable yet: vfs.ErrNotSynced.
 func (l *Log) Rotate(snapshot func(lsn uint64) []byte) (id, lsn uint64, err error) {
 	l.turn.take()
 	defer l.turn.pass()
@@ -22,7 +23,9 @@ func (l *Log) Rotate(snapshot func(lsn uint64) []byte) (id, lsn uint64, err erro
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		lsn = l.last.Load()
-		err = l.beginWith(snapshot(lsn))
+		if err = l.beginWith(snapshot(lsn)); err == nil {
+			err = l.syncName()
+		}
 		return l.id, lsn, err
 	}
 
@@ -30,6 +33,9 @@ func (l *Log) Rotate(snapshot func(lsn uint64) []byte) (id, lsn uint64, err erro
 	l.mu.Lock()
 	err, f, last := l.writable(), l.file, l.last.Load()
 	l.mu.Unlock()
+	if err == nil {
+		err = l.syncName() // a power cut that took this name and left the next one would make a hole
+	}
 	if err == nil {
 		err = l.fsync(f, last)
 	}
@@ -70,13 +76,13 @@ func (l *Log) Rotate(snapshot func(lsn uint64) []byte) (id, lsn uint64, err erro
 	l.older = append(l.older, olderFile{id: oldID, bytes: oldBytes})
 	l.filesMu.Unlock()
 	l.prepareSpare()
-	return l.id, lsn, nil
+	return l.id, lsn, l.syncName()
 }
 
-// start writes the head of file id into the spare, makes it durable, gives it its name, and makes that durable: a file
-// with a log file's name always has a whole head. The caller has made all frames up to the last durable, so the name
-// also proves that they were. At least ahead bytes are reserved behind the head. The caller holds the turn and mu, or the
-// only reference.
+// start writes the head of file id into the spare, makes it durable, gives it its name, and makes that durable, unless its folder
+// cannot be opened just now: then the next sync does. A file with a log file's name always has a whole head. The caller has
+// made all frames up to the last durable, so the name also proves that they were. At least ahead bytes are reserved behind the
+// head. The caller holds the turn and mu, or the only reference.
 func (l *Log) start(id uint64, snapshot []byte, ahead int64) error {
 	if len(snapshot) > MaxPayload {
 		return fmt.Errorf("wal: start file %d: snapshot: %w: %d bytes, at most %d", id, ErrTooLarge, len(snapshot), MaxPayload)
@@ -122,8 +128,9 @@ func (l *Log) name(s vfs.File, id uint64) (vfs.File, error) {
 		}
 		return nil, errors.Join(err, l.dropSpare())
 	}
-	if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
-		return nil, l.poisonWith(fmt.Errorf("sync %s: %w", l.o.Dir, err))
+	l.nameDue = true
+	if err := l.syncName(); err != nil && !errors.Is(err, vfs.ErrNotSynced) {
+		return nil, err
 	}
 	f, err := l.o.FS.Open(name, false)
 	if err != nil {

@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 
@@ -76,9 +77,35 @@ func (l *Log) fsync(f vfs.File, last uint64) error {
 	if l.durable.Load() >= last {
 		return nil
 	}
+	if err := l.syncName(); err != nil {
+		return err
+	}
 	if err := f.Sync(); err != nil {
 		return l.poisonWith(fmt.Errorf("fsync up to LSN %d: %w", last, err))
 	}
 	l.durable.Store(last)
 	return nil
+}
+
+// syncDir makes the names of the log files durable. Its failure poisons the log, unless the folder could not even be opened.
+func (l *Log) syncDir() error {
+	err := l.o.FS.SyncDir(l.o.Dir)
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("sync %s: %w", l.o.Dir, err)
+	if errors.Is(err, vfs.ErrNotSynced) {
+		return fmt.Errorf("wal: %w", err)
+	}
+	return l.poisonWith(err)
+}
+
+// syncName makes the current file's name durable, if that is still to be done. Its caller has the turn.
+func (l *Log) syncName() error {
+	if !l.nameDue {
+		return nil
+	}
+	err := l.syncDir()
+	l.nameDue = err != nil
+	return err
 }

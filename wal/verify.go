@@ -8,7 +8,7 @@ import (
 )
 
 // Verify reads every byte of every log file of a closed store: headers, frames, their numbers, and that what is reserved
-// behind the last frame is zero. It changes nothing and goes on after damage.
+// behind the last frame is zero. It changes nothing and goes on after damage, and behind what the disk cannot read.
 //
 // An end that a crash may have left is reported too, with [ErrTorn] as its cause, because a damaged last frame looks the
 // same. progress gets the bytes checked since it was called last; it may be nil. The errors are those of [Replay].
@@ -28,7 +28,8 @@ func Verify(o Options, report func(*damage.Error), progress func(bytes int64)) e
 			}
 			report(&torn)
 		},
-		read: progress,
+		read:    progress,
+		lenient: true,
 	}
 	return p.run()
 }

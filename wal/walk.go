@@ -19,9 +19,10 @@ type logFile struct {
 }
 
 // openLogFile opens a log file and reads its header. A damaged header is no error: the frames name their place themselves,
-// and a file in which there are none, whatever is in their place, is one more that was lost.
-func openLogFile(o Options, id uint64) (*logFile, error) {
-	r, err := openReader(o, o.path(id))
+// and a file in which there are none, whatever is in their place, is one more that was lost. One that cannot be read is
+// an error, unless the reader is lenient.
+func openLogFile(o Options, id uint64, lenient bool) (*logFile, error) {
+	r, err := openReader(o, o.path(id), lenient)
 	if err != nil {
 		return nil, err
 	}
@@ -29,13 +30,17 @@ func openLogFile(o Options, id uint64) (*logFile, error) {
 	h, err := decodeHeader(r.window(0, min(headerBytes, r.size)), r.name, o.UUID, id)
 	if err == nil {
 		f.first = h.first
-		return f, nil
+	} else if errors.As(err, &f.headErr) {
+		err = nil
+		if fr, ok := f.seek(headerBytes); ok && fr.kind == KindSnapshot {
+			f.first = fr.lsn + 1
+		}
 	}
-	if !errors.As(err, &f.headErr) {
+	if r.err != nil { // that, and not what zeros say
+		err = r.err
+	}
+	if err != nil {
 		return nil, errors.Join(err, r.Close())
-	}
-	if fr, ok := f.seek(headerBytes); ok && fr.kind == KindSnapshot {
-		f.first = fr.lsn + 1
 	}
 	return f, nil
 }

@@ -4,6 +4,7 @@ package vfs
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"syscall"
@@ -24,7 +25,7 @@ func allocated(info os.FileInfo) int64 {
 func (osFS) SyncDir(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", ErrNotSynced, err)
 	}
 	defer f.Close()
 	// Some file systems (FUSE, SMB) have no sync for directories, and say so.

@@ -16,6 +16,9 @@ var ErrPoisoned = errors.New("no more writes after one that failed: close and op
 // ErrNotRegular is returned by Open for a folder, a link, a pipe or a device.
 var ErrNotRegular = errors.New("not a regular file")
 
+// ErrNotSynced is returned by SyncDir where the folder could not be opened: no fsync was tried, so that a later one may do it.
+var ErrNotSynced = errors.New("not synced")
+
 // ErrLocked is returned when another open file description holds the lock.
 var ErrLocked = errors.New("locked by another process")
 
@@ -32,7 +35,8 @@ type FS interface {
 	// List returns the names in a directory, sorted; none if there is no directory.
 	List(dir string) ([]string, error)
 	Stat(name string) (Info, error)
-	// SyncDir makes creations, renames and removals in dir durable.
+	// SyncDir makes creations, renames and removals in dir durable. After an error that is not ErrNotSynced, what holds for a
+	// failed Sync of a file holds for these.
 	SyncDir(dir string) error
 	// Space returns the bytes that are free to this user on the file system that holds dir, and its block size.
 	Space(dir string) (free uint64, blockBytes int, err error)

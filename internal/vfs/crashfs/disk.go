@@ -303,7 +303,7 @@ func (d *Disk) SyncDir(dir string) error {
 	if dir == filepath.Dir(d.o.Dir) {
 		return nil // the name of the disk's own directory is durable
 	}
-	return d.call("syncdir", dir, 0, func(rel string) error {
+	err := d.call("syncdir", dir, 0, func(rel string) error {
 		if n := d.at(rel); n == nil || !n.dir {
 			return fs.ErrNotExist
 		}
@@ -315,6 +315,10 @@ func (d *Disk) SyncDir(dir string) error {
 		})
 		return nil
 	})
+	if vfs.Passing(err) { // a folder is opened to be synced, and that is what found no file handle, say
+		err = fmt.Errorf("%w: %w", vfs.ErrNotSynced, err)
+	}
+	return err
 }
 
 func (d *Disk) Space(dir string) (free uint64, blockBytes int, err error) {

@@ -101,11 +101,11 @@ func (n *node) left(rnd *rand.Rand) *node {
 		return &node{outside: true, now: b, was: b}
 	}
 	out := newNode()
-	how := rnd.IntN(4) // of the pages that were not durable: none, all, any part of any, any of them whole
+	how := rnd.IntN(5) // of the pages that were not durable: none, all, any part of any, any of them whole, all but a few stretches
 	size := n.sureSize
-	if how == 1 && len(n.sizes) > 0 {
+	if (how == 1 || how == 4) && len(n.sizes) > 0 {
 		size = n.sizes[len(n.sizes)-1]
-	} else if k := rnd.IntN(len(n.sizes) + 1); how >= 2 && k > 0 {
+	} else if k := rnd.IntN(len(n.sizes) + 1); (how == 2 || how == 3) && k > 0 {
 		size = n.sizes[k-1]
 	}
 	out.resize(size)
@@ -117,6 +117,7 @@ func (n *node) left(rnd *rand.Rand) *node {
 	for p, b := range n.sure {
 		put(p, b)
 	}
+	lost := 0 // pages of a stretch
 	for _, p := range slices.Sorted(maps.Keys(n.pending)) {
 		pg := n.pending[p]
 		switch how {
@@ -127,6 +128,13 @@ func (n *node) left(rnd *rand.Rand) *node {
 		case 3:
 			if k := rnd.IntN(len(pg.versions) + 1); k > 0 {
 				put(p, pg.versions[k-1])
+			}
+		case 4:
+			if rnd.IntN(8) == 0 {
+				lost = 1 + rnd.IntN(4)
+			}
+			if lost--; lost < 0 {
+				put(p, pg.versions[len(pg.versions)-1])
 			}
 		}
 	}

@@ -56,10 +56,12 @@ func (r *recovery) dropListed(t *index.Txn, listed map[opLoc]struct{}) error {
 			ids = append(ids, p.id)
 		}
 	}
-	return r.takeBack(t, ids, func(x index.Entry, _ *arrival) (bool, error) {
+	waiting, err := r.takeBack(t, ids, nil, func(x index.Entry, _ *arrival) (bool, error) {
 		_, dead := listed[toOpLoc(x.Loc)]
 		return dead, nil
 	})
+	r.list(waiting)
+	return err
 }
 
 // dropLost takes out what is not whole, and then what has lost its prefix.
@@ -72,20 +74,36 @@ func (r *recovery) dropLost(t *index.Txn) error {
 	if err != nil {
 		return err
 	}
-	ids := make([]recordID, 0, len(entries))
-	for _, x := range slices.Backward(entries) { // a block comes after what hangs below it
-		ids = append(ids, idOf(&x))
-	}
-	if err := r.takeBack(t, ids, func(x index.Entry, p *arrival) (bool, error) {
+	whole := map[opLoc]bool{}
+	lost := func(x index.Entry) bool {
 		l := toOpLoc(x.Loc)
-		if (!r.rebuild || r.scanned[l]) && (!reboot || r.intact(x.Key, x.Group, l)) {
+		is, known := whole[l]
+		if !known {
+			is = (!r.rebuild || r.scanned[l]) && (!reboot || r.intact(x.Key, x.Group, l))
+			whole[l] = is
+		}
+		return !is
+	}
+	waiting, err := r.takeBack(t, upwards(entries), nil, func(x index.Entry, p *arrival) (bool, error) {
+		return lost(x) && !r.wasDamaged(x, p), nil
+	})
+	if err != nil {
+		return err
+	}
+	if entries, err = r.entered(t); err != nil { // now it is known what hangs on those that were damaged
+		return err
+	}
+	waiting, err = r.takeBack(t, upwards(entries), waiting, func(x index.Entry, p *arrival) (bool, error) {
+		if !lost(x) {
 			return false, nil
 		}
 		kept, err := r.keepDamaged(t, x, p)
 		return !kept, err
-	}); err != nil {
+	})
+	if err != nil {
 		return err
 	}
+	r.list(waiting)
 	if entries, err = r.entered(t); err != nil {
 		return err
 	}
@@ -104,49 +122,62 @@ func (r *recovery) entered(t *index.Txn) (entries []index.Entry, err error) {
 		}
 	}
 	slices.SortFunc(entries, func(a, b index.Entry) int {
-		return cmp.Or(cmp.Compare(a.First, b.First), cmp.Compare(a.Group, b.Group))
+		return cmp.Or(cmp.Compare(a.First, b.First), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Birth, b.Birth))
 	})
 	return entries, nil
 }
 
+// upwards are the names of entries, each before that of the block that it hangs on.
+func upwards(entries []index.Entry) []recordID {
+	ids := make([]recordID, 0, len(entries))
+	for _, x := range slices.Backward(entries) {
+		ids = append(ids, idOf(&x))
+	}
+	return ids
+}
+
 // takeBack takes out those records for which bad says so, and enters what they had replaced, which may be bad as well. What was stored
-// anew since stays, unless that is bad.
-func (r *recovery) takeBack(t *index.Txn, ids []recordID, bad func(x index.Entry, p *arrival) (bool, error)) error {
-	var waiting []*replaced
+// anew since stays, unless that is bad: meanwhile the older copies wait, and those that still do in the end are returned.
+func (r *recovery) takeBack(t *index.Txn, ids []recordID, waiting []*replaced, bad func(x index.Entry, p *arrival) (bool, error)) ([]*replaced, error) {
 	for len(ids) > 0 {
 		for _, id := range ids {
 			before, err := r.takeOut(t, id, bad)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			waiting = append(waiting, before...)
 		}
-		ids = ids[:0]
-		still := waiting[:0]
+		slices.SortFunc(waiting, func(a, b *replaced) int { return cmp.Compare(b.entry.Birth, a.entry.Birth) }) // of two copies the later one
+		ids = nil
+		var still []*replaced
 		for _, x := range waiting {
 			id := idOf(&x.entry)
 			_, taken, err := t.Get(id.key, id.group)
-			switch {
-			case err != nil:
-				return err
-			case taken:
+			if err != nil {
+				return nil, err
+			}
+			if taken {
 				still = append(still, x)
 				continue
 			}
-			if err := t.Put(x.entry); err != nil {
-				return err
+			if err := r.putBack(t, id, x.entry); err != nil {
+				return nil, err
 			}
-			r.rankAnew(id.key)
-			at := toOpLoc(x.entry.Loc)
-			if r.arrivals[at] == nil {
-				r.arrivals[at] = &arrival{id: id, synced: true}
-			}
-			r.arrivals[at].back = true
 			ids = append(ids, id)
 		}
 		waiting = still
 	}
-	return nil
+	return waiting, nil
+}
+
+func (r *recovery) putBack(t *index.Txn, id recordID, x index.Entry) error {
+	at := toOpLoc(x.Loc)
+	if r.arrivals[at] == nil {
+		r.arrivals[at] = &arrival{id: id, synced: true}
+	}
+	r.arrivals[at].back = true
+	r.rankAnew(id.key)
+	return t.Put(x)
 }
 
 // takeOut takes out one record, if it is bad, and returns what it had replaced.
@@ -168,25 +199,32 @@ func (r *recovery) takeOut(t *index.Txn, id recordID, bad func(x index.Entry, p 
 	return before, r.drop(t, x)
 }
 
-// drop takes out a record and dooms it, but for one that the scan of a rebuild could not read though no power was cut: that is damage
-// for Verify to name.
+// drop takes out a record for good.
 func (r *recovery) drop(t *index.Txn, x index.Entry) error {
-	if r.rebuild && !r.scanned[toOpLoc(x.Loc)] && !r.reboot() {
-		return r.take(t, x)
-	}
-	if r.dropped == nil {
-		r.dropped = map[segments.Loc]bool{}
-	}
-	r.dropped[segLoc(x.Loc)] = true
+	r.list([]*replaced{{entry: x}})
 	r.doom(x.Loc)
 	return r.take(t, x)
 }
 
-// keepDamaged marks a block that is damaged, and no loss of a power cut, if something hangs on it: that stays until the block is stored
-// again. It was whole on the disk once, or was found damaged before, so that something was put in its place.
+// list has the next log head list records as dead.
+func (r *recovery) list(dead []*replaced) {
+	if r.listed == nil {
+		r.listed = map[segments.Loc]bool{}
+	}
+	for _, x := range dead {
+		r.listed[segLoc(x.entry.Loc)] = true
+	}
+}
+
+// wasDamaged reports whether a block that is not whole is damaged, and no loss of a power cut: it was whole on the disk once, or was
+// found damaged before, so that something was put in its place.
+func (r *recovery) wasDamaged(x index.Entry, p *arrival) bool {
+	return x.Group == 0 && (p.synced || p.back && r.flagged[x.Key])
+}
+
+// keepDamaged marks a damaged block, if something hangs on it: that stays until the block is stored again.
 func (r *recovery) keepDamaged(t *index.Txn, x index.Entry, p *arrival) (bool, error) {
-	_, flagged := r.e.state.flagged[x.Key]
-	if x.Group > 0 || !p.synced && !(p.back && flagged) {
+	if !r.wasDamaged(x, p) {
 		return false, nil
 	}
 	bears, err := t.HasChildren(x.Key)

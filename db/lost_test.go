@@ -169,3 +169,16 @@ func cutPower(t *testing.T, dir string, lost bool) {
 		}
 	}
 }
+
+// keyAt is the key of block i of a prompt.
+func keyAt(m *Model, p kv.Prompt, i int) kv.Key {
+	return m.s.eng.hasher.Chain(m.Fingerprint(), m.ms.desc.BlockTokens, &p).Key(i)
+}
+
+// dropIndex takes the index of a store that is not open.
+func dropIndex(t *testing.T, dir string) {
+	t.Helper()
+	if err := os.Remove(filepath.Join(dir, indexName)); err != nil {
+		t.Fatal(err)
+	}
+}

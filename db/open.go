@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"path/filepath"
 	"slices"
 
@@ -167,13 +166,16 @@ func (e *engine) startLog(ctx context.Context, r *recovery) error {
 	head := e.head(e.openEnds())
 	sound := e.set.Err() == nil       // else nothing is written
 	if len(head) > maxHead && sound { // so many records wait to be destroyed that the log could never begin
-		e.fresh = slices.DeleteFunc(e.fresh, func(l segments.Loc) bool { return r.dropped[l] }) // the head must list them
+		e.fresh = slices.DeleteFunc(e.fresh, func(l segments.Loc) bool { return r.listed[l] })
 		e.ckptMu.Lock()
 		err := e.reclaimAfter(ctx, func() error { return wal.SyncFiles(e.walOptions()) })
 		e.ckptMu.Unlock()
-		e.fresh = slices.AppendSeq(e.fresh, maps.Keys(r.dropped))
 		if err != nil {
 			return err
+		}
+		for l := range r.listed {
+			e.state.doomed[toOpLoc(indexLoc(l))] = struct{}{} // though its segment may be gone
+			e.fresh = append(e.fresh, l)
 		}
 		head = e.head(e.openEnds())
 	}

@@ -181,7 +181,7 @@ func (w *putter) supersede(t *index.Txn, block index.Entry, op *opPut) error {
 				continue
 			}
 		}
-		records, err := w.covered(t, k, block.Key)
+		records, err := w.covered(t, k, block.Key, op)
 		if err != nil {
 			return err
 		}
@@ -198,8 +198,9 @@ func (w *putter) supersede(t *index.Txn, block index.Entry, op *opPut) error {
 	return nil
 }
 
-// covered returns the records of a tail, if it has no children and block has all their rows; else none.
-func (w *putter) covered(t *index.Txn, tail, block kv.Key) ([]index.Entry, error) {
+// covered returns the records of a tail, if it has no children and block has all their rows, in records of this put; else none: a power
+// cut may take what was put before, and leave this.
+func (w *putter) covered(t *index.Txn, tail, block kv.Key, op *opPut) ([]index.Entry, error) {
 	if kids, err := t.HasChildren(tail); err != nil || kids {
 		return nil, err
 	}
@@ -217,6 +218,9 @@ func (w *putter) covered(t *index.Txn, tail, block kv.Key) ([]index.Entry, error
 			return nil, err
 		}
 		if !ok || group.Kind == kv.StateAt || !covers(long, r.RowFirst, r.RowFirst+r.RowCount) {
+			return nil, nil
+		}
+		if !slices.ContainsFunc(op.Records, func(rec opRecord) bool { return rec.id() == recordID{block, uint8(g)} }) {
 			return nil, nil
 		}
 		records = append(records, r)

@@ -313,8 +313,7 @@ func (r *recovery) dropOrphans() error {
 				ok = parent.Model == x.Model && parent.First+uint32(parent.Tokens) == x.First
 			}
 			if !ok {
-				r.doom(x.Loc)
-				if err := t.Remove(x.Key, x.Group); err != nil {
+				if err := r.drop(t, x); err != nil {
 					return err
 				}
 				continue

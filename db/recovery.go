@@ -35,7 +35,8 @@ type recovery struct {
 	scanBirth uint64                // the highest among them
 	fromScan  map[kv.Fingerprint]kv.Descriptor
 	fromLog   map[kv.Fingerprint]kv.Descriptor
-	dropped   map[segments.Loc]bool // what it took out again: lost, or cut off from its prefix
+	listed    map[segments.Loc]bool // what the next log head must list as dead: what a power cut took, or cut off from its prefix
+	flagged   map[kv.Key]bool       // blocks of which the log says that they were found damaged
 	unranked  map[kv.Key]struct{}   // blocks whose class may be another one now
 }
 

@@ -94,6 +94,9 @@ func (r *recovery) frame(t *index.Txn, f wal.Frame) error {
 				return err
 			}
 		}
+		for k := range st.flagged {
+			r.flag(k)
+		}
 		r.adoptState(st)
 	case framePut:
 		op, err := decodeOp[opPut](f)
@@ -168,6 +171,7 @@ func (r *recovery) frame(t *index.Txn, f wal.Frame) error {
 			return err
 		}
 		e.state.flagged[op.Key] = struct{}{}
+		r.flag(op.Key)
 		if !index {
 			return nil
 		}
@@ -180,6 +184,14 @@ func (r *recovery) frame(t *index.Txn, f wal.Frame) error {
 		return &CorruptError{File: f.File, Offset: f.Offset, What: "log frame kind", Expected: "2 to 9", Found: itoa(int(f.Kind))}
 	}
 	return nil
+}
+
+// flag notes that a block was found damaged, also if something has been put in its place since.
+func (r *recovery) flag(k kv.Key) {
+	if r.flagged == nil {
+		r.flagged = map[kv.Key]bool{}
+	}
+	r.flagged[k] = true
 }
 
 // retire takes out what a model had when it was retired. In a rebuild the scan may have entered what came since, for the same model
@@ -244,14 +256,16 @@ func (r *recovery) put(t *index.Txn, op opPut) error {
 	return nil
 }
 
-// remove takes out those of the dead records that the index still names.
+// remove takes out those of the dead records that the index still names. Where a part of the log is damaged, it may have said how a
+// record came to the place where it was removed: then an older copy goes, too.
 func (r *recovery) remove(t *index.Txn, dead []opDead) error {
 	for _, d := range dead {
 		cur, ok, err := t.Get(d.Key, d.Group)
 		if err != nil {
 			return err
 		}
-		if ok && toOpLoc(cur.Loc) == d.Loc {
+		at := toOpLoc(cur.Loc)
+		if ok && (at == d.Loc || len(r.replayed.Damage) > 0 && !r.named.put[at]) {
 			if err := r.take(t, cur); err != nil {
 				return err
 			}

@@ -4,6 +4,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -44,6 +45,55 @@ func TestSectorsOfATornRecordAreDestroyed(t *testing.T) {
 		if b[i] != 0 {
 			t.Fatalf("byte %d of a record at %d that nobody can find: %#x", i, at.Offset, b[i])
 		}
+	}
+	soundly(t, s)
+}
+
+// As TestSectorsOfATornRecordAreDestroyed, on a disk that is given out in larger blocks than pages: the first page of the record, and
+// nothing else of it, was lost. A Sync leaves nothing of it.
+func TestTornRecordOnACoarseDiskIsDestroyed(t *testing.T) {
+	dir := t.TempDir()
+	o := options()
+	o.fs = coarseOS{vfs.OS}
+	wide := plain()
+	for i := range wide.Tensors {
+		wide.Tensors[i].Width = 512
+	}
+	s := open(t, dir, o)
+	m := model(t, s, wide)
+	put(t, m, kv.Tokens(tokens(1, 32)...))
+	before := copyStore(t, dir)
+	p := kv.Tokens(tokens(2, 16)...)
+	put(t, m, p)
+	at := placeOf(t, m, p, 0, 0)
+	put(t, m, kv.Tokens(tokens(3, 16)...)) // a record behind it
+	image := copyStore(t, dir)
+	crash(s)
+	if err := os.RemoveAll((&engine{dir: image}).path(walDir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS((&engine{dir: image}).path(walDir), os.DirFS((&engine{dir: before}).path(walDir))); err != nil {
+		t.Fatal(err)
+	}
+	zeroRecord(t, image, at, 4096)
+	cutPower(t, image, false)
+	s = open(t, image, o)
+	expect(t, model(t, s, wide), kv.Tokens(tokens(1, 32)...), 32)
+	if err := s.Sync(ctx); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(s.eng.segmentPath(at.Segment))
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := 0
+	for i := at.Offset; i < min(at.Offset+at.Length, int64(len(b))); i++ {
+		if b[i] != 0 {
+			left++
+		}
+	}
+	if left > 0 {
+		t.Errorf("%d bytes are left of a record of %d at %d that nobody can find", left, at.Length, at.Offset)
 	}
 	soundly(t, s)
 }

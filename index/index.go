@@ -65,8 +65,9 @@ type Applied struct {
 //
 // Locks, in the order in which they are taken: keep, write, mu.
 type Index struct {
-	o    Options
-	keep sync.Mutex // one Checkpoint, Compact or Verify at a time
+	o       Options
+	keep    sync.Mutex // one Checkpoint, Compact or Verify at a time
+	nameDue bool       // guarded by keep: a new file has its name, and that is not durable yet
 
 	write sync.Mutex // one Update or Freeze at a time
 	edits uint64     // guarded by write: numbers the edits of the treaps

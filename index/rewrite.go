@@ -10,6 +10,8 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/dormousekv/dormouse/internal/vfs"
 )
 
 // ErrBusy is returned when index.db must be replaced by a new file, the system cannot replace a file that is open, and
@@ -31,6 +33,9 @@ func (ix *Index) Compact() error {
 	defer ix.keep.Unlock()
 	if ix.o.ReadOnly {
 		return ErrReadOnly
+	}
+	if err := ix.syncName(); err != nil {
+		return err
 	}
 	j, err := ix.job(nil)
 	if err != nil {
@@ -71,14 +76,30 @@ func (ix *Index) replace(j *job) (err error) {
 		return err
 	}
 	next.file.path = ix.o.Path
-	if err := ix.o.FS.SyncDir(filepath.Dir(ix.o.Path)); err != nil {
-		// After a power cut either file may be there. Both are whole, but the old one belongs to an older log.
-		err = j.base.file.halt(fmt.Errorf("replace %s: %w", ix.o.Path, err), j.halted)
-		next.release()
+	ix.finish(j, next)
+	ix.nameDue = true
+	return ix.syncName()
+}
+
+// syncName makes the name of a new file durable. Until then a power cut may bring the old one back: that is whole, but belongs to an
+// older log. Callers hold keep.
+func (ix *Index) syncName() error {
+	if !ix.nameDue {
+		return nil
+	}
+	err := ix.o.FS.SyncDir(filepath.Dir(ix.o.Path))
+	if err == nil {
+		ix.nameDue = false
+		return nil
+	}
+	err = fmt.Errorf("replace %s: %w", ix.o.Path, err)
+	if errors.Is(err, vfs.ErrNotSynced) { // the next call tries again
 		return err
 	}
-	ix.finish(j, next)
-	return nil
+	ix.mu.Lock()
+	file := ix.rows.base.file
+	ix.mu.Unlock()
+	return file.halt(err, ix.o.Halted)
 }
 
 // replaceClosed is replace where the old file must be closed first. New views wait meanwhile.

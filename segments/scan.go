@@ -54,9 +54,9 @@ func (s *Set) Scan(ctx context.Context, id uint64, from int64, fn func(loc Loc, 
 				next = r.loc.End()
 				fnErr = fn(r.loc, &r)
 			case isZero256:
-				if i := im.nonZero(off, min(next, im.limit)); i >= 0 { // sectors of a page reach the disk one by one
+				if im.nonZero(off, min(next, im.limit)) >= 0 { // sectors of a page reach the disk one by one
 					st.afterZeros = true
-					v, e = isRubbish, remains(g.path, i)
+					v, e = isRubbish, remains(g.path, off)
 				}
 			}
 			return nil

@@ -100,6 +100,9 @@ func (l *Log) recycle(belowFile uint64) (used bool, err error) {
 		return false, nil // it is removed instead
 	}
 	if err := l.syncDir(); err != nil {
+		if errors.Is(err, vfs.ErrNotSynced) { // it is tried again, with the file under its own name
+			err = errors.Join(err, l.o.FS.Rename(l.o.sparePath(), l.o.path(l.older[0].id)))
+		}
 		return false, err
 	}
 	l.taken.Add(-l.older[0].bytes)

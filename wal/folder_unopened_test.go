@@ -183,3 +183,71 @@ func TestFolderCannotBeOpenedForTheSpare(t *testing.T) {
 		t.Errorf("append again: %v, %v", err, m.names)
 	}
 }
+
+// On a full disk what a checkpoint does not need any more becomes the spare, also where the folder could not be opened once.
+func TestOldFileBecomesTheSpareAfterAll(t *testing.T) {
+	m := newMemFS()
+	o := memOptions(m)
+	log := must[*Log](t)(Create(o, 1, 1, nil))
+	must[uint64](t)(log.Append(2, []byte("first")))
+	m.limit = m.used()
+	if _, _, err := log.Rotate(text("head")); err != nil {
+		t.Fatal(err)
+	}
+	calls := 0
+	m.before = func(op, _ string) error {
+		if op == "syncdir" {
+			if calls++; calls == 1 {
+				return vfs.ErrNotSynced
+			}
+		}
+		return nil
+	}
+	if err := log.Remove(2); !errors.Is(err, vfs.ErrNotSynced) {
+		t.Fatal(err)
+	}
+	if err := log.Remove(2); err != nil {
+		t.Fatal(err)
+	}
+	if m.used() != m.limit {
+		t.Errorf("%d bytes of %d are used: blocks were given up on a full disk", m.used(), m.limit)
+	}
+	m.limit = m.used() // somebody else takes them
+	for i := range 200 {
+		if _, err := log.AppendReserved(3, []byte("an eviction")); errors.Is(err, vfs.ErrNoSpace) {
+			if _, _, rerr := log.Rotate(text("head")); rerr != nil {
+				t.Fatalf("frame %d: %v; rotate: %v", i, err, rerr)
+			}
+			if err := log.Remove(log.FileID()); err != nil {
+				t.Fatal(err)
+			}
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// The same, where a frame is written or the log is rotated before the file could be removed.
+func TestRotateBesideAFileThatIsNotRemoved(t *testing.T) {
+	m := newMemFS()
+	o := memOptions(m)
+	log := must[*Log](t)(Create(o, 1, 1, nil))
+	must[uint64](t)(log.Append(2, []byte("first")))
+	m.limit = m.used()
+	if _, _, err := log.Rotate(text("head")); err != nil {
+		t.Fatal(err)
+	}
+	m.before = func(op, _ string) error {
+		if op == "syncdir" {
+			return vfs.ErrNotSynced
+		}
+		return nil
+	}
+	if err := log.Remove(2); !errors.Is(err, vfs.ErrNotSynced) {
+		t.Fatal(err)
+	}
+	m.before = nil
+	if _, _, err := log.Rotate(text("head")); err != nil {
+		t.Errorf("rotate: %v", err)
+	}
+}

@@ -50,6 +50,9 @@ func (l *Log) fitSpare(n, ahead int64) error {
 
 // growSpare makes the spare if there is none and reserves space up to n bytes.
 func (l *Log) growSpare(n int64) error {
+	if err := l.adoptSpare(); err != nil { // one that could not be made ready before
+		return err
+	}
 	if l.spare.file == nil {
 		f, err := l.o.FS.Create(l.o.sparePath())
 		if err != nil {

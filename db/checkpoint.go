@@ -36,11 +36,11 @@ type checkpointing struct {
 }
 
 func (e *engine) checkpoint(ctx context.Context) error {
+	e.ckptMu.Lock()
+	defer e.ckptMu.Unlock()
 	if err := e.poisoned(); err != nil {
 		return err
 	}
-	e.ckptMu.Lock()
-	defer e.ckptMu.Unlock()
 	start := time.Now()
 
 	// One that failed comes first. While that goes on failing, each try must not make another log file.

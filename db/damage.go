@@ -59,8 +59,7 @@ func (e *engine) reportDamage(key kv.Key, group uint8, loc index.Loc, cause erro
 	return cause
 }
 
-// passing reports whether a read failed for want of file handles, memory or leave to open the file, which says nothing about the bytes,
-// nor for long.
+// passing is [vfs.Passing] of what is not known to be damage.
 func passing(err error) bool {
 	return vfs.Passing(err) && !errors.Is(err, ErrCorrupt)
 }

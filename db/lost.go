@@ -31,6 +31,9 @@ type arrival struct {
 	synced bool        // it is older than the frames that were replayed
 }
 
+// badness says whether a record that is in the index must go.
+type badness func(x index.Entry, p *arrival) (bool, error)
+
 // instead notes that a frame put the record id at l, in the place of others.
 func (r *recovery) instead(l opLoc, id recordID, others ...*replaced) {
 	if r.arrivals == nil {
@@ -138,7 +141,7 @@ func upwards(entries []index.Entry) []recordID {
 
 // takeBack takes out those records for which bad says so, and enters what they had replaced, which may be bad as well. What was stored
 // anew since stays, unless that is bad: meanwhile the older copies wait, and those that still do in the end are returned.
-func (r *recovery) takeBack(t *index.Txn, ids []recordID, waiting []*replaced, bad func(x index.Entry, p *arrival) (bool, error)) ([]*replaced, error) {
+func (r *recovery) takeBack(t *index.Txn, ids []recordID, waiting []*replaced, bad badness) ([]*replaced, error) {
 	for len(ids) > 0 {
 		for _, id := range ids {
 			before, err := r.takeOut(t, id, bad)
@@ -181,7 +184,7 @@ func (r *recovery) putBack(t *index.Txn, id recordID, x index.Entry) error {
 }
 
 // takeOut takes out one record, if it is bad, and returns what it had replaced.
-func (r *recovery) takeOut(t *index.Txn, id recordID, bad func(x index.Entry, p *arrival) (bool, error)) (before []*replaced, err error) {
+func (r *recovery) takeOut(t *index.Txn, id recordID, bad badness) (before []*replaced, err error) {
 	x, ok, err := t.Get(id.key, id.group)
 	p := r.arrivals[toOpLoc(x.Loc)]
 	if err != nil || !ok || p == nil {

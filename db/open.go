@@ -170,7 +170,7 @@ func (e *engine) startLog(ctx context.Context, r *recovery) error {
 		e.ckptMu.Lock()
 		err := e.reclaimAfter(ctx, func() error { return wal.SyncFiles(e.walOptions()) })
 		e.ckptMu.Unlock()
-		if err != nil {
+		if err != nil && !errors.Is(err, errUndestroyed) {
 			return err
 		}
 		for l := range r.listed {

@@ -32,10 +32,10 @@ type recovery struct {
 	named     logNames              // the places that the log names, for a rebuild
 	found     map[opLoc]bool        // dead, as the scan or the replay found out
 	arrivals  map[opLoc]*arrival    // what the replay entered
-	scanBirth uint64                // the highest among them
+	scanBirth uint64                // the highest birth that the scan found
 	fromScan  map[kv.Fingerprint]kv.Descriptor
 	fromLog   map[kv.Fingerprint]kv.Descriptor
-	listed    map[segments.Loc]bool // what the next log head must list as dead: what a power cut took, or cut off from its prefix
+	listed    map[segments.Loc]bool // what the next log head must list as dead: what was taken out, and older copies of what stays
 	flagged   map[kv.Key]bool       // blocks of which the log says that they were found damaged
 	unranked  map[kv.Key]struct{}   // blocks whose class may be another one now
 }

@@ -49,7 +49,8 @@ func (r *recovery) apply() error {
 }
 
 // adoptState replaces the small state by a snapshot's, and queues what that still had to destroy. What an earlier head
-// lists and this one does not was destroyed, or is alive again because a power cut took what stood in its place.
+// lists and this one does not was destroyed, or is alive again because a power cut took what stood in its place. What this replay found
+// dead stays on the list.
 func (r *recovery) adoptState(st *smallState) {
 	e := r.e
 	for l := range r.found {

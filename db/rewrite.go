@@ -78,7 +78,7 @@ func (e *engine) rewriteDead(ctx context.Context, want int64) (freed int64, err 
 // errUnmoved says that a segment keeps live records that were to be moved: it cannot be opened, say.
 var errUnmoved = errors.New("not all that lives could be moved")
 
-// rewrite moves the live records out of the segments that are worth it. One out of which nothing can be moved does not keep it from
+// rewrite moves the live records out of the segments that are worth it. One that cannot be read to its end does not keep it from
 // the others: it returns [errUnmoved] in the end.
 func (e *engine) rewrite(ctx context.Context, worth func(s segments.Info, live int64) bool, progress func(Progress), out *Compacted) error {
 	victims := map[uint64]bool{}

@@ -21,8 +21,10 @@ import (
 // transaction, and then publishes a version without it. Without a freeze it freezes first. ctx is looked at before the
 // transaction only.
 //
-// After an error the frozen overlay stays where it is, readers see no difference, and the next checkpoint writes it. A full
-// disk (vfs.ErrNoSpace) and a folder that cannot be opened (vfs.ErrNotSynced) are worth another try; after any other error of the disk nothing is written any more: vfs.ErrPoisoned.
+// After an error the frozen overlay stays where it is, readers see no difference, and the next checkpoint writes it. A full disk
+// (vfs.ErrNoSpace) is worth another try. So is a folder that cannot be opened (vfs.ErrNotSynced): a new file is in use then, and only its
+// name is not durable, which the same checkpoint does when it is tried again. After any other error of the disk nothing is written any
+// more: vfs.ErrPoisoned.
 func (ix *Index) Checkpoint(ctx context.Context, a Applied) error {
 	ix.keep.Lock()
 	defer ix.keep.Unlock()
@@ -35,10 +37,12 @@ func (ix *Index) Checkpoint(ctx context.Context, a Applied) error {
 	if len(a.Extra) > MaxExtraBytes {
 		return fmt.Errorf("index: %d bytes of the caller's state, at most %d", len(a.Extra), MaxExtraBytes)
 	}
-	if again := ix.nameDue && a.LSN == ix.applied.LSN && a.WALFile == ix.applied.WALFile; ix.nameDue {
-		if err := ix.syncName(); err != nil || again { // the last one did all but this
-			return err
-		}
+	if err := ix.syncName(); err != nil {
+		return err
+	}
+	again := ix.unsaid && a.LSN == ix.applied.LSN && a.WALFile == ix.applied.WALFile
+	if ix.unsaid = false; again {
+		return nil
 	}
 	a.Extra = bytes.Clone(a.Extra)
 	j, err := ix.job(&a)

@@ -68,6 +68,7 @@ type Index struct {
 	o       Options
 	keep    sync.Mutex // one Checkpoint, Compact or Verify at a time
 	nameDue bool       // guarded by keep: a new file has its name, and that is not durable yet
+	unsaid  bool       // guarded by keep: the last Checkpoint did all but that, and returned the error
 
 	write sync.Mutex // one Update or Freeze at a time
 	edits uint64     // guarded by write: numbers the edits of the treaps

@@ -12,6 +12,12 @@ import (
 // A checkpoint that writes a new file, whose folder cannot be opened to sync its name, fails and poisons nothing. Tried again it does
 // that alone: what came meanwhile stays out of the file, because the log frames of that are replayed over it.
 func TestFolderCannotBeOpenedForANewFile(t *testing.T) {
+	for _, compacted := range []bool{false, true} {
+		folderCannotBeOpened(t, compacted)
+	}
+}
+
+func folderCannotBeOpened(t *testing.T, compacted bool) {
 	testMapBytes = 64 << 10
 	defer func() { testMapBytes = 0 }()
 	fsys := &failFS{FS: vfs.OS}
@@ -51,6 +57,11 @@ func TestFolderCannotBeOpenedForANewFile(t *testing.T) {
 		}
 	}
 	fsys.syncDir = nil
+	if compacted {
+		if err := ix.Compact(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if err := ix.Checkpoint(context.Background(), Applied{LSN: 2}); err != nil {
 		t.Fatal(err)
 	}
@@ -70,4 +81,30 @@ func TestFolderCannotBeOpenedForANewFile(t *testing.T) {
 		t.Errorf("frame %d: %v", ix.Applied().LSN, err)
 	}
 	verifyClean(t, ix)
+}
+
+// A folder whose fsync failed is not synced again: nothing is written any more, whatever the next fsync would say.
+func TestFailedSyncOfTheFolderIsNotRetried(t *testing.T) {
+	fsys := &failFS{FS: vfs.OS}
+	o := testOptions(t.TempDir())
+	build(t, o, 30)
+	o.FS = fsys
+	ix := must(Open(o))(t)
+	fsys.syncDir = errors.New("oops")
+	if err := ix.Compact(); !errors.Is(err, vfs.ErrPoisoned) {
+		t.Fatal(err)
+	}
+	fsys.syncDir = nil
+	for range 2 {
+		if err := ix.Checkpoint(context.Background(), ix.Applied()); !errors.Is(err, vfs.ErrPoisoned) {
+			t.Error("checkpoint:", err)
+		}
+		if err := ix.Compact(); !errors.Is(err, vfs.ErrPoisoned) {
+			t.Error("compact:", err)
+		}
+	}
+	ix.Close()
+	if err := ix.Checkpoint(context.Background(), Applied{}); !errors.Is(err, ErrClosed) {
+		t.Error("closed:", err)
+	}
 }

@@ -78,7 +78,9 @@ func (ix *Index) replace(j *job) (err error) {
 	next.file.path = ix.o.Path
 	ix.finish(j, next)
 	ix.nameDue = true
-	return ix.syncName()
+	err = ix.syncName()
+	ix.unsaid = err != nil && j.thaw || ix.unsaid && !j.thaw
+	return err
 }
 
 // syncName makes the name of a new file durable. Until then a power cut may bring the old one back: that is whole, but belongs to an
@@ -86,6 +88,15 @@ func (ix *Index) replace(j *job) (err error) {
 func (ix *Index) syncName() error {
 	if !ix.nameDue {
 		return nil
+	}
+	ix.mu.Lock()
+	base := ix.rows.base
+	ix.mu.Unlock()
+	if base == nil {
+		return ErrClosed
+	}
+	if err := base.file.writable(); err != nil { // no failed fsync is tried again
+		return err
 	}
 	err := ix.o.FS.SyncDir(filepath.Dir(ix.o.Path))
 	if err == nil {
@@ -96,10 +107,7 @@ func (ix *Index) syncName() error {
 	if errors.Is(err, vfs.ErrNotSynced) { // the next call tries again
 		return err
 	}
-	ix.mu.Lock()
-	file := ix.rows.base.file
-	ix.mu.Unlock()
-	return file.halt(err, ix.o.Halted)
+	return base.file.halt(err, ix.o.Halted)
 }
 
 // replaceClosed is replace where the old file must be closed first. New views wait meanwhile.

@@ -32,7 +32,7 @@ func (l *Log) adoptSpare() error {
 		}
 		f.Close()
 	}
-	if l.Err() != nil || errors.Is(err, vfs.ErrNotSynced) {
+	if l.Err() != nil || errors.Is(err, vfs.ErrNotSynced) || vfs.Passing(err) {
 		return err
 	}
 	l.o.Logger.Info("the space reserved for the next log file cannot be used", "dir", l.o.Dir, "error", err)
@@ -105,8 +105,10 @@ func (l *Log) recycle(belowFile uint64) (used bool, err error) {
 		}
 		return false, err
 	}
-	l.taken.Add(-l.older[0].bytes)
+	reserved := l.older[0].bytes
+	l.taken.Add(-reserved)
 	l.older = l.older[1:]
+	l.holdSpare(reserved) // though it may not be adopted just now
 	return true, l.adoptSpare()
 }
 

@@ -353,8 +353,9 @@ func (l *Log) Close() error {
 	if err == nil {
 		err = l.fsync(l.file, l.last.Load())
 	}
-	// Without a whole spare, what is reserved here is all that the next run may find on a full disk.
-	if err == nil && l.spare.file != nil && l.spare.bytes >= l.spareBytes() && l.file.Truncate(l.end+tailBytes) != nil { // the next Replay reads less; no one's error
+	// Without a whole spare, what is reserved here is all that the next run may find on a full disk. Else the next Replay need not
+	// read it; that it does is no one's error.
+	if err == nil && l.spare.file != nil && l.spare.bytes >= l.spareBytes() && l.file.Truncate(l.end+tailBytes) != nil {
 		l.o.Logger.Info("the last log file keeps its reserved space", "file", l.file.Name())
 	}
 	if l.spare.file != nil {

@@ -133,6 +133,10 @@ func (l *Log) name(s vfs.File, id uint64) (vfs.File, error) {
 		return nil, err
 	}
 	f, err := l.o.FS.Open(name, false)
+	if vfs.Passing(err) && l.o.FS.Rename(name, l.o.sparePath()) == nil { // it is the spare again
+		l.nameDue = true
+		return nil, fmt.Errorf("wal: start file %d: %w", id, err)
+	}
 	if err != nil {
 		return nil, l.poisonWith(err)
 	}

@@ -100,7 +100,7 @@ func (l *Log) syncDir() error {
 	return l.poisonWith(err)
 }
 
-// syncName makes the current file's name durable, if that is still to be done. Its caller has the turn.
+// syncName makes durable which file has which name, if that is still to be done. Its caller has the turn, or the only reference.
 func (l *Log) syncName() error {
 	if !l.nameDue {
 		return nil

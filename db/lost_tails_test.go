@@ -144,36 +144,3 @@ func TestWindowRowsOfAnEarlierFrame(t *testing.T) {
 		t.Errorf("%d tokens (%v), expected 40", got, why)
 	}
 }
-
-// moveAll moves what pick wants, and makes no checkpoint.
-func moveAll(t *testing.T, s *Store, pick func(x index.Entry) bool) {
-	t.Helper()
-	if err := s.eng.set.SealAll(); err != nil {
-		t.Fatal(err)
-	}
-	var all []index.Entry
-	v := s.eng.view()
-	err := v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
-		if pick(x) {
-			all = append(all, x)
-		}
-		return true
-	})
-	v.Release()
-	if err != nil || len(all) == 0 {
-		t.Fatal(err, len(all))
-	}
-	for _, x := range all {
-		if ok, err := s.eng.move(ctx, x); !ok || err != nil {
-			t.Fatal(ok, err)
-		}
-	}
-}
-
-// soundly fails the test where Verify finds damage.
-func soundly(t *testing.T, s *Store) {
-	t.Helper()
-	if got, err := s.Verify(ctx, VerifyOptions{}); err != nil || len(got.Damage) > 0 {
-		t.Error(got.Damage, err)
-	}
-}

@@ -2,11 +2,8 @@ package db
 
 import (
 	"errors"
-	"os"
-	"path/filepath"
 	"testing"
 
-	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -128,57 +125,5 @@ func TestMovedOnAfterStandingIn(t *testing.T) {
 		t.Cleanup(run.kill)
 		run.steps(t, crashOp{kind: "open"})
 		check("killed")
-	}
-}
-
-// placeOf is where the record of a group of p's i-th block lies.
-func placeOf(t *testing.T, m *Model, p kv.Prompt, i int, group uint8) index.Loc {
-	t.Helper()
-	e := m.s.eng
-	v := e.view()
-	defer v.Release()
-	x, ok, err := v.Get(e.hasher.Chain(m.Fingerprint(), m.ms.desc.BlockTokens, &p).Key(i), group)
-	if err != nil || !ok {
-		t.Fatal(ok, err)
-	}
-	return x.Loc
-}
-
-// zeroRecord zeroes the first n bytes of a record.
-func zeroRecord(t *testing.T, dir string, l index.Loc, n int64) {
-	t.Helper()
-	f, err := os.OpenFile((&engine{dir: dir}).segmentPath(l.Segment), os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = f.WriteAt(make([]byte, n), l.Offset)
-	if err := errors.Join(err, f.Close()); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// cutPower makes the next open of a copy look at everything, as after a reboot, and takes the index if it is lost.
-func cutPower(t *testing.T, dir string, lost bool) {
-	t.Helper()
-	if err := os.WriteFile(filepath.Join(dir, unsyncedName), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if lost {
-		if err := os.Remove(filepath.Join(dir, indexName)); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// keyAt is the key of block i of a prompt.
-func keyAt(m *Model, p kv.Prompt, i int) kv.Key {
-	return m.s.eng.hasher.Chain(m.Fingerprint(), m.ms.desc.BlockTokens, &p).Key(i)
-}
-
-// dropIndex takes the index of a store that is not open.
-func dropIndex(t *testing.T, dir string) {
-	t.Helper()
-	if err := os.Remove(filepath.Join(dir, indexName)); err != nil {
-		t.Fatal(err)
 	}
 }

@@ -25,12 +25,18 @@ func (w *crashRun) suspendsItself(t *testing.T, also func(crashfs.Op) error) {
 		}
 		return nil
 	})
-	w.s.indexDamaged(errors.New("a test says so"))
-	var err error
-	for deadline := time.Now().Add(time.Minute); !errors.Is(err, ErrSuspended) && time.Now().Before(deadline); {
-		_, err = w.s.Stats()
-	}
+	losesIndex(t, w.s)
 	w.d.Before(nil)
+}
+
+// losesIndex says that the index of a store is damaged, and waits until the store, which cannot rebuild it, has suspended itself.
+func losesIndex(t *testing.T, s *Store) {
+	t.Helper()
+	s.indexDamaged(errors.New("a test says so"))
+	var err error
+	for deadline := time.Now().Add(time.Minute); !errors.Is(err, ErrSuspended) && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		_, err = s.Stats()
+	}
 	if !errors.Is(err, ErrSuspended) {
 		t.Fatalf("not suspended: %v", err)
 	}

@@ -1,0 +1,135 @@
+package db
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// placeOf is where the record of a group of p's i-th block lies.
+func placeOf(t *testing.T, m *Model, p kv.Prompt, i int, group uint8) index.Loc {
+	t.Helper()
+	e := m.s.eng
+	v := e.view()
+	defer v.Release()
+	x, ok, err := v.Get(e.hasher.Chain(m.Fingerprint(), m.ms.desc.BlockTokens, &p).Key(i), group)
+	if err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	return x.Loc
+}
+
+// zeroRecord zeroes the first n bytes of a record.
+func zeroRecord(t *testing.T, dir string, l index.Loc, n int64) {
+	t.Helper()
+	f, err := os.OpenFile((&engine{dir: dir}).segmentPath(l.Segment), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteAt(make([]byte, n), l.Offset)
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// cutPower makes the next open of a copy look at everything, as after a reboot, and takes the index if it is lost.
+func cutPower(t *testing.T, dir string, lost bool) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, unsyncedName), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if lost {
+		if err := os.Remove(filepath.Join(dir, indexName)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// keyAt is the key of block i of a prompt.
+func keyAt(m *Model, p kv.Prompt, i int) kv.Key {
+	return m.s.eng.hasher.Chain(m.Fingerprint(), m.ms.desc.BlockTokens, &p).Key(i)
+}
+
+// dropIndex takes the index of a store that is not open.
+func dropIndex(t *testing.T, dir string) {
+	t.Helper()
+	if err := os.Remove(filepath.Join(dir, indexName)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// moveAll moves what pick wants, and makes no checkpoint.
+func moveAll(t *testing.T, s *Store, pick func(x index.Entry) bool) {
+	t.Helper()
+	if err := s.eng.set.SealAll(); err != nil {
+		t.Fatal(err)
+	}
+	var all []index.Entry
+	v := s.eng.view()
+	err := v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
+		if pick(x) {
+			all = append(all, x)
+		}
+		return true
+	})
+	v.Release()
+	if err != nil || len(all) == 0 {
+		t.Fatal(err, len(all))
+	}
+	for _, x := range all {
+		if ok, err := s.eng.move(ctx, x); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+	}
+}
+
+// soundly fails the test where Verify finds damage.
+func soundly(t *testing.T, s *Store) {
+	t.Helper()
+	if got, err := s.Verify(ctx, VerifyOptions{}); err != nil || len(got.Damage) > 0 {
+		t.Error(got.Damage, err)
+	}
+}
+
+// earlierBoot makes the next open of dir look at everything, as after a reboot.
+func earlierBoot(t *testing.T, dir string) {
+	t.Helper()
+	boot := bootID()
+	format, err := os.ReadFile(filepath.Join(dir, formatName))
+	if err != nil || boot == "" {
+		t.Skip("no boot id ", err)
+	}
+	names, err := filepath.Glob(filepath.Join(dir, walDir, "*.wal"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		const header, head, tail = 64, 40, 8
+		b, err := os.ReadFile(name)
+		if err != nil || len(b) < header+head {
+			continue
+		}
+		length := int(binary.LittleEndian.Uint32(b[header:]))
+		end := header + (length+7)/8*8
+		at := bytes.Index(b, []byte(boot))
+		if length < head || end+tail > len(b) || at < 0 || at > end {
+			continue
+		}
+		copy(b[at:], bytes.Repeat([]byte{'x'}, len(boot)))
+		var sum xxhash.Digest
+		sum.ResetWithSeed(xxhash.Sum64(format[40:56]))
+		sum.Write(b[header:end])
+		binary.LittleEndian.PutUint64(b[end:], sum.Sum64())
+		if err := os.WriteFile(name, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -27,7 +27,6 @@ type replaced struct {
 type arrival struct {
 	id     recordID
 	before []*replaced // what it stands in the place of
-	back   bool        // because what it had been given up for is lost
 	synced bool        // it is older than the frames that were replayed
 }
 
@@ -88,7 +87,7 @@ func (r *recovery) dropLost(t *index.Txn) error {
 		return !is
 	}
 	waiting, err := r.takeBack(t, upwards(entries), nil, func(x index.Entry, p *arrival) (bool, error) {
-		return lost(x) && !r.wasDamaged(x, p), nil
+		return lost(x) && !wasDamaged(x, p), nil
 	})
 	if err != nil {
 		return err
@@ -178,7 +177,6 @@ func (r *recovery) putBack(t *index.Txn, id recordID, x index.Entry) error {
 	if r.arrivals[at] == nil {
 		r.arrivals[at] = &arrival{id: id, synced: true}
 	}
-	r.arrivals[at].back = true
 	r.rankAnew(id.key)
 	return t.Put(x)
 }
@@ -219,15 +217,13 @@ func (r *recovery) list(dead []*replaced) {
 	}
 }
 
-// wasDamaged reports whether a block that is not whole is damaged, and no loss of a power cut: it was whole on the disk once, or was
-// found damaged before, so that something was put in its place.
-func (r *recovery) wasDamaged(x index.Entry, p *arrival) bool {
-	return x.Group == 0 && (p.synced || p.back && r.flagged[x.Key])
-}
+// wasDamaged reports whether a block that is not whole is damaged, and no loss of a power cut: the index had it at the last checkpoint, so
+// that it was whole on the disk once.
+func wasDamaged(x index.Entry, p *arrival) bool { return x.Group == 0 && p.synced }
 
 // keepDamaged marks a damaged block, if something hangs on it: that stays until the block is stored again.
 func (r *recovery) keepDamaged(t *index.Txn, x index.Entry, p *arrival) (bool, error) {
-	if !r.wasDamaged(x, p) {
+	if !wasDamaged(x, p) {
 		return false, nil
 	}
 	bears, err := t.HasChildren(x.Key)

@@ -41,8 +41,8 @@ func TestSupersededTailGoesWithItsPrompt(t *testing.T) {
 	}
 }
 
-// A block that was found damaged and put again, between two checkpoints, leaves what hangs below it where it is after a power cut, also
-// if that took what was put: it is damaged then as it was before.
+// A block that was found damaged and put again, between two checkpoints, leaves what hangs below it where it is after a power cut; if
+// that took what was put, all goes that cannot be reached: whether the first one was damaged, or is lost like the second, nobody knows.
 func TestReplacedBetweenCheckpoints(t *testing.T) {
 	for i := range 4 {
 		torn, sync := i&1 > 0, i&2 > 0
@@ -71,8 +71,12 @@ func TestReplacedBetweenCheckpoints(t *testing.T) {
 		s = open(t, image, options())
 		m = model(t, s, plain())
 		expect(t, m, p, want)
+		soundly(t, s)
 		put(t, m, p.Prefix(32))
-		expect(t, m, p, 64)
+		if torn {
+			want = 32
+		}
+		expect(t, m, p, want)
 		soundly(t, s)
 	}
 }

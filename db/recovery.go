@@ -36,7 +36,6 @@ type recovery struct {
 	fromScan  map[kv.Fingerprint]kv.Descriptor
 	fromLog   map[kv.Fingerprint]kv.Descriptor
 	listed    map[segments.Loc]bool // what the next log head must list as dead: what was taken out, and older copies of what stays
-	flagged   map[kv.Key]bool       // blocks of which the log says that they were found damaged
 	unranked  map[kv.Key]struct{}   // blocks whose class may be another one now
 }
 

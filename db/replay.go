@@ -95,9 +95,6 @@ func (r *recovery) frame(t *index.Txn, f wal.Frame) error {
 				return err
 			}
 		}
-		for k := range st.flagged {
-			r.flag(k)
-		}
 		r.adoptState(st)
 	case framePut:
 		op, err := decodeOp[opPut](f)
@@ -172,7 +169,6 @@ func (r *recovery) frame(t *index.Txn, f wal.Frame) error {
 			return err
 		}
 		e.state.flagged[op.Key] = struct{}{}
-		r.flag(op.Key)
 		if !index {
 			return nil
 		}
@@ -185,14 +181,6 @@ func (r *recovery) frame(t *index.Txn, f wal.Frame) error {
 		return &CorruptError{File: f.File, Offset: f.Offset, What: "log frame kind", Expected: "2 to 9", Found: itoa(int(f.Kind))}
 	}
 	return nil
-}
-
-// flag notes that a block was found damaged, also if something has been put in its place since.
-func (r *recovery) flag(k kv.Key) {
-	if r.flagged == nil {
-		r.flagged = map[kv.Key]bool{}
-	}
-	r.flagged[k] = true
 }
 
 // retire takes out what a model had when it was retired. In a rebuild the scan may have entered what came since, for the same model

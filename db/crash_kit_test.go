@@ -25,13 +25,15 @@ import (
 
 // rebooted makes the log say that it was written by a system that ran before this one was booted, as after a power cut:
 // it replaces the boot's name in the snapshots that the log files begin with. The disk must have nothing unsynced.
-func rebooted(d *crashfs.Disk) error {
+func rebooted(d *crashfs.Disk) error { return rebootedIn(d, d.Dir()) }
+
+func rebootedIn(d vfs.FS, at string) error {
 	boot := bootID()
-	format, err := vfs.ReadAll(d, filepath.Join(d.Dir(), formatName), 1<<16)
+	format, err := vfs.ReadAll(d, filepath.Join(at, formatName), 1<<16)
 	if boot == "" || err != nil || len(format) != formatBytes {
 		return nil // every open takes the log for an older system's, or there is none
 	}
-	dir := filepath.Join(d.Dir(), walDir)
+	dir := filepath.Join(at, walDir)
 	names, err := d.List(dir)
 	if err != nil {
 		return err

@@ -1,14 +1,10 @@
 package db
 
 import (
-	"bytes"
-	"encoding/binary"
 	"errors"
 	"os"
 	"path/filepath"
 	"testing"
-
-	"github.com/cespare/xxhash/v2"
 
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
@@ -96,40 +92,5 @@ func soundly(t *testing.T, s *Store) {
 	t.Helper()
 	if got, err := s.Verify(ctx, VerifyOptions{}); err != nil || len(got.Damage) > 0 {
 		t.Error(got.Damage, err)
-	}
-}
-
-// earlierBoot makes the next open of dir look at everything, as after a reboot.
-func earlierBoot(t *testing.T, dir string) {
-	t.Helper()
-	boot := bootID()
-	format, err := os.ReadFile(filepath.Join(dir, formatName))
-	if err != nil || boot == "" {
-		t.Skip("no boot id ", err)
-	}
-	names, err := filepath.Glob(filepath.Join(dir, walDir, "*.wal"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range names {
-		const header, head, tail = 64, 40, 8
-		b, err := os.ReadFile(name)
-		if err != nil || len(b) < header+head {
-			continue
-		}
-		length := int(binary.LittleEndian.Uint32(b[header:]))
-		end := header + (length+7)/8*8
-		at := bytes.Index(b, []byte(boot))
-		if length < head || end+tail > len(b) || at < 0 || at > end {
-			continue
-		}
-		copy(b[at:], bytes.Repeat([]byte{'x'}, len(boot)))
-		var sum xxhash.Digest
-		sum.ResetWithSeed(xxhash.Sum64(format[40:56]))
-		sum.Write(b[header:end])
-		binary.LittleEndian.PutUint64(b[end:], sum.Sum64())
-		if err := os.WriteFile(name, b, 0o600); err != nil {
-			t.Fatal(err)
-		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/wal"
 )
@@ -33,7 +34,9 @@ func TestSecondCopyIsInALongHead(t *testing.T) {
 		for _, l := range lost {
 			zeroRecord(t, image, l, 4096)
 		}
-		earlierBoot(t, image)
+		if err := rebootedIn(vfs.OS, image); err != nil {
+			t.Fatal(err)
+		}
 		maxHead = 10
 		s = open(t, image, options())
 		m = model(t, s, plain())
@@ -76,7 +79,9 @@ func TestLostSegmentIsInALongHead(t *testing.T) {
 		if err := os.Remove((&engine{dir: image}).segmentPath(to.Segment)); err != nil {
 			t.Fatal(err)
 		}
-		earlierBoot(t, image)
+		if err := rebootedIn(vfs.OS, image); err != nil {
+			t.Fatal(err)
+		}
 		if long {
 			maxHead = 10
 		}

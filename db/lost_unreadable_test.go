@@ -15,22 +15,10 @@ import (
 // are destroyed. It does not come back.
 func TestTailOfUnreadableIsDeleted(t *testing.T) {
 	for _, lost := range []bool{false, true} {
-		dir := t.TempDir()
-		s := open(t, dir, options())
-		m := model(t, s, plain())
 		other, p := kv.Tokens(tokens(7, 32)...), kv.Tokens(tokens(1, 64)...)
-		put(t, m, other)
-		put(t, m, p.Prefix(40))
-		if err := s.Checkpoint(ctx); err != nil {
-			t.Fatal(err)
-		}
-		put(t, m, p.Prefix(48))
-		x := placeOf(t, m, p.Prefix(48), 2, 0)
-		image := copyStore(t, dir)
-		zeroRecord(t, image, x, 256)
-		dropIndex(t, image)
-		s = open(t, image, options())
-		m = model(t, s, plain())
+		image := tailOfUnreadable(t, other, p)
+		s := open(t, image, options())
+		m := model(t, s, plain())
 		expect(t, m, p, 40)
 		reader, err := m.Match(ctx, other, MatchOptions{}) // keeps what is deleted
 		if err != nil {
@@ -124,21 +112,10 @@ func TestUnreadableGoesWithItsPrompt(t *testing.T) {
 
 // A rebuild cannot read the block that took the place of a tail, which is put again then, and a power cut takes that.
 func TestTailOfUnreadableIsSupersededAgain(t *testing.T) {
-	dir := t.TempDir()
-	s := open(t, dir, options())
-	m := model(t, s, plain())
 	p := kv.Tokens(tokens(1, 64)...)
-	put(t, m, p.Prefix(40))
-	if err := s.Checkpoint(ctx); err != nil {
-		t.Fatal(err)
-	}
-	put(t, m, p.Prefix(48))
-	x := placeOf(t, m, p.Prefix(48), 2, 0)
-	image := copyStore(t, dir)
-	zeroRecord(t, image, x, 256)
-	dropIndex(t, image)
-	s = open(t, image, options())
-	m = model(t, s, plain())
+	image := tailOfUnreadable(t, kv.Tokens(tokens(7, 32)...), p)
+	s := open(t, image, options())
+	m := model(t, s, plain())
 	expect(t, m, p, 40)
 	put(t, m, p.Prefix(48))
 	expect(t, m, p, 48)
@@ -152,25 +129,13 @@ func TestTailOfUnreadableIsSupersededAgain(t *testing.T) {
 	}
 }
 
-// The same where the tail that came back is synced, and moved before it is deleted.
+// As TestTailOfUnreadableIsDeleted, where the tail that came back is synced, and moved before it is deleted.
 func TestTailOfUnreadableIsMovedAndDeleted(t *testing.T) {
 	for i := range 2 {
-		dir := t.TempDir()
-		s := open(t, dir, options())
-		m := model(t, s, plain())
 		other, p := kv.Tokens(tokens(7, 32)...), kv.Tokens(tokens(1, 64)...)
-		put(t, m, other)
-		put(t, m, p.Prefix(40))
-		if err := s.Checkpoint(ctx); err != nil {
-			t.Fatal(err)
-		}
-		put(t, m, p.Prefix(48))
-		x := placeOf(t, m, p.Prefix(48), 2, 0)
-		image := copyStore(t, dir)
-		zeroRecord(t, image, x, 256)
-		dropIndex(t, image)
-		s = open(t, image, options())
-		m = model(t, s, plain())
+		image := tailOfUnreadable(t, other, p)
+		s := open(t, image, options())
+		m := model(t, s, plain())
 		expect(t, m, p, 40)
 		reader, err := m.Match(ctx, other, MatchOptions{}) // keeps what is deleted
 		if err != nil {
@@ -193,4 +158,24 @@ func TestTailOfUnreadableIsMovedAndDeleted(t *testing.T) {
 			t.Errorf("moved %d: %d tokens, expected 32: what was deleted is back", i, got)
 		}
 	}
+}
+
+// tailOfUnreadable is a store without an index that has other, 40 tokens of p as of a checkpoint, and a block of p that takes the place of
+// their last ones and that a scan cannot read.
+func tailOfUnreadable(t *testing.T, other, p kv.Prompt) (image string) {
+	t.Helper()
+	dir := t.TempDir()
+	s := open(t, dir, options())
+	m := model(t, s, plain())
+	put(t, m, other)
+	put(t, m, p.Prefix(40))
+	if err := s.Checkpoint(ctx); err != nil {
+		t.Fatal(err)
+	}
+	put(t, m, p.Prefix(48))
+	x := placeOf(t, m, p.Prefix(48), 2, 0)
+	image = copyStore(t, dir)
+	zeroRecord(t, image, x, 256)
+	dropIndex(t, image)
+	return image
 }

@@ -76,27 +76,12 @@ func TestGrowth(t *testing.T) {
 			o := testOptions(t.TempDir())
 			ix := must(Create(o))(t)
 			m := newModel()
-			fill := func(from, to int) {
-				r := rand.New(rand.NewPCG(9, uint64(from)))
-				if err := ix.Update(func(tx *Txn) error {
-					for n := from; n < to; n++ {
-						e := randomEntry(r, n)
-						m.put(e)
-						if err := tx.Put(e); err != nil {
-							return err
-						}
-					}
-					return nil
-				}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			fill(1, 20)
+			fill(t, ix, m, 1, 20)
 			if err := ix.Checkpoint(context.Background(), Applied{LSN: 1}); err != nil {
 				t.Fatal(err)
 			}
 			v, was := ix.View(), m.clone()
-			fill(20, 300)
+			fill(t, ix, m, 20, 300)
 			err := ix.Checkpoint(context.Background(), Applied{LSN: 2})
 			if open && err != nil || !open && !errors.Is(err, ErrBusy) {
 				t.Fatal("checkpoint under a view:", err)

@@ -104,3 +104,21 @@ func usedPages(t *testing.T, o Options) map[uint64]string {
 	}
 	return used
 }
+
+// fill puts blocks [from, to) into an index and its model.
+func fill(t testing.TB, ix *Index, m *model, from, to int) {
+	t.Helper()
+	r := rand.New(rand.NewPCG(9, uint64(from)))
+	if err := ix.Update(func(tx *Txn) error {
+		for n := from; n < to; n++ {
+			e := randomEntry(r, n)
+			m.put(e)
+			if err := tx.Put(e); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -3,7 +3,6 @@ package index
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"testing"
 
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -25,33 +24,18 @@ func folderCannotBeOpened(t *testing.T, compacted bool) {
 	o.FS = fsys
 	ix := must(Create(o))(t)
 	m := newModel()
-	fill := func(from, to int) {
-		r := rand.New(rand.NewPCG(9, uint64(from)))
-		if err := ix.Update(func(tx *Txn) error {
-			for n := from; n < to; n++ {
-				e := randomEntry(r, n)
-				m.put(e)
-				if err := tx.Put(e); err != nil {
-					return err
-				}
-			}
-			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	fill(1, 20)
+	fill(t, ix, m, 1, 20)
 	if err := ix.Checkpoint(context.Background(), Applied{LSN: 1}); err != nil {
 		t.Fatal(err)
 	}
-	fill(20, 300)
+	fill(t, ix, m, 20, 300)
 	was := m.clone()
 	fsys.syncDir = vfs.ErrNotSynced
 	for range 2 {
 		if err := ix.Checkpoint(context.Background(), Applied{LSN: 2}); !errors.Is(err, vfs.ErrNotSynced) || ix.Err() != nil {
 			t.Fatal(err, ix.Err())
 		}
-		fill(300, 320)
+		fill(t, ix, m, 300, 320)
 		if err := ix.Compact(); !errors.Is(err, vfs.ErrNotSynced) {
 			t.Fatal(err)
 		}

@@ -252,58 +252,73 @@ func TestRotateBesideAFileThatIsNotRemoved(t *testing.T) {
 	}
 }
 
-// A file that cannot be opened for want of file handles, when it becomes the log's next one or the room for that, poisons nothing, and the
-// room stays.
-func TestWantOfFilesForTheNextFile(t *testing.T) {
-	for _, name := range []string{".wal", "next.wal.tmp"} {
-		m := newMemFS()
-		o := memOptions(m)
-		log := must[*Log](t)(Create(o, 1, 1, nil))
-		must[uint64](t)(log.Append(2, []byte("first")))
-		m.limit = m.used()
-		if name == "next.wal.tmp" {
-			if _, _, err := log.Rotate(text("head")); err != nil {
-				t.Fatal(err)
-			}
+// Room for the next file that cannot be opened for want of file handles poisons nothing, and stays.
+func TestWantOfFilesForTheSpare(t *testing.T) {
+	m := newMemFS()
+	log := must[*Log](t)(Create(memOptions(m), 1, 1, nil))
+	must[uint64](t)(log.Append(2, []byte("first")))
+	m.limit = m.used()
+	if _, _, err := log.Rotate(text("head")); err != nil {
+		t.Fatal(err)
+	}
+	failed := failOpens(m, "next.wal.tmp")
+	if err := log.Remove(2); *failed == 0 || !vfs.Passing(err) || log.Err() != nil {
+		t.Errorf("%d failed, %v, poisoned %v", *failed, err, log.Err())
+	}
+	lsn := must[uint64](t)(log.Append(2, []byte("second")))
+	m.before = nil
+	if m.used() != m.limit {
+		t.Errorf("%d bytes of %d are used: blocks were given up on a full disk", m.used(), m.limit)
+	}
+	if err := log.Sync(lsn); err != nil {
+		t.Fatal(err)
+	}
+	afterCuts(t, m, lsn)
+	if _, _, err := log.Rotate(text("head")); err != nil {
+		t.Error(err)
+	}
+	if err := log.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A file that cannot be opened after it became the log's next one: nothing is written any more, because its name may be on the disk,
+// and what went on in the file before would look like damage.
+func TestWantOfFilesForANamedFile(t *testing.T) {
+	m := newMemFS()
+	log := must[*Log](t)(Create(memOptions(m), 1, 1, nil))
+	lsn := must[uint64](t)(log.Append(2, []byte("first")))
+	failed := failOpens(m, ".wal")
+	if _, _, err := log.Rotate(text("head")); *failed == 0 || !vfs.Passing(err) {
+		t.Errorf("%d failed, %v", *failed, err)
+	}
+	m.before = nil
+	log.Append(2, []byte("second"))
+	afterCuts(t, m, lsn)
+}
+
+// failOpens fails every open of files whose names end like that, and counts them.
+func failOpens(m *memFS, suffix string) *int {
+	failed := new(int)
+	m.before = func(op, file string) error {
+		if op == "open" && strings.HasSuffix(file, suffix) {
+			*failed++
+			return vfs.PassingErrors[0]
 		}
-		failed := 0
-		m.before = func(op, file string) error {
-			if op == "open" && strings.HasSuffix(file, name) {
-				failed++
-				return vfs.PassingErrors[0]
-			}
-			return nil
-		}
-		var err error
-		if name == ".wal" {
-			_, _, err = log.Rotate(text("head"))
-		} else {
-			err = log.Remove(2)
-		}
-		if failed == 0 || !vfs.Passing(err) || log.Err() != nil {
-			t.Errorf("%s: %d failed, %v, poisoned %v", name, failed, err, log.Err())
-		}
-		lsn := must[uint64](t)(log.Append(2, []byte("second")))
-		m.before = nil
-		if m.used() != m.limit {
-			t.Errorf("%s: %d bytes of %d are used: blocks were given up on a full disk", name, m.used(), m.limit)
-		}
-		if err := log.Sync(lsn); err != nil {
-			t.Fatal(err)
-		}
-		rnd := rand.New(rand.NewPCG(1, 2))
-		for range 20 {
-			found := uint64(0)
-			rep, err := Replay(memOptions(m.powerCut(rnd)), func(f Frame) error { found = f.LSN; return nil })
-			if err != nil || len(rep.Damage) > 0 || found < lsn {
-				t.Fatalf("%s: frame %d of %d is the last, %v, %v", name, found, lsn, rep.Damage, err)
-			}
-		}
-		if _, _, err := log.Rotate(text("head")); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		if err := log.Close(); err != nil {
-			t.Errorf("%s: %v", name, err)
+		return nil
+	}
+	return failed
+}
+
+// afterCuts expects of every power cut that it leaves a sound log with frame lsn.
+func afterCuts(t *testing.T, m *memFS, lsn uint64) {
+	t.Helper()
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		found := uint64(0)
+		rep, err := Replay(memOptions(m.powerCut(rnd)), func(f Frame) error { found = f.LSN; return nil })
+		if err != nil || len(rep.Damage) > 0 || found < lsn {
+			t.Fatalf("frame %d of %d is the last, %v, %v", found, lsn, rep.Damage, err)
 		}
 	}
 }

@@ -133,11 +133,7 @@ func (l *Log) name(s vfs.File, id uint64) (vfs.File, error) {
 		return nil, err
 	}
 	f, err := l.o.FS.Open(name, false)
-	if vfs.Passing(err) && l.o.FS.Rename(name, l.o.sparePath()) == nil { // it is the spare again
-		l.nameDue = true
-		return nil, fmt.Errorf("wal: start file %d: %w", id, err)
-	}
-	if err != nil {
+	if err != nil { // for want of file handles, too: the name may be on the disk, and frames in the old file would come behind it
 		return nil, l.poisonWith(err)
 	}
 	return f, nil

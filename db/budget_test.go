@@ -127,3 +127,36 @@ func TestBudgetHoldsAtAllTimes(t *testing.T) {
 		})
 	}
 }
+
+// Bytes that an open match keeps from being reclaimed must not make the background evict one more share of the store at
+// each turn.
+func TestOpenMatchDoesNotEmptyTheStore(t *testing.T) {
+	o := options()
+	o.Budget, o.HighWater, o.LowWater = 16<<20, 0.3, 0.25
+	s := open(t, t.TempDir(), o)
+	m := model(t, s, plain())
+	x, err := m.Match(ctx, kv.Prompt{Tokens: tokens(1, 64)}, MatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	s.eng.halt() // its turns are taken here
+	defer func() {
+		s.eng.abandon()
+		s.unlock()
+		s.eng = nil
+	}()
+	for i := 0; !s.eng.aboveHighWater(); i++ {
+		put(t, m, kv.Prompt{Tokens: tokens(i+1, 256)})
+		s.eng.measure()
+	}
+	before := s.eng.counts().Blocks
+	for range 30 {
+		if err := s.eng.evictToLowWater(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after := s.eng.counts().Blocks; after < before/2 {
+		t.Fatalf("of %d blocks %d are left", before, after)
+	}
+}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,69 +14,11 @@ import (
 
 // Cases that the random runs found, by themselves.
 
-// crashCase is a store at work on a disk of its own.
-func crashCase(t *testing.T, k crashMode) *crashRun {
-	w := &crashRun{d: newCrashDisk(newCrashDirs(t).next()), k: k, j: newCrashJournal(k)}
-	t.Cleanup(func() { w.kill() })
-	w.steps(t, crashOp{kind: "open"})
-	return w
-}
-
-func (w *crashRun) steps(t *testing.T, ops ...crashOp) {
-	t.Helper()
-	for _, o := range ops {
-		if err := w.step(o); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// cuts compares several of the states in which a power cut can leave w's disk with its journal.
-func (w *crashRun) cuts(t *testing.T, n int, without string) {
-	t.Helper()
-	dirs := newCrashDirs(t)
-	w.j.cut = true
-	for seed := range uint64(n) {
-		image, err := w.d.PowerCut(rand.New(rand.NewPCG(seed, 5)), dirs.next())
-		if err == nil {
-			err = rebooted(image)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if without != "" {
-			image.Remove(filepath.Join(image.Dir(), without))
-			image.SyncDir(image.Dir())
-		}
-		x := &crashRun{d: image, k: w.k}
-		err = w.j.compare(x, !w.k.power)
-		x.kill()
-		os.RemoveAll(image.Dir())
-		if err != nil {
-			t.Fatalf("power cut %d: %v", seed, err)
-		}
-	}
-}
-
-func putAll() (ops []crashOp) {
-	for c, x := range crashChats() {
-		ops = append(ops, crashOp{kind: "put", chat: c, n: len(x.p.Tokens)})
-	}
-	return ops
-}
-
 // What a killed process wrote and the next one has checkpointed survives a power cut.
 func TestCheckpointAfterKill(t *testing.T) {
 	w := crashCase(t, crashMode{})
 	w.steps(t, putAll()...)
-	w.d.Crash()
-	w.kill()
-	image, err := w.d.Kill(newCrashDirs(t).next())
-	if err != nil {
-		t.Fatal(err)
-	}
-	next := &crashRun{d: image, j: w.j}
-	t.Cleanup(next.kill)
+	next := nextRun(t, w.dies(t), w.k, w.j)
 	next.steps(t, crashOp{kind: "open"}, crashOp{kind: "checkpoint"})
 	next.cuts(t, 12, "")
 }

@@ -20,8 +20,8 @@ import (
 )
 
 // What the tests of crashes and of failing disks share besides: conversations (crash_chats_test.go), a script of operations
-// (crash_script_test.go) done on a store (crash_run_test.go), a journal of what was acknowledged (crash_journal_test.go), with
-// which a store that comes back is compared (crash_compare_test.go).
+// (crash_script_test.go) done on a store (crash_run_test.go) by one process after the other (crash_process_test.go), a journal of
+// what was acknowledged (crash_journal_test.go), with which a store that comes back is compared (crash_compare_test.go).
 
 // rebooted makes the log say that it was written by a system that ran before this one was booted, as after a power cut:
 // it replaces the boot's name in the snapshots that the log files begin with. The disk must have nothing unsynced.

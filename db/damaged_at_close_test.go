@@ -12,14 +12,8 @@ func damagedAtClose(t *testing.T) *crashRun {
 	w := crashCase(t, crashMode{})
 	w.steps(t, crashOp{kind: "put", chat: 0, n: 91}, crashOp{kind: "checkpoint"})
 	w.steps(t, putAll()...)
-	w.d.Crash()
-	w.kill()
-	image, err := w.d.Kill(newCrashDirs(t).next())
-	if err != nil {
-		t.Fatal(err)
-	}
-	next := &crashRun{d: image, k: w.k, j: w.j}
-	t.Cleanup(next.kill)
+	image := w.dies(t)
+	next := nextRun(t, image, w.k, w.j)
 	next.steps(t, crashOp{kind: "open"})
 	x, err := next.model(0).Match(ctx, crashChats()[0].p, MatchOptions{})
 	if err != nil {

@@ -22,19 +22,12 @@ func TestWantOfFilesToSyncAFolder(t *testing.T) {
 				w := crashCase(t, crashMode{power: true})
 				w.steps(t, crashOp{kind: "put", chat: 0, n: 50}, crashOp{kind: "put", chat: 4, n: 70})
 				w.steps(t, crashOp{kind: "reopen"}, crashOp{kind: "put", chat: 2, n: 100})
-				w.d.Crash()
-				w.kill()
-				image, err := w.d.Kill(newCrashDirs(t).next())
-				if err != nil {
-					t.Fatal(err)
-				}
-				w = &crashRun{d: image, k: w.k, j: w.j}
-				t.Cleanup(w.kill)
+				w = nextRun(t, w.dies(t), w.k, w.j)
 				w.steps(t, crashOp{kind: "open"})
 				failed := failBehind(w.d, 0, func(op crashfs.Op) bool {
 					return op.Kind == "syncdir" && op.Name != "." && strings.HasPrefix(op.Name, where)
 				}, func() error { return vfs.PassingErrors[0] })
-				err = w.do(o)
+				err := w.do(o)
 				w.d.Before(nil)
 				if failed.Load() == 0 || !errors.Is(err, vfs.ErrNotSynced) || errors.Is(err, ErrPoisoned) {
 					t.Errorf("%d folders could not be opened: %v", failed.Load(), err)

@@ -31,8 +31,7 @@ func headerCut(t *testing.T, from int64, without string) {
 		t.Fatal(err)
 	}
 
-	x := &crashRun{d: image, k: w.k, j: newCrashJournal(w.k)}
-	t.Cleanup(x.kill)
+	x := nextRun(t, image, w.k, newCrashJournal(w.k))
 	for i, kind := range []string{"open", "sync", "checkpoint", "checkpoint", "reopen", "put", "reopen"} {
 		if err := x.do(crashOp{kind: kind, chat: 0, n: n}); err != nil {
 			t.Fatal(err)

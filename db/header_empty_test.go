@@ -19,8 +19,7 @@ func TestPowerCutTakesHeaderWhereNothingLives(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		run := &crashRun{d: image, k: w.k, j: newCrashJournal(w.k)}
-		t.Cleanup(run.kill)
+		run := nextRun(t, image, w.k, newCrashJournal(w.k))
 		for _, kind := range []string{"open", "sync", "checkpoint", "reopen", "put", "reopen"} {
 			if err := run.do(crashOp{kind: kind, chat: 0, n: n}); err != nil {
 				t.Fatal(err)
@@ -48,15 +47,9 @@ func TestHeaderlessSegmentComesBack(t *testing.T) {
 		n := len(x.p.Tokens)
 		w, image := headerless(t, n)
 		torn := crashFiles(image)[firstSegment]
-		run := &crashRun{d: image, k: w.k, j: newCrashJournal(w.k)}
-		t.Cleanup(run.kill)
+		run := nextRun(t, image, w.k, newCrashJournal(w.k))
 		run.steps(t, crashOp{kind: "open"}, crashOp{kind: "checkpoint"})
-		image.Crash()
-		run.kill()
-		back, err := image.Kill(newCrashDirs(t).next())
-		if err != nil {
-			t.Fatal(err)
-		}
+		back := run.dies(t)
 		f, err := back.Create(filepath.Join(back.Dir(), firstSegment))
 		if err == nil {
 			_, err = f.WriteAt(torn, 0)
@@ -70,8 +63,7 @@ func TestHeaderlessSegmentComesBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		last := &crashRun{d: back, k: w.k, j: newCrashJournal(w.k)}
-		t.Cleanup(last.kill)
+		last := nextRun(t, back, w.k, newCrashJournal(w.k))
 		for _, kind := range []string{"open", "put", "checkpoint", "reopen"} {
 			if err := last.do(crashOp{kind: kind, chat: 0, n: n}); err != nil {
 				t.Fatal(err)

@@ -40,13 +40,7 @@ func (w *crashRun) diesBeforeFrame(t *testing.T, n int) *crashfs.Disk {
 	if err := w.do(crashOp{kind: "put", chat: 0, n: n}); err == nil {
 		t.Fatal("a put without a log succeeded")
 	}
-	w.d.Crash()
-	w.kill()
-	image, err := w.d.Kill(newCrashDirs(t).next())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return image
+	return w.dies(t)
 }
 
 // tear takes the header of the first segment from there on, and a part of the head of its last record.

@@ -32,8 +32,7 @@ func headerLost(t *testing.T, without string, deleted bool) {
 	o.fs = coarse{d}
 	x := crashChats()[0]
 	n := len(x.p.Tokens)
-	w := &crashRun{d: d, j: newCrashJournal(crashMode{})}
-	t.Cleanup(func() { w.kill() })
+	w := nextRun(t, d, crashMode{}, newCrashJournal(crashMode{}))
 	openIt := func() {
 		t.Helper()
 		var err error
@@ -53,12 +52,7 @@ func headerLost(t *testing.T, without string, deleted bool) {
 		}
 		n = crashSystem // both begin with that
 	}
-	d.Crash()
-	w.kill()
-	image, err := d.Kill(newCrashDirs(t).next())
-	if err != nil {
-		t.Fatal(err)
-	}
+	image := w.dies(t)
 	f, err := image.Open(filepath.Join(image.Dir(), firstSegment), false)
 	if err == nil {
 		_, err = f.WriteAt(make([]byte, 4096), 0)

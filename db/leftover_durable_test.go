@@ -42,8 +42,7 @@ func TestWhatAKilledProcessWroteIsSynced(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				next := &crashRun{d: image, k: c.k, j: newCrashJournal(c.k)}
-				t.Cleanup(next.kill)
+				next := nextRun(t, image, c.k, newCrashJournal(c.k))
 				next.steps(t, crashOp{kind: "open"})
 				next.steps(t, c.next...)
 				image.Crash()

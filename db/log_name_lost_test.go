@@ -29,16 +29,9 @@ func TestLogNameLostBeforeAnother(t *testing.T) {
 		if err := w.do(o); err == nil {
 			t.Fatal("the disk did not fail")
 		}
-		w.d.Crash()
-		w.kill()
-		next, err := w.d.Kill(newCrashDirs(t).next())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return next
+		return w.dies(t)
 	}
-	next := &crashRun{d: dies(w, crashOp{kind: "checkpoint"}), k: w.k, j: newCrashJournal(w.k)}
-	t.Cleanup(next.kill)
+	next := nextRun(t, dies(w, crashOp{kind: "checkpoint"}), w.k, newCrashJournal(w.k))
 	next.steps(t, crashOp{kind: "open"})
 	dies(next, crashOp{kind: "put", chat: 2, n: 60})
 	dirs := newCrashDirs(t)

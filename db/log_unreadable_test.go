@@ -61,12 +61,7 @@ func TestOpenOfAnUnreadableLog(t *testing.T) {
 	for _, why := range append(vfs.PassingErrors, errDisk) {
 		t.Run(fmt.Sprint(why), func(t *testing.T) {
 			d, s, _ := deletedInLog(t)
-			d.Crash()
-			(&crashRun{s: s, d: d}).kill()
-			d, err := d.Kill(newCrashDirs(t).next())
-			if err != nil {
-				t.Fatal(err)
-			}
+			d = (&crashRun{s: s, d: d}).dies(t)
 			o := options()
 			o.fs = d
 			for _, o.ReadOnly = range []bool{true, false} {

@@ -89,12 +89,7 @@ func TestMovedOnAfterStandingIn(t *testing.T) {
 		n := len(x.p.Tokens)
 		w.steps(t, crashOp{kind: "put", chat: 0, n: n}, crashOp{kind: "checkpoint"}, crashOp{kind: "move"}, crashOp{kind: "log sync"})
 		lost := placeOf(t, w.model(0), x.p, block, 0)
-		w.d.Crash()
-		w.kill()
-		image, err := w.d.Kill(newCrashDirs(t).next())
-		if err != nil {
-			t.Fatal(err)
-		}
+		image := w.dies(t)
 		f, err := image.Open((&engine{dir: image.Dir()}).segmentPath(lost.Segment), false)
 		if err == nil {
 			_, err = f.WriteAt(make([]byte, 4096), lost.Offset)
@@ -105,8 +100,7 @@ func TestMovedOnAfterStandingIn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		run := &crashRun{d: image, k: w.k, j: newCrashJournal(w.k)}
-		t.Cleanup(run.kill)
+		run := nextRun(t, image, w.k, newCrashJournal(w.k))
 		check := func(when string) {
 			t.Helper()
 			if got, err := x.restore(run.model(0)); err != nil || got != n {
@@ -120,13 +114,7 @@ func TestMovedOnAfterStandingIn(t *testing.T) {
 		check("after the cut")
 		run.steps(t, crashOp{kind: "move"}, crashOp{kind: "sync"}) // destroys the original
 		check("moved again")
-		image.Crash()
-		run.kill()
-		if image, err = image.Kill(newCrashDirs(t).next()); err != nil {
-			t.Fatal(err)
-		}
-		run = &crashRun{d: image, k: w.k, j: newCrashJournal(w.k)}
-		t.Cleanup(run.kill)
+		run = nextRun(t, run.dies(t), w.k, newCrashJournal(w.k))
 		run.steps(t, crashOp{kind: "open"})
 		check("killed")
 	}

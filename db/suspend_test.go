@@ -5,7 +5,9 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -89,4 +91,51 @@ func TestSuspend(t *testing.T) {
 		t.Error(err)
 	}
 	expect(t, m, kv.Prompt{Tokens: concat(one.Tokens, tokens(9, 50))}, 250)
+}
+
+// Methods of a match, and a writer that waits for all of them to end, do not wait for one another in a circle.
+func TestMatchMethodsAndSuspend(t *testing.T) {
+	s := open(t, t.TempDir(), options())
+	m := model(t, s, plain())
+	p := kv.Prompt{Tokens: tokens(1, 64)}
+	put(t, m, p)
+	x, err := m.Match(ctx, p, MatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	again := func(f func()) {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					f()
+				}
+			}
+		})
+	}
+	again(func() { x.Extend(ctx, p, filled(plain(), &p, 0, 64), PutOptions{}) })
+	for range 2 {
+		again(func() { x.Restore(ctx, empty(plain(), 64)) })
+	}
+	again(func() { // what Suspend and Resume begin with
+		s.life.own(nil)
+		defer s.life.disown()
+	})
+	finished := make(chan struct{})
+	go func() {
+		time.Sleep(300 * time.Millisecond)
+		close(stop)
+		wg.Wait()
+		close(finished)
+	}()
+	select {
+	case <-finished:
+	case <-time.After(20 * time.Second):
+		t.Fatal("deadlock")
+	}
+	x.Close()
 }

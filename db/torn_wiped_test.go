@@ -26,8 +26,7 @@ func TestTornRecordIsWiped(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Close()
-	x := &crashRun{d: image, k: w.k, j: newCrashJournal(w.k)}
-	t.Cleanup(x.kill)
+	x := nextRun(t, image, w.k, newCrashJournal(w.k))
 	x.steps(t, crashOp{kind: "open"}, crashOp{kind: "delete", chat: 0, n: crashSystem + 1}, crashOp{kind: "sync"})
 	if found := x.j.grep(image); len(found) > 0 {
 		t.Errorf("deleted bytes are in %d places: %v", len(found), found[0])

@@ -38,14 +38,7 @@ func markedWithoutAFile(t *testing.T, sync, create error) {
 		t.Error("the next open will not know that an fsync failed")
 	}
 	w.d.Before(nil)
-	w.d.Crash()
-	w.kill()
-	image, err := w.d.Kill(newCrashDirs(t).next())
-	if err != nil {
-		t.Fatal(err)
-	}
-	x := &crashRun{d: image, k: w.k, j: w.j}
-	t.Cleanup(x.kill)
+	x := nextRun(t, w.dies(t), w.k, w.j)
 	x.steps(t, crashOp{kind: "open"})
 	if x.s.eng.unsynced() {
 		t.Error("what was not synced was not written again")

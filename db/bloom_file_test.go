@@ -1,6 +1,7 @@
 package db
 
 import (
+	"errors"
 	"math/rand/v2"
 	"testing"
 
@@ -74,4 +75,29 @@ func TestFilterBuiltDuringACheckpoint(t *testing.T) {
 	if back == 0 {
 		t.Fatal("the evictions are durable in every image")
 	}
+}
+
+// A crash between the index's commit and the Bloom filter's file leaves a filter that is older than the index. It must not
+// deny what the index has.
+func TestBloomFileOlderThanIndex(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, options())
+	m := model(t, s, plain())
+	put(t, m, kv.Prompt{Tokens: tokens(1, 64)})
+	if err := s.Checkpoint(ctx); err != nil {
+		t.Fatal(err)
+	}
+	p := kv.Prompt{Tokens: tokens(2, 64)}
+	put(t, m, p)
+	e := s.eng
+	c, err := e.freeze()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(e.set.Sync(), e.ix.Checkpoint(ctx, c.applied)); err != nil {
+		t.Fatal(err)
+	}
+	crash(s)
+	s = open(t, dir, options())
+	expect(t, model(t, s, plain()), p, 64)
 }

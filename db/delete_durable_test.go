@@ -9,8 +9,6 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// What the power cuts of tests/crash found.
-
 // TestDeleteOfWhatIsGoneIsDurable: a Delete that finds nothing, because another one is about to take it, is acknowledged no
 // earlier than that one is durable. Else what both were asked to delete could be back after a power cut.
 func TestDeleteOfWhatIsGoneIsDurable(t *testing.T) {

@@ -227,7 +227,7 @@ func (f *faultRun) poisoned(w *crashRun, o crashOp) {
 	}
 	writes["retire"] = w.s.Retire(ctx, m.Fingerprint())
 	for what, err := range writes {
-		if (!errors.Is(err, syscall.EIO) || !errors.Is(err, ErrPoisoned)) && !errors.Is(err, ErrRetired) {
+		if (!errors.Is(err, f.fault.cause()) || !errors.Is(err, ErrPoisoned)) && !errors.Is(err, ErrRetired) {
 			f.errorf("%s after a sync failed: %v", what, err)
 		}
 	}
@@ -236,10 +236,10 @@ func (f *faultRun) poisoned(w *crashRun, o crashOp) {
 		f.errorf("stats after a sync failed: %v, poisoned %v", err, st.Poisoned)
 	}
 	if f.at%2 == 1 {
-		if err := w.s.Suspend(ctx); !errors.Is(err, syscall.EIO) || !errors.Is(err, ErrPoisoned) {
+		if err := w.s.Suspend(ctx); !errors.Is(err, f.fault.cause()) || !errors.Is(err, ErrPoisoned) {
 			f.errorf("suspend after a sync failed: %v", err)
 		}
-	} else if err := w.s.Close(); !errors.Is(err, syscall.EIO) || !errors.Is(err, ErrPoisoned) {
+	} else if err := w.s.Close(); !errors.Is(err, f.fault.cause()) || !errors.Is(err, ErrPoisoned) {
 		f.errorf("close after a sync failed: %v", err)
 	}
 	w.kill()
@@ -257,7 +257,7 @@ func (f *faultRun) anyRef(w *crashRun) error {
 			return w.model(c).SetRef(ctx, "after", x.p.Prefix(n), RefOptions{})
 		}
 	}
-	return errors.Join(ErrPoisoned, errDisk) // there is nothing to ask with
+	return errors.Join(ErrPoisoned, f.fault.cause()) // there is nothing to ask with
 }
 
 // do is crashRun.do, and keeps must and most.

@@ -1,6 +1,7 @@
 package db
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -19,6 +20,14 @@ type diskFault struct {
 	stays bool   // all calls of these kinds fail from then on
 }
 
+// cause is what every error must name.
+func (f diskFault) cause() error {
+	if errors.Is(f.err, syscall.ENOSPC) {
+		return syscall.ENOSPC
+	}
+	return syscall.EIO
+}
+
 // What the disk says. The text is searched for in the store's errors.
 var (
 	errDisk     = fmt.Errorf("injected: %w", syscall.EIO)
@@ -35,6 +44,7 @@ var diskFaults = []diskFault{
 	{name: "done and failed", err: &crashfs.Late{Err: errDisk}, kinds: "sync syncdir rename create remove write truncate allocate punch"},
 	{name: "I/O errors from now on", err: errDisk, stays: true},
 	{name: "no writes from now on", err: errDisk, kinds: "write sync syncdir truncate allocate punch create rename remove mkdir", stays: true},
+	{name: "full at a sync", err: errDiskFull, kinds: "sync syncdir"},
 	{name: "no syncs from now on", err: errDisk, kinds: "sync syncdir", stays: true},
 	{name: "full from now on", err: errDiskFull, kinds: spaceKinds, stays: true},
 }
@@ -43,7 +53,8 @@ var diskFaults = []diskFault{
 // gives a wrong row; what failed works when it is tried again, unless a sync has failed, after which nothing is written;
 // and the next process finds all that was acknowledged.
 //
-// DORMOUSE_CRASH=all tries every k, else some are drawn. DORMOUSE_CRASH_SEED repeats a run.
+// DORMOUSE_CRASH=all tries every k, else some are drawn. DORMOUSE_CRASH_SEED repeats a run, DORMOUSE_CRASH_POINT="KIND" or "KIND K" a
+// part of it.
 func TestDiskFaults(t *testing.T) {
 	seed, all := crashSeed(t)
 	deadline := time.Now().Add(6 * time.Second)
@@ -53,7 +64,7 @@ func TestDiskFaults(t *testing.T) {
 	dirs := newCrashDirs(t)
 	kinds := 4 * len(diskFaults)
 	var lengths [4]int
-	only, point := -1, 0
+	only, point := -1, -1
 	fmt.Sscan(os.Getenv("DORMOUSE_CRASH_POINT"), &only, &point)
 	for i := range kinds {
 		if only >= 0 && i != only {
@@ -70,7 +81,7 @@ func TestDiskFaults(t *testing.T) {
 		}
 		for n := 0; n < last && failures < crashFailures; n++ {
 			at := n
-			if only >= 0 {
+			if point >= 0 {
 				at, last = point, 0
 			} else if !all {
 				if n > 0 && time.Now().After(until) { // one of each at least

@@ -58,7 +58,8 @@ func (ix *Index) Checkpoint(ctx context.Context, a Applied) error {
 		return err
 	}
 	if j.base.worthReplacing(j.frozen.size()) {
-		if err := ix.replace(j); !errors.Is(err, vfs.ErrNoSpace) && !errors.Is(err, ErrBusy) {
+		err := ix.replace(j)
+		if ix.base() != j.base || !errors.Is(err, vfs.ErrNoSpace) && !errors.Is(err, ErrBusy) {
 			return err
 		}
 		// A second file does not fit, or cannot take the name now: this one grows by less.

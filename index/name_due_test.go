@@ -3,6 +3,8 @@ package index
 import (
 	"context"
 	"errors"
+	"fmt"
+	"syscall"
 	"testing"
 
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -90,5 +92,40 @@ func TestFailedSyncOfTheFolderIsNotRetried(t *testing.T) {
 	ix.Close()
 	if err := ix.Checkpoint(context.Background(), Applied{}); !errors.Is(err, ErrClosed) {
 		t.Error("closed:", err)
+	}
+}
+
+// A folder's fsync that says that the disk is full has failed like any other. It does not mean that a second file has no room: nothing
+// is written to the one that has lost its name.
+func TestFolderSyncSaysFull(t *testing.T) {
+	defer func() { replaceOpen = vfsReplaceOpen }()
+	for _, replaceOpen = range []bool{true, false} {
+		for _, full := range []error{syscall.ENOSPC, fmt.Errorf("%w: %w", vfs.ErrNoSpace, syscall.ENOSPC)} {
+			folderSyncFails(t, full)
+		}
+	}
+}
+
+func folderSyncFails(t *testing.T, full error) {
+	fsys := &failFS{FS: vfs.OS}
+	o := testOptions(t.TempDir())
+	o.FS = fsys
+	ix := must(Create(o))(t)
+	defer ix.Close()
+	m := newModel()
+	fill(t, ix, m, 1, 4000)
+	if err := ix.Checkpoint(context.Background(), Applied{LSN: 1}); err != nil {
+		t.Fatal(err)
+	}
+	fill(t, ix, m, 4000, 9000)
+	if !ix.base().worthReplacing(5000) {
+		t.Fatal("the index is too small")
+	}
+	fsys.syncDir = full
+	for range 2 {
+		if err := ix.Checkpoint(context.Background(), Applied{LSN: 2}); !errors.Is(err, vfs.ErrPoisoned) || ix.Err() == nil {
+			t.Errorf("%v: the checkpoint says %v, the index %v", full, err, ix.Err())
+		}
+		fsys.syncDir = nil
 	}
 }

@@ -49,7 +49,8 @@ func (ix *Index) Compact() error {
 }
 
 // replace writes what j describes to a new file and goes on with that. It is atomic: the new file takes the name when it
-// is complete and durable.
+// is complete and durable. After an error the base says which of the two is in use; where it is the new one, only its name is not
+// durable.
 func (ix *Index) replace(j *job) (err error) {
 	tmp := ix.o.Path + ".tmp"
 	start, pages := time.Now(), j.base.meta.pages
@@ -62,9 +63,28 @@ func (ix *Index) replace(j *job) (err error) {
 				"bytesBefore", pages*pageBytes, "bytes", ix.Bytes(), "took", time.Since(start))
 		}
 	}()
+	name := ix.nameOpen
 	if !replaceOpen {
-		return ix.replaceClosed(j, tmp)
+		name = ix.nameClosed
 	}
+	if err := name(j, tmp); err != nil {
+		return err
+	}
+	ix.nameDue = true
+	err = ix.syncName()
+	ix.unsaid = err != nil && j.thaw || ix.unsaid && !j.thaw
+	return err
+}
+
+// base is the file in use, or nil.
+func (ix *Index) base() *snapshot {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	return ix.rows.base
+}
+
+// nameOpen gives a new file the index's name, and goes on with it.
+func (ix *Index) nameOpen(j *job, tmp string) error {
 	next, err := openSnapshot(ix.o, tmp)
 	if err != nil {
 		ix.o.FS.Remove(tmp)
@@ -77,10 +97,7 @@ func (ix *Index) replace(j *job) (err error) {
 	}
 	next.file.path = ix.o.Path
 	ix.finish(j, next)
-	ix.nameDue = true
-	err = ix.syncName()
-	ix.unsaid = err != nil && j.thaw || ix.unsaid && !j.thaw
-	return err
+	return nil
 }
 
 // syncName makes the name of a new file durable. Until then a power cut may bring the old one back: that is whole, but belongs to an
@@ -89,9 +106,7 @@ func (ix *Index) syncName() error {
 	if !ix.nameDue {
 		return nil
 	}
-	ix.mu.Lock()
-	base := ix.rows.base
-	ix.mu.Unlock()
+	base := ix.base()
 	if base == nil {
 		return ErrClosed
 	}
@@ -110,8 +125,8 @@ func (ix *Index) syncName() error {
 	return base.file.halt(err, ix.o.Halted)
 }
 
-// replaceClosed is replace where the old file must be closed first. New views wait meanwhile.
-func (ix *Index) replaceClosed(j *job, tmp string) error {
+// nameClosed is nameOpen where the old file must be closed first. New views wait meanwhile.
+func (ix *Index) nameClosed(j *job, tmp string) error {
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
 	old := ix.rows.base
@@ -138,7 +153,7 @@ func (ix *Index) replaceClosed(j *job, tmp string) error {
 		return err
 	}
 	ix.adopt(j, next)
-	return ix.o.FS.SyncDir(filepath.Dir(ix.o.Path))
+	return nil
 }
 
 // rows calls put for every row that the new file holds, in order.

@@ -70,16 +70,20 @@ func (w *crashRun) deleted(o crashOp, b Block, before map[kv.Key]Block) bool {
 
 // put notes that what was deleted of a chat may be there again.
 func (j *crashJournal) put(w *crashRun, o crashOp) {
-	x := crashChats()[o.chat]
-	p := x.p.Prefix(o.n)
+	p := crashChats()[o.chat].p.Prefix(o.n)
 	m := w.model(o.chat)
 	c := w.s.eng.hasher.Chain(m.ms.fp, m.ms.desc.BlockTokens, &p)
 	for i := range c.Len() {
 		delete(j.dead, c.Key(i))
 	}
+	j.mayReturn(o)
+}
+
+// mayReturn notes that bytes of a chat that were deleted may be in files again.
+func (j *crashJournal) mayReturn(o crashOp) {
 	for _, from := range []map[int]int{j.gone, j.wiped} {
 		if at, ok := from[o.chat]; ok && at < o.n {
-			if from[o.chat] = o.n; o.n >= len(x.p.Tokens) {
+			if from[o.chat] = o.n; o.n >= len(crashChats()[o.chat].p.Tokens) {
 				delete(from, o.chat)
 			}
 		}

@@ -272,3 +272,36 @@ func (l *lookup) rests(keys []kv.Key) []kv.Key {
 	}
 	return keys
 }
+
+// still reports whether a block is stored, and what was found of it lies where it lay.
+func (l *lookup) still(v *index.View, k kv.Key) (bool, error) {
+	if _, ok, err := v.Get(k, 0); !ok || err != nil {
+		return false, err
+	}
+	lies := func(group int, at index.Loc) (bool, error) {
+		x, ok, err := v.Get(k, uint8(group))
+		return ok && x.Loc == at, err
+	}
+	for i := range l.hits {
+		if l.hits[i].key != k {
+			continue
+		}
+		for g, x := range l.hits[i].groups {
+			if x.loc.Length == 0 {
+				continue
+			}
+			if ok, err := lies(g, x.loc); !ok || err != nil {
+				return false, err
+			}
+		}
+	}
+	for _, s := range l.states {
+		if s.key != k {
+			continue
+		}
+		if ok, err := lies(s.group, s.loc); !ok || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}

@@ -50,6 +50,11 @@ func (m *Model) Match(ctx context.Context, prompt kv.Prompt, o MatchOptions) (*M
 		return nil, err
 	}
 	defer m.s.leave()
+	return m.match(ctx, e, prompt, o)
+}
+
+// match is Match in a store that was entered, for a prompt that is valid.
+func (m *Model) match(ctx context.Context, e *engine, prompt kv.Prompt, o MatchOptions) (*Match, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

@@ -58,41 +58,33 @@ func (m *Model) SetRef(ctx context.Context, name string, prefix kv.Prompt, o Ref
 	if n := len(prefix.Tokens); n < kv.OpeningTokens {
 		return fmt.Errorf("db: ref to a prefix of %d tokens, at least %d", n, kv.OpeningTokens)
 	}
+	if err := prefix.Validate(); err != nil {
+		return err
+	}
 	for {
-		// The block that was found may go while other blocks hold the prefix, too: then the next one is named.
+		// What was found may go, or move, while other blocks hold the prefix, too: then the next one is named.
 		if err := m.setRef(ctx, name, prefix, o); !errors.Is(err, errRefGone) {
 			return err
 		}
 	}
 }
 
-// errRefGone says that the block which a ref was to name was deleted meanwhile.
-var errRefGone = errors.New("deleted meanwhile")
+// errRefGone says that what a ref was to name was deleted or moved meanwhile.
+var errRefGone = errors.New("deleted or moved meanwhile")
 
 func (m *Model) setRef(ctx context.Context, name string, prefix kv.Prompt, o RefOptions) error {
-	x, err := m.Match(ctx, prefix, MatchOptions{})
-	if err != nil {
-		return err
-	}
-	defer x.Close()
 	e, err := m.enter()
 	if err != nil {
 		return err
 	}
 	defer m.s.leave()
-	if n := len(prefix.Tokens); x.tokens < n {
-		return &NotStoredError{Stored: x.tokens, Needed: n, Reason: x.reason}
-	}
-	w := m.comparer(e, &prefix)
-	own := w.chain.Len() // but the last one may be another prompt's, of which the match has compared the tokens
-	if x.found.hits[own-1].key != w.chain.Key(own-1) {
-		own--
-	}
-	if err := w.collidesNow(own); err != nil {
+	x, err := m.whole(ctx, e, prefix)
+	if err != nil {
 		return err
 	}
+	defer func() { x.Close() }()
 	ref := Ref{
-		Name: name, Model: m.ms.fp, Block: x.pinned[len(x.pinned)-1], Tokens: len(prefix.Tokens),
+		Name: name, Model: m.ms.fp, Tokens: len(prefix.Tokens),
 		Pinned: o.Pinned, Priority: o.Priority, Set: time.Now().UTC(), Meta: slices.Clone(o.Meta),
 	}
 	if o.TTL > 0 {
@@ -104,25 +96,58 @@ func (m *Model) setRef(ctx context.Context, name string, prefix kv.Prompt, o Ref
 	if err := e.boundState(ctx); err != nil {
 		return err
 	}
-	room, err := e.refRoom(ctx, ref, x)
-	if err != nil {
-		return err
+	room := e.refRoom(ref)
+	if !e.space.reserve(room, e.o.Budget-e.reserveBytes()) {
+		x.Close() // its lease would keep what has to go
+		if err := e.makeRoom(ctx, room, 0); err != nil {
+			return err
+		}
+		again, err := m.whole(ctx, e, prefix) // or a part of it went
+		if err != nil {
+			e.space.giveUp(room, 0)
+			return err
+		}
+		x = again
 	}
 	defer e.space.giveUp(room, 0)
-	lsn, err := e.logRef(ref)
+	ref.Block = x.pinned[len(x.pinned)-1]
+	lsn, err := e.logRef(ref, x.found)
 	if err != nil {
 		return err
 	}
 	return e.durable(lsn)
 }
 
-// logRef makes ref known, if its block is still stored: a Delete takes what is pinned, too. No checkpoint comes between the
-// frame and the ranks that follow from it.
-func (e *engine) logRef(ref Ref) (lsn uint64, err error) {
+// whole matches all of a prefix of this model.
+func (m *Model) whole(ctx context.Context, e *engine, prefix kv.Prompt) (*Match, error) {
+	x, err := m.match(ctx, e, prefix, MatchOptions{})
+	if err != nil {
+		return nil, err
+	}
+	if n := len(prefix.Tokens); x.tokens < n {
+		err = &NotStoredError{Stored: x.tokens, Needed: n, Reason: x.reason}
+	} else {
+		w := m.comparer(e, &prefix)
+		own := w.chain.Len() // but the last one may be another prompt's, of which the match has compared the tokens
+		if x.found.hits[own-1].key != w.chain.Key(own-1) {
+			own--
+		}
+		err = w.collidesNow(own)
+	}
+	if err != nil {
+		x.Close()
+		return nil, err
+	}
+	return x, nil
+}
+
+// logRef makes ref known, if what a lookup found is still stored: a Delete takes what is pinned, too, and a put that comes next may
+// bring back the block without the state that it had. No checkpoint comes between the frame and the ranks that follow from it.
+func (e *engine) logRef(ref Ref, found *lookup) (lsn uint64, err error) {
 	e.logMu.Lock()
 	defer e.logMu.Unlock()
 	v := e.view()
-	_, stored, err := v.Get(ref.Block, 0)
+	stored, err := found.still(v, ref.Block)
 	v.Release()
 	if err != nil {
 		return 0, err
@@ -144,19 +169,14 @@ func (e *engine) logRef(ref Ref) (lsn uint64, err error) {
 // bytes is what r takes in the head of the log, generously.
 func (r Ref) bytes() int64 { return int64(256 + len(r.Name) + len(r.Meta)) }
 
-// refRoom reserves what a ref takes: in the log, in the head of the next log file and in the index. giveUp ends it. Where
-// blocks have to go for it, x is closed, whose lease would keep them: whether its own is still there, logRef asks.
-func (e *engine) refRoom(ctx context.Context, r Ref, x *Match) (bytes int64, err error) {
-	bytes = 3 * r.bytes()
+// refRoom is what a ref takes: in the log, in the head of the next log file and in the index.
+func (e *engine) refRoom(r Ref) int64 {
+	bytes := 3 * r.bytes()
 	if old, ok := e.ref(r.Name); ok {
 		bytes = max(bytes-2*old.bytes(), r.bytes()) // its copies go when this one's come
 	}
 	e.measureOnce()
-	if e.space.reserve(bytes, e.o.Budget-e.reserveBytes()) {
-		return bytes, nil
-	}
-	x.Close()
-	return bytes, e.makeRoom(ctx, bytes, 0)
+	return bytes
 }
 
 // refsFit refuses a ref that would make the head of the log too large.

@@ -120,6 +120,20 @@ func crashSeed(t *testing.T) (seed uint64, all bool) {
 	return seed, os.Getenv("DORMOUSE_CRASH") == "all"
 }
 
+// crashRuns does one run after the other, each with a seed of its own, for seconds, or for an hour, until one fails.
+func crashRuns(t *testing.T, run func(seed uint64)) {
+	seed, all := crashSeed(t)
+	d := 4 * time.Second
+	if all {
+		d = time.Hour
+	}
+	runs := uint64(0)
+	for until := time.Now().Add(d); time.Now().Before(until) && !t.Failed(); runs++ {
+		run(seed + runs)
+	}
+	t.Logf("%d runs", runs)
+}
+
 // within fails the test if fn hangs.
 func within(t testing.TB, d time.Duration, what string, fn func()) {
 	t.Helper()

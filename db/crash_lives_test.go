@@ -17,17 +17,8 @@ import (
 //
 // DORMOUSE_CRASH=all goes on for an hour; DORMOUSE_CRASH_SEED begins elsewhere.
 func TestLives(t *testing.T) {
-	seed, all := crashSeed(t)
-	until := time.Now().Add(4 * time.Second)
-	if all {
-		until = time.Now().Add(time.Hour)
-	}
 	dirs := newCrashDirs(t)
-	runs := uint64(0)
-	for ; time.Now().Before(until) && !t.Failed(); runs++ {
-		crashLives(t, dirs, seed+runs)
-	}
-	t.Logf("%d runs", runs)
+	crashRuns(t, func(seed uint64) { crashLives(t, dirs, seed) })
 }
 
 func crashLives(t *testing.T, dirs *crashDirs, seed uint64) {

@@ -14,16 +14,7 @@ import (
 //
 // DORMOUSE_CRASH=all goes on for an hour; DORMOUSE_CRASH_SEED begins elsewhere.
 func TestMovesBetweenCuts(t *testing.T) {
-	seed, all := crashSeed(t)
-	until := time.Now().Add(4 * time.Second)
-	if all {
-		until = time.Now().Add(time.Hour)
-	}
-	runs := uint64(0)
-	for ; time.Now().Before(until) && !t.Failed(); runs++ {
-		movesBetweenCuts(t, seed+runs)
-	}
-	t.Logf("%d runs", runs)
+	crashRuns(t, func(seed uint64) { movesBetweenCuts(t, seed) })
 }
 
 func movesBetweenCuts(t *testing.T, seed uint64) {

@@ -22,16 +22,7 @@ import (
 //
 // DORMOUSE_CRASH=all goes on for an hour; DORMOUSE_CRASH_SEED begins elsewhere. How goroutines take turns is not repeated.
 func TestWorkersBetweenCuts(t *testing.T) {
-	seed, all := crashSeed(t)
-	d := 4 * time.Second
-	if all {
-		d = time.Hour
-	}
-	runs := uint64(0)
-	for until := time.Now().Add(d); time.Now().Before(until) && !t.Failed(); runs++ {
-		workersBetweenCuts(t, seed+runs)
-	}
-	t.Logf("%d runs", runs)
+	crashRuns(t, func(seed uint64) { workersBetweenCuts(t, seed) })
 }
 
 func workersBetweenCuts(t *testing.T, seed uint64) {

@@ -96,8 +96,8 @@ func (m *Model) setRef(ctx context.Context, name string, prefix kv.Prompt, o Ref
 	if err := e.boundState(ctx); err != nil {
 		return err
 	}
-	room := e.refRoom(ref)
-	if !e.space.reserve(room, e.o.Budget-e.reserveBytes()) {
+	room, ok := e.reserveRef(ref)
+	if !ok {
 		x.Close() // its lease would keep what has to go
 		if err := e.makeRoom(ctx, room, 0); err != nil {
 			return err
@@ -169,14 +169,14 @@ func (e *engine) logRef(ref Ref, found *lookup) (lsn uint64, err error) {
 // bytes is what r takes in the head of the log, generously.
 func (r Ref) bytes() int64 { return int64(256 + len(r.Name) + len(r.Meta)) }
 
-// refRoom is what a ref takes: in the log, in the head of the next log file and in the index.
-func (e *engine) refRoom(r Ref) int64 {
-	bytes := 3 * r.bytes()
+// reserveRef reserves what a ref takes, if there is room without evicting: in the log, in the head of the next log file and in the index.
+func (e *engine) reserveRef(r Ref) (bytes int64, ok bool) {
+	bytes = 3 * r.bytes()
 	if old, ok := e.ref(r.Name); ok {
 		bytes = max(bytes-2*old.bytes(), r.bytes()) // its copies go when this one's come
 	}
 	e.measureOnce()
-	return bytes
+	return bytes, e.space.reserve(bytes, e.o.Budget-e.reserveBytes())
 }
 
 // refsFit refuses a ref that would make the head of the log too large.

@@ -101,17 +101,7 @@ func TestOrderOfPutsAndRemoves(t *testing.T) {
 			return i == gone
 		}
 		m, ix := newModel(), Memory()
-		if err := ix.Update(func(tx *Txn) error {
-			for _, e := range perm {
-				m.put(e)
-				if err := tx.Put(e); err != nil {
-					return err
-				}
-			}
-			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
+		enter(t, ix, m, perm)
 		v := ix.View()
 		if err := m.compare(v); err != nil {
 			t.Fatal(err)

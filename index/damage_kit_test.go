@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -109,9 +111,18 @@ func usedPages(t *testing.T, o Options) map[uint64]string {
 func fill(t testing.TB, ix *Index, m *model, from, to int) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(9, uint64(from)))
+	var entries []Entry
+	for n := from; n < to; n++ {
+		entries = append(entries, randomEntry(r, n))
+	}
+	enter(t, ix, m, entries)
+}
+
+// enter puts entries into an index and its model.
+func enter(t rapid.TB, ix *Index, m *model, entries []Entry) {
+	t.Helper()
 	if err := ix.Update(func(tx *Txn) error {
-		for n := from; n < to; n++ {
-			e := randomEntry(r, n)
+		for _, e := range entries {
 			m.put(e)
 			if err := tx.Put(e); err != nil {
 				return err

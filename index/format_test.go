@@ -44,17 +44,7 @@ func goldenIndex(t *testing.T, ix *Index) *model {
 			First: 64, Tokens: 3, RowFirst: 1, RowCount: 2, Flags: FlagTail | FlagScopeRoot, Birth: 7, Rank: 0x0102030405060708, Hashes: []byte{9, 8}},
 		{Key: b, Group: 1, Parent: a, Model: kv.Fingerprint{0x77}, Scope: kv.ScopeID{0x55}, Loc: Loc{Segment: 2, Offset: 12288, Length: 200}, Tokens: 3},
 	}
-	if err := ix.Update(func(tx *Txn) error {
-		for _, e := range entries {
-			m.put(e)
-			if err := tx.Put(e); err != nil {
-				return err
-			}
-		}
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	enter(t, ix, m, entries)
 	if err := ix.Checkpoint(context.Background(), Applied{LSN: 42, WALFile: 2, NextBirth: 3, NextSegment: 4, Clock: 5, Extra: []byte("state")}); err != nil {
 		t.Fatal(err)
 	}

@@ -37,18 +37,11 @@ func TestFullDisk(t *testing.T) {
 	}
 	signal.Ignore(syscall.SIGXFSZ)
 	put := func(from, to int) {
-		if err := ix.Update(func(tx *Txn) error {
-			for n := from; n < to; n++ {
-				e := Entry{Key: key(n), Parent: key(n / 2), Hashes: make([]byte, 60), Loc: Loc{Length: 9}}
-				m.put(e)
-				if err := tx.Put(e); err != nil {
-					return err
-				}
-			}
-			return nil
-		}); err != nil {
-			t.Fatal(err)
+		var entries []Entry
+		for n := from; n < to; n++ {
+			entries = append(entries, Entry{Key: key(n), Parent: key(n / 2), Hashes: make([]byte, 60), Loc: Loc{Length: 9}})
 		}
+		enter(t, ix, m, entries)
 	}
 	put(1000, 1400)
 	limit := old

@@ -184,16 +184,22 @@ func TestFolderCannotBeOpenedForTheSpare(t *testing.T) {
 	}
 }
 
-// On a full disk what a checkpoint does not need any more becomes the spare, also where the folder could not be opened once.
-func TestOldFileBecomesTheSpareAfterAll(t *testing.T) {
+// rotatedOnAFullDisk is a log that has just gone on in its second file.
+func rotatedOnAFullDisk(t *testing.T) (*memFS, *Log) {
+	t.Helper()
 	m := newMemFS()
-	o := memOptions(m)
-	log := must[*Log](t)(Create(o, 1, 1, nil))
+	log := must[*Log](t)(Create(memOptions(m), 1, 1, nil))
 	must[uint64](t)(log.Append(2, []byte("first")))
 	m.limit = m.used()
 	if _, _, err := log.Rotate(text("head")); err != nil {
 		t.Fatal(err)
 	}
+	return m, log
+}
+
+// On a full disk what a checkpoint does not need any more becomes the spare, also where the folder could not be opened once.
+func TestOldFileBecomesTheSpareAfterAll(t *testing.T) {
+	m, log := rotatedOnAFullDisk(t)
 	calls := 0
 	m.before = func(op, _ string) error {
 		if op == "syncdir" {
@@ -229,14 +235,7 @@ func TestOldFileBecomesTheSpareAfterAll(t *testing.T) {
 
 // The same, where a frame is written or the log is rotated before the file could be removed.
 func TestRotateBesideAFileThatIsNotRemoved(t *testing.T) {
-	m := newMemFS()
-	o := memOptions(m)
-	log := must[*Log](t)(Create(o, 1, 1, nil))
-	must[uint64](t)(log.Append(2, []byte("first")))
-	m.limit = m.used()
-	if _, _, err := log.Rotate(text("head")); err != nil {
-		t.Fatal(err)
-	}
+	m, log := rotatedOnAFullDisk(t)
 	m.before = func(op, _ string) error {
 		if op == "syncdir" {
 			return vfs.ErrNotSynced
@@ -254,13 +253,7 @@ func TestRotateBesideAFileThatIsNotRemoved(t *testing.T) {
 
 // Room for the next file that cannot be opened for want of file handles poisons nothing, and stays.
 func TestWantOfFilesForTheSpare(t *testing.T) {
-	m := newMemFS()
-	log := must[*Log](t)(Create(memOptions(m), 1, 1, nil))
-	must[uint64](t)(log.Append(2, []byte("first")))
-	m.limit = m.used()
-	if _, _, err := log.Rotate(text("head")); err != nil {
-		t.Fatal(err)
-	}
+	m, log := rotatedOnAFullDisk(t)
 	failed := failOpens(m, "next.wal.tmp")
 	if err := log.Remove(2); *failed == 0 || !vfs.Passing(err) || log.Err() != nil {
 		t.Errorf("%d failed, %v, poisoned %v", *failed, err, log.Err())

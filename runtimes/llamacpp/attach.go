@@ -98,6 +98,16 @@ type Session struct {
 // wants the same bytes again. What that does not show to be made of rows is kept as Opaque; what cannot be kept at all
 // is refused with an error that wraps ErrRefused.
 func Attach(ctx context.Context, store *db.Store, lib *Library, lctx uintptr, o Options) (*Session, error) {
+	switch {
+	case ctx == nil:
+		return nil, errNoContext
+	case store == nil:
+		return nil, fmt.Errorf("%w: no store", ErrRefused)
+	case lib == nil:
+		return nil, fmt.Errorf("%w: no library", ErrRefused)
+	case lctx == 0:
+		return nil, fmt.Errorf("%w: the pointer of the llama.cpp context is 0", ErrRefused)
+	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
@@ -106,9 +116,6 @@ func Attach(ctx context.Context, store *db.Store, lib *Library, lctx uintptr, o 
 	}
 	if err := lib.check(); err != nil {
 		return nil, err
-	}
-	if lctx == 0 {
-		return nil, fmt.Errorf("%w: no context", ErrRefused)
 	}
 	s := &Session{lib: lib, lctx: lctx, memory: lib.GetMemory(lctx), o: o, captures: map[int]*capture{}}
 	model := lib.GetModel(lctx)

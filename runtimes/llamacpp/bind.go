@@ -18,6 +18,9 @@ func Bind(lookup func(name string) (uintptr, error)) (*Library, error) {
 	default:
 		return nil, fmt.Errorf("%w: llama.cpp is not called from Go on %s", ErrRefused, runtime.GOARCH)
 	}
+	if lookup == nil {
+		return nil, fmt.Errorf("%w: no lookup", ErrRefused)
+	}
 	l := &Library{}
 	v := reflect.ValueOf(l).Elem()
 	for i := range v.NumField() {

@@ -21,6 +21,9 @@ type capture struct {
 // them. prompt is what the sequence holds. A program with a loop of its own around llama_decode calls it after every
 // batch of at most [Session.BatchTokens] tokens; Prefill does. For other models it does nothing.
 func (s *Session) Capture(ctx context.Context, prompt kv.Prompt, sequence int) error {
+	if ctx == nil {
+		return errNoContext
+	}
 	if err := s.check(sequence); err != nil {
 		return err
 	}

@@ -16,4 +16,9 @@ var (
 	// ErrPositions is returned by Save when the cache does not hold the prompt that it is said to hold: it is empty, or
 	// its first positions are gone.
 	ErrPositions = errors.New("llamacpp: positions in the cache do not fit the prompt")
+	// ErrTooLong is returned by Prefill for a prompt that is longer than the context, before any of it is evaluated.
+	ErrTooLong = errors.New("llamacpp: the prompt is longer than the context")
 )
+
+// errNoContext is returned instead of a panic.
+var errNoContext = errors.New("llamacpp: the context.Context is nil")

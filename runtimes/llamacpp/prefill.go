@@ -3,6 +3,7 @@ package llamacpp
 import (
 	"context"
 	"fmt"
+	"math"
 
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -11,13 +12,20 @@ import (
 // counted from position 0, so that a prompt is cut in the same places wherever it starts. The logits of the last token
 // are there afterwards. For a sliding-window model it calls [Session.Capture] after every batch.
 //
-// It evaluates token ids: what lies in a span (an image) is evaluated by the caller.
+// It evaluates token ids: what lies in a span (an image) is evaluated by the caller. A prompt that the context has no room
+// for is refused with ErrTooLong before anything is evaluated.
 func (s *Session) Prefill(ctx context.Context, prompt kv.Prompt, from, sequence int) error {
+	if ctx == nil {
+		return errNoContext
+	}
 	if err := s.check(sequence); err != nil {
 		return err
 	}
 	if s.o.Decode == nil {
 		return ErrNeedDecode
+	}
+	if room := s.room(); len(prompt.Tokens) > room {
+		return fmt.Errorf("%w: %d tokens, room for %d in a sequence", ErrTooLong, len(prompt.Tokens), room)
 	}
 	if have := s.tokens(sequence); have != from {
 		return fmt.Errorf("%w: sequence %d has %d tokens, not %d", ErrPositions, sequence, have, from)
@@ -42,6 +50,18 @@ func (s *Session) Prefill(ctx context.Context, prompt kv.Prompt, from, sequence 
 		}
 	}
 	return nil
+}
+
+// room is how many tokens a sequence can hold.
+func (s *Session) room() int {
+	if s.lib.IsRecurrent(s.lib.GetModel(s.lctx)) { // its state does not grow
+		return math.MaxInt
+	}
+	n := s.lib.ContextTokens(s.lctx)
+	if s.lib.ContextTokensEach != nil {
+		n = min(n, s.lib.ContextTokensEach(s.lctx))
+	}
+	return int(n)
 }
 
 // BatchTokens is how many tokens Prefill evaluates at a time.

@@ -23,6 +23,9 @@ type Restored struct {
 //
 // An error leaves the sequence empty, but for ErrNotEmpty, which leaves it as it was.
 func (s *Session) Restore(ctx context.Context, prompt kv.Prompt, sequence int) (Restored, error) {
+	if ctx == nil {
+		return Restored{}, errNoContext
+	}
 	if err := s.check(sequence); err != nil {
 		return Restored{}, err
 	}
@@ -30,11 +33,7 @@ func (s *Session) Restore(ctx context.Context, prompt kv.Prompt, sequence int) (
 		return Restored{}, fmt.Errorf("%w: sequence %d has %d tokens", ErrNotEmpty, sequence, n)
 	}
 	delete(s.captures, sequence)
-	room := s.lib.ContextTokens(s.lctx)
-	if s.lib.ContextTokensEach != nil {
-		room = min(room, s.lib.ContextTokensEach(s.lctx))
-	}
-	limit := min(len(prompt.Tokens), int(room)) - 1
+	limit := min(len(prompt.Tokens), s.room()) - 1
 	if s.o.Align > 1 {
 		limit -= limit % s.o.Align
 	}

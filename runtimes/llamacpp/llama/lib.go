@@ -18,6 +18,7 @@ import (
 type Lib struct {
 	dir    string
 	handle uintptr
+	log    *sink
 
 	version            func() string
 	modelDefaults      func() modelParams
@@ -100,7 +101,7 @@ func Load(dir string) (*Lib, error) {
 	if bind(l.handle, map[string]any{"llama_version": &l.version}) != nil {
 		l.version = func() string { return "unknown" }
 	}
-	l.Quiet(true)
+	l.listen()
 	l.backendInit()
 	l.backendLoadAllPath(dir)
 	return l, nil
@@ -143,14 +144,3 @@ func (l *Lib) Lookup(name string) (uintptr, error) { return symbol(l.handle, nam
 
 // Version is the library's own word for its release.
 func (l *Lib) Version() string { return l.version() }
-
-// Quiet switches llama.cpp's own log lines, which go to standard error, off or on.
-func (l *Lib) Quiet(on bool) {
-	var sink uintptr
-	if on {
-		// A log callback from C would enter Go on threads that Go does not know. Any C function without arguments and
-		// side effects will do as one that ignores what it is told.
-		sink, _ = symbol(l.handle, "llama_max_devices")
-	}
-	l.logSet(sink, 0)
-}

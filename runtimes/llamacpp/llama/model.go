@@ -27,15 +27,15 @@ type Model struct {
 	path  string
 }
 
-// LoadModel reads a GGUF file. llama.cpp says why it could not only in its log ([Lib.Quiet]).
+// LoadModel reads a GGUF file. The error of one that could not be loaded says what llama.cpp logged.
 func (l *Lib) LoadModel(path string, o ModelOptions) (*Model, error) {
 	p := l.modelDefaults()
 	if o.CPUOnly {
 		p.gpuLayers = 0
 	}
-	ptr := l.modelLoad(path, p)
-	if ptr == 0 {
-		return nil, fmt.Errorf("llama: model %s could not be loaded", path)
+	var ptr uintptr
+	if why := l.log.complaintsOf(func() { ptr = l.modelLoad(path, p) }); ptr == 0 {
+		return nil, fmt.Errorf("llama: model %s could not be loaded: %v", path, why)
 	}
 	return &Model{lib: l, ptr: ptr, vocab: l.modelVocab(ptr), path: path}, nil
 }
@@ -60,6 +60,9 @@ func (m *Model) Close() {
 // Tokenize turns text into token ids. special adds the tokens that the model wants around a text (BOS); control tokens
 // that are spelled out in the text are always parsed.
 func (m *Model) Tokenize(text string, special bool) ([]int32, error) {
+	if m == nil || m.ptr == 0 {
+		return nil, errClosed("model")
+	}
 	if !m.hasVocabulary() {
 		return nil, fmt.Errorf("llama: %s has no vocabulary", m.path)
 	}
@@ -113,6 +116,8 @@ type ContextOptions struct {
 	Unified        bool // kv_unified: sequences share one buffer
 }
 
+func errClosed(what string) error { return fmt.Errorf("llama: the %s is nil or closed", what) }
+
 // Context is an evaluation state of a model with its KV cache.
 type Context struct {
 	model *Model
@@ -121,6 +126,9 @@ type Context struct {
 
 // NewContext makes a context.
 func (m *Model) NewContext(o ContextOptions) (*Context, error) {
+	if m == nil || m.ptr == 0 {
+		return nil, errClosed("model")
+	}
 	p := m.lib.contextDefaults()
 	set := func(field *uint32, v int) {
 		if v > 0 {
@@ -151,9 +159,9 @@ func (m *Model) NewContext(o ContextOptions) (*Context, error) {
 	}
 	p.swaFull = o.FullWindow
 	p.kvUnified = o.Unified
-	ptr := m.lib.initFromModel(m.ptr, p)
-	if ptr == 0 {
-		return nil, fmt.Errorf("llama: no context could be made for %s", m.path)
+	var ptr uintptr
+	if why := m.lib.log.complaintsOf(func() { ptr = m.lib.initFromModel(m.ptr, p) }); ptr == 0 {
+		return nil, fmt.Errorf("llama: no context could be made for %s: %v", m.path, why)
 	}
 	return &Context{model: m, ptr: ptr}, nil
 }
@@ -179,6 +187,9 @@ func (c *Context) decode(tokens []int32, first, sequence int, all bool) error {
 	n := len(tokens)
 	if n == 0 {
 		return nil
+	}
+	if c == nil || c.ptr == 0 {
+		return errClosed("context")
 	}
 	// llama.cpp aborts the process for these.
 	if most := c.model.lib.batchTokens(c.ptr); n > int(most) {
@@ -222,6 +233,9 @@ func (c *Context) decode(tokens []int32, first, sequence int, all bool) error {
 
 // Logits copies the logits of batch token i of the last Decode; -1 is the last one that has any. Nil if there are none.
 func (c *Context) Logits(i int) []float32 {
+	if c.ptr == 0 {
+		return nil
+	}
 	p := c.model.lib.logits(c.ptr, int32(i))
 	if p == 0 {
 		return nil

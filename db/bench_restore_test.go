@@ -11,7 +11,7 @@ import (
 
 // large is a model whose blocks have 2 MiB of f16: 64 tokens, 16 layers of K and V, 8 heads of 64.
 func large() kv.Descriptor {
-	d := kv.Descriptor{Name: "large", Architecture: "test", BlockTokens: 64}
+	d := toy(kv.Descriptor{Name: "large", BlockTokens: 64})
 	for layer := range 16 {
 		d.Tensors = append(d.Tensors,
 			kv.Tensor{Layer: layer, Role: kv.RoleK, DType: kv.F16, Width: 512},

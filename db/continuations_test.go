@@ -14,7 +14,7 @@ func continuations(t testing.TB, n int) (*Model, func(i int) kv.Prompt) {
 	o.Budget = 16 << 30
 	o.CheckpointBytes = 64 << 20
 	s := open(t, t.TempDir(), o)
-	d := kv.Descriptor{Name: "tiny", BlockTokens: 16, Tensors: []kv.Tensor{{Role: kv.RoleK, DType: kv.Bytes, Width: 8}}}
+	d := toy(kv.Descriptor{Name: "tiny", BlockTokens: 16, Tensors: []kv.Tensor{{Role: kv.RoleK, DType: kv.Bytes, Width: 8}}})
 	m := model(t, s, d)
 	system := tokens(1, 160)
 	prompt := func(i int) kv.Prompt {

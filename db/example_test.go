@@ -18,7 +18,10 @@ func Example() {
 		store, err := db.Open(ctx, dir, db.Options{Budget: 2 << 30})
 		check(err)
 		model, err := store.Model(ctx, kv.Descriptor{
-			Name: "my-model", Weights: kv.Hash{1}, // in earnest: the hash of the weights file, RoPE, tokenizer
+			Name: "my-model", Architecture: "llama",
+			Weights:   kv.HashOf("my toy"), // in earnest: of all bytes of the weights file
+			Tokenizer: kv.HashOf("my toy's words"),
+			RoPE:      kv.RoPE{Type: "neox", Dims: 64, Base: 10000, Scale: 1}, // kv.NoRoPE: nothing is rotated into K
 			Tensors: []kv.Tensor{
 				{Layer: 0, Role: kv.RoleK, DType: kv.F16, Width: 256},
 				{Layer: 0, Role: kv.RoleV, DType: kv.F16, Width: 256},

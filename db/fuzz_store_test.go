@@ -27,15 +27,15 @@ const tinyName = "testdata/tiny-store.zip"
 
 // tinyModels are one with rows and a window, and one with a state.
 func tinyModels() []kv.Descriptor {
-	return []kv.Descriptor{{
-		Name: "tiny", Architecture: "test", BlockTokens: 16,
+	return []kv.Descriptor{toy(kv.Descriptor{
+		Name: "tiny", BlockTokens: 16,
 		Groups: []kv.Group{{Kind: kv.All}, {Kind: kv.Window, Window: 10}},
 		Tensors: []kv.Tensor{
 			{Role: kv.RoleK, DType: kv.F16, Width: 8},
 			{Role: kv.RoleV, DType: kv.F16, Width: 8},
 			{Layer: 1, Role: kv.RoleK, DType: kv.F16, Width: 8, Group: 1},
 		},
-	}, opaque()}
+	}), opaque()}
 }
 
 func tinyPrompts() []kv.Prompt {

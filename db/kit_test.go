@@ -18,9 +18,15 @@ import (
 
 var ctx = context.Background()
 
+// toy says of a descriptor what the store wants to know of every model.
+func toy(d kv.Descriptor) kv.Descriptor {
+	d.Weights, d.Architecture, d.Tokenizer, d.RoPE.Type = kv.HashOf("toy"), "test", kv.HashOf("toy"), kv.NoRoPE
+	return d
+}
+
 // plain is a model with one All group: two layers of K and V.
 func plain() kv.Descriptor {
-	d := kv.Descriptor{Name: "plain", Architecture: "test", BlockTokens: 16}
+	d := toy(kv.Descriptor{Name: "plain", BlockTokens: 16})
 	for layer := range 2 {
 		d.Tensors = append(d.Tensors,
 			kv.Tensor{Layer: layer, Role: kv.RoleK, DType: kv.F16, Width: 32},
@@ -42,11 +48,11 @@ func windowed(w int) kv.Descriptor {
 
 // opaque is a model with one StateAt group and nothing that can be cut at a token.
 func opaque() kv.Descriptor {
-	return kv.Descriptor{
+	return toy(kv.Descriptor{
 		Name: "opaque", StateFormat: "1", BlockTokens: 16,
 		Groups:  []kv.Group{{Kind: kv.All}, {Kind: kv.StateAt}},
 		Tensors: []kv.Tensor{{Role: kv.RoleState, DType: kv.Bytes, Group: 1}},
-	}
+	})
 }
 
 func options() Options {

@@ -25,9 +25,12 @@ type Model struct {
 // known name that differs becomes the current version, the difference is logged field by field, and the data of the
 // older versions is the first to be evicted.
 //
-// It returns an error that wraps kv.ErrDescriptor for a descriptor that contradicts itself, or has the fingerprint of another
-// one, and ErrReadOnly for a new one in a read-only store.
+// It returns an error that wraps kv.ErrDescriptor for a descriptor that leaves out which model it is of or contradicts itself
+// ([kv.Descriptor.Validate]), or has the fingerprint of another one, and ErrReadOnly for a new one in a read-only store.
 func (s *Store) Model(ctx context.Context, desc kv.Descriptor) (*Model, error) {
+	if err := desc.Validate(); err != nil {
+		return nil, err
+	}
 	desc, err := desc.Normal()
 	if err != nil {
 		return nil, err

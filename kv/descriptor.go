@@ -7,7 +7,8 @@ import (
 	"slices"
 )
 
-// ErrDescriptor is returned when a descriptor contradicts itself; the message names the field.
+// ErrDescriptor is returned when a descriptor contradicts itself, or does not say which model it is of; the message names
+// the field.
 var ErrDescriptor = errors.New("kv: invalid model descriptor")
 
 // Limits of a descriptor. They bound what is allocated for one that comes from a file.
@@ -21,11 +22,14 @@ const (
 
 // Descriptor holds all that makes two KV caches incompatible. Nothing in it differs between two runs of one model:
 // not the context size, the threads, or flash attention. Its [Descriptor.Fingerprint] names a version of the model.
+//
+// Weights, Architecture, Tokenizer and RoPE.Type have no default: two models of one shape would share rows. [Descriptor.Validate]
+// refuses a descriptor without one of them. A toy that has no weights file says [HashOf]("my toy").
 type Descriptor struct {
 	Name         string // what people call it; not part of the fingerprint
 	Weights      Hash   // of all bytes of the weights file
 	Architecture string // "llama", "gemma3"
-	Tokenizer    Hash
+	Tokenizer    Hash   // of the vocabulary and all that says how text becomes tokens
 	RoPE         RoPE
 	Rotated      bool   // K and V are Hadamard-rotated before they are stored
 	Shard        int    // rank of this part of a model that is split over devices
@@ -44,13 +48,16 @@ type Descriptor struct {
 
 // RoPE is how positions are rotated into K before it is stored.
 type RoPE struct {
-	Type        string  // "none", "norm", "neox", "mrope", …
+	Type        string  // "norm", "neox", "mrope", …; [NoRoPE] where K holds no rotation. Empty means: not said
 	Dims        int     // rotated dimensions of a head
 	Base        float32 // theta
 	Scale       float32 // frequency scale
 	Scaling     string  // "none", "linear", "yarn", "longrope", with its parameters as the runtime spells them
 	FreqFactors Hash    // of the frequency factors, zero if none
 }
+
+// NoRoPE is the RoPE.Type of models that rotate nothing into K: recurrent ones, and those with learned positions or none.
+const NoRoPE = "none"
 
 // GroupKind is a rule that says which rows of a group's tensors a restore needs. The numbers are stored.
 type GroupKind uint8
@@ -121,8 +128,29 @@ func (t Tensor) RowBytes() int { return t.DType.RowBytes(t.Width) }
 
 func (t Tensor) String() string { return fmt.Sprintf("layer %d %s", t.Layer, t.Role) }
 
+// Validate returns an error that wraps [ErrDescriptor] and names the field, if d does not say which model it is of, or
+// contradicts itself.
+func (d Descriptor) Validate() error {
+	for _, f := range []struct {
+		missing     bool
+		field, what string
+	}{
+		{d.Weights == Hash{}, "Weights", "the hash of the weights file, or HashOf the name of a toy"},
+		{d.Tokenizer == Hash{}, "Tokenizer", "the hash of the vocabulary, or HashOf its name"},
+		{d.Architecture == "", "Architecture", "the kind of model, as \"llama\""},
+		{d.RoPE.Type == "", "RoPE.Type", "how positions are rotated into K, as \"neox\"; \"none\" if they are not"},
+	} {
+		if f.missing {
+			return fmt.Errorf("%w: %s is not said: expected %s. Models that differ in it alone would share rows", ErrDescriptor, f.field, f.what)
+		}
+	}
+	_, err := d.Normal()
+	return err
+}
+
 // Normal returns d with its defaults filled in, in memory of its own, or an error that wraps [ErrDescriptor]. Two descriptors
-// of one model are equal when their normal forms are.
+// of one model are equal when their normal forms are. It does not ask for what [Descriptor.Validate] does: stores of older
+// releases may have such a descriptor.
 func (d Descriptor) Normal() (Descriptor, error) {
 	bad := func(format string, args ...any) (Descriptor, error) {
 		return Descriptor{}, fmt.Errorf("%w: %s", ErrDescriptor, fmt.Sprintf(format, args...))

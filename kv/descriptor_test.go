@@ -206,3 +206,27 @@ func TestTokenBytesOfKnownModels(t *testing.T) {
 		}
 	}
 }
+
+// What a descriptor must say has no default: without it two models of one shape would be one.
+func TestValidate(t *testing.T) {
+	good := kv.Descriptor{
+		Weights: kv.HashOf("my toy"), Architecture: "toy", Tokenizer: kv.HashOf("my toy"), RoPE: kv.RoPE{Type: kv.NoRoPE},
+		Tensors: []kv.Tensor{{Role: kv.RoleK, DType: kv.F16, Width: 64}},
+	}
+	if err := good.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	for says, forget := range map[string]func(*kv.Descriptor){
+		"Weights is not said":      func(d *kv.Descriptor) { d.Weights = kv.Hash{} },
+		"Architecture is not said": func(d *kv.Descriptor) { d.Architecture = "" },
+		"Tokenizer is not said":    func(d *kv.Descriptor) { d.Tokenizer = kv.Hash{} },
+		"RoPE.Type is not said":    func(d *kv.Descriptor) { d.RoPE.Type = "" },
+		"dtype 0":                  func(d *kv.Descriptor) { d.Tensors[0].DType = 0 },
+	} {
+		d := cloneDescriptor(good)
+		forget(&d)
+		if err := d.Validate(); !errors.Is(err, kv.ErrDescriptor) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, want it to say %q", err, says)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 )
@@ -20,6 +21,13 @@ type ScopeID [16]byte
 
 // Hash is a 128-bit content hash that the caller computed (of a weights file, a tokenizer, an image, a LoRA adapter).
 type Hash [16]byte
+
+// HashOf is the content hash of text or bytes: the first 16 bytes of their SHA-256. It is never zero in practice, and the same in
+// every store, release and language.
+func HashOf[T ~string | ~[]byte](content T) Hash {
+	sum := sha256.Sum256([]byte(content))
+	return Hash(sum[:16])
+}
 
 // Seed is a store's random hash seed. Keys of two stores never match.
 type Seed [16]byte

@@ -39,3 +39,11 @@ func TestIDsRoundTrip(t *testing.T) {
 		t.Error("zero is not zero")
 	}
 }
+
+// The hash of content is SHA-256, cut: anybody can compute it.
+func TestHashOf(t *testing.T) {
+	const want = "ba7816bf8f01cfea414140de5dae2223" // FIPS 180-2, appendix B.1
+	if text, raw := kv.HashOf("abc"), kv.HashOf([]byte("abc")); text.String() != want || raw != text {
+		t.Errorf("%s of the text, %s of the bytes, want %s", text, raw, want)
+	}
+}

@@ -17,7 +17,8 @@ type Identity struct {
 	// Memo is a file that remembers between runs what was read from Path: the hash of the weights ([WeightsHash]) and what
 	// the descriptor takes from the file's head. Without it, every Attach reads the whole file.
 	Memo string
-	// Weights and Tokenizer replace what is computed from Path. Without a Path, Weights is needed.
+	// Weights and Tokenizer replace what is computed from Path. Without a Path both are needed, and Tokenizer also where the file
+	// has no vocabulary.
 	Weights, Tokenizer kv.Hash
 	// Name is what people call the model; the metadata's name if empty. Not part of its identity.
 	Name string
@@ -38,7 +39,7 @@ func (l *Library) Describe(model uintptr, id Identity) (kv.Descriptor, error) {
 func (l *Library) describe(model uintptr, id Identity) (d kv.Descriptor, h head, err error) {
 	d = kv.Descriptor{Name: id.Name, Weights: id.Weights, Tokenizer: id.Tokenizer}
 	if id.Path == "" && id.Weights == (kv.Hash{}) {
-		return d, h, fmt.Errorf("%w: neither the path of the model nor the hash of its weights is given, so models could be mixed up", ErrRefused)
+		return d, h, fmt.Errorf("%w: neither Identity.Path nor Identity.Weights says which weights the model has, so models could be mixed up", ErrRefused)
 	}
 	var ok bool
 	if d.Architecture, ok = l.meta(model, "general.architecture"); !ok {
@@ -52,6 +53,10 @@ func (l *Library) describe(model uintptr, id Identity) (d kv.Descriptor, h head,
 		if h, err = fromFile(&d, id); err != nil {
 			return d, h, err
 		}
+	}
+	if d.Tokenizer == (kv.Hash{}) {
+		return d, h, fmt.Errorf("%w: neither Identity.Tokenizer nor the file at Identity.Path (%q) says which tokenizer the model has, so models could be mixed up",
+			ErrRefused, id.Path)
 	}
 	if d.Name == "" {
 		d.Name = d.Architecture
@@ -121,7 +126,7 @@ func (l *Library) factorsOf(lctx, model uintptr, arch string, twoSets bool) stri
 func ropeName(t int32) string {
 	switch t {
 	case -1:
-		return "none"
+		return kv.NoRoPE
 	case ropeNorm:
 		return "norm"
 	case ropeNeox:

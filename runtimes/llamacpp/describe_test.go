@@ -81,7 +81,7 @@ func TestWeightsMemo(t *testing.T) {
 
 // All that changes K changes the fingerprint, and nothing else does.
 func TestDescribe(t *testing.T) {
-	id := llamacpp.Identity{Weights: kv.Hash{1}}
+	id := llamacpp.Identity{Weights: kv.Hash{1}, Tokenizer: kv.Hash{1}}
 	fingerprint := func(f *fake, id llamacpp.Identity) kv.Fingerprint {
 		t.Helper()
 		d, err := f.library().Describe(2, id)
@@ -122,6 +122,14 @@ func TestDescribe(t *testing.T) {
 		f.meta = x.meta
 		if got := fingerprint(f, x.id); (got == base) != x.same {
 			t.Errorf("%s: same fingerprint is %v, want %v", name, got == base, x.same)
+		}
+	}
+	for field, x := range map[string]llamacpp.Identity{
+		"Identity.Weights":   with(func(x *llamacpp.Identity) { x.Weights = kv.Hash{} }),
+		"Identity.Tokenizer": with(func(x *llamacpp.Identity) { x.Tokenizer = kv.Hash{} }),
+	} {
+		if _, err := kinds("plain").library().Describe(2, x); !errors.Is(err, llamacpp.ErrRefused) || !strings.Contains(err.Error(), field) {
+			t.Errorf("without %s: %v", field, err)
 		}
 	}
 	path := filepath.Join(t.TempDir(), "m.gguf")
@@ -225,6 +233,7 @@ func TestFactorsByContextOfTheFile(t *testing.T) {
 		for _, scaling := range []string{"", "yarn"} {
 			w := ggufgen.NewWriter("fake", 1)
 			w.Uint("fake.context_length", 200)
+			w.Uint("tokenizer.of", 1)
 			if two {
 				w.Tensor("rope_factors_long.weight", func(i int) float32 { return float32(2 + i) }, 4)
 				w.Tensor("rope_factors_short.weight", func(int) float32 { return 1 }, 4)

@@ -28,7 +28,7 @@ func openStore(t testing.TB) *db.Store {
 
 func options(decode llamacpp.DecodeFunc) llamacpp.Options {
 	return llamacpp.Options{
-		Identity: llamacpp.Identity{Weights: kv.Hash{1}},
+		Identity: llamacpp.Identity{Weights: kv.Hash{1}, Tokenizer: kv.Hash{1}},
 		Decode:   decode,
 		Logger:   slog.New(slog.DiscardHandler),
 	}

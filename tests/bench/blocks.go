@@ -16,7 +16,7 @@ const manyTokens = 8192
 // tiny is a model whose rows take next to nothing, so that a million blocks are built in minutes. What a match or an
 // opening costs depends on how many blocks there are, not on their rows.
 var tiny = kv.Descriptor{
-	Name: "tiny", Weights: kv.Hash{2}, BlockTokens: blockTokens,
+	Name: "tiny", Weights: kv.Hash{2}, Architecture: "bench", Tokenizer: kv.HashOf("bench"), RoPE: kv.RoPE{Type: kv.NoRoPE}, BlockTokens: blockTokens,
 	Tensors: []kv.Tensor{{Role: kv.RoleK, DType: kv.Bytes, Width: 8}},
 }
 

@@ -20,7 +20,10 @@ const (
 
 // descriptor describes that model with a cache of such elements.
 func descriptor(layers int, dt kv.DType) kv.Descriptor {
-	d := kv.Descriptor{Name: "bench", Weights: kv.Hash{1}, BlockTokens: blockTokens}
+	d := kv.Descriptor{
+		Name: "bench", Weights: kv.Hash{1}, Architecture: "bench", Tokenizer: kv.HashOf("bench"), RoPE: kv.RoPE{Type: kv.NoRoPE},
+		BlockTokens: blockTokens,
+	}
 	for layer := range layers {
 		for _, role := range []kv.Role{kv.RoleK, kv.RoleV} {
 			d.Tensors = append(d.Tensors, kv.Tensor{Layer: layer, Role: role, DType: dt, Width: width})

@@ -30,7 +30,14 @@ func models(blockTokens int) []kv.Descriptor {
 		{Name: "three", Groups: []kv.Group{all, window, state}, Tensors: append(append(kvOf(0, kv.BF16, 0), kvOf(1, kv.BF16, 1)...), opaqueOf3)},
 	}
 	for i := range list {
-		list[i].Architecture, list[i].BlockTokens = "crash", blockTokens
+		d := &list[i]
+		d.Architecture, d.Tokenizer, d.RoPE.Type, d.BlockTokens = "crash", kv.HashOf("crash"), kv.NoRoPE, blockTokens
+		if d.Weights == (kv.Hash{}) {
+			d.Weights = kv.HashOf("crash")
+		}
+		if err := d.Validate(); err != nil {
+			panic(fmt.Sprint("models: ", err))
+		}
 		normal, err := list[i].Normal()
 		if err != nil {
 			panic(fmt.Sprint("models: ", err))

@@ -60,6 +60,7 @@ func kinds() map[string]kind {
 	}
 	for name, k := range out {
 		k.d.Name, k.d.Architecture, k.d.BlockTokens, k.d.Weights = name, "test", blockTokens, kv.Hash{byte(len(name)), name[0]}
+		k.d.Tokenizer, k.d.RoPE.Type = kv.HashOf("test"), kv.NoRoPE
 		d, err := k.d.Normal()
 		if err != nil {
 			panic(err)

@@ -46,7 +46,10 @@ func openDormouse(dir string, j job, codec quant.Codec, order step) (store, erro
 	if err != nil {
 		return nil, err
 	}
-	desc := kv.Descriptor{Name: "peers", Weights: kv.Hash{1}, BlockTokens: blockTokens}
+	desc := kv.Descriptor{
+		Name: "peers", Weights: kv.Hash{1}, Architecture: "peers", Tokenizer: kv.HashOf("peers"), RoPE: kv.RoPE{Type: kv.NoRoPE},
+		BlockTokens: blockTokens,
+	}
 	for layer := range layers {
 		for _, role := range []kv.Role{kv.RoleK, kv.RoleV} {
 			desc.Tensors = append(desc.Tensors, kv.Tensor{Layer: layer, Role: role, DType: kv.F16, Width: width})

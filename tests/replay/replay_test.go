@@ -69,7 +69,10 @@ func playStore(t *testing.T, requests []trace.Request, capacity int, policy db.P
 		t.Fatal(err)
 	}
 	defer s.Close()
-	d := kv.Descriptor{Name: "tiny", BlockTokens: trace.MooncakeBlockTokens}
+	d := kv.Descriptor{
+		Name: "tiny", Weights: kv.HashOf("tiny"), Architecture: "test", Tokenizer: kv.HashOf("test"), RoPE: kv.RoPE{Type: kv.NoRoPE},
+		BlockTokens: trace.MooncakeBlockTokens,
+	}
 	d.Tensors = []kv.Tensor{{Role: kv.RoleK, DType: kv.Bytes, Width: 1}}
 	m, err := s.Model(ctx, d)
 	if err != nil {

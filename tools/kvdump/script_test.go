@@ -62,7 +62,10 @@ func TestScripts(t *testing.T) {
 
 // tiny is a model of two layers.
 func tiny() kv.Descriptor {
-	d := kv.Descriptor{Name: "tiny", Architecture: "test", BlockTokens: 16}
+	d := kv.Descriptor{
+		Name: "tiny", Weights: kv.HashOf("tiny"), Architecture: "test", Tokenizer: kv.HashOf("test"), RoPE: kv.RoPE{Type: kv.NoRoPE},
+		BlockTokens: 16,
+	}
 	for layer := range 2 {
 		for _, role := range []kv.Role{kv.RoleK, kv.RoleV} {
 			d.Tensors = append(d.Tensors, kv.Tensor{Layer: layer, Role: role, DType: kv.F16, Width: 32})

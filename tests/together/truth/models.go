@@ -1,22 +1,18 @@
 package truth
 
-import (
-	"hash/fnv"
+import "github.com/dormousekv/dormouse/kv"
 
-	"github.com/dormousekv/dormouse/kv"
-)
-
-// weights makes models of different names different models.
-func weights(name string) (h kv.Hash) {
-	f := fnv.New128a()
-	f.Write([]byte(name))
-	f.Sum(h[:0])
-	return h
+// named is a model without tensors: another one for each name.
+func named(name string) kv.Descriptor {
+	return kv.Descriptor{
+		Name: name, Weights: kv.HashOf(name), Architecture: "test", Tokenizer: kv.HashOf("test"), RoPE: kv.RoPE{Type: kv.NoRoPE},
+		BlockTokens: 16,
+	}
 }
 
 // Plain is a model with one All group: two layers of K and V, of f16 rows of that width (a multiple of 32).
 func Plain(name string, width int) kv.Descriptor {
-	d := kv.Descriptor{Name: name, Weights: weights(name), Architecture: "test", BlockTokens: 16}
+	d := named(name)
 	for layer := range 2 {
 		d.Tensors = append(d.Tensors,
 			kv.Tensor{Layer: layer, Role: kv.RoleK, DType: kv.F16, Width: width},
@@ -37,11 +33,11 @@ func Windowed(name string, width, w int) kv.Descriptor {
 
 // Opaque has a state that is valid at one token, and nothing that can be cut.
 func Opaque(name string) kv.Descriptor {
-	return kv.Descriptor{
-		Name: name, Weights: weights(name), StateFormat: "1", BlockTokens: 16,
-		Groups:  []kv.Group{{Kind: kv.All}, {Kind: kv.StateAt}},
-		Tensors: []kv.Tensor{{Role: kv.RoleState, DType: kv.Bytes, Group: 1}},
-	}
+	d := named(name)
+	d.StateFormat = "1"
+	d.Groups = []kv.Group{{Kind: kv.All}, {Kind: kv.StateAt}}
+	d.Tensors = []kv.Tensor{{Role: kv.RoleState, DType: kv.Bytes, Group: 1}}
+	return d
 }
 
 // Prompt joins parts to a prompt.

@@ -25,8 +25,9 @@ const (
 
 // Format is what all blobs of one context have in common: everything but the cells and their contents.
 type Format struct {
-	ExtBytes int // bytes after a cell's position and count; not zero with M-RoPE
-	Sections []SectionFormat
+	ExtBytes    int  // bytes after a cell's position and count; not zero with M-RoPE
+	HasRotation bool // the blob says how the cache is rotated: llama.cpp from 0.7.0 on
+	Sections    []SectionFormat
 }
 
 // SectionFormat is one KV cache of the context. Sliding-window models have two: the full-attention layers, then the
@@ -34,7 +35,14 @@ type Format struct {
 type SectionFormat struct {
 	Streams    int  // 1, or one for each sequence when sequences do not share a buffer
 	Transposed bool // V is channel-major: the context runs without flash attention
+	Rotation   Rotation
 	Layers     []LayerFormat
+}
+
+// Rotation is the width of the Hadamard matrices by which a section's K and V are multiplied before they are stored; 0: by
+// none, or, without Format.HasRotation, not said.
+type Rotation struct {
+	K, V int
 }
 
 // LayerFormat is the row shape of a layer. V's RowBytes is zero in caches that have no V (MLA).
@@ -51,9 +59,11 @@ type TensorFormat struct {
 
 // Equal reports whether blobs of f and g have the same layout.
 func (f Format) Equal(g Format) bool {
-	return f.ExtBytes == g.ExtBytes && slices.EqualFunc(f.Sections, g.Sections, func(a, b SectionFormat) bool {
-		return a.Streams == b.Streams && a.Transposed == b.Transposed && slices.Equal(a.Layers, b.Layers)
-	})
+	return f.ExtBytes == g.ExtBytes && f.HasRotation == g.HasRotation && slices.EqualFunc(f.Sections, g.Sections, SectionFormat.equal)
+}
+
+func (s SectionFormat) equal(t SectionFormat) bool {
+	return s.Streams == t.Streams && s.Transposed == t.Transposed && s.Rotation == t.Rotation && slices.Equal(s.Layers, t.Layers)
 }
 
 // HasV reports whether the layers have a V.
@@ -68,7 +78,8 @@ func (f Format) HasV() bool {
 
 // Tail is the format of a blob that was fetched without the first section (LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY).
 func (f Format) Tail() Format {
-	return Format{ExtBytes: f.ExtBytes, Sections: f.Sections[1:]}
+	f.Sections = f.Sections[1:]
+	return f
 }
 
 // Cells are the cells of a section, in the order in which they lie in the cache.
@@ -104,27 +115,32 @@ A blob, all integers little-endian, nothing padded:
 	| n_stream    u32 | n_stream times: cells u32, and where that is not zero:     |
 	+-----------------+------------------------------------------------------------+
 	| cells x { pos i32 | 1 u32 | ext, Format.ExtBytes | sequence i32 }            |
-	| v_trans u32 | n_layer u32                                                    |
+	| v_trans u32 | n_layer u32 [ | n_rot_k u32 | n_rot_v u32 ]                      |
 	| n_layer x { k_type i32 | row_bytes u64 | cells x row }                       |
 	| v_trans 0, n_layer x { v_type i32 | row_bytes u64 | cells x row }            |
 	| v_trans 1, n_layer x { v_type i32 | elem_bytes u32 | width u32 |             |
 	|                        width x cells x elem }                                |
 	+------------------------------------------------------------------------------+
 
-The V part is missing where the cache has no V. One stream at most has cells of a given sequence. The layers of a
+The rotation is there where Format.HasRotation, the V part where the cache has a V. One stream at most has cells of a given sequence. The layers of a
 section without cells are not written, so only a blob with cells tells the format.
 */
 
-// parse takes a blob apart, with the layers of each section as found. sections, extBytes and hasV are what the blob does
-// not say.
-func parse(blob []byte, sections, extBytes int, hasV bool) (*State, error) {
+// unsaid is what a blob does not say of its own layout.
+type unsaid struct {
+	extBytes          int
+	hasRotation, hasV bool
+}
+
+// parse takes a blob apart, with the layers of each section as found.
+func parse(blob []byte, sections int, u unsaid) (*State, error) {
 	r := reader{b: blob}
 	if m := r.u32("magic"); r.err == nil && m != magic {
 		r.fail("magic", m, uint32(magic))
 	}
 	s := &State{Sequence: int32(r.u32("sequence"))}
 	for range sections {
-		s.Sections = append(s.Sections, r.section(extBytes, hasV))
+		s.Sections = append(s.Sections, r.section(u))
 	}
 	if r.err == nil && r.at != len(blob) {
 		r.fail("end of blob", r.at, len(blob))
@@ -135,7 +151,7 @@ func parse(blob []byte, sections, extBytes int, hasV bool) (*State, error) {
 	return s, nil
 }
 
-func (r *reader) section(extBytes int, hasV bool) Section {
+func (r *reader) section(u unsaid) Section {
 	s := Section{}
 	s.format.Streams = r.count("n_stream", maxStreams)
 	seen := false
@@ -153,8 +169,8 @@ func (r *reader) section(extBytes int, hasV bool) Section {
 		}
 		seen = true
 		s.Stream = stream
-		r.cells(&s, cells, extBytes)
-		r.layers(&s, cells, hasV)
+		r.cells(&s, cells, u.extBytes)
+		r.layers(&s, cells, u)
 	}
 	return s
 }
@@ -189,9 +205,12 @@ func (r *reader) cells(s *Section, cells, extBytes int) {
 	}
 }
 
-func (r *reader) layers(s *Section, cells int, hasV bool) {
+func (r *reader) layers(s *Section, cells int, u unsaid) {
 	s.format.Transposed = r.count("v_trans", 1) == 1
 	layers := r.count("n_layer", min(maxLayers, r.left()/12))
+	if u.hasRotation {
+		s.format.Rotation = Rotation{r.rotation("n_rot_k"), r.rotation("n_rot_v")}
+	}
 	for range layers {
 		t, rows := r.rowMajor("k", cells)
 		if r.err != nil {
@@ -200,7 +219,7 @@ func (r *reader) layers(s *Section, cells int, hasV bool) {
 		s.format.Layers = append(s.format.Layers, LayerFormat{K: t})
 		s.k = append(s.k, rows)
 	}
-	if !hasV {
+	if !u.hasV {
 		return
 	}
 	for i := range layers {
@@ -217,6 +236,15 @@ func (r *reader) layers(s *Section, cells int, hasV bool) {
 		s.format.Layers[i].V = t
 		s.v = append(s.v, rows)
 	}
+}
+
+// rotation reads the width of a Hadamard matrix: llama.cpp doubles 64 as often as it fits into a head.
+func (r *reader) rotation(name string) int {
+	n := r.count(name, maxRowBytes)
+	if n != 0 && (n < 64 || n&(n-1) != 0) {
+		r.fail(name, n, "0, or a power of two from 64 on")
+	}
+	return n
 }
 
 func (r *reader) rowMajor(name string, cells int) (TensorFormat, []byte) {
@@ -250,6 +278,9 @@ func (f Format) size(cells []Cells) int {
 		n += 4 + 4*s.Streams
 		if c := len(cells[i].Pos); c > 0 {
 			n += c*(12+f.ExtBytes) + 8
+			if f.HasRotation {
+				n += 8
+			}
 			for _, l := range s.Layers {
 				n += 12 + c*l.K.RowBytes
 				if l.V.RowBytes > 0 {
@@ -288,20 +319,20 @@ func (f Format) Build(buf []byte, sequence int32, cells []Cells) (*State, []byte
 				w.u32(0)
 				continue
 			}
-			w.section(&s, sequence, f.ExtBytes)
+			w.section(&s, sequence, f)
 		}
 		out.Sections = append(out.Sections, s)
 	}
 	return out, w.b
 }
 
-func (w *writer) section(s *Section, sequence int32, extBytes int) {
+func (w *writer) section(s *Section, sequence int32, f Format) {
 	cells := len(s.Pos)
 	w.u32(uint32(cells))
 	for i, pos := range s.Pos {
 		w.u32(uint32(pos))
 		w.u32(1)
-		w.at += copy(w.b[w.at:], s.Ext[i*extBytes:(i+1)*extBytes])
+		w.at += copy(w.b[w.at:], s.Ext[i*f.ExtBytes:(i+1)*f.ExtBytes])
 		w.u32(uint32(sequence))
 	}
 	if s.format.Transposed {
@@ -310,6 +341,10 @@ func (w *writer) section(s *Section, sequence int32, extBytes int) {
 		w.u32(0)
 	}
 	w.u32(uint32(len(s.format.Layers)))
+	if f.HasRotation {
+		w.u32(uint32(s.format.Rotation.K))
+		w.u32(uint32(s.format.Rotation.V))
+	}
 	for _, l := range s.format.Layers {
 		w.u32(uint32(l.K.Type))
 		w.u64(uint64(l.K.RowBytes))

@@ -16,6 +16,11 @@ func FuzzParse(f *testing.F) {
 	one := encode(0, 0, small())
 	transposed := small()
 	transposed.transposed = true
+	said := small()
+	said.rotation = new([2]int)
+	rotated := small().only([]int32{1}, 0)
+	rotated.widen(64)
+	rotated.rotation = &[2]int{64, 64}
 	edit := func(off int, v uint32) []byte {
 		b := bytes.Clone(one)
 		binary.LittleEndian.PutUint32(b[off:], v)
@@ -25,18 +30,25 @@ func FuzzParse(f *testing.F) {
 		[]any{one, 1}, []any{encode(0, 0, transposed), 1}, []any{encode(0, 0, small(), small()), 2}, []any{[]byte{}, 1},
 		[]any{edit(8, 1<<32-1), 1}, []any{edit(12, 1<<32-1), 1}, []any{edit(56, 1<<32-1), 1}, []any{edit(64, 1<<32-1), 1},
 		[]any{edit(16, 1<<31), 1}, []any{one[:len(one)-1], 1},
+		[]any{encode(0, 0, said), 1}, []any{encode(0, 0, rotated), 1}, []any{encode(0, 0, said, rotated), 2},
 	)
-	known, err := Learn(one, 1)
-	if err != nil {
-		f.Fatal(err)
+	var known []Format
+	for _, c := range []*cache{small(), said, rotated} {
+		g, err := Learn(encode(0, 0, c), 1)
+		if err != nil {
+			f.Fatal(err)
+		}
+		known = append(known, g)
 	}
 	f.Fuzz(func(t *testing.T, blob []byte, sections int) {
 		fuzzkit.Bounded(t, 1<<20+uint64(200*len(blob)), func() {
 			Shape(blob)
-			if s, err := known.Parse(blob); err == nil {
-				lawful(t, known, s, blob)
-			} else if !errors.Is(err, ErrBlob) {
-				t.Fatal(err)
+			for _, g := range known {
+				if s, err := g.Parse(blob); err == nil {
+					lawful(t, g, s, blob)
+				} else if !errors.Is(err, ErrBlob) {
+					t.Fatal(err)
+				}
 			}
 			g, err := Learn(blob, sections)
 			if err != nil {

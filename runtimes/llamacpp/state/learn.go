@@ -2,22 +2,24 @@ package state
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 )
 
 // Parse takes a blob of a context with that format apart. Memory is shared with blob. Sections without cells are allowed.
 func (f Format) Parse(blob []byte) (*State, error) {
-	s, err := parse(blob, len(f.Sections), f.ExtBytes, f.HasV())
+	s, err := parse(blob, len(f.Sections), unsaid{f.ExtBytes, f.HasRotation, f.HasV()})
 	if err != nil {
 		return nil, err
 	}
 	for i := range s.Sections {
 		found, want := &s.Sections[i].format, f.Sections[i]
 		if s.Sections[i].Count() == 0 { // says nothing about layers
-			found.Transposed, found.Layers = want.Transposed, want.Layers
+			streams := found.Streams
+			*found = want
+			found.Streams = streams
 		}
-		one := func(sf SectionFormat) Format { return Format{Sections: []SectionFormat{sf}} }
-		if !one(*found).Equal(one(want)) {
+		if !found.equal(want) {
 			return nil, fmt.Errorf("%w: section %d is %v, expected %v", ErrBlob, i, *found, want)
 		}
 	}
@@ -33,14 +35,12 @@ func Learn(blob []byte, sections int) (Format, error) {
 	}
 	var found []Format
 	var first error
-	for _, ext := range []int{0, 8, 12} {
-		for _, hasV := range []bool{true, false} {
-			f, err := learn(blob, sections, ext, hasV)
-			if err == nil {
-				found = append(found, f)
-			} else if first == nil {
-				first = err // of the plain layout: the one worth telling
-			}
+	for _, u := range layouts {
+		f, err := learn(blob, sections, u)
+		if err == nil {
+			found = append(found, f)
+		} else if first == nil {
+			first = err // of the plain layout: the one worth telling
 		}
 	}
 	switch len(found) {
@@ -52,28 +52,38 @@ func Learn(blob []byte, sections int) (Format, error) {
 	return Format{}, fmt.Errorf("%w: it can be read in %d ways", ErrBlob, len(found))
 }
 
-func learn(blob []byte, sections, ext int, hasV bool) (Format, error) {
-	s, err := parse(blob, sections, ext, hasV)
+// layouts are all that releases of llama.cpp are known to write. No number in a blob tells them apart.
+var layouts = func() (all []unsaid) {
+	for _, rotation := range []bool{false, true} {
+		for _, ext := range []int{0, 8, 12} {
+			for _, hasV := range []bool{true, false} {
+				all = append(all, unsaid{ext, rotation, hasV})
+			}
+		}
+	}
+	return all
+}()
+
+func learn(blob []byte, sections int, u unsaid) (Format, error) {
+	s, err := parse(blob, sections, u)
 	if err != nil {
 		return Format{}, err
 	}
-	f := Format{ExtBytes: ext}
+	f := Format{ExtBytes: u.extBytes, HasRotation: u.hasRotation}
 	cells := make([]Cells, sections)
 	for i, sec := range s.Sections {
 		if sec.Count() == 0 {
 			return Format{}, fmt.Errorf("%w: section %d has no cells", ErrBlob, i)
 		}
 		for j, l := range sec.format.Layers {
-			for _, t := range []TensorFormat{l.K, l.V} {
-				if err := t.check(); err != nil {
-					return Format{}, fmt.Errorf("%w: section %d layer %d: %w", ErrBlob, i, j, err)
-				}
+			if err := errors.Join(l.K.check(sec.format.Rotation.K), l.V.check(sec.format.Rotation.V)); err != nil {
+				return Format{}, fmt.Errorf("%w: section %d layer %d: %w", ErrBlob, i, j, err)
 			}
 		}
 		f.Sections = append(f.Sections, sec.format)
 		cells[i] = sec.Cells
 	}
-	if hasV && !f.HasV() {
+	if u.hasV && !f.HasV() {
 		return Format{}, fmt.Errorf("%w: no layers", ErrBlob)
 	}
 	built, again := f.Build(nil, s.Sequence, cells)
@@ -94,15 +104,22 @@ func learn(blob []byte, sections, ext int, hasV bool) (Format, error) {
 // Shape describes, as far as it can be read, what ties a whole blob to the context that it is from: streams, layout of V,
 // element types. Blobs of one context have one shape.
 func Shape(blob []byte) string {
-	for _, ext := range []int{0, 8, 12} {
+	for _, u := range layouts {
+		if !u.hasV {
+			continue
+		}
 		r := reader{b: blob, at: min(prefixBytes, len(blob))}
-		s := r.section(ext, true)
+		s := r.section(u)
 		if r.err != nil || s.Count() == 0 || len(s.format.Layers) == 0 {
 			continue
 		}
 		l := s.format.Layers[0]
-		return fmt.Sprintf("streams=%d ext=%d v_trans=%v layers=%d k=%d:%d v=%d:%d", s.format.Streams, ext, s.format.Transposed,
+		shape := fmt.Sprintf("streams=%d ext=%d v_trans=%v layers=%d k=%d:%d v=%d:%d", s.format.Streams, u.extBytes, s.format.Transposed,
 			len(s.format.Layers), l.K.Type, l.K.RowBytes, l.V.Type, l.V.RowBytes)
+		if u.hasRotation {
+			shape += fmt.Sprintf(" rot=%d:%d", s.format.Rotation.K, s.format.Rotation.V)
+		}
+		return shape
 	}
 	return "unknown shape"
 }

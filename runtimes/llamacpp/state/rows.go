@@ -37,8 +37,8 @@ func (t TensorFormat) Width() int {
 	return t.RowBytes / d.GroupBytes() * d.Group()
 }
 
-// check reports whether the sizes fit the element type. A missing tensor fits.
-func (t TensorFormat) check() error {
+// check reports whether the sizes fit the element type, and a rotation the row. A missing tensor fits.
+func (t TensorFormat) check(rotation int) error {
 	if t.RowBytes == 0 {
 		return nil
 	}
@@ -50,6 +50,8 @@ func (t TensorFormat) check() error {
 		return fmt.Errorf("a row of %s has %d bytes, not a multiple of %d", d, t.RowBytes, d.GroupBytes())
 	case t.ElemBytes != 0 && (d.Group() != 1 || t.ElemBytes != d.GroupBytes()):
 		return fmt.Errorf("an element of channel-major %s has %d bytes, expected %d", d, t.ElemBytes, d.GroupBytes())
+	case rotation != 0 && t.Width()%rotation != 0:
+		return fmt.Errorf("a row of %d values is rotated by a matrix of %d", t.Width(), rotation)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 type cache struct {
 	streams, stream int
 	transposed      bool
+	rotation        *[2]int // of K and V, as releases from 0.7.0 on say it
 	layers          []layer
 	pos             []int32 // in cell order
 	ext             []byte  // extBytes a cell
@@ -47,6 +48,10 @@ func (c *cache) encode(b []byte, sequence int32, extBytes int) []byte {
 			u32(0)
 		}
 		u32(len(c.layers))
+		if c.rotation != nil {
+			u32(c.rotation[0])
+			u32(c.rotation[1])
+		}
 		for _, l := range c.layers {
 			u32(int(l.typ))
 			u64(len(l.k[c.pos[0]]))
@@ -102,6 +107,29 @@ type shape struct {
 	typ           int32
 	group, bytes  int
 	canTransposed bool
+}
+
+// rotate lets the cache say how it is rotated: by a matrix that fits into its rows, or not at all.
+func (c *cache) rotate(t *rapid.T, name string) {
+	c.rotation = new([2]int)
+	if rapid.Bool().Draw(t, name+" rotated") {
+		c.widen(64)
+		c.rotation = &[2]int{64 << rapid.IntRange(0, 1).Draw(t, name+" n_rot_k"), 64}
+	}
+}
+
+// widen makes rows of so many times the values.
+func (c *cache) widen(by int) {
+	for i := range c.layers {
+		l := &c.layers[i]
+		l.width *= by
+		for p := range l.k {
+			l.k[p] = bytes.Repeat(l.k[p], by*2)
+			if l.v != nil {
+				l.v[p] = bytes.Repeat(l.v[p], by)
+			}
+		}
+	}
 }
 
 var shapes = []shape{{0, 1, 4, true}, {1, 1, 2, true}, {30, 1, 2, true}, {8, 32, 34, false}, {2, 32, 18, false}}

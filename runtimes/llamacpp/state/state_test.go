@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -26,6 +27,12 @@ func TestParseBuildIdentity(t *testing.T) {
 		if rapid.Bool().Draw(t, "two sections") {
 			caches = append(caches, drawCache(t, "window", ext, hasV, rapid.IntRange(0, 9).Draw(t, "window first")))
 		}
+		says := rapid.Bool().Draw(t, "says the rotation")
+		for i, c := range caches {
+			if says {
+				c.rotate(t, fmt.Sprint("section ", i))
+			}
+		}
 		sequence := int32(rapid.IntRange(0, 7).Draw(t, "sequence"))
 		var probe []*cache
 		for _, c := range caches {
@@ -35,8 +42,13 @@ func TestParseBuildIdentity(t *testing.T) {
 		if err != nil {
 			t.Fatalf("learn: %v", err)
 		}
-		if f.ExtBytes != ext || f.HasV() != hasV {
-			t.Fatalf("learned ext %d and V %v, want %d and %v", f.ExtBytes, f.HasV(), ext, hasV)
+		if f.ExtBytes != ext || f.HasV() != hasV || f.HasRotation != says {
+			t.Fatalf("learned ext %d, V %v, rotation said %v; want %d, %v and %v", f.ExtBytes, f.HasV(), f.HasRotation, ext, hasV, says)
+		}
+		for i, c := range caches {
+			if r := f.Sections[i].Rotation; says && r != (Rotation{c.rotation[0], c.rotation[1]}) {
+				t.Fatalf("section %d is rotated by %v, want %v", i, r, *c.rotation)
+			}
 		}
 		blob := encode(sequence, ext, caches...)
 		s, err := f.Parse(blob)
@@ -121,9 +133,12 @@ func small() *cache {
 }
 
 func TestGolden(t *testing.T) {
-	for name, transposed := range map[string]bool{"row-major": false, "channel-major": true} {
+	for _, name := range []string{"row-major", "channel-major", "rotation-said"} {
 		c := small()
-		c.transposed = transposed
+		c.transposed = name == "channel-major"
+		if name == "rotation-said" {
+			c.rotation = new([2]int)
+		}
 		f, err := Learn(encode(0, 0, c), 1)
 		if err != nil {
 			t.Fatal(err)
@@ -190,6 +205,34 @@ func TestRefused(t *testing.T) {
 		}
 		if _, err := f.Parse(b); !errors.Is(err, ErrBlob) || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("%s: %v", what, err)
+		}
+	}
+	said := small()
+	said.rotation = new([2]int)
+	other, err := Learn(encode(0, 0, said), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.Parse(blob); !errors.Is(err, ErrBlob) {
+		t.Errorf("a blob that does not say its rotation, where that is expected: %v", err)
+	}
+	if _, err := f.Parse(encode(0, 0, said)); !errors.Is(err, ErrBlob) {
+		t.Errorf("a blob that says its rotation, where none is expected: %v", err)
+	}
+	said.widen(64)
+	said.rotation[0] = 64
+	rotated, err := Learn(encode(0, 0, said), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said.rotation[0] = 128
+	if _, err := rotated.Parse(encode(0, 0, said)); !errors.Is(err, ErrBlob) || !strings.Contains(err.Error(), "section 0 is") {
+		t.Errorf("another rotation than that of the format: %v", err)
+	}
+	for _, n := range []int{1, 32, 96, 256} { // no matrix of llama.cpp's, or wider than the row
+		said.rotation[1] = n
+		if _, err := Learn(encode(0, 0, said), 1); !errors.Is(err, ErrBlob) {
+			t.Errorf("rotated by a matrix of %d: %v", n, err)
 		}
 	}
 	unknown := small()

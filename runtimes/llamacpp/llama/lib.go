@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"sort"
 	"strings"
+	"sync"
 
 	"github.com/ebitengine/purego"
 )
@@ -19,6 +20,7 @@ type Lib struct {
 	dir    string
 	handle uintptr
 	log    *sink
+	layout layout
 
 	version            func() string
 	modelDefaults      func() modelParams
@@ -43,68 +45,98 @@ type Lib struct {
 	logSet             func(callback, data uintptr)
 }
 
+// loading is held by Load: what the process has loaded must not change between the look at it and the next library.
+var loading sync.Mutex
+
 // Load opens libggml-base, libggml and libllama of the folder, whatever version their names carry, and lets ggml choose
-// among the backends that lie beside them. A second Load of the same folder gives the same libraries.
+// among the backends that lie beside them. A second Load of the same folder gives the same libraries. A process has room for
+// one llama.cpp: their symbols are found by name, across libraries, so a second one would call into the first. It is refused
+// ([ErrSecond]), whoever loaded the first.
 func Load(dir string) (*Lib, error) {
 	switch runtime.GOARCH {
 	case "amd64", "arm64": // purego passes structs by value
 	default:
 		return nil, fmt.Errorf("llama: %s is not supported: llama.cpp takes structs by value", runtime.GOARCH)
 	}
-	l := &Lib{dir: dir}
-	var ggml uintptr
-	for _, stem := range []string{"ggml-base", "ggml", "llama"} {
+	loading.Lock()
+	defer loading.Unlock()
+	var paths []string
+	for _, stem := range stems {
 		path, err := find(dir, stem)
 		if err != nil {
 			return nil, err
 		}
+		paths = append(paths, path)
+	}
+	if err := onlyOne(paths); err != nil {
+		return nil, err
+	}
+	l := &Lib{dir: dir}
+	var handles []uintptr
+	for _, path := range paths {
 		h, err := open(path)
 		if err != nil {
+			closeAll(handles)
 			return nil, fmt.Errorf("llama: open %s: %w", path, err)
 		}
-		if stem == "ggml" {
-			ggml = h
-		}
-		l.handle = h
+		handles = append(handles, h)
 	}
-	if err := bind(ggml, map[string]any{"ggml_backend_load_all_from_path": &l.backendLoadAllPath}); err != nil {
+	l.handle = handles[2]
+	if err := l.bind(handles[1]); err != nil {
+		closeAll(handles) // so that another release may be tried
 		return nil, err
-	}
-	err := bind(l.handle, map[string]any{
-		"llama_model_default_params":   &l.modelDefaults,
-		"llama_context_default_params": &l.contextDefaults,
-		"llama_model_load_from_file":   &l.modelLoad,
-		"llama_model_free":             &l.modelFree,
-		"llama_model_get_vocab":        &l.modelVocab,
-		"llama_init_from_model":        &l.initFromModel,
-		"llama_free":                   &l.free,
-		"llama_decode":                 &l.decode,
-		"llama_get_logits_ith":         &l.logits,
-		"llama_get_memory":             &l.memory,
-		"llama_memory_clear":           &l.memoryClear,
-		"llama_n_batch":                &l.batchTokens,
-		"llama_n_seq_max":              &l.sequences,
-		"llama_vocab_type":             &l.vocabType,
-		"llama_vocab_n_tokens":         &l.vocabTokens,
-		"llama_tokenize":               &l.tokenize,
-		"llama_token_to_piece":         &l.tokenPiece,
-		"llama_backend_init":           &l.backendInit,
-		"llama_log_set":                &l.logSet,
-	})
-	if err != nil {
-		return nil, err
-	}
-	if err := checkLayout(l.modelDefaults(), l.contextDefaults()); err != nil {
-		return nil, fmt.Errorf("%s: %w", dir, err)
-	}
-	// Releases before it had a name are refused by the layout already.
-	if bind(l.handle, map[string]any{"llama_version": &l.version}) != nil {
-		l.version = func() string { return "unknown" }
 	}
 	l.listen()
 	l.backendInit()
 	l.backendLoadAllPath(dir)
 	return l, nil
+}
+
+// stems are the libraries, each after those that it needs.
+var stems = [...]string{"ggml-base", "ggml", "llama"}
+
+// bind looks up all functions and checks the structs that they take.
+func (l *Lib) bind(ggml uintptr) error {
+	if bind(l.handle, map[string]any{"llama_version": &l.version}) != nil {
+		l.version = func() string { return "of a release that does not name itself" }
+	}
+	err := bind(ggml, map[string]any{"ggml_backend_load_all_from_path": &l.backendLoadAllPath})
+	if err == nil {
+		err = bind(l.handle, map[string]any{
+			"llama_model_default_params":   &l.modelDefaults,
+			"llama_context_default_params": &l.contextDefaults,
+			"llama_model_load_from_file":   &l.modelLoad,
+			"llama_model_free":             &l.modelFree,
+			"llama_model_get_vocab":        &l.modelVocab,
+			"llama_init_from_model":        &l.initFromModel,
+			"llama_free":                   &l.free,
+			"llama_decode":                 &l.decode,
+			"llama_get_logits_ith":         &l.logits,
+			"llama_get_memory":             &l.memory,
+			"llama_memory_clear":           &l.memoryClear,
+			"llama_n_batch":                &l.batchTokens,
+			"llama_n_seq_max":              &l.sequences,
+			"llama_vocab_type":             &l.vocabType,
+			"llama_vocab_n_tokens":         &l.vocabTokens,
+			"llama_tokenize":               &l.tokenize,
+			"llama_token_to_piece":         &l.tokenPiece,
+			"llama_backend_init":           &l.backendInit,
+			"llama_log_set":                &l.logSet,
+		})
+	}
+	if err == nil {
+		l.layout, err = checkLayout(l.modelDefaults(), l.contextDefaults())
+	}
+	if err != nil {
+		return unknown(l.dir, l.Version(), err)
+	}
+	return nil
+}
+
+func closeAll(handles []uintptr) {
+	for i := len(handles) - 1; i >= 0; i-- {
+		unload(handles[i])
+	}
 }
 
 // find returns the shared library of that stem: libllama.so, libllama.v0.5.0.so, libllama.dylib, llama.dll.
@@ -115,9 +147,7 @@ func find(dir, stem string) (string, error) {
 	}
 	var names []string
 	for _, e := range entries {
-		n := e.Name()
-		shared := strings.Contains(n, ".so") || strings.HasSuffix(n, ".dylib") || strings.HasSuffix(n, ".dll")
-		if shared && strings.HasPrefix(strings.TrimPrefix(n, "lib"), stem+".") {
+		if n := e.Name(); isLibrary(n, stem) {
 			names = append(names, n)
 		}
 	}
@@ -126,6 +156,11 @@ func find(dir, stem string) (string, error) {
 	}
 	sort.Slice(names, func(i, j int) bool { return len(names[i]) < len(names[j]) })
 	return filepath.Join(dir, names[0]), nil
+}
+
+func isLibrary(name, stem string) bool {
+	shared := strings.Contains(name, ".so") || strings.HasSuffix(name, ".dylib") || strings.HasSuffix(name, ".dll")
+	return shared && strings.HasPrefix(strings.TrimPrefix(name, "lib"), stem+".")
 }
 
 func bind(handle uintptr, functions map[string]any) error {

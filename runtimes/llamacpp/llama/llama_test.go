@@ -7,17 +7,19 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"unsafe"
 
 	"github.com/dormousekv/dormouse/internal/gguf/ggufgen"
 )
 
-// The layout of include/llama.h, release v0.5.0, on 64-bit systems.
+// The layouts of include/llama.h, releases 0.5.0 and 0.7.0, on 64-bit systems.
 func TestLayout(t *testing.T) {
 	var m modelParams
 	var c contextParams
 	var b batch
+	at := func(p unsafe.Pointer) uintptr { return uintptr(p) - uintptr(unsafe.Pointer(&c)) }
 	for _, x := range []struct {
 		what        string
 		found, want uintptr
@@ -34,9 +36,10 @@ func TestLayout(t *testing.T) {
 		{"defrag_thold", unsafe.Offsetof(c.defragThreshold), 0x54},
 		{"cb_eval", unsafe.Offsetof(c.evalCallback), 0x58},
 		{"type_k", unsafe.Offsetof(c.typeK), 0x68},
-		{"embeddings", unsafe.Offsetof(c.embeddings), 0x80},
-		{"samplers", unsafe.Offsetof(c.samplers), 0x88},
-		{"llama_context_params", unsafe.Offsetof(c.slack), 0xa0},
+		{"abort_callback", unsafe.Offsetof(c.tail), 0x70},
+		{"embeddings", at(unsafe.Pointer(c.flags(layouts[0]))), 0x80},
+		{"kv_unified", at(unsafe.Pointer(&c.flags(layouts[0]).kvUnified)), 0x85},
+		{"embeddings, 0.7.0", at(unsafe.Pointer(c.flags(layouts[1]))), 0x88},
 		{"llama_batch", unsafe.Sizeof(b), 56},
 	} {
 		if x.found != x.want {
@@ -45,34 +48,49 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// A struct with a field more or less somewhere is not used.
+// defaults are those of a release of that layout.
+func defaults(l layout) (modelParams, contextParams) {
+	m := modelParams{gpuLayers: -1, splitMode: 1, loadMode: -1, lazyMode: 1, useExtraBufts: true}
+	c := contextParams{nCtx: 512, nBatch: 2048, nUbatch: 512, nSeqMax: 1, nOutputsMaxPerSeq: 1, threads: 4, threadsBatch: 4, ropeScaling: -1,
+		pooling: -1, attention: -1, flashAttn: -1, yarnExt: -1, defragThreshold: -1, typeK: 1, typeV: 1}
+	*c.flags(l) = contextFlags{offloadKQV: true, noPerf: true, opOffload: true, swaFull: true}
+	return m, c
+}
+
+// Each known layout is told from the others; a struct with a field more or less somewhere is not used.
 func TestOtherLayoutIsRefused(t *testing.T) {
-	m, c := modelParams{}, contextParams{}
-	if err := checkLayout(m, c); !errors.Is(err, ErrLayout) {
+	if _, err := checkLayout(modelParams{}, contextParams{}); !errors.Is(err, ErrLayout) {
 		t.Errorf("zeros: %v", err)
-	}
-	lib := load(t)
-	m, c = lib.modelDefaults(), lib.contextDefaults()
-	if err := checkLayout(m, c); err != nil {
-		t.Fatal(err)
 	}
 	shift := func(p unsafe.Pointer, n uintptr, at, by uintptr) {
 		b := unsafe.Slice((*byte)(p), n)
 		copy(b[at+by:], append([]byte(nil), b[at:n-by]...))
 		clear(b[at : at+by])
 	}
-	for at := uintptr(0); at < 0x40; at += 4 {
-		x := m
-		shift(unsafe.Pointer(&x), unsafe.Sizeof(x), at, 4)
-		if err := checkLayout(x, c); !errors.Is(err, ErrLayout) && at < 0x1c {
-			t.Errorf("a new field at %#x of llama_model_params: %v", at, err)
+	for _, l := range layouts {
+		m, c := defaults(l)
+		if found, err := checkLayout(m, c); err != nil || found != l {
+			t.Fatalf("the defaults of %v are taken for those of %v: %v", l, found, err)
+		}
+		for at := uintptr(0); at < 0x40; at += 4 {
+			x := m
+			shift(unsafe.Pointer(&x), unsafe.Sizeof(x), at, 4)
+			if _, err := checkLayout(x, c); !errors.Is(err, ErrLayout) && at < 0x1c {
+				t.Errorf("%s: a new field at %#x of llama_model_params: %v", l.releases, at, err)
+			}
+		}
+		for at := uintptr(0); at < 0x80; at += 4 {
+			x := c
+			shift(unsafe.Pointer(&x), unsafe.Sizeof(x), at, 4)
+			if _, err := checkLayout(m, x); !errors.Is(err, ErrLayout) {
+				t.Errorf("%s: a new field at %#x of llama_context_params: %v", l.releases, at, err)
+			}
 		}
 	}
-	for at := uintptr(0); at < 0x80; at += 4 {
-		x := c
-		shift(unsafe.Pointer(&x), unsafe.Sizeof(x), at, 4)
-		if err := checkLayout(m, x); !errors.Is(err, ErrLayout) {
-			t.Errorf("a new field at %#x of llama_context_params: %v", at, err)
+	_, err := checkLayout(modelParams{}, contextParams{})
+	for _, want := range []string{"/some/lib", "0.9.9", "0.5.0", "0.7.0", "llamacpp.Attach"} {
+		if err := unknown("/some/lib", "0.9.9", err); !errors.Is(err, ErrLayout) || !strings.Contains(err.Error(), want) {
+			t.Errorf("the refusal does not say %s: %v", want, err)
 		}
 	}
 }

@@ -157,8 +157,9 @@ func (m *Model) NewContext(o ContextOptions) (*Context, error) {
 	if o.CacheV != nil {
 		p.typeV = int32(*o.CacheV)
 	}
-	p.swaFull = o.FullWindow
-	p.kvUnified = o.Unified
+	flags := p.flags(m.lib.layout)
+	flags.swaFull = o.FullWindow
+	flags.kvUnified = o.Unified
 	var ptr uintptr
 	if why := m.lib.log.complaintsOf(func() { ptr = m.lib.initFromModel(m.ptr, p) }); ptr == 0 {
 		return nil, fmt.Errorf("llama: no context could be made for %s: %v", m.path, why)

@@ -7,13 +7,16 @@ package llama
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
+	"unsafe"
 )
 
 // ErrLayout is returned when a library's parameter structs are not those of a known release: passing them by value would
 // set the wrong fields.
 var ErrLayout = errors.New("llama: unknown layout of llama.cpp's parameter structs")
 
-// The structs of include/llama.h, release v0.5.0, with C's padding spelled out. Each ends in slack: a later release that
+// The structs of include/llama.h, releases 0.4.0 to 0.7.0, with C's padding spelled out. Each ends in slack: a later release that
 // appends a field then neither writes beyond our memory nor loses the field's default.
 
 type modelParams struct {
@@ -38,12 +41,28 @@ type contextParams struct {
 	defragThreshold                                           float32
 	evalCallback, evalData                                    uintptr
 	typeK, typeV                                              int32
-	abortCallback, abortData                                  uintptr
-	embeddings, offloadKQV, noPerf                            bool
-	opOffload, swaFull, kvUnified                             bool
-	_                                                         [2]byte
-	samplers, nSamplers, other                                uintptr
-	slack                                                     [5]uint64
+	tail                                                      [12]uint64 // abort callback, flags, samplers, ctx_other, slack: see layout
+}
+
+type contextFlags struct {
+	embeddings, offloadKQV, noPerf bool
+	opOffload, swaFull, kvUnified  bool
+	_                              [2]byte
+}
+
+// layout is where releases differ: which word of llama_context_params' tail holds the flags. All words before are zero by default.
+type layout struct {
+	releases string
+	flags    int
+}
+
+var layouts = []layout{
+	{"0.4.0, 0.5.0", 2}, // behind the abort callback and its data
+	{"0.7.0", 3},        // and behind moe_cache_size
+}
+
+func (p *contextParams) flags(l layout) *contextFlags {
+	return (*contextFlags)(unsafe.Pointer(&p.tail[l.flags]))
 }
 
 type batch struct {
@@ -52,10 +71,10 @@ type batch struct {
 	token, embd, pos, nSeqID, seqID, outputs uintptr
 }
 
-// checkLayout compares defaults that are unlikely to be found where they are by chance.
-func checkLayout(m modelParams, c contextParams) error {
-	bad := func(field string, found, want any) error {
-		return fmt.Errorf("%w: default of %s reads as %v, expected %v", ErrLayout, field, found, want)
+// checkLayout compares defaults that are unlikely to be found where they are by chance, and says which layout they are those of.
+func checkLayout(m modelParams, c contextParams) (layout, error) {
+	bad := func(field string, found, want any) (layout, error) {
+		return layout{}, fmt.Errorf("%w: default of %s reads as %v, expected %v", ErrLayout, field, found, want)
 	}
 	for _, x := range []struct {
 		field       string
@@ -87,13 +106,27 @@ func checkLayout(m modelParams, c contextParams) error {
 			return bad(x.field, x.found, x.want)
 		}
 	}
-	switch {
-	case m.vocabOnly || m.checkTensors || !m.useExtraBufts || m.noHost || m.noAlloc:
-		return bad("llama_model_params' flags", fmt.Sprint(m.vocabOnly, m.checkTensors, m.useExtraBufts, m.noHost, m.noAlloc), "false false true false false")
-	case c.embeddings || !c.offloadKQV || !c.noPerf || !c.opOffload || !c.swaFull || c.kvUnified:
-		return bad("llama_context_params' flags", fmt.Sprint(c.embeddings, c.offloadKQV, c.noPerf, c.opOffload, c.swaFull, c.kvUnified), "false true true true true false")
-	case c.yarnExt != -1 || c.defragThreshold != -1:
+	if c.yarnExt != -1 || c.defragThreshold != -1 {
 		return bad("yarn_ext_factor, defrag_thold", fmt.Sprint(c.yarnExt, c.defragThreshold), "-1 -1")
 	}
-	return nil
+	if m.vocabOnly || m.checkTensors || !m.useExtraBufts || m.noHost || m.noAlloc {
+		return bad("llama_model_params' flags", fmt.Sprint(m.vocabOnly, m.checkTensors, m.useExtraBufts, m.noHost, m.noAlloc), "false false true false false")
+	}
+	flags := contextFlags{offloadKQV: true, noPerf: true, opOffload: true, swaFull: true}
+	for _, l := range layouts {
+		if *c.flags(l) == flags && !slices.ContainsFunc(c.tail[:l.flags], func(word uint64) bool { return word != 0 }) {
+			return l, nil
+		}
+	}
+	return bad("llama_context_params from abort_callback on", fmt.Sprintf("%x", c.tail[:4]), "zeros, then the flags 00 01 01 01 01 00")
+}
+
+// unknown says what can be done about a release that is not one of those.
+func unknown(dir, version string, err error) error {
+	var known []string
+	for _, l := range layouts {
+		known = append(known, l.releases)
+	}
+	return fmt.Errorf("%s, llama.cpp %s: %w; this loader knows the releases %s: take one of them, or bind this one yourself and give its llama_context to llamacpp.Attach, which needs no structs",
+		dir, version, err, strings.Join(known, ", "))
 }

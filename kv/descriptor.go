@@ -34,7 +34,7 @@ type Descriptor struct {
 	Rotated      bool   // K and V are Hadamard-rotated before they are stored
 	Shard        int    // rank of this part of a model that is split over devices
 	Shards       int    // 0 and 1 both mean: not split
-	StateFormat  string // version of the runtime's own layout; only for opaque groups
+	StateFormat  string // what else ties the tensors to a runtime: the version of its opaque states, a rotation of another kind
 
 	// BlockTokens is the tokens a block holds, a power of two of 16 to 512. 0 chooses: 64, or as many as it takes for
 	// the records of the All group to have 32 KiB.

@@ -50,7 +50,8 @@ type Options struct {
 	RowsOnly bool
 	// OpaqueOnly keeps whole blobs even where rows are understood.
 	OpaqueOnly bool
-	// Rotated says whether a quantized cache is Hadamard-rotated, for releases of which that is not known. Nil: find out.
+	// Rotated says whether a quantized cache is Hadamard-rotated, for releases of which that is not known: those before 0.7.0
+	// that do not tell their version. Nil: find out.
 	Rotated *bool
 
 	// BlockTokens is the size of a block, as in kv.Descriptor. 0: chosen by the model's shape.
@@ -304,19 +305,4 @@ func (s *Session) hasTail(blob []byte) bool {
 	}
 	_, err = s.lay.format.Tail().Parse(tail)
 	return err == nil
-}
-
-func (s *Session) rotation(model uintptr, d *kv.Descriptor) (bool, error) {
-	if s.o.Rotated != nil {
-		return *s.o.Rotated, nil
-	}
-	var k, v kv.DType
-	for _, t := range d.Tensors {
-		if t.Role == kv.RoleV {
-			v = t.DType
-		} else {
-			k = t.DType
-		}
-	}
-	return s.lib.rotated(model, d.Architecture, k, v)
 }

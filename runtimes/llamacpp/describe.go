@@ -2,7 +2,6 @@ package llamacpp
 
 import (
 	"fmt"
-	"os"
 	"sort"
 	"strconv"
 	"strings"
@@ -180,42 +179,4 @@ func fromFile(d *kv.Descriptor, id Identity) (head, error) {
 	}
 	d.RoPE.FreqFactors = h.factors
 	return h, nil
-}
-
-// rotated reports whether llama.cpp rotates K or V before it quantizes them: it does where a head's width is a multiple of
-// 64, unless told not to, and says so nowhere.
-func (l *Library) rotated(model uintptr, arch string, k, v kv.DType) (bool, error) {
-	wide := func(t kv.DType, key string) bool {
-		if !t.Valid() || t.Group() == 1 {
-			return false
-		}
-		dim := 0
-		if s, ok := l.meta(model, arch+".attention."+key); ok {
-			dim, _ = strconv.Atoi(s)
-		} else if h := int(l.Heads(model)); h > 0 {
-			dim = int(l.Embedding(model)) / h
-		}
-		return dim > 0 && dim%64 == 0
-	}
-	if !wide(k, "key_length") && !wide(v, "value_length") {
-		return false, nil
-	}
-	if rotationDisabled() {
-		return false, nil
-	}
-	if l.Version == nil {
-		return false, fmt.Errorf("%w: this release of llama.cpp may or may not rotate a quantized cache, and does not say: set Options.Rotated", ErrRefused)
-	}
-	return true, nil
-}
-
-// rotationDisabled reports whether llama.cpp was told not to rotate quantized caches. It reads the variable as atoi does: white
-// space, a sign, digits up to whatever follows.
-func rotationDisabled() bool {
-	v := strings.TrimLeft(os.Getenv("LLAMA_ATTN_ROT_DISABLE"), " \t\n\v\f\r")
-	if v != "" && (v[0] == '+' || v[0] == '-') {
-		v = v[1:]
-	}
-	v = strings.TrimLeft(v, "0")
-	return v != "" && v[0] >= '1' && v[0] <= '9'
 }

@@ -20,7 +20,8 @@ type fake struct {
 	layers     []fakeLayer
 	window     int // n_swa
 	transposed bool
-	latent     bool // no V
+	latent     bool    // no V
+	rotation   *[2]int // of K and V, as releases from 0.7.0 on say it
 	streams    int
 	contextLen int
 	ropeType   int32
@@ -176,6 +177,10 @@ func (f *fake) section(b []byte, seq int32, windowed bool) []byte {
 			}
 		}
 		u32(len(layers))
+		if f.rotation != nil {
+			u32(f.rotation[0])
+			u32(f.rotation[1])
+		}
 		for _, l := range layers {
 			u32(1)
 			u64(2 * f.layers[l].width)
@@ -259,6 +264,10 @@ func (f *fake) load(b []byte, seq int32) {
 				}
 			}
 			want("n_layer", u32(), len(layers))
+			if f.rotation != nil {
+				want("n_rot_k", u32(), f.rotation[0])
+				want("n_rot_v", u32(), f.rotation[1])
+			}
 			for _, l := range layers {
 				want("k_type", u32(), 1)
 				want("k row", u64(), 2*f.layers[l].width)

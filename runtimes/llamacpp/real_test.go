@@ -168,23 +168,35 @@ func TestOneModelOneFingerprint(t *testing.T) {
 	}
 }
 
-// A release that may or may not rotate a quantized cache is not guessed at.
+// A release that may or may not rotate a quantized cache is not guessed at, and one that says what it does is believed.
 func TestUnknownRotation(t *testing.T) {
 	q8 := llama.Q8_0
 	r := newRig(t, ggufgen.LLaMA(1, 2, 64), llama.ContextOptions{FlashAttention: ref(true), CacheK: &q8}, db.Options{})
 	old := *r.api
 	old.Version = nil
 	c := r.context()
-	o := llamacpp.Options{Identity: llamacpp.Identity{Path: r.model.Path()}, Decode: c.Decode, Logger: slog.New(slog.DiscardHandler)}
-	if _, err := llamacpp.Attach(context.Background(), r.store, &old, c.Pointer(), o); !errors.Is(err, llamacpp.ErrRefused) {
+	attach := func(rotated *bool) (*llamacpp.Session, error) {
+		return llamacpp.Attach(context.Background(), r.store, &old, c.Pointer(), llamacpp.Options{
+			Identity: llamacpp.Identity{Path: r.model.Path()}, Decode: c.Decode, Rotated: rotated, Logger: slog.New(slog.DiscardHandler)})
+	}
+	known := r.attach(c, nil).Model().Fingerprint()
+	s, err := attach(nil)
+	if says := r.api.Version() >= "0.7"; says {
+		if err != nil || s.Model().Fingerprint() != known {
+			t.Errorf("a release that says how it rotates: %v", err)
+		}
+		if _, err := attach(ref(false)); !errors.Is(err, llamacpp.ErrRefused) {
+			t.Errorf("an option that contradicts it: %v", err)
+		}
+		return
+	}
+	if !errors.Is(err, llamacpp.ErrRefused) {
 		t.Errorf("not refused: %v", err)
 	}
-	o.Rotated = ref(false)
-	s, err := llamacpp.Attach(context.Background(), r.store, &old, c.Pointer(), o)
-	if err != nil {
+	if s, err = attach(ref(false)); err != nil {
 		t.Fatal(err)
 	}
-	if s.Model().Fingerprint() == r.attach(c, nil).Model().Fingerprint() {
+	if s.Model().Fingerprint() == known {
 		t.Error("rotated and not rotated are one model")
 	}
 }

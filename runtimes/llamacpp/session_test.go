@@ -74,6 +74,9 @@ func kinds(name string) *fake {
 	case "window larger than prompts":
 		f.window = 1024
 		f.layers[1].windowed = true
+	case "window, says its rotation":
+		f.window, f.rotation = 24, new([2]int)
+		f.layers[1].windowed = true
 	case "windows only":
 		f.window = 24
 		for i := range f.layers {
@@ -85,7 +88,7 @@ func kinds(name string) *fake {
 
 var kindNames = []string{
 	"plain", "channel-major", "reordered", "streams", "latent",
-	"window", "window, channel-major, reordered", "window larger than prompts", "windows only",
+	"window", "window, channel-major, reordered", "window larger than prompts", "window, says its rotation", "windows only",
 }
 
 // Whatever was saved before, a prompt that is restored and evaluated from there gives the logits of one that was

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -69,6 +71,7 @@ func (j *crashJournal) compare(w *crashRun, weak bool) error {
 		}
 	}
 	j.compareRefs(w, weak, found, bad)
+	j.compareNotes(w, weak, bad)
 	stats, err := w.s.Stats()
 	if err != nil || stats.Blocks != int64(len(all)) && !j.k.small { // eviction goes on meanwhile
 		bad("%d blocks are counted, %d found, %v", stats.Blocks, len(all), err)
@@ -118,6 +121,32 @@ func (j *crashJournal) compareRefs(w *crashRun, weak bool, found []int, bad func
 	for r := range refs {
 		if _, ok := want[r.Name]; !ok && !weak && (j.flight == nil || j.flight.name != r.Name) {
 			bad("ref %s is back: %+v", r.Name, r)
+		}
+	}
+}
+
+func (j *crashJournal) compareNotes(w *crashRun, weak bool, bad func(string, ...any)) {
+	found := crashNotes(w)
+	want := j.notes
+	if weak {
+		want = j.noteSafe
+	}
+	underWay := func(name string) bool {
+		f := j.flight
+		return f != nil && (f.kind == "note" && f.note() == name || f.kind == "retire" && strings.HasPrefix(name, crashChats()[f.chat].d.Name+" "))
+	}
+	for name, value := range want {
+		if found[name] != value && !underWay(name) {
+			bad("note %s is %.6s of %d bytes, expected %.6s of %d", name, found[name], len(found[name]), value, len(value))
+		}
+	}
+	for name, value := range found {
+		if _, ok := want[name]; !ok && !weak && !underWay(name) {
+			bad("note %s is back", name)
+		}
+		model, _, _ := strings.Cut(name, " ")
+		if n, err := strconv.Atoi(value[:6]); err != nil || n < j.retired[model] {
+			bad("note %s is back from before its model was retired: %.6s", name, value)
 		}
 	}
 }

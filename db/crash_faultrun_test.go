@@ -216,6 +216,7 @@ func (f *faultRun) poisoned(w *crashRun, o crashOp) {
 	}
 	writes["model"] = second(w.s.Model(ctx, windowed(77)))
 	writes["ref"] = f.anyRef(w)
+	writes["note"] = m.SetNote(ctx, "after", []byte("a sync failed"))
 	writes["compact"] = second(w.s.Compact(ctx, CompactOptions{}))
 	writes["shrink"] = second(w.s.Shrink(ctx, 1))
 	writes["delete scope"] = second(w.s.DeleteScope(ctx, "alice"))

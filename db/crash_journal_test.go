@@ -1,6 +1,7 @@
 package db
 
 import (
+	"maps"
 	"strconv"
 
 	"github.com/dormousekv/dormouse/kv"
@@ -13,26 +14,48 @@ type crashRef struct {
 
 // crashJournal says what must be found, and what must not be.
 type crashJournal struct {
-	k       crashMode
-	have    []int               // by chat: what is stored of it
-	safe    []int               // by chat: what of it a power cut in Process mode leaves
-	refs    map[string]crashRef // that are set
-	refSafe map[string]crashRef // that a power cut in Process mode leaves
-	dead    map[kv.Key]string   // deleted blocks, and by what
-	gone    map[int]int         // by chat: from which position on no byte of it is in any file
-	wiped   map[int]int         // the same, once a Sync says so
-	flight  *crashOp            // under way when the crash came, or failed
-	cut     bool                // the power was lost
-	hollow  bool                // refs were found whose prefix a power cut took
-	log     []string
+	k        crashMode
+	have     []int               // by chat: what is stored of it
+	safe     []int               // by chat: what of it a power cut in Process mode leaves
+	refs     map[string]crashRef // that are set
+	refSafe  map[string]crashRef // that a power cut in Process mode leaves
+	notes    map[string]string   // by model and name
+	noteSafe map[string]string   // that a power cut in Process mode leaves
+	retired  map[string]int      // by model: how many operations there were before it was retired; older notes are gone for good
+	dead     map[kv.Key]string   // deleted blocks, and by what
+	gone     map[int]int         // by chat: from which position on no byte of it is in any file
+	wiped    map[int]int         // the same, once a Sync says so
+	flight   *crashOp            // under way when the crash came, or failed
+	cut      bool                // the power was lost
+	hollow   bool                // refs were found whose prefix a power cut took
+	log      []string
 }
 
 func newCrashJournal(k crashMode) *crashJournal {
 	n := len(crashChats())
 	return &crashJournal{
 		k: k, have: make([]int, n), safe: make([]int, n), refs: map[string]crashRef{},
-		refSafe: map[string]crashRef{}, dead: map[kv.Key]string{}, gone: map[int]int{}, wiped: map[int]int{},
+		refSafe: map[string]crashRef{}, notes: map[string]string{}, noteSafe: map[string]string{}, retired: map[string]int{}, dead: map[kv.Key]string{}, gone: map[int]int{}, wiped: map[int]int{},
 	}
+}
+
+// crashNotes are all notes, by model and name.
+func crashNotes(w *crashRun) map[string]string {
+	out := map[string]string{}
+	for _, m := range w.models {
+		names, err := m.Notes()
+		if err != nil {
+			panic(err)
+		}
+		for _, name := range names {
+			value, err := m.Note(name)
+			if err != nil {
+				panic(err)
+			}
+			out[m.Descriptor().Name+" "+name] = string(value)
+		}
+	}
+	return out
 }
 
 func crashBlocks(s *Store) map[kv.Key]Block {
@@ -122,6 +145,12 @@ func (j *crashJournal) done(w *crashRun, o crashOp, err error) {
 	switch o.kind {
 	case "ref", "unref":
 		delete(j.refSafe, o.name)
+	case "note":
+		delete(j.noteSafe, o.note())
+	case "retire":
+		if err == nil {
+			j.retired[crashChats()[o.chat].d.Name] = len(j.log)
+		}
 	case "delete":
 		if err == nil {
 			j.gone[o.chat] = o.n - 1 // tails that end before it stay
@@ -173,6 +202,12 @@ func (j *crashJournal) done(w *crashRun, o crashOp, err error) {
 			delete(j.refSafe, name)
 		}
 	}
+	j.notes = crashNotes(w)
+	for name, value := range j.noteSafe {
+		if j.notes[name] != value {
+			delete(j.noteSafe, name)
+		}
+	}
 	switch o.kind {
 	case "checkpoint", "compact", "trim", "suspend", "reopen", "close":
 		if err == nil {
@@ -180,6 +215,7 @@ func (j *crashJournal) done(w *crashRun, o crashOp, err error) {
 			for name, r := range j.refs {
 				j.refSafe[name] = r
 			}
+			maps.Copy(j.noteSafe, j.notes)
 		}
 	case "sync":
 		if err == nil {

@@ -141,6 +141,11 @@ func (w *crashRun) do(o crashOp) error {
 		return err
 	case "unref":
 		return w.s.DeleteRef(ctx, o.name)
+	case "note":
+		if o.n == 0 {
+			return m.SetNote(ctx, o.name, nil)
+		}
+		return m.SetNote(ctx, o.name, fmt.Appendf(nil, "%06d%0*d", len(w.j.log), o.n*300, 0))
 	case "delete":
 		_, err := m.Delete(ctx, p)
 		return err

@@ -3,6 +3,7 @@ package db
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 
 	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
@@ -19,6 +20,9 @@ type crashOp struct {
 func (o crashOp) String() string {
 	return fmt.Sprintf("%s chat %d n %d %s", o.kind, o.chat, o.n, o.name)
 }
+
+// note is a note's model and name.
+func (o crashOp) note() string { return crashChats()[o.chat].d.Name + " " + o.name }
 
 // crashMode is how a store is opened.
 type crashMode struct {
@@ -77,6 +81,10 @@ func (k crashMode) script(seed uint64) []crashOp {
 		if o.kind == "scope" {
 			o.name = []string{"alice", "bob"}[r.IntN(2)]
 		}
+	}
+	for range 4 { // behind what the seed has decided
+		at := 1 + r.IntN(len(ops))
+		ops = slices.Insert(ops, at, crashOp{kind: "note", chat: r.IntN(len(crashChats())), n: r.IntN(4), name: fmt.Sprint("note ", r.IntN(2))})
 	}
 	return append(ops, crashOp{kind: "close"})
 }

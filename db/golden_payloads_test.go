@@ -68,6 +68,8 @@ func goldenPayloads() []goldenPayload {
 	small.doomed[loc(4)] = struct{}{}
 	small.doomedSegments[0x9192939495969798] = struct{}{}
 	small.flagged[id(21)] = struct{}{}
+	note := opNote{Model: id(15), Name: "canary", Value: []byte{0xca, 0xfe}}
+	small.setNote(note)
 	ends := map[uint64]int64{0xa1a2a3a4a5a6a7a8: 0x3132333435363738}
 	next := index.Applied{NextBirth: 0xb1b2b3b4b5b6b7b8, NextSegment: 0xc1c2c3c4c5c6c7c8, Clock: 0xd1d2d3d4d5d6d7d8}
 	const boot = "0a1b2c3d-boot"
@@ -76,7 +78,7 @@ func goldenPayloads() []goldenPayload {
 			frameSnapshot, "snapshot",
 			snapshot{
 				Boot: boot, Ends: ends, Next: next, Models: []opModel{{Descriptor: descriptor, Stamp: 0xe1e2e3e4e5e6e7e8}},
-				Refs: []Ref{{Name: "alone"}, ref}, Doomed: []opLoc{loc(4)}, Unlinked: []uint64{0x9192939495969798}, Flagged: []kv.Key{id(21)},
+				Refs: []Ref{{Name: "alone"}, ref}, Doomed: []opLoc{loc(4)}, Unlinked: []uint64{0x9192939495969798}, Flagged: []kv.Key{id(21)}, Notes: []opNote{note},
 			},
 			func() []byte { return small.encode(boot, ends, next) },
 			func(f wal.Frame) (any, error) {
@@ -95,6 +97,7 @@ func goldenPayloads() []goldenPayload {
 		goldenOp(frameRef, "ref", ref),
 		goldenOp(frameUnref, "unref", opUnref{Name: "system"}),
 		goldenOp(frameFlag, "flag", opFlag{Key: id(14), Group: 5, Loc: loc(7), Flags: 0x81}),
+		goldenOp(frameNote, "note", note),
 	}
 }
 
@@ -118,7 +121,7 @@ func local(v any) any {
 		for name, r := range v.refs {
 			refs[name] = ref(r)
 		}
-		return []any{v.models, refs, v.doomed, v.doomedSegments, v.blocks, v.pins, v.classes}
+		return []any{v.models, refs, v.doomed, v.doomedSegments, v.blocks, v.pins, v.classes, v.notes, v.noteBytes}
 	}
 	return v
 }
@@ -192,7 +195,7 @@ func TestGoldenPayloadsAreWhole(t *testing.T) {
 			t.Errorf("%s has no value", name)
 		}
 	}
-	if want := []uint8{1, 2, 3, 4, 5, 6, 7, 8, 9}; !slices.Equal(kinds, want) {
+	if want := []uint8{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}; !slices.Equal(kinds, want) {
 		t.Errorf("kinds %v, expected %v", kinds, want)
 	}
 	if len(all) < 60 {

@@ -120,6 +120,9 @@ func (w *killWorker) work(g int, r *rand.Rand) {
 		case x < 84:
 			name := fmt.Sprint(g, "-", r.IntN(3))
 			w.do("unref 0 0 "+name, func() error { return w.s.DeleteRef(ctx, name) })
+		case x < 85:
+			name, value := fmt.Sprint(g, "-", r.IntN(3)), r.IntN(3)*1000
+			w.do(fmt.Sprint("note ", c%2, " ", value, " ", name), func() error { return m.SetNote(ctx, name, make([]byte, value)) })
 		case x < 91:
 			w.do(fmt.Sprint("del ", c, " ", n), func() error { _, err := m.Delete(ctx, p); return err })
 		case x < 93:

@@ -100,12 +100,23 @@ func (j *killJournal) atMost(c, whole int) int {
 	return most
 }
 
+// noteState is how long a note of model c must be, 0 if there is none; known is false if an operation was under way.
+func (j *killJournal) noteState(c int, name string) (size int, known bool) {
+	known = true
+	for _, o := range j.ops {
+		if o.what == "note" && o.name == name && o.chat == c {
+			size, known = o.n, o.acked
+		}
+	}
+	return size, known
+}
+
 // refState says what must hold of a ref: the op that set it last, or that there is none; known is false if an operation
 // was under way.
 func (j *killJournal) refState(name string) (set *killOp, known bool) {
 	known = true
 	for _, o := range j.ops { // the ops on one name come one after the other
-		if o.name != name {
+		if o.name != name || o.what == "note" {
 			continue
 		}
 		switch {

@@ -269,6 +269,15 @@ func killCompare(t *testing.T, k killMode, s *Store, j *killJournal, when string
 			}
 		}
 	}
+	for g := range 3 {
+		for i := range 6 {
+			name := fmt.Sprint(g, "-", i%3)
+			size, known := j.noteState(i%2, name)
+			if value, err := models[i%2].Note(name); known && (len(value) != size || errors.Is(err, ErrNotFound) != (size == 0)) {
+				t.Errorf("%s: note %s of model %d has %d bytes, %v, expected %d", when, name, i%2, len(value), err, size)
+			}
+		}
+	}
 	all := map[kv.Key]bool{}
 	var blocks []Block
 	for b, err := range s.Blocks() {

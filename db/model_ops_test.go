@@ -3,6 +3,7 @@ package db
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -118,6 +119,34 @@ func (d *driver) ref(mi int) {
 		d.fatalf("ref %+v", r)
 	}
 	d.pinned[name] = r.Pinned
+}
+
+func (d *driver) setNote(mi int) {
+	name, size := fmt.Sprint("note ", d.r.IntN(3)), d.r.IntN(3)*d.r.IntN(MaxNoteBytes/2+1)
+	value := strings.Repeat(fmt.Sprint(d.r.IntN(10)), size)
+	d.must(d.models[mi].SetNote(ctx, name, []byte(value)))
+	if d.notes[fmt.Sprint(mi, " ", name)] = value; size == 0 {
+		delete(d.notes, fmt.Sprint(mi, " ", name))
+	}
+}
+
+func (d *driver) compareNotes() {
+	n := 0
+	for mi, m := range d.models {
+		names, err := m.Notes()
+		d.must(err)
+		for _, name := range names {
+			value, err := m.Note(name)
+			d.must(err)
+			if want, ok := d.notes[fmt.Sprint(mi, " ", name)]; !ok || want != string(value) {
+				d.fatalf("note %q of model %d is %.9s of %d bytes, expected %.9s of %d", name, mi, value, len(value), want, len(want))
+			}
+			n++
+		}
+	}
+	if n != len(d.notes) {
+		d.fatalf("%d notes, expected %d", n, len(d.notes))
+	}
 }
 
 // below returns the keys of the blocks under k, k included.

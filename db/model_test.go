@@ -62,6 +62,7 @@ type driver struct {
 	refs   map[string]kv.Prompt
 	refMod map[string]int
 	pinned map[string]bool
+	notes  map[string]string // by model and name
 	held   []heldMatch
 	log    []string
 }
@@ -76,7 +77,7 @@ type heldMatch struct {
 func runModel(t *testing.T, seed uint64, ops int) {
 	d := &driver{
 		t: t, r: rand.New(rand.NewPCG(seed, 7)), dir: t.TempDir(), o: options(),
-		blocks: map[kv.Key]*mapBlock{}, refs: map[string]kv.Prompt{}, refMod: map[string]int{}, pinned: map[string]bool{},
+		blocks: map[kv.Key]*mapBlock{}, refs: map[string]kv.Prompt{}, refMod: map[string]int{}, pinned: map[string]bool{}, notes: map[string]string{},
 	}
 	d.o.SegmentBytes = 256 << 10
 	d.o.CheckpointInterval = -1
@@ -168,7 +169,9 @@ func (d *driver) step(i int) {
 		d.release()
 	case n < 85:
 		d.note("%d ref", i)
-		d.ref(mi)
+		if d.ref(mi); n%2 == 0 {
+			d.setNote(mi)
+		}
 	case n < 87:
 		d.note("%d delete", i)
 		d.delete(mi)
@@ -378,6 +381,7 @@ func (d *driver) compare() {
 			d.fatalf("block [%d, %d) of model %d has %d records, expected %d", b.start, b.end, b.model, len(records), want)
 		}
 	}
+	d.compareNotes()
 	if len(actual) != len(d.blocks) {
 		for k, x := range actual {
 			if d.blocks[k] == nil {

@@ -16,14 +16,15 @@ import (
 // Kinds of log frames. The numbers are stored. docs/format/wal.md lists their payloads.
 const (
 	frameSnapshot = wal.KindSnapshot
-	framePut      = 2 // opPut
-	frameRemove   = 3 // opRemove
-	frameMove     = 4 // opMove
-	frameModel    = 5 // opModel
-	frameRetire   = 6 // opRetire
-	frameRef      = 7 // Ref
-	frameUnref    = 8 // opUnref
-	frameFlag     = 9 // opFlag
+	framePut      = 2  // opPut
+	frameRemove   = 3  // opRemove
+	frameMove     = 4  // opMove
+	frameModel    = 5  // opModel
+	frameRetire   = 6  // opRetire
+	frameRef      = 7  // Ref
+	frameUnref    = 8  // opUnref
+	frameFlag     = 9  // opFlag
+	frameNote     = 10 // opNote
 )
 
 // opLoc is the place of a record.
@@ -107,6 +108,14 @@ type opFlag struct {
 	Group    uint8
 	Loc      opLoc
 	Flags    uint8
+}
+
+// opNote is a note on a model; an empty value removes it.
+type opNote struct {
+	_msgpack struct{} `msgpack:",as_array"`
+	Model    kv.Fingerprint
+	Name     string
+	Value    []byte
 }
 
 func encodeOp(op any) []byte {

@@ -68,6 +68,13 @@ func (op opRemove) sound() error { return allSound(op.Dead) }
 func (op opMove) sound() error   { return errors.Join(op.From.sound(), op.To.sound()) }
 func (op opFlag) sound() error   { return op.Loc.sound() }
 
+func (n opNote) sound() error {
+	if n.Name == "" || len(n.Name) > MaxNoteName || len(n.Value) > MaxNoteBytes {
+		return fmt.Errorf("%w: a note of %d bytes, its name of %d", errPayload, len(n.Value), len(n.Name))
+	}
+	return nil
+}
+
 func (op opModel) sound() error {
 	d, err := op.Descriptor.Normal()
 	if err == nil && d.Fingerprint() != op.Descriptor.Fingerprint() {
@@ -85,7 +92,7 @@ func (s snapshot) sound() error {
 			return fmt.Errorf("%w: segment %d ends at %d", errPayload, id, end)
 		}
 	}
-	return errors.Join(allSound(s.Models), allSound(s.Doomed))
+	return errors.Join(allSound(s.Models), allSound(s.Doomed), allSound(s.Notes))
 }
 
 func allSound[T interface{ sound() error }](all []T) error {

@@ -61,7 +61,7 @@ type copier struct {
 	done, total int64
 }
 
-// models registers every model, the newest version of each name last.
+// models registers every model, the newest version of each name last, with its notes.
 func (c *copier) models() error {
 	all := slices.Collect(maps.Values(c.w.e.state.models))
 	slices.SortFunc(all, func(a, b *modelState) int {
@@ -70,6 +70,14 @@ func (c *copier) models() error {
 	for _, m := range all {
 		op := opModel{Descriptor: m.desc, Stamp: m.stamp}
 		if _, err := c.n.logState(frameModel, op, func(st *smallState) { st.addModel(op) }); err != nil {
+			return err
+		}
+	}
+	for _, n := range c.w.e.state.allNotes() {
+		if c.w.e.state.models[n.Model] == nil {
+			continue
+		}
+		if _, err := c.n.logState(frameNote, n, func(st *smallState) { st.setNote(n) }); err != nil {
 			return err
 		}
 	}

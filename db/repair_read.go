@@ -280,8 +280,10 @@ func readable(f wal.Frame) (err error) {
 		_, err = decodeOp[opUnref](f)
 	case frameFlag:
 		_, err = decodeOp[opFlag](f)
+	case frameNote:
+		_, err = decodeOp[opNote](f)
 	default:
-		err = damage.New(f.File, f.Offset, "log frame kind", "1 to 9", f.Kind)
+		err = damage.New(f.File, f.Offset, "log frame kind", "1 to 10", f.Kind)
 	}
 	if err != nil {
 		return asCorrupt(err, f.File, fmt.Sprintf("log frame %d", f.LSN))

@@ -45,6 +45,11 @@ func (r *recovery) apply() error {
 			e.state.addModel(opModel{Descriptor: d})
 		}
 	}
+	for fp := range e.state.notes {
+		if e.state.models[fp] == nil { // the part of the log that said so is damaged
+			e.state.dropNotes(fp)
+		}
+	}
 	return nil
 }
 
@@ -177,8 +182,14 @@ func (r *recovery) frame(t *index.Txn, f wal.Frame) error {
 			return err
 		}
 		return t.SetFlags(op.Key, op.Group, op.Flags)
+	case frameNote:
+		op, err := decodeOp[opNote](f)
+		if err != nil {
+			return err
+		}
+		e.state.setNote(op)
 	default:
-		return &CorruptError{File: f.File, Offset: f.Offset, What: "log frame kind", Expected: "2 to 9", Found: itoa(int(f.Kind))}
+		return &CorruptError{File: f.File, Offset: f.Offset, What: "log frame kind", Expected: "1 to 10", Found: itoa(int(f.Kind))}
 	}
 	return nil
 }

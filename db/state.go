@@ -23,6 +23,9 @@ type smallState struct {
 	// flagged are blocks of which a record was found damaged; some may be whole again since, or gone.
 	flagged  map[kv.Key]struct{}
 	refBytes int64 // of all refs
+	// notes are by model and name; noteBytes is what all of them take.
+	notes     map[kv.Fingerprint]map[string][]byte
+	noteBytes int64
 	// blocks counts the refs of a block, pins the pinned ones; classes holds the highest priority among them.
 	blocks  map[kv.Key]int
 	pins    map[kv.Key]int
@@ -47,6 +50,7 @@ func newSmallState() *smallState {
 		doomed:         map[opLoc]struct{}{},
 		doomedSegments: map[uint64]struct{}{},
 		flagged:        map[kv.Key]struct{}{},
+		notes:          map[kv.Fingerprint]map[string][]byte{},
 		blocks:         map[kv.Key]int{},
 		pins:           map[kv.Key]int{},
 		classes:        map[kv.Key]uint8{},
@@ -63,6 +67,7 @@ type snapshot struct {
 	Doomed   []opLoc
 	Unlinked []uint64
 	Flagged  []kv.Key `msgpack:",omitempty"`
+	Notes    []opNote `msgpack:",omitempty"`
 }
 
 func (s *smallState) encode(boot string, ends map[uint64]int64, next index.Applied) []byte {
@@ -76,6 +81,7 @@ func (s *smallState) encode(boot string, ends map[uint64]int64, next index.Appli
 	snap.Doomed = slices.Collect(maps.Keys(s.doomed))
 	snap.Unlinked = slices.Collect(maps.Keys(s.doomedSegments))
 	snap.Flagged = slices.Collect(maps.Keys(s.flagged))
+	snap.Notes = s.allNotes()
 	return encodeOp(snap)
 }
 
@@ -100,6 +106,9 @@ func decodeSnapshot(b []byte) (*smallState, snapshot, error) {
 	for _, k := range snap.Flagged {
 		s.flagged[k] = struct{}{}
 	}
+	for _, n := range snap.Notes {
+		s.setNote(n)
+	}
 	return s, snap, nil
 }
 
@@ -117,6 +126,7 @@ func (s *smallState) addModel(m opModel) *modelState {
 
 func (s *smallState) dropModel(fp kv.Fingerprint) {
 	delete(s.models, fp)
+	s.dropNotes(fp)
 	for name, r := range s.refs {
 		if r.Model == fp {
 			s.dropRef(name)

@@ -1,0 +1,166 @@
+package db
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// Limits of notes: every log file repeats them.
+const (
+	MaxNotes         = 256      // of a model
+	MaxNoteName      = 64       // bytes
+	MaxNoteBytes     = 8 << 10  // of a value
+	MaxAllNotesBytes = 16 << 20 // of all models, names and values
+)
+
+// SetNote keeps a small value with this version of the model, in the place of an older one of that name; an empty value removes
+// it. Notes are for a runtime that wants to know a model again: what it computed with it, or by which settings. They stay as long as
+// the model does: nothing evicts them, Delete and DeleteScope leave them, and Retire takes them. So they must not hold what is a user's.
+//
+// ErrNoSpace if the budget has no room for it, and nothing can be evicted for it.
+func (m *Model) SetNote(ctx context.Context, name string, value []byte) error {
+	switch {
+	case name == "" || len(name) > MaxNoteName:
+		return fmt.Errorf("db: note name of %d bytes: 1 to %d", len(name), MaxNoteName)
+	case len(value) > MaxNoteBytes:
+		return fmt.Errorf("db: note %q of %d bytes, at most %d", name, len(value), MaxNoteBytes)
+	}
+	e, err := m.enter()
+	if err != nil {
+		return err
+	}
+	defer m.s.leave()
+	if e.wal == nil {
+		return ErrReadOnly
+	}
+	n := opNote{Model: m.ms.fp, Name: name, Value: slices.Clone(value)}
+	old, had := e.note(n.Model, name)
+	if had && bytes.Equal(old, value) || !had && len(value) == 0 {
+		return e.durable(e.wal.LastLSN()) // another call's, perhaps
+	}
+	if err := e.boundState(ctx); err != nil {
+		return err
+	}
+	room := 3 * n.bytes() // in the log, in the head of the next log file and in the index
+	e.measureOnce()
+	if !e.space.reserve(room, e.o.Budget-e.reserveBytes()) {
+		if err := e.makeRoom(ctx, room, 0); err != nil {
+			return err
+		}
+	}
+	defer e.space.giveUp(room, 0)
+	lsn, err := e.logNote(n)
+	if err != nil {
+		return err
+	}
+	return e.durable(lsn)
+}
+
+func (e *engine) logNote(n opNote) (uint64, error) {
+	e.logMu.Lock()
+	defer e.logMu.Unlock()
+	e.stateMu.RLock()
+	err := e.state.noteFits(n)
+	e.stateMu.RUnlock()
+	if err != nil {
+		return 0, err
+	}
+	return e.logStateLocked(frameNote, n, func(st *smallState) { st.setNote(n) })
+}
+
+// Note returns a note's value, in memory of the caller's. ErrNotFound if there is none of that name.
+func (m *Model) Note(name string) ([]byte, error) {
+	e, err := m.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer m.s.leave()
+	value, ok := e.note(m.ms.fp, name)
+	if !ok {
+		return nil, fmt.Errorf("%w: note %q on model %s", ErrNotFound, name, m.ms.fp)
+	}
+	return slices.Clone(value), nil
+}
+
+// Notes lists the names of the model's notes, sorted.
+func (m *Model) Notes() ([]string, error) {
+	e, err := m.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer m.s.leave()
+	e.stateMu.RLock()
+	defer e.stateMu.RUnlock()
+	return slices.Sorted(maps.Keys(e.state.notes[m.ms.fp])), nil
+}
+
+func (e *engine) note(fp kv.Fingerprint, name string) ([]byte, bool) {
+	e.stateMu.RLock()
+	defer e.stateMu.RUnlock()
+	value, ok := e.state.notes[fp][name]
+	return value, ok
+}
+
+// bytes is what n takes in the head of the log, generously.
+func (n opNote) bytes() int64 { return int64(64 + len(n.Name) + len(n.Value)) }
+
+// noteFits refuses a note of a model that is gone, and one too many.
+func (s *smallState) noteFits(n opNote) error {
+	if s.models[n.Model] == nil {
+		return fmt.Errorf("%w: %s", ErrRetired, n.Model)
+	}
+	of := s.notes[n.Model]
+	old, had := of[n.Name]
+	total := s.noteBytes + n.bytes()
+	if had {
+		total -= opNote{Name: n.Name, Value: old}.bytes()
+	}
+	switch {
+	case len(n.Value) == 0:
+	case !had && len(of) >= MaxNotes:
+		return fmt.Errorf("db: model %s has %d notes, and can have no more", n.Model, len(of))
+	case total > MaxAllNotesBytes:
+		return fmt.Errorf("db: the notes on all models take %d bytes with this one, at most %d", total, MaxAllNotesBytes)
+	}
+	return nil
+}
+
+func (s *smallState) setNote(n opNote) {
+	of := s.notes[n.Model]
+	if old, ok := of[n.Name]; ok {
+		s.noteBytes -= opNote{Name: n.Name, Value: old}.bytes()
+		delete(of, n.Name)
+	}
+	if len(n.Value) == 0 {
+		return
+	}
+	if of == nil {
+		of = map[string][]byte{}
+		s.notes[n.Model] = of
+	}
+	of[n.Name] = n.Value
+	s.noteBytes += n.bytes()
+}
+
+func (s *smallState) dropNotes(fp kv.Fingerprint) {
+	for name := range s.notes[fp] {
+		s.setNote(opNote{Model: fp, Name: name})
+	}
+	delete(s.notes, fp)
+}
+
+// allNotes lists them in the order of models and names.
+func (s *smallState) allNotes() (out []opNote) {
+	models := slices.SortedFunc(maps.Keys(s.notes), func(a, b kv.Fingerprint) int { return bytes.Compare(a[:], b[:]) })
+	for _, fp := range models {
+		for _, name := range slices.Sorted(maps.Keys(s.notes[fp])) {
+			out = append(out, opNote{Model: fp, Name: name, Value: s.notes[fp][name]})
+		}
+	}
+	return out
+}

@@ -17,6 +17,8 @@ var ErrDecode = errors.New("llama: decode failed")
 type ModelOptions struct {
 	// CPUOnly keeps all layers off the GPU.
 	CPUOnly bool
+	// NoRepack keeps the weights as they are in the file (use_extra_bufts off): other kernels, a little slower.
+	NoRepack bool
 }
 
 // Model is a loaded GGUF file.
@@ -33,6 +35,7 @@ func (l *Lib) LoadModel(path string, o ModelOptions) (*Model, error) {
 	if o.CPUOnly {
 		p.gpuLayers = 0
 	}
+	p.useExtraBufts = !o.NoRepack
 	var ptr uintptr
 	if why := l.log.complaintsOf(func() { ptr = l.modelLoad(path, p) }); ptr == 0 {
 		return nil, fmt.Errorf("llama: model %s could not be loaded: %v", path, why)
@@ -114,6 +117,12 @@ type ContextOptions struct {
 	CacheK, CacheV *CacheType
 	FullWindow     bool // swa_full: sliding-window layers keep all cells
 	Unified        bool // kv_unified: sequences share one buffer
+
+	// How positions and attention are computed, where that is not as the model says. Rows are then those of another model.
+	RopeBase, RopeScale float32 // rope_freq_base, rope_freq_scale
+	RopeScaling         *int32  // rope_scaling_type: 0 none, 1 linear, 2 YaRN; nil: the model's
+	YarnOrig            int     // yarn_orig_ctx
+	Attention           *int32  // attention_type: 0 causal, 1 not; nil: the model's
 }
 
 func errClosed(what string) error { return fmt.Errorf("llama: the %s is nil or closed", what) }
@@ -157,6 +166,14 @@ func (m *Model) NewContext(o ContextOptions) (*Context, error) {
 	if o.CacheV != nil {
 		p.typeV = int32(*o.CacheV)
 	}
+	if o.RopeScaling != nil {
+		p.ropeScaling = *o.RopeScaling
+	}
+	if o.Attention != nil {
+		p.attention = *o.Attention
+	}
+	p.ropeBase, p.ropeScale = o.RopeBase, o.RopeScale // 0: the model's
+	set(&p.yarnOrigCtx, o.YarnOrig)
 	flags := p.flags(m.lib.layout)
 	flags.swaFull = o.FullWindow
 	flags.kvUnified = o.Unified

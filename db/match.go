@@ -29,14 +29,15 @@ type Match struct {
 	prompt kv.Prompt
 	lease  segments.Lease
 
-	mu     sync.Mutex
-	gen    uint64  // of the store: after a Resume that found it changed, the match is looked up anew
-	found  *lookup // nil once the match is closed, and after a lookup that failed
-	closed bool
-	tokens int
-	reason Reason
-	pinned []kv.Key // what the found prefix rests on: its deepest block, and the block with its state
-	rests  [2]kv.Key
+	mu      sync.Mutex
+	gen     uint64  // of the store: after a Resume that found it changed, the match is looked up anew
+	found   *lookup // nil once the match is closed, and after a lookup that failed
+	closed  bool
+	tokens  int
+	reason  Reason
+	counted bool     // its tokens count as reused
+	pinned  []kv.Key // what the found prefix rests on: its deepest block, and the block with its state
+	rests   [2]kv.Key
 }
 
 // Match finds the longest stored prefix of prompt, to the token. The match holds on to the prompt's slices: do not

@@ -34,6 +34,19 @@ func (x *Match) Restore(ctx context.Context, rows kv.Rows) (Restored, error) {
 // anew. Rows beyond it are zeroed when RestoreLayers returns, not before. States of a StateAt group are there before the
 // first call. ready must not call methods of this match, nor the store's Suspend, Resume or Close.
 func (x *Match) RestoreLayers(ctx context.Context, rows kv.Rows, ready func(layer, tokens int)) (Restored, error) {
+	return x.restoreInto(ctx, rows, ready, false)
+}
+
+// RestoreRange is Restore for a runtime that takes a prefix piece by piece: rows may cover any positions, and what they
+// leave out stays matched and is not read. Every call returns [Match.Tokens] unless it meets damage: then the match has become
+// shorter, and what earlier calls gave beyond Restored.Tokens must not be used, nor, of a model with window or state groups, what
+// they gave of those. Of a window group it writes the last rows before Match.Tokens only, and leaves all others as they were.
+func (x *Match) RestoreRange(ctx context.Context, rows kv.Rows) (Restored, error) {
+	return x.restoreInto(ctx, rows, nil, true)
+}
+
+// restoreInto is Restore. With some, rows are a part of the prefix and do not end it.
+func (x *Match) restoreInto(ctx context.Context, rows kv.Rows, ready func(layer, tokens int), some bool) (Restored, error) {
 	start := time.Now()
 	d := &x.m.ms.desc
 	if err := rows.Validate(d); err != nil {
@@ -52,19 +65,24 @@ func (x *Match) RestoreLayers(ctx context.Context, rows kv.Rows, ready func(laye
 		return got, err
 	}
 	asked := x.tokens
-	got, err = x.restore(ctx, e, rows, ready)
+	got, err = x.restore(ctx, e, rows, ready, some)
 	if err != nil {
 		got.Tokens = 0
 	}
 	if err == nil {
-		e.count.restored(got, since(start))
+		count := got
+		if some && x.counted { // the prefix is reused once, however many pieces it comes in
+			count.Tokens = 0
+		}
+		x.counted = true
+		e.count.restored(count, since(start))
 		e.logShort("restore", x.m, got.Tokens, asked, got.Reason)
 	}
 	return got, err
 }
 
 // restore tries the matched prefix, and after damage the next shorter one, until one is right.
-func (x *Match) restore(ctx context.Context, e *engine, rows kv.Rows, ready func(layer, tokens int)) (Restored, error) {
+func (x *Match) restore(ctx context.Context, e *engine, rows kv.Rows, ready func(layer, tokens int), some bool) (Restored, error) {
 	d, l := &x.m.ms.desc, x.found
 	if l.tokens == 0 {
 		return Restored{Reason: l.reason}, nil
@@ -76,7 +94,7 @@ func (x *Match) restore(ctx context.Context, e *engine, rows kv.Rows, ready func
 	promised, why := l.tokens, l.reason
 	room := promised
 	for i, t := range d.Tensors {
-		if d.Groups[t.Group].Kind != kv.StateAt && len(rows[i].Pieces) > 0 {
+		if !some && d.Groups[t.Group].Kind != kv.StateAt && len(rows[i].Pieces) > 0 {
 			room = min(room, rows[i].End())
 		}
 	}
@@ -99,7 +117,7 @@ func (x *Match) restore(ctx context.Context, e *engine, rows kv.Rows, ready func
 		if l.tokens > before {
 			return Restored{}, fmt.Errorf("db: internal: a damaged block made the match longer: %d and %d tokens", before, l.tokens)
 		}
-		bytes, err := x.restoreTokens(ctx, e, rows, ready)
+		bytes, err := x.restoreTokens(ctx, e, rows, ready, some)
 		if err == nil {
 			return Restored{Tokens: l.tokens, Reason: l.reason, Bytes: bytes}, nil
 		}

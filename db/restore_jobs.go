@@ -27,13 +27,13 @@ const anyLayer = -1 << 31
 
 // restoreTokens writes the rows for the usable prefix, and returns the stored bytes that it read. errShorter says that
 // something was bad, and is marked so.
-func (x *Match) restoreTokens(ctx context.Context, e *engine, rows kv.Rows, ready func(layer, tokens int)) (int64, error) {
+func (x *Match) restoreTokens(ctx context.Context, e *engine, rows kv.Rows, ready func(layer, tokens int), some bool) (int64, error) {
 	l := x.found
-	total, err := x.restoreStates(ctx, e, rows)
+	total, err := x.restoreStates(ctx, e, rows, some)
 	if err != nil {
 		return 0, err
 	}
-	bytes, out := l.planJobs(e, rows)
+	bytes, out := l.planJobs(e, rows, some)
 	total += bytes
 	layers := []int{anyLayer}
 	if ready != nil {
@@ -67,8 +67,8 @@ func (m *modelState) layers() []int {
 	return slices.Compact(out)
 }
 
-// restoreStates writes the states that are valid at the end of the usable prefix.
-func (x *Match) restoreStates(ctx context.Context, e *engine, rows kv.Rows) (total int64, err error) {
+// restoreStates writes the states that are valid at the end of the usable prefix; with some, only those that are asked for are read.
+func (x *Match) restoreStates(ctx context.Context, e *engine, rows kv.Rows, some bool) (total int64, err error) {
 	l := x.found
 	bad := false
 	for i := range l.states {
@@ -76,7 +76,7 @@ func (x *Match) restoreStates(ctx context.Context, e *engine, rows kv.Rows) (tot
 			return 0, err
 		}
 		st := &l.states[i]
-		if st.at != l.tokens {
+		if st.at != l.tokens || some && !l.m.asked(st.group, rows) {
 			continue
 		}
 		total += st.loc.Length
@@ -96,8 +96,14 @@ func (x *Match) restoreStates(ctx context.Context, e *engine, rows kv.Rows) (tot
 	return total, nil
 }
 
-// planJobs lists what there is to read, and returns the stored bytes and those that will be written.
-func (l *lookup) planJobs(e *engine, rows kv.Rows) (stored, written int64) {
+// asked reports whether there is memory for a tensor of a group.
+func (m *modelState) asked(group int, rows kv.Rows) bool {
+	return slices.ContainsFunc(m.groupTensors[group], func(t int) bool { return rows[t].Count() > 0 })
+}
+
+// planJobs lists what there is to read, and returns the stored bytes and those that will be written. With some, records without a
+// row that is asked for are left out.
+func (l *lookup) planJobs(e *engine, rows kv.Rows, some bool) (stored, written int64) {
 	d, p := &l.m.desc, l.tokens
 	l.jobs = l.jobs[:0]
 	for i := range l.hits {
@@ -114,12 +120,17 @@ func (l *lookup) planJobs(e *engine, rows kv.Rows) (stored, written int64) {
 			if d.Groups[g].Kind == kv.StateAt || from >= to {
 				continue
 			}
-			stored += h.groups[g].loc.Length
+			none := true
 			for _, t := range l.m.groupTensors[g] {
 				if n := min(to, rows[t].End()) - max(from, rows[t].First); n > 0 {
 					written += int64(n * d.Tensors[t].RowBytes())
+					none = false
 				}
 			}
+			if none && some {
+				continue
+			}
+			stored += h.groups[g].loc.Length
 			l.jobs = append(l.jobs, restoreJob{hit: i, group: g, from: from, to: to, step: 1})
 		}
 	}

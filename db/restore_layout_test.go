@@ -129,7 +129,8 @@ func TestRestoreIntoAnyLayout(t *testing.T) {
 				rt.Fatal(err)
 			}
 		}
-		if rapid.Bool().Draw(rt, "damaged") {
+		damaged := rapid.Bool().Draw(rt, "damaged")
+		if damaged {
 			var locs []segmentPlace
 			v := s.eng.view()
 			chain := s.eng.hasher.Chain(m.Fingerprint(), 16, &p)
@@ -180,7 +181,18 @@ func TestRestoreIntoAnyLayout(t *testing.T) {
 			if rapid.Bool().Draw(rt, "at once") {
 				ready = nil
 			}
-			got, err := x.RestoreLayers(restoreCtx, rows, ready)
+			whole := func() (Restored, error) { return x.RestoreLayers(restoreCtx, rows, ready) }
+			if rapid.Bool().Draw(rt, "a range") {
+				promised := x.Tokens()
+				whole = func() (Restored, error) {
+					got, err := x.RestoreRange(restoreCtx, rows)
+					if err == nil && !damaged && got.Tokens != promised {
+						rt.Fatalf("a range gave %d tokens of the %d that are matched: %v", got.Tokens, promised, got.Reason)
+					}
+					return got, err
+				}
+			}
+			got, err := whole()
 			cancelled := restoreCtx.Err() != nil
 			cancel()
 			if (err != nil) != cancelled && !(cancelled && err == nil) || err != nil && got.Tokens != 0 {

@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/segments"
 )
 
 // Store is an open store. All methods are safe for concurrent use.
@@ -182,8 +183,12 @@ func (s *Store) Close() error {
 	e.halt()
 	err := e.end(context.Background(), e.close)
 	s.unlock()
+	segments.GiveBack(worthCollecting)
 	return err
 }
+
+// worthCollecting is how much the pools may hold after Close.
+const worthCollecting = 32 << 20
 
 // leased returns ErrLeased while a match is open.
 func (s *Store) leased() error {
@@ -233,7 +238,8 @@ func (e *engine) close() error {
 	return errors.Join(err, e.ix.Close(), e.set.Close())
 }
 
-// Trim answers memory pressure: maps, pools and pages read ahead are dropped, and a checkpoint is made. No record goes.
+// Trim answers memory pressure: maps, pools and pages read ahead are dropped, the garbage collector runs, and a checkpoint is made. No
+// record goes.
 func (s *Store) Trim(ctx context.Context) error {
 	e, err := s.enter()
 	if err != nil {
@@ -245,6 +251,7 @@ func (s *Store) Trim(ctx context.Context) error {
 	}
 	e.set.Trim()
 	e.compared.drop()
+	segments.GiveBack(0)
 	return err
 }
 

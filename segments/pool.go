@@ -2,7 +2,10 @@ package segments
 
 import (
 	"math/bits"
+	"runtime"
+	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 )
 
@@ -14,6 +17,17 @@ const (
 
 var pools [maxClass + 1]sync.Pool // of *[]byte
 
+var pooledBytes atomic.Int64 // made for the pools since they were given back
+
+// GiveBack returns what the pools hold to the operating system, if at least so many bytes were made for them. It runs the garbage
+// collector: a pool is emptied by the second time.
+func GiveBack(atLeast int64) {
+	if n := pooledBytes.Load(); n >= atLeast && pooledBytes.CompareAndSwap(n, 0) {
+		runtime.GC()
+		debug.FreeOSMemory()
+	}
+}
+
 // getBuffer returns n or more bytes that begin on a 64-byte boundary, so that kernels may use aligned and non-temporal
 // stores. The contents are left over from whoever had them before.
 func getBuffer(n int64) []byte {
@@ -24,6 +38,7 @@ func getBuffer(n int64) []byte {
 	if b, ok := pools[class].Get().(*[]byte); ok {
 		return *b
 	}
+	pooledBytes.Add(1 << class)
 	return alignedBytes(1 << class)
 }
 

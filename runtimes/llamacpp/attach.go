@@ -89,6 +89,7 @@ type Session struct {
 	manyDims bool // a position is more than one number: tokens are not counted by it
 
 	buf      []byte // a blob, between llama.cpp and the store
+	large    []byte // the same during a restore, if it is too large to be kept
 	captures map[int]*capture
 }
 

@@ -35,6 +35,10 @@ type fake struct {
 	seqs   map[int32]map[int32]*fakeCell // by sequence, by position
 	logits uint64
 	decode int // tokens evaluated
+
+	sets    int       // states that it was given
+	largest int       // of them, in bytes
+	onSet   func(int) // called with sets
 }
 
 type fakeLayer struct {
@@ -304,6 +308,30 @@ func (f *fake) load(b []byte, seq int32) {
 	want("rest", len(b), 0)
 }
 
+// copy lets one sequence hold what another does, too.
+func (f *fake) copy(from, to int32) {
+	if f.seqs[to] == nil {
+		f.seqs[to] = map[int32]*fakeCell{}
+	}
+	for pos, c := range f.seqs[from] {
+		f.seqs[to][pos] = &fakeCell{slices.Clone(c.k), slices.Clone(c.v)}
+	}
+}
+
+// fits reports whether there is room for a blob's cells beside those of the other sequences.
+func (f *fake) fits(blob []byte, seq int32) bool {
+	if f.recurrent || f.streams > 1 {
+		return true
+	}
+	cells := int(binary.LittleEndian.Uint32(blob[12:]))
+	for other, have := range f.seqs {
+		if other != seq {
+			cells += len(have)
+		}
+	}
+	return cells <= f.contextLen
+}
+
 // library is the fake as what Attach wants.
 func (f *fake) library() *llamacpp.Library {
 	f.seqs = map[int32]map[int32]*fakeCell{}
@@ -338,6 +366,13 @@ func (f *fake) library() *llamacpp.Library {
 				f.seqs[seq] = map[int32]*fakeCell{0: {}} // half of it
 				return 0
 			}
+			f.sets++
+			if f.onSet != nil {
+				f.onSet(f.sets)
+			}
+			if f.largest = max(f.largest, int(n)); !f.fits(unsafe.Slice(src, n), seq) {
+				return 0
+			}
 			f.load(unsafe.Slice(src, n), seq)
 			if f.stale {
 				f.logits++
@@ -346,6 +381,7 @@ func (f *fake) library() *llamacpp.Library {
 			return n
 		},
 		SequenceRemove: func(_ uintptr, seq, from, to int32) bool { delete(f.seqs, seq); return true },
+		SequenceCopy:   func(_ uintptr, from, to, p0, p1 int32) { f.copy(from, to) },
 		SequenceMax:    func(_ uintptr, seq int32) int32 { return f.max(seq) },
 		Layers:         func(uintptr) int32 { return int32(len(f.layers)) },
 		Heads:          func(uintptr) int32 { return 1 },

@@ -2,6 +2,7 @@ package llamacpp
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/state"
@@ -90,21 +91,27 @@ func (lay *layout) windowPlanes() (tensors []int) {
 	return tensors
 }
 
-// cells are those of a blob that holds the prefix of n tokens, with so many rows of the window layers.
-func (lay *layout) cells(n, windowRows, sequence int) []state.Cells {
+// cells are those of a blob that holds the positions [from, to) of a prefix of n tokens, and of these so many rows of the window
+// layers as lie among the last windowRows of the prefix.
+func (lay *layout) cells(from, to, n, windowRows, sequence int) []state.Cells {
 	out := make([]state.Cells, len(lay.format.Sections))
 	for i, s := range lay.format.Sections {
 		stream := 0
 		if s.Streams > 1 {
 			stream = sequence
 		}
-		first := 0
+		first := from
 		if i == windowSection {
-			first = max(0, n-windowRows)
+			first = min(to, max(from, n-windowRows))
 		}
-		out[i] = state.Span(stream, first, n-first)
+		out[i] = state.Span(stream, first, to-first)
 	}
 	return out
+}
+
+// oneBuffer reports whether all sequences of the context share their cells.
+func (lay *layout) oneBuffer() bool {
+	return !slices.ContainsFunc(lay.format.Sections, func(s state.SectionFormat) bool { return s.Streams != 1 })
 }
 
 // only keeps the rows of the positions [start, end) of the window tensors, and of the others all or none.

@@ -50,6 +50,9 @@ type Library struct {
 	IsDiffusion func(model uintptr) bool `c:"llama_model_is_diffusion,optional"`
 	Version     func() string            `c:"llama_version,optional"`
 
+	// SequenceCopy lets the sequence to hold the positions [p0, p1) of the sequence from, too; -1: all.
+	SequenceCopy func(memory uintptr, from, to, p0, p1 int32) `c:"llama_memory_seq_cp,optional"`
+
 	// ContextTokensEach is what one sequence may hold, where that is less than the context.
 	ContextTokensEach func(ctx uintptr) uint32 `c:"llama_n_ctx_seq,optional"`
 }

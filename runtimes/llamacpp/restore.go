@@ -7,7 +7,6 @@ import (
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/kv"
-	"github.com/dormousekv/dormouse/runtimes/llamacpp/state"
 )
 
 // Restored says what a Restore gave.
@@ -19,7 +18,12 @@ type Restored struct {
 
 // Restore brings the longest stored prefix of prompt that the context has room for into an empty sequence, at most all but
 // its last token: a state carries no logits, so one token at least has to be evaluated. The caller evaluates prompt[Tokens:] at the positions from
-// Tokens on ([Session.Prefill]).
+// Tokens on ([Session.Prefill]). Where other sequences occupy cells of the same buffer, what is left is used but for one cell;
+// cells that several of them share are taken to be as many, if the whole prefix does not fit.
+//
+// The state is handed over in pieces of a few MiB where sequences share one buffer and one more of them is empty; else
+// the session builds all of it in memory, which it gives back at the end. Damage that is met on the way, or ctx being cancelled,
+// never leaves a part: the sequence is emptied, and after damage a shorter prefix restored.
 //
 // An error leaves the sequence empty, but for ErrNotEmpty, which leaves it as it was.
 func (s *Session) Restore(ctx context.Context, prompt kv.Prompt, sequence int) (Restored, error) {
@@ -33,10 +37,29 @@ func (s *Session) Restore(ctx context.Context, prompt kv.Prompt, sequence int) (
 		return Restored{}, fmt.Errorf("%w: sequence %d has %d tokens", ErrNotEmpty, sequence, n)
 	}
 	delete(s.captures, sequence)
-	limit := min(len(prompt.Tokens), s.room()) - 1
-	if s.o.Align > 1 {
-		limit -= limit % s.o.Align
+	defer s.giveBack()
+	limit := s.aligned(min(len(prompt.Tokens), s.room()) - 1)
+	got, err := s.restoreUpTo(ctx, prompt, sequence, limit)
+	if other := s.otherTokens(sequence); errors.Is(err, errNotTaken) && other > 0 { // they may have the cells
+		free := max(0, int(s.lib.ContextTokens(s.lctx))-other)
+		got, err = s.restoreUpTo(ctx, prompt, sequence, min(limit, s.aligned(free-1)))
+		if err == nil && (got.Reason.Code == db.Complete || got.Reason.Code == db.TooShort) {
+			got.Reason = db.Reason{Code: db.MemoryShort, At: got.Tokens}
+		}
 	}
+	return got, err
+}
+
+// aligned is the largest number of tokens up to n that may be restored.
+func (s *Session) aligned(n int) int {
+	if s.o.Align > 1 {
+		n -= n % s.o.Align
+	}
+	return n
+}
+
+// restoreUpTo restores at most so many tokens.
+func (s *Session) restoreUpTo(ctx context.Context, prompt kv.Prompt, sequence, limit int) (Restored, error) {
 	for {
 		if limit <= 0 {
 			return Restored{Reason: db.Reason{Code: db.TooShort}}, nil
@@ -66,67 +89,56 @@ func (s *Session) restore(ctx context.Context, prompt kv.Prompt, sequence, limit
 	if n == 0 {
 		return Restored{Reason: m.Reason()}, nil
 	}
-	if a := s.o.Align; a > 1 && n%a != 0 {
-		return Restored{}, shorter(n - n%a)
+	most := n
+	if s.mode == Rows && s.lay.oneBuffer() && n+s.otherTokens(sequence) == int(s.lib.ContextTokens(s.lctx)) { // no cell would be left for the next token
+		most--
+	}
+	if most = s.aligned(most); most < n {
+		return Restored{}, shorter(most)
 	}
 	if s.mode == Opaque {
 		return s.restoreOpaque(ctx, m, sequence)
 	}
 	window := s.lay.window
 	if s.o.Align > 0 && window > 0 && n > window {
-		blob, err := s.restoreLikeItself(ctx, m, prompt, sequence, n)
-		if err != nil {
-			return Restored{}, err
-		}
-		if blob != nil {
-			return s.install(sequence, n, blob, m.Reason())
+		got, err := s.restoreLikeItself(ctx, m, prompt, sequence, n)
+		if err != nil || got.Tokens > 0 {
+			return got, err
 		}
 	}
-	st, blob := s.build(n, window, sequence)
-	got, err := m.Restore(ctx, s.lay.rows(st))
-	switch {
-	case err != nil:
-		return Restored{}, err
-	case got.Tokens == 0:
-		return Restored{Reason: got.Reason}, nil
-	case got.Tokens < n: // damage: the window rows of a shorter prefix lie elsewhere
-		return Restored{}, shorter(got.Tokens)
-	}
-	return s.install(sequence, n, blob, got.Reason)
-}
-
-// build lays out a blob of n tokens in s.buf.
-func (s *Session) build(n, windowRows, sequence int) (*state.State, []byte) {
-	st, blob := s.lay.format.Build(s.buf, int32(sequence), s.lay.cells(n, windowRows, sequence))
-	s.buf = blob[:cap(blob)]
-	return st, blob
+	return s.stream(sequence, n, window, func(rows kv.Rows, from, to int) (db.Restored, error) {
+		return m.RestoreRange(ctx, rows)
+	})
 }
 
 // restoreLikeItself restores one row of the window more than is needed, as llama.cpp does: it hides the oldest row of the
 // window only from the next token on. Nobody attends to that row, but it shifts the others by a cell, and where the cells
 // lie decides in which order llama.cpp adds up. The row is one that a prefix shorter by a token needs, so that prefix is
-// restored as well. No blob means that it is not stored.
-func (s *Session) restoreLikeItself(ctx context.Context, m *db.Match, prompt kv.Prompt, sequence, n int) ([]byte, error) {
+// restored as well. No tokens mean that it is not stored.
+func (s *Session) restoreLikeItself(ctx context.Context, m *db.Match, prompt kv.Prompt, sequence, n int) (Restored, error) {
 	before, err := s.model.Match(ctx, prompt, db.MatchOptions{Limit: n - 1})
 	if err != nil {
-		return nil, err
+		return Restored{}, err
 	}
 	defer before.Close()
 	if before.Tokens() != n-1 {
-		return nil, nil
+		return Restored{}, nil
 	}
 	window, d := s.lay.window, s.model.Descriptor()
-	st, blob := s.build(n, window+1, sequence)
-	rows := s.lay.rows(st)
-	got, err := before.Restore(ctx, s.lay.only(d, rows, n-1-window, n-1, false))
-	if err != nil || got.Tokens != n-1 {
-		return nil, err
+	got, err := s.stream(sequence, n, window+1, func(rows kv.Rows, from, to int) (db.Restored, error) {
+		if first := max(from, n-1-window); first < to { // the rows of a window before n-1, and then those before n over them
+			got, err := before.RestoreRange(ctx, s.lay.only(d, rows, first, min(to, n-1), false))
+			if err != nil || got.Tokens != n-1 {
+				return db.Restored{Reason: got.Reason}, err
+			}
+		}
+		return m.RestoreRange(ctx, s.lay.only(d, rows, max(from, n-window), to, true))
+	})
+	var again shorter
+	if errors.As(err, &again) { // damage, perhaps of that row only
+		return Restored{}, nil
 	}
-	got, err = m.Restore(ctx, s.lay.only(d, rows, n-window, n, true))
-	if err != nil || got.Tokens != n {
-		return nil, err
-	}
-	return blob, nil
+	return got, err
 }
 
 func (s *Session) restoreOpaque(ctx context.Context, m *db.Match, sequence int) (Restored, error) {
@@ -138,7 +150,7 @@ func (s *Session) restoreOpaque(ctx context.Context, m *db.Match, sequence int) 
 	if size == 0 {
 		return Restored{Reason: m.Reason()}, nil
 	}
-	blob := s.memoryFor(int(size))
+	blob := s.roomFor(int(size))
 	got, err := m.Restore(ctx, kv.Rows{kv.Packed(n, 1, blob)})
 	switch {
 	case err != nil:
@@ -156,9 +168,14 @@ func (s *Session) install(sequence, n int, blob []byte, reason db.Reason) (Resto
 	if err := s.set(sequence, blob); err != nil {
 		return Restored{}, err
 	}
+	return s.installed(sequence, n, int64(len(blob)), reason)
+}
+
+// installed checks that the sequence has n tokens, after so many bytes of state.
+func (s *Session) installed(sequence, n int, bytes int64, reason db.Reason) (Restored, error) {
 	if have := s.tokens(sequence); have != n {
 		s.clear(sequence)
 		return Restored{}, fmt.Errorf("%w: after a restore of %d tokens sequence %d has %d", ErrState, n, sequence, have)
 	}
-	return Restored{Tokens: n, Reason: reason, Bytes: int64(len(blob))}, nil
+	return Restored{Tokens: n, Reason: reason, Bytes: bytes}, nil
 }

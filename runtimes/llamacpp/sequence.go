@@ -32,6 +32,29 @@ func (s *Session) memoryFor(n int) []byte {
 	return s.buf[:n]
 }
 
+// keptBytes is the largest memory that a restore leaves to the next call.
+const keptBytes = 8 << 20
+
+// roomFor returns n bytes for a state that is built, until giveBack. Their contents are whatever was there.
+func (s *Session) roomFor(n int) []byte {
+	if n <= keptBytes {
+		return s.memoryFor(n)
+	}
+	if cap(s.large) < n {
+		s.giveBack()
+		s.large = largeMemory(n)
+	}
+	return s.large[:n]
+}
+
+// giveBack frees what roomFor returned, if it is more than may be kept.
+func (s *Session) giveBack() {
+	if s.large != nil {
+		freeLarge(s.large)
+		s.large = nil
+	}
+}
+
 // Trim gives back the memory that the session keeps between calls: as much as the largest state that it moved, and captured
 // window rows that were not saved yet, whose positions are then not restorable.
 func (s *Session) Trim() {
@@ -39,13 +62,16 @@ func (s *Session) Trim() {
 	clear(s.captures)
 }
 
+// errNotTaken says that llama.cpp did not take a state: there may be no room for it.
+var errNotTaken = fmt.Errorf("%w: not taken", ErrState)
+
 // set gives an empty sequence a state. If llama.cpp does not take all of it, the sequence is empty afterwards.
 func (s *Session) set(sequence int, blob []byte) error {
 	s.lib.Synchronize(s.lctx)
 	n := s.lib.StateSet(s.lctx, &blob[0], uintptr(len(blob)), int32(sequence), 0)
 	if int(n) != len(blob) {
 		s.clear(sequence) // half of it may be there
-		return fmt.Errorf("%w: llama.cpp took %d of %d bytes into sequence %d", ErrState, n, len(blob), sequence)
+		return fmt.Errorf("%w: llama.cpp took %d of %d bytes into sequence %d", errNotTaken, n, len(blob), sequence)
 	}
 	return nil
 }

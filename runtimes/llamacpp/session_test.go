@@ -124,6 +124,7 @@ func TestRestoredIsAsIfEvaluated(t *testing.T) {
 				prompt := kv.Tokens(other...)
 				g := kinds(kind)
 				s2 := attach(t, store, g, change)
+				defer llamacpp.SetPieceBytes(rapid.SampledFrom([]int{1, 300, 1000, 4 << 20}).Draw(t, "piece"))()
 				sequence = rapid.IntRange(0, 2).Draw(t, "other sequence")
 				got, err := s2.Restore(ctx, prompt, sequence)
 				if err != nil {

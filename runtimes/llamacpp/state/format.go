@@ -271,8 +271,8 @@ func (r *reader) channelMajor(cells int) (TensorFormat, []byte) {
 	return t, r.bytes("v rows", elem*width*uint64(cells))
 }
 
-// size is the length of a blob with these cells.
-func (f Format) size(cells []Cells) int {
+// Size is the length of a blob with these cells, one entry a section.
+func (f Format) Size(cells []Cells) int {
 	n := prefixBytes
 	for i, s := range f.Sections {
 		n += 4 + 4*s.Streams
@@ -299,7 +299,7 @@ func (f Format) Build(buf []byte, sequence int32, cells []Cells) (*State, []byte
 	if len(cells) != len(f.Sections) {
 		panic(fmt.Sprintf("state: cells for %d sections of %d", len(cells), len(f.Sections)))
 	}
-	n := f.size(cells)
+	n := f.Size(cells)
 	if cap(buf) < n {
 		buf = make([]byte, n)
 	}

@@ -1,0 +1,98 @@
+package llamacpp
+
+import (
+	"fmt"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/state"
+)
+
+// pieceBytes is how much of a state is built at a time where it can be handed over in pieces. Larger ones are no faster. A variable for
+// tests.
+var pieceBytes = 4 << 20
+
+// fill writes the rows of the positions [from, to) into a blob. Fewer tokens than the prefix has mean that some of it is damaged.
+type fill func(rows kv.Rows, from, to int) (db.Restored, error)
+
+// stream gives an empty sequence a prefix of n tokens, with so many rows of the window layers. llama.cpp replaces what a
+// sequence holds, so a piece goes into a sequence that is empty and is then shared with the one that grows, which
+// takes one buffer for all sequences, and one more sequence that nobody uses. Without these the whole state is one piece.
+// A sequence that did not get all of it is empty afterwards.
+func (s *Session) stream(sequence, n, windowRows int, fill fill) (got Restored, err error) {
+	whole := s.lay.format.Size(s.lay.cells(0, n, n, windowRows, sequence))
+	step, scratch := n, sequence
+	if whole > pieceBytes {
+		if free, ok := s.freeSequence(sequence); ok {
+			pieces := (whole + pieceBytes - 1) / pieceBytes
+			step, scratch = max(1, (n+pieces-1)/pieces), free
+		}
+	}
+	defer func() {
+		if err != nil {
+			s.clear(sequence)
+		}
+	}()
+	var bytes int64
+	for from := 0; from < n; from += step {
+		to, into := min(n, from+step), scratch
+		if from == 0 { // the first piece can go where it belongs
+			into = sequence
+		}
+		st, blob := s.build(from, to, n, windowRows, into)
+		part, err := fill(s.lay.rows(st), from, to)
+		if err != nil {
+			return Restored{}, err
+		}
+		if part.Tokens == 0 {
+			s.clear(sequence)
+			return Restored{Reason: part.Reason}, nil
+		}
+		if part.Tokens < n { // the window rows of a shorter prefix lie elsewhere
+			return Restored{}, shorter(part.Tokens)
+		}
+		if err := s.set(into, blob); err != nil {
+			return Restored{}, err
+		}
+		if into != sequence {
+			s.lib.SequenceCopy(s.memory, int32(into), int32(sequence), -1, -1)
+			if !s.clear(into) {
+				return Restored{}, fmt.Errorf("%w: llama.cpp does not remove sequence %d", ErrState, into)
+			}
+		}
+		bytes += int64(len(blob))
+		got.Reason = part.Reason
+	}
+	return s.installed(sequence, n, bytes, got.Reason)
+}
+
+// build lays out a blob of the positions [from, to) of a prefix of n tokens in memory of the session.
+func (s *Session) build(from, to, n, windowRows, sequence int) (*state.State, []byte) {
+	cells := s.lay.cells(from, to, n, windowRows, sequence)
+	return s.lay.format.Build(s.roomFor(s.lay.format.Size(cells)), int32(sequence), cells)
+}
+
+// freeSequence finds a sequence beside this one that holds nothing and shares its cells.
+func (s *Session) freeSequence(sequence int) (int, bool) {
+	if s.lib.SequenceCopy == nil || !s.lay.oneBuffer() {
+		return 0, false
+	}
+	empty := s.lay.format.Size(make([]state.Cells, len(s.lay.format.Sections)))
+	for i := int(s.lib.Sequences(s.lctx)) - 1; i >= 0; i-- {
+		if i != sequence && s.tokens(i) == 0 && int(s.lib.StateSize(s.lctx, int32(i), 0)) == empty {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// otherTokens is how many cells other sequences may occupy of the buffer that this one shares with them. Cells that several
+// of them share count for each.
+func (s *Session) otherTokens(sequence int) (n int) {
+	for i := range int(s.lib.Sequences(s.lctx)) {
+		if i != sequence {
+			n += s.tokens(i)
+		}
+	}
+	return n
+}

@@ -3,6 +3,7 @@ package db
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/dormousekv/dormouse/segments"
 )
@@ -13,6 +14,14 @@ type CompactOptions struct {
 	// not wholly alive.
 	LiveShare float64
 	Progress  func(Progress)
+}
+
+// Validate returns an error that names the field at fault, its value, and what is allowed.
+func (o CompactOptions) Validate() error {
+	if !(o.LiveShare >= 0 && o.LiveShare <= 1) { // nor NaN
+		return fmt.Errorf("db: CompactOptions.LiveShare is %v: expected a share of up to 1, or 0 for one half", o.LiveShare)
+	}
+	return nil
 }
 
 // Compacted says what a compaction did.
@@ -27,6 +36,9 @@ type Compacted struct {
 // rewrites index.db without its free pages. Reads and puts go on meanwhile. Cancelled, it leaves what is done. A segment that cannot
 // be read or changed just now is left as it is, and is the error after the others are done.
 func (s *Store) Compact(ctx context.Context, o CompactOptions) (Compacted, error) {
+	if err := o.Validate(); err != nil {
+		return Compacted{}, err
+	}
 	e, err := s.enter()
 	if err != nil {
 		return Compacted{}, err

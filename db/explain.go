@@ -38,6 +38,9 @@ func (m *Model) Explain(ctx context.Context, prompt kv.Prompt, o MatchOptions) (
 	if err := prompt.Validate(); err != nil {
 		return Explanation{}, err
 	}
+	if err := o.Validate(); err != nil {
+		return Explanation{}, err
+	}
 	e, err := m.enter()
 	if err != nil {
 		return Explanation{}, err

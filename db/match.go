@@ -3,6 +3,7 @@ package db
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -18,6 +19,14 @@ type MatchOptions struct {
 	Limit int
 	// NoLookup matches nothing: the request wants to be computed anew. Extend still stores it.
 	NoLookup bool
+}
+
+// Validate returns an error that names the field at fault, its value, and what is allowed.
+func (o MatchOptions) Validate() error {
+	if o.Limit < 0 {
+		return fmt.Errorf("db: MatchOptions.Limit is %d: expected a number of tokens, or 0 for the whole prompt", o.Limit)
+	}
+	return nil
 }
 
 // Match is a stored prefix of a prompt and a lease on it: its deepest block cannot be evicted, and no bytes that it
@@ -44,6 +53,9 @@ type Match struct {
 // change them before Close. The caller closes the match, whatever it found.
 func (m *Model) Match(ctx context.Context, prompt kv.Prompt, o MatchOptions) (*Match, error) {
 	if err := prompt.Validate(); err != nil {
+		return nil, err
+	}
+	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	e, err := m.enter()
@@ -243,6 +255,9 @@ func (m *Model) Probe(ctx context.Context, prompt kv.Prompt, o MatchOptions) (in
 	if err := prompt.Validate(); err != nil {
 		return 0, Reason{}, err
 	}
+	if err := o.Validate(); err != nil {
+		return 0, Reason{}, err
+	}
 	e, err := m.enter()
 	if err != nil {
 		return 0, Reason{}, err
@@ -275,6 +290,9 @@ func (m *Model) probe(e *engine, p *kv.Prompt, limit int, see func(*lookup) erro
 // tokens found; cancelling ctx stops it. Like Probe it leaves no trace in recency or counters.
 func (m *Model) Prefetch(ctx context.Context, prompt kv.Prompt, o MatchOptions) (int, error) {
 	if err := prompt.Validate(); err != nil {
+		return 0, err
+	}
+	if err := o.Validate(); err != nil {
 		return 0, err
 	}
 	e, err := m.enter()

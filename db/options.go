@@ -114,26 +114,55 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Validate returns an error that names the field at fault.
+// maxBytes is beyond every disk, and leaves sums of sizes room: 1 EiB.
+const maxBytes = 1 << 60
+
+// Validate returns an error that names the field at fault, its value, and what is allowed.
 func (o Options) Validate() error {
 	o = o.withDefaults()
+	bad := func(field string, value any, allowed string) error {
+		return fmt.Errorf("db: Options.%s is %v: expected %s", field, value, allowed)
+	}
+	// The comparisons are of a form that NaN fails.
 	switch {
-	case o.Budget < 1<<20:
-		return fmt.Errorf("db: Options.Budget is %d bytes, at least 1 MiB", o.Budget)
+	case !(o.Budget >= 1<<20 && o.Budget <= maxBytes):
+		return bad("Budget", o.Budget, "1 MiB to 1 EiB, or 0 for 4 GiB")
+	case o.MinFree > maxBytes:
+		return bad("MinFree", o.MinFree, "at most 1 EiB, 0 for 256 MiB, or less for none")
 	case o.MaxBlocks < 0:
-		return fmt.Errorf("db: Options.MaxBlocks is %d", o.MaxBlocks)
-	case o.HighWater <= 0 || o.HighWater > 1 || o.LowWater <= 0 || o.LowWater > o.HighWater:
-		return fmt.Errorf("db: Options.LowWater is %g and HighWater %g: need 0 < low <= high <= 1", o.LowWater, o.HighWater)
+		return bad("MaxBlocks", o.MaxBlocks, "a number of blocks, or 0 for no bound")
+	case !(o.HighWater > 0 && o.HighWater <= 1):
+		return bad("HighWater", o.HighWater, "a share of the budget, over 0 and up to 1, or 0 for 0.7")
+	case !(o.LowWater > 0 && o.LowWater <= o.HighWater):
+		return bad("LowWater", o.LowWater, fmt.Sprintf("a share of the budget, over 0 and up to HighWater, which is %v, or 0 for 0.6", o.HighWater))
 	case o.Durability > Power:
-		return fmt.Errorf("db: Options.Durability is %d", o.Durability)
-	case o.Codec != 0 && !o.Codec.Valid():
-		return fmt.Errorf("db: Options.Codec is %d", o.Codec)
-	case !o.Compression.Valid():
-		return fmt.Errorf("db: Options.Compression is %d", o.Compression)
-	case o.SegmentBytes < 64<<10 || o.SegmentBytes > 1<<40:
-		return fmt.Errorf("db: Options.SegmentBytes is %d, from 64 KiB to 1 TiB", o.SegmentBytes)
-	case o.BloomFPR < 1e-9 || o.BloomFPR > 0.5:
-		return fmt.Errorf("db: Options.BloomFPR is %g, from 1e-9 to 0.5", o.BloomFPR)
+		return bad("Durability", uint8(o.Durability), "Process (0) or Power (1)")
+	case o.CheckpointBytes < 0:
+		return bad("CheckpointBytes", o.CheckpointBytes, "a number of bytes, or 0 for 256 MiB")
+	case !(o.SegmentBytes >= 64<<10 && o.SegmentBytes <= 1<<40):
+		return bad("SegmentBytes", o.SegmentBytes, "64 KiB to 1 TiB, or 0 for 64 MiB")
+	case !(o.BloomFPR >= 1e-9 && o.BloomFPR <= 0.5):
+		return bad("BloomFPR", o.BloomFPR, "1e-9 to 0.5, or 0 for 0.001")
+	}
+	if p, ok := o.Policy.(interface{ validate() error }); ok {
+		if err := p.validate(); err != nil {
+			return fmt.Errorf("db: Options.Policy: %w", err)
+		}
+	}
+	return validCodecs("Options", o.Codec, o.Compression)
+}
+
+// validCodecs refuses what this release cannot write; 0 means that something else decides.
+func validCodecs(of string, c quant.Codec, z quant.Compression) error {
+	switch {
+	case c == quant.Q8C:
+		return fmt.Errorf("db: %s.Codec is %d: %w: %s is reserved for a later release", of, uint8(c), quant.ErrCodec, c)
+	case c != 0 && !c.Valid():
+		return fmt.Errorf("db: %s.Codec is %d: %w: expected raw (%d), q8_0 (%d), bytesplit (%d), or 0 for the default",
+			of, uint8(c), quant.ErrCodec, quant.Raw, quant.Q8_0, quant.ByteSplit)
+	case !z.Valid():
+		return fmt.Errorf("db: %s.Compression is %d: %w: expected none (%d), zstd (%d), s2 (%d) or huff0 (%d)",
+			of, uint8(z), quant.ErrCodec, quant.None, quant.Zstd, quant.S2, quant.Huff0)
 	}
 	return nil
 }

@@ -1,5 +1,7 @@
 package db
 
+import "fmt"
+
 // Leaf is what a policy knows about a block when it is put, used, or loses its last child.
 type Leaf struct {
 	Clock uint64 // counts puts and uses; grows
@@ -29,10 +31,14 @@ const rankMask = 1<<rankBits - 1
 const tickBits = 8
 
 // LRU evicts what was used longest ago.
-func LRU() Policy { return rankFunc{"lru", func(l Leaf) uint64 { return l.Clock << tickBits }} }
+func LRU() Policy {
+	return rankFunc{name: "lru", rank: func(l Leaf) uint64 { return l.Clock << tickBits }}
+}
 
 // FIFO evicts what was put longest ago.
-func FIFO() Policy { return rankFunc{"fifo", func(l Leaf) uint64 { return l.Birth << tickBits }} }
+func FIFO() Policy {
+	return rankFunc{name: "fifo", rank: func(l Leaf) uint64 { return l.Birth << tickBits }}
+}
 
 // CostAware is LRU with lifetimes that differ. The time from a use until the eviction has come that far is a lifetime: a
 // block gets a part of one more for each of its hits, because what came back once comes back again, and a part that
@@ -44,7 +50,7 @@ func CostAware() Policy {
 		depthWeight = 192  // depth adds up to three quarters of a lifetime
 		depthHalf   = 8192 // tokens before a block at which it adds half of that
 	)
-	return rankFunc{"cost-aware", func(l Leaf) uint64 {
+	return rankFunc{name: "cost-aware", rank: func(l Leaf) uint64 {
 		now := max(l.Clock<<tickBits, l.Floor)
 		lifetime := (now - l.Floor) >> tickBits
 		hits, depth := uint64(min(l.Hits, hitLimit)), uint64(l.Start)
@@ -53,20 +59,27 @@ func CostAware() Policy {
 }
 
 // RecentTokens is LRU with a cap on depth: blocks that end more than n tokens into their prompt are evicted before
-// all others. Since only exact prefixes can be reused, it is the far end of a long session that goes, never its start.
+// all others. Since only exact prefixes can be reused, it is the far end of a long session that goes, never its start. n is at least 1.
 func RecentTokens(n int) Policy {
-	return rankFunc{"recent-tokens", func(l Leaf) uint64 {
+	p := rankFunc{name: "recent-tokens"}
+	if n < 1 {
+		p.bad = fmt.Errorf("RecentTokens(%d): expected a number of tokens, at least 1", n)
+	}
+	p.rank = func(l Leaf) uint64 {
 		if l.End > n {
 			return l.Clock << tickBits
 		}
 		return l.Clock<<tickBits | 1<<(rankBits-1)
-	}}
+	}
+	return p
 }
 
 type rankFunc struct {
 	name string
 	rank func(Leaf) uint64
+	bad  error // what [Options.Validate] says of it
 }
 
+func (p rankFunc) validate() error    { return p.bad }
 func (p rankFunc) Name() string       { return p.name }
 func (p rankFunc) Rank(l Leaf) uint64 { return p.rank(l) & rankMask }

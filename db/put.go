@@ -39,6 +39,9 @@ func (m *Model) put(ctx context.Context, x *Match, prompt kv.Prompt, rows kv.Row
 	if err := prompt.Validate(); err != nil {
 		return PutResult{}, err
 	}
+	if err := o.Validate(); err != nil {
+		return PutResult{}, err
+	}
 	if err := rows.Validate(&m.ms.desc); err != nil {
 		return PutResult{}, err
 	}

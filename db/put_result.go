@@ -10,6 +10,9 @@ type PutOptions struct {
 	NoStore bool
 }
 
+// Validate returns an error that names the field at fault, its value, and what is allowed.
+func (o PutOptions) Validate() error { return validCodecs("PutOptions", o.Codec, o.Compression) }
+
 // PutResult says what a put did.
 type PutResult struct {
 	Tokens  int   // the prompt is now stored up to here

@@ -43,6 +43,19 @@ type RefOptions struct {
 	Meta     []byte        // the caller's, at most MaxRefMeta bytes
 }
 
+// Validate returns an error that names the field at fault, its value, and what is allowed.
+func (o RefOptions) Validate() error {
+	switch {
+	case o.Priority == classPinned:
+		return fmt.Errorf("db: RefOptions.Priority is %d: expected at most %d", o.Priority, classPinned-1)
+	case o.TTL < 0:
+		return fmt.Errorf("db: RefOptions.TTL is %v: expected a time to live, or 0 for no end", o.TTL)
+	case len(o.Meta) > MaxRefMeta:
+		return fmt.Errorf("db: RefOptions.Meta is of %d bytes: expected at most %d", len(o.Meta), MaxRefMeta)
+	}
+	return nil
+}
+
 // SetRef puts name on a prefix of this model, in the place of an older ref of that name. Setting it twice is the same
 // as once. The whole prefix must be stored: else a [*NotStoredError] says up to where it is. ErrNoSpace if the budget has no room
 // for the ref, and nothing can be evicted for it.
@@ -50,10 +63,9 @@ func (m *Model) SetRef(ctx context.Context, name string, prefix kv.Prompt, o Ref
 	switch {
 	case name == "" || len(name) > MaxRefName:
 		return fmt.Errorf("db: ref name of %d bytes: 1 to %d", len(name), MaxRefName)
-	case len(o.Meta) > MaxRefMeta:
-		return fmt.Errorf("db: ref metadata of %d bytes, at most %d", len(o.Meta), MaxRefMeta)
-	case o.Priority == classPinned:
-		return fmt.Errorf("db: ref priority %d, at most %d", o.Priority, classPinned-1)
+	}
+	if err := o.Validate(); err != nil {
+		return err
 	}
 	if n := len(prefix.Tokens); n < kv.OpeningTokens {
 		return fmt.Errorf("db: ref to a prefix of %d tokens, at least %d", n, kv.OpeningTokens)

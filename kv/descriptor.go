@@ -144,6 +144,9 @@ func (d Descriptor) Validate() error {
 			return fmt.Errorf("%w: %s is not said: expected %s. Models that differ in it alone would share rows", ErrDescriptor, f.field, f.what)
 		}
 	}
+	if math.IsInf(float64(d.RoPE.Base), 0) || math.IsInf(float64(d.RoPE.Scale), 0) {
+		return fmt.Errorf("%w: RoPE.Base is %g and RoPE.Scale %g: expected finite numbers", ErrDescriptor, d.RoPE.Base, d.RoPE.Scale)
+	}
 	_, err := d.Normal()
 	return err
 }

@@ -222,6 +222,8 @@ func TestValidate(t *testing.T) {
 		"Tokenizer is not said":    func(d *kv.Descriptor) { d.Tokenizer = kv.Hash{} },
 		"RoPE.Type is not said":    func(d *kv.Descriptor) { d.RoPE.Type = "" },
 		"dtype 0":                  func(d *kv.Descriptor) { d.Tensors[0].DType = 0 },
+		"RoPE.Base is +Inf":        func(d *kv.Descriptor) { d.RoPE.Base = float32(math.Inf(1)) },
+		"RoPE.Scale -Inf":          func(d *kv.Descriptor) { d.RoPE.Scale = float32(math.Inf(-1)) },
 	} {
 		d := cloneDescriptor(good)
 		forget(&d)

@@ -63,8 +63,8 @@ func (p *Prompt) Validate() error {
 		end = s.End()
 	}
 	for i, a := range p.Adapters {
-		if a.Scale != a.Scale {
-			return fmt.Errorf("%w: adapter %d has scale NaN", ErrPrompt, i)
+		if s := float64(a.Scale); math.IsNaN(s) || math.IsInf(s, 0) {
+			return fmt.Errorf("%w: adapter %d has scale %g, expected a finite number", ErrPrompt, i, s)
 		}
 	}
 	if p.ScopeStart < 0 {

@@ -131,7 +131,7 @@ func TestPromptValidate(t *testing.T) {
 		}
 		for _, scale := range rapid.SliceOfN(rapid.SampledFrom([]float32{0, 1, -2, 0.5, float32(math.Inf(1)), float32(math.NaN())}), 0, 2).Draw(t, "scales") {
 			p.Adapters = append(p.Adapters, kv.Adapter{Scale: scale})
-			valid = valid && !math.IsNaN(float64(scale))
+			valid = valid && !math.IsNaN(float64(scale)) && !math.IsInf(float64(scale), 0)
 		}
 		err := p.Validate()
 		if (err == nil) != valid || (err != nil && !errors.Is(err, kv.ErrPrompt)) {

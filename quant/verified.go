@@ -32,6 +32,9 @@ type DecodeOptions struct {
 // If the checksum differs, the error is damage.ErrCorrupt and [ErrChecksum], and dst may hold anything, as after every
 // error. When it returns, what it wrote is visible to whoever synchronizes with this goroutine, as with any store.
 func DecodeVerified(dst kv.TensorRows, t kv.Tensor, p Plane, stored []byte, from int, crc uint32, o DecodeOptions) error {
+	if o.Bytes < 0 {
+		return fmt.Errorf("quant: DecodeOptions.Bytes is %d: expected a number of bytes, or 0", o.Bytes)
+	}
 	if err := checkDecode(dst, t, p, from); err != nil {
 		return err
 	}

@@ -39,8 +39,8 @@ func (o *Options) Validate() error {
 		return errors.New("segments: option Dir is empty")
 	case o.SegmentBytes < 0 || o.SegmentBytes > maxRecordBytes:
 		return fmt.Errorf("segments: option SegmentBytes is %d, expected 0 to %d", o.SegmentBytes, int64(maxRecordBytes))
-	case o.AllocateStep < 0:
-		return fmt.Errorf("segments: option AllocateStep is %d", o.AllocateStep)
+	case o.AllocateStep < 0 || o.AllocateStep > maxRecordBytes:
+		return fmt.Errorf("segments: option AllocateStep is %d, expected 0 to %d", o.AllocateStep, int64(maxRecordBytes))
 	}
 	return nil
 }

@@ -1,0 +1,167 @@
+package db
+
+import (
+	"fmt"
+	"log/slog"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/quant"
+)
+
+// Every number in an options struct is taken or refused as its doc comment says, at the call that takes the options; a refusal
+// names the field and the value. A field of a new number fails here until it is listed.
+func TestOptionsAreChecked(t *testing.T) {
+	s := open(t, t.TempDir(), options())
+	m := model(t, s, plain())
+	p := kv.Tokens(tokens(1, 32)...)
+	put(t, m, p)
+	finite := func(low, high float64) func(float64) bool {
+		return func(x float64) bool { return x == 0 || x >= low && x <= high }
+	}
+	atLeast := func(low float64) func(float64) bool { return finite(low, math.Inf(1)) }
+	codec := func(x float64) bool { return x <= float64(quant.ByteSplit) }
+	compression := func(x float64) bool { return x <= float64(quant.Huff0) }
+	share := finite(math.SmallestNonzeroFloat64, 1)
+	for _, x := range []struct {
+		options any
+		call    func(o any) error
+		allowed map[string]func(float64) bool
+	}{
+		{Options{}, func(o any) error { return o.(Options).Validate() }, map[string]func(float64) bool{
+			"Budget":             finite(1<<20, 1<<60),
+			"MinFree":            func(x float64) bool { return x <= 1<<60 },
+			"MaxBlocks":          atLeast(0),
+			"HighWater":          share,
+			"LowWater":           finite(math.SmallestNonzeroFloat64, 0.7),
+			"Durability":         finite(0, float64(Power)),
+			"CheckpointInterval": func(float64) bool { return true },
+			"CheckpointBytes":    atLeast(0),
+			"Codec":              codec,
+			"Compression":        compression,
+			"SegmentBytes":       finite(64<<10, 1<<40),
+			"BloomFPR":           finite(1e-9, 0.5),
+		}},
+		{PutOptions{}, func(o any) error {
+			_, err := m.Put(ctx, p, filled(m.Descriptor(), &p, 0, 32), o.(PutOptions))
+			return err
+		}, map[string]func(float64) bool{"Codec": codec, "Compression": compression}},
+		{MatchOptions{}, func(o any) error {
+			_, _, err := m.Probe(ctx, p, o.(MatchOptions))
+			_, again := m.Explain(ctx, p, o.(MatchOptions))
+			_, third := m.Prefetch(ctx, p, o.(MatchOptions))
+			x, fourth := m.Match(ctx, p, o.(MatchOptions))
+			if fourth == nil {
+				x.Close()
+			}
+			if (err == nil) != (again == nil) || (err == nil) != (third == nil) || (err == nil) != (fourth == nil) {
+				return fmt.Errorf("four calls disagree: %v; %v; %v; %v", err, again, third, fourth)
+			}
+			return err
+		}, map[string]func(float64) bool{"Limit": atLeast(0)}},
+		{RefOptions{}, func(o any) error { return m.SetRef(ctx, "name", p, o.(RefOptions)) }, map[string]func(float64) bool{
+			"Priority": func(x float64) bool { return x < classPinned },
+			"TTL":      atLeast(0),
+		}},
+		{CompactOptions{}, func(o any) error { _, err := s.Compact(ctx, o.(CompactOptions)); return err }, map[string]func(float64) bool{
+			"LiveShare": share,
+		}},
+		{VerifyOptions{}, nil, nil},
+		{RepairOptions{}, nil, nil},
+	} {
+		of := reflect.TypeOf(x.options)
+		for i := range of.NumField() {
+			f := of.Field(i)
+			values := extremes(f.Type)
+			allowed := x.allowed[f.Name]
+			if values == nil || !f.IsExported() {
+				continue
+			}
+			if allowed == nil {
+				t.Errorf("%s.%s is a number, and nothing says here which are allowed", of.Name(), f.Name)
+				continue
+			}
+			for _, value := range values {
+				o := reflect.New(of).Elem()
+				o.Field(i).Set(value)
+				err := x.call(o.Interface())
+				number := value.Convert(reflect.TypeFor[float64]()).Float()
+				if ok := allowed(number); ok != (err == nil) {
+					t.Errorf("%s.%s of %v: %v; allowed is %v", of.Name(), f.Name, value, err, ok)
+				}
+				if says := fmt.Sprintf("%s.%s is %v", of.Name(), f.Name, plainly(value)); err != nil && !strings.Contains(err.Error(), says) {
+					t.Errorf("%v: want it to say %q", err, says)
+				}
+			}
+		}
+	}
+}
+
+// plainly is a number without the String method of an enumeration; times keep theirs.
+func plainly(v reflect.Value) any {
+	if v.Kind() == reflect.Uint8 {
+		return v.Uint()
+	}
+	return v.Interface()
+}
+
+// extremes are values of a number's type that callers come to by mistake; nil for other types.
+func extremes(of reflect.Type) (out []reflect.Value) {
+	add := func(v any) { out = append(out, reflect.ValueOf(v).Convert(of)) }
+	switch of.Kind() {
+	case reflect.Uint8:
+		for v := range 256 {
+			add(uint8(v))
+		}
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		for _, v := range []int64{math.MinInt64, -1 << 32, -4, -1, 0, 1, 1 << 16, 1 << 30, math.MaxInt64} {
+			add(v)
+		}
+	case reflect.Float32, reflect.Float64:
+		for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), -1, -0.1, math.Copysign(0, -1), 0, 1e-300, 0.3, 0.5, 0.9, 1, 1.1, 1e300} {
+			add(v)
+		}
+	case reflect.Uint, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Struct, reflect.Array, reflect.Slice:
+		if of != reflect.TypeFor[[]byte]() {
+			panic(fmt.Sprintf("%s: say here what its extremes are", of))
+		}
+	}
+	return out
+}
+
+// Options that contradict each other, or lie in other values, are refused by Open itself.
+func TestOptionsAreRefusedByOpen(t *testing.T) {
+	for says, change := range map[string]func(*Options){
+		"Options.LowWater is 0.8: expected a share of the budget, over 0 and up to HighWater, which is 0.5": func(o *Options) { o.LowWater, o.HighWater = 0.8, 0.5 },
+		"Options.BloomFPR is NaN":               func(o *Options) { o.BloomFPR = math.NaN() },
+		"Options.HighWater is NaN":              func(o *Options) { o.HighWater = math.NaN() },
+		"Options.Policy: RecentTokens(-4)":      func(o *Options) { o.Policy = RecentTokens(-4) },
+		"Options.Codec is 4":                    func(o *Options) { o.Codec = quant.Q8C },
+		"q8c is reserved":                       func(o *Options) { o.Codec = quant.Q8C },
+		"Options.Codec is 77: quant: codec not": func(o *Options) { o.Codec = 77 },
+	} {
+		o := Options{Logger: slog.New(slog.DiscardHandler)}
+		change(&o)
+		s, err := Open(ctx, t.TempDir(), o)
+		if err == nil {
+			s.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, want it to say %q", err, says)
+		}
+	}
+	s := open(t, t.TempDir(), options())
+	m := model(t, s, plain())
+	p := kv.Tokens(tokens(1, 32)...)
+	put(t, m, p)
+	if err := m.SetRef(ctx, "name", p, RefOptions{TTL: math.MaxInt64}); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := s.Ref("name"); err != nil || !r.Expires.After(time.Now()) {
+		t.Errorf("a ref of the longest life ends at %v (%v)", r.Expires, err)
+	}
+}

@@ -50,7 +50,7 @@ type Options struct {
 	RowsOnly bool
 	// OpaqueOnly keeps whole blobs even where rows are understood.
 	OpaqueOnly bool
-	// Rotated says whether a quantized cache is Hadamard-rotated, for releases of which that is not known: those before 0.7.0
+	// Rotated says whether a quantized cache is Hadamard-rotated, for releases of which that is not known: those before 0.6.0
 	// that do not tell their version. Nil: find out.
 	Rotated *bool
 

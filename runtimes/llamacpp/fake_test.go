@@ -21,7 +21,7 @@ type fake struct {
 	window     int // n_swa
 	transposed bool
 	latent     bool    // no V
-	rotation   *[2]int // of K and V, as releases from 0.7.0 on say it
+	rotation   *[2]int // of K and V, as releases from 0.6.0 on say it
 	streams    int
 	contextLen int
 	ropeType   int32

@@ -181,7 +181,7 @@ func TestUnknownRotation(t *testing.T) {
 	}
 	known := r.attach(c, nil).Model().Fingerprint()
 	s, err := attach(nil)
-	if says := r.api.Version() >= "0.7"; says {
+	if says := r.api.Version() >= "0.6"; says {
 		if err != nil || s.Model().Fingerprint() != known {
 			t.Errorf("a release that says how it rotates: %v", err)
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/state"
 )
 
-// rotation reports whether K or V of the context are Hadamard-rotated. From 0.7.0 on llama.cpp says so in its blobs, and what
+// rotation reports whether K or V of the context are Hadamard-rotated. From 0.6.0 on llama.cpp says so in its blobs, and what
 // it says is taken; of releases before, the rule is known that they follow.
 //
 // kv.Descriptor tells rotated rows from others, not how they are rotated: rows that are said to be rotated in another way

@@ -51,7 +51,7 @@ var loading sync.Mutex
 // Load opens libggml-base, libggml and libllama of the folder, whatever version their names carry, and lets ggml choose
 // among the backends that lie beside them. A second Load of the same folder gives the same libraries. A process has room for
 // one llama.cpp: their symbols are found by name, across libraries, so a second one would call into the first. It is refused
-// ([ErrSecond]), whoever loaded the first.
+// ([ErrSecond]), whoever loaded the first, and also if the first was refused: what is loaded stays.
 func Load(dir string) (*Lib, error) {
 	switch runtime.GOARCH {
 	case "amd64", "arm64": // purego passes structs by value
@@ -76,14 +76,12 @@ func Load(dir string) (*Lib, error) {
 	for _, path := range paths {
 		h, err := open(path)
 		if err != nil {
-			closeAll(handles)
 			return nil, fmt.Errorf("llama: open %s: %w", path, err)
 		}
 		handles = append(handles, h)
 	}
 	l.handle = handles[2]
 	if err := l.bind(handles[1]); err != nil {
-		closeAll(handles) // so that another release may be tried
 		return nil, err
 	}
 	l.listen()
@@ -131,12 +129,6 @@ func (l *Lib) bind(ggml uintptr) error {
 		return unknown(l.dir, l.Version(), err)
 	}
 	return nil
-}
-
-func closeAll(handles []uintptr) {
-	for i := len(handles) - 1; i >= 0; i-- {
-		unload(handles[i])
-	}
 }
 
 // find returns the shared library of that stem: libllama.so, libllama.v0.5.0.so, libllama.dylib, llama.dll.

@@ -8,8 +8,6 @@ func open(path string) (uintptr, error) {
 	return purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_GLOBAL)
 }
 
-func unload(handle uintptr) { purego.Dlclose(handle) }
-
 func symbol(handle uintptr, name string) (uintptr, error) { return purego.Dlsym(handle, name) }
 
 // visible reports whether any library of the process offers that symbol to all others.

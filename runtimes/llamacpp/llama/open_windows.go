@@ -11,8 +11,6 @@ func open(path string) (uintptr, error) {
 	return uintptr(h), err
 }
 
-func unload(handle uintptr) { windows.FreeLibrary(windows.Handle(handle)) }
-
 func symbol(handle uintptr, name string) (uintptr, error) {
 	return windows.GetProcAddress(windows.Handle(handle), name)
 }

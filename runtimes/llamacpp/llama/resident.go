@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
 // ErrSecond is returned when the process has a llama.cpp already, and it is not the one that is to be loaded. The message names
@@ -21,18 +22,18 @@ func onlyOne(paths []string) error {
 	}
 	ours := false
 	for _, file := range files {
-		for i, stem := range stems {
-			if !isLibrary(filepath.Base(file), stem) {
-				continue
-			}
-			if !sameFile(file, paths[i]) {
-				return fmt.Errorf("%w: %s is loaded, so %s is not: a process has room for one, use that or start another process", ErrSecond, file, paths[i])
-			}
+		if slices.ContainsFunc(paths, func(path string) bool { return sameFile(file, path) }) {
 			ours = true
+			continue
+		}
+		for _, stem := range stems {
+			if isLibrary(filepath.Base(file), stem) {
+				return fmt.Errorf("%w: %s is loaded, so %s is not: a process has room for one, use that or start another process", ErrSecond, file, paths[len(paths)-1])
+			}
 		}
 	}
 	if !ours && visible("llama_backend_init") {
-		return fmt.Errorf("%w: llama_backend_init is there before %s is loaded: the program, or a library of it, has llama.cpp built in", ErrSecond, paths[2])
+		return fmt.Errorf("%w: llama_backend_init is there before %s is loaded: the program, or a library of it, has llama.cpp built in", ErrSecond, paths[len(paths)-1])
 	}
 	return nil
 }

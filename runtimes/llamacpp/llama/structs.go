@@ -58,7 +58,7 @@ type layout struct {
 
 var layouts = []layout{
 	{"0.4.0, 0.5.0", 2}, // behind the abort callback and its data
-	{"0.7.0", 3},        // and behind moe_cache_size
+	{"0.6.0, 0.7.0", 3}, // and behind moe_cache_size
 }
 
 func (p *contextParams) flags(l layout) *contextFlags {

@@ -26,7 +26,7 @@ const (
 // Format is what all blobs of one context have in common: everything but the cells and their contents.
 type Format struct {
 	ExtBytes    int  // bytes after a cell's position and count; not zero with M-RoPE
-	HasRotation bool // the blob says how the cache is rotated: llama.cpp from 0.7.0 on
+	HasRotation bool // the blob says how the cache is rotated: llama.cpp from 0.6.0 on
 	Sections    []SectionFormat
 }
 

@@ -13,7 +13,7 @@ import (
 type cache struct {
 	streams, stream int
 	transposed      bool
-	rotation        *[2]int // of K and V, as releases from 0.7.0 on say it
+	rotation        *[2]int // of K and V, as releases from 0.6.0 on say it
 	layers          []layer
 	pos             []int32 // in cell order
 	ext             []byte  // extBytes a cell

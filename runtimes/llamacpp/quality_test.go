@@ -4,14 +4,13 @@ package llamacpp_test
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
-	"math"
 	"os"
 	"runtime"
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/internal/logits"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/quant"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/llama"
@@ -69,83 +68,6 @@ func teacherForced(t testing.TB, c *llama.Context, tokens []kv.Token, from int) 
 	return out
 }
 
-// likeness is how close the predictions of one context are to those of another.
-type likeness struct {
-	tokens, sameTop, sameBits int
-	meanKL, worstKL           float64 // nats
-	spread                    float64 // largest difference of two logits, of their spread
-}
-
-func (l likeness) agreement() float64 { return float64(l.sameTop) / float64(l.tokens) }
-
-func (l likeness) String() string {
-	return fmt.Sprintf("top-1 agreement %.2f %% (%d of %d), KL mean %.6f, worst %.6f nats, logits differ by at most %.2g of their spread, %d of %d the same to the last bit",
-		100*l.agreement(), l.sameTop, l.tokens, l.meanKL, l.worstKL, l.spread, l.sameBits, l.tokens)
-}
-
-func compare(want, got [][]float32) likeness {
-	l := likeness{tokens: len(want)}
-	for i := range want {
-		if argmax(want[i]) == argmax(got[i]) {
-			l.sameTop++
-		}
-		d, kl := difference(want[i], got[i]), divergence(want[i], got[i])
-		if d == 0 {
-			l.sameBits++
-		}
-		l.spread, l.worstKL = max(l.spread, d), max(l.worstKL, kl)
-		l.meanKL += kl / float64(len(want))
-	}
-	return l
-}
-
-// divergence is KL(p || q) over the whole vocabulary, in nats.
-func divergence(p, q []float32) (kl float64) {
-	lp, lq := logSum(p), logSum(q)
-	for i := range p {
-		a := float64(p[i]) - lp
-		kl += math.Exp(a) * (a - (float64(q[i]) - lq))
-	}
-	return kl
-}
-
-// logSum is the logarithm of the sum of exponentials.
-func logSum(x []float32) float64 {
-	high := float64(x[argmax(x)])
-	sum := 0.0
-	for _, v := range x {
-		sum += math.Exp(float64(v) - high)
-	}
-	return high + math.Log(sum)
-}
-
-func argmax(x []float32) int {
-	at := 0
-	for i := range x {
-		if x[i] > x[at] {
-			at = i
-		}
-	}
-	return at
-}
-
-// The divergence is what its definition gives where that is known.
-func TestDivergence(t *testing.T) {
-	logs := func(p ...float64) (out []float32) {
-		for _, x := range p {
-			out = append(out, float32(math.Log(x))+1000) // a constant changes nothing, and must not overflow
-		}
-		return out
-	}
-	want := 0.5*math.Log(0.5/0.25) + 0.5*math.Log(0.5/0.75)
-	if got := divergence(logs(0.5, 0.5), logs(0.25, 0.75)); math.Abs(got-want) > 1e-3 {
-		t.Errorf("divergence %g, expected %g", got, want)
-	}
-	if got := divergence(logs(0.2, 0.8), logs(0.2, 0.8)); got != 0 {
-		t.Errorf("divergence of equals is %g", got)
-	}
-}
-
 // withStore is the same model with a store of its own.
 func (r *rig) withStore(o db.Options) *rig {
 	r.t.Helper()
@@ -199,7 +121,7 @@ func TestQuality(t *testing.T) {
 	want := teacherForced(t, alive, tokens, len(prompt.Tokens))
 	alive.Close()
 
-	restored := func(r *rig) likeness {
+	restored := func(r *rig) logits.Likeness {
 		t.Helper()
 		c := r.context()
 		defer c.Close()
@@ -207,13 +129,13 @@ func TestQuality(t *testing.T) {
 		if err != nil || got.Tokens != len(prompt.Tokens) {
 			t.Fatalf("restored %d tokens, expected %d: %v %v", got.Tokens, len(prompt.Tokens), got.Reason, err)
 		}
-		return compare(want, teacherForced(t, c, tokens, got.Tokens))
+		return logits.Compare(want, teacherForced(t, c, tokens, got.Tokens))
 	}
 	lossless, quantized := restored(raw), restored(int8)
 	t.Logf("lossless rows: %v", lossless)
 	t.Logf("INT8 rows: %v", quantized)
 
-	worst := likeness{tokens: 1, sameTop: 1}
+	worst := logits.Likeness{Tokens: 1, SameTop: 1}
 	for _, n := range []int{otherA, otherB} {
 		c := raw.context()
 		for i := 0; i < len(prompt.Tokens); i += n {
@@ -221,17 +143,17 @@ func TestQuality(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		noise := compare(want, teacherForced(t, c, tokens, len(prompt.Tokens)))
+		noise := logits.Compare(want, teacherForced(t, c, tokens, len(prompt.Tokens)))
 		c.Close()
 		t.Logf("nothing stored, batches of %d instead of %d: %v", n, batch, noise)
-		if noise.agreement() < worst.agreement() {
-			worst.tokens, worst.sameTop = noise.tokens, noise.sameTop
+		if noise.Agreement() < worst.Agreement() {
+			worst.Tokens, worst.SameTop = noise.Tokens, noise.SameTop
 		}
-		worst.meanKL = max(worst.meanKL, noise.meanKL)
+		worst.MeanKL = max(worst.MeanKL, noise.MeanKL)
 	}
 
-	if lossless.sameBits != lossless.tokens {
-		t.Errorf("lossless rows change the logits of %d tokens of %d", lossless.tokens-lossless.sameBits, lossless.tokens)
+	if lossless.SameBits != lossless.Tokens {
+		t.Errorf("lossless rows change the logits of %d tokens of %d", lossless.Tokens-lossless.SameBits, lossless.Tokens)
 	}
 	bound := func(most, noise float64) float64 {
 		if noise > most {
@@ -239,11 +161,11 @@ func TestQuality(t *testing.T) {
 		}
 		return most
 	}
-	if d, most := 1-quantized.agreement(), bound(mostDisagree, 1-worst.agreement()); d > most {
+	if d, most := 1-quantized.Agreement(), bound(mostDisagree, 1-worst.Agreement()); d > most {
 		t.Errorf("INT8 rows: %.2f %% of the likeliest tokens are others, expected at most %.2f %%", 100*d, 100*most)
 	}
-	if most := bound(mostKL, worst.meanKL); !(quantized.meanKL <= most) {
-		t.Errorf("INT8 rows: mean KL %.5f, expected at most %.5f", quantized.meanKL, most)
+	if most := bound(mostKL, worst.MeanKL); !(quantized.MeanKL <= most) {
+		t.Errorf("INT8 rows: mean KL %.5f, expected at most %.5f", quantized.MeanKL, most)
 	}
 }
 
@@ -275,9 +197,9 @@ func TestGemmaFlashAttentionShares(t *testing.T) {
 		alone[fa] = teacherForced(t, c, tokens, all)
 		c.Close()
 	}
-	noise := compare(alone[on], alone[off])
+	noise := logits.Compare(alone[on], alone[off])
 	t.Logf("flash attention on against off, nothing restored: %v", noise)
-	if noise.sameBits == noise.tokens {
+	if noise.SameBits == noise.Tokens {
 		t.Error("flash attention changes nothing, so this test shows nothing")
 	}
 	for _, from := range []*bool{on, off} {
@@ -294,13 +216,13 @@ func TestGemmaFlashAttentionShares(t *testing.T) {
 		}
 		crossed := teacherForced(t, c, tokens, all)
 		c.Close()
-		d := compare(alone[to], crossed)
+		d := logits.Compare(alone[to], crossed)
 		t.Logf("saved with flash attention %v, continued with %v: %v", *from, *to, d)
-		if most := 2 * noise.spread; d.spread > most {
-			t.Errorf("logits differ by %.3g of their spread, expected at most %.3g", d.spread, most)
+		if most := 2 * noise.Spread; d.Spread > most {
+			t.Errorf("logits differ by %.3g of their spread, expected at most %.3g", d.Spread, most)
 		}
-		if most := 2 * noise.meanKL; !(d.meanKL <= most) {
-			t.Errorf("mean KL %.5f, expected at most %.5f", d.meanKL, most)
+		if most := 2 * noise.MeanKL; !(d.MeanKL <= most) {
+			t.Errorf("mean KL %.5f, expected at most %.5f", d.MeanKL, most)
 		}
 	}
 }

@@ -5,13 +5,13 @@ package llamacpp_test
 import (
 	"context"
 	"log/slog"
-	"math"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/internal/gguf/ggufgen"
+	"github.com/dormousekv/dormouse/internal/logits"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/llama"
@@ -164,18 +164,7 @@ func (r *rig) evaluated(prompt kv.Prompt, batch, sequence int) []float32 {
 }
 
 // difference is the largest difference of two logits, relative to how far the first ones spread.
-func difference(a, b []float32) (worst float64) {
-	low, high := math.Inf(1), math.Inf(-1)
-	for i := range a {
-		low, high = min(low, float64(a[i])), max(high, float64(a[i]))
-		d := math.Abs(float64(a[i]) - float64(b[i]))
-		if math.IsNaN(d) {
-			return math.Inf(1)
-		}
-		worst = max(worst, d)
-	}
-	return worst / (high - low)
-}
+func difference(want, got []float32) float64 { return logits.Difference(want, got) }
 
 func randomTokens(seed, n int) []kv.Token {
 	out := make([]kv.Token, n)

@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
-	"runtime"
 	"time"
 
 	"github.com/dormousekv/dormouse/db"
@@ -26,16 +25,18 @@ const childFlag = "-child"
 
 // job is what a child process is told.
 type job struct {
-	Do                        string // reference, first, second
+	Do                        string // tokens, reference, first, second
 	Lib, Model, Store, Prompt string
 	Codec                     quant.Codec
-	Continue, Batch           int
+	Continue, Batch, Threads  int
 	CacheQ8                   bool
 }
 
 // answer is what it says before it ends, or is killed.
 type answer struct {
+	Error                     string // what went wrong; nothing else is set
 	Mode                      string
+	Reason                    string // why not more was reused
 	PromptTokens, Reused      int
 	TTFT, Open, Restore, Save float64 // milliseconds
 	RecordBytes, F16Bytes     int64
@@ -50,7 +51,7 @@ func runChild(ctx context.Context, j job, kill bool) (a answer, err error) {
 		return a, err
 	}
 	cmd := exec.CommandContext(ctx, self, childFlag)
-	cmd.Stderr = os.Stderr
+	cmd.Stderr = os.Stderr // of a process that is aborted
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return a, err
@@ -68,30 +69,51 @@ func runChild(ctx context.Context, j job, kill bool) (a answer, err error) {
 	said := json.NewDecoder(out).Decode(&a)
 	if kill && said == nil {
 		cmd.Process.Kill() // SIGKILL: nothing is flushed, closed or checkpointed
-		cmd.Wait()
-		return a, nil
 	}
 	in.Close()
-	if err := cmd.Wait(); err != nil {
-		return a, fmt.Errorf("%s: %w", j.Do, err)
+	ended := cmd.Wait()
+	switch {
+	case said != nil:
+		return a, fmt.Errorf("the process %q ended without an answer: %w", j.Do, errors.Join(ended, said))
+	case a.Error != "":
+		return a, errors.New(a.Error)
+	case kill:
+		return a, nil
 	}
-	return a, said
+	return a, ended
 }
 
-// child does one job.
+// child does one job. What goes wrong is part of the answer.
 func child(in io.Reader, out io.Writer) error {
 	var j job
 	if err := json.NewDecoder(in).Decode(&j); err != nil {
 		return err
 	}
-	c, err := loadChat(j)
+	a, done, err := do(j)
 	if err != nil {
+		a = answer{Error: err.Error()}
+	}
+	if err := json.NewEncoder(out).Encode(a); err != nil {
 		return err
 	}
-	defer c.close()
-	var a answer
+	if j.Do == "first" {
+		io.Copy(io.Discard, in) // to be killed here
+	}
+	done()
+	return nil
+}
+
+// do does a job, and says how what it opened is closed.
+func do(j job) (a answer, done func(), err error) {
+	c, err := loadChat(j)
+	if err != nil {
+		return a, func() {}, err
+	}
 	ctx := context.Background()
+	a.PromptTokens = len(c.prompt.Tokens)
 	switch j.Do {
+	case "tokens":
+		a.Tokens = c.prompt.Tokens
 	case "reference":
 		err = c.reference(ctx, &a)
 	case "first":
@@ -99,17 +121,7 @@ func child(in io.Reader, out io.Writer) error {
 	case "second":
 		err = c.second(ctx, &a)
 	}
-	if err != nil {
-		return err
-	}
-	a.PromptTokens = len(c.prompt.Tokens)
-	if err := json.NewEncoder(out).Encode(a); err != nil {
-		return err
-	}
-	if j.Do == "first" {
-		io.Copy(io.Discard, in) // to be killed here
-	}
-	return nil
+	return a, c.close, err
 }
 
 // chat is a loaded model with an empty context.
@@ -135,11 +147,17 @@ func loadChat(j job) (*chat, error) {
 		return nil, err
 	}
 	c.prompt = kv.Tokens(ids...)
+	if j.Do == "tokens" {
+		return c, nil
+	}
+	if n := len(ids); n <= kv.OpeningTokens {
+		return nil, fmt.Errorf("the prompt has %d tokens, and nothing of it would be reused: the last token is always evaluated, for its logits, and fewer than %d before it are not looked up: give more text",
+			n, kv.OpeningTokens)
+	}
 	// llama.cpp's threads wait for one another many times a token. One that has to wait for a core makes a token take a
 	// second instead of twenty milliseconds, so while one token is evaluated, one core is left to others.
-	threads := runtime.NumCPU()
 	o := llama.ContextOptions{Tokens: len(ids) + j.Continue + j.Batch, Batch: j.Batch, MicroBatch: j.Batch,
-		Threads: threads, DecodeThreads: max(1, threads-1), FullWindow: true}
+		Threads: j.Threads, DecodeThreads: max(1, j.Threads-1), FullWindow: true}
 	if j.CacheQ8 {
 		q8 := llama.Q8_0
 		o.CacheK, o.CacheV = &q8, &q8
@@ -149,7 +167,9 @@ func loadChat(j job) (*chat, error) {
 }
 
 func (c *chat) close() {
-	c.context.Close()
+	if c.context != nil {
+		c.context.Close()
+	}
 	c.model.Close()
 }
 
@@ -183,6 +203,7 @@ func (c *chat) attach(ctx context.Context) (*db.Store, *llamacpp.Session, error)
 // reference evaluates the prompt in the same batches, without a store: the last token by itself, because that is how it
 // is evaluated after a restore, and sums are only the same to the last bit when they are added up in the same batches.
 func (c *chat) reference(_ context.Context, a *answer) error {
+	start := time.Now()
 	ids := c.prompt.Tokens
 	last := len(ids) - 1
 	for from := 0; from < last; from += c.j.Batch {
@@ -193,10 +214,12 @@ func (c *chat) reference(_ context.Context, a *answer) error {
 	if err := c.context.Decode(ids[last:], last, 0); err != nil {
 		return err
 	}
+	best(c.context.Logits(-1))
+	a.TTFT = since(start)
 	return c.write(a)
 }
 
-// first evaluates the prompt and saves its KV cache.
+// first reuses what the store has of the prompt, evaluates the rest, and saves its KV cache.
 func (c *chat) first(ctx context.Context, a *answer) error {
 	library, err := llamacpp.Bind(c.lib.Lookup)
 	if err != nil {
@@ -205,45 +228,23 @@ func (c *chat) first(ctx context.Context, a *answer) error {
 	if _, err := library.Describe(c.model.Pointer(), c.identity()); err != nil { // hashes: once for each file, like loading it
 		return err
 	}
-	start := time.Now()
-	_, s, err := c.attach(ctx)
+	_, s, err := c.start(ctx, a)
 	if err != nil {
 		return err
 	}
-	last := len(c.prompt.Tokens) - 1
-	if err := s.Prefill(ctx, c.prompt.Prefix(last), 0, 0); err != nil {
-		return err
-	}
-	if err := s.Prefill(ctx, c.prompt, last, 0); err != nil {
-		return err
-	}
-	best(c.context.Logits(-1))
-	a.TTFT = since(start)
-	start = time.Now()
+	start := time.Now()
 	_, err = s.Save(ctx, c.prompt, 0)
 	a.Save = since(start)
 	return err
 }
 
-// second restores what it can, evaluates the rest, and writes on.
+// second does the same, and writes on.
 func (c *chat) second(ctx context.Context, a *answer) error {
-	start := time.Now()
-	store, s, err := c.attach(ctx)
+	store, s, err := c.start(ctx, a)
 	if err != nil {
 		return err
 	}
-	a.Open = since(start)
-	got, err := s.Restore(ctx, c.prompt, 0)
-	if err != nil {
-		return err
-	}
-	a.Restore = since(start) - a.Open
-	if err := s.Prefill(ctx, c.prompt, got.Tokens, 0); err != nil {
-		return err
-	}
-	best(c.context.Logits(-1))
-	a.TTFT = since(start)
-	a.Mode, a.Reused = s.Mode().String(), got.Tokens
+	a.Mode = s.Mode().String()
 	if st, err := store.Stats(); err == nil {
 		a.RecordBytes = st.LiveBytes
 	}
@@ -255,6 +256,34 @@ func (c *chat) second(ctx context.Context, a *answer) error {
 		return err
 	}
 	return store.Close()
+}
+
+// start opens the store, restores what it can, evaluates the rest, the last token by itself, and finds the first token.
+func (c *chat) start(ctx context.Context, a *answer) (*db.Store, *llamacpp.Session, error) {
+	start := time.Now()
+	store, s, err := c.attach(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	a.Open = since(start)
+	got, err := s.Restore(ctx, c.prompt, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	a.Restore = since(start) - a.Open
+	a.Reused, a.Reason = got.Tokens, got.Reason.String()
+	last := len(c.prompt.Tokens) - 1
+	if got.Tokens < last {
+		if err := s.Prefill(ctx, c.prompt.Prefix(last), got.Tokens, 0); err != nil {
+			return nil, nil, err
+		}
+	}
+	if err := s.Prefill(ctx, c.prompt, last, 0); err != nil {
+		return nil, nil, err
+	}
+	best(c.context.Logits(-1))
+	a.TTFT = since(start)
+	return store, s, nil
 }
 
 // write goes on greedily from the logits of the prompt's last token.

@@ -9,13 +9,13 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io/fs"
+	"io"
 	"os"
 	"path/filepath"
-	"slices"
+	"runtime"
 	"strings"
-	"text/tabwriter"
 
+	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/quant"
 )
 
@@ -30,141 +30,127 @@ func main() {
 		}
 		return
 	}
-	ok, err := run(os.Args[1:])
-	if errors.Is(err, flag.ErrHelp) {
+	ok, err := run(os.Args[1:], os.Stdout, os.Stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
 		os.Exit(2)
-	}
-	if err != nil {
+	case err != nil:
 		fmt.Fprintln(os.Stderr, "llamachat:", err)
 		os.Exit(1)
-	}
-	if !ok {
+	case !ok:
 		os.Exit(1)
 	}
 }
 
-// report is what is printed, and with -json the document.
-type report struct {
-	Mode         string  `json:"mode"` // rows or opaque
-	Codec        string  `json:"codec"`
-	PromptTokens int     `json:"prompt_tokens"`
-	ReusedTokens int     `json:"reused_tokens"`
-	ColdTTFT     float64 `json:"cold_ttft_ms"` // open an empty store, evaluate the prompt, first token
-	WarmTTFT     float64 `json:"warm_ttft_ms"` // open the store, restore, evaluate the rest, first token
-	OpenMS       float64 `json:"warm_open_ms"`
-	RestoreMS    float64 `json:"warm_restore_ms"`
-	SpeedUp      float64 `json:"speed_up"`
-	SaveMS       float64 `json:"save_ms"`
-	StoreBytes   int64   `json:"store_bytes"`
-	RecordBytes  int64   `json:"record_bytes"`
-	F16Bytes     int64   `json:"f16_bytes"`
-	Tokens       int     `json:"continuation_tokens"`
-	Identical    bool    `json:"identical"`
-	SameFirst    int     `json:"identical_tokens"` // before the first that differs
-	Text         string  `json:"text"`
-	Reference    string  `json:"reference_text"`
+// Bounds of the flags: llama.cpp reserves memory for whole batches, and aborts for more threads.
+const (
+	maxBatch    = 4096
+	maxContinue = 1 << 16
+	maxThreads  = 512
+)
+
+const whatToRun = `run "bash tests/llama/fetch.sh && . .cache/llama/env.sh" in the repository, which fetches libraries and a model and sets the variables, or name yours`
+
+// options are the flags.
+type options struct {
+	job
+	tokens, json bool
 }
 
-func run(args []string) (ok bool, err error) {
-	var j job
+// parse checks every flag before anything is started.
+func parse(args []string, usage io.Writer) (o options, err error) {
 	flags := flag.NewFlagSet("llamachat", flag.ContinueOnError)
-	flags.StringVar(&j.Lib, "lib", "", "folder with llama.cpp's shared libraries (required)")
-	flags.StringVar(&j.Model, "model", "", "GGUF file (required)")
-	flags.StringVar(&j.Store, "store", "", "folder of the store (required); it must hold no store yet")
-	file := flags.String("prompt-file", "", "text file with the prompt (default: a built-in one)")
-	codec := flags.String("codec", "q8_0", "how rows are stored: raw, q8_0 or bytesplit")
-	asJSON := flags.Bool("json", false, "print one JSON object")
-	flags.IntVar(&j.Continue, "tokens", 64, "tokens to write")
-	flags.IntVar(&j.Batch, "batch", 256, "tokens that are evaluated at a time")
-	flags.BoolVar(&j.CacheQ8, "cache-q8", false, "let llama.cpp keep its cache in q8_0")
+	flags.SetOutput(usage)
+	flags.StringVar(&o.Lib, "lib", os.Getenv("DORMOUSE_LLAMA_LIB"), "`folder` with llama.cpp's shared libraries (default: $DORMOUSE_LLAMA_LIB)")
+	flags.StringVar(&o.Model, "model", os.Getenv("DORMOUSE_LLAMA_MODEL"), "GGUF `file` (default: $DORMOUSE_LLAMA_MODEL)")
+	flags.StringVar(&o.Store, "store", "", "`folder` of the store: a new or empty one, or that of an earlier run (required)")
+	file := flags.String("prompt-file", "", "text `file` with the prompt (default: a built-in one)")
+	codec := flags.String("codec", "q8_0", "how rows are stored: raw, q8_0 (INT8, not lossless) or bytesplit")
+	flags.BoolVar(&o.json, "json", false, "print one JSON object")
+	flags.BoolVar(&o.tokens, "tokens", false, "print the prompt's token ids, as kvdump explain takes them, and do no more")
+	flags.IntVar(&o.Continue, "continue", 64, "write `N` tokens behind the prompt")
+	flags.IntVar(&o.Batch, "batch", 256, "evaluate `N` tokens at a time")
+	flags.IntVar(&o.Threads, "threads", 0, "`N` threads (0: as many as this process may use, here "+fmt.Sprint(runtime.GOMAXPROCS(0))+")")
+	flags.BoolVar(&o.CacheQ8, "cache-q8", false, "let llama.cpp keep its cache in q8_0")
 	if err := flags.Parse(args); err != nil {
-		return false, flag.ErrHelp
+		return o, flag.ErrHelp
 	}
-	if j.Lib == "" || j.Model == "" || j.Store == "" || flags.NArg() > 0 {
-		flags.Usage()
-		return false, flag.ErrHelp
+	switch {
+	case flags.NArg() > 0:
+		return o, fmt.Errorf("%q is no flag", flags.Arg(0))
+	case o.Lib == "":
+		return o, fmt.Errorf("-lib is not given, and DORMOUSE_LLAMA_LIB is not set: %s with -lib", whatToRun)
+	case o.Model == "":
+		return o, fmt.Errorf("-model is not given, and DORMOUSE_LLAMA_MODEL is not set: %s with -model", whatToRun)
+	case o.Store == "" && !o.tokens:
+		return o, errors.New("-store is not given: name a folder, such as -store /tmp/chat")
+	case o.Continue < 1 || o.Continue > maxContinue:
+		return o, fmt.Errorf("-continue %d: 1 to %d tokens", o.Continue, maxContinue)
+	case o.Batch < 1 || o.Batch > maxBatch:
+		return o, fmt.Errorf("-batch %d: 1 to %d tokens", o.Batch, maxBatch)
+	case o.Threads < 0 || o.Threads > maxThreads:
+		return o, fmt.Errorf("-threads %d: 1 to %d, or 0 for all", o.Threads, maxThreads)
 	}
-	if j.Codec, err = quant.ParseCodec(*codec); err != nil {
-		return false, err
+	for flag, path := range map[string]string{"-lib": o.Lib, "-model": o.Model} {
+		if _, err := os.Stat(path); err != nil {
+			return o, fmt.Errorf("%s: %w: %s with %s", flag, err, whatToRun, flag)
+		}
 	}
-	if _, err := os.Stat(filepath.Join(j.Store, "FORMAT")); err == nil {
-		return false, fmt.Errorf("%s holds a store already: the first run would not be cold", j.Store)
+	if o.Threads == 0 {
+		o.Threads = runtime.GOMAXPROCS(0)
 	}
-	j.Prompt = strings.TrimSpace(defaultPrompt)
+	if o.Store != "" {
+		o.Store = filepath.Clean(o.Store)
+	}
+	if o.Codec, err = quant.ParseCodec(*codec); err != nil {
+		return o, fmt.Errorf("-codec: %w", err)
+	}
+	o.Prompt = strings.TrimSpace(defaultPrompt)
 	if *file != "" {
 		b, err := os.ReadFile(*file)
 		if err != nil {
-			return false, err
+			return o, fmt.Errorf("-prompt-file: %w", err)
 		}
-		j.Prompt = string(b)
+		if o.Prompt = string(b); strings.TrimSpace(o.Prompt) == "" {
+			return o, fmt.Errorf("-prompt-file: %s has no text", *file)
+		}
 	}
-	r, err := story(context.Background(), j)
+	return o, nil
+}
+
+// run is the program; ok says whether all was as it must be.
+func run(args []string, out, usage io.Writer) (ok bool, err error) {
+	o, err := parse(args, usage)
 	if err != nil {
 		return false, err
 	}
-	if *asJSON {
-		enc := json.NewEncoder(os.Stdout)
+	ctx := context.Background()
+	if o.tokens {
+		o.Do = "tokens"
+		a, err := runChild(ctx, o.job, false)
+		if err != nil {
+			return false, err
+		}
+		return true, json.NewEncoder(out).Encode(a.Tokens)
+	}
+	// A folder that cannot be used is said before minutes are spent.
+	store, err := db.Open(ctx, o.Store, db.Options{Codec: o.Codec})
+	if err != nil {
+		return false, fmt.Errorf("-store: %w", err)
+	}
+	if err := store.Close(); err != nil {
+		return false, err
+	}
+	r, err := story(ctx, o.job)
+	if err != nil {
+		return false, err
+	}
+	if o.json {
+		enc := json.NewEncoder(out)
 		enc.SetIndent("", "  ")
 		err = enc.Encode(r)
 	} else {
-		r.print()
+		r.print(out)
 	}
-	lossless := j.Codec != quant.Q8_0 || j.CacheQ8
-	return r.ReusedTokens > 0 && (r.Identical || !lossless), err
-}
-
-// story runs the three processes and compares what they wrote.
-func story(ctx context.Context, j job) (*report, error) {
-	j.Do = "reference"
-	ref, err := runChild(ctx, j, false)
-	if err != nil {
-		return nil, err
-	}
-	j.Do = "first"
-	first, err := runChild(ctx, j, true)
-	if err != nil {
-		return nil, err
-	}
-	j.Do = "second"
-	second, err := runChild(ctx, j, false)
-	if err != nil {
-		return nil, err
-	}
-	r := &report{
-		Mode: second.Mode, Codec: j.Codec.String(), PromptTokens: second.PromptTokens, ReusedTokens: second.Reused,
-		ColdTTFT: first.TTFT, WarmTTFT: second.TTFT, OpenMS: second.Open, RestoreMS: second.Restore, SaveMS: first.Save,
-		RecordBytes: second.RecordBytes, F16Bytes: second.F16Bytes, Tokens: len(second.Tokens),
-		Identical: slices.Equal(ref.Tokens, second.Tokens), Text: second.Text, Reference: ref.Text,
-	}
-	r.SpeedUp = r.ColdTTFT / r.WarmTTFT
-	for r.SameFirst < min(len(ref.Tokens), len(second.Tokens)) && ref.Tokens[r.SameFirst] == second.Tokens[r.SameFirst] {
-		r.SameFirst++
-	}
-	return r, filepath.WalkDir(j.Store, func(_ string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		info, err := d.Info()
-		r.StoreBytes += info.Size()
-		return err
-	})
-}
-
-func (r *report) print() {
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	row := func(name, value, note string) { fmt.Fprintf(w, "  %s\t%s\t%s\n", name, value, note) }
-	row("prompt", fmt.Sprintf("%d tokens", r.PromptTokens), "")
-	row("reused after the kill", fmt.Sprintf("%d tokens", r.ReusedTokens), "stored as "+r.Mode+", codec "+r.Codec)
-	row("cold time to first token", fmt.Sprintf("%.0f ms", r.ColdTTFT), "open an empty store, evaluate the prompt")
-	row("warm time to first token", fmt.Sprintf("%.0f ms", r.WarmTTFT), fmt.Sprintf("open the store (%.1f ms), restore (%.1f ms), evaluate the rest", r.OpenMS, r.RestoreMS))
-	row("speed-up", fmt.Sprintf("%.0f x", r.SpeedUp), "loading the model is in neither")
-	row("saving", fmt.Sprintf("%.0f ms", r.SaveMS), "when it returns, the rows outlive the process")
-	row("records on disk", fmt.Sprintf("%.1f MB", float64(r.RecordBytes)/1e6), fmt.Sprintf("f16 rows of these tokens: %.1f MB", float64(r.F16Bytes)/1e6))
-	same := "identical"
-	if !r.Identical {
-		same = fmt.Sprintf("the first %d", r.SameFirst)
-	}
-	row("continuation", fmt.Sprintf("%s of %d tokens", same, r.Tokens), "as the process that was never killed wrote")
-	w.Flush()
-	fmt.Printf("\nnever killed: %s\n\nkilled:       %s\n", strings.TrimSpace(r.Reference), strings.TrimSpace(r.Text))
+	return r.wrong(o.job) == "", err
 }

@@ -47,7 +47,7 @@ func firstToken(r *run) error {
 		if err := os.WriteFile(text, []byte(phrases(r.size.storyPhrases)), 0o600); err != nil {
 			return err
 		}
-		args = []string{"-json", "-lib", lib, "-model", model, "-store", filepath.Join(dir, "store"), "-prompt-file", text, "-tokens", fmt.Sprint(r.size.storyAnswer)}
+		args = []string{"-json", "-lib", lib, "-model", model, "-store", filepath.Join(dir, "store"), "-prompt-file", text, "-continue", fmt.Sprint(r.size.storyAnswer)}
 	}
 	restored, size, err := r.restoreStory()
 	if err != nil {

@@ -64,6 +64,7 @@ libraries() { # libraries VERSION SUM: the folder lib-VERSION
   rm -rf "$lib"
   mkdir "$lib"
   cp "$tmp/$1"/package/bins/linux-x64/*.so "$tmp/$1"/package/LICENSE "$lib/"
+  echo "npm \`$npm_package\` $1" >"$lib/origin" # for the table of tests/releases
   touch "$lib/.complete"
 }
 libraries "$npm_version" "$npm_sum"

@@ -88,9 +88,9 @@ type Session struct {
 
 	manyDims bool // a position is more than one number: tokens are not counted by it
 
-	buf      []byte // a blob, between llama.cpp and the store
-	large    []byte // the same during a restore, if it is too large to be kept
-	captures map[int]*capture
+	buf   []byte           // a blob, between llama.cpp and the store
+	large []byte           // the same during a call, if it is too large to be kept
+	lines map[int]*lineage // by sequence
 }
 
 // Attach finds out how states of a llama.cpp context can be kept and registers its model in the store. lctx is the
@@ -119,7 +119,7 @@ func Attach(ctx context.Context, store *db.Store, lib *Library, lctx uintptr, o 
 	if err := lib.check(); err != nil {
 		return nil, err
 	}
-	s := &Session{lib: lib, lctx: lctx, memory: lib.GetMemory(lctx), o: o, captures: map[int]*capture{}}
+	s := &Session{lib: lib, lctx: lctx, memory: lib.GetMemory(lctx), o: o, lines: map[int]*lineage{}}
 	model := lib.GetModel(lctx)
 	if model == 0 || s.memory == 0 {
 		return nil, fmt.Errorf("%w: the context has no KV cache", ErrRefused)
@@ -204,6 +204,7 @@ func (s *Session) refuse(model uintptr, arch string) error {
 // probe returns a blob of the sequence, evaluating one token if it is empty, and checks that llama.cpp takes it back.
 // What it evaluated is removed again.
 func (s *Session) probe() ([]byte, error) {
+	defer s.giveBack()
 	seq := s.o.Sequence
 	if err := s.check(seq); err != nil {
 		return nil, err

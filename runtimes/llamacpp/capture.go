@@ -2,6 +2,7 @@ package llamacpp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -9,22 +10,32 @@ import (
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/state"
 )
 
-// capture is the window rows of the positions [first, end), copied out of the cache while they were in it.
-type capture struct {
-	prompt     kv.Prompt // up to end, in memory of its own
+// captured is window rows of a sequence, copied out of the cache while they were in it.
+type captured struct {
+	stretches []stretch // in order, with gaps in between
+	bytes     int64
+	unsaved   bool
+}
+
+// stretch is the window rows of the positions [first, end).
+type stretch struct {
 	first, end int
-	bytes      int64
 	pieces     [][]kv.Piece // by window tensor
 }
 
 // Capture copies the window layers' rows of a sliding-window model out of the cache, for [Session.Save]: the cache forgets
 // them. prompt is what the sequence holds. A program with a loop of its own around llama_decode calls it after every
-// batch of at most [Session.BatchTokens] tokens; Prefill does. For other models it does nothing.
+// batch of at most [Session.BatchTokens] tokens; Prefill does. For other models it does nothing. A prompt that contradicts what
+// the session knows of the sequence is refused with ErrLineage.
 func (s *Session) Capture(ctx context.Context, prompt kv.Prompt, sequence int) error {
 	if ctx == nil {
 		return errNoContext
 	}
 	if err := s.check(sequence); err != nil {
+		return err
+	}
+	l := s.line(sequence)
+	if err := l.agrees(prompt, len(prompt.Tokens), sequence); err != nil {
 		return err
 	}
 	if s.mode != Rows || s.lay.window == 0 {
@@ -34,7 +45,6 @@ func (s *Session) Capture(ctx context.Context, prompt kv.Prompt, sequence int) e
 		if prompt.Clip(len(prompt.Tokens)) != len(prompt.Tokens) {
 			return nil
 		}
-		delete(s.captures, sequence)
 		_, err := s.Save(ctx, prompt, sequence)
 		return err
 	}
@@ -42,6 +52,7 @@ func (s *Session) Capture(ctx context.Context, prompt kv.Prompt, sequence int) e
 	if s.tail {
 		flags, format, section = FlagPartial, format.Tail(), 0
 	}
+	defer s.giveBack()
 	blob, err := s.get(sequence, flags)
 	if err != nil {
 		return err
@@ -54,65 +65,107 @@ func (s *Session) Capture(ctx context.Context, prompt kv.Prompt, sequence int) e
 	if _, end, whole := sec.Range(); !whole || end != len(prompt.Tokens) {
 		return fmt.Errorf("%w: the window of sequence %d ends at %d, expected %d", ErrPositions, sequence, end, len(prompt.Tokens))
 	}
-	c := s.captures[sequence]
-	if c == nil || !c.of(prompt) {
-		c = &capture{}
-		s.captures[sequence] = c
+	l.holds(prompt)
+	c := &l.captured
+	c.grow(s.lay, s.model.Descriptor(), sec, 0, len(prompt.Tokens))
+	if c.bytes > s.o.CaptureBytes && prompt.Clip(len(prompt.Tokens)) == len(prompt.Tokens) {
+		_, err = s.Save(ctx, prompt, sequence)
 	}
-	c.grow(s.lay, s.model.Descriptor(), sec, prompt)
-	if c.bytes > s.o.CaptureBytes && prompt.Clip(c.end) == c.end {
-		if _, err := s.Save(ctx, prompt, sequence); err != nil {
-			return err
-		}
-		// The last block goes on, and is then stored under another key: its rows are still needed.
-		d := s.model.Descriptor()
-		start, end := prompt.Block(prompt.BlockAt(c.end-1, d.BlockTokens), d.BlockTokens)
-		if end-start == d.BlockTokens {
-			start = end
-		}
-		c.drop(s.lay, d, start)
-	}
-	return nil
+	return err
 }
 
-// of reports whether the rows belong to that prompt: K and V depend on all tokens before, so all are compared.
-func (c *capture) of(p kv.Prompt) bool {
-	return len(p.Tokens) >= c.end && samePrompt(c.prompt, until(p, c.end))
+// captureEvaluated captures what Prefill has evaluated; after a shift there is nothing that could be saved.
+func (s *Session) captureEvaluated(ctx context.Context, prompt kv.Prompt, sequence int) error {
+	err := s.Capture(ctx, prompt, sequence)
+	if errors.Is(err, ErrLineage) {
+		s.line(sequence).captured = captured{}
+		return nil
+	}
+	return err
 }
 
-// grow appends the rows that the section has beyond the capture's end.
-func (c *capture) grow(lay *layout, d kv.Descriptor, section *state.Section, prompt kv.Prompt) {
+// grow appends the rows that the section has of [from, to), beyond what was captured.
+func (c *captured) grow(lay *layout, d kv.Descriptor, section *state.Section, from, to int) {
 	planes := lay.windowPlanes()
 	first, end, _ := section.Range()
-	if c.pieces == nil || first > c.end {
-		*c = capture{first: first, end: first, pieces: make([][]kv.Piece, len(planes))}
+	if first, end = max(first, from), min(end, to); first >= end {
+		return
 	}
-	if end <= c.end {
+	if n := len(c.stretches); n == 0 || first > c.stretches[n-1].end {
+		c.stretches = append(c.stretches, stretch{first, first, make([][]kv.Piece, len(planes))})
+	}
+	last := &c.stretches[len(c.stretches)-1]
+	if end <= last.end {
 		return
 	}
 	for i, t := range planes {
 		tensor := d.Tensors[t]
-		rows := section.Rows(lay.planes[t].layer, lay.planes[t].role).Slice(tensor, c.end, end)
-		mem := state.Pack(tensor, rows)
+		mem := state.Pack(tensor, section.Rows(lay.planes[t].layer, lay.planes[t].role).Slice(tensor, last.end, end))
 		c.bytes += int64(len(mem))
-		c.pieces[i] = append(c.pieces[i], kv.Piece{Mem: mem, Count: end - c.end})
+		last.pieces[i] = append(last.pieces[i], kv.Piece{Mem: mem, Count: end - last.end})
 	}
-	c.end = end
-	c.prompt = clonePrompt(until(prompt, end))
+	last.end = end
+	c.unsaved = true
+}
+
+// end is the position behind the last captured row; 0 if there is none.
+func (c *captured) end() int {
+	if n := len(c.stretches); n > 0 {
+		return c.stretches[n-1].end
+	}
+	return 0
+}
+
+// rows are the captured rows of a window tensor, by its number among them.
+func (x *stretch) rows(i int) kv.TensorRows {
+	return kv.TensorRows{First: x.first, Pieces: x.pieces[i]}
 }
 
 // drop forgets the rows before a position.
-func (c *capture) drop(lay *layout, d kv.Descriptor, before int) {
-	before = min(max(before, c.first), c.end)
+func (c *captured) drop(before int) { c.keep(before, int(^uint(0)>>1)) }
+
+// cut forgets the rows from a position on.
+func (c *captured) cut(n int) { c.keep(0, n) }
+
+// keep keeps the rows of the positions [from, to).
+func (c *captured) keep(from, to int) {
+	if n := len(c.stretches); n == 0 || c.stretches[0].first >= from && c.stretches[n-1].end <= to {
+		return
+	}
 	c.bytes = 0
-	for i, t := range lay.windowPlanes() {
-		rows := kv.TensorRows{First: c.first, Pieces: c.pieces[i]}.Slice(d.Tensors[t], before, c.end)
-		c.pieces[i] = rows.Pieces
-		for _, p := range rows.Pieces {
-			c.bytes += int64(len(p.Mem))
+	for i := range c.stretches {
+		c.stretches[i].keep(from, to)
+	}
+	c.stretches = slices.DeleteFunc(c.stretches, func(x stretch) bool { return x.first >= x.end })
+	for _, x := range c.stretches {
+		for _, pieces := range x.pieces {
+			for _, p := range pieces {
+				c.bytes += int64(len(p.Mem))
+			}
 		}
 	}
-	c.first = before
+	c.unsaved = c.unsaved && len(c.stretches) > 0
+}
+
+func (x *stretch) keep(from, to int) {
+	first, end := max(x.first, from), min(x.end, to)
+	if first >= end {
+		*x = stretch{}
+		return
+	}
+	for i, pieces := range x.pieces {
+		var kept []kv.Piece
+		at := x.first
+		for _, p := range pieces { // packed, so that a row has as many bytes as the next
+			row := len(p.Mem) / p.Count
+			if a, b := max(first-at, 0), min(end-at, p.Count); a < b {
+				kept = append(kept, kv.Piece{Mem: p.Mem[a*row : b*row], Count: b - a})
+			}
+			at += p.Count
+		}
+		x.pieces[i] = kept
+	}
+	x.first, x.end = first, end
 }
 
 // until is the prompt up to position n, with the span that it may lie in.
@@ -124,14 +177,5 @@ func until(p kv.Prompt, n int) kv.Prompt {
 			break
 		}
 	}
-	return p
-}
-
-func samePrompt(a, b kv.Prompt) bool {
-	return slices.Equal(a.Tokens, b.Tokens) && slices.Equal(a.Spans, b.Spans) && slices.Equal(a.Adapters, b.Adapters)
-}
-
-func clonePrompt(p kv.Prompt) kv.Prompt {
-	p.Tokens, p.Spans, p.Adapters = slices.Clone(p.Tokens), slices.Clone(p.Spans), slices.Clone(p.Adapters)
 	return p
 }

@@ -142,12 +142,22 @@ func (f *fake) state(seq int32, flags uint32) []byte {
 	return b
 }
 
+// inWindow reports whether the window layers still have a cell's rows.
+func (f *fake) inWindow(c *fakeCell) bool {
+	for l, layer := range f.layers {
+		if layer.windowed && c.k[l] == nil {
+			return false
+		}
+	}
+	return true
+}
+
 func (f *fake) section(b []byte, seq int32, windowed bool) []byte {
 	u32 := func(v int) { b = binary.LittleEndian.AppendUint32(b, uint32(v)) }
 	u64 := func(v int) { b = binary.LittleEndian.AppendUint64(b, uint64(v)) }
 	var pos []int32
 	for p := range f.seqs[seq] {
-		if !windowed || p > f.max(seq)-int32(f.window) {
+		if !windowed || p > f.max(seq)-int32(f.window) && f.inWindow(f.seqs[seq][p]) {
 			pos = append(pos, p)
 		}
 	}

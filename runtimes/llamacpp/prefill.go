@@ -35,6 +35,19 @@ func (s *Session) Prefill(ctx context.Context, prompt kv.Prompt, from, sequence 
 			return fmt.Errorf("llamacpp: the positions [%d, %d) are a span, which Prefill cannot evaluate", span.Start, span.End())
 		}
 	}
+	if from == 0 {
+		delete(s.lines, sequence)
+	}
+	l := s.line(sequence)
+	if l.agrees(prompt, from, sequence) == nil {
+		l.cut(from)
+		l.holds(prompt.Prefix(from))
+		if from > 0 && from != l.stored && l.captured.end() < from { // what was evaluated without a look at the window
+			if err := s.captureEvaluated(ctx, prompt.Prefix(from), sequence); err != nil {
+				return err
+			}
+		}
+	}
 	batch := s.BatchTokens()
 	for from < len(prompt.Tokens) {
 		if err := ctx.Err(); err != nil {
@@ -45,7 +58,10 @@ func (s *Session) Prefill(ctx context.Context, prompt kv.Prompt, from, sequence 
 			return fmt.Errorf("llamacpp: evaluate the tokens [%d, %d): %w", from, end, err)
 		}
 		from = end
-		if err := s.Capture(ctx, prompt.Prefix(from), sequence); err != nil {
+		if l.agrees(prompt, from, sequence) == nil {
+			l.holds(prompt.Prefix(from))
+		}
+		if err := s.captureEvaluated(ctx, prompt.Prefix(from), sequence); err != nil {
 			return err
 		}
 	}

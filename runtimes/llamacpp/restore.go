@@ -36,7 +36,7 @@ func (s *Session) Restore(ctx context.Context, prompt kv.Prompt, sequence int) (
 	if n := s.tokens(sequence); n > 0 {
 		return Restored{}, fmt.Errorf("%w: sequence %d has %d tokens", ErrNotEmpty, sequence, n)
 	}
-	delete(s.captures, sequence)
+	delete(s.lines, sequence)
 	defer s.giveBack()
 	limit := s.aligned(min(len(prompt.Tokens), s.room()) - 1)
 	got, err := s.restoreUpTo(ctx, prompt, sequence, limit)
@@ -65,6 +65,9 @@ func (s *Session) restoreUpTo(ctx context.Context, prompt kv.Prompt, sequence, l
 			return Restored{Reason: db.Reason{Code: db.TooShort}}, nil
 		}
 		got, err := s.restore(ctx, prompt, sequence, limit)
+		if got.Tokens > 0 {
+			s.line(sequence).rests(prompt.Prefix(got.Tokens))
+		}
 		var again shorter
 		if errors.As(err, &again) {
 			limit = int(again)

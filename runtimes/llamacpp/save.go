@@ -3,17 +3,21 @@ package llamacpp
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/kv"
 )
 
 // Save stores what the sequence holds of prompt. The cache must have been filled with exactly these tokens (with these
-// spans and adapters) at the positions from 0 on: llama.cpp keeps no tokens, so nobody can check. It may hold more tokens
-// than the prompt, or, before the prompt is evaluated to its end, fewer: then that much is stored.
+// spans and adapters) at the positions from 0 on: llama.cpp keeps no tokens. It may hold more tokens than the prompt, or,
+// before the prompt is evaluated to its end, fewer: then that much is stored.
 //
-// Do not save between shifting positions (llama_memory_seq_add) and the next llama_decode: the rows are not yet what
-// their positions say.
+// What the session restored, evaluated, captured or saved in the sequence, it knows: tokens, and a sample of the rows that
+// went through its hands. What contradicts that is refused with ErrLineage, and nothing is stored. For all else, the
+// caller's word is taken. Rows of shifted positions (llama_memory_seq_add) must never be saved, not behind any number of
+// decodes either: they are approximations. A caller who changed the sequence without the session says so ([Session.Reset],
+// [Session.Truncate]).
 //
 // Of the window layers of a sliding-window model, the cache holds only the last rows. They are stored, so that the prompt
 // can be restored at and shortly before its end; what [Session.Prefill] saw on the way is stored too, and makes every
@@ -31,9 +35,20 @@ func (s *Session) Save(ctx context.Context, prompt kv.Prompt, sequence int) (db.
 	if n <= 0 {
 		return db.PutResult{}, fmt.Errorf("%w: sequence %d is empty", ErrPositions, sequence)
 	}
-	if s.mode == Opaque {
-		return s.saveOpaque(ctx, prompt, sequence, n)
+	l := s.line(sequence)
+	if err := l.agrees(prompt, n, sequence); err != nil {
+		return db.PutResult{}, err
 	}
+	if s.mode == Opaque {
+		return s.saveOpaque(ctx, l, prompt, sequence, n)
+	}
+	return s.saveRows(ctx, l, prompt.Prefix(prompt.Clip(min(n, len(prompt.Tokens)))), sequence)
+}
+
+// saveRows stores the rows of a prompt that the sequence holds all of.
+func (s *Session) saveRows(ctx context.Context, l *lineage, prompt kv.Prompt, sequence int) (db.PutResult, error) {
+	n := len(prompt.Tokens)
+	defer s.giveBack()
 	blob, err := s.get(sequence, 0)
 	if err != nil {
 		return db.PutResult{}, err
@@ -42,28 +57,88 @@ func (s *Session) Save(ctx context.Context, prompt kv.Prompt, sequence int) (db.
 	if err != nil {
 		return db.PutResult{}, fmt.Errorf("%w: %w", ErrState, err)
 	}
-	first, end, whole := st.Sections[baseSection].Range()
+	base := &st.Sections[baseSection]
+	first, end, whole := base.Range()
 	switch {
 	case first > 0:
 		return db.PutResult{}, fmt.Errorf("%w: sequence %d begins at position %d", ErrPositions, sequence, first)
 	case !whole:
-		return db.PutResult{}, fmt.Errorf("%w: of the positions [0, %d), sequence %d has %d", ErrPositions, end, sequence, st.Sections[baseSection].Count())
+		return db.PutResult{}, fmt.Errorf("%w: of the positions [0, %d), sequence %d has %d", ErrPositions, end, sequence, base.Count())
 	}
-	rows := s.lay.rows(st)
+	if n > end && len(s.lay.format.Sections[baseSection].Layers) > 0 {
+		n = prompt.Clip(end)
+		prompt = prompt.Prefix(n)
+	}
+	if err := s.inOrder(l, base, n, sequence); err != nil {
+		return db.PutResult{}, err
+	}
+	first, sketches := s.sketchesIn(st)
+	if err := l.same(first, sketches, n, sequence); err != nil {
+		return db.PutResult{}, err
+	}
+	result, err := s.put(ctx, l, prompt, s.lay.rows(st))
+	if err != nil {
+		return result, err
+	}
+	l.rests(prompt)
+	l.see(first, sketches[:max(0, min(len(sketches), n-first))])
 	if s.lay.window > 0 {
-		s.withCaptured(rows, prompt, sequence)
+		// The last block goes on, and is then stored under another key: its rows are still needed.
+		d := s.model.Descriptor()
+		last := prompt.BlockAt(n-1, d.BlockTokens)
+		start, end := prompt.Block(last, d.BlockTokens)
+		if end == prompt.BlockCapacityEnd(last, d.BlockTokens) {
+			start = end
+		}
+		l.captured.drop(start)
+		l.captured.grow(s.lay, d, &st.Sections[windowSection], start, n)
+		l.captured.unsaved = false
 	}
-	// Rows may end only where a prefix may.
-	end = prompt.Clip(min(end, len(prompt.Tokens)))
-	if len(s.lay.format.Sections[baseSection].Layers) > 0 {
-		prompt = prompt.Prefix(end)
-	} else { // every layer has a window: tokens are stored as far as the cells go
-		prompt = prompt.Prefix(prompt.Clip(min(n, len(prompt.Tokens))))
-	}
-	return s.model.Put(ctx, prompt, rows, s.o.Put)
+	return result, nil
 }
 
-func (s *Session) saveOpaque(ctx context.Context, prompt kv.Prompt, sequence, n int) (db.PutResult, error) {
+// put stores rows. Window rows that were captured, and behind which some are missing, are stored with the prefix that they end: a
+// put has no gaps.
+func (s *Session) put(ctx context.Context, l *lineage, prompt kv.Prompt, rows kv.Rows) (sum db.PutResult, err error) {
+	planes := s.lay.windowPlanes()
+	if len(planes) == 0 {
+		return s.model.Put(ctx, prompt, rows, s.o.Put)
+	}
+	add := func(prompt kv.Prompt, rows kv.Rows) error {
+		r, err := s.model.Put(ctx, prompt, rows, s.o.Put)
+		sum = db.PutResult{Tokens: r.Tokens, Blocks: sum.Blocks + r.Blocks, Records: sum.Records + r.Records, Reused: sum.Reused + r.Reused, Bytes: sum.Bytes + r.Bytes}
+		return err
+	}
+	now := rows[planes[0]]
+	alone := 0 // up to here, stretches are stored by themselves: not to be stored again
+	for _, x := range l.captured.stretches {
+		joins := x.end >= now.First
+		with := slices.Clone(rows)
+		for i, t := range planes {
+			with[t] = x.rows(i)
+			if joins && x.end < now.End() {
+				with[t].Pieces = append(slices.Clone(with[t].Pieces), rows[t].Slice(s.model.Descriptor().Tensors[t], x.end, now.End()).Pieces...)
+			}
+		}
+		if joins {
+			rows = with
+			break
+		}
+		if err := add(prompt.Prefix(prompt.Clip(min(x.end, len(prompt.Tokens)))), with); err != nil {
+			return sum, err
+		}
+		if x.end <= len(prompt.Tokens) {
+			alone = x.end
+		}
+	}
+	if err := add(prompt, rows); err != nil {
+		return sum, err
+	}
+	l.captured.drop(alone)
+	return sum, nil
+}
+
+func (s *Session) saveOpaque(ctx context.Context, l *lineage, prompt kv.Prompt, sequence, n int) (db.PutResult, error) {
 	if s.manyDims && len(prompt.Spans) > 0 {
 		return db.PutResult{}, fmt.Errorf("%w: the positions of a span are fewer than its tokens, so what sequence %d holds of the prompt is not known", ErrPositions, sequence)
 	}
@@ -71,27 +146,14 @@ func (s *Session) saveOpaque(ctx context.Context, prompt kv.Prompt, sequence, n 
 		return db.PutResult{}, fmt.Errorf("%w: the state of sequence %d is that after %d tokens, where no prefix of the prompt of %d tokens ends",
 			ErrPositions, sequence, n, len(prompt.Tokens))
 	}
+	defer s.giveBack()
 	blob, err := s.get(sequence, 0)
 	if err != nil {
 		return db.PutResult{}, err
 	}
-	return s.model.Put(ctx, prompt.Prefix(n), kv.Rows{kv.Packed(n, 1, blob)}, s.o.Put)
-}
-
-// withCaptured puts the window rows that were captured of this prompt before those that the cache still holds.
-func (s *Session) withCaptured(rows kv.Rows, prompt kv.Prompt, sequence int) {
-	c := s.captures[sequence]
-	for i, t := range s.lay.windowPlanes() {
-		now := rows[t]
-		if c == nil || !c.of(prompt) || c.end < now.First {
-			return
-		}
-		tensor := s.model.Descriptor().Tensors[t]
-		if c.end < now.End() {
-			now = now.Slice(tensor, c.end, now.End())
-		} else {
-			now = kv.TensorRows{First: c.end}
-		}
-		rows[t] = kv.TensorRows{First: c.first, Pieces: append(append([]kv.Piece(nil), c.pieces[i]...), now.Pieces...)}
+	result, err := s.model.Put(ctx, prompt.Prefix(n), kv.Rows{kv.Packed(n, 1, blob)}, s.o.Put)
+	if err == nil {
+		l.holds(prompt.Prefix(n))
 	}
+	return result, err
 }

@@ -10,14 +10,14 @@ func (s *Session) check(sequence int) error {
 	return nil
 }
 
-// get returns the sequence's state in s.buf, which the next call overwrites.
+// get returns the sequence's state, which the next call overwrites. The caller calls giveBack when it is done with it.
 func (s *Session) get(sequence int, flags uint32) ([]byte, error) {
 	s.lib.Synchronize(s.lctx)
 	size := int(s.lib.StateSize(s.lctx, int32(sequence), flags))
 	if size <= 0 {
 		return nil, fmt.Errorf("%w: llama.cpp gives no size for sequence %d", ErrState, sequence)
 	}
-	b := s.memoryFor(size)
+	b := s.roomFor(size)
 	if n := s.lib.StateGet(s.lctx, &b[0], uintptr(size), int32(sequence), flags); int(n) != size {
 		return nil, fmt.Errorf("%w: llama.cpp wrote %d bytes for sequence %d, announced were %d", ErrState, n, sequence, size)
 	}
@@ -32,10 +32,10 @@ func (s *Session) memoryFor(n int) []byte {
 	return s.buf[:n]
 }
 
-// keptBytes is the largest memory that a restore leaves to the next call.
+// keptBytes is the largest memory that a call leaves to the next one.
 const keptBytes = 8 << 20
 
-// roomFor returns n bytes for a state that is built, until giveBack. Their contents are whatever was there.
+// roomFor returns n bytes for a state, until giveBack. Their contents are whatever was there.
 func (s *Session) roomFor(n int) []byte {
 	if n <= keptBytes {
 		return s.memoryFor(n)
@@ -59,7 +59,9 @@ func (s *Session) giveBack() {
 // window rows that were not saved yet, whose positions are then not restorable.
 func (s *Session) Trim() {
 	s.buf = nil
-	clear(s.captures)
+	for _, l := range s.lines {
+		l.captured = captured{}
+	}
 }
 
 // errNotTaken says that llama.cpp did not take a state: there may be no room for it.

@@ -1,0 +1,179 @@
+//go:build (linux && !android) || (darwin && !ios)
+
+package llamacpp_test
+
+import (
+	"context"
+	"os"
+	"testing"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/quant"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/llama"
+	"github.com/ebitengine/purego"
+)
+
+// memoryOf calls what the package itself does not.
+type memoryOf struct {
+	remove   func(memory uintptr, sequence, from, to int32) bool
+	add      func(memory uintptr, sequence, from, to, delta int32)
+	canShift func(memory uintptr) bool
+	memory   uintptr
+}
+
+func (r *rig) memory(c *llama.Context) *memoryOf {
+	r.t.Helper()
+	m := &memoryOf{memory: r.api.GetMemory(c.Pointer()), remove: r.api.SequenceRemove}
+	for name, f := range map[string]any{"llama_memory_seq_add": &m.add, "llama_memory_can_shift": &m.canShift} {
+		address, err := r.lib.Lookup(name)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		purego.RegisterFunc(f, address)
+	}
+	return m
+}
+
+// shift is what programs do whose context is full.
+func (m *memoryOf) shift(from, to int) {
+	m.remove(m.memory, 0, int32(from), int32(to))
+	m.add(m.memory, 0, int32(to), -1, int32(from-to))
+}
+
+func (r *rig) decode(c *llama.Context, tokens []kv.Token, from, batch int) {
+	r.t.Helper()
+	for ; from < len(tokens); from += batch {
+		if err := c.Decode(tokens[from:min(len(tokens), from+batch)], from, 0); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+// A cache that llama.cpp shifted is not saved, whatever the model and the cache, and whether the session saw its tokens or not. The
+// same tokens, evaluated again in other batches without a word, are.
+func TestShift(t *testing.T) {
+	library(t)
+	ctx := context.Background()
+	for _, arch := range architectures() {
+		if arch.mode != llamacpp.Rows {
+			continue
+		}
+		t.Run(arch.name, func(t *testing.T) {
+			r := newRig(t, arch.gguf(), arch.context, db.Options{Codec: quant.Raw})
+			tokens := randomTokens(1, 220)
+			prompt := kv.Tokens(tokens...)
+			kept := without(tokens, 4, 60)
+			n := len(kept)
+			kept = append(kept, randomTokens(2, 30)...)
+			for _, known := range []string{"evaluated", "saved", "restored", "nothing"} {
+				c := r.context()
+				s, m := r.attach(c, nil), r.memory(c)
+				if !m.canShift(m.memory) {
+					t.Skip("SKIPPED, llama.cpp does not shift this cache")
+				}
+				from := 0
+				switch known {
+				case "restored":
+					got, err := s.Restore(ctx, prompt, 0)
+					if err != nil || got.Tokens != len(tokens)-1 {
+						t.Fatalf("restored %d: %v", got.Tokens, err)
+					}
+					from = got.Tokens
+					fallthrough
+				default:
+					if err := s.Prefill(ctx, prompt, from, 0); err != nil {
+						t.Fatal(err)
+					}
+				case "nothing":
+					r.decode(c, tokens, 0, batchTokens)
+				}
+				if known == "saved" {
+					if _, err := s.Save(ctx, prompt, 0); err != nil {
+						t.Fatal(err)
+					}
+					// once more, without a word: the rows are slightly others
+					m.remove(m.memory, 0, 100, -1)
+					if arch.context.FullWindow || s.Model().Descriptor().Groups[len(s.Model().Descriptor().Groups)-1].Kind == kv.All {
+						r.decode(c, tokens, 100, 1)
+						if _, err := s.Save(ctx, prompt, 0); err != nil {
+							t.Errorf("the same tokens in other batches: %v", err)
+						}
+					} else {
+						r.decode(c, tokens, 100, 50)
+					}
+				}
+				m.shift(4, 60)
+				if known != "nothing" {
+					_, err := s.Save(ctx, kv.Tokens(kept[:n]...), 0)
+					wantLineage(t, known+", at once", err, 4)
+				}
+				if k := arch.context.CacheK; k != nil && *k == llama.BF16 { // llama.cpp aborts: it does not rotate this type
+					continue
+				}
+				r.decode(c, kept, n, 7)
+				_, err := s.Save(ctx, kv.Tokens(kept...), 0)
+				if known == "nothing" && arch.context.Unified {
+					t.Logf("sequences in one buffer, of which nothing is known: %v", err)
+					continue
+				}
+				wantLineage(t, known+", after a decode", err, 4)
+				if known == "saved" {
+					_, err := s.Save(ctx, prompt, 0)
+					wantLineage(t, "the prompt as it was", err, 4)
+				}
+			}
+		})
+	}
+}
+
+// Real models: what shifts them is refused; what evaluates them again is not.
+func TestShiftOfRealModels(t *testing.T) {
+	lib, api := library(t)
+	if testing.Short() {
+		t.Skip("SKIPPED, no real model is tried: -short")
+	}
+	ctx := context.Background()
+	book, err := os.ReadFile("testdata/opticks.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"testdata/stories260K-f32.gguf", os.Getenv("DORMOUSE_LLAMA_SMOL"), os.Getenv("DORMOUSE_LLAMA_MODEL")} {
+		if path == "" {
+			t.Log("SKIPPED, a real model: DORMOUSE_LLAMA_MODEL or DORMOUSE_LLAMA_SMOL is not set")
+			continue
+		}
+		for _, cache := range []*llama.CacheType{nil, ref(llama.Q4_0)} {
+			if cache != nil && path[:4] == "test" { // its heads are smaller than a block
+				continue
+			}
+			r := rigFor(t, lib, api, path, llama.ContextOptions{Batch: 96, MicroBatch: 96, Threads: 2, Sequences: 2, Unified: true, FullWindow: true, FlashAttention: ref(true), CacheK: cache, CacheV: cache}, db.Options{Codec: quant.Raw})
+			tokens, err := r.model.Tokenize(string(book), true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tokens = tokens[:96]
+			c := r.context()
+			s, m := r.attach(c, nil), r.memory(c)
+			if err := s.Prefill(ctx, kv.Tokens(tokens...), 0, 0); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Save(ctx, kv.Tokens(tokens...), 0); err != nil {
+				t.Fatal(err)
+			}
+			m.remove(m.memory, 0, 80, -1)
+			r.decode(c, tokens, 80, 1)
+			if _, err := s.Save(ctx, kv.Tokens(tokens...), 0); err != nil {
+				t.Errorf("%s: the same tokens in other batches: %v", path, err)
+			}
+			m.shift(4, 20)
+			n := len(tokens) - 16
+			r.decode(c, tokens[:n+4], n, 4) // as if nothing had been removed: the tokens agree, the rows do not
+			_, err = s.Save(ctx, kv.Tokens(tokens[:n+4]...), 0)
+			wantLineage(t, path, err, 4)
+			t.Log(err)
+			c.Close()
+		}
+	}
+}

@@ -5,12 +5,12 @@ package main
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/gob"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 
 	"github.com/dormousekv/dormouse/db"
@@ -25,7 +25,7 @@ import (
 
 const (
 	batch   = 64
-	prompts = 640 // tokens: more than the window of Gemma 3
+	prompts = 576 // tokens: more than the window of Gemma 3
 	follows = 32  // tokens whose predictions are compared
 )
 
@@ -98,8 +98,8 @@ func run(j job) (a answer) {
 	return a
 }
 
-// run evaluates the prompt, saves it unless another release has, restores it into a new context, and compares what
-// follows. All stores are lossless.
+// run evaluates the prompt and saves it, unless another release has, restores it into a new context, and compares what
+// follows with what this release found when it was not interrupted. All stores are lossless.
 func (x example) run(lib *llama.Lib, api *llamacpp.Library, j job) (r result, layout string, err error) {
 	ctx := context.Background()
 	m, err := lib.LoadModel(x.path, llama.ModelOptions{CPUOnly: true})
@@ -123,7 +123,7 @@ func (x example) run(lib *llama.Lib, api *llamacpp.Library, j job) (r result, la
 	defer func() { err = errors.Join(err, store.Close()) }()
 	fa := true
 	open := func() (*llama.Context, *llamacpp.Session, error) {
-		c, err := m.NewContext(llama.ContextOptions{Tokens: x.size + 2*follows, Batch: batch, MicroBatch: batch, Threads: runtime.NumCPU(),
+		c, err := m.NewContext(llama.ContextOptions{Tokens: x.size + 2*follows, Batch: batch, MicroBatch: batch, Threads: 1,
 			FlashAttention: &fa, CacheK: x.cache, CacheV: x.cache, FullWindow: true})
 		if err != nil {
 			return nil, nil, err
@@ -132,22 +132,13 @@ func (x example) run(lib *llama.Lib, api *llamacpp.Library, j job) (r result, la
 			Identity: llamacpp.Identity{Path: x.path, Memo: filepath.Join(j.Dir, "memo "+x.name)}})
 		return c, s, err
 	}
-	alive, s, err := open()
-	if err != nil {
-		return r, "", err
-	}
-	defer alive.Close()
-	r = result{Name: x.name, Mode: s.Mode().String(), Fingerprint: s.Model().Fingerprint().String(), Saved: x.size}
-	if err := s.Prefill(ctx, prompt, 0, 0); err != nil {
-		return r, "", err
-	}
+	alike := filepath.Join(j.Dir, "logits "+x.name)
 	if j.Other == "" {
-		if _, err := s.Save(ctx, prompt, 0); err != nil {
+		if layout, err = x.save(ctx, api, open, tokens, alike); err != nil {
 			return r, "", err
 		}
 	}
-	layout = layoutOf(api, alive, s)
-	want, err := follow(alive, tokens, x.size)
+	want, err := readLogits(alike)
 	if err != nil {
 		return r, "", err
 	}
@@ -156,6 +147,7 @@ func (x example) run(lib *llama.Lib, api *llamacpp.Library, j job) (r result, la
 		return r, "", err
 	}
 	defer c.Close()
+	r = result{Name: x.name, Mode: s.Mode().String(), Fingerprint: s.Model().Fingerprint().String(), Saved: x.size}
 	got, err := s.Restore(ctx, kv.Tokens(tokens...), 0)
 	if err != nil {
 		return r, "", err
@@ -173,6 +165,41 @@ func (x example) run(lib *llama.Lib, api *llamacpp.Library, j job) (r result, la
 		r.Rows, err = rowsOf(ctx, s.Model(), prompt)
 	}
 	return r, layout, err
+}
+
+// save evaluates the prompt, saves it, and writes the logits of what follows to a file.
+func (x example) save(ctx context.Context, api *llamacpp.Library, open func() (*llama.Context, *llamacpp.Session, error), tokens []kv.Token, path string) (layout string, err error) {
+	c, s, err := open()
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	prompt := kv.Tokens(tokens[:x.size]...)
+	if err := s.Prefill(ctx, prompt, 0, 0); err != nil {
+		return "", err
+	}
+	if _, err := s.Save(ctx, prompt, 0); err != nil {
+		return "", err
+	}
+	layout = layoutOf(api, c, s)
+	after, err := follow(c, tokens, x.size)
+	if err != nil {
+		return "", err
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return "", err
+	}
+	return layout, errors.Join(gob.NewEncoder(f).Encode(after), f.Close())
+}
+
+func readLogits(path string) (all [][]float32, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return all, gob.NewDecoder(f).Decode(&all)
 }
 
 // tokens are those of the prompt and what follows it: a real text where the model has a vocabulary.

@@ -14,7 +14,7 @@ import (
 func print(all []*release) error {
 	first := all[0]
 	title := fmt.Sprintf("release %s", first.own.Version)
-	fmt.Printf("| release | from | loader | states | own states restored | the same rows as %s | restores what %s saved | restored by %s |\n", title, title, title)
+	fmt.Printf("| release | from | loader | states | own states restored | rows bit for bit those of %s | restores what %s saved | restored by %s |\n", title, title, title)
 	fmt.Println("| --- | --- | --- | --- | --- | --- | --- | --- |")
 	var wrong []error
 	for _, r := range all {

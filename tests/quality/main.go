@@ -1,0 +1,233 @@
+//go:build (linux && (!android || cgo)) || (darwin && (!ios || cgo)) || windows
+
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/internal/logits"
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/quant"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/llama"
+)
+
+const (
+	batch        = 512
+	otherA       = 250 // sizes that divide batch would give the same bits
+	otherB       = 100
+	teacherBatch = 32
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "quality:", err)
+		os.Exit(1)
+	}
+}
+
+// setting is what is measured with every model.
+type setting struct {
+	dir            string
+	text           string
+	prompt, follow int // tokens
+	threads        int
+}
+
+func run(args []string) error {
+	var models []string
+	var s setting
+	flags := flag.NewFlagSet("quality", flag.ContinueOnError)
+	lib := flags.String("lib", os.Getenv("DORMOUSE_LLAMA_LIB"), "`folder` with llama.cpp's shared libraries")
+	flags.Func("model", "GGUF `file`; may be given several times (default: $DORMOUSE_LLAMA_MODEL and $DORMOUSE_LLAMA_SMOL)", func(path string) error {
+		models = append(models, path)
+		return nil
+	})
+	text := flags.String("text", "runtimes/llamacpp/testdata/opticks.txt", "text `file`")
+	flags.IntVar(&s.prompt, "prompt", 1536, "store the first `N` tokens of the text")
+	flags.IntVar(&s.follow, "follow", 256, "compare the predictions after the `N` tokens that follow")
+	flags.IntVar(&s.threads, "threads", runtime.GOMAXPROCS(0), "`N` threads")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	for _, name := range []string{"DORMOUSE_LLAMA_MODEL", "DORMOUSE_LLAMA_SMOL"} {
+		if path := os.Getenv(name); path != "" && !given(flags, "model") {
+			models = append(models, path)
+		}
+	}
+	switch {
+	case *lib == "" || len(models) == 0:
+		return errors.New("no libraries or no model; run: bash tests/llama/fetch.sh && . .cache/llama/env.sh")
+	case s.prompt < 2*batch || s.follow < teacherBatch || s.threads < 1 || s.threads > 512:
+		return fmt.Errorf("-prompt %d -follow %d -threads %d: at least %d, %d and 1", s.prompt, s.follow, s.threads, 2*batch, teacherBatch)
+	}
+	b, err := os.ReadFile(*text)
+	if err != nil {
+		return err
+	}
+	s.text = string(b)
+	if s.dir, err = os.MkdirTemp("", "quality"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(s.dir)
+	l, err := llama.Load(*lib)
+	if err != nil {
+		return err
+	}
+	fmt.Println("| model | rows | bytes a value | mean KL (nats) | worst KL | same likeliest token |")
+	fmt.Println("| --- | --- | --- | --- | --- | --- |")
+	for _, path := range models {
+		if err := s.measure(l, path); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	fmt.Printf("\nllama.cpp %s, f16 cache, %d tokens stored and restored, %d predictions compared, batches of %d, %d threads, %s\n",
+		l.Version(), s.prompt, s.follow, batch, s.threads, runtime.GOARCH)
+	return nil
+}
+
+func given(flags *flag.FlagSet, name string) (found bool) {
+	flags.Visit(func(f *flag.Flag) { found = found || f.Name == name })
+	return found
+}
+
+// measure prints the rows of one model.
+func (s setting) measure(lib *llama.Lib, path string) (err error) {
+	ctx := context.Background()
+	api, err := llamacpp.Bind(lib.Lookup)
+	if err != nil {
+		return err
+	}
+	m, err := lib.LoadModel(path, llama.ModelOptions{CPUOnly: true})
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	tokens, err := m.Tokenize(s.text, true)
+	if err != nil {
+		return err
+	}
+	if len(tokens) < s.prompt+s.follow {
+		return fmt.Errorf("the text has %d tokens, at least %d are needed", len(tokens), s.prompt+s.follow)
+	}
+	tokens = tokens[:s.prompt+s.follow]
+	prompt := kv.Tokens(tokens[:s.prompt]...)
+	open := func() (*llama.Context, error) {
+		return m.NewContext(llama.ContextOptions{Tokens: len(tokens) + teacherBatch, Batch: batch, MicroBatch: batch, Threads: s.threads, FullWindow: true})
+	}
+	attach := func(store *db.Store, c *llama.Context) (*llamacpp.Session, error) {
+		return llamacpp.Attach(ctx, store, api, c.Pointer(), llamacpp.Options{Decode: c.Decode, Logger: slog.New(slog.DiscardHandler),
+			Identity: llamacpp.Identity{Path: path, Memo: filepath.Join(s.dir, "memo")}})
+	}
+	alive, err := open()
+	if err != nil {
+		return err
+	}
+	defer alive.Close()
+	for i := 0; i < s.prompt; i += batch {
+		if err := alive.Decode(tokens[i:min(i+batch, s.prompt)], i, 0); err != nil {
+			return err
+		}
+	}
+	codecs := []quant.Codec{quant.Raw, quant.ByteSplit, quant.Q8_0}
+	var stores []*db.Store
+	defer func() {
+		for _, store := range stores {
+			err = errors.Join(err, store.Close())
+		}
+	}()
+	var bytes []float64
+	for _, codec := range codecs {
+		store, err := db.Open(ctx, filepath.Join(s.dir, filepath.Base(path), codec.String()), db.Options{Codec: codec, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			return err
+		}
+		stores = append(stores, store)
+		session, err := attach(store, alive)
+		if err != nil {
+			return err
+		}
+		put, err := session.Save(ctx, prompt, 0)
+		if err != nil {
+			return err
+		}
+		values := 0
+		for _, t := range session.Model().Descriptor().Tensors {
+			rows := s.prompt
+			if g := session.Model().Descriptor().Groups[t.Group]; g.Kind == kv.Window {
+				rows = min(rows, g.Window+1) // what llama.cpp hands out of a window
+			}
+			values += t.Width * rows
+		}
+		bytes = append(bytes, float64(put.Bytes)/float64(values))
+	}
+	want, err := s.predict(alive, tokens)
+	if err != nil {
+		return err
+	}
+	name := strings.TrimSuffix(filepath.Base(path), ".gguf")
+	row := func(rows, bytes string, l logits.Likeness) {
+		fmt.Printf("| %s | %s | %s | %.4f | %.3f | %.1f %% (%d of %d) |\n", name, rows, bytes, l.MeanKL, l.WorstKL, 100*l.Agreement(), l.SameTop, l.Tokens)
+	}
+	for i, codec := range codecs {
+		c, err := open()
+		if err != nil {
+			return err
+		}
+		session, err := attach(stores[i], c)
+		if err != nil {
+			return err
+		}
+		got, err := session.Restore(ctx, kv.Tokens(tokens...), 0)
+		if err != nil || got.Tokens != s.prompt {
+			return fmt.Errorf("restored %d tokens of %d: %v %w", got.Tokens, s.prompt, got.Reason, err)
+		}
+		after, err := s.predict(c, tokens)
+		if err != nil {
+			return err
+		}
+		c.Close()
+		row("`"+codec.String()+"`, restored", fmt.Sprintf("%.2f", bytes[i]), logits.Compare(want, after))
+	}
+	for _, n := range []int{otherA, otherB} {
+		c, err := open()
+		if err != nil {
+			return err
+		}
+		for i := 0; i < s.prompt; i += n {
+			if err := c.Decode(tokens[i:min(i+n, s.prompt)], i, 0); err != nil {
+				return err
+			}
+		}
+		after, err := s.predict(c, tokens)
+		if err != nil {
+			return err
+		}
+		c.Close()
+		row(fmt.Sprintf("nothing stored, batches of %d", n), "", logits.Compare(want, after))
+	}
+	return nil
+}
+
+// predict evaluates the text behind the prompt and returns the logits after each token.
+func (s setting) predict(c *llama.Context, tokens []kv.Token) (all [][]float32, err error) {
+	for from := s.prompt; from < len(tokens); from += teacherBatch {
+		n := min(teacherBatch, len(tokens)-from)
+		if err := c.DecodeAll(tokens[from:from+n], from, 0); err != nil {
+			return nil, err
+		}
+		for i := range n {
+			all = append(all, c.Logits(i))
+		}
+	}
+	return all, nil
+}

@@ -17,7 +17,7 @@ func TestRemovalsFitAFrame(t *testing.T) {
 	}
 	one := len(encodeOp(opRemove{Deleted: true, Dead: dead})) / len(dead)
 	t.Logf("%d bytes for a record: %d in a frame", one, wal.MaxPayload/one)
-	if n := (removeBatch+256)*(one+1) + MaxRefsBytes; n > wal.MaxPayload {
+	if n := (removeBatch+256)*(one+1) + MaxHeadBytes; n > wal.MaxPayload {
 		t.Fatalf("%d bytes, at most %d", n, wal.MaxPayload)
 	}
 }

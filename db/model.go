@@ -26,7 +26,8 @@ type Model struct {
 // older versions is the first to be evicted.
 //
 // It returns an error that wraps kv.ErrDescriptor for a descriptor that leaves out which model it is of or contradicts itself
-// ([kv.Descriptor.Validate]), or has the fingerprint of another one, and ErrReadOnly for a new one in a read-only store.
+// ([kv.Descriptor.Validate]), takes over [MaxDescriptorBytes], or has the fingerprint of another one; ErrReadOnly for a new one in a
+// read-only store; and another error if the store has [MaxModels], or with it [MaxHeadBytes].
 func (s *Store) Model(ctx context.Context, desc kv.Descriptor) (*Model, error) {
 	if err := desc.Validate(); err != nil {
 		return nil, err
@@ -60,10 +61,12 @@ func (s *Store) Model(ctx context.Context, desc kv.Descriptor) (*Model, error) {
 	var lsn uint64
 	if _, old, err = e.known(&desc, fp); err == nil {
 		op := opModel{Descriptor: desc, Stamp: e.clock.Add(1)}
-		lsn, err = e.logStateLocked(frameModel, op, func(st *smallState) {
-			m.ms = st.addModel(op)
-			m.ms.lsn = e.wal.LastLSN()
-		})
+		if err = e.modelFits(op); err == nil {
+			lsn, err = e.logStateLocked(frameModel, op, func(st *smallState) {
+				m.ms = st.addModel(op)
+				m.ms.lsn = e.wal.LastLSN()
+			})
+		}
 	}
 	e.logMu.Unlock()
 	if err != nil {

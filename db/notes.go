@@ -10,12 +10,11 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// Limits of notes: every log file repeats them.
+// Limits of notes: every log file repeats them. [MaxHeadBytes] bounds them together with models and refs.
 const (
-	MaxNotes         = 256      // of a model
-	MaxNoteName      = 64       // bytes
-	MaxNoteBytes     = 8 << 10  // of a value
-	MaxAllNotesBytes = 16 << 20 // of all models, names and values
+	MaxNotes     = 256     // of a model
+	MaxNoteName  = 64      // bytes
+	MaxNoteBytes = 8 << 10 // of a value
 )
 
 // SetNote keeps a small value with this version of the model, in the place of an older one of that name; an empty value removes
@@ -115,19 +114,18 @@ func (s *smallState) noteFits(n opNote) error {
 		return fmt.Errorf("%w: %s", ErrRetired, n.Model)
 	}
 	of := s.notes[n.Model]
+	var goes int64
 	old, had := of[n.Name]
-	total := s.noteBytes + n.bytes()
 	if had {
-		total -= opNote{Name: n.Name, Value: old}.bytes()
+		goes = opNote{Name: n.Name, Value: old}.bytes()
 	}
 	switch {
 	case len(n.Value) == 0:
+		return nil
 	case !had && len(of) >= MaxNotes:
 		return fmt.Errorf("db: model %s has %d notes, and can have no more", n.Model, len(of))
-	case total > MaxAllNotesBytes:
-		return fmt.Errorf("db: the notes on all models take %d bytes with this one, at most %d", total, MaxAllNotesBytes)
 	}
-	return nil
+	return s.headFits(fmt.Sprintf("note %.40q", n.Name), n.bytes(), goes)
 }
 
 func (s *smallState) setNote(n opNote) {

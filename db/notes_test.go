@@ -190,21 +190,21 @@ func TestAllNotesAreBounded(t *testing.T) {
 			st.setNote(note)
 		}
 	}
-	if st.noteBytes < MaxAllNotesBytes-2*MaxNoteBytes || st.noteBytes > MaxAllNotesBytes {
-		t.Errorf("%d bytes of notes: %v", st.noteBytes, refused)
+	if n := st.headBytes(); n < MaxHeadBytes-2*MaxNoteBytes || n > MaxHeadBytes {
+		t.Errorf("%d bytes of models and notes: %v", n, refused)
 	}
 	again, _, err := decodeSnapshot(st.encode("", nil, index.Applied{}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !slices.EqualFunc(again.allNotes(), st.allNotes(), func(a, b opNote) bool { return a.Model == b.Model && a.Name == b.Name }) ||
-		again.noteBytes != st.noteBytes {
+		again.headBytes() != st.headBytes() {
 		t.Errorf("%d bytes of notes came back", again.noteBytes)
 	}
 	for fp := range again.models {
 		again.dropModel(fp)
 	}
-	if again.noteBytes != 0 || len(again.notes) != 0 {
-		t.Errorf("%d bytes of %d notes are left", again.noteBytes, len(again.notes))
+	if again.headBytes() != 0 || len(again.notes) != 0 {
+		t.Errorf("%d bytes of %d notes are left", again.headBytes(), len(again.notes))
 	}
 }

@@ -16,9 +16,6 @@ import (
 // MaxRefMeta is the most metadata that a ref carries, in bytes.
 const MaxRefMeta = 4 << 10
 
-// MaxRefsBytes bounds what all refs of a store take together, names and metadata: every log file repeats them.
-const MaxRefsBytes = 32 << 20
-
 // MaxRefName is the longest name of a ref, in bytes.
 const MaxRefName = 1 << 10
 
@@ -102,7 +99,7 @@ func (m *Model) setRef(ctx context.Context, name string, prefix kv.Prompt, o Ref
 	if o.TTL > 0 {
 		ref.Expires = ref.Set.Add(o.TTL)
 	}
-	if err := e.refsFit(ref); err != nil {
+	if err := e.refFits(ref); err != nil { // before room is made for it
 		return err
 	}
 	if err := e.boundState(ctx); err != nil {
@@ -167,6 +164,9 @@ func (e *engine) logRef(ref Ref, found *lookup) (lsn uint64, err error) {
 	if !stored {
 		return 0, errRefGone
 	}
+	if err := e.refFits(ref); err != nil { // others may have come meanwhile
+		return 0, err
+	}
 	old, had := e.ref(ref.Name)
 	lsn, err = e.logStateLocked(frameRef, ref, func(st *smallState) { st.setRef(ref) })
 	if err != nil {
@@ -191,18 +191,13 @@ func (e *engine) reserveRef(r Ref) (bytes int64, ok bool) {
 	return bytes, e.space.reserve(bytes, e.o.Budget-e.reserveBytes())
 }
 
-// refsFit refuses a ref that would make the head of the log too large.
-func (e *engine) refsFit(r Ref) error {
-	e.stateMu.RLock()
-	defer e.stateMu.RUnlock()
-	total := e.state.refBytes + r.bytes()
-	if old, ok := e.state.refs[r.Name]; ok {
-		total -= old.bytes()
+// refFits refuses a ref that would make the head of the log too large.
+func (e *engine) refFits(r Ref) error {
+	var goes int64
+	if old, ok := e.ref(r.Name); ok {
+		goes = old.bytes()
 	}
-	if total > MaxRefsBytes {
-		return fmt.Errorf("db: %d refs take %d bytes with this one, at most %d", len(e.state.refs), total, MaxRefsBytes)
-	}
-	return nil
+	return e.headFits(fmt.Sprintf("ref %.40q", r.Name), r.bytes(), goes)
 }
 
 // DeleteRef takes a name off its prefix, which stays stored. ErrNotFound if there is no such name.

@@ -21,8 +21,9 @@ type smallState struct {
 	// doomedSegments are segments of retired models, to be unlinked.
 	doomedSegments map[uint64]struct{}
 	// flagged are blocks of which a record was found damaged; some may be whole again since, or gone.
-	flagged  map[kv.Key]struct{}
-	refBytes int64 // of all refs
+	flagged    map[kv.Key]struct{}
+	modelBytes int64 // of all models, as opModel.bytes counts
+	refBytes   int64 // of all refs
 	// notes are by model and name; noteBytes is what all of them take.
 	notes     map[kv.Fingerprint]map[string][]byte
 	noteBytes int64
@@ -39,6 +40,7 @@ type modelState struct {
 	groupTensors [][]int
 	// stamp orders the versions of one name: all but the latest are the coldest data in the store.
 	stamp uint64
+	bytes int64             // in the head of the log
 	lsn   uint64            // of the frame by which this process registered it; 0: an earlier one did
 	sum   [sha256.Size]byte // of desc without its name: a fingerprint can be made to be another model's
 }
@@ -116,16 +118,23 @@ func (s *smallState) addModel(m opModel) *modelState {
 	fp := m.Descriptor.Fingerprint()
 	bare := m.Descriptor
 	bare.Name = ""
-	ms := &modelState{fp: fp, desc: m.Descriptor, stamp: m.Stamp, sum: sha256.Sum256(encodeOp(bare))}
+	ms := &modelState{fp: fp, desc: m.Descriptor, stamp: m.Stamp, bytes: m.bytes(), sum: sha256.Sum256(encodeOp(bare))}
 	for g := range ms.desc.Groups {
 		ms.groupTensors = append(ms.groupTensors, ms.desc.GroupTensors(g))
 	}
+	if old := s.models[fp]; old != nil {
+		s.modelBytes -= old.bytes
+	}
 	s.models[fp] = ms
+	s.modelBytes += ms.bytes
 	return ms
 }
 
 func (s *smallState) dropModel(fp kv.Fingerprint) {
-	delete(s.models, fp)
+	if m := s.models[fp]; m != nil {
+		s.modelBytes -= m.bytes
+		delete(s.models, fp)
+	}
 	s.dropNotes(fp)
 	for name, r := range s.refs {
 		if r.Model == fp {

@@ -1,0 +1,137 @@
+package db
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/wal"
+)
+
+// namedModel is a model whose descriptor takes about so many bytes.
+func namedModel(i, bytes int) kv.Descriptor {
+	d := plain()
+	d.Name = fmt.Sprintf("model %d", i)
+	d.Weights = kv.HashOf(d.Name)
+	d.StateFormat = strings.Repeat("x", bytes)
+	return d
+}
+
+// reopened is a store that was checkpointed, closed and opened again.
+func reopened(t *testing.T, s *Store, dir string, o Options) *Store {
+	t.Helper()
+	if err := s.Checkpoint(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return open(t, dir, o)
+}
+
+// A descriptor that no log head could repeat is refused when it is registered, not when a checkpoint comes to it.
+func TestLargeDescriptorIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, options())
+	for i := range 4 {
+		_, err := s.Model(ctx, namedModel(i, 30<<20))
+		if !errors.Is(err, kv.ErrDescriptor) || !strings.Contains(err.Error(), fmt.Sprintf("at most %d", MaxDescriptorBytes)) {
+			t.Fatalf("a descriptor of 30 MiB: %v", err)
+		}
+	}
+	full := plain() // the most tensors that one has
+	full.Tensors = nil
+	for i := range kv.MaxTensors {
+		full.Tensors = append(full.Tensors, kv.Tensor{Layer: i, Role: kv.RoleK, DType: kv.F16, Width: 64})
+	}
+	m := model(t, s, full)
+	s = reopened(t, s, dir, options())
+	if again := model(t, s, full); again.Fingerprint() != m.Fingerprint() {
+		t.Error("the model of most tensors is another one after a reopen")
+	}
+}
+
+// Models, refs and notes together are bounded, so that the log's head fits with each of them: whatever comes first, the store
+// checkpoints, closes and opens, and what was refused has room once something goes.
+func TestHeadIsBounded(t *testing.T) {
+	const size = 900 << 10
+	o := options()
+	o.Budget = 1 << 30
+	dir := t.TempDir()
+	s := open(t, dir, o)
+	m := model(t, s, plain())
+	p := kv.Tokens(tokens(1, 48)...)
+	put(t, m, p)
+	meta := make([]byte, MaxRefMeta)
+	for i := range 2000 {
+		if err := m.SetRef(ctx, fmt.Sprintf("ref %d", i), p, RefOptions{Meta: meta}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var last *Model
+	var err error
+	n := 0
+	for err == nil {
+		var x *Model
+		if x, err = s.Model(ctx, namedModel(n, size)); err == nil {
+			last = x
+			n++
+		}
+	}
+	says := fmt.Sprintf("at most %d", MaxHeadBytes)
+	if !strings.Contains(err.Error(), says) || n < 20 {
+		t.Fatalf("after %d models: %v", n, err)
+	}
+	var refErr, noteErr error
+	for i := 2000; refErr == nil; i++ {
+		refErr = m.SetRef(ctx, fmt.Sprintf("ref %d", i), p, RefOptions{Meta: meta})
+	}
+	for i := 0; noteErr == nil; i++ {
+		noteErr = m.SetNote(ctx, fmt.Sprint("note ", i), make([]byte, 100+i))
+	}
+	if !strings.Contains(refErr.Error(), says) || !strings.Contains(noteErr.Error(), says) {
+		t.Fatalf("a ref: %v\na note: %v", refErr, noteErr)
+	}
+	if err := m.SetRef(ctx, "ref 7", p, RefOptions{Meta: meta}); err != nil {
+		t.Errorf("a ref in the place of one as large: %v", err)
+	}
+	if got := len(s.eng.head(nil)); got > wal.MaxPayload/2+1<<20 {
+		t.Errorf("the head takes %d bytes", got)
+	}
+	s = reopened(t, s, dir, o)
+	if err := s.Retire(ctx, last.Fingerprint()); err != nil {
+		t.Fatal(err)
+	}
+	model(t, s, namedModel(n, size-8<<10))
+	s = reopened(t, s, dir, o)
+	expect(t, model(t, s, plain()), p, 48)
+}
+
+// The count of models is bounded, too; a version of an old name that comes back is none more.
+func TestModelsAreBounded(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, options())
+	d := kv.Descriptor{Name: "tiny", Architecture: "test", Tokenizer: kv.HashOf("test"), RoPE: kv.RoPE{Type: kv.NoRoPE}}
+	for i := range MaxModels {
+		d.Weights = kv.Hash{1, byte(i), byte(i >> 8)}
+		model(t, s, d)
+	}
+	d.Weights = kv.Hash{2}
+	if _, err := s.Model(ctx, d); err == nil || !strings.Contains(err.Error(), fmt.Sprint("no more than ", MaxModels)) {
+		t.Fatalf("one more than %d models: %v", MaxModels, err)
+	}
+	d.Weights = kv.Hash{1}
+	m := model(t, s, d)
+	s = reopened(t, s, dir, options())
+	all, err := s.Models()
+	if err != nil || len(all) != MaxModels {
+		t.Fatalf("%d models after a reopen (%v)", len(all), err)
+	}
+	for _, x := range all {
+		if x.Latest != (x.Fingerprint == m.Fingerprint()) {
+			t.Errorf("model %s is the latest: %v", x.Fingerprint, x.Latest)
+		}
+	}
+}

@@ -11,6 +11,10 @@ import (
 // Checkpoint makes everything that was acknowledged so far durable, moves it from the log to the index, and deletes
 // the log files that are no longer needed.
 func (s *Store) Checkpoint(ctx context.Context) error {
+	return s.onIndex(ctx, func() error { return s.checkpointOnce(ctx) })
+}
+
+func (s *Store) checkpointOnce(ctx context.Context) error {
 	e, err := s.enter()
 	if err != nil {
 		return err
@@ -147,6 +151,10 @@ func (e *engine) head(ends map[uint64]int64) []byte {
 // Sync makes everything that was acknowledged so far durable, and destroys the bytes of what was deleted. It returns a
 // [*PendingError] if open matches can still see some of those.
 func (s *Store) Sync(ctx context.Context) error {
+	return s.onIndex(ctx, func() error { return s.syncOnce(ctx) })
+}
+
+func (s *Store) syncOnce(ctx context.Context) error {
 	e, err := s.enter()
 	if err != nil {
 		return err

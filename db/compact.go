@@ -36,6 +36,15 @@ type Compacted struct {
 // rewrites index.db without its free pages. Reads and puts go on meanwhile. Cancelled, it leaves what is done. A segment that cannot
 // be read or changed just now is left as it is, and is the error after the others are done.
 func (s *Store) Compact(ctx context.Context, o CompactOptions) (Compacted, error) {
+	var out Compacted
+	err := s.onIndex(ctx, func() (err error) {
+		out, err = s.compactOnce(ctx, o)
+		return err
+	})
+	return out, err
+}
+
+func (s *Store) compactOnce(ctx context.Context, o CompactOptions) (Compacted, error) {
 	if err := o.Validate(); err != nil {
 		return Compacted{}, err
 	}

@@ -209,7 +209,7 @@ func keepHouse(w *crashRun, r *rand.Rand) error {
 		case "nap":
 			time.Sleep(time.Duration(r.IntN(3000)) * time.Microsecond)
 		case "rebuild":
-			w.s.rebuildIndex(fmt.Errorf("injected: %w", index.ErrDamaged))
+			w.s.rebuildIndex(fmt.Errorf("injected: %w", index.ErrDamaged), newRebuilding())
 		case "verify":
 			var rep Report
 			if rep, err = w.s.Verify(ctx, VerifyOptions{}); err == nil && len(rep.Damage) > 0 {

@@ -24,6 +24,15 @@ type Deleted struct {
 // Blocks before the one with the last token stay: other prompts may go on from them. To delete a whole conversation, give
 // its scope to DeleteScope.
 func (m *Model) Delete(ctx context.Context, prefix kv.Prompt) (Deleted, error) {
+	var out Deleted
+	err := m.s.onIndex(ctx, func() (err error) {
+		out, err = m.deleteOnce(ctx, prefix)
+		return err
+	})
+	return out, err
+}
+
+func (m *Model) deleteOnce(ctx context.Context, prefix kv.Prompt) (Deleted, error) {
 	if err := prefix.Validate(); err != nil {
 		return Deleted{}, err
 	}
@@ -83,6 +92,15 @@ func (w *putter) holding(t *index.Txn) ([]kv.Key, error) {
 // DeleteScope removes everything that was stored for a scope, of every model, and returns when that is durable. What
 // scopes share (the blocks before their prompts' ScopeStart) stays.
 func (s *Store) DeleteScope(ctx context.Context, scope string) (Deleted, error) {
+	var out Deleted
+	err := s.onIndex(ctx, func() (err error) {
+		out, err = s.deleteScopeOnce(ctx, scope)
+		return err
+	})
+	return out, err
+}
+
+func (s *Store) deleteScopeOnce(ctx context.Context, scope string) (Deleted, error) {
 	e, err := s.enter()
 	if err != nil {
 		return Deleted{}, err

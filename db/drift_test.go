@@ -179,7 +179,7 @@ func TestCountsAfterEverything(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	eventually(t, "the index is rebuilt", func() bool { return !s.damaged.Load() })
+	eventually(t, "the index is rebuilt", func() bool { return s.rebuilding.Load() == nil })
 	if err := s.Resume(ctx); err != nil {
 		t.Fatal(err)
 	}

@@ -41,6 +41,20 @@ func (m *Model) Explain(ctx context.Context, prompt kv.Prompt, o MatchOptions) (
 	if err := o.Validate(); err != nil {
 		return Explanation{}, err
 	}
+	var out Explanation
+	err := m.s.onIndex(ctx, func() (err error) {
+		if out, err = m.explain(ctx, prompt, o); err == nil && isIndexDamage(out.Reason.Err) {
+			return out.Reason.Err
+		}
+		return err
+	})
+	if isIndexDamage(err) {
+		err = nil // a miss, whose reason says it
+	}
+	return out, err
+}
+
+func (m *Model) explain(ctx context.Context, prompt kv.Prompt, o MatchOptions) (Explanation, error) {
 	e, err := m.enter()
 	if err != nil {
 		return Explanation{}, err

@@ -2,6 +2,7 @@ package db
 
 import (
 	"cmp"
+	"context"
 	"iter"
 	"slices"
 
@@ -89,7 +90,17 @@ func (s *Store) Blocks() iter.Seq2[Block, error] {
 }
 
 // blocksBehind reads the records behind the last of a page, in its memory.
-func (s *Store) blocksBehind(page []Block) ([]Block, error) {
+func (s *Store) blocksBehind(page []Block) (out []Block, err error) {
+	last := slices.Clone(page[max(0, len(page)-1):]) // a try that fails may have written over it
+	err = s.onIndex(context.Background(), func() (err error) {
+		out, err = s.blocksBehindOnce(page)
+		page = last
+		return err
+	})
+	return out, err
+}
+
+func (s *Store) blocksBehindOnce(page []Block) ([]Block, error) {
 	const pageLen = 512
 	e, err := s.enter()
 	if err != nil {

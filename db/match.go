@@ -50,7 +50,8 @@ type Match struct {
 }
 
 // Match finds the longest stored prefix of prompt, to the token. The match holds on to the prompt's slices: do not
-// change them before Close. The caller closes the match, whatever it found.
+// change them before Close. The caller closes the match, whatever it found. Where the index is damaged, Match waits until it is
+// rebuilt, as all that reads or writes it does; a ctx that is done before makes it a miss.
 func (m *Model) Match(ctx context.Context, prompt kv.Prompt, o MatchOptions) (*Match, error) {
 	if err := prompt.Validate(); err != nil {
 		return nil, err
@@ -58,12 +59,26 @@ func (m *Model) Match(ctx context.Context, prompt kv.Prompt, o MatchOptions) (*M
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	e, err := m.enter()
-	if err != nil {
-		return nil, err
+	var x *Match
+	err := m.s.onIndex(ctx, func() error {
+		if x != nil {
+			x.Close() // it found the index damaged
+			x = nil
+		}
+		e, err := m.enter()
+		if err != nil {
+			return err
+		}
+		defer m.s.leave()
+		if x, err = m.match(ctx, e, prompt, o); err == nil && isIndexDamage(x.reason.Err) {
+			return x.reason.Err
+		}
+		return err
+	})
+	if x != nil && isIndexDamage(err) {
+		return x, nil // a miss
 	}
-	defer m.s.leave()
-	return m.match(ctx, e, prompt, o)
+	return x, err
 }
 
 // match is Match in a store that was entered, for a prompt that is valid.
@@ -258,15 +273,27 @@ func (m *Model) Probe(ctx context.Context, prompt kv.Prompt, o MatchOptions) (in
 	if err := o.Validate(); err != nil {
 		return 0, Reason{}, err
 	}
-	e, err := m.enter()
-	if err != nil {
-		return 0, Reason{}, err
+	var tokens int
+	var reason Reason
+	err := m.s.onIndex(ctx, func() error {
+		e, err := m.enter()
+		if err != nil {
+			return err
+		}
+		defer m.s.leave()
+		if o.NoLookup {
+			reason = Reason{Code: LookupOff}
+			return nil
+		}
+		if tokens, reason, err = m.probe(e, &prompt, o.limit(len(prompt.Tokens)), nil); err == nil && isIndexDamage(reason.Err) {
+			return reason.Err
+		}
+		return err
+	})
+	if isIndexDamage(err) {
+		err = nil // a miss, whose reason says it
 	}
-	defer m.s.leave()
-	if o.NoLookup {
-		return 0, Reason{Code: LookupOff}, nil
-	}
-	return m.probe(e, &prompt, o.limit(len(prompt.Tokens)), nil)
+	return tokens, reason, err
 }
 
 // probe finds a prefix without leaving a trace, and shows the lookup to see before it ends.

@@ -29,6 +29,15 @@ type Model struct {
 // ([kv.Descriptor.Validate]), takes over [MaxDescriptorBytes], or has the fingerprint of another one; ErrReadOnly for a new one in a
 // read-only store; and another error if the store has [MaxModels], or with it [MaxHeadBytes].
 func (s *Store) Model(ctx context.Context, desc kv.Descriptor) (*Model, error) {
+	var out *Model
+	err := s.onIndex(ctx, func() (err error) {
+		out, err = s.modelOnce(ctx, desc)
+		return err
+	})
+	return out, err
+}
+
+func (s *Store) modelOnce(ctx context.Context, desc kv.Descriptor) (*Model, error) {
 	if err := desc.Validate(); err != nil {
 		return nil, err
 	}
@@ -125,6 +134,18 @@ func (e *engine) registered(m *modelState) bool {
 // Retire drops a version of a model at once: its blocks and its refs, as one log frame. It returns when that is
 // durable; the space comes back when no open match can see it. ErrNotFound if there is no such model.
 func (s *Store) Retire(ctx context.Context, fp kv.Fingerprint) error {
+	tried := false
+	return s.onIndex(ctx, func() error {
+		err := s.retireOnce(ctx, fp)
+		if tried && errors.Is(err, ErrNotFound) {
+			return nil // the try that met the damage had logged it
+		}
+		tried = true
+		return err
+	})
+}
+
+func (s *Store) retireOnce(ctx context.Context, fp kv.Fingerprint) error {
 	e, err := s.enter()
 	if err != nil {
 		return err

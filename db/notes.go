@@ -23,6 +23,10 @@ const (
 //
 // ErrNoSpace if the budget has no room for it, and nothing can be evicted for it.
 func (m *Model) SetNote(ctx context.Context, name string, value []byte) error {
+	return m.s.onIndex(ctx, func() error { return m.setNoteOnce(ctx, name, value) })
+}
+
+func (m *Model) setNoteOnce(ctx context.Context, name string, value []byte) error {
 	switch {
 	case name == "" || len(name) > MaxNoteName:
 		return fmt.Errorf("db: note name of %d bytes: 1 to %d", len(name), MaxNoteName)

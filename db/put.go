@@ -25,13 +25,22 @@ const putChunkBytes = 32 << 20
 // stored, [ErrNoSpace] if they do not fit, and an error that wraps kv.ErrRows for rows that do not fit the tensors;
 // whole blocks that were stored before the error stay.
 func (m *Model) Put(ctx context.Context, prompt kv.Prompt, rows kv.Rows, o PutOptions) (PutResult, error) {
-	return m.put(ctx, nil, prompt, rows, o)
+	return m.putOnIndex(ctx, nil, prompt, rows, o)
 }
 
 // Extend is Put for a prompt that goes on from this match: its lease keeps the prefix alive meanwhile. Afterwards the
 // match rests on what was stored last.
 func (x *Match) Extend(ctx context.Context, prompt kv.Prompt, rows kv.Rows, o PutOptions) (PutResult, error) {
-	return x.m.put(ctx, x, prompt, rows, o)
+	return x.m.putOnIndex(ctx, x, prompt, rows, o)
+}
+
+func (m *Model) putOnIndex(ctx context.Context, x *Match, prompt kv.Prompt, rows kv.Rows, o PutOptions) (out PutResult, err error) {
+	err = m.s.onIndex(ctx, func() error {
+		r, err := m.put(ctx, x, prompt, rows, o)
+		out.add(r)
+		return err
+	})
+	return out, err
 }
 
 func (m *Model) put(ctx context.Context, x *Match, prompt kv.Prompt, rows kv.Rows, o PutOptions) (PutResult, error) {

@@ -82,6 +82,10 @@ func (m *Model) SetRef(ctx context.Context, name string, prefix kv.Prompt, o Ref
 var errRefGone = errors.New("deleted or moved meanwhile")
 
 func (m *Model) setRef(ctx context.Context, name string, prefix kv.Prompt, o RefOptions) error {
+	return m.s.onIndex(ctx, func() error { return m.setRefOnce(ctx, name, prefix, o) })
+}
+
+func (m *Model) setRefOnce(ctx context.Context, name string, prefix kv.Prompt, o RefOptions) error {
 	e, err := m.enter()
 	if err != nil {
 		return err
@@ -202,6 +206,18 @@ func (e *engine) refFits(r Ref) error {
 
 // DeleteRef takes a name off its prefix, which stays stored. ErrNotFound if there is no such name.
 func (s *Store) DeleteRef(ctx context.Context, name string) error {
+	tried := false
+	return s.onIndex(ctx, func() error {
+		err := s.deleteRefOnce(ctx, name)
+		if tried && errors.Is(err, ErrNotFound) {
+			return nil // the try that met the damage had logged it
+		}
+		tried = true
+		return err
+	})
+}
+
+func (s *Store) deleteRefOnce(ctx context.Context, name string) error {
 	e, err := s.enter()
 	if err != nil {
 		return err

@@ -28,7 +28,9 @@ type Store struct {
 	gen       uint64    // guarded by life: counts the engines that were built from disk
 
 	matches atomic.Int64 // open ones
-	damaged atomic.Bool  // the index cannot be trusted: it is being rebuilt
+	// rebuilding is not nil while the index cannot be trusted; rebuilt counts the rebuilds that have ended.
+	rebuilding atomic.Pointer[rebuilding]
+	rebuilt    atomic.Uint64
 }
 
 // Open opens the store in dir, or makes one if dir is empty or missing. It takes milliseconds, whatever the store
@@ -241,6 +243,10 @@ func (e *engine) close() error {
 // Trim answers memory pressure: maps, pools and pages read ahead are dropped, the garbage collector runs, and a checkpoint is made. No
 // record goes.
 func (s *Store) Trim(ctx context.Context) error {
+	return s.onIndex(ctx, func() error { return s.trimOnce(ctx) })
+}
+
+func (s *Store) trimOnce(ctx context.Context) error {
 	e, err := s.enter()
 	if err != nil {
 		return err
@@ -258,6 +264,15 @@ func (s *Store) Trim(ctx context.Context) error {
 // Shrink answers storage pressure: it evicts, coldest first, until the store's files occupy bytes or less, and returns
 // what they occupy then. Pinned and leased prefixes stay.
 func (s *Store) Shrink(ctx context.Context, bytes int64) (int64, error) {
+	var out int64
+	err := s.onIndex(ctx, func() (err error) {
+		out, err = s.shrinkOnce(ctx, bytes)
+		return err
+	})
+	return out, err
+}
+
+func (s *Store) shrinkOnce(ctx context.Context, bytes int64) (int64, error) {
 	e, err := s.enter()
 	if err != nil {
 		return 0, err
@@ -342,18 +357,24 @@ func (s *Store) adopt(old, e *engine) {
 
 // indexDamaged notes that index.db cannot be trusted, and has it rebuilt in the background.
 func (s *Store) indexDamaged(err error) {
-	if s.damaged.CompareAndSwap(false, true) {
+	r := newRebuilding()
+	if s.rebuilding.CompareAndSwap(nil, r) {
 		s.o.Logger.Error("index is damaged and will be rebuilt", "dir", s.dir, "error", err)
-		go s.rebuildIndex(err)
+		go s.rebuildIndex(err, r)
 	}
 }
 
 // rebuildIndex replaces the engine by one whose index is built from segments and log.
-func (s *Store) rebuildIndex(cause error) {
+func (s *Store) rebuildIndex(cause error, r *rebuilding) {
 	s.life.own(nil)
-	defer s.life.disown()
+	close(r.began)
+	defer func() {
+		s.rebuilt.Add(1)
+		s.rebuilding.CompareAndSwap(r, nil) // whoever meets damage after this, or after a Resume, asks again
+		close(r.ended)
+		s.life.disown()
+	}()
 	if s.eng == nil || s.suspended {
-		s.damaged.Store(false) // whoever meets the damage after a Resume asks again
 		return
 	}
 	old := s.eng
@@ -364,10 +385,8 @@ func (s *Store) rebuildIndex(cause error) {
 		s.o.Logger.Error("index could not be rebuilt; the store is suspended until Resume", "dir", s.dir, "error", errors.Join(err, unsaved))
 		s.suspended, s.unsaved = true, unsaved
 		s.unlock()
-		s.damaged.Store(false)
 		return
 	}
 	s.adopt(old, e)
-	s.damaged.Store(false)
 	e.start(s)
 }

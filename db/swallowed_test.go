@@ -53,14 +53,14 @@ func TestDeleteWithADamagedIndex(t *testing.T) {
 		if n, err := m.Match(ctx, p, MatchOptions{}); err == nil { // meets the damage, if the Delete has not
 			n.Close()
 		}
-		eventually(t, "the index is rebuilt", func() bool { return !s.damaged.Load() })
+		eventually(t, "the index is rebuilt", func() bool { return s.rebuilding.Load() == nil })
 		if n, _ := restore(t, m, p); n > 0 {
 			t.Fatalf("%d tokens are back that a Delete said to have deleted", n)
 		}
 	} else if !isIndexDamage(err) {
 		t.Fatal(err)
 	}
-	eventually(t, "the index is rebuilt", func() bool { return !s.damaged.Load() })
+	eventually(t, "the index is rebuilt", func() bool { return s.rebuilding.Load() == nil })
 	if _, err := m.Delete(ctx, p); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,135 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// damagedBehind is an open store of n prompts, of whose index each page beyond the first four was damaged after it was opened.
+func damagedBehind(t *testing.T, n int) (*Store, *Model) {
+	t.Helper()
+	dir := t.TempDir()
+	s := open(t, dir, options())
+	m := model(t, s, plain())
+	for i := range n {
+		put(t, m, kv.Prompt{Tokens: tokens(i, 32)})
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, dir, options())
+	m = model(t, s, plain())
+	f, err := os.OpenFile(filepath.Join(dir, indexName), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at := int64(4 * 4096); at < info.Size(); at += 4096 {
+		if _, err := f.WriteAt(make([]byte, 2000), at+1000); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s, m
+}
+
+// Whatever meets damage in the index of an open store waits until it is rebuilt, and then does what it was asked for.
+func TestDamagedIndexIsAwaited(t *testing.T) {
+	const n = 200
+	known := kv.Prompt{Tokens: tokens(3, 32)}
+	fresh := kv.Prompt{Tokens: tokens(n+1, 32)}
+	for name, do := range map[string]func(s *Store, m *Model) error{
+		"put": func(s *Store, m *Model) error {
+			r, err := m.Put(ctx, fresh, filled(m.Descriptor(), &fresh, 0, 32), PutOptions{})
+			if err == nil && (r.Tokens != 32 || r.Blocks != 2) {
+				t.Errorf("put: %+v", r)
+			}
+			return err
+		},
+		"delete": func(s *Store, m *Model) error {
+			_, err := m.Delete(ctx, known)
+			if n, _, perr := m.Probe(ctx, known, MatchOptions{}); err == nil && (perr != nil || n >= 32) {
+				t.Errorf("%d tokens are left of what was deleted (%v)", n, perr)
+			}
+			return err
+		},
+		"scope":      func(s *Store, m *Model) error { _, err := s.DeleteScope(ctx, "alice"); return err },
+		"checkpoint": func(s *Store, m *Model) error { return s.Checkpoint(ctx) },
+		"ref":        func(s *Store, m *Model) error { return m.SetRef(ctx, "a", known, RefOptions{}) },
+		"retire":     func(s *Store, m *Model) error { return s.Retire(ctx, m.Fingerprint()) },
+		"shrink":     func(s *Store, m *Model) error { _, err := s.Shrink(ctx, 0); return err },
+		"compact":    func(s *Store, m *Model) error { _, err := s.Compact(ctx, CompactOptions{LiveShare: 1}); return err },
+		"probe": func(s *Store, m *Model) error {
+			n, why, err := m.Probe(ctx, known, MatchOptions{})
+			if n != 32 {
+				t.Errorf("probe: %d tokens (%v)", n, why)
+			}
+			return err
+		},
+		"match": func(s *Store, m *Model) error {
+			x, err := m.Match(ctx, known, MatchOptions{})
+			if err != nil {
+				return err
+			}
+			if x.Tokens() != 32 {
+				t.Errorf("match: %d tokens (%v)", x.Tokens(), x.Reason())
+			}
+			return x.Close()
+		},
+		"explain": func(s *Store, m *Model) error {
+			x, err := m.Explain(ctx, known, MatchOptions{})
+			if x.Tokens != 32 {
+				t.Errorf("explain: %d tokens (%v)", x.Tokens, x.Reason)
+			}
+			return err
+		},
+		"blocks": func(s *Store, m *Model) error {
+			i := 0
+			for _, err := range s.Blocks() {
+				if err != nil {
+					return err
+				}
+				i++
+			}
+			if i != 2*n {
+				t.Errorf("%d blocks are listed of %d", i, 2*n)
+			}
+			return nil
+		},
+	} {
+		s, m := damagedBehind(t, n)
+		if err := do(s, m); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// The wait ends with its context, and an operation that a callback calls does not wait for a rebuild that waits for the callback.
+func TestDamagedIndexIsAwaitedInReason(t *testing.T) {
+	known := kv.Prompt{Tokens: tokens(3, 32)}
+	s, m := damagedBehind(t, 200)
+	if _, err := s.enter(); err != nil { // an operation that does not end
+		t.Fatal(err)
+	}
+	short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+	defer cancel()
+	if err := m.SetRef(short, "a", known, RefOptions{}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a ref, cancelled: %v", err)
+	}
+	if _, err := m.Delete(ctx, known); !isIndexDamage(err) {
+		t.Errorf("a deletion that a callback calls: %v", err)
+	}
+	s.leave()
+	if _, err := m.Delete(ctx, known); err != nil {
+		t.Error(err)
+	}
+}

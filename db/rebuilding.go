@@ -1,0 +1,66 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// rebuilding is a rebuild of the index of an open store.
+type rebuilding struct {
+	began chan struct{} // closed when it has the store: before, it waits for the operations under way
+	ended chan struct{}
+}
+
+func newRebuilding() *rebuilding {
+	return &rebuilding{began: make(chan struct{}), ended: make(chan struct{})}
+}
+
+// onIndex calls op, which is a whole operation: it enters the store and leaves it. If op meets damage in the index, it is called again
+// when that is rebuilt, unless ctx is done before. An operation that a callback of another one calls (of View, say) does not wait for
+// ever for a rebuild that waits for that other one: it gets the damage as its error.
+func (s *Store) onIndex(ctx context.Context, op func() error) error {
+	const attempts = 3
+	for i := 1; ; i++ {
+		was := s.rebuilt.Load()
+		err := op()
+		var missing *NotStoredError
+		damaged := isIndexDamage(err) || errors.As(err, &missing) && isIndexDamage(missing.Reason.Err)
+		if !damaged || i == attempts {
+			return err
+		}
+		if s.rebuilt.Load() == was { // else it was rebuilt since
+			s.indexDamaged(err)
+		}
+		if werr := s.awaitIndex(ctx); werr != nil {
+			return errors.Join(err, werr)
+		}
+	}
+}
+
+// errIndexWanted says that a rebuild of the index does not begin.
+var errIndexWanted = errors.New("db: operations that began before keep the index from being rebuilt")
+
+// awaitIndex waits until no rebuild of the index is under way.
+func (s *Store) awaitIndex(ctx context.Context) error {
+	r := s.rebuilding.Load()
+	if r == nil {
+		return nil
+	}
+	late := time.NewTimer(3 * courtesy)
+	defer late.Stop()
+	select {
+	case <-r.began:
+	case <-late.C:
+		return errIndexWanted
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case <-r.ended:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("db: the index is being rebuilt: %w", ctx.Err())
+	}
+}

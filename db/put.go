@@ -129,6 +129,7 @@ type putter struct {
 	met    map[index.Loc]bool // window records whose rows this put has looked at before it replaces them
 	seen   []index.Loc        // by block: where those lie that this put has compared, or written
 	unread bool               // not all of them were compared by their tokens
+	broken error              // why the record that was compared last could not be read
 
 	planned      []record // not yet written
 	plannedBytes int64
@@ -274,6 +275,9 @@ func (w *putter) block(ctx context.Context, i int) error {
 		}
 	}
 	w.e.endGlance(lease)
+	if stored && w.broke(base) {
+		base.Flags |= index.FlagDamaged
+	}
 	if err != nil {
 		return err
 	}
@@ -316,8 +320,14 @@ func (w *putter) block(ctx context.Context, i int) error {
 			return err
 		}
 		if ok && old.Flags&index.FlagDamaged == 0 && covers(old, uint16(from-start), uint16(to-start)) {
-			w.result.Reused++
-			continue
+			lease := w.e.glance()
+			whole := w.whole(old)
+			w.e.endGlance(lease)
+			if whole {
+				w.result.Reused++
+				continue
+			}
+			old.Flags |= index.FlagDamaged
 		}
 		rows := w.rows
 		if d.Groups[g].Kind == kv.Window {

@@ -41,8 +41,15 @@ func (w *putter) compareFirst(v *index.View, n int) (int, error) {
 			w.seen[i] = x.Loc
 			continue
 		}
-		if err := w.compare(v, i, x); err != nil {
+		err = w.compare(v, i, x)
+		if w.broke(x) {
+			n = i
+		}
+		if err != nil {
 			return 0, err
+		}
+		if n == i {
+			break
 		}
 		fresh++
 	}
@@ -54,6 +61,7 @@ func (w *putter) compareFirst(v *index.View, n int) (int, error) {
 
 // compare fails if x, which v has under the key of block i, is not a block of this prompt.
 func (w *putter) compare(v childReader, i int, x index.Entry) error {
+	w.broken = nil
 	if w.seen[i] == x.Loc {
 		return nil
 	}
@@ -69,7 +77,7 @@ func (w *putter) compare(v childReader, i int, x index.Entry) error {
 			return nil
 		})
 		if err != nil {
-			w.unread = true
+			w.unread, w.broken = true, err
 			if same, err = w.compareHashes(v, i, x, err); err != nil {
 				return err
 			}
@@ -81,6 +89,29 @@ func (w *putter) compare(v childReader, i int, x index.Entry) error {
 	}
 	w.seen[i] = x.Loc
 	return nil
+}
+
+// broke reports whether the record of x, which was just compared, could not be read because it is damaged, and flags it: then it is to
+// be stored anew. The caller holds no lock.
+func (w *putter) broke(x index.Entry) bool {
+	if w.broken == nil || passing(w.broken) {
+		return false
+	}
+	w.e.reportDamage(x.Key, x.Group, x.Loc, w.broken)
+	w.broken = nil
+	return true
+}
+
+// whole reports whether the record of x, which has rows that the caller of this put has, too, is there, as far as its header says; one
+// that is not is flagged. What cannot be read just now is taken to be whole. The caller holds no lock.
+func (w *putter) whole(x index.Entry) bool {
+	w.broken = w.e.set.Read(segLoc(x.Loc), func(r *segments.Record) error {
+		if r.Key() != x.Key || r.Group() != x.Group {
+			return errElsewhere
+		}
+		return nil
+	})
+	return !w.broke(x)
 }
 
 // errElsewhere says that the index names a place where another record lies.

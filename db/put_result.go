@@ -18,7 +18,7 @@ type PutResult struct {
 	Tokens  int   // the prompt is now stored up to here
 	Blocks  int   // blocks that were not stored before
 	Records int   // records written
-	Reused  int   // records that were stored already
+	Reused  int   // records that were stored already; their headers are whole, their rows were not read
 	Bytes   int64 // bytes written
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/internal/version"
 )
 
 func main() {
@@ -86,6 +87,7 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "kvdump",
 		Short:         "Look into a Dormouse store",
+		Version:       version.Version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,
@@ -95,6 +97,11 @@ func newRoot() *cobra.Command {
 	root.PersistentFlags().BoolVar(&c.json, "json", false, "print one JSON document")
 	root.PersistentFlags().BoolVar(&c.sharedDir, "allow-shared-dir", false, "accept a directory that others can write to")
 	root.AddCommand(newInspect(c), newVerify(c), newCompact(c), newExplain(c), newRepair(c))
-	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetVersionTemplate("kvdump {{.Version}}\n")
+	root.InitDefaultCompletionCmd("completion")
+	if cmd, _, err := root.Find([]string{"completion"}); err == nil { // as cobra makes it, it answers an unknown shell with its help
+		cmd.Args = cobra.NoArgs
+		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	}
 	return root
 }

@@ -107,7 +107,7 @@ func TestBudgetHoldsAtAllTimes(t *testing.T) {
 					}
 					check(fmt.Sprint("checkpoint at ", i))
 				case 3:
-					if _, err := s.Compact(ctx, CompactOptions{LiveShare: 1}); err != nil {
+					if _, err := s.Compact(ctx, CompactOptions{All: true}); err != nil {
 						t.Logf("compact: %v", err)
 					}
 					check(fmt.Sprint("compaction at ", i))

@@ -120,7 +120,7 @@ func TestCancelledAtEachPoint(t *testing.T) {
 		}},
 		{"checkpoint", func(ctx context.Context, s *Store, m *Model, i int) error { return s.Checkpoint(ctx) }},
 		{"compact", func(ctx context.Context, s *Store, m *Model, i int) error {
-			_, err := s.Compact(ctx, CompactOptions{LiveShare: 1})
+			_, err := s.Compact(ctx, CompactOptions{All: true})
 			return err
 		}},
 		{"shrink", func(ctx context.Context, s *Store, m *Model, i int) error {

@@ -205,8 +205,7 @@ func (e *engine) finish(ctx context.Context) error {
 	if e.wal == nil {
 		return nil
 	}
-	asOpened := !e.wal.Begun() && !e.dirty.Load() && len(e.touched) == 0 && len(e.unsealed) == 0 && len(e.fresh) == 0
-	if asOpened && e.poisoned() == nil {
+	if e.asOpened() && e.poisoned() == nil {
 		return nil
 	}
 	if err := e.set.SealAll(); errors.Is(err, ErrNoSpace) {
@@ -215,4 +214,15 @@ func (e *engine) finish(ctx context.Context) error {
 		return err
 	}
 	return e.checkpoint(ctx)
+}
+
+// asOpened reports whether nothing was written or used since the store was opened, and nothing was left to do then.
+func (e *engine) asOpened() bool {
+	e.ckptMu.Lock()
+	defer e.ckptMu.Unlock()
+	e.stateMu.RLock()
+	defer e.stateMu.RUnlock()
+	e.touchMu.Lock()
+	defer e.touchMu.Unlock()
+	return !e.wal.Begun() && !e.dirty.Load() && len(e.touched) == 0 && len(e.unsealed) == 0 && len(e.fresh) == 0
 }

@@ -28,7 +28,7 @@ func TestPutsBesideCompactions(t *testing.T) {
 			var puts, moving sync.WaitGroup
 			moving.Go(func() {
 				for !done.Load() {
-					if _, err := s.Compact(ctx, CompactOptions{LiveShare: 1}); err != nil {
+					if _, err := s.Compact(ctx, CompactOptions{All: true}); err != nil {
 						t.Error(err)
 						return
 					}

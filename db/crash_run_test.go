@@ -157,7 +157,7 @@ func (w *crashRun) do(o crashOp) error {
 	case "checkpoint":
 		return w.s.Checkpoint(ctx)
 	case "compact":
-		_, err := w.s.Compact(ctx, CompactOptions{LiveShare: 0.9})
+		_, err := w.s.Compact(ctx, CompactOptions{All: true})
 		return err
 	case "move":
 		return w.move(o.n)

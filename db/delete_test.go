@@ -153,7 +153,7 @@ func (c *canary) live(t testing.TB, s *Store, history string) *Model {
 			t.Fatal(err)
 		}
 		put(t, m, kv.Prompt{Tokens: tokens(4, 30)})
-		if done, err := s.Compact(ctx, CompactOptions{LiveShare: 1}); err != nil || done.Records == 0 {
+		if done, err := s.Compact(ctx, CompactOptions{All: true}); err != nil || done.Records == 0 {
 			t.Fatalf("%+v, %v", done, err)
 		}
 	}

@@ -51,7 +51,7 @@ func TestFolderOfTheIndexCannotBeOpened(t *testing.T) {
 	w.steps(t, crashOp{kind: "checkpoint"})
 	failed := failBehind(w.d, 0, func(op crashfs.Op) bool { return op.Kind == "syncdir" && op.Name == "." },
 		func() error { return vfs.PassingErrors[0] })
-	_, err := w.s.Compact(ctx, CompactOptions{LiveShare: 1})
+	_, err := w.s.Compact(ctx, CompactOptions{All: true})
 	w.d.Before(nil)
 	if failed.Load() == 0 || !errors.Is(err, vfs.ErrNotSynced) {
 		t.Fatalf("compact: %d failed, %v", failed.Load(), err)

@@ -15,7 +15,7 @@ func TestFailedSyncOfTheIndexPoisons(t *testing.T) {
 	w.steps(t, putAll()...)
 	w.steps(t, crashOp{kind: "checkpoint"}, crashOp{kind: "ref", chat: 0, name: "r", n: 60}, crashOp{kind: "delete", chat: 4, n: 60})
 	failBehind(w.d, 0, func(op crashfs.Op) bool { return op.Kind == "syncdir" && op.Name == "." }, diskFails)
-	_, err := w.s.Compact(ctx, CompactOptions{LiveShare: 1})
+	_, err := w.s.Compact(ctx, CompactOptions{All: true})
 	w.d.Before(nil)
 	if w.s.eng.ix.Err() == nil {
 		t.Fatalf("no fsync of the index failed: %v", err)

@@ -135,7 +135,7 @@ func (w *killWorker) work(g int, r *rand.Rand) {
 			}
 		case x < 97:
 			if w.k.frequent {
-				w.do("compact", func() error { _, err := w.s.Compact(ctx, CompactOptions{LiveShare: 0.9}); return err })
+				w.do("compact", func() error { _, err := w.s.Compact(ctx, CompactOptions{All: true}); return err })
 			}
 		case x < 98:
 			w.do("sync", func() error {

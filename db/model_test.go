@@ -186,7 +186,7 @@ func (d *driver) step(i int) {
 		d.must(d.s.Checkpoint(ctx))
 	case n < 95:
 		d.note("%d compact", i)
-		_, err := d.s.Compact(ctx, CompactOptions{LiveShare: 0.9})
+		_, err := d.s.Compact(ctx, CompactOptions{All: true})
 		d.must(err)
 	case n < 96:
 		d.note("%d suspend, resume", i)

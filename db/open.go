@@ -192,11 +192,17 @@ func (e *engine) startLog(ctx context.Context, r *recovery) error {
 var maxHead = wal.MaxPayload
 
 func (e *engine) walOptions() wal.Options {
+	ahead := min(wal.DefaultPreallocBytes, e.o.Budget/64)
+	if e.o.logAhead > 0 {
+		ahead = min(ahead, e.o.logAhead)
+	}
 	return wal.Options{
-		FS: e.fs, Dir: e.path(walDir), UUID: e.format.UUID, Poisoned: e.markUnsynced, Logger: e.log,
-		PreallocBytes: max(64<<10, min(wal.DefaultPreallocBytes, e.o.Budget/64)),
+		FS: e.fs, Dir: e.path(walDir), UUID: e.format.UUID, Poisoned: e.markUnsynced, Logger: e.log, PreallocBytes: max(minLogAhead, ahead),
 	}
 }
+
+// minLogAhead is the least that is reserved ahead in the log.
+const minLogAhead = 64 << 10
 
 func (e *engine) indexOptions() index.Options {
 	return index.Options{

@@ -69,6 +69,8 @@ type Options struct {
 	// Logger receives what an operator should know. Nil: slog.Default().
 	Logger *slog.Logger
 
+	logAhead int64 // bounds what is reserved ahead in the log; 0: by the budget alone
+
 	fs vfs.FS // tests put a failing file system underneath
 }
 

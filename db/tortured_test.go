@@ -109,7 +109,7 @@ func TestBudgetHoldsForManyModels(t *testing.T) {
 		}
 		switch {
 		case i%40 == 39:
-			if _, err := s.Compact(ctx, CompactOptions{LiveShare: 1}); err != nil && !errors.Is(err, ErrNoSpace) {
+			if _, err := s.Compact(ctx, CompactOptions{All: true}); err != nil && !errors.Is(err, ErrNoSpace) {
 				t.Fatal(err)
 			}
 		case i%10 == 9:

@@ -65,7 +65,7 @@ func warmStore(t *testing.T) (dir string, holds []heldPrefix, older map[string][
 	must(s.Retire(ctx, om.Fingerprint()))
 	must(s.Suspend(ctx))
 	must(s.Resume(ctx))
-	_, err = s.Compact(ctx, CompactOptions{LiveShare: 1})
+	_, err = s.Compact(ctx, CompactOptions{All: true})
 	must(err)
 	put(t, m, chat(6))
 	must(s.Checkpoint(ctx))

@@ -84,12 +84,16 @@ func (ix *Index) Checkpoint(ctx context.Context, a Applied) error {
 // memory at every open.
 func (s *snapshot) worthReplacing(rows int) bool {
 	const few = 256 // pages
-	free := 0
-	for _, w := range s.free {
-		free += bits.OnesCount64(w)
-	}
+	free := s.freePages()
 	used := int(s.meta.pages) - free
 	return used >= few && (rows >= used/4 || free > 2*used)
+}
+
+func (s *snapshot) freePages() (n int) {
+	for _, w := range s.free {
+		n += bits.OnesCount64(w)
+	}
+	return n
 }
 
 // job is what one checkpoint writes over which base; or, without a frozen overlay, what a compaction keeps.
@@ -99,6 +103,7 @@ type job struct {
 	counts, had   counters // as of the freeze, and in the base
 	applied, last Applied
 	thaw          bool   // the frozen overlay ends with this job
+	smaller       bool   // a new file must occupy less than the one it replaces
 	halted        func() // Options.Halted
 }
 

@@ -27,8 +27,26 @@ var busyWait = 10 * time.Second
 // rewriteRows is how many rows go into one transaction of a new file.
 const rewriteRows = 8192
 
+// FreeBytes are those of index.db's pages that hold nothing: what [Index.Shrink] may give back.
+func (ix *Index) FreeBytes() int64 {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	if ix.closed {
+		return 0
+	}
+	return int64(ix.rows.base.freePages()) * pageBytes
+}
+
 // Compact writes index.db anew, without its free pages. Views that are open keep the old file until they are released.
-func (ix *Index) Compact() error {
+func (ix *Index) Compact() error { return ix.compact(false) }
+
+// Shrink is Compact, unless the new file would not occupy less: then the old one stays.
+func (ix *Index) Shrink() error { return ix.compact(true) }
+
+// errNoSmaller says that a new file occupies no less than the one that it was to replace.
+var errNoSmaller = errors.New("index: not smaller")
+
+func (ix *Index) compact(smaller bool) error {
 	ix.keep.Lock()
 	defer ix.keep.Unlock()
 	if ix.o.ReadOnly {
@@ -45,7 +63,11 @@ func (ix *Index) Compact() error {
 	if err := j.base.file.writable(); err != nil {
 		return err
 	}
-	return ix.replace(j)
+	j.smaller = smaller
+	if err := ix.replace(j); err != errNoSmaller {
+		return err
+	}
+	return nil
 }
 
 // replace writes what j describes to a new file and goes on with that. It is atomic: the new file takes the name when it
@@ -56,6 +78,12 @@ func (ix *Index) replace(j *job) (err error) {
 	start, pages := time.Now(), j.base.meta.pages
 	if err := writeFile(ix.o, tmp, j.rows); err != nil {
 		return err
+	}
+	if j.smaller && !ix.smaller(tmp) {
+		if err := ix.o.FS.Remove(tmp); err != nil {
+			return err
+		}
+		return errNoSmaller
 	}
 	defer func() {
 		if err == nil {
@@ -74,6 +102,16 @@ func (ix *Index) replace(j *job) (err error) {
 	err = ix.syncName()
 	ix.unsaid = err != nil && j.thaw || ix.unsaid && !j.thaw
 	return err
+}
+
+// smaller reports whether a new file occupies less than the one in use.
+func (ix *Index) smaller(tmp string) bool {
+	old, err := ix.o.FS.Stat(ix.o.Path)
+	if err != nil {
+		return true
+	}
+	made, err := ix.o.FS.Stat(tmp)
+	return err == nil && made.Allocated < old.Allocated
 }
 
 // base is the file in use, or nil.

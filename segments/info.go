@@ -18,6 +18,8 @@ type Info struct {
 	Size      int64          // of the file; much of it may be a hole
 	Allocated int64          // bytes of the disk blocks it occupies
 
+	// Begin is where the first record lies; 0 if the header cannot be read.
+	Begin int64
 	// End is where the next record would go, or the footer begins. Settled is the offset below which no Append is under
 	// way. Both are 0 for an unsealed file that this Set did not make: Scan finds its end.
 	End, Settled int64
@@ -49,9 +51,13 @@ func (g *segment) describe() Info {
 		err = g.headErr
 	}
 	st := g.statLocked()
+	begin := int64(0)
+	if err == nil {
+		begin = g.head.end()
+	}
 	return Info{
 		ID: g.id, Path: g.path, Model: g.head.model, Active: g.own && !g.full, Sealed: g.sealed,
-		Size: st.Size, Allocated: st.Allocated, End: g.end, Settled: g.settledLocked(), Err: err,
+		Size: st.Size, Allocated: st.Allocated, Begin: begin, End: g.end, Settled: g.settledLocked(), Err: err,
 	}
 }
 
@@ -102,6 +108,11 @@ func (s *Set) Allocated() int64 {
 
 // Extended is by how many bytes the files have grown since Open, what was reserved ahead included. It costs nothing.
 func (s *Set) Extended() int64 { return s.extended.Load() }
+
+// FooterBytes is the length of a footer that lists so many records.
+func FooterBytes(records int64) int64 {
+	return footerHeaderBytes + records*footerEntryBytes + trailerBytes
+}
 
 // Footers is what sealing all segments that were begun takes at most. It costs nothing.
 func (s *Set) Footers() int64 {

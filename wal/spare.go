@@ -29,6 +29,25 @@ func (l *Log) prepareSpare() {
 	}
 }
 
+// KeptAhead returns what the log in dir keeps reserved for its next file, beyond a head as long as the newest file is. With that as
+// Options.PreallocBytes, a log that goes on and is closed takes no more room than it does now.
+func KeptAhead(fsys vfs.FS, dir string) (int64, error) {
+	o := Options{FS: fsys, Dir: dir}
+	spare, err := fsys.Stat(o.sparePath())
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	ids, err := o.list()
+	if err != nil || len(ids) == 0 {
+		return spare.Allocated, err
+	}
+	newest, err := fsys.Stat(o.path(ids[len(ids)-1]))
+	return max(0, spare.Allocated-roundUp(newest.Size, blockBytes)), err
+}
+
 // spareBytes is what the spare should reserve. The caller holds mu.
 func (l *Log) spareBytes() int64 { return roundUp(l.headBytes, blockBytes) + l.o.PreallocBytes }
 

@@ -68,7 +68,7 @@ func compactSome(s *stored, number int, during func(func() error) error) error {
 		return err
 	}
 	if err := during(func() error {
-		got, err := s.Compact(ctx, db.CompactOptions{LiveShare: 1})
+		got, err := s.Compact(ctx, db.CompactOptions{All: true})
 		s.moved += got.Bytes
 		return err
 	}); err != nil {

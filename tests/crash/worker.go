@@ -121,7 +121,7 @@ func (w *worker) step() (reopen bool) {
 	case x < 983 && tidy:
 		w.durable("trim", func() error { return w.store.Trim(ctx) })
 	case x < 993 && tidy:
-		w.other("compact", func() error { _, err := w.store.Compact(ctx, db.CompactOptions{LiveShare: 0.9}); return err })
+		w.other("compact", func() error { _, err := w.store.Compact(ctx, db.CompactOptions{All: true}); return err })
 	case x < 997 && tidy:
 		w.durable("suspend", func() error { return w.store.Suspend(ctx) })
 		w.other("resume", func() error { return w.store.Resume(ctx) })

@@ -284,7 +284,7 @@ func (c *cutting) operation(g int, r *rand.Rand) {
 		_, err := c.s.Verify(ctx, db.VerifyOptions{})
 		c.count("verify", err)
 	case 8:
-		_, err := c.s.Compact(ctx, db.CompactOptions{LiveShare: 1})
+		_, err := c.s.Compact(ctx, db.CompactOptions{All: true})
 		c.count("compact", err)
 	case 9:
 		_, err := c.s.Shrink(ctx, 1<<20)

@@ -60,7 +60,7 @@ func TestModes(t *testing.T) {
 	look("after a checkpoint")
 	_, err := b.s.DeleteScope(ctx, "bob")
 	b.must(err)
-	_, err = b.s.Compact(ctx, db.CompactOptions{LiveShare: 1})
+	_, err = b.s.Compact(ctx, db.CompactOptions{All: true})
 	b.must(err)
 	b.must(b.s.Suspend(ctx))
 	look("suspended")
@@ -172,7 +172,7 @@ func TestPlantedLinks(t *testing.T) {
 					s, err := db.Open(ctx, dir, options())
 					if err == nil {
 						u.write(s, nil) // may fail: TestReplacedFiles asks how
-						s.Compact(ctx, db.CompactOptions{LiveShare: 1})
+						s.Compact(ctx, db.CompactOptions{All: true})
 						s.Close()
 					}
 				})

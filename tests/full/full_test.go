@@ -298,7 +298,7 @@ func (w *worker) step() {
 	case n < 92:
 		w.done("checkpoint", &w.n.checkpoints, w.s.Checkpoint(ctx))
 	case n < 94:
-		_, err := w.s.Compact(ctx, db.CompactOptions{LiveShare: 1})
+		_, err := w.s.Compact(ctx, db.CompactOptions{All: true})
 		w.done("compact", &w.n.compactions, err)
 	case n < 95:
 		_, err := w.s.Shrink(ctx, 4<<20)

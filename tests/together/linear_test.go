@@ -69,7 +69,7 @@ func disturb(t *testing.T, s *db.Store, r *rand.Rand, resumes *atomic.Int64, sto
 		case n < 7:
 			err = s.Checkpoint(ctx)
 		case n < 11:
-			_, err = s.Compact(ctx, db.CompactOptions{LiveShare: 1})
+			_, err = s.Compact(ctx, db.CompactOptions{All: true})
 		case n < 14:
 			err = s.Trim(ctx)
 		case n < 17:

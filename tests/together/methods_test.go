@@ -120,7 +120,7 @@ func (w *worker) blocks() error {
 }
 
 func (w *worker) compact() error {
-	_, err := w.s.Compact(w.ctx(), db.CompactOptions{LiveShare: 1, Progress: func(db.Progress) { w.s.Stats() }})
+	_, err := w.s.Compact(w.ctx(), db.CompactOptions{All: true, Progress: func(db.Progress) { w.s.Stats() }})
 	return err
 }
 

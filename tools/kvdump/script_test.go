@@ -52,6 +52,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"mkstore": mkstore,
 			"mkplain": mkplain,
+			"mkworn":  mkworn,
 			"exits":   exits,
 			"flip":    flip,
 			"hash":    hashTree,
@@ -130,6 +131,18 @@ func mkplain(ts *testscript.TestScript, _ bool, args []string) {
 	put(ts, m, kv.Prompt{Adapters: []kv.Adapter{{Hash: kv.Hash{0xbb}, Scale: 0.5}}}, 100, 64, 64)
 	put(ts, m, kv.Prompt{Scope: "alice", ScopeStart: 32}, 200, 64, 64)
 	ts.Check(s.Close())
+}
+
+// mkworn DIR makes a store of one model that was opened seven times, and got four prompts of 64 tokens each time.
+func mkworn(ts *testscript.TestScript, _ bool, args []string) {
+	for life := range 7 {
+		s := openStore(ts, args[0])
+		m := getModel(ts, s, tiny())
+		for i := range 4 {
+			put(ts, m, kv.Prompt{}, 10_000*life+100*i, 64, 64)
+		}
+		ts.Check(s.Close())
+	}
 }
 
 // exits CODE COMMAND... runs the command, which must exit with that code.

@@ -1,0 +1,67 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/wal"
+)
+
+// Compact is [Store.Compact] of a store that nobody has open. It evicts nothing, and makes no store where there is none
+// (fs.ErrNotExist). What is lost and can be made anew is: FORMAT, the index, the Bloom filter. A store that was left by a process that
+// was killed is recovered, as by [Open].
+//
+// The files of a store that was closed occupy no more than before, unless one was made anew: segments are rewritten only if that gives
+// back more than the rewriting itself may take.
+func Compact(ctx context.Context, dir string, o CompactOptions) (Compacted, error) {
+	if err := o.Validate(); err != nil {
+		return Compacted{}, err
+	}
+	if _, err := LostFormat(dir); err != nil { // Open would make a store where there is none
+		return Compacted{}, err
+	}
+	before, err := filesBytes(vfs.OS, dir)
+	if err != nil {
+		return Compacted{}, err
+	}
+	kept, err := wal.KeptAhead(vfs.OS, filepath.Join(dir, walDir))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return Compacted{Before: before, After: before}, err
+	}
+	// Records move to new segments, the index says so in new pages, and the log goes on for that.
+	o.least = 8*blockBytes + max(0, minLogAhead-kept)
+	s, err := Open(ctx, dir, Options{
+		Budget: 1 << 50, MinFree: -1, SegmentBytes: 64 << 20, CheckpointInterval: -1, logAhead: max(kept, minLogAhead),
+		AllowSharedDir: o.AllowSharedDir, Progress: o.Progress, Logger: o.Logger,
+	})
+	if err != nil {
+		return Compacted{Before: before, After: before}, err
+	}
+	out, err := s.Compact(ctx, o)
+	err = errors.Join(err, s.Close())
+	out.Before = before
+	after, merr := filesBytes(vfs.OS, dir)
+	out.After = after
+	return out, errors.Join(err, merr)
+}
+
+// filesBytes returns the allocated bytes of a store's files. It opens none of them.
+func filesBytes(fsys vfs.FS, dir string) (total int64, err error) {
+	for _, folder := range []string{dir, filepath.Join(dir, walDir), filepath.Join(dir, segmentsDir)} {
+		names, lerr := fsys.List(folder)
+		err = errors.Join(err, lerr)
+		for _, name := range names {
+			info, serr := fsys.Stat(filepath.Join(folder, name))
+			if info.Regular {
+				total += info.Allocated
+			}
+			if !errors.Is(serr, fs.ErrNotExist) {
+				err = errors.Join(err, serr)
+			}
+		}
+	}
+	return total, err
+}

@@ -1,0 +1,170 @@
+package db
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// folder lists the files of dir with the hash of each, and says what they occupy.
+func folder(t testing.TB, dir string) (files map[string]string, bytes int64) {
+	t.Helper()
+	files = map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, x fs.DirEntry, err error) error {
+		if err != nil || x.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		info, err := vfs.OS.Stat(path)
+		files[path] = fmt.Sprintf("%x", sha256.Sum256(b))
+		bytes += info.Allocated
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files, bytes
+}
+
+// Compacting a store in which nothing can be gained changes no byte of it, however often.
+func TestCompactOfNothing(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, options())
+	for _, d := range []kv.Descriptor{plain(), windowed(20)} { // two small segments, but not of one model
+		m := model(t, s, d)
+		for i := range 5 {
+			put(t, m, kv.Tokens(tokens(i, 100)...))
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	want, bytes := folder(t, dir)
+	same := func(how string) {
+		t.Helper()
+		got, now := folder(t, dir)
+		for name := range got {
+			if got[name] != want[name] {
+				t.Errorf("%s: %s changed", how, name)
+			}
+		}
+		if len(got) != len(want) || now > bytes {
+			t.Errorf("%s: %d files of %d bytes are %d files of %d bytes now", how, len(want), bytes, len(got), now)
+		}
+	}
+	for _, share := range []float64{0, 0.5, 1} {
+		s := open(t, dir, options())
+		out, err := s.Compact(ctx, CompactOptions{LiveShare: share})
+		if err != nil || out.Segments != 0 || out.After != out.Before {
+			t.Errorf("live share %g: %+v, %v", share, out, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		same(fmt.Sprintf("Store.Compact, live share %g", share))
+	}
+}
+
+// A closed store is never larger after Compact, of whatever shape and of whatever options it was, and holds the same. Once nothing is
+// left to gain, another Compact changes no byte.
+func TestCompactNeverMakesAStoreLarger(t *testing.T) {
+	shrunk, moved, runs, most := 0, 0, 0, 100
+	if testing.Short() {
+		most = 20
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		if runs++; runs > most {
+			return
+		}
+		home, err := os.MkdirTemp(t.TempDir(), "")
+		if err != nil {
+			rt.Fatal(err)
+		}
+		defer os.RemoveAll(home)
+		dir := filepath.Join(home, "st")
+		o := options()
+		o.Budget = rapid.SampledFrom([]int64{8 << 20, 32 << 20, 256 << 20}).Draw(rt, "budget")
+		o.SegmentBytes = rapid.SampledFrom([]int64{64 << 10, 256 << 10, 1 << 20}).Draw(rt, "segment")
+		if rapid.Bool().Draw(rt, "no holes") {
+			o.fs = noHoles{vfs.OS}
+		}
+		descs := []kv.Descriptor{plain(), windowed(20), opaque()}
+		for range rapid.IntRange(1, 4).Draw(rt, "lives") {
+			s := open(t, dir, o)
+			for range rapid.IntRange(1, 30).Draw(rt, "steps") {
+				d := descs[rapid.IntRange(0, len(descs)-1).Draw(rt, "model")]
+				m, i := model(t, s, d), rapid.IntRange(0, 30).Draw(rt, "prompt")
+				p := kv.Tokens(tokens(i, 20+6*i)...)
+				if rapid.IntRange(0, 2).Draw(rt, "delete") == 0 {
+					_, err = m.Delete(ctx, p.Prefix(16))
+				} else {
+					_, err = m.Put(ctx, p, filled(d, &p, 0, len(p.Tokens)), PutOptions{})
+				}
+				if err != nil {
+					rt.Fatal(err)
+				}
+			}
+			if rapid.IntRange(0, 5).Draw(rt, "shrink") == 0 {
+				if _, err := s.Shrink(ctx, rapid.Int64Range(1<<20, 4<<20).Draw(rt, "to")); err != nil {
+					rt.Fatal(err)
+				}
+			}
+			if err := s.Close(); err != nil {
+				rt.Fatal(err)
+			}
+		}
+		holds := func() map[string]int {
+			s := open(t, dir, Options{ReadOnly: true, Logger: o.Logger})
+			defer s.Close()
+			got := map[string]int{}
+			for b, err := range s.Blocks() {
+				if err != nil {
+					rt.Fatal(err)
+				}
+				got[fmt.Sprint(b.Model, b.Key, b.Group)] = b.Rows
+			}
+			return got
+		}
+		want := holds()
+		share := rapid.SampledFrom([]float64{0, 0.3, 0.9, 1}).Draw(rt, "share")
+		_, before := folder(t, dir)
+		for round := range 3 {
+			out, err := Compact(ctx, dir, CompactOptions{LiveShare: share, Logger: o.Logger})
+			if err != nil {
+				rt.Fatal(err)
+			}
+			_, after := folder(t, dir)
+			if out.Before != before || out.After != after || after > before {
+				rt.Fatalf("compact %d: %d bytes are %d now; it says %+v", round, before, after, out)
+			}
+			if after < before {
+				shrunk++
+			}
+			moved += out.Records
+			if before = after; round == 2 && out.Records > 0 {
+				rt.Fatalf("compact %d still moves %d records", round, out.Records)
+			}
+		}
+		if got := holds(); fmt.Sprint(got) != fmt.Sprint(want) {
+			rt.Fatalf("%d records are %d", len(want), len(got))
+		}
+		if r, err := Verify(ctx, dir, VerifyOptions{}); err != nil || len(r.Damage) > 0 {
+			rt.Fatalf("%v, %v", r.Damage, err)
+		}
+	})
+	t.Logf("%d compactions made a store smaller, %d records moved", shrunk, moved)
+	if shrunk == 0 || moved == 0 {
+		t.Error("none of the stores had anything to gain")
+	}
+}

@@ -60,7 +60,7 @@ type engine struct {
 	evicted  atomic.Uint64  // counts when that ended, and is changed with evicting
 
 	touchMu sync.Mutex
-	touched []kv.Key
+	touched []touch
 
 	compared compared
 

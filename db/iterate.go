@@ -5,6 +5,7 @@ import (
 	"context"
 	"iter"
 	"slices"
+	"time"
 
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
@@ -53,16 +54,23 @@ type Block struct {
 	Offset   int64
 	Damaged  bool
 	Tail     bool
-	Hits     uint32
+	Hits     uint32 // matches that ended in it; those that went through it are counted where they ended
 	Rank     uint64
+	// Used is when the block was last put, or a match ended in it, to the minute; it means something in group 0 only. Zero: not known, as
+	// after a rebuild of the index, and of what a process put in its last seconds that was killed.
+	Used time.Time
 }
 
 func blockOf(x index.Entry) Block {
+	var used time.Time
+	if x.Used != 0 {
+		used = time.Unix(60*int64(x.Used), 0).UTC()
+	}
 	return Block{
 		Key: x.Key, Group: int(x.Group), Parent: x.Parent, Model: x.Model, Scope: x.Scope, First: int(x.First),
 		Tokens: int(x.Tokens), RowFirst: int(x.RowFirst), Rows: int(x.RowCount), Bytes: x.Loc.Length, Segment: x.Loc.Segment,
 		Offset: x.Loc.Offset, Damaged: x.Flags&index.FlagDamaged != 0, Tail: x.Flags&index.FlagTail != 0,
-		Hits: x.Hits, Rank: x.Rank,
+		Hits: x.Hits, Rank: x.Rank, Used: used,
 	}
 }
 

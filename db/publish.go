@@ -143,7 +143,7 @@ func (w *putter) publishOne(t *index.Txn, entry index.Entry, op *opPut, losers *
 		if entry.First == 0 { // however short: it may end where a scope begins
 			e.addToBloom(e.hasher.Opening(entry.Parent, entry.Scope, entry.Hashes))
 		}
-		entry.Rank = e.rank(entry)
+		entry.Rank, entry.Used = e.rank(entry), minute()
 	}
 	if err := t.Put(entry); err != nil {
 		return err

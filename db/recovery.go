@@ -109,7 +109,7 @@ func (r *recovery) openIndex() error {
 			if len(r.frames) > 0 || e.set.MaxID() > 0 {
 				doubt(err)
 			}
-		case errors.Is(err, index.ErrForeign), errors.Is(err, ErrCorrupt), errors.Is(err, index.ErrDamaged), errors.Is(err, vfs.ErrNotRegular):
+		case errors.Is(err, index.ErrForeign), errors.Is(err, index.ErrVersion), errors.Is(err, ErrCorrupt), errors.Is(err, index.ErrDamaged), errors.Is(err, vfs.ErrNotRegular):
 			doubt(err)
 		default:
 			return err

@@ -28,7 +28,7 @@ func (w *wreck) collect() error {
 		case veto && x.Birth < w.index.Applied.NextBirth && (!ok || row.Loc != x.Loc):
 			return true
 		case ok && row.Loc == x.Loc && row.Birth == x.Birth:
-			x.Rank, x.Hits, x.Flags, x.RowFirst, x.RowCount = row.Rank, row.Hits, row.Flags, row.RowFirst, row.RowCount
+			x.Rank, x.Hits, x.Used, x.Flags, x.RowFirst, x.RowCount = row.Rank, row.Hits, row.Used, row.Flags, row.RowFirst, row.RowCount
 		case x.Group == 0:
 			w.unranked++
 		}

@@ -1,6 +1,8 @@
 package db
 
 import (
+	"time"
+
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -8,12 +10,21 @@ import (
 // touchLimit bounds the recency notes that wait for a writer; more are dropped.
 const touchLimit = 1 << 14
 
+// touch is a note that a match ended in a block.
+type touch struct {
+	key    kv.Key
+	minute uint32
+}
+
+// minute is the time, as the index keeps it. A variable for tests.
+var minute = func() uint32 { return uint32(time.Now().Unix() / 60) }
+
 // touch notes that a match ended in block k.
 func (e *engine) touch(k kv.Key) {
 	e.touchMu.Lock()
 	defer e.touchMu.Unlock()
 	if len(e.touched) < touchLimit {
-		e.touched = append(e.touched, k)
+		e.touched = append(e.touched, touch{k, minute()})
 	}
 }
 
@@ -38,9 +49,9 @@ func (e *engine) touching(fn func(t *index.Txn) error) error {
 	return err
 }
 
-func (e *engine) applyTouches(t *index.Txn, touched []kv.Key) error {
-	for _, k := range touched {
-		entry, ok, err := t.Get(k, 0)
+func (e *engine) applyTouches(t *index.Txn, touched []touch) error {
+	for _, x := range touched {
+		entry, ok, err := t.Get(x.key, 0)
 		if err != nil {
 			return err
 		}
@@ -48,7 +59,7 @@ func (e *engine) applyTouches(t *index.Txn, touched []kv.Key) error {
 			continue
 		}
 		entry.Hits++
-		if err := t.SetRank(k, e.rank(entry), entry.Hits); err != nil {
+		if err := t.Use(x.key, e.rank(entry), entry.Hits, x.minute); err != nil {
 			return err
 		}
 	}

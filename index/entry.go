@@ -38,9 +38,10 @@ type Entry struct {
 	Flags    uint8
 	Birth    uint64 // orders copies of one key
 
-	// Rank orders the leaves of a model: the lowest is evicted first. Rank and Hits mean something in group 0 only.
+	// Rank orders the leaves of a model: the lowest is evicted first. Rank, Hits and Used mean something in group 0 only.
 	Rank uint64
 	Hits uint32
+	Used uint32 // when the block was last put or hit, in minutes since 1970; 0: not known
 
 	// Hashes are two bytes for each of the block's first tokens, of which [MaxHashTokens] are kept: the order of a
 	// parent's children. Group 0 only, read by [Txn.Put]; queries but [Txn.Load] leave it nil.

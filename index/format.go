@@ -51,7 +51,7 @@ const (
 )
 
 const (
-	formatVersion = 1
+	formatVersion = 2
 
 	sumBytes      = 8
 	maxHashBytes  = MaxHashTokens * kv.TokenHashBytes
@@ -203,11 +203,11 @@ func splitBlockKey(key []byte) (k kv.Key, group uint8, ok bool) {
 //	┌────────┬───────┬───────┬─────────┬────────┬────────┬───────┬──────┬───────┬──────┐
 //	│ parent │ model │ scope │ segment │ offset │ length │ birth │ rank │ first │ hits │
 //	└────────┴───────┴───────┴─────────┴────────┴────────┴───────┴──────┴───────┴──────┘
-//	 96       98         100        102    103     104
-//	┌────────┬──────────┬──────────┬──────┬───────┬────────────────────┐
-//	│ tokens │ rowFirst │ rowCount │ tier │ flags │ hashes, 0 to 128 B │
-//	└────────┴──────────┴──────────┴──────┴───────┴────────────────────┘
-const entryBytes = 104
+//	 96       98         100        102    103     104    108
+//	┌────────┬──────────┬──────────┬──────┬───────┬──────┬────────────────────┐
+//	│ tokens │ rowFirst │ rowCount │ tier │ flags │ used │ hashes, 0 to 128 B │
+//	└────────┴──────────┴──────────┴──────┴───────┴──────┴────────────────────┘
+const entryBytes = 108
 
 // appendEntry writes e and the hashes to keep with it.
 func appendEntry(b []byte, e *Entry, hashes []byte) []byte {
@@ -226,6 +226,7 @@ func appendEntry(b []byte, e *Entry, hashes []byte) []byte {
 	b = le.AppendUint16(b, e.RowFirst)
 	b = le.AppendUint16(b, e.RowCount)
 	b = append(b, e.Loc.Tier, e.Flags)
+	b = le.AppendUint32(b, e.Used)
 	return append(b, hashes...)
 }
 
@@ -251,6 +252,7 @@ func decodeEntry(e *Entry, key, payload []byte) (hashes []byte, ok bool) {
 	e.RowFirst = le.Uint16(payload[98:])
 	e.RowCount = le.Uint16(payload[100:])
 	e.Loc.Tier, e.Flags = payload[102], payload[103]
+	e.Used = le.Uint32(payload[104:])
 	e.Hashes = nil
 	return payload[entryBytes:], e.Loc.Offset >= 0 && e.Loc.Length >= 0
 }
@@ -295,7 +297,7 @@ func decodeStore(file string, payload []byte) (s storeRow, err error) {
 		return s, damage.New(file, 0, "store row", fmt.Sprintf("%d bytes", storeBytes), fmt.Sprintf("%d", len(payload)))
 	}
 	if v := le.Uint32(payload); v != formatVersion {
-		return s, damage.Wrap(file, 0, "store row", fmt.Errorf("%w: version %d, this program writes %d", ErrVersion, v, formatVersion))
+		return s, fmt.Errorf("%s: %w: version %d, this program writes %d", file, ErrVersion, v, formatVersion)
 	}
 	if len(payload) != storeBytes {
 		return s, damage.New(file, 0, "store row", fmt.Sprintf("%d bytes", storeBytes), fmt.Sprintf("%d", len(payload)))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/hex"
+	"errors"
 	"flag"
 	"fmt"
 	"math"
@@ -39,7 +40,7 @@ func goldenIndex(t *testing.T, ix *Index) *model {
 	a, b, root := kv.Key{0xa, 1}, kv.Key{0xb, 2}, kv.Key{0xff}
 	entries := []Entry{
 		{Key: a, Parent: root, Model: kv.Fingerprint{0x77}, Scope: kv.ScopeID{}, Loc: Loc{Segment: 1, Offset: 4096, Length: 32768, Tier: 1},
-			First: 0, Tokens: 64, RowCount: 64, Birth: 0x1122334455667788, Rank: 3, Hits: 4, Hashes: []byte{1, 2, 0, 0, 5, 6}},
+			First: 0, Tokens: 64, RowCount: 64, Birth: 0x1122334455667788, Rank: 3, Hits: 4, Used: 0x01020304, Hashes: []byte{1, 2, 0, 0, 5, 6}},
 		{Key: b, Parent: a, Model: kv.Fingerprint{0x77}, Scope: kv.ScopeID{0x55}, Loc: Loc{Segment: 2, Offset: 8192, Length: 100},
 			First: 64, Tokens: 3, RowFirst: 1, RowCount: 2, Flags: FlagTail | FlagScopeRoot, Birth: 7, Rank: 0x0102030405060708, Hashes: []byte{9, 8}},
 		{Key: b, Group: 1, Parent: a, Model: kv.Fingerprint{0x77}, Scope: kv.ScopeID{0x55}, Loc: Loc{Segment: 2, Offset: 12288, Length: 200}, Tokens: 3},
@@ -69,7 +70,7 @@ func TestGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	const old = "testdata/index-v1.db"
+	const old = "testdata/index-v2.db"
 	if *update {
 		if err := os.WriteFile(old, must(os.ReadFile(o.Path))(t)[:size], 0o644); err != nil {
 			t.Fatal(err)
@@ -87,6 +88,19 @@ func TestGolden(t *testing.T) {
 	}
 	if a := ix.Applied(); a.LSN != 42 || a.WALFile != 2 || a.NextBirth != 3 || a.NextSegment != 4 || a.Clock != 5 || string(a.Extra) != "state" {
 		t.Error(a)
+	}
+
+	// A file of the version before is told from a damaged one, and the store makes a new one.
+	first := o
+	first.Path = filepath.Join(t.TempDir(), "index.db")
+	if err := os.WriteFile(first.Path, must(os.ReadFile("testdata/index-v1.db"))(t), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if ix, err := Open(first); !errors.Is(err, ErrVersion) || errors.Is(err, ErrDamaged) {
+		t.Errorf("version 1: %v, %v", ix, err)
+	}
+	if out, err := Salvage(first); err != nil || out.Known || len(out.Entries) > 0 || len(out.Damage) > 0 {
+		t.Errorf("version 1: %+v, %v is salvaged", out, err)
 	}
 
 	b := NewBloom(4, 0.5)
@@ -109,7 +123,7 @@ func TestEntryRoundTrip(t *testing.T) {
 			First: rapid.Uint32().Draw(t, "first"), Tokens: rapid.Uint16().Draw(t, "tokens"),
 			RowFirst: rapid.Uint16().Draw(t, "rowFirst"), RowCount: rapid.Uint16().Draw(t, "rowCount"),
 			Flags: rapid.Byte().Draw(t, "flags"), Birth: rapid.Uint64().Draw(t, "birth"),
-			Rank: rapid.Uint64().Draw(t, "rank"), Hits: rapid.Uint32().Draw(t, "hits"),
+			Rank: rapid.Uint64().Draw(t, "rank"), Hits: rapid.Uint32().Draw(t, "hits"), Used: rapid.Uint32().Draw(t, "used"),
 		}
 		hashes := rapid.SliceOfN(rapid.Byte(), 0, 64).Draw(t, "hashes")
 		hashes = append(hashes, hashes...)

@@ -2,6 +2,7 @@ package index
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -263,6 +264,13 @@ func change(t *rapid.T, tx *Txn, m *model, maxKey int) error {
 		e.Rank, e.Hits = rapid.Uint64Range(0, 30).Draw(t, "rank"), 4
 		if stored {
 			m.blocks[blockID{k, 0}] = e
+		}
+		if rapid.Bool().Draw(t, "when") {
+			used := rapid.Uint32Range(0, 9).Draw(t, "used")
+			if e.Used = cmp.Or(used, e.Used); stored {
+				m.blocks[blockID{k, 0}] = e
+			}
+			return want(tx.Use(k, e.Rank, e.Hits, used))
 		}
 		return want(tx.SetRank(k, e.Rank, e.Hits))
 	case "flags":

@@ -68,6 +68,9 @@ func (m *model) put(e Entry) {
 		if e.Hits == 0 {
 			e.Hits = old.Hits
 		}
+		if e.Used == 0 {
+			e.Used = old.Used
+		}
 		if len(e.Hashes) == 0 {
 			e.Hashes = old.Hashes
 		}
@@ -94,7 +97,7 @@ func (m *model) remove(k kv.Key, group uint8) {
 
 func (m *model) orphan(e Entry) {
 	if parent, ok := m.entry(e.Parent); ok && m.isLeaf(e.Parent) {
-		parent.Rank = max(parent.Rank, e.Rank)
+		parent.Rank, parent.Used = max(parent.Rank, e.Rank), max(parent.Used, e.Used)
 		m.blocks[blockID{e.Parent, 0}] = parent
 	}
 }

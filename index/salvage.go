@@ -61,8 +61,10 @@ type salvage struct {
 	seen  map[uint64]bool
 	lost  bool // a page that others hang below
 	store *storeRow
-	extra map[uint32][]byte
-	out   Salvaged
+	// strange says that the rows are of a version that is not known: nothing of them is believed.
+	strange bool
+	extra   map[uint32][]byte
+	out     Salvaged
 }
 
 func (s *salvage) bad(id uint64, what string, expected, found any) {
@@ -254,7 +256,7 @@ func (s *salvage) row(key, payload []byte) {
 	case tableStore:
 		if row, err := decodeStore(s.path, payload); err == nil {
 			s.store = &row
-		} else {
+		} else if s.strange = errors.Is(err, ErrVersion); !s.strange {
 			s.out.Damage = append(s.out.Damage, damage.Wrap(s.path, 0, "store row", err))
 		}
 	case tableExtra:
@@ -272,6 +274,9 @@ func (s *salvage) row(key, payload []byte) {
 
 // finish puts the caller's state together, and counts.
 func (s *salvage) finish() {
+	if s.strange {
+		s.out.Entries = nil
+	}
 	if s.store == nil {
 		return
 	}

@@ -95,7 +95,7 @@ func (t *Txn) hasChildren(c *cursor, k kv.Key) (bool, error) {
 	return ok && bytes.HasPrefix(c.key, q), t.fail(err)
 }
 
-// Put inserts e, or replaces the entry of its key and group. The entry that is replaced leaves its Rank, Hits and Hashes
+// Put inserts e, or replaces the entry of its key and group. The entry that is replaced leaves its Rank, Hits, Used and Hashes
 // where e's are zero. A new child takes its parent out of the leaves; an entry whose children are there already, as in
 // a rebuild, becomes no leaf.
 func (t *Txn) Put(e Entry) error {
@@ -118,6 +118,9 @@ func (t *Txn) Put(e Entry) error {
 		}
 		if e.Hits == 0 {
 			e.Hits = old.Hits
+		}
+		if e.Used == 0 {
+			e.Used = old.Used
 		}
 		if len(e.Hashes) == 0 {
 			e.Hashes = old.Hashes
@@ -204,8 +207,8 @@ func (t *Txn) orphaned(c *cursor, e *Entry) error {
 	if err != nil || !ok {
 		return err
 	}
-	if e.Rank > parent.Rank {
-		parent.Rank = e.Rank
+	if e.Rank > parent.Rank || e.Used > parent.Used {
+		parent.Rank, parent.Used = max(parent.Rank, e.Rank), max(parent.Used, e.Used)
 		t.store(c, &parent)
 	}
 	t.set(appendLeafKey(c.qbuf[:0], parent.Model, parent.Rank, parent.Key), empty)
@@ -213,7 +216,7 @@ func (t *Txn) orphaned(c *cursor, e *Entry) error {
 }
 
 // Remove takes an entry away; one that is not there is none to remove. When the last child of a stored parent goes, the
-// parent becomes a leaf with the higher of the two ranks. Children are not touched: whoever removes a subtree removes
+// parent becomes a leaf with the higher of the two ranks, last used at the later of the two times. Children are not touched: whoever removes a subtree removes
 // its entries, in any order.
 func (t *Txn) Remove(k kv.Key, group uint8) error {
 	c, err := t.begin()
@@ -261,7 +264,10 @@ func (t *Txn) change(k kv.Key, group uint8, fn func(c *cursor, e *Entry) error) 
 
 // SetRank sets where the block stands in the order of eviction, and how often it was hit. It returns [ErrNotFound] if
 // there is no entry of group 0.
-func (t *Txn) SetRank(k kv.Key, rank uint64, hits uint32) error {
+func (t *Txn) SetRank(k kv.Key, rank uint64, hits uint32) error { return t.Use(k, rank, hits, 0) }
+
+// Use is SetRank, and says when the block was used, unless that is 0.
+func (t *Txn) Use(k kv.Key, rank uint64, hits, used uint32) error {
 	return t.change(k, 0, func(c *cursor, e *Entry) error {
 		if rank != e.Rank {
 			children, err := t.hasChildren(c, k)
@@ -276,6 +282,9 @@ func (t *Txn) SetRank(k kv.Key, rank uint64, hits uint32) error {
 			}
 		}
 		e.Rank, e.Hits = rank, hits
+		if used != 0 {
+			e.Used = used
+		}
 		return nil
 	})
 }

@@ -3,6 +3,7 @@ package db
 import (
 	"time"
 
+	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/wal"
 )
 
@@ -20,6 +21,16 @@ func (s *Store) Identity() (Identity, error) {
 	}
 	defer s.leave()
 	return Identity{Version: e.format.Version, UUID: e.format.UUID.String()}, nil
+}
+
+// ScopeID returns the id that a scope of that name has in this store. Names are not stored, and ids differ from store to store.
+func (s *Store) ScopeID(name string) (kv.ScopeID, error) {
+	e, err := s.enter()
+	if err != nil {
+		return kv.ScopeID{}, err
+	}
+	defer s.leave()
+	return e.hasher.Scope(name), nil
 }
 
 // LogFile is one file of the write-ahead log.

@@ -165,6 +165,11 @@ func (s *Store) Stats() (Stats, error) {
 	}
 	defer s.leave()
 	used := e.measure()
+	if e.wal == nil { // then nobody counts the log
+		if all, err := filesBytes(e.fs, e.dir); err == nil {
+			used = all
+		}
+	}
 	c := &e.count
 	now := e.counts()
 	out := Stats{

@@ -17,6 +17,7 @@ type explainFlags struct {
 	promptFlags
 	model string
 	limit int
+	names scopeNames
 }
 
 func newExplain(c *common) *cobra.Command {
@@ -31,6 +32,9 @@ func newExplain(c *common) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.limit < 0 {
 				return fmt.Errorf("--limit %d: expected a number of tokens, 0 for all", f.limit)
+			}
+			if err := f.names.validate(); err != nil {
+				return err
 			}
 			p, err := f.prompt(cmd)
 			if err != nil {
@@ -61,11 +65,15 @@ func newExplain(c *common) *cobra.Command {
 			if c.json {
 				return printJSON(cmd.OutOrStdout(), j)
 			}
-			printExplanation(cmd.OutOrStdout(), p, ms, x.Reason, j)
+			if err := f.names.resolve(s, p.Scope); err != nil {
+				return errWork{err}
+			}
+			printExplanation(cmd.OutOrStdout(), p, ms, x.Reason, j, &f.names)
 			return nil
 		},
 	}
 	f.add(cmd)
+	f.names.add(cmd)
 	cmd.Flags().StringVar(&f.model, "model", "", "`name` or fingerprint; needed if the store has several")
 	cmd.Flags().IntVar(&f.limit, "limit", 0, "largest prefix that is wanted, in `tokens` (0: all)")
 	return cmd
@@ -182,7 +190,7 @@ func newExplanation(p kv.Prompt, ms db.ModelStats, x db.Explanation) explainJSON
 	return j
 }
 
-func printExplanation(out io.Writer, p kv.Prompt, ms db.ModelStats, why db.Reason, j explainJSON) {
+func printExplanation(out io.Writer, p kv.Prompt, ms db.ModelStats, why db.Reason, j explainJSON, names *scopeNames) {
 	for _, x := range j.Problems {
 		fmt.Fprintln(out, "problem:", x)
 	}
@@ -201,7 +209,7 @@ func printExplanation(out io.Writer, p kv.Prompt, ms db.ModelStats, why db.Reaso
 		fmt.Fprintf(out, "without its %s, %d tokens would be reused\n", o.Without, o.Tokens)
 	}
 	if len(j.Blocks) > 0 {
-		printMatched(out, ms, j.Blocks)
+		printMatched(out, ms, j.Blocks, names)
 	}
 	for _, o := range j.Elsewhere {
 		fmt.Fprintf(out, "\nmodel %s (%s) holds %d tokens of it, but differs:\n", o.Model, o.Fingerprint, o.Tokens)
@@ -212,7 +220,7 @@ func printExplanation(out io.Writer, p kv.Prompt, ms db.ModelStats, why db.Reaso
 }
 
 // printMatched lists the matched blocks. Those of which the same is to be said are one line.
-func printMatched(out io.Writer, ms db.ModelStats, blocks []blockJSON) {
+func printMatched(out io.Writer, ms db.ModelStats, blocks []blockJSON, names *scopeNames) {
 	header := []string{"tokens", ">blocks", "scope", "last block"}
 	for _, g := range ms.Descriptor.Groups {
 		header = append(header, g.String())
@@ -224,7 +232,7 @@ func printMatched(out io.Writer, ms db.ModelStats, blocks []blockJSON) {
 			n++
 		}
 		last := blocks[i+n-1]
-		row := []any{fmt.Sprintf("[%d, %d)", first.Start, last.End), n, scopeName(first.Scope), short(last.Key)}
+		row := []any{fmt.Sprintf("[%d, %d)", first.Start, last.End), n, names.show(first.Scope), short(last.Key)}
 		for _, g := range first.Groups {
 			row = append(row, g)
 		}

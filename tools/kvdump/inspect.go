@@ -4,7 +4,9 @@ import "github.com/spf13/cobra"
 
 type inspectFlags struct {
 	blocks, tree bool
-	depth        int
+	depth, top   int
+	sort         string
+	names        scopeNames
 }
 
 func newInspect(c *common) *cobra.Command {
@@ -12,9 +14,16 @@ func newInspect(c *common) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "inspect DIR",
 		Short: "Show models, blocks, scopes, refs, segments, log and Bloom filter",
-		Long:  "Inspect shows what is in the store, as far as that takes no reading of rows. Exit code 1 means that it came upon\ndamage; only verify looks for it everywhere.",
-		Args:  cobra.ExactArgs(1),
+		Long: "Inspect shows what is in the store, as far as that takes no reading of rows. Exit code 1 means that it came upon\n" +
+			"damage; only verify looks for it everywhere.\n\n" +
+			"Hits are matches that used a block: that ended in it, or in one behind it that is still stored. Last used is to the\n" +
+			"minute, and - if that is not known: after the index was rebuilt, and of what a process stored in its last seconds\n" +
+			"that was killed.",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := f.validate(cmd.Flags().Changed("top"), cmd.Flags().Changed("sort")); err != nil {
+				return err
+			}
 			report, done := bar(c, cmd.ErrOrStderr())
 			defer done()
 			s, err := openReadOnly(cmd, c, args[0], report)
@@ -23,6 +32,9 @@ func newInspect(c *common) *cobra.Command {
 			}
 			defer s.Close()
 			inv, err := takeInventory(cmd.Context(), s, report)
+			if err == nil {
+				err = f.names.resolve(s)
+			}
 			done()
 			if err != nil {
 				return errWork{err}
@@ -30,8 +42,9 @@ func newInspect(c *common) *cobra.Command {
 			if lost := lostFormat(args[0]); lost != "" {
 				inv.Problems = append(inv.Problems, lost)
 			}
+			inv.nameScopes(&f.names)
 			if c.json {
-				if !f.blocks {
+				if inv.Blocks, _ = f.chosen(inv); !f.blocks && f.top == 0 {
 					inv.Blocks = nil
 				}
 				err = printJSON(cmd.OutOrStdout(), inv)
@@ -45,7 +58,10 @@ func newInspect(c *common) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&f.blocks, "blocks", false, "list every record")
+	cmd.Flags().IntVar(&f.top, "top", 0, "list `N` records: the first of --sort")
+	cmd.Flags().StringVar(&f.sort, "sort", "", "`order` of the list: bytes (largest first; for --top without --sort), hits (most used first) or age\n(used longest ago first)")
 	cmd.Flags().BoolVar(&f.tree, "tree", false, "draw the prefix tree")
-	cmd.Flags().IntVar(&f.depth, "depth", 8, "how many blocks deep the tree is drawn")
+	cmd.Flags().IntVar(&f.depth, "depth", 8, "how many `forks` deep the tree is drawn")
+	f.names.add(cmd)
 	return cmd
 }

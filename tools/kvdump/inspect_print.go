@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -27,9 +28,10 @@ func printInventory(w io.Writer, inv *inventory, f *inspectFlags) {
 	}
 	printModels(w, inv)
 
-	t := newGrid("scope", ">blocks", ">records", ">size")
+	now := time.Now()
+	t := newGrid("scope", ">blocks", ">records", ">size", ">hits", "last used")
 	for _, s := range inv.Scopes {
-		t.row(s.Scope, s.Blocks, s.Records, size(s.Bytes))
+		t.row(cmp.Or(s.Name, s.Scope), s.Blocks, s.Records, size(s.Bytes), s.Hits, ago(s.LastUsed, now))
 	}
 	t.print(w, "scopes")
 
@@ -81,11 +83,12 @@ func printInventory(w io.Writer, inv *inventory, f *inspectFlags) {
 	} else {
 		fmt.Fprintln(w, "Bloom filter: none that can be used; the next program that opens the store builds one")
 	}
-	if f.blocks {
-		printBlocks(w, inv)
+	if f.blocks || f.top > 0 {
+		blocks, title := f.chosen(inv)
+		printBlocks(w, inv, blocks, title, &f.names)
 	}
 	if f.tree {
-		printTree(w, inv, f.depth)
+		printTree(w, inv, f.depth, &f.names)
 	}
 }
 
@@ -106,17 +109,18 @@ func printModels(w io.Writer, inv *inventory) {
 }
 
 // printBlocks lists every record. A column that would say the same of all of them is left out.
-func printBlocks(w io.Writer, inv *inventory) {
+func printBlocks(w io.Writer, inv *inventory, blocks []blockLine, title string, names *scopeNames) {
 	models, groups := len(inv.Models) > 1, slices.ContainsFunc(inv.Blocks, func(b blockLine) bool { return b.Group > 0 })
-	header := []string{"block", "scope", "tokens", ">rows", ">size", ">segment", ">offset", ">hits", ""}
+	header := []string{"block", "scope", "tokens", ">rows", ">size", ">segment", ">offset", ">hits", "last used", ""}
 	if groups {
 		header = slices.Insert(header, 1, ">group")
 	}
 	if models {
 		header = slices.Insert(header, 1, "model")
 	}
+	now := time.Now()
 	t := newGrid(header...)
-	for _, b := range inv.Blocks {
+	for _, b := range blocks {
 		var marks []string
 		if b.Tail {
 			marks = append(marks, "tail")
@@ -124,8 +128,8 @@ func printBlocks(w io.Writer, inv *inventory) {
 		if b.Damaged {
 			marks = append(marks, "damaged")
 		}
-		cells := []any{short(b.Key), scopeName(b.Scope), fmt.Sprintf("[%d, %d)", b.First, b.First+b.Tokens), b.Rows, size(b.Bytes),
-			b.Segment, b.Offset, b.Hits, strings.Join(marks, " ")}
+		cells := []any{short(b.Key), names.show(b.Scope), fmt.Sprintf("[%d, %d)", b.First, b.First+b.Tokens), b.Rows, size(b.Bytes),
+			b.Segment, b.Offset, b.Hits, ago(b.LastUsed, now), strings.Join(marks, " ")}
 		if groups {
 			cells = slices.Insert(cells, 1, any(b.Group))
 		}
@@ -134,11 +138,11 @@ func printBlocks(w io.Writer, inv *inventory) {
 		}
 		t.row(cells...)
 	}
-	t.print(w, "records")
+	t.print(w, title)
 }
 
 // printTree draws the prefix tree. Runs of blocks without a fork are one line.
-func printTree(w io.Writer, inv *inventory, depth int) {
+func printTree(w io.Writer, inv *inventory, depth int, names *scopeNames) {
 	children := map[string][]blockLine{}
 	stored := map[string]bool{}
 	for _, b := range inv.Blocks {
@@ -147,6 +151,7 @@ func printTree(w io.Writer, inv *inventory, depth int) {
 			children[b.Parent] = append(children[b.Parent], b)
 		}
 	}
+	now := time.Now()
 	l := list.NewWriter()
 	l.SetStyle(list.StyleConnectedLight)
 	var draw func(b blockLine, level int)
@@ -158,10 +163,13 @@ func printTree(w io.Writer, inv *inventory, depth int) {
 		}
 		scope := "shared"
 		if b.Scope != "" {
-			scope = "scope " + short(b.Scope)
+			scope = "scope " + names.show(b.Scope)
 		}
 		kids := children[b.Key]
-		line := fmt.Sprintf("[%d, %d) %s, %s to %s, %s", first.First, b.First+b.Tokens, scope, count(run, "block"), short(b.Key), count(int64(b.Hits), "hit"))
+		line := fmt.Sprintf("[%d, %d) %s, %s to %s, %s", first.First, b.First+b.Tokens, scope, count(run, "block"), short(b.Key), count(first.Hits, "hit"))
+		if !first.LastUsed.IsZero() {
+			line += ", last used " + ago(first.LastUsed, now)
+		}
 		if len(kids) > 0 {
 			line += ", " + count(len(kids), "child")
 		}

@@ -60,16 +60,23 @@ type blockLine struct {
 	Bytes   int64  `json:"bytes"`
 	Segment uint64 `json:"segment"`
 	Offset  int64  `json:"offset"`
-	Hits    uint32 `json:"hits"`
-	Damaged bool   `json:"damaged"`
-	Tail    bool   `json:"tail"`
+	// Hits are the matches that used the block: that ended in it, or below it in what is stored now. Ended are the former.
+	Hits     int64     `json:"hits"`
+	Ended    uint32    `json:"hits_ended"`
+	LastUsed time.Time `json:"last_used,omitzero"` // to the minute; zero if that is not known
+	Damaged  bool      `json:"damaged"`
+	Tail     bool      `json:"tail"`
 }
 
 type scopeLine struct {
-	Scope   string `json:"scope"`
-	Blocks  int    `json:"blocks"`
-	Records int    `json:"records"`
-	Bytes   int64  `json:"bytes"`
+	ID       string    `json:"-"` // empty: what scopes share
+	Scope    string    `json:"scope"`
+	Name     string    `json:"name,omitempty"` // if the user gave it
+	Blocks   int       `json:"blocks"`
+	Records  int       `json:"records"`
+	Bytes    int64     `json:"bytes"`
+	Hits     int64     `json:"hits"` // matches that used a block of it
+	LastUsed time.Time `json:"last_used,omitzero"`
 }
 
 type refLine struct {
@@ -222,8 +229,8 @@ func (inv *inventory) records(ctx context.Context, s *db.Store, report func(db.P
 		stored[b.Key] = true
 		line := blockLine{
 			Key: b.Key.String(), Parent: b.Parent.String(), Group: b.Group, Model: b.Model.String(), First: b.First,
-			Tokens: b.Tokens, Rows: b.Rows, Bytes: b.Bytes, Segment: b.Segment, Offset: b.Offset, Hits: b.Hits,
-			Damaged: b.Damaged, Tail: b.Tail,
+			Tokens: b.Tokens, Rows: b.Rows, Bytes: b.Bytes, Segment: b.Segment, Offset: b.Offset, Ended: b.Hits,
+			LastUsed: b.Used, Damaged: b.Damaged, Tail: b.Tail,
 		}
 		if !b.Scope.IsShared() {
 			line.Scope = b.Scope.String()
@@ -231,7 +238,7 @@ func (inv *inventory) records(ctx context.Context, s *db.Store, report func(db.P
 		inv.Blocks = append(inv.Blocks, line)
 		sc := scopes[b.Scope]
 		if sc == nil {
-			sc = &scopeLine{Scope: cmp.Or(line.Scope, "shared")}
+			sc = &scopeLine{ID: line.Scope, Scope: cmp.Or(line.Scope, "shared")}
 			scopes[b.Scope] = sc
 		}
 		sc.Records++
@@ -262,6 +269,7 @@ func (inv *inventory) records(ctx context.Context, s *db.Store, report func(db.P
 		inv.Scopes = append(inv.Scopes, *sc)
 	}
 	slices.SortFunc(inv.Scopes, func(a, b scopeLine) int { return cmp.Compare(a.Scope, b.Scope) })
+	inv.addUsage()
 	for _, c := range codecs {
 		inv.Codecs = append(inv.Codecs, *c)
 	}

@@ -104,14 +104,6 @@ func short(id string) string {
 	return id
 }
 
-// scopeName is a scope's id in a table.
-func scopeName(id string) string {
-	if id == "" {
-		return "shared"
-	}
-	return short(id)
-}
-
 func yes(b bool) string {
 	if b {
 		return "yes"

@@ -53,6 +53,7 @@ func TestScripts(t *testing.T) {
 			"mkstore": mkstore,
 			"mkplain": mkplain,
 			"mkworn":  mkworn,
+			"mkused":  mkused,
 			"exits":   exits,
 			"flip":    flip,
 			"hash":    hashTree,
@@ -143,6 +144,24 @@ func mkworn(ts *testscript.TestScript, _ bool, args []string) {
 		}
 		ts.Check(s.Close())
 	}
+}
+
+// mkused DIR makes a store of a prompt of 64 tokens from 0 on, which goes on in the scope alice to 96 and, to 80, in bob. Two
+// matches ended at 32, three at 96, and one at 80 in bob.
+func mkused(ts *testscript.TestScript, _ bool, args []string) {
+	s := openStore(ts, args[0])
+	m := getModel(ts, s, tiny())
+	alice := put(ts, m, kv.Prompt{Scope: "alice", ScopeStart: 64}, 0, 96, 96)
+	bob := put(ts, m, kv.Prompt{Scope: "bob", ScopeStart: 64}, 0, 80, 80)
+	for _, p := range []kv.Prompt{{Tokens: alice.Tokens[:32]}, {Tokens: alice.Tokens[:32]}, alice, alice, alice, bob} {
+		x, err := m.Match(context.Background(), p, db.MatchOptions{})
+		ts.Check(err)
+		if x.Tokens() != len(p.Tokens) {
+			ts.Fatalf("%d tokens of %d", x.Tokens(), len(p.Tokens))
+		}
+		ts.Check(x.Close())
+	}
+	ts.Check(s.Close())
 }
 
 // exits CODE COMMAND... runs the command, which must exit with that code.

@@ -83,7 +83,7 @@ func (f *inspectFlags) chosen(inv *inventory) ([]blockLine, string) {
 		return out, "records"
 	}
 	order := orders[cmp.Or(f.sort, "bytes")]
-	slices.SortStableFunc(out, func(a, b blockLine) int { return order.less(&a, &b) })
+	slices.SortStableFunc(out, func(a, b blockLine) int { return cmp.Or(order.less(&a, &b), cmp.Compare(a.First, b.First)) })
 	if f.top == 0 {
 		return out, "records, " + order.title + " first"
 	}

@@ -94,6 +94,9 @@ func (m *Model) put(ctx context.Context, x *Match, prompt kv.Prompt, rows kv.Row
 		}
 		e.awaitCommit() // of whoever takes the block out
 	}
+	if err == nil && o.KeepStates > 0 {
+		err = m.thinStates(e, &prompt, max(2, o.KeepStates))
+	}
 	if isIndexDamage(err) {
 		m.s.indexDamaged(err)
 	}

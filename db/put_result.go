@@ -8,6 +8,10 @@ type PutOptions struct {
 	Compression quant.Compression // kept per plane if it saves at least 5 %
 	// NoStore stores nothing: the request wants to leave no trace.
 	NoStore bool
+	// KeepStates bounds how many states of each StateAt group stay stored on the way of the prompt: the first one and the last
+	// KeepStates-1. The put gives up the others, as if they had been evicted, but for those that other prompts go on from,
+	// that a ref names, or that scopes share. 0: all stay. 1 is taken as 2.
+	KeepStates int
 }
 
 // Validate returns an error that names the field at fault, its value, and what is allowed.

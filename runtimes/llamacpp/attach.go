@@ -19,8 +19,10 @@ type Mode int
 const (
 	// Rows: cut into rows, restorable up to any token.
 	Rows Mode = iota + 1
-	// Opaque: whole blobs, restorable at exactly the positions at which they were saved.
+	// Opaque: whole blobs, restorable at exactly the positions at which they were taken: by Save, and by Prefill shortly before the end.
 	Opaque
+	// Hybrid: the attention layers as rows, the recurrent layers as states; restorable where there is a state, as Opaque.
+	Hybrid
 )
 
 func (m Mode) String() string {
@@ -29,6 +31,8 @@ func (m Mode) String() string {
 		return "rows"
 	case Opaque:
 		return "opaque"
+	case Hybrid:
+		return "hybrid"
 	}
 	return fmt.Sprintf("mode(%d)", int(m))
 }
@@ -46,7 +50,7 @@ type Options struct {
 	// Sequence is the one that Attach looks at. If it is empty, it is so again afterwards.
 	Sequence int
 
-	// RowsOnly refuses a context that could only be kept as Opaque.
+	// RowsOnly refuses a context that could only be kept as Opaque or Hybrid.
 	RowsOnly bool
 	// OpaqueOnly keeps whole blobs even where rows are understood.
 	OpaqueOnly bool
@@ -68,7 +72,7 @@ type Options struct {
 	// swa_full: llama.cpp adds up in the order of cells. 0: any.
 	Align int
 
-	// Put is how rows are stored.
+	// Put is how rows are stored. Of an Opaque or Hybrid model, KeepStates 0 means 4, and -1 all.
 	Put db.PutOptions
 	// Logger is told which mode was chosen and why. Nil: slog.Default().
 	Logger *slog.Logger
@@ -142,6 +146,12 @@ func Attach(ctx context.Context, store *db.Store, lib *Library, lctx uintptr, o 
 	s.mode = Rows
 	if s.why = s.opaqueBecause(model, &desc, blob); s.why != "" {
 		s.mode = Opaque
+	} else if s.lay.recurrent != nil {
+		s.mode = Hybrid
+		desc.StateFormat = s.recurrentFormat()
+		if o.RowsOnly {
+			return nil, fmt.Errorf("%w: the model is a hybrid: the state of its recurrent layers cannot be cut", ErrRefused)
+		}
 	}
 	if s.mode == Opaque {
 		if o.RowsOnly {
@@ -166,6 +176,9 @@ func Attach(ctx context.Context, store *db.Store, lib *Library, lctx uintptr, o 
 			return nil, err
 		}
 		s.why = fmt.Sprintf("%d layers in %d sections, window %d", len(desc.Tensors), len(s.lay.format.Sections), s.lay.window)
+		if s.mode == Hybrid {
+			s.why = fmt.Sprintf("%d layers of attention as rows, %d bytes of recurrent state", len(s.lay.format.Sections[0].Layers), s.lay.recurrent.Size())
+		}
 		if !s.lay.format.HasV() && s.o.Put.Codec == 0 {
 			s.o.Put.Codec = quant.Raw // latents of K and V in one: an error would be in both
 		}
@@ -254,7 +267,10 @@ func (s *Session) opaqueBecause(model uintptr, d *kv.Descriptor, blob []byte) st
 	case l.IsRecurrent(model):
 		return "the model is recurrent: its state cannot be cut"
 	case l.IsHybrid != nil && l.IsHybrid(model):
-		return "the model is a hybrid: its recurrent layers' state cannot be cut"
+		if why := s.hybridBecause(model, d, blob); why != "" {
+			return "the model is a hybrid, whose recurrent layers' state cannot be cut: " + why
+		}
+		return ""
 	case s.manyDims:
 		return fmt.Sprintf("positions are of more than one dimension (RoPE %s)", ropeName(r))
 	}

@@ -26,6 +26,8 @@ type layout struct {
 	format state.Format
 	window int // rows that a window layer looks back, besides the token itself; 0: no window layers
 	planes []plane
+
+	recurrent *state.Recurrent // of a hybrid: what follows the sections, and is the tensor behind those of the planes
 }
 
 // newLayout fills in the groups and tensors of d for blobs of that format. window is llama.cpp's n_swa.
@@ -107,6 +109,19 @@ func (lay *layout) cells(from, to, n, windowRows, sequence int) []state.Cells {
 		out[i] = state.Span(stream, first, to-first)
 	}
 	return out
+}
+
+// size is the length of a blob with these cells; with the recurrent state of a hybrid, or with that of no token.
+func (lay *layout) size(cells []state.Cells, withState bool) int {
+	n := lay.format.Size(cells)
+	switch {
+	case lay.recurrent == nil:
+	case withState:
+		n += lay.recurrent.Size()
+	default:
+		n += len(lay.recurrent.Empty())
+	}
+	return n
 }
 
 // oneBuffer reports whether all sequences of the context share their cells.

@@ -35,11 +35,12 @@ func (e *LineageError) Is(target error) bool { return target == ErrLineage }
 // lineage is what a session knows of a sequence: what it restored, evaluated, captured or saved there. llama.cpp keeps no
 // tokens, and after a shift the positions look as they always did.
 type lineage struct {
-	prompt   kv.Prompt // the tokens of the first positions, in memory of its own
-	sketches []sketch  // of the first positions, as far as rows were seen
-	captured captured  // window rows that are not stored yet
-	stored   int       // at this position, the window rows before are in the store
-	trusted  bool      // since Reset, the caller's word is taken for the order of cells, too
+	prompt   kv.Prompt    // the tokens of the first positions, in memory of its own
+	sketches []sketch     // of the first positions, as far as rows were seen
+	captured captured     // window rows that are not stored yet
+	states   []checkpoint // that Prefill took and are not stored yet, the first one first
+	stored   int          // at this position, the window rows before are in the store
+	trusted  bool         // since Reset, the caller's word is taken for the order of cells, too
 }
 
 // line returns what is known of a sequence. What was known of positions that it does not have any more is forgotten.

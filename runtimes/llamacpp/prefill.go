@@ -10,7 +10,8 @@ import (
 
 // Prefill evaluates prompt[from:] in a sequence that holds the tokens before. Batches end at multiples of their size,
 // counted from position 0, so that a prompt is cut in the same places wherever it starts. The logits of the last token
-// are there afterwards. For a sliding-window model it calls [Session.Capture] after every batch.
+// are there afterwards. For a sliding-window model it calls [Session.Capture] after every batch. Where a state cannot be cut (Opaque,
+// Hybrid), one batch ends 4 tokens before the end, and the state there is kept for Save, as are some on the way of a long prompt.
 //
 // It evaluates token ids: what lies in a span (an image) is evaluated by the caller. A prompt that the context has no room
 // for is refused with ErrTooLong before anything is evaluated.
@@ -48,12 +49,12 @@ func (s *Session) Prefill(ctx context.Context, prompt kv.Prompt, from, sequence 
 			}
 		}
 	}
-	batch := s.BatchTokens()
+	batch, last := s.BatchTokens(), from
 	for from < len(prompt.Tokens) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		end := min(len(prompt.Tokens), (from/batch+1)*batch)
+		end := s.batchEnd(prompt, from, batch, last)
 		if err := s.o.Decode(prompt.Tokens[from:end], from, sequence); err != nil {
 			return fmt.Errorf("llamacpp: evaluate the tokens [%d, %d): %w", from, end, err)
 		}
@@ -62,6 +63,10 @@ func (s *Session) Prefill(ctx context.Context, prompt kv.Prompt, from, sequence 
 			l.holds(prompt.Prefix(from))
 		}
 		if err := s.captureEvaluated(ctx, prompt.Prefix(from), sequence); err != nil {
+			return err
+		}
+		var err error
+		if last, err = s.checkpoint(l, prompt, from, last, sequence); err != nil {
 			return err
 		}
 	}

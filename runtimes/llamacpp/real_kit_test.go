@@ -49,6 +49,7 @@ func ref[T any](v T) *T { return &v }
 func architectures() []architecture {
 	plain := func() []byte { return ggufgen.LLaMA(1, 3, 64) }
 	window := func() []byte { return ggufgen.Gemma3(2, 7, 64, 40) }
+	hybrid := func() []byte { return ggufgen.Jamba(5, 4) }
 	q8 := llama.Q8_0
 	return []architecture{
 		{"plain", plain, llama.ContextOptions{FlashAttention: ref(true)}, llamacpp.Rows},
@@ -67,7 +68,12 @@ func architectures() []architecture {
 		{"window, two streams", window, llama.ContextOptions{Sequences: 2}, llamacpp.Rows},
 		{"latent (deepseek2)", func() []byte { return ggufgen.DeepSeek2(3, 3) }, llama.ContextOptions{}, llamacpp.Rows},
 		{"recurrent (mamba)", func() []byte { return ggufgen.Mamba(4, 2) }, llama.ContextOptions{}, llamacpp.Opaque},
-		{"hybrid (jamba)", func() []byte { return ggufgen.Jamba(5, 4) }, llama.ContextOptions{}, llamacpp.Opaque},
+		{"hybrid (jamba)", hybrid, llama.ContextOptions{}, llamacpp.Hybrid},
+		{"hybrid, no flash attention", hybrid, llama.ContextOptions{FlashAttention: ref(false)}, llamacpp.Hybrid},
+		{"hybrid, q8_0", hybrid, llama.ContextOptions{FlashAttention: ref(true), CacheK: &q8, CacheV: &q8}, llamacpp.Hybrid},
+		{"hybrid, two streams", hybrid, llama.ContextOptions{Sequences: 2}, llamacpp.Hybrid},
+		{"hybrid, two sequences in one buffer", hybrid, llama.ContextOptions{Sequences: 2, Unified: true}, llamacpp.Hybrid},
+		{"recurrent, two sequences", func() []byte { return ggufgen.Mamba(4, 2) }, llama.ContextOptions{Sequences: 2, Unified: true}, llamacpp.Opaque},
 		{"M-RoPE (qwen2vl)", func() []byte { return ggufgen.Qwen2VL(6, 2) }, llama.ContextOptions{}, llamacpp.Opaque},
 	}
 }
@@ -150,7 +156,18 @@ func (r *rig) attach(c *llama.Context, change func(*llamacpp.Options)) *llamacpp
 	return s
 }
 
-// evaluated gives the logits of a prompt that is evaluated from its start, in the batches that s uses.
+// prefilled gives the logits of a prompt that Prefill evaluates from its start.
+func (r *rig) prefilled(prompt kv.Prompt, sequence int) []float32 {
+	r.t.Helper()
+	c := r.context()
+	defer c.Close()
+	if err := r.attach(c, nil).Prefill(context.Background(), prompt, 0, sequence); err != nil {
+		r.t.Fatal(err)
+	}
+	return c.Logits(-1)
+}
+
+// evaluated gives the logits of a prompt that is evaluated from its start, in batches of that size.
 func (r *rig) evaluated(prompt kv.Prompt, batch, sequence int) []float32 {
 	r.t.Helper()
 	c := r.context()

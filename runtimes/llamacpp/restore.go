@@ -93,7 +93,7 @@ func (s *Session) restore(ctx context.Context, prompt kv.Prompt, sequence, limit
 		return Restored{Reason: m.Reason()}, nil
 	}
 	most := n
-	if s.mode == Rows && s.lay.oneBuffer() && n+s.otherTokens(sequence) == int(s.lib.ContextTokens(s.lctx)) { // no cell would be left for the next token
+	if s.mode != Opaque && s.lay.oneBuffer() && n+s.otherTokens(sequence) == int(s.lib.ContextTokens(s.lctx)) { // no cell would be left for the next token
 		most--
 	}
 	if most = s.aligned(most); most < n {
@@ -101,6 +101,11 @@ func (s *Session) restore(ctx context.Context, prompt kv.Prompt, sequence, limit
 	}
 	if s.mode == Opaque {
 		return s.restoreOpaque(ctx, m, sequence)
+	}
+	if s.mode == Hybrid {
+		if size, err := m.StateBytes(len(s.lay.planes)); err != nil || size != int64(s.lay.recurrent.Size()) {
+			return Restored{}, errors.Join(err, fmt.Errorf("%w: the stored recurrent state has %d bytes, expected %d", ErrState, size, s.lay.recurrent.Size()))
+		}
 	}
 	window := s.lay.window
 	if s.o.Align > 0 && window > 0 && n > window {

@@ -34,7 +34,7 @@ func (s *Session) rotation(model uintptr, d *kv.Descriptor) (bool, error) {
 		return false, fmt.Errorf("%w: Options.Rotated is %v, but llama.cpp says that it rotates the cache by matrices of %s", ErrRefused, *s.o.Rotated, strings.Join(said, ", "))
 	}
 	if rotated && strange {
-		d.StateFormat = "rotated by " + strings.Join(said, ", ")
+		d.StateFormat = strings.TrimSpace(d.StateFormat + " rotated by " + strings.Join(said, ", "))
 	}
 	return rotated, nil
 }

@@ -39,8 +39,11 @@ func (s *Session) Save(ctx context.Context, prompt kv.Prompt, sequence int) (db.
 	if err := l.agrees(prompt, n, sequence); err != nil {
 		return db.PutResult{}, err
 	}
-	if s.mode == Opaque {
+	switch s.mode {
+	case Opaque:
 		return s.saveOpaque(ctx, l, prompt, sequence, n)
+	case Hybrid:
+		return s.saveHybrid(ctx, l, prompt, sequence, n)
 	}
 	return s.saveRows(ctx, l, prompt.Prefix(prompt.Clip(min(n, len(prompt.Tokens)))), sequence)
 }
@@ -142,16 +145,15 @@ func (s *Session) saveOpaque(ctx context.Context, l *lineage, prompt kv.Prompt, 
 	if s.manyDims && len(prompt.Spans) > 0 {
 		return db.PutResult{}, fmt.Errorf("%w: the positions of a span are fewer than its tokens, so what sequence %d holds of the prompt is not known", ErrPositions, sequence)
 	}
-	if n > len(prompt.Tokens) || prompt.Clip(n) != n {
-		return db.PutResult{}, fmt.Errorf("%w: the state of sequence %d is that after %d tokens, where no prefix of the prompt of %d tokens ends",
-			ErrPositions, sequence, n, len(prompt.Tokens))
+	if err := s.endsAt(prompt, sequence, n); err != nil {
+		return db.PutResult{}, err
 	}
 	defer s.giveBack()
 	blob, err := s.get(sequence, 0)
 	if err != nil {
 		return db.PutResult{}, err
 	}
-	result, err := s.model.Put(ctx, prompt.Prefix(n), kv.Rows{kv.Packed(n, 1, blob)}, s.o.Put)
+	result, err := s.putStates(ctx, l, prompt.Prefix(n), blob, func(blob []byte, n int) kv.Rows { return kv.Rows{kv.Packed(n, 1, blob)} })
 	if err == nil {
 		l.holds(prompt.Prefix(n))
 	}

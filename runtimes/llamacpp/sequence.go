@@ -60,7 +60,7 @@ func (s *Session) giveBack() {
 func (s *Session) Trim() {
 	s.buf = nil
 	for _, l := range s.lines {
-		l.captured = captured{}
+		l.captured, l.states = captured{}, nil
 	}
 }
 

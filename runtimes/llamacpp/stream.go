@@ -20,7 +20,7 @@ type fill func(rows kv.Rows, from, to int) (db.Restored, error)
 // takes one buffer for all sequences, and one more sequence that nobody uses. Without these the whole state is one piece.
 // A sequence that did not get all of it is empty afterwards.
 func (s *Session) stream(sequence, n, windowRows int, fill fill) (got Restored, err error) {
-	whole := s.lay.format.Size(s.lay.cells(0, n, n, windowRows, sequence))
+	whole := s.lay.size(s.lay.cells(0, n, n, windowRows, sequence), true)
 	step, scratch := n, sequence
 	if whole > pieceBytes {
 		if free, ok := s.freeSequence(sequence); ok {
@@ -39,8 +39,8 @@ func (s *Session) stream(sequence, n, windowRows int, fill fill) (got Restored, 
 		if from == 0 { // the first piece can go where it belongs
 			into = sequence
 		}
-		st, blob := s.build(from, to, n, windowRows, into)
-		part, err := fill(s.lay.rows(st), from, to)
+		st, rows, blob := s.build(from, to, n, windowRows, into)
+		part, err := fill(rows, from, to)
 		if err != nil {
 			return Restored{}, err
 		}
@@ -50,6 +50,11 @@ func (s *Session) stream(sequence, n, windowRows int, fill fill) (got Restored, 
 		}
 		if part.Tokens < n { // the window rows of a shorter prefix lie elsewhere
 			return Restored{}, shorter(part.Tokens)
+		}
+		if s.lay.recurrent != nil && to == n {
+			if err := s.checkPart(blob[len(blob)-s.lay.recurrent.Size():], n); err != nil {
+				return Restored{}, err
+			}
 		}
 		if err := s.set(into, blob); err != nil {
 			return Restored{}, err
@@ -67,10 +72,23 @@ func (s *Session) stream(sequence, n, windowRows int, fill fill) (got Restored, 
 	return s.installed(sequence, n, bytes, got.Reason)
 }
 
-// build lays out a blob of the positions [from, to) of a prefix of n tokens in memory of the session.
-func (s *Session) build(from, to, n, windowRows, sequence int) (*state.State, []byte) {
+// build lays out a blob of the positions [from, to) of a prefix of n tokens in memory of the session, and describes what is to be
+// written into it. A hybrid's recurrent state comes with the last of them.
+func (s *Session) build(from, to, n, windowRows, sequence int) (*state.State, kv.Rows, []byte) {
 	cells := s.lay.cells(from, to, n, windowRows, sequence)
-	return s.lay.format.Build(s.roomFor(s.lay.format.Size(cells)), int32(sequence), cells)
+	size := s.lay.size(cells, to == n)
+	buf := s.roomFor(size)
+	st, blob := s.lay.format.Build(buf, int32(sequence), cells)
+	rows := s.lay.rows(st)
+	if s.lay.recurrent == nil {
+		return st, rows, blob
+	}
+	part := buf[len(blob):size]
+	if to < n {
+		copy(part, s.lay.recurrent.Empty())
+		return st, append(rows, kv.TensorRows{}), buf
+	}
+	return st, append(rows, kv.Packed(n, 1, part)), buf
 }
 
 // freeSequence finds a sequence beside this one that holds nothing and shares its cells.
@@ -78,7 +96,7 @@ func (s *Session) freeSequence(sequence int) (int, bool) {
 	if s.lib.SequenceCopy == nil || !s.lay.oneBuffer() {
 		return 0, false
 	}
-	empty := s.lay.format.Size(make([]state.Cells, len(s.lay.format.Sections)))
+	empty := s.lay.size(make([]state.Cells, len(s.lay.format.Sections)), false)
 	for i := int(s.lib.Sequences(s.lctx)) - 1; i >= 0; i-- {
 		if i != sequence && s.tokens(i) == 0 && int(s.lib.StateSize(s.lctx, int32(i), 0)) == empty {
 			return i, true

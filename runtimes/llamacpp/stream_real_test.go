@@ -20,19 +20,25 @@ func TestPiecesInLlama(t *testing.T) {
 	ctx := context.Background()
 	for name, file := range map[string][]byte{
 		"plain": ggufgen.LLaMA(1, 3, 64), "window": ggufgen.Gemma3(2, 7, 64, 40), "latent": ggufgen.DeepSeek2(3, 3),
+		"hybrid": ggufgen.Jamba(5, 4),
 	} {
 		for _, flash := range []bool{true, false} {
 			r := newRig(t, file, llama.ContextOptions{Sequences: 3, Unified: true, FlashAttention: &flash}, db.Options{Codec: quant.Raw})
 			tokens := randomTokens(1, 300)
 			prompt := kv.Tokens(tokens...)
 			s := r.attach(r.context(), small)
-			if err := s.Prefill(ctx, prompt, 0, 1); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := s.Save(ctx, prompt, 1); err != nil {
-				t.Fatal(err)
+			for _, part := range [][2]int{{0, 256}, {256, 300}} { // a hybrid is restored where it was saved
+				if err := s.Prefill(ctx, prompt.Prefix(part[1]), part[0], 1); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := s.Save(ctx, prompt, 1); err != nil {
+					t.Fatal(err)
+				}
 			}
 			cold := r.evaluated(prompt, s.BatchTokens(), 0)
+			if s.Mode() != llamacpp.Rows {
+				cold = r.prefilled(prompt, 0)
+			}
 			var whole []float32
 			for _, piece := range []int{4 << 20, 50000, 3000} {
 				undo := llamacpp.SetPieceBytes(piece)

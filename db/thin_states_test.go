@@ -78,6 +78,11 @@ func TestKeepStates(t *testing.T) {
 		if c.Blocks > 16 { // 13 of the prompt, and what ends at the states
 			t.Errorf("%s: %d blocks: the tails of states that went are still there", d.Name, c.Blocks)
 		}
+		killed := t.TempDir() // as a process leaves it that ends here
+		if err := os.CopyFS(killed, os.DirFS(dir)); err != nil {
+			t.Fatal(err)
+		}
+		check("killed", model(t, open(t, killed, options()), d), want)
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}

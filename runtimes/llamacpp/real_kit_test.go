@@ -73,6 +73,8 @@ func architectures() []architecture {
 		{"hybrid, q8_0", hybrid, llama.ContextOptions{FlashAttention: ref(true), CacheK: &q8, CacheV: &q8}, llamacpp.Hybrid},
 		{"hybrid, two streams", hybrid, llama.ContextOptions{Sequences: 2}, llamacpp.Hybrid},
 		{"hybrid, two sequences in one buffer", hybrid, llama.ContextOptions{Sequences: 2, Unified: true}, llamacpp.Hybrid},
+		{"hybrid in every layer (falcon-h1)", func() []byte { return ggufgen.FalconH1(7, 3) }, llama.ContextOptions{}, llamacpp.Hybrid},
+		{"hybrid of convolutions (lfm2)", func() []byte { return ggufgen.LFM2(8, 4) }, llama.ContextOptions{}, llamacpp.Hybrid},
 		{"recurrent, two sequences", func() []byte { return ggufgen.Mamba(4, 2) }, llama.ContextOptions{Sequences: 2, Unified: true}, llamacpp.Opaque},
 		{"M-RoPE (qwen2vl)", func() []byte { return ggufgen.Qwen2VL(6, 2) }, llama.ContextOptions{}, llamacpp.Opaque},
 	}

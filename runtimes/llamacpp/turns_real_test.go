@@ -5,6 +5,7 @@ package llamacpp_test
 import (
 	"context"
 	"log/slog"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
@@ -180,5 +181,52 @@ func TestSpoiltState(t *testing.T) {
 		if difference(cold, c.Logits(-1)) == 0 {
 			t.Errorf("%s: zeros in its state do not change the logits", name)
 		}
+	}
+}
+
+// Damage in a hybrid's records, of rows or of a state: an earlier state is restored, or none, and nothing wrong.
+func TestDamagedHybrid(t *testing.T) {
+	ctx := context.Background()
+	rng := rand.New(rand.NewPCG(5, 6))
+	seen := map[int]int{}
+	for range 8 {
+		r := newRig(t, ggufgen.Jamba(5, 4), llama.ContextOptions{Sequences: 2, Unified: true}, db.Options{Codec: quant.Raw})
+		prompt := kv.Tokens(randomTokens(1, 300)...)
+		s := r.attach(r.context(), small)
+		for _, part := range [][2]int{{0, 128}, {128, 300}} {
+			if err := s.Prefill(ctx, prompt.Prefix(part[1]), part[0], 0); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Save(ctx, prompt, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 3 {
+			flip(t, r.store.Dir(), rng)
+		}
+		undo := llamacpp.SetPieceBytes(20000)
+		c := r.context()
+		s = r.attach(c, small)
+		got, err := s.Restore(ctx, prompt, 0)
+		undo()
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen[got.Tokens]++
+		for i, want := range []int{got.Tokens, 0} {
+			if n := int(r.api.SequenceMax(r.api.GetMemory(c.Pointer()), int32(i))) + 1; n != want {
+				t.Fatalf("%d tokens are said, sequence %d holds %d", got.Tokens, i, n)
+			}
+		}
+		if err := s.Prefill(ctx, prompt, got.Tokens, 0); err != nil {
+			t.Fatal(err)
+		}
+		if d := difference(r.prefilled(prompt, 0), c.Logits(-1)); d > 0.005 {
+			t.Errorf("restored %d tokens (%v): logits differ by %g", got.Tokens, got.Reason, d)
+		}
+	}
+	t.Logf("restored tokens, and how often: %v", seen)
+	if len(seen) < 2 {
+		t.Error("no damage was ever met: the test shows nothing")
 	}
 }

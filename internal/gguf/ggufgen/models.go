@@ -12,6 +12,11 @@ const (
 
 // common writes what all architectures have.
 func common(arch string, seed uint64, layers, embed, ff int) *Writer {
+	return commonNormed(arch, "output_norm.weight", seed, layers, embed, ff)
+}
+
+// commonNormed is common where the last norm has a name of its own.
+func commonNormed(arch, norm string, seed uint64, layers, embed, ff int) *Writer {
 	w := NewWriter(arch, seed)
 	w.String("general.name", fmt.Sprintf("random %s", arch))
 	w.String("tokenizer.ggml.model", "no_vocab")
@@ -22,7 +27,7 @@ func common(arch string, seed uint64, layers, embed, ff int) *Writer {
 	w.Uint(arch+".feed_forward_length", ff)
 	w.Float(arch+".attention.layer_norm_rms_epsilon", epsilon)
 	w.Matrix("token_embd.weight", embed, Vocabulary)
-	w.Ones("output_norm.weight", embed)
+	w.Ones(norm, embed)
 	return w
 }
 

@@ -6,5 +6,7 @@
 // It promises that no file makes it panic, and different errors for a file that is not GGUF ([ErrMagic]), one of a
 // version that is not known ([ErrVersion]) and one that contradicts itself ([ErrFormat]).
 //
+// Folder tokenizer makes token ids of text with what a file says of its tokenizer.
+//
 // The format is specified in docs/gguf.md of github.com/ggml-org/ggml. It must not know about stores or runtimes.
 package gguf

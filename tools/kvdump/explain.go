@@ -23,11 +23,14 @@ type explainFlags struct {
 func newExplain(c *common) *cobra.Command {
 	f := &explainFlags{}
 	cmd := &cobra.Command{
-		Use:   "explain DIR --tokens 1,2,3",
+		Use:   "explain DIR {--tokens 1,2,3 | --text TEXT --gguf FILE}",
 		Short: "Say why a prompt would, or would not, be reused",
 		Long: "Explain looks a prompt up as a runtime would, and says up to which token it would be reused, what stands in the\n" +
 			"way of more, and which other models in the store hold more of it. The flags are what a prompt consists of: token\n" +
-			"ids, spans (images, clips), adapters, and from a position on a scope.",
+			"ids, spans (images, clips), adapters, and from a position on a scope.\n\n" +
+			"With --text, the tokenizer of a GGUF file makes the ids, as llama.cpp would: of the kind llama (SentencePiece), or gpt2\n" +
+			"with the pre-tokenizer smollm. Any other kind is refused. The text must be what the runtime got: with the marks of the\n" +
+			"chat template, and all that was before it.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.limit < 0 {
@@ -58,6 +61,12 @@ func newExplain(c *common) *cobra.Command {
 			j := newExplanation(p, ms, x)
 			if lost := lostFormat(args[0]); lost != "" {
 				j.Problems = append(j.Problems, lost)
+			}
+			if f.fromText {
+				j.Tokens = p.Tokens
+				if f.tokenizer != ms.Descriptor.Tokenizer {
+					j.Notes = append(j.Notes, fmt.Sprintf("the tokenizer of %s (%s) is not the one that the stored model names (%s)", f.gguf, f.tokenizer, ms.Descriptor.Tokenizer))
+				}
 			}
 			if j.Otherwise, err = f.otherwise(cmd, m, p, x.Tokens); err != nil {
 				return errWork{err}
@@ -138,6 +147,8 @@ type explainJSON struct {
 	Reason       string          `json:"reason"`
 	ReasonAt     int             `json:"reason_at"`
 	Problems     []string        `json:"problems"`
+	Notes        []string        `json:"notes"`
+	Tokens       []kv.Token      `json:"tokens,omitempty"` // that were made of --text
 	Blocks       []blockJSON     `json:"blocks"`
 	Otherwise    []withoutJSON   `json:"otherwise"`
 	Elsewhere    []elsewhereJSON `json:"elsewhere"`
@@ -166,7 +177,7 @@ type elsewhereJSON struct {
 func newExplanation(p kv.Prompt, ms db.ModelStats, x db.Explanation) explainJSON {
 	j := explainJSON{
 		Model: ms.Descriptor.Name, Fingerprint: ms.Fingerprint.String(), PromptTokens: len(p.Tokens), Reused: x.Tokens,
-		Reason: x.Reason.String(), ReasonAt: x.Reason.At, Problems: []string{}, Blocks: []blockJSON{}, Elsewhere: []elsewhereJSON{},
+		Reason: x.Reason.String(), ReasonAt: x.Reason.At, Problems: []string{}, Notes: []string{}, Blocks: []blockJSON{}, Elsewhere: []elsewhereJSON{},
 	}
 	for _, b := range x.Blocks {
 		row := blockJSON{Key: b.Key.String(), Start: b.Start, End: b.End, Groups: slices.Clone(b.Groups)}
@@ -193,6 +204,9 @@ func newExplanation(p kv.Prompt, ms db.ModelStats, x db.Explanation) explainJSON
 func printExplanation(out io.Writer, p kv.Prompt, ms db.ModelStats, why db.Reason, j explainJSON, names *scopeNames) {
 	for _, x := range j.Problems {
 		fmt.Fprintln(out, "problem:", x)
+	}
+	for _, x := range j.Notes {
+		fmt.Fprintln(out, "note:", x)
 	}
 	fmt.Fprintf(out, "model %s (%s)\n%d of %d tokens would be reused: %s\n", j.Model, j.Fingerprint, j.Reused, j.PromptTokens, j.Reason)
 	switch why.Code {

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -13,12 +14,17 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dormousekv/dormouse/internal/gguf"
+	"github.com/dormousekv/dormouse/internal/gguf/tokenizer"
 	"github.com/dormousekv/dormouse/kv"
 )
 
 // promptFlags are a kv.Prompt on the command line.
 type promptFlags struct {
 	tokens, file    string
+	text, gguf      string
+	fromText        bool
+	tokenizer       kv.Hash // of the GGUF file; zero without one
 	spans, adapters []string
 	scope           string
 	scopeStart      int
@@ -31,14 +37,22 @@ func (f *promptFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&f.adapters, "adapter", nil, "LoRA adapter, `hash:scale`; the hash as 32 hex digits. Repeatable, in order")
 	cmd.Flags().StringVar(&f.scope, "scope", "", "`name` of whose data the prompt is")
 	cmd.Flags().IntVar(&f.scopeStart, "scope-start", 0, "`position` from which on the scope applies")
-	cmd.MarkFlagsOneRequired("tokens", "tokens-file")
-	cmd.MarkFlagsMutuallyExclusive("tokens", "tokens-file")
+	cmd.Flags().StringVar(&f.text, "text", "", "the prompt as `text`, with the texts of control tokens in it; needs --gguf")
+	cmd.Flags().StringVar(&f.gguf, "gguf", "", "model `file` whose tokenizer makes tokens of --text")
+	cmd.MarkFlagsOneRequired("tokens", "tokens-file", "text")
+	cmd.MarkFlagsMutuallyExclusive("tokens", "tokens-file", "text")
+	cmd.MarkFlagsRequiredTogether("text", "gguf")
 }
 
 // prompt reads the flags. Its errors name the flag, and what is expected.
 func (f *promptFlags) prompt(cmd *cobra.Command) (p kv.Prompt, err error) {
 	p.Scope, p.ScopeStart = f.scope, f.scopeStart
-	if p.Tokens, err = f.ids(cmd.InOrStdin()); err != nil {
+	if f.fromText = cmd.Flags().Changed("text"); f.fromText {
+		p.Tokens, err = f.tokenize()
+	} else {
+		p.Tokens, err = f.ids(cmd.InOrStdin())
+	}
+	if err != nil {
 		return p, err
 	}
 	for _, text := range f.spans {
@@ -68,6 +82,32 @@ func (f *promptFlags) prompt(cmd *cobra.Command) (p kv.Prompt, err error) {
 		return p, fmt.Errorf("--scope-start %d: no scope; expected --scope with it", f.scopeStart)
 	}
 	return p, p.Validate()
+}
+
+// tokenize makes tokens of --text, as llama.cpp would.
+func (f *promptFlags) tokenize() ([]kv.Token, error) {
+	file, err := gguf.Open(f.gguf)
+	if err != nil {
+		return nil, fmt.Errorf("--gguf: %w", err)
+	}
+	if f.tokenizer, err = file.MetaHash("tokenizer."); err != nil {
+		return nil, fmt.Errorf("--gguf: %w", err)
+	}
+	t, err := tokenizer.Open(file)
+	if errors.Is(err, tokenizer.ErrKind) {
+		return nil, fmt.Errorf("--gguf: %w. Give the ids that your runtime makes of the text with --tokens", err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--gguf: %w", err)
+	}
+	ids, err := t.Encode(f.text)
+	if err != nil {
+		return nil, fmt.Errorf("--text: %w", err)
+	}
+	if len(ids) == 0 {
+		return nil, errors.New("--text: no tokens; expected some text")
+	}
+	return ids, nil
 }
 
 // ids reads --tokens or --tokens-file.

@@ -17,6 +17,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/internal/gguf"
+	"github.com/dormousekv/dormouse/internal/gguf/tokenizer"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -49,11 +51,17 @@ func exists(name string) bool {
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
+		Setup: func(e *testscript.Env) error {
+			path, err := filepath.Abs("../../runtimes/llamacpp/testdata/stories260K-f32.gguf")
+			e.Setenv("STORIES", path)
+			return err
+		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"mkstore": mkstore,
 			"mkplain": mkplain,
 			"mkworn":  mkworn,
 			"mkused":  mkused,
+			"mktext":  mktext,
 			"exits":   exits,
 			"flip":    flip,
 			"hash":    hashTree,
@@ -161,6 +169,28 @@ func mkused(ts *testscript.TestScript, _ bool, args []string) {
 		}
 		ts.Check(x.Close())
 	}
+	ts.Check(s.Close())
+}
+
+// mktext DIR makes a store of a model with the tokenizer of $STORIES, and the tokens of a sentence.
+func mktext(ts *testscript.TestScript, _ bool, args []string) {
+	file, err := gguf.Open(ts.Getenv("STORIES"))
+	ts.Check(err)
+	t, err := tokenizer.Open(file)
+	ts.Check(err)
+	d := tiny()
+	d.Tokenizer, err = file.MetaHash("tokenizer.")
+	ts.Check(err)
+	s := openStore(ts, args[0])
+	p := kv.Prompt{}
+	p.Tokens, err = t.Encode("Once upon a time, there was a little cat who liked to play in the garden with her friend, the big dog.")
+	ts.Check(err)
+	rows := make(kv.Rows, len(d.Tensors))
+	for i := range rows {
+		rows[i] = kv.Packed(0, len(p.Tokens), bytes.Repeat([]byte{byte(i + 1), 0x3c}, len(p.Tokens)*32))
+	}
+	_, err = getModel(ts, s, d).Put(context.Background(), p, rows, db.PutOptions{})
+	ts.Check(err)
 	ts.Check(s.Close())
 }
 

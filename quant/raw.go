@@ -17,15 +17,15 @@ func encodeRaw(dst []byte, t kv.Tensor, src kv.TensorRows, check bool) ([]byte, 
 	}
 	start := len(dst)
 	dst = slices.Grow(dst, size)[:start+size]
-	how, rest, sum := reading{sum: check}, dst[start:], uint32(0)
+	rest, sum := dst[start:], uint32(0)
 	if t.Width == 0 {
 		mem, _ := stateMem(src)
-		return dst, how.copy(rest, mem, 0)
+		return dst, keep(rest, mem, check, 0)
 	}
 	for _, p := range src.Pieces {
 		if p.Count > 0 {
 			n := p.Count * t.RowBytes()
-			sum = packRaw(rest[:n], t, p, how, sum)
+			sum = packRaw(rest[:n], t, p, check, sum)
 			rest = rest[n:]
 		}
 	}
@@ -33,25 +33,41 @@ func encodeRaw(dst []byte, t kv.Tensor, src kv.TensorRows, check bool) ([]byte, 
 }
 
 // packRaw fills dst with the rows of p and goes on with their checksum.
-func packRaw(dst []byte, t kv.Tensor, p kv.Piece, how reading, sum uint32) uint32 {
+func packRaw(dst []byte, t kv.Tensor, p kv.Piece, check bool, sum uint32) uint32 {
 	row, _ := p.Strides(t)
 	rowBytes := t.RowBytes()
 	switch {
 	case packed(p, t):
-		sum = how.copy(dst, p.Mem[:len(dst)], sum)
+		sum = keep(dst, p.Mem[:len(dst)], check, sum)
 	case elementsPacked(p, t):
 		for r := range p.Count {
-			sum = how.copy(dst[r*rowBytes:][:rowBytes], p.Mem[r*row:][:rowBytes], sum)
+			sum = keep(dst[r*rowBytes:][:rowBytes], p.Mem[r*row:][:rowBytes], check, sum)
 		}
 	default:
 		step := staging(t)
 		for r := 0; r < p.Count; r += step {
 			tile := dst[r*rowBytes:]
 			tile = tile[:gather(tile, t, p, r, min(step, p.Count-r))]
-			if how.sum {
+			if check {
 				sum = updateSum(sum, tile)
 			}
 		}
+	}
+	return sum
+}
+
+// keep copies src to dst and goes on with the checksum of dst: the caller may write to src meanwhile, and what is stored must be what
+// was summed. So src is read once, and dst while it is in the first cache.
+func keep(dst, src []byte, check bool, sum uint32) uint32 {
+	if !check {
+		copy(dst, src)
+		return sum
+	}
+	for len(dst) > 0 {
+		n := min(summedBytes, len(dst))
+		copy(dst[:n], src)
+		sum = updateSum(sum, dst[:n])
+		dst, src = dst[n:], src[n:]
 	}
 	return sum
 }

@@ -10,7 +10,7 @@ import (
 // is registered, so that the head always fits: the rest of the frame is for the records that wait to be destroyed.
 
 const (
-	// MaxDescriptorBytes bounds a model's descriptor, as the log spells it.
+	// MaxDescriptorBytes bounds a model's descriptor: its strings, 48 bytes for a tensor, 24 for a group, and 512.
 	MaxDescriptorBytes = 1 << 20
 	// MaxModels bounds how many models a store has.
 	MaxModels = 1 << 12
@@ -56,5 +56,9 @@ func (e *engine) modelFits(op opModel) error {
 	return e.state.headFits(fmt.Sprintf("model %.40q", name), size, goes)
 }
 
-// bytes is what a model takes in the head of the log.
-func (m opModel) bytes() int64 { return int64(len(encodeOp(m))) }
+// bytes is what a model takes in the head of the log, generously.
+func (m opModel) bytes() int64 {
+	d := &m.Descriptor
+	return int64(512 + len(d.Name) + len(d.Architecture) + len(d.RoPE.Type) + len(d.RoPE.Scaling) + len(d.StateFormat) +
+		24*len(d.Groups) + 48*len(d.Tensors))
+}

@@ -128,7 +128,7 @@ func (e *engine) registered(m *modelState) bool {
 	e.stateMu.RLock()
 	defer e.stateMu.RUnlock()
 	now := e.state.models[m.fp]
-	return now == m || now != nil && now.sum == m.sum
+	return now == m || now != nil && now.sum() == m.sum()
 }
 
 // Retire drops a version of a model at once: its blocks and its refs, as one log frame. It returns when that is

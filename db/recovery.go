@@ -33,6 +33,7 @@ type recovery struct {
 	found     map[opLoc]bool        // dead, as the scan or the replay found out
 	arrivals  map[opLoc]*arrival    // what the replay entered
 	scanBirth uint64                // the highest birth that the scan found
+	heads     map[placeOfFrame]decoded
 	fromScan  map[kv.Fingerprint]kv.Descriptor
 	fromLog   map[kv.Fingerprint]kv.Descriptor
 	listed    map[segments.Loc]bool // what the next log head must list as dead: what was taken out, and older copies of what stays
@@ -82,12 +83,38 @@ func (r *recovery) readLog() error {
 		if f.Kind != frameSnapshot {
 			continue
 		}
-		if _, snap, err := decodeSnapshot(f.Payload); err == nil {
+		if _, snap, err := r.snapshot(f); err == nil {
 			r.first, r.hasFirst = snap, true
 			break
 		}
 	}
 	return nil
+}
+
+// decoded is what a log head says.
+type decoded struct {
+	state *smallState
+	snap  snapshot
+	err   error
+}
+
+// snapshot decodes a log head, once: it has all models. The state is for one who adopts it, and takes it out of heads.
+func (r *recovery) snapshot(f wal.Frame) (*smallState, snapshot, error) {
+	at := placeOfFrame{f.File, f.Offset}
+	d, ok := r.heads[at]
+	if !ok {
+		d.state, d.snap, d.err = decodeSnapshot(f.Payload)
+		if r.heads == nil {
+			r.heads = map[placeOfFrame]decoded{}
+		}
+		r.heads[at] = d
+	}
+	return d.state, d.snap, d.err
+}
+
+type placeOfFrame struct {
+	file   string
+	offset int64
 }
 
 // openIndex opens index.db, or decides that it must be rebuilt: it is missing, damaged, another store's, or of another
@@ -209,7 +236,7 @@ func (r *recovery) numbers() {
 	for _, f := range r.frames {
 		switch f.Kind {
 		case frameSnapshot:
-			if _, snap, err := decodeSnapshot(f.Payload); err == nil {
+			if _, snap, err := r.snapshot(f); err == nil {
 				birth, clock = next(birth, snap.Next.NextBirth), next(clock, snap.Next.Clock)
 				if snap.Next.NextSegment > 0 {
 					e.set.RaiseID(snap.Next.NextSegment - 1)

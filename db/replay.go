@@ -91,7 +91,7 @@ func (r *recovery) frame(t *index.Txn, f wal.Frame) error {
 	r.changed = r.changed || index
 	switch f.Kind {
 	case frameSnapshot:
-		st, _, err := decodeSnapshot(f.Payload)
+		st, _, err := r.snapshot(f)
 		if err != nil {
 			return &CorruptError{File: f.File, Offset: f.Offset, What: "log head", Err: err}
 		}
@@ -100,6 +100,7 @@ func (r *recovery) frame(t *index.Txn, f wal.Frame) error {
 				return err
 			}
 		}
+		delete(r.heads, placeOfFrame{f.File, f.Offset})
 		r.adoptState(st)
 	case framePut:
 		op, err := decodeOp[opPut](f)

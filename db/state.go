@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/dormousekv/dormouse/index"
@@ -40,9 +41,11 @@ type modelState struct {
 	groupTensors [][]int
 	// stamp orders the versions of one name: all but the latest are the coldest data in the store.
 	stamp uint64
-	bytes int64             // in the head of the log
-	lsn   uint64            // of the frame by which this process registered it; 0: an earlier one did
-	sum   [sha256.Size]byte // of desc without its name: a fingerprint can be made to be another model's
+	bytes int64  // in the head of the log
+	lsn   uint64 // of the frame by which this process registered it; 0: an earlier one did
+	// digest is of desc without its name: a fingerprint can be made to be another model's. Computed when it is first asked for.
+	digest     [sha256.Size]byte
+	digestOnce sync.Once
 }
 
 func newSmallState() *smallState {
@@ -116,9 +119,7 @@ func decodeSnapshot(b []byte) (*smallState, snapshot, error) {
 
 func (s *smallState) addModel(m opModel) *modelState {
 	fp := m.Descriptor.Fingerprint()
-	bare := m.Descriptor
-	bare.Name = ""
-	ms := &modelState{fp: fp, desc: m.Descriptor, stamp: m.Stamp, bytes: m.bytes(), sum: sha256.Sum256(encodeOp(bare))}
+	ms := &modelState{fp: fp, desc: m.Descriptor, stamp: m.Stamp, bytes: m.bytes()}
 	for g := range ms.desc.Groups {
 		ms.groupTensors = append(ms.groupTensors, ms.desc.GroupTensors(g))
 	}
@@ -128,6 +129,16 @@ func (s *smallState) addModel(m opModel) *modelState {
 	s.models[fp] = ms
 	s.modelBytes += ms.bytes
 	return ms
+}
+
+// sum returns the model's digest.
+func (m *modelState) sum() [sha256.Size]byte {
+	m.digestOnce.Do(func() { // for all models, it would take longer than the rest of an Open
+		bare := m.desc
+		bare.Name = ""
+		m.digest = sha256.Sum256(encodeOp(bare))
+	})
+	return m.digest
 }
 
 func (s *smallState) dropModel(fp kv.Fingerprint) {

@@ -18,7 +18,7 @@ const (
 	// nearBefore is how far behind the last state it must be: fewer tokens are evaluated sooner than a state is worth its bytes.
 	nearBefore = 64
 	// farApart is the least distance of the others, in tokens.
-	farApart = 1024
+	farApart = 512
 	// keepStates is how many states stay stored on the way of a prompt, unless Options.Put says otherwise: the first, and the last
 	// ones. In a chat these are the one after its first part, the end of the turn before, the one near the end of the last
 	// prompt, and the end.
@@ -45,18 +45,27 @@ func (s *Session) stops() bool { return s.mode == Opaque || s.mode == Hybrid }
 func (s *Session) batchEnd(prompt kv.Prompt, from, batch, last int) int {
 	n := len(prompt.Tokens)
 	end := min(n, (from/batch+1)*batch)
-	if at := n - nearEnd; s.stops() && at >= last+nearBefore && from < at && at < end && prompt.Clip(at) == at {
-		end = at
+	for at := from + 1; at < end; at++ {
+		if near(n, at, last) && s.stops() && prompt.Clip(at) == at {
+			return at
+		}
 	}
 	return end
+}
+
+// near reports whether a state is to be taken after at of n tokens because that is near the end. Where there is none before it, one
+// more is taken, for prompts that part a little earlier.
+func near(n, at, last int) bool {
+	left := n - at
+	return (left == nearEnd || left == nearEnd+nearBefore && last == 0) && at-last >= nearBefore
 }
 
 // checkpoint takes the state of a sequence, whose last state is that after so many tokens, on the way to the end of prompt, if it is
 // to be taken after n tokens. It returns after how many tokens the last state is now.
 func (s *Session) checkpoint(l *lineage, prompt kv.Prompt, n, last, sequence int) (int, error) {
 	left := len(prompt.Tokens) - n
-	near, far := left == nearEnd && n-last >= nearBefore, left >= farApart && n-last >= farApart
-	if !s.stops() || !near && !far || prompt.Clip(n) != n {
+	far := left >= farApart && n-last >= farApart
+	if !s.stops() || !near(len(prompt.Tokens), n, last) && !far || prompt.Clip(n) != n {
 		return last, nil
 	}
 	if s.manyDims && len(prompt.Spans) > 0 { // not stored, as Save says

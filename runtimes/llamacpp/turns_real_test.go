@@ -115,7 +115,7 @@ func TestThirtyTurns(t *testing.T) {
 	}
 }
 
-// A long prompt leaves states on its way, no more than four, at the ends of batches.
+// A long prompt leaves states on its way, no more than four, at the ends of batches; a shorter one two near its end.
 func TestStatesOfLongPrompt(t *testing.T) {
 	ctx := context.Background()
 	for name, file := range map[string][]byte{"opaque (mamba)": ggufgen.Mamba(4, 2), "hybrid (jamba)": ggufgen.Jamba(5, 4)} {
@@ -131,10 +131,26 @@ func TestStatesOfLongPrompt(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.api.SequenceRemove(r.api.GetMemory(c.Pointer()), 0, -1, -1)
-		for n, want := range map[int]int{6000: 5996, 5000: 4096, 4096: 1024, 2000: 1024, 1024: 0} {
+		for n, want := range map[int]int{6000: 5996, 5990: 5120, 5000: 512, 600: 512, 512: 0} {
 			got, err := s.Restore(ctx, kv.Tokens(tokens[:n]...), 0)
 			if err != nil || got.Tokens != want {
 				t.Errorf("%s: of a prompt of %d tokens %d are restored, want %d: %v %v", name, n, got.Tokens, want, got.Reason, err)
+			}
+			r.api.SequenceRemove(r.api.GetMemory(c.Pointer()), 0, -1, -1)
+		}
+		other := kv.Tokens(randomTokens(2, 200)...)
+		if err := s.Prefill(ctx, other, 0, 0); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Save(ctx, other, 0); err != nil {
+			t.Fatal(err)
+		}
+		r.api.SequenceRemove(r.api.GetMemory(c.Pointer()), 0, -1, -1)
+		for n, want := range map[int]int{201: 200, 200: 196, 190: 132, 132: 0} {
+			prompt := kv.Tokens(append(append([]kv.Token(nil), other.Tokens[:min(n, 200)]...), 1)[:n]...)
+			got, err := s.Restore(ctx, prompt, 0)
+			if err != nil || got.Tokens != want {
+				t.Errorf("%s: of a prompt that shares %d of 200 tokens %d are restored, want %d: %v %v", name, n, got.Tokens, want, got.Reason, err)
 			}
 			r.api.SequenceRemove(r.api.GetMemory(c.Pointer()), 0, -1, -1)
 		}

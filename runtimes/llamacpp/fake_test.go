@@ -36,6 +36,7 @@ type fake struct {
 	logits uint64
 	decode int // tokens evaluated
 
+	read    int       // bytes of states that it handed out
 	sets    int       // states that it was given
 	largest int       // of them, in bytes
 	onSet   func(int) // called with sets
@@ -318,13 +319,15 @@ func (f *fake) load(b []byte, seq int32) {
 	want("rest", len(b), 0)
 }
 
-// copy lets one sequence hold what another does, too.
-func (f *fake) copy(from, to int32) {
+// copy lets one sequence hold positions [p0, p1) of another, too.
+func (f *fake) copy(from, to, p0, p1 int32) {
 	if f.seqs[to] == nil {
 		f.seqs[to] = map[int32]*fakeCell{}
 	}
 	for pos, c := range f.seqs[from] {
-		f.seqs[to][pos] = &fakeCell{slices.Clone(c.k), slices.Clone(c.v)}
+		if pos >= p0 && (p1 < 0 || pos < p1) {
+			f.seqs[to][pos] = &fakeCell{slices.Clone(c.k), slices.Clone(c.v)}
+		}
 	}
 }
 
@@ -369,6 +372,7 @@ func (f *fake) library() *llamacpp.Library {
 		Sequences:     func(uintptr) uint32 { return 3 },
 		StateSize:     func(_ uintptr, seq int32, flags uint32) uintptr { return uintptr(len(f.state(seq, flags))) },
 		StateGet: func(_ uintptr, dst *byte, size uintptr, seq int32, flags uint32) uintptr {
+			f.read += int(size)
 			return uintptr(copy(unsafe.Slice(dst, size), f.state(seq, flags)))
 		},
 		StateSet: func(_ uintptr, src *byte, n uintptr, seq int32, _ uint32) uintptr {
@@ -391,7 +395,7 @@ func (f *fake) library() *llamacpp.Library {
 			return n
 		},
 		SequenceRemove: func(_ uintptr, seq, from, to int32) bool { delete(f.seqs, seq); return true },
-		SequenceCopy:   func(_ uintptr, from, to, p0, p1 int32) { f.copy(from, to) },
+		SequenceCopy:   func(_ uintptr, from, to, p0, p1 int32) { f.copy(from, to, p0, p1) },
 		SequenceMax:    func(_ uintptr, seq int32) int32 { return f.max(seq) },
 		Layers:         func(uintptr) int32 { return int32(len(f.layers)) },
 		Heads:          func(uintptr) int32 { return 1 },

@@ -53,12 +53,13 @@ func wantLineage(t fataler, what string, err error, from int) {
 // evaluated since. What lies before the shift can be saved. A cache that was emptied and filled again is as good as new.
 func TestShiftIsNeverSaved(t *testing.T) {
 	ctx := context.Background()
-	store := openStore(t)
+	store, chat := openStore(t), int32(100)
 	rapid.Check(t, func(t *rapid.T) {
 		kind := rapid.SampledFrom([]string{"plain", "channel-major", "latent", "window", "reordered", "streams"}).Draw(t, "kind")
 		seen := rapid.SampledFrom([]string{"evaluated", "saved", "restored"}).Draw(t, "seen")
 		tokens := rapid.SliceOfN(rapid.Int32Range(0, 5), 60, 120).Draw(t, "tokens")
-		tokens[0] = rapid.Int32().Draw(t, "first token")
+		chat++
+		tokens[0] = chat // a prompt of its own in the shared store
 		prompt := kv.Tokens(tokens...)
 		f := kinds(kind)
 		s := attach(t, store, f, nil)
@@ -111,9 +112,11 @@ func TestShiftIsNeverSaved(t *testing.T) {
 				t.Fatalf("what lies before the shift: %v", err)
 			}
 		}
-		if seen == "saved" && f.max(0) >= int32(k) { // the prompt as it was is a lie as well
-			_, err := s.Save(ctx, prompt, 0)
-			wantLineage(t, "of the prompt as it was", err, k)
+		if seen == "saved" { // the prompt as it was is a lie as well, but stored: the cache is not looked at
+			read := f.read
+			if _, err := s.Save(ctx, prompt, 0); !errors.Is(err, llamacpp.ErrLineage) && (err != nil || f.read > read) {
+				t.Fatalf("the prompt as it was: %d bytes read, %v", f.read-read, err)
+			}
 		}
 
 		delete(f.seqs, 0)
@@ -152,12 +155,15 @@ func TestShiftOfRepeatedTokens(t *testing.T) {
 		}
 		f.shift(0, 30, 50)
 		n := int(f.max(0)) + 1
-		more := tokens[:n+2]
+		more := append(append([]kv.Token(nil), tokens...), 5, 6, 7)
 		if err := f.Decode(more[n:], n, 0); err != nil {
 			t.Fatal(err)
 		}
 		_, err := s.Save(ctx, kv.Tokens(more...), 0)
-		wantLineage(t, "restored: "+map[bool]string{true: "yes"}[restored], err, 30)
+		var l *llamacpp.LineageError
+		if !errors.As(err, &l) || l.From < 30 || l.From > 100-32 { // what is stored before is not looked at
+			t.Errorf("restored: %v: %v", restored, err)
+		}
 	}
 }
 
@@ -284,8 +290,9 @@ func TestUntoldEdits(t *testing.T) {
 	}
 	_, err := s.Save(ctx, kv.Tokens(other...), 0)
 	wantLineage(t, "other tokens", err, 60)
-	_, err = s.Save(ctx, kv.Tokens(tokens...), 0)
-	wantLineage(t, "the tokens as they were", err, 60)
+	if _, err := s.Save(ctx, kv.Tokens(tokens...), 0); err != nil {
+		t.Errorf("the tokens as they were, which are stored: %v", err)
+	}
 	if err := s.Truncate(0, 50); err != nil {
 		t.Fatal(err)
 	}

@@ -2,11 +2,13 @@ package llamacpp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/state"
 )
 
 // Save stores what the sequence holds of prompt. The cache must have been filled with exactly these tokens (with these
@@ -18,6 +20,9 @@ import (
 // caller's word is taken. Rows of shifted positions (llama_memory_seq_add) must never be saved, not behind any number of
 // decodes either: they are approximations. A caller who changed the sequence without the session says so ([Session.Reset],
 // [Session.Truncate]).
+//
+// What is stored already is not read: of a prompt that is stored as a whole nothing at all, and then nothing is checked but its tokens.
+// Where sequences share one buffer and one of them is empty, the others' rows are read only; else the whole state.
 //
 // Of the window layers of a sliding-window model, the cache holds only the last rows. They are stored, so that the prompt
 // can be restored at and shortly before its end; what [Session.Prefill] saw on the way is stored too, and makes every
@@ -48,32 +53,116 @@ func (s *Session) Save(ctx context.Context, prompt kv.Prompt, sequence int) (db.
 	return s.saveRows(ctx, l, prompt.Prefix(prompt.Clip(min(n, len(prompt.Tokens)))), sequence)
 }
 
-// saveRows stores the rows of a prompt that the sequence holds all of.
+// saveRows stores the rows of a prompt that the sequence holds all of: those that are not stored yet.
 func (s *Session) saveRows(ctx context.Context, l *lineage, prompt kv.Prompt, sequence int) (db.PutResult, error) {
 	n := len(prompt.Tokens)
-	defer s.giveBack()
-	blob, err := s.get(sequence, 0)
+	stored, err := s.storedOf(ctx, prompt)
 	if err != nil {
 		return db.PutResult{}, err
 	}
+	var missing *db.NotStoredError // something went since it was found
+	if stored == n && !l.captured.unsaved {
+		result, err := s.model.Put(ctx, prompt, make(kv.Rows, len(s.lay.planes)), s.o.Put)
+		if err == nil {
+			l.rests(prompt)
+		}
+		if !errors.As(err, &missing) {
+			return result, err
+		}
+	}
+	if from := s.lay.firstNeeded(prompt, stored, s.model.Descriptor().BlockTokens); from > 0 {
+		result, err := s.saveFrom(ctx, l, prompt, sequence, from)
+		if !errors.As(err, &missing) {
+			return result, err
+		}
+	}
+	return s.saveFrom(ctx, l, prompt, sequence, 0)
+}
+
+// storedOf is how many tokens of a prompt are stored, such that the prompt can be restored from one token before its end on.
+func (s *Session) storedOf(ctx context.Context, prompt kv.Prompt) (int, error) {
+	n := len(prompt.Tokens)
+	if n == 0 {
+		return 0, nil
+	}
+	stored, _, err := s.model.Probe(ctx, prompt, db.MatchOptions{})
+	if err == nil && stored == n && n > 1 && s.lay.window > 0 {
+		var before int
+		if before, _, err = s.model.Probe(ctx, prompt, db.MatchOptions{Limit: n - 1}); before < n-1 {
+			stored = before
+		}
+	}
+	return stored, err
+}
+
+// comparedBefore is how many rows before those that are stored are looked at, to see whether they are still what they were: all
+// behind a shift are others.
+const comparedBefore = 32
+
+// firstNeeded is the first position whose rows a save wants to see: block by block, of what is not stored, and of the window
+// before the end.
+func (lay *layout) firstNeeded(prompt kv.Prompt, stored, blockTokens int) int {
+	n := len(prompt.Tokens)
+	if stored == 0 || n == 0 {
+		return 0
+	}
+	from, _ := prompt.Block(prompt.BlockAt(min(stored, n-1), blockTokens), blockTokens)
+	if lay.window > 0 {
+		from = min(from, n-lay.window-1)
+	}
+	return max(0, from-comparedBefore)
+}
+
+// read returns the state of a sequence, without the positions before from if they can be left out: where sequences share one
+// buffer, an empty one is given the others for the length of the call.
+func (s *Session) read(sequence, from int) (*state.State, error) {
+	if free, ok := s.freeSequence(sequence); ok && from > 0 {
+		s.lib.SequenceCopy(s.memory, int32(sequence), int32(free), int32(from), -1)
+		st, err := s.parse(free)
+		if !s.clear(free) {
+			return nil, fmt.Errorf("%w: llama.cpp does not remove sequence %d", ErrState, free)
+		}
+		return st, err
+	}
+	return s.parse(sequence)
+}
+
+func (s *Session) parse(sequence int) (*state.State, error) {
+	blob, err := s.get(sequence, 0)
+	if err != nil {
+		return nil, err
+	}
 	st, err := s.lay.format.Parse(blob)
 	if err != nil {
-		return db.PutResult{}, fmt.Errorf("%w: %w", ErrState, err)
+		return nil, fmt.Errorf("%w: %w", ErrState, err)
+	}
+	return st, nil
+}
+
+// saveFrom stores the rows from a position on; those before must be stored.
+func (s *Session) saveFrom(ctx context.Context, l *lineage, prompt kv.Prompt, sequence, from int) (db.PutResult, error) {
+	n := len(prompt.Tokens)
+	defer s.giveBack()
+	st, err := s.read(sequence, from)
+	if err != nil {
+		return db.PutResult{}, err
 	}
 	base := &st.Sections[baseSection]
 	first, end, whole := base.Range()
 	switch {
-	case first > 0:
-		return db.PutResult{}, fmt.Errorf("%w: sequence %d begins at position %d", ErrPositions, sequence, first)
+	case first > from:
+		return db.PutResult{}, fmt.Errorf("%w: from position %d on, sequence %d begins at %d", ErrPositions, from, sequence, first)
 	case !whole:
-		return db.PutResult{}, fmt.Errorf("%w: of the positions [0, %d), sequence %d has %d", ErrPositions, end, sequence, base.Count())
+		return db.PutResult{}, fmt.Errorf("%w: of the positions [%d, %d), sequence %d has %d", ErrPositions, first, end, sequence, base.Count())
 	}
 	if n > end && len(s.lay.format.Sections[baseSection].Layers) > 0 {
 		n = prompt.Clip(end)
 		prompt = prompt.Prefix(n)
 	}
-	if err := s.inOrder(l, base, n, sequence); err != nil {
-		return db.PutResult{}, err
+	if first == 0 {
+		if err := s.inOrder(l, base, n, sequence); err != nil {
+			return db.PutResult{}, err
+		}
 	}
 	first, sketches := s.sketchesIn(st)
 	if err := l.same(first, sketches, n, sequence); err != nil {
@@ -85,7 +174,7 @@ func (s *Session) saveRows(ctx context.Context, l *lineage, prompt kv.Prompt, se
 	}
 	l.rests(prompt)
 	l.see(first, sketches[:max(0, min(len(sketches), n-first))])
-	if s.lay.window > 0 {
+	if s.lay.window > 0 && n > 0 {
 		// The last block goes on, and is then stored under another key: its rows are still needed.
 		d := s.model.Descriptor()
 		last := prompt.BlockAt(n-1, d.BlockTokens)

@@ -1,0 +1,81 @@
+package llamacpp_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp"
+)
+
+// A save reads what is new: nothing of what is stored, and of a turn little more than the turn, where sequences share one
+// buffer. What it stored is whole, also when what it counted on went meanwhile.
+func TestSaveReadsWhatIsNew(t *testing.T) {
+	ctx := context.Background()
+	for _, kind := range []string{"plain", "channel-major", "latent", "window", "reordered", "streams", "windows only"} {
+		t.Run(kind, func(t *testing.T) {
+			store := openStore(t)
+			f := kinds(kind)
+			s := attach(t, store, f, func(o *llamacpp.Options) { o.BlockTokens = 16 })
+			tokens := make([]kv.Token, 600)
+			for i := range tokens {
+				tokens[i] = kv.Token(i % 7)
+			}
+			save := func(n int) (read int) {
+				t.Helper()
+				read = -f.read
+				if r, err := s.Save(ctx, kv.Tokens(tokens[:n]...), 0); err != nil || r.Tokens != n {
+					t.Fatalf("%d of %d tokens are stored: %v", r.Tokens, n, err)
+				}
+				return read + f.read
+			}
+			prefill := func(from, to int) {
+				t.Helper()
+				if err := s.Prefill(ctx, kv.Tokens(tokens[:to]...), from, 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			prefill(0, 500)
+			all := save(500)
+			for _, n := range []int{500, 499, 300, 500} {
+				if read := save(n); read != 0 {
+					t.Errorf("%d bytes are read for %d tokens that are stored", read, n)
+				}
+			}
+			if r, err := s.Save(ctx, kv.Prompt{}, 0); err != nil || r.Tokens != 0 {
+				t.Errorf("an empty prompt: %+v %v", r, err)
+			}
+			prefill(500, 520)
+			if turn := save(520); turn > all/4 && kind != "streams" && kind != "windows only" {
+				t.Errorf("a turn of 20 tokens: %d bytes are read, the state has %d", turn, all)
+			}
+			for i := range 3 {
+				if f.max(int32(i)) >= 0 != (i == 0) {
+					t.Errorf("sequence %d has %d tokens after a save", i, f.max(int32(i))+1)
+				}
+			}
+			prefill(520, 560)
+			if r, err := s.Save(ctx, kv.Prompt{}, 0); err != nil || r.Tokens != 0 { // with captured rows
+				t.Errorf("an empty prompt: %+v %v", r, err)
+			}
+			if _, err := s.Model().Delete(ctx, kv.Tokens(tokens[:200]...)); err != nil {
+				t.Fatal(err)
+			}
+			save(560)
+			g := kinds(kind)
+			s2 := attach(t, store, g, func(o *llamacpp.Options) { o.BlockTokens = 16 })
+			got, err := s2.Restore(ctx, kv.Tokens(tokens...), 0)
+			if err != nil || got.Tokens != 560 {
+				t.Fatalf("restored %d of 560: %v %v", got.Tokens, got.Reason, err)
+			}
+			for _, x := range []*llamacpp.Session{s, s2} {
+				if err := x.Prefill(ctx, kv.Tokens(tokens...), 560, 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if f.logits != g.logits {
+				t.Error("logits differ")
+			}
+		})
+	}
+}

@@ -45,10 +45,18 @@ type DecodeFunc func(tokens []kv.Token, first, sequence int) error
 type Options struct {
 	Identity
 
-	// Decode is needed by Prefill, and by Attach if Sequence is empty: its format is learned from a blob of one token.
+	// Decode is needed by Prefill, and by Attach, which evaluates two tokens at position 100: the format of states is learned from
+	// them, and that the context computes what is stored.
 	Decode DecodeFunc
-	// Sequence is the one that Attach looks at. If it is empty, it is so again afterwards.
+	// Sequence is the one that Attach evaluates them in, if it is empty, and then it is so again afterwards; else Attach takes another that
+	// is empty. If none is, what this one holds is taken out meanwhile and put back.
 	Sequence int
+	// Adapters are the LoRA adapters that are set on the context (llama_set_adapters_lora), as in kv.Prompt.Adapters. Prompts with
+	// others are refused until [Session.Recheck].
+	Adapters []kv.Adapter
+	// DiscardCanary drops all that is stored of this version of the model, with whatever adapters, if the context computes
+	// something else, instead of returning an [IdentityError]: for when the stored rows are the wrong ones. Set it once, not always.
+	DiscardCanary bool
 
 	// RowsOnly refuses a context that could only be kept as Opaque or Hybrid.
 	RowsOnly bool
@@ -84,11 +92,20 @@ type Session struct {
 	lctx   uintptr
 	memory uintptr
 	o      Options
+	store  *db.Store
 	model  *db.Model
 	mode   Mode
 	why    string
 	lay    *layout // of mode Rows
 	tail   bool    // the window section can be had alone
+
+	// The canary was compared with these adapters, if it sung at all, and was that far off.
+	adapters     []kv.Adapter
+	note         []byte // as it is stored
+	sung         bool
+	deviation    float64
+	canaryFormat state.Format // without sections: not understood
+	shape        string
 
 	manyDims bool // a position is more than one number: tokens are not counted by it
 
@@ -123,7 +140,7 @@ func Attach(ctx context.Context, store *db.Store, lib *Library, lctx uintptr, o 
 	if err := lib.check(); err != nil {
 		return nil, err
 	}
-	s := &Session{lib: lib, lctx: lctx, memory: lib.GetMemory(lctx), o: o, lines: map[int]*lineage{}}
+	s := &Session{lib: lib, lctx: lctx, memory: lib.GetMemory(lctx), o: o, store: store, lines: map[int]*lineage{}}
 	model := lib.GetModel(lctx)
 	if model == 0 || s.memory == 0 {
 		return nil, fmt.Errorf("%w: the context has no KV cache", ErrRefused)
@@ -139,12 +156,13 @@ func Attach(ctx context.Context, store *db.Store, lib *Library, lctx uintptr, o 
 	if err := s.refuse(model, desc.Architecture); err != nil {
 		return nil, err
 	}
-	blob, err := s.probe()
+	song := s.newCanary(model, desc.Architecture)
+	blob, tail, err := s.probe(song)
 	if err != nil {
 		return nil, err
 	}
 	s.mode = Rows
-	if s.why = s.opaqueBecause(model, &desc, blob); s.why != "" {
+	if s.why = s.opaqueBecause(model, &desc, blob, tail); s.why != "" {
 		s.mode = Opaque
 	} else if s.lay.recurrent != nil {
 		s.mode = Hybrid
@@ -187,6 +205,12 @@ func Attach(ctx context.Context, store *db.Store, lib *Library, lctx uintptr, o 
 	if err != nil {
 		return nil, err
 	}
+	s.canaryFormat, s.shape = formatOf(blob, 2), state.Shape(blob)
+	song.portrait, song.settings = portraitOf(s.canaryFormat, blob), s.settings(model)
+	if err := s.verify(ctx, store, song, o.Adapters); err != nil {
+		return nil, err
+	}
+	s.o.DiscardCanary = false // once
 	o.Logger.Info("llama.cpp context attached", slog.String("model", desc.Name), slog.String("mode", s.mode.String()),
 		slog.String("why", s.why), slog.String("fingerprint", s.model.Fingerprint().String()))
 	return s, nil
@@ -214,49 +238,42 @@ func (s *Session) refuse(model uintptr, arch string) error {
 	return nil
 }
 
-// probe returns a blob of the sequence, evaluating one token if it is empty, and checks that llama.cpp takes it back.
-// What it evaluated is removed again.
-func (s *Session) probe() ([]byte, error) {
-	defer s.giveBack()
-	seq := s.o.Sequence
-	if err := s.check(seq); err != nil {
-		return nil, err
+// probe returns the state of a sequence that holds the canary, and checks that llama.cpp takes it back. Of a model with a window it has the
+// window section alone, too, if that can be had.
+func (s *Session) probe(c canary) (blob, tail []byte, err error) {
+	if err := s.check(s.o.Sequence); err != nil {
+		return nil, nil, err
 	}
-	if s.lib.SequenceMax(s.memory, int32(seq)) >= 0 { // the caller's own tokens: look, but leave them
-		blob, err := s.get(seq, 0)
-		return bytes.Clone(blob), err
-	}
-	if s.o.Decode == nil {
-		return nil, fmt.Errorf("%w: sequence %d is empty, and its format is learned from a blob with a token", ErrNeedDecode, seq)
-	}
-	if err := s.o.Decode([]kv.Token{0}, 0, seq); err != nil {
-		return nil, fmt.Errorf("llamacpp: evaluate a token to learn the format: %w", err)
-	}
-	defer s.clear(seq)
-	blob, err := s.get(seq, 0)
-	if err != nil {
-		return nil, err
-	}
-	blob = bytes.Clone(blob)
-	if !s.clear(seq) {
-		return nil, fmt.Errorf("%w: llama.cpp does not remove sequence %d", ErrRefused, seq)
-	}
-	if err := s.set(seq, blob); err != nil {
-		return nil, fmt.Errorf("%w: llama.cpp does not take back its own state: %w", ErrRefused, err)
-	}
-	again, err := s.get(seq, 0)
-	if err != nil {
-		return nil, err
-	}
-	if !bytes.Equal(blob, again) {
-		return nil, fmt.Errorf("%w: a state of %d bytes that was given back reads differently", ErrRefused, len(blob))
-	}
-	return blob, nil
+	err = s.in(s.o.Sequence, func(sequence int) error {
+		if blob, err = s.sing(c, sequence); err != nil {
+			return err
+		}
+		if !s.clear(sequence) {
+			return fmt.Errorf("%w: llama.cpp does not remove sequence %d", ErrRefused, sequence)
+		}
+		if err := s.set(sequence, blob); err != nil {
+			return fmt.Errorf("%w: llama.cpp does not take back its own state: %w", ErrRefused, err)
+		}
+		again, err := s.get(sequence, 0)
+		if err != nil {
+			return err
+		}
+		if !bytes.Equal(blob, again) {
+			return fmt.Errorf("%w: a state of %d bytes that was given back reads differently", ErrRefused, len(blob))
+		}
+		if s.lib.Window(s.lib.GetModel(s.lctx)) > 0 {
+			if b, err := s.get(sequence, FlagPartial); err == nil {
+				tail = bytes.Clone(b)
+			}
+		}
+		return nil
+	})
+	return blob, tail, err
 }
 
 // opaqueBecause sets the layout and fills in the descriptor's tensors if blobs of this context are understood to be rows of
 // tokens; else it says why not.
-func (s *Session) opaqueBecause(model uintptr, d *kv.Descriptor, blob []byte) string {
+func (s *Session) opaqueBecause(model uintptr, d *kv.Descriptor, blob, tail []byte) string {
 	l := s.lib
 	window := int(l.Window(model))
 	r := l.RopeType(model)
@@ -301,26 +318,9 @@ func (s *Session) opaqueBecause(model uintptr, d *kv.Descriptor, blob []byte) st
 		return err.Error()
 	}
 	s.lay = lay
-	s.tail = s.hasTail(blob)
+	if lay.window > 0 { // after every chunk of a prefill, the window section alone saves copying the others
+		_, err = f.Tail().Parse(tail)
+		s.tail = err == nil
+	}
 	return ""
-}
-
-// hasTail finds out whether the window section can be had alone: after every chunk of a prefill, that saves copying the
-// full-attention layers. It looks at the tail of the state as it is now: what was probed may be gone.
-func (s *Session) hasTail(blob []byte) bool {
-	if s.lay.window == 0 {
-		return false
-	}
-	if s.lib.SequenceMax(s.memory, int32(s.o.Sequence)) < 0 {
-		if s.set(s.o.Sequence, blob) != nil {
-			return false
-		}
-		defer s.clear(s.o.Sequence)
-	}
-	tail, err := s.get(s.o.Sequence, FlagPartial)
-	if err != nil {
-		return false
-	}
-	_, err = s.lay.format.Tail().Parse(tail)
-	return err == nil
 }

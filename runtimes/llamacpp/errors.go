@@ -5,6 +5,9 @@ import "errors"
 var (
 	// ErrRefused is returned by Attach when states of this context cannot be kept safely; the message says why.
 	ErrRefused = errors.New("llamacpp: refused")
+	// ErrIdentity is returned when a context is not the one that its identity says: it computes other rows than those stored under it
+	// ([IdentityError]), runs another model than the file that is named, or has other adapters than those that were said.
+	ErrIdentity = errors.New("llamacpp: not the model that it is said to be")
 	// ErrNeedDecode is returned when something has to be evaluated and Options.Decode is nil.
 	ErrNeedDecode = errors.New("llamacpp: Options.Decode is needed")
 	// ErrNotEmpty is returned by Restore for a sequence that has tokens: a state replaces what is there.

@@ -68,7 +68,7 @@ func (f *fake) Decode(tokens []kv.Token, first, sequence int) error {
 		cells = map[int32]*fakeCell{}
 		f.seqs[seq] = cells
 	}
-	if f.max(seq) != int32(first)-1 {
+	if last := f.max(seq); last >= 0 && last != int32(first)-1 {
 		return fmt.Errorf("decode at %d after position %d", first, f.max(seq))
 	}
 	for i, token := range tokens {
@@ -390,7 +390,7 @@ func (f *fake) library() *llamacpp.Library {
 			f.load(unsafe.Slice(src, n), seq)
 			if f.stale {
 				f.logits++
-				f.seqs[seq][0].k[0][0]++
+				f.seqs[seq][f.max(seq)].k[0][0]++
 			}
 			return n
 		},

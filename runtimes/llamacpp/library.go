@@ -53,6 +53,12 @@ type Library struct {
 	// SequenceCopy lets the sequence to hold the positions [p0, p1) of the sequence from, too; -1: all.
 	SequenceCopy func(memory uintptr, from, to, p0, p1 int32) `c:"llama_memory_seq_cp,optional"`
 
+	// What is compared with the file that Identity names, and where an ordinary token is.
+	ModelBytes       func(model uintptr) uint64  `c:"llama_model_size,optional"`
+	ModelValues      func(model uintptr) uint64  `c:"llama_model_n_params,optional"`
+	Vocabulary       func(model uintptr) uintptr `c:"llama_model_get_vocab,optional"`
+	VocabularyTokens func(vocab uintptr) int32   `c:"llama_vocab_n_tokens,optional"`
+
 	// ContextTokensEach is what one sequence may hold, where that is less than the context.
 	ContextTokensEach func(ctx uintptr) uint32 `c:"llama_n_ctx_seq,optional"`
 }

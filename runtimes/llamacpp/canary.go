@@ -230,11 +230,15 @@ func (s *Session) Recheck(ctx context.Context, adapters ...kv.Adapter) error {
 	if ctx == nil {
 		return errNoContext
 	}
+	return s.recheckIn(ctx, s.o.Sequence, adapters)
+}
+
+func (s *Session) recheckIn(ctx context.Context, sequence int, adapters []kv.Adapter) error {
 	s.sung = false
 	model := s.lib.GetModel(s.lctx)
 	c := s.newCanary(model, s.model.Descriptor().Architecture)
 	c.settings = s.settings(model)
-	if err := s.in(s.o.Sequence, func(sequence int) error {
+	if err := s.in(sequence, func(sequence int) error {
 		blob, err := s.sing(c, sequence)
 		c.portrait = portraitOf(s.canaryFormat, blob)
 		return err

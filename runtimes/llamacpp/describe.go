@@ -49,7 +49,7 @@ func (l *Library) describe(model uintptr, id Identity) (d kv.Descriptor, h head,
 	}
 	d.RoPE = l.rope(model, d.Architecture, id)
 	if id.Path != "" {
-		if h, err = fromFile(&d, id); err != nil {
+		if h, err = l.fromFile(model, &d, id); err != nil {
 			return d, h, err
 		}
 	}
@@ -161,13 +161,16 @@ func normal(value string) string {
 }
 
 // fromFile adds what only the model file says.
-func fromFile(d *kv.Descriptor, id Identity) (head, error) {
+func (l *Library) fromFile(model uintptr, d *kv.Descriptor, id Identity) (head, error) {
 	h, err := headOf(id.Path, id.Memo)
 	if err != nil {
 		return h, fmt.Errorf("llamacpp: describe: %w", err)
 	}
 	if h.architecture != d.Architecture {
-		return h, fmt.Errorf("%w: %s is of architecture %q, the context runs %q", ErrRefused, id.Path, h.architecture, d.Architecture)
+		return h, fmt.Errorf("%w: %s is of architecture %q, the context runs %q", ErrIdentity, id.Path, h.architecture, d.Architecture)
+	}
+	if err := l.runs(model, id.Path, h.contents); err != nil {
+		return h, err
 	}
 	if d.Weights == (kv.Hash{}) {
 		if d.Weights, err = WeightsHash(id.Path, id.Memo); err != nil {

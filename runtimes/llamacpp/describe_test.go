@@ -136,7 +136,7 @@ func TestDescribe(t *testing.T) {
 	if err := os.WriteFile(path, ggufgen.LLaMA(1, 1, 16), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := kinds("plain").library().Describe(2, llamacpp.Identity{Path: path}); !errors.Is(err, llamacpp.ErrRefused) {
+	if _, err := kinds("plain").library().Describe(2, llamacpp.Identity{Path: path}); !errors.Is(err, llamacpp.ErrIdentity) {
 		t.Errorf("a file of another architecture: %v", err)
 	}
 }
@@ -148,7 +148,7 @@ func TestHeadMemo(t *testing.T) {
 	path, memo := filepath.Join(dir, "m.gguf"), filepath.Join(dir, "memo")
 	describe := func(arch, memo string) (kv.Descriptor, error) {
 		f := kinds("plain")
-		f.meta = map[string]string{"general.architecture": arch}
+		f.file, f.meta = path, map[string]string{"general.architecture": arch}
 		return f.library().Describe(2, llamacpp.Identity{Path: path, Memo: memo})
 	}
 	want := func(arch string) kv.Fingerprint {
@@ -178,11 +178,11 @@ func TestHeadMemo(t *testing.T) {
 	}
 	write(ggufgen.LLaMA(1, 1, 16))
 	first := want("llama")
-	if _, err := describe("gemma3", memo); !errors.Is(err, llamacpp.ErrRefused) {
+	if _, err := describe("gemma3", memo); !errors.Is(err, llamacpp.ErrIdentity) {
 		t.Errorf("another architecture than the remembered one: %v", err)
 	}
 	b, err := os.ReadFile(memo)
-	if err != nil || bytes.Count(b, []byte("head2 ")) != 1 || bytes.Count(b, []byte("weights1 ")) != 1 {
+	if err != nil || bytes.Count(b, []byte("head3 ")) != 1 || bytes.Count(b, []byte("weights1 ")) != 1 {
 		t.Errorf("the memo is %q, expected one line of each kind: %v", b, err)
 	}
 	write(ggufgen.Gemma3(1, 2, 64, 40))
@@ -233,6 +233,9 @@ func TestFactorsByContextOfTheFile(t *testing.T) {
 		for _, scaling := range []string{"", "yarn"} {
 			w := ggufgen.NewWriter("fake", 1)
 			w.Uint("fake.context_length", 200)
+			if scaling != "" {
+				w.String("fake.rope.scaling.type", scaling)
+			}
 			w.Uint("tokenizer.of", 1)
 			if two {
 				w.Tensor("rope_factors_long.weight", func(i int) float32 { return float32(2 + i) }, 4)
@@ -246,10 +249,7 @@ func TestFactorsByContextOfTheFile(t *testing.T) {
 			store := openStore(t)
 			fingerprint := func(each int) kv.Fingerprint {
 				f := kinds("plain")
-				f.meta, f.contextLen = map[string]string{"fake.context_length": "200"}, each*sequences
-				if scaling != "" {
-					f.meta["fake.rope.scaling.type"] = scaling
-				}
+				f.file, f.meta, f.contextLen = path, map[string]string{"fake.context_length": "200"}, each*sequences
 				return attach(t, store, f, func(o *llamacpp.Options) { o.Identity = llamacpp.Identity{Path: path, Memo: memo} }).Model().Fingerprint()
 			}
 			short, long := fingerprint(200), fingerprint(201)

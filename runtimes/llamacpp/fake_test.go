@@ -9,6 +9,7 @@ import (
 	"strings"
 	"unsafe"
 
+	"github.com/dormousekv/dormouse/internal/gguf"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp"
 )
@@ -28,7 +29,8 @@ type fake struct {
 	recurrent  bool
 	causal     string
 	meta       map[string]string
-	reorder    bool // hands out cells in another order than that of positions
+	file       string // that it was loaded from
+	reorder    bool   // hands out cells in another order than that of positions
 	refuseSet  bool
 	stale      bool // a state that is given back reads differently
 
@@ -349,6 +351,20 @@ func (f *fake) fits(blob []byte, seq int32) bool {
 func (f *fake) library() *llamacpp.Library {
 	f.seqs = map[int32]map[int32]*fakeCell{}
 	values := map[string]string{"general.architecture": "fake", "general.name": "fake", "fake.rope.freq_base": "10000.000000", "fake.rope.dimension_count": "8"}
+	if f.file != "" { // loaded from there
+		g, err := gguf.Open(f.file)
+		if err != nil {
+			panic(err)
+		}
+		values = map[string]string{}
+		for k, v := range g.Meta {
+			if x, ok := v.Scalar.(float64); ok {
+				values[k] = fmt.Sprintf("%f", x)
+			} else if v.Scalar != nil {
+				values[k] = fmt.Sprint(v.Scalar)
+			}
+		}
+	}
 	for k, v := range f.meta {
 		values[k] = v
 	}

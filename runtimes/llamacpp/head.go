@@ -3,6 +3,7 @@ package llamacpp
 import (
 	"crypto/sha256"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/dormousekv/dormouse/internal/gguf"
@@ -14,6 +15,7 @@ type head struct {
 	architecture       string
 	tokenizer, factors kv.Hash
 	twoSets            bool // of factors: for long and for short contexts
+	contents           contents
 }
 
 // headOf reads the head of a model file, or remembers it as [WeightsHash] does: a vocabulary of 262 thousand tokens takes
@@ -23,11 +25,14 @@ func headOf(path, memo string) (h head, err error) {
 	if err != nil {
 		return h, err
 	}
-	if f := recall(memo, headTag, id, 4); f != nil {
+	if f := recall(memo, headTag, id, 7); f != nil {
 		tokenizer, ok := parseHash(f[1])
 		factors, also := parseHash(f[2])
-		if ok && also && (f[3] == oneSet || f[3] == twoSets) {
-			return head{f[0], tokenizer, factors, f[3] == twoSets}, nil
+		meta, sound := parseHash(f[4])
+		values, err1 := strconv.ParseUint(f[5], 10, 64)
+		bytes, err2 := strconv.ParseUint(f[6], 10, 64)
+		if ok && also && sound && err1 == nil && err2 == nil && (f[3] == oneSet || f[3] == twoSets) {
+			return head{f[0], tokenizer, factors, f[3] == twoSets, contents{meta, values, bytes}}, nil
 		}
 	}
 	if h, err = readHead(path); err != nil {
@@ -38,7 +43,8 @@ func headOf(path, memo string) (h head, err error) {
 		if h.twoSets {
 			sets = twoSets
 		}
-		remember(memo, headTag, id, h.architecture, h.tokenizer.String(), h.factors.String(), sets)
+		remember(memo, headTag, id, h.architecture, h.tokenizer.String(), h.factors.String(), sets,
+			h.contents.meta.String(), strconv.FormatUint(h.contents.values, 10), strconv.FormatUint(h.contents.bytes, 10))
 	}
 	return h, nil
 }
@@ -74,7 +80,10 @@ func readHead(path string) (h head, err error) {
 	if found {
 		h.factors = kv.Hash(factors.Sum(nil)[:16])
 	}
-	h.twoSets, err = hasTwoSets(path)
+	if h.twoSets, err = hasTwoSets(path); err != nil {
+		return h, err
+	}
+	h.contents, err = contentsOf(f)
 	return h, err
 }
 

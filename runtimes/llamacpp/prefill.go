@@ -22,6 +22,9 @@ func (s *Session) Prefill(ctx context.Context, prompt kv.Prompt, from, sequence 
 	if err := s.check(sequence); err != nil {
 		return err
 	}
+	if err := s.identified(prompt); err != nil {
+		return err
+	}
 	if s.o.Decode == nil {
 		return ErrNeedDecode
 	}

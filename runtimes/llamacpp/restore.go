@@ -25,6 +25,8 @@ type Restored struct {
 // the session builds all of it in memory, which it gives back at the end. Damage that is met on the way, or ctx being cancelled,
 // never leaves a part: the sequence is emptied, and after damage a shorter prefix restored.
 //
+// The first time after the prompt's adapters are others than before, it evaluates two tokens to see that the context has them ([Session.Recheck]).
+//
 // An error leaves the sequence empty, but for ErrNotEmpty, which leaves it as it was.
 func (s *Session) Restore(ctx context.Context, prompt kv.Prompt, sequence int) (Restored, error) {
 	if ctx == nil {
@@ -35,6 +37,11 @@ func (s *Session) Restore(ctx context.Context, prompt kv.Prompt, sequence int) (
 	}
 	if n := s.tokens(sequence); n > 0 {
 		return Restored{}, fmt.Errorf("%w: sequence %d has %d tokens", ErrNotEmpty, sequence, n)
+	}
+	if s.identified(prompt) != nil { // other adapters
+		if err := s.recheckIn(ctx, sequence, prompt.Adapters); err != nil {
+			return Restored{}, err
+		}
 	}
 	delete(s.lines, sequence)
 	defer s.giveBack()

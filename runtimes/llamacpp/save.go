@@ -36,6 +36,9 @@ func (s *Session) Save(ctx context.Context, prompt kv.Prompt, sequence int) (db.
 	if err := s.check(sequence); err != nil {
 		return db.PutResult{}, err
 	}
+	if err := s.identified(prompt); err != nil {
+		return db.PutResult{}, err
+	}
 	n := s.tokens(sequence)
 	if n <= 0 {
 		return db.PutResult{}, fmt.Errorf("%w: sequence %d is empty", ErrPositions, sequence)

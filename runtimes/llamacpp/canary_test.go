@@ -1,0 +1,270 @@
+//go:build (linux && !android) || (darwin && !ios)
+
+package llamacpp_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/internal/gguf/ggufgen"
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/quant"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/llama"
+)
+
+// tryAttach is rig.attach, but hands the error out.
+func (r *rig) tryAttach(c *llama.Context, change func(*llamacpp.Options)) (*llamacpp.Session, error) {
+	o := llamacpp.Options{
+		Identity: llamacpp.Identity{Path: r.model.Path(), Memo: filepath.Join(r.store.Dir(), "..", "memo")},
+		Decode:   c.Decode, Logger: slog.New(slog.DiscardHandler),
+	}
+	if change != nil {
+		change(&o)
+	}
+	return llamacpp.Attach(context.Background(), r.store, r.api, c.Pointer(), o)
+}
+
+// prefilled evaluates a prompt and saves it.
+func prefilled(t *testing.T, s *llamacpp.Session, p kv.Prompt) {
+	t.Helper()
+	if err := s.Prefill(context.Background(), p, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Save(context.Background(), p, 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Rows that were stored by a context with another RoPE scale are not restored; who looks is told what differs; and what is discarded
+// takes the rows with it, after which the other context is the one that is refused.
+func TestOtherRowsAreRefused(t *testing.T) {
+	ctx := context.Background()
+	for name, file := range map[string][]byte{"rows": ggufgen.LLaMA(1, 3, 64), "window": ggufgen.Gemma3(1, 7, 64, 40), "opaque": ggufgen.Qwen2VL(1, 2)} {
+		r := newRig(t, file, llama.ContextOptions{}, db.Options{Codec: quant.Raw})
+		prompt := kv.Tokens(randomTokens(1, 100)...)
+		right := r.opt
+		r.opt.RopeScaling, r.opt.RopeScale, r.opt.Tokens = ref(int32(1)), 0.5, 1024
+		wrong := r.opt
+		first := r.context()
+		old := r.attach(first, nil) // nothing is stored that it could be compared with
+		prefilled(t, old, prompt)
+		r.opt = right
+		c := r.context()
+		_, err := r.tryAttach(c, nil)
+		var bad *llamacpp.IdentityError
+		if !errors.As(err, &bad) || !errors.Is(err, llamacpp.ErrIdentity) {
+			t.Fatalf("%s: not refused: %v", name, err)
+		}
+		for _, says := range []string{"n_ctx: 1024, now 512", "DiscardCanary", bad.Fingerprint.String()} {
+			if !strings.Contains(err.Error(), says) {
+				t.Errorf("%s: %q is not in %v", name, says, err)
+			}
+		}
+		if n := r.api.SequenceMax(r.api.GetMemory(c.Pointer()), 0); n != -1 {
+			t.Errorf("%s: the sequence is left with tokens up to %d", name, n)
+		}
+		s := r.attach(c, func(o *llamacpp.Options) { o.DiscardCanary = true })
+		if got, err := s.Restore(ctx, prompt, 0); err != nil || got.Tokens != 0 {
+			t.Errorf("%s: %d tokens of the wrong rows are restored: %v", name, got.Tokens, err)
+		}
+		prefilled(t, s, prompt)
+		if _, err := old.Save(ctx, prompt, 0); !errors.Is(err, llamacpp.ErrIdentity) {
+			t.Errorf("%s: the session that was attached first still saves: %v", name, err)
+		}
+		r.opt = wrong
+		if _, err := r.tryAttach(r.context(), nil); !errors.Is(err, llamacpp.ErrIdentity) {
+			t.Errorf("%s: the context that was first is not refused: %v", name, err)
+		}
+		if err := old.Recheck(ctx); !errors.Is(err, llamacpp.ErrIdentity) {
+			t.Errorf("%s: the session that was first is not refused: %v", name, err)
+		}
+		r.opt = right
+		s = r.attach(r.context(), func(o *llamacpp.Options) { o.DiscardCanary = true }) // nothing differs: nothing goes
+		want := 99
+		if s.Mode() == llamacpp.Opaque {
+			want = 0 // a state at its end only
+		}
+		if got, err := s.Restore(ctx, prompt, 0); err != nil || got.Tokens != want {
+			t.Errorf("%s: %d tokens are restored, expected %d: %v", name, got.Tokens, want, err)
+		}
+	}
+}
+
+// The file that is named is the one that the model was loaded from, as far as its head tells; weights that only the canary tells
+// apart are refused once there is something to compare with.
+func TestAnotherFileIsRefused(t *testing.T) {
+	r := newRig(t, ggufgen.LLaMA(1, 3, 64), llama.ContextOptions{}, db.Options{})
+	dir := t.TempDir()
+	write := func(name string, b []byte) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	named := func(path string) error {
+		_, err := r.tryAttach(r.context(), func(o *llamacpp.Options) { o.Path = path })
+		return err
+	}
+	for name, b := range map[string][]byte{
+		"more layers":          ggufgen.LLaMA(1, 5, 64),
+		"wider heads":          ggufgen.LLaMA(1, 3, 96),
+		"another architecture": ggufgen.Gemma3(1, 3, 64, 40),
+		"other metadata":       ggufgen.LongRoPE(1, 3, 64, 256),
+	} {
+		if err := named(write(name, b)); !errors.Is(err, llamacpp.ErrIdentity) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := r.tryAttach(r.context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	// A model of other weights, said to be the first one.
+	lib, api := library(t)
+	other := rigFor(t, lib, api, write("other weights", ggufgen.LLaMA(77, 3, 64)), llama.ContextOptions{}, db.Options{})
+	c := other.context()
+	if _, err := r.tryAttach(c, nil); !errors.Is(err, llamacpp.ErrIdentity) || !strings.Contains(err.Error(), "other weights") {
+		t.Errorf("other weights: %v", err)
+	}
+}
+
+// Attach disturbs nobody's tokens: it takes an empty sequence, or puts back what it took out, to the bit.
+func TestAttachLeavesTokens(t *testing.T) {
+	for _, arch := range architectures() {
+		for _, busy := range [][]int{{0}, {0, 1}, {1}} {
+			o := arch.context
+			if len(busy) == 2 && o.Sequences == 0 || slices.Contains(busy, 1) && o.Sequences == 0 {
+				o.Sequences = 2
+			}
+			r := newRig(t, arch.gguf(), o, db.Options{})
+			c := r.context()
+			tokens := randomTokens(3, 96)
+			state := func(sequence int) []byte {
+				n := r.api.StateSize(c.Pointer(), int32(sequence), 0)
+				b := make([]byte, n)
+				r.api.StateGet(c.Pointer(), &b[0], n, int32(sequence), 0)
+				return b
+			}
+			before := map[int][]byte{}
+			for _, sequence := range busy {
+				for i := 0; i < len(tokens); i += batchTokens {
+					if err := c.Decode(tokens[i:i+batchTokens], i, sequence); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			for _, sequence := range busy {
+				before[sequence] = state(sequence)
+			}
+			r.attach(c, nil)
+			for sequence, b := range before {
+				if !slices.Equal(b, state(sequence)) {
+					t.Errorf("%s, busy %v: the state of sequence %d is another one", arch.name, busy, sequence)
+				}
+			}
+			for sequence := range int(max(1, o.Sequences)) {
+				if !slices.Contains(busy, sequence) && r.api.SequenceMax(r.api.GetMemory(c.Pointer()), int32(sequence)) >= 0 {
+					t.Errorf("%s, busy %v: sequence %d was empty", arch.name, busy, sequence)
+				}
+			}
+		}
+	}
+}
+
+// Adapters are compared as the rest is: what is stored with one is not for a context without it, and the other way round, however it is
+// switched on and off.
+func TestAdapters(t *testing.T) {
+	ctx := context.Background()
+	r := newRig(t, ggufgen.LLaMA(1, 3, 64), llama.ContextOptions{}, db.Options{Codec: quant.Raw})
+	l := r.lora()
+	var targets []ggufgen.LoRATarget
+	for _, name := range []string{"blk.0.attn_k.weight", "blk.1.attn_v.weight", "blk.2.attn_k.weight"} {
+		targets = append(targets, ggufgen.LoRATarget{Name: name, In: 128, Out: 128})
+	}
+	adapter := ggufgen.LoRA("llama", 5, 0.5, targets...)
+	said := []kv.Adapter{{Hash: kv.HashOf("an adapter"), Scale: 1}}
+	plain := kv.Tokens(randomTokens(1, 100)...)
+	with := plain
+	with.Adapters = said
+
+	base := r.context()
+	prefilled(t, r.attach(base, nil), plain)
+
+	c := r.context()
+	l.on(t, r, c, adapter)
+	if _, err := r.tryAttach(c, nil); !errors.Is(err, llamacpp.ErrIdentity) {
+		t.Fatalf("an adapter that is not said: %v", err)
+	}
+	s := r.attach(c, func(o *llamacpp.Options) { o.Adapters = said })
+	for what, err := range map[string]error{
+		"prefill": s.Prefill(ctx, plain, 0, 0),
+		"save":    second(s.Save(ctx, plain, 0)),
+		"capture": s.Capture(ctx, plain, 0),
+		"restore": second(s.Restore(ctx, plain, 0)), // looks, and finds an adapter
+	} {
+		if !errors.Is(err, llamacpp.ErrIdentity) {
+			t.Errorf("%s of a prompt without the adapter: %v", what, err)
+		}
+	}
+	if err := s.Recheck(ctx, said...); err != nil {
+		t.Fatal(err)
+	}
+	prefilled(t, s, with)
+
+	// Switched off: the prompts without it are restored, those with it are not.
+	r.api.SequenceRemove(r.api.GetMemory(c.Pointer()), 0, -1, -1)
+	if l.set(c.Pointer(), nil, 0, nil) != 0 {
+		t.Fatal("the adapter stays")
+	}
+	got, err := s.Restore(ctx, plain, 0)
+	if err != nil || got.Tokens != 99 {
+		t.Errorf("without: restored %d: %v", got.Tokens, err)
+	}
+	r.api.SequenceRemove(r.api.GetMemory(c.Pointer()), 0, -1, -1)
+	if _, err := s.Restore(ctx, with, 0); !errors.Is(err, llamacpp.ErrIdentity) {
+		t.Errorf("with an adapter that is switched off: %v", err)
+	}
+	// A forgotten adapter: what is stored with it is refused.
+	if _, err := r.tryAttach(r.context(), func(o *llamacpp.Options) { o.Adapters = said }); !errors.Is(err, llamacpp.ErrIdentity) {
+		t.Errorf("an adapter that is said and not there: %v", err)
+	}
+	d := r.context()
+	l.on(t, r, d, adapter)
+	s = r.attach(d, func(o *llamacpp.Options) { o.Adapters = said })
+	if got, err := s.Restore(ctx, with, 0); err != nil || got.Tokens != 99 {
+		t.Errorf("with: restored %d: %v", got.Tokens, err)
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// A store that is only read is compared with, and not written to.
+func TestCanaryOfAReadOnlyStore(t *testing.T) {
+	r := newRig(t, ggufgen.LLaMA(1, 3, 64), llama.ContextOptions{}, db.Options{Codec: quant.Raw})
+	prompt := kv.Tokens(randomTokens(1, 100)...)
+	prefilled(t, r.attach(r.context(), nil), prompt)
+	dir := r.store.Dir()
+	if err := r.store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if r.store, err = db.Open(context.Background(), dir, db.Options{ReadOnly: true, Logger: slog.New(slog.DiscardHandler)}); err != nil {
+		t.Fatal(err)
+	}
+	s := r.attach(r.context(), nil)
+	if got, err := s.Restore(context.Background(), prompt, 0); err != nil || got.Tokens != 99 {
+		t.Errorf("restored %d: %v", got.Tokens, err)
+	}
+	r.opt.RopeBase = 5000
+	if _, err := r.tryAttach(r.context(), nil); !errors.Is(err, llamacpp.ErrIdentity) {
+		t.Errorf("not refused: %v", err)
+	}
+}

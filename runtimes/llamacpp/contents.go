@@ -1,0 +1,145 @@
+package llamacpp
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"math/bits"
+	"sort"
+	"strconv"
+	"strings"
+
+	"github.com/dormousekv/dormouse/internal/gguf"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// contents is what a model file and the model that was loaded from it have in common. It does not tell two files of one shape and
+// one metadata apart: the canary does.
+type contents struct {
+	meta   kv.Hash // of all metadata that is one value; arrays are not in what llama.cpp tells
+	values uint64  // of all tensors of all parts
+	bytes  uint64  // 0: a tensor is of a type that is not known here
+}
+
+func contentsOf(f *gguf.File) (c contents, err error) {
+	c.meta = metaHash(fileMeta(f))
+	parts, err := gguf.Splits(f.Path)
+	if err != nil {
+		return c, err
+	}
+	known := true
+	for _, part := range parts {
+		g := f
+		if part != f.Path {
+			if g, err = gguf.Open(part); err != nil {
+				return c, err
+			}
+		}
+		for _, t := range g.Tensors {
+			n := uint64(1)
+			for _, d := range t.Dims {
+				over, product := bits.Mul64(n, uint64(d))
+				if n = product; over > 0 {
+					return c, fmt.Errorf("%s: %w: tensor %s has %v values", part, gguf.ErrFormat, t.Name, t.Dims)
+				}
+			}
+			c.values += n
+			size, ok := t.Bytes()
+			c.bytes += uint64(size)
+			known = known && ok
+		}
+	}
+	if !known {
+		c.bytes = 0
+	}
+	return c, nil
+}
+
+// fileMeta is the metadata of a file as llama.cpp spells it, but for floats: those are compared as numbers.
+func fileMeta(f *gguf.File) map[string]string {
+	out := map[string]string{}
+	for key, v := range f.Meta {
+		switch x := v.Scalar.(type) {
+		case nil:
+		case string:
+			out[key] = spelled(x)
+		case float64:
+			out[key] = spelled(strconv.FormatFloat(x, 'f', 6, 64))
+		default:
+			out[key] = spelled(fmt.Sprint(x))
+		}
+	}
+	return out
+}
+
+// modelMeta is the metadata of a model that llama.cpp has loaded.
+func (l *Library) modelMeta(model uintptr) map[string]string {
+	out := map[string]string{}
+	for i := range l.MetaCount(model) {
+		key, ok := text(func(buf *byte, size uintptr) int32 { return l.MetaKey(model, i, buf, size) })
+		if !ok {
+			continue
+		}
+		value, _ := text(func(buf *byte, size uintptr) int32 { return l.MetaIndex(model, i, buf, size) })
+		out[key] = spelled(value)
+	}
+	return out
+}
+
+// spelled is a value without what llama.cpp's releases escape in different ways.
+func spelled(value string) string {
+	return strings.NewReplacer("\\", "", "\n", "", "\r", "", "\t", "", "\"", "").Replace(strings.ToValidUTF8(value, ""))
+}
+
+func metaHash(meta map[string]string) kv.Hash {
+	var lines []string
+	for key, value := range meta {
+		lines = append(lines, fmt.Sprintf("%q=%q\n", key, value))
+	}
+	sort.Strings(lines)
+	sum := sha256.Sum256([]byte(strings.Join(lines, "")))
+	return kv.Hash(sum[:16])
+}
+
+// runs refuses a file that is not the one that the model was loaded from.
+func (l *Library) runs(model uintptr, path string, c contents) error {
+	if l.ModelValues != nil && l.ModelValues(model) != c.values {
+		return fmt.Errorf("%w: %s has tensors of %d values, the model in memory of %d: it was loaded from another file", ErrIdentity, path, c.values, l.ModelValues(model))
+	}
+	if l.ModelBytes != nil && c.bytes > 0 && l.ModelBytes(model) != c.bytes {
+		return fmt.Errorf("%w: %s has tensors of %d bytes, the model in memory of %d: it was loaded from another file", ErrIdentity, path, c.bytes, l.ModelBytes(model))
+	}
+	loaded := l.modelMeta(model)
+	if metaHash(loaded) == c.meta {
+		return nil
+	}
+	f, err := gguf.Open(path)
+	if err != nil {
+		return err
+	}
+	if why := differentMeta(fileMeta(f), loaded); why != "" {
+		return fmt.Errorf("%w: %s was not what the model in memory was loaded from: %s", ErrIdentity, path, why)
+	}
+	return nil
+}
+
+// differentMeta names the first key that differs, by name.
+func differentMeta(file, loaded map[string]string) string {
+	var keys []string
+	for key := range file {
+		keys = append(keys, key)
+	}
+	for key := range loaded {
+		if _, ok := file[key]; !ok {
+			keys = append(keys, key)
+		}
+	}
+	sort.Strings(keys)
+	for _, key := range keys {
+		in, ok := file[key]
+		has, is := loaded[key]
+		if ok != is || in != has {
+			return fmt.Sprintf("%s is %.60q in the file (there: %t), %.60q in memory (there: %t)", key, in, ok, has, is)
+		}
+	}
+	return ""
+}

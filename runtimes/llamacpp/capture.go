@@ -34,11 +34,11 @@ func (s *Session) Capture(ctx context.Context, prompt kv.Prompt, sequence int) e
 	if err := s.check(sequence); err != nil {
 		return err
 	}
-	if err := s.identified(prompt); err != nil {
-		return err
-	}
 	l := s.line(sequence)
 	if err := l.agrees(prompt, len(prompt.Tokens), sequence); err != nil {
+		return err
+	}
+	if err := s.identified(prompt); err != nil {
 		return err
 	}
 	if s.mode != Rows || s.lay.window == 0 {

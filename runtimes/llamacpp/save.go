@@ -36,15 +36,15 @@ func (s *Session) Save(ctx context.Context, prompt kv.Prompt, sequence int) (db.
 	if err := s.check(sequence); err != nil {
 		return db.PutResult{}, err
 	}
-	if err := s.identified(prompt); err != nil {
-		return db.PutResult{}, err
-	}
 	n := s.tokens(sequence)
 	if n <= 0 {
 		return db.PutResult{}, fmt.Errorf("%w: sequence %d is empty", ErrPositions, sequence)
 	}
 	l := s.line(sequence)
 	if err := l.agrees(prompt, n, sequence); err != nil {
+		return db.PutResult{}, err
+	}
+	if err := s.identified(prompt); err != nil {
 		return db.PutResult{}, err
 	}
 	switch s.mode {

@@ -88,7 +88,7 @@ func portraitOf(f state.Format, blob []byte) portrait {
 		p := project(uint64(i), all[i].values, m)
 		p.name, p.kind = all[i].name, all[i].kind
 		if s.stride > 1 {
-			p.kind = p.kind&coarse | single // its neighbour may be missing
+			p.kind &= coarse // single: its neighbour may be missing
 		}
 		s.planes = append(s.planes, p)
 	}

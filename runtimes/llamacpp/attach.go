@@ -205,8 +205,11 @@ func Attach(ctx context.Context, store *db.Store, lib *Library, lctx uintptr, o 
 	if err != nil {
 		return nil, err
 	}
-	s.canaryFormat, s.shape = formatOf(blob, 2), state.Shape(blob)
-	song.portrait, song.settings = portraitOf(s.canaryFormat, blob), s.settings(model)
+	s.shape = state.Shape(blob)
+	if s.canaryFormat = formatOf(blob, 2); s.lay != nil {
+		s.canaryFormat = s.lay.format
+	}
+	song.portrait, song.settings = s.portraitOf(blob), s.settings(model)
 	if err := s.verify(ctx, store, song, o.Adapters); err != nil {
 		return nil, err
 	}
@@ -238,8 +241,8 @@ func (s *Session) refuse(model uintptr, arch string) error {
 	return nil
 }
 
-// probe returns the state of a sequence that holds the canary, and checks that llama.cpp takes it back. Of a model with a window it has the
-// window section alone, too, if that can be had.
+// probe returns the state of a sequence that holds the canary, and checks that llama.cpp takes it back. Of a model with a window, and of a
+// hybrid, it has the last part alone, too, if that can be had.
 func (s *Session) probe(c canary) (blob, tail []byte, err error) {
 	if err := s.check(s.o.Sequence); err != nil {
 		return nil, nil, err
@@ -261,7 +264,8 @@ func (s *Session) probe(c canary) (blob, tail []byte, err error) {
 		if !bytes.Equal(blob, again) {
 			return fmt.Errorf("%w: a state of %d bytes that was given back reads differently", ErrRefused, len(blob))
 		}
-		if s.lib.Window(s.lib.GetModel(s.lctx)) > 0 {
+		model := s.lib.GetModel(s.lctx)
+		if s.lib.Window(model) > 0 || s.lib.IsHybrid != nil && s.lib.IsHybrid(model) {
 			if b, err := s.get(sequence, FlagPartial); err == nil {
 				tail = bytes.Clone(b)
 			}
@@ -284,7 +288,7 @@ func (s *Session) opaqueBecause(model uintptr, d *kv.Descriptor, blob, tail []by
 	case l.IsRecurrent(model):
 		return "the model is recurrent: its state cannot be cut"
 	case l.IsHybrid != nil && l.IsHybrid(model):
-		if why := s.hybridBecause(model, d, blob); why != "" {
+		if why := s.hybridBecause(model, d, blob, tail); why != "" {
 			return "the model is a hybrid, whose recurrent layers' state cannot be cut: " + why
 		}
 		return ""

@@ -77,6 +77,15 @@ func (s *Session) newCanary(model uintptr, arch string) canary {
 	return c
 }
 
+// portraitOf is the portrait of a state of the canary.
+func (s *Session) portraitOf(blob []byte) portrait {
+	rest := 0
+	if s.lay != nil && s.lay.recurrent != nil {
+		rest = min(s.lay.recurrent.Size(), len(blob))
+	}
+	return portraitOf(s.canaryFormat, blob[:len(blob)-rest], blob[len(blob)-rest:])
+}
+
 // sing evaluates the canary in an empty sequence and returns the state of it. The sequence keeps it.
 func (s *Session) sing(c canary, sequence int) ([]byte, error) {
 	if s.o.Decode == nil {
@@ -169,7 +178,7 @@ func (s *Session) verify(ctx context.Context, store *db.Store, c canary, adapter
 		c.tokens, c.position = stored.tokens, stored.position
 		if err := s.in(s.o.Sequence, func(sequence int) error {
 			blob, err := s.sing(c, sequence)
-			c.portrait = portraitOf(s.canaryFormat, blob)
+			c.portrait = s.portraitOf(blob)
 			return err
 		}); err != nil {
 			return err
@@ -240,7 +249,7 @@ func (s *Session) recheckIn(ctx context.Context, sequence int, adapters []kv.Ada
 	c.settings = s.settings(model)
 	if err := s.in(sequence, func(sequence int) error {
 		blob, err := s.sing(c, sequence)
-		c.portrait = portraitOf(s.canaryFormat, blob)
+		c.portrait = s.portraitOf(blob)
 		return err
 	}); err != nil {
 		return err

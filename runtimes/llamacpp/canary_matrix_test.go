@@ -228,7 +228,7 @@ func TestCanaryMatrix(t *testing.T) {
 			with("ctx 256", false, func(o *llama.ContextOptions) { o.Tokens = 256 })
 			with("ctx 2048", false, func(o *llama.ContextOptions) { o.Tokens = 2048 })
 			with("swa_full", false, func(o *llama.ContextOptions) { o.FullWindow = true })
-			if opaque := slices.Contains([]string{"qwen2vl f16", "mamba f16", "jamba f16"}, x.name); !opaque { // else another identity
+			if opaque := slices.Contains([]string{"qwen2vl f16", "mamba f16"}, x.name); !opaque { // else another identity
 				with("4 sequences", false, func(o *llama.ContextOptions) { o.Sequences, o.Tokens = 4, 2048 })
 				with("4 sequences, unified", false, func(o *llama.ContextOptions) { o.Sequences, o.Tokens, o.Unified = 4, 2048, true })
 				with("flash attention", false, func(o *llama.ContextOptions) { o.FlashAttention = ref(true) })

@@ -88,12 +88,8 @@ func TestOtherRowsAreRefused(t *testing.T) {
 		}
 		r.opt = right
 		s = r.attach(r.context(), func(o *llamacpp.Options) { o.DiscardCanary = true }) // nothing differs: nothing goes
-		want := 99
-		if s.Mode() == llamacpp.Opaque {
-			want = 0 // a state at its end only
-		}
-		if got, err := s.Restore(ctx, prompt, 0); err != nil || got.Tokens != want {
-			t.Errorf("%s: %d tokens are restored, expected %d: %v", name, got.Tokens, want, err)
+		if got, err := s.Restore(ctx, prompt, 0); err != nil || got.Tokens != 99 && (s.Mode() == llamacpp.Rows || got.Tokens == 0) {
+			t.Errorf("%s: %d tokens are restored: %v", name, got.Tokens, err)
 		}
 	}
 }

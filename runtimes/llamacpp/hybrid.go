@@ -14,15 +14,15 @@ import (
 // rows are the All group; the recurrent part of a blob, as it is, is the state of a StateAt group, the last tensor of the descriptor.
 
 // hybridBecause sets the layout and fills in the descriptor if blobs of a hybrid's context are understood to be rows of tokens and
-// a recurrent part behind them; else it says why not. blob may be that of any token at any position.
-func (s *Session) hybridBecause(model uintptr, d *kv.Descriptor, blob []byte) string {
+// a recurrent part behind them; else it says why not. blob may be that of any token at any position, and tail is what can be had of it alone.
+func (s *Session) hybridBecause(model uintptr, d *kv.Descriptor, blob, tail []byte) string {
 	switch {
 	case s.lib.Version == nil:
 		return "the release, to which a recurrent state is tied, is not known"
 	case s.lib.Window(model) > 0:
 		return "its attention has windows"
 	}
-	part, err := s.partOf(blob)
+	part, err := state.Body(tail)
 	if err != nil {
 		return err.Error()
 	}
@@ -56,18 +56,6 @@ func (s *Session) hybridBecause(model uintptr, d *kv.Descriptor, blob []byte) st
 // recurrentFormat is what ties a stored recurrent part to a context: the release and the layout.
 func (s *Session) recurrentFormat() string {
 	return fmt.Sprintf("llama.cpp %s recurrent %s", s.lib.Version(), s.lay.recurrent)
-}
-
-// partOf is the recurrent part of the state that blob is, in memory of its own.
-func (s *Session) partOf(blob []byte) ([]byte, error) {
-	if s.lib.SequenceMax(s.memory, int32(s.o.Sequence)) < 0 {
-		if err := s.set(s.o.Sequence, blob); err != nil {
-			return nil, err
-		}
-		defer s.clear(s.o.Sequence)
-	}
-	defer s.giveBack()
-	return s.recurrentPart(s.o.Sequence)
 }
 
 // recurrentPart is the recurrent part of the sequence's state, in memory of its own.

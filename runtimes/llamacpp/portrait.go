@@ -40,8 +40,9 @@ const (
 	maxProjections   = 16
 )
 
-// portraitOf portraits a blob: its planes where the layout is known, else all of it, read as the float32 that recurrent layers keep.
-func portraitOf(f state.Format, blob []byte) portrait {
+// portraitOf makes a portrait of a blob: its planes where the layout is known, else all of it, read as the float32 that recurrent layers
+// keep; and of what follows it in a hybrid's.
+func portraitOf(f state.Format, blob, recurrent []byte) portrait {
 	type rows struct {
 		name   string
 		kind   planeKind
@@ -76,7 +77,10 @@ func portraitOf(f state.Format, blob []byte) portrait {
 		}
 	}
 	if len(all) == 0 {
-		all = append(all, rows{"the state", single, valuesOf(kv.F32, blob[:len(blob)&^3])})
+		all = append(all, rows{"the state", single, valuesOf(kv.F32, blob)})
+	}
+	if len(recurrent) > 0 {
+		all = append(all, rows{"the recurrent state", single, valuesOf(kv.F32, recurrent)})
 	}
 	s := portrait{stride: 1 + (len(all)-1)/(maxPortraitBytes/8)}
 	if s.stride > 1 {

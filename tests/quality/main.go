@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/dormousekv/dormouse/db"
@@ -83,13 +84,15 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println("| model | rows | bytes a value | mean KL (nats) | worst KL | same likeliest token |")
-	fmt.Println("| --- | --- | --- | --- | --- | --- |")
+	var lines []line
 	for _, path := range models {
-		if err := s.measure(l, path); err != nil {
+		measured, err := s.measure(l, path)
+		if err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
+		lines = append(lines, measured...)
 	}
+	print(lines)
 	fmt.Printf("\nllama.cpp %s, f16 cache, %d tokens stored and restored, %d predictions compared, batches of %d, %d threads, %s\n",
 		l.Version(), s.prompt, s.follow, batch, s.threads, runtime.GOARCH)
 	return nil
@@ -100,24 +103,67 @@ func given(flags *flag.FlagSet, name string) (found bool) {
 	return found
 }
 
-// measure prints the rows of one model.
-func (s setting) measure(lib *llama.Lib, path string) (err error) {
+// line is what was measured of one model with rows of one kind.
+type line struct {
+	model, rows string
+	bytes       float64 // a value; 0: nothing was stored
+	like        logits.Likeness
+}
+
+// print writes a table with a line for each kind of rows and two columns for each model.
+func print(lines []line) {
+	var models, rows []string
+	for _, l := range lines {
+		if !slices.Contains(models, l.model) {
+			models = append(models, l.model)
+		}
+		if !slices.Contains(rows, l.rows) {
+			rows = append(rows, l.rows)
+		}
+	}
+	head, rule := "| rows | bytes a value |", "| --- | --- |"
+	for _, m := range models {
+		head += fmt.Sprintf(" %s: mean KL (worst), nats | same likeliest token |", m)
+		rule += " --- | --- |"
+	}
+	fmt.Printf("%s\n%s\n", head, rule)
+	for _, kind := range rows {
+		text := ""
+		for _, l := range lines {
+			if l.rows != kind {
+				continue
+			}
+			if text == "" {
+				text = fmt.Sprintf("| %s | ", kind)
+				if l.bytes > 0 {
+					text += fmt.Sprintf("%.2f", l.bytes)
+				}
+				text += " |"
+			}
+			text += fmt.Sprintf(" %.4f (%.3f) | %.1f %% |", l.like.MeanKL, l.like.WorstKL, 100*l.like.Agreement())
+		}
+		fmt.Println(text)
+	}
+}
+
+// measure compares what one model predicts, with rows of every kind.
+func (s setting) measure(lib *llama.Lib, path string) (lines []line, err error) {
 	ctx := context.Background()
 	api, err := llamacpp.Bind(lib.Lookup)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	m, err := lib.LoadModel(path, llama.ModelOptions{CPUOnly: true})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer m.Close()
 	tokens, err := m.Tokenize(s.text, true)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if len(tokens) < s.prompt+s.follow {
-		return fmt.Errorf("the text has %d tokens, at least %d are needed", len(tokens), s.prompt+s.follow)
+		return nil, fmt.Errorf("the text has %d tokens, at least %d are needed", len(tokens), s.prompt+s.follow)
 	}
 	tokens = tokens[:s.prompt+s.follow]
 	prompt := kv.Tokens(tokens[:s.prompt]...)
@@ -130,12 +176,12 @@ func (s setting) measure(lib *llama.Lib, path string) (err error) {
 	}
 	alive, err := open()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer alive.Close()
 	for i := 0; i < s.prompt; i += batch {
 		if err := alive.Decode(tokens[i:min(i+batch, s.prompt)], i, 0); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	codecs := []quant.Codec{quant.Raw, quant.ByteSplit, quant.Q8_0}
@@ -149,16 +195,16 @@ func (s setting) measure(lib *llama.Lib, path string) (err error) {
 	for _, codec := range codecs {
 		store, err := db.Open(ctx, filepath.Join(s.dir, filepath.Base(path), codec.String()), db.Options{Codec: codec, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
-			return err
+			return nil, err
 		}
 		stores = append(stores, store)
 		session, err := attach(store, alive)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		put, err := session.Save(ctx, prompt, 0)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		values := 0
 		for _, t := range session.Model().Descriptor().Tensors {
@@ -172,50 +218,51 @@ func (s setting) measure(lib *llama.Lib, path string) (err error) {
 	}
 	want, err := s.predict(alive, tokens)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	name := strings.TrimSuffix(filepath.Base(path), ".gguf")
-	row := func(rows, bytes string, l logits.Likeness) {
-		fmt.Printf("| %s | %s | %s | %.4f | %.3f | %.1f %% (%d of %d) |\n", name, rows, bytes, l.MeanKL, l.WorstKL, 100*l.Agreement(), l.SameTop, l.Tokens)
+	add := func(rows string, bytes float64, l logits.Likeness) {
+		lines = append(lines, line{name, rows, bytes, l})
+		fmt.Fprintf(os.Stderr, "%s: %s: %v\n", name, rows, l)
 	}
 	for i, codec := range codecs {
 		c, err := open()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		session, err := attach(stores[i], c)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		got, err := session.Restore(ctx, kv.Tokens(tokens...), 0)
 		if err != nil || got.Tokens != s.prompt {
-			return fmt.Errorf("restored %d tokens of %d: %v %w", got.Tokens, s.prompt, got.Reason, err)
+			return nil, fmt.Errorf("restored %d tokens of %d: %v %w", got.Tokens, s.prompt, got.Reason, err)
 		}
 		after, err := s.predict(c, tokens)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		c.Close()
-		row("`"+codec.String()+"`, restored", fmt.Sprintf("%.2f", bytes[i]), logits.Compare(want, after))
+		add("`"+codec.String()+"`, stored and restored", bytes[i], logits.Compare(want, after))
 	}
 	for _, n := range []int{otherA, otherB} {
 		c, err := open()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for i := 0; i < s.prompt; i += n {
 			if err := c.Decode(tokens[i:min(i+n, s.prompt)], i, 0); err != nil {
-				return err
+				return nil, err
 			}
 		}
 		after, err := s.predict(c, tokens)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		c.Close()
-		row(fmt.Sprintf("nothing stored, batches of %d", n), "", logits.Compare(want, after))
+		add(fmt.Sprintf("nothing stored, batches of %d instead of %d", n, batch), 0, logits.Compare(want, after))
 	}
-	return nil
+	return lines, nil
 }
 
 // predict evaluates the text behind the prompt and returns the logits after each token.

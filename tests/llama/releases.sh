@@ -25,14 +25,14 @@ skipped() { say "SKIPPED: $*"; }
 
 check() { [ "$(sha256sum "$1" | cut -d' ' -f1)" = "$2" ]; }
 
-npm_release() { # npm_release VERSION SUM: refused by the loader, but the table says so
+npm_release() { # npm_release VERSION BUILD SUM: refused by the loader, but the table says so
   local lib=$dir/lib-$1 name=@node-llama-cpp/linux-x64
   [ ! -e "$lib/origin" ] || return 0
   mkdir -p "$tmp/$1"
-  (cd "$tmp/$1" && npm pack --silent "$name@$1" >/dev/null && tar -xzf ./*.tgz) && check "$tmp/$1"/*.tgz "$2" || { skipped "npm $name@$1"; return 0; }
+  (cd "$tmp/$1" && npm pack --silent "$name@$1" >/dev/null && tar -xzf ./*.tgz) && check "$tmp/$1"/*.tgz "$3" || { skipped "npm $name@$1"; return 0; }
   rm -rf "$lib"
   mv "$tmp/$1/package/bins/linux-x64" "$lib"
-  echo "npm \`$name\` $1" >"$lib/origin"
+  echo "npm \`$name\` $1 ($2)" >"$lib/origin"
 }
 
 python_release() { # a Python extension whose llama.cpp other programs can call
@@ -75,9 +75,9 @@ debian_unstable() {
   echo "Debian unstable \`libllama0\` $version" >"$lib/origin"
 }
 
-npm_release 3.18.1 0b662aabf9794140ff71d2c34970662ac30f95cacaaa98e03b9967d21ea816d0
-npm_release 3.19.1 4704b1b5b9a762ec92385b99f44c6f20dba79ec9c40687a346e33a42610f1e3a
-npm_release 3.20.0 76dbb03706ff469dee148e835e22c536b76c7c2865ac8c26f90739dda58b2dd0
+npm_release 3.18.1 b8390 0b662aabf9794140ff71d2c34970662ac30f95cacaaa98e03b9967d21ea816d0
+npm_release 3.19.1 b10068 4704b1b5b9a762ec92385b99f44c6f20dba79ec9c40687a346e33a42610f1e3a
+npm_release 3.20.0 b10361 76dbb03706ff469dee148e835e22c536b76c7c2865ac8c26f90739dda58b2dd0
 python_release
 debian_unstable
 for lib in "$dir"/lib-*/; do echo "${lib%/}"; done

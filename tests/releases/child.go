@@ -242,9 +242,9 @@ func layoutOf(api *llamacpp.Library, c *llama.Context, s *llamacpp.Session) stri
 	case err != nil:
 		return err.Error()
 	case f.HasRotation:
-		return "say how they are rotated"
+		return "rotation said"
 	}
-	return "do not say how they are rotated"
+	return "rotation not said"
 }
 
 // rowsOf hashes the rows of a prompt, as a caller gets them.

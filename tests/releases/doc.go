@@ -1,7 +1,7 @@
 // Releases runs releases of llama.cpp, each in a process of its own, and prints the table of docs/llamacpp.md.
 //
 //	bash tests/llama/fetch.sh && bash tests/llama/releases.sh && . .cache/llama/env.sh
-//	go run ./tests/releases -model "$DORMOUSE_LLAMA_MODEL" -model "$DORMOUSE_LLAMA_SMOL" .cache/llama/lib-*
+//	go run ./tests/releases -model "$DORMOUSE_LLAMA_MODEL" -model "$DORMOUSE_LLAMA_SMOL" "$DORMOUSE_LLAMA_LIB" .cache/llama/lib-*
 //
 // Each release evaluates prompts on models of random weights, on stories260K, and on those that -model names, with caches of
 // f16 and q8_0. It saves and restores its own states, and those of the first release of the command line, which then restores

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/dormousekv/dormouse/internal/logits"
@@ -97,10 +98,14 @@ func table(args []string) error {
 	}
 	defer os.RemoveAll(dir)
 	var all []*release
-	for i, lib := range flags.Args() {
+	for _, lib := range flags.Args() {
 		if lib, err = filepath.Abs(lib); err != nil {
 			return err
 		}
+		if slices.ContainsFunc(all, func(r *release) bool { return r.dir == lib }) {
+			continue // the first was named again by a pattern
+		}
+		i := len(all)
 		r := &release{dir: lib}
 		all = append(all, r)
 		store := func(i int) string { return filepath.Join(dir, fmt.Sprint(i)) }

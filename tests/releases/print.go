@@ -43,7 +43,7 @@ func print(all []*release) error {
 				}
 			}
 		}
-		cells := []string{name(r), origin(r.dir), "loads", fmt.Sprintf("%s; rows %d, opaque %d", r.own.Layout, rows, opaque), of(restored, len(r.own.Cases))}
+		cells := []string{name(r), origin(r.dir), "loads", fmt.Sprintf("%d kept as rows, %d opaque; %s", rows, opaque, r.own.Layout), of(restored, len(r.own.Cases))}
 		if r == first {
 			cells = append(cells, "", "", "")
 		} else {

@@ -22,7 +22,7 @@ func print(all []*release) error {
 			fmt.Printf("| %s | %s | %s | | | | | |\n", name(r), origin(r.dir), refusal(r.own.Error))
 			continue
 		}
-		rows, opaque, restored, sameRows, comparable := 0, 0, 0, 0, 0
+		rows, states, restored, sameRows, comparable := 0, 0, 0, 0, 0
 		for i, c := range r.own.Cases {
 			if c.whole() {
 				restored++
@@ -30,7 +30,7 @@ func print(all []*release) error {
 				wrong = append(wrong, fmt.Errorf("%s: %s: %d of %d tokens restored, %v", name(r), c.Name, c.Restored, c.Saved, c.Like))
 			}
 			if c.Mode != "rows" {
-				opaque++
+				states++
 				continue
 			}
 			rows++
@@ -43,7 +43,7 @@ func print(all []*release) error {
 				}
 			}
 		}
-		cells := []string{name(r), origin(r.dir), "loads", fmt.Sprintf("%d kept as rows, %d opaque; %s", rows, opaque, r.own.Layout), of(restored, len(r.own.Cases))}
+		cells := []string{name(r), origin(r.dir), "loads", fmt.Sprintf("%d kept as rows, %d with states; %s", rows, states, r.own.Layout), of(restored, len(r.own.Cases))}
 		if r == first {
 			cells = append(cells, "", "", "")
 		} else {

@@ -117,7 +117,10 @@ type Session struct {
 // Attach finds out how states of a llama.cpp context can be kept and registers its model in the store. lctx is the
 // llama_context pointer; it must stay valid while the session is used. The session needs no closing.
 //
-// It takes a blob of the context's own apart, builds it again and wants the same bytes, gives it back to llama.cpp and
+// It evaluates two tokens (Options.Decode): the logits of the last decode are lost. What the context computes for them is compared with what it
+// computed when rows were first stored under its identity; an [IdentityError] says that it is something else.
+//
+// It takes the blob of these tokens apart, builds it again and wants the same bytes, gives it back to llama.cpp and
 // wants the same bytes again. What that does not show to be made of rows is kept as Opaque; what cannot be kept at all
 // is refused with an error that wraps ErrRefused.
 func Attach(ctx context.Context, store *db.Store, lib *Library, lctx uintptr, o Options) (*Session, error) {

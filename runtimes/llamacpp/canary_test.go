@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -122,6 +123,15 @@ func TestAnotherFileIsRefused(t *testing.T) {
 	}
 	if _, err := r.tryAttach(r.context(), nil); err != nil {
 		t.Fatal(err)
+	}
+	if runtime.GOOS == "linux" { // elsewhere nothing tells
+		late := rigFor(t, r.lib, r.api, write("late", ggufgen.LLaMA(5, 3, 64)), llama.ContextOptions{}, db.Options{})
+		if err := os.Rename(write("newer", ggufgen.LLaMA(6, 3, 64)), filepath.Join(dir, "late")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := late.tryAttach(late.context(), nil); !errors.Is(err, llamacpp.ErrIdentity) || !strings.Contains(err.Error(), "replaced") {
+			t.Errorf("a file that was replaced: %v", err)
+		}
 	}
 	// A model of other weights, said to be the first one.
 	lib, api := library(t)

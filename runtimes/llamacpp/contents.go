@@ -1,9 +1,12 @@
 package llamacpp
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"fmt"
 	"math/bits"
+	"os"
+	"path/filepath"
 	"sort"
 	"strconv"
 	"strings"
@@ -108,6 +111,9 @@ func (l *Library) runs(model uintptr, path string, c contents) error {
 	if l.ModelBytes != nil && c.bytes > 0 && l.ModelBytes(model) != c.bytes {
 		return fmt.Errorf("%w: %s has tensors of %d bytes, the model in memory of %d: it was loaded from another file", ErrIdentity, path, c.bytes, l.ModelBytes(model))
 	}
+	if replaced(path) {
+		return fmt.Errorf("%w: %s was replaced after a model was loaded from it: its hash is that of other weights. Load the model again", ErrIdentity, path)
+	}
 	loaded := l.modelMeta(model)
 	if metaHash(loaded) == c.meta {
 		return nil
@@ -120,6 +126,31 @@ func (l *Library) runs(model uintptr, path string, c contents) error {
 		return fmt.Errorf("%w: %s was not what the model in memory was loaded from: %s", ErrIdentity, path, why)
 	}
 	return nil
+}
+
+// replaced reports whether this process has mapped a file of that name which is gone, and not the one that is there now. Where the
+// system does not tell (all but Linux), or the model was not mapped, it says no.
+func replaced(path string) bool {
+	path, err := filepath.Abs(path)
+	if err == nil {
+		path, err = filepath.EvalSymlinks(path)
+	}
+	if err != nil {
+		return false
+	}
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		return false
+	}
+	gone := false
+	for line := range bytes.Lines(maps) {
+		line = bytes.TrimSpace(line)
+		if bytes.HasSuffix(line, []byte(" "+path)) {
+			return false
+		}
+		gone = gone || bytes.HasSuffix(line, []byte(" "+path+" (deleted)"))
+	}
+	return gone
 }
 
 // differentMeta names the first key that differs, by name.

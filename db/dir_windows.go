@@ -2,8 +2,10 @@ package db
 
 import "os"
 
-// sharedDir is not told by mode bits on Windows: the directory's access list is the user's own affair.
-func sharedDir(os.FileInfo) bool { return false }
+// othersWrite is not told by mode bits on Windows: the directory's access list is the user's own affair.
+func othersWrite(os.FileInfo) string { return "" }
+
+func othersRead(os.FileInfo) bool { return false }
 
 // bootID is unknown: records after the last checkpoint are verified at every unclean open.
 func bootID() string { return "" }

@@ -35,12 +35,16 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrRetired is returned by a model handle after its fingerprint was retired.
 	ErrRetired = errors.New("model was retired")
-	// ErrNotEmpty is returned by Open for a directory that has files but no store in it.
+	// ErrForeign is returned by Open and Resume where a file has one of the store's names and is another store's or program's: the message
+	// names it. Nothing is changed. Move the file away.
+	ErrForeign = vfs.ErrForeign
+	// ErrNotEmpty is returned by Open for a directory that has files but no store in it; the message names one. Nothing is changed.
 	ErrNotEmpty = errors.New("directory is not empty and holds no store")
 	// ErrVersion is returned by Open for a store that a newer release wrote.
 	ErrVersion = errors.New("store format is not supported")
-	// ErrUnsafeDir is returned by Open for a directory that others can write to.
-	ErrUnsafeDir = errors.New("directory is writable by others")
+	// ErrUnsafeDir is returned by Open for a directory, or a file of the store in it, that group or others can write to or that is another
+	// user's. Options.AllowSharedDir accepts it.
+	ErrUnsafeDir = errors.New("others can write to the store")
 )
 
 // CorruptError is damage at one place of one file.

@@ -100,14 +100,25 @@ func newFormat() storeFormat {
 	return f
 }
 
+// isFormat reports whether a file that begins with head may be a FORMAT: whole, or what damage or a power cut left of one.
+func isFormat(head []byte) bool {
+	differ := 0
+	for i := range min(len(head), len(formatMagic)) {
+		if head[i] != formatMagic[i] {
+			differ++
+		}
+	}
+	return len(head) <= formatBytes && (vfs.Begins(head, formatMagic) || len(head) == formatBytes && differ <= 1)
+}
+
 // readFormat returns the FORMAT of the store in dir. One that is missing or damaged is taken from a segment's header,
 // which repeats it; a directory without FORMAT and segments gives fs.ErrNotExist.
-func readFormat(fsys vfs.FS, dir string, fromSegment func() (kv.UUID, kv.Seed, bool, error)) (f storeFormat, restored bool, err error) {
+func readFormat(fsys vfs.FS, dir string) (f storeFormat, restored bool, err error) {
 	f, err = readFormatFile(fsys, dir)
 	if err == nil || errors.Is(err, ErrVersion) {
 		return f, false, err
 	}
-	uuid, seed, ok, serr := fromSegment()
+	uuid, seed, ok, serr := segments.Identify(fsys, filepath.Join(dir, segmentsDir))
 	switch {
 	case serr != nil:
 		return f, false, errors.Join(err, serr)
@@ -122,6 +133,10 @@ func readFormat(fsys vfs.FS, dir string, fromSegment func() (kv.UUID, kv.Seed, b
 func readFormatFile(fsys vfs.FS, dir string) (storeFormat, error) {
 	name := filepath.Join(dir, formatName)
 	b, err := vfs.ReadAll(fsys, name, 1<<16)
+	var large *vfs.TooLargeError
+	if errors.As(err, &large) {
+		return storeFormat{}, damage.New(name, 0, "FORMAT length", formatBytes, large.Size)
+	}
 	if err != nil {
 		return storeFormat{}, err
 	}
@@ -136,9 +151,7 @@ func LostFormat(dir string) (why, err error) {
 	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
 		return nil, &fs.PathError{Op: "open", Path: dir, Err: syscall.ENOTDIR}
 	}
-	_, restored, err := readFormat(vfs.OS, dir, func() (kv.UUID, kv.Seed, bool, error) {
-		return segments.Identify(vfs.OS, filepath.Join(dir, segmentsDir))
-	})
+	_, restored, err := readFormat(vfs.OS, dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("%s: %w: no store", dir, fs.ErrNotExist)

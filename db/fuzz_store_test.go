@@ -102,6 +102,10 @@ func tinyStore(f *testing.F) image {
 	if fuzzkit.Updating() {
 		makeTiny(f)
 	}
+	return readTiny(f)
+}
+
+func readTiny(f testing.TB) image {
 	z, err := zip.OpenReader(tinyName)
 	if err != nil {
 		f.Fatal(err)

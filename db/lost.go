@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
 )
@@ -83,6 +84,9 @@ func (r *recovery) dropLost(t *index.Txn) error {
 		if !known {
 			is = (!r.rebuild || r.scanned[l]) && (!reboot || r.intact(x.Key, x.Group, l))
 			whole[l] = is
+			if !is && !reboot { // no power cut took it
+				r.e.gone = append(r.e.gone, damage.New(r.e.segmentPath(l.Segment), l.Offset, "record header", "block "+x.Key.String(), "no such record"))
+			}
 		}
 		return !is
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 	"slices"
 
 	"github.com/dormousekv/dormouse/index"
@@ -40,6 +39,11 @@ func openEngine(ctx context.Context, dir string, o Options, doubt error) (opened
 	}()
 	if err := e.openFormat(); err != nil {
 		return nil, err
+	}
+	if !o.ReadOnly {
+		if err := e.refuseForeign(); err != nil {
+			return nil, err
+		}
 	}
 	e.hasher = kv.NewHasher(e.format.Seed)
 	e.set, err = segments.Open(segments.Options{
@@ -103,9 +107,7 @@ func (e *engine) abandon() (err error) {
 func (e *engine) openFormat() error {
 	var restored bool
 	var err error
-	e.format, restored, err = readFormat(e.fs, e.dir, func() (kv.UUID, kv.Seed, bool, error) {
-		return segments.Identify(e.fs, e.path(segmentsDir))
-	})
+	e.format, restored, err = readFormat(e.fs, e.dir)
 	switch {
 	case err == nil && e.format.ReadOnly != 0 && !e.o.ReadOnly:
 		return fmt.Errorf("%s: %w: features %#x can only be read by this release", e.path(formatName), ErrVersion, e.format.ReadOnly)
@@ -114,48 +116,43 @@ func (e *engine) openFormat() error {
 		if e.o.ReadOnly {
 			return nil
 		}
+		// Whatever else has that name is neither replaced, nor done without: the segments that say whose it is may all go.
+		switch err := vfs.CheckOwn(e.fs, e.path(formatName), isFormat); {
+		case errors.Is(err, fs.ErrNotExist):
+			if err := e.refuseUnproven(); err != nil {
+				return err
+			}
+		case err != nil:
+			return err
+		}
 	case err == nil:
 		if e.o.ReadOnly {
 			return nil
 		}
 		return e.makeFolders()
-	case !errors.Is(err, fs.ErrNotExist):
-		return err
-	case e.o.ReadOnly:
+	case e.o.ReadOnly && errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%s: %w: no store", e.dir, fs.ErrNotExist)
-	default:
+	case e.o.ReadOnly, errors.Is(err, ErrVersion):
+		return err
+	default: // under the lock once more: what is there may be there since then
+		if err := refuseOthers(e.o, e.dir); err != nil {
+			return err
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 		e.format = newFormat()
 	}
 	if err := e.makeFolders(); err != nil {
 		return err
 	}
-	return vfs.WriteAtomic(e.fs, e.dir, e.path(formatName), e.format.encode())
+	return vfs.WriteAtomic(e.fs, e.dir, e.path(formatName), e.format.encode(), isFormat)
 }
 
 func (e *engine) makeFolders() error {
 	for _, name := range []string{walDir, segmentsDir} {
 		if err := e.fs.Mkdir(e.path(name)); err != nil {
 			return err
-		}
-	}
-	return nil
-}
-
-// refuseOthers keeps a new store from being made among somebody's files. A directory with a FORMAT, or with what FORMAT can
-// be restored from, is a store.
-func refuseOthers(o Options, dir string) error {
-	names, err := o.fs.List(dir)
-	if err != nil || o.ReadOnly || slices.Contains(names, formatName) {
-		return err
-	}
-	if files, err := o.fs.List(filepath.Join(dir, segmentsDir)); err == nil && len(files) > 0 {
-		return nil
-	}
-	for _, name := range names {
-		switch name {
-		case lockName, walDir, segmentsDir, formatName + ".tmp":
-		default:
-			return fmt.Errorf("%s: %w: found %q", dir, ErrNotEmpty, name)
 		}
 	}
 	return nil

@@ -61,7 +61,8 @@ type Options struct {
 
 	// ReadOnly opens a store without changing a byte of it.
 	ReadOnly bool
-	// AllowSharedDir accepts a directory that other users can write to.
+	// AllowSharedDir accepts a directory and files that other users own or can write to: a program that runs as root in a container on a
+	// folder of another owner needs it. Whoever can write there can make the store give wrong rows.
 	AllowSharedDir bool
 	// Progress is told about long work during Open (rebuilding a lost index). It is called from Open's goroutine.
 	// Here as in all options of this name: the function must not call the store, which waits for it.

@@ -100,14 +100,14 @@ func (e *engine) sealLeftovers(ctx context.Context) error {
 	return nil
 }
 
-// emptySegments returns the finished segments in which nothing lives. The caller holds the gate, so that no record waits
+// emptySegments returns the finished segments in which nothing lives, but for files that have no more of a segment than the name. The caller holds the gate, so that no record waits
 // to be published.
 func (e *engine) emptySegments() []uint64 {
 	v := e.view()
 	defer v.Release()
 	var ids []uint64
 	for _, id := range e.set.Finished() {
-		if v.Segment(id).Records == 0 {
+		if v.Segment(id).Records == 0 && e.set.Ours(id) {
 			ids = append(ids, id)
 		}
 	}

@@ -136,6 +136,8 @@ func (r *recovery) openIndex() error {
 			if len(r.frames) > 0 || e.set.MaxID() > 0 {
 				doubt(err)
 			}
+		case errors.Is(err, index.ErrForeign) && !e.o.ReadOnly:
+			return err // another store's, or another program's: not ours to replace
 		case errors.Is(err, index.ErrForeign), errors.Is(err, index.ErrVersion), errors.Is(err, ErrCorrupt), errors.Is(err, index.ErrDamaged), errors.Is(err, vfs.ErrNotRegular):
 			doubt(err)
 		default:
@@ -160,7 +162,7 @@ func (r *recovery) openIndex() error {
 		return nil
 	}
 	// The numbers of log frames may begin anew: an old filter must not be taken for one that covers them.
-	if err := e.fs.Remove(e.path(bloomName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := e.fs.Remove(e.path(bloomName)); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, vfs.ErrNotRegular) {
 		return err
 	}
 	// Should this rebuild not come to its end, the next one needs what only the old index knew: refs, and what was deleted and

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 
@@ -92,7 +93,11 @@ func Repair(ctx context.Context, from, to string, o RepairOptions) (out Repaired
 	if to, err = filepath.Abs(to); err != nil {
 		return out, err
 	}
-	if err := prepareDir(from, Options{ReadOnly: true, AllowSharedDir: o.AllowSharedDir}); err != nil {
+	source := Options{ReadOnly: true, AllowSharedDir: o.AllowSharedDir, Logger: slog.New(slog.DiscardHandler)}
+	if err := prepareDir(from, source); err != nil {
+		return out, err
+	}
+	if err := checkFiles(from, source); err != nil {
 		return out, err
 	}
 	w := newWreck(from, o, &out)

@@ -25,7 +25,7 @@ func (w *wreck) copyTo(ctx context.Context, dir string) (err error) {
 	f := w.e.format
 	rand.Read(f.UUID[:])
 	f.Compatible, f.ReadOnly = 0, 0
-	if err := vfs.WriteAtomic(vfs.OS, dir, filepath.Join(dir, formatName), f.encode()); err != nil {
+	if err := vfs.WriteAtomic(vfs.OS, dir, filepath.Join(dir, formatName), f.encode(), isFormat); err != nil {
 		return err
 	}
 	s, err := Open(ctx, dir, Options{

@@ -46,9 +46,10 @@ func newTarget(from, to string, shared bool) (*target, error) {
 		return nil, err
 	case !info.IsDir():
 		return nil, notEmpty(to + ": not a directory")
-	case !shared && sharedDir(info):
-		return nil, fmt.Errorf("%s: %w (mode %s)", to, ErrUnsafeDir, info.Mode().Perm())
 	default:
+		if err := unsafe(to, info, shared); err != nil {
+			return nil, err
+		}
 		names, err := vfs.OS.List(to)
 		if err != nil {
 			return nil, err
@@ -99,6 +100,9 @@ func (t *target) commit() error {
 		for _, n := range names {
 			if !now(n) {
 				continue
+			}
+			if _, err := os.Lstat(filepath.Join(t.dir, n)); !errors.Is(err, fs.ErrNotExist) {
+				return notEmpty(fmt.Sprintf("%s: %q came there while the new store was made", t.dir, n))
 			}
 			if err := os.Rename(filepath.Join(t.building, n), filepath.Join(t.dir, n)); err != nil {
 				return err

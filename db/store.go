@@ -5,11 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
-	"slices"
 	"sync/atomic"
-	"syscall"
 
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/segments"
@@ -36,7 +33,10 @@ type Store struct {
 // Open opens the store in dir, or makes one if dir is empty or missing. It takes milliseconds, whatever the store
 // holds, unless the index is lost: rebuilding it reads every record's header, reports progress and can be cancelled.
 //
-// Errors: ErrLocked if the store is open already, ErrNotEmpty, ErrVersion, ErrUnsafeDir, ErrCorrupt where nothing can be
+// A directory is a store if it has a FORMAT, or, where that is lost, a segment whose header is sound. In any other directory that is not
+// empty nothing is changed: ErrNotEmpty. Nor is a file that has one of the store's names and proves to be somebody else's: ErrForeign.
+//
+// Errors: ErrLocked if the store is open already, ErrNotEmpty, ErrForeign, ErrVersion, ErrUnsafeDir, ErrCorrupt where nothing can be
 // rebuilt. A damaged index, Bloom filter or FORMAT is rebuilt; damaged records and log frames are logged and left out.
 func Open(ctx context.Context, dir string, o Options) (*Store, error) {
 	if err := o.Validate(); err != nil {
@@ -53,6 +53,9 @@ func Open(ctx context.Context, dir string, o Options) (*Store, error) {
 	if err := refuseOthers(o, dir); err != nil { // before a LOCK is left among them
 		return nil, err
 	}
+	if err := checkFiles(dir, o); err != nil {
+		return nil, err
+	}
 	s := &Store{dir: dir, o: o, life: newLife(), gen: 1}
 	if err := s.acquireLock(); err != nil {
 		return nil, err
@@ -64,62 +67,6 @@ func Open(ctx context.Context, dir string, o Options) (*Store, error) {
 	}
 	s.eng.start(s)
 	return s, nil
-}
-
-// prepareDir makes the directory, unless the store is read-only, and refuses one that others can write to.
-func prepareDir(dir string, o Options) error {
-	if !o.ReadOnly {
-		if err := makeDir(dir, o); err != nil {
-			return err
-		}
-	}
-	info, err := os.Stat(dir)
-	if err != nil {
-		return err
-	}
-	if !info.IsDir() {
-		return &fs.PathError{Op: "open", Path: dir, Err: syscall.ENOTDIR}
-	}
-	if !o.AllowSharedDir && sharedDir(info) {
-		return fmt.Errorf("%s: %w (mode %s); Options.AllowSharedDir accepts it", dir, ErrUnsafeDir, info.Mode().Perm())
-	}
-	for _, name := range []string{walDir, segmentsDir} {
-		switch info, err := os.Lstat(filepath.Join(dir, name)); {
-		case errors.Is(err, fs.ErrNotExist):
-		case err != nil:
-			return err
-		case !info.IsDir():
-			return fmt.Errorf("%s: not a directory but %s, which is not followed", filepath.Join(dir, name), info.Mode().Type())
-		case !o.AllowSharedDir && sharedDir(info):
-			return fmt.Errorf("%s: %w (mode %s); Options.AllowSharedDir accepts it", filepath.Join(dir, name), ErrUnsafeDir, info.Mode().Perm())
-		}
-	}
-	return nil
-}
-
-// makeDir makes the directory and those above it, and their names durable: what is acknowledged in a new store survives with it.
-// Each is made when the name of the one above it is durable. So a process that was killed here left one name that is not, that of
-// the deepest: it is synced, too, unless the directory has a FORMAT, which came after that.
-func makeDir(dir string, o Options) error {
-	if _, err := os.Lstat(filepath.Join(dir, formatName)); err == nil {
-		return nil
-	}
-	missing := []string{dir}
-	for d := dir; ; d = filepath.Dir(d) {
-		if _, err := os.Lstat(d); !errors.Is(err, fs.ErrNotExist) || d == filepath.Dir(d) {
-			break
-		}
-		missing = append(missing, filepath.Dir(d))
-	}
-	for _, d := range slices.Backward(missing) { // the first is there
-		if err := os.MkdirAll(d, 0o700); err != nil {
-			return err
-		}
-		if err := o.fs.SyncDir(filepath.Dir(d)); err != nil && !errors.Is(err, fs.ErrPermission) { // one that may be written to and not read
-			return err
-		}
-	}
-	return nil
 }
 
 // acquireLock keeps other processes out. A store that is only read need not have a LOCK (a copy, a read-only medium): it is read

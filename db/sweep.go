@@ -31,7 +31,7 @@ func (e *engine) sweepSegment(ctx context.Context, v *index.View, id uint64, fro
 		}
 		torn = append(torn, d.Offset/4096*4096)
 	})
-	if len(torn) > 0 {
+	if len(torn) > 0 && e.set.Ours(id) {
 		// A record that a power cut tore: nothing names what lies up to the next one. What the index names may be
 		// unreadable just now, and is left alone: it is damage for Verify to name, and nobody's to destroy.
 		live := e.livePlaces(v, id)
@@ -64,6 +64,9 @@ func (e *engine) sealLeftover(ctx context.Context, u *unsealed) error {
 		}, e.descriptor)
 		if err != nil {
 			return err
+		}
+		if empty && !e.set.Ours(u.id) {
+			return nil
 		}
 		if empty { // what is torn in it would look like damage for ever
 			e.stateMu.Lock()

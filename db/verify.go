@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
+	"path/filepath"
 	"slices"
 
 	"github.com/dormousekv/dormouse/index"
@@ -144,8 +145,22 @@ func (v *verifier) files() {
 	known := map[string]bool{
 		formatName: true, lockName: true, indexName: true, bloomName: true, unsyncedName: true, walDir: true, segmentsDir: true, sessionsDir: true,
 	}
+	for _, check := range []func() error{e.refuseUnsynced, func() error {
+		return vfs.CheckOwn(e.fs, e.path(lockName), vfs.IsLock)
+	}} {
+		if err := check(); errors.Is(err, ErrForeign) {
+			v.note("%v", err)
+		}
+	}
+	wal.Strange(e.walOptions(), func(path string, why error) { v.note("%s: %v", path, why) })
+	names, _ := e.fs.List(e.path(segmentsDir))
+	for _, n := range names {
+		if !segments.Named(n) {
+			v.note("%s: not a file of the store", e.path(filepath.Join(segmentsDir, n)))
+		}
+	}
 	e.ckptMu.Lock() // which leaves no file under a name that it has for a moment
-	names, err := e.fs.List(e.dir)
+	names, err = e.fs.List(e.dir)
 	e.ckptMu.Unlock()
 	if err != nil {
 		v.note("%v", err)
@@ -185,12 +200,18 @@ func (v *verifier) index(ctx context.Context) error {
 	}
 	for _, err := range doubts {
 		var bad *damage.Error
-		if errors.As(err, &bad) {
+		switch {
+		case errors.Is(err, ErrForeign): // not to be opened for writing
+			v.report(damage.Wrap(e.path(indexName), 0, "index", err))
+		case errors.As(err, &bad):
 			v.report(bad)
 			v.out.Files++
-		} else {
+		default:
 			v.note("index.db will be rebuilt: %v", err)
 		}
+	}
+	if e.wal == nil { // else they were left out, and that is done
+		v.out.Damage = append(v.out.Damage, e.gone...)
 	}
 	if len(doubts) > 0 {
 		return nil
@@ -271,7 +292,9 @@ func (v *verifier) segments(ctx context.Context, live map[opLoc]kv.Key) error {
 			seen[loc] = seen[loc] || ok
 			return ok
 		}, func(d *damage.Error) {
-			if errors.Is(d, segments.ErrRemains) || v.unfinished(s.ID, d.Offset) {
+			// Of a segment that was finished, nothing takes the header; and without index.db, nobody knows that nothing lived there.
+			lost := d.What == segments.HeaderName && e.wal == nil && len(e.doubts) > 0
+			if errors.Is(d, segments.ErrRemains) && !lost || v.unfinished(s.ID, d.Offset) {
 				v.note("%v", d)
 				return
 			}
@@ -361,6 +384,9 @@ func (v *verifier) bloom(ctx context.Context) error {
 		return nil
 	case errors.Is(err, index.ErrMissing), errors.Is(err, fs.ErrNotExist):
 		v.note("%s: missing; it will be rebuilt", e.path(bloomName))
+		return nil
+	case errors.Is(err, ErrForeign): // not to be opened for writing
+		v.report(damage.Wrap(e.path(bloomName), 0, "Bloom filter", err))
 		return nil
 	case err != nil:
 		v.note("%s: %v; it will be rebuilt", e.path(bloomName), err)

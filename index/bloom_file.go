@@ -1,6 +1,7 @@
 package index
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -89,7 +90,7 @@ func decodeBloom(name string, buf []byte, uuid kv.UUID) (*Bloom, uint64, error) 
 		return bad(int64(end), "checksum of the Bloom file", fmt.Sprintf("%016x", sum), fmt.Sprintf("%016x", le.Uint64(buf[end:])))
 	}
 	if id := kv.UUID(buf[16:]); id != uuid {
-		return nil, 0, fmt.Errorf("%w: %s belongs to %s, this store is %s", ErrForeign, name, id, uuid)
+		return nil, 0, fmt.Errorf("%s: %w: it belongs to store %s, this one is %s", name, ErrForeign, id, uuid)
 	}
 	if id := le.Uint32(buf[60:]); id != bloomHash {
 		return nil, 0, damage.Wrap(name, 60, "Bloom file", fmt.Errorf("%w: hash functions %d", ErrVersion, id))
@@ -112,10 +113,28 @@ func decodeBloom(name string, buf []byte, uuid kv.UUID) (*Bloom, uint64, error) 
 	return b, le.Uint64(buf[32:]), nil
 }
 
+// IsBloom reports whether a file that begins with head may be a filter of that store, or what is left of one.
+func IsBloom(head []byte, uuid kv.UUID) bool {
+	return vfs.Begins(head, bloomMagic) && (len(head) < 32 || vfs.Blank(head[:32]) || kv.UUID(head[16:32]) == uuid)
+}
+
+// ForeignBloom returns [ErrForeign] if path is a sound filter of another store, and nil otherwise. It reads all of the file only if its
+// UUID is not the store's.
+func ForeignBloom(fsys vfs.FS, path string, uuid kv.UUID) error {
+	head, err := vfs.Head(fsys, path)
+	if err != nil || IsBloom(head, uuid) || !bytes.HasPrefix(head, []byte(bloomMagic)) {
+		return nil
+	}
+	if _, _, err := ReadBloom(fsys, path, uuid); errors.Is(err, ErrForeign) {
+		return err
+	}
+	return nil
+}
+
 // WriteBloom replaces the filter's file, atomically and durably: lsn says up to which frame all keys are in it. Keys may be
 // added meanwhile; whether those are in the file is left open.
 func WriteBloom(fsys vfs.FS, dir, path string, b *Bloom, uuid kv.UUID, lsn uint64) error {
-	return vfs.WriteAtomic(fsys, dir, path, encodeBloom(b, uuid, lsn))
+	return vfs.WriteAtomic(fsys, dir, path, encodeBloom(b, uuid, lsn), func(head []byte) bool { return IsBloom(head, uuid) })
 }
 
 // ReadBloom reads a filter and the LSN up to which it is complete. It returns [ErrMissing], [ErrForeign], or damage that

@@ -298,9 +298,10 @@ func TestOpenErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	db.Close()
-	if _, err := Open(o); !errors.Is(err, ErrDamaged) {
+	if _, err := Open(o); !errors.Is(err, ErrForeign) || errors.Is(err, ErrDamaged) {
 		t.Error("no bucket:", err)
 	}
+	os.Remove(o.Path)
 	payload := appendStore(nil, &storeRow{UUID: testUUID})
 	payload[0]++
 	if err := writeFile(o.withDefaults(), o.Path, func(put func(k, v []byte) error) error {

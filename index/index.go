@@ -14,8 +14,8 @@ import (
 var (
 	// ErrMissing is returned when the file is not there.
 	ErrMissing = errors.New("index: no such file")
-	// ErrForeign is returned when the file belongs to another store.
-	ErrForeign = errors.New("index: file of another store")
+	// ErrForeign is returned when the file belongs to another store or program. It is not changed.
+	ErrForeign = vfs.ErrForeign
 	// ErrVersion is returned when the file was written in a format that this program does not know.
 	ErrVersion = errors.New("index: unknown format version")
 	// ErrDamaged is returned when the file holds other bytes than were written. The index refuses all further use: close

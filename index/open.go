@@ -2,16 +2,25 @@ package index
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"path/filepath"
 
 	"github.com/dormousekv/dormouse/internal/damage"
 )
 
-// Open opens an existing index. It returns [ErrMissing], [ErrForeign], [ErrVersion] or [ErrDamaged], after which the caller
-// makes a new one with [Create] and fills it; other errors are the system's.
+// Open opens an existing index. It returns [ErrMissing], [ErrVersion] or [ErrDamaged], after which the caller makes a new one with
+// [Create] and fills it; [ErrForeign], which Create returns too; other errors are the system's.
 func Open(o Options) (*Index, error) {
 	o = o.withDefaults()
+	if !o.ReadOnly {
+		if err := checkTemporary(o, o.Path+".tmp"); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := Whose(o); errors.Is(err, ErrForeign) { // before bbolt opens it: some systems grow it by that
+		return nil, err
+	}
 	base, err := openSnapshot(o, o.Path)
 	if err != nil {
 		return nil, err
@@ -26,7 +35,7 @@ func Open(o Options) (*Index, error) {
 }
 
 // Create makes an empty index and opens it. A file that is there is replaced, atomically: it may be damaged, in use by
-// an index that was not closed, or locked by one that could not be.
+// an index that was not closed, or locked by one that could not be. One that proves to be somebody else's is not: [ErrForeign].
 func Create(o Options) (*Index, error) { return CreateWith(o, Applied{}) }
 
 // CreateWith is Create of an empty index that says a of itself: what its caller knows from the file that it replaces must
@@ -35,6 +44,9 @@ func CreateWith(o Options, a Applied) (*Index, error) {
 	o = o.withDefaults()
 	if o.ReadOnly {
 		return nil, ErrReadOnly
+	}
+	if _, err := Whose(o); errors.Is(err, ErrForeign) {
+		return nil, err
 	}
 	tmp := o.Path + ".tmp"
 	if err := writeFile(o, tmp, (&job{uuid: o.UUID, applied: a}).rows); err != nil {
@@ -65,7 +77,7 @@ func (ix *Index) load() error {
 		return err
 	}
 	if s.UUID != ix.o.UUID {
-		return fmt.Errorf("%w: %s belongs to %s, this store is %s", ErrForeign, file.path, s.UUID, ix.o.UUID)
+		return fmt.Errorf("%s: %w: it belongs to store %s, this one is %s", file.path, ErrForeign, s.UUID, ix.o.UUID)
 	}
 	ix.applied = s.Applied
 	extra := []byte{tableExtra}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io/fs"
 	"path/filepath"
 	"runtime"
 	"time"
@@ -223,7 +222,7 @@ func (j *job) rows(put func(key, payload []byte) error) error {
 
 // writeFile makes a new bbolt file of rows, complete and durable but for its name.
 func writeFile(o Options, path string, rows func(put func(key, payload []byte) error) error) (err error) {
-	if err := o.FS.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := removeTemporary(o, path); err != nil {
 		return err
 	}
 	file := &boltFile{path: path}

@@ -1,6 +1,10 @@
 package segments
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/dormousekv/dormouse/internal/vfs"
+)
 
 var (
 	// ErrDestroyed is returned when the header at a location is all zeros: the record was destroyed, or its write never
@@ -14,6 +18,9 @@ var (
 	// ErrVersion is wrapped by damage whose bytes may be sound but need a newer program: an unknown format version,
 	// record kind, cipher, flag, or mandatory extra field.
 	ErrVersion = errors.New("written by a newer version of the format")
+
+	// ErrForeign is wrapped by the damage of a header that is sound and another store's. Such a file is never changed.
+	ErrForeign = vfs.ErrForeign
 
 	// ErrRemains is wrapped by what Scan and Verify report when bytes lie behind a zeroed or never written header: a
 	// record that was torn by a crash before anybody relied on it, or one whose destruction a crash cut short. It

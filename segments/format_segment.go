@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -23,6 +24,9 @@ const (
 	trailerCRCOffset   = 60
 
 	segmentSuffix = ".seg"
+
+	// HeaderName is what the damage of a header is called that is not there, or not in full.
+	HeaderName = "segment header"
 )
 
 // segmentName is the name of a segment's file: ids are never used twice.
@@ -35,6 +39,12 @@ func parseSegmentName(name string) (id uint64, ok bool) {
 	}
 	id, err := strconv.ParseUint(digits, 16, 64)
 	return id, err == nil && name == segmentName(id)
+}
+
+// Named reports whether a file of that name, in the folder of the segments, has the name of one.
+func Named(name string) bool {
+	id, ok := parseSegmentName(name)
+	return ok && id != 0
 }
 
 // segmentHeader is the start of a segment file, decoded.
@@ -90,13 +100,13 @@ func decodeSegmentHeader(b []byte, uuid kv.UUID, id uint64) (h segmentHeader, _ 
 	}
 	if len(b) < segmentHeaderBytes {
 		if isZero(b) {
-			return segmentHeader{}, &damage.Error{What: "segment header", Expected: "a header", Found: fmt.Sprintf("a file of %d bytes", len(b)), Err: ErrRemains}
+			return segmentHeader{}, &damage.Error{What: HeaderName, Expected: "a header", Found: fmt.Sprintf("a file of %d bytes", len(b)), Err: ErrRemains}
 		}
-		return fail(0, "segment header", fmt.Sprintf("%d bytes", segmentHeaderBytes), len(b))
+		return fail(0, HeaderName, fmt.Sprintf("%d bytes", segmentHeaderBytes), len(b))
 	}
 	if string(b[:8]) != segmentMagic {
 		if isZero(b[:segmentHeaderBytes]) {
-			return segmentHeader{}, &damage.Error{What: "segment header", Expected: "a header", Found: "zeros", Err: ErrRemains}
+			return segmentHeader{}, &damage.Error{What: HeaderName, Expected: "a header", Found: "zeros", Err: ErrRemains}
 		}
 		return fail(0, "segment magic", fmt.Sprintf("%q", segmentMagic), fmt.Sprintf("%q", b[:8]))
 	}
@@ -125,7 +135,9 @@ func decodeSegmentHeader(b []byte, uuid kv.UUID, id uint64) (h segmentHeader, _ 
 	}
 	switch {
 	case h.uuid != uuid:
-		return fail(16, "store UUID of a segment", uuid, h.uuid)
+		_, e := fail(16, "store UUID of a segment", uuid, h.uuid)
+		e.Err = ErrForeign
+		return segmentHeader{}, e
 	case h.id != id:
 		return fail(64, "segment id", id, h.id)
 	case planned > 2*maxRecordBytes || h.planned < h.end():
@@ -137,6 +149,12 @@ func decodeSegmentHeader(b []byte, uuid kv.UUID, id uint64) (h segmentHeader, _ 
 // claimedDescriptor is the length of the descriptor that follows a header, if that can be; it is checked by nothing yet.
 func claimedDescriptor(header []byte) int64 {
 	return int64(min(le.Uint32(header[84:]), maxDescriptorBytes))
+}
+
+// marked reports whether a file that begins with b, and has no sound header, may be a segment of this store: there is nothing there
+// yet, or what a power cut left, or a header with damage in it.
+func marked(b []byte, uuid kv.UUID) bool {
+	return vfs.Begins(b[:min(len(b), 512)], segmentMagic) || len(b) >= 32 && kv.UUID(b[16:32]) == uuid
 }
 
 // uuidOfHeader is the store that a header names.

@@ -29,7 +29,7 @@ func (s *Set) RestoreHeader(id uint64, live func() []Loc, known func(kv.Fingerpr
 	}
 	defer g.unpinFile()
 	g.mu.Lock()
-	lost, size := g.headErr != nil && !g.sealed && !g.own && !errors.Is(g.headErr, ErrVersion), g.size
+	lost, size := g.headErr != nil && !g.sealed && !g.own && !errors.Is(g.headErr, ErrVersion) && !g.strange, g.size
 	g.mu.Unlock()
 	if !lost {
 		return false, nil

@@ -1,6 +1,7 @@
 package segments
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 
@@ -88,6 +89,24 @@ func (s *Set) OpenEnds() map[uint64]int64 {
 	return ends
 }
 
+// Ours reports whether a segment's file shows that it is this store's: its header does, or the footer, or there are zeros in the place of
+// the header, as a power cut leaves them. What only has the name of a segment is nobody's to remove who has no other reason to.
+func (s *Set) Ours(id uint64) bool {
+	g, err := s.segment(id)
+	if err != nil {
+		return true // there is no such file
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.known {
+		if err := g.openLocked(); err != nil {
+			return errors.Is(err, ErrMissing) // a folder or a link: unlinking it leaves it alone
+		}
+		g.releaseFileLocked()
+	}
+	return !g.strange
+}
+
 // Has reports whether a segment's file was there when it was last looked for.
 func (s *Set) Has(id uint64) bool {
 	s.mu.RLock()
@@ -130,7 +149,7 @@ func Identify(fsys vfs.FS, dir string) (uuid kv.UUID, seed kv.Seed, found bool, 
 	var last error
 	for _, name := range names {
 		id, ok := parseSegmentName(name)
-		if !ok {
+		if !ok || id == 0 {
 			continue
 		}
 		h, err := readHeader(fsys, filepath.Join(dir, name), id)

@@ -283,13 +283,18 @@ func (s *Set) unlink(id uint64) (gone bool, err error) {
 	if g.pins > 0 || len(g.inflight) > 0 {
 		return false, nil
 	}
+	if !g.known {
+		g.openLocked() // one that cannot be opened is no other store's, as far as anybody knows
+		g.releaseFileLocked()
+	}
 	g.dirty = false // nobody needs these bytes
 	g.dropLocked()
-	if err := s.o.FS.Remove(g.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		if info, serr := s.o.FS.Stat(g.path); serr != nil || info.Regular {
-			return false, err
-		}
-		s.o.Logger.Warn("what lies in the place of a segment is left alone", "file", g.path, "err", err)
+	if g.foreignLocked() {
+		s.o.Logger.Warn("what lies in the place of a segment is left alone", "file", g.path, "err", g.headErr)
+	} else if info, err := s.o.FS.Stat(g.path); err == nil && !info.Regular {
+		s.o.Logger.Warn("what lies in the place of a segment is left alone", "file", g.path, "err", vfs.ErrNotRegular)
+	} else if err := s.o.FS.Remove(g.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
 	}
 	g.unpromiseLocked()
 	g.gone = true
@@ -318,6 +323,9 @@ func (s *Set) wipe(locs []Loc) (done []Loc, err error) {
 		return nil, err
 	}
 	defer g.unpinFile()
+	if g.foreign() {
+		return locs, nil // what was ours is not there any more
+	}
 	b, err := g.pin()
 	if err != nil {
 		return nil, err

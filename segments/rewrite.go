@@ -35,6 +35,9 @@ func (s *Set) rewrite(id uint64, records []Loc) error {
 		return err
 	}
 	defer g.unpinFile()
+	if g.foreign() || len(records) == 0 && !s.Ours(id) {
+		return nil
+	}
 	g.mu.Lock()
 	head, size, footer, end := g.head.end(), g.size, g.footer, g.footerEnd
 	g.mu.Unlock()

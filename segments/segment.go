@@ -35,6 +35,7 @@ type segment struct {
 	known     bool       // head, size and footer are those of the file; head does not change any more
 	head      segmentHeader
 	headErr   *damage.Error // the header is damaged: head holds an alignment and nothing else
+	strange   bool          // nothing at its beginning or end says that the file is this store's
 	size      int64         // of the file, when it was opened or cut
 	footer    int64         // offset of the footer; 0 without one
 	footerEnd int64
@@ -97,6 +98,7 @@ func (g *segment) openLocked() error {
 	if off, ok := decodeTrailer(t, g.at(0), info.Size); ok {
 		g.footer, g.footerEnd, g.end, g.sealed = off, info.Size, off, true
 	}
+	g.strange = bad != nil && !marked(b, g.set.o.UUID) && (!g.sealed || errors.Is(bad, ErrForeign))
 	g.head, g.size, g.info, g.known = head, info.Size, info, true
 	return nil
 }
@@ -297,6 +299,20 @@ func (g *segment) statLocked() vfs.Info {
 		}
 	}
 	return g.info
+}
+
+// foreignLocked reports whether the file is known to be another store's: it must not be changed. Only after it was opened.
+func (g *segment) foreignLocked() bool { return g.headErr != nil && errors.Is(g.headErr, ErrForeign) }
+
+// foreign is foreignLocked for a file that need not be open yet; one that cannot be opened says nothing.
+func (g *segment) foreign() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.known {
+		g.openLocked()
+		g.releaseFileLocked()
+	}
+	return g.foreignLocked()
 }
 
 // descriptor decodes the header's descriptor.

@@ -18,7 +18,7 @@ func (l *Log) adoptSpare() error {
 	if l.spare.file != nil {
 		return nil
 	}
-	f, err := l.o.FS.Open(l.o.sparePath(), false)
+	f, err := l.o.FS.Open(l.sparePath, false)
 	if errors.Is(err, fs.ErrNotExist) {
 		l.holdSpare(0)
 		return nil
@@ -36,7 +36,7 @@ func (l *Log) adoptSpare() error {
 		return err
 	}
 	l.o.Logger.Info("the space reserved for the next log file cannot be used", "dir", l.o.Dir, "error", err)
-	if err := l.o.FS.Remove(l.o.sparePath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := l.o.FS.Remove(l.sparePath); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	l.holdSpare(0)
@@ -96,12 +96,12 @@ func (l *Log) recycle(belowFile uint64) (used bool, err error) {
 	if err := l.dropSpare(); err != nil {
 		return false, nil // it is removed instead
 	}
-	if err := l.o.FS.Rename(l.o.path(l.older[0].id), l.o.sparePath()); err != nil {
+	if err := l.o.FS.Rename(l.o.path(l.older[0].id), l.sparePath); err != nil {
 		return false, nil // it is removed instead
 	}
 	if err := l.syncDir(); err != nil {
 		if errors.Is(err, vfs.ErrNotSynced) { // it is tried again, with the file under its own name
-			err = errors.Join(err, l.o.FS.Rename(l.o.sparePath(), l.o.path(l.older[0].id)))
+			err = errors.Join(err, l.o.FS.Rename(l.sparePath, l.o.path(l.older[0].id)))
 		}
 		return false, err
 	}
@@ -112,8 +112,9 @@ func (l *Log) recycle(belowFile uint64) (used bool, err error) {
 	return true, l.adoptSpare()
 }
 
-// Donate gives the log a file on the same file system that nobody needs any more, after it returned vfs.ErrNoSpace: a log that
-// is yet to begin does so in the file's own blocks; else they are given back, for the next frames.
+// Donate gives the log a file of the store, on the same file system, that nobody needs any more, after it returned vfs.ErrNoSpace: a log that
+// is yet to begin does so in the file's own blocks; else they are given back, for the next frames. The file has the store's UUID where
+// a log file has it, or begins with zeros: by that the next run knows it, should this one end now.
 func (l *Log) Donate(name string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -126,10 +127,10 @@ func (l *Log) Donate(name string) error {
 		return fmt.Errorf("wal: %s: %w", name, vfs.ErrNotRegular)
 	}
 	if !l.begun.Load() && l.spare.file == nil {
-		if err := l.o.FS.Rename(name, l.o.sparePath()); err != nil {
+		if err := l.o.FS.Rename(name, l.sparePath); err != nil {
 			return err
 		}
-		if info, err := l.o.FS.Stat(l.o.sparePath()); err == nil { // until begin
+		if info, err := l.o.FS.Stat(l.sparePath); err == nil { // until begin
 			l.holdSpare(info.Allocated)
 		}
 		return nil

@@ -162,7 +162,7 @@ func (c *chaos) step(p float64) error {
 		c.note("limit %d", c.fs.limit)
 	case x < 80:
 		if f, err := c.fs.Create("/gift"); err == nil {
-			f.WriteAt([]byte(strings.Repeat("old bytes ", 900)), 0)
+			f.WriteAt(ownBytes(9000), 0)
 			f.Sync()
 			f.Close()
 			c.fs.SyncDir("/")

@@ -8,8 +8,8 @@ import (
 )
 
 var (
-	// ErrForeign is returned when a log file carries the UUID of another store.
-	ErrForeign = errors.New("log file of another store")
+	// ErrForeign is returned when a log file carries the UUID of another store, or the names for the next one are all taken by others.
+	ErrForeign = vfs.ErrForeign
 	// ErrMagic is the cause in the damage of a header that does not even begin as one.
 	ErrMagic = errors.New("not a log file")
 	// ErrVersion is what a [*VersionError] answers to errors.Is.

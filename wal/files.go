@@ -1,11 +1,14 @@
 package wal
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/dormousekv/dormouse/internal/vfs"
 )
 
 const (
@@ -16,6 +19,50 @@ const (
 
 func (o Options) path(id uint64) string { return filepath.Join(o.Dir, fmt.Sprintf("%016x", id)+suffix) }
 func (o Options) sparePath() string     { return filepath.Join(o.Dir, spareName) }
+
+// freeSpare returns the path that the spare has, or may have: a file of somebody else under its name stays as it is, and the spare gets
+// another one.
+func (o Options) freeSpare() (path string, err error) {
+	for i := range 9 {
+		if path = o.sparePath(); i > 0 {
+			path = filepath.Join(o.Dir, fmt.Sprintf("next%d.wal.tmp", i))
+		}
+		if err = o.checkSpare(path); !errors.Is(err, ErrForeign) {
+			return path, nil // one that cannot be read is met when it is used
+		}
+	}
+	return "", fmt.Errorf("wal: %w", err)
+}
+
+// checkSpare returns ErrForeign if what has the name of a spare is somebody else's. A log file, and what [Log.Donate] was given, have the
+// UUID in one place.
+func (o Options) checkSpare(path string) error {
+	return vfs.CheckOwn(o.FS, path, func(head []byte) bool {
+		return vfs.Blank(head[:min(16, len(head))]) || len(head) >= 32 && [16]byte(head[16:32]) == o.UUID
+	})
+}
+
+// Strange says of each name in the folder what makes it somebody else's, if something does; the log leaves such files alone.
+func Strange(o Options, say func(path string, why error)) {
+	o = o.withDefaults()
+	names, _ := o.FS.List(o.Dir)
+	for _, name := range names {
+		path := filepath.Join(o.Dir, name)
+		if !Named(name) {
+			say(path, errors.New("not a file of the log"))
+		} else if _, ok := parseName(name); !ok {
+			if err := o.checkSpare(path); errors.Is(err, ErrForeign) {
+				say(path, err)
+			}
+		}
+	}
+}
+
+// Named reports whether a file of that name, in the folder of the log, is the log's.
+func Named(name string) bool {
+	_, ok := parseName(name)
+	return ok || strings.HasPrefix(name, "next") && strings.HasSuffix(name, ".wal.tmp")
+}
 
 // list returns the ids of the log files, ascending.
 func (o Options) list() ([]uint64, error) {

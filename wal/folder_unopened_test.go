@@ -162,7 +162,7 @@ func TestFolderCannotBeOpenedForTheSpare(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := must[vfs.File](t)(m.Open(o.sparePath(), false))
-	must[int](t)(f.WriteAt([]byte(strings.Repeat("what was in it", 1000)), 0))
+	must[int](t)(f.WriteAt(ownBytes(14000), 0))
 	spare := m.names[o.sparePath()]
 	log := must[*Log](t)(CreateLater(o, 2, 1, nil))
 	syncs := 0

@@ -175,14 +175,15 @@ func TestDoesNotGoOnInADamagedFile(t *testing.T) {
 	}
 }
 
-// A spare that a kill left is used as it is, whatever it holds: its blocks are never given up.
+// A spare that a kill left is used as it is, whatever of ours it holds: its blocks are never given up.
 func TestLeftoverSpareIsUsed(t *testing.T) {
 	m := newMemFS()
 	o := memOptions(m)
 	log := must[*Log](t)(Create(o, 1, 1, []byte("one")))
 	must[uint64](t)(log.Append(2, []byte("first")))
 	f := must[vfs.File](t)(m.Open(o.sparePath(), false))
-	for off := range int64(8) {
+	must[int](t)(f.WriteAt(ownBytes(100), 0))
+	for off := int64(1); off < 8; off++ {
 		if _, err := f.WriteAt([]byte("a longer head than the next one"), off*1000); err != nil {
 			t.Fatal(err)
 		}

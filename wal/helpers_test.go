@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/dormousekv/dormouse/internal/damage"
@@ -14,6 +15,12 @@ var testUUID = [16]byte{0xd0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
 
 func memOptions(m vfs.FS) Options {
 	return Options{FS: m, Dir: "/wal", UUID: testUUID, PreallocBytes: 4096}
+}
+
+// ownBytes are n bytes that begin as a file of this store does.
+func ownBytes(n int) []byte {
+	b := appendHeader(nil, fileHeader{uuid: testUUID, id: 77, first: 1})
+	return append(b, strings.Repeat("old bytes ", n/10)...)[:n]
 }
 
 // wrote is a frame as the test wrote it.

@@ -36,6 +36,7 @@ type Log struct {
 	reservedBytes int64    // file space reserved, from 0; guarded by mu
 	headBytes     int64    // length of header and snapshot of file; guarded by mu
 	spare         spare    // guarded by mu
+	sparePath     string   // never changes
 	buf           []byte   // guarded by mu
 
 	filesMu sync.Mutex
@@ -93,7 +94,10 @@ func CreateLater(o Options, id, nextLSN uint64, snapshot []byte) (*Log, error) {
 		l.older = append(l.older, olderFile{id: old, bytes: info.Allocated})
 		l.taken.Add(info.Allocated)
 	}
-	if info, err := o.FS.Stat(o.sparePath()); err == nil { // until begin
+	if l.sparePath, err = o.freeSpare(); err != nil {
+		return nil, err
+	}
+	if info, err := o.FS.Stat(l.sparePath); err == nil { // until begin
 		l.holdSpare(info.Allocated)
 	}
 	l.last.Store(nextLSN - 1)

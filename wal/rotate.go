@@ -118,7 +118,7 @@ func (l *Log) name(s vfs.File, id uint64) (vfs.File, error) {
 	name := l.o.path(id)
 	err := s.Close()
 	if err == nil {
-		err = l.o.FS.Rename(l.o.sparePath(), name)
+		err = l.o.FS.Rename(l.sparePath, name)
 	}
 	if err != nil {
 		err = fmt.Errorf("wal: start file %d: %w", id, err)

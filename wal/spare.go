@@ -33,6 +33,9 @@ func (l *Log) prepareSpare() {
 // Options.PreallocBytes, a log that goes on and is closed takes no more room than it does now.
 func KeptAhead(fsys vfs.FS, dir string) (int64, error) {
 	o := Options{FS: fsys, Dir: dir}
+	if err := vfs.CheckOwn(fsys, o.sparePath(), func([]byte) bool { return false }); errors.Is(err, ErrForeign) {
+		return 0, nil // not what was reserved
+	}
 	spare, err := fsys.Stat(o.sparePath())
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
@@ -73,7 +76,7 @@ func (l *Log) growSpare(n int64) error {
 		return err
 	}
 	if l.spare.file == nil {
-		f, err := l.o.FS.Create(l.o.sparePath())
+		f, err := l.o.FS.Create(l.sparePath)
 		if err != nil {
 			return err
 		}
@@ -113,7 +116,7 @@ func (l *Log) dropSpare() error {
 	}
 	l.spare.file = nil
 	l.holdSpare(0)
-	if rerr := l.o.FS.Remove(l.o.sparePath()); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
+	if rerr := l.o.FS.Remove(l.sparePath); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
 		err = errors.Join(err, rerr)
 	}
 	return err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/internal/vfs"
 )
 
 // Verify reads every byte of every log file of a closed store: headers, frames, their numbers, and that what is reserved
@@ -32,4 +33,27 @@ func Verify(o Options, report func(*damage.Error), progress func(bytes int64)) e
 		lenient: true,
 	}
 	return p.run()
+}
+
+// Unproven returns ErrForeign if a log file has no sound header of this log, and is not empty either. It is for who has no other reason to
+// take the files for this log's.
+func Unproven(o Options) error {
+	o = o.withDefaults()
+	ids, err := o.list()
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		head, err := vfs.Head(o.FS, o.path(id))
+		if err != nil {
+			return err
+		}
+		if vfs.Blank(head) {
+			continue
+		}
+		if _, err := decodeHeader(head, o.path(id), o.UUID, id); err != nil {
+			return fmt.Errorf("%w: %w", ErrForeign, err)
+		}
+	}
+	return nil
 }

@@ -137,7 +137,7 @@ func fullAtomic(t *testing.T, dir string) {
 	name := filepath.Join(dir, "f")
 	create(t, name, pattern(5000)).Close()
 	fill(t, dir)
-	if err := WriteAtomic(OS, dir, name, pattern(9000)); !errors.Is(err, ErrNoSpace) {
+	if err := WriteAtomic(OS, dir, name, pattern(9000), anyHead); !errors.Is(err, ErrNoSpace) {
 		t.Errorf("writing to a full disk: %v", err)
 	}
 	mustEqual(t, "content", content(t, name), pattern(5000))

@@ -39,7 +39,7 @@ func TestLinksAreRefused(t *testing.T) {
 		if info, err := OS.Stat(link); err != nil || info.Regular || info.Dir {
 			t.Errorf("a link %s is %+v, %v", name, info, err)
 		}
-		if err := WriteAtomic(OS, filepath.Dir(link), link, []byte("new")); err != nil {
+		if err := WriteAtomic(OS, filepath.Dir(link), link, []byte("new"), anyHead); err != nil {
 			t.Errorf("replacing a link %s: %v", name, err)
 		}
 		mustEqual(t, "what replaced the link", content(t, link), []byte("new"))
@@ -47,7 +47,7 @@ func TestLinksAreRefused(t *testing.T) {
 		if err := os.Symlink(target, tmp); err != nil {
 			t.Fatal(err)
 		}
-		if err := WriteAtomic(OS, filepath.Dir(link), link, []byte("newer")); err != nil {
+		if err := WriteAtomic(OS, filepath.Dir(link), link, []byte("newer"), anyHead); err != nil {
 			t.Errorf("a link for the temporary file: %v", err)
 		}
 	}

@@ -13,9 +13,9 @@ import (
 // Lock is an exclusive advisory lock on a file that names its holder's pid. The file is never removed: whoever removed it
 // would let two processes lock two different files of one name.
 type Lock struct {
-	f        *os.File
-	name     string
-	readOnly bool
+	f     *os.File
+	name  string
+	named bool // the file has our pid
 }
 
 // LockedError says who holds a lock.
@@ -43,7 +43,7 @@ var held struct {
 }
 
 // AcquireLock locks name without waiting, creating it unless readOnly, and writes this process's pid into it unless
-// readOnly. It returns a [*LockedError] when it is taken.
+// readOnly, or somebody else keeps something in the file: that is locked and not changed. It returns a [*LockedError] when it is taken.
 func AcquireLock(name string, readOnly bool) (*Lock, error) {
 	flag := os.O_RDWR | os.O_CREATE
 	if readOnly {
@@ -78,19 +78,20 @@ func AcquireLock(name string, readOnly bool) (*Lock, error) {
 		}
 		return nil, fmt.Errorf("lock %s: %w", name, err)
 	}
-	if !readOnly && f.Truncate(0) == nil {
+	named := !readOnly && holdsPID(f)
+	if named && f.Truncate(0) == nil {
 		// The lock holds without its pid: a full disk must not keep a store from being opened, and room from being made.
 		f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 	}
 	held.files = append(held.files, info)
-	return &Lock{f: f, name: name, readOnly: readOnly}, nil
+	return &Lock{f: f, name: name, named: named}, nil
 }
 
 // Release gives the lock up.
 func (l *Lock) Release() error {
 	held.Lock()
 	defer held.Unlock()
-	if !l.readOnly {
+	if l.named {
 		l.f.Truncate(0) // a read-only holder, who writes no pid, must not go by ours
 	}
 	if info, err := l.f.Stat(); err == nil {
@@ -102,6 +103,21 @@ func (l *Lock) Release() error {
 		}
 	}
 	return errors.Join(unlockFile(l.f), l.f.Close())
+}
+
+// IsLock reports whether a file that begins with head is one of ours: there is nothing in it, or zeros that a power cut left, or a pid.
+func IsLock(head []byte) bool {
+	if Blank(head) {
+		return true
+	}
+	pid, err := strconv.ParseUint(strings.TrimSuffix(string(head), "\n"), 10, 32)
+	return err == nil && strings.HasPrefix(string(head), strconv.FormatUint(pid, 10))
+}
+
+func holdsPID(f *os.File) bool {
+	b := make([]byte, headBytes)
+	n, err := f.ReadAt(b, 0)
+	return (err == nil || err == io.EOF) && IsLock(b[:n])
 }
 
 func readPID(f *os.File) int {

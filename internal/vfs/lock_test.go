@@ -219,11 +219,13 @@ func TestLockOfDirectory(t *testing.T) {
 	}
 }
 
-// A lock file that says nonsense is no obstacle, and nonsense is no pid.
+// A lock file that says nonsense is no obstacle, and nonsense is no pid. It is somebody's: locked it stays, and released.
 func TestReadPID(t *testing.T) {
 	for says, want := range map[string]int{
 		"": 0, "12\n": 12, " 34 ": 34, "nonsense that is longer than a pid": 0, "-5\n": 0, "1 2": 0, "99999999999999999999999999999": 0,
+		"\x00\x00\x00": 0, "77": 77, "007\n": 7, "12\n\n": 12, "12\nsomething": 0, "+12\n": 12,
 	} {
+		foreign := says != "" && says != "12\n" && says != "77" && says[0] != 0
 		name := filepath.Join(t.TempDir(), "LOCK")
 		if err := os.WriteFile(name, []byte(says), 0o600); err != nil {
 			t.Fatal(err)
@@ -237,11 +239,15 @@ func TestReadPID(t *testing.T) {
 		}
 		f.Close()
 		l := acquire(t, name, false)
-		if got := string(content(t, name)); got != fmt.Sprintln(os.Getpid()) {
+		if got := string(content(t, name)); !foreign && got != fmt.Sprintln(os.Getpid()) || foreign && got != says {
 			t.Errorf("after %q the file says %q", says, got)
 		}
+		refused(t, name, os.Getpid(), "already open")
 		if err := l.Release(); err != nil {
 			t.Error(err)
+		}
+		if got := string(content(t, name)); foreign && got != says || !foreign && got != "" {
+			t.Errorf("after %q, and the release, the file says %q", says, got)
 		}
 	}
 }

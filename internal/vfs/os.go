@@ -44,7 +44,13 @@ func (osFS) Open(name string, readOnly bool) (File, error) {
 }
 
 func (osFS) Rename(old, new string) error { return mapError(os.Rename(old, new)) }
-func (osFS) Remove(name string) error     { return os.Remove(name) }
+
+func (osFS) Remove(name string) error {
+	if info, err := os.Lstat(name); err == nil && info.IsDir() {
+		return &fs.PathError{Op: "remove", Path: name, Err: fmt.Errorf("%w but %s", ErrNotRegular, info.Mode().Type())}
+	}
+	return os.Remove(name)
+}
 
 func (osFS) Mkdir(name string) error {
 	err := os.Mkdir(name, 0o700)
@@ -78,7 +84,7 @@ func (osFS) Stat(name string) (Info, error) {
 }
 
 func infoOf(info os.FileInfo) Info {
-	return Info{Size: info.Size(), Allocated: allocated(info), Dir: info.IsDir(), Regular: info.Mode().IsRegular()}
+	return Info{Size: info.Size(), Allocated: allocated(info), Dir: info.IsDir(), Regular: info.Mode().IsRegular(), Link: info.Mode()&fs.ModeSymlink != 0}
 }
 
 type osFile struct{ *os.File }

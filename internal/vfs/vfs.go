@@ -1,10 +1,12 @@
 package vfs
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"strings"
 )
 
 // ErrNoSpace is returned when the file system, or the user's quota on it, is full.
@@ -19,6 +21,9 @@ var ErrNotRegular = errors.New("not a regular file")
 // ErrNotSynced is returned by SyncDir where the folder could not be opened: no fsync was tried, so that a later one may do it.
 var ErrNotSynced = errors.New("not synced")
 
+// ErrForeign is returned where a file that has one of our names is somebody else's. Such a file is neither changed nor removed.
+var ErrForeign = errors.New("file of another store or program")
+
 // ErrLocked is returned when another open file description holds the lock.
 var ErrLocked = errors.New("locked by another process")
 
@@ -29,6 +34,7 @@ type FS interface {
 	// Open opens an existing regular file; links are not followed. Read-write unless readOnly.
 	Open(name string, readOnly bool) (File, error)
 	Rename(old, new string) error
+	// Remove removes a file or a link, never a folder, not even an empty one.
 	Remove(name string) error
 	// Mkdir makes a directory of mode 0700; an existing one is fine.
 	Mkdir(name string) error
@@ -48,6 +54,7 @@ type Info struct {
 	Allocated int64 // bytes of the blocks it occupies
 	Dir       bool
 	Regular   bool // neither a directory, a link nor a device
+	Link      bool
 }
 
 // File is an open file, safe for concurrent use.
@@ -111,10 +118,45 @@ func ReadAll(fsys FS, name string, limit int64) ([]byte, error) {
 	return b, nil
 }
 
-// WriteAtomic replaces name by b: it writes name+".tmp", syncs, renames, and syncs the directory.
-func WriteAtomic(fsys FS, dir, name string, b []byte) (err error) {
+// headBytes is what a power cut takes or leaves as a whole: a sector.
+const headBytes = 512
+
+// Head reads the first bytes of a regular file: 512, or all if it has fewer.
+func Head(fsys FS, name string) ([]byte, error) {
+	f, err := fsys.Open(name, true)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b := make([]byte, headBytes)
+	n, err := f.ReadAt(b, 0)
+	if err == io.EOF {
+		err = nil
+	}
+	return b[:n], err
+}
+
+// Blank reports whether the head of a file holds nothing. A file of ours that begins so is one that was not written yet, or whose
+// beginning a power cut took.
+func Blank(head []byte) bool {
+	for _, x := range head {
+		if x != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// Begins reports whether a file with that head may be one that begins with mark, though a power cut took a part of its first sector.
+func Begins(head []byte, mark string) bool {
+	return bytes.HasPrefix(head, []byte(mark)) || Blank(head[:min(16, len(head))]) || strings.HasPrefix(mark, string(bytes.TrimRight(head, "\x00")))
+}
+
+// WriteAtomic replaces name by b: it writes name+".tmp", syncs, renames, and syncs the directory. What an earlier try left under the
+// temporary name is removed: a file that is blank, or whose head ours accepts. Anything else there is ErrForeign.
+func WriteAtomic(fsys FS, dir, name string, b []byte, ours func(head []byte) bool) (err error) {
 	tmp := name + ".tmp"
-	if err := fsys.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := RemoveOwn(fsys, tmp, ours); err != nil {
 		return err
 	}
 	f, err := fsys.Create(tmp)
@@ -134,4 +176,35 @@ func WriteAtomic(fsys FS, dir, name string, b []byte) (err error) {
 		return err
 	}
 	return fsys.SyncDir(dir)
+}
+
+// RemoveOwn removes what has a name of ours, if there is something: a file that is blank, or whose head ours accepts, or a link, which
+// leads to nothing of ours. Of anything else it returns ErrForeign.
+func RemoveOwn(fsys FS, name string, ours func(head []byte) bool) error {
+	err := CheckOwn(fsys, name, ours)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return fsys.Remove(name)
+}
+
+// CheckOwn returns nil where RemoveOwn would remove something, and changes nothing. Where there is nothing, it returns fs.ErrNotExist.
+func CheckOwn(fsys FS, name string, ours func(head []byte) bool) error {
+	info, err := fsys.Stat(name)
+	switch {
+	case err != nil || info.Link:
+		return err
+	case info.Dir:
+		return fmt.Errorf("%s: %w: it is a folder", name, ErrForeign)
+	case !info.Regular:
+		return fmt.Errorf("%s: %w: it is no regular file", name, ErrForeign)
+	}
+	head, err := Head(fsys, name)
+	if err == nil && !Blank(head) && !ours(head) {
+		err = fmt.Errorf("%s: %w: it begins with %q", name, ErrForeign, head[:min(16, len(head))])
+	}
+	return err
 }

@@ -3,10 +3,14 @@
 package damage
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -131,6 +135,132 @@ func TestFoldersThatOthersWrite(t *testing.T) {
 	}
 	if names, err := os.ReadDir(empty); err != nil || len(names) > 0 {
 		t.Errorf("it left %v, %v", names, err)
+	}
+}
+
+// Files of the store that others can write to are refused, and so is what another user owns; the error says what is wrong, and what accepts
+// it. A copy that others can only read opens, and says so.
+func TestFilesThatOthersWrite(t *testing.T) {
+	x := build(t, 1)[1]
+	dir := filepath.Join(t.TempDir(), "store")
+	var log bytes.Buffer
+	try := func(what, path string, says ...string) {
+		t.Helper()
+		before := outline(t, dir)
+		o := options()
+		for _, o.ReadOnly = range []bool{true, false} {
+			s, err := db.Open(ctx, dir, o)
+			if err == nil {
+				s.Close()
+			}
+			if !errors.Is(err, db.ErrUnsafeDir) {
+				t.Errorf("%s, read-only %t: %v", what, o.ReadOnly, err)
+				continue
+			}
+			for _, say := range append(says, path, "AllowSharedDir", "container") {
+				if !strings.Contains(err.Error(), say) {
+					t.Errorf("%s: %q does not say %q", what, err, say)
+				}
+			}
+		}
+		if _, err := db.Verify(ctx, dir, db.VerifyOptions{}); !errors.Is(err, db.ErrUnsafeDir) {
+			t.Errorf("%s: Verify: %v", what, err)
+		}
+		to := filepath.Join(t.TempDir(), "to")
+		if _, err := db.Repair(ctx, dir, to, db.RepairOptions{}); !errors.Is(err, db.ErrUnsafeDir) {
+			t.Errorf("%s: Repair: %v", what, err)
+		}
+		if after := outline(t, dir); before != after {
+			t.Errorf("%s: an Open that was refused changed something:\n%s%s", what, before, after)
+		}
+		if _, err := db.Repair(ctx, dir, to, db.RepairOptions{AllowSharedDir: true}); err != nil {
+			t.Errorf("%s: Repair, allowed: %v", what, err)
+		}
+		o.AllowSharedDir = true
+		for _, o.ReadOnly = range []bool{true, false} {
+			s, err := db.Open(ctx, dir, o)
+			if err != nil {
+				t.Errorf("%s, allowed, read-only %t: %v", what, o.ReadOnly, err)
+			} else if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	lay := func() {
+		t.Helper()
+		os.RemoveAll(dir) // what is as it should be is not written again
+		if err := x.files.lay(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range x.files.names() {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		for _, mode := range []os.FileMode{0o666, 0o620, 0o602} {
+			lay()
+			if err := os.Chmod(path, mode); err != nil {
+				t.Fatal(err)
+			}
+			try(fmt.Sprintf("%s of mode %s", name, mode), path, mode.String())
+		}
+		if os.Geteuid() == 0 {
+			lay()
+			if err := os.Chown(path, nobody, nobody); err != nil {
+				t.Fatal(err)
+			}
+			try(name+" of another user", path, fmt.Sprint("uid ", nobody))
+		}
+	}
+	for _, sub := range []string{"", "wal", "segments"} {
+		if os.Geteuid() == 0 {
+			lay()
+			path := filepath.Join(dir, sub)
+			if err := os.Chown(path, nobody, nobody); err != nil {
+				t.Fatal(err)
+			}
+			try(sub+" of another user", path, fmt.Sprint("uid ", nobody), "expected 0")
+			if err := os.Chown(path, 0, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	lay()
+	for _, name := range append(x.files.names(), "", "wal", "segments") {
+		path, mode := filepath.Join(dir, filepath.FromSlash(name)), os.FileMode(0o644)
+		if info, err := os.Stat(path); err != nil || info.IsDir() {
+			mode = 0o755
+		}
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "notes.txt"), nil, 0o666); err != nil { // no file of the store
+		t.Fatal(err)
+	}
+	if err := os.Chmod(filepath.Join(dir, "notes.txt"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	o := options()
+	o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	s, err := db.Open(ctx, dir, o)
+	if err != nil {
+		t.Fatalf("a copy that others can read: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(log.String(), "can read") {
+		t.Errorf("nothing is said of a copy that others can read: %s", &log)
+	}
+	log.Reset()
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = db.Open(ctx, dir, o); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	if strings.Contains(log.String(), "can read") {
+		t.Errorf("nobody can enter the folder: %s", &log)
 	}
 }
 

@@ -28,8 +28,9 @@ func strangers(x *base, file string, elsewhere string) []stranger {
 	out := []stranger{
 		{"missing", func(string) error { return nil }, false},
 		{"empty", func(p string) error { return os.WriteFile(p, nil, 0o600) }, false},
-		{"rubbish", func(p string) error { return os.WriteFile(p, bytes.Repeat([]byte("rubbish "), 2000), 0o600) }, false},
-		{"one byte", func(p string) error { return os.WriteFile(p, []byte{7}, 0o600) }, false},
+		// In the place of FORMAT there is somebody else's file then, which is not replaced.
+		{"rubbish", func(p string) error { return os.WriteFile(p, bytes.Repeat([]byte("rubbish "), 2000), 0o600) }, file == "FORMAT"},
+		{"one byte", func(p string) error { return os.WriteFile(p, []byte{7}, 0o600) }, file == "FORMAT"},
 		{"a folder", func(p string) error { return os.Mkdir(p, 0o700) }, true},
 		{"a folder with something in it", func(p string) error {
 			return errors.Join(os.Mkdir(p, 0o700), os.WriteFile(filepath.Join(p, "x"), []byte("x"), 0o600))
@@ -55,8 +56,8 @@ func strangers(x *base, file string, elsewhere string) []stranger {
 		}
 	}
 	if ok {
-		// FORMAT and the log say which store this is: where they do not agree, nobody knows.
-		whose := file == "FORMAT" || filepath.Ext(file) == ".wal"
+		// FORMAT and the log say which store this is: where they do not agree, nobody knows. The others would be replaced, and are not ours.
+		whose := file == "FORMAT" || filepath.Ext(file) == ".wal" || file == "index.db" || file == "bloom"
 		out = append(out, stranger{"of another store", func(p string) error { return os.WriteFile(p, b, 0o600) }, whose})
 	}
 	return out

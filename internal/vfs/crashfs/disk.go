@@ -232,10 +232,8 @@ func (d *Disk) Remove(name string) error {
 		if n == nil {
 			return cmp.Or(d.folderOf(rel), fs.ErrNotExist)
 		}
-		for other := range d.names {
-			if n.dir && parent(other) == rel {
-				return errors.New("directory is not empty")
-			}
+		if n.dir {
+			return vfs.ErrNotRegular
 		}
 		if n.outside {
 			if err := vfs.OS.Remove(name); err != nil {

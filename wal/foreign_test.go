@@ -1,0 +1,66 @@
+package wal
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/dormousekv/dormouse/internal/vfs"
+)
+
+// What somebody else keeps under the name of the next log file stays as it is: the log makes its next file under another name.
+func TestForeignSpare(t *testing.T) {
+	put := map[string]func(path string) error{
+		"a text":    func(p string) error { return os.WriteFile(p, []byte("the next wal: dear diary"), 0o600) },
+		"one byte":  func(p string) error { return os.WriteFile(p, []byte{7}, 0o600) },
+		"a folder":  func(p string) error { return os.Mkdir(p, 0o700) },
+		"another's": func(p string) error { return os.WriteFile(p, appendHeader(nil, fileHeader{id: 1, first: 1}), 0o600) },
+	}
+	for what, put := range put {
+		t.Run(what, func(t *testing.T) {
+			o := Options{FS: vfs.OS, Dir: t.TempDir(), UUID: testUUID, PreallocBytes: 4096}
+			path := filepath.Join(o.Dir, "next.wal.tmp")
+			if err := put(path); err != nil {
+				t.Fatal(err)
+			}
+			before, _ := os.ReadFile(path)
+			for id := uint64(1); id < 4; id++ {
+				log := must[*Log](t)(Create(o, 2*id-1, 2*id-1, []byte("head")))
+				must[uint64](t)(log.Append(2, []byte("a frame")))
+				if _, _, err := log.Rotate(text("head")); err != nil {
+					t.Fatal(err)
+				}
+				must[uint64](t)(log.Append(2, []byte("a frame")))
+				if err := log.Remove(2 * id); err != nil {
+					t.Fatal(err)
+				}
+				if id == 2 { // killed: what is left of it is the next one's
+					continue
+				}
+				if err := log.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if after, err := os.ReadFile(path); string(after) != string(before) || err != nil && what != "a folder" {
+				t.Errorf("%q is now %q, %v", before, after, err)
+			}
+			if info, err := os.Lstat(path); err != nil || info.IsDir() != (what == "a folder") {
+				t.Errorf("it is gone: %v", err)
+			}
+			if names, err := o.FS.List(o.Dir); err != nil || fmt.Sprint(names) != "[0000000000000006.wal next.wal.tmp next1.wal.tmp]" {
+				t.Errorf("the folder has %v, %v", names, err)
+			}
+		})
+	}
+	o := Options{FS: vfs.OS, Dir: t.TempDir(), UUID: testUUID, PreallocBytes: 4096}
+	for _, name := range []string{"next", "next1", "next2", "next3", "next4", "next5", "next6", "next7", "next8"} {
+		if err := os.WriteFile(filepath.Join(o.Dir, name+".wal.tmp"), []byte("mine"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if log, err := Create(o, 1, 1, nil); !errors.Is(err, ErrForeign) {
+		t.Errorf("all names are taken: %v, %v", log, err)
+	}
+}

@@ -49,7 +49,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		{PutOptions{}, func(o any) error {
 			_, err := m.Put(ctx, p, filled(m.Descriptor(), &p, 0, 32), o.(PutOptions))
 			return err
-		}, map[string]func(float64) bool{"Codec": codec, "Compression": compression}},
+		}, map[string]func(float64) bool{"Codec": codec, "Compression": compression, "KeepStates": func(float64) bool { return true }}},
 		{MatchOptions{}, func(o any) error {
 			_, _, err := m.Probe(ctx, p, o.(MatchOptions))
 			_, again := m.Explain(ctx, p, o.(MatchOptions))

@@ -26,8 +26,8 @@ import (
 //
 // Of the window layers of a sliding-window model, the cache holds only the last rows. They are stored, so that the prompt
 // can be restored at and shortly before its end; what [Session.Prefill] saw on the way is stored too, and makes every
-// other position restorable. An Opaque state is stored at the sequence's last position only: save before evaluating
-// tokens that are not part of every continuation. Of a model whose positions have several dimensions (M-RoPE), prompts with
+// other position restorable. An Opaque or Hybrid state is stored at the sequence's last position, with those that Prefill took
+// on the way, and nowhere else: save before evaluating tokens that are not part of every continuation. Of a model whose positions have several dimensions (M-RoPE), prompts with
 // spans are refused: an image's positions there are not as many as its tokens.
 func (s *Session) Save(ctx context.Context, prompt kv.Prompt, sequence int) (db.PutResult, error) {
 	if ctx == nil {

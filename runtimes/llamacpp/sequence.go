@@ -10,6 +10,9 @@ func (s *Session) check(sequence int) error {
 	return nil
 }
 
+// keptReadBytes is the largest state whose memory waits for the next save, until Trim: new memory takes longer than the copy into it.
+const keptReadBytes = 64 << 20
+
 // get returns the sequence's state, which the next call overwrites. The caller calls giveBack when it is done with it.
 func (s *Session) get(sequence int, flags uint32) ([]byte, error) {
 	s.lib.Synchronize(s.lctx)
@@ -17,7 +20,12 @@ func (s *Session) get(sequence int, flags uint32) ([]byte, error) {
 	if size <= 0 {
 		return nil, fmt.Errorf("%w: llama.cpp gives no size for sequence %d", ErrState, sequence)
 	}
-	b := s.roomFor(size)
+	var b []byte
+	if size <= keptReadBytes {
+		b = s.memoryFor(size)
+	} else {
+		b = s.roomFor(size)
+	}
 	if n := s.lib.StateGet(s.lctx, &b[0], uintptr(size), int32(sequence), flags); int(n) != size {
 		return nil, fmt.Errorf("%w: llama.cpp wrote %d bytes for sequence %d, announced were %d", ErrState, n, sequence, size)
 	}

@@ -71,6 +71,7 @@ type engine struct {
 	growth              atomic.Int64 // bytes appended to segments and log since the last checkpoint
 	stateGrowth         atomic.Int64 // of these, the frames that change only the small state
 	measured            atomic.Bool
+	measuring           sync.Mutex // one look at the files at a time
 	space               usage
 	indexBytes          atomic.Int64 // of index.db, when it was last measured
 	bloomBytes          atomic.Int64 // of the Bloom filter's file, or of the least one

@@ -87,7 +87,7 @@ func TestKilledOnAFullDisk(t *testing.T) {
 				if _, err := m.Delete(ctx, kv.Prompt{Tokens: prompts[i].Tokens[:1]}); err != nil {
 					t.Fatalf("kill %d: %v", i, err)
 				}
-				if n, err := s.eng.evict(ctx, evictGoal{blocks: 1}); n == 0 || err != nil {
+				if n, err := s.eng.evictBlocks(1); n == 0 || err != nil {
 					t.Fatalf("kill %d: %d blocks evicted, %v", i, n, err)
 				}
 				killed := copyStore(t, dir)

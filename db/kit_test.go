@@ -262,3 +262,15 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 	t.Fatalf("never happened: %s", what)
 }
+
+// evictBlocks evicts n blocks, or what there is, whoever is destroying something meanwhile.
+func (e *engine) evictBlocks(n int) (evicted int, err error) {
+	for evicted < n {
+		some, _, err := e.evictSome(evictGoal{blocks: int64(n - evicted)})
+		if err != nil || some == 0 {
+			return evicted, err
+		}
+		evicted += some
+	}
+	return evicted, nil
+}

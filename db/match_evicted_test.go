@@ -56,7 +56,7 @@ func TestMatchBesideAnEviction(t *testing.T) {
 	if !met {
 		t.Fatal("nothing was evicted meanwhile")
 	}
-	if _, err := s.eng.evict(ctx, evictGoal{blocks: 3}); err != nil {
+	if _, err := s.eng.evictBlocks(3); err != nil {
 		t.Fatal(err)
 	}
 	rows := empty(plain(), 40)

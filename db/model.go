@@ -151,6 +151,8 @@ func (s *Store) retireOnce(ctx context.Context, fp kv.Fingerprint) error {
 		return err
 	}
 	defer s.leave()
+	e.ckptMu.Lock() // so that nobody evicts for the room that this gives back
+	defer e.ckptMu.Unlock()
 	lsn, err := e.retire(fp)
 	if err != nil {
 		return e.goneForGood(err)
@@ -158,7 +160,7 @@ func (s *Store) retireOnce(ctx context.Context, fp kv.Fingerprint) error {
 	if err := e.wal.Sync(lsn); err != nil {
 		return err
 	}
-	return e.reclaim(ctx)
+	return e.reclaimLocked(ctx)
 }
 
 // goneForGood returns err, which may say that there is no such thing, when that is durable: what took it, another call, may not be

@@ -48,7 +48,7 @@ func openEngine(ctx context.Context, dir string, o Options, doubt error) (opened
 	e.hasher = kv.NewHasher(e.format.Seed)
 	e.set, err = segments.Open(segments.Options{
 		FS: e.fs, Dir: e.path(segmentsDir), UUID: e.format.UUID, Seed: e.format.Seed, SegmentBytes: o.SegmentBytes,
-		AllocateStep: min(4<<20, max(64<<10, o.Budget/64)), Ahead: e.ahead,
+		AllocateStep: e.allocateStep(), Ahead: e.ahead,
 		Poisoned: e.markUnsynced, ReadOnly: o.ReadOnly, Logger: o.Logger,
 	})
 	if err != nil {

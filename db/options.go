@@ -31,12 +31,13 @@ func (d Durability) String() string {
 type Options struct {
 	// Budget bounds the allocated bytes of all files of the store. 0: 4 GiB.
 	Budget int64
-	// MinFree is what the store leaves free on its file system. 0: 256 MiB; negative: nothing.
+	// MinFree is what the store leaves free on its file system. 0: 256 MiB; negative: nothing for others, only what its own
+	// next checkpoint needs.
 	MinFree int64
 	// MaxBlocks bounds the number of stored blocks. 0: no bound but the budget.
 	MaxBlocks int64
-	// HighWater and LowWater are shares of the budget: above the high one, blocks are evicted in the background down to
-	// the low one. 0: 0.70 and 0.60. Both at 1 evict only what a put needs.
+	// HighWater and LowWater are shares of the budget: when live records take more than the high one, blocks are evicted in
+	// the background down to the low one. 0: 0.70 and 0.60. Both at 1 evict only what a put needs.
 	HighWater, LowWater float64
 	// Policy orders eviction. Nil: LRU.
 	Policy Policy

@@ -80,9 +80,18 @@ func (m *Model) put(ctx context.Context, x *Match, prompt kv.Prompt, rows kv.Row
 	}
 	var result PutResult
 	for range putAttempts {
-		w := &putter{e: e, m: m, match: x, rows: rows, o: o}
-		err = w.run(ctx, &prompt)
-		result.add(w.result)
+		var last *putter // what it has stored stays while room is made for the rest
+		err = e.insist(ctx, func() error {
+			w := &putter{e: e, m: m, match: x, rows: rows, o: o}
+			err := w.run(ctx, &prompt)
+			result.add(w.result)
+			if last != nil {
+				last.unpin()
+			}
+			last = w
+			return err
+		})
+		last.unpin()
 		if way, werr := e.makeWay(ctx, err); way {
 			continue
 		} else if werr != nil {
@@ -145,12 +154,11 @@ type putter struct {
 // coverage is the range of positions for which the caller has every tensor of a group.
 type coverage struct{ start, end int }
 
-// run stores block after block, a chunk at a time.
+// run stores block after block, a chunk at a time. Afterwards the put rests on the deepest block that is stored: unpin ends that.
 func (w *putter) run(ctx context.Context, prompt *kv.Prompt) error {
 	if err := w.plan(prompt); err != nil {
 		return err
 	}
-	defer w.unpin()
 	defer w.giveBack()
 	stored, err := w.known() // blocks of the chain that are known to be stored, or in the batch
 	if err != nil {

@@ -82,15 +82,17 @@ func (m *Model) SetRef(ctx context.Context, name string, prefix kv.Prompt, o Ref
 var errRefGone = errors.New("deleted or moved meanwhile")
 
 func (m *Model) setRef(ctx context.Context, name string, prefix kv.Prompt, o RefOptions) error {
-	return m.s.onIndex(ctx, func() error { return m.setRefOnce(ctx, name, prefix, o) })
+	return m.s.onIndex(ctx, func() error {
+		e, err := m.enter()
+		if err != nil {
+			return err
+		}
+		defer m.s.leave()
+		return e.insist(ctx, func() error { return m.setRefOnce(ctx, e, name, prefix, o) })
+	})
 }
 
-func (m *Model) setRefOnce(ctx context.Context, name string, prefix kv.Prompt, o RefOptions) error {
-	e, err := m.enter()
-	if err != nil {
-		return err
-	}
-	defer m.s.leave()
+func (m *Model) setRefOnce(ctx context.Context, e *engine, name string, prefix kv.Prompt, o RefOptions) error {
 	x, err := m.whole(ctx, e, prefix)
 	if err != nil {
 		return err

@@ -45,7 +45,7 @@ func TestRefWhoseStateGoesMeanwhile(t *testing.T) {
 	go func() { set <- m.SetRef(ctx, "ref", p, RefOptions{Pinned: true, Meta: make([]byte, MaxRefMeta)}) }()
 	<-destroying // others go for it
 	e.space.giveUp(rest, 0)
-	if n, err := e.evict(ctx, evictGoal{blocks: 1 << 20}); err != nil || n == 0 {
+	if n, err := e.evictBlocks(1 << 20); err != nil || n == 0 {
 		t.Error(n, err)
 	}
 	put(t, m, longer)

@@ -16,6 +16,9 @@ func (e *engine) headReserve() int64 {
 // logReserve is for the log, which grows, and has three files while it goes on in another, and for headers of segments.
 func (e *engine) logReserve() int64 { return min(4<<20, e.o.Budget/8) }
 
+// allocateStep is how far ahead of its records a segment reserves disk blocks.
+func (e *engine) allocateStep() int64 { return min(4<<20, max(64<<10, e.o.Budget/64)) }
+
 // indexRecordBytes is what a record adds to index.db: a row each in three tables, in pages that are half full.
 const indexRecordBytes = 1 << 10
 
@@ -33,7 +36,7 @@ func (e *engine) checkpointBytes() int64 {
 // ahead takes room for disk blocks that a segment reserves beyond what its record needs, if there is some without evicting.
 // done ends it when they are reserved.
 func (e *engine) ahead(bytes int64) (done func(), ok bool) {
-	if !e.measured.Load() || !e.space.reserve(bytes, e.o.Budget-e.reserveBytes()) {
+	if !e.measured.Load() || !e.diskHas(bytes, e.diskReserve()) || !e.space.reserve(bytes, e.o.Budget-e.reserveBytes()) {
 		return nil, false
 	}
 	return func() { e.space.giveUp(bytes, 0) }, true

@@ -139,7 +139,8 @@ func (e *engine) move(ctx context.Context, x index.Entry) (bool, error) {
 	n := x.Loc.Length
 	e.measureOnce()
 	room := func() bool {
-		return e.diskHas(n) && e.space.reserve(n, e.o.Budget-e.logReserve()/4*3-e.checkpointBytes()-e.headReserve())
+		leave := e.logReserve()/4*3 + e.checkpointBytes() + e.headReserve()
+		return e.diskHas(n, max(e.o.MinFree, leave)) && e.space.reserve(n, e.o.Budget-leave)
 	}
 	if !room() {
 		// Room comes from the old places: destroy those first.

@@ -5,15 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
-
-	"github.com/dormousekv/dormouse/index"
-	"github.com/dormousekv/dormouse/kv"
 )
 
 // reserve takes room for a record of so many bytes, as one of so many new blocks, if there is some without evicting.
 func (e *engine) reserve(bytes, blocks int64) bool {
 	e.measureOnce()
-	if !e.diskHas(bytes) || !e.space.reserve(bytes, e.o.Budget-e.reserveBytes()) {
+	if !e.diskHas(bytes, e.diskReserve()) || !e.space.reserve(bytes, e.o.Budget-e.reserveBytes()) {
 		return false
 	}
 	if e.reserveBlocks(blocks) {
@@ -34,13 +31,44 @@ func (e *engine) reserveBlocks(blocks int64) bool {
 	return true
 }
 
-// diskHas reports whether the file system can take so many bytes and keep its reserve.
-func (e *engine) diskHas(bytes int64) bool {
-	if e.o.MinFree == 0 {
-		return true
-	}
+// diskHas reports whether the file system can take so many bytes and leave what is to be left free.
+func (e *engine) diskHas(bytes, leave int64) bool {
+	free, ok := e.diskFree()
+	return !ok || free >= bytes+leave
+}
+
+// diskReserve is what puts leave free on the file system: for others, or what a checkpoint of this store needs, if that is more.
+func (e *engine) diskReserve() int64 { return max(e.o.MinFree, e.reserveBytes()) }
+
+// diskFree is what is free on the file system; ok is false if that is not known.
+func (e *engine) diskFree() (bytes int64, ok bool) {
 	free, _, err := e.fs.Space(e.dir)
-	return err != nil || free >= uint64(bytes+e.o.MinFree)
+	return int64(min(free, math.MaxInt64/2)), err == nil
+}
+
+// coming are the bytes of what is dead and not yet destroyed: evicted, deleted or retired. They come back when the log is synced, and
+// no match can see them any more. The caller holds ckptMu; else what is being destroyed may count twice, or not at all.
+func (e *engine) coming() int64 {
+	e.stateMu.RLock()
+	defer e.stateMu.RUnlock()
+	n := e.set.Held()
+	for _, l := range e.fresh {
+		n += l.Length
+	}
+	return n
+}
+
+// lacking is what must go, beyond what is on its way out already, before so many bytes and blocks fit. The caller holds ckptMu.
+func (e *engine) lacking(bytes, blocks int64) evictGoal {
+	over := e.space.used() + bytes + e.reserveBytes() - e.o.Budget
+	if free, ok := e.diskFree(); ok {
+		over = max(over, bytes+e.diskReserve()-free)
+	}
+	lack := evictGoal{bytes: over - e.coming()}
+	if e.o.MaxBlocks > 0 && blocks > 0 {
+		lack.blocks = e.counts().Blocks + e.space.unpublished() + blocks - e.o.MaxBlocks
+	}
+	return lack
 }
 
 // makeRoom evicts until it could reserve room for a record, or returns ErrNoSpace. The caller holds no lock and not the
@@ -55,42 +83,28 @@ func (e *engine) makeRoom(ctx context.Context, bytes, blocks int64) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		before, held, undone := e.settle(ctx)
+		undone := e.reclaim(ctx)
 		if undone != nil && !errors.Is(undone, errUndestroyed) {
 			return undone
 		}
 		if e.reserve(bytes, blocks) {
 			return nil
 		}
-		want := evictGoal{}
-		if over := before + bytes + e.reserveBytes() - e.o.Budget; over > 0 {
-			if held >= over { // enough is evicted: puts that fail under a long match must not empty the store
-				if patience--; patience < 0 || e.set.Kept() >= over {
-					return errors.Join(e.full(bytes), undone)
-				}
-				e.awaitGlances()
-				continue
-			}
-			want.bytes = over - held
-			if _, dead := e.deadSegments(); dead > 0 {
-				if freed, err := e.rewriteDead(ctx, over); err != nil {
-					return err
-				} else if freed > 0 {
-					continue
-				}
-			}
+		if freed, err := e.rewriteFor(ctx, bytes); err != nil {
+			return err
+		} else if freed > 0 {
+			continue
 		}
-		if e.o.MaxBlocks > 0 && blocks > 0 {
-			want.blocks = max(0, e.counts().Blocks+e.space.unpublished()+blocks-e.o.MaxBlocks)
-		}
-		if want == (evictGoal{}) {
-			want.bytes = bytes // the disk is short, not the budget
-		}
-		evicted, err := e.evict(ctx, want)
+		lacked := false
+		evicted, err := e.evict(ctx, func() evictGoal {
+			lack := e.lacking(bytes, blocks)
+			lacked = lack.bytes > 0 || lack.blocks > 0
+			return lack
+		})
 		if err != nil {
 			return err
 		}
-		if want.bytes > 0 {
+		if evicted > 0 {
 			if err := e.reclaim(ctx); err != nil && !errors.Is(err, errUndestroyed) {
 				return err
 			}
@@ -101,49 +115,97 @@ func (e *engine) makeRoom(ctx context.Context, bytes, blocks int64) error {
 			if err := e.checkpoint(ctx); err != nil && !errors.Is(err, errUndestroyed) {
 				return err
 			}
+			continue
 		}
-		if e.reserve(bytes, blocks) {
-			return nil
+		// Nothing more may go, or enough has gone and waits: puts that fail under a long match must not empty the store.
+		held := e.held()
+		if patience--; patience < 0 || (lacked || held > 0) && held <= e.set.Kept() {
+			return errors.Join(e.full(bytes), undone)
 		}
-		if evicted == 0 || (want.blocks == 0 && e.held() > 0 && e.space.used() >= before) {
-			if patience--; patience < 0 || e.held() <= e.set.Kept() {
-				return errors.Join(e.full(bytes), undone)
-			}
-			e.awaitGlances()
-		}
+		e.awaitGlances()
 	}
 	return nil
 }
 
-// settle destroys what may go, and returns what is used then, and how much of that waits. While somebody else is at it, the two do
-// not fit together, and blocks would be evicted for room that is just coming back. With [errUndestroyed] both are told, too.
-func (e *engine) settle(ctx context.Context) (used, held int64, err error) {
-	e.ckptMu.Lock()
-	defer e.ckptMu.Unlock()
-	err = e.reclaimLocked(ctx)
-	if err != nil && !errors.Is(err, errUndestroyed) {
-		return 0, 0, err
+// insist does what needs room on the disk. If the disk refuses it, though there had seemed to be room, or others took it since, something
+// is evicted, and it is tried again, as long as anything can go. The caller holds no lock and not the gate.
+func (e *engine) insist(ctx context.Context, do func() error) error {
+	for again := true; ; {
+		err := do()
+		if why := new(errFull); !errors.Is(err, ErrNoSpace) || errors.As(err, &why) || e.poisoned() != nil {
+			return err
+		}
+		evicted, eerr := e.giveWay(ctx)
+		if eerr != nil {
+			return errors.Join(err, eerr)
+		}
+		if evicted == 0 && !again { // what was only dead was destroyed the last time
+			return err
+		}
+		again = evicted > 0
 	}
-	e.measure()
-	return e.space.used(), e.held(), err
+}
+
+// giveWay makes some room on the disk, whatever is free there: what is dead is destroyed, and if that is little, something is evicted.
+func (e *engine) giveWay(ctx context.Context) (evicted int, err error) {
+	before, _ := e.diskFree()
+	if err := e.reclaim(ctx); err != nil && !errors.Is(err, errUndestroyed) {
+		return 0, err
+	}
+	if evicted, err = e.evictOnce(func() evictGoal { return evictGoal{bytes: e.allocateStep() - e.coming()} }); err != nil {
+		return 0, err
+	}
+	if err := e.reclaim(ctx); err != nil && !errors.Is(err, errUndestroyed) {
+		return evicted, err
+	}
+	if free, ok := e.diskFree(); ok && free > before {
+		return evicted, nil
+	}
+	// Where pages cannot be punched, a checkpoint finds the segments that are wholly dead.
+	if err := e.checkpoint(ctx); err != nil && !errors.Is(err, errUndestroyed) && !errors.Is(err, ErrNoSpace) {
+		return evicted, err
+	}
+	return evicted, nil
+}
+
+// rewriteFor gives back the room of what is dead in half-dead segments, if so many bytes do not fit and there is some.
+func (e *engine) rewriteFor(ctx context.Context, bytes int64) (freed int64, err error) {
+	e.ckptMu.Lock()
+	lack := e.lacking(bytes, 0).bytes
+	e.ckptMu.Unlock()
+	if lack <= 0 {
+		return 0, nil
+	}
+	if _, dead := e.deadSegments(); dead == 0 {
+		return 0, nil
+	}
+	return e.rewriteDead(ctx, lack)
 }
 
 // hopeless reports whether a record of so many bytes would not fit if nothing else were stored: evicting is no use then.
 func (e *engine) hopeless(bytes int64) bool {
-	if bytes > e.o.Budget-e.logReserve()-minBloomBytes {
+	least := e.logReserve() + minBloomBytes
+	if bytes > e.o.Budget-least {
 		return true
 	}
-	if e.o.MinFree == 0 {
-		return false
-	}
-	free, _, err := e.fs.Space(e.dir)
-	return err == nil && int64(min(free, math.MaxInt64/2))+e.space.used() < bytes+e.o.MinFree
+	free, ok := e.diskFree()
+	return ok && free+e.space.used() < bytes+max(e.o.MinFree, least)
 }
+
+// errFull is the ErrNoSpace of a store in which nothing more may go.
+type errFull struct{ why string }
+
+func (f *errFull) Error() string { return fmt.Sprintf("%v: %s", ErrNoSpace, f.why) }
+func (f *errFull) Unwrap() error { return ErrNoSpace }
 
 func (e *engine) full(bytes int64) error {
 	n, held := e.set.Pending()
-	return fmt.Errorf("%w: %d bytes are needed, %d of a budget of %d are used, and nothing more can be evicted (%d records, %d bytes wait for open leases)",
-		ErrNoSpace, bytes, e.space.used(), e.o.Budget, n, held)
+	why := fmt.Sprintf("%d bytes are needed, %d of a budget of %d are used, and nothing more can be evicted (%d records, %d bytes wait for open leases)",
+		bytes, e.space.used(), e.o.Budget, n, held)
+	if free, ok := e.diskFree(); ok && free < bytes+e.diskReserve() {
+		why += fmt.Sprintf("; %d are free on the file system, and %d of them are kept free", free, e.diskReserve())
+	}
+	return &errFull{why}
 }
 
 // measureOnce makes up for what Open left out: asking for the size of every segment takes its time.
@@ -155,6 +217,8 @@ func (e *engine) measureOnce() {
 
 // measure asks the file system what the store's files occupy.
 func (e *engine) measure() int64 {
+	e.measuring.Lock() // an earlier look must not be what is remembered in the end
+	defer e.measuring.Unlock()
 	bloom := int64(minBloomBytes)
 	total := e.space.measure(func() int64 {
 		total := e.set.Allocated()
@@ -181,208 +245,4 @@ func (e *engine) measure() int64 {
 	}
 	e.count.highWater(most)
 	return total
-}
-
-// evictGoal is what an eviction has to reach.
-type evictGoal struct{ bytes, blocks int64 }
-
-// evictBatch bounds the leaves that one log frame evicts.
-const evictBatch = 256
-
-// evict removes the coldest leaves until the goal is reached or nothing may go. It returns the number of blocks. Their
-// bytes come back with the next reclaim.
-func (e *engine) evict(ctx context.Context, goal evictGoal) (blocks int, err error) {
-	for goal.bytes > 0 || goal.blocks > 0 {
-		if err := ctx.Err(); err != nil {
-			return blocks, err
-		}
-		n, freed, err := e.evictSome(goal)
-		if err != nil {
-			return blocks, err
-		}
-		if n == 0 {
-			return blocks, nil
-		}
-		blocks += n
-		goal.bytes -= freed
-		goal.blocks -= int64(n)
-	}
-	return blocks, nil
-}
-
-// evictSome evicts some leaves, in one frame.
-func (e *engine) evictSome(goal evictGoal) (n int, freed int64, err error) {
-	var out []kv.Key
-	defer func() { e.endEvicting(out) }()
-	var op opRemove
-	e.logMu.Lock() // until the small state has it too: the head of a new log file must not miss it
-	_, err = e.commitLocked(frameRemove, func(t *index.Txn) (any, error) {
-		for n < evictBatch && (freed < goal.bytes || int64(n) < goal.blocks) {
-			leaf, ok, err := e.coldest(t)
-			if err != nil {
-				return nil, err
-			}
-			if !ok {
-				break
-			}
-			out = append(out, leaf.Key)
-			dead, bytes, err := e.removeBlock(t, leaf)
-			if err != nil {
-				return nil, err
-			}
-			op.Dead = append(op.Dead, dead...)
-			freed += bytes
-			n++
-			e.floor.Store(max(e.floor.Load(), leaf.Rank&rankMask))
-		}
-		if n == 0 {
-			return nil, nil
-		}
-		return op, nil
-	})
-	if err == nil {
-		e.doom(op.Dead, false)
-	}
-	e.logMu.Unlock()
-	if err != nil {
-		return 0, 0, err
-	}
-	e.bloomRemoved(int64(n))
-	e.count.evicted.Add(int64(n))
-	return n, freed, nil
-}
-
-// findFloor sets the floor of ranks to that of the coldest leaf, as if the one before it had just been evicted.
-func (e *engine) findFloor() error {
-	v := e.view()
-	defer v.Release()
-	floor := uint64(rankMask)
-	for fp := range e.currentModels() {
-		if err := v.Leaves(fp, nil, func(_ kv.Key, rank uint64) bool {
-			floor = min(floor, rank&rankMask)
-			return false
-		}); err != nil {
-			return err
-		}
-	}
-	if floor != rankMask {
-		e.floor.Store(floor)
-	}
-	return nil
-}
-
-// coldest picks the leaf to go next and marks it as being evicted: superseded versions of a model first, then by rank.
-func (e *engine) coldest(t *index.Txn) (index.Entry, bool, error) {
-	for {
-		best, found, err := e.coldestNow(t)
-		if err != nil || !found || e.startEvicting(best.Key) {
-			return best, found, err
-		}
-		// A match came to rest on it meanwhile: there may be another.
-	}
-}
-
-func (e *engine) coldestNow(t *index.Txn) (index.Entry, bool, error) {
-	var best index.Entry
-	found, bestOld := false, false
-	current := e.currentModels()
-	for fp, latest := range current {
-		var pick kv.Key
-		var rank uint64
-		ok := false
-		var repinned []kv.Key
-		err := t.Leaves(fp, nil, func(k kv.Key, r uint64) bool {
-			if r>>rankBits == classPinned {
-				return false
-			}
-			if e.class(k) == classPinned {
-				repinned = append(repinned, k)
-				return true
-			}
-			if e.isPinned(k) {
-				return true
-			}
-			pick, rank, ok = k, r, true
-			return false
-		})
-		if err != nil {
-			return best, false, err
-		}
-		for _, k := range repinned { // so that the next walk stops before them
-			if err := e.rerank(t, k); err != nil {
-				return best, false, err
-			}
-		}
-		if !ok {
-			continue
-		}
-		better := !found || (!latest && !bestOld) || (!latest == bestOld && rank < best.Rank)
-		if !better {
-			continue
-		}
-		entry, stored, err := t.Get(pick, 0)
-		if err != nil {
-			return best, false, err
-		}
-		if stored {
-			best, found, bestOld = entry, true, !latest
-		}
-	}
-	return best, found, nil
-}
-
-// currentModels tells for every model whether it is the latest version of its name.
-func (e *engine) currentModels() map[kv.Fingerprint]bool {
-	e.stateMu.RLock()
-	defer e.stateMu.RUnlock()
-	latest := e.state.latest()
-	out := make(map[kv.Fingerprint]bool, len(e.state.models))
-	for fp, m := range e.state.models {
-		out[fp] = latest[m.desc.Name] == m
-	}
-	return out
-}
-
-func (e *engine) isPinned(k kv.Key) bool {
-	e.pinMu.Lock()
-	defer e.pinMu.Unlock()
-	return e.pinned[k] > 0
-}
-
-// startEvicting marks k, so that no match comes to rest on it any more.
-func (e *engine) startEvicting(k kv.Key) bool {
-	e.pinMu.Lock()
-	defer e.pinMu.Unlock()
-	if e.pinned[k] > 0 {
-		return false
-	}
-	e.evicting[k]++
-	return true
-}
-
-// removeBlock takes a block without children out of the index, with the records of all its groups. Its parent, if that
-// has no other child, becomes a leaf with the later recency of the two, in its own class.
-func (e *engine) removeBlock(t *index.Txn, block index.Entry) (dead []opDead, bytes int64, err error) {
-	var groups []index.Entry
-	if err := t.Groups(block.Key, func(g index.Entry) bool {
-		groups = append(groups, g)
-		return true
-	}); err != nil {
-		return nil, 0, err
-	}
-	for _, g := range groups {
-		dead = append(dead, opDead{Key: g.Key, Group: g.Group, Loc: toOpLoc(g.Loc)})
-		bytes += g.Loc.Length
-		if err := t.Remove(g.Key, g.Group); err != nil {
-			return nil, 0, err
-		}
-	}
-	return dead, bytes, e.rerank(t, block.Parent)
-}
-
-// bloomRemoved counts removals, which the Bloom filter cannot forget.
-func (e *engine) bloomRemoved(n int64) {
-	if e.removed.Add(n) > max(8192, e.counts().Blocks/8) {
-		e.signal()
-	}
 }

@@ -229,7 +229,7 @@ func (s *Store) shrinkOnce(ctx context.Context, bytes int64) (int64, error) {
 		return 0, err
 	}
 	for used := e.measure(); used > bytes; {
-		n, err := e.evict(ctx, evictGoal{bytes: used - e.held() - bytes}) // what waits for open matches is on its way out
+		n, err := e.evict(ctx, func() evictGoal { return evictGoal{bytes: e.space.used() - e.coming() - bytes} })
 		if err != nil {
 			return e.measure(), err
 		}

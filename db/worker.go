@@ -90,42 +90,40 @@ func (e *engine) doomedEnough() bool {
 	return len(e.fresh) >= 1024
 }
 
+// aboveHighWater reports whether what is stored is above the high-water mark. What is dead does not count, because its pages are punched:
+// where they cannot be, all that the files occupy does.
 func (e *engine) aboveHighWater() bool {
-	e.measureOnce()
-	return e.above(e.space.used() - e.held())
-}
-
-// above reports whether so many bytes, or the blocks that are stored, are above the high-water mark.
-func (e *engine) above(bytes int64) bool {
 	if e.o.HighWater >= 1 {
 		return false // puts evict what they need
 	}
-	return float64(bytes) > e.o.HighWater*float64(e.o.Budget) ||
-		e.o.MaxBlocks > 0 && float64(e.counts().Blocks) > e.o.HighWater*float64(e.o.MaxBlocks)
+	n := e.counts()
+	if e.set.Solid() {
+		e.measureOnce()
+		n.Bytes = e.space.used() - e.held()
+	}
+	return float64(n.Bytes) > e.o.HighWater*float64(e.o.Budget) ||
+		e.o.MaxBlocks > 0 && float64(n.Blocks) > e.o.HighWater*float64(e.o.MaxBlocks)
 }
 
 // held are the bytes that are evicted already, or of a retired model, and come back when the open matches are closed: evicting
 // more in their place would empty the store under one long match.
 func (e *engine) held() int64 { return e.set.Held() }
 
+// evictToLowWater evicts down to the low-water mark if what is stored is above the high one.
 func (e *engine) evictToLowWater(ctx context.Context) error {
 	if !e.aboveHighWater() {
 		return nil
 	}
-	used, held, err := e.settle(ctx)
-	if err != nil && !errors.Is(err, errUndestroyed) || !e.above(used-held) {
-		return err
+	if e.set.Solid() {
+		if err := e.reclaim(ctx); err != nil && !errors.Is(err, errUndestroyed) {
+			return err
+		}
 	}
-	_, dead := e.deadSegments() // comes back by rewriting, not by evicting more
-	goal := evictGoal{bytes: used - held - dead - int64(e.o.LowWater*float64(e.o.Budget))}
-	if e.o.MaxBlocks > 0 {
-		goal.blocks = e.counts().Blocks - int64(e.o.LowWater*float64(e.o.MaxBlocks))
-	}
-	if _, err := e.evict(ctx, goal); err != nil {
+	if _, err := e.evict(ctx, e.aboveLowWater); err != nil {
 		return err
 	}
 	undone := e.reclaim(ctx)
-	if undone != nil && !errors.Is(undone, errUndestroyed) {
+	if undone != nil && !errors.Is(undone, errUndestroyed) || !e.set.Solid() {
 		return undone
 	}
 	if over := e.measure() - e.held() - int64(e.o.HighWater*float64(e.o.Budget)); over > 0 {
@@ -133,6 +131,21 @@ func (e *engine) evictToLowWater(ctx context.Context) error {
 		return errors.Join(undone, err)
 	}
 	return undone
+}
+
+// aboveLowWater is how much is above the low-water mark. The caller holds ckptMu.
+func (e *engine) aboveLowWater() evictGoal {
+	n := e.counts()
+	if e.set.Solid() {
+		coming := e.coming()
+		_, dead := e.deadSegments() // comes back by rewriting, not by evicting more
+		n.Bytes = e.space.used() - coming - max(0, dead-(coming-e.held()))
+	}
+	goal := evictGoal{bytes: n.Bytes - int64(e.o.LowWater*float64(e.o.Budget))}
+	if e.o.MaxBlocks > 0 {
+		goal.blocks = n.Blocks - int64(e.o.LowWater*float64(e.o.MaxBlocks))
+	}
+	return goal
 }
 
 // expireRefs drops the refs whose time is over.

@@ -133,6 +133,9 @@ func (s *Set) Kept() (n int64) {
 	return n
 }
 
+// Solid reports whether destroying records gives no disk blocks back, as was seen since Open: holes cannot be punched here.
+func (s *Set) Solid() bool { return s.solid.Load() }
+
 // PendingUnlinks returns how many segments wait to be unlinked.
 func (s *Set) PendingUnlinks() int {
 	q := &s.queue
@@ -346,7 +349,10 @@ func (s *Set) wipe(locs []Loc) (done []Loc, err error) {
 				_, werr = f.Punch(loc.Offset, head)
 			}
 			if werr == nil {
-				_, werr = f.Punch(loc.Offset, n)
+				var freed bool
+				if freed, werr = f.Punch(loc.Offset, n); werr == nil && !freed {
+					s.solid.Store(true)
+				}
 			}
 			g.markDirty() // after the last of it: a Sync of somebody else takes the mark away
 			if werr != nil {

@@ -74,6 +74,7 @@ type Set struct {
 	extended   atomic.Int64 // disk blocks that were reserved since Open, in bytes
 	begun      atomic.Int64 // segments without a footer that this Set has begun
 	listed     atomic.Int64 // records in them
+	solid      atomic.Bool  // pages that were punched stayed allocated
 	poisoned   sync.Once    // Options.Poisoned was called
 	reclaiming sync.Mutex   // one Reclaim at a time
 	syncing    sync.Mutex   // one Sync, Seal or Close at a time

@@ -3,6 +3,7 @@ package db
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/dormousekv/dormouse/index"
@@ -42,6 +43,10 @@ type checkpointing struct {
 func (e *engine) checkpoint(ctx context.Context) error {
 	e.ckptMu.Lock()
 	defer e.ckptMu.Unlock()
+	return e.checkpointLocked(ctx)
+}
+
+func (e *engine) checkpointLocked(ctx context.Context) error {
 	if err := e.poisoned(); err != nil {
 		return err
 	}
@@ -148,8 +153,8 @@ func (e *engine) head(ends map[uint64]int64) []byte {
 	return e.state.encode(bootID(), ends, e.nextCounters())
 }
 
-// Sync makes everything that was acknowledged so far durable, and destroys the bytes of what was deleted. It returns a
-// [*PendingError] if open matches can still see some of those.
+// Sync makes everything that was acknowledged so far durable, and destroys the bytes of what was deleted. Where refs went with that, it
+// makes a checkpoint and writes the index anew, so that no file holds their names and metadata. It returns a [*PendingError] if open matches can still see some of those.
 func (s *Store) Sync(ctx context.Context) error {
 	return s.onIndex(ctx, func() error { return s.syncOnce(ctx) })
 }
@@ -178,9 +183,45 @@ func (s *Store) syncOnce(ctx context.Context) error {
 	if err := e.reclaim(ctx); err != nil {
 		return err
 	}
+	if err := e.scrubRefs(ctx); err != nil {
+		if isIndexDamage(err) {
+			s.indexDamaged(err)
+		}
+		return err
+	}
 	if n, bytes := e.set.Pending(); n > 0 || e.set.PendingUnlinks() > 0 {
 		open, _ := e.set.Leases()
 		return &PendingError{Records: n, Bytes: bytes, Segments: e.set.PendingUnlinks(), Leases: open}
+	}
+	return nil
+}
+
+// scrubRefs sees to it that no file holds what refs said that are gone, if something was deleted since: a log that begins with those that
+// there are, and an index without free pages.
+func (e *engine) scrubRefs(ctx context.Context) error {
+	e.ckptMu.Lock()
+	defer e.ckptMu.Unlock()
+	e.stateMu.RLock()
+	due, formers := e.state.former == formerDeleted, e.state.formers
+	e.stateMu.RUnlock()
+	if !due {
+		return nil
+	}
+	goesOn, id := e.wal.Begun(), e.wal.FileID()
+	if err := e.checkpointLocked(ctx); err != nil && !errors.Is(err, errUndestroyed) {
+		return err
+	}
+	if goesOn && e.wal.FileID() == id {
+		return fmt.Errorf("%w: what deleted refs said stays in the log until there is room for another file", ErrNoSpace)
+	}
+	if err := e.ix.Compact(); err != nil {
+		return err
+	}
+	e.stateMu.Lock()
+	defer e.stateMu.Unlock()
+	if e.state.formers == formers {
+		e.state.former = formerNone
+		e.dirty.Store(true) // the head of the log says otherwise
 	}
 	return nil
 }

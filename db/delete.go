@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
@@ -18,8 +19,12 @@ type Deleted struct {
 }
 
 // Delete removes a prefix for good, and with it everything that was stored as its continuation: the block that holds
-// the prefix's last token and all blocks below it, with the refs on them. It returns when that is durable. After the
-// next Sync, which waits for no lease but says what remains, tokens and rows are in no file of the store.
+// the prefix's last token and all blocks below it, with the refs on them, and the refs to its continuations of which nothing is
+// stored any more. It returns when that is durable. After the next Sync, which waits for no lease but says what remains, tokens and
+// rows are in no file of the store, nor the names and metadata of those refs.
+//
+// What is not stored any more a ref knows by hashes alone ([kv.Trail]). So one to an evicted prompt that parts from the prefix only within
+// its last 64th may go, too; none that continues it stays.
 //
 // Blocks before the one with the last token stay: other prompts may go on from them. To delete a whole conversation, give
 // its scope to DeleteScope.
@@ -45,7 +50,16 @@ func (m *Model) deleteOnce(ctx context.Context, prefix kv.Prompt) (Deleted, erro
 	if err := w.collidesNow(w.chain.Len() - 1); err != nil && !isCollision(err) { // what can be is read before others have to wait
 		return Deleted{}, err
 	}
-	return e.delete(ctx, func(t *index.Txn) ([]kv.Key, error) { return w.holding(t) })
+	return e.delete(ctx, func(t *index.Txn) ([]kv.Key, error) { return w.holding(t) }, e.below(m.ms.fp, &prefix))
+}
+
+// below returns what tells the refs to a prompt that begins with prefix, of which nothing may be stored any more.
+func (e *engine) below(fp kv.Fingerprint, prefix *kv.Prompt) func(Ref) bool {
+	n := len(prefix.Tokens)
+	trail := sync.OnceValue(func() kv.Trail { return e.hasher.Trail(fp, prefix) })
+	return func(r Ref) bool {
+		return r.Model == fp && n > 0 && (!r.Trail.Whole(r.Tokens) || trail().Begins(n, r.Trail, r.Tokens))
+	}
 }
 
 // holding returns the blocks that hold the prompt's last token, after the same prefix: the block of the chain itself, and
@@ -89,7 +103,7 @@ func (w *putter) holding(t *index.Txn) ([]kv.Key, error) {
 	return keys, failed
 }
 
-// DeleteScope removes everything that was stored for a scope, of every model, and returns when that is durable. What
+// DeleteScope removes everything that was stored for a scope, of every model, with all its refs, and returns when that is durable. What
 // scopes share (the blocks before their prompts' ScopeStart) stays.
 func (s *Store) DeleteScope(ctx context.Context, scope string) (Deleted, error) {
 	var out Deleted
@@ -116,22 +130,22 @@ func (s *Store) deleteScopeOnce(ctx context.Context, scope string) (Deleted, err
 			return true
 		})
 		return keys, err
-	})
+	}, func(r Ref) bool { return !r.Trail.Whole(r.Tokens) || r.Trail.Scope() == id })
 }
 
 // removeBatch bounds the records that one log frame removes: a frame has a largest size, and so has the list of what waits to
 // be destroyed, which every log file repeats. A variable for tests.
 var removeBatch = 1 << 19
 
-// delete removes the subtrees of the blocks that pick names, and makes that durable: as one frame, or where they are very
-// large as several, the deepest blocks first.
-func (e *engine) delete(ctx context.Context, pick func(t *index.Txn) ([]kv.Key, error)) (Deleted, error) {
+// delete removes the subtrees of the blocks that pick names, with the refs on them and those to what is not stored any more that named
+// says yes to, and makes that durable: as one frame, or where they are very large as several, the deepest blocks first.
+func (e *engine) delete(ctx context.Context, pick func(t *index.Txn) ([]kv.Key, error), named func(Ref) bool) (Deleted, error) {
 	if err := e.poisoned(); err != nil {
 		return Deleted{}, err
 	}
 	var out Deleted
 	for {
-		lsn, more, err := e.deleteSome(pick, &out)
+		lsn, more, err := e.deleteSome(pick, named, &out)
 		if err != nil {
 			return out, err
 		}
@@ -148,7 +162,7 @@ func (e *engine) delete(ctx context.Context, pick func(t *index.Txn) ([]kv.Key, 
 }
 
 // deleteSome is one frame of delete; more says that something is left.
-func (e *engine) deleteSome(pick func(t *index.Txn) ([]kv.Key, error), out *Deleted) (lsn uint64, more bool, err error) {
+func (e *engine) deleteSome(pick func(t *index.Txn) ([]kv.Key, error), named func(Ref) bool, out *Deleted) (lsn uint64, more bool, err error) {
 	var took Deleted
 	op := opRemove{Deleted: true}
 	e.logMu.Lock() // until the small state has it too: the head of a new log file must not miss it
@@ -166,26 +180,11 @@ func (e *engine) deleteSome(pick func(t *index.Txn) ([]kv.Key, error), out *Dele
 				break
 			}
 		}
-		if len(op.Dead) == 0 {
-			return nil, nil
+		if op.Refs, err = e.refsOf(t, op.Dead, named); err != nil || len(op.Dead) == 0 && len(op.Refs) == 0 {
+			return nil, err
 		}
-		gone := map[kv.Key]bool{}
-		for _, d := range op.Dead {
-			gone[d.Key] = true
-		}
-		e.stateMu.RLock()
-		for name, r := range e.state.refs {
-			if gone[r.Block] {
-				op.Refs = append(op.Refs, name)
-			}
-		}
-		e.stateMu.RUnlock()
 		return op, nil
-	}, func(s *smallState) {
-		for _, name := range op.Refs {
-			s.dropRef(name)
-		}
-	})
+	}, func(s *smallState) { s.removed(op) })
 	if err != nil || lsn == 0 {
 		return 0, false, err
 	}
@@ -197,6 +196,32 @@ func (e *engine) deleteSome(pick func(t *index.Txn) ([]kv.Key, error), out *Dele
 	out.Records += len(op.Dead)
 	out.Refs += len(op.Refs)
 	return lsn, more, nil
+}
+
+// refsOf returns the names of the refs on blocks that are dead, and of those that named says yes to whose block is not stored. The caller
+// holds logMu.
+func (e *engine) refsOf(t *index.Txn, dead []opDead, named func(Ref) bool) (names []string, err error) {
+	gone := map[kv.Key]bool{}
+	for _, d := range dead {
+		gone[d.Key] = true
+	}
+	e.stateMu.RLock()
+	defer e.stateMu.RUnlock()
+	for name, r := range e.state.refs {
+		out := gone[r.Block]
+		if !out && named(r) {
+			_, stored, err := t.Get(r.Block, 0) // then it says itself whether it goes
+			if err != nil {
+				return nil, err
+			}
+			out = !stored
+		}
+		if out {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
 }
 
 // removeSubtree removes block k and everything below it, deepest first; more says that op is full before that is done.

@@ -60,6 +60,7 @@ func goldenPayloads() []goldenPayload {
 	ref := Ref{
 		Name: "system", Model: id(10), Block: id(11), Tokens: 70000, Pinned: true, Priority: 200,
 		Expires: time.Unix(1900000000, 987654321), Set: time.Unix(1800000000, 0), Meta: []byte("meta"),
+		Trail: kv.Trail("trail"),
 	}
 	small := newSmallState()
 	small.addModel(opModel{Descriptor: descriptor, Stamp: 0xe1e2e3e4e5e6e7e8})
@@ -70,6 +71,7 @@ func goldenPayloads() []goldenPayload {
 	small.flagged[id(21)] = struct{}{}
 	note := opNote{Model: id(15), Name: "canary", Value: []byte{0xca, 0xfe}}
 	small.setNote(note)
+	small.former = formerDeleted
 	ends := map[uint64]int64{0xa1a2a3a4a5a6a7a8: 0x3132333435363738}
 	next := index.Applied{NextBirth: 0xb1b2b3b4b5b6b7b8, NextSegment: 0xc1c2c3c4c5c6c7c8, Clock: 0xd1d2d3d4d5d6d7d8}
 	const boot = "0a1b2c3d-boot"
@@ -78,7 +80,7 @@ func goldenPayloads() []goldenPayload {
 			frameSnapshot, "snapshot",
 			snapshot{
 				Boot: boot, Ends: ends, Next: next, Models: []opModel{{Descriptor: descriptor, Stamp: 0xe1e2e3e4e5e6e7e8}},
-				Refs: []Ref{{Name: "alone"}, ref}, Doomed: []opLoc{loc(4)}, Unlinked: []uint64{0x9192939495969798}, Flagged: []kv.Key{id(21)}, Notes: []opNote{note},
+				Refs: []Ref{{Name: "alone"}, ref}, Doomed: []opLoc{loc(4)}, Unlinked: []uint64{0x9192939495969798}, Flagged: []kv.Key{id(21)}, Notes: []opNote{note}, Former: formerDeleted,
 			},
 			func() []byte { return small.encode(boot, ends, next) },
 			func(f wal.Frame) (any, error) {
@@ -121,7 +123,7 @@ func local(v any) any {
 		for name, r := range v.refs {
 			refs[name] = ref(r)
 		}
-		return []any{v.models, refs, v.doomed, v.doomedSegments, v.blocks, v.pins, v.classes, v.notes, v.noteBytes}
+		return []any{v.models, refs, v.doomed, v.doomedSegments, v.blocks, v.pins, v.classes, v.notes, v.noteBytes, v.former}
 	}
 	return v
 }

@@ -39,7 +39,7 @@ func (e *engine) makeWay(ctx context.Context, err error) (bool, error) {
 			return nil, err
 		}
 		return []kv.Key{u.key}, nil
-	})
+	}, func(Ref) bool { return false })
 	if got.Blocks > 0 {
 		e.log.Warn("blocks below one that cannot be read were removed", "block", u.key.String(), "blocks", got.Blocks, "bytes", got.Bytes)
 		gone = true

@@ -30,6 +30,8 @@ type Ref struct {
 	Expires  time.Time // zero: never
 	Set      time.Time
 	Meta     []byte // the caller's, at most MaxRefMeta bytes
+	// Trail tells deletions what the prefix was, though nothing of it is stored any more. Not whole: an older build set the ref.
+	Trail kv.Trail `msgpack:",omitempty"`
 }
 
 // RefOptions say what a ref does.
@@ -101,6 +103,7 @@ func (m *Model) setRefOnce(ctx context.Context, e *engine, name string, prefix k
 	ref := Ref{
 		Name: name, Model: m.ms.fp, Tokens: len(prefix.Tokens),
 		Pinned: o.Pinned, Priority: o.Priority, Set: time.Now().UTC(), Meta: slices.Clone(o.Meta),
+		Trail: e.hasher.Trail(m.ms.fp, &prefix),
 	}
 	if o.TTL > 0 {
 		ref.Expires = ref.Set.Add(o.TTL)
@@ -185,7 +188,7 @@ func (e *engine) logRef(ref Ref, found *lookup) (lsn uint64, err error) {
 }
 
 // bytes is what r takes in the head of the log, generously.
-func (r Ref) bytes() int64 { return int64(256 + len(r.Name) + len(r.Meta)) }
+func (r Ref) bytes() int64 { return int64(256 + len(r.Name) + len(r.Meta) + len(r.Trail)) }
 
 // reserveRef reserves what a ref takes, if there is room without evicting: in the log, in the head of the next log file and in the index.
 func (e *engine) reserveRef(r Ref) (bytes int64, ok bool) {

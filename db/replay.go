@@ -126,8 +126,8 @@ func (r *recovery) frame(t *index.Txn, f wal.Frame) error {
 		e.doom(op.Dead, false)
 		for _, name := range op.Refs {
 			r.rankRef(name)
-			e.state.dropRef(name)
 		}
+		e.state.removed(op)
 	case frameMove:
 		op, err := decodeOp[opMove](f)
 		if err != nil {

@@ -23,8 +23,10 @@ type smallState struct {
 	doomedSegments map[uint64]struct{}
 	// flagged are blocks of which a record was found damaged; some may be whole again since, or gone.
 	flagged    map[kv.Key]struct{}
-	modelBytes int64 // of all models, as opModel.bytes counts
-	refBytes   int64 // of all refs
+	former     formerRefs
+	formers    uint64 // counts the refs that went, or were set anew, since the store was opened
+	modelBytes int64  // of all models, as opModel.bytes counts
+	refBytes   int64  // of all refs
 	// notes are by model and name; noteBytes is what all of them take.
 	notes     map[kv.Fingerprint]map[string][]byte
 	noteBytes int64
@@ -33,6 +35,15 @@ type smallState struct {
 	pins    map[kv.Key]int
 	classes map[kv.Key]uint8
 }
+
+// formerRefs says whether log and index may hold what refs said that are gone. The numbers are stored.
+type formerRefs uint8
+
+const (
+	formerNone    formerRefs = iota
+	formerSet                // of refs that were set anew: it goes in time
+	formerDeleted            // something was deleted since: the next Sync sees to it
+)
 
 type modelState struct {
 	fp   kv.Fingerprint
@@ -71,12 +82,13 @@ type snapshot struct {
 	Refs     []Ref
 	Doomed   []opLoc
 	Unlinked []uint64
-	Flagged  []kv.Key `msgpack:",omitempty"`
-	Notes    []opNote `msgpack:",omitempty"`
+	Flagged  []kv.Key   `msgpack:",omitempty"`
+	Notes    []opNote   `msgpack:",omitempty"`
+	Former   formerRefs `msgpack:",omitempty"`
 }
 
 func (s *smallState) encode(boot string, ends map[uint64]int64, next index.Applied) []byte {
-	snap := snapshot{Boot: boot, Ends: ends, Next: next}
+	snap := snapshot{Boot: boot, Ends: ends, Next: next, Former: s.former}
 	for _, m := range s.models {
 		snap.Models = append(snap.Models, opModel{Descriptor: m.desc, Stamp: m.stamp})
 	}
@@ -114,6 +126,7 @@ func decodeSnapshot(b []byte) (*smallState, snapshot, error) {
 	for _, n := range snap.Notes {
 		s.setNote(n)
 	}
+	s.former = snap.Former
 	return s, snap, nil
 }
 
@@ -166,7 +179,11 @@ func (s *smallState) latest() map[string]*modelState {
 }
 
 func (s *smallState) setRef(r Ref) {
-	s.dropRef(r.Name)
+	if old, ok := s.refs[r.Name]; ok {
+		s.count(old, -1)
+		s.former = max(s.former, formerSet)
+		s.formers++
+	}
 	s.refs[r.Name] = r
 	s.count(r, 1)
 }
@@ -175,6 +192,18 @@ func (s *smallState) dropRef(name string) {
 	if r, ok := s.refs[name]; ok {
 		delete(s.refs, name)
 		s.count(r, -1)
+		s.former = formerDeleted
+		s.formers++
+	}
+}
+
+// removed drops the refs that go with a removal, and notes that it was a deletion.
+func (s *smallState) removed(op opRemove) {
+	for _, name := range op.Refs {
+		s.dropRef(name)
+	}
+	if op.Deleted && s.former == formerSet {
+		s.former = formerDeleted
 	}
 }
 

@@ -19,6 +19,7 @@ const (
 	tagScope   = 'S'
 	tagEnter   = 'E'
 	tagOpening = 'O'
+	tagMark    = 'M'
 )
 
 // OpeningTokens is how many leading tokens the opening key covers: prompts that share fewer are not worth a restore,

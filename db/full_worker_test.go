@@ -21,7 +21,7 @@ func TestWorkerMakesRoomInTheLog(t *testing.T) {
 	o.Budget = 8 << 20 // a step is 128 KiB
 	s := open(t, dir, o)
 	m := model(t, s, plain())
-	p := kv.Prompt{Tokens: tokens(1, 64)}
+	p := kv.Prompt{Tokens: tokens(1, 16)} // its refs are short
 	put(t, m, p)
 	for i := range 3000 { // so that few removals use up what is reserved
 		if err := m.SetRef(ctx, fmt.Sprintf("%020d", i), p, RefOptions{}); err != nil {

@@ -66,19 +66,23 @@ func (s *Store) modelOnce(ctx context.Context, desc kv.Descriptor) (*Model, erro
 		return nil, err
 	}
 	m := &Model{s: s}
-	e.logMu.Lock() // another one may have been registered meanwhile
 	var lsn uint64
-	if _, old, err = e.known(&desc, fp); err == nil {
-		op := opModel{Descriptor: desc, Stamp: e.clock.Add(1)}
-		if err = e.modelFits(op); err == nil {
-			lsn, err = e.logStateLocked(frameModel, op, func(st *smallState) {
-				m.ms = st.addModel(op)
-				m.ms.lsn = e.wal.LastLSN()
-			})
+	if err := e.insist(ctx, func() (err error) {
+		e.logMu.Lock() // another one may have been registered meanwhile
+		defer e.logMu.Unlock()
+		if _, old, err = e.known(&desc, fp); err != nil {
+			return err
 		}
-	}
-	e.logMu.Unlock()
-	if err != nil {
+		op := opModel{Descriptor: desc, Stamp: e.clock.Add(1)}
+		if err = e.modelFits(op); err != nil {
+			return err
+		}
+		lsn, err = e.logStateLocked(frameModel, op, func(st *smallState) {
+			m.ms = st.addModel(op)
+			m.ms.lsn = e.wal.LastLSN()
+		})
+		return err
+	}); err != nil {
 		return nil, err
 	}
 	if old != nil && old.fp != fp {

@@ -128,6 +128,7 @@ func build(t *testing.T, seed uint64) []*base {
 	if err := b.s.Sync(ctx); !errors.As(err, &pending) {
 		t.Fatalf("synced, while a match can see what was deleted: %v", err)
 	}
+	b.step("") // a ref went: the log goes on in a new file
 	sure := len(b.steps)
 	b.put("opaque 2")
 	b.put("state 2")

@@ -44,6 +44,7 @@ var methods = map[string]method{
 	"Store.Refs":          {4, (*worker).refs},
 	"Store.Resume":        {2, func(w *worker) error { return w.s.Resume(ctx) }},
 	"Store.Retire":        {1, (*worker).retire},
+	"Store.ScopeID":       {1, func(w *worker) error { _, err := w.s.ScopeID("alice"); return err }},
 	"Store.Segments":      {4, func(w *worker) error { _, err := w.s.Segments(); return err }},
 	"Store.Shrink":        {2, func(w *worker) error { _, err := w.s.Shrink(w.ctx(), int64(2+w.r.IntN(4))<<20); return err }},
 	"Store.Stats":         {8, func(w *worker) error { _, err := w.s.Stats(); return err }},
@@ -57,6 +58,8 @@ var methods = map[string]method{
 	"Model.Explain":       {8, func(w *worker) error { _, err := w.model().Explain(w.ctx(), w.prompt(), db.MatchOptions{}); return err }},
 	"Model.Fingerprint":   {1, func(w *worker) error { w.model().Fingerprint(); return nil }},
 	"Model.Match":         {200, (*worker).match},
+	"Model.Note":          {4, (*worker).note},
+	"Model.Notes":         {2, func(w *worker) error { _, err := w.model().Notes(); return err }},
 	"Model.Prefetch": {8, func(w *worker) error {
 		_, err := w.model().Prefetch(w.ctx(), w.prompt(), db.MatchOptions{})
 		return err
@@ -65,7 +68,10 @@ var methods = map[string]method{
 		_, _, err := w.model().Probe(w.ctx(), w.prompt(), db.MatchOptions{})
 		return err
 	}},
-	"Model.Put":    {60, (*worker).put},
+	"Model.Put": {60, (*worker).put},
+	"Model.SetNote": {8, func(w *worker) error {
+		return w.model().SetNote(w.ctx(), w.noteName(), []byte(w.noteName())[:w.r.IntN(7)])
+	}},
 	"Model.SetRef": {16, (*worker).setRef},
 	"Match.Close":  {50, (*worker).close},
 	"Match.Extend": {40, (*worker).extend},
@@ -75,6 +81,7 @@ var methods = map[string]method{
 	}},
 	"Match.Restore":       {240, (*worker).restore},
 	"Match.RestoreLayers": {60, (*worker).restoreLayers},
+	"Match.RestoreRange":  {40, (*worker).restoreRange},
 	"Match.StateBytes":    {8, (*worker).stateBytes},
 	"Match.Tokens":        {2, func(w *worker) error { return w.matched(func(h *shared) error { h.x.Tokens(); return nil }) }},
 	"Match.View":          {60, (*worker).view},
@@ -270,6 +277,46 @@ func (w *worker) compare(h *shared, ready func(layer, tokens int)) error {
 	w.restores.Add(1)
 	w.tokens.Add(int64(got.Tokens))
 	return truth.Check(&h.desc, &p, rows, got.Tokens)
+}
+
+// restoreRange restores a match in two pieces: what both gave is the truth.
+func (w *worker) restoreRange() error {
+	return w.matched(func(h *shared) error {
+		p := h.x.Prompt()
+		n := min(len(p.Tokens), h.x.Tokens())
+		if n == 0 || len(h.desc.Groups) > 1 { // windows and states are for whole restores
+			return nil
+		}
+		rows := truth.Empty(&h.desc, n)
+		got := n
+		cut := w.r.IntN(n + 1)
+		for _, r := range [][2]int{{0, cut}, {cut, n}} {
+			piece := make(kv.Rows, len(rows))
+			for i, t := range h.desc.Tensors {
+				piece[i] = rows[i].Slice(t, r[0], r[1])
+			}
+			x, err := h.x.RestoreRange(w.ctx(), piece)
+			if err != nil {
+				return err
+			}
+			got = min(got, x.Tokens)
+		}
+		for i, t := range h.desc.Tensors { // what an earlier call gave beyond must not be used
+			rows[i] = rows[i].Slice(t, 0, got)
+		}
+		return truth.Check(&h.desc, &p, rows, got)
+	})
+}
+
+func (w *worker) noteName() string { return fmt.Sprint("note ", w.r.IntN(4)) }
+
+// note reads what setNote wrote: a beginning of one of its names.
+func (w *worker) note() error {
+	value, err := w.model().Note(w.noteName())
+	if err == nil && (len(value) == 0 || !bytes.HasPrefix([]byte("note 0"), value[:min(5, len(value))])) {
+		return fmt.Errorf("a note reads %q", value)
+	}
+	return err
 }
 
 func (w *worker) stateBytes() error {

@@ -3,6 +3,7 @@
 //   - replay: recorded traffic through a store, beside an independent simulation;
 //   - trace: the traffic and that simulation;
 //   - llama: the script that fetches stock llama.cpp and a real model;
+//   - turns: a chat with a real model, whose processes are killed in the middle of turns; a program and a test;
 //   - crash: a child works a store hard and is killed, or its disk loses power; a program and a test;
 //   - damage: every bit flipped, every file cut, replaced, linked or unreadable; files cut under a running store;
 //   - full: a disk that others fill, at random moments;

@@ -10,7 +10,7 @@ type PutOptions struct {
 	NoStore bool
 	// KeepStates bounds how many states of each StateAt group stay stored on the way of the prompt: the first one and the last
 	// KeepStates-1. The put gives up the others, as if they had been evicted, but for those that other prompts go on from,
-	// that a ref names, or that scopes share. 1 is taken as 2; 0 or less: all stay.
+	// that a ref names, that scopes share, or that an open match rests on. 1 is taken as 2; 0 or less: all stay.
 	KeepStates int
 }
 

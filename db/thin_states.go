@@ -78,15 +78,16 @@ func (m *Model) dropStates(e *engine, p *kv.Prompt, chain *kv.Chain, g uint8, ke
 			} else if wanted {
 				continue
 			}
-			if s.key != chain.Key(s.block) && e.startEvicting(s.key) { // a tail: the rows are in what goes on from it
-				marked = append(marked, s.key)
+			if !e.startEvicting(s.key) {
+				continue // an open match rests on it
+			}
+			marked = append(marked, s.key)
+			if s.key != chain.Key(s.block) { // a tail: the rows are in what goes on from it
 				block, ok, err := t.Get(s.key, 0)
 				if err != nil {
 					return nil, err
 				}
-				if kids, err := t.HasChildren(s.key); err != nil {
-					return nil, err
-				} else if ok && !kids {
+				if ok {
 					dead, _, err := e.removeBlock(t, block)
 					if err != nil {
 						return nil, err
@@ -149,6 +150,9 @@ func (m *Model) wanted(t *index.Txn, e *engine, p *kv.Prompt, chain *kv.Chain, s
 	if s.key == chain.Key(s.block) {
 		err = t.Children(s.key, func(k kv.Key, _ kv.ScopeID) bool { return other(k) })
 		return others, err
+	}
+	if below, err := t.HasChildren(s.key); below || err != nil {
+		return below, err // a scope begins where the tail ends
 	}
 	hashes := e.hasher.AppendTokenHashes(nil, p, start, s.at)
 	err = t.ChildrenLike(chain.Parent(i), chain.Scope(i), hashes, other)

@@ -144,3 +144,59 @@ func TestKeepStatesOfOthers(t *testing.T) {
 		}
 	}
 }
+
+// What an open match rests on stays, and goes with the next put when the match is closed.
+func TestKeepStatesUnderMatch(t *testing.T) {
+	for _, d := range []kv.Descriptor{opaque(), hybrid()} {
+		m := model(t, open(t, t.TempDir(), options()), d)
+		p := kv.Tokens(tokens(1, 200)...)
+		var matches []*Match
+		for _, n := range []int{20, 32, 45} {
+			putState(t, m, p.Prefix(n), 0)
+			x, err := m.Match(ctx, p.Prefix(n), MatchOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer x.Close()
+			matches = append(matches, x)
+		}
+		for _, n := range []int{64, 100, 130, 160} {
+			putState(t, m, p.Prefix(n), 2)
+		}
+		for _, x := range matches {
+			rows := empty(d, len(p.Tokens))
+			if got, err := x.Restore(ctx, rows); err != nil || got.Tokens != x.Tokens() || got.Tokens != len(x.Prompt().Tokens) {
+				t.Errorf("%s: of %d tokens that were matched, %+v, %v", d.Name, len(x.Prompt().Tokens), got, err)
+			} else {
+				checkRows(t, d, &p, rows, got.Tokens)
+			}
+			x.Close()
+		}
+		putState(t, m, p.Prefix(199), 2)
+		if got, want := statesAt(t, m, p), []int{20, 199}; !slices.Equal(got, want) {
+			t.Errorf("%s: states at %v, expected %v", d.Name, got, want)
+		}
+	}
+}
+
+// A state in which scopes begin stays, also when a prompt without a scope goes on from there.
+func TestKeepStatesBelowScopes(t *testing.T) {
+	base := tokens(1, 100)
+	for _, d := range []kv.Descriptor{opaque(), hybrid()} {
+		for _, at := range []int{40, 48} { // within a block, and at its end
+			m := model(t, open(t, t.TempDir(), options()), d)
+			in := func(scope string, seed int) kv.Prompt {
+				return kv.Prompt{Tokens: concat(base[:at], tokens(seed, 60)), Scope: scope, ScopeStart: at}
+			}
+			putState(t, m, kv.Tokens(base[:20]...), 0)
+			putState(t, m, kv.Tokens(base[:at]...), 0)
+			putState(t, m, in("alice", 5), 0)
+			for _, n := range []int{60, 80, 100} {
+				putState(t, m, kv.Tokens(base[:n]...), 2)
+			}
+			if n, why := restore(t, m, in("bob", 6)); n != at {
+				t.Errorf("%s: %d tokens restored, expected %d: %v", d.Name, n, at, why)
+			}
+		}
+	}
+}

@@ -228,7 +228,8 @@ func (w *whose) store(f vfs.File, m meta, val []byte) {
 		if binary.LittleEndian.Uint64(val) != sumRow(append(bytes.Clone(key), payload...)) {
 			return
 		}
-		if s, err := decodeStore(w.path, payload); err == nil {
+		// Of rows of another version, too, the UUID is read.
+		if s, err := decodeStore(w.path, payload); (err == nil || errors.Is(err, ErrVersion)) && s.UUID != (kv.UUID{}) {
 			w.known, w.uuid = true, s.UUID
 		}
 		return

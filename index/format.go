@@ -291,10 +291,14 @@ func appendStore(b []byte, s *storeRow) []byte {
 	return le.AppendUint32(b, 0)
 }
 
+// decodeStore returns the UUID, too, of a row of a version that it does not know.
 func decodeStore(file string, payload []byte) (s storeRow, err error) {
 	le := binary.LittleEndian
 	if len(payload) < 4 {
 		return s, damage.New(file, 0, "store row", fmt.Sprintf("%d bytes", storeBytes), fmt.Sprintf("%d", len(payload)))
+	}
+	if len(payload) >= 24 {
+		copy(s.UUID[:], payload[8:])
 	}
 	if v := le.Uint32(payload); v != formatVersion {
 		return s, fmt.Errorf("%s: %w: version %d, this program writes %d", file, ErrVersion, v, formatVersion)
@@ -302,7 +306,6 @@ func decodeStore(file string, payload []byte) (s storeRow, err error) {
 	if len(payload) != storeBytes {
 		return s, damage.New(file, 0, "store row", fmt.Sprintf("%d bytes", storeBytes), fmt.Sprintf("%d", len(payload)))
 	}
-	copy(s.UUID[:], payload[8:])
 	s.Applied.LSN = le.Uint64(payload[24:])
 	s.Applied.WALFile = le.Uint64(payload[32:])
 	s.Applied.NextBirth = le.Uint64(payload[40:])

@@ -99,6 +99,16 @@ func TestGolden(t *testing.T) {
 	if ix, err := Open(first); !errors.Is(err, ErrVersion) || errors.Is(err, ErrDamaged) {
 		t.Errorf("version 1: %v, %v", ix, err)
 	}
+	if ours, err := Whose(first); !ours || err != nil {
+		t.Errorf("version 1 of this store is its own: %t, %v", ours, err)
+	}
+	other := first
+	other.UUID = kv.UUID{99}
+	for what, make := range map[string]func(Options) (*Index, error){"Open": Open, "Create": Create} {
+		if ix, err := make(other); !errors.Is(err, ErrForeign) {
+			t.Errorf("%s of version 1 of another store: %v, %v", what, ix, err)
+		}
+	}
 	if out, err := Salvage(first); err != nil || out.Known || len(out.Entries) > 0 || len(out.Damage) > 0 {
 		t.Errorf("version 1: %+v, %v is salvaged", out, err)
 	}

@@ -13,6 +13,7 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/kv"
@@ -116,6 +117,10 @@ func (s *Session) in(sequence int, f func(sequence int) error) (err error) {
 		defer s.clear(free)
 		return f(free)
 	}
+	if !s.fitsAgain() {
+		return fmt.Errorf("%w: no sequence is empty, and they share cells: there may be no room to put back what sequence %d holds. Empty one, or make the context "+
+			"with one sequence more", ErrRefused, sequence)
+	}
 	held, err := s.get(sequence, 0)
 	if err != nil {
 		return err
@@ -140,6 +145,16 @@ func (s *Session) in(sequence int, f func(sequence int) error) (err error) {
 	return f(sequence)
 }
 
+// fitsAgain reports whether every sequence has room for itself: those that share cells (llama_memory_seq_cp) take up more when one of them
+// is taken out and put back.
+func (s *Session) fitsAgain() bool {
+	n, all := int(s.lib.Sequences(s.lctx)), 0
+	for i := range n {
+		all += s.tokens(i)
+	}
+	return n == 1 || all <= int(s.lib.ContextTokens(s.lctx)) || s.lib.IsRecurrent(s.lib.GetModel(s.lctx))
+}
+
 // adaptersKey is the same for the same adapters in any order.
 func adaptersKey(adapters []kv.Adapter) string {
 	if len(adapters) == 0 {
@@ -158,8 +173,13 @@ func canaryNote(adapters []kv.Adapter) string {
 	return strings.TrimSpace("llamacpp canary " + adaptersKey(adapters))
 }
 
+// verifying is held from the look at the stored canary until there is one: of two sessions that are the first at once, one stores.
+var verifying sync.Mutex
+
 // verify compares the canary with the stored one, and stores it if there is none. The adapters are those that the context has now.
 func (s *Session) verify(ctx context.Context, store *db.Store, c canary, adapters []kv.Adapter) error {
+	verifying.Lock()
+	defer verifying.Unlock()
 	name := canaryNote(adapters)
 	b, err := s.model.Note(name)
 	var stored canary
@@ -243,6 +263,9 @@ func (s *Session) Recheck(ctx context.Context, adapters ...kv.Adapter) error {
 }
 
 func (s *Session) recheckIn(ctx context.Context, sequence int, adapters []kv.Adapter) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	s.sung = false
 	model := s.lib.GetModel(s.lctx)
 	c := s.newCanary(model, s.model.Descriptor().Architecture)

@@ -185,6 +185,34 @@ func TestAttachLeavesTokens(t *testing.T) {
 	}
 }
 
+// Two sequences that share their cells may not both fit once one of them was taken out: Attach says so before it takes anything out.
+func TestAttachLeavesSharedTokens(t *testing.T) {
+	for name, file := range map[string][]byte{"plain": ggufgen.LLaMA(1, 3, 64), "window": ggufgen.Gemma3(2, 7, 64, 40), "hybrid": ggufgen.Jamba(5, 4)} {
+		t.Run(name, func(t *testing.T) {
+			for _, n := range []int{200, 400} {
+				r := newRig(t, file, llama.ContextOptions{Sequences: 2, Unified: true, Tokens: 512}, db.Options{})
+				c := r.context()
+				for i := 0; i < n; i += 8 {
+					if err := c.Decode(randomTokens(i, 8), i, 0); err != nil {
+						t.Fatal(err)
+					}
+				}
+				memory := r.api.GetMemory(c.Pointer())
+				r.api.SequenceCopy(memory, 0, 1, -1, -1)
+				_, err := r.tryAttach(c, nil)
+				if n == 200 && err != nil || n == 400 && !errors.Is(err, llamacpp.ErrRefused) {
+					t.Errorf("%d tokens, shared: %v", n, err)
+				}
+				for sequence := range int32(2) {
+					if have := r.api.SequenceMax(memory, sequence) + 1; have != int32(n) {
+						t.Errorf("sequence %d has %d tokens, not %d", sequence, have, n)
+					}
+				}
+			}
+		})
+	}
+}
+
 // Adapters are compared as the rest is: what is stored with one is not for a context without it, and the other way round, however it is
 // switched on and off.
 func TestAdapters(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 
 	"github.com/dormousekv/dormouse/kv"
@@ -77,14 +78,18 @@ func (s *Session) Capture(ctx context.Context, prompt kv.Prompt, sequence int) e
 	return err
 }
 
-// captureEvaluated captures what Prefill has evaluated; after a shift there is nothing that could be saved.
+// captureEvaluated captures what Prefill has evaluated; after a shift there is nothing that could be saved. A store that does not take
+// the rows (it is full, closed or only read) does not end the evaluation: Save says so.
 func (s *Session) captureEvaluated(ctx context.Context, prompt kv.Prompt, sequence int) error {
 	err := s.Capture(ctx, prompt, sequence)
-	if errors.Is(err, ErrLineage) {
-		s.line(sequence).captured = captured{}
-		return nil
+	switch {
+	case err == nil, ctx.Err() != nil, errors.Is(err, ErrIdentity), errors.Is(err, ErrState), errors.Is(err, ErrPositions):
+		return err
+	case !errors.Is(err, ErrLineage):
+		s.o.Logger.Warn("window rows that were captured are not stored: prompts cannot be restored there", slog.Any("why", err))
 	}
-	return err
+	s.line(sequence).captured = captured{}
+	return nil
 }
 
 // grow appends the rows that the section has of [from, to), beyond what was captured.

@@ -2,6 +2,7 @@ package llamacpp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 
@@ -22,7 +23,7 @@ func (s *Session) Prefill(ctx context.Context, prompt kv.Prompt, from, sequence 
 	if err := s.check(sequence); err != nil {
 		return err
 	}
-	if err := s.identified(prompt); err != nil {
+	if err := s.identified(prompt); errors.Is(err, ErrIdentity) { // a store that fails does not keep tokens from being evaluated
 		return err
 	}
 	if s.o.Decode == nil {

@@ -38,10 +38,12 @@ func (s *Session) Restore(ctx context.Context, prompt kv.Prompt, sequence int) (
 	if n := s.tokens(sequence); n > 0 {
 		return Restored{}, fmt.Errorf("%w: sequence %d has %d tokens", ErrNotEmpty, sequence, n)
 	}
-	if s.identified(prompt) != nil { // other adapters
-		if err := s.recheckIn(ctx, sequence, prompt.Adapters); err != nil {
-			return Restored{}, err
-		}
+	err := s.identified(prompt)
+	if errors.Is(err, ErrIdentity) { // other adapters
+		err = s.recheckIn(ctx, sequence, prompt.Adapters)
+	}
+	if err != nil {
+		return Restored{}, err
 	}
 	delete(s.lines, sequence)
 	defer s.giveBack()

@@ -1,0 +1,95 @@
+package llamacpp_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp"
+)
+
+// A store that takes nothing, or is closed, does not keep a prompt from being evaluated, whatever Prefill captures on the way; Save and
+// Restore say what is the matter, and do not take it for another identity.
+func TestPrefillWithoutAStore(t *testing.T) {
+	ctx, quiet := context.Background(), slog.New(slog.DiscardHandler)
+	first, all := kv.Tokens(make([]kv.Token, 150)...), kv.Tokens(make([]kv.Token, 200)...)
+	for name, change := range map[string]func(*llamacpp.Options){
+		"rows without bound": nil,
+		"few rows":           func(o *llamacpp.Options) { o.CaptureBytes = 1 },
+		"every look saved":   func(o *llamacpp.Options) { o.CaptureTokens = 50 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			store, err := db.Open(ctx, dir, db.Options{Logger: quiet})
+			if err != nil {
+				t.Fatal(err)
+			}
+			attach(t, store, kinds("window"), nil)
+			if err := store.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if store, err = db.Open(ctx, dir, db.Options{Logger: quiet, ReadOnly: true}); err != nil {
+				t.Fatal(err)
+			}
+			f := kinds("window")
+			s := attach(t, store, f, change)
+			if err := s.Prefill(ctx, first, 0, 0); err != nil {
+				t.Errorf("prefill beside a store that is only read: %v", err)
+			}
+			if _, err := s.Save(ctx, first, 0); !errors.Is(err, db.ErrReadOnly) {
+				t.Errorf("save: %v", err)
+			}
+			if err := store.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Restore(ctx, first, 1); !errors.Is(err, db.ErrClosed) {
+				t.Errorf("restore from a closed store: %v", err)
+			}
+			if err := s.Prefill(ctx, all, 150, 0); err != nil {
+				t.Errorf("prefill beside a closed store: %v", err)
+			}
+			if _, err := s.Save(ctx, all, 0); !errors.Is(err, db.ErrClosed) {
+				t.Errorf("save: %v", err)
+			}
+			if n := f.max(0) + 1; n != 200 {
+				t.Errorf("the sequence has %d tokens, not 200", n)
+			}
+		})
+	}
+}
+
+// Two sessions that are the first ones at once: one stores its canary, the other one is compared with it, and both go on.
+func TestTwoFirstSessions(t *testing.T) {
+	ctx := context.Background()
+	for range 20 {
+		store := openStore(t)
+		var sessions [2]*llamacpp.Session
+		begin, done := make(chan struct{}), make(chan error)
+		for i := range sessions {
+			go func() {
+				f := kinds("plain")
+				f.contextLen = 1000 * (i + 1) // is in the note
+				o := options(f.Decode)
+				lib := f.library()
+				<-begin
+				var err error
+				sessions[i], err = llamacpp.Attach(ctx, store, lib, 1, o)
+				done <- err
+			}()
+		}
+		close(begin)
+		for range sessions {
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, s := range sessions {
+			if err := s.Prefill(ctx, kv.Tokens(make([]kv.Token, 40)...), 0, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}

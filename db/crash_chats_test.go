@@ -30,44 +30,49 @@ var crashChats = sync.OnceValue(func() []*crashChat {
 	models := []kv.Descriptor{plain(), windowed(40), opaque()}
 	var chats []*crashChat
 	for c := range 6 {
-		x := &crashChat{find: map[[16]byte]int{}}
-		x.d, _ = models[[]int{0, 1, 0, 1, 0, 2}[c]].Normal()
-		x.p.Tokens = concat(tokens(1, crashSystem), []kv.Token{kv.Token(5000 + c)}, tokens(100+c, 50+c*11))
+		d, _ := models[[]int{0, 1, 0, 1, 0, 2}[c]].Normal()
+		p := kv.Prompt{Tokens: concat(tokens(1, crashSystem), []kv.Token{kv.Token(5000 + c)}, tokens(100+c, 50+c*11))}
 		if scope := []string{"", "alice", "bob"}[c%3]; scope != "" {
-			x.p.Scope, x.p.ScopeStart = scope, crashSystem
+			p.Scope, p.ScopeStart = scope, crashSystem
 		}
-		mix := func(h, x uint64) uint64 {
-			h = (h ^ x) * 0x9e3779b97f4a7c15
-			return h ^ h>>29
-		}
-		x.mem = make([][]byte, len(x.d.Tensors))
-		h := uint64(1)
-		for pos, tok := range x.p.Tokens {
-			h = mix(h, uint64(tok)+1)
-			x.hash = append(x.hash, h)
-			for i, tensor := range x.d.Tensors {
-				at := len(x.mem[i])
-				y := mix(h, uint64(i)+77)
-				for range tensor.RowBytes() / 8 {
-					y = mix(y, 3)
-					x.mem[i] = binary.LittleEndian.AppendUint64(x.mem[i], y&0x83ff83ff83ff83ff|0x3800380038003800)
-				}
-				if row := x.mem[i][at:]; len(row) >= 16 && pos > crashSystem {
-					x.find[[16]byte(row)] = pos
-				}
-			}
-			if pos > crashSystem+4 {
-				var b []byte
-				for _, tok := range x.p.Tokens[pos-3 : pos+1] {
-					b = binary.LittleEndian.AppendUint32(b, uint32(tok))
-				}
-				x.find[[16]byte(b)] = pos
-			}
-		}
-		chats = append(chats, x)
+		chats = append(chats, newCrashChat(d, p, crashSystem))
 	}
 	return chats
 })
+
+// newCrashChat computes the rows of a conversation, of which the tokens behind position own are in no other one.
+func newCrashChat(d kv.Descriptor, p kv.Prompt, own int) *crashChat {
+	x := &crashChat{d: d, p: p, find: map[[16]byte]int{}}
+	mix := func(h, x uint64) uint64 {
+		h = (h ^ x) * 0x9e3779b97f4a7c15
+		return h ^ h>>29
+	}
+	x.mem = make([][]byte, len(x.d.Tensors))
+	h := uint64(1)
+	for pos, tok := range x.p.Tokens {
+		h = mix(h, uint64(tok)+1)
+		x.hash = append(x.hash, h)
+		for i, tensor := range x.d.Tensors {
+			at := len(x.mem[i])
+			y := mix(h, uint64(i)+77)
+			for range tensor.RowBytes() / 8 {
+				y = mix(y, 3)
+				x.mem[i] = binary.LittleEndian.AppendUint64(x.mem[i], y&0x83ff83ff83ff83ff|0x3800380038003800)
+			}
+			if row := x.mem[i][at:]; len(row) >= 16 && pos > own {
+				x.find[[16]byte(row)] = pos
+			}
+		}
+		if pos > own+4 {
+			var b []byte
+			for _, tok := range x.p.Tokens[pos-3 : pos+1] {
+				b = binary.LittleEndian.AppendUint32(b, uint32(tok))
+			}
+			x.find[[16]byte(b)] = pos
+		}
+	}
+	return x
+}
 
 // state is what a runtime's opaque state after n tokens is.
 func (x *crashChat) state(n int) []byte {

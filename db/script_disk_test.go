@@ -278,7 +278,7 @@ func dieMoved() func(op crashfs.Op) bool {
 			made.Store(true)
 		case op.Kind == "write" && strings.HasPrefix(op.Name, segmentsDir) && op.Len > 4096:
 			copied.Store(made.Load())
-		case op.Kind == "write" && strings.HasPrefix(op.Name, walDir):
+		case op.Kind == "write" && strings.HasSuffix(op.Name, ".wal"): // the head of a new file is written before it has that name
 			named.Store(copied.Load())
 		}
 		return named.Load() && (op.Kind == "sync" || op.Kind == "rename" || op.Kind == "create")

@@ -73,7 +73,10 @@ func (r *scriptRun) run(x *script) error {
 			return fmt.Errorf("%s:%d: %s: %w", x.file, l.n, l.text, err)
 		}
 	}
-	return r.judge()
+	if err := r.judge(); err != nil {
+		return fmt.Errorf("%s: at its end: %w", x.file, err)
+	}
+	return nil
 }
 
 func (r *scriptRun) line(l scriptLine) error {

@@ -48,7 +48,7 @@ var scriptLaws = map[string]string{
 	"closure":   "Every stored block's prefix is stored",
 	"damage":    "Damage costs the damaged blocks; `Verify` names file and offset",
 	"fsync":     "After a failed fsync nothing is written",
-	"full":      "A full disk is `ErrNoSpace`",
+	"full":      "A full disk is an eviction",
 }
 
 // TestScripts runs testdata/LAW/NAME.txt: `go test ./db -run TestScripts/damage/torn -v` runs one.

@@ -32,7 +32,7 @@ func (o MatchOptions) Validate() error {
 // Match is a stored prefix of a prompt and a lease on it: its deepest block cannot be evicted, and no bytes that it
 // can see are punched, unmapped or unlinked until Close. Methods are safe for concurrent use.
 //
-// A lease costs disk space for as long as it is open; Stats shows the oldest.
+// A lease costs disk space for as long as it is open; Stats shows the oldest. A match that found nothing has none.
 type Match struct {
 	m      *Model
 	prompt kv.Prompt
@@ -138,7 +138,13 @@ func (x *Match) look(e *engine, limit int, exact bool) error {
 			x.found = nil
 			return err
 		}
-		if x.pinned = x.found.rests(x.pinned); len(x.pinned) == 0 || e.pinFound(since, x.pinned...) {
+		x.pinned = x.found.rests(x.pinned)
+		if len(x.pinned) == 0 { // nothing to read: it must not keep what an Extend evicts
+			x.lease.Release()
+			x.took()
+			return nil
+		}
+		if e.pinFound(since, x.pinned...) {
 			x.took()
 			return nil
 		}

@@ -38,3 +38,26 @@ func TestImpossiblePutEvictsNothing(t *testing.T) {
 		t.Errorf("%d bytes are occupied: %v", total, parts)
 	}
 }
+
+// A round of match, restore and extend makes room as a put does: a match that found nothing keeps no bytes that are evicted behind it.
+func TestRoundsMakeRoom(t *testing.T) {
+	o := options()
+	o.Budget, o.HighWater, o.LowWater = 1<<20, 0, 0
+	s := open(t, t.TempDir(), o)
+	d := plain()
+	m := model(t, s, d)
+	for i := range 40 {
+		p := kv.Prompt{Tokens: tokens(i, 320)}
+		rows := filled(d, &p, 0, 320)
+		x, err := m.Match(ctx, p, MatchOptions{Limit: 319})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := x.Extend(ctx, p, rows, PutOptions{}); err != nil {
+			t.Errorf("round %d: %v", i, err)
+		}
+		if err := x.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -151,8 +151,11 @@ func (s *Store) leasedBy(e *engine) error {
 	if n == 0 || e == nil {
 		return nil
 	}
-	_, oldest := e.set.Leases()
-	return fmt.Errorf("%w: %d matches, the oldest lease since %s", ErrLeased, n, oldest.Format("15:04:05"))
+	what := fmt.Sprintf("matches that are open: %d", n)
+	if _, oldest := e.set.Leases(); !oldest.IsZero() {
+		what += fmt.Sprintf(", the oldest lease since %s", oldest.Format("15:04:05"))
+	}
+	return fmt.Errorf("%w: %s", ErrLeased, what)
 }
 
 // end leaves the files as finish does, and lets go of them as letGo does. An index.db that is found damaged on the way is removed: the

@@ -3,6 +3,7 @@ package db
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -74,3 +75,12 @@ func (e *NotStoredError) Error() string {
 }
 
 func (e *NotStoredError) Is(target error) bool { return target == ErrNotStored }
+
+// noStoreError says that a directory, which may be there, holds no store. It is a fs.ErrNotExist.
+type noStoreError string
+
+func (dir noStoreError) Error() string {
+	return string(dir) + ": no store: there is no FORMAT, and no segment of one"
+}
+
+func (noStoreError) Is(target error) bool { return target == fs.ErrNotExist }

@@ -39,3 +39,15 @@ func TestFirstOpensOnADiskThatCannotSync(t *testing.T) {
 		}
 	}
 }
+
+// A name that is empty, as of a variable that is not set, is not the current directory.
+func TestOpenWithoutAName(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if s, err := Open(ctx, "", options()); err == nil {
+		s.Close()
+		t.Error("a store was made in the current directory")
+	}
+	if left, err := os.ReadDir("."); err != nil || len(left) > 0 {
+		t.Error(left, err)
+	}
+}

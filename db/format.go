@@ -154,7 +154,7 @@ func LostFormat(dir string) (why, err error) {
 	_, restored, err := readFormat(vfs.OS, dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("%s: %w: no store", dir, fs.ErrNotExist)
+		return nil, noStoreError(dir)
 	case err != nil || !restored:
 		return nil, err
 	}

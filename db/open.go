@@ -131,7 +131,7 @@ func (e *engine) openFormat() error {
 		}
 		return e.makeFolders()
 	case e.o.ReadOnly && errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%s: %w: no store", e.dir, fs.ErrNotExist)
+		return noStoreError(e.dir)
 	case e.o.ReadOnly, errors.Is(err, ErrVersion):
 		return err
 	default: // under the lock once more: what is there may be there since then

@@ -103,7 +103,7 @@ func (w *wreck) identify() error {
 	switch own := (identity{f.UUID, f.Seed}); {
 	case ferr == nil && (votes[own] > 0 || len(votes) == 0):
 	case len(votes) == 0 && segs == 0 && errors.Is(ferr, fs.ErrNotExist):
-		return fmt.Errorf("%s: %w: no store", w.dir, fs.ErrNotExist)
+		return noStoreError(w.dir)
 	case len(votes) == 0:
 		return damage.Wrap(name, 0, "FORMAT", fmt.Errorf("%w; no segment has a sound header, so the hash seed is lost, without which no prompt finds its records", ferr))
 	default:

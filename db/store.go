@@ -43,6 +43,9 @@ func Open(ctx context.Context, dir string, o Options) (*Store, error) {
 		return nil, err
 	}
 	o = o.withDefaults()
+	if dir == "" { // a variable that is not set, and not the current directory
+		return nil, errors.New("db: Open without the name of a directory")
+	}
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, err

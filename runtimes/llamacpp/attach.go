@@ -45,7 +45,7 @@ type DecodeFunc func(tokens []kv.Token, first, sequence int) error
 type Options struct {
 	Identity
 
-	// Decode is needed by Prefill, and by Attach, which evaluates two tokens at position 100: the format of states is learned from
+	// Decode is needed by Prefill, and by Attach, which evaluates two tokens at a high position: the format of states is learned from
 	// them, and that the context computes what is stored.
 	Decode DecodeFunc
 	// Sequence is the one that Attach evaluates them in, if it is empty, and then it is so again afterwards; else Attach takes another that

@@ -1,6 +1,8 @@
 // Package llamacpp keeps the KV cache of stock llama.cpp in a Dormouse store: no fork, no cgo, three calls.
 //
-//	s, err := llamacpp.Attach(ctx, store, lib, llamaContext, llamacpp.Options{Path: "model.gguf", Decode: …})
+//	s, err := llamacpp.Attach(ctx, store, lib, llamaContext, llamacpp.Options{
+//		Identity: llamacpp.Identity{Path: "model.gguf"}, Decode: decode,
+//	})
 //	got, err := s.Restore(ctx, prompt, 0)       // got.Tokens tokens need no evaluation
 //	err = s.Prefill(ctx, prompt, got.Tokens, 0) // or evaluate prompt[got.Tokens:] yourself
 //	_, err = s.Save(ctx, prompt, 0)

@@ -83,7 +83,7 @@ func newExplain(c *common) *cobra.Command {
 	}
 	f.add(cmd)
 	f.names.add(cmd)
-	cmd.Flags().StringVar(&f.model, "model", "", "`name` or fingerprint; needed if the store has several")
+	cmd.Flags().StringVar(&f.model, "model", "", "`name`, or fingerprint or its first 8 digits or more; needed if the store has several")
 	cmd.Flags().IntVar(&f.limit, "limit", 0, "largest prefix that is wanted, in `tokens` (0: all)")
 	return cmd
 }
@@ -116,16 +116,22 @@ func (f *explainFlags) otherwise(cmd *cobra.Command, m *db.Model, p kv.Prompt, r
 	return out, nil
 }
 
-// find picks the model by name (the latest version) or fingerprint.
+// find picks the model by name (the latest version), or by a fingerprint or the beginning of one that only it has, as the tables print it.
 func (f *explainFlags) find(s *db.Store) (*db.Model, db.ModelStats, error) {
 	all, err := s.Models()
 	if err != nil {
 		return nil, db.ModelStats{}, errWork{err}
 	}
 	var names []string
+	begins := 0
+	for _, ms := range all {
+		if strings.HasPrefix(ms.Fingerprint.String(), f.model) {
+			begins++
+		}
+	}
 	for _, ms := range all {
 		names = append(names, fmt.Sprintf("%s (%s)", ms.Descriptor.Name, ms.Fingerprint))
-		if ms.Fingerprint.String() == f.model || (ms.Latest && ms.Descriptor.Name == f.model) || (f.model == "" && len(all) == 1) {
+		if begins == 1 && len(f.model) >= 8 && strings.HasPrefix(ms.Fingerprint.String(), f.model) || (ms.Latest && ms.Descriptor.Name == f.model) || (f.model == "" && len(all) == 1) {
 			m, err := s.ModelOf(ms.Fingerprint)
 			return m, ms, err
 		}

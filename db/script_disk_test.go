@@ -152,7 +152,12 @@ func (r *scriptRun) frame(name string) (span, error) {
 	}
 }
 
-// flip turns a bit in the middle of a frame, or of a record.
+// firstOf is the position of a record's first token (docs/format/record.md). Those of one put lie in any order.
+func firstOf(files map[string][]byte, s span) uint32 {
+	return binary.LittleEndian.Uint32(files[s.file][s.from+128:])
+}
+
+// flip turns a bit in the middle of a frame, or in the rows of a prompt's first record.
 func (r *scriptRun) flip(a []string) error {
 	var spans []span
 	if a[1] == "frame" {
@@ -164,7 +169,8 @@ func (r *scriptRun) flip(a []string) error {
 	} else if spans = recordsOf(r.chat(a[2]), r.files()); len(spans) == 0 {
 		return malformed("it has no record")
 	}
-	at := slices.MinFunc(spans, func(a, b span) int { return cmp.Or(cmp.Compare(a.file, b.file), cmp.Compare(a.from, b.from)) })
+	files := r.files()
+	at := slices.MinFunc(spans, func(a, b span) int { return cmp.Compare(firstOf(files, a), firstOf(files, b)) })
 	f, err := r.d.Open(filepath.Join(r.d.Dir(), at.file), false)
 	if err != nil {
 		return malformed("%v", err)

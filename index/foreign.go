@@ -14,8 +14,8 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// A file with the name of ours need not be ours. One that proves to be somebody else's is never replaced: a bbolt file that is sound as
-// far as its list of buckets and has other buckets, or other pages than ours, and an index of another store. What proves nothing is a
+// A file with the name of ours need not be ours. One that proves to be somebody else's is never replaced: a bbolt file that is sound (both
+// meta pages, and the list of buckets) and has other buckets, or other pages than ours, and an index of another store. What proves nothing is a
 // damaged index: most damage leaves no proof either way.
 
 // Whose looks whose the file is. It returns ErrForeign where it is somebody else's, fs.ErrNotExist where there is none, and else
@@ -107,6 +107,7 @@ func lookAt(fsys vfs.FS, path string) (whose, error) {
 	}
 	w.blank = vfs.Blank(head[:min(n, 512)])
 	var m meta
+	metas := 0
 	for id := range uint64(2) {
 		b := head[id*pageBytes : (id+1)*pageBytes]
 		version, page, ok := soundMeta(b)
@@ -114,12 +115,19 @@ func lookAt(fsys vfs.FS, path string) (whose, error) {
 			w.other = fmt.Sprintf("version %d and pages of %d bytes, ours have %d and %d", version, page, boltVersion, pageBytes)
 			return w, nil
 		}
-		if x, bad := parseMeta(path, b, id); bad == nil && (m.txid == 0 || x.txid > m.txid) {
+		x, bad := parseMeta(path, b, id)
+		if bad != nil {
+			continue
+		}
+		if metas++; metas == 1 || x.txid > m.txid {
 			m = x
 		}
 	}
 	if m.root > 0 {
 		w.buckets(f, m)
+	}
+	if metas < 2 { // the one that is left may be of before our first commit, or say of a list where it was: that proves nothing
+		w.empty, w.other = false, ""
 	}
 	return w, nil
 }

@@ -153,3 +153,27 @@ func TestLeftTemporaryFiles(t *testing.T) {
 		try(fmt.Sprintf("%d bytes", n), whole[:n])
 	}
 }
+
+// One meta page proves nothing: the one that is left may be from before the first commit, when no index has a bucket.
+func TestDamagedMetaIsNotForeign(t *testing.T) {
+	o := testOptions(t.TempDir())
+	for _, what := range []string{"ours, as it begins", "somebody's"} {
+		begins := boltOf(t, filepath.Join(t.TempDir(), "x"), pageBytes)
+		if what == "somebody's" {
+			begins = boltOf(t, filepath.Join(t.TempDir(), "x"), pageBytes, "notes")
+		}
+		for page := range 2 {
+			b := bytes.Clone(begins)
+			clear(b[page*pageBytes : (page+1)*pageBytes])
+			if page == 0 {
+				b[0] = 1 // not blank: that is ours anyway
+			}
+			if err := os.WriteFile(o.Path, b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if ours, err := Whose(o); ours || err != nil {
+				t.Errorf("%s, page %d lost: ours %t, %v", what, page, ours, err)
+			}
+		}
+	}
+}

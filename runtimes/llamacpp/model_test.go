@@ -172,8 +172,11 @@ func TestGemma(t *testing.T) {
 	}
 
 	// Negative control: without what the window layers remember, the logits are others.
-	forget := *api
+	forget, forgets := *api, false
 	forget.StateSet = func(c uintptr, src *byte, n uintptr, sequence int32, flags uint32) uintptr {
+		if !forgets {
+			return api.StateSet(c, src, n, sequence, flags)
+		}
 		blob := bytesAt(src, n)
 		f, err := state.Learn(blob, 2)
 		if err != nil {
@@ -193,6 +196,7 @@ func TestGemma(t *testing.T) {
 	r.api = &forget
 	b := r.context()
 	s = r.attach(b, nil)
+	forgets = true // after the canary: it would be refused
 	if got, err := s.Restore(ctx, prompt, 0); err != nil || got.Tokens != all-1 {
 		t.Fatalf("restored %d: %v %v", got.Tokens, got.Reason, err)
 	}

@@ -10,7 +10,8 @@ import (
 	"syscall"
 )
 
-// othersWrite says how other users, of whom root is none, can write to a file or directory; empty if they cannot.
+// othersWrite says how users other than the one that this process runs as can write to a file or directory, an owner (root, too)
+// among them; empty if they cannot.
 func othersWrite(info os.FileInfo) string {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
 		return fmt.Sprintf("owned by uid %d, expected %d, as whom this process runs", st.Uid, os.Geteuid())

@@ -154,7 +154,10 @@ func (s *Store) leasedBy(e *engine) error {
 	if n == 0 || e == nil {
 		return nil
 	}
-	what := fmt.Sprintf("matches that are open: %d", n)
+	what := "one match"
+	if n > 1 {
+		what = fmt.Sprintf("%d matches", n)
+	}
 	if _, oldest := e.set.Leases(); !oldest.IsZero() {
 		what += fmt.Sprintf(", the oldest lease since %s", oldest.Format("15:04:05"))
 	}

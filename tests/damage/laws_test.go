@@ -15,6 +15,7 @@ import (
 //   - Any other place of the log: what frames there said. Deletions may be undone, refs lost. Records are found by a scan.
 //   - index.db, bloom, FORMAT, LOCK: nothing. Of index.db, a moment: what is asked before the damage is met and the index
 //     built anew may be a miss.
+//   - index.db and the log at once, as where a page of one is swapped with one of the other: refs, which nothing else holds.
 type cost struct {
 	blocks map[kv.Key]bool
 	step   int  // puts of the log from here on may be gone; -1: none

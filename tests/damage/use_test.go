@@ -126,7 +126,7 @@ func (u *user) look(s *db.Store) {
 				return fmt.Errorf("ref %+v", r)
 			}
 		}
-		if !have["system"] {
+		if !have["system"] && !(u.cost.log && u.cost.index) {
 			return errors.New("a ref of before the checkpoint is gone")
 		}
 		if (!have["late"] || have["gone"] || have["brief"]) && !u.cost.log {

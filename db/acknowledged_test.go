@@ -74,7 +74,7 @@ func TestOlderRecordIsLookedUpUnderTheLease(t *testing.T) {
 	e := s.eng
 	p := kv.Prompt{Tokens: make([]kv.Token, 16)}
 	w := m.comparer(e, &p)
-	x := index.Entry{Key: w.chain.Key(0), Group: 1, Model: m.ms.fp, Loc: index.Loc{Segment: 1, Offset: 8192, Length: 4096}, RowCount: 16}
+	x := index.Entry{Key: w.chain.Key(0), Group: 1, Model: m.ms.Fingerprint, Loc: index.Loc{Segment: 1, Offset: 8192, Length: 4096}, RowCount: 16}
 	if err := e.ix.Update(func(t *index.Txn) error {
 		base := x
 		base.Group, base.Tokens, base.Loc.Offset = 0, 16, 4096

@@ -150,7 +150,15 @@ func (e *engine) freeze() (*checkpointing, error) {
 func (e *engine) head(ends map[uint64]int64) []byte {
 	e.stateMu.RLock()
 	defer e.stateMu.RUnlock()
-	return e.state.encode(bootID(), ends, e.nextCounters())
+	return e.state.head(bootID(), ends, e.nextCounters())()
+}
+
+// laterHead is head as of now, encoded when the log's first frame needs it: a process that only reads needs none. That takes no lock.
+// The caller holds the gate and logMu.
+func (e *engine) laterHead(ends map[uint64]int64) (encode func() []byte, sizeBound int64) {
+	e.stateMu.RLock()
+	defer e.stateMu.RUnlock()
+	return e.state.head(bootID(), ends, e.nextCounters()), e.state.sizeBound(ends)
 }
 
 // Sync makes everything that was acknowledged so far durable, and destroys the bytes of what was deleted. Where refs went with that, it

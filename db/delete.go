@@ -50,7 +50,7 @@ func (m *Model) deleteOnce(ctx context.Context, prefix kv.Prompt) (Deleted, erro
 	if err := w.collidesNow(w.chain.Len() - 1); err != nil && !isCollision(err) { // what can be is read before others have to wait
 		return Deleted{}, err
 	}
-	return e.delete(ctx, func(t *index.Txn) ([]kv.Key, error) { return w.holding(t) }, e.below(m.ms.fp, &prefix))
+	return e.delete(ctx, func(t *index.Txn) ([]kv.Key, error) { return w.holding(t) }, e.below(m.ms.Fingerprint, &prefix))
 }
 
 // below returns what tells the refs to a prompt that begins with prefix, of which nothing may be stored any more.

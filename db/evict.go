@@ -89,13 +89,16 @@ func (e *engine) findFloor() error {
 	v := e.view()
 	defer v.Release()
 	floor := uint64(rankMask)
-	for fp := range e.currentModels() {
-		if err := v.Leaves(fp, nil, func(_ kv.Key, rank uint64) bool {
+	var err error
+	v.Models(func(fp kv.Fingerprint, _ index.Counts) bool { // those that have blocks
+		err = v.Leaves(fp, nil, func(_ kv.Key, rank uint64) bool {
 			floor = min(floor, rank&rankMask)
 			return false
-		}); err != nil {
-			return err
-		}
+		})
+		return err == nil
+	})
+	if err != nil {
+		return err
 	}
 	if floor != rankMask {
 		e.floor.Store(floor)
@@ -170,7 +173,7 @@ func (e *engine) currentModels() map[kv.Fingerprint]bool {
 	latest := e.state.latest()
 	out := make(map[kv.Fingerprint]bool, len(e.state.models))
 	for fp, m := range e.state.models {
-		out[fp] = latest[m.desc.Name] == m
+		out[fp] = latest[m.Name] == m
 	}
 	return out
 }

@@ -83,13 +83,16 @@ func (m *Model) explain(ctx context.Context, prompt kv.Prompt, o MatchOptions) (
 	e.stateMu.RLock()
 	others := make([]*modelState, 0, len(e.state.models))
 	for _, ms := range e.state.models {
-		if ms.fp != m.ms.fp {
+		if ms.Fingerprint != m.ms.Fingerprint {
 			others = append(others, ms)
 		}
 	}
 	e.stateMu.RUnlock()
 	for _, ms := range others {
 		if err := ctx.Err(); err != nil {
+			return out, err
+		}
+		if err := ms.load(); err != nil {
 			return out, err
 		}
 		other := &Model{s: m.s, ms: ms}
@@ -99,7 +102,7 @@ func (m *Model) explain(ctx context.Context, prompt kv.Prompt, o MatchOptions) (
 		}
 		if tokens > out.Tokens {
 			out.Elsewhere = append(out.Elsewhere, Elsewhere{
-				Name: ms.desc.Name, Fingerprint: ms.fp, Tokens: tokens, Differs: ms.desc.Diff(&m.ms.desc),
+				Name: ms.Name, Fingerprint: ms.Fingerprint, Tokens: tokens, Differs: ms.desc.Diff(&m.ms.desc),
 			})
 		}
 	}
@@ -130,6 +133,9 @@ func (s *Store) ModelOf(fp kv.Fingerprint) (*Model, error) {
 	e.stateMu.RLock()
 	defer e.stateMu.RUnlock()
 	if ms := e.state.models[fp]; ms != nil {
+		if err := ms.load(); err != nil {
+			return nil, err
+		}
 		return &Model{s: s, ms: ms}, nil
 	}
 	return nil, ErrNotFound

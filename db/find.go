@@ -12,7 +12,7 @@ func (l *lookup) find() error {
 	if l.limit < 1 || l.limit < kv.OpeningTokens && !l.exact {
 		return l.nothing(TooShort)
 	}
-	l.chain.Reset(l.e.hasher, l.m.fp, l.m.desc.BlockTokens, l.p)
+	l.chain.Reset(l.e.hasher, l.m.Fingerprint, l.m.desc.BlockTokens, l.p)
 	if !l.exact && !l.e.mayHold(l.chain.Opening()) {
 		return l.nothing(NothingStored)
 	}

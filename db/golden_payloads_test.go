@@ -63,7 +63,7 @@ func goldenPayloads() []goldenPayload {
 		Trail: kv.Trail("trail"),
 	}
 	small := newSmallState()
-	small.addModel(opModel{Descriptor: descriptor, Stamp: 0xe1e2e3e4e5e6e7e8})
+	small.addModel(newOpModel(&descriptor, 0xe1e2e3e4e5e6e7e8))
 	small.setRef(ref)
 	small.setRef(Ref{Name: "alone"})
 	small.doomed[loc(4)] = struct{}{}
@@ -79,10 +79,10 @@ func goldenPayloads() []goldenPayload {
 		{
 			frameSnapshot, "snapshot",
 			snapshot{
-				Boot: boot, Ends: ends, Next: next, Models: []opModel{{Descriptor: descriptor, Stamp: 0xe1e2e3e4e5e6e7e8}},
+				Boot: boot, Ends: ends, Next: next, Models: opModels{newOpModel(&descriptor, 0xe1e2e3e4e5e6e7e8)},
 				Refs: []Ref{{Name: "alone"}, ref}, Doomed: []opLoc{loc(4)}, Unlinked: []uint64{0x9192939495969798}, Flagged: []kv.Key{id(21)}, Notes: []opNote{note}, Former: formerDeleted,
 			},
-			func() []byte { return small.encode(boot, ends, next) },
+			func() []byte { return small.head(boot, ends, next)() },
 			func(f wal.Frame) (any, error) {
 				st, snap, err := decodeSnapshot(f.Payload)
 				if err == nil && !reflect.DeepEqual(local(st), local(small)) {
@@ -94,7 +94,7 @@ func goldenPayloads() []goldenPayload {
 		goldenOp(framePut, "put", opPut{Records: []opRecord{record, {}}, Dead: dead}),
 		goldenOp(frameRemove, "remove", opRemove{Deleted: true, Dead: dead, Refs: []string{"a ref", "another"}}),
 		goldenOp(frameMove, "move", opMove{Key: id(12), Group: 4, From: loc(5), To: loc(6), Birth: 0x0102030405060708}),
-		goldenOp(frameModel, "model", opModel{Descriptor: descriptor, Stamp: 0x1112131415161718}),
+		goldenOp(frameModel, "model", newOpModel(&descriptor, 0x1112131415161718)),
 		goldenOp(frameRetire, "retire", opRetire{Model: id(13), Segments: []uint64{7, 0x2122232425262728}}),
 		goldenOp(frameRef, "ref", ref),
 		goldenOp(frameUnref, "unref", opUnref{Name: "system"}),

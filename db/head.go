@@ -37,18 +37,25 @@ func (e *engine) headFits(what string, comes, goes int64) error {
 	return e.state.headFits(what, comes, goes)
 }
 
+// descriptorFits refuses a descriptor that takes over MaxDescriptorBytes.
+func descriptorFits(d *kv.Descriptor) error {
+	size := 512 + len(d.Name) + len(d.Architecture) + len(d.RoPE.Type) + len(d.RoPE.Scaling) + len(d.StateFormat) +
+		24*len(d.Groups) + 48*len(d.Tensors)
+	if size > MaxDescriptorBytes {
+		return fmt.Errorf("%w: %.40q takes %d bytes, at most %d", kv.ErrDescriptor, d.Name, size, MaxDescriptorBytes)
+	}
+	return nil
+}
+
 // modelFits refuses a model that would make the head of the log too large.
 func (e *engine) modelFits(op opModel) error {
-	name, size := op.Descriptor.Name, op.bytes()
-	if size > MaxDescriptorBytes {
-		return fmt.Errorf("%w: %.40q takes %d bytes, at most %d", kv.ErrDescriptor, name, size, MaxDescriptorBytes)
-	}
+	name, size := op.Name, op.bytes()
 	e.stateMu.RLock()
 	defer e.stateMu.RUnlock()
 	var goes int64
-	old := e.state.models[op.Descriptor.Fingerprint()]
+	old := e.state.models[op.Fingerprint]
 	if old != nil { // it becomes the latest version of its name again
-		goes = old.bytes
+		goes = old.bytes()
 	}
 	if n := len(e.state.models); old == nil && n >= MaxModels {
 		return fmt.Errorf("db: the store has %d models, and can have no more than %d: Retire makes room for %.40q", n, MaxModels, name)
@@ -57,8 +64,4 @@ func (e *engine) modelFits(op opModel) error {
 }
 
 // bytes is what a model takes in the head of the log, generously.
-func (m opModel) bytes() int64 {
-	d := &m.Descriptor
-	return int64(512 + len(d.Name) + len(d.Architecture) + len(d.RoPE.Type) + len(d.RoPE.Scaling) + len(d.StateFormat) +
-		24*len(d.Groups) + 48*len(d.Tensors))
-}
+func (m *opModel) bytes() int64 { return int64(64 + len(m.Name) + len(m.Descriptor)) }

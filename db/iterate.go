@@ -29,11 +29,14 @@ func (s *Store) Models() ([]ModelStats, error) {
 		all = append(all, m)
 	}
 	slices.SortFunc(all, func(a, b *modelState) int {
-		return cmp.Or(cmp.Compare(a.desc.Name, b.desc.Name), cmp.Compare(b.stamp, a.stamp))
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(b.Stamp, a.Stamp))
 	})
 	out := make([]ModelStats, 0, len(all))
 	for _, m := range all {
-		out = append(out, modelStats(m, latest[m.desc.Name] == m, v.CountsOf(m.fp)))
+		if err := m.load(); err != nil {
+			return nil, err
+		}
+		out = append(out, modelStats(m, latest[m.Name] == m, v.CountsOf(m.Fingerprint)))
 	}
 	return out, nil
 }

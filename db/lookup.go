@@ -152,7 +152,7 @@ func (l *lookup) addHit(i int) *hit {
 
 // same compares what an index entry says about a block with what it must be.
 func (l *lookup) same(e *index.Entry, h *hit) bool {
-	return e.Model == l.m.fp && e.Parent == h.parent && e.Scope == h.scope && int(e.First) == h.start && int(e.Tokens) == h.tokens
+	return e.Model == l.m.Fingerprint && e.Parent == h.parent && e.Scope == h.scope && int(e.First) == h.start && int(e.Tokens) == h.tokens
 }
 
 // resolve asks the index where the records of a hit lie. What it has not, or has otherwise, marks group 0 as bad. The error

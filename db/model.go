@@ -45,6 +45,9 @@ func (s *Store) modelOnce(ctx context.Context, desc kv.Descriptor) (*Model, erro
 	if err != nil {
 		return nil, err
 	}
+	if err := descriptorFits(&desc); err != nil {
+		return nil, err
+	}
 	e, err := s.enter()
 	if err != nil {
 		return nil, err
@@ -73,7 +76,7 @@ func (s *Store) modelOnce(ctx context.Context, desc kv.Descriptor) (*Model, erro
 		if _, old, err = e.known(&desc, fp); err != nil {
 			return err
 		}
-		op := opModel{Descriptor: desc, Stamp: e.clock.Add(1)}
+		op := newOpModel(&desc, e.clock.Add(1))
 		if err = e.modelFits(op); err != nil {
 			return err
 		}
@@ -85,34 +88,44 @@ func (s *Store) modelOnce(ctx context.Context, desc kv.Descriptor) (*Model, erro
 	}); err != nil {
 		return nil, err
 	}
-	if old != nil && old.fp != fp {
-		m.Superseded = old.desc.Diff(&desc)
+	if err := m.ms.load(); err != nil {
+		return nil, err
+	}
+	if old != nil && old.Fingerprint != fp {
+		if err := old.load(); err != nil {
+			e.log.Error("the version before of this model cannot be read", slog.String("model", desc.Name), slog.Any("error", err))
+		} else {
+			m.Superseded = old.desc.Diff(&desc)
+		}
 		e.log.Warn("another version of this model is stored; it will be evicted first",
 			slog.String("model", desc.Name), slog.String("differs", fmt.Sprint(m.Superseded)),
-			slog.String("old", old.fp.String()), slog.String("new", fp.String()))
+			slog.String("old", old.Fingerprint.String()), slog.String("new", fp.String()))
 	}
 	return m, e.durable(lsn)
 }
 
 // known returns the model of that descriptor, nil if it is not registered, and the newest version of its name. The error is that of
-// another model with its fingerprint.
+// another model with its fingerprint, or says that what is registered cannot be read.
 func (e *engine) known(desc *kv.Descriptor, fp kv.Fingerprint) (ms, latest *modelState, err error) {
 	e.stateMu.RLock()
 	defer e.stateMu.RUnlock()
 	ms = e.state.models[fp]
 	if ms != nil { // a name may differ: it is no part of the fingerprint
+		if err := ms.load(); err != nil {
+			return nil, nil, err
+		}
 		if diff := ms.desc.Diff(desc); len(diff) > 0 {
 			return nil, nil, fmt.Errorf("%w: another model has its fingerprint %s: %v", kv.ErrDescriptor, fp, diff)
 		}
 	}
-	return ms, e.state.latest()[desc.Name], nil
+	return ms, e.state.newest(desc.Name), nil
 }
 
 // Descriptor returns the model's descriptor in normal form.
 func (m *Model) Descriptor() kv.Descriptor { return m.ms.desc }
 
 // Fingerprint names this version of the model.
-func (m *Model) Fingerprint() kv.Fingerprint { return m.ms.fp }
+func (m *Model) Fingerprint() kv.Fingerprint { return m.ms.Fingerprint }
 
 // enter is Store.enter, and checks that the model was not retired.
 func (m *Model) enter() (*engine, error) {
@@ -122,7 +135,7 @@ func (m *Model) enter() (*engine, error) {
 	}
 	if !e.registered(m.ms) {
 		m.s.leave()
-		return nil, fmt.Errorf("%w: %s %s", ErrRetired, m.ms.desc.Name, m.ms.fp)
+		return nil, fmt.Errorf("%w: %s %s", ErrRetired, m.ms.Name, m.ms.Fingerprint)
 	}
 	return e, nil
 }
@@ -131,8 +144,8 @@ func (m *Model) enter() (*engine, error) {
 func (e *engine) registered(m *modelState) bool {
 	e.stateMu.RLock()
 	defer e.stateMu.RUnlock()
-	now := e.state.models[m.fp]
-	return now == m || now != nil && now.sum() == m.sum()
+	now := e.state.models[m.Fingerprint]
+	return now == m || now != nil && now.sameAs(m)
 }
 
 // Retire drops a version of a model at once: its blocks and its refs, as one log frame. It returns when that is

@@ -21,7 +21,7 @@ func TestPowerCutTakesTheCopyOfAMove(t *testing.T) {
 	}
 	// The log goes on in a file that was begun before the last boot.
 	id, _, err := s.eng.wal.Rotate(func(uint64) []byte {
-		return s.eng.state.encode("an earlier boot", s.eng.openEnds(), s.eng.nextCounters())
+		return s.eng.state.head("an earlier boot", s.eng.openEnds(), s.eng.nextCounters())()
 	})
 	if err := errors.Join(err, s.eng.wal.Remove(id)); err != nil {
 		t.Fatal(err)

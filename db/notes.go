@@ -41,7 +41,7 @@ func (m *Model) setNoteOnce(ctx context.Context, name string, value []byte) erro
 	if e.wal == nil {
 		return ErrReadOnly
 	}
-	n := opNote{Model: m.ms.fp, Name: name, Value: slices.Clone(value)}
+	n := opNote{Model: m.ms.Fingerprint, Name: name, Value: slices.Clone(value)}
 	old, had := e.note(n.Model, name)
 	if had && bytes.Equal(old, value) || !had && len(value) == 0 {
 		return e.durable(e.wal.LastLSN()) // another call's, perhaps
@@ -83,9 +83,9 @@ func (m *Model) Note(name string) ([]byte, error) {
 		return nil, err
 	}
 	defer m.s.leave()
-	value, ok := e.note(m.ms.fp, name)
+	value, ok := e.note(m.ms.Fingerprint, name)
 	if !ok {
-		return nil, fmt.Errorf("%w: note %q on model %s", ErrNotFound, name, m.ms.fp)
+		return nil, fmt.Errorf("%w: note %q on model %s", ErrNotFound, name, m.ms.Fingerprint)
 	}
 	return slices.Clone(value), nil
 }
@@ -99,7 +99,7 @@ func (m *Model) Notes() ([]string, error) {
 	defer m.s.leave()
 	e.stateMu.RLock()
 	defer e.stateMu.RUnlock()
-	return slices.Sorted(maps.Keys(e.state.notes[m.ms.fp])), nil
+	return slices.Sorted(maps.Keys(e.state.notes[m.ms.Fingerprint])), nil
 }
 
 func (e *engine) note(fp kv.Fingerprint, name string) ([]byte, bool) {

@@ -181,7 +181,7 @@ func TestAllNotesAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		d.Weights = kv.Hash{byte(i), byte(i >> 8), 1}
-		fp := st.addModel(opModel{Descriptor: d}).fp
+		fp := st.addModel(newOpModel(&d, 0)).Fingerprint
 		for n := range 8 {
 			note := opNote{Model: fp, Name: fmt.Sprint(n), Value: make([]byte, MaxNoteBytes)}
 			if refused = st.noteFits(note); refused != nil {
@@ -193,7 +193,7 @@ func TestAllNotesAreBounded(t *testing.T) {
 	if n := st.headBytes(); n < MaxHeadBytes-2*MaxNoteBytes || n > MaxHeadBytes {
 		t.Errorf("%d bytes of models and notes: %v", n, refused)
 	}
-	again, _, err := decodeSnapshot(st.encode("", nil, index.Applied{}))
+	again, _, err := decodeSnapshot(st.head("", nil, index.Applied{})())
 	if err != nil {
 		t.Fatal(err)
 	}

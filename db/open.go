@@ -160,9 +160,9 @@ func (e *engine) makeFolders() error {
 
 // startLog begins a new log file whose head repeats the small state. The files before it stay until a checkpoint.
 func (e *engine) startLog(ctx context.Context, r *recovery) error {
-	head := e.head(e.openEnds())
-	sound := e.set.Err() == nil       // else nothing is written
-	if len(head) > maxHead && sound { // so many records wait to be destroyed that the log could never begin
+	head, size := e.laterHead(e.openEnds())
+	sound := e.set.Err() == nil                                  // else nothing is written
+	if sound && size > int64(maxHead) && len(head()) > maxHead { // so many records wait to be destroyed that the log could never begin
 		e.fresh = slices.DeleteFunc(e.fresh, func(l segments.Loc) bool { return r.listed[l] })
 		e.ckptMu.Lock()
 		err := e.reclaimAfter(ctx, func() error { return wal.SyncFiles(e.walOptions()) })
@@ -174,14 +174,15 @@ func (e *engine) startLog(ctx context.Context, r *recovery) error {
 			e.state.doomed[toOpLoc(indexLoc(l))] = struct{}{} // though its segment may be gone
 			e.fresh = append(e.fresh, l)
 		}
-		head = e.head(e.openEnds())
+		head, _ = e.laterHead(e.openEnds())
 	}
-	create := wal.CreateLater
-	if sound && (r.rebuild || len(r.replayed.Files) == 0) { // the log is what says that there is a store
-		create = wal.Create
-	}
+	o, id, lsn := e.walOptions(), max(r.replayed.LastFile, r.applied.WALFile)+1, max(r.replayed.LastLSN, r.applied.LSN)+1
 	var err error
-	e.wal, err = create(e.walOptions(), max(r.replayed.LastFile, r.applied.WALFile)+1, max(r.replayed.LastLSN, r.applied.LSN)+1, head)
+	if sound && (r.rebuild || len(r.replayed.Files) == 0) { // the log is what says that there is a store
+		e.wal, err = wal.Create(o, id, lsn, head())
+	} else {
+		e.wal, err = wal.CreateLater(o, id, lsn, head)
+	}
 	return err
 }
 

@@ -84,12 +84,6 @@ type opMove struct {
 	Birth    uint64
 }
 
-type opModel struct {
-	_msgpack   struct{} `msgpack:",as_array"`
-	Descriptor kv.Descriptor
-	Stamp      uint64 // orders the versions of one name
-}
-
 // opRetire drops a model: every record, every ref, every segment.
 type opRetire struct {
 	_msgpack struct{} `msgpack:",as_array"`

@@ -16,7 +16,7 @@ import (
 // allocated that its own bytes do not account for.
 
 const (
-	maxPayloadDepth = 16 // a tensor of a model of a snapshot lies 6 deep
+	maxPayloadDepth = 16 // a tensor of a model of a snapshot of an older release lies 6 deep
 	// The elements of a list are places, numbers, keys, refs or models, or names; arrays of up to so many elements may be the
 	// fields of something, of any size.
 	maxPayloadFields = 16
@@ -75,30 +75,13 @@ func (n opNote) sound() error {
 	return nil
 }
 
-func (op opModel) sound() error {
-	d, err := op.Descriptor.Normal()
-	if err == nil && !sameForm(&d, &op.Descriptor) {
-		err = errors.New("the descriptor of a model is not in its normal form")
-	}
-	if err != nil {
-		return fmt.Errorf("%w: %w", errPayload, err)
-	}
-	return nil
-}
-
-// sameForm compares what Normal may have changed.
-func sameForm(a, b *kv.Descriptor) bool {
-	return len(a.Groups) == len(b.Groups) && a.Shards == b.Shards && a.BlockTokens == b.BlockTokens &&
-		math.Float32bits(a.RoPE.Base) == math.Float32bits(b.RoPE.Base) && math.Float32bits(a.RoPE.Scale) == math.Float32bits(b.RoPE.Scale)
-}
-
 func (s snapshot) sound() error {
 	for id, end := range s.Ends {
 		if end < 0 {
 			return fmt.Errorf("%w: segment %d ends at %d", errPayload, id, end)
 		}
 	}
-	return errors.Join(allSound(s.Models), allSound(s.Doomed), allSound(s.Notes))
+	return errors.Join(allSound(s.Doomed), allSound(s.Notes))
 }
 
 func allSound[T interface{ sound() error }](all []T) error {

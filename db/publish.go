@@ -46,7 +46,7 @@ func (w *putter) publishBatch(ctx context.Context) error {
 	last, held := lastBlock(batch), false
 	lsn, err := e.commit(framePut, func(t *index.Txn) (any, error) {
 		if !e.registered(w.m.ms) {
-			return nil, fmt.Errorf("%w: %s", ErrRetired, w.m.ms.fp)
+			return nil, fmt.Errorf("%w: %s", ErrRetired, w.m.ms.Fingerprint)
 		}
 		// What was deleted meanwhile must not come back in a copy, nor count as stored.
 		for _, k := range w.lent {

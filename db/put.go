@@ -227,7 +227,7 @@ func (w *putter) plan(prompt *kv.Prompt) error {
 		return fmt.Errorf("%w: rows end at %d, inside the span that starts at %d", kv.ErrRows, end, clipped)
 	}
 	w.p = prompt.Prefix(end)
-	w.chain = w.e.hasher.Chain(w.m.ms.fp, d.BlockTokens, &w.p)
+	w.chain = w.e.hasher.Chain(w.m.ms.Fingerprint, d.BlockTokens, &w.p)
 	w.seen = make([]index.Loc, w.chain.Len())
 	return nil
 }

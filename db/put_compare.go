@@ -24,7 +24,7 @@ type childReader interface {
 // compareFirst compares the first n blocks of the chain, up to one that may have to be replaced, but for those that an earlier put
 // has compared with the same tokens. It returns how many there are.
 func (w *putter) compareFirst(v *index.View, n int) (int, error) {
-	model, blockTokens := w.m.ms.fp, w.m.ms.desc.BlockTokens
+	model, blockTokens := w.m.ms.Fingerprint, w.m.ms.desc.BlockTokens
 	was := w.e.compared.of(model, &w.p, blockTokens)
 	fresh := 0
 	for i := range n {
@@ -67,13 +67,13 @@ func (w *putter) compare(v childReader, i int, x index.Entry) error {
 	}
 	start, end := w.chain.Block(i)
 	parent, scope := w.chain.Parent(i), w.chain.Scope(i)
-	same := x.Model == w.m.ms.fp && x.Parent == parent && x.Scope == scope && int(x.First) == start && int(x.Tokens) == end-start
+	same := x.Model == w.m.ms.Fingerprint && x.Parent == parent && x.Scope == scope && int(x.First) == start && int(x.Tokens) == end-start
 	if same {
 		err := w.e.set.Read(segLoc(x.Loc), func(r *segments.Record) error {
 			if r.Key() != x.Key || r.Group() != 0 {
 				return errElsewhere
 			}
-			same = r.Model() == w.m.ms.fp && r.Parent() == parent && r.Scope() == scope && r.TokenCount() == end-start && r.MatchTokens(&w.p, start) == end-start
+			same = r.Model() == w.m.ms.Fingerprint && r.Parent() == parent && r.Scope() == scope && r.TokenCount() == end-start && r.MatchTokens(&w.p, start) == end-start
 			return nil
 		})
 		if err != nil {

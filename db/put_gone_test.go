@@ -14,7 +14,7 @@ func TestPutBesideEviction(t *testing.T) {
 	short, long := kv.Prompt{Tokens: tokens(1, 32)}, kv.Prompt{Tokens: tokens(1, 80)}
 	put(t, m, short)
 	e := s.eng
-	c := e.hasher.Chain(m.ms.fp, 16, &short)
+	c := e.hasher.Chain(m.ms.Fingerprint, 16, &short)
 	last := c.Key(1)
 	e.logMu.Lock() // as evictSome has it
 	if !e.startEvicting(last) {

@@ -114,7 +114,7 @@ func (w *putter) make(r *record) {
 
 // append writes a record whose room is reserved, which it uses up if it succeeds.
 func (w *putter) append(r *record, b *segments.Builder) error {
-	loc, err := w.e.set.Append(&w.m.ms.desc, w.m.ms.fp, b)
+	loc, err := w.e.set.Append(&w.m.ms.desc, w.m.ms.Fingerprint, b)
 	if err != nil {
 		return err
 	}
@@ -179,7 +179,7 @@ func (w *putter) encode(r *record) (*segments.Builder, error) {
 	d := &w.m.ms.desc
 	start, end := w.chain.Block(r.i)
 	meta := segments.Meta{
-		Key: w.chain.Key(r.i), Group: uint8(r.g), Parent: w.chain.Parent(r.i), Model: w.m.ms.fp, Scope: w.chain.Scope(r.i),
+		Key: w.chain.Key(r.i), Group: uint8(r.g), Parent: w.chain.Parent(r.i), Model: w.m.ms.Fingerprint, Scope: w.chain.Scope(r.i),
 		First: uint32(start), Birth: r.entry.Birth, Tokens: w.p.Tokens[start:end], Spans: spansIn(&w.p, start, end),
 	}
 	tensors := w.m.ms.groupTensors[r.g]

@@ -171,10 +171,15 @@ func (r *recovery) reboot() bool {
 // loggedModels are the descriptors in the log and in the small state of the index, for segments whose header is lost.
 func (r *recovery) loggedModels() map[kv.Fingerprint]kv.Descriptor {
 	out := map[kv.Fingerprint]kv.Descriptor{}
+	add := func(m opModel) {
+		if d, err := m.descriptor(); err == nil {
+			out[m.Fingerprint] = d
+		}
+	}
 	head := func(b []byte) {
 		if _, snap, err := decodeSnapshot(b); err == nil {
 			for _, m := range snap.Models {
-				out[m.Descriptor.Fingerprint()] = m.Descriptor
+				add(m)
 			}
 		}
 	}
@@ -187,7 +192,7 @@ func (r *recovery) loggedModels() map[kv.Fingerprint]kv.Descriptor {
 			head(f.Payload)
 		case frameModel:
 			if op, err := decodeOp[opModel](f); err == nil {
-				out[op.Descriptor.Fingerprint()] = op.Descriptor
+				add(op)
 			}
 		}
 	}

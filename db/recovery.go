@@ -98,12 +98,15 @@ type decoded struct {
 	err   error
 }
 
-// snapshot decodes a log head, once: it has all models. The state is for one who adopts it, and takes it out of heads.
+// snapshot decodes a log head, once. The state is for one who adopts it, and takes it out of heads.
 func (r *recovery) snapshot(f wal.Frame) (*smallState, snapshot, error) {
 	at := placeOfFrame{f.File, f.Offset}
 	d, ok := r.heads[at]
 	if !ok {
 		d.state, d.snap, d.err = decodeSnapshot(f.Payload)
+		if d.err == nil {
+			*d.state.origin = at
+		}
 		if r.heads == nil {
 			r.heads = map[placeOfFrame]decoded{}
 		}

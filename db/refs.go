@@ -101,9 +101,9 @@ func (m *Model) setRefOnce(ctx context.Context, e *engine, name string, prefix k
 	}
 	defer func() { x.Close() }()
 	ref := Ref{
-		Name: name, Model: m.ms.fp, Tokens: len(prefix.Tokens),
+		Name: name, Model: m.ms.Fingerprint, Tokens: len(prefix.Tokens),
 		Pinned: o.Pinned, Priority: o.Priority, Set: time.Now().UTC(), Meta: slices.Clone(o.Meta),
-		Trail: e.hasher.Trail(m.ms.fp, &prefix),
+		Trail: e.hasher.Trail(m.ms.Fingerprint, &prefix),
 	}
 	if o.TTL > 0 {
 		ref.Expires = ref.Set.Add(o.TTL)

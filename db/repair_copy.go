@@ -65,10 +65,13 @@ type copier struct {
 func (c *copier) models() error {
 	all := slices.Collect(maps.Values(c.w.e.state.models))
 	slices.SortFunc(all, func(a, b *modelState) int {
-		return cmp.Or(cmp.Compare(a.stamp, b.stamp), cmp.Compare(a.fp.String(), b.fp.String()))
+		return cmp.Or(cmp.Compare(a.Stamp, b.Stamp), cmp.Compare(a.Fingerprint.String(), b.Fingerprint.String()))
 	})
 	for _, m := range all {
-		op := opModel{Descriptor: m.desc, Stamp: m.stamp}
+		if err := m.load(); err != nil {
+			return err // what could not be unpacked was left out before
+		}
+		op := *m.opModel
 		if _, err := c.n.logState(frameModel, op, func(st *smallState) { st.addModel(op) }); err != nil {
 			return err
 		}
@@ -169,7 +172,7 @@ func (c *copier) record(ctx context.Context, x index.Entry) error {
 	if len(c.batch) == 0 {
 		c.n.gate.RLock()
 	}
-	loc, err := c.n.set.Append(&m.desc, m.fp, b)
+	loc, err := c.n.set.Append(&m.desc, m.Fingerprint, b)
 	if err != nil {
 		if len(c.batch) == 0 {
 			c.n.gate.RUnlock()

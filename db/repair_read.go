@@ -263,7 +263,7 @@ func (w *wreck) readLog() error {
 func readable(f wal.Frame) (err error) {
 	switch f.Kind {
 	case frameSnapshot:
-		_, _, err = decodeSnapshot(f.Payload)
+		err = wholeSnapshot(f.Payload)
 	case framePut:
 		_, err = decodeOp[opPut](f)
 	case frameRemove:
@@ -271,7 +271,10 @@ func readable(f wal.Frame) (err error) {
 	case frameMove:
 		_, err = decodeOp[opMove](f)
 	case frameModel:
-		_, err = decodeOp[opModel](f)
+		var op opModel
+		if op, err = decodeOp[opModel](f); err == nil {
+			_, err = op.descriptor()
+		}
 	case frameRetire:
 		_, err = decodeOp[opRetire](f)
 	case frameRef:
@@ -291,6 +294,17 @@ func readable(f wal.Frame) (err error) {
 	return nil
 }
 
+// wholeSnapshot says what is wrong with a log head, descriptors included.
+func wholeSnapshot(b []byte) error {
+	_, snap, err := decodeSnapshot(b)
+	for i := range snap.Models {
+		if err == nil {
+			_, err = snap.Models[i].descriptor()
+		}
+	}
+	return err
+}
+
 // readIndex takes what is sound of index.db, if it is this store's.
 func (w *wreck) readIndex() {
 	path := w.e.path(indexName)
@@ -308,7 +322,7 @@ func (w *wreck) readIndex() {
 		w.damaged(damage.New(path, 0, "store UUID of the index", w.e.format.UUID, s.UUID))
 		return
 	}
-	if _, _, err := decodeSnapshot(s.Applied.Extra); err != nil {
+	if err := wholeSnapshot(s.Applied.Extra); err != nil {
 		s.Applied.Extra = nil
 	}
 	if !s.Known || s.Older {

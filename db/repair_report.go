@@ -70,7 +70,7 @@ func (w *wreck) lose(x index.Entry, why error) {
 		Block: x.Key, Group: int(x.Group), Model: x.Model, First: int(x.First), Tokens: int(x.Tokens), Err: why,
 	}
 	if m := w.e.state.models[x.Model]; m != nil {
-		l.ModelName = m.desc.Name
+		l.ModelName = m.Name
 	}
 	switch {
 	case errors.Is(why, errPrefixLost):

@@ -15,6 +15,7 @@ func (r *recovery) apply() error {
 	if !r.hasFirst && len(r.applied.Extra) > 0 {
 		// The log's head is lost: the index has a copy of what it said.
 		if st, _, err := decodeSnapshot(r.applied.Extra); err == nil {
+			*st.origin = placeOfFrame{file: e.path(indexName)}
 			r.adoptState(st)
 		}
 	}
@@ -42,7 +43,7 @@ func (r *recovery) apply() error {
 	}
 	for fp, d := range r.fromScan {
 		if e.state.models[fp] == nil && !r.retired(fp) {
-			e.state.addModel(opModel{Descriptor: d})
+			e.state.addModel(newOpModel(&d, 0))
 		}
 	}
 	for fp := range e.state.notes {
@@ -144,7 +145,7 @@ func (r *recovery) frame(t *index.Txn, f wal.Frame) error {
 		if err != nil {
 			return err
 		}
-		e.state.addModel(op)
+		e.state.addModel(op).from = &placeOfFrame{f.File, f.Offset}
 	case frameRetire:
 		op, err := decodeOp[opRetire](f)
 		if err != nil {

@@ -148,8 +148,8 @@ func (x *Match) identify(r *segments.Record, key, parent kv.Key, scope kv.ScopeI
 		return fmt.Errorf("expected the record of block %s group %d, found %s group %d", key, group, r.Key(), r.Group())
 	case r.Parent() != parent:
 		return fmt.Errorf("%w: record %s goes on from %s, not %s", errCollision, key, r.Parent(), parent)
-	case r.Model() != x.m.ms.fp:
-		return fmt.Errorf("record %s is of model %s, not %s", key, r.Model(), x.m.ms.fp)
+	case r.Model() != x.m.ms.Fingerprint:
+		return fmt.Errorf("record %s is of model %s, not %s", key, r.Model(), x.m.ms.Fingerprint)
 	case r.Scope() != scope:
 		return fmt.Errorf("%w: record %s is of another scope", errCollision, key)
 	case int(r.First()) != start:

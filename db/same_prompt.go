@@ -13,9 +13,9 @@ import (
 // comparer is a put of p that stores nothing: it compares.
 func (m *Model) comparer(e *engine, p *kv.Prompt) *putter {
 	d := &m.ms.desc
-	w := &putter{e: e, m: m, p: *p, chain: e.hasher.Chain(m.ms.fp, d.BlockTokens, p)}
+	w := &putter{e: e, m: m, p: *p, chain: e.hasher.Chain(m.ms.Fingerprint, d.BlockTokens, p)}
 	w.seen = make([]index.Loc, w.chain.Len())
-	copy(w.seen, e.compared.of(m.ms.fp, p, d.BlockTokens))
+	copy(w.seen, e.compared.of(m.ms.Fingerprint, p, d.BlockTokens))
 	return w
 }
 

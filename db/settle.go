@@ -114,7 +114,7 @@ func (l *lookup) stateEnd(g, p int) (int, error) {
 			if err != nil {
 				return 0, err
 			}
-			if !ok || e.Model != l.m.fp || e.Loc.Length == 0 {
+			if !ok || e.Model != l.m.Fingerprint || e.Loc.Length == 0 {
 				continue
 			}
 			s := stateHit{

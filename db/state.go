@@ -1,10 +1,8 @@
 package db
 
 import (
-	"crypto/sha256"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/dormousekv/dormouse/index"
@@ -16,6 +14,7 @@ import (
 // Guarded by engine.logMu for writing and engine.stateMu for both.
 type smallState struct {
 	models map[kv.Fingerprint]*modelState
+	origin *placeOfFrame // where the models of the log head were read
 	refs   map[string]Ref
 	// doomed are records that no index entry names and whose bytes are not yet known to be destroyed.
 	doomed map[opLoc]struct{}
@@ -45,20 +44,6 @@ const (
 	formerDeleted            // something was deleted since: the next Sync sees to it
 )
 
-type modelState struct {
-	fp   kv.Fingerprint
-	desc kv.Descriptor
-	// groupTensors are the indexes of each group's tensors, in the order of a record's planes.
-	groupTensors [][]int
-	// stamp orders the versions of one name: all but the latest are the coldest data in the store.
-	stamp uint64
-	bytes int64  // in the head of the log
-	lsn   uint64 // of the frame by which this process registered it; 0: an earlier one did
-	// digest is of desc without its name: a fingerprint can be made to be another model's. Computed when it is first asked for.
-	digest     [sha256.Size]byte
-	digestOnce sync.Once
-}
-
 func newSmallState() *smallState {
 	return &smallState{
 		models:         map[kv.Fingerprint]*modelState{},
@@ -78,7 +63,7 @@ type snapshot struct {
 	Boot     string // of the running system: after another boot, unsynced bytes may be gone
 	Ends     map[uint64]int64
 	Next     index.Applied // counters as of this frame; LSN and WALFile unused
-	Models   []opModel
+	Models   opModels
 	Refs     []Ref
 	Doomed   []opLoc
 	Unlinked []uint64
@@ -87,11 +72,9 @@ type snapshot struct {
 	Former   formerRefs `msgpack:",omitempty"`
 }
 
-func (s *smallState) encode(boot string, ends map[uint64]int64, next index.Applied) []byte {
+// snapshot is the state as it is now, without its models. Changes do not touch it.
+func (s *smallState) snapshot(boot string, ends map[uint64]int64, next index.Applied) snapshot {
 	snap := snapshot{Boot: boot, Ends: ends, Next: next, Former: s.former}
-	for _, m := range s.models {
-		snap.Models = append(snap.Models, opModel{Descriptor: m.desc, Stamp: m.stamp})
-	}
 	for _, name := range slices.Sorted(maps.Keys(s.refs)) {
 		snap.Refs = append(snap.Refs, s.refs[name])
 	}
@@ -99,18 +82,39 @@ func (s *smallState) encode(boot string, ends map[uint64]int64, next index.Appli
 	snap.Unlinked = slices.Collect(maps.Keys(s.doomedSegments))
 	snap.Flagged = slices.Collect(maps.Keys(s.flagged))
 	snap.Notes = s.allNotes()
-	return encodeOp(snap)
+	return snap
 }
 
+// head encodes the state as it is now when it is called: changes until then do not touch it.
+func (s *smallState) head(boot string, ends map[uint64]int64, next index.Applied) func() []byte {
+	snap := s.snapshot(boot, ends, next)
+	models := make([]*opModel, 0, len(s.models)) // which are never changed
+	for _, m := range s.models {
+		models = append(models, m.opModel)
+	}
+	return func() []byte {
+		snap := snap
+		snap.Models = make(opModels, 0, len(models))
+		for _, m := range models {
+			snap.Models = append(snap.Models, *m)
+		}
+		return encodeOp(snap)
+	}
+}
+
+// sizeBound is at least what the snapshot takes when it is encoded.
+func (s *smallState) sizeBound(ends map[uint64]int64) int64 {
+	return 4096 + s.headBytes() + 64*int64(len(s.doomed)+len(s.doomedSegments)+len(s.flagged)+len(ends))
+}
+
+// decodeSnapshot reads a log head, but for its models' descriptors.
 func decodeSnapshot(b []byte) (*smallState, snapshot, error) {
 	var snap snapshot
 	if err := unmarshal(b, &snap); err != nil {
 		return nil, snap, err
 	}
 	s := newSmallState()
-	for _, m := range snap.Models {
-		s.addModel(m)
-	}
+	s.addModels(snap.Models)
 	for _, r := range snap.Refs {
 		s.setRef(r)
 	}
@@ -128,54 +132,6 @@ func decodeSnapshot(b []byte) (*smallState, snapshot, error) {
 	}
 	s.former = snap.Former
 	return s, snap, nil
-}
-
-func (s *smallState) addModel(m opModel) *modelState {
-	fp := m.Descriptor.Fingerprint()
-	ms := &modelState{fp: fp, desc: m.Descriptor, stamp: m.Stamp, bytes: m.bytes()}
-	for g := range ms.desc.Groups {
-		ms.groupTensors = append(ms.groupTensors, ms.desc.GroupTensors(g))
-	}
-	if old := s.models[fp]; old != nil {
-		s.modelBytes -= old.bytes
-	}
-	s.models[fp] = ms
-	s.modelBytes += ms.bytes
-	return ms
-}
-
-// sum returns the model's digest.
-func (m *modelState) sum() [sha256.Size]byte {
-	m.digestOnce.Do(func() { // for all models, it would take longer than the rest of an Open
-		bare := m.desc
-		bare.Name = ""
-		m.digest = sha256.Sum256(encodeOp(bare))
-	})
-	return m.digest
-}
-
-func (s *smallState) dropModel(fp kv.Fingerprint) {
-	if m := s.models[fp]; m != nil {
-		s.modelBytes -= m.bytes
-		delete(s.models, fp)
-	}
-	s.dropNotes(fp)
-	for name, r := range s.refs {
-		if r.Model == fp {
-			s.dropRef(name)
-		}
-	}
-}
-
-// latest returns the newest version of each name.
-func (s *smallState) latest() map[string]*modelState {
-	out := map[string]*modelState{}
-	for _, m := range s.models {
-		if old := out[m.desc.Name]; old == nil || old.stamp < m.stamp {
-			out[m.desc.Name] = m
-		}
-	}
-	return out
 }
 
 func (s *smallState) setRef(r Ref) {

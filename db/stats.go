@@ -215,6 +215,6 @@ type ModelStats struct {
 
 func modelStats(ms *modelState, latest bool, c index.Counts) ModelStats {
 	return ModelStats{
-		Fingerprint: ms.fp, Descriptor: ms.desc, Latest: latest, Blocks: c.Blocks, Records: c.Records, Bytes: c.Bytes,
+		Fingerprint: ms.Fingerprint, Descriptor: ms.desc, Latest: latest, Blocks: c.Blocks, Records: c.Records, Bytes: c.Bytes,
 	}
 }

@@ -103,11 +103,11 @@ func (e *engine) placesIn(id uint64) (live []segments.Loc) {
 	return live
 }
 
-// descriptor is that of a registered model.
+// descriptor is that of a registered model, if it can be read.
 func (e *engine) descriptor(fp kv.Fingerprint) (d kv.Descriptor, ok bool) {
 	e.stateMu.RLock()
 	defer e.stateMu.RUnlock()
-	if m := e.state.models[fp]; m != nil {
+	if m := e.state.models[fp]; m != nil && m.load() == nil {
 		return m.desc, true
 	}
 	return d, false

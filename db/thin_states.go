@@ -17,7 +17,7 @@ type chainState struct {
 // for by somebody else stay, too ([PutOptions.KeepStates]). A tail that was stored for its state alone goes with it. It is an
 // eviction: nothing is lost but the time to compute it again.
 func (m *Model) thinStates(e *engine, p *kv.Prompt, keep int) error {
-	chain := e.hasher.Chain(m.ms.fp, m.ms.desc.BlockTokens, p)
+	chain := e.hasher.Chain(m.ms.Fingerprint, m.ms.desc.BlockTokens, p)
 	for g, group := range m.ms.desc.Groups {
 		if group.Kind != kv.StateAt {
 			continue
@@ -52,7 +52,7 @@ func (m *Model) statesOn(v rowReader, e *engine, p *kv.Prompt, chain *kv.Chain, 
 			if err != nil {
 				return nil, err
 			}
-			if ok && x.Model == m.ms.fp && x.Loc.Length > 0 {
+			if ok && x.Model == m.ms.Fingerprint && x.Loc.Length > 0 {
 				out = append(out, chainState{i, f.end, f.key, x})
 			}
 		}

@@ -303,7 +303,7 @@ func TestSearchOutlivesTheFilter(t *testing.T) {
 	defer l.free()
 	lease := s.eng.set.Acquire()
 	defer lease.Release()
-	l.chain.Reset(s.eng.hasher, m.ms.fp, m.ms.desc.BlockTokens, &p)
+	l.chain.Reset(s.eng.hasher, m.ms.Fingerprint, m.ms.desc.BlockTokens, &p)
 	l.open()
 	defer l.close()
 	if _, err := m.Delete(ctx, p.Prefix(1)); err != nil {

@@ -43,7 +43,7 @@ func TestUnsaidModelOfAnOlderRelease(t *testing.T) {
 	}
 	e := s.eng
 	e.logMu.Lock()
-	op := opModel{Descriptor: d, Stamp: e.clock.Add(1)}
+	op := newOpModel(&d, e.clock.Add(1))
 	_, err = e.logStateLocked(frameModel, op, func(st *smallState) { st.addModel(op) })
 	e.logMu.Unlock()
 	if err != nil {

@@ -1,6 +1,7 @@
 package db
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -106,6 +107,7 @@ func (v *verifier) run(ctx context.Context, e *engine) error {
 	if err := v.log(); err != nil {
 		return err
 	}
+	v.models()
 	if err := v.index(ctx); err != nil {
 		return err
 	}
@@ -189,6 +191,18 @@ func (v *verifier) log() error {
 		}
 		v.report(d)
 	}, v.read)
+}
+
+// models unpacks every descriptor.
+func (v *verifier) models() {
+	v.e.stateMu.RLock()
+	defer v.e.stateMu.RUnlock()
+	for _, fp := range slices.SortedFunc(maps.Keys(v.e.state.models), func(a, b kv.Fingerprint) int { return bytes.Compare(a[:], b[:]) }) {
+		var bad *damage.Error
+		if errors.As(v.e.state.models[fp].load(), &bad) {
+			v.report(bad)
+		}
+	}
 }
 
 // index checks index.db page by page and row by row.

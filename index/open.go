@@ -80,6 +80,7 @@ func (ix *Index) load() error {
 		return fmt.Errorf("%s: %w: it belongs to store %s, this one is %s", file.path, ErrForeign, s.UUID, ix.o.UUID)
 	}
 	ix.applied = s.Applied
+	ix.applied.Extra = make([]byte, 0, min(s.ExtraBytes, 1<<20))
 	extra := []byte{tableExtra}
 	if err := ix.rows.scan(extra, extra, func(key, val []byte) (bool, error) {
 		if want := appendExtraKey(nil, uint32(len(ix.applied.Extra)/extraChunkBytes)); !bytes.Equal(key, want) {

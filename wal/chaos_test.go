@@ -249,7 +249,7 @@ func (c *chaos) reopen(p float64) error {
 	if how == 1 {
 		c.durable = c.last
 	}
-	c.log, err = CreateLater(c.o, k.rec.LastFile+1, c.last+1, c.snapshot(c.last))
+	c.log, err = CreateLater(c.o, k.rec.LastFile+1, c.last+1, func() []byte { return c.snapshot(c.last) })
 	return err
 }
 

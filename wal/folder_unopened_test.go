@@ -110,7 +110,7 @@ func TestFolderCannotBeOpened(t *testing.T) {
 				}
 				u.m = m.kill()
 				u.m.before = u.before
-				u.log = must[*Log](t)(CreateLater(memOptions(u.m), 2, 2, []byte("state 2")))
+				u.log = must[*Log](t)(CreateLater(memOptions(u.m), 2, 2, func() []byte { return []byte("state 2") }))
 				for _, step := range script {
 					switch step {
 					case 'a':
@@ -164,7 +164,7 @@ func TestFolderCannotBeOpenedForTheSpare(t *testing.T) {
 	f := must[vfs.File](t)(m.Open(o.sparePath(), false))
 	must[int](t)(f.WriteAt(ownBytes(14000), 0))
 	spare := m.names[o.sparePath()]
-	log := must[*Log](t)(CreateLater(o, 2, 1, nil))
+	log := must[*Log](t)(CreateLater(o, 2, 1, func() []byte { return nil }))
 	syncs := 0
 	m.before = func(op, _ string) error {
 		if op != "syncdir" {

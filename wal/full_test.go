@@ -45,7 +45,7 @@ func TestGoesOnInTheNewestFile(t *testing.T) {
 		for round := range 4 {
 			used := m.used()
 			k := must[kept](t)(replayAll(o))
-			log := must[*Log](t)(CreateLater(o, k.rec.LastFile+1, k.rec.LastLSN+1, []byte(fmt.Sprint("round ", round))))
+			log := must[*Log](t)(CreateLater(o, k.rec.LastFile+1, k.rec.LastLSN+1, func() []byte { return []byte(fmt.Sprint("round ", round)) }))
 			for i := range 5 {
 				w := wrote{3, fmt.Sprint("round ", round, " frame ", i, strings.Repeat("x", rnd.IntN(300)))}
 				lsn, err := log.AppendReserved(w.kind, []byte(w.payload))
@@ -95,7 +95,7 @@ func TestDamagedSnapshotInAFile(t *testing.T) {
 	m, o, written := stuck(t, 64<<10, 3)
 	k := must[kept](t)(replayAll(o))
 	last := k.frames[len(k.frames)-1]
-	log := must[*Log](t)(CreateLater(o, k.rec.LastFile+1, 5, []byte("snap")))
+	log := must[*Log](t)(CreateLater(o, k.rec.LastFile+1, 5, func() []byte { return []byte("snap") }))
 	written[5] = wrote{3, "behind it"}
 	must[uint64](t)(log.AppendReserved(3, []byte("behind it")))
 	m = m.kill()
@@ -148,7 +148,7 @@ func TestGoesOnOverATornEnd(t *testing.T) {
 	if k.rec.LastLSN != 4 || !k.rec.Torn {
 		t.Fatalf("%+v", k.rec)
 	}
-	log := must[*Log](t)(CreateLater(o, 3, 5, []byte("snap")))
+	log := must[*Log](t)(CreateLater(o, 3, 5, func() []byte { return []byte("snap") }))
 	written[5] = wrote{3, "new!"}
 	must[uint64](t)(log.AppendReserved(3, []byte("new!")))
 	if log.FileID() != 2 || log.end != at {
@@ -169,7 +169,7 @@ func TestDoesNotGoOnInADamagedFile(t *testing.T) {
 	if _, err := f.WriteAt([]byte{0xff}, k.frames[2].Offset+50); err != nil {
 		t.Fatal(err)
 	}
-	log := must[*Log](t)(CreateLater(o, 3, 5, nil))
+	log := must[*Log](t)(CreateLater(o, 3, 5, func() []byte { return nil }))
 	if _, err := log.AppendReserved(2, nil); !errors.Is(err, vfs.ErrNoSpace) || log.Err() != nil {
 		t.Fatalf("%v, %v", err, log.Err())
 	}

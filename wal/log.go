@@ -28,16 +28,16 @@ type Log struct {
 	nameDue bool        // the file's name is not durable: its folder could not be opened; guarded by turn
 
 	mu            sync.Mutex
-	closed        bool     // guarded by mu
-	snapshot      []byte   // of the file's head, until it is begun; guarded by mu
-	id            uint64   // of file; guarded by mu
-	file          vfs.File // replaced under mu by who has the turn
-	end           int64    // where the next frame goes; guarded by mu
-	reservedBytes int64    // file space reserved, from 0; guarded by mu
-	headBytes     int64    // length of header and snapshot of file; guarded by mu
-	spare         spare    // guarded by mu
-	sparePath     string   // never changes
-	buf           []byte   // guarded by mu
+	closed        bool          // guarded by mu
+	snapshot      func() []byte // of the file's head, until it is begun; guarded by mu
+	id            uint64        // of file; guarded by mu
+	file          vfs.File      // replaced under mu by who has the turn
+	end           int64         // where the next frame goes; guarded by mu
+	reservedBytes int64         // file space reserved, from 0; guarded by mu
+	headBytes     int64         // length of header and snapshot of file; guarded by mu
+	spare         spare         // guarded by mu
+	sparePath     string        // never changes
+	buf           []byte        // guarded by mu
 
 	filesMu sync.Mutex
 	older   []olderFile // files before the current one, ascending; guarded by filesMu
@@ -54,7 +54,7 @@ type olderFile struct {
 // Create first syncs the files that are there: from then on the new file's existence proves that frames before nextLSN
 // had been durable. When it returns, the new file's head and its directory entry are durable.
 func Create(o Options, id, nextLSN uint64, snapshot []byte) (*Log, error) {
-	l, err := CreateLater(o, id, nextLSN, snapshot)
+	l, err := CreateLater(o, id, nextLSN, func() []byte { return snapshot })
 	if err == nil {
 		err = l.begin()
 	}
@@ -67,9 +67,10 @@ func Create(o Options, id, nextLSN uint64, snapshot []byte) (*Log, error) {
 	return l, nil
 }
 
-// CreateLater is Create put off until the first Append, Sync or Rotate: what is only read costs no fsync. snapshot must
-// stay as it is until then. What is lacking for the file then (space, say) is the error of that call, and the next tries again.
-func CreateLater(o Options, id, nextLSN uint64, snapshot []byte) (*Log, error) {
+// CreateLater is Create put off until the first Append, Sync or Rotate: what is only read costs no fsync. snapshot is called then,
+// not before, and must not call the log; it says the same each time. What is lacking for the file then (space, say) is the error of
+// that call, and the next tries again.
+func CreateLater(o Options, id, nextLSN uint64, snapshot func() []byte) (*Log, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
@@ -119,7 +120,7 @@ func (l *Log) begin() error {
 	if l.begun.Load() {
 		return nil
 	}
-	return l.beginWith(l.snapshot)
+	return l.beginWith(l.snapshot())
 }
 
 // beginWith makes the first file. The caller holds the turn and mu.

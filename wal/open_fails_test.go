@@ -28,7 +28,7 @@ func TestBeginsWhenThereAreFilesAgain(t *testing.T) {
 	must[uint64](t)(log.Append(2, []byte("first")))
 	short := true
 	o := memOptions(noOpen{m.kill(), &short})
-	log = must[*Log](t)(CreateLater(o, 2, 2, nil))
+	log = must[*Log](t)(CreateLater(o, 2, 2, func() []byte { return nil }))
 	if _, err := log.Append(2, []byte("second")); !errors.Is(err, syscall.EMFILE) || log.Err() != nil {
 		t.Fatalf("%v, %v", err, log.Err())
 	}

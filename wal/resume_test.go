@@ -36,7 +36,7 @@ func TestGoesOnInAFileWhoseNameIsNotDurable(t *testing.T) {
 	m.limit = m.used()
 	o.FS = m
 	k := must[kept](t)(replayAll(o))
-	log = must[*Log](t)(CreateLater(o, k.rec.LastFile+1, k.rec.LastLSN+1, []byte("three")))
+	log = must[*Log](t)(CreateLater(o, k.rec.LastFile+1, k.rec.LastLSN+1, func() []byte { return []byte("three") }))
 	lsn := must[uint64](t)(log.AppendReserved(2, []byte("a deletion")))
 	if err := log.Sync(lsn); err != nil {
 		t.Fatal(err)
@@ -70,7 +70,7 @@ func TestZerosThatNeverReachedTheDisk(t *testing.T) {
 	_ = f.Sync()
 	syncs := 0
 	m.dropped = func(string) bool { syncs++; return syncs == 3 } // files 1, 2, then the zeros
-	log := must[*Log](t)(CreateLater(o, 3, 5, []byte("snap")))
+	log := must[*Log](t)(CreateLater(o, 3, 5, func() []byte { return []byte("snap") }))
 	if _, err := log.AppendReserved(3, five); err == nil || log.Err() == nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestZerosThatNeverReachedTheDisk(t *testing.T) {
 	m.dropped = func(string) bool { return false }
 	o.FS = m
 	k = must[kept](t)(replayAll(o))
-	log = must[*Log](t)(CreateLater(o, 3, k.rec.LastLSN+1, []byte("snap")))
+	log = must[*Log](t)(CreateLater(o, 3, k.rec.LastLSN+1, func() []byte { return []byte("snap") }))
 	lsn := must[uint64](t)(log.AppendReserved(3, five))
 	if err := log.Sync(lsn); err != nil {
 		t.Fatal(err)
@@ -112,7 +112,7 @@ func TestGoesOnWhereRoomIs(t *testing.T) {
 	m.limit = m.used()
 	o.FS = m
 	k := must[kept](t)(replayAll(o))
-	log = must[*Log](t)(CreateLater(o, 2, k.rec.LastLSN+1, nil))
+	log = must[*Log](t)(CreateLater(o, 2, k.rec.LastLSN+1, func() []byte { return nil }))
 	for i := range 3 {
 		if _, err := log.AppendReserved(3, make([]byte, 48)); err != nil {
 			_, _, rerr := log.Rotate(text(""))
@@ -149,7 +149,7 @@ func TestCloseKeepsTheReserve(t *testing.T) {
 	t.Logf("Close gave up %d bytes of %d", m.limit-m.used(), m.limit)
 	m.limit = m.used() // somebody else took what was given up
 	k := must[kept](t)(replayAll(o))
-	log = must[*Log](t)(CreateLater(o, k.rec.LastFile+1, k.rec.LastLSN+1, nil))
+	log = must[*Log](t)(CreateLater(o, k.rec.LastFile+1, k.rec.LastLSN+1, func() []byte { return nil }))
 	if _, err := log.AppendReserved(2, make([]byte, 9000)); err != nil {
 		t.Fatal("after a clean Close: ", err)
 	}
@@ -209,7 +209,7 @@ func TestSyncOfWhatWasRecovered(t *testing.T) {
 	m = m.kill()
 	m.limit = m.used()
 	o.FS = m
-	log = must[*Log](t)(CreateLater(o, 2, 2, []byte(strings.Repeat("s", 4096))))
+	log = must[*Log](t)(CreateLater(o, 2, 2, func() []byte { return []byte(strings.Repeat("s", 4096)) }))
 	if err := log.Sync(1); err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +228,7 @@ func TestDonatedFolder(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "bloom", "file"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	log := must[*Log](t)(CreateLater(o, 1, 1, nil))
+	log := must[*Log](t)(CreateLater(o, 1, 1, func() []byte { return nil }))
 	if _, err := log.AppendReserved(2, nil); !errors.Is(err, vfs.ErrNoSpace) {
 		t.Fatal(err)
 	}
@@ -310,5 +310,22 @@ func TestRotationAccountsForTheTry(t *testing.T) {
 	}
 	if log.Bytes() != m.used() {
 		t.Errorf("%d bytes are accounted for, %d are used", log.Bytes(), m.used())
+	}
+}
+
+// The snapshot of a log that begins later is asked for when it begins, and not before: a process that only reads has no use for it.
+func TestCreateLaterAsksLate(t *testing.T) {
+	asked := 0
+	log := must[*Log](t)(CreateLater(memOptions(newMemFS()), 1, 1, func() []byte {
+		asked++
+		return []byte("state")
+	}))
+	if asked > 0 || log.Begun() {
+		t.Error("asked before anything is written")
+	}
+	must[uint64](t)(log.Append(2, []byte("first")))
+	must[uint64](t)(log.Append(2, []byte("second")))
+	if asked != 1 {
+		t.Errorf("asked %d times", asked)
 	}
 }

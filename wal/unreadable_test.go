@@ -93,7 +93,7 @@ func TestResumeInAnUnreadableFile(t *testing.T) {
 		eachBlockSick(t, why, func(o Options, block, _ int64) {
 			m := o.FS.(sickFS).FS.(*memFS)
 			before := string(m.names[o.path(1)].now)
-			later := must[*Log](t)(CreateLater(o, 2, 31, nil))
+			later := must[*Log](t)(CreateLater(o, 2, 31, func() []byte { return nil }))
 			later.mu.Lock()
 			err := later.resume(nil)
 			later.mu.Unlock()

@@ -3,7 +3,7 @@
 //
 //	go run ./examples/forget
 //
-// It needs nothing but Go and takes seconds. Exit code 1 means that something of what it says is not so.
+// It needs nothing but Go and takes seconds. Exit codes: 0 all is as it says; 1 something is not, or failed; 2 the call was wrong.
 package main
 
 import (
@@ -13,8 +13,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/examples/command"
 	"github.com/dormousekv/dormouse/examples/talk"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -28,20 +30,14 @@ const (
 )
 
 func main() {
-	err := run(context.Background(), os.Args[1:], os.Stdout)
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "forget:", err)
-		os.Exit(1)
-	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	command.End("forget", run(ctx, os.Args[1:], os.Stdout))
 }
 
 func run(ctx context.Context, args []string, out io.Writer) (err error) {
-	flags := flag.NewFlagSet("forget", flag.ContinueOnError)
-	if err := flags.Parse(args); err != nil {
+	if err := command.Parse(flag.NewFlagSet("forget", flag.ContinueOnError), args, out); err != nil {
 		return err
-	}
-	if flags.NArg() > 0 {
-		return fmt.Errorf("%q: expected no arguments", flags.Arg(0))
 	}
 	dir, err := os.MkdirTemp("", "dormouse-forget-")
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dormousekv/dormouse/examples/command"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -21,8 +22,10 @@ func TestWhatItClaims(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, &out)
 		}
 	}
-	if err := run(t.Context(), []string{"anna"}, &out); err == nil {
-		t.Error("an argument is taken")
+	for _, args := range [][]string{{"anna"}, {"-dir", "x"}} {
+		if err := run(t.Context(), args, &out); command.Code(err) != 2 {
+			t.Errorf("%q: %v, expected exit code 2", args, err)
+		}
 	}
 }
 

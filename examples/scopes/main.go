@@ -2,8 +2,8 @@
 //
 //	go run ./examples/scopes
 //
-// It needs nothing but Go and takes seconds. It prints for each turn how many tokens came from the store, and checks it: exit code 1 means that
-// something of what it says is not so.
+// It needs nothing but Go and takes seconds. It prints for each turn how many tokens came from the store, and checks it.
+// Exit codes: 0 all is as it says; 1 something is not, or failed; 2 the call was wrong.
 package main
 
 import (
@@ -13,8 +13,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"slices"
 
+	"github.com/dormousekv/dormouse/examples/command"
 	"github.com/dormousekv/dormouse/examples/talk"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -24,29 +26,24 @@ const system = "You are Hazel, a small helper that lives inside a notes app on a
 	"not know. Do not guess a date, a price, a name or a number. If the person is sad or tired, be kind and be brief.\n"
 
 func main() {
-	err := run(context.Background(), os.Args[1:], os.Stdout)
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "scopes:", err)
-		os.Exit(1)
-	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	command.End("scopes", run(ctx, os.Args[1:], os.Stdout))
 }
 
 func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	flags := flag.NewFlagSet("scopes", flag.ContinueOnError)
 	dir := flags.String("dir", "", "keep the store in this new or empty `folder`, for kvdump, say (default: a temporary one)")
-	if err := flags.Parse(args); err != nil {
+	if err := command.Parse(flags, args, out); err != nil {
 		return err
-	}
-	if flags.NArg() > 0 {
-		return fmt.Errorf("%q: expected flags only", flags.Arg(0))
 	}
 	if *dir == "" {
 		if *dir, err = os.MkdirTemp("", "dormouse-scopes-"); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(*dir)) }()
-	} else if old, err := os.ReadDir(*dir); err == nil && len(old) > 0 {
-		return fmt.Errorf("%s is not empty: the first turn would find what an earlier run stored", *dir)
+	} else if err := command.NewFolder("-dir", *dir, "the first turn would find what an earlier run stored"); err != nil {
+		return err
 	}
 	t, err := talk.Open(ctx, *dir)
 	if err != nil {

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/dormousekv/dormouse/examples/command"
 )
 
 func TestWhatItClaims(t *testing.T) {
@@ -27,7 +29,9 @@ func TestWhatItClaims(t *testing.T) {
 	if err := run(t.Context(), []string{"-dir", dir}, &out); err == nil || !strings.Contains(err.Error(), "not empty") {
 		t.Errorf("again: %v", err)
 	}
-	if err := run(t.Context(), []string{"anna"}, &out); err == nil {
-		t.Error("an argument is taken")
+	for _, args := range [][]string{{"anna"}, {"-dir", dir}, {"-dir", filepath.Join(dir, "FORMAT")}, {"-nope"}} {
+		if err := run(t.Context(), args, &out); command.Code(err) != 2 {
+			t.Errorf("%q: %v, expected exit code 2", args, err)
+		}
 	}
 }

@@ -14,5 +14,7 @@
 //	tiny/      the transformer, which knows nothing of the store
 //
 // The model's weights are random, so the words it writes have no sense; what is computed, stored and compared is real.
-// The command fails if a continuation is not what it has to be.
+// Exit codes: 0 all is as it has to be; 1 a continuation is not, or something failed; 2 the call was wrong.
+//
+// With -dir the stores stay, for kvdump: -print-tokens prints the ids of the prompt that they hold, for "kvdump explain".
 package main

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/dormousekv/dormouse/examples/command"
 	"github.com/dormousekv/dormouse/examples/warmstart/tiny"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/quant"
@@ -27,45 +28,59 @@ func main() {
 	} else {
 		err = run(ctx, os.Args[1:], os.Stdout)
 	}
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "warmstart:", err)
-		os.Exit(1)
-	}
+	command.End("warmstart", err)
 }
 
 type options struct {
 	json   bool
+	print  bool
 	dir    string
 	seed   uint64
 	prompt int
 	steps  int
 }
 
-// run is the whole demonstration. It returns an error if anything of what it shows does not hold.
-func run(ctx context.Context, args []string, out io.Writer) (err error) {
-	var o options
+// maxSteps bounds -continue: each token takes some milliseconds, eight times, and more the more there are.
+const maxSteps = 4096
+
+// parse checks every flag before anything is started.
+func parse(args []string, help io.Writer) (o options, err error) {
 	flags := flag.NewFlagSet("warmstart", flag.ContinueOnError)
 	flags.BoolVar(&o.json, "json", false, "print one JSON object instead of text")
+	flags.BoolVar(&o.print, "print-tokens", false, "print the prompt's token ids, as kvdump explain takes them, and do no more")
 	flags.StringVar(&o.dir, "dir", "", "keep the stores in this new or empty `folder` (default: a temporary one, removed at the end)")
-	flags.Uint64Var(&o.seed, "seed", 1, "of the model's random weights")
+	flags.Uint64Var(&o.seed, "seed", 1, "of the model's random weights, a `number`")
 	flags.IntVar(&o.prompt, "tokens", 0, "use only the first `N` tokens of the prompt, at least 64 (0: all)")
-	flags.IntVar(&o.steps, "continue", 64, "continue with `N` tokens, at least 16")
-	if err := flags.Parse(args); err != nil {
+	flags.IntVar(&o.steps, "continue", 64, fmt.Sprintf("continue with `N` tokens, 16 to %d", maxSteps))
+	if err := command.Parse(flags, args, help); err != nil {
+		return o, err
+	}
+	switch {
+	case o.prompt != 0 && o.prompt < 64:
+		return o, command.Wrong("-tokens %d: expected at least 64, or 0 for all", o.prompt)
+	case o.steps < 16 || o.steps > maxSteps:
+		return o, command.Wrong("-continue %d: expected 16 to %d", o.steps, maxSteps)
+	}
+	return o, nil
+}
+
+// run is the whole demonstration. It returns an error if anything of what it shows does not hold.
+func run(ctx context.Context, args []string, out io.Writer) (err error) {
+	o, err := parse(args, out)
+	if err != nil {
 		return err
 	}
-	if flags.NArg() > 0 || o.prompt != 0 && o.prompt < 64 || o.steps < 16 {
-		flags.Usage()
-		return errors.New("wrong arguments")
+	tokenizer := tiny.NewTokenizer()
+	if o.print {
+		return json.NewEncoder(out).Encode(readPrompt(tokenizer, o.prompt))
 	}
 	if o.dir == "" {
 		if o.dir, err = os.MkdirTemp("", "dormouse-warmstart-"); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(o.dir)) }()
-	} else if old, err := os.ReadDir(o.dir); err == nil && len(old) > 0 {
-		return fmt.Errorf("%s is not empty: a store from an earlier run would make the cold start a warm one", o.dir)
+	} else if err := command.NewFolder("-dir", o.dir, "a store from an earlier run would make the cold start a warm one"); err != nil {
+		return err
 	}
 
 	say := func(format string, args ...any) { fmt.Fprintf(out, format+"\n", args...) }
@@ -76,7 +91,6 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	tokenizer := tiny.NewTokenizer()
 	if o.json {
 		if err := json.NewEncoder(out).Encode(result.report(tokenizer)); err != nil {
 			return err

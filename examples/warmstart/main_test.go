@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,8 +28,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// command runs the whole demonstration as a process of its own.
-func command(t *testing.T, args ...string) (stdout, stderr string, err error) {
+// program runs the whole demonstration as a process of its own.
+func program(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -46,7 +47,7 @@ func TestKilledAndRestoredGoesOnAsIfNothingHadHappened(t *testing.T) {
 		t.Skip("SKIPPED in short mode: reads a prompt three times")
 	}
 	dir := filepath.Join(t.TempDir(), "kept")
-	out, stderr, err := command(t, "-json", "-tokens", "128", "-continue", "24", "-dir", dir)
+	out, stderr, err := program(t, "-json", "-tokens", "128", "-continue", "24", "-dir", dir)
 	if err != nil {
 		t.Fatalf("%v\n%s%s", err, out, stderr)
 	}
@@ -98,8 +99,38 @@ func TestKilledAndRestoredGoesOnAsIfNothingHadHappened(t *testing.T) {
 	}
 
 	// The folder that was asked for is kept, and is not taken for a fresh one.
-	if _, stderr, err := command(t, "-tokens", "128", "-dir", dir); err == nil || !strings.Contains(stderr, "not empty") {
+	if _, stderr, err := program(t, "-tokens", "128", "-dir", dir); err == nil || !strings.Contains(stderr, "not empty") {
 		t.Errorf("a second run in the same folder: %v, %s", err, stderr)
+	}
+}
+
+// A wrong call names the flag, what it was and what is expected, starts nothing, and is told from a failure by its exit code.
+func TestFlagsAreChecked(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range [][]string{
+		{"-tokens", "-3"}, {"-tokens", "63"}, {"-continue", "0"}, {"-continue", "-4"}, {"-continue", "2000000000"},
+		{"-seed", "-1"}, {"-dir", file}, {"-dir", filepath.Dir(file)}, {"-nope"}, {"rest"},
+	} {
+		out, stderr, err := program(t, x...)
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != 2 || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, x[0]) || out != "" {
+			t.Errorf("%q: %v, %q, %q; expected exit code 2 and a line about %s", x, err, stderr, out, x[0])
+		}
+	}
+	if out, _, err := program(t, "-h"); err != nil || !strings.Contains(out, "-print-tokens") {
+		t.Errorf("-h: %v, %q", err, out)
+	}
+}
+
+// -print-tokens prints the ids of the prompt that the stores hold.
+func TestPrintTokens(t *testing.T) {
+	out, _, err := program(t, "-print-tokens", "-tokens", "64")
+	var ids []int32
+	if jsonErr := json.Unmarshal([]byte(out), &ids); err != nil || jsonErr != nil || len(ids) != 64 {
+		t.Errorf("%d ids: %v, %v", len(ids), err, jsonErr)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"slices"
 	"time"
 
 	"github.com/dormousekv/dormouse/db"
@@ -34,18 +35,20 @@ type job struct {
 
 // answer is what it says before it ends, or is killed.
 type answer struct {
+	Step                      *step  // how far it is: not the answer yet, and nothing else is set
 	Error                     string // what went wrong; nothing else is set
 	Mode                      string
 	Reason                    string // why not more was reused
 	PromptTokens, Reused      int
-	TTFT, Open, Restore, Save float64 // milliseconds
-	RecordBytes, F16Bytes     int64
+	TTFT, Open, Restore, Save float64  // milliseconds
+	Codecs                    []string // in which the prompt's rows are stored
+	RecordBytes, F16Bytes     int64    // of the prompt
 	Tokens                    []int32
 	Text                      string
 }
 
-// runChild starts this program once more, waits for its answer, and then kills it or lets it end.
-func runChild(ctx context.Context, j job, kill bool) (a answer, err error) {
+// runChild starts this program once more, shows how far it is, waits for its answer, and then kills it or lets it end.
+func runChild(ctx context.Context, j job, kill bool, show func(step)) (a answer, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return a, err
@@ -66,13 +69,21 @@ func runChild(ctx context.Context, j job, kill bool) (a answer, err error) {
 	if err := json.NewEncoder(in).Encode(j); err != nil {
 		return a, err
 	}
-	said := json.NewDecoder(out).Decode(&a)
+	decoder := json.NewDecoder(out)
+	said := decoder.Decode(&a)
+	for said == nil && a.Step != nil {
+		show(*a.Step)
+		a = answer{}
+		said = decoder.Decode(&a)
+	}
 	if kill && said == nil {
 		cmd.Process.Kill() // SIGKILL: nothing is flushed, closed or checkpointed
 	}
 	in.Close()
 	ended := cmd.Wait()
 	switch {
+	case ctx.Err() != nil:
+		return a, errors.New("interrupted")
 	case said != nil:
 		return a, fmt.Errorf("the process %q ended without an answer: %w", j.Do, errors.Join(ended, said))
 	case a.Error != "":
@@ -89,11 +100,12 @@ func child(in io.Reader, out io.Writer) error {
 	if err := json.NewDecoder(in).Decode(&j); err != nil {
 		return err
 	}
-	a, done, err := do(j)
+	write := json.NewEncoder(out)
+	a, done, err := do(j, func(s step) { write.Encode(answer{Step: &s}) })
 	if err != nil {
 		a = answer{Error: err.Error()}
 	}
-	if err := json.NewEncoder(out).Encode(a); err != nil {
+	if err := write.Encode(a); err != nil {
 		return err
 	}
 	if j.Do == "first" {
@@ -104,8 +116,8 @@ func child(in io.Reader, out io.Writer) error {
 }
 
 // do does a job, and says how what it opened is closed.
-func do(j job) (a answer, done func(), err error) {
-	c, err := loadChat(j)
+func do(j job, say func(step)) (a answer, done func(), err error) {
+	c, err := loadChat(j, say)
 	if err != nil {
 		return a, func() {}, err
 	}
@@ -127,18 +139,31 @@ func do(j job) (a answer, done func(), err error) {
 // chat is a loaded model with an empty context.
 type chat struct {
 	j       job
+	say     func(step)
 	lib     *llama.Lib
 	model   *llama.Model
 	context *llama.Context
 	prompt  kv.Prompt
+	read    bool // the prompt is being evaluated
 }
 
-func loadChat(j job) (*chat, error) {
+// processes are the names of the jobs in what is shown.
+var processes = map[string]string{"reference": "without a store", "first": "to be killed", "second": "after the kill"}
+
+// step says what the process begins, or how far it is.
+func (c *chat) step(what string, done, total int) {
+	c.say(step{What: processes[c.j.Do] + ": " + what, Done: done, Total: total})
+}
+
+const reading, writing = "read the prompt", "write on"
+
+func loadChat(j job, say func(step)) (*chat, error) {
 	lib, err := llama.Load(j.Lib)
 	if err != nil {
 		return nil, err
 	}
-	c := &chat{j: j, lib: lib}
+	c := &chat{j: j, say: say, lib: lib}
+	c.step("load the model", 0, 0)
 	if c.model, err = lib.LoadModel(j.Model, llama.ModelOptions{}); err != nil {
 		return nil, err
 	}
@@ -157,13 +182,24 @@ func loadChat(j job) (*chat, error) {
 	// llama.cpp's threads wait for one another many times a token. One that has to wait for a core makes a token take a
 	// second instead of twenty milliseconds, so while one token is evaluated, one core is left to others.
 	o := llama.ContextOptions{Tokens: len(ids) + j.Continue + j.Batch, Batch: j.Batch, MicroBatch: j.Batch,
-		Threads: j.Threads, DecodeThreads: max(1, j.Threads-1), FullWindow: true}
+		Threads: j.Threads, DecodeThreads: decodeThreads(j.Threads), FullWindow: true}
 	if j.CacheQ8 {
 		q8 := llama.Q8_0
 		o.CacheK, o.CacheV = &q8, &q8
 	}
 	c.context, err = c.model.NewContext(o)
 	return c, err
+}
+
+func decodeThreads(threads int) int { return max(1, threads-1) }
+
+// decode evaluates tokens of the prompt, and says how far that is.
+func (c *chat) decode(tokens []kv.Token, first, sequence int) error {
+	err := c.context.Decode(tokens, first, sequence)
+	if end, all := first+len(tokens), len(c.prompt.Tokens); c.read && err == nil {
+		c.step(reading, end, all)
+	}
+	return err
 }
 
 func (c *chat) close() {
@@ -175,7 +211,7 @@ func (c *chat) close() {
 
 // identity names the model file, and a file that remembers its hashes.
 func (c *chat) identity() llamacpp.Identity {
-	return llamacpp.Identity{Path: c.j.Model, Memo: c.j.Store + ".memo"}
+	return llamacpp.Identity{Path: c.j.Model, Memo: memo(c.j.Store)}
 }
 
 // attach opens the store and attaches the context to it: this and the three calls below are all that a program needs.
@@ -190,7 +226,7 @@ func (c *chat) attach(ctx context.Context) (*db.Store, *llamacpp.Session, error)
 	}
 	o := llamacpp.Options{
 		Identity: c.identity(),
-		Decode:   c.context.Decode,
+		Decode:   c.decode,
 		Logger:   slog.New(slog.DiscardHandler),
 	}
 	s, err := llamacpp.Attach(ctx, store, library, c.context.Pointer(), o)
@@ -200,18 +236,25 @@ func (c *chat) attach(ctx context.Context) (*db.Store, *llamacpp.Session, error)
 	return store, s, nil
 }
 
+// begin says that the prompt is evaluated from a position on.
+func (c *chat) begin(from int) {
+	c.read = true
+	c.step(reading, from, len(c.prompt.Tokens))
+}
+
 // reference evaluates the prompt in the same batches, without a store: the last token by itself, because that is how it
 // is evaluated after a restore, and sums are only the same to the last bit when they are added up in the same batches.
 func (c *chat) reference(_ context.Context, a *answer) error {
 	start := time.Now()
 	ids := c.prompt.Tokens
 	last := len(ids) - 1
+	c.begin(0)
 	for from := 0; from < last; from += c.j.Batch {
-		if err := c.context.Decode(ids[from:min(last, from+c.j.Batch)], from, 0); err != nil {
+		if err := c.decode(ids[from:min(last, from+c.j.Batch)], from, 0); err != nil {
 			return err
 		}
 	}
-	if err := c.context.Decode(ids[last:], last, 0); err != nil {
+	if err := c.decode(ids[last:], last, 0); err != nil {
 		return err
 	}
 	best(c.context.Logits(-1))
@@ -225,6 +268,7 @@ func (c *chat) first(ctx context.Context, a *answer) error {
 	if err != nil {
 		return err
 	}
+	c.step("hash the model file, if that was not done before", 0, 0)
 	if _, err := library.Describe(c.model.Pointer(), c.identity()); err != nil { // hashes: once for each file, like loading it
 		return err
 	}
@@ -245,8 +289,8 @@ func (c *chat) second(ctx context.Context, a *answer) error {
 		return err
 	}
 	a.Mode = s.Mode().String()
-	if st, err := store.Stats(); err == nil {
-		a.RecordBytes = st.LiveBytes
+	if a.Codecs, a.RecordBytes, err = stored(ctx, store, s.Model(), c.prompt); err != nil {
+		return err
 	}
 	d := s.Model().Descriptor()
 	for _, t := range d.Tensors {
@@ -256,6 +300,37 @@ func (c *chat) second(ctx context.Context, a *answer) error {
 		return err
 	}
 	return store.Close()
+}
+
+// stored says in which codecs the rows of a prompt are stored, and how many bytes the records have: the store may hold other prompts and
+// other models, and an earlier run may have chosen another codec.
+func stored(ctx context.Context, store *db.Store, m *db.Model, prompt kv.Prompt) (codecs []string, bytes int64, err error) {
+	x, err := m.Explain(ctx, prompt, db.MatchOptions{})
+	if err != nil {
+		return nil, 0, err
+	}
+	its := map[kv.Key]bool{}
+	for _, b := range x.Blocks {
+		its[b.Key] = true
+	}
+	for b, err := range store.Blocks() {
+		if err != nil {
+			return nil, 0, err
+		}
+		if b.Model != m.Fingerprint() || !its[b.Key] {
+			continue
+		}
+		bytes += b.Bytes
+		planes, err := store.Planes(b)
+		if err != nil {
+			return nil, 0, err
+		}
+		for _, p := range planes {
+			codecs = append(codecs, p.Codec)
+		}
+	}
+	slices.Sort(codecs)
+	return slices.Compact(codecs), bytes, nil
 }
 
 // start opens the store, restores what it can, evaluates the rest, the last token by itself, and finds the first token.
@@ -272,6 +347,7 @@ func (c *chat) start(ctx context.Context, a *answer) (*db.Store, *llamacpp.Sessi
 	}
 	a.Restore = since(start) - a.Open
 	a.Reused, a.Reason = got.Tokens, got.Reason.String()
+	c.begin(got.Tokens)
 	last := len(c.prompt.Tokens) - 1
 	if got.Tokens < last {
 		if err := s.Prefill(ctx, c.prompt.Prefix(last), got.Tokens, 0); err != nil {
@@ -288,9 +364,11 @@ func (c *chat) start(ctx context.Context, a *answer) (*db.Store, *llamacpp.Sessi
 
 // write goes on greedily from the logits of the prompt's last token.
 func (c *chat) write(a *answer) error {
+	c.read = false
 	pos := len(c.prompt.Tokens)
 	next := best(c.context.Logits(-1))
-	for range c.j.Continue {
+	for i := range c.j.Continue {
+		c.step(writing, i, c.j.Continue)
 		a.Tokens = append(a.Tokens, next)
 		a.Text += c.model.Piece(next)
 		if err := c.context.Decode([]int32{next}, pos, 0); err != nil {

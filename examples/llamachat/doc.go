@@ -7,6 +7,13 @@
 // the store has of the prompt, read the rest and save its KV cache, and that process is killed with SIGKILL right after Save;
 // and once to open the store, restore, and write on. Loading the model is in neither time to first token.
 //
-// The store stays: run it again, with the same prompt or one that begins like it, and the first process reuses it, too. With
-// -tokens it prints the prompt's token ids and does no more, for "kvdump explain /tmp/chat --tokens-file -".
+// The store stays: run it again, with the same prompt or one that begins like it, and the first process reuses it, too. Beside it lies
+// /tmp/chat.memo, which remembers the hashes of the model file. If nothing was stored, nothing stays. How far the work is goes to standard error, but not with -json.
+//
+// With -tokens it prints the prompt's token ids and does no more, for kvdump:
+//
+//	go run ./examples/llamachat -tokens >prompt.json
+//	go run ./tools/kvdump explain /tmp/chat --tokens-file prompt.json
+//
+// Exit codes: 0 all is as it must be; 1 something is not, or failed; 2 the call was wrong.
 package main

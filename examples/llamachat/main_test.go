@@ -3,16 +3,19 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
-	"flag"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/examples/command"
 )
 
 func TestMain(m *testing.M) {
@@ -58,16 +61,16 @@ func TestFlagsAreChecked(t *testing.T) {
 		{append(good, "-prompt-file", dir+"/none.txt"), "-prompt-file"},
 		{append(good, "-prompt-file", empty), "no text"},
 		{append(good, "rest"), "rest"},
+		{append(good, "-nonsense"), "-nonsense"},
+		{append(good, "-tokens", "-3"), "-3"},
+		{append(good, "-tokens=-3"), "-tokens"},
 	} {
-		if _, err := parse(x.args, io.Discard); err == nil || !strings.Contains(err.Error(), x.want) {
+		if _, err := parse(x.args, io.Discard); command.Code(err) != 2 || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("%q: %v, expected a word about %s", x.args, err, x.want)
 		}
 	}
-	if _, err := parse([]string{"-nonsense"}, io.Discard); !errors.Is(err, flag.ErrHelp) {
-		t.Errorf("an unknown flag: %v", err)
-	}
 	o, err := parse(good, io.Discard)
-	if err != nil || o.Threads < 1 {
+	if err != nil || o.Threads != min(runtime.GOMAXPROCS(0), maxThreads) {
 		t.Fatalf("%d threads: %v", o.Threads, err)
 	}
 }
@@ -84,7 +87,7 @@ func libraries(t *testing.T) string {
 func tell(t *testing.T, wantOK bool, args ...string) (r report) {
 	t.Helper()
 	var out strings.Builder
-	ok, err := run(append(args, "-json"), &out, io.Discard)
+	ok, err := run(t.Context(), append(args, "-json"), &out, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,11 +128,42 @@ func TestRunsAgainOnItsStore(t *testing.T) {
 	}
 }
 
+// What is printed of the store is what the store has: the codec is that in which the rows lie, not the one that was asked for, and
+// another model's records do not count.
+func TestTellsWhatIsStored(t *testing.T) {
+	lib := libraries(t)
+	dir := t.TempDir()
+	text := filepath.Join(dir, "prompt.txt")
+	if err := os.WriteFile(text, []byte(strings.Repeat("Once upon a time there was a dormouse. ", 12)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"-lib", lib, "-model", stories, "-store", filepath.Join(dir, "store"), "-prompt-file", text, "-continue", "8", "-batch", "32", "-threads", "1"}
+	raw := tell(t, true, append(args, "-codec", "raw")...)
+	again := tell(t, true, append(args, "-codec", "q8_0")...)
+	if raw.Codec != "raw" || again.Codec != "raw" || again.RecordBytes != raw.RecordBytes {
+		t.Errorf("codec %s, then %s; %d bytes, then %d", raw.Codec, again.Codec, raw.RecordBytes, again.RecordBytes)
+	}
+	other := filepath.Join(dir, "other.gguf") // the same model, but for the name: another file, other weights to the store
+	b, err := os.ReadFile(stories)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[len(b)-1] ^= 1
+	if err := os.WriteFile(other, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args[3] = other
+	second := tell(t, true, append(args, "-codec", "q8_0")...)
+	if second.FoundTokens != 0 || second.Codec != "q8_0" || second.RecordBytes >= raw.RecordBytes {
+		t.Errorf("of another model: found %d, codec %s, %d bytes; raw has %d", second.FoundTokens, second.Codec, second.RecordBytes, raw.RecordBytes)
+	}
+}
+
 // -tokens prints the ids of the prompt, as a list, and starts nothing else.
 func TestTokens(t *testing.T) {
 	lib := libraries(t)
 	var out strings.Builder
-	ok, err := run([]string{"-lib", lib, "-model", stories, "-tokens"}, &out, io.Discard)
+	ok, err := run(t.Context(), []string{"-lib", lib, "-model", stories, "-tokens"}, &out, io.Discard)
 	var ids []int32
 	if jsonErr := json.Unmarshal([]byte(out.String()), &ids); err != nil || !ok || jsonErr != nil || len(ids) < 1000 {
 		t.Errorf("%d ids: %v %v", len(ids), err, jsonErr)
@@ -146,20 +180,98 @@ func TestSaysWhyNot(t *testing.T) {
 	}
 	store := filepath.Join(dir, "store")
 	small := []string{"-continue", "4", "-threads", "1", "-batch", "32"}
-	if _, err := run(append(small, "-lib", lib, "-model", stories, "-store", store, "-prompt-file", short), io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), "give more text") {
+	nothing := func(what string) {
+		t.Helper()
+		if found, err := filepath.Glob(store + "*"); err != nil || len(found) > 0 {
+			t.Errorf("%s: %q is left behind", what, found)
+		}
+	}
+	if _, err := run(t.Context(), append(small, "-lib", lib, "-model", stories, "-store", store, "-prompt-file", short), io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), "give more text") {
 		t.Errorf("a short prompt: %v", err)
 	}
+	nothing("a short prompt")
 	r := report{PromptTokens: 20, Reason: "here is why"}
-	if got := r.wrong(job{Batch: 1}); got != "nothing was reused: here is why" {
+	if got := r.wrong(1); got != "nothing was reused: here is why" {
 		t.Errorf("nothing reused: %q", got)
 	}
-	if _, err := run(append(small, "-lib", lib, "-model", stories, "-store", dir), io.Discard, io.Discard); !errors.Is(err, db.ErrNotEmpty) {
+	if _, err := run(t.Context(), append(small, "-lib", lib, "-model", stories, "-store", dir), io.Discard, io.Discard); !errors.Is(err, db.ErrNotEmpty) || command.Code(err) != 2 {
 		t.Errorf("a folder of something else: %v", err)
 	}
-	if _, err := run(append(small, "-lib", lib, "-model", short, "-store", store), io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), short) {
+	if _, err := run(t.Context(), append(small, "-lib", lib, "-model", short, "-store", store), io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), short) {
 		t.Errorf("a model that is none: %v", err)
 	}
-	if _, err := run(append(small, "-lib", dir, "-model", stories, "-store", store), io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), dir) {
+	nothing("a model that is none")
+	if _, err := run(t.Context(), append(small, "-lib", dir, "-model", stories, "-store", store), io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), dir) {
 		t.Errorf("a folder without libraries: %v", err)
+	}
+}
+
+// A run that stored nothing leaves no store and no memo behind, but what was there before, and a store with blocks, stays.
+func TestLeavesNothing(t *testing.T) {
+	ctx := context.Background()
+	for _, x := range []string{"missing", "empty", "of an earlier run"} {
+		dir := filepath.Join(t.TempDir(), "a", "store")
+		if x != "missing" {
+			if err := os.MkdirAll(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if x == "of an earlier run" {
+			makeStore(t, dir)
+		}
+		f, err := look(ctx, dir)
+		if err != nil || missing(dir) != (x == "missing") {
+			t.Fatalf("%s: %v", x, err)
+		}
+		makeStore(t, dir)
+		if err := os.WriteFile(memo(dir), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.leaveNothing(ctx); err != nil {
+			t.Fatal(err)
+		}
+		entries, _ := os.ReadDir(dir)
+		if missing(dir) != (x == "missing") || missing(memo(dir)) == (x == "of an earlier run") || (len(entries) > 0) != (x == "of an earlier run") {
+			t.Errorf("%s: folder missing %v with %d entries, memo missing %v", x, missing(dir), len(entries), missing(memo(dir)))
+		}
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{file, filepath.Join(file, "store")} {
+		if _, err := look(ctx, dir); err == nil || !strings.Contains(err.Error(), "-store") {
+			t.Errorf("%s: %v", dir, err)
+		}
+	}
+}
+
+func makeStore(t *testing.T, dir string) {
+	t.Helper()
+	s, err := db.Open(context.Background(), dir, db.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Where nobody sees a bar, lines say how much is done and how fast.
+func TestProgress(t *testing.T) {
+	var out strings.Builder
+	p := newProgress(&out)
+	p.show(step{What: "load"})
+	for done := 0; done <= 100; done += 10 {
+		p.show(step{What: "read", Done: done, Total: 100})
+	}
+	p.end()
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	var rate float64
+	if len(lines) != 3 || lines[0] != "load …" || lines[1] != "read …" {
+		t.Fatalf("%q", lines)
+	}
+	if n, err := fmt.Sscanf(lines[2], "read: 100 of 100 tokens, %f a second", &rate); n != 1 || rate <= 0 {
+		t.Errorf("%q: %v", lines[2], err)
 	}
 }

@@ -17,8 +17,8 @@ import (
 
 // report is what is printed, and with -json the document.
 type report struct {
-	Mode         string  `json:"mode"` // rows or opaque
-	Codec        string  `json:"codec"`
+	Mode         string  `json:"mode"`  // rows or opaque
+	Codec        string  `json:"codec"` // in which the prompt's rows are stored, several joined by "+"; an earlier run may have chosen it
 	Threads      int     `json:"threads"`
 	PromptTokens int     `json:"prompt_tokens"`
 	FoundTokens  int     `json:"found_tokens"` // that the first process reused: an earlier run had stored them
@@ -31,7 +31,7 @@ type report struct {
 	SpeedUp      float64 `json:"speed_up"`
 	SaveMS       float64 `json:"save_ms"`
 	StoreBytes   int64   `json:"store_bytes"`
-	RecordBytes  int64   `json:"record_bytes"`
+	RecordBytes  int64   `json:"record_bytes"` // of this prompt
 	F16Bytes     int64   `json:"f16_bytes"`
 	Tokens       int     `json:"continuation_tokens"`
 	Identical    bool    `json:"identical"`
@@ -40,32 +40,32 @@ type report struct {
 	Text         string  `json:"text"`
 	Reference    string  `json:"reference_text"`
 
-	store string
+	store, asked string // the codec that was asked for
 }
 
 // story runs the three processes and compares what they wrote.
-func story(ctx context.Context, j job) (*report, error) {
+func story(ctx context.Context, j job, show func(step)) (*report, error) {
 	j.Do = "reference"
-	ref, err := runChild(ctx, j, false)
+	ref, err := runChild(ctx, j, false, show)
 	if err != nil {
 		return nil, err
 	}
 	j.Do = "first"
-	first, err := runChild(ctx, j, true)
+	first, err := runChild(ctx, j, true, show)
 	if err != nil {
 		return nil, err
 	}
 	j.Do = "second"
-	second, err := runChild(ctx, j, false)
+	second, err := runChild(ctx, j, false, show)
 	if err != nil {
 		return nil, err
 	}
 	r := &report{
-		Mode: second.Mode, Codec: j.Codec.String(), Threads: j.Threads, PromptTokens: second.PromptTokens,
+		Mode: second.Mode, Codec: strings.Join(second.Codecs, "+"), Threads: j.Threads, PromptTokens: second.PromptTokens,
 		FoundTokens: first.Reused, ReusedTokens: second.Reused, Reason: second.Reason,
 		ColdTTFT: first.TTFT, WarmTTFT: second.TTFT, OpenMS: second.Open, RestoreMS: second.Restore, SaveMS: first.Save,
 		RecordBytes: second.RecordBytes, F16Bytes: second.F16Bytes, Tokens: len(second.Tokens),
-		Identical: slices.Equal(ref.Tokens, second.Tokens), Text: second.Text, Reference: ref.Text, store: j.Store,
+		Identical: slices.Equal(ref.Tokens, second.Tokens), Text: second.Text, Reference: ref.Text, store: j.Store, asked: j.Codec.String(),
 	}
 	if first.Reused > 0 {
 		r.ColdTTFT = ref.TTFT
@@ -74,7 +74,7 @@ func story(ctx context.Context, j job) (*report, error) {
 	for r.SameFirst < min(len(ref.Tokens), len(second.Tokens)) && ref.Tokens[r.SameFirst] == second.Tokens[r.SameFirst] {
 		r.SameFirst++
 	}
-	r.Wrong = r.wrong(j)
+	r.Wrong = r.wrong(j.Batch)
 	return r, filepath.WalkDir(j.Store, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -87,29 +87,37 @@ func story(ctx context.Context, j job) (*report, error) {
 
 // wrong says what is not as it must be. From lossless rows the text is the same if the rest was evaluated in the batches of the
 // process that was never killed; rows of INT8 promise nothing of the kind.
-func (r *report) wrong(j job) string {
+func (r *report) wrong(batch int) string {
 	last := r.PromptTokens - 1
-	lossless := j.Codec != quant.Q8_0 || j.CacheQ8
-	sameBatches := r.FoundTokens == 0 || r.FoundTokens == last || r.FoundTokens%j.Batch == 0
+	sameBatches := r.FoundTokens == 0 || r.FoundTokens == last || r.FoundTokens%batch == 0
 	switch {
 	case r.ReusedTokens == 0:
 		return "nothing was reused: " + r.Reason
-	case lossless && sameBatches && !r.Identical:
+	case !r.lossy() && sameBatches && !r.Identical:
 		return "the text differs, although the rows are lossless and all batches the same"
 	}
 	return ""
 }
 
+// lossy says whether rows of the prompt are stored as INT8.
+func (r *report) lossy() bool {
+	return slices.Contains(strings.Split(r.Codec, "+"), quant.Q8_0.String())
+}
+
 func (r *report) print(out io.Writer) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	row := func(name, value, note string) { fmt.Fprintf(w, "  %s\t%s\t%s\n", name, value, note) }
-	row("prompt", fmt.Sprintf("%d tokens", r.PromptTokens), fmt.Sprintf("%d threads", r.Threads))
+	row("prompt", fmt.Sprintf("%d tokens", r.PromptTokens), fmt.Sprintf("%d threads, %d for single tokens", r.Threads, decodeThreads(r.Threads)))
 	cold := "open the store, evaluate the prompt"
 	if r.FoundTokens > 0 {
 		row("stored by an earlier run", fmt.Sprintf("%d tokens", r.FoundTokens), "the first process reused them")
 		cold = "without a store: evaluate the prompt"
 	}
-	row("reused after the kill", fmt.Sprintf("%d tokens", r.ReusedTokens), "stored as "+r.Mode+", codec "+r.Codec)
+	codec := "stored as " + r.Mode + ", codec " + r.Codec
+	if r.FoundTokens > 0 && !slices.Contains(strings.Split(r.Codec, "+"), r.asked) {
+		codec += ": as the earlier run chose, -codec " + r.asked + " is for what is new"
+	}
+	row("reused after the kill", fmt.Sprintf("%d tokens", r.ReusedTokens), codec)
 	row("cold time to first token", fmt.Sprintf("%.0f ms", r.ColdTTFT), cold)
 	row("warm time to first token", fmt.Sprintf("%.0f ms", r.WarmTTFT), fmt.Sprintf("open the store (%.1f ms), restore (%.1f ms), evaluate the rest", r.OpenMS, r.RestoreMS))
 	row("speed-up", fmt.Sprintf("%.1f x", r.SpeedUp), "loading the model is in neither")
@@ -120,8 +128,8 @@ func (r *report) print(out io.Writer) {
 		same = fmt.Sprintf("the first %d", r.SameFirst)
 	}
 	note := "as the process that was never killed wrote"
-	if !r.Identical && r.Codec == quant.Q8_0.String() {
-		note += "; INT8 is not lossless, -codec raw is"
+	if !r.Identical && r.lossy() {
+		note += "; INT8 is not lossless, -codec raw (in a new store) is"
 	}
 	row("continuation", fmt.Sprintf("%s of %d tokens the same", same, r.Tokens), note)
 	w.Flush()

@@ -135,3 +135,44 @@ func TestModelsAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// Models hold the budget as records do: others make way, and what has no room is refused, until models go.
+func TestModelsHoldBudget(t *testing.T) {
+	dir, o := t.TempDir(), options()
+	o.Budget = 1 << 20
+	s := open(t, dir, o)
+	m := model(t, s, plain())
+	p := kv.Tokens(tokens(1, 200)...)
+	if _, err := m.Put(ctx, p, filled(m.Descriptor(), &p, 0, len(p.Tokens)), PutOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	var all []*Model
+	for {
+		x, err := s.Model(ctx, namedModel(len(all), 20<<10))
+		if used := s.eng.measure(); used > o.Budget {
+			t.Fatalf("%d models: %d bytes are used, of a budget of %d", len(all), used, o.Budget)
+		}
+		if errors.Is(err, ErrNoSpace) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, x)
+	}
+	if len(all) < 2 {
+		t.Fatalf("room for %d models in %d bytes", len(all), o.Budget)
+	}
+	s = reopened(t, s, dir, o)
+	for _, x := range all[1:] {
+		if err := s.Retire(ctx, x.Fingerprint()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.Compact(ctx, CompactOptions{}); err != nil { // index.db has had all of them
+		t.Fatal(err)
+	}
+	if _, err := s.Model(ctx, all[1].Descriptor()); err != nil {
+		t.Errorf("where models were retired: %v", err)
+	}
+}

@@ -27,7 +27,8 @@ type Model struct {
 //
 // It returns an error that wraps kv.ErrDescriptor for a descriptor that leaves out which model it is of or contradicts itself
 // ([kv.Descriptor.Validate]), takes over [MaxDescriptorBytes], or has the fingerprint of another one; ErrReadOnly for a new one in a
-// read-only store; and another error if the store has [MaxModels], or with it [MaxHeadBytes].
+// read-only store; ErrNoSpace if the budget has no room for it, and nothing can be evicted; and another error if the store has
+// [MaxModels], or with it [MaxHeadBytes].
 func (s *Store) Model(ctx context.Context, desc kv.Descriptor) (*Model, error) {
 	var out *Model
 	err := s.onIndex(ctx, func() (err error) {
@@ -68,7 +69,17 @@ func (s *Store) modelOnce(ctx context.Context, desc kv.Descriptor) (*Model, erro
 	if err := e.boundState(ctx); err != nil {
 		return nil, err
 	}
-	m := &Model{s: s}
+	m, op := &Model{s: s}, newOpModel(&desc, 0)
+	if err := e.modelFits(op); err != nil { // before room is made for it
+		return nil, err
+	}
+	if ms == nil { // else the log has it already
+		room := 3 * op.bytes()
+		if err := e.reserveState(ctx, room); err != nil {
+			return nil, err
+		}
+		defer e.space.giveUp(room, 0)
+	}
 	var lsn uint64
 	if err := e.insist(ctx, func() (err error) {
 		e.logMu.Lock() // another one may have been registered meanwhile
@@ -76,7 +87,7 @@ func (s *Store) modelOnce(ctx context.Context, desc kv.Descriptor) (*Model, erro
 		if _, old, err = e.known(&desc, fp); err != nil {
 			return err
 		}
-		op := newOpModel(&desc, e.clock.Add(1))
+		op.Stamp = e.clock.Add(1)
 		if err = e.modelFits(op); err != nil {
 			return err
 		}

@@ -49,12 +49,9 @@ func (m *Model) setNoteOnce(ctx context.Context, name string, value []byte) erro
 	if err := e.boundState(ctx); err != nil {
 		return err
 	}
-	room := 3 * n.bytes() // in the log, in the head of the next log file and in the index
-	e.measureOnce()
-	if !e.space.reserve(room, e.o.Budget-e.reserveBytes()) {
-		if err := e.makeRoom(ctx, room, 0); err != nil {
-			return err
-		}
+	room := 3 * n.bytes()
+	if err := e.reserveState(ctx, room); err != nil {
+		return err
 	}
 	defer e.space.giveUp(room, 0)
 	lsn, err := e.logNote(n)

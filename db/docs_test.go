@@ -13,7 +13,7 @@ import (
 func TestDocsShowTheExamples(t *testing.T) {
 	for doc, want := range map[string][]string{
 		"../README.md":         {body(t, "example_test.go", "Example", "store, err := db.Open", "check(match.Close())")},
-		"../docs/embedding.md": {declaration(t, "round_example_test.go", "model"), declaration(t, "round_example_test.go", "round")},
+		"../docs/embedding.md": {declaration(t, "round_example_test.go", "model"), declaration(t, "round_example_test.go", "round"), declaration(t, "forget_example_test.go", "forget")},
 	} {
 		b, err := os.ReadFile(doc)
 		if err != nil {

@@ -1,4 +1,4 @@
-// Package llamacpp keeps the KV cache of stock llama.cpp in a Dormouse store: no fork, no cgo, three calls.
+// Package llamacpp keeps the KV cache of stock llama.cpp in a Dormouse store: no fork, no cgo.
 //
 //	s, err := llamacpp.Attach(ctx, store, lib, llamaContext, llamacpp.Options{
 //		Identity: llamacpp.Identity{Path: "model.gguf"}, Decode: decode,

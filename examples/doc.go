@@ -1,3 +1,4 @@
 // Package examples holds programs that a newcomer copies from. With nothing but Go: warmstart, whose process is killed; scopes, a chat of
 // several people over one system prompt; forget, which deletes one of them. llamachat needs a llama.cpp library and a model file.
+// What they share is in talk (a model with a store) and command (flags, exit codes).
 package examples

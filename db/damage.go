@@ -4,25 +4,17 @@ import (
 	"errors"
 
 	"github.com/dormousekv/dormouse/index"
-	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
 )
 
 // reportDamage logs a record that failed a check, and flags it, so that matches stop before it and a put of the same
-// prefix replaces it. Its children stay. It returns cause as users are to see it: a record of zeros is one that was
-// destroyed, unless the index has it still; then somebody else wrote the zeros. What cannot be read just now is not flagged, nor is
-// what is whole, and another prompt's.
+// prefix replaces it. Its children stay. It returns cause as users are to see it ([engine.foundBad]). What was destroyed meanwhile,
+// cannot be read just now, or is whole and another prompt's, is not flagged.
 func (e *engine) reportDamage(key kv.Key, group uint8, loc index.Loc, cause error) error {
-	if errors.Is(cause, segments.ErrDestroyed) {
-		v := e.view()
-		x, ok, err := v.Get(key, group)
-		v.Release()
-		if err == nil && (!ok || x.Loc != loc) {
-			return cause
-		}
-		cause = damage.New(e.segmentPath(loc.Segment), loc.Offset, "record header", "block "+key.String(), "zeros")
+	if cause = e.foundBad(key, group, loc, cause); errors.Is(cause, segments.ErrDestroyed) {
+		return cause
 	}
 	if errors.Is(cause, errCollision) {
 		e.count.collisions.Add(1)

@@ -2,9 +2,12 @@ package db
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/segments"
 )
 
 // Explanation says how much of a prompt would be reused, and what stands in the way of more.
@@ -21,7 +24,9 @@ type ExplainedBlock struct {
 	Key        kv.Key
 	Start, End int
 	Scope      kv.ScopeID
-	Groups     []string // "stored", "rows [a, b)", "missing", "damaged"
+	// Groups are "stored", "rows [a, b)", "missing", "damaged", "gone" (deleted while Explain ran) or "unreadable" (no leave to open the
+	// file, or too many are open).
+	Groups []string
 }
 
 // Elsewhere is a model that has more of a prompt than the one that was asked.
@@ -32,8 +37,8 @@ type Elsewhere struct {
 	Differs     []kv.Difference
 }
 
-// Explain answers why a prompt would, or would not, be reused. It reads token ids of stored blocks, leaves no trace, and
-// takes no lease longer than the call.
+// Explain answers why a prompt would, or would not, be reused. It reads every stored byte along the prompt, so that what it promises
+// is what a Restore gives. It leaves no trace, and takes no lease longer than the call.
 func (m *Model) Explain(ctx context.Context, prompt kv.Prompt, o MatchOptions) (Explanation, error) {
 	if err := prompt.Validate(); err != nil {
 		return Explanation{}, err
@@ -64,7 +69,7 @@ func (m *Model) explain(ctx context.Context, prompt kv.Prompt, o MatchOptions) (
 	o.NoLookup = false
 	limit := o.limit(len(prompt.Tokens))
 	out.Tokens, out.Reason, err = m.probe(e, &prompt, limit, func(l *lookup) error {
-		if err := l.resolveTo(limit); err != nil {
+		if err := (&Match{m: m, prompt: prompt, found: l}).readAll(ctx, e); err != nil {
 			return err
 		}
 		for i := range l.hits {
@@ -75,7 +80,7 @@ func (m *Model) explain(ctx context.Context, prompt kv.Prompt, o MatchOptions) (
 			}
 			out.Blocks = append(out.Blocks, b)
 		}
-		return l.settle()
+		return nil
 	})
 	if err != nil {
 		return Explanation{}, err
@@ -96,7 +101,12 @@ func (m *Model) explain(ctx context.Context, prompt kv.Prompt, o MatchOptions) (
 			return out, err
 		}
 		other := &Model{s: m.s, ms: ms}
-		tokens, _, err := other.probe(e, &prompt, limit, nil)
+		tokens, _, err := other.probe(e, &prompt, limit, func(l *lookup) error {
+			if l.tokens <= out.Tokens {
+				return nil
+			}
+			return (&Match{m: other, prompt: prompt, found: l}).readAll(ctx, e)
+		})
 		if err != nil {
 			return out, err
 		}
@@ -112,6 +122,10 @@ func (m *Model) explain(ctx context.Context, prompt kv.Prompt, o MatchOptions) (
 func (h *hit) explain(g int) string {
 	r := h.groups[g]
 	switch from, to := h.covers(g); {
+	case errors.Is(r.bad, segments.ErrDestroyed):
+		return "gone"
+	case passing(r.bad), errors.Is(r.bad, fs.ErrPermission) && !errors.Is(r.bad, ErrCorrupt):
+		return "unreadable"
 	case r.bad != nil:
 		return "damaged"
 	case r.loc == (index.Loc{}):

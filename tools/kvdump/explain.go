@@ -26,7 +26,8 @@ func newExplain(c *common) *cobra.Command {
 		Use:   "explain DIR {--tokens 1,2,3 | --text TEXT --gguf FILE}",
 		Short: "Say why a prompt would, or would not, be reused",
 		Long: "Explain looks a prompt up as a runtime would, and says up to which token it would be reused, what stands in the\n" +
-			"way of more, and which other models in the store hold more of it. The flags are what a prompt consists of: token\n" +
+			"way of more, and which other models in the store hold more of it. It reads every record that it counts, and\n" +
+			"promises none that is damaged. The flags are what a prompt consists of: token\n" +
 			"ids, spans (images, clips), adapters, and from a position on a scope.\n\n" +
 			"With --text, the tokenizer of a GGUF file makes the ids, as llama.cpp would: of the kind llama (SentencePiece), or gpt2\n" +
 			"with the pre-tokenizer smollm. Any other kind is refused. The text must be what the runtime got: with the marks of the\n" +

@@ -64,8 +64,8 @@ type engine struct {
 
 	compared compared
 
-	doubts []error         // why index.db was not used, if it is there; written by Open only
-	gone   []*CorruptError // records that the log names and a rebuild did not find; written by Open only
+	doubts []error        // why index.db was not used, if it is there; written by Open only
+	gone   []absentRecord // records that the log names and a rebuild did not find; written by Open only
 
 	clock, birth, floor atomic.Uint64
 	growth              atomic.Int64 // bytes appended to segments and log since the last checkpoint

@@ -60,7 +60,8 @@ type PendingError struct {
 }
 
 func (e *PendingError) Error() string {
-	return fmt.Sprintf("%d deleted records (%d bytes) and %d segments wait for %d open leases", e.Records, e.Bytes, e.Segments, e.Leases)
+	return fmt.Sprintf("%s (%s) and %s wait for %s",
+		count(e.Records, "deleted record"), count(e.Bytes, "byte"), count(e.Segments, "segment"), count(e.Leases, "open lease"))
 }
 
 // NotStoredError says from which position on a prefix is missing. It answers errors.Is(err, ErrNotStored).
@@ -84,3 +85,11 @@ func (dir noStoreError) Error() string {
 }
 
 func (noStoreError) Is(target error) bool { return target == fs.ErrNotExist }
+
+// count prints a number of things, of which there may be one.
+func count[N int | int64](n N, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/dormousekv/dormouse/index"
-	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
 )
@@ -85,7 +84,7 @@ func (r *recovery) dropLost(t *index.Txn) error {
 			is = (!r.rebuild || r.scanned[l]) && (!reboot || r.intact(x.Key, x.Group, l))
 			whole[l] = is
 			if !is && !reboot { // no power cut took it
-				r.e.gone = append(r.e.gone, damage.New(r.e.segmentPath(l.Segment), l.Offset, "record header", "block "+x.Key.String(), "no such record"))
+				r.e.gone = append(r.e.gone, absentRecord{l, namedRecord{x.Key, int(x.Tokens)}})
 			}
 		}
 		return !is

@@ -200,8 +200,10 @@ func (f *errFull) Unwrap() error { return ErrNoSpace }
 
 func (e *engine) full(bytes int64) error {
 	n, held := e.set.Pending()
-	why := fmt.Sprintf("%d bytes are needed, %d of a budget of %d are used, and nothing more can be evicted (%d records, %d bytes wait for open leases)",
-		bytes, e.space.used(), e.o.Budget, n, held)
+	why := fmt.Sprintf("%d bytes are needed, %d of a budget of %d are used, and nothing more can be evicted", bytes, e.space.used(), e.o.Budget)
+	if n > 0 {
+		why += fmt.Sprintf(" (%s of %s cannot be freed before open matches are closed)", count(held, "byte"), count(n, "deleted record"))
+	}
 	if free, ok := e.diskFree(); ok && free < bytes+e.diskReserve() {
 		why += fmt.Sprintf("; %d are free on the file system, and %d of them are kept free", free, e.diskReserve())
 	}

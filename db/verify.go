@@ -77,6 +77,7 @@ type verifier struct {
 	total    int64
 	unsealed []unsealed       // when it began: a checkpoint may write their footers meanwhile
 	unread   map[uint64]error // segments that could not be looked into, which says nothing about their bytes
+	missing  map[uint64]*missing
 }
 
 func (v *verifier) report(d *damage.Error) { v.out.Damage = append(v.out.Damage, d) }
@@ -225,7 +226,7 @@ func (v *verifier) index(ctx context.Context) error {
 		}
 	}
 	if e.wal == nil { // else they were left out, and that is done
-		v.out.Damage = append(v.out.Damage, e.gone...)
+		v.lost(e.gone)
 	}
 	if len(doubts) > 0 {
 		return nil
@@ -235,14 +236,14 @@ func (v *verifier) index(ctx context.Context) error {
 }
 
 // entries checks that every record that the index names is where it says, is what it says, and has its prefix.
-func (v *verifier) entries(ctx context.Context) (live map[opLoc]kv.Key, err error) {
+func (v *verifier) entries(ctx context.Context) (live map[opLoc]namedRecord, err error) {
 	e := v.e
 	view := e.view()
 	defer view.Release()
-	live = map[opLoc]kv.Key{}
+	live = map[opLoc]namedRecord{}
 	var checked int
 	err = view.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
-		live[toOpLoc(x.Loc)] = x.Key
+		live[toOpLoc(x.Loc)] = namedRecord{x.Key, int(x.Tokens)}
 		v.entry(view, x)
 		checked++
 		return ctx.Err() == nil
@@ -295,7 +296,7 @@ func (v *verifier) entry(view *index.View, x index.Entry) {
 }
 
 // segments checks every byte of every segment. What is dead is not looked into.
-func (v *verifier) segments(ctx context.Context, live map[opLoc]kv.Key) error {
+func (v *verifier) segments(ctx context.Context, live map[opLoc]namedRecord) error {
 	e := v.e
 	seen := map[opLoc]bool{}
 	for _, s := range e.set.Segments() {
@@ -315,9 +316,13 @@ func (v *verifier) segments(ctx context.Context, live map[opLoc]kv.Key) error {
 			v.report(d)
 		}, v.read)
 		var bad *damage.Error
-		if errors.Is(err, segments.ErrMissing) && !holds(live, s.ID) {
-			v.out.Files-- // unlinked since it was listed: no lease keeps a segment that was dead before
-		} else if errors.As(err, &bad) {
+		isBad := errors.As(err, &bad)
+		if errors.Is(err, segments.ErrMissing) {
+			v.out.Files-- // if nothing lives in it, it was unlinked since it was listed: no lease keeps a segment that was dead before
+			if isBad && holds(live, s.ID) {
+				v.miss(s.ID, bad.Err)
+			}
+		} else if isBad {
 			v.report(bad)
 		} else if err != nil {
 			if ctx.Err() != nil {
@@ -330,11 +335,17 @@ func (v *verifier) segments(ctx context.Context, live map[opLoc]kv.Key) error {
 	for _, d := range v.out.Damage {
 		reported[fmt.Sprint(d.File, d.Offset)] = true
 	}
-	for loc, key := range live {
+	var absent []absentRecord
+	for loc, x := range live {
 		if file := v.e.segmentPath(loc.Segment); !seen[loc] && v.unread[loc.Segment] == nil && !reported[fmt.Sprint(file, loc.Offset)] {
-			v.report(damage.New(file, loc.Offset, "record header", "block "+key.String(), "no such record"))
+			absent = append(absent, absentRecord{loc, x})
+			if v.gone(loc.Segment) {
+				v.out.Records--
+			}
 		}
 	}
+	v.lost(absent)
+	v.reportMissing()
 	return nil
 }
 
@@ -349,7 +360,7 @@ func (v *verifier) skip(segment uint64, err error) {
 }
 
 // holds reports whether a live record lies in a segment.
-func holds(live map[opLoc]kv.Key, segment uint64) bool {
+func holds(live map[opLoc]namedRecord, segment uint64) bool {
 	for loc := range live {
 		if loc.Segment == segment {
 			return true

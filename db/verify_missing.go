@@ -1,0 +1,79 @@
+package db
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/segments"
+)
+
+// namedRecord is what the index, or the log, says of a record.
+type namedRecord struct {
+	key    kv.Key
+	tokens int
+}
+
+// absentRecord is a record that is not where the index, or the log, says.
+type absentRecord struct {
+	loc opLoc
+	namedRecord
+}
+
+// missing is a segment without a file, and what lay in it.
+type missing struct {
+	why     error
+	records int
+	blocks  map[kv.Key]int // their tokens
+}
+
+// miss notes that a segment has no file.
+func (v *verifier) miss(segment uint64, why error) *missing {
+	if v.missing == nil {
+		v.missing = map[uint64]*missing{}
+	}
+	m := v.missing[segment]
+	if m == nil {
+		m = &missing{why: why, blocks: map[kv.Key]int{}}
+		v.missing[segment] = m
+	}
+	return m
+}
+
+// gone reports whether a segment has no file.
+func (v *verifier) gone(segment uint64) bool {
+	return v.missing[segment] != nil || !v.e.set.Has(segment)
+}
+
+// lost reports records that are not there; those of a segment that is missing are counted instead, for reportMissing.
+func (v *verifier) lost(records []absentRecord) {
+	slices.SortFunc(records, func(a, b absentRecord) int {
+		return cmp.Or(cmp.Compare(a.loc.Segment, b.loc.Segment), cmp.Compare(a.loc.Offset, b.loc.Offset))
+	})
+	for _, r := range records {
+		if v.gone(r.loc.Segment) {
+			m := v.miss(r.loc.Segment, segments.ErrMissing)
+			m.records++
+			m.blocks[r.key] = r.tokens
+			continue
+		}
+		v.report(damage.New(v.e.segmentPath(r.loc.Segment), r.loc.Offset, "record header", "block "+r.key.String(), "no such record"))
+	}
+}
+
+// reportMissing names each segment that is missing once, with how much lay in it.
+func (v *verifier) reportMissing() {
+	for _, id := range slices.Sorted(maps.Keys(v.missing)) {
+		m, tokens := v.missing[id], 0
+		for _, n := range m.blocks {
+			tokens += n
+		}
+		v.report(&damage.Error{
+			File: v.e.segmentPath(id), What: "segment", Err: m.why,
+			Expected: fmt.Sprintf("%s, of %s", count(m.records, "record"), count(tokens, "token")),
+		})
+	}
+}

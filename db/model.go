@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
@@ -109,7 +110,7 @@ func (s *Store) modelOnce(ctx context.Context, desc kv.Descriptor) (*Model, erro
 			m.Superseded = old.desc.Diff(&desc)
 		}
 		e.log.Warn("another version of this model is stored; it will be evicted first",
-			slog.String("model", desc.Name), slog.String("differs", fmt.Sprint(m.Superseded)),
+			slog.String("model", desc.Name), slog.String("differs", listed(m.Superseded)),
 			slog.String("old", old.Fingerprint.String()), slog.String("new", fp.String()))
 	}
 	return m, e.durable(lsn)
@@ -126,10 +127,19 @@ func (e *engine) known(desc *kv.Descriptor, fp kv.Fingerprint) (ms, latest *mode
 			return nil, nil, err
 		}
 		if diff := ms.desc.Diff(desc); len(diff) > 0 {
-			return nil, nil, fmt.Errorf("%w: another model has its fingerprint %s: %v", kv.ErrDescriptor, fp, diff)
+			return nil, nil, fmt.Errorf("%w: another model has its fingerprint %s: %s", kv.ErrDescriptor, fp, listed(diff))
 		}
 	}
 	return ms, e.state.newest(desc.Name), nil
+}
+
+// listed prints differences as one line.
+func listed(all []kv.Difference) string {
+	var out []string
+	for _, d := range all {
+		out = append(out, d.String())
+	}
+	return strings.Join(out, "; ")
 }
 
 // Descriptor returns the model's descriptor in normal form.

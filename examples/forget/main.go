@@ -76,7 +76,8 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	}
 	// What no file may have afterwards: four of her tokens in a row, and a piece of a row that the model computed from them.
 	secret := newTraces(anna, said, ben, other)
-	fmt.Fprintf(out, "Anna and Ben talk to one assistant, whose system prompt of %d tokens they share.\n\n", anna.ScopeStart)
+	fmt.Fprintf(out, "Anna and Ben talk to one assistant, whose system prompt of %d tokens they share.\n", anna.ScopeStart)
+	fmt.Fprint(out, "Every file is searched for what is Anna's: pieces of four tokens, and rows that the model computed from them.\n\n")
 	before, err := secret.find(dir)
 	if err != nil {
 		return err

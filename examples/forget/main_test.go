@@ -17,7 +17,7 @@ func TestWhatItClaims(t *testing.T) {
 	if err := run(t.Context(), nil, &out); err != nil {
 		t.Fatalf("%v\n%s", err, &out)
 	}
-	for _, want := range []string{": 0 of 47 pieces of her text, 0 of 277 of her rows\n", "Anna       53 of 103 ", "Ben        84 of 84 "} {
+	for _, want := range []string{"deleted    0 pieces of her text and 0 of her rows are in the files (", "Anna       53 of 103 ", "Ben        84 of 84 "} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, &out)
 		}

@@ -45,20 +45,17 @@ func newTraces(p kv.Prompt, said talk.Turn, other kv.Prompt, saidOther talk.Turn
 
 // found is how many of the traces are in the files.
 type found struct {
-	traces
 	files        int
 	bytes        int64
 	tokens, rows int
 }
 
 func (f found) String() string {
-	return fmt.Sprintf("%d files, %d KiB: %d of %d pieces of her text, %d of %d of her rows",
-		f.files, f.bytes>>10, f.tokens, len(f.traces.tokens), f.rows, len(f.traces.rows))
+	return fmt.Sprintf("%d pieces of her text and %d of her rows are in the files (%d files, %d KiB)", f.tokens, f.rows, f.files, f.bytes>>10)
 }
 
 // find reads every byte of every file in dir. Pieces of the text that lie in two blocks of 16 tokens are in no file in one piece.
 func (t traces) find(dir string) (f found, err error) {
-	f.traces = t
 	var all [][]byte
 	err = filepath.WalkDir(dir, func(path string, x fs.DirEntry, err error) error {
 		if err != nil || x.IsDir() {

@@ -141,3 +141,47 @@ func TestDescriptorIsCopied(t *testing.T) {
 		t.Errorf("model %s, was %s: %d tokens (%v, %v)", m.Fingerprint(), fp, n, why, err)
 	}
 }
+
+// A model that an older release registered, whose descriptor would be refused today, is there as ever; a new one is not made.
+func TestModelOfAnOlderRelease(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, options())
+	p := kv.Tokens(tokens(1, 48)...)
+	for _, change := range []func(*kv.Descriptor){
+		func(d *kv.Descriptor) { d.Name, d.Weights = "", kv.HashOf("no name") },
+		func(d *kv.Descriptor) { d.Weights, d.Tensors[1] = kv.HashOf("two of one"), d.Tensors[0] },
+		func(d *kv.Descriptor) { d.RoPE.Type = "neox" },
+	} {
+		d := plain()
+		change(&d)
+		if _, err := s.Model(ctx, d); !errors.Is(err, kv.ErrDescriptor) {
+			t.Errorf("a new model: %v", err)
+		}
+		normal, err := d.Normal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		old := opModel{Descriptor: normal, Stamp: s.eng.clock.Add(1)} // as an older release wrote it
+		s.eng.logMu.Lock()
+		_, err = s.eng.logStateLocked(frameModel, old, func(st *smallState) { st.addModel(old) })
+		s.eng.logMu.Unlock()
+		if err != nil {
+			t.Fatal(err)
+		}
+		put(t, model(t, s, d), p)
+		for range 2 { // from the log, then from its head
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if r, err := Verify(ctx, dir, VerifyOptions{}); err != nil || len(r.Damage) > 0 {
+				t.Fatalf("%v, %v", r.Damage, err)
+			}
+			s = open(t, dir, options())
+			expect(t, model(t, s, d), p, 48)
+		}
+	}
+	stateless := toy(kv.Descriptor{Name: "nothing to store"})
+	if _, err := s.Model(ctx, stateless); !errors.Is(err, kv.ErrDescriptor) {
+		t.Errorf("no tensors: %v", err)
+	}
+}

@@ -40,9 +40,10 @@ func (s *Store) Model(ctx context.Context, desc kv.Descriptor) (*Model, error) {
 }
 
 func (s *Store) modelOnce(ctx context.Context, desc kv.Descriptor) (*Model, error) {
-	if err := desc.Validate(); err != nil {
+	if err := desc.CheckIdentity(); err != nil {
 		return nil, err
 	}
+	invalid := desc.Validate()
 	desc, err := desc.Normal()
 	if err != nil {
 		return nil, err
@@ -66,6 +67,9 @@ func (s *Store) modelOnce(ctx context.Context, desc kv.Descriptor) (*Model, erro
 			err = e.durable(ms.lsn)
 		}
 		return &Model{s: s, ms: ms}, err
+	}
+	if ms == nil && invalid != nil { // what is registered was good enough for an earlier release
+		return nil, invalid
 	}
 	if err := e.boundState(ctx); err != nil {
 		return nil, err

@@ -23,8 +23,9 @@ const (
 // Descriptor holds all that makes two KV caches incompatible. Nothing in it differs between two runs of one model:
 // not the context size, the threads, or flash attention. Its [Descriptor.Fingerprint] names a version of the model.
 //
-// Weights, Architecture, Tokenizer and RoPE.Type have no default: two models of one shape would share rows. [Descriptor.Validate]
-// refuses a descriptor without one of them. A toy that has no weights file says [HashOf]("my toy").
+// Weights, Architecture, Tokenizer and RoPE.Type have no default: two models of one shape would share rows. Nor has Name: of two
+// models with one name, the later one is the newer version of the other. [Descriptor.Validate] refuses a descriptor without one of
+// them. A toy that has no weights file says [HashOf]("my toy").
 type Descriptor struct {
 	Name         string // what people call it; not part of the fingerprint
 	Weights      Hash   // of all bytes of the weights file
@@ -42,7 +43,9 @@ type Descriptor struct {
 
 	// Groups are the coverage rules. Groups[0] is the All group; it may have no tensors, when nothing of the model can be
 	// cut at a token (then its records hold only tokens). Nil means one All group.
-	Groups  []Group
+	Groups []Group
+
+	// Tensors are all that has rows or a state, at least one. No two have the same Layer and Role, unless they are states.
 	Tensors []Tensor
 }
 
@@ -50,7 +53,7 @@ type Descriptor struct {
 type RoPE struct {
 	Type        string  // "norm", "neox", "mrope", …; [NoRoPE] where K holds no rotation. Empty means: not said
 	Dims        int     // rotated dimensions of a head
-	Base        float32 // theta
+	Base        float32 // theta, above 0 where Type is "norm" or "neox"
 	Scale       float32 // frequency scale
 	Scaling     string  // "none", "linear", "yarn", "longrope", with its parameters as the runtime spells them
 	FreqFactors Hash    // of the frequency factors, zero if none
@@ -128,9 +131,43 @@ func (t Tensor) RowBytes() int { return t.DType.RowBytes(t.Width) }
 
 func (t Tensor) String() string { return fmt.Sprintf("layer %d %s", t.Layer, t.Role) }
 
-// Validate returns an error that wraps [ErrDescriptor] and names the field, if d does not say which model it is of, or
-// contradicts itself.
+// Validate returns an error that wraps [ErrDescriptor] and names the field, if d does not say which model it is of, is not complete, or
+// contradicts itself. A store asks this of every model that is new to it.
 func (d Descriptor) Validate() error {
+	if err := d.CheckIdentity(); err != nil {
+		return err
+	}
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("%w: %s", ErrDescriptor, fmt.Sprintf(format, args...))
+	}
+	if d.Name == "" {
+		return bad("Name is not said: expected what people call the model. Of two models with one name, the later one is the newer version of the other")
+	}
+	if d.RoPE.Base <= 0 && (d.RoPE.Type == "norm" || d.RoPE.Type == "neox") {
+		return bad("RoPE.Base is %g and RoPE.Type %q: expected a base above 0, as 10000; or the type %q, if nothing is rotated", d.RoPE.Base, d.RoPE.Type, NoRoPE)
+	}
+	if len(d.Tensors) == 0 {
+		return bad("Tensors is empty: expected the K and V of each layer, or a state")
+	}
+	type place struct {
+		layer int
+		role  Role
+	}
+	first := map[place]int{}
+	for i, t := range d.Tensors {
+		at := place{t.Layer, t.Role}
+		if j, twice := first[at]; twice && t.Role != RoleState {
+			return bad("Tensors[%d] is %s, and so is Tensors[%d]: expected one of each layer and role", i, t, j)
+		}
+		first[at] = i
+	}
+	_, err := d.Normal()
+	return err
+}
+
+// CheckIdentity is the part of [Descriptor.Validate] without which models would share rows: a store also asks it of a descriptor that
+// an earlier release has registered.
+func (d Descriptor) CheckIdentity() error {
 	for _, f := range []struct {
 		missing     bool
 		field, what string
@@ -147,8 +184,7 @@ func (d Descriptor) Validate() error {
 	if math.IsInf(float64(d.RoPE.Base), 0) || math.IsInf(float64(d.RoPE.Scale), 0) {
 		return fmt.Errorf("%w: RoPE.Base is %g and RoPE.Scale %g: expected finite numbers", ErrDescriptor, d.RoPE.Base, d.RoPE.Scale)
 	}
-	_, err := d.Normal()
-	return err
+	return nil
 }
 
 // Normal returns d with its defaults filled in, in memory of its own, or an error that wraps [ErrDescriptor]. Two descriptors

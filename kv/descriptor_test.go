@@ -210,25 +210,38 @@ func TestTokenBytesOfKnownModels(t *testing.T) {
 // What a descriptor must say has no default: without it two models of one shape would be one.
 func TestValidate(t *testing.T) {
 	good := kv.Descriptor{
-		Weights: kv.HashOf("my toy"), Architecture: "toy", Tokenizer: kv.HashOf("my toy"), RoPE: kv.RoPE{Type: kv.NoRoPE},
-		Tensors: []kv.Tensor{{Role: kv.RoleK, DType: kv.F16, Width: 64}},
+		Name: "my toy", Weights: kv.HashOf("my toy"), Architecture: "toy", Tokenizer: kv.HashOf("my toy"), RoPE: kv.RoPE{Type: kv.NoRoPE},
+		Tensors: []kv.Tensor{{Role: kv.RoleK, DType: kv.F16, Width: 64}, {Role: kv.RoleV, DType: kv.F16, Width: 64}, {Layer: 1, Role: kv.RoleK, DType: kv.F16, Width: 64}},
 	}
-	if err := good.Validate(); err != nil {
-		t.Fatal(err)
+	rotated := good
+	rotated.RoPE = kv.RoPE{Type: "neox", Base: 10000}
+	for _, d := range []kv.Descriptor{good, rotated} {
+		if err := d.Validate(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for says, forget := range map[string]func(*kv.Descriptor){
-		"Weights is not said":      func(d *kv.Descriptor) { d.Weights = kv.Hash{} },
-		"Architecture is not said": func(d *kv.Descriptor) { d.Architecture = "" },
-		"Tokenizer is not said":    func(d *kv.Descriptor) { d.Tokenizer = kv.Hash{} },
-		"RoPE.Type is not said":    func(d *kv.Descriptor) { d.RoPE.Type = "" },
-		"dtype 0":                  func(d *kv.Descriptor) { d.Tensors[0].DType = 0 },
-		"RoPE.Base is +Inf":        func(d *kv.Descriptor) { d.RoPE.Base = float32(math.Inf(1)) },
-		"RoPE.Scale -Inf":          func(d *kv.Descriptor) { d.RoPE.Scale = float32(math.Inf(-1)) },
+		"Weights is not said":                           func(d *kv.Descriptor) { d.Weights = kv.Hash{} },
+		"Architecture is not said":                      func(d *kv.Descriptor) { d.Architecture = "" },
+		"Tokenizer is not said":                         func(d *kv.Descriptor) { d.Tokenizer = kv.Hash{} },
+		"RoPE.Type is not said":                         func(d *kv.Descriptor) { d.RoPE.Type = "" },
+		"Name is not said":                              func(d *kv.Descriptor) { d.Name = "" },
+		"Tensors is empty":                              func(d *kv.Descriptor) { d.Tensors = nil },
+		"Tensors[2] is layer 0 V, and so is Tensors[1]": func(d *kv.Descriptor) { d.Tensors[2] = d.Tensors[1] },
+		"RoPE.Base is 0 ":                               func(d *kv.Descriptor) { d.RoPE.Type = "neox" },
+		"RoPE.Base is -1 ":                              func(d *kv.Descriptor) { d.RoPE = kv.RoPE{Type: "norm", Base: -1} },
+		"dtype 0":                                       func(d *kv.Descriptor) { d.Tensors[0].DType = 0 },
+		"RoPE.Base is +Inf":                             func(d *kv.Descriptor) { d.RoPE.Base = float32(math.Inf(1)) },
+		"RoPE.Scale -Inf":                               func(d *kv.Descriptor) { d.RoPE.Scale = float32(math.Inf(-1)) },
 	} {
 		d := cloneDescriptor(good)
 		forget(&d)
 		if err := d.Validate(); !errors.Is(err, kv.ErrDescriptor) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want it to say %q", err, says)
+		}
+		identity := strings.HasSuffix(says, " is not said") && says != "Name is not said" || strings.Contains(says, "Inf")
+		if err := d.CheckIdentity(); (err != nil) != identity {
+			t.Errorf("%s: the identity: %v", says, err)
 		}
 	}
 }

@@ -63,6 +63,9 @@ func (l *Library) describe(model uintptr, id Identity) (d kv.Descriptor, h head,
 	return d, h, nil
 }
 
+// defaultRopeBase is what llama.cpp takes where the model's file has no freq_base (hparams.rope_freq_base_train in llama-model.cpp).
+const defaultRopeBase = 10000
+
 // rope reads how positions are rotated into K. All parameters of the architecture that speak of it are taken, known or
 // not: a new one must not go unnoticed.
 func (l *Library) rope(model uintptr, arch string, id Identity) kv.RoPE {
@@ -94,6 +97,9 @@ func (l *Library) rope(model uintptr, arch string, id Identity) kv.RoPE {
 	}
 	if id.RopeScale != 0 {
 		r.Scale = id.RopeScale
+	}
+	if r.Base == 0 && r.Type != kv.NoRoPE {
+		r.Base = defaultRopeBase
 	}
 	return r
 }

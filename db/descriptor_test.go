@@ -161,7 +161,7 @@ func TestModelOfAnOlderRelease(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		old := newOpModel(normal, s.eng.clock.Add(1)) // as an older release wrote it
+		old := newOpModel(&normal, s.eng.clock.Add(1)) // as an older release wrote it
 		s.eng.logMu.Lock()
 		_, err = s.eng.logStateLocked(frameModel, old, func(st *smallState) { st.addModel(old) })
 		s.eng.logMu.Unlock()

@@ -29,7 +29,7 @@ func newCompact(c *common) *cobra.Command {
 			"rewrites the index. It throws no record away and makes no store larger; where nothing is to be gained it changes\n" +
 			"nothing. What is lost and can be made anew (FORMAT, the index, the Bloom filter) is. Interrupted, it keeps what\n" +
 			"is done, and the store is whole.",
-		Args: cobra.ExactArgs(1),
+		Args: oneStore,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !(share > 0 && share <= 1) {
 				return fmt.Errorf("--live-share %g: expected a number above 0, and at most 1", share)

@@ -32,7 +32,7 @@ func newExplain(c *common) *cobra.Command {
 			"With --text, the tokenizer of a GGUF file makes the ids, as llama.cpp would: of the kind llama (SentencePiece), or gpt2\n" +
 			"with the pre-tokenizer smollm. Any other kind is refused. The text must be what the runtime got: with the marks of the\n" +
 			"chat template, and all that was before it.",
-		Args: cobra.ExactArgs(1),
+		Args: oneStore,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.limit < 0 {
 				return fmt.Errorf("--limit %d: expected a number of tokens, 0 for all", f.limit)
@@ -139,7 +139,7 @@ func (f *explainFlags) find(s *db.Store) (*db.Model, db.ModelStats, error) {
 	}
 	switch {
 	case len(all) == 0:
-		return nil, db.ModelStats{}, errWork{errors.New("the store holds no model")}
+		return nil, db.ModelStats{}, errors.New("the store holds no model")
 	case f.model == "":
 		return nil, db.ModelStats{}, fmt.Errorf("the store holds %d models, name one with --model: %s", len(all), strings.Join(names, ", "))
 	}
@@ -227,13 +227,13 @@ func printExplanation(out io.Writer, p kv.Prompt, ms db.ModelStats, why db.Reaso
 		fmt.Fprintf(out, "no stored prompt of this model, adapters and scope begins with these %d tokens\n", kv.OpeningTokens)
 	}
 	for _, o := range j.Otherwise {
-		fmt.Fprintf(out, "without its %s, %d tokens would be reused\n", o.Without, o.Tokens)
+		fmt.Fprintf(out, "without its %s, %s would be reused\n", o.Without, count(o.Tokens, "token"))
 	}
 	if len(j.Blocks) > 0 {
 		printMatched(out, ms, j.Blocks, names)
 	}
 	for _, o := range j.Elsewhere {
-		fmt.Fprintf(out, "\nmodel %s (%s) holds %d tokens of it, but differs:\n", o.Model, o.Fingerprint, o.Tokens)
+		fmt.Fprintf(out, "\nmodel %s (%s) holds %s of it, but differs:\n", o.Model, o.Fingerprint, count(o.Tokens, "token"))
 		for _, d := range o.Differs {
 			fmt.Fprintf(out, "  %s\n", d)
 		}

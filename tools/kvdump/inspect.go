@@ -4,6 +4,7 @@ import "github.com/spf13/cobra"
 
 type inspectFlags struct {
 	blocks, tree bool
+	verbose      bool
 	depth, top   int
 	sort         string
 	names        scopeNames
@@ -19,7 +20,7 @@ func newInspect(c *common) *cobra.Command {
 			"Hits are matches that used a block: that ended in it, or in one behind it that is still stored. Last used is to the\n" +
 			"minute, and - if that is not known: after the index was rebuilt, and of what a process stored in its last seconds\n" +
 			"that was killed.",
-		Args: cobra.ExactArgs(1),
+		Args: oneStore,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.validate(cmd.Flags().Changed("top"), cmd.Flags().Changed("sort")); err != nil {
 				return err
@@ -40,7 +41,7 @@ func newInspect(c *common) *cobra.Command {
 				return errWork{err}
 			}
 			if lost := lostFormat(args[0]); lost != "" {
-				inv.Problems = append(inv.Problems, lost)
+				inv.problem(args[0], lost)
 			}
 			inv.nameScopes(&f.names)
 			if c.json {
@@ -63,5 +64,6 @@ func newInspect(c *common) *cobra.Command {
 	cmd.Flags().BoolVar(&f.tree, "tree", false, "draw the prefix tree")
 	cmd.Flags().IntVar(&f.depth, "depth", 8, "how many `forks` deep the tree is drawn")
 	f.names.add(cmd)
+	addVerbose(cmd, &f.verbose)
 	return cmd
 }

@@ -20,9 +20,7 @@ func printInventory(w io.Writer, inv *inventory, f *inspectFlags) {
 		fmt.Fprintf(w, "; %d more to be destroyed", n)
 	}
 	fmt.Fprintln(w)
-	for _, p := range inv.Problems {
-		fmt.Fprintln(w, "problem:", p)
-	}
+	printPlaces(w, "problem: ", inv.places, f.verbose)
 	for _, n := range inv.Notes {
 		fmt.Fprintln(w, "note:", n)
 	}

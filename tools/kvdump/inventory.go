@@ -23,7 +23,8 @@ type inventory struct {
 	Records    int64           `json:"record_count"`
 	Damaged    int             `json:"damaged_records"`
 	Problems   []string        `json:"problems"` // damage
-	Notes      []string        `json:"notes"`    // what is odd and costs nothing
+	places     []place         // Problems, with their files
+	Notes      []string        `json:"notes"` // what is odd and costs nothing
 	Models     []modelLine     `json:"models"`
 	Scopes     []scopeLine     `json:"scopes"`
 	Refs       []refLine       `json:"refs"`
@@ -150,7 +151,7 @@ func takeInventory(ctx context.Context, s *db.Store, report func(db.Progress)) (
 	}
 	for _, err := range s.IndexProblems() {
 		if text := "index.db cannot be used and will be rebuilt: " + err.Error(); errors.Is(err, db.ErrCorrupt) {
-			inv.Problems = append(inv.Problems, text)
+			inv.problem(s.Dir(), text)
 		} else {
 			inv.Notes = append(inv.Notes, text)
 		}
@@ -215,6 +216,7 @@ func (inv *inventory) records(ctx context.Context, s *db.Store, report func(db.P
 	stored = map[kv.Key]bool{}
 	scopes := map[kv.ScopeID]*scopeLine{}
 	codecs := map[[2]string]*codecLine{}
+	unread := unreadable{}
 	var done int64
 	for b, err := range s.Blocks() {
 		if err == nil {
@@ -226,11 +228,15 @@ func (inv *inventory) records(ctx context.Context, s *db.Store, report func(db.P
 		if done += b.Bytes; report != nil {
 			report(db.Progress{What: "inspect", Done: done, Total: inv.LiveBytes})
 		}
+		planes, err := s.Planes(b)
+		if err != nil {
+			unread.add(b, err)
+		}
 		stored[b.Key] = true
 		line := blockLine{
 			Key: b.Key.String(), Parent: b.Parent.String(), Group: b.Group, Model: b.Model.String(), First: b.First,
 			Tokens: b.Tokens, Rows: b.Rows, Bytes: b.Bytes, Segment: b.Segment, Offset: b.Offset, Ended: b.Hits,
-			LastUsed: b.Used, Damaged: b.Damaged, Tail: b.Tail,
+			LastUsed: b.Used, Damaged: b.Damaged || err != nil, Tail: b.Tail,
 		}
 		if !b.Scope.IsShared() {
 			line.Scope = b.Scope.String()
@@ -246,12 +252,8 @@ func (inv *inventory) records(ctx context.Context, s *db.Store, report func(db.P
 		if b.Group == 0 {
 			sc.Blocks++
 		}
-		planes, err := s.Planes(b)
-		if b.Damaged || err != nil {
+		if line.Damaged {
 			inv.Damaged++
-		}
-		if err != nil {
-			inv.Problems = append(inv.Problems, err.Error())
 		}
 		for _, p := range planes {
 			k := [2]string{p.Codec, p.Compression}
@@ -265,6 +267,7 @@ func (inv *inventory) records(ctx context.Context, s *db.Store, report func(db.P
 			c.MaxError = max(c.MaxError, p.MaxError)
 		}
 	}
+	unread.report(inv)
 	for _, sc := range scopes {
 		inv.Scopes = append(inv.Scopes, *sc)
 	}

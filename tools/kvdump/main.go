@@ -46,7 +46,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	out := &checked{Writer: stdout}
 	root.SetOut(visible{out})
 	root.SetErr(stderr)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	stderr = visible{stderr} // no progress is shown any more
 	var work errWork
 	if out.err != nil && (err == nil || errors.Is(err, out.err) || errors.Is(err, errDamage)) {
@@ -72,8 +72,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		fmt.Fprintln(stderr, "kvdump:", err)
 		return exitDamage
 	}
-	fmt.Fprintln(stderr, "kvdump:", err)
-	fmt.Fprintln(stderr, "Run 'kvdump --help' for usage.")
+	fmt.Fprintf(stderr, "%s: %v\n%s\n", cmd.CommandPath(), err, usageOf(cmd))
 	return exitMisuse
 }
 
@@ -97,6 +96,7 @@ func newRoot() *cobra.Command {
 	root.PersistentFlags().BoolVar(&c.json, "json", false, "print one JSON document")
 	root.PersistentFlags().BoolVar(&c.sharedDir, "allow-shared-dir", false, "accept a directory that others own or can write to")
 	root.AddCommand(newInspect(c), newVerify(c), newCompact(c), newExplain(c), newRepair(c))
+	root.SetFlagErrorFunc(badFlag)
 	root.SetVersionTemplate("kvdump {{.Version}}\n")
 	root.InitDefaultCompletionCmd("completion")
 	if cmd, _, err := root.Find([]string{"completion"}); err == nil { // as cobra makes it, it answers an unknown shell with its help

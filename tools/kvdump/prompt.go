@@ -39,13 +39,37 @@ func (f *promptFlags) add(cmd *cobra.Command) {
 	cmd.Flags().IntVar(&f.scopeStart, "scope-start", 0, "`position` from which on the scope applies")
 	cmd.Flags().StringVar(&f.text, "text", "", "the prompt as `text`, with the texts of control tokens in it; needs --gguf")
 	cmd.Flags().StringVar(&f.gguf, "gguf", "", "model `file` whose tokenizer makes tokens of --text")
-	cmd.MarkFlagsOneRequired("tokens", "tokens-file", "text")
-	cmd.MarkFlagsMutuallyExclusive("tokens", "tokens-file", "text")
-	cmd.MarkFlagsRequiredTogether("text", "gguf")
+}
+
+// source checks that the prompt is said once.
+func (f *promptFlags) source(cmd *cobra.Command) error {
+	var given []string
+	for _, name := range []string{"tokens", "tokens-file", "text"} {
+		if cmd.Flags().Changed(name) {
+			given = append(given, "--"+name)
+		}
+	}
+	text, gguf := cmd.Flags().Changed("text"), cmd.Flags().Changed("gguf")
+	switch {
+	case len(given) > 1:
+		return fmt.Errorf("%s: expected one of them", strings.Join(given, " and "))
+	case len(given) == 0 && gguf:
+		return errors.New("--gguf: no text; expected --text with it")
+	case len(given) == 0:
+		return errors.New("which prompt? give --tokens, --tokens-file, or --text with --gguf")
+	case text && !gguf:
+		return errors.New("--text: no tokenizer; expected --gguf with it, the model's file")
+	case gguf && !text:
+		return fmt.Errorf("--gguf: %s are token ids already; expected --text with it", given[0])
+	}
+	return nil
 }
 
 // prompt reads the flags. Its errors name the flag, and what is expected.
 func (f *promptFlags) prompt(cmd *cobra.Command) (p kv.Prompt, err error) {
+	if err := f.source(cmd); err != nil {
+		return p, err
+	}
 	p.Scope, p.ScopeStart = f.scope, f.scopeStart
 	if f.fromText = cmd.Flags().Changed("text"); f.fromText {
 		p.Tokens, err = f.tokenize()

@@ -18,7 +18,7 @@ func newRepair(c *common) *cobra.Command {
 		Long: "Repair makes a new store in NEWDIR, which must be missing or empty, and copies into it every record of the store in\n" +
 			"DIR that is as it was written and whose prefix is, with the models and refs. It changes nothing in DIR. What could\n" +
 			"not be saved is named with its file, offset and reason; then the exit code is 1. Interrupted, it leaves no NEWDIR.",
-		Args: cobra.ExactArgs(2),
+		Args: twoStores,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			report, done := bar(c, cmd.ErrOrStderr())
 			r, err := db.Repair(cmd.Context(), args[0], args[1], db.RepairOptions{Progress: report, AllowSharedDir: c.sharedDir})

@@ -62,8 +62,10 @@ func TestScripts(t *testing.T) {
 			"mkworn":  mkworn,
 			"mkused":  mkused,
 			"mktext":  mktext,
+			"mkempty": mkempty,
 			"exits":   exits,
 			"flip":    flip,
+			"shorten": shorten,
 			"hash":    hashTree,
 			"waitfor": waitFor,
 		},
@@ -194,6 +196,11 @@ func mktext(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(s.Close())
 }
 
+// mkempty DIR makes a store with nothing in it.
+func mkempty(ts *testscript.TestScript, _ bool, args []string) {
+	ts.Check(openStore(ts, args[0]).Close())
+}
+
 // exits CODE COMMAND... runs the command, which must exit with that code.
 func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
@@ -225,6 +232,13 @@ func flip(ts *testscript.TestScript, _ bool, args []string) {
 	fmt.Sscan(args[1], &at)
 	b[at] ^= 4
 	ts.Check(os.WriteFile(names[0], b, 0o600))
+}
+
+// shorten FILE BYTES cuts a file.
+func shorten(ts *testscript.TestScript, _ bool, args []string) {
+	var size int64
+	fmt.Sscan(args[1], &size)
+	ts.Check(os.Truncate(ts.MkAbs(args[0]), size))
 }
 
 // hash DIR FILE writes the hash of every file of DIR into FILE.

@@ -9,11 +9,12 @@ import (
 )
 
 func newVerify(c *common) *cobra.Command {
-	return &cobra.Command{
+	var verbose bool
+	cmd := &cobra.Command{
 		Use:   "verify DIR",
 		Short: "Read every byte of every file and compare it with its checksum",
-		Long:  "Verify reads every byte of every file of the store. It prints a summary, and names each damage with file,\noffset, what was expected and what was found. Exit code 1 means damage.",
-		Args:  cobra.ExactArgs(1),
+		Long:  "Verify reads every byte of every file of the store. It prints a summary, and names each damage with file,\noffset, what was expected and what was found. Exit code 1 means damage. Of a file with many damaged places it lists\nthe first, and counts the others; -v lists all, and so does --json.",
+		Args:  oneStore,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			report, done := bar(c, cmd.ErrOrStderr())
 			r, err := db.Verify(cmd.Context(), args[0], db.VerifyOptions{Progress: report, AllowSharedDir: c.sharedDir})
@@ -27,7 +28,7 @@ func newVerify(c *common) *cobra.Command {
 			if lost := lostFormat(args[0]); lost != "" {
 				r.Notes = append(r.Notes, lost)
 			}
-			if err := printVerify(cmd, c, r, err == nil); err != nil {
+			if err := printVerify(cmd, c, r, err == nil, verbose); err != nil {
 				return err
 			}
 			if err != nil {
@@ -39,6 +40,8 @@ func newVerify(c *common) *cobra.Command {
 			return nil
 		},
 	}
+	addVerbose(cmd, &verbose)
+	return cmd
 }
 
 type damageJSON struct {
@@ -59,7 +62,7 @@ type verifyJSON struct {
 	Notes   []string     `json:"notes"`
 }
 
-func printVerify(cmd *cobra.Command, c *common, r db.Report, all bool) error {
+func printVerify(cmd *cobra.Command, c *common, r db.Report, all, verbose bool) error {
 	out := cmd.OutOrStdout()
 	if c.json {
 		j := verifyJSON{OK: all && len(r.Damage) == 0, Files: r.Files, Records: r.Records, Bytes: r.Bytes, Damage: []damageJSON{}, Notes: r.Notes}
@@ -71,9 +74,11 @@ func printVerify(cmd *cobra.Command, c *common, r db.Report, all bool) error {
 		}
 		return printJSON(out, j)
 	}
+	var places []place
 	for _, d := range r.Damage {
-		fmt.Fprintln(out, d)
+		places = append(places, place{d.File, d.Error()})
 	}
+	printPlaces(out, "", places, verbose)
 	for _, n := range r.Notes {
 		fmt.Fprintln(out, "note:", n)
 	}

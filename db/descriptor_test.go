@@ -99,11 +99,28 @@ func TestRetiredModelAndItsTwin(t *testing.T) {
 	expect(t, m, p, 48)
 }
 
+// registerAsBefore registers a model that is refused today, as an older release did.
+func registerAsBefore(t *testing.T, s *Store, d kv.Descriptor) {
+	t.Helper()
+	normal, err := d.Normal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := newOpModel(&normal, s.eng.clock.Add(1))
+	s.eng.logMu.Lock()
+	defer s.eng.logMu.Unlock()
+	if _, err := s.eng.logStateLocked(frameModel, old, func(st *smallState) { st.addModel(old) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A handle outlives Suspend and Resume, also on a model without tensors.
 func TestModelWithoutTensorsAfterResume(t *testing.T) {
 	s := open(t, t.TempDir(), options())
 	for i, tensors := range [][]kv.Tensor{nil, {}} {
-		m := model(t, s, toy(kv.Descriptor{Name: "none", BlockTokens: 16, Tensors: tensors, Shards: i + 1}))
+		d := toy(kv.Descriptor{Name: "none", BlockTokens: 16, Tensors: tensors, Shards: i + 1})
+		registerAsBefore(t, s, d)
+		m := model(t, s, d)
 		put(t, m, kv.Tokens(tokens(1, 48)...))
 		for range 2 {
 			if err := s.Suspend(ctx); err != nil {
@@ -157,17 +174,7 @@ func TestModelOfAnOlderRelease(t *testing.T) {
 		if _, err := s.Model(ctx, d); !errors.Is(err, kv.ErrDescriptor) {
 			t.Errorf("a new model: %v", err)
 		}
-		normal, err := d.Normal()
-		if err != nil {
-			t.Fatal(err)
-		}
-		old := newOpModel(&normal, s.eng.clock.Add(1)) // as an older release wrote it
-		s.eng.logMu.Lock()
-		_, err = s.eng.logStateLocked(frameModel, old, func(st *smallState) { st.addModel(old) })
-		s.eng.logMu.Unlock()
-		if err != nil {
-			t.Fatal(err)
-		}
+		registerAsBefore(t, s, d)
 		put(t, model(t, s, d), p)
 		for range 2 { // from the log, then from its head
 			if err := s.Close(); err != nil {

@@ -113,7 +113,10 @@ func TestHeadIsBounded(t *testing.T) {
 func TestModelsAreBounded(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, options())
-	d := kv.Descriptor{Name: "tiny", Architecture: "test", Tokenizer: kv.HashOf("test"), RoPE: kv.RoPE{Type: kv.NoRoPE}}
+	d := kv.Descriptor{
+		Name: "tiny", Architecture: "test", Tokenizer: kv.HashOf("test"), RoPE: kv.RoPE{Type: kv.NoRoPE},
+		Tensors: []kv.Tensor{{Role: kv.RoleK, DType: kv.F16, Width: 32}},
+	}
 	for i := range MaxModels {
 		d.Weights = kv.Hash{1, byte(i), byte(i >> 8)}
 		model(t, s, d)

@@ -25,6 +25,7 @@ type engine struct {
 	fs     vfs.FS
 	log    *slog.Logger
 	format storeFormat
+	lock   *vfs.Lock // on FORMAT; nil if that is not there
 	hasher kv.Hasher
 
 	crew *crew

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -60,6 +61,36 @@ func TestLocked(t *testing.T) {
 	}
 	if out := inChild(t, "open", dir); !strings.Contains(out, "locked true") || !strings.Contains(out, pid) {
 		t.Errorf("open in another process: %s", out)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if out := inChild(t, "open", dir); !strings.Contains(out, "locked false: <nil>") {
+		t.Errorf("open in another process after Close: %s", out)
+	}
+}
+
+// Somebody takes LOCK for a leftover and removes it, while the store is in use. It stays one process's.
+func TestLockedWithoutLock(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, options())
+	for range 2 {
+		if err := os.Remove(filepath.Join(dir, lockName)); err != nil {
+			t.Fatal(err)
+		}
+		for _, readOnly := range []bool{true, false} {
+			o := options()
+			o.ReadOnly = readOnly
+			if _, err := Open(ctx, dir, o); !errors.Is(err, ErrLocked) {
+				t.Errorf("second open in this process, read-only %t: %v", readOnly, err)
+			}
+		}
+		if out := inChild(t, "open", dir); !strings.Contains(out, "locked true") {
+			t.Errorf("open in another process: %s", out)
+		}
+		if err := errors.Join(s.Suspend(ctx), s.Resume(ctx)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)

@@ -40,6 +40,10 @@ func openEngine(ctx context.Context, dir string, o Options, doubt error) (opened
 	if err := e.openFormat(); err != nil {
 		return nil, err
 	}
+	// A second lock, which nobody takes for something that a killed process has left behind and removes.
+	if e.lock, err = vfs.AcquireLock(e.path(formatName), true); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
 	if !o.ReadOnly {
 		if err := e.refuseForeign(); err != nil {
 			return nil, err
@@ -100,7 +104,14 @@ func (e *engine) abandon() (err error) {
 	if e.set != nil {
 		err = errors.Join(err, e.set.Abandon())
 	}
-	return err
+	return errors.Join(err, e.unlock())
+}
+
+func (e *engine) unlock() error {
+	if e.lock == nil {
+		return nil
+	}
+	return e.lock.Release()
 }
 
 // openFormat reads FORMAT, or writes it for a new store.

@@ -193,7 +193,7 @@ func (e *engine) close() error {
 	if e.wal != nil {
 		err = e.wal.Close()
 	}
-	return errors.Join(err, e.ix.Close(), e.set.Close())
+	return errors.Join(err, e.ix.Close(), e.set.Close(), e.unlock())
 }
 
 // Trim answers memory pressure: maps, pools and pages read ahead are dropped, the garbage collector runs, and a checkpoint is made. No

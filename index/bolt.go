@@ -1,7 +1,6 @@
 package index
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -17,19 +16,20 @@ import (
 	"github.com/dormousekv/dormouse/internal/vfs"
 )
 
-// boltFile is an open index.db. bbolt locks and writes it; we read it through a map of our own. It closes when the last
-// snapshot of it does.
+// boltFile is an open index.db. We read it through a map of our own; bbolt, which locks and writes it, opens it for the first
+// commit, because it reads a list of all free pages then. It closes when the last snapshot of it does.
 //
 // bbolt would move its map to grow it, and wait for all read transactions to end first; ours never all end. So both maps
 // are made large at once, bbolt is told to fail before it would move its own (bolt.ErrMaxSizeReached), and then the rows
 // are written to a new file with a larger map: see rewrite.go.
 type boltFile struct {
-	path string
-	db   *bolt.DB
-	f    vfs.File
-	m    vfs.Mapping
-	data []byte       // m's bytes, beyond the file's end for the most part
-	refs atomic.Int64 // snapshots
+	path   string
+	db     *bolt.DB // nil until the first commit
+	f      vfs.File
+	m      vfs.Mapping
+	mapped int64        // bytes that bbolt is to map
+	data   []byte       // m's bytes, beyond the file's end for the most part
+	refs   atomic.Int64 // snapshots
 
 	poison atomic.Pointer[error] // the first damage met: nothing is read any more
 	halted atomic.Pointer[error] // the first failed write: nothing is written any more, reads go on
@@ -71,14 +71,14 @@ func roundMap(size int64) int64 {
 	return (size + 1<<30 - 1) >> 30 << 30
 }
 
-// openBolt opens path after checks of what bbolt would panic on.
-func openBolt(o Options, path string) (_ *boltFile, err error) {
+// openFile opens and maps path, and returns the meta page of its last commit.
+func openFile(o Options, path string) (_ *boltFile, now meta, err error) {
 	f, err := o.FS.Open(path, true)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("%w: %s", ErrMissing, path)
+			return nil, now, fmt.Errorf("%w: %s", ErrMissing, path)
 		}
-		return nil, err
+		return nil, now, err
 	}
 	file := &boltFile{path: path, f: f}
 	defer func() {
@@ -86,72 +86,75 @@ func openBolt(o Options, path string) (_ *boltFile, err error) {
 			file.close()
 		}
 	}()
-	size, used, err := file.precheck()
+	size, now, err := file.precheck()
 	if err != nil {
-		return nil, err
+		return nil, now, err
 	}
-	mapped := mapBytes(size, used)
-	if o.ReadOnly {
+	file.mapped = mapBytes(size, int64(now.pages)*pageBytes)
+	mapped := file.mapped
+	switch {
+	case o.ReadOnly:
 		mapped = roundMap(size)
+	case runtime.GOOS == "windows": // a map cannot be larger than the file, which bbolt makes as large as its own
+		if err := file.openBolt(); err != nil {
+			return nil, now, err
+		}
 	}
-	bo := &bolt.Options{
-		Timeout: lockWait, ReadOnly: o.ReadOnly, PageSize: pageBytes, InitialMmapSize: int(mapped),
-		FreelistType: bolt.FreelistMapType, NoStatistics: true,
-	}
-	err = file.contain("open", func() (err error) {
-		file.db, err = bolt.Open(path, 0o600, bo)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", path, err)
-	}
-	file.db.AllocSize = growBytes
-	file.db.MaxSize = int(mapped) - 1
-	if runtime.GOOS == "windows" { // a map cannot be larger than the file
+	if runtime.GOOS == "windows" {
 		info, err := f.Stat()
 		if err != nil {
-			return nil, err
+			return nil, now, err
 		}
 		mapped = min(mapped, info.Size)
 	}
 	if file.m, err = f.Map(mapped); err != nil {
-		return nil, err
+		return nil, now, err
 	}
 	file.data = file.m.Bytes()
-	return file, nil
+	return file, now, nil
 }
 
-// precheck reads what bbolt reads when it opens a file, and returns the file's size and how much of it is in use. Both meta
-// pages must be whole: the older one alone would be an older state, whose log may be gone.
-func (file *boltFile) precheck() (size, used int64, err error) {
+// openBolt lets bbolt open the file, which precheck has seen.
+func (file *boltFile) openBolt() error {
+	err := file.contain("open", func() (err error) {
+		file.db, err = bolt.Open(file.path, 0o600, &bolt.Options{
+			Timeout: lockWait, PageSize: pageBytes, InitialMmapSize: int(file.mapped), FreelistType: bolt.FreelistMapType, NoStatistics: true,
+		})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("open %s: %w", file.path, err)
+	}
+	file.db.AllocSize = growBytes
+	file.db.MaxSize = int(file.mapped) - 1
+	return nil
+}
+
+// precheck reads the file's size and the meta page of its last commit. Both meta pages must be whole: the older one alone
+// would be an older state, whose log may be gone.
+func (file *boltFile) precheck() (size int64, now meta, err error) {
 	info, err := file.f.Stat()
 	if err != nil {
-		return 0, 0, err
+		return 0, now, err
 	}
 	size = info.Size
-	bad := func(off int64, what string, expected, found any) (int64, int64, error) {
-		return 0, 0, fail(damage.New(file.path, off, what, expected, found))
+	bad := func(off int64, what string, expected, found any) (int64, meta, error) {
+		return 0, now, fail(damage.New(file.path, off, what, expected, found))
 	}
 	if size < 4*pageBytes || size%pageBytes != 0 {
 		return bad(0, "file size", fmt.Sprintf("at least 4 pages of %d bytes", pageBytes), size)
 	}
-	read := func(off, n int64) ([]byte, error) {
-		b := make([]byte, n)
-		_, err := file.f.ReadAt(b, off)
-		if errors.Is(err, io.EOF) {
-			err = fail(damage.Wrap(file.path, off, "page", io.ErrUnexpectedEOF))
-		}
-		return b, err
-	}
-	b, err := read(0, 2*pageBytes)
-	if err != nil {
-		return 0, 0, err
+	b := make([]byte, 2*pageBytes)
+	if _, err := file.f.ReadAt(b, 0); errors.Is(err, io.EOF) {
+		return 0, now, fail(damage.Wrap(file.path, 0, "page", io.ErrUnexpectedEOF))
+	} else if err != nil {
+		return 0, now, err
 	}
 	var metas [2]meta
 	for i := range metas {
 		var bad *damage.Error
 		if metas[i], bad = parseMeta(file.path, b[i*pageBytes:(i+1)*pageBytes], uint64(i)); bad != nil {
-			return 0, 0, fail(bad)
+			return 0, now, fail(bad)
 		}
 	}
 	now, before := metas[0], metas[1]
@@ -164,51 +167,84 @@ func (file *boltFile) precheck() (size, used int64, err error) {
 	if now.pages > uint64(size)/pageBytes {
 		return bad(size, "file size", fmt.Sprintf("%d pages of %d bytes", now.pages, pageBytes), size)
 	}
-	at := int64(now.freelist) * pageBytes
-	head, err := read(at, pageHeaderBytes)
-	if err != nil {
-		return 0, 0, err
-	}
-	pages := uint64(binary.LittleEndian.Uint32(head[12:])) + 1
-	if pages > now.pages-now.freelist {
-		return bad(at, "bbolt freelist", fmt.Sprintf("at most %d pages", now.pages-now.freelist), pages)
-	}
-	if b, err = read(at, int64(pages)*pageBytes); err != nil {
-		return 0, 0, err
-	}
-	if _, _, bad := parseFreelist(file.path, b, now); bad != nil {
-		return 0, 0, fail(bad)
-	}
-	return size, int64(now.pages) * pageBytes, nil
+	return size, now, nil
 }
 
-// begin opens a snapshot of the last commit.
-func (file *boltFile) begin() (*snapshot, error) {
-	s := &snapshot{file: file}
-	if err := file.contain("begin", func() (err error) {
-		s.tx, err = file.db.Begin(false)
-		return err
-	}); err != nil {
+// openSnapshot opens a file and its last commit. The file closes with the last of its snapshots.
+func openSnapshot(o Options, path string) (*snapshot, error) {
+	file, now, err := openFile(o, path)
+	if err != nil {
 		return nil, err
 	}
 	file.refs.Add(1)
-	s.refs.Store(1) // the caller's
-	if err := file.contain("read", s.load); err != nil {
+	defer file.drop()
+	s, err := file.snapshot(now.txid)
+	if err != nil || file.db == nil {
+		return s, err
+	}
+	if err := file.hold(s); err != nil {
 		s.release()
 		return nil, err
 	}
 	return s, nil
 }
 
-// openSnapshot opens a file and its last commit. The file closes with the last of its snapshots.
-func openSnapshot(o Options, path string) (*snapshot, error) {
-	file, err := openBolt(o, path)
+// snapshot reads the commit of transaction txid, which is the last one.
+func (file *boltFile) snapshot(txid uint64) (*snapshot, error) {
+	s := &snapshot{file: file}
+	file.refs.Add(1)
+	s.refs.Store(1) // the caller's
+	if err := file.contain("read", func() error { return s.load(txid) }); err != nil {
+		s.release()
+		return nil, err
+	}
+	return s, nil
+}
+
+// ready opens the file for writing, before its first commit. Until then nothing writes over the pages of its one snapshot s.
+func (file *boltFile) ready(s *snapshot) error {
+	if file.db != nil {
+		return nil
+	}
+	if err := file.openBolt(); err != nil {
+		return err
+	}
+	return file.hold(s)
+}
+
+// hold keeps bbolt from writing over the pages of the last commit s, until s is released.
+func (file *boltFile) hold(s *snapshot) error {
+	tx, err := file.begin()
+	if err != nil {
+		return err
+	}
+	s.tx = tx
+	if id := uint64(tx.ID()); id != s.meta.txid {
+		return file.damaged(damage.New(file.path, 0, "bbolt meta pages", fmt.Sprintf("transaction %d, as when the file was opened", s.meta.txid), id))
+	}
+	return nil
+}
+
+func (file *boltFile) begin() (tx *bolt.Tx, err error) {
+	err = file.contain("begin", func() error {
+		tx, err = file.db.Begin(false)
+		return err
+	})
+	return tx, err
+}
+
+// next is a snapshot of the commit that was just made.
+func (file *boltFile) next() (*snapshot, error) {
+	tx, err := file.begin()
 	if err != nil {
 		return nil, err
 	}
-	file.refs.Add(1)
-	defer file.drop()
-	return file.begin()
+	s, err := file.snapshot(uint64(tx.ID()))
+	if err != nil {
+		return nil, errors.Join(err, file.contain("end", tx.Rollback))
+	}
+	s.tx = tx
+	return s, nil
 }
 
 // drop gives up one use of the file, and closes it after the last.

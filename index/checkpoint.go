@@ -64,6 +64,9 @@ func (ix *Index) Checkpoint(ctx context.Context, a Applied) error {
 		}
 		// A second file does not fit, or cannot take the name now: this one grows by less.
 	}
+	if err := file.ready(j.base); err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
 	err = file.contain("commit", func() error { return file.db.Update(j.write) })
 	if errors.Is(err, berrors.ErrMaxSizeReached) {
 		return ix.replace(j)
@@ -71,7 +74,7 @@ func (ix *Index) Checkpoint(ctx context.Context, a Applied) error {
 	if err != nil {
 		return j.failed(err)
 	}
-	next, err := file.begin()
+	next, err := file.next()
 	if err != nil {
 		return err
 	}
@@ -86,7 +89,7 @@ func (s *snapshot) worthReplacing(rows int) bool {
 	const few = 256 // pages
 	free := s.freePages()
 	used := int(s.meta.pages) - free
-	return used >= few && (rows >= used/4 || free > 2*used)
+	return used >= few && (rows >= used/4 || free > used/2)
 }
 
 func (s *snapshot) freePages() (n int) {

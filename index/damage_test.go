@@ -327,6 +327,9 @@ func TestLeakedLock(t *testing.T) {
 	ix := must(Open(o))(t)
 	v := ix.View()
 	file := ix.rows.base.file
+	if err := file.ready(ix.rows.base); err != nil {
+		t.Fatal(err)
+	}
 	err := file.contain("commit", func() error {
 		return file.db.Update(func(tx *bolt.Tx) error { panic("as bbolt does on a damaged page") })
 	})

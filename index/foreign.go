@@ -146,16 +146,22 @@ const rootBytes = 1 << 20
 // buckets reads the list of buckets, which other files may have on several pages.
 func (w *whose) buckets(f vfs.File, m meta) {
 	le := binary.LittleEndian
-	b := make([]byte, rootBytes)
-	n, err := f.ReadAt(b, int64(m.root)*pageBytes)
-	if err != nil && err != io.EOF || n < pageBytes {
+	b := make([]byte, pageBytes)
+	if _, err := f.ReadAt(b, int64(m.root)*pageBytes); err != nil {
 		return
 	}
 	flags, count, over := le.Uint16(b[8:]), int(le.Uint16(b[10:])), int64(le.Uint32(b[12:]))
 	if le.Uint64(b) != m.root || flags != flagLeaf && flags != flagBranch || over >= int64(m.pages) {
 		return // damage
 	}
-	b = b[:min(int64(n), (over+1)*pageBytes)]
+	if over > 0 {
+		b = make([]byte, min((over+1)*pageBytes, rootBytes))
+		n, err := f.ReadAt(b, int64(m.root)*pageBytes)
+		if err != nil && err != io.EOF || n < pageBytes {
+			return
+		}
+		b = b[:n]
+	}
 	p := page{b: b, id: m.root, leaf: flags == flagLeaf, count: count}
 	if count == 0 {
 		w.empty = p.leaf && !near(b[pageHeaderBytes+elementBytes:][:len(bucketName)])

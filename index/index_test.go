@@ -298,6 +298,9 @@ func verifyClean(t interface{ Fatal(...any) }, ix *Index) {
 
 // boltCheck runs bbolt's own check.
 func boltCheck(t interface{ Fatal(...any) }, ix *Index) {
+	if err := ix.rows.base.file.ready(ix.rows.base); err != nil {
+		t.Fatal(err)
+	}
 	err := ix.rows.base.file.db.View(func(tx *bolt.Tx) error {
 		for err := range tx.Check() {
 			return err

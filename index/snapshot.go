@@ -11,11 +11,11 @@ import (
 	"github.com/dormousekv/dormouse/internal/damage"
 )
 
-// snapshot is the tree of one bbolt transaction. The open read transaction keeps bbolt from writing over its pages. Shared
-// by all views of that version.
+// snapshot is the tree of one commit. An open read transaction keeps bbolt from writing over its pages. Shared by all views
+// of that version.
 type snapshot struct {
 	file   *boltFile
-	tx     *bolt.Tx
+	tx     *bolt.Tx // nil until bbolt opens the file
 	refs   atomic.Int64
 	meta   meta
 	free   []uint64 // bitset of the pages that the tree does not reach
@@ -31,23 +31,23 @@ func (s *snapshot) release() error {
 	if s.refs.Add(-1) > 0 {
 		return nil
 	}
-	if !s.file.stuck.Load() {
+	if s.tx != nil && !s.file.stuck.Load() {
 		s.file.contain("end", s.tx.Rollback)
 	}
 	return s.file.drop()
 }
 
-// load finds the bucket. Its caller guards it.
-func (s *snapshot) load() error {
+// load finds the bucket in the commit of transaction txid. Its caller guards it.
+func (s *snapshot) load(txid uint64) error {
 	data := s.file.data
-	id := uint64(s.tx.ID()) % 2
+	id := txid % 2
 	m, bad := parseMeta(s.file.path, data[id*pageBytes:(id+1)*pageBytes], id)
 	if bad != nil {
 		return s.file.damaged(bad)
 	}
-	if m.txid != uint64(s.tx.ID()) || m.pages > uint64(len(data))/pageBytes {
+	if m.txid != txid || m.pages > uint64(len(data))/pageBytes {
 		return s.file.damaged(damage.New(s.file.path, int64(id)*pageBytes, "bbolt meta page",
-			fmt.Sprintf("transaction %d, at most %d pages", s.tx.ID(), len(data)/pageBytes),
+			fmt.Sprintf("transaction %d, at most %d pages", txid, len(data)/pageBytes),
 			fmt.Sprintf("transaction %d, %d pages", m.txid, m.pages)))
 	}
 	s.meta = m

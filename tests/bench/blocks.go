@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 
@@ -24,7 +25,18 @@ var tiny = kv.Descriptor{
 type blockStore struct {
 	dir    string
 	blocks int
+	past   past
 }
+
+// past is how a store came to hold what it holds. What index.db has in free pages depends on it.
+type past string
+
+const (
+	byPuts        past = ""            // prompts of 128 blocks, few checkpoints
+	byCheckpoints past = "checkpoints" // 100 checkpoints between the puts
+	byEvictions   past = "evictions"   // and half as many blocks again, which were evicted
+	byCompaction  past = "compaction"  // evictions, and then a compaction of all segments
+)
 
 // whole is how many prompts have all of their blocks in the store.
 func (b *blockStore) whole() int { return b.blocks * blockTokens / manyTokens }
@@ -40,16 +52,26 @@ func (r *run) blockStore(n int) (*blockStore, error) {
 		return b, nil
 	}
 	b := &blockStore{dir: filepath.Join(r.dir, fmt.Sprintf("blocks-%d", n)), blocks: n}
-	if !b.complete() {
-		if err := os.RemoveAll(b.dir); err != nil {
-			return nil, err
-		}
-		if err := r.timed("building a store of "+count(n)+" blocks", b.build); err != nil {
-			return nil, err
-		}
+	if err := r.ensure(b); err != nil {
+		return nil, err
 	}
 	r.stores[n] = b
 	return b, nil
+}
+
+// ensure builds b, unless it is there from an earlier run.
+func (r *run) ensure(b *blockStore) error {
+	if b.complete() {
+		return nil
+	}
+	if err := os.RemoveAll(b.dir); err != nil {
+		return err
+	}
+	what := "building a store of " + count(b.blocks) + " blocks"
+	if b.past != byPuts {
+		what += " by " + string(b.past)
+	}
+	return r.timed(what, b.build)
 }
 
 // complete reports whether the store is there and holds what it should.
@@ -62,6 +84,9 @@ func (b *blockStore) complete() bool {
 		return false
 	}
 	st, err := s.Stats()
+	if b.past != byPuts { // evictions leave about as many as they should
+		return s.Close() == nil && err == nil && math.Abs(float64(st.Blocks)/float64(b.blocks)-1) < 0.05
+	}
 	ok := err == nil && st.Blocks == int64(b.blocks)
 	if ok && b.whole() > 0 {
 		n, _, err := s.model.Probe(ctx, b.prompt(b.whole()-1), db.MatchOptions{})
@@ -80,9 +105,37 @@ func (b *blockStore) build() (err error) {
 	defer func() { err = errors.Join(err, s.Close()) }()
 	rows := newKVCache(tiny, manyTokens)
 	const perPrompt = manyTokens / blockTokens
-	return parallel(processors(), (b.blocks+perPrompt-1)/perPrompt, func(i int) error {
-		n := min(perPrompt, b.blocks-i*perPrompt) * blockTokens
+	blocks := b.blocks
+	if b.past == byEvictions || b.past == byCompaction {
+		blocks += blocks / 2
+	}
+	prompts := (blocks + perPrompt - 1) / perPrompt
+	err = parallel(processors(), prompts, func(i int) error {
+		n := min(perPrompt, blocks-i*perPrompt) * blockTokens
 		_, err := s.put(kv.Prompt{Tokens: tokens(i, n)}, rows.rows(n))
+		if err == nil && b.past != byPuts && i%max(1, prompts/100) == 0 {
+			err = s.Checkpoint(ctx)
+		}
 		return err
 	})
+	if err != nil || blocks == b.blocks {
+		return err
+	}
+	size, err := s.Shrink(ctx, 1<<60)
+	for { // a hundredth at a time, with checkpoints between
+		st, serr := s.Stats()
+		if err = errors.Join(err, serr); err != nil || st.Blocks <= int64(b.blocks) {
+			break
+		}
+		if size, err = s.Shrink(ctx, size-size/100); err == nil {
+			err = s.Checkpoint(ctx)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if b.past == byCompaction {
+		_, err = s.Compact(ctx, db.CompactOptions{All: true})
+	}
+	return err
 }

@@ -92,6 +92,7 @@ var benches = []struct {
 	{[]string{"bloom_rebuild_8192"}, bloomRebuild},
 	{[]string{"bloom_fpr"}, bloomRate},
 	{[]string{"open_1e4", "open_1e5", "open_1e6"}, openTimes},
+	{[]string{"open_1e6_after_checkpoints", "open_1e6_after_evictions", "open_1e6_after_compaction"}, openPasts},
 	{[]string{"open_10_models", "open_1000_models"}, openModels},
 	{[]string{"heap_1e6"}, openHeap},
 	{[]string{"ttft_ratio"}, firstToken},

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"runtime"
 	"time"
@@ -23,14 +24,7 @@ func openTimes(r *run) error {
 			return err
 		}
 		last = b
-		laps = append(laps, func() (took time.Duration, err error) {
-			var s *db.Store
-			took, err = since(func() (err error) { s, err = db.Open(ctx, b.dir, options()); return err })
-			if err != nil {
-				return 0, err
-			}
-			return took, s.Close()
-		})
+		laps = append(laps, b.timeOpen)
 	}
 	laps = append(laps, func() (took time.Duration, err error) {
 		var f *bolt.DB
@@ -47,11 +41,10 @@ func openTimes(r *run) error {
 	if err != nil {
 		return err
 	}
-	const what = "db.Open of a store that was closed cleanly, its files in the page cache"
 	named := []int{10_000, 100_000, 1_000_000}
 	bare := times[3]
 	for i, name := range []string{"open_1e4", "open_1e5", "open_1e6"} {
-		f := figure{name: name, unit: "ms", values: millis(times[i]), reference: what + r.size.smaller(named[i], sizes[i])}
+		f := figure{name: name, unit: "ms", values: millis(times[i]), reference: openWhat + r.size.smaller(named[i], sizes[i])}
 		switch i {
 		case 0:
 		case 1:
@@ -66,6 +59,50 @@ func openTimes(r *run) error {
 	}
 	return nil
 }
+
+// openPasts are the times of opening large stores that came to be in different ways.
+func openPasts(r *run) error {
+	small, err := r.blockStore(r.size.small)
+	if err != nil {
+		return err
+	}
+	stores := []*blockStore{small}
+	for _, p := range []past{byCheckpoints, byEvictions, byCompaction} {
+		b := &blockStore{dir: filepath.Join(r.dir, fmt.Sprintf("blocks-%d-%s", r.size.pasts, p)), blocks: r.size.pasts, past: p}
+		if err := r.ensure(b); err != nil {
+			return err
+		}
+		if !r.keep {
+			defer os.RemoveAll(b.dir)
+		}
+		stores = append(stores, b)
+	}
+	var laps []lap
+	for _, b := range stores {
+		laps = append(laps, b.timeOpen)
+	}
+	times, err := interleave(r.size.opens, laps...)
+	if err != nil {
+		return err
+	}
+	for i, b := range stores[1:] {
+		r.emit(figure{name: "open_1e6_after_" + string(b.past), unit: "ms", values: millis(times[i+1]), ratios: quotients(times[i+1], times[0]), bar: atMost(2),
+			reference: openWhat + r.size.smaller(1_000_000, b.blocks) + "; beside open_1e4"})
+	}
+	return nil
+}
+
+// timeOpen opens the store, and closes it when the time is taken.
+func (b *blockStore) timeOpen() (took time.Duration, err error) {
+	var s *db.Store
+	took, err = since(func() (err error) { s, err = db.Open(ctx, b.dir, options()); return err })
+	if err != nil {
+		return 0, err
+	}
+	return took, s.Close()
+}
+
+const openWhat = "db.Open of a store that was closed cleanly, its files in the page cache"
 
 // openHeap is the heap that an open store takes beside its Bloom filter.
 func openHeap(r *run) (err error) {

@@ -136,6 +136,7 @@ func decodeSnapshot(b []byte) (*smallState, snapshot, error) {
 
 func (s *smallState) setRef(r Ref) {
 	if old, ok := s.refs[r.Name]; ok {
+		delete(s.refs, r.Name) // count looks at those that stay
 		s.count(old, -1)
 		s.former = max(s.former, formerSet)
 		s.formers++

@@ -156,13 +156,14 @@ func fuzzPage(t *testing.T, b []byte, id uint64) {
 		t.Fatalf("%+v", m)
 	}
 	m := meta{freelist: id % 100, pages: id%100 + 3}
-	if ids, pages, bad := parseFreelist("f", full, m); bad == nil {
-		if len(ids) > len(full)/8 || pages > 2 {
+	if free, own, bad := parseFreelist("f", full, m); bad == nil {
+		if own > 2 {
 			t.Fatal("freelist is longer than its pages")
 		}
-		for i, id := range ids {
-			if id < 2 || id >= m.pages || i > 0 && id <= ids[i-1] {
-				t.Fatalf("free pages %v of %d", ids, m.pages)
+		for id := range m.pages + 64 {
+			own := m.freelist <= id && id < m.freelist+own
+			if free.has(id) && (id < 2 || id >= m.pages) && !own || own && !free.has(id) {
+				t.Fatalf("page %d of %d: free %t, of the freelist %t", id, m.pages, free.has(id), own)
 			}
 		}
 	}

@@ -37,7 +37,8 @@ const (
 
 	elementBucket = 1 // flag of a leaf element that holds a bucket
 
-	maxDepth = 20 // of a tree; every level at least doubles its rows
+	maxDepth = 20      // of a tree; every level at least doubles its rows
+	maxPages = 1 << 32 // of a file: 16 TiB
 )
 
 var bucketName = []byte("dormouse")
@@ -209,43 +210,64 @@ func parseMeta(file string, b []byte, id uint64) (m meta, err *damage.Error) {
 	return m, nil
 }
 
-// parseFreelist returns the ids of the pages that the tree of m does not reach. b starts at the freelist's first page
-// and goes on to its last, or beyond.
-func parseFreelist(file string, b []byte, m meta) (ids []uint64, pages uint64, err *damage.Error) {
+// parseFreelist returns the pages that the tree of m does not reach, as a bitset, and how many of them are the freelist's own. b starts at
+// the freelist's first page and goes on to its last, or beyond. Every Open reads it: one pass, and no list.
+func parseFreelist(file string, b []byte, m meta) (free bitset, own uint64, err *damage.Error) {
 	le := binary.LittleEndian
 	off := int64(m.freelist) * pageBytes
-	bad := func(expected, found any) ([]uint64, uint64, *damage.Error) {
+	bad := func(expected, found any) (bitset, uint64, *damage.Error) {
 		return nil, 0, damage.New(file, off, "bbolt freelist", expected, found)
 	}
 	if id, flags := le.Uint64(b), le.Uint16(b[8:]); id != m.freelist || flags != flagFreelist {
 		return bad(fmt.Sprintf("page %d with flags %#x", m.freelist, flagFreelist), fmt.Sprintf("page %d with flags %#x", id, flags))
 	}
-	pages = uint64(le.Uint32(b[12:])) + 1
-	if pages > m.pages-m.freelist || pages*pageBytes > uint64(len(b)) {
-		return bad(fmt.Sprintf("at most %d pages", m.pages-m.freelist), pages)
+	if m.pages > maxPages { // a file that was cut may say anything
+		return bad(fmt.Sprintf("at most %d pages", uint64(maxPages)), m.pages)
+	}
+	own = uint64(le.Uint32(b[12:])) + 1
+	if own > m.pages-m.freelist || own*pageBytes > uint64(len(b)) {
+		return bad(fmt.Sprintf("at most %d pages", m.pages-m.freelist), own)
 	}
 	count := uint64(le.Uint16(b[10:]))
-	b = b[pageHeaderBytes : pages*pageBytes]
+	b = b[pageHeaderBytes : own*pageBytes]
 	if count == 0xFFFF { // then the first word is the count
 		count, b = le.Uint64(b), b[8:]
 	}
 	if count > uint64(len(b))/8 {
 		return bad(fmt.Sprintf("at most %d ids", len(b)/8), count)
 	}
-	ids = make([]uint64, count)
-	last := uint64(1)
-	for i := range ids {
-		ids[i] = le.Uint64(b[8*i:])
-		if ids[i] <= last || ids[i] >= m.pages {
-			return bad(fmt.Sprintf("ids ascending, below %d", m.pages), fmt.Sprintf("%d after %d", ids[i], last))
+	ids, rest := b[:8*count], b[8*count:]
+	free = make(bitset, m.pages/64+1)
+	last, word := uint64(1), uint64(0) // word: the bits of last and of those beside it
+	for i := 0; i+8 <= len(ids); i += 8 {
+		id := le.Uint64(ids[i : i+8])
+		if id <= last || id >= m.pages {
+			return bad(fmt.Sprintf("ids ascending, below %d", m.pages), fmt.Sprintf("%d after %d", id, last))
 		}
-		last = ids[i]
+		if id/64 != last/64 {
+			free[last/64], word = word, 0
+		}
+		word |= 1 << (id % 64)
+		last = id
 	}
-	if rest := b[8*count:]; !allZero(rest) {
+	free[last/64] |= word
+	for id := m.freelist; id < m.freelist+own; id++ {
+		if free.has(id) {
+			return bad("other pages than its own", fmt.Sprintf("page %d", id))
+		}
+		free.set(id)
+	}
+	if !allZero(rest) {
 		return bad(fmt.Sprintf("nothing behind %d ids", count), "more")
 	}
-	return ids, pages, nil
+	return free, own, nil
 }
+
+// bitset is a set of page numbers.
+type bitset []uint64
+
+func (s bitset) set(id uint64)      { s[id/64] |= 1 << (id % 64) }
+func (s bitset) has(id uint64) bool { return id/64 < uint64(len(s)) && s[id/64]>>(id%64)&1 == 1 }
 
 func allZero(b []byte) bool {
 	for _, x := range b {

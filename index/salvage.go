@@ -57,7 +57,7 @@ type salvage struct {
 	f     vfs.File
 	pages uint64 // whole ones
 	meta  meta
-	free  map[uint64]bool // nil if the freelist is damaged
+	free  bitset // nil if the freelist is damaged
 	seen  map[uint64]bool
 	lost  bool // a page that others hang below
 	store *storeRow
@@ -137,15 +137,12 @@ func (s *salvage) readFreelist() {
 			return
 		}
 	}
-	ids, n, bad := parseFreelist(s.path, b, s.meta)
+	free, n, bad := parseFreelist(s.path, b, s.meta)
 	if bad != nil {
 		s.out.Damage = append(s.out.Damage, bad)
 		return
 	}
-	s.free = make(map[uint64]bool, len(ids))
-	for _, id := range ids {
-		s.free[id] = true
-	}
+	s.free = free
 	for i := range n {
 		s.seen[s.meta.freelist+i] = true
 	}
@@ -175,7 +172,7 @@ func (s *salvage) tree(id uint64, first, hi []byte, depth int) {
 	switch {
 	case depth == maxDepth:
 		s.bad(id, "tree", fmt.Sprintf("at most %d levels", maxDepth), "more")
-	case id < 2 || id >= s.meta.pages || s.seen[id] || s.free[id]:
+	case id < 2 || id >= s.meta.pages || s.seen[id] || s.free.has(id):
 		s.bad(min(id, s.pages), "page number", "a page of the tree", id)
 	default:
 		if b := s.read(id, 1); b != nil && s.page(id, b, first, hi, depth) {
@@ -216,7 +213,7 @@ func (s *salvage) page(id uint64, b, first, hi []byte, depth int) bool {
 // cutOff reads the leaves that hung below pages that are lost: pages that are not free, and that the walk did not reach.
 func (s *salvage) cutOff() {
 	for id := uint64(2); id < min(s.meta.pages, s.pages); id++ {
-		if s.seen[id] || s.free[id] {
+		if s.seen[id] || s.free.has(id) {
 			continue
 		}
 		b := s.read(id, 1)

@@ -18,10 +18,10 @@ type snapshot struct {
 	tx     *bolt.Tx // nil until bbolt opens the file
 	refs   atomic.Int64
 	meta   meta
-	free   []uint64 // bitset of the pages that the tree does not reach
-	frees  uint64   // pages of the freelist itself
-	root   uint64   // of our bucket
-	inline []byte   // our bucket, while it is so small that bbolt keeps it in its parent's page
+	free   bitset // the pages that the tree does not reach
+	frees  uint64 // pages of the freelist itself
+	root   uint64 // of our bucket
+	inline []byte // our bucket, while it is so small that bbolt keeps it in its parent's page
 }
 
 func (s *snapshot) acquire() { s.refs.Add(1) }
@@ -51,25 +51,11 @@ func (s *snapshot) load(txid uint64) error {
 			fmt.Sprintf("transaction %d, %d pages", m.txid, m.pages)))
 	}
 	s.meta = m
-	ids, n, bad := parseFreelist(s.file.path, data[m.freelist*pageBytes:m.pages*pageBytes], m)
-	if bad != nil {
+	if s.free, s.frees, bad = parseFreelist(s.file.path, data[m.freelist*pageBytes:m.pages*pageBytes], m); bad != nil {
 		return s.file.damaged(bad)
-	}
-	s.free, s.frees = make([]uint64, m.pages/64+1), n
-	for i := range n {
-		s.setFree(m.freelist + i)
-	}
-	for _, id := range ids {
-		if s.isFree(id) {
-			return s.bad(m.freelist, "bbolt freelist", "it lists its own page")
-		}
-		s.setFree(id)
 	}
 	return s.findBucket()
 }
-
-func (s *snapshot) setFree(id uint64)     { s.free[id/64] |= 1 << (id % 64) }
-func (s *snapshot) isFree(id uint64) bool { return s.free[id/64]>>(id%64)&1 == 1 }
 
 // findBucket reads the tree of buckets, which holds ours alone and so is a single leaf.
 //
@@ -129,7 +115,7 @@ func (s *snapshot) page(id uint64) (page, error) {
 	switch {
 	case id < 2 || id >= s.meta.pages:
 		return page{}, s.bad(min(id, s.meta.pages), "page number", fmt.Sprintf("page %d of %d", id, s.meta.pages))
-	case s.isFree(id):
+	case s.free.has(id):
 		return page{}, s.bad(id, "page number", fmt.Sprintf("page %d is in the tree and free", id))
 	}
 	p, what := parsePage(s.file.data[id*pageBytes:(id+1)*pageBytes:(id+1)*pageBytes], id)

@@ -93,7 +93,7 @@ func (w *walk) run() error {
 		return err
 	}
 	for id := uint64(2); id < s.meta.pages; id++ {
-		if !w.seen[id] && !s.isFree(id) {
+		if !w.seen[id] && !s.free.has(id) {
 			w.bad(id, "page", "neither in the tree nor free")
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	bolt "go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
 )
 
 // bbolt opens the file for the first commit and not before. While another process has the file, a checkpoint fails and is
@@ -20,7 +21,7 @@ func TestBoltOpensForTheFirstCommit(t *testing.T) {
 		t.Fatal("an index that was only read is locked:", err)
 	}
 	fill(t, ix, m, 20, 40)
-	if err := ix.Checkpoint(context.Background(), Applied{LSN: 7}); !errors.Is(err, bolt.ErrTimeout) || ix.Err() != nil {
+	if err := ix.Checkpoint(context.Background(), Applied{LSN: 7}); !errors.Is(err, berrors.ErrTimeout) || ix.Err() != nil {
 		t.Fatalf("a checkpoint of a file that is locked: %v, %v", err, ix.Err())
 	}
 	if err := other.Close(); err != nil {

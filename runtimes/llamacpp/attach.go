@@ -213,7 +213,7 @@ func Attach(ctx context.Context, store *db.Store, lib *Library, lctx uintptr, o 
 		s.canaryFormat = s.lay.format
 	}
 	song.portrait, song.settings = s.portraitOf(blob), s.settings(model)
-	if err := s.verify(ctx, store, song, o.Adapters); err != nil {
+	if err := s.verify(ctx, song, inOneOrder(o.Adapters), true); err != nil {
 		return nil, err
 	}
 	s.o.DiscardCanary = false // once
@@ -251,7 +251,7 @@ func (s *Session) probe(c canary) (blob, tail []byte, err error) {
 		return nil, nil, err
 	}
 	err = s.in(s.o.Sequence, func(sequence int) error {
-		if blob, err = s.sing(c, sequence); err != nil {
+		if blob, err = s.sing(c, sequence, canaryLength); err != nil {
 			return err
 		}
 		if !s.clear(sequence) {

@@ -4,8 +4,11 @@ package llamacpp_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -139,6 +142,26 @@ func TestAnotherFileIsRefused(t *testing.T) {
 	c := other.context()
 	if _, err := r.tryAttach(c, nil); !errors.Is(err, llamacpp.ErrIdentity) || !strings.Contains(err.Error(), "other weights") {
 		t.Errorf("other weights: %v", err)
+	}
+}
+
+// A float of the metadata is not taken for another one because C writes it in another way.
+func TestOddFloatsInTheFile(t *testing.T) {
+	file := ggufgen.LLaMA(1, 3, 64)
+	values := []float32{float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN()), float32(math.Copysign(0, -1)), 1e-5, math.MaxFloat32, 1.5}
+	var more []byte // of each 32 bytes, as what follows is aligned
+	for i, v := range values {
+		name := fmt.Sprintf("test.a.float.%03d", i)
+		more = binary.LittleEndian.AppendUint64(more, uint64(len(name)))
+		more = append(more, name...)
+		more = binary.LittleEndian.AppendUint32(more, 6) // GGUF_TYPE_FLOAT32
+		more = binary.LittleEndian.AppendUint32(more, math.Float32bits(v))
+	}
+	const head = 24 // magic, version, number of tensors, number of keys
+	binary.LittleEndian.PutUint64(file[16:], binary.LittleEndian.Uint64(file[16:])+uint64(len(values)))
+	r := newRig(t, slices.Concat(file[:head], more, file[head:]), llama.ContextOptions{}, db.Options{})
+	for range 2 { // once from the file, once from the memo
+		r.attach(r.context(), nil)
 	}
 }
 

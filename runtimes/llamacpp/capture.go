@@ -26,7 +26,8 @@ type stretch struct {
 
 // Capture copies the window layers' rows of a sliding-window model out of the cache, for [Session.Save]: the cache forgets
 // them. prompt is what the sequence holds. A program with a loop of its own around llama_decode calls it after every
-// batch of at most [Session.BatchTokens] tokens; Prefill does. For other models it does nothing. A prompt that contradicts what
+// batch of at most [Session.BatchTokens] tokens; Prefill does. Of an Opaque model it notes what the sequence holds, without which Save
+// refuses it; for others it does nothing. A prompt that contradicts what
 // the session knows of the sequence is refused with ErrLineage.
 func (s *Session) Capture(ctx context.Context, prompt kv.Prompt, sequence int) error {
 	if ctx == nil {
@@ -35,12 +36,19 @@ func (s *Session) Capture(ctx context.Context, prompt kv.Prompt, sequence int) e
 	if err := s.check(sequence); err != nil {
 		return err
 	}
+	prompt = ordered(prompt)
 	l := s.line(sequence)
 	if err := l.agrees(prompt, len(prompt.Tokens), sequence); err != nil {
 		return err
 	}
 	if err := s.identified(prompt); err != nil {
 		return err
+	}
+	if s.mode == Opaque && s.tokens(sequence) == len(prompt.Tokens) {
+		if len(l.prompt.Tokens) == 0 && len(prompt.Tokens) > s.BatchTokens() {
+			l.unseen = true
+		}
+		l.holds(prompt)
 	}
 	if s.mode != Rows || s.lay.window == 0 {
 		return nil

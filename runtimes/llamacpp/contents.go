@@ -3,6 +3,7 @@ package llamacpp
 import (
 	"bytes"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"math/bits"
 	"os"
@@ -57,7 +58,7 @@ func contentsOf(f *gguf.File) (c contents, err error) {
 	return c, nil
 }
 
-// fileMeta is the metadata of a file as llama.cpp spells it, but for floats: those are compared as numbers.
+// fileMeta is the metadata of a file as llama.cpp spells it.
 func fileMeta(f *gguf.File) map[string]string {
 	out := map[string]string{}
 	for key, v := range f.Meta {
@@ -88,9 +89,25 @@ func (l *Library) modelMeta(model uintptr) map[string]string {
 	return out
 }
 
-// spelled is a value without what llama.cpp's releases escape in different ways.
+// spelled is a value without what llama.cpp's releases, and C libraries, spell in different ways: escapes, and numbers that are not whole.
 func spelled(value string) string {
-	return strings.NewReplacer("\\", "", "\n", "", "\r", "", "\t", "", "\"", "").Replace(strings.ToValidUTF8(value, ""))
+	value = strings.NewReplacer("\\", "", "\n", "", "\r", "", "\t", "", "\"", "").Replace(strings.ToValidUTF8(value, ""))
+	if len(value) > 400 || !strings.ContainsAny(value, ".,eEnN") { // the longest float of six decimals has 316 digits
+		return value
+	}
+	number := value
+	if strings.Count(value, ",") == 1 && !strings.Contains(value, ".") { // C writes floats in the language of the process
+		number = strings.Replace(value, ",", ".", 1)
+	}
+	x, err := strconv.ParseFloat(strings.Replace(number, "-nan", "nan", 1), 64)
+	if err != nil && !errors.Is(err, strconv.ErrRange) {
+		return value
+	}
+	six := strconv.FormatFloat(x, 'f', 6, 64)       // as C's %f
+	if x, _ = strconv.ParseFloat(six, 64); x == 0 { // -0, too
+		x = 0
+	}
+	return strconv.FormatFloat(x, 'g', 9, 64)
 }
 
 func metaHash(meta map[string]string) kv.Hash {

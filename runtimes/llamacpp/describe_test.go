@@ -182,7 +182,7 @@ func TestHeadMemo(t *testing.T) {
 		t.Errorf("another architecture than the remembered one: %v", err)
 	}
 	b, err := os.ReadFile(memo)
-	if err != nil || bytes.Count(b, []byte("head3 ")) != 1 || bytes.Count(b, []byte("weights1 ")) != 1 {
+	if err != nil || bytes.Count(b, []byte("head4 ")) != 1 || bytes.Count(b, []byte("weights1 ")) != 1 {
 		t.Errorf("the memo is %q, expected one line of each kind: %v", b, err)
 	}
 	write(ggufgen.Gemma3(1, 2, 64, 40))

@@ -41,6 +41,8 @@ type lineage struct {
 	states   []checkpoint // that Prefill took and are not stored yet, the first one first
 	stored   int          // at this position, the window rows before are in the store
 	trusted  bool         // since Reset, the caller's word is taken for the order of cells, too
+	unseen   bool         // the first tokens are the caller's word
+	shrunk   bool         // a recurrent state that went back: its positions were shifted
 }
 
 // line returns what is known of a sequence. What was known of positions that it does not have any more is forgotten.
@@ -50,7 +52,11 @@ func (s *Session) line(sequence int) *lineage {
 		l = &lineage{}
 		s.lines[sequence] = l
 	}
-	l.cut(s.tokens(sequence))
+	n := s.tokens(sequence)
+	if n > 0 && n < len(l.prompt.Tokens) && s.lib.IsRecurrent(s.lib.GetModel(s.lctx)) {
+		l.shrunk = true
+	}
+	l.cut(n)
 	return l
 }
 
@@ -95,6 +101,21 @@ func (l *lineage) agrees(prompt kv.Prompt, n, sequence int) error {
 	}
 	return &LineageError{sequence, at, "the prompt is another one from there on than the session restored, evaluated or saved. " +
 		"After a shift of positions it must not be saved; if you removed these positions and evaluated others, call Truncate or Reset"}
+}
+
+// seen refuses a state that cannot be cut and of whose tokens the session saw none, or that went back: it has no rows that could tell
+// whether positions were shifted.
+func (l *lineage) seen(sequence int) error {
+	switch {
+	case l.trusted:
+		return nil
+	case l.shrunk:
+		return &LineageError{sequence, 0, "it has fewer positions than it had, and a recurrent state never forgets: positions were shifted. If you emptied it and filled it anew, call Reset"}
+	case l.unseen || len(l.prompt.Tokens) == 0:
+		return &LineageError{sequence, 0, "the session did not see its first tokens, and a state that cannot be cut does not tell whether positions were shifted: " +
+			"evaluate with Prefill, or call Capture after every batch from the first on, or Reset if you are sure"}
+	}
+	return nil
 }
 
 // parting is the first position, before n, at which two prompts part; -1 if they do not. What adapters, spans and tokens

@@ -31,6 +31,7 @@ const (
 	single planeKind = iota // K without V, or all of a state
 	keys                    // and the next plane has the values of the same layer
 	values
+	memory               // a state of recurrent layers, beside rows
 	coarse planeKind = 4 // with one of the others: a cache of 4 or 5 bits
 )
 
@@ -80,7 +81,7 @@ func portraitOf(f state.Format, blob, recurrent []byte) portrait {
 		all = append(all, rows{"the state", single, valuesOf(kv.F32, blob)})
 	}
 	if len(recurrent) > 0 {
-		all = append(all, rows{"the recurrent state", single, valuesOf(kv.F32, recurrent)})
+		all = append(all, rows{"the recurrent state", memory, valuesOf(kv.F32, recurrent)})
 	}
 	s := portrait{stride: 1 + (len(all)-1)/(maxPortraitBytes/8)}
 	if s.stride > 1 {
@@ -155,8 +156,11 @@ func (s portrait) comparable(t portrait) bool {
 // What numerics explain, as a part of a plane's length: docs/llamacpp.md has what was measured. Kernels, flash attention and
 // releases leave the first layer nearly as it is, and add up from layer to layer, in keys as in values.
 const (
-	mostOfPlane  = 0.35 // of the plane that differs most; where it is of 4 or 5 bits:
+	mostOfPlane  = 0.35 // of the plane that differs most, whatever the model; where it is of 4 or 5 bits:
 	mostOfCoarse = 0.6
+	timesMost    = 2.5  // what rounding alone does in this model, if that is known, of the plane that differs most
+	timesMean    = 2    // and of all on average; but at least:
+	leastOfPlane = 0.03 // for devices of which nothing was measured
 	mostOfLeast  = 0.06 // of the one that differs least, which is in the first layer
 	mostOfKeys   = 0.05 // of keys, beyond what their values explain: both are made of the same input
 	keysByValues = 2.5
@@ -170,8 +174,45 @@ type difference struct {
 	looks string  // what it looks like
 }
 
+// noise is how far rounding alone moves the planes that do not know their position: the one that moves most, and all on average, as parts of
+// their lengths. 0: not known.
+type noise struct{ most, mean float64 }
+
+// rounding takes the difference of two portraits for noise.
+func (s portrait) rounding(t portrait) (n noise) {
+	if !s.comparable(t) {
+		return n
+	}
+	planes := 0
+	for i, p := range t.planes {
+		if kind := p.kind &^ coarse; kind == values || kind == memory {
+			d := p.distance(s.planes[i])
+			n.most = max(n.most, d)
+			n.mean += d
+			planes++
+		}
+	}
+	n.mean /= float64(max(planes, 1))
+	return n
+}
+
+// mostOf is how far a plane may be from the stored one.
+func (p planePortrait) mostOf(n noise) float64 {
+	most := mostOfPlane
+	if p.kind&coarse != 0 {
+		most = mostOfCoarse
+	}
+	if n.most > 0 && p.kind&^coarse != single {
+		most = min(most, max(leastOfPlane, timesMost*n.most))
+	}
+	return most
+}
+
+// against compares what a context computes now with what is stored.
+func (c canary) against(now canary) difference { return c.portrait.against(now.portrait, c.noise) }
+
 // against compares what a context computes, t, with what is stored.
-func (s portrait) against(t portrait) (d difference) {
+func (s portrait) against(t portrait, n noise) (d difference) {
 	if !s.comparable(t) {
 		return difference{times: math.Inf(1), worst: math.Inf(1), plane: "the number of planes", looks: "the state is made of other planes"}
 	}
@@ -191,16 +232,15 @@ func (s portrait) against(t portrait) (d difference) {
 			least = i
 		}
 		lengths = max(lengths, math.Abs(float64(p.norm)-float64(q.norm))/float64(max(p.norm, q.norm, math.SmallestNonzeroFloat32)))
-		most := mostOfPlane
-		if p.kind&coarse != 0 {
-			most = mostOfCoarse
-		}
-		take(apart[i]/most, p.name, whole)
+		take(apart[i]/p.mostOf(n), p.name, whole)
 	}
 	for i, p := range t.planes {
 		if p.kind&^coarse == keys && i+1 < len(apart) {
 			take((apart[i]-keysByValues*apart[i+1])/mostOfKeys, p.name, "keys differ and their values do not: it looks like other positions (RoPE frequency base or scale, YaRN), or a LoRA adapter")
 		}
+	}
+	if n.mean > 0 {
+		take(s.rounding(t).mean/max(leastOfPlane, timesMean*n.mean), "all layers' V", whole)
 	}
 	if apart[least] > mostOfLeast {
 		looks := "all rows differ: " + whole

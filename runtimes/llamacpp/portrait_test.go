@@ -3,6 +3,7 @@ package llamacpp
 import (
 	"bytes"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,7 +18,7 @@ func TestCanaryNote(t *testing.T) {
 		values[i] = float32(math.Sin(float64(i)))
 	}
 	for _, planes := range []int{1, 36, 60, 252, 5000} {
-		c := canary{tokens: [2]int32{100, 101}, position: 1000, settings: []string{"n_ctx 512", "long " + strings.Repeat("x", 4096)}}
+		c := canary{tokens: []int32{100, 101}, position: 1000, noise: noise{0.25, 0.125}, settings: []string{"n_ctx 512", "long " + strings.Repeat("x", 4096)}}
 		c.portrait = portrait{stride: 1 + (planes-1)/(maxPortraitBytes/8) | 1}
 		for i := 0; i < planes; i += c.portrait.stride {
 			c.portrait.planes = append(c.portrait.planes, project(uint64(i), values, min(maxProjections, maxPortraitBytes/(4*(1+(planes-1)/c.portrait.stride))-1)))
@@ -27,7 +28,7 @@ func TestCanaryNote(t *testing.T) {
 			t.Fatalf("%d planes take %d bytes", planes, len(b))
 		}
 		got, ok := decodeCanary(b)
-		if d := c.portrait.against(got.portrait); !ok || d.times != 0 || got.tokens != c.tokens || got.position != c.position || got.settings[0] != "n_ctx 512" {
+		if d := c.against(got); !ok || d.times != 0 || !slices.Equal(got.tokens, c.tokens) || got.position != c.position || got.noise != c.noise || got.settings[0] != "n_ctx 512" {
 			t.Errorf("%d planes came back as %+v, %v", planes, d, ok)
 		}
 		for n := range b {
@@ -38,7 +39,7 @@ func TestCanaryNote(t *testing.T) {
 			}
 		}
 	}
-	if d := (portrait{}).against(portraitOf(state.Format{}, bytes.Repeat([]byte{0xff}, 64), nil)); !math.IsInf(d.times, 1) {
+	if d := (portrait{}).against(portraitOf(state.Format{}, bytes.Repeat([]byte{0xff}, 64), nil), noise{}); !math.IsInf(d.times, 1) {
 		t.Error(d)
 	}
 }

@@ -23,6 +23,7 @@ func (s *Session) Prefill(ctx context.Context, prompt kv.Prompt, from, sequence 
 	if err := s.check(sequence); err != nil {
 		return err
 	}
+	prompt = ordered(prompt)
 	if err := s.identified(prompt); errors.Is(err, ErrIdentity) { // a store that fails does not keep tokens from being evaluated
 		return err
 	}
@@ -44,6 +45,9 @@ func (s *Session) Prefill(ctx context.Context, prompt kv.Prompt, from, sequence 
 		delete(s.lines, sequence)
 	}
 	l := s.line(sequence)
+	if from > 0 && len(l.prompt.Tokens) == 0 {
+		l.unseen = true
+	}
 	if l.agrees(prompt, from, sequence) == nil {
 		l.cut(from)
 		l.holds(prompt.Prefix(from))

@@ -35,12 +35,13 @@ func (s *Session) Restore(ctx context.Context, prompt kv.Prompt, sequence int) (
 	if err := s.check(sequence); err != nil {
 		return Restored{}, err
 	}
+	prompt = ordered(prompt)
 	if n := s.tokens(sequence); n > 0 {
 		return Restored{}, fmt.Errorf("%w: sequence %d has %d tokens", ErrNotEmpty, sequence, n)
 	}
 	err := s.identified(prompt)
 	if errors.Is(err, ErrIdentity) { // other adapters
-		err = s.recheckIn(ctx, sequence, prompt.Adapters)
+		err = s.recheckIn(ctx, sequence, prompt.Adapters, false)
 	}
 	if err != nil {
 		return Restored{}, err

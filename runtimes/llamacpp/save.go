@@ -17,7 +17,7 @@ import (
 //
 // What the session restored, evaluated, captured or saved in the sequence, it knows: tokens, and a sample of the rows that
 // went through its hands. What contradicts that is refused with ErrLineage, and nothing is stored. For all else, the
-// caller's word is taken. Rows of shifted positions (llama_memory_seq_add) must never be saved, not behind any number of
+// caller's word is taken; but of an Opaque state it must have seen the first tokens, since nothing in it tells more. Rows of shifted positions (llama_memory_seq_add) must never be saved, not behind any number of
 // decodes either: they are approximations. A caller who changed the sequence without the session says so ([Session.Reset],
 // [Session.Truncate]).
 //
@@ -36,6 +36,7 @@ func (s *Session) Save(ctx context.Context, prompt kv.Prompt, sequence int) (db.
 	if err := s.check(sequence); err != nil {
 		return db.PutResult{}, err
 	}
+	prompt = ordered(prompt)
 	n := s.tokens(sequence)
 	if n <= 0 {
 		return db.PutResult{}, fmt.Errorf("%w: sequence %d is empty", ErrPositions, sequence)
@@ -238,6 +239,9 @@ func (s *Session) saveOpaque(ctx context.Context, l *lineage, prompt kv.Prompt, 
 		return db.PutResult{}, fmt.Errorf("%w: the positions of a span are fewer than its tokens, so what sequence %d holds of the prompt is not known", ErrPositions, sequence)
 	}
 	if err := s.endsAt(prompt, sequence, n); err != nil {
+		return db.PutResult{}, err
+	}
+	if err := l.seen(sequence); err != nil {
 		return db.PutResult{}, err
 	}
 	defer s.giveBack()

@@ -56,7 +56,7 @@ func modelID(path string) (string, error) {
 // The memo has lines "TAG ID ANSWER…" of words, for each model one of each tag.
 const (
 	weightsTag = "weights1" // then the hash
-	headTag    = "head3"    // then architecture, hash of the tokenizer, hash of the RoPE frequency factors, how many sets of them, contents
+	headTag    = "head4"    // then architecture, hash of the tokenizer, hash of the RoPE frequency factors, how many sets of them, contents
 )
 
 // readMemo returns what is in the memo; nothing of one that cannot be read or is too large.

@@ -189,10 +189,10 @@ func (f *field) fresh() {
 
 // contextFault is a context that computes other rows under the same identity.
 type contextFault struct {
-	name    string
-	make    func() *llama.Context
-	same    bool // of this model it is none
-	mayPass bool // docs/llamacpp.md says that it is not always refused
+	name   string
+	make   func() *llama.Context
+	same   bool // of this model it is none
+	noRows bool // no row is another one, so what is stored is right
 }
 
 func (f *field) contextFaults(lib *llama.Lib) (out []contextFault) {
@@ -212,19 +212,21 @@ func (f *field) contextFaults(lib *llama.Lib) (out []contextFault) {
 			return c
 		}})
 	}
-	adapter := func(name string, targets []ggufgen.LoRATarget, mayPass bool) {
+	adapter := func(name string, targets []ggufgen.LoRATarget, noRows bool) {
 		if len(targets) == 0 {
 			return
 		}
 		l, file := f.lora(), ggufgen.LoRA(f.x.arch, 7, 0.5, targets...)
-		out = append(out, contextFault{name: name, mayPass: mayPass, make: func() *llama.Context {
+		out = append(out, contextFault{name: name, noRows: noRows, make: func() *llama.Context {
 			c := f.plain()
 			l.on(f.t, f.rig, c, file)
 			return c
 		}})
 	}
 	adapter("forgotten adapter", f.x.targets, false)
-	adapter("forgotten adapter of queries only", f.x.queries, true)
+	for _, q := range f.x.queryAdapters() {
+		adapter("forgotten adapter, "+q.name, q.targets, q.last)
+	}
 	if f.x.rotated {
 		out = append(out, contextFault{name: "rotation by environment", make: func() *llama.Context {
 			const name = "LLAMA_ATTN_ROT_DISABLE"
@@ -270,12 +272,8 @@ type sequenceFault struct {
 	do     func(s *llamacpp.Session, c *llama.Context, m *memoryOf) ([][]kv.Token, error)
 }
 
-var (
-	// errNotDone says that llama.cpp does not do such a thing with this model.
-	errNotDone = errors.New("llama.cpp does not")
-	// errWord says that nothing in a blob tells: what a session never saw of a state that cannot be cut is the caller's word.
-	errWord = errors.New("the caller's word")
-)
+// errNotDone says that llama.cpp does not do such a thing with this model.
+var errNotDone = errors.New("llama.cpp does not")
 
 func (f *field) sequenceFaults() []sequenceFault {
 	a := f.tokens
@@ -328,9 +326,6 @@ func (f *field) sequenceFaults() []sequenceFault {
 			return [][]kv.Token{kept, a}, save(s, kept)
 		}},
 		{"shifted unseen, decoded, saved", false, func(s session, c lctx, m *memoryOf) ([][]kv.Token, error) {
-			if s.Mode() == llamacpp.Opaque {
-				return nil, errWord
-			}
 			f.decode(c, a, 0, batchTokens)
 			if err := shift(m); err != nil {
 				return nil, err
@@ -459,13 +454,12 @@ func TestNoWrongRestore(t *testing.T) {
 					if back {
 						what = "plain"
 					}
-					var v verdict
-					if fault.mayPass {
-						if v = f.worst(what, after, f.tokens); v.Off > 0.005 && !v.Warned {
-							t.Errorf("%s: %v, and no warning", name, v)
-						}
-					} else {
-						v = f.tried(what, after, f.tokens)
+					v := f.worst(what, after, f.tokens)
+					if v.Off > v.Floor && !(f.x.rotated && v.Warned && v.Off < 0.005) { // a quantized cache rounds rows as much as a weak adapter changes them
+						t.Errorf("%s: %v", name, v)
+					}
+					if fault.noRows && v.Tokens == 0 {
+						t.Errorf("%s changes no row, and %v", name, v)
 					}
 					cell(name, v)
 					switch d := f.matters(fault); {
@@ -488,8 +482,6 @@ func TestNoWrongRestore(t *testing.T) {
 				switch {
 				case errors.Is(err, errNotDone):
 					v.Refused = "not done by llama.cpp"
-				case errors.Is(err, errWord):
-					v.Refused = "the caller's word is taken"
 				case v.Refused == "":
 					f.must(err)
 				}

@@ -45,14 +45,14 @@ type DecodeFunc func(tokens []kv.Token, first, sequence int) error
 type Options struct {
 	Identity
 
-	// Decode is needed by Prefill, and by Attach, which evaluates two tokens at a high position: the format of states is learned from
+	// Decode is needed by Prefill, and by Attach, which evaluates a few tokens at a high position: the format of states is learned from
 	// them, and that the context computes what is stored.
 	Decode DecodeFunc
 	// Sequence is the one that Attach evaluates them in, if it is empty, and then it is so again afterwards; else Attach takes another that
-	// is empty. If none is, what this one holds is taken out meanwhile and put back.
+	// is empty. If none is, or there is no room beside the others, what this one holds, or the longest one, is taken out meanwhile and put back.
 	Sequence int
 	// Adapters are the LoRA adapters that are set on the context (llama_set_adapters_lora), as in kv.Prompt.Adapters. Prompts with
-	// others are refused until [Session.Recheck].
+	// others are refused until [Session.Recheck]. Leave out those that change no row: they are refused as not set.
 	Adapters []kv.Adapter
 	// DiscardCanary drops all that is stored of this version of the model, with whatever adapters, if the context computes
 	// something else, instead of returning an [IdentityError]: for when the stored rows are the wrong ones. Set it once, not always.
@@ -117,7 +117,7 @@ type Session struct {
 // Attach finds out how states of a llama.cpp context can be kept and registers its model in the store. lctx is the
 // llama_context pointer; it must stay valid while the session is used. The session needs no closing.
 //
-// It evaluates two tokens (Options.Decode): the logits of the last decode are lost. What the context computes for them is compared with what it
+// It evaluates eight tokens (Options.Decode), and 24 the first time: the logits of the last decode are lost. What the context computes for them is compared with what it
 // computed when rows were first stored under its identity; an [IdentityError] says that it is something else.
 //
 // It takes the blob of these tokens apart, builds it again and wants the same bytes, gives it back to llama.cpp and

@@ -101,7 +101,7 @@ func portraitOf(f state.Format, blob, recurrent []byte) portrait {
 }
 
 func project(plane uint64, values []float32, m int) planePortrait {
-	sums := make([]float64, m)
+	var sums [maxProjections]float64
 	square := 0.0
 	for i, v := range values {
 		x := float64(v)
@@ -114,16 +114,13 @@ func project(plane uint64, values []float32, m int) planePortrait {
 		z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
 		z = (z ^ z>>27) * 0x94d049bb133111eb
 		z ^= z >> 31
-		for j := range sums {
-			if z>>j&1 == 0 {
-				sums[j] += x
-			} else {
-				sums[j] -= x
-			}
+		bits := math.Float64bits(x)
+		for j := range sums { // x or -x, without a branch: nobody can predict it
+			sums[j] += math.Float64frombits(bits ^ z>>j<<63)
 		}
 	}
 	p := planePortrait{norm: float32(math.Sqrt(square)), projections: make([]float32, m)}
-	for j, sum := range sums {
+	for j, sum := range sums[:m] {
 		p.projections[j] = float32(sum)
 	}
 	return p

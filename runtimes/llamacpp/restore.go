@@ -25,7 +25,8 @@ type Restored struct {
 // the session builds all of it in memory, which it gives back at the end. Damage that is met on the way, or ctx being cancelled,
 // never leaves a part: the sequence is emptied, and after damage a shorter prefix restored.
 //
-// The first time after the prompt's adapters are others than before, it evaluates two tokens to see that the context has them ([Session.Recheck]).
+// The first time after the prompt's adapters are others than before, it evaluates a few tokens to see that the context has them; adapters
+// with which nothing is stored yet are refused with ErrIdentity: [Session.Recheck] takes the first look.
 //
 // An error leaves the sequence empty, but for ErrNotEmpty, which leaves it as it was.
 func (s *Session) Restore(ctx context.Context, prompt kv.Prompt, sequence int) (Restored, error) {

@@ -186,7 +186,7 @@ func (l *lookup) partialBlock() error {
 		return err
 	}
 	if l.m.windows() {
-		return l.bestTie(i, hashes[:shared*kv.TokenHashBytes])
+		return l.bestTie(i, hashes[:(best.end-start)*kv.TokenHashBytes])
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ type lookup struct {
 	p     *kv.Prompt
 	chain kv.Chain
 	limit int  // positions from limit on are not asked for
-	exact bool // prefixes of any length count, however little they are worth
+	exact bool // for a put, which wants rows up to limit: prefixes of any length count, however little they are worth
 
 	view  index.View
 	views int          // users of view

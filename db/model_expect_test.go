@@ -45,14 +45,14 @@ func (d *driver) expectedOf(mi int, p kv.Prompt, limit int) int {
 			path = append(path, piece{b, b.end})
 			continue
 		}
-		// Of the blocks that share most tokens, any may be taken: the one that serves best is.
+		// Of the blocks that share most of the tokens that are asked for, any may be taken: the one that serves best is.
 		longest := blocks[i].start
 		var ties []*mapBlock
 		for _, b := range d.blocks {
 			if b.parent != blocks[i].parent || b.scope != blocks[i].scope || b.model != mi || b.adapters != blocks[i].adapters {
 				continue
 			}
-			if end := p.Clip(min(shared(b, &p), p.BlockCapacityEnd(i, desc.BlockTokens))); end > longest {
+			if end := min(limit, p.Clip(min(shared(b, &p), p.BlockCapacityEnd(i, desc.BlockTokens)))); end > longest {
 				longest, ties = end, []*mapBlock{b}
 			} else if end == longest && end > b.start {
 				ties = append(ties, b)

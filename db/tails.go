@@ -21,7 +21,7 @@ func (l *lookup) shorterTail() error {
 		own.groups = slices.Clone(own.groups) // the tails use its memory
 		l.hits = all[:i+1]
 		for _, tail := range slices.Backward(tails) {
-			if tail.end <= best {
+			if tail.end <= best || l.exact && tail.end < l.limit { // a put wants the rows right before its own
 				break
 			}
 			if tail.key == own.key {

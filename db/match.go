@@ -144,7 +144,7 @@ func (x *Match) look(e *engine, limit int, exact bool) error {
 			x.took()
 			return nil
 		}
-		if e.pinFound(since, x.pinned...) {
+		if e.pinFound(since, x.found, x.pinned...) {
 			x.took()
 			return nil
 		}

@@ -67,3 +67,47 @@ func TestMatchBesideAnEviction(t *testing.T) {
 	}
 	checkRows(t, plain(), &q, rows, got.Tokens)
 }
+
+// A state that is given up after a match found it, and before the match rests on it, is none that the match promises.
+func TestMatchBesideAStateThatGoes(t *testing.T) {
+	for _, d := range []kv.Descriptor{hybrid(), opaque()} {
+		dir := t.TempDir()
+		s := open(t, dir, options())
+		p := kv.Tokens(tokens(1, 64)...)
+		for _, n := range []int{20, 32, 45, 64} {
+			putState(t, model(t, s, d), p.Prefix(n), 0)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		fs := &openHook{FS: vfs.OS}
+		o := options()
+		o.fs = fs
+		s = open(t, dir, o)
+		m := model(t, s, d)
+		met := false
+		thin := func() { // the match compares the tokens of the last block
+			met = true
+			if err := m.thinStates(s.eng, &p, 2); err != nil {
+				t.Error(err)
+			}
+		}
+		fs.before.Store(&thin)
+		q := p.Prefix(40)
+		x, err := m.Match(ctx, q, MatchOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer x.Close()
+		if !met {
+			t.Fatal("no state went meanwhile")
+		}
+		promised := x.Tokens()
+		rows := empty(d, len(q.Tokens))
+		got, err := x.Restore(ctx, rows)
+		if err != nil || got.Tokens != promised || promised != 20 {
+			t.Errorf("%s: a match of %d tokens gives %d (%v, %v), expected 20", d.Name, promised, got.Tokens, got.Reason, err)
+		}
+		checkRows(t, d, &q, rows, got.Tokens)
+	}
+}

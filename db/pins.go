@@ -43,10 +43,10 @@ func (e *engine) endEvicting(keys []kv.Key) {
 	e.evicted.Add(1)
 }
 
-// pinFound is pin of what a lookup found, before which evicted was since. A block that was evicted in between is pinned by
-// nobody.
-func (e *engine) pinFound(since uint64, keys ...kv.Key) bool {
-	if !e.pin(keys...) {
+// pinFound is pin of the blocks on which rests what a lookup found, before which evicted was since. A block of which something was
+// evicted in between, a state perhaps, is pinned by nobody.
+func (e *engine) pinFound(since uint64, found *lookup, rests ...kv.Key) bool {
+	if !e.pin(rests...) {
 		return false
 	}
 	if e.evicted.Load() == since {
@@ -54,9 +54,9 @@ func (e *engine) pinFound(since uint64, keys ...kv.Key) bool {
 	}
 	v := e.view()
 	defer v.Release()
-	for _, k := range keys {
-		if _, ok, err := v.Get(k, 0); err != nil || !ok {
-			e.unpin(keys...)
+	for _, k := range rests {
+		if ok, err := found.still(v, k); err != nil || !ok {
+			e.unpin(rests...)
 			return false
 		}
 	}

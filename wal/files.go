@@ -21,17 +21,35 @@ func (o Options) path(id uint64) string { return filepath.Join(o.Dir, fmt.Sprint
 func (o Options) sparePath() string     { return filepath.Join(o.Dir, spareName) }
 
 // freeSpare returns the path that the spare has, or may have: a file of somebody else under its name stays as it is, and the spare gets
-// another one.
-func (o Options) freeSpare() (path string, err error) {
+// another one. What an earlier run reserved is taken before a new name is. left are further spares of earlier runs: nobody needs them.
+func (o Options) freeSpare(spares []string) (path string, left []string, err error) {
+	var last error
+	found := false
 	for i := range 9 {
-		if path = o.sparePath(); i > 0 {
-			path = filepath.Join(o.Dir, fmt.Sprintf("next%d.wal.tmp", i))
+		name := spareName
+		if i > 0 {
+			name = fmt.Sprintf("next%d.wal.tmp", i)
 		}
-		if err = o.checkSpare(path); !errors.Is(err, ErrForeign) {
-			return path, nil // one that cannot be read is met when it is used
+		there := slices.Contains(spares, name)
+		if !there && path != "" {
+			continue
+		}
+		at := filepath.Join(o.Dir, name)
+		switch err := o.checkSpare(at); { // one that cannot be read is met when it is used
+		case errors.Is(err, ErrForeign):
+			last = err
+		case there && found:
+			if err == nil {
+				left = append(left, at)
+			}
+		case there || path == "":
+			path, found = at, there
 		}
 	}
-	return "", fmt.Errorf("wal: %w", err)
+	if path == "" {
+		return "", nil, fmt.Errorf("wal: %w", last)
+	}
+	return path, left, nil
 }
 
 // checkSpare returns ErrForeign if what has the name of a spare is somebody else's. A log file, and what [Log.Donate] was given, have the
@@ -66,18 +84,25 @@ func Named(name string) bool {
 
 // list returns the ids of the log files, ascending.
 func (o Options) list() ([]uint64, error) {
+	ids, _, err := o.files()
+	return ids, err
+}
+
+// files returns the ids of the log files, ascending, and the names that spares have or may have.
+func (o Options) files() (ids []uint64, spares []string, err error) {
 	names, err := o.FS.List(o.Dir)
 	if err != nil {
-		return nil, fmt.Errorf("list the log files: %w", err)
+		return nil, nil, fmt.Errorf("list the log files: %w", err)
 	}
-	var ids []uint64
 	for _, name := range names {
 		if id, ok := parseName(name); ok {
 			ids = append(ids, id)
+		} else if Named(name) {
+			spares = append(spares, name)
 		}
 	}
 	slices.Sort(ids)
-	return ids, nil
+	return ids, spares, nil
 }
 
 // parseName accepts exactly the names that path makes.

@@ -64,3 +64,47 @@ func TestForeignSpare(t *testing.T) {
 		t.Errorf("all names are taken: %v, %v", log, err)
 	}
 }
+
+// When somebody takes away what had the name of the next log file, nothing stays that the log reserved under another one: the next run
+// takes it, and removes what is too much once it writes. One that only reads removes nothing.
+func TestForeignSpareThatIsTakenAway(t *testing.T) {
+	for _, both := range []bool{false, true} {
+		o := Options{FS: vfs.OS, Dir: t.TempDir(), UUID: testUUID, PreallocBytes: 4096}
+		path := filepath.Join(o.Dir, "next.wal.tmp")
+		film := filepath.Join(o.Dir, "next2.wal.tmp")
+		if err := errors.Join(os.WriteFile(path, []byte("mine"), 0o600), os.WriteFile(film, []byte("mine, too"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		log := must[*Log](t)(Create(o, 1, 1, []byte("head")))
+		must[uint64](t)(log.Append(2, []byte("a frame")))
+		if err := errors.Join(log.Close(), os.Remove(path)); err != nil {
+			t.Fatal(err)
+		}
+		if both { // as an earlier release left them
+			if err := os.WriteFile(path, make([]byte, 4096), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		names := func(when, want string) {
+			t.Helper()
+			if names, err := o.FS.List(o.Dir); err != nil || fmt.Sprint(names) != want {
+				t.Errorf("%s, the folder has %v, %v, expected %s", when, names, err, want)
+			}
+		}
+		before, _ := o.FS.List(o.Dir)
+		log = must[*Log](t)(CreateLater(o, 2, 2, func() []byte { return nil }))
+		names("opened", fmt.Sprint(before))
+		must[uint64](t)(log.Append(2, []byte("a frame")))
+		if err := log.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if both {
+			names("written", "[0000000000000001.wal 0000000000000002.wal next.wal.tmp next2.wal.tmp]")
+		} else {
+			names("written", "[0000000000000001.wal 0000000000000002.wal next1.wal.tmp next2.wal.tmp]")
+		}
+		if b, err := os.ReadFile(film); err != nil || string(b) != "mine, too" {
+			t.Errorf("what is somebody's is %q, %v", b, err)
+		}
+	}
+}

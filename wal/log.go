@@ -37,6 +37,7 @@ type Log struct {
 	headBytes     int64         // length of header and snapshot of file; guarded by mu
 	spare         spare         // guarded by mu
 	sparePath     string        // never changes
+	leftSpares    []string      // paths of files that earlier runs reserved and nobody needs; guarded by mu
 	buf           []byte        // guarded by mu
 
 	filesMu sync.Mutex
@@ -78,7 +79,7 @@ func CreateLater(o Options, id, nextLSN uint64, snapshot func() []byte) (*Log, e
 		return nil, fmt.Errorf("wal: file id %d and next LSN %d must be at least 1", id, nextLSN)
 	}
 	o = o.withDefaults()
-	ids, err := o.list()
+	ids, spares, err := o.files()
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +96,7 @@ func CreateLater(o Options, id, nextLSN uint64, snapshot func() []byte) (*Log, e
 		l.older = append(l.older, olderFile{id: old, bytes: info.Allocated})
 		l.taken.Add(info.Allocated)
 	}
-	if l.sparePath, err = o.freeSpare(); err != nil {
+	if l.sparePath, l.leftSpares, err = o.freeSpare(spares); err != nil {
 		return nil, err
 	}
 	if info, err := o.FS.Stat(l.sparePath); err == nil { // until begin
@@ -142,6 +143,7 @@ func (l *Log) beginWith(snapshot []byte) error {
 			return err
 		}
 	}
+	l.dropLeftSpares()
 	if err := l.adoptSpare(); err != nil {
 		return fmt.Errorf("wal: use what an earlier run reserved: %w", err)
 	}

@@ -121,3 +121,13 @@ func (l *Log) dropSpare() error {
 	}
 	return err
 }
+
+// dropLeftSpares deletes what earlier runs reserved under other names. Where that fails, the next run tries again. The caller holds mu.
+func (l *Log) dropLeftSpares() {
+	for _, path := range l.leftSpares {
+		if err := l.o.FS.Remove(path); err != nil {
+			l.o.Logger.Info("what an earlier run reserved for the next log file stays", "file", path, "error", err)
+		}
+	}
+	l.leftSpares = nil
+}

@@ -28,8 +28,17 @@ type Identity struct {
 }
 
 // Describe returns the descriptor of a model but for its tensors and groups, which are read from a blob of a context
-// ([Attach]).
+// ([Attach]). model is the llama_model pointer. The error wraps [ErrRefused] where it is 0, or the library lacks a function.
 func (l *Library) Describe(model uintptr, id Identity) (kv.Descriptor, error) {
+	switch {
+	case l == nil:
+		return kv.Descriptor{}, fmt.Errorf("%w: no library", ErrRefused)
+	case model == 0:
+		return kv.Descriptor{}, fmt.Errorf("%w: the pointer of the llama.cpp model is 0", ErrRefused)
+	}
+	if err := l.check(); err != nil {
+		return kv.Descriptor{}, err
+	}
 	d, _, err := l.describe(model, id)
 	return d, err
 }

@@ -141,6 +141,28 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
+// What llama.cpp would crash on, and a library that lacks functions, are refused before it is asked.
+func TestDescribeOfNothing(t *testing.T) {
+	id := llamacpp.Identity{Weights: kv.Hash{1}, Tokenizer: kv.Hash{1}}
+	f := kinds("plain")
+	whole := *f.library()
+	whole.Meta = func(model uintptr, key string, buf *byte, size uintptr) int32 {
+		if model == 0 {
+			t.Error("llama.cpp is asked about model 0")
+		}
+		return -1
+	}
+	for name, describe := range map[string]func() (kv.Descriptor, error){
+		"no model":   func() (kv.Descriptor, error) { return whole.Describe(0, id) },
+		"no library": func() (kv.Descriptor, error) { return (*llamacpp.Library)(nil).Describe(2, id) },
+		"no binding": func() (kv.Descriptor, error) { return new(llamacpp.Library).Describe(2, id) },
+	} {
+		if _, err := describe(); !errors.Is(err, llamacpp.ErrRefused) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // What the memo remembers of a file's head is what the file says; a file that changed is read again, and rubbish in the memo
 // costs time only.
 func TestHeadMemo(t *testing.T) {

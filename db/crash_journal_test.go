@@ -174,6 +174,9 @@ func (j *crashJournal) done(w *crashRun, o crashOp, err error) {
 		}
 		return
 	}
+	if o.keep > 0 { // what it gave up for a state that a power cut takes
+		j.safe[o.chat] = 0
+	}
 	for c, x := range crashChats() {
 		n, _, perr := w.model(c).Probe(ctx, x.p, MatchOptions{})
 		if perr != nil {
@@ -233,6 +236,9 @@ func (j *crashJournal) least(chat int, weak bool) int {
 	if j.flight != nil {
 		if from, takes := j.flight.takes(chat, j.k.small); takes {
 			n = min(n, from)
+		}
+		if weak && j.flight.keep > 0 && chat == j.flight.chat { // it gives up states for one that a power cut takes
+			n = 0
 		}
 	}
 	if n <= crashSystem { // of what it shares with others a part of its own may take the place

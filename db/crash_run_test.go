@@ -102,7 +102,7 @@ func (w *crashRun) do(o crashOp) error {
 	opaque := x.d.Name == "opaque"
 	switch o.kind {
 	case "put":
-		_, err := m.Put(ctx, p, x.rows(0, o.n), PutOptions{})
+		_, err := m.Put(ctx, p, x.rows(0, o.n), PutOptions{KeepStates: o.keep})
 		return err
 	case "extend":
 		match, err := m.Match(ctx, p, MatchOptions{})

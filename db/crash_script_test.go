@@ -15,9 +15,13 @@ type crashOp struct {
 	chat int
 	n    int
 	name string
+	keep int // states, of a put
 }
 
 func (o crashOp) String() string {
+	if o.keep > 0 {
+		return fmt.Sprintf("%s chat %d n %d, keeps %d states", o.kind, o.chat, o.n, o.keep)
+	}
 	return fmt.Sprintf("%s chat %d n %d %s", o.kind, o.chat, o.n, o.name)
 }
 
@@ -85,6 +89,11 @@ func (k crashMode) script(seed uint64) []crashOp {
 	for range 4 { // behind what the seed has decided
 		at := 1 + r.IntN(len(ops))
 		ops = slices.Insert(ops, at, crashOp{kind: "note", chat: r.IntN(len(crashChats())), n: r.IntN(4), name: fmt.Sprint("note ", r.IntN(2))})
+	}
+	for range 5 {
+		chat := len(crashChats()) - 1 // it has states
+		n := 20 + r.IntN(len(crashChats()[chat].p.Tokens)-20)
+		ops = slices.Insert(ops, 1+r.IntN(len(ops)), crashOp{kind: "put", chat: chat, n: n, keep: 2})
 	}
 	return append(ops, crashOp{kind: "close"})
 }

@@ -55,7 +55,7 @@ func (d *driver) extend(mi int, p kv.Prompt) {
 	d.must(err)
 	if mi == 1 {
 		// The window rows that the caller had not, before its first: stored already, or the prompt was not used so far.
-		d.stored(mi, p, from)
+		d.stored(mi, p, from, 0)
 		if n := d.expected(mi, p, len(p.Tokens)); n < len(p.Tokens) && len(p.Tokens) >= kv.OpeningTokens {
 			keys, blocks := d.chain(mi, p)
 			for i, k := range keys {
@@ -65,7 +65,7 @@ func (d *driver) extend(mi int, p kv.Prompt) {
 		}
 		return
 	}
-	d.stored(mi, p, 0)
+	d.stored(mi, p, 0, 0)
 }
 
 func (d *driver) hold(mi int, p kv.Prompt) {

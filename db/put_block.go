@@ -1,0 +1,139 @@
+package db
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// block makes sure that every group of block i that the caller has rows for is stored.
+func (w *putter) block(ctx context.Context, i int) error {
+	d := &w.m.ms.desc
+	key := w.chain.Key(i)
+	start, end := w.chain.Block(i)
+	lease := w.e.glance() // a longer one could keep the room that this put needs
+	v := w.e.view()
+	defer v.Release()
+	base, stored, err := v.Get(key, 0)
+	if err == nil && stored {
+		if err = w.follows(v, i); err == nil {
+			err = w.compare(v, i, base)
+		}
+	}
+	w.e.endGlance(lease)
+	if stored && w.broke(base) {
+		base.Flags |= index.FlagDamaged
+	}
+	if err != nil {
+		return err
+	}
+	stored = stored && base.Flags&index.FlagDamaged == 0 // what is below it stays
+	head, err := w.head(ctx, i, stored)
+	if err != nil {
+		return err
+	}
+	defer head.release(w.e)
+	if stored {
+		w.result.Reused++
+		if w.rest(key); !w.idle() && !w.lend(key) { // another put was faster with what lies below the blocks of this one
+			return w.gone(i)
+		}
+	} else if err := w.base(ctx, i, head); err != nil {
+		return err
+	}
+	for g := 1; g < len(d.Groups); g++ {
+		c := w.cover[g]
+		var from, to int
+		switch d.Groups[g].Kind {
+		case kv.Window:
+			from, to = max(c.start, start), min(c.end, end)
+			if from >= to && head != nil && c.start >= end { // all of a new block's rows come from the store
+				from, to = end, end
+			} else if from >= to {
+				continue
+			}
+		case kv.StateAt:
+			if c.end < 0 || c.start != end {
+				if i == w.chain.Len()-1 && c.end >= 0 && c.start > start {
+					return fmt.Errorf("%w: the state of group %d is at position %d, the rows end at %d", kv.ErrRows, g, c.start, end)
+				}
+				continue
+			}
+			from, to = start, end
+		}
+		old, ok, err := v.Get(key, uint8(g))
+		if err != nil {
+			return err
+		}
+		if ok && old.Flags&index.FlagDamaged == 0 && covers(old, uint16(from-start), uint16(to-start)) {
+			lease := w.e.glance()
+			whole := w.whole(old)
+			w.e.endGlance(lease)
+			if whole {
+				w.result.Reused++
+				continue
+			}
+			old.Flags |= index.FlagDamaged
+		}
+		rows := w.rows
+		if d.Groups[g].Kind == kv.Window {
+			if ok && old.Flags&index.FlagDamaged == 0 {
+				if w.met == nil {
+					w.met = map[index.Loc]bool{}
+				}
+				w.met[old.Loc] = true
+				o := w.older(i, g, old)
+				if o.err != nil {
+					o.release(w.e)
+					return o.err
+				}
+				apart := o.from > to || o.to < from // one record has no gap
+				if !apart {
+					rows, from, to = w.join(o, g, rows, from, to)
+				}
+				o.release(w.e)
+				if passing(o.err) { // what it has would go
+					return o.err
+				}
+				if apart && o.to > to {
+					continue // what later prompts look back at is its end
+				}
+			}
+			first := from
+			if rows, from, to = w.join(head.window(g), g, rows, from, to); from == to {
+				continue
+			}
+			if from < first && !w.lend(head.hit.key) {
+				return w.gone(i)
+			}
+		}
+		if err := w.write(ctx, i, g, from, to, rows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// base writes the All record of block i.
+func (w *putter) base(ctx context.Context, i int, head *stored) error {
+	start, end := w.chain.Block(i)
+	rows := w.rows
+	if from := min(w.cover[0].start, end); from > start {
+		var got int
+		if rows, got, _ = w.join(head, 0, rows, from, end); got > start {
+			return &NotStoredError{Stored: start, Needed: from, Reason: head.reason(start)}
+		}
+		if !w.lend(head.hit.key) {
+			return w.gone(i)
+		}
+	}
+	if w.idle() {
+		if err := w.hold(i); err != nil {
+			return err
+		}
+	}
+	w.result.Blocks++
+	return w.write(ctx, i, 0, start, end, rows)
+}

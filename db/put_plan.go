@@ -1,0 +1,93 @@
+package db
+
+import (
+	"fmt"
+	"sort"
+
+	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// coverage is the range of positions for which the caller has every tensor of a group.
+type coverage struct{ start, end int }
+
+// plan works out which positions can be stored at all.
+func (w *putter) plan(prompt *kv.Prompt) error {
+	d := &w.m.ms.desc
+	w.cover = make([]coverage, len(d.Groups))
+	for g := range w.cover {
+		w.cover[g] = coverage{0, len(prompt.Tokens)}
+	}
+	given := make([]bool, len(d.Groups)) // a state of the group
+	for i, t := range d.Tensors {
+		c := &w.cover[t.Group]
+		r := w.rows[i]
+		if d.Groups[t.Group].Kind == kv.StateAt {
+			// A state is valid at one position; none given is none stored.
+			if r.Count() == 0 {
+				c.end = -1
+			} else if !given[t.Group] {
+				c.start, given[t.Group] = r.First, true
+			} else if c.start != r.First {
+				return fmt.Errorf("%w: states of group %d at positions %d and %d", kv.ErrRows, t.Group, c.start, r.First)
+			}
+			continue
+		}
+		if len(r.Pieces) == 0 || r.Count() == 0 {
+			*c = coverage{}
+			continue
+		}
+		c.start, c.end = max(c.start, r.First), min(c.end, r.End())
+	}
+	end := w.cover[0].end
+	if end <= w.cover[0].start { // no rows of the All group: only what is stored can be added to
+		end = len(prompt.Tokens)
+		w.cover[0] = coverage{end, end}
+	}
+	if clipped := prompt.Clip(end); clipped < end {
+		return fmt.Errorf("%w: rows end at %d, inside the span that starts at %d", kv.ErrRows, end, clipped)
+	}
+	w.p = prompt.Prefix(end)
+	w.chain = w.e.hasher.Chain(w.m.ms.Fingerprint, d.BlockTokens, &w.p)
+	w.seen = make([]index.Loc, w.chain.Len())
+	return nil
+}
+
+// known returns the number of leading blocks that are stored and to which the caller has nothing to add. Closure makes that
+// a binary search: the next turn of a long conversation does not look at every earlier block.
+func (w *putter) known() (int, error) {
+	d := &w.m.ms.desc
+	lease := w.e.glance() // for what is compared
+	defer w.e.endGlance(lease)
+	v := w.e.view()
+	defer v.Release()
+	var err error
+	n := sort.Search(w.chain.Len(), func(i int) bool {
+		k := w.chain.Key(i)
+		if err != nil || !w.e.mayHold(k) {
+			return true
+		}
+		var ok bool
+		_, ok, err = v.Get(k, 0)
+		return !ok
+	})
+	if err != nil {
+		return 0, err
+	}
+	for g, group := range d.Groups {
+		switch c := w.cover[g]; {
+		case group.Kind == kv.Window && c.start < c.end:
+			n = min(n, w.p.BlockAt(c.start, d.BlockTokens))
+		case group.Kind == kv.StateAt && c.end >= 0 && c.start > 0:
+			n = min(n, w.p.BlockAt(c.start-1, d.BlockTokens))
+		}
+	}
+	if n, err = w.compareFirst(v, n); err != nil {
+		return 0, err
+	}
+	if n > 0 {
+		w.result.Reused += n
+		w.rest(w.chain.Key(n - 1))
+	}
+	return n, nil
+}

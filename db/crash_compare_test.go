@@ -107,7 +107,7 @@ func (j *crashJournal) compareRefs(w *crashRun, weak bool, found []int, bad func
 		}
 		least := r.n
 		if least <= crashSystem {
-			least = crashSystem / crashBlock * crashBlock // see least
+			least = min(least, crashSystem/crashBlock*crashBlock) // see least
 		}
 		if found[r.chat] < least && !j.hollow {
 			bad("pinned ref %s holds %d tokens of chat %d, expected %d", name, found[r.chat], r.chat, r.n)

@@ -92,7 +92,7 @@ func (k crashMode) script(seed uint64) []crashOp {
 	}
 	for range 5 {
 		chat := len(crashChats()) - 1 // it has states
-		n := 20 + r.IntN(len(crashChats()[chat].p.Tokens)-20)
+		n := crashSystem + 5 + r.IntN(len(crashChats()[chat].p.Tokens)-crashSystem-4)
 		ops = slices.Insert(ops, 1+r.IntN(len(ops)), crashOp{kind: "put", chat: chat, n: n, keep: 2})
 	}
 	return append(ops, crashOp{kind: "close"})

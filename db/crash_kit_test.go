@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -24,7 +25,7 @@ import (
 // what was acknowledged (crash_journal_test.go), with which a store that comes back is compared (crash_compare_test.go).
 
 // rebooted makes the log say that it was written by a system that ran before this one was booted, as after a power cut:
-// it replaces the boot's name in the snapshots that the log files begin with. The disk must have nothing unsynced.
+// it replaces the boot's name in the snapshots that the log files begin with, and its number in all frames. The disk must have nothing unsynced.
 func rebooted(d *crashfs.Disk) error { return rebootedIn(d, d.Dir()) }
 
 func rebootedIn(d vfs.FS, at string) error {
@@ -47,28 +48,16 @@ func rebootedIn(d vfs.FS, at string) error {
 			return err
 		}
 		defer f.Close()
-		const header, head, tail = 64, 40, 8
 		info, err := f.Stat()
 		if err != nil {
 			return err
 		}
 		b := make([]byte, info.Size)
 		f.ReadAt(b, 0)
-		if len(b) < header+head {
-			continue
+		if id, err := strconv.ParseUint(strings.TrimSuffix(name, ".wal"), 16, 64); err == nil {
+			rebootFrames(b, id, xxhash.Sum64(format[40:56]), boot)
 		}
-		length := int(binary.LittleEndian.Uint32(b[header:]))
-		end := header + (length+7)/8*8
-		at := bytes.Index(b, []byte(boot))
-		if length < head || end+tail > len(b) || at < 0 || at > end {
-			continue
-		}
-		copy(b[at:], bytes.Repeat([]byte{'x'}, len(boot)))
-		var sum xxhash.Digest
-		sum.ResetWithSeed(xxhash.Sum64(format[40:56]))
-		sum.Write(b[header:end])
-		binary.LittleEndian.PutUint64(b[end:], sum.Sum64())
-		if _, err := f.WriteAt(b[:end+tail], 0); err != nil {
+		if _, err := f.WriteAt(b, 0); err != nil {
 			return err
 		}
 		if err := f.Sync(); err != nil {
@@ -76,6 +65,33 @@ func rebootedIn(d vfs.FS, at string) error {
 		}
 	}
 	return nil
+}
+
+// rebootFrames does so in the bytes of one log file (docs/format/wal.md), behind what is torn, too.
+func rebootFrames(b []byte, id, seed uint64, boot string) {
+	const header, head, tail = 64, 48, 8
+	for off := header; off+head+tail <= len(b); off += 8 {
+		f := b[off:]
+		length := int(binary.LittleEndian.Uint32(f))
+		end := (length + 7) / 8 * 8
+		if binary.LittleEndian.Uint64(f[8:]) != id || binary.LittleEndian.Uint64(f[16:]) != uint64(off) || length < head || end+tail > len(f) {
+			continue
+		}
+		sum := func() uint64 {
+			var d xxhash.Digest
+			d.ResetWithSeed(seed)
+			d.Write(f[:end])
+			return d.Sum64()
+		}
+		if sum() != binary.LittleEndian.Uint64(f[end:]) {
+			continue
+		}
+		binary.LittleEndian.PutUint64(f[40:], binary.LittleEndian.Uint64(f[40:])^1)
+		if at := bytes.Index(f[:end], []byte(boot)); at >= 0 && off == header {
+			copy(f[at:], bytes.Repeat([]byte{'x'}, len(boot)))
+		}
+		binary.LittleEndian.PutUint64(f[end:], sum())
+	}
 }
 
 // crashDirs hands out empty real directories, in memory where the system has such.

@@ -24,6 +24,11 @@ func (l *Log) AppendReserved(kind uint8, payload []byte) (uint64, error) {
 	return l.append(kind, payload, 0)
 }
 
+// AppendBefore is AppendReserved that leaves room for a frame with a payload of n bytes, which is to follow.
+func (l *Log) AppendBefore(kind uint8, payload []byte, n int) (uint64, error) {
+	return l.append(kind, payload, frameBytes(uint32(frameHead+n)))
+}
+
 // append leaves keep bytes reserved behind the frame.
 func (l *Log) append(kind uint8, payload []byte, keep int64) (uint64, error) {
 	if kind <= KindSnapshot {
@@ -42,7 +47,7 @@ func (l *Log) append(kind uint8, payload []byte, keep int64) (uint64, error) {
 	}
 	lsn := l.last.Load() + 1
 	b := appendFrame(l.buf[:0], l.seed, frameHeader{
-		kind: kind, file: l.id, offset: uint64(l.end), lsn: lsn, durable: l.durable.Load(),
+		kind: kind, file: l.id, offset: uint64(l.end), lsn: lsn, durable: l.durable.Load(), boot: l.o.Boot,
 	}, payload)
 	if cap(b) <= keepBufBytes {
 		l.buf = b

@@ -26,7 +26,7 @@ var (
 	ErrTorn = errors.New("torn end of the log")
 )
 
-// VersionError says that a log file was written by a later Dormouse.
+// VersionError says that a log file was written by a Dormouse whose format of the log is another.
 type VersionError struct {
 	File      string
 	Found     uint32

@@ -16,9 +16,9 @@ import (
 
 const (
 	magic       = "DormWAL\n"
-	version     = 1
+	version     = 2
 	headerBytes = 64
-	frameHead   = 40
+	frameHead   = 48
 	frameTail   = 8
 	minFrame    = frameHead + frameTail
 	tailBytes   = 8 // at least so many zeros follow the last frame: a file that was cut at a frame's end has none
@@ -101,19 +101,20 @@ type frameHeader struct {
 	offset  uint64
 	lsn     uint64
 	durable uint64
+	boot    uint64 // Options.Boot of who wrote it
 }
 
 // The frame:
 //
-//	 0        4      5          8         16       24    32        40        length     8 | end
-//	+--------+------+----------+---------+--------+-----+---------+---------+----------+----------+
-//	| length | kind | reserved | file id | offset | LSN | durable | payload | padding  | checksum |
-//	| u32    | u8   | 3 zeros  | u64     | u64    | u64 | u64     |         | 0-7 zeros| u64      |
-//	+--------+------+----------+---------+--------+-----+---------+---------+----------+----------+
+//	 0        4      5          8         16       24    32        40     48        length     8 | end
+//	+--------+------+----------+---------+--------+-----+---------+------+---------+----------+----------+
+//	| length | kind | reserved | file id | offset | LSN | durable | boot | payload | padding  | checksum |
+//	| u32    | u8   | 3 zeros  | u64     | u64    | u64 | u64     | u64  |         | 0-7 zeros| u64      |
+//	+--------+------+----------+---------+--------+-----+---------+------+---------+----------+----------+
 //
-// length = 40 + payload bytes. file id and offset are the frame's own place, so that a copy of a frame within a payload, or
+// length = 48 + payload bytes. file id and offset are the frame's own place, so that a copy of a frame within a payload, or
 // left over in a reused block, is no frame. durable = the LSN up to which the writer knew the log durable when it wrote
-// the frame. checksum = xxhash64 of all before it, seeded by frameSeed. Kind 0 and file id 0 are never used, so zeros
+// the frame. boot = which boot of the system it was written in, 0 if nothing told. checksum = xxhash64 of all before it, seeded by frameSeed. Kind 0 and file id 0 are never used, so zeros
 // never parse.
 func appendFrame(dst []byte, seed uint64, h frameHeader, payload []byte) []byte {
 	start := len(dst)
@@ -123,6 +124,7 @@ func appendFrame(dst []byte, seed uint64, h frameHeader, payload []byte) []byte 
 	dst = binary.LittleEndian.AppendUint64(dst, h.offset)
 	dst = binary.LittleEndian.AppendUint64(dst, h.lsn)
 	dst = binary.LittleEndian.AppendUint64(dst, h.durable)
+	dst = binary.LittleEndian.AppendUint64(dst, h.boot)
 	dst = append(dst, payload...)
 	var zeros [8]byte
 	dst = append(dst, zeros[:-len(payload)&7]...)
@@ -138,6 +140,7 @@ func decodeFrameHeader(b []byte) frameHeader {
 		offset:  binary.LittleEndian.Uint64(b[16:]),
 		lsn:     binary.LittleEndian.Uint64(b[24:]),
 		durable: binary.LittleEndian.Uint64(b[32:]),
+		boot:    binary.LittleEndian.Uint64(b[40:]),
 	}
 }
 

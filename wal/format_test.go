@@ -22,6 +22,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 func TestGolden(t *testing.T) {
 	m := newMemFS()
 	o := memOptions(m)
+	o.Boot = 0xb007b007
 	log := must[*Log](t)(Create(o, 3, 40, []byte("snapshot")))
 	must[uint64](t)(log.Append(2, nil))
 	if err := log.Sync(40); err != nil {
@@ -77,12 +78,14 @@ func TestHeaderErrorsDiffer(t *testing.T) {
 	}
 	is("another kind of file", rec.Damage[0], ErrMagic)
 
-	_, err = open(func(b []byte) { b[8] = 2; resum(b) })
+	_, err = open(func(b []byte) { b[8] = 3; resum(b) })
 	is("later version", err, ErrVersion)
 	var v *VersionError
-	if !errors.As(err, &v) || v.Found != 2 || v.Supported != 1 {
+	if !errors.As(err, &v) || v.Found != 3 || v.Supported != 2 {
 		t.Errorf("%#v", v)
 	}
+	_, err = open(func(b []byte) { b[8] = 1; resum(b) })
+	is("the version before", err, ErrVersion)
 	_, err = open(func(b []byte) { b[12] = 4; resum(b) })
 	is("unknown feature", err, ErrVersion)
 	if !errors.As(err, &v) || v.Features != 4 {
@@ -142,7 +145,7 @@ func TestFrameWithinAPayload(t *testing.T) {
 	m := newMemFS()
 	o := memOptions(m)
 	log := must[*Log](t)(Create(o, 1, 1, nil))
-	inner := appendFrame(nil, log.seed, frameHeader{kind: 66, file: 1, offset: 112, lsn: 3, durable: 2}, []byte("forged"))
+	inner := appendFrame(nil, log.seed, frameHeader{kind: 66, file: 1, offset: 120, lsn: 3, durable: 2}, []byte("forged"))
 	must[uint64](t)(log.Append(2, append(make([]byte, 8), inner...)))
 	must[uint64](t)(log.Append(2, nil))
 	if err := log.Sync(2); err != nil {

@@ -26,6 +26,10 @@ type Options struct {
 	// step and one and a half are reserved in the current file, and a step and a head's length in the spare.
 	PreallocBytes int64
 
+	// Boot tells boots of the system apart; 0: nothing does. It is written into each frame. To [Replay] and [Verify] it is the boot whose
+	// frames are all as they were written, synced or not: give 0 if an fsync has failed since.
+	Boot uint64
+
 	// Poisoned, if not nil, is called when the log has become unusable; it must not call the Log's methods.
 	Poisoned func()
 

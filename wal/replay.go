@@ -20,7 +20,7 @@ type Recovered struct {
 	LastLSN  uint64 // of the last frame there is, or had been before the last file was made; 0 if none
 	LastFile uint64 // id; 0 if there is no file
 	Files    []FileInfo
-	Damage   []*damage.Error // in reading order; what had been durable and is lost
+	Damage   []*damage.Error // in reading order; what had been written, and durable or in this boot, and is lost
 	Torn     bool            // the log ended in a torn frame: normal after a crash
 }
 
@@ -37,8 +37,9 @@ type FileInfo struct {
 // each file (and the one inside it, where a recovery on a full disk went on in that file) comes as a frame of KindSnapshot
 // that has the number of the last frame before it: fn sets its small state to it.
 //
-// Where the log ends in bytes that nothing shows to have been durable, a crash tore it: Torn. What had been durable and
-// is other bytes now is in Damage, and reading goes on at the next good frame, so that the numbers that fn sees have a gap.
+// What is no frame, and had been one, is in Damage, and reading goes on at the next good frame, so that the numbers that fn sees have a
+// gap. A later frame shows it: one that was written when the missing one was known to be durable, or one of this boot of the system, in
+// which a frame is written only behind a whole one. Where nothing shows it, a crash tore the log: Torn.
 //
 // Errors: what fn returned, as it is; [ErrForeign], [*VersionError] for a file that this log must not touch; and those of
 // opening and reading a file, because what a disk does not say now, and may say later, is not lost: of a block that it cannot
@@ -163,13 +164,13 @@ func (p *replay) join(f *logFile) {
 func (p *replay) frames(f, next *logFile, info *FileInfo) (end int64, err error) {
 	off := int64(headerBytes)
 	end = off
-	evidence := f.evidence(next)
+	evidence := f.evidence(next, p.o.Boot)
 	for {
 		fr, bad := f.frame(off)
 		var reserved, torn, found bool
 		if bad != nil && off > headerBytes { // the head frame was durable before the file got its name
 			reserved = f.nonzero(off) < 0
-			torn = !reserved && !evidence(off, p.next)
+			torn = !reserved && evidence(off, p.next) < p.next
 		}
 		if bad != nil && !reserved && !torn {
 			fr, found = f.seek(off + 8)
@@ -189,6 +190,11 @@ func (p *replay) frames(f, next *logFile, info *FileInfo) (end int64, err error)
 			p.damage(bad)
 			p.gap = true
 			if !found {
+				return end, nil
+			}
+			if whole := evidence(off, p.next); p.next != 0 && fr.before() >= p.next && fr.before() > whole {
+				p.next = max(p.next, whole+1)
+				p.tear(info, bad) // of the frames that are missing here, not all had been whole
 				return end, nil
 			}
 		}
@@ -250,20 +256,22 @@ func (p *replay) hand(f *logFile, fr frame) error {
 	return p.fn(Frame{LSN: fr.lsn, Kind: fr.kind, Payload: fr.payload, File: f.name, Offset: fr.start()})
 }
 
-// evidence returns a function that says whether anything later shows that the frame lsn, which should be at off, had been
-// durable: a later frame of the file says so, or has that number itself, or the next file starts behind it, since a file is
-// synced before the next one gets its name. If the next file starts with that very number, the log was recovered there: it had
-// been torn.
-func (f *logFile) evidence(next *logFile) func(off int64, lsn uint64) bool {
+// evidence returns a function that says up to which number frames had been whole, as what is later than off shows, where the frame lsn
+// should be: the next file starts behind that, since a file is synced before the next one gets its name; or a later frame of the file
+// proves it. If the next file starts with lsn, the log was recovered there: it had been torn.
+func (f *logFile) evidence(next *logFile, boot uint64) func(off int64, lsn uint64) uint64 {
 	known := false
-	var durable uint64
-	return func(off int64, lsn uint64) bool {
+	var proven uint64
+	return func(off int64, lsn uint64) uint64 {
 		if next != nil && next.id == f.id+1 && next.first != 0 {
-			return next.first > lsn
+			return next.first - 1
 		}
 		if !known {
-			known, durable = true, f.durable(off)
+			known, proven = true, f.proven(off, boot)
 		}
-		return durable >= lsn || f.goesOn(off, lsn)
+		if f.goesOn(off, lsn) {
+			return max(proven, lsn)
+		}
+		return proven
 	}
 }

@@ -32,7 +32,7 @@ func (l *Log) resume(snapshot []byte) error {
 	}
 	last := l.last.Load()
 	b := appendFrame(nil, l.seed, frameHeader{
-		kind: KindSnapshot, file: id, offset: uint64(end), lsn: last, durable: last,
+		kind: KindSnapshot, file: id, offset: uint64(end), lsn: last, durable: last, boot: l.o.Boot,
 	}, snapshot)
 	head := int64(headerBytes + len(b))
 	if left := max(size, roundUp(end+int64(len(b)), blockBytes)) - end - int64(len(b)); left < min(l.o.PreallocBytes/2, l.spare.bytes-head) {
@@ -56,7 +56,7 @@ func (l *Log) resume(snapshot []byte) error {
 func (l *Log) goOn(snapshot []byte) error {
 	last := l.last.Load()
 	b := appendFrame(nil, l.seed, frameHeader{
-		kind: KindSnapshot, file: l.id, offset: uint64(l.end), lsn: last, durable: last,
+		kind: KindSnapshot, file: l.id, offset: uint64(l.end), lsn: last, durable: last, boot: l.o.Boot,
 	}, snapshot)
 	if err := l.reserve(int64(len(b)), l.o.PreallocBytes/2); err != nil {
 		return err

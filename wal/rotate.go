@@ -90,7 +90,7 @@ func (l *Log) start(id uint64, snapshot []byte, ahead int64) error {
 	last := l.last.Load()
 	head := appendHeader(nil, fileHeader{uuid: l.o.UUID, id: id, first: last + 1})
 	head = appendFrame(head, l.seed, frameHeader{
-		kind: KindSnapshot, file: id, offset: headerBytes, lsn: last, durable: last,
+		kind: KindSnapshot, file: id, offset: headerBytes, lsn: last, durable: last, boot: l.o.Boot,
 	}, snapshot)
 	if err := l.fitSpare(int64(len(head)), ahead); err != nil {
 		return fmt.Errorf("wal: start file %d: %w", id, err)

@@ -106,11 +106,23 @@ func (f *logFile) seek(off int64) (frame, bool) {
 	return frame{}, false
 }
 
-// durable is the highest LSN that a frame at off or behind it says to have been durable.
-func (f *logFile) durable(off int64) uint64 {
+// before is the number of the frame before this one.
+func (f frame) before() uint64 {
+	if f.kind == KindSnapshot { // it takes no number
+		return f.lsn
+	}
+	return f.lsn - 1
+}
+
+// proven is the highest LSN of which a frame at off or behind it shows that it and all before it had been whole: it says that they
+// were durable, or it was written in this boot. Then a frame is in memory, synced or not, before anything is written behind it.
+func (f *logFile) proven(off int64, boot uint64) uint64 {
 	var lsn uint64
 	for fr, ok := f.seek(off); ok; fr, ok = f.seek(fr.end()) {
 		lsn = max(lsn, fr.durable)
+		if boot != 0 && fr.boot == boot {
+			lsn = max(lsn, fr.lsn)
+		}
 	}
 	return lsn
 }
@@ -119,8 +131,5 @@ func (f *logFile) durable(off int64) uint64 {
 // took no number, and is a snapshot, which was durable before the next frame.
 func (f *logFile) goesOn(off int64, lsn uint64) bool {
 	fr, ok := f.seek(off)
-	if fr.kind == KindSnapshot {
-		lsn--
-	}
-	return ok && fr.lsn == lsn
+	return ok && fr.before()+1 == lsn
 }

@@ -92,6 +92,7 @@ func (e *engine) writeCheckpoint(ctx context.Context, c *checkpointing) error {
 	if err := e.set.Sync(); err != nil {
 		return err
 	}
+	e.checkpointed(c.applied.LSN)
 	if !c.indexed {
 		if err := e.ix.Checkpoint(ctx, c.applied); err != nil {
 			return err
@@ -242,10 +243,10 @@ func (e *engine) sync() error {
 	if err := e.poisoned(); err != nil {
 		return err
 	}
-	if err := e.set.Sync(); err != nil {
+	if err := e.set.Sync(); err != nil { // what no frame is about, too: headers, footers
 		return err
 	}
-	return e.wal.Sync(e.wal.LastLSN()) // begins the log, which syncs the files before
+	return e.allDurable()
 }
 
 // finish leaves the files as the next Open likes them: segments that end in a footer, a log of one head. A store in which

@@ -150,9 +150,9 @@ func (e *engine) delete(ctx context.Context, pick func(t *index.Txn) ([]kv.Key, 
 			return out, err
 		}
 		if lsn == 0 { // what took it, another deletion or an eviction, may not be durable yet
-			return out, e.wal.Sync(e.wal.LastLSN())
+			return out, e.barrier(e.wal.LastLSN())
 		}
-		if err := e.wal.Sync(lsn); err != nil {
+		if err := e.barrier(lsn); err != nil {
 			return out, err
 		}
 		if err := e.reclaim(ctx); err != nil || !more {
@@ -183,12 +183,13 @@ func (e *engine) deleteSome(pick func(t *index.Txn) ([]kv.Key, error), named fun
 		if op.Refs, err = e.refsOf(t, op.Dead, named); err != nil || len(op.Dead) == 0 && len(op.Refs) == 0 {
 			return nil, err
 		}
+		op.Birth = e.birth.Load()
 		return op, nil
 	}, func(s *smallState) { s.removed(op) })
 	if err != nil || lsn == 0 {
 		return 0, false, err
 	}
-	e.doom(op.Dead, false)
+	e.doom(op.Dead, true)
 	e.bloomRemoved(int64(took.Blocks))
 	e.count.deleted.Add(int64(took.Blocks))
 	out.Blocks += took.Blocks

@@ -50,10 +50,12 @@ type engine struct {
 	glances sync.RWMutex
 	logMu   sync.Mutex
 
+	barriers barriers
+
 	stateMu sync.RWMutex
 	state   *smallState
 	fresh   []segments.Loc // doomed, not yet handed to the segments
-	copied  bool           // fresh holds records whose copies must be synced first
+	behind  bool           // of fresh and of the doomed segments, some wait for a barrier
 
 	pinMu    sync.Mutex
 	pinned   map[kv.Key]int // blocks that an open match or put rests on
@@ -157,12 +159,15 @@ func (e *engine) commitBoth(kind uint8, build func(t *index.Txn) (op any, err er
 // appendFrame is wal.Append that does more to log what makes room, because a full disk would stay full otherwise: such frames
 // may use what is reserved, and as a last resort the blocks of the Bloom filter's file, which is derived.
 func (e *engine) appendFrame(kind uint8, frame []byte) (uint64, error) {
+	reserved := e.wal.AppendReserved
 	switch kind {
 	case frameRemove, frameRetire, frameUnref:
+		reserved = func(kind uint8, frame []byte) (uint64, error) { return e.wal.AppendBefore(kind, frame, maxBarrier) }
+	case frameBarrier:
 	default:
 		return e.wal.Append(kind, frame)
 	}
-	lsn, err := e.wal.AppendReserved(kind, frame)
+	lsn, err := reserved(kind, frame)
 	if !errors.Is(err, ErrNoSpace) || e.wal.Err() != nil {
 		return lsn, err
 	}
@@ -170,7 +175,7 @@ func (e *engine) appendFrame(kind uint8, frame []byte) (uint64, error) {
 		return 0, err
 	}
 	e.log.Warn("the Bloom filter's file made room for the log on a full disk", "dir", e.dir)
-	return e.wal.AppendReserved(kind, frame)
+	return reserved(kind, frame)
 }
 
 // logState appends a frame that changes only the small state.
@@ -220,8 +225,8 @@ func (e *engine) durable(lsn uint64) error {
 // view returns the current version of the index, for reading. Release it.
 func (e *engine) view() *index.View { return e.ix.View() }
 
-// doom hands records that nothing names any more to the next reclaim.
-func (e *engine) doom(dead []opDead, copied bool) {
+// doom hands records that nothing names any more to the next reclaim. behind: they wait for a barrier; else for their frame.
+func (e *engine) doom(dead []opDead, behind bool) {
 	if len(dead) == 0 {
 		return
 	}
@@ -231,7 +236,7 @@ func (e *engine) doom(dead []opDead, copied bool) {
 	for _, d := range dead {
 		e.fresh = append(e.fresh, d.Loc.segment())
 	}
-	e.copied = e.copied || copied
+	e.behind = e.behind || behind
 }
 
 // rank is the order in which a block is evicted, its priority class in the highest byte.

@@ -70,6 +70,7 @@ func (e *engine) evictSome(goal evictGoal) (n int, freed int64, err error) {
 		if n == 0 {
 			return nil, nil
 		}
+		op.Birth = e.birth.Load()
 		return op, nil
 	})
 	if err == nil {

@@ -75,7 +75,7 @@ func FuzzPayload(f *testing.F) {
 		return snap, err
 	}
 	f.Fuzz(func(t *testing.T, kind uint8, payload []byte) {
-		kind = (kind-1)%frameNote + 1
+		kind = (kind-1)%frameBarrier + 1
 		if len(payload) > 1<<16 {
 			return
 		}

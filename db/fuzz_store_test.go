@@ -321,7 +321,7 @@ func FuzzLog(f *testing.F) {
 		f.Fatal(rec, err)
 	}
 	file = rec.LastFile
-	seeds := [][]any{{[]byte{}, own, true}, {[]byte{}, own, false}, {goldenPayloads()[0].encode(), []byte{}, true}, {goldenPayloads()[0].encode(), own, false}}
+	seeds := [][]any{{[]byte{}, own, true}, {[]byte{}, own, false}, {goldenPayloads()[0].encode(), []byte{}, true}, {goldenPayloads()[0].encode(), []byte{}, false}}
 	for _, p := range goldenPayloads()[1:] {
 		seeds = append(seeds, []any{[]byte{}, appendLogged(nil, p.kind, p.encode()), p.kind%2 == 0})
 	}

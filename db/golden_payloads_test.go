@@ -92,7 +92,7 @@ func goldenPayloads() []goldenPayload {
 			},
 		},
 		goldenOp(framePut, "put", opPut{Records: []opRecord{record, {}}, Dead: dead}),
-		goldenOp(frameRemove, "remove", opRemove{Deleted: true, Dead: dead, Refs: []string{"a ref", "another"}}),
+		goldenOp(frameRemove, "remove", opRemove{Deleted: true, Dead: dead, Refs: []string{"a ref", "another"}, Birth: 0x4142434445464748}),
 		goldenOp(frameMove, "move", opMove{Key: id(12), Group: 4, From: loc(5), To: loc(6), Birth: 0x0102030405060708}),
 		goldenOp(frameModel, "model", newOpModel(&descriptor, 0x1112131415161718)),
 		goldenOp(frameRetire, "retire", opRetire{Model: id(13), Segments: []uint64{7, 0x2122232425262728}}),
@@ -100,6 +100,7 @@ func goldenPayloads() []goldenPayload {
 		goldenOp(frameUnref, "unref", opUnref{Name: "system"}),
 		goldenOp(frameFlag, "flag", opFlag{Key: id(14), Group: 5, Loc: loc(7), Flags: 0x81}),
 		goldenOp(frameNote, "note", note),
+		goldenOp(frameBarrier, "barrier", opBarrier{LSN: 0x5152535455565758}),
 	}
 }
 
@@ -197,7 +198,7 @@ func TestGoldenPayloadsAreWhole(t *testing.T) {
 			t.Errorf("%s has no value", name)
 		}
 	}
-	if want := []uint8{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}; !slices.Equal(kinds, want) {
+	if want := []uint8{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}; !slices.Equal(kinds, want) {
 		t.Errorf("kinds %v, expected %v", kinds, want)
 	}
 	if len(all) < 60 {

@@ -26,6 +26,7 @@ type replaced struct {
 // arrival is a record that the replay has entered.
 type arrival struct {
 	id     recordID
+	lsn    uint64      // of the frame that did
 	before []*replaced // what it stands in the place of
 	synced bool        // it is older than the frames that were replayed
 }
@@ -40,7 +41,7 @@ func (r *recovery) instead(l opLoc, id recordID, others ...*replaced) {
 	}
 	p := r.arrivals[l]
 	if p == nil {
-		p = &arrival{id: id}
+		p = &arrival{id: id, lsn: r.lsn}
 		r.arrivals[l] = p
 	}
 	for _, x := range others {
@@ -81,9 +82,9 @@ func (r *recovery) dropLost(t *index.Txn) error {
 		l := toOpLoc(x.Loc)
 		is, known := whole[l]
 		if !known {
-			is = (!r.rebuild || r.scanned[l]) && (!reboot || r.intact(x.Key, x.Group, l))
+			is = (!r.rebuild || r.scanned[l]) && (!reboot || r.covered(l) || r.intact(x.Key, x.Group, l))
 			whole[l] = is
-			if !is && !reboot { // no power cut took it
+			if !is && (!reboot || r.covered(l)) { // no power cut took it
 				r.e.gone = append(r.e.gone, absentRecord{l, namedRecord{x.Key, int(x.Tokens)}})
 			}
 		}
@@ -113,6 +114,12 @@ func (r *recovery) dropLost(t *index.Txn) error {
 		return err
 	}
 	return r.dropCutOff(t, entries)
+}
+
+// covered reports whether a barrier says that what the replay entered at l had been durable: what is wrong there is damage.
+func (r *recovery) covered(l opLoc) bool {
+	p := r.arrivals[l]
+	return p != nil && !p.synced && p.lsn <= r.barrier
 }
 
 // entered are the entries that the replay made and that are there, each behind the block that it hangs on.

@@ -197,21 +197,21 @@ func (s *Store) retireOnce(ctx context.Context, fp kv.Fingerprint) error {
 	defer e.ckptMu.Unlock()
 	lsn, err := e.retire(fp)
 	if err != nil {
-		return e.goneForGood(err)
+		return e.goneForGood(err, e.barrier)
 	}
-	if err := e.wal.Sync(lsn); err != nil {
+	if err := e.barrier(lsn); err != nil {
 		return err
 	}
 	return e.reclaimLocked(ctx)
 }
 
-// goneForGood returns err, which may say that there is no such thing, when that is durable: what took it, another call, may not be
+// goneForGood returns err, which may say that there is no such thing, when that is made durable: what took it, another call, may not be
 // there yet.
-func (e *engine) goneForGood(err error) error {
+func (e *engine) goneForGood(err error, durable func(lsn uint64) error) error {
 	if !errors.Is(err, ErrNotFound) || e.wal == nil {
 		return err
 	}
-	if serr := e.wal.Sync(e.wal.LastLSN()); serr != nil {
+	if serr := durable(e.wal.LastLSN()); serr != nil {
 		return serr
 	}
 	return err
@@ -281,6 +281,7 @@ func (e *engine) applyRetire(op opRetire) {
 	for _, id := range op.Segments {
 		e.state.doomedSegments[id] = struct{}{}
 	}
+	e.behind = true
 }
 
 // removeModel takes every entry of a model out of the index that of says yes to.

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"sync"
+
+	"github.com/cespare/xxhash/v2"
 
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -29,7 +32,7 @@ func openEngine(ctx context.Context, dir string, o Options, doubt error) (opened
 	e := &engine{
 		dir: dir, o: o, fs: o.fs, log: o.Logger, crew: newCrew(),
 		state:  newSmallState(),
-		pinned: map[kv.Key]int{}, evicting: map[kv.Key]int{},
+		pinned: map[kv.Key]int{}, evicting: map[kv.Key]int{}, barriers: barriers{turn: make(chan struct{}, 1)},
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	defer func() {
@@ -176,7 +179,14 @@ func (e *engine) startLog(ctx context.Context, r *recovery) error {
 	if sound && size > int64(maxHead) && len(head()) > maxHead { // so many records wait to be destroyed that the log could never begin
 		e.fresh = slices.DeleteFunc(e.fresh, func(l segments.Loc) bool { return r.listed[l] })
 		e.ckptMu.Lock()
-		err := e.reclaimAfter(ctx, func() error { return wal.SyncFiles(e.walOptions()) })
+		err := e.reclaimAfter(ctx, func(behind bool) error { // its frames are read: the log that is to begin is the barrier
+			if behind {
+				if err := e.set.Sync(); err != nil {
+					return err
+				}
+			}
+			return wal.SyncFiles(e.walOptions())
+		})
 		e.ckptMu.Unlock()
 		if err != nil && !errors.Is(err, errUndestroyed) {
 			return err
@@ -206,9 +216,26 @@ func (e *engine) walOptions() wal.Options {
 		ahead = min(ahead, e.o.logAhead)
 	}
 	return wal.Options{
-		FS: e.fs, Dir: e.path(walDir), UUID: e.format.UUID, Poisoned: e.markUnsynced, Logger: e.log, PreallocBytes: max(minLogAhead, ahead),
+		FS: e.fs, Dir: e.path(walDir), UUID: e.format.UUID, Boot: bootNumber(), Poisoned: e.markUnsynced, Logger: e.log, PreallocBytes: max(minLogAhead, ahead),
 	}
 }
+
+// readOptions are walOptions for who reads the log: after an fsync that failed, this boot's frames may be lost, too.
+func (e *engine) readOptions() wal.Options {
+	o := e.walOptions()
+	if e.unsynced() {
+		o.Boot = 0
+	}
+	return o
+}
+
+// bootNumber is bootID as a frame of the log has it; 0 if it is unknown.
+var bootNumber = sync.OnceValue(func() uint64 {
+	if bootID() == "" {
+		return 0
+	}
+	return max(1, xxhash.Sum64String(bootID()))
+})
 
 // minLogAhead is the least that is reserved ahead in the log.
 const minLogAhead = 64 << 10

@@ -25,6 +25,7 @@ const (
 	frameUnref    = 8  // opUnref
 	frameFlag     = 9  // opFlag
 	frameNote     = 10 // opNote
+	frameBarrier  = 11 // opBarrier
 )
 
 // opLoc is the place of a record.
@@ -73,6 +74,7 @@ type opRemove struct {
 	Deleted  bool     // false: evicted
 	Dead     []opDead
 	Refs     []string // refs that go with them
+	Birth    uint64   // the last that was given to a record: what has a later one was stored since
 }
 
 // opMove says that a record was copied to another place. It applies only if the key is still at From.
@@ -102,6 +104,12 @@ type opFlag struct {
 	Group    uint8
 	Loc      opLoc
 	Flags    uint8
+}
+
+// opBarrier says that segments and log are durable up to a frame. It has a later number, since others were written meanwhile.
+type opBarrier struct {
+	_msgpack struct{} `msgpack:",as_array"`
+	LSN      uint64
 }
 
 // opNote is a note on a model; an empty value removes it.

@@ -67,14 +67,14 @@ func (r *recovery) scan(ctx context.Context) error {
 			if doomed[at] {
 				return nil // it may be younger than the copy that lives
 			}
-			if r.young(loc) && (!r.named.put[at] || reboot && !sound(rec)) {
+			if r.unwanted(loc, rec, reboot) {
 				r.doom(indexLoc(loc)) // never acknowledged, or torn
 				return nil
 			}
 			if entry, ok := r.entryOf(loc, rec); ok {
 				r.scanned[at] = true
 				r.scanBirth = max(r.scanBirth, entry.Birth)
-				if r.named.put[at] {
+				if _, named := r.named.put[at]; named {
 					r.logged[at] = entry // the log says when it comes, and whether it stays
 				} else {
 					batch = append(batch, entry)
@@ -109,22 +109,25 @@ func (r *recovery) scan(ctx context.Context) error {
 // know what lengths are multiples of.
 func (r *recovery) loggedLengths(doomed map[opLoc]bool) map[segments.Loc]int64 {
 	out := map[segments.Loc]int64{}
-	for _, locs := range []map[opLoc]bool{doomed, r.named.dead, r.named.put} {
+	for _, locs := range []map[opLoc]bool{doomed, r.named.dead} {
 		for l := range locs {
 			out[segments.Loc{Segment: l.Segment, Offset: l.Offset}] = l.Length
 		}
+	}
+	for l := range r.named.put {
+		out[segments.Loc{Segment: l.Segment, Offset: l.Offset}] = l.Length
 	}
 	return out
 }
 
 // logNames are the places of records that the log names.
 type logNames struct {
-	put  map[opLoc]bool // something was put there, or moved to
-	dead map[opLoc]bool // it was given up
+	put  map[opLoc]uint64 // something was put there, or moved to, by the last frame that says so
+	dead map[opLoc]bool   // it was given up
 }
 
 func (r *recovery) namesOfLog() logNames {
-	n := logNames{put: map[opLoc]bool{}, dead: map[opLoc]bool{}}
+	n := logNames{put: map[opLoc]uint64{}, dead: map[opLoc]bool{}}
 	die := func(dead []opDead) {
 		for _, d := range dead {
 			n.dead[d.Loc] = true
@@ -135,7 +138,7 @@ func (r *recovery) namesOfLog() logNames {
 		case framePut:
 			if op, err := decodeOp[opPut](f); err == nil {
 				for _, rec := range op.Records {
-					n.put[rec.Loc] = true
+					n.put[rec.Loc] = f.LSN
 				}
 				die(op.Dead)
 			}
@@ -145,17 +148,27 @@ func (r *recovery) namesOfLog() logNames {
 			}
 		case frameMove:
 			if op, err := decodeOp[opMove](f); err == nil {
-				n.put[op.To], n.dead[op.From] = true, true
+				n.put[op.To], n.dead[op.From] = f.LSN, true
 			}
 		}
 	}
 	return n
 }
 
+// unwanted reports whether a record was never acknowledged, or a power cut tore it. Where the log is damaged, a frame that is lost may have
+// named it; and what a barrier covers is damaged, if it is not whole.
+func (r *recovery) unwanted(loc segments.Loc, rec *segments.Record, reboot bool) bool {
+	if !r.young(loc) || r.damaged() {
+		return false
+	}
+	lsn, named := r.named.put[toOpLoc(indexLoc(loc))]
+	return !named || reboot && lsn > r.barrier && !sound(rec)
+}
+
 // young reports whether the record at loc was written since the oldest log file began, so that a frame names it if it was
-// acknowledged. Of a log that is damaged nobody knows.
+// acknowledged.
 func (r *recovery) young(loc segments.Loc) bool {
-	if !r.hasFirst || len(r.replayed.Damage) > 0 {
+	if !r.hasFirst {
 		return false
 	}
 	end, open := r.first.Ends[loc.Segment]
@@ -219,7 +232,7 @@ func (r *recovery) doomed() map[opLoc]bool {
 		}
 		clear(out)
 		for _, l := range snap.Doomed {
-			if !r.named.put[l] && !r.named.dead[l] {
+			if _, named := r.named.put[l]; !named && !r.named.dead[l] {
 				out[l] = true
 			}
 		}

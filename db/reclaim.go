@@ -19,14 +19,20 @@ func (e *engine) reclaim(ctx context.Context) error {
 }
 
 func (e *engine) reclaimLocked(ctx context.Context) error {
-	return e.reclaimAfter(ctx, func() error { return e.wal.Sync(e.wal.LastLSN()) })
+	return e.reclaimAfter(ctx, func(behind bool) error {
+		if behind {
+			return e.allDurable()
+		}
+		return e.wal.Sync(e.wal.LastLSN())
+	})
 }
 
-// reclaimAfter is reclaim where logged makes the frames that doomed the records durable. The caller holds ckptMu.
-func (e *engine) reclaimAfter(ctx context.Context, logged func() error) error {
+// reclaimAfter is reclaim where durable makes the frames that doomed the records durable, and everything else if some wait for a barrier.
+// The caller holds ckptMu.
+func (e *engine) reclaimAfter(ctx context.Context, durable func(behind bool) error) error {
 	e.stateMu.Lock()
-	fresh, copied := e.fresh, e.copied
-	e.fresh, e.copied = nil, false
+	fresh, behind := e.fresh, e.behind
+	e.fresh, e.behind = nil, false
 	gone := slices.Collect(maps.Keys(e.state.doomedSegments))
 	e.stateMu.Unlock()
 	n, _ := e.set.Pending()
@@ -34,19 +40,16 @@ func (e *engine) reclaimAfter(ctx context.Context, logged func() error) error {
 		return nil
 	}
 	err := func() error {
-		if copied { // the old places go only when the new ones are safe, those of an earlier process included
+		if behind { // the old places go only when the new ones are safe, those of an earlier process included
 			if err := e.sealLeftovers(ctx); err != nil {
 				return err
 			}
-			if err := e.set.Sync(); err != nil {
-				return err
-			}
 		}
-		return logged()
+		return durable(behind)
 	}()
 	if err != nil {
 		e.stateMu.Lock()
-		e.fresh, e.copied = append(fresh, e.fresh...), copied || e.copied
+		e.fresh, e.behind = append(fresh, e.fresh...), behind || e.behind
 		e.stateMu.Unlock()
 		return err
 	}

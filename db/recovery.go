@@ -38,6 +38,8 @@ type recovery struct {
 	fromLog   map[kv.Fingerprint]kv.Descriptor
 	listed    map[segments.Loc]bool // what the next log head must list as dead: what was taken out, and older copies of what stays
 	unranked  map[kv.Key]struct{}   // blocks whose class may be another one now
+	barrier   uint64                // segments and log had been durable up to this frame
+	lsn       uint64                // of the frame that is being replayed
 }
 
 func (r *recovery) run(ctx context.Context) error {
@@ -71,7 +73,7 @@ func (r *recovery) run(ctx context.Context) error {
 // readLog reads every frame into memory: there are never more than a few megabytes between two checkpoints.
 func (r *recovery) readLog() error {
 	var err error
-	r.replayed, err = wal.Replay(r.e.walOptions(), func(f wal.Frame) error {
+	r.replayed, err = wal.Replay(r.e.readOptions(), func(f wal.Frame) error {
 		f.Payload = bytes.Clone(f.Payload)
 		r.frames = append(r.frames, f)
 		return nil
@@ -80,12 +82,18 @@ func (r *recovery) readLog() error {
 		return err
 	}
 	for _, f := range r.frames {
-		if f.Kind != frameSnapshot {
-			continue
-		}
-		if _, snap, err := r.snapshot(f); err == nil {
-			r.first, r.hasFirst = snap, true
-			break
+		switch f.Kind {
+		case frameSnapshot:
+			if r.hasFirst {
+				continue
+			}
+			if _, snap, err := r.snapshot(f); err == nil {
+				r.first, r.hasFirst = snap, true
+			}
+		case frameBarrier:
+			if op, err := decodeOp[opBarrier](f); err == nil {
+				r.barrier = max(r.barrier, op.LSN)
+			}
 		}
 	}
 	return nil
@@ -195,7 +203,7 @@ func (r *recovery) gap() error {
 	first := r.replayed.Files[0].FirstLSN
 	switch {
 	case len(r.replayed.Damage) > 0:
-		return errors.New("the log is damaged")
+		return fmt.Errorf("the log is damaged: %v", r.replayed.Damage[0]) // of which Verify reports each
 	case first > r.applied.LSN+1:
 		return fmt.Errorf("it ends at frame %d, the log begins at %d", r.applied.LSN, first)
 	case r.applied.LSN > r.replayed.LastLSN:

@@ -229,7 +229,7 @@ func (s *Store) deleteRefOnce(ctx context.Context, name string) error {
 	}
 	defer s.leave()
 	if err = e.dropRef(name, false); e.o.Durability == Power {
-		err = e.goneForGood(err)
+		err = e.goneForGood(err, e.wal.Sync)
 	}
 	return err
 }

@@ -250,7 +250,7 @@ func (w *wreck) readLog() error {
 		w.damaged(d)
 	}
 	// As after a reboot: records that the log names are read in full, and what took the place of a sound one gives it back.
-	r.first.Boot = ""
+	r.first.Boot, r.barrier = "", 0
 	if w.torn = r.replayed.Torn; w.torn {
 		// What the torn end said may have been acknowledged: a record that no frame names is kept, if it is whole.
 		last := r.replayed.Files[len(r.replayed.Files)-1]
@@ -285,8 +285,10 @@ func readable(f wal.Frame) (err error) {
 		_, err = decodeOp[opFlag](f)
 	case frameNote:
 		_, err = decodeOp[opNote](f)
+	case frameBarrier:
+		_, err = decodeOp[opBarrier](f)
 	default:
-		err = damage.New(f.File, f.Offset, "log frame kind", "1 to 10", f.Kind)
+		err = damage.New(f.File, f.Offset, "log frame kind", "1 to 11", f.Kind)
 	}
 	if err != nil {
 		return asCorrupt(err, f.File, fmt.Sprintf("log frame %d", f.LSN))

@@ -126,7 +126,7 @@ func (w *wreck) survey(ctx context.Context) error {
 				if !w.exact && d.What == "segment" {
 					w.unknown("%s: records may have been lost with its end", d.File)
 				}
-			case w.exact || known.has(s.ID, d.Offset) || w.r.young(segments.Loc{Segment: s.ID, Offset: d.Offset}):
+			case w.exact || known.has(s.ID, d.Offset) || !w.r.damaged() && w.r.young(segments.Loc{Segment: s.ID, Offset: d.Offset}):
 			default:
 				w.out.Lost = append(w.out.Lost, LostRecord{File: d.File, Offset: d.Offset, Err: d})
 			}
@@ -150,10 +150,13 @@ func (w *wreck) knownPlaces() places {
 	for _, x := range w.expected {
 		add(toOpLoc(x.Loc))
 	}
-	for _, dead := range []map[opLoc]bool{w.r.doomed(), w.r.named.dead, w.r.named.put} {
+	for _, dead := range []map[opLoc]bool{w.r.doomed(), w.r.named.dead} {
 		for l := range dead {
 			add(l)
 		}
+	}
+	for l := range w.r.named.put {
+		add(l)
 	}
 	for l := range w.e.state.doomed {
 		add(l)

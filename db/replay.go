@@ -89,7 +89,8 @@ func (r *recovery) retired(fp kv.Fingerprint) bool {
 func (r *recovery) frame(t *index.Txn, f wal.Frame) error {
 	e := r.e
 	index := f.LSN > r.applied.LSN && f.Kind != frameSnapshot
-	r.changed = r.changed || index
+	r.changed = r.changed || index && f.Kind != frameBarrier
+	r.lsn = f.LSN
 	switch f.Kind {
 	case frameSnapshot:
 		st, _, err := r.snapshot(f)
@@ -123,8 +124,11 @@ func (r *recovery) frame(t *index.Txn, f wal.Frame) error {
 			if err := r.remove(t, op.Dead); err != nil {
 				return err
 			}
+			if err := r.removeBelow(t, op); err != nil {
+				return err
+			}
 		}
-		e.doom(op.Dead, false)
+		e.doom(op.Dead, op.Deleted)
 		for _, name := range op.Refs {
 			r.rankRef(name)
 		}
@@ -190,8 +194,9 @@ func (r *recovery) frame(t *index.Txn, f wal.Frame) error {
 			return err
 		}
 		e.state.setNote(op)
+	case frameBarrier: // readLog has it
 	default:
-		return &CorruptError{File: f.File, Offset: f.Offset, What: "log frame kind", Expected: "1 to 10", Found: itoa(int(f.Kind))}
+		return &CorruptError{File: f.File, Offset: f.Offset, What: "log frame kind", Expected: "1 to 11", Found: itoa(int(f.Kind))}
 	}
 	return nil
 }
@@ -245,6 +250,11 @@ func (r *recovery) put(t *index.Txn, op opPut) error {
 	}
 	for _, rec := range op.Records {
 		entry := rec.entry()
+		if younger, err := r.hasYounger(t, entry); err != nil {
+			return err
+		} else if younger {
+			continue
+		}
 		if entry.Group == 0 {
 			r.addToBloom(entry)
 			entry.Rank = r.e.rank(entry)
@@ -258,16 +268,14 @@ func (r *recovery) put(t *index.Txn, op opPut) error {
 	return nil
 }
 
-// remove takes out those of the dead records that the index still names. Where a part of the log is damaged, it may have said how a
-// record came to the place where it was removed: then an older copy goes, too.
+// remove takes out those of the dead records that the index still names.
 func (r *recovery) remove(t *index.Txn, dead []opDead) error {
 	for _, d := range dead {
 		cur, ok, err := t.Get(d.Key, d.Group)
 		if err != nil {
 			return err
 		}
-		at := toOpLoc(cur.Loc)
-		if ok && (at == d.Loc || len(r.replayed.Damage) > 0 && !r.named.put[at]) {
+		if ok && toOpLoc(cur.Loc) == d.Loc {
 			if err := r.take(t, cur); err != nil {
 				return err
 			}

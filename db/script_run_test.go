@@ -31,6 +31,7 @@ type scriptRun struct {
 	judged  bool            // verify said what it expects of that
 	poison  bool            // an fsync failed: Close says so
 	failing *atomic.Int64   // calls that a fail let fail; nil: none is awaited
+	paused  *pausedSync     // nil: none is under way
 }
 
 // scriptFrame is where the frame of a put lies in the log.
@@ -234,6 +235,66 @@ func (r *scriptRun) fail(a []string) error {
 	return nil
 }
 
+// pausedSync is a Sync that waits to write its barrier, and then to go on behind that.
+type pausedSync struct {
+	waits, goOn, dead chan struct{}
+	ended             chan error
+}
+
+// barrier pauses a Sync between the fsync of the segments and its barrier, or lets it go on until that is durable.
+func (r *scriptRun) barrier(a []string) error {
+	p := r.paused
+	if a[1] == "go" {
+		if p == nil {
+			return malformed("there is none")
+		}
+		p.waits = make(chan struct{})
+		r.d.Before(p.before(segmentsDir))
+		close(p.goOn)
+	} else {
+		p = &pausedSync{waits: make(chan struct{}), goOn: make(chan struct{}), dead: make(chan struct{}), ended: make(chan error, 1)}
+		r.paused = p
+		r.d.Before(p.before(walDir))
+		go func() { p.ended <- r.s.Sync(ctx) }()
+	}
+	select {
+	case <-p.waits:
+		return nil
+	case err := <-p.ended:
+		r.paused = nil
+		if a[1] == "go" {
+			return err
+		}
+		return malformed("it did not come to its barrier: %v", err)
+	}
+}
+
+// before waits at the next sync of a file in dir, behind one of a segment.
+func (p *pausedSync) before(dir string) func(op crashfs.Op) error {
+	var synced, once atomic.Bool
+	waits, goOn := p.waits, p.goOn
+	if dir == segmentsDir {
+		synced.Store(true)
+		goOn = nil // not until the process dies
+	}
+	return func(op crashfs.Op) error {
+		at := op.Kind == "sync" && strings.HasPrefix(op.Name, dir) && synced.Load()
+		if op.Kind == "sync" && strings.HasPrefix(op.Name, segmentsDir) {
+			synced.Store(true)
+		}
+		if !at || !once.CompareAndSwap(false, true) {
+			return nil
+		}
+		close(waits)
+		select {
+		case <-goOn:
+			return nil
+		case <-p.dead:
+			return crashfs.ErrCrashed
+		}
+	}
+}
+
 // end ends the process.
 func (r *scriptRun) end(a []string) error {
 	if a[1] == "kill" {
@@ -254,6 +315,11 @@ func (r *scriptRun) end(a []string) error {
 // die ends the process on the disk that is there.
 func (r *scriptRun) die() {
 	r.d.Crash()
+	if r.paused != nil {
+		close(r.paused.dead)
+		<-r.paused.ended
+		r.paused = nil
+	}
 	for name, x := range r.held {
 		x.Close()
 		delete(r.held, name)

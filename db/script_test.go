@@ -34,7 +34,8 @@ import (
 //	verify clean|damaged           what that found. Unless it is said, it must be clean
 //	expect P all|none|N            tokens that are restored; every row is compared. all: the longest put
 //	expect bytes P none            its tokens and rows are in no file
-//	barrier pause|go               has no meaning yet
+//	barrier pause|go               a sync begins, and waits where the segments are synced and its barrier is not written; it goes on until
+//	                               that is durable
 //
 // A "#" begins a comment.
 
@@ -146,7 +147,7 @@ var scriptCommands = []scriptCommand{
 	{`verify (clean|damaged)`, (*scriptRun).verify},
 	{`expect P (all|none|N)`, (*scriptRun).expect},
 	{`expect bytes P none`, (*scriptRun).expectNoBytes},
-	{`barrier (pause|go)`, nil},
+	{`barrier (pause|go)`, (*scriptRun).barrier},
 }
 
 var scriptPatterns = sync.OnceValue(func() (out []*regexp.Regexp) {
@@ -228,7 +229,7 @@ func TestMalformedScripts(t *testing.T) {
 		"# green: why\n\nexpect A some":           `x.txt:3: no command is like "expect A some"`,
 		"# green: why\nput A\ncut lose a":         `x.txt:3: no command is like "cut lose a"`,
 		"# green: why\nput A\nopen":               "x.txt:3: open comes first",
-		"# green: why\nbarrier go":                "x.txt:1: is green, and has a command without meaning: true",
+		"# green: why\nbarrier go":                "x.txt:2: barrier go: there is none",
 		"# cannot run: why\nput A":                "x.txt:1: is cannot run, and has a command without meaning: false",
 		"# green: why\nput A; flip frame A":       "x.txt:2: flip frame A: the store is open",
 		"# green: why\nput A; kill; put A":        "x.txt:2: put A: no store is open",

@@ -71,7 +71,7 @@ func (e *engine) sealLeftover(ctx context.Context, u *unsealed) error {
 		if empty { // what is torn in it would look like damage for ever
 			e.stateMu.Lock()
 			e.state.doomedSegments[u.id] = struct{}{}
-			e.copied = true // what took the place of what lived in it must be safe first
+			e.behind = true // what took the place of what lived in it must be safe first
 			e.stateMu.Unlock()
 			return nil
 		}

@@ -105,6 +105,7 @@ func (m *Model) dropStates(e *engine, p *kv.Prompt, chain *kv.Chain, g uint8, ke
 		if len(op.Dead) == 0 {
 			return nil, nil
 		}
+		op.Birth = e.birth.Load()
 		return op, nil
 	})
 	if err != nil {

@@ -183,7 +183,7 @@ func (v *verifier) log() error {
 	if names, err := e.fs.List(e.path(walDir)); err == nil {
 		v.out.Files += len(names)
 	}
-	return wal.Verify(e.walOptions(), func(d *damage.Error) {
+	return wal.Verify(e.readOptions(), func(d *damage.Error) {
 		if errors.Is(d, wal.ErrTorn) {
 			v.note("%v", d)
 			return

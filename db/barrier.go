@@ -1,0 +1,100 @@
+package db
+
+import (
+	"errors"
+	"fmt"
+)
+
+// A barrier is a frame of the log that says that segments and log are durable up to another frame. By it, damage of the log is told from
+// an end that a crash tore, and after a power cut no record is read that it covers. Nothing is destroyed behind the last barrier, but for
+// what was evicted.
+
+// barriers writes them, one at a time.
+type barriers struct {
+	turn chan struct{} // holds one while one is being written; taken before logMu
+	any  bool          // guarded by turn: there was one since the store was opened
+	lsn  uint64        // guarded by turn: it covers up to this frame, and is durable itself
+}
+
+// errNoBarrier says that everything is durable, but the log has no room for the frame that says so.
+var errNoBarrier = errors.New("db: no room for a barrier in the log")
+
+// barrier returns when everything up to frame lsn is durable, and a barrier that says so, too. One of the callers that wait does it for
+// all of them. On a full disk everything may be durable without that (errNoBarrier); on any other error, frame lsn is, if the log could be
+// synced.
+func (e *engine) barrier(lsn uint64) error {
+	b := &e.barriers
+	b.turn <- struct{}{}
+	defer func() { <-b.turn }()
+	if b.any && b.lsn >= lsn {
+		return nil
+	}
+	last := e.wal.LastLSN()                   // before the sync of the segments begins: what the frames behind it put need not be part of that
+	err := e.set.Sync()                       // what an earlier process left in them, too
+	if lerr := e.wal.Sync(last); err == nil { // begins the log, which syncs the files before. A deletion holds without the segments
+		err = lerr
+	}
+	if err != nil {
+		return err
+	}
+	at, err := e.logBarrier(last)
+	switch {
+	case errors.Is(err, ErrNoSpace) && e.poisoned() == nil:
+		return fmt.Errorf("%w: %w", errNoBarrier, err)
+	case err == nil:
+		err = e.wal.Sync(at)
+	}
+	if err != nil {
+		return err
+	}
+	if b.any, b.lsn = true, last; at == last+1 {
+		b.lsn = at // nothing was said since
+	}
+	return nil
+}
+
+// logBarrier appends the frame. It counts when it is durable.
+func (e *engine) logBarrier(lsn uint64) (at uint64, err error) {
+	frame := encodeOp(opBarrier{LSN: lsn})
+	e.logMu.Lock()
+	defer e.logMu.Unlock()
+	if err := e.poisoned(); err != nil {
+		return 0, err
+	}
+	if at, err = e.appendFrame(frameBarrier, frame); err == nil {
+		e.growth.Add(int64(len(frame)))
+	}
+	return at, err
+}
+
+// allDurable is barrier of what there is, for who does without the frame where there is no room for it.
+func (e *engine) allDurable() error {
+	err := e.barrier(e.wal.LastLSN())
+	if errors.Is(err, errNoBarrier) {
+		e.log.Warn("a full disk has no room for a barrier", "dir", e.dir, "error", err)
+		return nil
+	}
+	return err
+}
+
+// checkpointed notes that segments and log are durable up to lsn, as the head of the next log file and the index say. The frame is for
+// who finds no index.
+func (e *engine) checkpointed(lsn uint64) {
+	b := &e.barriers
+	b.turn <- struct{}{}
+	defer func() { <-b.turn }()
+	if b.any && b.lsn >= lsn {
+		return
+	}
+	b.any, b.lsn = true, lsn
+	at, err := e.logBarrier(lsn)
+	switch {
+	case err != nil:
+		e.log.Info("no barrier after a checkpoint", "dir", e.dir, "why", err)
+	case at == lsn+1:
+		b.lsn = at
+	}
+}
+
+// maxBarrier is the longest payload of a barrier: a list of one number.
+const maxBarrier = 10

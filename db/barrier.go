@@ -61,10 +61,7 @@ func (e *engine) logBarrier(lsn uint64) (at uint64, err error) {
 	if err := e.poisoned(); err != nil {
 		return 0, err
 	}
-	if at, err = e.appendFrame(frameBarrier, frame); err == nil {
-		e.growth.Add(int64(len(frame)))
-	}
-	return at, err
+	return e.appendFrame(frameBarrier, frame) // no growth: it comes with frames that are, and says nothing that a checkpoint should keep
 }
 
 // allDurable is barrier of what there is, for who does without the frame where there is no room for it.

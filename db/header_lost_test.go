@@ -30,6 +30,7 @@ func headerLost(t *testing.T, without string, deleted bool) {
 	d := newCrashDisk(newCrashDirs(t).next())
 	o := crashMode{}.options(d)
 	o.fs = coarse{d}
+	o.SegmentBytes = 1 << 20 // a deletion syncs, which seals what is full
 	x := crashChats()[0]
 	n := len(x.p.Tokens)
 	w := nextRun(t, d, crashMode{}, newCrashJournal(crashMode{}))

@@ -52,7 +52,7 @@ func (s *Store) Log() ([]LogFile, error) {
 	defer e.ckptMu.Unlock()
 	e.logMu.Lock() // and nothing appended
 	defer e.logMu.Unlock()
-	rec, err := wal.Replay(e.walOptions(), func(wal.Frame) error { return nil })
+	rec, err := wal.Replay(e.readOptions(), func(wal.Frame) error { return nil })
 	if err != nil {
 		return nil, err
 	}

@@ -283,7 +283,7 @@ func TestLogFlips(t *testing.T) {
 			}
 			t.Logf("%d of %d bits, %d frames", len(bits), end, len(x.frames))
 			for n, i := range bits {
-				if err := x.flip(filepath.Join(dirs.next(), "s"), i, n%16 == 0); err != nil {
+				if err := x.flip(filepath.Join(dirs.next(), "s"), i, !all || n%16 == 0); err != nil {
 					f, _ := x.frame(i / 8)
 					t.Fatalf("bit %d at %d, in a frame of kind %d at %d to %d: %v", i%8, i/8, f.kind, f.from, f.to, err)
 				}

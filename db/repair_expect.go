@@ -77,9 +77,10 @@ func (w *wreck) expect() {
 
 // expectFrame applies a frame to expected.
 func (w *wreck) expectFrame(f wal.Frame) {
-	remove := func(dead []opDead) {
+	remove := func(dead []opDead, birth uint64) { // where the log is damaged, from wherever it lies, up to that birth
 		for _, d := range dead {
-			if x, ok := w.expected[recordID{d.Key, d.Group}]; ok && toOpLoc(x.Loc) == d.Loc {
+			x, ok := w.expected[recordID{d.Key, d.Group}]
+			if ok && (toOpLoc(x.Loc) == d.Loc || w.r.damaged() && x.Birth <= birth) {
 				delete(w.expected, recordID{d.Key, d.Group})
 			}
 		}
@@ -91,10 +92,10 @@ func (w *wreck) expectFrame(f wal.Frame) {
 			x := rec.entry()
 			w.expected[idOf(&x)] = x
 		}
-		remove(op.Dead)
+		remove(op.Dead, 0)
 	case frameRemove:
 		op, _ := decodeOp[opRemove](f)
-		remove(op.Dead)
+		remove(op.Dead, op.Birth)
 	case frameMove:
 		op, _ := decodeOp[opMove](f)
 		id := recordID{op.Key, op.Group}

@@ -265,6 +265,12 @@ func dieUnnamed() func(op crashfs.Op) bool {
 	return func(op crashfs.Op) bool { return op.Kind == "write" && strings.HasPrefix(op.Name, walDir) }
 }
 
+func dieDestroying() func(op crashfs.Op) bool {
+	return func(op crashfs.Op) bool {
+		return (op.Kind == "write" || op.Kind == "punch" || op.Kind == "remove") && strings.HasPrefix(op.Name, segmentsDir)
+	}
+}
+
 func dieRotated() func(op crashfs.Op) bool {
 	var renamed atomic.Bool
 	return func(op crashfs.Op) bool {

@@ -38,8 +38,11 @@ func (r *scriptRun) put(a []string) error {
 
 func (r *scriptRun) delete(a []string) error {
 	from, _ := number(a[3])
-	_, err := r.m.Delete(ctx, r.chat(a[1]).p.Prefix(from+1))
-	return err
+	del := func() error { _, err := r.m.Delete(ctx, r.chat(a[1]).p.Prefix(from+1)); return err }
+	if a[4] != "" {
+		return r.dying(dieDestroying, del)
+	}
+	return del()
 }
 
 func (r *scriptRun) upkeep(a []string) error {

@@ -17,9 +17,9 @@ import (
 //	# green: why | # red: why | # cannot run: why     the first line. A red script must fail; one that cannot run has a command without meaning
 //	open [power|process]           before the first command, else in process mode. So is reopen, which keeps the mode
 //	put P [N] [die-unnamed]        P[0, N). P is a letter, of 64 tokens unless N is said; A/B are B's tokens behind A's 64. Blocks have 32
-//	sync, checkpoint [die-rotated], compact [die-moved], evict, fill, room, delete P [from N], hold P, release P
+//	sync, checkpoint [die-rotated], compact [die-moved], evict, fill, room, delete P [from N] [die-destroying], hold P, release P
 //	                               die: the process dies before the frame of the put is written; behind the log's new file; behind the frames
-//	                               of the moves. fill leaves the disk no room, room makes some. hold is a match that stays open
+//	                               of the moves; before the first byte of a record is destroyed. fill leaves the disk no room, room makes some. hold is a match that stays open
 //	fail fsync|log-fsync|index-fsync       the next one of a segment, of the log, of index.db's folder
 //	fail index-rename              from now on index.db cannot be replaced. What is to fail ends with the process, or waits for the next
 //	COMMAND fails                  it must return an error
@@ -135,7 +135,7 @@ var scriptCommands = []scriptCommand{
 	{`open( power| process)?`, (*scriptRun).open},
 	{`reopen( power| process)?`, (*scriptRun).open},
 	{`put P( N| 0\.\.N)?( die-unnamed)?`, (*scriptRun).put},
-	{`delete P( from N)?`, (*scriptRun).delete},
+	{`delete P( from N)?( die-destroying)?`, (*scriptRun).delete},
 	{`(sync|evict|compact|compact die-moved|checkpoint|checkpoint die-rotated)`, (*scriptRun).upkeep},
 	{`(fill|room)`, (*scriptRun).room},
 	{`(hold|release) P`, (*scriptRun).hold},

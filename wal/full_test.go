@@ -256,3 +256,23 @@ func TestRotationInPlace(t *testing.T) {
 		}
 	}
 }
+
+// On a full disk what makes room leaves the room for one frame more: what says that it is durable.
+func TestLeavesRoomForAFrame(t *testing.T) {
+	for n := range 64 {
+		m := newMemFS()
+		o := memOptions(m)
+		log := must[*Log](t)(Create(o, 1, 1, nil))
+		m.limit = m.used()
+		var err error
+		for err == nil {
+			_, err = log.AppendBefore(3, make([]byte, n), 10)
+		}
+		if !errors.Is(err, vfs.ErrNoSpace) || log.LastLSN() == 0 {
+			t.Fatalf("payloads of %d bytes: %d frames, then %v", n, log.LastLSN(), err)
+		}
+		if _, err := log.AppendReserved(4, make([]byte, 10)); err != nil {
+			t.Errorf("payloads of %d bytes: no room for what is to follow: %v", n, err)
+		}
+	}
+}

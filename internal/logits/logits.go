@@ -1,4 +1,3 @@
-// Package logits compares what two runs of a model predict. It knows nothing of models or runtimes.
 package logits
 
 import (

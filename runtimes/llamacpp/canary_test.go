@@ -24,29 +24,6 @@ import (
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/llama"
 )
 
-// tryAttach is rig.attach, but hands the error out.
-func (r *rig) tryAttach(c *llama.Context, change func(*llamacpp.Options)) (*llamacpp.Session, error) {
-	o := llamacpp.Options{
-		Identity: llamacpp.Identity{Path: r.model.Path(), Memo: filepath.Join(r.store.Dir(), "..", "memo")},
-		Decode:   c.Decode, Logger: slog.New(slog.DiscardHandler),
-	}
-	if change != nil {
-		change(&o)
-	}
-	return llamacpp.Attach(context.Background(), r.store, r.api, c.Pointer(), o)
-}
-
-// prefilled evaluates a prompt and saves it.
-func prefilled(t *testing.T, s *llamacpp.Session, p kv.Prompt) {
-	t.Helper()
-	if err := s.Prefill(context.Background(), p, 0, 0); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Save(context.Background(), p, 0); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // Rows that were stored by a context with another RoPE scale are not restored; who looks is told what differs; and what is discarded
 // takes the rows with it, after which the other context is the one that is refused.
 func TestOtherRowsAreRefused(t *testing.T) {

@@ -13,44 +13,7 @@ import (
 	"github.com/dormousekv/dormouse/quant"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/llama"
-	"github.com/ebitengine/purego"
 )
-
-// memoryOf calls what the package itself does not.
-type memoryOf struct {
-	remove   func(memory uintptr, sequence, from, to int32) bool
-	add      func(memory uintptr, sequence, from, to, delta int32)
-	canShift func(memory uintptr) bool
-	memory   uintptr
-}
-
-func (r *rig) memory(c *llama.Context) *memoryOf {
-	r.t.Helper()
-	m := &memoryOf{memory: r.api.GetMemory(c.Pointer()), remove: r.api.SequenceRemove}
-	for name, f := range map[string]any{"llama_memory_seq_add": &m.add, "llama_memory_can_shift": &m.canShift} {
-		address, err := r.lib.Lookup(name)
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		purego.RegisterFunc(f, address)
-	}
-	return m
-}
-
-// shift is what programs do whose context is full.
-func (m *memoryOf) shift(from, to int) {
-	m.remove(m.memory, 0, int32(from), int32(to))
-	m.add(m.memory, 0, int32(to), -1, int32(from-to))
-}
-
-func (r *rig) decode(c *llama.Context, tokens []kv.Token, from, batch int) {
-	r.t.Helper()
-	for ; from < len(tokens); from += batch {
-		if err := c.Decode(tokens[from:min(len(tokens), from+batch)], from, 0); err != nil {
-			r.t.Fatal(err)
-		}
-	}
-}
 
 // A cache that llama.cpp shifted is not saved, whatever the model and the cache, and whether the session saw its tokens or not. The
 // same tokens, evaluated again in other batches without a word, are.

@@ -4,8 +4,6 @@ package llamacpp_test
 
 import (
 	"context"
-	"log/slog"
-	"os"
 	"runtime"
 	"testing"
 
@@ -15,36 +13,6 @@ import (
 	"github.com/dormousekv/dormouse/quant"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/llama"
 )
-
-// realModel is the path of Gemma 3 270M.
-func realModel(t testing.TB) string {
-	t.Helper()
-	path := os.Getenv("DORMOUSE_LLAMA_MODEL")
-	if path == "" {
-		t.Skip("SKIPPED, no real model is tried: DORMOUSE_LLAMA_MODEL is not set; tests/llama/fetch.sh fetches Gemma 3 270M")
-	}
-	if testing.Short() {
-		t.Skip("SKIPPED, no real model is tried: -short")
-	}
-	return path
-}
-
-// realTokens are the first n tokens of a real English text.
-func realTokens(t testing.TB, m *llama.Model, n int) []kv.Token {
-	t.Helper()
-	b, err := os.ReadFile("testdata/opticks.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	tokens, err := m.Tokenize(string(b), true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(tokens) < n {
-		t.Fatalf("the text has %d tokens, expected %d", len(tokens), n)
-	}
-	return tokens[:n]
-}
 
 const (
 	qualityPrompt  = 1536 // tokens that are evaluated, stored and restored
@@ -66,24 +34,6 @@ func teacherForced(t testing.TB, c *llama.Context, tokens []kv.Token, from int) 
 		}
 	}
 	return out
-}
-
-// withStore is the same model with a store of its own.
-func (r *rig) withStore(o db.Options) *rig {
-	r.t.Helper()
-	o.Logger = slog.New(slog.DiscardHandler)
-	store, err := db.Open(context.Background(), r.t.TempDir(), o)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	r.t.Cleanup(func() {
-		if err := store.Close(); err != nil {
-			r.t.Error(err)
-		}
-	})
-	q := *r
-	q.store = store
-	return &q
 }
 
 // What a real model predicts for a real text after its f16 cache was stored and restored, beside what it predicts in the

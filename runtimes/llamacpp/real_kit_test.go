@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/ebitengine/purego"
+
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/internal/gguf/ggufgen"
 	"github.com/dormousekv/dormouse/internal/logits"
@@ -193,4 +195,142 @@ func randomTokens(seed, n int) []kv.Token {
 		out[i] = kv.Token(x>>8) % ggufgen.Vocabulary
 	}
 	return out
+}
+
+// tryAttach is rig.attach, but hands the error out.
+func (r *rig) tryAttach(c *llama.Context, change func(*llamacpp.Options)) (*llamacpp.Session, error) {
+	o := llamacpp.Options{
+		Identity: llamacpp.Identity{Path: r.model.Path(), Memo: filepath.Join(r.store.Dir(), "..", "memo")},
+		Decode:   c.Decode, Logger: slog.New(slog.DiscardHandler),
+	}
+	if change != nil {
+		change(&o)
+	}
+	return llamacpp.Attach(context.Background(), r.store, r.api, c.Pointer(), o)
+}
+
+// prefilled evaluates a prompt and saves it.
+func prefilled(t *testing.T, s *llamacpp.Session, p kv.Prompt) {
+	t.Helper()
+	if err := s.Prefill(context.Background(), p, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Save(context.Background(), p, 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// lora is llama.cpp's adapter interface, which no binding of ours has.
+type lora struct {
+	load func(model uintptr, path string) uintptr
+	set  func(c uintptr, adapters *uintptr, n uintptr, scales *float32) int32
+}
+
+func (r *rig) lora() lora {
+	r.t.Helper()
+	var l lora
+	for name, f := range map[string]any{"llama_adapter_lora_init": &l.load, "llama_set_adapters_lora": &l.set} {
+		at, err := r.lib.Lookup(name)
+		if err != nil {
+			r.t.Skipf("SKIPPED: the library has no %s", name)
+		}
+		purego.RegisterFunc(f, at)
+	}
+	return l
+}
+
+func (l lora) on(t testing.TB, r *rig, c *llama.Context, b []byte) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "lora.gguf")
+	if err := os.WriteFile(path, b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	adapter, scale := l.load(r.model.Pointer(), path), float32(1)
+	if adapter == 0 || l.set(c.Pointer(), &adapter, 1, &scale) != 0 {
+		t.Fatal("no adapter")
+	}
+}
+
+// memoryOf calls what the package itself does not.
+type memoryOf struct {
+	remove   func(memory uintptr, sequence, from, to int32) bool
+	add      func(memory uintptr, sequence, from, to, delta int32)
+	canShift func(memory uintptr) bool
+	memory   uintptr
+}
+
+func (r *rig) memory(c *llama.Context) *memoryOf {
+	r.t.Helper()
+	m := &memoryOf{memory: r.api.GetMemory(c.Pointer()), remove: r.api.SequenceRemove}
+	for name, f := range map[string]any{"llama_memory_seq_add": &m.add, "llama_memory_can_shift": &m.canShift} {
+		address, err := r.lib.Lookup(name)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		purego.RegisterFunc(f, address)
+	}
+	return m
+}
+
+// shift is what programs do whose context is full.
+func (m *memoryOf) shift(from, to int) {
+	m.remove(m.memory, 0, int32(from), int32(to))
+	m.add(m.memory, 0, int32(to), -1, int32(from-to))
+}
+
+func (r *rig) decode(c *llama.Context, tokens []kv.Token, from, batch int) {
+	r.t.Helper()
+	for ; from < len(tokens); from += batch {
+		if err := c.Decode(tokens[from:min(len(tokens), from+batch)], from, 0); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+// realModel is the path of Gemma 3 270M.
+func realModel(t testing.TB) string {
+	t.Helper()
+	path := os.Getenv("DORMOUSE_LLAMA_MODEL")
+	if path == "" {
+		t.Skip("SKIPPED, no real model is tried: DORMOUSE_LLAMA_MODEL is not set; tests/llama/fetch.sh fetches Gemma 3 270M")
+	}
+	if testing.Short() {
+		t.Skip("SKIPPED, no real model is tried: -short")
+	}
+	return path
+}
+
+// realTokens are the first n tokens of a real English text.
+func realTokens(t testing.TB, m *llama.Model, n int) []kv.Token {
+	t.Helper()
+	b, err := os.ReadFile("testdata/opticks.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens, err := m.Tokenize(string(b), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(tokens) < n {
+		t.Fatalf("the text has %d tokens, expected %d", len(tokens), n)
+	}
+	return tokens[:n]
+}
+
+// withStore is the same model with a store of its own.
+func (r *rig) withStore(o db.Options) *rig {
+	r.t.Helper()
+	o.Logger = slog.New(slog.DiscardHandler)
+	store, err := db.Open(context.Background(), r.t.TempDir(), o)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			r.t.Error(err)
+		}
+	})
+	q := *r
+	q.store = store
+	return &q
 }

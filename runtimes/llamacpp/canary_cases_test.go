@@ -32,14 +32,6 @@ type canaryCase struct {
 
 // canaryCases are models with random weights in all kinds of caches, and the trained ones that are at hand.
 func canaryCases(t *testing.T) (out []canaryCase) {
-	dir := t.TempDir()
-	write := func(name string, b []byte) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, b, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
 	type kind struct {
 		name, arch string
 		gguf       func(seed uint64) []byte
@@ -60,9 +52,9 @@ func canaryCases(t *testing.T) (out []canaryCase) {
 		name string
 		typ  *llama.CacheType
 	}{{"f16", nil}, {"bf16", ref(llama.BF16)}, {"f32", ref(llama.F32)}, {"q8_0", ref(llama.Q8_0)}, {"q4_0", ref(llama.Q4_0)}}
-	for i, k := range kinds {
-		path := write(fmt.Sprint(i, "a.gguf"), k.gguf(1))
-		other := write(fmt.Sprint(i, "b.gguf"), k.gguf(2))
+	for _, k := range kinds {
+		path := writeFile(t, "a.gguf", k.gguf(1))
+		other := writeFile(t, "b.gguf", k.gguf(2))
 		for j, cache := range caches {
 			if j > 0 && !slices.Contains([]string{"llama", "gemma3"}, k.name) {
 				continue

@@ -3,10 +3,8 @@
 package llamacpp_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -54,25 +52,16 @@ func TestCanaryChild(t *testing.T) {
 		t.Skip("runs in a child process only")
 	}
 	lib, api := library(t)
-	m, err := lib.LoadModel(path, llama.ModelOptions{CPUOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := loadModel(t, lib, path, llama.ModelOptions{CPUOnly: true})
 	o := llama.ContextOptions{Tokens: 512, Batch: batchTokens, MicroBatch: batchTokens, Threads: 1}
 	if v := os.Getenv("DORMOUSE_CANARY_CACHE"); v != "-1" {
 		var typ int32
 		fmt.Sscan(v, &typ)
 		o.CacheK, o.CacheV = ref(llama.CacheType(typ)), ref(llama.CacheType(typ))
 	}
-	c, err := m.NewContext(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := newContext(t, m, o)
 	os.Unsetenv("LLAMA_ATTN_ROT_DISABLE")
-	store, err := db.Open(context.Background(), os.Getenv("DORMOUSE_CANARY_STORE"), db.Options{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := openStoreAt(t, os.Getenv("DORMOUSE_CANARY_STORE"), db.Options{})
 	d, err := attachTo(store, api, c)
 	fmt.Println("CANARY", d, errors.Is(err, llamacpp.ErrIdentity), err)
 	if err := store.Close(); err != nil {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math"
 	"os"
 	"slices"
@@ -27,7 +26,7 @@ func said(o *llamacpp.Options) {
 
 // attachTo is Attach with that identity.
 func attachTo(store *db.Store, api *llamacpp.Library, c *llama.Context) (float64, error) {
-	o := llamacpp.Options{Decode: c.Decode, Logger: slog.New(slog.DiscardHandler)}
+	o := llamacpp.Options{Decode: c.Decode, Logger: quiet}
 	said(&o)
 	s, err := llamacpp.Attach(context.Background(), store, api, c.Pointer(), o)
 	var bad *llamacpp.IdentityError
@@ -102,17 +101,8 @@ func TestCanaryMatrix(t *testing.T) {
 				}
 			}
 			if x.other != "" {
-				m, err := lib.LoadModel(x.other, llama.ModelOptions{CPUOnly: true})
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer m.Close()
-				c, err := m.NewContext(base)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer c.Close()
-				d, err := attachTo(r.store, api, c)
+				m := loadModel(t, lib, x.other, llama.ModelOptions{CPUOnly: true})
+				d, err := attachTo(r.store, api, newContext(t, m, base))
 				try("other weights", true, d, err)
 			}
 			if len(x.targets) > 0 {
@@ -135,21 +125,9 @@ func TestCanaryMatrix(t *testing.T) {
 					try(q.name, true, d, err)
 				}
 			}
-			plainKernels := func() {
-				m, err := lib.LoadModel(x.path, llama.ModelOptions{CPUOnly: true, NoRepack: true})
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer m.Close()
-				c, err := m.NewContext(base)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer c.Close()
-				d, err := attachTo(r.store, api, c)
-				try("weights not repacked", false, d, err)
-			}
-			plainKernels()
+			m := loadModel(t, lib, x.path, llama.ModelOptions{CPUOnly: true, NoRepack: true})
+			d, err := attachTo(r.store, api, newContext(t, m, base))
+			try("weights not repacked", false, d, err)
 			dir := r.store.Dir()
 			if err := r.store.Close(); err != nil {
 				t.Fatal(err)
@@ -163,10 +141,7 @@ func TestCanaryMatrix(t *testing.T) {
 				d, err := inChild(t, dir, x, "DORMOUSE_LLAMA_LIB="+other)
 				try("other release", false, d, err)
 			}
-			var err error
-			if r.store, err = db.Open(context.Background(), dir, db.Options{Logger: slog.New(slog.DiscardHandler)}); err != nil {
-				t.Fatal(err)
-			}
+			r.store = openStoreAt(t, dir, db.Options{})
 			t.Log(strings.Join(line, ", "))
 		})
 	}

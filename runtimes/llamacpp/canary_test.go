@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math"
 	"os"
 	"path/filepath"
@@ -36,7 +35,7 @@ func TestOtherRowsAreRefused(t *testing.T) {
 		wrong := r.opt
 		first := r.context()
 		old := r.attach(first, nil) // nothing is stored that it could be compared with
-		prefilled(t, old, prompt)
+		evaluateAndSave(t, old, prompt, 0, 0)
 		r.opt = right
 		c := r.context()
 		_, err := r.tryAttach(c, nil)
@@ -56,7 +55,7 @@ func TestOtherRowsAreRefused(t *testing.T) {
 		if got, err := s.Restore(ctx, prompt, 0); err != nil || got.Tokens != 0 {
 			t.Errorf("%s: %d tokens of the wrong rows are restored: %v", name, got.Tokens, err)
 		}
-		prefilled(t, s, prompt)
+		evaluateAndSave(t, s, prompt, 0, 0)
 		if _, err := old.Save(ctx, prompt, 0); !errors.Is(err, llamacpp.ErrIdentity) {
 			t.Errorf("%s: the session that was attached first still saves: %v", name, err)
 		}
@@ -230,7 +229,7 @@ func TestAdapters(t *testing.T) {
 	with.Adapters = said
 
 	base := r.context()
-	prefilled(t, r.attach(base, nil), plain)
+	evaluateAndSave(t, r.attach(base, nil), plain, 0, 0)
 
 	c := r.context()
 	l.on(t, r, c, adapter)
@@ -259,7 +258,7 @@ func TestAdapters(t *testing.T) {
 		t.Errorf("save of a prompt without the adapter: %v", err)
 	}
 	r.api.SequenceRemove(r.api.GetMemory(c.Pointer()), 0, -1, -1)
-	prefilled(t, s, with)
+	evaluateAndSave(t, s, with, 0, 0)
 
 	// Switched off: the prompts without it are restored, those with it are not.
 	r.api.SequenceRemove(r.api.GetMemory(c.Pointer()), 0, -1, -1)
@@ -292,15 +291,8 @@ func second[T any](_ T, err error) error { return err }
 func TestCanaryOfAReadOnlyStore(t *testing.T) {
 	r := newRig(t, ggufgen.LLaMA(1, 3, 64), llama.ContextOptions{}, db.Options{Codec: quant.Raw})
 	prompt := kv.Tokens(randomTokens(1, 100)...)
-	prefilled(t, r.attach(r.context(), nil), prompt)
-	dir := r.store.Dir()
-	if err := r.store.Close(); err != nil {
-		t.Fatal(err)
-	}
-	var err error
-	if r.store, err = db.Open(context.Background(), dir, db.Options{ReadOnly: true, Logger: slog.New(slog.DiscardHandler)}); err != nil {
-		t.Fatal(err)
-	}
+	evaluateAndSave(t, r.attach(r.context(), nil), prompt, 0, 0)
+	r.reopen(db.Options{ReadOnly: true})
 	s := r.attach(r.context(), nil)
 	if got, err := s.Restore(context.Background(), prompt, 0); err != nil || got.Tokens != 99 {
 		t.Errorf("restored %d: %v", got.Tokens, err)

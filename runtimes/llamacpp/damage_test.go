@@ -2,7 +2,6 @@ package llamacpp_test
 
 import (
 	"context"
-	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -24,11 +23,7 @@ func TestDamagedStore(t *testing.T) {
 		for _, kind := range []string{"plain", "window", "channel-major"} {
 			for range 4 {
 				dir := t.TempDir()
-				o := db.Options{Codec: quant.Raw, Logger: slog.New(slog.DiscardHandler)}
-				store, err := db.Open(ctx, dir, o)
-				if err != nil {
-					t.Fatal(err)
-				}
+				store := openStoreAt(t, dir, db.Options{Codec: quant.Raw})
 				f := kinds(kind)
 				s := attach(t, store, f, func(o *llamacpp.Options) { o.BlockTokens, o.OpaqueOnly = 16, opaque })
 				tokens := make([]kv.Token, 130)

@@ -132,10 +132,7 @@ func TestDescribe(t *testing.T) {
 			t.Errorf("without %s: %v", field, err)
 		}
 	}
-	path := filepath.Join(t.TempDir(), "m.gguf")
-	if err := os.WriteFile(path, ggufgen.LLaMA(1, 1, 16), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	path := writeFile(t, "m.gguf", ggufgen.LLaMA(1, 1, 16))
 	if _, err := kinds("plain").library().Describe(2, llamacpp.Identity{Path: path}); !errors.Is(err, llamacpp.ErrIdentity) {
 		t.Errorf("a file of another architecture: %v", err)
 	}

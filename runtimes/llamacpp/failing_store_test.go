@@ -3,7 +3,6 @@ package llamacpp_test
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
@@ -14,7 +13,7 @@ import (
 // A store that takes nothing, or is closed, does not keep a prompt from being evaluated, whatever Prefill captures on the way; Save and
 // Restore say what is the matter, and do not take it for another identity.
 func TestPrefillWithoutAStore(t *testing.T) {
-	ctx, quiet := context.Background(), slog.New(slog.DiscardHandler)
+	ctx := context.Background()
 	first, all := kv.Tokens(make([]kv.Token, 150)...), kv.Tokens(make([]kv.Token, 200)...)
 	for name, change := range map[string]func(*llamacpp.Options){
 		"rows without bound": nil,
@@ -23,17 +22,12 @@ func TestPrefillWithoutAStore(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			store, err := db.Open(ctx, dir, db.Options{Logger: quiet})
-			if err != nil {
-				t.Fatal(err)
-			}
+			store := openStoreAt(t, dir, db.Options{})
 			attach(t, store, kinds("window"), nil)
 			if err := store.Close(); err != nil {
 				t.Fatal(err)
 			}
-			if store, err = db.Open(ctx, dir, db.Options{Logger: quiet, ReadOnly: true}); err != nil {
-				t.Fatal(err)
-			}
+			store = openStoreAt(t, dir, db.Options{ReadOnly: true})
 			f := kinds("window")
 			s := attach(t, store, f, change)
 			if err := s.Prefill(ctx, first, 0, 0); err != nil {

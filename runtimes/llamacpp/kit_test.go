@@ -3,6 +3,8 @@ package llamacpp_test
 import (
 	"context"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
@@ -11,12 +13,13 @@ import (
 	"github.com/dormousekv/dormouse/runtimes/llamacpp"
 )
 
+// quiet is a log that nobody reads.
+var quiet = slog.New(slog.DiscardHandler)
+
+// openStore opens an empty store that keeps rows as they are.
 func openStore(t testing.TB) *db.Store {
 	t.Helper()
-	store, err := db.Open(context.Background(), t.TempDir(), db.Options{Codec: quant.Raw, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := openStoreAt(t, t.TempDir(), db.Options{Codec: quant.Raw})
 	t.Cleanup(func() {
 		if err := store.Close(); err != nil {
 			t.Error(err)
@@ -25,11 +28,43 @@ func openStore(t testing.TB) *db.Store {
 	return store
 }
 
+// openStoreAt opens the store in a folder; the caller closes it.
+func openStoreAt(t testing.TB, dir string, o db.Options) *db.Store {
+	t.Helper()
+	o.Logger = quiet
+	store, err := db.Open(context.Background(), dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+// writeFile makes a file in a folder of its own.
+func writeFile(t testing.TB, name string, b []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// evaluateAndSave evaluates a prompt from a position on, and saves it.
+func evaluateAndSave(t testing.TB, s *llamacpp.Session, prompt kv.Prompt, from, sequence int) {
+	t.Helper()
+	if err := s.Prefill(context.Background(), prompt, from, sequence); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Save(context.Background(), prompt, sequence); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func options(decode llamacpp.DecodeFunc) llamacpp.Options {
 	return llamacpp.Options{
 		Identity: llamacpp.Identity{Weights: kv.Hash{1}, Tokenizer: kv.Hash{1}},
 		Decode:   decode,
-		Logger:   slog.New(slog.DiscardHandler),
+		Logger:   quiet,
 	}
 }
 

@@ -121,12 +121,7 @@ func TestShiftOfRealModels(t *testing.T) {
 			tokens = tokens[:96:96]
 			c := r.context()
 			s, m := r.attach(c, nil), r.memory(c)
-			if err := s.Prefill(ctx, kv.Tokens(tokens...), 0, 0); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := s.Save(ctx, kv.Tokens(tokens...), 0); err != nil {
-				t.Fatal(err)
-			}
+			evaluateAndSave(t, s, kv.Tokens(tokens...), 0, 0)
 			m.remove(m.memory, 0, 80, -1)
 			r.decode(c, tokens, 80, 1)
 			if _, err := s.Save(ctx, kv.Tokens(tokens...), 0); err != nil {

@@ -5,9 +5,10 @@ import (
 	"errors"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp"
-	"pgregory.net/rapid"
 )
 
 // shift is llama_memory_seq_rm of [from, to), llama_memory_seq_add of all behind it and what a decode makes of K then.
@@ -144,12 +145,7 @@ func TestShiftOfRepeatedTokens(t *testing.T) {
 			tokens[i] = kv.Token(i % 10)
 		}
 		if !restored {
-			if err := s.Prefill(ctx, kv.Tokens(tokens...), 0, 0); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := s.Save(ctx, kv.Tokens(tokens...), 0); err != nil {
-				t.Fatal(err)
-			}
+			evaluateAndSave(t, s, kv.Tokens(tokens...), 0, 0)
 		} else if got, err := s.Restore(ctx, kv.Tokens(tokens...), 0); err != nil || got.Tokens != 99 {
 			t.Fatal(got, err)
 		}
@@ -269,12 +265,7 @@ func TestUntoldEdits(t *testing.T) {
 	f := kinds("plain")
 	s := attach(t, openStore(t), f, nil)
 	tokens := make([]kv.Token, 100)
-	if err := s.Prefill(ctx, kv.Tokens(tokens...), 0, 0); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Save(ctx, kv.Tokens(tokens...), 0); err != nil {
-		t.Fatal(err)
-	}
+	evaluateAndSave(t, s, kv.Tokens(tokens...), 0, 0)
 	f.cut(0, 50)
 	if err := f.Decode(tokens[50:], 50, 0); err != nil {
 		t.Fatal(err)

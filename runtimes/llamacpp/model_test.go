@@ -4,7 +4,6 @@ package llamacpp_test
 
 import (
 	"context"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -40,6 +39,7 @@ func greedy(t testing.TB, c *llama.Context, n, count int) []kv.Token {
 }
 
 const story = "Once upon a time there was a little girl named Lily. She had a red ball and a small dog. One day, Lily and " +
+
 	"her dog went to the park. They saw a big tree with a bird in it. The bird was sad because it could not fly. Lily wanted to " +
 	"help the bird. She asked her mom for some bread. "
 
@@ -56,12 +56,7 @@ func TestStories(t *testing.T) {
 		prompt := kv.Tokens(tokens...)
 		a := r.context()
 		s := r.attach(a, nil)
-		if err := s.Prefill(ctx, prompt, 0, 0); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := s.Save(ctx, prompt, 0); err != nil {
-			t.Fatal(err)
-		}
+		evaluateAndSave(t, s, prompt, 0, 0)
 		logits := a.Logits(-1)
 		want := greedy(t, a, len(tokens), 60)
 
@@ -102,13 +97,7 @@ func text(m *llama.Model, tokens []kv.Token) string {
 // A real sliding-window model, beyond its window.
 func TestGemma(t *testing.T) {
 	lib, api := library(t)
-	path := os.Getenv("DORMOUSE_LLAMA_MODEL")
-	if path == "" {
-		t.Skip("SKIPPED, no real model is tried: DORMOUSE_LLAMA_MODEL is not set; tests/llama/fetch.sh fetches Gemma 3 270M")
-	}
-	if testing.Short() {
-		t.Skip("SKIPPED, no real model is tried: -short")
-	}
+	path := realModel(t)
 	ctx := context.Background()
 	const batch, all = 144, 5 * 144
 	r := rigFor(t, lib, api, path, llama.ContextOptions{Tokens: 1024, Batch: batch, MicroBatch: batch}, db.Options{Codec: quant.Raw})

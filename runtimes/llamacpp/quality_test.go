@@ -88,11 +88,7 @@ func TestQuality(t *testing.T) {
 	worst := logits.Likeness{Tokens: 1, SameTop: 1}
 	for _, n := range []int{otherA, otherB} {
 		c := raw.context()
-		for i := 0; i < len(prompt.Tokens); i += n {
-			if err := c.Decode(tokens[i:min(i+n, len(prompt.Tokens))], i, 0); err != nil {
-				t.Fatal(err)
-			}
-		}
+		raw.decode(c, prompt.Tokens, 0, n)
 		noise := logits.Compare(want, teacherForced(t, c, tokens, len(prompt.Tokens)))
 		c.Close()
 		t.Logf("nothing stored, batches of %d instead of %d: %v", n, batch, noise)
@@ -138,12 +134,7 @@ func TestGemmaFlashAttentionShares(t *testing.T) {
 		r.opt.FlashAttention = fa
 		c := r.context()
 		s := r.attach(c, nil)
-		if err := s.Prefill(ctx, prompt, 0, 0); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := s.Save(ctx, prompt, 0); err != nil {
-			t.Fatal(err)
-		}
+		evaluateAndSave(t, s, prompt, 0, 0)
 		alone[fa] = teacherForced(t, c, tokens, all)
 		c.Close()
 	}

@@ -4,12 +4,10 @@ package llamacpp_test
 
 import (
 	"context"
-	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
-
-	"github.com/ebitengine/purego"
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/internal/gguf/ggufgen"
@@ -18,6 +16,15 @@ import (
 	"github.com/dormousekv/dormouse/runtimes/llamacpp"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/llama"
 )
+
+// The tests that call library run stock llama.cpp. tests/llama/fetch.sh gets it and says which variables to set.
+
+var loaded struct {
+	sync.Once
+	lib *llama.Lib
+	api *llamacpp.Library
+	err error
+}
 
 func library(t testing.TB) (*llama.Lib, *llamacpp.Library) {
 	t.Helper()
@@ -95,30 +102,16 @@ type rig struct {
 func newRig(t testing.TB, file []byte, o llama.ContextOptions, store db.Options) *rig {
 	t.Helper()
 	lib, api := library(t)
-	path := filepath.Join(t.TempDir(), "model.gguf")
-	if err := os.WriteFile(path, file, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	return rigFor(t, lib, api, path, o, store)
+	return rigFor(t, lib, api, writeFile(t, "model.gguf", file), o, store)
 }
 
 func rigFor(t testing.TB, lib *llama.Lib, api *llamacpp.Library, path string, o llama.ContextOptions, so db.Options) *rig {
 	t.Helper()
-	m, err := lib.LoadModel(path, llama.ModelOptions{CPUOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	so.Logger = slog.New(slog.DiscardHandler)
-	store, err := db.Open(context.Background(), t.TempDir(), so)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &rig{t: t, lib: lib, api: api, model: m, store: store}
+	r := &rig{t: t, lib: lib, api: api, model: loadModel(t, lib, path, llama.ModelOptions{CPUOnly: true}), store: openStoreAt(t, t.TempDir(), so)}
 	t.Cleanup(func() {
 		if err := r.store.Close(); err != nil {
 			t.Error(err)
 		}
-		m.Close()
 	})
 	if o.Tokens == 0 {
 		o.Tokens = 512 * max(1, o.Sequences)
@@ -133,31 +126,62 @@ func rigFor(t testing.TB, lib *llama.Lib, api *llamacpp.Library, path string, o 
 	return r
 }
 
+// loadModel loads a model for the length of the test.
+func loadModel(t testing.TB, lib *llama.Lib, path string, o llama.ModelOptions) *llama.Model {
+	t.Helper()
+	m, err := lib.LoadModel(path, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Close)
+	return m
+}
+
+// newContext makes a context for the length of the test; it may be closed earlier.
+func newContext(t testing.TB, m *llama.Model, o llama.ContextOptions) *llama.Context {
+	t.Helper()
+	c, err := m.NewContext(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
 func (r *rig) context() *llama.Context {
 	r.t.Helper()
-	c, err := r.model.NewContext(r.opt)
-	if err != nil {
+	return newContext(r.t, r.model, r.opt)
+}
+
+// reopen closes the store and opens it again, with other options.
+func (r *rig) reopen(o db.Options) {
+	r.t.Helper()
+	dir := r.store.Dir()
+	if err := r.store.Close(); err != nil {
 		r.t.Fatal(err)
 	}
-	r.t.Cleanup(c.Close)
-	return c
+	r.store = openStoreAt(r.t, dir, o)
 }
 
 func (r *rig) attach(c *llama.Context, change func(*llamacpp.Options)) *llamacpp.Session {
 	r.t.Helper()
-	o := llamacpp.Options{
-		Identity: llamacpp.Identity{Path: r.model.Path(), Memo: filepath.Join(r.store.Dir(), "..", "memo")},
-		Decode:   c.Decode,
-		Logger:   slog.New(slog.DiscardHandler),
-	}
-	if change != nil {
-		change(&o)
-	}
-	s, err := llamacpp.Attach(context.Background(), r.store, r.api, c.Pointer(), o)
+	s, err := r.tryAttach(c, change)
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	return s
+}
+
+// tryAttach is rig.attach, but hands the error out.
+func (r *rig) tryAttach(c *llama.Context, change func(*llamacpp.Options)) (*llamacpp.Session, error) {
+	o := llamacpp.Options{
+		Identity: llamacpp.Identity{Path: r.model.Path(), Memo: filepath.Join(r.store.Dir(), "..", "memo")},
+		Decode:   c.Decode, Logger: quiet,
+	}
+	if change != nil {
+		change(&o)
+	}
+	return llamacpp.Attach(context.Background(), r.store, r.api, c.Pointer(), o)
 }
 
 // prefilled gives the logits of a prompt that Prefill evaluates from its start.
@@ -176,11 +200,7 @@ func (r *rig) evaluated(prompt kv.Prompt, batch, sequence int) []float32 {
 	r.t.Helper()
 	c := r.context()
 	defer c.Close()
-	for i := 0; i < len(prompt.Tokens); i += batch {
-		if err := c.Decode(prompt.Tokens[i:min(i+batch, len(prompt.Tokens))], i, sequence); err != nil {
-			r.t.Fatal(err)
-		}
-	}
+	r.decodeIn(c, prompt.Tokens, 0, batch, sequence)
 	return c.Logits(-1)
 }
 
@@ -197,91 +217,16 @@ func randomTokens(seed, n int) []kv.Token {
 	return out
 }
 
-// tryAttach is rig.attach, but hands the error out.
-func (r *rig) tryAttach(c *llama.Context, change func(*llamacpp.Options)) (*llamacpp.Session, error) {
-	o := llamacpp.Options{
-		Identity: llamacpp.Identity{Path: r.model.Path(), Memo: filepath.Join(r.store.Dir(), "..", "memo")},
-		Decode:   c.Decode, Logger: slog.New(slog.DiscardHandler),
-	}
-	if change != nil {
-		change(&o)
-	}
-	return llamacpp.Attach(context.Background(), r.store, r.api, c.Pointer(), o)
-}
-
-// prefilled evaluates a prompt and saves it.
-func prefilled(t *testing.T, s *llamacpp.Session, p kv.Prompt) {
-	t.Helper()
-	if err := s.Prefill(context.Background(), p, 0, 0); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Save(context.Background(), p, 0); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// lora is llama.cpp's adapter interface, which no binding of ours has.
-type lora struct {
-	load func(model uintptr, path string) uintptr
-	set  func(c uintptr, adapters *uintptr, n uintptr, scales *float32) int32
-}
-
-func (r *rig) lora() lora {
-	r.t.Helper()
-	var l lora
-	for name, f := range map[string]any{"llama_adapter_lora_init": &l.load, "llama_set_adapters_lora": &l.set} {
-		at, err := r.lib.Lookup(name)
-		if err != nil {
-			r.t.Skipf("SKIPPED: the library has no %s", name)
-		}
-		purego.RegisterFunc(f, at)
-	}
-	return l
-}
-
-func (l lora) on(t testing.TB, r *rig, c *llama.Context, b []byte) {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "lora.gguf")
-	if err := os.WriteFile(path, b, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	adapter, scale := l.load(r.model.Pointer(), path), float32(1)
-	if adapter == 0 || l.set(c.Pointer(), &adapter, 1, &scale) != 0 {
-		t.Fatal("no adapter")
-	}
-}
-
-// memoryOf calls what the package itself does not.
-type memoryOf struct {
-	remove   func(memory uintptr, sequence, from, to int32) bool
-	add      func(memory uintptr, sequence, from, to, delta int32)
-	canShift func(memory uintptr) bool
-	memory   uintptr
-}
-
-func (r *rig) memory(c *llama.Context) *memoryOf {
-	r.t.Helper()
-	m := &memoryOf{memory: r.api.GetMemory(c.Pointer()), remove: r.api.SequenceRemove}
-	for name, f := range map[string]any{"llama_memory_seq_add": &m.add, "llama_memory_can_shift": &m.canShift} {
-		address, err := r.lib.Lookup(name)
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		purego.RegisterFunc(f, address)
-	}
-	return m
-}
-
-// shift is what programs do whose context is full.
-func (m *memoryOf) shift(from, to int) {
-	m.remove(m.memory, 0, int32(from), int32(to))
-	m.add(m.memory, 0, int32(to), -1, int32(from-to))
-}
-
+// decode evaluates tokens from a position on in sequence 0, in batches of that size.
 func (r *rig) decode(c *llama.Context, tokens []kv.Token, from, batch int) {
 	r.t.Helper()
+	r.decodeIn(c, tokens, from, batch, 0)
+}
+
+func (r *rig) decodeIn(c *llama.Context, tokens []kv.Token, from, batch, sequence int) {
+	r.t.Helper()
 	for ; from < len(tokens); from += batch {
-		if err := c.Decode(tokens[from:min(len(tokens), from+batch)], from, 0); err != nil {
+		if err := c.Decode(tokens[from:min(len(tokens), from+batch)], from, sequence); err != nil {
 			r.t.Fatal(err)
 		}
 	}
@@ -320,11 +265,7 @@ func realTokens(t testing.TB, m *llama.Model, n int) []kv.Token {
 // withStore is the same model with a store of its own.
 func (r *rig) withStore(o db.Options) *rig {
 	r.t.Helper()
-	o.Logger = slog.New(slog.DiscardHandler)
-	store, err := db.Open(context.Background(), r.t.TempDir(), o)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	store := openStoreAt(r.t, r.t.TempDir(), o)
 	r.t.Cleanup(func() {
 		if err := store.Close(); err != nil {
 			r.t.Error(err)
@@ -332,5 +273,12 @@ func (r *rig) withStore(o db.Options) *rig {
 	})
 	q := *r
 	q.store = store
+	return &q
+}
+
+// withLibrary is the same model called in another way.
+func (r *rig) withLibrary(api *llamacpp.Library) *rig {
+	q := *r
+	q.api = api
 	return &q
 }

@@ -5,8 +5,6 @@ package llamacpp_test
 import (
 	"context"
 	"errors"
-	"log/slog"
-	"sync"
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
@@ -17,15 +15,6 @@ import (
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/llama"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/state"
 )
-
-// The tests of this file run stock llama.cpp. tests/llama/fetch.sh gets it and says which variables to set.
-
-var loaded struct {
-	sync.Once
-	lib *llama.Lib
-	api *llamacpp.Library
-	err error
-}
 
 // For every architecture: what is restored continues as if it had been evaluated. With the same batches the logits are
 // the same to the last bit, with others close; a row that is spoilt shows.
@@ -180,8 +169,7 @@ func TestUnknownRotation(t *testing.T) {
 	old.Version = nil
 	c := r.context()
 	attach := func(rotated *bool) (*llamacpp.Session, error) {
-		return llamacpp.Attach(context.Background(), r.store, &old, c.Pointer(), llamacpp.Options{
-			Identity: llamacpp.Identity{Path: r.model.Path()}, Decode: c.Decode, Rotated: rotated, Logger: slog.New(slog.DiscardHandler)})
+		return r.withLibrary(&old).tryAttach(c, func(o *llamacpp.Options) { o.Rotated = rotated })
 	}
 	known := r.attach(c, nil).Model().Fingerprint()
 	s, err := attach(nil)
@@ -213,12 +201,7 @@ func TestFlashAttentionShares(t *testing.T) {
 			r := newRig(t, file, llama.ContextOptions{FlashAttention: &from}, db.Options{Codec: quant.Raw})
 			prompt := kv.Tokens(randomTokens(1, 200)...)
 			s := r.attach(r.context(), nil)
-			if err := s.Prefill(ctx, prompt, 0, 0); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := s.Save(ctx, prompt, 0); err != nil {
-				t.Fatal(err)
-			}
+			evaluateAndSave(t, s, prompt, 0, 0)
 			here := r.evaluated(prompt, s.BatchTokens(), 0)
 			r.opt.FlashAttention = ref(!from)
 			there := r.evaluated(prompt, s.BatchTokens(), 0)
@@ -281,24 +264,13 @@ func TestReopen(t *testing.T) {
 	r := newRig(t, ggufgen.Gemma3(1, 6, 64, 40), llama.ContextOptions{}, db.Options{Codec: quant.Raw})
 	prompt := kv.Tokens(randomTokens(1, 129)...)
 	c := r.context()
-	for i := 0; i < 129; i += batchTokens {
-		if err := c.Decode(prompt.Tokens[i:min(129, i+batchTokens)], i, 0); err != nil {
-			t.Fatal(err)
-		}
-	}
+	r.decode(c, prompt.Tokens, 0, batchTokens)
 	want := c.Logits(-1)
 	s := r.attach(c, nil) // takes them out, and puts them back
 	if _, err := s.Save(ctx, prompt, 0); err != nil {
 		t.Fatal(err)
 	}
-	dir := r.store.Dir()
-	if err := r.store.Close(); err != nil {
-		t.Fatal(err)
-	}
-	var err error
-	if r.store, err = db.Open(ctx, dir, db.Options{Codec: quant.Raw, Logger: slog.New(slog.DiscardHandler)}); err != nil {
-		t.Fatal(err)
-	}
+	r.reopen(db.Options{Codec: quant.Raw})
 	d := r.context()
 	s = r.attach(d, nil)
 	got, err := s.Restore(ctx, prompt, 0)
@@ -320,12 +292,7 @@ func TestSmallerContext(t *testing.T) {
 		r := newRig(t, file, llama.ContextOptions{Tokens: 1024}, db.Options{Codec: quant.Raw})
 		prompt := kv.Tokens(randomTokens(1, 900)...)
 		s := r.attach(r.context(), nil)
-		if err := s.Prefill(ctx, prompt, 0, 0); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := s.Save(ctx, prompt, 0); err != nil {
-			t.Fatal(err)
-		}
+		evaluateAndSave(t, s, prompt, 0, 0)
 		for _, sequences := range []int{1, 2} {
 			r.opt.Tokens, r.opt.Sequences = 256*sequences, sequences
 			c := r.context()

@@ -22,12 +22,7 @@ func TestRotationIsWhatTheBlobSays(t *testing.T) {
 	store := openStore(t)
 	prompt := kv.Prompt{Tokens: make([]kv.Token, 100)}
 	silent := attach(t, store, wide(nil), nil)
-	if err := silent.Prefill(ctx, prompt, 0, 0); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := silent.Save(ctx, prompt, 0); err != nil {
-		t.Fatal(err)
-	}
+	evaluateAndSave(t, silent, prompt, 0, 0)
 	seen := map[kv.Fingerprint]string{}
 	for _, x := range []struct {
 		name     string

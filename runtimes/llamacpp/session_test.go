@@ -124,12 +124,7 @@ func TestLayoutsOfVShareRows(t *testing.T) {
 		t.Fatalf("fingerprints differ: %v", d.Diff(&e))
 	}
 	prompt := kv.Tokens(make([]kv.Token, 100)...)
-	if err := s.Prefill(ctx, prompt, 0, 0); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Save(ctx, prompt, 0); err != nil {
-		t.Fatal(err)
-	}
+	evaluateAndSave(t, s, prompt, 0, 0)
 	got, err := s2.Restore(ctx, prompt, 0)
 	if err != nil || got.Tokens != 99 {
 		t.Fatalf("restored %d: %v %v", got.Tokens, got.Reason, err)
@@ -221,12 +216,7 @@ func TestCaptureBound(t *testing.T) {
 		f := kinds("window")
 		s := attach(t, store, f, func(o *llamacpp.Options) { o.CaptureBytes, o.CaptureTokens = 1, capture })
 		tokens := make([]kv.Token, 150)
-		if err := s.Prefill(ctx, kv.Tokens(tokens...), 0, 0); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := s.Save(ctx, kv.Tokens(tokens...), 0); err != nil {
-			t.Fatal(err)
-		}
+		evaluateAndSave(t, s, kv.Tokens(tokens...), 0, 0)
 		want := f.logits
 		for n := 16; n < 150; n += 9 {
 			g := kinds("window")
@@ -251,12 +241,7 @@ func TestAlign(t *testing.T) {
 	f := kinds("window")
 	s := attach(t, store, f, func(o *llamacpp.Options) { o.Align = 24 })
 	tokens := make([]kv.Token, 100)
-	if err := s.Prefill(ctx, kv.Tokens(tokens...), 0, 0); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Save(ctx, kv.Tokens(tokens...), 0); err != nil {
-		t.Fatal(err)
-	}
+	evaluateAndSave(t, s, kv.Tokens(tokens...), 0, 0)
 	logits := f.logits
 	for n, want := range map[int]int{100: 96, 97: 96, 96: 72, 60: 48, 20: 0} {
 		delete(f.seqs, 0)

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -36,11 +35,7 @@ func TestRestoreMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a state of 500 MB")
 	}
-	dir := t.TempDir()
-	big := filepath.Join(dir, "big.gguf")
-	if err := os.WriteFile(big, ggufgen.LLaMA(1, 16, 512), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	dir, big := t.TempDir(), writeFile(t, "big.gguf", ggufgen.LLaMA(1, 16, 512))
 	for _, x := range []struct {
 		model   string
 		tokens  int
@@ -100,24 +95,13 @@ func restoreChild(t *testing.T) {
 	piece, _ := strconv.Atoi(args[4])
 	ctx := context.Background()
 	lib, api := library(t)
-	m, err := lib.LoadModel(args[0], llama.ModelOptions{CPUOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
+	m := loadModel(t, lib, args[0], llama.ModelOptions{CPUOnly: true})
 	o := llama.ContextOptions{Tokens: tokens + 64, Threads: 1, Unified: args[3] == "true", FlashAttention: ref(true)}
 	if o.Unified {
 		o.Sequences = 2
 	}
-	c, err := m.NewContext(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	store, err := db.Open(ctx, args[1], db.Options{Logger: slog.New(slog.DiscardHandler), Budget: 4 << 30, Codec: quant.Q8_0})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := newContext(t, m, o)
+	store := openStoreAt(t, args[1], db.Options{Budget: 4 << 30, Codec: quant.Q8_0})
 	defer store.Close()
 	own, most := 0.0, 0.0
 	peek := func() { most = max(most, privateMiB(t)) }
@@ -128,7 +112,7 @@ func restoreChild(t *testing.T) {
 		return api.StateSet(c, src, n, sequence, flags)
 	}
 	s, err := llamacpp.Attach(ctx, store, &counted, c.Pointer(), llamacpp.Options{
-		Identity: llamacpp.Identity{Path: m.Path(), Memo: args[1] + ".memo"}, Decode: c.Decode, Logger: slog.New(slog.DiscardHandler),
+		Identity: llamacpp.Identity{Path: m.Path(), Memo: args[1] + ".memo"}, Decode: c.Decode, Logger: quiet,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -84,21 +84,12 @@ func TestLittleRoomInLlama(t *testing.T) {
 		r := newRig(t, file, llama.ContextOptions{Tokens: 256, Sequences: 2, Unified: true}, db.Options{Codec: quant.Raw})
 		prompt := kv.Tokens(randomTokens(1, 200)...)
 		s := r.attach(r.context(), nil)
-		if err := s.Prefill(ctx, prompt, 0, 0); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := s.Save(ctx, prompt, 0); err != nil {
-			t.Fatal(err)
-		}
+		evaluateAndSave(t, s, prompt, 0, 0)
 		for _, other := range []int{60, 156, 255, 256} {
 			c := r.context()
 			s := r.attach(c, nil)
 			tokens := randomTokens(3, other)
-			for i := 0; i < other; i += batchTokens {
-				if err := c.Decode(tokens[i:min(other, i+batchTokens)], i, 1); err != nil {
-					t.Fatal(err)
-				}
-			}
+			r.decodeIn(c, tokens, 0, batchTokens, 1)
 			want := min(199, 256-other-1)
 			if want < kv.OpeningTokens {
 				want = 0

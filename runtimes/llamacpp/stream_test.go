@@ -3,7 +3,6 @@ package llamacpp_test
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"math/rand/v2"
 	"testing"
 
@@ -19,10 +18,7 @@ func small(o *llamacpp.Options) { o.BlockTokens = 16 }
 // saved is a store with a prompt of n tokens of that kind, and the logits behind it.
 func saved(t *testing.T, dir, kind string, n int) (*db.Store, kv.Prompt, uint64) {
 	t.Helper()
-	store, err := db.Open(context.Background(), dir, db.Options{Codec: quant.Raw, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := openStoreAt(t, dir, db.Options{Codec: quant.Raw})
 	t.Cleanup(func() {
 		if err := store.Close(); err != nil {
 			t.Error(err)
@@ -35,12 +31,7 @@ func saved(t *testing.T, dir, kind string, n int) (*db.Store, kv.Prompt, uint64)
 	f := kinds(kind)
 	s := attach(t, store, f, small)
 	prompt := kv.Tokens(tokens...)
-	if err := s.Prefill(context.Background(), prompt, 0, 0); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Save(context.Background(), prompt, 0); err != nil {
-		t.Fatal(err)
-	}
+	evaluateAndSave(t, s, prompt, 0, 0)
 	return store, prompt, f.logits
 }
 

@@ -4,7 +4,6 @@ package llamacpp_test
 
 import (
 	"context"
-	"log/slog"
 	"math/rand/v2"
 	"testing"
 
@@ -124,12 +123,7 @@ func TestStatesOfLongPrompt(t *testing.T) {
 		prompt := kv.Tokens(tokens...)
 		c := r.context()
 		s := r.attach(c, nil)
-		if err := s.Prefill(ctx, prompt, 0, 0); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := s.Save(ctx, prompt, 0); err != nil {
-			t.Fatal(err)
-		}
+		evaluateAndSave(t, s, prompt, 0, 0)
 		r.api.SequenceRemove(r.api.GetMemory(c.Pointer()), 0, -1, -1)
 		for n, want := range map[int]int{6000: 5996, 5990: 5120, 5000: 512, 600: 512, 512: 0} {
 			got, err := s.Restore(ctx, kv.Tokens(tokens[:n]...), 0)
@@ -139,12 +133,7 @@ func TestStatesOfLongPrompt(t *testing.T) {
 			r.api.SequenceRemove(r.api.GetMemory(c.Pointer()), 0, -1, -1)
 		}
 		other := kv.Tokens(randomTokens(2, 200)...)
-		if err := s.Prefill(ctx, other, 0, 0); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := s.Save(ctx, other, 0); err != nil {
-			t.Fatal(err)
-		}
+		evaluateAndSave(t, s, other, 0, 0)
 		r.api.SequenceRemove(r.api.GetMemory(c.Pointer()), 0, -1, -1)
 		for n, want := range map[int]int{201: 200, 200: 196, 190: 132, 132: 0} {
 			prompt := kv.Tokens(append(append([]kv.Token(nil), other.Tokens[:min(n, 200)]...), 1)[:n]...)
@@ -164,12 +153,7 @@ func TestSpoiltState(t *testing.T) {
 		r := newRig(t, file, llama.ContextOptions{}, db.Options{Codec: quant.Raw})
 		prompt := kv.Tokens(randomTokens(1, 100)...)
 		s := r.attach(r.context(), nil)
-		if err := s.Prefill(ctx, prompt, 0, 0); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := s.Save(ctx, prompt, 0); err != nil {
-			t.Fatal(err)
-		}
+		evaluateAndSave(t, s, prompt, 0, 0)
 		cold := r.prefilled(prompt, 0)
 		lib := *r.api
 		spoil := false
@@ -180,12 +164,7 @@ func TestSpoiltState(t *testing.T) {
 			return r.api.StateSet(c, src, n, sequence, flags)
 		}
 		c := r.context()
-		s, err := llamacpp.Attach(ctx, r.store, &lib, c.Pointer(), llamacpp.Options{
-			Identity: llamacpp.Identity{Path: r.model.Path()}, Decode: c.Decode, Logger: slog.New(slog.DiscardHandler),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s = r.withLibrary(&lib).attach(c, nil)
 		spoil = true
 		got, err := s.Restore(ctx, prompt, 0)
 		if err != nil || got.Tokens != 96 {

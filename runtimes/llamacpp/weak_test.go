@@ -5,7 +5,6 @@ package llamacpp_test
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"testing"
 
@@ -34,7 +33,7 @@ func TestWeakAdapters(t *testing.T) {
 		tokens := randomTokens(1, 150) // ids below 512: bytes and frequent pieces
 		stored := kv.Tokens(tokens[:128]...)
 		attach := func(c *llama.Context) (*llamacpp.Session, error) {
-			o := llamacpp.Options{Decode: c.Decode, Logger: slog.New(slog.DiscardHandler)}
+			o := llamacpp.Options{Decode: c.Decode, Logger: quiet}
 			said(&o)
 			return llamacpp.Attach(ctx, r.store, api, c.Pointer(), o)
 		}
@@ -43,7 +42,7 @@ func TestWeakAdapters(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		prefilled(t, s, stored)
+		evaluateAndSave(t, s, stored, 0, 0)
 		// off is how far what is restored is from what this context computes itself.
 		off := func(c *llama.Context) (times, off float64, refused bool) {
 			t.Helper()
@@ -65,11 +64,7 @@ func TestWeakAdapters(t *testing.T) {
 			}
 			warm := c.Logits(-1)
 			c.Clear()
-			for i := 0; i < len(tokens); i += batchTokens {
-				if err := c.Decode(tokens[i:min(i+batchTokens, len(tokens))], i, 0); err != nil {
-					t.Fatal(err)
-				}
-			}
+			r.decode(c, tokens, 0, batchTokens)
 			return s.Deviation(), difference(c.Logits(-1), warm), false
 		}
 		r.opt.FlashAttention = ref(false)

@@ -29,14 +29,8 @@ func (f *field) contextFaults(lib *llama.Lib) (out []contextFault) {
 	with("YaRN 4x", func(o *llama.ContextOptions) { o.RopeScaling, o.RopeScale, o.YarnOrig = ref(int32(2)), 0.25, 128 })
 	with("frequency base 5000", func(o *llama.ContextOptions) { o.RopeBase = 5000 })
 	if f.x.other != "" {
-		m, err := lib.LoadModel(f.x.other, llama.ModelOptions{CPUOnly: true})
-		f.must(err)
-		f.t.Cleanup(m.Close)
-		out = append(out, contextFault{name: "other weights", make: func() *llama.Context {
-			c, err := m.NewContext(f.opt)
-			f.must(err)
-			return c
-		}})
+		m := loadModel(f.t, lib, f.x.other, llama.ModelOptions{CPUOnly: true})
+		out = append(out, contextFault{name: "other weights", make: func() *llama.Context { return newContext(f.t, m, f.opt) }})
 	}
 	adapter := func(name string, targets []ggufgen.LoRATarget, noRows bool) {
 		if len(targets) == 0 {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 	"slices"
 	"testing"
 
@@ -100,9 +99,7 @@ func (f *field) must(err error) {
 func (f *field) fresh() {
 	f.t.Helper()
 	f.must(f.store.Close())
-	store, err := db.Open(f.ctx, filepath.Join(f.t.TempDir(), "store"), db.Options{Codec: quant.Raw, Logger: slog.New(slog.DiscardHandler)})
-	f.must(err)
-	f.store = store
+	f.store = openStoreAt(f.t, f.t.TempDir(), db.Options{Codec: quant.Raw})
 }
 
 // fill evaluates and saves the prompt.
@@ -126,9 +123,7 @@ func (f *field) made(change func(*llama.ContextOptions)) func() *llama.Context {
 	change(&o)
 	return func() *llama.Context {
 		f.t.Helper()
-		c, err := f.model.NewContext(o)
-		f.must(err)
-		return c
+		return newContext(f.t, f.model, o)
 	}
 }
 

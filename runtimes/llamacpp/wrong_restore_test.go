@@ -5,8 +5,6 @@ package llamacpp_test
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 
@@ -113,7 +111,6 @@ func (f *field) control(cell func(string, verdict)) {
 
 // wrongRestoreCases are at least one model of every architecture, all kinds of states among them.
 func wrongRestoreCases(t *testing.T) (out []canaryCase) {
-	dir := t.TempDir()
 	q8 := ref(llama.Q8_0)
 	for _, x := range []struct {
 		name, arch string
@@ -134,12 +131,7 @@ func wrongRestoreCases(t *testing.T) (out []canaryCase) {
 		{"lfm2", "lfm2", func(s uint64) []byte { return ggufgen.LFM2(s, 4) }, nil, true, []string{"attn_k", "attn_v"}},
 	} {
 		c := canaryCase{name: x.name, arch: x.arch, rope: x.rope, rotated: x.cache != nil}
-		c.path, c.other = filepath.Join(dir, x.name+".gguf"), filepath.Join(dir, x.name+" other.gguf")
-		for seed, path := range []string{c.path, c.other} {
-			if err := os.WriteFile(path, x.gguf(uint64(seed+1)), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
+		c.path, c.other = writeFile(t, x.name+".gguf", x.gguf(1)), writeFile(t, x.name+" other.gguf", x.gguf(2))
 		c.opt.CacheK, c.opt.CacheV, c.opt.FullWindow = x.cache, x.cache, x.name == "gemma3 q8_0, all cells kept"
 		c.adapters(t, x.adapter)
 		out = append(out, c)

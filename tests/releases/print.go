@@ -3,10 +3,12 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -17,7 +19,7 @@ func print(all []*release) error {
 	fmt.Printf("| release | from | loader | states | own states restored | rows bit for bit those of %s | restores what %s saved | restored by %s |\n", title, title, title)
 	fmt.Println("| --- | --- | --- | --- | --- | --- | --- | --- |")
 	var wrong []error
-	for _, r := range all {
+	for _, r := range append([]*release{first}, inOrder(all[1:])...) {
 		if r.own.Error != "" {
 			fmt.Printf("| %s | %s | %s | | | | | |\n", name(r), origin(r.dir), refusal(r.own.Error))
 			continue
@@ -58,6 +60,14 @@ func print(all []*release) error {
 	}
 	fmt.Printf("Cases: %s.\n", strings.Join(names, ", "))
 	return errors.Join(wrong...)
+}
+
+// inOrder sorts releases: those that were run by their versions, then the others by their folders.
+func inOrder(all []*release) []*release {
+	refused := func(r *release) int { return min(1, len(r.own.Error)) }
+	return slices.SortedStableFunc(slices.Values(all), func(a, b *release) int {
+		return cmp.Or(refused(a)-refused(b), strings.Compare(name(a), name(b)))
+	})
 }
 
 func name(r *release) string {

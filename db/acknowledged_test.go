@@ -73,7 +73,7 @@ func TestOlderRecordIsLookedUpUnderTheLease(t *testing.T) {
 	}
 	e := s.eng
 	p := kv.Prompt{Tokens: make([]kv.Token, 16)}
-	w := m.comparer(e, &p)
+	w := &putter{e: e, m: m, p: p, chain: e.hasher.Chain(m.Fingerprint(), m.Descriptor().BlockTokens, &p)}
 	x := index.Entry{Key: w.chain.Key(0), Group: 1, Model: m.ms.Fingerprint, Loc: index.Loc{Segment: 1, Offset: 8192, Length: 4096}, RowCount: 16}
 	if err := e.ix.Update(func(t *index.Txn) error {
 		base := x

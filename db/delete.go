@@ -46,11 +46,7 @@ func (m *Model) deleteOnce(ctx context.Context, prefix kv.Prompt) (Deleted, erro
 		return Deleted{}, err
 	}
 	defer m.s.leave()
-	w := m.comparer(e, &prefix)
-	if err := w.collidesNow(w.chain.Len() - 1); err != nil && !isCollision(err) { // what can be is read before others have to wait
-		return Deleted{}, err
-	}
-	return e.delete(ctx, func(t *index.Txn) ([]kv.Key, error) { return w.holding(t) }, e.below(m.ms.Fingerprint, &prefix))
+	return e.delete(ctx, func(t *index.Txn) ([]kv.Key, error) { return m.holding(e, t, &prefix) }, e.below(m.ms.Fingerprint, &prefix))
 }
 
 // below returns what tells the refs to a prompt that begins with prefix, of which nothing may be stored any more.
@@ -64,18 +60,13 @@ func (e *engine) below(fp kv.Fingerprint, prefix *kv.Prompt) func(Ref) bool {
 
 // holding returns the blocks that hold the prompt's last token, after the same prefix: the block of the chain itself, and
 // every stored block that goes on differently after it.
-func (w *putter) holding(t *index.Txn) ([]kv.Key, error) {
-	e, p, chain := w.e, &w.p, w.chain
+func (m *Model) holding(e *engine, t *index.Txn, p *kv.Prompt) ([]kv.Key, error) {
+	chain := e.hasher.Chain(m.ms.Fingerprint, m.ms.desc.BlockTokens, p)
 	n := len(p.Tokens)
 	if n == 0 {
 		return nil, nil
 	}
 	last := chain.Len() - 1
-	if err := w.collides(t, last); isCollision(err) {
-		return nil, nil
-	} else if err != nil {
-		return nil, err
-	}
 	start, _ := chain.Block(last)
 	hashes := e.hasher.AppendTokenHashes(nil, p, start, n)
 	var keys []kv.Key

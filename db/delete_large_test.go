@@ -42,7 +42,7 @@ func TestDeletionInSeveralFrames(t *testing.T) {
 		prompts = append(prompts, p)
 	}
 	prefix := prompts[0].Prefix(20)
-	pick := func(tx *index.Txn) ([]kv.Key, error) { return m.comparer(s.eng, &prefix).holding(tx) }
+	pick := func(tx *index.Txn) ([]kv.Key, error) { return m.holding(s.eng, tx, &prefix) }
 	var out Deleted
 	for more := true; more; {
 		before := out.Records

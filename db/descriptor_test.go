@@ -1,99 +1,31 @@
 package db
 
 import (
-	"bytes"
 	"errors"
 	"slices"
-	"sync"
 	"testing"
 
-	"github.com/dormousekv/dormouse/internal/collide"
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// A fingerprint is a hash that does not resist collisions, of text that comes from model files: two descriptors with one
-// fingerprint are not taken for one model.
-func TestDescriptorsThatCollide(t *testing.T) {
-	dir := t.TempDir()
-	s := open(t, dir, options())
-	d, other := twinDescriptors(0)
-	m := model(t, s, d)
-	n, err := other.Normal()
-	if err != nil || n.Fingerprint() != m.Fingerprint() {
-		t.Fatalf("the twins have two fingerprints (%v)", err)
-	}
-	for range 2 {
-		if _, err := s.Model(ctx, other); !errors.Is(err, kv.ErrDescriptor) {
-			t.Errorf("another model of the same fingerprint: %v", err)
-		}
-		if got := model(t, s, d).Descriptor(); got.RoPE.Scaling != d.RoPE.Scaling {
-			t.Fatal("another model has taken the place of the first")
-		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
-		s = open(t, dir, options())
-	}
-}
-
-// twinDescriptors are two models with one fingerprint.
-func twinDescriptors(i int) (d, other kv.Descriptor) {
-	d = plain()
-	d.Architecture = "test of 16 bytes" // so that the scaling is hashed from offset 80 on, where a block begins
-	d.Weights[0], d.Weights[1] = byte(i), byte(i>>8)
-	scaling := bytes.Repeat([]byte("yarn "), 8)
-	d.RoPE.Scaling = string(scaling)
-	collide.Twin(scaling, 0)
-	other = d
-	other.RoPE.Scaling = string(scaling)
-	return d, other
-}
-
-// Nor are they when both are registered at the same time.
-func TestDescriptorsThatCollideAtOnce(t *testing.T) {
+// A handle on a retired model is none until the model is registered again; then it is its own again.
+func TestHandleOfARetiredModel(t *testing.T) {
 	s := open(t, t.TempDir(), options())
-	for i := range 300 {
-		d, other := twinDescriptors(i)
-		var wg sync.WaitGroup
-		var errs [2]error
-		for k, x := range []kv.Descriptor{d, other} {
-			wg.Go(func() { _, errs[k] = s.Model(ctx, x) })
-		}
-		wg.Wait()
-		if errs[0] == nil && errs[1] == nil {
-			t.Fatalf("pair %d: both are models of the store", i)
-		}
-		if errs[0] != nil && errs[1] != nil {
-			t.Fatalf("pair %d: neither is: %v, %v", i, errs[0], errs[1])
-		}
-	}
-}
-
-// A handle on a retired model is none on the next one of the same fingerprint; registered again, it is its own again.
-func TestRetiredModelAndItsTwin(t *testing.T) {
-	s := open(t, t.TempDir(), options())
-	d, other := twinDescriptors(0)
+	d := plain()
 	m := model(t, s, d)
 	p := kv.Tokens(tokens(1, 48)...)
 	put(t, m, p)
 	if err := s.Retire(ctx, m.Fingerprint()); err != nil {
 		t.Fatal(err)
 	}
-	x := model(t, s, other)
 	if _, err := m.Put(ctx, p, filled(d, &p, 0, 48), PutOptions{}); !errors.Is(err, ErrRetired) {
 		t.Errorf("put for a retired model: %v", err)
 	}
+	x := model(t, s, d)
 	expect(t, x, p, 0)
-	if err := s.Retire(ctx, m.Fingerprint()); err != nil {
-		t.Fatal(err)
-	}
-	model(t, s, d)
 	put(t, m, p)
 	expect(t, m, p, 48)
-	if err := s.Suspend(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Resume(ctx); err != nil {
+	if err := errors.Join(s.Suspend(ctx), s.Resume(ctx)); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, m, p, 48)

@@ -65,8 +65,6 @@ type engine struct {
 	touchMu sync.Mutex
 	touched []touch
 
-	compared compared
-
 	doubts []error        // why index.db was not used, if it is there; written by Open only
 	gone   []absentRecord // records that the log names and a rebuild did not find; written by Open only
 

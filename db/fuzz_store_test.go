@@ -106,26 +106,34 @@ func tinyStore(f *testing.F) image {
 }
 
 func readTiny(f testing.TB) image {
-	z, err := zip.OpenReader(tinyName)
+	m := readZip(f, tinyName)
+	delete(m, path.Join(walDir, "next.wal.tmp"))
+	for name, b := range m {
+		if path.Dir(name) == walDir || name == indexName {
+			m[name] = b[:min(len(b), (len(bytes.TrimRight(b, "\x00"))+8192)/4096*4096)]
+		}
+	}
+	return m
+}
+
+// readZip reads a store that is kept in testdata.
+func readZip(t testing.TB, name string) image {
+	t.Helper()
+	z, err := zip.OpenReader(name)
 	if err != nil {
-		f.Fatal(err)
+		t.Fatal(err)
 	}
 	defer z.Close()
 	m := image{}
 	for _, x := range z.File {
 		r, err := x.Open()
 		if err != nil {
-			f.Fatal(err)
+			t.Fatal(err)
 		}
 		if m[x.Name], err = io.ReadAll(r); err != nil {
-			f.Fatal(err)
+			t.Fatal(err)
 		}
 		r.Close()
-		if x.Name == path.Join(walDir, "next.wal.tmp") {
-			delete(m, x.Name)
-		} else if b := m[x.Name]; path.Dir(x.Name) == walDir || x.Name == indexName {
-			m[x.Name] = b[:min(len(b), (len(bytes.TrimRight(b, "\x00"))+8192)/4096*4096)]
-		}
 	}
 	return m
 }

@@ -57,7 +57,7 @@ func undump(t *testing.T, dump string) []byte {
 
 func goldenFormat() storeFormat {
 	return storeFormat{
-		Version: 1, HashID: 1, Compatible: 0x0102030405060708, ReadOnly: 0x1112131415161718, Incompatible: 0,
+		Version: 1, HashID: kv.HashID, Compatible: 0x0102030405060708, ReadOnly: 0x1112131415161718, Incompatible: 0,
 		UUID: kv.UUID{0x20, 0x21, 0x22, 15: 0x2f}, Seed: kv.Seed{0x30, 0x31, 0x32, 15: 0x3f},
 	}
 }
@@ -114,7 +114,7 @@ func TestFormatErrorsDiffer(t *testing.T) {
 		"magic":                {change(0, 'd', true), "FORMAT magic", `found "dORMOUSE"`},
 		"version, damaged":     {change(8, 2, false), "FORMAT checksum", "at offset 80"},
 		"version":              {change(8, 2, true), "", "version 2, this release knows 1"},
-		"hash":                 {change(12, 9, true), "", "hash 9, this release knows 1"},
+		"hash":                 {change(12, 9, true), "", "hash 9, this release knows 2"},
 		"incompatible":         {change(33, 1, true), "", "features 0x100 are unknown"},
 		"hash, damaged":        {change(12, 9, false), "FORMAT checksum", "expected 0x"},
 		"another kind of file": {func() error { _, err := decodeFormat(formatName, bytes.Repeat([]byte("x"), formatBytes)); return err }(), "FORMAT magic", "xxxxxxxx"},

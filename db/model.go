@@ -130,9 +130,6 @@ func (e *engine) known(desc *kv.Descriptor, fp kv.Fingerprint) (ms, latest *mode
 		if err := ms.load(); err != nil {
 			return nil, nil, err
 		}
-		if diff := ms.desc.Diff(desc); len(diff) > 0 {
-			return nil, nil, fmt.Errorf("%w: another model has its fingerprint %s: %s", kv.ErrDescriptor, fp, listed(diff))
-		}
 	}
 	return ms, e.state.newest(desc.Name), nil
 }

@@ -164,27 +164,8 @@ func sameForm(a, b *kv.Descriptor) bool {
 		math.Float32bits(a.RoPE.Base) == math.Float32bits(b.RoPE.Base) && math.Float32bits(a.RoPE.Scale) == math.Float32bits(b.RoPE.Scale)
 }
 
-// DecodeMsgpack reads a model, also one of an older release: an array of a map with all of the descriptor, and the stamp.
+// DecodeMsgpack reads a model.
 func (m *opModel) DecodeMsgpack(dec *msgpack.Decoder) error {
-	code, err := dec.PeekCode()
-	if err != nil {
-		return err
-	}
-	if code == 0x92 {
-		var old struct {
-			_msgpack   struct{} `msgpack:",as_array"`
-			Descriptor kv.Descriptor
-			Stamp      uint64
-		}
-		if err := dec.Decode(&old); err != nil {
-			return err
-		}
-		if err := normalForm(&old.Descriptor); err != nil {
-			return err
-		}
-		*m = newOpModel(&old.Descriptor, old.Stamp)
-		return nil
-	}
 	raw, err := dec.DecodeRaw()
 	if err != nil {
 		return err
@@ -259,15 +240,8 @@ func (all opModels) EncodeMsgpack(enc *msgpack.Encoder) error {
 	return enc.EncodeBytes(b.Bytes())
 }
 
-// DecodeMsgpack reads the bin, or the list that older releases wrote.
+// DecodeMsgpack reads the bin.
 func (all *opModels) DecodeMsgpack(dec *msgpack.Decoder) error {
-	code, err := dec.PeekCode()
-	if err != nil {
-		return err
-	}
-	if code < 0xc4 || code > 0xc6 {
-		return dec.Decode((*[]opModel)(all))
-	}
 	b, err := dec.DecodeBytes()
 	if err != nil {
 		return err

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -108,30 +107,6 @@ func TestOpenUnpacksNoModel(t *testing.T) {
 			if want := layered(x.Descriptor.Name, 128); len(x.Descriptor.Diff(normal(t, want))) > 0 {
 				t.Errorf("%s differs in %v", x.Descriptor.Name, x.Descriptor.Diff(normal(t, want)))
 			}
-		}
-	}
-}
-
-// Models and log heads of older releases are read, and say the same.
-func TestModelsOfOlderReleases(t *testing.T) {
-	payloads := goldenPayloads()
-	b, err := os.ReadFile(filepath.Join("testdata", "golden", "payloads-descriptor-maps.golden"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	old := strings.ReplaceAll(string(b), "\r\n", "\n")
-	for _, section := range strings.Split(strings.TrimSpace(old), "\n\n") {
-		head, dump, _ := strings.Cut(section, "\n")
-		var p goldenPayload
-		switch head {
-		case "kind 1 snapshot":
-			p = payloads[0]
-		case "kind 5 model":
-			p = payloads[4]
-		}
-		op, err := p.decode(wal.Frame{Kind: p.kind, Payload: undump(t, dump)})
-		if err != nil || !reflect.DeepEqual(local(op), local(p.op)) {
-			t.Errorf("%s: %v: decoded as\n%+v, expected\n%+v", head, err, op, p.op)
 		}
 	}
 }

@@ -101,19 +101,11 @@ func (w *putter) publishBatch(ctx context.Context) error {
 }
 
 func (w *putter) publishOne(t *index.Txn, entry index.Entry, op *opPut, losers *[]opDead) error {
-	e, i := w.e, w.p.BlockAt(int(entry.First), w.m.ms.desc.BlockTokens)
+	e := w.e
 	dead := opDead{Key: entry.Key, Group: entry.Group, Loc: toOpLoc(entry.Loc)}
 	old, ok, err := t.Get(entry.Key, entry.Group)
 	if err != nil {
 		return err
-	}
-	if ok && entry.Group == 0 {
-		if err := w.follows(t, i); err != nil {
-			return err
-		}
-		if err := w.compare(t, i, old); err != nil {
-			return err
-		}
 	}
 	if ok && old.Flags&index.FlagDamaged == 0 && covers(old, entry.RowFirst, entry.RowFirst+entry.RowCount) {
 		*losers = append(*losers, dead)
@@ -124,14 +116,14 @@ func (w *putter) publishOne(t *index.Txn, entry index.Entry, op *opPut, losers *
 		return &NotStoredError{Needed: int(entry.First), Reason: Reason{Code: Gone, At: int(entry.First)}}
 	}
 	// Closure: a block is stored only below a stored parent, a group only beside its block.
-	parent, at := entry.Parent, i-1
+	parent := entry.Parent
 	if entry.Group > 0 {
-		parent, at = entry.Key, i
+		parent = entry.Key
 	}
-	if at >= 0 {
-		if base, ok, err := t.Get(parent, 0); err != nil {
+	if entry.Group > 0 || entry.First > 0 {
+		if _, ok, err := t.Get(parent, 0); err != nil {
 			return err
-		} else if !ok || base.Loc != w.seen[at] {
+		} else if !ok {
 			return &NotStoredError{Needed: int(entry.First), Reason: Reason{Code: Gone, At: int(entry.First)}}
 		}
 	}
@@ -147,9 +139,6 @@ func (w *putter) publishOne(t *index.Txn, entry index.Entry, op *opPut, losers *
 	}
 	if err := t.Put(entry); err != nil {
 		return err
-	}
-	if entry.Group == 0 {
-		w.seen[i] = entry.Loc
 	}
 	op.Records = append(op.Records, opRecordOf(entry))
 	return nil
@@ -175,11 +164,6 @@ func (w *putter) supersede(t *index.Txn, block index.Entry, op *opPut) error {
 		}
 		if !ok || tail.Parent != block.Parent || tail.Scope != block.Scope || w.needed(k) {
 			continue
-		}
-		if tail.Tokens > index.MaxHashTokens { // another prompt's may have that key
-			if shared, err := w.e.sharedTokens(&w.p, tail); passing(err) || err == nil && shared < int(tail.Tokens) {
-				continue
-			}
 		}
 		records, err := w.covered(t, k, block.Key, op)
 		if err != nil {

@@ -90,12 +90,6 @@ func (m *Model) put(ctx context.Context, x *Match, prompt kv.Prompt, rows kv.Row
 			return err
 		})
 		last.unpin()
-		if way, werr := e.makeWay(ctx, err); way {
-			continue
-		} else if werr != nil {
-			err = werr
-			break
-		}
 		if !isGone(err) || errors.Is(err, ErrNoSpace) { // that would evict again and again
 			break
 		}
@@ -130,16 +124,13 @@ type putter struct {
 	o      PutOptions
 	result PutResult
 
-	p      kv.Prompt // the part of the prompt that has rows
-	chain  *kv.Chain
-	cover  []coverage         // by group
-	pin    kv.Key             // the deepest block that this put rests on
-	left   []kv.Key           // marked as being evicted: tails that it takes the place of
-	lent   []kv.Key           // pinned: blocks that must still be stored when what is planned is published
-	met    map[index.Loc]bool // window records whose rows this put has looked at before it replaces them
-	seen   []index.Loc        // by block: where those lie that this put has compared, or written
-	unread bool               // not all of them were compared by their tokens
-	broken error              // why the record that was compared last could not be read
+	p     kv.Prompt // the part of the prompt that has rows
+	chain *kv.Chain
+	cover []coverage         // by group
+	pin   kv.Key             // the deepest block that this put rests on
+	left  []kv.Key           // marked as being evicted: tails that it takes the place of
+	lent  []kv.Key           // pinned: blocks that must still be stored when what is planned is published
+	met   map[index.Loc]bool // window records whose rows this put has looked at before it replaces them
 
 	planned      []record // not yet written
 	plannedBytes int64

@@ -13,23 +13,17 @@ func (w *putter) block(ctx context.Context, i int) error {
 	d := &w.m.ms.desc
 	key := w.chain.Key(i)
 	start, end := w.chain.Block(i)
-	lease := w.e.glance() // a longer one could keep the room that this put needs
 	v := w.e.view()
 	defer v.Release()
 	base, stored, err := v.Get(key, 0)
-	if err == nil && stored {
-		if err = w.follows(v, i); err == nil {
-			err = w.compare(v, i, base)
-		}
-	}
-	w.e.endGlance(lease)
-	if stored && w.broke(base) {
-		base.Flags |= index.FlagDamaged
-	}
 	if err != nil {
 		return err
 	}
-	stored = stored && base.Flags&index.FlagDamaged == 0 // what is below it stays
+	if stored = stored && base.Flags&index.FlagDamaged == 0; stored { // what is below one that is damaged stays
+		if stored, err = w.e.whole(key, 0); err != nil {
+			return err
+		}
+	}
 	head, err := w.head(ctx, i, stored)
 	if err != nil {
 		return err
@@ -68,9 +62,10 @@ func (w *putter) block(ctx context.Context, i int) error {
 			return err
 		}
 		if ok && old.Flags&index.FlagDamaged == 0 && covers(old, uint16(from-start), uint16(to-start)) {
-			lease := w.e.glance()
-			whole := w.whole(old)
-			w.e.endGlance(lease)
+			whole, err := w.e.whole(key, uint8(g))
+			if err != nil {
+				return err
+			}
 			if whole {
 				w.result.Reused++
 				continue

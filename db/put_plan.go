@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"sort"
 
-	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -49,7 +48,6 @@ func (w *putter) plan(prompt *kv.Prompt) error {
 	}
 	w.p = prompt.Prefix(end)
 	w.chain = w.e.hasher.Chain(w.m.ms.Fingerprint, d.BlockTokens, &w.p)
-	w.seen = make([]index.Loc, w.chain.Len())
 	return nil
 }
 
@@ -57,8 +55,6 @@ func (w *putter) plan(prompt *kv.Prompt) error {
 // a binary search: the next turn of a long conversation does not look at every earlier block.
 func (w *putter) known() (int, error) {
 	d := &w.m.ms.desc
-	lease := w.e.glance() // for what is compared
-	defer w.e.endGlance(lease)
 	v := w.e.view()
 	defer v.Release()
 	var err error
@@ -82,7 +78,7 @@ func (w *putter) known() (int, error) {
 			n = min(n, w.p.BlockAt(c.start-1, d.BlockTokens))
 		}
 	}
-	if n, err = w.compareFirst(v, n); err != nil {
+	if n, err = w.firstWhole(n); err != nil {
 		return 0, err
 	}
 	if n > 0 {

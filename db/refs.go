@@ -143,18 +143,8 @@ func (m *Model) whole(ctx context.Context, e *engine, prefix kv.Prompt) (*Match,
 		return nil, err
 	}
 	if n := len(prefix.Tokens); x.tokens < n {
-		err = &NotStoredError{Stored: x.tokens, Needed: n, Reason: x.reason}
-	} else {
-		w := m.comparer(e, &prefix)
-		own := w.chain.Len() // but the last one may be another prompt's, of which the match has compared the tokens
-		if x.found.hits[own-1].key != w.chain.Key(own-1) {
-			own--
-		}
-		err = w.collidesNow(own)
-	}
-	if err != nil {
 		x.Close()
-		return nil, err
+		return nil, &NotStoredError{Stored: x.tokens, Needed: n, Reason: x.reason}
 	}
 	return x, nil
 }

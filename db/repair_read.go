@@ -93,6 +93,9 @@ func (w *wreck) identify() error {
 		}
 		segs++
 		uuid, seed, ok, err := segments.Identify(onlyFS{w.fs, n}, w.e.path(segmentsDir))
+		if errors.Is(err, segments.ErrVersion) {
+			return fmt.Errorf("%w: %w: %s", ErrVersion, err, anotherRelease)
+		}
 		if id := (identity{uuid, seed}); err == nil && ok {
 			whose[n] = id
 			if votes[id]++; votes[id] > votes[best] {

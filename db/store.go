@@ -212,7 +212,6 @@ func (s *Store) trimOnce(ctx context.Context) error {
 		err = e.checkpoint(ctx)
 	}
 	e.set.Trim()
-	e.compared.drop()
 	segments.GiveBack(0)
 	return err
 }

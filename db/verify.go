@@ -41,7 +41,7 @@ func Verify(ctx context.Context, dir string, o VerifyOptions) (Report, error) {
 	opened, err := Open(ctx, dir, Options{ReadOnly: true, AllowSharedDir: o.AllowSharedDir, Logger: slog.New(slog.DiscardHandler)})
 	var bad *CorruptError
 	switch {
-	case errors.As(err, &bad):
+	case errors.As(err, &bad) && !errors.Is(err, ErrVersion):
 		v.report(bad)
 		return v.out, nil
 	case err != nil:

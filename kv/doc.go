@@ -9,7 +9,8 @@
 //   - [Rows]: the caller's memory, piece by piece, with row and element strides.
 //
 // It promises that equal inputs give equal keys in every process and on every architecture, for a given store seed.
-// Keys are names, never proof: whoever hands out a row compares tokens, spans, scope and fingerprint first.
+// Nobody can make two prompts with one key. Whoever hands out a row compares tokens, spans, scope and fingerprint all the same: what
+// lies under a key on a disk may be something else.
 //
 // It must not know about files, codecs, or any other package of this module.
 package kv

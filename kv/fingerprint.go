@@ -4,14 +4,12 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-
-	"github.com/spaolacci/murmur3"
 )
 
 // fingerprintVersion is bumped when the fields below change, so that old and new fingerprints never collide.
-const fingerprintVersion = 1
+const fingerprintVersion = 2
 
-// Fingerprint is the hash of every field but the name. d must be normal ([Descriptor.Normal]).
+// Fingerprint is the SHA-256, cut to 128 bits, of every field but the name. d must be normal ([Descriptor.Normal]).
 func (d *Descriptor) Fingerprint() Fingerprint {
 	var b []byte
 	u32 := func(v uint32) { b = binary.LittleEndian.AppendUint32(b, v) }
@@ -49,11 +47,7 @@ func (d *Descriptor) Fingerprint() Fingerprint {
 		u32(uint32(t.Width))
 		u32(uint32(t.Group))
 	}
-	var f Fingerprint
-	h1, h2 := murmur3.Sum128(b)
-	binary.LittleEndian.PutUint64(f[:8], h1)
-	binary.LittleEndian.PutUint64(f[8:], h2)
-	return f
+	return sum(b)
 }
 
 // Difference is one field in which two descriptors differ.

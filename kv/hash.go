@@ -5,14 +5,13 @@ import (
 	"encoding/binary"
 	"math"
 	"math/bits"
-
-	"github.com/spaolacci/murmur3"
 )
 
 // HashID names the hash that keys are made with; FORMAT records it.
-const HashID = 1 // murmur3 x64 128, SHA-256 for scopes and adapters, as laid out in this file
+const HashID = 2 // SHA-256 cut to 128 bits, as laid out in this file and in fingerprint.go; 1 was murmur3
 
-// Domain tags keep the inputs of the different hashes apart.
+// Every key is the first half of the SHA-256 of the store's seed, a tag that keeps the inputs of the different hashes apart, and
+// what the key names. So nobody can make two prompts with one key.
 const (
 	tagRoot    = 'R'
 	tagBlock   = 'B'
@@ -34,39 +33,32 @@ type Hasher struct {
 // NewHasher returns the hasher of a store with that seed.
 func NewHasher(seed Seed) Hasher { return Hasher{seed} }
 
-func (h Hasher) sum(b []byte) (k [16]byte) {
-	h1, h2 := murmur3.Sum128WithSeed(b, binary.LittleEndian.Uint32(h.seed[:]))
-	binary.LittleEndian.PutUint64(k[:8], h1)
-	binary.LittleEndian.PutUint64(k[8:], h2)
-	return k
+// begin is what the input of a hash begins with, in the memory of buf.
+func (h Hasher) begin(buf []byte, tag byte) []byte { return append(append(buf[:0], h.seed[:]...), tag) }
+
+func sum(b []byte) [16]byte {
+	s := sha256.Sum256(b)
+	return [16]byte(s[:16])
 }
 
-// Root is the key before the first block: it stands for the seed, the model and the adapters. With adapters it is a cryptographic
-// hash: no record holds them, so nothing else keeps those of two prompts apart.
+// Root is the key before the first block: it stands for the seed, the model and the adapters.
 func (h Hasher) Root(fp Fingerprint, adapters []Adapter) Key {
 	k, _ := h.root(nil, fp, adapters)
 	return k
 }
 
-// The hashes take a buffer and return it: what goes to murmur3 would escape to the heap else.
+// The hashes take a buffer and return it, so that a chain allocates one.
 
 func (h Hasher) root(buf []byte, fp Fingerprint, adapters []Adapter) (Key, []byte) {
-	b := append(buf[:0], tagRoot)
-	b = append(b, h.seed[:]...)
-	b = append(b, fp[:]...)
+	b := append(h.begin(buf, tagRoot), fp[:]...)
 	for _, a := range adapters {
 		b = append(b, a.Hash[:]...)
 		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(a.Scale))
 	}
-	if len(adapters) > 0 {
-		sum := sha256.Sum256(b)
-		return Key(sum[:16]), b
-	}
-	return h.sum(b), b
+	return sum(b), b
 }
 
-// Scope returns the id of a named scope; the empty name is the shared scope. It is a cryptographic hash: strangers may
-// choose names, and nothing else keeps two scopes apart.
+// Scope returns the id of a named scope; the empty name is the shared scope.
 func (h Hasher) Scope(name string) ScopeID {
 	id, _ := h.scope(nil, name)
 	return id
@@ -76,39 +68,33 @@ func (h Hasher) scope(buf []byte, name string) (ScopeID, []byte) {
 	if name == "" {
 		return ScopeID{}, buf
 	}
-	b := append(buf[:0], tagScope)
-	b = append(b, h.seed[:]...)
-	b = append(b, name...)
-	sum := sha256.Sum256(b)
-	return ScopeID(sum[:16]), b
+	b := append(h.begin(buf, tagScope), name...)
+	return sum(b), b
 }
 
 // enter returns the key that stands for parent at the point where scope begins.
 func (h Hasher) enter(buf []byte, parent Key, scope ScopeID) (Key, []byte) {
-	b := append(buf[:0], tagEnter)
-	b = append(b, parent[:]...)
+	b := append(h.begin(buf, tagEnter), parent[:]...)
 	b = append(b, scope[:]...)
-	return h.sum(b), b
+	return sum(b), b
 }
 
 // block is the key of the tokens [start, end) of p below parent.
 func (h Hasher) block(buf []byte, parent Key, p *Prompt, start, end int) (Key, []byte) {
-	b := append(buf[:0], tagBlock)
-	b = append(b, parent[:]...)
+	b := append(h.begin(buf, tagBlock), parent[:]...)
 	b = appendTokens(b, p, start, end)
-	return h.sum(b), b
+	return sum(b), b
 }
 
 // Opening is the Bloom filter's key of a prompt's first [OpeningTokens] tokens: hashes are theirs, as
 // [Hasher.AppendTokenHashes] makes them, below the root parent in scope. It can be made anew from an index alone.
 func (h Hasher) Opening(parent Key, scope ScopeID, hashes []byte) Key {
-	b := openingHead(make([]byte, 0, 33+OpeningTokens*TokenHashBytes), parent, scope)
-	return h.sum(append(b, hashes[:min(len(hashes), OpeningTokens*TokenHashBytes)]...))
+	b := h.openingHead(make([]byte, 0, 49+OpeningTokens*TokenHashBytes), parent, scope)
+	return sum(append(b, hashes[:min(len(hashes), OpeningTokens*TokenHashBytes)]...))
 }
 
-func openingHead(buf []byte, parent Key, scope ScopeID) []byte {
-	b := append(buf[:0], tagOpening)
-	b = append(b, parent[:]...)
+func (h Hasher) openingHead(buf []byte, parent Key, scope ScopeID) []byte {
+	b := append(h.begin(buf, tagOpening), parent[:]...)
 	return append(b, scope[:]...)
 }
 
@@ -158,9 +144,9 @@ func (h Hasher) AppendTokenHashes(dst []byte, p *Prompt, start, end int) []byte 
 			copy(b[12:], s.Hash[:])
 			n = len(b)
 		}
-		sum := uint16(sum32(b[:n], binary.LittleEndian.Uint32(h.seed[4:])))
-		sum = max(sum, 1)
-		dst = append(dst, byte(sum>>8), byte(sum))
+		x := uint16(sum32(b[:n], binary.LittleEndian.Uint32(h.seed[4:])))
+		x = max(x, 1)
+		dst = append(dst, byte(x>>8), byte(x))
 	}
 	return dst
 }
@@ -271,7 +257,7 @@ func (c *Chain) blockStart(i int) int {
 // ScopeStart: what the index knows of that block must be enough to make the key anew.
 func (c *Chain) Opening() Key {
 	_, end := c.Block(0)
-	c.buf = openingHead(c.buf, c.root, c.Scope(0))
+	c.buf = c.h.openingHead(c.buf, c.root, c.Scope(0))
 	c.buf = c.h.AppendTokenHashes(c.buf, c.p, 0, min(OpeningTokens, end))
-	return c.h.sum(c.buf)
+	return sum(c.buf)
 }

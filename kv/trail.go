@@ -58,9 +58,9 @@ func (h Hasher) Trail(fp Fingerprint, p *Prompt) Trail {
 		if start == from && !scope.IsShared() {
 			key, buf = h.enter(buf, key, scope)
 		}
-		buf = append(append(buf[:0], tagMark), key[:]...)
+		buf = append(h.begin(buf, tagMark), key[:]...)
 		buf = appendTokens(buf, p, start, end)
-		key = h.sum(buf)
+		key = sum(buf)
 	}
 	for pos := 0; pos < n; {
 		mark := nextMark(pos)

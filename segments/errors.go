@@ -17,7 +17,7 @@ var (
 
 	// ErrVersion is wrapped by damage whose bytes may be sound but need a newer program: an unknown format version,
 	// record kind, cipher, flag, or mandatory extra field.
-	ErrVersion = errors.New("written by a newer version of the format")
+	ErrVersion = errors.New("written by another release, in a version of the format that this one does not know")
 
 	// ErrForeign is wrapped by the damage of a header that is sound and another store's. Such a file is never changed.
 	ErrForeign = vfs.ErrForeign

@@ -126,6 +126,11 @@ func decodeSegmentHeader(b []byte, uuid kv.UUID, id uint64) (h segmentHeader, _ 
 	if want, got := le.Uint32(b[segmentCRCOffset:]), crcAround(covered, segmentCRCOffset); want != got {
 		return fail(segmentCRCOffset, "segment header checksum", fmt.Sprintf("%08x", want), fmt.Sprintf("%08x", got))
 	}
+	if id := le.Uint32(b[12:]); id != kv.HashID {
+		_, e := fail(12, "hash of a segment's keys", kv.HashID, id)
+		e.Err = ErrVersion
+		return segmentHeader{}, e
+	}
 	planned := le.Uint64(b[72:])
 	h = segmentHeader{
 		uuid: kv.UUID(b[16:32]), seed: kv.Seed(b[32:48]), hashID: le.Uint32(b[12:]),

@@ -12,7 +12,7 @@ import (
 var update = flag.Bool("update-seeds", false, "write the seeds of fuzz targets anew")
 
 // maxSeedBytes bounds what the seeds of one target take in the tree.
-const maxSeedBytes = 24 << 10
+const maxSeedBytes = 32 << 10
 
 // Updating reports whether the seeds are to be made anew: a target whose seeds are costly to make does so only then.
 func Updating() bool { return *update }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -76,8 +77,18 @@ func (c *crew) open() (err error) {
 
 func (c *crew) register(i int) error {
 	m, err := c.store.Model(ctx, c.w.models[i])
-	if err == nil {
+	for range 100 { // while open matches keep the room
+		if !errors.Is(err, db.ErrNoSpace) || !c.order.Mode.Small {
+			break
+		}
+		time.Sleep(time.Millisecond)
+		m, err = c.store.Model(ctx, c.w.models[i])
+	}
+	switch {
+	case err == nil:
 		c.models[i].Store(m)
+	case errors.Is(err, db.ErrNoSpace) && c.order.Mode.Small && c.models[i].Load() != nil:
+		return nil // it stays retired until the store is opened again
 	}
 	return err
 }

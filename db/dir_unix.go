@@ -5,8 +5,6 @@ package db
 import (
 	"fmt"
 	"os"
-	"strings"
-	"sync"
 	"syscall"
 )
 
@@ -29,12 +27,3 @@ func othersRead(info os.FileInfo) bool {
 	}
 	return info.Mode().Perm()&0o044 != 0
 }
-
-// bootID names the running system: after another boot, bytes that were not synced may be gone. Empty if unknown.
-var bootID = sync.OnceValue(func() string {
-	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(b))
-})

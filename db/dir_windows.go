@@ -6,6 +6,3 @@ import "os"
 func othersWrite(os.FileInfo) string { return "" }
 
 func othersRead(os.FileInfo) bool { return false }
-
-// bootID is unknown: records after the last checkpoint are verified at every unclean open.
-func bootID() string { return "" }

@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
-	"sync"
-
-	"github.com/cespare/xxhash/v2"
 
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -228,14 +225,6 @@ func (e *engine) readOptions() wal.Options {
 	}
 	return o
 }
-
-// bootNumber is bootID as a frame of the log has it; 0 if it is unknown.
-var bootNumber = sync.OnceValue(func() uint64 {
-	if bootID() == "" {
-		return 0
-	}
-	return max(1, xxhash.Sum64String(bootID()))
-})
 
 // minLogAhead is the least that is reserved ahead in the log.
 const minLogAhead = 64 << 10

@@ -231,7 +231,8 @@ func (w *worker) retire(c *chat) {
 		if err == nil {
 			return
 		}
-		if !errors.Is(err, db.ErrSuspended) {
+		full := errors.Is(err, db.ErrNoSpace) && w.order.Mode.Small // until a match is closed that keeps what was retired
+		if !errors.Is(err, db.ErrSuspended) && !full {
 			w.log.complain(findError, "model: %v", err)
 			os.Exit(3)
 		}

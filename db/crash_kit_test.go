@@ -86,7 +86,7 @@ func rebootFrames(b []byte, id, seed uint64, boot string) {
 		if sum() != binary.LittleEndian.Uint64(f[end:]) {
 			continue
 		}
-		binary.LittleEndian.PutUint64(f[40:], binary.LittleEndian.Uint64(f[40:])^1)
+		binary.LittleEndian.PutUint64(f[40:], binary.LittleEndian.Uint64(f[40:])+1) // and another after the next cut
 		if at := bytes.Index(f[:end], []byte(boot)); at >= 0 && off == header {
 			copy(f[at:], bytes.Repeat([]byte{'x'}, len(boot)))
 		}

@@ -5,8 +5,6 @@ package llama
 import (
 	"errors"
 	"math"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"unsafe"
@@ -95,30 +93,13 @@ func TestOtherLayoutIsRefused(t *testing.T) {
 	}
 }
 
-func load(t *testing.T) *Lib {
-	t.Helper()
-	dir := os.Getenv("DORMOUSE_LLAMA_LIB")
-	if dir == "" {
-		t.Skip("SKIPPED, llama.cpp is not tried: DORMOUSE_LLAMA_LIB is not set; tests/llama/fetch.sh fetches the libraries")
-	}
-	lib, err := Load(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return lib
-}
-
 func TestModel(t *testing.T) {
 	lib := load(t)
 	t.Logf("llama.cpp %s", lib.Version())
 	if _, err := lib.LoadModel("testdata/none.gguf", ModelOptions{}); err == nil {
 		t.Error("a model that does not exist was loaded")
 	}
-	m, err := lib.LoadModel("../testdata/stories260K-f32.gguf", ModelOptions{CPUOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
+	m := loadModel(t, lib, "../testdata/stories260K-f32.gguf")
 	tokens, err := m.Tokenize("Once upon a time", true)
 	if err != nil {
 		t.Fatal(err)
@@ -130,15 +111,8 @@ func TestModel(t *testing.T) {
 	if text != " Once upon a time" {
 		t.Errorf("%v reads %q", tokens, text)
 	}
-	path := filepath.Join(t.TempDir(), "m.gguf")
-	if err := os.WriteFile(path, ggufgen.LLaMA(1, 1, 32), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	mute, err := lib.LoadModel(path, ModelOptions{CPUOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer mute.Close()
+	path := writeModel(t, ggufgen.LLaMA(1, 1, 32))
+	mute := loadModel(t, lib, path)
 	if _, err := mute.Tokenize("a", true); err == nil || mute.Piece(1) != "" {
 		t.Errorf("text of a model without a vocabulary: %v", err)
 	}

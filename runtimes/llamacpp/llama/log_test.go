@@ -134,10 +134,7 @@ func TestLogFromThreadsOfC(t *testing.T) {
 		}
 		purego.RegisterFunc(f, address)
 	}
-	path := filepath.Join(t.TempDir(), "m.gguf")
-	if err := os.WriteFile(path, ggufgen.LLaMA(1, 2, 64), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	path := writeModel(t, ggufgen.LLaMA(1, 2, 64))
 	const rounds, threads, each = 8, 48, 25
 	r := listenTo(t, lib)
 	start := purego.NewCallback(func(arg uintptr) uintptr {
@@ -189,10 +186,7 @@ func TestLogFromThreadsOfC(t *testing.T) {
 // Nil and closed things are errors, not crashes.
 func TestNilAndClosed(t *testing.T) {
 	lib := load(t)
-	path := filepath.Join(t.TempDir(), "m.gguf")
-	if err := os.WriteFile(path, ggufgen.LLaMA(1, 2, 64), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	path := writeModel(t, ggufgen.LLaMA(1, 2, 64))
 	m, err := lib.LoadModel(path, ModelOptions{CPUOnly: true})
 	if err != nil {
 		t.Fatal(err)

@@ -47,7 +47,7 @@ type setting struct {
 func run(args []string) error {
 	var models []string
 	var s setting
-	flags := flag.NewFlagSet("quality", flag.ContinueOnError)
+	flags := flag.NewFlagSet("quality", flag.ExitOnError)
 	lib := flags.String("lib", os.Getenv("DORMOUSE_LLAMA_LIB"), "`folder` with llama.cpp's shared libraries")
 	flags.Func("model", "GGUF `file`; may be given several times (default: $DORMOUSE_LLAMA_MODEL and $DORMOUSE_LLAMA_SMOL)", func(path string) error {
 		models = append(models, path)
@@ -57,9 +57,7 @@ func run(args []string) error {
 	flags.IntVar(&s.prompt, "prompt", 1536, "store the first `N` tokens of the text")
 	flags.IntVar(&s.follow, "follow", 256, "compare the predictions after the `N` tokens that follow")
 	flags.IntVar(&s.threads, "threads", runtime.GOMAXPROCS(0), "`N` threads")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
+	flags.Parse(args) // ends the program if they are wrong
 	for _, name := range []string{"DORMOUSE_LLAMA_MODEL", "DORMOUSE_LLAMA_SMOL"} {
 		if path := os.Getenv(name); path != "" && !given(flags, "model") {
 			models = append(models, path)

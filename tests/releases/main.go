@@ -80,15 +80,13 @@ type release struct {
 
 func table(args []string) error {
 	var models []string
-	flags := flag.NewFlagSet("releases", flag.ContinueOnError)
+	flags := flag.NewFlagSet("releases", flag.ExitOnError)
 	flags.Func("model", "GGUF file of a real model; may be given several times", func(path string) error {
 		models = append(models, path)
 		_, err := os.Stat(path)
 		return err
 	})
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
+	flags.Parse(args) // ends the program if they are wrong
 	if flags.NArg() == 0 {
 		return errors.New("no folder of libraries is given; tests/llama/fetch.sh and tests/llama/releases.sh fetch some")
 	}

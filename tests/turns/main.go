@@ -35,7 +35,7 @@ func main() {
 func run(args []string, out io.Writer) error {
 	s := setting{}
 	var models []string
-	flags := flag.NewFlagSet("turns", flag.ContinueOnError)
+	flags := flag.NewFlagSet("turns", flag.ExitOnError)
 	flags.StringVar(&s.Lib, "lib", os.Getenv("DORMOUSE_LLAMA_LIB"), "`folder` with llama.cpp's shared libraries")
 	flags.Func("model", "GGUF `file`; may be given several times (default: $DORMOUSE_LLAMA_MODEL and $DORMOUSE_LLAMA_SMOL)", func(path string) error {
 		models = append(models, path)
@@ -46,9 +46,7 @@ func run(args []string, out io.Writer) error {
 	flags.IntVar(&s.Batch, "batch", 16, "evaluate `N` tokens at a time")
 	flags.IntVar(&s.Threads, "threads", 1, "`N` threads")
 	seed := flags.Uint64("seed", 1, "of the moments at which processes are killed")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
+	flags.Parse(args) // ends the program if they are wrong
 	if len(models) == 0 {
 		for _, name := range []string{"DORMOUSE_LLAMA_MODEL", "DORMOUSE_LLAMA_SMOL"} {
 			if path := os.Getenv(name); path != "" {

@@ -141,6 +141,9 @@ func (f *faultRun) step(w *crashRun, o crashOp) {
 		f.errorf("%v: %v, though no call failed", o, err)
 		return
 	}
+	if hit && errors.Is(f.fault.err, syscall.ENOSPC) && errors.Is(err, ErrNotStored) && f.evicted(w) > 0 {
+		return // to make room, it evicted what a ref was to name
+	}
 	if hit && errors.Is(f.fault.err, syscall.ENOSPC) && !errors.Is(err, ErrNoSpace) {
 		f.errorf("%v: on a full disk: %v", o, err)
 		return
@@ -276,9 +279,16 @@ func (f *faultRun) do(w *crashRun, o crashOp) error {
 			f.most[c] = max(f.most[c], crashSystem) // what it shares with others
 		}
 	}
+	evicted := f.evicted(w)
 	err := w.do(o)
 	w.d.Settle()
 	f.log[len(f.log)-1] += fmt.Sprint(" -> ", err)
+	defer func() {
+		if n := f.evicted(w); n != evicted && n > 0 && errors.Is(f.fault.err, syscall.ENOSPC) {
+			f.log[len(f.log)-1] += fmt.Sprintf(", %d evicted by now", n)
+			f.makeDoWith(w)
+		}
+	}()
 	switch {
 	case err != nil:
 	case storing:
@@ -295,6 +305,29 @@ func (f *faultRun) do(w *crashRun, o crashOp) error {
 		}
 	}
 	return err
+}
+
+// evicted is how many blocks the open store has evicted.
+func (f *faultRun) evicted(w *crashRun) int64 {
+	if w.s == nil || w.s.eng == nil {
+		return 0
+	}
+	return w.s.eng.count.evicted.Load()
+}
+
+// makeDoWith lowers must to what the store still has of each chat: on a full disk it evicted.
+func (f *faultRun) makeDoWith(w *crashRun) {
+	if w.s.suspended {
+		clear(f.must)
+		return
+	}
+	for c, x := range crashChats() {
+		n, err := x.restore(w.model(c))
+		if err != nil {
+			n = 0
+		}
+		f.must[c] = min(f.must[c], n)
+	}
 }
 
 // image compares what the next process finds: once as it is, and once after an open during which the disk failed.

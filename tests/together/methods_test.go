@@ -301,6 +301,9 @@ func (w *worker) restoreRange() error {
 			}
 			got = min(got, x.Tokens)
 		}
+		if got == 0 {
+			return nil // nothing is left to compare
+		}
 		for i, t := range h.desc.Tensors { // what an earlier call gave beyond must not be used
 			rows[i] = rows[i].Slice(t, 0, got)
 		}

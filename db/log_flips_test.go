@@ -264,7 +264,7 @@ func TestLogFlips(t *testing.T) {
 			x := newFlips(t, kept)
 			if rebooted {
 				if bootID() == "" {
-					t.Skip("nothing tells a boot here")
+					t.Skip("SKIPPED: nothing tells a boot here")
 				}
 				var id uint64
 				fmt.Sscanf(path.Base(x.log), "%x.wal", &id)

@@ -23,7 +23,12 @@ func TestReadOnlyWithoutLock(t *testing.T) {
 	}
 	o := options()
 	o.ReadOnly = true
+	other := open(t, dir, o) // several may read it
 	s = open(t, dir, o)
+	expect(t, model(t, other, plain()), p, 48)
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
 	m := model(t, s, plain())
 	for range 2 {
 		if err := s.Suspend(ctx); err != nil {

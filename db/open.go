@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"time"
 
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -40,8 +41,7 @@ func openEngine(ctx context.Context, dir string, o Options, doubt error) (opened
 	if err := e.openFormat(); err != nil {
 		return nil, err
 	}
-	// A second lock, which nobody takes for something that a killed process has left behind and removes.
-	if e.lock, err = vfs.AcquireLock(e.path(formatName), true); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := e.lockFormat(); err != nil {
 		return nil, err
 	}
 	if !o.ReadOnly {
@@ -105,6 +105,26 @@ func (e *engine) abandon() (err error) {
 		err = errors.Join(err, e.set.Abandon())
 	}
 	return errors.Join(err, e.unlock())
+}
+
+// lockFormat takes a second lock, which nobody takes for something that a killed process has left behind and removes. Who only reads sees
+// that no writer has it, and leaves it to other readers: a store without LOCK may have several.
+func (e *engine) lockFormat() error {
+	lock, err := vfs.AcquireLock(e.path(formatName), true)
+	for try := 0; e.o.ReadOnly && errors.Is(err, ErrLocked) && try < 5; try++ { // another reader looks, too
+		time.Sleep(time.Millisecond)
+		lock, err = vfs.AcquireLock(e.path(formatName), true)
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist), err != nil && e.o.ReadOnly && !errors.Is(err, ErrLocked):
+		return nil
+	case err != nil:
+		return err
+	case e.o.ReadOnly:
+		return lock.Release()
+	}
+	e.lock = lock
+	return nil
 }
 
 func (e *engine) unlock() error {

@@ -238,6 +238,9 @@ func restore(t testing.TB, m *Model, p kv.Prompt) (int, Reason) {
 	if err != nil {
 		t.Fatalf("restore: %v", err)
 	}
+	if got.Reason.Code == NoReason || x.Reason().Code == NoReason {
+		t.Fatalf("%d tokens matched (%v), %d restored (%v): expected reasons", x.Tokens(), x.Reason(), got.Tokens, got.Reason)
+	}
 	checkRows(t, d, &p, rows, got.Tokens)
 	return got.Tokens, got.Reason
 }

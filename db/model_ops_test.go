@@ -16,13 +16,13 @@ func (d *driver) match(mi int, p kv.Prompt) {
 	want := d.expected(mi, p, limit)
 	n, reason, err := d.models[mi].Probe(ctx, p, MatchOptions{Limit: limit})
 	d.must(err)
-	if n != want {
+	if n != want || reason.Code == NoReason {
 		d.fatalf("probe of %d tokens found %d (%v), expected %d", limit, n, reason, want)
 	}
 	x, err := d.models[mi].Match(ctx, p, MatchOptions{Limit: limit})
 	d.must(err)
 	defer x.Close()
-	if x.Tokens() != want {
+	if x.Tokens() != want || x.Reason().Code == NoReason {
 		d.fatalf("matched %d tokens (%v), expected %d", x.Tokens(), x.Reason(), want)
 	}
 	d.check(x, mi, p, want)
@@ -33,7 +33,7 @@ func (d *driver) check(x *Match, mi int, p kv.Prompt, want int) {
 	rows := empty(desc, len(p.Tokens))
 	got, err := x.Restore(ctx, rows)
 	d.must(err)
-	if want >= 0 && got.Tokens != want {
+	if want >= 0 && got.Tokens != want || got.Reason.Code == NoReason {
 		d.fatalf("restored %d tokens (%v), expected %d", got.Tokens, got.Reason, want)
 	}
 	checkRows(d.t, desc, &p, rows, got.Tokens)

@@ -2,7 +2,7 @@ package db
 
 import "fmt"
 
-// Reason says why a match or a restore covers no more tokens than it does.
+// Reason says why a match or a restore covers no more tokens than it does. The zero Reason says nothing, not even that all is there.
 type Reason struct {
 	Code  ReasonCode
 	At    int   // the position it is about
@@ -14,8 +14,10 @@ type Reason struct {
 type ReasonCode uint8
 
 const (
+	// NoReason: nothing was said. It is the code of a Reason that nobody filled in; no match, probe or restore gives it.
+	NoReason ReasonCode = iota
 	// Complete: everything that was asked for is there.
-	Complete ReasonCode = iota
+	Complete
 	// NothingStored: no stored prompt of this model, adapters and scope shares even the opening tokens.
 	NothingStored
 	// Diverged: what is stored goes on with other tokens, or another image, from position At.
@@ -44,7 +46,7 @@ const (
 )
 
 var reasonNames = [reasonEnd]string{
-	"complete", "nothing stored", "diverged", "stored prefix ends", "inside a span", "window rows missing",
+	"no reason", "complete", "nothing stored", "diverged", "stored prefix ends", "inside a span", "window rows missing",
 	"no state", "damaged", "gone", "too short", "lookup off", "caller's memory ends", "key collision",
 }
 
@@ -57,7 +59,7 @@ func (c ReasonCode) String() string {
 
 func (r Reason) String() string {
 	switch r.Code {
-	case Complete, NothingStored, LookupOff, TooShort:
+	case NoReason, Complete, NothingStored, LookupOff, TooShort:
 		return r.Code.String()
 	case WindowMissing, StateMissing:
 		return fmt.Sprintf("%v at token %d (group %d)", r.Code, r.At, r.Group)

@@ -197,6 +197,8 @@ func (c *checker) restore(m *db.Model, x *chat, p kv.Prompt) (int, db.Reason, er
 		c.find(findWrong, 0, "chat %d: %v", x.id, err)
 	} else if err != nil {
 		return 0, reason, fmt.Errorf("restore of chat %d: %w", x.id, err)
+	} else if reason.Code == db.NoReason {
+		c.find(findWrong, 0, "chat %d: %d tokens are restored, and nothing says why not more", x.id, n)
 	}
 	if n < promised && !c.o.Mode.Small { // nothing is evicted meanwhile
 		c.find(findLost, 0, "chat %d: %d tokens match (%v), %d can be restored (%v)", x.id, promised, why, n, reason)

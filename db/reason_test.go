@@ -1,0 +1,61 @@
+package db
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// A Reason that nobody filled in does not say that all is there; every other code has a name of its own, and a row in the manual.
+func TestReasonCodes(t *testing.T) {
+	if zero := (Reason{}); zero.Code != NoReason || zero.Code == Complete || zero.String() != "no reason" {
+		t.Errorf("the zero Reason is %v", zero)
+	}
+	manual, err := os.ReadFile("../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{NoReason.String(): true}
+	for c := NoReason + 1; c < reasonEnd; c++ {
+		name := c.String()
+		if name == "" || seen[name] {
+			t.Errorf("code %d is called %q, as another one", uint8(c), name)
+		}
+		seen[name] = true
+		if !strings.Contains(string(manual), "` | "+name) {
+			t.Errorf("docs/operations.md has no row for %q", name)
+		}
+	}
+}
+
+// What was not asked for has a reason, too, and Stats counts no match without one.
+func TestReasonsAreSaid(t *testing.T) {
+	s := open(t, t.TempDir(), options())
+	m := model(t, s, plain())
+	p := kv.Prompt{Tokens: tokens(1, 100)}
+	put(t, m, p)
+	for _, o := range []MatchOptions{{}, {Limit: 3}, {Limit: 64}, {NoLookup: true}} {
+		for _, asked := range []kv.Prompt{p, {}, {Tokens: tokens(2, 100)}, {Tokens: tokens(1, 200)}} {
+			x, err := m.Match(ctx, asked, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := x.Restore(ctx, empty(m.Descriptor(), 100))
+			if err != nil || got.Reason.Code == NoReason || x.Reason().Code == NoReason {
+				t.Errorf("%+v, %d tokens: match %v, restore %v, %v", o, len(asked.Tokens), x.Reason(), got.Reason, err)
+			}
+			x.Close()
+			if _, why, err := m.Probe(ctx, asked, o); err != nil || why.Code == NoReason {
+				t.Errorf("%+v, %d tokens: probe %v, %v", o, len(asked.Tokens), why, err)
+			}
+			if x, err := m.Explain(ctx, asked, o); err != nil || x.Reason.Code == NoReason {
+				t.Errorf("%+v, %d tokens: explain %v, %v", o, len(asked.Tokens), x.Reason, err)
+			}
+		}
+	}
+	if stats, err := s.Stats(); err != nil || stats.Reasons[NoReason] != 0 {
+		t.Errorf("%d matches have no reason, %v", stats.Reasons[NoReason], err)
+	}
+}

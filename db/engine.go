@@ -232,7 +232,7 @@ func (e *engine) doom(dead []opDead, behind bool) {
 	defer e.stateMu.Unlock()
 	e.state.doom(dead)
 	for _, d := range dead {
-		e.fresh = append(e.fresh, d.Loc.segment())
+		e.fresh = append(e.fresh, d.Loc.loc())
 	}
 	e.behind = e.behind || behind
 }

@@ -67,7 +67,7 @@ func (x *Match) readHit(e *engine, h *hit, group int, from, to int) error {
 		x: &Match{m: x.m, prompt: x.prompt, found: &lookup{hits: []hit{*h}}}, job: &job, layer: anyLayer,
 		rows: make(kv.Rows, len(x.m.ms.desc.Tensors)), // no memory: nothing is decoded
 	}
-	return e.set.Read(segLoc(h.groups[group].loc), func(r *segments.Record) error {
+	return e.set.Read(h.groups[group].loc, func(r *segments.Record) error {
 		if err := w.record(r); err != nil {
 			return err
 		}

@@ -257,7 +257,7 @@ func (l *lookup) bestTie(i int, hashes []byte) error {
 
 // sharedTokens reads a record's tokens and counts how many of them the prompt has too.
 func (e *engine) sharedTokens(p *kv.Prompt, x index.Entry) (n int, err error) {
-	err = e.set.Read(segLoc(x.Loc), func(r *segments.Record) error {
+	err = e.set.Read(x.Loc, func(r *segments.Record) error {
 		n = r.MatchTokens(p, int(x.First))
 		return nil
 	})

@@ -223,7 +223,7 @@ func (r *recovery) list(dead []*replaced) {
 		r.listed = map[segments.Loc]bool{}
 	}
 	for _, x := range dead {
-		r.listed[segLoc(x.entry.Loc)] = true
+		r.listed[x.entry.Loc] = true
 	}
 }
 
@@ -272,14 +272,14 @@ func (r *recovery) dropCutOff(t *index.Txn, entries []index.Entry) error {
 	for l := range live {
 		delete(e.state.doomed, l)
 	}
-	e.fresh = slices.DeleteFunc(e.fresh, func(l segments.Loc) bool { return live[toOpLoc(indexLoc(l))] })
+	e.fresh = slices.DeleteFunc(e.fresh, func(l segments.Loc) bool { return live[toOpLoc(l)] })
 	return nil
 }
 
 // intact reports whether every byte of a replayed record is as it was written. An error that says nothing about the bytes
 // (too many open files, no memory) ends the Open: nothing is given up for that.
 func (r *recovery) intact(key kv.Key, group uint8, loc opLoc) bool {
-	err := r.e.set.Read(loc.segment(), func(rec *segments.Record) error {
+	err := r.e.set.Read(loc.loc(), func(rec *segments.Record) error {
 		if rec.Key() != key || rec.Group() != group {
 			return segments.ErrDestroyed
 		}

@@ -349,12 +349,12 @@ func (m *Model) Prefetch(ctx context.Context, prompt kv.Prompt, o MatchOptions) 
 					return err
 				}
 				if g.loc.Length > 0 {
-					e.set.ReadAhead(segLoc(g.loc))
+					e.set.ReadAhead(g.loc)
 				}
 			}
 		}
 		for _, st := range l.states {
-			e.set.ReadAhead(segLoc(st.loc))
+			e.set.ReadAhead(st.loc)
 		}
 		return nil
 	})

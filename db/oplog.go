@@ -8,8 +8,8 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 
 	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/internal/loc"
 	"github.com/dormousekv/dormouse/kv"
-	"github.com/dormousekv/dormouse/segments"
 	"github.com/dormousekv/dormouse/wal"
 )
 
@@ -135,27 +135,17 @@ func decodeOp[T any](f wal.Frame) (op T, err error) {
 	return op, nil
 }
 
-func toOpLoc(l index.Loc) opLoc {
+func toOpLoc(l loc.Loc) opLoc {
 	return opLoc{Segment: l.Segment, Offset: l.Offset, Length: l.Length, Tier: l.Tier}
 }
 
-func (l opLoc) index() index.Loc {
-	return index.Loc{Segment: l.Segment, Offset: l.Offset, Length: l.Length, Tier: l.Tier}
-}
-
-func (l opLoc) segment() segments.Loc { return segLoc(l.index()) }
-
-func segLoc(l index.Loc) segments.Loc {
-	return segments.Loc{Segment: l.Segment, Offset: l.Offset, Length: l.Length, Tier: l.Tier}
-}
-
-func indexLoc(l segments.Loc) index.Loc {
-	return index.Loc{Segment: l.Segment, Offset: l.Offset, Length: l.Length, Tier: l.Tier}
+func (l opLoc) loc() loc.Loc {
+	return loc.Loc{Segment: l.Segment, Offset: l.Offset, Length: l.Length, Tier: l.Tier}
 }
 
 func (r opRecord) entry() index.Entry {
 	return index.Entry{
-		Key: r.Key, Group: r.Group, Parent: r.Parent, Model: r.Model, Scope: r.Scope, Loc: r.Loc.index(),
+		Key: r.Key, Group: r.Group, Parent: r.Parent, Model: r.Model, Scope: r.Scope, Loc: r.Loc.loc(),
 		First: r.First, Tokens: r.Tokens, RowFirst: r.RowFirst, RowCount: r.RowCount, Flags: r.Flags, Birth: r.Birth,
 		Hashes: r.Hashes,
 	}

@@ -118,7 +118,7 @@ func (w *putter) append(r *record, b *segments.Builder) error {
 	if err != nil {
 		return err
 	}
-	r.entry.Loc = indexLoc(loc)
+	r.entry.Loc = loc
 	w.e.growth.Add(loc.Length)
 	w.e.space.giveUp(r.room, 0)
 	return nil

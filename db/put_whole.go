@@ -30,7 +30,7 @@ func (e *engine) whole(k kv.Key, group uint8) (bool, error) {
 	v.Release()
 	var bad error
 	if err == nil && ok {
-		bad = e.set.Read(segLoc(x.Loc), func(r *segments.Record) error {
+		bad = e.set.Read(x.Loc, func(r *segments.Record) error {
 			if r.Key() != k || r.Group() != group {
 				return errElsewhere
 			}

@@ -63,12 +63,12 @@ func (r *recovery) scan(ctx context.Context) error {
 			if n, ok := lengths[segments.Loc{Segment: loc.Segment, Offset: loc.Offset}]; ok {
 				loc.Length = n
 			}
-			at := toOpLoc(indexLoc(loc))
+			at := toOpLoc(loc)
 			if doomed[at] {
 				return nil // it may be younger than the copy that lives
 			}
 			if r.unwanted(loc, rec, reboot) {
-				r.doom(indexLoc(loc)) // never acknowledged, or torn
+				r.doom(loc) // never acknowledged, or torn
 				return nil
 			}
 			if entry, ok := r.entryOf(loc, rec); ok {
@@ -161,7 +161,7 @@ func (r *recovery) unwanted(loc segments.Loc, rec *segments.Record, reboot bool)
 	if !r.young(loc) || r.damaged() {
 		return false
 	}
-	lsn, named := r.named.put[toOpLoc(indexLoc(loc))]
+	lsn, named := r.named.put[toOpLoc(loc)]
 	return !named || reboot && lsn > r.barrier && !sound(rec)
 }
 
@@ -276,7 +276,7 @@ func (r *recovery) entryOf(loc segments.Loc, rec *segments.Record) (index.Entry,
 		return index.Entry{}, false
 	}
 	entry := index.Entry{
-		Key: rec.Key(), Group: rec.Group(), Parent: rec.Parent(), Model: rec.Model(), Scope: rec.Scope(), Loc: indexLoc(loc),
+		Key: rec.Key(), Group: rec.Group(), Parent: rec.Parent(), Model: rec.Model(), Scope: rec.Scope(), Loc: loc,
 		First: rec.First(), Tokens: uint16(rec.TokenCount()), RowCount: uint16(rec.TokenCount()), Birth: rec.Birth(),
 	}
 	if rec.Tensors() > 0 && d.Groups[rec.Group()].Kind == kv.Window {

@@ -150,7 +150,7 @@ func (c *copier) record(ctx context.Context, x index.Entry) error {
 		return nil
 	}
 	var b *segments.Builder
-	err := w.e.set.Read(segLoc(x.Loc), func(r *segments.Record) (err error) {
+	err := w.e.set.Read(x.Loc, func(r *segments.Record) (err error) {
 		if err := isRecord(r, &x); err != nil {
 			return err
 		}
@@ -180,7 +180,7 @@ func (c *copier) record(ctx context.Context, x index.Entry) error {
 		return err
 	}
 	c.n.growth.Add(loc.Length)
-	x.Loc = indexLoc(loc)
+	x.Loc = loc
 	x.Flags &^= index.FlagDamaged | index.FlagScopeRoot
 	if parent, ok := w.entries[recordID{x.Parent, 0}]; x.Group == 0 && !x.Scope.IsShared() && (x.First == 0 || ok && parent.Scope != x.Scope) {
 		x.Flags |= index.FlagScopeRoot

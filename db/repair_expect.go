@@ -100,7 +100,7 @@ func (w *wreck) expectFrame(f wal.Frame) {
 		op, _ := decodeOp[opMove](f)
 		id := recordID{op.Key, op.Group}
 		if x, ok := w.expected[id]; ok && toOpLoc(x.Loc) == op.From {
-			x.Loc, x.Birth = op.To.index(), op.Birth
+			x.Loc, x.Birth = op.To.loc(), op.Birth
 			w.expected[id] = x
 		}
 	case frameRetire:

@@ -44,7 +44,7 @@ func (w *wreck) report(ctx context.Context) error {
 
 // probe says why a record that index or log name was not even found by the recovery.
 func (w *wreck) probe(x *index.Entry) error {
-	err := w.e.set.Read(segLoc(x.Loc), func(r *segments.Record) error {
+	err := w.e.set.Read(x.Loc, func(r *segments.Record) error {
 		if err := isRecord(r, x); err != nil {
 			return err
 		}
@@ -114,7 +114,7 @@ func (w *wreck) survey(ctx context.Context) error {
 		_, err := w.e.set.Scan(ctx, s.ID, 0, func(loc segments.Loc, r *segments.Record) error {
 			if !w.exact && !known.has(s.ID, loc.Offset) && w.e.state.models[r.Model()] == nil && !w.r.retired(r.Model()) {
 				w.lose(index.Entry{
-					Key: r.Key(), Group: r.Group(), Parent: r.Parent(), Model: r.Model(), Loc: indexLoc(loc), First: r.First(), Tokens: uint16(r.TokenCount()),
+					Key: r.Key(), Group: r.Group(), Parent: r.Parent(), Model: r.Model(), Loc: loc, First: r.First(), Tokens: uint16(r.TokenCount()),
 				}, fmt.Errorf("no segment header, index or log has the descriptor of model %s: %w", r.Model(), ErrNotFound))
 			}
 			return nil

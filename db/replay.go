@@ -65,7 +65,7 @@ func (r *recovery) adoptState(st *smallState) {
 	e.state = st
 	e.fresh = e.fresh[:0]
 	for l := range st.doomed {
-		e.fresh = append(e.fresh, l.segment())
+		e.fresh = append(e.fresh, l.loc())
 	}
 }
 
@@ -292,7 +292,7 @@ func (r *recovery) move(t *index.Txn, op opMove) error {
 	id := recordID{op.Key, op.Group}
 	if ok && toOpLoc(cur.Loc) == op.From {
 		r.instead(op.To, id, &replaced{entry: cur})
-		return t.SetLoc(op.Key, op.Group, op.To.index(), op.Birth)
+		return t.SetLoc(op.Key, op.Group, op.To.loc(), op.Birth)
 	}
 	// A rebuild: the old place is destroyed, and the scan found the new one, unless that is, too.
 	if x, found := r.logged[op.To]; found && (!ok || cur.Birth < x.Birth) {

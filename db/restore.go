@@ -190,7 +190,7 @@ func (x *Match) stateBytes(e *engine, st stateHit, tensor int) (n int64, err err
 
 func (x *Match) readState(e *engine, st *stateHit, fn func(r *segments.Record, i int, t kv.Tensor, te segments.TensorEntry) error) error {
 	d := &x.m.ms.desc
-	return e.set.Read(segLoc(st.loc), func(r *segments.Record) error {
+	return e.set.Read(st.loc, func(r *segments.Record) error {
 		if err := x.identify(r, st.key, st.parent, st.scope, st.group, st.start); err != nil {
 			return err
 		}

@@ -168,7 +168,7 @@ func (e *engine) readAhead(l *lookup) *aheadState {
 	resident := true
 	for i := 0; i < samples && resident && n > 0; i++ {
 		j := &l.jobs[i*n/samples]
-		resident = e.set.Resident(segLoc(l.hits[j.hit].groups[j.group].loc))
+		resident = e.set.Resident(l.hits[j.hit].groups[j.group].loc)
 	}
 	if resident {
 		return nil
@@ -193,7 +193,7 @@ func (a *aheadState) ask(e *engine, l *lookup, i int) {
 		}
 		if a.asked.CompareAndSwap(k, k+1) {
 			if j := &l.jobs[k]; j.plane == 0 {
-				e.set.ReadAhead(segLoc(l.hits[j.hit].groups[j.group].loc))
+				e.set.ReadAhead(l.hits[j.hit].groups[j.group].loc)
 			}
 		}
 	}
@@ -209,7 +209,7 @@ func (x *Match) runJobs(ctx context.Context, e *engine, rows kv.Rows, layer int,
 		ahead.ask(e, l, i)
 		w := restorers.Get().(*restorer)
 		w.x, w.job, w.rows, w.layer, w.written = x, &l.jobs[i], rows, layer, written
-		w.job.err = e.set.Read(segLoc(l.hits[w.job.hit].groups[w.job.group].loc), w.read)
+		w.job.err = e.set.Read(l.hits[w.job.hit].groups[w.job.group].loc, w.read)
 		w.x, w.job, w.rows = nil, nil, nil
 		clear(w.pieces[:cap(w.pieces)])
 		restorers.Put(w)
@@ -317,5 +317,5 @@ func placed(r *segments.Record, i int, err error) error {
 func (x *Match) restoreRecord(e *engine, h *hit, group int, rows kv.Rows, from, to int) error {
 	job := restoreJob{group: group, from: from, to: to, step: 1}
 	w := &restorer{x: &Match{m: x.m, prompt: x.prompt, found: &lookup{hits: []hit{*h}}}, job: &job, rows: rows, layer: anyLayer}
-	return e.set.Read(segLoc(h.groups[group].loc), w.record)
+	return e.set.Read(h.groups[group].loc, w.record)
 }

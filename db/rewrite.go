@@ -165,7 +165,7 @@ func (e *engine) move(ctx context.Context, x index.Entry) (bool, error) {
 		return false, err
 	}
 	birth := e.birth.Add(1)
-	to, err := e.set.Copy(segLoc(x.Loc), birth)
+	to, err := e.set.Copy(x.Loc, birth)
 	if err != nil {
 		e.space.giveUp(n, 0)
 		if errors.Is(err, ErrCorrupt) || errors.Is(err, segments.ErrDestroyed) {
@@ -176,13 +176,13 @@ func (e *engine) move(ctx context.Context, x index.Entry) (bool, error) {
 	}
 	e.growth.Add(to.Length)
 	e.space.giveUp(n, 0)
-	op := opMove{Key: x.Key, Group: x.Group, From: toOpLoc(x.Loc), To: toOpLoc(indexLoc(to)), Birth: birth}
+	op := opMove{Key: x.Key, Group: x.Group, From: toOpLoc(x.Loc), To: toOpLoc(to), Birth: birth}
 	lsn, err := e.commit(frameMove, func(t *index.Txn) (any, error) {
 		cur, ok, err := t.Get(x.Key, x.Group)
 		if err != nil || !ok || cur.Loc != x.Loc {
 			return nil, err
 		}
-		return op, t.SetLoc(x.Key, x.Group, indexLoc(to), birth)
+		return op, t.SetLoc(x.Key, x.Group, to, birth)
 	})
 	if err != nil && lsn != 0 {
 		return false, err // the log names one place and the index the other: both stay until the index is rebuilt

@@ -209,6 +209,6 @@ func (s *smallState) doom(dead []opDead) {
 
 func (s *smallState) destroyed(locs []segments.Loc) {
 	for _, l := range locs {
-		delete(s.doomed, toOpLoc(indexLoc(l)))
+		delete(s.doomed, toOpLoc(l))
 	}
 }

@@ -21,8 +21,8 @@ func (e *engine) sweepSegment(ctx context.Context, v *index.View, id uint64, fro
 		records = append(records, loc.Offset)
 		entry, ok, err := v.Get(rec.Key(), rec.Group())
 		// Where the header is lost, the scan does not know what lengths are multiples of.
-		if at := segLoc(entry.Loc); err == nil && (!ok || at.Segment != loc.Segment || at.Offset != loc.Offset) {
-			unnamed = append(unnamed, toOpLoc(indexLoc(loc)))
+		if at := entry.Loc; err == nil && (!ok || at.Segment != loc.Segment || at.Offset != loc.Offset) {
+			unnamed = append(unnamed, toOpLoc(loc))
 		}
 		return err
 	}, func(d *damage.Error) {
@@ -94,13 +94,10 @@ func (e *engine) sealLeftover(ctx context.Context, u *unsealed) error {
 }
 
 // placesIn is livePlaces as of now.
-func (e *engine) placesIn(id uint64) (live []segments.Loc) {
+func (e *engine) placesIn(id uint64) []segments.Loc {
 	v := e.view()
 	defer v.Release()
-	for _, l := range e.livePlaces(v, id) {
-		live = append(live, segLoc(l))
-	}
-	return live
+	return e.livePlaces(v, id)
 }
 
 // descriptor is that of a registered model, if it can be read.

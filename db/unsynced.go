@@ -98,7 +98,7 @@ func (e *engine) rewriteRecords(r *recovery) error {
 	defer v.Release()
 	if err := v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
 		if locs, ok := young[x.Loc.Segment]; ok {
-			young[x.Loc.Segment] = append(locs, segLoc(x.Loc))
+			young[x.Loc.Segment] = append(locs, x.Loc)
 		}
 		return true
 	}); err != nil {

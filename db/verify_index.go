@@ -78,7 +78,7 @@ func (v *verifier) entry(view *index.View, x index.Entry) {
 			v.report(damage.New(v.e.path(indexName), 0, "prefix of block "+x.Key.String(), "stored: "+need.String(), "not stored"))
 		}
 	}
-	err := v.e.set.Read(segLoc(x.Loc), func(r *segments.Record) error {
+	err := v.e.set.Read(x.Loc, func(r *segments.Record) error {
 		same := r.Key() == x.Key && r.Group() == x.Group && r.Parent() == x.Parent && r.Model() == x.Model &&
 			r.Scope() == x.Scope && r.First() == x.First && r.TokenCount() == int(x.Tokens)
 		if !same {

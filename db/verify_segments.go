@@ -16,7 +16,7 @@ func (v *verifier) segments(ctx context.Context, live map[opLoc]namedRecord) err
 	for _, s := range e.set.Segments() {
 		v.out.Files++
 		err := e.set.Verify(ctx, s.ID, func(l segments.Loc) bool {
-			loc := toOpLoc(indexLoc(l))
+			loc := toOpLoc(l)
 			_, ok := live[loc]
 			seen[loc] = seen[loc] || ok
 			return ok

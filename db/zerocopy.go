@@ -68,7 +68,7 @@ func (x *Match) View(ctx context.Context, fn func(StoredPlane) error) error {
 
 func (x *Match) viewRecord(e *engine, h *hit, g, from, to int, fn func(StoredPlane) error) error {
 	d := &x.m.ms.desc
-	return e.set.Read(segLoc(h.groups[g].loc), func(r *segments.Record) error {
+	return e.set.Read(h.groups[g].loc, func(r *segments.Record) error {
 		if err := x.identify(r, h.key, h.parent, h.scope, g, h.start); err != nil {
 			return err
 		}

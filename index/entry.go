@@ -4,16 +4,12 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/dormousekv/dormouse/internal/loc"
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// Loc says where a record lies.
-type Loc struct {
-	Segment uint64
-	Offset  int64
-	Length  int64 // bytes of the whole record
-	Tier    uint8
-}
+// Loc is where a record lies.
+type Loc = loc.Loc
 
 // Flags of an [Entry].
 const (

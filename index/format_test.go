@@ -128,8 +128,10 @@ func TestEntryRoundTrip(t *testing.T) {
 		}
 		e := Entry{
 			Key: id("key"), Group: rapid.Byte().Draw(t, "group"), Parent: id("parent"), Model: id("model"), Scope: id("scope"),
-			Loc: Loc{rapid.Uint64().Draw(t, "segment"), rapid.Int64Range(0, math.MaxInt64).Draw(t, "offset"),
-				rapid.Int64Range(0, math.MaxInt64).Draw(t, "length"), rapid.Byte().Draw(t, "tier")},
+			Loc: Loc{
+				Segment: rapid.Uint64().Draw(t, "segment"), Offset: rapid.Int64Range(0, math.MaxInt64).Draw(t, "offset"),
+				Length: rapid.Int64Range(0, math.MaxInt64).Draw(t, "length"), Tier: rapid.Byte().Draw(t, "tier"),
+			},
 			First: rapid.Uint32().Draw(t, "first"), Tokens: rapid.Uint16().Draw(t, "tokens"),
 			RowFirst: rapid.Uint16().Draw(t, "rowFirst"), RowCount: rapid.Uint16().Draw(t, "rowCount"),
 			Flags: rapid.Byte().Draw(t, "flags"), Birth: rapid.Uint64().Draw(t, "birth"),

@@ -20,7 +20,7 @@ import (
 
 // FuzzEntry: whatever is read as a row of any table is written as the same bytes.
 func FuzzEntry(f *testing.F) {
-	e := Entry{Key: key(1), Parent: key(2), Loc: Loc{1, 2, 3, 4}, Rank: 7}
+	e := Entry{Key: key(1), Parent: key(2), Loc: Loc{Segment: 1, Offset: 2, Length: 3, Tier: 4}, Rank: 7}
 	entry := appendEntry(nil, &e, []byte{1, 2})
 	edit := func(off int, v uint64) []byte {
 		b := bytes.Clone(entry)

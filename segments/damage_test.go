@@ -341,7 +341,7 @@ func TestPayloadIsNeverARecord(t *testing.T) {
 	if found, bad := scan(); !slices.Equal(found, []Loc{la, lc}) || len(bad) != 1 {
 		t.Error(found, bad)
 	}
-	if err := b.read(s, Loc{1, lb.Offset + 4096, la.Length, 0}); !errors.Is(err, errCorrupt) {
+	if err := b.read(s, Loc{Segment: 1, Offset: lb.Offset + 4096, Length: la.Length}); !errors.Is(err, errCorrupt) {
 		t.Error(err)
 	}
 	s.Abandon()

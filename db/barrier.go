@@ -16,11 +16,8 @@ type barriers struct {
 	lsn  uint64        // guarded by turn: it covers up to this frame, and is durable itself
 }
 
-// errNoBarrier says that everything is durable, but the log has no room for the frame that says so.
-var errNoBarrier = errors.New("db: no room for a barrier in the log")
-
 // barrier returns when everything up to frame lsn is durable, and a barrier that says so, too. One of the callers that wait does it for
-// all of them. On a full disk everything may be durable without that (errNoBarrier); on any other error, frame lsn is, if the log could be
+// all of them. On a full disk everything may be durable without that (ErrNoBarrier); on any other error, frame lsn is, if the log could be
 // synced.
 func (e *engine) barrier(lsn uint64) error {
 	b := &e.barriers
@@ -40,7 +37,7 @@ func (e *engine) barrier(lsn uint64) error {
 	at, err := e.logBarrier(last)
 	switch {
 	case errors.Is(err, ErrNoSpace) && e.poisoned() == nil:
-		return fmt.Errorf("%w: %w", errNoBarrier, err)
+		return fmt.Errorf("%w: %w", ErrNoBarrier, err)
 	case err == nil:
 		err = e.wal.Sync(at)
 	}
@@ -67,7 +64,7 @@ func (e *engine) logBarrier(lsn uint64) (at uint64, err error) {
 // allDurable is barrier of what there is, for who does without the frame where there is no room for it.
 func (e *engine) allDurable() error {
 	err := e.barrier(e.wal.LastLSN())
-	if errors.Is(err, errNoBarrier) {
+	if errors.Is(err, ErrNoBarrier) {
 		e.log.Warn("a full disk has no room for a barrier", "dir", e.dir, "error", err)
 		return nil
 	}

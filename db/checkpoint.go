@@ -217,7 +217,7 @@ func (e *engine) scrubRefs(ctx context.Context) error {
 		return nil
 	}
 	goesOn, id := e.wal.Begun(), e.wal.FileID()
-	if err := e.checkpointLocked(ctx); err != nil && !errors.Is(err, errUndestroyed) {
+	if err := e.checkpointLocked(ctx); err != nil && !errors.Is(err, ErrNotDestroyed) {
 		return err
 	}
 	if goesOn && e.wal.FileID() == id {

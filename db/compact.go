@@ -75,7 +75,7 @@ func (s *Store) compactOnce(ctx context.Context, o CompactOptions) (Compacted, e
 	}
 	out := Compacted{Before: e.measure()}
 	if !e.asOpened() { // what waits to be destroyed or sealed is no segment's gain
-		if err := e.checkpoint(ctx); err != nil && !errors.Is(err, errUndestroyed) {
+		if err := e.checkpoint(ctx); err != nil && !errors.Is(err, ErrNotDestroyed) {
 			return out, err
 		}
 	}
@@ -91,11 +91,11 @@ func (s *Store) compactOnce(ctx context.Context, o CompactOptions) (Compacted, e
 	// destroyed keeps nothing else from being done. It is said in the end, if it still stands.
 	var undone error
 	for range 2 {
-		if undone == nil || errors.Is(undone, errUndestroyed) {
+		if undone == nil || errors.Is(undone, ErrNotDestroyed) {
 			undone = e.checkpoint(ctx)
 		}
 	}
-	if (err == nil || errors.Is(err, errUnmoved)) && (undone == nil || errors.Is(undone, errUndestroyed)) {
+	if (err == nil || errors.Is(err, ErrNotMoved)) && (undone == nil || errors.Is(undone, ErrNotDestroyed)) {
 		undone = errors.Join(undone, e.shrinkIndex(ctx))
 	}
 	out.After = e.measure()

@@ -41,7 +41,7 @@ func besideDenied(t *testing.T, denied *atomic.Bool) (s *Store, lives []kv.Promp
 	s = open(t, dir, o)
 	m = model(t, s, plain())
 	denied.Store(true)
-	if _, err := m.Delete(ctx, kv.Tokens(tokens(dead, 16)...)); !errors.Is(err, errUndestroyed) {
+	if _, err := m.Delete(ctx, kv.Tokens(tokens(dead, 16)...)); !errors.Is(err, ErrNotDestroyed) {
 		t.Fatalf("delete: %v", err)
 	}
 	if in := inSegments(t, s); !slices.Equal(in, []uint64{1, 2, 3, 4}) {
@@ -68,7 +68,7 @@ func TestCompactBesideASegmentThatCannotBeOpened(t *testing.T) {
 	var denied atomic.Bool
 	s, lives := besideDenied(t, &denied)
 	out, err := s.Compact(ctx, CompactOptions{})
-	if !errors.Is(err, errUndestroyed) || errors.Is(err, errUnmoved) {
+	if !errors.Is(err, ErrNotDestroyed) || errors.Is(err, ErrNotMoved) {
 		t.Errorf("compact: %v", err)
 	}
 	if in := inSegments(t, s); out.Segments != 3 || !slices.Equal(in, []uint64{1, 5}) {
@@ -86,7 +86,7 @@ func TestCompactOfASegmentThatCannotBeOpened(t *testing.T) {
 	var denied atomic.Bool
 	s, lives := besideDenied(t, &denied)
 	out, err := s.Compact(ctx, CompactOptions{LiveShare: 1})
-	if !errors.Is(err, errUndestroyed) || !errors.Is(err, errUnmoved) {
+	if !errors.Is(err, ErrNotDestroyed) || !errors.Is(err, ErrNotMoved) {
 		t.Errorf("compact: %v", err)
 	}
 	if in := inSegments(t, s); out.Segments != 3 || !slices.Equal(in, []uint64{1, 5}) {

@@ -146,7 +146,7 @@ func TestMovesBesideASegmentThatCannotBeOpened(t *testing.T) {
 	for n := 1; err == nil && n < 1000; n++ { // the oldest that was not evicted lies in that segment
 		_, err = m.Delete(ctx, kv.Prompt{Tokens: tokens(n, 16)})
 	}
-	if !errors.Is(err, errUndestroyed) {
+	if !errors.Is(err, ErrNotDestroyed) {
 		t.Fatal(err)
 	}
 	var out Compacted

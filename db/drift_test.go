@@ -32,7 +32,7 @@ func TestCountsAfterEverything(t *testing.T) {
 			}
 		}
 		var pending *PendingError
-		return errors.As(err, &pending) || errors.Is(err, errMatchClosed)
+		return errors.As(err, &pending) || errors.Is(err, ErrMatchClosed)
 	}
 	steps := 250
 	if testing.Short() {

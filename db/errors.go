@@ -29,6 +29,8 @@ var (
 	ErrReadOnly = errors.New("store is open read-only")
 	// ErrLeased is returned by Close while a match is open.
 	ErrLeased = errors.New("a match is still open")
+	// ErrMatchClosed is returned by every method of a match after its Close, but by Close itself.
+	ErrMatchClosed = errors.New("match is closed")
 	// ErrNotStored is returned when an operation needs a prefix that is not in the store: a put whose rows start behind
 	// it, a ref to it.
 	ErrNotStored = errors.New("prefix is not stored")
@@ -36,6 +38,25 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrRetired is returned by a model handle after its fingerprint was retired.
 	ErrRetired = errors.New("model was retired")
+	// ErrLimit is returned where a model, ref or note is larger than its Max constant, or there are too many: [MaxModels], [MaxHeadBytes] and
+	// so on. The message says size and limit.
+	ErrLimit = errors.New("over a limit of the store")
+	// ErrNotDestroyed is returned by Sync, Delete, DeleteScope, Retire, Checkpoint, Compact, Trim, Suspend and Close when some of what was
+	// deleted or replaced could not be destroyed, in a file that cannot be opened or written just now, say. All else is done, and what
+	// was deleted is not found any more. The next one of these tries again.
+	ErrNotDestroyed = errors.New("not all that is dead could be destroyed")
+	// ErrNotMoved is returned by Compact when a segment keeps live records that were to be moved: it cannot be opened just now, say. All
+	// else is done.
+	ErrNotMoved = errors.New("not all that lives could be moved")
+	// ErrNoBarrier is returned by Delete, DeleteScope and Retire, together with ErrNoSpace, when the full disk has no room for the frame
+	// of the log that says up to where all is durable. What [Deleted] counts is deleted, and
+	// durable; its bytes are destroyed when there is room.
+	ErrNoBarrier = errors.New("no room for a barrier in the log")
+	// ErrIndexBusy is returned, together with the damage, where the index was found damaged and its rebuild waits for operations that
+	// began before: for the one that has called this from its callback, say. Call it again when that has ended.
+	ErrIndexBusy = errors.New("operations that began before keep the index from being rebuilt")
+	// ErrPrefixLost is the reason for which [Repair] leaves out a sound record, or a ref: a block before it is lost.
+	ErrPrefixLost = errors.New("its prefix is lost")
 	// ErrForeign is returned by Open and Resume where a file has one of the store's names and is another store's or program's: the message
 	// names it. Nothing is changed. Move the file away.
 	ErrForeign = vfs.ErrForeign
@@ -49,7 +70,18 @@ var (
 	ErrUnsafeDir = errors.New("others can write to the store")
 )
 
-// CorruptError is damage at one place of one file.
+// CorruptError is damage at one place of one file:
+//
+//	type CorruptError struct {
+//		File     string
+//		Offset   int64
+//		What     string // the thing that is damaged: "record header", "plane of layer 3 K"
+//		Expected string // empty if unknown
+//		Found    string
+//		Err      error // the cause, if another error
+//	}
+//
+// Its Error says all of that; errors.Is finds [ErrCorrupt] and the cause.
 type CorruptError = damage.Error
 
 // PendingError is returned by Sync when deleted bytes are still in a file because a lease can see them.

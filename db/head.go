@@ -25,8 +25,8 @@ func (s *smallState) headBytes() int64 { return s.modelBytes + s.refBytes + s.no
 // headFits refuses to let what comes take so many more bytes of the head than what goes. The caller holds stateMu.
 func (s *smallState) headFits(what string, comes, goes int64) error {
 	if total := s.headBytes() + comes - goes; comes > goes && total > MaxHeadBytes {
-		return fmt.Errorf("db: models, refs and notes take %d bytes with %s of %d, at most %d: %d models take %d, %d refs %d, and notes %d",
-			total, what, comes, MaxHeadBytes, len(s.models), s.modelBytes, len(s.refs), s.refBytes, s.noteBytes)
+		return fmt.Errorf("%w: models, refs and notes take %d bytes with %s of %d, at most %d: %d models take %d, %d refs %d, and notes %d",
+			ErrLimit, total, what, comes, MaxHeadBytes, len(s.models), s.modelBytes, len(s.refs), s.refBytes, s.noteBytes)
 	}
 	return nil
 }
@@ -43,7 +43,7 @@ func descriptorFits(d *kv.Descriptor) error {
 	size := 512 + len(d.Name) + len(d.Architecture) + len(d.RoPE.Type) + len(d.RoPE.Scaling) + len(d.StateFormat) +
 		24*len(d.Groups) + 48*len(d.Tensors)
 	if size > MaxDescriptorBytes {
-		return fmt.Errorf("%w: %.40q takes %d bytes, at most %d", kv.ErrDescriptor, d.Name, size, MaxDescriptorBytes)
+		return fmt.Errorf("%w: %w: %.40q takes %d bytes, at most %d", kv.ErrDescriptor, ErrLimit, d.Name, size, MaxDescriptorBytes)
 	}
 	return nil
 }
@@ -69,7 +69,7 @@ func (e *engine) modelFits(op opModel) error {
 		goes = old.bytes()
 	}
 	if n := len(e.state.models); old == nil && n >= MaxModels {
-		return fmt.Errorf("db: the store has %d models, and can have no more than %d: Retire makes room for %.40q", n, MaxModels, name)
+		return fmt.Errorf("%w: it has %d models, and can have no more than %d: Retire makes room for %.40q", ErrLimit, n, MaxModels, name)
 	}
 	return e.state.headFits(fmt.Sprintf("model %.40q", name), size, goes)
 }

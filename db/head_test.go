@@ -37,7 +37,7 @@ func TestLargeDescriptorIsRefused(t *testing.T) {
 	s := open(t, dir, options())
 	for i := range 4 {
 		_, err := s.Model(ctx, namedModel(i, 30<<20))
-		if !errors.Is(err, kv.ErrDescriptor) || !strings.Contains(err.Error(), fmt.Sprintf("at most %d", MaxDescriptorBytes)) {
+		if !errors.Is(err, kv.ErrDescriptor) || !errors.Is(err, ErrLimit) || !strings.Contains(err.Error(), fmt.Sprintf("at most %d", MaxDescriptorBytes)) {
 			t.Fatalf("a descriptor of 30 MiB: %v", err)
 		}
 	}
@@ -81,7 +81,7 @@ func TestHeadIsBounded(t *testing.T) {
 		}
 	}
 	says := fmt.Sprintf("at most %d", MaxHeadBytes)
-	if !strings.Contains(err.Error(), says) || n < 20 {
+	if !errors.Is(err, ErrLimit) || !strings.Contains(err.Error(), says) || n < 20 {
 		t.Fatalf("after %d models: %v", n, err)
 	}
 	var refErr, noteErr error
@@ -91,7 +91,7 @@ func TestHeadIsBounded(t *testing.T) {
 	for i := 0; noteErr == nil; i++ {
 		noteErr = m.SetNote(ctx, fmt.Sprint("note ", i), make([]byte, 100+i))
 	}
-	if !strings.Contains(refErr.Error(), says) || !strings.Contains(noteErr.Error(), says) {
+	if !errors.Is(refErr, ErrLimit) || !errors.Is(noteErr, ErrLimit) || !strings.Contains(refErr.Error(), says) || !strings.Contains(noteErr.Error(), says) {
 		t.Fatalf("a ref: %v\na note: %v", refErr, noteErr)
 	}
 	if err := m.SetRef(ctx, "ref 7", p, RefOptions{Meta: meta}); err != nil {
@@ -122,7 +122,7 @@ func TestModelsAreBounded(t *testing.T) {
 		model(t, s, d)
 	}
 	d.Weights = kv.Hash{2}
-	if _, err := s.Model(ctx, d); err == nil || !strings.Contains(err.Error(), fmt.Sprint("no more than ", MaxModels)) {
+	if _, err := s.Model(ctx, d); !errors.Is(err, ErrLimit) || !strings.Contains(err.Error(), fmt.Sprint("no more than ", MaxModels)) {
 		t.Fatalf("one more than %d models: %v", MaxModels, err)
 	}
 	d.Weights = kv.Hash{1}

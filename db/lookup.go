@@ -124,9 +124,9 @@ func (l *lookup) close() {
 // Errors that mark a group of a hit as unusable.
 var (
 	errGone      = fmt.Errorf("deleted or evicted: %w", segments.ErrDestroyed)
-	errCollision = errors.New("the key belongs to another prefix")
+	errCollision = fmt.Errorf("%w: the key belongs to another prefix", ErrCorrupt)
 	// errFlagged is why a block is skipped that was found damaged before.
-	errFlagged = errors.New("found damaged earlier; a put of the same prefix replaces it")
+	errFlagged = fmt.Errorf("%w, as was found earlier; a put of the same prefix replaces it", ErrCorrupt)
 )
 
 // reasonOf turns what a record's read returned, or what marks a hit, into a reason.

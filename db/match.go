@@ -2,7 +2,6 @@ package db
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -245,14 +244,11 @@ func (x *Match) Close() error {
 	return nil
 }
 
-// errMatchClosed is returned by every method of a match after Close.
-var errMatchClosed = errors.New("match is closed")
-
 // check refuses a closed match, and looks one up anew whose store was changed while it was suspended. The caller
 // holds x.mu.
 func (x *Match) check(e *engine) error {
 	if x.closed {
-		return errMatchClosed
+		return ErrMatchClosed
 	}
 	if x.gen == x.m.s.gen && x.found != nil {
 		return nil

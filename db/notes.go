@@ -29,9 +29,9 @@ func (m *Model) SetNote(ctx context.Context, name string, value []byte) error {
 func (m *Model) setNoteOnce(ctx context.Context, name string, value []byte) error {
 	switch {
 	case name == "" || len(name) > MaxNoteName:
-		return fmt.Errorf("db: note name of %d bytes: 1 to %d", len(name), MaxNoteName)
+		return fmt.Errorf("%w: note name of %d bytes: 1 to %d", ErrLimit, len(name), MaxNoteName)
 	case len(value) > MaxNoteBytes:
-		return fmt.Errorf("db: note %q of %d bytes, at most %d", name, len(value), MaxNoteBytes)
+		return fmt.Errorf("%w: note %q of %d bytes, at most %d", ErrLimit, name, len(value), MaxNoteBytes)
 	}
 	e, err := m.enter()
 	if err != nil {
@@ -124,7 +124,7 @@ func (s *smallState) noteFits(n opNote) error {
 	case len(n.Value) == 0:
 		return nil
 	case !had && len(of) >= MaxNotes:
-		return fmt.Errorf("db: model %s has %d notes, and can have no more", n.Model, len(of))
+		return fmt.Errorf("%w: model %s has %d notes, and can have no more", ErrLimit, n.Model, len(of))
 	}
 	return s.headFits(fmt.Sprintf("note %.40q", n.Name), n.bytes(), goes)
 }

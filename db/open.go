@@ -205,7 +205,7 @@ func (e *engine) startLog(ctx context.Context, r *recovery) error {
 			return wal.SyncFiles(e.walOptions())
 		})
 		e.ckptMu.Unlock()
-		if err != nil && !errors.Is(err, errUndestroyed) {
+		if err != nil && !errors.Is(err, ErrNotDestroyed) {
 			return err
 		}
 		for l := range r.listed {

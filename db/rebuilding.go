@@ -39,9 +39,6 @@ func (s *Store) onIndex(ctx context.Context, op func() error) error {
 	}
 }
 
-// errIndexWanted says that a rebuild of the index does not begin.
-var errIndexWanted = errors.New("db: operations that began before keep the index from being rebuilt")
-
 // awaitIndex waits until no rebuild of the index is under way.
 func (s *Store) awaitIndex(ctx context.Context) error {
 	r := s.rebuilding.Load()
@@ -53,7 +50,7 @@ func (s *Store) awaitIndex(ctx context.Context) error {
 	select {
 	case <-r.began:
 	case <-late.C:
-		return errIndexWanted
+		return ErrIndexBusy
 	case <-ctx.Done():
 		return ctx.Err()
 	}

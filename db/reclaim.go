@@ -66,13 +66,10 @@ func (e *engine) reclaimAfter(ctx context.Context, durable func(behind bool) err
 	e.stateMu.Unlock()
 	e.measure()
 	if err != nil && ctx.Err() == nil && e.set.Err() == nil {
-		err = fmt.Errorf("%w: %w", errUndestroyed, err)
+		err = fmt.Errorf("%w: %w", ErrNotDestroyed, err)
 	}
 	return err
 }
-
-// errUndestroyed says that some of what is dead could not be destroyed, in files that cannot be opened or written, say; the rest is.
-var errUndestroyed = errors.New("not all that is dead could be destroyed")
 
 // dropUnlinked forgets the segments whose files are gone. The caller holds stateMu.
 func (e *engine) dropUnlinked() {

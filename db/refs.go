@@ -50,7 +50,7 @@ func (o RefOptions) Validate() error {
 	case o.TTL < 0:
 		return fmt.Errorf("db: RefOptions.TTL is %v: expected a time to live, or 0 for no end", o.TTL)
 	case len(o.Meta) > MaxRefMeta:
-		return fmt.Errorf("db: RefOptions.Meta is of %d bytes: expected at most %d", len(o.Meta), MaxRefMeta)
+		return fmt.Errorf("%w: RefOptions.Meta is of %d bytes: expected at most %d", ErrLimit, len(o.Meta), MaxRefMeta)
 	}
 	return nil
 }
@@ -61,7 +61,7 @@ func (o RefOptions) Validate() error {
 func (m *Model) SetRef(ctx context.Context, name string, prefix kv.Prompt, o RefOptions) error {
 	switch {
 	case name == "" || len(name) > MaxRefName:
-		return fmt.Errorf("db: ref name of %d bytes: 1 to %d", len(name), MaxRefName)
+		return fmt.Errorf("%w: ref name of %d bytes: 1 to %d", ErrLimit, len(name), MaxRefName)
 	}
 	if err := o.Validate(); err != nil {
 		return err

@@ -17,9 +17,6 @@ import (
 	"github.com/dormousekv/dormouse/segments"
 )
 
-// errPrefixLost is why a record that is sound cannot be saved.
-var errPrefixLost = errors.New("its prefix is lost")
-
 // copyTo makes a new store in dir and copies into it what is sound.
 func (w *wreck) copyTo(ctx context.Context, dir string) (err error) {
 	f := w.e.format
@@ -209,7 +206,7 @@ func (w *wreck) cutOff(x *index.Entry) error {
 	before := w.entries[id]
 	fits := x.Group > 0 && before.Model == x.Model || x.Group == 0 && before.Model == x.Model && before.First+uint32(before.Tokens) == x.First
 	if !w.saved[id] || !fits {
-		return errPrefixLost
+		return ErrPrefixLost
 	}
 	return nil
 }
@@ -292,7 +289,7 @@ func (c *copier) refs() error {
 		id := recordID{ref.Block, 0}
 		x := w.entries[id]
 		if first := int(x.First); !w.saved[id] || x.Model != ref.Model || ref.Tokens <= first || ref.Tokens > first+int(x.Tokens) {
-			w.out.LostRefs = append(w.out.LostRefs, LostRef{ref, fmt.Errorf("block %s: %w", ref.Block, errPrefixLost)})
+			w.out.LostRefs = append(w.out.LostRefs, LostRef{ref, fmt.Errorf("block %s: %w", ref.Block, ErrPrefixLost)})
 			continue
 		}
 		if _, err := c.n.logState(frameRef, ref, func(st *smallState) { st.setRef(ref) }); err != nil {

@@ -61,7 +61,7 @@ func (w *wreck) probe(x *index.Entry) error {
 	case w.e.state.models[x.Model] == nil:
 		return fmt.Errorf("no segment header, index or log has the descriptor of model %s: %w", x.Model, ErrNotFound)
 	}
-	return errPrefixLost
+	return ErrPrefixLost
 }
 
 func (w *wreck) lose(x index.Entry, why error) {
@@ -73,9 +73,9 @@ func (w *wreck) lose(x index.Entry, why error) {
 		l.ModelName = m.Name
 	}
 	switch {
-	case errors.Is(why, errPrefixLost):
+	case errors.Is(why, ErrPrefixLost):
 		l.Prefix = w.firstLost(x)
-		l.Err = fmt.Errorf("%w: block %s", errPrefixLost, l.Prefix)
+		l.Err = fmt.Errorf("%w: block %s", ErrPrefixLost, l.Prefix)
 	case errors.Is(why, segments.ErrMissing): // or hidden
 		for _, path := range []string{l.File, w.e.path(segmentsDir)} {
 			if bad := w.unusable[path]; bad != nil {
@@ -96,7 +96,7 @@ func (w *wreck) firstLost(x index.Entry) kv.Key {
 			return x.Key
 		}
 		up, ok := w.entries[id]
-		if !ok || !errors.Is(w.failed[id], errPrefixLost) || x.Group == 0 && up.First >= x.First {
+		if !ok || !errors.Is(w.failed[id], ErrPrefixLost) || x.Group == 0 && up.First >= x.First {
 			return id.key
 		}
 		x = up

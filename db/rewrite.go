@@ -47,17 +47,17 @@ func (e *engine) rewriteDead(ctx context.Context, want int64) (freed int64, err 
 		if errors.Is(err, ErrNoSpace) {
 			return freed, nil // evicting is the way out
 		}
-		if errors.Is(err, errUnmoved) {
+		if errors.Is(err, ErrNotMoved) {
 			broken[victim] = true
 			continue
 		}
 		before := e.measure()
 		for range 2 { // one makes the moves durable and destroys the old places, the next finds the segment empty
-			if err == nil || errors.Is(err, errUndestroyed) {
+			if err == nil || errors.Is(err, ErrNotDestroyed) {
 				err = e.checkpoint(ctx)
 			}
 		}
-		if errors.Is(err, errUndestroyed) {
+		if errors.Is(err, ErrNotDestroyed) {
 			err = nil
 		}
 		if err != nil {
@@ -75,11 +75,8 @@ func (e *engine) rewriteDead(ctx context.Context, want int64) (freed int64, err 
 	return freed, nil
 }
 
-// errUnmoved says that a segment keeps live records that were to be moved: it cannot be opened, say.
-var errUnmoved = errors.New("not all that lives could be moved")
-
 // rewrite moves the live records out of the segments that are worth it. One that cannot be read to its end does not keep it from
-// the others: it returns [errUnmoved] in the end.
+// the others: it returns [ErrNotMoved] in the end.
 func (e *engine) rewrite(ctx context.Context, worth func(s segments.Info, live int64) bool, progress func(Progress), out *Compacted) error {
 	victims := map[uint64]bool{}
 	var total int64
@@ -117,7 +114,7 @@ func (e *engine) rewrite(ctx context.Context, worth func(s segments.Info, live i
 				return err
 			}
 			e.log.Error("segment cannot be rewritten", "segment", x.Loc.Segment, "error", err)
-			unmoved = fmt.Errorf("%w: %w", errUnmoved, err)
+			unmoved = fmt.Errorf("%w: %w", ErrNotMoved, err)
 			delete(victims, x.Loc.Segment)
 			out.Segments--
 			continue
@@ -146,7 +143,7 @@ func (e *engine) move(ctx context.Context, x index.Entry) (bool, error) {
 	}
 	if !room() {
 		// Room comes from the old places: destroy those first.
-		if err := e.checkpoint(ctx); err != nil && !errors.Is(err, errUndestroyed) {
+		if err := e.checkpoint(ctx); err != nil && !errors.Is(err, ErrNotDestroyed) {
 			return false, err
 		}
 		if !room() {

@@ -84,7 +84,7 @@ func (e *engine) makeRoom(ctx context.Context, bytes, blocks int64) error {
 			return err
 		}
 		undone := e.reclaim(ctx)
-		if undone != nil && !errors.Is(undone, errUndestroyed) {
+		if undone != nil && !errors.Is(undone, ErrNotDestroyed) {
 			return undone
 		}
 		if e.reserve(bytes, blocks) {
@@ -105,14 +105,14 @@ func (e *engine) makeRoom(ctx context.Context, bytes, blocks int64) error {
 			return err
 		}
 		if evicted > 0 {
-			if err := e.reclaim(ctx); err != nil && !errors.Is(err, errUndestroyed) {
+			if err := e.reclaim(ctx); err != nil && !errors.Is(err, ErrNotDestroyed) {
 				return err
 			}
 			if e.reserve(bytes, blocks) {
 				return nil
 			}
 			// Where pages cannot be punched, space comes back when a whole segment is dead: a checkpoint finds those.
-			if err := e.checkpoint(ctx); err != nil && !errors.Is(err, errUndestroyed) {
+			if err := e.checkpoint(ctx); err != nil && !errors.Is(err, ErrNotDestroyed) {
 				return err
 			}
 			continue
@@ -149,20 +149,20 @@ func (e *engine) insist(ctx context.Context, do func() error) error {
 // giveWay makes some room on the disk, whatever is free there: what is dead is destroyed, and if that is little, something is evicted.
 func (e *engine) giveWay(ctx context.Context) (evicted int, err error) {
 	before, _ := e.diskFree()
-	if err := e.reclaim(ctx); err != nil && !errors.Is(err, errUndestroyed) {
+	if err := e.reclaim(ctx); err != nil && !errors.Is(err, ErrNotDestroyed) {
 		return 0, err
 	}
 	if evicted, err = e.evictOnce(func() evictGoal { return evictGoal{bytes: e.allocateStep() - e.coming()} }); err != nil {
 		return 0, err
 	}
-	if err := e.reclaim(ctx); err != nil && !errors.Is(err, errUndestroyed) {
+	if err := e.reclaim(ctx); err != nil && !errors.Is(err, ErrNotDestroyed) {
 		return evicted, err
 	}
 	if free, ok := e.diskFree(); ok && free > before {
 		return evicted, nil
 	}
 	// Where pages cannot be punched, a checkpoint finds the segments that are wholly dead.
-	if err := e.checkpoint(ctx); err != nil && !errors.Is(err, errUndestroyed) && !errors.Is(err, ErrNoSpace) {
+	if err := e.checkpoint(ctx); err != nil && !errors.Is(err, ErrNotDestroyed) && !errors.Is(err, ErrNoSpace) {
 		return evicted, err
 	}
 	return evicted, nil

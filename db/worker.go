@@ -56,7 +56,7 @@ func (e *engine) turn(ctx context.Context, tick bool) error {
 	if full != nil && !errors.Is(full, ErrNoSpace) {
 		return full
 	}
-	if err := e.evictToLowWater(ctx); errors.Is(err, ErrNoSpace) || errors.Is(err, errUndestroyed) {
+	if err := e.evictToLowWater(ctx); errors.Is(err, ErrNoSpace) || errors.Is(err, ErrNotDestroyed) {
 		full = errors.Join(full, err)
 	} else if err != nil {
 		return err
@@ -115,7 +115,7 @@ func (e *engine) evictToLowWater(ctx context.Context) error {
 		return nil
 	}
 	if e.set.Solid() {
-		if err := e.reclaim(ctx); err != nil && !errors.Is(err, errUndestroyed) {
+		if err := e.reclaim(ctx); err != nil && !errors.Is(err, ErrNotDestroyed) {
 			return err
 		}
 	}
@@ -123,7 +123,7 @@ func (e *engine) evictToLowWater(ctx context.Context) error {
 		return err
 	}
 	undone := e.reclaim(ctx)
-	if undone != nil && !errors.Is(undone, errUndestroyed) || !e.set.Solid() {
+	if undone != nil && !errors.Is(undone, ErrNotDestroyed) || !e.set.Solid() {
 		return undone
 	}
 	if over := e.measure() - e.held() - int64(e.o.HighWater*float64(e.o.Budget)); over > 0 {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/quant"
 	"github.com/dormousekv/dormouse/segments"
@@ -70,7 +71,7 @@ func (x *Match) viewRecord(e *engine, h *hit, g, from, to int, fn func(StoredPla
 	d := &x.m.ms.desc
 	return e.set.Read(h.groups[g].loc, func(r *segments.Record) error {
 		if err := x.identify(r, h.key, h.parent, h.scope, g, h.start); err != nil {
-			return err
+			return damage.Wrap(r.File(), r.Loc().Offset, "record", err)
 		}
 		if shared := r.MatchTokens(&x.prompt, h.start); h.start+shared < min(h.end, to) {
 			return fmt.Errorf("%w: record %s holds other tokens from position %d on", errCollision, h.key, h.start+shared)

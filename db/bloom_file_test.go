@@ -13,7 +13,7 @@ import (
 // was written and does not know what was evicted meanwhile: a power cut can take the frame that says so.
 func TestFilterBuiltDuringACheckpoint(t *testing.T) {
 	dirs := newCrashDirs(t)
-	d := newCrashDisk(dirs.next())
+	d := newCrashDisk(dirs.Next())
 	o := options()
 	o.fs = d
 	s := open(t, d.Dir(), o)
@@ -47,7 +47,7 @@ func TestFilterBuiltDuringACheckpoint(t *testing.T) {
 
 	back := 0
 	for seed := range uint64(12) {
-		image, err := d.PowerCut(rand.New(rand.NewPCG(seed, 1)), dirs.next())
+		image, err := d.PowerCut(rand.New(rand.NewPCG(seed, 1)), dirs.Next())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/internal/boot"
 )
 
 // Checkpoint makes everything that was acknowledged so far durable, moves it from the log to the index, and deletes
@@ -151,7 +152,7 @@ func (e *engine) freeze() (*checkpointing, error) {
 func (e *engine) head(ends map[uint64]int64) []byte {
 	e.stateMu.RLock()
 	defer e.stateMu.RUnlock()
-	return e.state.head(bootID(), ends, e.nextCounters())()
+	return e.state.head(boot.ID(), ends, e.nextCounters())()
 }
 
 // laterHead is head as of now, encoded when the log's first frame needs it: a process that only reads needs none. That takes no lock.
@@ -159,7 +160,7 @@ func (e *engine) head(ends map[uint64]int64) []byte {
 func (e *engine) laterHead(ends map[uint64]int64) (encode func() []byte, sizeBound int64) {
 	e.stateMu.RLock()
 	defer e.stateMu.RUnlock()
-	return e.state.head(bootID(), ends, e.nextCounters()), e.state.sizeBound(ends)
+	return e.state.head(boot.ID(), ends, e.nextCounters()), e.state.sizeBound(ends)
 }
 
 // Sync makes everything that was acknowledged so far durable, and destroys the bytes of what was deleted. Where refs went with that, it

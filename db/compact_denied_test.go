@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -16,7 +17,7 @@ import (
 func besideDenied(t *testing.T, denied *atomic.Bool) (s *Store, lives []kv.Prompt) {
 	t.Helper()
 	o := options()
-	o.fs = oneDeniedFS{noHoles{vfs.OS}, "0000000000000001.seg", denied}
+	o.fs = oneDeniedFS{crashtest.NoHoles{FS: vfs.OS}, "0000000000000001.seg", denied}
 	o.SegmentBytes = 1 << 20
 	dir := t.TempDir()
 	s = open(t, dir, o)

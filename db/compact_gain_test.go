@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -97,7 +98,7 @@ func TestCompactNeverMakesAStoreLarger(t *testing.T) {
 		o.Budget = rapid.SampledFrom([]int64{8 << 20, 32 << 20, 256 << 20}).Draw(rt, "budget")
 		o.SegmentBytes = rapid.SampledFrom([]int64{64 << 10, 256 << 10, 1 << 20}).Draw(rt, "segment")
 		if rapid.Bool().Draw(rt, "no holes") {
-			o.fs = noHoles{vfs.OS}
+			o.fs = crashtest.NoHoles{FS: vfs.OS}
 		}
 		descs := []kv.Descriptor{plain(), windowed(20), opaque()}
 		for range rapid.IntRange(1, 4).Draw(rt, "lives") {

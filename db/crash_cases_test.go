@@ -85,7 +85,7 @@ func TestOpenGivesNothingUpForWantOfFiles(t *testing.T) {
 	w := crashCase(t, crashMode{power: true})
 	w.steps(t, putAll()...)
 	w.j.cut = true
-	image, err := w.d.PowerCut(rand.New(rand.NewPCG(1, 5)), newCrashDirs(t).next())
+	image, err := w.d.PowerCut(rand.New(rand.NewPCG(1, 5)), newCrashDirs(t).Next())
 	if err == nil {
 		err = rebooted(image)
 	}

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -17,7 +18,7 @@ import (
 // faultRun works a store on a disk of which one call fails, or all from one on.
 type faultRun struct {
 	t     *testing.T
-	dirs  *crashDirs
+	dirs  *crashtest.Dirs
 	k     crashMode
 	seed  uint64
 	fault diskFault
@@ -82,7 +83,7 @@ func (f *faultRun) arm(d *crashfs.Disk, at int) {
 
 // run reports whether the script ended before the fault.
 func (f *faultRun) run() (ended bool) {
-	dir := f.dirs.next()
+	dir := f.dirs.Next()
 	defer os.RemoveAll(dir)
 	d := newCrashDisk(dir)
 	w := &crashRun{d: d, k: f.k, sparse: true, j: newCrashJournal(f.k)}
@@ -212,7 +213,7 @@ func (f *faultRun) poisoned(w *crashRun, o crashOp) {
 	p := kv.Prompt{Tokens: tokens(77, 50)} // that was never put
 	m := w.model(1)
 	writes := map[string]error{
-		"put":        second(m.Put(ctx, p, x.rows(0, 50), PutOptions{})),
+		"put":        second(m.Put(ctx, p, x.Rows(0, 50), PutOptions{})),
 		"checkpoint": w.s.Checkpoint(ctx),
 		"sync":       w.s.Sync(ctx),
 		"trim":       w.s.Trim(ctx),
@@ -332,7 +333,7 @@ func (f *faultRun) makeDoWith(w *crashRun) {
 
 // image compares what the next process finds: once as it is, and once after an open during which the disk failed.
 func (f *faultRun) image(d *crashfs.Disk, make func(dir string) (*crashfs.Disk, error), how string, strong bool) {
-	dir := f.dirs.next()
+	dir := f.dirs.Next()
 	defer os.RemoveAll(dir)
 	image, err := make(dir)
 	if err != nil {

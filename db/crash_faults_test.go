@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
 )
 
@@ -56,7 +57,7 @@ var diskFaults = []diskFault{
 // DORMOUSE_CRASH=all tries every k, else some are drawn. DORMOUSE_CRASH_SEED repeats a run, DORMOUSE_CRASH_POINT="KIND" or "KIND K" a
 // part of it.
 func TestDiskFaults(t *testing.T) {
-	seed, all := crashSeed(t)
+	seed, all := crashtest.Seed(t)
 	deadline := time.Now().Add(6 * time.Second)
 	if testing.Short() {
 		deadline = time.Now().Add(2 * time.Second)

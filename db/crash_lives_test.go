@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
 )
 
@@ -21,17 +22,17 @@ func TestLives(t *testing.T) {
 	crashRuns(t, func(seed uint64) { crashLives(t, dirs, seed) })
 }
 
-func crashLives(t *testing.T, dirs *crashDirs, seed uint64) {
+func crashLives(t *testing.T, dirs *crashtest.Dirs, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 11))
 	k := crashModes[r.IntN(4)]
-	d := newCrashDisk(dirs.next())
+	d := newCrashDisk(dirs.Next())
 	defer func() { os.RemoveAll(d.Dir()) }()
 	var what []string
 	var j *crashJournal
 	lives := 2 + r.IntN(2)
 	for life := range lives {
 		if life > 0 {
-			next, err := d.Kill(dirs.next())
+			next, err := d.Kill(dirs.Next())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -91,7 +92,7 @@ func crashLives(t *testing.T, dirs *crashDirs, seed uint64) {
 	}
 	j.cut = true
 	for i := range 4 {
-		image, err := cutAndRebooted(d, r, dirs)
+		image, err := crashtest.CutAndReboot(d, r, dirs)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
 )
 
 // TestMovesBetweenCuts is of processes that put, move and destroy and make hardly a checkpoint, with a kill or a power cut after each:
@@ -21,8 +23,8 @@ func movesBetweenCuts(t *testing.T, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 77))
 	k := crashMode{power: r.IntN(3) > 0}
 	dirs := newCrashDirs(t)
-	defer os.RemoveAll(dirs.top)
-	d := newCrashDisk(dirs.next())
+	defer os.RemoveAll(dirs.Top)
+	d := newCrashDisk(dirs.Next())
 	var what []string
 	var j *crashJournal
 	for lives := 1 + r.IntN(3); lives > 0; lives-- {
@@ -50,10 +52,10 @@ func movesBetweenCuts(t *testing.T, seed uint64) {
 			break
 		}
 		what = append(what, crashTail(j.log))
-		next, err := d.Kill(dirs.next())
+		next, err := d.Kill(dirs.Next())
 		if r.IntN(3) > 0 {
 			what = append(what, "power cut")
-			next, err = cutAndRebooted(d, r, dirs)
+			next, err = crashtest.CutAndReboot(d, r, dirs)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -65,7 +67,7 @@ func movesBetweenCuts(t *testing.T, seed uint64) {
 	}
 	j.cut = true
 	for i := range 4 {
-		image, err := cutAndRebooted(d, r, dirs)
+		image, err := crashtest.CutAndReboot(d, r, dirs)
 		if err != nil {
 			t.Fatal(err)
 		}

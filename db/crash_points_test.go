@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
 )
 
@@ -18,7 +19,7 @@ import (
 // DORMOUSE_CRASH=all tries every k, else some are drawn. DORMOUSE_CRASH_SEED repeats a run, and with it
 // DORMOUSE_CRASH_POINT="2 117" one crash of the third mode.
 func TestCrashPoints(t *testing.T) {
-	seed, all := crashSeed(t)
+	seed, all := crashtest.Seed(t)
 	deadline := time.Now().Add(8 * time.Second)
 	if testing.Short() {
 		deadline = time.Now().Add(3 * time.Second)
@@ -65,7 +66,7 @@ const crashFailures = 6
 // crashPoint is one crash.
 type crashPoint struct {
 	t       *testing.T
-	dirs    *crashDirs
+	dirs    *crashtest.Dirs
 	k       crashMode
 	seed    uint64
 	at      int
@@ -82,7 +83,7 @@ func (p *crashPoint) errorf(format string, args ...any) {
 // run works until the crash, and compares what it leaves. It reports whether the script ended before.
 func (p *crashPoint) run() (ended bool) {
 	t := p.t
-	dir := p.dirs.next()
+	dir := p.dirs.Next()
 	defer os.RemoveAll(dir)
 	d := newCrashDisk(dir)
 	d.CrashAt(p.at)
@@ -124,7 +125,7 @@ func (p *crashPoint) image(d *crashfs.Disk, j *crashJournal, i int) {
 	// cut makes the image that a disk leaves.
 	cut := func(d *crashfs.Disk, power bool) (*crashfs.Disk, string) {
 		p.images++
-		dir := p.dirs.next()
+		dir := p.dirs.Next()
 		var out *crashfs.Disk
 		var err error
 		if power {

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
 )
 
@@ -13,7 +14,7 @@ import (
 
 // crashCase is a store at work on a disk of its own.
 func crashCase(t *testing.T, k crashMode) *crashRun {
-	w := nextRun(t, newCrashDisk(newCrashDirs(t).next()), k, newCrashJournal(k))
+	w := nextRun(t, newCrashDisk(newCrashDirs(t).Next()), k, newCrashJournal(k))
 	w.steps(t, crashOp{kind: "open"})
 	return w
 }
@@ -23,7 +24,7 @@ func (w *crashRun) dies(t *testing.T) *crashfs.Disk {
 	t.Helper()
 	w.d.Crash()
 	w.kill()
-	image, err := w.d.Kill(newCrashDirs(t).next())
+	image, err := w.d.Kill(newCrashDirs(t).Next())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +53,7 @@ func (w *crashRun) cuts(t *testing.T, n int, without string) {
 	dirs := newCrashDirs(t)
 	w.j.cut = true
 	for seed := range uint64(n) {
-		image, err := cutAndRebooted(w.d, rand.New(rand.NewPCG(seed, 5)), dirs)
+		image, err := crashtest.CutAndReboot(w.d, rand.New(rand.NewPCG(seed, 5)), dirs)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
@@ -62,8 +63,8 @@ func (w *crashRun) registered() (err error) {
 func (w *crashRun) model(chat int) *Model { return w.models[crashChats()[chat].d.Fingerprint()] }
 
 // crashLength is how many calls of the disk, and how many changes, a script makes that nothing disturbs.
-func crashLength(t *testing.T, dirs *crashDirs, k crashMode, seed uint64) (calls, changes int) {
-	dir := dirs.next()
+func crashLength(t *testing.T, dirs *crashtest.Dirs, k crashMode, seed uint64) (calls, changes int) {
+	dir := dirs.Next()
 	defer os.RemoveAll(dir)
 	w := &crashRun{d: newCrashDisk(dir), k: k, sparse: true, j: newCrashJournal(k)}
 	defer w.kill()
@@ -102,7 +103,7 @@ func (w *crashRun) do(o crashOp) error {
 	opaque := x.d.Name == "opaque"
 	switch o.kind {
 	case "put":
-		_, err := m.Put(ctx, p, x.rows(0, o.n), PutOptions{KeepStates: o.keep})
+		_, err := m.Put(ctx, p, x.Rows(0, o.n), PutOptions{KeepStates: o.keep})
 		return err
 	case "extend":
 		match, err := m.Match(ctx, p, MatchOptions{})
@@ -117,7 +118,7 @@ func (w *crashRun) do(o crashOp) error {
 		if opaque {
 			from = 0
 		}
-		_, err = match.Extend(ctx, p, x.rows(from, o.n), PutOptions{})
+		_, err = match.Extend(ctx, p, x.Rows(from, o.n), PutOptions{})
 		return err
 	case "restore":
 		_, err := x.restore(m)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
 )
@@ -29,8 +30,8 @@ func workersBetweenCuts(t *testing.T, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 4321))
 	k := crashMode{power: r.IntN(3) > 0}
 	dirs := newCrashDirs(t)
-	defer os.RemoveAll(dirs.top)
-	w := &crashRun{d: newCrashDisk(dirs.next()), k: k, sparse: true}
+	defer os.RemoveAll(dirs.Top)
+	w := &crashRun{d: newCrashDisk(dirs.Next()), k: k, sparse: true}
 	defer func() { w.kill() }()
 	workers := make([]*crashWorker, len(crashChats()))
 	for c := range workers {
@@ -95,11 +96,11 @@ func work(w *crashRun, workers []*crashWorker, r *rand.Rand) error {
 }
 
 // nextDisk is what a kill or a power cut leaves, and how.
-func nextDisk(d *crashfs.Disk, r *rand.Rand, dirs *crashDirs) (next *crashfs.Disk, how string, err error) {
+func nextDisk(d *crashfs.Disk, r *rand.Rand, dirs *crashtest.Dirs) (next *crashfs.Disk, how string, err error) {
 	if how = []string{"", "power cut"}[min(r.IntN(3), 1)]; how == "" {
-		next, err = d.Kill(dirs.next())
+		next, err = d.Kill(dirs.Next())
 	} else {
-		next, err = cutAndRebooted(d, r, dirs)
+		next, err = crashtest.CutAndReboot(d, r, dirs)
 	}
 	if err == nil && r.IntN(4) == 0 {
 		how += ", index lost"

@@ -17,7 +17,7 @@ func TestDeleteOfWhatIsGoneIsDurable(t *testing.T) {
 		"scope":  func(s *Store, _ *Model, p kv.Prompt) error { _, err := s.DeleteScope(ctx, p.Scope); return err },
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := newCrashDirs(t).next()
+			dir := newCrashDirs(t).Next()
 			synctest.Test(t, func(t *testing.T) {
 				d := newCrashDisk(dir)
 				o := options()

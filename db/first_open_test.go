@@ -12,7 +12,7 @@ import (
 func TestFirstOpensOnADiskThatCannotSync(t *testing.T) {
 	dirs := newCrashDirs(t)
 	for first := 0; ; first++ {
-		d := newCrashDisk(dirs.next())
+		d := newCrashDisk(dirs.Next())
 		syncs := failBehind(d, first, func(op crashfs.Op) bool {
 			return op.Kind == "sync" || op.Kind == "syncdir"
 		}, diskFails)
@@ -22,7 +22,7 @@ func TestFirstOpensOnADiskThatCannotSync(t *testing.T) {
 			w.kill()
 		}
 		for seed := range uint64(12) {
-			image, err := d.PowerCut(rand.New(rand.NewPCG(seed, 3)), dirs.next())
+			image, err := d.PowerCut(rand.New(rand.NewPCG(seed, 3)), dirs.Next())
 			if err != nil {
 				t.Fatal(err)
 			}

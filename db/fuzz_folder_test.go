@@ -76,7 +76,7 @@ func FuzzFolder(f *testing.F) {
 	fuzzkit.Seeds(f, seeds...)
 	dirs := newCrashDirs(f)
 	f.Fuzz(func(t *testing.T, base byte, plants []byte) {
-		dir := dirs.next()
+		dir := dirs.Next()
 		p := plant(t, dir, tiny, other, base, plants)
 		defer os.RemoveAll(dir)
 		defer os.Remove(p.elsewhere)
@@ -105,7 +105,7 @@ func TestPlantedFiles(t *testing.T) {
 				if n++; n%every != 0 {
 					continue
 				}
-				dir := dirs.next()
+				dir := dirs.Next()
 				p := plant(t, dir, tiny, other, byte(base), []byte{byte(name), byte(kind)})
 				before := t.Failed()
 				p.try(t)

@@ -292,7 +292,7 @@ func FuzzStore(f *testing.F) {
 		if seal {
 			m.seal()
 		}
-		dir := dirs.next()
+		dir := dirs.Next()
 		defer os.RemoveAll(dir)
 		if err := m.write(dir); err != nil {
 			t.Fatal(err)
@@ -310,7 +310,7 @@ func FuzzLog(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	dir := dirs.next()
+	dir := dirs.Next()
 	if err := tiny.write(dir); err != nil {
 		f.Fatal(err)
 	}
@@ -335,7 +335,7 @@ func FuzzLog(f *testing.F) {
 	}
 	fuzzkit.Seeds(f, seeds...)
 	f.Fuzz(func(t *testing.T, snapshot, frames []byte, index bool) {
-		dir := dirs.next()
+		dir := dirs.Next()
 		defer os.RemoveAll(dir)
 		m := image{}
 		for name, b := range tiny {

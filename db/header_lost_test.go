@@ -27,7 +27,7 @@ func TestHeaderLostOnCoarseDisk(t *testing.T) {
 }
 
 func headerLost(t *testing.T, without string, deleted bool) {
-	d := newCrashDisk(newCrashDirs(t).next())
+	d := newCrashDisk(newCrashDirs(t).Next())
 	o := crashMode{}.options(d)
 	o.fs = coarse{d}
 	o.SegmentBytes = 1 << 20 // a deletion syncs, which seals what is full

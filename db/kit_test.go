@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/quant"
 )
@@ -18,42 +19,11 @@ import (
 
 var ctx = context.Background()
 
-// toy says of a descriptor what the store wants to know of every model.
-func toy(d kv.Descriptor) kv.Descriptor {
-	d.Weights, d.Architecture, d.Tokenizer, d.RoPE.Type = kv.HashOf("toy"), "test", kv.HashOf("toy"), kv.NoRoPE
-	return d
-}
-
-// plain is a model with one All group: two layers of K and V.
-func plain() kv.Descriptor {
-	d := toy(kv.Descriptor{Name: "plain", BlockTokens: 16})
-	for layer := range 2 {
-		d.Tensors = append(d.Tensors,
-			kv.Tensor{Layer: layer, Role: kv.RoleK, DType: kv.F16, Width: 32},
-			kv.Tensor{Layer: layer, Role: kv.RoleV, DType: kv.F16, Width: 32})
-	}
-	return d
-}
-
-// windowed adds a sliding window of w rows, and no state.
-func windowed(w int) kv.Descriptor {
-	d := plain()
-	d.Name = fmt.Sprintf("window-%d", w)
-	d.Groups = []kv.Group{{Kind: kv.All}, {Kind: kv.Window, Window: w}}
-	d.Tensors = append(d.Tensors,
-		kv.Tensor{Layer: 2, Role: kv.RoleK, DType: kv.F16, Width: 32, Group: 1},
-		kv.Tensor{Layer: 2, Role: kv.RoleV, DType: kv.F16, Width: 32, Group: 1})
-	return d
-}
-
-// opaque is a model with one StateAt group and nothing that can be cut at a token.
-func opaque() kv.Descriptor {
-	return toy(kv.Descriptor{
-		Name: "opaque", StateFormat: "1", BlockTokens: 16,
-		Groups:  []kv.Group{{Kind: kv.All}, {Kind: kv.StateAt}},
-		Tensors: []kv.Tensor{{Role: kv.RoleState, DType: kv.Bytes, Group: 1}},
-	})
-}
+// Models and prompts that the tests of package db share with those of crashes.
+var (
+	toy, plain, windowed, opaque = crashtest.Toy, crashtest.Plain, crashtest.Windowed, crashtest.Opaque
+	tokens, concat               = crashtest.Tokens, crashtest.Concat
+)
 
 func options() Options {
 	return Options{
@@ -83,27 +53,6 @@ func model(t testing.TB, s *Store, d kv.Descriptor) *Model {
 		t.Fatal(err)
 	}
 	return m
-}
-
-// tokens returns n token ids that depend on seed alone.
-func tokens(seed, n int) []kv.Token {
-	out := make([]kv.Token, n)
-	x := uint64(seed)*0x9e3779b97f4a7c15 + 1
-	for i := range out {
-		x ^= x << 13
-		x ^= x >> 7
-		x ^= x << 17
-		out[i] = kv.Token(x % 1000)
-	}
-	return out
-}
-
-func concat(parts ...[]kv.Token) []kv.Token {
-	var out []kv.Token
-	for _, p := range parts {
-		out = append(out, p...)
-	}
-	return out
 }
 
 // truth returns the right row of a tensor at position pos of p. Scope does not matter: it changes no computation.

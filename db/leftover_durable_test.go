@@ -38,7 +38,7 @@ func TestWhatAKilledProcessWroteIsSynced(t *testing.T) {
 					break
 				}
 				w.kill()
-				image, err := w.d.Kill(newCrashDirs(t).next())
+				image, err := w.d.Kill(newCrashDirs(t).Next())
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -14,6 +14,8 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/internal/boot"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/segments"
 	"github.com/dormousekv/dormouse/wal"
@@ -37,11 +39,11 @@ type flipFrame struct {
 // newFlips makes a store with each kind of frame in its log: puts, one of which replaces a tail, a ref, deletions, of which one is of what
 // a match can see, what is put again behind them, an eviction, moves. With kept, a match sees everything, so that nothing is destroyed.
 func newFlips(t *testing.T, kept bool) *flips {
-	dir := filepath.Join(newCrashDirs(t).next(), "s")
+	dir := filepath.Join(newCrashDirs(t).Next(), "s")
 	o := options()
 	o.Budget, o.SegmentBytes = 16<<20, 256<<10
 	s := open(t, dir, o)
-	m, err := s.Model(ctx, scriptModel())
+	m, err := s.Model(ctx, crashtest.Model("plain"))
 	no := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -52,15 +54,15 @@ func newFlips(t *testing.T, kept bool) *flips {
 	x := &flips{want: map[string]int{}}
 	matches, only := []*Match{}, map[uint64]string{}
 	put := func(name string, n int) {
-		c := scriptChat(name, max(n, x.want[name]))
-		_, err := m.Put(ctx, c.p.Prefix(n), c.rows(0, n), PutOptions{})
+		c := crashtest.Named("plain", name, max(n, x.want[name]))
+		_, err := m.Put(ctx, c.Prompt.Prefix(n), c.Rows(0, n), PutOptions{})
 		no(err)
 		x.want[name] = max(n, x.want[name])
 		x.gone = slices.DeleteFunc(x.gone, func(g string) bool { return g == name })
 	}
 	del := func(name string, from int) {
 		lsn := s.eng.wal.LastLSN() + 1
-		_, err := m.Delete(ctx, scriptChat(name, x.want[name]).p.Prefix(from+1))
+		_, err := m.Delete(ctx, crashtest.Named("plain", name, x.want[name]).Prompt.Prefix(from+1))
 		no(err)
 		if len(matches) > 0 {
 			only[lsn] = name
@@ -76,10 +78,10 @@ func newFlips(t *testing.T, kept bool) *flips {
 	no(s.Close()) // what is to be moved must be in finished segments
 	s = open(t, dir, o)
 	no(s.Checkpoint(ctx))
-	m, err = s.Model(ctx, scriptModel())
+	m, err = s.Model(ctx, crashtest.Model("plain"))
 	no(err)
 	match := func() {
-		m, err := m.Match(ctx, scriptChat("X", 64).p, MatchOptions{})
+		m, err := m.Match(ctx, crashtest.Named("plain", "X", 64).Prompt, MatchOptions{})
 		no(err)
 		matches = append(matches, m)
 	}
@@ -89,7 +91,7 @@ func newFlips(t *testing.T, kept bool) *flips {
 	put("B", 64)
 	put("T", 128) // its tail goes
 	put("A/D", 128)
-	no(m.SetRef(ctx, "ref", scriptChat("B", 64).p, RefOptions{Meta: []byte("meta")}))
+	no(m.SetRef(ctx, "ref", crashtest.Named("plain", "B", 64).Prompt, RefOptions{Meta: []byte("meta")}))
 	put("A/E", 128)
 	del("A/E", 64)
 	del("Y", 0)
@@ -118,7 +120,7 @@ func newFlips(t *testing.T, kept bool) *flips {
 			x.log = name
 		}
 	}
-	if n := len(logFiles(x.files)); n != 1 {
+	if n := len(crashtest.LogFiles(x.files)); n != 1 {
 		t.Fatalf("%d log files", n)
 	}
 	kinds := map[uint8]int{}
@@ -147,7 +149,7 @@ func (x *flips) each(t *testing.T, fn func(f wal.Frame)) {
 	}
 	f, _, err := readFormat(vfs.OS, dir)
 	if err == nil {
-		_, err = wal.Replay(wal.Options{Dir: filepath.Join(dir, walDir), UUID: f.UUID, Boot: bootNumber()}, func(f wal.Frame) error {
+		_, err = wal.Replay(wal.Options{Dir: filepath.Join(dir, walDir), UUID: f.UUID, Boot: boot.Number()}, func(f wal.Frame) error {
 			fn(f)
 			return nil
 		})
@@ -219,7 +221,7 @@ func (x *flips) flip(dir string, i int64, repair bool) error {
 		return err
 	}
 	for _, name := range x.gone {
-		if at := bytesOf(scriptChat(name, 64*(1+strings.Count(name, "/"))), after); len(at) > 0 && f.only != name {
+		if at := crashtest.BytesOf(crashtest.Named("plain", name, 64*(1+strings.Count(name, "/"))), after); len(at) > 0 && f.only != name {
 			return fmt.Errorf("%s was deleted, and is in %v", name, at[0])
 		}
 	}
@@ -228,19 +230,19 @@ func (x *flips) flip(dir string, i int64, repair bool) error {
 
 // whole compares what is stored after damage to a frame.
 func (x *flips) whole(s *Store, f flipFrame) error {
-	m, err := s.Model(ctx, scriptModel())
+	m, err := s.Model(ctx, crashtest.Model("plain"))
 	if err != nil {
 		return err
 	}
 	for name, n := range x.want {
-		got, err := scriptChat(name, n).restore(m)
+		got, err := restoreChat(crashtest.Named("plain", name, n), m)
 		if err != nil || got < n {
 			return fmt.Errorf("%s: %d tokens of %d, %w", name, got, n, err)
 		}
 	}
 	for _, name := range x.gone {
 		parent := 64 * strings.Count(name, "/")
-		got, err := scriptChat(name, parent+64).restore(m)
+		got, err := restoreChat(crashtest.Named("plain", name, parent+64), m)
 		if err != nil || got > parent && f.only != name {
 			return fmt.Errorf("%s was deleted: %d tokens, %w", name, got, err)
 		}
@@ -256,19 +258,19 @@ func (x *flips) whole(s *Store, f flipFrame) error {
 // see. DORMOUSE_FLIPS=n flips each nth bit, in the same boot and after another.
 func TestLogFlips(t *testing.T) {
 	dirs := newCrashDirs(t)
-	seed, _ := crashSeed(t)
+	seed, _ := crashtest.Seed(t)
 	each, _ := strconv.ParseInt(os.Getenv("DORMOUSE_FLIPS"), 10, 64)
 	for i, kept := range []bool{false, true, false, true} {
 		rebooted := i > 1
 		t.Run(fmt.Sprintf("kept=%t,rebooted=%t", kept, rebooted), func(t *testing.T) {
 			x := newFlips(t, kept)
 			if rebooted {
-				if bootID() == "" {
+				if boot.ID() == "" {
 					t.Skip("SKIPPED: nothing tells a boot here")
 				}
 				var id uint64
 				fmt.Sscanf(path.Base(x.log), "%x.wal", &id)
-				rebootFrames(x.files[x.log], id, xxhash.Sum64(x.files[formatName][40:56]), bootID())
+				crashtest.RebootFrames(x.files[x.log], id, xxhash.Sum64(x.files[formatName][40:56]), boot.ID())
 			}
 			var bits []int64
 			rnd := rand.New(rand.NewPCG(seed, uint64(i)))
@@ -284,7 +286,7 @@ func TestLogFlips(t *testing.T) {
 			}
 			t.Logf("%d of %d bits, %d frames", len(bits), end, len(x.frames))
 			for n, i := range bits {
-				if err := x.flip(filepath.Join(dirs.next(), "s"), i, each == 0 || n%16 == 0); err != nil {
+				if err := x.flip(filepath.Join(dirs.Next(), "s"), i, each == 0 || n%16 == 0); err != nil {
 					f, _ := x.frame(i / 8)
 					t.Fatalf("bit %d at %d, in a frame of kind %d at %d to %d: %v", i%8, i/8, f.kind, f.from, f.to, err)
 				}

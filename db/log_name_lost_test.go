@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
 )
 
@@ -36,7 +37,7 @@ func TestLogNameLostBeforeAnother(t *testing.T) {
 	dies(next, crashOp{kind: "put", chat: 2, n: 60})
 	dirs := newCrashDirs(t)
 	for seed := range uint64(100) {
-		image, err := cutAndRebooted(next.d, rand.New(rand.NewPCG(seed, 5)), dirs)
+		image, err := crashtest.CutAndReboot(next.d, rand.New(rand.NewPCG(seed, 5)), dirs)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,7 +15,7 @@ import (
 // destroyed. What is rebuilt without that frame has the prompt again.
 func deletedInLog(t *testing.T) (d *crashfs.Disk, s *Store, p kv.Prompt) {
 	t.Helper()
-	d = newCrashDisk(newCrashDirs(t).next())
+	d = newCrashDisk(newCrashDirs(t).Next())
 	o := options()
 	o.fs = d
 	s, err := Open(ctx, d.Dir(), o)

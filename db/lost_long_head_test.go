@@ -4,6 +4,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
@@ -34,7 +35,7 @@ func TestSecondCopyIsInALongHead(t *testing.T) {
 		for _, l := range lost {
 			zeroRecord(t, image, l, 4096)
 		}
-		if err := rebootedIn(vfs.OS, image); err != nil {
+		if err := crashtest.Reboot(vfs.OS, image); err != nil {
 			t.Fatal(err)
 		}
 		maxHead = 10
@@ -79,7 +80,7 @@ func TestLostSegmentIsInALongHead(t *testing.T) {
 		if err := os.Remove((&engine{dir: image}).segmentPath(to.Segment)); err != nil {
 			t.Fatal(err)
 		}
-		if err := rebootedIn(vfs.OS, image); err != nil {
+		if err := crashtest.Reboot(vfs.OS, image); err != nil {
 			t.Fatal(err)
 		}
 		if long {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/internal/boot"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
@@ -233,7 +234,7 @@ func (e *engine) walOptions() wal.Options {
 		ahead = min(ahead, e.o.logAhead)
 	}
 	return wal.Options{
-		FS: e.fs, Dir: e.path(walDir), UUID: e.format.UUID, Boot: bootNumber(), Poisoned: e.markUnsynced, Logger: e.log, PreallocBytes: max(minLogAhead, ahead),
+		FS: e.fs, Dir: e.path(walDir), UUID: e.format.UUID, Boot: boot.Number(), Poisoned: e.markUnsynced, Logger: e.log, PreallocBytes: max(minLogAhead, ahead),
 	}
 }
 

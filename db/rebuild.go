@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/internal/boot"
 	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
@@ -178,7 +179,7 @@ func (r *recovery) young(loc segments.Loc) bool {
 // reboot reports whether what was not synced may be gone: the system was booted since the log was written, or an fsync had
 // failed, and the pages that the disk never got need not be in memory any more.
 func (r *recovery) reboot() bool {
-	return r.hasFirst && (r.first.Boot == "" || r.first.Boot != bootID() || r.e.unsynced())
+	return r.hasFirst && (r.first.Boot == "" || r.first.Boot != boot.ID() || r.e.unsynced())
 }
 
 // loggedModels are the descriptors in the log and in the small state of the index, for segments whose header is lost.

@@ -12,7 +12,7 @@ import (
 // A ref is not acknowledged on a prefix whose state is gone: room is made for the ref, the prefix is evicted meanwhile, and a put of
 // a longer prompt brings back its blocks, with a state of its own only.
 func TestRefWhoseStateGoesMeanwhile(t *testing.T) {
-	d := newCrashDisk(newCrashDirs(t).next())
+	d := newCrashDisk(newCrashDirs(t).Next())
 	o := options()
 	o.Budget, o.SegmentBytes, o.HighWater, o.LowWater, o.fs = 4<<20, 64<<10, 1, 1, d
 	s := open(t, d.Dir(), o)

@@ -1,69 +1,120 @@
-package db
+package db_test
 
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/kv"
 )
 
+// id is a prompt's name together with its model's.
+func (r *scriptRun) id(name string) string { return r.model + " " + name }
+
+// length is how long a prompt is: what is said, or 64 tokens of each letter.
+func length(name string, said ...string) int {
+	if n, ok := number(said...); ok {
+		return n
+	}
+	return 64 * (1 + strings.Count(name, "/"))
+}
+
+// put stores a prompt. What was stored of it, or may have been, is what "all" means.
 func (r *scriptRun) put(a []string) error {
 	name := a[1]
-	n, said := number(a[3], a[4])
-	if !said {
-		n = 64 * (1 + strings.Count(name, "/"))
-	}
-	before := r.files()
-	x := scriptChat(name, max(n, r.put0[name]))
-	put := func() error {
-		res, err := r.m.Put(ctx, x.p.Prefix(n), x.rows(0, n), PutOptions{})
-		if err == nil && res.Tokens != n {
-			err = fmt.Errorf("%d of %d tokens were stored", res.Tokens, n)
+	n := length(name, a[3], a[4])
+	x := crashtest.Named(r.model, name, max(n, r.put0[r.id(name)]))
+	rows := x.Rows(0, n)
+	if a[5] != "" {
+		for i, tensor := range x.Model.Tensors {
+			if x.Model.Groups[tensor.Group].Kind != kv.All {
+				rows[i] = kv.TensorRows{}
+			}
 		}
+	}
+	return r.logged(name, n, func() error {
+		res, err := r.m.Put(ctx(), x.Prompt.Prefix(n), rows, db.PutOptions{})
+		return stored(n, res, err)
+	})
+}
+
+func (r *scriptRun) extend(a []string) error {
+	name := a[1]
+	n := length(name, a[3])
+	x := crashtest.Named(r.model, name, max(n, r.put0[r.id(name)]))
+	match, err := r.m.Match(ctx(), x.Prompt.Prefix(n), db.MatchOptions{})
+	if err != nil {
 		return err
 	}
-	var err error
-	if a[5] != "" {
-		err = r.dying(dieUnnamed, put)
-	} else {
-		err = put()
+	defer match.Close()
+	from := match.Tokens()
+	for _, g := range x.Model.Groups { // of a window the runtime gives what it has: all that a restore gives it
+		from = max(0, from-g.Window)
 	}
-	if err == nil || a[5] == "" {
-		r.put0[name] = max(n, r.put0[name])
+	return r.logged(name, n, func() error {
+		res, err := match.Extend(ctx(), x.Prompt.Prefix(n), x.Rows(from, n), db.PutOptions{})
+		return stored(n, res, err)
+	})
+}
+
+func stored(n int, res db.PutResult, err error) error {
+	if err == nil && res.Tokens != n {
+		err = fmt.Errorf("%d of %d tokens were stored", res.Tokens, n)
+	}
+	return err
+}
+
+// logged does a put, and remembers its frame and what it stored.
+func (r *scriptRun) logged(name string, n int, put func() error) error {
+	before := r.files()
+	err := put()
+	if !r.d.Crashed() {
+		r.put0[r.id(name)] = max(n, r.put0[r.id(name)])
 	}
 	if f, ok := newFrame(before, r.files()); ok {
-		r.frames[name] = f
+		r.frames[r.id(name)] = f
 	}
 	return err
 }
 
 func (r *scriptRun) delete(a []string) error {
-	from, _ := number(a[3])
-	del := func() error { _, err := r.m.Delete(ctx, r.chat(a[1]).p.Prefix(from+1)); return err }
-	if a[4] != "" {
-		return r.dying(dieDestroying, del)
-	}
-	return del()
+	from, _ := number(a[2])
+	_, err := r.m.Delete(ctx(), r.chat(a[1]).Prompt.Prefix(from+1))
+	return err
+}
+
+func (r *scriptRun) deleteScope(a []string) error {
+	_, err := r.s.DeleteScope(ctx(), a[1])
+	return err
 }
 
 func (r *scriptRun) upkeep(a []string) error {
-	if strings.HasPrefix(a[1], "compact") {
-		r.before = map[string]bool{}
-		for name := range r.files() {
-			r.before[name] = true
-		}
-	}
-	compact := func() error { _, err := r.s.Compact(ctx, CompactOptions{All: true}); return err }
 	switch a[1] {
 	case "sync":
-		return r.s.Sync(ctx)
+		return r.s.Sync(ctx())
 	case "checkpoint":
-		return r.s.Checkpoint(ctx)
-	case "checkpoint die-rotated":
-		return r.dying(dieRotated, func() error { return r.s.Checkpoint(ctx) })
+		return r.s.Checkpoint(ctx())
 	case "compact":
-		return compact()
-	case "compact die-moved":
-		return r.dying(dieMoved, compact)
+		r.before = maps.Collect(func(yield func(string, bool) bool) {
+			for name := range r.files() {
+				yield(name, true)
+			}
+		})
+		_, err := r.s.Compact(ctx(), db.CompactOptions{All: true})
+		return err
+	case "retire":
+		return r.s.Retire(ctx(), r.m.Fingerprint())
+	case "suspend":
+		return r.s.Suspend(ctx())
+	case "resume":
+		return r.s.Resume(ctx())
+	case "evict all":
+		_, err := r.s.Shrink(ctx(), 1)
+		return err
 	}
 	return r.evict()
 }
@@ -74,10 +125,10 @@ func (r *scriptRun) evict() error {
 	for range 8 {
 		var used int64
 		if err == nil {
-			used, err = r.s.Shrink(ctx, 1<<60) // what it is now
+			used, err = r.s.Shrink(ctx(), 1<<60) // what it is now
 		}
 		if err == nil {
-			_, err = r.s.Shrink(ctx, used-1)
+			_, err = r.s.Shrink(ctx(), used-1)
 		}
 		now, serr := r.s.Stats()
 		if err = errors.Join(err, serr); err != nil || now.Blocks < before.Blocks {
@@ -87,27 +138,126 @@ func (r *scriptRun) evict() error {
 	return fmt.Errorf("none of %d blocks was evicted", before.Blocks)
 }
 
-func (r *scriptRun) room(a []string) error {
-	if r.d.SetBytes(0); a[1] == "fill" {
-		r.d.SetBytes(r.d.Used())
-	}
-	return nil
-}
-
 func (r *scriptRun) hold(a []string) error {
-	name, open := a[2], r.held[a[2]]
+	id, open := r.id(a[2]), r.held[r.id(a[2])]
 	if (a[1] == "hold") != (open == nil) {
 		return malformed("it is held: %t", open != nil)
 	}
 	if open != nil {
-		delete(r.held, name)
+		delete(r.held, id)
 		defer open.Close()
-		_, err := r.chat(name).check(open)
+		_, err := restored(r.chat(a[2]), open)
 		return err
 	}
-	match, err := r.m.Match(ctx, r.chat(name).p, MatchOptions{})
+	match, err := r.m.Match(ctx(), r.chat(a[2]).Prompt, db.MatchOptions{})
 	if err == nil {
-		r.held[name] = match
+		r.held[id] = match
 	}
 	return err
+}
+
+func (r *scriptRun) ref(a []string) error {
+	p := r.chat(a[2]).Prompt
+	return r.m.SetRef(ctx(), a[1], p.Prefix(length(a[2], a[3])), db.RefOptions{Pinned: a[4] != ""})
+}
+
+func (r *scriptRun) unref(a []string) error { return r.s.DeleteRef(ctx(), a[1]) }
+
+func (r *scriptRun) note(a []string) error { return r.m.SetNote(ctx(), a[1], []byte(a[2])) }
+
+func (r *scriptRun) expectNamed(a []string) error {
+	var got string
+	var err error
+	if a[1] == "ref" {
+		var ref db.Ref
+		ref, err = r.s.Ref(a[2])
+		got = fmt.Sprint(ref.Tokens)
+	} else {
+		var note []byte
+		note, err = r.m.Note(a[2])
+		got = string(note)
+	}
+	switch {
+	case errors.Is(err, db.ErrNotFound) && a[3] == "none":
+		return nil
+	case err == nil && got != a[3]:
+		return fmt.Errorf("it says %q", got)
+	}
+	return err
+}
+
+func (r *scriptRun) chat(name string) *crashtest.Chat {
+	return crashtest.Named(r.model, name, max(r.put0[r.id(name)], length(name)))
+}
+
+func (r *scriptRun) expect(a []string) error {
+	name := a[1]
+	want, said := number(a[2])
+	if !said && a[2] == "all" {
+		if want = r.put0[r.id(name)]; want == 0 {
+			return malformed("it was never put")
+		}
+	}
+	x := r.chat(name)
+	match, err := r.m.Match(ctx(), x.Prompt, db.MatchOptions{})
+	if err != nil {
+		return err
+	}
+	defer match.Close()
+	got, err := restored(x, match)
+	if err == nil && got != want {
+		_, why, _ := r.m.Probe(ctx(), x.Prompt, db.MatchOptions{})
+		err = fmt.Errorf("%d tokens were restored (%v), expected %d", got, why, want)
+	}
+	return err
+}
+
+// restored restores all of a match, and compares every row.
+func restored(x *crashtest.Chat, match *db.Match) (int, error) {
+	rows := x.Room()
+	got, err := match.Restore(ctx(), rows)
+	if err == nil {
+		err = x.Check(rows, got.Tokens)
+	}
+	return got.Tokens, err
+}
+
+func (r *scriptRun) expectNoBytes(a []string) error {
+	if at := crashtest.BytesOf(r.chat(a[1]), r.files()); len(at) > 0 {
+		return fmt.Errorf("%d pieces are left, the first in %s at %d", len(at), at[0].File, at[0].From)
+	}
+	return nil
+}
+
+// harm turns a bit in the middle of a frame, or in the rows of a prompt's record, the first one if none is said; or clears that one's
+// first page.
+func (r *scriptRun) harm(a []string) error {
+	files := r.files()
+	var at crashtest.Span
+	if a[2] == "frame" {
+		s, err := r.frame(a[3])
+		if err != nil {
+			return err
+		}
+		at = s
+	} else {
+		spans := crashtest.RecordsOf(r.chat(a[3]), files)
+		if from, said := number(a[4:]...); said {
+			spans = slices.DeleteFunc(spans, func(s crashtest.Span) bool { return crashtest.FirstOf(files, s) != uint32(from) })
+		}
+		if len(spans) == 0 {
+			return malformed("it has no such record")
+		}
+		at = slices.MinFunc(spans, func(a, b crashtest.Span) int {
+			return int(crashtest.FirstOf(files, a)) - int(crashtest.FirstOf(files, b))
+		})
+	}
+	off, bytes := (at.From+at.To)/2, slices.Clone(files[at.File])
+	if a[2] == "record" {
+		off = at.From + 1024 // in its rows
+	}
+	if a[1] == "zero" {
+		return r.write(at.File, at.From, make([]byte, 4096))
+	}
+	return r.write(at.File, off, []byte{bytes[off] ^ 4})
 }

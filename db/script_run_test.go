@@ -1,37 +1,52 @@
-package db
+package db_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
 	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/quant"
 )
 
 // scriptRun is a script under way: a store, used by what it exports alone, on a disk that can crash.
 type scriptRun struct {
-	dirs *crashDirs
+	dirs *crashtest.Dirs
 	rnd  *rand.Rand // draws what "cut lose any" takes
+	nth  int64      // the call at which an "each" fails
 
 	d       *crashfs.Disk
-	s       *Store // nil: not open
-	m       *Model
-	mode    Durability
-	put0    map[string]int         // by prompt: the longest put
-	frames  map[string]scriptFrame // by prompt: of the last put
-	held    map[string]*Match
+	s       *db.Store // nil: not open
+	m       *db.Model // nil: retired
+	o       scriptOptions
+	model   string                 // that is used
+	put0    map[string]int         // by model and prompt: the longest put
+	frames  map[string]scriptFrame // by model and prompt: of the last put
+	held    map[string]*db.Match
 	before  map[string]bool // the segments that there were before the last compact
-	found   *Report         // of the last reopen
+	found   *db.Report      // of the last reopen
 	judged  bool            // verify said what it expects of that
-	poison  bool            // an fsync failed: Close says so
-	failing *atomic.Int64   // calls that a fail let fail; nil: none is awaited
-	paused  *pausedSync     // nil: none is under way
+	poison  bool            // a call failed: Close may say so
+	faults  scriptFaults
+	pending *scriptPending // what was begun; nil: nothing
+	through bool           // an "each" found no such call: the series is at its end
+}
+
+type scriptOptions struct {
+	mode            db.Durability
+	noHoles, coarse bool
+	budget          int64
 }
 
 // scriptFrame is where the frame of a put lies in the log.
@@ -41,37 +56,78 @@ type scriptFrame struct {
 	b    []byte
 }
 
+// runScript runs a script with every choice that it leaves, with several losses if they are drawn, and with each call that is to fail.
 func runScript(t *testing.T, x *script) error {
-	first, runs := uint64(0), uint64(1)
-	if x.any {
-		seed, all := crashSeed(t)
-		if first, runs = seed, 8; all {
-			runs = 200
+	first, seeds := uint64(0), uint64(1)
+	if x.drawn {
+		seed, all := crashtest.Seed(t)
+		if first, seeds = seed, 8; all {
+			seeds = 200
 		}
 	}
-	dirs := newCrashDirs(t)
-	for seed := first; seed < first+runs; seed++ {
-		r := &scriptRun{
-			dirs: dirs, rnd: rand.New(rand.NewPCG(seed, 7)), d: newCrashDisk(dirs.next()),
-			put0: map[string]int{}, frames: map[string]scriptFrame{}, held: map[string]*Match{},
-		}
-		err := r.run(x)
-		r.die()
-		os.RemoveAll(r.d.Dir())
-		if err != nil && x.any {
-			err = fmt.Errorf("%w, cut %d", err, seed)
-		}
-		if err != nil {
-			return err
+	dirs := crashtest.NewDirs(t)
+	choice := make([]int, len(x.lines))
+	for more := true; more; more = nextChoice(x, choice) {
+		for seed := first; seed < first+seeds; seed++ {
+			for nth := int64(1); nth > 0; {
+				r := &scriptRun{
+					dirs: dirs, rnd: rand.New(rand.NewPCG(seed, 7)), nth: nth, d: crashtest.NewDisk(dirs.Next()), model: "plain",
+					put0: map[string]int{}, frames: map[string]scriptFrame{}, held: map[string]*db.Match{}, o: scriptOptions{budget: 16 << 20},
+				}
+				err := r.run(x, choice)
+				through := r.through
+				r.die()
+				os.RemoveAll(r.d.Dir())
+				switch {
+				case err != nil:
+					return fmt.Errorf("%w%s", err, with(x, choice, seed, nth))
+				case x.each && !through:
+					nth++
+				default:
+					nth = 0
+				}
+			}
 		}
 	}
 	return nil
 }
 
-func (r *scriptRun) run(x *script) error {
-	for _, l := range x.lines {
-		if err := r.line(l); err != nil {
-			return fmt.Errorf("%s:%d: %s: %w", x.file, l.n, l.text, err)
+// nextChoice goes on to the next combination of choices, if there is one.
+func nextChoice(x *script, choice []int) bool {
+	for i, l := range x.lines {
+		if choice[i]++; choice[i] < len(l.choices) {
+			return true
+		}
+		choice[i] = 0
+	}
+	return false
+}
+
+// with says which of its runs a script failed in.
+func with(x *script, choice []int, seed uint64, nth int64) (out string) {
+	for i, l := range x.lines {
+		if len(l.choices) > 1 {
+			out += fmt.Sprintf(", line %d: choice %d", l.n, choice[i]+1)
+		}
+	}
+	if x.drawn {
+		out += fmt.Sprint(", cut ", seed)
+	}
+	if x.each {
+		out += fmt.Sprint(", call ", nth)
+	}
+	return out
+}
+
+func (r *scriptRun) run(x *script, choice []int) error {
+	for i, l := range x.lines {
+		if c := l.choices[choice[i]]; c.do != nil {
+			if err := r.line(l, c); err != nil {
+				return fmt.Errorf("%s:%d: %s: %w", x.file, l.n, l.text, err)
+			}
+		}
+		if r.through {
+			return nil
 		}
 	}
 	if err := r.judge(); err != nil {
@@ -80,29 +136,43 @@ func (r *scriptRun) run(x *script) error {
 	return nil
 }
 
-func (r *scriptRun) line(l scriptLine) error {
-	verb, _, _ := strings.Cut(l.text, " ")
-	ends := verb == "kill" || verb == "close" || verb == "cut" || verb == "reopen"
-	switch offline := verb == "open" || verb == "flip" || verb == "drop"; {
+func (r *scriptRun) line(l scriptLine, c scriptChoice) error {
+	text := strings.TrimPrefix(l.text, "perhaps ")
+	verb, _, _ := strings.Cut(text, " ")
+	ends := slices.Contains([]string{"kill", "close", "cut", "reopen"}, verb)
+	anytime := ends && verb != "close" || slices.Contains([]string{"fail", "die", "allow", "use", "flip", "zero"}, verb)
+	switch offline := slices.Contains([]string{"open", "drop", "empty"}, verb); {
 	case offline && r.s != nil:
 		return malformed("the store is open")
-	case !offline && r.s == nil && verb != "reopen" && verb != "cut" && verb != "fail":
+	case !offline && !anytime && r.s == nil:
 		return malformed("no store is open")
-	case ends && r.s != nil && r.failing != nil && r.failing.Load() == 0:
-		return malformed("what was to fail never came")
+	case r.d.Crashed() && !ends:
+		return nil // the process died
+	}
+	if ends && r.s != nil {
+		if err := r.faults.awaited(r); err != nil || r.through {
+			return err
+		}
 	}
 	if ends {
 		if err := r.judge(); err != nil {
 			return err
 		}
+		if r.d.Crashed() && verb != "kill" {
+			if err := r.kill(); err != nil {
+				return err
+			}
+		}
 	}
-	err := l.do(r, l.args)
+	err := c.do(r, c.args)
 	switch {
 	case isMalformed(err):
 		return err
-	case l.fails && err == nil:
+	case r.d.Crashed(), l.ends == "may fail":
+		return nil
+	case l.ends == "fails" && err == nil:
 		return errors.New("it did not fail")
-	case l.fails:
+	case l.ends == "fails":
 		return nil
 	}
 	return err
@@ -110,17 +180,28 @@ func (r *scriptRun) line(l scriptLine) error {
 
 // open opens what the disk has. If a store is open it is closed first. What is there was verified before, read-only.
 func (r *scriptRun) open(a []string) error {
-	again := strings.HasPrefix(a[0], "reopen")
+	again, readOnly := a[1] == "reopen", false
 	if again && r.s != nil {
 		if err := r.end([]string{"close", "close"}); err != nil {
 			return err
 		}
 	}
-	switch a[1] {
-	case " power":
-		r.mode = Power
-	case " process":
-		r.mode = Process
+	for words := strings.Fields(a[2]); len(words) > 0; words = words[1:] {
+		switch words[0] {
+		case "power":
+			r.o.mode = db.Power
+		case "process":
+			r.o.mode = db.Process
+		case "no-holes":
+			r.o.noHoles = true
+		case "coarse":
+			r.o.coarse = true
+		case "read-only":
+			readOnly = true
+		case "budget":
+			n, _ := strconv.Atoi(words[1])
+			r.o.budget, words = int64(n)<<20, words[1:]
+		}
 	}
 	if again {
 		rep, err := r.look()
@@ -129,45 +210,65 @@ func (r *scriptRun) open(a []string) error {
 		}
 		r.found, r.judged = rep, false
 	}
-	o := r.options()
-	s, err := Open(ctx, r.d.Dir(), o)
+	s, err := r.store(readOnly)
 	if err != nil {
 		return err
 	}
 	r.s = s
-	if r.m, err = s.Model(ctx, scriptModel()); err != nil || !again {
+	if err = r.use([]string{"use", r.model}); err != nil || !again {
 		return err
 	}
 	return r.whole()
 }
 
-func (r *scriptRun) options() Options {
-	o := options()
-	o.fs, o.Durability, o.Budget, o.SegmentBytes = r.d, r.mode, 16<<20, 256<<10
-	return o
+func (r *scriptRun) use(a []string) (err error) {
+	r.model = a[1]
+	if r.s != nil {
+		r.m, err = r.s.Model(ctx(), crashtest.Model(r.model))
+	}
+	return err
+}
+
+func ctx() context.Context { return context.Background() }
+
+func (r *scriptRun) store(readOnly bool) (*db.Store, error) {
+	var f vfs.FS = r.d
+	if r.o.noHoles {
+		f = crashtest.NoHoles{FS: f}
+	}
+	if r.o.coarse {
+		f = crashtest.Coarse{FS: f}
+	}
+	return db.Open(vfs.With(ctx(), f), r.d.Dir(), db.Options{
+		ReadOnly: readOnly, Durability: r.o.mode, Budget: r.o.budget, SegmentBytes: 256 << 10, MinFree: -1, CheckpointInterval: -1,
+		Codec: quant.Raw, Logger: slog.New(slog.DiscardHandler),
+	})
 }
 
 // look verifies what is on the disk and changes nothing of it.
-func (r *scriptRun) look() (*Report, error) {
-	o := r.options()
-	o.ReadOnly = true
-	s, err := Open(ctx, r.d.Dir(), o)
-	var bad *CorruptError
-	if errors.As(err, &bad) {
-		return &Report{Damage: []*CorruptError{bad}}, nil
-	}
-	if err != nil {
+func (r *scriptRun) look() (*db.Report, error) {
+	s, err := r.store(true)
+	var bad *db.CorruptError
+	switch {
+	case errors.As(err, &bad):
+		return &db.Report{Damage: []*db.CorruptError{bad}}, nil
+	case err != nil && r.faults.armed():
+		return &db.Report{}, nil // it was to fail
+	case err != nil:
 		return nil, fmt.Errorf("read-only: %w", err)
 	}
 	defer s.Close()
-	rep, err := s.Verify(ctx, VerifyOptions{})
+	rep, err := s.Verify(ctx(), db.VerifyOptions{})
+	if err != nil && r.faults.armed() {
+		err = nil
+	}
 	return &rep, err
 }
 
 // whole compares every block with its prefix.
 func (r *scriptRun) whole() error {
 	ends := map[kv.Key]int{}
-	var all []Block
+	var all []db.Block
 	for b, err := range r.s.Blocks() {
 		if err != nil {
 			return err
@@ -185,7 +286,7 @@ func (r *scriptRun) whole() error {
 
 // judge expects that the last reopen found no damage, unless a verify was asked about it.
 func (r *scriptRun) judge() error {
-	if r.found == nil || r.judged {
+	if r.found == nil || r.judged || r.d.Crashed() {
 		return nil
 	}
 	return r.verify([]string{"", "clean"})
@@ -207,92 +308,17 @@ func (r *scriptRun) verify(a []string) error {
 	if len(r.found.Damage) > 0 {
 		return fmt.Errorf("found when it was opened again: %v", r.found.Damage)
 	}
-	if r.s == nil {
+	if r.s == nil || r.faults.armed() {
 		return nil
 	}
-	rep, err := r.s.Verify(ctx, VerifyOptions{})
+	rep, err := r.s.Verify(ctx(), db.VerifyOptions{})
 	if err == nil && len(rep.Damage) > 0 {
 		err = fmt.Errorf("found: %v", rep.Damage)
 	}
+	if errors.Is(err, db.ErrSuspended) {
+		err = nil
+	}
 	return err
-}
-
-func (r *scriptRun) fail(a []string) error {
-	at := map[string]func(op crashfs.Op) bool{
-		"fsync":        func(op crashfs.Op) bool { return op.Kind == "sync" && strings.HasPrefix(op.Name, segmentsDir) },
-		"log-fsync":    func(op crashfs.Op) bool { return op.Kind == "sync" && strings.HasPrefix(op.Name, walDir) },
-		"index-fsync":  func(op crashfs.Op) bool { return op.Kind == "syncdir" && op.Name == "." },
-		"index-rename": func(op crashfs.Op) bool { return op.Kind == "rename" && strings.HasPrefix(op.Name, indexName) },
-	}[a[1]]
-	failed := new(atomic.Int64)
-	r.failing, r.poison = failed, true
-	r.d.Before(func(op crashfs.Op) error {
-		if at(op) && (failed.Add(1) == 1 || a[1] == "index-rename") {
-			return errDisk
-		}
-		return nil
-	})
-	return nil
-}
-
-// pausedSync is a Sync that waits to write its barrier, and then to go on behind that.
-type pausedSync struct {
-	waits, goOn, dead chan struct{}
-	ended             chan error
-}
-
-// barrier pauses a Sync between the fsync of the segments and its barrier, or lets it go on until that is durable.
-func (r *scriptRun) barrier(a []string) error {
-	p := r.paused
-	if a[1] == "go" {
-		if p == nil {
-			return malformed("there is none")
-		}
-		p.waits = make(chan struct{})
-		r.d.Before(p.before(segmentsDir))
-		close(p.goOn)
-	} else {
-		p = &pausedSync{waits: make(chan struct{}), goOn: make(chan struct{}), dead: make(chan struct{}), ended: make(chan error, 1)}
-		r.paused = p
-		r.d.Before(p.before(walDir))
-		go func() { p.ended <- r.s.Sync(ctx) }()
-	}
-	select {
-	case <-p.waits:
-		return nil
-	case err := <-p.ended:
-		r.paused = nil
-		if a[1] == "go" {
-			return err
-		}
-		return malformed("it did not come to its barrier: %v", err)
-	}
-}
-
-// before waits at the next sync of a file in dir, behind one of a segment.
-func (p *pausedSync) before(dir string) func(op crashfs.Op) error {
-	var synced, once atomic.Bool
-	waits, goOn := p.waits, p.goOn
-	if dir == segmentsDir {
-		synced.Store(true)
-		goOn = nil // not until the process dies
-	}
-	return func(op crashfs.Op) error {
-		at := op.Kind == "sync" && strings.HasPrefix(op.Name, dir) && synced.Load()
-		if op.Kind == "sync" && strings.HasPrefix(op.Name, segmentsDir) {
-			synced.Store(true)
-		}
-		if !at || !once.CompareAndSwap(false, true) {
-			return nil
-		}
-		close(waits)
-		select {
-		case <-goOn:
-			return nil
-		case <-p.dead:
-			return crashfs.ErrCrashed
-		}
-	}
 }
 
 // end ends the process.
@@ -301,24 +327,24 @@ func (r *scriptRun) end(a []string) error {
 		return r.kill()
 	}
 	err := r.s.Close()
-	if errors.Is(err, ErrLeased) {
+	if errors.Is(err, db.ErrLeased) {
 		return malformed("%v", err)
 	}
 	if r.poison {
-		err = nil // the failed fsync: what it failed to do is of the next process
+		err = nil // what failed is of the next process
 	}
-	r.s, r.poison, r.failing = nil, false, nil
-	r.d.Before(nil)
+	r.s, r.m, r.poison = nil, nil, false
+	r.faults.clear(r)
 	return err
 }
 
 // die ends the process on the disk that is there.
 func (r *scriptRun) die() {
 	r.d.Crash()
-	if r.paused != nil {
-		close(r.paused.dead)
-		<-r.paused.ended
-		r.paused = nil
+	if p := r.pending; p != nil {
+		close(p.dead)
+		<-p.ended
+		r.pending = nil
 	}
 	for name, x := range r.held {
 		x.Close()
@@ -327,13 +353,14 @@ func (r *scriptRun) die() {
 	if r.s != nil {
 		r.s.Close() // no call reaches the disk any more
 	}
-	r.s, r.poison, r.failing = nil, false, nil
+	r.s, r.m, r.poison = nil, nil, false
+	r.faults.clear(r)
 }
 
 // kill ends the process; the next one finds all that it wrote.
 func (r *scriptRun) kill() error {
 	r.die()
-	return r.onto(r.d.Kill(r.dirs.next()))
+	return r.onto(r.d.Kill(r.dirs.Next()))
 }
 
 func (r *scriptRun) onto(d *crashfs.Disk, err error) error {
@@ -342,33 +369,5 @@ func (r *scriptRun) onto(d *crashfs.Disk, err error) error {
 	}
 	os.RemoveAll(r.d.Dir())
 	r.d = d
-	return nil
-}
-
-func (r *scriptRun) chat(name string) *crashChat {
-	return scriptChat(name, max(r.put0[name], 64*(1+strings.Count(name, "/"))))
-}
-
-func (r *scriptRun) expect(a []string) error {
-	name := a[1]
-	want, said := number(a[2])
-	if !said && a[2] == "all" {
-		if want = r.put0[name]; want == 0 {
-			return malformed("it was never put")
-		}
-	}
-	got, err := r.chat(name).restore(r.m)
-	if err == nil && got != want {
-		_, why, _ := r.m.Probe(ctx, r.chat(name).p, MatchOptions{})
-		err = fmt.Errorf("%d tokens were restored (%v), expected %d", got, why, want)
-	}
-	return err
-}
-
-func (r *scriptRun) drop(a []string) error {
-	name := filepath.Join(r.d.Dir(), a[1])
-	if err := errors.Join(r.d.Remove(name), r.d.SyncDir(filepath.Dir(name))); err != nil {
-		return malformed("%v", err)
-	}
 	return nil
 }

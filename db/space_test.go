@@ -5,38 +5,16 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )
-
-// noHoles is a file system that cannot punch holes: what is punched reads as zeros and stays allocated.
-type noHoles struct{ vfs.FS }
-
-type noHolesFile struct{ vfs.File }
-
-func (f noHoles) Create(name string) (vfs.File, error) {
-	file, err := f.FS.Create(name)
-	return noHolesFile{file}, err
-}
-
-func (f noHoles) Open(name string, readOnly bool) (vfs.File, error) {
-	file, err := f.FS.Open(name, readOnly)
-	if err != nil {
-		return nil, err
-	}
-	return noHolesFile{file}, nil
-}
-
-func (f noHolesFile) Punch(off, n int64) (bool, error) {
-	_, err := f.WriteAt(make([]byte, n), off)
-	return false, err
-}
 
 // Where holes cannot be punched, space comes from rewriting what is half dead. A store that is used over and over, its
 // warm blocks among cold ones, must not lose the warm ones for that.
 func TestBudgetWithoutHoles(t *testing.T) {
 	o := options()
-	o.fs = noHoles{vfs.OS}
+	o.fs = crashtest.NoHoles{FS: vfs.OS}
 	o.Budget, o.SegmentBytes = 8<<20, 512<<10
 	s := open(t, t.TempDir(), o)
 	m := model(t, s, plain())

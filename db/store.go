@@ -42,6 +42,9 @@ func Open(ctx context.Context, dir string, o Options) (*Store, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
+	if o.fs == nil {
+		o.fs = vfs.From(ctx)
+	}
 	o = o.withDefaults()
 	if dir == "" { // a variable that is not set, and not the current directory
 		return nil, errors.New("db: Open without the name of a directory")

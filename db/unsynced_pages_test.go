@@ -29,7 +29,7 @@ func TestOpenAfterAFailedSyncWhosePagesAreGone(t *testing.T) {
 		w.kill()
 		w.j.cut = true
 		for seed := range uint64(6) {
-			image, err := w.d.PowerCut(rand.New(rand.NewPCG(seed, 5)), newCrashDirs(t).next())
+			image, err := w.d.PowerCut(rand.New(rand.NewPCG(seed, 5)), newCrashDirs(t).Next())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,9 +1,9 @@
-package db
+package boot
 
 import "syscall"
 
-// readBootID asks the kernel, which an app on iOS may not be allowed to.
-func readBootID() string {
+// read asks the kernel, which an app on iOS may not be allowed to.
+func read() string {
 	id, err := syscall.Sysctl("kern.bootsessionuuid")
 	if err != nil {
 		return ""

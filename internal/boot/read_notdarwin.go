@@ -1,14 +1,14 @@
 //go:build !darwin
 
-package db
+package boot
 
 import (
 	"os"
 	"strings"
 )
 
-// readBootID reads what Linux and Android say; other systems have no such file.
-func readBootID() string {
+// read reads what Linux and Android say; other systems have no such file.
+func read() string {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return ""

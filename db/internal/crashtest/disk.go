@@ -1,0 +1,144 @@
+package crashtest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/dormousekv/dormouse/internal/boot"
+	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
+)
+
+// Reboot makes the log say that it was written by a system that ran before this one was booted, as after a power cut:
+// it replaces the boot's name in the snapshots that the log files begin with, and its number in all frames. The disk must have nothing unsynced.
+func Reboot(d vfs.FS, at string) error {
+	const walDir, seedAt, seedBytes = "wal", 40, 16
+	id := boot.ID()
+	format, err := vfs.ReadAll(d, filepath.Join(at, "FORMAT"), 1<<16)
+	if id == "" || err != nil || len(format) < seedAt+seedBytes {
+		return nil // every open takes the log for an older system's, or there is none
+	}
+	dir := filepath.Join(at, walDir)
+	names, err := d.List(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if !strings.HasSuffix(name, ".wal") {
+			continue
+		}
+		f, err := d.Open(filepath.Join(dir, name), false)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		info, err := f.Stat()
+		if err != nil {
+			return err
+		}
+		b := make([]byte, info.Size)
+		f.ReadAt(b, 0)
+		if n, err := strconv.ParseUint(strings.TrimSuffix(name, ".wal"), 16, 64); err == nil {
+			RebootFrames(b, n, xxhash.Sum64(format[seedAt:seedAt+seedBytes]), boot.ID())
+		}
+		if _, err := f.WriteAt(b, 0); err != nil {
+			return err
+		}
+		if err := f.Sync(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// RebootFrames does so in the bytes of one log file (docs/format/wal.md), behind what is torn, too.
+func RebootFrames(b []byte, id, seed uint64, boot string) {
+	const header, head, tail = 64, 48, 8
+	for off := header; off+head+tail <= len(b); off += 8 {
+		f := b[off:]
+		length := int(binary.LittleEndian.Uint32(f))
+		end := (length + 7) / 8 * 8
+		if binary.LittleEndian.Uint64(f[8:]) != id || binary.LittleEndian.Uint64(f[16:]) != uint64(off) || length < head || end+tail > len(f) {
+			continue
+		}
+		sum := func() uint64 {
+			var d xxhash.Digest
+			d.ResetWithSeed(seed)
+			d.Write(f[:end])
+			return d.Sum64()
+		}
+		if sum() != binary.LittleEndian.Uint64(f[end:]) {
+			continue
+		}
+		binary.LittleEndian.PutUint64(f[40:], binary.LittleEndian.Uint64(f[40:])+1) // and another after the next cut
+		if at := bytes.Index(f[:end], []byte(boot)); at >= 0 && off == header {
+			copy(f[at:], bytes.Repeat([]byte{'x'}, len(boot)))
+		}
+		binary.LittleEndian.PutUint64(f[end:], sum())
+	}
+}
+
+// Dirs hands out empty real directories, in memory where the system has such.
+type Dirs struct {
+	Top string
+	n   int
+	mu  sync.Mutex
+}
+
+// NewDirs are removed when the test ends.
+func NewDirs(t testing.TB) *Dirs {
+	top := ""
+	if info, err := os.Stat("/dev/shm"); err == nil && info.IsDir() && runtime.GOOS == "linux" {
+		top, _ = os.MkdirTemp("/dev/shm", "dormouse-crash-")
+	}
+	if top == "" {
+		top = t.TempDir()
+	}
+	t.Cleanup(func() { os.RemoveAll(top) })
+	return &Dirs{Top: top}
+}
+
+// Next makes one.
+func (c *Dirs) Next() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.n++
+	dir := filepath.Join(c.Top, fmt.Sprint(c.n))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		panic(err)
+	}
+	return dir
+}
+
+// NewDisk is an empty disk, whose files can be seen in dir.
+func NewDisk(dir string) *crashfs.Disk {
+	return crashfs.New(crashfs.Options{Dir: dir, Outside: []string{"index.db", "index.db.tmp"}})
+}
+
+// CutAndReboot is one of the states in which a power cut can leave d, as the next boot finds it.
+func CutAndReboot(d *crashfs.Disk, r *rand.Rand, dirs *Dirs) (*crashfs.Disk, error) {
+	image, err := d.PowerCut(r, dirs.Next())
+	if err == nil {
+		err = Reboot(image, image.Dir())
+	}
+	return image, err
+}
+
+// Seed is the seed of a test, and whether everything is to be tried. An ordinary run tries the same every time.
+func Seed(t testing.TB) (seed uint64, all bool) {
+	seed = 1
+	fmt.Sscan(os.Getenv("DORMOUSE_CRASH_SEED"), &seed)
+	t.Logf("DORMOUSE_CRASH_SEED=%d", seed)
+	return seed, os.Getenv("DORMOUSE_CRASH") == "all"
+}

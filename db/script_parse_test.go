@@ -1,0 +1,179 @@
+package db_test
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+type script struct {
+	file, state, why string
+	lines            []scriptLine
+	drawn, each      bool // has a cut whose loss is drawn; something that fails at each call
+}
+
+type scriptLine struct {
+	n       int // in the file, from 1
+	text    string
+	choices []scriptChoice // the script runs with each
+	ends    string         // "fails" or "may fail"
+}
+
+// scriptChoice is what a line does. Without do it is left out.
+type scriptChoice struct {
+	do   func(r *scriptRun, a []string) error
+	args []string // of the pattern's groups
+}
+
+// scriptCommand is a command by its pattern, in which P is a prompt, N a number, CALL a call of the file system and so on. Without a
+// meaning yet, do is nil.
+type scriptCommand struct {
+	pattern string
+	do      func(r *scriptRun, a []string) error
+}
+
+var scriptCommands = []scriptCommand{
+	{`(open|reopen)((?: power| process| no-holes| coarse| budget N| read-only)*)`, (*scriptRun).open},
+	{`use (plain|window|state|hybrid|long|other)`, (*scriptRun).use},
+	{`put P( N| 0\.\.N)?( bare)?`, (*scriptRun).put},
+	{`extend P( N)?`, (*scriptRun).extend},
+	{`delete P(?: from N)?`, (*scriptRun).delete},
+	{`delete scope (NAME)`, (*scriptRun).deleteScope},
+	{`(sync|checkpoint|compact|retire|suspend|resume|evict|evict all)`, (*scriptRun).upkeep},
+	{`ref (NAME) P(?: N)?( pinned)?`, (*scriptRun).ref},
+	{`unref (NAME)`, (*scriptRun).unref},
+	{`note (NAME) (NAME)`, (*scriptRun).note},
+	{`(hold|release) P`, (*scriptRun).hold},
+	{`expect P (all|none|N)`, (*scriptRun).expect},
+	{`expect bytes P none`, (*scriptRun).expectNoBytes},
+	{`expect (ref|note) (NAME) (none|NAME|N)`, (*scriptRun).expectNamed},
+	{`verify (clean|damaged)`, (*scriptRun).verify},
+
+	{`(kill|close)`, (*scriptRun).end},
+	{`cut(?: lose (LOSS(?: and LOSS)*)| revive (FILE))?`, (*scriptRun).cut},
+	{`(flip) (frame) P`, (*scriptRun).harm},
+	{`(flip|zero) (record) P(?: at N)?`, (*scriptRun).harm},
+	{`(flip|empty|drop) (FILE)`, (*scriptRun).harmFile},
+
+	{`fail (CALL)( always| each)?(?: with (space|handles))?`, (*scriptRun).fail},
+	{`die (CALL)( each)?`, (*scriptRun).dieAt},
+	{`allow`, (*scriptRun).allow},
+	{`begin (.*) until (CALL)`, nil}, // of the parser
+	{`go(?: until (CALL))?`, (*scriptRun).goOn},
+	{`(fill|room)`, (*scriptRun).room},
+}
+
+var scriptPatterns = sync.OnceValue(func() (out []*regexp.Regexp) {
+	words := []string{
+		"LOSS", `(?:unsynced|nothing|new|header|copy|any|PROMPT(?: at \d+)?|(?:first-sector|log-page) PROMPT)`,
+		"CALL", "ONE(?: behind ONE)*",
+		"ONE", `(?:create|open|rename|remove|mkdir|list|stat|syncdir|read|write|allocate|truncate|punch|sync|map|change)(?: [a-zA-Z0-9./]+)?`,
+		"NAME", `[a-z][a-z0-9-]*`, "FILE", `[a-zA-Z0-9./]+`, "PROMPT", `[A-Z](?:/[A-Z])*(?:@[a-z]+)?`, "P", "(PROMPT)", "N", `(\d+)`,
+	}
+	for _, c := range scriptCommands {
+		p := c.pattern
+		for i := 0; i < len(words); i += 2 {
+			p = regexp.MustCompile(`\b`+words[i]+`\b`).ReplaceAllLiteralString(p, words[i+1])
+		}
+		p = regexp.MustCompile(`\bPROMPT\b`).ReplaceAllLiteralString(p, words[11])
+		out = append(out, regexp.MustCompile("^"+p+"$"))
+	}
+	return out
+})
+
+// parseCommand finds what a command means. Known is false for one that has no meaning yet.
+func parseCommand(text string) (out scriptChoice, known bool, err error) {
+	for i, pattern := range scriptPatterns() {
+		if out.args = pattern.FindStringSubmatch(text); out.args == nil {
+			continue
+		}
+		out.do = scriptCommands[i].do
+		if command, begins := strings.CutPrefix(text, "begin "); begins {
+			command, _, _ = strings.Cut(command, " until ")
+			inner, known, err := parseCommand(command)
+			out.do = func(r *scriptRun, a []string) error {
+				return r.begin(a[2], func() error { return inner.do(r, inner.args) })
+			}
+			return out, known, err
+		}
+		return out, out.do != nil, nil
+	}
+	return out, false, malformed("no command is like %q", text)
+}
+
+var scriptStates = regexp.MustCompile(`^# (green|red|cannot run): (\S.*)$`)
+
+func parseScript(file, text string) (*script, error) {
+	x := &script{file: file}
+	bad := func(n int, format string, args ...any) error {
+		return malformed("%s:%d: %s", file, n, fmt.Sprintf(format, args...))
+	}
+	lines, unknown := strings.Split(text, "\n"), false
+	if m := scriptStates.FindStringSubmatch(lines[0]); m != nil {
+		x.state, x.why = m[1], m[2]
+	} else {
+		return nil, bad(1, `expected "# green: why", "# red: why" or "# cannot run: why"`)
+	}
+	for i, line := range lines {
+		line, _, _ = strings.Cut(line, "#")
+		for text := range strings.SplitSeq(line, ";") {
+			text = strings.Join(strings.Fields(text), " ")
+			if text == "" {
+				continue
+			}
+			l := scriptLine{n: i + 1, text: text}
+			for _, ends := range []string{"may fail", "fails"} {
+				if before, ok := strings.CutSuffix(text, " "+ends); ok {
+					text, l.ends = before, ends
+				}
+			}
+			text, perhaps := strings.CutPrefix(text, "perhaps ")
+			texts := []string{text}
+			if models, ok := strings.CutPrefix(text, "use "); ok {
+				texts = nil
+				for m := range strings.SplitSeq(models, "|") {
+					texts = append(texts, "use "+m)
+				}
+			}
+			for _, text := range texts {
+				c, known, err := parseCommand(text)
+				if err != nil {
+					return nil, bad(l.n, "%v", err)
+				}
+				unknown = unknown || !known
+				l.choices = append(l.choices, c)
+			}
+			if perhaps {
+				l.choices = append(l.choices, scriptChoice{})
+			}
+			x.drawn = x.drawn || strings.HasPrefix(text, "cut lose") && strings.Contains(text, " any")
+			x.each = x.each || strings.HasSuffix(text, " each") || strings.Contains(text, " each with ")
+			if n := len(x.lines); strings.HasPrefix(text, "open") != (n == 0) {
+				if n > 0 {
+					return nil, bad(l.n, "open comes first, and once: here it is reopen")
+				}
+				x.lines = append(x.lines, scriptLine{n: l.n, text: "open", choices: []scriptChoice{{(*scriptRun).open, []string{"open", "open", ""}}}})
+			}
+			x.lines = append(x.lines, l)
+		}
+	}
+	switch {
+	case len(x.lines) == 0:
+		return nil, bad(len(lines), "no command")
+	case unknown != (x.state == "cannot run"):
+		return nil, bad(1, "is %s, and has a command without meaning: %t", x.state, unknown)
+	}
+	return x, nil
+}
+
+// number is the first number among what a pattern's groups matched.
+func number(args ...string) (int, bool) {
+	for _, a := range args {
+		if n, err := strconv.Atoi(a); err == nil {
+			return n, true
+		}
+	}
+	return 0, false
+}

@@ -48,17 +48,17 @@ func TestModelOfAnotherCallIsDurable(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if _, err := s.Model(ctx, plain()); err != nil {
+	if _, err := s.Register(ctx, plain()); err != nil {
 		t.Fatal(err)
 	}
 	bad.Store(true)
-	if _, err := s.Model(ctx, windowed(16)); err == nil { // it is known now, and its frame not durable
+	if _, err := s.Register(ctx, windowed(16)); err == nil { // it is known now, and its frame not durable
 		t.Fatal("the log cannot be synced")
 	}
-	if _, err := s.Model(ctx, windowed(16)); err == nil {
+	if _, err := s.Register(ctx, windowed(16)); err == nil {
 		t.Error("a model was acknowledged whose frame is not durable")
 	}
-	if _, err := s.Model(ctx, plain()); err != nil { // reads go on
+	if _, err := s.Register(ctx, plain()); err != nil { // reads go on
 		t.Error(err)
 	}
 }
@@ -67,13 +67,13 @@ func TestModelOfAnotherCallIsDurable(t *testing.T) {
 // lease was taken.
 func TestOlderRecordIsLookedUpUnderTheLease(t *testing.T) {
 	s := open(t, t.TempDir(), options())
-	m, err := s.Model(ctx, windowed(16))
+	m, err := s.Register(ctx, windowed(16))
 	if err != nil {
 		t.Fatal(err)
 	}
 	e := s.eng
 	p := kv.Prompt{Tokens: make([]kv.Token, 16)}
-	w := &putter{e: e, m: m, p: p, chain: e.hasher.Chain(m.Fingerprint(), m.Descriptor().BlockTokens, &p)}
+	w := &putter{e: e, m: m.Model, p: p, chain: e.hasher.Chain(m.Fingerprint(), m.Descriptor().BlockTokens, &p)}
 	x := index.Entry{Key: w.chain.Key(0), Group: 1, Model: m.ms.Fingerprint, Loc: index.Loc{Segment: 1, Offset: 8192, Length: 4096}, RowCount: 16}
 	if err := e.ix.Update(func(t *index.Txn) error {
 		base := x

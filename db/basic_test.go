@@ -78,11 +78,14 @@ func TestIdentity(t *testing.T) {
 	} {
 		other := plain()
 		change(&other)
-		m := model(t, s, other)
-		if len(m.Superseded) == 0 {
+		m, err := s.Register(ctx, other)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(m.Differs) == 0 {
 			t.Errorf("%s: no difference was explained", name)
 		}
-		if n, _ := restore(t, m, p); n != 0 {
+		if n, _ := restore(t, m.Model, p); n != 0 {
 			t.Errorf("%s: %d tokens of another model were handed out", name, n)
 		}
 	}

@@ -31,10 +31,10 @@ func TestCloseBesideEverything(t *testing.T) {
 		for g := range 4 {
 			all.Go(func() {
 				r := rand.New(rand.NewPCG(seed+uint64(round), uint64(g)))
-				m, err := s.Model(ctx, plain())
+				m, err := s.Register(ctx, plain())
 				for err == nil || errors.Is(err, ErrSuspended) {
-					if m == nil {
-						m, err = s.Model(ctx, plain())
+					if m.Model == nil {
+						m, err = s.Register(ctx, plain())
 						continue
 					}
 					done.Add(1)

@@ -218,7 +218,7 @@ func (f *faultRun) poisoned(w *crashRun, o crashOp) {
 		"sync":       w.s.Sync(ctx),
 		"trim":       w.s.Trim(ctx),
 	}
-	writes["model"] = second(w.s.Model(ctx, windowed(77)))
+	writes["model"] = second(w.s.Register(ctx, windowed(77)))
 	writes["ref"] = f.anyRef(w)
 	writes["note"] = m.SetNote(ctx, "after", []byte("a sync failed"))
 	writes["compact"] = second(w.s.Compact(ctx, CompactOptions{}))

@@ -51,11 +51,11 @@ func (w *crashRun) registered() (err error) {
 		if w.models[fp] != nil {
 			continue
 		}
-		m, err := w.s.Model(ctx, x.d)
+		m, err := w.s.Register(ctx, x.d)
 		if err != nil {
 			return err
 		}
-		w.models[fp] = m
+		w.models[fp] = m.Model
 	}
 	return nil
 }

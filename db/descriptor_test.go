@@ -3,6 +3,7 @@ package db
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/dormousekv/dormouse/kv"
@@ -52,7 +53,14 @@ func TestModelWithoutTensorsAfterResume(t *testing.T) {
 	for i, tensors := range [][]kv.Tensor{nil, {}} {
 		d := toy(kv.Descriptor{Name: "none", BlockTokens: 16, Tensors: tensors, Shards: i + 1})
 		registerAsBefore(t, s, d)
-		m := model(t, s, d)
+		d, err := d.Normal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := s.Model(d.Fingerprint())
+		if err != nil {
+			t.Fatal(err)
+		}
 		put(t, m, kv.Tokens(tokens(1, 48)...))
 		for range 2 {
 			if err := s.Suspend(ctx); err != nil {
@@ -91,8 +99,32 @@ func TestDescriptorIsCopied(t *testing.T) {
 	}
 }
 
-// A model that an older release registered, whose descriptor would be refused today, is there as ever; a new one is not made.
-func TestModelOfAnOlderRelease(t *testing.T) {
+// A model is registered only by a descriptor that says which one it is; the field that does not is named.
+func TestModelIsSaid(t *testing.T) {
+	s := open(t, t.TempDir(), options())
+	for field, forget := range map[string]func(*kv.Descriptor){
+		"Weights":      func(d *kv.Descriptor) { d.Weights = kv.Hash{} },
+		"Architecture": func(d *kv.Descriptor) { d.Architecture = "" },
+		"Tokenizer":    func(d *kv.Descriptor) { d.Tokenizer = kv.Hash{} },
+		"RoPE.Type":    func(d *kv.Descriptor) { d.RoPE.Type = "" },
+		"Name":         func(d *kv.Descriptor) { d.Name = "" },
+	} {
+		d := plain()
+		forget(&d)
+		if _, err := s.Register(ctx, d); !errors.Is(err, kv.ErrDescriptor) || !strings.Contains(err.Error(), field+" is not said") {
+			t.Errorf("without %s: %v", field, err)
+		}
+	}
+	if _, err := s.Register(ctx, toy(kv.Descriptor{Name: "nothing to store"})); !errors.Is(err, kv.ErrDescriptor) {
+		t.Errorf("no tensors: %v", err)
+	}
+	if n := len(s.eng.state.models); n > 0 {
+		t.Errorf("%d models are registered", n)
+	}
+}
+
+// A model whose descriptor would be refused today, and was not once, is there as ever, for who asks by its fingerprint.
+func TestModelThatWouldBeRefused(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, options())
 	p := kv.Tokens(tokens(1, 48)...)
@@ -100,14 +132,28 @@ func TestModelOfAnOlderRelease(t *testing.T) {
 		func(d *kv.Descriptor) { d.Name, d.Weights = "", kv.HashOf("no name") },
 		func(d *kv.Descriptor) { d.Weights, d.Tensors[1] = kv.HashOf("two of one"), d.Tensors[0] },
 		func(d *kv.Descriptor) { d.RoPE.Type = "neox" },
+		func(d *kv.Descriptor) {
+			d.Weights, d.Architecture, d.Tokenizer, d.RoPE = kv.Hash{}, "", kv.Hash{}, kv.RoPE{}
+		},
 	} {
 		d := plain()
 		change(&d)
-		if _, err := s.Model(ctx, d); !errors.Is(err, kv.ErrDescriptor) {
-			t.Errorf("a new model: %v", err)
-		}
 		registerAsBefore(t, s, d)
-		put(t, model(t, s, d), p)
+		if _, err := s.Register(ctx, d); !errors.Is(err, kv.ErrDescriptor) {
+			t.Errorf("it is registered again: %v", err)
+		}
+		normal, err := d.Normal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		stored := func() *Model {
+			m, err := s.Model(normal.Fingerprint())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return m
+		}
+		put(t, stored(), p)
 		for range 2 { // from the log, then from its head
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
@@ -116,11 +162,66 @@ func TestModelOfAnOlderRelease(t *testing.T) {
 				t.Fatalf("%v, %v", r.Damage, err)
 			}
 			s = open(t, dir, options())
-			expect(t, model(t, s, d), p, 48)
+			expect(t, stored(), p, 48)
 		}
 	}
-	stateless := toy(kv.Descriptor{Name: "nothing to store"})
-	if _, err := s.Model(ctx, stateless); !errors.Is(err, kv.ErrDescriptor) {
-		t.Errorf("no tensors: %v", err)
+}
+
+// Register writes a model once, and says what it supersedes in the call that makes it the latest; Model looks up, and writes nothing.
+func TestRegisterAndModel(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, options())
+	if _, err := s.Model(kv.Fingerprint{1}); !errors.Is(err, ErrNotFound) {
+		t.Errorf("a model that was never registered: %v", err)
+	}
+	old, newer := plain(), plain()
+	newer.RoPE.Scale = 2
+	first, err := s.Register(ctx, old)
+	if err != nil || first.Superseded != (kv.Fingerprint{}) || first.Differs != nil {
+		t.Fatalf("the first version supersedes %s (%v), %v", first.Superseded, first.Differs, err)
+	}
+	register := func(d kv.Descriptor, over kv.Fingerprint) {
+		t.Helper()
+		r, err := s.Register(ctx, d)
+		if err != nil || r.Superseded != over || len(r.Differs) != 1 || r.Differs[0].Field != "rope scale" {
+			t.Errorf("it supersedes %s (%v), expected %s; %v", r.Superseded, r.Differs, over, err)
+		}
+	}
+	register(newer, first.Fingerprint())
+	normal, err := newer.Normal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := normal.Fingerprint()
+	lsn := s.eng.wal.LastLSN()
+	for range 2 {
+		again, err := s.Register(ctx, newer)
+		if err != nil || again.Superseded != (kv.Fingerprint{}) || again.Differs != nil || again.Fingerprint() != second {
+			t.Errorf("registered again it supersedes %s (%v), %v", again.Superseded, again.Differs, err)
+		}
+		for _, fp := range []kv.Fingerprint{first.Fingerprint(), second} {
+			if m, err := s.Model(fp); err != nil || m.Fingerprint() != fp {
+				t.Errorf("model %s: %v", fp, err)
+			}
+		}
+	}
+	if now := s.eng.wal.LastLSN(); now != lsn {
+		t.Errorf("%d frames were written for what is there", now-lsn)
+	}
+	register(old, second) // the latest again
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	o := options()
+	o.ReadOnly = true
+	s = open(t, dir, o)
+	if _, err := s.Model(second); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Register(ctx, old); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Register(ctx, windowed(20)); !errors.Is(err, ErrReadOnly) {
+		t.Errorf("a new model in a read-only store: %v", err)
 	}
 }

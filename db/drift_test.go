@@ -56,7 +56,7 @@ func TestCountsAfterEverything(t *testing.T) {
 					stop = newStopAt(1 << 40)
 				}
 				d := descs[r.IntN(len(descs))]
-				m, err := s.Model(stop, d)
+				m, err := s.Register(stop, d)
 				if err != nil {
 					if !known(err) && !errors.Is(err, stop.stopped()) {
 						t.Error(err)

@@ -17,7 +17,7 @@ func Example() {
 	for range 2 { // the second time, the prompt is in the store
 		store, err := db.Open(ctx, dir, db.Options{Budget: 2 << 30})
 		check(err)
-		model, err := store.Model(ctx, kv.Descriptor{
+		model, err := store.Register(ctx, kv.Descriptor{
 			Name: "my-model", Architecture: "llama",
 			Weights:   kv.HashOf("my toy"), // in earnest: of all bytes of the weights file
 			Tokenizer: kv.HashOf("my toy's words"),

@@ -136,21 +136,3 @@ func (h *hit) explain(g int) string {
 		return "rows [" + itoa(from) + ", " + itoa(to) + ")"
 	}
 }
-
-// ModelOf returns a handle on a model that is in the store already. ErrNotFound if there is none with that fingerprint.
-func (s *Store) ModelOf(fp kv.Fingerprint) (*Model, error) {
-	e, err := s.enter()
-	if err != nil {
-		return nil, err
-	}
-	defer s.leave()
-	e.stateMu.RLock()
-	defer e.stateMu.RUnlock()
-	if ms := e.state.models[fp]; ms != nil {
-		if err := ms.load(); err != nil {
-			return nil, err
-		}
-		return &Model{s: s, ms: ms}, nil
-	}
-	return nil, ErrNotFound
-}

@@ -20,7 +20,7 @@ func explained(t *testing.T, dir string, d kv.Descriptor, p kv.Prompt) Explanati
 	o := options()
 	o.ReadOnly = true
 	s := open(t, dir, o)
-	m, err := s.ModelOf(fingerprint(t, d))
+	m, err := s.Model(fingerprint(t, d))
 	if err != nil {
 		t.Fatal(err)
 	}

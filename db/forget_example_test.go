@@ -33,14 +33,14 @@ func Example_forget() {
 	store, err := db.Open(ctx, dir, db.Options{})
 	check(err)
 	defer store.Close()
-	m, err := store.Model(ctx, model)
+	m, err := store.Register(ctx, model)
 	check(err)
 
 	system := tokenize("a long system prompt")[:80:80]
 	prompts := map[string]kv.Prompt{}
 	for i, user := range []string{"alice", "bob"} {
 		prompts[user] = kv.Prompt{Tokens: append(system, int32(i), 2, 3, 4), Scope: user, ScopeStart: 80}
-		check(round(ctx, m, &engine{}, prompts[user]))
+		check(round(ctx, m.Model, &engine{}, prompts[user]))
 	}
 	check(m.SetRef(ctx, "alice/last", prompts["alice"], db.RefOptions{Pinned: true}))
 

@@ -204,7 +204,7 @@ func exercise(t *testing.T, dir string, sound bool) {
 func use(t *testing.T, s *Store, sound bool) {
 	models := tinyModels()
 	for _, d := range append(models, models...) { // what the first round finds damaged, the second finds flagged
-		m, err := s.Model(ctx, d)
+		m, err := s.Register(ctx, d)
 		if err != nil {
 			continue
 		}

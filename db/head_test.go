@@ -36,7 +36,7 @@ func TestLargeDescriptorIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, options())
 	for i := range 4 {
-		_, err := s.Model(ctx, namedModel(i, 30<<20))
+		_, err := s.Register(ctx, namedModel(i, 30<<20))
 		if !errors.Is(err, kv.ErrDescriptor) || !errors.Is(err, ErrLimit) || !strings.Contains(err.Error(), fmt.Sprintf("at most %d", MaxDescriptorBytes)) {
 			t.Fatalf("a descriptor of 30 MiB: %v", err)
 		}
@@ -74,9 +74,9 @@ func TestHeadIsBounded(t *testing.T) {
 	var err error
 	n := 0
 	for err == nil {
-		var x *Model
-		if x, err = s.Model(ctx, namedModel(n, size)); err == nil {
-			last = x
+		var x Registered
+		if x, err = s.Register(ctx, namedModel(n, size)); err == nil {
+			last = x.Model
 			n++
 		}
 	}
@@ -122,7 +122,7 @@ func TestModelsAreBounded(t *testing.T) {
 		model(t, s, d)
 	}
 	d.Weights = kv.Hash{2}
-	if _, err := s.Model(ctx, d); !errors.Is(err, ErrLimit) || !strings.Contains(err.Error(), fmt.Sprint("no more than ", MaxModels)) {
+	if _, err := s.Register(ctx, d); !errors.Is(err, ErrLimit) || !strings.Contains(err.Error(), fmt.Sprint("no more than ", MaxModels)) {
 		t.Fatalf("one more than %d models: %v", MaxModels, err)
 	}
 	d.Weights = kv.Hash{1}
@@ -151,7 +151,7 @@ func TestModelsHoldBudget(t *testing.T) {
 	}
 	var all []*Model
 	for {
-		x, err := s.Model(ctx, namedModel(len(all), 20<<10))
+		x, err := s.Register(ctx, namedModel(len(all), 20<<10))
 		if used := s.eng.measure(); used > o.Budget {
 			t.Fatalf("%d models: %d bytes are used, of a budget of %d", len(all), used, o.Budget)
 		}
@@ -161,7 +161,7 @@ func TestModelsHoldBudget(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, x)
+		all = append(all, x.Model)
 	}
 	if len(all) < 2 {
 		t.Fatalf("room for %d models in %d bytes", len(all), o.Budget)
@@ -175,7 +175,7 @@ func TestModelsHoldBudget(t *testing.T) {
 	if _, err := s.Compact(ctx, CompactOptions{}); err != nil { // index.db has had all of them
 		t.Fatal(err)
 	}
-	if _, err := s.Model(ctx, all[1].Descriptor()); err != nil {
+	if _, err := s.Register(ctx, all[1].Descriptor()); err != nil {
 		t.Errorf("where models were retired: %v", err)
 	}
 }

@@ -28,7 +28,7 @@ func TestFailedSyncOfTheIndexPoisons(t *testing.T) {
 		"delete":     w.do(crashOp{kind: "delete", chat: 3, n: 80}),
 		"checkpoint": w.s.Checkpoint(ctx),
 		"sync":       w.s.Sync(ctx),
-		"model":      second(w.s.Model(ctx, another)),
+		"model":      second(w.s.Register(ctx, another)),
 		"unref":      w.do(crashOp{kind: "unref", name: "r"}),
 		"retire":     w.s.Retire(ctx, w.model(2).Fingerprint()),
 	} {

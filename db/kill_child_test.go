@@ -30,12 +30,12 @@ func TestKillChild(t *testing.T) {
 	}
 	w.s = s
 	for c := range 2 {
-		m, err := s.Model(ctx, killModel(c))
+		m, err := s.Register(ctx, killModel(c))
 		if err != nil {
 			w.write("x model: %v", err)
 			os.Exit(3)
 		}
-		w.models[c] = m
+		w.models[c] = m.Model
 	}
 	w.write("r")
 	for g := range 3 {

@@ -48,11 +48,11 @@ func open(t testing.TB, dir string, o Options) *Store {
 
 func model(t testing.TB, s *Store, d kv.Descriptor) *Model {
 	t.Helper()
-	m, err := s.Model(ctx, d)
+	m, err := s.Register(ctx, d)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return m
+	return m.Model
 }
 
 // truth returns the right row of a tensor at position pos of p. Scope does not matter: it changes no computation.

@@ -43,7 +43,7 @@ func newFlips(t *testing.T, kept bool) *flips {
 	o := options()
 	o.Budget, o.SegmentBytes = 16<<20, 256<<10
 	s := open(t, dir, o)
-	m, err := s.Model(ctx, crashtest.Model("plain"))
+	m, err := s.Register(ctx, crashtest.Model("plain"))
 	no := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -78,7 +78,7 @@ func newFlips(t *testing.T, kept bool) *flips {
 	no(s.Close()) // what is to be moved must be in finished segments
 	s = open(t, dir, o)
 	no(s.Checkpoint(ctx))
-	m, err = s.Model(ctx, crashtest.Model("plain"))
+	m, err = s.Register(ctx, crashtest.Model("plain"))
 	no(err)
 	match := func() {
 		m, err := m.Match(ctx, crashtest.Named("plain", "X", 64).Prompt, MatchOptions{})
@@ -230,19 +230,19 @@ func (x *flips) flip(dir string, i int64, repair bool) error {
 
 // whole compares what is stored after damage to a frame.
 func (x *flips) whole(s *Store, f flipFrame) error {
-	m, err := s.Model(ctx, crashtest.Model("plain"))
+	m, err := s.Register(ctx, crashtest.Model("plain"))
 	if err != nil {
 		return err
 	}
 	for name, n := range x.want {
-		got, err := restoreChat(crashtest.Named("plain", name, n), m)
+		got, err := restoreChat(crashtest.Named("plain", name, n), m.Model)
 		if err != nil || got < n {
 			return fmt.Errorf("%s: %d tokens of %d, %w", name, got, n, err)
 		}
 	}
 	for _, name := range x.gone {
 		parent := 64 * strings.Count(name, "/")
-		got, err := restoreChat(crashtest.Named("plain", name, parent+64), m)
+		got, err := restoreChat(crashtest.Named("plain", name, parent+64), m.Model)
 		if err != nil || got > parent && f.only != name {
 			return fmt.Errorf("%s was deleted: %d tokens, %w", name, got, err)
 		}

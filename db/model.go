@@ -17,71 +17,93 @@ import (
 type Model struct {
 	s  *Store
 	ms *modelState
-	// Superseded lists, when this call registered a new version of a known name, the fields in which it differs from
-	// the version before.
-	Superseded []kv.Difference
 }
 
-// Model returns the part of the store that belongs to desc, registering it if it is new. Descriptors coexist: one of a
-// known name that differs becomes the current version, the difference is logged field by field, and the data of the
-// older versions is the first to be evicted.
+// Registered is what [Store.Register] gives: the model, and the version of it that went before.
+type Registered struct {
+	*Model
+	// Superseded is the version that was the latest of this name until this call; zero if there was none, or it is this one. Its blocks
+	// are the first to be evicted.
+	Superseded kv.Fingerprint
+	// Differs are the fields in which Model differs from that; nil, too, where its descriptor cannot be read, which is logged.
+	Differs []kv.Difference
+}
+
+// Model returns the model with that fingerprint, which was registered before. It writes nothing. ErrNotFound if there is none,
+// ErrCorrupt if its descriptor cannot be read.
+func (s *Store) Model(fp kv.Fingerprint) (*Model, error) {
+	e, err := s.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	e.stateMu.RLock()
+	defer e.stateMu.RUnlock()
+	ms := e.state.models[fp]
+	if ms == nil {
+		return nil, fmt.Errorf("%w: model %s", ErrNotFound, fp)
+	}
+	if err := ms.load(); err != nil {
+		return nil, err
+	}
+	return &Model{s: s, ms: ms}, nil
+}
+
+// Register returns the part of the store that belongs to desc, and makes it if it is new: then it returns when that is durable.
+// Descriptors coexist: one of a known name that differs becomes the latest version, the difference is logged field by field, and the
+// data of the older versions is the first to be evicted. One that is the latest version already is looked up, and nothing is written.
 //
 // It returns an error that wraps kv.ErrDescriptor for a descriptor that leaves out which model it is of or contradicts itself
 // ([kv.Descriptor.Validate]), takes over [MaxDescriptorBytes], or has the fingerprint of another one; ErrReadOnly for a new one in a
 // read-only store; ErrNoSpace if the budget has no room for it, and nothing can be evicted; and another error if the store has
 // [MaxModels], or with it [MaxHeadBytes].
-func (s *Store) Model(ctx context.Context, desc kv.Descriptor) (*Model, error) {
-	var out *Model
+func (s *Store) Register(ctx context.Context, desc kv.Descriptor) (Registered, error) {
+	var out Registered
 	err := s.onIndex(ctx, func() (err error) {
-		out, err = s.modelOnce(ctx, desc)
+		out, err = s.registerOnce(ctx, desc)
 		return err
 	})
 	return out, err
 }
 
-func (s *Store) modelOnce(ctx context.Context, desc kv.Descriptor) (*Model, error) {
-	if err := desc.CheckIdentity(); err != nil {
-		return nil, err
+func (s *Store) registerOnce(ctx context.Context, desc kv.Descriptor) (none Registered, err error) {
+	if err := desc.Validate(); err != nil {
+		return none, err
 	}
-	invalid := desc.Validate()
-	desc, err := desc.Normal()
-	if err != nil {
-		return nil, err
+	if desc, err = desc.Normal(); err != nil {
+		return none, err
 	}
 	if err := descriptorFits(&desc); err != nil {
-		return nil, err
+		return none, err
 	}
 	e, err := s.enter()
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	defer s.leave()
 	fp := desc.Fingerprint()
 
 	ms, old, err := e.known(&desc, fp)
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	if ms != nil && (old == ms || e.wal == nil) {
 		if ms.lsn > 0 && e.wal.DurableLSN() < ms.lsn { // another call is registering it
 			err = e.durable(ms.lsn)
 		}
-		return &Model{s: s, ms: ms}, err
-	}
-	if ms == nil && invalid != nil { // what is registered was good enough for an earlier release
-		return nil, invalid
+		return Registered{Model: &Model{s: s, ms: ms}}, err
 	}
 	if err := e.boundState(ctx); err != nil {
-		return nil, err
+		return none, err
 	}
-	m, op := &Model{s: s}, newOpModel(&desc, 0)
+	out, op := Registered{Model: &Model{s: s}}, newOpModel(&desc, 0)
 	if err := e.modelFits(op); err != nil { // before room is made for it
-		return nil, err
+		return none, err
 	}
 	if ms == nil { // else the log has it already
 		room := 3 * op.bytes()
 		if err := e.reserveState(ctx, room); err != nil {
-			return nil, err
+			return none, err
 		}
 		defer e.space.giveUp(room, 0)
 	}
@@ -97,27 +119,28 @@ func (s *Store) modelOnce(ctx context.Context, desc kv.Descriptor) (*Model, erro
 			return err
 		}
 		lsn, err = e.logStateLocked(frameModel, op, func(st *smallState) {
-			m.ms = st.addModel(op)
-			m.ms.lsn = e.wal.LastLSN()
+			out.ms = st.addModel(op)
+			out.ms.lsn = e.wal.LastLSN()
 		})
 		return err
 	}); err != nil {
-		return nil, err
+		return none, err
 	}
-	if err := m.ms.load(); err != nil {
-		return nil, err
+	if err := out.ms.load(); err != nil {
+		return none, err
 	}
 	if old != nil && old.Fingerprint != fp {
+		out.Superseded = old.Fingerprint
 		if err := old.load(); err != nil {
 			e.log.Error("the version before of this model cannot be read", slog.String("model", desc.Name), slog.Any("error", err))
 		} else {
-			m.Superseded = old.desc.Diff(&desc)
+			out.Differs = old.desc.Diff(&desc)
 		}
 		e.log.Warn("another version of this model is stored; it will be evicted first",
-			slog.String("model", desc.Name), slog.String("differs", listed(m.Superseded)),
+			slog.String("model", desc.Name), slog.String("differs", listed(out.Differs)),
 			slog.String("old", old.Fingerprint.String()), slog.String("new", fp.String()))
 	}
-	return m, e.durable(lsn)
+	return out, e.durable(lsn)
 }
 
 // known returns the model of that descriptor, nil if it is not registered, and the newest version of its name. The error is that of

@@ -150,9 +150,9 @@ func TestDescriptorThatCannotBeRead(t *testing.T) {
 			for range 2 { // from a frame, and from the head of the log
 				expect(t, model(t, s, plain()), p, 48)
 				for what, do := range map[string]func() error{
-					"Model":   func() error { _, err := s.Model(ctx, d); return err },
-					"ModelOf": func() error { _, err := s.ModelOf(fp); return err },
-					"Models":  func() error { _, err := s.Models(); return err },
+					"Register": func() error { _, err := s.Register(ctx, d); return err },
+					"Model":    func() error { _, err := s.Model(fp); return err },
+					"Models":   func() error { _, err := s.Models(); return err },
 				} {
 					var bad *CorruptError
 					if err := do(); !errors.As(err, &bad) || filepath.Base(filepath.Dir(bad.File)) != walDir || bad.Offset == 0 || !strings.Contains(err.Error(), fp.String()) {

@@ -352,7 +352,7 @@ func (p *planted) try(t testing.TB) {
 // useAll does everything that writes, or gives up, files.
 func useAll(s *Store) {
 	for i, d := range tinyModels() {
-		m, err := s.Model(ctx, d)
+		m, err := s.Register(ctx, d)
 		if err != nil {
 			continue
 		}

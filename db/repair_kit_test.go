@@ -185,14 +185,14 @@ func reader(t *testing.T, dir string) *Store {
 // give restores a prompt, of a model that may be gone.
 func give(t *testing.T, s *Store, p said) (int, Reason) {
 	t.Helper()
-	m, err := s.Model(ctx, p.desc)
+	m, err := s.Register(ctx, p.desc)
 	if errors.Is(err, ErrReadOnly) {
 		return 0, Reason{}
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return restore(t, m, p.prompt)
+	return restore(t, m.Model, p.prompt)
 }
 
 // repaired repairs dir, checks what must hold whatever was damaged, and returns the report and the new store's directory.

@@ -94,7 +94,7 @@ func TestRestoreIntoAnyLayout(t *testing.T) {
 		}
 		defer s.Close()
 		d := odd(rapid.SampledFrom([]int{1, 5, 15, 16, 17, 32, 40}).Draw(rt, "window"))
-		m, err := s.Model(ctx, d)
+		m, err := s.Register(ctx, d)
 		if err != nil {
 			rt.Fatal(err)
 		}

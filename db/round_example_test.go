@@ -54,15 +54,15 @@ func Example_round() {
 
 	store, err := db.Open(ctx, dir, db.Options{Budget: 2 << 30})
 	check(err)
-	m, err := store.Model(ctx, model) // once; it is safe for concurrent use, as the store is
+	m, err := store.Register(ctx, model) // once; it is safe for concurrent use, as the store is
 	check(err)
 	conversation := tokenize("a long system prompt")
 	for range 3 {
-		check(round(ctx, m, &engine{}, kv.Prompt{Tokens: conversation, Scope: "alice", ScopeStart: 80}))
+		check(round(ctx, m.Model, &engine{}, kv.Prompt{Tokens: conversation, Scope: "alice", ScopeStart: 80}))
 		conversation = append(conversation, 7, 8, 9) // what was answered, and said next
 	}
 	other := append(conversation[:80:80], 1, 2, 3)
-	check(round(ctx, m, &engine{}, kv.Prompt{Tokens: other, Scope: "bob", ScopeStart: 80}))
+	check(round(ctx, m.Model, &engine{}, kv.Prompt{Tokens: other, Scope: "bob", ScopeStart: 80}))
 
 	check(store.Close())
 	// Output:

@@ -224,7 +224,9 @@ func (r *scriptRun) open(a []string) error {
 func (r *scriptRun) use(a []string) (err error) {
 	r.model = a[1]
 	if r.s != nil {
-		r.m, err = r.s.Model(ctx(), crashtest.Model(r.model))
+		var m db.Registered
+		m, err = r.s.Register(ctx(), crashtest.Model(r.model))
+		r.m = m.Model
 	}
 	return err
 }

@@ -134,7 +134,7 @@ func (t Tensor) String() string { return fmt.Sprintf("layer %d %s", t.Layer, t.R
 // Validate returns an error that wraps [ErrDescriptor] and names the field, if d does not say which model it is of, is not complete, or
 // contradicts itself. A store asks this of every model that is new to it.
 func (d Descriptor) Validate() error {
-	if err := d.CheckIdentity(); err != nil {
+	if err := d.identity(); err != nil {
 		return err
 	}
 	bad := func(format string, args ...any) error {
@@ -165,9 +165,8 @@ func (d Descriptor) Validate() error {
 	return err
 }
 
-// CheckIdentity is the part of [Descriptor.Validate] without which models would share rows: a store also asks it of a descriptor that
-// an earlier release has registered.
-func (d Descriptor) CheckIdentity() error {
+// identity is the part of [Descriptor.Validate] without which models would share rows.
+func (d Descriptor) identity() error {
 	for _, f := range []struct {
 		missing     bool
 		field, what string
@@ -188,8 +187,8 @@ func (d Descriptor) CheckIdentity() error {
 }
 
 // Normal returns d with its defaults filled in, in memory of its own, or an error that wraps [ErrDescriptor]. Two descriptors
-// of one model are equal when their normal forms are. It does not ask for what [Descriptor.Validate] does: stores of older
-// releases may have such a descriptor.
+// of one model are equal when their normal forms are. It does not ask for what [Descriptor.Validate] does: a store may have a
+// descriptor that a later release refuses.
 func (d Descriptor) Normal() (Descriptor, error) {
 	bad := func(format string, args ...any) (Descriptor, error) {
 		return Descriptor{}, fmt.Errorf("%w: %s", ErrDescriptor, fmt.Sprintf(format, args...))

@@ -30,9 +30,11 @@ func Open(ctx context.Context, dir string) (*Talk, error) {
 	if t.Store, err = db.Open(ctx, dir, db.Options{Budget: 64 << 20}); err != nil {
 		return nil, err
 	}
-	if t.Model, err = t.Store.Model(ctx, t.describe()); err != nil {
+	registered, err := t.Store.Register(ctx, t.describe())
+	if err != nil {
 		return nil, errors.Join(err, t.Store.Close())
 	}
+	t.Model = registered.Model
 	return t, nil
 }
 

@@ -22,11 +22,11 @@ func openStore(ctx context.Context, dir string, desc kv.Descriptor) (*promptStor
 	if err != nil {
 		return nil, err
 	}
-	model, err := store.Model(ctx, desc)
+	model, err := store.Register(ctx, desc)
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
-	return &promptStore{store, model}, nil
+	return &promptStore{store, model.Model}, nil
 }
 
 // restore fills cache with the longest prefix of the prompt that is stored, and returns how many tokens that is. It

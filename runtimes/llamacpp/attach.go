@@ -204,10 +204,11 @@ func Attach(ctx context.Context, store *db.Store, lib *Library, lctx uintptr, o 
 			s.o.Put.Codec = quant.Raw // latents of K and V in one: an error would be in both
 		}
 	}
-	s.model, err = store.Model(ctx, desc)
+	registered, err := store.Register(ctx, desc)
 	if err != nil {
 		return nil, err
 	}
+	s.model = registered.Model
 	s.shape = state.Shape(blob)
 	if s.canaryFormat = formatOf(blob, 2); s.lay != nil {
 		s.canaryFormat = s.lay.format

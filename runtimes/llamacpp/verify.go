@@ -116,9 +116,11 @@ func (s *Session) verify(ctx context.Context, c canary, adapters []kv.Adapter, m
 		if err := s.store.Retire(ctx, s.model.Fingerprint()); err != nil {
 			return err
 		}
-		if s.model, err = s.store.Model(ctx, desc); err != nil {
+		again, err := s.store.Register(ctx, desc)
+		if err != nil {
 			return err
 		}
+		s.model = again.Model
 		s.deviation = 0
 	} else if !mayStore {
 		return fmt.Errorf("%w: nothing is stored with the prompt's %d adapters, so whether the context has them is not known: after llama_set_adapters_lora call "+

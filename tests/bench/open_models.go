@@ -49,7 +49,7 @@ func registerModels(dir string, n int) error {
 	for i := range n {
 		d.Name = fmt.Sprint("model ", i)
 		d.Weights = kv.HashOf(d.Name)
-		if _, err := s.Model(ctx, d); err != nil {
+		if _, err := s.Register(ctx, d); err != nil {
 			s.Close()
 			return err
 		}

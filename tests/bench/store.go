@@ -36,11 +36,11 @@ func openStore(dir string, desc kv.Descriptor, o db.Options) (*opened, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := s.Model(ctx, desc)
+	m, err := s.Register(ctx, desc)
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	return &opened{Store: s, model: m, desc: desc}, nil
+	return &opened{Store: s, model: m.Model, desc: desc}, nil
 }
 
 // put stores a prompt and insists that all of it is.

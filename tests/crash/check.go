@@ -146,11 +146,11 @@ func (c *checker) verify(dir, when string) {
 func (c *checker) compare(store *db.Store, budget bool) error {
 	handles := make([]*db.Model, len(c.w.models))
 	for i, d := range c.w.models {
-		m, err := store.Model(ctx, d)
+		m, err := store.Register(ctx, d)
 		if err != nil && !errors.Is(err, db.ErrReadOnly) { // read-only, one that is not registered has nothing stored
 			return fmt.Errorf("model %s: %w", d.Name, err)
 		}
-		handles[i] = m
+		handles[i] = m.Model
 	}
 	for i, x := range c.w.chats {
 		n, reason := 0, db.Reason{}

@@ -79,11 +79,11 @@ func TestFindings(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			model, err := s.Model(ctx, c.d)
+			model, err := s.Register(ctx, c.d)
 			if err != nil {
 				t.Fatal(err)
 			}
-			tc.act(t, s, model)
+			tc.act(t, s, model.Model)
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}

@@ -76,17 +76,17 @@ func (c *crew) open() (err error) {
 }
 
 func (c *crew) register(i int) error {
-	m, err := c.store.Model(ctx, c.w.models[i])
+	m, err := c.store.Register(ctx, c.w.models[i])
 	for range 100 { // while open matches keep the room
 		if !errors.Is(err, db.ErrNoSpace) || !c.order.Mode.Small {
 			break
 		}
 		time.Sleep(time.Millisecond)
-		m, err = c.store.Model(ctx, c.w.models[i])
+		m, err = c.store.Register(ctx, c.w.models[i])
 	}
 	switch {
 	case err == nil:
-		c.models[i].Store(m)
+		c.models[i].Store(m.Model)
 	case errors.Is(err, db.ErrNoSpace) && c.order.Mode.Small && c.models[i].Load() != nil:
 		return nil // it stays retired until the store is opened again
 	}

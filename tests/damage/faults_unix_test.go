@@ -101,19 +101,19 @@ func newCutting(t *testing.T) *cutting {
 		name := []string{"int8", "window", "s2", "huff"}[i%4]
 		x := &chat{name: fmt.Sprintf("%s %d", name, i), kind: ks[name], p: kv.Prompt{Tokens: tokens(1000+i, 70+i)}}
 		x.rows, x.memo = x.compute(len(x.p.Tokens)), x.memory()
-		m, err := c.s.Model(ctx, x.d)
+		m, err := c.s.Register(ctx, x.d)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if _, err := m.Put(ctx, x.p, x.rows, x.put); err != nil {
 			t.Fatal(err)
 		}
-		x.learn(t, m)
+		x.learn(t, m.Model)
 		if err := m.SetRef(ctx, x.name, x.p, db.RefOptions{Pinned: true}); err != nil {
 			t.Fatal(err)
 		}
 		x.want, x.rests = len(x.p.Tokens), map[int][]use{}
-		if err := x.lookUp(m, x.want); err != nil {
+		if err := x.lookUp(m.Model, x.want); err != nil {
 			t.Fatal(err)
 		}
 		c.kept = append(c.kept, x)
@@ -252,7 +252,7 @@ func (c *cutting) pick(rnd *rand.Rand, file string) (name string, size int64) {
 func (c *cutting) operation(g int, r *rand.Rand) {
 	x := *c.kept[r.IntN(len(c.kept))]
 	x.memo = x.memory()
-	m, err := c.s.Model(ctx, x.d)
+	m, err := c.s.Register(ctx, x.d)
 	if err != nil {
 		c.count("model", err)
 		return
@@ -260,7 +260,7 @@ func (c *cutting) operation(g int, r *rand.Rand) {
 	filler := kv.Prompt{Tokens: tokens(g*100+r.IntN(20)+5000, 40)}
 	switch r.IntN(16) {
 	case 0, 1, 2, 3, 4:
-		n, _, err := x.restore(m)
+		n, _, err := x.restore(m.Model)
 		if bad := x.compare(n); err == nil && bad != "" {
 			c.fail("%s", bad)
 		}
@@ -329,11 +329,11 @@ func (c *cutting) after() (intact int) {
 			var reason db.Reason
 			var err error
 			whole := func() bool {
-				var m *db.Model
-				if m, err = c.s.Model(ctx, x.d); err != nil {
+				var m db.Registered
+				if m, err = c.s.Register(ctx, x.d); err != nil {
 					return false
 				}
-				if n, reason, err = x.restore(m); err != nil {
+				if n, reason, err = x.restore(m.Model); err != nil {
 					return false
 				}
 				if bad := x.compare(n); bad != "" {
@@ -350,7 +350,7 @@ func (c *cutting) after() (intact int) {
 			}
 		}
 		f := &chat{kind: c.kept[0].kind, p: kv.Prompt{Tokens: tokens(9000+len(when), 50)}}
-		m, err := c.s.Model(ctx, f.d)
+		m, err := c.s.Register(ctx, f.d)
 		if err != nil {
 			c.fail("%s: %v", when, err)
 		} else if got, err := m.Put(ctx, f.p, f.compute(50), f.put); err != nil || got.Tokens != 50 {

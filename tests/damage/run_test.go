@@ -182,13 +182,13 @@ func (u *user) readAndWrite() {
 		}
 		return c.want // what was short was put again
 	})
-	if m, err := s.ModelOf(fresh.d.Fingerprint()); err != nil {
+	if m, err := s.Model(fresh.d.Fingerprint()); err != nil {
 		u.fail("opened again: %v", err)
 	} else if n, reason, err := fresh.restore(m); err != nil || n != len(fresh.p.Tokens) {
 		u.fail(notDone+"%d tokens of what was put last (%v), %v", n, reason, err)
 	}
 	for _, c := range u.x.chats {
-		if m, err := s.ModelOf(c.d.Fingerprint()); err == nil && (c.name == "images" || c.name == "alice") {
+		if m, err := s.Model(c.d.Fingerprint()); err == nil && (c.name == "images" || c.name == "alice") {
 			if n, _, err := m.Probe(ctx, c.p, db.MatchOptions{}); err != nil || n > map[string]int{"images": 30, "alice": 40}[c.name] {
 				u.fail(notDone+"%s was deleted, and has %d tokens, %v", c.name, n, err)
 			}

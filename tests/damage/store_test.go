@@ -171,9 +171,9 @@ func (b *builder) open() {
 }
 
 func (b *builder) model(name string) *db.Model {
-	m, err := b.s.Model(ctx, kinds()[name].d)
+	m, err := b.s.Register(ctx, kinds()[name].d)
 	b.must(err)
-	return m
+	return m.Model
 }
 
 func (b *builder) put(name string) {
@@ -274,7 +274,7 @@ func (b *builder) know(x *base) {
 		c := *b.chats[name]
 		c.memo = c.memory()
 		x.chats = append(x.chats, &c)
-		m, err := s.ModelOf(c.d.Fingerprint())
+		m, err := s.Model(c.d.Fingerprint())
 		if name == "retired" {
 			c.lost = true
 			if err == nil {

@@ -43,7 +43,7 @@ func (u *user) again(do func() bool) bool {
 // restoreAll restores every prompt, and returns those that came back short.
 func (u *user) restoreAll(s *db.Store, when string, floor func(*chat) int) (short []*chat) {
 	for _, c := range u.x.chats {
-		m, err := s.ModelOf(c.d.Fingerprint())
+		m, err := s.Model(c.d.Fingerprint())
 		if errors.Is(err, db.ErrNotFound) {
 			if floor(c) > 0 {
 				u.fail("%s: %s: its model is not there", when, c.name)
@@ -89,7 +89,7 @@ func (u *user) look(s *db.Store) {
 		}
 	}
 	for _, c := range u.x.chats {
-		m, err := s.ModelOf(c.d.Fingerprint())
+		m, err := s.Model(c.d.Fingerprint())
 		if err != nil {
 			continue
 		}
@@ -189,7 +189,7 @@ func (u *user) write(s *db.Store, short []*chat) (fresh *chat) {
 	put := func(c *chat) {
 		p := c.p.Prefix(max(c.want, kv.OpeningTokens))
 		try("put of "+c.name, func() error {
-			m, err := s.Model(ctx, c.d)
+			m, err := s.Register(ctx, c.d)
 			if err != nil {
 				return err
 			}
@@ -199,7 +199,7 @@ func (u *user) write(s *db.Store, short []*chat) (fresh *chat) {
 				if err != nil || got.Tokens != len(p.Tokens) {
 					return fmt.Errorf("%d of %d tokens stored, %v", got.Tokens, len(p.Tokens), err)
 				}
-				n, reason, err := c.restore(m)
+				n, reason, err := c.restore(m.Model)
 				if err != nil {
 					return err
 				}
@@ -226,7 +226,7 @@ func (u *user) write(s *db.Store, short []*chat) (fresh *chat) {
 		switch c.name {
 		case "late":
 			try("set a ref", func() error {
-				m, err := s.Model(ctx, c.d)
+				m, err := s.Register(ctx, c.d)
 				if err != nil {
 					return err
 				}
@@ -234,7 +234,7 @@ func (u *user) write(s *db.Store, short []*chat) (fresh *chat) {
 			})
 		case "images":
 			try("delete", func() error {
-				m, err := s.Model(ctx, c.d)
+				m, err := s.Register(ctx, c.d)
 				if err != nil {
 					return err
 				}

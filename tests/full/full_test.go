@@ -65,11 +65,11 @@ func open(t testing.TB, dir string, o db.Options) (*db.Store, *db.Model) {
 	if err != nil {
 		t.Fatalf("open: %v", err)
 	}
-	m, err := s.Model(ctx, desc)
+	m, err := s.Register(ctx, desc)
 	if err != nil {
 		t.Fatalf("model: %v", err)
 	}
-	return s, m
+	return s, m.Model
 }
 
 // put stores blocks [from, to) of a prompt; what is before must be stored.

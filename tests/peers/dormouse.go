@@ -55,12 +55,12 @@ func openDormouse(dir string, j job, codec quant.Codec, order step) (store, erro
 			desc.Tensors = append(desc.Tensors, kv.Tensor{Layer: layer, Role: role, DType: kv.F16, Width: width})
 		}
 	}
-	m, err := s.Model(ctx, desc)
+	m, err := s.Register(ctx, desc)
 	if err != nil {
 		s.Close()
 		return nil, err
 	}
-	d := &dormouseStore{db: s, model: m, tokens: make([]kv.Token, j.Blocks*blockTokens), eachSync: order == stepPutEach}
+	d := &dormouseStore{db: s, model: m.Model, tokens: make([]kv.Token, j.Blocks*blockTokens), eachSync: order == stepPutEach}
 	for i := range d.tokens {
 		d.tokens[i] = kv.Token(i * 7 % 50_000)
 	}

@@ -74,7 +74,7 @@ func playStore(t *testing.T, requests []trace.Request, capacity int, policy db.P
 		BlockTokens: trace.MooncakeBlockTokens,
 	}
 	d.Tensors = []kv.Tensor{{Role: kv.RoleK, DType: kv.Bytes, Width: 1}}
-	m, err := s.Model(ctx, d)
+	m, err := s.Register(ctx, d)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,8 +42,9 @@ func newHistory(t *testing.T, s *db.Store, seed uint64, resumes *atomic.Int64) *
 	}
 	h := &history{t: t, s: s, seed: seed, begin: time.Now(), resumes: resumes}
 	for { // a Suspend may be under way
-		var err error
-		if h.m, err = s.Model(ctx, d); err == nil {
+		m, err := s.Register(ctx, d)
+		if err == nil {
+			h.m = m.Model
 			break
 		} else if !errors.Is(err, db.ErrSuspended) {
 			t.Fatal(err)
@@ -132,7 +133,7 @@ func (h *history) client(c int) {
 		default:
 			h.do(c, call{what: "retire"}, func() (answer, error) { return answer{}, h.s.Retire(ctx, h.m.Fingerprint()) })
 			h.do(c, call{what: "model"}, func() (answer, error) {
-				_, err := h.s.Model(ctx, h.u.desc)
+				_, err := h.s.Register(ctx, h.u.desc)
 				return answer{}, err
 			})
 		}

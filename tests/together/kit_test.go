@@ -65,11 +65,11 @@ func open(t testing.TB, dir string, o db.Options) *db.Store {
 
 func model(t testing.TB, s *db.Store, d kv.Descriptor) *db.Model {
 	t.Helper()
-	m, err := s.Model(ctx, d)
+	m, err := s.Register(ctx, d)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return m
+	return m.Model
 }
 
 func must(t testing.TB, err error) {

@@ -36,8 +36,8 @@ var methods = map[string]method{
 	"Store.Identity":      {1, func(w *worker) error { _, err := w.s.Identity(); return err }},
 	"Store.IndexProblems": {1, func(w *worker) error { w.s.IndexProblems(); return nil }},
 	"Store.Log":           {2, func(w *worker) error { _, err := w.s.Log(); return err }},
-	"Store.Model":         {4, func(w *worker) error { _, err := w.s.Model(ctx, w.descs[w.r.IntN(len(w.descs))]); return err }},
-	"Store.ModelOf":       {4, func(w *worker) error { _, err := w.s.ModelOf(w.model().Fingerprint()); return err }},
+	"Store.Register":      {4, func(w *worker) error { _, err := w.s.Register(ctx, w.descs[w.r.IntN(len(w.descs))]); return err }},
+	"Store.Model":         {4, func(w *worker) error { _, err := w.s.Model(w.model().Fingerprint()); return err }},
 	"Store.Models":        {4, func(w *worker) error { _, err := w.s.Models(); return err }},
 	"Store.Planes":        {1, (*worker).blocks},
 	"Store.Ref":           {8, func(w *worker) error { _, err := w.s.Ref(w.refName()); return err }},
@@ -152,9 +152,9 @@ func (w *worker) refs() error {
 func (w *worker) retire() error {
 	d := w.descs[len(w.descs)-1]
 	err := w.s.Retire(ctx, w.models[len(w.models)-1].Fingerprint())
-	_, err2 := w.s.Model(ctx, d)
+	_, err2 := w.s.Register(ctx, d)
 	for errors.Is(err2, db.ErrSuspended) {
-		_, err2 = w.s.Model(ctx, d)
+		_, err2 = w.s.Register(ctx, d)
 	}
 	return errors.Join(err, err2)
 }

@@ -125,11 +125,11 @@ func (x *mix) open() {
 	}
 	o := &opened{s: s}
 	for _, d := range x.descs {
-		m, err := s.Model(ctx, d)
+		m, err := s.Register(ctx, d)
 		if err != nil {
 			x.t.Errorf("model: %v", err)
 		}
-		o.models = append(o.models, m)
+		o.models = append(o.models, m.Model)
 	}
 	x.now.Store(o)
 }

@@ -133,7 +133,7 @@ func (f *explainFlags) find(s *db.Store) (*db.Model, db.ModelStats, error) {
 	for _, ms := range all {
 		names = append(names, fmt.Sprintf("%s (%s)", ms.Descriptor.Name, ms.Fingerprint))
 		if begins == 1 && len(f.model) >= 8 && strings.HasPrefix(ms.Fingerprint.String(), f.model) || (ms.Latest && ms.Descriptor.Name == f.model) || (f.model == "" && len(all) == 1) {
-			m, err := s.ModelOf(ms.Fingerprint)
+			m, err := s.Model(ms.Fingerprint)
 			return m, ms, err
 		}
 	}

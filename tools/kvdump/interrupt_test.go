@@ -18,7 +18,7 @@ func TestInterrupted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Model(t.Context(), tiny()); err != nil {
+	if _, err := s.Register(t.Context(), tiny()); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {

@@ -93,9 +93,9 @@ func openStore(ts *testscript.TestScript, dir string) *db.Store {
 }
 
 func getModel(ts *testscript.TestScript, s *db.Store, d kv.Descriptor) *db.Model {
-	m, err := s.Model(context.Background(), d)
+	m, err := s.Register(context.Background(), d)
 	ts.Check(err)
-	return m
+	return m.Model
 }
 
 // put stores p with n tokens: first, first + 1 and so on, and 1000 more from position from on.

@@ -60,7 +60,7 @@ func TestUnreadableSegment(t *testing.T) {
 	for i, name := range []string{"one", "two"} {
 		d := tiny()
 		d.Name, d.RoPE.Base = name, float32(1000+i)
-		m, err := s.Model(t.Context(), d)
+		m, err := s.Register(t.Context(), d)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -22,7 +22,7 @@ func TestControlCharacters(t *testing.T) {
 	for _, name := range []string{"one \x1b]0;title\a", "two \u009b2J\rnothing"} {
 		d := tiny()
 		d.Name, d.Weights = name, kv.Hash{name[0]}
-		if _, err := s.Model(context.Background(), d); err != nil {
+		if _, err := s.Register(context.Background(), d); err != nil {
 			t.Fatal(err)
 		}
 	}

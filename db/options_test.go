@@ -139,7 +139,7 @@ func TestOptionsAreRefusedByOpen(t *testing.T) {
 		"Options.LowWater is 0.8: expected a share of the budget, over 0 and up to HighWater, which is 0.5": func(o *Options) { o.LowWater, o.HighWater = 0.8, 0.5 },
 		"Options.BloomFPR is NaN":               func(o *Options) { o.BloomFPR = math.NaN() },
 		"Options.HighWater is NaN":              func(o *Options) { o.HighWater = math.NaN() },
-		"Options.Policy: RecentTokens(-4)":      func(o *Options) { o.Policy = RecentTokens(-4) },
+		"Options.Policy: DepthCap(-4)":          func(o *Options) { o.Policy = DepthCap(-4) },
 		"Options.Codec is 4":                    func(o *Options) { o.Codec = quant.Q8C },
 		"q8c is reserved":                       func(o *Options) { o.Codec = quant.Q8C },
 		"Options.Codec is 77: quant: codec not": func(o *Options) { o.Codec = 77 },

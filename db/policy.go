@@ -58,12 +58,13 @@ func CostAware() Policy {
 	}}
 }
 
-// RecentTokens is LRU with a cap on depth: blocks that end more than n tokens into their prompt are evicted before
-// all others. Since only exact prefixes can be reused, it is the far end of a long session that goes, never its start. n is at least 1.
-func RecentTokens(n int) Policy {
-	p := rankFunc{name: "recent-tokens"}
+// DepthCap keeps the beginning of every prompt and drops its far end first: blocks that end more than n tokens into their prompt are
+// evicted before all others, and LRU decides among equals. It is no sliding window over the last tokens: only a prefix can be
+// reused, so a window belongs into the conversation itself, whose prompt then begins anew. n is at least 1.
+func DepthCap(n int) Policy {
+	p := rankFunc{name: "depth-cap"}
 	if n < 1 {
-		p.bad = fmt.Errorf("RecentTokens(%d): expected a number of tokens, at least 1", n)
+		p.bad = fmt.Errorf("DepthCap(%d): expected a number of tokens, at least 1", n)
 	}
 	p.rank = func(l Leaf) uint64 {
 		if l.End > n {

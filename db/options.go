@@ -9,14 +9,16 @@ import (
 	"github.com/dormousekv/dormouse/quant"
 )
 
-// Durability says what survives a power cut. In every mode a killed process loses nothing that was acknowledged, and
-// deletions hold.
+// Durability says what survives a power cut. In every mode a killed process loses nothing that was acknowledged, and deletions that
+// returned hold, whatever is cut.
 type Durability uint8
 
 const (
-	// Process acknowledges a put when it is in the page cache: a power cut may lose puts since the last checkpoint.
+	// Process survives a kill; a power cut may take the puts since the last checkpoint or Sync. A put is acknowledged when it is in the
+	// page cache.
 	Process Durability = iota
-	// Power acknowledges a put when it is on the disk; concurrent puts share one sync.
+	// Power survives a kill and a power cut: nothing that was acknowledged is lost. A put is acknowledged when it is on the disk;
+	// concurrent puts share one sync.
 	Power
 )
 

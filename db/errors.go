@@ -62,8 +62,8 @@ var (
 	ErrForeign = vfs.ErrForeign
 	// ErrNotEmpty is returned by Open for a directory that has files but no store in it; the message names one. Nothing is changed.
 	ErrNotEmpty = errors.New("directory is not empty and holds no store")
-	// ErrVersion is returned by Open for a store that this release cannot read: a newer one wrote it, or one of before 0.1.0 that named
-	// prompts by another hash. Nothing is changed.
+	// ErrVersion is returned by Open, Verify and Repair for a store of another version of the format: a newer release wrote it, or an
+	// older one. Nothing is changed; docs/compatibility.md says what to do.
 	ErrVersion = errors.New("store format is not supported")
 	// ErrUnsafeDir is returned by Open for a directory, or a file of the store in it, that group or others can write to or that is another
 	// user's. Options.AllowSharedDir accepts it.

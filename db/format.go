@@ -84,17 +84,22 @@ func decodeFormat(file string, b []byte) (f storeFormat, err error) {
 	copy(f.Seed[:], b[56:])
 	switch {
 	case f.Version != storeVersion:
-		return f, fmt.Errorf("%s: %w: version %d, this release knows %d", file, ErrVersion, f.Version, storeVersion)
+		return f, fmt.Errorf("%s: %w: version %d, this release knows %d: %s", file, ErrVersion, f.Version, storeVersion, anotherRelease)
 	case f.HashID != kv.HashID:
 		return f, fmt.Errorf("%s: %w: its prompts are named by hash %d, this release knows %d: %s", file, ErrVersion, f.HashID, kv.HashID, anotherRelease)
 	case f.Incompatible != 0:
-		return f, fmt.Errorf("%s: %w: features %#x are unknown to this release", file, ErrVersion, f.Incompatible)
+		return f, fmt.Errorf("%s: %w: features %#x are unknown to this release: %s", file, ErrVersion, f.Incompatible, anotherRelease)
 	}
 	return f, nil
 }
 
 // anotherRelease is what to do about a store that this release cannot read.
 const anotherRelease = "use the release that wrote it, or another directory: what was stored is computed anew there"
+
+// ofAnotherRelease is the ErrVersion of a store in which err was met, which says that a file of the log or a segment has another version.
+func ofAnotherRelease(err error) error {
+	return fmt.Errorf("%w: %w: %s", ErrVersion, err, anotherRelease)
+}
 
 func newFormat() storeFormat {
 	f := storeFormat{Version: storeVersion, HashID: kv.HashID}
@@ -124,7 +129,7 @@ func readFormat(fsys vfs.FS, dir string) (f storeFormat, restored bool, err erro
 	uuid, seed, ok, serr := segments.Identify(fsys, filepath.Join(dir, segmentsDir))
 	switch {
 	case errors.Is(serr, segments.ErrVersion):
-		return f, false, fmt.Errorf("%w: %w: %s", ErrVersion, serr, anotherRelease)
+		return f, false, ofAnotherRelease(serr)
 	case serr != nil:
 		return f, false, errors.Join(err, serr)
 	case ok:

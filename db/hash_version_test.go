@@ -2,11 +2,18 @@ package db
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/dormousekv/dormouse/kv"
 )
 
 // A store whose keys an earlier release made with another hash is refused, by whoever opens it, and stays as it is: nothing would be
@@ -21,33 +28,73 @@ func TestStoreOfAnotherHash(t *testing.T) {
 		if err := files.write(dir); err != nil {
 			t.Fatal(err)
 		}
-		before, err := readDir(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		readOnly := options()
-		readOnly.ReadOnly = true
-		for what, do := range map[string]func() error{
-			"open":      func() error { _, err := Open(ctx, dir, options()); return err },
-			"read-only": func() error { _, err := Open(ctx, dir, readOnly); return err },
-			"verify":    func() error { _, err := Verify(ctx, dir, VerifyOptions{}); return err },
-			"repair": func() error {
-				_, err := Repair(ctx, dir, filepath.Join(t.TempDir(), "new"), RepairOptions{})
-				return err
-			},
-		} {
-			if err := do(); !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), "use the release that wrote it") {
-				t.Errorf("without %s: %s: %v", lost, what, err)
+		refusesAsItIs(t, "without "+lost, dir)
+	}
+}
+
+// So is a store, and one with a log, of an older version and of a newer one.
+func TestStoreOfAnotherVersion(t *testing.T) {
+	sound := t.TempDir()
+	s := open(t, sound, options())
+	put(t, model(t, s, plain()), kv.Prompt{Tokens: tokens(1, 64)})
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	logs, err := filepath.Glob(filepath.Join(sound, walDir, "*.wal"))
+	if err != nil || len(logs) == 0 {
+		t.Fatal(logs, err)
+	}
+	for name, at := range map[string]struct{ version, sum int }{ // of the checksum of all bytes before it
+		formatName: {8, 80}, filepath.Join(walDir, filepath.Base(logs[0])): {8, 56},
+	} {
+		for _, by := range []uint32{^uint32(0), 1} {
+			dir := copyStore(t, sound)
+			file := filepath.Join(dir, name)
+			b, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
 			}
+			le := binary.LittleEndian
+			version := le.Uint32(b[at.version:]) + by
+			le.PutUint32(b[at.version:], version)
+			le.PutUint64(b[at.sum:], xxhash.Sum64(b[:at.sum]))
+			if err := os.WriteFile(file, b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			refusesAsItIs(t, fmt.Sprintf("%s of version %d", name, version), dir)
 		}
-		after, err := readDir(dir)
-		if err != nil {
-			t.Fatal(err)
+	}
+}
+
+// refusesAsItIs sees a store of another release refused with a sentence, by whoever opens it, and not changed.
+func refusesAsItIs(t *testing.T, what, dir string) {
+	t.Helper()
+	before, err := readDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	readOnly := options()
+	readOnly.ReadOnly = true
+	for who, do := range map[string]func() error{
+		"open":      func() error { _, err := Open(ctx, dir, options()); return err },
+		"read-only": func() error { _, err := Open(ctx, dir, readOnly); return err },
+		"verify":    func() error { _, err := Verify(ctx, dir, VerifyOptions{}); return err },
+		"repair": func() error {
+			_, err := Repair(ctx, dir, filepath.Join(t.TempDir(), "new"), RepairOptions{})
+			return err
+		},
+	} {
+		if err := do(); !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), "use the release that wrote it") {
+			t.Errorf("%s: %s: %v", what, who, err)
 		}
-		delete(before, lockName)
-		delete(after, lockName)
-		if !maps.EqualFunc(before, after, bytes.Equal) {
-			t.Errorf("without %s: the store was changed", lost)
-		}
+	}
+	after, err := readDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	delete(before, lockName)
+	delete(after, lockName)
+	if !maps.EqualFunc(before, after, bytes.Equal) {
+		t.Errorf("%s: the store was changed", what)
 	}
 }

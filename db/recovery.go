@@ -78,6 +78,9 @@ func (r *recovery) readLog() error {
 		r.frames = append(r.frames, f)
 		return nil
 	})
+	if errors.Is(err, wal.ErrVersion) {
+		return ofAnotherRelease(err)
+	}
 	if err != nil {
 		return err
 	}

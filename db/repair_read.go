@@ -211,6 +211,9 @@ func (w *wreck) hideUnusable(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+		if errors.Is(err, wal.ErrVersion) { // without it, what was deleted would be back
+			return ofAnotherRelease(err)
+		}
 		hide(w.e.path(walDir+"/"+n), "log file", err)
 	}
 	return nil

@@ -28,6 +28,8 @@ type engine struct {
 	lock   *vfs.Lock // on FORMAT; nil if that is not there
 	hasher kv.Hasher
 
+	asOf time.Time // of a reader: when what it shows was so
+
 	crew *crew
 	set  *segments.Set
 	ix   *index.Index

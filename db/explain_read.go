@@ -83,6 +83,12 @@ func (x *Match) readHit(e *engine, h *hit, group int, from, to int) error {
 // foundBad returns the cause for which a record cannot be used as users are to see it: a record of zeros is one that was destroyed,
 // unless the index has it still; then somebody else wrote the zeros.
 func (e *engine) foundBad(key kv.Key, group uint8, loc index.Loc, cause error) error {
+	if e.overtaken() { // a writer destroys the header first: it tells damage from what that one is destroying
+		if err := e.set.Read(segLoc(loc), func(*segments.Record) error { return nil }); errors.Is(err, segments.ErrDestroyed) {
+			return err
+		}
+		return cause
+	}
 	if !errors.Is(cause, segments.ErrDestroyed) {
 		return cause
 	}

@@ -1,6 +1,8 @@
 package db
 
 import (
+	"errors"
+	"io/fs"
 	"time"
 
 	"github.com/dormousekv/dormouse/kv"
@@ -52,13 +54,20 @@ func (s *Store) Log() ([]LogFile, error) {
 	defer e.ckptMu.Unlock()
 	e.logMu.Lock() // and nothing appended
 	defer e.logMu.Unlock()
-	rec, err := wal.Replay(e.readOptions(), func(wal.Frame) error { return nil })
+	var rec wal.Recovered
+	for range 10 {
+		rec, err = wal.Replay(e.readOptions(), func(wal.Frame) error { return nil })
+		if !errors.Is(err, fs.ErrNotExist) { // a process that writes removes what its checkpoint has
+			break
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
 	var out []LogFile
+	writing := e.overtaken() // then a frame at the end may be half written
 	for _, f := range rec.Files {
-		out = append(out, LogFile{ID: f.ID, FirstLSN: f.FirstLSN, LastLSN: f.LastLSN, Bytes: f.Bytes, Torn: f.Torn})
+		out = append(out, LogFile{ID: f.ID, FirstLSN: f.FirstLSN, LastLSN: f.LastLSN, Bytes: f.Bytes, Torn: f.Torn && !writing})
 	}
 	return out, nil
 }

@@ -149,7 +149,7 @@ type Plane struct {
 	Bytes       int64
 }
 
-// Planes reads the tensor table of a stored record.
+// Planes reads the tensor table of a stored record. [ErrGone] if that was deleted or evicted since it was listed.
 func (s *Store) Planes(b Block) (planes []Plane, err error) {
 	e, err := s.enter()
 	if err != nil {
@@ -168,6 +168,9 @@ func (s *Store) Planes(b Block) (planes []Plane, err error) {
 		}
 		return nil
 	})
+	if err != nil {
+		err = e.foundBad(b.Key, uint8(b.Group), indexLoc(loc), err)
+	}
 	return planes, err
 }
 

@@ -52,12 +52,11 @@ func TestLocked(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, options())
 	pid := strconv.Itoa(os.Getpid())
-	for _, readOnly := range []bool{false, true} {
-		o := options()
-		o.ReadOnly = readOnly
-		if _, err := Open(ctx, dir, o); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), pid) {
-			t.Errorf("second open in this process, read-only %t: %v", readOnly, err)
-		}
+	if _, err := Open(ctx, dir, options()); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), pid) {
+		t.Errorf("second open in this process: %v", err)
+	}
+	if _, err := Verify(ctx, dir, VerifyOptions{}); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), pid) {
+		t.Errorf("verify: %v", err)
 	}
 	if out := inChild(t, "open", dir); !strings.Contains(out, "locked true") || !strings.Contains(out, pid) {
 		t.Errorf("open in another process: %s", out)
@@ -78,12 +77,11 @@ func TestLockedWithoutLock(t *testing.T) {
 		if err := os.Remove(filepath.Join(dir, lockName)); err != nil {
 			t.Fatal(err)
 		}
-		for _, readOnly := range []bool{true, false} {
-			o := options()
-			o.ReadOnly = readOnly
-			if _, err := Open(ctx, dir, o); !errors.Is(err, ErrLocked) {
-				t.Errorf("second open in this process, read-only %t: %v", readOnly, err)
-			}
+		if _, err := Verify(ctx, dir, VerifyOptions{}); !errors.Is(err, ErrLocked) { // it makes no LOCK
+			t.Errorf("verify: %v", err)
+		}
+		if _, err := Open(ctx, dir, options()); !errors.Is(err, ErrLocked) {
+			t.Errorf("second open in this process: %v", err)
 		}
 		if out := inChild(t, "open", dir); !strings.Contains(out, "locked true") {
 			t.Errorf("open in another process: %s", out)

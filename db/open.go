@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
-	"time"
 
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/boot"
@@ -45,16 +44,19 @@ func openEngine(ctx context.Context, dir string, o Options, doubt error) (opened
 	if err := e.lockFormat(); err != nil {
 		return nil, err
 	}
-	if !o.ReadOnly {
-		if err := e.refuseForeign(); err != nil {
-			return nil, err
-		}
+	if o.ReadOnly {
+		err = e.holdIndex()
+	} else {
+		err = e.refuseForeign()
+	}
+	if err != nil {
+		return nil, err
 	}
 	e.hasher = kv.NewHasher(e.format.Seed)
 	e.set, err = segments.Open(segments.Options{
 		FS: e.fs, Dir: e.path(segmentsDir), UUID: e.format.UUID, Seed: e.format.Seed, SegmentBytes: o.SegmentBytes,
 		AllocateStep: e.allocateStep(), Ahead: e.ahead,
-		Poisoned: e.markUnsynced, ReadOnly: o.ReadOnly, Logger: o.Logger,
+		Poisoned: e.markUnsynced, ReadOnly: o.ReadOnly, Overtaken: e.overtaken, Logger: o.Logger,
 	})
 	if err != nil {
 		return nil, err
@@ -69,7 +71,12 @@ func openEngine(ctx context.Context, dir string, o Options, doubt error) (opened
 	if doubt != nil {
 		e.doubts = append(e.doubts, doubt)
 	}
-	if err := r.run(ctx); err != nil {
+	if e.o.beside {
+		err = r.recoverBeside()
+	} else {
+		err = r.run(ctx)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if o.ReadOnly {
@@ -106,26 +113,6 @@ func (e *engine) abandon() (err error) {
 		err = errors.Join(err, e.set.Abandon())
 	}
 	return errors.Join(err, e.unlock())
-}
-
-// lockFormat takes a second lock, which nobody takes for something that a killed process has left behind and removes. Who only reads sees
-// that no writer has it, and leaves it to other readers: a store without LOCK may have several.
-func (e *engine) lockFormat() error {
-	lock, err := vfs.AcquireLock(e.path(formatName), true)
-	for try := 0; e.o.ReadOnly && errors.Is(err, ErrLocked) && try < 5; try++ { // another reader looks, too
-		time.Sleep(time.Millisecond)
-		lock, err = vfs.AcquireLock(e.path(formatName), true)
-	}
-	switch {
-	case errors.Is(err, fs.ErrNotExist), err != nil && e.o.ReadOnly && !errors.Is(err, ErrLocked):
-		return nil
-	case err != nil:
-		return err
-	case e.o.ReadOnly:
-		return lock.Release()
-	}
-	e.lock = lock
-	return nil
 }
 
 func (e *engine) unlock() error {

@@ -62,7 +62,10 @@ type Options struct {
 	// BloomFPR is the false-positive rate that the Bloom filter is sized for. 0: 0.001.
 	BloomFPR float64
 
-	// ReadOnly opens a store without changing a byte of it.
+	// ReadOnly opens a store without changing a byte of it, and keeps nobody out: readers share it, also with a process that writes.
+	// If that was there first, a reader sees what its last checkpoint wrote ([Stats.AsOf]); if it came later, what there was before.
+	// [Store.Suspend] and [Store.Resume] bring a reader up to date. What is deleted or evicted meanwhile is [Gone]. A reader holds
+	// the index in memory: 200 bytes or so for each block.
 	ReadOnly bool
 	// AllowSharedDir accepts a directory and files that other users own or can write to: a program that runs as root in a container on a
 	// folder of another owner needs it. Whoever can write there can make the store give wrong rows.
@@ -76,6 +79,9 @@ type Options struct {
 	logAhead int64 // bounds what is reserved ahead in the log; 0: by the budget alone
 
 	fs vfs.FS // tests put a failing file system underneath
+
+	alone  bool // of a reader that needs the files to stay as they are: it keeps writers out
+	beside bool // of a reader: a writer has the store open
 }
 
 // Progress is how far long work has come.

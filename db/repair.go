@@ -142,7 +142,7 @@ func (w *wreck) lock() (*vfs.Lock, error) {
 		w.note("%s: not a file but %s; the store is read without a lock", name, info.Mode().Type())
 		return nil, nil
 	}
-	lock, err := vfs.AcquireLock(name, true)
+	lock, err := vfs.ShareLock(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -32,11 +32,15 @@ type Stats struct {
 	Blocks, StoredRecords, LiveBytes int64 // now
 	DiskBytes, DiskHighWater         int64 // allocated bytes of all files, and the most they ever were
 	Budget                           int64
-	Poisoned                         bool  // an fsync has failed: nothing is written any more, see [ErrPoisoned]
-	PendingRecords                   int   // destroyed once no lease can see them
-	PendingBytes                     int64 // theirs
-	OpenMatches                      int64
-	OldestLease                      time.Time // zero if none
+	// AsOf is when that was so: of a store that is open read-only, when it was opened, or where another process writes to it
+	// (BesideWriter), when that one made its last checkpoint. Zero: now.
+	AsOf           time.Time
+	BesideWriter   bool
+	Poisoned       bool  // an fsync has failed: nothing is written any more, see [ErrPoisoned]
+	PendingRecords int   // destroyed once no lease can see them
+	PendingBytes   int64 // theirs
+	OpenMatches    int64
+	OldestLease    time.Time // zero if none
 
 	BloomKeys  int64
 	BloomFill  float64 // share of bits set
@@ -183,7 +187,7 @@ func (s *Store) Stats() (Stats, error) {
 		LastCheckpoint: time.Duration(c.checkpointNanos.Load()),
 		Blocks:         now.Blocks, StoredRecords: now.Records, LiveBytes: now.Bytes,
 		DiskBytes: used, DiskHighWater: c.high.Load(), Budget: e.o.Budget, OpenMatches: s.matches.Load(),
-		Poisoned: e.wal != nil && e.poisoned() != nil,
+		Poisoned: e.wal != nil && e.poisoned() != nil, AsOf: e.asOf, BesideWriter: e.o.beside,
 	}
 	for code := range c.reasons {
 		if n := c.reasons[code].Load(); n > 0 {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"path/filepath"
 	"sync/atomic"
 
@@ -36,7 +35,9 @@ type Store struct {
 // A directory is a store if it has a FORMAT, or, where that is lost, a segment whose header is sound. In any other directory that is not
 // empty nothing is changed: ErrNotEmpty. Nor is a file that has one of the store's names and proves to be somebody else's: ErrForeign.
 //
-// Errors: ErrLocked if the store is open already, ErrNotEmpty, ErrForeign, ErrVersion, ErrUnsafeDir, ErrCorrupt where nothing can be
+// Several processes may have a store open that is opened read-only, beside one that writes: see [Options.ReadOnly].
+//
+// Errors: ErrLocked if another writer has the store open, ErrNotEmpty, ErrForeign, ErrVersion, ErrUnsafeDir, ErrCorrupt where nothing can be
 // rebuilt. A damaged index, Bloom filter or FORMAT is rebuilt; damaged records and log frames are logged and left out.
 func Open(ctx context.Context, dir string, o Options) (*Store, error) {
 	if err := o.Validate(); err != nil {
@@ -66,24 +67,14 @@ func Open(ctx context.Context, dir string, o Options) (*Store, error) {
 	if err := s.acquireLock(); err != nil {
 		return nil, err
 	}
-	s.eng, err = openOrRebuild(ctx, dir, o)
+	s.eng, err = openOrRebuild(ctx, dir, s.o)
 	if err != nil {
 		s.unlock()
 		return nil, err
 	}
+	s.opened()
 	s.eng.start(s)
 	return s, nil
-}
-
-// acquireLock keeps other processes out. A store that is only read need not have a LOCK (a copy, a read-only medium): it is read
-// without one then.
-func (s *Store) acquireLock() error {
-	lock, err := vfs.AcquireLock(filepath.Join(s.dir, lockName), s.o.ReadOnly)
-	if s.o.ReadOnly && errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	s.lock = lock
-	return err
 }
 
 func (s *Store) unlock() {
@@ -298,6 +289,7 @@ func (s *Store) Resume(ctx context.Context) error {
 		s.unlock()
 		return err
 	}
+	s.opened()
 	s.adopt(old, e)
 	s.suspended, s.unsaved = false, nil
 	e.start(s)
@@ -334,6 +326,13 @@ func (s *Store) rebuildIndex(cause error, r *rebuilding) {
 	}()
 	if s.eng == nil || s.suspended {
 		return
+	}
+	if s.o.ReadOnly {
+		if err := s.acquireLock(); err != nil {
+			s.o.Logger.Error("index could not be rebuilt: it is read on as it is", "dir", s.dir, "error", err)
+			return
+		}
+		defer s.opened()
 	}
 	old := s.eng
 	old.halt()

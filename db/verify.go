@@ -37,8 +37,14 @@ type VerifyOptions struct {
 // done (ErrLocked, no store there, a cancelled context), or names the files that could not be read, and then the report is of
 // the others; damage is no error but in the report.
 func Verify(ctx context.Context, dir string, o VerifyOptions) (Report, error) {
+	return verifyAlone(ctx, dir, Options{ReadOnly: true, AllowSharedDir: o.AllowSharedDir, Logger: slog.New(slog.DiscardHandler)}, o)
+}
+
+// verifyAlone opens the store as a reader that keeps writers out.
+func verifyAlone(ctx context.Context, dir string, as Options, o VerifyOptions) (Report, error) {
 	v := &verifier{o: o}
-	opened, err := Open(ctx, dir, Options{ReadOnly: true, AllowSharedDir: o.AllowSharedDir, Logger: slog.New(slog.DiscardHandler)})
+	as.alone = true
+	opened, err := Open(ctx, dir, as)
 	var bad *CorruptError
 	switch {
 	case errors.As(err, &bad) && !errors.Is(err, ErrVersion):
@@ -56,13 +62,17 @@ func Verify(ctx context.Context, dir string, o VerifyOptions) (Report, error) {
 	return v.out, err
 }
 
-// Verify is the function Verify for an open store; other work goes on meanwhile.
+// Verify is the function Verify for an open store; other work goes on meanwhile. Of a store that is open read-only it looks at what the
+// files hold now, and returns ErrLocked while another process writes.
 func (s *Store) Verify(ctx context.Context, o VerifyOptions) (Report, error) {
 	e, err := s.enter()
 	if err != nil {
 		return Report{}, err
 	}
 	defer s.leave()
+	if s.o.ReadOnly && !s.o.alone {
+		return verifyAlone(ctx, s.dir, s.o, o)
+	}
 	v := &verifier{o: o}
 	err = v.run(ctx, e)
 	return v.out, err

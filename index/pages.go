@@ -37,6 +37,9 @@ const (
 
 	elementBucket = 1 // flag of a leaf element that holds a bucket
 
+	// MetaBytes is where the two pages end that say which commit is the last: while they stay what they are, so do the pages of that.
+	MetaBytes = 2 * pageBytes
+
 	maxDepth = 20      // of a tree; every level at least doubles its rows
 	maxPages = 1 << 32 // of a file: 16 TiB
 )

@@ -67,7 +67,7 @@ func (g *segment) inFile(e *damage.Error) *damage.Error {
 }
 
 func (g *segment) missing(err error) error {
-	return damage.Wrap(g.path, 0, "segment", fmt.Errorf("%w: %w", ErrMissing, err))
+	return g.set.missing(g.path, err)
 }
 
 // openLocked opens the file and, the first time, reads its header. g.mu is held.

@@ -28,8 +28,10 @@ type Options struct {
 	Ahead func(bytes int64) (done func(), ok bool)
 	// Poisoned, if not nil, is called when an fsync has failed; it must not call the Set's methods.
 	Poisoned func()
-	ReadOnly bool         // nothing is ever written
-	Logger   *slog.Logger // nil: nothing is logged
+	ReadOnly bool // nothing is ever written
+	// Overtaken is asked by a reader where a segment is missing: another process may have unlinked it since. Nil: none does.
+	Overtaken func() bool
+	Logger    *slog.Logger // nil: nothing is logged
 }
 
 // Validate returns an error that names the option at fault.
@@ -200,9 +202,21 @@ func (s *Set) segment(id uint64) (*segment, error) {
 		return nil, ErrClosed
 	}
 	if g == nil {
-		return nil, damage.Wrap(filepath.Join(s.o.Dir, segmentName(id)), 0, "segment", ErrMissing)
+		return nil, s.missing(filepath.Join(s.o.Dir, segmentName(id)), nil)
 	}
 	return g, nil
+}
+
+// missing is the error for a segment without a file: damage, or what a process that writes has done since this one opened the store.
+func (s *Set) missing(path string, err error) error {
+	why := ErrMissing
+	if err != nil {
+		why = fmt.Errorf("%w: %w", ErrMissing, err)
+	}
+	if s.o.ReadOnly && s.o.Overtaken != nil && s.o.Overtaken() {
+		return fmt.Errorf("%s: %w: %w", path, ErrDestroyed, why)
+	}
+	return damage.Wrap(path, 0, "segment", why)
 }
 
 // sorted returns all segments by id.

@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 )
 
-// Lock is an exclusive advisory lock on a file that names its holder's pid. The file is never removed: whoever removed it
-// would let two processes lock two different files of one name.
+// Lock is an advisory lock on a file: an exclusive one, whose holder's pid the file names, or one that several readers share. The file
+// is never removed: whoever removed it would let two processes lock two different files of one name.
 type Lock struct {
 	f     *os.File
 	name  string
@@ -21,7 +22,7 @@ type Lock struct {
 // LockedError says who holds a lock.
 type LockedError struct {
 	Name string
-	PID  int // 0 if unknown
+	PID  int // 0 if unknown, as that of a reader is
 }
 
 func (e *LockedError) Error() string {
@@ -36,15 +37,27 @@ func (e *LockedError) Error() string {
 
 func (e *LockedError) Is(target error) bool { return target == ErrLocked }
 
-// held refuses a second lock of one file in this process, which the record locks of some systems would grant.
+// held refuses what does not go with another lock of the file in this process, which the record locks of some systems would grant.
 var held struct {
 	sync.Mutex
-	files []os.FileInfo
+	locks []heldLock
 }
 
-// AcquireLock locks name without waiting, creating it unless readOnly, and writes this process's pid into it unless
-// readOnly, or somebody else keeps something in the file: that is locked and not changed. It returns a [*LockedError] when it is taken.
-func AcquireLock(name string, readOnly bool) (*Lock, error) {
+type heldLock struct {
+	file   os.FileInfo
+	shared bool
+}
+
+// AcquireLock locks name for this holder alone, without waiting, creating it unless readOnly, and writes this process's pid into it
+// unless readOnly, or somebody else keeps something in the file: that is locked and not changed. It returns a [*LockedError] when it is
+// taken.
+func AcquireLock(name string, readOnly bool) (*Lock, error) { return take(name, readOnly, false) }
+
+// ShareLock locks name, which must be there, for one of several readers, without waiting. It returns a [*LockedError] when somebody has
+// it alone.
+func ShareLock(name string) (*Lock, error) { return take(name, true, true) }
+
+func take(name string, readOnly, shared bool) (*Lock, error) {
 	flag := os.O_RDWR | os.O_CREATE
 	if readOnly {
 		flag = os.O_RDONLY
@@ -64,13 +77,16 @@ func AcquireLock(name string, readOnly bool) (*Lock, error) {
 	}
 	held.Lock()
 	defer held.Unlock()
-	for _, h := range held.files {
-		if os.SameFile(h, info) {
+	for _, h := range held.locks {
+		if os.SameFile(h.file, info) && !(h.shared && shared) {
 			f.Close()
+			if h.shared {
+				return nil, &LockedError{Name: name}
+			}
 			return nil, &LockedError{Name: name, PID: os.Getpid()}
 		}
 	}
-	if err := lockFile(f); err != nil {
+	if err := lockFile(f, shared); err != nil {
 		pid := readPID(f)
 		f.Close()
 		if errors.Is(err, ErrLocked) {
@@ -83,7 +99,7 @@ func AcquireLock(name string, readOnly bool) (*Lock, error) {
 		// The lock holds without its pid: a full disk must not keep a store from being opened, and room from being made.
 		f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 	}
-	held.files = append(held.files, info)
+	held.locks = append(held.locks, heldLock{info, shared})
 	return &Lock{f: f, name: name, named: named}, nil
 }
 
@@ -95,11 +111,8 @@ func (l *Lock) Release() error {
 		l.f.Truncate(0) // a read-only holder, who writes no pid, must not go by ours
 	}
 	if info, err := l.f.Stat(); err == nil {
-		for i, h := range held.files {
-			if os.SameFile(h, info) {
-				held.files = append(held.files[:i], held.files[i+1:]...)
-				break
-			}
+		if i := slices.IndexFunc(held.locks, func(h heldLock) bool { return os.SameFile(h.file, info) }); i >= 0 {
+			held.locks = slices.Delete(held.locks, i, i+1)
 		}
 	}
 	return errors.Join(unlockFile(l.f), l.f.Close())

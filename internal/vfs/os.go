@@ -84,7 +84,10 @@ func (osFS) Stat(name string) (Info, error) {
 }
 
 func infoOf(info os.FileInfo) Info {
-	return Info{Size: info.Size(), Allocated: allocated(info), Dir: info.IsDir(), Regular: info.Mode().IsRegular(), Link: info.Mode()&fs.ModeSymlink != 0}
+	return Info{
+		Size: info.Size(), Allocated: allocated(info), Dir: info.IsDir(), Regular: info.Mode().IsRegular(), Link: info.Mode()&fs.ModeSymlink != 0,
+		Changed: info.ModTime(),
+	}
 }
 
 type osFile struct{ *os.File }

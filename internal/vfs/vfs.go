@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"strings"
+	"time"
 )
 
 // ErrNoSpace is returned when the file system, or the user's quota on it, is full.
@@ -55,6 +56,7 @@ type Info struct {
 	Dir       bool
 	Regular   bool // neither a directory, a link nor a device
 	Link      bool
+	Changed   time.Time // when its bytes were last written; zero if that is not known
 }
 
 // File is an open file, safe for concurrent use.

@@ -16,7 +16,8 @@ func newInspect(c *common) *cobra.Command {
 		Use:   "inspect DIR",
 		Short: "Show models, blocks, scopes, refs, segments, log and Bloom filter",
 		Long: "Inspect shows what is in the store, as far as that takes no reading of rows. Exit code 1 means that it came upon\n" +
-			"damage; only verify looks for it everywhere.\n\n" +
+			"damage; only verify looks for it everywhere. Where a process has the store open, it shows what that one's last\n" +
+			"checkpoint wrote, and how old that is.\n\n" +
 			"Hits are matches that used a block: that ended in it, or in one behind it that is still stored. Last used is to the\n" +
 			"minute, and - if that is not known: after the index was rebuilt, and of what a process stored in its last seconds\n" +
 			"that was killed.",

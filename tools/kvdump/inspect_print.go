@@ -14,10 +14,16 @@ import (
 // printInventory prints tables that fit into 80 columns, unless names are long.
 func printInventory(w io.Writer, inv *inventory, f *inspectFlags) {
 	fmt.Fprintf(w, "store %s, format %d\n%s\n", inv.UUID, inv.Version, inv.Dir)
+	if inv.Writing {
+		fmt.Fprintf(w, "a process has it open: this is its last checkpoint, %s old\n", max(0, time.Since(inv.AsOf)).Round(100*time.Millisecond))
+	}
 	fmt.Fprintf(w, "%s on disk, %s alive\n", size(inv.DiskBytes), size(inv.LiveBytes))
 	fmt.Fprintf(w, "%s, %s, %d damaged", count(inv.BlockCount, "block"), count(inv.Records, "record"), inv.Damaged)
 	if n := len(inv.Tombstones); n > 0 {
 		fmt.Fprintf(w, "; %d more to be destroyed", n)
+	}
+	if inv.Gone > 0 {
+		fmt.Fprintf(w, "; %d gone since", inv.Gone)
 	}
 	fmt.Fprintln(w)
 	printPlaces(w, "problem: ", inv.places, f.verbose)

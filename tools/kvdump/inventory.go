@@ -14,6 +14,8 @@ import (
 // inventory is everything that inspect shows. Its fields are the JSON document.
 type inventory struct {
 	Dir        string          `json:"dir"`
+	AsOf       time.Time       `json:"as_of"`         // when that was so
+	Writing    bool            `json:"beside_writer"` // a process has the store open, and as_of is its last checkpoint
 	Version    uint32          `json:"format_version"`
 	UUID       string          `json:"uuid"`
 	DiskBytes  int64           `json:"disk_bytes"`
@@ -22,6 +24,7 @@ type inventory struct {
 	BlockCount int64           `json:"block_count"`
 	Records    int64           `json:"record_count"`
 	Damaged    int             `json:"damaged_records"`
+	Gone       int             `json:"gone_records"` // destroyed since by the process that writes
 	Problems   []string        `json:"problems"` // damage
 	places     []place         // Problems, with their files
 	Notes      []string        `json:"notes"` // what is odd and costs nothing
@@ -143,7 +146,7 @@ func takeInventory(ctx context.Context, s *db.Store, report func(db.Progress)) (
 		return nil, err
 	}
 	inv := &inventory{
-		Dir: s.Dir(), Version: id.Version, UUID: id.UUID, DiskBytes: st.DiskBytes, LiveBytes: st.LiveBytes,
+		Dir: s.Dir(), AsOf: st.AsOf, Writing: st.BesideWriter, Version: id.Version, UUID: id.UUID, DiskBytes: st.DiskBytes, LiveBytes: st.LiveBytes,
 		BlockCount: st.Blocks, Records: st.StoredRecords, Problems: []string{}, Notes: []string{}, Models: []modelLine{},
 		Scopes: []scopeLine{}, Refs: []refLine{}, Codecs: []codecLine{}, Segments: []segmentLine{}, Log: []logLine{},
 		Tombstones: []tombstoneLine{},
@@ -229,7 +232,10 @@ func (inv *inventory) records(ctx context.Context, s *db.Store, report func(db.P
 			report(db.Progress{What: "inspect", Done: done, Total: inv.LiveBytes})
 		}
 		planes, err := s.Planes(b)
-		if err != nil {
+		if errors.Is(err, db.ErrGone) {
+			inv.Gone++
+			err = nil
+		} else if err != nil {
 			unread.add(b, err)
 		}
 		stored[b.Key] = true

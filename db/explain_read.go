@@ -84,7 +84,7 @@ func (x *Match) readHit(e *engine, h *hit, group int, from, to int) error {
 // unless the index has it still; then somebody else wrote the zeros.
 func (e *engine) foundBad(key kv.Key, group uint8, loc index.Loc, cause error) error {
 	if e.overtaken() { // a writer destroys the header first: it tells damage from what that one is destroying
-		if err := e.set.Read(segLoc(loc), func(*segments.Record) error { return nil }); errors.Is(err, segments.ErrDestroyed) {
+		if err := e.set.Read(loc, func(*segments.Record) error { return nil }); errors.Is(err, segments.ErrDestroyed) {
 			return err
 		}
 		return cause

@@ -169,7 +169,7 @@ func (s *Store) Planes(b Block) (planes []Plane, err error) {
 		return nil
 	})
 	if err != nil {
-		err = e.foundBad(b.Key, uint8(b.Group), indexLoc(loc), err)
+		err = e.foundBad(b.Key, uint8(b.Group), loc, err)
 	}
 	return planes, err
 }

@@ -19,7 +19,8 @@ import (
 // holdLock takes the lock, says so, and holds it until its input ends.
 func holdLock(name string) int {
 	name, readOnly := strings.CutPrefix(name, "read-only:")
-	l, err := AcquireLock(name, readOnly)
+	name, shared := strings.CutPrefix(name, "shared:")
+	l, err := take(name, readOnly || shared, shared)
 	if err != nil {
 		fmt.Println(err)
 		return 1
@@ -284,4 +285,47 @@ func TestLockIsExclusive(t *testing.T) {
 		t.Error("nobody ever got it")
 	}
 	t.Logf("had %d times", got.Load())
+}
+
+// Readers share a lock, in one process and in several; nobody has it alone meanwhile, and the other way round.
+func TestSharedLock(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "LOCK")
+	if _, err := ShareLock(name); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("of a file that is not there: %v", err)
+	}
+	share := func() *Lock {
+		t.Helper()
+		l, err := ShareLock(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	alone := acquire(t, name, false)
+	if _, err := ShareLock(name); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), fmt.Sprint(os.Getpid())) {
+		t.Errorf("beside one who has it alone: %v", err)
+	}
+	if err := alone.Release(); err != nil {
+		t.Fatal(err)
+	}
+	a, b := share(), share()
+	for range 2 {
+		refused(t, name, 0, "in use by another process")
+		if b != nil {
+			if err := b.Release(); err != nil {
+				t.Fatal(err)
+			}
+			b = nil
+		}
+	}
+	if _, stop := holder(t, "shared:"+name); true { // in another process, beside this one's
+		if err := a.Release(); err != nil {
+			t.Fatal(err)
+		}
+		refused(t, name, 0, "in use by another process")
+		stop()
+	}
+	if err := acquire(t, name, false).Release(); err != nil {
+		t.Error(err)
+	}
 }

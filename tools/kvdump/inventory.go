@@ -25,7 +25,7 @@ type inventory struct {
 	Records    int64           `json:"record_count"`
 	Damaged    int             `json:"damaged_records"`
 	Gone       int             `json:"gone_records"` // destroyed since by the process that writes
-	Problems   []string        `json:"problems"` // damage
+	Problems   []string        `json:"problems"`     // damage
 	places     []place         // Problems, with their files
 	Notes      []string        `json:"notes"` // what is odd and costs nothing
 	Models     []modelLine     `json:"models"`

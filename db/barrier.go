@@ -3,6 +3,8 @@ package db
 import (
 	"errors"
 	"fmt"
+
+	"github.com/dormousekv/dormouse/db/internal/oplog"
 )
 
 // A barrier is a frame of the log that says that segments and log are durable up to another frame. By it, damage of the log is told from
@@ -52,13 +54,13 @@ func (e *engine) barrier(lsn uint64) error {
 
 // logBarrier appends the frame. It counts when it is durable.
 func (e *engine) logBarrier(lsn uint64) (at uint64, err error) {
-	frame := encodeOp(opBarrier{LSN: lsn})
+	frame := oplog.Encode(oplog.Barrier{LSN: lsn})
 	e.logMu.Lock()
 	defer e.logMu.Unlock()
 	if err := e.poisoned(); err != nil {
 		return 0, err
 	}
-	return e.appendFrame(frameBarrier, frame) // no growth: it comes with frames that are, and says nothing that a checkpoint should keep
+	return e.appendFrame(oplog.KindBarrier, frame) // no growth: it comes with frames that are, and says nothing that a checkpoint should keep
 }
 
 // allDurable is barrier of what there is, for who does without the frame where there is no room for it.
@@ -89,6 +91,3 @@ func (e *engine) checkpointed(lsn uint64) {
 		b.lsn = at
 	}
 }
-
-// maxBarrier is the longest payload of a barrier: a list of one number.
-const maxBarrier = 10

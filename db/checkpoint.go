@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/boot"
 )
@@ -212,7 +213,7 @@ func (e *engine) scrubRefs(ctx context.Context) error {
 	e.ckptMu.Lock()
 	defer e.ckptMu.Unlock()
 	e.stateMu.RLock()
-	due, formers := e.state.former == formerDeleted, e.state.formers
+	due, formers := e.state.former == oplog.FormerDeleted, e.state.formers
 	e.stateMu.RUnlock()
 	if !due {
 		return nil
@@ -230,7 +231,7 @@ func (e *engine) scrubRefs(ctx context.Context) error {
 	e.stateMu.Lock()
 	defer e.stateMu.Unlock()
 	if e.state.formers == formers {
-		e.state.former = formerNone
+		e.state.former = oplog.FormerNone
 		e.dirty.Store(true) // the head of the log says otherwise
 	}
 	return nil

@@ -202,7 +202,7 @@ func (s *Store) liveDoomed() error {
 	defer v.Release()
 	var bad error
 	err := v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
-		_, one := doomed[toOpLoc(x.Loc)]
+		_, one := doomed[x.Loc]
 		_, all := gone[x.Loc.Segment]
 		if one || all || slices.Contains(fresh, x.Loc) {
 			bad = fmt.Errorf("block %s, group %d, at %v is found, and waits to be destroyed", x.Key, x.Group, x.Loc)

@@ -3,6 +3,7 @@ package db
 import (
 	"errors"
 
+	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
@@ -32,12 +33,12 @@ func (e *engine) reportDamage(key kv.Key, group uint8, loc index.Loc, cause erro
 	}
 	e.logMu.Lock() // until the small state has it too: the head of a new log file must not miss it
 	defer e.logMu.Unlock()
-	lsn, err := e.commitLocked(frameFlag, func(t *index.Txn) (any, error) {
+	lsn, err := e.commitLocked(func(t *index.Txn) (oplog.Op, error) {
 		cur, ok, err := t.Get(key, group)
 		if err != nil || !ok || cur.Loc != loc || cur.Flags&index.FlagDamaged != 0 {
 			return nil, err
 		}
-		op := opFlag{Key: key, Group: group, Loc: toOpLoc(loc), Flags: cur.Flags | index.FlagDamaged}
+		op := oplog.Flag{Key: key, Group: group, Loc: loc, Flags: cur.Flags | index.FlagDamaged}
 		return op, t.SetFlags(key, group, op.Flags)
 	})
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -155,10 +156,10 @@ func (e *engine) delete(ctx context.Context, pick func(t *index.Txn) ([]kv.Key, 
 // deleteSome is one frame of delete; more says that something is left.
 func (e *engine) deleteSome(pick func(t *index.Txn) ([]kv.Key, error), named func(Ref) bool, out *Deleted) (lsn uint64, more bool, err error) {
 	var took Deleted
-	op := opRemove{Deleted: true}
+	op := oplog.Remove{Deleted: true}
 	e.logMu.Lock() // until the small state has it too: the head of a new log file must not miss it
 	defer e.logMu.Unlock()
-	lsn, err = e.commitBoth(frameRemove, func(t *index.Txn) (any, error) {
+	lsn, err = e.commitBoth(func(t *index.Txn) (oplog.Op, error) {
 		roots, err := pick(t)
 		if err != nil {
 			return nil, err
@@ -174,7 +175,7 @@ func (e *engine) deleteSome(pick func(t *index.Txn) ([]kv.Key, error), named fun
 		if op.Refs, err = e.refsOf(t, op.Dead, named); err != nil || len(op.Dead) == 0 && len(op.Refs) == 0 {
 			return nil, err
 		}
-		op.Birth = e.birth.Load()
+		op.Seq = e.birth.Load()
 		return op, nil
 	}, func(s *smallState) { s.removed(op) })
 	if err != nil || lsn == 0 {
@@ -192,7 +193,7 @@ func (e *engine) deleteSome(pick func(t *index.Txn) ([]kv.Key, error), named fun
 
 // refsOf returns the names of the refs on blocks that are dead, and of those that named says yes to whose block is not stored. The caller
 // holds logMu.
-func (e *engine) refsOf(t *index.Txn, dead []opDead, named func(Ref) bool) (names []string, err error) {
+func (e *engine) refsOf(t *index.Txn, dead []oplog.Dead, named func(Ref) bool) (names []string, err error) {
 	gone := map[kv.Key]bool{}
 	for _, d := range dead {
 		gone[d.Key] = true
@@ -217,7 +218,7 @@ func (e *engine) refsOf(t *index.Txn, dead []opDead, named func(Ref) bool) (name
 }
 
 // removeSubtree removes block k and everything below it, deepest first; more says that op is full before that is done.
-func (e *engine) removeSubtree(t *index.Txn, k kv.Key, op *opRemove, out *Deleted) (more bool, err error) {
+func (e *engine) removeSubtree(t *index.Txn, k kv.Key, op *oplog.Remove, out *Deleted) (more bool, err error) {
 	order, err := below(t, k)
 	if err != nil {
 		return false, err

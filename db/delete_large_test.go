@@ -4,18 +4,20 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/internal/loc"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/wal"
 )
 
 // A frame of as many removals as there may be in one is no longer than the log takes, with all the refs that a store has.
 func TestRemovalsFitAFrame(t *testing.T) {
-	dead := make([]opDead, 1000)
+	dead := make([]oplog.Dead, 1000)
 	for i := range dead {
-		dead[i] = opDead{Key: kv.Key{15: 1}, Group: 255, Loc: opLoc{Segment: 1 << 60, Offset: 1 << 60, Length: 1 << 60, Tier: 255}}
+		dead[i] = oplog.Dead{Key: kv.Key{15: 1}, Group: 255, Loc: loc.Loc{Segment: 1 << 60, Offset: 1 << 60, Length: 1 << 60, Tier: 255}}
 	}
-	one := len(encodeOp(opRemove{Deleted: true, Dead: dead})) / len(dead)
+	one := len(oplog.Encode(oplog.Remove{Deleted: true, Dead: dead})) / len(dead)
 	t.Logf("%d bytes for a record: %d in a frame", one, wal.MaxPayload/one)
 	if n := (removeBatch+256)*(one+1) + MaxHeadBytes; n > wal.MaxPayload {
 		t.Fatalf("%d bytes, at most %d", n, wal.MaxPayload)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -39,10 +40,10 @@ func registerAsBefore(t *testing.T, s *Store, d kv.Descriptor) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	old := newOpModel(&normal, s.eng.clock.Add(1))
+	old := oplog.NewModel(&normal, s.eng.clock.Add(1))
 	s.eng.logMu.Lock()
 	defer s.eng.logMu.Unlock()
-	if _, err := s.eng.logStateLocked(frameModel, old, func(st *smallState) { st.addModel(old) }); err != nil {
+	if _, err := s.eng.logStateLocked(old, func(st *smallState) { st.addModel(old) }); err != nil {
 		t.Fatal(err)
 	}
 }

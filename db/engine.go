@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
@@ -103,14 +104,14 @@ func (e *engine) segmentPath(id uint64) string {
 }
 
 // commit publishes what build changes in the index, and appends the frame that says so, or does neither. build returns
-// the frame's payload, nil for nothing to log. The caller holds no lock.
-func (e *engine) commit(kind uint8, build func(t *index.Txn) (op any, err error)) (lsn uint64, err error) {
+// the operation, nil for nothing to log. The caller holds no lock.
+func (e *engine) commit(build func(t *index.Txn) (oplog.Op, error)) (lsn uint64, err error) {
 	e.logMu.Lock()
 	defer e.logMu.Unlock()
-	return e.commitLocked(kind, build)
+	return e.commitLocked(build)
 }
 
-func (e *engine) commitLocked(kind uint8, build func(t *index.Txn) (op any, err error)) (lsn uint64, err error) {
+func (e *engine) commitLocked(build func(t *index.Txn) (oplog.Op, error)) (lsn uint64, err error) {
 	if err := e.poisoned(); err != nil {
 		return 0, err
 	}
@@ -119,9 +120,9 @@ func (e *engine) commitLocked(kind uint8, build func(t *index.Txn) (op any, err 
 		if err != nil || op == nil {
 			return err
 		}
-		frame := encodeOp(op)
+		frame := oplog.Encode(op)
 		e.growth.Add(int64(len(frame)))
-		lsn, err = e.appendFrame(kind, frame)
+		lsn, err = e.appendFrame(op.Kind(), frame)
 		return err
 	})
 	e.dirty.Store(true)
@@ -136,9 +137,9 @@ func (e *engine) commitLocked(kind uint8, build func(t *index.Txn) (op any, err 
 
 // commitBoth is commitLocked of a frame that changes the small state, too: nobody sees the index after it beside the state
 // before it.
-func (e *engine) commitBoth(kind uint8, build func(t *index.Txn) (op any, err error), apply func(*smallState)) (lsn uint64, err error) {
+func (e *engine) commitBoth(build func(t *index.Txn) (oplog.Op, error), apply func(*smallState)) (lsn uint64, err error) {
 	held := false
-	lsn, err = e.commitLocked(kind, func(t *index.Txn) (any, error) {
+	lsn, err = e.commitLocked(func(t *index.Txn) (oplog.Op, error) {
 		op, err := build(t)
 		if err == nil && op != nil {
 			e.stateMu.Lock()
@@ -161,9 +162,11 @@ func (e *engine) commitBoth(kind uint8, build func(t *index.Txn) (op any, err er
 func (e *engine) appendFrame(kind uint8, frame []byte) (uint64, error) {
 	reserved := e.wal.AppendReserved
 	switch kind {
-	case frameRemove, frameRetire, frameUnref:
-		reserved = func(kind uint8, frame []byte) (uint64, error) { return e.wal.AppendBefore(kind, frame, maxBarrier) }
-	case frameBarrier:
+	case oplog.KindRemove, oplog.KindRetire, oplog.KindUnref:
+		reserved = func(kind uint8, frame []byte) (uint64, error) {
+			return e.wal.AppendBefore(kind, frame, oplog.BarrierBytes)
+		}
+	case oplog.KindBarrier:
 	default:
 		return e.wal.Append(kind, frame)
 	}
@@ -179,18 +182,18 @@ func (e *engine) appendFrame(kind uint8, frame []byte) (uint64, error) {
 }
 
 // logState appends a frame that changes only the small state.
-func (e *engine) logState(kind uint8, op any, apply func(*smallState)) (lsn uint64, err error) {
+func (e *engine) logState(op oplog.Op, apply func(*smallState)) (lsn uint64, err error) {
 	e.logMu.Lock()
 	defer e.logMu.Unlock()
-	return e.logStateLocked(kind, op, apply)
+	return e.logStateLocked(op, apply)
 }
 
-func (e *engine) logStateLocked(kind uint8, op any, apply func(*smallState)) (lsn uint64, err error) {
+func (e *engine) logStateLocked(op oplog.Op, apply func(*smallState)) (lsn uint64, err error) {
 	if err := e.poisoned(); err != nil {
 		return 0, err
 	}
-	frame := encodeOp(op)
-	if lsn, err = e.appendFrame(kind, frame); err != nil {
+	frame := oplog.Encode(op)
+	if lsn, err = e.appendFrame(op.Kind(), frame); err != nil {
 		return 0, err
 	}
 	e.growth.Add(int64(len(frame)))
@@ -226,7 +229,7 @@ func (e *engine) durable(lsn uint64) error {
 func (e *engine) view() *index.View { return e.ix.View() }
 
 // doom hands records that nothing names any more to the next reclaim. behind: they wait for a barrier; else for their frame.
-func (e *engine) doom(dead []opDead, behind bool) {
+func (e *engine) doom(dead []oplog.Dead, behind bool) {
 	if len(dead) == 0 {
 		return
 	}
@@ -234,7 +237,7 @@ func (e *engine) doom(dead []opDead, behind bool) {
 	defer e.stateMu.Unlock()
 	e.state.doom(dead)
 	for _, d := range dead {
-		e.fresh = append(e.fresh, d.Loc.loc())
+		e.fresh = append(e.fresh, d.Loc)
 	}
 	e.behind = e.behind || behind
 }

@@ -67,7 +67,7 @@ var (
 	ErrNotEmpty = errors.New("directory is not empty and holds no store")
 	// ErrVersion is returned by Open, Verify and Repair for a store of another version of the format: a newer release wrote it, or an
 	// older one. Nothing is changed; docs/compatibility.md says what to do.
-	ErrVersion = errors.New("store format is not supported")
+	ErrVersion = vfs.ErrVersion
 	// ErrUnsafeDir is returned by Open for a directory, or a file of the store in it, that group or others can write to or that is another
 	// user's. Options.AllowSharedDir accepts it.
 	ErrUnsafeDir = errors.New("others can write to the store")

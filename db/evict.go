@@ -3,6 +3,7 @@ package db
 import (
 	"context"
 
+	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -46,9 +47,9 @@ func (e *engine) evictOnce(goal func() evictGoal) (blocks int, err error) {
 func (e *engine) evictSome(goal evictGoal) (n int, freed int64, err error) {
 	var out []kv.Key
 	defer func() { e.endEvicting(out) }()
-	var op opRemove
+	var op oplog.Remove
 	e.logMu.Lock() // until the small state has it too: the head of a new log file must not miss it
-	_, err = e.commitLocked(frameRemove, func(t *index.Txn) (any, error) {
+	_, err = e.commitLocked(func(t *index.Txn) (oplog.Op, error) {
 		for n < evictBatch && (freed < goal.bytes || int64(n) < goal.blocks) {
 			leaf, ok, err := e.coldest(t)
 			if err != nil {
@@ -70,7 +71,7 @@ func (e *engine) evictSome(goal evictGoal) (n int, freed int64, err error) {
 		if n == 0 {
 			return nil, nil
 		}
-		op.Birth = e.birth.Load()
+		op.Seq = e.birth.Load()
 		return op, nil
 	})
 	if err == nil {
@@ -198,7 +199,7 @@ func (e *engine) startEvicting(k kv.Key) bool {
 
 // removeBlock takes a block without children out of the index, with the records of all its groups. Its parent, if that
 // has no other child, becomes a leaf with the later recency of the two, in its own class.
-func (e *engine) removeBlock(t *index.Txn, block index.Entry) (dead []opDead, bytes int64, err error) {
+func (e *engine) removeBlock(t *index.Txn, block index.Entry) (dead []oplog.Dead, bytes int64, err error) {
 	var groups []index.Entry
 	if err := t.Groups(block.Key, func(g index.Entry) bool {
 		groups = append(groups, g)
@@ -207,7 +208,7 @@ func (e *engine) removeBlock(t *index.Txn, block index.Entry) (dead []opDead, by
 		return nil, 0, err
 	}
 	for _, g := range groups {
-		dead = append(dead, opDead{Key: g.Key, Group: g.Group, Loc: toOpLoc(g.Loc)})
+		dead = append(dead, oplog.Dead{Key: g.Key, Group: g.Group, Loc: g.Loc})
 		bytes += g.Loc.Length
 		if err := t.Remove(g.Key, g.Group); err != nil {
 			return nil, 0, err

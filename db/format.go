@@ -30,7 +30,7 @@ const (
 	sessionsDir  = "sessions" // reserved for dual-stream sessions
 	formatMagic  = "DORMOUSE"
 	formatBytes  = 88
-	storeVersion = 1
+	storeVersion = 2
 )
 
 // storeFormat is the file FORMAT: what a program must know before it touches anything else.
@@ -87,6 +87,8 @@ func decodeFormat(file string, b []byte) (f storeFormat, err error) {
 		return f, fmt.Errorf("%s: %w: version %d, this release knows %d: %s", file, ErrVersion, f.Version, storeVersion, anotherRelease)
 	case f.HashID != kv.HashID:
 		return f, fmt.Errorf("%s: %w: its prompts are named by hash %d, this release knows %d: %s", file, ErrVersion, f.HashID, kv.HashID, anotherRelease)
+	case binary.LittleEndian.Uint64(b[72:]) != 0:
+		return f, fmt.Errorf("%s: %w: its reserved bytes are %x", file, ErrVersion, b[72:80])
 	case f.Incompatible != 0:
 		return f, fmt.Errorf("%s: %w: features %#x are unknown to this release: %s", file, ErrVersion, f.Incompatible, anotherRelease)
 	}

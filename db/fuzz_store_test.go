@@ -14,7 +14,10 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/dormousekv/dormouse/db/internal/oplog"
+	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/fuzzkit"
+	"github.com/dormousekv/dormouse/internal/loc"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/quant"
@@ -318,7 +321,7 @@ func FuzzLog(f *testing.F) {
 	var head, own []byte
 	var first, file uint64
 	rec, err := wal.Replay(o, func(x wal.Frame) error {
-		if x.Kind == frameSnapshot {
+		if x.Kind == oplog.KindSnapshot {
 			head, first, own = bytes.Clone(x.Payload), x.LSN+1, nil
 		} else {
 			own = appendLogged(own, x.Kind, x.Payload)
@@ -329,9 +332,13 @@ func FuzzLog(f *testing.F) {
 		f.Fatal(rec, err)
 	}
 	file = rec.LastFile
-	seeds := [][]any{{[]byte{}, own, true}, {[]byte{}, own, false}, {goldenPayloads()[0].encode(), []byte{}, true}, {goldenPayloads()[0].encode(), []byte{}, false}}
-	for _, p := range goldenPayloads()[1:] {
-		seeds = append(seeds, []any{[]byte{}, appendLogged(nil, p.kind, p.encode()), p.kind%2 == 0})
+	seeds := [][]any{{[]byte{}, own, true}, {[]byte{}, own, false}}
+	for _, op := range anyOps() {
+		if payload := oplog.Encode(op); op.Kind() == oplog.KindSnapshot {
+			seeds = append(seeds, []any{payload, []byte{}, true}, []any{payload, []byte{}, false})
+		} else {
+			seeds = append(seeds, []any{[]byte{}, appendLogged(nil, op.Kind(), payload), op.Kind()%2 == 0})
+		}
 	}
 	fuzzkit.Seeds(f, seeds...)
 	f.Fuzz(func(t *testing.T, snapshot, frames []byte, index bool) {
@@ -360,7 +367,7 @@ func FuzzLog(f *testing.F) {
 		}
 		for len(frames) >= 3 {
 			n := min(int(binary.LittleEndian.Uint16(frames[1:])), len(frames)-3)
-			if kind := frames[0]; kind > frameSnapshot {
+			if kind := frames[0]; kind > oplog.KindSnapshot {
 				if _, err := l.Append(kind, frames[3:3+n]); err != nil {
 					t.Fatal(err)
 				}
@@ -372,6 +379,33 @@ func FuzzLog(f *testing.F) {
 		}
 		fuzzkit.Bounded(t, tinyBytes, func() { exercise(t, dir, false) })
 	})
+}
+
+// anyOps has an operation of each kind, about what is not there.
+func anyOps() []oplog.Op {
+	at := loc.Loc{Segment: 0x0102, Offset: 0x1112131415161700, Length: 0x2122232425262700}
+	key, model := kv.Key{1}, kv.Fingerprint{3}
+	dead := []oplog.Dead{{Key: kv.Key{5}, Group: 1, Loc: at}}
+	d, _ := plain().Normal()
+	ref := oplog.Ref{Name: "system", Model: model, Block: key, Tokens: 70000, Pinned: true, Priority: 200, Meta: []byte("meta"), Trail: kv.Trail("trail")}
+	note := oplog.Note{Model: model, Name: "canary", Value: []byte{0xca, 0xfe}}
+	return []oplog.Op{
+		oplog.Snapshot{
+			Boot: "boot", Ends: map[uint64]int64{1: 0x3132333435363738}, Next: oplog.Counters{Seq: 1 << 60, Segment: 1 << 60, Clock: 1 << 60},
+			Models: []oplog.Model{oplog.NewModel(&d, 7)}, Refs: []oplog.Ref{ref}, Tombstones: []loc.Loc{at}, Unlinked: []uint64{9},
+			Flagged: []kv.Key{key}, Notes: []oplog.Note{note}, FormerRefs: oplog.FormerDeleted,
+		},
+		oplog.Put{Records: []oplog.Record{{Key: key, Parent: kv.Key{2}, Model: model, Loc: at, First: 16, Tokens: 16, RowCount: 16, Seq: 8}}, Dead: dead},
+		oplog.Remove{Deleted: true, Dead: dead, Refs: []string{"a ref"}, Seq: 9},
+		oplog.Move{Key: key, From: at, To: at, Seq: 10},
+		oplog.NewModel(&d, 8),
+		oplog.Retire{Model: model, Segments: []uint64{7}},
+		ref,
+		oplog.Unref{Name: "system"},
+		oplog.Flag{Key: key, Loc: at, Flags: index.FlagDamaged},
+		note,
+		oplog.Barrier{LSN: 1 << 40},
+	}
 }
 
 // appendLogged adds a frame to the argument of FuzzLog.

@@ -57,7 +57,7 @@ func undump(t *testing.T, dump string) []byte {
 
 func goldenFormat() storeFormat {
 	return storeFormat{
-		Version: 1, HashID: kv.HashID, Compatible: 0x0102030405060708, ReadOnly: 0x1112131415161718, Incompatible: 0,
+		Version: storeVersion, HashID: kv.HashID, Compatible: 0x0102030405060708, ReadOnly: 0x1112131415161718, Incompatible: 0,
 		UUID: kv.UUID{0x20, 0x21, 0x22, 15: 0x2f}, Seed: kv.Seed{0x30, 0x31, 0x32, 15: 0x3f},
 	}
 }

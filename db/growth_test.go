@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -41,7 +42,7 @@ func TestTouchesOutliveAFailedChange(t *testing.T) {
 	put(t, m, p)
 	expect(t, m, p, 32)
 	e, failed := s.eng, errors.New("not this time")
-	if _, err := e.commit(framePut, func(*index.Txn) (any, error) { return nil, failed }); !errors.Is(err, failed) {
+	if _, err := e.commit(func(*index.Txn) (oplog.Op, error) { return nil, failed }); !errors.Is(err, failed) {
 		t.Fatal(err)
 	}
 	put(t, m, kv.Prompt{Tokens: tokens(2, 32)})

@@ -16,19 +16,21 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// A store whose keys an earlier release made with another hash is refused, by whoever opens it, and stays as it is: nothing would be
+// A store of an earlier release, whose keys are of another hash, or whose log is msgpack, is refused, by whoever opens it, and stays as it is: nothing would be
 // found in it, and nothing deleted. Without FORMAT its segments say so.
 func TestStoreOfAnotherHash(t *testing.T) {
-	for _, lost := range []string{"nothing", formatName} {
-		dir := filepath.Join(t.TempDir(), "store")
-		files := readZip(t, "testdata/hash-1-store.zip")
-		if lost == formatName {
-			delete(files, formatName)
+	for _, name := range []string{"hash-1-store.zip", "format-1-store.zip"} {
+		for _, lost := range []string{"nothing", formatName} {
+			dir := filepath.Join(t.TempDir(), "store")
+			files := readZip(t, filepath.Join("testdata", name))
+			if lost == formatName {
+				delete(files, formatName)
+			}
+			if err := files.write(dir); err != nil {
+				t.Fatal(err)
+			}
+			refusesAsItIs(t, name+" without "+lost, dir)
 		}
-		if err := files.write(dir); err != nil {
-			t.Fatal(err)
-		}
-		refusesAsItIs(t, "without "+lost, dir)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -59,20 +60,17 @@ func (e *engine) reserveState(ctx context.Context, room int64) error {
 }
 
 // modelFits refuses a model that would make the head of the log too large.
-func (e *engine) modelFits(op opModel) error {
-	name, size := op.Name, op.bytes()
+func (e *engine) modelFits(op oplog.Model) error {
+	name, size := op.Name, op.Bytes()
 	e.stateMu.RLock()
 	defer e.stateMu.RUnlock()
 	var goes int64
 	old := e.state.models[op.Fingerprint]
 	if old != nil { // it becomes the latest version of its name again
-		goes = old.bytes()
+		goes = old.Bytes()
 	}
 	if n := len(e.state.models); old == nil && n >= MaxModels {
 		return fmt.Errorf("%w: it has %d models, and can have no more than %d: Retire makes room for %.40q", ErrLimit, n, MaxModels, name)
 	}
 	return e.state.headFits(fmt.Sprintf("model %.40q", name), size, goes)
 }
-
-// bytes is what a model takes in the head of the log, generously.
-func (m *opModel) bytes() int64 { return int64(64 + len(m.Name) + len(m.Descriptor)) }

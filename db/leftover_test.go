@@ -8,18 +8,19 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/internal/loc"
 	"github.com/dormousekv/dormouse/kv"
 )
 
 // killed makes a store whose process died right after a put, and returns its directory and the place of the last record.
-func killed(t *testing.T, p kv.Prompt) (dir string, last opLoc) {
+func killed(t *testing.T, p kv.Prompt) (dir string, last loc.Loc) {
 	t.Helper()
 	dir = t.TempDir()
 	s := open(t, dir, options())
 	put(t, model(t, s, plain()), p)
 	v := s.eng.view()
 	if err := v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
-		if l := toOpLoc(x.Loc); l.Offset > last.Offset {
+		if l := x.Loc; l.Offset > last.Offset {
 			last = l
 		}
 		return true
@@ -171,7 +172,7 @@ func TestNewestHeadDecidesWhatIsDead(t *testing.T) {
 	e := s.eng
 	v := e.view()
 	if err := v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
-		e.state.doomed[toOpLoc(x.Loc)] = struct{}{}
+		e.state.doomed[x.Loc] = struct{}{}
 		return true
 	}); err != nil {
 		t.Fatal(err)

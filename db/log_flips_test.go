@@ -15,6 +15,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/internal/boot"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/segments"
@@ -128,13 +129,13 @@ func newFlips(t *testing.T, kept bool) *flips {
 		kinds[f.Kind]++
 		x.frames = append(x.frames, flipFrame{f.Kind, f.Offset, f.Offset + int64(48+len(f.Payload)+7)/8*8 + 8, only[f.LSN]})
 	})
-	for _, kind := range []uint8{frameSnapshot, framePut, frameRemove, frameMove, frameRef, frameBarrier} {
+	for _, kind := range []uint8{oplog.KindSnapshot, oplog.KindPut, oplog.KindRemove, oplog.KindMove, oplog.KindRef, oplog.KindBarrier} {
 		if kinds[kind] == 0 {
 			t.Fatalf("no frame of kind %d: %v", kind, kinds)
 		}
 	}
 	for _, f := range x.frames {
-		if f.only != "" && f.kind != frameRemove {
+		if f.only != "" && f.kind != oplog.KindRemove {
 			t.Fatalf("a deletion of kind %d", f.kind)
 		}
 	}
@@ -247,7 +248,7 @@ func (x *flips) whole(s *Store, f flipFrame) error {
 			return fmt.Errorf("%s was deleted: %d tokens, %w", name, got, err)
 		}
 	}
-	if r, err := s.Ref("ref"); (err != nil || string(r.Meta) != "meta") && f.kind != frameRef {
+	if r, err := s.Ref("ref"); (err != nil || string(r.Meta) != "meta") && f.kind != oplog.KindRef {
 		return fmt.Errorf("ref: %+v, %w", r, err)
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/internal/loc"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
 )
@@ -35,9 +36,9 @@ type arrival struct {
 type badness func(x index.Entry, p *arrival) (bool, error)
 
 // instead notes that a frame put the record id at l, in the place of others.
-func (r *recovery) instead(l opLoc, id recordID, others ...*replaced) {
+func (r *recovery) instead(l loc.Loc, id recordID, others ...*replaced) {
 	if r.arrivals == nil {
-		r.arrivals = map[opLoc]*arrival{}
+		r.arrivals = map[loc.Loc]*arrival{}
 	}
 	p := r.arrivals[l]
 	if p == nil {
@@ -52,16 +53,17 @@ func (r *recovery) instead(l opLoc, id recordID, others ...*replaced) {
 }
 
 // dropListed takes out what the head of a later log file lists as dead: who wrote it had found that lost, or below what was.
-func (r *recovery) dropListed(t *index.Txn, listed map[opLoc]struct{}) error {
+func (r *recovery) dropListed(t *index.Txn, listed []loc.Loc) error {
 	var ids []recordID
-	for l := range listed {
+	dead := make(map[loc.Loc]bool, len(listed))
+	for _, l := range listed {
+		dead[l] = true
 		if p := r.arrivals[l]; p != nil {
 			ids = append(ids, p.id)
 		}
 	}
 	waiting, err := r.takeBack(t, ids, nil, func(x index.Entry, _ *arrival) (bool, error) {
-		_, dead := listed[toOpLoc(x.Loc)]
-		return dead, nil
+		return dead[x.Loc], nil
 	})
 	r.list(waiting)
 	return err
@@ -77,9 +79,9 @@ func (r *recovery) dropLost(t *index.Txn) error {
 	if err != nil {
 		return err
 	}
-	whole := map[opLoc]bool{}
+	whole := map[loc.Loc]bool{}
 	lost := func(x index.Entry) bool {
-		l := toOpLoc(x.Loc)
+		l := x.Loc
 		is, known := whole[l]
 		if !known {
 			is = (!r.rebuild || r.scanned[l]) && (!reboot || r.covered(l) || r.intact(x.Key, x.Group, l))
@@ -117,7 +119,7 @@ func (r *recovery) dropLost(t *index.Txn) error {
 }
 
 // covered reports whether a barrier says that what the replay entered at l had been durable: what is wrong there is damage.
-func (r *recovery) covered(l opLoc) bool {
+func (r *recovery) covered(l loc.Loc) bool {
 	p := r.arrivals[l]
 	return p != nil && !p.synced && p.lsn <= r.barrier
 }
@@ -129,7 +131,7 @@ func (r *recovery) entered(t *index.Txn) (entries []index.Entry, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if ok && toOpLoc(x.Loc) == l {
+		if ok && x.Loc == l {
 			entries = append(entries, x)
 		}
 	}
@@ -183,7 +185,7 @@ func (r *recovery) takeBack(t *index.Txn, ids []recordID, waiting []*replaced, b
 }
 
 func (r *recovery) putBack(t *index.Txn, id recordID, x index.Entry) error {
-	at := toOpLoc(x.Loc)
+	at := x.Loc
 	if r.arrivals[at] == nil {
 		r.arrivals[at] = &arrival{id: id, synced: true}
 	}
@@ -194,7 +196,7 @@ func (r *recovery) putBack(t *index.Txn, id recordID, x index.Entry) error {
 // takeOut takes out one record, if it is bad, and returns what it had replaced.
 func (r *recovery) takeOut(t *index.Txn, id recordID, bad badness) (before []*replaced, err error) {
 	x, ok, err := t.Get(id.key, id.group)
-	p := r.arrivals[toOpLoc(x.Loc)]
+	p := r.arrivals[x.Loc]
 	if err != nil || !ok || p == nil {
 		return nil, err
 	}
@@ -253,7 +255,7 @@ func (r *recovery) keepDamaged(t *index.Txn, x index.Entry, p *arrival) (bool, e
 // dropCutOff takes out what hangs on a block that is not there, and keeps what is live from being destroyed. After a rebuild
 // dropOrphans looks at every block.
 func (r *recovery) dropCutOff(t *index.Txn, entries []index.Entry) error {
-	live := map[opLoc]bool{}
+	live := map[loc.Loc]bool{}
 	for _, x := range entries {
 		need, hangs := needs(&x)
 		_, ok, err := t.Get(need.key, need.group)
@@ -266,20 +268,20 @@ func (r *recovery) dropCutOff(t *index.Txn, entries []index.Entry) error {
 			}
 			continue
 		}
-		live[toOpLoc(x.Loc)] = true
+		live[x.Loc] = true
 	}
 	e := r.e
 	for l := range live {
 		delete(e.state.doomed, l)
 	}
-	e.fresh = slices.DeleteFunc(e.fresh, func(l segments.Loc) bool { return live[toOpLoc(l)] })
+	e.fresh = slices.DeleteFunc(e.fresh, func(l segments.Loc) bool { return live[l] })
 	return nil
 }
 
 // intact reports whether every byte of a replayed record is as it was written. An error that says nothing about the bytes
 // (too many open files, no memory) ends the Open: nothing is given up for that.
-func (r *recovery) intact(key kv.Key, group uint8, loc opLoc) bool {
-	err := r.e.set.Read(loc.loc(), func(rec *segments.Record) error {
+func (r *recovery) intact(key kv.Key, group uint8, loc loc.Loc) bool {
+	err := r.e.set.Read(loc, func(rec *segments.Record) error {
 		if rec.Key() != key || rec.Group() != group {
 			return segments.ErrDestroyed
 		}

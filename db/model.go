@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 
+	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
@@ -96,12 +97,12 @@ func (s *Store) registerOnce(ctx context.Context, desc kv.Descriptor) (none Regi
 	if err := e.boundState(ctx); err != nil {
 		return none, err
 	}
-	out, op := Registered{Model: &Model{s: s}}, newOpModel(&desc, 0)
+	out, op := Registered{Model: &Model{s: s}}, oplog.NewModel(&desc, 0)
 	if err := e.modelFits(op); err != nil { // before room is made for it
 		return none, err
 	}
 	if ms == nil { // else the log has it already
-		room := 3 * op.bytes()
+		room := 3 * op.Bytes()
 		if err := e.reserveState(ctx, room); err != nil {
 			return none, err
 		}
@@ -118,7 +119,7 @@ func (s *Store) registerOnce(ctx context.Context, desc kv.Descriptor) (none Regi
 		if err = e.modelFits(op); err != nil {
 			return err
 		}
-		lsn, err = e.logStateLocked(frameModel, op, func(st *smallState) {
+		lsn, err = e.logStateLocked(op, func(st *smallState) {
 			out.ms = st.addModel(op)
 			out.ms.lsn = e.wal.LastLSN()
 		})
@@ -252,7 +253,7 @@ func (e *engine) retire(fp kv.Fingerprint) (uint64, error) {
 	if err := e.poisoned(); err != nil { // before segments are looked at, which may not be possible any more
 		return 0, err
 	}
-	op := opRetire{Model: fp}
+	op := oplog.Retire{Model: fp}
 	for _, s := range e.set.Segments() {
 		if mine, err := e.holdsModel(s.ID, fp); err != nil {
 			return 0, err
@@ -266,7 +267,7 @@ func (e *engine) retire(fp kv.Fingerprint) (uint64, error) {
 		}
 		op.Segments = append(op.Segments, s.ID)
 	}
-	lsn, err := e.commitBoth(frameRetire, func(t *index.Txn) (any, error) {
+	lsn, err := e.commitBoth(func(t *index.Txn) (oplog.Op, error) {
 		return op, removeModel(t, fp, func(index.Entry) bool { return true })
 	}, func(*smallState) { e.applyRetire(op) })
 	if err != nil {
@@ -296,7 +297,7 @@ func (e *engine) holdsModel(id uint64, fp kv.Fingerprint) (mine bool, err error)
 }
 
 // applyRetire changes the small state. The caller holds stateMu.
-func (e *engine) applyRetire(op opRetire) {
+func (e *engine) applyRetire(op oplog.Retire) {
 	e.state.dropModel(op.Model)
 	for _, id := range op.Segments {
 		e.state.doomedSegments[id] = struct{}{}

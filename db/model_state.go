@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/kv"
 )
 
 // modelState is a registered model. What its descriptor says is there only after load.
 type modelState struct {
-	*opModel
+	*oplog.Model
 	lsn  uint64        // of the frame by which this process registered it; 0: an earlier one did
 	from *placeOfFrame // where it was read; the file may be gone since
 	once sync.Once
@@ -29,7 +30,7 @@ type loadedModel struct {
 // than us wrote it.
 func (m *modelState) load() error {
 	m.once.Do(func() {
-		d, err := m.descriptor()
+		d, err := m.Descriptor()
 		if err != nil {
 			m.err = damage.Wrap(m.from.file, m.from.offset, fmt.Sprintf("descriptor of model %s %.40q", m.Fingerprint, m.Name), err)
 			return
@@ -45,37 +46,37 @@ func (m *modelState) load() error {
 
 // sameAs reports whether both are one model: a fingerprint can be made to be another model's.
 func (m *modelState) sameAs(other *modelState) bool {
-	return bytes.Equal(m.Descriptor, other.Descriptor) ||
+	return bytes.Equal(m.Packed, other.Packed) ||
 		m.load() == nil && other.load() == nil && len(m.desc.Diff(&other.desc)) == 0
 }
 
 // addModels adds the models of a log head.
-func (s *smallState) addModels(all opModels) {
+func (s *smallState) addModels(all []oplog.Model) {
 	states := make([]modelState, len(all))
 	s.models, s.origin = make(map[kv.Fingerprint]*modelState, len(all)), &placeOfFrame{}
 	for i := range all {
-		states[i].opModel, states[i].from = &all[i], s.origin
+		states[i].Model, states[i].from = &all[i], s.origin
 		s.setModel(&states[i])
 	}
 }
 
-func (s *smallState) addModel(m opModel) *modelState {
-	ms := &modelState{opModel: &m, from: &placeOfFrame{}}
+func (s *smallState) addModel(m oplog.Model) *modelState {
+	ms := &modelState{Model: &m, from: &placeOfFrame{}}
 	s.setModel(ms)
 	return ms
 }
 
 func (s *smallState) setModel(m *modelState) {
 	if old := s.models[m.Fingerprint]; old != nil {
-		s.modelBytes -= old.bytes()
+		s.modelBytes -= old.Bytes()
 	}
 	s.models[m.Fingerprint] = m
-	s.modelBytes += m.bytes()
+	s.modelBytes += m.Bytes()
 }
 
 func (s *smallState) dropModel(fp kv.Fingerprint) {
 	if m := s.models[fp]; m != nil {
-		s.modelBytes -= m.bytes()
+		s.modelBytes -= m.Bytes()
 		delete(s.models, fp)
 	}
 	s.dropNotes(fp)

@@ -7,14 +7,15 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/kv"
 )
 
 // Limits of notes: every log file repeats them. [MaxHeadBytes] bounds them together with models and refs.
 const (
-	MaxNotes     = 256     // of a model
-	MaxNoteName  = 64      // bytes
-	MaxNoteBytes = 8 << 10 // of a value
+	MaxNotes     = 256                // of a model
+	MaxNoteName  = oplog.MaxNoteName  // bytes
+	MaxNoteBytes = oplog.MaxNoteBytes // of a value
 )
 
 // SetNote keeps a small value with this version of the model, in the place of an older one of that name; an empty value removes
@@ -41,7 +42,7 @@ func (m *Model) setNoteOnce(ctx context.Context, name string, value []byte) erro
 	if e.wal == nil {
 		return ErrReadOnly
 	}
-	n := opNote{Model: m.ms.Fingerprint, Name: name, Value: slices.Clone(value)}
+	n := oplog.Note{Model: m.ms.Fingerprint, Name: name, Value: slices.Clone(value)}
 	old, had := e.note(n.Model, name)
 	if had && bytes.Equal(old, value) || !had && len(value) == 0 {
 		return e.durable(e.wal.LastLSN()) // another call's, perhaps
@@ -49,7 +50,7 @@ func (m *Model) setNoteOnce(ctx context.Context, name string, value []byte) erro
 	if err := e.boundState(ctx); err != nil {
 		return err
 	}
-	room := 3 * n.bytes()
+	room := 3 * n.Bytes()
 	if err := e.reserveState(ctx, room); err != nil {
 		return err
 	}
@@ -61,7 +62,7 @@ func (m *Model) setNoteOnce(ctx context.Context, name string, value []byte) erro
 	return e.durable(lsn)
 }
 
-func (e *engine) logNote(n opNote) (uint64, error) {
+func (e *engine) logNote(n oplog.Note) (uint64, error) {
 	e.logMu.Lock()
 	defer e.logMu.Unlock()
 	e.stateMu.RLock()
@@ -70,7 +71,7 @@ func (e *engine) logNote(n opNote) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return e.logStateLocked(frameNote, n, func(st *smallState) { st.setNote(n) })
+	return e.logStateLocked(n, func(st *smallState) { st.setNote(n) })
 }
 
 // Note returns a note's value, in memory of the caller's. ErrNotFound if there is none of that name.
@@ -106,11 +107,8 @@ func (e *engine) note(fp kv.Fingerprint, name string) ([]byte, bool) {
 	return value, ok
 }
 
-// bytes is what n takes in the head of the log, generously.
-func (n opNote) bytes() int64 { return int64(64 + len(n.Name) + len(n.Value)) }
-
 // noteFits refuses a note of a model that is gone, and one too many.
-func (s *smallState) noteFits(n opNote) error {
+func (s *smallState) noteFits(n oplog.Note) error {
 	if s.models[n.Model] == nil {
 		return fmt.Errorf("%w: %s", ErrRetired, n.Model)
 	}
@@ -118,7 +116,7 @@ func (s *smallState) noteFits(n opNote) error {
 	var goes int64
 	old, had := of[n.Name]
 	if had {
-		goes = opNote{Name: n.Name, Value: old}.bytes()
+		goes = oplog.Note{Name: n.Name, Value: old}.Bytes()
 	}
 	switch {
 	case len(n.Value) == 0:
@@ -126,13 +124,13 @@ func (s *smallState) noteFits(n opNote) error {
 	case !had && len(of) >= MaxNotes:
 		return fmt.Errorf("%w: model %s has %d notes, and can have no more", ErrLimit, n.Model, len(of))
 	}
-	return s.headFits(fmt.Sprintf("note %.40q", n.Name), n.bytes(), goes)
+	return s.headFits(fmt.Sprintf("note %.40q", n.Name), n.Bytes(), goes)
 }
 
-func (s *smallState) setNote(n opNote) {
+func (s *smallState) setNote(n oplog.Note) {
 	of := s.notes[n.Model]
 	if old, ok := of[n.Name]; ok {
-		s.noteBytes -= opNote{Name: n.Name, Value: old}.bytes()
+		s.noteBytes -= oplog.Note{Name: n.Name, Value: old}.Bytes()
 		delete(of, n.Name)
 	}
 	if len(n.Value) == 0 {
@@ -143,22 +141,22 @@ func (s *smallState) setNote(n opNote) {
 		s.notes[n.Model] = of
 	}
 	of[n.Name] = n.Value
-	s.noteBytes += n.bytes()
+	s.noteBytes += n.Bytes()
 }
 
 func (s *smallState) dropNotes(fp kv.Fingerprint) {
 	for name := range s.notes[fp] {
-		s.setNote(opNote{Model: fp, Name: name})
+		s.setNote(oplog.Note{Model: fp, Name: name})
 	}
 	delete(s.notes, fp)
 }
 
 // allNotes lists them in the order of models and names.
-func (s *smallState) allNotes() (out []opNote) {
+func (s *smallState) allNotes() (out []oplog.Note) {
 	models := slices.SortedFunc(maps.Keys(s.notes), func(a, b kv.Fingerprint) int { return bytes.Compare(a[:], b[:]) })
 	for _, fp := range models {
 		for _, name := range slices.Sorted(maps.Keys(s.notes[fp])) {
-			out = append(out, opNote{Model: fp, Name: name, Value: s.notes[fp][name]})
+			out = append(out, oplog.Note{Model: fp, Name: name, Value: s.notes[fp][name]})
 		}
 	}
 	return out

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -181,9 +182,9 @@ func TestAllNotesAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		d.Weights = kv.Hash{byte(i), byte(i >> 8), 1}
-		fp := st.addModel(newOpModel(&d, 0)).Fingerprint
+		fp := st.addModel(oplog.NewModel(&d, 0)).Fingerprint
 		for n := range 8 {
-			note := opNote{Model: fp, Name: fmt.Sprint(n), Value: make([]byte, MaxNoteBytes)}
+			note := oplog.Note{Model: fp, Name: fmt.Sprint(n), Value: make([]byte, MaxNoteBytes)}
 			if refused = st.noteFits(note); refused != nil {
 				break
 			}
@@ -193,11 +194,12 @@ func TestAllNotesAreBounded(t *testing.T) {
 	if n := st.headBytes(); n < MaxHeadBytes-2*MaxNoteBytes || n > MaxHeadBytes {
 		t.Errorf("%d bytes of models and notes: %v", n, refused)
 	}
-	again, _, err := decodeSnapshot(st.head("", nil, index.Applied{})())
+	head, err := readHead(st.head("", nil, index.Applied{})())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.EqualFunc(again.allNotes(), st.allNotes(), func(a, b opNote) bool { return a.Model == b.Model && a.Name == b.Name }) ||
+	again := newStateOf(&head)
+	if !slices.EqualFunc(again.allNotes(), st.allNotes(), func(a, b oplog.Note) bool { return a.Model == b.Model && a.Name == b.Name }) ||
 		again.headBytes() != st.headBytes() {
 		t.Errorf("%d bytes of notes came back", again.noteBytes)
 	}

@@ -197,7 +197,7 @@ func (e *engine) startLog(ctx context.Context, r *recovery) error {
 			return err
 		}
 		for l := range r.listed {
-			e.state.doomed[toOpLoc(l)] = struct{}{} // though its segment may be gone
+			e.state.doomed[l] = struct{}{} // though its segment may be gone
 			e.fresh = append(e.fresh, l)
 		}
 		head, _ = e.laterHead(e.openEnds())

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -41,10 +42,10 @@ func (w *putter) publishBatch(ctx context.Context) error {
 		e.endEvicting(w.left)
 		w.left = w.left[:0]
 	}()
-	var op opPut
-	var losers []opDead
+	var op oplog.Put
+	var losers []oplog.Dead
 	last, held := lastBlock(batch), false
-	lsn, err := e.commit(framePut, func(t *index.Txn) (any, error) {
+	lsn, err := e.commit(func(t *index.Txn) (oplog.Op, error) {
 		if !e.registered(w.m.ms) {
 			return nil, fmt.Errorf("%w: %s", ErrRetired, w.m.ms.Fingerprint)
 		}
@@ -65,7 +66,7 @@ func (w *putter) publishBatch(ctx context.Context) error {
 		}
 		for _, r := range op.Records {
 			if r.Group == 0 {
-				if err := w.supersede(t, r.entry(), &op); err != nil {
+				if err := w.supersede(t, r.Entry(), &op); err != nil {
 					return nil, err
 				}
 			}
@@ -100,9 +101,9 @@ func (w *putter) publishBatch(ctx context.Context) error {
 	return nil
 }
 
-func (w *putter) publishOne(t *index.Txn, entry index.Entry, op *opPut, losers *[]opDead) error {
+func (w *putter) publishOne(t *index.Txn, entry index.Entry, op *oplog.Put, losers *[]oplog.Dead) error {
 	e := w.e
-	dead := opDead{Key: entry.Key, Group: entry.Group, Loc: toOpLoc(entry.Loc)}
+	dead := oplog.Dead{Key: entry.Key, Group: entry.Group, Loc: entry.Loc}
 	old, ok, err := t.Get(entry.Key, entry.Group)
 	if err != nil {
 		return err
@@ -128,7 +129,7 @@ func (w *putter) publishOne(t *index.Txn, entry index.Entry, op *opPut, losers *
 		}
 	}
 	if ok {
-		op.Dead = append(op.Dead, opDead{Key: entry.Key, Group: entry.Group, Loc: toOpLoc(old.Loc)})
+		op.Dead = append(op.Dead, oplog.Dead{Key: entry.Key, Group: entry.Group, Loc: old.Loc})
 	}
 	if entry.Group == 0 {
 		e.addToBloom(entry.Key)
@@ -140,7 +141,7 @@ func (w *putter) publishOne(t *index.Txn, entry index.Entry, op *opPut, losers *
 	if err := t.Put(entry); err != nil {
 		return err
 	}
-	op.Records = append(op.Records, opRecordOf(entry))
+	op.Records = append(op.Records, oplog.RecordOf(entry, w.created))
 	return nil
 }
 
@@ -150,7 +151,7 @@ func covers(x index.Entry, from, to uint16) bool {
 }
 
 // supersede removes the tails whose tokens a new block begins with: their rows are in it.
-func (w *putter) supersede(t *index.Txn, block index.Entry, op *opPut) error {
+func (w *putter) supersede(t *index.Txn, block index.Entry, op *oplog.Put) error {
 	i := w.p.BlockAt(int(block.First), w.m.ms.desc.BlockTokens)
 	tails, err := forerunners(t, w.e.hasher, &w.p, w.chain, i, int(block.First)+int(block.Tokens)-1)
 	if err != nil {
@@ -173,7 +174,7 @@ func (w *putter) supersede(t *index.Txn, block index.Entry, op *opPut) error {
 			continue
 		}
 		for _, r := range records {
-			op.Dead = append(op.Dead, opDead{Key: k, Group: r.Group, Loc: toOpLoc(r.Loc)})
+			op.Dead = append(op.Dead, oplog.Dead{Key: k, Group: r.Group, Loc: r.Loc})
 			if err := t.Remove(k, r.Group); err != nil {
 				return err
 			}
@@ -184,7 +185,7 @@ func (w *putter) supersede(t *index.Txn, block index.Entry, op *opPut) error {
 
 // covered returns the records of a tail, if it has no children and block has all their rows, in records of this put; else none: a power
 // cut may take what was put before, and leave this.
-func (w *putter) covered(t *index.Txn, tail, block kv.Key, op *opPut) ([]index.Entry, error) {
+func (w *putter) covered(t *index.Txn, tail, block kv.Key, op *oplog.Put) ([]index.Entry, error) {
 	if kids, err := t.HasChildren(tail); err != nil || kids {
 		return nil, err
 	}
@@ -204,7 +205,7 @@ func (w *putter) covered(t *index.Txn, tail, block kv.Key, op *opPut) ([]index.E
 		if !ok || group.Kind == kv.StateAt || !covers(long, r.RowFirst, r.RowFirst+r.RowCount) {
 			return nil, nil
 		}
-		if !slices.ContainsFunc(op.Records, func(rec opRecord) bool { return rec.id() == recordID{block, uint8(g)} }) {
+		if !slices.ContainsFunc(op.Records, func(rec oplog.Record) bool { return rec.Key == block && rec.Group == uint8(g) }) {
 			return nil, nil
 		}
 		records = append(records, r)
@@ -275,10 +276,10 @@ func lastBlock(batch []index.Entry) kv.Key {
 	return last
 }
 
-func deadOf(batch []index.Entry) []opDead {
-	out := make([]opDead, 0, len(batch))
+func deadOf(batch []index.Entry) []oplog.Dead {
+	out := make([]oplog.Dead, 0, len(batch))
 	for _, entry := range batch {
-		out = append(out, opDead{Key: entry.Key, Group: entry.Group, Loc: toOpLoc(entry.Loc)})
+		out = append(out, oplog.Dead{Key: entry.Key, Group: entry.Group, Loc: entry.Loc})
 	}
 	return out
 }

@@ -138,6 +138,7 @@ type putter struct {
 	batch        []index.Entry // written, not yet published
 	batchBytes   int64
 	lsn          uint64
+	created      int64 // when the put began, in Unix seconds
 }
 
 // run stores block after block, a chunk at a time. Afterwards the put rests on the deepest block that is stored: unpin ends that.

@@ -3,6 +3,7 @@ package db
 import (
 	"fmt"
 	"sort"
+	"time"
 
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -13,6 +14,7 @@ type coverage struct{ start, end int }
 // plan works out which positions can be stored at all.
 func (w *putter) plan(prompt *kv.Prompt) error {
 	d := &w.m.ms.desc
+	w.created = time.Now().Unix()
 	w.cover = make([]coverage, len(d.Groups))
 	for g := range w.cover {
 		w.cover[g] = coverage{0, len(prompt.Tokens)}

@@ -180,7 +180,7 @@ func (w *putter) encode(r *record) (*segments.Builder, error) {
 	start, end := w.chain.Block(r.i)
 	meta := segments.Meta{
 		Key: w.chain.Key(r.i), Group: uint8(r.g), Parent: w.chain.Parent(r.i), Model: w.m.ms.Fingerprint, Scope: w.chain.Scope(r.i),
-		First: uint32(start), Birth: r.entry.Birth, Tokens: w.p.Tokens[start:end], Spans: spansIn(&w.p, start, end),
+		First: uint32(start), Birth: r.entry.Birth, Created: w.created, Tokens: w.p.Tokens[start:end], Spans: spansIn(&w.p, start, end),
 	}
 	tensors := w.m.ms.groupTensors[r.g]
 	b := segments.NewBuilder(meta, len(tensors))

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/boot"
 	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/internal/loc"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
 )
@@ -15,7 +17,7 @@ import (
 // scan enters every record that the segments hold. What is not live any more is sorted out by the log.
 func (r *recovery) scan(ctx context.Context) error {
 	e := r.e
-	r.scanned, r.logged = map[opLoc]bool{}, map[opLoc]index.Entry{}
+	r.scanned, r.logged = map[loc.Loc]bool{}, map[loc.Loc]index.Entry{}
 	r.fromScan = map[kv.Fingerprint]kv.Descriptor{}
 	r.named = r.namesOfLog()
 	doomed, reboot := r.doomed(), r.reboot()
@@ -64,7 +66,7 @@ func (r *recovery) scan(ctx context.Context) error {
 			if n, ok := lengths[segments.Loc{Segment: loc.Segment, Offset: loc.Offset}]; ok {
 				loc.Length = n
 			}
-			at := toOpLoc(loc)
+			at := loc
 			if doomed[at] {
 				return nil // it may be younger than the copy that lives
 			}
@@ -108,9 +110,9 @@ func (r *recovery) scan(ctx context.Context) error {
 
 // loggedLengths are the lengths of records that the log names, by place: where the header of a segment is lost, the scan does not
 // know what lengths are multiples of.
-func (r *recovery) loggedLengths(doomed map[opLoc]bool) map[segments.Loc]int64 {
+func (r *recovery) loggedLengths(doomed map[loc.Loc]bool) map[segments.Loc]int64 {
 	out := map[segments.Loc]int64{}
-	for _, locs := range []map[opLoc]bool{doomed, r.named.dead} {
+	for _, locs := range []map[loc.Loc]bool{doomed, r.named.dead} {
 		for l := range locs {
 			out[segments.Loc{Segment: l.Segment, Offset: l.Offset}] = l.Length
 		}
@@ -123,34 +125,28 @@ func (r *recovery) loggedLengths(doomed map[opLoc]bool) map[segments.Loc]int64 {
 
 // logNames are the places of records that the log names.
 type logNames struct {
-	put  map[opLoc]uint64 // something was put there, or moved to, by the last frame that says so
-	dead map[opLoc]bool   // it was given up
+	put  map[loc.Loc]uint64 // something was put there, or moved to, by the last frame that says so
+	dead map[loc.Loc]bool   // it was given up
 }
 
 func (r *recovery) namesOfLog() logNames {
-	n := logNames{put: map[opLoc]uint64{}, dead: map[opLoc]bool{}}
-	die := func(dead []opDead) {
+	n := logNames{put: map[loc.Loc]uint64{}, dead: map[loc.Loc]bool{}}
+	die := func(dead []oplog.Dead) {
 		for _, d := range dead {
 			n.dead[d.Loc] = true
 		}
 	}
 	for _, f := range r.frames {
-		switch f.Kind {
-		case framePut:
-			if op, err := decodeOp[opPut](f); err == nil {
-				for _, rec := range op.Records {
-					n.put[rec.Loc] = f.LSN
-				}
-				die(op.Dead)
+		switch op := f.op.(type) {
+		case oplog.Put:
+			for _, rec := range op.Records {
+				n.put[rec.Loc] = f.LSN
 			}
-		case frameRemove:
-			if op, err := decodeOp[opRemove](f); err == nil {
-				die(op.Dead)
-			}
-		case frameMove:
-			if op, err := decodeOp[opMove](f); err == nil {
-				n.put[op.To], n.dead[op.From] = f.LSN, true
-			}
+			die(op.Dead)
+		case oplog.Remove:
+			die(op.Dead)
+		case oplog.Move:
+			n.put[op.To], n.dead[op.From] = f.LSN, true
 		}
 	}
 	return n
@@ -162,7 +158,7 @@ func (r *recovery) unwanted(loc segments.Loc, rec *segments.Record, reboot bool)
 	if !r.young(loc) || r.damaged() {
 		return false
 	}
-	lsn, named := r.named.put[toOpLoc(loc)]
+	lsn, named := r.named.put[loc]
 	return !named || reboot && lsn > r.barrier && !sound(rec)
 }
 
@@ -173,7 +169,7 @@ func (r *recovery) young(loc segments.Loc) bool {
 		return false
 	}
 	end, open := r.first.Ends[loc.Segment]
-	return open && loc.Offset >= end || !open && loc.Segment >= r.first.Next.NextSegment
+	return open && loc.Offset >= end || !open && loc.Segment >= r.first.Next.Segment
 }
 
 // reboot reports whether what was not synced may be gone: the system was booted since the log was written, or an fsync had
@@ -185,29 +181,22 @@ func (r *recovery) reboot() bool {
 // loggedModels are the descriptors in the log and in the small state of the index, for segments whose header is lost.
 func (r *recovery) loggedModels() map[kv.Fingerprint]kv.Descriptor {
 	out := map[kv.Fingerprint]kv.Descriptor{}
-	add := func(m opModel) {
-		if d, err := m.descriptor(); err == nil {
-			out[m.Fingerprint] = d
-		}
-	}
-	head := func(b []byte) {
-		if _, snap, err := decodeSnapshot(b); err == nil {
-			for _, m := range snap.Models {
-				add(m)
+	add := func(all ...oplog.Model) {
+		for i := range all {
+			if d, err := all[i].Descriptor(); err == nil {
+				out[all[i].Fingerprint] = d
 			}
 		}
 	}
-	if len(r.applied.Extra) > 0 {
-		head(r.applied.Extra)
+	if head, err := readHead(r.applied.Extra); err == nil {
+		add(head.Models...)
 	}
 	for _, f := range r.frames {
-		switch f.Kind {
-		case frameSnapshot:
-			head(f.Payload)
-		case frameModel:
-			if op, err := decodeOp[opModel](f); err == nil {
-				add(op)
-			}
+		switch op := f.op.(type) {
+		case oplog.Snapshot:
+			add(op.Models...)
+		case oplog.Model:
+			add(op)
 		}
 	}
 	return out
@@ -224,26 +213,22 @@ func sound(rec *segments.Record) bool {
 
 // doomed are the records that the newest head of the log lists as dead, but for those that the log names: what became of these follows
 // from that. None of the others comes back to life.
-func (r *recovery) doomed() map[opLoc]bool {
-	out := map[opLoc]bool{}
-	add := func(head []byte) {
-		_, snap, err := decodeSnapshot(head)
-		if err != nil {
-			return
-		}
+func (r *recovery) doomed() map[loc.Loc]bool {
+	out := map[loc.Loc]bool{}
+	add := func(head *oplog.Snapshot) {
 		clear(out)
-		for _, l := range snap.Doomed {
+		for _, l := range head.Tombstones {
 			if _, named := r.named.put[l]; !named && !r.named.dead[l] {
 				out[l] = true
 			}
 		}
 	}
-	if len(r.applied.Extra) > 0 {
-		add(r.applied.Extra)
+	if head, err := readHead(r.applied.Extra); err == nil {
+		add(&head)
 	}
 	for _, f := range r.frames {
-		if f.Kind == frameSnapshot {
-			add(f.Payload)
+		if head, ok := f.op.(oplog.Snapshot); ok {
+			add(&head)
 		}
 	}
 	return out
@@ -252,17 +237,17 @@ func (r *recovery) doomed() map[opLoc]bool {
 // doom is for what the recovery itself finds to be dead.
 func (r *recovery) doom(l index.Loc) {
 	if r.found == nil {
-		r.found = map[opLoc]bool{}
+		r.found = map[loc.Loc]bool{}
 	}
-	r.found[toOpLoc(l)] = true
-	r.e.doomLocs([]opLoc{toOpLoc(l)})
+	r.found[l] = true
+	r.e.doomLocs([]loc.Loc{l})
 }
 
 // doomLocs is doom for records whose key does not matter.
-func (e *engine) doomLocs(locs []opLoc) {
-	dead := make([]opDead, 0, len(locs))
+func (e *engine) doomLocs(locs []loc.Loc) {
+	dead := make([]oplog.Dead, 0, len(locs))
 	for _, l := range locs {
-		dead = append(dead, opDead{Loc: l})
+		dead = append(dead, oplog.Dead{Loc: l})
 	}
 	e.doom(dead, false)
 }
@@ -353,14 +338,14 @@ func (r *recovery) dropOrphans() error {
 func (r *recovery) dropUnnamed() error {
 	v := r.e.view()
 	defer v.Release()
-	named := map[opLoc]bool{}
+	named := map[loc.Loc]bool{}
 	if err := v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
-		named[toOpLoc(x.Loc)] = true
+		named[x.Loc] = true
 		return true
 	}); err != nil {
 		return err
 	}
-	var unnamed []opLoc
+	var unnamed []loc.Loc
 	for l := range r.scanned {
 		if !named[l] {
 			unnamed = append(unnamed, l)

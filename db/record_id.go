@@ -20,7 +20,3 @@ func needs(x *index.Entry) (id recordID, ok bool) {
 	}
 	return recordID{x.Parent, 0}, x.First > 0
 }
-
-func (rec opRecord) id() recordID { return recordID{rec.Key, rec.Group} }
-
-func (d opDead) id() recordID { return recordID{d.Key, d.Group} }

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io/fs"
 
+	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/internal/loc"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
@@ -22,18 +24,17 @@ type recovery struct {
 	changed bool // something was recovered that a checkpoint should keep
 
 	applied   index.Applied
-	frames    []wal.Frame
+	frames    []logFrame
 	replayed  wal.Recovered
-	first     snapshot // head of the oldest log file: what was swept is what lies below its ends
+	first     oplog.Snapshot // head of the oldest log file: what was swept is what lies below its ends
 	hasFirst  bool
-	trouble   error                 // reads that failed for reasons of their own
-	scanned   map[opLoc]bool        // records that the scan found, in a rebuild
-	logged    map[opLoc]index.Entry // those of them that the log enters
-	named     logNames              // the places that the log names, for a rebuild
-	found     map[opLoc]bool        // dead, as the scan or the replay found out
-	arrivals  map[opLoc]*arrival    // what the replay entered
-	scanBirth uint64                // the highest birth that the scan found
-	heads     map[placeOfFrame]decoded
+	trouble   error                   // reads that failed for reasons of their own
+	scanned   map[loc.Loc]bool        // records that the scan found, in a rebuild
+	logged    map[loc.Loc]index.Entry // those of them that the log enters
+	named     logNames                // the places that the log names, for a rebuild
+	found     map[loc.Loc]bool        // dead, as the scan or the replay found out
+	arrivals  map[loc.Loc]*arrival    // what the replay entered
+	scanBirth uint64                  // the highest birth that the scan found
 	fromScan  map[kv.Fingerprint]kv.Descriptor
 	fromLog   map[kv.Fingerprint]kv.Descriptor
 	listed    map[segments.Loc]bool // what the next log head must list as dead: what was taken out, and older copies of what stays
@@ -45,6 +46,11 @@ type recovery struct {
 func (r *recovery) run(ctx context.Context) error {
 	if err := r.readLog(); err != nil {
 		return err
+	}
+	for _, f := range r.frames {
+		if f.err != nil { // nothing is changed yet
+			return f.err
+		}
 	}
 	if err := r.openIndex(); err != nil {
 		return err
@@ -70,12 +76,23 @@ func (r *recovery) run(ctx context.Context) error {
 	return r.sweep(ctx)
 }
 
+// logFrame is a frame of the log, and what it says. Its payload is not kept.
+type logFrame struct {
+	wal.Frame
+	op  oplog.Op
+	err error // there is no op
+}
+
 // readLog reads every frame into memory: there are never more than a few megabytes between two checkpoints.
 func (r *recovery) readLog() error {
 	var err error
 	r.replayed, err = wal.Replay(r.e.readOptions(), func(f wal.Frame) error {
-		f.Payload = bytes.Clone(f.Payload)
-		r.frames = append(r.frames, f)
+		if f.Kind == oplog.KindSnapshot || f.Kind == oplog.KindModel {
+			f.Payload = bytes.Clone(f.Payload) // models share it
+		}
+		op, err := readFrame(f)
+		f.Payload = nil
+		r.frames = append(r.frames, logFrame{f, op, err})
 		return nil
 	})
 	if errors.Is(err, wal.ErrVersion) {
@@ -85,45 +102,37 @@ func (r *recovery) readLog() error {
 		return err
 	}
 	for _, f := range r.frames {
-		switch f.Kind {
-		case frameSnapshot:
-			if r.hasFirst {
-				continue
+		switch op := f.op.(type) {
+		case oplog.Snapshot:
+			if !r.hasFirst {
+				r.first, r.hasFirst = op, true
 			}
-			if _, snap, err := r.snapshot(f); err == nil {
-				r.first, r.hasFirst = snap, true
-			}
-		case frameBarrier:
-			if op, err := decodeOp[opBarrier](f); err == nil {
-				r.barrier = max(r.barrier, op.LSN)
-			}
+		case oplog.Barrier:
+			r.barrier = max(r.barrier, op.LSN)
 		}
 	}
 	return nil
 }
 
-// decoded is what a log head says.
-type decoded struct {
-	state *smallState
-	snap  snapshot
-	err   error
+// readFrame decodes a frame. The checksum of its bytes is right: an error says that another release wrote it, or another program.
+func readFrame(f wal.Frame) (oplog.Op, error) {
+	op, err := oplog.Decode(f.Kind, f.Payload)
+	switch {
+	case errors.Is(err, ErrVersion):
+		return nil, fmt.Errorf("%s: log frame %d of kind %d at offset %d: %w: %s", f.File, f.LSN, f.Kind, f.Offset, err, anotherRelease)
+	case err != nil:
+		return nil, &CorruptError{File: f.File, Offset: f.Offset, What: fmt.Sprintf("log frame %d of kind %d", f.LSN, f.Kind), Err: err}
+	}
+	return op, nil
 }
 
-// snapshot decodes a log head, once. The state is for one who adopts it, and takes it out of heads.
-func (r *recovery) snapshot(f wal.Frame) (*smallState, snapshot, error) {
-	at := placeOfFrame{f.File, f.Offset}
-	d, ok := r.heads[at]
-	if !ok {
-		d.state, d.snap, d.err = decodeSnapshot(f.Payload)
-		if d.err == nil {
-			*d.state.origin = at
-		}
-		if r.heads == nil {
-			r.heads = map[placeOfFrame]decoded{}
-		}
-		r.heads[at] = d
+// readHead decodes a copy of a log head.
+func readHead(b []byte) (head oplog.Snapshot, err error) {
+	op, err := oplog.Decode(oplog.KindSnapshot, b)
+	if err == nil {
+		head = op.(oplog.Snapshot)
 	}
-	return d.state, d.snap, d.err
+	return head, err
 }
 
 type placeOfFrame struct {
@@ -194,7 +203,7 @@ func (r *recovery) openIndex() error {
 // gap says why the index and the log do not fit together; nil if they do. A log that is not there at all is damage, since no
 // checkpoint takes its last file: what was said after the checkpoint, deletions too, is lost.
 func (r *recovery) gap() error {
-	if r.applied.WALFile == 0 && r.e.set.MaxID() > 0 && (!r.hasFirst || r.first.Next.NextSegment > 1) {
+	if r.applied.WALFile == 0 && r.e.set.MaxID() > 0 && (!r.hasFirst || r.first.Next.Segment > 1) {
 		return errors.New("it was never written, and the log does not go back to the first segment")
 	}
 	if len(r.replayed.Files) == 0 {
@@ -223,7 +232,7 @@ func (r *recovery) sweep(ctx context.Context) error {
 	defer v.Release()
 	for _, id := range e.set.Finished() {
 		from, open := r.first.Ends[id]
-		done := r.hasFirst && !open && id < r.first.Next.NextSegment
+		done := r.hasFirst && !open && id < r.first.Next.Segment
 		if !done || len(r.replayed.Damage) > 0 {
 			e.set.Left(id) // before anything that rests on its records is acknowledged
 		}
@@ -247,39 +256,29 @@ func (r *recovery) sweep(ctx context.Context) error {
 func (r *recovery) numbers() {
 	e := r.e
 	next := func(a, b uint64) uint64 { return max(a, b) }
-	birth := next(r.applied.NextBirth, r.first.Next.NextBirth)
+	birth := next(r.applied.NextBirth, r.first.Next.Seq)
 	clock := next(r.applied.Clock, r.first.Next.Clock)
 	for _, f := range r.frames {
-		switch f.Kind {
-		case frameSnapshot:
-			if _, snap, err := r.snapshot(f); err == nil {
-				birth, clock = next(birth, snap.Next.NextBirth), next(clock, snap.Next.Clock)
-				if snap.Next.NextSegment > 0 {
-					e.set.RaiseID(snap.Next.NextSegment - 1)
-				}
+		switch op := f.op.(type) {
+		case oplog.Snapshot:
+			birth, clock = next(birth, op.Next.Seq), next(clock, op.Next.Clock)
+			if op.Next.Segment > 0 {
+				e.set.RaiseID(op.Next.Segment - 1)
 			}
-		case framePut:
-			if op, err := decodeOp[opPut](f); err == nil {
-				for _, x := range op.Records {
-					birth = next(birth, x.Birth+1)
-					e.set.RaiseID(x.Loc.Segment)
-				}
+		case oplog.Put:
+			for _, x := range op.Records {
+				birth = next(birth, x.Seq+1)
+				e.set.RaiseID(x.Loc.Segment)
 			}
-		case frameModel:
-			if op, err := decodeOp[opModel](f); err == nil {
-				clock = next(clock, op.Stamp) // uses before it made the clock go on, and are in no frame
+		case oplog.Model:
+			clock = next(clock, op.Stamp) // uses before it made the clock go on, and are in no frame
+		case oplog.Retire: // a segment in which nothing was ever named is unlinked by its number, too
+			for _, id := range op.Segments {
+				e.set.RaiseID(id)
 			}
-		case frameRetire: // a segment in which nothing was ever named is unlinked by its number, too
-			if op, err := decodeOp[opRetire](f); err == nil {
-				for _, id := range op.Segments {
-					e.set.RaiseID(id)
-				}
-			}
-		case frameMove:
-			if op, err := decodeOp[opMove](f); err == nil {
-				birth = next(birth, op.Birth+1)
-				e.set.RaiseID(op.To.Segment)
-			}
+		case oplog.Move:
+			birth = next(birth, op.Seq+1)
+			e.set.RaiseID(op.To.Segment)
 		}
 	}
 	if r.applied.NextSegment > 0 {

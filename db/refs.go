@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -31,7 +32,7 @@ type Ref struct {
 	Set      time.Time
 	Meta     []byte // the caller's, at most MaxRefMeta bytes
 	// Trail tells deletions what the prefix was, though nothing of it is stored any more. Not whole: an older build set the ref.
-	Trail kv.Trail `msgpack:",omitempty"`
+	Trail kv.Trail
 }
 
 // RefOptions say what a ref does.
@@ -167,7 +168,7 @@ func (e *engine) logRef(ref Ref, found *lookup) (lsn uint64, err error) {
 		return 0, err
 	}
 	old, had := e.ref(ref.Name)
-	lsn, err = e.logStateLocked(frameRef, ref, func(st *smallState) { st.setRef(ref) })
+	lsn, err = e.logStateLocked(ref.op(), func(st *smallState) { st.setRef(ref) })
 	if err != nil {
 		return 0, err
 	}
@@ -177,14 +178,26 @@ func (e *engine) logRef(ref Ref, found *lookup) (lsn uint64, err error) {
 	return lsn, e.reclassLocked(ref.Block)
 }
 
-// bytes is what r takes in the head of the log, generously.
-func (r Ref) bytes() int64 { return int64(256 + len(r.Name) + len(r.Meta) + len(r.Trail)) }
+// op is the ref as the log says it.
+func (r Ref) op() oplog.Ref {
+	return oplog.Ref{
+		Name: r.Name, Model: r.Model, Block: r.Block, Tokens: r.Tokens, Pinned: r.Pinned, Priority: r.Priority,
+		Expires: r.Expires, Set: r.Set, Meta: r.Meta, Trail: r.Trail,
+	}
+}
+
+func refOf(r oplog.Ref) Ref {
+	return Ref{
+		Name: r.Name, Model: r.Model, Block: r.Block, Tokens: r.Tokens, Pinned: r.Pinned, Priority: r.Priority,
+		Expires: r.Expires, Set: r.Set, Meta: r.Meta, Trail: r.Trail,
+	}
+}
 
 // reserveRef reserves what a ref takes, if there is room without evicting: in the log, in the head of the next log file and in the index.
 func (e *engine) reserveRef(r Ref) (bytes int64, ok bool) {
-	bytes = 3 * r.bytes()
+	bytes = 3 * r.op().Bytes()
 	if old, ok := e.ref(r.Name); ok {
-		bytes = max(bytes-2*old.bytes(), r.bytes()) // its copies go when this one's come
+		bytes = max(bytes-2*old.op().Bytes(), r.op().Bytes()) // its copies go when this one's come
 	}
 	e.measureOnce()
 	return bytes, e.space.reserve(bytes, e.o.Budget-e.reserveBytes())
@@ -194,9 +207,9 @@ func (e *engine) reserveRef(r Ref) (bytes int64, ok bool) {
 func (e *engine) refFits(r Ref) error {
 	var goes int64
 	if old, ok := e.ref(r.Name); ok {
-		goes = old.bytes()
+		goes = old.op().Bytes()
 	}
-	return e.headFits(fmt.Sprintf("ref %.40q", r.Name), r.bytes(), goes)
+	return e.headFits(fmt.Sprintf("ref %.40q", r.Name), r.op().Bytes(), goes)
 }
 
 // DeleteRef takes a name off its prefix, which stays stored. ErrNotFound if there is no such name.
@@ -232,7 +245,7 @@ func (e *engine) dropRef(name string, expired bool) error {
 		e.logMu.Unlock()
 		return fmt.Errorf("%w: ref %q", ErrNotFound, name)
 	}
-	lsn, err := e.logStateLocked(frameUnref, opUnref{Name: name}, func(st *smallState) { st.dropRef(name) })
+	lsn, err := e.logStateLocked(oplog.Unref{Name: name}, func(st *smallState) { st.dropRef(name) })
 	if err == nil {
 		err = e.reclassLocked(old.Block)
 	}
@@ -251,7 +264,7 @@ func (e *engine) reclass(k kv.Key) error {
 }
 
 func (e *engine) reclassLocked(keys ...kv.Key) error {
-	_, err := e.commitLocked(0, func(t *index.Txn) (any, error) {
+	_, err := e.commitLocked(func(t *index.Txn) (oplog.Op, error) {
 		for _, k := range keys {
 			if err := e.rerank(t, k); err != nil {
 				return nil, err

@@ -11,8 +11,10 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/internal/loc"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/segments"
 )
@@ -35,7 +37,7 @@ func (w *wreck) copyTo(ctx context.Context, dir string) (err error) {
 	n := s.eng
 	n.birth.Store(max(n.birth.Load(), w.e.birth.Load()))
 	n.clock.Store(max(n.clock.Load(), w.e.clock.Load()))
-	c := &copier{w: w, n: n}
+	c := &copier{w: w, n: n, created: map[loc.Loc]int64{}}
 	if err = c.models(); err == nil {
 		err = c.records(ctx)
 	}
@@ -55,6 +57,7 @@ type copier struct {
 
 	batch       []index.Entry // appended and not yet published
 	batchBytes  int64
+	created     map[loc.Loc]int64 // when the records of the batch were first put
 	done, total int64
 }
 
@@ -68,8 +71,8 @@ func (c *copier) models() error {
 		if err := m.load(); err != nil {
 			return err // what could not be unpacked was left out before
 		}
-		op := *m.opModel
-		if _, err := c.n.logState(frameModel, op, func(st *smallState) { st.addModel(op) }); err != nil {
+		op := *m.Model
+		if _, err := c.n.logState(op, func(st *smallState) { st.addModel(op) }); err != nil {
 			return err
 		}
 	}
@@ -77,7 +80,7 @@ func (c *copier) models() error {
 		if c.w.e.state.models[n.Model] == nil {
 			continue
 		}
-		if _, err := c.n.logState(frameNote, n, func(st *smallState) { st.setNote(n) }); err != nil {
+		if _, err := c.n.logState(n, func(st *smallState) { st.setNote(n) }); err != nil {
 			return err
 		}
 	}
@@ -147,11 +150,13 @@ func (c *copier) record(ctx context.Context, x index.Entry) error {
 		return nil
 	}
 	var b *segments.Builder
+	var created int64
 	err := w.e.set.Read(x.Loc, func(r *segments.Record) (err error) {
 		if err := isRecord(r, &x); err != nil {
 			return err
 		}
 		b, err = copyOf(r)
+		created = r.Created()
 		if x.Group == 0 {
 			p := r.Prompt()
 			x.Hashes = w.e.hasher.AppendTokenHashes(nil, &p, 0, len(p.Tokens))
@@ -169,21 +174,21 @@ func (c *copier) record(ctx context.Context, x index.Entry) error {
 	if len(c.batch) == 0 {
 		c.n.gate.RLock()
 	}
-	loc, err := c.n.set.Append(&m.desc, m.Fingerprint, b)
+	at, err := c.n.set.Append(&m.desc, m.Fingerprint, b)
 	if err != nil {
 		if len(c.batch) == 0 {
 			c.n.gate.RUnlock()
 		}
 		return err
 	}
-	c.n.growth.Add(loc.Length)
-	x.Loc = loc
+	c.n.growth.Add(at.Length)
+	x.Loc, c.created[at] = at, created
 	x.Flags &^= index.FlagDamaged | index.FlagScopeRoot
 	if parent, ok := w.entries[recordID{x.Parent, 0}]; x.Group == 0 && !x.Scope.IsShared() && (x.First == 0 || ok && parent.Scope != x.Scope) {
 		x.Flags |= index.FlagScopeRoot
 	}
 	x.Rank &= rankMask
-	c.batch, c.batchBytes = append(c.batch, x), c.batchBytes+loc.Length
+	c.batch, c.batchBytes = append(c.batch, x), c.batchBytes+at.Length
 	w.saved[id] = true
 	if c.batchBytes < flushBytes && len(c.batch) < 4096 {
 		return nil
@@ -226,7 +231,7 @@ func copyOf(r *segments.Record) (*segments.Builder, error) {
 	p := r.Prompt()
 	b := segments.NewBuilder(segments.Meta{
 		Key: r.Key(), Group: r.Group(), Parent: r.Parent(), Model: r.Model(), Scope: r.Scope(), First: r.First(), Birth: r.Birth(),
-		Tokens: p.Tokens, Spans: p.Spans,
+		Created: r.Created(), Tokens: p.Tokens, Spans: p.Spans,
 	}, r.Tensors())
 	b.Grow(r.Size())
 	for i := range r.Tensors() {
@@ -251,9 +256,10 @@ func (c *copier) publish() error {
 	}
 	defer c.n.gate.RUnlock()
 	batch := c.batch
+	defer clear(c.created)
 	c.batch, c.batchBytes = nil, 0
-	_, err := c.n.commit(framePut, func(t *index.Txn) (any, error) {
-		var op opPut
+	_, err := c.n.commit(func(t *index.Txn) (oplog.Op, error) {
+		var op oplog.Put
 		for _, x := range batch {
 			if x.Group == 0 {
 				c.n.addToBloom(x.Key)
@@ -264,7 +270,7 @@ func (c *copier) publish() error {
 			if err := t.Put(x); err != nil {
 				return nil, err
 			}
-			op.Records = append(op.Records, opRecordOf(x))
+			op.Records = append(op.Records, oplog.RecordOf(x, c.created[x.Loc]))
 		}
 		return op, nil
 	})
@@ -292,7 +298,7 @@ func (c *copier) refs() error {
 			w.out.LostRefs = append(w.out.LostRefs, LostRef{ref, fmt.Errorf("block %s: %w", ref.Block, ErrPrefixLost)})
 			continue
 		}
-		if _, err := c.n.logState(frameRef, ref, func(st *smallState) { st.setRef(ref) }); err != nil {
+		if _, err := c.n.logState(ref.op(), func(st *smallState) { st.setRef(ref) }); err != nil {
 			return err
 		}
 		if err := c.n.reclass(ref.Block); err != nil {

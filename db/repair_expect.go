@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
-	"github.com/dormousekv/dormouse/wal"
 )
 
 // collect takes over the entries that the recovery ended with, with the recency that the index knew.
@@ -39,7 +39,7 @@ func (w *wreck) collect() error {
 
 // dead reports whether the state has a record among what is to be destroyed.
 func (s *smallState) dead(l index.Loc) bool {
-	_, doomed := s.doomed[toOpLoc(l)]
+	_, doomed := s.doomed[l]
 	_, unlinked := s.doomedSegments[l.Segment]
 	return doomed || unlinked
 }
@@ -60,7 +60,7 @@ func (w *wreck) expect() {
 	}
 	dead := w.r.doomed()
 	for id, x := range w.expected {
-		if dead[toOpLoc(x.Loc)] {
+		if dead[x.Loc] {
 			delete(w.expected, id)
 		}
 	}
@@ -71,40 +71,36 @@ func (w *wreck) expect() {
 	if first := log.Files[0].FirstLSN; w.index.Complete {
 		w.exact = first <= w.index.Applied.LSN+1 && log.LastLSN >= w.index.Applied.LSN
 	} else {
-		w.exact = first <= 1 && w.r.first.Next.NextSegment <= 1 // the log goes back to the very beginning
+		w.exact = first <= 1 && w.r.first.Next.Segment <= 1 // the log goes back to the very beginning
 	}
 }
 
 // expectFrame applies a frame to expected.
-func (w *wreck) expectFrame(f wal.Frame) {
-	remove := func(dead []opDead, birth uint64) { // where the log is damaged, from wherever it lies, up to that birth
+func (w *wreck) expectFrame(f logFrame) {
+	remove := func(dead []oplog.Dead, seq uint64) { // where the log is damaged, from wherever it lies, up to that number
 		for _, d := range dead {
 			x, ok := w.expected[recordID{d.Key, d.Group}]
-			if ok && (toOpLoc(x.Loc) == d.Loc || w.r.damaged() && x.Birth <= birth) {
+			if ok && (x.Loc == d.Loc || w.r.damaged() && x.Birth <= seq) {
 				delete(w.expected, recordID{d.Key, d.Group})
 			}
 		}
 	}
-	switch f.Kind {
-	case framePut:
-		op, _ := decodeOp[opPut](f)
+	switch op := f.op.(type) {
+	case oplog.Put:
 		for _, rec := range op.Records {
-			x := rec.entry()
+			x := rec.Entry()
 			w.expected[idOf(&x)] = x
 		}
 		remove(op.Dead, 0)
-	case frameRemove:
-		op, _ := decodeOp[opRemove](f)
-		remove(op.Dead, op.Birth)
-	case frameMove:
-		op, _ := decodeOp[opMove](f)
+	case oplog.Remove:
+		remove(op.Dead, op.Seq)
+	case oplog.Move:
 		id := recordID{op.Key, op.Group}
-		if x, ok := w.expected[id]; ok && toOpLoc(x.Loc) == op.From {
-			x.Loc, x.Birth = op.To.loc(), op.Birth
+		if x, ok := w.expected[id]; ok && x.Loc == op.From {
+			x.Loc, x.Birth = op.To, op.Seq
 			w.expected[id] = x
 		}
-	case frameRetire:
-		op, _ := decodeOp[opRetire](f)
+	case oplog.Retire:
 		for id, x := range w.expected {
 			if x.Model == op.Model {
 				delete(w.expected, id)

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 
+	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -164,9 +165,9 @@ func (w *wreck) read(ctx context.Context) error {
 	}
 	if w.indexed && w.index.Applied.LSN > w.r.replayed.LastLSN && w.r.hasFirst {
 		// The end of the log is lost: the index has the later state.
-		if st, _, err := decodeSnapshot(w.index.Applied.Extra); err == nil {
-			w.later, _, _ = decodeSnapshot(w.index.Applied.Extra)
-			w.r.adoptState(st)
+		if head, err := readHead(w.index.Applied.Extra); err == nil {
+			w.later = newStateOf(&head)
+			w.r.adopt(&head, placeOfFrame{file: w.e.path(indexName)})
 		}
 	}
 	if err := w.collect(); err != nil {
@@ -246,7 +247,7 @@ func (w *wreck) readLog() error {
 	frames := r.frames
 	r.frames = nil
 	for _, f := range frames {
-		if err := readable(f); err != nil {
+		if err := readable(&f); err != nil {
 			r.replayed.Damage = append(r.replayed.Damage, asCorrupt(err, f.File, "log frame"))
 			continue
 		}
@@ -265,36 +266,15 @@ func (w *wreck) readLog() error {
 	return nil
 }
 
-// readable says what is wrong with the payload of a frame whose checksum is right.
-func readable(f wal.Frame) (err error) {
-	switch f.Kind {
-	case frameSnapshot:
-		err = wholeSnapshot(f.Payload)
-	case framePut:
-		_, err = decodeOp[opPut](f)
-	case frameRemove:
-		_, err = decodeOp[opRemove](f)
-	case frameMove:
-		_, err = decodeOp[opMove](f)
-	case frameModel:
-		var op opModel
-		if op, err = decodeOp[opModel](f); err == nil {
-			_, err = op.descriptor()
-		}
-	case frameRetire:
-		_, err = decodeOp[opRetire](f)
-	case frameRef:
-		_, err = decodeOp[Ref](f)
-	case frameUnref:
-		_, err = decodeOp[opUnref](f)
-	case frameFlag:
-		_, err = decodeOp[opFlag](f)
-	case frameNote:
-		_, err = decodeOp[opNote](f)
-	case frameBarrier:
-		_, err = decodeOp[opBarrier](f)
-	default:
-		err = damage.New(f.File, f.Offset, "log frame kind", "1 to 11", f.Kind)
+// readable says what is wrong with a frame whose checksum is right, descriptors of models included.
+func readable(f *logFrame) (err error) {
+	switch op := f.op.(type) {
+	case nil:
+		err = f.err
+	case oplog.Snapshot:
+		err = unpackable(op.Models)
+	case oplog.Model:
+		_, err = op.Descriptor()
 	}
 	if err != nil {
 		return asCorrupt(err, f.File, fmt.Sprintf("log frame %d", f.LSN))
@@ -302,15 +282,14 @@ func readable(f wal.Frame) (err error) {
 	return nil
 }
 
-// wholeSnapshot says what is wrong with a log head, descriptors included.
-func wholeSnapshot(b []byte) error {
-	_, snap, err := decodeSnapshot(b)
-	for i := range snap.Models {
-		if err == nil {
-			_, err = snap.Models[i].descriptor()
+// unpackable says which of the descriptors in a log head cannot be unpacked.
+func unpackable(models []oplog.Model) error {
+	for i := range models {
+		if _, err := models[i].Descriptor(); err != nil {
+			return err
 		}
 	}
-	return err
+	return nil
 }
 
 // readIndex takes what is sound of index.db, if it is this store's.
@@ -330,7 +309,7 @@ func (w *wreck) readIndex() {
 		w.damaged(damage.New(path, 0, "store UUID of the index", w.e.format.UUID, s.UUID))
 		return
 	}
-	if err := wholeSnapshot(s.Applied.Extra); err != nil {
+	if head, err := readHead(s.Applied.Extra); err != nil || unpackable(head.Models) != nil {
 		s.Applied.Extra = nil
 	}
 	if !s.Known || s.Older {

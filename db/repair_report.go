@@ -9,6 +9,7 @@ import (
 
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/internal/loc"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
 )
@@ -139,18 +140,18 @@ func (w *wreck) survey(ctx context.Context) error {
 }
 
 // places are the records that something tells about, dead ones included, by segment and offset.
-type places map[uint64][]opLoc
+type places map[uint64][]loc.Loc
 
 func (w *wreck) knownPlaces() places {
 	p := places{}
-	add := func(l opLoc) { p[l.Segment] = append(p[l.Segment], l) }
+	add := func(l loc.Loc) { p[l.Segment] = append(p[l.Segment], l) }
 	for _, x := range w.entries {
-		add(toOpLoc(x.Loc))
+		add(x.Loc)
 	}
 	for _, x := range w.expected {
-		add(toOpLoc(x.Loc))
+		add(x.Loc)
 	}
-	for _, dead := range []map[opLoc]bool{w.r.doomed(), w.r.named.dead} {
+	for _, dead := range []map[loc.Loc]bool{w.r.doomed(), w.r.named.dead} {
 		for l := range dead {
 			add(l)
 		}
@@ -162,7 +163,7 @@ func (w *wreck) knownPlaces() places {
 		add(l)
 	}
 	for _, all := range p {
-		slices.SortFunc(all, func(a, b opLoc) int { return cmp.Compare(a.Offset, b.Offset) })
+		slices.SortFunc(all, func(a, b loc.Loc) int { return cmp.Compare(a.Offset, b.Offset) })
 	}
 	return p
 }
@@ -170,6 +171,6 @@ func (w *wreck) knownPlaces() places {
 // has reports whether off lies in a record that is known.
 func (p places) has(segment uint64, off int64) bool {
 	all := p[segment]
-	i, _ := slices.BinarySearchFunc(all, off+1, func(l opLoc, off int64) int { return cmp.Compare(l.Offset, off) })
+	i, _ := slices.BinarySearchFunc(all, off+1, func(l loc.Loc, off int64) int { return cmp.Compare(l.Offset, off) })
 	return i > 0 && off < all[i-1].Offset+all[i-1].Length
 }

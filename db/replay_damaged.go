@@ -3,6 +3,7 @@ package db
 import (
 	"slices"
 
+	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -15,7 +16,7 @@ func (r *recovery) damaged() bool { return len(r.replayed.Damage) > 0 }
 
 // removeBelow takes out, where the log is damaged, what was stored under the keys that op removes, wherever it lies by now, with all that
 // hangs below it. What was stored after the removal has a later birth, and stays: a frame that is lost may have put it.
-func (r *recovery) removeBelow(t *index.Txn, op opRemove) error {
+func (r *recovery) removeBelow(t *index.Txn, op oplog.Remove) error {
 	if !r.damaged() {
 		return nil
 	}
@@ -30,7 +31,7 @@ func (r *recovery) removeBelow(t *index.Txn, op opRemove) error {
 		for _, k := range slices.Backward(keys) {
 			var gone []index.Entry
 			if err := t.Groups(k, func(x index.Entry) bool {
-				if x.Birth <= op.Birth && (d.Group == 0 || x.Group == d.Group) {
+				if x.Birth <= op.Seq && (d.Group == 0 || x.Group == d.Group) {
 					gone = append(gone, x)
 				}
 				return true
@@ -54,9 +55,9 @@ func (r *recovery) hasYounger(t *index.Txn, x index.Entry) (bool, error) {
 		return false, nil
 	}
 	cur, ok, err := t.Get(x.Key, x.Group)
-	_, named := r.named.put[toOpLoc(cur.Loc)]
+	_, named := r.named.put[cur.Loc]
 	if err != nil || !ok || named || cur.Birth <= x.Birth {
 		return false, err
 	}
-	return r.intact(x.Key, x.Group, toOpLoc(cur.Loc)), nil
+	return r.intact(x.Key, x.Group, cur.Loc), nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
@@ -173,8 +174,8 @@ func (e *engine) move(ctx context.Context, x index.Entry) (bool, error) {
 	}
 	e.growth.Add(to.Length)
 	e.space.giveUp(n, 0)
-	op := opMove{Key: x.Key, Group: x.Group, From: toOpLoc(x.Loc), To: toOpLoc(to), Birth: birth}
-	lsn, err := e.commit(frameMove, func(t *index.Txn) (any, error) {
+	op := oplog.Move{Key: x.Key, Group: x.Group, From: x.Loc, To: to, Seq: birth}
+	lsn, err := e.commit(func(t *index.Txn) (oplog.Op, error) {
 		cur, ok, err := t.Get(x.Key, x.Group)
 		if err != nil || !ok || cur.Loc != x.Loc {
 			return nil, err
@@ -184,10 +185,10 @@ func (e *engine) move(ctx context.Context, x index.Entry) (bool, error) {
 	if err != nil && lsn != 0 {
 		return false, err // the log names one place and the index the other: both stay until the index is rebuilt
 	}
-	dead := opDead{Key: x.Key, Group: x.Group, Loc: op.From}
+	dead := oplog.Dead{Key: x.Key, Group: x.Group, Loc: op.From}
 	if lsn == 0 {
 		dead.Loc = op.To
 	}
-	e.doom([]opDead{dead}, lsn != 0)
+	e.doom([]oplog.Dead{dead}, lsn != 0)
 	return lsn != 0, err
 }

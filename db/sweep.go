@@ -8,6 +8,7 @@ import (
 
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/internal/loc"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
 )
@@ -15,14 +16,14 @@ import (
 // sweepSegment dooms what lies from from on in a segment that an earlier process left, and v does not name: nothing will name
 // it any more.
 func (e *engine) sweepSegment(ctx context.Context, v *index.View, id uint64, from int64) (unsealed, error) {
-	var unnamed []opLoc
+	var unnamed []loc.Loc
 	var records, torn []int64
 	end, err := e.set.Scan(ctx, id, from, func(loc segments.Loc, rec *segments.Record) error {
 		records = append(records, loc.Offset)
 		entry, ok, err := v.Get(rec.Key(), rec.Group())
 		// Where the header is lost, the scan does not know what lengths are multiples of.
 		if at := entry.Loc; err == nil && (!ok || at.Segment != loc.Segment || at.Offset != loc.Offset) {
-			unnamed = append(unnamed, toOpLoc(loc))
+			unnamed = append(unnamed, loc)
 		}
 		return err
 	}, func(d *damage.Error) {
@@ -38,7 +39,7 @@ func (e *engine) sweepSegment(ctx context.Context, v *index.View, id uint64, fro
 		for _, at := range torn {
 			i, _ := slices.BinarySearch(records, at+1)
 			if next := append(records, end)[min(i, len(records))]; next > at && at >= from && !overlaps(live, at, next) {
-				unnamed = append(unnamed, opLoc{Segment: id, Offset: at, Length: next - at})
+				unnamed = append(unnamed, loc.Loc{Segment: id, Offset: at, Length: next - at})
 			}
 		}
 		for _, l := range live {

@@ -1,6 +1,7 @@
 package db
 
 import (
+	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -61,13 +62,13 @@ func (m *Model) statesOn(v rowReader, e *engine, p *kv.Prompt, chain *kv.Chain, 
 }
 
 func (m *Model) dropStates(e *engine, p *kv.Prompt, chain *kv.Chain, g uint8, keep int) error {
-	var op opRemove
+	var op oplog.Remove
 	var marked []kv.Key
 	blocks := 0
 	defer func() { e.endEvicting(marked) }()
 	e.logMu.Lock() // until the small state has it too: the head of a new log file must not miss it
 	defer e.logMu.Unlock()
-	_, err := e.commitLocked(frameRemove, func(t *index.Txn) (any, error) {
+	_, err := e.commitLocked(func(t *index.Txn) (oplog.Op, error) {
 		states, err := m.statesOn(t, e, p, chain, g)
 		if err != nil || len(states) <= keep {
 			return nil, err
@@ -97,7 +98,7 @@ func (m *Model) dropStates(e *engine, p *kv.Prompt, chain *kv.Chain, g uint8, ke
 					continue
 				}
 			}
-			op.Dead = append(op.Dead, opDead{Key: s.key, Group: g, Loc: toOpLoc(s.entry.Loc)})
+			op.Dead = append(op.Dead, oplog.Dead{Key: s.key, Group: g, Loc: s.entry.Loc})
 			if err := t.Remove(s.key, g); err != nil {
 				return nil, err
 			}
@@ -105,7 +106,7 @@ func (m *Model) dropStates(e *engine, p *kv.Prompt, chain *kv.Chain, g uint8, ke
 		if len(op.Dead) == 0 {
 			return nil, nil
 		}
-		op.Birth = e.birth.Load()
+		op.Seq = e.birth.Load()
 		return op, nil
 	})
 	if err != nil {

@@ -90,7 +90,7 @@ func (e *engine) endUnsynced(ctx context.Context) error {
 func (e *engine) rewriteRecords(r *recovery) error {
 	young := map[uint64][]segments.Loc{}
 	for _, s := range e.set.Segments() {
-		if _, open := r.first.Ends[s.ID]; open || !r.hasFirst || s.ID >= r.first.Next.NextSegment {
+		if _, open := r.first.Ends[s.ID]; open || !r.hasFirst || s.ID >= r.first.Next.Segment {
 			young[s.ID] = nil
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/internal/loc"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
 )
@@ -42,14 +43,14 @@ func (v *verifier) index(ctx context.Context) error {
 }
 
 // entries checks that every record that the index names is where it says, is what it says, and has its prefix.
-func (v *verifier) entries(ctx context.Context) (live map[opLoc]namedRecord, err error) {
+func (v *verifier) entries(ctx context.Context) (live map[loc.Loc]namedRecord, err error) {
 	e := v.e
 	view := e.view()
 	defer view.Release()
-	live = map[opLoc]namedRecord{}
+	live = map[loc.Loc]namedRecord{}
 	var checked int
 	err = view.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
-		live[toOpLoc(x.Loc)] = namedRecord{x.Key, int(x.Tokens)}
+		live[x.Loc] = namedRecord{x.Key, int(x.Tokens)}
 		v.entry(view, x)
 		checked++
 		return ctx.Err() == nil

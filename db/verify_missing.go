@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/internal/loc"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
 )
@@ -19,7 +20,7 @@ type namedRecord struct {
 
 // absentRecord is a record that is not where the index, or the log, says.
 type absentRecord struct {
-	loc opLoc
+	loc loc.Loc
 	namedRecord
 }
 

@@ -6,17 +6,18 @@ import (
 	"fmt"
 
 	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/internal/loc"
 	"github.com/dormousekv/dormouse/segments"
 )
 
 // segments checks every byte of every segment. What is dead is not looked into.
-func (v *verifier) segments(ctx context.Context, live map[opLoc]namedRecord) error {
+func (v *verifier) segments(ctx context.Context, live map[loc.Loc]namedRecord) error {
 	e := v.e
-	seen := map[opLoc]bool{}
+	seen := map[loc.Loc]bool{}
 	for _, s := range e.set.Segments() {
 		v.out.Files++
 		err := e.set.Verify(ctx, s.ID, func(l segments.Loc) bool {
-			loc := toOpLoc(l)
+			loc := l
 			_, ok := live[loc]
 			seen[loc] = seen[loc] || ok
 			return ok
@@ -74,7 +75,7 @@ func (v *verifier) skip(segment uint64, err error) {
 }
 
 // holds reports whether a live record lies in a segment.
-func holds(live map[opLoc]namedRecord, segment uint64) bool {
+func holds(live map[loc.Loc]namedRecord, segment uint64) bool {
 	for loc := range live {
 		if loc.Segment == segment {
 			return true

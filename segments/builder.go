@@ -50,7 +50,7 @@ func NewBuilder(m Meta, planes int) *Builder {
 	}
 	b.h = recordHeader{
 		kind: Chained, group: m.Group, key: m.Key, parent: m.Parent, model: m.Model, scope: m.Scope,
-		birth: m.Birth, first: m.First, tokens: len(m.Tokens), spans: len(m.Spans), table: planes,
+		birth: m.Birth, created: m.Created, first: m.First, tokens: len(m.Tokens), spans: len(m.Spans), table: planes,
 	}
 	b.h.layout()
 	b.size = int64(b.h.head)

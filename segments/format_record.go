@@ -10,12 +10,13 @@ import (
 
 const (
 	recordMagic   = "DORM.REC"
-	recordVersion = 1
+	recordVersion = 2
 
 	recordHeaderBytes = 256
 	recordCRCOffset   = 252
 	spanBytes         = 24
 	entryBytes        = 64
+	entryUsed         = 36 // of these, what has a meaning
 
 	// flagsMandatory are the flags that a reader must know; it may ignore the others.
 	flagsMandatory = 0x0000ffff
@@ -41,6 +42,7 @@ type recordHeader struct {
 	scope   kv.ScopeID
 	at      place
 	birth   uint64
+	created int64 // Unix seconds
 	total   int64 // bytes up to the end of the last plane
 	first   uint32
 	tokens  int
@@ -71,7 +73,7 @@ func (h *recordHeader) spansAt() int  { return h.tokensAt() + 4*h.tokens }
 //	112 │ u64 birth     │ u64 total     │ u32 first pos  │ u32 tokens  │
 //	136 │ u32 header len │ u32 TLV len  │ u32 token len  │ u32 span len│
 //	152 │ u32 table len  │ u8 cipher, 3 zero │ u32 key id │ nonce 24   │
-//	188 │ zero 64                                      │ u32 CRC32C    │
+//	188 │ u64 created   │ runtime key 16 │ zero 40     │ u32 CRC32C    │
 //	256 ├──────────────────────────────────────────────────────────────┤
 //	    │ TLV …  tokens i32 …  spans {i32 start, u32 len, hash 16} …   │
 //	    │ zero up to a multiple of 64                                  │
@@ -108,6 +110,7 @@ func encodeRecordHeader(b []byte, h *recordHeader) {
 	le.PutUint32(b[144:], uint32(4*h.tokens))
 	le.PutUint32(b[148:], uint32(h.spans*spanBytes))
 	le.PutUint32(b[152:], uint32(h.table*entryBytes))
+	le.PutUint64(b[188:], uint64(h.created))
 }
 
 // sealRecordHead computes the CRC of a head that is complete.
@@ -192,7 +195,7 @@ func decodeRecordHead(b []byte, at place) (h recordHeader, v verdict, _ *damage.
 	h.kind, h.group, h.flags = RecordKind(b[10]), b[11], le.Uint32(b[12:])
 	h.key, h.parent = kv.Key(b[16:32]), kv.Key(b[32:48])
 	h.model, h.scope = kv.Fingerprint(b[48:64]), kv.ScopeID(b[64:80])
-	h.birth, h.first = le.Uint64(b[112:]), le.Uint32(b[128:])
+	h.birth, h.first, h.created = le.Uint64(b[112:]), le.Uint32(b[128:]), int64(le.Uint64(b[188:]))
 	if err := checkRecordHead(b[:h.head], &h); err != nil {
 		return recordHeader{}, isDamaged, damage.Wrap("", at.offset, "record header", err)
 	}
@@ -209,6 +212,14 @@ func checkRecordHead(head []byte, h *recordHeader) error {
 		return fmt.Errorf("%w: record flags %#x", ErrVersion, h.flags)
 	case head[156] != 0:
 		return fmt.Errorf("%w: cipher %d", ErrVersion, head[156])
+	case !isZero(head[157:188]):
+		return fmt.Errorf("%w: key id or nonce of a record that is not encrypted", ErrVersion)
+	case !isZero(head[196:212]):
+		return fmt.Errorf("%w: a runtime's own key", ErrVersion)
+	case !isZero(head[212:recordCRCOffset]):
+		return fmt.Errorf("%w: reserved bytes of a record header", ErrVersion)
+	case h.created < 0:
+		return fmt.Errorf("created %d seconds before 1970", -h.created)
 	case h.group >= kv.MaxGroups:
 		return fmt.Errorf("group %d, at most %d", h.group, kv.MaxGroups-1)
 	case uint64(h.first)+uint64(h.tokens) > kv.MaxTokens:
@@ -230,6 +241,8 @@ func checkRecordHead(head []byte, h *recordHeader) error {
 	for i := range h.table {
 		e := decodeEntry(head[h.tableAt:], i)
 		switch {
+		case !isZero(head[h.tableAt+i*entryBytes+entryUsed : h.tableAt+(i+1)*entryBytes]):
+			return fmt.Errorf("%w: reserved bytes of plane %d", ErrVersion, i)
 		case e.Offset%planeAlignment != 0 || e.Offset < free:
 			return fmt.Errorf("plane %d begins at %d, expected a multiple of %d from %d on", i, e.Offset, planeAlignment, free)
 		case e.Offset > uint64(h.total) || e.Length > uint64(h.total)-e.Offset:

@@ -14,7 +14,7 @@ const (
 	segmentMagic   = "DORM.SEG"
 	footerMagic    = "DORM.FTR"
 	trailerMagic   = "DORM.END"
-	segmentVersion = 1
+	segmentVersion = 2
 
 	segmentHeaderBytes = 128
 	segmentCRCOffset   = 124
@@ -71,7 +71,8 @@ func (h *segmentHeader) end() int64 {
 //	 16 ├──────────────────────┴─────────┴──────────┴──────────────────┤
 //	    │ store UUID 16                 │ store seed 16                │
 //	 48 │ fingerprint 16                │ u64 id        │ u64 planned  │
-//	 80 │ u32 alignment │ u32 descriptor length │ zero 36 │ u32 CRC32C │
+//	 80 │ u32 alignment │ u32 descriptor length │ u8 cipher, 3 zero  │
+//	 92 │ u32 key id    │ zero 28                       │ u32 CRC32C │
 //	128 ├──────────────────────────────────────────────────────────────┤
 //	    │ model descriptor (msgpack), zero up to the alignment         │
 //	    └──────────────────────────────────────────────────────────────┘ the first record
@@ -128,6 +129,11 @@ func decodeSegmentHeader(b []byte, uuid kv.UUID, id uint64) (h segmentHeader, _ 
 	}
 	if id := le.Uint32(b[12:]); id != kv.HashID {
 		_, e := fail(12, "hash of a segment's keys", kv.HashID, id)
+		e.Err = ErrVersion
+		return segmentHeader{}, e
+	}
+	if !isZero(b[10:12]) || !isZero(b[88:segmentCRCOffset]) {
+		_, e := fail(88, "reserved bytes of a segment header", "zeros: no cipher and no key", fmt.Sprintf("cipher %d, key %d", b[88], le.Uint32(b[92:])))
 		e.Err = ErrVersion
 		return segmentHeader{}, e
 	}

@@ -24,7 +24,7 @@ func goldenHeader() *segmentHeader {
 func goldenRecord(t testing.TB) []byte {
 	b := makeBlock(1, 42, 40, 100)
 	b.meta.Spans = []kv.Span{spanOf(-3, 10, 1), spanOf(60, 40, 3)}
-	b.meta.Group, b.meta.Scope = 1, kv.ScopeID{9}
+	b.meta.Group, b.meta.Scope, b.meta.Created = 1, kv.ScopeID{9}, 0x5152535455565758
 	r := b.build(t)
 	defer r.Release()
 	return append([]byte(nil), r.stamp(place{testUUID, 7, 8192}, 4096)...)
@@ -43,7 +43,7 @@ func TestGoldenBytes(t *testing.T) {
 	golden(t, "footer.golden", goldenFooter())
 }
 
-// What was written by the first release stays readable.
+// What is written can be read.
 func TestGoldenBytesAreRead(t *testing.T) {
 	read := func(name string) []byte {
 		b, err := os.ReadFile("testdata/" + name)
@@ -61,7 +61,7 @@ func TestGoldenBytesAreRead(t *testing.T) {
 		t.Error(err)
 	}
 	rec, v, bad := decodeRecordHead(read("record.golden"), place{testUUID, 7, 8192})
-	if v != isRecord || rec.birth != 43 || rec.tokens != 64 || rec.spans != 2 || rec.table != 2 || rec.group != 1 {
+	if v != isRecord || rec.birth != 43 || rec.tokens != 64 || rec.spans != 2 || rec.table != 2 || rec.group != 1 || rec.created != 0x5152535455565758 {
 		t.Error(rec, v, bad)
 	}
 	entries, _, bad := decodeFooter(read("footer.golden"), place{testUUID, 7, 16384})
@@ -153,11 +153,35 @@ func TestWhatANewerProgramAdds(t *testing.T) {
 		{"mandatory flag", plain(func(b []byte) { b[12] = 1 }), true},
 		{"foreign kind", plain(func(b []byte) { b[10] = byte(Foreign) }), true},
 		{"cipher", plain(func(b []byte) { b[156] = 1 }), true},
+		{"key id", plain(func(b []byte) { b[160] = 1 }), true},
+		{"nonce", plain(func(b []byte) { b[187] = 1 }), true},
+		{"runtime's own key", plain(func(b []byte) { b[196] = 1 }), true},
+		{"reserved", plain(func(b []byte) { b[251] = 1 }), true},
+		{"reserved in the table", plain(func(b []byte) { b[goldenTable(t)+36] = 1 }), true},
+		{"tag of a plane", plain(func(b []byte) { b[goldenTable(t)+127] = 1 }), true},
 	}
 	for _, test := range tests {
 		_, v, e := decodeRecordHead(test.raw, place{testUUID, 7, 8192})
 		if (v != isRecord) != test.refused || test.refused && !errors.Is(e, ErrVersion) {
 			t.Errorf("%s: %v, expected it to be refused: %t", test.name, e, test.refused)
+		}
+	}
+}
+
+// goldenTable is where the table of goldenRecord begins.
+func goldenTable(t *testing.T) int {
+	h, _, _ := decodeRecordHead(goldenRecord(t), place{testUUID, 7, 8192})
+	return h.tableAt
+}
+
+// A segment of a cipher, or of anything else that is only reserved, is refused as another version.
+func TestReservedInASegmentHeader(t *testing.T) {
+	for _, off := range []int{10, 88, 91, 92, 123} {
+		b := encodeSegmentHeader(goldenHeader())
+		b[off] = 1
+		le.PutUint32(b[segmentCRCOffset:], crcAround(b[:segmentHeaderBytes+len(goldenHeader().descriptor)], segmentCRCOffset))
+		if _, e := decodeSegmentHeader(b, testUUID, 7); e == nil || !errors.Is(e, ErrVersion) {
+			t.Errorf("byte %d: %v", off, e)
 		}
 	}
 }

@@ -38,7 +38,9 @@ type Meta struct {
 	Scope  kv.ScopeID
 	First  uint32 // position of the block's first token
 	Birth  uint64 // orders copies of one key
-	Tokens []kv.Token
+	// Created is when the record was first put, in Unix seconds; 0 if nobody knows. Copies keep it.
+	Created int64
+	Tokens  []kv.Token
 
 	// Spans are those that touch the block, sorted. Start is relative to the block's first token: negative if the span
 	// began earlier. A span may go on after the block's end.

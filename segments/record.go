@@ -26,6 +26,9 @@ func (r *Record) Model() kv.Fingerprint { return r.h.model }
 func (r *Record) Scope() kv.ScopeID     { return r.h.scope }
 func (r *Record) Birth() uint64         { return r.h.birth }
 
+// Created is when the record was first put, in Unix seconds; 0 if nobody knows.
+func (r *Record) Created() int64 { return r.h.created }
+
 // First is the position of the block's first token.
 func (r *Record) First() uint32 { return r.h.first }
 

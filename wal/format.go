@@ -16,7 +16,7 @@ import (
 
 const (
 	magic       = "DormWAL\n"
-	version     = 2
+	version     = 3
 	headerBytes = 64
 	frameHead   = 48
 	frameTail   = 8

@@ -78,13 +78,13 @@ func TestHeaderErrorsDiffer(t *testing.T) {
 	}
 	is("another kind of file", rec.Damage[0], ErrMagic)
 
-	_, err = open(func(b []byte) { b[8] = 3; resum(b) })
+	_, err = open(func(b []byte) { b[8] = 4; resum(b) })
 	is("later version", err, ErrVersion)
 	var v *VersionError
-	if !errors.As(err, &v) || v.Found != 3 || v.Supported != 2 {
+	if !errors.As(err, &v) || v.Found != 4 || v.Supported != 3 {
 		t.Errorf("%#v", v)
 	}
-	_, err = open(func(b []byte) { b[8] = 1; resum(b) })
+	_, err = open(func(b []byte) { b[8] = 2; resum(b) })
 	is("the version before", err, ErrVersion)
 	_, err = open(func(b []byte) { b[12] = 4; resum(b) })
 	is("unknown feature", err, ErrVersion)

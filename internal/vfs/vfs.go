@@ -25,6 +25,9 @@ var ErrNotSynced = errors.New("not synced")
 // ErrForeign is returned where a file that has one of our names is somebody else's. Such a file is neither changed nor removed.
 var ErrForeign = errors.New("file of another store or program")
 
+// ErrVersion is returned for what another release has written, and this one has no meaning for.
+var ErrVersion = errors.New("store format is not supported")
+
 // ErrLocked is returned when another open file description holds the lock.
 var ErrLocked = errors.New("locked by another process")
 

@@ -1,0 +1,46 @@
+package db
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"testing"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/dormousekv/dormouse/internal/fuzzkit"
+)
+
+// FuzzFormat reads a FORMAT file, as it is or with a checksum that fits: the errors are those that Open can act upon, and
+// what is accepted is written as the same bytes.
+func FuzzFormat(f *testing.F) {
+	good := goldenFormat().encode()
+	later := goldenFormat()
+	later.Version, later.Incompatible = 3, 1<<63
+	fuzzkit.Seeds(f,
+		[]any{good, true}, []any{good, false}, []any{good[:80], false}, []any{[]byte{}, true},
+		[]any{later.encode(), true}, []any{append(bytes.Clone(good), 0), false}, []any{make([]byte, formatBytes), true},
+	)
+	f.Fuzz(func(t *testing.T, b []byte, seal bool) {
+		if seal && len(b) >= formatBytes {
+			b = bytes.Clone(b)
+			copy(b, formatMagic)
+			binary.LittleEndian.PutUint64(b[80:], xxhash.Sum64(b[:80]))
+		}
+		fuzzkit.Bounded(t, 1<<16, func() {
+			got, err := decodeFormat("FORMAT", b)
+			switch {
+			case err != nil:
+				if errors.Is(err, ErrCorrupt) == errors.Is(err, ErrVersion) {
+					t.Fatalf("neither damage nor another version, or both: %v", err)
+				}
+			default:
+				want := bytes.Clone(b)
+				binary.LittleEndian.PutUint64(want[80:], xxhash.Sum64(want[:80]))
+				if !bytes.Equal(got.encode(), want) {
+					t.Fatalf("%x read as %+v", b, got)
+				}
+			}
+		})
+	})
+}

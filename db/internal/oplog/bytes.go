@@ -160,8 +160,16 @@ func (r *reader) time() time.Time {
 }
 
 func (r *reader) place() loc.Loc {
-	l := loc.Loc{Segment: r.u64(), Offset: r.i64("offset"), Length: r.i64("length"), Tier: r.u8()}
-	if l.Offset > math.MaxInt64-l.Length {
+	if b := r.take(placeBytes); b != nil {
+		return r.placeIn(b)
+	}
+	return loc.Loc{}
+}
+
+// placeIn is the place at the start of b, which has been taken.
+func (r *reader) placeIn(b []byte) loc.Loc {
+	l := loc.Loc{Segment: le.Uint64(b), Offset: int64(le.Uint64(b[8:])), Length: int64(le.Uint64(b[16:])), Tier: b[24]}
+	if l.Offset < 0 || l.Length < 0 || l.Offset > math.MaxInt64-l.Length {
 		r.fail(ErrPayload, "a record at [%d, +%d)", l.Offset, l.Length)
 	}
 	r.known("tier", uint64(l.Tier), 0)
@@ -171,8 +179,12 @@ func (r *reader) place() loc.Loc {
 // known refuses a value that only another release can have a meaning for.
 func (r *reader) known(what string, found, only uint64) {
 	if found != only {
-		r.fail(vfs.ErrVersion, "%s %#x, this release knows %d", what, found, only)
+		r.unknown(what, found, only)
 	}
+}
+
+func (r *reader) unknown(what string, found, only uint64) {
+	r.fail(vfs.ErrVersion, "%s %#x, this release knows %d", what, found, only)
 }
 
 // readList reads a list whose elements take at least so many bytes each; nil for none.

@@ -95,25 +95,36 @@ func appendRecord(b []byte, x Record) []byte {
 const kindChained = 1
 
 func (r *reader) record() Record {
-	x := Record{Key: r.id(), Parent: r.id(), Model: r.id(), Scope: r.id()}
-	if r.id() != [16]byte{} {
+	b := r.take(recordBytes - 4)
+	if b == nil {
+		return Record{}
+	}
+	x := Record{
+		Key: kv.Key(b[0:16]), Parent: kv.Key(b[16:32]), Model: kv.Fingerprint(b[32:48]), Scope: kv.ScopeID(b[48:64]),
+		Loc: r.placeIn(b[80:]), Group: b[106], Flags: b[107],
+		First: le.Uint32(b[108:]), Tokens: le.Uint16(b[112:]), RowFirst: le.Uint16(b[114:]), RowCount: le.Uint16(b[116:]),
+		Seq: le.Uint64(b[118:]), Created: int64(le.Uint64(b[126:])), Hashes: r.bytes(),
+	}
+	if [16]byte(b[64:80]) != [16]byte{} {
 		r.fail(vfs.ErrVersion, "a runtime's own key")
 	}
-	x.Loc = r.place()
-	r.known("record kind", uint64(r.u8()), kindChained)
-	x.Group, x.Flags = r.u8(), r.flags()
-	x.First, x.Tokens, x.RowFirst, x.RowCount = r.u32(), r.u16(), r.u16(), r.u16()
-	x.Seq, x.Created, x.Hashes = r.u64(), r.i64("creation time"), r.bytes()
+	r.known("record kind", uint64(b[105]), kindChained)
+	r.known("flags", uint64(x.Flags&^knownFlags), 0)
+	if x.Created < 0 {
+		r.fail(ErrPayload, "created %d seconds before 1970", -x.Created)
+	}
 	if n := len(x.Hashes); n%kv.TokenHashBytes != 0 {
 		r.fail(ErrPayload, "%d bytes of token hashes", n)
 	}
 	return x
 }
 
-// flags are those of an entry of the index.
+// knownFlags are those of an entry of the index.
+const knownFlags = index.FlagDamaged | index.FlagTail | index.FlagScopeRoot
+
 func (r *reader) flags() uint8 {
 	f := r.u8()
-	r.known("unknown flags", uint64(f&^(index.FlagDamaged|index.FlagTail|index.FlagScopeRoot)), 0)
+	r.known("flags", uint64(f&^knownFlags), 0)
 	return f
 }
 
@@ -126,7 +137,13 @@ func appendDead(b []byte, d Dead) []byte {
 }
 
 func (r *reader) dead() []Dead {
-	return readList(r, deadBytes, func(r *reader) Dead { return Dead{Key: r.id(), Group: r.u8(), Loc: r.place()} })
+	return readList(r, deadBytes, func(r *reader) Dead {
+		b := r.take(deadBytes)
+		if b == nil {
+			return Dead{}
+		}
+		return Dead{Key: kv.Key(b[:16]), Group: b[16], Loc: r.placeIn(b[17:])}
+	})
 }
 
 // remove = bool deleted | u64 seq | list of dead | list of string

@@ -112,9 +112,10 @@ func TestFormatErrorsDiffer(t *testing.T) {
 		says string
 	}{
 		"magic":                {change(0, 'd', true), "FORMAT magic", `found "dORMOUSE"`},
-		"version, damaged":     {change(8, 2, false), "FORMAT checksum", "at offset 80"},
-		"version":              {change(8, 2, true), "", "version 2, this release knows 1"},
+		"version, damaged":     {change(8, 3, false), "FORMAT checksum", "at offset 80"},
+		"version":              {change(8, 3, true), "", "version 3, this release knows 2: use the release"},
 		"hash":                 {change(12, 9, true), "", "hash 9, this release knows 2"},
+		"reserved":             {change(72, 1, true), "", "reserved bytes are 01"},
 		"incompatible":         {change(33, 1, true), "", "features 0x100 are unknown"},
 		"hash, damaged":        {change(12, 9, false), "FORMAT checksum", "expected 0x"},
 		"another kind of file": {func() error { _, err := decodeFormat(formatName, bytes.Repeat([]byte("x"), formatBytes)); return err }(), "FORMAT magic", "xxxxxxxx"},

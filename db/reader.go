@@ -92,13 +92,12 @@ func (r *recovery) recoverBeside() error {
 	}
 	e.ix, r.applied = ix, ix.Applied()
 	if len(r.applied.Extra) > 0 {
-		st, snap, err := decodeSnapshot(r.applied.Extra)
+		head, err := readHead(r.applied.Extra)
 		if err != nil {
 			return &CorruptError{File: e.path(indexName), What: "copy of the log head", Err: err}
 		}
-		*st.origin = placeOfFrame{file: e.path(indexName)}
-		r.adoptState(st)
-		r.first, r.hasFirst = snap, true
+		r.adopt(&head, placeOfFrame{file: e.path(indexName)})
+		r.first, r.hasFirst = head, true
 	}
 	e.planBloom(r)
 	r.numbers()

@@ -119,7 +119,7 @@ func readFrame(f wal.Frame) (oplog.Op, error) {
 	op, err := oplog.Decode(f.Kind, f.Payload)
 	switch {
 	case errors.Is(err, ErrVersion):
-		return nil, fmt.Errorf("%s: log frame %d of kind %d at offset %d: %w: %s", f.File, f.LSN, f.Kind, f.Offset, err, anotherRelease)
+		return nil, ofAnotherRelease(fmt.Errorf("%s: log frame %d of kind %d at offset %d: %w", f.File, f.LSN, f.Kind, f.Offset, err))
 	case err != nil:
 		return nil, &CorruptError{File: f.File, Offset: f.Offset, What: fmt.Sprintf("log frame %d of kind %d", f.LSN, f.Kind), Err: err}
 	}

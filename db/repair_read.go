@@ -247,6 +247,9 @@ func (w *wreck) readLog() error {
 	frames := r.frames
 	r.frames = nil
 	for _, f := range frames {
+		if errors.Is(f.err, ErrVersion) {
+			return f.err // without it, what was deleted would be back
+		}
 		if err := readable(&f); err != nil {
 			r.replayed.Damage = append(r.replayed.Damage, asCorrupt(err, f.File, "log frame"))
 			continue

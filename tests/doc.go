@@ -2,6 +2,7 @@
 //
 //   - replay: recorded traffic through a store, beside an independent simulation;
 //   - trace: the traffic and that simulation;
+//   - filter: one Bloom filter beside two levels of them, a program and a test: docs/filter.md;
 //   - llama: the script that fetches stock llama.cpp and a real model;
 //   - turns: a chat with a real model, whose processes are killed in the middle of turns; a program and a test;
 //   - crash: a child works a store hard and is killed, or its disk loses power; a program and a test;

@@ -1,0 +1,56 @@
+package db
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// Where a stored prefix ends does not depend on what the Bloom filter says beyond it: the one that is kept up, which still holds what was
+// evicted, one that says yes to everything, and none find the same, for prompts that end or diverge anywhere.
+func TestBorderWhateverTheFilterSays(t *testing.T) {
+	s := open(t, t.TempDir(), options())
+	m := model(t, s, plain())
+	e := s.eng
+	r := rand.New(rand.NewPCG(1, 2))
+	const prompts, n = 12, 40 * 16
+	whole := func(i int) kv.Prompt { return kv.Prompt{Tokens: concat(tokens(100+i%3, 64), tokens(i, n))} }
+	for i := range prompts {
+		put(t, m, whole(i))
+	}
+	yes := index.NewBloom(64, 0.001)
+	for i := range 1 << 12 {
+		yes.Add(kv.Key{byte(i), byte(i >> 8), 1})
+	}
+	if yes.Fill() < 1 {
+		t.Fatalf("a filter that is to say yes to everything has %.3f of its bits", yes.Fill())
+	}
+	kept := e.bloom.Load()
+	falseYes := e.count.bloomFalse.Load()
+	for evicted := range 8 {
+		for range 40 {
+			p := whole(r.IntN(prompts))
+			p.Tokens = concat(p.Tokens[:1+r.IntN(len(p.Tokens))], tokens(1000+r.IntN(1000), r.IntN(300)))
+			e.bloom.Store(nil)
+			want, _, err := m.Probe(t.Context(), p, MatchOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name, b := range map[string]*index.Bloom{"the filter kept up": kept, "a full one": yes} {
+				e.bloom.Store(b)
+				if got, _, err := m.Probe(t.Context(), p, MatchOptions{}); got != want || err != nil {
+					t.Fatalf("after %d evictions, %d tokens: with %s %d are found, without a filter %d (%v)", 20*evicted, len(p.Tokens), name, got, want, err)
+				}
+			}
+			e.bloom.Store(kept)
+		}
+		if _, err := e.evictBlocks(20); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if e.count.bloomFalse.Load() == falseYes {
+		t.Error("no false yes was met")
+	}
+}

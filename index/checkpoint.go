@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/bits"
 	"runtime"
 	"slices"
 	"syscall"
@@ -92,12 +91,8 @@ func (s *snapshot) worthReplacing(rows int) bool {
 	return used >= few && (rows >= used/4 || free > used/2)
 }
 
-func (s *snapshot) freePages() (n int) {
-	for _, w := range s.free {
-		n += bits.OnesCount64(w)
-	}
-	return n
-}
+// freePages are those of the list, and its own.
+func (s *snapshot) freePages() int { return len(s.list.ids)/8 + int(s.list.own) }
 
 // job is what one checkpoint writes over which base; or, without a frozen overlay, what a compaction keeps.
 type job struct {

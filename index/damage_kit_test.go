@@ -92,11 +92,11 @@ func usedPages(t *testing.T, o Options) map[uint64]string {
 	defer ix.Close()
 	s := ix.rows.base
 	used := map[uint64]string{0: "meta", 1: "meta", s.meta.root: "bucket list"}
-	for id := s.meta.freelist; id < s.meta.freelist+s.frees; id++ {
+	for id := s.meta.freelist; id < s.meta.freelist+s.list.own; id++ {
 		used[id] = "freelist"
 	}
 	for id := uint64(2); id < s.meta.pages; id++ {
-		if used[id] == "" && !s.free.has(id) {
+		if used[id] == "" && !s.list.has(id) {
 			p := must(s.page(id))(t)
 			used[id] = "branch"
 			if p.leaf {

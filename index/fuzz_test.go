@@ -156,15 +156,19 @@ func fuzzPage(t *testing.T, b []byte, id uint64) {
 		t.Fatalf("%+v", m)
 	}
 	m := meta{freelist: id % 100, pages: id%100 + 3}
-	if free, own, bad := parseFreelist("f", full, m); bad == nil {
-		if own > 2 {
-			t.Fatal("freelist is longer than its pages")
-		}
-		for id := range m.pages + 64 {
-			own := m.freelist <= id && id < m.freelist+own
-			if free.has(id) && (id < 2 || id >= m.pages) && !own || own && !free.has(id) {
-				t.Fatalf("page %d of %d: free %t, of the freelist %t", id, m.pages, free.has(id), own)
-			}
+	list, bad := findFreelist("f", full, m)
+	if bad != nil {
+		return
+	}
+	if list.own > 2 {
+		t.Fatal("freelist is longer than its pages")
+	}
+	free, bad := list.set()
+	for id := range m.pages + 64 {
+		own := m.freelist <= id && id < m.freelist+list.own
+		found := list.has(id) // of a damaged list anything
+		if bad == nil && (found != free.has(id) || found && (id < 2 || id >= m.pages) && !own || own && !found) {
+			t.Fatalf("page %d of %d: free %t, found %t, of the freelist %t", id, m.pages, free.has(id), found, own)
 		}
 	}
 }

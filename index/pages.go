@@ -213,39 +213,72 @@ func parseMeta(file string, b []byte, id uint64) (m meta, err *damage.Error) {
 	return m, nil
 }
 
-// parseFreelist returns the pages that the tree of m does not reach, as a bitset, and how many of them are the freelist's own. b starts at
-// the freelist's first page and goes on to its last, or beyond. Every Open reads it: one pass, and no list.
-func parseFreelist(file string, b []byte, m meta) (free bitset, own uint64, err *damage.Error) {
+// freelist is bbolt's list of the pages that the tree does not reach, where it lies in the file.
+type freelist struct {
+	file      string
+	at, own   uint64 // its own pages, the first one and how many
+	pages     uint64 // of the file
+	ids, rest []byte // eight bytes a page, ascending; and what is behind them
+}
+
+// findFreelist looks at the list's header. b starts at the list's first page and goes on to its last, or beyond.
+func findFreelist(file string, b []byte, m meta) (f freelist, err *damage.Error) {
 	le := binary.LittleEndian
-	off := int64(m.freelist) * pageBytes
-	bad := func(expected, found any) (bitset, uint64, *damage.Error) {
-		return nil, 0, damage.New(file, off, "bbolt freelist", expected, found)
-	}
+	f = freelist{file: file, at: m.freelist, pages: m.pages}
 	if id, flags := le.Uint64(b), le.Uint16(b[8:]); id != m.freelist || flags != flagFreelist {
-		return bad(fmt.Sprintf("page %d with flags %#x", m.freelist, flagFreelist), fmt.Sprintf("page %d with flags %#x", id, flags))
+		return f, f.bad(fmt.Sprintf("page %d with flags %#x", m.freelist, flagFreelist), fmt.Sprintf("page %d with flags %#x", id, flags))
 	}
 	if m.pages > maxPages { // a file that was cut may say anything
-		return bad(fmt.Sprintf("at most %d pages", uint64(maxPages)), m.pages)
+		return f, f.bad(fmt.Sprintf("at most %d pages", uint64(maxPages)), m.pages)
 	}
-	own = uint64(le.Uint32(b[12:])) + 1
-	if own > m.pages-m.freelist || own*pageBytes > uint64(len(b)) {
-		return bad(fmt.Sprintf("at most %d pages", m.pages-m.freelist), own)
+	f.own = uint64(le.Uint32(b[12:])) + 1
+	if f.own > m.pages-m.freelist || f.own*pageBytes > uint64(len(b)) {
+		return f, f.bad(fmt.Sprintf("at most %d pages", m.pages-m.freelist), f.own)
 	}
 	count := uint64(le.Uint16(b[10:]))
-	b = b[pageHeaderBytes : own*pageBytes]
+	b = b[pageHeaderBytes : f.own*pageBytes]
 	if count == 0xFFFF { // then the first word is the count
 		count, b = le.Uint64(b), b[8:]
 	}
 	if count > uint64(len(b))/8 {
-		return bad(fmt.Sprintf("at most %d ids", len(b)/8), count)
+		return f, f.bad(fmt.Sprintf("at most %d ids", len(b)/8), count)
 	}
-	ids, rest := b[:8*count], b[8*count:]
-	free = make(bitset, m.pages/64+1)
+	f.ids, f.rest = b[:8*count], b[8*count:]
+	return f, nil
+}
+
+func (f *freelist) bad(expected, found any) *damage.Error {
+	return damage.New(f.file, int64(f.at)*pageBytes, "bbolt freelist", expected, found)
+}
+
+// has looks one page up. A list that is damaged may give a wrong answer: set finds that out.
+func (f *freelist) has(id uint64) bool {
+	if id >= f.at && id < f.at+f.own {
+		return true
+	}
+	lo, hi := 0, len(f.ids)/8
+	for lo < hi {
+		mid := int(uint(lo+hi) >> 1)
+		switch x := binary.LittleEndian.Uint64(f.ids[8*mid:]); {
+		case x == id:
+			return true
+		case x < id:
+			lo = mid + 1
+		default:
+			hi = mid
+		}
+	}
+	return false
+}
+
+// set checks the whole list, and returns its pages with its own among them.
+func (f *freelist) set() (bitset, *damage.Error) {
+	free := make(bitset, f.pages/64+1)
 	last, word := uint64(1), uint64(0) // word: the bits of last and of those beside it
-	for i := 0; i+8 <= len(ids); i += 8 {
-		id := le.Uint64(ids[i : i+8])
-		if id <= last || id >= m.pages {
-			return bad(fmt.Sprintf("ids ascending, below %d", m.pages), fmt.Sprintf("%d after %d", id, last))
+	for i := 0; i+8 <= len(f.ids); i += 8 {
+		id := binary.LittleEndian.Uint64(f.ids[i : i+8])
+		if id <= last || id >= f.pages {
+			return nil, f.bad(fmt.Sprintf("ids ascending, below %d", f.pages), fmt.Sprintf("%d after %d", id, last))
 		}
 		if id/64 != last/64 {
 			free[last/64], word = word, 0
@@ -254,16 +287,16 @@ func parseFreelist(file string, b []byte, m meta) (free bitset, own uint64, err 
 		last = id
 	}
 	free[last/64] |= word
-	for id := m.freelist; id < m.freelist+own; id++ {
+	for id := f.at; id < f.at+f.own; id++ {
 		if free.has(id) {
-			return bad("other pages than its own", fmt.Sprintf("page %d", id))
+			return nil, f.bad("other pages than its own", fmt.Sprintf("page %d", id))
 		}
 		free.set(id)
 	}
-	if !allZero(rest) {
-		return bad(fmt.Sprintf("nothing behind %d ids", count), "more")
+	if !allZero(f.rest) {
+		return nil, f.bad(fmt.Sprintf("nothing behind %d ids", len(f.ids)/8), "more")
 	}
-	return free, own, nil
+	return free, nil
 }
 
 // bitset is a set of page numbers.

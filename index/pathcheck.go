@@ -6,11 +6,14 @@ import (
 )
 
 // checkPaths looks at all pages that bbolt may touch in the transaction, because it would not survive a damaged one: those
-// on the way to each key, and those that it may merge them with, which are their neighbours.
+// on the way to each key, those that it may merge them with, which are their neighbours, and the list of free pages.
 func (j *job) checkPaths() error {
 	s := j.base
 	check := pathCheck{s: s, seen: make([]uint8, s.meta.pages)}
 	return s.file.contain("read", func() error {
+		if _, err := s.checkFree(); err != nil {
+			return err
+		}
 		return j.changes(func(key, _ []byte) error { return check.path(key) })
 	})
 }

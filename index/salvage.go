@@ -137,13 +137,15 @@ func (s *salvage) readFreelist() {
 			return
 		}
 	}
-	free, n, bad := parseFreelist(s.path, b, s.meta)
+	list, bad := findFreelist(s.path, b, s.meta)
+	if bad == nil {
+		s.free, bad = list.set()
+	}
 	if bad != nil {
 		s.out.Damage = append(s.out.Damage, bad)
 		return
 	}
-	s.free = free
-	for i := range n {
+	for i := range list.own {
 		s.seen[s.meta.freelist+i] = true
 	}
 }

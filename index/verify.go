@@ -72,8 +72,13 @@ func (w *walk) run() error {
 		}
 		w.progress(pageBytes)
 	}
-	for id := s.meta.freelist; id < s.meta.freelist+s.frees; id++ {
-		w.seen[id] = true // it was read when the snapshot was made
+	free := new(bitset)
+	if err := s.file.contain("read", func() (err error) { free, err = s.checkFree(); return err }); err != nil {
+		w.note(err)
+		return nil // which of the other pages are in use is not known
+	}
+	for id := s.list.at; id < s.list.at+s.list.own; id++ {
+		w.seen[id] = true
 		w.progress(pageBytes)
 	}
 
@@ -93,7 +98,7 @@ func (w *walk) run() error {
 		return err
 	}
 	for id := uint64(2); id < s.meta.pages; id++ {
-		if !w.seen[id] && !s.free.has(id) {
+		if !w.seen[id] && !free.has(id) {
 			w.bad(id, "page", "neither in the tree nor free")
 		}
 	}

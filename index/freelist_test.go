@@ -1,0 +1,111 @@
+package index
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"os"
+	"testing"
+
+	"github.com/dormousekv/dormouse/internal/damage"
+)
+
+// Opening an index looks single pages up in the list of free ones. Whatever is wrong with that list is found before anything is
+// written, by whoever reads more than a few pages, and by Verify.
+func TestDamagedFreelistIsFoundLater(t *testing.T) {
+	o := testOptions(t.TempDir())
+	m := build(t, o, 2000)
+	good, err := os.ReadFile(o.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ix := must(Open(o))(t)
+	list := ix.rows.base.list
+	ids := bytes.Index(good, list.ids[len(list.ids)-16:]) // the last two
+	if free := ix.rows.base.free.Load(); free != nil {
+		t.Error("opening reads all of the list")
+	}
+	if err := ix.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if len(list.ids) < 10*8 || ids < 0 {
+		t.Fatalf("%d free pages, the last two at %d", len(list.ids)/8, ids)
+	}
+	use := map[string]func(ix *Index) error{
+		"checkpoint": func(ix *Index) error {
+			if err := ix.Update(func(tx *Txn) error { return tx.Put(Entry{Key: key(1 << 20), Parent: key(1)}) }); err != nil {
+				return err
+			}
+			return ix.Checkpoint(context.Background(), Applied{LSN: 99})
+		},
+		"reads": func(ix *Index) error {
+			v := ix.View()
+			defer v.Release()
+			return m.compare(v)
+		},
+		"verify": func(ix *Index) (found error) {
+			err := ix.Verify(context.Background(), func(d *damage.Error) { found = fail(d) }, func(int64) {})
+			return errors.Join(err, found)
+		},
+	}
+	for name, do := range use {
+		bad := bytes.Clone(good)
+		binary.LittleEndian.PutUint64(bad[ids+8:], binary.LittleEndian.Uint64(bad[ids:])) // one id twice
+		if err := os.WriteFile(o.Path, bad, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		ix, err := Open(o)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if err := do(ix); !errors.Is(err, ErrDamaged) {
+			t.Errorf("%s: %v", name, err)
+		}
+		ix.Close()
+		if now, err := os.ReadFile(o.Path); err != nil || !bytes.Equal(now, bad) {
+			t.Errorf("%s: the file was changed (%v)", name, err)
+		}
+	}
+}
+
+// A page of the tree that the list has among the free ones is damage, for an Open too, which never reads the whole list.
+func TestFreePageInTheTree(t *testing.T) {
+	o := testOptions(t.TempDir())
+	build(t, o, 2000)
+	ix := must(Open(o))(t)
+	s := ix.rows.base
+	list := s.list
+	le := binary.LittleEndian
+	at, page := -1, uint64(0) // the id that can be replaced by a page of the tree and leave the list in order
+	for id := s.root; ; {     // down to the first leaf, which Open reads
+		p := must(s.page(id))(t)
+		for i := 8; i+16 <= len(list.ids); i += 8 {
+			if le.Uint64(list.ids[i-8:]) < id && id < le.Uint64(list.ids[i+8:]) {
+				at, page = i, id
+			}
+		}
+		if p.leaf {
+			break
+		}
+		id = p.child(0)
+	}
+	good, err := os.ReadFile(o.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := bytes.Index(good, list.ids)
+	if err := ix.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if at < 0 || ids < 0 {
+		t.Fatal("no page between free ones")
+	}
+	le.PutUint64(good[ids+at:], page)
+	if err := os.WriteFile(o.Path, good, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(o); !errors.Is(err, ErrDamaged) {
+		t.Errorf("page %d is free: %v", page, err)
+	}
+}

@@ -51,11 +51,21 @@ func prepareDir(dir string, o Options) error {
 
 // unsafe returns ErrUnsafeDir if somebody else can write to what info describes, unless that is allowed.
 func unsafe(path string, info os.FileInfo, allowed bool) error {
-	if why := othersWrite(info); why != "" && !allowed {
-		return fmt.Errorf("%s: %w: %s. Options.AllowSharedDir accepts it: for a program that runs as root in a container, say, on a folder of another owner",
-			path, ErrUnsafeDir, why)
+	if why := accessOf(info).othersWrite(os.Geteuid()); why != "" && !allowed {
+		return unsafeError(path, why)
 	}
 	return nil
+}
+
+func unsafeError(path, why string) error {
+	return fmt.Errorf("%s: %w: %s. Options.AllowSharedDir accepts it: for a program that runs as root in a container, say, on a folder of another owner",
+		path, ErrUnsafeDir, why)
+}
+
+// access is who may use a file or directory.
+type access struct {
+	mode fs.FileMode
+	uid  int // 0 on Windows
 }
 
 // checkFiles refuses files of the store that others can write to, and warns of those that others can read.
@@ -69,23 +79,19 @@ func checkFiles(dir string, o Options) error {
 	}
 	var read string
 	var readable int
+	shared, me := accessOf(top).othersRead(), os.Geteuid()
 	for _, sub := range []string{"", walDir, segmentsDir} {
-		files, err := os.ReadDir(filepath.Join(dir, sub))
+		err := filesIn(filepath.Join(dir, sub), func(name string) bool { return hasName(sub, name) }, func(name string, a access) error {
+			if why := a.othersWrite(me); why != "" {
+				return unsafeError(filepath.Join(dir, sub, name), why)
+			}
+			if shared && a.othersRead() {
+				read, readable = filepath.Join(dir, sub, name), readable+1
+			}
+			return nil
+		})
 		if err != nil {
-			continue // whoever needs it says why
-		}
-		for _, f := range files {
-			info, err := f.Info()
-			if err != nil || !info.Mode().IsRegular() || !hasName(sub, f.Name()) {
-				continue
-			}
-			path := filepath.Join(dir, sub, f.Name())
-			if err := unsafe(path, info, false); err != nil {
-				return err
-			}
-			if othersRead(top) && othersRead(info) {
-				read, readable = path, readable+1
-			}
+			return err
 		}
 	}
 	if readable > 0 {

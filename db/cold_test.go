@@ -37,7 +37,7 @@ func TestColdRestore(t *testing.T) {
 	}
 
 	resident := func() (n, all int) {
-		for x, err := range s.Blocks() {
+		for x, err := range s.Blocks(ctx) {
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -54,7 +54,7 @@ func besideDenied(t *testing.T, denied *atomic.Bool) (s *Store, lives []kv.Promp
 // inSegments lists the segments in which something lives.
 func inSegments(t *testing.T, s *Store) (ids []uint64) {
 	t.Helper()
-	for x, err := range s.Blocks() {
+	for x, err := range s.Blocks(ctx) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -129,7 +129,7 @@ func TestCompactNeverMakesAStoreLarger(t *testing.T) {
 			s := open(t, dir, Options{ReadOnly: true, Logger: o.Logger})
 			defer s.Close()
 			got := map[string]int{}
-			for b, err := range s.Blocks() {
+			for b, err := range s.Blocks(ctx) {
 				if err != nil {
 					rt.Fatal(err)
 				}

@@ -52,7 +52,7 @@ func (j *crashJournal) compare(w *crashRun, weak bool) error {
 		}
 	}
 	all, groups := map[kv.Key]Block{}, []Block{}
-	for b, err := range w.s.Blocks() {
+	for b, err := range w.s.Blocks(ctx) {
 		if err != nil {
 			bad("blocks: %w", err)
 		}
@@ -113,12 +113,12 @@ func (j *crashJournal) compareRefs(w *crashRun, weak bool, found []int, bad func
 			bad("pinned ref %s holds %d tokens of chat %d, expected %d", name, found[r.chat], r.chat, r.n)
 		}
 	}
-	refs, err := w.s.Refs()
+	refs, err := Collect(w.s.Refs())
 	if err != nil {
 		bad("refs: %w", err)
 		return
 	}
-	for r := range refs {
+	for _, r := range refs {
 		if _, ok := want[r.Name]; !ok && !weak && (j.flight == nil || j.flight.name != r.Name) {
 			bad("ref %s is back: %+v", r.Name, r)
 		}

@@ -224,8 +224,8 @@ func (f *faultRun) poisoned(w *crashRun, o crashOp) {
 	writes["compact"] = second(w.s.Compact(ctx, CompactOptions{}))
 	writes["shrink"] = second(w.s.Shrink(ctx, 1))
 	writes["delete scope"] = second(w.s.DeleteScope(ctx, "alice"))
-	if refs, err := w.s.Refs(); err == nil {
-		for ref := range refs {
+	if refs, err := Collect(w.s.Refs()); err == nil {
+		for _, ref := range refs {
 			writes["delete ref"] = w.s.DeleteRef(ctx, ref.Name)
 			break
 		}
@@ -366,10 +366,10 @@ func (f *faultRun) image(d *crashfs.Disk, make func(dir string) (*crashfs.Disk, 
 		}
 	}
 	all := map[kv.Key]bool{}
-	for b := range w.s.Blocks() {
+	for b := range w.s.Blocks(ctx) {
 		all[b.Key] = true
 	}
-	for b, err := range w.s.Blocks() {
+	for b, err := range w.s.Blocks(ctx) {
 		if err != nil || b.First > 0 && !all[b.Parent] {
 			f.errorf("after %s: block %s at %d is stored without its prefix, %v", how, b.Key, b.First, err)
 		}

@@ -43,7 +43,7 @@ func newCrashJournal(k crashMode) *crashJournal {
 func crashNotes(w *crashRun) map[string]string {
 	out := map[string]string{}
 	for _, m := range w.models {
-		names, err := m.Notes()
+		names, err := Collect(m.Notes())
 		if err != nil {
 			panic(err)
 		}
@@ -60,7 +60,7 @@ func crashNotes(w *crashRun) map[string]string {
 
 func crashBlocks(s *Store) map[kv.Key]Block {
 	out := map[kv.Key]Block{}
-	for b, err := range s.Blocks() {
+	for b, err := range s.Blocks(ctx) {
 		if err == nil && b.Group == 0 {
 			out[b.Key] = b
 		}
@@ -192,11 +192,11 @@ func (j *crashJournal) done(w *crashRun, o crashOp, err error) {
 		}
 	}
 	clear(j.refs)
-	refs, rerr := w.s.Refs()
+	refs, rerr := Collect(w.s.Refs())
 	if rerr != nil {
 		panic(rerr)
 	}
-	for r := range refs {
+	for _, r := range refs {
 		chat, _ := strconv.Atoi(string(r.Meta))
 		j.refs[r.Name] = crashRef{chat, r.Tokens}
 	}

@@ -91,7 +91,7 @@ func TestFolderForBloom(t *testing.T) {
 	if err := s.Checkpoint(ctx); err != nil {
 		t.Errorf("checkpoint: %v", err)
 	}
-	if files, err := s.Log(); err != nil || len(files) != 1 || files[0].ID != before+1 {
+	if files, err := Collect(s.Log(ctx)); err != nil || len(files) != 1 || files[0].ID != before+1 {
 		t.Errorf("the log has %+v after a checkpoint in file %d, %v", files, before, err)
 	}
 	if err := s.Close(); err != nil {
@@ -217,7 +217,7 @@ func TestZeroedRecordIsDamage(t *testing.T) {
 	m := model(t, s, plain())
 	p := kv.Prompt{Tokens: tokens(1, 100)}
 	put(t, m, p)
-	for x, err := range s.Blocks() {
+	for x, err := range s.Blocks(ctx) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -260,7 +260,7 @@ func TestDamagedGroupIsSaidToBe(t *testing.T) {
 			short, long := kv.Prompt{Tokens: tokens(1, 48)}, kv.Prompt{Tokens: tokens(1, 100)}
 			put(t, m, short)
 			put(t, m, long)
-			for x, err := range s.Blocks() {
+			for x, err := range s.Blocks(ctx) {
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -313,7 +313,7 @@ func (c *canary) stays(t testing.TB, s *Store, left int, when string) {
 		t.Fatalf("%s: the ref on the secret: %v", when, err)
 	}
 	if left == 0 {
-		models, err := s.Models()
+		models, err := Collect(s.Models())
 		if err != nil || len(models) != 0 {
 			t.Fatalf("%s: models %v, %v", when, models, err)
 		}

@@ -133,7 +133,7 @@ func TestCountsAfterEverything(t *testing.T) {
 				case 19:
 					what = "blocks"
 					n := 0
-					for _, berr := range s.Blocks() {
+					for _, berr := range s.Blocks(ctx) {
 						if err = berr; n > 20 || berr != nil {
 							break
 						}

@@ -1,9 +1,11 @@
 package db
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
+	"slices"
 
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
@@ -15,7 +17,8 @@ type Explanation struct {
 	Tokens int    // usable prefix
 	Reason Reason // why not more
 	Blocks []ExplainedBlock
-	// Other models in which the same prompt has a longer stored prefix, with the fields in which they differ.
+	// Other models in which the same prompt has a longer stored prefix, with the fields in which they differ, and those whose descriptor
+	// cannot be read, by name.
 	Elsewhere []Elsewhere
 }
 
@@ -35,6 +38,7 @@ type Elsewhere struct {
 	Fingerprint kv.Fingerprint
 	Tokens      int
 	Differs     []kv.Difference
+	Err         error // the descriptor cannot be read, so what the model has is not known
 }
 
 // Explain answers why a prompt would, or would not, be reused. It reads every stored byte along the prompt, so that what it promises
@@ -93,12 +97,14 @@ func (m *Model) explain(ctx context.Context, prompt kv.Prompt, o MatchOptions) (
 		}
 	}
 	e.stateMu.RUnlock()
+	slices.SortFunc(others, func(a, b *modelState) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(b.Stamp, a.Stamp)) })
 	for _, ms := range others {
 		if err := ctx.Err(); err != nil {
 			return out, err
 		}
 		if err := ms.load(); err != nil {
-			return out, err
+			out.Elsewhere = append(out.Elsewhere, Elsewhere{Name: ms.Name, Fingerprint: ms.Fingerprint, Err: err})
+			continue
 		}
 		other := &Model{s: m.s, ms: ms}
 		tokens, _, err := other.probe(e, &prompt, limit, func(l *lookup) error {

@@ -240,20 +240,20 @@ func use(t *testing.T, s *Store, sound bool) {
 		m.Put(ctx, rest, filled(d, &rest, 0, len(rest.Tokens)), PutOptions{})
 	}
 	s.Stats()
-	s.Models()
-	s.Log()
-	s.Tombstones()
-	s.Segments()
-	if refs, err := s.Refs(); err == nil {
-		for r := range refs {
+	Collect(s.Models())
+	Collect(s.Log(ctx))
+	Collect(s.Tombstones())
+	Collect(s.Segments(ctx))
+	if refs, err := Collect(s.Refs()); err == nil {
+		for _, r := range refs {
 			s.Ref(r.Name)
 		}
 	}
-	for b, err := range s.Blocks() {
+	for b, err := range s.Blocks(ctx) {
 		if err != nil {
 			break
 		}
-		s.Planes(b)
+		Collect(s.Planes(ctx, b))
 	}
 }
 

@@ -128,7 +128,7 @@ func TestModelsAreBounded(t *testing.T) {
 	d.Weights = kv.Hash{1}
 	m := model(t, s, d)
 	s = reopened(t, s, dir, options())
-	all, err := s.Models()
+	all, err := Collect(s.Models())
 	if err != nil || len(all) != MaxModels {
 		t.Fatalf("%d models after a reopen (%v)", len(all), err)
 	}

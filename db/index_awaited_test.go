@@ -94,7 +94,7 @@ func TestDamagedIndexIsAwaited(t *testing.T) {
 		},
 		"blocks": func(s *Store, m *Model) error {
 			i := 0
-			for _, err := range s.Blocks() {
+			for _, err := range s.Blocks(ctx) {
 				if err != nil {
 					return err
 				}

@@ -1,6 +1,7 @@
 package db
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"time"
@@ -43,8 +44,7 @@ type LogFile struct {
 	Torn              bool  // it ends in what a crash left
 }
 
-// Log lists the files of the log, which it reads. Nothing is appended meanwhile.
-func (s *Store) Log() ([]LogFile, error) {
+func (s *Store) log(ctx context.Context) ([]LogFile, error) {
 	e, err := s.enter()
 	if err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func (s *Store) Log() ([]LogFile, error) {
 	defer e.logMu.Unlock()
 	var rec wal.Recovered
 	for range 10 {
-		rec, err = wal.Replay(e.readOptions(), func(wal.Frame) error { return nil })
+		rec, err = wal.Replay(e.readOptions(), func(wal.Frame) error { return ctx.Err() })
 		if !errors.Is(err, fs.ErrNotExist) { // a process that writes removes what its checkpoint has
 			break
 		}
@@ -79,8 +79,7 @@ type Tombstone struct {
 	Bytes   int64
 }
 
-// Tombstones lists what waits to be destroyed: until the log is synced, and until no match can see it.
-func (s *Store) Tombstones() ([]Tombstone, error) {
+func (s *Store) tombstones() ([]Tombstone, error) {
 	e, err := s.enter()
 	if err != nil {
 		return nil, err

@@ -3,7 +3,6 @@ package db
 import (
 	"cmp"
 	"context"
-	"iter"
 	"slices"
 	"time"
 
@@ -12,8 +11,7 @@ import (
 	"github.com/dormousekv/dormouse/segments"
 )
 
-// Models lists the models of the store, the newest version of each name before its older ones.
-func (s *Store) Models() ([]ModelStats, error) {
+func (s *Store) models() ([]ModelStats, error) {
 	e, err := s.enter()
 	if err != nil {
 		return nil, err
@@ -33,10 +31,7 @@ func (s *Store) Models() ([]ModelStats, error) {
 	})
 	out := make([]ModelStats, 0, len(all))
 	for _, m := range all {
-		if err := m.load(); err != nil {
-			return nil, err
-		}
-		out = append(out, modelStats(m, latest[m.Name] == m, v.CountsOf(m.Fingerprint)))
+		out = append(out, modelStats(m, m.load(), latest[m.Name] == m, v.CountsOf(m.Fingerprint)))
 	}
 	return out, nil
 }
@@ -77,42 +72,22 @@ func blockOf(x index.Entry) Block {
 	}
 }
 
-// Blocks lists every stored record, in order of key and group. Records that are put or removed meanwhile may be in the list
-// or not; all others are in it once. The error is yielded last, if any. The loop body may call any method of the store.
-func (s *Store) Blocks() iter.Seq2[Block, error] {
-	return func(yield func(Block, error) bool) {
-		var page []Block
-		for {
-			var err error
-			if page, err = s.blocksBehind(page); err != nil {
-				yield(Block{}, err)
-				return
-			}
-			if len(page) == 0 {
-				return
-			}
-			for _, b := range page {
-				if !yield(b, nil) {
-					return
-				}
-			}
-		}
-	}
-}
-
 // blocksBehind reads the records behind the last of a page, in its memory.
-func (s *Store) blocksBehind(page []Block) (out []Block, err error) {
+func (s *Store) blocksBehind(ctx context.Context, page []Block) (out []Block, err error) {
 	last := slices.Clone(page[max(0, len(page)-1):]) // a try that fails may have written over it
-	err = s.onIndex(context.Background(), func() (err error) {
-		out, err = s.blocksBehindOnce(page)
+	err = s.onIndex(ctx, func() (err error) {
+		out, err = s.blocksBehindOnce(ctx, page)
 		page = last
 		return err
 	})
 	return out, err
 }
 
-func (s *Store) blocksBehindOnce(page []Block) ([]Block, error) {
+func (s *Store) blocksBehindOnce(ctx context.Context, page []Block) ([]Block, error) {
 	const pageLen = 512
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	e, err := s.enter()
 	if err != nil {
 		return nil, err
@@ -149,8 +124,10 @@ type Plane struct {
 	Bytes       int64
 }
 
-// Planes reads the tensor table of a stored record. [ErrGone] if that was deleted or evicted since it was listed.
-func (s *Store) Planes(b Block) (planes []Plane, err error) {
+func (s *Store) planes(ctx context.Context, b Block) (planes []Plane, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	e, err := s.enter()
 	if err != nil {
 		return nil, err
@@ -186,8 +163,7 @@ type Segment struct {
 	LiveBytes int64
 }
 
-// Segments lists the segment files with what is alive in each.
-func (s *Store) Segments() ([]Segment, error) {
+func (s *Store) segments(ctx context.Context) ([]Segment, error) {
 	e, err := s.enter()
 	if err != nil {
 		return nil, err
@@ -197,6 +173,9 @@ func (s *Store) Segments() ([]Segment, error) {
 	defer v.Release()
 	var out []Segment
 	for _, i := range e.set.Segments() {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		live := v.Segment(i.ID)
 		x := Segment{
 			ID: i.ID, Path: i.Path, Sealed: i.Sealed, Size: i.Size, Allocated: i.Allocated,

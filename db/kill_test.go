@@ -280,7 +280,7 @@ func killCompare(t *testing.T, k killMode, s *Store, j *killJournal, when string
 	}
 	all := map[kv.Key]bool{}
 	var blocks []Block
-	for b, err := range s.Blocks() {
+	for b, err := range s.Blocks(ctx) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -62,7 +62,7 @@ func TestRestoreLayersOverDamage(t *testing.T) {
 	p := kv.Prompt{Tokens: tokens(1, 160)}
 	put(t, m, p)
 	var at Block
-	for b, err := range s.Blocks() {
+	for b, err := range s.Blocks(ctx) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -50,7 +50,7 @@ func TestCallbacksUseTheStore(t *testing.T) {
 	if err := s.Resume(ctx); err != nil {
 		t.Fatal(err)
 	}
-	for b, err := range s.Blocks() {
+	for b, err := range s.Blocks(ctx) {
 		if err != nil {
 			t.Fatal(err)
 		}

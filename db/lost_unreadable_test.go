@@ -100,7 +100,7 @@ func TestUnreadableGoesWithItsPrompt(t *testing.T) {
 		}
 		s = open(t, again, options())
 		n := 0
-		for b := range s.Blocks() {
+		for b := range s.Blocks(ctx) {
 			n++
 			t.Log("block ", b.First, b.Tokens)
 		}

@@ -138,7 +138,7 @@ func (s *Store) registerOnce(ctx context.Context, desc kv.Descriptor) (none Regi
 			out.Differs = old.desc.Diff(&desc)
 		}
 		e.log.Warn("another version of this model is stored; it will be evicted first",
-			slog.String("model", desc.Name), slog.String("differs", listed(out.Differs)),
+			slog.String("model", desc.Name), slog.String("differs", oneLine(out.Differs)),
 			slog.String("old", old.Fingerprint.String()), slog.String("new", fp.String()))
 	}
 	return out, e.durable(lsn)
@@ -158,8 +158,8 @@ func (e *engine) known(desc *kv.Descriptor, fp kv.Fingerprint) (ms, latest *mode
 	return ms, e.state.newest(desc.Name), nil
 }
 
-// listed prints differences as one line.
-func listed(all []kv.Difference) string {
+// oneLine prints differences.
+func oneLine(all []kv.Difference) string {
 	var out []string
 	for _, d := range all {
 		out = append(out, d.String())

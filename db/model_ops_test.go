@@ -133,7 +133,7 @@ func (d *driver) setNote(mi int) {
 func (d *driver) compareNotes() {
 	n := 0
 	for mi, m := range d.models {
-		names, err := m.Notes()
+		names, err := Collect(m.Notes())
 		d.must(err)
 		for _, name := range names {
 			value, err := m.Note(name)

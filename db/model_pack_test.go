@@ -61,7 +61,7 @@ func TestOpenUnpacksNoModel(t *testing.T) {
 		if got := unpacked(); got != 1 || len(m.Descriptor().Tensors) != 128 {
 			t.Errorf("%d models are unpacked, one has %d tensors", got, len(m.Descriptor().Tensors))
 		}
-		all, err := s.Models()
+		all, err := Collect(s.Models())
 		if err != nil || len(all) != n || unpacked() != n {
 			t.Fatalf("%d models, %d unpacked: %v", len(all), unpacked(), err)
 		}
@@ -104,7 +104,29 @@ func TestDescriptorThatCannotBeRead(t *testing.T) {
 				for what, do := range map[string]func() error{
 					"Register": func() error { _, err := s.Register(ctx, d); return err },
 					"Model":    func() error { _, err := s.Model(fp); return err },
-					"Models":   func() error { _, err := s.Models(); return err },
+					"Models": func() (bad error) { // all are listed, and that one says it
+						all, err := Collect(s.Models())
+						for _, x := range all {
+							switch {
+							case x.Err == nil && x.Descriptor.Name != plain().Name, x.Err != nil && (x.Fingerprint != fp || x.Descriptor.Name != "bad"):
+								t.Errorf("%+v", x)
+							case x.Err != nil:
+								bad = x.Err
+							}
+						}
+						if len(all) != 2 || err != nil {
+							t.Errorf("%d models are listed, %v", len(all), err)
+						}
+						return bad
+					},
+					"Explain": func() error {
+						x, err := model(t, s, plain()).Explain(ctx, p, MatchOptions{})
+						if err != nil || x.Tokens != 48 || len(x.Elsewhere) != 1 || x.Elsewhere[0].Fingerprint != fp || x.Elsewhere[0].Name != "bad" {
+							t.Errorf("%+v, %v", x, err)
+							return nil
+						}
+						return x.Elsewhere[0].Err
+					},
 				} {
 					var bad *CorruptError
 					if err := do(); !errors.As(err, &bad) || filepath.Base(filepath.Dir(bad.File)) != walDir || bad.Offset == 0 || !strings.Contains(err.Error(), fp.String()) {

@@ -26,7 +26,7 @@ func TestCurrentVersionAfterAKill(t *testing.T) {
 	model(t, s, two)
 	again := open(t, copyStore(t, dir), options())
 	fp := model(t, again, one).Fingerprint() // the app went back to it
-	models, err := again.Models()
+	models, err := Collect(again.Models())
 	if err != nil {
 		t.Fatal(err)
 	}

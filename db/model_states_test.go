@@ -84,9 +84,9 @@ func (d *driver) wanted(p kv.Prompt, x stateOnWay, blocks []*mapBlock, own map[k
 	if p.Scope != "" && x.b.end <= p.ScopeStart || d.s.eng.isPinned(x.key) {
 		return true
 	}
-	refs, err := d.s.Refs()
+	refs, err := Collect(d.s.Refs())
 	d.must(err)
-	for r := range refs {
+	for _, r := range refs {
 		if r.Block == x.key {
 			return true
 		}

@@ -272,7 +272,7 @@ func (d *driver) entry(k kv.Key, group uint8) (first int, ok bool, err error) {
 
 func (d *driver) actual() map[kv.Key][]Block {
 	out := map[kv.Key][]Block{}
-	for b, err := range d.s.Blocks() {
+	for b, err := range d.s.Blocks(ctx) {
 		d.must(err)
 		out[b.Key] = append(out[b.Key], b)
 	}

@@ -88,8 +88,7 @@ func (m *Model) Note(name string) ([]byte, error) {
 	return slices.Clone(value), nil
 }
 
-// Notes lists the names of the model's notes, sorted.
-func (m *Model) Notes() ([]string, error) {
+func (m *Model) notes() ([]string, error) {
 	e, err := m.enter()
 	if err != nil {
 		return nil, err

@@ -17,7 +17,7 @@ import (
 // notesOf are a model's notes.
 func notesOf(t *testing.T, m *Model) map[string]string {
 	t.Helper()
-	names, err := m.Notes()
+	names, err := Collect(m.Notes())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -296,21 +295,16 @@ func (s *Store) Ref(name string) (Ref, error) {
 	return r, nil
 }
 
-// Refs lists all refs by name, as of the call.
-func (s *Store) Refs() (iter.Seq[Ref], error) {
+func (s *Store) refs() (out []Ref, err error) {
 	e, err := s.enter()
 	if err != nil {
 		return nil, err
 	}
 	defer s.leave()
 	e.stateMu.RLock()
-	refs := maps.Clone(e.state.refs)
-	e.stateMu.RUnlock()
-	return func(yield func(Ref) bool) {
-		for _, name := range slices.Sorted(maps.Keys(refs)) {
-			if !yield(refs[name]) {
-				return
-			}
-		}
-	}, nil
+	defer e.stateMu.RUnlock()
+	for _, name := range slices.Sorted(maps.Keys(e.state.refs)) {
+		out = append(out, e.state.refs[name])
+	}
+	return out, nil
 }

@@ -158,17 +158,17 @@ func holdings(t *testing.T, dir string) (map[recordID]Block, map[string]Ref) {
 	}
 	defer s.Close()
 	blocks, refs := map[recordID]Block{}, map[string]Ref{}
-	for b, err := range s.Blocks() {
+	for b, err := range s.Blocks(ctx) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		blocks[recordID{b.Key, uint8(b.Group)}] = b
 	}
-	all, err := s.Refs()
+	all, err := Collect(s.Refs())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for r := range all {
+	for _, r := range all {
 		r.Set, r.Expires = r.Set.UTC(), r.Expires.UTC()
 		refs[r.Name] = r
 	}

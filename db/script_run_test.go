@@ -271,7 +271,7 @@ func (r *scriptRun) look() (*db.Report, error) {
 func (r *scriptRun) whole() error {
 	ends := map[kv.Key]int{}
 	var all []db.Block
-	for b, err := range r.s.Blocks() {
+	for b, err := range r.s.Blocks(ctx()) {
 		if err != nil {
 			return err
 		}

@@ -211,14 +211,21 @@ func (s *Store) Stats() (Stats, error) {
 type ModelStats struct {
 	Fingerprint kv.Fingerprint
 	Descriptor  kv.Descriptor
-	Latest      bool // no newer version of the same name is registered
+	Err         error // the descriptor cannot be read; then it has the name only
+	Latest      bool  // no newer version of the same name is registered
 	Blocks      int64
 	Records     int64
 	Bytes       int64
 }
 
-func modelStats(ms *modelState, latest bool, c index.Counts) ModelStats {
-	return ModelStats{
-		Fingerprint: ms.Fingerprint, Descriptor: ms.desc, Latest: latest, Blocks: c.Blocks, Records: c.Records, Bytes: c.Bytes,
+// modelStats says what is stored of a model whose descriptor was loaded, or could not be.
+func modelStats(ms *modelState, err error, latest bool, c index.Counts) ModelStats {
+	out := ModelStats{
+		Fingerprint: ms.Fingerprint, Descriptor: kv.Descriptor{Name: ms.Name}, Err: err, Latest: latest,
+		Blocks: c.Blocks, Records: c.Records, Bytes: c.Bytes,
 	}
+	if err == nil {
+		out.Descriptor = ms.desc
+	}
+	return out
 }

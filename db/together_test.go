@@ -287,7 +287,7 @@ func TestLogBesideCheckpoint(t *testing.T) {
 		}
 	})
 	<-f.removing
-	if _, err := s.Log(); err != nil {
+	if _, err := Collect(s.Log(ctx)); err != nil {
 		t.Error(err)
 	}
 	beside.Wait()

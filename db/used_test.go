@@ -17,7 +17,7 @@ func TestLastUsed(t *testing.T) {
 	s := open(t, dir, options())
 	m := model(t, s, plain())
 	used := func() (out []uint32) { // by position
-		for b, err := range s.Blocks() {
+		for b, err := range s.Blocks(ctx) {
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -101,7 +101,7 @@ func checkWarm(t *testing.T, dir string, holds []heldPrefix, what string) {
 		if problems := s.IndexProblems(); again != "" && !dropped && len(problems) > 0 {
 			t.Errorf("%s%s: the index is doubted: %v", what, again, problems)
 		}
-		models, err := s.Models()
+		models, err := Collect(s.Models())
 		if err != nil || len(models) != 3 {
 			t.Fatalf("%s%s: models %+v, %v", what, again, models, err)
 		}

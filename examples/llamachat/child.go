@@ -313,7 +313,7 @@ func stored(ctx context.Context, store *db.Store, m *db.Model, prompt kv.Prompt)
 	for _, b := range x.Blocks {
 		its[b.Key] = true
 	}
-	for b, err := range store.Blocks() {
+	for b, err := range store.Blocks(ctx) {
 		if err != nil {
 			return nil, 0, err
 		}
@@ -321,7 +321,7 @@ func stored(ctx context.Context, store *db.Store, m *db.Model, prompt kv.Prompt)
 			continue
 		}
 		bytes += b.Bytes
-		planes, err := store.Planes(b)
+		planes, err := db.Collect(store.Planes(ctx, b))
 		if err != nil {
 			return nil, 0, err
 		}

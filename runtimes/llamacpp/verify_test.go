@@ -51,7 +51,7 @@ func TestAdapterThatIsNotSet(t *testing.T) {
 		if !errors.Is(err, llamacpp.ErrIdentity) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", what, err)
 		}
-		if notes, err := s.Model().Notes(); err != nil || len(notes) != 1 {
+		if notes, err := db.Collect(s.Model().Notes()); err != nil || len(notes) != 1 {
 			t.Errorf("%s: the notes are %q now: %v", what, notes, err)
 		}
 	}

@@ -249,7 +249,7 @@ func (c *checker) ref(handles []*db.Model, want refDemand, got db.Ref) {
 func (c *checker) closure(store *db.Store) error {
 	bases := map[kv.Key]db.Block{}
 	var all []db.Block
-	for b, err := range store.Blocks() {
+	for b, err := range store.Blocks(ctx) {
 		if err != nil {
 			return fmt.Errorf("blocks: %w", err)
 		}
@@ -260,7 +260,7 @@ func (c *checker) closure(store *db.Store) error {
 	}
 	if c.o.Mode.Small { // leaves may be evicted between two pages of that list
 		still := map[kv.Key]bool{}
-		for b, err := range store.Blocks() {
+		for b, err := range store.Blocks(ctx) {
 			if err != nil {
 				return fmt.Errorf("blocks: %w", err)
 			}

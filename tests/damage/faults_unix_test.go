@@ -219,7 +219,7 @@ func (c *cutting) lostBy(file string) (out []db.Block) {
 	for {
 		out = out[:0]
 		var bad error
-		for b, err := range c.s.Blocks() {
+		for b, err := range c.s.Blocks(ctx) {
 			if bad = err; err == nil {
 				out = append(out, b)
 			}
@@ -299,13 +299,13 @@ func (c *cutting) operation(g int, r *rand.Rand) {
 		_, err := m.Delete(ctx, filler)
 		c.count("delete", err)
 	case 14:
-		for b, err := range c.s.Blocks() {
+		for b, err := range c.s.Blocks(ctx) {
 			if err != nil {
 				c.count("blocks", err)
 				return
 			}
 			if r.IntN(8) == 0 {
-				_, err := c.s.Planes(b)
+				_, err := db.Collect(c.s.Planes(ctx, b))
 				c.count("planes", err)
 			}
 		}

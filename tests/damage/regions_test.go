@@ -125,21 +125,21 @@ func (x *base) records(t *testing.T, s *db.Store, add func(string, region)) {
 		taken[name] = append(taken[name], stretch{r.lo, r.hi})
 	}
 	live := map[string]bool{}
-	for b, err := range s.Blocks() {
+	for b, err := range s.Blocks(ctx) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		live[file(b.Segment)] = true
 		take(file(b.Segment), region{what: "segment: record", lo: int(b.Offset), hi: int(b.Offset + b.Bytes), block: b.Key})
 	}
-	dead, err := s.Tombstones()
+	dead, err := db.Collect(s.Tombstones())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, d := range dead {
 		take(file(d.Segment), region{what: "segment: record that waits to be destroyed", lo: int(d.Offset), hi: int(d.Offset + d.Bytes), idle: true})
 	}
-	segs, err := s.Segments()
+	segs, err := db.Collect(s.Segments(ctx))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -99,28 +99,28 @@ func (u *user) look(s *db.Store) {
 	}
 	try("blocks", func() error {
 		n := 0
-		for b, err := range s.Blocks() {
+		for b, err := range s.Blocks(ctx) {
 			if err != nil {
 				return err
 			}
 			if n++; n%7 == 0 {
-				s.Planes(b) // may be damaged
+				db.Collect(s.Planes(ctx, b)) // may be damaged
 			}
 		}
 		return nil
 	})
-	try("models", func() error { _, err := s.Models(); return err })
-	try("segments", func() error { _, err := s.Segments(); return err })
-	try("tombstones", func() error { _, err := s.Tombstones(); return err })
-	try("log", func() error { _, err := s.Log(); return err })
+	try("models", func() error { _, err := db.Collect(s.Models()); return err })
+	try("segments", func() error { _, err := db.Collect(s.Segments(ctx)); return err })
+	try("tombstones", func() error { _, err := db.Collect(s.Tombstones()); return err })
+	try("log", func() error { _, err := db.Collect(s.Log(ctx)); return err })
 	try("stats", func() error { _, err := s.Stats(); return err })
 	try("refs", func() error {
-		refs, err := s.Refs()
+		refs, err := db.Collect(s.Refs())
 		if err != nil {
 			return err
 		}
 		have := map[string]bool{}
-		for r := range refs {
+		for _, r := range refs {
 			have[r.Name] = true
 			if r.Name == "system" && (!r.Pinned || r.Tokens != 40 || string(r.Meta) != "about system") {
 				return fmt.Errorf("ref %+v", r)

@@ -256,11 +256,11 @@ func (h *history) askRefs(c int, r *rand.Rand) {
 }
 
 func (h *history) refs() (out answer, err error) {
-	refs, err := h.s.Refs()
+	refs, err := db.Collect(h.s.Refs())
 	if err != nil {
 		return out, err
 	}
-	for x := range refs {
+	for _, x := range refs {
 		for i := range refNames {
 			if x.Name == h.refName(i) {
 				out.all[i] = refAt{tokens: x.Tokens, meta: int(x.Meta[0])}
@@ -271,7 +271,7 @@ func (h *history) refs() (out answer, err error) {
 }
 
 func (h *history) blocks() (answer, error) {
-	all, err := h.s.Models()
+	all, err := db.Collect(h.s.Models())
 	if err != nil {
 		return answer{}, err
 	}

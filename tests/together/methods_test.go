@@ -35,22 +35,22 @@ var methods = map[string]method{
 	"Store.Dir":           {1, func(w *worker) error { return same(w.s.Dir(), w.dir) }},
 	"Store.Identity":      {1, func(w *worker) error { _, err := w.s.Identity(); return err }},
 	"Store.IndexProblems": {1, func(w *worker) error { w.s.IndexProblems(); return nil }},
-	"Store.Log":           {2, func(w *worker) error { _, err := w.s.Log(); return err }},
+	"Store.Log":           {2, func(w *worker) error { _, err := db.Collect(w.s.Log(ctx)); return err }},
 	"Store.Register":      {4, func(w *worker) error { _, err := w.s.Register(ctx, w.descs[w.r.IntN(len(w.descs))]); return err }},
 	"Store.Model":         {4, func(w *worker) error { _, err := w.s.Model(w.model().Fingerprint()); return err }},
-	"Store.Models":        {4, func(w *worker) error { _, err := w.s.Models(); return err }},
+	"Store.Models":        {4, func(w *worker) error { _, err := db.Collect(w.s.Models()); return err }},
 	"Store.Planes":        {1, (*worker).blocks},
 	"Store.Ref":           {8, func(w *worker) error { _, err := w.s.Ref(w.refName()); return err }},
 	"Store.Refs":          {4, (*worker).refs},
 	"Store.Resume":        {2, func(w *worker) error { return w.s.Resume(ctx) }},
 	"Store.Retire":        {1, (*worker).retire},
 	"Store.ScopeID":       {1, func(w *worker) error { _, err := w.s.ScopeID("alice"); return err }},
-	"Store.Segments":      {4, func(w *worker) error { _, err := w.s.Segments(); return err }},
+	"Store.Segments":      {4, func(w *worker) error { _, err := db.Collect(w.s.Segments(ctx)); return err }},
 	"Store.Shrink":        {2, func(w *worker) error { _, err := w.s.Shrink(w.ctx(), int64(2+w.r.IntN(4))<<20); return err }},
 	"Store.Stats":         {8, func(w *worker) error { _, err := w.s.Stats(); return err }},
 	"Store.Suspend":       {2, func(w *worker) error { return errors.Join(w.s.Suspend(ctx), w.s.Resume(ctx)) }},
 	"Store.Sync":          {4, func(w *worker) error { return w.s.Sync(w.ctx()) }},
-	"Store.Tombstones":    {2, func(w *worker) error { _, err := w.s.Tombstones(); return err }},
+	"Store.Tombstones":    {2, func(w *worker) error { _, err := db.Collect(w.s.Tombstones()); return err }},
 	"Store.Trim":          {4, func(w *worker) error { return w.s.Trim(w.ctx()) }},
 	"Store.Verify":        {1, (*worker).verify},
 	"Model.Delete":        {8, func(w *worker) error { _, err := w.model().Delete(w.ctx(), w.part(w.prompt())); return err }},
@@ -59,7 +59,7 @@ var methods = map[string]method{
 	"Model.Fingerprint":   {1, func(w *worker) error { w.model().Fingerprint(); return nil }},
 	"Model.Match":         {200, (*worker).match},
 	"Model.Note":          {4, (*worker).note},
-	"Model.Notes":         {2, func(w *worker) error { _, err := w.model().Notes(); return err }},
+	"Model.Notes":         {2, func(w *worker) error { _, err := db.Collect(w.model().Notes()); return err }},
 	"Model.Prefetch": {8, func(w *worker) error {
 		_, err := w.model().Prefetch(w.ctx(), w.prompt(), db.MatchOptions{})
 		return err
@@ -99,7 +99,7 @@ func (w *worker) refName() string { return fmt.Sprint("ref ", w.r.IntN(6)) }
 // blocks lists the store and uses it from within the loop.
 func (w *worker) blocks() error {
 	n := w.r.IntN(40)
-	for b, err := range w.s.Blocks() {
+	for b, err := range w.s.Blocks(ctx) {
 		if err != nil {
 			return err
 		}
@@ -115,7 +115,7 @@ func (w *worker) blocks() error {
 		case 2:
 			_, _, err2 = w.model().Probe(ctx, w.prompt(), db.MatchOptions{})
 		default:
-			if _, err2 = w.s.Planes(b); err2 != nil {
+			if _, err2 = db.Collect(w.s.Planes(ctx, b)); err2 != nil {
 				err2 = nil // the record may be gone, and its place another's by now
 			}
 		}
@@ -137,11 +137,11 @@ func (w *worker) deleteScope() error {
 }
 
 func (w *worker) refs() error {
-	all, err := w.s.Refs()
+	all, err := db.Collect(w.s.Refs())
 	if err != nil {
 		return err
 	}
-	for r := range all {
+	for _, r := range all {
 		if _, err := w.s.Ref(r.Name); err != nil && !allowed(err) {
 			return err
 		}

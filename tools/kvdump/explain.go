@@ -119,7 +119,7 @@ func (f *explainFlags) otherwise(cmd *cobra.Command, m *db.Model, p kv.Prompt, r
 
 // find picks the model by name (the latest version), or by a fingerprint or the beginning of one that only it has, as the tables print it.
 func (f *explainFlags) find(s *db.Store) (*db.Model, db.ModelStats, error) {
-	all, err := s.Models()
+	all, err := db.Collect(s.Models())
 	if err != nil {
 		return nil, db.ModelStats{}, errWork{err}
 	}
@@ -199,6 +199,10 @@ func newExplanation(p kv.Prompt, ms db.ModelStats, x db.Explanation) explainJSON
 		j.Blocks = append(j.Blocks, row)
 	}
 	for _, o := range x.Elsewhere {
+		if o.Err != nil {
+			j.Problems = append(j.Problems, fmt.Sprintf("what model %s (%s) holds of it is not known: %v", o.Name, o.Fingerprint, o.Err))
+			continue
+		}
 		row := elsewhereJSON{Model: o.Name, Fingerprint: o.Fingerprint.String(), Tokens: o.Tokens, Differs: []string{}}
 		for _, d := range o.Differs {
 			row.Differs = append(row.Differs, d.String())

@@ -166,31 +166,31 @@ func takeInventory(ctx context.Context, s *db.Store, report func(db.Progress)) (
 	if err != nil {
 		return nil, err
 	}
-	refs, err := s.Refs()
+	refs, err := db.Collect(s.Refs())
 	if err != nil {
 		return nil, err
 	}
-	for r := range refs {
+	for _, r := range refs {
 		inv.Refs = append(inv.Refs, refLine{
 			Name: r.Name, Model: r.Model.String(), Block: r.Block.String(), Tokens: r.Tokens, Pinned: r.Pinned,
 			Priority: r.Priority, Expires: r.Expires, MetaBytes: len(r.Meta), Stored: stored[r.Block],
 		})
 	}
-	segs, err := s.Segments()
+	segs, err := db.Collect(s.Segments(ctx))
 	if err != nil {
 		return nil, err
 	}
 	for _, x := range segs {
 		inv.Segments = append(inv.Segments, segmentLine{x.ID, x.Model.String(), x.Sealed, x.Size, x.Allocated, x.Records, x.LiveBytes})
 	}
-	files, err := s.Log()
+	files, err := db.Collect(s.Log(ctx))
 	if err != nil {
 		return nil, err
 	}
 	for _, x := range files {
 		inv.Log = append(inv.Log, logLine(x))
 	}
-	waiting, err := s.Tombstones()
+	waiting, err := db.Collect(s.Tombstones())
 	for _, x := range waiting {
 		inv.Tombstones = append(inv.Tombstones, tombstoneLine(x))
 	}
@@ -198,13 +198,16 @@ func takeInventory(ctx context.Context, s *db.Store, report func(db.Progress)) (
 }
 
 func (inv *inventory) models(s *db.Store) error {
-	all, err := s.Models()
+	all, err := db.Collect(s.Models())
 	for _, m := range all {
 		d := m.Descriptor
 		line := modelLine{
 			Name: d.Name, Fingerprint: m.Fingerprint.String(), Latest: m.Latest, Architecture: d.Architecture,
 			Tensors: len(d.Tensors), BlockTokens: d.BlockTokens, TokenBytes: d.TokenBytes(),
 			Blocks: m.Blocks, Records: m.Records, Bytes: m.Bytes,
+		}
+		if m.Err != nil {
+			inv.problem(s.Dir(), m.Err.Error())
 		}
 		for _, g := range d.Groups {
 			line.Groups = append(line.Groups, g.String())
@@ -221,7 +224,7 @@ func (inv *inventory) records(ctx context.Context, s *db.Store, report func(db.P
 	codecs := map[[2]string]*codecLine{}
 	unread := unreadable{}
 	var done int64
-	for b, err := range s.Blocks() {
+	for b, err := range s.Blocks(ctx) {
 		if err == nil {
 			err = ctx.Err()
 		}
@@ -231,7 +234,7 @@ func (inv *inventory) records(ctx context.Context, s *db.Store, report func(db.P
 		if done += b.Bytes; report != nil {
 			report(db.Progress{What: "inspect", Done: done, Total: inv.LiveBytes})
 		}
-		planes, err := s.Planes(b)
+		planes, err := db.Collect(s.Planes(ctx, b))
 		if errors.Is(err, db.ErrGone) {
 			inv.Gone++
 			err = nil

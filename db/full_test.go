@@ -46,8 +46,8 @@ func (f fullFile) Allocate(off, n int64) error {
 	return f.File.Allocate(off, n)
 }
 
-// A store that was killed on a full disk deletes and evicts there, whatever is left of the space that was reserved for the log:
-// nobody has to make room first. What was deleted stays deleted, and the rest is there, after further kills.
+// A store that was killed on a full disk deletes and evicts there in the place of its Bloom filter, where nothing is left of the space that
+// was reserved for the log: nobody has to make room first. What was deleted stays deleted, and the rest is there, after further kills.
 func TestKilledOnAFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	o := options()
@@ -64,55 +64,44 @@ func TestKilledOnAFullDisk(t *testing.T) {
 			}
 		}
 	}
-	noSpare := func(t *testing.T, dir string) {
-		if err := os.Remove(filepath.Join(dir, walDir, "next.wal.tmp")); err != nil {
-			t.Fatal(err)
+	dir = copyStore(t, dir)
+	if err := os.Remove(filepath.Join(dir, walDir, "next.wal.tmp")); err != nil {
+		t.Fatal(err)
+	}
+	cutReserved(t, dir)
+	var full atomic.Bool
+	full.Store(true)
+	o.fs = fullFS{vfs.OS, &full}
+	for i := range 3 {
+		s := open(t, dir, o)
+		m := model(t, s, plain())
+		if _, err := m.Delete(ctx, kv.Prompt{Tokens: prompts[i].Tokens[:1]}); err != nil {
+			t.Fatalf("kill %d: %v", i, err)
+		}
+		if n, err := s.eng.evictBlocks(1); n == 0 || err != nil {
+			t.Fatalf("kill %d: %d blocks evicted, %v", i, n, err)
+		}
+		killed := copyStore(t, dir)
+		crash(s)
+		dir = killed
+	}
+	full.Store(false)
+	s = open(t, dir, o)
+	m = model(t, s, plain())
+	for i, p := range prompts {
+		n, why := restore(t, m, p)
+		if i < 3 && n > 0 {
+			t.Errorf("prompt %d was deleted: %d tokens are back, %v", i, n, why)
 		}
 	}
-	for name, leave := range map[string]func(t *testing.T, dir string){
-		"a spare":          func(*testing.T, string) {},
-		"the newest file":  noSpare,
-		"the Bloom filter": func(t *testing.T, dir string) { noSpare(t, dir); cutReserved(t, dir) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			dir := copyStore(t, dir)
-			leave(t, dir)
-			var full atomic.Bool
-			full.Store(true)
-			o := o
-			o.fs = fullFS{vfs.OS, &full}
-			for i := range 3 {
-				s := open(t, dir, o)
-				m := model(t, s, plain())
-				if _, err := m.Delete(ctx, kv.Prompt{Tokens: prompts[i].Tokens[:1]}); err != nil {
-					t.Fatalf("kill %d: %v", i, err)
-				}
-				if n, err := s.eng.evictBlocks(1); n == 0 || err != nil {
-					t.Fatalf("kill %d: %d blocks evicted, %v", i, n, err)
-				}
-				killed := copyStore(t, dir)
-				crash(s)
-				dir = killed
-			}
-			full.Store(false)
-			s := open(t, dir, o)
-			m := model(t, s, plain())
-			for i, p := range prompts {
-				n, why := restore(t, m, p)
-				if i < 3 && n > 0 {
-					t.Errorf("prompt %d was deleted: %d tokens are back, %v", i, n, why)
-				}
-			}
-			expect(t, m, prompts[len(prompts)-1], 64)
-			put(t, m, prompts[0])
-			if err := s.Checkpoint(ctx); err != nil {
-				t.Fatal(err)
-			}
-			rep, err := s.Verify(ctx, VerifyOptions{})
-			if err != nil || len(rep.Damage) > 0 {
-				t.Fatalf("%v, %v", rep.Damage, err)
-			}
-		})
+	expect(t, m, prompts[len(prompts)-1], 64)
+	put(t, m, prompts[0])
+	if err := s.Checkpoint(ctx); err != nil {
+		t.Fatal(err)
+	}
+	rep, err := s.Verify(ctx, VerifyOptions{})
+	if err != nil || len(rep.Damage) > 0 {
+		t.Fatalf("%v, %v", rep.Damage, err)
 	}
 }
 

@@ -7,66 +7,6 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// A durable tail stays where a power cut took rows of both that came in its place: the window rows of the one, the block of the other.
-func TestTailStandsInForWindowsWithoutBlock(t *testing.T) {
-	for _, lost := range []bool{false, true} {
-		dir := t.TempDir()
-		s := open(t, dir, options())
-		m := model(t, s, windowed(40))
-		p := kv.Tokens(tokens(1, 64)...)
-		put(t, m, p.Prefix(40))
-		if err := s.Checkpoint(ctx); err != nil {
-			t.Fatal(err)
-		}
-		put(t, m, p.Prefix(44))
-		window := placeOf(t, m, p.Prefix(44), 2, 1)
-		put(t, m, p.Prefix(48))
-		block := placeOf(t, m, p.Prefix(48), 2, 0)
-		image := copyStore(t, dir)
-		zeroRecord(t, image, window, 4096)
-		zeroRecord(t, image, block, 4096)
-		cutPower(t, image, lost)
-		s = open(t, image, options())
-		expect(t, model(t, s, windowed(40)), p, 40)
-		soundly(t, s)
-	}
-}
-
-// A power cut takes a block and the copy that was moved, and not what hangs below: the tail that it took the place of is found, and
-// nothing is damaged.
-func TestTailStandsInForMoved(t *testing.T) {
-	for i, d := range []kv.Descriptor{plain(), windowed(40), windowed(40)} {
-		dir := t.TempDir()
-		s := open(t, dir, options())
-		m := model(t, s, d)
-		p := kv.Tokens(tokens(1, 64)...)
-		want := 32
-		if i < 2 {
-			want = 40
-			put(t, m, p.Prefix(40))
-		}
-		if err := s.Checkpoint(ctx); err != nil {
-			t.Fatal(err)
-		}
-		put(t, m, p)
-		first := placeOf(t, m, p, 2, 0)
-		moveAll(t, s, func(x index.Entry) bool { return x.Loc == first })
-		image := copyStore(t, dir)
-		zeroRecord(t, image, first, 4096)
-		zeroRecord(t, image, placeOf(t, m, p, 2, 0), 4096)
-		cutPower(t, image, false)
-		s = open(t, image, options())
-		m = model(t, s, d)
-		expect(t, m, p, want)
-		soundly(t, s)
-		if err := s.Checkpoint(ctx); err != nil {
-			t.Fatal(err)
-		}
-		expect(t, m, p, want)
-		soundly(t, s)
-	}
-}
-
 // A block is moved, gets a child, is found damaged and put again, all in one log: after a reboot the child is there.
 func TestChildOfMovedAndReplaced(t *testing.T) {
 	for i := range 4 {

@@ -11,65 +11,6 @@ import (
 	"github.com/dormousekv/dormouse/segments"
 )
 
-// What was moved and then deleted stays deleted, also if the index is lost and a kill came when only the new places were
-// destroyed.
-func TestMovedAndDeletedStaysDeleted(t *testing.T) {
-	dir := t.TempDir()
-	s := open(t, dir, options())
-	m := model(t, s, plain())
-	p := kv.Prompt{Tokens: tokens(1, 64)}
-	put(t, m, p)
-	if err := s.Close(); err != nil { // seals
-		t.Fatal(err)
-	}
-	s = open(t, dir, options())
-	m = model(t, s, plain())
-	reader, err := m.Match(ctx, p, MatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer reader.Close()
-	var out Compacted
-	if err := s.eng.rewrite(ctx, func(segments.Info, int64) bool { return true }, nil, &out); err != nil || out.Records != 4 {
-		t.Fatal(err, out)
-	}
-	var places []index.Loc
-	v := s.eng.view()
-	if err := v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
-		places = append(places, x.Loc)
-		return true
-	}); err != nil {
-		t.Fatal(err)
-	}
-	v.Release()
-	if _, err := m.Delete(ctx, p.Prefix(16)); err != nil {
-		t.Fatal(err)
-	}
-	image := copyStore(t, dir)
-	for _, l := range places {
-		f, err := os.OpenFile(filepath.Join(image, segmentsDir, filepath.Base(s.eng.segmentPath(l.Segment))), os.O_RDWR, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := f.WriteAt(make([]byte, l.Length), l.Offset); err != nil {
-			t.Fatal(err)
-		}
-		f.Close()
-	}
-	for _, lost := range []bool{false, true} {
-		if lost {
-			if err := os.Remove(filepath.Join(image, indexName)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		s := open(t, copyStore(t, image), options())
-		expect(t, model(t, s, plain()), p, 0)
-		if n := s.eng.counts().Blocks; n != 0 {
-			t.Errorf("index lost %v: %d blocks are back", lost, n)
-		}
-	}
-}
-
 // A record that was moved twice is there, also if the index is lost and a kill came when only the place in the middle was
 // destroyed.
 func TestMovedTwiceStays(t *testing.T) {

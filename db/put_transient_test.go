@@ -1,12 +1,26 @@
 package db
 
 import (
+	"os"
 	"sync/atomic"
 	"testing"
 
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )
+
+// noFilesFS is a file system of a process that has no file handles left while short is set.
+type noFilesFS struct {
+	vfs.FS
+	short *atomic.Bool
+}
+
+func (f noFilesFS) Open(name string, readOnly bool) (vfs.File, error) {
+	if f.short.Load() {
+		return nil, &os.PathError{Op: "open", Path: name, Err: vfs.PassingErrors[0]}
+	}
+	return f.FS.Open(name, readOnly)
+}
 
 // windowOnly leaves only the window rows of the positions [from, to).
 func windowOnly(d kv.Descriptor, p *kv.Prompt, from, to int) kv.Rows {

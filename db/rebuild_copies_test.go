@@ -8,30 +8,6 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// An index that was begun and never written says nothing, when the log does not go back to the first segment.
-func TestKilledAfterARebuildWithoutLog(t *testing.T) {
-	dir := t.TempDir()
-	p := kv.Prompt{Tokens: tokens(1, 64)}
-	s := open(t, dir, options())
-	put(t, model(t, s, plain()), p)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.RemoveAll(filepath.Join(dir, walDir)); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		s = open(t, dir, options())
-		expect(t, model(t, s, plain()), p, 64)
-		crash(s)
-	}
-	s = open(t, dir, options())
-	if err := s.Checkpoint(ctx); err != nil {
-		t.Fatal(err)
-	}
-	expect(t, model(t, s, plain()), p, 64)
-}
-
 // Of two records of one key the live one may be the older: a rebuild must not prefer the one that waits to be destroyed.
 func TestRebuildKeepsTheLiveCopy(t *testing.T) {
 	dir := t.TempDir()

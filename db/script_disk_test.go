@@ -72,18 +72,30 @@ func (r *scriptRun) frame(name string) (crashtest.Span, error) {
 	}
 }
 
-// write changes bytes, durably.
+// write changes bytes, durably if no store is open.
 func (r *scriptRun) write(name string, off int64, b []byte) error {
 	f, err := r.d.Open(filepath.Join(r.d.Dir(), name), false)
 	if err != nil {
 		return malformed("%v", err)
 	}
 	defer f.Close()
-	if _, err = f.WriteAt(b, off); err == nil {
+	if _, err = f.WriteAt(b, off); err == nil && r.s == nil {
 		err = f.Sync()
 	}
 	if err != nil {
 		return malformed("%v", err)
+	}
+	return nil
+}
+
+// zeroHeaders clears the first pages of all segments.
+func (r *scriptRun) zeroHeaders([]string) error {
+	for name := range r.files() {
+		if strings.HasPrefix(name, segmentsFolder) {
+			if err := r.write(name, 0, make([]byte, pageBytes)); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
@@ -93,7 +105,13 @@ func (r *scriptRun) harmFile(a []string) error {
 	var err error
 	switch a[1] {
 	case "drop":
-		err = errors.Join(r.d.Remove(path), r.d.SyncDir(filepath.Dir(path)))
+		err = errors.New("no file has such a name")
+		for name := range r.files() {
+			if strings.HasPrefix(name, a[2]) {
+				path := filepath.Join(r.d.Dir(), name)
+				err = errors.Join(r.d.Remove(path), r.d.SyncDir(filepath.Dir(path)))
+			}
+		}
 	case "empty":
 		var f vfs.File
 		if f, err = r.d.Open(path, false); err == nil {
@@ -166,22 +184,24 @@ func (r *scriptRun) loss(thing string) (sector func(name string, off int64) bool
 		return func(name string, off int64) bool { return strings.HasPrefix(name, segmentsFolder) && off < pageBytes }, false, nil
 	case "copy":
 		return func(name string, _ int64) bool { return strings.HasPrefix(name, segmentsFolder) && !r.before[name] }, false, nil
-	case "first-sector":
-		spans := crashtest.RecordsOf(r.chat(words[1]), r.files())
-		for i := range spans {
-			spans[i].To = spans[i].From + 512
-		}
-		return in(spans...), false, nil
 	case "log-page":
 		s, err := r.frame(words[1])
 		s.From = s.From / pageBytes * pageBytes
 		s.To = s.From + pageBytes
 		return in(s), false, err
 	}
+	part, words := words[0], words[1:]
+	if part != "first-sector" && part != "sectors" {
+		part, words = "", append([]string{part}, words...)
+	}
 	files := r.files()
-	spans := crashtest.RecordsOf(r.chat(words[0]), files)
+	spans := crashtest.RecordsOf(r.all(words[0]), files)
 	if from, said := number(words[2]); said {
 		spans = slices.DeleteFunc(spans, func(s crashtest.Span) bool { return crashtest.FirstOf(files, s) != uint32(from) })
 	}
-	return in(spans...), false, nil
+	whole := in(spans...)
+	return func(name string, off int64) bool {
+		first := slices.ContainsFunc(spans, func(s crashtest.Span) bool { return s.Has(name, off) && off < s.From+512 })
+		return whole(name, off) && (part == "" || first || part == "sectors" && off%pageBytes < 512)
+	}, false, nil
 }

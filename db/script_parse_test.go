@@ -3,6 +3,7 @@ package db_test
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,6 +24,7 @@ type scriptLine struct {
 
 // scriptChoice is what a line does. Without do it is left out.
 type scriptChoice struct {
+	text string
 	do   func(r *scriptRun, a []string) error
 	args []string // of the pattern's groups
 }
@@ -46,15 +48,18 @@ var scriptCommands = []scriptCommand{
 	{`unref (NAME)`, (*scriptRun).unref},
 	{`note (NAME) (NAME)`, (*scriptRun).note},
 	{`(hold|release) P`, (*scriptRun).hold},
-	{`expect P (all|none|N)`, (*scriptRun).expect},
+	{`expect P (all|none|N)( or more)?`, (*scriptRun).expect},
+	{`expect bytes ref (NAME) none`, (*scriptRun).expectNoRefBytes},
+	{`expect sealed`, (*scriptRun).expectSealed},
 	{`expect bytes P none`, (*scriptRun).expectNoBytes},
 	{`expect (ref|note) (NAME) (none|NAME|N)`, (*scriptRun).expectNamed},
-	{`verify (clean|damaged)`, (*scriptRun).verify},
+	{`verify (clean|damaged|any)(?: (FILE))?`, (*scriptRun).verify},
 
 	{`(kill|close)`, (*scriptRun).end},
 	{`cut(?: lose (LOSS(?: and LOSS)*)| revive (FILE))?`, (*scriptRun).cut},
 	{`(flip) (frame) P`, (*scriptRun).harm},
-	{`(flip|zero) (record) P(?: at N)?`, (*scriptRun).harm},
+	{`zero header`, (*scriptRun).zeroHeaders},
+	{`(flip|zero) (record|head) P(?: at N)?`, (*scriptRun).harm},
 	{`(flip|empty|drop) (FILE)`, (*scriptRun).harmFile},
 
 	{`fail (CALL)( always| each)?(?: with (space|handles))?`, (*scriptRun).fail},
@@ -67,9 +72,9 @@ var scriptCommands = []scriptCommand{
 
 var scriptPatterns = sync.OnceValue(func() (out []*regexp.Regexp) {
 	words := []string{
-		"LOSS", `(?:unsynced|nothing|new|header|copy|any|PROMPT(?: at \d+)?|(?:first-sector|log-page) PROMPT)`,
+		"LOSS", `(?:unsynced|nothing|new|header|copy|any|(?:(?:first-sector|sectors|log-page) )?PROMPT(?: at \d+)?)`,
 		"CALL", "ONE(?: behind ONE)*",
-		"ONE", `(?:create|open|rename|remove|mkdir|list|stat|syncdir|read|write|allocate|truncate|punch|sync|map|change)(?: [a-zA-Z0-9./]+)?`,
+		"ONE", `(?:create|open|rename|remove|mkdir|list|stat|syncdir|read|write|allocate|truncate|punch|sync|map|change)(?: (?:wal|segments|bloom|[a-zA-Z0-9]*[./A-Z][a-zA-Z0-9./]*))?`,
 		"NAME", `[a-z][a-z0-9-]*`, "FILE", `[a-zA-Z0-9./]+`, "PROMPT", `[A-Z](?:/[A-Z])*(?:@[a-z]+)?`, "P", "(PROMPT)", "N", `(\d+)`,
 	}
 	for _, c := range scriptCommands {
@@ -85,6 +90,7 @@ var scriptPatterns = sync.OnceValue(func() (out []*regexp.Regexp) {
 
 // parseCommand finds what a command means. Known is false for one that has no meaning yet.
 func parseCommand(text string) (out scriptChoice, known bool, err error) {
+	out.text = text
 	for i, pattern := range scriptPatterns() {
 		if out.args = pattern.FindStringSubmatch(text); out.args == nil {
 			continue
@@ -124,20 +130,13 @@ func parseScript(file, text string) (*script, error) {
 				continue
 			}
 			l := scriptLine{n: i + 1, text: text}
-			for _, ends := range []string{"may fail", "fails"} {
+			for _, ends := range []string{"may fail", "fails", "fails poisoned"} {
 				if before, ok := strings.CutSuffix(text, " "+ends); ok {
 					text, l.ends = before, ends
 				}
 			}
 			text, perhaps := strings.CutPrefix(text, "perhaps ")
-			texts := []string{text}
-			if models, ok := strings.CutPrefix(text, "use "); ok {
-				texts = nil
-				for m := range strings.SplitSeq(models, "|") {
-					texts = append(texts, "use "+m)
-				}
-			}
-			for _, text := range texts {
+			for _, text := range alternatives(text) {
 				c, known, err := parseCommand(text)
 				if err != nil {
 					return nil, bad(l.n, "%v", err)
@@ -154,7 +153,7 @@ func parseScript(file, text string) (*script, error) {
 				if n > 0 {
 					return nil, bad(l.n, "open comes first, and once: here it is reopen")
 				}
-				x.lines = append(x.lines, scriptLine{n: l.n, text: "open", choices: []scriptChoice{{(*scriptRun).open, []string{"open", "open", ""}}}})
+				x.lines = append(x.lines, scriptLine{n: l.n, text: "open", choices: []scriptChoice{{"open", (*scriptRun).open, []string{"open", "open", ""}}}})
 			}
 			x.lines = append(x.lines, l)
 		}
@@ -166,6 +165,25 @@ func parseScript(file, text string) (*script, error) {
 		return nil, bad(1, "is %s, and has a command without meaning: %t", x.state, unknown)
 	}
 	return x, nil
+}
+
+// alternatives are the commands that "a|b" stands for. All words of a command that have alternatives have as many.
+func alternatives(text string) (out []string) {
+	words := strings.Fields(text)
+	n := 1
+	for _, w := range words {
+		n = max(n, strings.Count(w, "|")+1)
+	}
+	for i := range n {
+		each := slices.Clone(words)
+		for j, w := range words {
+			if all := strings.Split(w, "|"); len(all) > 1 {
+				each[j] = all[min(i, len(all)-1)]
+			}
+		}
+		out = append(out, strings.Join(each, " "))
+	}
+	return out
 }
 
 // number is the first number among what a pattern's groups matched.

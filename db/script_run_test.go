@@ -32,6 +32,7 @@ type scriptRun struct {
 	o       scriptOptions
 	model   string                 // that is used
 	put0    map[string]int         // by model and prompt: the longest put
+	tried   map[string]int         // and the longest that was begun
 	frames  map[string]scriptFrame // by model and prompt: of the last put
 	held    map[string]*db.Match
 	before  map[string]bool // the segments that there were before the last compact
@@ -72,7 +73,7 @@ func runScript(t *testing.T, x *script) error {
 			for nth := int64(1); nth > 0; {
 				r := &scriptRun{
 					dirs: dirs, rnd: rand.New(rand.NewPCG(seed, 7)), nth: nth, d: crashtest.NewDisk(dirs.Next()), model: "plain",
-					put0: map[string]int{}, frames: map[string]scriptFrame{}, held: map[string]*db.Match{}, o: scriptOptions{budget: 16 << 20},
+					put0: map[string]int{}, tried: map[string]int{}, frames: map[string]scriptFrame{}, held: map[string]*db.Match{}, o: scriptOptions{budget: 16 << 20},
 				}
 				err := r.run(x, choice)
 				through := r.through
@@ -137,19 +138,18 @@ func (r *scriptRun) run(x *script, choice []int) error {
 }
 
 func (r *scriptRun) line(l scriptLine, c scriptChoice) error {
-	text := strings.TrimPrefix(l.text, "perhaps ")
-	verb, _, _ := strings.Cut(text, " ")
+	verb, _, _ := strings.Cut(c.text, " ")
 	ends := slices.Contains([]string{"kill", "close", "cut", "reopen"}, verb)
-	anytime := ends && verb != "close" || slices.Contains([]string{"fail", "die", "allow", "use", "flip", "zero"}, verb)
+	anytime := ends && verb != "close" || slices.Contains([]string{"fail", "die", "allow", "use", "flip", "zero", "fill", "room"}, verb)
 	switch offline := slices.Contains([]string{"open", "drop", "empty"}, verb); {
 	case offline && r.s != nil:
 		return malformed("the store is open")
 	case !offline && !anytime && r.s == nil:
 		return malformed("no store is open")
-	case r.d.Crashed() && !ends:
+	case r.d.Crashed() && (!ends || verb == "close"):
 		return nil // the process died
 	}
-	if ends && r.s != nil {
+	if ends && r.s != nil && verb != "close" {
 		if err := r.faults.awaited(r); err != nil || r.through {
 			return err
 		}
@@ -165,6 +165,16 @@ func (r *scriptRun) line(l scriptLine, c scriptChoice) error {
 		}
 	}
 	err := c.do(r, c.args)
+	if verb == "close" && l.ends == "" && r.poison {
+		err = nil // what failed is of the next process
+	}
+	if verb == "close" && !r.d.Crashed() {
+		if err := r.faults.awaited(r); err != nil || r.through {
+			return err
+		}
+		r.poison = false
+		r.faults.clear(r)
+	}
 	switch {
 	case isMalformed(err):
 		return err
@@ -172,7 +182,9 @@ func (r *scriptRun) line(l scriptLine, c scriptChoice) error {
 		return nil
 	case l.ends == "fails" && err == nil:
 		return errors.New("it did not fail")
-	case l.ends == "fails":
+	case l.ends == "fails poisoned" && !errors.Is(err, db.ErrPoisoned):
+		return fmt.Errorf("it did not fail as it does after a failed fsync: %w", err)
+	case l.ends != "":
 		return nil
 	}
 	return err
@@ -182,9 +194,11 @@ func (r *scriptRun) line(l scriptLine, c scriptChoice) error {
 func (r *scriptRun) open(a []string) error {
 	again, readOnly := a[1] == "reopen", false
 	if again && r.s != nil {
-		if err := r.end([]string{"close", "close"}); err != nil {
+		if err := r.end([]string{"close", "close"}); err != nil && !r.poison {
 			return err
 		}
+		r.poison = false
+		r.faults.clear(r)
 	}
 	for words := strings.Fields(a[2]); len(words) > 0; words = words[1:] {
 		switch words[0] {
@@ -291,7 +305,7 @@ func (r *scriptRun) judge() error {
 	if r.found == nil || r.judged || r.d.Crashed() {
 		return nil
 	}
-	return r.verify([]string{"", "clean"})
+	return r.verify([]string{"", "clean", ""})
 }
 
 func (r *scriptRun) verify(a []string) error {
@@ -299,13 +313,16 @@ func (r *scriptRun) verify(a []string) error {
 		return malformed("nothing was opened again")
 	}
 	r.judged = true
-	if a[1] == "damaged" {
+	switch a[1] {
+	case "any":
+		return nil
+	case "damaged":
 		for _, d := range r.found.Damage {
-			if d.File != "" && d.Offset >= 0 {
+			if d.File != "" && d.Offset >= 0 && strings.HasSuffix(d.File, a[2]) {
 				return nil
 			}
 		}
-		return fmt.Errorf("no damage was found: %q", r.found.Notes)
+		return fmt.Errorf("no such damage was found: %v, %q", r.found.Damage, r.found.Notes)
 	}
 	if len(r.found.Damage) > 0 {
 		return fmt.Errorf("found when it was opened again: %v", r.found.Damage)
@@ -317,8 +334,12 @@ func (r *scriptRun) verify(a []string) error {
 	if err == nil && len(rep.Damage) > 0 {
 		err = fmt.Errorf("found: %v", rep.Damage)
 	}
-	if errors.Is(err, db.ErrSuspended) {
-		err = nil
+	st, serr := r.s.Stats()
+	switch {
+	case errors.Is(err, db.ErrSuspended):
+		return nil
+	case err == nil && serr == nil && st.Damaged > 0:
+		return fmt.Errorf("%d records that are sound were taken for damaged", st.Damaged)
 	}
 	return err
 }
@@ -332,11 +353,7 @@ func (r *scriptRun) end(a []string) error {
 	if errors.Is(err, db.ErrLeased) {
 		return malformed("%v", err)
 	}
-	if r.poison {
-		err = nil // what failed is of the next process
-	}
-	r.s, r.m, r.poison = nil, nil, false
-	r.faults.clear(r)
+	r.s, r.m = nil, nil
 	return err
 }
 

@@ -21,7 +21,7 @@ import (
 //	reopen ... [read-only]         what is on the disk is verified, then opened, and verified again. What open said holds, unless it is said anew
 //	use MODEL                      from now on prompts are of that model: plain (at first), window (40 rows of a sliding window), state
 //	                               (nothing but an opaque state at the end of a put), hybrid (rows and such a state), long (a descriptor of
-//	                               more than a page), other (is like plain). MODEL|MODEL: the script runs once with each
+//	                               more than a page), other (is like plain).
 //	put P [N] [bare]               P[0, N). P is a letter, of 64 tokens unless N is said; A/B are B's tokens behind A's 64, and A/B@s keeps those
 //	                               of B in scope s. Blocks have 32. bare: without states and rows of windows
 //	extend P [N]                   the same from the end of a match on, as a conversation does it
@@ -29,21 +29,22 @@ import (
 //	ref NAME P [N] [pinned], unref NAME, note NAME TEXT
 //	sync, checkpoint, compact, evict, evict all, suspend, resume, hold P, release P
 //	                               hold is a match that stays open. evict: one block at least
-//	expect P all|none|N            tokens that are restored; every row is compared. all: the longest put
-//	expect bytes P none            its tokens and rows are in no file
+//	expect P all|none|N [or more]  tokens that are restored; every row is compared. all: the longest put
+//	expect bytes P none, expect bytes ref NAME none    its tokens and rows, its metadata, are in no file
+//	expect sealed                  all segments are, of a store in which this process has put nothing
 //	expect ref|note NAME none, expect ref NAME N, expect note NAME TEXT
-//	verify clean|damaged           what the last reopen found. Unless it is said, it must be clean
+//	verify clean|damaged [FILE]|any     what the last reopen found. Unless it is said, it must be clean
 //
 // Ends of a process, and what is left:
 //
 //	kill, close
 //	cut [lose THING [and THING]]   the power. THING: unsynced (all that is not durable, unless said), nothing, new (of it, what segments have),
-//	                               header (their first pages), P [at N] (its records, or those that begin at N), first-sector P, log-page P
-//	                               (with the beginning of its frame), copy (what the last compact wrote), any (the script runs eight times, or
+//	                               header (their first pages), P [at N] (its records, or those that begin at N), first-sector P [at N], sectors P
+//	                               [at N] (the first one of each page), log-page P (with the beginning of its frame), copy (what the last compact wrote), any (the script runs eight times, or
 //	                               with DORMOUSE_CRASH=all 200 times, each with another part of it)
 //	cut revive NAME                nothing is lost, but the removal of that file
-//	flip frame P, flip|zero record P [at N]     a bit; the first page. The store may be open
-//	flip|empty|drop FILE
+//	flip frame P, flip|zero record P [at N], flip head P [at N], zero header     a bit; the first page, of the newest such record. The store may be open
+//	flip|empty|drop FILE           drop: all whose names begin so
 //
 // What fails. CALL is KIND [FILES] [behind CALL]: the first call of that kind of the file system, for files with names that begin so, behind
 // another one. KIND is create, open, rename, remove, mkdir, list, stat, syncdir, read, write, allocate, truncate, punch, sync, map, or change
@@ -52,11 +53,11 @@ import (
 //	                               second one, until there is no other. What is to fail ends with the process, or waits for the next
 //	die CALL [each]                the process does; commands up to the next kill, cut or reopen are not done
 //	allow                          nothing is to fail any more
-//	COMMAND fails, COMMAND may fail     it must, or may, return an error
+//	COMMAND fails [poisoned], COMMAND may fail     it must, or may, return an error (ErrPoisoned)
 //	begin COMMAND until CALL       it waits there, and others go on
 //	go [until CALL]                to its end, or to there
 //	fill, room                     leaves the disk no room, makes some
-//	perhaps COMMAND                the script runs with it and without
+//	perhaps COMMAND, a|b           the script runs with it and without; with the one word and the other
 //
 // A "#" begins a comment.
 

@@ -13,7 +13,7 @@ import (
 
 // Restored says what a Restore gave.
 type Restored struct {
-	Tokens int    // rows of the positions [0, Tokens) are right; all rows beyond are zero
+	Tokens int    // the rows of [0, Tokens) that were asked for are right; all rows beyond are zero
 	Reason Reason // why not more
 	Bytes  int64  // stored bytes that were read
 }
@@ -22,7 +22,8 @@ type Restored struct {
 // for (of a window group the last ones only; of a StateAt group the state). Every byte is checked first: model, key,
 // parent, scope, token ids, spans and checksum. What fails shortens the prefix, and every row beyond it is zeroed.
 //
-// rows has one entry for each tensor of the model's descriptor; one without pieces is left out. An error means that
+// rows has one entry for each tensor of the model's descriptor; one without pieces is left out. Blocks that end before the first row that
+// is asked for are not read: of them only the keys were compared. An error means that
 // the call itself was wrong (a closed match, a cancelled context): then all rows are zero; rows that do not fit are not touched.
 func (x *Match) Restore(ctx context.Context, rows kv.Rows) (Restored, error) {
 	return x.RestoreLayers(ctx, rows, nil)

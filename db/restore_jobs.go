@@ -101,10 +101,22 @@ func (m *modelState) asked(group int, rows kv.Rows) bool {
 	return slices.ContainsFunc(m.groupTensors[group], func(t int) bool { return rows[t].Count() > 0 })
 }
 
-// planJobs lists what there is to read, and returns the stored bytes and those that will be written. With some, records without a
-// row that is asked for are left out.
+// firstAsked is the first position of which there is memory for a row; 0 if there is none for any.
+func (m *modelState) firstAsked(rows kv.Rows) int {
+	first := -1
+	for i, t := range m.desc.Tensors {
+		if m.desc.Groups[t.Group].Kind != kv.StateAt && rows[i].Count() > 0 && (first < 0 || rows[i].First < first) {
+			first = rows[i].First
+		}
+	}
+	return max(first, 0)
+}
+
+// planJobs lists what there is to read, and returns the stored bytes and those that will be written. Records that end before the first
+// row that is asked for are left out; with some, all those without a row that is asked for.
 func (l *lookup) planJobs(e *engine, rows kv.Rows, some bool) (stored, written int64) {
 	d, p := &l.m.desc, l.tokens
+	first := l.m.firstAsked(rows)
 	l.jobs = l.jobs[:0]
 	for i := range l.hits {
 		h := &l.hits[i]
@@ -127,7 +139,7 @@ func (l *lookup) planJobs(e *engine, rows kv.Rows, some bool) (stored, written i
 					none = false
 				}
 			}
-			if none && some {
+			if none && (some || to <= first) {
 				continue
 			}
 			stored += h.groups[g].loc.Length

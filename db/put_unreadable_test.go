@@ -4,11 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync/atomic"
 	"testing"
 
 	"github.com/dormousekv/dormouse/index"
-	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -128,36 +126,6 @@ func TestDeleteBelowAnUnreadableBlock(t *testing.T) {
 			if got, err := m.Delete(ctx, p.Prefix(2*d.BlockTokens)); err != nil || got.Blocks != 2 {
 				t.Errorf("%+v deleted (%v)", got, err)
 			}
-		})
-	}
-}
-
-// A put that cannot look at the blocks below which it stores, for want of file handles, either stores nothing or all of it.
-func TestPutForWantOfFiles(t *testing.T) {
-	for _, d := range []kv.Descriptor{plain(), windowed(20), opaque()} {
-		t.Run(d.Name, func(t *testing.T) {
-			var short atomic.Bool
-			o := options()
-			o.fs = noFilesFS{vfs.OS, &short}
-			dir := t.TempDir()
-			s := open(t, dir, o)
-			p := kv.Tokens(tokens(1, 48)...)
-			put(t, model(t, s, d), p.Prefix(16))
-			if err := s.Close(); err != nil {
-				t.Fatal(err)
-			}
-			s = open(t, dir, o)
-			m := model(t, s, d)
-			put(t, m, kv.Tokens(tokens(2, 64)...)) // so that there is a segment to write to
-			short.Store(true)
-			_, err := m.Put(ctx, p, filled(d, &p, 0, 48), PutOptions{})
-			short.Store(false)
-			mayFail(t, err)
-			if n := s.eng.count.damaged.Load(); n != 0 {
-				t.Errorf("%d records are counted as damaged", n)
-			}
-			put(t, m, p)
-			expect(t, m, p, 48)
 		})
 	}
 }

@@ -1,13 +1,18 @@
 package db
 
 import (
+	"errors"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 
+	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/segments"
 )
 
 // smallStore makes a closed store with every kind of file and record in it.
@@ -137,4 +142,103 @@ func flip(t *testing.T, path string, at int64, bit int, then func()) {
 	then()
 	b[0] = was
 	f.WriteAt(b[:], at)
+}
+
+// A segment that is gone is one damage, which says how much lay in it, whoever knows that: the index, or the log without it.
+func TestVerifyNamesAMissingSegmentOnce(t *testing.T) {
+	for _, lost := range []string{"", indexName} {
+		dir := t.TempDir()
+		s := open(t, dir, options())
+		put(t, model(t, s, plain()), kv.Prompt{Tokens: tokens(1, 32)})
+		w := model(t, s, windowed(40))
+		put(t, w, kv.Prompt{Tokens: tokens(1, 100)})
+		put(t, w, kv.Prompt{Tokens: tokens(2, 16)})
+		if err := s.Sync(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if lost != "" { // what a store looks like whose process was killed
+			copied := t.TempDir()
+			if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
+				t.Fatal(err)
+			}
+			dir = copied
+			if err := errors.Join(os.Chmod(dir, 0o700), os.Remove(filepath.Join(dir, lost))); err != nil {
+				t.Fatal(err)
+			}
+		} else if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		rep, err := Verify(ctx, dir, VerifyOptions{AllowSharedDir: true})
+		if err != nil || len(rep.Damage) > 0 || rep.Records != 2+8*2 {
+			t.Fatalf("sound: %+v, %v", rep, err)
+		}
+		file := filepath.Join(dir, segmentsDir, "0000000000000002.seg")
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+		rep, err = Verify(ctx, dir, VerifyOptions{AllowSharedDir: true})
+		if err != nil || len(rep.Damage) != 1 || rep.Records != 2 {
+			t.Errorf("without %q: %d damaged places, %d records, %v: %v", lost, len(rep.Damage), rep.Records, rep.Damage, err)
+			continue
+		}
+		d := rep.Damage[0]
+		if d.File != file || !errors.Is(d, segments.ErrMissing) || !strings.HasSuffix(d.Error(), ": corrupt segment at offset 0: expected 16 records, of 116 tokens: segment file is missing") {
+			t.Errorf("without %q: %v", lost, d)
+		}
+	}
+}
+
+// lockedFS is a file system on which one file cannot be opened while shut is set.
+type lockedFS struct {
+	vfs.FS
+	base string
+	shut *atomic.Bool
+}
+
+func (f lockedFS) Open(name string, readOnly bool) (vfs.File, error) {
+	if filepath.Base(name) == f.base && f.shut.Load() {
+		return nil, &os.PathError{Op: "open", Path: name, Err: syscall.EACCES}
+	}
+	return f.FS.Open(name, readOnly)
+}
+
+// A segment that cannot be opened keeps Verify from nothing but that segment: what is damaged in the others is named, the error
+// says which one it was, and none of its records is called damaged, since nobody has seen them.
+func TestVerifyGoesOnWhereASegmentCannotBeOpened(t *testing.T) {
+	const first, other = "0000000000000001.seg", "0000000000000002.seg"
+	var shut atomic.Bool
+	o := options()
+	o.fs = lockedFS{vfs.OS, first, &shut}
+	dir := t.TempDir()
+	s := open(t, dir, o)
+	put(t, model(t, s, plain()), kv.Prompt{Tokens: tokens(1, 64)})
+	put(t, model(t, s, windowed(40)), kv.Prompt{Tokens: tokens(2, 64)})
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, segmentsDir, other), os.O_RDWR, 0)
+	if err == nil {
+		_, err = f.WriteAt([]byte("damage"), 4096+600)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, dir, o)
+	shut.Store(true)
+	rep, err := s.Verify(ctx, VerifyOptions{})
+	shut.Store(false)
+	if !errors.Is(err, syscall.EACCES) || !strings.Contains(err.Error(), first) || strings.Count(err.Error(), first) != 1 {
+		t.Errorf("the error does not name what could not be opened, once: %v", err)
+	}
+	named := false
+	for _, d := range rep.Damage {
+		if filepath.Base(d.File) == first {
+			t.Errorf("what nobody could read is called damaged: %v", d)
+		}
+		named = named || filepath.Base(d.File) == other
+	}
+	if !named {
+		t.Errorf("the damage of %s is not named: %v", other, rep.Damage)
+	}
 }

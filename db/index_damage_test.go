@@ -1,6 +1,7 @@
 package db
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -10,6 +11,134 @@ import (
 
 	"github.com/dormousekv/dormouse/kv"
 )
+
+// damagedAtClose is a store into which a process put that was then killed. The next one opened it, and put nothing; its index is
+// damaged where only a checkpoint will look.
+func damagedAtClose(t *testing.T) *crashRun {
+	w := crashCase(t, crashMode{})
+	w.steps(t, crashOp{kind: "put", chat: 0, n: 91}, crashOp{kind: "checkpoint"})
+	w.steps(t, putAll()...)
+	image := w.dies(t)
+	next := nextRun(t, image, w.k, w.j)
+	next.steps(t, crashOp{kind: "open"})
+	x, err := next.model(0).Match(ctx, crashChats()[0].p, MatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.Close()
+	f, err := os.OpenFile(filepath.Join(image.Dir(), indexName), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tables := 2 * int64(os.Getpagesize()) // behind the meta pages
+	b := make([]byte, info.Size()-tables)
+	if _, err := f.ReadAt(b, tables); err != nil {
+		t.Fatal(err)
+	}
+	for i := range b {
+		b[i] ^= 0x55
+	}
+	if _, err := f.WriteAt(b, tables); err != nil {
+		t.Fatal(err)
+	}
+	return next
+}
+
+// A Close that meets a damaged index, and says that all is well, has made durable what an earlier process left: the next open
+// rebuilds the index from that.
+func TestCloseMeetsADamagedIndex(t *testing.T) {
+	w := damagedAtClose(t)
+	w.steps(t, crashOp{kind: "close"})
+	if _, err := os.Stat(filepath.Join(w.d.Dir(), indexName)); err == nil {
+		t.Error("the damaged index is still there: no checkpoint met it")
+	}
+	w.d.Crash()
+	w.cuts(t, 8, "")
+}
+
+// So has a Suspend.
+func TestSuspendMeetsADamagedIndex(t *testing.T) {
+	w := damagedAtClose(t)
+	w.suspends(t)
+	w.cuts(t, 8, "")
+}
+
+// If that cannot be made durable, both say so.
+func TestDamagedIndexAndAFailedSync(t *testing.T) {
+	for what, end := range map[string]func(s *Store) error{
+		"close": (*Store).Close, "suspend": func(s *Store) error { return s.Suspend(ctx) },
+	} {
+		w := damagedAtClose(t)
+		w.d.Before(failSyncs(walDir))
+		if err := end(w.s); err == nil {
+			t.Errorf("%s: an fsync had failed, and it says nothing", what)
+		}
+		w.d.Before(nil)
+	}
+}
+
+// A Delete that cannot read which blocks there are has not deleted them, and does not say so: they are back once the index is
+// rebuilt.
+func TestDeleteWithADamagedIndex(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, options())
+	m := model(t, s, plain())
+	var p kv.Prompt
+	var k kv.Key // the smallest: none of the other rows that a Delete reads lies beside its
+	for i := range 8 {
+		q := kv.Prompt{Tokens: tokens(i, 16)}
+		put(t, m, q)
+		chain := s.eng.hasher.Chain(m.ms.Fingerprint, m.ms.desc.BlockTokens, &q)
+		if key := chain.Key(0); i == 0 || bytes.Compare(key[:], k[:]) < 0 {
+			p, k = q, key
+		}
+	}
+	if err := s.Checkpoint(ctx); err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(dir, indexName)
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	row := append(append([]byte{2}, k[:]...), 0) // of the table of blocks; its checksum comes behind the key
+	for at := 0; ; at++ {
+		i := bytes.Index(b[at:], row)
+		if i < 0 {
+			break
+		}
+		at += i
+		if _, err := f.WriteAt([]byte{^b[at+len(row)]}, int64(at+len(row))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := m.Delete(ctx, p); err == nil {
+		if n, err := m.Match(ctx, p, MatchOptions{}); err == nil { // meets the damage, if the Delete has not
+			n.Close()
+		}
+		eventually(t, "the index is rebuilt", func() bool { return s.rebuilding.Load() == nil })
+		if n, _ := restore(t, m, p); n > 0 {
+			t.Fatalf("%d tokens are back that a Delete said to have deleted", n)
+		}
+	} else if !isIndexDamage(err) {
+		t.Fatal(err)
+	}
+	eventually(t, "the index is rebuilt", func() bool { return s.rebuilding.Load() == nil })
+	if _, err := m.Delete(ctx, p); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, m, p, 0)
+}
 
 // damagedBehind is an open store of n prompts, of whose index each page beyond the first four was damaged after it was opened.
 func damagedBehind(t *testing.T, n int) (*Store, *Model) {

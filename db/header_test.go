@@ -2,11 +2,68 @@ package db
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
+	"github.com/dormousekv/dormouse/kv"
 )
+
+const firstSegment = segmentsDir + "/0000000000000001.seg"
+
+// loseHeader zeroes the first page of a store's first segment.
+func loseHeader(t *testing.T, dir string) {
+	t.Helper()
+	f, err := os.OpenFile(filepath.Join(dir, firstSegment), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt(make([]byte, 4096), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// diesBeforeFrame puts n tokens of the first chat, and kills the process between records and frame: nothing names the records in
+// the disk that it returns.
+func (w *crashRun) diesBeforeFrame(t *testing.T, n int) *crashfs.Disk {
+	t.Helper()
+	w.d.Before(func(op crashfs.Op) error {
+		if op.Kind == "write" && strings.HasPrefix(op.Name, walDir) {
+			return errDisk
+		}
+		return nil
+	})
+	if err := w.do(crashOp{kind: "put", chat: 0, n: n}); err == nil {
+		t.Fatal("a put without a log succeeded")
+	}
+	return w.dies(t)
+}
+
+// tear takes the header of the first segment from there on, and a part of the head of its last record.
+func tear(image *crashfs.Disk, from int64) error {
+	f, err := image.Open(filepath.Join(image.Dir(), firstSegment), false)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	b, err := vfs.ReadAll(image, f.Name(), 1<<20)
+	if err != nil {
+		return err
+	}
+	last := strings.LastIndex(string(b), "DORM.REC")
+	for _, zero := range [][2]int64{{from, 4096}, {int64(last) + 256, int64(last) + 512}} {
+		if _, err := f.WriteAt(make([]byte, zero[1]-zero[0]), zero[0]); err != nil {
+			return err
+		}
+	}
+	return f.Sync()
+}
 
 // A segment of which a power cut took the header, and in which nothing lives, goes with all that was torn in it.
 func TestPowerCutTakesHeaderWhereNothingLives(t *testing.T) {
@@ -98,4 +155,34 @@ func headerless(t *testing.T, n int) (w *crashRun, image *crashfs.Disk) {
 		t.Fatal(err)
 	}
 	return w, image
+}
+
+// A segment that somebody cut, and of which the header is lost, is damage: the store goes on beside it.
+func TestHeaderLostOfCutSegment(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, options())
+	m := model(t, s, plain())
+	p := kv.Tokens(tokens(1, 48)...)
+	for n := 16; n <= 48; n += 16 { // one after the other, so that the last block is the last record
+		put(t, m, p.Prefix(n))
+	}
+	end := int64(0)
+	for _, l := range s.eng.placesIn(1) {
+		end = max(end, l.End())
+	}
+	image := copyStore(t, dir)
+	name := filepath.Join(image, segmentsDir, "0000000000000001.seg")
+	loseHeader(t, image)
+	if err := os.Truncate(name, end-8192); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, image, options())
+	m = model(t, s, plain())
+	if err := s.Sync(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := s.Checkpoint(ctx); err != nil {
+		t.Error(err)
+	}
+	expect(t, m, p, 32)
 }

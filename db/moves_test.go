@@ -60,33 +60,6 @@ func TestMovedOnBetweenCheckpoints(t *testing.T) {
 	}
 }
 
-// A tail that a longer block took the place of is gone with its window rows after a power cut, also where another block of the same
-// put went since.
-func TestSupersededTailIsGone(t *testing.T) {
-	dir := t.TempDir()
-	s := open(t, dir, options())
-	m := model(t, s, windowed(40))
-	p := kv.Tokens(tokens(1, 100)...)
-	put(t, m, p.Prefix(40))
-	if err := s.Checkpoint(ctx); err != nil {
-		t.Fatal(err)
-	}
-	put(t, m, p.Prefix(90))
-	put(t, m, p)
-	if err := s.Sync(ctx); err != nil {
-		t.Fatal(err)
-	}
-	image := copyStore(t, dir)
-	if err := os.WriteFile(filepath.Join(image, unsyncedName), nil, 0o600); err != nil { // as after a reboot
-		t.Fatal(err)
-	}
-	s = open(t, image, options())
-	expect(t, model(t, s, windowed(40)), p, 100)
-	if got, err := s.Verify(ctx, VerifyOptions{}); err != nil || len(got.Damage) > 0 {
-		t.Error(got.Damage, err)
-	}
-}
-
 // A record that was moved twice is there, also if the index is lost and a kill came when only the place in the middle was
 // destroyed.
 func TestMovedTwiceStays(t *testing.T) {

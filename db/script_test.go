@@ -40,14 +40,16 @@ import (
 //	kill, close
 //	cut [lose THING [and THING]]   the power. THING: unsynced (all that is not durable, unless said), nothing, new (of it, what segments have),
 //	                               header (their first pages), P [at N] (its records, or those that begin at N), first-sector P [at N], sectors P
-//	                               [at N] (the first one of each page), log-page P (with the beginning of its frame), copy (what the last compact wrote), any (the script runs eight times, or
-//	                               with DORMOUSE_CRASH=all 200 times, each with another part of it)
+//	                               [at N] (the first one of each page), log-page P (with the beginning of its frame), copy (what the last
+//	                               compact wrote), any (the script runs eight times, or with DORMOUSE_CRASH=all 200 times, each with another
+//	                               part of it)
 //	cut revive NAME                nothing is lost, but the removal of that file
-//	flip frame P, flip|zero record P [at N], flip head P [at N], zero header     a bit; the first page, of the newest such record. The store may be open
+//	flip frame P, flip record|head P [at N], zero record P [at N], zero header     a bit; the first page, of the newest such record. The store may
+//	                               be open
 //	flip|empty|drop FILE           drop: all whose names begin so
 //
-// What fails. CALL is KIND [FILES] [behind CALL]: the first call of that kind of the file system, for files with names that begin so, behind
-// another one. KIND is create, open, rename, remove, mkdir, list, stat, syncdir, read, write, allocate, truncate, punch, sync, map, or change
+// What fails. CALL is KIND [FILES] [behind CALL]: the first call of that kind of the file system, for files with names that begin so (a folder, or
+// with a dot or a slash in it), behind another one. KIND is create, open, rename, remove, mkdir, list, stat, syncdir, read, write, allocate, truncate, punch, sync, map, or change
 //
 //	fail CALL [always|each] [with space|handles]     with an I/O error, unless said, and once. each: the script runs with the first such call, the
 //	                               second one, until there is no other. What is to fail ends with the process, or waits for the next

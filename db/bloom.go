@@ -116,12 +116,6 @@ func (l *bloomLoad) wait() {
 	}
 }
 
-// mayHold asks the Bloom filter.
-func (e *engine) mayHold(k kv.Key) bool {
-	b := e.bloom.Load()
-	return b == nil || b.MayContain(k)
-}
-
 // addToBloom is called before a block is published, so that a "no" is always true.
 func (e *engine) addToBloom(k kv.Key) {
 	e.lateKeys.add(k)

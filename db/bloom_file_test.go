@@ -61,7 +61,7 @@ func TestFilterBuiltDuringACheckpoint(t *testing.T) {
 			back++
 		}
 		var v index.View
-		filter := s.eng.look(&v)
+		filter := s.eng.search.Look(&v)
 		if err := v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
 			if filter != nil && !filter.MayContain(x.Key) {
 				t.Errorf("image %d: the filter denies block %s, which is stored", seed, x.Key)

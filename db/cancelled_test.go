@@ -52,8 +52,8 @@ func idle(t testing.TB, what string, s *Store) {
 	if n, _ := e.set.Leases(); n != 0 || s.matches.Load() != 0 {
 		t.Fatalf("%s: %d leases, %d matches", what, n, s.matches.Load())
 	}
-	if len(e.crew.helpers) != 0 {
-		t.Fatalf("%s: %d helpers", what, len(e.crew.helpers))
+	if e.workers.Busy() != 0 {
+		t.Fatalf("%s: %d helpers", what, e.workers.Busy())
 	}
 	eventually(t, what+": nobody holds a lock", func() bool {
 		if !e.gate.TryLock() {

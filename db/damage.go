@@ -4,7 +4,9 @@ import (
 	"errors"
 
 	"github.com/dormousekv/dormouse/db/internal/oplog"
+	"github.com/dormousekv/dormouse/db/internal/prefix"
 	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
@@ -17,7 +19,7 @@ func (e *engine) reportDamage(key kv.Key, group uint8, loc index.Loc, cause erro
 	if cause = e.foundBad(key, group, loc, cause); errors.Is(cause, segments.ErrDestroyed) {
 		return cause
 	}
-	if errors.Is(cause, errCollision) {
+	if errors.Is(cause, prefix.ErrCollision) {
 		e.count.collisions.Add(1)
 		return cause
 	}
@@ -50,6 +52,27 @@ func (e *engine) reportDamage(key kv.Key, group uint8, loc index.Loc, cause erro
 	}
 	e.countFlagged()
 	return cause
+}
+
+// foundBad returns the cause for which a record cannot be used as users are to see it: a record of zeros is one that was destroyed,
+// unless the index has it still; then somebody else wrote the zeros.
+func (e *engine) foundBad(key kv.Key, group uint8, loc index.Loc, cause error) error {
+	if e.overtaken() { // a writer destroys the header first: it tells damage from what that one is destroying
+		if err := e.set.Read(loc, func(*segments.Record) error { return nil }); errors.Is(err, segments.ErrDestroyed) {
+			return err
+		}
+		return cause
+	}
+	if !errors.Is(cause, segments.ErrDestroyed) {
+		return cause
+	}
+	v := e.view()
+	x, ok, err := v.Get(key, group)
+	v.Release()
+	if err == nil && (!ok || x.Loc != loc) {
+		return cause
+	}
+	return damage.New(e.segmentPath(loc.Segment), loc.Offset, "record header", "block "+key.String(), "zeros")
 }
 
 // passing is [vfs.Passing] of what is not known to be damage.

@@ -86,7 +86,7 @@ func (m *Model) holding(e *engine, t *index.Txn, p *kv.Prompt) ([]kv.Key, error)
 			failed = errors.Join(failed, err) // what is not known to be gone is not deleted
 			return true
 		}
-		shared, err := e.sharedTokens(p, entry)
+		shared, err := e.search.SharedTokens(p, entry)
 		if passing(err) { // it may be another prompt's
 			failed = errors.Join(failed, err)
 		}

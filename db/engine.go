@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/db/internal/oplog"
+	"github.com/dormousekv/dormouse/db/internal/prefix"
+	"github.com/dormousekv/dormouse/db/internal/read"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
@@ -31,10 +33,10 @@ type engine struct {
 
 	asOf time.Time // of a reader: when what it shows was so
 
-	crew *crew
-	set  *segments.Set
-	ix   *index.Index
-	wal  *wal.Log // nil when read-only
+	workers *read.Workers
+	set     *segments.Set
+	ix      *index.Index
+	wal     *wal.Log // nil when read-only
 
 	bloom     atomic.Pointer[index.Bloom] // nil: maybe, for everything
 	lateKeys  lateKeys
@@ -59,6 +61,9 @@ type engine struct {
 	state   *smallState
 	fresh   []segments.Loc // doomed, not yet handed to the segments
 	behind  bool           // of fresh and of the doomed segments, some wait for a barrier
+
+	search prefix.Store // set by openEngine, as is source
+	source read.Source
 
 	pinMu    sync.Mutex
 	pinned   map[kv.Key]int // blocks that an open match or put rests on

@@ -7,6 +7,7 @@ import (
 
 	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
 )
 
@@ -36,7 +37,7 @@ var (
 	ErrMatchClosed = errors.New("match is closed")
 	// ErrNotStored is returned when an operation needs a prefix that is not in the store: a put whose rows start behind
 	// it, a ref to it.
-	ErrNotStored = errors.New("prefix is not stored")
+	ErrNotStored = kv.ErrNotStored
 	// ErrNotFound is returned when a named ref, or a model's fingerprint, is not in the store.
 	ErrNotFound = errors.New("not found")
 	// ErrRetired is returned by a model handle after its fingerprint was retired.
@@ -100,18 +101,16 @@ func (e *PendingError) Error() string {
 		count(e.Records, "deleted record"), count(e.Bytes, "byte"), count(e.Segments, "segment"), count(e.Leases, "open lease"))
 }
 
-// NotStoredError says from which position on a prefix is missing. It answers errors.Is(err, ErrNotStored).
-type NotStoredError struct {
-	Stored int // tokens of the prefix that are in the store
-	Needed int // tokens that the operation needs
-	Reason Reason
-}
-
-func (e *NotStoredError) Error() string {
-	return fmt.Sprintf("%v: %d of the %d leading tokens are (%v)", ErrNotStored, e.Stored, e.Needed, e.Reason)
-}
-
-func (e *NotStoredError) Is(target error) bool { return target == ErrNotStored }
+// NotStoredError says from which position on a prefix is missing:
+//
+//	type NotStoredError struct {
+//		Stored int // tokens of the prefix that are in the store
+//		Needed int // tokens that the operation needs
+//		Reason Reason
+//	}
+//
+// It answers errors.Is(err, [ErrNotStored]).
+type NotStoredError = kv.NotStoredError
 
 // noStoreError says that a directory, which may be there, holds no store. It is a fs.ErrNotExist.
 type noStoreError string

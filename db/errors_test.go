@@ -152,10 +152,10 @@ func TestViewOfAnotherRecordIsDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer y.Close()
-	x.found.hits[0].groups[0].loc = y.found.hits[0].groups[0].loc
+	x.found.Hits[0].Groups[0].Loc = y.found.Hits[0].Groups[0].Loc
 	var bad *CorruptError
 	err = x.View(ctx, func(StoredPlane) error { return nil })
-	if !errors.As(err, &bad) || bad.File == "" || bad.Offset != y.found.hits[0].groups[0].loc.Offset {
+	if !errors.As(err, &bad) || bad.File == "" || bad.Offset != y.found.Hits[0].Groups[0].Loc.Offset {
 		t.Errorf("view: %v", err)
 	}
 }

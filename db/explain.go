@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"slices"
 
+	"github.com/dormousekv/dormouse/db/internal/prefix"
+
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
@@ -72,15 +74,15 @@ func (m *Model) explain(ctx context.Context, prompt kv.Prompt, o MatchOptions) (
 	var out Explanation
 	o.NoLookup = false
 	limit := o.limit(len(prompt.Tokens))
-	out.Tokens, out.Reason, err = m.probe(e, &prompt, limit, func(l *lookup) error {
-		if err := (&Match{m: m, prompt: prompt, found: l}).readAll(ctx, e); err != nil {
+	out.Tokens, out.Reason, err = m.probe(e, &prompt, limit, func(l *prefix.Lookup) error {
+		if err := e.source.Verify(ctx, l); err != nil {
 			return err
 		}
-		for i := range l.hits {
-			h := &l.hits[i]
-			b := ExplainedBlock{Key: h.key, Start: h.start, End: h.end, Scope: h.scope}
-			for g := range h.groups {
-				b.Groups = append(b.Groups, h.explain(g))
+		for i := range l.Hits {
+			h := &l.Hits[i]
+			b := ExplainedBlock{Key: h.Key, Start: h.Start, End: h.End, Scope: h.Scope}
+			for g := range h.Groups {
+				b.Groups = append(b.Groups, explainGroup(h, g))
 			}
 			out.Blocks = append(out.Blocks, b)
 		}
@@ -107,11 +109,11 @@ func (m *Model) explain(ctx context.Context, prompt kv.Prompt, o MatchOptions) (
 			continue
 		}
 		other := &Model{s: m.s, ms: ms}
-		tokens, _, err := other.probe(e, &prompt, limit, func(l *lookup) error {
-			if l.tokens <= out.Tokens {
+		tokens, _, err := other.probe(e, &prompt, limit, func(l *prefix.Lookup) error {
+			if l.Tokens <= out.Tokens {
 				return nil
 			}
-			return (&Match{m: other, prompt: prompt, found: l}).readAll(ctx, e)
+			return e.source.Verify(ctx, l)
 		})
 		if err != nil {
 			return out, err
@@ -125,18 +127,19 @@ func (m *Model) explain(ctx context.Context, prompt kv.Prompt, o MatchOptions) (
 	return out, nil
 }
 
-func (h *hit) explain(g int) string {
-	r := h.groups[g]
-	switch from, to := h.covers(g); {
-	case errors.Is(r.bad, segments.ErrDestroyed):
+// explainGroup says what is stored of a group of a block.
+func explainGroup(h *prefix.Hit, g int) string {
+	r := h.Groups[g]
+	switch from, to := h.Covers(g); {
+	case errors.Is(r.Bad, segments.ErrDestroyed):
 		return "gone"
-	case passing(r.bad), errors.Is(r.bad, fs.ErrPermission) && !errors.Is(r.bad, ErrCorrupt):
+	case passing(r.Bad), errors.Is(r.Bad, fs.ErrPermission) && !errors.Is(r.Bad, ErrCorrupt):
 		return "unreadable"
-	case r.bad != nil:
+	case r.Bad != nil:
 		return "damaged"
-	case r.loc == (index.Loc{}):
+	case r.Loc == (index.Loc{}):
 		return "missing"
-	case from == h.start && to == h.end:
+	case from == h.Start && to == h.End:
 		return "stored"
 	default:
 		return "rows [" + itoa(from) + ", " + itoa(to) + ")"

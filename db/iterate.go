@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dormousekv/dormouse/db/internal/read"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
@@ -137,7 +138,7 @@ func (s *Store) planes(ctx context.Context, b Block) (planes []Plane, err error)
 	err = e.set.Read(loc, func(r *segments.Record) error {
 		for i := range r.Tensors() {
 			te := r.Tensor(i)
-			p := planeOf(te)
+			p := read.PlaneOf(te)
 			planes = append(planes, Plane{
 				Tensor: int(te.Tensor), Codec: p.Codec.String(), Compression: p.Compression.String(), FirstRow: int(te.FirstRow),
 				Rows: p.Rows, Exceptions: int(p.Exceptions), MaxError: p.MaxError, Bytes: int64(te.Length),

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dormousekv/dormouse/db/internal/prefix"
+
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
 )
@@ -38,8 +40,8 @@ type Match struct {
 	lease  segments.Lease
 
 	mu      sync.Mutex
-	gen     uint64  // of the store: after a Resume that found it changed, the match is looked up anew
-	found   *lookup // nil once the match is closed, and after a lookup that failed
+	gen     uint64         // of the store: after a Resume that found it changed, the match is looked up anew
+	found   *prefix.Lookup // nil once the match is closed, and after a lookup that failed
 	closed  bool
 	tokens  int
 	reason  Reason
@@ -117,27 +119,27 @@ func (o MatchOptions) limit(n int) int {
 // look searches, pins what was found and takes the lease. A damaged index is a miss, and is rebuilt.
 func (x *Match) look(e *engine, limit int, exact bool) error {
 	x.gen = x.m.s.gen
-	x.found = x.m.ms.newLookup(e, &x.prompt, limit, exact)
+	x.found = e.search.Lookup(x.m.ms.searched(), &x.prompt, limit, exact)
 	for {
 		e.set.AcquireIn(&x.lease)
 		x.pinned = x.rests[:0]
 		since := e.evicted.Load()
 		if limit < 0 {
-			x.found.reason = Reason{Code: LookupOff}
+			x.found.Reason = Reason{Code: LookupOff}
 			x.took()
 			return nil
 		}
-		if err := x.found.find(); isIndexDamage(err) {
+		if err := x.found.Find(); isIndexDamage(err) {
 			x.m.s.indexDamaged(err)
-			x.found.reset()
-			x.found.reason = Reason{Code: Damaged, Err: err}
+			x.found.Reset()
+			x.found.Reason = Reason{Code: Damaged, Err: err}
 		} else if err != nil {
 			x.lease.Release()
-			x.found.free()
+			x.found.Free()
 			x.found = nil
 			return err
 		}
-		x.pinned = x.found.rests(x.pinned)
+		x.pinned = x.found.AppendRests(x.pinned)
 		if len(x.pinned) == 0 { // nothing to read: it must not keep what an Extend evicts
 			x.lease.Release()
 			x.took()
@@ -159,7 +161,7 @@ func (e *engine) awaitCommit() {
 }
 
 // took notes what the lookup says by now.
-func (x *Match) took() { x.tokens, x.reason = x.found.tokens, x.found.reason }
+func (x *Match) took() { x.tokens, x.reason = x.found.Tokens, x.found.Reason }
 
 // drop gives back what look took.
 func (x *Match) drop(e *engine) {
@@ -169,7 +171,7 @@ func (x *Match) drop(e *engine) {
 	}
 	x.pinned = nil
 	if x.found != nil {
-		x.found.free()
+		x.found.Free()
 		x.found = nil
 	}
 }
@@ -215,9 +217,9 @@ func (x *Match) StateBytes(tensor int) (int64, error) {
 	if tensor < 0 || tensor >= len(d.Tensors) || d.Groups[d.Tensors[tensor].Group].Kind != kv.StateAt {
 		return 0, nil
 	}
-	for _, st := range x.found.states {
-		if st.at == x.tokens && st.group == d.Tensors[tensor].Group {
-			return x.stateBytes(e, st, tensor)
+	for _, st := range x.found.States {
+		if st.At == x.tokens && st.Group == d.Tensors[tensor].Group {
+			return e.source.StateBytes(x.found, &st, tensor)
 		}
 	}
 	return 0, nil
@@ -262,7 +264,7 @@ func (x *Match) check(e *engine) error {
 	x.drop(e)
 	err := x.look(e, -1, false)
 	if err == nil {
-		x.found.reason, x.reason = why, why
+		x.found.Reason, x.reason = why, why
 	}
 	return err
 }
@@ -299,12 +301,12 @@ func (m *Model) Probe(ctx context.Context, prompt kv.Prompt, o MatchOptions) (in
 }
 
 // probe finds a prefix without leaving a trace, and shows the lookup to see before it ends.
-func (m *Model) probe(e *engine, p *kv.Prompt, limit int, see func(*lookup) error) (int, Reason, error) {
+func (m *Model) probe(e *engine, p *kv.Prompt, limit int, see func(*prefix.Lookup) error) (int, Reason, error) {
 	lease := e.set.Acquire()
 	defer lease.Release()
-	l := m.ms.newLookup(e, p, limit, false)
-	defer l.free()
-	err := l.find()
+	l := e.search.Lookup(m.ms.searched(), p, limit, false)
+	defer l.Free()
+	err := l.Find()
 	if err == nil && see != nil {
 		err = see(l)
 	}
@@ -312,7 +314,7 @@ func (m *Model) probe(e *engine, p *kv.Prompt, limit int, see func(*lookup) erro
 		m.s.indexDamaged(err)
 		return 0, Reason{Code: Damaged, Err: err}, nil
 	}
-	return l.tokens, l.reason, err
+	return l.Tokens, l.Reason, err
 }
 
 // Prefetch reads the stored prefix of prompt ahead, so that a Restore soon after finds it in memory. It returns the
@@ -332,25 +334,25 @@ func (m *Model) Prefetch(ctx context.Context, prompt kv.Prompt, o MatchOptions) 
 	if o.NoLookup {
 		return 0, nil
 	}
-	tokens, _, err := m.probe(e, &prompt, o.limit(len(prompt.Tokens)), func(l *lookup) error {
-		if err := l.resolveTo(l.tokens); err != nil {
+	tokens, _, err := m.probe(e, &prompt, o.limit(len(prompt.Tokens)), func(l *prefix.Lookup) error {
+		if err := l.ResolveTo(l.Tokens); err != nil {
 			return err
 		}
-		for i := range l.hits {
-			if l.hits[i].start >= l.tokens {
+		for i := range l.Hits {
+			if l.Hits[i].Start >= l.Tokens {
 				break
 			}
-			for _, g := range l.hits[i].groups {
+			for _, g := range l.Hits[i].Groups {
 				if err := ctx.Err(); err != nil {
 					return err
 				}
-				if g.loc.Length > 0 {
-					e.set.ReadAhead(g.loc)
+				if g.Loc.Length > 0 {
+					e.set.ReadAhead(g.Loc)
 				}
 			}
 		}
-		for _, st := range l.states {
-			e.set.ReadAhead(st.loc)
+		for _, st := range l.States {
+			e.set.ReadAhead(st.Loc)
 		}
 		return nil
 	})

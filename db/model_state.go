@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/dormousekv/dormouse/db/internal/oplog"
+	"github.com/dormousekv/dormouse/db/internal/prefix"
 	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -42,6 +43,11 @@ func (m *modelState) load() error {
 		m.loadedModel = loaded
 	})
 	return m.err
+}
+
+// searched is the model as searches and reads know it; after load.
+func (m *modelState) searched() prefix.Model {
+	return prefix.Model{Fingerprint: m.Fingerprint, Desc: &m.desc, GroupTensors: m.groupTensors}
 }
 
 // sameAs reports whether both are one model: a fingerprint can be made to be another model's.

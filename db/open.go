@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"slices"
 
+	"github.com/dormousekv/dormouse/db/internal/prefix"
+	"github.com/dormousekv/dormouse/db/internal/read"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/boot"
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -28,7 +30,7 @@ func openOrRebuild(ctx context.Context, dir string, o Options) (*engine, error) 
 // order. The caller holds the lock. A doubt about the index has it built anew.
 func openEngine(ctx context.Context, dir string, o Options, doubt error) (opened *engine, err error) {
 	e := &engine{
-		dir: dir, o: o, fs: o.fs, log: o.Logger, crew: newCrew(),
+		dir: dir, o: o, fs: o.fs, log: o.Logger, workers: read.NewWorkers(),
 		state:  newSmallState(),
 		pinned: map[kv.Key]int{}, evicting: map[kv.Key]int{}, barriers: barriers{turn: make(chan struct{}, 1)},
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
@@ -79,6 +81,11 @@ func openEngine(ctx context.Context, dir string, o Options, doubt error) (opened
 	if err != nil {
 		return nil, err
 	}
+	e.search = prefix.Store{
+		Hasher: e.hasher, Index: e.ix, Bloom: &e.bloom, Segments: e.set, Flagged: &e.flagged, WasDamaged: e.doubtful,
+		Collisions: &e.count.collisions, BloomFalse: &e.count.bloomFalse,
+	}
+	e.source = read.Source{Segments: e.set, Workers: e.workers, Cause: e.foundBad, Report: e.reportDamage}
 	if o.ReadOnly {
 		e.countFlagged()
 		return e, nil

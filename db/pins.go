@@ -1,6 +1,9 @@
 package db
 
-import "github.com/dormousekv/dormouse/kv"
+import (
+	"github.com/dormousekv/dormouse/db/internal/prefix"
+	"github.com/dormousekv/dormouse/kv"
+)
 
 // pin keeps blocks, and with them every block before them, from being evicted. It fails, and pins none, if one is on
 // its way out.
@@ -45,7 +48,7 @@ func (e *engine) endEvicting(keys []kv.Key) {
 
 // pinFound is pin of the blocks on which rests what a lookup found, before which evicted was since. A block of which something was
 // evicted in between, a state perhaps, is pinned by nobody.
-func (e *engine) pinFound(since uint64, found *lookup, rests ...kv.Key) bool {
+func (e *engine) pinFound(since uint64, found *prefix.Lookup, rests ...kv.Key) bool {
 	if !e.pin(rests...) {
 		return false
 	}
@@ -55,7 +58,7 @@ func (e *engine) pinFound(since uint64, found *lookup, rests ...kv.Key) bool {
 	v := e.view()
 	defer v.Release()
 	for _, k := range rests {
-		if ok, err := found.still(v, k); err != nil || !ok {
+		if ok, err := found.StillIn(v, k); err != nil || !ok {
 			e.unpin(rests...)
 			return false
 		}

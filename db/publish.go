@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/dormousekv/dormouse/db/internal/oplog"
+	"github.com/dormousekv/dormouse/db/internal/prefix"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -153,12 +154,12 @@ func covers(x index.Entry, from, to uint16) bool {
 // supersede removes the tails whose tokens a new block begins with: their rows are in it.
 func (w *putter) supersede(t *index.Txn, block index.Entry, op *oplog.Put) error {
 	i := w.p.BlockAt(int(block.First), w.m.ms.desc.BlockTokens)
-	tails, err := forerunners(t, w.e.hasher, &w.p, w.chain, i, int(block.First)+int(block.Tokens)-1)
+	tails, err := prefix.StoredPrefixes(t, w.e.hasher, &w.p, w.chain, i, int(block.First)+int(block.Tokens)-1)
 	if err != nil {
 		return err
 	}
 	for _, f := range tails {
-		k := f.key
+		k := f.Key
 		tail, ok, err := t.Get(k, 0)
 		if err != nil {
 			return err

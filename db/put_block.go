@@ -100,7 +100,7 @@ func (w *putter) block(ctx context.Context, i int) error {
 			if rows, from, to = w.join(head.window(g), g, rows, from, to); from == to {
 				continue
 			}
-			if from < first && !w.lend(head.hit.key) {
+			if from < first && !w.lend(head.hit.Key) {
 				return w.gone(i)
 			}
 		}
@@ -120,7 +120,7 @@ func (w *putter) base(ctx context.Context, i int, head *stored) error {
 		if rows, got, _ = w.join(head, 0, rows, from, end); got > start {
 			return &NotStoredError{Stored: start, Needed: from, Reason: head.reason(start)}
 		}
-		if !w.lend(head.hit.key) {
+		if !w.lend(head.hit.Key) {
 			return w.gone(i)
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 
+	"github.com/dormousekv/dormouse/db/internal/prefix"
+
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -13,7 +15,7 @@ import (
 // none.
 type stored struct {
 	match    *Match
-	hit      *hit
+	hit      *prefix.Hit
 	from, to int // of the group that it is asked for
 	why      Reason
 	err      error // a read that failed
@@ -32,7 +34,7 @@ func (s *stored) reason(start int) Reason {
 	case s == nil:
 		return Reason{Code: Ends, At: start}
 	case s.err != nil:
-		return reasonOf(s.err, start)
+		return prefix.ReasonOf(s.err, start)
 	}
 	return s.why
 }
@@ -62,7 +64,7 @@ func (s *stored) window(g int) *stored {
 		return nil
 	}
 	out := *s
-	out.from, out.to = s.hit.covers(g)
+	out.from, out.to = s.hit.Covers(g)
 	return &out
 }
 
@@ -91,19 +93,19 @@ func (w *putter) head(ctx context.Context, i int, known bool) (*stored, error) {
 		return nil, err
 	}
 	out := &stored{match: x, why: x.reason}
-	if n := len(x.found.hits); n > 0 {
-		if err := x.found.resolve(n - 1); err != nil {
+	if n := len(x.found.Hits); n > 0 {
+		if err := x.found.Resolve(n - 1); err != nil {
 			out.release(w.e)
 			return nil, err
 		}
 	}
 	// What the usable prefix of all groups is does not matter: each group is asked for its own rows.
 	end = 0
-	if n := len(x.found.hits); n > 0 {
-		out.hit = &x.found.hits[n-1]
-		out.from, out.to = out.hit.covers(0)
-		end = out.hit.end
-		if out.hit.start != start {
+	if n := len(x.found.Hits); n > 0 {
+		out.hit = &x.found.Hits[n-1]
+		out.from, out.to = out.hit.Covers(0)
+		end = out.hit.End
+		if out.hit.Start != start {
 			out.hit = nil
 		}
 	}
@@ -118,18 +120,18 @@ func (w *putter) head(ctx context.Context, i int, known bool) (*stored, error) {
 // its bytes until there was a lease.
 func (w *putter) older(i, g int, old index.Entry) *stored {
 	start, end := w.chain.Block(i)
-	h := &hit{
-		key: w.chain.Key(i), parent: w.chain.Parent(i), scope: w.chain.Scope(i), start: start, end: end,
-		groups: make([]groupHit, len(w.m.ms.desc.Groups)),
+	h := &prefix.Hit{
+		Key: w.chain.Key(i), Parent: w.chain.Parent(i), Scope: w.chain.Scope(i), Start: start, End: end,
+		Groups: make([]prefix.Group, len(w.m.ms.desc.Groups)),
 	}
-	h.groups[g] = groupHit{loc: old.Loc, rowFirst: int(old.RowFirst), rowCount: int(old.RowCount)}
+	h.Groups[g] = prefix.Group{Loc: old.Loc, RowFirst: int(old.RowFirst), RowCount: int(old.RowCount)}
 	x := &Match{m: w.m, prompt: w.p}
 	w.e.set.AcquireIn(&x.lease)
 	out := &stored{match: x, hit: h}
-	out.from, out.to = h.covers(g)
+	out.from, out.to = h.Covers(g)
 	v := w.e.view()
 	defer v.Release()
-	if now, ok, err := v.Get(h.key, uint8(g)); err != nil {
+	if now, ok, err := v.Get(h.Key, uint8(g)); err != nil {
 		out.err = err
 	} else if !ok || now.Loc != old.Loc {
 		out.err = w.gone(i)
@@ -145,6 +147,7 @@ func (w *putter) join(s *stored, g int, rows kv.Rows, from, to int) (kv.Rows, in
 	}
 	first, last := min(s.from, from), max(s.to, to)
 	d := &w.m.ms.desc
+	m := w.m.ms.searched()
 	out := append(kv.Rows(nil), rows...)
 	for _, t := range d.GroupTensors(g) {
 		tensor := d.Tensors[t]
@@ -168,7 +171,7 @@ func (w *putter) join(s *stored, g int, rows kv.Rows, from, to int) (kv.Rows, in
 		for _, t := range d.GroupTensors(g) {
 			dst[t] = out[t].Slice(d.Tensors[t], part[0], part[1])
 		}
-		if s.err = s.match.restoreRecord(w.e, s.hit, g, dst, part[0], part[1]); s.err != nil {
+		if s.err = w.e.source.Rows(&m, &w.p, s.hit, g, dst, part[0], part[1]); s.err != nil {
 			return rows, from, to
 		}
 	}

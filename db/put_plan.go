@@ -62,7 +62,7 @@ func (w *putter) known() (int, error) {
 	var err error
 	n := sort.Search(w.chain.Len(), func(i int) bool {
 		k := w.chain.Key(i)
-		if err != nil || !w.e.mayHold(k) {
+		if err != nil || !w.e.search.MayHold(k) {
 			return true
 		}
 		var ok bool

@@ -55,7 +55,7 @@ func (w *putter) flush(ctx context.Context) error {
 		return w.oneByOne(ctx, planned)
 	}
 	w.enter()
-	e.crew.run(len(planned), func(k int) bool {
+	e.workers.Run(len(planned), func(k int) bool {
 		w.make(&planned[k])
 		return true
 	})

@@ -18,7 +18,7 @@ func TestReasonCodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	seen := map[string]bool{NoReason.String(): true}
-	for c := NoReason + 1; c < reasonEnd; c++ {
+	for c := NoReason + 1; int(c) < kv.ReasonCodes; c++ {
 		name := c.String()
 		if name == "" || seen[name] {
 			t.Errorf("code %d is called %q, as another one", uint8(c), name)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/db/internal/oplog"
+	"github.com/dormousekv/dormouse/db/internal/prefix"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -151,11 +152,11 @@ func (m *Model) whole(ctx context.Context, e *engine, prefix kv.Prompt) (*Match,
 
 // logRef makes ref known, if what a lookup found is still stored: a Delete takes what is pinned, too, and a put that comes next may
 // bring back the block without the state that it had. No checkpoint comes between the frame and the ranks that follow from it.
-func (e *engine) logRef(ref Ref, found *lookup) (lsn uint64, err error) {
+func (e *engine) logRef(ref Ref, found *prefix.Lookup) (lsn uint64, err error) {
 	e.logMu.Lock()
 	defer e.logMu.Unlock()
 	v := e.view()
-	stored, err := found.still(v, ref.Block)
+	stored, err := found.StillIn(v, ref.Block)
 	v.Release()
 	if err != nil {
 		return 0, err

@@ -92,7 +92,7 @@ func (h *histogram) read() (out Histogram) {
 // counters are an engine's part of Stats.
 type counters struct {
 	matches, hits, tokensAsked, tokensReused atomic.Int64
-	reasons                                  [reasonEnd]atomic.Int64
+	reasons                                  [kv.ReasonCodes]atomic.Int64
 
 	puts, records, reused, replaced, bytesPut, bytesRestored, bytesMoved atomic.Int64
 	evicted, deleted, damaged, collisions, bloomFalse, checkpoints       atomic.Int64

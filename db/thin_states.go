@@ -2,6 +2,7 @@ package db
 
 import (
 	"github.com/dormousekv/dormouse/db/internal/oplog"
+	"github.com/dormousekv/dormouse/db/internal/prefix"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -40,21 +41,21 @@ func (m *Model) thinStates(e *engine, p *kv.Prompt, keep int) error {
 }
 
 // statesOn lists the states of a group on the way of a prompt, the first one first.
-func (m *Model) statesOn(v rowReader, e *engine, p *kv.Prompt, chain *kv.Chain, g uint8) ([]chainState, error) {
+func (m *Model) statesOn(v prefix.Reader, e *engine, p *kv.Prompt, chain *kv.Chain, g uint8) ([]chainState, error) {
 	var out []chainState
 	for i := range chain.Len() {
 		_, end := chain.Block(i)
-		at, err := forerunners(v, e.hasher, p, chain, i, end)
+		at, err := prefix.StoredPrefixes(v, e.hasher, p, chain, i, end)
 		if err != nil {
 			return nil, err
 		}
 		for _, f := range at {
-			x, ok, err := v.Get(f.key, g)
+			x, ok, err := v.Get(f.Key, g)
 			if err != nil {
 				return nil, err
 			}
 			if ok && x.Model == m.ms.Fingerprint && x.Loc.Length > 0 {
-				out = append(out, chainState{i, f.end, f.key, x})
+				out = append(out, chainState{i, f.End, f.Key, x})
 			}
 		}
 	}
@@ -137,12 +138,12 @@ func (m *Model) wanted(t *index.Txn, e *engine, p *kv.Prompt, chain *kv.Chain, s
 		return false, nil
 	}
 	start, end := chain.Block(i)
-	mine, err := forerunners(t, e.hasher, p, chain, i, end)
+	mine, err := prefix.StoredPrefixes(t, e.hasher, p, chain, i, end)
 	if err != nil {
 		return false, err
 	}
 	for _, f := range mine {
-		own[f.key] = true
+		own[f.Key] = true
 	}
 	others := false
 	other := func(k kv.Key) bool {

@@ -292,27 +292,3 @@ func TestLogBesideCheckpoint(t *testing.T) {
 	}
 	beside.Wait()
 }
-
-// A search sees the store at one moment, though all is removed and the Bloom filter built anew on the way.
-func TestSearchOutlivesTheFilter(t *testing.T) {
-	s := open(t, t.TempDir(), options())
-	m := model(t, s, plain())
-	p := kv.Prompt{Tokens: tokens(1, 64)}
-	put(t, m, p)
-	l := m.ms.newLookup(s.eng, &p, 64, false)
-	defer l.free()
-	lease := s.eng.set.Acquire()
-	defer lease.Release()
-	l.chain.Reset(s.eng.hasher, m.ms.Fingerprint, m.ms.desc.BlockTokens, &p)
-	l.open()
-	defer l.close()
-	if _, err := m.Delete(ctx, p.Prefix(1)); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.eng.rebuildBloom(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.fullBlocks(); err != nil || len(l.hits) != 4 {
-		t.Errorf("%d blocks, %v, expected the 4 of the moment when the search began", len(l.hits), err)
-	}
-}

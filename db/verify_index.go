@@ -133,7 +133,7 @@ func (v *verifier) bloom(ctx context.Context) error {
 		return ctx.Err()
 	}
 	var view index.View
-	filter := e.look(&view) // one that is built meanwhile does not know what is removed now
+	filter := e.search.Look(&view) // one that is built meanwhile does not know what is removed now
 	defer view.Release()
 	err = view.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
 		if x.Group == 0 && filter != nil && !filter.MayContain(x.Key) {

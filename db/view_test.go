@@ -4,6 +4,8 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/dormousekv/dormouse/db/internal/prefix"
+
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -35,7 +37,7 @@ func TestViewNamesWhatIsGone(t *testing.T) {
 	if err == nil && next != x.Tokens() {
 		t.Errorf("no error, and rows up to %d of %d tokens", next, x.Tokens())
 	}
-	if err != nil && (!errors.Is(err, errGone) || !errors.Is(err, ErrNotStored)) {
+	if err != nil && (!errors.Is(err, prefix.ErrGone) || !errors.Is(err, ErrNotStored)) {
 		t.Errorf("view: %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package db
+package prefix
 
 import (
 	"slices"
@@ -7,24 +7,24 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// forerunner is a stored block that holds the first tokens of a longer one, or all of them.
-type forerunner struct {
-	key kv.Key
-	end int // position behind its last token
+// StoredPrefix is a stored block that holds the first tokens of a longer one, or all of them.
+type StoredPrefix struct {
+	Key kv.Key
+	End int // position behind its last token
 }
 
-// rowReader is what finding blocks needs of a View or a Txn.
-type rowReader interface {
+// Reader is what finding blocks needs of an index.View or an index.Txn.
+type Reader interface {
 	Get(k kv.Key, group uint8) (index.Entry, bool, error)
 	Forerunners(parent kv.Key, scope kv.ScopeID, hashes []byte, fn func(child kv.Key, hashed int) bool) error
 }
 
-// forerunners returns the stored blocks whose tokens are the prompt's from where block i of the chain starts, up to at most
-// end, the shortest first. The order of children leads to them; hashing every shorter prefix would cost the square of the
-// block's length.
-func forerunners(v rowReader, h kv.Hasher, p *kv.Prompt, chain *kv.Chain, i, end int) ([]forerunner, error) {
+// StoredPrefixes returns the stored blocks whose tokens are the prompt's from where block i of the chain starts, up to at most
+// end, the shortest first. The order of children in the index leads to them: hashing every shorter prefix would cost the square of the block's
+// length.
+func StoredPrefixes(v Reader, h kv.Hasher, p *kv.Prompt, chain *kv.Chain, i, end int) ([]StoredPrefix, error) {
 	start, _ := chain.Block(i)
-	var out []forerunner
+	var out []StoredPrefix
 	var long []kv.Key // blocks that the order of children cannot tell apart
 	hashes := h.AppendTokenHashes(nil, p, start, end)
 	err := v.Forerunners(chain.Parent(i), chain.Scope(i), hashes, func(k kv.Key, hashed int) bool {
@@ -34,7 +34,7 @@ func forerunners(v rowReader, h kv.Hasher, p *kv.Prompt, chain *kv.Chain, i, end
 			long = append(long, k)
 			return len(long) <= maxTies
 		case chain.Partial(i, start+hashed) == k:
-			out = append(out, forerunner{k, start + hashed})
+			out = append(out, StoredPrefix{k, start + hashed})
 		}
 		return true
 	})
@@ -50,10 +50,10 @@ func forerunners(v rowReader, h kv.Hasher, p *kv.Prompt, chain *kv.Chain, i, end
 				return nil, err
 			}
 			if at := start + int(e.Tokens); ok && at <= end && chain.Partial(i, at) == k {
-				out = append(out, forerunner{k, at})
+				out = append(out, StoredPrefix{k, at})
 			}
 		}
-		slices.SortFunc(out, func(a, b forerunner) int { return a.end - b.end })
+		slices.SortFunc(out, func(a, b StoredPrefix) int { return a.End - b.End })
 		return out, nil
 	}
 	// So many that trying each length is the shorter way; what was found of the shorter ones may not be all.
@@ -63,7 +63,7 @@ func forerunners(v rowReader, h kv.Hasher, p *kv.Prompt, chain *kv.Chain, i, end
 		if _, ok, err := v.Get(k, 0); err != nil {
 			return nil, err
 		} else if ok {
-			out = append(out, forerunner{k, at})
+			out = append(out, StoredPrefix{k, at})
 		}
 	}
 	return out, nil

@@ -1,0 +1,41 @@
+package read
+
+import "github.com/dormousekv/dormouse/kv"
+
+// Zero clears the rows behind the first n tokens, and the states if n is 0.
+func Zero(d *kv.Descriptor, rows kv.Rows, n int) {
+	for i, t := range d.Tensors {
+		if d.Groups[t.Group].Kind == kv.StateAt {
+			if n == 0 {
+				zero(t, rows[i], rows[i].First)
+			}
+			continue
+		}
+		zero(t, rows[i], n)
+	}
+}
+
+// zero clears the rows of positions from on.
+func zero(t kv.Tensor, rows kv.TensorRows, from int) {
+	pos := rows.First
+	for _, p := range rows.Pieces {
+		if t.Width == 0 {
+			clear(p.Mem)
+			continue
+		}
+		row, elem := p.Strides(t)
+		size, elems := t.DType.GroupBytes(), t.Width/t.DType.Group()
+		for r := max(0, from-pos); r < p.Count; r++ {
+			at := r * row
+			if elem == size {
+				clear(p.Mem[at : at+elems*size])
+				continue
+			}
+			for range elems {
+				clear(p.Mem[at : at+size])
+				at += elem
+			}
+		}
+		pos += p.Count
+	}
+}

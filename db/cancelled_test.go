@@ -43,9 +43,7 @@ func idle(t testing.TB, what string, s *Store) {
 	if reserved != 0 || blocks != 0 {
 		t.Fatalf("%s: %d bytes and %d blocks stay reserved", what, reserved, blocks)
 	}
-	e.pinMu.Lock()
-	pinned, evicting := len(e.pinned), len(e.evicting)
-	e.pinMu.Unlock()
+	pinned, evicting := e.pins.Counts()
 	if pinned != 0 || evicting != 0 {
 		t.Fatalf("%s: %d blocks stay pinned, %d are being evicted", what, pinned, evicting)
 	}

@@ -20,9 +20,9 @@
 //	engine.glances  shared by the store's own short leases; whole only to wait for their end
 //	engine.logMu    appending to the log and publishing to the index, so that both have one order
 //	engine.stateMu  models, refs and doomed records; written only under logMu or while opening, doomed ones excepted
-//	engine.pinMu    leases on blocks, blocks about to be evicted
+//	lease.Pins      pinned blocks, blocks about to be evicted
 //	engine.touchMu  recency notes not yet in the index
 //	usage.mu        what the files occupy, what is reserved
 //
-// Readers take only life (shared), Match.mu, pinMu and touchMu, the last two for a map operation.
+// Readers take only life (shared), Match.mu, lease.Pins and touchMu, the last two for a map operation.
 package db

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dormousekv/dormouse/db/internal/lease"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/db/internal/prefix"
 	"github.com/dormousekv/dormouse/db/internal/read"
@@ -62,13 +63,11 @@ type engine struct {
 	fresh   []segments.Loc // doomed, not yet handed to the segments
 	behind  bool           // of fresh and of the doomed segments, some wait for a barrier
 
-	search prefix.Store // set by openEngine, as is source
+	search prefix.Store // set by openEngine, as are source and leases
 	source read.Source
 
-	pinMu    sync.Mutex
-	pinned   map[kv.Key]int // blocks that an open match or put rests on
-	evicting map[kv.Key]int // blocks that are being evicted, or that a longer one takes the place of, by how many
-	evicted  atomic.Uint64  // counts when that ended, and is changed with evicting
+	pins   *lease.Pins
+	leases lease.Store // as search
 
 	touchMu sync.Mutex
 	touched []touch

@@ -152,10 +152,10 @@ func TestViewOfAnotherRecordIsDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer y.Close()
-	x.found.Hits[0].Groups[0].Loc = y.found.Hits[0].Groups[0].Loc
+	x.held.Found.Hits[0].Groups[0].Loc = y.held.Found.Hits[0].Groups[0].Loc
 	var bad *CorruptError
 	err = x.View(ctx, func(StoredPlane) error { return nil })
-	if !errors.As(err, &bad) || bad.File == "" || bad.Offset != y.found.Hits[0].Groups[0].Loc.Offset {
+	if !errors.As(err, &bad) || bad.File == "" || bad.Offset != y.held.Found.Hits[0].Groups[0].Loc.Offset {
 		t.Errorf("view: %v", err)
 	}
 }

@@ -46,7 +46,7 @@ func (e *engine) evictOnce(goal func() evictGoal) (blocks int, err error) {
 // evictSome evicts some leaves, in one frame.
 func (e *engine) evictSome(goal evictGoal) (n int, freed int64, err error) {
 	var out []kv.Key
-	defer func() { e.endEvicting(out) }()
+	defer func() { e.pins.End(out) }()
 	var op oplog.Remove
 	e.logMu.Lock() // until the small state has it too: the head of a new log file must not miss it
 	_, err = e.commitLocked(func(t *index.Txn) (oplog.Op, error) {
@@ -112,7 +112,7 @@ func (e *engine) findFloor() error {
 func (e *engine) coldest(t *index.Txn) (index.Entry, bool, error) {
 	for {
 		best, found, err := e.coldestNow(t)
-		if err != nil || !found || e.startEvicting(best.Key) {
+		if err != nil || !found || e.pins.Leave(best.Key, 0) {
 			return best, found, err
 		}
 		// A match came to rest on it meanwhile: there may be another.
@@ -136,7 +136,7 @@ func (e *engine) coldestNow(t *index.Txn) (index.Entry, bool, error) {
 				repinned = append(repinned, k)
 				return true
 			}
-			if e.isPinned(k) {
+			if e.pins.Pinned(k, 0) {
 				return true
 			}
 			pick, rank, ok = k, r, true
@@ -178,23 +178,6 @@ func (e *engine) currentModels() map[kv.Fingerprint]bool {
 		out[fp] = latest[m.Name] == m
 	}
 	return out
-}
-
-func (e *engine) isPinned(k kv.Key) bool {
-	e.pinMu.Lock()
-	defer e.pinMu.Unlock()
-	return e.pinned[k] > 0
-}
-
-// startEvicting marks k, so that no match comes to rest on it any more.
-func (e *engine) startEvicting(k kv.Key) bool {
-	e.pinMu.Lock()
-	defer e.pinMu.Unlock()
-	if e.pinned[k] > 0 {
-		return false
-	}
-	e.evicting[k]++
-	return true
 }
 
 // removeBlock takes a block without children out of the index, with the records of all its groups. Its parent, if that

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/dormousekv/dormouse/db/internal/prefix"
-
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"

@@ -114,16 +114,14 @@ func TestMatchAfterAFailedLookup(t *testing.T) {
 	}
 	s.gen++ // as a Resume does that found the store changed
 	x.mu.Lock()
-	x.drop(s.eng)
-	x.found = nil // as a lookup does that fails
+	x.held.Drop(s.eng.pins) // as a lookup does that fails
 	x.mu.Unlock()
 	rows := empty(plain(), 64)
 	if n, err := x.Restore(ctx, rows); err != nil || n.Tokens != 64 {
 		t.Errorf("%d tokens are restored once the lookup works again: %v", n.Tokens, err)
 	}
 	x.mu.Lock()
-	x.drop(s.eng)
-	x.found = nil
+	x.held.Drop(s.eng.pins)
 	x.mu.Unlock()
 	if err := x.Close(); err != nil || s.matches.Load() != 0 {
 		t.Errorf("%d matches are open: %v", s.matches.Load(), err)

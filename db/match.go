@@ -7,10 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dormousekv/dormouse/db/internal/lease"
 	"github.com/dormousekv/dormouse/db/internal/prefix"
-
 	"github.com/dormousekv/dormouse/kv"
-	"github.com/dormousekv/dormouse/segments"
 )
 
 // MatchOptions say how far to look.
@@ -37,17 +36,14 @@ func (o MatchOptions) Validate() error {
 type Match struct {
 	m      *Model
 	prompt kv.Prompt
-	lease  segments.Lease
 
 	mu      sync.Mutex
-	gen     uint64         // of the store: after a Resume that found it changed, the match is looked up anew
-	found   *prefix.Lookup // nil once the match is closed, and after a lookup that failed
+	gen     uint64     // of the store: after a Resume that found it changed, the match is looked up anew
+	held    lease.Held // Found is nil once the match is closed, and after a lookup that failed
 	closed  bool
 	tokens  int
 	reason  Reason
-	counted bool     // its tokens count as reused
-	pinned  []kv.Key // what the found prefix rests on: its deepest block, and the block with its state
-	rests   [2]kv.Key
+	counted bool // its tokens count as reused
 }
 
 // Match finds the longest stored prefix of prompt, to the token. The match holds on to the prompt's slices: do not
@@ -90,7 +86,7 @@ func (m *Model) match(ctx context.Context, e *engine, prompt kv.Prompt, o MatchO
 	start := time.Now()
 	x := &Match{m: m, prompt: prompt}
 	limit := o.limit(len(prompt.Tokens))
-	if err := x.look(e, limit, false); err != nil {
+	if err := x.look(e, limit); err != nil {
 		return nil, err
 	}
 	m.s.matches.Add(1)
@@ -99,7 +95,7 @@ func (m *Model) match(ctx context.Context, e *engine, prompt kv.Prompt, o MatchO
 	}
 	e.count.matched(x.tokens, x.reason, len(prompt.Tokens), since(start))
 	e.logShort("match", m, x.tokens, limit, x.reason)
-	for _, k := range x.pinned {
+	for _, k := range x.held.Rests {
 		e.touch(k)
 	}
 	return x, nil
@@ -116,42 +112,25 @@ func (o MatchOptions) limit(n int) int {
 	return n
 }
 
-// look searches, pins what was found and takes the lease. A damaged index is a miss, and is rebuilt.
-func (x *Match) look(e *engine, limit int, exact bool) error {
+// look searches, and holds what was found; with a limit below 0, nothing is looked for. A damaged index is a miss, and is rebuilt.
+func (x *Match) look(e *engine, limit int) error {
 	x.gen = x.m.s.gen
-	x.found = e.search.Lookup(x.m.ms.searched(), &x.prompt, limit, exact)
-	for {
-		e.set.AcquireIn(&x.lease)
-		x.pinned = x.rests[:0]
-		since := e.evicted.Load()
-		if limit < 0 {
-			x.found.Reason = Reason{Code: LookupOff}
-			x.took()
-			return nil
-		}
-		if err := x.found.Find(); isIndexDamage(err) {
-			x.m.s.indexDamaged(err)
-			x.found.Reset()
-			x.found.Reason = Reason{Code: Damaged, Err: err}
-		} else if err != nil {
-			x.lease.Release()
-			x.found.Free()
-			x.found = nil
-			return err
-		}
-		x.pinned = x.found.AppendRests(x.pinned)
-		if len(x.pinned) == 0 { // nothing to read: it must not keep what an Extend evicts
-			x.lease.Release()
-			x.took()
-			return nil
-		}
-		if e.pinFound(since, x.found, x.pinned...) {
-			x.took()
-			return nil
-		}
-		x.lease.Release()
-		e.awaitCommit() // its end is being evicted, or was: when that is done, look again without it
+	if limit < 0 {
+		x.held.Nothing(&e.leases, x.m.ms.searched(), &x.prompt, Reason{Code: LookupOff})
+		x.took()
+		return nil
 	}
+	err := x.held.Find(&e.leases, x.m.ms.searched(), &x.prompt, limit, false)
+	if isIndexDamage(err) {
+		x.m.s.indexDamaged(err)
+		x.held.Found.Reason, err = Reason{Code: Damaged, Err: err}, nil
+	}
+	if err != nil {
+		x.held.Drop(e.pins)
+		return err
+	}
+	x.took()
+	return nil
 }
 
 // awaitCommit returns when the commit that is under way has ended.
@@ -161,20 +140,7 @@ func (e *engine) awaitCommit() {
 }
 
 // took notes what the lookup says by now.
-func (x *Match) took() { x.tokens, x.reason = x.found.Tokens, x.found.Reason }
-
-// drop gives back what look took.
-func (x *Match) drop(e *engine) {
-	x.lease.Release()
-	if e != nil {
-		e.unpin(x.pinned...)
-	}
-	x.pinned = nil
-	if x.found != nil {
-		x.found.Free()
-		x.found = nil
-	}
-}
+func (x *Match) took() { x.tokens, x.reason = x.held.Found.Tokens, x.held.Found.Reason }
 
 // logShort says why a match or a restore gives fewer tokens than were asked for. Damage has its own line, at a level that
 // operators look at.
@@ -217,9 +183,9 @@ func (x *Match) StateBytes(tensor int) (int64, error) {
 	if tensor < 0 || tensor >= len(d.Tensors) || d.Groups[d.Tensors[tensor].Group].Kind != kv.StateAt {
 		return 0, nil
 	}
-	for _, st := range x.found.States {
+	for _, st := range x.held.Found.States {
 		if st.At == x.tokens && st.Group == d.Tensors[tensor].Group {
-			return e.source.StateBytes(x.found, &st, tensor)
+			return e.source.StateBytes(x.held.Found, &st, tensor)
 		}
 	}
 	return 0, nil
@@ -237,8 +203,10 @@ func (x *Match) Close() error {
 	x.closed = true
 	x.m.s.matches.Add(-1)
 	e := x.m.s.eng
-	x.drop(e)
-	if e != nil {
+	if e == nil {
+		x.held.Drop(nil)
+	} else {
+		x.held.Drop(e.pins)
 		if n, _ := e.set.Pending(); n > 0 || e.set.PendingUnlinks() > 0 {
 			e.signal()
 		}
@@ -252,19 +220,19 @@ func (x *Match) check(e *engine) error {
 	if x.closed {
 		return ErrMatchClosed
 	}
-	if x.gen == x.m.s.gen && x.found != nil {
+	if x.gen == x.m.s.gen && x.held.Found != nil {
 		return nil
 	}
 	if x.tokens > 0 {
 		limit := x.tokens
-		x.drop(e)
-		return x.look(e, limit, false)
+		x.held.Drop(e.pins)
+		return x.look(e, limit)
 	}
 	why := x.reason
-	x.drop(e)
-	err := x.look(e, -1, false)
+	x.held.Drop(e.pins)
+	err := x.look(e, -1)
 	if err == nil {
-		x.found.Reason, x.reason = why, why
+		x.held.Found.Reason, x.reason = why, why
 	}
 	return err
 }

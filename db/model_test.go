@@ -226,7 +226,7 @@ func (d *driver) must(err error) {
 // kill leaves the files as a SIGKILL would: nothing is synced, sealed or checkpointed.
 func (d *driver) kill() {
 	for _, h := range d.held {
-		h.x.lease.Release()
+		h.x.held.Drop(nil)
 	}
 	d.held = nil
 	s := d.s

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"slices"
 
+	"github.com/dormousekv/dormouse/db/internal/lease"
 	"github.com/dormousekv/dormouse/db/internal/prefix"
 	"github.com/dormousekv/dormouse/db/internal/read"
 	"github.com/dormousekv/dormouse/index"
@@ -31,8 +32,8 @@ func openOrRebuild(ctx context.Context, dir string, o Options) (*engine, error) 
 func openEngine(ctx context.Context, dir string, o Options, doubt error) (opened *engine, err error) {
 	e := &engine{
 		dir: dir, o: o, fs: o.fs, log: o.Logger, workers: read.NewWorkers(),
-		state:  newSmallState(),
-		pinned: map[kv.Key]int{}, evicting: map[kv.Key]int{}, barriers: barriers{turn: make(chan struct{}, 1)},
+		state: newSmallState(),
+		pins:  lease.NewPins(), barriers: barriers{turn: make(chan struct{}, 1)},
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	defer func() {
@@ -86,6 +87,7 @@ func openEngine(ctx context.Context, dir string, o Options, doubt error) (opened
 		Collisions: &e.count.collisions, BloomFalse: &e.count.bloomFalse,
 	}
 	e.source = read.Source{Segments: e.set, Workers: e.workers, Cause: e.foundBad, Report: e.reportDamage}
+	e.leases = lease.Store{Search: &e.search, Pins: e.pins, Settled: e.awaitCommit}
 	if o.ReadOnly {
 		e.countFlagged()
 		return e, nil

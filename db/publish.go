@@ -40,7 +40,7 @@ func (w *putter) publishBatch(ctx context.Context) error {
 	}()
 
 	defer func() {
-		e.endEvicting(w.left)
+		e.pins.End(w.left)
 		w.left = w.left[:0]
 	}()
 	var op oplog.Put
@@ -61,7 +61,7 @@ func (w *putter) publishBatch(ctx context.Context) error {
 				return nil, err
 			}
 		}
-		held = !last.IsZero() && e.pin(last) // before anybody can evict it again
+		held = !last.IsZero() && e.pins.Pin(last) // before anybody can evict it again
 		if len(op.Records) == 0 {
 			return nil, nil
 		}
@@ -76,7 +76,7 @@ func (w *putter) publishBatch(ctx context.Context) error {
 	})
 	if err != nil {
 		if held {
-			e.unpin(last)
+			e.pins.Unpin(last)
 		}
 		// Nothing names these records: the next open sweeps them away, should this process not get to it.
 		if lsn == 0 {
@@ -223,20 +223,15 @@ func (w *putter) needed(k kv.Key) bool {
 		return true
 	}
 	own := w.pins(k)
-	w.e.pinMu.Lock()
-	defer w.e.pinMu.Unlock()
-	return w.e.pinned[k] > own
+	return w.e.pins.Pinned(k, own)
 }
 
 // leave marks a tail, so that no match comes to rest on it any more, if none other than this put's own has.
 func (w *putter) leave(k kv.Key) bool {
 	own := w.pins(k)
-	w.e.pinMu.Lock()
-	defer w.e.pinMu.Unlock()
-	if w.e.pinned[k] > own {
+	if !w.e.pins.Leave(k, own) {
 		return false
 	}
-	w.e.evicting[k]++
 	w.left = append(w.left, k)
 	return true
 }
@@ -247,7 +242,7 @@ func (w *putter) pins(k kv.Key) int {
 	if w.pin == k {
 		own++
 	}
-	if w.match != nil && slices.Contains(w.match.pinned, k) {
+	if w.match != nil && slices.Contains(w.match.held.Rests, k) {
 		own++
 	}
 	if slices.Contains(w.lent, k) {
@@ -260,9 +255,8 @@ func (w *putter) pins(k kv.Key) int {
 func (w *putter) moveOn(last kv.Key) {
 	w.unpin()
 	w.pin = last
-	if w.match != nil && w.e.pin(last) {
-		w.e.unpin(w.match.pinned...)
-		w.match.pinned = append(w.match.rests[:0], last)
+	if w.match != nil {
+		w.match.held.MoveTo(w.e.pins, last)
 	}
 }
 

@@ -17,14 +17,12 @@ func TestPutBesideEviction(t *testing.T) {
 	c := e.hasher.Chain(m.ms.Fingerprint, 16, &short)
 	last := c.Key(1)
 	e.logMu.Lock() // as evictSome has it
-	if !e.startEvicting(last) {
+	if !e.pins.Leave(last, 0) {
 		t.Fatal("the block is pinned")
 	}
 	go func() {
 		time.Sleep(30 * time.Millisecond)
-		e.pinMu.Lock()
-		delete(e.evicting, last)
-		e.pinMu.Unlock()
+		e.pins.End([]kv.Key{last})
 		e.logMu.Unlock()
 	}()
 	if got := put(t, m, long); got.Blocks != 3 || got.Reused != 2 {

@@ -4,17 +4,19 @@ import (
 	"context"
 	"slices"
 
+	"github.com/dormousekv/dormouse/db/internal/lease"
 	"github.com/dormousekv/dormouse/db/internal/prefix"
-
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/segments"
 )
 
 // stored are rows of a block that lie in the store already, and complete what a put's caller has of it: the first rows, from
 // another prompt's block that begins with the same tokens, or those of the record that the put replaces. A nil stored has
 // none.
 type stored struct {
-	match    *Match
+	held     lease.Held     // of a block's first rows
+	lease    segments.Lease // of a record that is replaced
 	hit      *prefix.Hit
 	from, to int // of the group that it is asked for
 	why      Reason
@@ -23,8 +25,12 @@ type stored struct {
 
 // release gives the lease back.
 func (s *stored) release(e *engine) {
-	if s != nil {
-		s.match.drop(e)
+	switch {
+	case s == nil:
+	case s.held.Found != nil:
+		s.held.Drop(e.pins)
+	default:
+		s.lease.Release()
 	}
 }
 
@@ -45,7 +51,7 @@ func (w *putter) lend(k kv.Key) bool {
 	if slices.Contains(w.lent, k) {
 		return true
 	}
-	if !w.e.pin(k) { // so that no longer block takes its place meanwhile
+	if !w.e.pins.Pin(k) { // so that no longer block takes its place meanwhile
 		return false
 	}
 	w.lent = append(w.lent, k)
@@ -54,18 +60,18 @@ func (w *putter) lend(k kv.Key) bool {
 
 // giveBack ends what lend began.
 func (w *putter) giveBack() {
-	w.e.unpin(w.lent...)
+	w.e.pins.Unpin(w.lent...)
 	w.lent = nil
 }
 
-// window narrows s to what it has of group g.
+// window narrows s to what it has of group g. s keeps the lease.
 func (s *stored) window(g int) *stored {
 	if s == nil || s.hit == nil {
 		return nil
 	}
-	out := *s
+	out := &stored{hit: s.hit, why: s.why, err: s.err}
 	out.from, out.to = s.hit.Covers(g)
-	return &out
+	return out
 }
 
 // head looks for the first rows of block i, if the caller's begin later: those of group 0, which must be there if the block
@@ -88,21 +94,23 @@ func (w *putter) head(ctx context.Context, i int, known bool) (*stored, error) {
 	if err := w.publish(ctx); err != nil {
 		return nil, err
 	}
-	x := &Match{m: w.m, prompt: w.p}
-	if err := x.look(w.e, limit, true); err != nil {
+	out := new(stored)
+	if err := out.held.Find(&w.e.leases, w.m.ms.searched(), &w.p, limit, true); err != nil {
+		out.release(w.e)
 		return nil, err
 	}
-	out := &stored{match: x, why: x.reason}
-	if n := len(x.found.Hits); n > 0 {
-		if err := x.found.Resolve(n - 1); err != nil {
+	found := out.held.Found
+	out.why = found.Reason
+	if n := len(found.Hits); n > 0 {
+		if err := found.Resolve(n - 1); err != nil {
 			out.release(w.e)
 			return nil, err
 		}
 	}
 	// What the usable prefix of all groups is does not matter: each group is asked for its own rows.
 	end = 0
-	if n := len(x.found.Hits); n > 0 {
-		out.hit = &x.found.Hits[n-1]
+	if n := len(found.Hits); n > 0 {
+		out.hit = &found.Hits[n-1]
 		out.from, out.to = out.hit.Covers(0)
 		end = out.hit.End
 		if out.hit.Start != start {
@@ -125,15 +133,11 @@ func (w *putter) older(i, g int, old index.Entry) *stored {
 		Groups: make([]prefix.Group, len(w.m.ms.desc.Groups)),
 	}
 	h.Groups[g] = prefix.Group{Loc: old.Loc, RowFirst: int(old.RowFirst), RowCount: int(old.RowCount)}
-	x := &Match{m: w.m, prompt: w.p}
-	w.e.set.AcquireIn(&x.lease)
-	out := &stored{match: x, hit: h}
+	out := &stored{hit: h}
 	out.from, out.to = h.Covers(g)
-	v := w.e.view()
-	defer v.Release()
-	if now, ok, err := v.Get(h.Key, uint8(g)); err != nil {
+	if still, err := w.e.leases.Record(&out.lease, h.Key, uint8(g), old.Loc); err != nil {
 		out.err = err
-	} else if !ok || now.Loc != old.Loc {
+	} else if !still {
 		out.err = w.gone(i)
 	}
 	return out

@@ -12,7 +12,7 @@ func (w *putter) hold(i int) error {
 		return nil
 	}
 	parent := w.chain.Parent(i)
-	if !w.e.pin(parent) {
+	if !w.e.pins.Pin(parent) {
 		return w.gone(i)
 	}
 	w.unpin()
@@ -27,7 +27,7 @@ func (w *putter) hold(i int) error {
 
 // rest moves this put's pin to a block that is stored.
 func (w *putter) rest(k kv.Key) {
-	if w.idle() && w.e.pin(k) {
+	if w.idle() && w.e.pins.Pin(k) {
 		w.unpin()
 		w.pin = k
 	}
@@ -35,7 +35,7 @@ func (w *putter) rest(k kv.Key) {
 
 func (w *putter) unpin() {
 	if !w.pin.IsZero() {
-		w.e.unpin(w.pin)
+		w.e.pins.Unpin(w.pin)
 		w.pin = kv.Key{}
 	}
 }

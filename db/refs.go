@@ -129,8 +129,8 @@ func (m *Model) setRefOnce(ctx context.Context, e *engine, name string, prefix k
 		x = again
 	}
 	defer e.space.giveUp(room, 0)
-	ref.Block = x.pinned[len(x.pinned)-1]
-	lsn, err := e.logRef(ref, x.found)
+	ref.Block = x.held.Rests[len(x.held.Rests)-1]
+	lsn, err := e.logRef(ref, x.held.Found)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 
+	"github.com/dormousekv/dormouse/db/internal/lease"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/damage"
@@ -57,8 +58,7 @@ func newWreck(dir string, o RepairOptions, out *Repaired) *wreck {
 	}}
 	opts := Options{ReadOnly: true, Progress: o.Progress, Logger: slog.New(slog.DiscardHandler), fs: w.fs}.withDefaults()
 	w.e = &engine{
-		dir: dir, o: opts, fs: w.fs, log: opts.Logger, state: newSmallState(),
-		pinned: map[kv.Key]int{}, evicting: map[kv.Key]int{},
+		dir: dir, o: opts, fs: w.fs, log: opts.Logger, state: newSmallState(), pins: lease.NewPins(),
 	}
 	return w
 }

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/db/internal/read"
-
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -64,11 +63,11 @@ func (x *Match) restoreInto(ctx context.Context, rows kv.Rows, ready func(layer,
 		return got, err
 	}
 	asked := x.tokens
-	bytes, err := e.source.Restore(ctx, x.found, rows, ready, part)
+	bytes, err := e.source.Restore(ctx, x.held.Found, rows, ready, part)
 	if isIndexDamage(err) {
 		x.m.s.indexDamaged(err)
-		x.found.Reset()
-		x.found.Reason, err = Reason{Code: Damaged, Err: err}, nil
+		x.held.Found.Reset()
+		x.held.Found.Reason, err = Reason{Code: Damaged, Err: err}, nil
 	}
 	x.took()
 	if err != nil {

@@ -300,7 +300,7 @@ func (s *Store) Resume(ctx context.Context) error {
 // up anew when it is used; what it rests on stays pinned.
 func (s *Store) adopt(old, e *engine) {
 	e.count.adopt(&old.count)
-	e.pinned = old.pinned
+	e.pins.Adopt(old.pins)
 	s.eng = e
 	s.gen++
 }

@@ -66,7 +66,7 @@ func (m *Model) dropStates(e *engine, p *kv.Prompt, chain *kv.Chain, g uint8, ke
 	var op oplog.Remove
 	var marked []kv.Key
 	blocks := 0
-	defer func() { e.endEvicting(marked) }()
+	defer func() { e.pins.End(marked) }()
 	e.logMu.Lock() // until the small state has it too: the head of a new log file must not miss it
 	defer e.logMu.Unlock()
 	_, err := e.commitLocked(func(t *index.Txn) (oplog.Op, error) {
@@ -80,7 +80,7 @@ func (m *Model) dropStates(e *engine, p *kv.Prompt, chain *kv.Chain, g uint8, ke
 			} else if wanted {
 				continue
 			}
-			if !e.startEvicting(s.key) {
+			if !e.pins.Leave(s.key, 0) {
 				continue // an open match rests on it
 			}
 			marked = append(marked, s.key)

@@ -62,7 +62,7 @@ func TestDeletedRowsAreNotBorrowed(t *testing.T) {
 		}
 		w.unpin()
 		expect(t, m, long, 32)
-		if n := len(s.eng.pinned); n > 0 {
+		if n, _ := s.eng.pins.Counts(); n > 0 {
 			t.Errorf("%s: %d blocks are still pinned", d.Name, n)
 		}
 	}
@@ -142,7 +142,7 @@ func TestPutCountsOnNothingDeleted(t *testing.T) {
 		}
 		w.unpin()
 		expect(t, m, p, 16)
-		if n := len(s.eng.pinned); n > 0 {
+		if n, _ := s.eng.pins.Counts(); n > 0 {
 			t.Errorf("%s: %d blocks are still pinned", d.Name, n)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/db/internal/prefix"
-
 	"github.com/dormousekv/dormouse/kv"
 )
 

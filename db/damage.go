@@ -5,9 +5,9 @@ import (
 
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/db/internal/prefix"
+	"github.com/dormousekv/dormouse/db/internal/read"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/damage"
-	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
 )
@@ -23,7 +23,7 @@ func (e *engine) reportDamage(key kv.Key, group uint8, loc index.Loc, cause erro
 		e.count.collisions.Add(1)
 		return cause
 	}
-	if passing(cause) {
+	if read.Passing(cause) {
 		e.log.Warn("record cannot be read just now", "block", key.String(), "group", group, "error", cause)
 		return cause
 	}
@@ -73,11 +73,6 @@ func (e *engine) foundBad(key kv.Key, group uint8, loc index.Loc, cause error) e
 		return cause
 	}
 	return damage.New(e.segmentPath(loc.Segment), loc.Offset, "record header", "block "+key.String(), "zeros")
-}
-
-// passing is [vfs.Passing] of what is not known to be damage.
-func passing(err error) bool {
-	return vfs.Passing(err) && !errors.Is(err, ErrCorrupt)
 }
 
 // countFlagged lets matches know without a lock whether any block is flagged.

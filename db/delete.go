@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/dormousekv/dormouse/db/internal/oplog"
+	"github.com/dormousekv/dormouse/db/internal/read"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -87,7 +88,7 @@ func (m *Model) holding(e *engine, t *index.Txn, p *kv.Prompt) ([]kv.Key, error)
 			return true
 		}
 		shared, err := e.search.SharedTokens(p, entry)
-		if passing(err) { // it may be another prompt's
+		if read.Passing(err) { // it may be another prompt's
 			failed = errors.Join(failed, err)
 		}
 		return err == nil && start+shared < n

@@ -15,6 +15,7 @@ import (
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/db/internal/prefix"
 	"github.com/dormousekv/dormouse/db/internal/read"
+	"github.com/dormousekv/dormouse/db/internal/write"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
@@ -68,6 +69,7 @@ type engine struct {
 
 	pins   *lease.Pins
 	leases lease.Store // as search
+	writes write.Store // as search
 
 	touchMu sync.Mutex
 	touched []touch

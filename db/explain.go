@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/dormousekv/dormouse/db/internal/prefix"
+	"github.com/dormousekv/dormouse/db/internal/read"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
@@ -132,7 +133,7 @@ func explainGroup(h *prefix.Hit, g int) string {
 	switch from, to := h.Covers(g); {
 	case errors.Is(r.Bad, segments.ErrDestroyed):
 		return "gone"
-	case passing(r.Bad), errors.Is(r.Bad, fs.ErrPermission) && !errors.Is(r.Bad, ErrCorrupt):
+	case read.Passing(r.Bad), errors.Is(r.Bad, fs.ErrPermission) && !errors.Is(r.Bad, ErrCorrupt):
 		return "unreadable"
 	case r.Bad != nil:
 		return "damaged"

@@ -10,6 +10,7 @@ import (
 	"github.com/dormousekv/dormouse/db/internal/lease"
 	"github.com/dormousekv/dormouse/db/internal/prefix"
 	"github.com/dormousekv/dormouse/db/internal/read"
+	"github.com/dormousekv/dormouse/db/internal/write"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/boot"
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -88,6 +89,10 @@ func openEngine(ctx context.Context, dir string, o Options, doubt error) (opened
 	}
 	e.source = read.Source{Segments: e.set, Workers: e.workers, Cause: e.foundBad, Report: e.reportDamage}
 	e.leases = lease.Store{Search: &e.search, Pins: e.pins, Settled: e.awaitCommit}
+	e.writes = write.Store{
+		Store: &e.leases, Rows: &e.source, Engine: putEngine{e},
+		Gate: &e.gate, Seq: &e.birth, Grown: &e.growth, Replaced: &e.count.replaced,
+	}
 	if o.ReadOnly {
 		e.countFlagged()
 		return e, nil

@@ -5,15 +5,10 @@ import (
 	"errors"
 	"time"
 
-	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/db/internal/lease"
+	"github.com/dormousekv/dormouse/db/internal/write"
 	"github.com/dormousekv/dormouse/kv"
 )
-
-// exactTokens at the start of a prompt are kept exactly: attention sinks take most of every later token's attention.
-const exactTokens = 4
-
-// putChunkBytes bounds what one log frame publishes, and so what a put holds back from others.
-const putChunkBytes = 32 << 20
 
 // Put stores the rows of prompt. rows may cover any range of positions, as long as the prefix before it is stored or
 // included; rows beyond the prompt are not looked at. Blocks that are stored already are left as they are, unless rows
@@ -32,13 +27,14 @@ func (x *Match) Extend(ctx context.Context, prompt kv.Prompt, rows kv.Rows, o Pu
 	return x.m.putOnIndex(ctx, x, prompt, rows, o)
 }
 
-func (m *Model) putOnIndex(ctx context.Context, x *Match, prompt kv.Prompt, rows kv.Rows, o PutOptions) (out PutResult, err error) {
+func (m *Model) putOnIndex(ctx context.Context, x *Match, prompt kv.Prompt, rows kv.Rows, o PutOptions) (_ PutResult, err error) {
+	var sum write.Result
 	err = m.s.onIndex(ctx, func() error {
 		r, err := m.put(ctx, x, prompt, rows, o)
-		out.add(r)
+		sum.Add(write.Result(r))
 		return err
 	})
-	return out, err
+	return PutResult(sum), err
 }
 
 func (m *Model) put(ctx context.Context, x *Match, prompt kv.Prompt, rows kv.Rows, o PutOptions) (PutResult, error) {
@@ -76,103 +72,40 @@ func (m *Model) put(ctx context.Context, x *Match, prompt kv.Prompt, rows kv.Row
 	if o.Compression == 0 {
 		o.Compression = e.o.Compression
 	}
-	var result PutResult
+	var result write.Result
+	var extends *lease.Held
+	if x != nil {
+		extends = &x.held
+	}
 	for range putAttempts {
-		var last *putter // what it has stored stays while room is made for the rest
+		var last *write.Put // what it has stored stays while room is made for the rest
 		err = e.insist(ctx, func() error {
-			w := &putter{e: e, m: m, match: x, rows: rows, o: o}
-			err := w.run(ctx, &prompt)
-			result.add(w.result)
+			w := e.writes.New(m.written(e), rows, extends, write.Options{Codec: o.Codec, Compression: o.Compression})
+			err := w.Run(ctx, &prompt)
+			result.Add(w.Result)
 			if last != nil {
-				last.unpin()
+				last.Release()
 			}
 			last = w
 			return err
 		})
-		last.unpin()
-		if !isGone(err) || errors.Is(err, ErrNoSpace) { // that would evict again and again
+		last.Release()
+		if !write.IsGone(err) || errors.Is(err, ErrNoSpace) { // that would evict again and again
 			break
 		}
 		e.awaitCommit() // of whoever takes the block out
 	}
 	if err == nil && o.KeepStates > 0 {
-		err = m.thinStates(e, &prompt, max(2, o.KeepStates))
+		err = e.writes.ThinStates(m.ms.searched(), &prompt, max(2, o.KeepStates))
 	}
 	if isIndexDamage(err) {
 		m.s.indexDamaged(err)
 	}
-	e.count.put(result, since(start))
+	e.count.put(PutResult(result), since(start))
 	e.maybeBackground()
-	return result, err
+	return PutResult(result), err
 }
 
 // putAttempts bounds how often a put starts over because a block that it rests on went meanwhile: it was deleted, evicted, or
 // a longer one took its place. What was stored until then stays, and is found.
 const putAttempts = 100
-
-func isGone(err error) bool {
-	var missing *NotStoredError
-	return errors.As(err, &missing) && missing.Reason.Code == Gone
-}
-
-// putter is one put under way.
-type putter struct {
-	e      *engine
-	m      *Model
-	match  *Match // nil for a plain Put
-	rows   kv.Rows
-	o      PutOptions
-	result PutResult
-
-	p     kv.Prompt // the part of the prompt that has rows
-	chain *kv.Chain
-	cover []coverage         // by group
-	pin   kv.Key             // the deepest block that this put rests on
-	left  []kv.Key           // marked as being evicted: tails that it takes the place of
-	lent  []kv.Key           // pinned: blocks that must still be stored when what is planned is published
-	met   map[index.Loc]bool // window records whose rows this put has looked at before it replaces them
-
-	planned      []record // not yet written
-	plannedBytes int64
-	gated        bool          // holds the gate
-	batch        []index.Entry // written, not yet published
-	batchBytes   int64
-	lsn          uint64
-	created      int64 // when the put began, in Unix seconds
-}
-
-// run stores block after block, a chunk at a time. Afterwards the put rests on the deepest block that is stored: unpin ends that.
-func (w *putter) run(ctx context.Context, prompt *kv.Prompt) error {
-	if err := w.plan(prompt); err != nil {
-		return err
-	}
-	defer w.giveBack()
-	stored, err := w.known() // blocks of the chain that are known to be stored, or in the batch
-	if err != nil {
-		return err
-	}
-	for i := stored; i < w.chain.Len(); i++ {
-		if err := ctx.Err(); err != nil {
-			return errors.Join(err, w.publish(ctx))
-		}
-		if err := w.block(ctx, i); err != nil {
-			return errors.Join(err, w.publish(ctx))
-		}
-		stored++
-		if w.batchBytes >= putChunkBytes {
-			if err := w.publish(ctx); err != nil {
-				return err
-			}
-		}
-	}
-	if err := w.publish(ctx); err != nil {
-		return err
-	}
-	if stored > 0 {
-		_, w.result.Tokens = w.chain.Block(stored - 1)
-	}
-	if w.e.o.Durability == Power {
-		w.lsn = w.e.wal.LastLSN() // some of it may have been stored by another put: wait for that one, too
-	}
-	return w.e.durable(w.lsn)
-}

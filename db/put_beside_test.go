@@ -3,6 +3,7 @@ package db
 import (
 	"testing"
 
+	"github.com/dormousekv/dormouse/db/internal/write"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -31,20 +32,20 @@ func TestPutsOfOneWindowBesideEachOther(t *testing.T) {
 	if _, err := m.Put(ctx, p, base, PutOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	slow := &putter{e: s.eng, m: m, rows: rows(0, 8), o: PutOptions{Codec: s.eng.o.Codec}}
-	if err := slow.plan(&p); err != nil {
+	slow := s.eng.writes.New(m.written(s.eng), rows(0, 8), nil, write.Options{Codec: s.eng.o.Codec})
+	if err := slow.Plan(&p); err != nil {
 		t.Fatal(err)
 	}
-	if err := slow.block(ctx, 0); err != nil {
+	if err := slow.Block(ctx, 0); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := m.Put(ctx, p, rows(8, 16), PutOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, m, p, 16)
-	err := slow.publish(ctx)
-	slow.unpin()
-	if isGone(err) { // put starts over
+	err := slow.Publish(ctx)
+	slow.Release()
+	if write.IsGone(err) { // put starts over
 		_, err = m.Put(ctx, p, rows(0, 8), PutOptions{})
 	}
 	if err != nil {

@@ -25,12 +25,3 @@ type PutResult struct {
 	Reused  int   // records that were stored already; their headers are whole, their rows were not read
 	Bytes   int64 // bytes written
 }
-
-// add adds what another attempt did. What the first one stored, the next one finds.
-func (r *PutResult) add(x PutResult) {
-	r.Reused = max(0, x.Reused-r.Records)
-	r.Tokens = x.Tokens
-	r.Blocks += x.Blocks
-	r.Records += x.Records
-	r.Bytes += x.Bytes
-}

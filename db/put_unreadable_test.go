@@ -6,6 +6,8 @@ import (
 	"os"
 	"testing"
 
+	"github.com/dormousekv/dormouse/db/internal/read"
+	"github.com/dormousekv/dormouse/db/internal/write"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -14,7 +16,7 @@ import (
 func mayFail(t *testing.T, err error) {
 	t.Helper()
 	var missing *NotStoredError
-	if err != nil && !errors.As(err, &missing) && !passing(err) {
+	if err != nil && !errors.As(err, &missing) && !read.Passing(err) {
 		t.Fatal(err)
 	}
 }
@@ -139,16 +141,16 @@ func TestPutBesideADeletionAndAnotherPut(t *testing.T) {
 				m := model(t, s, d)
 				p := kv.Tokens(tokens(1, 48)...)
 				put(t, m, p.Prefix(32))
-				slow := &putter{e: s.eng, m: m, rows: filled(d, &p, 0, 48), o: PutOptions{Codec: s.eng.o.Codec}}
-				if err := slow.plan(&p); err != nil {
+				slow := s.eng.writes.New(m.written(s.eng), filled(d, &p, 0, 48), nil, write.Options{Codec: s.eng.o.Codec})
+				if err := slow.Plan(&p); err != nil {
 					t.Fatal(err)
 				}
-				n, err := slow.known()
+				n, err := slow.Known()
 				if err != nil || n > 2 {
 					t.Fatal(n, err)
 				}
 				for i := n; i < 3; i++ {
-					if err := slow.block(ctx, i); err != nil {
+					if err := slow.Block(ctx, i); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -158,8 +160,8 @@ func TestPutBesideADeletionAndAnotherPut(t *testing.T) {
 				if again > 0 {
 					put(t, m, p.Prefix(again))
 				}
-				err = slow.publish(ctx)
-				slow.unpin()
+				err = slow.Publish(ctx)
+				slow.Release()
 				mayFail(t, err)
 				restore(t, m, p)
 				put(t, m, p)
@@ -181,18 +183,18 @@ func TestRestoreComparesTokens(t *testing.T) {
 			p := kv.Tokens(tokens(1, 32)...)
 			q := kv.Tokens(concat(p.Tokens[:16], tokens(2, 16))...)
 			put(t, m, p.Prefix(16))
-			forged := &putter{e: s.eng, m: m, rows: filled(d, &p, 0, 32), o: PutOptions{Codec: s.eng.o.Codec}}
-			if err := forged.plan(&p); err != nil {
+			forged := s.eng.writes.New(m.written(s.eng), filled(d, &p, 0, 32), nil, write.Options{Codec: s.eng.o.Codec})
+			if err := forged.Plan(&p); err != nil {
 				t.Fatal(err)
 			}
-			forged.chain = s.eng.hasher.Chain(m.Fingerprint(), d.BlockTokens, &q)
-			if err := forged.block(ctx, 1); err != nil {
+			forged.Chain = s.eng.hasher.Chain(m.Fingerprint(), d.BlockTokens, &q)
+			if err := forged.Block(ctx, 1); err != nil {
 				t.Fatal(err)
 			}
-			if err := forged.publish(ctx); err != nil {
+			if err := forged.Publish(ctx); err != nil {
 				t.Fatal(err)
 			}
-			forged.unpin()
+			forged.Release()
 			if n, why := restore(t, m, q); n > 16 || why.Code != Collision && why.Code != StateMissing {
 				t.Errorf("%d tokens of another prompt (%v)", n, why)
 			}

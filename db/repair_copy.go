@@ -50,6 +50,9 @@ func (w *wreck) copyTo(ctx context.Context, dir string) (err error) {
 	return errors.Join(err, s.Close())
 }
 
+// copyBytes bounds the records that one log frame publishes in the copy.
+const copyBytes = 16 << 20
+
 // copier copies what is sound of a damaged store into a new one.
 type copier struct {
 	w *wreck
@@ -190,7 +193,7 @@ func (c *copier) record(ctx context.Context, x index.Entry) error {
 	x.Rank &= rankMask
 	c.batch, c.batchBytes = append(c.batch, x), c.batchBytes+at.Length
 	w.saved[id] = true
-	if c.batchBytes < flushBytes && len(c.batch) < 4096 {
+	if c.batchBytes < copyBytes && len(c.batch) < 4096 {
 		return nil
 	}
 	if err := c.publish(); err != nil {

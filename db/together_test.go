@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dormousekv/dormouse/db/internal/write"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -43,13 +44,13 @@ func TestDeletedRowsAreNotBorrowed(t *testing.T) {
 		short := kv.Prompt{Tokens: tokens(1, 40)}
 		long := kv.Prompt{Tokens: concat(short.Tokens, tokens(2, 20))}
 		put(t, m, short)
-		w := &putter{e: s.eng, m: m, rows: filled(d, &long, 38, 60), o: PutOptions{Codec: s.o.Codec}}
-		if err := w.plan(&long); err != nil {
+		w := s.eng.writes.New(m.written(s.eng), filled(d, &long, 38, 60), nil, write.Options{Codec: s.o.Codec})
+		if err := w.Plan(&long); err != nil {
 			t.Fatal(err)
 		}
-		first, err := w.known()
-		for i := first; i < w.chain.Len() && err == nil; i++ {
-			err = w.block(ctx, i)
+		first, err := w.Known()
+		for i := first; i < w.Chain.Len() && err == nil; i++ {
+			err = w.Block(ctx, i)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -57,10 +58,10 @@ func TestDeletedRowsAreNotBorrowed(t *testing.T) {
 		if del, err := m.Delete(ctx, short.Prefix(36)); err != nil || del.Blocks != 1 {
 			t.Fatalf("%+v, %v", del, err)
 		}
-		if err := w.publish(ctx); !errors.Is(err, ErrNotStored) {
+		if err := w.Publish(ctx); !errors.Is(err, ErrNotStored) {
 			t.Errorf("%s: an extension of what was deleted: %v", d.Name, err)
 		}
-		w.unpin()
+		w.Release()
 		expect(t, m, long, 32)
 		if n, _ := s.eng.pins.Counts(); n > 0 {
 			t.Errorf("%s: %d blocks are still pinned", d.Name, n)
@@ -121,26 +122,26 @@ func TestPutCountsOnNothingDeleted(t *testing.T) {
 		m := model(t, s, d)
 		p := kv.Prompt{Tokens: tokens(1, 48)}
 		put(t, m, p.Prefix(16))
-		w := &putter{e: s.eng, m: m, rows: filled(d, &p, 0, 48), o: PutOptions{Codec: s.o.Codec}}
-		if err := w.plan(&p); err != nil {
+		w := s.eng.writes.New(m.written(s.eng), filled(d, &p, 0, 48), nil, write.Options{Codec: s.o.Codec})
+		if err := w.Plan(&p); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := w.known(); err != nil {
+		if _, err := w.Known(); err != nil {
 			t.Fatal(err)
 		}
-		err := errors.Join(w.block(ctx, 0), w.block(ctx, 1))
+		err := errors.Join(w.Block(ctx, 0), w.Block(ctx, 1))
 		put(t, m, p)
-		if err := errors.Join(err, w.block(ctx, 2)); err != nil {
+		if err := errors.Join(err, w.Block(ctx, 2)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := m.Delete(ctx, p.Prefix(1)); err != nil {
 			t.Fatal(err)
 		}
 		put(t, m, p.Prefix(16))
-		if err := w.publish(ctx); !errors.Is(err, ErrNotStored) {
+		if err := w.Publish(ctx); !errors.Is(err, ErrNotStored) {
 			t.Errorf("%s: published above what was deleted: %v", d.Name, err)
 		}
-		w.unpin()
+		w.Release()
 		expect(t, m, p, 16)
 		if n, _ := s.eng.pins.Counts(); n > 0 {
 			t.Errorf("%s: %d blocks are still pinned", d.Name, n)

@@ -1,10 +1,13 @@
 package read
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/dormousekv/dormouse/db/internal/prefix"
 	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/quant"
 	"github.com/dormousekv/dormouse/segments"
@@ -55,3 +58,6 @@ func PlaneOf(te segments.TensorEntry) quant.Plane {
 		Rows: int(te.Rows), Exceptions: te.Exceptions, MaxError: te.MaxError,
 	}
 }
+
+// Passing reports whether a read failed for a reason that passes: too many files are open, say. What is known to be damage is none.
+func Passing(err error) bool { return vfs.Passing(err) && !errors.Is(err, damage.ErrCorrupt) }

@@ -1,26 +1,27 @@
-package db
+package write
 
 import (
 	"context"
 	"fmt"
 
+	"github.com/dormousekv/dormouse/db/internal/read"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// block makes sure that every group of block i that the caller has rows for is stored.
-func (w *putter) block(ctx context.Context, i int) error {
-	d := &w.m.ms.desc
-	key := w.chain.Key(i)
-	start, end := w.chain.Block(i)
-	v := w.e.view()
+// Block makes sure that every group of block i that the caller has rows for is stored.
+func (w *Put) Block(ctx context.Context, i int) error {
+	d := w.model.Desc
+	key := w.Chain.Key(i)
+	start, end := w.Chain.Block(i)
+	v := w.store.Search.Index.View()
 	defer v.Release()
 	base, stored, err := v.Get(key, 0)
 	if err != nil {
 		return err
 	}
 	if stored = stored && base.Flags&index.FlagDamaged == 0; stored { // what is below one that is damaged stays
-		if stored, err = w.e.whole(key, 0); err != nil {
+		if stored, err = w.store.Engine.Whole(key, 0); err != nil {
 			return err
 		}
 	}
@@ -28,9 +29,9 @@ func (w *putter) block(ctx context.Context, i int) error {
 	if err != nil {
 		return err
 	}
-	defer head.release(w.e)
+	defer head.release(w.store.Pins)
 	if stored {
-		w.result.Reused++
+		w.Result.Reused++
 		if w.rest(key); !w.idle() && !w.lend(key) { // another put was faster with what lies below the blocks of this one
 			return w.gone(i)
 		}
@@ -50,7 +51,7 @@ func (w *putter) block(ctx context.Context, i int) error {
 			}
 		case kv.StateAt:
 			if c.end < 0 || c.start != end {
-				if i == w.chain.Len()-1 && c.end >= 0 && c.start > start {
+				if i == w.Chain.Len()-1 && c.end >= 0 && c.start > start {
 					return fmt.Errorf("%w: the state of group %d is at position %d, the rows end at %d", kv.ErrRows, g, c.start, end)
 				}
 				continue
@@ -62,12 +63,12 @@ func (w *putter) block(ctx context.Context, i int) error {
 			return err
 		}
 		if ok && old.Flags&index.FlagDamaged == 0 && covers(old, uint16(from-start), uint16(to-start)) {
-			whole, err := w.e.whole(key, uint8(g))
+			whole, err := w.store.Engine.Whole(key, uint8(g))
 			if err != nil {
 				return err
 			}
 			if whole {
-				w.result.Reused++
+				w.Result.Reused++
 				continue
 			}
 			old.Flags |= index.FlagDamaged
@@ -81,15 +82,15 @@ func (w *putter) block(ctx context.Context, i int) error {
 				w.met[old.Loc] = true
 				o := w.older(i, g, old)
 				if o.err != nil {
-					o.release(w.e)
+					o.release(w.store.Pins)
 					return o.err
 				}
 				apart := o.from > to || o.to < from // one record has no gap
 				if !apart {
 					rows, from, to = w.join(o, g, rows, from, to)
 				}
-				o.release(w.e)
-				if passing(o.err) { // what it has would go
+				o.release(w.store.Pins)
+				if read.Passing(o.err) { // what it has would go
 					return o.err
 				}
 				if apart && o.to > to {
@@ -112,13 +113,13 @@ func (w *putter) block(ctx context.Context, i int) error {
 }
 
 // base writes the All record of block i.
-func (w *putter) base(ctx context.Context, i int, head *stored) error {
-	start, end := w.chain.Block(i)
+func (w *Put) base(ctx context.Context, i int, head *stored) error {
+	start, end := w.Chain.Block(i)
 	rows := w.rows
 	if from := min(w.cover[0].start, end); from > start {
 		var got int
 		if rows, got, _ = w.join(head, 0, rows, from, end); got > start {
-			return &NotStoredError{Stored: start, Needed: from, Reason: head.reason(start)}
+			return &kv.NotStoredError{Stored: start, Needed: from, Reason: head.reason(start)}
 		}
 		if !w.lend(head.hit.Key) {
 			return w.gone(i)
@@ -129,6 +130,6 @@ func (w *putter) base(ctx context.Context, i int, head *stored) error {
 			return err
 		}
 	}
-	w.result.Blocks++
+	w.Result.Blocks++
 	return w.write(ctx, i, 0, start, end, rows)
 }

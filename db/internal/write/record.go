@@ -1,4 +1,4 @@
-package db
+package write
 
 import (
 	"context"
@@ -25,8 +25,8 @@ type record struct {
 const flushBytes = 16 << 20
 
 // write plans a record. It is written by the next flush, and published after that.
-func (w *putter) write(ctx context.Context, i, g, from, to int, rows kv.Rows) error {
-	start, end := w.chain.Block(i)
+func (w *Put) write(ctx context.Context, i, g, from, to int, rows kv.Rows) error {
+	start, end := w.Chain.Block(i)
 	n := w.estimate(g, to-from, end-start)
 	w.planned = append(w.planned, record{i: i, g: g, from: from, to: to, rows: rows, room: n})
 	if w.plannedBytes += n; w.plannedBytes >= flushBytes {
@@ -37,8 +37,8 @@ func (w *putter) write(ctx context.Context, i, g, from, to int, rows kv.Rows) er
 
 // flush encodes and writes the planned records, each on one goroutine so that what was encoded is still in its cache when it
 // is written, and adds them to the batch.
-func (w *putter) flush(ctx context.Context) error {
-	e, planned := w.e, w.planned
+func (w *Put) flush(ctx context.Context) error {
+	planned := w.planned
 	if len(planned) == 0 {
 		return nil
 	}
@@ -46,16 +46,16 @@ func (w *putter) flush(ctx context.Context) error {
 	blocks, bytes := int64(0), int64(0)
 	for i := range planned {
 		r := &planned[i]
-		w.chain.Key(r.i)               // so that the goroutines only read the chain
-		r.entry.Birth = e.birth.Add(1) // in the order of the chain
+		w.Chain.Key(r.i)                   // so that the goroutines only read the chain
+		r.entry.Birth = w.store.Seq.Add(1) // in the order of the chain
 		bytes += r.room
 		blocks += r.blocks()
 	}
-	if !e.reserve(bytes, blocks) {
+	if !w.store.Engine.Reserve(bytes, blocks) {
 		return w.oneByOne(ctx, planned)
 	}
 	w.enter()
-	e.workers.Run(len(planned), func(k int) bool {
+	w.store.Rows.Workers.Run(len(planned), func(k int) bool {
 		w.make(&planned[k])
 		return true
 	})
@@ -84,21 +84,21 @@ func (r *record) blocks() int64 {
 var errNoRoom = errors.New("no room")
 
 // enter closes the gate to checkpoints until the batch is published or given up.
-func (w *putter) enter() {
+func (w *Put) enter() {
 	if !w.gated {
-		w.e.gate.RLock()
+		w.store.Gate.RLock()
 		w.gated = true
 	}
 }
 
 // make encodes and writes a record whose room is reserved. Several may be made at a time.
-func (w *putter) make(r *record) {
+func (w *Put) make(r *record) {
 	b, err := w.encode(r)
 	if err == nil {
 		defer b.Release()
-		size := w.e.set.RecordBytes(b)
+		size := w.store.Search.Segments.RecordBytes(b)
 		if more := size - r.room; more > 0 {
-			if err = errNoRoom; w.e.reserve(more, 0) {
+			if err = errNoRoom; w.store.Engine.Reserve(more, 0) {
 				r.room, err = size, nil
 			}
 		}
@@ -108,53 +108,53 @@ func (w *putter) make(r *record) {
 	}
 	if err != nil {
 		r.err = err
-		w.e.space.giveUp(r.room, r.blocks())
+		w.store.Engine.GiveUp(r.room, r.blocks())
 	}
 }
 
 // append writes a record whose room is reserved, which it uses up if it succeeds.
-func (w *putter) append(r *record, b *segments.Builder) error {
-	loc, err := w.e.set.Append(&w.m.ms.desc, w.m.ms.Fingerprint, b)
+func (w *Put) append(r *record, b *segments.Builder) error {
+	loc, err := w.store.Search.Segments.Append(w.model.Desc, w.model.Fingerprint, b)
 	if err != nil {
 		return err
 	}
 	r.entry.Loc = loc
-	w.e.growth.Add(loc.Length)
-	w.e.space.giveUp(r.room, 0)
+	w.store.Grown.Add(loc.Length)
+	w.store.Engine.GiveUp(r.room, 0)
 	return nil
 }
 
 // add puts a written record into the batch.
-func (w *putter) add(r *record) {
+func (w *Put) add(r *record) {
 	w.batch = append(w.batch, r.entry)
 	w.batchBytes += r.entry.Loc.Length
-	w.result.Records++
-	w.result.Bytes += r.entry.Loc.Length
+	w.Result.Records++
+	w.Result.Bytes += r.entry.Loc.Length
 }
 
 // withdraw gives up the records that were written behind one that was not: they must not outlast the gate unnamed.
-func (w *putter) withdraw(records []record) {
+func (w *Put) withdraw(records []record) {
 	for i := range records {
 		if r := &records[i]; r.err == nil {
-			w.e.doom(deadOf([]index.Entry{r.entry}), false)
-			w.e.space.giveUp(0, r.blocks())
+			w.store.Engine.Doom(deadOf([]index.Entry{r.entry}), false)
+			w.store.Engine.GiveUp(0, r.blocks())
 		}
 	}
 }
 
 // oneByOne encodes and writes records where room has to be made. Evicting waits for locks that come before the gate, so
 // what is written so far is published first.
-func (w *putter) oneByOne(ctx context.Context, records []record) error {
+func (w *Put) oneByOne(ctx context.Context, records []record) error {
 	for i := range records {
 		r := &records[i]
 		b, err := w.encode(r)
 		if err != nil {
 			return err
 		}
-		size := w.e.set.RecordBytes(b)
-		if !w.e.reserve(size, r.blocks()) {
+		size := w.store.Search.Segments.RecordBytes(b)
+		if !w.store.Engine.Reserve(size, r.blocks()) {
 			if err = w.publishBatch(ctx); err == nil {
-				err = w.e.makeRoom(ctx, size, r.blocks())
+				err = w.store.Engine.MakeRoom(ctx, size, r.blocks())
 			}
 			if err != nil {
 				b.Release()
@@ -166,7 +166,7 @@ func (w *putter) oneByOne(ctx context.Context, records []record) error {
 		err = w.append(r, b)
 		b.Release()
 		if err != nil {
-			w.e.space.giveUp(size, r.blocks())
+			w.store.Engine.GiveUp(size, r.blocks())
 			return err
 		}
 		w.add(r)
@@ -175,20 +175,20 @@ func (w *putter) oneByOne(ctx context.Context, records []record) error {
 }
 
 // encode makes a record's bytes. Safe to call for several records at a time.
-func (w *putter) encode(r *record) (*segments.Builder, error) {
-	d := &w.m.ms.desc
-	start, end := w.chain.Block(r.i)
+func (w *Put) encode(r *record) (*segments.Builder, error) {
+	d := w.model.Desc
+	start, end := w.Chain.Block(r.i)
 	meta := segments.Meta{
-		Key: w.chain.Key(r.i), Group: uint8(r.g), Parent: w.chain.Parent(r.i), Model: w.m.ms.Fingerprint, Scope: w.chain.Scope(r.i),
-		First: uint32(start), Birth: r.entry.Birth, Created: w.created, Tokens: w.p.Tokens[start:end], Spans: spansIn(&w.p, start, end),
+		Key: w.Chain.Key(r.i), Group: uint8(r.g), Parent: w.Chain.Parent(r.i), Model: w.model.Fingerprint, Scope: w.Chain.Scope(r.i),
+		First: uint32(start), Birth: r.entry.Birth, Tokens: w.prompt.Tokens[start:end], Created: w.created, Spans: spansIn(&w.prompt, start, end),
 	}
-	tensors := w.m.ms.groupTensors[r.g]
+	tensors := w.model.GroupTensors[r.g]
 	b := segments.NewBuilder(meta, len(tensors))
 	b.Grow(w.estimate(r.g, r.to-r.from, end-start))
 	state := d.Groups[r.g].Kind == kv.StateAt
 	for _, ti := range tensors {
 		t := d.Tensors[ti]
-		codec, comp := w.codec(t), w.o.Compression
+		codec, comp := w.codec(t), w.options.Compression
 		src := r.rows[ti]
 		entry := segments.TensorEntry{Tensor: uint16(ti), FirstRow: uint16(r.from - start)}
 		exact := max(0, min(exactTokens-r.from, r.to-r.from))
@@ -217,35 +217,35 @@ func (w *putter) encode(r *record) (*segments.Builder, error) {
 		Birth: meta.Birth,
 	}
 	if r.g == 0 {
-		if end < w.p.BlockCapacityEnd(r.i, d.BlockTokens) {
+		if end < w.prompt.BlockCapacityEnd(r.i, d.BlockTokens) {
 			r.entry.Flags |= index.FlagTail
 		}
-		if !meta.Scope.IsShared() && (r.i == 0 || w.chain.Scope(r.i-1).IsShared()) {
+		if !meta.Scope.IsShared() && (r.i == 0 || w.Chain.Scope(r.i-1).IsShared()) {
 			r.entry.Flags |= index.FlagScopeRoot
 		}
-		r.entry.Hashes = w.e.hasher.AppendTokenHashes(nil, &w.p, start, end)
+		r.entry.Hashes = w.store.Search.Hasher.AppendTokenHashes(nil, &w.prompt, start, end)
 	}
 	return b, nil
 }
 
 // idle reports whether everything is published.
-func (w *putter) idle() bool { return len(w.planned) == 0 && len(w.batch) == 0 }
+func (w *Put) idle() bool { return len(w.planned) == 0 && len(w.batch) == 0 }
 
-func (w *putter) codec(t kv.Tensor) quant.Codec {
-	if w.o.Codec != 0 && w.o.Codec.Supports(t) {
-		return w.o.Codec
+func (w *Put) codec(t kv.Tensor) quant.Codec {
+	if w.options.Codec != 0 && w.options.Codec.Supports(t) {
+		return w.options.Codec
 	}
-	if w.o.Codec != 0 {
+	if w.options.Codec != 0 {
 		return quant.Raw
 	}
 	return quant.Default(t)
 }
 
 // estimate is about what a record takes, exceptions left out.
-func (w *putter) estimate(g, rows, tokens int) int64 {
-	d := &w.m.ms.desc
+func (w *Put) estimate(g, rows, tokens int) int64 {
+	d := w.model.Desc
 	n := int64(8192 + 4*tokens)
-	for _, ti := range w.m.ms.groupTensors[g] {
+	for _, ti := range w.model.GroupTensors[g] {
 		t := d.Tensors[ti]
 		switch {
 		case t.Width == 0:

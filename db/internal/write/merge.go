@@ -1,4 +1,4 @@
-package db
+package write
 
 import (
 	"context"
@@ -19,26 +19,26 @@ type stored struct {
 	lease    segments.Lease // of a record that is replaced
 	hit      *prefix.Hit
 	from, to int // of the group that it is asked for
-	why      Reason
+	why      kv.Reason
 	err      error // a read that failed
 }
 
-// release gives the lease back.
-func (s *stored) release(e *engine) {
+// release gives the leases back.
+func (s *stored) release(pins *lease.Pins) {
 	switch {
 	case s == nil:
 	case s.held.Found != nil:
-		s.held.Drop(e.pins)
+		s.held.Drop(pins)
 	default:
 		s.lease.Release()
 	}
 }
 
 // reason says why a block that begins at start could not be completed.
-func (s *stored) reason(start int) Reason {
+func (s *stored) reason(start int) kv.Reason {
 	switch {
 	case s == nil:
-		return Reason{Code: Ends, At: start}
+		return kv.Reason{Code: kv.Ends, At: start}
 	case s.err != nil:
 		return prefix.ReasonOf(s.err, start)
 	}
@@ -47,11 +47,11 @@ func (s *stored) reason(start int) Reason {
 
 // lend notes that this put holds only if block k is still stored when it is published: rows of k are copied into a record, or
 // k is a part of the prompt that another put stored. It fails if k is on its way out.
-func (w *putter) lend(k kv.Key) bool {
+func (w *Put) lend(k kv.Key) bool {
 	if slices.Contains(w.lent, k) {
 		return true
 	}
-	if !w.e.pins.Pin(k) { // so that no longer block takes its place meanwhile
+	if !w.store.Pins.Pin(k) { // so that no longer block takes its place meanwhile
 		return false
 	}
 	w.lent = append(w.lent, k)
@@ -59,8 +59,8 @@ func (w *putter) lend(k kv.Key) bool {
 }
 
 // giveBack ends what lend began.
-func (w *putter) giveBack() {
-	w.e.pins.Unpin(w.lent...)
+func (w *Put) giveBack() {
+	w.store.Pins.Unpin(w.lent...)
 	w.lent = nil
 }
 
@@ -76,14 +76,14 @@ func (s *stored) window(g int) *stored {
 
 // head looks for the first rows of block i, if the caller's begin later: those of group 0, which must be there if the block
 // is new, and those of windows, without which a prompt could be stored and not be used.
-func (w *putter) head(ctx context.Context, i int, known bool) (*stored, error) {
-	start, end := w.chain.Block(i)
+func (w *Put) head(ctx context.Context, i int, known bool) (*stored, error) {
+	start, end := w.Chain.Block(i)
 	need, limit := 0, 0
 	if c := w.cover[0]; !known && c.start > start {
 		need = min(c.start, end)
 		limit = need
 	}
-	for g, group := range w.m.ms.desc.Groups {
+	for g, group := range w.model.Desc.Groups {
 		if c := w.cover[g]; group.Kind == kv.Window && start < c.start && c.start < min(c.end, end) {
 			limit = max(limit, c.start)
 		}
@@ -91,19 +91,19 @@ func (w *putter) head(ctx context.Context, i int, known bool) (*stored, error) {
 	if limit == 0 || need == 0 && !w.idle() { // below a block that is not published nothing is stored
 		return nil, nil
 	}
-	if err := w.publish(ctx); err != nil {
+	if err := w.Publish(ctx); err != nil {
 		return nil, err
 	}
 	out := new(stored)
-	if err := out.held.Find(&w.e.leases, w.m.ms.searched(), &w.p, limit, true); err != nil {
-		out.release(w.e)
+	if err := out.held.Find(w.store.Store, w.model.Model, &w.prompt, limit, true); err != nil {
+		out.release(w.store.Pins)
 		return nil, err
 	}
 	found := out.held.Found
 	out.why = found.Reason
 	if n := len(found.Hits); n > 0 {
 		if err := found.Resolve(n - 1); err != nil {
-			out.release(w.e)
+			out.release(w.store.Pins)
 			return nil, err
 		}
 	}
@@ -118,24 +118,24 @@ func (w *putter) head(ctx context.Context, i int, known bool) (*stored, error) {
 		}
 	}
 	if end < need || need > 0 && out.hit == nil {
-		defer out.release(w.e)
-		return nil, &NotStoredError{Stored: end, Needed: need, Reason: out.why}
+		defer out.release(w.store.Pins)
+		return nil, &kv.NotStoredError{Stored: end, Needed: need, Reason: out.why}
 	}
 	return out, nil
 }
 
 // older are the rows of the record that group g of block i has. It fails if that was replaced since old was looked up: nothing kept
 // its bytes until there was a lease.
-func (w *putter) older(i, g int, old index.Entry) *stored {
-	start, end := w.chain.Block(i)
+func (w *Put) older(i, g int, old index.Entry) *stored {
+	start, end := w.Chain.Block(i)
 	h := &prefix.Hit{
-		Key: w.chain.Key(i), Parent: w.chain.Parent(i), Scope: w.chain.Scope(i), Start: start, End: end,
-		Groups: make([]prefix.Group, len(w.m.ms.desc.Groups)),
+		Key: w.Chain.Key(i), Parent: w.Chain.Parent(i), Scope: w.Chain.Scope(i), Start: start, End: end,
+		Groups: make([]prefix.Group, len(w.model.Desc.Groups)),
 	}
 	h.Groups[g] = prefix.Group{Loc: old.Loc, RowFirst: int(old.RowFirst), RowCount: int(old.RowCount)}
 	out := &stored{hit: h}
 	out.from, out.to = h.Covers(g)
-	if still, err := w.e.leases.Record(&out.lease, h.Key, uint8(g), old.Loc); err != nil {
+	if still, err := w.store.Record(&out.lease, h.Key, uint8(g), old.Loc); err != nil {
 		out.err = err
 	} else if !still {
 		out.err = w.gone(i)
@@ -145,13 +145,12 @@ func (w *putter) older(i, g int, old index.Entry) *stored {
 
 // join returns rows with group g's rows [from, to) of the caller between what s has before and behind them, and the range
 // of all. Where s does not reach, or cannot be read, that is the caller's alone.
-func (w *putter) join(s *stored, g int, rows kv.Rows, from, to int) (kv.Rows, int, int) {
+func (w *Put) join(s *stored, g int, rows kv.Rows, from, to int) (kv.Rows, int, int) {
 	if s == nil || s.hit == nil || s.to < from || s.from > to {
 		return rows, from, to
 	}
 	first, last := min(s.from, from), max(s.to, to)
-	d := &w.m.ms.desc
-	m := w.m.ms.searched()
+	d := w.model.Desc
 	out := append(kv.Rows(nil), rows...)
 	for _, t := range d.GroupTensors(g) {
 		tensor := d.Tensors[t]
@@ -175,7 +174,7 @@ func (w *putter) join(s *stored, g int, rows kv.Rows, from, to int) (kv.Rows, in
 		for _, t := range d.GroupTensors(g) {
 			dst[t] = out[t].Slice(d.Tensors[t], part[0], part[1])
 		}
-		if s.err = w.e.source.Rows(&m, &w.p, s.hit, g, dst, part[0], part[1]); s.err != nil {
+		if s.err = w.store.Rows.Rows(&w.model.Model, &w.prompt, s.hit, g, dst, part[0], part[1]); s.err != nil {
 			return rows, from, to
 		}
 	}

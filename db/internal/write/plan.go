@@ -1,9 +1,8 @@
-package db
+package write
 
 import (
 	"fmt"
 	"sort"
-	"time"
 
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -11,10 +10,9 @@ import (
 // coverage is the range of positions for which the caller has every tensor of a group.
 type coverage struct{ start, end int }
 
-// plan works out which positions can be stored at all.
-func (w *putter) plan(prompt *kv.Prompt) error {
-	d := &w.m.ms.desc
-	w.created = time.Now().Unix()
+// Plan works out which positions of the prompt can be stored at all.
+func (w *Put) Plan(prompt *kv.Prompt) error {
+	d := w.model.Desc
 	w.cover = make([]coverage, len(d.Groups))
 	for g := range w.cover {
 		w.cover[g] = coverage{0, len(prompt.Tokens)}
@@ -48,21 +46,21 @@ func (w *putter) plan(prompt *kv.Prompt) error {
 	if clipped := prompt.Clip(end); clipped < end {
 		return fmt.Errorf("%w: rows end at %d, inside the span that starts at %d", kv.ErrRows, end, clipped)
 	}
-	w.p = prompt.Prefix(end)
-	w.chain = w.e.hasher.Chain(w.m.ms.Fingerprint, d.BlockTokens, &w.p)
+	w.prompt = prompt.Prefix(end)
+	w.Chain = w.store.Search.Hasher.Chain(w.model.Fingerprint, d.BlockTokens, &w.prompt)
 	return nil
 }
 
-// known returns the number of leading blocks that are stored and to which the caller has nothing to add. Closure makes that
+// Known returns the number of leading blocks that are stored and to which the caller has nothing to add. Closure makes that
 // a binary search: the next turn of a long conversation does not look at every earlier block.
-func (w *putter) known() (int, error) {
-	d := &w.m.ms.desc
-	v := w.e.view()
+func (w *Put) Known() (int, error) {
+	d := w.model.Desc
+	v := w.store.Search.Index.View()
 	defer v.Release()
 	var err error
-	n := sort.Search(w.chain.Len(), func(i int) bool {
-		k := w.chain.Key(i)
-		if err != nil || !w.e.search.MayHold(k) {
+	n := sort.Search(w.Chain.Len(), func(i int) bool {
+		k := w.Chain.Key(i)
+		if err != nil || !w.store.Search.MayHold(k) {
 			return true
 		}
 		var ok bool
@@ -75,17 +73,31 @@ func (w *putter) known() (int, error) {
 	for g, group := range d.Groups {
 		switch c := w.cover[g]; {
 		case group.Kind == kv.Window && c.start < c.end:
-			n = min(n, w.p.BlockAt(c.start, d.BlockTokens))
+			n = min(n, w.prompt.BlockAt(c.start, d.BlockTokens))
 		case group.Kind == kv.StateAt && c.end >= 0 && c.start > 0:
-			n = min(n, w.p.BlockAt(c.start-1, d.BlockTokens))
+			n = min(n, w.prompt.BlockAt(c.start-1, d.BlockTokens))
 		}
 	}
 	if n, err = w.firstWhole(n); err != nil {
 		return 0, err
 	}
 	if n > 0 {
-		w.result.Reused += n
-		w.rest(w.chain.Key(n - 1))
+		w.Result.Reused += n
+		w.rest(w.Chain.Key(n - 1))
+	}
+	return n, nil
+}
+
+// firstWhole returns how many of the first n blocks of the chain come before one that may have to be stored anew.
+func (w *Put) firstWhole(n int) (int, error) {
+	for i := range n {
+		k := w.Chain.Key(i)
+		if w.store.Engine.WasDamaged(k) {
+			return i, nil
+		}
+		if ok, err := w.store.Engine.Whole(k, 0); err != nil || !ok {
+			return i, err
+		}
 	}
 	return n, nil
 }

@@ -1,0 +1,175 @@
+package write
+
+import (
+	"context"
+	"errors"
+
+	"github.com/dormousekv/dormouse/db/internal/oplog"
+	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// Publish makes what is planned and written visible: one log frame, one index version. Records that another put stored meanwhile lose, and
+// are destroyed; partial blocks that a new block begins with, and poorer records, are replaced.
+func (w *Put) Publish(ctx context.Context) error {
+	defer w.giveBack()
+	return errors.Join(w.flush(ctx), w.publishBatch(ctx))
+}
+
+// publishBatch is Publish for what is written.
+func (w *Put) publishBatch(ctx context.Context) error {
+	if w.gated {
+		w.gated = false
+		defer w.store.Gate.RUnlock()
+	}
+	if len(w.batch) == 0 {
+		return nil
+	}
+	batch := w.batch
+	w.batch, w.batchBytes = nil, 0
+	defer func() {
+		for _, entry := range batch {
+			if entry.Group == 0 {
+				w.store.Engine.GiveUp(0, 1)
+			}
+		}
+	}()
+
+	defer func() {
+		w.store.Pins.End(w.left)
+		w.left = w.left[:0]
+	}()
+	var op oplog.Put
+	var losers []oplog.Dead
+	last, held := lastBlock(batch), false
+	lsn, err := w.store.Engine.Commit(func(t *index.Txn) (oplog.Op, error) {
+		if err := w.model.Registered(); err != nil {
+			return nil, err
+		}
+		// What was deleted meanwhile must not come back in a copy, nor count as stored.
+		for _, k := range w.lent {
+			if _, ok, err := t.Get(k, 0); err != nil || !ok {
+				return nil, errors.Join(err, &kv.NotStoredError{Needed: int(batch[0].First), Reason: kv.Reason{Code: kv.Gone, At: int(batch[0].First)}})
+			}
+		}
+		for _, entry := range batch {
+			if err := w.publishOne(t, entry, &op, &losers); err != nil {
+				return nil, err
+			}
+		}
+		held = !last.IsZero() && w.store.Pins.Pin(last) // before anybody can evict it again
+		if len(op.Records) == 0 {
+			return nil, nil
+		}
+		for _, r := range op.Records {
+			if r.Group == 0 {
+				if err := w.supersede(t, r.Entry(), &op); err != nil {
+					return nil, err
+				}
+			}
+		}
+		return op, nil
+	})
+	if err != nil {
+		if held {
+			w.store.Pins.Unpin(last)
+		}
+		// Nothing names these records: the next open sweeps them away, should this process not get to it.
+		if lsn == 0 {
+			w.store.Engine.Doom(deadOf(batch), false)
+			for _, entry := range batch {
+				w.Result.Records--
+				if entry.Group == 0 {
+					w.Result.Blocks--
+				}
+			}
+		}
+		return err
+	}
+	w.store.Engine.Doom(op.Dead, len(op.Dead) > 0) // what takes their place must be durable first
+	w.store.Engine.Doom(losers, false)
+	if lsn > 0 {
+		w.lsn = lsn
+		w.store.Replaced.Add(int64(len(op.Dead)))
+	}
+	if held {
+		w.moveOn(last)
+	}
+	return nil
+}
+
+func (w *Put) publishOne(t *index.Txn, entry index.Entry, op *oplog.Put, losers *[]oplog.Dead) error {
+	dead := oplog.Dead{Key: entry.Key, Group: entry.Group, Loc: entry.Loc}
+	old, ok, err := t.Get(entry.Key, entry.Group)
+	if err != nil {
+		return err
+	}
+	if ok && old.Flags&index.FlagDamaged == 0 && covers(old, entry.RowFirst, entry.RowFirst+entry.RowCount) {
+		*losers = append(*losers, dead)
+		return nil
+	}
+	if ok && old.Flags&index.FlagDamaged == 0 && !covers(entry, old.RowFirst, old.RowFirst+old.RowCount) && !w.met[old.Loc] {
+		// Another put was faster: what it stored must not go with what it added to.
+		return &kv.NotStoredError{Needed: int(entry.First), Reason: kv.Reason{Code: kv.Gone, At: int(entry.First)}}
+	}
+	// Closure: a block is stored only below a stored parent, a group only beside its block.
+	parent := entry.Parent
+	if entry.Group > 0 {
+		parent = entry.Key
+	}
+	if entry.Group > 0 || entry.First > 0 {
+		if _, ok, err := t.Get(parent, 0); err != nil {
+			return err
+		} else if !ok {
+			return &kv.NotStoredError{Needed: int(entry.First), Reason: kv.Reason{Code: kv.Gone, At: int(entry.First)}}
+		}
+	}
+	if ok {
+		op.Dead = append(op.Dead, oplog.Dead{Key: entry.Key, Group: entry.Group, Loc: old.Loc})
+	}
+	if entry.Group == 0 {
+		w.store.Engine.AddToBloom(entry.Key)
+		if entry.First == 0 { // however short: it may end where a scope begins
+			w.store.Engine.AddToBloom(w.store.Search.Hasher.Opening(entry.Parent, entry.Scope, entry.Hashes))
+		}
+		w.store.Engine.Ranked(&entry)
+	}
+	if err := t.Put(entry); err != nil {
+		return err
+	}
+	op.Records = append(op.Records, oplog.RecordOf(entry, w.created))
+	return nil
+}
+
+// covers reports whether a record has the rows [from, to) of its block.
+func covers(x index.Entry, from, to uint16) bool {
+	return x.RowFirst <= from && to <= x.RowFirst+x.RowCount
+}
+
+// moveOn lets this put, and the match that it extends, rest on the last block that was published, which is pinned.
+func (w *Put) moveOn(last kv.Key) {
+	w.Release()
+	w.pin = last
+	if w.extends != nil {
+		w.extends.MoveTo(w.store.Pins, last)
+	}
+}
+
+// lastBlock is the deepest block of a batch; zero if there is none.
+func lastBlock(batch []index.Entry) kv.Key {
+	last := kv.Key{}
+	for _, entry := range batch {
+		if entry.Group == 0 {
+			last = entry.Key
+		}
+	}
+	return last
+}
+
+func deadOf(batch []index.Entry) []oplog.Dead {
+	out := make([]oplog.Dead, 0, len(batch))
+	for _, entry := range batch {
+		out = append(out, oplog.Dead{Key: entry.Key, Group: entry.Group, Loc: entry.Loc})
+	}
+	return out
+}

@@ -17,7 +17,7 @@
 //	Match.mu        one method of a match at a time
 //	engine.ckptMu   one checkpoint, reclaim or rewrite of index.db at a time
 //	engine.gate     shared from a record's append to its publishing; whole while a checkpoint notes the segments' ends
-//	engine.glances  shared by the store's own short leases; whole only to wait for their end
+//	lease.Shorts    shared by the store's own short leases; whole only to wait for their end
 //	engine.logMu    appending to the log and publishing to the index, so that both have one order
 //	engine.stateMu  models, refs and doomed records; written only under logMu or while opening, doomed ones excepted
 //	lease.Pins      pinned blocks, blocks about to be evicted

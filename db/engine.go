@@ -52,10 +52,9 @@ type engine struct {
 	begun    *checkpointing // guarded by ckptMu: the last checkpoint, if it failed half-way
 	// gate is read-held from a record's append to its publishing, so that a checkpoint knows that below the ends it
 	// notes there is nothing unnamed.
-	gate sync.RWMutex
-	// glances is read-held as long as a glance is open.
-	glances sync.RWMutex
-	logMu   sync.Mutex
+	gate   sync.RWMutex
+	shorts lease.Shorts
+	logMu  sync.Mutex
 
 	barriers barriers
 

@@ -70,7 +70,7 @@ func (e putEngine) Durable(lsn uint64) error {
 }
 
 func (e putEngine) Whole(k kv.Key, group uint8) (bool, error) {
-	lease := e.glance() // before the index is asked: what that names stays until then
+	lease := e.shorts.Acquire(e.set) // before the index is asked: what that names stays until then
 	v := e.view()
 	x, ok, err := v.Get(k, group)
 	v.Release()
@@ -83,7 +83,7 @@ func (e putEngine) Whole(k kv.Key, group uint8) (bool, error) {
 			return nil
 		})
 	}
-	e.endGlance(lease)
+	e.shorts.Release(lease)
 	if bad != nil && !read.Passing(bad) { // what cannot be read just now is taken to be whole
 		e.reportDamage(k, group, x.Loc, bad)
 		return false, nil

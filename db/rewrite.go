@@ -153,8 +153,8 @@ func (e *engine) move(ctx context.Context, x index.Entry) (bool, error) {
 	}
 	e.gate.RLock()
 	defer e.gate.RUnlock()
-	lease := e.glance() // the old place stays readable while it is copied
-	defer e.endGlance(lease)
+	lease := e.shorts.Acquire(e.set) // the old place stays readable while it is copied
+	defer e.shorts.Release(lease)
 	v := e.view()
 	cur, ok, err := v.Get(x.Key, x.Group)
 	v.Release()

@@ -122,7 +122,7 @@ func (e *engine) makeRoom(ctx context.Context, bytes, blocks int64) error {
 		if patience--; patience < 0 || (lacked || held > 0) && held <= e.set.Kept() {
 			return errors.Join(e.full(bytes), undone)
 		}
-		e.awaitGlances()
+		e.shorts.Await()
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ type Lease struct {
 	of         *leases
 	epoch      uint64
 	taken      time.Time
-	glance     bool
+	short      bool
 	prev, next *Lease
 	released   bool // guarded by of.mu
 }
@@ -33,8 +33,8 @@ func (s *Set) Acquire() *Lease {
 	return l
 }
 
-// Glance takes a lease that is given up soon. [Set.Kept] does not count it.
-func (s *Set) Glance() *Lease {
+// AcquireShort takes a lease that is given up soon. [Set.Kept] does not count it.
+func (s *Set) AcquireShort() *Lease {
 	l := new(Lease)
 	s.acquire(l, true)
 	return l
@@ -43,8 +43,8 @@ func (s *Set) Glance() *Lease {
 // AcquireIn takes a lease in the memory of l, a zero Lease or one that was released.
 func (s *Set) AcquireIn(l *Lease) { s.acquire(l, false) }
 
-func (s *Set) acquire(l *Lease, glance bool) {
-	*l = Lease{of: &s.leases, taken: time.Now(), glance: glance}
+func (s *Set) acquire(l *Lease, short bool) {
+	*l = Lease{of: &s.leases, taken: time.Now(), short: short}
 	o := l.of
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -109,12 +109,12 @@ func (o *leases) blind(epoch uint64) bool {
 	return o.first == nil || o.first.epoch > epoch
 }
 
-// oldest returns the epoch of the oldest open lease that is no glance.
+// oldest returns the epoch of the oldest open lease that is not short.
 func (o *leases) oldest() (epoch uint64, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for l := o.first; l != nil; l = l.next {
-		if !l.glance {
+		if !l.short {
 			return l.epoch, true
 		}
 	}

@@ -83,7 +83,7 @@ func (s *Set) Held() int64 {
 	return n
 }
 
-// Kept is the part of what [Set.Held] returns that does not come back before a lease is released that is no glance.
+// Kept is the part of what [Set.Held] returns that does not come back before a lease is released that is not short.
 func (s *Set) Kept() (n int64) {
 	oldest, ok := s.leases.oldest()
 	if !ok {

@@ -8,7 +8,7 @@ import (
 )
 
 // What is evicted and only the store itself still looks at comes back: a put waits for that, and does not say that there is no room.
-func TestPutAwaitsGlances(t *testing.T) {
+func TestPutAwaitsShortLeases(t *testing.T) {
 	o := options()
 	o.Budget, o.SegmentBytes = 4<<20, 256<<10
 	o.HighWater, o.LowWater = 1, 1
@@ -26,7 +26,7 @@ func TestPutAwaitsGlances(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	glance := s.eng.glance()
+	short := s.eng.shorts.Acquire(s.eng.set)
 	done := make(chan error)
 	go func() {
 		for range 20 {
@@ -37,8 +37,7 @@ func TestPutAwaitsGlances(t *testing.T) {
 		}
 		done <- nil
 	}()
-	for s.eng.glances.TryRLock() { // nobody waits yet
-		s.eng.glances.RUnlock()
+	for !s.eng.shorts.Awaited() {
 		select {
 		case err := <-done:
 			t.Fatalf("the puts ended while all that they evicted was kept: %v", err)
@@ -46,7 +45,7 @@ func TestPutAwaitsGlances(t *testing.T) {
 			runtime.Gosched()
 		}
 	}
-	s.eng.endGlance(glance)
+	s.eng.shorts.Release(short)
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}

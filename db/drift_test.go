@@ -256,7 +256,7 @@ func rowsOf(t *testing.T, s *Store) map[recordID]row {
 	defer v.Release()
 	if err := v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
 		out[idOf(&x)] = row{
-			x.Parent, kv.Key(x.Model), x.Scope, x.First, x.Tokens, x.RowFirst, x.RowCount, x.Flags &^ index.FlagTail, string(x.Hashes), x.Rank >> rankBits,
+			x.Parent, kv.Key(x.Model), x.Scope, x.First, x.Tokens, x.RowFirst, x.RowCount, x.Flags &^ index.FlagPartial, string(x.Hashes), x.Rank >> rankBits,
 		}
 		return true
 	}); err != nil {

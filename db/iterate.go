@@ -68,7 +68,7 @@ func blockOf(x index.Entry) Block {
 	return Block{
 		Key: x.Key, Group: int(x.Group), Parent: x.Parent, Model: x.Model, Scope: x.Scope, First: int(x.First),
 		Tokens: int(x.Tokens), RowFirst: int(x.RowFirst), Rows: int(x.RowCount), Bytes: x.Loc.Length, Segment: x.Loc.Segment,
-		Offset: x.Loc.Offset, Damaged: x.Flags&index.FlagDamaged != 0, Tail: x.Flags&index.FlagTail != 0,
+		Offset: x.Loc.Offset, Damaged: x.Flags&index.FlagDamaged != 0, Tail: x.Flags&index.FlagPartial != 0,
 		Hits: x.Hits, Rank: x.Rank, Used: used,
 	}
 }

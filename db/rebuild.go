@@ -276,7 +276,7 @@ func (r *recovery) entryOf(loc segments.Loc, rec *segments.Record) (index.Entry,
 			Clock: entry.Birth, Birth: entry.Birth, Start: int(entry.First), End: int(entry.First) + int(entry.Tokens), Bytes: loc.Length,
 		}) & rankMask
 		if entry.Tokens < uint16(d.BlockTokens) {
-			entry.Flags |= index.FlagTail
+			entry.Flags |= index.FlagPartial
 		}
 	}
 	return entry, true

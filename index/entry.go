@@ -14,7 +14,7 @@ type Loc = loc.Loc
 // Flags of an [Entry].
 const (
 	FlagDamaged   = 1 << 0 // a read found the record damaged: matches stop before it, a put replaces it
-	FlagTail      = 1 << 1 // the block is shorter than the model's blocks
+	FlagPartial   = 1 << 1 // the block is shorter than the model's blocks
 	FlagScopeRoot = 1 << 2 // the block's parent is in another scope
 )
 

@@ -42,7 +42,7 @@ func goldenIndex(t *testing.T, ix *Index) *model {
 		{Key: a, Parent: root, Model: kv.Fingerprint{0x77}, Scope: kv.ScopeID{}, Loc: Loc{Segment: 1, Offset: 4096, Length: 32768, Tier: 1},
 			First: 0, Tokens: 64, RowCount: 64, Birth: 0x1122334455667788, Rank: 3, Hits: 4, Used: 0x01020304, Hashes: []byte{1, 2, 0, 0, 5, 6}},
 		{Key: b, Parent: a, Model: kv.Fingerprint{0x77}, Scope: kv.ScopeID{0x55}, Loc: Loc{Segment: 2, Offset: 8192, Length: 100},
-			First: 64, Tokens: 3, RowFirst: 1, RowCount: 2, Flags: FlagTail | FlagScopeRoot, Birth: 7, Rank: 0x0102030405060708, Hashes: []byte{9, 8}},
+			First: 64, Tokens: 3, RowFirst: 1, RowCount: 2, Flags: FlagPartial | FlagScopeRoot, Birth: 7, Rank: 0x0102030405060708, Hashes: []byte{9, 8}},
 		{Key: b, Group: 1, Parent: a, Model: kv.Fingerprint{0x77}, Scope: kv.ScopeID{0x55}, Loc: Loc{Segment: 2, Offset: 12288, Length: 200}, Tokens: 3},
 	}
 	enter(t, ix, m, entries)

@@ -193,7 +193,7 @@ func (c *Chain) Reset(h Hasher, fp Fingerprint, blockTokens int, p *Prompt) {
 	c.scope, c.buf = h.scope(c.buf, p.Scope)
 }
 
-// Len is the number of blocks, the tail included.
+// Len is the number of blocks, a partial one at the end included.
 func (c *Chain) Len() int { return c.blocks }
 
 // Block returns the positions [start, end) of block i.

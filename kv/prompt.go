@@ -103,7 +103,7 @@ func (p *Prompt) Prefix(n int) Prompt {
 // scoped reports whether the position belongs to p's own scope.
 func (p *Prompt) scoped(pos int) bool { return p.Scope != "" && pos >= p.ScopeStart }
 
-// Blocks is the number of blocks that p is cut into, the tail included. Cuts lie at multiples of blockTokens, and
+// Blocks is the number of blocks that p is cut into, a partial one at the end included. Cuts lie at multiples of blockTokens, and
 // counting starts anew at ScopeStart, so that what scopes share ends exactly where they part.
 func (p *Prompt) Blocks(blockTokens int) int {
 	n := len(p.Tokens)
@@ -129,7 +129,7 @@ func (p *Prompt) Block(i, blockTokens int) (start, end int) {
 	return start, min(start+blockTokens, n)
 }
 
-// BlockCapacityEnd returns where block i would end if the prompt went on for ever: a block that ends before it is a tail.
+// BlockCapacityEnd returns where block i would end if the prompt went on for ever: a block that ends before it is a partial one.
 func (p *Prompt) BlockCapacityEnd(i, blockTokens int) int {
 	start, _ := p.Block(i, blockTokens)
 	if p.Scope != "" && start < p.ScopeStart {

@@ -120,7 +120,7 @@ func (r *reader) record() Record {
 }
 
 // knownFlags are those of an entry of the index.
-const knownFlags = index.FlagDamaged | index.FlagTail | index.FlagScopeRoot
+const knownFlags = index.FlagDamaged | index.FlagPartial | index.FlagScopeRoot
 
 func (r *reader) flags() uint8 {
 	f := r.u8()

@@ -48,7 +48,7 @@ func samples() []Op {
 		Retire{Model: id(13), Segments: []uint64{7, 0x2122232425262728}},
 		ref,
 		Unref{Name: "system"},
-		Flag{Key: id(14), Group: 5, Loc: place(7), Flags: index.FlagTail},
+		Flag{Key: id(14), Group: 5, Loc: place(7), Flags: index.FlagPartial},
 		note,
 		Barrier{LSN: 0x5152535455565758},
 	}

@@ -218,7 +218,7 @@ func (w *Put) encode(r *record) (*segments.Builder, error) {
 	}
 	if r.g == 0 {
 		if end < w.prompt.BlockCapacityEnd(r.i, d.BlockTokens) {
-			r.entry.Flags |= index.FlagTail
+			r.entry.Flags |= index.FlagPartial
 		}
 		if !meta.Scope.IsShared() && (r.i == 0 || w.Chain.Scope(r.i-1).IsShared()) {
 			r.entry.Flags |= index.FlagScopeRoot

@@ -23,15 +23,15 @@ type bloomLoad struct {
 	first, last uint64
 }
 
-// lateKeys are the keys that are put while a filter is read or built: it gets them last.
-type lateKeys struct {
+// pendingKeys are the keys that are put while a filter is read or built: it gets them last.
+type pendingKeys struct {
 	on   atomic.Bool // a filter is being read or built
 	mu   sync.Mutex
 	keys []kv.Key // guarded by mu
 }
 
 // add keeps a key if there is a filter to come.
-func (l *lateKeys) add(k kv.Key) {
+func (l *pendingKeys) add(k kv.Key) {
 	if !l.on.Load() {
 		return
 	}
@@ -42,8 +42,8 @@ func (l *lateKeys) add(k kv.Key) {
 	}
 }
 
-// end puts the filter to use, with the keys that came late; nil for none.
-func (l *lateKeys) end(e *engine, b *index.Bloom) {
+// end puts the filter to use, with the keys that are pending; nil for none.
+func (l *pendingKeys) end(e *engine, b *index.Bloom) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if b != nil {
@@ -65,7 +65,7 @@ func (e *engine) planBloom(r *recovery) {
 		return
 	}
 	l.first, l.last = r.replayed.Files[0].FirstLSN, r.replayed.LastLSN
-	e.lateKeys.on.Store(true)
+	e.pending.on.Store(true)
 }
 
 // start begins to read the file.
@@ -73,7 +73,7 @@ func (l *bloomLoad) start() {
 	l.once.Do(func() {
 		go func() {
 			b := l.read()
-			l.e.lateKeys.end(l.e, b)
+			l.e.pending.end(l.e, b)
 			close(l.done)
 			if b == nil {
 				l.e.signal()
@@ -118,7 +118,7 @@ func (l *bloomLoad) wait() {
 
 // addToBloom is called before a block is published, so that a "no" is always true.
 func (e *engine) addToBloom(k kv.Key) {
-	e.lateKeys.add(k)
+	e.pending.add(k)
 	if b := e.bloom.Load(); b != nil {
 		b.Add(k)
 	}
@@ -133,7 +133,7 @@ const (
 // bloomStale reports whether the filter is missing or too full: after many removals, or when its estimated rate is
 // twice what it was sized for, at 80 % fill at the latest.
 func (e *engine) bloomStale() bool {
-	if e.lateKeys.on.Load() {
+	if e.pending.on.Load() {
 		return false
 	}
 	b := e.bloom.Load()
@@ -148,19 +148,19 @@ func (e *engine) rebuildBloom(ctx context.Context) error {
 	e.bloomLoad.wait()
 	e.rebuildMu.Lock()
 	defer e.rebuildMu.Unlock()
-	e.logMu.Lock() // every publish is in the view, or its keys are late
+	e.logMu.Lock() // every publish is in the view, or its keys are pending
 	v := e.view()
-	e.lateKeys.on.Store(true)
+	e.pending.on.Store(true)
 	removed := e.removed.Load()
 	e.logMu.Unlock()
 	defer v.Release()
 
 	next, err := e.bloomOf(ctx, v)
 	if err != nil {
-		e.lateKeys.end(e, nil)
+		e.pending.end(e, nil)
 		return err
 	}
-	e.lateKeys.end(e, next)
+	e.pending.end(e, next)
 	e.removed.Add(-removed)
 	e.dirty.Store(true)
 	return nil

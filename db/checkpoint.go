@@ -124,7 +124,7 @@ func (e *engine) freeze() (*checkpointing, error) {
 	defer e.gate.Unlock()
 	e.logMu.Lock()
 	defer e.logMu.Unlock()
-	if err := e.touching(func(*index.Txn) error { return nil }); err != nil {
+	if err := e.updateIndex(func(*index.Txn) error { return nil }); err != nil {
 		return nil, err
 	}
 	e.forgetFlags()
@@ -274,7 +274,5 @@ func (e *engine) asOpened() bool {
 	defer e.ckptMu.Unlock()
 	e.stateMu.RLock()
 	defer e.stateMu.RUnlock()
-	e.touchMu.Lock()
-	defer e.touchMu.Unlock()
-	return !e.wal.Begun() && !e.dirty.Load() && len(e.touched) == 0 && len(e.unsealed) == 0 && len(e.fresh) == 0
+	return !e.wal.Begun() && !e.dirty.Load() && e.recency.none() && len(e.unsealed) == 0 && len(e.fresh) == 0
 }

@@ -21,8 +21,8 @@
 //	engine.logMu    appending to the log and publishing to the index, so that both have one order
 //	engine.stateMu  models, refs and doomed records; written only under logMu or while opening, doomed ones excepted
 //	lease.Pins      pinned blocks, blocks about to be evicted
-//	engine.touchMu  recency notes not yet in the index
+//	recency.mu      uses of blocks that the index does not have yet
 //	usage.mu        what the files occupy, what is reserved
 //
-// Readers take only life (shared), Match.mu, lease.Pins and touchMu, the last two for a map operation.
+// Readers take only life (shared), Match.mu, lease.Pins and recency.mu, the last two for a map operation.
 package db

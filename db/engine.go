@@ -41,7 +41,7 @@ type engine struct {
 	wal     *wal.Log // nil when read-only
 
 	bloom     atomic.Pointer[index.Bloom] // nil: maybe, for everything
-	lateKeys  lateKeys
+	pending   pendingKeys
 	rebuildMu sync.Mutex // one rebuild of the filter at a time
 	bloomLSN  uint64     // guarded by ckptMu: of the file; set by bloomLoad before that is done
 	bloomLoad *bloomLoad
@@ -70,8 +70,7 @@ type engine struct {
 	leases lease.Store // as search
 	writes write.Store // as search
 
-	touchMu sync.Mutex
-	touched []touch
+	recency recency
 
 	doubts []error        // why index.db was not used, if it is there; written by Open only
 	gone   []absentRecord // records that the log names and a rebuild did not find; written by Open only
@@ -120,7 +119,7 @@ func (e *engine) commitLocked(build func(t *index.Txn) (oplog.Op, error)) (lsn u
 	if err := e.poisoned(); err != nil {
 		return 0, err
 	}
-	err = e.touching(func(t *index.Txn) error {
+	err = e.updateIndex(func(t *index.Txn) error {
 		op, err := build(t)
 		if err != nil || op == nil {
 			return err

@@ -34,8 +34,8 @@ func TestGrowthDuringACheckpoint(t *testing.T) {
 	}
 }
 
-// A change that is not made does not take with it what matches have touched.
-func TestTouchesOutliveAFailedChange(t *testing.T) {
+// A change that is not made does not take with it what matches have used.
+func TestUsesOutliveAFailedChange(t *testing.T) {
 	s := open(t, t.TempDir(), options())
 	m := model(t, s, plain())
 	p := kv.Prompt{Tokens: tokens(1, 32)}

@@ -96,7 +96,7 @@ func (m *Model) match(ctx context.Context, e *engine, prompt kv.Prompt, o MatchO
 	e.count.matched(x.tokens, x.reason, len(prompt.Tokens), since(start))
 	e.logShort("match", m, x.tokens, limit, x.reason)
 	for _, k := range x.held.Rests {
-		e.touch(k)
+		e.recency.used(k)
 	}
 	return x, nil
 }

@@ -103,7 +103,7 @@ func openEngine(ctx context.Context, dir string, o Options, doubt error) (opened
 	if err := e.startLog(ctx, r); err != nil {
 		return nil, err
 	}
-	if !e.lateKeys.on.Load() && e.bloom.Load() == nil && e.counts().Blocks == 0 {
+	if !e.pending.on.Load() && e.bloom.Load() == nil && e.counts().Blocks == 0 {
 		e.bloom.Store(index.NewBloom(minBloomKeys, o.BloomFPR))
 	}
 	e.dirty.Store(r.rebuild || r.changed) // the worker's first checkpoint keeps what was recovered

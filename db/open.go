@@ -88,7 +88,7 @@ func openEngine(ctx context.Context, dir string, o Options, doubt error) (opened
 		Collisions: &e.count.collisions, BloomFalse: &e.count.bloomFalse,
 	}
 	e.source = read.Source{Segments: e.set, Workers: e.workers, Cause: e.foundBad, Report: e.reportDamage}
-	e.leases = lease.Store{Search: &e.search, Pins: e.pins, Settled: e.awaitCommit}
+	e.leases = lease.Store{Search: &e.search, Pins: e.pins, Committed: e.awaitCommit}
 	e.writes = write.Store{
 		Store: &e.leases, Rows: &e.source, Engine: putEngine{e},
 		Gate: &e.gate, Seq: &e.birth, Grown: &e.growth, Replaced: &e.count.replaced,

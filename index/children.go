@@ -32,10 +32,10 @@ func (v *View) ChildRows(fn func(parent kv.Key, scope kv.ScopeID, hashes []byte,
 	})
 }
 
-// Forerunners calls fn for the children of parent in scope all of whose token hashes begin hashes, the longest first, until
+// StoredPrefixes calls fn for the children of parent in scope all of whose token hashes begin hashes, the longest first, until
 // it returns false: the blocks that a prompt with those hashes may have grown out of. hashed is how many tokens of the child
 // the index has hashes of, [MaxHashTokens] for any longer block. Hashes are hints: compare keys. fn may change a Txn.
-func (v *View) Forerunners(parent kv.Key, scope kv.ScopeID, hashes []byte, fn func(child kv.Key, hashed int) bool) error {
+func (v *View) StoredPrefixes(parent kv.Key, scope kv.ScopeID, hashes []byte, fn func(child kv.Key, hashed int) bool) error {
 	c, err := v.begin()
 	if err != nil {
 		return err
@@ -54,7 +54,7 @@ func (v *View) Forerunners(parent kv.Key, scope kv.ScopeID, hashes []byte, fn fu
 		if !good {
 			return c.l.badRow(c.key, "child row")
 		}
-		// The rows below at hold no longer forerunner than what this one shares.
+		// The rows below at hold no longer prefix than what this one shares.
 		shared := 0
 		for shared+2 <= min(len(have), len(want)-prefix) && have[shared] == want[prefix+shared] && have[shared+1] == want[prefix+shared+1] {
 			shared += 2

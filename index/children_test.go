@@ -52,9 +52,9 @@ func TestNeighbors(t *testing.T) {
 				short[e.Key] = e.Scope == scope && bytes.HasPrefix(hashesOf(Entry{Hashes: q}), hashesOf(e))
 			}
 			last := len(q) + 1
-			if err := v.Forerunners(key(1), scope, q, func(k kv.Key, hashed int) bool {
+			if err := v.StoredPrefixes(key(1), scope, q, func(k kv.Key, hashed int) bool {
 				if e, _ := m.entry(k); !short[k] || len(hashesOf(e)) != 2*hashed || hashed > last {
-					t.Fatalf("Forerunners(%x): %s with %d tokens", q, k, hashed)
+					t.Fatalf("StoredPrefixes(%x): %s with %d tokens", q, k, hashed)
 				}
 				short[k], last = false, hashed
 				return true
@@ -63,7 +63,7 @@ func TestNeighbors(t *testing.T) {
 			}
 			for k, missed := range short {
 				if missed {
-					t.Fatalf("Forerunners(%x) missed %s", q, k)
+					t.Fatalf("StoredPrefixes(%x) missed %s", q, k)
 				}
 			}
 			if fmt.Sprint(got) != fmt.Sprint(append([]kv.Key{}, like...)) {

@@ -54,14 +54,14 @@ func (s *Set) append(w *writer, fp kv.Fingerprint, b *Builder) (Loc, error) {
 		// A whole header may have been written, with planes that were not. Nobody knows the place; a scan would.
 		_, zerr := f.Punch(off, length)
 		g.markDirty()
-		g.settle(off, nil)
+		g.endWrite(off, nil)
 		if zerr != nil { // Reclaim tries again: what a rebuild of the index finds there would be taken for alive
 			s.Destroy([]Loc{{Segment: g.id, Offset: off, Length: length}})
 		}
 		return Loc{}, errors.Join(err, zerr)
 	}
 	g.markDirty()
-	g.settle(off, &footerEntry{key: b.h.key, birth: b.h.birth, offset: off, length: length, group: b.h.group, kind: b.h.kind})
+	g.endWrite(off, &footerEntry{key: b.h.key, birth: b.h.birth, offset: off, length: length, group: b.h.group, kind: b.h.kind})
 	return Loc{Segment: g.id, Offset: off, Length: length}, nil
 }
 
@@ -142,8 +142,8 @@ func (g *segment) take(length int64) (f vfs.File, off int64, ok bool, err error)
 	return g.f, off, true, nil
 }
 
-// settle ends the write at off; e is nil if it failed.
-func (g *segment) settle(off int64, e *footerEntry) {
+// endWrite ends the write at off; e is nil if it failed.
+func (g *segment) endWrite(off int64, e *footerEntry) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	i := slices.Index(g.inflight, off)
@@ -178,7 +178,7 @@ func (w *writer) giveBack(g *segment, off, length int64) {
 	}
 	g.mu.Unlock()
 	w.mu.Unlock()
-	g.settle(off, nil)
+	g.endWrite(off, nil)
 }
 
 // allocate reserves disk blocks up to end, and some more in one step, but none that the segment will not hold.

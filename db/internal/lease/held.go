@@ -11,8 +11,8 @@ import (
 type Store struct {
 	Search *prefix.Store
 	Pins   *Pins
-	// Settled returns when the change of the index that is under way has ended.
-	Settled func()
+	// Committed returns when the change of the index that is under way has ended.
+	Committed func()
 }
 
 // Held is a found prefix that nobody takes away. The zero Held holds nothing. Not safe for concurrent use, nor to be copied.
@@ -54,7 +54,7 @@ func (h *Held) Find(s *Store, m prefix.Model, p *kv.Prompt, limit int, exact boo
 			return nil
 		}
 		h.release()
-		s.Settled() // its end is being evicted, or was: when that is done, look again without it
+		s.Committed() // its end is being evicted, or was: when that is done, look again without it
 	}
 }
 

@@ -16,7 +16,7 @@ type StoredPrefix struct {
 // Reader is what finding blocks needs of an index.View or an index.Txn.
 type Reader interface {
 	Get(k kv.Key, group uint8) (index.Entry, bool, error)
-	Forerunners(parent kv.Key, scope kv.ScopeID, hashes []byte, fn func(child kv.Key, hashed int) bool) error
+	StoredPrefixes(parent kv.Key, scope kv.ScopeID, hashes []byte, fn func(child kv.Key, hashed int) bool) error
 }
 
 // StoredPrefixes returns the stored blocks whose tokens are the prompt's from where block i of the chain starts, up to at most
@@ -27,7 +27,7 @@ func StoredPrefixes(v Reader, h kv.Hasher, p *kv.Prompt, chain *kv.Chain, i, end
 	var out []StoredPrefix
 	var long []kv.Key // blocks that the order of children cannot tell apart
 	hashes := h.AppendTokenHashes(nil, p, start, end)
-	err := v.Forerunners(chain.Parent(i), chain.Scope(i), hashes, func(k kv.Key, hashed int) bool {
+	err := v.StoredPrefixes(chain.Parent(i), chain.Scope(i), hashes, func(k kv.Key, hashed int) bool {
 		switch {
 		case hashed == 0:
 		case hashed >= index.MaxHashTokens:

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/boot"
 )
@@ -108,11 +107,7 @@ func (e *engine) writeCheckpoint(ctx context.Context, c *checkpointing) error {
 	if err := e.wal.Remove(c.applied.WALFile); err != nil {
 		return err
 	}
-	e.stateMu.Lock()
-	for _, id := range c.empty {
-		e.state.doomedSegments[id] = struct{}{}
-	}
-	e.stateMu.Unlock()
+	e.catalog.Unlink(false, c.empty...)
 	e.begun = nil
 	return nil
 }
@@ -142,7 +137,7 @@ func (e *engine) freeze() (*checkpointing, error) {
 	}
 	next := e.nextCounters()
 	e.dirty.Store(false)
-	a.NextBirth, a.NextSegment, a.Clock, a.Extra = next.NextBirth, next.NextSegment, next.Clock, head
+	a.NextBirth, a.NextSegment, a.Clock, a.Extra = next.Seq, next.Segment, next.Clock, head
 	e.ix.Freeze()
 	return &checkpointing{
 		applied: a, empty: empty, bloom: e.bloom.Load(), growth: e.growth.Load(), stateGrowth: e.stateGrowth.Load(),
@@ -151,17 +146,13 @@ func (e *engine) freeze() (*checkpointing, error) {
 
 // head is what the log's next file begins with. The caller holds the gate and logMu.
 func (e *engine) head(ends map[uint64]int64) []byte {
-	e.stateMu.RLock()
-	defer e.stateMu.RUnlock()
-	return e.state.head(boot.ID(), ends, e.nextCounters())()
+	return e.catalog.Head(boot.ID(), ends, e.nextCounters())()
 }
 
 // laterHead is head as of now, encoded when the log's first frame needs it: a process that only reads needs none. That takes no lock.
 // The caller holds the gate and logMu.
 func (e *engine) laterHead(ends map[uint64]int64) (encode func() []byte, sizeBound int64) {
-	e.stateMu.RLock()
-	defer e.stateMu.RUnlock()
-	return e.state.head(boot.ID(), ends, e.nextCounters()), e.state.sizeBound(ends)
+	return e.catalog.Head(boot.ID(), ends, e.nextCounters()), e.catalog.HeadBound(len(ends))
 }
 
 // Sync makes everything that was acknowledged so far durable, and destroys the bytes of what was deleted. Where refs went with that, it
@@ -212,9 +203,7 @@ func (s *Store) syncOnce(ctx context.Context) error {
 func (e *engine) scrubRefs(ctx context.Context) error {
 	e.ckptMu.Lock()
 	defer e.ckptMu.Unlock()
-	e.stateMu.RLock()
-	due, formers := e.state.former == oplog.FormerDeleted, e.state.formers
-	e.stateMu.RUnlock()
+	due, formers := e.catalog.FormerDeleted()
 	if !due {
 		return nil
 	}
@@ -228,10 +217,7 @@ func (e *engine) scrubRefs(ctx context.Context) error {
 	if err := e.ix.Compact(); err != nil {
 		return err
 	}
-	e.stateMu.Lock()
-	defer e.stateMu.Unlock()
-	if e.state.formers == formers {
-		e.state.former = oplog.FormerNone
+	if e.catalog.ForgetFormer(formers) {
 		e.dirty.Store(true) // the head of the log says otherwise
 	}
 	return nil
@@ -272,7 +258,6 @@ func (e *engine) finish(ctx context.Context) error {
 func (e *engine) asOpened() bool {
 	e.ckptMu.Lock()
 	defer e.ckptMu.Unlock()
-	e.stateMu.RLock()
-	defer e.stateMu.RUnlock()
-	return !e.wal.Begun() && !e.dirty.Load() && e.recency.none() && len(e.unsealed) == 0 && len(e.fresh) == 0
+	waiting, _ := e.catalog.Waiting()
+	return !e.wal.Begun() && !e.dirty.Load() && e.recency.none() && len(e.unsealed) == 0 && waiting == 0
 }

@@ -4,9 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"maps"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -195,16 +193,11 @@ func crashFiles(d *crashfs.Disk) map[string][]byte {
 // liveDoomed says what is found and waits to be destroyed. What is evicted meanwhile is out of the index before it waits.
 func (s *Store) liveDoomed() error {
 	e := s.eng
-	e.stateMu.Lock()
-	doomed, gone, fresh := maps.Clone(e.state.doomed), maps.Clone(e.state.doomedSegments), slices.Clone(e.fresh)
-	e.stateMu.Unlock()
 	v := e.view()
 	defer v.Release()
 	var bad error
 	err := v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
-		_, one := doomed[x.Loc]
-		_, all := gone[x.Loc.Segment]
-		if one || all || slices.Contains(fresh, x.Loc) {
+		if e.catalog.IsDead(x.Loc) {
 			bad = fmt.Errorf("block %s, group %d, at %v is found, and waits to be destroyed", x.Key, x.Group, x.Loc)
 		}
 		return bad == nil

@@ -95,7 +95,7 @@ func (w *crashRun) deleted(o crashOp, b Block, before map[kv.Key]Block) bool {
 func (j *crashJournal) put(w *crashRun, o crashOp) {
 	p := crashChats()[o.chat].p.Prefix(o.n)
 	m := w.model(o.chat)
-	c := w.s.eng.hasher.Chain(m.ms.Fingerprint, m.ms.desc.BlockTokens, &p)
+	c := w.s.eng.hasher.Chain(m.ms.Fingerprint, m.ms.Desc.BlockTokens, &p)
 	for i := range c.Len() {
 		delete(j.dead, c.Key(i))
 	}

@@ -35,7 +35,7 @@ func (e *engine) reportDamage(key kv.Key, group uint8, loc index.Loc, cause erro
 	}
 	e.logMu.Lock() // until the small state has it too: the head of a new log file must not miss it
 	defer e.logMu.Unlock()
-	lsn, err := e.commitLocked(func(t *index.Txn) (oplog.Op, error) {
+	_, err := e.commitBoth(func(t *index.Txn) (oplog.Op, error) {
 		cur, ok, err := t.Get(key, group)
 		if err != nil || !ok || cur.Loc != loc || cur.Flags&index.FlagDamaged != 0 {
 			return nil, err
@@ -45,12 +45,7 @@ func (e *engine) reportDamage(key kv.Key, group uint8, loc index.Loc, cause erro
 	})
 	if err != nil {
 		e.log.Error("damage could not be recorded", "error", err)
-	} else if lsn > 0 {
-		e.stateMu.Lock()
-		e.state.flagged[key] = struct{}{}
-		e.stateMu.Unlock()
 	}
-	e.countFlagged()
 	return cause
 }
 
@@ -75,41 +70,16 @@ func (e *engine) foundBad(key kv.Key, group uint8, loc index.Loc, cause error) e
 	return damage.New(e.segmentPath(loc.Segment), loc.Offset, "record header", "block "+key.String(), "zeros")
 }
 
-// countFlagged lets matches know without a lock whether any block is flagged.
-func (e *engine) countFlagged() {
-	e.stateMu.RLock()
-	defer e.stateMu.RUnlock()
-	e.flagged.Store(int64(len(e.state.flagged)))
-}
-
-// doubtful reports whether a record of block k was once found damaged: then the index says whether it still is.
-func (e *engine) doubtful(k kv.Key) bool {
-	if e.flagged.Load() == 0 {
-		return false
-	}
-	e.stateMu.RLock()
-	defer e.stateMu.RUnlock()
-	_, ok := e.state.flagged[k]
-	return ok
-}
-
 // forgetFlags drops the flagged blocks that are whole again or gone. The caller holds logMu.
 func (e *engine) forgetFlags() {
-	if e.flagged.Load() == 0 {
-		return
-	}
 	v := e.view()
 	defer v.Release()
-	e.stateMu.Lock()
-	for k := range e.state.flagged {
+	e.catalog.DropFlags(func(k kv.Key) bool {
 		bad := false
-		if err := v.Groups(k, func(x index.Entry) bool {
+		err := v.Groups(k, func(x index.Entry) bool {
 			bad = bad || x.Flags&index.FlagDamaged != 0
 			return !bad
-		}); err == nil && !bad {
-			delete(e.state.flagged, k)
-		}
-	}
-	e.stateMu.Unlock()
-	e.countFlagged()
+		})
+		return err == nil && !bad
+	})
 }

@@ -52,10 +52,10 @@ func (m *Model) deleteOnce(ctx context.Context, prefix kv.Prompt) (Deleted, erro
 }
 
 // below returns what tells the refs to a prompt that begins with prefix, of which nothing may be stored any more.
-func (e *engine) below(fp kv.Fingerprint, prefix *kv.Prompt) func(Ref) bool {
+func (e *engine) below(fp kv.Fingerprint, prefix *kv.Prompt) func(*oplog.Ref) bool {
 	n := len(prefix.Tokens)
 	trail := sync.OnceValue(func() kv.Trail { return e.hasher.Trail(fp, prefix) })
-	return func(r Ref) bool {
+	return func(r *oplog.Ref) bool {
 		return r.Model == fp && n > 0 && (!r.Trail.Whole(r.Tokens) || trail().Begins(n, r.Trail, r.Tokens))
 	}
 }
@@ -63,7 +63,7 @@ func (e *engine) below(fp kv.Fingerprint, prefix *kv.Prompt) func(Ref) bool {
 // holding returns the blocks that hold the prompt's last token, after the same prefix: the block of the chain itself, and
 // every stored block that goes on differently after it.
 func (m *Model) holding(e *engine, t *index.Txn, p *kv.Prompt) ([]kv.Key, error) {
-	chain := e.hasher.Chain(m.ms.Fingerprint, m.ms.desc.BlockTokens, p)
+	chain := e.hasher.Chain(m.ms.Fingerprint, m.ms.Desc.BlockTokens, p)
 	n := len(p.Tokens)
 	if n == 0 {
 		return nil, nil
@@ -123,7 +123,7 @@ func (s *Store) deleteScopeOnce(ctx context.Context, scope string) (Deleted, err
 			return true
 		})
 		return keys, err
-	}, func(r Ref) bool { return !r.Trail.Whole(r.Tokens) || r.Trail.Scope() == id })
+	}, func(r *oplog.Ref) bool { return !r.Trail.Whole(r.Tokens) || r.Trail.Scope() == id })
 }
 
 // removeBatch bounds the records that one log frame removes: a frame has a largest size, and so has the list of what waits to
@@ -132,7 +132,7 @@ var removeBatch = 1 << 19
 
 // delete removes the subtrees of the blocks that pick names, with the refs on them and those to what is not stored any more that named
 // says yes to, and makes that durable: as one frame, or where they are very large as several, the deepest blocks first.
-func (e *engine) delete(ctx context.Context, pick func(t *index.Txn) ([]kv.Key, error), named func(Ref) bool) (Deleted, error) {
+func (e *engine) delete(ctx context.Context, pick func(t *index.Txn) ([]kv.Key, error), named func(*oplog.Ref) bool) (Deleted, error) {
 	if err := e.poisoned(); err != nil {
 		return Deleted{}, err
 	}
@@ -155,7 +155,7 @@ func (e *engine) delete(ctx context.Context, pick func(t *index.Txn) ([]kv.Key, 
 }
 
 // deleteSome is one frame of delete; more says that something is left.
-func (e *engine) deleteSome(pick func(t *index.Txn) ([]kv.Key, error), named func(Ref) bool, out *Deleted) (lsn uint64, more bool, err error) {
+func (e *engine) deleteSome(pick func(t *index.Txn) ([]kv.Key, error), named func(*oplog.Ref) bool, out *Deleted) (lsn uint64, more bool, err error) {
 	var took Deleted
 	op := oplog.Remove{Deleted: true}
 	e.logMu.Lock() // until the small state has it too: the head of a new log file must not miss it
@@ -178,11 +178,10 @@ func (e *engine) deleteSome(pick func(t *index.Txn) ([]kv.Key, error), named fun
 		}
 		op.Seq = e.birth.Load()
 		return op, nil
-	}, func(s *smallState) { s.removed(op) })
+	})
 	if err != nil || lsn == 0 {
 		return 0, false, err
 	}
-	e.doom(op.Dead, true)
 	e.bloomRemoved(int64(took.Blocks))
 	e.count.deleted.Add(int64(took.Blocks))
 	out.Blocks += took.Blocks
@@ -194,28 +193,21 @@ func (e *engine) deleteSome(pick func(t *index.Txn) ([]kv.Key, error), named fun
 
 // refsOf returns the names of the refs on blocks that are dead, and of those that named says yes to whose block is not stored. The caller
 // holds logMu.
-func (e *engine) refsOf(t *index.Txn, dead []oplog.Dead, named func(Ref) bool) (names []string, err error) {
+func (e *engine) refsOf(t *index.Txn, dead []oplog.Dead, named func(*oplog.Ref) bool) ([]string, error) {
 	gone := map[kv.Key]bool{}
 	for _, d := range dead {
 		gone[d.Key] = true
 	}
-	e.stateMu.RLock()
-	defer e.stateMu.RUnlock()
-	for name, r := range e.state.refs {
-		out := gone[r.Block]
-		if !out && named(r) {
-			_, stored, err := t.Get(r.Block, 0) // then it says itself whether it goes
-			if err != nil {
-				return nil, err
-			}
-			out = !stored
+	return e.catalog.RefsWhere(func(r *oplog.Ref) (bool, error) {
+		if gone[r.Block] {
+			return true, nil
 		}
-		if out {
-			names = append(names, name)
+		if !named(r) {
+			return false, nil
 		}
-	}
-	slices.Sort(names)
-	return names, nil
+		_, stored, err := t.Get(r.Block, 0) // then it says itself whether it goes
+		return !stored, err
+	})
 }
 
 // removeSubtree removes block k and everything below it, deepest first; more says that op is full before that is done.

@@ -49,7 +49,7 @@ func TestDeletionInSeveralFrames(t *testing.T) {
 	for more := true; more; {
 		before := out.Records
 		var err error
-		if _, more, err = s.eng.deleteSome(pick, func(Ref) bool { return false }, &out); err != nil {
+		if _, more, err = s.eng.deleteSome(pick, func(*oplog.Ref) bool { return false }, &out); err != nil {
 			t.Fatal(err)
 		}
 		if n := out.Records - before; n > removeBatch+1 {

@@ -43,7 +43,7 @@ func registerAsBefore(t *testing.T, s *Store, d kv.Descriptor) {
 	old := oplog.NewModel(&normal, s.eng.clock.Add(1))
 	s.eng.logMu.Lock()
 	defer s.eng.logMu.Unlock()
-	if _, err := s.eng.logStateLocked(old, func(st *smallState) { st.addModel(old) }); err != nil {
+	if _, err := s.eng.logStateLocked(old); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -119,7 +119,7 @@ func TestModelIsSaid(t *testing.T) {
 	if _, err := s.Register(ctx, toy(kv.Descriptor{Name: "nothing to store"})); !errors.Is(err, kv.ErrDescriptor) {
 		t.Errorf("no tensors: %v", err)
 	}
-	if n := len(s.eng.state.models); n > 0 {
+	if n := len(s.eng.catalog.Models()); n > 0 {
 		t.Errorf("%d models are registered", n)
 	}
 }

@@ -19,7 +19,7 @@
 //	engine.gate     shared from a record's append to its publishing; whole while a checkpoint notes the segments' ends
 //	lease.Shorts    shared by the store's own short leases; whole only to wait for their end
 //	engine.logMu    appending to the log and publishing to the index, so that both have one order
-//	engine.stateMu  models, refs and doomed records; written only under logMu or while opening, doomed ones excepted
+//	catalog.mu      models, refs, notes, tombstones; changed under logMu or while opening, tombstones excepted
 //	lease.Pins      pinned blocks, blocks about to be evicted
 //	recency.mu      uses of blocks that the index does not have yet
 //	usage.mu        what the files occupy, what is reserved

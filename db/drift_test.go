@@ -187,8 +187,8 @@ func TestCountsAfterEverything(t *testing.T) {
 		t.Fatal(err)
 	}
 	idle(t, "in the end", s)
-	if n, bytes := s.eng.set.Pending(); n != 0 || bytes != 0 || s.eng.held() != 0 || len(s.eng.state.doomed) != 0 {
-		t.Errorf("%d records, %d bytes wait, %d are held, %d doomed", n, bytes, s.eng.held(), len(s.eng.state.doomed))
+	if n, bytes := s.eng.set.Pending(); n != 0 || bytes != 0 || s.eng.held() != 0 || len(s.eng.catalog.Tombstones()) != 0 {
+		t.Errorf("%d records, %d bytes wait, %d are held, %d tombstones", n, bytes, s.eng.held(), len(s.eng.catalog.Tombstones()))
 	}
 	type counts struct{ blocks, records, bytes int64 }
 	of := func(s *Store) counts {
@@ -202,7 +202,7 @@ func TestCountsAfterEverything(t *testing.T) {
 	quiet.HighWater, quiet.LowWater = 1, 1
 	now := of(s)
 	rows := rowsOf(t, s)
-	refs := fmt.Sprint(s.eng.state.refs)
+	refs := fmt.Sprint(s.eng.catalog.Refs())
 	check := func(what, dir string) {
 		t.Helper()
 		if report, err := Verify(ctx, dir, VerifyOptions{}); err != nil || len(report.Damage) > 0 {
@@ -217,7 +217,7 @@ func TestCountsAfterEverything(t *testing.T) {
 				t.Errorf("%s: block %s group %d: %+v, expected %+v", what, id.key, id.group, x, was)
 			}
 		}
-		if got := fmt.Sprint(again.eng.state.refs); got != refs {
+		if got := fmt.Sprint(again.eng.catalog.Refs()); got != refs {
 			t.Errorf("%s: %s, expected %s", what, got, refs)
 		}
 		if err := again.Close(); err != nil {

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/db/internal/lease"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/db/internal/prefix"
@@ -58,10 +59,7 @@ type engine struct {
 
 	barriers barriers
 
-	stateMu sync.RWMutex
-	state   *smallState
-	fresh   []segments.Loc // doomed, not yet handed to the segments
-	behind  bool           // of fresh and of the doomed segments, some wait for a barrier
+	catalog *catalog.Catalog
 
 	search prefix.Store // set by openEngine, as are source and leases
 	source read.Source
@@ -77,13 +75,12 @@ type engine struct {
 
 	clock, birth, floor atomic.Uint64
 	growth              atomic.Int64 // bytes appended to segments and log since the last checkpoint
-	stateGrowth         atomic.Int64 // of these, the frames that change only the small state
+	stateGrowth         atomic.Int64 // of these, the frames that change only the catalog
 	measured            atomic.Bool
 	measuring           sync.Mutex // one look at the files at a time
 	space               usage
 	indexBytes          atomic.Int64 // of index.db, when it was last measured
 	bloomBytes          atomic.Int64 // of the Bloom filter's file, or of the least one
-	flagged             atomic.Int64 // blocks in state.flagged
 	dirty               atomic.Bool  // there is something for a checkpoint to do
 
 	onDamage func(error) // has a damaged index rebuilt; set by start
@@ -139,25 +136,25 @@ func (e *engine) commitLocked(build func(t *index.Txn) (oplog.Op, error)) (lsn u
 	return lsn, err
 }
 
-// commitBoth is commitLocked of a frame that changes the small state, too: nobody sees the index after it beside the state
+// commitBoth is commitLocked of an operation that changes the catalog, too: nobody sees the index after it beside the catalog
 // before it.
-func (e *engine) commitBoth(build func(t *index.Txn) (oplog.Op, error), apply func(*smallState)) (lsn uint64, err error) {
-	held := false
+func (e *engine) commitBoth(build func(t *index.Txn) (oplog.Op, error)) (lsn uint64, err error) {
+	var release func(oplog.Op, catalog.Place)
+	var built oplog.Op
 	lsn, err = e.commitLocked(func(t *index.Txn) (oplog.Op, error) {
 		op, err := build(t)
 		if err == nil && op != nil {
-			e.stateMu.Lock()
-			held = true
+			built, release = op, e.catalog.Hold()
 		}
 		return op, err
 	})
-	if !held {
+	if release == nil {
 		return lsn, err
 	}
-	defer e.stateMu.Unlock()
-	if err == nil {
-		apply(e.state)
+	if err != nil {
+		built = nil
 	}
+	release(built, catalog.Place{LSN: lsn})
 	return lsn, err
 }
 
@@ -185,14 +182,14 @@ func (e *engine) appendFrame(kind uint8, frame []byte) (uint64, error) {
 	return reserved(kind, frame)
 }
 
-// logState appends a frame that changes only the small state.
-func (e *engine) logState(op oplog.Op, apply func(*smallState)) (lsn uint64, err error) {
+// logState appends a frame that changes only the catalog.
+func (e *engine) logState(op oplog.Op) (lsn uint64, err error) {
 	e.logMu.Lock()
 	defer e.logMu.Unlock()
-	return e.logStateLocked(op, apply)
+	return e.logStateLocked(op)
 }
 
-func (e *engine) logStateLocked(op oplog.Op, apply func(*smallState)) (lsn uint64, err error) {
+func (e *engine) logStateLocked(op oplog.Op) (lsn uint64, err error) {
 	if err := e.poisoned(); err != nil {
 		return 0, err
 	}
@@ -203,13 +200,11 @@ func (e *engine) logStateLocked(op oplog.Op, apply func(*smallState)) (lsn uint6
 	e.growth.Add(int64(len(frame)))
 	e.stateGrowth.Add(int64(len(frame)))
 	e.dirty.Store(true)
-	e.stateMu.Lock()
-	apply(e.state)
-	e.stateMu.Unlock()
+	e.catalog.Apply(op, catalog.Place{LSN: lsn})
 	return lsn, nil
 }
 
-// boundState makes a checkpoint where the log has grown by much that changes only the small state: nobody else sees that, in a
+// boundState makes a checkpoint where the log has grown by much that changes only the catalog: nobody else sees that, in a
 // store to which nothing is put. The caller holds no lock.
 func (e *engine) boundState(ctx context.Context) error {
 	if e.wal == nil || e.stateGrowth.Load() <= e.logReserve()/2 {
@@ -232,39 +227,13 @@ func (e *engine) durable(lsn uint64) error {
 // view returns the current version of the index, for reading. Release it.
 func (e *engine) view() *index.View { return e.ix.View() }
 
-// doom hands records that nothing names any more to the next reclaim. behind: they wait for a barrier; else for their frame.
-func (e *engine) doom(dead []oplog.Dead, behind bool) {
-	if len(dead) == 0 {
-		return
-	}
-	e.stateMu.Lock()
-	defer e.stateMu.Unlock()
-	e.state.doom(dead)
-	for _, d := range dead {
-		e.fresh = append(e.fresh, d.Loc)
-	}
-	e.behind = e.behind || behind
-}
-
 // rank is the order in which a block is evicted, its priority class in the highest byte.
 func (e *engine) rank(entry index.Entry) uint64 {
 	order := e.o.Policy.Rank(Leaf{
 		Clock: e.clock.Add(1), Birth: entry.Birth, Hits: entry.Hits,
 		Start: int(entry.First), End: int(entry.First) + int(entry.Tokens), Bytes: entry.Loc.Length, Floor: e.floor.Load(),
 	})
-	return e.class(entry.Key)<<rankBits | order&rankMask
-}
-
-// classPinned is the class of blocks under a pinned ref: eviction stops before them.
-const classPinned = 255
-
-func (e *engine) class(k kv.Key) uint64 {
-	e.stateMu.RLock()
-	defer e.stateMu.RUnlock()
-	if e.state.pins[k] > 0 {
-		return classPinned
-	}
-	return uint64(e.state.classes[k])
+	return e.catalog.Class(entry.Key)<<rankBits | order&rankMask
 }
 
 // rerank gives k the class that its refs say, in the order that it has.
@@ -273,7 +242,7 @@ func (e *engine) rerank(t *index.Txn, k kv.Key) error {
 	if err != nil || !ok {
 		return err
 	}
-	rank := e.class(k)<<rankBits | entry.Rank&rankMask
+	rank := e.catalog.Class(k)<<rankBits | entry.Rank&rankMask
 	if rank == entry.Rank {
 		return nil
 	}
@@ -296,8 +265,8 @@ func (e *engine) signal() {
 }
 
 // nextCounters are what a checkpoint or a log head records, so that no number is ever given twice.
-func (e *engine) nextCounters() index.Applied {
-	return index.Applied{NextBirth: e.birth.Load() + 1, NextSegment: e.set.MaxID() + 1, Clock: e.clock.Load()}
+func (e *engine) nextCounters() oplog.Counters {
+	return oplog.Counters{Seq: e.birth.Load() + 1, Segment: e.set.MaxID() + 1, Clock: e.clock.Load()}
 }
 
 // openEnds are the ends of the segments that this process has begun and not sealed, and of those that an earlier one left and in

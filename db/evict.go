@@ -3,6 +3,7 @@ package db
 import (
 	"context"
 
+	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
@@ -75,7 +76,7 @@ func (e *engine) evictSome(goal evictGoal) (n int, freed int64, err error) {
 		return op, nil
 	})
 	if err == nil {
-		e.doom(op.Dead, false)
+		e.catalog.Bury(op.Dead, false)
 	}
 	e.logMu.Unlock()
 	if err != nil {
@@ -129,10 +130,10 @@ func (e *engine) coldestNow(t *index.Txn) (index.Entry, bool, error) {
 		ok := false
 		var repinned []kv.Key
 		err := t.Leaves(fp, nil, func(k kv.Key, r uint64) bool {
-			if r>>rankBits == classPinned {
+			if r>>rankBits == catalog.ClassPinned {
 				return false
 			}
-			if e.class(k) == classPinned {
+			if e.catalog.Class(k) == catalog.ClassPinned {
 				repinned = append(repinned, k)
 				return true
 			}
@@ -170,14 +171,7 @@ func (e *engine) coldestNow(t *index.Txn) (index.Entry, bool, error) {
 
 // currentModels tells for every model whether it is the latest version of its name.
 func (e *engine) currentModels() map[kv.Fingerprint]bool {
-	e.stateMu.RLock()
-	defer e.stateMu.RUnlock()
-	latest := e.state.latest()
-	out := make(map[kv.Fingerprint]bool, len(e.state.models))
-	for fp, m := range e.state.models {
-		out[fp] = latest[m.Name] == m
-	}
-	return out
+	return e.catalog.Latest()
 }
 
 // removeBlock takes a block without children out of the index, with the records of all its groups. Its parent, if that

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"slices"
 
+	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/db/internal/prefix"
 	"github.com/dormousekv/dormouse/db/internal/read"
 	"github.com/dormousekv/dormouse/index"
@@ -91,20 +92,18 @@ func (m *Model) explain(ctx context.Context, prompt kv.Prompt, o MatchOptions) (
 	if err != nil {
 		return Explanation{}, err
 	}
-	e.stateMu.RLock()
-	others := make([]*modelState, 0, len(e.state.models))
-	for _, ms := range e.state.models {
-		if ms.Fingerprint != m.ms.Fingerprint {
-			others = append(others, ms)
-		}
-	}
-	e.stateMu.RUnlock()
-	slices.SortFunc(others, func(a, b *modelState) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(b.Stamp, a.Stamp)) })
+	others := e.catalog.Models()
+	slices.SortFunc(others, func(a, b *catalog.Model) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(b.Stamp, a.Stamp))
+	})
 	for _, ms := range others {
+		if ms.Fingerprint == m.ms.Fingerprint {
+			continue
+		}
 		if err := ctx.Err(); err != nil {
 			return out, err
 		}
-		if err := ms.load(); err != nil {
+		if err := ms.Load(); err != nil {
 			out.Elsewhere = append(out.Elsewhere, Elsewhere{Name: ms.Name, Fingerprint: ms.Fingerprint, Err: err})
 			continue
 		}
@@ -120,7 +119,7 @@ func (m *Model) explain(ctx context.Context, prompt kv.Prompt, o MatchOptions) (
 		}
 		if tokens > out.Tokens {
 			out.Elsewhere = append(out.Elsewhere, Elsewhere{
-				Name: ms.Name, Fingerprint: ms.Fingerprint, Tokens: tokens, Differs: ms.desc.Diff(&m.ms.desc),
+				Name: ms.Name, Fingerprint: ms.Fingerprint, Tokens: tokens, Differs: ms.Desc.Diff(&m.ms.Desc),
 			})
 		}
 	}

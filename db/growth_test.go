@@ -46,7 +46,7 @@ func TestUsesOutliveAFailedChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(t, m, kv.Prompt{Tokens: tokens(2, 32)})
-	c := e.hasher.Chain(m.ms.Fingerprint, m.ms.desc.BlockTokens, &p)
+	c := e.hasher.Chain(m.ms.Fingerprint, m.ms.Desc.BlockTokens, &p)
 	v := e.view()
 	defer v.Release()
 	if x, ok, err := v.Get(c.Key(1), 0); err != nil || !ok || x.Hits != 1 {

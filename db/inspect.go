@@ -85,10 +85,8 @@ func (s *Store) tombstones() ([]Tombstone, error) {
 		return nil, err
 	}
 	defer s.leave()
-	e.stateMu.RLock()
-	defer e.stateMu.RUnlock()
 	var out []Tombstone
-	for l := range e.state.doomed {
+	for _, l := range e.catalog.Tombstones() {
 		out = append(out, Tombstone{Segment: l.Segment, Offset: l.Offset, Bytes: l.Length})
 	}
 	return out, nil

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/db/internal/read"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
@@ -20,19 +21,13 @@ func (s *Store) models() ([]ModelStats, error) {
 	defer s.leave()
 	v := e.view()
 	defer v.Release()
-	e.stateMu.RLock()
-	defer e.stateMu.RUnlock()
-	latest := e.state.latest()
-	all := make([]*modelState, 0, len(e.state.models))
-	for _, m := range e.state.models {
-		all = append(all, m)
-	}
-	slices.SortFunc(all, func(a, b *modelState) int {
+	latest, all := e.catalog.Latest(), e.catalog.Models()
+	slices.SortFunc(all, func(a, b *catalog.Model) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(b.Stamp, a.Stamp))
 	})
 	out := make([]ModelStats, 0, len(all))
 	for _, m := range all {
-		out = append(out, modelStats(m, m.load(), latest[m.Name] == m, v.CountsOf(m.Fingerprint)))
+		out = append(out, modelStats(m, m.Load(), latest[m.Fingerprint], v.CountsOf(m.Fingerprint)))
 	}
 	return out, nil
 }

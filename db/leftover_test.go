@@ -170,7 +170,7 @@ func TestNewestHeadDecidesWhatIsDead(t *testing.T) {
 	e := s.eng
 	v := e.view()
 	if err := v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
-		e.state.doomed[x.Loc] = struct{}{}
+		e.catalog.BuryAt(x.Loc)
 		return true
 	}); err != nil {
 		t.Fatal(err)
@@ -180,7 +180,7 @@ func TestNewestHeadDecidesWhatIsDead(t *testing.T) {
 		if _, _, err := e.wal.Rotate(func(uint64) []byte { return e.head(nil) }); err != nil {
 			t.Fatal(err)
 		}
-		clear(e.state.doomed)
+		e.catalog.Destroyed(e.catalog.Tombstones())
 	}
 	crash(s)
 	if err := os.Remove(filepath.Join(dir, indexName)); err != nil {

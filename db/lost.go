@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/dormousekv/dormouse/db/internal/catalog"
+	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/loc"
 	"github.com/dormousekv/dormouse/kv"
@@ -248,7 +250,7 @@ func (r *recovery) keepDamaged(t *index.Txn, x index.Entry, p *arrival) (bool, e
 	if err != nil || !bears {
 		return false, err
 	}
-	r.e.state.flagged[x.Key] = struct{}{}
+	r.e.catalog.Apply(oplog.Flag{Key: x.Key}, catalog.Place{})
 	return true, t.SetFlags(x.Key, 0, x.Flags|index.FlagDamaged)
 }
 
@@ -270,11 +272,7 @@ func (r *recovery) dropCutOff(t *index.Txn, entries []index.Entry) error {
 		}
 		live[x.Loc] = true
 	}
-	e := r.e
-	for l := range live {
-		delete(e.state.doomed, l)
-	}
-	e.fresh = slices.DeleteFunc(e.fresh, func(l segments.Loc) bool { return live[l] })
+	r.e.catalog.Exhume(live)
 	return nil
 }
 

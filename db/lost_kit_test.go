@@ -16,7 +16,7 @@ func placeOf(t *testing.T, m *Model, p kv.Prompt, i int, group uint8) index.Loc 
 	e := m.s.eng
 	v := e.view()
 	defer v.Release()
-	x, ok, err := v.Get(e.hasher.Chain(m.Fingerprint(), m.ms.desc.BlockTokens, &p).Key(i), group)
+	x, ok, err := v.Get(e.hasher.Chain(m.Fingerprint(), m.ms.Desc.BlockTokens, &p).Key(i), group)
 	if err != nil || !ok {
 		t.Fatal(ok, err)
 	}
@@ -51,7 +51,7 @@ func cutPower(t *testing.T, dir string, lost bool) {
 
 // keyAt is the key of block i of a prompt.
 func keyAt(m *Model, p kv.Prompt, i int) kv.Key {
-	return m.s.eng.hasher.Chain(m.Fingerprint(), m.ms.desc.BlockTokens, &p).Key(i)
+	return m.s.eng.hasher.Chain(m.Fingerprint(), m.ms.Desc.BlockTokens, &p).Key(i)
 }
 
 // dropIndex takes the index of a store that is not open.

@@ -116,11 +116,11 @@ func (o MatchOptions) limit(n int) int {
 func (x *Match) look(e *engine, limit int) error {
 	x.gen = x.m.s.gen
 	if limit < 0 {
-		x.held.Nothing(&e.leases, x.m.ms.searched(), &x.prompt, Reason{Code: LookupOff})
+		x.held.Nothing(&e.leases, searched(x.m.ms), &x.prompt, Reason{Code: LookupOff})
 		x.took()
 		return nil
 	}
-	err := x.held.Find(&e.leases, x.m.ms.searched(), &x.prompt, limit, false)
+	err := x.held.Find(&e.leases, searched(x.m.ms), &x.prompt, limit, false)
 	if isIndexDamage(err) {
 		x.m.s.indexDamaged(err)
 		x.held.Found.Reason, err = Reason{Code: Damaged, Err: err}, nil
@@ -146,7 +146,7 @@ func (x *Match) took() { x.tokens, x.reason = x.held.Found.Tokens, x.held.Found.
 // operators look at.
 func (e *engine) logShort(what string, m *Model, got, asked int, r Reason) {
 	if got < asked && e.log.Enabled(context.Background(), slog.LevelDebug) {
-		e.log.Debug(what+" is shorter than asked for", "model", m.ms.desc.Name, "tokens", got, "asked", asked, "reason", r.String())
+		e.log.Debug(what+" is shorter than asked for", "model", m.ms.Desc.Name, "tokens", got, "asked", asked, "reason", r.String())
 	}
 }
 
@@ -179,7 +179,7 @@ func (x *Match) StateBytes(tensor int) (int64, error) {
 	if err := x.check(e); err != nil {
 		return 0, err
 	}
-	d := &x.m.ms.desc
+	d := &x.m.ms.Desc
 	if tensor < 0 || tensor >= len(d.Tensors) || d.Groups[d.Tensors[tensor].Group].Kind != kv.StateAt {
 		return 0, nil
 	}
@@ -272,7 +272,7 @@ func (m *Model) Probe(ctx context.Context, prompt kv.Prompt, o MatchOptions) (in
 func (m *Model) probe(e *engine, p *kv.Prompt, limit int, see func(*prefix.Lookup) error) (int, Reason, error) {
 	lease := e.set.Acquire()
 	defer lease.Release()
-	l := e.search.Lookup(m.ms.searched(), p, limit, false)
+	l := e.search.Lookup(searched(m.ms), p, limit, false)
 	defer l.Free()
 	err := l.Find()
 	if err == nil && see != nil {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 
+	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
@@ -17,7 +18,7 @@ import (
 // and Resume, until Close.
 type Model struct {
 	s  *Store
-	ms *modelState
+	ms *catalog.Model
 }
 
 // Registered is what [Store.Register] gives: the model, and the version of it that went before.
@@ -38,13 +39,11 @@ func (s *Store) Model(fp kv.Fingerprint) (*Model, error) {
 		return nil, err
 	}
 	defer s.leave()
-	e.stateMu.RLock()
-	defer e.stateMu.RUnlock()
-	ms := e.state.models[fp]
+	ms := e.catalog.Model(fp)
 	if ms == nil {
 		return nil, fmt.Errorf("%w: model %s", ErrNotFound, fp)
 	}
-	if err := ms.load(); err != nil {
+	if err := ms.Load(); err != nil {
 		return nil, err
 	}
 	return &Model{s: s, ms: ms}, nil
@@ -89,8 +88,8 @@ func (s *Store) registerOnce(ctx context.Context, desc kv.Descriptor) (none Regi
 		return none, err
 	}
 	if ms != nil && (old == ms || e.wal == nil) {
-		if ms.lsn > 0 && e.wal.DurableLSN() < ms.lsn { // another call is registering it
-			err = e.durable(ms.lsn)
+		if ms.LSN() > 0 && e.wal.DurableLSN() < ms.LSN() { // another call is registering it
+			err = e.durable(ms.LSN())
 		}
 		return Registered{Model: &Model{s: s, ms: ms}}, err
 	}
@@ -98,7 +97,7 @@ func (s *Store) registerOnce(ctx context.Context, desc kv.Descriptor) (none Regi
 		return none, err
 	}
 	out, op := Registered{Model: &Model{s: s}}, oplog.NewModel(&desc, 0)
-	if err := e.modelFits(op); err != nil { // before room is made for it
+	if err := e.catalog.ModelFits(op); err != nil { // before room is made for it
 		return none, err
 	}
 	if ms == nil { // else the log has it already
@@ -116,26 +115,25 @@ func (s *Store) registerOnce(ctx context.Context, desc kv.Descriptor) (none Regi
 			return err
 		}
 		op.Stamp = e.clock.Add(1)
-		if err = e.modelFits(op); err != nil {
+		if err = e.catalog.ModelFits(op); err != nil {
 			return err
 		}
-		lsn, err = e.logStateLocked(op, func(st *smallState) {
-			out.ms = st.addModel(op)
-			out.ms.lsn = e.wal.LastLSN()
-		})
+		if lsn, err = e.logStateLocked(op); err == nil {
+			out.ms = e.catalog.Model(fp)
+		}
 		return err
 	}); err != nil {
 		return none, err
 	}
-	if err := out.ms.load(); err != nil {
+	if err := out.ms.Load(); err != nil {
 		return none, err
 	}
 	if old != nil && old.Fingerprint != fp {
 		out.Superseded = old.Fingerprint
-		if err := old.load(); err != nil {
+		if err := old.Load(); err != nil {
 			e.log.Error("the version before of this model cannot be read", slog.String("model", desc.Name), slog.Any("error", err))
 		} else {
-			out.Differs = old.desc.Diff(&desc)
+			out.Differs = old.Desc.Diff(&desc)
 		}
 		e.log.Warn("another version of this model is stored; it will be evicted first",
 			slog.String("model", desc.Name), slog.String("differs", oneLine(out.Differs)),
@@ -146,16 +144,14 @@ func (s *Store) registerOnce(ctx context.Context, desc kv.Descriptor) (none Regi
 
 // known returns the model of that descriptor, nil if it is not registered, and the newest version of its name. The error is that of
 // another model with its fingerprint, or says that what is registered cannot be read.
-func (e *engine) known(desc *kv.Descriptor, fp kv.Fingerprint) (ms, latest *modelState, err error) {
-	e.stateMu.RLock()
-	defer e.stateMu.RUnlock()
-	ms = e.state.models[fp]
+func (e *engine) known(desc *kv.Descriptor, fp kv.Fingerprint) (ms, latest *catalog.Model, err error) {
+	ms = e.catalog.Model(fp)
 	if ms != nil { // a name may differ: it is no part of the fingerprint
-		if err := ms.load(); err != nil {
+		if err := ms.Load(); err != nil {
 			return nil, nil, err
 		}
 	}
-	return ms, e.state.newest(desc.Name), nil
+	return ms, e.catalog.Newest(desc.Name), nil
 }
 
 // oneLine prints differences.
@@ -168,7 +164,7 @@ func oneLine(all []kv.Difference) string {
 }
 
 // Descriptor returns the model's descriptor in normal form.
-func (m *Model) Descriptor() kv.Descriptor { return m.ms.desc }
+func (m *Model) Descriptor() kv.Descriptor { return m.ms.Desc }
 
 // Fingerprint names this version of the model.
 func (m *Model) Fingerprint() kv.Fingerprint { return m.ms.Fingerprint }
@@ -179,19 +175,11 @@ func (m *Model) enter() (*engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !e.registered(m.ms) {
+	if !e.catalog.Has(m.ms) {
 		m.s.leave()
 		return nil, fmt.Errorf("%w: %s %s", ErrRetired, m.ms.Name, m.ms.Fingerprint)
 	}
 	return e, nil
-}
-
-// registered reports whether that very model is in the store: it may have been retired, and another one of its fingerprint come.
-func (e *engine) registered(m *modelState) bool {
-	e.stateMu.RLock()
-	defer e.stateMu.RUnlock()
-	now := e.state.models[m.Fingerprint]
-	return now == m || now != nil && now.sameAs(m)
 }
 
 // Retire drops a version of a model at once: its blocks and its refs, as one log frame. It returns when that is
@@ -244,10 +232,7 @@ func (e *engine) retire(fp kv.Fingerprint) (uint64, error) {
 	defer e.gate.Unlock()
 	e.logMu.Lock()
 	defer e.logMu.Unlock()
-	e.stateMu.RLock()
-	_, ok := e.state.models[fp]
-	e.stateMu.RUnlock()
-	if !ok {
+	if e.catalog.Model(fp) == nil {
 		return 0, fmt.Errorf("%w: model %s", ErrNotFound, fp)
 	}
 	if err := e.poisoned(); err != nil { // before segments are looked at, which may not be possible any more
@@ -269,7 +254,7 @@ func (e *engine) retire(fp kv.Fingerprint) (uint64, error) {
 	}
 	lsn, err := e.commitBoth(func(t *index.Txn) (oplog.Op, error) {
 		return op, removeModel(t, fp, func(index.Entry) bool { return true })
-	}, func(*smallState) { e.applyRetire(op) })
+	})
 	if err != nil {
 		return 0, err
 	}
@@ -294,15 +279,6 @@ func (e *engine) holdsModel(id uint64, fp kv.Fingerprint) (mine bool, err error)
 		return !mine
 	})
 	return mine, err
-}
-
-// applyRetire changes the small state. The caller holds stateMu.
-func (e *engine) applyRetire(op oplog.Retire) {
-	e.state.dropModel(op.Model)
-	for _, id := range op.Segments {
-		e.state.doomedSegments[id] = struct{}{}
-	}
-	e.behind = true
 }
 
 // removeModel takes every entry of a model out of the index that of says yes to.

@@ -40,8 +40,8 @@ func TestOpenUnpacksNoModel(t *testing.T) {
 		model(t, s, layered(fmt.Sprint("model ", i), 128))
 	}
 	unpacked := func() (n int) {
-		for _, m := range s.eng.state.models {
-			if m.loadedModel != nil {
+		for _, m := range s.eng.catalog.Models() {
+			if m.Loaded != nil {
 				n++
 			}
 		}
@@ -54,8 +54,8 @@ func TestOpenUnpacksNoModel(t *testing.T) {
 			crash(s)
 			s = open(t, dir, options())
 		}
-		if got := unpacked(); got != 0 || len(s.eng.state.models) != n {
-			t.Errorf("%d of %d models are unpacked", got, len(s.eng.state.models))
+		if got := unpacked(); got != 0 || len(s.eng.catalog.Models()) != n {
+			t.Errorf("%d of %d models are unpacked", got, len(s.eng.catalog.Models()))
 		}
 		m := model(t, s, layered("model 7", 128))
 		if got := unpacked(); got != 1 || len(m.Descriptor().Tensors) != 128 {
@@ -92,7 +92,7 @@ func TestDescriptorThatCannotBeRead(t *testing.T) {
 			spoil(&op)
 			e := s.eng
 			e.logMu.Lock()
-			_, err := e.logStateLocked(op, func(st *smallState) { st.addModel(op) })
+			_, err := e.logStateLocked(op)
 			e.logMu.Unlock()
 			if err != nil {
 				t.Fatal(err)

@@ -12,7 +12,7 @@ func (d *driver) put(mi int, p kv.Prompt) {
 	from := 0
 	if mi == 1 && d.r.IntN(2) == 0 { // the runtime has lost the older window rows
 		from = d.r.IntN(len(p.Tokens))
-		for i, tensor := range m.ms.desc.Tensors {
+		for i, tensor := range m.ms.Desc.Tensors {
 			if tensor.Group == 1 {
 				rows[i] = rows[i].Slice(tensor, from, len(p.Tokens))
 			}

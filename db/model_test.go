@@ -242,7 +242,7 @@ func (d *driver) kill() {
 // chain returns the keys of a prompt's blocks and what must be stored for each.
 func (d *driver) chain(mi int, p kv.Prompt) (keys []kv.Key, blocks []*mapBlock) {
 	m := d.models[mi]
-	c := d.s.eng.hasher.Chain(m.ms.Fingerprint, m.ms.desc.BlockTokens, &p)
+	c := d.s.eng.hasher.Chain(m.ms.Fingerprint, m.ms.Desc.BlockTokens, &p)
 	for i := range c.Len() {
 		start, end := c.Block(i)
 		b := &mapBlock{

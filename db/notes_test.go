@@ -6,11 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 
-	"github.com/dormousekv/dormouse/db/internal/oplog"
-	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -169,44 +166,5 @@ func TestNotesAreBounded(t *testing.T) {
 	}
 	if err := m.SetNote(ctx, "0", []byte{1}); !errors.Is(err, ErrReadOnly) {
 		t.Error(err)
-	}
-}
-
-// All notes of all models have a bound together, which a head of the log holds.
-func TestAllNotesAreBounded(t *testing.T) {
-	st := newSmallState()
-	var refused error
-	for i := 0; refused == nil; i++ {
-		d, err := plain().Normal()
-		if err != nil {
-			t.Fatal(err)
-		}
-		d.Weights = kv.Hash{byte(i), byte(i >> 8), 1}
-		fp := st.addModel(oplog.NewModel(&d, 0)).Fingerprint
-		for n := range 8 {
-			note := oplog.Note{Model: fp, Name: fmt.Sprint(n), Value: make([]byte, MaxNoteBytes)}
-			if refused = st.noteFits(note); refused != nil {
-				break
-			}
-			st.setNote(note)
-		}
-	}
-	if n := st.headBytes(); n < MaxHeadBytes-2*MaxNoteBytes || n > MaxHeadBytes {
-		t.Errorf("%d bytes of models and notes: %v", n, refused)
-	}
-	head, err := readHead(st.head("", nil, index.Applied{})())
-	if err != nil {
-		t.Fatal(err)
-	}
-	again := newStateOf(&head)
-	if !slices.EqualFunc(again.allNotes(), st.allNotes(), func(a, b oplog.Note) bool { return a.Model == b.Model && a.Name == b.Name }) ||
-		again.headBytes() != st.headBytes() {
-		t.Errorf("%d bytes of notes came back", again.noteBytes)
-	}
-	for fp := range again.models {
-		again.dropModel(fp)
-	}
-	if again.headBytes() != 0 || len(again.notes) != 0 {
-		t.Errorf("%d bytes of %d notes are left", again.headBytes(), len(again.notes))
 	}
 }

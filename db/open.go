@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 
+	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/db/internal/lease"
 	"github.com/dormousekv/dormouse/db/internal/prefix"
 	"github.com/dormousekv/dormouse/db/internal/read"
@@ -33,8 +35,8 @@ func openOrRebuild(ctx context.Context, dir string, o Options) (*engine, error) 
 func openEngine(ctx context.Context, dir string, o Options, doubt error) (opened *engine, err error) {
 	e := &engine{
 		dir: dir, o: o, fs: o.fs, log: o.Logger, workers: read.NewWorkers(),
-		state: newSmallState(),
-		pins:  lease.NewPins(), barriers: barriers{turn: make(chan struct{}, 1)},
+		catalog: catalog.New(),
+		pins:    lease.NewPins(), barriers: barriers{turn: make(chan struct{}, 1)},
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	defer func() {
@@ -84,7 +86,7 @@ func openEngine(ctx context.Context, dir string, o Options, doubt error) (opened
 		return nil, err
 	}
 	e.search = prefix.Store{
-		Hasher: e.hasher, Index: e.ix, Bloom: &e.bloom, Segments: e.set, Flagged: &e.flagged, WasDamaged: e.doubtful,
+		Hasher: e.hasher, Index: e.ix, Bloom: &e.bloom, Segments: e.set, WasDamaged: e.catalog.IsFlagged,
 		Collisions: &e.count.collisions, BloomFalse: &e.count.bloomFalse,
 	}
 	e.source = read.Source{Segments: e.set, Workers: e.workers, Cause: e.foundBad, Report: e.reportDamage}
@@ -94,7 +96,6 @@ func openEngine(ctx context.Context, dir string, o Options, doubt error) (opened
 		Gate: &e.gate, Seq: &e.birth, Grown: &e.growth, Replaced: &e.count.replaced,
 	}
 	if o.ReadOnly {
-		e.countFlagged()
 		return e, nil
 	}
 	if err := e.writeUnsynced(r); err != nil {
@@ -110,7 +111,6 @@ func openEngine(ctx context.Context, dir string, o Options, doubt error) (opened
 	if err := e.endUnsynced(ctx); err != nil {
 		return nil, err
 	}
-	e.countFlagged()
 	return e, e.findFloor()
 }
 
@@ -196,7 +196,7 @@ func (e *engine) startLog(ctx context.Context, r *recovery) error {
 	head, size := e.laterHead(e.openEnds())
 	sound := e.set.Err() == nil                                  // else nothing is written
 	if sound && size > int64(maxHead) && len(head()) > maxHead { // so many records wait to be destroyed that the log could never begin
-		e.fresh = slices.DeleteFunc(e.fresh, func(l segments.Loc) bool { return r.listed[l] })
+		e.catalog.Defer(r.listed)
 		e.ckptMu.Lock()
 		err := e.reclaimAfter(ctx, func(behind bool) error { // its frames are read: the log that is to begin is the barrier
 			if behind {
@@ -210,10 +210,7 @@ func (e *engine) startLog(ctx context.Context, r *recovery) error {
 		if err != nil && !errors.Is(err, ErrNotDestroyed) {
 			return err
 		}
-		for l := range r.listed {
-			e.state.doomed[l] = struct{}{} // though its segment may be gone
-			e.fresh = append(e.fresh, l)
-		}
+		e.catalog.BuryAt(slices.Collect(maps.Keys(r.listed))...) // though its segment may be gone
 		head, _ = e.laterHead(e.openEnds())
 	}
 	o, id, lsn := e.walOptions(), max(r.replayed.LastFile, r.applied.WALFile)+1, max(r.replayed.LastLSN, r.applied.LSN)+1

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/quant"
 )
@@ -64,7 +65,7 @@ func TestOptionsAreChecked(t *testing.T) {
 			return err
 		}, map[string]func(float64) bool{"Limit": atLeast(0)}},
 		{RefOptions{}, func(o any) error { return m.SetRef(ctx, "name", p, o.(RefOptions)) }, map[string]func(float64) bool{
-			"Priority": func(x float64) bool { return x < classPinned },
+			"Priority": func(x float64) bool { return x < catalog.ClassPinned },
 			"TTL":      atLeast(0),
 		}},
 		{CompactOptions{}, func(o any) error { _, err := s.Compact(ctx, o.(CompactOptions)); return err }, map[string]func(float64) bool{

@@ -45,7 +45,7 @@ func (m *Model) put(ctx context.Context, x *Match, prompt kv.Prompt, rows kv.Row
 	if err := o.Validate(); err != nil {
 		return PutResult{}, err
 	}
-	if err := rows.Validate(&m.ms.desc); err != nil {
+	if err := rows.Validate(&m.ms.Desc); err != nil {
 		return PutResult{}, err
 	}
 	e, err := m.enter()
@@ -96,7 +96,7 @@ func (m *Model) put(ctx context.Context, x *Match, prompt kv.Prompt, rows kv.Row
 		e.awaitCommit() // of whoever takes the block out
 	}
 	if err == nil && o.KeepStates > 0 {
-		err = e.writes.ThinStates(m.ms.searched(), &prompt, max(2, o.KeepStates))
+		err = e.writes.ThinStates(searched(m.ms), &prompt, max(2, o.KeepStates))
 	}
 	if isIndexDamage(err) {
 		m.s.indexDamaged(err)

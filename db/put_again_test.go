@@ -69,7 +69,7 @@ func TestPutAgainOverDamage(t *testing.T) {
 func placesOf(s *Store, m *Model, p *kv.Prompt, block, group int) (out []index.Loc) {
 	v := s.eng.view()
 	defer v.Release()
-	k := s.eng.hasher.Chain(m.ms.Fingerprint, m.ms.desc.BlockTokens, p).Key(block)
+	k := s.eng.hasher.Chain(m.ms.Fingerprint, m.ms.Desc.BlockTokens, p).Key(block)
 	if x, ok, err := v.Get(k, uint8(group)); err == nil && ok {
 		out = append(out, x.Loc)
 	}

@@ -22,12 +22,10 @@ func (e putEngine) MakeRoom(ctx context.Context, bytes, blocks int64) error {
 	return e.makeRoom(ctx, bytes, blocks)
 }
 
-func (e putEngine) WasDamaged(k kv.Key) bool { return e.doubtful(k) }
+func (e putEngine) WasDamaged(k kv.Key) bool { return e.catalog.IsFlagged(k) }
 
 func (e putEngine) Named(k kv.Key) bool {
-	e.stateMu.RLock()
-	defer e.stateMu.RUnlock()
-	return e.state.blocks[k] > 0
+	return e.catalog.IsNamed(k)
 }
 
 func (e putEngine) Commit(build func(t *index.Txn) (oplog.Op, error)) (lsn uint64, err error) {
@@ -48,7 +46,7 @@ func (e putEngine) CommitEviction(build func(t *index.Txn) (op oplog.Remove, blo
 	}); err != nil {
 		return err
 	}
-	e.doom(op.Dead, true) // what was put since must be durable first
+	e.catalog.Bury(op.Dead, true) // what was put since must be durable first
 	e.bloomRemoved(int64(blocks))
 	return nil
 }
@@ -58,7 +56,7 @@ func (e putEngine) RemoveBlock(t *index.Txn, block index.Entry) ([]oplog.Dead, e
 	return dead, err
 }
 
-func (e putEngine) Doom(dead []oplog.Dead, behind bool) { e.doom(dead, behind) }
+func (e putEngine) Doom(dead []oplog.Dead, behind bool) { e.catalog.Bury(dead, behind) }
 func (e putEngine) AddToBloom(k kv.Key)                 { e.addToBloom(k) }
 func (e putEngine) Ranked(x *index.Entry)               { x.Rank, x.Used = e.rank(*x), minute() }
 
@@ -96,8 +94,8 @@ var errElsewhere = errors.New("another record lies there")
 
 // written is the model as puts know it.
 func (m *Model) written(e *engine) write.Model {
-	return write.Model{Model: m.ms.searched(), Registered: func() error {
-		if !e.registered(m.ms) {
+	return write.Model{Model: searched(m.ms), Registered: func() error {
+		if !e.catalog.Has(m.ms) {
 			return fmt.Errorf("%w: %s", ErrRetired, m.ms.Fingerprint)
 		}
 		return nil

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/vfs"
 )
@@ -96,7 +97,7 @@ func (r *recovery) recoverBeside() error {
 		if err != nil {
 			return &CorruptError{File: e.path(indexName), What: "copy of the log head", Err: err}
 		}
-		r.adopt(&head, placeOfFrame{file: e.path(indexName)})
+		r.adopt(&head, catalog.Place{File: e.path(indexName)})
 		r.first, r.hasFirst = head, true
 	}
 	e.planBloom(r)

@@ -240,16 +240,7 @@ func (r *recovery) doom(l index.Loc) {
 		r.found = map[loc.Loc]bool{}
 	}
 	r.found[l] = true
-	r.e.doomLocs([]loc.Loc{l})
-}
-
-// doomLocs is doom for records whose key does not matter.
-func (e *engine) doomLocs(locs []loc.Loc) {
-	dead := make([]oplog.Dead, 0, len(locs))
-	for _, l := range locs {
-		dead = append(dead, oplog.Dead{Loc: l})
-	}
-	e.doom(dead, false)
+	r.e.catalog.BuryAt(l)
 }
 
 // entryOf makes an index entry from a record alone.
@@ -351,6 +342,6 @@ func (r *recovery) dropUnnamed() error {
 			unnamed = append(unnamed, l)
 		}
 	}
-	r.e.doomLocs(unnamed)
+	r.e.catalog.BuryAt(unnamed...)
 	return nil
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/dormousekv/dormouse/segments"
 )
@@ -30,62 +28,37 @@ func (e *engine) reclaimLocked(ctx context.Context) error {
 // reclaimAfter is reclaim where durable makes the frames that doomed the records durable, and everything else if some wait for a barrier.
 // The caller holds ckptMu.
 func (e *engine) reclaimAfter(ctx context.Context, durable func(behind bool) error) error {
-	e.stateMu.Lock()
-	fresh, behind := e.fresh, e.behind
-	e.fresh, e.behind = nil, false
-	gone := slices.Collect(maps.Keys(e.state.doomedSegments))
-	e.stateMu.Unlock()
+	dying := e.catalog.Take()
 	n, _ := e.set.Pending()
-	if len(fresh) == 0 && len(gone) == 0 && n == 0 {
+	if len(dying.Records) == 0 && len(dying.Segments) == 0 && n == 0 {
 		return nil
 	}
 	err := func() error {
-		if behind { // the old places go only when the new ones are safe, those of an earlier process included
+		if dying.Behind { // the old places go only when the new ones are safe, those of an earlier process included
 			if err := e.sealLeftovers(ctx); err != nil {
 				return err
 			}
 		}
-		return durable(behind)
+		return durable(dying.Behind)
 	}()
 	if err != nil {
-		e.stateMu.Lock()
-		e.fresh, e.behind = append(fresh, e.fresh...), behind || e.behind
-		e.stateMu.Unlock()
+		e.catalog.GiveBack(dying)
 		return err
 	}
-	e.set.Destroy(fresh)
-	for _, id := range gone {
+	e.set.Destroy(dying.Records)
+	for _, id := range dying.Segments {
 		e.set.Unlink(id)
 	}
 	done, err := e.set.Reclaim(ctx)
-	e.stateMu.Lock()
-	e.state.destroyed(done)
+	e.catalog.Destroyed(done)
 	if err == nil {
-		e.dropUnlinked()
+		e.catalog.DropUnlinked(e.set.Has)
 	}
-	e.stateMu.Unlock()
 	e.measure()
 	if err != nil && ctx.Err() == nil && e.set.Err() == nil {
 		err = fmt.Errorf("%w: %w", ErrNotDestroyed, err)
 	}
 	return err
-}
-
-// dropUnlinked forgets the segments whose files are gone. The caller holds stateMu.
-func (e *engine) dropUnlinked() {
-	if len(e.state.doomedSegments) == 0 {
-		return
-	}
-	for id := range e.state.doomedSegments {
-		if !e.set.Has(id) {
-			delete(e.state.doomedSegments, id)
-		}
-	}
-	for l := range e.state.doomed {
-		if !e.set.Has(l.Segment) {
-			delete(e.state.doomed, l)
-		}
-	}
 }
 
 // sealLeftovers writes the footers that an earlier process did not get to.

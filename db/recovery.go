@@ -135,11 +135,6 @@ func readHead(b []byte) (head oplog.Snapshot, err error) {
 	return head, err
 }
 
-type placeOfFrame struct {
-	file   string
-	offset int64
-}
-
 // openIndex opens index.db, or decides that it must be rebuilt: it is missing, damaged, another store's, or of another
 // generation than the log.
 func (r *recovery) openIndex() error {

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
+	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/db/internal/prefix"
 	"github.com/dormousekv/dormouse/index"
@@ -46,8 +46,8 @@ type RefOptions struct {
 // Validate returns an error that names the field at fault, its value, and what is allowed.
 func (o RefOptions) Validate() error {
 	switch {
-	case o.Priority == classPinned:
-		return fmt.Errorf("db: RefOptions.Priority is %d: expected at most %d", o.Priority, classPinned-1)
+	case o.Priority == catalog.ClassPinned:
+		return fmt.Errorf("db: RefOptions.Priority is %d: expected at most %d", o.Priority, catalog.ClassPinned-1)
 	case o.TTL < 0:
 		return fmt.Errorf("db: RefOptions.TTL is %v: expected a time to live, or 0 for no end", o.TTL)
 	case len(o.Meta) > MaxRefMeta:
@@ -103,13 +103,13 @@ func (m *Model) setRefOnce(ctx context.Context, e *engine, name string, prefix k
 	defer func() { x.Close() }()
 	ref := Ref{
 		Name: name, Model: m.ms.Fingerprint, Tokens: len(prefix.Tokens),
-		Pinned: o.Pinned, Priority: o.Priority, Set: time.Now().UTC(), Meta: slices.Clone(o.Meta),
+		Pinned: o.Pinned, Priority: o.Priority, Set: time.Now().UTC().Round(0), Meta: slices.Clone(o.Meta),
 		Trail: e.hasher.Trail(m.ms.Fingerprint, &prefix),
 	}
 	if o.TTL > 0 {
 		ref.Expires = ref.Set.Add(o.TTL)
 	}
-	if err := e.refFits(ref); err != nil { // before room is made for it
+	if err := e.catalog.RefFits(ref.op()); err != nil { // before room is made for it
 		return err
 	}
 	if err := e.boundState(ctx); err != nil {
@@ -164,11 +164,11 @@ func (e *engine) logRef(ref Ref, found *prefix.Lookup) (lsn uint64, err error) {
 	if !stored {
 		return 0, errRefGone
 	}
-	if err := e.refFits(ref); err != nil { // others may have come meanwhile
+	if err := e.catalog.RefFits(ref.op()); err != nil { // others may have come meanwhile
 		return 0, err
 	}
-	old, had := e.ref(ref.Name)
-	lsn, err = e.logStateLocked(ref.op(), func(st *smallState) { st.setRef(ref) })
+	old, had := e.catalog.Ref(ref.Name)
+	lsn, err = e.logStateLocked(ref.op())
 	if err != nil {
 		return 0, err
 	}
@@ -196,20 +196,11 @@ func refOf(r oplog.Ref) Ref {
 // reserveRef reserves what a ref takes, if there is room without evicting: in the log, in the head of the next log file and in the index.
 func (e *engine) reserveRef(r Ref) (bytes int64, ok bool) {
 	bytes = 3 * r.op().Bytes()
-	if old, ok := e.ref(r.Name); ok {
-		bytes = max(bytes-2*old.op().Bytes(), r.op().Bytes()) // its copies go when this one's come
+	if old, ok := e.catalog.Ref(r.Name); ok {
+		bytes = max(bytes-2*old.Bytes(), r.op().Bytes()) // its copies go when this one's come
 	}
 	e.measureOnce()
 	return bytes, e.space.reserve(bytes, e.o.Budget-e.reserveBytes())
-}
-
-// refFits refuses a ref that would make the head of the log too large.
-func (e *engine) refFits(r Ref) error {
-	var goes int64
-	if old, ok := e.ref(r.Name); ok {
-		goes = old.op().Bytes()
-	}
-	return e.headFits(fmt.Sprintf("ref %.40q", r.Name), r.op().Bytes(), goes)
 }
 
 // DeleteRef takes a name off its prefix, which stays stored. ErrNotFound if there is no such name.
@@ -240,12 +231,12 @@ func (s *Store) deleteRefOnce(ctx context.Context, name string) error {
 // dropRef drops a ref; if expired is set only one whose time is over, and which nobody set anew meanwhile.
 func (e *engine) dropRef(name string, expired bool) error {
 	e.logMu.Lock()
-	old, ok := e.ref(name)
+	old, ok := e.catalog.Ref(name)
 	if !ok || expired && !old.Expired(time.Now()) {
 		e.logMu.Unlock()
 		return fmt.Errorf("%w: ref %q", ErrNotFound, name)
 	}
-	lsn, err := e.logStateLocked(oplog.Unref{Name: name}, func(st *smallState) { st.dropRef(name) })
+	lsn, err := e.logStateLocked(oplog.Unref{Name: name})
 	if err == nil {
 		err = e.reclassLocked(old.Block)
 	}
@@ -275,13 +266,6 @@ func (e *engine) reclassLocked(keys ...kv.Key) error {
 	return err
 }
 
-func (e *engine) ref(name string) (Ref, bool) {
-	e.stateMu.RLock()
-	defer e.stateMu.RUnlock()
-	r, ok := e.state.refs[name]
-	return r, ok
-}
-
 // Ref returns the ref of that name. ErrNotFound if there is none.
 func (s *Store) Ref(name string) (Ref, error) {
 	e, err := s.enter()
@@ -289,11 +273,11 @@ func (s *Store) Ref(name string) (Ref, error) {
 		return Ref{}, err
 	}
 	defer s.leave()
-	r, ok := e.ref(name)
+	r, ok := e.catalog.Ref(name)
 	if !ok || r.Expired(time.Now()) {
 		return Ref{}, fmt.Errorf("%w: ref %q", ErrNotFound, name)
 	}
-	return r, nil
+	return refOf(r), nil
 }
 
 func (s *Store) refs() (out []Ref, err error) {
@@ -302,10 +286,8 @@ func (s *Store) refs() (out []Ref, err error) {
 		return nil, err
 	}
 	defer s.leave()
-	e.stateMu.RLock()
-	defer e.stateMu.RUnlock()
-	for _, name := range slices.Sorted(maps.Keys(e.state.refs)) {
-		out = append(out, e.state.refs[name])
+	for _, r := range e.catalog.Refs() {
+		out = append(out, refOf(r))
 	}
 	return out, nil
 }

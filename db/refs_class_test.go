@@ -26,8 +26,8 @@ func TestRefTakesItsPriorityAlong(t *testing.T) {
 			want uint64
 		}{{p, ofP}, {q, ofQ}} {
 			e := entryOf(t, s, m, x.p, 1)
-			if got := e.Rank >> rankBits; got != x.want || s.eng.class(e.Key) != x.want {
-				t.Errorf("class %d in the index, %d of the refs, expected %d", got, s.eng.class(e.Key), x.want)
+			if got := e.Rank >> rankBits; got != x.want || s.eng.catalog.Class(e.Key) != x.want {
+				t.Errorf("class %d in the index, %d of the refs, expected %d", got, s.eng.catalog.Class(e.Key), x.want)
 			}
 		}
 	}

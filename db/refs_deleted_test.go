@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -17,11 +18,9 @@ func TestDeletionsTakeRefsThatDoNotSayWhatTheyAre(t *testing.T) {
 		if err := m.SetRef(ctx, name, p, RefOptions{Pinned: name == "kept"}); err != nil {
 			t.Fatal(err)
 		}
-		s.eng.stateMu.Lock()
-		r := s.eng.state.refs[name]
+		r, _ := s.eng.catalog.Ref(name)
 		r.Trail = nil
-		s.eng.state.setRef(r)
-		s.eng.stateMu.Unlock()
+		s.eng.catalog.Apply(r, catalog.Place{})
 	}
 	if _, err := s.Shrink(ctx, 1); err != nil {
 		t.Fatal(err)

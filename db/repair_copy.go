@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/damage"
@@ -66,24 +67,23 @@ type copier struct {
 
 // models registers every model, the newest version of each name last, with its notes.
 func (c *copier) models() error {
-	all := slices.Collect(maps.Values(c.w.e.state.models))
-	slices.SortFunc(all, func(a, b *modelState) int {
+	all := c.w.e.catalog.Models()
+	slices.SortFunc(all, func(a, b *catalog.Model) int {
 		return cmp.Or(cmp.Compare(a.Stamp, b.Stamp), cmp.Compare(a.Fingerprint.String(), b.Fingerprint.String()))
 	})
 	for _, m := range all {
-		if err := m.load(); err != nil {
+		if err := m.Load(); err != nil {
 			return err // what could not be unpacked was left out before
 		}
-		op := *m.Model
-		if _, err := c.n.logState(op, func(st *smallState) { st.addModel(op) }); err != nil {
+		if _, err := c.n.logState(*m.Model); err != nil {
 			return err
 		}
 	}
-	for _, n := range c.w.e.state.allNotes() {
-		if c.w.e.state.models[n.Model] == nil {
+	for _, n := range c.w.e.catalog.Notes() {
+		if c.w.e.catalog.Model(n.Model) == nil {
 			continue
 		}
-		if _, err := c.n.logState(n, func(st *smallState) { st.setNote(n) }); err != nil {
+		if _, err := c.n.logState(n); err != nil {
 			return err
 		}
 	}
@@ -147,7 +147,7 @@ func (c *copier) record(ctx context.Context, x index.Entry) error {
 		w.failed[id] = why
 		return nil
 	}
-	m := w.e.state.models[x.Model]
+	m := w.e.catalog.Model(x.Model)
 	if m == nil {
 		w.failed[id] = fmt.Errorf("model %s: %w", x.Model, ErrNotFound)
 		return nil
@@ -177,7 +177,7 @@ func (c *copier) record(ctx context.Context, x index.Entry) error {
 	if len(c.batch) == 0 {
 		c.n.gate.RLock()
 	}
-	at, err := c.n.set.Append(&m.desc, m.Fingerprint, b)
+	at, err := c.n.set.Append(&m.Desc, m.Fingerprint, b)
 	if err != nil {
 		if len(c.batch) == 0 {
 			c.n.gate.RUnlock()
@@ -293,15 +293,14 @@ func (c *copier) publish() error {
 // refs sets the refs whose prefix was saved.
 func (c *copier) refs() error {
 	w := c.w
-	for _, name := range slices.Sorted(maps.Keys(w.e.state.refs)) {
-		ref := w.e.state.refs[name]
+	for _, ref := range w.e.catalog.Refs() {
 		id := recordID{ref.Block, 0}
 		x := w.entries[id]
 		if first := int(x.First); !w.saved[id] || x.Model != ref.Model || ref.Tokens <= first || ref.Tokens > first+int(x.Tokens) {
-			w.out.LostRefs = append(w.out.LostRefs, LostRef{ref, fmt.Errorf("block %s: %w", ref.Block, ErrPrefixLost)})
+			w.out.LostRefs = append(w.out.LostRefs, LostRef{refOf(ref), fmt.Errorf("block %s: %w", ref.Block, ErrPrefixLost)})
 			continue
 		}
-		if _, err := c.n.logState(ref.op(), func(st *smallState) { st.setRef(ref) }); err != nil {
+		if _, err := c.n.logState(ref); err != nil {
 			return err
 		}
 		if err := c.n.reclass(ref.Block); err != nil {

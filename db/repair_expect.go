@@ -23,7 +23,7 @@ func (w *wreck) collect() error {
 	return v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
 		row, ok := rows[idOf(&x)]
 		switch {
-		case w.later != nil && w.later.dead(x.Loc):
+		case w.later != nil && w.later.IsDead(x.Loc):
 			return true
 		case veto && x.Birth < w.index.Applied.NextBirth && (!ok || row.Loc != x.Loc):
 			return true
@@ -35,13 +35,6 @@ func (w *wreck) collect() error {
 		w.entries[idOf(&x)] = x
 		return true
 	})
-}
-
-// dead reports whether the state has a record among what is to be destroyed.
-func (s *smallState) dead(l index.Loc) bool {
-	_, doomed := s.doomed[l]
-	_, unlinked := s.doomedSegments[l.Segment]
-	return doomed || unlinked
 }
 
 // expect works out what was stored according to the index and the log: what is not saved of it is lost.
@@ -138,8 +131,7 @@ func (w *wreck) sayUnknown() {
 // missingSegments counts the segments that once were, are not there, and that the log does not say to be given up.
 func (w *wreck) missingSegments() (list string, n int) {
 	for id := uint64(1); id <= w.e.set.MaxID(); id++ {
-		_, unlinked := w.e.state.doomedSegments[id]
-		if unlinked || w.e.set.Has(id) {
+		if w.e.catalog.IsUnlinked(id) || w.e.set.Has(id) {
 			continue
 		}
 		switch n++; {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 
+	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/db/internal/lease"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/index"
@@ -29,11 +30,11 @@ type wreck struct {
 	e   *engine
 	r   *recovery
 
-	index   index.Salvaged // no Entries if they cannot be of the last checkpoint
-	indexed bool           // its store row is there, and it is this store's
-	torn    bool           // the log ends in bytes that are no frame
-	later   *smallState    // of the index, if the log ends before it
-	exact   bool           // expected is all that was stored, and nothing else
+	index   index.Salvaged   // no Entries if they cannot be of the last checkpoint
+	indexed bool             // its store row is there, and it is this store's
+	torn    bool             // the log ends in bytes that are no frame
+	later   *catalog.Catalog // of the index, if the log ends before it
+	exact   bool             // expected is all that was stored, and nothing else
 
 	entries  map[recordID]index.Entry // that the recovery ended with
 	expected map[recordID]index.Entry // that index and log name
@@ -58,7 +59,7 @@ func newWreck(dir string, o RepairOptions, out *Repaired) *wreck {
 	}}
 	opts := Options{ReadOnly: true, Progress: o.Progress, Logger: slog.New(slog.DiscardHandler), fs: w.fs}.withDefaults()
 	w.e = &engine{
-		dir: dir, o: opts, fs: w.fs, log: opts.Logger, state: newSmallState(), pins: lease.NewPins(),
+		dir: dir, o: opts, fs: w.fs, log: opts.Logger, catalog: catalog.New(), pins: lease.NewPins(),
 	}
 	return w
 }
@@ -166,8 +167,8 @@ func (w *wreck) read(ctx context.Context) error {
 	if w.indexed && w.index.Applied.LSN > w.r.replayed.LastLSN && w.r.hasFirst {
 		// The end of the log is lost: the index has the later state.
 		if head, err := readHead(w.index.Applied.Extra); err == nil {
-			w.later = newStateOf(&head)
-			w.r.adopt(&head, placeOfFrame{file: w.e.path(indexName)})
+			w.later = catalog.Of(&head, catalog.Place{})
+			w.r.adopt(&head, catalog.Place{File: w.e.path(indexName)})
 		}
 	}
 	if err := w.collect(); err != nil {

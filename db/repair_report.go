@@ -59,7 +59,7 @@ func (w *wreck) probe(x *index.Entry) error {
 	switch {
 	case err != nil:
 		return err
-	case w.e.state.models[x.Model] == nil:
+	case w.e.catalog.Model(x.Model) == nil:
 		return fmt.Errorf("no segment header, index or log has the descriptor of model %s: %w", x.Model, ErrNotFound)
 	}
 	return ErrPrefixLost
@@ -70,7 +70,7 @@ func (w *wreck) lose(x index.Entry, why error) {
 		File: w.e.segmentPath(x.Loc.Segment), Offset: x.Loc.Offset, Bytes: x.Loc.Length,
 		Block: x.Key, Group: int(x.Group), Model: x.Model, First: int(x.First), Tokens: int(x.Tokens), Err: why,
 	}
-	if m := w.e.state.models[x.Model]; m != nil {
+	if m := w.e.catalog.Model(x.Model); m != nil {
 		l.ModelName = m.Name
 	}
 	switch {
@@ -113,7 +113,7 @@ func (w *wreck) survey(ctx context.Context) error {
 	known := w.knownPlaces()
 	for _, s := range w.e.set.Segments() {
 		_, err := w.e.set.Scan(ctx, s.ID, 0, func(loc segments.Loc, r *segments.Record) error {
-			if !w.exact && !known.has(s.ID, loc.Offset) && w.e.state.models[r.Model()] == nil && !w.r.retired(r.Model()) {
+			if !w.exact && !known.has(s.ID, loc.Offset) && w.e.catalog.Model(r.Model()) == nil && !w.r.retired(r.Model()) {
 				w.lose(index.Entry{
 					Key: r.Key(), Group: r.Group(), Parent: r.Parent(), Model: r.Model(), Loc: loc, First: r.First(), Tokens: uint16(r.TokenCount()),
 				}, fmt.Errorf("no segment header, index or log has the descriptor of model %s: %w", r.Model(), ErrNotFound))
@@ -159,7 +159,7 @@ func (w *wreck) knownPlaces() places {
 	for l := range w.r.named.put {
 		add(l)
 	}
-	for l := range w.e.state.doomed {
+	for _, l := range w.e.catalog.Tombstones() {
 		add(l)
 	}
 	for _, all := range p {

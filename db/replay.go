@@ -3,6 +3,7 @@ package db
 import (
 	"slices"
 
+	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
@@ -15,7 +16,7 @@ func (r *recovery) apply() error {
 	if !r.hasFirst && len(r.applied.Extra) > 0 {
 		// The log's head is lost: the index has a copy of what it said.
 		if head, err := readHead(r.applied.Extra); err == nil {
-			r.adopt(&head, placeOfFrame{file: e.path(indexName)})
+			r.adopt(&head, catalog.Place{File: e.path(indexName)})
 		}
 	}
 	err := e.ix.Update(func(t *index.Txn) error {
@@ -41,32 +42,28 @@ func (r *recovery) apply() error {
 		return err
 	}
 	for fp, d := range r.fromScan {
-		if e.state.models[fp] == nil && !r.retired(fp) {
-			e.state.addModel(oplog.NewModel(&d, 0))
+		if e.catalog.Model(fp) == nil && !r.retired(fp) {
+			e.catalog.Apply(oplog.NewModel(&d, 0), catalog.Place{})
 		}
 	}
-	for fp := range e.state.notes {
-		if e.state.models[fp] == nil { // the part of the log that said so is damaged
-			e.state.dropNotes(fp)
-		}
-	}
+	e.catalog.DropStrayNotes()
 	return nil
 }
 
-// adopt replaces the small state by that of a log head, and queues what that still had to destroy. What an earlier head
+// adopt replaces the catalog by that of a log head, with what that still had to destroy. What an earlier head
 // lists and this one does not was destroyed, or is alive again because a power cut took what stood in its place. What this replay found
 // dead stays on the list.
-func (r *recovery) adopt(head *oplog.Snapshot, at placeOfFrame) {
-	e, st := r.e, newStateOf(head)
-	*st.origin = at
+func (r *recovery) adopt(head *oplog.Snapshot, at catalog.Place) {
+	c := catalog.Of(head, at)
 	for l := range r.found {
-		st.doomed[l] = struct{}{}
+		if !c.IsTombstone(l) {
+			c.BuryAt(l)
+		}
 	}
-	e.state = st
-	e.fresh = e.fresh[:0]
-	for l := range st.doomed {
-		e.fresh = append(e.fresh, l)
+	if r.e.catalog.Behind() {
+		c.Unlink(true)
 	}
+	r.e.catalog = c
 }
 
 // retired reports whether the log says that a model was retired; its segments may still be there.
@@ -76,7 +73,7 @@ func (r *recovery) retired(fp kv.Fingerprint) bool {
 			return true
 		}
 	}
-	for id := range r.e.state.doomedSegments {
+	for _, id := range r.e.catalog.Unlinked() {
 		if d, err := r.e.set.Descriptor(id); err == nil && d.Fingerprint() == fp {
 			return true
 		}
@@ -89,21 +86,23 @@ func (r *recovery) frame(t *index.Txn, f logFrame) error {
 	index := f.LSN > r.applied.LSN && f.Kind != oplog.KindSnapshot
 	r.changed = r.changed || index && f.Kind != oplog.KindBarrier
 	r.lsn = f.LSN
-	switch op := f.op.(type) {
-	case oplog.Snapshot:
+	at := catalog.Place{File: f.File, Offset: f.Offset}
+	if head, ok := f.op.(oplog.Snapshot); ok {
 		if f.LSN > r.applied.LSN {
-			if err := r.dropListed(t, op.Tombstones); err != nil {
+			if err := r.dropListed(t, head.Tombstones); err != nil {
 				return err
 			}
 		}
-		r.adopt(&op, placeOfFrame{f.File, f.Offset})
+		r.adopt(&head, at)
+		return nil
+	}
+	switch op := f.op.(type) { // what is said of ranks needs the catalog before the frame
 	case oplog.Put:
 		if !index {
 			r.coverBloom(op)
 		} else if err := r.put(t, op); err != nil {
 			return err
 		}
-		e.doom(op.Dead, len(op.Dead) > 0)
 	case oplog.Remove:
 		if index {
 			if err := r.remove(t, op.Dead); err != nil {
@@ -113,46 +112,39 @@ func (r *recovery) frame(t *index.Txn, f logFrame) error {
 				return err
 			}
 		}
-		e.doom(op.Dead, op.Deleted)
 		for _, name := range op.Refs {
 			r.rankRef(name)
 		}
-		e.state.removed(op)
 	case oplog.Move:
 		if index {
 			if err := r.move(t, op); err != nil {
 				return err
 			}
 		}
-		e.doom([]oplog.Dead{{Key: op.Key, Group: op.Group, Loc: op.From}}, true)
-	case oplog.Model:
-		e.state.addModel(op).from = &placeOfFrame{f.File, f.Offset}
 	case oplog.Retire:
-		e.applyRetire(op)
 		if index {
-			return r.retire(t, op)
+			if err := r.retire(t, op); err != nil {
+				return err
+			}
 		}
 	case oplog.Ref:
 		r.rankRef(op.Name)
 		r.rankAnew(op.Block)
-		e.state.setRef(refOf(op))
 	case oplog.Unref:
 		r.rankRef(op.Name)
-		e.state.dropRef(op.Name)
 	case oplog.Flag:
-		e.state.flagged[op.Key] = struct{}{}
 		if !index {
-			return nil
+			break
 		}
 		cur, ok, err := t.Get(op.Key, op.Group)
-		if err != nil || !ok || cur.Loc != op.Loc {
+		if err == nil && ok && cur.Loc == op.Loc {
+			err = t.SetFlags(op.Key, op.Group, op.Flags)
+		}
+		if err != nil {
 			return err
 		}
-		return t.SetFlags(op.Key, op.Group, op.Flags)
-	case oplog.Note:
-		e.state.setNote(op)
-	case oplog.Barrier: // readLog has it
 	}
+	e.catalog.Apply(f.op, at)
 	return nil
 }
 
@@ -262,9 +254,7 @@ func (r *recovery) move(t *index.Txn, op oplog.Move) error {
 func (r *recovery) removeDoomed(t *index.Txn) error {
 	var dead []oplog.Dead
 	if err := t.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
-		_, doomed := r.e.state.doomed[x.Loc]
-		_, gone := r.e.state.doomedSegments[x.Loc.Segment]
-		if doomed || gone {
+		if r.e.catalog.IsDead(x.Loc) {
 			dead = append(dead, oplog.Dead{Key: x.Key, Group: x.Group, Loc: x.Loc})
 		}
 		return true

@@ -18,7 +18,7 @@ func (r *recovery) rankAnew(k kv.Key) {
 
 // rankRef is rankAnew of the block that a name is on.
 func (r *recovery) rankRef(name string) {
-	if ref, ok := r.e.state.refs[name]; ok {
+	if ref, ok := r.e.catalog.Ref(name); ok {
 		r.rankAnew(ref.Block)
 	}
 }
@@ -34,7 +34,7 @@ func (r *recovery) take(t *index.Txn, x index.Entry) error {
 // classes gives every block that was noted the class that its refs say; in a rebuild those that have refs, too.
 func (r *recovery) classes(t *index.Txn) error {
 	if r.rebuild {
-		for k := range r.e.state.blocks {
+		for _, k := range r.e.catalog.Named() {
 			r.rankAnew(k)
 		}
 	}

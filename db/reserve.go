@@ -7,9 +7,7 @@ func (e *engine) reserveBytes() int64 { return e.logReserve() + e.checkpointByte
 // headReserve is for models, refs and notes: each log file begins with them, one more than there are is made at a checkpoint, and those that are
 // new since the last one are not in the others and in the index yet.
 func (e *engine) headReserve() int64 {
-	e.stateMu.RLock()
-	defer e.stateMu.RUnlock()
-	n := e.state.headBytes()
+	n := e.catalog.HeadBytes()
 	return n + 2*min(n, e.stateGrowth.Load())
 }
 

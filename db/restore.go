@@ -46,7 +46,7 @@ func (x *Match) RestoreRange(ctx context.Context, rows kv.Rows) (Restored, error
 // restoreInto is Restore. With part, rows are a part of the prefix and do not end it.
 func (x *Match) restoreInto(ctx context.Context, rows kv.Rows, ready func(layer, tokens int), part bool) (Restored, error) {
 	start := time.Now()
-	d := &x.m.ms.desc
+	d := &x.m.ms.Desc
 	if err := rows.Validate(d); err != nil {
 		return Restored{}, err
 	}

@@ -26,7 +26,7 @@ func TestRestoreOfLaterRows(t *testing.T) {
 					t.Fatal(err)
 				case b.First < first:
 					before = append(before, b)
-				case m.ms.desc.Groups[b.Group].Window == 0 || b.First+b.Tokens > 160-m.ms.desc.Groups[b.Group].Window:
+				case m.ms.Desc.Groups[b.Group].Window == 0 || b.First+b.Tokens > 160-m.ms.Desc.Groups[b.Group].Window:
 					later += b.Bytes
 				}
 			}

@@ -189,6 +189,6 @@ func (e *engine) move(ctx context.Context, x index.Entry) (bool, error) {
 	if lsn == 0 {
 		dead.Loc = op.To
 	}
-	e.doom([]oplog.Dead{dead}, lsn != 0)
+	e.catalog.Bury([]oplog.Dead{dead}, lsn != 0)
 	return lsn != 0, err
 }

@@ -49,13 +49,8 @@ func (e *engine) diskFree() (bytes int64, ok bool) {
 // coming are the bytes of what is dead and not yet destroyed: evicted, deleted or retired. They come back when the log is synced, and
 // no match can see them any more. The caller holds ckptMu; else what is being destroyed may count twice, or not at all.
 func (e *engine) coming() int64 {
-	e.stateMu.RLock()
-	defer e.stateMu.RUnlock()
-	n := e.set.Held()
-	for _, l := range e.fresh {
-		n += l.Length
-	}
-	return n
+	_, waiting := e.catalog.Waiting()
+	return e.set.Held() + waiting
 }
 
 // lacking is what must go, beyond what is on its way out already, before so many bytes and blocks fit. The caller holds ckptMu.

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -219,13 +220,13 @@ type ModelStats struct {
 }
 
 // modelStats says what is stored of a model whose descriptor was loaded, or could not be.
-func modelStats(ms *modelState, err error, latest bool, c index.Counts) ModelStats {
+func modelStats(ms *catalog.Model, err error, latest bool, c index.Counts) ModelStats {
 	out := ModelStats{
 		Fingerprint: ms.Fingerprint, Descriptor: kv.Descriptor{Name: ms.Name}, Err: err, Latest: latest,
 		Blocks: c.Blocks, Records: c.Records, Bytes: c.Bytes,
 	}
 	if err == nil {
-		out.Descriptor = ms.desc
+		out.Descriptor = ms.Desc
 	}
 	return out
 }

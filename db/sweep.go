@@ -49,7 +49,7 @@ func (e *engine) sweepSegment(ctx context.Context, v *index.View, id uint64, fro
 	if err != nil {
 		return unsealed{}, err
 	}
-	e.doomLocs(unnamed)
+	e.catalog.BuryAt(unnamed...)
 	return unsealed{id: id, from: from, end: end}, nil
 }
 
@@ -70,10 +70,7 @@ func (e *engine) sealLeftover(ctx context.Context, u *unsealed) error {
 			return nil
 		}
 		if empty { // what is torn in it would look like damage for ever
-			e.stateMu.Lock()
-			e.state.doomedSegments[u.id] = struct{}{}
-			e.behind = true // what took the place of what lived in it must be safe first
-			e.stateMu.Unlock()
+			e.catalog.Unlink(true, u.id) // what took the place of what lived in it must be safe first
 			return nil
 		}
 		if restored { // without it nobody knew what lengths are multiples of: it is swept again, now or at the next try
@@ -103,10 +100,8 @@ func (e *engine) placesIn(id uint64) []segments.Loc {
 
 // descriptor is that of a registered model, if it can be read.
 func (e *engine) descriptor(fp kv.Fingerprint) (d kv.Descriptor, ok bool) {
-	e.stateMu.RLock()
-	defer e.stateMu.RUnlock()
-	if m := e.state.models[fp]; m != nil && m.load() == nil {
-		return m.desc, true
+	if m := e.catalog.Model(fp); m != nil && m.Load() == nil {
+		return m.Desc, true
 	}
 	return d, false
 }

@@ -1,7 +1,6 @@
 package db
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/vfs"
-	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
 	"github.com/dormousekv/dormouse/wal"
 )
@@ -204,11 +202,9 @@ func (v *verifier) log() error {
 
 // models unpacks every descriptor.
 func (v *verifier) models() {
-	v.e.stateMu.RLock()
-	defer v.e.stateMu.RUnlock()
-	for _, fp := range slices.SortedFunc(maps.Keys(v.e.state.models), func(a, b kv.Fingerprint) int { return bytes.Compare(a[:], b[:]) }) {
+	for _, m := range v.e.catalog.Models() {
 		var bad *damage.Error
-		if errors.As(v.e.state.models[fp].load(), &bad) {
+		if errors.As(m.Load(), &bad) {
 			v.report(bad)
 		}
 	}

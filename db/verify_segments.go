@@ -95,12 +95,10 @@ func (v *verifier) unfinished(id uint64, off int64) bool {
 			return true
 		}
 	}
-	v.e.stateMu.RLock()
-	defer v.e.stateMu.RUnlock()
-	if _, gone := v.e.state.doomedSegments[id]; gone {
+	if v.e.catalog.IsUnlinked(id) {
 		return true
 	}
-	for l := range v.e.state.doomed {
+	for _, l := range v.e.catalog.Tombstones() {
 		if l.Segment == id && l.Offset <= off && off < l.Offset+l.Length {
 			return true
 		}

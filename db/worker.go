@@ -85,9 +85,8 @@ func (e *engine) maybeBackground() {
 
 // doomedEnough reports whether so many records wait to be destroyed that one sync of the log is worth it.
 func (e *engine) doomedEnough() bool {
-	e.stateMu.RLock()
-	defer e.stateMu.RUnlock()
-	return len(e.fresh) >= 1024
+	n, _ := e.catalog.Waiting()
+	return n >= 1024
 }
 
 // aboveHighWater reports whether what is stored is above the high-water mark. What is dead does not count, because its pages are punched:
@@ -150,10 +149,7 @@ func (e *engine) aboveLowWater() evictGoal {
 
 // expireRefs drops the refs whose time is over.
 func (e *engine) expireRefs() error {
-	e.stateMu.RLock()
-	names := e.state.expired(time.Now())
-	e.stateMu.RUnlock()
-	for _, name := range names {
+	for _, name := range e.catalog.Expired(time.Now()) {
 		if err := e.dropRef(name, true); err != nil && !errors.Is(err, ErrNotFound) {
 			return err
 		}

@@ -178,3 +178,6 @@ func (op Ref) Bytes() int64 { return int64(256 + len(op.Name) + len(op.Meta) + l
 
 // Bytes is what a note takes in the head of the log, generously.
 func (op Note) Bytes() int64 { return int64(64 + len(op.Name) + len(op.Value)) }
+
+// Expired reports whether the ref's time is over.
+func (op Ref) Expired(now time.Time) bool { return !op.Expires.IsZero() && op.Expires.Before(now) }

@@ -46,7 +46,7 @@ func stored(t *testing.T, n int) (*Store, Model, kv.Prompt) {
 	}
 	s := &Store{
 		Hasher: kv.NewHasher(kv.Seed{1}), Index: index.Memory(), Bloom: new(atomic.Pointer[index.Bloom]),
-		Flagged: new(atomic.Int64), Collisions: new(atomic.Int64), BloomFalse: new(atomic.Int64),
+		WasDamaged: func(kv.Key) bool { return false }, Collisions: new(atomic.Int64), BloomFalse: new(atomic.Int64),
 	}
 	filter := index.NewBloom(1000, 0.001)
 	chain := s.Hasher.Chain(m.Fingerprint, d.BlockTokens, &p)

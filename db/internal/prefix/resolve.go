@@ -107,9 +107,6 @@ func (l *Lookup) ResolveAll() error { return l.ResolveTo(l.limit) }
 
 // resolveFlagged resolves the hits that were once found damaged, so that a match does not promise what is known to be bad.
 func (l *Lookup) resolveFlagged() error {
-	if l.store.Flagged.Load() == 0 {
-		return nil
-	}
 	for i := range l.Hits {
 		if l.store.WasDamaged(l.Hits[i].Key) {
 			if err := l.Resolve(i); err != nil {

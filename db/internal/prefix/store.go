@@ -16,9 +16,7 @@ type Store struct {
 	Bloom    *atomic.Pointer[index.Bloom] // knows every block of the index's current version; nil: any block may be stored
 	Segments *segments.Set
 
-	// Flagged counts the blocks of which a record was once found damaged, and WasDamaged says whether a block is one of them. Then the
-	// index knows whether it still is.
-	Flagged    *atomic.Int64
+	// WasDamaged says, at once, whether a record of a block was once found damaged. Then the index knows whether it still is.
 	WasDamaged func(kv.Key) bool
 
 	Collisions *atomic.Int64 // counts keys that belonged to another prefix

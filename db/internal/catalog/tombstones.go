@@ -1,0 +1,171 @@
+package catalog
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/dormousekv/dormouse/db/internal/oplog"
+	"github.com/dormousekv/dormouse/internal/loc"
+)
+
+// Dying is what is dead and not yet destroyed.
+type Dying struct {
+	Records  []loc.Loc
+	Segments []uint64 // to be unlinked
+	Behind   bool     // some of it waits for a barrier; else for its frame
+}
+
+// Bury makes tombstones of records that nothing names any more. behind: they wait for a barrier; else for their frame.
+func (c *Catalog) Bury(dead []oplog.Dead, behind bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.bury(dead, behind)
+}
+
+// BuryAt is Bury of what lies at those places.
+func (c *Catalog) BuryAt(locs ...loc.Loc) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.addTombstones(locs...)
+}
+
+func (c *Catalog) bury(dead []oplog.Dead, behind bool) {
+	for _, d := range dead {
+		c.addTombstones(d.Loc)
+	}
+	c.behind = c.behind || behind && len(dead) > 0
+}
+
+func (c *Catalog) addTombstones(locs ...loc.Loc) {
+	for _, l := range locs {
+		c.tombstones[l] = struct{}{}
+		c.fresh = append(c.fresh, l)
+	}
+}
+
+// Unlink has the files of segments go. behind: they wait for a barrier.
+func (c *Catalog) Unlink(behind bool, ids ...uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, id := range ids {
+		c.unlinked[id] = struct{}{}
+	}
+	c.behind = c.behind || behind
+}
+
+// Exhume takes records that live out of what is to be destroyed.
+func (c *Catalog) Exhume(live map[loc.Loc]bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for l := range live {
+		delete(c.tombstones, l)
+	}
+	c.fresh = slices.DeleteFunc(c.fresh, func(l loc.Loc) bool { return live[l] })
+}
+
+// Defer keeps records from being destroyed that stay tombstones. They come back with BuryAt.
+func (c *Catalog) Defer(records map[loc.Loc]bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fresh = slices.DeleteFunc(c.fresh, func(l loc.Loc) bool { return records[l] })
+}
+
+// Take takes what is to be destroyed and was not taken before, and the segments to be unlinked. GiveBack undoes it.
+func (c *Catalog) Take() Dying {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	d := Dying{Records: c.fresh, Segments: slices.Collect(maps.Keys(c.unlinked)), Behind: c.behind}
+	c.fresh, c.behind = nil, false
+	return d
+}
+
+// GiveBack is for who could not destroy what was taken.
+func (c *Catalog) GiveBack(d Dying) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fresh, c.behind = append(d.Records, c.fresh...), d.Behind || c.behind
+}
+
+// Destroyed notes that the bytes of records are gone.
+func (c *Catalog) Destroyed(records []loc.Loc) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, l := range records {
+		delete(c.tombstones, l)
+	}
+}
+
+// DropUnlinked forgets the segments whose files are gone, with what was dead in them. Nothing is forgotten if none was to be unlinked.
+func (c *Catalog) DropUnlinked(there func(id uint64) bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.unlinked) == 0 {
+		return
+	}
+	for id := range c.unlinked {
+		if !there(id) {
+			delete(c.unlinked, id)
+		}
+	}
+	for l := range c.tombstones {
+		if !there(l.Segment) {
+			delete(c.tombstones, l)
+		}
+	}
+}
+
+// Tombstones lists the records whose bytes may still be there.
+func (c *Catalog) Tombstones() []loc.Loc {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return slices.Collect(maps.Keys(c.tombstones))
+}
+
+// IsDead reports whether a record, or its segment, is to be destroyed.
+func (c *Catalog) IsDead(l loc.Loc) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	_, dead := c.tombstones[l]
+	_, unlinked := c.unlinked[l.Segment]
+	return dead || unlinked
+}
+
+// IsUnlinked reports whether a segment's file is to go.
+func (c *Catalog) IsUnlinked(id uint64) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	_, ok := c.unlinked[id]
+	return ok
+}
+
+// Unlinked lists the segments whose files are to go.
+func (c *Catalog) Unlinked() []uint64 {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return slices.Collect(maps.Keys(c.unlinked))
+}
+
+// Waiting counts the records that wait to be taken, and their bytes.
+func (c *Catalog) Waiting() (n int, bytes int64) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for _, l := range c.fresh {
+		bytes += l.Length
+	}
+	return len(c.fresh), bytes
+}
+
+// IsTombstone reports whether a record is one.
+func (c *Catalog) IsTombstone(l loc.Loc) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	_, ok := c.tombstones[l]
+	return ok
+}
+
+// Behind reports whether some of what waits to be taken waits for a barrier.
+func (c *Catalog) Behind() bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.behind
+}

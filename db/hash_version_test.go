@@ -13,6 +13,8 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/dormousekv/dormouse/db/internal/oplog"
+	"github.com/dormousekv/dormouse/internal/loc"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -98,5 +100,25 @@ func refusesAsItIs(t *testing.T, what, dir string) {
 	delete(after, lockName)
 	if !maps.EqualFunc(before, after, bytes.Equal) {
 		t.Errorf("%s: the store was changed", what)
+	}
+}
+
+// So is a store whose log has an operation that only a newer release knows: what came after it, deletions too, would be lost.
+func TestOperationOfAnotherRelease(t *testing.T) {
+	for name, payload := range map[string][]byte{
+		"kind": nil, "flags": oplog.Encode(oplog.Flag{Flags: 0x80}), "tier": oplog.Encode(oplog.Flag{Loc: loc.Loc{Tier: 1}}),
+	} {
+		dir := t.TempDir()
+		s := open(t, dir, options())
+		put(t, model(t, s, plain()), kv.Prompt{Tokens: tokens(1, 64)})
+		kind := oplog.KindFlag
+		if payload == nil {
+			kind = 200
+		}
+		if _, err := s.eng.wal.Append(kind, payload); err != nil {
+			t.Fatal(err)
+		}
+		crash(s)
+		refusesAsItIs(t, name, dir)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 
+	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
@@ -41,10 +42,10 @@ var (
 	// ErrNotFound is returned when a named ref, or a model's fingerprint, is not in the store.
 	ErrNotFound = errors.New("not found")
 	// ErrRetired is returned by a model handle after its fingerprint was retired.
-	ErrRetired = errors.New("model was retired")
+	ErrRetired = catalog.ErrRetired
 	// ErrLimit is returned where a model, ref or note is larger than its Max constant, or there are too many: [MaxModels], [MaxHeadBytes] and
 	// so on. The message says size and limit.
-	ErrLimit = errors.New("over a limit of the store")
+	ErrLimit = catalog.ErrLimit
 	// ErrNotDestroyed is returned by Sync, Delete, DeleteScope, Retire, Checkpoint, Compact, Trim, Suspend and Close when some of what was
 	// deleted or replaced could not be destroyed, in a file that cannot be opened or written just now, say. All else is done, and what
 	// was deleted is not found any more. The next one of these tries again.

@@ -10,8 +10,12 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// ErrRetired is returned for a model that is not in the store any more.
-var ErrRetired = errors.New("model was retired")
+var (
+	// ErrRetired is returned for a model that is not in the store any more.
+	ErrRetired = errors.New("model was retired")
+	// ErrLimit is returned where there are too many of something, or too much.
+	ErrLimit = errors.New("over a limit of the store")
+)
 
 // Place is where a replay has read something, or the number of the frame that this process has logged for it.
 type Place struct {

@@ -64,8 +64,8 @@ func (c *Catalog) headBytes() int64 { return c.modelBytes + c.refBytes + c.noteB
 // headFits refuses to let what comes take so many more bytes of the head than what goes.
 func (c *Catalog) headFits(what string, comes, goes int64) error {
 	if total := c.headBytes() + comes - goes; comes > goes && total > MaxHeadBytes {
-		return fmt.Errorf("db: models, refs and notes take %d bytes with %s of %d, at most %d: %d models take %d, %d refs %d, and notes %d",
-			total, what, comes, MaxHeadBytes, len(c.models), c.modelBytes, len(c.refs), c.refBytes, c.noteBytes)
+		return fmt.Errorf("%w: models, refs and notes take %d bytes with %s of %d, at most %d: %d models take %d, %d refs %d, and notes %d",
+			ErrLimit, total, what, comes, MaxHeadBytes, len(c.models), c.modelBytes, len(c.refs), c.refBytes, c.noteBytes)
 	}
 	return nil
 }
@@ -91,7 +91,7 @@ func (c *Catalog) ModelFits(op oplog.Model) error {
 		goes = old.Bytes()
 	}
 	if n := len(c.models); old == nil && n >= MaxModels {
-		return fmt.Errorf("db: the store has %d models, and can have no more than %d: Retire makes room for %.40q", n, MaxModels, op.Name)
+		return fmt.Errorf("%w: it has %d models, and can have no more than %d: Retire makes room for %.40q", ErrLimit, n, MaxModels, op.Name)
 	}
 	return c.headFits(fmt.Sprintf("model %.40q", op.Name), op.Bytes(), goes)
 }

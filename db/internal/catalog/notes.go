@@ -52,7 +52,7 @@ func (c *Catalog) NoteFits(n oplog.Note) error {
 	case len(n.Value) == 0:
 		return nil
 	case !had && len(of) >= MaxNotes:
-		return fmt.Errorf("db: model %s has %d notes, and can have no more", n.Model, len(of))
+		return fmt.Errorf("%w: model %s has %d notes, and can have no more", ErrLimit, n.Model, len(of))
 	}
 	return c.headFits(fmt.Sprintf("note %.40q", n.Name), n.Bytes(), goes)
 }

@@ -3,6 +3,7 @@ package db
 import (
 	"context"
 	"errors"
+	"github.com/dormousekv/dormouse/internal/lock"
 	"sync"
 	"sync/atomic"
 
@@ -26,7 +27,7 @@ type bloomLoad struct {
 // pendingKeys are the keys that are put while a filter is read or built: it gets them last.
 type pendingKeys struct {
 	on   atomic.Bool // a filter is being read or built
-	mu   sync.Mutex
+	mu   lock.Mutex[lock.PendingKeys]
 	keys []kv.Key // guarded by mu
 }
 

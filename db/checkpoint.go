@@ -128,8 +128,9 @@ func (e *engine) freeze() (*checkpointing, error) {
 	var head []byte
 	var a index.Applied
 	var err error
+	encode, _ := e.laterHead(ends)
 	a.WALFile, a.LSN, err = e.wal.Rotate(func(lsn uint64) []byte {
-		head = e.head(ends)
+		head = encode()
 		return head
 	})
 	if err != nil {
@@ -144,12 +145,8 @@ func (e *engine) freeze() (*checkpointing, error) {
 	}, nil
 }
 
-// head is what the log's next file begins with. The caller holds the gate and logMu.
-func (e *engine) head(ends map[uint64]int64) []byte {
-	return e.catalog.Head(boot.ID(), ends, e.nextCounters())()
-}
-
-// laterHead is head as of now, encoded when the log's first frame needs it: a process that only reads needs none. That takes no lock.
+// laterHead is what the log's next file begins with, as of now, encoded when that is written: a process that only reads needs none. Encoding
+// takes no lock.
 // The caller holds the gate and logMu.
 func (e *engine) laterHead(ends map[uint64]int64) (encode func() []byte, sizeBound int64) {
 	return e.catalog.Head(boot.ID(), ends, e.nextCounters()), e.catalog.HeadBound(len(ends))

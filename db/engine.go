@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/dormousekv/dormouse/internal/lock"
 	"log/slog"
 	"path/filepath"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -43,19 +43,19 @@ type engine struct {
 
 	bloom     atomic.Pointer[index.Bloom] // nil: maybe, for everything
 	pending   pendingKeys
-	rebuildMu sync.Mutex // one rebuild of the filter at a time
-	bloomLSN  uint64     // guarded by ckptMu: of the file; set by bloomLoad before that is done
+	rebuildMu lock.Mutex[lock.BloomRebuild] // one rebuild of the filter at a time
+	bloomLSN  uint64                        // guarded by ckptMu: of the file; set by bloomLoad before that is done
 	bloomLoad *bloomLoad
 	removed   atomic.Int64 // blocks removed since the filter was built
 
-	ckptMu   sync.Mutex
+	ckptMu   lock.Mutex[lock.Checkpoint]
 	unsealed []unsealed     // guarded by ckptMu: left so by an earlier process
 	begun    *checkpointing // guarded by ckptMu: the last checkpoint, if it failed half-way
 	// gate is read-held from a record's append to its publishing, so that a checkpoint knows that below the ends it
 	// notes there is nothing unnamed.
-	gate   sync.RWMutex
+	gate   lock.RWMutex[lock.Gate]
 	shorts lease.Shorts
-	logMu  sync.Mutex
+	logMu  lock.Mutex[lock.Commit]
 
 	barriers barriers
 
@@ -77,7 +77,7 @@ type engine struct {
 	growth              atomic.Int64 // bytes appended to segments and log since the last checkpoint
 	stateGrowth         atomic.Int64 // of these, the frames that change only the catalog
 	measured            atomic.Bool
-	measuring           sync.Mutex // one look at the files at a time
+	measuring           lock.Mutex[lock.Measure] // one look at the files at a time
 	space               usage
 	indexBytes          atomic.Int64 // of index.db, when it was last measured
 	bloomBytes          atomic.Int64 // of the Bloom filter's file, or of the least one

@@ -226,3 +226,9 @@ func (e *engine) evictBlocks(n int) (evicted int, err error) {
 	}
 	return evicted, nil
 }
+
+// head is what the log's next file would begin with.
+func (e *engine) head(ends map[uint64]int64) []byte {
+	encode, _ := e.laterHead(ends)
+	return encode()
+}

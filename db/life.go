@@ -1,6 +1,7 @@
 package db
 
 import (
+	"github.com/dormousekv/dormouse/internal/lock"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,9 +15,9 @@ type life struct {
 	users atomic.Int64 // operations under way
 	sure  atomic.Bool  // nobody owns the store or waits for it: the way in that takes no lock
 
-	owner sync.Mutex // held by the owner, and by who waits to be it
+	owner lock.Mutex[lock.Owner] // held by the owner, and by who waits to be it
 
-	mu     sync.Mutex
+	mu     lock.Mutex[lock.Life]
 	change *sync.Cond // of users, owned and refuse while an owner waits
 	owned  bool       // guarded by mu
 	wanted bool       // guarded by mu: an owner waits, and operations that begin give way

@@ -3,8 +3,8 @@ package db
 import (
 	"context"
 	"fmt"
+	"github.com/dormousekv/dormouse/internal/lock"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/dormousekv/dormouse/db/internal/lease"
@@ -37,7 +37,7 @@ type Match struct {
 	m      *Model
 	prompt kv.Prompt
 
-	mu      sync.Mutex
+	mu      lock.Mutex[lock.Match]
 	gen     uint64     // of the store: after a Resume that found it changed, the match is looked up anew
 	held    lease.Held // Found is nil once the match is closed, and after a lookup that failed
 	closed  bool

@@ -1,7 +1,7 @@
 package db
 
 import (
-	"sync"
+	"github.com/dormousekv/dormouse/internal/lock"
 	"time"
 
 	"github.com/dormousekv/dormouse/index"
@@ -11,7 +11,7 @@ import (
 // recency holds the uses of blocks that the index does not have yet: a match that ends in a block moves it up in the order of eviction, and
 // waits for nobody.
 type recency struct {
-	mu   sync.Mutex
+	mu   lock.Mutex[lock.Recency]
 	uses []blockUse // guarded by mu
 }
 

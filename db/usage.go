@@ -1,6 +1,8 @@
 package db
 
-import "sync"
+import (
+	"github.com/dormousekv/dormouse/internal/lock"
+)
 
 // usage counts what the store's files occupy: as they were last measured, by how much the segments have grown since, and what
 // puts under way have reserved.
@@ -8,7 +10,7 @@ type usage struct {
 	grown func() int64 // bytes that were allocated for segments in all, those ahead of records included
 	log   func() int64 // bytes that the log occupies now
 
-	mu       sync.Mutex
+	mu       lock.Mutex[lock.Usage]
 	measured int64 // allocated bytes of all files but the log's, when they were last looked at
 	base     int64 // grown, when that measuring began
 	reserved int64 // bytes that puts are about to append

@@ -3,8 +3,8 @@ package index
 import (
 	"errors"
 	"fmt"
+	"github.com/dormousekv/dormouse/internal/lock"
 	"log/slog"
-	"sync"
 
 	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -66,14 +66,14 @@ type Applied struct {
 // Locks, in the order in which they are taken: keep, write, mu.
 type Index struct {
 	o       Options
-	keep    sync.Mutex // one Checkpoint, Compact or Verify at a time
-	nameDue bool       // guarded by keep: a new file has its name, and that is not durable yet
-	unsaid  bool       // guarded by keep: the last Checkpoint did all but that, and returned the error
+	keep    lock.Mutex[lock.IndexKeep] // one Checkpoint, Compact or Verify at a time
+	nameDue bool                       // guarded by keep: a new file has its name, and that is not durable yet
+	unsaid  bool                       // guarded by keep: the last Checkpoint did all but that, and returned the error
 
-	write sync.Mutex // one Update or Freeze at a time
-	edits uint64     // guarded by write: numbers the edits of the treaps
+	write lock.Mutex[lock.IndexWrite] // one Update or Freeze at a time
+	edits uint64                      // guarded by write: numbers the edits of the treaps
 
-	mu        sync.Mutex // guards what follows, and is held for a few instructions only
+	mu        lock.Mutex[lock.Index] // guards what follows, and is held for a few instructions only
 	rows      layers
 	counts    counters
 	freezing  bool     // rows.frozen waits for a checkpoint, empty or not

@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"github.com/dormousekv/dormouse/internal/lock"
 	"path/filepath"
 	"slices"
-	"sync"
 
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
@@ -15,7 +15,7 @@ import (
 // writer is a model's place to append to. Reserving room in a segment takes its lock for some nanoseconds, and for the
 // making of a file when the segment is full.
 type writer struct {
-	mu         sync.Mutex
+	mu         lock.Mutex[lock.Appender]
 	descriptor kv.Descriptor
 	active     *segment // nil: the next record starts a new one
 	retired    bool

@@ -2,13 +2,13 @@ package segments
 
 import (
 	"cmp"
+	"github.com/dormousekv/dormouse/internal/lock"
 	"slices"
-	"sync"
 )
 
 // queue holds what must be destroyed and may still be seen.
 type queue struct {
-	mu      sync.Mutex
+	mu      lock.Mutex[lock.SegmentQueue]
 	locs    map[spot]doomed
 	bytes   int64                // of those that are not stuck
 	unlinks map[uint64]unlinking // by segment id

@@ -1,14 +1,14 @@
 package segments
 
 import (
-	"sync"
+	"github.com/dormousekv/dormouse/internal/lock"
 	"time"
 )
 
 // leases are kept in the order in which they were taken. The epoch counts calls of Destroy: a lease that was taken in an
 // epoch may see what was destroyed in that epoch or a later one, and nothing that was destroyed before.
 type leases struct {
-	mu    sync.Mutex
+	mu    lock.Mutex[lock.Leases]
 	epoch uint64
 	open  int
 	first *Lease // oldest

@@ -3,9 +3,9 @@ package segments
 import (
 	"errors"
 	"fmt"
+	"github.com/dormousekv/dormouse/internal/lock"
 	"io"
 	"io/fs"
-	"sync"
 
 	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -20,19 +20,19 @@ type segment struct {
 	path string
 
 	// wipe keeps whoever walks over the file (Scan, Verify) apart from whoever destroys or cuts it (Reclaim, sealing).
-	wipe sync.RWMutex
+	wipe lock.RWMutex[lock.SegmentWipe]
 
 	// space serializes the reservation of disk blocks; held during fallocate.
-	space     sync.Mutex
+	space     lock.Mutex[lock.SegmentSpace]
 	allocated int64 // guarded by space: blocks up to here were reserved
 
 	// fsync is held while the file is synced, so that nobody takes a sync that is under way for one that is done.
-	fsync sync.Mutex
+	fsync lock.Mutex[lock.SegmentSync]
 
 	own bool // made by this Set, and appended to until it is full; never changes
 
-	mu        sync.Mutex // guards all below
-	known     bool       // head, size and footer are those of the file; head does not change any more
+	mu        lock.Mutex[lock.SegmentFile] // guards all below
+	known     bool                         // head, size and footer are those of the file; head does not change any more
 	head      segmentHeader
 	headErr   *damage.Error // the header is damaged: head holds an alignment and nothing else
 	strange   bool          // nothing at its beginning or end says that the file is this store's

@@ -3,6 +3,7 @@ package segments
 import (
 	"errors"
 	"fmt"
+	"github.com/dormousekv/dormouse/internal/lock"
 	"log/slog"
 	"path/filepath"
 	"sort"
@@ -73,16 +74,16 @@ type Set struct {
 	o         Options
 	alignment int64 // of new segments
 
-	extended   atomic.Int64 // disk blocks that were reserved since Open, in bytes
-	begun      atomic.Int64 // segments without a footer that this Set has begun
-	listed     atomic.Int64 // records in them
-	solid      atomic.Bool  // pages that were punched stayed allocated
-	poisoned   sync.Once    // Options.Poisoned was called
-	reclaiming sync.Mutex   // one Reclaim at a time
-	syncing    sync.Mutex   // one Sync, Seal or Close at a time
-	folder     sync.Mutex   // one SyncDir at a time, until its failure is known
+	extended   atomic.Int64                    // disk blocks that were reserved since Open, in bytes
+	begun      atomic.Int64                    // segments without a footer that this Set has begun
+	listed     atomic.Int64                    // records in them
+	solid      atomic.Bool                     // pages that were punched stayed allocated
+	poisoned   sync.Once                       // Options.Poisoned was called
+	reclaiming lock.Mutex[lock.Reclaim]        // one Reclaim at a time
+	syncing    lock.Mutex[lock.SegmentsSync]   // one Sync, Seal or Close at a time
+	folder     lock.Mutex[lock.SegmentsFolder] // one SyncDir at a time, until its failure is known
 
-	mu      sync.RWMutex // guards all below; held for map lookups only
+	mu      lock.RWMutex[lock.Segments] // guards all below; held for map lookups only
 	segs    map[uint64]*segment
 	writers map[kv.Fingerprint]*writer
 	nextID  uint64

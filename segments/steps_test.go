@@ -98,7 +98,9 @@ func TestSyncBetweenStepsOfReclaim(t *testing.T) {
 				return nil
 			}
 			if n++; n == i+1 {
-				return s.Sync()
+				synced := make(chan error) // by somebody else
+				go func() { synced <- s.Sync() }()
+				return <-synced
 			}
 			return nil
 		}

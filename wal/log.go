@@ -3,6 +3,7 @@ package wal
 import (
 	"errors"
 	"fmt"
+	"github.com/dormousekv/dormouse/internal/lock"
 	"io"
 	"io/fs"
 	"sync"
@@ -27,7 +28,7 @@ type Log struct {
 	begun   atomic.Bool // the file exists; set under mu by who has the turn
 	nameDue bool        // the file's name is not durable: its folder could not be opened; guarded by turn
 
-	mu            sync.Mutex
+	mu            lock.Mutex[lock.Log]
 	closed        bool          // guarded by mu
 	snapshot      func() []byte // of the file's head, until it is begun; guarded by mu
 	id            uint64        // of file; guarded by mu
@@ -40,7 +41,7 @@ type Log struct {
 	leftSpares    []string      // paths of files that earlier runs reserved and nobody needs; guarded by mu
 	buf           []byte        // guarded by mu
 
-	filesMu sync.Mutex
+	filesMu lock.Mutex[lock.LogFiles]
 	older   []olderFile // files before the current one, ascending; guarded by filesMu
 }
 

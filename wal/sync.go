@@ -3,6 +3,7 @@ package wal
 import (
 	"errors"
 	"fmt"
+	"github.com/dormousekv/dormouse/internal/lock"
 	"sync"
 
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -10,7 +11,7 @@ import (
 
 // turn is the right to fsync and to replace the file, held by one goroutine at a time.
 type turn struct {
-	mu    sync.Mutex
+	mu    lock.Mutex[lock.LogTurn]
 	cond  sync.Cond
 	taken bool // guarded by mu
 }

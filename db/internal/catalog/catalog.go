@@ -2,7 +2,7 @@ package catalog
 
 import (
 	"errors"
-	"sync"
+	"github.com/dormousekv/dormouse/internal/lock"
 	"sync/atomic"
 
 	"github.com/dormousekv/dormouse/db/internal/oplog"
@@ -26,7 +26,7 @@ type Place struct {
 
 // Catalog is the small state. Safe for concurrent use.
 type Catalog struct {
-	mu sync.RWMutex // guards all below
+	mu lock.RWMutex[lock.Catalog] // guards all below
 
 	models     map[kv.Fingerprint]*Model
 	modelBytes int64 // of all models, as oplog.Model.Bytes counts

@@ -1,7 +1,7 @@
 package lease
 
 import (
-	"sync"
+	"github.com/dormousekv/dormouse/internal/lock"
 	"sync/atomic"
 
 	"github.com/dormousekv/dormouse/kv"
@@ -10,7 +10,7 @@ import (
 // Pins says which blocks something rests on, and which are on their way out. A block that is pinned keeps every block before it. Safe for
 // concurrent use.
 type Pins struct {
-	mu      sync.Mutex
+	mu      lock.Mutex[lock.Pins]
 	pinned  map[kv.Key]int // guarded by mu: blocks that an open match or put rests on, by how many
 	leaving map[kv.Key]int // guarded by mu: blocks that are being evicted, or that a longer one takes the place of, by how many
 	left    atomic.Uint64  // counts the ends of that, and changes with leaving

@@ -1,7 +1,7 @@
 package lease
 
 import (
-	"sync"
+	"github.com/dormousekv/dormouse/internal/lock"
 
 	"github.com/dormousekv/dormouse/segments"
 )
@@ -9,7 +9,7 @@ import (
 // Shorts are the short leases of the store itself: to compare a block, or to copy a record. What only they keep comes back at once, so
 // nobody is told for it that there is no room. Safe for concurrent use.
 type Shorts struct {
-	open sync.RWMutex // held by readers as long as a short lease is open
+	open lock.RWMutex[lock.ShortLease] // held by readers as long as a short lease is open
 }
 
 // Acquire takes a short lease.

@@ -2,7 +2,7 @@ package write
 
 import (
 	"context"
-	"sync"
+	"github.com/dormousekv/dormouse/internal/lock"
 	"sync/atomic"
 
 	"github.com/dormousekv/dormouse/db/internal/lease"
@@ -19,10 +19,10 @@ type Store struct {
 	Rows   *read.Source // what is stored already
 	Engine Engine
 
-	Gate     *sync.RWMutex  // held by readers from a record's append to its publishing: below it nothing is unnamed
-	Seq      *atomic.Uint64 // the last sequence number that was given to a record
-	Grown    *atomic.Int64  // counts the bytes that were appended since the last checkpoint
-	Replaced *atomic.Int64  // counts the records that puts took the place of
+	Gate     *lock.RWMutex[lock.Gate] // held by readers from a record's append to its publishing: below it nothing is unnamed
+	Seq      *atomic.Uint64           // the last sequence number that was given to a record
+	Grown    *atomic.Int64            // counts the bytes that were appended since the last checkpoint
+	Replaced *atomic.Int64            // counts the records that puts took the place of
 }
 
 // Engine is what a put needs of the engine that it writes with. All of it is safe for concurrent use.

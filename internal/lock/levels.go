@@ -1,0 +1,116 @@
+// Package lock has the locks of a store, each of a type that says where it comes in the one order in which they are taken. A test build
+// with the tag lockorder panics where one is taken out of order; any other build has plain mutexes of the standard library.
+package lock
+
+import "fmt"
+
+// Place is a lock's place in the order.
+type Place interface{ place() }
+
+// Order is the table: who has a lock may take those below it, and no other of the same place.
+var Order = []struct {
+	Place Place
+	Use   string
+}{
+	{Owner{}, "the store's owner: Close, Suspend, Resume, a rebuild of the index (db/life.go)"},
+	{Life{}, "who uses the store, and who waits for it (db/life.go)"},
+	{Match{}, "one match: what it found, whether it is closed"},
+	{BloomRebuild{}, "one rebuild of the Bloom filter at a time"},
+	{Checkpoint{}, "one checkpoint, reclaim, eviction or repair of leftovers at a time"},
+	{Gate{}, "read-held from a record's append to its publishing; a checkpoint holds it while it switches files"},
+	{ShortLease{}, "read-held as long as a short lease is open"},
+	{Commit{}, "one change of log, index and small state at a time: all three say the same"},
+	{IndexKeep{}, "one checkpoint, compaction or check of index.db at a time"},
+	{IndexWrite{}, "one transaction of the index at a time"},
+	{Reclaim{}, "one destruction of dead records at a time"},
+	{SegmentsSync{}, "one sync, sealing or closing of segments at a time"},
+	{SegmentWipe{}, "of a segment: who walks over it, and who destroys or cuts it"},
+	{SegmentSync{}, "of a segment: held while it is synced"},
+	{Appender{}, "of a model: where its next record goes"},
+	{SegmentSpace{}, "of a segment: held while disk blocks are reserved"},
+	{Measure{}, "one look at the sizes of all files at a time"},
+	{Catalog{}, "models, refs, notes, tombstones"},
+	{Pins{}, "blocks that an open match or put rests on, and those that are being evicted"},
+	{Recency{}, "uses that are not in the index yet"},
+	{Usage{}, "what the files occupy, and what puts have reserved"},
+	{PendingKeys{}, "keys that are put while the Bloom filter is read or built"},
+	{LogTurn{}, "who may fsync the log"},
+	{Log{}, "the log's file and its end"},
+	{LogFiles{}, "the files before it"},
+	{SegmentsFolder{}, "one fsync of the segments' folder at a time"},
+	{SegmentFile{}, "of a segment: its file, map, header and end"},
+	{SegmentQueue{}, "what is to be destroyed once no lease can see it"},
+	{Leases{}, "the open leases"},
+	{Segments{}, "which segments there are"},
+	{Index{}, "the versions of the index in memory"},
+}
+
+// The places. Order says what each is for.
+type (
+	Owner          struct{}
+	Life           struct{}
+	Match          struct{}
+	BloomRebuild   struct{}
+	Checkpoint     struct{}
+	Gate           struct{}
+	ShortLease     struct{}
+	Commit         struct{}
+	IndexKeep      struct{}
+	IndexWrite     struct{}
+	Reclaim        struct{}
+	SegmentsSync   struct{}
+	SegmentWipe    struct{}
+	SegmentSync    struct{}
+	Appender       struct{}
+	SegmentSpace   struct{}
+	Measure        struct{}
+	Catalog        struct{}
+	Pins           struct{}
+	Recency        struct{}
+	Usage          struct{}
+	PendingKeys    struct{}
+	LogTurn        struct{}
+	Log            struct{}
+	LogFiles       struct{}
+	SegmentsFolder struct{}
+	SegmentFile    struct{}
+	SegmentQueue   struct{}
+	Leases         struct{}
+	Segments       struct{}
+	Index          struct{}
+)
+
+func (Owner) place()          {}
+func (Life) place()           {}
+func (Match) place()          {}
+func (BloomRebuild) place()   {}
+func (Checkpoint) place()     {}
+func (Gate) place()           {}
+func (ShortLease) place()     {}
+func (Commit) place()         {}
+func (IndexKeep) place()      {}
+func (IndexWrite) place()     {}
+func (Reclaim) place()        {}
+func (SegmentsSync) place()   {}
+func (SegmentWipe) place()    {}
+func (SegmentSync) place()    {}
+func (Appender) place()       {}
+func (SegmentSpace) place()   {}
+func (Measure) place()        {}
+func (Catalog) place()        {}
+func (Pins) place()           {}
+func (Recency) place()        {}
+func (Usage) place()          {}
+func (PendingKeys) place()    {}
+func (LogTurn) place()        {}
+func (Log) place()            {}
+func (LogFiles) place()       {}
+func (SegmentsFolder) place() {}
+func (SegmentFile) place()    {}
+func (SegmentQueue) place()   {}
+func (Leases) place()         {}
+func (Segments) place()       {}
+func (Index) place()          {}
+
+// Name is a place's name, as the table in docs/design.md has it.
+func Name(p Place) string { return fmt.Sprintf("%T", p)[len("lock."):] }

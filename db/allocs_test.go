@@ -1,6 +1,7 @@
 package db
 
 import (
+	"github.com/dormousekv/dormouse/internal/lock"
 	"testing"
 
 	"github.com/dormousekv/dormouse/kv"
@@ -8,8 +9,8 @@ import (
 
 // A match costs its caller two allocations at most: the Match, and nothing or one more.
 func TestMatchAllocations(t *testing.T) {
-	if raceDetector {
-		t.Skip("SKIPPED: the race detector allocates itself")
+	if raceDetector || lock.Checked {
+		t.Skip("SKIPPED: the race detector, and the check of the locks' order, allocate themselves")
 	}
 	s := open(t, t.TempDir(), options())
 	m := model(t, s, plain())
@@ -40,8 +41,8 @@ func TestMatchAllocations(t *testing.T) {
 
 // A restored block costs no allocation: twice the blocks cost as many as once.
 func TestRestoreAllocations(t *testing.T) {
-	if raceDetector {
-		t.Skip("SKIPPED: the race detector allocates itself")
+	if raceDetector || lock.Checked {
+		t.Skip("SKIPPED: the race detector, and the check of the locks' order, allocate themselves")
 	}
 	o := options()
 	o.Codec = 0

@@ -11,6 +11,9 @@ import (
 	"sync"
 )
 
+// Checked says whether the order is checked.
+const Checked = true
+
 // Mutex is a [sync.Mutex] that panics when it is locked out of order.
 type Mutex[P Place] struct{ mu sync.Mutex }
 

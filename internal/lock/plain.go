@@ -4,6 +4,9 @@ package lock
 
 import "sync"
 
+// Checked says whether the order is checked.
+const Checked = false
+
 // Mutex is a [sync.Mutex] at a place in the order.
 type Mutex[P Place] = sync.Mutex
 

@@ -13,7 +13,6 @@ var Order = []struct {
 	Use   string
 }{
 	{Owner{}, "the store's owner: Close, Suspend, Resume, a rebuild of the index (db/life.go)"},
-	{Life{}, "who uses the store, and who waits for it (db/life.go)"},
 	{Match{}, "one match: what it found, whether it is closed"},
 	{Checkpoint{}, "one checkpoint, reclaim, eviction or repair of leftovers at a time"},
 	{BloomRebuild{}, "one rebuild of the Bloom filter at a time"},
@@ -42,6 +41,7 @@ var Order = []struct {
 	{SegmentQueue{}, "what is to be destroyed once no lease can see it"},
 	{Leases{}, "the open leases"},
 	{Segments{}, "which segments there are"},
+	{Life{}, "who uses the store, and who waits for it (db/life.go)"},
 	{Index{}, "the versions of the index in memory"},
 }
 

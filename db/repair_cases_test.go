@@ -227,3 +227,46 @@ func TestRepairForeignFiles(t *testing.T) {
 	}
 	same(t, e, to, true, true)
 }
+
+// The index is lost, and of a record that the log names, and does not take away, nothing but zeros is left: it is lost, not given up.
+func TestRepairNamesWhatTheLogSaysIsThere(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, options())
+	m := model(t, s, plain())
+	put(t, m, kv.Tokens(tokens(1, 64)...))
+	if err := s.Checkpoint(ctx); err != nil { // so that the log does not go back to the beginning
+		t.Fatal(err)
+	}
+	p := kv.Tokens(tokens(2, 16)...)
+	put(t, m, p)
+	var b Block
+	for x, err := range s.Blocks(ctx) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if x.Offset >= b.Offset {
+			b = x
+		}
+	}
+	killed := filepath.Join(t.TempDir(), "killed")
+	if err := os.CopyFS(killed, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(filepath.Join(killed, indexName), 0); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(filepath.Join(killed, segmentOf(b.Segment)), os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt(make([]byte, b.Bytes), b.Offset); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := Repair(ctx, killed, filepath.Join(t.TempDir(), "new"), RepairOptions{})
+	if err != nil || len(out.Lost) != 1 || out.Lost[0].Block != b.Key || out.Lost[0].Offset != b.Offset {
+		t.Errorf("lost %+v, unknown %q, %v; block %v at %d is", out.Lost, out.Unknown, err, b.Key, b.Offset)
+	}
+}

@@ -10,7 +10,7 @@ import (
 // Locks are taken from the top of the table to its bottom. What never waits, and what another goroutine has, is no matter.
 func TestOrder(t *testing.T) {
 	var outer, twin Mutex[Checkpoint]
-	var inner RWMutex[State]
+	var inner RWMutex[Catalog]
 	panics := func(what string, do func()) {
 		t.Helper()
 		defer func() {

@@ -18,7 +18,7 @@ var Order = []struct {
 	{BloomRebuild{}, "one rebuild of the Bloom filter at a time"},
 	{Gate{}, "read-held from a record's append to its publishing; a checkpoint holds it while it switches files"},
 	{ShortLease{}, "read-held as long as a short lease is open"},
-	{Commit{}, "one change of log, index and small state at a time: all three say the same"},
+	{Commit{}, "one change of log, index and catalog at a time: all three say the same"},
 	{IndexKeep{}, "one checkpoint, compaction or check of index.db at a time"},
 	{IndexWrite{}, "one transaction of the index at a time"},
 	{Reclaim{}, "one destruction of dead records at a time"},

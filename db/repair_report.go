@@ -112,17 +112,8 @@ const headerEnd = 4096
 // broken, and which neither index nor log names.
 func (w *wreck) survey(ctx context.Context) error {
 	known := w.knownPlaces()
-	var empty int64 // bytes between records, which nothing tells about
 	for _, s := range w.e.set.Segments() {
-		at := s.Begin
-		upTo := func(off int64) {
-			if at > 0 && off > at && !known.has(s.ID, at) {
-				empty += off - at
-			}
-		}
 		_, err := w.e.set.Scan(ctx, s.ID, 0, func(loc segments.Loc, r *segments.Record) error {
-			upTo(loc.Offset)
-			at = loc.End()
 			if !w.exact && !known.has(s.ID, loc.Offset) && w.e.catalog.Model(r.Model()) == nil && !w.r.retired(r.Model()) {
 				w.lose(index.Entry{
 					Key: r.Key(), Group: r.Group(), Parent: r.Parent(), Model: r.Model(), Loc: loc, First: r.First(), Tokens: uint16(r.TokenCount()),
@@ -145,10 +136,6 @@ func (w *wreck) survey(ctx context.Context) error {
 		if err != nil && !errors.Is(err, ErrCorrupt) {
 			return err
 		}
-		upTo(s.End)
-	}
-	if empty > 0 && !w.exact && !w.index.Complete {
-		w.unknown("%s of segments hold nothing: records that were given up, or that are lost; index.db, which would tell, is damaged", count(int(empty), "byte"))
 	}
 	return nil
 }

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/internal/loc"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
 	"github.com/dormousekv/dormouse/kv"
@@ -193,11 +195,15 @@ func crashFiles(d *crashfs.Disk) map[string][]byte {
 // liveDoomed says what is found and waits to be destroyed. What is evicted meanwhile is out of the index before it waits.
 func (s *Store) liveDoomed() error {
 	e := s.eng
+	dead, unlinked := map[loc.Loc]bool{}, e.catalog.Unlinked() // before the index is looked at
+	for _, l := range e.catalog.Tombstones() {
+		dead[l] = true
+	}
 	v := e.view()
 	defer v.Release()
 	var bad error
 	err := v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
-		if e.catalog.IsDead(x.Loc) {
+		if dead[x.Loc] || slices.Contains(unlinked, x.Loc.Segment) {
 			bad = fmt.Errorf("block %s, group %d, at %v is found, and waits to be destroyed", x.Key, x.Group, x.Loc)
 		}
 		return bad == nil

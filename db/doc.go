@@ -24,5 +24,5 @@
 //	recency.mu      uses of blocks that the index does not have yet
 //	usage.mu        what the files occupy, what is reserved
 //
-// Readers take only life (shared), Match.mu, lease.Pins and recency.mu, the last two for a map operation.
+// docs/design.md has all locks in their order.
 package db

@@ -34,7 +34,8 @@ type engine struct {
 	lock   *vfs.Lock // on FORMAT; nil if that is not there
 	hasher kv.Hasher
 
-	asOf time.Time // of a reader: when what it shows was so
+	asOf    time.Time // of a reader: when what it shows was so
+	logAsOf []string  // of a reader: the names of the log's files then
 
 	workers *read.Workers
 	set     *segments.Set

@@ -130,6 +130,17 @@ func (s *Store) planes(ctx context.Context, b Block) (planes []Plane, err error)
 	}
 	defer s.leave()
 	loc := segments.Loc{Segment: b.Segment, Offset: b.Offset, Length: b.Bytes}
+	l := e.shorts.Acquire(e.set) // what is found stays readable
+	defer e.shorts.Release(l)
+	v := e.view()
+	x, ok, err := v.Get(b.Key, uint8(b.Group))
+	v.Release()
+	if err == nil && (!ok || x.Loc != loc) {
+		err = ErrGone
+	}
+	if err != nil {
+		return nil, err
+	}
 	err = e.set.Read(loc, func(r *segments.Record) error {
 		for i := range r.Tensors() {
 			te := r.Tensor(i)

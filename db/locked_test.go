@@ -34,6 +34,19 @@ func TestChildStore(t *testing.T) {
 	case "open":
 		_, err := Open(ctx, dir, options())
 		fmt.Printf("locked %t: %v\n", errors.Is(err, ErrLocked), err)
+	case "delete and die":
+		s, p := open(t, dir, options()), kv.Tokens(tokens(1, 200)...)
+		if _, err := model(t, s, plain()).Delete(ctx, p.Prefix(1)); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Sync(ctx); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Println("killed now")
+		if self, err := os.FindProcess(os.Getpid()); err == nil {
+			self.Kill()
+		}
+		select {}
 	case "use":
 		s := open(t, dir, options())
 		m := model(t, s, plain())

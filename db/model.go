@@ -54,8 +54,8 @@ func (s *Store) Model(fp kv.Fingerprint) (*Model, error) {
 // data of the older versions is the first to be evicted. One that is the latest version already is looked up, and nothing is written.
 //
 // It returns an error that wraps kv.ErrDescriptor for a descriptor that leaves out which model it is of or contradicts itself
-// ([kv.Descriptor.Validate]), takes over [MaxDescriptorBytes], or has the fingerprint of another one; ErrReadOnly for a new one in a
-// read-only store; ErrNoSpace if the budget has no room for it, and nothing can be evicted; and another error if the store has
+// ([kv.Descriptor.Validate]), or takes over [MaxDescriptorBytes]; ErrReadOnly for a new one in a
+// read-only store; ErrNoSpace if the budget has no room for it, and nothing can be evicted; and ErrLimit if the store has
 // [MaxModels], or with it [MaxHeadBytes].
 func (s *Store) Register(ctx context.Context, desc kv.Descriptor) (Registered, error) {
 	var out Registered

@@ -86,7 +86,7 @@ func openEngine(ctx context.Context, dir string, o Options, doubt error) (opened
 		return nil, err
 	}
 	e.search = prefix.Store{
-		Hasher: e.hasher, Index: e.ix, Bloom: &e.bloom, Segments: e.set, WasDamaged: e.catalog.IsFlagged,
+		Hasher: e.hasher, Index: e.ix, Bloom: &e.bloom, Segments: e.set, WasDamaged: e.catalog.IsFlagged, Cause: e.foundBad,
 		Collisions: &e.count.collisions, BloomFalse: &e.count.bloomFalse,
 	}
 	e.source = read.Source{Segments: e.set, Workers: e.workers, Cause: e.foundBad, Report: e.reportDamage}

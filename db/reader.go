@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/dormousekv/dormouse/db/internal/catalog"
@@ -74,6 +75,9 @@ func (e *engine) lockFormat() (err error) {
 			return nil
 		case err != nil: // not there, or not to be read: the store is
 			return nil
+		case e.o.alone:
+			e.lock = lock
+			return nil
 		}
 		return lock.Release()
 	}
@@ -111,6 +115,7 @@ func (e *engine) holdIndex() (err error) {
 		return nil
 	}
 	e.asOf = time.Now()
+	e.logAsOf, _ = e.fs.List(e.path(walDir))
 	if e.fs, err = holdIndex(e.fs, e.path(indexName)); err != nil {
 		return err
 	}
@@ -122,9 +127,16 @@ func (e *engine) holdIndex() (err error) {
 
 // overtaken reports whether the store is not what this reader shows any more, or may not be: somebody writes to it, or has since.
 func (e *engine) overtaken() bool {
-	h, ok := e.fs.(heldIndex)
-	if e.o.beside || !ok {
+	if e.o.beside || !e.o.ReadOnly || e.o.alone {
 		return e.o.beside
+	}
+	// A writer begins a new file of the log before anything else.
+	if names, err := e.fs.List(e.path(walDir)); err != nil || !slices.Equal(names, e.logAsOf) {
+		return true
+	}
+	h, ok := e.fs.(heldIndex)
+	if !ok {
+		return false
 	}
 	if info, err := h.FS.Stat(h.path); err != nil || !info.Changed.Equal(h.copy.info.Changed) {
 		return true

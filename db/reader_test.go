@@ -3,11 +3,15 @@ package db
 import (
 	"errors"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -208,5 +212,116 @@ func TestReadersBesideABusyWriter(t *testing.T) {
 	}
 	if err := w.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// killedChild runs this test binary as another process that does what childStore says, and is killed by itself.
+func killedChild(t *testing.T, job, dir string) {
+	t.Helper()
+	c := exec.Command(os.Args[0], "-test.run=^TestChildStore$")
+	c.Env = append(os.Environ(), "DORMOUSE_CHILD="+job, "DORMOUSE_CHILD_DIR="+dir)
+	out, err := c.CombinedOutput()
+	if exit := new(exec.ExitError); !errors.As(err, &exit) || !strings.Contains(string(out), "killed now") {
+		t.Fatalf("child: %v\n%s", err, out)
+	}
+}
+
+// A writer comes after the reader, deletes, and is killed before its first checkpoint: index.db is what it was, and LOCK is free. What it
+// destroyed is gone for the reader, and not damaged. So is it if there was no index.db.
+func TestReaderAfterAKilledWriter(t *testing.T) {
+	for _, lost := range []string{"", indexName} {
+		dir := t.TempDir()
+		s := open(t, dir, options())
+		p := kv.Tokens(tokens(1, 200)...)
+		put(t, model(t, s, plain()), p)
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if lost != "" {
+			if err := os.Remove(filepath.Join(dir, lost)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r := open(t, dir, readOnly())
+		rm := model(t, r, plain())
+		x, err := rm.Match(ctx, p, MatchOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		killedChild(t, "delete and die", dir)
+		got, err := x.Restore(ctx, empty(rm.Descriptor(), 200))
+		if err != nil || got.Tokens != 0 || got.Reason.Code != Gone {
+			t.Errorf("without %q: %d tokens, %v, %v", lost, got.Tokens, got.Reason, err)
+		}
+		if st, err := r.Stats(); err != nil || st.Damaged != 0 {
+			t.Errorf("without %q: %d damaged records, %v", lost, st.Damaged, err)
+		}
+		x.Close()
+
+		// LOCK has a dead process's pid. A writer waits for a reader that has it for a moment all the same.
+		reading, err := vfs.ShareLock(filepath.Join(dir, lockName))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(50*time.Millisecond, func() { reading.Release() })
+		open(t, dir, options())
+	}
+}
+
+// Verify keeps writers out, also where LOCK is missing.
+func TestVerifyWithoutLock(t *testing.T) {
+	dir := t.TempDir()
+	if err := open(t, dir, options()).Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(dir, lockName)); err != nil {
+		t.Fatal(err)
+	}
+	o := readOnly()
+	o.alone = true
+	open(t, dir, o)
+	if _, err := Open(ctx, dir, options()); !errors.Is(err, ErrLocked) {
+		t.Errorf("a writer beside it: %v", err)
+	}
+}
+
+// The planes of what went since it was listed are gone, however it went.
+func TestPlanesOfWhatIsGone(t *testing.T) {
+	for how, do := range map[string]func(s *Store, m *Model, p kv.Prompt) error{
+		"delete": func(s *Store, m *Model, p kv.Prompt) error { _, err := m.Delete(ctx, p.Prefix(16)); return err },
+		"retire": func(s *Store, m *Model, p kv.Prompt) error { return s.Retire(ctx, m.Fingerprint()) },
+	} {
+		s := open(t, t.TempDir(), options())
+		m := model(t, s, plain())
+		p := kv.Tokens(tokens(1, 160)...)
+		put(t, m, p)
+		all, err := Collect(s.Blocks(ctx))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(do(s, m, p), s.Sync(ctx), s.Checkpoint(ctx)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Collect(s.Planes(ctx, all[0])); !errors.Is(err, ErrGone) || errors.Is(err, ErrCorrupt) {
+			t.Errorf("%s: %v", how, err)
+		}
+	}
+}
+
+// What a caller writes into a ref's metadata is the caller's.
+func TestMetadataOfARefIsACopy(t *testing.T) {
+	s := open(t, t.TempDir(), options())
+	m := model(t, s, plain())
+	p := kv.Tokens(tokens(1, 64)...)
+	put(t, m, p)
+	if err := m.SetRef(ctx, "a", p, RefOptions{Meta: []byte("hello")}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		r, err := s.Ref("a")
+		if err != nil || string(r.Meta) != "hello" {
+			t.Fatalf("%q, %v", r.Meta, err)
+		}
+		r.Meta[0] = 'X'
 	}
 }

@@ -182,14 +182,14 @@ func (e *engine) logRef(ref Ref, found *prefix.Lookup) (lsn uint64, err error) {
 func (r Ref) op() oplog.Ref {
 	return oplog.Ref{
 		Name: r.Name, Model: r.Model, Block: r.Block, Tokens: r.Tokens, Pinned: r.Pinned, Priority: r.Priority,
-		Expires: r.Expires, Set: r.Set, Meta: r.Meta, Trail: r.Trail,
+		Expires: r.Expires, Set: r.Set, Meta: slices.Clone(r.Meta), Trail: r.Trail,
 	}
 }
 
 func refOf(r oplog.Ref) Ref {
 	return Ref{
 		Name: r.Name, Model: r.Model, Block: r.Block, Tokens: r.Tokens, Pinned: r.Pinned, Priority: r.Priority,
-		Expires: r.Expires, Set: r.Set, Meta: r.Meta, Trail: r.Trail,
+		Expires: r.Expires, Set: r.Set, Meta: slices.Clone(r.Meta), Trail: r.Trail,
 	}
 }
 

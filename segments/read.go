@@ -43,7 +43,11 @@ func (s *Set) Read(loc Loc, fn func(*Record) error) error {
 		if err := g.view(b, loc, r); err != nil {
 			return err
 		}
-		return fn(r)
+		err := fn(r)
+		if s.o.ReadOnly && isZero(b[loc.Offset:loc.Offset+recordHeaderBytes]) { // another process destroyed it meanwhile, header first
+			return g.destroyed(loc)
+		}
+		return err
 	})
 	if errors.Is(err, vfs.ErrFault) && !errors.Is(err, damage.ErrCorrupt) {
 		return damage.Wrap(g.path, loc.Offset, "record", err)

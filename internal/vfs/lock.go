@@ -88,6 +88,9 @@ func take(name string, readOnly, shared bool) (*Lock, error) {
 	}
 	if err := lockFile(f, shared); err != nil {
 		pid := readPID(f)
+		if errors.Is(err, ErrLocked) && !shared && lockFile(f, true) == nil { // readers have it: the pid is that of a dead writer
+			pid = 0
+		}
 		f.Close()
 		if errors.Is(err, ErrLocked) {
 			return nil, &LockedError{Name: name, PID: pid}

@@ -1,9 +1,9 @@
 package db
 
 import (
-	"github.com/dormousekv/dormouse/internal/lock"
 	"testing"
 
+	"github.com/dormousekv/dormouse/internal/lock"
 	"github.com/dormousekv/dormouse/kv"
 )
 

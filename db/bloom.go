@@ -3,11 +3,11 @@ package db
 import (
 	"context"
 	"errors"
-	"github.com/dormousekv/dormouse/internal/lock"
 	"sync"
 	"sync/atomic"
 
 	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/internal/lock"
 	"github.com/dormousekv/dormouse/kv"
 )
 

@@ -15,7 +15,7 @@ import (
 // TestKillChild is the child. It works until it is killed.
 func TestKillChild(t *testing.T) {
 	if os.Getenv("DORMOUSE_CHILD") != "work" {
-		t.Skip("runs in a child process only")
+		t.Skip("SKIPPED: runs in a child process only, which TestKill starts")
 	}
 	var k killMode
 	var seed uint64

@@ -1,10 +1,11 @@
 package db
 
 import (
-	"github.com/dormousekv/dormouse/internal/lock"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/dormousekv/dormouse/internal/lock"
 )
 
 // life counts the operations under way on a store, and gives the store to one owner at a time: Suspend, Resume, Close, a

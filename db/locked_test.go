@@ -30,7 +30,7 @@ func TestChildStore(t *testing.T) {
 	dir := os.Getenv("DORMOUSE_CHILD_DIR")
 	switch os.Getenv("DORMOUSE_CHILD") {
 	default:
-		t.Skip("runs in a child process only")
+		t.Skip("SKIPPED: runs in a child process only, which other tests start")
 	case "open":
 		_, err := Open(ctx, dir, options())
 		fmt.Printf("locked %t: %v\n", errors.Is(err, ErrLocked), err)

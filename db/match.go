@@ -3,12 +3,12 @@ package db
 import (
 	"context"
 	"fmt"
-	"github.com/dormousekv/dormouse/internal/lock"
 	"log/slog"
 	"time"
 
 	"github.com/dormousekv/dormouse/db/internal/lease"
 	"github.com/dormousekv/dormouse/db/internal/prefix"
+	"github.com/dormousekv/dormouse/internal/lock"
 	"github.com/dormousekv/dormouse/kv"
 )
 

@@ -32,7 +32,7 @@ func TestPutAgainOverDamage(t *testing.T) {
 						put(t, m, p)
 						x := placesOf(s, m, &p, first, group)
 						if len(x) == 0 {
-							t.Skip("no record of this group")
+							t.Skip("SKIPPED: no record of this group")
 						}
 						if err := s.Close(); err != nil {
 							t.Fatal(err)

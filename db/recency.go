@@ -1,10 +1,10 @@
 package db
 
 import (
-	"github.com/dormousekv/dormouse/internal/lock"
 	"time"
 
 	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/internal/lock"
 	"github.com/dormousekv/dormouse/kv"
 )
 

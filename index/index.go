@@ -3,10 +3,10 @@ package index
 import (
 	"errors"
 	"fmt"
-	"github.com/dormousekv/dormouse/internal/lock"
 	"log/slog"
 
 	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/internal/lock"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )

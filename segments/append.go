@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"github.com/dormousekv/dormouse/internal/lock"
 	"path/filepath"
 	"slices"
 
+	"github.com/dormousekv/dormouse/internal/lock"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )

@@ -2,8 +2,9 @@ package segments
 
 import (
 	"cmp"
-	"github.com/dormousekv/dormouse/internal/lock"
 	"slices"
+
+	"github.com/dormousekv/dormouse/internal/lock"
 )
 
 // queue holds what must be destroyed and may still be seen.

@@ -1,8 +1,9 @@
 package segments
 
 import (
-	"github.com/dormousekv/dormouse/internal/lock"
 	"time"
+
+	"github.com/dormousekv/dormouse/internal/lock"
 )
 
 // leases are kept in the order in which they were taken. The epoch counts calls of Destroy: a lease that was taken in an

@@ -3,11 +3,11 @@ package segments
 import (
 	"errors"
 	"fmt"
-	"github.com/dormousekv/dormouse/internal/lock"
 	"io"
 	"io/fs"
 
 	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/internal/lock"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )

@@ -3,7 +3,6 @@ package segments
 import (
 	"errors"
 	"fmt"
-	"github.com/dormousekv/dormouse/internal/lock"
 	"log/slog"
 	"path/filepath"
 	"sort"
@@ -11,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/internal/lock"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )

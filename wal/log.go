@@ -3,12 +3,12 @@ package wal
 import (
 	"errors"
 	"fmt"
-	"github.com/dormousekv/dormouse/internal/lock"
 	"io"
 	"io/fs"
 	"sync"
 	"sync/atomic"
 
+	"github.com/dormousekv/dormouse/internal/lock"
 	"github.com/dormousekv/dormouse/internal/vfs"
 )
 

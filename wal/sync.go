@@ -3,9 +3,9 @@ package wal
 import (
 	"errors"
 	"fmt"
-	"github.com/dormousekv/dormouse/internal/lock"
 	"sync"
 
+	"github.com/dormousekv/dormouse/internal/lock"
 	"github.com/dormousekv/dormouse/internal/vfs"
 )
 

@@ -1,4 +1,3 @@
-// Package boot names the running system: after another boot, bytes that were not synced may be gone.
 package boot
 
 import (

@@ -2,11 +2,11 @@ package catalog
 
 import (
 	"errors"
-	"github.com/dormousekv/dormouse/internal/lock"
 	"sync/atomic"
 
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/internal/loc"
+	"github.com/dormousekv/dormouse/internal/lock"
 	"github.com/dormousekv/dormouse/kv"
 )
 

@@ -1,9 +1,9 @@
 package lease
 
 import (
-	"github.com/dormousekv/dormouse/internal/lock"
 	"sync/atomic"
 
+	"github.com/dormousekv/dormouse/internal/lock"
 	"github.com/dormousekv/dormouse/kv"
 )
 

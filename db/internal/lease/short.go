@@ -2,7 +2,6 @@ package lease
 
 import (
 	"github.com/dormousekv/dormouse/internal/lock"
-
 	"github.com/dormousekv/dormouse/segments"
 )
 

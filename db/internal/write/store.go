@@ -2,7 +2,6 @@ package write
 
 import (
 	"context"
-	"github.com/dormousekv/dormouse/internal/lock"
 	"sync/atomic"
 
 	"github.com/dormousekv/dormouse/db/internal/lease"
@@ -10,6 +9,7 @@ import (
 	"github.com/dormousekv/dormouse/db/internal/prefix"
 	"github.com/dormousekv/dormouse/db/internal/read"
 	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/internal/lock"
 	"github.com/dormousekv/dormouse/kv"
 )
 

@@ -1,0 +1,2 @@
+// Package boot names the running system: after another boot, bytes that were not synced may be gone.
+package boot

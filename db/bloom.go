@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/dormousekv/dormouse/db/internal/recovery"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/lock"
 	"github.com/dormousekv/dormouse/kv"
@@ -57,16 +58,16 @@ func (l *pendingKeys) end(e *engine, b *index.Bloom) {
 	l.on.Store(false)
 }
 
-// planBloom decides whether the Bloom filter's file can be used, which start then reads. It is called once log and index are open.
-func (e *engine) planBloom(r *recovery) {
-	l := &bloomLoad{e: e, done: make(chan struct{}), fresh: r.applied.LSN == 0}
+// planBloom decides whether the Bloom filter's file can be used, which start then reads. The keys that the replay found are pending.
+func (e *engine) planBloom(r *recovery.Result) {
+	l := &bloomLoad{e: e, done: make(chan struct{}), fresh: r.Applied.LSN == 0}
 	e.bloomLoad = l
-	if r.rebuild || len(r.replayed.Files) == 0 {
+	if r.Rebuilt || len(r.Log.Files) == 0 {
+		e.pending.end(e, nil)
 		l.drop()
 		return
 	}
-	l.first, l.last = r.replayed.Files[0].FirstLSN, r.replayed.LastLSN
-	e.pending.on.Store(true)
+	l.first, l.last = r.Log.Files[0].FirstLSN, r.Log.LastLSN
 }
 
 // start begins to read the file.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/db/internal/read"
+	"github.com/dormousekv/dormouse/db/internal/recovery"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -212,7 +213,7 @@ func (e *engine) refsOf(t *index.Txn, dead []oplog.Dead, named func(*oplog.Ref) 
 
 // removeSubtree removes block k and everything below it, deepest first; more says that op is full before that is done.
 func (e *engine) removeSubtree(t *index.Txn, k kv.Key, op *oplog.Remove, out *Deleted) (more bool, err error) {
-	order, err := below(t, k)
+	order, err := recovery.Below(t, k)
 	if err != nil {
 		return false, err
 	}
@@ -236,18 +237,4 @@ func (e *engine) removeSubtree(t *index.Txn, k kv.Key, op *oplog.Remove, out *De
 		out.Bytes += bytes
 	}
 	return false, nil
-}
-
-// below returns block k and all blocks below it, each after its parent.
-func below(t *index.Txn, k kv.Key) ([]kv.Key, error) {
-	order := []kv.Key{k}
-	for i := 0; i < len(order); i++ {
-		if err := t.Children(order[i], func(child kv.Key, _ kv.ScopeID) bool {
-			order = append(order, child)
-			return true
-		}); err != nil {
-			return nil, err
-		}
-	}
-	return order, nil
 }

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/dormousekv/dormouse/db/internal/catalog"
+	"github.com/dormousekv/dormouse/db/internal/recovery"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -214,7 +216,7 @@ func TestCountsAfterEverything(t *testing.T) {
 		}
 		for id, x := range rowsOf(t, again) {
 			if was, ok := rows[id]; !ok || was != x {
-				t.Errorf("%s: block %s group %d: %+v, expected %+v", what, id.key, id.group, x, was)
+				t.Errorf("%s: block %s group %d: %+v, expected %+v", what, id.Key, id.Group, x, was)
 			}
 		}
 		if got := fmt.Sprint(again.eng.catalog.Refs()); got != refs {
@@ -250,13 +252,13 @@ type row struct {
 	class              uint64
 }
 
-func rowsOf(t *testing.T, s *Store) map[recordID]row {
-	out := map[recordID]row{}
+func rowsOf(t *testing.T, s *Store) map[recovery.ID]row {
+	out := map[recovery.ID]row{}
 	v := s.eng.view()
 	defer v.Release()
 	if err := v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
-		out[idOf(&x)] = row{
-			x.Parent, kv.Key(x.Model), x.Scope, x.First, x.Tokens, x.RowFirst, x.RowCount, x.Flags &^ index.FlagPartial, string(x.Hashes), x.Rank >> rankBits,
+		out[recovery.IDOf(&x)] = row{
+			x.Parent, kv.Key(x.Model), x.Scope, x.First, x.Tokens, x.RowFirst, x.RowCount, x.Flags &^ index.FlagPartial, string(x.Hashes), x.Rank >> catalog.RankBits,
 		}
 		return true
 	}); err != nil {

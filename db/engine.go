@@ -15,6 +15,7 @@ import (
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/db/internal/prefix"
 	"github.com/dormousekv/dormouse/db/internal/read"
+	"github.com/dormousekv/dormouse/db/internal/recovery"
 	"github.com/dormousekv/dormouse/db/internal/write"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/lock"
@@ -50,8 +51,8 @@ type engine struct {
 	removed   atomic.Int64 // blocks removed since the filter was built
 
 	ckptMu   lock.Mutex[lock.Checkpoint]
-	unsealed []unsealed     // guarded by ckptMu: left so by an earlier process
-	begun    *checkpointing // guarded by ckptMu: the last checkpoint, if it failed half-way
+	unsealed []recovery.Leftover // guarded by ckptMu: left so by an earlier process
+	begun    *checkpointing      // guarded by ckptMu: the last checkpoint, if it failed half-way
 	// gate is read-held from a record's append to its publishing, so that a checkpoint knows that below the ends it
 	// notes there is nothing unnamed.
 	gate   lock.RWMutex[lock.Gate]
@@ -71,8 +72,8 @@ type engine struct {
 
 	recency recency
 
-	doubts []error        // why index.db was not used, if it is there; written by Open only
-	gone   []absentRecord // records that the log names and a rebuild did not find; written by Open only
+	doubts []error           // why index.db was not used, if it is there; written by Open only
+	gone   []recovery.Absent // records that the log names and a rebuild did not find; written by Open only
 
 	clock, birth, floor atomic.Uint64
 	growth              atomic.Int64 // bytes appended to segments and log since the last checkpoint
@@ -92,17 +93,12 @@ type engine struct {
 	done  chan struct{}
 }
 
-// unsealed is a segment that an earlier process left without a footer. What the index does not name from from on is doomed; no
-// record lies behind end.
-type unsealed struct {
-	id        uint64
-	from, end int64
-}
-
 func (e *engine) path(name string) string { return filepath.Join(e.dir, name) }
 
-func (e *engine) segmentPath(id uint64) string {
-	return filepath.Join(e.dir, segmentsDir, fmt.Sprintf("%016x.seg", id))
+func (e *engine) segmentPath(id uint64) string { return segmentPath(e.dir, id) }
+
+func segmentPath(dir string, id uint64) string {
+	return filepath.Join(dir, segmentsDir, fmt.Sprintf("%016x.seg", id))
 }
 
 // commit publishes what build changes in the index, and appends the frame that says so, or does neither. build returns
@@ -225,29 +221,24 @@ func (e *engine) durable(lsn uint64) error {
 	return e.wal.Sync(lsn)
 }
 
+func leafOf(x index.Entry, clock, floor uint64) Leaf {
+	return Leaf{
+		Clock: clock, Birth: x.Birth, Hits: x.Hits,
+		Start: int(x.First), End: int(x.First) + int(x.Tokens), Bytes: x.Loc.Length, Floor: floor,
+	}
+}
+
 // view returns the current version of the index, for reading. Release it.
 func (e *engine) view() *index.View { return e.ix.View() }
 
-// rank is the order in which a block is evicted, its priority class in the highest byte.
+// rank is the order in which a block that is used now is evicted, its priority class in the highest byte.
 func (e *engine) rank(entry index.Entry) uint64 {
-	order := e.o.Policy.Rank(Leaf{
-		Clock: e.clock.Add(1), Birth: entry.Birth, Hits: entry.Hits,
-		Start: int(entry.First), End: int(entry.First) + int(entry.Tokens), Bytes: entry.Loc.Length, Floor: e.floor.Load(),
-	})
-	return e.catalog.Class(entry.Key)<<rankBits | order&rankMask
+	return e.catalog.Rank(entry.Key, e.order(entry, e.clock.Add(1)))
 }
 
-// rerank gives k the class that its refs say, in the order that it has.
-func (e *engine) rerank(t *index.Txn, k kv.Key) error {
-	entry, ok, err := t.Get(k, 0)
-	if err != nil || !ok {
-		return err
-	}
-	rank := e.catalog.Class(k)<<rankBits | entry.Rank&rankMask
-	if rank == entry.Rank {
-		return nil
-	}
-	return t.SetRank(k, rank, entry.Hits)
+// order is the order in which a block is evicted that was put or used at that time of the clock.
+func (e *engine) order(x index.Entry, clock uint64) uint64 {
+	return e.o.Policy.Rank(leafOf(x, clock, e.floor.Load()))
 }
 
 // counts returns the size of the store as of now.
@@ -278,8 +269,8 @@ func (e *engine) openEnds() map[uint64]int64 {
 	v := e.view()
 	defer v.Release()
 	for _, u := range e.unsealed {
-		if u.from == 0 && v.Segment(u.id).Records == 0 {
-			ends[u.id] = 0
+		if u.From == 0 && v.Segment(u.ID).Records == 0 {
+			ends[u.ID] = 0
 		}
 	}
 	return ends

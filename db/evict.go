@@ -5,6 +5,7 @@ import (
 
 	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
+	"github.com/dormousekv/dormouse/db/internal/recovery"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -67,7 +68,7 @@ func (e *engine) evictSome(goal evictGoal) (n int, freed int64, err error) {
 			op.Dead = append(op.Dead, dead...)
 			freed += bytes
 			n++
-			e.floor.Store(max(e.floor.Load(), leaf.Rank&rankMask))
+			e.floor.Store(max(e.floor.Load(), leaf.Rank&catalog.RankMask))
 		}
 		if n == 0 {
 			return nil, nil
@@ -91,11 +92,11 @@ func (e *engine) evictSome(goal evictGoal) (n int, freed int64, err error) {
 func (e *engine) findFloor() error {
 	v := e.view()
 	defer v.Release()
-	floor := uint64(rankMask)
+	floor := uint64(catalog.RankMask)
 	var err error
 	v.Models(func(fp kv.Fingerprint, _ index.Counts) bool { // those that have blocks
 		err = v.Leaves(fp, nil, func(_ kv.Key, rank uint64) bool {
-			floor = min(floor, rank&rankMask)
+			floor = min(floor, rank&catalog.RankMask)
 			return false
 		})
 		return err == nil
@@ -103,7 +104,7 @@ func (e *engine) findFloor() error {
 	if err != nil {
 		return err
 	}
-	if floor != rankMask {
+	if floor != catalog.RankMask {
 		e.floor.Store(floor)
 	}
 	return nil
@@ -130,7 +131,7 @@ func (e *engine) coldestNow(t *index.Txn) (index.Entry, bool, error) {
 		ok := false
 		var repinned []kv.Key
 		err := t.Leaves(fp, nil, func(k kv.Key, r uint64) bool {
-			if r>>rankBits == catalog.ClassPinned {
+			if r>>catalog.RankBits == catalog.ClassPinned {
 				return false
 			}
 			if e.catalog.Class(k) == catalog.ClassPinned {
@@ -147,7 +148,7 @@ func (e *engine) coldestNow(t *index.Txn) (index.Entry, bool, error) {
 			return best, false, err
 		}
 		for _, k := range repinned { // so that the next walk stops before them
-			if err := e.rerank(t, k); err != nil {
+			if err := recovery.Rerank(t, e.catalog, k); err != nil {
 				return best, false, err
 			}
 		}
@@ -191,7 +192,7 @@ func (e *engine) removeBlock(t *index.Txn, block index.Entry) (dead []oplog.Dead
 			return nil, 0, err
 		}
 	}
-	return dead, bytes, e.rerank(t, block.Parent)
+	return dead, bytes, recovery.Rerank(t, e.catalog, block.Parent)
 }
 
 // bloomRemoved counts removals, which the Bloom filter cannot forget.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
+	"github.com/dormousekv/dormouse/db/internal/recovery"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
@@ -253,7 +254,7 @@ func (e *engine) retire(fp kv.Fingerprint) (uint64, error) {
 		op.Segments = append(op.Segments, s.ID)
 	}
 	lsn, err := e.commitBoth(func(t *index.Txn) (oplog.Op, error) {
-		return op, removeModel(t, fp, func(index.Entry) bool { return true })
+		return op, recovery.RemoveModel(t, fp, func(index.Entry) bool { return true })
 	})
 	if err != nil {
 		return 0, err
@@ -279,28 +280,4 @@ func (e *engine) holdsModel(id uint64, fp kv.Fingerprint) (mine bool, err error)
 		return !mine
 	})
 	return mine, err
-}
-
-// removeModel takes every entry of a model out of the index that of says yes to.
-func removeModel(t *index.Txn, fp kv.Fingerprint, of func(index.Entry) bool) error {
-	type id struct {
-		key   kv.Key
-		group uint8
-	}
-	var all []id
-	if err := t.Blocks(kv.Key{}, 0, func(e index.Entry) bool {
-		if e.Model == fp && of(e) {
-			all = append(all, id{e.Key, e.Group})
-		}
-		return true
-	}); err != nil {
-		return err
-	}
-	// Leaves last-to-first would cost a sort: the index keeps its rows consistent in any order.
-	for _, x := range all {
-		if err := t.Remove(x.key, x.group); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/dormousekv/dormouse/db/internal/lease"
 	"github.com/dormousekv/dormouse/db/internal/prefix"
 	"github.com/dormousekv/dormouse/db/internal/read"
+	"github.com/dormousekv/dormouse/db/internal/recovery"
 	"github.com/dormousekv/dormouse/db/internal/write"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/boot"
@@ -73,15 +74,7 @@ func openEngine(ctx context.Context, dir string, o Options, doubt error) (opened
 		}
 		return e.wal.Bytes()
 	}
-	r := &recovery{e: e, rebuild: doubt != nil}
-	if doubt != nil {
-		e.doubts = append(e.doubts, doubt)
-	}
-	if e.o.beside {
-		err = r.recoverBeside()
-	} else {
-		err = r.run(ctx)
-	}
+	r, err := e.recover(ctx, doubt)
 	if err != nil {
 		return nil, err
 	}
@@ -107,11 +100,40 @@ func openEngine(ctx context.Context, dir string, o Options, doubt error) (opened
 	if !e.pending.on.Load() && e.bloom.Load() == nil && e.counts().Blocks == 0 {
 		e.bloom.Store(index.NewBloom(minBloomKeys, o.BloomFPR))
 	}
-	e.dirty.Store(r.rebuild || r.changed) // the worker's first checkpoint keeps what was recovered
+	e.dirty.Store(r.Rebuilt || r.Changed) // the worker's first checkpoint keeps what was recovered
 	if err := e.endUnsynced(ctx); err != nil {
 		return nil, err
 	}
 	return e, e.findFloor()
+}
+
+// recover finds out what the store is. A reader beside a writer takes what the last checkpoint wrote.
+func (e *engine) recover(ctx context.Context, doubt error) (*recovery.Result, error) {
+	e.pending.on.Store(true) // until it is known whether the Bloom filter's file can be used
+	in := recovery.Input{
+		FS: e.fs, Dir: e.dir, Segments: e.set, Bloom: e.path(bloomName), Hasher: e.hasher, Unsynced: e.unsynced(),
+		ReadOnly: e.o.ReadOnly, Doubt: doubt, Logger: e.log, IndexOptions: e.indexOptions(), LogOptions: e.readOptions(),
+		Rank: e.order, AddKey: e.pending.add,
+	}
+	if e.o.Progress != nil {
+		in.Progress = func(done, total int64) { e.o.Progress(Progress{What: "scan segments", Done: done, Total: total}) }
+	}
+	run := func() (recovery.Result, error) { return recovery.Run(ctx, in) }
+	if e.o.beside {
+		run = func() (recovery.Result, error) { return recovery.Beside(in) }
+	}
+	r, err := run()
+	if e.ix = r.Index; errors.Is(err, wal.ErrVersion) || errors.Is(err, ErrVersion) && !e.o.beside {
+		return nil, ofAnotherRelease(err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	e.catalog, e.unsealed, e.doubts, e.gone = r.Catalog, r.Leftover, r.Doubts, r.Absent
+	e.birth.Store(r.Seq)
+	e.clock.Store(r.Clock)
+	e.planBloom(&r)
+	return &r, nil
 }
 
 // abandon closes whatever is open, also of an Open that failed, though matches can see it.
@@ -192,11 +214,11 @@ func (e *engine) makeFolders() error {
 }
 
 // startLog begins a new log file whose head repeats the small state. The files before it stay until a checkpoint.
-func (e *engine) startLog(ctx context.Context, r *recovery) error {
+func (e *engine) startLog(ctx context.Context, r *recovery.Result) error {
 	head, size := e.laterHead(e.openEnds())
 	sound := e.set.Err() == nil                                  // else nothing is written
 	if sound && size > int64(maxHead) && len(head()) > maxHead { // so many records wait to be destroyed that the log could never begin
-		e.catalog.Defer(r.listed)
+		e.catalog.Defer(r.Listed)
 		e.ckptMu.Lock()
 		err := e.reclaimAfter(ctx, func(behind bool) error { // its frames are read: the log that is to begin is the barrier
 			if behind {
@@ -210,12 +232,12 @@ func (e *engine) startLog(ctx context.Context, r *recovery) error {
 		if err != nil && !errors.Is(err, ErrNotDestroyed) {
 			return err
 		}
-		e.catalog.BuryAt(slices.Collect(maps.Keys(r.listed))...) // though its segment may be gone
+		e.catalog.BuryAt(slices.Collect(maps.Keys(r.Listed))...) // though its segment may be gone
 		head, _ = e.laterHead(e.openEnds())
 	}
-	o, id, lsn := e.walOptions(), max(r.replayed.LastFile, r.applied.WALFile)+1, max(r.replayed.LastLSN, r.applied.LSN)+1
+	o, id, lsn := e.walOptions(), max(r.Log.LastFile, r.Applied.WALFile)+1, max(r.Log.LastLSN, r.Applied.LSN)+1
 	var err error
-	if sound && (r.rebuild || len(r.replayed.Files) == 0) { // the log is what says that there is a store
+	if sound && (r.Rebuilt || len(r.Log.Files) == 0) { // the log is what says that there is a store
 		e.wal, err = wal.Create(o, id, lsn, head())
 	} else {
 		e.wal, err = wal.CreateLater(o, id, lsn, head)

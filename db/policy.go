@@ -1,6 +1,10 @@
 package db
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/dormousekv/dormouse/db/internal/catalog"
+)
 
 // Leaf is what a policy knows about a block when it is put, used, or loses its last child.
 type Leaf struct {
@@ -20,11 +24,6 @@ type Policy interface {
 	Name() string
 	Rank(Leaf) uint64
 }
-
-// rankBits is the width of a policy's rank; the byte above it holds the priority class.
-const rankBits = 56
-
-const rankMask = 1<<rankBits - 1
 
 // tickBits are the fraction of a tick of the clock in a rank. All policies rank in the same unit, so that the one of an
 // existing store can be changed.
@@ -70,7 +69,7 @@ func DepthCap(n int) Policy {
 		if l.End > n {
 			return l.Clock << tickBits
 		}
-		return l.Clock<<tickBits | 1<<(rankBits-1)
+		return l.Clock<<tickBits | 1<<(catalog.RankBits-1)
 	}
 	return p
 }
@@ -83,4 +82,4 @@ type rankFunc struct {
 
 func (p rankFunc) validate() error    { return p.bad }
 func (p rankFunc) Name() string       { return p.name }
-func (p rankFunc) Rank(l Leaf) uint64 { return p.rank(l) & rankMask }
+func (p rankFunc) Rank(l Leaf) uint64 { return p.rank(l) & catalog.RankMask }

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/vfs"
 )
@@ -86,27 +85,6 @@ func (e *engine) lockFormat() (err error) {
 		return nil
 	}
 	return err
-}
-
-// recoverBeside is recovery beside a writer: what the last checkpoint wrote is what there is.
-func (r *recovery) recoverBeside() error {
-	e := r.e
-	ix, err := index.Open(e.indexOptions())
-	if err != nil {
-		return fmt.Errorf("the store is open in a process that writes, and what its last checkpoint wrote cannot be read: %w", err)
-	}
-	e.ix, r.applied = ix, ix.Applied()
-	if len(r.applied.Extra) > 0 {
-		head, err := readHead(r.applied.Extra)
-		if err != nil {
-			return &CorruptError{File: e.path(indexName), What: "copy of the log head", Err: err}
-		}
-		r.adopt(&head, catalog.Place{File: e.path(indexName)})
-		r.first, r.hasFirst = head, true
-	}
-	e.planBloom(r)
-	r.numbers()
-	return nil
 }
 
 // holdIndex lets a reader rest on a copy of index.db, unless it keeps writers out.

@@ -10,6 +10,7 @@ import (
 	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/db/internal/prefix"
+	"github.com/dormousekv/dormouse/db/internal/recovery"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -257,7 +258,7 @@ func (e *engine) reclass(k kv.Key) error {
 func (e *engine) reclassLocked(keys ...kv.Key) error {
 	_, err := e.commitLocked(func(t *index.Txn) (oplog.Op, error) {
 		for _, k := range keys {
-			if err := e.rerank(t, k); err != nil {
+			if err := recovery.Rerank(t, e.catalog, k); err != nil {
 				return nil, err
 			}
 		}

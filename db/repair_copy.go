@@ -13,6 +13,7 @@ import (
 
 	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
+	"github.com/dormousekv/dormouse/db/internal/recovery"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/loc"
@@ -22,7 +23,7 @@ import (
 
 // copyTo makes a new store in dir and copies into it what is sound.
 func (w *wreck) copyTo(ctx context.Context, dir string) (err error) {
-	f := w.e.format
+	f := w.format
 	rand.Read(f.UUID[:])
 	f.Compatible, f.ReadOnly = 0, 0
 	if err := vfs.WriteAtomic(vfs.OS, dir, filepath.Join(dir, formatName), f.encode(), isFormat); err != nil {
@@ -36,8 +37,8 @@ func (w *wreck) copyTo(ctx context.Context, dir string) (err error) {
 		return err
 	}
 	n := s.eng
-	n.birth.Store(max(n.birth.Load(), w.e.birth.Load()))
-	n.clock.Store(max(n.clock.Load(), w.e.clock.Load()))
+	n.birth.Store(max(n.birth.Load(), w.found.Seq))
+	n.clock.Store(max(n.clock.Load(), w.found.Clock))
 	c := &copier{w: w, n: n, created: map[loc.Loc]int64{}}
 	if err = c.models(); err == nil {
 		err = c.records(ctx)
@@ -67,7 +68,7 @@ type copier struct {
 
 // models registers every model, the newest version of each name last, with its notes.
 func (c *copier) models() error {
-	all := c.w.e.catalog.Models()
+	all := c.w.found.Catalog.Models()
 	slices.SortFunc(all, func(a, b *catalog.Model) int {
 		return cmp.Or(cmp.Compare(a.Stamp, b.Stamp), cmp.Compare(a.Fingerprint.String(), b.Fingerprint.String()))
 	})
@@ -79,8 +80,8 @@ func (c *copier) models() error {
 			return err
 		}
 	}
-	for _, n := range c.w.e.catalog.Notes() {
-		if c.w.e.catalog.Model(n.Model) == nil {
+	for _, n := range c.w.found.Catalog.Notes() {
+		if c.w.found.Catalog.Model(n.Model) == nil {
 			continue
 		}
 		if _, err := c.n.logState(n); err != nil {
@@ -114,7 +115,7 @@ func (c *copier) withPrefix(ctx context.Context, x index.Entry) error {
 	path := []index.Entry{x}
 	for {
 		top := path[len(path)-1]
-		id, ok := needs(&top)
+		id, ok := recovery.Needs(&top)
 		next, stored := w.entries[id]
 		if !ok || !stored || c.decided(id) || next.Group > 0 || top.Group == 0 && next.First >= top.First {
 			break
@@ -122,7 +123,7 @@ func (c *copier) withPrefix(ctx context.Context, x index.Entry) error {
 		path = append(path, next)
 	}
 	for _, x := range slices.Backward(path) {
-		if c.decided(idOf(&x)) {
+		if c.decided(recovery.IDOf(&x)) {
 			continue
 		}
 		if err := ctx.Err(); err != nil {
@@ -138,23 +139,23 @@ func (c *copier) withPrefix(ctx context.Context, x index.Entry) error {
 	return nil
 }
 
-func (c *copier) decided(id recordID) bool { return c.w.saved[id] || c.w.failed[id] != nil }
+func (c *copier) decided(id recovery.ID) bool { return c.w.saved[id] || c.w.failed[id] != nil }
 
 // record copies one record, if it is sound and has its prefix.
 func (c *copier) record(ctx context.Context, x index.Entry) error {
-	w, id := c.w, idOf(&x)
+	w, id := c.w, recovery.IDOf(&x)
 	if why := w.cutOff(&x); why != nil {
 		w.failed[id] = why
 		return nil
 	}
-	m := w.e.catalog.Model(x.Model)
+	m := w.found.Catalog.Model(x.Model)
 	if m == nil {
 		w.failed[id] = fmt.Errorf("model %s: %w", x.Model, ErrNotFound)
 		return nil
 	}
 	var b *segments.Builder
 	var created int64
-	err := w.e.set.Read(x.Loc, func(r *segments.Record) (err error) {
+	err := w.set.Read(x.Loc, func(r *segments.Record) (err error) {
 		if err := isRecord(r, &x); err != nil {
 			return err
 		}
@@ -162,7 +163,7 @@ func (c *copier) record(ctx context.Context, x index.Entry) error {
 		created = r.Created()
 		if x.Group == 0 {
 			p := r.Prompt()
-			x.Hashes = w.e.hasher.AppendTokenHashes(nil, &p, 0, len(p.Tokens))
+			x.Hashes = w.hasher.AppendTokenHashes(nil, &p, 0, len(p.Tokens))
 		}
 		return err
 	})
@@ -187,10 +188,10 @@ func (c *copier) record(ctx context.Context, x index.Entry) error {
 	c.n.growth.Add(at.Length)
 	x.Loc, c.created[at] = at, created
 	x.Flags &^= index.FlagDamaged | index.FlagScopeRoot
-	if parent, ok := w.entries[recordID{x.Parent, 0}]; x.Group == 0 && !x.Scope.IsShared() && (x.First == 0 || ok && parent.Scope != x.Scope) {
+	if parent, ok := w.entries[recovery.ID{Key: x.Parent, Group: 0}]; x.Group == 0 && !x.Scope.IsShared() && (x.First == 0 || ok && parent.Scope != x.Scope) {
 		x.Flags |= index.FlagScopeRoot
 	}
-	x.Rank &= rankMask
+	x.Rank &= catalog.RankMask
 	c.batch, c.batchBytes = append(c.batch, x), c.batchBytes+at.Length
 	w.saved[id] = true
 	if c.batchBytes < copyBytes && len(c.batch) < 4096 {
@@ -207,7 +208,7 @@ func (c *copier) record(ctx context.Context, x index.Entry) error {
 
 // cutOff says why a record cannot be used whatever its bytes are.
 func (w *wreck) cutOff(x *index.Entry) error {
-	id, ok := needs(x)
+	id, ok := recovery.Needs(x)
 	if !ok {
 		return nil
 	}
@@ -293,8 +294,8 @@ func (c *copier) publish() error {
 // refs sets the refs whose prefix was saved.
 func (c *copier) refs() error {
 	w := c.w
-	for _, ref := range w.e.catalog.Refs() {
-		id := recordID{ref.Block, 0}
+	for _, ref := range w.found.Catalog.Refs() {
+		id := recovery.ID{Key: ref.Block, Group: 0}
 		x := w.entries[id]
 		if first := int(x.First); !w.saved[id] || x.Model != ref.Model || ref.Tokens <= first || ref.Tokens > first+int(x.Tokens) {
 			w.out.LostRefs = append(w.out.LostRefs, LostRef{refOf(ref), fmt.Errorf("block %s: %w", ref.Block, ErrPrefixLost)})

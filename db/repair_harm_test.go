@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/dormousekv/dormouse/db/internal/recovery"
 )
 
 // harm is one thing that happens to a store: bytes [from, to) of a file are not what they were.
@@ -107,9 +109,9 @@ func (s spared) record(b Block) bool {
 	if !s.bytes(segmentOf(b.Segment), 0, 4096) && !s.file(func(f string) bool { return strings.HasPrefix(f, "wal/") || f == "index.db" }) {
 		return false
 	}
-	up, ok := recordID{b.Parent, 0}, b.First > 0
+	up, ok := recovery.ID{Key: b.Parent, Group: 0}, b.First > 0
 	if b.Group > 0 {
-		up, ok = recordID{b.Key, 0}, true
+		up, ok = recovery.ID{Key: b.Key, Group: 0}, true
 	}
 	return !ok || s.record(s.e.live[up])
 }

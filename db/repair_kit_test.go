@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dormousekv/dormouse/db/internal/recovery"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -24,7 +25,7 @@ type said struct {
 type estate struct {
 	dir     string
 	prompts []said
-	live    map[recordID]Block
+	live    map[recovery.ID]Block
 	refs    map[string]Ref
 	models  map[kv.Fingerprint]kv.Descriptor
 }
@@ -148,7 +149,7 @@ func copyDir(t *testing.T, from, to string) {
 }
 
 // holdings lists the records and refs of a closed store.
-func holdings(t *testing.T, dir string) (map[recordID]Block, map[string]Ref) {
+func holdings(t *testing.T, dir string) (map[recovery.ID]Block, map[string]Ref) {
 	t.Helper()
 	o := options()
 	o.ReadOnly = true
@@ -157,12 +158,12 @@ func holdings(t *testing.T, dir string) (map[recordID]Block, map[string]Ref) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	blocks, refs := map[recordID]Block{}, map[string]Ref{}
+	blocks, refs := map[recovery.ID]Block{}, map[string]Ref{}
 	for b, err := range s.Blocks(ctx) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		blocks[recordID{b.Key, uint8(b.Group)}] = b
+		blocks[recovery.ID{Key: b.Key, Group: uint8(b.Group)}] = b
 	}
 	all, err := Collect(s.Refs())
 	if err != nil {
@@ -225,17 +226,17 @@ func checkRepaired(t *testing.T, e estate, out *Repaired, to string) {
 	}
 	for id, b := range saved {
 		if _, ok := e.live[id]; !ok && len(out.Unknown) == 0 {
-			t.Errorf("block %s group %d at token %d of model %s was not stored", id.key, id.group, b.First, b.Model)
+			t.Errorf("block %s group %d at token %d of model %s was not stored", id.Key, id.Group, b.First, b.Model)
 		}
 	}
 	for _, l := range out.Lost {
-		if _, ok := saved[recordID{l.Block, uint8(l.Group)}]; ok {
+		if _, ok := saved[recovery.ID{Key: l.Block, Group: uint8(l.Group)}]; ok {
 			t.Errorf("said to be lost, but saved: %+v", l)
 		}
 	}
 	for id := range e.live {
 		if _, ok := saved[id]; !ok && out.Whole() {
-			t.Errorf("block %s group %d is missing, and nothing is said to be lost", id.key, id.group)
+			t.Errorf("block %s group %d is missing, and nothing is said to be lost", id.Key, id.Group)
 		}
 	}
 	for name, r := range refs {

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"path/filepath"
 	"strings"
 
 	"github.com/dormousekv/dormouse/db/internal/catalog"
-	"github.com/dormousekv/dormouse/db/internal/lease"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
+	"github.com/dormousekv/dormouse/db/internal/recovery"
 	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/internal/boot"
 	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
@@ -27,8 +29,13 @@ type wreck struct {
 	o   RepairOptions
 	out *Repaired
 	fs  *salvageFS
-	e   *engine
-	r   *recovery
+
+	format storeFormat
+	hasher kv.Hasher
+	set    *segments.Set
+	log    *recovery.Log // what can be read of the log
+	known  index.Applied // what index.db has beside its rows
+	found  recovery.Result
 
 	index   index.Salvaged   // no Entries if they cannot be of the last checkpoint
 	indexed bool             // its store row is there, and it is this store's
@@ -36,19 +43,19 @@ type wreck struct {
 	later   *catalog.Catalog // of the index, if the log ends before it
 	exact   bool             // expected is all that was stored, and nothing else
 
-	entries  map[recordID]index.Entry // that the recovery ended with
-	expected map[recordID]index.Entry // that index and log name
-	saved    map[recordID]bool
-	failed   map[recordID]error // why a record of entries was not saved
-	unranked int                // blocks whose recency the index does not tell
+	entries  map[recovery.ID]index.Entry // that the recovery ended with
+	expected map[recovery.ID]index.Entry // that index and log name
+	saved    map[recovery.ID]bool
+	failed   map[recovery.ID]error // why a record of entries was not saved
+	unranked int                   // blocks whose recency the index does not tell
 
 	unusable map[string]*CorruptError // why files and folders are hidden, by path
 }
 
 func newWreck(dir string, o RepairOptions, out *Repaired) *wreck {
 	w := &wreck{
-		dir: dir, o: o, out: out, entries: map[recordID]index.Entry{}, expected: map[recordID]index.Entry{},
-		saved: map[recordID]bool{}, failed: map[recordID]error{}, unusable: map[string]*CorruptError{},
+		dir: dir, o: o, out: out, entries: map[recovery.ID]index.Entry{}, expected: map[recovery.ID]index.Entry{},
+		saved: map[recovery.ID]bool{}, failed: map[recovery.ID]error{}, unusable: map[string]*CorruptError{},
 	}
 	below := o.fs
 	if below == nil {
@@ -57,11 +64,19 @@ func newWreck(dir string, o RepairOptions, out *Repaired) *wreck {
 	w.fs = &salvageFS{FS: below, hidden: map[string]bool{}, unreadable: func(file string, off int64, err error) {
 		w.damaged(damage.Wrap(file, off, "block", err))
 	}}
-	opts := Options{ReadOnly: true, Progress: o.Progress, Logger: slog.New(slog.DiscardHandler), fs: w.fs}.withDefaults()
-	w.e = &engine{
-		dir: dir, o: opts, fs: w.fs, log: opts.Logger, catalog: catalog.New(), pins: lease.NewPins(),
-	}
 	return w
+}
+
+func (w *wreck) path(name string) string { return filepath.Join(w.dir, name) }
+
+func (w *wreck) segmentPath(id uint64) string { return segmentPath(w.dir, id) }
+
+func (w *wreck) logOptions() wal.Options {
+	return wal.Options{FS: w.fs, Dir: w.path(walDir), UUID: w.format.UUID, Boot: boot.Number(), Logger: slog.New(slog.DiscardHandler)}
+}
+
+func (w *wreck) indexOptions() index.Options {
+	return index.Options{FS: w.fs, Path: w.path(indexName), UUID: w.format.UUID, ReadOnly: true, Logger: slog.New(slog.DiscardHandler)}
 }
 
 // hide keeps a file or folder that is of no use from the recovery.
@@ -77,14 +92,14 @@ func (w *wreck) identify() error {
 		uuid kv.UUID
 		seed kv.Seed
 	}
-	name := w.e.path(formatName)
+	name := w.path(formatName)
 	f, ferr := readFormatFile(w.fs, w.dir)
 	if errors.Is(ferr, ErrVersion) {
 		return ferr
 	}
-	names, err := w.fs.List(w.e.path(segmentsDir))
+	names, err := w.fs.List(w.path(segmentsDir))
 	if err != nil {
-		w.hide(w.e.path(segmentsDir), damage.Wrap(w.e.path(segmentsDir), 0, "folder", err))
+		w.hide(w.path(segmentsDir), damage.Wrap(w.path(segmentsDir), 0, "folder", err))
 	}
 	votes, whose := map[identity]int{}, map[string]identity{}
 	var best identity
@@ -94,7 +109,7 @@ func (w *wreck) identify() error {
 			continue
 		}
 		segs++
-		uuid, seed, ok, err := segments.Identify(onlyFS{w.fs, n}, w.e.path(segmentsDir))
+		uuid, seed, ok, err := segments.Identify(onlyFS{w.fs, n}, w.path(segmentsDir))
 		if errors.Is(err, segments.ErrVersion) {
 			return fmt.Errorf("%w: %w: %s", ErrVersion, err, anotherRelease)
 		}
@@ -123,11 +138,11 @@ func (w *wreck) identify() error {
 	}
 	for n, id := range whose {
 		if id != (identity{f.UUID, f.Seed}) {
-			path := w.e.path(segmentsDir + "/" + n)
+			path := w.path(segmentsDir + "/" + n)
 			w.hide(path, damage.New(path, 16, "store UUID of a segment", f.UUID, id.uuid))
 		}
 	}
-	w.e.format, w.e.hasher = f, kv.NewHasher(f.Seed)
+	w.format, w.hasher = f, kv.NewHasher(f.Seed)
 	return nil
 }
 
@@ -145,30 +160,32 @@ func (w *wreck) read(ctx context.Context) error {
 		return err
 	}
 	var err error
-	if w.e.set, err = segments.Open(segments.Options{
-		FS: w.fs, Dir: w.e.path(segmentsDir), UUID: w.e.format.UUID, Seed: w.e.format.Seed, ReadOnly: true,
+	if w.set, err = segments.Open(segments.Options{
+		FS: w.fs, Dir: w.path(segmentsDir), UUID: w.format.UUID, Seed: w.format.Seed, ReadOnly: true,
 	}); err != nil {
 		return err
 	}
-	w.r = &recovery{e: w.e, rebuild: true}
 	if err := w.readLog(); err != nil {
 		return err
 	}
-	w.readIndex()
-	w.e.ix = index.Memory()
-	w.e.planBloom(w.r) // there is none to be seen
-	if err := w.r.scan(ctx); err != nil {
+	if err := w.readIndex(); err != nil {
 		return err
 	}
-	w.r.numbers()
-	if err := w.r.apply(); err != nil {
+	in := recovery.Input{
+		FS: w.fs, Dir: w.dir, Segments: w.set, Hasher: w.hasher, ReadOnly: true, Logger: slog.New(slog.DiscardHandler),
+		IndexOptions: w.indexOptions(), Rank: func(x index.Entry, clock uint64) uint64 { return LRU().Rank(leafOf(x, clock, 0)) },
+	}
+	if w.o.Progress != nil {
+		in.Progress = func(done, total int64) { w.o.Progress(Progress{What: "scan segments", Done: done, Total: total}) }
+	}
+	if w.found, err = recovery.Salvage(ctx, in, w.log, w.known); err != nil {
 		return err
 	}
-	if w.indexed && w.index.Applied.LSN > w.r.replayed.LastLSN && w.r.hasFirst {
+	if w.indexed && w.index.Applied.LSN > w.log.LastLSN && w.log.HasFirst {
 		// The end of the log is lost: the index has the later state.
-		if head, err := readHead(w.index.Applied.Extra); err == nil {
+		if head, err := recovery.ReadHead(w.index.Applied.Extra); err == nil {
 			w.later = catalog.Of(&head, catalog.Place{})
-			w.r.adopt(&head, catalog.Place{File: w.e.path(indexName)})
+			w.found.Adopt(&head, catalog.Place{File: w.path(indexName)})
 		}
 	}
 	if err := w.collect(); err != nil {
@@ -180,34 +197,34 @@ func (w *wreck) read(ctx context.Context) error {
 }
 
 func (w *wreck) close() {
-	w.e.ix.Close()
-	w.e.set.Abandon()
+	w.found.Index.Close()
+	w.set.Abandon()
 }
 
 // hideUnusable looks at each file of segments and log by itself, and hides those that cannot be opened or are not this
 // store's. The Bloom filter is of no use.
 func (w *wreck) hideUnusable(ctx context.Context) error {
-	w.fs.hidden[w.e.path(bloomName)] = true
+	w.fs.hidden[w.path(bloomName)] = true
 	hide := func(path, what string, err error) {
 		if err != nil {
 			w.hide(path, asCorrupt(err, path, what))
 		}
 	}
-	names, _ := w.fs.List(w.e.path(segmentsDir))
+	names, _ := w.fs.List(w.path(segmentsDir))
 	for _, n := range names {
-		if path := w.e.path(segmentsDir + "/" + n); strings.HasSuffix(n, ".seg") {
+		if path := w.path(segmentsDir + "/" + n); strings.HasSuffix(n, ".seg") {
 			hide(path, "segment", w.mappable(path))
 		}
 	}
-	names, err := w.fs.List(w.e.path(walDir))
+	names, err := w.fs.List(w.path(walDir))
 	if err != nil {
-		w.hide(w.e.path(walDir), damage.Wrap(w.e.path(walDir), 0, "folder", err))
+		w.hide(w.path(walDir), damage.Wrap(w.path(walDir), 0, "folder", err))
 	}
 	for _, n := range names {
 		if !strings.HasSuffix(n, ".wal") {
 			continue
 		}
-		o := w.e.walOptions()
+		o := w.logOptions()
 		o.FS = onlyFS{w.fs, n}
 		_, err := wal.Replay(o, func(wal.Frame) error { return ctx.Err() })
 		if ctx.Err() != nil {
@@ -216,7 +233,7 @@ func (w *wreck) hideUnusable(ctx context.Context) error {
 		if errors.Is(err, wal.ErrVersion) { // without it, what was deleted would be back
 			return ofAnotherRelease(err)
 		}
-		hide(w.e.path(walDir+"/"+n), "log file", err)
+		hide(w.path(walDir+"/"+n), "log file", err)
 	}
 	return nil
 }
@@ -241,40 +258,43 @@ func (w *wreck) mappable(path string) error {
 
 // readLog reads the log, and leaves out frames whose payload makes no sense.
 func (w *wreck) readLog() error {
-	r := w.r
-	if err := r.readLog(); err != nil {
+	var err error
+	if w.log, err = recovery.ReadLog(w.logOptions()); errors.Is(err, ErrVersion) || errors.Is(err, wal.ErrVersion) {
+		return ofAnotherRelease(err)
+	}
+	if err != nil {
 		return err
 	}
-	frames := r.frames
-	r.frames = nil
+	frames := w.log.Frames
+	w.log.Frames = nil
 	for _, f := range frames {
-		if errors.Is(f.err, ErrVersion) {
-			return f.err // without it, what was deleted would be back
+		if errors.Is(f.Err, ErrVersion) {
+			return ofAnotherRelease(f.Err) // without it, what was deleted would be back
 		}
 		if err := readable(&f); err != nil {
-			r.replayed.Damage = append(r.replayed.Damage, asCorrupt(err, f.File, "log frame"))
+			w.log.Damage = append(w.log.Damage, asCorrupt(err, f.File, "log frame"))
 			continue
 		}
-		r.frames = append(r.frames, f)
+		w.log.Frames = append(w.log.Frames, f)
 	}
-	for _, d := range r.replayed.Damage {
+	for _, d := range w.log.Damage {
 		w.damaged(d)
 	}
 	// As after a reboot: records that the log names are read in full, and what took the place of a sound one gives it back.
-	r.first.Boot, r.barrier = "", 0
-	if w.torn = r.replayed.Torn; w.torn {
+	w.log.First.Boot, w.log.Barrier = "", 0
+	if w.torn = w.log.Torn; w.torn {
 		// What the torn end said may have been acknowledged: a record that no frame names is kept, if it is whole.
-		last := r.replayed.Files[len(r.replayed.Files)-1]
-		r.replayed.Damage = append(r.replayed.Damage, damage.New(w.e.path(walDir), 0, "log", "whole frames", fmt.Sprintf("a torn end behind frame %d", last.LastLSN)))
+		last := w.log.Files[len(w.log.Files)-1]
+		w.log.Damage = append(w.log.Damage, damage.New(w.path(walDir), 0, "log", "whole frames", fmt.Sprintf("a torn end behind frame %d", last.LastLSN)))
 	}
 	return nil
 }
 
 // readable says what is wrong with a frame whose checksum is right, descriptors of models included.
-func readable(f *logFrame) (err error) {
-	switch op := f.op.(type) {
+func readable(f *recovery.Frame) (err error) {
+	switch op := f.Op.(type) {
 	case nil:
-		err = f.err
+		err = f.Err
 	case oplog.Snapshot:
 		err = unpackable(op.Models)
 	case oplog.Model:
@@ -297,30 +317,35 @@ func unpackable(models []oplog.Model) error {
 }
 
 // readIndex takes what is sound of index.db, if it is this store's.
-func (w *wreck) readIndex() {
-	path := w.e.path(indexName)
-	s, err := index.Salvage(w.e.indexOptions())
+func (w *wreck) readIndex() error {
+	path := w.path(indexName)
+	s, err := index.Salvage(w.indexOptions())
 	switch {
 	case errors.Is(err, index.ErrMissing):
 		w.damaged(damage.Wrap(path, 0, "index", fs.ErrNotExist))
-		return
+		return nil
 	case err != nil:
 		w.damaged(damage.Wrap(path, 0, "index", err))
-		return
+		return nil
 	}
 	w.out.Damage = append(w.out.Damage, s.Damage...)
-	if s.Known && s.UUID != w.e.format.UUID {
-		w.damaged(damage.New(path, 0, "store UUID of the index", w.e.format.UUID, s.UUID))
-		return
+	if s.Known && s.UUID != w.format.UUID {
+		w.damaged(damage.New(path, 0, "store UUID of the index", w.format.UUID, s.UUID))
+		return nil
 	}
-	if head, err := readHead(s.Applied.Extra); err != nil || unpackable(head.Models) != nil {
+	head, err := recovery.ReadHead(s.Applied.Extra)
+	if errors.Is(err, ErrVersion) { // without it, what was deleted would be back
+		return ofAnotherRelease(fmt.Errorf("%s: copy of the log head: %w", path, err))
+	}
+	if err != nil || unpackable(head.Models) != nil {
 		s.Applied.Extra = nil
 	}
 	if !s.Known || s.Older {
 		s.Entries, s.Complete = nil, false // they may be of an older checkpoint: what became of them since, nobody knows
 	}
 	w.index, w.indexed = s, s.Known
-	w.r.applied = index.Applied{
+	w.known = index.Applied{
 		NextBirth: s.Applied.NextBirth, NextSegment: s.Applied.NextSegment, Clock: s.Applied.Clock, Extra: s.Applied.Extra,
 	}
+	return nil
 }

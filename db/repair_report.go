@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/dormousekv/dormouse/db/internal/recovery"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/loc"
@@ -26,8 +27,8 @@ func (w *wreck) report(ctx context.Context) error {
 			continue
 		}
 		why := w.probe(&x)
-		_, logged := w.r.named.put[x.Loc] // and no later frame takes it away
-		if errors.Is(why, segments.ErrDestroyed) && !w.exact && !(logged && !w.r.damaged()) && w.e.set.Has(x.Loc.Segment) {
+		_, logged := w.log.Names().Put[x.Loc] // and no later frame takes it away
+		if errors.Is(why, segments.ErrDestroyed) && !w.exact && !(logged && !w.log.Damaged()) && w.set.Has(x.Loc.Segment) {
 			continue // deleted or evicted: what would say so is lost
 		}
 		w.lose(x, why)
@@ -46,7 +47,7 @@ func (w *wreck) report(ctx context.Context) error {
 
 // probe says why a record that index or log name was not even found by the recovery.
 func (w *wreck) probe(x *index.Entry) error {
-	err := w.e.set.Read(x.Loc, func(r *segments.Record) error {
+	err := w.set.Read(x.Loc, func(r *segments.Record) error {
 		if err := isRecord(r, x); err != nil {
 			return err
 		}
@@ -60,7 +61,7 @@ func (w *wreck) probe(x *index.Entry) error {
 	switch {
 	case err != nil:
 		return err
-	case w.e.catalog.Model(x.Model) == nil:
+	case w.found.Catalog.Model(x.Model) == nil:
 		return fmt.Errorf("no segment header, index or log has the descriptor of model %s: %w", x.Model, ErrNotFound)
 	}
 	return ErrPrefixLost
@@ -68,10 +69,10 @@ func (w *wreck) probe(x *index.Entry) error {
 
 func (w *wreck) lose(x index.Entry, why error) {
 	l := LostRecord{
-		File: w.e.segmentPath(x.Loc.Segment), Offset: x.Loc.Offset, Bytes: x.Loc.Length,
+		File: w.segmentPath(x.Loc.Segment), Offset: x.Loc.Offset, Bytes: x.Loc.Length,
 		Block: x.Key, Group: int(x.Group), Model: x.Model, First: int(x.First), Tokens: int(x.Tokens), Err: why,
 	}
-	if m := w.e.catalog.Model(x.Model); m != nil {
+	if m := w.found.Catalog.Model(x.Model); m != nil {
 		l.ModelName = m.Name
 	}
 	switch {
@@ -79,7 +80,7 @@ func (w *wreck) lose(x index.Entry, why error) {
 		l.Prefix = w.firstLost(x)
 		l.Err = fmt.Errorf("%w: block %s", ErrPrefixLost, l.Prefix)
 	case errors.Is(why, segments.ErrMissing): // or hidden
-		for _, path := range []string{l.File, w.e.path(segmentsDir)} {
+		for _, path := range []string{l.File, w.path(segmentsDir)} {
 			if bad := w.unusable[path]; bad != nil {
 				l.Err = bad
 			}
@@ -93,13 +94,13 @@ func (w *wreck) lose(x index.Entry, why error) {
 // firstLost climbs from a record whose prefix is lost to the block that is lost for a reason of its own.
 func (w *wreck) firstLost(x index.Entry) kv.Key {
 	for {
-		id, ok := needs(&x)
+		id, ok := recovery.Needs(&x)
 		if !ok || w.saved[id] {
 			return x.Key
 		}
 		up, ok := w.entries[id]
 		if !ok || !errors.Is(w.failed[id], ErrPrefixLost) || x.Group == 0 && up.First >= x.First {
-			return id.key
+			return id.Key
 		}
 		x = up
 	}
@@ -112,9 +113,9 @@ const headerEnd = 4096
 // broken, and which neither index nor log names.
 func (w *wreck) survey(ctx context.Context) error {
 	known := w.knownPlaces()
-	for _, s := range w.e.set.Segments() {
-		_, err := w.e.set.Scan(ctx, s.ID, 0, func(loc segments.Loc, r *segments.Record) error {
-			if !w.exact && !known.has(s.ID, loc.Offset) && w.e.catalog.Model(r.Model()) == nil && !w.r.retired(r.Model()) {
+	for _, s := range w.set.Segments() {
+		_, err := w.set.Scan(ctx, s.ID, 0, func(loc segments.Loc, r *segments.Record) error {
+			if !w.exact && !known.has(s.ID, loc.Offset) && w.found.Catalog.Model(r.Model()) == nil && !w.found.Retired(w.set, r.Model()) {
 				w.lose(index.Entry{
 					Key: r.Key(), Group: r.Group(), Parent: r.Parent(), Model: r.Model(), Loc: loc, First: r.First(), Tokens: uint16(r.TokenCount()),
 				}, fmt.Errorf("no segment header, index or log has the descriptor of model %s: %w", r.Model(), ErrNotFound))
@@ -128,7 +129,7 @@ func (w *wreck) survey(ctx context.Context) error {
 				if !w.exact && d.What == "segment" {
 					w.unknown("%s: records may have been lost with its end", d.File)
 				}
-			case w.exact || known.has(s.ID, d.Offset) || !w.r.damaged() && w.r.young(segments.Loc{Segment: s.ID, Offset: d.Offset}):
+			case w.exact || known.has(s.ID, d.Offset) || !w.log.Damaged() && w.log.Young(segments.Loc{Segment: s.ID, Offset: d.Offset}):
 			default:
 				w.out.Lost = append(w.out.Lost, LostRecord{File: d.File, Offset: d.Offset, Err: d})
 			}
@@ -152,15 +153,15 @@ func (w *wreck) knownPlaces() places {
 	for _, x := range w.expected {
 		add(x.Loc)
 	}
-	for _, dead := range []map[loc.Loc]bool{w.r.doomed(), w.r.named.dead} {
+	for _, dead := range []map[loc.Loc]bool{w.log.Tombstones(w.known.Extra), w.log.Names().Dead} {
 		for l := range dead {
 			add(l)
 		}
 	}
-	for l := range w.r.named.put {
+	for l := range w.log.Names().Put {
 		add(l)
 	}
-	for _, l := range w.e.catalog.Tombstones() {
+	for _, l := range w.found.Catalog.Tombstones() {
 		add(l)
 	}
 	for _, all := range p {

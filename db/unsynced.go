@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 
+	"github.com/dormousekv/dormouse/db/internal/recovery"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
@@ -43,7 +44,7 @@ func (e *engine) unsynced() bool {
 // writeUnsynced writes everything once more that an earlier process may have failed to sync, if there was one: the records since
 // the last checkpoint and the log, before anything comes behind them. If they cannot be written, nothing is. An error says that
 // the index is damaged.
-func (e *engine) writeUnsynced(r *recovery) error {
+func (e *engine) writeUnsynced(r *recovery.Result) error {
 	if !e.unsynced() {
 		return nil
 	}
@@ -87,10 +88,10 @@ func (e *engine) endUnsynced(ctx context.Context) error {
 }
 
 // rewriteRecords rewrites what lives in the segments that were not finished at the last checkpoint.
-func (e *engine) rewriteRecords(r *recovery) error {
+func (e *engine) rewriteRecords(r *recovery.Result) error {
 	young := map[uint64][]segments.Loc{}
 	for _, s := range e.set.Segments() {
-		if _, open := r.first.Ends[s.ID]; open || !r.hasFirst || s.ID >= r.first.Next.Segment {
+		if _, open := r.Log.First.Ends[s.ID]; open || !r.Log.HasFirst || s.ID >= r.Log.First.Next.Segment {
 			young[s.ID] = nil
 		}
 	}

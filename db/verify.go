@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/dormousekv/dormouse/db/internal/recovery"
 	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/segments"
@@ -81,8 +82,8 @@ type verifier struct {
 	e        *engine
 	out      Report
 	total    int64
-	unsealed []unsealed       // when it began: a checkpoint may write their footers meanwhile
-	unread   map[uint64]error // segments that could not be looked into, which says nothing about their bytes
+	unsealed []recovery.Leftover // when it began: a checkpoint may write their footers meanwhile
+	unread   map[uint64]error    // segments that could not be looked into, which says nothing about their bytes
 	missing  map[uint64]*missing
 }
 

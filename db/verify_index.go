@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 
+	"github.com/dormousekv/dormouse/db/internal/recovery"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/loc"
@@ -43,14 +44,14 @@ func (v *verifier) index(ctx context.Context) error {
 }
 
 // entries checks that every record that the index names is where it says, is what it says, and has its prefix.
-func (v *verifier) entries(ctx context.Context) (live map[loc.Loc]namedRecord, err error) {
+func (v *verifier) entries(ctx context.Context) (live map[loc.Loc]recovery.Named, err error) {
 	e := v.e
 	view := e.view()
 	defer view.Release()
-	live = map[loc.Loc]namedRecord{}
+	live = map[loc.Loc]recovery.Named{}
 	var checked int
 	err = view.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
-		live[x.Loc] = namedRecord{x.Key, int(x.Tokens)}
+		live[x.Loc] = recovery.Named{Key: x.Key, Tokens: int(x.Tokens)}
 		v.entry(view, x)
 		checked++
 		return ctx.Err() == nil

@@ -6,23 +6,11 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/dormousekv/dormouse/db/internal/recovery"
 	"github.com/dormousekv/dormouse/internal/damage"
-	"github.com/dormousekv/dormouse/internal/loc"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
 )
-
-// namedRecord is what the index, or the log, says of a record.
-type namedRecord struct {
-	key    kv.Key
-	tokens int
-}
-
-// absentRecord is a record that is not where the index, or the log, says.
-type absentRecord struct {
-	loc loc.Loc
-	namedRecord
-}
 
 // missing is a segment without a file, and what lay in it.
 type missing struct {
@@ -50,18 +38,18 @@ func (v *verifier) gone(segment uint64) bool {
 }
 
 // lost reports records that are not there; those of a segment that is missing are counted instead, for reportMissing.
-func (v *verifier) lost(records []absentRecord) {
-	slices.SortFunc(records, func(a, b absentRecord) int {
-		return cmp.Or(cmp.Compare(a.loc.Segment, b.loc.Segment), cmp.Compare(a.loc.Offset, b.loc.Offset))
+func (v *verifier) lost(records []recovery.Absent) {
+	slices.SortFunc(records, func(a, b recovery.Absent) int {
+		return cmp.Or(cmp.Compare(a.Loc.Segment, b.Loc.Segment), cmp.Compare(a.Loc.Offset, b.Loc.Offset))
 	})
 	for _, r := range records {
-		if v.gone(r.loc.Segment) {
-			m := v.miss(r.loc.Segment, segments.ErrMissing)
+		if v.gone(r.Loc.Segment) {
+			m := v.miss(r.Loc.Segment, segments.ErrMissing)
 			m.records++
-			m.blocks[r.key] = r.tokens
+			m.blocks[r.Key] = r.Tokens
 			continue
 		}
-		v.report(damage.New(v.e.segmentPath(r.loc.Segment), r.loc.Offset, "record header", "block "+r.key.String(), "no such record"))
+		v.report(damage.New(v.e.segmentPath(r.Loc.Segment), r.Loc.Offset, "record header", "block "+r.Key.String(), "no such record"))
 	}
 }
 

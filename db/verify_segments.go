@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/dormousekv/dormouse/db/internal/recovery"
 	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/loc"
 	"github.com/dormousekv/dormouse/segments"
 )
 
 // segments checks every byte of every segment. What is dead is not looked into.
-func (v *verifier) segments(ctx context.Context, live map[loc.Loc]namedRecord) error {
+func (v *verifier) segments(ctx context.Context, live map[loc.Loc]recovery.Named) error {
 	e := v.e
 	seen := map[loc.Loc]bool{}
 	for _, s := range e.set.Segments() {
@@ -50,10 +51,10 @@ func (v *verifier) segments(ctx context.Context, live map[loc.Loc]namedRecord) e
 	for _, d := range v.out.Damage {
 		reported[fmt.Sprint(d.File, d.Offset)] = true
 	}
-	var absent []absentRecord
+	var absent []recovery.Absent
 	for loc, x := range live {
 		if file := v.e.segmentPath(loc.Segment); !seen[loc] && v.unread[loc.Segment] == nil && !reported[fmt.Sprint(file, loc.Offset)] {
-			absent = append(absent, absentRecord{loc, x})
+			absent = append(absent, recovery.Absent{Loc: loc, Named: x})
 			if v.gone(loc.Segment) {
 				v.out.Records--
 			}
@@ -75,7 +76,7 @@ func (v *verifier) skip(segment uint64, err error) {
 }
 
 // holds reports whether a live record lies in a segment.
-func holds(live map[loc.Loc]namedRecord, segment uint64) bool {
+func holds(live map[loc.Loc]recovery.Named, segment uint64) bool {
 	for loc := range live {
 		if loc.Segment == segment {
 			return true
@@ -91,7 +92,7 @@ const headerLeast = 4096
 // yet done: no rot, but what a crash leaves.
 func (v *verifier) unfinished(id uint64, off int64) bool {
 	for _, u := range v.unsealed {
-		if u.id == id && (off >= u.end || u.from == 0 && off < headerLeast) {
+		if u.ID == id && (off >= u.End || u.From == 0 && off < headerLeast) {
 			return true
 		}
 	}

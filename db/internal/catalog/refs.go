@@ -143,3 +143,12 @@ func (c *Catalog) count(r oplog.Ref, delta int) {
 		}
 	}
 }
+
+// RankBits is the width of the order in which blocks of one class are evicted; the byte of a rank above it holds the class.
+const RankBits = 56
+
+// RankMask takes the class out of a rank.
+const RankMask = 1<<RankBits - 1
+
+// Rank is the rank of block k: its class, and in that its order.
+func (c *Catalog) Rank(k kv.Key, order uint64) uint64 { return c.Class(k)<<RankBits | order&RankMask }

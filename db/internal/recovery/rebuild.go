@@ -1,10 +1,11 @@
-package db
+package recovery
 
 import (
 	"context"
 	"errors"
 	"slices"
 
+	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/boot"
@@ -15,36 +16,35 @@ import (
 )
 
 // scan enters every record that the segments hold. What is not live any more is sorted out by the log.
-func (r *recovery) scan(ctx context.Context) error {
-	e := r.e
+func (r *run) scan(ctx context.Context) error {
 	r.scanned, r.logged = map[loc.Loc]bool{}, map[loc.Loc]index.Entry{}
 	r.fromScan = map[kv.Fingerprint]kv.Descriptor{}
-	r.named = r.namesOfLog()
-	doomed, reboot := r.doomed(), r.reboot()
+	r.named = r.Log.Names()
+	doomed, reboot := r.Log.Tombstones(r.Applied.Extra), r.reboot()
 	var headless bool // one of the segments
 	var total, done int64
-	for _, s := range e.set.Segments() {
+	for _, s := range r.Segments.Segments() {
 		total += s.Allocated
 	}
-	for _, s := range e.set.Segments() {
-		if d, err := e.set.Descriptor(s.ID); err == nil {
+	for _, s := range r.Segments.Segments() {
+		if d, err := r.Segments.Descriptor(s.ID); err == nil {
 			r.fromScan[d.Fingerprint()] = d
-		} else if errors.Is(err, ErrCorrupt) || errors.Is(err, segments.ErrMissing) {
-			e.log.Error("segment is damaged", "error", err) // its records name their model and their place themselves
+		} else if errors.Is(err, damage.ErrCorrupt) || errors.Is(err, segments.ErrMissing) {
+			r.Logger.Error("segment is damaged", "error", err) // its records name their model and their place themselves
 			headless = true
 		} else {
 			return err // too many open files, say: what is not entered now would be unlinked as dead
 		}
 	}
 	r.fromLog = r.loggedModels()
-	var lengths map[segments.Loc]int64
+	var lengths map[loc.Loc]int64
 	if headless {
 		lengths = r.loggedLengths(doomed)
 	}
-	for _, s := range e.set.Segments() {
+	for _, s := range r.Segments.Segments() {
 		var batch []index.Entry
 		flush := func() error {
-			err := e.ix.Update(func(t *index.Txn) error {
+			err := r.Index.Update(func(t *index.Txn) error {
 				for _, entry := range batch {
 					old, ok, err := t.Get(entry.Key, entry.Group)
 					if err != nil {
@@ -62,22 +62,21 @@ func (r *recovery) scan(ctx context.Context) error {
 			batch = batch[:0]
 			return err
 		}
-		_, err := e.set.Scan(ctx, s.ID, 0, func(loc segments.Loc, rec *segments.Record) error {
-			if n, ok := lengths[segments.Loc{Segment: loc.Segment, Offset: loc.Offset}]; ok {
-				loc.Length = n
+		_, err := r.Segments.Scan(ctx, s.ID, 0, func(at loc.Loc, rec *segments.Record) error {
+			if n, ok := lengths[loc.Loc{Segment: at.Segment, Offset: at.Offset}]; ok {
+				at.Length = n
 			}
-			at := loc
 			if doomed[at] {
 				return nil // it may be younger than the copy that lives
 			}
-			if r.unwanted(loc, rec, reboot) {
-				r.doom(loc) // never acknowledged, or torn
+			if r.unwanted(at, rec, reboot) {
+				r.doom(at) // never acknowledged, or torn
 				return nil
 			}
-			if entry, ok := r.entryOf(loc, rec); ok {
+			if entry, ok := r.entryOf(at, rec); ok {
 				r.scanned[at] = true
-				r.scanBirth = max(r.scanBirth, entry.Birth)
-				if _, named := r.named.put[at]; named {
+				r.scanSeq = max(r.scanSeq, entry.Birth)
+				if _, named := r.named.Put[at]; named {
 					r.logged[at] = entry // the log says when it comes, and whether it stays
 				} else {
 					batch = append(batch, entry)
@@ -89,7 +88,7 @@ func (r *recovery) scan(ctx context.Context) error {
 			return nil
 		}, func(d *damage.Error) {
 			if !errors.Is(d, segments.ErrRemains) {
-				e.log.Error("segment is damaged", "error", d)
+				r.Logger.Error("segment is damaged", "error", d)
 			}
 		})
 		if errors.Is(err, segments.ErrMissing) {
@@ -101,8 +100,8 @@ func (r *recovery) scan(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if done += s.Allocated; e.o.Progress != nil {
-			e.o.Progress(Progress{What: "scan segments", Done: done, Total: total})
+		if done += s.Allocated; r.Progress != nil {
+			r.Progress(done, total)
 		}
 	}
 	return nil
@@ -110,76 +109,37 @@ func (r *recovery) scan(ctx context.Context) error {
 
 // loggedLengths are the lengths of records that the log names, by place: where the header of a segment is lost, the scan does not
 // know what lengths are multiples of.
-func (r *recovery) loggedLengths(doomed map[loc.Loc]bool) map[segments.Loc]int64 {
-	out := map[segments.Loc]int64{}
-	for _, locs := range []map[loc.Loc]bool{doomed, r.named.dead} {
+func (r *run) loggedLengths(doomed map[loc.Loc]bool) map[loc.Loc]int64 {
+	out := map[loc.Loc]int64{}
+	for _, locs := range []map[loc.Loc]bool{doomed, r.named.Dead} {
 		for l := range locs {
-			out[segments.Loc{Segment: l.Segment, Offset: l.Offset}] = l.Length
+			out[loc.Loc{Segment: l.Segment, Offset: l.Offset}] = l.Length
 		}
 	}
-	for l := range r.named.put {
-		out[segments.Loc{Segment: l.Segment, Offset: l.Offset}] = l.Length
+	for l := range r.named.Put {
+		out[loc.Loc{Segment: l.Segment, Offset: l.Offset}] = l.Length
 	}
 	return out
 }
 
-// logNames are the places of records that the log names.
-type logNames struct {
-	put  map[loc.Loc]uint64 // something was put there, or moved to, by the last frame that says so
-	dead map[loc.Loc]bool   // it was given up
-}
-
-func (r *recovery) namesOfLog() logNames {
-	n := logNames{put: map[loc.Loc]uint64{}, dead: map[loc.Loc]bool{}}
-	die := func(dead []oplog.Dead) {
-		for _, d := range dead {
-			n.dead[d.Loc] = true
-		}
-	}
-	for _, f := range r.frames {
-		switch op := f.op.(type) {
-		case oplog.Put:
-			for _, rec := range op.Records {
-				n.put[rec.Loc] = f.LSN
-			}
-			die(op.Dead)
-		case oplog.Remove:
-			die(op.Dead)
-		case oplog.Move:
-			n.put[op.To], n.dead[op.From] = f.LSN, true
-		}
-	}
-	return n
-}
-
 // unwanted reports whether a record was never acknowledged, or a power cut tore it. Where the log is damaged, a frame that is lost may have
 // named it; and what a barrier covers is damaged, if it is not whole.
-func (r *recovery) unwanted(loc segments.Loc, rec *segments.Record, reboot bool) bool {
-	if !r.young(loc) || r.damaged() {
+func (r *run) unwanted(at loc.Loc, rec *segments.Record, reboot bool) bool {
+	if !r.Log.Young(at) || r.Log.Damaged() {
 		return false
 	}
-	lsn, named := r.named.put[loc]
-	return !named || reboot && lsn > r.barrier && !sound(rec)
-}
-
-// young reports whether the record at loc was written since the oldest log file began, so that a frame names it if it was
-// acknowledged.
-func (r *recovery) young(loc segments.Loc) bool {
-	if !r.hasFirst {
-		return false
-	}
-	end, open := r.first.Ends[loc.Segment]
-	return open && loc.Offset >= end || !open && loc.Segment >= r.first.Next.Segment
+	lsn, named := r.named.Put[at]
+	return !named || reboot && lsn > r.Log.Barrier && !sound(rec)
 }
 
 // reboot reports whether what was not synced may be gone: the system was booted since the log was written, or an fsync had
 // failed, and the pages that the disk never got need not be in memory any more.
-func (r *recovery) reboot() bool {
-	return r.hasFirst && (r.first.Boot == "" || r.first.Boot != boot.ID() || r.e.unsynced())
+func (r *run) reboot() bool {
+	return r.Log.HasFirst && (r.Log.First.Boot == "" || r.Log.First.Boot != boot.ID() || r.Unsynced)
 }
 
 // loggedModels are the descriptors in the log and in the small state of the index, for segments whose header is lost.
-func (r *recovery) loggedModels() map[kv.Fingerprint]kv.Descriptor {
+func (r *run) loggedModels() map[kv.Fingerprint]kv.Descriptor {
 	out := map[kv.Fingerprint]kv.Descriptor{}
 	add := func(all ...oplog.Model) {
 		for i := range all {
@@ -188,11 +148,11 @@ func (r *recovery) loggedModels() map[kv.Fingerprint]kv.Descriptor {
 			}
 		}
 	}
-	if head, err := readHead(r.applied.Extra); err == nil {
+	if head, err := ReadHead(r.Applied.Extra); err == nil {
 		add(head.Models...)
 	}
-	for _, f := range r.frames {
-		switch op := f.op.(type) {
+	for _, f := range r.Log.Frames {
+		switch op := f.Op.(type) {
 		case oplog.Snapshot:
 			add(op.Models...)
 		case oplog.Model:
@@ -211,40 +171,14 @@ func sound(rec *segments.Record) bool {
 	return true
 }
 
-// doomed are the records that the newest head of the log lists as dead, but for those that the log names: what became of these follows
-// from that. None of the others comes back to life.
-func (r *recovery) doomed() map[loc.Loc]bool {
-	out := map[loc.Loc]bool{}
-	add := func(head *oplog.Snapshot) {
-		clear(out)
-		for _, l := range head.Tombstones {
-			if _, named := r.named.put[l]; !named && !r.named.dead[l] {
-				out[l] = true
-			}
-		}
-	}
-	if head, err := readHead(r.applied.Extra); err == nil {
-		add(&head)
-	}
-	for _, f := range r.frames {
-		if head, ok := f.op.(oplog.Snapshot); ok {
-			add(&head)
-		}
-	}
-	return out
-}
-
 // doom is for what the recovery itself finds to be dead.
-func (r *recovery) doom(l index.Loc) {
-	if r.found == nil {
-		r.found = map[loc.Loc]bool{}
-	}
-	r.found[l] = true
-	r.e.catalog.BuryAt(l)
+func (r *run) doom(l index.Loc) {
+	r.Found[l] = true
+	r.Catalog.BuryAt(l)
 }
 
 // entryOf makes an index entry from a record alone.
-func (r *recovery) entryOf(loc segments.Loc, rec *segments.Record) (index.Entry, bool) {
+func (r *run) entryOf(at loc.Loc, rec *segments.Record) (index.Entry, bool) {
 	d, ok := r.fromScan[rec.Model()]
 	if !ok {
 		d, ok = r.fromLog[rec.Model()]
@@ -253,7 +187,7 @@ func (r *recovery) entryOf(loc segments.Loc, rec *segments.Record) (index.Entry,
 		return index.Entry{}, false
 	}
 	entry := index.Entry{
-		Key: rec.Key(), Group: rec.Group(), Parent: rec.Parent(), Model: rec.Model(), Scope: rec.Scope(), Loc: loc,
+		Key: rec.Key(), Group: rec.Group(), Parent: rec.Parent(), Model: rec.Model(), Scope: rec.Scope(), Loc: at,
 		First: rec.First(), Tokens: uint16(rec.TokenCount()), RowCount: uint16(rec.TokenCount()), Birth: rec.Birth(),
 	}
 	if rec.Tensors() > 0 && d.Groups[rec.Group()].Kind == kv.Window {
@@ -262,10 +196,8 @@ func (r *recovery) entryOf(loc segments.Loc, rec *segments.Record) (index.Entry,
 	}
 	if rec.Group() == 0 {
 		p := rec.Prompt()
-		entry.Hashes = r.e.hasher.AppendTokenHashes(nil, &p, 0, len(p.Tokens))
-		entry.Rank = r.e.o.Policy.Rank(Leaf{
-			Clock: entry.Birth, Birth: entry.Birth, Start: int(entry.First), End: int(entry.First) + int(entry.Tokens), Bytes: loc.Length,
-		}) & rankMask
+		entry.Hashes = r.Hasher.AppendTokenHashes(nil, &p, 0, len(p.Tokens))
+		entry.Rank = r.Rank(entry, entry.Birth) & catalog.RankMask
 		if entry.Tokens < uint16(d.BlockTokens) {
 			entry.Flags |= index.FlagPartial
 		}
@@ -275,9 +207,8 @@ func (r *recovery) entryOf(loc segments.Loc, rec *segments.Record) (index.Entry,
 
 // dropOrphans removes, after a rebuild, every block whose prefix is not stored, and every group whose block is not, and
 // marks where scopes begin.
-func (r *recovery) dropOrphans() error {
-	e := r.e
-	return e.ix.Update(func(t *index.Txn) error {
+func (r *run) dropOrphans() error {
+	return r.Index.Update(func(t *index.Txn) error {
 		var all []index.Entry
 		if err := t.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
 			all = append(all, x)
@@ -326,8 +257,8 @@ func (r *recovery) dropOrphans() error {
 
 // dropUnnamed dooms, after a rebuild, every scanned record that the index does not name: older copies, and what was
 // written but never acknowledged.
-func (r *recovery) dropUnnamed() error {
-	v := r.e.view()
+func (r *run) dropUnnamed() error {
+	v := r.Index.View()
 	defer v.Release()
 	named := map[loc.Loc]bool{}
 	if err := v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
@@ -342,6 +273,6 @@ func (r *recovery) dropUnnamed() error {
 			unnamed = append(unnamed, l)
 		}
 	}
-	r.e.catalog.BuryAt(unnamed...)
+	r.Catalog.BuryAt(unnamed...)
 	return nil
 }

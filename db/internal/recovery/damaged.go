@@ -1,4 +1,4 @@
-package db
+package recovery
 
 import (
 	"slices"
@@ -12,19 +12,19 @@ import (
 // the frames behind them are about. So what the segments hold counts as stored, unless a frame that can be read removes it.
 
 // damaged reports whether frames of the log are lost.
-func (r *recovery) damaged() bool { return len(r.replayed.Damage) > 0 }
+func (r *run) damaged() bool { return len(r.Log.Damage) > 0 }
 
 // removeBelow takes out, where the log is damaged, what was stored under the keys that op removes, wherever it lies by now, with all that
 // hangs below it. What was stored after the removal has a later birth, and stays: a frame that is lost may have put it.
-func (r *recovery) removeBelow(t *index.Txn, op oplog.Remove) error {
-	if !r.damaged() {
+func (r *run) removeBelow(t *index.Txn, op oplog.Remove) error {
+	if !r.Log.Damaged() {
 		return nil
 	}
 	for _, d := range op.Dead {
 		keys := []kv.Key{d.Key}
 		if d.Group == 0 {
 			var err error
-			if keys, err = below(t, d.Key); err != nil {
+			if keys, err = Below(t, d.Key); err != nil {
 				return err
 			}
 		}
@@ -50,12 +50,12 @@ func (r *recovery) removeBelow(t *index.Txn, op oplog.Remove) error {
 
 // hasYounger reports whether the scan entered a copy of a record that no frame names, and that came after the one that a frame names: one
 // that is lost may have put it there, and then the older one may be destroyed.
-func (r *recovery) hasYounger(t *index.Txn, x index.Entry) (bool, error) {
-	if !r.damaged() || !r.rebuild {
+func (r *run) hasYounger(t *index.Txn, x index.Entry) (bool, error) {
+	if !r.Log.Damaged() || !r.Rebuilt {
 		return false, nil
 	}
 	cur, ok, err := t.Get(x.Key, x.Group)
-	_, named := r.named.put[cur.Loc]
+	_, named := r.named.Put[cur.Loc]
 	if err != nil || !ok || named || cur.Birth <= x.Birth {
 		return false, err
 	}

@@ -1,4 +1,4 @@
-package db
+package recovery
 
 import (
 	"cmp"
@@ -8,6 +8,7 @@ import (
 	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/loc"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
@@ -28,7 +29,7 @@ type replaced struct {
 
 // arrival is a record that the replay has entered.
 type arrival struct {
-	id     recordID
+	id     ID
 	lsn    uint64      // of the frame that did
 	before []*replaced // what it stands in the place of
 	synced bool        // it is older than the frames that were replayed
@@ -38,7 +39,7 @@ type arrival struct {
 type badness func(x index.Entry, p *arrival) (bool, error)
 
 // instead notes that a frame put the record id at l, in the place of others.
-func (r *recovery) instead(l loc.Loc, id recordID, others ...*replaced) {
+func (r *run) instead(l loc.Loc, id ID, others ...*replaced) {
 	if r.arrivals == nil {
 		r.arrivals = map[loc.Loc]*arrival{}
 	}
@@ -55,8 +56,8 @@ func (r *recovery) instead(l loc.Loc, id recordID, others ...*replaced) {
 }
 
 // dropListed takes out what the head of a later log file lists as dead: who wrote it had found that lost, or below what was.
-func (r *recovery) dropListed(t *index.Txn, listed []loc.Loc) error {
-	var ids []recordID
+func (r *run) dropListed(t *index.Txn, listed []loc.Loc) error {
+	var ids []ID
 	dead := make(map[loc.Loc]bool, len(listed))
 	for _, l := range listed {
 		dead[l] = true
@@ -72,9 +73,9 @@ func (r *recovery) dropListed(t *index.Txn, listed []loc.Loc) error {
 }
 
 // dropLost takes out what is not whole, and then what has lost its prefix.
-func (r *recovery) dropLost(t *index.Txn) error {
+func (r *run) dropLost(t *index.Txn) error {
 	reboot := r.reboot()
-	if !reboot && !r.rebuild {
+	if !reboot && !r.Rebuilt {
 		return nil
 	}
 	entries, err := r.entered(t)
@@ -86,10 +87,10 @@ func (r *recovery) dropLost(t *index.Txn) error {
 		l := x.Loc
 		is, known := whole[l]
 		if !known {
-			is = (!r.rebuild || r.scanned[l]) && (!reboot || r.covered(l) || r.intact(x.Key, x.Group, l))
+			is = (!r.Rebuilt || r.scanned[l]) && (!reboot || r.covered(l) || r.intact(x.Key, x.Group, l))
 			whole[l] = is
 			if !is && (!reboot || r.covered(l)) { // no power cut took it
-				r.e.gone = append(r.e.gone, absentRecord{l, namedRecord{x.Key, int(x.Tokens)}})
+				r.Absent = append(r.Absent, Absent{l, Named{x.Key, int(x.Tokens)}})
 			}
 		}
 		return !is
@@ -121,15 +122,15 @@ func (r *recovery) dropLost(t *index.Txn) error {
 }
 
 // covered reports whether a barrier says that what the replay entered at l had been durable: what is wrong there is damage.
-func (r *recovery) covered(l loc.Loc) bool {
+func (r *run) covered(l loc.Loc) bool {
 	p := r.arrivals[l]
-	return p != nil && !p.synced && p.lsn <= r.barrier
+	return p != nil && !p.synced && p.lsn <= r.Log.Barrier
 }
 
 // entered are the entries that the replay made and that are there, each behind the block that it hangs on.
-func (r *recovery) entered(t *index.Txn) (entries []index.Entry, err error) {
+func (r *run) entered(t *index.Txn) (entries []index.Entry, err error) {
 	for l, p := range r.arrivals {
-		x, ok, err := t.Get(p.id.key, p.id.group)
+		x, ok, err := t.Get(p.id.Key, p.id.Group)
 		if err != nil {
 			return nil, err
 		}
@@ -144,17 +145,17 @@ func (r *recovery) entered(t *index.Txn) (entries []index.Entry, err error) {
 }
 
 // upwards are the names of entries, each before that of the block that it hangs on.
-func upwards(entries []index.Entry) []recordID {
-	ids := make([]recordID, 0, len(entries))
+func upwards(entries []index.Entry) []ID {
+	ids := make([]ID, 0, len(entries))
 	for _, x := range slices.Backward(entries) {
-		ids = append(ids, idOf(&x))
+		ids = append(ids, IDOf(&x))
 	}
 	return ids
 }
 
 // takeBack takes out those records for which bad says so, and enters what they had replaced, which may be bad as well. What was stored
 // anew since stays, unless that is bad: meanwhile the older copies wait, and those that still do in the end are returned.
-func (r *recovery) takeBack(t *index.Txn, ids []recordID, waiting []*replaced, bad badness) ([]*replaced, error) {
+func (r *run) takeBack(t *index.Txn, ids []ID, waiting []*replaced, bad badness) ([]*replaced, error) {
 	for len(ids) > 0 {
 		for _, id := range ids {
 			before, err := r.takeOut(t, id, bad)
@@ -167,8 +168,8 @@ func (r *recovery) takeBack(t *index.Txn, ids []recordID, waiting []*replaced, b
 		ids = nil
 		var still []*replaced
 		for _, x := range waiting {
-			id := idOf(&x.entry)
-			_, taken, err := t.Get(id.key, id.group)
+			id := IDOf(&x.entry)
+			_, taken, err := t.Get(id.Key, id.Group)
 			if err != nil {
 				return nil, err
 			}
@@ -186,18 +187,18 @@ func (r *recovery) takeBack(t *index.Txn, ids []recordID, waiting []*replaced, b
 	return waiting, nil
 }
 
-func (r *recovery) putBack(t *index.Txn, id recordID, x index.Entry) error {
+func (r *run) putBack(t *index.Txn, id ID, x index.Entry) error {
 	at := x.Loc
 	if r.arrivals[at] == nil {
 		r.arrivals[at] = &arrival{id: id, synced: true}
 	}
-	r.rankAnew(id.key)
+	r.rankAnew(id.Key)
 	return t.Put(x)
 }
 
 // takeOut takes out one record, if it is bad, and returns what it had replaced.
-func (r *recovery) takeOut(t *index.Txn, id recordID, bad badness) (before []*replaced, err error) {
-	x, ok, err := t.Get(id.key, id.group)
+func (r *run) takeOut(t *index.Txn, id ID, bad badness) (before []*replaced, err error) {
+	x, ok, err := t.Get(id.Key, id.Group)
 	p := r.arrivals[x.Loc]
 	if err != nil || !ok || p == nil {
 		return nil, err
@@ -215,19 +216,16 @@ func (r *recovery) takeOut(t *index.Txn, id recordID, bad badness) (before []*re
 }
 
 // drop takes out a record for good.
-func (r *recovery) drop(t *index.Txn, x index.Entry) error {
+func (r *run) drop(t *index.Txn, x index.Entry) error {
 	r.list([]*replaced{{entry: x}})
 	r.doom(x.Loc)
 	return r.take(t, x)
 }
 
 // list has the next log head list records as dead.
-func (r *recovery) list(dead []*replaced) {
-	if r.listed == nil {
-		r.listed = map[segments.Loc]bool{}
-	}
+func (r *run) list(dead []*replaced) {
 	for _, x := range dead {
-		r.listed[x.entry.Loc] = true
+		r.Listed[x.entry.Loc] = true
 	}
 }
 
@@ -236,7 +234,7 @@ func (r *recovery) list(dead []*replaced) {
 func wasDamaged(x index.Entry, p *arrival) bool { return x.Group == 0 && p.synced }
 
 // keepDamaged marks a damaged block, if something hangs on it: that stays until the block is stored again.
-func (r *recovery) keepDamaged(t *index.Txn, x index.Entry, p *arrival) (bool, error) {
+func (r *run) keepDamaged(t *index.Txn, x index.Entry, p *arrival) (bool, error) {
 	if !wasDamaged(x, p) {
 		return false, nil
 	}
@@ -250,21 +248,21 @@ func (r *recovery) keepDamaged(t *index.Txn, x index.Entry, p *arrival) (bool, e
 	if err != nil || !bears {
 		return false, err
 	}
-	r.e.catalog.Apply(oplog.Flag{Key: x.Key}, catalog.Place{})
+	r.Catalog.Apply(oplog.Flag{Key: x.Key}, catalog.Place{})
 	return true, t.SetFlags(x.Key, 0, x.Flags|index.FlagDamaged)
 }
 
 // dropCutOff takes out what hangs on a block that is not there, and keeps what is live from being destroyed. After a rebuild
 // dropOrphans looks at every block.
-func (r *recovery) dropCutOff(t *index.Txn, entries []index.Entry) error {
+func (r *run) dropCutOff(t *index.Txn, entries []index.Entry) error {
 	live := map[loc.Loc]bool{}
 	for _, x := range entries {
-		need, hangs := needs(&x)
-		_, ok, err := t.Get(need.key, need.group)
+		need, hangs := Needs(&x)
+		_, ok, err := t.Get(need.Key, need.Group)
 		if err != nil {
 			return err
 		}
-		if hangs && !ok && !r.rebuild {
+		if hangs && !ok && !r.Rebuilt {
 			if err := r.drop(t, x); err != nil {
 				return err
 			}
@@ -272,14 +270,14 @@ func (r *recovery) dropCutOff(t *index.Txn, entries []index.Entry) error {
 		}
 		live[x.Loc] = true
 	}
-	r.e.catalog.Exhume(live)
+	r.Catalog.Exhume(live)
 	return nil
 }
 
 // intact reports whether every byte of a replayed record is as it was written. An error that says nothing about the bytes
 // (too many open files, no memory) ends the Open: nothing is given up for that.
-func (r *recovery) intact(key kv.Key, group uint8, loc loc.Loc) bool {
-	err := r.e.set.Read(loc, func(rec *segments.Record) error {
+func (r *run) intact(key kv.Key, group uint8, loc loc.Loc) bool {
+	err := r.Segments.Read(loc, func(rec *segments.Record) error {
 		if rec.Key() != key || rec.Group() != group {
 			return segments.ErrDestroyed
 		}
@@ -290,7 +288,7 @@ func (r *recovery) intact(key kv.Key, group uint8, loc loc.Loc) bool {
 		}
 		return nil
 	})
-	if err != nil && !errors.Is(err, ErrCorrupt) && !errors.Is(err, segments.ErrDestroyed) && !errors.Is(err, segments.ErrMissing) {
+	if err != nil && !errors.Is(err, damage.ErrCorrupt) && !errors.Is(err, segments.ErrDestroyed) && !errors.Is(err, segments.ErrMissing) {
 		r.trouble = errors.Join(r.trouble, err)
 	}
 	return err == nil

@@ -1,4 +1,4 @@
-package db
+package recovery
 
 import (
 	"github.com/dormousekv/dormouse/index"
@@ -9,7 +9,7 @@ import (
 // must change it anew. A pin that stayed there would keep a block from being evicted for ever.
 
 // rankAnew notes a block whose refs changed, or which has lost a child from whom it has its rank.
-func (r *recovery) rankAnew(k kv.Key) {
+func (r *run) rankAnew(k kv.Key) {
 	if r.unranked == nil {
 		r.unranked = map[kv.Key]struct{}{}
 	}
@@ -17,14 +17,14 @@ func (r *recovery) rankAnew(k kv.Key) {
 }
 
 // rankRef is rankAnew of the block that a name is on.
-func (r *recovery) rankRef(name string) {
-	if ref, ok := r.e.catalog.Ref(name); ok {
+func (r *run) rankRef(name string) {
+	if ref, ok := r.Catalog.Ref(name); ok {
 		r.rankAnew(ref.Block)
 	}
 }
 
 // take removes a record from the index.
-func (r *recovery) take(t *index.Txn, x index.Entry) error {
+func (r *run) take(t *index.Txn, x index.Entry) error {
 	if x.Group == 0 {
 		r.rankAnew(x.Parent)
 	}
@@ -32,16 +32,22 @@ func (r *recovery) take(t *index.Txn, x index.Entry) error {
 }
 
 // classes gives every block that was noted the class that its refs say; in a rebuild those that have refs, too.
-func (r *recovery) classes(t *index.Txn) error {
-	if r.rebuild {
-		for _, k := range r.e.catalog.Named() {
+func (r *run) classes(t *index.Txn) error {
+	if r.Rebuilt {
+		for _, k := range r.Catalog.Named() {
 			r.rankAnew(k)
 		}
 	}
 	for k := range r.unranked {
-		if err := r.e.rerank(t, k); err != nil {
+		if err := Rerank(t, r.Catalog, k); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// rank is the rank of a block that is put now.
+func (r *run) rank(x index.Entry) uint64 {
+	r.Clock++
+	return r.Catalog.Rank(x.Key, r.Rank(x, r.Clock))
 }

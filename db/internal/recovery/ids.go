@@ -1,0 +1,71 @@
+package recovery
+
+import (
+	"github.com/dormousekv/dormouse/db/internal/catalog"
+	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// ID names a record in the index.
+type ID struct {
+	Key   kv.Key
+	Group uint8
+}
+
+// IDOf is the name of an entry.
+func IDOf(x *index.Entry) ID { return ID{x.Key, x.Group} }
+
+// Needs is the record that must be stored for x to be of use; ok is false for the first block of a prompt.
+func Needs(x *index.Entry) (id ID, ok bool) {
+	if x.Group > 0 {
+		return ID{x.Key, 0}, true
+	}
+	return ID{x.Parent, 0}, x.First > 0
+}
+
+// Below returns block k and all blocks below it, each after its parent.
+func Below(t *index.Txn, k kv.Key) ([]kv.Key, error) {
+	order := []kv.Key{k}
+	for i := 0; i < len(order); i++ {
+		if err := t.Children(order[i], func(child kv.Key, _ kv.ScopeID) bool {
+			order = append(order, child)
+			return true
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return order, nil
+}
+
+// RemoveModel takes every entry of a model out of the index that of says yes to.
+func RemoveModel(t *index.Txn, fp kv.Fingerprint, of func(index.Entry) bool) error {
+	var all []ID
+	if err := t.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
+		if x.Model == fp && of(x) {
+			all = append(all, IDOf(&x))
+		}
+		return true
+	}); err != nil {
+		return err
+	}
+	// Leaves last-to-first would cost a sort: the index keeps its rows consistent in any order.
+	for _, id := range all {
+		if err := t.Remove(id.Key, id.Group); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Rerank gives block k the class that its refs say, in the order that it has.
+func Rerank(t *index.Txn, c *catalog.Catalog, k kv.Key) error {
+	entry, ok, err := t.Get(k, 0)
+	if err != nil || !ok {
+		return err
+	}
+	rank := c.Rank(k, entry.Rank)
+	if rank == entry.Rank {
+		return nil
+	}
+	return t.SetRank(k, rank, entry.Hits)
+}

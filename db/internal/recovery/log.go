@@ -1,0 +1,163 @@
+package recovery
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/dormousekv/dormouse/db/internal/oplog"
+	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/internal/loc"
+	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/wal"
+
+	"errors"
+)
+
+// Log is the log of a store, read.
+type Log struct {
+	wal.Recovered
+	Frames   []Frame
+	First    oplog.Snapshot // head of the oldest log file: what was swept is what lies below its ends
+	HasFirst bool
+	Barrier  uint64 // segments and log had been durable up to this frame
+
+	names *Names
+}
+
+// Frame is a frame of the log, and what it says. Its payload is not kept.
+type Frame struct {
+	wal.Frame
+	Op  oplog.Op
+	Err error // there is no Op
+}
+
+// ReadLog reads every frame into memory: there are never more than a few megabytes between two checkpoints. A frame whose checksum is right
+// and that cannot be read was written by another release, or by another program: it says so itself.
+func ReadLog(o wal.Options) (*Log, error) {
+	l := &Log{}
+	var err error
+	l.Recovered, err = wal.Replay(o, func(f wal.Frame) error {
+		if f.Kind == oplog.KindSnapshot || f.Kind == oplog.KindModel {
+			f.Payload = bytes.Clone(f.Payload) // models share it
+		}
+		op, err := readFrame(f)
+		f.Payload = nil
+		l.Frames = append(l.Frames, Frame{f, op, err})
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range l.Frames {
+		switch op := f.Op.(type) {
+		case oplog.Snapshot:
+			if !l.HasFirst {
+				l.First, l.HasFirst = op, true
+			}
+		case oplog.Barrier:
+			l.Barrier = max(l.Barrier, op.LSN)
+		}
+	}
+	return l, nil
+}
+
+func readFrame(f wal.Frame) (oplog.Op, error) {
+	op, err := oplog.Decode(f.Kind, f.Payload)
+	switch {
+	case errors.Is(err, vfs.ErrVersion):
+		return nil, fmt.Errorf("%s: log frame %d of kind %d at offset %d: %w", f.File, f.LSN, f.Kind, f.Offset, err)
+	case err != nil:
+		return nil, damage.Wrap(f.File, f.Offset, fmt.Sprintf("log frame %d of kind %d", f.LSN, f.Kind), err)
+	}
+	return op, nil
+}
+
+// ReadHead decodes a copy of a log head.
+func ReadHead(b []byte) (head oplog.Snapshot, err error) {
+	op, err := oplog.Decode(oplog.KindSnapshot, b)
+	if err == nil {
+		head = op.(oplog.Snapshot)
+	}
+	return head, err
+}
+
+// Damaged reports whether frames of the log are lost.
+func (l *Log) Damaged() bool { return len(l.Damage) > 0 }
+
+// Retired reports whether the log says that a model was retired.
+func (l *Log) Retired(fp kv.Fingerprint) bool {
+	for _, f := range l.Frames {
+		if op, ok := f.Op.(oplog.Retire); ok && op.Model == fp {
+			return true
+		}
+	}
+	return false
+}
+
+// Young reports whether the record at l was written since the oldest log file began, so that a frame names it if it was
+// acknowledged.
+func (l *Log) Young(at loc.Loc) bool {
+	if !l.HasFirst {
+		return false
+	}
+	end, open := l.First.Ends[at.Segment]
+	return open && at.Offset >= end || !open && at.Segment >= l.First.Next.Segment
+}
+
+// Names are the places of records that the log names.
+type Names struct {
+	Put  map[loc.Loc]uint64 // something was put there, or moved to, by the last frame that says so
+	Dead map[loc.Loc]bool   // it was given up
+}
+
+// Names lists them.
+func (l *Log) Names() Names {
+	if l.names != nil {
+		return *l.names
+	}
+	n := Names{Put: map[loc.Loc]uint64{}, Dead: map[loc.Loc]bool{}}
+	die := func(dead []oplog.Dead) {
+		for _, d := range dead {
+			n.Dead[d.Loc] = true
+		}
+	}
+	for _, f := range l.Frames {
+		switch op := f.Op.(type) {
+		case oplog.Put:
+			for _, rec := range op.Records {
+				n.Put[rec.Loc] = f.LSN
+			}
+			die(op.Dead)
+		case oplog.Remove:
+			die(op.Dead)
+		case oplog.Move:
+			n.Put[op.To], n.Dead[op.From] = f.LSN, true
+		}
+	}
+	l.names = &n
+	return n
+}
+
+// Tombstones are the records that the newest head of the log, or extra, which is the index's copy of one, lists as dead, but for those that
+// the log names: what became of these follows from that. None of the others comes back to life.
+func (l *Log) Tombstones(extra []byte) map[loc.Loc]bool {
+	out, named := map[loc.Loc]bool{}, l.Names()
+	add := func(head *oplog.Snapshot) {
+		clear(out)
+		for _, at := range head.Tombstones {
+			if _, put := named.Put[at]; !put && !named.Dead[at] {
+				out[at] = true
+			}
+		}
+	}
+	if head, err := ReadHead(extra); err == nil {
+		add(&head)
+	}
+	for _, f := range l.Frames {
+		if head, ok := f.Op.(oplog.Snapshot); ok {
+			add(&head)
+		}
+	}
+	return out
+}

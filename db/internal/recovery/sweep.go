@@ -1,0 +1,67 @@
+package recovery
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math"
+	"slices"
+
+	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/internal/loc"
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/segments"
+)
+
+// Sweep finds what lies from from on in a segment that an earlier process left, and v does not name: nothing will name it any more.
+func Sweep(ctx context.Context, set *segments.Set, v *index.View, id uint64, from int64, log *slog.Logger) (left Leftover, unnamed []loc.Loc, err error) {
+	var records, torn []int64
+	end, err := set.Scan(ctx, id, from, func(at loc.Loc, rec *segments.Record) error {
+		records = append(records, at.Offset)
+		entry, ok, err := v.Get(rec.Key(), rec.Group())
+		// Where the header is lost, the scan does not know what lengths are multiples of.
+		if live := entry.Loc; err == nil && (!ok || live.Segment != at.Segment || live.Offset != at.Offset) {
+			unnamed = append(unnamed, at)
+		}
+		return err
+	}, func(d *damage.Error) {
+		if !errors.Is(d, segments.ErrRemains) {
+			log.Warn("segment is damaged", "error", d)
+		}
+		torn = append(torn, d.Offset/4096*4096)
+	})
+	if len(torn) > 0 && set.Ours(id) {
+		// A record that a power cut tore: nothing names what lies up to the next one. What the index names may be
+		// unreadable just now, and is left alone: it is damage for Verify to name, and nobody's to destroy.
+		live := Live(v, id)
+		for _, at := range torn {
+			i, _ := slices.BinarySearch(records, at+1)
+			if next := append(records, end)[min(i, len(records))]; next > at && at >= from && !overlaps(live, at, next) {
+				unnamed = append(unnamed, loc.Loc{Segment: id, Offset: at, Length: next - at})
+			}
+		}
+		for _, l := range live {
+			end = max(end, l.Offset+l.Length)
+		}
+	}
+	return Leftover{ID: id, From: from, End: end}, unnamed, err
+}
+
+// Live are the records of a segment that the index names.
+func Live(v *index.View, id uint64) (live []loc.Loc) {
+	if err := v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
+		if x.Loc.Segment == id {
+			live = append(live, x.Loc)
+		}
+		return true
+	}); err != nil {
+		live = append(live, loc.Loc{Segment: id, Length: math.MaxInt64 / 2}) // unknown: all of it
+	}
+	return live
+}
+
+// overlaps reports whether one of the places lies in [from, to).
+func overlaps(places []loc.Loc, from, to int64) bool {
+	return slices.ContainsFunc(places, func(l loc.Loc) bool { return l.Offset < to && from < l.Offset+l.Length })
+}

@@ -270,3 +270,25 @@ func TestRepairNamesWhatTheLogSaysIsThere(t *testing.T) {
 		t.Errorf("lost %+v, unknown %q, %v; block %v at %d is", out.Lost, out.Unknown, err, b.Key, b.Offset)
 	}
 }
+
+// A segment of which nothing is left, not even its header, is named where index.db is lost, too: nobody knows what was in it.
+func TestRepairNamesEmptiedSegment(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, options())
+	put(t, model(t, s, plain()), kv.Prompt{Tokens: tokens(1, 64)})
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{indexName, filepath.Join(segmentsDir, "0000000000000001.seg")} {
+		if err := os.Truncate(filepath.Join(dir, file), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := Repair(ctx, dir, filepath.Join(t.TempDir(), "new"), RepairOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Whole() || len(got.Unknown) == 0 || !strings.Contains(got.Unknown[0], "0000000000000001.seg") {
+		t.Errorf("%d lost, unknown %q", len(got.Lost), got.Unknown)
+	}
+}

@@ -114,6 +114,9 @@ const headerEnd = 4096
 func (w *wreck) survey(ctx context.Context) error {
 	known := w.knownPlaces()
 	for _, s := range w.set.Segments() {
+		if at := (loc.Loc{Segment: s.ID, Offset: headerEnd}); s.Size == 0 && !w.exact && !(w.log.HasFirst && w.log.Young(at)) {
+			w.unknown("%s: it is empty, and index.db cannot say whether something was stored in it", s.Path)
+		}
 		_, err := w.set.Scan(ctx, s.ID, 0, func(loc segments.Loc, r *segments.Record) error {
 			if !w.exact && !known.has(s.ID, loc.Offset) && w.found.Catalog.Model(r.Model()) == nil && !w.found.Retired(w.set, r.Model()) {
 				w.lose(index.Entry{

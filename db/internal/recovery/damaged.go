@@ -11,9 +11,6 @@ import (
 // Where frames of the log are damaged, the index is built anew, and nobody knows what they said: they may have put, moved or removed what
 // the frames behind them are about. So what the segments hold counts as stored, unless a frame that can be read removes it.
 
-// damaged reports whether frames of the log are lost.
-func (r *run) damaged() bool { return len(r.Log.Damage) > 0 }
-
 // removeBelow takes out, where the log is damaged, what was stored under the keys that op removes, wherever it lies by now, with all that
 // hangs below it. What was stored after the removal has a later birth, and stays: a frame that is lost may have put it.
 func (r *run) removeBelow(t *index.Txn, op oplog.Remove) error {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"hash/crc32"
+
+	"github.com/dormousekv/dormouse/internal/damage"
 )
 
 // Units and limits of the format. Every length that comes from disk is compared with one of these, or with the file's
@@ -50,6 +52,23 @@ func firstNonZero(b []byte) int {
 		b, base = b[n:], base+n
 	}
 	return -1
+}
+
+// area is the bytes [from, to) of a header.
+type area struct{ from, to int }
+
+// reserved returns an [ErrVersion] that names the first byte of b that is drawn as zero and is not; off is where b lies in the file,
+// which is left to the caller. The checksum of b is right: another release has given that byte a meaning.
+func reserved(b []byte, off int64, what string, all ...area) *damage.Error {
+	for _, s := range all {
+		if i := firstNonZero(b[s.from:s.to]); i >= 0 {
+			i += s.from
+			e := damage.New("", off+int64(i), "reserved byte of a "+what, 0, b[i])
+			e.Err = ErrVersion
+			return e
+		}
+	}
+	return nil
 }
 
 func crc32c(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }

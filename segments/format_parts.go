@@ -32,7 +32,11 @@ func checkExtra(b []byte) error {
 		if n > uint64(len(b)-8) {
 			return fmt.Errorf("TLV type %#x has %d bytes, %d are left", kind, n, len(b)-8)
 		}
-		b = b[8+alignUp(int64(n), 8):]
+		end := 8 + alignUp(int64(n), 8)
+		if !isZero(b[2:4]) || !isZero(b[8+n:end]) {
+			return fmt.Errorf("%w: reserved bytes of TLV type %#x", ErrVersion, kind)
+		}
+		b = b[end:]
 	}
 	return nil
 }

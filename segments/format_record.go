@@ -237,6 +237,9 @@ func checkRecordHead(head []byte, h *recordHeader) error {
 		}
 		end = s.End()
 	}
+	if !isZero(head[h.spansAt()+h.spans*spanBytes : h.tableAt]) {
+		return fmt.Errorf("%w: bytes between the spans and the table", ErrVersion)
+	}
 	free := uint64(h.head)
 	for i := range h.table {
 		e := decodeEntry(head[h.tableAt:], i)

@@ -132,9 +132,7 @@ func decodeSegmentHeader(b []byte, uuid kv.UUID, id uint64) (h segmentHeader, _ 
 		e.Err = ErrVersion
 		return segmentHeader{}, e
 	}
-	if !isZero(b[10:12]) || !isZero(b[88:segmentCRCOffset]) {
-		_, e := fail(88, "reserved bytes of a segment header", "zeros: no cipher and no key", fmt.Sprintf("cipher %d, key %d", b[88], le.Uint32(b[92:])))
-		e.Err = ErrVersion
+	if e := reserved(b, 0, "segment header", area{10, 12}, area{88, segmentCRCOffset}); e != nil { // a cipher and its key among them
 		return segmentHeader{}, e
 	}
 	planned := le.Uint64(b[72:])
@@ -276,6 +274,18 @@ func decodeFooter(b []byte, at place) (entries []footerEntry, n int64, _ *damage
 	if want, got := le.Uint32(t[trailerCRCOffset:]), crc32c(b[:length-4]); want != got {
 		return fail(int64(length-4), "footer checksum", fmt.Sprintf("%08x", want), fmt.Sprintf("%08x", got))
 	}
+	// From here on the bytes are what was written, as in a record's head.
+	if e := reserved(b, at.offset, "footer", area{10, 16}, area{56, footerHeaderBytes}); e != nil {
+		return nil, 0, e
+	}
+	if v := le.Uint16(t[8:]); v != segmentVersion {
+		_, _, e := fail(int64(length-trailerBytes)+8, "trailer version", segmentVersion, v)
+		e.Err = ErrVersion
+		return nil, 0, e
+	}
+	if e := reserved(t, at.offset+int64(length-trailerBytes), "trailer", area{10, 16}, area{56, trailerCRCOffset}); e != nil {
+		return nil, 0, e
+	}
 	entries = make([]footerEntry, count)
 	free := uint64(0)
 	for i := range entries {
@@ -285,6 +295,14 @@ func decodeFooter(b []byte, at place) (entries []footerEntry, n int64, _ *damage
 		from, size := le.Uint64(p[24:]), le.Uint64(p[32:])
 		if from < free || from > uint64(at.offset) || size == 0 || size > uint64(at.offset)-from {
 			return fail(int64(off), "footer entry", fmt.Sprintf("a record in [%d, %d)", free, at.offset), fmt.Sprintf("[%d, +%d)", from, size))
+		}
+		if e.kind != Chained {
+			_, _, bad := fail(int64(off)+41, "record kind of a footer entry", Chained, e.kind)
+			bad.Err = ErrVersion
+			return nil, 0, bad
+		}
+		if bad := reserved(p, at.offset+int64(off), "footer entry", area{42, footerEntryBytes}); bad != nil {
+			return nil, 0, bad
 		}
 		e.offset, e.length, free = int64(from), int64(size), from+size
 		entries[i] = e

@@ -1,8 +1,10 @@
 package segments
 
 import (
+	"bytes"
 	"errors"
 	"os"
+	"path/filepath"
 	"reflect"
 	"testing"
 
@@ -122,7 +124,7 @@ func TestErrorsTellWhatIsWrong(t *testing.T) {
 
 // What a newer program may add is refused where it must be understood, and skipped where it need not be.
 func TestWhatANewerProgramAdds(t *testing.T) {
-	withExtra := func(kind uint16) []byte {
+	withExtra := func(kind uint16, odd ...int) []byte {
 		b := makeBlock(1, 1, 10).build(t)
 		h := b.h
 		h.extra, h.tokens, h.table = 16, 0, 0
@@ -132,6 +134,9 @@ func TestWhatANewerProgramAdds(t *testing.T) {
 		encodeRecordHeader(raw, &h)
 		le.PutUint16(raw[recordHeaderBytes:], kind)
 		le.PutUint32(raw[recordHeaderBytes+4:], 5)
+		for _, off := range odd {
+			raw[recordHeaderBytes+off] = 1
+		}
 		sealRecordHead(raw[:h.head])
 		return raw
 	}
@@ -149,6 +154,10 @@ func TestWhatANewerProgramAdds(t *testing.T) {
 	}{
 		{"optional TLV", withExtra(5), false},
 		{"mandatory TLV", withExtra(0x8001), true},
+		{"reserved in a TLV", withExtra(5, 3), true},
+		{"bytes of a TLV's value", withExtra(5, 8, 12), false},
+		{"bytes behind a TLV's value", withExtra(5, 13), true},
+		{"bytes before the table", plain(func(b []byte) { b[goldenTable(t)-1] = 1 }), true},
 		{"optional flag", plain(func(b []byte) { b[15] = 1 }), false},
 		{"mandatory flag", plain(func(b []byte) { b[12] = 1 }), true},
 		{"foreign kind", plain(func(b []byte) { b[10] = byte(Foreign) }), true},
@@ -174,15 +183,78 @@ func goldenTable(t *testing.T) int {
 	return h.tableAt
 }
 
-// A segment of a cipher, or of anything else that is only reserved, is refused as another version.
-func TestReservedInASegmentHeader(t *testing.T) {
-	for _, off := range []int{10, 88, 91, 92, 123} {
-		b := encodeSegmentHeader(goldenHeader())
-		b[off] = 1
-		le.PutUint32(b[segmentCRCOffset:], crcAround(b[:segmentHeaderBytes+len(goldenHeader().descriptor)], segmentCRCOffset))
-		if _, e := decodeSegmentHeader(b, testUUID, 7); e == nil || !errors.Is(e, ErrVersion) {
-			t.Errorf("byte %d: %v", off, e)
+// What is only reserved is refused as another version, where it lies: a cipher, a kind of record, or a byte that is drawn as zero.
+func TestReserved(t *testing.T) {
+	head := segmentHeaderBytes + len(goldenHeader().descriptor)
+	segment := func(b []byte) *damage.Error {
+		le.PutUint32(b[segmentCRCOffset:], crcAround(b[:head], segmentCRCOffset))
+		_, e := decodeSegmentHeader(b, testUUID, 7)
+		return e
+	}
+	const footerAt = 16384
+	footer := func(b []byte) *damage.Error {
+		le.PutUint32(b[len(b)-4:], crc32c(b[:len(b)-4]))
+		_, _, e := decodeFooter(b, place{testUUID, 7, footerAt})
+		return e
+	}
+	entry, trailer := footerHeaderBytes+footerEntryBytes, footerHeaderBytes+2*footerEntryBytes
+	for _, test := range []struct {
+		what    string
+		at      int64 // where the bytes lie in the file
+		bytes   func() []byte
+		decode  func([]byte) *damage.Error
+		offsets []int
+	}{
+		{"segment header", 0, func() []byte { return encodeSegmentHeader(goldenHeader()) }, segment, []int{10, 11, 88, 91, 92, 123}},
+		{"footer", footerAt, goldenFooter, footer, []int{10, 15, 56, 63}},
+		{"footer entry", footerAt, goldenFooter, footer, []int{entry + 41, entry + 42, entry + 47}},
+		{"trailer", footerAt, goldenFooter, footer, []int{trailer + 8, trailer + 10, trailer + 15, trailer + 56, trailer + 59}},
+	} {
+		if e := test.decode(test.bytes()); e != nil {
+			t.Fatalf("%s: %v", test.what, e)
 		}
+		for _, off := range test.offsets {
+			b := test.bytes()
+			b[off] ^= 0x40
+			e := test.decode(b)
+			if e == nil || !errors.Is(e, ErrVersion) || e.Offset != test.at+int64(off) || e.Expected == "" || e.Found == "" {
+				t.Errorf("%s, byte %d: %v", test.what, off, e)
+			}
+		}
+	}
+}
+
+// A footer of another release is not taken for a torn one, which a recovery writes anew.
+func TestFooterOfAnotherReleaseStays(t *testing.T) {
+	dir := t.TempDir()
+	s := openSet(t, options(dir))
+	loc := makeBlock(1, 1, 100).append(t, s, 1)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, segmentName(loc.Segment))
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[len(b)-8] = 1
+	le.PutUint32(b[len(b)-4:], crc32c(b[loc.End():len(b)-4]))
+	le.PutUint64(b[72:], uint64(len(b))) // as long as planned, so that the footer may have been torn
+	n := segmentHeaderBytes + int(le.Uint32(b[84:]))
+	le.PutUint32(b[segmentCRCOffset:], crcAround(b[:n], segmentCRCOffset))
+	if err := os.WriteFile(path, b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s = openSet(t, options(dir))
+	defer s.Close()
+	if err := s.SealRecovered(loc.Segment, loc.End()); err != nil {
+		t.Fatal(err)
+	}
+	if bad, _ := verify(t, s, loc.Segment, nil); len(bad) != 1 || !errors.Is(bad[0], ErrVersion) {
+		t.Errorf("%v", bad)
+	}
+	if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, b) {
+		t.Errorf("the file was changed: %d bytes, %d before, %v", len(now), len(b), err)
 	}
 }
 

@@ -367,7 +367,7 @@ func (g *segment) tornFooter() (torn bool, err error) {
 		return bad != nil, err
 	}
 	_, _, bad = decodeFooter(b, g.at(footer))
-	return bad != nil, nil
+	return bad != nil && !errors.Is(bad, ErrVersion), nil // another release's is whole
 }
 
 // recover makes g, which an earlier process left, ready to be sealed at end; last is where its last record ends, torn what

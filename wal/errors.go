@@ -26,19 +26,27 @@ var (
 	ErrTorn = errors.New("torn end of the log")
 )
 
-// VersionError says that a log file was written by a Dormouse whose format of the log is another.
+// VersionError says that a log file was written by a Dormouse whose format of the log is another: its version is, or features, or bytes
+// that this format leaves zero have a meaning there.
 type VersionError struct {
 	File      string
+	Offset    int64 // of what this reader does not know
 	Found     uint32
 	Supported uint32
 	Features  uint32 // feature bits that this reader does not know
+	Reserved  byte   // what stands at Offset, where there is a zero in this version
 }
 
 func (e *VersionError) Error() string {
-	if e.Found == e.Supported {
-		return fmt.Sprintf("%s: %v: unknown feature bits %#x", e.File, ErrVersion, e.Features)
+	what := fmt.Sprintf("found %d, this program reads %d", e.Found, e.Supported)
+	switch {
+	case e.Found != e.Supported:
+	case e.Features != 0:
+		what = fmt.Sprintf("unknown feature bits: expected 0, found %#x", e.Features)
+	default:
+		what = fmt.Sprintf("reserved byte: expected 0, found %d", e.Reserved)
 	}
-	return fmt.Sprintf("%s: %v: found %d, this program reads %d", e.File, ErrVersion, e.Found, e.Supported)
+	return fmt.Sprintf("%s: offset %d: %v: %s", e.File, e.Offset, ErrVersion, what)
 }
 
 func (e *VersionError) Is(target error) bool { return target == ErrVersion }

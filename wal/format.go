@@ -73,8 +73,14 @@ func decodeHeader(b []byte, name string, uuid [16]byte, id uint64) (fileHeader, 
 		return fileHeader{}, damage.New(name, 0, "log file header", fmt.Sprintf("checksum %016x", want), fmt.Sprintf("%016x", sum))
 	}
 	v, features := binary.LittleEndian.Uint32(b[8:]), binary.LittleEndian.Uint32(b[12:])
-	if v != version || features != 0 {
-		return fileHeader{}, &VersionError{File: name, Found: v, Supported: version, Features: features}
+	if v != version {
+		return fileHeader{}, &VersionError{File: name, Offset: 8, Found: v, Supported: version, Features: features}
+	}
+	if features != 0 {
+		return fileHeader{}, &VersionError{File: name, Offset: 12, Found: v, Supported: version, Features: features}
+	}
+	if err := reserved(name, 48, b[48:56]); err != nil {
+		return fileHeader{}, err
 	}
 	h := fileHeader{
 		uuid:  [16]byte(b[16:32]),
@@ -91,6 +97,17 @@ func decodeHeader(b []byte, name string, uuid [16]byte, id uint64) (fileHeader, 
 		return fileHeader{}, damage.New(name, 40, "first LSN", "at least 1", 0)
 	}
 	return h, nil
+}
+
+// reserved returns a *VersionError if not all of b, which lies at off, is zero. The checksum is right: another release has given those
+// bytes a meaning.
+func reserved(name string, off int64, b []byte) error {
+	for i, c := range b {
+		if c != 0 {
+			return &VersionError{File: name, Offset: off + int64(i), Found: version, Supported: version, Reserved: c}
+		}
+	}
+	return nil
 }
 
 // frameHeader is the fixed part of a frame.
@@ -151,6 +168,14 @@ func couldBeFrame(b []byte, file, offset uint64) bool {
 
 // frameBytes is the length of a whole frame whose length field is length.
 func frameBytes(length uint32) int64 { return roundUp(int64(length), 8) + frameTail }
+
+// reservedInFrame returns a *VersionError if the bytes that a whole frame at off leaves zero are not.
+func reservedInFrame(name string, off int64, b []byte, length uint32) error {
+	if err := reserved(name, off+5, b[5:8]); err != nil {
+		return err
+	}
+	return reserved(name, off+int64(length), b[length:len(b)-frameTail])
+}
 
 // checkFrame compares the checksum of a whole frame.
 func checkFrame(seed uint64, b []byte) (want, found uint64, ok bool) {

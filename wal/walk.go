@@ -54,7 +54,7 @@ type frame struct {
 func (f frame) start() int64 { return int64(f.offset) }
 func (f frame) end() int64   { return int64(f.offset) + frameBytes(f.length) }
 
-// frame reads the frame at off, or says what is there instead.
+// frame reads the frame at off, or says what is there instead. One of another release is no frame, and ends the reading with f.err.
 func (f *logFile) frame(off int64) (frame, *damage.Error) {
 	bad := func(what string, expected, found any) (frame, *damage.Error) {
 		return frame{}, damage.New(f.name, off, what, expected, found)
@@ -81,6 +81,12 @@ func (f *logFile) frame(off int64) (frame, *damage.Error) {
 	b := f.window(off, n)[:n]
 	if want, found, ok := checkFrame(f.seed, b); !ok {
 		return bad("frame", fmt.Sprintf("checksum %016x", want), fmt.Sprintf("%016x", found))
+	}
+	if err := reservedInFrame(f.name, off, b, h.length); err != nil {
+		if f.err == nil {
+			f.err = err
+		}
+		return bad("frame", "zeros in its reserved bytes", err)
 	}
 	return frame{frameHeader: h, payload: b[frameHead:h.length:h.length]}, nil
 }

@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -105,6 +106,42 @@ func TestForeignSpareThatIsTakenAway(t *testing.T) {
 		}
 		if b, err := os.ReadFile(film); err != nil || string(b) != "mine, too" {
 			t.Errorf("what is somebody's is %q, %v", b, err)
+		}
+	}
+}
+
+// What is kept ahead is found under whichever name the log keeps it, and no file of somebody else counts.
+func TestKeptAhead(t *testing.T) {
+	const step = 64 << 10
+	for what, put := range map[string]func(path string) error{
+		"nothing":  func(string) error { return nil },
+		"a text":   func(p string) error { return os.WriteFile(p, bytes.Repeat([]byte("mine"), 1<<18), 0o600) },
+		"a folder": func(p string) error { return os.Mkdir(p, 0o700) },
+		"another's": func(p string) error {
+			return os.WriteFile(p, append(appendHeader(nil, fileHeader{uuid: [16]byte{9}, id: 1, first: 1}), make([]byte, 1<<20)...), 0o600)
+		},
+	} {
+		o := Options{FS: vfs.OS, Dir: t.TempDir(), UUID: testUUID, PreallocBytes: step}
+		if err := put(o.sparePath()); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := KeptAhead(o.FS, o.Dir); n != 0 || err != nil {
+			t.Errorf("%s, before there is a log: %d, %v", what, n, err)
+		}
+		log := must[*Log](t)(Create(o, 1, 1, []byte("head")))
+		if err := log.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := KeptAhead(o.FS, o.Dir); n != step || err != nil {
+			t.Errorf("%s: %d bytes, %v, expected %d", what, n, err, step)
+		}
+		if what != "nothing" {
+			continue
+		}
+		f := must[vfs.File](t)(o.FS.Open(o.sparePath(), false)) // an old file, whose blocks a crash left as they were
+		must[int](t)(f.WriteAt(ownBytes(headerBytes), 0))
+		if n, err := KeptAhead(o.FS, o.Dir); n != step || err != nil || f.Close() != nil {
+			t.Errorf("what an old file left: %d bytes, %v, expected %d", n, err, step)
 		}
 	}
 }

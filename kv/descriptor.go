@@ -71,6 +71,9 @@ const (
 	StateAt                      // a state that is valid at exactly P
 )
 
+// Valid reports whether k is a known kind.
+func (k GroupKind) Valid() bool { return k >= All && k <= StateAt }
+
 func (k GroupKind) String() string {
 	switch k {
 	case All:
@@ -104,6 +107,9 @@ const (
 	RoleV
 	RoleState // anything else
 )
+
+// Valid reports whether r is a known role.
+func (r Role) Valid() bool { return r >= RoleK && r <= RoleState }
 
 func (r Role) String() string {
 	switch r {
@@ -204,7 +210,7 @@ func (d Descriptor) Normal() (Descriptor, error) {
 		switch {
 		case (i == 0) != (g.Kind == All):
 			return bad("group %d is %s: the first group is the All group, and the only one", i, g)
-		case g.Kind != All && g.Kind != Window && g.Kind != StateAt:
+		case !g.Kind.Valid():
 			return bad("group %d has unknown kind %d", i, g.Kind)
 		case (g.Kind == Window) != (g.Window > 0), g.Window < 0, g.Window > math.MaxInt32:
 			return bad("group %d is %s with a window of %d rows", i, g.Kind, g.Window)
@@ -231,7 +237,7 @@ func (d Descriptor) Normal() (Descriptor, error) {
 			return bad("tensor %d is in group %d of %d", i, t.Group, len(d.Groups))
 		case !t.DType.Valid():
 			return bad("tensor %d has unknown dtype %d", i, t.DType)
-		case t.Role < RoleK || t.Role > RoleState:
+		case !t.Role.Valid():
 			return bad("tensor %d has unknown role %d", i, t.Role)
 		case t.Layer < 0 || t.Layer > math.MaxInt32:
 			return bad("tensor %d has layer %d", i, t.Layer)

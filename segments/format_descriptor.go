@@ -119,6 +119,9 @@ func decodeDescriptor(b []byte) (kv.Descriptor, error) {
 	if err != nil {
 		return kv.Descriptor{}, err
 	}
+	if n > descriptorFields {
+		return kv.Descriptor{}, fmt.Errorf("%w: %d fields, this release knows %d", ErrVersion, n, descriptorFields)
+	}
 	if n != descriptorFields {
 		return kv.Descriptor{}, fmt.Errorf("%d fields, expected %d", n, descriptorFields)
 	}
@@ -181,20 +184,30 @@ func (r *descriptorReader) value(name string, d *kv.Descriptor) {
 	case fieldBlockTokens:
 		d.BlockTokens = r.num()
 	case fieldGroups:
-		for range r.length(kv.MaxGroups) {
+		for i := range r.length(kv.MaxGroups) {
 			var row [2]int
 			r.row(row[:])
+			r.known(row[0], kv.GroupKind(row[0]).Valid(), "group %d has kind %d", i)
 			d.Groups = append(d.Groups, kv.Group{Kind: kv.GroupKind(row[0]), Window: row[1]})
 		}
 	case fieldTensors:
-		for range r.length(kv.MaxTensors) {
+		for i := range r.length(kv.MaxTensors) {
 			var row [5]int
 			r.row(row[:])
+			r.known(row[1], kv.Role(row[1]).Valid(), "tensor %d has role %d", i)
+			r.known(row[2], kv.DType(row[2]).Valid(), "tensor %d has dtype %d", i)
 			d.Tensors = append(d.Tensors, kv.Tensor{
 				Layer: row[0], Role: kv.Role(row[1]), DType: kv.DType(row[2]), Width: row[3], Group: row[4]})
 		}
 	default:
 		r.fail(ErrVersion)
+	}
+}
+
+// known refuses the number of a kind, a role or an element type that only another release can have a meaning for; it is stored in a byte.
+func (r *descriptorReader) known(n int, valid bool, what string, i int) {
+	if !valid || n != int(uint8(n)) {
+		r.fail(fmt.Errorf("%w: "+what, ErrVersion, i, n))
 	}
 }
 

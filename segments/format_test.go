@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -220,6 +221,35 @@ func TestReserved(t *testing.T) {
 			if e == nil || !errors.Is(e, ErrVersion) || e.Offset != test.at+int64(off) || e.Expected == "" || e.Found == "" {
 				t.Errorf("%s, byte %d: %v", test.what, off, e)
 			}
+		}
+	}
+}
+
+// An element type, a role or a kind of group that this release does not know is another release's, not damage; so is a field more.
+func TestDescriptorOfAnotherRelease(t *testing.T) {
+	for want, change := range map[string]func(*kv.Descriptor){
+		"tensor 1 has dtype 77":  func(d *kv.Descriptor) { d.Tensors[1].DType = 77 },
+		"tensor 0 has dtype 0":   func(d *kv.Descriptor) { d.Tensors[0].DType = 0 },
+		"tensor 1 has role 4":    func(d *kv.Descriptor) { d.Tensors[1].Role = 4 },
+		"group 1 has kind 9":     func(d *kv.Descriptor) { d.Groups[1].Kind = 9 },
+		"tensor 2 has dtype 258": func(d *kv.Descriptor) {},
+		"18 fields":              func(d *kv.Descriptor) {},
+	} {
+		d, _ := testModel(1)
+		change(d)
+		b, err := encodeDescriptor(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch want {
+		case "18 fields": // a map of 17 is de 00 11
+			b[2]++
+			b = append(b, "\xa3newX"...)
+		case "tensor 2 has dtype 258": // the last row: [1 K F16 64 1]
+			b = append(b[:len(b)-3], 0xcd, 258>>8, 258&0xff, 64, 1)
+		}
+		if got, err := decodeDescriptor(b); !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %+v, %v", want, got, err)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -127,6 +128,9 @@ func (op *Model) Descriptor() (kv.Descriptor, error) {
 		r.fail(ErrPayload, "%d bytes behind its end", len(r.b))
 	}
 	if r.err == nil {
+		r.knownIn(&d)
+	}
+	if r.err == nil {
 		r.err = normalForm(&d)
 	}
 	if r.err != nil {
@@ -173,6 +177,23 @@ func (r *reader) run() tensorRun {
 	return tensorRun{times: r.length("times"), tensors: readList(r, tensorBytes, func(r *reader) packedTensor {
 		return packedTensor{layers: int64(r.u64()), role: kv.Role(r.u8()), dtype: kv.DType(r.u8()), width: r.u32(), group: r.u8()}
 	})}
+}
+
+// knownIn refuses numbers of a descriptor that only another release can have a meaning for.
+func (r *reader) knownIn(d *kv.Descriptor) {
+	for i, g := range d.Groups {
+		if !g.Kind.Valid() {
+			r.fail(vfs.ErrVersion, "group %d has kind %d, this release knows %d to %d", i, g.Kind, kv.All, kv.StateAt)
+		}
+	}
+	for i, t := range d.Tensors {
+		if !t.DType.Valid() {
+			r.fail(vfs.ErrVersion, "tensor %d has dtype %d, this release knows %d to %d", i, t.DType, kv.Bytes, kv.Q5_1)
+		}
+		if !t.Role.Valid() {
+			r.fail(vfs.ErrVersion, "tensor %d has role %d, this release knows %d to %d", i, t.Role, kv.RoleK, kv.RoleState)
+		}
+	}
 }
 
 // normalForm refuses a descriptor that was not registered like that.

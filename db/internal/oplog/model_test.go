@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/dormousekv/dormouse/internal/fuzzkit"
+	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -74,6 +76,23 @@ func TestDescriptorThatIsNone(t *testing.T) {
 		op := Model{Fingerprint: good.Fingerprint, Name: "good", Packed: packed}
 		if d, err := op.Descriptor(); !errors.Is(err, ErrPayload) {
 			t.Errorf("%s: %+v, %v", name, d, err)
+		}
+	}
+}
+
+// An element type, a role or a kind of group that this release does not know is another release's, not damage.
+func TestDescriptorOfAnotherRelease(t *testing.T) {
+	for want, change := range map[string]func(*kv.Descriptor){
+		"tensor 1 has dtype 77": func(d *kv.Descriptor) { d.Tensors[1].DType = 77 },
+		"tensor 0 has dtype 0":  func(d *kv.Descriptor) { d.Tensors[0].DType = 0 },
+		"tensor 1 has role 4":   func(d *kv.Descriptor) { d.Tensors[1].Role = 4 },
+		"group 1 has kind 9":    func(d *kv.Descriptor) { d.Groups = append(d.Groups, kv.Group{Kind: 9}) },
+	} {
+		d := normal(t, layered("newer", 4))
+		change(d)
+		op := NewModel(d, 7)
+		if got, err := op.Descriptor(); !errors.Is(err, vfs.ErrVersion) || errors.Is(err, ErrPayload) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %+v, %v", want, got, err)
 		}
 	}
 }

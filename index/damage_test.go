@@ -302,15 +302,17 @@ func TestOpenErrors(t *testing.T) {
 		t.Error("no bucket:", err)
 	}
 	os.Remove(o.Path)
-	payload := appendStore(nil, &storeRow{UUID: testUUID})
-	payload[0]++
-	if err := writeFile(o.withDefaults(), o.Path, func(put func(k, v []byte) error) error {
-		return errors.Join(put(storeKey, payload), put(endKey, empty))
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Open(o); !errors.Is(err, ErrVersion) || errors.Is(err, ErrForeign) {
-		t.Error("our version:", err)
+	for _, off := range []int{0, 4, 7, 92, 95} { // the version, and what is zero in it
+		payload := appendStore(nil, &storeRow{UUID: testUUID})
+		payload[off]++
+		if err := writeFile(o.withDefaults(), o.Path, func(put func(k, v []byte) error) error {
+			return errors.Join(put(storeKey, payload), put(endKey, empty))
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(o); !errors.Is(err, ErrVersion) || errors.Is(err, ErrForeign) || errors.Is(err, ErrDamaged) {
+			t.Errorf("byte %d of the store row: %v", off, err)
+		}
 	}
 	if _, err := Open(Options{Path: filepath.Join(t.TempDir(), "x", "y")}); !errors.Is(err, ErrMissing) || errors.Is(err, fs.ErrPermission) {
 		t.Error("no directory:", err)

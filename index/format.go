@@ -306,6 +306,9 @@ func decodeStore(file string, payload []byte) (s storeRow, err error) {
 	if len(payload) != storeBytes {
 		return s, damage.New(file, 0, "store row", fmt.Sprintf("%d bytes", storeBytes), fmt.Sprintf("%d", len(payload)))
 	}
+	if zero := append(payload[4:8:8], payload[92:]...); !allZero(zero) {
+		return s, fmt.Errorf("%s: %w: reserved bytes of the store row: expected zeros, found %x", file, ErrVersion, zero)
+	}
 	s.Applied.LSN = le.Uint64(payload[24:])
 	s.Applied.WALFile = le.Uint64(payload[32:])
 	s.Applied.NextBirth = le.Uint64(payload[40:])

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/dormousekv/dormouse/internal/damage"
@@ -66,6 +67,57 @@ func TestDamagedFreelistIsFoundLater(t *testing.T) {
 		ix.Close()
 		if now, err := os.ReadFile(o.Path); err != nil || !bytes.Equal(now, bad) {
 			t.Errorf("%s: the file was changed (%v)", name, err)
+		}
+	}
+}
+
+// Verify reports a list that is damaged once, and looks at the tree all the same: what is wrong there is reported, too.
+func TestVerifyGoesOnBehindADamagedFreelist(t *testing.T) {
+	o := testOptions(t.TempDir())
+	build(t, o, 2000)
+	good := must(os.ReadFile(o.Path))(t)
+	used := usedPages(t, o)
+	ix := must(Open(o))(t)
+	ids := bytes.Index(good, ix.rows.base.list.ids)
+	end := ids + len(ix.rows.base.list.ids)
+	pages := ix.rows.base.meta.pages
+	if err := ix.Close(); err != nil || ids < 0 {
+		t.Fatal(ids, err)
+	}
+	var leaves []int64
+	for id, kind := range used {
+		if kind == "leaf" {
+			leaves = append(leaves, int64(id)*pageBytes)
+		}
+	}
+	slices.Sort(leaves)
+	le := binary.LittleEndian
+	for name, damageList := range map[string]func(b []byte){
+		"an id twice":                  func(b []byte) { copy(b[end-8:end], b[end-16:end-8]) },
+		"an id of no page":             func(b []byte) { le.PutUint64(b[end-8:], pages) },
+		"something behind the last id": func(b []byte) { b[end+3] = 1 },
+	} {
+		for _, hurt := range [][]int64{nil, leaves[len(leaves)/2:][:1], leaves[len(leaves)-1:], {leaves[5], leaves[len(leaves)-5]}} {
+			b := bytes.Clone(good)
+			damageList(b)
+			for _, off := range hurt {
+				b[off+pageBytes-1] ^= 1 // of the last value, or behind it
+			}
+			if err := os.WriteFile(o.Path, b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			ix := must(Open(o))(t)
+			var found []int64
+			if err := ix.Verify(context.Background(), func(d *damage.Error) { found = append(found, d.Offset) }, func(int64) {}); err != nil {
+				t.Fatal(err)
+			}
+			list := int64(ix.rows.base.list.at) * pageBytes
+			want := append([]int64{list}, hurt...)
+			slices.Sort(want)
+			if slices.Sort(found); !slices.Equal(found, want) {
+				t.Errorf("%s, and %d leaves: reported at %d, expected %d", name, len(hurt), found, want)
+			}
+			ix.Close()
 		}
 	}
 }

@@ -139,6 +139,18 @@ func (s *snapshot) bad(id uint64, what, found string) error {
 
 // page returns a page of a tree.
 func (s *snapshot) page(id uint64) (page, error) {
+	if id >= 2 && id < s.meta.pages {
+		if free, err := s.isFree(id); err != nil {
+			return page{}, err
+		} else if free {
+			return page{}, s.bad(id, "page number", fmt.Sprintf("page %d is in the tree and free", id))
+		}
+	}
+	return s.pageAt(id)
+}
+
+// pageAt is page for who does not ask the list of free pages.
+func (s *snapshot) pageAt(id uint64) (page, error) {
 	if id == 0 && s.inline != nil {
 		p, what := parsePage(s.inline, 0)
 		if what != "" {
@@ -148,11 +160,6 @@ func (s *snapshot) page(id uint64) (page, error) {
 	}
 	if id < 2 || id >= s.meta.pages {
 		return page{}, s.bad(min(id, s.meta.pages), "page number", fmt.Sprintf("page %d of %d", id, s.meta.pages))
-	}
-	if free, err := s.isFree(id); err != nil {
-		return page{}, err
-	} else if free {
-		return page{}, s.bad(id, "page number", fmt.Sprintf("page %d is in the tree and free", id))
 	}
 	p, what := parsePage(s.file.data[id*pageBytes:(id+1)*pageBytes:(id+1)*pageBytes], id)
 	if what != "" {

@@ -22,7 +22,7 @@ var ctx = context.Background()
 // Models and prompts that the tests of package db share with those of crashes.
 var (
 	toy, plain, windowed, opaque = crashtest.Toy, crashtest.Plain, crashtest.Windowed, crashtest.Opaque
-	tokens, concat               = crashtest.Tokens, crashtest.Concat
+	hybrid, tokens, concat       = crashtest.Hybrid, crashtest.Tokens, crashtest.Concat
 )
 
 func options() Options {
@@ -231,4 +231,28 @@ func (e *engine) evictBlocks(n int) (evicted int, err error) {
 func (e *engine) head(ends map[uint64]int64) []byte {
 	encode, _ := e.laterHead(ends)
 	return encode()
+}
+
+func (s *Store) mustStats(t testing.TB) Stats {
+	t.Helper()
+	st, err := s.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st
+}
+
+// putState stores a prompt with the state at its end.
+func putState(t *testing.T, m *Model, p kv.Prompt, keep int) {
+	t.Helper()
+	d := m.Descriptor()
+	rows := filled(d, &p, 0, len(p.Tokens))
+	for i, tensor := range d.Tensors {
+		if d.Groups[tensor.Group].Kind == kv.StateAt {
+			rows[i].First = len(p.Tokens)
+		}
+	}
+	if _, err := m.Put(ctx, p, rows, PutOptions{KeepStates: keep}); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -1,4 +1,4 @@
-package db
+package db_test
 
 import (
 	"context"
@@ -8,21 +8,24 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/kv"
 )
 
 // Every list is asked for in one way: it ends with its error, its loop body may call the store, and what reads the disk can be cancelled.
 func TestLists(t *testing.T) {
-	s := open(t, t.TempDir(), options())
-	m := model(t, s, plain())
+	s := storetest.Open(t, t.TempDir(), storetest.Options())
+	m := storetest.Model(t, s, crashtest.Plain())
 	for i := range 3 {
-		p := kv.Tokens(tokens(i+1, 32)...)
-		put(t, m, p)
-		if err := errors.Join(m.SetRef(ctx, fmt.Sprint("ref ", i), p, RefOptions{}), m.SetNote(ctx, fmt.Sprint("note ", i), []byte{1})); err != nil {
+		p := kv.Tokens(crashtest.Tokens(i+1, 32)...)
+		storetest.Put(t, m, p)
+		if err := errors.Join(m.SetRef(t.Context(), fmt.Sprint("ref ", i), p, db.RefOptions{}), m.SetNote(t.Context(), fmt.Sprint("note ", i), []byte{1})); err != nil {
 			t.Fatal(err)
 		}
 	}
-	blocks, err := Collect(s.Blocks(ctx))
+	blocks, err := db.Collect(s.Blocks(t.Context()))
 	if err != nil || len(blocks) != 6 {
 		t.Fatalf("%d blocks, %v", len(blocks), err)
 	}
@@ -32,13 +35,13 @@ func TestLists(t *testing.T) {
 			"Blocks": walk(s, s.Blocks(ctx)), "Planes": walk(s, s.Planes(ctx, blocks[0])), "Segments": walk(s, s.Segments(ctx)), "Log": walk(s, s.Log(ctx)),
 		}
 	}
-	want := map[string]int{"Models": 1, "Refs": 3, "Notes": 3, "Blocks": 6, "Planes": len(plain().Tensors), "Segments": 1, "Log": 1}
-	for name, list := range lists(ctx) {
+	want := map[string]int{"Models": 1, "Refs": 3, "Notes": 3, "Blocks": 6, "Planes": len(crashtest.Plain().Tensors), "Segments": 1, "Log": 1}
+	for name, list := range lists(t.Context()) {
 		if n, err := list(); n != want[name] || err != nil {
 			t.Errorf("%s: %d, %v, expected %d", name, n, err, want[name])
 		}
 	}
-	cancelled, cancel := context.WithCancel(ctx)
+	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
 	for name, list := range lists(cancelled) {
 		reads := slices.Contains([]string{"Blocks", "Planes", "Segments", "Log"}, name)
@@ -47,28 +50,28 @@ func TestLists(t *testing.T) {
 		}
 	}
 	for ref, err := range s.Refs() {
-		if err := errors.Join(err, s.DeleteRef(ctx, ref.Name)); err != nil {
+		if err := errors.Join(err, s.DeleteRef(t.Context(), ref.Name)); err != nil {
 			t.Fatal(err)
 		}
 		if ref.Name == "ref 1" {
 			break
 		}
 	}
-	if left, err := Collect(s.Refs()); err != nil || len(left) != 1 || left[0].Name != "ref 2" {
+	if left, err := db.Collect(s.Refs()); err != nil || len(left) != 1 || left[0].Name != "ref 2" {
 		t.Errorf("refs %v, %v", left, err)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for name, list := range lists(ctx) {
-		if n, err := list(); n > 0 || !errors.Is(err, ErrClosed) {
+	for name, list := range lists(t.Context()) {
+		if n, err := list(); n > 0 || !errors.Is(err, db.ErrClosed) {
 			t.Errorf("%s of a closed store: %d, %v", name, n, err)
 		}
 	}
 }
 
 // walk counts a list, and calls the store from within.
-func walk[T any](s *Store, list iter.Seq2[T, error]) func() (int, error) {
+func walk[T any](s *db.Store, list iter.Seq2[T, error]) func() (int, error) {
 	return func() (n int, err error) {
 		for _, err := range list {
 			if err != nil {

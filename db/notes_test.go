@@ -1,4 +1,4 @@
-package db
+package db_test
 
 import (
 	"bytes"
@@ -8,13 +8,16 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/kv"
 )
 
 // notesOf are a model's notes.
-func notesOf(t *testing.T, m *Model) map[string]string {
+func notesOf(t *testing.T, m *db.Model) map[string]string {
 	t.Helper()
-	names, err := Collect(m.Notes())
+	names, err := db.Collect(m.Notes())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,14 +36,14 @@ func notesOf(t *testing.T, m *Model) map[string]string {
 // model, eviction, deletion, a kill, a lost index and a repair.
 func TestNotes(t *testing.T) {
 	dir := t.TempDir()
-	s := open(t, dir, options())
-	m, other := model(t, s, plain()), model(t, s, opaque())
-	if _, err := m.Note("canary"); !errors.Is(err, ErrNotFound) {
+	s := storetest.Open(t, dir, storetest.Options())
+	m, other := storetest.Model(t, s, crashtest.Plain()), storetest.Model(t, s, crashtest.Opaque())
+	if _, err := m.Note("canary"); !errors.Is(err, db.ErrNotFound) {
 		t.Error(err)
 	}
-	set := func(m *Model, name, value string) {
+	set := func(m *db.Model, name, value string) {
 		t.Helper()
-		if err := m.SetNote(ctx, name, []byte(value)); err != nil {
+		if err := m.SetNote(t.Context(), name, []byte(value)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -48,41 +51,41 @@ func TestNotes(t *testing.T) {
 	set(m, "canary", "second")
 	set(m, "gone", "x")
 	set(m, "gone", "")
-	set(m, "largest", string(make([]byte, MaxNoteBytes)))
+	set(m, "largest", string(make([]byte, db.MaxNoteBytes)))
 	set(other, "canary", "of another model")
-	want := map[string]string{"canary": "second", "largest": string(make([]byte, MaxNoteBytes))}
+	want := map[string]string{"canary": "second", "largest": string(make([]byte, db.MaxNoteBytes))}
 	check := func(when string) {
 		t.Helper()
-		if got := notesOf(t, model(t, s, plain())); fmt.Sprint(got) != fmt.Sprint(want) {
+		if got := notesOf(t, storetest.Model(t, s, crashtest.Plain())); fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("%s: %d notes, canary %q", when, len(got), got["canary"])
 		}
-		if got := notesOf(t, model(t, s, opaque())); got["canary"] != "of another model" {
+		if got := notesOf(t, storetest.Model(t, s, crashtest.Opaque())); got["canary"] != "of another model" {
 			t.Errorf("%s: the other model's notes are %v", when, got)
 		}
 	}
 	check("set")
-	p := kv.Prompt{Tokens: tokens(1, 64)}
-	put(t, m, p)
-	if _, err := m.Delete(ctx, p); err != nil {
+	p := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}
+	storetest.Put(t, m, p)
+	if _, err := m.Delete(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
-	renamed := plain()
+	renamed := crashtest.Plain()
 	renamed.Name = "another name"
-	model(t, s, renamed)
-	model(t, s, plain())
+	storetest.Model(t, s, renamed)
+	storetest.Model(t, s, crashtest.Plain())
 	check("deleted and renamed")
-	for _, lost := range []string{"", indexName} {
-		crash(s)
+	for _, lost := range []string{"", storetest.IndexFile} {
+		storetest.Crash(s)
 		if lost != "" {
 			os.Remove(filepath.Join(dir, lost))
 		}
-		s = open(t, dir, options())
+		s = storetest.Open(t, dir, storetest.Options())
 		check("killed, without " + lost)
 	}
-	if err := s.Suspend(ctx); err != nil {
+	if err := s.Suspend(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Resume(ctx); err != nil {
+	if err := s.Resume(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	check("suspended")
@@ -90,19 +93,19 @@ func TestNotes(t *testing.T) {
 		t.Fatal(err)
 	}
 	to := filepath.Join(t.TempDir(), "repaired")
-	if _, err := Repair(ctx, dir, to, RepairOptions{}); err != nil {
+	if _, err := db.Repair(t.Context(), dir, to, db.RepairOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	s = open(t, to, options())
+	s = storetest.Open(t, to, storetest.Options())
 	check("repaired")
-	m = model(t, s, plain())
-	if err := s.Retire(ctx, m.Fingerprint()); err != nil {
+	m = storetest.Model(t, s, crashtest.Plain())
+	if err := s.Retire(t.Context(), m.Fingerprint()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.Note("canary"); !errors.Is(err, ErrRetired) {
+	if _, err := m.Note("canary"); !errors.Is(err, db.ErrRetired) {
 		t.Error(err)
 	}
-	if err := m.SetNote(ctx, "canary", []byte("x")); !errors.Is(err, ErrRetired) {
+	if err := m.SetNote(t.Context(), "canary", []byte("x")); !errors.Is(err, db.ErrRetired) {
 		t.Error(err)
 	}
 	want = map[string]string{}
@@ -110,23 +113,23 @@ func TestNotes(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s = open(t, to, options())
+	s = storetest.Open(t, to, storetest.Options())
 	check("retired, opened again")
 }
 
 // Every log file repeats the notes, so they are few and small. A value is the caller's to change before and after.
 func TestNotesAreBounded(t *testing.T) {
-	o := options()
+	o := storetest.Options()
 	dir := t.TempDir()
-	s := open(t, dir, o)
-	m := model(t, s, plain())
-	for name, value := range map[string]int{"": 1, string(make([]byte, MaxNoteName+1)): 1, "too long": MaxNoteBytes + 1} {
-		if err := m.SetNote(ctx, name, make([]byte, value)); !errors.Is(err, ErrLimit) {
+	s := storetest.Open(t, dir, o)
+	m := storetest.Model(t, s, crashtest.Plain())
+	for name, value := range map[string]int{"": 1, string(make([]byte, db.MaxNoteName+1)): 1, "too long": db.MaxNoteBytes + 1} {
+		if err := m.SetNote(t.Context(), name, make([]byte, value)); !errors.Is(err, db.ErrLimit) {
 			t.Errorf("a note of %d bytes, its name of %d", value, len(name))
 		}
 	}
 	mine := []byte("mine")
-	if err := m.SetNote(ctx, "0", mine); err != nil {
+	if err := m.SetNote(t.Context(), "0", mine); err != nil {
 		t.Fatal(err)
 	}
 	mine[0] = 'x'
@@ -138,33 +141,33 @@ func TestNotesAreBounded(t *testing.T) {
 	if got, _ := m.Note("0"); string(got) != "mine" {
 		t.Fatalf("%q", got)
 	}
-	for i := 1; i < MaxNotes; i++ {
-		if err := m.SetNote(ctx, fmt.Sprint(i), []byte{1}); err != nil {
+	for i := 1; i < db.MaxNotes; i++ {
+		if err := m.SetNote(t.Context(), fmt.Sprint(i), []byte{1}); err != nil {
 			t.Fatal(i, err)
 		}
 	}
-	if err := m.SetNote(ctx, "one more", []byte{1}); !errors.Is(err, ErrLimit) {
+	if err := m.SetNote(t.Context(), "one more", []byte{1}); !errors.Is(err, db.ErrLimit) {
 		t.Errorf("one more note than there may be: %v", err)
 	}
-	if err := m.SetNote(ctx, "0", []byte("another value")); err != nil {
+	if err := m.SetNote(t.Context(), "0", []byte("another value")); err != nil {
 		t.Error(err)
 	}
-	if err := m.SetNote(ctx, "0", nil); err != nil {
+	if err := m.SetNote(t.Context(), "0", nil); err != nil {
 		t.Error(err)
 	}
-	if err := m.SetNote(ctx, "one more", []byte{1}); err != nil {
+	if err := m.SetNote(t.Context(), "one more", []byte{1}); err != nil {
 		t.Error(err)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	o.ReadOnly = true
-	s = open(t, dir, o)
-	m = model(t, s, plain())
+	s = storetest.Open(t, dir, o)
+	m = storetest.Model(t, s, crashtest.Plain())
 	if got, err := m.Note("one more"); err != nil || !bytes.Equal(got, []byte{1}) {
 		t.Error(got, err)
 	}
-	if err := m.SetNote(ctx, "0", []byte{1}); !errors.Is(err, ErrReadOnly) {
+	if err := m.SetNote(t.Context(), "0", []byte{1}); !errors.Is(err, db.ErrReadOnly) {
 		t.Error(err)
 	}
 }

@@ -1,4 +1,4 @@
-package db
+package db_test
 
 import (
 	"fmt"
@@ -9,7 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/internal/catalog"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/quant"
 )
@@ -17,10 +20,10 @@ import (
 // Every number in an options struct is taken or refused as its doc comment says, at the call that takes the options; a refusal
 // names the field and the value. A field of a new number fails here until it is listed.
 func TestOptionsAreChecked(t *testing.T) {
-	s := open(t, t.TempDir(), options())
-	m := model(t, s, plain())
-	p := kv.Tokens(tokens(1, 32)...)
-	put(t, m, p)
+	s := storetest.Open(t, t.TempDir(), storetest.Options())
+	m := storetest.Model(t, s, crashtest.Plain())
+	p := kv.Tokens(crashtest.Tokens(1, 32)...)
+	storetest.Put(t, m, p)
 	finite := func(low, high float64) func(float64) bool {
 		return func(x float64) bool { return x == 0 || x >= low && x <= high }
 	}
@@ -33,13 +36,13 @@ func TestOptionsAreChecked(t *testing.T) {
 		call    func(o any) error
 		allowed map[string]func(float64) bool
 	}{
-		{Options{}, func(o any) error { return o.(Options).Validate() }, map[string]func(float64) bool{
+		{db.Options{}, func(o any) error { return o.(db.Options).Validate() }, map[string]func(float64) bool{
 			"Budget":             finite(1<<20, 1<<60),
 			"MinFree":            func(x float64) bool { return x <= 1<<60 },
 			"MaxBlocks":          atLeast(0),
 			"HighWater":          share,
 			"LowWater":           finite(math.SmallestNonzeroFloat64, 0.7),
-			"Durability":         finite(0, float64(Power)),
+			"Durability":         finite(0, float64(db.Power)),
 			"CheckpointInterval": func(float64) bool { return true },
 			"CheckpointBytes":    atLeast(0),
 			"Codec":              codec,
@@ -47,15 +50,15 @@ func TestOptionsAreChecked(t *testing.T) {
 			"SegmentBytes":       finite(64<<10, 1<<40),
 			"BloomFPR":           finite(1e-9, 0.5),
 		}},
-		{PutOptions{}, func(o any) error {
-			_, err := m.Put(ctx, p, filled(m.Descriptor(), &p, 0, 32), o.(PutOptions))
+		{db.PutOptions{}, func(o any) error {
+			_, err := m.Put(t.Context(), p, storetest.Filled(m.Descriptor(), &p, 0, 32), o.(db.PutOptions))
 			return err
 		}, map[string]func(float64) bool{"Codec": codec, "Compression": compression, "KeepStates": func(float64) bool { return true }}},
-		{MatchOptions{}, func(o any) error {
-			_, _, err := m.Probe(ctx, p, o.(MatchOptions))
-			_, again := m.Explain(ctx, p, o.(MatchOptions))
-			_, third := m.Prefetch(ctx, p, o.(MatchOptions))
-			x, fourth := m.Match(ctx, p, o.(MatchOptions))
+		{db.MatchOptions{}, func(o any) error {
+			_, _, err := m.Probe(t.Context(), p, o.(db.MatchOptions))
+			_, again := m.Explain(t.Context(), p, o.(db.MatchOptions))
+			_, third := m.Prefetch(t.Context(), p, o.(db.MatchOptions))
+			x, fourth := m.Match(t.Context(), p, o.(db.MatchOptions))
 			if fourth == nil {
 				x.Close()
 			}
@@ -64,15 +67,15 @@ func TestOptionsAreChecked(t *testing.T) {
 			}
 			return err
 		}, map[string]func(float64) bool{"Limit": atLeast(0)}},
-		{RefOptions{}, func(o any) error { return m.SetRef(ctx, "name", p, o.(RefOptions)) }, map[string]func(float64) bool{
+		{db.RefOptions{}, func(o any) error { return m.SetRef(t.Context(), "name", p, o.(db.RefOptions)) }, map[string]func(float64) bool{
 			"Priority": func(x float64) bool { return x < catalog.ClassPinned },
 			"TTL":      atLeast(0),
 		}},
-		{CompactOptions{}, func(o any) error { _, err := s.Compact(ctx, o.(CompactOptions)); return err }, map[string]func(float64) bool{
+		{db.CompactOptions{}, func(o any) error { _, err := s.Compact(t.Context(), o.(db.CompactOptions)); return err }, map[string]func(float64) bool{
 			"LiveShare": share,
 		}},
-		{VerifyOptions{}, nil, nil},
-		{RepairOptions{}, nil, nil},
+		{db.VerifyOptions{}, nil, nil},
+		{db.RepairOptions{}, nil, nil},
 	} {
 		of := reflect.TypeOf(x.options)
 		for i := range of.NumField() {
@@ -136,18 +139,18 @@ func extremes(of reflect.Type) (out []reflect.Value) {
 
 // Options that contradict each other, or lie in other values, are refused by Open itself.
 func TestOptionsAreRefusedByOpen(t *testing.T) {
-	for says, change := range map[string]func(*Options){
-		"Options.LowWater is 0.8: expected a share of the budget, over 0 and up to HighWater, which is 0.5": func(o *Options) { o.LowWater, o.HighWater = 0.8, 0.5 },
-		"Options.BloomFPR is NaN":               func(o *Options) { o.BloomFPR = math.NaN() },
-		"Options.HighWater is NaN":              func(o *Options) { o.HighWater = math.NaN() },
-		"Options.Policy: DepthCap(-4)":          func(o *Options) { o.Policy = DepthCap(-4) },
-		"Options.Codec is 4":                    func(o *Options) { o.Codec = quant.Q8C },
-		"q8c is reserved":                       func(o *Options) { o.Codec = quant.Q8C },
-		"Options.Codec is 77: quant: codec not": func(o *Options) { o.Codec = 77 },
+	for says, change := range map[string]func(*db.Options){
+		"Options.LowWater is 0.8: expected a share of the budget, over 0 and up to HighWater, which is 0.5": func(o *db.Options) { o.LowWater, o.HighWater = 0.8, 0.5 },
+		"Options.BloomFPR is NaN":               func(o *db.Options) { o.BloomFPR = math.NaN() },
+		"Options.HighWater is NaN":              func(o *db.Options) { o.HighWater = math.NaN() },
+		"Options.Policy: DepthCap(-4)":          func(o *db.Options) { o.Policy = db.DepthCap(-4) },
+		"Options.Codec is 4":                    func(o *db.Options) { o.Codec = quant.Q8C },
+		"q8c is reserved":                       func(o *db.Options) { o.Codec = quant.Q8C },
+		"Options.Codec is 77: quant: codec not": func(o *db.Options) { o.Codec = 77 },
 	} {
-		o := Options{Logger: slog.New(slog.DiscardHandler)}
+		o := db.Options{Logger: slog.New(slog.DiscardHandler)}
 		change(&o)
-		s, err := Open(ctx, t.TempDir(), o)
+		s, err := db.Open(t.Context(), t.TempDir(), o)
 		if err == nil {
 			s.Close()
 		}
@@ -155,11 +158,11 @@ func TestOptionsAreRefusedByOpen(t *testing.T) {
 			t.Errorf("%v, want it to say %q", err, says)
 		}
 	}
-	s := open(t, t.TempDir(), options())
-	m := model(t, s, plain())
-	p := kv.Tokens(tokens(1, 32)...)
-	put(t, m, p)
-	if err := m.SetRef(ctx, "name", p, RefOptions{TTL: math.MaxInt64}); err != nil {
+	s := storetest.Open(t, t.TempDir(), storetest.Options())
+	m := storetest.Model(t, s, crashtest.Plain())
+	p := kv.Tokens(crashtest.Tokens(1, 32)...)
+	storetest.Put(t, m, p)
+	if err := m.SetRef(t.Context(), "name", p, db.RefOptions{TTL: math.MaxInt64}); err != nil {
 		t.Fatal(err)
 	}
 	if r, err := s.Ref("name"); err != nil || !r.Expires.After(time.Now()) {

@@ -39,7 +39,7 @@ func (r *scriptRun) put(a []string) error {
 		}
 	}
 	return r.logged(name, n, func() error {
-		res, err := r.m.Put(ctx(), x.Prompt.Prefix(n), rows, db.PutOptions{})
+		res, err := r.m.Put(ctx, x.Prompt.Prefix(n), rows, db.PutOptions{})
 		return stored(n, res, err)
 	})
 }
@@ -48,7 +48,7 @@ func (r *scriptRun) extend(a []string) error {
 	name := a[1]
 	n := length(name, a[3])
 	x := crashtest.Named(r.model, name, max(n, r.put0[r.id(name)]))
-	match, err := r.m.Match(ctx(), x.Prompt.Prefix(n), db.MatchOptions{})
+	match, err := r.m.Match(ctx, x.Prompt.Prefix(n), db.MatchOptions{})
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (r *scriptRun) extend(a []string) error {
 		from = max(0, from-g.Window)
 	}
 	return r.logged(name, n, func() error {
-		res, err := match.Extend(ctx(), x.Prompt.Prefix(n), x.Rows(from, n), db.PutOptions{})
+		res, err := match.Extend(ctx, x.Prompt.Prefix(n), x.Rows(from, n), db.PutOptions{})
 		return stored(n, res, err)
 	})
 }
@@ -86,37 +86,37 @@ func (r *scriptRun) logged(name string, n int, put func() error) error {
 
 func (r *scriptRun) delete(a []string) error {
 	from, _ := number(a[2])
-	_, err := r.m.Delete(ctx(), r.chat(a[1]).Prompt.Prefix(from+1))
+	_, err := r.m.Delete(ctx, r.chat(a[1]).Prompt.Prefix(from+1))
 	return err
 }
 
 func (r *scriptRun) deleteScope(a []string) error {
-	_, err := r.s.DeleteScope(ctx(), a[1])
+	_, err := r.s.DeleteScope(ctx, a[1])
 	return err
 }
 
 func (r *scriptRun) upkeep(a []string) error {
 	switch a[1] {
 	case "sync":
-		return r.s.Sync(ctx())
+		return r.s.Sync(ctx)
 	case "checkpoint":
-		return r.s.Checkpoint(ctx())
+		return r.s.Checkpoint(ctx)
 	case "compact":
 		r.before = maps.Collect(func(yield func(string, bool) bool) {
 			for name := range r.files() {
 				yield(name, true)
 			}
 		})
-		_, err := r.s.Compact(ctx(), db.CompactOptions{All: true})
+		_, err := r.s.Compact(ctx, db.CompactOptions{All: true})
 		return err
 	case "retire":
-		return r.s.Retire(ctx(), r.m.Fingerprint())
+		return r.s.Retire(ctx, r.m.Fingerprint())
 	case "suspend":
-		return r.s.Suspend(ctx())
+		return r.s.Suspend(ctx)
 	case "resume":
-		return r.s.Resume(ctx())
+		return r.s.Resume(ctx)
 	case "evict all":
-		_, err := r.s.Shrink(ctx(), 1)
+		_, err := r.s.Shrink(ctx, 1)
 		return err
 	}
 	return r.evict()
@@ -128,10 +128,10 @@ func (r *scriptRun) evict() error {
 	for range 8 {
 		var used int64
 		if err == nil {
-			used, err = r.s.Shrink(ctx(), 1<<60) // what it is now
+			used, err = r.s.Shrink(ctx, 1<<60) // what it is now
 		}
 		if err == nil {
-			_, err = r.s.Shrink(ctx(), used-1)
+			_, err = r.s.Shrink(ctx, used-1)
 		}
 		now, serr := r.s.Stats()
 		if err = errors.Join(err, serr); err != nil || now.Blocks < before.Blocks {
@@ -152,7 +152,7 @@ func (r *scriptRun) hold(a []string) error {
 		_, err := restored(r.chat(a[2]), open)
 		return err
 	}
-	match, err := r.m.Match(ctx(), r.chat(a[2]).Prompt, db.MatchOptions{})
+	match, err := r.m.Match(ctx, r.chat(a[2]).Prompt, db.MatchOptions{})
 	if err == nil {
 		r.held[id] = match
 	}
@@ -161,7 +161,7 @@ func (r *scriptRun) hold(a []string) error {
 
 func (r *scriptRun) ref(a []string) error {
 	p := r.chat(a[2]).Prompt
-	return r.m.SetRef(ctx(), a[1], p.Prefix(length(a[2], a[3])), db.RefOptions{Pinned: a[4] != "", Meta: refMeta(a[1])})
+	return r.m.SetRef(ctx, a[1], p.Prefix(length(a[2], a[3])), db.RefOptions{Pinned: a[4] != "", Meta: refMeta(a[1])})
 }
 
 // refMeta is what nothing but that ref says.
@@ -176,9 +176,9 @@ func (r *scriptRun) expectNoRefBytes(a []string) error {
 	return nil
 }
 
-func (r *scriptRun) unref(a []string) error { return r.s.DeleteRef(ctx(), a[1]) }
+func (r *scriptRun) unref(a []string) error { return r.s.DeleteRef(ctx, a[1]) }
 
-func (r *scriptRun) note(a []string) error { return r.m.SetNote(ctx(), a[1], []byte(a[2])) }
+func (r *scriptRun) note(a []string) error { return r.m.SetNote(ctx, a[1], []byte(a[2])) }
 
 func (r *scriptRun) expectNamed(a []string) error {
 	var got string
@@ -219,14 +219,14 @@ func (r *scriptRun) expect(a []string) error {
 		}
 	}
 	x := r.chat(name)
-	match, err := r.m.Match(ctx(), x.Prompt, db.MatchOptions{})
+	match, err := r.m.Match(ctx, x.Prompt, db.MatchOptions{})
 	if err != nil {
 		return err
 	}
 	defer match.Close()
 	got, err := restored(x, match)
 	if err == nil && got != want && !(a[len(a)-1] == " or more" && got > want) {
-		_, why, _ := r.m.Probe(ctx(), x.Prompt, db.MatchOptions{})
+		_, why, _ := r.m.Probe(ctx, x.Prompt, db.MatchOptions{})
 		err = fmt.Errorf("%d tokens were restored (%v), expected %d", got, why, want)
 	}
 	return err
@@ -235,7 +235,7 @@ func (r *scriptRun) expect(a []string) error {
 // restored restores all of a match, and compares every row.
 func restored(x *crashtest.Chat, match *db.Match) (int, error) {
 	rows := x.Room()
-	got, err := match.Restore(ctx(), rows)
+	got, err := match.Restore(ctx, rows)
 	if err == nil {
 		err = x.Check(rows, got.Tokens)
 	}
@@ -244,7 +244,7 @@ func restored(x *crashtest.Chat, match *db.Match) (int, error) {
 
 // expectSealed is for a process that has put nothing: what an earlier one left is finished.
 func (r *scriptRun) expectSealed([]string) error {
-	for s, err := range r.s.Segments(ctx()) {
+	for s, err := range r.s.Segments(ctx) {
 		if err != nil || !s.Sealed {
 			return errors.Join(fmt.Errorf("segment %d is not", s.ID), err)
 		}

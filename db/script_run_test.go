@@ -239,13 +239,13 @@ func (r *scriptRun) use(a []string) (err error) {
 	r.model = a[1]
 	if r.s != nil {
 		var m db.Registered
-		m, err = r.s.Register(ctx(), crashtest.Model(r.model))
+		m, err = r.s.Register(ctx, crashtest.Model(r.model))
 		r.m = m.Model
 	}
 	return err
 }
 
-func ctx() context.Context { return context.Background() }
+var ctx = context.Background()
 
 func (r *scriptRun) store(readOnly bool) (*db.Store, error) {
 	var f vfs.FS = r.d
@@ -255,7 +255,7 @@ func (r *scriptRun) store(readOnly bool) (*db.Store, error) {
 	if r.o.coarse {
 		f = crashtest.Coarse{FS: f}
 	}
-	return db.Open(vfs.With(ctx(), f), r.d.Dir(), db.Options{
+	return db.Open(vfs.With(ctx, f), r.d.Dir(), db.Options{
 		ReadOnly: readOnly, Durability: r.o.mode, Budget: r.o.budget, SegmentBytes: 256 << 10, MinFree: -1, CheckpointInterval: -1,
 		Codec: quant.Raw, Logger: slog.New(slog.DiscardHandler),
 	})
@@ -274,7 +274,7 @@ func (r *scriptRun) look() (*db.Report, error) {
 		return nil, fmt.Errorf("read-only: %w", err)
 	}
 	defer s.Close()
-	rep, err := s.Verify(ctx(), db.VerifyOptions{})
+	rep, err := s.Verify(ctx, db.VerifyOptions{})
 	if err != nil && r.faults.armed() {
 		err = nil
 	}
@@ -285,7 +285,7 @@ func (r *scriptRun) look() (*db.Report, error) {
 func (r *scriptRun) whole() error {
 	ends := map[kv.Key]int{}
 	var all []db.Block
-	for b, err := range r.s.Blocks(ctx()) {
+	for b, err := range r.s.Blocks(ctx) {
 		if err != nil {
 			return err
 		}
@@ -330,7 +330,7 @@ func (r *scriptRun) verify(a []string) error {
 	if r.s == nil || r.faults.armed() {
 		return nil
 	}
-	rep, err := r.s.Verify(ctx(), db.VerifyOptions{})
+	rep, err := r.s.Verify(ctx, db.VerifyOptions{})
 	if err == nil && len(rep.Damage) > 0 {
 		err = fmt.Errorf("found: %v", rep.Damage)
 	}

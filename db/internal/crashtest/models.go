@@ -43,6 +43,15 @@ func Opaque() kv.Descriptor {
 	})
 }
 
+// Hybrid is a model with rows that can be cut at a token, and a state that cannot.
+func Hybrid() kv.Descriptor {
+	d := Plain()
+	d.Name, d.StateFormat = "hybrid", "1"
+	d.Groups = []kv.Group{{Kind: kv.All}, {Kind: kv.StateAt}}
+	d.Tensors = append(d.Tensors, kv.Tensor{Layer: 2, Role: kv.RoleState, DType: kv.Bytes, Group: 1})
+	return d
+}
+
 // Tokens returns n token ids that depend on seed alone.
 func Tokens(seed, n int) []kv.Token {
 	out := make([]kv.Token, n)

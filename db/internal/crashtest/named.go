@@ -9,12 +9,10 @@ import (
 )
 
 var models = sync.OnceValue(func() map[string]kv.Descriptor {
-	other, hybrid, long := Plain(), Plain(), Plain()
+	other, long := Plain(), Plain()
 	other.Weights = kv.HashOf("another toy")
-	hybrid.StateFormat, hybrid.Groups = "1", []kv.Group{{Kind: kv.All}, {Kind: kv.StateAt}}
-	hybrid.Tensors = append(hybrid.Tensors, kv.Tensor{Layer: 2, Role: kv.RoleState, DType: kv.Bytes, Group: 1})
 	all := map[string]kv.Descriptor{
-		"plain": Plain(), "window": Windowed(40), "state": Opaque(), "other": other, "hybrid": hybrid, "long": long,
+		"plain": Plain(), "window": Windowed(40), "state": Opaque(), "other": other, "hybrid": Hybrid(), "long": long,
 	}
 	for name, d := range all {
 		if d.Name, d.BlockTokens = name, 32; name == "long" {

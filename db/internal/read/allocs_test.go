@@ -1,32 +1,35 @@
-package db
+package read_test
 
 import (
 	"testing"
 
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/internal/lock"
 	"github.com/dormousekv/dormouse/kv"
 )
 
 // A match costs its caller two allocations at most: the Match, and nothing or one more.
 func TestMatchAllocations(t *testing.T) {
-	if raceDetector || lock.Checked {
+	if storetest.Race || lock.Checked {
 		t.Skip("SKIPPED: the race detector, and the check of the locks' order, allocate themselves")
 	}
-	s := open(t, t.TempDir(), options())
-	m := model(t, s, plain())
-	p := kv.Prompt{Tokens: tokens(1, 1024)}
-	put(t, m, p)
+	s := storetest.Open(t, t.TempDir(), storetest.Options())
+	m := storetest.Model(t, s, crashtest.Plain())
+	p := kv.Prompt{Tokens: crashtest.Tokens(1, 1024)}
+	storetest.Put(t, m, p)
 	for _, checkpointed := range []bool{false, true} {
 		if checkpointed {
-			if err := s.Checkpoint(ctx); err != nil {
+			if err := s.Checkpoint(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
 		for name, p := range map[string]kv.Prompt{
-			"hit": p, "to the token": {Tokens: append(tokens(1, 1000), 7, 8, 9)}, "miss": {Tokens: tokens(2, 1024)},
+			"hit": p, "to the token": {Tokens: append(crashtest.Tokens(1, 1000), 7, 8, 9)}, "miss": {Tokens: crashtest.Tokens(2, 1024)},
 		} {
 			n := testing.AllocsPerRun(200, func() {
-				x, err := m.Match(ctx, p, MatchOptions{})
+				x, err := m.Match(t.Context(), p, db.MatchOptions{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -41,24 +44,24 @@ func TestMatchAllocations(t *testing.T) {
 
 // A restored block costs no allocation: twice the blocks cost as many as once.
 func TestRestoreAllocations(t *testing.T) {
-	if raceDetector || lock.Checked {
+	if storetest.Race || lock.Checked {
 		t.Skip("SKIPPED: the race detector, and the check of the locks' order, allocate themselves")
 	}
-	o := options()
+	o := storetest.Options()
 	o.Codec = 0
-	s := open(t, t.TempDir(), o)
-	m := model(t, s, plain())
-	p := kv.Prompt{Tokens: tokens(1, 4096)}
-	put(t, m, p)
-	rows := empty(plain(), 4096)
+	s := storetest.Open(t, t.TempDir(), o)
+	m := storetest.Model(t, s, crashtest.Plain())
+	p := kv.Prompt{Tokens: crashtest.Tokens(1, 4096)}
+	storetest.Put(t, m, p)
+	rows := storetest.Empty(crashtest.Plain(), 4096)
 	cost := func(n int) float64 {
-		x, err := m.Match(ctx, p, MatchOptions{Limit: n})
+		x, err := m.Match(t.Context(), p, db.MatchOptions{Limit: n})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer x.Close()
 		return testing.AllocsPerRun(20, func() {
-			if got, err := x.Restore(ctx, rows); err != nil || got.Tokens != n {
+			if got, err := x.Restore(t.Context(), rows); err != nil || got.Tokens != n {
 				t.Fatal(got, err)
 			}
 		})

@@ -1,10 +1,13 @@
-package db
+package engine_test
 
 import (
 	"strings"
 	"testing"
 	"testing/synctest"
 
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -12,20 +15,21 @@ import (
 // TestDeleteOfWhatIsGoneIsDurable: a Delete that finds nothing, because another one is about to take it, is acknowledged no
 // earlier than that one is durable. Else what both were asked to delete could be back after a power cut.
 func TestDeleteOfWhatIsGoneIsDurable(t *testing.T) {
-	for name, again := range map[string]func(s *Store, m *Model, p kv.Prompt) error{
-		"delete": func(_ *Store, m *Model, p kv.Prompt) error { _, err := m.Delete(ctx, p); return err },
-		"scope":  func(s *Store, _ *Model, p kv.Prompt) error { _, err := s.DeleteScope(ctx, p.Scope); return err },
+	for name, again := range map[string]func(s *db.Store, m *db.Model, p kv.Prompt) error{
+		"delete": func(_ *db.Store, m *db.Model, p kv.Prompt) error { _, err := m.Delete(t.Context(), p); return err },
+		"scope": func(s *db.Store, _ *db.Model, p kv.Prompt) error {
+			_, err := s.DeleteScope(t.Context(), p.Scope)
+			return err
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := newCrashDirs(t).Next()
+			dir := crashtest.NewDirs(t).Next()
 			synctest.Test(t, func(t *testing.T) {
-				d := newCrashDisk(dir)
-				o := options()
-				o.fs = d
-				s := open(t, dir, o)
-				m := model(t, s, plain())
-				p := kv.Prompt{Tokens: tokens(1, 80), Scope: "alice", ScopeStart: 32}
-				put(t, m, p)
+				d := crashtest.NewDisk(dir)
+				s := storetest.OpenOn(t, d, dir, storetest.Options())
+				m := storetest.Model(t, s, crashtest.Plain())
+				p := kv.Prompt{Tokens: crashtest.Tokens(1, 80), Scope: "alice", ScopeStart: 32}
+				storetest.Put(t, m, p)
 				syncing, release := make(chan struct{}), make(chan struct{})
 				d.Before(func(op crashfs.Op) error {
 					if op.Kind == "sync" && strings.HasSuffix(op.Name, ".wal") {
@@ -39,7 +43,7 @@ func TestDeleteOfWhatIsGoneIsDurable(t *testing.T) {
 					return nil
 				})
 				first, second := make(chan error, 1), make(chan error, 1)
-				go func() { _, err := s.DeleteScope(ctx, "alice"); first <- err }()
+				go func() { _, err := s.DeleteScope(t.Context(), "alice"); first <- err }()
 				<-syncing // the frame is written, and not durable
 				go func() { second <- again(s, m, p) }()
 				synctest.Wait()

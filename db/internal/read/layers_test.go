@@ -1,28 +1,31 @@
-package db
+package read_test
 
 import (
 	"os"
 	"path/filepath"
 	"testing"
 
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/kv"
 )
 
 // When a layer is ready its rows are, up to the number that comes with it; layers come in order.
 func TestRestoreLayers(t *testing.T) {
-	s := open(t, t.TempDir(), options())
-	d := windowed(40)
-	m := model(t, s, d)
-	p := kv.Prompt{Tokens: tokens(1, 300)}
-	put(t, m, p)
-	x, err := m.Match(ctx, p, MatchOptions{})
+	s := storetest.Open(t, t.TempDir(), storetest.Options())
+	d := crashtest.Windowed(40)
+	m := storetest.Model(t, s, d)
+	p := kv.Prompt{Tokens: crashtest.Tokens(1, 300)}
+	storetest.Put(t, m, p)
+	x, err := m.Match(t.Context(), p, db.MatchOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer x.Close()
-	rows := empty(d, 300)
+	rows := storetest.Empty(d, 300)
 	next := 0
-	got, err := x.RestoreLayers(ctx, rows, func(layer, n int) {
+	got, err := x.RestoreLayers(t.Context(), rows, func(layer, n int) {
 		if layer != next || n != 300 {
 			t.Errorf("layer %d with %d tokens, expected layer %d with 300", layer, n, next)
 		}
@@ -32,7 +35,7 @@ func TestRestoreLayers(t *testing.T) {
 	if err != nil || got.Tokens != 300 || next != 3 {
 		t.Fatalf("%+v, %v after %d layers", got, err, next)
 	}
-	checkRows(t, m.Descriptor(), &p, rows, 300)
+	storetest.CheckRows(t, m.Descriptor(), &p, rows, 300)
 }
 
 // checkLayers compares the rows of the layers up to one with the truth; the first time, those of later ones are not there.
@@ -43,7 +46,7 @@ func checkLayers(t *testing.T, d kv.Descriptor, p *kv.Prompt, rows kv.Rows, upTo
 		mem := rows[i].Pieces[0].Mem
 		for pos := range n {
 			row := string(mem[pos*size : (pos+1)*size])
-			switch right := row == string(truth(d, p, i, pos)); {
+			switch right := row == string(storetest.Truth(d, p, i, pos)); {
 			case first && tensor.Layer > upTo && right:
 				t.Fatalf("row %d of layer %d is there before layer %d is ready", pos, tensor.Layer, upTo+1)
 			case tensor.Layer <= upTo && !right && (tensor.Group == 0 || pos >= n-d.Groups[1].Window):
@@ -56,13 +59,13 @@ func checkLayers(t *testing.T, d kv.Descriptor, p *kv.Prompt, rows kv.Rows, upTo
 // Damage in a late layer makes the layers come again, with fewer tokens; the number never grows.
 func TestRestoreLayersOverDamage(t *testing.T) {
 	dir := t.TempDir()
-	s := open(t, dir, options())
-	d := plain()
-	m := model(t, s, d)
-	p := kv.Prompt{Tokens: tokens(1, 160)}
-	put(t, m, p)
-	var at Block
-	for b, err := range s.Blocks(ctx) {
+	s := storetest.Open(t, dir, storetest.Options())
+	d := crashtest.Plain()
+	m := storetest.Model(t, s, d)
+	p := kv.Prompt{Tokens: crashtest.Tokens(1, 160)}
+	storetest.Put(t, m, p)
+	var at db.Block
+	for b, err := range s.Blocks(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,7 +73,7 @@ func TestRestoreLayersOverDamage(t *testing.T) {
 			at = b
 		}
 	}
-	names, _ := filepath.Glob(filepath.Join(dir, segmentsDir, "*.seg"))
+	names, _ := filepath.Glob(filepath.Join(dir, storetest.SegmentsDir, "*.seg"))
 	f, err := os.OpenFile(names[0], os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -87,15 +90,15 @@ func TestRestoreLayersOverDamage(t *testing.T) {
 	if _, err := f.WriteAt([]byte{^b[0]}, off+1); err != nil {
 		t.Fatal(err)
 	}
-	x, err := m.Match(ctx, p, MatchOptions{})
+	x, err := m.Match(t.Context(), p, db.MatchOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer x.Close()
-	rows := empty(d, 160)
+	rows := storetest.Empty(d, 160)
 	type call struct{ layer, tokens int }
 	var calls []call
-	got, err := x.RestoreLayers(ctx, rows, func(layer, n int) {
+	got, err := x.RestoreLayers(t.Context(), rows, func(layer, n int) {
 		calls = append(calls, call{layer, n})
 		checkLayers(t, d, &p, rows, layer, n, n == 160)
 		for i := range rows { // what a runtime would do with a layer that it was given too much of
@@ -104,11 +107,11 @@ func TestRestoreLayersOverDamage(t *testing.T) {
 			}
 		}
 	})
-	if err != nil || got.Tokens != 96 || got.Reason.Code != Damaged {
+	if err != nil || got.Tokens != 96 || got.Reason.Code != db.Damaged {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	if len(calls) != 3 || calls[0] != (call{0, 160}) || calls[1] != (call{0, 96}) || calls[2] != (call{1, 96}) {
 		t.Errorf("calls %v", calls)
 	}
-	checkRows(t, d, &p, rows, 96)
+	storetest.CheckRows(t, d, &p, rows, 96)
 }

@@ -1,30 +1,33 @@
-package db
+package read_test
 
 import (
 	"errors"
 	"testing"
 
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/prefix"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/kv"
 )
 
 // A View of a prefix that was deleted after the match, but for the last block, whose place the match knows, does not pass over
 // what is gone: nobody would miss it.
 func TestViewNamesWhatIsGone(t *testing.T) {
-	s := open(t, t.TempDir(), options())
-	m := model(t, s, plain())
-	p := kv.Prompt{Tokens: tokens(1, 64)}
-	put(t, m, p)
-	x, err := m.Match(ctx, p, MatchOptions{})
+	s := storetest.Open(t, t.TempDir(), storetest.Options())
+	m := storetest.Model(t, s, crashtest.Plain())
+	p := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}
+	storetest.Put(t, m, p)
+	x, err := m.Match(t.Context(), p, db.MatchOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer x.Close()
-	if _, err := m.Delete(ctx, p.Prefix(16)); err != nil {
+	if _, err := m.Delete(t.Context(), p.Prefix(16)); err != nil {
 		t.Fatal(err)
 	}
 	next := 0
-	err = x.View(ctx, func(p StoredPlane) error {
+	err = x.View(t.Context(), func(p db.StoredPlane) error {
 		if p.Tensor == 0 {
 			if p.First != next {
 				t.Errorf("rows from %d on, expected %d", p.First, next)
@@ -36,7 +39,7 @@ func TestViewNamesWhatIsGone(t *testing.T) {
 	if err == nil && next != x.Tokens() {
 		t.Errorf("no error, and rows up to %d of %d tokens", next, x.Tokens())
 	}
-	if err != nil && (!errors.Is(err, prefix.ErrGone) || !errors.Is(err, ErrNotStored)) {
+	if err != nil && (!errors.Is(err, prefix.ErrGone) || !errors.Is(err, db.ErrNotStored)) {
 		t.Errorf("view: %v", err)
 	}
 }

@@ -1,21 +1,24 @@
-package db
+package read_test
 
 import (
 	"testing"
 
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/kv"
 )
 
 // A restore that is refused leaves no row as it was: nobody takes what an earlier prompt left for this one's.
 func TestRefusedRestoreZeroesRows(t *testing.T) {
-	for _, d := range []kv.Descriptor{plain(), windowed(20), opaque()} {
+	for _, d := range []kv.Descriptor{crashtest.Plain(), crashtest.Windowed(20), crashtest.Opaque()} {
 		for _, closed := range []string{"match", "store"} {
 			t.Run(d.Name+" closed "+closed, func(t *testing.T) {
-				s := open(t, t.TempDir(), options())
-				m := model(t, s, d)
-				p := kv.Tokens(tokens(1, 32)...)
-				put(t, m, p)
-				x, err := m.Match(ctx, p, MatchOptions{})
+				s := storetest.Open(t, t.TempDir(), storetest.Options())
+				m := storetest.Model(t, s, d)
+				p := kv.Tokens(crashtest.Tokens(1, 32)...)
+				storetest.Put(t, m, p)
+				x, err := m.Match(t.Context(), p, db.MatchOptions{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -27,8 +30,8 @@ func TestRefusedRestoreZeroesRows(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				rows := empty(d, 32)
-				if got, err := x.Restore(ctx, rows); err == nil || got.Tokens != 0 {
+				rows := storetest.Empty(d, 32)
+				if got, err := x.Restore(t.Context(), rows); err == nil || got.Tokens != 0 {
 					t.Errorf("%+v, %v", got, err)
 				}
 				for i := range rows {

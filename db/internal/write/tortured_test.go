@@ -1,10 +1,13 @@
-package db
+package write_test
 
 import (
 	"errors"
 	"fmt"
 	"testing"
 
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -12,45 +15,45 @@ import (
 
 // What is stored after a match does not make it longer: its lease does not hold that. It still gives what it promised.
 func TestMatchStaysAsLongAsItWas(t *testing.T) {
-	s := open(t, t.TempDir(), options())
-	for _, d := range []kv.Descriptor{opaque(), windowed(40)} {
-		m := model(t, s, d)
-		p := kv.Prompt{Tokens: tokens(3, 120)}
+	s := storetest.Open(t, t.TempDir(), storetest.Options())
+	for _, d := range []kv.Descriptor{crashtest.Opaque(), crashtest.Windowed(40)} {
+		m := storetest.Model(t, s, d)
+		p := kv.Prompt{Tokens: crashtest.Tokens(3, 120)}
 		d = m.Descriptor()
 		long, short := p.Prefix(100), p.Prefix(50)
 		if d.Name == "opaque" {
-			put(t, m, short)
-			bare := filled(d, &long, 0, 100)
+			storetest.Put(t, m, short)
+			bare := storetest.Filled(d, &long, 0, 100)
 			bare[0] = kv.TensorRows{} // tokens without their state
-			if _, err := m.Put(ctx, long, bare, PutOptions{}); err != nil {
+			if _, err := m.Put(t.Context(), long, bare, db.PutOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		} else {
-			put(t, m, short)
-			late := filled(d, &long, 0, 100)
+			storetest.Put(t, m, short)
+			late := storetest.Filled(d, &long, 0, 100)
 			for i, tensor := range d.Tensors {
 				if tensor.Group == 1 { // the window's rows begin late
 					late[i] = late[i].Slice(tensor, 90, 100)
 				}
 			}
-			if _, err := m.Put(ctx, long, late, PutOptions{}); err != nil {
+			if _, err := m.Put(t.Context(), long, late, db.PutOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		x, err := m.Match(ctx, p, MatchOptions{})
+		x, err := m.Match(t.Context(), p, db.MatchOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer x.Close()
 		promised, why := x.Tokens(), x.Reason()
-		put(t, m, long)
-		rows := empty(d, 120)
-		got, err := x.Restore(ctx, rows)
+		storetest.Put(t, m, long)
+		rows := storetest.Empty(d, 120)
+		got, err := x.Restore(t.Context(), rows)
 		if err != nil || got.Tokens != promised || got.Reason.Code != why.Code {
 			t.Fatalf("%s: %+v, %v, expected %d tokens (%v)", d.Name, got, err, promised, why)
 		}
-		checkRows(t, d, &p, rows, promised)
-		if n, _ := restore(t, m, p); n != 100 {
+		storetest.CheckRows(t, d, &p, rows, promised)
+		if n, _ := storetest.Restore(t, m, p); n != 100 {
 			t.Errorf("%s: a new match gives %d tokens", d.Name, n)
 		}
 	}
@@ -58,22 +61,22 @@ func TestMatchStaysAsLongAsItWas(t *testing.T) {
 
 // A restore into memory that ends blocks before the match does gives the rows that there is room for.
 func TestRestoreIntoLessMemory(t *testing.T) {
-	s := open(t, t.TempDir(), options())
-	for _, d := range []kv.Descriptor{plain(), windowed(40)} {
-		m := model(t, s, d)
-		p := kv.Prompt{Tokens: tokens(4, 150)}
-		put(t, m, p)
+	s := storetest.Open(t, t.TempDir(), storetest.Options())
+	for _, d := range []kv.Descriptor{crashtest.Plain(), crashtest.Windowed(40)} {
+		m := storetest.Model(t, s, d)
+		p := kv.Prompt{Tokens: crashtest.Tokens(4, 150)}
+		storetest.Put(t, m, p)
 		for _, room := range []int{149, 130, 97, 96, 95, 50, 17} {
-			x, err := m.Match(ctx, p, MatchOptions{})
+			x, err := m.Match(t.Context(), p, db.MatchOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			rows := empty(m.Descriptor(), room)
-			got, err := x.Restore(ctx, rows)
-			if err != nil || got.Tokens != room || got.Reason.Code != MemoryShort {
+			rows := storetest.Empty(m.Descriptor(), room)
+			got, err := x.Restore(t.Context(), rows)
+			if err != nil || got.Tokens != room || got.Reason.Code != db.MemoryShort {
 				t.Errorf("%s, room for %d rows: %+v, %v", d.Name, room, got, err)
 			} else {
-				checkRows(t, m.Descriptor(), &p, rows, room)
+				storetest.CheckRows(t, m.Descriptor(), &p, rows, room)
 			}
 			x.Close()
 		}
@@ -83,24 +86,24 @@ func TestRestoreIntoLessMemory(t *testing.T) {
 // What is allocated ahead for several models, the pages that a checkpoint writes anew, and a compaction's copies all fit into
 // the budget, of which puts under open matches take all that they may.
 func TestBudgetHoldsForManyModels(t *testing.T) {
-	o := options()
+	o := storetest.Options()
 	o.Budget, o.SegmentBytes, o.HighWater, o.LowWater = 5<<20, 128<<10, 1, 1
-	s := open(t, t.TempDir(), o)
-	var models []*Model
+	s := storetest.Open(t, t.TempDir(), o)
+	var models []*db.Model
 	for i := range 7 {
-		d := plain()
+		d := crashtest.Plain()
 		d.Name = fmt.Sprint("model ", i)
-		models = append(models, model(t, s, d))
+		models = append(models, storetest.Model(t, s, d))
 	}
-	var held []*Match
+	var held []*db.Match
 	for i := range 400 {
-		m, p := models[i%len(models)], kv.Prompt{Tokens: tokens(i, 40)}
-		_, err := m.Put(ctx, p, filled(m.Descriptor(), &p, 0, 40), PutOptions{})
-		if err != nil && !errors.Is(err, ErrNoSpace) {
+		m, p := models[i%len(models)], kv.Prompt{Tokens: crashtest.Tokens(i, 40)}
+		_, err := m.Put(t.Context(), p, storetest.Filled(m.Descriptor(), &p, 0, 40), db.PutOptions{})
+		if err != nil && !errors.Is(err, db.ErrNoSpace) {
 			t.Fatal(err)
 		}
 		if i%3 == 0 {
-			x, err := m.Match(ctx, p, MatchOptions{})
+			x, err := m.Match(t.Context(), p, db.MatchOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -109,11 +112,11 @@ func TestBudgetHoldsForManyModels(t *testing.T) {
 		}
 		switch {
 		case i%40 == 39:
-			if _, err := s.Compact(ctx, CompactOptions{All: true}); err != nil && !errors.Is(err, ErrNoSpace) {
+			if _, err := s.Compact(t.Context(), db.CompactOptions{All: true}); err != nil && !errors.Is(err, db.ErrNoSpace) {
 				t.Fatal(err)
 			}
 		case i%10 == 9:
-			if err := s.Checkpoint(ctx); err != nil {
+			if err := s.Checkpoint(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}

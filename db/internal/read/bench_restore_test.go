@@ -1,4 +1,4 @@
-package db
+package read_test
 
 import (
 	"fmt"
@@ -6,12 +6,15 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/kv"
 )
 
 // large is a model whose blocks have 2 MiB of f16: 64 tokens, 16 layers of K and V, 8 heads of 64.
 func large() kv.Descriptor {
-	d := toy(kv.Descriptor{Name: "large", BlockTokens: 64})
+	d := crashtest.Toy(kv.Descriptor{Name: "large", BlockTokens: 64})
 	for layer := range 16 {
 		d.Tensors = append(d.Tensors,
 			kv.Tensor{Layer: layer, Role: kv.RoleK, DType: kv.F16, Width: 512},
@@ -41,14 +44,14 @@ func noise(d kv.Descriptor, n int) kv.Rows {
 // BenchmarkRestore restores 128 blocks of 2 MiB f16 from INT8, beside a copy of as many bytes by as many goroutines.
 func BenchmarkRestore(b *testing.B) {
 	const n = 128 * 64
-	o := options()
+	o := storetest.Options()
 	o.Budget, o.CheckpointBytes, o.Codec, o.SegmentBytes = 8<<30, 8<<30, 0, 64<<20
-	s := open(b, b.TempDir(), o)
+	s := storetest.Open(b, b.TempDir(), o)
 	d := large()
-	m := model(b, s, d)
-	p := kv.Prompt{Tokens: tokens(1, n)}
+	m := storetest.Model(b, s, d)
+	p := kv.Prompt{Tokens: crashtest.Tokens(1, n)}
 	src := noise(m.Descriptor(), n)
-	if _, err := m.Put(ctx, p, src, PutOptions{}); err != nil {
+	if _, err := m.Put(b.Context(), p, src, db.PutOptions{}); err != nil {
 		b.Fatal(err)
 	}
 	dst := noise(m.Descriptor(), n)
@@ -60,11 +63,11 @@ func BenchmarkRestore(b *testing.B) {
 		b.SetBytes(bytes)
 		b.ReportAllocs()
 		for b.Loop() {
-			x, err := m.Match(ctx, p, MatchOptions{})
+			x, err := m.Match(b.Context(), p, db.MatchOptions{})
 			if err != nil {
 				b.Fatal(err)
 			}
-			if got, err := x.Restore(ctx, dst); err != nil || got.Tokens != n {
+			if got, err := x.Restore(b.Context(), dst); err != nil || got.Tokens != n {
 				b.Fatal(got, err)
 			}
 			x.Close()
@@ -107,7 +110,7 @@ func BenchmarkRestore(b *testing.B) {
 		i := 0
 		for b.Loop() {
 			i++
-			if _, err := m.Put(ctx, kv.Prompt{Tokens: tokens(i+1, n)}, src, PutOptions{}); err != nil {
+			if _, err := m.Put(b.Context(), kv.Prompt{Tokens: crashtest.Tokens(i+1, n)}, src, db.PutOptions{}); err != nil {
 				b.Fatal(err)
 			}
 		}

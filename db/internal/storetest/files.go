@@ -1,0 +1,119 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// Names in a store's directory (docs/format).
+const (
+	FormatFile   = "FORMAT"
+	LockFile     = "LOCK"
+	IndexFile    = "index.db"
+	BloomFile    = "bloom"
+	UnsyncedFile = "unsynced"
+	LogDir       = "wal"
+	SegmentsDir  = "segments"
+
+	FormatBytes  = 88
+	FirstSegment = SegmentsDir + "/0000000000000001.seg"
+)
+
+// SegmentPath is the file of a segment.
+func SegmentPath(dir string, segment uint64) string {
+	return filepath.Join(dir, SegmentsDir, fmt.Sprintf("%016x.seg", segment))
+}
+
+// Hasher names prompts as the store in dir does.
+func Hasher(t testing.TB, dir string) kv.Hasher {
+	t.Helper()
+	const seedAt = 56 // docs/format/store.md
+	b, err := os.ReadFile(filepath.Join(dir, FormatFile))
+	if err != nil || len(b) != FormatBytes {
+		t.Fatal(len(b), err)
+	}
+	return kv.NewHasher(kv.Seed(b[seedAt:]))
+}
+
+// Remove takes a file of a store.
+func Remove(t testing.TB, dir, name string) {
+	t.Helper()
+	if err := os.Remove(filepath.Join(dir, name)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// CutPower makes the next open of a copy look at everything, as after a power cut, and takes the index if that is lost.
+func CutPower(t testing.TB, dir string, lost bool) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, UnsyncedFile), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if lost {
+		Remove(t, dir, IndexFile)
+	}
+}
+
+// Key is the key of block i of a prompt.
+func Key(t testing.TB, s *db.Store, m *db.Model, p kv.Prompt, i int) kv.Key {
+	t.Helper()
+	return Hasher(t, s.Dir()).Chain(m.Fingerprint(), m.Descriptor().BlockTokens, &p).Key(i)
+}
+
+// Record is the stored record of a group of a prompt's block i.
+func Record(t testing.TB, s *db.Store, m *db.Model, p kv.Prompt, i, group int) db.Block {
+	t.Helper()
+	key := Key(t, s, m, p, i)
+	for b, err := range s.Blocks(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b.Key == key && b.Group == group {
+			return b
+		}
+	}
+	t.Fatalf("no record of group %d of block %d is stored", group, i)
+	return db.Block{}
+}
+
+// ZeroRecord zeroes the first n bytes of a record.
+func ZeroRecord(t testing.TB, dir string, b db.Block, n int64) {
+	t.Helper()
+	Write(t, SegmentPath(dir, b.Segment), b.Offset, make([]byte, n))
+}
+
+// Write changes bytes of a file.
+func Write(t testing.TB, path string, off int64, b []byte) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteAt(b, off)
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Flip flips a bit of a file while then runs.
+func Flip(t testing.TB, path string, at int64, bit int, then func()) {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	b := make([]byte, 1)
+	if _, err := f.ReadAt(b, at); err != nil {
+		t.Fatal(err)
+	}
+	Write(t, path, at, []byte{b[0] ^ 1<<bit})
+	then()
+	Write(t, path, at, b)
+}

@@ -1,0 +1,191 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/quant"
+)
+
+// Options are those of a small store that does nothing unasked: no checkpoint by time, lossless rows, segments of 1 MiB, no log lines.
+func Options() db.Options {
+	return db.Options{
+		Budget: 256 << 20, MinFree: -1, CheckpointInterval: -1, Codec: quant.Raw, SegmentBytes: 1 << 20,
+		Logger: slog.New(slog.DiscardHandler),
+	}
+}
+
+// Open opens a store on the machine's disk, and closes it when the test ends.
+func Open(t testing.TB, dir string, o db.Options) *db.Store {
+	t.Helper()
+	return OpenOn(t, vfs.OS, dir, o)
+}
+
+// OpenOn is Open on another disk.
+func OpenOn(t testing.TB, disk vfs.FS, dir string, o db.Options) *db.Store {
+	t.Helper()
+	s, err := TryOpen(disk, dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil && !errors.Is(err, db.ErrClosed) {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return s
+}
+
+// TryOpen opens a store that [Crash] can end. The caller closes it.
+func TryOpen(disk vfs.FS, dir string, o db.Options) (*db.Store, error) {
+	d := Over(disk)
+	s, err := db.Open(vfs.With(context.Background(), d), dir, o)
+	if err == nil {
+		disks.Store(s, d)
+	}
+	return s, err
+}
+
+var disks sync.Map // *Disk by *db.Store
+
+var errKilled = errors.New("the process was killed")
+
+// Crash leaves the files of a store as a SIGKILL would, and its folder to whoever opens it next: nothing more is written, synced, sealed
+// or checkpointed. The store was opened by this package. Matches that are still open are named.
+func Crash(s *db.Store, matches ...*db.Match) {
+	d, ok := disks.LoadAndDelete(s)
+	if !ok {
+		panic("storetest: Crash of a store that was not opened by storetest")
+	}
+	d.(*Disk).Before(func(c Call) error {
+		if c.Changes() {
+			return errKilled
+		}
+		return nil
+	})
+	for _, x := range matches {
+		x.Close()
+	}
+	if err := s.Close(); errors.Is(err, db.ErrLeased) {
+		panic(fmt.Sprint("storetest: ", err))
+	}
+}
+
+// Copy copies a store's files as they are: of an open store, it is what a SIGKILL at this moment would leave.
+func Copy(t testing.TB, dir string) string {
+	t.Helper()
+	to := filepath.Join(t.TempDir(), "copy")
+	if err := errors.Join(os.CopyFS(to, os.DirFS(dir)), os.Chmod(to, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
+// Model registers a model.
+func Model(t testing.TB, s *db.Store, d kv.Descriptor) *db.Model {
+	t.Helper()
+	m, err := s.Register(context.Background(), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m.Model
+}
+
+// Put stores p and returns what that did.
+func Put(t testing.TB, m *db.Model, p kv.Prompt) db.PutResult {
+	t.Helper()
+	res, err := m.Put(context.Background(), p, Filled(m.Descriptor(), &p, 0, len(p.Tokens)), db.PutOptions{})
+	if err != nil {
+		t.Fatalf("put: %v", err)
+	}
+	if res.Tokens != len(p.Tokens) {
+		t.Fatalf("put stored %d of %d tokens", res.Tokens, len(p.Tokens))
+	}
+	return res
+}
+
+// PutState stores a prompt with the state at its end.
+func PutState(t testing.TB, m *db.Model, p kv.Prompt, keep int) {
+	t.Helper()
+	d := m.Descriptor()
+	rows := Filled(d, &p, 0, len(p.Tokens))
+	for i, tensor := range d.Tensors {
+		if d.Groups[tensor.Group].Kind == kv.StateAt {
+			rows[i].First = len(p.Tokens)
+		}
+	}
+	if _, err := m.Put(context.Background(), p, rows, db.PutOptions{KeepStates: keep}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Restore matches p, restores it, checks every row, and returns the number of tokens.
+func Restore(t testing.TB, m *db.Model, p kv.Prompt) (int, db.Reason) {
+	t.Helper()
+	x, err := m.Match(context.Background(), p, db.MatchOptions{})
+	if err != nil {
+		t.Fatalf("match: %v", err)
+	}
+	defer x.Close()
+	d := m.Descriptor()
+	rows := Empty(d, len(p.Tokens))
+	got, err := x.Restore(context.Background(), rows)
+	if err != nil {
+		t.Fatalf("restore: %v", err)
+	}
+	if got.Reason.Code == db.NoReason || x.Reason().Code == db.NoReason {
+		t.Fatalf("%d tokens matched (%v), %d restored (%v): expected reasons", x.Tokens(), x.Reason(), got.Tokens, got.Reason)
+	}
+	CheckRows(t, d, &p, rows, got.Tokens)
+	return got.Tokens, got.Reason
+}
+
+// Expect is Restore with the number of tokens that must come back.
+func Expect(t testing.TB, m *db.Model, p kv.Prompt, want int) db.Reason {
+	t.Helper()
+	got, reason := Restore(t, m, p)
+	if got != want {
+		t.Fatalf("restored %d tokens (%v), expected %d", got, reason, want)
+	}
+	return reason
+}
+
+// Sound fails the test where Verify finds damage.
+func Sound(t testing.TB, s *db.Store) {
+	t.Helper()
+	if got, err := s.Verify(context.Background(), db.VerifyOptions{}); err != nil || len(got.Damage) > 0 {
+		t.Error(got.Damage, err)
+	}
+}
+
+// Eventually waits for what goes on in the background.
+func Eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for range 500 {
+		if ok() {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("never happened: %s", what)
+}
+
+// Stats are a store's counts.
+func Stats(t testing.TB, s *db.Store) db.Stats {
+	t.Helper()
+	st, err := s.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st
+}

@@ -1,5 +1,0 @@
-//go:build !race
-
-package db
-
-const raceDetector = false

@@ -49,6 +49,54 @@ func (f fullFile) Allocate(off, n int64) error {
 	return f.File.Allocate(off, n)
 }
 
+// When what is reserved in the log's file is used up on a full disk, the worker comes to a checkpoint, which goes on in the
+// spare, though it cannot log the removals that are due before.
+func TestWorkerMakesRoomInTheLog(t *testing.T) {
+	dir := t.TempDir()
+	o := options()
+	var full atomic.Bool
+	o.fs = fullFS{vfs.OS, &full}
+	o.Budget = 8 << 20 // a step is 128 KiB
+	s := open(t, dir, o)
+	m := model(t, s, plain())
+	p := kv.Prompt{Tokens: tokens(1, 16)} // its refs are short
+	put(t, m, p)
+	for i := range 3000 { // so that few removals use up what is reserved
+		if err := m.SetRef(ctx, fmt.Sprintf("%020d", i), p, RefOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Checkpoint(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.SetRef(ctx, "expires", p, RefOptions{TTL: time.Millisecond}); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(5 * time.Millisecond)
+	full.Store(true)
+	var err error
+	i := 0
+	for ; i < 3000 && err == nil; i++ {
+		err = s.DeleteRef(ctx, fmt.Sprintf("%020d", i))
+	}
+	for err == nil { // small ones, too
+		err = s.DeleteRef(ctx, "expires")
+	}
+	if !errors.Is(err, ErrNoSpace) {
+		t.Fatalf("the log is not used up after %d refs: %v", i, err)
+	}
+	for range 3 { // the first turn says what it could not do
+		err = s.eng.turn(ctx, true)
+	}
+	if err != nil {
+		t.Errorf("the worker: %v", err)
+	}
+	if err := s.DeleteRef(ctx, fmt.Sprintf("%020d", i)); err != nil {
+		t.Errorf("after the worker's turn: %v", err)
+	}
+	full.Store(false)
+}
+
 // A store that was killed on a full disk deletes and evicts there in the place of its Bloom filter, where nothing is left of the space that
 // was reserved for the log: nobody has to make room first. What was deleted stays deleted, and the rest is there, after further kills.
 func TestKilledOnAFullDisk(t *testing.T) {
@@ -124,127 +172,5 @@ func cutReserved(t *testing.T, dir string) {
 		if err := os.Truncate(name, int64(n+7)/8*8); err != nil {
 			t.Fatal(err)
 		}
-	}
-}
-
-// When what is reserved in the log's file is used up on a full disk, the worker comes to a checkpoint, which goes on in the
-// spare, though it cannot log the removals that are due before.
-func TestWorkerMakesRoomInTheLog(t *testing.T) {
-	dir := t.TempDir()
-	o := options()
-	var full atomic.Bool
-	o.fs = fullFS{vfs.OS, &full}
-	o.Budget = 8 << 20 // a step is 128 KiB
-	s := open(t, dir, o)
-	m := model(t, s, plain())
-	p := kv.Prompt{Tokens: tokens(1, 16)} // its refs are short
-	put(t, m, p)
-	for i := range 3000 { // so that few removals use up what is reserved
-		if err := m.SetRef(ctx, fmt.Sprintf("%020d", i), p, RefOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := s.Checkpoint(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := m.SetRef(ctx, "expires", p, RefOptions{TTL: time.Millisecond}); err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(5 * time.Millisecond)
-	full.Store(true)
-	var err error
-	i := 0
-	for ; i < 3000 && err == nil; i++ {
-		err = s.DeleteRef(ctx, fmt.Sprintf("%020d", i))
-	}
-	for err == nil { // small ones, too
-		err = s.DeleteRef(ctx, "expires")
-	}
-	if !errors.Is(err, ErrNoSpace) {
-		t.Fatalf("the log is not used up after %d refs: %v", i, err)
-	}
-	for range 3 { // the first turn says what it could not do
-		err = s.eng.turn(ctx, true)
-	}
-	if err != nil {
-		t.Errorf("the worker: %v", err)
-	}
-	if err := s.DeleteRef(ctx, fmt.Sprintf("%020d", i)); err != nil {
-		t.Errorf("after the worker's turn: %v", err)
-	}
-	full.Store(false)
-}
-
-// quotaFS is a file system on which a user may have so many bytes: nobody is told what is left of them.
-type quotaFS struct {
-	vfs.FS
-	t     *testing.T
-	dir   string
-	bytes int64
-}
-
-type quotaFile struct {
-	vfs.File
-	fs *quotaFS
-}
-
-func (f *quotaFS) Create(name string) (vfs.File, error) {
-	file, err := f.FS.Create(name)
-	return quotaFile{file, f}, err
-}
-
-func (f *quotaFS) Open(name string, readOnly bool) (vfs.File, error) {
-	file, err := f.FS.Open(name, readOnly)
-	if err != nil {
-		return nil, err
-	}
-	return quotaFile{file, f}, nil
-}
-
-func (f quotaFile) Allocate(off, n int64) error {
-	if used, _, _ := occupied(f.fs.t, f.fs.dir); used+n > f.fs.bytes {
-		return vfs.ErrNoSpace
-	}
-	return f.File.Allocate(off, n)
-}
-
-// A disk that is full, though it says that there is room: puts and refs evict and try again, what they need themselves stays, and only
-// where nothing may go they fail.
-func TestPutsAndRefsEvictOnAFullDisk(t *testing.T) {
-	o := options()
-	o.HighWater, o.LowWater = 1, 1
-	q := &quotaFS{FS: vfs.OS, t: t, dir: t.TempDir(), bytes: 24 << 20}
-	o.fs = q
-	s := open(t, q.dir, o)
-	m := model(t, s, bulky())
-	prompt := func(i int) kv.Prompt { return kv.Prompt{Tokens: tokens(i, 640)} }
-	for i := range 200 {
-		p := prompt(i)
-		if _, err := m.Put(ctx, p, blank(bulky(), 640), PutOptions{}); err != nil {
-			t.Fatalf("put %d: %v", i, err)
-		}
-		if n, why, err := m.Probe(ctx, p, MatchOptions{}); n != 640 || err != nil {
-			t.Fatalf("put %d: %d tokens are there: %v, %v", i, n, why, err)
-		}
-	}
-	if s.mustStats(t).Evicted == 0 {
-		t.Fatal("nothing was evicted: this test shows nothing")
-	}
-	q.bytes = 0
-	if err := m.SetRef(ctx, "pin", prompt(199), RefOptions{Pinned: true, Meta: make([]byte, MaxRefMeta)}); err != nil && !errors.Is(err, ErrNoSpace) {
-		t.Fatal(err)
-	}
-	var refused error
-	for i := 1000; i < 1200 && refused == nil; i++ { // what is reserved already is there to be used
-		p := prompt(i)
-		_, refused = m.Put(ctx, p, blank(bulky(), 640), PutOptions{})
-	}
-	if !errors.Is(refused, ErrNoSpace) {
-		t.Fatalf("where nothing can be had: %v", refused)
-	}
-	p := prompt(2000)
-	q.bytes = 24 << 20
-	if _, err := m.Put(ctx, p, blank(bulky(), 640), PutOptions{}); err != nil {
-		t.Fatalf("with room again: %v", err)
 	}
 }

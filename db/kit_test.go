@@ -1,15 +1,22 @@
 package db
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/fnv"
+	"io/fs"
 	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/quant"
 )
@@ -254,5 +261,206 @@ func putState(t *testing.T, m *Model, p kv.Prompt, keep int) {
 	}
 	if _, err := m.Put(ctx, p, rows, PutOptions{KeepStates: keep}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// crash leaves the files as a SIGKILL would: nothing is synced, sealed or checkpointed.
+func crash(s *Store) {
+	s.life.own(nil)
+	defer s.life.disown()
+	e := s.eng
+	s.eng = nil
+	e.halt()
+	e.abandon()
+	s.unlock()
+}
+
+// copyStore copies a store's files as they are: of an open store, it is what a SIGKILL at this moment would leave.
+func copyStore(t testing.TB, dir string) string {
+	t.Helper()
+	to := filepath.Join(t.TempDir(), "copy")
+	if err := os.CopyFS(to, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(to, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
+// occupied asks the file system what all files in dir take, and lists the largest parts.
+func occupied(t testing.TB, dir string) (total int64, files int, parts map[string]int64) {
+	parts = map[string]int64{}
+	filepath.WalkDir(dir, func(name string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return nil // gone since it was listed
+		}
+		if info, err := vfs.OS.Stat(name); err == nil {
+			total += info.Allocated
+			files++
+			part := filepath.Base(filepath.Dir(name))
+			if part != segmentsDir && part != walDir {
+				part = d.Name()
+			}
+			parts[part] += info.Allocated
+		}
+		return nil
+	})
+	return total, files, parts
+}
+
+// tree reads every file of a directory.
+func tree(t testing.TB, dir string) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if e.IsDir() {
+			out[path] = "directory"
+			return nil
+		}
+		b, err := os.ReadFile(path)
+		out[path] = string(b)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func sameTree(t testing.TB, before, after map[string]string, what string) {
+	t.Helper()
+	for path, b := range after {
+		if old, ok := before[path]; !ok || old != b {
+			t.Errorf("%s changed %s (there before: %t)", what, path, ok)
+		}
+	}
+	for path := range before {
+		if _, ok := after[path]; !ok {
+			t.Errorf("%s removed %s", what, path)
+		}
+	}
+}
+
+func flip(t *testing.T, path string, at int64, bit int, then func()) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var b [1]byte
+	f.ReadAt(b[:], at)
+	was := b[0]
+	b[0] ^= 1 << bit
+	f.WriteAt(b[:], at)
+	then()
+	b[0] = was
+	f.WriteAt(b[:], at)
+}
+
+// reopened is a store that was checkpointed, closed and opened again.
+func reopened(t *testing.T, s *Store, dir string, o Options) *Store {
+	t.Helper()
+	if err := s.Checkpoint(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return open(t, dir, o)
+}
+
+// image is the files of a store, by their names in its directory.
+type image map[string][]byte
+
+func readDir(dir string) (image, error) {
+	m := image{}
+	return m, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		name, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		m[filepath.ToSlash(name)], err = os.ReadFile(path)
+		return err
+	})
+}
+
+// write makes the files in dir. Zeros at their ends are holes.
+func (m image) write(dir string) error {
+	for name, b := range m {
+		file := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			return err
+		}
+		if err := os.WriteFile(file, bytes.TrimRight(b, "\x00"), 0o600); err != nil {
+			return err
+		}
+		if err := os.Truncate(file, int64(len(b))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m image) clone() image {
+	out := image{}
+	for name, b := range m {
+		out[name] = bytes.Clone(b)
+	}
+	return out
+}
+
+// inChild runs this test binary as another process that does what childStore says.
+func inChild(t *testing.T, job, dir string) string {
+	t.Helper()
+	c := exec.Command(os.Args[0], "-test.run=^TestChildStore$")
+	c.Env = append(os.Environ(), "DORMOUSE_CHILD="+job, "DORMOUSE_CHILD_DIR="+dir)
+	out, err := c.CombinedOutput()
+	if err != nil {
+		t.Fatalf("child: %v\n%s", err, out)
+	}
+	return string(out)
+}
+
+// TestChildStore is what the other process does.
+func TestChildStore(t *testing.T) {
+	dir := os.Getenv("DORMOUSE_CHILD_DIR")
+	switch os.Getenv("DORMOUSE_CHILD") {
+	default:
+		t.Skip("SKIPPED: runs in a child process only, which other tests start")
+	case "open":
+		_, err := Open(ctx, dir, options())
+		fmt.Printf("locked %t: %v\n", errors.Is(err, ErrLocked), err)
+	case "delete and die":
+		s, p := open(t, dir, options()), kv.Tokens(tokens(1, 200)...)
+		if _, err := model(t, s, plain()).Delete(ctx, p.Prefix(1)); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Sync(ctx); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Println("killed now")
+		if self, err := os.FindProcess(os.Getpid()); err == nil {
+			self.Kill()
+		}
+		select {}
+	case "use":
+		s := open(t, dir, options())
+		m := model(t, s, plain())
+		expect(t, m, kv.Prompt{Tokens: tokens(1, 200)}, 200)
+		put(t, m, kv.Prompt{Tokens: tokens(2, 200)})
+		if _, err := m.Delete(ctx, kv.Prompt{Tokens: tokens(3, 200)[:1]}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

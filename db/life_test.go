@@ -2,7 +2,9 @@ package db
 
 import (
 	"errors"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -106,4 +108,45 @@ func TestLife(t *testing.T) {
 		})
 	}
 	wait.Wait()
+}
+
+// Whoever rebuilds the index gets the store, however busy it is.
+func TestOwnerIsNotStarved(t *testing.T) {
+	l := newLife()
+	var users sync.WaitGroup
+	var stop atomic.Bool
+	inside := make(chan struct{}, 8)
+	for range 8 {
+		users.Go(func() {
+			for !stop.Load() {
+				if err := l.enter(false); err != nil {
+					t.Error(err)
+					return
+				}
+				inside <- struct{}{}
+				for len(inside) < 2 && !stop.Load() && l.users.Load() > 1 { // rather two at a time than none
+					runtime.Gosched()
+				}
+				time.Sleep(time.Millisecond)
+				<-inside
+				l.leave()
+			}
+		})
+	}
+	owned := make(chan struct{})
+	go func() {
+		for range 3 {
+			l.own(nil)
+			l.disown()
+		}
+		close(owned)
+	}()
+	select {
+	case <-owned:
+	case <-time.After(20 * time.Second):
+		t.Error("after 20 s of operations that overlap, nobody owns the store")
+	}
+	stop.Store(true)
+	users.Wait()
+	<-owned
 }

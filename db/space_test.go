@@ -5,44 +5,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/dormousekv/dormouse/db/internal/crashtest"
-	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )
-
-// Where holes cannot be punched, space comes from rewriting what is half dead. A store that is used over and over, its
-// warm blocks among cold ones, must not lose the warm ones for that.
-func TestBudgetWithoutHoles(t *testing.T) {
-	o := options()
-	o.fs = crashtest.NoHoles{FS: vfs.OS}
-	o.Budget, o.SegmentBytes = 8<<20, 512<<10
-	s := open(t, t.TempDir(), o)
-	m := model(t, s, plain())
-	warm := make([]kv.Prompt, 24)
-	for i := range warm {
-		warm[i] = kv.Prompt{Tokens: tokens(10_000+i, 64)}
-	}
-	for i := range 1200 {
-		put(t, m, kv.Prompt{Tokens: tokens(i, 64)})
-		if i < len(warm)*3 && i%3 == 0 {
-			put(t, m, warm[i/3])
-		}
-		x, err := m.Match(ctx, warm[i%len(warm)], MatchOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if want := 64; i >= len(warm)*3 && x.Tokens() != want {
-			t.Fatalf("put %d: %d tokens of a warm prompt are left, want %d", i, x.Tokens(), want)
-		}
-		x.Close()
-		if used := s.eng.measure(); used > o.Budget {
-			t.Fatalf("put %d: %d bytes are used of a budget of %d", i, used, o.Budget)
-		}
-	}
-	if s.eng.count.bytesMoved.Load() == 0 {
-		t.Error("nothing was rewritten: this test shows nothing")
-	}
-}
 
 // Puts that run at the same time do not take the same room.
 func TestConcurrentPutsHoldTheBudget(t *testing.T) {

@@ -3,11 +3,13 @@ package storetest
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -116,4 +118,67 @@ func Flip(t testing.TB, path string, at int64, bit int, then func()) {
 	Write(t, path, at, []byte{b[0] ^ 1<<bit})
 	then()
 	Write(t, path, at, b)
+}
+
+// Occupied is what the files in a folder occupy, how many they are, and what each folder and each file beside them does.
+func Occupied(t testing.TB, dir string) (total int64, files int, parts map[string]int64) {
+	t.Helper()
+	parts = map[string]int64{}
+	filepath.WalkDir(dir, func(name string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return nil // gone since it was listed
+		}
+		if info, err := vfs.OS.Stat(name); err == nil {
+			total += info.Allocated
+			files++
+			part := filepath.Base(filepath.Dir(name))
+			if part != SegmentsDir && part != LogDir {
+				part = d.Name()
+			}
+			parts[part] += info.Allocated
+		}
+		return nil
+	})
+	return total, files, parts
+}
+
+// Tree is all that a folder holds, by path, and when each was last changed.
+func Tree(t testing.TB, dir string) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			out[path] = "folder"
+			return nil
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		out[path] = fmt.Sprint(d.Type(), info.ModTime(), string(b))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// SameTree fails the test where two trees of a folder differ.
+func SameTree(t testing.TB, before, after map[string]string, what string) {
+	t.Helper()
+	for path, b := range after {
+		if old, ok := before[path]; !ok || old != b {
+			t.Errorf("%s changed %s (there before: %t)", what, path, ok)
+		}
+	}
+	for path := range before {
+		if _, ok := after[path]; !ok {
+			t.Errorf("%s removed %s", what, path)
+		}
+	}
 }

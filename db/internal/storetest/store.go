@@ -189,3 +189,38 @@ func Stats(t testing.TB, s *db.Store) db.Stats {
 	}
 	return st
 }
+
+// Unsynced reports whether the mark of a failed fsync is in a store's folder.
+func Unsynced(s *db.Store) bool {
+	_, err := os.Stat(filepath.Join(s.Dir(), UnsyncedFile))
+	return err == nil
+}
+
+// Reopened is a store that was checkpointed, closed and opened again.
+func Reopened(t testing.TB, s *db.Store, o db.Options) *db.Store {
+	t.Helper()
+	if err := errors.Join(s.Checkpoint(context.Background()), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return Open(t, s.Dir(), o)
+}
+
+// Evict evicts a block at least, if there is one: it asks for less than the store occupies until one goes. What the background gives back
+// meanwhile is none.
+func Evict(t testing.TB, s *db.Store) {
+	t.Helper()
+	before := Stats(t, s).Blocks
+	for range 8 {
+		used, err := s.Shrink(context.Background(), 1<<60) // what it is now
+		if err == nil {
+			_, err = s.Shrink(context.Background(), used-1)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if Stats(t, s).Blocks < before {
+			return
+		}
+	}
+	t.Fatalf("none of %d blocks was evicted", before)
+}

@@ -1,0 +1,229 @@
+package catalog_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/oplog"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// A handle on a retired model is none until the model is registered again; then it is its own again.
+func TestHandleOfARetiredModel(t *testing.T) {
+	s := storetest.Open(t, t.TempDir(), storetest.Options())
+	d := crashtest.Plain()
+	m := storetest.Model(t, s, d)
+	p := kv.Tokens(crashtest.Tokens(1, 48)...)
+	storetest.Put(t, m, p)
+	if err := s.Retire(t.Context(), m.Fingerprint()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Put(t.Context(), p, storetest.Filled(d, &p, 0, 48), db.PutOptions{}); !errors.Is(err, db.ErrRetired) {
+		t.Errorf("put for a retired model: %v", err)
+	}
+	x := storetest.Model(t, s, d)
+	storetest.Expect(t, x, p, 0)
+	storetest.Put(t, m, p)
+	storetest.Expect(t, m, p, 48)
+	if err := errors.Join(s.Suspend(t.Context()), s.Resume(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	storetest.Expect(t, m, p, 48)
+}
+
+// registerAsBefore registers a model that is refused today, as an older release did, and opens the store again.
+func registerAsBefore(t *testing.T, s *db.Store, d kv.Descriptor) *db.Store {
+	t.Helper()
+	normal, err := d.Normal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := oplog.NewModel(&normal, storetest.Log(t, s).LastLSN)
+	storetest.Crash(s)
+	storetest.AppendToLog(t, s.Dir(), old.Kind(), oplog.Encode(old))
+	return storetest.Open(t, s.Dir(), storetest.Options())
+}
+
+// A handle outlives Suspend and Resume, also on a model without tensors.
+func TestModelWithoutTensorsAfterResume(t *testing.T) {
+	s := storetest.Open(t, t.TempDir(), storetest.Options())
+	for i, tensors := range [][]kv.Tensor{nil, {}} {
+		d := crashtest.Toy(kv.Descriptor{Name: "none", BlockTokens: 16, Tensors: tensors, Shards: i + 1})
+		s = registerAsBefore(t, s, d)
+		d, err := d.Normal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := s.Model(d.Fingerprint())
+		if err != nil {
+			t.Fatal(err)
+		}
+		storetest.Put(t, m, kv.Tokens(crashtest.Tokens(1, 48)...))
+		for range 2 {
+			if err := s.Suspend(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Resume(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			storetest.Expect(t, m, kv.Tokens(crashtest.Tokens(1, 48)...), 48)
+		}
+	}
+}
+
+// What a caller does with its descriptor later is nothing to the store.
+func TestDescriptorIsCopied(t *testing.T) {
+	dir := t.TempDir()
+	s := storetest.Open(t, dir, storetest.Options())
+	d := crashtest.Windowed(20)
+	want := d
+	want.Groups, want.Tensors = slices.Clone(d.Groups), slices.Clone(d.Tensors)
+	m := storetest.Model(t, s, d)
+	fp := m.Fingerprint()
+	d.Groups[1].Window = 1
+	d.Tensors[0].Width = 64
+	p := kv.Tokens(crashtest.Tokens(1, 48)...)
+	if _, err := m.Put(t.Context(), p, storetest.Filled(want, &p, 0, 48), db.PutOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = storetest.Open(t, dir, storetest.Options())
+	m = storetest.Model(t, s, want)
+	if n, why, err := m.Probe(t.Context(), p, db.MatchOptions{}); m.Fingerprint() != fp || err != nil || n != 48 {
+		t.Errorf("model %s, was %s: %d tokens (%v, %v)", m.Fingerprint(), fp, n, why, err)
+	}
+}
+
+// A model is registered only by a descriptor that says which one it is; the field that does not is named.
+func TestModelIsSaid(t *testing.T) {
+	s := storetest.Open(t, t.TempDir(), storetest.Options())
+	for field, forget := range map[string]func(*kv.Descriptor){
+		"Weights":      func(d *kv.Descriptor) { d.Weights = kv.Hash{} },
+		"Architecture": func(d *kv.Descriptor) { d.Architecture = "" },
+		"Tokenizer":    func(d *kv.Descriptor) { d.Tokenizer = kv.Hash{} },
+		"RoPE.Type":    func(d *kv.Descriptor) { d.RoPE.Type = "" },
+		"Name":         func(d *kv.Descriptor) { d.Name = "" },
+	} {
+		d := crashtest.Plain()
+		forget(&d)
+		if _, err := s.Register(t.Context(), d); !errors.Is(err, kv.ErrDescriptor) || !strings.Contains(err.Error(), field+" is not said") {
+			t.Errorf("without %s: %v", field, err)
+		}
+	}
+	if _, err := s.Register(t.Context(), crashtest.Toy(kv.Descriptor{Name: "nothing to store"})); !errors.Is(err, kv.ErrDescriptor) {
+		t.Errorf("no tensors: %v", err)
+	}
+	if models, err := db.Collect(s.Models()); len(models) > 0 || err != nil {
+		t.Errorf("%d models are registered, %v", len(models), err)
+	}
+}
+
+// A model whose descriptor would be refused today, and was not once, is there as ever, for who asks by its fingerprint.
+func TestModelThatWouldBeRefused(t *testing.T) {
+	dir := t.TempDir()
+	s := storetest.Open(t, dir, storetest.Options())
+	p := kv.Tokens(crashtest.Tokens(1, 48)...)
+	for _, change := range []func(*kv.Descriptor){
+		func(d *kv.Descriptor) { d.Name, d.Weights = "", kv.HashOf("no name") },
+		func(d *kv.Descriptor) { d.Weights, d.Tensors[1] = kv.HashOf("two of one"), d.Tensors[0] },
+		func(d *kv.Descriptor) { d.RoPE.Type = "neox" },
+		func(d *kv.Descriptor) {
+			d.Weights, d.Architecture, d.Tokenizer, d.RoPE = kv.Hash{}, "", kv.Hash{}, kv.RoPE{}
+		},
+	} {
+		d := crashtest.Plain()
+		change(&d)
+		s = registerAsBefore(t, s, d)
+		if _, err := s.Register(t.Context(), d); !errors.Is(err, kv.ErrDescriptor) {
+			t.Errorf("it is registered again: %v", err)
+		}
+		normal, err := d.Normal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		stored := func() *db.Model {
+			m, err := s.Model(normal.Fingerprint())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return m
+		}
+		storetest.Put(t, stored(), p)
+		for range 2 { // from the log, then from its head
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if r, err := db.Verify(t.Context(), dir, db.VerifyOptions{}); err != nil || len(r.Damage) > 0 {
+				t.Fatalf("%v, %v", r.Damage, err)
+			}
+			s = storetest.Open(t, dir, storetest.Options())
+			storetest.Expect(t, stored(), p, 48)
+		}
+	}
+}
+
+// Register writes a model once, and says what it supersedes in the call that makes it the latest; Model looks up, and writes nothing.
+func TestRegisterAndModel(t *testing.T) {
+	dir := t.TempDir()
+	s := storetest.Open(t, dir, storetest.Options())
+	if _, err := s.Model(kv.Fingerprint{1}); !errors.Is(err, db.ErrNotFound) {
+		t.Errorf("a model that was never registered: %v", err)
+	}
+	old, newer := crashtest.Plain(), crashtest.Plain()
+	newer.RoPE.Scale = 2
+	first, err := s.Register(t.Context(), old)
+	if err != nil || first.Superseded != (kv.Fingerprint{}) || first.Differs != nil {
+		t.Fatalf("the first version supersedes %s (%v), %v", first.Superseded, first.Differs, err)
+	}
+	register := func(d kv.Descriptor, over kv.Fingerprint) {
+		t.Helper()
+		r, err := s.Register(t.Context(), d)
+		if err != nil || r.Superseded != over || len(r.Differs) != 1 || r.Differs[0].Field != "rope scale" {
+			t.Errorf("it supersedes %s (%v), expected %s; %v", r.Superseded, r.Differs, over, err)
+		}
+	}
+	register(newer, first.Fingerprint())
+	normal, err := newer.Normal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := normal.Fingerprint()
+	lsn := storetest.Log(t, s).LastLSN
+	for range 2 {
+		again, err := s.Register(t.Context(), newer)
+		if err != nil || again.Superseded != (kv.Fingerprint{}) || again.Differs != nil || again.Fingerprint() != second {
+			t.Errorf("registered again it supersedes %s (%v), %v", again.Superseded, again.Differs, err)
+		}
+		for _, fp := range []kv.Fingerprint{first.Fingerprint(), second} {
+			if m, err := s.Model(fp); err != nil || m.Fingerprint() != fp {
+				t.Errorf("model %s: %v", fp, err)
+			}
+		}
+	}
+	if now := storetest.Log(t, s).LastLSN; now != lsn {
+		t.Errorf("%d frames were written for what is there", now-lsn)
+	}
+	register(old, second) // the latest again
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	o := storetest.Options()
+	o.ReadOnly = true
+	s = storetest.Open(t, dir, o)
+	if _, err := s.Model(second); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Register(t.Context(), old); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Register(t.Context(), crashtest.Windowed(20)); !errors.Is(err, db.ErrReadOnly) {
+		t.Errorf("a new model in a read-only store: %v", err)
+	}
+}

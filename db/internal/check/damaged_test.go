@@ -1,0 +1,231 @@
+package check_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// A log file that something else was written over is a log that is lost: what the segments hold is usable without it.
+func TestLogOfRubbish(t *testing.T) {
+	dir := t.TempDir()
+	s := storetest.Open(t, dir, storetest.Options())
+	p := kv.Prompt{Tokens: crashtest.Tokens(1, 100)}
+	storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), p)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, storetest.LogDir, "*.wal"))
+	if err != nil || len(files) != 1 {
+		t.Fatal(files, err)
+	}
+	if err := os.WriteFile(files[0], bytes.Repeat([]byte("something else. "), 256), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := db.Verify(t.Context(), dir, db.VerifyOptions{}); err != nil || len(r.Damage) == 0 || r.Damage[0].File != files[0] {
+		t.Errorf("verify: %+v, %v", r, err)
+	}
+	s = storetest.Open(t, dir, storetest.Options())
+	storetest.Expect(t, storetest.Model(t, s, crashtest.Plain()), p, 100)
+}
+
+// A folder in the place of a segment is a segment that is missing: it is named, and does not keep the rest from work.
+func TestFolderForSegment(t *testing.T) {
+	dir := t.TempDir()
+	s := storetest.Open(t, dir, storetest.Options())
+	p, q := kv.Prompt{Tokens: crashtest.Tokens(1, 100)}, kv.Prompt{Tokens: crashtest.Tokens(2, 60)}
+	storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), p)
+	storetest.Put(t, storetest.Model(t, s, crashtest.Windowed(40)), q)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, storetest.SegmentsDir, "*.seg"))
+	if err != nil || len(files) != 2 {
+		t.Fatal(files, err)
+	}
+	if err := os.Remove(files[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(files[0], "with something in it"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r, err := db.Verify(t.Context(), dir, db.VerifyOptions{})
+	if err != nil || !slices.ContainsFunc(r.Damage, func(d *db.CorruptError) bool { return d.File == files[0] }) {
+		t.Errorf("verify: %+v, %v", r, err)
+	}
+	s = storetest.Open(t, dir, storetest.Options())
+	m := storetest.Model(t, s, crashtest.Plain())
+	storetest.Expect(t, m, p, 0)
+	storetest.Expect(t, storetest.Model(t, s, crashtest.Windowed(40)), q, 60)
+	if _, err := m.Delete(t.Context(), p); err != nil {
+		t.Errorf("delete: %v", err)
+	}
+	for range 3 {
+		if err := s.Checkpoint(t.Context()); err != nil {
+			t.Fatalf("checkpoint: %v", err)
+		}
+	}
+	storetest.Put(t, m, p)
+	storetest.Expect(t, m, p, 100)
+}
+
+// A folder in the place of the Bloom filter's file keeps no checkpoint from being made: it can be rebuilt.
+func TestFolderForBloom(t *testing.T) {
+	dir := t.TempDir()
+	s := storetest.Open(t, dir, storetest.Options())
+	p := kv.Prompt{Tokens: crashtest.Tokens(1, 100)}
+	storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), p)
+	if err := os.MkdirAll(filepath.Join(dir, storetest.BloomFile, "with something in it"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	before := storetest.Log(t, s).ID
+	if err := s.Checkpoint(t.Context()); err != nil {
+		t.Errorf("checkpoint: %v", err)
+	}
+	if files, err := db.Collect(s.Log(t.Context())); err != nil || len(files) != 1 || files[0].ID != before+1 {
+		t.Errorf("the log has %+v after a checkpoint in file %d, %v", files, before, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = storetest.Open(t, dir, storetest.Options())
+	storetest.Expect(t, storetest.Model(t, s, crashtest.Plain()), p, 100)
+}
+
+// Whatever lies in the place of index.db, it is built anew; links are not followed.
+func TestLinkForIndex(t *testing.T) {
+	dir, elsewhere := t.TempDir(), filepath.Join(t.TempDir(), "elsewhere")
+	s := storetest.Open(t, dir, storetest.Options())
+	p := kv.Prompt{Tokens: crashtest.Tokens(1, 100)}
+	storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), p)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(dir, storetest.IndexFile)
+	if err := os.Rename(name, elsewhere); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(elsewhere)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(elsewhere, name); err != nil {
+		t.Skipf("SKIPPED: no links here: %v", err)
+	}
+	s = storetest.Open(t, dir, storetest.Options())
+	storetest.Expect(t, storetest.Model(t, s, crashtest.Plain()), p, 100)
+	if len(s.IndexProblems()) == 0 {
+		t.Error("a link was followed")
+	}
+	if after, err := os.ReadFile(elsewhere); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("what the link leads to was changed (%v)", err)
+	}
+}
+
+// Links in the place of the folders are not followed either, and folders that others can write to are refused.
+func TestFoldersOfOthers(t *testing.T) {
+	for _, sub := range []string{storetest.LogDir, storetest.SegmentsDir} {
+		dir, elsewhere := t.TempDir(), filepath.Join(t.TempDir(), "elsewhere")
+		s := storetest.Open(t, dir, storetest.Options())
+		p := kv.Prompt{Tokens: crashtest.Tokens(1, 100)}
+		storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), p)
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, sub)
+		if err := os.Rename(path, elsewhere); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(elsewhere, path); err != nil {
+			t.Skipf("SKIPPED: no links here: %v", err)
+		}
+		before := storetest.Tree(t, elsewhere)
+		for _, readOnly := range []bool{true, false} {
+			o := storetest.Options()
+			o.ReadOnly, o.AllowSharedDir = readOnly, true
+			if s, err := db.Open(t.Context(), dir, o); err == nil {
+				s.Close()
+				t.Errorf("%s is a link and was followed, read-only %t", sub, readOnly)
+			}
+		}
+		storetest.SameTree(t, before, storetest.Tree(t, elsewhere), "an Open through a link")
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(elsewhere, path); err != nil {
+			t.Fatal(err)
+		}
+		s = storetest.Open(t, dir, storetest.Options())
+		storetest.Expect(t, storetest.Model(t, s, crashtest.Plain()), p, 100)
+	}
+}
+
+// A record that somebody else zeroed is damage, not one that was deleted or evicted after the match.
+func TestZeroedRecordIsDamage(t *testing.T) {
+	dir := t.TempDir()
+	s := storetest.Open(t, dir, storetest.Options())
+	m := storetest.Model(t, s, crashtest.Plain())
+	p := kv.Prompt{Tokens: crashtest.Tokens(1, 100)}
+	storetest.Put(t, m, p)
+	for x, err := range s.Blocks(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if x.First != 48 {
+			continue
+		}
+		storetest.Write(t, storetest.SegmentPath(dir, x.Segment), x.Offset, make([]byte, 256))
+	}
+	x, err := m.Match(t.Context(), p, db.MatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	var bad *db.CorruptError
+	got, err := x.Restore(t.Context(), storetest.Empty(crashtest.Plain(), 100))
+	if err != nil || got.Tokens != 48 || got.Reason.Code != db.Damaged || !errors.As(got.Reason.Err, &bad) || bad.Found != "zeros" {
+		t.Errorf("restored %d tokens (%v, %v), %v", got.Tokens, got.Reason, got.Reason.Err, err)
+	}
+	storetest.Put(t, m, p)
+	storetest.Expect(t, m, p, 100)
+}
+
+// A state or window rows that are damaged are said to be so, by the restore that finds it and by every match after it, and are
+// put again.
+func TestDamagedGroupIsSaidToBe(t *testing.T) {
+	for _, d := range []kv.Descriptor{crashtest.Opaque(), crashtest.Windowed(40)} {
+		t.Run(d.Name, func(t *testing.T) {
+			dir := t.TempDir()
+			s := storetest.Open(t, dir, storetest.Options())
+			m := storetest.Model(t, s, d)
+			short, long := kv.Prompt{Tokens: crashtest.Tokens(1, 48)}, kv.Prompt{Tokens: crashtest.Tokens(1, 100)}
+			storetest.Put(t, m, short)
+			storetest.Put(t, m, long)
+			for x, err := range s.Blocks(t.Context()) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if x.Group != 1 || x.First+x.Tokens != 100 {
+					continue
+				}
+				storetest.Write(t, storetest.SegmentPath(dir, x.Segment), x.Offset, []byte("no record"))
+			}
+			for i := range 2 {
+				n, reason := storetest.Restore(t, m, long)
+				if n >= 100 || n < 48 || reason.Code != db.Damaged {
+					t.Errorf("restore %d: %d tokens (%v)", i, n, reason)
+				}
+			}
+			storetest.Put(t, m, long)
+			storetest.Expect(t, m, long, 100)
+		})
+	}
+}

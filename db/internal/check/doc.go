@@ -1,0 +1,2 @@
+// Package check will own what Verify and Explain look at. Its tests judge that through the store.
+package check

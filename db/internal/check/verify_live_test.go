@@ -1,0 +1,93 @@
+package check_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// Files that a checkpoint is about to rename are no strange files.
+func TestVerifyDuringCheckpoints(t *testing.T) {
+	s := storetest.Open(t, t.TempDir(), storetest.Options())
+	m := storetest.Model(t, s, crashtest.Plain())
+	stop, stopped := make(chan struct{}), make(chan error)
+	go func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				stopped <- nil
+				return
+			default:
+			}
+			p := kv.Prompt{Tokens: crashtest.Tokens(i%7, 16*12)}
+			_, err := m.Put(t.Context(), p, storetest.Filled(m.Descriptor(), &p, 0, len(p.Tokens)), db.PutOptions{})
+			if err == nil {
+				_, err = s.Compact(t.Context(), db.CompactOptions{All: true})
+			}
+			if err == nil && i%3 == 0 {
+				_, err = m.Delete(t.Context(), p.Prefix(16))
+			}
+			if err != nil {
+				stopped <- err
+				<-stop
+				return
+			}
+		}
+	}()
+	for range 25 {
+		report, err := s.Verify(t.Context(), db.VerifyOptions{})
+		if err != nil || len(report.Damage) > 0 {
+			t.Error(err, report.Damage)
+			break
+		}
+		for _, n := range report.Notes {
+			if strings.Contains(n, "not a file of the store") {
+				t.Errorf("noted: %s", n)
+			}
+		}
+		if t.Failed() {
+			break
+		}
+	}
+	close(stop)
+	if err := <-stopped; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// An index that was damaged and is rebuilt is no damage of the open store any more, and is looked into.
+func TestVerifyAfterTheIndexWasRebuilt(t *testing.T) {
+	dir := t.TempDir()
+	s := storetest.Open(t, dir, storetest.Options())
+	storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), kv.Prompt{Tokens: crashtest.Tokens(1, 64)})
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(dir, storetest.IndexFile)
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(b[:8192], make([]byte, 8192))
+	if err := os.WriteFile(name, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if report, err := db.Verify(t.Context(), dir, db.VerifyOptions{}); err != nil || len(report.Damage) == 0 {
+		t.Fatal("a closed store's damaged index is not reported", err)
+	}
+	s = storetest.Open(t, dir, storetest.Options())
+	storetest.Eventually(t, "the Bloom filter is built", func() bool { return storetest.Stats(t, s).BloomBytes > 0 })
+	if err := s.Checkpoint(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	report, err := s.Verify(t.Context(), db.VerifyOptions{})
+	if err != nil || len(report.Damage) > 0 || len(report.Notes) > 0 {
+		t.Error(err, report.Damage, report.Notes)
+	}
+}

@@ -1,0 +1,189 @@
+package check_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/segments"
+)
+
+func TestVerifyHealthy(t *testing.T) {
+	dir := storetest.Small(t)
+	r, err := db.Verify(t.Context(), dir, db.VerifyOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range r.Damage {
+		t.Errorf("healthy store: %v", d)
+	}
+	for _, n := range r.Notes {
+		t.Errorf("healthy store: %s", n)
+	}
+	if r.Records != 26 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// Every bit flip in a byte that anything reads is found and named.
+func TestVerifyFindsFlips(t *testing.T) {
+	dir := storetest.Small(t)
+	live := liveBytes(t, dir)
+	flips := 2000
+	if testing.Short() {
+		flips = 200
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	missed := map[string]int{}
+	tried := map[string]int{}
+	for range flips {
+		f := live[r.IntN(len(live))]
+		at := f.at[r.IntN(len(f.at))]
+		storetest.Flip(t, f.path, at, r.IntN(8), func() {
+			rep, err := db.Verify(t.Context(), dir, db.VerifyOptions{})
+			kind := filepath.Ext(f.path) + " " + filepath.Base(filepath.Dir(f.path))
+			tried[kind]++
+			found := err != nil
+			for _, d := range rep.Damage {
+				found = found || strings.HasSuffix(f.path, filepath.Base(d.File))
+			}
+			for _, n := range rep.Notes { // a damaged last frame looks like a torn one
+				found = found || strings.Contains(n, filepath.Base(f.path))
+			}
+			if !found {
+				missed[kind]++
+				t.Logf("%s: flip at %d not found: %+v %v", f.path, at, rep, err)
+			}
+		})
+	}
+	t.Logf("tried %v, missed %v", tried, missed)
+	for kind, n := range missed {
+		t.Errorf("%s: %d flips were missed", kind, n)
+	}
+}
+
+type fileBytes struct {
+	path string
+	at   []int64
+}
+
+// liveBytes lists the bytes that count: all of the small files, of segments and log those that are not zero (what is
+// reserved is checked too, but rarely hit), of index.db those of pages that are not free.
+func liveBytes(t *testing.T, dir string) []fileBytes {
+	var out []fileBytes
+	filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() || d.Name() == storetest.LockFile || d.Name() == storetest.IndexFile {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := fileBytes{path: path}
+		for i, x := range b {
+			if x != 0 || len(b) < 1<<12 {
+				f.at = append(f.at, int64(i))
+			}
+		}
+		if len(f.at) > 0 {
+			out = append(out, f)
+		}
+		return nil
+	})
+	return out
+}
+
+// A segment that is gone is one damage, which says how much lay in it, whoever knows that: the index, or the log without it.
+func TestVerifyNamesAMissingSegmentOnce(t *testing.T) {
+	for _, lost := range []string{"", storetest.IndexFile} {
+		dir := t.TempDir()
+		s := storetest.Open(t, dir, storetest.Options())
+		storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), kv.Prompt{Tokens: crashtest.Tokens(1, 32)})
+		w := storetest.Model(t, s, crashtest.Windowed(40))
+		storetest.Put(t, w, kv.Prompt{Tokens: crashtest.Tokens(1, 100)})
+		storetest.Put(t, w, kv.Prompt{Tokens: crashtest.Tokens(2, 16)})
+		if err := s.Sync(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if lost != "" { // what a store looks like whose process was killed
+			copied := t.TempDir()
+			if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
+				t.Fatal(err)
+			}
+			dir = copied
+			if err := errors.Join(os.Chmod(dir, 0o700), os.Remove(filepath.Join(dir, lost))); err != nil {
+				t.Fatal(err)
+			}
+		} else if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		rep, err := db.Verify(t.Context(), dir, db.VerifyOptions{AllowSharedDir: true})
+		if err != nil || len(rep.Damage) > 0 || rep.Records != 2+8*2 {
+			t.Fatalf("sound: %+v, %v", rep, err)
+		}
+		file := filepath.Join(dir, storetest.SegmentsDir, "0000000000000002.seg")
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+		rep, err = db.Verify(t.Context(), dir, db.VerifyOptions{AllowSharedDir: true})
+		if err != nil || len(rep.Damage) != 1 || rep.Records != 2 {
+			t.Errorf("without %q: %d damaged places, %d records, %v: %v", lost, len(rep.Damage), rep.Records, rep.Damage, err)
+			continue
+		}
+		d := rep.Damage[0]
+		if d.File != file || !errors.Is(d, segments.ErrMissing) || !strings.HasSuffix(d.Error(), ": corrupt segment at offset 0: expected 16 records, of 116 tokens: segment file is missing") {
+			t.Errorf("without %q: %v", lost, d)
+		}
+	}
+}
+
+// A segment that cannot be opened keeps Verify from nothing but that segment: what is damaged in the others is named, the error
+// says which one it was, and none of its records is called damaged, since nobody has seen them.
+func TestVerifyGoesOnWhereASegmentCannotBeOpened(t *testing.T) {
+	const first, other = "0000000000000001.seg", "0000000000000002.seg"
+	var shut atomic.Bool
+	o := storetest.Options()
+	disk := storetest.Shut(vfs.OS, first, &shut, syscall.EACCES)
+	dir := t.TempDir()
+	s := storetest.OpenOn(t, disk, dir, o)
+	storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), kv.Prompt{Tokens: crashtest.Tokens(1, 64)})
+	storetest.Put(t, storetest.Model(t, s, crashtest.Windowed(40)), kv.Prompt{Tokens: crashtest.Tokens(2, 64)})
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, storetest.SegmentsDir, other), os.O_RDWR, 0)
+	if err == nil {
+		_, err = f.WriteAt([]byte("damage"), 4096+600)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s = storetest.OpenOn(t, disk, dir, o)
+	shut.Store(true)
+	rep, err := s.Verify(t.Context(), db.VerifyOptions{})
+	shut.Store(false)
+	if !errors.Is(err, syscall.EACCES) || !strings.Contains(err.Error(), first) || strings.Count(err.Error(), first) != 1 {
+		t.Errorf("the error does not name what could not be opened, once: %v", err)
+	}
+	named := false
+	for _, d := range rep.Damage {
+		if filepath.Base(d.File) == first {
+			t.Errorf("what nobody could read is called damaged: %v", d)
+		}
+		named = named || filepath.Base(d.File) == other
+	}
+	if !named {
+		t.Errorf("the damage of %s is not named: %v", other, rep.Damage)
+	}
+}

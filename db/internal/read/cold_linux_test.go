@@ -1,0 +1,58 @@
+package read_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/internal/vfs"
+)
+
+// cool drops a store's segments from the page cache, and reports whether the file system lets it.
+func cool(t *testing.T, dir string) bool {
+	t.Helper()
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		t.Fatal(err)
+	}
+	paths, err := filepath.Glob(filepath.Join(dir, storetest.SegmentsDir, "*.seg"))
+	if err != nil || len(paths) == 0 {
+		t.Fatal(paths, err)
+	}
+	for _, path := range paths {
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if err := f.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return fs.Type != unix.TMPFS_MAGIC
+}
+
+// resident reports whether the first and the last page of a record are in memory.
+func resident(t *testing.T, dir string, b db.Block) bool {
+	t.Helper()
+	f, err := vfs.OS.Open(storetest.SegmentPath(dir, b.Segment), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	end := b.Offset + b.Bytes
+	m, err := f.Map(end)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	look := m.(interface{ Resident(off int64) bool })
+	return look.Resident(b.Offset) && look.Resident(end-1)
+}

@@ -1,0 +1,247 @@
+package read_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"os"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/quant"
+)
+
+// odd is a model with every kind of group, whose rows have widths that suit no kernel.
+func odd(window int) kv.Descriptor {
+	d := crashtest.Windowed(window)
+	d.Name = "odd"
+	d.Groups = append(d.Groups, kv.Group{Kind: kv.StateAt})
+	for i, width := range []int{1, 31, 33, 64, 97, 32} {
+		d.Tensors[i].Width = width
+	}
+	d.Tensors[1].DType, d.Tensors[3].DType = kv.F32, kv.BF16
+	d.Tensors = append(d.Tensors, kv.Tensor{Layer: 1, Role: kv.RoleState, DType: kv.F32, Width: 37, Group: 2})
+	return d
+}
+
+const untouched = 0xC3
+
+// drawLayout is memory for n rows from position first on, in pieces of any layout, some without rows.
+func drawLayout(rt *rapid.T, t kv.Tensor, first, n int) kv.TensorRows {
+	out := kv.TensorRows{First: first}
+	size := t.DType.GroupBytes()
+	for left := n; left > 0 || rapid.IntRange(0, 7).Draw(rt, "no rows") == 7; {
+		p := kv.Piece{Count: rapid.IntRange(0, left).Draw(rt, "rows")}
+		if rapid.Bool().Draw(rt, "rest") {
+			p.Count = left
+		}
+		gap := rapid.IntRange(0, 5).Draw(rt, "gap")
+		switch rapid.IntRange(0, 3).Draw(rt, "layout") {
+		case 1:
+			p.RowStride = t.RowBytes() + gap
+		case 2: // channel-major
+			p.RowStride = size + gap
+			p.ElemStride = max(1, p.Count) * p.RowStride
+		case 3:
+			p.ElemStride = size + gap
+			p.RowStride = t.Width*p.ElemStride + gap
+		}
+		row, elem := p.Strides(t)
+		room := 0
+		if p.Count > 0 {
+			room = (p.Count-1)*row + (t.Width-1)*elem + size
+		}
+		p.Mem = bytes.Repeat([]byte{untouched}, room+rapid.IntRange(0, 3).Draw(rt, "slack"))
+		out.Pieces = append(out.Pieces, p)
+		left -= p.Count
+	}
+	return out
+}
+
+// eachRow calls fn with every row, gathered, and with what puts it there.
+func eachRow(t kv.Tensor, rows kv.TensorRows, fn func(pos int, row []byte, set func([]byte))) {
+	pos, size := rows.First, t.DType.GroupBytes()
+	for _, p := range rows.Pieces {
+		stride, elem := p.Strides(t)
+		for r := range p.Count {
+			var row []byte
+			for c := range t.Width {
+				row = append(row, p.Mem[r*stride+c*elem:][:size]...)
+			}
+			fn(pos, row, func(b []byte) {
+				for c := range t.Width {
+					copy(p.Mem[r*stride+c*elem:], b[c*size:(c+1)*size])
+				}
+			})
+			pos++
+		}
+	}
+}
+
+// Whatever the layouts of a put's and a restore's memory, the part of it that is given, the codec, what is damaged, and when it is
+// cancelled: what is reported as restored is right, everything behind it is zero, and no byte beside the rows is written.
+func TestRestoreIntoAnyLayout(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		dir, err := os.MkdirTemp("", "layout")
+		if err != nil {
+			rt.Fatal(err)
+		}
+		defer os.RemoveAll(dir)
+		s, err := db.Open(t.Context(), dir, storetest.Options())
+		if err != nil {
+			rt.Fatal(err)
+		}
+		defer s.Close()
+		d := odd(rapid.SampledFrom([]int{1, 5, 15, 16, 17, 32, 40}).Draw(rt, "window"))
+		m, err := s.Register(t.Context(), d)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		d = m.Descriptor()
+		n := rapid.IntRange(kv.OpeningTokens, 70).Draw(rt, "tokens")
+		p := kv.Tokens(crashtest.Tokens(1, n)...)
+		from := rapid.IntRange(0, n).Draw(rt, "put in two")
+		for _, part := range [][2]int{{0, from}, {from, n}} {
+			if part[0] == part[1] {
+				continue
+			}
+			q := p.Prefix(part[1])
+			rows := make(kv.Rows, len(d.Tensors))
+			for i, tensor := range d.Tensors {
+				first, count := part[0], part[1]-part[0]
+				if d.Groups[tensor.Group].Kind == kv.StateAt {
+					first, count = part[1], 1
+				}
+				rows[i] = drawLayout(rt, tensor, first, count)
+				eachRow(tensor, rows[i], func(pos int, _ []byte, set func([]byte)) {
+					if d.Groups[tensor.Group].Kind == kv.StateAt {
+						pos--
+					}
+					set(storetest.Truth(d, &q, i, pos))
+				})
+			}
+			o := db.PutOptions{
+				Codec:       rapid.SampledFrom([]quant.Codec{quant.Raw, quant.ByteSplit}).Draw(rt, "codec"),
+				Compression: quant.Compression(rapid.IntRange(0, 3).Draw(rt, "compression")),
+			}
+			if _, err := m.Put(t.Context(), q, rows, o); err != nil {
+				rt.Fatal(err)
+			}
+		}
+		damaged := rapid.Bool().Draw(rt, "damaged")
+		if damaged {
+			stored, err := db.Collect(s.Blocks(t.Context()))
+			if err != nil {
+				rt.Fatal(err)
+			}
+			slices.SortFunc(stored, func(a, b db.Block) int {
+				return cmp.Or(cmp.Compare(a.First, b.First), cmp.Compare(a.Tokens, b.Tokens), cmp.Compare(a.Group, b.Group))
+			})
+			at := rapid.SampledFrom(stored).Draw(rt, "record")
+			flipByte(t, dir, at, rapid.Int64Range(0, at.Bytes-1).Draw(rt, "byte"))
+		}
+		x, err := m.Match(t.Context(), p, db.MatchOptions{Limit: rapid.IntRange(0, n).Draw(rt, "limit")})
+		if err != nil {
+			rt.Fatal(err)
+		}
+		defer x.Close()
+		for range 2 {
+			rows := make(kv.Rows, len(d.Tensors))
+			for i, tensor := range d.Tensors {
+				switch {
+				case rapid.IntRange(0, 4).Draw(rt, "left out") == 4:
+				case d.Groups[tensor.Group].Kind == kv.StateAt:
+					rows[i] = drawLayout(rt, tensor, rapid.IntRange(0, 80).Draw(rt, "state"), 1)
+				default:
+					first := rapid.IntRange(0, n).Draw(rt, "first")
+					rows[i] = drawLayout(rt, tensor, first, rapid.IntRange(0, n+9-first).Draw(rt, "count"))
+				}
+			}
+			restoreCtx, cancel := context.WithCancel(t.Context())
+			stop, calls, last := rapid.IntRange(0, 8).Draw(rt, "cancel"), 0, n+1
+			ready := func(layer, tokens int) {
+				if calls++; calls == stop {
+					cancel()
+				}
+				if tokens > last {
+					rt.Fatalf("the number of tokens grew from %d to %d", last, tokens)
+				}
+				last = tokens
+				for i, tensor := range d.Tensors {
+					if tensor.Layer == layer && d.Groups[tensor.Group].Kind != kv.StateAt {
+						checkLayout(rt, d, &p, i, rows[i], tokens, false)
+					}
+				}
+			}
+			if rapid.Bool().Draw(rt, "at once") {
+				ready = nil
+			}
+			whole := func() (db.Restored, error) { return x.RestoreLayers(restoreCtx, rows, ready) }
+			if rapid.Bool().Draw(rt, "a range") {
+				promised := x.Tokens()
+				whole = func() (db.Restored, error) {
+					got, err := x.RestoreRange(restoreCtx, rows)
+					if err == nil && !damaged && got.Tokens != promised {
+						rt.Fatalf("a range gave %d tokens of the %d that are matched: %v", got.Tokens, promised, got.Reason)
+					}
+					return got, err
+				}
+			}
+			got, err := whole()
+			cancelled := restoreCtx.Err() != nil
+			cancel()
+			if (err != nil) != cancelled && !(cancelled && err == nil) || err != nil && got.Tokens != 0 {
+				rt.Fatalf("%+v, %v; cancelled %t", got, err, cancelled)
+			}
+			for i := range d.Tensors {
+				checkLayout(rt, d, &p, i, rows[i], got.Tokens, true)
+			}
+		}
+	})
+}
+
+// checkLayout compares what a restore of n tokens left in the memory of a tensor with the truth; whole: behind them, and between
+// the rows.
+func checkLayout(rt *rapid.T, d kv.Descriptor, p *kv.Prompt, i int, rows kv.TensorRows, n int, whole bool) {
+	tensor, group := d.Tensors[i], d.Groups[d.Tensors[i].Group]
+	blank := bytes.Repeat([]byte{untouched}, tensor.RowBytes())
+	eachRow(tensor, rows, func(pos int, row []byte, set func([]byte)) {
+		switch {
+		case group.Kind == kv.StateAt && n > 0:
+			if !bytes.Equal(row, storetest.Truth(d, p, i, n-1)) {
+				rt.Fatalf("the state after %d tokens is wrong", n)
+			}
+		case group.Kind == kv.StateAt || pos >= n:
+			if whole && len(bytes.Trim(row, "\x00")) > 0 {
+				rt.Fatalf("tensor %d row %d behind %d tokens is not zero", i, pos, n)
+			}
+		case group.Kind == kv.Window && pos < n-group.Window:
+		case !bytes.Equal(row, storetest.Truth(d, p, i, pos)):
+			rt.Fatalf("tensor %d row %d of %d is wrong", i, pos, n)
+		}
+		if whole {
+			set(blank)
+		}
+	})
+	for _, piece := range rows.Pieces {
+		if whole && len(bytes.Trim(piece.Mem, string([]byte{untouched}))) > 0 {
+			rt.Fatalf("tensor %d: written beside the rows", i)
+		}
+	}
+}
+
+// flipByte damages a byte of a record.
+func flipByte(t *testing.T, dir string, at db.Block, i int64) {
+	path := storetest.SegmentPath(dir, at.Segment)
+	file, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	storetest.Write(t, path, at.Offset+i, []byte{file[at.Offset+i] ^ 0x10})
+}

@@ -1,0 +1,125 @@
+package recovery_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/oplog"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/internal/loc"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// A store of an earlier release, whose keys are of another hash, or whose log is msgpack, is refused, by whoever opens it, and stays as it is: nothing would be
+// found in it, and nothing deleted. Without FORMAT its segments say so.
+func TestStoreOfAnotherHash(t *testing.T) {
+	for _, name := range []string{"hash-1-store.zip", "format-1-store.zip"} {
+		for _, lost := range []string{"nothing", storetest.FormatFile} {
+			dir := filepath.Join(t.TempDir(), "store")
+			files := storetest.ReadZip(t, filepath.Join("testdata", name))
+			if lost == storetest.FormatFile {
+				delete(files, storetest.FormatFile)
+			}
+			if err := files.Write(dir); err != nil {
+				t.Fatal(err)
+			}
+			refusesAsItIs(t, name+" without "+lost, dir)
+		}
+	}
+}
+
+// So is a store, and one with a log, of an older version and of a newer one.
+func TestStoreOfAnotherVersion(t *testing.T) {
+	sound := t.TempDir()
+	s := storetest.Open(t, sound, storetest.Options())
+	storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), kv.Prompt{Tokens: crashtest.Tokens(1, 64)})
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	logs, err := filepath.Glob(filepath.Join(sound, storetest.LogDir, "*.wal"))
+	if err != nil || len(logs) == 0 {
+		t.Fatal(logs, err)
+	}
+	for name, at := range map[string]struct{ version, sum int }{ // of the checksum of all bytes before it
+		storetest.FormatFile: {8, 80}, filepath.Join(storetest.LogDir, filepath.Base(logs[0])): {8, 56},
+	} {
+		for _, by := range []uint32{^uint32(0), 1} {
+			dir := storetest.Copy(t, sound)
+			file := filepath.Join(dir, name)
+			b, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			le := binary.LittleEndian
+			version := le.Uint32(b[at.version:]) + by
+			le.PutUint32(b[at.version:], version)
+			le.PutUint64(b[at.sum:], xxhash.Sum64(b[:at.sum]))
+			if err := os.WriteFile(file, b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			refusesAsItIs(t, fmt.Sprintf("%s of version %d", name, version), dir)
+		}
+	}
+}
+
+// refusesAsItIs sees a store of another release refused with a sentence, by whoever opens it, and not changed.
+func refusesAsItIs(t *testing.T, what, dir string) {
+	t.Helper()
+	before, err := storetest.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	readOnly := storetest.Options()
+	readOnly.ReadOnly = true
+	for who, do := range map[string]func() error{
+		"open":      func() error { _, err := db.Open(t.Context(), dir, storetest.Options()); return err },
+		"read-only": func() error { _, err := db.Open(t.Context(), dir, readOnly); return err },
+		"verify":    func() error { _, err := db.Verify(t.Context(), dir, db.VerifyOptions{}); return err },
+		"repair": func() error {
+			_, err := db.Repair(t.Context(), dir, filepath.Join(t.TempDir(), "new"), db.RepairOptions{})
+			return err
+		},
+	} {
+		if err := do(); !errors.Is(err, db.ErrVersion) || !strings.Contains(err.Error(), "use the release that wrote it") {
+			t.Errorf("%s: %s: %v", what, who, err)
+		}
+	}
+	after, err := storetest.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	delete(before, storetest.LockFile)
+	delete(after, storetest.LockFile)
+	if !maps.EqualFunc(before, after, bytes.Equal) {
+		t.Errorf("%s: the store was changed", what)
+	}
+}
+
+// So is a store whose log has an operation that only a newer release knows: what came after it, deletions too, would be lost.
+func TestOperationOfAnotherRelease(t *testing.T) {
+	for name, payload := range map[string][]byte{
+		"kind": nil, "flags": oplog.Encode(oplog.Flag{Flags: 0x80}), "tier": oplog.Encode(oplog.Flag{Loc: loc.Loc{Tier: 1}}),
+	} {
+		dir := t.TempDir()
+		s := storetest.Open(t, dir, storetest.Options())
+		storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), kv.Prompt{Tokens: crashtest.Tokens(1, 64)})
+		kind := oplog.KindFlag
+		if payload == nil {
+			kind = 200
+		}
+		storetest.Crash(s)
+		storetest.AppendToLog(t, dir, kind, payload)
+		refusesAsItIs(t, name, dir)
+	}
+}

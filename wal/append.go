@@ -83,6 +83,7 @@ func (l *Log) undo(cause error) error {
 	if err := l.file.Truncate(l.end + tailBytes); err != nil {
 		l.o.Logger.Info("a log file ends without zeros", "file", l.file.Name(), "error", err)
 	}
+	l.undone.Store(true)
 	l.hold(l.end)
 	l.o.Logger.Warn("log append failed and was undone", "error", cause)
 	return cause

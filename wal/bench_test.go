@@ -6,13 +6,11 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
-
-	"github.com/dormousekv/dormouse/internal/vfs"
 )
 
 func benchLog(b *testing.B) *Log {
 	b.Helper()
-	log := must[*Log](b)(Create(Options{FS: vfs.OS, Dir: b.TempDir(), UUID: testUUID}, 1, 1, nil))
+	log := must(Create(Options{Dir: b.TempDir(), UUID: testUUID}, 1, 1, nil))(b)
 	b.Cleanup(func() { log.Close() })
 	return log
 }
@@ -23,7 +21,7 @@ func BenchmarkAppend(b *testing.B) {
 	for _, size := range []int{100, 4 << 10, 64 << 10} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
 			payload := make([]byte, size)
-			f := must[*os.File](b)(os.Create(filepath.Join(b.TempDir(), "reference")))
+			f := must(os.Create(filepath.Join(b.TempDir(), "reference")))(b)
 			defer f.Close()
 			var off int64
 			const wrap = 256 << 20 // bytes, so that a long run does not fill the disk
@@ -102,7 +100,7 @@ func BenchmarkReplay(b *testing.B) {
 	payload := make([]byte, 1<<10)
 	const frames = 64 << 10
 	for range frames {
-		must[uint64](b)(log.Append(2, payload))
+		must(log.Append(2, payload))(b)
 	}
 	b.SetBytes(frames << 10)
 	for b.Loop() {

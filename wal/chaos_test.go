@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
 )
 
 // TestChaos does everything that a log can be asked for in a random order, on disks that are full now and then, with operations
@@ -21,7 +22,7 @@ func TestChaos(t *testing.T) {
 	t.Logf("DORMOUSE_CHAOS_SEED=%d", first)
 	for seed := first; seed < first+n; seed++ {
 		for _, faults := range []bool{false, true} {
-			c := newChaos(seed, faults)
+			c := newChaos(t, seed, faults)
 			if err := c.run(); err != nil {
 				t.Fatalf("seed %d, faults %t: %v\n%s", seed, faults, err, strings.Join(c.trace[max(0, len(c.trace)-60):], "\n"))
 			}
@@ -34,8 +35,8 @@ type chaos struct {
 	rnd    *rand.Rand
 	faults bool
 	trace  []string
-	fs     *memFS
-	o      Options
+	disk   *disk
+	full   bool // the disk has a limit
 	log    *Log
 
 	written map[uint64]wrote   // acknowledged
@@ -45,15 +46,17 @@ type chaos struct {
 	rotated uint64 // the file that the last rotation began, 0 if none since the open
 	covered uint64 // frames up to here are in that file's snapshot
 	removed uint64 // frames up to here may be gone
+
+	sureFile uint64 // in this file, all up to sureEnd was durable after some step
+	sureEnd  int64
 }
 
-func newChaos(seed uint64, faults bool) *chaos {
+func newChaos(t *testing.T, seed uint64, faults bool) *chaos {
 	c := &chaos{
-		rnd: rand.New(rand.NewPCG(seed, 7)), faults: faults, fs: newMemFS(),
+		rnd: rand.New(rand.NewPCG(seed, 7)), faults: faults, disk: newDisk(t),
 		written: map[uint64]wrote{}, maybe: map[uint64][]wrote{}, rotated: 1,
 	}
-	c.o = memOptions(c.fs)
-	c.o.PreallocBytes = []int64{4096, 8192, 12 << 10}[c.rnd.IntN(3)]
+	c.disk.o.PreallocBytes = []int64{4096, 8192, 12 << 10}[c.rnd.IntN(3)]
 	return c
 }
 
@@ -68,23 +71,23 @@ func (c *chaos) snapshot(lsn uint64) []byte {
 
 // disturb has operations fail with that probability from now on.
 func (c *chaos) disturb(p float64) {
-	c.fs.before = nil
+	c.disk.Before(nil)
 	if p == 0 {
 		return
 	}
-	c.fs.before = func(op, name string) error {
-		if op == "list" || op == "read" || op == "open" || c.rnd.Float64() > p {
+	c.disk.Before(func(op crashfs.Op) error {
+		if !op.Changes() || c.rnd.Float64() > p {
 			return nil
 		}
-		c.note("  %s %s fails", op, name)
+		c.note("  %s %s fails", op.Kind, op.Name)
 		switch half := c.rnd.IntN(2) == 0; {
-		case op == "write" && half:
-			return errShort(c.rnd.IntN(300))
-		case op == "rename" && half:
-			return errDone
+		case op.Kind == "write" && half:
+			return &crashfs.Short{Bytes: c.rnd.IntN(300), Err: errInjected}
+		case op.Kind == "rename" && half:
+			return &crashfs.Late{Err: errInjected}
 		}
 		return errInjected
-	}
+	})
 }
 
 // allowed passes on what must not fail.
@@ -96,7 +99,7 @@ func (c *chaos) allowed(err error) error {
 }
 
 func (c *chaos) run() (err error) {
-	if c.log, err = Create(c.o, 1, 1, c.snapshot(0)); err != nil {
+	if c.log, err = Create(c.disk.o, 1, 1, c.snapshot(0)); err != nil {
 		return err
 	}
 	for range 100 {
@@ -108,13 +111,16 @@ func (c *chaos) run() (err error) {
 		if err := c.step(p); err != nil {
 			return err
 		}
+		if c.log.Begun() && c.log.DurableLSN() == c.log.LastLSN() {
+			c.sureFile, c.sureEnd = c.log.FileID(), c.log.end
+		}
 		if err := c.accounts(); err != nil {
 			return err
 		}
 	}
 	// Where there is room and nothing fails, the log goes on.
 	c.disturb(0)
-	c.fs.limit = 0
+	c.disk.SetBytes(0)
 	for range 3 {
 		if c.log.Err() != nil {
 			break
@@ -139,8 +145,12 @@ func (c *chaos) step(p float64) error {
 		return c.append()
 	case x < 45:
 		err := c.log.Sync(c.last)
-		if c.note("sync %d: %v", c.last, err); err == nil {
-			c.durable = c.last
+		if c.note("sync %d: %v", c.last, err); err != nil {
+			return nil
+		}
+		c.durable = c.last
+		if got := c.log.DurableLSN(); got != c.last || got != c.log.LastLSN() {
+			return fmt.Errorf("frame %d is the last, %d was synced: durable is %d", c.log.LastLSN(), c.last, got)
 		}
 	case x < 60:
 		id, lsn, err := c.log.Rotate(c.snapshot)
@@ -148,8 +158,8 @@ func (c *chaos) step(p float64) error {
 		if err != nil {
 			return c.allowed(err)
 		}
-		if lsn != c.last {
-			return fmt.Errorf("rotated at %d, the last one is %d", lsn, c.last)
+		if lsn != c.last || id != c.log.FileID() || c.log.DurableLSN() != lsn {
+			return fmt.Errorf("rotated to %d at %d, the last one is %d, durable is %d", id, lsn, c.last, c.log.DurableLSN())
 		}
 		c.durable, c.rotated, c.covered = lsn, id, lsn
 	case x < 70:
@@ -158,16 +168,19 @@ func (c *chaos) step(p float64) error {
 		c.removed = max(c.removed, c.covered)
 		return c.allowed(err)
 	case x < 76:
-		c.fs.limit = []int64{0, c.fs.used() + c.rnd.Int64N(2*c.o.PreallocBytes), c.fs.used(), c.fs.used()}[c.rnd.IntN(4)]
-		c.note("limit %d", c.fs.limit)
+		room := []int64{-c.disk.Used(), c.rnd.Int64N(2 * c.disk.o.PreallocBytes), 0, 0}[c.rnd.IntN(4)]
+		c.disk.fill(room)
+		c.full = room >= 0
+		c.note("room for %d", room)
 	case x < 80:
-		if f, err := c.fs.Create("/gift"); err == nil {
+		const gift = logDir + "/gift"
+		if f, err := c.disk.Create(gift); err == nil {
 			f.WriteAt(ownBytes(9000), 0)
 			f.Sync()
 			f.Close()
-			c.fs.SyncDir("/")
+			c.disk.SyncDir(logDir)
 		}
-		c.note("donate: %v", c.log.Donate("/gift"))
+		c.note("donate: %v", c.log.Donate(gift))
 	case x >= 92 || c.log.Err() != nil:
 		return c.reopen(p)
 	}
@@ -196,14 +209,20 @@ func (c *chaos) append() error {
 // reopen ends the run in one way or another, and checks what is replayed.
 func (c *chaos) reopen(p float64) error {
 	poisoned := c.log.Err() != nil
-	how := c.rnd.IntN(3)
+	how := c.rnd.IntN(4)
 	least := c.last
 	c.disturb(0)
 	switch how {
 	case 0:
-		c.fs = c.fs.kill()
+		c.disk = c.disk.kill()
 	case 1:
-		c.fs = c.fs.powerCut(c.rnd)
+		c.disk = c.disk.cut(c.rnd)
+		least = c.durable
+	case 3:
+		c.disk = c.disk.kill()
+		if c.sureFile == c.log.FileID() {
+			c.tear()
+		}
 		least = c.durable
 	case 2:
 		c.disturb(p)
@@ -213,12 +232,21 @@ func (c *chaos) reopen(p float64) error {
 		}
 		c.disturb(0)
 	}
-	if c.rnd.IntN(2) == 0 && c.fs.limit > 0 {
-		c.fs.limit = c.fs.used()
+	if c.log.Err() != nil && how != 1 { // memory may hold for clean what the disk never got
+		err := RewriteFiles(c.disk.o)
+		if errors.Is(err, vfs.ErrNoSpace) { // for holes that a power cut left: who opens the store hears of it
+			c.disk.SetBytes(0)
+			c.full, err = false, RewriteFiles(c.disk.o)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	c.o.FS = c.fs
-	c.note("%s; durable %d, last %d", []string{"killed", "power cut", "closed"}[how], c.durable, c.last)
-	k, err := replayAll(c.o)
+	if c.rnd.IntN(2) == 0 && c.full {
+		c.disk.fill(0)
+	}
+	c.note("%s; durable %d, last %d", []string{"killed", "power cut", "closed", "torn"}[how], c.durable, c.last)
+	k, err := replayAll(c.disk.o)
 	if err != nil {
 		return err
 	}
@@ -230,10 +258,10 @@ func (c *chaos) reopen(p float64) error {
 		return fmt.Errorf("replayed: %+v", k.rec)
 	case got < least:
 		return fmt.Errorf("replayed to %d, at least %d: %+v", got, least, k.rec)
-	case got > c.last && (got > c.last+1 || len(c.maybe[got]) == 0 || !poisoned && how != 1):
+	case got > c.last && (got > c.last+1 || len(c.maybe[got]) == 0 || !poisoned && how%2 == 0):
 		return fmt.Errorf("replayed to %d, at most %d: %+v", got, c.last, k.rec)
 	}
-	if err := c.compare(k, least); err != nil {
+	if err := errors.Join(c.compare(k, least), c.verify(k)); err != nil {
 		return err
 	}
 	for lsn := range c.written { // those that were removed may still come back
@@ -245,12 +273,46 @@ func (c *chaos) reopen(p float64) error {
 		c.written[f.LSN] = wrote{f.Kind, string(f.Payload)}
 	}
 	clear(c.maybe)
-	c.last, c.durable, c.rotated = k.rec.LastLSN, 0, 0
+	c.last, c.durable, c.rotated, c.sureFile = k.rec.LastLSN, 0, 0, 0
 	if how == 1 {
 		c.durable = c.last
 	}
-	c.log, err = CreateLater(c.o, k.rec.LastFile+1, c.last+1, func() []byte { return c.snapshot(c.last) })
+	c.log, err = CreateLater(c.disk.o, k.rec.LastFile+1, c.last+1, func() []byte { return c.snapshot(c.last) })
 	return err
+}
+
+// tear spoils what need not be durable of the newest file, as a crash may.
+func (c *chaos) tear() {
+	path := c.disk.o.path(c.sureFile)
+	b := c.disk.read(path)
+	from := c.sureEnd + c.rnd.Int64N(int64(len(b))-c.sureEnd+1)
+	if c.rnd.IntN(2) == 0 {
+		c.disk.resize(path, from)
+		return
+	}
+	to := from + c.rnd.Int64N(min(int64(len(b))-from, 600)+1)
+	for i := from; i < to; i++ {
+		b[i] = byte(c.rnd.Uint32())
+	}
+	c.disk.write(path, from, b[from:to])
+}
+
+// verify compares what Verify says with what was replayed.
+func (c *chaos) verify(k kept) error {
+	damaged, ends, err := verify(c.disk.o)
+	torn := 0
+	for i, f := range k.rec.Files {
+		if f.ID != k.rec.Files[0].ID+uint64(i) {
+			return fmt.Errorf("files %+v", k.rec.Files)
+		}
+		if f.Torn {
+			torn++
+		}
+	}
+	if err != nil || len(damaged) > 0 || len(ends) != torn {
+		return fmt.Errorf("Verify: %v, %v, %w; replay says %d torn ends", damaged, ends, err, torn)
+	}
+	return nil
 }
 
 // compare says which frame or snapshot is missing up to least, or is another.
@@ -281,16 +343,25 @@ func (c *chaos) compare(k kept, least uint64) error {
 	return nil
 }
 
-// accounts compares what the log says to occupy with what it does. After a failure it may be off by what that left.
+// accounts compares what the log says to occupy with what its files do, holes that a power cut left counted or not. After a failure it
+// may be off by what that left.
 func (c *chaos) accounts() error {
-	var used int64
-	for name, n := range c.fs.names {
-		if strings.HasPrefix(name, c.o.Dir+"/") {
-			used += int64(len(n.now))
+	var least, most int64
+	names, err := c.disk.List(logDir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		info, err := c.disk.Stat(logDir + "/" + name)
+		if err != nil {
+			return err
+		}
+		if Named(name) {
+			least, most = least+info.Allocated, most+roundUp(max(info.Size, info.Allocated), blockBytes)
 		}
 	}
-	if d := c.log.Bytes() - used; c.log.Bytes() < 0 || !c.faults && (d > 8192 || d < -8192) {
-		return fmt.Errorf("%d bytes are accounted for, %d are used", c.log.Bytes(), used)
+	if n := c.log.Bytes(); n < 0 || !c.faults && (n > most+8192 || n < least-8192) {
+		return fmt.Errorf("%d bytes are accounted for, %d to %d are used", n, least, most)
 	}
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"runtime"
@@ -13,14 +12,13 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
 )
 
 // 16 goroutines append and sync, others rotate, remove and look: every frame is there once, whole, under its number.
 func TestConcurrentUse(t *testing.T) {
-	m := newMemFS()
-	o := memOptions(m)
-	log := must[*Log](t)(Create(o, 1, 1, nil))
+	d := newDisk(t)
+	log := d.create(1, 1, "")
 	const writers, each = 16, 60
 	var mu sync.Mutex
 	written := map[uint64]wrote{} // guarded by mu
@@ -71,11 +69,9 @@ func TestConcurrentUse(t *testing.T) {
 	writing.Wait()
 	close(stop)
 	looking.Wait()
-	if err := log.Close(); err != nil {
-		t.Fatal(err)
-	}
-	k := must[kept](t)(replayAll(o))
-	if err := errors.Join(k.same(written), k.consecutive()); err != nil || len(k.frames) != writers*each || len(k.rec.Damage) > 0 {
+	ok(t, log.Close())
+	k := d.replay()
+	if err := k.whole(written); err != nil || len(k.frames) != writers*each {
 		t.Fatalf("%v, %d frames, %+v", err, len(k.frames), k.rec)
 	}
 	for lsn, s := range k.snapshots {
@@ -89,25 +85,23 @@ func TestConcurrentUse(t *testing.T) {
 	if err := log.Close(); !errors.Is(err, ErrClosed) {
 		t.Errorf("second Close: %v", err)
 	}
-	if err := log.Sync(log.LastLSN()); err != nil {
-		t.Errorf("Sync of what Close made durable: %v", err)
-	}
+	ok(t, log.Sync(log.LastLSN())) // Close made it durable
 }
 
 // While one fsync runs, all who come wait for one more.
 func TestOneSyncServesAll(t *testing.T) {
-	m := newMemFS()
-	log := must[*Log](t)(Create(memOptions(m), 1, 1, nil))
+	d := newDisk(t)
+	log := d.create(1, 1, "")
 	const others = 16
 	var syncs atomic.Int32
 	begun, finish := make(chan struct{}), make(chan struct{})
-	m.before = func(op, name string) error {
-		if op == "sync" && syncs.Add(1) == 1 {
+	d.Before(func(op crashfs.Op) error {
+		if op.Kind == "sync" && syncs.Add(1) == 1 {
 			close(begun)
 			<-finish
 		}
 		return nil
-	}
+	})
 	var wg sync.WaitGroup
 	appendSync := func() {
 		lsn, err := log.Append(2, nil)
@@ -147,7 +141,7 @@ func TestMain(m *testing.M) {
 }
 
 func childOptions(dir string) Options {
-	return Options{FS: vfs.OS, Dir: dir, UUID: testUUID, PreallocBytes: 64 << 10}
+	return Options{Dir: dir, UUID: testUUID, PreallocBytes: 64 << 10}
 }
 
 func childPayload(lsn uint64) string { return strings.Repeat(fmt.Sprint("frame ", lsn), int(lsn%50)) }
@@ -177,10 +171,8 @@ func TestKilledProcess(t *testing.T) {
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), childDir+"="+dir)
 		cmd.Stderr = os.Stderr
-		out := must[io.ReadCloser](t)(cmd.StdoutPipe())
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		out := must(cmd.StdoutPipe())(t)
+		ok(t, cmd.Start())
 		var acked uint64
 		for lines := bufio.NewScanner(out); lines.Scan(); {
 			var lsn uint64
@@ -192,7 +184,7 @@ func TestKilledProcess(t *testing.T) {
 			}
 		}
 		cmd.Wait()
-		k := must[kept](t)(replayAll(childOptions(dir)))
+		k := must(replayAll(childOptions(dir)))(t)
 		if err := k.consecutive(); err != nil || k.rec.LastLSN < acked || len(k.rec.Damage) > 0 {
 			t.Fatalf("acknowledged %d; %v, %+v", acked, err, k.rec)
 		}

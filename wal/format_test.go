@@ -21,38 +21,38 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 // The bytes of a log file do not change without a new version.
 func TestGolden(t *testing.T) {
-	m := newMemFS()
-	o := memOptions(m)
-	o.Boot = 0xb007b007
-	log := must[*Log](t)(Create(o, 3, 40, []byte("snapshot")))
-	must[uint64](t)(log.Append(2, nil))
-	if err := log.Sync(40); err != nil {
-		t.Fatal(err)
-	}
-	must[uint64](t)(log.Append(255, []byte("seventeen bytes..")))
-	got := m.names[o.path(3)].now
-	rest := bytes.TrimRight(got, "\x00")
-	dump := hex.Dump(got[:roundUp(int64(len(rest)), 16)])
+	d := newDisk(t)
+	d.o.Boot = 0xb007b007
+	log := d.create(3, 40, "snapshot")
+	add(t, log, "")
+	ok(t, log.Sync(40))
+	must(log.Append(255, []byte("seventeen bytes..")))(t)
+	got := d.read(d.o.path(3))
+	dump := hex.Dump(got[:roundUp(int64(len(used(got))), 16)])
 
 	golden := filepath.Join("testdata", "log.golden")
 	if *update {
-		if err := os.WriteFile(golden, []byte(dump), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, os.WriteFile(golden, []byte(dump), 0o644))
 	}
-	want := must[[]byte](t)(os.ReadFile(golden))
+	want := must(os.ReadFile(golden))(t)
 	if dump != strings.ReplaceAll(string(want), "\r\n", "\n") {
 		t.Fatalf("the format has changed; got\n%swant\n%s", dump, want)
 	}
 }
 
 // onlyFile is a log of one file, and its bytes.
-func onlyFile(t *testing.T) (Options, []byte) {
-	m := newMemFS()
-	o := memOptions(m)
-	log := must[*Log](t)(Create(o, 1, 1, nil))
-	must[uint64](t)(log.Append(2, []byte("x")))
-	return o, m.names[o.path(1)].now
+func onlyFile(t *testing.T) (*disk, []byte) {
+	d := newDisk(t)
+	add(t, d.create(1, 1, ""), "x")
+	return d, d.read(d.o.path(1))
+}
+
+// changed is the log of onlyFile with other bytes.
+func changed(t *testing.T, change func(b []byte)) *disk {
+	d, b := onlyFile(t)
+	change(b)
+	d.write(d.o.path(1), 0, b)
+	return d
 }
 
 func resum(b []byte) { binary.LittleEndian.PutUint64(b[56:], xxhash.Sum64(b[:56])) }
@@ -60,9 +60,7 @@ func resum(b []byte) { binary.LittleEndian.PutUint64(b[56:], xxhash.Sum64(b[:56]
 // A file of something else, of a later version, of another store, and a damaged one are four different errors.
 func TestHeaderErrorsDiffer(t *testing.T) {
 	open := func(change func(b []byte)) (Recovered, error) {
-		o, b := onlyFile(t)
-		change(b)
-		k, err := replayAll(o)
+		k, err := replayAll(changed(t, change).o)
 		return k.rec, err
 	}
 	is := func(name string, err error, want error) {
@@ -79,18 +77,22 @@ func TestHeaderErrorsDiffer(t *testing.T) {
 	}
 	is("another kind of file", rec.Damage[0], ErrMagic)
 
-	_, err = open(func(b []byte) { b[8] = 4; resum(b) })
-	is("later version", err, ErrVersion)
-	var v *VersionError
-	if !errors.As(err, &v) || v.Found != 4 || v.Supported != 3 {
-		t.Errorf("%#v", v)
-	}
-	_, err = open(func(b []byte) { b[8] = 2; resum(b) })
-	is("the version before", err, ErrVersion)
-	_, err = open(func(b []byte) { b[12] = 4; resum(b) })
-	is("unknown feature", err, ErrVersion)
-	if !errors.As(err, &v) || v.Features != 4 {
-		t.Errorf("%#v", v)
+	for name, x := range map[string]struct {
+		change          func(b []byte)
+		offset          int64
+		found, features uint32
+		says            string
+	}{
+		"later version":      {func(b []byte) { b[8] = 4 }, 8, 4, 0, "found 4, this program reads 3"},
+		"the version before": {func(b []byte) { b[8] = 2 }, 8, 2, 0, "found 2, this program reads 3"},
+		"unknown feature":    {func(b []byte) { b[12] = 4 }, 12, 3, 4, "unknown feature bits: expected 0, found 0x4"},
+	} {
+		_, err = open(func(b []byte) { x.change(b); resum(b) })
+		is(name, err, ErrVersion)
+		var v *VersionError
+		if !errors.As(err, &v) || v.Offset != x.offset || v.Found != x.found || v.Supported != 3 || v.Features != x.features || !strings.HasSuffix(err.Error(), x.says) {
+			t.Errorf("%s: %v, %#v", name, err, v)
+		}
 	}
 	_, err = open(func(b []byte) { b[20] ^= 1; resum(b) })
 	is("other store", err, ErrForeign)
@@ -109,30 +111,36 @@ func TestHeaderErrorsDiffer(t *testing.T) {
 	}
 }
 
+// putFrame writes a frame behind the last one of b, after change has changed its bytes, and returns where it begins.
+func putFrame(b []byte, h frameHeader, payload string, change func(f []byte)) (at int) {
+	at = int(roundUp(int64(len(used(b))), 8))
+	h.offset += uint64(at)
+	f := appendFrame(nil, frameSeed(testUUID), h, []byte(payload))
+	sum := len(f) - frameTail
+	change(f[:sum])
+	binary.LittleEndian.PutUint64(f[sum:], checksum(frameSeed(testUUID), f[:sum]))
+	copy(b[at:], f)
+	return at
+}
+
 // What is drawn as zero and is not, though the checksum is right, is another release's: neither damage nor a torn end, and Replay says
 // which byte it is.
 func TestReserved(t *testing.T) {
-	frame := func(payload string, off int) func(o Options, b []byte) (at int) {
-		return func(o Options, b []byte) int {
-			end := int(roundUp(int64(len(bytes.TrimRight(b, "\x00"))), 8))
-			f := appendFrame(nil, frameSeed(o.UUID), frameHeader{kind: 2, file: 1, offset: uint64(end), lsn: 2}, []byte(payload))
-			f[off] = 1
-			sum := len(f) - frameTail
-			binary.LittleEndian.PutUint64(f[sum:], checksum(frameSeed(o.UUID), f[:sum]))
-			copy(b[end:], f)
-			return end + off
+	frame := func(payload string, off int) func(b []byte) int {
+		return func(b []byte) int {
+			return off + putFrame(b, frameHeader{kind: 2, file: 1, lsn: 2}, payload, func(f []byte) { f[off] = 1 })
 		}
 	}
-	header := func(off int) func(o Options, b []byte) int {
-		return func(o Options, b []byte) int { b[off] = 1; resum(b); return off }
+	header := func(off int) func(b []byte) int {
+		return func(b []byte) int { b[off] = 1; resum(b); return off }
 	}
-	for name, change := range map[string]func(o Options, b []byte) (at int){
+	for name, change := range map[string]func(b []byte) (at int){
 		"first of the header": header(48), "last of the header": header(55),
 		"first of the frame": frame("x", 5), "last of the frame": frame("x", 7),
 		"padding": frame("x", frameHead+1), "end of the padding": frame("x", frameHead+7),
 	} {
-		o, b := onlyFile(t)
-		at := change(o, b)
+		at := 0
+		o := changed(t, func(b []byte) { at = change(b) }).o
 		k, err := replayAll(o)
 		var v *VersionError
 		if !errors.Is(err, ErrVersion) || !errors.As(err, &v) || v.File != o.path(1) || v.Offset != int64(at) || v.Reserved != 1 {
@@ -148,20 +156,14 @@ func TestReserved(t *testing.T) {
 
 // A frame that names another place, as a leftover in a reused block does, is no frame, though its checksum is right.
 func TestFramesOfAnotherPlace(t *testing.T) {
-	for name, change := range map[string]func(*frameHeader){
-		"as it should be": func(*frameHeader) {},
-		"offset":          func(h *frameHeader) { h.offset += 8 },
-		"file":            func(h *frameHeader) { h.file = 2 },
-		"kind":            func(h *frameHeader) { h.kind = 0 },
-		"LSN":             func(h *frameHeader) { h.lsn = 0 },
+	for name, h := range map[string]frameHeader{
+		"as it should be": {kind: 2, file: 1, lsn: 2},
+		"offset":          {kind: 2, file: 1, lsn: 2, offset: 8},
+		"file":            {kind: 2, file: 2, lsn: 2},
+		"kind":            {kind: 0, file: 1, lsn: 2},
+		"LSN":             {kind: 2, file: 1, lsn: 0},
 	} {
-		o, b := onlyFile(t)
-		end := len(bytes.TrimRight(b, "\x00"))
-		end = int(roundUp(int64(end), 8))
-		h := frameHeader{kind: 2, file: 1, offset: uint64(end), lsn: 2, durable: 0}
-		change(&h)
-		copy(b[end:], appendFrame(nil, frameSeed(testUUID), h, []byte("leftover")))
-		k := must[kept](t)(replayAll(o))
+		k := changed(t, func(b []byte) { putFrame(b, h, "leftover", func([]byte) {}) }).replay()
 		if good := name == "as it should be"; len(k.frames) == 2 != good || k.rec.Torn == good {
 			t.Errorf("%s: %d frames, %+v", name, len(k.frames), k.rec)
 		}
@@ -170,28 +172,25 @@ func TestFramesOfAnotherPlace(t *testing.T) {
 
 // A log file of the same store under another name has no frames there.
 func TestRenamedFile(t *testing.T) {
-	o, b := onlyFile(t)
-	o.FS.(*memFS).names[o.path(2)] = &memNode{now: bytes.Clone(b)}
-	k := must[kept](t)(replayAll(o))
-	if len(k.frames) != 1 || len(k.rec.Damage) == 0 || k.rec.Damage[0].File != o.path(2) {
+	d, b := onlyFile(t)
+	d.write(d.o.path(2), 0, b)
+	k := d.replay()
+	if len(k.frames) != 1 || len(k.rec.Damage) == 0 || k.rec.Damage[0].File != d.o.path(2) {
 		t.Fatalf("%d frames, %+v", len(k.frames), k.rec)
 	}
 }
 
 // A frame within a payload is no frame, even when the one around it is lost.
 func TestFrameWithinAPayload(t *testing.T) {
-	m := newMemFS()
-	o := memOptions(m)
-	log := must[*Log](t)(Create(o, 1, 1, nil))
+	d := newDisk(t)
+	log := d.create(1, 1, "")
 	inner := appendFrame(nil, log.seed, frameHeader{kind: 66, file: 1, offset: 120, lsn: 3, durable: 2}, []byte("forged"))
-	must[uint64](t)(log.Append(2, append(make([]byte, 8), inner...)))
-	must[uint64](t)(log.Append(2, nil))
-	if err := log.Sync(2); err != nil {
-		t.Fatal(err)
-	}
-	must[uint64](t)(log.Append(2, nil))
-	m.names[o.path(1)].now[log.headBytes] ^= 1
-	k := must[kept](t)(replayAll(o))
+	add(t, log, string(append(make([]byte, 8), inner...)))
+	add(t, log, "")
+	ok(t, log.Sync(2))
+	add(t, log, "")
+	d.flip(d.o.path(1), log.headBytes, 1)
+	k := d.replay()
 	if len(k.frames) != 2 || k.frames[0].LSN != 2 || k.frames[1].Kind != 2 || len(k.rec.Damage) != 1 {
 		t.Fatalf("%+v, %+v", k.frames, k.rec)
 	}

@@ -8,249 +8,207 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
 )
 
-// stuck is a log whose process was killed on a full disk, with no spare left, after that many frames in its newest file.
-func stuck(t *testing.T, step int64, frames int) (*memFS, Options, map[uint64]wrote) {
-	t.Helper()
-	m := newMemFS()
-	o := memOptions(m)
-	o.PreallocBytes = step
-	log := must[*Log](t)(Create(o, 1, 1, []byte("one")))
-	written := map[uint64]wrote{}
-	put := func() {
-		w := wrote{2, fmt.Sprint("frame ", log.LastLSN()+1, strings.Repeat(".", int(log.LastLSN()*37%500)))}
-		written[must[uint64](t)(log.AppendReserved(w.kind, []byte(w.payload)))] = w
-	}
-	put()
-	m.limit = m.used()
-	if _, _, err := log.Rotate(text("two")); err != nil {
-		t.Fatal(err)
-	}
-	for range frames {
-		put()
-	}
-	k := m.kill()
-	k.limit = k.used()
-	o.FS = k
-	return k, o, written
+// largeDisk is a disk for a log that reserves more than a few blocks ahead.
+func largeDisk(t testing.TB) *disk {
+	d := newDisk(t)
+	d.o.PreallocBytes = 64 << 10
+	return d
 }
 
-// After a kill on a full disk without a spare, the log goes on in the newest file; what it says then survives further kills and
-// power cuts, and so does all before. Frames that make room find space there that others leave.
-func TestGoesOnInTheNewestFile(t *testing.T) {
-	for frames := range 60 {
-		m, o, written := stuck(t, 64<<10, frames)
-		rnd := rand.New(rand.NewPCG(uint64(frames), 1))
-		for round := range 4 {
-			used := m.used()
-			k := must[kept](t)(replayAll(o))
-			log := must[*Log](t)(CreateLater(o, k.rec.LastFile+1, k.rec.LastLSN+1, func() []byte { return []byte(fmt.Sprint("round ", round)) }))
-			for i := range 5 {
-				w := wrote{3, fmt.Sprint("round ", round, " frame ", i, strings.Repeat("x", rnd.IntN(300)))}
-				lsn, err := log.AppendReserved(w.kind, []byte(w.payload))
-				if err != nil {
-					t.Fatalf("%d frames, round %d: %v", frames, round, err)
-				}
-				written[lsn] = w
-				if i == 2 {
-					if err := log.Sync(lsn); err != nil {
-						t.Fatal(err)
+// Whenever the disk gets full, the log goes on in what it reserved: half a step, then the whole spare file, then it
+// refuses without losing anything, then it goes on when there is room again.
+func TestFullDisk(t *testing.T) {
+	payload := strings.Repeat("evict", 40)
+	const step = 64 << 10
+	frames := step / int(frameBytes(uint32(frameHead+len(payload))))
+	for before := 0; before < 2*frames; before += 13 {
+		d := largeDisk(t)
+		log := d.create(1, 1, "")
+		for range before {
+			add(t, log, payload)
+		}
+		fill := func() (n int) {
+			for ; ; n++ {
+				if _, err := log.AppendReserved(3, []byte(payload)); err != nil {
+					if !errors.Is(err, vfs.ErrNoSpace) || log.Err() != nil {
+						t.Fatalf("append on a full disk: %v", err)
 					}
-				}
-			}
-			if m.used() != used {
-				t.Fatalf("%d bytes were used, now %d: blocks were given up on the way", used, m.used())
-			}
-			least, last := log.DurableLSN(), log.LastLSN()
-			if round%2 == 0 {
-				m = m.kill()
-			} else {
-				m = m.powerCut(rnd)
-			}
-			m.limit = m.used()
-			o.FS = m
-			k = must[kept](t)(replayAll(o))
-			if err := errors.Join(k.same(written), k.consecutive()); err != nil || len(k.rec.Damage) > 0 {
-				t.Fatalf("%d frames, round %d: %v, %v", frames, round, err, k.rec.Damage)
-			}
-			if k.rec.LastLSN < least || round%2 == 0 && k.rec.LastLSN != last {
-				t.Fatalf("replayed to %d, at least %d were durable, %d written", k.rec.LastLSN, least, last)
-			}
-			if k.snapshots[k.rec.LastLSN] == "" && !strings.HasPrefix(fmt.Sprint(k.snapshots), "map[0:one") {
-				t.Fatalf("%v", k.snapshots)
-			}
-			for lsn := range written {
-				if lsn > k.rec.LastLSN {
-					delete(written, lsn)
+					return n
 				}
 			}
 		}
-	}
-}
-
-// A snapshot inside a file was durable before the frame behind it: where it is damaged, it is not taken for a torn end, and
-// nothing behind it is lost.
-func TestDamagedSnapshotInAFile(t *testing.T) {
-	m, o, written := stuck(t, 64<<10, 3)
-	k := must[kept](t)(replayAll(o))
-	last := k.frames[len(k.frames)-1]
-	log := must[*Log](t)(CreateLater(o, k.rec.LastFile+1, 5, func() []byte { return []byte("snap") }))
-	written[5] = wrote{3, "behind it"}
-	must[uint64](t)(log.AppendReserved(3, []byte("behind it")))
-	m = m.kill()
-	o.FS = m
-	f := must[vfs.File](t)(m.Open(last.File, false))
-	start := last.Offset + frameBytes(uint32(frameHead+len(last.Payload)))
-	for at := start; at < start+frameBytes(frameHead+4); at++ {
-		var old [1]byte
-		if _, err := f.ReadAt(old[:], at); err != nil {
-			t.Fatal(err)
+		d.fill(0)
+		if n := fill(); n < frames/2-1 {
+			t.Fatalf("%d frames into the current file after %d, want %d", n, before, frames/2)
 		}
-		for bit := range 8 {
-			if _, err := f.WriteAt([]byte{old[0] ^ 1<<bit}, at); err != nil {
-				t.Fatal(err)
-			}
-			k := must[kept](t)(replayAll(o))
-			if err := k.same(written); err != nil || k.rec.LastLSN != 5 || k.rec.Torn || len(k.frames) != len(written) {
-				t.Fatalf("bit %d of byte %d: %v, %+v", bit, at-start, err, k.rec)
-			}
-			if len(k.rec.Damage) == 0 && k.snapshots[4] != "snap" {
-				t.Fatalf("bit %d of byte %d: not named, and the snapshot is %q", bit, at-start, k.snapshots[4])
-			}
+		rotate(t, log, "spare")
+		if n := fill(); n < frames-1 {
+			t.Fatalf("%d frames into the spare, want about %d", n, frames)
 		}
-		if _, err := f.WriteAt(old[:], at); err != nil {
-			t.Fatal(err)
+		if _, _, err := log.Rotate(text("none")); !errors.Is(err, vfs.ErrNoSpace) || log.Err() != nil {
+			t.Fatalf("rotate without a spare: %v", err)
 		}
-	}
-}
-
-// What a crash tore behind the end is gone before anything is written there: an old frame cannot come to follow a new one.
-func TestGoesOnOverATornEnd(t *testing.T) {
-	m, o, written := stuck(t, 64<<10, 3)
-	k := must[kept](t)(replayAll(o))
-	last := k.frames[len(k.frames)-1]
-	f := must[vfs.File](t)(m.Open(last.File, false))
-	end := last.Offset + frameBytes(uint32(frameHead+len(last.Payload)))
-	seed := frameSeed(testUUID)
-	// Frame 5 is torn, frame 6 behind it is whole, as a power cut may leave them.
-	torn := appendFrame(nil, seed, frameHeader{kind: 2, file: 2, offset: uint64(end), lsn: 5, durable: 1}, []byte("five"))
-	snap := frameBytes(frameHead + 4)
-	at := end + snap + int64(len(torn))
-	whole := appendFrame(nil, seed, frameHeader{kind: 2, file: 2, offset: uint64(at), lsn: 6, durable: 1}, []byte("six"))
-	if _, err := f.WriteAt([]byte("torn"), end); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.WriteAt(whole, at); err != nil {
-		t.Fatal(err)
-	}
-	k = must[kept](t)(replayAll(o))
-	if k.rec.LastLSN != 4 || !k.rec.Torn {
-		t.Fatalf("%+v", k.rec)
-	}
-	log := must[*Log](t)(CreateLater(o, 3, 5, func() []byte { return []byte("snap") }))
-	written[5] = wrote{3, "new!"}
-	must[uint64](t)(log.AppendReserved(3, []byte("new!")))
-	if log.FileID() != 2 || log.end != at {
-		t.Fatalf("file %d, end %d, want %d", log.FileID(), log.end, at)
-	}
-	o.FS = m.kill()
-	k = must[kept](t)(replayAll(o))
-	if err := k.same(written); err != nil || k.rec.LastLSN != 5 || len(k.rec.Damage) > 0 || k.snapshots[4] != "snap" {
-		t.Fatalf("%v, %+v, %v", err, k.rec, k.snapshots)
-	}
-}
-
-// The log does not go on in a file whose end it does not know.
-func TestDoesNotGoOnInADamagedFile(t *testing.T) {
-	m, o, _ := stuck(t, 64<<10, 3)
-	k := must[kept](t)(replayAll(o))
-	f := must[vfs.File](t)(m.Open(k.frames[2].File, false))
-	if _, err := f.WriteAt([]byte{0xff}, k.frames[2].Offset+50); err != nil {
-		t.Fatal(err)
-	}
-	log := must[*Log](t)(CreateLater(o, 3, 5, func() []byte { return nil }))
-	if _, err := log.AppendReserved(2, nil); !errors.Is(err, vfs.ErrNoSpace) || log.Err() != nil {
-		t.Fatalf("%v, %v", err, log.Err())
-	}
-}
-
-// A spare that a kill left is used as it is, whatever of ours it holds: its blocks are never given up.
-func TestLeftoverSpareIsUsed(t *testing.T) {
-	m := newMemFS()
-	o := memOptions(m)
-	log := must[*Log](t)(Create(o, 1, 1, []byte("one")))
-	must[uint64](t)(log.Append(2, []byte("first")))
-	f := must[vfs.File](t)(m.Open(o.sparePath(), false))
-	must[int](t)(f.WriteAt(ownBytes(100), 0))
-	for off := int64(1); off < 8; off++ {
-		if _, err := f.WriteAt([]byte("a longer head than the next one"), off*1000); err != nil {
-			t.Fatal(err)
+		last := log.LastLSN()
+		ok(t, log.Remove(2)) // evicting made room
+		if lsn := add(t, log, ""); lsn != last+1 {
+			t.Fatalf("LSN %d after %d", lsn, last)
 		}
-	}
-	m = m.kill()
-	m.limit = m.used()
-	m.before = func(op, name string) error {
-		if op == "remove" || op == "truncate" {
-			return errInjected
-		}
-		return nil
-	}
-	o.FS = m
-	log = must[*Log](t)(Create(o, 2, 2, []byte("two")))
-	must[uint64](t)(log.AppendReserved(2, nil))
-	damaged, torn, err := verify(o)
-	if err != nil || len(damaged)+len(torn) > 0 || log.FileID() != 2 {
-		t.Fatal(log.FileID(), damaged, torn, err)
-	}
-}
-
-// What a checkpoint does not need any more becomes the spare, where there is none.
-func TestOldFileBecomesTheSpare(t *testing.T) {
-	m := newMemFS()
-	o := memOptions(m)
-	log := must[*Log](t)(Create(o, 1, 1, nil))
-	must[uint64](t)(log.Append(2, []byte("first")))
-	m.limit = m.used()
-	for id := uint64(2); id < 20; id++ {
-		if got, _, err := log.Rotate(text("head")); err != nil || got != id {
-			t.Fatal(got, err)
-		}
-		if err := log.Remove(id); err != nil {
-			t.Fatal(err)
-		}
-		if m.used() != m.limit || log.Bytes() != m.limit {
-			t.Fatalf("file %d: %d bytes of %d are used, Bytes is %d", id, m.used(), m.limit, log.Bytes())
-		}
-		must[uint64](t)(log.AppendReserved(2, []byte("more")))
-		k := must[kept](t)(replayAll(memOptions(m.kill())))
-		if len(k.rec.Damage) > 0 || k.rec.Torn || k.rec.LastLSN != id || k.rec.LastFile != id {
+		d.fill(step)
+		rotate(t, log, "again")
+		if k := d.kill().replay(); k.rec.LastLSN != last+1 || len(k.rec.Damage) > 0 || k.rec.Torn {
 			t.Fatalf("%+v", k.rec)
 		}
+	}
+}
+
+// What a failed write left is gone, however much it was, and the space is reserved anew; if it cannot be taken away, the
+// log is poisoned.
+func TestFailedWriteIsUndone(t *testing.T) {
+	for part := range 200 {
+		d := newDisk(t)
+		log := d.create(1, 1, "")
+		add(t, log, "first")
+		short := &crashfs.Short{Bytes: part, Err: errInjected}
+		d.fails(short, kinds("write"))
+		if _, err := log.Append(3, make([]byte, 200)); !errors.Is(err, short) || log.Err() != nil {
+			t.Fatalf("%v", err)
+		}
+		d.Before(nil)
+		add(t, log, "")
+		k := d.kill().replay()
+		if len(k.frames) != 2 || k.frames[1].Kind != 2 || k.rec.Torn || len(k.rec.Damage) > 0 {
+			t.Fatalf("part of %d bytes: %+v, %+v", part, k.frames, k.rec)
+		}
+		if info := must(d.Stat(d.o.path(1)))(t); info.Size < log.end+d.o.PreallocBytes/2 {
+			t.Fatalf("%d bytes reserved, the end is %d", info.Size, log.end)
+		}
+		d.fails(short, kinds("write", "truncate"))
+		if _, err := log.Append(3, make([]byte, 200)); !errors.Is(err, ErrPoisoned) || err != log.Err() {
+			t.Fatalf("%v", err)
+		}
+	}
+}
+
+// A frame that was written whole, and refused all the same, does not come back with a power cut behind a rotation: the file that it was
+// in looked damaged.
+func TestRefusedFrameStaysAway(t *testing.T) {
+	d := newDisk(t)
+	log := d.create(1, 1, "")
+	ok(t, log.Sync(add(t, log, "first")))
+	d.fails(&crashfs.Late{Err: errInjected}, kinds("write"))
+	if _, err := log.Append(2, []byte("refused")); !errors.Is(err, errInjected) || log.Err() != nil {
+		t.Fatal(err)
+	}
+	d.Before(nil)
+	rotate(t, log, "head")
+	for seed := range uint64(20) {
+		if k := d.cut(rand.New(rand.NewPCG(seed, 1))).replay(); k.rec.LastLSN != 1 || len(k.rec.Damage) > 0 {
+			t.Fatalf("power cut %d: %+v", seed, k.rec)
+		}
+	}
+}
+
+// Create never writes into, or before, a file that is there.
+func TestCreateRefusesUsedIDs(t *testing.T) {
+	d := newDisk(t)
+	d.create(5, 1, "keep")
+	for _, bad := range []struct{ id, next uint64 }{{4, 1}, {5, 1}, {0, 1}, {6, 0}} {
+		if _, err := Create(d.o, bad.id, bad.next, nil); err == nil {
+			t.Errorf("file %d with LSN %d was made beside file 5", bad.id, bad.next)
+		}
+	}
+	if k := d.replay(); k.snapshots[0] != "keep" || k.rec.LastFile != 5 {
+		t.Errorf("%+v", k)
+	}
+}
+
+func TestLimits(t *testing.T) {
+	d := newDisk(t)
+	log := d.create(1, 1, "")
+	large := make([]byte, MaxPayload+1)
+	_, _, rerr := log.Rotate(func(uint64) []byte { return large })
+	_, aerr := log.Append(2, large)
+	if !errors.Is(rerr, ErrTooLarge) || !errors.Is(aerr, ErrTooLarge) || log.Err() != nil {
+		t.Fatalf("%v, %v, %v", rerr, aerr, log.Err())
+	}
+	for _, kind := range []uint8{0, KindSnapshot} {
+		if _, err := log.Append(kind, nil); err == nil {
+			t.Errorf("kind %d was appended", kind)
+		}
+	}
+	if err := log.Sync(1); err == nil {
+		t.Error("synced what was never appended")
+	}
+	must(log.Append(2, large[:MaxPayload]))(t)
+	k := d.replay()
+	if len(k.frames) != 1 || len(k.frames[0].Payload) != MaxPayload || len(k.rec.Damage) > 0 {
+		t.Fatalf("%d frames, %+v", len(k.frames), k.rec)
+	}
+	for _, o := range []Options{{}, {Dir: "d", PreallocBytes: -1}, {Dir: "d", PreallocBytes: 1 << 40}} {
+		if _, err := Replay(o, nil); err == nil || o.Validate() == nil {
+			t.Errorf("%v was accepted", o)
+		}
+	}
+}
+
+// On a full disk the small state grows with what Append still takes, and the log is rotated then: whatever comes of that,
+// what AppendReserved was promised is left afterwards, again and again.
+func TestStateThatGrewLeavesTheReserve(t *testing.T) {
+	const step = 64 << 10
+	frame := strings.Repeat("f", 1000)
+	for i := range 60 {
+		first, frames := i%3*step/2, i/3*4
+		t.Run(fmt.Sprint(first, " bytes, ", frames, " frames"), func(t *testing.T) {
+			d := largeDisk(t)
+			state := strings.Repeat("s", first)
+			log := d.create(1, 1, state)
+			for range frames {
+				add(t, log, frame)
+			}
+			d.fill(0)
+			for round := range 4 {
+				for {
+					if _, err := log.Append(2, []byte(frame)); errors.Is(err, vfs.ErrNoSpace) {
+						break
+					} else if err != nil {
+						t.Fatal(err)
+					}
+					state += frame
+				}
+				_, _, err := log.Rotate(text(state))
+				if err != nil && !errors.Is(err, vfs.ErrNoSpace) {
+					t.Fatal(err)
+				}
+				if _, rerr := log.AppendReserved(3, make([]byte, step/3)); rerr != nil {
+					t.Fatalf("round %d, a state of %d bytes: %v; rotation: %v", round, len(state), rerr, err)
+				}
+				ok(t, log.Remove(log.FileID())) // as a checkpoint does
+				d.fill(step)                    // what was evicted came back
+			}
+		})
 	}
 }
 
 // A rotation on a full disk without a spare goes on in the current file: then the files before it can go, and one of them is the
 // spare of the next rotation.
 func TestRotationInPlace(t *testing.T) {
-	m := newMemFS()
-	o := memOptions(m)
-	o.PreallocBytes = 64 << 10
-	log := must[*Log](t)(Create(o, 1, 1, nil))
-	must[uint64](t)(log.Append(2, []byte("first")))
-	m.limit = m.used()
+	d := largeDisk(t)
+	log := d.create(1, 1, "")
+	add(t, log, "first")
+	d.fill(0)
 	for i, want := range []uint64{2, 2, 3, 3, 4} {
-		id, lsn, err := log.Rotate(text(fmt.Sprint("head ", i)))
-		if err != nil || id != want || lsn != uint64(i+1) {
-			t.Fatal(i, id, lsn, err)
+		id, lsn := rotate(t, log, fmt.Sprint("head ", i))
+		if id != want || lsn != uint64(i+1) {
+			t.Fatal(i, id, lsn)
 		}
 		if i%2 == 1 { // only now the checkpoint is done
-			if err := log.Remove(id); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, log.Remove(id))
 		}
-		must[uint64](t)(log.Append(2, []byte("more")))
-		k := must[kept](t)(replayAll(memOptions(m.powerCut(rand.New(rand.NewPCG(uint64(i), 1))))))
+		add(t, log, "more")
+		k := d.cut(rand.New(rand.NewPCG(uint64(i), 1))).replay()
 		if len(k.rec.Damage) > 0 || k.rec.LastLSN < lsn || k.snapshots[lsn] != fmt.Sprint("head ", i) {
 			t.Fatalf("%+v", k)
 		}
@@ -260,10 +218,9 @@ func TestRotationInPlace(t *testing.T) {
 // On a full disk what makes room leaves the room for one frame more: what says that it is durable.
 func TestLeavesRoomForAFrame(t *testing.T) {
 	for n := range 64 {
-		m := newMemFS()
-		o := memOptions(m)
-		log := must[*Log](t)(Create(o, 1, 1, nil))
-		m.limit = m.used()
+		d := newDisk(t)
+		log := d.create(1, 1, "")
+		d.fill(0)
 		var err error
 		for err == nil {
 			_, err = log.AppendBefore(3, make([]byte, n), 10)
@@ -274,5 +231,25 @@ func TestLeavesRoomForAFrame(t *testing.T) {
 		if _, err := log.AppendReserved(4, make([]byte, 10)); err != nil {
 			t.Errorf("payloads of %d bytes: no room for what is to follow: %v", n, err)
 		}
+	}
+}
+
+// A rotation that fails to go on in place and then finds a small spare accounts for what the try gave up.
+func TestRotationAccountsForTheTry(t *testing.T) {
+	d := largeDisk(t)
+	log := d.create(1, 1, "")
+	add(t, log, "sixteen bytes...")
+	ok(t, log.Close())
+	log = d.create(2, 2, "")
+	add(t, log, "sixteen bytes...")
+	ok(t, log.spare.file.Truncate(16<<10)) // as if the disk had had no room for more
+	log.holdSpare(16 << 10)
+	d.fill(0)
+	d.fails(errInjected, func(op crashfs.Op) bool { return op.Kind == "write" && logDir+"/"+op.Name == d.o.path(2) })
+	id, _ := rotate(t, log, "two")
+	d.Before(nil)
+	ok(t, log.Remove(id))
+	if id != 3 || log.Bytes() != d.Used() {
+		t.Errorf("file %d: %d bytes are accounted for, %d are used", id, log.Bytes(), d.Used())
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"math"
 	"testing"
 
@@ -44,24 +43,18 @@ func seal(b []byte, id uint64, places bool) {
 // there, and no more memory than the files account for. Verify and a second Replay agree with the first, and so does the log
 // after it was recovered: what was read stays, and goes on with what is written then.
 func FuzzReplay(f *testing.F) {
-	m := newMemFS()
-	o := memOptions(m)
-	log := must[*Log](f)(Create(o, 1, 1, []byte("state 1")))
+	d := newDisk(f)
+	log := d.create(1, 1, "state 1")
 	for i := range 6 {
-		lsn := must[uint64](f)(log.Append(uint8(2+i), []byte("payload "[:i])))
+		lsn := must(log.Append(uint8(2+i), []byte("payload "[:i])))(f)
 		if i%3 == 1 {
-			if err := log.Sync(lsn); err != nil {
-				f.Fatal(err)
-			}
+			ok(f, log.Sync(lsn))
 		}
 		if i == 3 {
-			if _, _, err := log.Rotate(text("state 2")); err != nil {
-				f.Fatal(err)
-			}
+			rotate(f, log, "state 2")
 		}
 	}
-	one := bytes.TrimRight(m.names[o.path(1)].now, "\x00")
-	two := bytes.TrimRight(m.names[o.path(2)].now, "\x00")
+	one, two := used(d.read(d.o.path(1))), used(d.read(d.o.path(2)))
 	edit := func(b []byte, off int, v uint64) []byte {
 		b = bytes.Clone(b)
 		binary.LittleEndian.PutUint64(b[off:], v)
@@ -87,45 +80,16 @@ func FuzzReplay(f *testing.F) {
 			seal(one, 1, how&2 != 0)
 			seal(two, 2, how&2 != 0)
 		}
-		m := newMemFS()
-		o := memOptions(m)
-		m.names[o.path(1)], m.names[o.path(2)] = &memNode{now: one}, &memNode{now: two}
-		fuzzkit.Bounded(t, 4<<20+uint64(64*(len(one)+len(two))), func() { lawfulReplay(t, o) })
+		d := newDisk(t)
+		d.write(d.o.path(1), 0, one)
+		d.write(d.o.path(2), 0, two)
+		fuzzkit.Bounded(t, 4<<20+uint64(64*(len(one)+len(two))), func() { lawfulReplay(t, d) })
 	})
 }
 
-// stands is standing, but for what a reader ignores: reserved bytes and padding.
-func stands(o Options) error {
-	fs := o.FS.(*memFS)
-	var last uint64
-	rec, err := Replay(o, func(f Frame) error {
-		b := fs.names[f.File].now
-		if f.Offset < headerBytes || f.Offset+frameHead+int64(len(f.Payload)) > int64(len(b)) {
-			return fmt.Errorf("%s offset %d: a frame of %d bytes in %d", f.File, f.Offset, len(f.Payload), len(b))
-		}
-		id, _ := parseName(f.File[len(o.Dir)+1:])
-		h := decodeFrameHeader(b[f.Offset:])
-		switch {
-		case h.kind != f.Kind || h.lsn != f.LSN || h.file != id || h.offset != uint64(f.Offset) || f.Kind == 0,
-			!bytes.Equal(f.Payload, b[f.Offset+frameHead:f.Offset+int64(h.length)]):
-			return fmt.Errorf("%s offset %d does not hold %+v", f.File, f.Offset, f)
-		case f.Kind != KindSnapshot && f.Offset == headerBytes:
-			return fmt.Errorf("%s offset %d: kind %d", f.File, f.Offset, f.Kind)
-		case f.Kind != KindSnapshot && f.LSN <= last:
-			return fmt.Errorf("LSN %d after %d", f.LSN, last)
-		case f.Kind != KindSnapshot:
-			last = f.LSN
-		}
-		return nil
-	})
-	if err == nil && rec.LastLSN < last {
-		err = fmt.Errorf("LastLSN %d after frame %d", rec.LastLSN, last)
-	}
-	return err
-}
-
-func lawfulReplay(t *testing.T, o Options) {
-	err := stands(o)
+func lawfulReplay(t *testing.T, d *disk) {
+	o := d.o
+	err := d.stands()
 	var found []*damage.Error
 	if verr := Verify(o, func(e *damage.Error) { found = append(found, e) }, nil); (verr == nil) != (err == nil) {
 		t.Fatalf("Replay: %v; Verify: %v", err, verr)
@@ -141,31 +105,17 @@ func lawfulReplay(t *testing.T, o Options) {
 		}
 		return
 	}
-	before, err := replayAll(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := d.replay()
 	if len(before.rec.Damage) > len(found) {
 		t.Fatalf("Replay reports %v, Verify %v", before.rec.Damage, found)
 	}
 	if before.rec.LastFile == math.MaxUint64 || before.rec.LastLSN > math.MaxUint64-2 {
 		return // there is no number left
 	}
-	log, err := Create(o, before.rec.LastFile+1, before.rec.LastLSN+1, []byte("recovered"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	lsn, err := log.Append(77, []byte("after"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := log.Close(); err != nil {
-		t.Fatal(err)
-	}
-	after, err := replayAll(o)
-	if err != nil {
-		t.Fatalf("recovered: %v", err)
-	}
+	log := d.create(before.rec.LastFile+1, before.rec.LastLSN+1, "recovered")
+	lsn := must(log.Append(77, []byte("after")))(t)
+	ok(t, log.Close())
+	after := d.replay()
 	if n := len(after.frames); n == 0 || after.frames[n-1].LSN != lsn || string(after.frames[n-1].Payload) != "after" || after.rec.Torn {
 		t.Fatalf("what was written after recovery is not read: %+v", after.rec)
 	}

@@ -19,6 +19,7 @@ type Log struct {
 
 	last     atomic.Uint64 // written under mu
 	durable  atomic.Uint64 // written by who has the turn
+	undone   atomic.Bool   // a frame that was refused may be on the disk; set under mu, and taken back by who has the turn
 	poison   atomic.Pointer[error]
 	poisoned sync.Once    // Options.Poisoned was called
 	taken    atomic.Int64 // bytes that all files occupy

@@ -73,14 +73,16 @@ func (l *Log) Sync(lsn uint64) error {
 	return l.fsync(f, last) // without mu: appends go on, for the next one's turn
 }
 
-// fsync makes f durable, which holds all frames up to last that may not be. Its caller has the turn.
+// fsync makes f durable, which holds all frames up to last that may not be, and no more frames: one that was taken back would come to
+// lie before a file that was begun without it. Its caller has the turn.
 func (l *Log) fsync(f vfs.File, last uint64) error {
-	if l.durable.Load() >= last {
+	if l.durable.Load() >= last && !l.undone.Load() {
 		return nil
 	}
 	if err := l.syncName(); err != nil {
 		return err
 	}
+	l.undone.Store(false) // before the fsync: one that is taken back meanwhile is for the next
 	if err := f.Sync(); err != nil {
 		return l.poisonWith(fmt.Errorf("fsync up to LSN %d: %w", last, err))
 	}

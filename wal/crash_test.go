@@ -8,9 +8,8 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
 )
-
-var errInjected = errors.New("injected failure")
 
 // script is a run of the log that meets every operation; it stops at the first error. ack is what it was promised.
 type ack struct {
@@ -78,16 +77,13 @@ func script(o Options) *ack {
 }
 
 // holds checks a crashed disk against what was acknowledged.
-func (a *ack) holds(o Options, least uint64) error {
-	k, err := replayAll(o)
+func (a *ack) holds(d *disk, least uint64) error {
+	k, err := replayAll(d.o)
+	if err == nil {
+		err = k.whole(a.appended)
+	}
 	if err != nil {
 		return err
-	}
-	if err := errors.Join(k.same(a.appended), k.consecutive()); err != nil {
-		return err
-	}
-	if len(k.rec.Damage) > 0 {
-		return fmt.Errorf("damage: %v", k.rec.Damage)
 	}
 	if k.rec.LastLSN < least || k.rec.LastFile < a.file {
 		return fmt.Errorf("LSN %d in file %d came back; acknowledged %d in file %d", k.rec.LastLSN, k.rec.LastFile, least, a.file)
@@ -104,77 +100,64 @@ func (a *ack) holds(o Options, least uint64) error {
 		return fmt.Errorf("oldest file %d, only those below %d were removed", k.rec.Files[0].ID, a.oldest)
 	}
 	// The log can go on from there.
-	log, err := Create(o, k.rec.LastFile+1, k.rec.LastLSN+1, nil)
+	log, err := Create(d.o, k.rec.LastFile+1, k.rec.LastLSN+1, nil)
 	if err != nil {
 		return err
 	}
 	return log.Close()
 }
 
+// crashed checks what a kill leaves, and what so many power cuts do.
+func (a *ack) crashed(t *testing.T, what string, d *disk, cuts int, rnd *rand.Rand) {
+	t.Helper()
+	if err := a.holds(d.kill(), a.last); err != nil {
+		t.Fatalf("%s, then a kill: %v", what, err)
+	}
+	for range cuts {
+		if err := a.holds(d.cut(rnd), a.durable); err != nil {
+			t.Fatalf("%s, then a power cut: %v", what, err)
+		}
+	}
+}
+
 // Stopped before any operation, by a kill or a power cut, the log holds what it had acknowledged by then.
 func TestCrashBeforeEveryOperation(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for i := 0; ; i++ {
-		m := newMemFS()
-		o := memOptions(m)
-		var killed, cut []*memFS
-		n := 0
-		stop := errors.New("stopped")
-		m.before = func(op, name string) error {
-			if n++; n-1 == i {
-				killed = append(killed, m.kill())
-				for range 6 {
-					cut = append(cut, m.powerCut(rnd))
-				}
-			}
-			if n > i {
-				return stop // nothing more reaches the disk
-			}
-			return nil
-		}
-		a := script(o)
-		if killed == nil {
+		d := newDisk(t)
+		d.CrashAt(i)
+		a := script(d.o)
+		if !d.Crashed() {
 			if a.err != nil || i < 50 {
 				t.Fatalf("clean run of %d operations: %v", i, a.err)
 			}
 			return
 		}
-		for _, c := range killed {
-			if err := a.holds(memOptions(c), a.last); err != nil {
-				t.Fatalf("killed before operation %d: %v", i, err)
-			}
-		}
-		for _, c := range cut {
-			if err := a.holds(memOptions(c), a.durable); err != nil {
-				t.Fatalf("power cut before operation %d: %v", i, err)
-			}
-		}
+		a.crashed(t, fmt.Sprintf("stopped before change %d", i), d, 6, rnd)
 	}
 }
 
-// Whatever single operation fails, or writes only in part: the log refuses cleanly or is poisoned for good, and what it
-// had acknowledged is there.
+// Whatever single operation fails, or does only a part, or all and says that it failed: the log refuses cleanly or is poisoned for
+// good, and what it had acknowledged is there.
 func TestEveryOperationFails(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4))
-	for _, injected := range []error{errInjected, errDone, vfs.ErrNoSpace, errShort(5), errShort(70)} {
+	for _, injected := range []error{
+		errInjected, &crashfs.Late{Err: errInjected}, vfs.ErrNoSpace, &crashfs.Short{Bytes: 5, Err: errInjected}, &crashfs.Short{Bytes: 70, Err: errInjected},
+	} {
 		for i := 0; ; i++ {
-			m := newMemFS()
-			o := memOptions(m)
-			n := 0
-			var failed string
-			m.before = func(op, name string) error {
-				if n++; n-1 == i {
-					failed = op
+			d := newDisk(t)
+			failed := ""
+			d.Before(func(op crashfs.Op) error {
+				if op.N == i {
+					failed = op.Kind
 					return injected
 				}
 				return nil
-			}
-			a := script(o)
-			m.before = nil
+			})
+			a := script(d.o)
+			d.Before(nil)
 			if failed == "" {
-				if a.err != nil {
-					t.Fatal(a.err)
-				}
+				ok(t, a.err)
 				break
 			}
 			what := fmt.Sprintf("operation %d (%s) fails with %q", i, failed, injected)
@@ -182,22 +165,15 @@ func TestEveryOperationFails(t *testing.T) {
 				t.Fatalf("%s: returned %v", what, a.err)
 			}
 			if a.log != nil && a.err != nil && !errors.Is(a.err, ErrClosed) {
-				goesOn(t, a, what, failed)
+				goesOn(t, d, a, what, failed)
 			}
-			if err := a.holds(memOptions(m.kill()), a.last); err != nil {
-				t.Fatalf("%s, then a kill: %v", what, err)
-			}
-			for range 4 {
-				if err := a.holds(memOptions(m.powerCut(rnd)), a.durable); err != nil {
-					t.Fatalf("%s, then a power cut: %v", what, err)
-				}
-			}
+			a.crashed(t, what, d, 4, rnd)
 		}
 	}
 }
 
 // goesOn checks that a log whose last call failed is poisoned, or works as before.
-func goesOn(t *testing.T, a *ack, what, failed string) {
+func goesOn(t *testing.T, d *disk, a *ack, what, failed string) {
 	t.Helper()
 	a.log.mu.Lock()
 	closed := a.log.closed
@@ -230,7 +206,7 @@ func goesOn(t *testing.T, a *ack, what, failed string) {
 		t.Fatalf("%s: then sync: %v", what, err)
 	}
 	a.durable = lsn
-	if err := a.holds(memOptions(a.log.o.FS.(*memFS).kill()), lsn); err != nil {
+	if err := a.holds(d.kill(), lsn); err != nil {
 		t.Fatalf("%s: then a kill: %v", what, err)
 	}
 	file, _, err := a.log.Rotate(text(fmt.Sprint("state ", a.log.FileID()+1)))
@@ -240,19 +216,27 @@ func goesOn(t *testing.T, a *ack, what, failed string) {
 	a.file = file
 }
 
-// After a failed fsync nothing is retried, however many wait.
-func TestFailedSyncIsNeverRetried(t *testing.T) {
-	m := newMemFS()
-	log := must[*Log](t)(Create(memOptions(m), 1, 1, nil))
-	syncs := 0
-	m.before = func(op, name string) error {
-		if op == "sync" {
-			syncs++
-			return errInjected
+// After a failed fsync nothing is retried, however many wait, and nobody hears of it before the mark is made by which the next process
+// knows of it.
+func TestFailedSync(t *testing.T) {
+	d := newDisk(t)
+	var log *Log
+	marked, syncs := 0, 0
+	d.o.Poisoned = func() {
+		marked++
+		if log.poison.Load() != nil {
+			t.Error("the error is known already")
 		}
-		return nil
 	}
-	must[uint64](t)(log.Append(2, nil))
+	log = d.create(1, 1, "")
+	d.Before(func(op crashfs.Op) error {
+		if op.Kind != "sync" {
+			return nil
+		}
+		syncs++
+		return errInjected
+	})
+	add(t, log, "")
 	first := log.Sync(1)
 	if !errors.Is(first, ErrPoisoned) || !errors.Is(first, errInjected) {
 		t.Fatalf("Sync: %v", first)
@@ -268,35 +252,7 @@ func TestFailedSyncIsNeverRetried(t *testing.T) {
 	if err := log.Close(); !errors.Is(err, first) {
 		t.Fatalf("Close: %v", err)
 	}
-	if syncs != 1 || log.DurableLSN() != 0 {
-		t.Fatalf("%d fsyncs, DurableLSN %d", syncs, log.DurableLSN())
-	}
-}
-
-// Nobody hears of a failed fsync before the mark is made by which the next process knows of it.
-func TestMarkComesBeforeError(t *testing.T) {
-	m := newMemFS()
-	o := memOptions(m)
-	var log *Log
-	marked := 0
-	o.Poisoned = func() {
-		marked++
-		if log.poison.Load() != nil {
-			t.Error("the error is known already")
-		}
-	}
-	log = must[*Log](t)(Create(o, 1, 1, nil))
-	must[uint64](t)(log.Append(2, nil))
-	m.before = func(op, name string) error {
-		if op == "sync" {
-			return errInjected
-		}
-		return nil
-	}
-	if err := log.Sync(1); !errors.Is(err, ErrPoisoned) || marked != 1 {
-		t.Errorf("%v, marked %d times", err, marked)
-	}
-	if err := log.Close(); !errors.Is(err, ErrPoisoned) || marked != 1 {
-		t.Errorf("%v, marked %d times", err, marked)
+	if syncs != 1 || marked != 1 || log.DurableLSN() != 0 {
+		t.Fatalf("%d fsyncs, marked %d times, DurableLSN %d", syncs, marked, log.DurableLSN())
 	}
 }

@@ -3,7 +3,8 @@ package llamacpp_test
 import (
 	"encoding/binary"
 	"fmt"
-	"hash/fnv"
+
+	"github.com/cespare/xxhash/v2"
 
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -38,6 +39,9 @@ type fake struct {
 	onSet   func(int) // called with sets
 }
 
+// missing stands for a row that is not there.
+const missing = 0x676e697373696d
+
 type fakeLayer struct {
 	windowed bool
 	width    int // f16 values
@@ -49,11 +53,23 @@ type fakeCell struct{ k, v [][]byte }
 func (f *fake) row(seed uint64, layer int, role byte) []byte {
 	b := make([]byte, 0, 2*f.layers[layer].width)
 	for i := 0; len(b) < cap(b); i++ {
-		h := fnv.New64a()
-		fmt.Fprintf(h, "%x %d %c %d", seed, layer, role, i)
-		b = binary.LittleEndian.AppendUint16(b, uint16(h.Sum64()))
+		b = binary.LittleEndian.AppendUint16(b, uint16(hashOf(seed, uint64(layer), uint64(role), uint64(i))))
 	}
 	return b
+}
+
+func hashOf(words ...uint64) uint64 {
+	h := xxhash.New()
+	mix(h, words...)
+	return h.Sum64()
+}
+
+func mix(h *xxhash.Digest, words ...uint64) {
+	var b [8]byte
+	for _, w := range words {
+		binary.LittleEndian.PutUint64(b[:], w)
+		h.Write(b[:])
+	}
 }
 
 // Decode evaluates tokens one by one.
@@ -69,8 +85,8 @@ func (f *fake) Decode(tokens []kv.Token, first, sequence int) error {
 	}
 	for i, token := range tokens {
 		pos := int32(first + i)
-		h := fnv.New64a()
-		fmt.Fprintf(h, "%d at %d;", token, pos)
+		h := xxhash.New()
+		mix(h, uint64(token), uint64(pos))
 		for l, layer := range f.layers {
 			from := int32(0)
 			if layer.windowed {
@@ -79,7 +95,7 @@ func (f *fake) Decode(tokens []kv.Token, first, sequence int) error {
 			for p := from; p < pos; p++ {
 				c := cells[p]
 				if c == nil || c.k[l] == nil {
-					fmt.Fprintf(h, "missing %d of %d;", p, l)
+					mix(h, uint64(p), uint64(l), missing)
 					continue
 				}
 				h.Write(c.k[l])

@@ -27,13 +27,16 @@ func (l Likeness) String() string {
 func Compare(want, got [][]float32) Likeness {
 	l := Likeness{Tokens: len(want)}
 	for i := range want {
+		d := Difference(want[i], got[i])
+		if d == 0 { // then the divergence is 0, too
+			l.SameTop++
+			l.SameBits++
+			continue
+		}
 		if Best(want[i]) == Best(got[i]) {
 			l.SameTop++
 		}
-		d, kl := Difference(want[i], got[i]), Divergence(want[i], got[i])
-		if d == 0 {
-			l.SameBits++
-		}
+		kl := Divergence(want[i], got[i])
 		l.Spread, l.WorstKL = max(l.Spread, d), max(l.WorstKL, kl)
 		l.MeanKL += kl / float64(len(want))
 	}
@@ -41,23 +44,15 @@ func Compare(want, got [][]float32) Likeness {
 }
 
 // Divergence is KL(p || q) of the predictions that logits are, in nats.
-func Divergence(p, q []float32) (kl float64) {
-	lp, lq := logSum(p), logSum(q)
+func Divergence(p, q []float32) float64 {
+	highP, highQ := float64(p[Best(p)]), float64(q[Best(q)])
+	var sumP, sumQ, apart float64 // of exponentials, and of what p's are times how far the two are apart
 	for i := range p {
-		a := float64(p[i]) - lp
-		kl += math.Exp(a) * (a - (float64(q[i]) - lq))
+		a, b := float64(p[i])-highP, float64(q[i])-highQ
+		e := math.Exp(a)
+		sumP, sumQ, apart = sumP+e, sumQ+math.Exp(b), apart+e*(a-b)
 	}
-	return kl
-}
-
-// logSum is the logarithm of the sum of exponentials.
-func logSum(x []float32) float64 {
-	high := float64(x[Best(x)])
-	sum := 0.0
-	for _, v := range x {
-		sum += math.Exp(float64(v) - high)
-	}
-	return high + math.Log(sum)
+	return apart/sumP - math.Log(sumP) + math.Log(sumQ)
 }
 
 // Best is the index of the largest logit, the first of several.

@@ -52,7 +52,7 @@ func TestCanaryChild(t *testing.T) {
 		t.Skip("runs in a child process only")
 	}
 	lib, api := library(t)
-	m := loadModel(t, lib, path, llama.ModelOptions{CPUOnly: true})
+	m := loadModel(t, lib, path, false)
 	o := llama.ContextOptions{Tokens: 512, Batch: batchTokens, MicroBatch: batchTokens, Threads: 1}
 	if v := os.Getenv("DORMOUSE_CANARY_CACHE"); v != "-1" {
 		var typ int32

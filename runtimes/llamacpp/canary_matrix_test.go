@@ -101,7 +101,7 @@ func TestCanaryMatrix(t *testing.T) {
 				}
 			}
 			if x.other != "" {
-				m := loadModel(t, lib, x.other, llama.ModelOptions{CPUOnly: true})
+				m := loadModel(t, lib, x.other, false)
 				d, err := attachTo(r.store, api, newContext(t, m, base))
 				try("other weights", true, d, err)
 			}
@@ -125,7 +125,7 @@ func TestCanaryMatrix(t *testing.T) {
 					try(q.name, true, d, err)
 				}
 			}
-			m := loadModel(t, lib, x.path, llama.ModelOptions{CPUOnly: true, NoRepack: true})
+			m := loadModel(t, lib, x.path, true)
 			d, err := attachTo(r.store, api, newContext(t, m, base))
 			try("weights not repacked", false, d, err)
 			dir := r.store.Dir()

@@ -113,7 +113,7 @@ func TestShiftOfRealModels(t *testing.T) {
 			if cache != nil && path[:4] == "test" { // its heads are smaller than a block
 				continue
 			}
-			r := rigFor(t, lib, api, path, llama.ContextOptions{Batch: 96, MicroBatch: 96, Threads: 2, Sequences: 2, Unified: true, FullWindow: true, FlashAttention: ref(true), CacheK: cache, CacheV: cache}, db.Options{Codec: quant.Raw})
+			r := rigFor(t, lib, api, path, llama.ContextOptions{Batch: 96, MicroBatch: 96, Sequences: 2, Unified: true, FullWindow: true, FlashAttention: ref(true), CacheK: cache, CacheV: cache}, db.Options{Codec: quant.Raw})
 			tokens, err := r.model.Tokenize(string(book), true)
 			if err != nil {
 				t.Fatal(err)

@@ -4,7 +4,6 @@ package llamacpp_test
 
 import (
 	"context"
-	"runtime"
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
@@ -51,7 +50,7 @@ func TestQuality(t *testing.T) {
 	lib, api := library(t)
 	path := realModel(t)
 	ctx := context.Background()
-	o := llama.ContextOptions{Tokens: 2048, Batch: batch, MicroBatch: batch, Threads: runtime.NumCPU(), FullWindow: true}
+	o := llama.ContextOptions{Tokens: 2048, Batch: batch, MicroBatch: batch, FullWindow: true}
 	raw := rigFor(t, lib, api, path, o, db.Options{Codec: quant.Raw})
 	int8 := raw.withStore(db.Options{Codec: quant.Q8_0})
 	tokens := realTokens(t, raw.model, qualityPrompt+qualityTeacher)
@@ -85,19 +84,6 @@ func TestQuality(t *testing.T) {
 	t.Logf("lossless rows: %v", lossless)
 	t.Logf("INT8 rows: %v", quantized)
 
-	worst := logits.Likeness{Tokens: 1, SameTop: 1}
-	for _, n := range []int{otherA, otherB} {
-		c := raw.context()
-		raw.decode(c, prompt.Tokens, 0, n)
-		noise := logits.Compare(want, teacherForced(t, c, tokens, len(prompt.Tokens)))
-		c.Close()
-		t.Logf("nothing stored, batches of %d instead of %d: %v", n, batch, noise)
-		if noise.Agreement() < worst.Agreement() {
-			worst.Tokens, worst.SameTop = noise.Tokens, noise.SameTop
-		}
-		worst.MeanKL = max(worst.MeanKL, noise.MeanKL)
-	}
-
 	if lossless.SameBits != lossless.Tokens {
 		t.Errorf("lossless rows change the logits of %d tokens of %d", lossless.Tokens-lossless.SameBits, lossless.Tokens)
 	}
@@ -107,11 +93,24 @@ func TestQuality(t *testing.T) {
 		}
 		return most
 	}
-	if d, most := 1-quantized.Agreement(), bound(mostDisagree, 1-worst.Agreement()); d > most {
-		t.Errorf("INT8 rows: %.2f %% of the likeliest tokens are others, expected at most %.2f %%", 100*d, 100*most)
+	disagree, noisyDisagree, noisyKL := 1-quantized.Agreement(), 0.0, 0.0
+	good := func() bool {
+		return disagree <= bound(mostDisagree, noisyDisagree) && quantized.MeanKL <= bound(mostKL, noisyKL)
 	}
-	if most := bound(mostKL, worst.MeanKL); !(quantized.MeanKL <= most) {
-		t.Errorf("INT8 rows: mean KL %.5f, expected at most %.5f", quantized.MeanKL, most)
+	for _, n := range []int{otherA, otherB} {
+		if good() && !testing.Verbose() {
+			break // more noise only allows more
+		}
+		c := raw.context()
+		raw.decode(c, prompt.Tokens, 0, n)
+		noise := logits.Compare(want, teacherForced(t, c, tokens, len(prompt.Tokens)))
+		c.Close()
+		t.Logf("nothing stored, batches of %d instead of %d: %v", n, batch, noise)
+		noisyDisagree, noisyKL = max(noisyDisagree, 1-noise.Agreement()), max(noisyKL, noise.MeanKL)
+	}
+	if !good() {
+		t.Errorf("INT8 rows: %.2f %% of the likeliest tokens are others, expected at most %.2f %%; mean KL %.5f, expected at most %.5f",
+			100*disagree, 100*bound(mostDisagree, noisyDisagree), quantized.MeanKL, bound(mostKL, noisyKL))
 	}
 }
 
@@ -122,7 +121,7 @@ func TestGemmaFlashAttentionShares(t *testing.T) {
 	path := realModel(t)
 	ctx := context.Background()
 	const batch, all = 256, 3 * 256 // beyond the window of 512
-	o := llama.ContextOptions{Tokens: 1024, Batch: batch, MicroBatch: batch, Threads: runtime.NumCPU()}
+	o := llama.ContextOptions{Tokens: 1024, Batch: batch, MicroBatch: batch}
 	on, off := ref(true), ref(false)
 	base := rigFor(t, lib, api, path, o, db.Options{Codec: quant.Raw})
 	tokens := realTokens(t, base.model, all+teacherBatch)

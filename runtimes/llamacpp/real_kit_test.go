@@ -4,8 +4,10 @@ package llamacpp_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -107,7 +109,7 @@ func newRig(t testing.TB, file []byte, o llama.ContextOptions, store db.Options)
 
 func rigFor(t testing.TB, lib *llama.Lib, api *llamacpp.Library, path string, o llama.ContextOptions, so db.Options) *rig {
 	t.Helper()
-	r := &rig{t: t, lib: lib, api: api, model: loadModel(t, lib, path, llama.ModelOptions{CPUOnly: true}), store: openStoreAt(t, t.TempDir(), so)}
+	r := &rig{t: t, lib: lib, api: api, model: loadModel(t, lib, path, false), store: openStoreAt(t, t.TempDir(), so)}
 	t.Cleanup(func() {
 		if err := r.store.Close(); err != nil {
 			t.Error(err)
@@ -126,14 +128,25 @@ func rigFor(t testing.TB, lib *llama.Lib, api *llamacpp.Library, path string, o 
 	return r
 }
 
-// loadModel loads a model for the length of the test.
-func loadModel(t testing.TB, lib *llama.Lib, path string, o llama.ModelOptions) *llama.Model {
+// trained are the models of real files, which are loaded once: contexts do not change them.
+var trained = map[string]*llama.Model{}
+
+// loadModel loads a model: one that a test wrote for its length, a trained one for good.
+func loadModel(t testing.TB, lib *llama.Lib, path string, noRepack bool) *llama.Model {
 	t.Helper()
-	m, err := lib.LoadModel(path, o)
+	key := fmt.Sprint(path, noRepack)
+	if m := trained[key]; m != nil {
+		return m
+	}
+	m, err := lib.LoadModel(path, llama.ModelOptions{CPUOnly: true, NoRepack: noRepack})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(m.Close)
+	if strings.HasPrefix(path, "testdata") || path == os.Getenv("DORMOUSE_LLAMA_SMOL") || path == os.Getenv("DORMOUSE_LLAMA_MODEL") {
+		trained[key] = m
+	} else {
+		t.Cleanup(m.Close)
+	}
 	return m
 }
 

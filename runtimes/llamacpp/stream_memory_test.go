@@ -95,7 +95,7 @@ func restoreChild(t *testing.T) {
 	piece, _ := strconv.Atoi(args[4])
 	ctx := context.Background()
 	lib, api := library(t)
-	m := loadModel(t, lib, args[0], llama.ModelOptions{CPUOnly: true})
+	m := loadModel(t, lib, args[0], false)
 	o := llama.ContextOptions{Tokens: tokens + 64, Threads: 1, Unified: args[3] == "true", FlashAttention: ref(true)}
 	if o.Unified {
 		o.Sequences = 2

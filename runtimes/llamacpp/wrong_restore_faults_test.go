@@ -29,7 +29,7 @@ func (f *field) contextFaults(lib *llama.Lib) (out []contextFault) {
 	with("YaRN 4x", func(o *llama.ContextOptions) { o.RopeScaling, o.RopeScale, o.YarnOrig = ref(int32(2)), 0.25, 128 })
 	with("frequency base 5000", func(o *llama.ContextOptions) { o.RopeBase = 5000 })
 	if f.x.other != "" {
-		m := loadModel(f.t, lib, f.x.other, llama.ModelOptions{CPUOnly: true})
+		m := loadModel(f.t, lib, f.x.other, false)
 		out = append(out, contextFault{name: "other weights", make: func() *llama.Context { return newContext(f.t, m, f.opt) }})
 	}
 	adapter := func(name string, targets []ggufgen.LoRATarget, noRows bool) {

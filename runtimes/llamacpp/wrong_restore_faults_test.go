@@ -61,7 +61,7 @@ func (f *field) contextFaults(lib *llama.Lib) (out []contextFault) {
 // matters is how far the logits of a cold run are from those without the fault.
 func (f *field) matters(fault contextFault) float64 {
 	prompt := slices.Concat(f.tokens, randomTokens(99, 24))
-	return difference(f.runs("plain", f.plain, prompt)[0], f.runs(fault.name, fault.make, prompt)[0])
+	return difference(f.run("plain", f.plain, prompt, batchTokens), f.run(fault.name, fault.make, prompt, batchTokens))
 }
 
 // sequenceFault does something to a context's sequence 0 and saves. It returns the prompts that were said to be saved.
@@ -76,8 +76,9 @@ var errNotDone = errors.New("llama.cpp does not")
 
 func (f *field) sequenceFaults() []sequenceFault {
 	a := f.tokens
-	b := slices.Clone(a) // parts at 150
-	copy(b[150:], randomTokens(5, storedTokens-150))
+	b := slices.Clone(a)
+	const parts = 100
+	copy(b[parts:], randomTokens(5, storedTokens-parts))
 	other := slices.Clone(a)
 	other[100] = (other[100] + 1) % ggufgen.Vocabulary
 	kept := without(a, 4, 60)
@@ -139,29 +140,29 @@ func (f *field) sequenceFaults() []sequenceFault {
 		{"edited through Prefill", true, func(s session, c lctx, m *memoryOf) ([][]kv.Token, error) {
 			f.must(s.Prefill(f.ctx, kv.Tokens(a...), 0, 0))
 			f.must(save(s, a))
-			if err := cut(m, 150); err != nil {
+			if err := cut(m, parts); err != nil {
 				return nil, err
 			}
-			f.must(s.Prefill(f.ctx, kv.Tokens(b...), 150, 0))
+			f.must(s.Prefill(f.ctx, kv.Tokens(b...), parts, 0))
 			return [][]kv.Token{b, a}, save(s, b)
 		}},
 		{"edited, not told", false, func(s session, c lctx, m *memoryOf) ([][]kv.Token, error) {
 			f.must(s.Prefill(f.ctx, kv.Tokens(a...), 0, 0))
 			f.must(save(s, a))
-			if err := cut(m, 150); err != nil {
+			if err := cut(m, parts); err != nil {
 				return nil, err
 			}
-			f.decode(c, b, 150, batchTokens)
+			f.decode(c, b, parts, batchTokens)
 			return [][]kv.Token{b, a}, save(s, b)
 		}},
 		{"edited, told by Truncate", true, func(s session, c lctx, m *memoryOf) ([][]kv.Token, error) {
 			f.must(s.Prefill(f.ctx, kv.Tokens(a...), 0, 0))
 			f.must(save(s, a))
-			if err := cut(m, 150); err != nil {
+			if err := cut(m, parts); err != nil {
 				return nil, err
 			}
-			f.must(s.Truncate(0, 150))
-			f.decode(c, b, 150, batchTokens)
+			f.must(s.Truncate(0, parts))
+			f.decode(c, b, parts, batchTokens)
 			return [][]kv.Token{b, a}, save(s, b)
 		}},
 		{"filled anew, not told", false, func(s session, c lctx, m *memoryOf) ([][]kv.Token, error) {

@@ -65,17 +65,17 @@ type field struct {
 	ctx    context.Context
 	x      canaryCase
 	tokens []kv.Token // of the prompt that is stored
-	cold   map[string][][]float32
+	cold   map[string][]float32
 	log    bytes.Buffer // what the last Attach warned of
 }
 
 const (
-	storedTokens = 200
-	firstSave    = 128 // of a state that cannot be cut, the one there is restored, too
+	storedTokens = 136
+	firstSave    = 64 // of a state that cannot be cut, the one there is restored, too
 )
 
 func newField(t *testing.T, lib *llama.Lib, api *llamacpp.Library, x canaryCase) *field {
-	f := &field{rig: rigFor(t, lib, api, x.path, x.opt, db.Options{Codec: quant.Raw}), ctx: context.Background(), x: x, cold: map[string][][]float32{}}
+	f := &field{rig: rigFor(t, lib, api, x.path, x.opt, db.Options{Codec: quant.Raw}), ctx: context.Background(), x: x, cold: map[string][]float32{}}
 	f.tokens = randomTokens(1, storedTokens)
 	return f
 }
@@ -129,21 +129,17 @@ func (f *field) made(change func(*llama.ContextOptions)) func() *llama.Context {
 
 func (f *field) plain() *llama.Context { return f.made(func(*llama.ContextOptions) {})() }
 
-// runs are the logits of cold runs, in batches of several sizes. what names how the contexts are made.
-func (f *field) runs(what string, make func() *llama.Context, prompt []kv.Token) (out [][]float32) {
+// run is the logits of a cold run in batches of that size. what names how the contexts are made.
+func (f *field) run(what string, make func() *llama.Context, prompt []kv.Token, batch int) []float32 {
 	f.t.Helper()
-	key := fmt.Sprint(what, prompt)
-	if out, ok := f.cold[key]; ok {
-		return out
-	}
-	for _, batch := range []int{batchTokens, 25, 10} {
+	key := fmt.Sprint(what, prompt, batch)
+	if f.cold[key] == nil {
 		c := make()
 		f.decode(c, prompt, 0, batch)
-		out = append(out, c.Logits(-1))
+		f.cold[key] = c.Logits(-1)
 		c.Close()
 	}
-	f.cold[key] = out
-	return out
+	return f.cold[key]
 }
 
 // tried restores prompts that go on from one that may be stored, in contexts that are made so, and compares with cold runs there.
@@ -182,6 +178,7 @@ func (f *field) compared(what string, make func() *llama.Context, prompt []kv.To
 	got, err := s.Restore(f.ctx, kv.Tokens(prompt...), 0)
 	f.must(err)
 	f.must(s.Prefill(f.ctx, kv.Tokens(prompt...), got.Tokens, 0))
-	cold := f.runs(what, make, prompt)
-	return verdict{Warned: warned, Tokens: got.Tokens, Off: difference(cold[0], c.Logits(-1)), Floor: max(difference(cold[0], cold[1]), difference(cold[0], cold[2]))}
+	cold := f.run(what, make, prompt, batchTokens)
+	floor := max(difference(cold, f.run(what, make, prompt, 25)), difference(cold, f.run(what, make, prompt, 10)))
+	return verdict{Warned: warned, Tokens: got.Tokens, Off: difference(cold, c.Logits(-1)), Floor: floor}
 }

@@ -115,6 +115,12 @@ func rigFor(t testing.TB, lib *llama.Lib, api *llamacpp.Library, path string, o 
 			t.Error(err)
 		}
 	})
+	r.opt = contextOptions(o)
+	return r
+}
+
+// contextOptions are o, with what they leave out.
+func contextOptions(o llama.ContextOptions) llama.ContextOptions {
 	if o.Tokens == 0 {
 		o.Tokens = 512 * max(1, o.Sequences)
 	}
@@ -124,8 +130,7 @@ func rigFor(t testing.TB, lib *llama.Lib, api *llamacpp.Library, path string, o 
 	if o.Threads == 0 {
 		o.Threads = 1
 	}
-	r.opt = o
-	return r
+	return o
 }
 
 // trained are the models of real files, which are loaded once: contexts do not change them.

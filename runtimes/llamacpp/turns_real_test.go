@@ -37,7 +37,8 @@ func TestThirtyTurns(t *testing.T) {
 		if testing.Short() && asked > 64 {
 			continue
 		}
-		r := newRig(t, x.file, llama.ContextOptions{Tokens: 4096}, db.Options{Codec: quant.Raw})
+		// Flash attention would take most of the time, and TestArchitectures has it.
+		r := newRig(t, x.file, llama.ContextOptions{Tokens: 4096, FlashAttention: ref(false)}, db.Options{Codec: quant.Raw})
 		tokens := randomTokens(1, turns*(asked+answered))
 		var written, whole, final int64
 		at := 0

@@ -3,7 +3,7 @@
 package llamacpp_test
 
 import (
-	"errors"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,59 +12,78 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
-	"github.com/dormousekv/dormouse/runtimes/llamacpp"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/llama"
 )
 
-// inChild attaches in another process.
-func inChild(t *testing.T, store string, x canaryCase, env ...string) (float64, error) {
+// elsewhere is a store and what another process attaches to it.
+type elsewhere struct {
+	Name, Store, Model string
+	Cache              *llama.CacheType
+}
+
+// answer is how far the rows are from those of the store.
+type answer struct {
+	Difference float64
+	Err        string
+}
+
+// inChild attaches in another process, one case after the other. All must be accepted.
+func inChild(t *testing.T, cases []elsewhere, env ...string) (differences []float64) {
 	t.Helper()
-	cache := -1
-	if x.opt.CacheK != nil {
-		cache = int(*x.opt.CacheK)
+	asked, err := json.Marshal(cases)
+	if err != nil {
+		t.Fatal(err)
 	}
 	args := []string{os.Args[0], "-test.run=^TestCanaryChild$", "-test.v"}
 	if self, err := os.Executable(); err == nil && strings.HasPrefix(filepath.Base(self), "ld-linux") { // tests/llama/releases.sh
 		args = append([]string{self, "--library-path", filepath.Dir(self)}, args...)
 	}
 	c := exec.Command(args[0], args[1:]...)
-	c.Env = append(append(os.Environ(), "DORMOUSE_CANARY_STORE="+store, "DORMOUSE_CANARY_MODEL="+x.path, fmt.Sprint("DORMOUSE_CANARY_CACHE=", cache)), env...)
+	c.Env = append(append(os.Environ(), "DORMOUSE_CANARY="+string(asked)), env...)
 	out, err := c.CombinedOutput()
 	_, said, ok := strings.Cut(string(out), "CANARY ")
-	if !ok {
+	var answers []answer
+	if !ok || json.NewDecoder(strings.NewReader(said)).Decode(&answers) != nil || len(answers) != len(cases) {
 		t.Fatalf("child: %v\n%s", err, out)
 	}
-	var d float64
-	var refused bool
-	if _, err := fmt.Sscan(said, &d, &refused); err != nil {
-		t.Fatalf("child: %v\n%s", err, out)
+	for i, a := range answers {
+		if a.Err != "" {
+			t.Errorf("%s, %v: differs by %.3g: %s", cases[i].Name, env, a.Difference, a.Err)
+		}
+		differences = append(differences, a.Difference)
 	}
-	if refused {
-		return d, llamacpp.ErrIdentity
-	}
-	return d, nil
+	return differences
 }
 
-// TestCanaryChild is that process. The variable that it was started with is not there any more when it attaches.
+// TestCanaryChild is that process.
 func TestCanaryChild(t *testing.T) {
-	path := os.Getenv("DORMOUSE_CANARY_MODEL")
-	if path == "" {
+	asked := os.Getenv("DORMOUSE_CANARY")
+	if asked == "" {
 		t.Skip("runs in a child process only")
 	}
-	lib, api := library(t)
-	m := loadModel(t, lib, path, false)
-	o := llama.ContextOptions{Tokens: 512, Batch: batchTokens, MicroBatch: batchTokens, Threads: 1}
-	if v := os.Getenv("DORMOUSE_CANARY_CACHE"); v != "-1" {
-		var typ int32
-		fmt.Sscan(v, &typ)
-		o.CacheK, o.CacheV = ref(llama.CacheType(typ)), ref(llama.CacheType(typ))
-	}
-	c := newContext(t, m, o)
-	os.Unsetenv("LLAMA_ATTN_ROT_DISABLE")
-	store := openStoreAt(t, os.Getenv("DORMOUSE_CANARY_STORE"), db.Options{})
-	d, err := attachTo(store, api, c)
-	fmt.Println("CANARY", d, errors.Is(err, llamacpp.ErrIdentity), err)
-	if err := store.Close(); err != nil {
+	var cases []elsewhere
+	if err := json.Unmarshal([]byte(asked), &cases); err != nil {
 		t.Fatal(err)
 	}
+	lib, api := library(t)
+	var answers []answer
+	for _, x := range cases {
+		c := newContext(t, loadModel(t, lib, x.Model, false), contextOptions(llama.ContextOptions{CacheK: x.Cache, CacheV: x.Cache}))
+		store := openStoreAt(t, x.Store, db.Options{})
+		d, err := attachTo(store, api, c)
+		a := answer{Difference: d}
+		if err != nil {
+			a.Err = err.Error()
+		}
+		answers = append(answers, a)
+		c.Close()
+		if err := store.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	said, err := json.Marshal(answers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Printf("CANARY %s\n", said)
 }

@@ -48,14 +48,17 @@ func (f *field) contextFaults(lib *llama.Lib) (out []contextFault) {
 		adapter("forgotten adapter, "+q.name, q.targets, q.last)
 	}
 	if f.x.rotated {
-		out = append(out, contextFault{name: "rotation by environment", make: func() *llama.Context {
-			const name = "LLAMA_ATTN_ROT_DISABLE"
-			f.must(os.Setenv(name, "1")) // in C, too; when the context is attached, it is gone
-			defer os.Unsetenv(name)
-			return f.plain()
-		}})
+		out = append(out, contextFault{name: "rotation by environment", make: func() *llama.Context { return unrotated(f.plain) }})
 	}
 	return out
+}
+
+// unrotated makes a context that does not rotate its cache. When it is attached, what made it so is gone.
+func unrotated(make func() *llama.Context) *llama.Context {
+	const name = "LLAMA_ATTN_ROT_DISABLE"
+	os.Setenv(name, "1") // in C, too
+	defer os.Unsetenv(name)
+	return make()
 }
 
 // matters is how far the logits of a cold run are from those without the fault.

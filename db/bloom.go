@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/db/internal/recovery"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/lock"
@@ -87,7 +88,7 @@ func (l *bloomLoad) start() {
 // read returns the filter, or nil if it must be rebuilt.
 func (l *bloomLoad) read() *index.Bloom {
 	e := l.e
-	b, lsn, err := index.ReadBloom(e.fs, e.path(bloomName), e.format.UUID)
+	b, lsn, err := index.ReadBloom(e.fs, e.path(folder.BloomName), e.format.UUID)
 	switch {
 	case errors.Is(err, index.ErrMissing) && l.fresh && l.first <= 1:
 		return index.NewBloom(minBloomKeys, e.o.BloomFPR) // replay fills it
@@ -197,7 +198,7 @@ func (e *engine) writeBloom(c *checkpointing) error {
 	if c.bloom == nil {
 		return nil // being rebuilt: without a file, the next open does so too
 	}
-	if err := index.WriteBloom(e.fs, e.dir, e.path(bloomName), c.bloom, e.format.UUID, c.applied.LSN); err != nil {
+	if err := index.WriteBloom(e.fs, e.dir, e.path(folder.BloomName), c.bloom, e.format.UUID, c.applied.LSN); err != nil {
 		return err
 	}
 	e.bloomLSN = c.applied.LSN

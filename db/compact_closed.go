@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"path/filepath"
 
+	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/wal"
 )
@@ -23,11 +24,11 @@ func Compact(ctx context.Context, dir string, o CompactOptions) (Compacted, erro
 	if _, err := LostFormat(dir); err != nil { // Open would make a store where there is none
 		return Compacted{}, err
 	}
-	before, err := filesBytes(vfs.OS, dir)
+	before, err := folder.Bytes(vfs.OS, dir)
 	if err != nil {
 		return Compacted{}, err
 	}
-	kept, err := wal.KeptAhead(vfs.OS, filepath.Join(dir, walDir))
+	kept, err := wal.KeptAhead(vfs.OS, filepath.Join(dir, folder.LogDir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return Compacted{Before: before, After: before}, err
 	}
@@ -43,25 +44,7 @@ func Compact(ctx context.Context, dir string, o CompactOptions) (Compacted, erro
 	out, err := s.Compact(ctx, o)
 	err = errors.Join(err, s.Close())
 	out.Before = before
-	after, merr := filesBytes(vfs.OS, dir)
+	after, merr := folder.Bytes(vfs.OS, dir)
 	out.After = after
 	return out, errors.Join(err, merr)
-}
-
-// filesBytes returns the allocated bytes of a store's files. It opens none of them.
-func filesBytes(fsys vfs.FS, dir string) (total int64, err error) {
-	for _, folder := range []string{dir, filepath.Join(dir, walDir), filepath.Join(dir, segmentsDir)} {
-		names, lerr := fsys.List(folder)
-		err = errors.Join(err, lerr)
-		for _, name := range names {
-			info, serr := fsys.Stat(filepath.Join(folder, name))
-			if info.Regular {
-				total += info.Allocated
-			}
-			if !errors.Is(serr, fs.ErrNotExist) {
-				err = errors.Join(err, serr)
-			}
-		}
-	}
-	return total, err
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/db/internal/catalog"
+	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/db/internal/lease"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/db/internal/prefix"
@@ -31,7 +32,7 @@ type engine struct {
 	o      Options
 	fs     vfs.FS
 	log    *slog.Logger
-	format storeFormat
+	format folder.Format
 	lock   *vfs.Lock // on FORMAT; nil if that is not there
 	hasher kv.Hasher
 
@@ -95,11 +96,7 @@ type engine struct {
 
 func (e *engine) path(name string) string { return filepath.Join(e.dir, name) }
 
-func (e *engine) segmentPath(id uint64) string { return segmentPath(e.dir, id) }
-
-func segmentPath(dir string, id uint64) string {
-	return filepath.Join(dir, segmentsDir, fmt.Sprintf("%016x.seg", id))
-}
+func (e *engine) segmentPath(id uint64) string { return folder.SegmentPath(e.dir, id) }
 
 // commit publishes what build changes in the index, and appends the frame that says so, or does neither. build returns
 // the operation, nil for nothing to log. The caller holds no lock.
@@ -172,7 +169,7 @@ func (e *engine) appendFrame(kind uint8, frame []byte) (uint64, error) {
 	if !errors.Is(err, ErrNoSpace) || e.wal.Err() != nil {
 		return lsn, err
 	}
-	if derr := e.wal.Donate(e.path(bloomName)); derr != nil {
+	if derr := e.wal.Donate(e.path(folder.BloomName)); derr != nil {
 		return 0, err
 	}
 	e.log.Warn("the Bloom filter's file made room for the log on a full disk", "dir", e.dir)

@@ -3,9 +3,9 @@ package db
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 
 	"github.com/dormousekv/dormouse/db/internal/catalog"
+	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
@@ -31,7 +31,7 @@ var (
 	// ErrGone is returned by [Store.Planes] of a record that was deleted, evicted or moved meanwhile, by this process or by one that writes.
 	ErrGone = segments.ErrDestroyed
 	// ErrReadOnly is returned by operations that would write to a store that was opened read-only.
-	ErrReadOnly = errors.New("store is open read-only")
+	ErrReadOnly = folder.ErrReadOnly
 	// ErrLeased is returned by Close while a match is open.
 	ErrLeased = errors.New("a match is still open")
 	// ErrMatchClosed is returned by every method of a match after its Close, but by Close itself.
@@ -66,13 +66,13 @@ var (
 	// names it. Nothing is changed. Move the file away.
 	ErrForeign = vfs.ErrForeign
 	// ErrNotEmpty is returned by Open for a directory that has files but no store in it; the message names one. Nothing is changed.
-	ErrNotEmpty = errors.New("directory is not empty and holds no store")
+	ErrNotEmpty = folder.ErrNotEmpty
 	// ErrVersion is returned by Open, Verify and Repair for a store of another version of the format: a newer release wrote it, or an
 	// older one. Nothing is changed; docs/compatibility.md says what to do.
 	ErrVersion = vfs.ErrVersion
 	// ErrUnsafeDir is returned by Open for a directory, or a file of the store in it, that group or others can write to or that is another
 	// user's. Options.AllowSharedDir accepts it.
-	ErrUnsafeDir = errors.New("others can write to the store")
+	ErrUnsafeDir = folder.ErrUnsafeDir
 )
 
 // CorruptError is damage at one place of one file:
@@ -99,7 +99,7 @@ type PendingError struct {
 
 func (e *PendingError) Error() string {
 	return fmt.Sprintf("%s (%s) and %s wait for %s",
-		count(e.Records, "deleted record"), count(e.Bytes, "byte"), count(e.Segments, "segment"), count(e.Leases, "open lease"))
+		damage.Count(e.Records, "deleted record"), damage.Count(e.Bytes, "byte"), damage.Count(e.Segments, "segment"), damage.Count(e.Leases, "open lease"))
 }
 
 // NotStoredError says from which position on a prefix is missing:
@@ -112,20 +112,3 @@ func (e *PendingError) Error() string {
 //
 // It answers errors.Is(err, [ErrNotStored]).
 type NotStoredError = kv.NotStoredError
-
-// noStoreError says that a directory, which may be there, holds no store. It is a fs.ErrNotExist.
-type noStoreError string
-
-func (dir noStoreError) Error() string {
-	return string(dir) + ": no store: there is no FORMAT, and no segment of one"
-}
-
-func (noStoreError) Is(target error) bool { return target == fs.ErrNotExist }
-
-// count prints a number of things, of which there may be one.
-func count[N int | int64](n N, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}

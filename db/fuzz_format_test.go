@@ -14,12 +14,12 @@ import (
 // FuzzFormat reads a FORMAT file, as it is or with a checksum that fits: the errors are those that Open can act upon, and
 // what is accepted is written as the same bytes.
 func FuzzFormat(f *testing.F) {
-	good := goldenFormat().encode()
+	good := goldenFormat().Encode()
 	later := goldenFormat()
 	later.Version, later.Incompatible = 3, 1<<63
 	fuzzkit.Seeds(f,
 		[]any{good, true}, []any{good, false}, []any{good[:80], false}, []any{[]byte{}, true},
-		[]any{later.encode(), true}, []any{append(bytes.Clone(good), 0), false}, []any{make([]byte, formatBytes), true},
+		[]any{later.Encode(), true}, []any{append(bytes.Clone(good), 0), false}, []any{make([]byte, formatBytes), true},
 	)
 	f.Fuzz(func(t *testing.T, b []byte, seal bool) {
 		if seal && len(b) >= formatBytes {
@@ -37,7 +37,7 @@ func FuzzFormat(f *testing.F) {
 			default:
 				want := bytes.Clone(b)
 				binary.LittleEndian.PutUint64(want[80:], xxhash.Sum64(want[:80]))
-				if !bytes.Equal(got.encode(), want) {
+				if !bytes.Equal(got.Encode(), want) {
 					t.Fatalf("%x read as %+v", b, got)
 				}
 			}

@@ -65,7 +65,7 @@ func goldenFormat() storeFormat {
 // The bytes of FORMAT do not change without a new version, and those of version 1 can be read for ever.
 func TestGoldenFormat(t *testing.T) {
 	f := goldenFormat()
-	old := undump(t, golden(t, "FORMAT.golden", hex.Dump(f.encode())))
+	old := undump(t, golden(t, "FORMAT.golden", hex.Dump(f.Encode())))
 	got, err := decodeFormat(formatName, old)
 	if err != nil || got != f {
 		t.Errorf("decoded as %+v, %v; expected %+v", got, err, f)
@@ -74,7 +74,7 @@ func TestGoldenFormat(t *testing.T) {
 
 // No byte of FORMAT can change unnoticed.
 func TestFormatEveryByteCounts(t *testing.T) {
-	sound := goldenFormat().encode()
+	sound := goldenFormat().Encode()
 	for i := range sound {
 		for bit := range 8 {
 			b := bytes.Clone(sound)
@@ -98,7 +98,7 @@ func TestFormatEveryByteCounts(t *testing.T) {
 // unknown.
 func TestFormatErrorsDiffer(t *testing.T) {
 	change := func(at int, v byte, seal bool) error {
-		b := goldenFormat().encode()
+		b := goldenFormat().Encode()
 		b[at] = v
 		if seal {
 			binary.LittleEndian.PutUint64(b[80:], xxhash.Sum64(b[:80]))
@@ -134,7 +134,7 @@ func TestFormatErrorsDiffer(t *testing.T) {
 		}
 	}
 	// Bits that an older reader may ignore are no error.
-	if f, err := decodeFormat(formatName, goldenFormat().encode()); err != nil || f.Compatible == 0 || f.ReadOnly == 0 {
+	if f, err := decodeFormat(formatName, goldenFormat().Encode()); err != nil || f.Compatible == 0 || f.ReadOnly == 0 {
 		t.Error(f, err)
 	}
 }

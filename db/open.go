@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/dormousekv/dormouse/db/internal/catalog"
+	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/db/internal/lease"
 	"github.com/dormousekv/dormouse/db/internal/prefix"
 	"github.com/dormousekv/dormouse/db/internal/read"
@@ -61,7 +62,7 @@ func openEngine(ctx context.Context, dir string, o Options, doubt error) (opened
 	}
 	e.hasher = kv.NewHasher(e.format.Seed)
 	e.set, err = segments.Open(segments.Options{
-		FS: e.fs, Dir: e.path(segmentsDir), UUID: e.format.UUID, Seed: e.format.Seed, SegmentBytes: o.SegmentBytes,
+		FS: e.fs, Dir: e.path(folder.SegmentsDir), UUID: e.format.UUID, Seed: e.format.Seed, SegmentBytes: o.SegmentBytes,
 		AllocateStep: e.allocateStep(), Ahead: e.ahead,
 		Poisoned: e.markUnsynced, ReadOnly: o.ReadOnly, Overtaken: e.overtaken, Logger: o.Logger,
 	})
@@ -111,7 +112,7 @@ func openEngine(ctx context.Context, dir string, o Options, doubt error) (opened
 func (e *engine) recover(ctx context.Context, doubt error) (*recovery.Result, error) {
 	e.pending.on.Store(true) // until it is known whether the Bloom filter's file can be used
 	in := recovery.Input{
-		FS: e.fs, Dir: e.dir, Segments: e.set, Bloom: e.path(bloomName), Hasher: e.hasher, Unsynced: e.unsynced(),
+		FS: e.fs, Dir: e.dir, Segments: e.set, Bloom: e.path(folder.BloomName), Hasher: e.hasher, Unsynced: e.unsynced(),
 		ReadOnly: e.o.ReadOnly, Doubt: doubt, Logger: e.log, IndexOptions: e.indexOptions(), LogOptions: e.readOptions(),
 		Rank: e.order, AddKey: e.pending.add,
 	}
@@ -124,7 +125,7 @@ func (e *engine) recover(ctx context.Context, doubt error) (*recovery.Result, er
 	}
 	r, err := run()
 	if e.ix = r.Index; errors.Is(err, wal.ErrVersion) || errors.Is(err, ErrVersion) && !e.o.beside {
-		return nil, ofAnotherRelease(err)
+		return nil, folder.OfAnotherRelease(err)
 	}
 	if err != nil {
 		return nil, err
@@ -162,17 +163,17 @@ func (e *engine) unlock() error {
 func (e *engine) openFormat() error {
 	var restored bool
 	var err error
-	e.format, restored, err = readFormat(e.fs, e.dir)
+	e.format, restored, err = folder.Read(e.fs, e.dir)
 	switch {
 	case err == nil && e.format.ReadOnly != 0 && !e.o.ReadOnly:
-		return fmt.Errorf("%s: %w: features %#x can only be read by this release", e.path(formatName), ErrVersion, e.format.ReadOnly)
+		return fmt.Errorf("%s: %w: features %#x can only be read by this release", e.path(folder.FormatName), ErrVersion, e.format.ReadOnly)
 	case err == nil && restored:
 		e.log.Warn("FORMAT was lost and is restored from a segment", "dir", e.dir)
 		if e.o.ReadOnly {
 			return nil
 		}
 		// Whatever else has that name is neither replaced, nor done without: the segments that say whose it is may all go.
-		switch err := vfs.CheckOwn(e.fs, e.path(formatName), isFormat); {
+		switch err := vfs.CheckOwn(e.fs, e.path(folder.FormatName), folder.IsFormat); {
 		case errors.Is(err, fs.ErrNotExist):
 			if err := e.refuseUnproven(); err != nil {
 				return err
@@ -186,26 +187,26 @@ func (e *engine) openFormat() error {
 		}
 		return e.makeFolders()
 	case e.o.ReadOnly && errors.Is(err, fs.ErrNotExist):
-		return noStoreError(e.dir)
+		return folder.NoStoreError(e.dir)
 	case e.o.ReadOnly, errors.Is(err, ErrVersion):
 		return err
 	default: // under the lock once more: what is there may be there since then
-		if err := refuseOthers(e.o, e.dir); err != nil {
+		if err := folder.RefuseOthers(e.fs, e.dir); err != nil {
 			return err
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		e.format = newFormat()
+		e.format = folder.New()
 	}
 	if err := e.makeFolders(); err != nil {
 		return err
 	}
-	return vfs.WriteAtomic(e.fs, e.dir, e.path(formatName), e.format.encode(), isFormat)
+	return vfs.WriteAtomic(e.fs, e.dir, e.path(folder.FormatName), e.format.Encode(), folder.IsFormat)
 }
 
 func (e *engine) makeFolders() error {
-	for _, name := range []string{walDir, segmentsDir} {
+	for _, name := range []string{folder.LogDir, folder.SegmentsDir} {
 		if err := e.fs.Mkdir(e.path(name)); err != nil {
 			return err
 		}
@@ -254,7 +255,7 @@ func (e *engine) walOptions() wal.Options {
 		ahead = min(ahead, e.o.logAhead)
 	}
 	return wal.Options{
-		FS: e.fs, Dir: e.path(walDir), UUID: e.format.UUID, Boot: boot.Number(), Poisoned: e.markUnsynced, Logger: e.log, PreallocBytes: max(minLogAhead, ahead),
+		FS: e.fs, Dir: e.path(folder.LogDir), UUID: e.format.UUID, Boot: boot.Number(), Poisoned: e.markUnsynced, Logger: e.log, PreallocBytes: max(minLogAhead, ahead),
 	}
 }
 
@@ -272,6 +273,6 @@ const minLogAhead = 64 << 10
 
 func (e *engine) indexOptions() index.Options {
 	return index.Options{
-		FS: e.fs, Path: e.path(indexName), UUID: e.format.UUID, Halted: e.markUnsynced, ReadOnly: e.o.ReadOnly, Logger: e.log,
+		FS: e.fs, Path: e.path(folder.IndexName), UUID: e.format.UUID, Halted: e.markUnsynced, ReadOnly: e.o.ReadOnly, Logger: e.log,
 	}
 }

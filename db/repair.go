@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -93,11 +94,10 @@ func Repair(ctx context.Context, from, to string, o RepairOptions) (out Repaired
 	if to, err = filepath.Abs(to); err != nil {
 		return out, err
 	}
-	source := Options{ReadOnly: true, AllowSharedDir: o.AllowSharedDir, Logger: slog.New(slog.DiscardHandler)}
-	if err := prepareDir(from, source); err != nil {
+	if err := folder.Prepare(vfs.OS, from, true, o.AllowSharedDir); err != nil {
 		return out, err
 	}
-	if err := checkFiles(from, source); err != nil {
+	if err := folder.CheckFiles(from, o.AllowSharedDir, slog.New(slog.DiscardHandler)); err != nil {
 		return out, err
 	}
 	w := newWreck(from, o, &out)
@@ -137,7 +137,7 @@ func Repair(ctx context.Context, from, to string, o RepairOptions) (out Repaired
 // lock takes the lock of the damaged store, as every reader does. A store without LOCK, or with something else of that name,
 // is one that no process has open.
 func (w *wreck) lock() (*vfs.Lock, error) {
-	name := filepath.Join(w.dir, lockName)
+	name := filepath.Join(w.dir, folder.LockName)
 	if info, err := os.Lstat(name); err == nil && !info.Mode().IsRegular() {
 		w.note("%s: not a file but %s; the store is read without a lock", name, info.Mode().Type())
 		return nil, nil

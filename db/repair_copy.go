@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/dormousekv/dormouse/db/internal/catalog"
+	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/db/internal/recovery"
 	"github.com/dormousekv/dormouse/index"
@@ -26,7 +27,7 @@ func (w *wreck) copyTo(ctx context.Context, dir string) (err error) {
 	f := w.format
 	rand.Read(f.UUID[:])
 	f.Compatible, f.ReadOnly = 0, 0
-	if err := vfs.WriteAtomic(vfs.OS, dir, filepath.Join(dir, formatName), f.encode(), isFormat); err != nil {
+	if err := vfs.WriteAtomic(vfs.OS, dir, filepath.Join(dir, folder.FormatName), f.Encode(), folder.IsFormat); err != nil {
 		return err
 	}
 	s, err := Open(ctx, dir, Options{

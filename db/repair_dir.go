@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/internal/vfs"
 )
 
@@ -47,7 +48,7 @@ func newTarget(from, to string, shared bool) (*target, error) {
 	case !info.IsDir():
 		return nil, notEmpty(to + ": not a directory")
 	default:
-		if err := unsafe(to, info, shared); err != nil {
+		if err := folder.Unsafe(to, info, shared); err != nil {
 			return nil, err
 		}
 		names, err := vfs.OS.List(to)
@@ -93,9 +94,9 @@ func (t *target) commit() error {
 		return err
 	}
 	for _, now := range []func(name string) bool{
-		func(n string) bool { return n != segmentsDir && n != formatName },
-		func(n string) bool { return n == segmentsDir },
-		func(n string) bool { return n == formatName },
+		func(n string) bool { return n != folder.SegmentsDir && n != folder.FormatName },
+		func(n string) bool { return n == folder.SegmentsDir },
+		func(n string) bool { return n == folder.FormatName },
 	} {
 		for _, n := range names {
 			if !now(n) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/dormousekv/dormouse/db/internal/catalog"
+	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/db/internal/recovery"
 	"github.com/dormousekv/dormouse/index"
@@ -30,7 +31,7 @@ type wreck struct {
 	out *Repaired
 	fs  *salvageFS
 
-	format storeFormat
+	format folder.Format
 	hasher kv.Hasher
 	set    *segments.Set
 	log    *recovery.Log // what can be read of the log
@@ -69,14 +70,14 @@ func newWreck(dir string, o RepairOptions, out *Repaired) *wreck {
 
 func (w *wreck) path(name string) string { return filepath.Join(w.dir, name) }
 
-func (w *wreck) segmentPath(id uint64) string { return segmentPath(w.dir, id) }
+func (w *wreck) segmentPath(id uint64) string { return folder.SegmentPath(w.dir, id) }
 
 func (w *wreck) logOptions() wal.Options {
-	return wal.Options{FS: w.fs, Dir: w.path(walDir), UUID: w.format.UUID, Boot: boot.Number(), Logger: slog.New(slog.DiscardHandler)}
+	return wal.Options{FS: w.fs, Dir: w.path(folder.LogDir), UUID: w.format.UUID, Boot: boot.Number(), Logger: slog.New(slog.DiscardHandler)}
 }
 
 func (w *wreck) indexOptions() index.Options {
-	return index.Options{FS: w.fs, Path: w.path(indexName), UUID: w.format.UUID, ReadOnly: true, Logger: slog.New(slog.DiscardHandler)}
+	return index.Options{FS: w.fs, Path: w.path(folder.IndexName), UUID: w.format.UUID, ReadOnly: true, Logger: slog.New(slog.DiscardHandler)}
 }
 
 // hide keeps a file or folder that is of no use from the recovery.
@@ -92,14 +93,14 @@ func (w *wreck) identify() error {
 		uuid kv.UUID
 		seed kv.Seed
 	}
-	name := w.path(formatName)
-	f, ferr := readFormatFile(w.fs, w.dir)
+	name := w.path(folder.FormatName)
+	f, ferr := folder.ReadFile(w.fs, w.dir)
 	if errors.Is(ferr, ErrVersion) {
 		return ferr
 	}
-	names, err := w.fs.List(w.path(segmentsDir))
+	names, err := w.fs.List(w.path(folder.SegmentsDir))
 	if err != nil {
-		w.hide(w.path(segmentsDir), damage.Wrap(w.path(segmentsDir), 0, "folder", err))
+		w.hide(w.path(folder.SegmentsDir), damage.Wrap(w.path(folder.SegmentsDir), 0, "folder", err))
 	}
 	votes, whose := map[identity]int{}, map[string]identity{}
 	var best identity
@@ -109,9 +110,9 @@ func (w *wreck) identify() error {
 			continue
 		}
 		segs++
-		uuid, seed, ok, err := segments.Identify(onlyFS{w.fs, n}, w.path(segmentsDir))
+		uuid, seed, ok, err := segments.Identify(onlyFS{w.fs, n}, w.path(folder.SegmentsDir))
 		if errors.Is(err, segments.ErrVersion) {
-			return fmt.Errorf("%w: %w: %s", ErrVersion, err, anotherRelease)
+			return fmt.Errorf("%w: %w: %s", ErrVersion, err, folder.AnotherRelease)
 		}
 		if id := (identity{uuid, seed}); err == nil && ok {
 			whose[n] = id
@@ -123,7 +124,7 @@ func (w *wreck) identify() error {
 	switch own := (identity{f.UUID, f.Seed}); {
 	case ferr == nil && (votes[own] > 0 || len(votes) == 0):
 	case len(votes) == 0 && segs == 0 && errors.Is(ferr, fs.ErrNotExist):
-		return noStoreError(w.dir)
+		return folder.NoStoreError(w.dir)
 	case len(votes) == 0:
 		return damage.Wrap(name, 0, "FORMAT", fmt.Errorf("%w; no segment has a sound header, so the hash seed is lost, without which no prompt finds its records", ferr))
 	default:
@@ -134,11 +135,11 @@ func (w *wreck) identify() error {
 		}
 		w.damaged(asCorrupt(ferr, name, "FORMAT"))
 		w.note("what FORMAT said is taken from a segment")
-		f = storeFormat{Version: storeVersion, HashID: kv.HashID, UUID: best.uuid, Seed: best.seed}
+		f = folder.Format{Version: folder.Version, HashID: kv.HashID, UUID: best.uuid, Seed: best.seed}
 	}
 	for n, id := range whose {
 		if id != (identity{f.UUID, f.Seed}) {
-			path := w.path(segmentsDir + "/" + n)
+			path := w.path(folder.SegmentsDir + "/" + n)
 			w.hide(path, damage.New(path, 16, "store UUID of a segment", f.UUID, id.uuid))
 		}
 	}
@@ -161,7 +162,7 @@ func (w *wreck) read(ctx context.Context) error {
 	}
 	var err error
 	if w.set, err = segments.Open(segments.Options{
-		FS: w.fs, Dir: w.path(segmentsDir), UUID: w.format.UUID, Seed: w.format.Seed, ReadOnly: true,
+		FS: w.fs, Dir: w.path(folder.SegmentsDir), UUID: w.format.UUID, Seed: w.format.Seed, ReadOnly: true,
 	}); err != nil {
 		return err
 	}
@@ -185,7 +186,7 @@ func (w *wreck) read(ctx context.Context) error {
 		// The end of the log is lost: the index has the later state.
 		if head, err := recovery.ReadHead(w.index.Applied.Extra); err == nil {
 			w.later = catalog.Of(&head, catalog.Place{})
-			w.found.Adopt(&head, catalog.Place{File: w.path(indexName)})
+			w.found.Adopt(&head, catalog.Place{File: w.path(folder.IndexName)})
 		}
 	}
 	if err := w.collect(); err != nil {
@@ -204,21 +205,21 @@ func (w *wreck) close() {
 // hideUnusable looks at each file of segments and log by itself, and hides those that cannot be opened or are not this
 // store's. The Bloom filter is of no use.
 func (w *wreck) hideUnusable(ctx context.Context) error {
-	w.fs.hidden[w.path(bloomName)] = true
+	w.fs.hidden[w.path(folder.BloomName)] = true
 	hide := func(path, what string, err error) {
 		if err != nil {
 			w.hide(path, asCorrupt(err, path, what))
 		}
 	}
-	names, _ := w.fs.List(w.path(segmentsDir))
+	names, _ := w.fs.List(w.path(folder.SegmentsDir))
 	for _, n := range names {
-		if path := w.path(segmentsDir + "/" + n); strings.HasSuffix(n, ".seg") {
+		if path := w.path(folder.SegmentsDir + "/" + n); strings.HasSuffix(n, ".seg") {
 			hide(path, "segment", w.mappable(path))
 		}
 	}
-	names, err := w.fs.List(w.path(walDir))
+	names, err := w.fs.List(w.path(folder.LogDir))
 	if err != nil {
-		w.hide(w.path(walDir), damage.Wrap(w.path(walDir), 0, "folder", err))
+		w.hide(w.path(folder.LogDir), damage.Wrap(w.path(folder.LogDir), 0, "folder", err))
 	}
 	for _, n := range names {
 		if !strings.HasSuffix(n, ".wal") {
@@ -231,9 +232,9 @@ func (w *wreck) hideUnusable(ctx context.Context) error {
 			return ctx.Err()
 		}
 		if errors.Is(err, wal.ErrVersion) { // without it, what was deleted would be back
-			return ofAnotherRelease(err)
+			return folder.OfAnotherRelease(err)
 		}
-		hide(w.path(walDir+"/"+n), "log file", err)
+		hide(w.path(folder.LogDir+"/"+n), "log file", err)
 	}
 	return nil
 }
@@ -260,7 +261,7 @@ func (w *wreck) mappable(path string) error {
 func (w *wreck) readLog() error {
 	var err error
 	if w.log, err = recovery.ReadLog(w.logOptions()); errors.Is(err, ErrVersion) || errors.Is(err, wal.ErrVersion) {
-		return ofAnotherRelease(err)
+		return folder.OfAnotherRelease(err)
 	}
 	if err != nil {
 		return err
@@ -269,7 +270,7 @@ func (w *wreck) readLog() error {
 	w.log.Frames = nil
 	for _, f := range frames {
 		if errors.Is(f.Err, ErrVersion) {
-			return ofAnotherRelease(f.Err) // without it, what was deleted would be back
+			return folder.OfAnotherRelease(f.Err) // without it, what was deleted would be back
 		}
 		if err := readable(&f); err != nil {
 			w.log.Damage = append(w.log.Damage, asCorrupt(err, f.File, "log frame"))
@@ -285,7 +286,7 @@ func (w *wreck) readLog() error {
 	if w.torn = w.log.Torn; w.torn {
 		// What the torn end said may have been acknowledged: a record that no frame names is kept, if it is whole.
 		last := w.log.Files[len(w.log.Files)-1]
-		w.log.Damage = append(w.log.Damage, damage.New(w.path(walDir), 0, "log", "whole frames", fmt.Sprintf("a torn end behind frame %d", last.LastLSN)))
+		w.log.Damage = append(w.log.Damage, damage.New(w.path(folder.LogDir), 0, "log", "whole frames", fmt.Sprintf("a torn end behind frame %d", last.LastLSN)))
 	}
 	return nil
 }
@@ -318,7 +319,7 @@ func unpackable(models []oplog.Model) error {
 
 // readIndex takes what is sound of index.db, if it is this store's.
 func (w *wreck) readIndex() error {
-	path := w.path(indexName)
+	path := w.path(folder.IndexName)
 	s, err := index.Salvage(w.indexOptions())
 	switch {
 	case errors.Is(err, index.ErrMissing):
@@ -335,7 +336,7 @@ func (w *wreck) readIndex() error {
 	}
 	head, err := recovery.ReadHead(s.Applied.Extra)
 	if errors.Is(err, ErrVersion) { // without it, what was deleted would be back
-		return ofAnotherRelease(fmt.Errorf("%s: copy of the log head: %w", path, err))
+		return folder.OfAnotherRelease(fmt.Errorf("%s: copy of the log head: %w", path, err))
 	}
 	if err != nil || unpackable(head.Models) != nil {
 		s.Applied.Extra = nil

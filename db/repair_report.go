@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/db/internal/recovery"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/damage"
@@ -80,7 +81,7 @@ func (w *wreck) lose(x index.Entry, why error) {
 		l.Prefix = w.firstLost(x)
 		l.Err = fmt.Errorf("%w: block %s", ErrPrefixLost, l.Prefix)
 	case errors.Is(why, segments.ErrMissing): // or hidden
-		for _, path := range []string{l.File, w.path(segmentsDir)} {
+		for _, path := range []string{l.File, w.path(folder.SegmentsDir)} {
 			if bad := w.unusable[path]; bad != nil {
 				l.Err = bad
 			}

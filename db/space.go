@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+
+	"github.com/dormousekv/dormouse/db/internal/folder"
+	"github.com/dormousekv/dormouse/internal/damage"
 )
 
 // reserve takes room for a record of so many bytes, as one of so many new blocks, if there is some without evicting.
@@ -197,7 +200,7 @@ func (e *engine) full(bytes int64) error {
 	n, held := e.set.Pending()
 	why := fmt.Sprintf("%d bytes are needed, %d of a budget of %d are used, and nothing more can be evicted", bytes, e.space.used(), e.o.Budget)
 	if n > 0 {
-		why += fmt.Sprintf(" (%s of %s cannot be freed before open matches are closed)", count(held, "byte"), count(n, "deleted record"))
+		why += fmt.Sprintf(" (%s of %s cannot be freed before open matches are closed)", damage.Count(held, "byte"), damage.Count(n, "deleted record"))
 	}
 	if free, ok := e.diskFree(); ok && free < bytes+e.diskReserve() {
 		why += fmt.Sprintf("; %d are free on the file system, and %d of them are kept free", free, e.diskReserve())
@@ -219,13 +222,13 @@ func (e *engine) measure() int64 {
 	bloom := int64(minBloomBytes)
 	total := e.space.measure(func() int64 {
 		total := e.set.Allocated()
-		for _, name := range []string{formatName, lockName, indexName, bloomName} {
+		for _, name := range []string{folder.FormatName, folder.LockName, folder.IndexName, folder.BloomName} {
 			if info, err := e.fs.Stat(e.path(name)); err == nil {
 				total += info.Allocated
 				switch name {
-				case indexName:
+				case folder.IndexName:
 					e.indexBytes.Store(info.Allocated)
-				case bloomName:
+				case folder.BloomName:
 					bloom = max(bloom, info.Allocated)
 				}
 			}
@@ -235,7 +238,7 @@ func (e *engine) measure() int64 {
 	e.bloomBytes.Store(bloom)
 	e.measured.Store(true)
 	most := total
-	for _, name := range []string{indexName, bloomName} { // what becomes of them is in the reserve
+	for _, name := range []string{folder.IndexName, folder.BloomName} { // what becomes of them is in the reserve
 		if info, err := e.fs.Stat(e.path(name + ".tmp")); err == nil {
 			most += info.Allocated
 		}

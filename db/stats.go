@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/db/internal/catalog"
+	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -171,7 +172,7 @@ func (s *Store) Stats() (Stats, error) {
 	defer s.leave()
 	used := e.measure()
 	if e.wal == nil { // then nobody counts the log
-		if all, err := filesBytes(e.fs, e.dir); err == nil {
+		if all, err := folder.Bytes(e.fs, e.dir); err == nil {
 			used = all
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"sync/atomic"
 
+	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/segments"
 )
@@ -54,13 +55,15 @@ func Open(ctx context.Context, dir string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := prepareDir(dir, o); err != nil {
+	if err := folder.Prepare(o.fs, dir, o.ReadOnly, o.AllowSharedDir); err != nil {
 		return nil, err
 	}
-	if err := refuseOthers(o, dir); err != nil { // before a LOCK is left among them
-		return nil, err
+	if !o.ReadOnly {
+		if err := folder.RefuseOthers(o.fs, dir); err != nil { // before a LOCK is left among them
+			return nil, err
+		}
 	}
-	if err := checkFiles(dir, o); err != nil {
+	if err := folder.CheckFiles(dir, o.AllowSharedDir, o.Logger); err != nil {
 		return nil, err
 	}
 	s := &Store{dir: dir, o: o, life: newLife(), gen: 1}
@@ -167,7 +170,7 @@ func (e *engine) end(ctx context.Context, letGo func() error) error {
 	}
 	e.log.Error("index is damaged; the next open rebuilds it", "dir", e.dir, "error", err)
 	saved := errors.Join(e.sync(), letGo())
-	if rerr := e.fs.Remove(e.path(indexName)); rerr != nil {
+	if rerr := e.fs.Remove(e.path(folder.IndexName)); rerr != nil {
 		e.log.Error("damaged index could not be removed", "dir", e.dir, "error", rerr)
 		return errors.Join(err, saved)
 	}

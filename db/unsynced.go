@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 
+	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/db/internal/recovery"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
@@ -21,7 +22,7 @@ func (e *engine) markUnsynced() {
 	if e.o.ReadOnly {
 		return
 	}
-	f, err := e.fs.Create(e.path(unsyncedName))
+	f, err := e.fs.Create(e.path(folder.UnsyncedName))
 	if err == nil {
 		f.Close() // it is empty: nothing more can fail
 	}
@@ -29,7 +30,7 @@ func (e *engine) markUnsynced() {
 		return
 	}
 	// Another name takes neither room nor a file handle, and the filter can be built anew.
-	if rerr := e.fs.Rename(e.path(bloomName), e.path(unsyncedName)); rerr != nil {
+	if rerr := e.fs.Rename(e.path(folder.BloomName), e.path(folder.UnsyncedName)); rerr != nil {
 		err = errors.Join(err, rerr)
 		e.log.Error("an fsync failed, and the next open will not know it", "dir", e.dir, "error", err)
 	}
@@ -37,7 +38,7 @@ func (e *engine) markUnsynced() {
 
 // unsynced reports whether there is that file; if nobody knows, there is.
 func (e *engine) unsynced() bool {
-	_, err := e.fs.Stat(e.path(unsyncedName))
+	_, err := e.fs.Stat(e.path(folder.UnsyncedName))
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
@@ -74,7 +75,7 @@ func (e *engine) endUnsynced(ctx context.Context) error {
 		err = e.checkpoint(ctx)
 	}
 	if err == nil {
-		err = e.fs.Remove(e.path(unsyncedName))
+		err = e.fs.Remove(e.path(folder.UnsyncedName))
 	}
 	switch {
 	case err == nil:

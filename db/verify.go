@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/db/internal/recovery"
 	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -139,12 +140,12 @@ func (v *verifier) run(ctx context.Context, e *engine) error {
 // files checks FORMAT, and names what does not belong into the directory.
 func (v *verifier) files() {
 	e := v.e
-	name := e.path(formatName)
+	name := e.path(folder.FormatName)
 	b, err := vfs.ReadAll(e.fs, name, 1<<16)
 	if err == nil {
 		v.out.Files++
 		v.read(int64(len(b)))
-		_, err = decodeFormat(name, b)
+		_, err = folder.Decode(name, b)
 	}
 	var bad *damage.Error
 	if errors.As(err, &bad) {
@@ -153,20 +154,20 @@ func (v *verifier) files() {
 		v.report(damage.Wrap(name, 0, "FORMAT", err))
 	}
 	known := map[string]bool{
-		formatName: true, lockName: true, indexName: true, bloomName: true, unsyncedName: true, walDir: true, segmentsDir: true, sessionsDir: true,
+		folder.FormatName: true, folder.LockName: true, folder.IndexName: true, folder.BloomName: true, folder.UnsyncedName: true, folder.LogDir: true, folder.SegmentsDir: true, folder.SessionsDir: true,
 	}
 	for _, check := range []func() error{e.refuseUnsynced, func() error {
-		return vfs.CheckOwn(e.fs, e.path(lockName), vfs.IsLock)
+		return vfs.CheckOwn(e.fs, e.path(folder.LockName), vfs.IsLock)
 	}} {
 		if err := check(); errors.Is(err, ErrForeign) {
 			v.note("%v", err)
 		}
 	}
 	wal.Strange(e.walOptions(), func(path string, why error) { v.note("%s: %v", path, why) })
-	names, _ := e.fs.List(e.path(segmentsDir))
+	names, _ := e.fs.List(e.path(folder.SegmentsDir))
 	for _, n := range names {
 		if !segments.Named(n) {
-			v.note("%s: not a file of the store", e.path(filepath.Join(segmentsDir, n)))
+			v.note("%s: not a file of the store", e.path(filepath.Join(folder.SegmentsDir, n)))
 		}
 	}
 	e.ckptMu.Lock() // which leaves no file under a name that it has for a moment
@@ -189,7 +190,7 @@ func (v *verifier) log() error {
 	defer e.ckptMu.Unlock()
 	e.logMu.Lock()
 	defer e.logMu.Unlock()
-	if names, err := e.fs.List(e.path(walDir)); err == nil {
+	if names, err := e.fs.List(e.path(folder.LogDir)); err == nil {
 		v.out.Files += len(names)
 	}
 	return wal.Verify(e.readOptions(), func(d *damage.Error) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 
+	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/db/internal/recovery"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/damage"
@@ -25,7 +26,7 @@ func (v *verifier) index(ctx context.Context) error {
 		var bad *damage.Error
 		switch {
 		case errors.Is(err, ErrForeign): // not to be opened for writing
-			v.report(damage.Wrap(e.path(indexName), 0, "index", err))
+			v.report(damage.Wrap(e.path(folder.IndexName), 0, "index", err))
 		case errors.As(err, &bad):
 			v.report(bad)
 			v.out.Files++
@@ -77,7 +78,7 @@ func (v *verifier) entry(view *index.View, x index.Entry) {
 	}
 	if x.Group > 0 || x.First > 0 {
 		if _, ok, err := view.Get(need, 0); err == nil && !ok {
-			v.report(damage.New(v.e.path(indexName), 0, "prefix of block "+x.Key.String(), "stored: "+need.String(), "not stored"))
+			v.report(damage.New(v.e.path(folder.IndexName), 0, "prefix of block "+x.Key.String(), "stored: "+need.String(), "not stored"))
 		}
 	}
 	err := v.e.set.Read(x.Loc, func(r *segments.Record) error {
@@ -108,7 +109,7 @@ func (v *verifier) bloom(ctx context.Context) error {
 	e := v.e
 	e.bloomLoad.wait()
 	e.ckptMu.Lock()
-	b, lsn, err := index.ReadBloom(e.fs, e.path(bloomName), e.format.UUID)
+	b, lsn, err := index.ReadBloom(e.fs, e.path(folder.BloomName), e.format.UUID)
 	current := e.bloomLSN == lsn && e.bloom.Load() != nil
 	e.ckptMu.Unlock()
 	var bad *damage.Error
@@ -118,19 +119,19 @@ func (v *verifier) bloom(ctx context.Context) error {
 		v.report(bad)
 		return nil
 	case errors.Is(err, index.ErrMissing), errors.Is(err, fs.ErrNotExist):
-		v.note("%s: missing; it will be rebuilt", e.path(bloomName))
+		v.note("%s: missing; it will be rebuilt", e.path(folder.BloomName))
 		return nil
 	case errors.Is(err, ErrForeign): // not to be opened for writing
-		v.report(damage.Wrap(e.path(bloomName), 0, "Bloom filter", err))
+		v.report(damage.Wrap(e.path(folder.BloomName), 0, "Bloom filter", err))
 		return nil
 	case err != nil:
-		v.note("%s: %v; it will be rebuilt", e.path(bloomName), err)
+		v.note("%s: %v; it will be rebuilt", e.path(folder.BloomName), err)
 		return nil
 	}
 	v.out.Files++
 	v.read(int64(b.Bits() / 8))
 	if !current {
-		v.note("%s: covers the log up to frame %d; it will be rebuilt", e.path(bloomName), lsn)
+		v.note("%s: covers the log up to frame %d; it will be rebuilt", e.path(folder.BloomName), lsn)
 		return ctx.Err()
 	}
 	var view index.View
@@ -138,7 +139,7 @@ func (v *verifier) bloom(ctx context.Context) error {
 	defer view.Release()
 	err = view.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
 		if x.Group == 0 && filter != nil && !filter.MayContain(x.Key) {
-			v.report(damage.New(e.path(bloomName), 0, "Bloom filter", "maybe for block "+x.Key.String(), "no"))
+			v.report(damage.New(e.path(folder.BloomName), 0, "Bloom filter", "maybe for block "+x.Key.String(), "no"))
 		}
 		return ctx.Err() == nil
 	})

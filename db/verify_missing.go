@@ -62,7 +62,7 @@ func (v *verifier) reportMissing() {
 		}
 		v.report(&damage.Error{
 			File: v.e.segmentPath(id), What: "segment", Err: m.why,
-			Expected: fmt.Sprintf("%s, of %s", count(m.records, "record"), count(tokens, "token")),
+			Expected: fmt.Sprintf("%s, of %s", damage.Count(m.records, "record"), damage.Count(tokens, "token")),
 		})
 	}
 }

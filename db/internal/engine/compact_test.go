@@ -70,8 +70,8 @@ func TestPutsBesideCompactions(t *testing.T) {
 	}
 }
 
-// folder lists the files of dir with the hash of each, and says what they occupy.
-func folder(t testing.TB, dir string) (files map[string]string, bytes int64) {
+// subfolder lists the files of dir with the hash of each, and says what they occupy.
+func subfolder(t testing.TB, dir string) (files map[string]string, bytes int64) {
 	t.Helper()
 	files = map[string]string{}
 	err := filepath.WalkDir(dir, func(path string, x fs.DirEntry, err error) error {
@@ -106,10 +106,10 @@ func TestCompactOfNothing(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	want, bytes := folder(t, dir)
+	want, bytes := subfolder(t, dir)
 	same := func(how string) {
 		t.Helper()
-		got, now := folder(t, dir)
+		got, now := subfolder(t, dir)
 		for name := range got {
 			if got[name] != want[name] {
 				t.Errorf("%s: %s changed", how, name)
@@ -195,13 +195,13 @@ func TestCompactNeverMakesAStoreLarger(t *testing.T) {
 		}
 		want := holds()
 		share := rapid.SampledFrom([]float64{0, 0.3, 0.9, 1}).Draw(rt, "share")
-		_, before := folder(t, dir)
+		_, before := subfolder(t, dir)
 		for round := range 3 {
 			out, err := db.Compact(t.Context(), dir, db.CompactOptions{LiveShare: share, Logger: o.Logger})
 			if err != nil {
 				rt.Fatal(err)
 			}
-			_, after := folder(t, dir)
+			_, after := subfolder(t, dir)
 			if out.Before != before || out.After != after || after > before {
 				rt.Fatalf("compact %d: %d bytes are %d now; it says %+v", round, before, after, out)
 			}

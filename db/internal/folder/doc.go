@@ -1,3 +1,3 @@
-// Package folder will own the names in a store's folder, and what is not touched in it because it is somebody else's. Its tests judge
-// that through the store.
+// Package folder is a store's directory from outside: the names of its files, FORMAT, who may write there, whose files lie there, and the locks
+// that keep processes apart. It opens no segment, log or index for use.
 package folder

@@ -36,7 +36,7 @@ func TestFilterBuiltDuringACheckpoint(t *testing.T) {
 			t.Fatal(n, err)
 		}
 	}
-	if err := e.rebuildBloom(ctx); err != nil {
+	if err := e.RebuildBloom(ctx); err != nil {
 		t.Fatal(err)
 	}
 	err = e.writeCheckpoint(ctx, c)
@@ -57,11 +57,11 @@ func TestFilterBuiltDuringACheckpoint(t *testing.T) {
 		o.fs = image
 		s := open(t, image.Dir(), o)
 		s.eng.bloomLoad.wait()
-		if s.eng.counts().Blocks == 4 {
+		if s.eng.Counts().Blocks == 4 {
 			back++
 		}
 		var v index.View
-		filter := s.eng.search.Look(&v)
+		filter := s.eng.Search.Look(&v)
 		if err := v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
 			if filter != nil && !filter.MayContain(x.Key) {
 				t.Errorf("image %d: the filter denies block %s, which is stored", seed, x.Key)
@@ -94,7 +94,7 @@ func TestBloomFileOlderThanIndex(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(e.set.Sync(), e.ix.Checkpoint(ctx, c.applied)); err != nil {
+	if err := errors.Join(e.Segments.Sync(), e.Index.Checkpoint(ctx, c.applied)); err != nil {
 		t.Fatal(err)
 	}
 	crash(s)

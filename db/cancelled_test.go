@@ -43,11 +43,11 @@ func idle(t testing.TB, what string, s *Store) {
 	if reserved != 0 || blocks != 0 {
 		t.Fatalf("%s: %d bytes and %d blocks stay reserved", what, reserved, blocks)
 	}
-	pinned, evicting := e.pins.Counts()
+	pinned, evicting := e.Pins.Counts()
 	if pinned != 0 || evicting != 0 {
 		t.Fatalf("%s: %d blocks stay pinned, %d are being evicted", what, pinned, evicting)
 	}
-	if n, _ := e.set.Leases(); n != 0 || s.matches.Load() != 0 {
+	if n, _ := e.Segments.Leases(); n != 0 || s.matches.Load() != 0 {
 		t.Fatalf("%s: %d leases, %d matches", what, n, s.matches.Load())
 	}
 	if e.workers.Busy() != 0 {
@@ -122,7 +122,7 @@ func TestCancelledAtEachPoint(t *testing.T) {
 			return err
 		}},
 		{"shrink", func(ctx context.Context, s *Store, m *Model, i int) error {
-			_, err := s.Shrink(ctx, s.eng.measure()-200<<10)
+			_, err := s.Shrink(ctx, s.eng.Measure()-200<<10)
 			return err
 		}},
 		{"delete", func(ctx context.Context, s *Store, m *Model, i int) error {

@@ -103,7 +103,7 @@ func TestRebuildKeepsTheLiveCopy(t *testing.T) {
 	m := model(t, s, plain())
 	p := kv.Prompt{Tokens: tokens(1, 64)}
 	// Another put plans the first block, too, and comes second.
-	w := s.eng.writes.New(m.written(s.eng), filled(plain(), &p, 0, 64), nil, write.Options{})
+	w := s.eng.Writes.New(m.written(s.eng), filled(plain(), &p, 0, 64), nil, write.Options{})
 	if err := errors.Join(w.Plan(&p), w.Block(ctx, 0)); err != nil {
 		t.Fatal(err)
 	}

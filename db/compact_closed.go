@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"path/filepath"
 
+	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/wal"
@@ -33,9 +34,9 @@ func Compact(ctx context.Context, dir string, o CompactOptions) (Compacted, erro
 		return Compacted{Before: before, After: before}, err
 	}
 	// Records move to new segments, the index says so in new pages, and the log goes on for that.
-	o.least = 8*blockBytes + max(0, minLogAhead-kept)
+	o.least = 8*engine.BlockBytes + max(0, engine.MinLogAhead-kept)
 	s, err := Open(ctx, dir, Options{
-		Budget: 1 << 50, MinFree: -1, SegmentBytes: 64 << 20, CheckpointInterval: -1, logAhead: max(kept, minLogAhead),
+		Budget: 1 << 50, MinFree: -1, SegmentBytes: 64 << 20, CheckpointInterval: -1, logAhead: max(kept, engine.MinLogAhead),
 		AllowSharedDir: o.AllowSharedDir, Progress: o.Progress, Logger: o.Logger,
 	})
 	if err != nil {

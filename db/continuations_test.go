@@ -86,7 +86,7 @@ func BenchmarkMatchAmong(b *testing.B) {
 // the smallest hash, too, which the index could not tell from the end of a row.
 func TestRebuiltFilterKnowsEveryOpening(t *testing.T) {
 	s := open(t, t.TempDir(), options())
-	h := s.eng.hasher
+	h := s.eng.Hasher
 	m := model(t, s, plain())
 	var small []kv.Prompt
 	for i := 0; len(small) < 3; i++ { // prompts with a token whose hash is the smallest
@@ -98,7 +98,7 @@ func TestRebuiltFilterKnowsEveryOpening(t *testing.T) {
 	for _, p := range small {
 		put(t, m, p)
 	}
-	if err := s.eng.rebuildBloom(ctx); err != nil {
+	if err := s.eng.RebuildBloom(ctx); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range small {

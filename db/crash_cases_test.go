@@ -60,7 +60,7 @@ func TestFailedSync(t *testing.T) {
 			if !errors.Is(err, syscall.EIO) {
 				t.Errorf("compact: %v", err)
 			}
-			if err := w.s.eng.poisoned(); !errors.Is(err, ErrPoisoned) {
+			if err := w.s.eng.Poisoned(); !errors.Is(err, ErrPoisoned) {
 				t.Errorf("%q, sync %d: poisoned: %v", where, first, err)
 			}
 			for c, x := range crashChats() {

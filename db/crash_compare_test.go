@@ -195,11 +195,11 @@ func crashFiles(d *crashfs.Disk) map[string][]byte {
 // liveDoomed says what is found and waits to be destroyed. What is evicted meanwhile is out of the index before it waits.
 func (s *Store) liveDoomed() error {
 	e := s.eng
-	dead, unlinked := map[loc.Loc]bool{}, e.catalog.Unlinked() // before the index is looked at
-	for _, l := range e.catalog.Tombstones() {
+	dead, unlinked := map[loc.Loc]bool{}, e.Catalog.Unlinked() // before the index is looked at
+	for _, l := range e.Catalog.Tombstones() {
 		dead[l] = true
 	}
-	v := e.view()
+	v := e.View()
 	defer v.Release()
 	var bad error
 	err := v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {

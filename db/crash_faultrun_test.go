@@ -153,7 +153,7 @@ func (f *faultRun) step(w *crashRun, o crashOp) {
 		f.comeBack(w)
 		return
 	}
-	if f.so().synced || w.s.eng.wal != nil && w.s.eng.ix.Err() != nil {
+	if f.so().synced || w.s.eng.wal != nil && w.s.eng.Index.Err() != nil {
 		f.poisoned(w, o)
 		return
 	}
@@ -184,7 +184,7 @@ func (f *faultRun) comeBack(w *crashRun) {
 }
 
 func (f *faultRun) isPoisoned(w *crashRun) bool {
-	return w.s != nil && w.s.eng != nil && w.s.eng.wal != nil && w.s.eng.poisoned() != nil
+	return w.s != nil && w.s.eng != nil && w.s.eng.wal != nil && w.s.eng.Poisoned() != nil
 }
 
 // poisoned checks a store of which a sync has failed during o, if it is the one that is open: whatever would write fails
@@ -313,7 +313,7 @@ func (f *faultRun) evicted(w *crashRun) int64 {
 	if w.s == nil || w.s.eng == nil {
 		return 0
 	}
-	return w.s.eng.count.evicted.Load()
+	return w.s.eng.Count.Evicted.Load()
 }
 
 // makeDoWith lowers must to what the store still has of each chat: on a full disk it evicted.

@@ -75,10 +75,10 @@ func (w *crashRun) deleted(o crashOp, b Block, before map[kv.Key]Block) bool {
 	case "retire":
 		return b.Model == x.d.Fingerprint()
 	case "scope":
-		return b.Scope == w.s.eng.hasher.Scope(o.name)
+		return b.Scope == w.s.eng.Hasher.Scope(o.name)
 	}
 	p := x.p.Prefix(o.n)
-	c := w.s.eng.hasher.Chain(x.d.Fingerprint(), x.d.BlockTokens, &p)
+	c := w.s.eng.Hasher.Chain(x.d.Fingerprint(), x.d.BlockTokens, &p)
 	for {
 		if b.Parent == c.Parent(c.Len()-1) {
 			return b.First+b.Tokens >= o.n && b.Key == c.Key(c.Len()-1) || b.First+b.Tokens > o.n && b.Model == x.d.Fingerprint() && b.Scope == c.Scope(c.Len()-1)
@@ -95,7 +95,7 @@ func (w *crashRun) deleted(o crashOp, b Block, before map[kv.Key]Block) bool {
 func (j *crashJournal) put(w *crashRun, o crashOp) {
 	p := crashChats()[o.chat].p.Prefix(o.n)
 	m := w.model(o.chat)
-	c := w.s.eng.hasher.Chain(m.ms.Fingerprint, m.ms.Desc.BlockTokens, &p)
+	c := w.s.eng.Hasher.Chain(m.ms.Fingerprint, m.ms.Desc.BlockTokens, &p)
 	for i := range c.Len() {
 		delete(j.dead, c.Key(i))
 	}

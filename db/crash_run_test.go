@@ -86,8 +86,8 @@ func (w *crashRun) kill() {
 	s.life.own(nil)
 	defer s.life.disown()
 	if e := s.eng; e != nil && !s.suspended {
-		e.halt()
-		e.abandon()
+		e.Halt()
+		e.Abandon()
 	}
 	s.eng = nil
 	s.unlock()
@@ -167,7 +167,7 @@ func (w *crashRun) do(o crashOp) error {
 	case "trim":
 		return w.s.Trim(ctx)
 	case "shrink":
-		_, err := w.s.Shrink(ctx, w.s.eng.measure()-(16<<10))
+		_, err := w.s.Shrink(ctx, w.s.eng.Measure()-(16<<10))
 		return err
 	case "suspend":
 		if err := w.s.Suspend(ctx); err != nil {
@@ -193,7 +193,7 @@ func (w *crashRun) do(o crashOp) error {
 
 // move moves what lives in all segments, or where seed is odd in some, and makes no checkpoint.
 func (w *crashRun) move(seed int) error {
-	if err := w.s.eng.set.SealAll(); err != nil {
+	if err := w.s.eng.Segments.SealAll(); err != nil {
 		return err
 	}
 	r := rand.New(rand.NewPCG(uint64(seed), 3))

@@ -72,7 +72,7 @@ func TestDeletionInSeveralFrames(t *testing.T) {
 		if _, err := m.Delete(ctx, prefix); err != nil { // once more, as whoever was killed would
 			t.Fatal(err)
 		}
-		if left := s.eng.counts().Blocks; left != 5 { // of the other one, and the first
+		if left := s.eng.Counts().Blocks; left != 5 { // of the other one, and the first
 			t.Fatalf("%d blocks are left", left)
 		}
 	}

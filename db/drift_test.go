@@ -189,8 +189,8 @@ func TestCountsAfterEverything(t *testing.T) {
 		t.Fatal(err)
 	}
 	idle(t, "in the end", s)
-	if n, bytes := s.eng.set.Pending(); n != 0 || bytes != 0 || s.eng.held() != 0 || len(s.eng.catalog.Tombstones()) != 0 {
-		t.Errorf("%d records, %d bytes wait, %d are held, %d tombstones", n, bytes, s.eng.held(), len(s.eng.catalog.Tombstones()))
+	if n, bytes := s.eng.Segments.Pending(); n != 0 || bytes != 0 || s.eng.held() != 0 || len(s.eng.Catalog.Tombstones()) != 0 {
+		t.Errorf("%d records, %d bytes wait, %d are held, %d tombstones", n, bytes, s.eng.held(), len(s.eng.Catalog.Tombstones()))
 	}
 	type counts struct{ blocks, records, bytes int64 }
 	of := func(s *Store) counts {
@@ -204,7 +204,7 @@ func TestCountsAfterEverything(t *testing.T) {
 	quiet.HighWater, quiet.LowWater = 1, 1
 	now := of(s)
 	rows := rowsOf(t, s)
-	refs := fmt.Sprint(s.eng.catalog.Refs())
+	refs := fmt.Sprint(s.eng.Catalog.Refs())
 	check := func(what, dir string) {
 		t.Helper()
 		if report, err := Verify(ctx, dir, VerifyOptions{}); err != nil || len(report.Damage) > 0 {
@@ -219,7 +219,7 @@ func TestCountsAfterEverything(t *testing.T) {
 				t.Errorf("%s: block %s group %d: %+v, expected %+v", what, id.Key, id.Group, x, was)
 			}
 		}
-		if got := fmt.Sprint(again.eng.catalog.Refs()); got != refs {
+		if got := fmt.Sprint(again.eng.Catalog.Refs()); got != refs {
 			t.Errorf("%s: %s, expected %s", what, got, refs)
 		}
 		if err := again.Close(); err != nil {
@@ -254,7 +254,7 @@ type row struct {
 
 func rowsOf(t *testing.T, s *Store) map[recovery.ID]row {
 	out := map[recovery.ID]row{}
-	v := s.eng.view()
+	v := s.eng.View()
 	defer v.Release()
 	if err := v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
 		out[recovery.IDOf(&x)] = row{

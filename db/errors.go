@@ -5,7 +5,9 @@ import (
 	"fmt"
 
 	"github.com/dormousekv/dormouse/db/internal/catalog"
+	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/folder"
+	"github.com/dormousekv/dormouse/db/internal/repair"
 	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
@@ -40,7 +42,7 @@ var (
 	// it, a ref to it.
 	ErrNotStored = kv.ErrNotStored
 	// ErrNotFound is returned when a named ref, or a model's fingerprint, is not in the store.
-	ErrNotFound = errors.New("not found")
+	ErrNotFound = engine.ErrNotFound
 	// ErrRetired is returned by a model handle after its fingerprint was retired.
 	ErrRetired = catalog.ErrRetired
 	// ErrLimit is returned where a model, ref or note is larger than its Max constant, or there are too many: [MaxModels], [MaxHeadBytes] and
@@ -49,19 +51,19 @@ var (
 	// ErrNotDestroyed is returned by Sync, Delete, DeleteScope, Retire, Checkpoint, Compact, Trim, Suspend and Close when some of what was
 	// deleted or replaced could not be destroyed, in a file that cannot be opened or written just now, say. All else is done, and what
 	// was deleted is not found any more. The next one of these tries again.
-	ErrNotDestroyed = errors.New("not all that is dead could be destroyed")
+	ErrNotDestroyed = engine.ErrNotDestroyed
 	// ErrNotMoved is returned by Compact when a segment keeps live records that were to be moved: it cannot be opened just now, say. All
 	// else is done.
-	ErrNotMoved = errors.New("not all that lives could be moved")
+	ErrNotMoved = engine.ErrNotMoved
 	// ErrNoBarrier is returned by Delete, DeleteScope and Retire, together with ErrNoSpace, when the full disk has no room for the frame
 	// of the log that says up to where all is durable. What [Deleted] counts is deleted, and
 	// durable; its bytes are destroyed when there is room.
-	ErrNoBarrier = errors.New("no room for a barrier in the log")
+	ErrNoBarrier = engine.ErrNoBarrier
 	// ErrIndexBusy is returned, together with the damage, where the index was found damaged and its rebuild waits for operations that
 	// began before: for the one that has called this from its callback, say. Call it again when that has ended.
 	ErrIndexBusy = errors.New("operations that began before keep the index from being rebuilt")
 	// ErrPrefixLost is the reason for which [Repair] leaves out a sound record, or a ref: a block before it is lost.
-	ErrPrefixLost = errors.New("its prefix is lost")
+	ErrPrefixLost = repair.ErrPrefixLost
 	// ErrForeign is returned by Open and Resume where a file has one of the store's names and is another store's or program's: the message
 	// names it. Nothing is changed. Move the file away.
 	ErrForeign = vfs.ErrForeign

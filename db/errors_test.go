@@ -126,7 +126,7 @@ func TestNoBarrierOnAFullDisk(t *testing.T) {
 	for err := error(nil); err == nil; {
 		_, err = s.eng.logBarrier(0)
 	}
-	if err := s.eng.barrier(s.eng.wal.LastLSN()); !errors.Is(err, ErrNoBarrier) || !errors.Is(err, ErrNoSpace) {
+	if err := s.eng.Barrier(s.eng.wal.LastLSN()); !errors.Is(err, ErrNoBarrier) || !errors.Is(err, ErrNoSpace) {
 		t.Errorf("a barrier without room: %v", err)
 	}
 	full.Store(false)

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"io/fs"
 	"slices"
+	"strconv"
 
 	"github.com/dormousekv/dormouse/db/internal/catalog"
+	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/prefix"
 	"github.com/dormousekv/dormouse/db/internal/read"
 	"github.com/dormousekv/dormouse/index"
@@ -55,12 +57,12 @@ func (m *Model) Explain(ctx context.Context, prompt kv.Prompt, o MatchOptions) (
 	}
 	var out Explanation
 	err := m.s.onIndex(ctx, func() (err error) {
-		if out, err = m.explain(ctx, prompt, o); err == nil && isIndexDamage(out.Reason.Err) {
+		if out, err = m.explain(ctx, prompt, o); err == nil && engine.IsIndexDamage(out.Reason.Err) {
 			return out.Reason.Err
 		}
 		return err
 	})
-	if isIndexDamage(err) {
+	if engine.IsIndexDamage(err) {
 		err = nil // a miss, whose reason says it
 	}
 	return out, err
@@ -76,7 +78,7 @@ func (m *Model) explain(ctx context.Context, prompt kv.Prompt, o MatchOptions) (
 	o.NoLookup = false
 	limit := o.limit(len(prompt.Tokens))
 	out.Tokens, out.Reason, err = m.probe(e, &prompt, limit, func(l *prefix.Lookup) error {
-		if err := e.source.Verify(ctx, l); err != nil {
+		if err := e.Source.Verify(ctx, l); err != nil {
 			return err
 		}
 		for i := range l.Hits {
@@ -92,7 +94,7 @@ func (m *Model) explain(ctx context.Context, prompt kv.Prompt, o MatchOptions) (
 	if err != nil {
 		return Explanation{}, err
 	}
-	others := e.catalog.Models()
+	others := e.Catalog.Models()
 	slices.SortFunc(others, func(a, b *catalog.Model) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(b.Stamp, a.Stamp))
 	})
@@ -112,7 +114,7 @@ func (m *Model) explain(ctx context.Context, prompt kv.Prompt, o MatchOptions) (
 			if l.Tokens <= out.Tokens {
 				return nil
 			}
-			return e.source.Verify(ctx, l)
+			return e.Source.Verify(ctx, l)
 		})
 		if err != nil {
 			return out, err
@@ -141,6 +143,6 @@ func explainGroup(h *prefix.Hit, g int) string {
 	case from == h.Start && to == h.End:
 		return "stored"
 	default:
-		return "rows [" + itoa(from) + ", " + itoa(to) + ")"
+		return "rows [" + strconv.Itoa(from) + ", " + strconv.Itoa(to) + ")"
 	}
 }

@@ -28,7 +28,7 @@ func TestBorderWhateverTheFilterSays(t *testing.T) {
 		t.Fatalf("a filter that is to say yes to everything has %.3f of its bits", yes.Fill())
 	}
 	kept := e.bloom.Load()
-	falseYes := e.count.bloomFalse.Load()
+	falseYes := e.Count.BloomFalse.Load()
 	for evicted := range 8 {
 		for range 40 {
 			p := whole(r.IntN(prompts))
@@ -50,7 +50,7 @@ func TestBorderWhateverTheFilterSays(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if e.count.bloomFalse.Load() == falseYes {
+	if e.Count.BloomFalse.Load() == falseYes {
 		t.Error("no false yes was met")
 	}
 }

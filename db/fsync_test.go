@@ -84,7 +84,7 @@ func TestOpenAfterAFailedSyncWithABadSector(t *testing.T) {
 		return op.Kind == "read" && strings.HasPrefix(op.Name, segmentsDir) && op.Len >= 4096
 	}, diskFails)
 	w.steps(t, crashOp{kind: "open"}, crashOp{kind: "put", chat: 4, n: 80}, crashOp{kind: "checkpoint"}, crashOp{kind: "sync"})
-	if _, err := w.s.eng.fs.Stat(w.s.eng.path(unsyncedName)); bad.Load() == 0 || err == nil {
+	if _, err := w.s.eng.FS.Stat(w.s.eng.Path(unsyncedName)); bad.Load() == 0 || err == nil {
 		t.Errorf("%d reads failed, and the mark: %v", bad.Load(), err)
 	}
 }
@@ -144,7 +144,7 @@ func TestFailedSyncOfTheIndexPoisons(t *testing.T) {
 	failBehind(w.d, 0, func(op crashfs.Op) bool { return op.Kind == "syncdir" && op.Name == "." }, diskFails)
 	_, err := w.s.Compact(ctx, CompactOptions{All: true})
 	w.d.Before(nil)
-	if w.s.eng.ix.Err() == nil {
+	if w.s.eng.Index.Err() == nil {
 		t.Fatalf("no fsync of the index failed: %v", err)
 	}
 	another := plain()

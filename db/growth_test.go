@@ -46,8 +46,8 @@ func TestUsesOutliveAFailedChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(t, m, kv.Prompt{Tokens: tokens(2, 32)})
-	c := e.hasher.Chain(m.ms.Fingerprint, m.ms.Desc.BlockTokens, &p)
-	v := e.view()
+	c := e.Hasher.Chain(m.ms.Fingerprint, m.ms.Desc.BlockTokens, &p)
+	v := e.View()
 	defer v.Release()
 	if x, ok, err := v.Get(c.Key(1), 0); err != nil || !ok || x.Hits != 1 {
 		t.Errorf("%d hits, expected 1 (%v, %v)", x.Hits, ok, err)

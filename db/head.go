@@ -1,7 +1,6 @@
 package db
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/dormousekv/dormouse/db/internal/catalog"
@@ -25,14 +24,4 @@ func descriptorFits(d *kv.Descriptor) error {
 		return fmt.Errorf("%w: %w: %.40q takes %d bytes, at most %d", kv.ErrDescriptor, ErrLimit, d.Name, size, MaxDescriptorBytes)
 	}
 	return nil
-}
-
-// reserveState reserves room for a model or note, of which there will be one in the log, one in the head of the next log file and one in
-// the index. Others make way. The caller gives it up when the log has it.
-func (e *engine) reserveState(ctx context.Context, room int64) error {
-	e.measureOnce()
-	if e.space.reserve(room, e.o.Budget-e.reserveBytes()) {
-		return nil
-	}
-	return e.makeRoom(ctx, room, 0)
 }

@@ -88,7 +88,7 @@ func TestPowerCutTakesHeaderWhereNothingLives(t *testing.T) {
 		if got, err := x.restore(run.model(0)); err != nil || got != n {
 			t.Errorf("without %q: %d of %d tokens, %v", without, got, n, err)
 		}
-		for _, s := range run.s.eng.set.Segments() {
+		for _, s := range run.s.eng.Segments.Segments() {
 			if s.Err != nil {
 				t.Errorf("without %q: %+v", without, s)
 			}
@@ -132,7 +132,7 @@ func TestHeaderlessSegmentComesBack(t *testing.T) {
 		if got, err := x.restore(last.model(0)); err != nil || got != n {
 			t.Errorf("without %q: %d of %d tokens, %v", without, got, n, err)
 		}
-		if last.s.eng.set.Has(1) {
+		if last.s.eng.Segments.Has(1) {
 			t.Errorf("without %q: it is still there", without)
 		}
 	}

@@ -39,12 +39,12 @@ func TestRetiredModelUnderALease(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer x.Close()
-			own := s.eng.measure()
+			own := s.eng.Measure()
 			full := 0.45
 			if c.high == 1 {
 				full = 0.7
 			}
-			for s.eng.measure() < int64(full*float64(o.Budget)) {
+			for s.eng.Measure() < int64(full*float64(o.Budget)) {
 				put(t, gone, kv.Prompt{Tokens: tokens(int(s.eng.birth.Load()), 320)})
 			}
 			if n := evicted(); n > 0 {
@@ -53,7 +53,7 @@ func TestRetiredModelUnderALease(t *testing.T) {
 			if err := s.Retire(ctx, gone.Fingerprint()); err != nil {
 				t.Fatal(err)
 			}
-			before, retired := s.eng.counts().Blocks, s.eng.measure()-own
+			before, retired := s.eng.Counts().Blocks, s.eng.Measure()-own
 			for i := range 60 {
 				p := kv.Prompt{Tokens: tokens(1000+i, 320)}
 				_, err := m.Put(ctx, p, filled(plain(), &p, 0, 320), PutOptions{})
@@ -63,7 +63,7 @@ func TestRetiredModelUnderALease(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if c.high < 1 && s.eng.measure()-retired > int64(0.4*float64(o.Budget)) { // its own are too many soon
+				if c.high < 1 && s.eng.Measure()-retired > int64(0.4*float64(o.Budget)) { // its own are too many soon
 					break
 				}
 			}
@@ -73,7 +73,7 @@ func TestRetiredModelUnderALease(t *testing.T) {
 			if n := evicted(); n > 0 {
 				t.Errorf("%d of %d blocks are evicted for a retired model that waits for a match", n, before)
 			}
-			if held, used := s.eng.held(), s.eng.measure(); held > used {
+			if held, used := s.eng.held(), s.eng.Measure(); held > used {
 				t.Errorf("%d bytes wait for the match, of %d that are used", held, used)
 			}
 			if err := x.Close(); err != nil {

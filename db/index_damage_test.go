@@ -93,7 +93,7 @@ func TestDeleteWithADamagedIndex(t *testing.T) {
 	for i := range 8 {
 		q := kv.Prompt{Tokens: tokens(i, 16)}
 		put(t, m, q)
-		chain := s.eng.hasher.Chain(m.ms.Fingerprint, m.ms.Desc.BlockTokens, &q)
+		chain := s.eng.Hasher.Chain(m.ms.Fingerprint, m.ms.Desc.BlockTokens, &q)
 		if key := chain.Key(0); i == 0 || bytes.Compare(key[:], k[:]) < 0 {
 			p, k = q, key
 		}

@@ -23,7 +23,7 @@ func (s *Store) Identity() (Identity, error) {
 		return Identity{}, err
 	}
 	defer s.leave()
-	return Identity{Version: e.format.Version, UUID: e.format.UUID.String()}, nil
+	return Identity{Version: e.Format.Version, UUID: e.Format.UUID.String()}, nil
 }
 
 // ScopeID returns the id that a scope of that name has in this store. Names are not stored, and ids differ from store to store.
@@ -33,7 +33,7 @@ func (s *Store) ScopeID(name string) (kv.ScopeID, error) {
 		return kv.ScopeID{}, err
 	}
 	defer s.leave()
-	return e.hasher.Scope(name), nil
+	return e.Hasher.Scope(name), nil
 }
 
 // LogFile is one file of the write-ahead log.
@@ -50,22 +50,20 @@ func (s *Store) log(ctx context.Context) ([]LogFile, error) {
 		return nil, err
 	}
 	defer s.leave()
-	e.ckptMu.Lock() // no file is removed meanwhile
-	defer e.ckptMu.Unlock()
-	e.logMu.Lock() // and nothing appended
-	defer e.logMu.Unlock()
 	var rec wal.Recovered
-	for range 10 {
-		rec, err = wal.Replay(e.readOptions(), func(wal.Frame) error { return ctx.Err() })
-		if !errors.Is(err, fs.ErrNotExist) { // a process that writes removes what its checkpoint has
-			break
+	e.HoldLog(func() {
+		for range 10 {
+			rec, err = wal.Replay(e.ReadLogOptions(), func(wal.Frame) error { return ctx.Err() })
+			if !errors.Is(err, fs.ErrNotExist) { // a process that writes removes what its checkpoint has
+				break
+			}
 		}
-	}
+	})
 	if err != nil {
 		return nil, err
 	}
 	var out []LogFile
-	writing := e.overtaken() // then a frame at the end may be half written
+	writing := e.Overtaken() // then a frame at the end may be half written
 	for _, f := range rec.Files {
 		out = append(out, LogFile{ID: f.ID, FirstLSN: f.FirstLSN, LastLSN: f.LastLSN, Bytes: f.Bytes, Torn: f.Torn && !writing})
 	}
@@ -86,7 +84,7 @@ func (s *Store) tombstones() ([]Tombstone, error) {
 	}
 	defer s.leave()
 	var out []Tombstone
-	for _, l := range e.catalog.Tombstones() {
+	for _, l := range e.Catalog.Tombstones() {
 		out = append(out, Tombstone{Segment: l.Segment, Offset: l.Offset, Bytes: l.Length})
 	}
 	return out, nil
@@ -99,7 +97,7 @@ func (s *Store) IndexProblems() []error {
 		return nil
 	}
 	defer s.leave()
-	return e.doubts
+	return e.Doubts
 }
 
 // Expired reports whether the ref's time is over.

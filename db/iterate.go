@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/db/internal/catalog"
+	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/read"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
@@ -19,9 +20,9 @@ func (s *Store) models() ([]ModelStats, error) {
 		return nil, err
 	}
 	defer s.leave()
-	v := e.view()
+	v := e.View()
 	defer v.Release()
-	latest, all := e.catalog.Latest(), e.catalog.Models()
+	latest, all := e.Catalog.Latest(), e.Catalog.Models()
 	slices.SortFunc(all, func(a, b *catalog.Model) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(b.Stamp, a.Stamp))
 	})
@@ -96,13 +97,13 @@ func (s *Store) blocksBehindOnce(ctx context.Context, page []Block) ([]Block, er
 		key, group = last.Key, uint8(last.Group)
 	}
 	page = page[:0]
-	v := e.view()
+	v := e.View()
 	defer v.Release()
 	err = v.Blocks(key, group, func(x index.Entry) bool {
 		page = append(page, blockOf(x))
 		return len(page) < pageLen
 	})
-	if isIndexDamage(err) {
+	if engine.IsIndexDamage(err) {
 		s.indexDamaged(err)
 	}
 	return page, err
@@ -130,18 +131,7 @@ func (s *Store) planes(ctx context.Context, b Block) (planes []Plane, err error)
 	}
 	defer s.leave()
 	loc := segments.Loc{Segment: b.Segment, Offset: b.Offset, Length: b.Bytes}
-	l := e.shorts.Acquire(e.set) // what is found stays readable
-	defer e.shorts.Release(l)
-	v := e.view()
-	x, ok, err := v.Get(b.Key, uint8(b.Group))
-	v.Release()
-	if err == nil && (!ok || x.Loc != loc) {
-		err = ErrGone
-	}
-	if err != nil {
-		return nil, err
-	}
-	err = e.set.Read(loc, func(r *segments.Record) error {
+	err = e.Record(b.Key, uint8(b.Group), loc, func(r *segments.Record) error {
 		for i := range r.Tensors() {
 			te := r.Tensor(i)
 			p := read.PlaneOf(te)
@@ -152,9 +142,6 @@ func (s *Store) planes(ctx context.Context, b Block) (planes []Plane, err error)
 		}
 		return nil
 	})
-	if err != nil {
-		err = e.foundBad(b.Key, uint8(b.Group), loc, err)
-	}
 	return planes, err
 }
 
@@ -176,10 +163,10 @@ func (s *Store) segments(ctx context.Context) ([]Segment, error) {
 		return nil, err
 	}
 	defer s.leave()
-	v := e.view()
+	v := e.View()
 	defer v.Release()
 	var out []Segment
-	for _, i := range e.set.Segments() {
+	for _, i := range e.Segments.Segments() {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
@@ -188,7 +175,7 @@ func (s *Store) segments(ctx context.Context) ([]Segment, error) {
 			ID: i.ID, Path: i.Path, Sealed: i.Sealed, Size: i.Size, Allocated: i.Allocated,
 			Records: live.Records, LiveBytes: live.Bytes,
 		}
-		if d, err := e.set.Descriptor(i.ID); err == nil {
+		if d, err := e.Segments.Descriptor(i.ID); err == nil {
 			x.Model = d.Fingerprint()
 		}
 		out = append(out, x)

@@ -223,7 +223,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 }
 
 // evictBlocks evicts n blocks, or what there is, whoever is destroying something meanwhile.
-func (e *engine) evictBlocks(n int) (evicted int, err error) {
+func (e *Engine) evictBlocks(n int) (evicted int, err error) {
 	for evicted < n {
 		some, _, err := e.evictSome(evictGoal{blocks: int64(n - evicted)})
 		if err != nil || some == 0 {
@@ -235,7 +235,7 @@ func (e *engine) evictBlocks(n int) (evicted int, err error) {
 }
 
 // head is what the log's next file would begin with.
-func (e *engine) head(ends map[uint64]int64) []byte {
+func (e *Engine) head(ends map[uint64]int64) []byte {
 	encode, _ := e.laterHead(ends)
 	return encode()
 }

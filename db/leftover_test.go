@@ -18,7 +18,7 @@ func killed(t *testing.T, p kv.Prompt) (dir string, last loc.Loc) {
 	dir = t.TempDir()
 	s := open(t, dir, options())
 	put(t, model(t, s, plain()), p)
-	v := s.eng.view()
+	v := s.eng.View()
 	if err := v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
 		if l := x.Loc; l.Offset > last.Offset {
 			last = l
@@ -114,14 +114,14 @@ func TestMatchAfterAFailedLookup(t *testing.T) {
 	}
 	s.gen++ // as a Resume does that found the store changed
 	x.mu.Lock()
-	x.held.Drop(s.eng.pins) // as a lookup does that fails
+	x.held.Drop(s.eng.Pins) // as a lookup does that fails
 	x.mu.Unlock()
 	rows := empty(plain(), 64)
 	if n, err := x.Restore(ctx, rows); err != nil || n.Tokens != 64 {
 		t.Errorf("%d tokens are restored once the lookup works again: %v", n.Tokens, err)
 	}
 	x.mu.Lock()
-	x.held.Drop(s.eng.pins)
+	x.held.Drop(s.eng.Pins)
 	x.mu.Unlock()
 	if err := x.Close(); err != nil || s.matches.Load() != 0 {
 		t.Errorf("%d matches are open: %v", s.matches.Load(), err)
@@ -152,7 +152,7 @@ func TestDisjointWindowRowsLeaveNoLease(t *testing.T) {
 	if err := s.Sync(ctx); err != nil {
 		t.Errorf("something still holds the deleted records: %v", err)
 	}
-	if n, b := s.eng.set.Pending(); n != 0 {
+	if n, b := s.eng.Segments.Pending(); n != 0 {
 		t.Errorf("%d records, %d bytes, wait for a lease", n, b)
 	}
 }
@@ -168,9 +168,9 @@ func TestNewestHeadDecidesWhatIsDead(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := s.eng
-	v := e.view()
+	v := e.View()
 	if err := v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
-		e.catalog.BuryAt(x.Loc)
+		e.Catalog.BuryAt(x.Loc)
 		return true
 	}); err != nil {
 		t.Fatal(err)
@@ -180,7 +180,7 @@ func TestNewestHeadDecidesWhatIsDead(t *testing.T) {
 		if _, _, err := e.wal.Rotate(func(uint64) []byte { return e.head(nil) }); err != nil {
 			t.Fatal(err)
 		}
-		e.catalog.Destroyed(e.catalog.Tombstones())
+		e.Catalog.Destroyed(e.Catalog.Tombstones())
 	}
 	crash(s)
 	if err := os.Remove(filepath.Join(dir, indexName)); err != nil {

@@ -54,7 +54,7 @@ func TestLogNameLostBeforeAnother(t *testing.T) {
 			t.Fatal(seed, names, err)
 		}
 		rep, err := last.s.Verify(ctx, VerifyOptions{})
-		doubts := last.s.eng.doubts
+		doubts := last.s.eng.Doubts
 		last.kill()
 		if err != nil || len(rep.Damage) > 0 || len(doubts) > 0 {
 			t.Fatalf("cut %d: %v: damage %v, doubts %v, %v", seed, names, rep.Damage, doubts, err)
@@ -124,10 +124,10 @@ func TestOpenOfAnUnreadableLog(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if doubts := s.eng.doubts; len(doubts) > 0 {
+				if doubts := s.eng.Doubts; len(doubts) > 0 {
 					t.Errorf("the index was rebuilt: %v", doubts)
 				}
-				if n := s.eng.counts().Blocks; n != 0 {
+				if n := s.eng.Counts().Blocks; n != 0 {
 					t.Errorf("%d deleted blocks are back", n)
 				}
 				if err := s.Close(); err != nil {

@@ -14,9 +14,9 @@ import (
 func placeOf(t *testing.T, m *Model, p kv.Prompt, i int, group uint8) index.Loc {
 	t.Helper()
 	e := m.s.eng
-	v := e.view()
+	v := e.View()
 	defer v.Release()
-	x, ok, err := v.Get(e.hasher.Chain(m.Fingerprint(), m.ms.Desc.BlockTokens, &p).Key(i), group)
+	x, ok, err := v.Get(e.Hasher.Chain(m.Fingerprint(), m.ms.Desc.BlockTokens, &p).Key(i), group)
 	if err != nil || !ok {
 		t.Fatal(ok, err)
 	}
@@ -26,7 +26,7 @@ func placeOf(t *testing.T, m *Model, p kv.Prompt, i int, group uint8) index.Loc 
 // zeroRecord zeroes the first n bytes of a record.
 func zeroRecord(t *testing.T, dir string, l index.Loc, n int64) {
 	t.Helper()
-	f, err := os.OpenFile((&engine{dir: dir}).segmentPath(l.Segment), os.O_RDWR, 0)
+	f, err := os.OpenFile((&Engine{Dir: dir}).SegmentPath(l.Segment), os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func cutPower(t *testing.T, dir string, lost bool) {
 
 // keyAt is the key of block i of a prompt.
 func keyAt(m *Model, p kv.Prompt, i int) kv.Key {
-	return m.s.eng.hasher.Chain(m.Fingerprint(), m.ms.Desc.BlockTokens, &p).Key(i)
+	return m.s.eng.Hasher.Chain(m.Fingerprint(), m.ms.Desc.BlockTokens, &p).Key(i)
 }
 
 // dropIndex takes the index of a store that is not open.
@@ -65,11 +65,11 @@ func dropIndex(t *testing.T, dir string) {
 // moveAll moves what pick wants, and makes no checkpoint.
 func moveAll(t *testing.T, s *Store, pick func(x index.Entry) bool) {
 	t.Helper()
-	if err := s.eng.set.SealAll(); err != nil {
+	if err := s.eng.Segments.SealAll(); err != nil {
 		t.Fatal(err)
 	}
 	var all []index.Entry
-	v := s.eng.view()
+	v := s.eng.View()
 	err := v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
 		if pick(x) {
 			all = append(all, x)

@@ -77,7 +77,7 @@ func TestLostSegmentIsInALongHead(t *testing.T) {
 		to := placeOf(t, m, p, 1, 0)
 		image := copyStore(t, dir)
 		reader.Close()
-		if err := os.Remove((&engine{dir: image}).segmentPath(to.Segment)); err != nil {
+		if err := os.Remove((&Engine{Dir: image}).SegmentPath(to.Segment)); err != nil {
 			t.Fatal(err)
 		}
 		if err := crashtest.Reboot(vfs.OS, image); err != nil {

@@ -141,7 +141,7 @@ func TestUnreadableGoesWithItsPrompt(t *testing.T) {
 		needle := truth(plain(), &p, 0, 16*block+8)
 		x := placeOf(t, m, p, block, 0)
 		image := copyStore(t, dir)
-		path := (&engine{dir: image}).segmentPath(x.Segment)
+		path := (&Engine{Dir: image}).SegmentPath(x.Segment)
 		b, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -173,7 +173,7 @@ func TestUnreadableGoesWithItsPrompt(t *testing.T) {
 			t.Errorf("rebuild %v, block %d, zeroed %v: after Delete and Sync a row is in %s", rebuild, block, zero, filepath.Base(path))
 		}
 		again := copyStore(t, image)
-		path = (&engine{dir: again}).segmentPath(x.Segment)
+		path = (&Engine{Dir: again}).SegmentPath(x.Segment)
 		if b, err = os.ReadFile(path); err != nil {
 			t.Fatal(err)
 		}

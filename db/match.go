@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/lease"
 	"github.com/dormousekv/dormouse/db/internal/prefix"
 	"github.com/dormousekv/dormouse/internal/lock"
@@ -67,19 +68,19 @@ func (m *Model) Match(ctx context.Context, prompt kv.Prompt, o MatchOptions) (*M
 			return err
 		}
 		defer m.s.leave()
-		if x, err = m.match(ctx, e, prompt, o); err == nil && isIndexDamage(x.reason.Err) {
+		if x, err = m.match(ctx, e, prompt, o); err == nil && engine.IsIndexDamage(x.reason.Err) {
 			return x.reason.Err
 		}
 		return err
 	})
-	if x != nil && isIndexDamage(err) {
+	if x != nil && engine.IsIndexDamage(err) {
 		return x, nil // a miss
 	}
 	return x, err
 }
 
 // match is Match in a store that was entered, for a prompt that is valid.
-func (m *Model) match(ctx context.Context, e *engine, prompt kv.Prompt, o MatchOptions) (*Match, error) {
+func (m *Model) match(ctx context.Context, e *engine.Engine, prompt kv.Prompt, o MatchOptions) (*Match, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -93,10 +94,10 @@ func (m *Model) match(ctx context.Context, e *engine, prompt kv.Prompt, o MatchO
 	if o.NoLookup {
 		return x, nil
 	}
-	e.count.matched(x.tokens, x.reason, len(prompt.Tokens), since(start))
-	e.logShort("match", m, x.tokens, limit, x.reason)
+	e.Count.Matched(x.tokens, x.reason.Code, len(prompt.Tokens), time.Since(start))
+	m.logShort("match", x.tokens, limit, x.reason)
 	for _, k := range x.held.Rests {
-		e.recency.used(k)
+		e.Used(k)
 	}
 	return x, nil
 }
@@ -113,30 +114,24 @@ func (o MatchOptions) limit(n int) int {
 }
 
 // look searches, and holds what was found; with a limit below 0, nothing is looked for. A damaged index is a miss, and is rebuilt.
-func (x *Match) look(e *engine, limit int) error {
+func (x *Match) look(e *engine.Engine, limit int) error {
 	x.gen = x.m.s.gen
 	if limit < 0 {
-		x.held.Nothing(&e.leases, searched(x.m.ms), &x.prompt, Reason{Code: LookupOff})
+		x.held.Nothing(&e.Leases, engine.Searched(x.m.ms), &x.prompt, Reason{Code: LookupOff})
 		x.took()
 		return nil
 	}
-	err := x.held.Find(&e.leases, searched(x.m.ms), &x.prompt, limit, false)
-	if isIndexDamage(err) {
+	err := x.held.Find(&e.Leases, engine.Searched(x.m.ms), &x.prompt, limit, false)
+	if engine.IsIndexDamage(err) {
 		x.m.s.indexDamaged(err)
 		x.held.Found.Reason, err = Reason{Code: Damaged, Err: err}, nil
 	}
 	if err != nil {
-		x.held.Drop(e.pins)
+		x.held.Drop(e.Pins)
 		return err
 	}
 	x.took()
 	return nil
-}
-
-// awaitCommit returns when the commit that is under way has ended.
-func (e *engine) awaitCommit() {
-	e.logMu.Lock()
-	defer e.logMu.Unlock()
 }
 
 // took notes what the lookup says by now.
@@ -144,9 +139,9 @@ func (x *Match) took() { x.tokens, x.reason = x.held.Found.Tokens, x.held.Found.
 
 // logShort says why a match or a restore gives fewer tokens than were asked for. Damage has its own line, at a level that
 // operators look at.
-func (e *engine) logShort(what string, m *Model, got, asked int, r Reason) {
-	if got < asked && e.log.Enabled(context.Background(), slog.LevelDebug) {
-		e.log.Debug(what+" is shorter than asked for", "model", m.ms.Desc.Name, "tokens", got, "asked", asked, "reason", r.String())
+func (m *Model) logShort(what string, got, asked int, r Reason) {
+	if got < asked && m.s.o.Logger.Enabled(context.Background(), slog.LevelDebug) {
+		m.s.o.Logger.Debug(what+" is shorter than asked for", "model", m.ms.Desc.Name, "tokens", got, "asked", asked, "reason", r.String())
 	}
 }
 
@@ -185,7 +180,7 @@ func (x *Match) StateBytes(tensor int) (int64, error) {
 	}
 	for _, st := range x.held.Found.States {
 		if st.At == x.tokens && st.Group == d.Tensors[tensor].Group {
-			return e.source.StateBytes(x.held.Found, &st, tensor)
+			return e.Source.StateBytes(x.held.Found, &st, tensor)
 		}
 	}
 	return 0, nil
@@ -206,9 +201,9 @@ func (x *Match) Close() error {
 	if e == nil {
 		x.held.Drop(nil)
 	} else {
-		x.held.Drop(e.pins)
-		if n, _ := e.set.Pending(); n > 0 || e.set.PendingUnlinks() > 0 {
-			e.signal()
+		x.held.Drop(e.Pins)
+		if n, _ := e.Segments.Pending(); n > 0 || e.Segments.PendingUnlinks() > 0 {
+			e.Signal()
 		}
 	}
 	return nil
@@ -216,7 +211,7 @@ func (x *Match) Close() error {
 
 // check refuses a closed match, and looks one up anew whose store was changed while it was suspended. The caller
 // holds x.mu.
-func (x *Match) check(e *engine) error {
+func (x *Match) check(e *engine.Engine) error {
 	if x.closed {
 		return ErrMatchClosed
 	}
@@ -225,11 +220,11 @@ func (x *Match) check(e *engine) error {
 	}
 	if x.tokens > 0 {
 		limit := x.tokens
-		x.held.Drop(e.pins)
+		x.held.Drop(e.Pins)
 		return x.look(e, limit)
 	}
 	why := x.reason
-	x.held.Drop(e.pins)
+	x.held.Drop(e.Pins)
 	err := x.look(e, -1)
 	if err == nil {
 		x.held.Found.Reason, x.reason = why, why
@@ -257,28 +252,28 @@ func (m *Model) Probe(ctx context.Context, prompt kv.Prompt, o MatchOptions) (in
 			reason = Reason{Code: LookupOff}
 			return nil
 		}
-		if tokens, reason, err = m.probe(e, &prompt, o.limit(len(prompt.Tokens)), nil); err == nil && isIndexDamage(reason.Err) {
+		if tokens, reason, err = m.probe(e, &prompt, o.limit(len(prompt.Tokens)), nil); err == nil && engine.IsIndexDamage(reason.Err) {
 			return reason.Err
 		}
 		return err
 	})
-	if isIndexDamage(err) {
+	if engine.IsIndexDamage(err) {
 		err = nil // a miss, whose reason says it
 	}
 	return tokens, reason, err
 }
 
 // probe finds a prefix without leaving a trace, and shows the lookup to see before it ends.
-func (m *Model) probe(e *engine, p *kv.Prompt, limit int, see func(*prefix.Lookup) error) (int, Reason, error) {
-	lease := e.set.Acquire()
+func (m *Model) probe(e *engine.Engine, p *kv.Prompt, limit int, see func(*prefix.Lookup) error) (int, Reason, error) {
+	lease := e.Segments.Acquire()
 	defer lease.Release()
-	l := e.search.Lookup(searched(m.ms), p, limit, false)
+	l := e.Search.Lookup(engine.Searched(m.ms), p, limit, false)
 	defer l.Free()
 	err := l.Find()
 	if err == nil && see != nil {
 		err = see(l)
 	}
-	if isIndexDamage(err) {
+	if engine.IsIndexDamage(err) {
 		m.s.indexDamaged(err)
 		return 0, Reason{Code: Damaged, Err: err}, nil
 	}
@@ -315,12 +310,12 @@ func (m *Model) Prefetch(ctx context.Context, prompt kv.Prompt, o MatchOptions) 
 					return err
 				}
 				if g.Loc.Length > 0 {
-					e.set.ReadAhead(g.Loc)
+					e.Segments.ReadAhead(g.Loc)
 				}
 			}
 		}
 		for _, st := range l.States {
-			e.set.ReadAhead(st.Loc)
+			e.Segments.ReadAhead(st.Loc)
 		}
 		return nil
 	})

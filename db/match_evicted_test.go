@@ -88,7 +88,7 @@ func TestMatchBesideAStateThatGoes(t *testing.T) {
 		met := false
 		thin := func() { // the match compares the tokens of the last block
 			met = true
-			if err := s.eng.writes.ThinStates(searched(m.ms), &p, 2); err != nil {
+			if err := s.eng.Writes.ThinStates(searched(m.ms), &p, 2); err != nil {
 				t.Error(err)
 			}
 		}

@@ -40,7 +40,7 @@ func TestOpenUnpacksNoModel(t *testing.T) {
 		model(t, s, layered(fmt.Sprint("model ", i), 128))
 	}
 	unpacked := func() (n int) {
-		for _, m := range s.eng.catalog.Models() {
+		for _, m := range s.eng.Catalog.Models() {
 			if m.Loaded != nil {
 				n++
 			}
@@ -54,8 +54,8 @@ func TestOpenUnpacksNoModel(t *testing.T) {
 			crash(s)
 			s = open(t, dir, options())
 		}
-		if got := unpacked(); got != 0 || len(s.eng.catalog.Models()) != n {
-			t.Errorf("%d of %d models are unpacked", got, len(s.eng.catalog.Models()))
+		if got := unpacked(); got != 0 || len(s.eng.Catalog.Models()) != n {
+			t.Errorf("%d of %d models are unpacked", got, len(s.eng.Catalog.Models()))
 		}
 		m := model(t, s, layered("model 7", 128))
 		if got := unpacked(); got != 1 || len(m.Descriptor().Tensors) != 128 {

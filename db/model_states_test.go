@@ -81,7 +81,7 @@ func (d *driver) thinned(mi int, p kv.Prompt, keep int, actual map[kv.Key][]Bloc
 // wanted reports whether somebody else than p wants a state on its way: it is shared by scopes, a ref or a match rests on it, or another
 // prompt goes on from it.
 func (d *driver) wanted(p kv.Prompt, x stateOnWay, blocks []*mapBlock, own map[kv.Key]bool) bool {
-	if p.Scope != "" && x.b.end <= p.ScopeStart || d.s.eng.pins.Pinned(x.key, 0) {
+	if p.Scope != "" && x.b.end <= p.ScopeStart || d.s.eng.Pins.Pinned(x.key, 0) {
 		return true
 	}
 	refs, err := Collect(d.s.Refs())

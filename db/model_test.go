@@ -234,15 +234,15 @@ func (d *driver) kill() {
 	defer s.life.disown()
 	e := s.eng
 	s.eng = nil
-	e.halt()
-	e.abandon()
+	e.Halt()
+	e.Abandon()
 	s.unlock()
 }
 
 // chain returns the keys of a prompt's blocks and what must be stored for each.
 func (d *driver) chain(mi int, p kv.Prompt) (keys []kv.Key, blocks []*mapBlock) {
 	m := d.models[mi]
-	c := d.s.eng.hasher.Chain(m.ms.Fingerprint, m.ms.Desc.BlockTokens, &p)
+	c := d.s.eng.Hasher.Chain(m.ms.Fingerprint, m.ms.Desc.BlockTokens, &p)
 	for i := range c.Len() {
 		start, end := c.Block(i)
 		b := &mapBlock{
@@ -264,7 +264,7 @@ func (d *driver) chain(mi int, p kv.Prompt) (keys []kv.Key, blocks []*mapBlock) 
 
 // entry is the position of the first row of a stored record.
 func (d *driver) entry(k kv.Key, group uint8) (first int, ok bool, err error) {
-	v := d.s.eng.view()
+	v := d.s.eng.View()
 	defer v.Release()
 	e, ok, err := v.Get(k, group)
 	return int(e.First) + int(e.RowFirst), ok, err
@@ -311,7 +311,7 @@ func (d *driver) compare() {
 			}
 		}
 	}
-	if n := d.s.eng.counts().Blocks; n != int64(len(d.blocks)) {
+	if n := d.s.eng.Counts().Blocks; n != int64(len(d.blocks)) {
 		d.fatalf("the store counts %d blocks, there are %d", n, len(d.blocks))
 	}
 	for k, b := range d.blocks {

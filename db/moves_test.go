@@ -30,7 +30,7 @@ func TestMovedOnBetweenCheckpoints(t *testing.T) {
 				}
 			}
 			for range moves {
-				if err := s.eng.set.SealAll(); err != nil {
+				if err := s.eng.Segments.SealAll(); err != nil {
 					t.Fatal(err)
 				}
 				var out Compacted
@@ -70,14 +70,14 @@ func TestMovedTwiceStays(t *testing.T) {
 	put(t, m, p)
 	var places []index.Loc
 	for i := range 2 {
-		if err := s.eng.set.SealAll(); err != nil {
+		if err := s.eng.Segments.SealAll(); err != nil {
 			t.Fatal(err)
 		}
 		var out Compacted
 		if err := s.eng.rewrite(ctx, func(segments.Info, int64) bool { return true }, nil, &out); err != nil || out.Records != 4 {
 			t.Fatal(err, out)
 		}
-		v := s.eng.view()
+		v := s.eng.View()
 		if err := v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
 			if i == 0 {
 				places = append(places, x.Loc)
@@ -95,7 +95,7 @@ func TestMovedTwiceStays(t *testing.T) {
 	}
 	image := copyStore(t, dir)
 	for _, l := range places {
-		f, err := os.OpenFile(filepath.Join(image, segmentsDir, filepath.Base(s.eng.segmentPath(l.Segment))), os.O_RDWR, 0)
+		f, err := os.OpenFile(filepath.Join(image, segmentsDir, filepath.Base(s.eng.SegmentPath(l.Segment))), os.O_RDWR, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -130,7 +130,7 @@ func TestMovedAndSupersededStaysDeleted(t *testing.T) {
 	}
 	s = open(t, dir, options())
 	m = model(t, s, plain())
-	lease := s.eng.set.Acquire() // so that nothing is destroyed yet
+	lease := s.eng.Segments.Acquire() // so that nothing is destroyed yet
 	defer lease.Release()
 	var out Compacted
 	if err := s.eng.rewrite(ctx, func(segments.Info, int64) bool { return true }, nil, &out); err != nil || out.Records != 2 {
@@ -138,7 +138,7 @@ func TestMovedAndSupersededStaysDeleted(t *testing.T) {
 	}
 	places := map[index.Loc]bool{}
 	note := func() {
-		v := s.eng.view()
+		v := s.eng.View()
 		defer v.Release()
 		if err := v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
 			if x.First > 0 {
@@ -157,7 +157,7 @@ func TestMovedAndSupersededStaysDeleted(t *testing.T) {
 	}
 	image := copyStore(t, dir)
 	for l := range places {
-		f, err := os.OpenFile(filepath.Join(image, segmentsDir, filepath.Base(s.eng.segmentPath(l.Segment))), os.O_RDWR, 0)
+		f, err := os.OpenFile(filepath.Join(image, segmentsDir, filepath.Base(s.eng.SegmentPath(l.Segment))), os.O_RDWR, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -174,7 +174,7 @@ func TestMovedAndSupersededStaysDeleted(t *testing.T) {
 		}
 		s := open(t, copyStore(t, image), options())
 		expect(t, model(t, s, plain()), p, 16)
-		if n := s.eng.counts().Blocks; n != 1 {
+		if n := s.eng.Counts().Blocks; n != 1 {
 			t.Errorf("index lost %v: %d blocks, expected the first", lost, n)
 		}
 	}
@@ -187,7 +187,7 @@ func TestMoveOfARetiredModel(t *testing.T) {
 	p := kv.Tokens(tokens(1, 48)...)
 	put(t, m, p)
 	var moves []index.Entry
-	v := s.eng.view()
+	v := s.eng.View()
 	err := v.Blocks(kv.Key{}, 0, func(x index.Entry) bool { moves = append(moves, x); return true })
 	v.Release()
 	if err != nil {
@@ -224,7 +224,7 @@ func TestMovedAfterRetireStays(t *testing.T) {
 	}
 	m = model(t, s, plain())
 	put(t, m, p)
-	if err := s.eng.set.SealAll(); err != nil {
+	if err := s.eng.Segments.SealAll(); err != nil {
 		t.Fatal(err)
 	}
 	var out Compacted

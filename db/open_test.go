@@ -167,7 +167,7 @@ func TestWantOfFilesToSyncAFolder(t *testing.T) {
 				if failed.Load() == 0 || !errors.Is(err, vfs.ErrNotSynced) || errors.Is(err, ErrPoisoned) {
 					t.Errorf("%d folders could not be opened: %v", failed.Load(), err)
 				}
-				if err := w.s.eng.poisoned(); err != nil || w.s.eng.unsynced() {
+				if err := w.s.eng.Poisoned(); err != nil || w.s.eng.unsynced() {
 					t.Errorf("marked: %t, poisoned: %v", w.s.eng.unsynced(), err)
 				}
 				w.steps(t, o, crashOp{kind: "put", chat: 1, n: 90}, crashOp{kind: "sync"})
@@ -191,7 +191,7 @@ func TestFolderOfTheIndexCannotBeOpened(t *testing.T) {
 	if failed.Load() == 0 || !errors.Is(err, vfs.ErrNotSynced) {
 		t.Fatalf("compact: %d failed, %v", failed.Load(), err)
 	}
-	if err := w.s.eng.poisoned(); err != nil {
+	if err := w.s.eng.Poisoned(); err != nil {
 		t.Errorf("poisoned: %v", err)
 	}
 	w.steps(t, crashOp{kind: "put", chat: 4, n: 80})

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/quant"
 )
@@ -76,7 +77,7 @@ type Options struct {
 	// Logger receives what an operator should know. Nil: slog.Default().
 	Logger *slog.Logger
 
-	logAhead int64 // bounds what is reserved ahead in the log; 0: by the budget alone
+	logAhead int64 // engine.Options.LogAhead
 
 	fs vfs.FS // tests put a failing file system underneath
 
@@ -192,4 +193,22 @@ func codecName(c quant.Codec) string {
 		return "default"
 	}
 	return c.String()
+}
+
+// engine is the same for the engine. All fields are filled in.
+func (o Options) engine() engine.Options {
+	return engine.Options{
+		FS: o.fs, Logger: o.Logger, Budget: o.Budget, MinFree: o.MinFree, MaxBlocks: o.MaxBlocks, HighWater: o.HighWater, LowWater: o.LowWater,
+		Rank: func(l engine.Leaf) uint64 { return o.Policy.Rank(Leaf(l)) }, Power: o.Durability == Power,
+		CheckpointInterval: o.CheckpointInterval, CheckpointBytes: o.CheckpointBytes, SegmentBytes: o.SegmentBytes, BloomFPR: o.BloomFPR,
+		LogAhead: o.logAhead, ReadOnly: o.ReadOnly, Alone: o.alone, Beside: o.beside, Progress: progress(o.Progress),
+	}
+}
+
+// progress is a callback as the engine calls it; nil stays nil.
+func progress(f func(Progress)) func(engine.Progress) {
+	if f == nil {
+		return nil
+	}
+	return func(p engine.Progress) { f(Progress(p)) }
 }

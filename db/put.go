@@ -2,9 +2,8 @@ package db
 
 import (
 	"context"
-	"errors"
-	"time"
 
+	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/lease"
 	"github.com/dormousekv/dormouse/db/internal/write"
 	"github.com/dormousekv/dormouse/kv"
@@ -38,7 +37,6 @@ func (m *Model) putOnIndex(ctx context.Context, x *Match, prompt kv.Prompt, rows
 }
 
 func (m *Model) put(ctx context.Context, x *Match, prompt kv.Prompt, rows kv.Rows, o PutOptions) (PutResult, error) {
-	start := time.Now()
 	if err := prompt.Validate(); err != nil {
 		return PutResult{}, err
 	}
@@ -60,52 +58,25 @@ func (m *Model) put(ctx context.Context, x *Match, prompt kv.Prompt, rows kv.Row
 			return PutResult{}, err
 		}
 	}
-	if err := e.poisoned(); err != nil {
+	if err := e.Poisoned(); err != nil {
 		return PutResult{}, err
 	}
 	if o.NoStore {
 		return PutResult{}, nil
 	}
 	if o.Codec == 0 {
-		o.Codec = e.o.Codec
+		o.Codec = m.s.o.Codec
 	}
 	if o.Compression == 0 {
-		o.Compression = e.o.Compression
+		o.Compression = m.s.o.Compression
 	}
-	var result write.Result
 	var extends *lease.Held
 	if x != nil {
 		extends = &x.held
 	}
-	for range putAttempts {
-		var last *write.Put // what it has stored stays while room is made for the rest
-		err = e.insist(ctx, func() error {
-			w := e.writes.New(m.written(e), rows, extends, write.Options{Codec: o.Codec, Compression: o.Compression})
-			err := w.Run(ctx, &prompt)
-			result.Add(w.Result)
-			if last != nil {
-				last.Release()
-			}
-			last = w
-			return err
-		})
-		last.Release()
-		if !write.IsGone(err) || errors.Is(err, ErrNoSpace) { // that would evict again and again
-			break
-		}
-		e.awaitCommit() // of whoever takes the block out
-	}
-	if err == nil && o.KeepStates > 0 {
-		err = e.writes.ThinStates(searched(m.ms), &prompt, max(2, o.KeepStates))
-	}
-	if isIndexDamage(err) {
+	result, err := e.Put(ctx, m.ms, &prompt, rows, extends, engine.PutOptions{Codec: o.Codec, Compression: o.Compression, KeepStates: o.KeepStates})
+	if engine.IsIndexDamage(err) {
 		m.s.indexDamaged(err)
 	}
-	e.count.put(PutResult(result), since(start))
-	e.maybeBackground()
 	return PutResult(result), err
 }
-
-// putAttempts bounds how often a put starts over because a block that it rests on went meanwhile: it was deleted, evicted, or
-// a longer one took its place. What was stored until then stays, and is found.
-const putAttempts = 100

@@ -67,9 +67,9 @@ func TestPutAgainOverDamage(t *testing.T) {
 
 // placesOf is where the record of a group of a block lies, if there is one.
 func placesOf(s *Store, m *Model, p *kv.Prompt, block, group int) (out []index.Loc) {
-	v := s.eng.view()
+	v := s.eng.View()
 	defer v.Release()
-	k := s.eng.hasher.Chain(m.ms.Fingerprint, m.ms.Desc.BlockTokens, p).Key(block)
+	k := s.eng.Hasher.Chain(m.ms.Fingerprint, m.ms.Desc.BlockTokens, p).Key(block)
 	if x, ok, err := v.Get(k, uint8(group)); err == nil && ok {
 		out = append(out, x.Loc)
 	}

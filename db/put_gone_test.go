@@ -14,15 +14,15 @@ func TestPutBesideEviction(t *testing.T) {
 	short, long := kv.Prompt{Tokens: tokens(1, 32)}, kv.Prompt{Tokens: tokens(1, 80)}
 	put(t, m, short)
 	e := s.eng
-	c := e.hasher.Chain(m.ms.Fingerprint, 16, &short)
+	c := e.Hasher.Chain(m.ms.Fingerprint, 16, &short)
 	last := c.Key(1)
 	e.logMu.Lock() // as evictSome has it
-	if !e.pins.Leave(last, 0) {
+	if !e.Pins.Leave(last, 0) {
 		t.Fatal("the block is pinned")
 	}
 	go func() {
 		time.Sleep(30 * time.Millisecond)
-		e.pins.End([]kv.Key{last})
+		e.Pins.End([]kv.Key{last})
 		e.logMu.Unlock()
 	}()
 	if got := put(t, m, long); got.Blocks != 3 || got.Reused != 2 {

@@ -24,9 +24,9 @@ func mayFail(t *testing.T, err error) {
 // entryOf is what the index says about block i of a prompt.
 func entryOf(t *testing.T, s *Store, m *Model, p kv.Prompt, i int) index.Entry {
 	t.Helper()
-	v := s.eng.view()
+	v := s.eng.View()
 	defer v.Release()
-	x, ok, err := v.Get(s.eng.hasher.Chain(m.Fingerprint(), m.Descriptor().BlockTokens, &p).Key(i), 0)
+	x, ok, err := v.Get(s.eng.Hasher.Chain(m.Fingerprint(), m.Descriptor().BlockTokens, &p).Key(i), 0)
 	if err != nil || !ok {
 		t.Fatal(ok, err)
 	}
@@ -36,7 +36,7 @@ func entryOf(t *testing.T, s *Store, m *Model, p kv.Prompt, i int) index.Entry {
 // spoilTokens damages the first token of a record.
 func spoilTokens(t *testing.T, s *Store, x index.Entry) {
 	t.Helper()
-	f, err := os.OpenFile(s.eng.segmentPath(x.Loc.Segment), os.O_RDWR, 0)
+	f, err := os.OpenFile(s.eng.SegmentPath(x.Loc.Segment), os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func TestPutBesideADeletionAndAnotherPut(t *testing.T) {
 				m := model(t, s, d)
 				p := kv.Tokens(tokens(1, 48)...)
 				put(t, m, p.Prefix(32))
-				slow := s.eng.writes.New(m.written(s.eng), filled(d, &p, 0, 48), nil, write.Options{Codec: s.eng.o.Codec})
+				slow := s.eng.Writes.New(m.written(s.eng), filled(d, &p, 0, 48), nil, write.Options{Codec: s.eng.o.Codec})
 				if err := slow.Plan(&p); err != nil {
 					t.Fatal(err)
 				}
@@ -183,11 +183,11 @@ func TestRestoreComparesTokens(t *testing.T) {
 			p := kv.Tokens(tokens(1, 32)...)
 			q := kv.Tokens(concat(p.Tokens[:16], tokens(2, 16))...)
 			put(t, m, p.Prefix(16))
-			forged := s.eng.writes.New(m.written(s.eng), filled(d, &p, 0, 32), nil, write.Options{Codec: s.eng.o.Codec})
+			forged := s.eng.Writes.New(m.written(s.eng), filled(d, &p, 0, 32), nil, write.Options{Codec: s.eng.o.Codec})
 			if err := forged.Plan(&p); err != nil {
 				t.Fatal(err)
 			}
-			forged.Chain = s.eng.hasher.Chain(m.Fingerprint(), d.BlockTokens, &q)
+			forged.Chain = s.eng.Hasher.Chain(m.Fingerprint(), d.BlockTokens, &q)
 			if err := forged.Block(ctx, 1); err != nil {
 				t.Fatal(err)
 			}

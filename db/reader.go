@@ -4,8 +4,6 @@ import (
 	"errors"
 	"io/fs"
 	"path/filepath"
-	"slices"
-	"time"
 
 	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -42,75 +40,4 @@ func (s *Store) opened() {
 	if s.o.ReadOnly && !s.o.alone {
 		s.unlock()
 	}
-}
-
-// lockFormat takes a second lock, which nobody takes for something that a killed process has left behind and removes. A reader looks
-// whether a writer has it.
-func (e *engine) lockFormat() (err error) {
-	name := e.path(folder.FormatName)
-	if e.o.ReadOnly {
-		lock, err := vfs.ShareLock(name)
-		switch {
-		case errors.Is(err, ErrLocked) && e.o.alone:
-			return err
-		case errors.Is(err, ErrLocked):
-			e.o.beside = true
-			return nil
-		case err != nil: // not there, or not to be read: the store is
-			return nil
-		case e.o.alone:
-			e.lock = lock
-			return nil
-		}
-		return lock.Release()
-	}
-	e.lock, err = folder.LockAlone(name, true)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
-}
-
-// folder.HoldIndex lets a reader rest on a copy of index.db, unless it keeps writers out.
-func (e *engine) holdIndex() (err error) {
-	if e.o.alone {
-		return nil
-	}
-	e.asOf = time.Now()
-	e.logAsOf, _ = e.fs.List(e.path(folder.LogDir))
-	if e.fs, err = folder.HoldIndex(e.fs, e.path(folder.IndexName)); err != nil {
-		return err
-	}
-	if h, ok := e.fs.(folder.HeldIndex); ok && e.o.beside {
-		e.asOf = h.Changed()
-	}
-	return nil
-}
-
-// overtaken reports whether the store is not what this reader shows any more, or may not be: somebody writes to it, or has since.
-func (e *engine) overtaken() bool {
-	if e.o.beside || !e.o.ReadOnly || e.o.alone {
-		return e.o.beside
-	}
-	// A writer begins a new file of the log before anything else.
-	if names, err := e.fs.List(e.path(folder.LogDir)); err != nil || !slices.Equal(names, e.logAsOf) {
-		return true
-	}
-	h, ok := e.fs.(folder.HeldIndex)
-	if !ok {
-		return false
-	}
-	if h.Moved() {
-		return true
-	}
-	for _, name := range []string{folder.LockName, folder.FormatName} {
-		lock, err := vfs.ShareLock(e.path(name))
-		if errors.Is(err, ErrLocked) {
-			return true
-		}
-		if err == nil {
-			lock.Release()
-		}
-	}
-	return false
 }

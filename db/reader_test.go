@@ -39,7 +39,7 @@ func TestReaderBesideWriter(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := time.Now()
-	if err := w.eng.checkpoint(ctx); err != nil {
+	if err := w.eng.Checkpoint(ctx); err != nil {
 		t.Fatal(err)
 	}
 	put(t, m, second)
@@ -77,7 +77,7 @@ func TestReaderBesideWriter(t *testing.T) {
 	if got, err := x.Restore(ctx, empty(rm.Descriptor(), 200)); err != nil || got.Tokens != 0 || got.Reason.Code != Gone {
 		t.Errorf("of what was deleted %d tokens, %v, %v", got.Tokens, got.Reason, err)
 	}
-	if err := errors.Join(x.Close(), w.eng.checkpoint(ctx), r.Suspend(ctx), r.Resume(ctx)); err != nil {
+	if err := errors.Join(x.Close(), w.eng.Checkpoint(ctx), r.Suspend(ctx), r.Resume(ctx)); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, rm, first, 0)
@@ -119,7 +119,7 @@ func TestWriterBesideReaders(t *testing.T) {
 	}
 	for range 3 {
 		put(t, m, kv.Tokens(tokens(2, 200)...))
-		if err := w.eng.checkpoint(ctx); err != nil {
+		if err := w.eng.Checkpoint(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -144,7 +144,7 @@ func TestReadersBesideABusyWriter(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(t, model(t, w, plain()), kv.Tokens(tokens(7, 100)...))
-	if err := w.eng.checkpoint(ctx); err != nil { // so that readers know the model
+	if err := w.eng.Checkpoint(ctx); err != nil { // so that readers know the model
 		t.Fatal(err)
 	}
 	rounds := 8

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/dormousekv/dormouse/db/internal/engine"
 )
 
 // rebuilding is a rebuild of the index of an open store.
@@ -26,7 +28,7 @@ func (s *Store) onIndex(ctx context.Context, op func() error) error {
 		was := s.rebuilt.Load()
 		err := op()
 		var missing *NotStoredError
-		damaged := isIndexDamage(err) || errors.As(err, &missing) && isIndexDamage(missing.Reason.Err)
+		damaged := engine.IsIndexDamage(err) || errors.As(err, &missing) && engine.IsIndexDamage(missing.Reason.Err)
 		if !damaged || i == attempts {
 			return err
 		}

@@ -27,8 +27,8 @@ func TestRefTakesItsPriorityAlong(t *testing.T) {
 			want uint64
 		}{{p, ofP}, {q, ofQ}} {
 			e := entryOf(t, s, m, x.p, 1)
-			if got := e.Rank >> catalog.RankBits; got != x.want || s.eng.catalog.Class(e.Key) != x.want {
-				t.Errorf("class %d in the index, %d of the refs, expected %d", got, s.eng.catalog.Class(e.Key), x.want)
+			if got := e.Rank >> catalog.RankBits; got != x.want || s.eng.Catalog.Class(e.Key) != x.want {
+				t.Errorf("class %d in the index, %d of the refs, expected %d", got, s.eng.Catalog.Class(e.Key), x.want)
 			}
 		}
 	}

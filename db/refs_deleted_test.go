@@ -18,9 +18,9 @@ func TestDeletionsTakeRefsThatDoNotSayWhatTheyAre(t *testing.T) {
 		if err := m.SetRef(ctx, name, p, RefOptions{Pinned: name == "kept"}); err != nil {
 			t.Fatal(err)
 		}
-		r, _ := s.eng.catalog.Ref(name)
+		r, _ := s.eng.Catalog.Ref(name)
 		r.Trail = nil
-		s.eng.catalog.Apply(r, catalog.Place{})
+		s.eng.Catalog.Apply(r, catalog.Place{})
 	}
 	if _, err := s.Shrink(ctx, 1); err != nil {
 		t.Fatal(err)

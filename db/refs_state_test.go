@@ -75,7 +75,7 @@ func TestRefWhosePrefixIsPutAnew(t *testing.T) {
 	}
 	put(t, m, kv.Tokens(concat(p.Tokens, tokens(2, 30))...))
 	ref := Ref{Name: "ref", Model: m.Fingerprint(), Block: x.held.Rests[0], Tokens: 64}
-	if _, err := e.logRef(ref, x.held.Found); !errors.Is(err, errRefGone) {
+	if _, err := e.LogRef(ref, x.held.Found); !errors.Is(err, errRefGone) {
 		t.Errorf("a ref on a state that was deleted: %v", err)
 	}
 	if err := m.SetRef(ctx, "ref", p, RefOptions{}); !errors.Is(err, ErrNotStored) {

@@ -78,7 +78,7 @@ func TestRefsMakeRoom(t *testing.T) {
 	}
 	keep := kv.Prompt{Tokens: tokens(1, 64)}
 	put(t, m, keep)
-	before := s.eng.counts().Blocks
+	before := s.eng.Counts().Blocks
 	refused := false
 	for i := 0; i < 1500 && !refused; i++ {
 		err := m.SetRef(ctx, fmt.Sprint("ref ", i), keep, RefOptions{Pinned: true, Meta: make([]byte, MaxRefMeta)})
@@ -94,7 +94,7 @@ func TestRefsMakeRoom(t *testing.T) {
 			t.Fatalf("%d refs: %d bytes are occupied of a budget of %d: %v", i, total, o.Budget, parts)
 		}
 	}
-	if n := s.eng.counts().Blocks; n >= before {
+	if n := s.eng.Counts().Blocks; n >= before {
 		t.Errorf("%d blocks of %d stay", n, before)
 	}
 	if !refused {

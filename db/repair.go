@@ -2,14 +2,8 @@ package db
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io/fs"
-	"log/slog"
-	"os"
-	"path/filepath"
 
-	"github.com/dormousekv/dormouse/db/internal/folder"
+	"github.com/dormousekv/dormouse/db/internal/repair"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -19,8 +13,6 @@ type RepairOptions struct {
 	Progress func(Progress)
 	// AllowSharedDir accepts directories that other users can write to.
 	AllowSharedDir bool
-
-	fs vfs.FS // tests read the damaged store through a failing file system
 }
 
 // Repaired says what Repair saved, and what it could not.
@@ -88,73 +80,16 @@ type LostRef struct {
 // where there is no store, ErrCorrupt where FORMAT and the headers of all segments are lost, a cancelled context. Then there
 // is no new store, and nothing of it is left. What is lost is no error but in the report.
 func Repair(ctx context.Context, from, to string, o RepairOptions) (out Repaired, err error) {
-	if from, err = filepath.Abs(from); err != nil {
-		return out, err
+	got, err := repair.Run(ctx, from, to, repair.Options{Progress: progress(o.Progress), AllowSharedDir: o.AllowSharedDir, FS: vfs.From(ctx)})
+	out = Repaired{
+		Blocks: got.Blocks, Records: got.Records, Bytes: got.Bytes, Models: got.Models, Refs: got.Refs,
+		Damage: got.Damage, Unknown: got.Unknown, Notes: got.Notes,
 	}
-	if to, err = filepath.Abs(to); err != nil {
-		return out, err
+	for _, l := range got.Lost {
+		out.Lost = append(out.Lost, LostRecord(l))
 	}
-	if err := folder.Prepare(vfs.OS, from, true, o.AllowSharedDir); err != nil {
-		return out, err
+	for _, l := range got.LostRefs {
+		out.LostRefs = append(out.LostRefs, LostRef{refOf(l.Ref), l.Err})
 	}
-	if err := folder.CheckFiles(from, o.AllowSharedDir, slog.New(slog.DiscardHandler)); err != nil {
-		return out, err
-	}
-	w := newWreck(from, o, &out)
-	lock, err := w.lock()
-	if err != nil {
-		return out, err
-	}
-	if lock != nil {
-		defer lock.Release()
-	}
-	if err := w.identify(); err != nil {
-		return out, err
-	}
-	target, err := newTarget(from, to, o.AllowSharedDir)
-	if err != nil {
-		return out, err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, target.discard())
-			out = Repaired{}
-		}
-	}()
-	if err := w.read(ctx); err != nil {
-		return out, err
-	}
-	defer w.close()
-	if err := w.copyTo(ctx, target.building); err != nil {
-		return out, err
-	}
-	if err := w.report(ctx); err != nil {
-		return out, err
-	}
-	return out, target.commit()
+	return out, err
 }
-
-// lock takes the lock of the damaged store, as every reader does. A store without LOCK, or with something else of that name,
-// is one that no process has open.
-func (w *wreck) lock() (*vfs.Lock, error) {
-	name := filepath.Join(w.dir, folder.LockName)
-	if info, err := os.Lstat(name); err == nil && !info.Mode().IsRegular() {
-		w.note("%s: not a file but %s; the store is read without a lock", name, info.Mode().Type())
-		return nil, nil
-	}
-	lock, err := vfs.ShareLock(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	return lock, err
-}
-
-func (w *wreck) note(format string, args ...any) {
-	w.out.Notes = append(w.out.Notes, fmt.Sprintf(format, args...))
-}
-
-func (w *wreck) unknown(format string, args ...any) {
-	w.out.Unknown = append(w.out.Unknown, fmt.Sprintf(format, args...))
-}
-
-func (w *wreck) damaged(d *CorruptError) { w.out.Damage = append(w.out.Damage, d) }

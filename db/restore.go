@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/read"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -63,8 +64,8 @@ func (x *Match) restoreInto(ctx context.Context, rows kv.Rows, ready func(layer,
 		return got, err
 	}
 	asked := x.tokens
-	bytes, err := e.source.Restore(ctx, x.held.Found, rows, ready, part)
-	if isIndexDamage(err) {
+	bytes, err := e.Source.Restore(ctx, x.held.Found, rows, ready, part)
+	if engine.IsIndexDamage(err) {
 		x.m.s.indexDamaged(err)
 		x.held.Found.Reset()
 		x.held.Found.Reason, err = Reason{Code: Damaged, Err: err}, nil
@@ -74,12 +75,12 @@ func (x *Match) restoreInto(ctx context.Context, rows kv.Rows, ready func(layer,
 		return got, err
 	}
 	got = Restored{Tokens: x.tokens, Reason: x.reason, Bytes: bytes}
-	count := got
+	reused := got.Tokens
 	if part && x.counted { // the prefix is reused once, however many pieces it comes in
-		count.Tokens = 0
+		reused = 0
 	}
 	x.counted = true
-	e.count.restored(count, since(start))
-	e.logShort("restore", x.m, got.Tokens, asked, got.Reason)
+	e.Count.Restored(reused, got.Bytes, time.Since(start))
+	x.m.logShort("restore", got.Tokens, asked, got.Reason)
 	return got, nil
 }

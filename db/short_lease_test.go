@@ -26,7 +26,7 @@ func TestPutAwaitsShortLeases(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	short := s.eng.shorts.Acquire(s.eng.set)
+	short := s.eng.shorts.Acquire(s.eng.Segments)
 	done := make(chan error)
 	go func() {
 		for range 20 {

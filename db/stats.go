@@ -1,11 +1,10 @@
 package db
 
 import (
-	"math/bits"
-	"sync/atomic"
 	"time"
 
 	"github.com/dormousekv/dormouse/db/internal/catalog"
+	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
@@ -71,96 +70,9 @@ func (h Histogram) Quantile(q float64) time.Duration {
 	return 0
 }
 
-// histogram is a Histogram being counted.
-type histogram struct {
-	counts [32]atomic.Int64
-	nanos  atomic.Int64
-}
-
-func (h *histogram) add(d time.Duration) {
-	h.counts[min(bits.Len64(uint64(d.Microseconds())), len(h.counts)-1)].Add(1)
-	h.nanos.Add(int64(d))
-}
-
-func (h *histogram) read() (out Histogram) {
-	for i := range h.counts {
-		out.Counts[i] = h.counts[i].Load()
-		out.N += out.Counts[i]
-	}
-	out.Sum = time.Duration(h.nanos.Load())
-	return out
-}
-
-// counters are an engine's part of Stats.
-type counters struct {
-	matches, hits, tokensAsked, tokensReused atomic.Int64
-	reasons                                  [kv.ReasonCodes]atomic.Int64
-
-	puts, records, reused, replaced, bytesPut, bytesRestored, bytesMoved atomic.Int64
-	evicted, deleted, damaged, collisions, bloomFalse, checkpoints       atomic.Int64
-	checkpointNanos, high                                                atomic.Int64
-
-	lookupTime, restoreTime, putTime histogram
-}
-
-// all lists what adds up over the engines of one store.
-func (c *counters) all() []*atomic.Int64 {
-	out := []*atomic.Int64{
-		&c.matches, &c.hits, &c.tokensAsked, &c.tokensReused, &c.puts, &c.records, &c.reused, &c.replaced, &c.bytesPut,
-		&c.bytesRestored, &c.bytesMoved, &c.evicted, &c.deleted, &c.damaged, &c.collisions, &c.bloomFalse, &c.checkpoints,
-	}
-	for i := range c.reasons {
-		out = append(out, &c.reasons[i])
-	}
-	for _, h := range []*histogram{&c.lookupTime, &c.restoreTime, &c.putTime} {
-		out = append(out, &h.nanos)
-		for i := range h.counts {
-			out = append(out, &h.counts[i])
-		}
-	}
-	return out
-}
-
-// adopt continues the counts of an engine that was suspended.
-func (c *counters) adopt(old *counters) {
-	mine := c.all()
-	for i, x := range old.all() {
-		mine[i].Add(x.Load())
-	}
-	c.highWater(old.high.Load())
-}
-
-func (c *counters) matched(tokens int, why Reason, asked int, d time.Duration) {
-	c.matches.Add(1)
-	c.tokensAsked.Add(int64(asked))
-	if tokens > 0 {
-		c.hits.Add(1)
-	}
-	c.reasons[why.Code].Add(1)
-	c.lookupTime.add(d)
-}
-
-func (c *counters) restored(got Restored, d time.Duration) {
-	c.tokensReused.Add(int64(got.Tokens))
-	c.bytesRestored.Add(got.Bytes)
-	c.restoreTime.add(d)
-}
-
-func (c *counters) put(r PutResult, d time.Duration) {
-	c.puts.Add(1)
-	c.records.Add(int64(r.Records))
-	c.reused.Add(int64(r.Reused))
-	c.bytesPut.Add(r.Bytes)
-	c.putTime.add(d)
-}
-
-func (c *counters) highWater(used int64) {
-	for {
-		high := c.high.Load()
-		if used <= high || c.high.CompareAndSwap(high, used) {
-			return
-		}
-	}
+func histogram(t *engine.Times) (h Histogram) {
+	h.Counts, h.N, h.Sum = t.Read()
+	return h
 }
 
 // Stats returns what the store did and holds. It asks the file system for sizes.
@@ -170,41 +82,41 @@ func (s *Store) Stats() (Stats, error) {
 		return Stats{}, err
 	}
 	defer s.leave()
-	used := e.measure()
-	if e.wal == nil { // then nobody counts the log
-		if all, err := folder.Bytes(e.fs, e.dir); err == nil {
+	used := e.Measure()
+	if e.ReadOnly() { // then nobody counts the log
+		if all, err := folder.Bytes(e.FS, e.Dir); err == nil {
 			used = all
 		}
 	}
-	c := &e.count
-	now := e.counts()
+	c := &e.Count
+	now := e.Counts()
 	out := Stats{
-		Matches: c.matches.Load(), Hits: c.hits.Load(), Reasons: map[ReasonCode]int64{},
-		TokensAsked: c.tokensAsked.Load(), TokensReused: c.tokensReused.Load(),
-		Puts: c.puts.Load(), Records: c.records.Load(), Reused: c.reused.Load(), Replaced: c.replaced.Load(),
-		BytesPut: c.bytesPut.Load(), BytesRestored: c.bytesRestored.Load(),
-		Evicted: c.evicted.Load(), Deleted: c.deleted.Load(), Damaged: c.damaged.Load(), Collisions: c.collisions.Load(),
-		BloomFalse: c.bloomFalse.Load(), Checkpoints: c.checkpoints.Load(),
-		Lookup: c.lookupTime.read(), Restore: c.restoreTime.read(), Put: c.putTime.read(),
-		LastCheckpoint: time.Duration(c.checkpointNanos.Load()),
+		Matches: c.Matches.Load(), Hits: c.Hits.Load(), Reasons: map[ReasonCode]int64{},
+		TokensAsked: c.TokensAsked.Load(), TokensReused: c.TokensReused.Load(),
+		Puts: c.Puts.Load(), Records: c.Records.Load(), Reused: c.Reused.Load(), Replaced: c.Replaced.Load(),
+		BytesPut: c.BytesPut.Load(), BytesRestored: c.BytesRestored.Load(),
+		Evicted: c.Evicted.Load(), Deleted: c.Deleted.Load(), Damaged: c.Damaged.Load(), Collisions: c.Collisions.Load(),
+		BloomFalse: c.BloomFalse.Load(), Checkpoints: c.Checkpoints.Load(),
+		Lookup: histogram(&c.LookupTime), Restore: histogram(&c.RestoreTime), Put: histogram(&c.PutTime),
+		LastCheckpoint: time.Duration(c.CheckpointNanos.Load()),
 		Blocks:         now.Blocks, StoredRecords: now.Records, LiveBytes: now.Bytes,
-		DiskBytes: used, DiskHighWater: c.high.Load(), Budget: e.o.Budget, OpenMatches: s.matches.Load(),
-		Poisoned: e.wal != nil && e.poisoned() != nil, AsOf: e.asOf, BesideWriter: e.o.beside,
+		DiskBytes: used, DiskHighWater: c.High.Load(), Budget: s.o.Budget, OpenMatches: s.matches.Load(),
+		Poisoned: !e.ReadOnly() && e.Poisoned() != nil,
 	}
-	for code := range c.reasons {
-		if n := c.reasons[code].Load(); n > 0 {
+	out.AsOf, out.BesideWriter = e.AsOf()
+	for code := range c.Reasons {
+		if n := c.Reasons[code].Load(); n > 0 {
 			out.Reasons[ReasonCode(code)] = n
 		}
 	}
-	out.PendingRecords, out.PendingBytes = e.set.Pending()
-	_, out.OldestLease = e.set.Leases()
-	e.bloomLoad.wait()
-	if b := e.bloom.Load(); b != nil {
+	out.PendingRecords, out.PendingBytes = e.Segments.Pending()
+	_, out.OldestLease = e.Segments.Leases()
+	if b := e.Bloom(); b != nil {
 		out.BloomKeys, out.BloomFill, out.BloomFPR = int64(b.Keys()), b.Fill(), b.EstimatedFPR()
 		out.BloomBytes = int64(b.Bits() / 8)
 	}
 	if out.BytesPut > 0 {
-		out.WriteAmplification = 1 + float64(c.bytesMoved.Load())/float64(out.BytesPut)
+		out.WriteAmplification = 1 + float64(c.BytesMoved.Load())/float64(out.BytesPut)
 	}
 	return out, nil
 }

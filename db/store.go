@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"sync/atomic"
 
+	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/segments"
@@ -18,11 +19,11 @@ type Store struct {
 	o   Options
 
 	life      *life
-	lock      *vfs.Lock // guarded by life
-	eng       *engine   // guarded by life; nil when closed
-	suspended bool      // guarded by life
-	unsaved   error     // guarded by life: of a suspended store, why what was acknowledged before may not be durable
-	gen       uint64    // guarded by life: counts the engines that were built from disk
+	lock      *vfs.Lock      // guarded by life
+	eng       *engine.Engine // guarded by life; nil when closed
+	suspended bool           // guarded by life
+	unsaved   error          // guarded by life: of a suspended store, why what was acknowledged before may not be durable
+	gen       uint64         // guarded by life: counts the engines that were built from disk
 
 	matches atomic.Int64 // open ones
 	// rebuilding is not nil while the index cannot be trusted; rebuilt counts the rebuilds that have ended.
@@ -70,13 +71,13 @@ func Open(ctx context.Context, dir string, o Options) (*Store, error) {
 	if err := s.acquireLock(); err != nil {
 		return nil, err
 	}
-	s.eng, err = openOrRebuild(ctx, dir, s.o)
+	s.eng, err = engine.Open(ctx, dir, s.o.engine())
 	if err != nil {
 		s.unlock()
 		return nil, err
 	}
 	s.opened()
-	s.eng.start(s)
+	s.eng.Start(s.indexDamaged)
 	return s, nil
 }
 
@@ -91,7 +92,7 @@ func (s *Store) unlock() {
 func (s *Store) Dir() string { return s.dir }
 
 // enter lets an operation use the engine until leave.
-func (s *Store) enter() (*engine, error) {
+func (s *Store) enter() (*engine.Engine, error) {
 	if err := s.life.enter(false); err != nil {
 		return nil, err
 	}
@@ -107,6 +108,16 @@ func (s *Store) enter() (*engine, error) {
 }
 
 func (s *Store) leave() { s.life.leave() }
+
+// using is an operation: enter, do, leave.
+func (s *Store) using(do func(e *engine.Engine) error) error {
+	e, err := s.enter()
+	if err != nil {
+		return err
+	}
+	defer s.leave()
+	return do(e)
+}
 
 // Close waits for the operations under way, checkpoints and closes the store; operations that begin meanwhile get
 // ErrClosed. It returns ErrLeased, and closes nothing, while a match is open. After an error of the disk the store is closed all the
@@ -129,8 +140,8 @@ func (s *Store) Close() error {
 		s.suspended = false
 		return s.unsaved
 	}
-	e.halt()
-	err := e.end(context.Background(), e.close)
+	e.Halt()
+	err := e.End(context.Background(), e.Close)
 	s.unlock()
 	segments.GiveBack(worthCollecting)
 	return err
@@ -146,7 +157,7 @@ func (s *Store) leased() error {
 	return s.leasedBy(s.eng)
 }
 
-func (s *Store) leasedBy(e *engine) error {
+func (s *Store) leasedBy(e *engine.Engine) error {
 	n := s.matches.Load()
 	if n == 0 || e == nil {
 		return nil
@@ -155,62 +166,16 @@ func (s *Store) leasedBy(e *engine) error {
 	if n > 1 {
 		what = fmt.Sprintf("%d matches", n)
 	}
-	if _, oldest := e.set.Leases(); !oldest.IsZero() {
+	if _, oldest := e.Segments.Leases(); !oldest.IsZero() {
 		what += fmt.Sprintf(", the oldest lease since %s", oldest.Format("15:04:05"))
 	}
 	return fmt.Errorf("%w: %s", ErrLeased, what)
 }
 
-// end leaves the files as finish does, and lets go of them as letGo does. An index.db that is found damaged on the way is removed: the
-// next open rebuilds it from segments and log, which have everything, and must be durable for that. The caller holds the lock.
-func (e *engine) end(ctx context.Context, letGo func() error) error {
-	err := e.finish(ctx)
-	if !isIndexDamage(err) {
-		return errors.Join(err, letGo())
-	}
-	e.log.Error("index is damaged; the next open rebuilds it", "dir", e.dir, "error", err)
-	saved := errors.Join(e.sync(), letGo())
-	if rerr := e.fs.Remove(e.path(folder.IndexName)); rerr != nil {
-		e.log.Error("damaged index could not be removed", "dir", e.dir, "error", rerr)
-		return errors.Join(err, saved)
-	}
-	return saved
-}
-
-// halt stops the background worker and waits for it.
-func (e *engine) halt() {
-	close(e.stop)
-	<-e.done
-	e.bloomLoad.wait()
-}
-
-// close lets go of every file.
-func (e *engine) close() error {
-	var err error
-	if e.wal != nil {
-		err = e.wal.Close()
-	}
-	return errors.Join(err, e.ix.Close(), e.set.Close(), e.unlock())
-}
-
 // Trim answers memory pressure: maps, pools and pages read ahead are dropped, the garbage collector runs, and a checkpoint is made. No
 // record goes.
 func (s *Store) Trim(ctx context.Context) error {
-	return s.onIndex(ctx, func() error { return s.trimOnce(ctx) })
-}
-
-func (s *Store) trimOnce(ctx context.Context) error {
-	e, err := s.enter()
-	if err != nil {
-		return err
-	}
-	defer s.leave()
-	if e.wal != nil {
-		err = e.checkpoint(ctx)
-	}
-	e.set.Trim()
-	segments.GiveBack(0)
-	return err
+	return s.onIndex(ctx, func() error { return s.using(func(e *engine.Engine) error { return e.Trim(ctx) }) })
 }
 
 // Shrink answers storage pressure: it evicts, coldest first, until the store's files occupy bytes or less, and returns
@@ -218,39 +183,12 @@ func (s *Store) trimOnce(ctx context.Context) error {
 func (s *Store) Shrink(ctx context.Context, bytes int64) (int64, error) {
 	var out int64
 	err := s.onIndex(ctx, func() (err error) {
-		out, err = s.shrinkOnce(ctx, bytes)
-		return err
+		return s.using(func(e *engine.Engine) error {
+			out, err = e.Shrink(ctx, bytes)
+			return err
+		})
 	})
 	return out, err
-}
-
-func (s *Store) shrinkOnce(ctx context.Context, bytes int64) (int64, error) {
-	e, err := s.enter()
-	if err != nil {
-		return 0, err
-	}
-	defer s.leave()
-	if err := e.poisoned(); err != nil {
-		return 0, err
-	}
-	for used := e.measure(); used > bytes; {
-		n, err := e.evict(ctx, func() evictGoal { return evictGoal{bytes: e.space.used() - e.coming() - bytes} })
-		if err != nil {
-			return e.measure(), err
-		}
-		if err := e.checkpoint(ctx); err != nil {
-			return e.measure(), err
-		}
-		if used = e.measure(); n == 0 {
-			break
-		}
-	}
-	if used := e.measure(); used > bytes {
-		if err := e.compactIndex(ctx); err != nil {
-			return used, err
-		}
-	}
-	return e.measure(), nil
 }
 
 // Suspend checkpoints and lets go of every lock and file handle, so that the operating system has no reason to kill
@@ -266,8 +204,8 @@ func (s *Store) Suspend(ctx context.Context) error {
 		return ErrClosed
 	}
 	e := s.eng
-	e.halt()
-	s.suspended, s.unsaved = true, e.end(ctx, e.abandon)
+	e.Halt()
+	s.suspended, s.unsaved = true, e.End(ctx, e.Abandon)
 	s.unlock()
 	return s.unsaved
 }
@@ -287,7 +225,7 @@ func (s *Store) Resume(ctx context.Context) error {
 		return err
 	}
 	old := s.eng
-	e, err := openOrRebuild(ctx, s.dir, s.o)
+	e, err := engine.Open(ctx, s.dir, s.o.engine())
 	if err != nil {
 		s.unlock()
 		return err
@@ -295,15 +233,15 @@ func (s *Store) Resume(ctx context.Context) error {
 	s.opened()
 	s.adopt(old, e)
 	s.suspended, s.unsaved = false, nil
-	e.start(s)
+	e.Start(s.indexDamaged)
 	return nil
 }
 
 // adopt makes e the store's engine. Leases of the old one protect nothing in the new one, so every open match is looked
 // up anew when it is used; what it rests on stays pinned.
-func (s *Store) adopt(old, e *engine) {
-	e.count.adopt(&old.count)
-	e.pins.Adopt(old.pins)
+func (s *Store) adopt(old, e *engine.Engine) {
+	e.Count.Adopt(&old.Count)
+	e.Pins.Adopt(old.Pins)
 	s.eng = e
 	s.gen++
 }
@@ -338,9 +276,9 @@ func (s *Store) rebuildIndex(cause error, r *rebuilding) {
 		defer s.opened()
 	}
 	old := s.eng
-	old.halt()
-	unsaved := errors.Join(old.sync(), old.abandon()) // if the rebuild fails, nobody else makes durable what there is
-	e, err := openEngine(context.Background(), s.dir, s.o, cause)
+	old.Halt()
+	unsaved := errors.Join(old.Sync(), old.Abandon()) // if the rebuild fails, nobody else makes durable what there is
+	e, err := engine.OpenRebuilt(context.Background(), s.dir, s.o.engine(), cause)
 	if err != nil {
 		s.o.Logger.Error("index could not be rebuilt; the store is suspended until Resume", "dir", s.dir, "error", errors.Join(err, unsaved))
 		s.suspended, s.unsaved = true, unsaved
@@ -348,5 +286,5 @@ func (s *Store) rebuildIndex(cause error, r *rebuilding) {
 		return
 	}
 	s.adopt(old, e)
-	e.start(s)
+	e.Start(s.indexDamaged)
 }

@@ -87,7 +87,7 @@ func TestSweepThatCouldNotReadAll(t *testing.T) {
 	s = open(t, image, o)
 	m = model(t, s, plain())
 	from.Store(0)
-	s.eng.set.Trim()
+	s.eng.Segments.Trim()
 	for range 2 {
 		if err := s.Checkpoint(ctx); err != nil {
 			t.Error(err)

@@ -26,7 +26,7 @@ func TestScopeBeginsWithinTheOpening(t *testing.T) {
 		if n, reason := restore(t, m, p); n != 100 {
 			t.Errorf("scope at %d: %d tokens (%v), expected 100", at, n, reason)
 		}
-		if err := s.eng.rebuildBloom(ctx); err != nil {
+		if err := s.eng.RebuildBloom(ctx); err != nil {
 			t.Fatal(err)
 		}
 		if n, reason := restore(t, m, p); n != 100 {
@@ -44,7 +44,7 @@ func TestDeletedRowsAreNotBorrowed(t *testing.T) {
 		short := kv.Prompt{Tokens: tokens(1, 40)}
 		long := kv.Prompt{Tokens: concat(short.Tokens, tokens(2, 20))}
 		put(t, m, short)
-		w := s.eng.writes.New(m.written(s.eng), filled(d, &long, 38, 60), nil, write.Options{Codec: s.o.Codec})
+		w := s.eng.Writes.New(m.written(s.eng), filled(d, &long, 38, 60), nil, write.Options{Codec: s.o.Codec})
 		if err := w.Plan(&long); err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +63,7 @@ func TestDeletedRowsAreNotBorrowed(t *testing.T) {
 		}
 		w.Release()
 		expect(t, m, long, 32)
-		if n, _ := s.eng.pins.Counts(); n > 0 {
+		if n, _ := s.eng.Pins.Counts(); n > 0 {
 			t.Errorf("%s: %d blocks are still pinned", d.Name, n)
 		}
 	}
@@ -95,7 +95,7 @@ func TestVerifyBesideUnlinking(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	before := len(s.eng.set.Segments())
+	before := len(s.eng.Segments.Segments())
 	unlink := sync.OnceFunc(func() {
 		done := make(chan error) // somebody else does it
 		go func() { done <- errors.Join(x.Close(), s.eng.reclaim(ctx)) }()
@@ -111,7 +111,7 @@ func TestVerifyBesideUnlinking(t *testing.T) {
 	if err != nil || len(v.out.Damage) > 0 {
 		t.Errorf("%v, %v", v.out.Damage, err)
 	}
-	if after := len(s.eng.set.Segments()); after != before-1 {
+	if after := len(s.eng.Segments.Segments()); after != before-1 {
 		t.Fatalf("%d segments, %d before: this test shows nothing", after, before)
 	}
 }
@@ -124,7 +124,7 @@ func TestPutCountsOnNothingDeleted(t *testing.T) {
 		m := model(t, s, d)
 		p := kv.Prompt{Tokens: tokens(1, 48)}
 		put(t, m, p.Prefix(16))
-		w := s.eng.writes.New(m.written(s.eng), filled(d, &p, 0, 48), nil, write.Options{Codec: s.o.Codec})
+		w := s.eng.Writes.New(m.written(s.eng), filled(d, &p, 0, 48), nil, write.Options{Codec: s.o.Codec})
 		if err := w.Plan(&p); err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +145,7 @@ func TestPutCountsOnNothingDeleted(t *testing.T) {
 		}
 		w.Release()
 		expect(t, m, p, 16)
-		if n, _ := s.eng.pins.Counts(); n > 0 {
+		if n, _ := s.eng.Pins.Counts(); n > 0 {
 			t.Errorf("%s: %d blocks are still pinned", d.Name, n)
 		}
 	}

@@ -36,7 +36,7 @@ func TestVerifyWhileTheBloomFilterIsBuiltAnew(t *testing.T) {
 	v := &verifier{e: s.eng}
 	if err := v.bloom(&askedContext{ctx, func() {
 		_, err := m.Delete(ctx, p.Prefix(16))
-		if err = errors.Join(err, s.eng.rebuildBloom(ctx)); err != nil {
+		if err = errors.Join(err, s.eng.RebuildBloom(ctx)); err != nil {
 			t.Fatal(err)
 		}
 	}}); err != nil {

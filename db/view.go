@@ -33,5 +33,5 @@ func (x *Match) View(ctx context.Context, fn func(StoredPlane) error) error {
 	if err := x.check(e); err != nil {
 		return err
 	}
-	return e.source.View(ctx, x.held.Found, x.tokens, func(p read.StoredPlane) error { return fn(StoredPlane(p)) })
+	return e.Source.View(ctx, x.held.Found, x.tokens, func(p read.StoredPlane) error { return fn(StoredPlane(p)) })
 }

@@ -1,0 +1,108 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/dormousekv/dormouse/db/internal/recovery"
+	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/internal/loc"
+	"github.com/dormousekv/dormouse/segments"
+)
+
+// segments checks every byte of every segment. What is dead is not looked into.
+func (v *verifier) segments(ctx context.Context, live map[loc.Loc]recovery.Named) error {
+	e := v.e
+	seen := map[loc.Loc]bool{}
+	for _, s := range e.Segments.Segments() {
+		v.out.Files++
+		err := e.Segments.Verify(ctx, s.ID, func(l segments.Loc) bool {
+			loc := l
+			_, ok := live[loc]
+			seen[loc] = seen[loc] || ok
+			return ok
+		}, func(d *damage.Error) {
+			// Of a segment that was finished, nothing takes the header; and without index.db, nobody knows that nothing lived there.
+			lost := d.What == segments.HeaderName && e.ReadOnly() && len(e.Doubts) > 0
+			if errors.Is(d, segments.ErrRemains) && !lost || v.unfinished(s.ID, d.Offset) {
+				v.note("%v", d)
+				return
+			}
+			v.report(d)
+		}, v.read)
+		var bad *damage.Error
+		isBad := errors.As(err, &bad)
+		if errors.Is(err, segments.ErrMissing) {
+			v.out.Files-- // if nothing lives in it, it was unlinked since it was listed: no lease keeps a segment that was dead before
+			if isBad && holds(live, s.ID) {
+				v.miss(s.ID, bad.Err)
+			}
+		} else if isBad {
+			v.report(bad)
+		} else if err != nil {
+			if ctx.Err() != nil {
+				return err
+			}
+			v.skip(s.ID, err)
+		}
+	}
+	reported := map[string]bool{}
+	for _, d := range v.out.Damage {
+		reported[fmt.Sprint(d.File, d.Offset)] = true
+	}
+	var absent []recovery.Absent
+	for loc, x := range live {
+		if file := v.e.SegmentPath(loc.Segment); !seen[loc] && v.unread[loc.Segment] == nil && !reported[fmt.Sprint(file, loc.Offset)] {
+			absent = append(absent, recovery.Absent{Loc: loc, Named: x})
+			if v.gone(loc.Segment) {
+				v.out.Records--
+			}
+		}
+	}
+	v.lost(absent)
+	v.reportMissing()
+	return nil
+}
+
+// skip keeps why a segment, or a record in it, could not be read.
+func (v *verifier) skip(segment uint64, err error) {
+	if v.unread == nil {
+		v.unread = map[uint64]error{}
+	}
+	if v.unread[segment] == nil {
+		v.unread[segment] = err
+	}
+}
+
+// holds reports whether a live record lies in a segment.
+func holds(live map[loc.Loc]recovery.Named, segment uint64) bool {
+	for loc := range live {
+		if loc.Segment == segment {
+			return true
+		}
+	}
+	return false
+}
+
+// headerLeast is what the header of a segment takes at least.
+const headerLeast = 4096
+
+// unfinished reports whether off lies where an earlier process was still writing, or where destruction is decided and not
+// yet done: no rot, but what a crash leaves.
+func (v *verifier) unfinished(id uint64, off int64) bool {
+	for _, u := range v.unsealed {
+		if u.ID == id && (off >= u.End || u.From == 0 && off < headerLeast) {
+			return true
+		}
+	}
+	if v.e.Catalog.IsUnlinked(id) {
+		return true
+	}
+	for _, l := range v.e.Catalog.Tombstones() {
+		if l.Segment == id && l.Offset <= off && off < l.Offset+l.Length {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,220 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/internal/boot"
+	"github.com/dormousekv/dormouse/internal/vfs"
+)
+
+// checkpointing is a checkpoint that has begun: what lies below its frame waits, frozen, to be written.
+type checkpointing struct {
+	applied index.Applied
+	empty   []uint64 // segments in which nothing lived when it began
+	// bloom is the filter of that time, nil for none: one that is built later does not know what was removed since, and a power
+	// cut can take the frames that say so.
+	bloom   *index.Bloom
+	indexed bool // index.db has it
+	// growth and stateGrowth are the engine's at that time: what comes while it is written is for the next one.
+	growth, stateGrowth int64
+}
+
+func (e *Engine) Checkpoint(ctx context.Context) error {
+	e.ckptMu.Lock()
+	defer e.ckptMu.Unlock()
+	return e.checkpointLocked(ctx)
+}
+
+func (e *Engine) checkpointLocked(ctx context.Context) error {
+	if err := e.Poisoned(); err != nil {
+		return err
+	}
+	start := time.Now()
+
+	// One that failed comes first. While that goes on failing, each try must not make another log file.
+	if c := e.begun; c != nil {
+		if err := e.writeCheckpoint(ctx, c); err != nil && !e.worthRotating(c) {
+			e.dirty.Store(true)
+			return err
+		}
+	}
+	e.bloomLoad.wait() // else this one has no filter to write
+	c, err := e.freeze()
+	if err != nil {
+		return err
+	}
+	e.begun = c
+	if err := e.writeCheckpoint(ctx, c); err != nil {
+		e.dirty.Store(true) // the frozen part still waits
+		return err
+	}
+	e.growth.Add(-c.growth)
+	e.stateGrowth.Add(-c.stateGrowth)
+	e.Count.Checkpoints.Add(1)
+	e.Count.CheckpointNanos.Store(int64(since(start)))
+	return e.reclaimLocked(ctx)
+}
+
+// worthRotating reports whether the log should go on in a new file although c failed again: on a full disk, that may have the
+// only room for what makes some; and if just the old files cannot be removed, the index need not fall behind for that.
+func (e *Engine) worthRotating(c *checkpointing) bool {
+	used, ahead := e.wal.Room()
+	least := e.LogOptions().PreallocBytes / 2
+	return ahead < least || c.indexed && used >= least
+}
+
+// writeCheckpoint does what is still to be done of a checkpoint that has begun. The caller holds ckptMu.
+func (e *Engine) writeCheckpoint(ctx context.Context, c *checkpointing) error {
+	if err := e.sealLeftovers(ctx); err != nil {
+		return err
+	}
+	if err := e.Segments.Sync(); err != nil {
+		return err
+	}
+	e.checkpointed(c.applied.LSN)
+	if !c.indexed {
+		if err := e.Index.Checkpoint(ctx, c.applied); err != nil {
+			return err
+		}
+		c.indexed = true
+		if err := e.writeBloom(c); err != nil { // no reason for a log that grows for ever
+			e.log.Warn("the Bloom filter's file could not be written: the next open may have to rebuild it", "dir", e.Dir, "error", err)
+		}
+	}
+	e.Measure() // the log still has its old files: this is the most
+	if err := e.wal.Remove(c.applied.WALFile); err != nil {
+		return err
+	}
+	e.Catalog.Unlink(false, c.empty...)
+	e.begun = nil
+	return nil
+}
+
+// freeze switches to a new log file whose head repeats the small state, and freezes the index at the last frame before
+// it. While it holds the gate, no record is on its way from a segment to the index.
+func (e *Engine) freeze() (*checkpointing, error) {
+	e.gate.Lock()
+	defer e.gate.Unlock()
+	e.logMu.Lock()
+	defer e.logMu.Unlock()
+	if err := e.updateIndex(func(*index.Txn) error { return nil }); err != nil {
+		return nil, err
+	}
+	e.forgetFlags()
+	ends := e.openEnds()
+	empty := e.emptySegments()
+	var head []byte
+	var a index.Applied
+	var err error
+	encode, _ := e.laterHead(ends)
+	a.WALFile, a.LSN, err = e.wal.Rotate(func(lsn uint64) []byte {
+		head = encode()
+		return head
+	})
+	if err != nil {
+		return nil, err
+	}
+	next := e.nextCounters()
+	e.dirty.Store(false)
+	a.NextBirth, a.NextSegment, a.Clock, a.Extra = next.Seq, next.Segment, next.Clock, head
+	e.Index.Freeze()
+	return &checkpointing{
+		applied: a, empty: empty, bloom: e.bloom.Load(), growth: e.growth.Load(), stateGrowth: e.stateGrowth.Load(),
+	}, nil
+}
+
+// laterHead is what the log's next file begins with, as of now, encoded when that is written: a process that only reads needs none. Encoding
+// takes no lock.
+// The caller holds the gate and logMu.
+func (e *Engine) laterHead(ends map[uint64]int64) (encode func() []byte, sizeBound int64) {
+	return e.Catalog.Head(boot.ID(), ends, e.nextCounters()), e.Catalog.HeadBound(len(ends))
+}
+
+// SyncAll makes all that was acknowledged durable, and destroys the bytes of what was deleted, refs included. What open matches can still see
+// stays: [Engine.Pending] counts it.
+func (e *Engine) SyncAll(ctx context.Context) error {
+	if err := e.Poisoned(); err != nil {
+		return err
+	}
+	e.ckptMu.Lock()
+	err := e.sealLeftovers(ctx) // behind their ends there may be what a power cut tore, of what was deleted since
+	e.ckptMu.Unlock()
+	if err != nil {
+		return err
+	}
+	if err := e.Sync(); err != nil {
+		return err
+	}
+	if err := e.reclaim(ctx); err != nil {
+		return err
+	}
+	return e.scrubRefs(ctx)
+}
+
+// scrubRefs sees to it that no file holds what refs said that are gone, if something was deleted since: a log that begins with those that
+// there are, and an index without free pages.
+func (e *Engine) scrubRefs(ctx context.Context) error {
+	e.ckptMu.Lock()
+	defer e.ckptMu.Unlock()
+	due, formers := e.Catalog.FormerDeleted()
+	if !due {
+		return nil
+	}
+	goesOn, id := e.wal.Begun(), e.wal.FileID()
+	if err := e.checkpointLocked(ctx); err != nil && !errors.Is(err, ErrNotDestroyed) {
+		return err
+	}
+	if goesOn && e.wal.FileID() == id {
+		return fmt.Errorf("%w: what deleted refs said stays in the log until there is room for another file", vfs.ErrNoSpace)
+	}
+	if err := e.Index.Compact(); err != nil {
+		return err
+	}
+	if e.Catalog.ForgetFormer(formers) {
+		e.dirty.Store(true) // the head of the log says otherwise
+	}
+	return nil
+}
+
+// sync makes durable what the segments and the log have, also what an earlier process left in them.
+func (e *Engine) Sync() error {
+	if e.wal == nil {
+		return nil
+	}
+	if err := e.Poisoned(); err != nil {
+		return err
+	}
+	if err := e.Segments.Sync(); err != nil { // what no frame is about, too: headers, footers
+		return err
+	}
+	return e.allDurable()
+}
+
+// finish leaves the files as the next Open likes them: segments that end in a footer, a log of one head. A store in which
+// nothing was written or used since it was opened is like that. Nobody else uses the engine.
+func (e *Engine) finish(ctx context.Context) error {
+	if e.wal == nil {
+		return nil
+	}
+	if e.asOpened() && e.Poisoned() == nil {
+		return nil
+	}
+	if err := e.Segments.SealAll(); errors.Is(err, vfs.ErrNoSpace) {
+		e.log.Warn("the last segments get their footers another time", "dir", e.Dir, "why", err)
+	} else if err != nil {
+		return err
+	}
+	return e.Checkpoint(ctx)
+}
+
+// asOpened reports whether nothing was written or used since the store was opened, and nothing was left to do then.
+func (e *Engine) asOpened() bool {
+	e.ckptMu.Lock()
+	defer e.ckptMu.Unlock()
+	waiting, _ := e.Catalog.Waiting()
+	return !e.wal.Begun() && !e.dirty.Load() && e.recency.none() && len(e.unsealed) == 0 && waiting == 0
+}

@@ -1,0 +1,156 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/segments"
+)
+
+// CompactOptions are db.CompactOptions.
+type CompactOptions struct {
+	LiveShare float64 // 0: one half
+	All       bool
+	Progress  func(Progress)
+	Least     int64 // bytes that rewriting segments must give back in all
+}
+
+// Compacted says what a compaction did: db.Compacted.
+type Compacted struct {
+	Segments      int
+	Records       int
+	Bytes         int64
+	Before, After int64
+}
+
+// Compact gives space back. A segment that cannot be read or changed just now is left as it is, and is the error after the others are done.
+func (e *Engine) Compact(ctx context.Context, o CompactOptions) (Compacted, error) {
+	if err := e.Poisoned(); err != nil {
+		return Compacted{}, err
+	}
+	if err := ctx.Err(); err != nil {
+		return Compacted{}, err
+	}
+	if o.LiveShare == 0 {
+		o.LiveShare = 0.5
+	}
+	out := Compacted{Before: e.Measure()}
+	if !e.asOpened() { // what waits to be destroyed or sealed is no segment's gain
+		if err := e.Checkpoint(ctx); err != nil && !errors.Is(err, ErrNotDestroyed) {
+			return out, err
+		}
+	}
+	victims := e.worth(o)
+	if len(victims) == 0 && len(e.emptySegments()) == 0 && !e.indexWorth() {
+		out.After = e.Measure()
+		return out, nil
+	}
+	var err error
+	if len(victims) > 0 {
+		err = e.rewrite(ctx, func(s segments.Info, _ int64) bool { return victims[s.ID] }, o.Progress, &out)
+	}
+	// One checkpoint makes the moves durable and destroys the old places; the next finds the segments empty. What cannot be moved or
+	// destroyed keeps nothing else from being done. It is said in the end, if it still stands.
+	var undone error
+	for range 2 {
+		if undone == nil || errors.Is(undone, ErrNotDestroyed) {
+			undone = e.Checkpoint(ctx)
+		}
+	}
+	if (err == nil || errors.Is(err, ErrNotMoved)) && (undone == nil || errors.Is(undone, ErrNotDestroyed)) {
+		undone = errors.Join(undone, e.shrinkIndex(ctx))
+	}
+	out.After = e.Measure()
+	return out, errors.Join(err, undone)
+}
+
+// compactIndex rewrites index.db without its free pages.
+func (e *Engine) compactIndex(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	e.ckptMu.Lock()
+	defer e.ckptMu.Unlock()
+	return e.Index.Compact()
+}
+
+// shrinkIndex is compactIndex, unless that gives nothing back.
+func (e *Engine) shrinkIndex(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	e.ckptMu.Lock()
+	defer e.ckptMu.Unlock()
+	return e.Index.Shrink()
+}
+
+// indexWorth reports whether enough of index.db is free to write it anew.
+func (e *Engine) indexWorth() bool {
+	return e.Index.FreeBytes() >= max(64<<10, e.indexBytes.Load()/8)
+}
+
+// worth picks the segments that Compact rewrites: those that are mostly dead, and small ones where a model has several. Those of a model
+// are rewritten together, unless that takes more than it gives.
+func (e *Engine) worth(o CompactOptions) map[uint64]bool {
+	type candidate struct {
+		ids            []uint64
+		records, bytes int64 // alive
+		now, begin     int64 // allocated; where the first record lies
+	}
+	v := e.View()
+	defer v.Release()
+	small := map[kv.Fingerprint]int{}
+	isSmall := func(s segments.Info) bool { return s.Size < e.o.SegmentBytes/4 }
+	all := e.Segments.Segments()
+	for _, s := range all {
+		if !s.Active && isSmall(s) && v.Segment(s.ID).Records > 0 {
+			small[s.Model]++
+		}
+	}
+	models := map[kv.Fingerprint]*candidate{}
+	for _, s := range all {
+		live := v.Segment(s.ID)
+		if s.Active || live.Records == 0 {
+			continue
+		}
+		places := max(s.End, live.Bytes+s.Begin) - s.Begin // of records, dead or alive
+		if s.End == 0 {                                    // it is not known where they end
+			places = s.Size
+		}
+		mostlyDead := places > live.Bytes && float64(live.Bytes) < o.LiveShare*float64(places)
+		if !o.All && !mostlyDead && (!isSmall(s) || small[s.Model] < 2) {
+			continue
+		}
+		c := models[s.Model]
+		if c == nil {
+			c = &candidate{}
+			models[s.Model] = c
+		}
+		c.ids = append(c.ids, s.ID)
+		c.records += live.Records
+		c.bytes += live.Bytes
+		c.now += s.Allocated
+		c.begin = max(c.begin, s.Begin)
+	}
+	victims := map[uint64]bool{}
+	total := int64(0)
+	for _, c := range models {
+		files := c.bytes/e.o.SegmentBytes + 1
+		then := c.bytes + files*(c.begin+segments.FooterBytes(c.records/files+1)+BlockBytes)
+		if !o.All && then > c.now+BlockBytes {
+			continue
+		}
+		total += c.now - then
+		for _, id := range c.ids {
+			victims[id] = true
+		}
+	}
+	if !o.All && total < o.Least {
+		return nil
+	}
+	return victims
+}
+
+// BlockBytes is what files occupy a multiple of, on most file systems.
+const BlockBytes = 4096

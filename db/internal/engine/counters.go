@@ -1,0 +1,107 @@
+package engine
+
+import (
+	"math/bits"
+	"sync/atomic"
+	"time"
+
+	"github.com/dormousekv/dormouse/db/internal/write"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// Counters are an engine's part of db.Stats.
+type Counters struct {
+	Matches, Hits, TokensAsked, TokensReused atomic.Int64
+	Reasons                                  [kv.ReasonCodes]atomic.Int64
+
+	Puts, Records, Reused, Replaced, BytesPut, BytesRestored, BytesMoved atomic.Int64
+	Evicted, Deleted, Damaged, Collisions, BloomFalse, Checkpoints       atomic.Int64
+	CheckpointNanos, High                                                atomic.Int64
+
+	LookupTime, RestoreTime, PutTime Times
+}
+
+// all lists what adds up over the engines of one store.
+func (c *Counters) all() []*atomic.Int64 {
+	out := []*atomic.Int64{
+		&c.Matches, &c.Hits, &c.TokensAsked, &c.TokensReused, &c.Puts, &c.Records, &c.Reused, &c.Replaced, &c.BytesPut,
+		&c.BytesRestored, &c.BytesMoved, &c.Evicted, &c.Deleted, &c.Damaged, &c.Collisions, &c.BloomFalse, &c.Checkpoints,
+	}
+	for i := range c.Reasons {
+		out = append(out, &c.Reasons[i])
+	}
+	for _, h := range []*Times{&c.LookupTime, &c.RestoreTime, &c.PutTime} {
+		out = append(out, &h.nanos)
+		for i := range h.counts {
+			out = append(out, &h.counts[i])
+		}
+	}
+	return out
+}
+
+// Adopt continues the counts of an engine that was suspended.
+func (c *Counters) Adopt(old *Counters) {
+	mine := c.all()
+	for i, x := range old.all() {
+		mine[i].Add(x.Load())
+	}
+	c.RaiseHigh(old.High.Load())
+}
+
+// Matched counts a match of so many tokens.
+func (c *Counters) Matched(tokens int, why kv.ReasonCode, asked int, d time.Duration) {
+	c.Matches.Add(1)
+	c.TokensAsked.Add(int64(asked))
+	if tokens > 0 {
+		c.Hits.Add(1)
+	}
+	c.Reasons[why].Add(1)
+	c.LookupTime.Add(d)
+}
+
+// Restored counts a restore of so many tokens that were not counted before, which read so many stored bytes.
+func (c *Counters) Restored(tokens int, bytes int64, d time.Duration) {
+	c.TokensReused.Add(int64(tokens))
+	c.BytesRestored.Add(bytes)
+	c.RestoreTime.Add(d)
+}
+
+// Put counts a put.
+func (c *Counters) Put(r write.Result, d time.Duration) {
+	c.Puts.Add(1)
+	c.Records.Add(int64(r.Records))
+	c.Reused.Add(int64(r.Reused))
+	c.BytesPut.Add(r.Bytes)
+	c.PutTime.Add(d)
+}
+
+// RaiseHigh notes what the files occupied at most.
+func (c *Counters) RaiseHigh(used int64) {
+	for {
+		high := c.High.Load()
+		if used <= high || c.High.CompareAndSwap(high, used) {
+			return
+		}
+	}
+}
+
+// Times is a histogram of durations that is being counted: by powers of two microseconds.
+type Times struct {
+	counts [32]atomic.Int64
+	nanos  atomic.Int64
+}
+
+// Add counts a duration.
+func (h *Times) Add(d time.Duration) {
+	h.counts[min(bits.Len64(uint64(d.Microseconds())), len(h.counts)-1)].Add(1)
+	h.nanos.Add(int64(d))
+}
+
+// Read returns the counts, how many they are, and the sum of the durations.
+func (h *Times) Read() (counts [32]int64, n int64, sum time.Duration) {
+	for i := range h.counts {
+		counts[i] = h.counts[i].Load()
+		n += counts[i]
+	}
+	return counts, n, time.Duration(h.nanos.Load())
+}

@@ -1,0 +1,196 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/dormousekv/dormouse/db/internal/catalog"
+	"github.com/dormousekv/dormouse/db/internal/oplog"
+	"github.com/dormousekv/dormouse/db/internal/read"
+	"github.com/dormousekv/dormouse/db/internal/recovery"
+	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// Deleted says what a deletion took: db.Deleted.
+type Deleted struct {
+	Blocks  int
+	Records int
+	Refs    int
+	Bytes   int64
+}
+
+// Delete removes a prefix of a model, with all that continues it, and returns when that is durable.
+func (e *Engine) Delete(ctx context.Context, m *catalog.Model, prefix *kv.Prompt) (Deleted, error) {
+	return e.delete(ctx, func(t *index.Txn) ([]kv.Key, error) { return e.holding(m, t, prefix) }, e.below(m.Fingerprint, prefix))
+}
+
+// DeleteScope removes everything that was stored for a scope, with its refs, and returns when that is durable.
+func (e *Engine) DeleteScope(ctx context.Context, id kv.ScopeID) (Deleted, error) {
+	return e.delete(ctx, func(t *index.Txn) (keys []kv.Key, err error) {
+		err = t.ScopeRoots(id, func(k kv.Key) bool {
+			keys = append(keys, k)
+			return true
+		})
+		return keys, err
+	}, func(r *oplog.Ref) bool { return !r.Trail.Whole(r.Tokens) || r.Trail.Scope() == id })
+}
+
+// below returns what tells the refs to a prompt that begins with prefix, of which nothing may be stored any more.
+func (e *Engine) below(fp kv.Fingerprint, prefix *kv.Prompt) func(*oplog.Ref) bool {
+	n := len(prefix.Tokens)
+	trail := sync.OnceValue(func() kv.Trail { return e.Hasher.Trail(fp, prefix) })
+	return func(r *oplog.Ref) bool {
+		return r.Model == fp && n > 0 && (!r.Trail.Whole(r.Tokens) || trail().Begins(n, r.Trail, r.Tokens))
+	}
+}
+
+// holding returns the blocks that hold the prompt's last token, after the same prefix: the block of the chain itself, and
+// every stored block that goes on differently after it.
+func (e *Engine) holding(m *catalog.Model, t *index.Txn, p *kv.Prompt) ([]kv.Key, error) {
+	chain := e.Hasher.Chain(m.Fingerprint, m.Desc.BlockTokens, p)
+	n := len(p.Tokens)
+	if n == 0 {
+		return nil, nil
+	}
+	last := chain.Len() - 1
+	start, _ := chain.Block(last)
+	hashes := e.Hasher.AppendTokenHashes(nil, p, start, n)
+	var keys []kv.Key
+	err := t.ChildrenLike(chain.Parent(last), chain.Scope(last), hashes, func(k kv.Key) bool {
+		keys = append(keys, k)
+		return true
+	})
+	if err != nil {
+		return nil, err
+	}
+	// Two bytes a token are a hint: compare the tokens.
+	var failed error
+	keys = slices.DeleteFunc(keys, func(k kv.Key) bool {
+		entry, ok, err := t.Get(k, 0)
+		if err != nil || !ok {
+			failed = errors.Join(failed, err) // what is not known to be gone is not deleted
+			return true
+		}
+		shared, err := e.Search.SharedTokens(p, entry)
+		if read.Passing(err) { // it may be another prompt's
+			failed = errors.Join(failed, err)
+		}
+		return err == nil && start+shared < n
+	})
+	return keys, failed
+}
+
+// removeBatch bounds the records that one log frame removes: a frame has a largest size, and so has the list of what waits to
+// be destroyed, which every log file repeats. A variable for tests.
+var removeBatch = 1 << 19
+
+// delete removes the subtrees of the blocks that pick names, with the refs on them and those to what is not stored any more that named
+// says yes to, and makes that durable: as one frame, or where they are very large as several, the deepest blocks first.
+func (e *Engine) delete(ctx context.Context, pick func(t *index.Txn) ([]kv.Key, error), named func(*oplog.Ref) bool) (Deleted, error) {
+	if err := e.Poisoned(); err != nil {
+		return Deleted{}, err
+	}
+	var out Deleted
+	for {
+		lsn, more, err := e.deleteSome(pick, named, &out)
+		if err != nil {
+			return out, err
+		}
+		if lsn == 0 { // what took it, another deletion or an eviction, may not be durable yet
+			return out, e.Barrier(e.wal.LastLSN())
+		}
+		if err := e.Barrier(lsn); err != nil {
+			return out, err
+		}
+		if err := e.reclaim(ctx); err != nil || !more {
+			return out, err
+		}
+	}
+}
+
+// deleteSome is one frame of delete; more says that something is left.
+func (e *Engine) deleteSome(pick func(t *index.Txn) ([]kv.Key, error), named func(*oplog.Ref) bool, out *Deleted) (lsn uint64, more bool, err error) {
+	var took Deleted
+	op := oplog.Remove{Deleted: true}
+	e.logMu.Lock() // until the small state has it too: the head of a new log file must not miss it
+	defer e.logMu.Unlock()
+	lsn, err = e.commitBoth(func(t *index.Txn) (oplog.Op, error) {
+		roots, err := pick(t)
+		if err != nil {
+			return nil, err
+		}
+		for _, k := range roots {
+			if more, err = e.removeSubtree(t, k, &op, &took); err != nil {
+				return nil, err
+			}
+			if more {
+				break
+			}
+		}
+		if op.Refs, err = e.refsOf(t, op.Dead, named); err != nil || len(op.Dead) == 0 && len(op.Refs) == 0 {
+			return nil, err
+		}
+		op.Seq = e.birth.Load()
+		return op, nil
+	})
+	if err != nil || lsn == 0 {
+		return 0, false, err
+	}
+	e.bloomRemoved(int64(took.Blocks))
+	e.Count.Deleted.Add(int64(took.Blocks))
+	out.Blocks += took.Blocks
+	out.Bytes += took.Bytes
+	out.Records += len(op.Dead)
+	out.Refs += len(op.Refs)
+	return lsn, more, nil
+}
+
+// refsOf returns the names of the refs on blocks that are dead, and of those that named says yes to whose block is not stored. The caller
+// holds logMu.
+func (e *Engine) refsOf(t *index.Txn, dead []oplog.Dead, named func(*oplog.Ref) bool) ([]string, error) {
+	gone := map[kv.Key]bool{}
+	for _, d := range dead {
+		gone[d.Key] = true
+	}
+	return e.Catalog.RefsWhere(func(r *oplog.Ref) (bool, error) {
+		if gone[r.Block] {
+			return true, nil
+		}
+		if !named(r) {
+			return false, nil
+		}
+		_, stored, err := t.Get(r.Block, 0) // then it says itself whether it goes
+		return !stored, err
+	})
+}
+
+// removeSubtree removes block k and everything below it, deepest first; more says that op is full before that is done.
+func (e *Engine) removeSubtree(t *index.Txn, k kv.Key, op *oplog.Remove, out *Deleted) (more bool, err error) {
+	order, err := recovery.Below(t, k)
+	if err != nil {
+		return false, err
+	}
+	for _, k := range slices.Backward(order) {
+		if len(op.Dead) >= removeBatch {
+			return true, nil
+		}
+		block, ok, err := t.Get(k, 0)
+		if err != nil {
+			return false, err
+		}
+		if !ok {
+			continue
+		}
+		dead, bytes, err := e.removeBlock(t, block)
+		if err != nil {
+			return false, err
+		}
+		op.Dead = append(op.Dead, dead...)
+		out.Blocks++
+		out.Bytes += bytes
+	}
+	return false, nil
+}

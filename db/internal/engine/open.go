@@ -1,0 +1,279 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+
+	"github.com/dormousekv/dormouse/db/internal/catalog"
+	"github.com/dormousekv/dormouse/db/internal/folder"
+	"github.com/dormousekv/dormouse/db/internal/lease"
+	"github.com/dormousekv/dormouse/db/internal/prefix"
+	"github.com/dormousekv/dormouse/db/internal/read"
+	"github.com/dormousekv/dormouse/db/internal/recovery"
+	"github.com/dormousekv/dormouse/db/internal/write"
+	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/internal/boot"
+	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/segments"
+	"github.com/dormousekv/dormouse/wal"
+)
+
+// Open opens what is in dir, or makes a new store there. The index is built anew if it turns out to be damaged on the way. The caller holds
+// LOCK.
+func Open(ctx context.Context, dir string, o Options) (*Engine, error) {
+	e, err := OpenRebuilt(ctx, dir, o, nil)
+	if IsIndexDamage(err) {
+		return OpenRebuilt(ctx, dir, o, err)
+	}
+	return e, err
+}
+
+// OpenRebuilt opens what is in dir, or makes a new store there: FORMAT, segments, index, log, Bloom filter, in this
+// order. The caller holds the lock. A doubt about the index has it built anew.
+func OpenRebuilt(ctx context.Context, dir string, o Options, doubt error) (opened *Engine, err error) {
+	e := &Engine{
+		Dir: dir, o: o, FS: o.FS, log: o.Logger, workers: read.NewWorkers(),
+		Catalog: catalog.New(),
+		Pins:    lease.NewPins(), barriers: barriers{turn: make(chan struct{}, 1)},
+		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
+	}
+	defer func() {
+		if err != nil {
+			e.Abandon()
+		}
+	}()
+	if err := e.openFormat(); err != nil {
+		return nil, err
+	}
+	if err := e.lockFormat(); err != nil {
+		return nil, err
+	}
+	if o.ReadOnly {
+		err = e.holdIndex()
+	} else {
+		err = e.refuseForeign()
+	}
+	if err != nil {
+		return nil, err
+	}
+	e.Hasher = kv.NewHasher(e.Format.Seed)
+	e.Segments, err = segments.Open(segments.Options{
+		FS: e.FS, Dir: e.Path(folder.SegmentsDir), UUID: e.Format.UUID, Seed: e.Format.Seed, SegmentBytes: o.SegmentBytes,
+		AllocateStep: e.allocateStep(), Ahead: e.ahead,
+		Poisoned: e.markUnsynced, ReadOnly: o.ReadOnly, Overtaken: e.Overtaken, Logger: o.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	e.space.grown, e.space.log = e.Segments.Extended, func() int64 {
+		if e.wal == nil {
+			return 0
+		}
+		return e.wal.Bytes()
+	}
+	r, err := e.recover(ctx, doubt)
+	if err != nil {
+		return nil, err
+	}
+	e.Search = prefix.Store{
+		Hasher: e.Hasher, Index: e.Index, Bloom: &e.bloom, Segments: e.Segments, WasDamaged: e.Catalog.IsFlagged, Cause: e.FoundBad,
+		Collisions: &e.Count.Collisions, BloomFalse: &e.Count.BloomFalse,
+	}
+	e.Source = read.Source{Segments: e.Segments, Workers: e.workers, Cause: e.FoundBad, Report: e.reportDamage}
+	e.Leases = lease.Store{Search: &e.Search, Pins: e.Pins, Committed: e.awaitCommit}
+	e.writes = write.Store{
+		Store: &e.Leases, Rows: &e.Source, Engine: e,
+		Gate: &e.gate, Seq: &e.birth, Grown: &e.growth, Replaced: &e.Count.Replaced,
+	}
+	if o.ReadOnly {
+		return e, nil
+	}
+	if err := e.writeUnsynced(r); err != nil {
+		return nil, err
+	}
+	if err := e.startLog(ctx, r); err != nil {
+		return nil, err
+	}
+	if !e.pending.on.Load() && e.bloom.Load() == nil && e.Counts().Blocks == 0 {
+		e.bloom.Store(index.NewBloom(minBloomKeys, o.BloomFPR))
+	}
+	e.dirty.Store(r.Rebuilt || r.Changed) // the worker's first checkpoint keeps what was recovered
+	if err := e.endUnsynced(ctx); err != nil {
+		return nil, err
+	}
+	return e, e.findFloor()
+}
+
+// recover finds out what the store is. A reader beside a writer takes what the last checkpoint wrote.
+func (e *Engine) recover(ctx context.Context, doubt error) (*recovery.Result, error) {
+	e.pending.on.Store(true) // until it is known whether the Bloom filter's file can be used
+	in := recovery.Input{
+		FS: e.FS, Dir: e.Dir, Segments: e.Segments, Bloom: e.Path(folder.BloomName), Hasher: e.Hasher, Unsynced: e.unsynced(),
+		ReadOnly: e.o.ReadOnly, Doubt: doubt, Logger: e.log, IndexOptions: e.indexOptions(), LogOptions: e.ReadLogOptions(),
+		Rank: e.order, AddKey: e.pending.add,
+	}
+	if e.o.Progress != nil {
+		in.Progress = func(done, total int64) { e.o.Progress(Progress{What: "scan segments", Done: done, Total: total}) }
+	}
+	run := func() (recovery.Result, error) { return recovery.Run(ctx, in) }
+	if e.o.Beside {
+		run = func() (recovery.Result, error) { return recovery.Beside(in) }
+	}
+	r, err := run()
+	if e.Index = r.Index; errors.Is(err, wal.ErrVersion) || errors.Is(err, vfs.ErrVersion) && !e.o.Beside {
+		return nil, folder.OfAnotherRelease(err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	e.Catalog, e.unsealed, e.Doubts, e.Absent = r.Catalog, r.Leftover, r.Doubts, r.Absent
+	e.birth.Store(r.Seq)
+	e.clock.Store(r.Clock)
+	e.planBloom(&r)
+	return &r, nil
+}
+
+// abandon closes whatever is open, also of an Open that failed, though matches can see it.
+func (e *Engine) Abandon() (err error) {
+	e.bloomLoad.drop()
+	if e.wal != nil {
+		err = e.wal.Close()
+	}
+	if e.Index != nil {
+		err = errors.Join(err, e.Index.Close())
+	}
+	if e.Segments != nil {
+		err = errors.Join(err, e.Segments.Abandon())
+	}
+	return errors.Join(err, e.unlock())
+}
+
+func (e *Engine) unlock() error {
+	if e.lock == nil {
+		return nil
+	}
+	return e.lock.Release()
+}
+
+// openFormat reads FORMAT, or writes it for a new store.
+func (e *Engine) openFormat() error {
+	var restored bool
+	var err error
+	e.Format, restored, err = folder.Read(e.FS, e.Dir)
+	switch {
+	case err == nil && e.Format.ReadOnly != 0 && !e.o.ReadOnly:
+		return fmt.Errorf("%s: %w: features %#x can only be read by this release", e.Path(folder.FormatName), vfs.ErrVersion, e.Format.ReadOnly)
+	case err == nil && restored:
+		e.log.Warn("FORMAT was lost and is restored from a segment", "dir", e.Dir)
+		if e.o.ReadOnly {
+			return nil
+		}
+		// Whatever else has that name is neither replaced, nor done without: the segments that say whose it is may all go.
+		switch err := vfs.CheckOwn(e.FS, e.Path(folder.FormatName), folder.IsFormat); {
+		case errors.Is(err, fs.ErrNotExist):
+			if err := e.refuseUnproven(); err != nil {
+				return err
+			}
+		case err != nil:
+			return err
+		}
+	case err == nil:
+		if e.o.ReadOnly {
+			return nil
+		}
+		return e.makeFolders()
+	case e.o.ReadOnly && errors.Is(err, fs.ErrNotExist):
+		return folder.NoStoreError(e.Dir)
+	case e.o.ReadOnly, errors.Is(err, vfs.ErrVersion):
+		return err
+	default: // under the lock once more: what is there may be there since then
+		if err := folder.RefuseOthers(e.FS, e.Dir); err != nil {
+			return err
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		e.Format = folder.New()
+	}
+	if err := e.makeFolders(); err != nil {
+		return err
+	}
+	return vfs.WriteAtomic(e.FS, e.Dir, e.Path(folder.FormatName), e.Format.Encode(), folder.IsFormat)
+}
+
+func (e *Engine) makeFolders() error {
+	for _, name := range []string{folder.LogDir, folder.SegmentsDir} {
+		if err := e.FS.Mkdir(e.Path(name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// startLog begins a new log file whose head repeats the small state. The files before it stay until a checkpoint.
+func (e *Engine) startLog(ctx context.Context, r *recovery.Result) error {
+	head, size := e.laterHead(e.openEnds())
+	sound := e.Segments.Err() == nil                             // else nothing is written
+	if sound && size > int64(maxHead) && len(head()) > maxHead { // so many records wait to be destroyed that the log could never begin
+		e.Catalog.Defer(r.Listed)
+		e.ckptMu.Lock()
+		err := e.reclaimAfter(ctx, func(behind bool) error { // its frames are read: the log that is to begin is the barrier
+			if behind {
+				if err := e.Segments.Sync(); err != nil {
+					return err
+				}
+			}
+			return wal.SyncFiles(e.LogOptions())
+		})
+		e.ckptMu.Unlock()
+		if err != nil && !errors.Is(err, ErrNotDestroyed) {
+			return err
+		}
+		e.Catalog.BuryAt(slices.Collect(maps.Keys(r.Listed))...) // though its segment may be gone
+		head, _ = e.laterHead(e.openEnds())
+	}
+	o, id, lsn := e.LogOptions(), max(r.Log.LastFile, r.Applied.WALFile)+1, max(r.Log.LastLSN, r.Applied.LSN)+1
+	var err error
+	if sound && (r.Rebuilt || len(r.Log.Files) == 0) { // the log is what says that there is a store
+		e.wal, err = wal.Create(o, id, lsn, head())
+	} else {
+		e.wal, err = wal.CreateLater(o, id, lsn, head)
+	}
+	return err
+}
+
+// maxHead is the longest head of a log file. A variable for tests.
+var maxHead = wal.MaxPayload
+
+func (e *Engine) LogOptions() wal.Options {
+	ahead := min(wal.DefaultPreallocBytes, e.o.Budget/64)
+	if e.o.LogAhead > 0 {
+		ahead = min(ahead, e.o.LogAhead)
+	}
+	return wal.Options{
+		FS: e.FS, Dir: e.Path(folder.LogDir), UUID: e.Format.UUID, Boot: boot.Number(), Poisoned: e.markUnsynced, Logger: e.log, PreallocBytes: max(MinLogAhead, ahead),
+	}
+}
+
+// readOptions are walOptions for who reads the log: after an fsync that failed, this boot's frames may be lost, too.
+func (e *Engine) ReadLogOptions() wal.Options {
+	o := e.LogOptions()
+	if e.unsynced() {
+		o.Boot = 0
+	}
+	return o
+}
+
+// MinLogAhead is the least that is reserved ahead in the log.
+const MinLogAhead = 64 << 10
+
+func (e *Engine) indexOptions() index.Options {
+	return index.Options{
+		FS: e.FS, Path: e.Path(folder.IndexName), UUID: e.Format.UUID, Halted: e.markUnsynced, ReadOnly: e.o.ReadOnly, Logger: e.log,
+	}
+}

@@ -1,0 +1,41 @@
+package engine
+
+// reserveBytes is what a put leaves of the budget for all that is not records, so that the budget holds while a checkpoint
+// runs, and after one that comes late.
+func (e *Engine) reserveBytes() int64 { return e.logReserve() + e.checkpointBytes() + e.headReserve() }
+
+// headReserve is for models, refs and notes: each log file begins with them, one more than there are is made at a checkpoint, and those that are
+// new since the last one are not in the others and in the index yet.
+func (e *Engine) headReserve() int64 {
+	n := e.Catalog.HeadBytes()
+	return n + 2*min(n, e.stateGrowth.Load())
+}
+
+// logReserve is for the log, which grows, and has three files while it goes on in another, and for headers of segments.
+func (e *Engine) logReserve() int64 { return min(4<<20, e.o.Budget/8) }
+
+// allocateStep is how far ahead of its records a segment reserves disk blocks.
+func (e *Engine) allocateStep() int64 { return min(4<<20, max(64<<10, e.o.Budget/64)) }
+
+// indexRecordBytes is what a record adds to index.db: a row each in three tables, in pages that are half full.
+const indexRecordBytes = 1 << 10
+
+// checkpointBytes is by how much a checkpoint may lengthen the files until it is done: it writes all pages of the index
+// anew before it frees the old ones, in place or in a second file, with what the index has not got yet; the Bloom filter
+// takes its room twice; and segments get their footers.
+func (e *Engine) checkpointBytes() int64 {
+	n := e.indexBytes.Load() + e.bloomBytes.Load() + e.Segments.Footers()
+	if e.Index != nil {
+		n += e.Index.Unwritten() * indexRecordBytes
+	}
+	return n
+}
+
+// ahead takes room for disk blocks that a segment reserves beyond what its record needs, if there is some without evicting.
+// done ends it when they are reserved.
+func (e *Engine) ahead(bytes int64) (done func(), ok bool) {
+	if !e.measured.Load() || !e.diskHas(bytes, e.diskReserve()) || !e.space.reserve(bytes, e.o.Budget-e.reserveBytes()) {
+		return nil, false
+	}
+	return func() { e.space.giveUp(bytes, 0) }, true
+}

@@ -1,0 +1,249 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/dormousekv/dormouse/db/internal/folder"
+	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/internal/vfs"
+)
+
+// Reserve takes room for a record of so many bytes, as one of so many new blocks, if there is some without evicting.
+func (e *Engine) Reserve(bytes, blocks int64) bool {
+	e.measureOnce()
+	if !e.diskHas(bytes, e.diskReserve()) || !e.space.reserve(bytes, e.o.Budget-e.reserveBytes()) {
+		return false
+	}
+	if e.reserveBlocks(blocks) {
+		return true
+	}
+	e.space.giveUp(bytes, 0)
+	return false
+}
+
+func (e *Engine) reserveBlocks(blocks int64) bool {
+	u := &e.space
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if e.o.MaxBlocks > 0 && blocks > 0 && e.Counts().Blocks+u.blocks+blocks > e.o.MaxBlocks {
+		return false
+	}
+	u.blocks += blocks
+	return true
+}
+
+// diskHas reports whether the file system can take so many bytes and leave what is to be left free.
+func (e *Engine) diskHas(bytes, leave int64) bool {
+	free, ok := e.diskFree()
+	return !ok || free >= bytes+leave
+}
+
+// diskReserve is what puts leave free on the file system: for others, or what a checkpoint of this store needs, if that is more.
+func (e *Engine) diskReserve() int64 { return max(e.o.MinFree, e.reserveBytes()) }
+
+// diskFree is what is free on the file system; ok is false if that is not known.
+func (e *Engine) diskFree() (bytes int64, ok bool) {
+	free, _, err := e.FS.Space(e.Dir)
+	return int64(min(free, math.MaxInt64/2)), err == nil
+}
+
+// coming are the bytes of what is dead and not yet destroyed: evicted, deleted or retired. They come back when the log is synced, and
+// no match can see them any more. The caller holds ckptMu; else what is being destroyed may count twice, or not at all.
+func (e *Engine) coming() int64 {
+	_, waiting := e.Catalog.Waiting()
+	return e.Segments.Held() + waiting
+}
+
+// lacking is what must go, beyond what is on its way out already, before so many bytes and blocks fit. The caller holds ckptMu.
+func (e *Engine) lacking(bytes, blocks int64) evictGoal {
+	over := e.space.used() + bytes + e.reserveBytes() - e.o.Budget
+	if free, ok := e.diskFree(); ok {
+		over = max(over, bytes+e.diskReserve()-free)
+	}
+	lack := evictGoal{bytes: over - e.coming()}
+	if e.o.MaxBlocks > 0 && blocks > 0 {
+		lack.blocks = e.Counts().Blocks + e.space.unpublished() + blocks - e.o.MaxBlocks
+	}
+	return lack
+}
+
+// MakeRoom evicts until it could reserve room for a record, or returns vfs.ErrNoSpace. The caller holds no lock and not the
+// gate.
+func (e *Engine) MakeRoom(ctx context.Context, bytes, blocks int64) error {
+	e.Measure()
+	if e.hopeless(bytes) {
+		return e.full(bytes)
+	}
+	patience := 100 // what no match keeps comes back soon
+	for !e.Reserve(bytes, blocks) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		undone := e.reclaim(ctx)
+		if undone != nil && !errors.Is(undone, ErrNotDestroyed) {
+			return undone
+		}
+		if e.Reserve(bytes, blocks) {
+			return nil
+		}
+		if freed, err := e.rewriteFor(ctx, bytes); err != nil {
+			return err
+		} else if freed > 0 {
+			continue
+		}
+		lacked := false
+		evicted, err := e.evict(ctx, func() evictGoal {
+			lack := e.lacking(bytes, blocks)
+			lacked = lack.bytes > 0 || lack.blocks > 0
+			return lack
+		})
+		if err != nil {
+			return err
+		}
+		if evicted > 0 {
+			if err := e.reclaim(ctx); err != nil && !errors.Is(err, ErrNotDestroyed) {
+				return err
+			}
+			if e.Reserve(bytes, blocks) {
+				return nil
+			}
+			// Where pages cannot be punched, space comes back when a whole segment is dead: a checkpoint finds those.
+			if err := e.Checkpoint(ctx); err != nil && !errors.Is(err, ErrNotDestroyed) {
+				return err
+			}
+			continue
+		}
+		// Nothing more may go, or enough has gone and waits: puts that fail under a long match must not empty the store.
+		held := e.held()
+		if patience--; patience < 0 || (lacked || held > 0) && held <= e.Segments.Kept() {
+			return errors.Join(e.full(bytes), undone)
+		}
+		e.shorts.Await()
+	}
+	return nil
+}
+
+// insist does what needs room on the disk. If the disk refuses it, though there had seemed to be room, or others took it since, something
+// is evicted, and it is tried again, as long as anything can go. The caller holds no lock and not the gate.
+func (e *Engine) Insist(ctx context.Context, do func() error) error {
+	for again := true; ; {
+		err := do()
+		if why := new(errFull); !errors.Is(err, vfs.ErrNoSpace) || errors.As(err, &why) || e.Poisoned() != nil {
+			return err
+		}
+		evicted, eerr := e.giveWay(ctx)
+		if eerr != nil {
+			return errors.Join(err, eerr)
+		}
+		if evicted == 0 && !again { // what was only dead was destroyed the last time
+			return err
+		}
+		again = evicted > 0
+	}
+}
+
+// giveWay makes some room on the disk, whatever is free there: what is dead is destroyed, and if that is little, something is evicted.
+func (e *Engine) giveWay(ctx context.Context) (evicted int, err error) {
+	before, _ := e.diskFree()
+	if err := e.reclaim(ctx); err != nil && !errors.Is(err, ErrNotDestroyed) {
+		return 0, err
+	}
+	if evicted, err = e.evictOnce(func() evictGoal { return evictGoal{bytes: e.allocateStep() - e.coming()} }); err != nil {
+		return 0, err
+	}
+	if err := e.reclaim(ctx); err != nil && !errors.Is(err, ErrNotDestroyed) {
+		return evicted, err
+	}
+	if free, ok := e.diskFree(); ok && free > before {
+		return evicted, nil
+	}
+	// Where pages cannot be punched, a checkpoint finds the segments that are wholly dead.
+	if err := e.Checkpoint(ctx); err != nil && !errors.Is(err, ErrNotDestroyed) && !errors.Is(err, vfs.ErrNoSpace) {
+		return evicted, err
+	}
+	return evicted, nil
+}
+
+// rewriteFor gives back the room of what is dead in half-dead segments, if so many bytes do not fit and there is some.
+func (e *Engine) rewriteFor(ctx context.Context, bytes int64) (freed int64, err error) {
+	e.ckptMu.Lock()
+	lack := e.lacking(bytes, 0).bytes
+	e.ckptMu.Unlock()
+	if lack <= 0 {
+		return 0, nil
+	}
+	if _, dead := e.deadSegments(); dead == 0 {
+		return 0, nil
+	}
+	return e.rewriteDead(ctx, lack)
+}
+
+// hopeless reports whether a record of so many bytes would not fit if nothing else were stored: evicting is no use then.
+func (e *Engine) hopeless(bytes int64) bool {
+	least := e.logReserve() + minBloomBytes
+	if bytes > e.o.Budget-least {
+		return true
+	}
+	free, ok := e.diskFree()
+	return ok && free+e.space.used() < bytes+max(e.o.MinFree, least)
+}
+
+// errFull is the vfs.ErrNoSpace of a store in which nothing more may go.
+type errFull struct{ why string }
+
+func (f *errFull) Error() string { return fmt.Sprintf("%v: %s", vfs.ErrNoSpace, f.why) }
+func (f *errFull) Unwrap() error { return vfs.ErrNoSpace }
+
+func (e *Engine) full(bytes int64) error {
+	n, held := e.Segments.Pending()
+	why := fmt.Sprintf("%d bytes are needed, %d of a budget of %d are used, and nothing more can be evicted", bytes, e.space.used(), e.o.Budget)
+	if n > 0 {
+		why += fmt.Sprintf(" (%s of %s cannot be freed before open matches are closed)", damage.Count(held, "byte"), damage.Count(n, "deleted record"))
+	}
+	if free, ok := e.diskFree(); ok && free < bytes+e.diskReserve() {
+		why += fmt.Sprintf("; %d are free on the file system, and %d of them are kept free", free, e.diskReserve())
+	}
+	return &errFull{why}
+}
+
+// measureOnce makes up for what Open left out: asking for the size of every segment takes its time.
+func (e *Engine) measureOnce() {
+	if !e.measured.Load() {
+		e.Measure()
+	}
+}
+
+// measure asks the file system what the store's files occupy.
+func (e *Engine) Measure() int64 {
+	e.measuring.Lock() // an earlier look must not be what is remembered in the end
+	defer e.measuring.Unlock()
+	bloom := int64(minBloomBytes)
+	total := e.space.measure(func() int64 {
+		total := e.Segments.Allocated()
+		for _, name := range []string{folder.FormatName, folder.LockName, folder.IndexName, folder.BloomName} {
+			if info, err := e.FS.Stat(e.Path(name)); err == nil {
+				total += info.Allocated
+				switch name {
+				case folder.IndexName:
+					e.indexBytes.Store(info.Allocated)
+				case folder.BloomName:
+					bloom = max(bloom, info.Allocated)
+				}
+			}
+		}
+		return total
+	})
+	e.bloomBytes.Store(bloom)
+	e.measured.Store(true)
+	most := total
+	for _, name := range []string{folder.IndexName, folder.BloomName} { // what becomes of them is in the reserve
+		if info, err := e.FS.Stat(e.Path(name + ".tmp")); err == nil {
+			most += info.Allocated
+		}
+	}
+	e.Count.RaiseHigh(most)
+	return total
+}

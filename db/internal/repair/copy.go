@@ -1,0 +1,324 @@
+package repair
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"path/filepath"
+	"slices"
+
+	"github.com/dormousekv/dormouse/db/internal/catalog"
+	"github.com/dormousekv/dormouse/db/internal/engine"
+	"github.com/dormousekv/dormouse/db/internal/folder"
+	"github.com/dormousekv/dormouse/db/internal/oplog"
+	"github.com/dormousekv/dormouse/db/internal/recovery"
+	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/internal/loc"
+	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/segments"
+)
+
+// copyTo makes a new store in dir and copies into it what is sound.
+func (w *wreck) copyTo(ctx context.Context, dir string) (err error) {
+	f := w.format
+	rand.Read(f.UUID[:])
+	f.Compatible, f.ReadOnly = 0, 0
+	if err := vfs.WriteAtomic(vfs.OS, dir, filepath.Join(dir, folder.FormatName), f.Encode(), folder.IsFormat); err != nil {
+		return err
+	}
+	lock, err := folder.LockAlone(filepath.Join(dir, folder.LockName), false)
+	if err != nil {
+		return err
+	}
+	defer lock.Release()
+	n, err := engine.Open(ctx, dir, engine.Options{
+		FS: vfs.OS, Logger: slog.New(slog.DiscardHandler), Budget: 1 << 50, HighWater: 1, LowWater: 1, CheckpointInterval: -1,
+		CheckpointBytes: 256 << 20, SegmentBytes: 64 << 20, BloomFPR: 0.001, Rank: func(l engine.Leaf) uint64 { return l.Clock << tickBits },
+	})
+	if err != nil {
+		return err
+	}
+	n.Start(func(error) {})
+	n.RaiseNumbers(w.found.Seq, w.found.Clock)
+	c := &copier{w: w, n: n, created: map[loc.Loc]int64{}}
+	if err = c.models(); err == nil {
+		err = c.records(ctx)
+	}
+	if err == nil {
+		err = c.refs()
+	}
+	if err == nil && n.BloomStale() {
+		err = n.RebuildBloom(ctx)
+	}
+	n.Halt()
+	return errors.Join(err, n.End(context.Background(), n.Close))
+}
+
+// tickBits are db's: all that is copied counts as used when it was put, unless the index says more.
+const tickBits = 8
+
+// copyBytes bounds the records that one log frame publishes in the copy.
+const copyBytes = 16 << 20
+
+// copier copies what is sound of a damaged store into a new one.
+type copier struct {
+	w *wreck
+	n *engine.Engine // of the new store
+
+	batch       []index.Entry // appended and not yet published
+	appended    func()        // lets checkpoints begin again
+	batchBytes  int64
+	created     map[loc.Loc]int64 // when the records of the batch were first put
+	done, total int64
+}
+
+// models registers every model, the newest version of each name last, with its notes.
+func (c *copier) models() error {
+	all := c.w.found.Catalog.Models()
+	slices.SortFunc(all, func(a, b *catalog.Model) int {
+		return cmp.Or(cmp.Compare(a.Stamp, b.Stamp), cmp.Compare(a.Fingerprint.String(), b.Fingerprint.String()))
+	})
+	for _, m := range all {
+		if err := m.Load(); err != nil {
+			return err // what could not be unpacked was left out before
+		}
+		if _, err := c.n.LogState(*m.Model); err != nil {
+			return err
+		}
+	}
+	for _, n := range c.w.found.Catalog.Notes() {
+		if c.w.found.Catalog.Model(n.Model) == nil {
+			continue
+		}
+		if _, err := c.n.LogState(n); err != nil {
+			return err
+		}
+	}
+	c.w.out.Models = len(all)
+	return nil
+}
+
+// records copies the records in the order in which they lie on the disk, but each behind its prefix.
+func (c *copier) records(ctx context.Context) error {
+	order := slices.Collect(maps.Values(c.w.entries))
+	slices.SortFunc(order, func(a, b index.Entry) int {
+		return cmp.Or(cmp.Compare(a.Loc.Segment, b.Loc.Segment), cmp.Compare(a.Loc.Offset, b.Loc.Offset))
+	})
+	for _, x := range order {
+		c.total += x.Loc.Length
+	}
+	for _, x := range order {
+		if err := c.withPrefix(ctx, x); err != nil {
+			return errors.Join(err, c.publish())
+		}
+	}
+	return c.publish()
+}
+
+// withPrefix copies a record after what it needs.
+func (c *copier) withPrefix(ctx context.Context, x index.Entry) error {
+	w := c.w
+	path := []index.Entry{x}
+	for {
+		top := path[len(path)-1]
+		id, ok := recovery.Needs(&top)
+		next, stored := w.entries[id]
+		if !ok || !stored || c.decided(id) || next.Group > 0 || top.Group == 0 && next.First >= top.First {
+			break
+		}
+		path = append(path, next)
+	}
+	for _, x := range slices.Backward(path) {
+		if c.decided(recovery.IDOf(&x)) {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := c.record(ctx, x); err != nil {
+			return err
+		}
+		if c.done += x.Loc.Length; w.o.Progress != nil {
+			w.o.Progress(engine.Progress{What: "repair", Done: c.done, Total: c.total})
+		}
+	}
+	return nil
+}
+
+func (c *copier) decided(id recovery.ID) bool { return c.w.saved[id] || c.w.failed[id] != nil }
+
+// record copies one record, if it is sound and has its prefix.
+func (c *copier) record(ctx context.Context, x index.Entry) error {
+	w, id := c.w, recovery.IDOf(&x)
+	if why := w.cutOff(&x); why != nil {
+		w.failed[id] = why
+		return nil
+	}
+	m := w.found.Catalog.Model(x.Model)
+	if m == nil {
+		w.failed[id] = fmt.Errorf("model %s: %w", x.Model, engine.ErrNotFound)
+		return nil
+	}
+	var b *segments.Builder
+	var created int64
+	err := w.set.Read(x.Loc, func(r *segments.Record) (err error) {
+		if err := isRecord(r, &x); err != nil {
+			return err
+		}
+		b, err = copyOf(r)
+		created = r.Created()
+		if x.Group == 0 {
+			p := r.Prompt()
+			x.Hashes = w.hasher.AppendTokenHashes(nil, &p, 0, len(p.Tokens))
+		}
+		return err
+	})
+	defer b.Release()
+	switch {
+	case errors.Is(err, damage.ErrCorrupt), errors.Is(err, segments.ErrDestroyed):
+		w.failed[id] = err
+		return nil
+	case err != nil:
+		return err
+	}
+	if len(c.batch) == 0 {
+		c.appended = c.n.Appending()
+	}
+	at, err := c.n.Segments.Append(&m.Desc, m.Fingerprint, b)
+	if err != nil {
+		if len(c.batch) == 0 {
+			c.appended()
+		}
+		return err
+	}
+	due := c.n.Grew(at.Length)
+	x.Loc, c.created[at] = at, created
+	x.Flags &^= index.FlagDamaged | index.FlagScopeRoot
+	if parent, ok := w.entries[recovery.ID{Key: x.Parent, Group: 0}]; x.Group == 0 && !x.Scope.IsShared() && (x.First == 0 || ok && parent.Scope != x.Scope) {
+		x.Flags |= index.FlagScopeRoot
+	}
+	x.Rank &= catalog.RankMask
+	c.batch, c.batchBytes = append(c.batch, x), c.batchBytes+at.Length
+	w.saved[id] = true
+	if c.batchBytes < copyBytes && len(c.batch) < 4096 {
+		return nil
+	}
+	if err := c.publish(); err != nil {
+		return err
+	}
+	if due {
+		return c.n.Checkpoint(ctx)
+	}
+	return nil
+}
+
+// cutOff says why a record cannot be used whatever its bytes are.
+func (w *wreck) cutOff(x *index.Entry) error {
+	id, ok := recovery.Needs(x)
+	if !ok {
+		return nil
+	}
+	before := w.entries[id]
+	fits := x.Group > 0 && before.Model == x.Model || x.Group == 0 && before.Model == x.Model && before.First+uint32(before.Tokens) == x.First
+	if !w.saved[id] || !fits {
+		return ErrPrefixLost
+	}
+	return nil
+}
+
+// isRecord compares a record with what the index says of it.
+func isRecord(r *segments.Record, x *index.Entry) error {
+	if r.Key() == x.Key && r.Group() == x.Group && r.Parent() == x.Parent && r.Model() == x.Model && r.Scope() == x.Scope &&
+		r.First() == x.First && r.TokenCount() == int(x.Tokens) {
+		return nil
+	}
+	return damage.New(r.File(), x.Loc.Offset, "record", fmt.Sprintf("block %s group %d at token %d", x.Key, x.Group, x.First),
+		fmt.Sprintf("block %s group %d at token %d", r.Key(), r.Group(), r.First()))
+}
+
+// copyOf lays a record out anew, with the checksums that it has: what is between its planes is not copied.
+func copyOf(r *segments.Record) (*segments.Builder, error) {
+	p := r.Prompt()
+	b := segments.NewBuilder(segments.Meta{
+		Key: r.Key(), Group: r.Group(), Parent: r.Parent(), Model: r.Model(), Scope: r.Scope(), First: r.First(), Birth: r.Birth(),
+		Created: r.Created(), Tokens: p.Tokens, Spans: p.Spans,
+	}, r.Tensors())
+	b.Grow(r.Size())
+	for i := range r.Tensors() {
+		err := r.VerifyPlane(i)
+		if err == nil {
+			err = b.AddPlane(r.Tensor(i), func(dst []byte, _ *segments.TensorEntry) ([]byte, error) {
+				return append(dst, r.Plane(i)...), nil
+			})
+		}
+		if err != nil {
+			b.Release()
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
+// publish makes the batch part of the new store.
+func (c *copier) publish() error {
+	if len(c.batch) == 0 {
+		return nil
+	}
+	defer c.appended()
+	batch := c.batch
+	defer clear(c.created)
+	c.batch, c.batchBytes = nil, 0
+	_, err := c.n.Commit(func(t *index.Txn) (oplog.Op, error) {
+		var op oplog.Put
+		for _, x := range batch {
+			if x.Group == 0 {
+				c.n.AddToBloom(x.Key)
+				if x.First == 0 {
+					c.n.AddToBloom(c.n.Hasher.Opening(x.Parent, x.Scope, x.Hashes))
+				}
+			}
+			if err := t.Put(x); err != nil {
+				return nil, err
+			}
+			op.Records = append(op.Records, oplog.RecordOf(x, c.created[x.Loc]))
+		}
+		return op, nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, x := range batch {
+		if x.Group == 0 {
+			c.w.out.Blocks++
+		}
+		c.w.out.Records++
+		c.w.out.Bytes += x.Loc.Length
+	}
+	return nil
+}
+
+// refs sets the refs whose prefix was saved.
+func (c *copier) refs() error {
+	w := c.w
+	for _, ref := range w.found.Catalog.Refs() {
+		id := recovery.ID{Key: ref.Block, Group: 0}
+		x := w.entries[id]
+		if first := int(x.First); !w.saved[id] || x.Model != ref.Model || ref.Tokens <= first || ref.Tokens > first+int(x.Tokens) {
+			w.out.LostRefs = append(w.out.LostRefs, LostRef{ref, fmt.Errorf("block %s: %w", ref.Block, ErrPrefixLost)})
+			continue
+		}
+		if _, err := c.n.LogState(ref); err != nil {
+			return err
+		}
+		if err := c.n.Reclass(ref.Block); err != nil {
+			return err
+		}
+		w.out.Refs++
+	}
+	return nil
+}

@@ -1,7 +1,6 @@
 package db
 
 import (
-	"errors"
 	"math/rand/v2"
 	"testing"
 
@@ -25,22 +24,21 @@ func TestFilterBuiltDuringACheckpoint(t *testing.T) {
 	}
 	put(t, m, kv.Prompt{Tokens: tokens(2, 32)})
 
-	e.ckptMu.Lock()
-	c, err := e.freeze()
+	e.Inside().CkptMu().Lock()
+	finish, err := e.Inside().Freeze()
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.begun = c
 	for range 2 {
-		if n, _, err := e.evictSome(evictGoal{blocks: 1}); err != nil || n != 1 {
+		if n, err := e.Inside().EvictBlocks(1); err != nil || n != 1 {
 			t.Fatal(n, err)
 		}
 	}
 	if err := e.RebuildBloom(ctx); err != nil {
 		t.Fatal(err)
 	}
-	err = e.writeCheckpoint(ctx, c)
-	e.ckptMu.Unlock()
+	err = finish(ctx)
+	e.Inside().CkptMu().Unlock()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +54,7 @@ func TestFilterBuiltDuringACheckpoint(t *testing.T) {
 		}
 		o.fs = image
 		s := open(t, image.Dir(), o)
-		s.eng.bloomLoad.wait()
+		s.eng.Bloom()
 		if s.eng.Counts().Blocks == 4 {
 			back++
 		}
@@ -90,11 +88,7 @@ func TestBloomFileOlderThanIndex(t *testing.T) {
 	p := kv.Prompt{Tokens: tokens(2, 64)}
 	put(t, m, p)
 	e := s.eng
-	c, err := e.freeze()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(e.Segments.Sync(), e.Index.Checkpoint(ctx, c.applied)); err != nil {
+	if err := e.Inside().HalfCheckpoint(ctx); err != nil {
 		t.Fatal(err)
 	}
 	crash(s)

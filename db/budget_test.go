@@ -43,7 +43,7 @@ func TestBudgetHoldsAtAllTimes(t *testing.T) {
 				n, files, parts := occupied(t, dir)
 				// Nothing runs in the background then. A block that a file system takes for a file's extents (ext4, from the fifth
 				// on) is seen by the next measurement only; the reserve has room for it.
-				if used := s.eng.space.used(); !c.often && s.eng.measured.Load() && n > used+int64(files)*blocks {
+				if used, _, _ := s.eng.Inside().Space(); !c.often && s.eng.Inside().Measured().Load() && n > used+int64(files)*blocks {
 					t.Fatalf("%s: %d bytes are occupied, the store knows of %d: %v", what, n, used, parts)
 				}
 				if most = max(most, n); n > o.Budget {
@@ -89,7 +89,7 @@ func TestBudgetHoldsAtAllTimes(t *testing.T) {
 					}
 					check(fmt.Sprint("compaction at ", i))
 				case 4:
-					evicted += s.eng.count.evicted.Load()
+					evicted += s.eng.Count.Evicted.Load()
 					if err := s.Close(); err != nil {
 						t.Fatal(err)
 					}
@@ -97,7 +97,7 @@ func TestBudgetHoldsAtAllTimes(t *testing.T) {
 					check(fmt.Sprint("open at ", i))
 				}
 			}
-			evicted += s.eng.count.evicted.Load()
+			evicted += s.eng.Count.Evicted.Load()
 			if evicted == 0 {
 				t.Error("nothing was evicted: this test shows nothing")
 			}
@@ -117,23 +117,23 @@ func TestOpenMatchDoesNotEmptyTheStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer x.Close()
-	s.eng.halt() // its turns are taken here
+	s.eng.Halt() // its turns are taken here
 	defer func() {
-		s.eng.abandon()
+		s.eng.Abandon()
 		s.unlock()
 		s.eng = nil
 	}()
-	for i := 0; !s.eng.aboveHighWater(); i++ {
+	for i := 0; !s.eng.Inside().AboveHighWater(); i++ {
 		put(t, m, kv.Prompt{Tokens: tokens(i+1, 256)})
-		s.eng.measure()
+		s.eng.Measure()
 	}
-	before := s.eng.counts().Blocks
+	before := s.eng.Counts().Blocks
 	for range 30 {
-		if err := s.eng.evictToLowWater(ctx); err != nil {
+		if err := s.eng.Inside().EvictToLowWater(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if after := s.eng.counts().Blocks; after < before/2 {
+	if after := s.eng.Counts().Blocks; after < before/2 {
 		t.Fatalf("of %d blocks %d are left", before, after)
 	}
 }

@@ -37,9 +37,7 @@ func idle(t testing.TB, what string, s *Store) {
 	if n := s.life.users.Load(); n != 0 {
 		t.Fatalf("%s: %d operations are under way", what, n)
 	}
-	e.space.mu.Lock()
-	reserved, blocks := e.space.reserved, e.space.blocks
-	e.space.mu.Unlock()
+	_, reserved, blocks := e.Inside().Space()
 	if reserved != 0 || blocks != 0 {
 		t.Fatalf("%s: %d bytes and %d blocks stay reserved", what, reserved, blocks)
 	}
@@ -50,14 +48,14 @@ func idle(t testing.TB, what string, s *Store) {
 	if n, _ := e.Segments.Leases(); n != 0 || s.matches.Load() != 0 {
 		t.Fatalf("%s: %d leases, %d matches", what, n, s.matches.Load())
 	}
-	if e.workers.Busy() != 0 {
-		t.Fatalf("%s: %d helpers", what, e.workers.Busy())
+	if e.Inside().Workers().Busy() != 0 {
+		t.Fatalf("%s: %d helpers", what, e.Inside().Workers().Busy())
 	}
 	eventually(t, what+": nobody holds a lock", func() bool {
-		if !e.gate.TryLock() {
+		if !e.Inside().Gate().TryLock() {
 			return false
 		}
-		e.gate.Unlock()
+		e.Inside().Gate().Unlock()
 		return true
 	})
 }

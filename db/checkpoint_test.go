@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/write"
 	"github.com/dormousekv/dormouse/kv"
-	"github.com/dormousekv/dormouse/wal"
 )
 
 // A checkpoint that fails again and again takes no more room each time, and none of what is to be kept; the first that
@@ -27,7 +27,7 @@ func TestCheckpointThatKeepsFailing(t *testing.T) {
 		if err := s.Checkpoint(stopped); !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
-		if n := s.eng.wal.Bytes(); i == 1 {
+		if n := s.eng.Inside().Wal().Bytes(); i == 1 {
 			first = n
 		} else if i > 1 && n > first+1<<20 {
 			t.Fatalf("after %d checkpoints that failed the log takes %d bytes, after 2 it took %d", i+1, n, first)
@@ -81,12 +81,12 @@ func TestKilledWithMoreToDestroyThanALogHeadHolds(t *testing.T) {
 		t.Fatal(err)
 	}
 	image := copyStore(t, dir)
-	defer func() { maxHead = wal.MaxPayload }()
-	maxHead = 4000
+	const maxHead = 4000
+	defer engine.SetMaxHead(maxHead)()
 	for range 2 {
 		s := open(t, image, options())
 		m := model(t, s, plain())
-		if n := len(s.eng.head(nil)); n > maxHead {
+		if n := len(s.eng.Inside().Head(nil)); n > maxHead {
 			t.Fatalf("the head of the log takes %d bytes, at most %d", n, maxHead)
 		}
 		expect(t, m, kept, 64)
@@ -103,7 +103,7 @@ func TestRebuildKeepsTheLiveCopy(t *testing.T) {
 	m := model(t, s, plain())
 	p := kv.Prompt{Tokens: tokens(1, 64)}
 	// Another put plans the first block, too, and comes second.
-	w := s.eng.Writes.New(m.written(s.eng), filled(plain(), &p, 0, 64), nil, write.Options{})
+	w := s.eng.Inside().NewPut(m.ms, filled(plain(), &p, 0, 64), nil, write.Options{})
 	if err := errors.Join(w.Plan(&p), w.Block(ctx, 0)); err != nil {
 		t.Fatal(err)
 	}

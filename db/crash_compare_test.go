@@ -32,7 +32,7 @@ func (j *crashJournal) compare(w *crashRun, weak bool) error {
 		bad("verify: %w", err)
 	}
 	for _, d := range rep.Damage {
-		bad("verify: %w (recovered %v)", d, w.s.eng.unsealed)
+		bad("verify: %w (recovered %v)", d, w.s.eng.Inside().Unsealed())
 	}
 	found := make([]int, len(crashChats()))
 	for c, x := range crashChats() {

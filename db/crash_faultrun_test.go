@@ -153,7 +153,7 @@ func (f *faultRun) step(w *crashRun, o crashOp) {
 		f.comeBack(w)
 		return
 	}
-	if f.so().synced || w.s.eng.wal != nil && w.s.eng.Index.Err() != nil {
+	if f.so().synced || w.s.eng.Inside().Wal() != nil && w.s.eng.Index.Err() != nil {
 		f.poisoned(w, o)
 		return
 	}
@@ -184,7 +184,7 @@ func (f *faultRun) comeBack(w *crashRun) {
 }
 
 func (f *faultRun) isPoisoned(w *crashRun) bool {
-	return w.s != nil && w.s.eng != nil && w.s.eng.wal != nil && w.s.eng.Poisoned() != nil
+	return w.s != nil && w.s.eng != nil && w.s.eng.Inside().Wal() != nil && w.s.eng.Poisoned() != nil
 }
 
 // poisoned checks a store of which a sync has failed during o, if it is the one that is open: whatever would write fails

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
@@ -163,7 +164,7 @@ func (w *crashRun) do(o crashOp) error {
 	case "move":
 		return w.move(o.n)
 	case "log sync":
-		return w.s.eng.wal.Sync(w.s.eng.wal.LastLSN())
+		return w.s.eng.Inside().Wal().Sync(w.s.eng.Inside().Wal().LastLSN())
 	case "trim":
 		return w.s.Trim(ctx)
 	case "shrink":
@@ -197,8 +198,8 @@ func (w *crashRun) move(seed int) error {
 		return err
 	}
 	r := rand.New(rand.NewPCG(uint64(seed), 3))
-	var out Compacted
-	return w.s.eng.rewrite(ctx, func(segments.Info, int64) bool { return seed%2 == 0 || r.IntN(2) == 0 }, nil, &out)
+	var out engine.Compacted
+	return w.s.eng.Inside().Rewrite(ctx, func(segments.Info, int64) bool { return seed%2 == 0 || r.IntN(2) == 0 }, nil, &out)
 }
 
 func (w *crashRun) release() error {

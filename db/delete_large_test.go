@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
-	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/loc"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/wal"
@@ -19,7 +19,7 @@ func TestRemovalsFitAFrame(t *testing.T) {
 	}
 	one := len(oplog.Encode(oplog.Remove{Deleted: true, Dead: dead})) / len(dead)
 	t.Logf("%d bytes for a record: %d in a frame", one, wal.MaxPayload/one)
-	if n := (removeBatch+256)*(one+1) + MaxHeadBytes; n > wal.MaxPayload {
+	if n := (engine.RemoveBatch()+256)*(one+1) + MaxHeadBytes; n > wal.MaxPayload {
 		t.Fatalf("%d bytes, at most %d", n, wal.MaxPayload)
 	}
 }
@@ -27,8 +27,8 @@ func TestRemovalsFitAFrame(t *testing.T) {
 // A deletion that does not fit into one frame is done in several. After each, as after a kill there, every block has its prefix;
 // in the end all of it is gone, with the refs on it, and nothing else.
 func TestDeletionInSeveralFrames(t *testing.T) {
-	defer func(n int) { removeBatch = n }(removeBatch)
-	removeBatch = 7
+	const removeBatch = 7
+	defer engine.SetRemoveBatch(removeBatch)()
 	dir := t.TempDir()
 	s := open(t, dir, options())
 	m := model(t, s, windowed(24))
@@ -44,12 +44,11 @@ func TestDeletionInSeveralFrames(t *testing.T) {
 		prompts = append(prompts, p)
 	}
 	prefix := prompts[0].Prefix(20)
-	pick := func(tx *index.Txn) ([]kv.Key, error) { return m.holding(s.eng, tx, &prefix) }
-	var out Deleted
+	var out engine.Deleted
 	for more := true; more; {
 		before := out.Records
 		var err error
-		if _, more, err = s.eng.deleteSome(pick, func(*oplog.Ref) bool { return false }, &out); err != nil {
+		if _, more, err = s.eng.Inside().DeleteSome(m.ms, &prefix, &out); err != nil {
 			t.Fatal(err)
 		}
 		if n := out.Records - before; n > removeBatch+1 {

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
@@ -64,7 +65,7 @@ func TestEvictionBesideASegmentThatCannotBeOpened(t *testing.T) {
 		if err := next(); err != nil {
 			t.Fatalf("put %d: %v", n, err)
 		}
-		s.eng.evictToLowWater(ctx) // as the background does: what it says of that segment is logged
+		s.eng.Inside().EvictToLowWater(ctx) // as the background does: what it says of that segment is logged
 	}
 	denied.Store(false)
 }
@@ -104,8 +105,8 @@ func TestMovesBesideASegmentThatCannotBeOpened(t *testing.T) {
 	if !errors.Is(err, ErrNotDestroyed) {
 		t.Fatal(err)
 	}
-	var out Compacted
-	err = s.eng.rewrite(ctx, func(s segments.Info, _ int64) bool { return s.ID > id && s.ID < id+7 }, nil, &out)
+	var out engine.Compacted
+	err = s.eng.Inside().Rewrite(ctx, func(s segments.Info, _ int64) bool { return s.ID > id && s.ID < id+7 }, nil, &out)
 	if err != nil || out.Records == 0 {
 		t.Errorf("%+v moved: %v", out, err)
 	}

@@ -189,8 +189,8 @@ func TestCountsAfterEverything(t *testing.T) {
 		t.Fatal(err)
 	}
 	idle(t, "in the end", s)
-	if n, bytes := s.eng.Segments.Pending(); n != 0 || bytes != 0 || s.eng.held() != 0 || len(s.eng.Catalog.Tombstones()) != 0 {
-		t.Errorf("%d records, %d bytes wait, %d are held, %d tombstones", n, bytes, s.eng.held(), len(s.eng.Catalog.Tombstones()))
+	if n, bytes := s.eng.Segments.Pending(); n != 0 || bytes != 0 || s.eng.Inside().Held() != 0 || len(s.eng.Catalog.Tombstones()) != 0 {
+		t.Errorf("%d records, %d bytes wait, %d are held, %d tombstones", n, bytes, s.eng.Inside().Held(), len(s.eng.Catalog.Tombstones()))
 	}
 	type counts struct{ blocks, records, bytes int64 }
 	of := func(s *Store) counts {

@@ -124,9 +124,9 @@ func TestNoBarrierOnAFullDisk(t *testing.T) {
 	}
 	full.Store(true)
 	for err := error(nil); err == nil; {
-		_, err = s.eng.logBarrier(0)
+		_, err = s.eng.Inside().LogBarrier(0)
 	}
-	if err := s.eng.Barrier(s.eng.wal.LastLSN()); !errors.Is(err, ErrNoBarrier) || !errors.Is(err, ErrNoSpace) {
+	if err := s.eng.Barrier(s.eng.Inside().Wal().LastLSN()); !errors.Is(err, ErrNoBarrier) || !errors.Is(err, ErrNoSpace) {
 		t.Errorf("a barrier without room: %v", err)
 	}
 	full.Store(false)

@@ -27,26 +27,26 @@ func TestBorderWhateverTheFilterSays(t *testing.T) {
 	if yes.Fill() < 1 {
 		t.Fatalf("a filter that is to say yes to everything has %.3f of its bits", yes.Fill())
 	}
-	kept := e.bloom.Load()
+	kept := e.Inside().Bloom().Load()
 	falseYes := e.Count.BloomFalse.Load()
 	for evicted := range 8 {
 		for range 40 {
 			p := whole(r.IntN(prompts))
 			p.Tokens = concat(p.Tokens[:1+r.IntN(len(p.Tokens))], tokens(1000+r.IntN(1000), r.IntN(300)))
-			e.bloom.Store(nil)
+			e.Inside().Bloom().Store(nil)
 			want, _, err := m.Probe(t.Context(), p, MatchOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			for name, b := range map[string]*index.Bloom{"the filter kept up": kept, "a full one": yes} {
-				e.bloom.Store(b)
+				e.Inside().Bloom().Store(b)
 				if got, _, err := m.Probe(t.Context(), p, MatchOptions{}); got != want || err != nil {
 					t.Fatalf("after %d evictions, %d tokens: with %s %d are found, without a filter %d (%v)", 20*evicted, len(p.Tokens), name, got, want, err)
 				}
 			}
-			e.bloom.Store(kept)
+			e.Inside().Bloom().Store(kept)
 		}
-		if _, err := e.evictBlocks(20); err != nil {
+		if _, err := e.Inside().EvictBlocks(20); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -114,7 +114,7 @@ func TestRewriteOfWhatCannotBeReadJustNow(t *testing.T) {
 					return nil
 				})
 				w.steps(t, crashOp{kind: "open"})
-				if !w.s.eng.unsynced() {
+				if !w.s.eng.Inside().Unsynced() {
 					t.Error("the mark is gone")
 				}
 				if err := w.do(second); !errors.Is(err, ErrPoisoned) || !errors.Is(err, why) {
@@ -123,7 +123,7 @@ func TestRewriteOfWhatCannotBeReadJustNow(t *testing.T) {
 				w.d.Before(nil)
 				w.kill()
 				w.steps(t, crashOp{kind: "open"})
-				if w.s.eng.unsynced() {
+				if w.s.eng.Inside().Unsynced() {
 					t.Error("what was not synced was not written again")
 				}
 				w.steps(t, second, crashOp{kind: "put", chat: 1, n: 90})

@@ -86,7 +86,7 @@ func TestWorkerMakesRoomInTheLog(t *testing.T) {
 		t.Fatalf("the log is not used up after %d refs: %v", i, err)
 	}
 	for range 3 { // the first turn says what it could not do
-		err = s.eng.turn(ctx, true)
+		err = s.eng.Inside().Turn(ctx, true)
 	}
 	if err != nil {
 		t.Errorf("the worker: %v", err)
@@ -109,7 +109,7 @@ func TestKilledOnAFullDisk(t *testing.T) {
 		prompts[i] = kv.Prompt{Tokens: tokens(i+1, 64)}
 		put(t, m, prompts[i])
 		if i == 4 {
-			eventually(t, "the Bloom filter is built", func() bool { return s.eng.bloom.Load() != nil })
+			eventually(t, "the Bloom filter is built", func() bool { return s.eng.Inside().Bloom().Load() != nil })
 			if err := s.Checkpoint(ctx); err != nil {
 				t.Fatal(err)
 			}
@@ -129,7 +129,7 @@ func TestKilledOnAFullDisk(t *testing.T) {
 		if _, err := m.Delete(ctx, kv.Prompt{Tokens: prompts[i].Tokens[:1]}); err != nil {
 			t.Fatalf("kill %d: %v", i, err)
 		}
-		if n, err := s.eng.evictBlocks(1); n == 0 || err != nil {
+		if n, err := s.eng.Inside().EvictBlocks(1); n == 0 || err != nil {
 			t.Fatalf("kill %d: %d blocks evicted, %v", i, n, err)
 		}
 		killed := copyStore(t, dir)

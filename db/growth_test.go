@@ -23,13 +23,13 @@ func TestGrowthDuringACheckpoint(t *testing.T) {
 	}}); err != nil {
 		t.Fatal(err)
 	}
-	if n, all := s.eng.stateGrowth.Load(), s.eng.growth.Load(); n < MaxRefMeta || all < n+1<<10 {
+	if n, all := s.eng.Inside().StateGrowth().Load(), s.eng.Inside().Growth().Load(); n < MaxRefMeta || all < n+1<<10 {
 		t.Errorf("%d bytes of refs, %d in all are said to be behind the checkpoint", n, all)
 	}
 	if err := s.Checkpoint(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if n, all := s.eng.stateGrowth.Load(), s.eng.growth.Load(); n != 0 || all != 0 {
+	if n, all := s.eng.Inside().StateGrowth().Load(), s.eng.Inside().Growth().Load(); n != 0 || all != 0 {
 		t.Errorf("%d bytes of refs, %d in all are said to be behind the next one", n, all)
 	}
 }
@@ -42,7 +42,7 @@ func TestUsesOutliveAFailedChange(t *testing.T) {
 	put(t, m, p)
 	expect(t, m, p, 32)
 	e, failed := s.eng, errors.New("not this time")
-	if _, err := e.commit(func(*index.Txn) (oplog.Op, error) { return nil, failed }); !errors.Is(err, failed) {
+	if _, err := e.Commit(func(*index.Txn) (oplog.Op, error) { return nil, failed }); !errors.Is(err, failed) {
 		t.Fatal(err)
 	}
 	put(t, m, kv.Prompt{Tokens: tokens(2, 32)})

@@ -167,7 +167,7 @@ func TestHeaderLostOfCutSegment(t *testing.T) {
 		put(t, m, p.Prefix(n))
 	}
 	end := int64(0)
-	for _, l := range s.eng.placesIn(1) {
+	for _, l := range s.eng.Inside().PlacesIn(1) {
 		end = max(end, l.End())
 	}
 	image := copyStore(t, dir)

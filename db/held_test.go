@@ -45,7 +45,7 @@ func TestRetiredModelUnderALease(t *testing.T) {
 				full = 0.7
 			}
 			for s.eng.Measure() < int64(full*float64(o.Budget)) {
-				put(t, gone, kv.Prompt{Tokens: tokens(int(s.eng.birth.Load()), 320)})
+				put(t, gone, kv.Prompt{Tokens: tokens(int(s.eng.Inside().Birth().Load()), 320)})
 			}
 			if n := evicted(); n > 0 {
 				t.Fatalf("%d blocks are evicted before anything is retired: nothing is tested", n)
@@ -67,13 +67,13 @@ func TestRetiredModelUnderALease(t *testing.T) {
 					break
 				}
 			}
-			if err := s.eng.turn(ctx, true); err != nil {
+			if err := s.eng.Inside().Turn(ctx, true); err != nil {
 				t.Fatal(err)
 			}
 			if n := evicted(); n > 0 {
 				t.Errorf("%d of %d blocks are evicted for a retired model that waits for a match", n, before)
 			}
-			if held, used := s.eng.held(), s.eng.Measure(); held > used {
+			if held, used := s.eng.Inside().Held(), s.eng.Measure(); held > used {
 				t.Errorf("%d bytes wait for the match, of %d that are used", held, used)
 			}
 			if err := x.Close(); err != nil {
@@ -82,7 +82,7 @@ func TestRetiredModelUnderALease(t *testing.T) {
 			if err := s.Sync(ctx); err != nil {
 				t.Fatal(err)
 			}
-			if held := s.eng.held(); held != 0 {
+			if held := s.eng.Inside().Held(); held != 0 {
 				t.Errorf("%d bytes wait for no match", held)
 			}
 			put(t, m, kv.Prompt{Tokens: tokens(2000, 320)}) // there is room again

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -130,7 +131,7 @@ func TestDeleteWithADamagedIndex(t *testing.T) {
 		if n, _ := restore(t, m, p); n > 0 {
 			t.Fatalf("%d tokens are back that a Delete said to have deleted", n)
 		}
-	} else if !isIndexDamage(err) {
+	} else if !engine.IsIndexDamage(err) {
 		t.Fatal(err)
 	}
 	eventually(t, "the index is rebuilt", func() bool { return s.rebuilding.Load() == nil })
@@ -254,7 +255,7 @@ func TestDamagedIndexIsAwaitedInReason(t *testing.T) {
 	if err := m.SetRef(short, "a", known, RefOptions{}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a ref, cancelled: %v", err)
 	}
-	if _, err := m.Delete(ctx, known); !isIndexDamage(err) || !errors.Is(err, ErrIndexBusy) || !errors.Is(err, ErrCorrupt) {
+	if _, err := m.Delete(ctx, known); !engine.IsIndexDamage(err) || !errors.Is(err, ErrIndexBusy) || !errors.Is(err, ErrCorrupt) {
 		t.Errorf("a deletion that a callback calls: %v", err)
 	}
 	s.leave()

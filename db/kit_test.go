@@ -222,24 +222,6 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	t.Fatalf("never happened: %s", what)
 }
 
-// evictBlocks evicts n blocks, or what there is, whoever is destroying something meanwhile.
-func (e *Engine) evictBlocks(n int) (evicted int, err error) {
-	for evicted < n {
-		some, _, err := e.evictSome(evictGoal{blocks: int64(n - evicted)})
-		if err != nil || some == 0 {
-			return evicted, err
-		}
-		evicted += some
-	}
-	return evicted, nil
-}
-
-// head is what the log's next file would begin with.
-func (e *Engine) head(ends map[uint64]int64) []byte {
-	encode, _ := e.laterHead(ends)
-	return encode()
-}
-
 func (s *Store) mustStats(t testing.TB) Stats {
 	t.Helper()
 	st, err := s.Stats()
@@ -270,8 +252,8 @@ func crash(s *Store) {
 	defer s.life.disown()
 	e := s.eng
 	s.eng = nil
-	e.halt()
-	e.abandon()
+	e.Halt()
+	e.Abandon()
 	s.unlock()
 }
 

@@ -177,7 +177,7 @@ func TestNewestHeadDecidesWhatIsDead(t *testing.T) {
 	}
 	v.Release()
 	for range 2 {
-		if _, _, err := e.wal.Rotate(func(uint64) []byte { return e.head(nil) }); err != nil {
+		if _, _, err := e.Inside().Wal().Rotate(func(uint64) []byte { return e.Inside().Head(nil) }); err != nil {
 			t.Fatal(err)
 		}
 		e.Catalog.Destroyed(e.Catalog.Tombstones())
@@ -196,7 +196,7 @@ func TestOpenWritesNothing(t *testing.T) {
 	p := kv.Prompt{Tokens: tokens(1, 64)}
 	s := open(t, dir, options())
 	put(t, model(t, s, plain()), p)
-	eventually(t, "the Bloom filter is built", func() bool { return s.eng.bloom.Load() != nil })
+	eventually(t, "the Bloom filter is built", func() bool { return s.eng.Inside().Bloom().Load() != nil })
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}

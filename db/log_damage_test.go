@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
@@ -239,8 +240,7 @@ func TestDeletedBehindDamagedMove(t *testing.T) {
 
 // A deletion takes what hangs below, though the frame that said so for that is damaged, and though the prefix was put again since.
 func TestDeletedBelowBehindDamage(t *testing.T) {
-	defer func(n int) { removeBatch = n }(removeBatch)
-	removeBatch = 2
+	defer engine.SetRemoveBatch(2)()
 	dir := t.TempDir()
 	s := open(t, dir, options())
 	m := model(t, s, plain())

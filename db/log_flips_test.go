@@ -15,6 +15,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/internal/boot"
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -62,7 +63,7 @@ func newFlips(t *testing.T, kept bool) *flips {
 		x.gone = slices.DeleteFunc(x.gone, func(g string) bool { return g == name })
 	}
 	del := func(name string, from int) {
-		lsn := s.eng.wal.LastLSN() + 1
+		lsn := s.eng.Inside().Wal().LastLSN() + 1
 		_, err := m.Delete(ctx, crashtest.Named("plain", name, x.want[name]).Prompt.Prefix(from+1))
 		no(err)
 		if len(matches) > 0 {
@@ -97,11 +98,11 @@ func newFlips(t *testing.T, kept bool) *flips {
 	del("A/E", 64)
 	del("Y", 0)
 	put("Y", 64)
-	_, err = s.eng.evictOnce(func() evictGoal { return evictGoal{blocks: 1} }) // V, which is the coldest
+	_, err = s.eng.Inside().EvictBlocks(1) // V, which is the coldest
 	no(err)
 	delete(x.want, "V")
-	no(s.eng.rewrite(ctx, func(segments.Info, int64) bool { return true }, nil, &Compacted{}))
-	no(s.eng.reclaim(ctx)) // the old places
+	no(s.eng.Inside().Rewrite(ctx, func(segments.Info, int64) bool { return true }, nil, &engine.Compacted{}))
+	no(s.eng.Inside().Reclaim(ctx)) // the old places
 	put("Z", 64)
 	del("Z", 0)
 	match()

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -26,7 +27,7 @@ func placeOf(t *testing.T, m *Model, p kv.Prompt, i int, group uint8) index.Loc 
 // zeroRecord zeroes the first n bytes of a record.
 func zeroRecord(t *testing.T, dir string, l index.Loc, n int64) {
 	t.Helper()
-	f, err := os.OpenFile((&Engine{Dir: dir}).SegmentPath(l.Segment), os.O_RDWR, 0)
+	f, err := os.OpenFile(folder.SegmentPath(dir, l.Segment), os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +82,7 @@ func moveAll(t *testing.T, s *Store, pick func(x index.Entry) bool) {
 		t.Fatal(err, len(all))
 	}
 	for _, x := range all {
-		if ok, err := s.eng.move(ctx, x); !ok || err != nil {
+		if ok, err := s.eng.Inside().Move(ctx, x); !ok || err != nil {
 			t.Fatal(ok, err)
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/engine"
+	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
@@ -14,9 +16,9 @@ import (
 // A tail, twice in one log, under two blocks that took its places and are lost: one of the copies stands in, and the other is destroyed
 // before the log head, because that is too long.
 func TestSecondCopyIsInALongHead(t *testing.T) {
-	defer func() { maxHead = wal.MaxPayload }()
+	defer engine.SetMaxHead(wal.MaxPayload)()
 	for range 8 {
-		maxHead = wal.MaxPayload
+		engine.SetMaxHead(wal.MaxPayload)
 		dir := t.TempDir()
 		s := open(t, dir, options())
 		m := model(t, s, plain())
@@ -38,13 +40,13 @@ func TestSecondCopyIsInALongHead(t *testing.T) {
 		if err := crashtest.Reboot(vfs.OS, image); err != nil {
 			t.Fatal(err)
 		}
-		maxHead = 10
+		engine.SetMaxHead(10)
 		s = open(t, image, options())
 		m = model(t, s, plain())
 		expect(t, m, tail, 40)
 		put(t, m, kv.Tokens(tokens(9, 32)...)) // begins the log
 		expect(t, m, tail, 40)
-		maxHead = wal.MaxPayload
+		engine.SetMaxHead(wal.MaxPayload)
 		again := copyStore(t, image)
 		s = open(t, again, options())
 		expect(t, model(t, s, plain()), tail, 40)
@@ -54,9 +56,9 @@ func TestSecondCopyIsInALongHead(t *testing.T) {
 // A power cut takes the name of a segment with the copies of what was moved; the log head is too long, so that what is dead is destroyed,
 // and segments unlinked, before it is written: it must still list the copies. What stands in is moved again, and the process ends.
 func TestLostSegmentIsInALongHead(t *testing.T) {
-	defer func() { maxHead = wal.MaxPayload }()
+	defer engine.SetMaxHead(wal.MaxPayload)()
 	for _, long := range []bool{false, true} {
-		maxHead = wal.MaxPayload
+		engine.SetMaxHead(wal.MaxPayload)
 		dir := t.TempDir()
 		s := open(t, dir, options())
 		m, retired := model(t, s, plain()), model(t, s, windowed(40))
@@ -77,14 +79,14 @@ func TestLostSegmentIsInALongHead(t *testing.T) {
 		to := placeOf(t, m, p, 1, 0)
 		image := copyStore(t, dir)
 		reader.Close()
-		if err := os.Remove((&Engine{Dir: image}).SegmentPath(to.Segment)); err != nil {
+		if err := os.Remove(folder.SegmentPath(image, to.Segment)); err != nil {
 			t.Fatal(err)
 		}
 		if err := crashtest.Reboot(vfs.OS, image); err != nil {
 			t.Fatal(err)
 		}
 		if long {
-			maxHead = 10
+			engine.SetMaxHead(10)
 		}
 		s = open(t, image, options())
 		m = model(t, s, plain())
@@ -94,7 +96,7 @@ func TestLostSegmentIsInALongHead(t *testing.T) {
 			t.Fatal(err)
 		}
 		expect(t, m, p, 64)
-		maxHead = wal.MaxPayload
+		engine.SetMaxHead(wal.MaxPayload)
 		again := copyStore(t, image)
 		s = open(t, again, options())
 		m = model(t, s, plain())

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -141,7 +142,7 @@ func TestUnreadableGoesWithItsPrompt(t *testing.T) {
 		needle := truth(plain(), &p, 0, 16*block+8)
 		x := placeOf(t, m, p, block, 0)
 		image := copyStore(t, dir)
-		path := (&Engine{Dir: image}).SegmentPath(x.Segment)
+		path := folder.SegmentPath(image, x.Segment)
 		b, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -173,7 +174,7 @@ func TestUnreadableGoesWithItsPrompt(t *testing.T) {
 			t.Errorf("rebuild %v, block %d, zeroed %v: after Delete and Sync a row is in %s", rebuild, block, zero, filepath.Base(path))
 		}
 		again := copyStore(t, image)
-		path = (&Engine{Dir: again}).SegmentPath(x.Segment)
+		path = folder.SegmentPath(again, x.Segment)
 		if b, err = os.ReadFile(path); err != nil {
 			t.Fatal(err)
 		}

@@ -42,7 +42,7 @@ func TestMatchBesideAnEviction(t *testing.T) {
 	met := false
 	evict := func() { // the match compares the tokens of the last block
 		met = true
-		if n, _, err := s.eng.evictSome(evictGoal{blocks: 1}); err != nil || n != 1 {
+		if n, err := s.eng.Inside().EvictBlocks(1); err != nil || n != 1 {
 			t.Error(n, err)
 		}
 	}
@@ -56,7 +56,7 @@ func TestMatchBesideAnEviction(t *testing.T) {
 	if !met {
 		t.Fatal("nothing was evicted meanwhile")
 	}
-	if _, err := s.eng.evictBlocks(3); err != nil {
+	if _, err := s.eng.Inside().EvictBlocks(3); err != nil {
 		t.Fatal(err)
 	}
 	rows := empty(plain(), 40)
@@ -88,7 +88,7 @@ func TestMatchBesideAStateThatGoes(t *testing.T) {
 		met := false
 		thin := func() { // the match compares the tokens of the last block
 			met = true
-			if err := s.eng.Writes.ThinStates(searched(m.ms), &p, 2); err != nil {
+			if err := s.eng.Inside().ThinStates(m.ms, &p, 2); err != nil {
 				t.Error(err)
 			}
 		}

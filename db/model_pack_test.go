@@ -87,13 +87,13 @@ func TestDescriptorThatCannotBeRead(t *testing.T) {
 			dir := t.TempDir()
 			s := open(t, dir, options())
 			put(t, model(t, s, plain()), p)
-			op := oplog.NewModel(normal(t, d), s.eng.clock.Add(1))
+			op := oplog.NewModel(normal(t, d), s.eng.Inside().Clock().Add(1))
 			fp := op.Fingerprint
 			spoil(&op)
 			e := s.eng
-			e.logMu.Lock()
-			_, err := e.logStateLocked(op)
-			e.logMu.Unlock()
+			e.Inside().LogMu().Lock()
+			_, err := e.Inside().LogStateLocked(op)
+			e.Inside().LogMu().Unlock()
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
@@ -33,8 +34,8 @@ func TestMovedOnBetweenCheckpoints(t *testing.T) {
 				if err := s.eng.Segments.SealAll(); err != nil {
 					t.Fatal(err)
 				}
-				var out Compacted
-				if err := s.eng.rewrite(ctx, func(segments.Info, int64) bool { return true }, nil, &out); err != nil || out.Records == 0 {
+				var out engine.Compacted
+				if err := s.eng.Inside().Rewrite(ctx, func(segments.Info, int64) bool { return true }, nil, &out); err != nil || out.Records == 0 {
 					t.Fatal(err, out)
 				}
 				if err := s.Sync(ctx); err != nil { // destroys the old places
@@ -73,8 +74,8 @@ func TestMovedTwiceStays(t *testing.T) {
 		if err := s.eng.Segments.SealAll(); err != nil {
 			t.Fatal(err)
 		}
-		var out Compacted
-		if err := s.eng.rewrite(ctx, func(segments.Info, int64) bool { return true }, nil, &out); err != nil || out.Records != 4 {
+		var out engine.Compacted
+		if err := s.eng.Inside().Rewrite(ctx, func(segments.Info, int64) bool { return true }, nil, &out); err != nil || out.Records != 4 {
 			t.Fatal(err, out)
 		}
 		v := s.eng.View()
@@ -132,8 +133,8 @@ func TestMovedAndSupersededStaysDeleted(t *testing.T) {
 	m = model(t, s, plain())
 	lease := s.eng.Segments.Acquire() // so that nothing is destroyed yet
 	defer lease.Release()
-	var out Compacted
-	if err := s.eng.rewrite(ctx, func(segments.Info, int64) bool { return true }, nil, &out); err != nil || out.Records != 2 {
+	var out engine.Compacted
+	if err := s.eng.Inside().Rewrite(ctx, func(segments.Info, int64) bool { return true }, nil, &out); err != nil || out.Records != 2 {
 		t.Fatal(err, out)
 	}
 	places := map[index.Loc]bool{}
@@ -200,7 +201,7 @@ func TestMoveOfARetiredModel(t *testing.T) {
 	if err := s.Retire(ctx, m.Fingerprint()); err != nil {
 		t.Fatal(err)
 	}
-	if moved, err := s.eng.move(ctx, moves[0]); moved || err != nil {
+	if moved, err := s.eng.Inside().Move(ctx, moves[0]); moved || err != nil {
 		t.Fatal(moved, err)
 	}
 	reader.Close()
@@ -227,8 +228,8 @@ func TestMovedAfterRetireStays(t *testing.T) {
 	if err := s.eng.Segments.SealAll(); err != nil {
 		t.Fatal(err)
 	}
-	var out Compacted
-	if err := s.eng.rewrite(ctx, func(segments.Info, int64) bool { return true }, nil, &out); err != nil || out.Records != 4 {
+	var out engine.Compacted
+	if err := s.eng.Inside().Rewrite(ctx, func(segments.Info, int64) bool { return true }, nil, &out); err != nil || out.Records != 4 {
 		t.Fatal(err, out)
 	}
 	for _, destroyed := range []bool{false, true} {

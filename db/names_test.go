@@ -15,11 +15,8 @@ const (
 
 // What they know of FORMAT and of the folder.
 var (
-	newFormat    = folder.New
 	decodeFormat = folder.Decode
 	readFormat   = folder.Read
-	isFormat     = folder.IsFormat
-	hasName      = folder.HasName
 )
 
 type storeFormat = folder.Format

@@ -167,8 +167,8 @@ func TestWantOfFilesToSyncAFolder(t *testing.T) {
 				if failed.Load() == 0 || !errors.Is(err, vfs.ErrNotSynced) || errors.Is(err, ErrPoisoned) {
 					t.Errorf("%d folders could not be opened: %v", failed.Load(), err)
 				}
-				if err := w.s.eng.Poisoned(); err != nil || w.s.eng.unsynced() {
-					t.Errorf("marked: %t, poisoned: %v", w.s.eng.unsynced(), err)
+				if err := w.s.eng.Poisoned(); err != nil || w.s.eng.Inside().Unsynced() {
+					t.Errorf("marked: %t, poisoned: %v", w.s.eng.Inside().Unsynced(), err)
 				}
 				w.steps(t, o, crashOp{kind: "put", chat: 1, n: 90}, crashOp{kind: "sync"})
 				w.d.Crash()

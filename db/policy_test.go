@@ -17,13 +17,13 @@ func TestDepthCapKeepsBeginnings(t *testing.T) {
 	put(t, m, long)
 	expect(t, m, long, 160) // used last
 	for left := 144; left >= 64; left -= 16 {
-		if n, err := s.eng.evictBlocks(1); err != nil || n != 1 {
+		if n, err := s.eng.Inside().EvictBlocks(1); err != nil || n != 1 {
 			t.Fatalf("%d blocks were evicted, %v", n, err)
 		}
 		expect(t, m, long, left)
 	}
 	expect(t, m, short, 64)
-	if n, err := s.eng.evictBlocks(1); err != nil || n != 1 { // among equals the one that was used first
+	if n, err := s.eng.Inside().EvictBlocks(1); err != nil || n != 1 { // among equals the one that was used first
 		t.Fatalf("%d blocks were evicted, %v", n, err)
 	}
 	expect(t, m, long, 48)

@@ -32,7 +32,7 @@ func TestPutsOfOneWindowBesideEachOther(t *testing.T) {
 	if _, err := m.Put(ctx, p, base, PutOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	slow := s.eng.Writes.New(m.written(s.eng), rows(0, 8), nil, write.Options{Codec: s.eng.o.Codec})
+	slow := s.eng.Inside().NewPut(m.ms, rows(0, 8), nil, write.Options{Codec: s.o.Codec})
 	if err := slow.Plan(&p); err != nil {
 		t.Fatal(err)
 	}

@@ -16,14 +16,14 @@ func TestPutBesideEviction(t *testing.T) {
 	e := s.eng
 	c := e.Hasher.Chain(m.ms.Fingerprint, 16, &short)
 	last := c.Key(1)
-	e.logMu.Lock() // as evictSome has it
+	e.Inside().LogMu().Lock() // as evictSome has it
 	if !e.Pins.Leave(last, 0) {
 		t.Fatal("the block is pinned")
 	}
 	go func() {
 		time.Sleep(30 * time.Millisecond)
 		e.Pins.End([]kv.Key{last})
-		e.logMu.Unlock()
+		e.Inside().LogMu().Unlock()
 	}()
 	if got := put(t, m, long); got.Blocks != 3 || got.Reused != 2 {
 		t.Errorf("%+v", got)

@@ -141,7 +141,7 @@ func TestPutBesideADeletionAndAnotherPut(t *testing.T) {
 				m := model(t, s, d)
 				p := kv.Tokens(tokens(1, 48)...)
 				put(t, m, p.Prefix(32))
-				slow := s.eng.Writes.New(m.written(s.eng), filled(d, &p, 0, 48), nil, write.Options{Codec: s.eng.o.Codec})
+				slow := s.eng.Inside().NewPut(m.ms, filled(d, &p, 0, 48), nil, write.Options{Codec: s.o.Codec})
 				if err := slow.Plan(&p); err != nil {
 					t.Fatal(err)
 				}
@@ -183,7 +183,7 @@ func TestRestoreComparesTokens(t *testing.T) {
 			p := kv.Tokens(tokens(1, 32)...)
 			q := kv.Tokens(concat(p.Tokens[:16], tokens(2, 16))...)
 			put(t, m, p.Prefix(16))
-			forged := s.eng.Writes.New(m.written(s.eng), filled(d, &p, 0, 32), nil, write.Options{Codec: s.eng.o.Codec})
+			forged := s.eng.Inside().NewPut(m.ms, filled(d, &p, 0, 32), nil, write.Options{Codec: s.o.Codec})
 			if err := forged.Plan(&p); err != nil {
 				t.Fatal(err)
 			}

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -26,7 +27,7 @@ func TestRefWhoseStateGoesMeanwhile(t *testing.T) {
 
 	rest := int64(0) // all the room that is left
 	for n := o.Budget; n >= 1<<10; n /= 2 {
-		for e.space.reserve(n, o.Budget-e.reserveBytes()) {
+		for e.Inside().TakeSpace(n, o.Budget-e.Inside().ReserveBytes()) {
 			rest += n
 		}
 	}
@@ -44,8 +45,8 @@ func TestRefWhoseStateGoesMeanwhile(t *testing.T) {
 	set := make(chan error)
 	go func() { set <- m.SetRef(ctx, "ref", p, RefOptions{Pinned: true, Meta: make([]byte, MaxRefMeta)}) }()
 	<-destroying // others go for it
-	e.space.giveUp(rest, 0)
-	if n, err := e.evictBlocks(1 << 20); err != nil || n == 0 {
+	e.GiveUp(rest, 0)
+	if n, err := e.Inside().EvictBlocks(1 << 20); err != nil || n == 0 {
 		t.Error(n, err)
 	}
 	put(t, m, longer)
@@ -75,7 +76,7 @@ func TestRefWhosePrefixIsPutAnew(t *testing.T) {
 	}
 	put(t, m, kv.Tokens(concat(p.Tokens, tokens(2, 30))...))
 	ref := Ref{Name: "ref", Model: m.Fingerprint(), Block: x.held.Rests[0], Tokens: 64}
-	if _, err := e.LogRef(ref, x.held.Found); !errors.Is(err, errRefGone) {
+	if err := e.LogRef(ref.op(), x.held.Found); !errors.Is(err, engine.ErrRefGone) {
 		t.Errorf("a ref on a state that was deleted: %v", err)
 	}
 	if err := m.SetRef(ctx, "ref", p, RefOptions{}); !errors.Is(err, ErrNotStored) {

@@ -128,7 +128,7 @@ func TestPriorityAfterAKill(t *testing.T) {
 	}
 	again := open(t, copyStore(t, dir), options())
 	for name, s := range map[string]*Store{"after a kill": again, "still open": s} {
-		if n, err := s.eng.evictBlocks(1); err != nil || n != 1 {
+		if n, err := s.eng.Inside().EvictBlocks(1); err != nil || n != 1 {
 			t.Fatal(name, n, err)
 		}
 		m := model(t, s, plain())

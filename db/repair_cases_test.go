@@ -152,7 +152,7 @@ func TestRepairUnreadable(t *testing.T) {
 	for _, suffix := range []string{formatName, "0000000000000001.seg", "0000000000000002.seg", indexName, ".wal"} {
 		failed := 0
 		to := filepath.Join(t.TempDir(), "new")
-		out, err := Repair(ctx, e.dir, to, RepairOptions{fs: badDisk{vfs.OS, suffix, 0, 4096, &failed}})
+		out, err := Repair(vfs.With(ctx, badDisk{vfs.OS, suffix, 0, 4096, &failed}), e.dir, to, RepairOptions{})
 		if err != nil {
 			t.Fatalf("%s: %v", suffix, err)
 		}

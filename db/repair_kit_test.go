@@ -85,7 +85,7 @@ func estateOf(t *testing.T, killed bool) estate {
 	if _, err := m.Delete(ctx, kv.Prompt{Tokens: tokens(5, 90)}); err != nil {
 		t.Fatal(err)
 	}
-	s.eng.bloomLoad.wait()
+	s.eng.Bloom()
 	out := estate{dir: dir, prompts: all, models: map[kv.Fingerprint]kv.Descriptor{}}
 	if killed {
 		out.dir = filepath.Join(t.TempDir(), "image")

@@ -26,7 +26,7 @@ func TestPutAwaitsShortLeases(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	short := s.eng.shorts.Acquire(s.eng.Segments)
+	short := s.eng.Inside().Shorts().Acquire(s.eng.Segments)
 	done := make(chan error)
 	go func() {
 		for range 20 {
@@ -37,7 +37,7 @@ func TestPutAwaitsShortLeases(t *testing.T) {
 		}
 		done <- nil
 	}()
-	for !s.eng.shorts.Awaited() {
+	for !s.eng.Inside().Shorts().Awaited() {
 		select {
 		case err := <-done:
 			t.Fatalf("the puts ended while all that they evicted was kept: %v", err)
@@ -45,7 +45,7 @@ func TestPutAwaitsShortLeases(t *testing.T) {
 			runtime.Gosched()
 		}
 	}
-	s.eng.shorts.Release(short)
+	s.eng.Inside().Shorts().Release(short)
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}

@@ -26,18 +26,17 @@ func TestConcurrentPutsHoldTheBudget(t *testing.T) {
 					}
 					t.Error(err)
 				}
-				if n := s.eng.counts().Blocks; n > o.MaxBlocks {
+				if n := s.eng.Counts().Blocks; n > o.MaxBlocks {
 					t.Errorf("%d blocks, at most %d", n, o.MaxBlocks)
 				}
-				if used := s.eng.measure(); used > o.Budget {
-					t.Errorf("%d bytes are used of a budget of %d: segments %d, index %d, log %d", used, o.Budget, s.eng.set.Allocated(), s.eng.ix.Bytes(), s.eng.wal.Bytes())
+				if used := s.eng.Measure(); used > o.Budget {
+					t.Errorf("%d bytes are used of a budget of %d: segments %d, index %d, log %d", used, o.Budget, s.eng.Segments.Allocated(), s.eng.Index.Bytes(), s.eng.Inside().Wal().Bytes())
 				}
 			}
 		})
 	}
 	wait.Wait()
-	u := &s.eng.space
-	if u.reserved != 0 || u.blocks != 0 {
-		t.Errorf("%d bytes and %d blocks are still reserved", u.reserved, u.blocks)
+	if _, reserved, blocks := s.eng.Inside().Space(); reserved != 0 || blocks != 0 {
+		t.Errorf("%d bytes and %d blocks are still reserved", reserved, blocks)
 	}
 }

@@ -219,7 +219,7 @@ func TestFailedSyncOfAStoreThatSuspendedItself(t *testing.T) {
 		w := crashCase(t, crashMode{})
 		w.steps(t, putAll()...)
 		w.suspendsItself(t, failSyncs(where))
-		if !w.s.eng.unsynced() {
+		if !w.s.eng.Inside().Unsynced() {
 			t.Fatal("no fsync failed")
 		}
 		for range 2 {

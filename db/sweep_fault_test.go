@@ -62,12 +62,12 @@ func TestSweepThatCouldNotReadAll(t *testing.T) {
 	p, never := kv.Prompt{Tokens: tokens(1, 64)}, kv.Prompt{Tokens: tokens(2, 64)}
 	put(t, m, p)
 	var end int64
-	for _, e := range s.eng.openEnds() {
+	for _, e := range s.eng.Inside().OpenEnds() {
 		end = e
 	}
-	used, _ := s.eng.wal.Room()
+	used, _ := s.eng.Inside().Wal().Room()
 	put(t, m, never)
-	now, ahead := s.eng.wal.Room()
+	now, ahead := s.eng.Inside().Wal().Room()
 	log := filepath.Join(dir, walDir, "0000000000000001.wal")
 	b, err := os.ReadFile(log)
 	if err != nil {

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dormousekv/dormouse/db/internal/check"
+	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/write"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
@@ -22,7 +24,7 @@ func TestScopeBeginsWithinTheOpening(t *testing.T) {
 		m := model(t, s, plain())
 		p := kv.Prompt{Tokens: tokens(1, 100), Scope: "alice", ScopeStart: at}
 		put(t, m, p)
-		eventually(t, "the Bloom filter is built", func() bool { return s.eng.bloom.Load() != nil })
+		eventually(t, "the Bloom filter is built", func() bool { return s.eng.Inside().Bloom().Load() != nil })
 		if n, reason := restore(t, m, p); n != 100 {
 			t.Errorf("scope at %d: %d tokens (%v), expected 100", at, n, reason)
 		}
@@ -44,7 +46,7 @@ func TestDeletedRowsAreNotBorrowed(t *testing.T) {
 		short := kv.Prompt{Tokens: tokens(1, 40)}
 		long := kv.Prompt{Tokens: concat(short.Tokens, tokens(2, 20))}
 		put(t, m, short)
-		w := s.eng.Writes.New(m.written(s.eng), filled(d, &long, 38, 60), nil, write.Options{Codec: s.o.Codec})
+		w := s.eng.Inside().NewPut(m.ms, filled(d, &long, 38, 60), nil, write.Options{Codec: s.o.Codec})
 		if err := w.Plan(&long); err != nil {
 			t.Fatal(err)
 		}
@@ -98,18 +100,13 @@ func TestVerifyBesideUnlinking(t *testing.T) {
 	before := len(s.eng.Segments.Segments())
 	unlink := sync.OnceFunc(func() {
 		done := make(chan error) // somebody else does it
-		go func() { done <- errors.Join(x.Close(), s.eng.reclaim(ctx)) }()
+		go func() { done <- errors.Join(x.Close(), s.eng.Inside().Reclaim(ctx)) }()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
 	})
-	v := &verifier{e: s.eng, o: VerifyOptions{Progress: func(Progress) { unlink() }}}
-	live, err := v.entries(ctx)
-	if err == nil {
-		err = v.segments(ctx, live)
-	}
-	if err != nil || len(v.out.Damage) > 0 {
-		t.Errorf("%v, %v", v.out.Damage, err)
+	if out, err := check.Segments(ctx, s.eng, func(engine.Progress) { unlink() }); err != nil || len(out.Damage) > 0 {
+		t.Errorf("%v, %v", out.Damage, err)
 	}
 	if after := len(s.eng.Segments.Segments()); after != before-1 {
 		t.Fatalf("%d segments, %d before: this test shows nothing", after, before)
@@ -124,7 +121,7 @@ func TestPutCountsOnNothingDeleted(t *testing.T) {
 		m := model(t, s, d)
 		p := kv.Prompt{Tokens: tokens(1, 48)}
 		put(t, m, p.Prefix(16))
-		w := s.eng.Writes.New(m.written(s.eng), filled(d, &p, 0, 48), nil, write.Options{Codec: s.o.Codec})
+		w := s.eng.Inside().NewPut(m.ms, filled(d, &p, 0, 48), nil, write.Options{Codec: s.o.Codec})
 		if err := w.Plan(&p); err != nil {
 			t.Fatal(err)
 		}

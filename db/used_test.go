@@ -4,15 +4,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/kv"
 )
 
 // When a block was last used is known to the minute: of a put, of a match that ended in it, after the store was closed, and for a block
 // that loses its last child. What a killed process had not checkpointed is not known, and wrong for nobody.
 func TestLastUsed(t *testing.T) {
-	real := minute
-	defer func() { minute = real }()
-	at := func(m uint32) { minute = func() uint32 { return m } }
+	defer engine.SetMinute(func() uint32 { return 0 })()
+	at := func(m uint32) { engine.SetMinute(func() uint32 { return m }) }
 	dir := t.TempDir()
 	s := open(t, dir, options())
 	m := model(t, s, plain())

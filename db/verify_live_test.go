@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/dormousekv/dormouse/db/internal/check"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -29,20 +30,20 @@ func TestVerifyWhileTheBloomFilterIsBuiltAnew(t *testing.T) {
 	m := model(t, s, plain())
 	p := kv.Prompt{Tokens: tokens(1, 16*20)}
 	put(t, m, p)
-	eventually(t, "the Bloom filter is there", func() bool { return s.eng.bloom.Load() != nil })
+	eventually(t, "the Bloom filter is there", func() bool { return s.eng.Inside().Bloom().Load() != nil })
 	if err := s.Checkpoint(ctx); err != nil {
 		t.Fatal(err)
 	}
-	v := &verifier{e: s.eng}
-	if err := v.bloom(&askedContext{ctx, func() {
+	out, err := check.Bloom(&askedContext{ctx, func() {
 		_, err := m.Delete(ctx, p.Prefix(16))
 		if err = errors.Join(err, s.eng.RebuildBloom(ctx)); err != nil {
 			t.Fatal(err)
 		}
-	}}); err != nil {
+	}}, s.eng)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if len(v.out.Damage) > 0 {
-		t.Fatalf("%d false reports, the first: %v", len(v.out.Damage), v.out.Damage[0])
+	if len(out.Damage) > 0 {
+		t.Fatalf("%d false reports, the first: %v", len(out.Damage), out.Damage[0])
 	}
 }

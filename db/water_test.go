@@ -161,7 +161,8 @@ func (d *tide) openStore() {
 // room is what the budget has for records, beside log and index, what is kept for a checkpoint, and the puts under way.
 func (d *tide) room() int64 {
 	e := d.s.eng
-	return d.o.Budget - e.reserveBytes() - (e.space.used() - e.Segments.Allocated()) - 4*tidePutBytes
+	used, _, _ := e.Inside().Space()
+	return d.o.Budget - e.Inside().ReserveBytes() - (used - e.Segments.Allocated()) - 4*tidePutBytes
 }
 
 func (d *tide) live() int64 {

@@ -44,15 +44,20 @@ type PutOptions struct {
 	KeepStates  int // of each group with states, those at the deepest positions stay; 0: all
 }
 
-// Put stores the rows of a prompt, and makes room for them. extends is the match that it goes on from, or nil.
-func (e *Engine) Put(ctx context.Context, m *catalog.Model, p *kv.Prompt, rows kv.Rows, extends *lease.Held, o PutOptions) (sum write.Result, err error) {
-	start := time.Now()
-	model := write.Model{Model: Searched(m), Registered: func() error {
+// written is the model as puts know it.
+func (e *Engine) written(m *catalog.Model) write.Model {
+	return write.Model{Model: Searched(m), Registered: func() error {
 		if !e.Catalog.Has(m) {
 			return fmt.Errorf("%w: %s", catalog.ErrRetired, m.Fingerprint)
 		}
 		return nil
 	}}
+}
+
+// Put stores the rows of a prompt, and makes room for them. extends is the match that it goes on from, or nil.
+func (e *Engine) Put(ctx context.Context, m *catalog.Model, p *kv.Prompt, rows kv.Rows, extends *lease.Held, o PutOptions) (sum write.Result, err error) {
+	start := time.Now()
+	model := e.written(m)
 	for range putAttempts {
 		var last *write.Put // what it has stored stays while room is made for the rest
 		err = e.Insist(ctx, func() error {

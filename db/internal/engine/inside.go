@@ -1,0 +1,136 @@
+package engine
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/dormousekv/dormouse/db/internal/catalog"
+	"github.com/dormousekv/dormouse/db/internal/lease"
+	"github.com/dormousekv/dormouse/db/internal/oplog"
+	"github.com/dormousekv/dormouse/db/internal/read"
+	"github.com/dormousekv/dormouse/db/internal/write"
+	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/internal/lock"
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/segments"
+	"github.com/dormousekv/dormouse/wal"
+)
+
+// Inside is an engine as the store's tests see it: steps of what it does, and its state.
+type Inside struct{ e *Engine }
+
+// Inside is for tests.
+func (e *Engine) Inside() Inside { return Inside{e} }
+
+func (i Inside) Wal() *wal.Log                        { return i.e.wal }
+func (i Inside) Bloom() *atomic.Pointer[index.Bloom]  { return &i.e.bloom }
+func (i Inside) CkptMu() *lock.Mutex[lock.Checkpoint] { return &i.e.ckptMu }
+func (i Inside) Gate() *lock.RWMutex[lock.Gate]       { return &i.e.gate }
+func (i Inside) LogMu() *lock.Mutex[lock.Commit]      { return &i.e.logMu }
+func (i Inside) Shorts() *lease.Shorts                { return &i.e.shorts }
+func (i Inside) Workers() *read.Workers               { return i.e.workers }
+func (i Inside) Clock() *atomic.Uint64                { return &i.e.clock }
+func (i Inside) Birth() *atomic.Uint64                { return &i.e.birth }
+func (i Inside) Growth() *atomic.Int64                { return &i.e.growth }
+func (i Inside) StateGrowth() *atomic.Int64           { return &i.e.stateGrowth }
+func (i Inside) Measured() *atomic.Bool               { return &i.e.measured }
+func (i Inside) Unsealed() any                        { return i.e.unsealed }
+func (i Inside) Unsynced() bool                       { return i.e.unsynced() }
+func (i Inside) Held() int64                          { return i.e.held() }
+func (i Inside) ReserveBytes() int64                  { return i.e.reserveBytes() }
+func (i Inside) AboveHighWater() bool                 { return i.e.aboveHighWater() }
+func (i Inside) OpenEnds() map[uint64]int64           { return i.e.openEnds() }
+func (i Inside) PlacesIn(id uint64) []segments.Loc    { return i.e.placesIn(id) }
+
+// Space is what the files are counted to occupy, what puts under way have reserved of it, and the blocks that they are about to add.
+func (i Inside) Space() (used, reserved, blocks int64) {
+	u := &i.e.space
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.usedLocked(), u.reserved, u.blocks
+}
+
+// TakeSpace is a reservation up to a limit.
+func (i Inside) TakeSpace(bytes, limit int64) bool { return i.e.space.reserve(bytes, limit) }
+
+// Head is what the log's next file would begin with.
+func (i Inside) Head(ends map[uint64]int64) []byte {
+	encode, _ := i.e.laterHead(ends)
+	return encode()
+}
+
+// EvictBlocks evicts n blocks, or what there is, whoever is destroying something meanwhile.
+func (i Inside) EvictBlocks(n int) (evicted int, err error) {
+	for evicted < n {
+		some, _, err := i.e.evictSome(evictGoal{blocks: int64(n - evicted)})
+		if err != nil || some == 0 {
+			return evicted, err
+		}
+		evicted += some
+	}
+	return evicted, nil
+}
+
+func (i Inside) Turn(ctx context.Context, tick bool) error             { return i.e.turn(ctx, tick) }
+func (i Inside) Reclaim(ctx context.Context) error                     { return i.e.reclaim(ctx) }
+func (i Inside) EvictToLowWater(ctx context.Context) error             { return i.e.evictToLowWater(ctx) }
+func (i Inside) Move(ctx context.Context, x index.Entry) (bool, error) { return i.e.move(ctx, x) }
+func (i Inside) LogBarrier(lsn uint64) (uint64, error)                 { return i.e.logBarrier(lsn) }
+func (i Inside) LogStateLocked(op oplog.Op) (uint64, error)            { return i.e.logStateLocked(op) }
+func (i Inside) CompactIndex(ctx context.Context) error                { return i.e.compactIndex(ctx) }
+
+// Rewrite moves the live records out of the segments that are worth it.
+func (i Inside) Rewrite(ctx context.Context, worth func(s segments.Info, live int64) bool, progress func(Progress), out *Compacted) error {
+	return i.e.rewrite(ctx, worth, progress, out)
+}
+
+// Freeze begins a checkpoint, for whoever holds CkptMu. finish writes it.
+func (i Inside) Freeze() (finish func(context.Context) error, err error) {
+	c, err := i.e.freeze()
+	if err != nil {
+		return nil, err
+	}
+	i.e.begun = c
+	return func(ctx context.Context) error { return i.e.writeCheckpoint(ctx, c) }, nil
+}
+
+// HalfCheckpoint makes a checkpoint up to where index.db has it.
+func (i Inside) HalfCheckpoint(ctx context.Context) error {
+	c, err := i.e.freeze()
+	if err != nil {
+		return err
+	}
+	if err := i.e.Segments.Sync(); err != nil {
+		return err
+	}
+	return i.e.Index.Checkpoint(ctx, c.applied)
+}
+
+// DeleteSome is one frame of the deletion of a prefix.
+func (i Inside) DeleteSome(m *catalog.Model, prefix *kv.Prompt, out *Deleted) (lsn uint64, more bool, err error) {
+	return i.e.deleteSome(func(t *index.Txn) ([]kv.Key, error) { return i.e.holding(m, t, prefix) }, i.e.below(m.Fingerprint, prefix), out)
+}
+
+// NewPut is a put that the caller runs step by step.
+func (i Inside) NewPut(m *catalog.Model, rows kv.Rows, extends *lease.Held, o write.Options) *write.Put {
+	return i.e.writes.New(i.e.written(m), rows, extends, o)
+}
+
+// ThinStates is what a put does with Options.KeepStates.
+func (i Inside) ThinStates(m *catalog.Model, p *kv.Prompt, keep int) error {
+	return i.e.writes.ThinStates(Searched(m), p, keep)
+}
+
+// RemoveBatch bounds the records that one log frame removes.
+func RemoveBatch() int { return removeBatch }
+
+// SetMaxHead, SetRemoveBatch and SetMinute change limits and the clock until the returned function is called.
+func SetMaxHead(n int) (reset func())            { return set(&maxHead, n) }
+func SetRemoveBatch(n int) (reset func())        { return set(&removeBatch, n) }
+func SetMinute(now func() uint32) (reset func()) { return set(&minute, now) }
+
+func set[T any](v *T, to T) (reset func()) {
+	was := *v
+	*v = to
+	return func() { *v = was }
+}

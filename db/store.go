@@ -2,13 +2,10 @@ package db
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"path/filepath"
 	"sync/atomic"
 
 	"github.com/dormousekv/dormouse/db/internal/engine"
-	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/segments"
 )
@@ -29,56 +26,6 @@ type Store struct {
 	// rebuilding is not nil while the index cannot be trusted; rebuilt counts the rebuilds that have ended.
 	rebuilding atomic.Pointer[rebuilding]
 	rebuilt    atomic.Uint64
-}
-
-// Open opens the store in dir, or makes one if dir is empty or missing. It takes milliseconds, whatever the store
-// holds, unless the index is lost: rebuilding it reads every record's header, reports progress and can be cancelled.
-//
-// A directory is a store if it has a FORMAT, or, where that is lost, a segment whose header is sound. In any other directory that is not
-// empty nothing is changed: ErrNotEmpty. Nor is a file that has one of the store's names and proves to be somebody else's: ErrForeign.
-//
-// Several processes may have a store open that is opened read-only, beside one that writes: see [Options.ReadOnly].
-//
-// Errors: ErrLocked if another writer has the store open, ErrNotEmpty, ErrForeign, ErrVersion, ErrUnsafeDir, ErrCorrupt where nothing can be
-// rebuilt. A damaged index, Bloom filter or FORMAT is rebuilt; damaged records and log frames are logged and left out.
-func Open(ctx context.Context, dir string, o Options) (*Store, error) {
-	if err := o.Validate(); err != nil {
-		return nil, err
-	}
-	if o.fs == nil {
-		o.fs = vfs.From(ctx)
-	}
-	o = o.withDefaults()
-	if dir == "" { // a variable that is not set, and not the current directory
-		return nil, errors.New("db: Open without the name of a directory")
-	}
-	dir, err := filepath.Abs(dir)
-	if err != nil {
-		return nil, err
-	}
-	if err := folder.Prepare(o.fs, dir, o.ReadOnly, o.AllowSharedDir); err != nil {
-		return nil, err
-	}
-	if !o.ReadOnly {
-		if err := folder.RefuseOthers(o.fs, dir); err != nil { // before a LOCK is left among them
-			return nil, err
-		}
-	}
-	if err := folder.CheckFiles(dir, o.AllowSharedDir, o.Logger); err != nil {
-		return nil, err
-	}
-	s := &Store{dir: dir, o: o, life: newLife(), gen: 1}
-	if err := s.acquireLock(); err != nil {
-		return nil, err
-	}
-	s.eng, err = engine.Open(ctx, dir, s.o.engine())
-	if err != nil {
-		s.unlock()
-		return nil, err
-	}
-	s.opened()
-	s.eng.Start(s.indexDamaged)
-	return s, nil
 }
 
 func (s *Store) unlock() {
@@ -172,25 +119,6 @@ func (s *Store) leasedBy(e *engine.Engine) error {
 	return fmt.Errorf("%w: %s", ErrLeased, what)
 }
 
-// Trim answers memory pressure: maps, pools and pages read ahead are dropped, the garbage collector runs, and a checkpoint is made. No
-// record goes.
-func (s *Store) Trim(ctx context.Context) error {
-	return s.onIndex(ctx, func() error { return s.using(func(e *engine.Engine) error { return e.Trim(ctx) }) })
-}
-
-// Shrink answers storage pressure: it evicts, coldest first, until the store's files occupy bytes or less, and returns
-// what they occupy then. Pinned and leased prefixes stay.
-func (s *Store) Shrink(ctx context.Context, bytes int64) (int64, error) {
-	var out int64
-	err := s.onIndex(ctx, func() (err error) {
-		return s.using(func(e *engine.Engine) error {
-			out, err = e.Shrink(ctx, bytes)
-			return err
-		})
-	})
-	return out, err
-}
-
 // Suspend checkpoints and lets go of every lock and file handle, so that the operating system has no reason to kill
 // the app in the background. It waits for the operations under way. Handles stay valid; operations that begin get
 // ErrSuspended until Resume. After an error the store is suspended all the same: another Suspend, and Close, return it again.
@@ -244,47 +172,4 @@ func (s *Store) adopt(old, e *engine.Engine) {
 	e.Pins.Adopt(old.Pins)
 	s.eng = e
 	s.gen++
-}
-
-// indexDamaged notes that index.db cannot be trusted, and has it rebuilt in the background.
-func (s *Store) indexDamaged(err error) {
-	r := newRebuilding()
-	if s.rebuilding.CompareAndSwap(nil, r) {
-		s.o.Logger.Error("index is damaged and will be rebuilt", "dir", s.dir, "error", err)
-		go s.rebuildIndex(err, r)
-	}
-}
-
-// rebuildIndex replaces the engine by one whose index is built from segments and log.
-func (s *Store) rebuildIndex(cause error, r *rebuilding) {
-	s.life.own(nil)
-	close(r.began)
-	defer func() {
-		s.rebuilt.Add(1)
-		s.rebuilding.CompareAndSwap(r, nil) // whoever meets damage after this, or after a Resume, asks again
-		close(r.ended)
-		s.life.disown()
-	}()
-	if s.eng == nil || s.suspended {
-		return
-	}
-	if s.o.ReadOnly {
-		if err := s.acquireLock(); err != nil {
-			s.o.Logger.Error("index could not be rebuilt: it is read on as it is", "dir", s.dir, "error", err)
-			return
-		}
-		defer s.opened()
-	}
-	old := s.eng
-	old.Halt()
-	unsaved := errors.Join(old.Sync(), old.Abandon()) // if the rebuild fails, nobody else makes durable what there is
-	e, err := engine.OpenRebuilt(context.Background(), s.dir, s.o.engine(), cause)
-	if err != nil {
-		s.o.Logger.Error("index could not be rebuilt; the store is suspended until Resume", "dir", s.dir, "error", errors.Join(err, unsaved))
-		s.suspended, s.unsaved = true, unsaved
-		s.unlock()
-		return
-	}
-	s.adopt(old, e)
-	e.Start(s.indexDamaged)
 }

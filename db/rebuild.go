@@ -63,3 +63,46 @@ func (s *Store) awaitIndex(ctx context.Context) error {
 		return fmt.Errorf("db: the index is being rebuilt: %w", ctx.Err())
 	}
 }
+
+// indexDamaged notes that index.db cannot be trusted, and has it rebuilt in the background.
+func (s *Store) indexDamaged(err error) {
+	r := newRebuilding()
+	if s.rebuilding.CompareAndSwap(nil, r) {
+		s.o.Logger.Error("index is damaged and will be rebuilt", "dir", s.dir, "error", err)
+		go s.rebuildIndex(err, r)
+	}
+}
+
+// rebuildIndex replaces the engine by one whose index is built from segments and log.
+func (s *Store) rebuildIndex(cause error, r *rebuilding) {
+	s.life.own(nil)
+	close(r.began)
+	defer func() {
+		s.rebuilt.Add(1)
+		s.rebuilding.CompareAndSwap(r, nil) // whoever meets damage after this, or after a Resume, asks again
+		close(r.ended)
+		s.life.disown()
+	}()
+	if s.eng == nil || s.suspended {
+		return
+	}
+	if s.o.ReadOnly {
+		if err := s.acquireLock(); err != nil {
+			s.o.Logger.Error("index could not be rebuilt: it is read on as it is", "dir", s.dir, "error", err)
+			return
+		}
+		defer s.opened()
+	}
+	old := s.eng
+	old.Halt()
+	unsaved := errors.Join(old.Sync(), old.Abandon()) // if the rebuild fails, nobody else makes durable what there is
+	e, err := engine.OpenRebuilt(context.Background(), s.dir, s.o.engine(), cause)
+	if err != nil {
+		s.o.Logger.Error("index could not be rebuilt; the store is suspended until Resume", "dir", s.dir, "error", errors.Join(err, unsaved))
+		s.suspended, s.unsaved = true, unsaved
+		s.unlock()
+		return
+	}
+	s.adopt(old, e)
+	e.Start(s.indexDamaged)
+}

@@ -11,29 +11,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/vfs"
 )
-
-var errCorrupt = damage.ErrCorrupt
-
-// flip inverts one bit of a file.
-func flip(t testing.TB, path string, off int64) {
-	t.Helper()
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	var b [1]byte
-	if _, err := f.ReadAt(b[:], off); err != nil {
-		t.Fatal(err)
-	}
-	b[0] ^= 4
-	if _, err := f.WriteAt(b[:], off); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // image1 is a folder that holds segment 1 and nothing else, in memory: parsers are tested through it without a file.
 type image1 struct {
@@ -108,21 +87,13 @@ func makeSample(t testing.TB, seal bool) *sample {
 		x.locs = append(x.locs, b.append(t, s, 1))
 	}
 	s.Destroy([]Loc{x.locs[sampleGone]})
-	if _, err := s.Reclaim(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	path := s.segs[1].path
+	must(s.Reclaim(t.Context()))(t)
 	if seal {
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, s.Close())
 	} else {
 		s.Abandon()
 	}
-	var err error
-	if x.b, err = os.ReadFile(path); err != nil {
-		t.Fatal(err)
-	}
+	x.b = must(os.ReadFile(s.segs[1].path))(t)
 	return x
 }
 
@@ -176,7 +147,7 @@ func TestEveryFlippedBit(t *testing.T) {
 	switch {
 	case os.Getenv("DORMOUSE_LONG") != "":
 		bits, step = 8, 1
-	case raceDetector || testing.Short():
+	case testing.Short():
 		step = 61
 	}
 	for _, seal := range []bool{true, false} {
@@ -258,9 +229,7 @@ func TestEveryTruncation(t *testing.T) {
 					t.Errorf("%s: record %d: %v", name, i, err)
 				}
 			}
-			if _, err := s.Scan(t.Context(), 1, 0, func(Loc, *Record) error { return nil }, nil); err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
+			recordsOf(t, s, 1)
 		}
 	}
 }
@@ -274,16 +243,10 @@ func TestTruncatedUnderTheMap(t *testing.T) {
 		blocks = append(blocks, makeBlock(1, i, 9000))
 		locs = append(locs, blocks[i].append(t, s, 1))
 	}
-	if err := blocks[2].read(s, locs[2]); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, blocks[2].read(s, locs[2]))
 	path := s.segs[1].path
-	if err := os.Truncate(path, locs[1].Offset+100); err != nil {
-		t.Fatal(err)
-	}
-	if err := blocks[0].read(s, locs[0]); err != nil {
-		t.Error(err)
-	}
+	ok(t, os.Truncate(path, locs[1].Offset+100))
+	ok(t, blocks[0].read(s, locs[0]))
 	for i := 1; i < 3; i++ {
 		if err := blocks[i].read(s, locs[i]); !errors.Is(err, errCorrupt) {
 			t.Errorf("record %d: %v", i, err)
@@ -308,37 +271,26 @@ func TestTruncatedUnderTheMap(t *testing.T) {
 // A payload that holds a copy of a record, header and all, is a payload: a record names its own place.
 func TestPayloadIsNeverARecord(t *testing.T) {
 	s := newSet(t)
-	a := makeBlock(1, 1, 100)
-	la := a.append(t, s, 1)
+	la := makeBlock(1, 1, 100).append(t, s, 1)
 	var raw []byte
 	if err := s.Read(la, func(r *Record) error { raw = bytes.Clone(r.b); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	// The copy begins at a multiple of the alignment of the file, in the plane of b.
 	b := makeBlock(1, 2, 3*4096)
-	for off := range b.planes[0] {
-		b.planes[0][off] = 0
-	}
+	clear(b.planes[0])
 	probe := b.build(t)
 	at := int(alignUp(int64(probe.h.head), 4096)) - probe.h.head
 	probe.Release()
 	copy(b.planes[0][at:], raw)
 	lb := b.append(t, s, 1)
-	c := makeBlock(1, 3, 10)
-	lc := c.append(t, s, 1)
+	lc := makeBlock(1, 3, 10).append(t, s, 1)
 
-	scan := func() (found []Loc, bad []*damage.Error) {
-		if _, err := s.Scan(t.Context(), 1, 0, func(l Loc, r *Record) error { found = append(found, l); return nil },
-			func(e *damage.Error) { bad = append(bad, e) }); err != nil {
-			t.Fatal(err)
-		}
-		return found, bad
-	}
-	if found, bad := scan(); !slices.Equal(found, []Loc{la, lb, lc}) || len(bad) > 0 {
+	if found, _, bad := recordsOf(t, s, 1); !slices.Equal(found, []Loc{la, lb, lc}) || len(bad) > 0 {
 		t.Error(found, bad)
 	}
 	flip(t, s.segs[1].path, lb.Offset+20) // now the walk goes through b's planes
-	if found, bad := scan(); !slices.Equal(found, []Loc{la, lc}) || len(bad) != 1 {
+	if found, _, bad := recordsOf(t, s, 1); !slices.Equal(found, []Loc{la, lc}) || len(bad) != 1 {
 		t.Error(found, bad)
 	}
 	if err := b.read(s, Loc{Segment: 1, Offset: lb.Offset + 4096, Length: la.Length}); !errors.Is(err, errCorrupt) {
@@ -357,9 +309,7 @@ func TestTornWritesAreRemains(t *testing.T) {
 	if len(bad) != 0 || len(remains) != 1 {
 		t.Error(bad, remains)
 	}
-	var soft []error
-	end, err := s.Scan(t.Context(), 1, 0, func(Loc, *Record) error { return nil }, func(e *damage.Error) { soft = append(soft, e) })
-	if err != nil || end != x.locs[3].End() || len(soft) != 1 || !errors.Is(soft[0], ErrRemains) {
-		t.Error(end, err, soft)
+	if _, end, soft := recordsOf(t, s, 1); end != x.locs[3].End() || len(soft) != 1 || !errors.Is(soft[0], ErrRemains) {
+		t.Error(end, soft)
 	}
 }

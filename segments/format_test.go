@@ -1,10 +1,8 @@
 package segments
 
 import (
-	"bytes"
 	"errors"
 	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -17,10 +15,7 @@ import (
 
 func goldenHeader() *segmentHeader {
 	d, fp := testModel(1)
-	packed, err := encodeDescriptor(d)
-	if err != nil {
-		panic(err)
-	}
+	packed, _ := encodeDescriptor(d)
 	return &segmentHeader{uuid: testUUID, seed: testSeed, hashID: kv.HashID, model: fp, id: 7, planned: 64 << 10, alignment: 4096, descriptor: packed}
 }
 
@@ -48,13 +43,7 @@ func TestGoldenBytes(t *testing.T) {
 
 // What is written can be read.
 func TestGoldenBytesAreRead(t *testing.T) {
-	read := func(name string) []byte {
-		b, err := os.ReadFile("testdata/" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return b
-	}
+	read := func(name string) []byte { return must(os.ReadFile("testdata/" + name))(t) }
 	h, bad := decodeSegmentHeader(read("segment-header.golden"), testUUID, 7)
 	if bad != nil || h.planned != 64<<10 || h.seed != testSeed {
 		t.Fatal(h, bad)
@@ -237,10 +226,7 @@ func TestDescriptorOfAnotherRelease(t *testing.T) {
 	} {
 		d, _ := testModel(1)
 		change(d)
-		b, err := encodeDescriptor(d)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must(encodeDescriptor(d))(t)
 		switch want {
 		case "18 fields": // a map of 17 is de 00 11
 			b[2]++
@@ -251,40 +237,6 @@ func TestDescriptorOfAnotherRelease(t *testing.T) {
 		if got, err := decodeDescriptor(b); !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %+v, %v", want, got, err)
 		}
-	}
-}
-
-// A footer of another release is not taken for a torn one, which a recovery writes anew.
-func TestFooterOfAnotherReleaseStays(t *testing.T) {
-	dir := t.TempDir()
-	s := openSet(t, options(dir))
-	loc := makeBlock(1, 1, 100).append(t, s, 1)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(dir, segmentName(loc.Segment))
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b[len(b)-8] = 1
-	le.PutUint32(b[len(b)-4:], crc32c(b[loc.End():len(b)-4]))
-	le.PutUint64(b[72:], uint64(len(b))) // as long as planned, so that the footer may have been torn
-	n := segmentHeaderBytes + int(le.Uint32(b[84:]))
-	le.PutUint32(b[segmentCRCOffset:], crcAround(b[:n], segmentCRCOffset))
-	if err := os.WriteFile(path, b, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	s = openSet(t, options(dir))
-	defer s.Close()
-	if err := s.SealRecovered(loc.Segment, loc.End()); err != nil {
-		t.Fatal(err)
-	}
-	if bad, _ := verify(t, s, loc.Segment, nil); len(bad) != 1 || !errors.Is(bad[0], ErrVersion) {
-		t.Errorf("%v", bad)
-	}
-	if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, b) {
-		t.Errorf("the file was changed: %d bytes, %d before, %v", len(now), len(b), err)
 	}
 }
 
@@ -309,18 +261,9 @@ func TestDescriptorRoundTrip(t *testing.T) {
 				DType: kv.DType(rapid.IntRange(1, 9).Draw(t, "dtype")), Width: 32 * rapid.IntRange(1, 300).Draw(t, "width"),
 				Group: rapid.IntRange(0, 2).Draw(t, "group")})
 		}
-		d, err := d.Normal()
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, err := encodeDescriptor(&d)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := decodeDescriptor(b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		d = must(d.Normal())(t)
+		b := must(encodeDescriptor(&d))(t)
+		got := must(decodeDescriptor(b))(t)
 		if got.Fingerprint() != d.Fingerprint() || !reflect.DeepEqual(got, d) {
 			t.Fatalf("got %+v, expected %+v", got, d)
 		}

@@ -147,9 +147,7 @@ func fuzzSegment(t *testing.T, sample, edits []byte, cut int, repair bool) {
 	if err != nil || end < 0 {
 		t.Fatal(end, err)
 	}
-	if err := s.Verify(t.Context(), 1, func(loc Loc) bool { return loc.Offset%8192 == 0 }, func(*damage.Error) {}, nil); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, s.Verify(t.Context(), 1, func(loc Loc) bool { return loc.Offset%8192 == 0 }, func(*damage.Error) {}, nil))
 	if d, err := s.Descriptor(1); err == nil {
 		if _, err := d.Normal(); err != nil {
 			t.Fatal(err)
@@ -158,9 +156,7 @@ func fuzzSegment(t *testing.T, sample, edits []byte, cut int, repair bool) {
 	if info := s.Segments(); len(info) != 1 {
 		t.Fatal(info)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, s.Close())
 }
 
 // repairChecksums makes every header checksum fit that can be found.
@@ -266,10 +262,7 @@ func FuzzDescriptor(f *testing.F) {
 			if n, err := d.Normal(); err != nil || n.Fingerprint() != d.Fingerprint() {
 				t.Fatalf("not normal: %+v, %v", d, err)
 			}
-			again, err := encodeDescriptor(&d)
-			if err != nil {
-				t.Fatal(err)
-			}
+			again := must(encodeDescriptor(&d))(t)
 			if got, err := decodeDescriptor(again); err != nil || got.Fingerprint() != d.Fingerprint() || got.Name != d.Name {
 				t.Fatal(err)
 			}

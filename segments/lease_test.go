@@ -104,15 +104,11 @@ func TestLeasedBytesNeverChange(t *testing.T) {
 	if reads.Load() == 0 || reclaimed.Load() == 0 {
 		t.Errorf("%d reads, %d records reclaimed: nothing was tested", reads.Load(), reclaimed.Load())
 	}
-	if _, err := s.Reclaim(t.Context()); err != nil {
-		t.Error(err)
-	}
+	must(s.Reclaim(t.Context()))(t)
 	if n, bytes := s.Pending(); n != 0 || bytes != 0 {
 		t.Errorf("%d records, %d bytes still wait without any lease", n, bytes)
 	}
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
+	ok(t, s.Close())
 }
 
 // A reader without a lease may see anything but wrong bytes of a record that is there, and must not crash.
@@ -145,14 +141,10 @@ func TestReadersWithoutALease(t *testing.T) {
 		if i == 3 {
 			s.Unlink(locs[0].Segment)
 		}
-		if _, err := s.Reclaim(t.Context()); err != nil {
-			t.Error(err)
-		}
+		must(s.Reclaim(t.Context()))(t)
 	}
 	wg.Wait()
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
+	ok(t, s.Close())
 }
 
 func TestCloseWaitsForLeases(t *testing.T) {
@@ -169,18 +161,13 @@ func TestCloseWaitsForLeases(t *testing.T) {
 		t.Error(err)
 	}
 	l2.Release()
-	err := s.Read(loc, func(*Record) error {
+	ok(t, s.Read(loc, func(*Record) error {
 		if err := s.Close(); !errors.Is(err, ErrLeased) {
 			t.Error("closed under a reader:", err)
 		}
 		return nil
-	})
-	if err != nil {
-		t.Error(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
+	}))
+	ok(t, s.Close())
 	if err := b.read(s, loc); !errors.Is(err, ErrClosed) {
 		t.Error(err)
 	}

@@ -84,14 +84,9 @@ func (w *world) check() {
 			scanned++
 			return nil
 		}, func(e *damage.Error) { t.Fatal(e) })
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = w.s.Verify(t.Context(), info.ID, func(l Loc) bool { k := w.recs[l]; return k != nil && !k.gone },
-			func(e *damage.Error) { t.Fatal(e) }, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
+		ok(t, w.s.Verify(t.Context(), info.ID, func(l Loc) bool { k := w.recs[l]; return k != nil && !k.gone },
+			func(e *damage.Error) { t.Fatal(e) }, nil))
 	}
 	for _, k := range w.recs {
 		if !k.gone {
@@ -138,27 +133,13 @@ func (w *world) append(t *rapid.T) {
 		sizes = append(sizes, 100<<10)
 	}
 	b := makeBlock(n, w.seed, sizes...)
-	d, fp := testModel(n)
-	r := NewBuilder(b.meta, len(b.planes))
-	defer r.Release()
-	for i, p := range b.planes {
-		if err := r.AddPlane(TensorEntry{Tensor: uint16(i)}, func(dst []byte, e *TensorEntry) ([]byte, error) { e.CRC = crc32c(p); return append(dst, p...), nil }); err != nil {
-			t.Fatal(err)
-		}
-	}
-	loc, err := w.s.Append(d, fp, r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	loc := b.append(t, w.s, n)
 	w.add(loc, &known{block: b, model: n})
 }
 
 func (w *world) copy(*rapid.T) {
 	from, k := w.pick(func(k *known) bool { return k.doomed == 0 })
-	to, err := w.s.Copy(from, k.block.meta.Birth+1000)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	to := must(w.s.Copy(from, k.block.meta.Birth+1000))(w.t)
 	b := k.block
 	b.meta.Birth += 1000
 	w.add(to, &known{block: b, model: k.model})
@@ -192,11 +173,7 @@ func (w *world) unlink(*rapid.T) {
 }
 
 func (w *world) reclaim(*rapid.T) {
-	done, err := w.s.Reclaim(w.t.Context())
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	for _, loc := range done {
+	for _, loc := range must(w.s.Reclaim(w.t.Context()))(w.t) {
 		k := w.recs[loc]
 		if k.doomed == 0 || k.gone || w.seen(k.doomed) {
 			w.t.Fatalf("%v was destroyed: doomed at %d, gone %t", loc, k.doomed, k.gone)
@@ -226,19 +203,13 @@ func (w *world) release(t *rapid.T) {
 }
 
 func (w *world) sync(*rapid.T) {
-	if err := w.s.Sync(); err != nil {
-		w.t.Fatal(err)
-	}
+	ok(w.t, w.s.Sync())
 }
 
 func (w *world) seal(*rapid.T) {
 	loc, _ := w.pick(func(k *known) bool { return !k.gone })
-	if err := w.s.Seal(loc.Segment); err != nil {
-		w.t.Fatal(err)
-	}
-	if err := w.s.SealAll(); err != nil {
-		w.t.Fatal(err)
-	}
+	ok(w.t, w.s.Seal(loc.Segment))
+	ok(w.t, w.s.SealAll())
 }
 
 func (w *world) trim(*rapid.T) { w.s.Trim() }
@@ -252,17 +223,12 @@ func (w *world) reopen(t *rapid.T) {
 			}
 			return
 		}
-		if err := w.s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, w.s.Close())
 	default:
 		w.s.Abandon()
 	}
 	w.leases = nil
-	s, err := Open(w.o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(Open(w.o))(t)
 	s.RaiseID(w.s.MaxID()) // the log knows it: files may be gone
 	w.s = s
 	if rapid.Bool().Draw(t, "seal") {
@@ -274,9 +240,7 @@ func (w *world) reopen(t *rapid.T) {
 			if err == nil {
 				err = s.SealRecovered(info.ID, end)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			ok(t, err)
 		}
 	}
 	// The queue is the caller's to keep: the log has it.
@@ -310,16 +274,11 @@ func (unsyncedFile) Sync() error { return nil }
 func TestAgainstAModel(t *testing.T) {
 	base := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
-		dir, err := os.MkdirTemp(base, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		dir := must(os.MkdirTemp(base, ""))(t)
 		defer os.RemoveAll(dir)
 		w := &world{t: t, o: options(dir), recs: map[Loc]*known{}}
 		w.o.FS = unsynced{vfs.OS}
-		if w.s, err = Open(w.o); err != nil {
-			t.Fatal(err)
-		}
+		w.s = must(Open(w.o))(t)
 		defer func() { w.s.Abandon() }()
 		t.Repeat(map[string]func(*rapid.T){
 			"":        func(*rapid.T) { w.check() },

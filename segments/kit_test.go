@@ -7,11 +7,15 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"github.com/dormousekv/dormouse/internal/damage"
-	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -46,11 +50,7 @@ func options(dir string) Options {
 
 func openSet(t testing.TB, o Options) *Set {
 	t.Helper()
-	s, err := Open(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return must(Open(o))(t)
 }
 
 func newSet(t testing.TB) *Set { return openSet(t, options(t.TempDir())) }
@@ -82,31 +82,30 @@ func makeBlock(n int, seed uint64, planes ...int) block {
 }
 
 // build lays b out; the caller releases it.
-func (b block) build(t testing.TB) *Builder {
+func (b block) build(t rapid.TB) *Builder {
 	t.Helper()
 	r := NewBuilder(b.meta, len(b.planes))
 	for i, p := range b.planes {
-		err := r.AddPlane(TensorEntry{Tensor: uint16(i)}, func(dst []byte, e *TensorEntry) ([]byte, error) {
+		ok(t, r.AddPlane(TensorEntry{Tensor: uint16(i)}, func(dst []byte, e *TensorEntry) ([]byte, error) {
 			e.Rows, e.MaxError, e.CRC = uint16(len(b.meta.Tokens)), float32(i)/8, crc32c(p)
 			return append(dst, p...), nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 	return r
 }
 
-func (b block) append(t testing.TB, s *Set, n int) Loc {
+// try appends b and says what came of it.
+func (b block) try(t rapid.TB, s *Set, n int) (Loc, error) {
 	t.Helper()
 	r := b.build(t)
 	defer r.Release()
 	d, fp := testModel(n)
-	loc, err := s.Append(d, fp, r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return loc
+	return s.Append(d, fp, r)
+}
+
+func (b block) append(t rapid.TB, s *Set, n int) Loc {
+	t.Helper()
+	return must(b.try(t, s, n))(t)
 }
 
 // differs says in what r differs from b; empty if in nothing.
@@ -171,113 +170,162 @@ func verify(t testing.TB, s *Set, id uint64, live func(Loc) bool) (bad, remains 
 	if live == nil {
 		live = func(Loc) bool { return true }
 	}
-	err := s.Verify(t.Context(), id, live, func(e *damage.Error) {
+	ok(t, s.Verify(t.Context(), id, live, func(e *damage.Error) {
 		if errors.Is(e, ErrRemains) {
 			remains = append(remains, e)
 		} else {
 			bad = append(bad, e)
 		}
-	}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, nil))
 	return bad, remains
 }
 
-// faults is a file system in which a test decides what fails.
-type faults struct {
-	vfs.FS
+// disk is a disk in memory, whose calls can fail.
+type disk struct {
+	*crashfs.Disk
 	mu    sync.Mutex
-	fail  func(op, name string) error // op: create, write, sync, allocate, punch, syncdir, truncate, map
-	calls []string
+	calls []string // that changed or synced something, or were to, since fails was called last: "write 0000000000000001.seg"; guarded by mu
 }
 
-func (f *faults) check(op, name string) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.calls = append(f.calls, op+" "+filepath.Base(name))
-	if f.fail == nil {
+const diskDir = "/segments"
+
+// onDisk is a small set on a disk of its own.
+func onDisk(t testing.TB) (*Set, *disk, Options) {
+	d := &disk{Disk: crashfs.New(crashfs.Options{Dir: diskDir})}
+	o := options(diskDir)
+	o.FS = d
+	d.fails(nil)
+	return openSet(t, o), d, o
+}
+
+// fails lets calls from now on fail as which says, which may use the set. Of a write that fails, half gets to the disk.
+func (d *disk) fails(which func(op crashfs.Op) error) {
+	d.mu.Lock()
+	d.calls = nil
+	d.mu.Unlock()
+	d.Before(func(op crashfs.Op) (err error) {
+		if op.Changes() {
+			d.mu.Lock()
+			d.calls = append(d.calls, op.Kind+" "+op.Name)
+			d.mu.Unlock()
+		}
+		if which != nil {
+			err = which(op)
+		}
+		if err != nil && op.Kind == "write" {
+			err = &crashfs.Short{Bytes: op.Len / 2, Err: err}
+		}
+		return err
+	})
+}
+
+// failing is for disk.fails: calls of these kinds do.
+func failing(err error, kinds ...string) func(crashfs.Op) error {
+	return func(op crashfs.Op) error {
+		if slices.Contains(kinds, op.Kind) {
+			return err
+		}
 		return nil
 	}
-	return f.fail(op, name)
 }
 
-// set makes the calls from now on fail as fail says.
-func (f *faults) set(fail func(op, name string) error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.fail, f.calls = fail, nil
-}
-
-func (f *faults) Create(name string) (vfs.File, error) {
-	if err := f.check("create", name); err != nil {
-		return nil, err
+// kinds are those of the calls, in their order.
+func (d *disk) kinds() (out []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, c := range d.calls {
+		kind, _, _ := strings.Cut(c, " ")
+		out = append(out, kind)
 	}
-	file, err := f.FS.Create(name)
-	return &faultyFile{file, f}, err
+	return out
 }
 
-func (f *faults) Open(name string, readOnly bool) (vfs.File, error) {
-	file, err := f.FS.Open(name, readOnly)
+var (
+	errCorrupt = damage.ErrCorrupt
+	errSick    = errors.New("the disk is sick")
+)
+
+// flip inverts one bit of a file.
+func flip(t testing.TB, path string, off int64) {
+	t.Helper()
+	edit(t, path, func(b []byte) []byte { b[off] ^= 4; return b })
+}
+
+// edit changes a file's bytes, and returns them.
+func edit(t testing.TB, path string, change func(b []byte) []byte) []byte {
+	t.Helper()
+	b := change(must(os.ReadFile(path))(t))
+	ok(t, os.WriteFile(path, b, 0o600))
+	return b
+}
+
+func ok(t rapid.TB, err error) {
+	t.Helper()
 	if err != nil {
-		return nil, err
+		t.Fatal(err)
 	}
-	return &faultyFile{file, f}, nil
 }
 
-func (f *faults) Remove(name string) error {
-	if err := f.check("remove", name); err != nil {
-		return err
+func must[T any](v T, err error) func(rapid.TB) T {
+	return func(t rapid.TB) T {
+		t.Helper()
+		ok(t, err)
+		return v
 	}
-	return f.FS.Remove(name)
 }
 
-func (f *faults) SyncDir(dir string) error {
-	if err := f.check("syncdir", dir); err != nil {
-		return err
-	}
-	return f.FS.SyncDir(dir)
+// stored is what a set should hold.
+type stored map[Loc]block
+
+// add appends a record of model n.
+func (all stored) add(t testing.TB, s *Set, n int, seed uint64, planes ...int) Loc {
+	t.Helper()
+	b := makeBlock(n, seed, planes...)
+	loc := b.append(t, s, n)
+	all[loc] = b
+	return loc
 }
 
-type faultyFile struct {
-	vfs.File
-	of *faults
+// check reads all, scans and verifies every segment, and finds nothing else there.
+func (all stored) check(t *testing.T, s *Set) {
+	t.Helper()
+	for loc, b := range all {
+		if err := b.read(s, loc); err != nil {
+			t.Error(loc, err)
+		}
+	}
+	found := 0
+	for _, info := range s.Segments() {
+		_, err := s.Scan(t.Context(), info.ID, 0, func(loc Loc, _ *Record) error {
+			if _, ok := all[loc]; !ok {
+				t.Errorf("a record that should not be is at %v", loc)
+			}
+			found++
+			return nil
+		}, func(e *damage.Error) { t.Error(e) })
+		ok(t, err)
+		sound(t, s, info.ID)
+	}
+	if found != len(all) {
+		t.Errorf("%d records, expected %d", found, len(all))
+	}
 }
 
-func (f *faultyFile) WriteAt(b []byte, off int64) (int, error) {
-	if err := f.of.check("write", f.Name()); err != nil {
-		n, _ := f.File.WriteAt(b[:len(b)/2], off) // half of it gets there
-		return n, err
+// sound expects that Verify has nothing to report.
+func sound(t testing.TB, s *Set, id uint64) {
+	t.Helper()
+	if bad, remains := verify(t, s, id, nil); len(bad)+len(remains) > 0 {
+		t.Error(bad, remains)
 	}
-	return f.File.WriteAt(b, off)
 }
 
-func (f *faultyFile) Sync() error {
-	if err := f.of.check("sync", f.Name()); err != nil {
-		return err
-	}
-	return f.File.Sync()
-}
-
-func (f *faultyFile) Allocate(off, n int64) error {
-	if err := f.of.check("allocate", f.Name()); err != nil {
-		return err
-	}
-	return f.File.Allocate(off, n)
-}
-
-func (f *faultyFile) Truncate(n int64) error {
-	if err := f.of.check("truncate", f.Name()); err != nil {
-		return err
-	}
-	return f.File.Truncate(n)
-}
-
-func (f *faultyFile) Punch(off, n int64) (bool, error) {
-	if err := f.of.check("punch", f.Name()); err != nil {
-		return false, err
-	}
-	return f.File.Punch(off, n)
+// recordsOf scans a segment: where its records lie, where they end, and what is reported.
+func recordsOf(t testing.TB, s *Set, id uint64) (locs []Loc, end int64, bad []*damage.Error) {
+	t.Helper()
+	end, err := s.Scan(t.Context(), id, 0, func(l Loc, _ *Record) error { locs = append(locs, l); return nil },
+		func(e *damage.Error) { bad = append(bad, e) })
+	ok(t, err)
+	return locs, end, bad
 }
 
 // golden compares got with testdata/name, or writes it with -update.
@@ -285,15 +333,9 @@ func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
 	if *update {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, os.WriteFile(path, got, 0o644))
 	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(got) != string(want) {
+	if want := must(os.ReadFile(path))(t); string(got) != string(want) {
 		t.Errorf("%s: the bytes of the format changed: %d bytes, expected %d", name, len(got), len(want))
 	}
 }

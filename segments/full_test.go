@@ -1,0 +1,207 @@
+package segments
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
+)
+
+// A full disk, in every operation in turn, in a new segment and in one that is half full: the error says so, what is stored
+// stays readable, and when there is room again appending goes on.
+func TestFullDisk(t *testing.T) {
+	for _, op := range []string{"create", "truncate", "allocate", "write"} {
+		for before := range uint64(4) {
+			t.Run(fmt.Sprintf("%s after %d", op, before), func(t *testing.T) { testFullDisk(t, op, before) })
+		}
+	}
+}
+
+func testFullDisk(t *testing.T, op string, before uint64) {
+	s, d, o := onDisk(t)
+	live := stored{}
+	for i := range before {
+		live.add(t, s, 1, i, 15<<10)
+	}
+	d.fails(failing(vfs.ErrNoSpace, op))
+	failed := 0
+	for i := range uint64(5) {
+		b := makeBlock(1, 10+i, 15<<10)
+		switch loc, err := b.try(t, s, 1); {
+		case err == nil:
+			live[loc] = b
+		case !errors.Is(err, vfs.ErrNoSpace):
+			t.Error(err)
+		default:
+			failed++
+		}
+	}
+	if failed == 0 {
+		t.Error("the disk was never full")
+	}
+	ok(t, errors.Join(s.Sync(), s.SealAll(), s.Sync())) // sealing may fail; syncing must not, and must not poison
+	d.fails(nil)
+	for i := range uint64(5) {
+		live.add(t, s, 1, 20+i, 15<<10)
+	}
+	live.check(t, s)
+	ok(t, s.Close())
+	s = openSet(t, o)
+	live.check(t, s)
+	for _, info := range s.Segments() {
+		if !info.Sealed {
+			t.Errorf("%s was not sealed when there was room again", info.Path)
+		}
+	}
+	s.Abandon()
+}
+
+// A real full file system, if there is a small one to fill.
+func TestFillAFileSystem(t *testing.T) {
+	dir := os.Getenv("DORMOUSE_SMALL_FS")
+	if dir == "" {
+		t.Skip("SKIPPED: set DORMOUSE_SMALL_FS to a folder on a file system of some MiB, which this test fills")
+	}
+	o := options(dir)
+	o.SegmentBytes, o.AllocateStep = 4<<20, 1<<20
+	s := openSet(t, o)
+	live := stored{}
+	var full error
+	for i := uint64(0); full == nil && i < 1<<16; i++ {
+		b := makeBlock(1, i, 200<<10)
+		var loc Loc
+		if loc, full = b.try(t, s, 1); full == nil {
+			live[loc] = b
+		}
+	}
+	if !errors.Is(full, vfs.ErrNoSpace) {
+		t.Fatal(full)
+	}
+	live.check(t, s)
+	for loc := range live { // destroying works on a full disk, and makes room
+		s.Destroy([]Loc{loc})
+		delete(live, loc)
+		if len(live) < 4 {
+			break
+		}
+	}
+	must(s.Reclaim(t.Context()))(t)
+	makeBlock(1, 1, 200<<10).append(t, s, 1)
+	ok(t, s.Close())
+	for _, info := range s.Segments() {
+		os.Remove(info.Path)
+	}
+}
+
+// Blocks are not reserved ahead where there is room only for what is needed.
+func TestAllocateOnlyWhatFits(t *testing.T) {
+	s, d, _ := onDisk(t)
+	makeBlock(1, 1, 100).append(t, s, 1)
+	large := true
+	d.fails(func(op crashfs.Op) error {
+		if op.Kind == "allocate" && large { // the whole step fails, the rest of it does not
+			large = false
+			return vfs.ErrNoSpace
+		}
+		return nil
+	})
+	if makeBlock(1, 2, 20<<10).append(t, s, 1); large {
+		t.Error("no step failed")
+	}
+	ok(t, s.Close())
+}
+
+// What a full disk has given before it was full, as ext4 and xfs do, is given back, and the rest is counted.
+func TestHalfAllocatedIsGivenBack(t *testing.T) {
+	_, d, o := onDisk(t)
+	o.SegmentBytes, o.AllocateStep = 8<<20, 64<<10
+	s := openSet(t, o)
+	makeBlock(1, 1, 100).append(t, s, 1)
+	ok(t, s.Sync())
+	before := s.Allocated()
+	d.Before(func(op crashfs.Op) error {
+		if op.Kind == "allocate" && op.Len > 64<<10 {
+			return &crashfs.Late{Err: vfs.ErrNoSpace}
+		}
+		return nil
+	})
+	for i, size := range []int{1 << 20, 4 << 20, 12 << 20} {
+		if _, err := makeBlock(1, uint64(i)+2, size).try(t, s, 1); !errors.Is(err, vfs.ErrNoSpace) {
+			t.Fatal(err)
+		}
+		for _, info := range s.Segments() {
+			if real := must(d.Stat(info.Path))(t); info.Allocated != real.Allocated {
+				t.Errorf("%d bytes: %s: %d bytes are allocated, the set knows of %d", size, info.Path, real.Allocated, info.Allocated)
+			}
+		}
+		if n := s.Allocated(); n > before+2*64<<10 {
+			t.Errorf("%d bytes: %d bytes are allocated, %d before", size, n, before)
+		}
+	}
+	d.Before(nil)
+	ok(t, s.Close())
+}
+
+// Reservations that are given back in any order leave no gap behind.
+func TestGivenBackInAnyOrder(t *testing.T) {
+	for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
+		s := newSet(t)
+		makeBlock(1, 1, 100).append(t, s, 1)
+		w := s.allWriters()[0]
+		g := w.active
+		end := g.end
+		var offs []int64
+		for range order {
+			_, _, off, err := s.reserve(w, g.head.model, 4096)
+			ok(t, err)
+			defer g.unpinFile()
+			offs = append(offs, off)
+		}
+		for _, i := range order {
+			w.giveBack(g, offs[i], 4096)
+		}
+		if g.end != end || len(g.gaps) > 0 || len(g.inflight) > 0 {
+			t.Errorf("%v: the segment ends at %d, %d before; gaps %v", order, g.end, end, g.gaps)
+		}
+	}
+}
+
+// A walk does not come upon a record that is being written: room that was given back is not given out again below the offset at
+// which it ends.
+func TestWalkBesideRoomThatIsGivenBack(t *testing.T) {
+	s := newSet(t)
+	b := makeBlock(1, 1, 5000)
+	first := b.append(t, s, 1)
+	_, fp := testModel(1)
+	w := s.writers[fp]
+	take := func() (*segment, vfs.File, int64) {
+		g, f, off, err := s.reserve(w, fp, first.Length)
+		ok(t, err)
+		return g, f, off
+	}
+	giveBack := func(g *segment, off int64) {
+		w.giveBack(g, off, first.Length)
+		g.unpinFile()
+	}
+	g, _, gap := take()
+	_, _, later := take()
+	giveBack(g, gap) // the disk is full
+	var again int64
+	_, err := s.Scan(t.Context(), g.id, 0, func(Loc, *Record) error {
+		giveBack(g, later)
+		var f vfs.File
+		_, f, again = take()
+		_, err := f.WriteAt(b.planes[0][:2000], again) // half-way
+		return err
+	}, func(e *damage.Error) { t.Error(e) })
+	ok(t, err)
+	if again != later {
+		t.Errorf("room is given out at %d, while a walk goes up to %d", again, later)
+	}
+	giveBack(g, again)
+	s.Abandon()
+}

@@ -1,0 +1,176 @@
+package segments
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
+)
+
+// A Reclaim that fails at operation i, for each i, keeps in the queue what it did not finish, and finishes it next time.
+func TestReclaimFailsAnywhere(t *testing.T) {
+	for i := 0; ; i++ {
+		s, d, _ := onDisk(t)
+		var locs []Loc
+		for k := range uint64(3) {
+			locs = append(locs, makeBlock(int(k%2), k, 9000).append(t, s, int(k%2)))
+		}
+		live := makeBlock(1, 9, 9000)
+		at := live.append(t, s, 1)
+		ok(t, s.Sync())
+		s.Destroy(locs)
+		n := 0
+		d.fails(func(op crashfs.Op) error {
+			if !op.Changes() {
+				return nil
+			}
+			if n++; n == i+1 && op.Kind != "sync" { // a failed sync poisons: TestFailedSyncPoisons
+				return errSick
+			}
+			return nil
+		})
+		done, err := s.Reclaim(t.Context())
+		failed := n > i && err != nil
+		if pending, _ := s.Pending(); pending+len(done) != len(locs) {
+			t.Errorf("operation %d: %d done, %d pending", i, len(done), pending)
+		}
+		d.fails(nil)
+		again, err := s.Reclaim(t.Context())
+		if err != nil || len(done)+len(again) != len(locs) {
+			t.Errorf("operation %d: %d, then %d of %d: %v", i, len(done), len(again), len(locs), err)
+		}
+		for _, loc := range locs {
+			if slices.Contains(done, loc) && slices.Contains(again, loc) {
+				t.Errorf("operation %d: %v was destroyed twice", i, loc)
+			}
+			if err := s.Read(loc, func(*Record) error { return nil }); !errors.Is(err, ErrDestroyed) {
+				t.Errorf("operation %d: %v", i, err)
+			}
+		}
+		ok(t, errors.Join(live.read(s, at), s.Close()))
+		if !failed && n <= i {
+			if i < 5 {
+				t.Errorf("only %d operations", i)
+			}
+			return
+		}
+	}
+}
+
+// What is destroyed is gone from the file, byte for byte, and nothing else is.
+func TestDestroyedBytesAreZero(t *testing.T) {
+	s := newSet(t)
+	var locs []Loc
+	for i := range uint64(5) {
+		locs = append(locs, makeBlock(1, i, 5000).append(t, s, 1))
+	}
+	damaged := locs[3] // neither zero nor a record: the location is believed
+	path := s.segs[1].path
+	flip(t, path, damaged.Offset)
+	want := must(os.ReadFile(path))(t)
+	bogus := []Loc{
+		{Segment: 1, Offset: 0, Length: 4096}, {Segment: 1, Offset: 1 << 30, Length: 4096}, {Segment: 1, Offset: locs[4].Offset + 1, Length: 4096},
+		{Segment: 1, Offset: locs[4].Offset, Length: -1},
+		{Segment: 1, Offset: locs[0].Offset, Length: 1 << 20}, // a real record, and far more
+	}
+	s.Destroy(append(bogus, locs[1], damaged))
+	if done, err := s.Reclaim(t.Context()); err != nil || len(done) != len(bogus)+2 {
+		t.Fatal(done, err)
+	}
+	for _, loc := range []Loc{locs[0], locs[1], damaged} {
+		clear(want[loc.Offset:loc.End()])
+	}
+	after := must(os.ReadFile(path))(t)
+	for i := range max(len(after), len(want)) {
+		if i >= len(after) || i >= len(want) || after[i] != want[i] {
+			t.Fatalf("byte %d of %d is another, expected %d bytes", i, len(after), len(want))
+		}
+	}
+	ok(t, s.Close())
+}
+
+// A Sync of somebody else between any two steps of a Reclaim does not take its fsync away: what Reclaim says is gone for good
+// was synced after the last of it went.
+func TestSyncBetweenStepsOfReclaim(t *testing.T) {
+	for i := 0; ; i++ {
+		s, d, _ := onDisk(t)
+		var locs []Loc
+		for k := range uint64(2) {
+			locs = append(locs, makeBlock(1, k, 9000).append(t, s, 1))
+		}
+		ok(t, s.Sync())
+		s.Destroy(locs)
+		n := 0
+		d.fails(func(op crashfs.Op) error {
+			if !op.Changes() || op.Kind == "sync" { // of one file there is one at a time
+				return nil
+			}
+			if n++; n != i+1 {
+				return nil
+			}
+			synced := make(chan error) // by somebody else
+			go func() { synced <- s.Sync() }()
+			return <-synced
+		})
+		if done, err := s.Reclaim(t.Context()); err != nil || len(done) != len(locs) {
+			t.Fatal(done, err)
+		}
+		kinds := d.kinds()
+		last := 0
+		for k, kind := range kinds {
+			if kind != "sync" {
+				last = k
+			}
+		}
+		if !slices.Contains(kinds[last:], "sync") {
+			t.Errorf("with a Sync before step %d: nothing syncs the last: %v", i, kinds)
+		}
+		d.fails(nil)
+		ok(t, s.Close())
+		if n <= i {
+			if i < 4 {
+				t.Errorf("only %d steps", i)
+			}
+			return
+		}
+	}
+}
+
+// A process that was killed in Reclaim may have removed a file and not made that durable. Records of a file that is not there are
+// gone for good only when the folder was synced.
+func TestReclaimOfMissingFileSyncsFolder(t *testing.T) {
+	s, d, _ := onDisk(t)
+	missing := []Loc{{Segment: 7, Offset: 4096, Length: 4096}}
+	s.Destroy(missing)
+	if done, err := s.Reclaim(t.Context()); err != nil || len(done) != 1 {
+		t.Fatal(done, err)
+	}
+	if !slices.Contains(d.kinds(), "syncdir") {
+		t.Errorf("nothing syncs the folder: %v", d.kinds())
+	}
+	d.fails(failing(errSick, "syncdir"))
+	s.Destroy(missing)
+	if done, err := s.Reclaim(t.Context()); err == nil || len(done) > 0 || s.Err() == nil {
+		t.Errorf("%v, %v", done, err)
+	}
+	s.Abandon()
+}
+
+// A record of which a part was written, and which could not be taken back either, is destroyed later: a scan must not find it.
+func TestHalfWrittenRecordIsDestroyedLater(t *testing.T) {
+	s, d, _ := onDisk(t)
+	all := stored{}
+	all.add(t, s, 1, 1, 100)
+	d.fails(failing(errSick, "write", "punch"))
+	if _, err := makeBlock(1, 2, 8000).try(t, s, 1); err == nil {
+		t.Fatal("it was written")
+	}
+	d.fails(nil)
+	if done, err := s.Reclaim(t.Context()); err != nil || len(done) != 1 {
+		t.Errorf("%v, %v", done, err)
+	}
+	all.check(t, s)
+	ok(t, s.Close())
+}

@@ -1,0 +1,238 @@
+package segments
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
+)
+
+// After a failed fsync nothing is written any more, wherever it failed; reads go on; another Set recovers.
+func TestFailedSyncPoisons(t *testing.T) {
+	for _, op := range []string{"sync", "syncdir"} {
+		for _, by := range []string{"Sync", "Reclaim", "Seal", "Close"} {
+			t.Run(op+" by "+by, func(t *testing.T) {
+				s, d, o := onDisk(t)
+				b := makeBlock(1, 1, 5000)
+				loc := b.append(t, s, 1)
+				s.Destroy([]Loc{makeBlock(1, 2, 5000).append(t, s, 1)})
+				if by == "Reclaim" && op == "syncdir" {
+					s.Unlink(makeBlock(2, 3, 100).append(t, s, 2).Segment)
+				}
+				d.fails(failing(errSick, op))
+				var err error
+				switch by {
+				case "Sync":
+					err = s.Sync()
+				case "Reclaim":
+					var done []Loc
+					if done, err = s.Reclaim(t.Context()); len(done) > 0 {
+						t.Error("a record was reported gone without a sync")
+					}
+				case "Seal":
+					err = s.Seal(loc.Segment)
+				case "Close":
+					if err := s.Close(); !errors.Is(err, errSick) {
+						t.Error(err)
+					}
+					return
+				}
+				if !errors.Is(err, errSick) || !errors.Is(s.Err(), errSick) {
+					t.Fatalf("%v, %v", err, s.Err())
+				}
+				d.fails(nil)
+				_, aerr := b.try(t, s, 1)
+				_, rerr := s.Reclaim(t.Context())
+				for _, err := range []error{aerr, rerr, s.Sync(), s.Seal(loc.Segment)} {
+					if !errors.Is(err, errSick) {
+						t.Errorf("after a failed fsync: %v", err)
+					}
+				}
+				if len(d.calls) > 0 {
+					t.Errorf("after a failed fsync: %v", d.calls)
+				}
+				ok(t, errors.Join(b.read(s, loc), s.Close()))
+				s = openSet(t, o)
+				ok(t, b.read(s, loc))
+				b.append(t, s, 1)
+				ok(t, s.Close())
+			})
+		}
+	}
+}
+
+// Nobody hears of a failed fsync before the mark is made by which the next process knows of it.
+func TestMarkComesBeforeError(t *testing.T) {
+	_, d, o := onDisk(t)
+	var s *Set
+	marked := 0
+	o.Poisoned = func() {
+		marked++
+		if s.mu.TryRLock() { // not its method: it may wait for this
+			defer s.mu.RUnlock()
+		}
+		if s.poison != nil {
+			t.Error("the error is known already")
+		}
+	}
+	s = openSet(t, o)
+	makeBlock(1, 1, 100).append(t, s, 1)
+	d.fails(failing(errSick, "sync"))
+	if err := s.Sync(); err == nil || s.Err() == nil || marked != 1 {
+		t.Errorf("%v, marked %d times", err, marked)
+	}
+	s.Abandon()
+}
+
+// The order on which recovery rests: header zeroed, then punched, then synced; footer synced, then the file is cut.
+func TestOrderOfWrites(t *testing.T) {
+	s, d, _ := onDisk(t)
+	loc := makeBlock(1, 1, 9000).append(t, s, 1)
+	ok(t, s.Sync())
+	reclaim := func() error { _, err := s.Reclaim(t.Context()); return err }
+	for _, step := range []struct {
+		prepare func()
+		do      func() error
+		want    string
+	}{
+		{func() { s.Destroy([]Loc{loc}) }, reclaim, "[write punch sync]"},
+		{func() {}, func() error { return s.Seal(loc.Segment) }, "[write sync truncate]"},
+		{func() { s.Unlink(loc.Segment) }, reclaim, "[remove syncdir]"},
+	} {
+		d.fails(nil)
+		step.prepare()
+		ok(t, step.do())
+		if got := fmt.Sprint(d.kinds()); got != step.want {
+			t.Errorf("%s, expected %s", got, step.want)
+		}
+	}
+	ok(t, s.Close())
+}
+
+// A Sync covers every append before it, even where another goroutine has marked the file and was stopped before it could tell
+// the set; so does the one before a file with a footer is cut.
+func TestSyncBesideOneThatMarksTheFile(t *testing.T) {
+	s, d, _ := onDisk(t)
+	loc := makeBlock(1, 1, 100).append(t, s, 1)
+	ok(t, s.Sync())
+	g := must(s.segment(loc.Segment))(t)
+	synced := func(do func() error, before string) {
+		t.Helper()
+		ok(t, do())
+		kinds := d.kinds()
+		sync, until := slices.Index(kinds, "sync"), len(kinds)
+		if before != "" {
+			until = slices.Index(kinds, before)
+		}
+		if sync < 0 || sync > until {
+			t.Errorf("it is not synced: %v", kinds)
+		}
+	}
+	other := func() { // goes as far as that
+		g.mu.Lock()
+		g.dirty = true
+		g.mu.Unlock()
+		d.fails(nil)
+	}
+	other()
+	makeBlock(1, 2, 100).append(t, s, 1)
+	synced(s.Sync, "")
+	other()
+	synced(func() error { return s.Seal(loc.Segment) }, "truncate")
+}
+
+// A segment whose footer is written is cut by the next Sync that gets to its end, should the first one fail on the way.
+func TestSyncThatFailsCutsNextTime(t *testing.T) {
+	s, d, _ := onDisk(t)
+	loc := makeBlock(1, 1, 5000).append(t, s, 1)
+	left := &segment{set: s, id: 99, path: diskDir + "/left", left: true} // cannot be opened: no fsync has failed
+	s.noteDirty(left)
+	d.fails(func(op crashfs.Op) error {
+		if op.Kind == "open" && op.Name == "left" {
+			return errSick
+		}
+		return nil
+	})
+	if err := s.Seal(loc.Segment); !errors.Is(err, errSick) {
+		t.Fatal(err)
+	}
+	d.fails(nil)
+	ok(t, s.Sync())
+	if info := s.Segments()[0]; !info.Sealed || info.Size >= s.segmentBytes() {
+		t.Errorf("the file keeps its planned size: %+v", info)
+	}
+	ok(t, s.Close())
+}
+
+// A folder that cannot be opened to be synced poisons nothing, because no fsync has failed. The next Sync syncs it, and so does the next
+// Reclaim, which calls nothing destroyed before.
+func TestFolderCannotBeOpened(t *testing.T) {
+	s, d, _ := onDisk(t)
+	unopened := failing(fmt.Errorf("%w: too many open files", vfs.ErrNotSynced), "syncdir")
+	synced := func() (n int) {
+		for _, kind := range d.kinds() {
+			if kind == "syncdir" {
+				n++
+			}
+		}
+		return n
+	}
+	loc := makeBlock(1, 1, 9000).append(t, s, 1)
+	d.fails(unopened)
+	for range 2 {
+		if err := s.Sync(); !errors.Is(err, vfs.ErrNotSynced) || s.Err() != nil {
+			t.Fatalf("sync: %v, poisoned: %v", err, s.Err())
+		}
+	}
+	d.fails(nil)
+	if err := s.Sync(); err != nil || synced() != 1 {
+		t.Fatalf("sync: %v, the folder was synced %d times", err, synced())
+	}
+	s.Destroy([]Loc{loc})
+	s.Unlink(loc.Segment)
+	d.fails(unopened)
+	for range 2 {
+		done, err := s.Reclaim(t.Context())
+		if pending, _ := s.Pending(); !errors.Is(err, vfs.ErrNotSynced) || len(done) > 0 || pending != 1 || s.PendingUnlinks() != 1 || s.Err() != nil {
+			t.Fatalf("reclaim: %v, %d done, %d pending, poisoned: %v", err, len(done), pending, s.Err())
+		}
+	}
+	d.fails(nil)
+	done, err := s.Reclaim(t.Context())
+	if pending, _ := s.Pending(); err != nil || len(done) != 1 || pending+s.PendingUnlinks() != 0 || synced() != 1 {
+		t.Fatalf("reclaim: %v, %d done, %d pending, the folder was synced %d times", err, len(done), pending, synced())
+	}
+	makeBlock(1, 2, 9000).append(t, s, 1)
+	ok(t, s.Close())
+}
+
+// While one goroutine syncs the folder no other one does: the system tells of a failure once, and who comes later must find it
+// known.
+func TestFolderIsSyncedByOneAtATime(t *testing.T) {
+	s, d, _ := onDisk(t)
+	makeBlock(1, 1, 100).append(t, s, 1)
+	n := 0
+	d.fails(func(op crashfs.Op) error {
+		if op.Kind == "syncdir" {
+			if n++; s.folder.TryLock() {
+				s.folder.Unlock()
+				t.Error("another one may sync the folder")
+			}
+		}
+		return nil
+	})
+	ok(t, s.Sync())
+	s.Unlink(1)
+	must(s.Reclaim(t.Context()))(t)
+	if n != 2 {
+		t.Errorf("the folder was synced %d times", n)
+	}
+	d.fails(failing(errSick, "syncdir"))
+	if err := s.Sync(); err == nil || s.Err() == nil { // Reclaim removed a name
+		t.Error(err)
+	}
+	s.Abandon()
+}

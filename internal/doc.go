@@ -1,3 +1,3 @@
 // Package internal holds what no user should import: boot (which boot of the system this is), damage (how corruption is reported), vfs (the
-// file-system seam), loc (the place of a record), version, and gguf (a reader of model files).
+// file-system seam), loc (the place of a record), version, memdir (folders of tests), and gguf (a reader of model files).
 package internal

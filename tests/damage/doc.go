@@ -10,7 +10,7 @@
 //   - what was not damaged is there in full (laws_test.go says what a damage may cost);
 //   - Verify names the file and the place, for every byte that anything could ever read.
 //
-// An ordinary run tries a sample. DORMOUSE_DAMAGE=all tries everything, in two processes that are started anew should one
+// An ordinary run tries a sample of 1,200 cases. DORMOUSE_DAMAGE=all tries everything, in two processes that are started anew should one
 // die, DORMOUSE_DAMAGE=100000-200000 a range of the cases, and DORMOUSE_DAMAGE=4711 one. The kinds of cases come one after
 // the other, those that find most first. DORMOUSE_DAMAGE_SEED chooses another sample and other bits of zero bytes;
 // DORMOUSE_FAULTS=5m lets TestCutUnderTheStore run longer.

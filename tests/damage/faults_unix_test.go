@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/internal/memdir"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -88,7 +89,7 @@ func TestCutUnderTheStore(t *testing.T) {
 
 // newCutting fills a store: many segments, a part of them sealed.
 func newCutting(t *testing.T) *cutting {
-	c := &cutting{t: t, dir: filepath.Join(t.TempDir(), "store"), hurt: map[kv.Key]bool{}, done: map[string]int{}, odd: map[string]int{}}
+	c := &cutting{t: t, dir: filepath.Join(memdir.Dir(t), "store"), hurt: map[kv.Key]bool{}, done: map[string]int{}, odd: map[string]int{}}
 	o := options()
 	o.Budget = 64 << 20
 	o.CheckpointInterval = 50 * time.Millisecond // the background worker has its part

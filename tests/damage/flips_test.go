@@ -27,16 +27,16 @@ func TestSample(t *testing.T) {
 		t.Skip("SKIPPED: DORMOUSE_DAMAGE asks for other cases")
 	}
 	seed := seedOf(t)
-	spend := 25 * time.Second
+	cases, spend := 1200, 25*time.Second
 	if testing.Short() {
-		spend = 3 * time.Second
+		cases = 100
 	}
 	bases := build(t, 1)
 	ps := phases(bases, seed)
 	r := newRun(t, bases)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	start := time.Now()
-	for n := 0; time.Since(start) < spend; n++ {
+	for n := 0; n < cases && time.Since(start) < spend; n++ {
 		// Every phase alike, but for those that find little.
 		k := []int{0, 1, 1, 1, 1, 2, 2, 3, 3, 4, 5, 6, 7}[n%13]
 		i := rnd.IntN(ps[k].n)

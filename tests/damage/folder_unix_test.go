@@ -16,13 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/internal/memdir"
 )
 
 // Whatever the process's mask allows, nobody else may read what a store writes.
 func TestModes(t *testing.T) {
 	old := unix.Umask(0)
 	defer unix.Umask(old)
-	parent := t.TempDir()
+	parent := memdir.Dir(t)
 	b := &builder{t: t, dir: filepath.Join(parent, "made", "for me"), chats: chats()}
 	b.open()
 	look := func(when string) {
@@ -84,7 +85,7 @@ func TestModes(t *testing.T) {
 // A folder that others can write to is refused, and nothing in it is touched, unless the option accepts it.
 func TestFoldersThatOthersWrite(t *testing.T) {
 	x := build(t, 1)[1]
-	dir := filepath.Join(t.TempDir(), "store")
+	dir := filepath.Join(memdir.Dir(t), "store")
 	for _, sub := range []string{"", "wal", "segments"} {
 		for _, mode := range []os.FileMode{0o770, 0o720, 0o707, 0o702, 0o777, 0o777 | os.ModeSticky} {
 			if err := x.files.lay(dir); err != nil {
@@ -126,7 +127,7 @@ func TestFoldersThatOthersWrite(t *testing.T) {
 			os.Chmod(filepath.Join(dir, sub), 0o700)
 		}
 	}
-	empty := filepath.Join(t.TempDir(), "new")
+	empty := filepath.Join(memdir.Dir(t), "new")
 	if err := errors.Join(os.Mkdir(empty, 0o700), os.Chmod(empty, 0o777)); err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +143,7 @@ func TestFoldersThatOthersWrite(t *testing.T) {
 // it. A copy that others can only read opens, and says so.
 func TestFilesThatOthersWrite(t *testing.T) {
 	x := build(t, 1)[1]
-	dir := filepath.Join(t.TempDir(), "store")
+	dir := filepath.Join(memdir.Dir(t), "store")
 	var log bytes.Buffer
 	try := func(what, path string, says ...string) {
 		t.Helper()
@@ -166,7 +167,7 @@ func TestFilesThatOthersWrite(t *testing.T) {
 		if _, err := db.Verify(ctx, dir, db.VerifyOptions{}); !errors.Is(err, db.ErrUnsafeDir) {
 			t.Errorf("%s: Verify: %v", what, err)
 		}
-		to := filepath.Join(t.TempDir(), "to")
+		to := filepath.Join(memdir.Dir(t), "to")
 		if _, err := db.Repair(ctx, dir, to, db.RepairOptions{}); !errors.Is(err, db.ErrUnsafeDir) {
 			t.Errorf("%s: Repair: %v", what, err)
 		}
@@ -266,8 +267,8 @@ func TestFilesThatOthersWrite(t *testing.T) {
 
 // Links that somebody planted, under every name that the store writes, lead nowhere.
 func TestPlantedLinks(t *testing.T) {
-	victim := filepath.Join(t.TempDir(), "victim")
-	dir := filepath.Join(t.TempDir(), "store")
+	victim := filepath.Join(memdir.Dir(t), "victim")
+	dir := filepath.Join(memdir.Dir(t), "store")
 	const mine = "what is in it"
 	bases := build(t, 1)
 	names := map[string]bool{

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/internal/memdir"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -92,6 +93,9 @@ func replaced(t *testing.T, x *base, file string, s stranger, dir string) string
 	x.costOf(c, file, 0, len(x.files[file]), !x.lastLog(file))
 	u := &user{x: x, cost: c, dir: dir}
 	says := func(b string) bool { return strings.Contains(b, filepath.Join(dir, filepath.FromSlash(file))+": ") }
+	if s.refuse {
+		u.final = func(err error) bool { return says(err.Error()) }
+	}
 	defer func() {
 		// What cannot be written where something strange lies says so, and was not done.
 		said := s.refuse && slices.ContainsFunc(u.bad, says)
@@ -240,11 +244,11 @@ func hashOf(b []byte) (h uint64) {
 // Whatever lies in the place of one file, the store does without it or says so, and nothing else is lost.
 func TestReplacedFiles(t *testing.T) {
 	bases := twoStores(t)
-	dir := filepath.Join(t.TempDir(), "store")
+	dir := filepath.Join(memdir.Dir(t), "store")
 	tried, refused := 0, 0
 	for _, x := range bases {
 		for _, file := range x.files.names() {
-			for i, s := range strangers(x, file, filepath.Join(t.TempDir(), "elsewhere")) {
+			for i, s := range strangers(x, file, filepath.Join(memdir.Dir(t), "elsewhere")) {
 				if testing.Short() && (tried+i)%5 != 0 {
 					continue
 				}

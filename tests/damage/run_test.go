@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/internal/memdir"
 )
 
 // run tries cases, one after the other, in a directory of its own.
@@ -27,7 +28,7 @@ type run struct {
 
 func newRun(t testing.TB, bases []*base) *run {
 	r := &run{
-		dir: filepath.Join(t.TempDir(), "store"), tally: map[string]int{}, shape: map[string]int{},
+		dir: filepath.Join(memdir.Dir(t), "store"), tally: map[string]int{}, shape: map[string]int{},
 		bound: map[bool]uint64{}, most: map[bool]uint64{},
 	}
 	// What it takes without damage, and with an index that must be rebuilt, is what it may take, several times over.

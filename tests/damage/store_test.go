@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/internal/memdir"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/quant"
 )
@@ -78,7 +79,7 @@ type base struct {
 // build makes a store through two lives, the first of them killed, and returns the second as a kill and as Close leave it.
 func build(t *testing.T, seed uint64) []*base {
 	cryptotest.SetGlobalRandom(t, seed)
-	b := &builder{t: t, dir: filepath.Join(t.TempDir(), "first"), chats: chats()}
+	b := &builder{t: t, dir: filepath.Join(memdir.Dir(t), "first"), chats: chats()}
 	b.open()
 	b.step("")
 	for _, name := range []string{"plain", "bob", "turn 1", "retired", "window", "opaque", "state"} {
@@ -105,7 +106,7 @@ func build(t *testing.T, seed uint64) []*base {
 	b.older = append(b.older, read(t, b.dir))
 	b.put("late") // the rest of this life is in the log alone
 	b.ref("late", "late", 20)
-	killed := filepath.Join(t.TempDir(), "second")
+	killed := filepath.Join(memdir.Dir(t), "second")
 	b.must(read(t, b.dir).lay(killed))
 	b.must(b.s.Close())
 
@@ -260,7 +261,7 @@ func (b *builder) step(puts string) {
 // know opens a copy of a base and finds out what it gives back.
 func (b *builder) know(x *base) {
 	t := b.t
-	dir := filepath.Join(t.TempDir(), x.name)
+	dir := filepath.Join(memdir.Dir(t), x.name)
 	b.must(x.files.lay(dir))
 	o := options()
 	o.ReadOnly = true

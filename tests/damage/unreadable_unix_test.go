@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/dormousekv/dormouse/internal/memdir"
 )
 
 // nobody is the user as whom a test that was started by root runs where permissions matter.
@@ -68,7 +70,7 @@ func TestUnreadableFiles(t *testing.T) {
 		return
 	}
 	bases := build(t, 1)
-	dir := filepath.Join(t.TempDir(), "store")
+	dir := filepath.Join(memdir.Dir(t), "store")
 	tried := 0
 	for _, x := range bases {
 		for _, file := range x.files.names() {

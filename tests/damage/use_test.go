@@ -16,6 +16,8 @@ type user struct {
 	cost *cost
 	dir  string
 	bad  []string // laws that were broken
+
+	final func(error) bool // whether no waiting mends it; nil: nothing is final
 }
 
 func (u *user) fail(format string, args ...any) { u.bad = append(u.bad, fmt.Sprintf(format, args...)) }
@@ -38,6 +40,14 @@ func (u *user) again(do func() bool) bool {
 		}
 	}
 	return false
+}
+
+// try calls do likewise, unless its error is final, and fails with that error.
+func (u *user) try(what string, do func() error) {
+	var err error
+	if !u.again(func() bool { err = do(); return err == nil || u.final != nil && u.final(err) }) || err != nil {
+		u.fail("%s: %v", what, err)
+	}
 }
 
 // restoreAll restores every prompt, and returns those that came back short.
@@ -82,22 +92,16 @@ func (u *user) restoreAll(s *db.Store, when string, floor func(*chat) int) (shor
 
 // look asks everything that only reads.
 func (u *user) look(s *db.Store) {
-	try := func(what string, do func() error) {
-		var err error
-		if !u.again(func() bool { err = do(); return err == nil }) {
-			u.fail("%s: %v", what, err)
-		}
-	}
 	for _, c := range u.x.chats {
 		m, err := s.Model(c.d.Fingerprint())
 		if err != nil {
 			continue
 		}
-		try("probe", func() error { _, _, err := m.Probe(ctx, c.p, db.MatchOptions{}); return err })
-		try("explain", func() error { _, err := m.Explain(ctx, c.p, db.MatchOptions{}); return err })
+		u.try("probe", func() error { _, _, err := m.Probe(ctx, c.p, db.MatchOptions{}); return err })
+		u.try("explain", func() error { _, err := m.Explain(ctx, c.p, db.MatchOptions{}); return err })
 		u.view(m, c)
 	}
-	try("blocks", func() error {
+	u.try("blocks", func() error {
 		n := 0
 		for b, err := range s.Blocks(ctx) {
 			if err != nil {
@@ -109,12 +113,12 @@ func (u *user) look(s *db.Store) {
 		}
 		return nil
 	})
-	try("models", func() error { _, err := db.Collect(s.Models()); return err })
-	try("segments", func() error { _, err := db.Collect(s.Segments(ctx)); return err })
-	try("tombstones", func() error { _, err := db.Collect(s.Tombstones()); return err })
-	try("log", func() error { _, err := db.Collect(s.Log(ctx)); return err })
-	try("stats", func() error { _, err := s.Stats(); return err })
-	try("refs", func() error {
+	u.try("models", func() error { _, err := db.Collect(s.Models()); return err })
+	u.try("segments", func() error { _, err := db.Collect(s.Segments(ctx)); return err })
+	u.try("tombstones", func() error { _, err := db.Collect(s.Tombstones()); return err })
+	u.try("log", func() error { _, err := db.Collect(s.Log(ctx)); return err })
+	u.try("stats", func() error { _, err := s.Stats(); return err })
+	u.try("refs", func() error {
 		refs, err := db.Collect(s.Refs())
 		if err != nil {
 			return err
@@ -180,15 +184,9 @@ func (u *user) fresh() *chat {
 
 // write stores, deletes and makes checkpoints: what is short is put again, something new is put, something goes.
 func (u *user) write(s *db.Store, short []*chat) (fresh *chat) {
-	try := func(what string, do func() error) {
-		var err error
-		if !u.again(func() bool { err = do(); return err == nil }) {
-			u.fail("%s: %v", what, err)
-		}
-	}
 	put := func(c *chat) {
 		p := c.p.Prefix(max(c.want, kv.OpeningTokens))
-		try("put of "+c.name, func() error {
+		u.try("put of "+c.name, func() error {
 			m, err := s.Register(ctx, c.d)
 			if err != nil {
 				return err
@@ -221,11 +219,11 @@ func (u *user) write(s *db.Store, short []*chat) (fresh *chat) {
 	for _, c := range short {
 		put(c)
 	}
-	try("checkpoint", func() error { return s.Checkpoint(ctx) })
+	u.try("checkpoint", func() error { return s.Checkpoint(ctx) })
 	for _, c := range u.x.chats {
 		switch c.name {
 		case "late":
-			try("set a ref", func() error {
+			u.try("set a ref", func() error {
 				m, err := s.Register(ctx, c.d)
 				if err != nil {
 					return err
@@ -233,7 +231,7 @@ func (u *user) write(s *db.Store, short []*chat) (fresh *chat) {
 				return m.SetRef(ctx, "new", c.p.Prefix(20), db.RefOptions{})
 			})
 		case "images":
-			try("delete", func() error {
+			u.try("delete", func() error {
 				m, err := s.Register(ctx, c.d)
 				if err != nil {
 					return err
@@ -243,6 +241,6 @@ func (u *user) write(s *db.Store, short []*chat) (fresh *chat) {
 			})
 		}
 	}
-	try("delete a scope", func() error { _, err := s.DeleteScope(ctx, "alice"); return err })
+	u.try("delete a scope", func() error { _, err := s.DeleteScope(ctx, "alice"); return err })
 	return fresh
 }

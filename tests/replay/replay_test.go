@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/internal/memdir"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/quant"
 	"github.com/dormousekv/dormouse/tests/trace"
@@ -61,7 +62,7 @@ func play(t *testing.T, requests []trace.Request, share float64, policy db.Polic
 func playStore(t *testing.T, requests []trace.Request, capacity int, policy db.Policy) (hits int, evicted int64) {
 	t.Helper()
 	ctx := context.Background()
-	s, err := db.Open(ctx, t.TempDir(), db.Options{
+	s, err := db.Open(ctx, memdir.Dir(t), db.Options{
 		Budget: 64 << 30, MinFree: -1, MaxBlocks: int64(capacity), HighWater: 1, LowWater: 1, Policy: policy,
 		Codec: quant.Raw, Logger: slog.New(slog.DiscardHandler),
 	})

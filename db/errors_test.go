@@ -1,4 +1,4 @@
-package db
+package db_test
 
 import (
 	"errors"
@@ -9,10 +9,11 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
-	"sync/atomic"
 	"testing"
 
-	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -73,7 +74,7 @@ func TestCorruptErrorShowsItsFields(t *testing.T) {
 		fields = append(fields, x.Names[0].Name+" "+x.Type.(*ast.Ident).Name)
 	}
 	var want []string
-	for _, x := range reflect.VisibleFields(reflect.TypeFor[CorruptError]()) {
+	for _, x := range reflect.VisibleFields(reflect.TypeFor[db.CorruptError]()) {
 		want = append(want, x.Name+" "+x.Type.String())
 	}
 	if !reflect.DeepEqual(fields, want) {
@@ -83,11 +84,11 @@ func TestCorruptErrorShowsItsFields(t *testing.T) {
 
 // Every method of a match says that it was closed.
 func TestClosedMatchSaysSo(t *testing.T) {
-	s := open(t, t.TempDir(), options())
-	m := model(t, s, plain())
-	p := kv.Prompt{Tokens: tokens(1, 64)}
-	put(t, m, p)
-	x, err := m.Match(ctx, p, MatchOptions{})
+	s := storetest.Open(t, t.TempDir(), storetest.Options())
+	m := storetest.Model(t, s, crashtest.Plain())
+	p := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}
+	storetest.Put(t, m, p)
+	x, err := m.Match(t.Context(), p, db.MatchOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,65 +98,20 @@ func TestClosedMatchSaysSo(t *testing.T) {
 		}
 	}
 	d := m.Descriptor()
-	rows := filled(d, &p, 0, 64)
+	rows := storetest.Filled(d, &p, 0, 64)
 	for name, call := range map[string]func() error{
-		"Restore":       func() error { _, err := x.Restore(ctx, empty(d, 64)); return err },
-		"RestoreRange":  func() error { _, err := x.RestoreRange(ctx, empty(d, 64)); return err },
-		"RestoreLayers": func() error { _, err := x.RestoreLayers(ctx, empty(d, 64), func(int, int) {}); return err },
-		"Extend":        func() error { _, err := x.Extend(ctx, p, rows, PutOptions{}); return err },
-		"View":          func() error { return x.View(ctx, func(StoredPlane) error { return nil }) },
-		"StateBytes":    func() error { _, err := x.StateBytes(0); return err },
+		"Restore":      func() error { _, err := x.Restore(t.Context(), storetest.Empty(d, 64)); return err },
+		"RestoreRange": func() error { _, err := x.RestoreRange(t.Context(), storetest.Empty(d, 64)); return err },
+		"RestoreLayers": func() error {
+			_, err := x.RestoreLayers(t.Context(), storetest.Empty(d, 64), func(int, int) {})
+			return err
+		},
+		"Extend":     func() error { _, err := x.Extend(t.Context(), p, rows, db.PutOptions{}); return err },
+		"View":       func() error { return x.View(t.Context(), func(db.StoredPlane) error { return nil }) },
+		"StateBytes": func() error { _, err := x.StateBytes(0); return err },
 	} {
-		if err := call(); !errors.Is(err, ErrMatchClosed) {
+		if err := call(); !errors.Is(err, db.ErrMatchClosed) {
 			t.Errorf("%s: %v", name, err)
 		}
-	}
-}
-
-// A full disk without room for a barrier says both: that there is none, and why.
-func TestNoBarrierOnAFullDisk(t *testing.T) {
-	var full atomic.Bool
-	o := options()
-	o.fs = fullFS{vfs.OS, &full}
-	s := open(t, t.TempDir(), o)
-	put(t, model(t, s, plain()), kv.Prompt{Tokens: tokens(1, 64)})
-	if err := s.Sync(ctx); err != nil {
-		t.Fatal(err)
-	}
-	full.Store(true)
-	for err := error(nil); err == nil; {
-		_, err = s.eng.Inside().LogBarrier(0)
-	}
-	if err := s.eng.Barrier(s.eng.Inside().Wal().LastLSN()); !errors.Is(err, ErrNoBarrier) || !errors.Is(err, ErrNoSpace) {
-		t.Errorf("a barrier without room: %v", err)
-	}
-	full.Store(false)
-	if err := s.Sync(ctx); err != nil {
-		t.Error(err)
-	}
-}
-
-// A record of another block's place is damage to whoever looks at it, with file and offset.
-func TestViewOfAnotherRecordIsDamage(t *testing.T) {
-	s := open(t, t.TempDir(), options())
-	m := model(t, s, plain())
-	p, other := kv.Prompt{Tokens: tokens(1, 16)}, kv.Prompt{Tokens: tokens(2, 16)}
-	put(t, m, p)
-	put(t, m, other)
-	x, err := m.Match(ctx, p, MatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer x.Close()
-	y, err := m.Match(ctx, other, MatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer y.Close()
-	x.held.Found.Hits[0].Groups[0].Loc = y.held.Found.Hits[0].Groups[0].Loc
-	var bad *CorruptError
-	err = x.View(ctx, func(StoredPlane) error { return nil })
-	if !errors.As(err, &bad) || bad.File == "" || bad.Offset != y.held.Found.Hits[0].Groups[0].Loc.Offset {
-		t.Errorf("view: %v", err)
 	}
 }

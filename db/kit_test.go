@@ -247,7 +247,7 @@ func putState(t *testing.T, m *Model, p kv.Prompt, keep int) {
 }
 
 // crash leaves the files as a SIGKILL would: nothing is synced, sealed or checkpointed.
-func crash(s *Store) {
+func crash(s *Store, _ ...*Match) {
 	s.life.own(nil)
 	defer s.life.disown()
 	e := s.eng

@@ -7,64 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/dormousekv/dormouse/kv"
 )
-
-// A callback may use the store while somebody waits to have it to himself: neither waits for the other.
-func TestCallbacksUseTheStore(t *testing.T) {
-	s := open(t, t.TempDir(), options())
-	m := model(t, s, plain())
-	p := kv.Prompt{Tokens: tokens(1, 64)}
-	put(t, m, p)
-	x, err := m.Match(ctx, p, MatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer x.Close()
-
-	var wait sync.WaitGroup
-	asked := make(chan struct{})
-	ask := sync.OnceFunc(func() {
-		wait.Go(func() {
-			close(asked)
-			if err := s.Suspend(ctx); err != nil {
-				t.Error(err)
-			}
-		})
-		<-asked
-		time.Sleep(20 * time.Millisecond) // Suspend waits by now, most likely
-	})
-	err = x.View(ctx, func(StoredPlane) error {
-		ask()
-		if _, _, err := m.Probe(ctx, p, MatchOptions{}); err != nil && !errors.Is(err, ErrSuspended) {
-			return err
-		}
-		return nil
-	})
-	if err != nil {
-		t.Error(err)
-	}
-	wait.Wait()
-	if _, _, err := m.Probe(ctx, p, MatchOptions{}); !errors.Is(err, ErrSuspended) {
-		t.Errorf("probe of a suspended store: %v", err)
-	}
-	if err := s.Resume(ctx); err != nil {
-		t.Fatal(err)
-	}
-	for b, err := range s.Blocks(ctx) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Suspend(ctx); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Resume(ctx); err != nil {
-			t.Fatal(err)
-		}
-		_ = b
-	}
-}
 
 // An owner has the store to itself, whoever comes and goes meanwhile.
 func TestLife(t *testing.T) {

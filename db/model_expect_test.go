@@ -1,4 +1,4 @@
-package db
+package db_test
 
 import (
 	"slices"
@@ -17,7 +17,7 @@ func (d *driver) expectedTails(mi int, p kv.Prompt, limit int) (best int) {
 		return 0
 	}
 	keys, blocks := d.chain(mi, p)
-	desc := d.models[mi].ms.Desc
+	desc := d.models[mi].Descriptor()
 	var path []piece
 	for i, k := range keys {
 		for _, b := range d.blocks {
@@ -37,7 +37,7 @@ func (d *driver) expectedTails(mi int, p kv.Prompt, limit int) (best int) {
 
 func (d *driver) expectedOf(mi int, p kv.Prompt, limit int) int {
 	keys, blocks := d.chain(mi, p)
-	desc := d.models[mi].ms.Desc
+	desc := d.models[mi].Descriptor()
 	var path []piece
 	for i, k := range keys {
 		tail := mi == 1 && i == len(keys)-1 && blocks[i].end-blocks[i].start < desc.BlockTokens

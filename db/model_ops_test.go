@@ -1,10 +1,13 @@
-package db
+package db_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -14,29 +17,29 @@ func (d *driver) match(mi int, p kv.Prompt) {
 		limit = 1 + d.r.IntN(limit)
 	}
 	want := d.expected(mi, p, limit)
-	n, reason, err := d.models[mi].Probe(ctx, p, MatchOptions{Limit: limit})
+	n, reason, err := d.models[mi].Probe(context.Background(), p, db.MatchOptions{Limit: limit})
 	d.must(err)
-	if n != want || reason.Code == NoReason {
+	if n != want || reason.Code == db.NoReason {
 		d.fatalf("probe of %d tokens found %d (%v), expected %d", limit, n, reason, want)
 	}
-	x, err := d.models[mi].Match(ctx, p, MatchOptions{Limit: limit})
+	x, err := d.models[mi].Match(context.Background(), p, db.MatchOptions{Limit: limit})
 	d.must(err)
 	defer x.Close()
-	if x.Tokens() != want || x.Reason().Code == NoReason {
+	if x.Tokens() != want || x.Reason().Code == db.NoReason {
 		d.fatalf("matched %d tokens (%v), expected %d", x.Tokens(), x.Reason(), want)
 	}
 	d.check(x, mi, p, want)
 }
 
-func (d *driver) check(x *Match, mi int, p kv.Prompt, want int) {
+func (d *driver) check(x *db.Match, mi int, p kv.Prompt, want int) {
 	desc := d.models[mi].Descriptor()
-	rows := empty(desc, len(p.Tokens))
-	got, err := x.Restore(ctx, rows)
+	rows := storetest.Empty(desc, len(p.Tokens))
+	got, err := x.Restore(context.Background(), rows)
 	d.must(err)
-	if want >= 0 && got.Tokens != want || got.Reason.Code == NoReason {
+	if want >= 0 && got.Tokens != want || got.Reason.Code == db.NoReason {
 		d.fatalf("restored %d tokens (%v), expected %d", got.Tokens, got.Reason, want)
 	}
-	checkRows(d.t, desc, &p, rows, got.Tokens)
+	storetest.CheckRows(d.t, desc, &p, rows, got.Tokens)
 }
 
 // extend stores a prompt from what is stored of it on.
@@ -44,14 +47,14 @@ func (d *driver) extend(mi int, p kv.Prompt) {
 	if mi == 2 {
 		return
 	}
-	x, err := d.models[mi].Match(ctx, p, MatchOptions{})
+	x, err := d.models[mi].Match(context.Background(), p, db.MatchOptions{})
 	d.must(err)
 	defer x.Close()
 	if x.Tokens() == len(p.Tokens) {
 		return
 	}
 	from := x.Tokens()
-	_, err = x.Extend(ctx, p, filled(d.models[mi].Descriptor(), &p, from, len(p.Tokens)), PutOptions{})
+	_, err = x.Extend(context.Background(), p, storetest.Filled(d.models[mi].Descriptor(), &p, from, len(p.Tokens)), db.PutOptions{})
 	d.must(err)
 	if mi == 1 {
 		// The window rows that the caller had not, before its first: stored already, or the prompt was not used so far.
@@ -72,9 +75,14 @@ func (d *driver) hold(mi int, p kv.Prompt) {
 	if len(d.held) >= 3 {
 		return
 	}
-	x, err := d.models[mi].Match(ctx, p, MatchOptions{})
+	x, err := d.models[mi].Match(context.Background(), p, db.MatchOptions{})
 	d.must(err)
-	d.held = append(d.held, heldMatch{x, mi, p, x.Tokens()})
+	h := heldMatch{x: x, model: mi, p: p, n: x.Tokens()}
+	if h.n > 0 {
+		keys, _ := d.chain(mi, p.Prefix(h.n))
+		h.rests, h.end = keys[len(keys)-1], h.n
+	}
+	d.held = append(d.held, h)
 }
 
 func (d *driver) release() {
@@ -88,7 +96,7 @@ func (d *driver) release() {
 func (d *driver) ref(mi int) {
 	name := fmt.Sprint("ref ", d.r.IntN(4))
 	if d.r.IntN(3) == 0 {
-		err := d.s.DeleteRef(ctx, name)
+		err := d.s.DeleteRef(context.Background(), name)
 		if _, ok := d.refs[name]; ok != (err == nil) {
 			d.fatalf("deleting ref %q: %v, expected it there: %t", name, err, ok)
 		}
@@ -100,16 +108,16 @@ func (d *driver) ref(mi int) {
 		return
 	}
 	n := d.expected(mi, p, len(p.Tokens))
-	err := d.models[mi].SetRef(ctx, name, p, RefOptions{Pinned: d.r.IntN(2) == 0})
+	err := d.models[mi].SetRef(context.Background(), name, p, db.RefOptions{Pinned: d.r.IntN(2) == 0})
 	if n < len(p.Tokens) {
-		if !errors.Is(err, ErrNotStored) {
+		if !errors.Is(err, db.ErrNotStored) {
 			d.fatalf("ref on %d of %d stored tokens: %v", n, len(p.Tokens), err)
 		}
 		if n < kv.OpeningTokens {
 			return
 		}
 		p = p.Prefix(n)
-		err = d.models[mi].SetRef(ctx, name, p, RefOptions{Pinned: true})
+		err = d.models[mi].SetRef(context.Background(), name, p, db.RefOptions{Pinned: true})
 	}
 	d.must(err)
 	d.refs[name], d.refMod[name] = p, mi
@@ -122,9 +130,9 @@ func (d *driver) ref(mi int) {
 }
 
 func (d *driver) setNote(mi int) {
-	name, size := fmt.Sprint("note ", d.r.IntN(3)), d.r.IntN(3)*d.r.IntN(MaxNoteBytes/2+1)
+	name, size := fmt.Sprint("note ", d.r.IntN(3)), d.r.IntN(3)*d.r.IntN(db.MaxNoteBytes/2+1)
 	value := strings.Repeat(fmt.Sprint(d.r.IntN(10)), size)
-	d.must(d.models[mi].SetNote(ctx, name, []byte(value)))
+	d.must(d.models[mi].SetNote(context.Background(), name, []byte(value)))
 	if d.notes[fmt.Sprint(mi, " ", name)] = value; size == 0 {
 		delete(d.notes, fmt.Sprint(mi, " ", name))
 	}
@@ -133,7 +141,7 @@ func (d *driver) setNote(mi int) {
 func (d *driver) compareNotes() {
 	n := 0
 	for mi, m := range d.models {
-		names, err := Collect(m.Notes())
+		names, err := db.Collect(m.Notes())
 		d.must(err)
 		for _, name := range names {
 			value, err := m.Note(name)
@@ -167,7 +175,7 @@ func (d *driver) forget(keys []kv.Key) {
 		delete(d.blocks, k)
 	}
 	for name := range d.refs {
-		if _, err := d.s.Ref(name); errors.Is(err, ErrNotFound) {
+		if _, err := d.s.Ref(name); errors.Is(err, db.ErrNotFound) {
 			delete(d.refs, name)
 		}
 	}
@@ -193,7 +201,7 @@ func (d *driver) delete(mi int) {
 		}
 	}
 	_ = keys
-	res, err := d.models[mi].Delete(ctx, p)
+	res, err := d.models[mi].Delete(context.Background(), p)
 	d.must(err)
 	if res.Blocks != len(gone) {
 		for _, k := range gone {
@@ -212,7 +220,7 @@ func (d *driver) deleteScope() {
 			gone = append(gone, k)
 		}
 	}
-	res, err := d.s.DeleteScope(ctx, "alice")
+	res, err := d.s.DeleteScope(context.Background(), "alice")
 	d.must(err)
 	if res.Blocks != len(gone) {
 		d.fatalf("deleted %d blocks, expected %d", res.Blocks, len(gone))
@@ -228,8 +236,8 @@ func (d *driver) shrink() {
 			before[i] = min(h.n, d.expected(h.model, h.p, len(h.p.Tokens)))
 		}
 	}
-	used := d.s.mustStats(d.t).DiskBytes
-	_, err := d.s.Shrink(ctx, used-int64(d.r.IntN(64<<10)))
+	used := storetest.Stats(d.t, d.s).DiskBytes
+	_, err := d.s.Shrink(context.Background(), used-int64(d.r.IntN(64<<10)))
 	d.must(err)
 	actual := d.actual()
 	for k := range d.blocks {

@@ -1,18 +1,21 @@
-package db
+package db_test
 
 import (
+	"context"
 	"slices"
 
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/kv"
 )
 
 func (d *driver) put(mi int, p kv.Prompt) {
 	m := d.models[mi]
-	rows := filled(m.Descriptor(), &p, 0, len(p.Tokens))
+	rows := storetest.Filled(m.Descriptor(), &p, 0, len(p.Tokens))
 	from := 0
 	if mi == 1 && d.r.IntN(2) == 0 { // the runtime has lost the older window rows
 		from = d.r.IntN(len(p.Tokens))
-		for i, tensor := range m.ms.Desc.Tensors {
+		for i, tensor := range m.Descriptor().Tensors {
 			if tensor.Group == 1 {
 				rows[i] = rows[i].Slice(tensor, from, len(p.Tokens))
 			}
@@ -27,7 +30,7 @@ func (d *driver) put(mi int, p kv.Prompt) {
 
 // putRows puts rows, of windows only those from a position on, and keeps so many states if keep is not 0.
 func (d *driver) putRows(mi int, p kv.Prompt, rows kv.Rows, winFrom, keep int) {
-	res, err := d.models[mi].Put(ctx, p, rows, PutOptions{KeepStates: keep})
+	res, err := d.models[mi].Put(context.Background(), p, rows, db.PutOptions{KeepStates: keep})
 	d.must(err)
 	if res.Tokens != len(p.Tokens) {
 		d.fatalf("put stored %d of %d tokens", res.Tokens, len(p.Tokens))
@@ -81,8 +84,7 @@ func (d *driver) stored(mi int, p kv.Prompt, winFrom, keep int) {
 // widened is where the window record of block k begins that a put with rows from that position on has left: the store
 // completes it with the rows of a block that begins with the same tokens. Which of several is the store's choice.
 func (d *driver) widened(k kv.Key, b *mapBlock, from int) int {
-	e, ok, err := d.entry(k, 1)
-	d.must(err)
+	e, ok := d.firstRow(k, 1)
 	if !ok || e == from || from == b.start {
 		return from
 	}

@@ -1,6 +1,7 @@
-package db
+package db_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -9,6 +10,10 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -54,10 +59,11 @@ type driver struct {
 	t      *testing.T
 	r      *rand.Rand
 	dir    string
-	o      Options
-	s      *Store
+	o      db.Options
+	s      *db.Store
+	hasher kv.Hasher
 	descs  []kv.Descriptor
-	models []*Model
+	models []*db.Model
 	blocks map[kv.Key]*mapBlock
 	refs   map[string]kv.Prompt
 	refMod map[string]int
@@ -68,20 +74,22 @@ type driver struct {
 }
 
 type heldMatch struct {
-	x     *Match
+	x     *db.Match
 	model int
 	p     kv.Prompt
 	n     int
+	rests kv.Key // of a match that found something: the block that ends there, if it is stored; in a model without rows it has the state
+	end   int    // what it found first
 }
 
 func runModel(t *testing.T, seed uint64, ops int) {
 	d := &driver{
-		t: t, r: rand.New(rand.NewPCG(seed, 7)), dir: t.TempDir(), o: options(),
+		t: t, r: rand.New(rand.NewPCG(seed, 7)), dir: t.TempDir(), o: storetest.Options(),
 		blocks: map[kv.Key]*mapBlock{}, refs: map[string]kv.Prompt{}, refMod: map[string]int{}, pinned: map[string]bool{}, notes: map[string]string{},
 	}
 	d.o.SegmentBytes = 256 << 10
 	d.o.CheckpointInterval = -1
-	d.descs = []kv.Descriptor{plain(), windowed(40), opaque()}
+	d.descs = []kv.Descriptor{crashtest.Plain(), crashtest.Windowed(40), crashtest.Opaque()}
 	d.open()
 	defer func() {
 		if t.Failed() {
@@ -112,15 +120,15 @@ func (d *driver) fatalf(format string, args ...any) {
 }
 
 func (d *driver) open() {
-	s, err := Open(ctx, d.dir, d.o)
+	s, err := storetest.TryOpen(vfs.OS, d.dir, d.o)
 	if err != nil {
 		d.fatalf("open: %v", err)
 	}
-	d.s = s
+	d.s, d.hasher = s, storetest.Hasher(d.t, d.dir)
 	d.t.Cleanup(func() { s.Close() })
 	d.models = nil
 	for _, desc := range d.descs {
-		d.models = append(d.models, model(d.t, s, desc))
+		d.models = append(d.models, storetest.Model(d.t, s, desc))
 	}
 }
 
@@ -128,7 +136,7 @@ func (d *driver) open() {
 func (d *driver) prompt() kv.Prompt {
 	var p kv.Prompt
 	for range 1 + d.r.IntN(4) {
-		part := tokens(d.r.IntN(6), 90)
+		part := crashtest.Tokens(d.r.IntN(6), 90)
 		p.Tokens = append(p.Tokens, part[:1+d.r.IntN(len(part))]...)
 	}
 	if d.r.IntN(4) == 0 {
@@ -183,15 +191,15 @@ func (d *driver) step(i int) {
 		d.shrink()
 	case n < 94:
 		d.note("%d checkpoint", i)
-		d.must(d.s.Checkpoint(ctx))
+		d.must(d.s.Checkpoint(context.Background()))
 	case n < 95:
 		d.note("%d compact", i)
-		_, err := d.s.Compact(ctx, CompactOptions{All: true})
+		_, err := d.s.Compact(context.Background(), db.CompactOptions{All: true})
 		d.must(err)
 	case n < 96:
 		d.note("%d suspend, resume", i)
-		d.must(d.s.Suspend(ctx))
-		d.must(d.s.Resume(ctx))
+		d.must(d.s.Suspend(context.Background()))
+		d.must(d.s.Resume(context.Background()))
 		for j := range d.held {
 			d.held[j].n = -1 // looked up anew: what it gives is right, how much may have changed
 		}
@@ -207,9 +215,9 @@ func (d *driver) step(i int) {
 	default:
 		d.note("%d kill, lose index, open", i)
 		d.kill()
-		os.Remove(filepath.Join(d.dir, indexName))
+		os.Remove(filepath.Join(d.dir, storetest.IndexFile))
 		if d.r.IntN(2) == 0 {
-			os.Remove(filepath.Join(d.dir, bloomName))
+			os.Remove(filepath.Join(d.dir, storetest.BloomFile))
 		}
 		d.open()
 	}
@@ -225,24 +233,18 @@ func (d *driver) must(err error) {
 
 // kill leaves the files as a SIGKILL would: nothing is synced, sealed or checkpointed.
 func (d *driver) kill() {
+	var open []*db.Match
 	for _, h := range d.held {
-		h.x.held.Drop(nil)
+		open = append(open, h.x)
 	}
 	d.held = nil
-	s := d.s
-	s.life.own(nil)
-	defer s.life.disown()
-	e := s.eng
-	s.eng = nil
-	e.Halt()
-	e.Abandon()
-	s.unlock()
+	storetest.Crash(d.s, open...)
 }
 
 // chain returns the keys of a prompt's blocks and what must be stored for each.
 func (d *driver) chain(mi int, p kv.Prompt) (keys []kv.Key, blocks []*mapBlock) {
 	m := d.models[mi]
-	c := d.s.eng.Hasher.Chain(m.ms.Fingerprint, m.ms.Desc.BlockTokens, &p)
+	c := d.hasher.Chain(m.Fingerprint(), m.Descriptor().BlockTokens, &p)
 	for i := range c.Len() {
 		start, end := c.Block(i)
 		b := &mapBlock{
@@ -262,17 +264,19 @@ func (d *driver) chain(mi int, p kv.Prompt) (keys []kv.Key, blocks []*mapBlock) 
 	return keys, blocks
 }
 
-// entry is the position of the first row of a stored record.
-func (d *driver) entry(k kv.Key, group uint8) (first int, ok bool, err error) {
-	v := d.s.eng.View()
-	defer v.Release()
-	e, ok, err := v.Get(k, group)
-	return int(e.First) + int(e.RowFirst), ok, err
+// firstRow is the position of the first row of a stored record.
+func (d *driver) firstRow(k kv.Key, group int) (first int, ok bool) {
+	for _, b := range d.actual()[k] {
+		if b.Group == group {
+			return b.First + b.RowFirst, true
+		}
+	}
+	return 0, false
 }
 
-func (d *driver) actual() map[kv.Key][]Block {
-	out := map[kv.Key][]Block{}
-	for b, err := range d.s.Blocks(ctx) {
+func (d *driver) actual() map[kv.Key][]db.Block {
+	out := map[kv.Key][]db.Block{}
+	for b, err := range d.s.Blocks(context.Background()) {
 		d.must(err)
 		out[b.Key] = append(out[b.Key], b)
 	}
@@ -311,7 +315,7 @@ func (d *driver) compare() {
 			}
 		}
 	}
-	if n := d.s.eng.Counts().Blocks; n != int64(len(d.blocks)) {
+	if n := storetest.Stats(d.t, d.s).Blocks; n != int64(len(d.blocks)) {
 		d.fatalf("the store counts %d blocks, there are %d", n, len(d.blocks))
 	}
 	for k, b := range d.blocks {

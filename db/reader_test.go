@@ -1,4 +1,4 @@
-package db
+package db_test
 
 import (
 	"errors"
@@ -11,41 +11,44 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )
 
-func readOnly() Options {
-	o := options()
+func readOnly() db.Options {
+	o := storetest.Options()
 	o.ReadOnly = true
 	return o
 }
 
-// restored is how many tokens a restore gives, each row compared.
-func restored(t *testing.T, m *Model, p kv.Prompt) int {
+// storedOf is how many tokens a restore gives, each row compared.
+func storedOf(t *testing.T, m *db.Model, p kv.Prompt) int {
 	t.Helper()
-	n, _ := restore(t, m, p)
+	n, _ := storetest.Restore(t, m, p)
 	return n
 }
 
 // A reader beside the writer sees what the last checkpoint wrote, and says when that was. Suspend and Resume bring it up to date.
 func TestReaderBesideWriter(t *testing.T) {
 	dir := t.TempDir()
-	w := open(t, dir, options())
-	m := model(t, w, plain())
-	first, second := kv.Tokens(tokens(1, 200)...), kv.Tokens(tokens(2, 200)...)
-	put(t, m, first)
-	if err := m.SetRef(ctx, "system", first, RefOptions{}); err != nil {
+	w := storetest.Open(t, dir, storetest.Options())
+	m := storetest.Model(t, w, crashtest.Plain())
+	first, second := kv.Tokens(crashtest.Tokens(1, 200)...), kv.Tokens(crashtest.Tokens(2, 200)...)
+	storetest.Put(t, m, first)
+	if err := m.SetRef(t.Context(), "system", first, db.RefOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	before := time.Now()
-	if err := w.eng.Checkpoint(ctx); err != nil {
+	if err := w.Checkpoint(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	put(t, m, second)
+	storetest.Put(t, m, second)
 
-	r := open(t, dir, readOnly())
-	other := open(t, dir, readOnly())
+	r := storetest.Open(t, dir, readOnly())
+	other := storetest.Open(t, dir, readOnly())
 	if err := other.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -53,42 +56,42 @@ func TestReaderBesideWriter(t *testing.T) {
 	if err != nil || !st.BesideWriter || st.AsOf.Before(before.Add(-time.Second)) || st.AsOf.After(time.Now()) {
 		t.Errorf("as of %v, beside a writer %t, %v; the checkpoint was after %v", st.AsOf, st.BesideWriter, err, before)
 	}
-	rm := model(t, r, plain())
-	expect(t, rm, first, 200)
-	expect(t, rm, second, 0)
-	if _, err := rm.Put(ctx, second, filled(rm.Descriptor(), &second, 0, 200), PutOptions{}); !errors.Is(err, ErrReadOnly) {
+	rm := storetest.Model(t, r, crashtest.Plain())
+	storetest.Expect(t, rm, first, 200)
+	storetest.Expect(t, rm, second, 0)
+	if _, err := rm.Put(t.Context(), second, storetest.Filled(rm.Descriptor(), &second, 0, 200), db.PutOptions{}); !errors.Is(err, db.ErrReadOnly) {
 		t.Errorf("put: %v", err)
 	}
-	if _, err := r.Verify(ctx, VerifyOptions{}); !errors.Is(err, ErrLocked) {
+	if _, err := r.Verify(t.Context(), db.VerifyOptions{}); !errors.Is(err, db.ErrLocked) {
 		t.Errorf("verify: %v", err)
 	}
 
 	// What goes meanwhile is gone for the reader, too, and what comes is there when it looks again.
-	x, err := rm.Match(ctx, first, MatchOptions{})
+	x, err := rm.Match(t.Context(), first, db.MatchOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.Delete(ctx, first.Prefix(1)); err != nil {
+	if _, err := m.Delete(t.Context(), first.Prefix(1)); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Sync(ctx); err != nil {
+	if err := w.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := x.Restore(ctx, empty(rm.Descriptor(), 200)); err != nil || got.Tokens != 0 || got.Reason.Code != Gone {
+	if got, err := x.Restore(t.Context(), storetest.Empty(rm.Descriptor(), 200)); err != nil || got.Tokens != 0 || got.Reason.Code != db.Gone {
 		t.Errorf("of what was deleted %d tokens, %v, %v", got.Tokens, got.Reason, err)
 	}
-	if err := errors.Join(x.Close(), w.eng.Checkpoint(ctx), r.Suspend(ctx), r.Resume(ctx)); err != nil {
+	if err := errors.Join(x.Close(), w.Checkpoint(t.Context()), r.Suspend(t.Context()), r.Resume(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	expect(t, rm, first, 0)
-	expect(t, rm, second, 200)
+	storetest.Expect(t, rm, first, 0)
+	storetest.Expect(t, rm, second, 200)
 
 	// The writer closes; the reader goes on, and a store without a writer is verified.
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	expect(t, rm, second, 200)
-	if rep, err := r.Verify(ctx, VerifyOptions{}); err != nil || len(rep.Damage) > 0 {
+	storetest.Expect(t, rm, second, 200)
+	if rep, err := r.Verify(t.Context(), db.VerifyOptions{}); err != nil || len(rep.Damage) > 0 {
 		t.Errorf("verify: %v, %v", rep.Damage, err)
 	}
 	if err := r.Close(); err != nil {
@@ -99,31 +102,31 @@ func TestReaderBesideWriter(t *testing.T) {
 // A writer opens a store that readers have open.
 func TestWriterBesideReaders(t *testing.T) {
 	dir := t.TempDir()
-	p := kv.Tokens(tokens(1, 200)...)
-	put(t, model(t, open(t, dir, options()), plain()), p)
+	p := kv.Tokens(crashtest.Tokens(1, 200)...)
+	storetest.Put(t, storetest.Model(t, storetest.Open(t, dir, storetest.Options()), crashtest.Plain()), p)
 	// The first store is closed by a kill in effect: a reader replays its log.
 	crash := t.TempDir()
 	if err := os.CopyFS(crash, os.DirFS(dir)); err != nil {
 		t.Fatal(err)
 	}
-	r := open(t, crash, readOnly())
+	r := storetest.Open(t, crash, readOnly())
 	if st, err := r.Stats(); err != nil || st.BesideWriter || st.AsOf.IsZero() {
 		t.Errorf("%v, beside a writer %t, %v", st.AsOf, st.BesideWriter, err)
 	}
-	expect(t, model(t, r, plain()), p, 200)
-	w := open(t, crash, options())
-	m := model(t, w, plain())
-	expect(t, m, p, 200)
-	if _, err := m.Delete(ctx, p.Prefix(1)); err != nil {
+	storetest.Expect(t, storetest.Model(t, r, crashtest.Plain()), p, 200)
+	w := storetest.Open(t, crash, storetest.Options())
+	m := storetest.Model(t, w, crashtest.Plain())
+	storetest.Expect(t, m, p, 200)
+	if _, err := m.Delete(t.Context(), p.Prefix(1)); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
-		put(t, m, kv.Tokens(tokens(2, 200)...))
-		if err := w.eng.Checkpoint(ctx); err != nil {
+		storetest.Put(t, m, kv.Tokens(crashtest.Tokens(2, 200)...))
+		if err := w.Checkpoint(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got := restored(t, model(t, r, plain()), p); got != 0 {
+	if got := storedOf(t, storetest.Model(t, r, crashtest.Plain()), p); got != 0 {
 		t.Errorf("%d tokens of what was deleted", got)
 	}
 	if st, err := r.Stats(); err != nil || st.Damaged != 0 {
@@ -135,16 +138,16 @@ func TestWriterBesideReaders(t *testing.T) {
 // damaged, nobody is kept out.
 func TestReadersBesideABusyWriter(t *testing.T) {
 	dir := t.TempDir()
-	o := options()
+	o := storetest.Options()
 	o.Budget, o.SegmentBytes, o.CheckpointInterval = 4<<20, 256<<10, 10*time.Millisecond
 	var done atomic.Bool
 	var wait sync.WaitGroup
-	w, err := Open(ctx, dir, o)
+	w, err := db.Open(t.Context(), dir, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	put(t, model(t, w, plain()), kv.Tokens(tokens(7, 100)...))
-	if err := w.eng.Checkpoint(ctx); err != nil { // so that readers know the model
+	storetest.Put(t, storetest.Model(t, w, crashtest.Plain()), kv.Tokens(crashtest.Tokens(7, 100)...))
+	if err := w.Checkpoint(t.Context()); err != nil { // so that readers know the model
 		t.Fatal(err)
 	}
 	rounds := 8
@@ -154,16 +157,16 @@ func TestReadersBesideABusyWriter(t *testing.T) {
 	wait.Go(func() {
 		defer done.Store(true)
 		for round := range rounds {
-			m := model(t, w, plain())
+			m := storetest.Model(t, w, crashtest.Plain())
 			for i := range 20 {
-				put(t, m, kv.Tokens(tokens(round*7+i, 100)...))
+				storetest.Put(t, m, kv.Tokens(crashtest.Tokens(round*7+i, 100)...))
 				if i%5 == 0 {
-					if _, err := m.Delete(ctx, kv.Tokens(tokens(round*7+i-3, 16)...)); err != nil {
+					if _, err := m.Delete(t.Context(), kv.Tokens(crashtest.Tokens(round*7+i-3, 16)...)); err != nil {
 						t.Error(err)
 					}
 				}
 			}
-			if _, err := w.Compact(ctx, CompactOptions{All: round%4 == 0}); err != nil {
+			if _, err := w.Compact(t.Context(), db.CompactOptions{All: round%4 == 0}); err != nil {
 				t.Error(err)
 			}
 			if round%8 == 7 {
@@ -171,7 +174,7 @@ func TestReadersBesideABusyWriter(t *testing.T) {
 					t.Error(err)
 				}
 				var err error
-				if w, err = Open(ctx, dir, o); err != nil {
+				if w, err = db.Open(t.Context(), dir, o); err != nil {
 					t.Error(err)
 					return
 				}
@@ -182,15 +185,15 @@ func TestReadersBesideABusyWriter(t *testing.T) {
 	for range 2 {
 		wait.Go(func() {
 			for !done.Load() {
-				r, err := Open(ctx, dir, readOnly())
+				r, err := db.Open(t.Context(), dir, readOnly())
 				if err != nil {
 					t.Errorf("reader: %v", err)
 					return
 				}
 				opens.Add(1)
-				m := model(t, r, plain())
+				m := storetest.Model(t, r, crashtest.Plain())
 				for i := range 30 {
-					tokensRestored.Add(int64(restored(t, m, kv.Tokens(tokens(i*11, 100)...))))
+					tokensRestored.Add(int64(storedOf(t, m, kv.Tokens(crashtest.Tokens(i*11, 100)...))))
 				}
 				if st, err := r.Stats(); err != nil || st.Damaged > 0 {
 					t.Errorf("%d damaged records, %v", st.Damaged, err)
@@ -229,11 +232,11 @@ func killedChild(t *testing.T, job, dir string) {
 // A writer comes after the reader, deletes, and is killed before its first checkpoint: index.db is what it was, and LOCK is free. What it
 // destroyed is gone for the reader, and not damaged. So is it if there was no index.db.
 func TestReaderAfterAKilledWriter(t *testing.T) {
-	for _, lost := range []string{"", indexName} {
+	for _, lost := range []string{"", storetest.IndexFile} {
 		dir := t.TempDir()
-		s := open(t, dir, options())
-		p := kv.Tokens(tokens(1, 200)...)
-		put(t, model(t, s, plain()), p)
+		s := storetest.Open(t, dir, storetest.Options())
+		p := kv.Tokens(crashtest.Tokens(1, 200)...)
+		storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), p)
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -242,15 +245,15 @@ func TestReaderAfterAKilledWriter(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		r := open(t, dir, readOnly())
-		rm := model(t, r, plain())
-		x, err := rm.Match(ctx, p, MatchOptions{})
+		r := storetest.Open(t, dir, readOnly())
+		rm := storetest.Model(t, r, crashtest.Plain())
+		x, err := rm.Match(t.Context(), p, db.MatchOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		killedChild(t, "delete and die", dir)
-		got, err := x.Restore(ctx, empty(rm.Descriptor(), 200))
-		if err != nil || got.Tokens != 0 || got.Reason.Code != Gone {
+		got, err := x.Restore(t.Context(), storetest.Empty(rm.Descriptor(), 200))
+		if err != nil || got.Tokens != 0 || got.Reason.Code != db.Gone {
 			t.Errorf("without %q: %d tokens, %v, %v", lost, got.Tokens, got.Reason, err)
 		}
 		if st, err := r.Stats(); err != nil || st.Damaged != 0 {
@@ -259,50 +262,59 @@ func TestReaderAfterAKilledWriter(t *testing.T) {
 		x.Close()
 
 		// LOCK has a dead process's pid. A writer waits for a reader that has it for a moment all the same.
-		reading, err := vfs.ShareLock(filepath.Join(dir, lockName))
+		reading, err := vfs.ShareLock(filepath.Join(dir, storetest.LockFile))
 		if err != nil {
 			t.Fatal(err)
 		}
 		time.AfterFunc(50*time.Millisecond, func() { reading.Release() })
-		open(t, dir, options())
+		storetest.Open(t, dir, storetest.Options())
 	}
 }
 
 // Verify keeps writers out, also where LOCK is missing.
 func TestVerifyWithoutLock(t *testing.T) {
 	dir := t.TempDir()
-	if err := open(t, dir, options()).Close(); err != nil {
+	s := storetest.Open(t, dir, storetest.Options())
+	storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), kv.Tokens(crashtest.Tokens(1, 64)...))
+	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Remove(filepath.Join(dir, lockName)); err != nil {
+	if err := os.Remove(filepath.Join(dir, storetest.LockFile)); err != nil {
 		t.Fatal(err)
 	}
-	o := readOnly()
-	o.alone = true
-	open(t, dir, o)
-	if _, err := Open(ctx, dir, options()); !errors.Is(err, ErrLocked) {
-		t.Errorf("a writer beside it: %v", err)
+	asked := false
+	_, err := db.Verify(t.Context(), dir, db.VerifyOptions{Progress: func(db.Progress) {
+		asked = true
+		if _, err := db.Open(t.Context(), dir, storetest.Options()); !errors.Is(err, db.ErrLocked) {
+			t.Errorf("a writer beside it: %v", err)
+		}
+	}})
+	if err != nil || !asked {
+		t.Error(asked, err)
 	}
 }
 
 // The planes of what went since it was listed are gone, however it went.
 func TestPlanesOfWhatIsGone(t *testing.T) {
-	for how, do := range map[string]func(s *Store, m *Model, p kv.Prompt) error{
-		"delete": func(s *Store, m *Model, p kv.Prompt) error { _, err := m.Delete(ctx, p.Prefix(16)); return err },
-		"retire": func(s *Store, m *Model, p kv.Prompt) error { return s.Retire(ctx, m.Fingerprint()) },
+	for how, do := range map[string]func(s *db.Store, m *db.Model, p kv.Prompt) error{
+		"delete": func(s *db.Store, m *db.Model, p kv.Prompt) error {
+			_, err := m.Delete(t.Context(), p.Prefix(16))
+			return err
+		},
+		"retire": func(s *db.Store, m *db.Model, p kv.Prompt) error { return s.Retire(t.Context(), m.Fingerprint()) },
 	} {
-		s := open(t, t.TempDir(), options())
-		m := model(t, s, plain())
-		p := kv.Tokens(tokens(1, 160)...)
-		put(t, m, p)
-		all, err := Collect(s.Blocks(ctx))
+		s := storetest.Open(t, t.TempDir(), storetest.Options())
+		m := storetest.Model(t, s, crashtest.Plain())
+		p := kv.Tokens(crashtest.Tokens(1, 160)...)
+		storetest.Put(t, m, p)
+		all, err := db.Collect(s.Blocks(t.Context()))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(do(s, m, p), s.Sync(ctx), s.Checkpoint(ctx)); err != nil {
+		if err := errors.Join(do(s, m, p), s.Sync(t.Context()), s.Checkpoint(t.Context())); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Collect(s.Planes(ctx, all[0])); !errors.Is(err, ErrGone) || errors.Is(err, ErrCorrupt) {
+		if _, err := db.Collect(s.Planes(t.Context(), all[0])); !errors.Is(err, db.ErrGone) || errors.Is(err, db.ErrCorrupt) {
 			t.Errorf("%s: %v", how, err)
 		}
 	}
@@ -310,11 +322,11 @@ func TestPlanesOfWhatIsGone(t *testing.T) {
 
 // What a caller writes into a ref's metadata is the caller's.
 func TestMetadataOfARefIsACopy(t *testing.T) {
-	s := open(t, t.TempDir(), options())
-	m := model(t, s, plain())
-	p := kv.Tokens(tokens(1, 64)...)
-	put(t, m, p)
-	if err := m.SetRef(ctx, "a", p, RefOptions{Meta: []byte("hello")}); err != nil {
+	s := storetest.Open(t, t.TempDir(), storetest.Options())
+	m := storetest.Model(t, s, crashtest.Plain())
+	p := kv.Tokens(crashtest.Tokens(1, 64)...)
+	storetest.Put(t, m, p)
+	if err := m.SetRef(t.Context(), "a", p, db.RefOptions{Meta: []byte("hello")}); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {

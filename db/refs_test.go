@@ -1,10 +1,13 @@
-package db
+package db_test
 
 import (
 	"errors"
 	"fmt"
 	"testing"
 
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -16,34 +19,34 @@ func TestBudgetHoldsWithRefs(t *testing.T) {
 		sets  int
 	}{{"one ref, set often", 1, 3000}, {"many refs", 120, 120}} {
 		t.Run(c.name, func(t *testing.T) {
-			o := options()
+			o := storetest.Options()
 			o.Budget, o.SegmentBytes = 8<<20, 256<<10
 			o.HighWater, o.LowWater = 1, 1
 			dir := t.TempDir()
-			s := open(t, dir, o)
-			m := model(t, s, plain())
+			s := storetest.Open(t, dir, o)
+			m := storetest.Model(t, s, crashtest.Plain())
 			fill := func(from, n int) {
 				for i := range n {
-					put(t, m, kv.Prompt{Tokens: tokens(from+i, 640)})
+					storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(from+i, 640)})
 				}
 			}
 			most := int64(0)
 			check := func(what string) {
-				total, _, parts := occupied(t, dir)
+				total, _, parts := storetest.Occupied(t, dir)
 				if total > most && total > o.Budget {
 					t.Errorf("%s: %d bytes are occupied of a budget of %d: %v", what, total, o.Budget, parts)
 				}
 				most = max(most, total)
 			}
-			p := kv.Prompt{Tokens: tokens(1, 64)}
-			put(t, m, p)
-			if err := m.SetRef(ctx, "keep", p, RefOptions{Pinned: true}); err != nil {
+			p := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}
+			storetest.Put(t, m, p)
+			if err := m.SetRef(t.Context(), "keep", p, db.RefOptions{Pinned: true}); err != nil {
 				t.Fatal(err)
 			}
 			fill(10, 24)
 			check("filled")
 			for i := range c.sets {
-				if err := m.SetRef(ctx, fmt.Sprint("ref ", i%c.names), p, RefOptions{Pinned: true, Meta: make([]byte, MaxRefMeta)}); err != nil {
+				if err := m.SetRef(t.Context(), fmt.Sprint("ref ", i%c.names), p, db.RefOptions{Pinned: true, Meta: make([]byte, db.MaxRefMeta)}); err != nil {
 					t.Fatal(err)
 				}
 				if i%500 == 0 {
@@ -53,7 +56,7 @@ func TestBudgetHoldsWithRefs(t *testing.T) {
 			check("refs are set")
 			fill(500, 6) // makes room for what the next checkpoint writes
 			for i := range 3 {
-				if err := s.Checkpoint(ctx); err != nil {
+				if err := s.Checkpoint(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				check("checkpoint")
@@ -67,41 +70,41 @@ func TestBudgetHoldsWithRefs(t *testing.T) {
 
 // A ref makes the room that it takes: in a full store blocks go for it, and where none may go it is refused.
 func TestRefsMakeRoom(t *testing.T) {
-	o := options()
+	o := storetest.Options()
 	o.Budget, o.SegmentBytes = 8<<20, 256<<10
 	o.HighWater, o.LowWater = 1, 1
 	dir := t.TempDir()
-	s := open(t, dir, o)
-	m := model(t, s, plain())
+	s := storetest.Open(t, dir, o)
+	m := storetest.Model(t, s, crashtest.Plain())
 	for i := range 24 {
-		put(t, m, kv.Prompt{Tokens: tokens(10+i, 640)})
+		storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(10+i, 640)})
 	}
-	keep := kv.Prompt{Tokens: tokens(1, 64)}
-	put(t, m, keep)
-	before := s.eng.Counts().Blocks
+	keep := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}
+	storetest.Put(t, m, keep)
+	before := storetest.Stats(t, s).Blocks
 	refused := false
 	for i := 0; i < 1500 && !refused; i++ {
-		err := m.SetRef(ctx, fmt.Sprint("ref ", i), keep, RefOptions{Pinned: true, Meta: make([]byte, MaxRefMeta)})
-		if refused = errors.Is(err, ErrNoSpace); err != nil && !refused {
+		err := m.SetRef(t.Context(), fmt.Sprint("ref ", i), keep, db.RefOptions{Pinned: true, Meta: make([]byte, db.MaxRefMeta)})
+		if refused = errors.Is(err, db.ErrNoSpace); err != nil && !refused {
 			t.Fatal(i, err)
 		}
 		if i%50 == 0 {
-			if err := s.Checkpoint(ctx); err != nil {
+			if err := s.Checkpoint(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if total, _, parts := occupied(t, dir); total > o.Budget {
+		if total, _, parts := storetest.Occupied(t, dir); total > o.Budget {
 			t.Fatalf("%d refs: %d bytes are occupied of a budget of %d: %v", i, total, o.Budget, parts)
 		}
 	}
-	if n := s.eng.Counts().Blocks; n >= before {
+	if n := storetest.Stats(t, s).Blocks; n >= before {
 		t.Errorf("%d blocks of %d stay", n, before)
 	}
 	if !refused {
 		t.Error("refs of 6 MB with their copies fit into 8 MB")
 	}
-	expect(t, m, keep, 64)
-	if err := s.DeleteRef(ctx, "ref 0"); err != nil {
+	storetest.Expect(t, m, keep, 64)
+	if err := s.DeleteRef(t.Context(), "ref 0"); err != nil {
 		t.Error(err)
 	}
 }
@@ -109,30 +112,30 @@ func TestRefsMakeRoom(t *testing.T) {
 // After a kill, what has a higher priority still goes later.
 func TestPriorityAfterAKill(t *testing.T) {
 	dir := t.TempDir()
-	s := open(t, dir, options())
-	m := model(t, s, plain())
-	first, second := kv.Prompt{Tokens: tokens(1, 16)}, kv.Prompt{Tokens: tokens(2, 16)}
-	put(t, m, first)
-	put(t, m, second)
-	if err := m.SetRef(ctx, "second", second, RefOptions{Priority: 9}); err != nil {
+	o := storetest.Options()
+	o.MaxBlocks = 2
+	s := storetest.Open(t, dir, o)
+	m := storetest.Model(t, s, crashtest.Plain())
+	first, second := kv.Prompt{Tokens: crashtest.Tokens(1, 16)}, kv.Prompt{Tokens: crashtest.Tokens(2, 16)}
+	storetest.Put(t, m, first)
+	storetest.Put(t, m, second)
+	if err := m.SetRef(t.Context(), "second", second, db.RefOptions{Priority: 9}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Checkpoint(ctx); err != nil {
+	if err := s.Checkpoint(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.DeleteRef(ctx, "second"); err != nil {
+	if err := s.DeleteRef(t.Context(), "second"); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.SetRef(ctx, "first", first, RefOptions{Priority: 9}); err != nil {
+	if err := m.SetRef(t.Context(), "first", first, db.RefOptions{Priority: 9}); err != nil {
 		t.Fatal(err)
 	}
-	again := open(t, copyStore(t, dir), options())
-	for name, s := range map[string]*Store{"after a kill": again, "still open": s} {
-		if n, err := s.eng.Inside().EvictBlocks(1); err != nil || n != 1 {
-			t.Fatal(name, n, err)
-		}
-		m := model(t, s, plain())
-		if n, _ := restore(t, m, first); n != 16 {
+	again := storetest.Open(t, storetest.Copy(t, dir), o)
+	for name, s := range map[string]*db.Store{"after a kill": again, "still open": s} {
+		m := storetest.Model(t, s, crashtest.Plain())
+		storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(3, 16)}) // in the place of one of them
+		if n, _ := storetest.Restore(t, m, first); n != 16 {
 			t.Errorf("%s: what has a priority was evicted before what has none", name)
 		}
 	}

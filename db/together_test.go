@@ -2,17 +2,12 @@ package db
 
 import (
 	"errors"
-	"fmt"
-	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/dormousekv/dormouse/db/internal/check"
 	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/write"
-	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -148,62 +143,6 @@ func TestPutCountsOnNothingDeleted(t *testing.T) {
 	}
 }
 
-// fullDisk is a file system on which no page of a segment can be written any more; punching needs none.
-type fullDisk struct {
-	vfs.FS
-	full *atomic.Bool
-}
-
-type fullDiskFile struct {
-	vfs.File
-	full *atomic.Bool
-}
-
-func (f fullDisk) Open(name string, readOnly bool) (vfs.File, error) {
-	file, err := f.FS.Open(name, readOnly)
-	if err != nil || filepath.Ext(name) != ".seg" {
-		return file, err
-	}
-	return fullDiskFile{file, f.full}, nil
-}
-
-func (f fullDiskFile) WriteAt(b []byte, off int64) (int, error) {
-	if f.full.Load() {
-		return 0, fmt.Errorf("%w: %s", ErrNoSpace, f.Name())
-	}
-	return f.File.WriteAt(b, off)
-}
-
-// A record's pages may have been punched by a process that was killed before it said so. Destroying it once more needs a page
-// on a full disk, and must work nevertheless: deletions and evictions make room there.
-func TestDestroyAgainOnAFullDisk(t *testing.T) {
-	dir := t.TempDir()
-	s := open(t, dir, options())
-	m := model(t, s, plain())
-	for i := range 3 {
-		put(t, m, kv.Prompt{Tokens: tokens(i, 64)})
-	}
-	if _, err := m.Delete(ctx, kv.Prompt{Tokens: tokens(0, 64)[:1]}); err != nil {
-		t.Fatal(err)
-	}
-	crash(s)
-	o := options()
-	full := new(atomic.Bool)
-	o.fs = fullDisk{vfs.OS, full}
-	s = open(t, dir, o)
-	m = model(t, s, plain())
-	full.Store(true)
-	if _, err := m.Delete(ctx, kv.Prompt{Tokens: tokens(1, 64)[:1]}); err != nil {
-		t.Errorf("delete on a full disk: %v", err)
-	}
-	if err := s.Sync(ctx); err != nil {
-		t.Errorf("sync on a full disk: %v", err)
-	}
-	full.Store(false)
-	expect(t, m, kv.Prompt{Tokens: tokens(1, 64)}, 0)
-	expect(t, m, kv.Prompt{Tokens: tokens(2, 64)}, 64)
-}
-
 // An operation's callbacks may use the store as often as they like while somebody waits to have it to himself: the wait is
 // between the two of them, not for each call.
 func TestManyCallsFromACallback(t *testing.T) {
@@ -234,61 +173,4 @@ func TestManyCallsFromACallback(t *testing.T) {
 	if n := l.users.Load(); n != 0 {
 		t.Errorf("%d operations are under way", n)
 	}
-}
-
-// gatedRemove is a file system on which the removal of a log file meets a listing of the log's folder, if there may be one.
-type gatedRemove struct {
-	vfs.FS
-	on               *atomic.Bool
-	removing, listed chan struct{}
-	removed          chan struct{}
-}
-
-func (f gatedRemove) Remove(name string) error {
-	if filepath.Ext(name) != ".wal" || !f.on.CompareAndSwap(true, false) {
-		return f.FS.Remove(name)
-	}
-	close(f.removing)
-	select {
-	case <-f.listed:
-	case <-time.After(200 * time.Millisecond): // nobody lists files that are being removed
-	}
-	defer close(f.removed)
-	return f.FS.Remove(name)
-}
-
-func (f gatedRemove) List(dir string) ([]string, error) {
-	names, err := f.FS.List(dir)
-	select {
-	case <-f.removing:
-		select {
-		case <-f.listed:
-		default:
-			close(f.listed)
-			<-f.removed
-		}
-	default:
-	}
-	return names, err
-}
-
-// The log can be listed while a checkpoint removes its files.
-func TestLogBesideCheckpoint(t *testing.T) {
-	o := options()
-	f := gatedRemove{vfs.OS, new(atomic.Bool), make(chan struct{}), make(chan struct{}), make(chan struct{})}
-	o.fs = f
-	s := open(t, t.TempDir(), o)
-	put(t, model(t, s, plain()), kv.Prompt{Tokens: tokens(1, 16)})
-	f.on.Store(true)
-	var beside sync.WaitGroup
-	beside.Go(func() {
-		if err := s.Checkpoint(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	<-f.removing
-	if _, err := Collect(s.Log(ctx)); err != nil {
-		t.Error(err)
-	}
-	beside.Wait()
 }

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
@@ -68,8 +69,8 @@ func Key(t testing.TB, s *db.Store, m *db.Model, p kv.Prompt, i int) kv.Key {
 	return Hasher(t, s.Dir()).Chain(m.Fingerprint(), m.Descriptor().BlockTokens, &p).Key(i)
 }
 
-// Record is the stored record of a group of a prompt's block i.
-func Record(t testing.TB, s *db.Store, m *db.Model, p kv.Prompt, i, group int) db.Block {
+// FindRecord returns the stored record of a group of a prompt's block i, if there is one.
+func FindRecord(t testing.TB, s *db.Store, m *db.Model, p kv.Prompt, i, group int) (db.Block, bool) {
 	t.Helper()
 	key := Key(t, s, m, p, i)
 	for b, err := range s.Blocks(t.Context()) {
@@ -77,11 +78,20 @@ func Record(t testing.TB, s *db.Store, m *db.Model, p kv.Prompt, i, group int) d
 			t.Fatal(err)
 		}
 		if b.Key == key && b.Group == group {
-			return b
+			return b, true
 		}
 	}
-	t.Fatalf("no record of group %d of block %d is stored", group, i)
-	return db.Block{}
+	return db.Block{}, false
+}
+
+// Record is FindRecord of one that must be there.
+func Record(t testing.TB, s *db.Store, m *db.Model, p kv.Prompt, i, group int) db.Block {
+	t.Helper()
+	b, ok := FindRecord(t, s, m, p, i, group)
+	if !ok {
+		t.Fatalf("no record of group %d of block %d is stored", group, i)
+	}
+	return b
 }
 
 // ZeroRecord zeroes the first n bytes of a record.
@@ -159,7 +169,10 @@ func Tree(t testing.TB, dir string) map[string]string {
 			return err
 		}
 		b, err := os.ReadFile(path)
-		out[path] = fmt.Sprint(d.Type(), info.ModTime(), string(b))
+		out[path] = fmt.Sprint(d.Type(), string(b))
+		if d.Name() != LockFile { // each owner writes its own number to it
+			out[path] += info.ModTime().String()
+		}
 		return err
 	})
 	if err != nil {
@@ -180,5 +193,48 @@ func SameTree(t testing.TB, before, after map[string]string, what string) {
 		if _, ok := after[path]; !ok {
 			t.Errorf("%s removed %s", what, path)
 		}
+	}
+}
+
+// Copy copies a store's files as they are: of an open store, it is what a SIGKILL at this moment would leave.
+func Copy(t testing.TB, dir string) string {
+	t.Helper()
+	to := filepath.Join(t.TempDir(), "copy")
+	CopyTo(t, dir, to)
+	return to
+}
+
+// CopyTo is Copy to a folder that is not there. What is zero is a hole there.
+func CopyTo(t testing.TB, from, to string) {
+	t.Helper()
+	err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(from, path)
+		if d.IsDir() {
+			return os.MkdirAll(filepath.Join(to, rel), 0o700)
+		}
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		f, err := os.OpenFile(filepath.Join(to, rel), os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		for off := 0; off < len(b); off += 4096 {
+			page := b[off:min(off+4096, len(b))]
+			if slices.IndexFunc(page, func(x byte) bool { return x != 0 }) >= 0 {
+				if _, err := f.WriteAt(page, int64(off)); err != nil {
+					return err
+				}
+			}
+		}
+		return f.Truncate(int64(len(b)))
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }

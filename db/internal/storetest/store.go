@@ -81,16 +81,6 @@ func Crash(s *db.Store, matches ...*db.Match) {
 	}
 }
 
-// Copy copies a store's files as they are: of an open store, it is what a SIGKILL at this moment would leave.
-func Copy(t testing.TB, dir string) string {
-	t.Helper()
-	to := filepath.Join(t.TempDir(), "copy")
-	if err := errors.Join(os.CopyFS(to, os.DirFS(dir)), os.Chmod(to, 0o700)); err != nil {
-		t.Fatal(err)
-	}
-	return to
-}
-
 // Model registers a model.
 func Model(t testing.TB, s *db.Store, d kv.Descriptor) *db.Model {
 	t.Helper()
@@ -166,6 +156,39 @@ func Sound(t testing.TB, s *db.Store) {
 	if got, err := s.Verify(context.Background(), db.VerifyOptions{}); err != nil || len(got.Damage) > 0 {
 		t.Error(got.Damage, err)
 	}
+}
+
+// NothingDeadIsFound fails the test where something is found that waits to be destroyed.
+func NothingDeadIsFound(t testing.TB, s *db.Store) {
+	t.Helper()
+	if err := DeadIsFound(s); err != nil {
+		t.Error(err)
+	}
+}
+
+// DeadIsFound says what is found and waits to be destroyed. What is evicted meanwhile is out of the index before it waits.
+func DeadIsFound(s *db.Store) error {
+	type place struct {
+		segment uint64
+		offset  int64
+	}
+	dead := map[place]bool{}
+	tombs, err := db.Collect(s.Tombstones()) // before the index is looked at
+	if err != nil {
+		return err
+	}
+	for _, d := range tombs {
+		dead[place{d.Segment, d.Offset}] = true
+	}
+	for b, err := range s.Blocks(context.Background()) {
+		if err != nil {
+			return err
+		}
+		if dead[place{b.Segment, b.Offset}] {
+			return fmt.Errorf("block %s, group %d, at %d of segment %d is found, and waits to be destroyed", b.Key, b.Group, b.Offset, b.Segment)
+		}
+	}
+	return nil
 }
 
 // Eventually waits for what goes on in the background.

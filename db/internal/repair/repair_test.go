@@ -1,14 +1,15 @@
-package db
+package repair_test
 
 import (
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/dormousekv/dormouse/db"
 )
 
 // A healthy store comes out as it was, whether it was closed or killed.
@@ -81,7 +82,7 @@ func TestRepairMissing(t *testing.T) {
 				out, to := repaired(t, e, e.dir)
 				noLog, noIndex := slices.Contains(test.files, "wal"), slices.Contains(test.files, "index.db")
 				// The index still has the model that was retired; its file is gone, and so is the frame that says why.
-				out.Lost = slices.DeleteFunc(out.Lost, func(l LostRecord) bool { return noLog && l.ModelName == "gone" })
+				out.Lost = slices.DeleteFunc(out.Lost, func(l db.LostRecord) bool { return noLog && l.ModelName == "gone" })
 				// Without the index, the log says so only until the next checkpoint.
 				if unknown := noLog || noIndex && !killed; out.Whole() == unknown || len(out.Lost) > 0 {
 					t.Errorf("%+v", out)
@@ -104,16 +105,3 @@ func TestRepairMissing(t *testing.T) {
 }
 
 // treeOf reads every file of a directory.
-func treeOf(t *testing.T, dir string) map[string]string {
-	out := map[string]string{}
-	filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		b, _ := os.ReadFile(path)
-		info, _ := d.Info()
-		out[path] = fmt.Sprint(d.Type(), info.ModTime(), string(b))
-		return nil
-	})
-	return out
-}

@@ -1,16 +1,16 @@
-package db
+package repair_test
 
 import (
 	"errors"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"testing"
 	"time"
 
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/recovery"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -25,8 +25,8 @@ type said struct {
 type estate struct {
 	dir     string
 	prompts []said
-	live    map[recovery.ID]Block
-	refs    map[string]Ref
+	live    map[recovery.ID]db.Block
+	refs    map[string]db.Ref
 	models  map[kv.Fingerprint]kv.Descriptor
 }
 
@@ -34,62 +34,62 @@ type estate struct {
 // store, or as a kill leaves it, with a log that the index does not cover yet.
 func estateOf(t *testing.T, killed bool) estate {
 	dir := filepath.Join(t.TempDir(), "store")
-	o := options()
+	o := storetest.Options()
 	o.SegmentBytes = 256 << 10
-	s := open(t, dir, o)
-	m, w, q, gone := model(t, s, plain()), model(t, s, windowed(40)), model(t, s, opaque()), model(t, s, named("gone"))
+	s := storetest.Open(t, dir, o)
+	m, w, q, gone := storetest.Model(t, s, crashtest.Plain()), storetest.Model(t, s, crashtest.Windowed(40)), storetest.Model(t, s, crashtest.Opaque()), storetest.Model(t, s, named("gone"))
 	var all []said
-	store := func(m *Model, p kv.Prompt) {
-		put(t, m, p)
+	store := func(m *db.Model, p kv.Prompt) {
+		storetest.Put(t, m, p)
 		all = append(all, said{desc: m.Descriptor(), prompt: p})
 	}
-	store(m, kv.Prompt{Tokens: tokens(1, 100)})
-	store(w, kv.Prompt{Tokens: tokens(1, 70)})
-	store(q, kv.Prompt{Tokens: tokens(1, 40)})
-	store(gone, kv.Prompt{Tokens: tokens(8, 40)})
-	store(m, kv.Prompt{Tokens: tokens(2, 60), Scope: "alice", ScopeStart: 20})
-	store(m, kv.Prompt{Tokens: tokens(3, 48), Spans: []kv.Span{{Start: 10, Len: 12, Hash: kv.Hash{7}}}})
-	store(m, kv.Prompt{Tokens: tokens(4, 64), Adapters: []kv.Adapter{{Hash: kv.Hash{9}, Scale: 0.5}}})
-	ref := func(m *Model, name string, n int, o RefOptions) {
-		if err := m.SetRef(ctx, name, kv.Prompt{Tokens: tokens(1, n)}, o); err != nil {
+	store(m, kv.Prompt{Tokens: crashtest.Tokens(1, 100)})
+	store(w, kv.Prompt{Tokens: crashtest.Tokens(1, 70)})
+	store(q, kv.Prompt{Tokens: crashtest.Tokens(1, 40)})
+	store(gone, kv.Prompt{Tokens: crashtest.Tokens(8, 40)})
+	store(m, kv.Prompt{Tokens: crashtest.Tokens(2, 60), Scope: "alice", ScopeStart: 20})
+	store(m, kv.Prompt{Tokens: crashtest.Tokens(3, 48), Spans: []kv.Span{{Start: 10, Len: 12, Hash: kv.Hash{7}}}})
+	store(m, kv.Prompt{Tokens: crashtest.Tokens(4, 64), Adapters: []kv.Adapter{{Hash: kv.Hash{9}, Scale: 0.5}}})
+	ref := func(m *db.Model, name string, n int, o db.RefOptions) {
+		if err := m.SetRef(t.Context(), name, kv.Prompt{Tokens: crashtest.Tokens(1, n)}, o); err != nil {
 			t.Fatal(err)
 		}
 	}
-	ref(m, "system", 64, RefOptions{Pinned: true, Meta: []byte("meta")})
-	ref(m, "session", 100, RefOptions{Priority: 3, TTL: time.Hour})
-	if err := s.Checkpoint(ctx); err != nil {
+	ref(m, "system", 64, db.RefOptions{Pinned: true, Meta: []byte("meta")})
+	ref(m, "session", 100, db.RefOptions{Priority: 3, TTL: time.Hour})
+	if err := s.Checkpoint(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 6 {
-		store(m, kv.Prompt{Tokens: concat(tokens(1, 64), tokens(50+i, 40+i))})
+		store(m, kv.Prompt{Tokens: crashtest.Concat(crashtest.Tokens(1, 64), crashtest.Tokens(50+i, 40+i))})
 	}
-	store(m, kv.Prompt{Tokens: concat(tokens(1, 100), tokens(60, 80))}) // replaces a tail
-	store(w, kv.Prompt{Tokens: concat(tokens(1, 48), tokens(61, 60))})
-	store(m, kv.Prompt{Tokens: tokens(5, 90)})
-	ref(w, "window", 70, RefOptions{})
-	ref(m, "short", 32, RefOptions{})
-	if err := s.DeleteRef(ctx, "short"); err != nil {
+	store(m, kv.Prompt{Tokens: crashtest.Concat(crashtest.Tokens(1, 100), crashtest.Tokens(60, 80))}) // replaces a tail
+	store(w, kv.Prompt{Tokens: crashtest.Concat(crashtest.Tokens(1, 48), crashtest.Tokens(61, 60))})
+	store(m, kv.Prompt{Tokens: crashtest.Tokens(5, 90)})
+	ref(w, "window", 70, db.RefOptions{})
+	ref(m, "short", 32, db.RefOptions{})
+	if err := s.DeleteRef(t.Context(), "short"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.DeleteScope(ctx, "alice"); err != nil {
+	if _, err := s.DeleteScope(t.Context(), "alice"); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Retire(ctx, gone.Fingerprint()); err != nil {
+	if err := s.Retire(t.Context(), gone.Fingerprint()); err != nil {
 		t.Fatal(err)
 	}
 	// A deletion whose bytes a match keeps.
-	x, err := m.Match(ctx, kv.Prompt{Tokens: tokens(5, 90)}, MatchOptions{})
+	x, err := m.Match(t.Context(), kv.Prompt{Tokens: crashtest.Tokens(5, 90)}, db.MatchOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.Delete(ctx, kv.Prompt{Tokens: tokens(5, 90)}); err != nil {
+	if _, err := m.Delete(t.Context(), kv.Prompt{Tokens: crashtest.Tokens(5, 90)}); err != nil {
 		t.Fatal(err)
 	}
-	s.eng.Bloom()
+	storetest.Stats(t, s) // waits for the Bloom filter
 	out := estate{dir: dir, prompts: all, models: map[kv.Fingerprint]kv.Descriptor{}}
 	if killed {
 		out.dir = filepath.Join(t.TempDir(), "image")
-		copyDir(t, dir, out.dir)
+		storetest.CopyTo(t, dir, out.dir)
 	}
 	x.Close()
 	if err := s.Close(); err != nil {
@@ -97,7 +97,7 @@ func estateOf(t *testing.T, killed bool) estate {
 	}
 	out.live, out.refs = holdings(t, out.dir)
 	check := filepath.Join(t.TempDir(), "check")
-	copyDir(t, out.dir, check)
+	storetest.CopyTo(t, out.dir, check)
 	s = reader(t, check)
 	for i := range out.prompts {
 		p := &out.prompts[i]
@@ -108,64 +108,29 @@ func estateOf(t *testing.T, killed bool) estate {
 }
 
 func named(name string) kv.Descriptor {
-	d := plain()
+	d := crashtest.Plain()
 	d.Name, d.RoPE.Base = name, 77
 	return d
 }
 
-// copyDir copies a store, holes too.
-func copyDir(t *testing.T, from, to string) {
-	t.Helper()
-	err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		rel, _ := filepath.Rel(from, path)
-		if d.IsDir() {
-			return os.MkdirAll(filepath.Join(to, rel), 0o700)
-		}
-		b, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		f, err := os.OpenFile(filepath.Join(to, rel), os.O_CREATE|os.O_WRONLY, 0o600)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		for off := 0; off < len(b); off += 4096 {
-			page := b[off:min(off+4096, len(b))]
-			if slices.IndexFunc(page, func(x byte) bool { return x != 0 }) >= 0 {
-				if _, err := f.WriteAt(page, int64(off)); err != nil {
-					return err
-				}
-			}
-		}
-		return f.Truncate(int64(len(b)))
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // holdings lists the records and refs of a closed store.
-func holdings(t *testing.T, dir string) (map[recovery.ID]Block, map[string]Ref) {
+func holdings(t *testing.T, dir string) (map[recovery.ID]db.Block, map[string]db.Ref) {
 	t.Helper()
-	o := options()
+	o := storetest.Options()
 	o.ReadOnly = true
-	s, err := Open(ctx, dir, o)
+	s, err := db.Open(t.Context(), dir, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	blocks, refs := map[recovery.ID]Block{}, map[string]Ref{}
-	for b, err := range s.Blocks(ctx) {
+	blocks, refs := map[recovery.ID]db.Block{}, map[string]db.Ref{}
+	for b, err := range s.Blocks(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		blocks[recovery.ID{Key: b.Key, Group: uint8(b.Group)}] = b
 	}
-	all, err := Collect(s.Refs())
+	all, err := db.Collect(s.Refs())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,30 +142,30 @@ func holdings(t *testing.T, dir string) (map[recovery.ID]Block, map[string]Ref) 
 }
 
 // reader opens a store without leaving a trace.
-func reader(t *testing.T, dir string) *Store {
-	o := options()
+func reader(t *testing.T, dir string) *db.Store {
+	o := storetest.Options()
 	o.ReadOnly = true
-	return open(t, dir, o)
+	return storetest.Open(t, dir, o)
 }
 
 // give restores a prompt, of a model that may be gone.
-func give(t *testing.T, s *Store, p said) (int, Reason) {
+func give(t *testing.T, s *db.Store, p said) (int, db.Reason) {
 	t.Helper()
-	m, err := s.Register(ctx, p.desc)
-	if errors.Is(err, ErrReadOnly) {
-		return 0, Reason{}
+	m, err := s.Register(t.Context(), p.desc)
+	if errors.Is(err, db.ErrReadOnly) {
+		return 0, db.Reason{}
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return restore(t, m.Model, p.prompt)
+	return storetest.Restore(t, m.Model, p.prompt)
 }
 
 // repaired repairs dir, checks what must hold whatever was damaged, and returns the report and the new store's directory.
-func repaired(t *testing.T, e estate, dir string) (Repaired, string) {
+func repaired(t *testing.T, e estate, dir string) (db.Repaired, string) {
 	t.Helper()
 	to := filepath.Join(t.TempDir(), "new")
-	out, err := Repair(ctx, dir, to, RepairOptions{})
+	out, err := db.Repair(t.Context(), dir, to, db.RepairOptions{})
 	if err != nil {
 		t.Fatalf("repair: %v", err)
 	}
@@ -208,9 +173,9 @@ func repaired(t *testing.T, e estate, dir string) (Repaired, string) {
 	return out, to
 }
 
-func checkRepaired(t *testing.T, e estate, out *Repaired, to string) {
+func checkRepaired(t *testing.T, e estate, out *db.Repaired, to string) {
 	t.Helper()
-	v, err := Verify(ctx, to, VerifyOptions{})
+	v, err := db.Verify(t.Context(), to, db.VerifyOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,21 +1,22 @@
-package db
+package write_test
 
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"testing"
 
-	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/kv"
 )
 
 // A put over records that are damaged stores them anew at once, and does not say that they were reused: whether a file was cut, or what
 // lies in it is zeros or other bytes, and whatever the group.
 func TestPutAgainOverDamage(t *testing.T) {
-	long := plain()
+	long := crashtest.Plain()
 	long.Name, long.BlockTokens = "long blocks", 128
-	for _, d := range []kv.Descriptor{plain(), windowed(20), opaque(), long} {
+	for _, d := range []kv.Descriptor{crashtest.Plain(), crashtest.Windowed(20), crashtest.Opaque(), long} {
 		tokensOf := 3*d.BlockTokens + 5
 		for name, damage := range map[string]func(f *os.File, at int64) error{
 			"cut":    func(f *os.File, at int64) error { return f.Truncate(at + 8) },
@@ -26,36 +27,36 @@ func TestPutAgainOverDamage(t *testing.T) {
 				for group := range max(1, len(d.Groups)) {
 					t.Run(fmt.Sprintf("%s %s block %d group %d", d.Name, name, first, group), func(t *testing.T) {
 						dir := t.TempDir()
-						s := open(t, dir, options())
-						m := model(t, s, d)
-						p := kv.Tokens(tokens(1, tokensOf)...)
-						put(t, m, p)
-						x := placesOf(s, m, &p, first, group)
-						if len(x) == 0 {
+						s := storetest.Open(t, dir, storetest.Options())
+						m := storetest.Model(t, s, d)
+						p := kv.Tokens(crashtest.Tokens(1, tokensOf)...)
+						storetest.Put(t, m, p)
+						x, ok := storetest.FindRecord(t, s, m, p, first, group)
+						if !ok {
 							t.Skip("SKIPPED: no record of this group")
 						}
 						if err := s.Close(); err != nil {
 							t.Fatal(err)
 						}
-						f, err := os.OpenFile(filepath.Join(dir, segmentsDir, fmt.Sprintf("%016x.seg", x[0].Segment)), os.O_RDWR, 0)
+						f, err := os.OpenFile(storetest.SegmentPath(dir, x.Segment), os.O_RDWR, 0)
 						if err != nil {
 							t.Fatal(err)
 						}
-						if err := damage(f, x[0].Offset); err != nil {
+						if err := damage(f, x.Offset); err != nil {
 							t.Fatal(err)
 						}
 						f.Close()
-						s = open(t, dir, options())
-						m = model(t, s, d)
-						got, err := m.Put(ctx, p, filled(m.Descriptor(), &p, 0, tokensOf), PutOptions{})
+						s = storetest.Open(t, dir, storetest.Options())
+						m = storetest.Model(t, s, d)
+						got, err := m.Put(t.Context(), p, storetest.Filled(m.Descriptor(), &p, 0, tokensOf), db.PutOptions{})
 						if err != nil || got.Records == 0 || got.Tokens != tokensOf {
 							t.Errorf("%+v, %v", got, err)
 						}
-						expect(t, m, p, tokensOf)
+						storetest.Expect(t, m, p, tokensOf)
 						if name != "cut" { // the file is as it was found
-							soundly(t, s)
+							storetest.Sound(t, s)
 						}
-						if again, err := m.Put(ctx, p, filled(m.Descriptor(), &p, 0, tokensOf), PutOptions{}); err != nil || again.Records > 0 {
+						if again, err := m.Put(t.Context(), p, storetest.Filled(m.Descriptor(), &p, 0, tokensOf), db.PutOptions{}); err != nil || again.Records > 0 {
 							t.Errorf("once more: %+v, %v", again, err)
 						}
 					})
@@ -63,15 +64,4 @@ func TestPutAgainOverDamage(t *testing.T) {
 			}
 		}
 	}
-}
-
-// placesOf is where the record of a group of a block lies, if there is one.
-func placesOf(s *Store, m *Model, p *kv.Prompt, block, group int) (out []index.Loc) {
-	v := s.eng.View()
-	defer v.Release()
-	k := s.eng.Hasher.Chain(m.ms.Fingerprint, m.ms.Desc.BlockTokens, p).Key(block)
-	if x, ok, err := v.Get(k, uint8(group)); err == nil && ok {
-		out = append(out, x.Loc)
-	}
-	return out
 }

@@ -1,4 +1,4 @@
-package db
+package repair_test
 
 import (
 	"context"
@@ -10,6 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -18,19 +21,19 @@ import (
 // themselves. It was skipped, and then unlinked as empty.
 func TestRebuildBesideDamagedHeader(t *testing.T) {
 	dir := t.TempDir()
-	s := open(t, dir, options())
-	p := kv.Prompt{Tokens: tokens(1, 100)}
-	put(t, model(t, s, plain()), p)
+	s := storetest.Open(t, dir, storetest.Options())
+	p := kv.Prompt{Tokens: crashtest.Tokens(1, 100)}
+	storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), p)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	spoil(t, filepath.Join(dir, segmentsDir, "0000000000000001.seg"), 60)
-	if err := os.Remove(filepath.Join(dir, indexName)); err != nil {
+	spoil(t, filepath.Join(dir, storetest.SegmentsDir, "0000000000000001.seg"), 60)
+	if err := os.Remove(filepath.Join(dir, storetest.IndexFile)); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		s = open(t, dir, options())
-		expect(t, model(t, s, plain()), p, 100)
+		s = storetest.Open(t, dir, storetest.Options())
+		storetest.Expect(t, storetest.Model(t, s, crashtest.Plain()), p, 100)
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -54,105 +57,80 @@ func spoil(t *testing.T, path string, at int64) {
 // the report says that they may be back.
 func TestRepairDeletions(t *testing.T) {
 	dir := t.TempDir()
-	s := open(t, dir, options())
-	m := model(t, s, plain())
-	kept, gone := kv.Prompt{Tokens: tokens(1, 64)}, kv.Prompt{Tokens: tokens(2, 64)}
-	put(t, m, kept)
-	put(t, m, gone)
-	early := filepath.Join(t.TempDir(), walDir)
-	copyDir(t, filepath.Join(dir, walDir), early)
-	x, err := m.Match(ctx, gone, MatchOptions{})
+	s := storetest.Open(t, dir, storetest.Options())
+	m := storetest.Model(t, s, crashtest.Plain())
+	kept, gone := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}, kv.Prompt{Tokens: crashtest.Tokens(2, 64)}
+	storetest.Put(t, m, kept)
+	storetest.Put(t, m, gone)
+	early := filepath.Join(t.TempDir(), storetest.LogDir)
+	storetest.CopyTo(t, filepath.Join(dir, storetest.LogDir), early)
+	x, err := m.Match(t.Context(), gone, db.MatchOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.Delete(ctx, gone); err != nil {
+	if _, err := m.Delete(t.Context(), gone); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Checkpoint(ctx); err != nil {
+	if err := s.Checkpoint(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	image := filepath.Join(t.TempDir(), "image")
-	copyDir(t, dir, image)
+	storetest.CopyTo(t, dir, image)
 	x.Close()
 	stale := filepath.Join(t.TempDir(), "stale") // a log that ends before the deletion, beside a later index
-	copyDir(t, image, stale)
-	os.RemoveAll(filepath.Join(stale, walDir))
-	copyDir(t, early, filepath.Join(stale, walDir))
+	storetest.CopyTo(t, image, stale)
+	os.RemoveAll(filepath.Join(stale, storetest.LogDir))
+	storetest.CopyTo(t, early, filepath.Join(stale, storetest.LogDir))
 	if out, to := repairTo(t, stale); len(out.Unknown) == 0 {
 		t.Errorf("nothing is said of a log that lost its end: %+v", out)
 	} else {
-		n := open(t, to, options())
-		expect(t, model(t, n, plain()), gone, 48)
+		n := storetest.Open(t, to, storetest.Options())
+		storetest.Expect(t, storetest.Model(t, n, crashtest.Plain()), gone, 48)
 	}
 	for _, test := range []struct {
 		lost []string
 		back int
 	}{{nil, 48}, {[]string{"wal"}, 48}, {[]string{"index.db"}, 48}, {[]string{"index.db", "wal"}, 64}} { // the last block was deleted
 		old := filepath.Join(t.TempDir(), "old")
-		copyDir(t, image, old)
+		storetest.CopyTo(t, image, old)
 		for _, name := range test.lost {
 			os.RemoveAll(filepath.Join(old, name))
 		}
 		out, to := repairTo(t, old)
-		n := open(t, to, options())
-		expect(t, model(t, n, plain()), kept, 64)
-		expect(t, model(t, n, plain()), gone, test.back)
+		n := storetest.Open(t, to, storetest.Options())
+		storetest.Expect(t, storetest.Model(t, n, crashtest.Plain()), kept, 64)
+		storetest.Expect(t, storetest.Model(t, n, crashtest.Plain()), gone, test.back)
 		if test.back == 64 && len(out.Unknown) == 0 {
 			t.Errorf("without %v: nothing is said of deletions: %+v", test.lost, out)
 		}
 	}
 }
 
-func repairTo(t *testing.T, dir string) (Repaired, string) {
+func repairTo(t *testing.T, dir string) (db.Repaired, string) {
 	t.Helper()
 	to := filepath.Join(t.TempDir(), "new")
-	out, err := Repair(ctx, dir, to, RepairOptions{})
+	out, err := db.Repair(t.Context(), dir, to, db.RepairOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return out, to
 }
 
-// badDisk cannot read some blocks, and counts what is asked for in vain.
-type badDisk struct {
-	vfs.FS
-	suffix   string
-	from, to int64
-	failed   *int
-}
-
-var errBadBlock = errors.New("input/output error")
-
-func (d badDisk) Open(name string, readOnly bool) (vfs.File, error) {
-	f, err := d.FS.Open(name, readOnly)
-	if err != nil || !strings.HasSuffix(name, d.suffix) {
-		return f, err
-	}
-	return badFile{f, d}, nil
-}
-
-type badFile struct {
-	vfs.File
-	d badDisk
-}
-
-func (f badFile) ReadAt(b []byte, off int64) (int, error) {
-	if off < f.d.to && f.d.from < off+int64(len(b)) {
-		*f.d.failed++
-		n, _ := f.File.ReadAt(b[:max(0, f.d.from-off)], off)
-		return n, errBadBlock
-	}
-	return f.File.ReadAt(b, off)
-}
-
 // Blocks that the disk cannot read cost what is in them and nothing else: here the start of FORMAT, of a segment, of the index,
 // of the log.
 func TestRepairUnreadable(t *testing.T) {
 	e := estateOf(t, false)
-	for _, suffix := range []string{formatName, "0000000000000001.seg", "0000000000000002.seg", indexName, ".wal"} {
+	for _, suffix := range []string{storetest.FormatFile, "0000000000000001.seg", "0000000000000002.seg", storetest.IndexFile, ".wal"} {
 		failed := 0
 		to := filepath.Join(t.TempDir(), "new")
-		out, err := Repair(vfs.With(ctx, badDisk{vfs.OS, suffix, 0, 4096, &failed}), e.dir, to, RepairOptions{})
+		disk := storetest.Failing(func(c storetest.Call) error {
+			if c.Kind != "read" || c.Off >= 4096 || !strings.HasPrefix(c.Name, e.dir) || !strings.HasSuffix(c.Name, suffix) {
+				return nil
+			}
+			failed++
+			return errors.New("input/output error")
+		})
+		out, err := db.Repair(vfs.With(t.Context(), disk), e.dir, to, db.RepairOptions{})
 		if err != nil {
 			t.Fatalf("%s: %v", suffix, err)
 		}
@@ -169,15 +147,15 @@ func TestRepairUnreadable(t *testing.T) {
 // A repair that is stopped, wherever that is, leaves nothing.
 func TestRepairStopped(t *testing.T) {
 	e := estateOf(t, true)
-	before := treeOf(t, e.dir)
+	before := storetest.Tree(t, e.dir)
 	for after := 0; ; after++ {
-		c, cancel := context.WithCancel(ctx)
+		c, cancel := context.WithCancel(t.Context())
 		calls := 0
 		if after == 0 {
 			cancel()
 		}
 		to := filepath.Join(t.TempDir(), "new")
-		_, err := Repair(c, e.dir, to, RepairOptions{Progress: func(Progress) {
+		_, err := db.Repair(c, e.dir, to, db.RepairOptions{Progress: func(db.Progress) {
 			if calls++; calls == after {
 				cancel()
 			}
@@ -199,7 +177,7 @@ func TestRepairStopped(t *testing.T) {
 			after += 7
 		}
 	}
-	if !reflect.DeepEqual(before, treeOf(t, e.dir)) {
+	if !reflect.DeepEqual(before, storetest.Tree(t, e.dir)) {
 		t.Error("the old store was changed")
 	}
 }
@@ -207,18 +185,18 @@ func TestRepairStopped(t *testing.T) {
 // FORMAT of another store, and a segment of another store among the files, are told from the store's own.
 func TestRepairForeignFiles(t *testing.T) {
 	e, other := estateOf(t, false), estateOf(t, false)
-	b, err := os.ReadFile(filepath.Join(other.dir, formatName))
+	b, err := os.ReadFile(filepath.Join(other.dir, storetest.FormatFile))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(e.dir, formatName), b, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(e.dir, storetest.FormatFile), b, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b, err = os.ReadFile(filepath.Join(other.dir, segmentsDir, "0000000000000002.seg"))
+	b, err = os.ReadFile(filepath.Join(other.dir, storetest.SegmentsDir, "0000000000000002.seg"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(e.dir, segmentsDir, "00000000000000ff.seg"), b, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(e.dir, storetest.SegmentsDir, "00000000000000ff.seg"), b, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	out, to := repaired(t, e, e.dir)
@@ -231,16 +209,16 @@ func TestRepairForeignFiles(t *testing.T) {
 // The index is lost, and of a record that the log names, and does not take away, nothing but zeros is left: it is lost, not given up.
 func TestRepairNamesWhatTheLogSaysIsThere(t *testing.T) {
 	dir := t.TempDir()
-	s := open(t, dir, options())
-	m := model(t, s, plain())
-	put(t, m, kv.Tokens(tokens(1, 64)...))
-	if err := s.Checkpoint(ctx); err != nil { // so that the log does not go back to the beginning
+	s := storetest.Open(t, dir, storetest.Options())
+	m := storetest.Model(t, s, crashtest.Plain())
+	storetest.Put(t, m, kv.Tokens(crashtest.Tokens(1, 64)...))
+	if err := s.Checkpoint(t.Context()); err != nil { // so that the log does not go back to the beginning
 		t.Fatal(err)
 	}
-	p := kv.Tokens(tokens(2, 16)...)
-	put(t, m, p)
-	var b Block
-	for x, err := range s.Blocks(ctx) {
+	p := kv.Tokens(crashtest.Tokens(2, 16)...)
+	storetest.Put(t, m, p)
+	var b db.Block
+	for x, err := range s.Blocks(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -252,7 +230,7 @@ func TestRepairNamesWhatTheLogSaysIsThere(t *testing.T) {
 	if err := os.CopyFS(killed, os.DirFS(dir)); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Truncate(filepath.Join(killed, indexName), 0); err != nil {
+	if err := os.Truncate(filepath.Join(killed, storetest.IndexFile), 0); err != nil {
 		t.Fatal(err)
 	}
 	f, err := os.OpenFile(filepath.Join(killed, segmentOf(b.Segment)), os.O_WRONLY, 0)
@@ -265,7 +243,7 @@ func TestRepairNamesWhatTheLogSaysIsThere(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	out, err := Repair(ctx, killed, filepath.Join(t.TempDir(), "new"), RepairOptions{})
+	out, err := db.Repair(t.Context(), killed, filepath.Join(t.TempDir(), "new"), db.RepairOptions{})
 	if err != nil || len(out.Lost) != 1 || out.Lost[0].Block != b.Key || out.Lost[0].Offset != b.Offset {
 		t.Errorf("lost %+v, unknown %q, %v; block %v at %d is", out.Lost, out.Unknown, err, b.Key, b.Offset)
 	}
@@ -274,17 +252,17 @@ func TestRepairNamesWhatTheLogSaysIsThere(t *testing.T) {
 // A segment of which nothing is left, not even its header, is named where index.db is lost, too: nobody knows what was in it.
 func TestRepairNamesEmptiedSegment(t *testing.T) {
 	dir := t.TempDir()
-	s := open(t, dir, options())
-	put(t, model(t, s, plain()), kv.Prompt{Tokens: tokens(1, 64)})
+	s := storetest.Open(t, dir, storetest.Options())
+	storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), kv.Prompt{Tokens: crashtest.Tokens(1, 64)})
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for _, file := range []string{indexName, filepath.Join(segmentsDir, "0000000000000001.seg")} {
+	for _, file := range []string{storetest.IndexFile, filepath.Join(storetest.SegmentsDir, "0000000000000001.seg")} {
 		if err := os.Truncate(filepath.Join(dir, file), 0); err != nil {
 			t.Fatal(err)
 		}
 	}
-	got, err := Repair(ctx, dir, filepath.Join(t.TempDir(), "new"), RepairOptions{})
+	got, err := db.Repair(t.Context(), dir, filepath.Join(t.TempDir(), "new"), db.RepairOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

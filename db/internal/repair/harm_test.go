@@ -1,4 +1,4 @@
-package db
+package repair_test
 
 import (
 	"errors"
@@ -14,7 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/internal/recovery"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
 )
 
 // harm is one thing that happens to a store: bytes [from, to) of a file are not what they were.
@@ -28,7 +30,7 @@ type harm struct {
 func hurt(t *testing.T, r *rand.Rand, dir string) harm {
 	var files []string
 	filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.Type().IsRegular() && d.Name() != lockName && !strings.HasSuffix(path, ".tmp") {
+		if err == nil && d.Type().IsRegular() && d.Name() != storetest.LockFile && !strings.HasSuffix(path, ".tmp") {
 			files = append(files, path)
 		}
 		return nil
@@ -102,7 +104,7 @@ func (s spared) bytes(file string, from, to int64) bool {
 func segmentOf(id uint64) string { return fmt.Sprintf("segments/%016x.seg", id) }
 
 // record reports whether a record and its prefix are untouched, and something sound says what its model is.
-func (s spared) record(b Block) bool {
+func (s spared) record(b db.Block) bool {
 	if !s.bytes(segmentOf(b.Segment), b.Offset, b.Offset+b.Bytes) {
 		return false
 	}
@@ -150,7 +152,7 @@ func TestRepairDamaged(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed+uint64(round), 1))
 			e := estates[r.IntN(2)]
 			dir := filepath.Join(t.TempDir(), "old")
-			copyDir(t, e.dir, dir)
+			storetest.CopyTo(t, e.dir, dir)
 			s := spared{e: e}
 			for range 1 + r.IntN(4) {
 				s.harms = append(s.harms, hurt(t, r, dir))
@@ -163,14 +165,14 @@ func TestRepairDamaged(t *testing.T) {
 					}
 				}
 			}()
-			before := treeOf(t, dir)
+			before := storetest.Tree(t, dir)
 			to := filepath.Join(t.TempDir(), "new")
-			out, err := Repair(ctx, dir, to, RepairOptions{})
-			if !reflect.DeepEqual(before, treeOf(t, dir)) {
+			out, err := db.Repair(t.Context(), dir, to, db.RepairOptions{})
+			if !reflect.DeepEqual(before, storetest.Tree(t, dir)) {
 				t.Errorf("the old store was changed")
 			}
 			if err != nil {
-				if none++; s.identified() || !errors.Is(err, ErrCorrupt) && !errors.Is(err, fs.ErrNotExist) {
+				if none++; s.identified() || !errors.Is(err, db.ErrCorrupt) && !errors.Is(err, fs.ErrNotExist) {
 					t.Fatalf("%v", err)
 				}
 				if _, err := os.Lstat(to); !errors.Is(err, fs.ErrNotExist) {

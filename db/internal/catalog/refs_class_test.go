@@ -1,0 +1,50 @@
+package catalog_test
+
+import (
+	"testing"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/catalog"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// A ref that is set anew, on another block or with another priority, takes its priority along.
+func TestRefTakesItsPriorityAlong(t *testing.T) {
+	s := storetest.Open(t, t.TempDir(), storetest.Options())
+	m := storetest.Model(t, s, crashtest.Plain())
+	p, q := kv.Tokens(crashtest.Tokens(1, 32)...), kv.Tokens(crashtest.Tokens(2, 32)...)
+	storetest.Put(t, m, p)
+	storetest.Put(t, m, q)
+	set := func(name string, p kv.Prompt, priority uint8) {
+		t.Helper()
+		if err := m.SetRef(t.Context(), name, p, db.RefOptions{Priority: priority}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	classes := func(ofP, ofQ uint64) {
+		t.Helper()
+		image := storetest.Copy(t, s.Dir()) // where the index is lost, the refs alone say it
+		storetest.Remove(t, image, storetest.IndexFile)
+		for _, s := range []*db.Store{s, storetest.Open(t, image, storetest.Options())} {
+			for _, x := range []struct {
+				p    kv.Prompt
+				want uint64
+			}{{p, ofP}, {q, ofQ}} {
+				if got := storetest.Record(t, s, m, x.p, 1, 0).Rank >> catalog.RankBits; got != x.want {
+					t.Errorf("class %d, expected %d", got, x.want)
+				}
+			}
+		}
+	}
+	set("a", p, 2)
+	classes(2, 0)
+	set("a", q, 0)
+	classes(0, 0)
+	set("a", q, 3)
+	set("b", q, 1)
+	classes(0, 3)
+	set("a", p, 3)
+	classes(3, 1)
+}

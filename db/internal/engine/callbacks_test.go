@@ -1,0 +1,68 @@
+package engine_test
+
+import (
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// A callback may use the store while somebody waits to have it to himself: neither waits for the other.
+func TestCallbacksUseTheStore(t *testing.T) {
+	s := storetest.Open(t, t.TempDir(), storetest.Options())
+	m := storetest.Model(t, s, crashtest.Plain())
+	p := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}
+	storetest.Put(t, m, p)
+	x, err := m.Match(t.Context(), p, db.MatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+
+	var wait sync.WaitGroup
+	asked := make(chan struct{})
+	ask := sync.OnceFunc(func() {
+		wait.Go(func() {
+			close(asked)
+			if err := s.Suspend(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+		<-asked
+		time.Sleep(20 * time.Millisecond) // Suspend waits by now, most likely
+	})
+	err = x.View(t.Context(), func(db.StoredPlane) error {
+		ask()
+		if _, _, err := m.Probe(t.Context(), p, db.MatchOptions{}); err != nil && !errors.Is(err, db.ErrSuspended) {
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	wait.Wait()
+	if _, _, err := m.Probe(t.Context(), p, db.MatchOptions{}); !errors.Is(err, db.ErrSuspended) {
+		t.Errorf("probe of a suspended store: %v", err)
+	}
+	if err := s.Resume(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for b, err := range s.Blocks(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Suspend(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Resume(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		_ = b
+	}
+}

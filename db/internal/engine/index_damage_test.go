@@ -1,0 +1,168 @@
+package engine_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// A Delete that cannot read which blocks there are has not deleted them, and does not say so: they are back once the index is
+// rebuilt.
+func TestDeleteWithADamagedIndex(t *testing.T) {
+	dir := t.TempDir()
+	s := storetest.Open(t, dir, storetest.Options())
+	m := storetest.Model(t, s, crashtest.Plain())
+	var p kv.Prompt
+	var k kv.Key // the smallest: none of the other rows that a Delete reads lies beside its
+	for i := range 8 {
+		q := kv.Prompt{Tokens: crashtest.Tokens(i, 16)}
+		storetest.Put(t, m, q)
+		chain := storetest.Hasher(t, s.Dir()).Chain(m.Fingerprint(), m.Descriptor().BlockTokens, &q)
+		if key := chain.Key(0); i == 0 || bytes.Compare(key[:], k[:]) < 0 {
+			p, k = q, key
+		}
+	}
+	if err := s.Checkpoint(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(dir, storetest.IndexFile)
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	row := append(append([]byte{2}, k[:]...), 0) // of the table of blocks; its checksum comes behind the key
+	for at := 0; ; at++ {
+		i := bytes.Index(b[at:], row)
+		if i < 0 {
+			break
+		}
+		at += i
+		if _, err := f.WriteAt([]byte{^b[at+len(row)]}, int64(at+len(row))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := m.Delete(t.Context(), p); err == nil {
+		if n, err := m.Match(t.Context(), p, db.MatchOptions{}); err == nil { // meets the damage, if the Delete has not
+			n.Close()
+		}
+		storetest.Eventually(t, "the index is rebuilt", func() bool { return len(s.IndexProblems()) > 0 })
+		if n, _ := storetest.Restore(t, m, p); n > 0 {
+			t.Fatalf("%d tokens are back that a Delete said to have deleted", n)
+		}
+	} else if !errors.Is(err, index.ErrDamaged) {
+		t.Fatal(err)
+	}
+	storetest.Eventually(t, "the index is rebuilt", func() bool { return len(s.IndexProblems()) > 0 })
+	if _, err := m.Delete(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	storetest.Expect(t, m, p, 0)
+}
+
+// Whatever meets damage in the index of an open store waits until it is rebuilt, and then does what it was asked for.
+func TestDamagedIndexIsAwaited(t *testing.T) {
+	const n = 200
+	known := kv.Prompt{Tokens: crashtest.Tokens(3, 32)}
+	fresh := kv.Prompt{Tokens: crashtest.Tokens(n+1, 32)}
+	for name, do := range map[string]func(s *db.Store, m *db.Model) error{
+		"put": func(s *db.Store, m *db.Model) error {
+			r, err := m.Put(t.Context(), fresh, storetest.Filled(m.Descriptor(), &fresh, 0, 32), db.PutOptions{})
+			if err == nil && (r.Tokens != 32 || r.Blocks != 2) {
+				t.Errorf("put: %+v", r)
+			}
+			return err
+		},
+		"delete": func(s *db.Store, m *db.Model) error {
+			_, err := m.Delete(t.Context(), known)
+			if n, _, perr := m.Probe(t.Context(), known, db.MatchOptions{}); err == nil && (perr != nil || n >= 32) {
+				t.Errorf("%d tokens are left of what was deleted (%v)", n, perr)
+			}
+			return err
+		},
+		"scope":      func(s *db.Store, m *db.Model) error { _, err := s.DeleteScope(t.Context(), "alice"); return err },
+		"checkpoint": func(s *db.Store, m *db.Model) error { return s.Checkpoint(t.Context()) },
+		"ref":        func(s *db.Store, m *db.Model) error { return m.SetRef(t.Context(), "a", known, db.RefOptions{}) },
+		"retire":     func(s *db.Store, m *db.Model) error { return s.Retire(t.Context(), m.Fingerprint()) },
+		"shrink":     func(s *db.Store, m *db.Model) error { _, err := s.Shrink(t.Context(), 0); return err },
+		"compact": func(s *db.Store, m *db.Model) error {
+			_, err := s.Compact(t.Context(), db.CompactOptions{LiveShare: 1})
+			return err
+		},
+		"probe": func(s *db.Store, m *db.Model) error {
+			n, why, err := m.Probe(t.Context(), known, db.MatchOptions{})
+			if n != 32 {
+				t.Errorf("probe: %d tokens (%v)", n, why)
+			}
+			return err
+		},
+		"match": func(s *db.Store, m *db.Model) error {
+			x, err := m.Match(t.Context(), known, db.MatchOptions{})
+			if err != nil {
+				return err
+			}
+			if x.Tokens() != 32 {
+				t.Errorf("match: %d tokens (%v)", x.Tokens(), x.Reason())
+			}
+			return x.Close()
+		},
+		"explain": func(s *db.Store, m *db.Model) error {
+			x, err := m.Explain(t.Context(), known, db.MatchOptions{})
+			if x.Tokens != 32 {
+				t.Errorf("explain: %d tokens (%v)", x.Tokens, x.Reason)
+			}
+			return err
+		},
+		"blocks": func(s *db.Store, m *db.Model) error {
+			i := 0
+			for _, err := range s.Blocks(t.Context()) {
+				if err != nil {
+					return err
+				}
+				i++
+			}
+			if i != 2*n {
+				t.Errorf("%d blocks are listed of %d", i, 2*n)
+			}
+			return nil
+		},
+	} {
+		s, m := damagedBehind(t, n)
+		if err := do(s, m); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// damagedBehind is an open store of n prompts, of whose index each page beyond the first four was damaged after it was opened.
+func damagedBehind(t *testing.T, n int) (*db.Store, *db.Model) {
+	t.Helper()
+	dir := t.TempDir()
+	s := storetest.Open(t, dir, storetest.Options())
+	m := storetest.Model(t, s, crashtest.Plain())
+	for i := range n {
+		storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(i, 32)})
+	}
+	s = storetest.Reopened(t, s, storetest.Options())
+	m = storetest.Model(t, s, crashtest.Plain())
+	info, err := os.Stat(filepath.Join(dir, storetest.IndexFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at := int64(4 * 4096); at < info.Size(); at += 4096 {
+		storetest.Write(t, filepath.Join(dir, storetest.IndexFile), at+1000, make([]byte, 2000))
+	}
+	return s, m
+}

@@ -1,0 +1,163 @@
+package recovery_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"testing"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// TestTailBelowPoorerBlock: what was put stays usable for whoever goes on from it, when a longer prompt is stored later whose
+// block of the same place has neither its state nor its window rows.
+func TestTailBelowPoorerBlock(t *testing.T) {
+	d := crashtest.Windowed(10)
+	d.StateFormat = "1"
+	d.Groups = append(d.Groups, kv.Group{Kind: kv.StateAt})
+	d.Tensors = append(d.Tensors, kv.Tensor{Layer: 9, Role: kv.RoleState, DType: kv.Bytes, Group: 2})
+	s := storetest.Open(t, t.TempDir(), storetest.Options())
+	m := storetest.Model(t, s, d)
+	long := kv.Prompt{Tokens: crashtest.Tokens(1, 80)}
+	storetest.Put(t, m, kv.Prompt{Tokens: long.Tokens[:22]})
+	rows := storetest.Filled(d, &long, 0, 80)
+	for i, r := range storetest.Filled(d, &long, 60, 80) { // a runtime with a sliding window has no more of it
+		if d.Groups[d.Tensors[i].Group].Kind == kv.Window {
+			rows[i] = r
+		}
+	}
+	if _, err := m.Put(t.Context(), long, rows, db.PutOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	p := kv.Prompt{Tokens: crashtest.Concat(long.Tokens[:60], crashtest.Tokens(2, 20))}
+	for _, n := range []int{22, 23, 30, 60, 80} {
+		if got, why := storetest.Restore(t, m, kv.Prompt{Tokens: p.Tokens[:n]}); got < 22 {
+			t.Errorf("%d of %d tokens are found (%v), 22 were put", got, n, why)
+		}
+	}
+}
+
+// A tail is superseded, then put once more beside the longer block; a power cut takes the longer block. The first copy of the tail is
+// destroyed with the second when both are deleted, and does not come back. If the cut takes the second copy too, the first stands in.
+func TestSupersededTailThatIsPutAgain(t *testing.T) {
+	for i := range 8 {
+		d := []kv.Descriptor{crashtest.Plain(), crashtest.Windowed(40)}[i&1]
+		both, lost := i&2 > 0, i&4 > 0
+		dir := t.TempDir()
+		s := storetest.Open(t, dir, storetest.Options())
+		m := storetest.Model(t, s, d)
+		p := kv.Tokens(crashtest.Tokens(1, 64)...)
+		storetest.Put(t, m, p.Prefix(40))
+		first := storetest.Record(t, s, m, p.Prefix(40), 2, 0)
+		if err := s.Checkpoint(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		storetest.Put(t, m, p)
+		torn := []db.Block{storetest.Record(t, s, m, p, 2, 0)}
+		storetest.Put(t, m, p.Prefix(40))
+		if both {
+			torn = append(torn, storetest.Record(t, s, m, p.Prefix(40), 2, 0))
+		}
+		image := storetest.Copy(t, dir)
+		for _, l := range torn {
+			storetest.ZeroRecord(t, image, l, 4096)
+		}
+		storetest.CutPower(t, image, lost)
+		s = storetest.Open(t, image, storetest.Options())
+		m = storetest.Model(t, s, d)
+		storetest.Expect(t, m, p, 40)
+		storetest.Sound(t, s)
+		storetest.NothingDeadIsFound(t, s)
+		if _, err := m.Delete(t.Context(), p.Prefix(33)); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(s.Sync(t.Context()), s.Close()); err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.ReadFile(filepath.Join(image, storetest.FirstSegment))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rest := b[first.Offset:][:first.Bytes]; slices.ContainsFunc(rest, func(x byte) bool { return x != 0 }) {
+			t.Errorf("case %d: after Delete and Sync the first copy is still in the file, at %d", i, first.Offset)
+		}
+		if err := os.Remove(filepath.Join(image, storetest.IndexFile)); err != nil {
+			t.Fatal(err)
+		}
+		storetest.Expect(t, storetest.Model(t, storetest.Open(t, image, storetest.Options()), d), p, 32)
+	}
+}
+
+// Tails took each other's place token by token, and a power cut took all: what the next open needs does not double with each.
+func TestManyTailsLost(t *testing.T) {
+	d := crashtest.Windowed(40)
+	d.BlockTokens = 64
+	dir := t.TempDir()
+	s := storetest.Open(t, dir, storetest.Options())
+	m := storetest.Model(t, s, d)
+	p := kv.Tokens(crashtest.Tokens(1, 64)...)
+	storetest.Put(t, m, p.Prefix(17))
+	if err := s.Checkpoint(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var lost []db.Block
+	for n := 18; n < 38; n++ {
+		storetest.Put(t, m, p.Prefix(n))
+		lost = append(lost, storetest.Record(t, s, m, p.Prefix(n), 0, 0), storetest.Record(t, s, m, p.Prefix(n), 0, 1))
+	}
+	image := storetest.Copy(t, dir)
+	for _, l := range lost {
+		storetest.ZeroRecord(t, image, l, 4096)
+	}
+	storetest.CutPower(t, image, false)
+	s = openFrugally(t, image, storetest.Options())
+	storetest.Expect(t, storetest.Model(t, s, d), p, 17)
+	storetest.Sound(t, s)
+}
+
+// The same where all was durable, and what was superseded is destroyed: what the next open needs does not grow with the cube.
+func TestManyTailsSuperseded(t *testing.T) {
+	d := crashtest.Windowed(40)
+	d.BlockTokens = 512
+	o := storetest.Options()
+	o.Budget = 2 << 30
+	dir := t.TempDir()
+	s := storetest.Open(t, dir, o)
+	m := storetest.Model(t, s, d)
+	p := kv.Tokens(crashtest.Tokens(1, 257)...)
+	storetest.Put(t, m, p.Prefix(17))
+	if err := s.Checkpoint(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for n := 18; n <= len(p.Tokens); n++ {
+		storetest.Put(t, m, p.Prefix(n))
+	}
+	if err := s.Sync(t.Context()); err != nil { // destroys all but the last
+		t.Fatal(err)
+	}
+	for _, lost := range []bool{false, true} {
+		image := storetest.Copy(t, dir)
+		storetest.CutPower(t, image, lost)
+		s := openFrugally(t, image, o)
+		storetest.Expect(t, storetest.Model(t, s, d), p, len(p.Tokens))
+		storetest.Sound(t, s)
+	}
+}
+
+// openFrugally opens a store of a few records, and fails the test if that takes more memory than they do.
+func openFrugally(t *testing.T, dir string, o db.Options) *db.Store {
+	t.Helper()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	s := storetest.Open(t, dir, o)
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > 64<<20 {
+		t.Errorf("open allocated %d MiB", n>>20)
+	}
+	return s
+}

@@ -4,13 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"io/fs"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -28,8 +26,8 @@ var ctx = context.Background()
 
 // Models and prompts that the tests of package db share with those of crashes.
 var (
-	toy, plain, windowed, opaque = crashtest.Toy, crashtest.Plain, crashtest.Windowed, crashtest.Opaque
-	hybrid, tokens, concat       = crashtest.Hybrid, crashtest.Tokens, crashtest.Concat
+	plain, windowed, opaque = crashtest.Plain, crashtest.Windowed, crashtest.Opaque
+	hybrid, tokens, concat  = crashtest.Hybrid, crashtest.Tokens, crashtest.Concat
 )
 
 func options() Options {
@@ -291,59 +289,6 @@ func occupied(t testing.TB, dir string) (total int64, files int, parts map[strin
 	return total, files, parts
 }
 
-// tree reads every file of a directory.
-func tree(t testing.TB, dir string) map[string]string {
-	t.Helper()
-	out := map[string]string{}
-	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if e.IsDir() {
-			out[path] = "directory"
-			return nil
-		}
-		b, err := os.ReadFile(path)
-		out[path] = string(b)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
-}
-
-func sameTree(t testing.TB, before, after map[string]string, what string) {
-	t.Helper()
-	for path, b := range after {
-		if old, ok := before[path]; !ok || old != b {
-			t.Errorf("%s changed %s (there before: %t)", what, path, ok)
-		}
-	}
-	for path := range before {
-		if _, ok := after[path]; !ok {
-			t.Errorf("%s removed %s", what, path)
-		}
-	}
-}
-
-func flip(t *testing.T, path string, at int64, bit int, then func()) {
-	t.Helper()
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	var b [1]byte
-	f.ReadAt(b[:], at)
-	was := b[0]
-	b[0] ^= 1 << bit
-	f.WriteAt(b[:], at)
-	then()
-	b[0] = was
-	f.WriteAt(b[:], at)
-}
-
 // reopened is a store that was checkpointed, closed and opened again.
 func reopened(t *testing.T, s *Store, dir string, o Options) *Store {
 	t.Helper()
@@ -397,52 +342,4 @@ func (m image) clone() image {
 		out[name] = bytes.Clone(b)
 	}
 	return out
-}
-
-// inChild runs this test binary as another process that does what childStore says.
-func inChild(t *testing.T, job, dir string) string {
-	t.Helper()
-	c := exec.Command(os.Args[0], "-test.run=^TestChildStore$")
-	c.Env = append(os.Environ(), "DORMOUSE_CHILD="+job, "DORMOUSE_CHILD_DIR="+dir)
-	out, err := c.CombinedOutput()
-	if err != nil {
-		t.Fatalf("child: %v\n%s", err, out)
-	}
-	return string(out)
-}
-
-// TestChildStore is what the other process does.
-func TestChildStore(t *testing.T) {
-	dir := os.Getenv("DORMOUSE_CHILD_DIR")
-	switch os.Getenv("DORMOUSE_CHILD") {
-	default:
-		t.Skip("SKIPPED: runs in a child process only, which other tests start")
-	case "open":
-		_, err := Open(ctx, dir, options())
-		fmt.Printf("locked %t: %v\n", errors.Is(err, ErrLocked), err)
-	case "delete and die":
-		s, p := open(t, dir, options()), kv.Tokens(tokens(1, 200)...)
-		if _, err := model(t, s, plain()).Delete(ctx, p.Prefix(1)); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Sync(ctx); err != nil {
-			t.Fatal(err)
-		}
-		fmt.Println("killed now")
-		if self, err := os.FindProcess(os.Getpid()); err == nil {
-			self.Kill()
-		}
-		select {}
-	case "use":
-		s := open(t, dir, options())
-		m := model(t, s, plain())
-		expect(t, m, kv.Prompt{Tokens: tokens(1, 200)}, 200)
-		put(t, m, kv.Prompt{Tokens: tokens(2, 200)})
-		if _, err := m.Delete(ctx, kv.Prompt{Tokens: tokens(3, 200)[:1]}); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
 }

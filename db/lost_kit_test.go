@@ -55,14 +55,6 @@ func keyAt(m *Model, p kv.Prompt, i int) kv.Key {
 	return m.s.eng.Hasher.Chain(m.Fingerprint(), m.ms.Desc.BlockTokens, &p).Key(i)
 }
 
-// dropIndex takes the index of a store that is not open.
-func dropIndex(t *testing.T, dir string) {
-	t.Helper()
-	if err := os.Remove(filepath.Join(dir, indexName)); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // moveAll moves what pick wants, and makes no checkpoint.
 func moveAll(t *testing.T, s *Store, pick func(x index.Entry) bool) {
 	t.Helper()

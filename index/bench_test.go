@@ -32,16 +32,14 @@ func benchEntries(n int) []Entry {
 }
 
 func putAll(b *testing.B, ix *Index, es []Entry) {
-	if err := ix.Update(func(tx *Txn) error {
+	ok(b, ix.Update(func(tx *Txn) error {
 		for _, e := range es {
 			if err := tx.Put(e); err != nil {
 				return err
 			}
 		}
 		return nil
-	}); err != nil {
-		b.Fatal(err)
-	}
+	}))
 }
 
 // bench100k are the blocks of the larger benchmarks, made once.
@@ -51,9 +49,7 @@ func checkpointed(b *testing.B, es []Entry) *Index {
 	ix := must(Create(testOptions(b.TempDir())))(b)
 	b.Cleanup(func() { ix.Close() })
 	putAll(b, ix, es)
-	if err := ix.Checkpoint(context.Background(), Applied{LSN: 1}); err != nil {
-		b.Fatal(err)
-	}
+	ok(b, ix.Checkpoint(context.Background(), Applied{LSN: 1}))
 	return ix
 }
 
@@ -125,15 +121,13 @@ func BenchmarkLookup(b *testing.B) {
 	b.Run("bbolt/present", func(b *testing.B) {
 		db := must(bolt.Open(b.TempDir()+"/b.db", 0o600, &bolt.Options{NoSync: true, Timeout: time.Second}))(b)
 		defer db.Close()
-		if err := db.Update(func(tx *bolt.Tx) error {
+		ok(b, db.Update(func(tx *bolt.Tx) error {
 			bk, err := tx.CreateBucket([]byte("b"))
 			for _, e := range es {
 				err = bk.Put(e.Key[:], make([]byte, entryBytes+maxHashBytes))
 			}
 			return err
-		}); err != nil {
-			b.Fatal(err)
-		}
+		}))
 		tx := must(db.Begin(false))(b)
 		defer tx.Rollback()
 		bk := tx.Bucket([]byte("b"))
@@ -184,14 +178,10 @@ func BenchmarkPut(b *testing.B) {
 	for i := 0; b.Loop(); i++ {
 		e := es[i%len(es)]
 		e.Parent, e.Key = e.Key, randomKey(r)
-		if err := ix.Update(func(tx *Txn) error { return tx.Put(e) }); err != nil {
-			b.Fatal(err)
-		}
+		ok(b, ix.Update(func(tx *Txn) error { return tx.Put(e) }))
 		if i%10_000 == 9_999 {
 			b.StopTimer()
-			if err := ix.Checkpoint(context.Background(), Applied{}); err != nil {
-				b.Fatal(err)
-			}
+			ok(b, ix.Checkpoint(context.Background(), Applied{}))
 			b.StartTimer()
 		}
 	}
@@ -202,9 +192,7 @@ func BenchmarkTouch(b *testing.B) {
 	es := bench100k()
 	ix := checkpointed(b, es)
 	for i := 0; b.Loop(); i++ {
-		if err := ix.Update(func(tx *Txn) error { return tx.SetRank(es[i%10_000].Key, uint64(1_000_000+i), 1) }); err != nil {
-			b.Fatal(err)
-		}
+		ok(b, ix.Update(func(tx *Txn) error { return tx.SetRank(es[i%10_000].Key, uint64(1_000_000+i), 1) }))
 	}
 }
 
@@ -223,9 +211,7 @@ func BenchmarkCheckpoint(b *testing.B) {
 		}
 		putAll(b, ix, batch)
 		b.StartTimer()
-		if err := ix.Checkpoint(context.Background(), Applied{LSN: 2}); err != nil {
-			b.Fatal(err)
-		}
+		ok(b, ix.Checkpoint(context.Background(), Applied{LSN: 2}))
 	}
 	b.ReportMetric(float64(ix.Bytes())/float64(ix.counts.total.Blocks), "file-B/block")
 }
@@ -234,16 +220,11 @@ func BenchmarkCheckpoint(b *testing.B) {
 func BenchmarkOpen(b *testing.B) {
 	ix := checkpointed(b, bench100k())
 	o := ix.o
-	if err := ix.Compact(); err != nil {
-		b.Fatal(err)
-	}
+	ok(b, ix.Compact())
 	size := float64(ix.Bytes()) / float64(ix.counts.total.Blocks)
 	ix.Close()
 	for b.Loop() {
-		ix, err := Open(o)
-		if err != nil {
-			b.Fatal(err)
-		}
+		ix := must(Open(o))(b)
 		ix.Close()
 	}
 	b.ReportMetric(size, "file-B/block")

@@ -145,9 +145,7 @@ func TestBloomFile(t *testing.T) {
 		keys = append(keys, randomKey(r))
 		b.Add(keys[len(keys)-1])
 	}
-	if err := WriteBloom(vfs.OS, dir, path, b, testUUID, 77); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, WriteBloom(vfs.OS, dir, path, b, testUUID, 77))
 	got, lsn, err := ReadBloom(vfs.OS, path, testUUID)
 	if err != nil || lsn != 77 {
 		t.Fatal(lsn, err)

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/dormousekv/dormouse/internal/vfs"
+	bolt "go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
 )
 
 // TestLargeTree goes through trees of several levels, with many removals between checkpoints: what our reader and Verify take
@@ -48,16 +48,12 @@ func TestLargeTree(t *testing.T) {
 			t.Fatal(err)
 		}
 		extra := make([]byte, r.IntN(100_000))
-		if err := ix.Checkpoint(context.Background(), Applied{LSN: uint64(round), Extra: extra}); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, ix.Checkpoint(context.Background(), Applied{LSN: uint64(round), Extra: extra}))
 		verifyClean(t, ix)
 		boltCheck(t, ix)
 	}
 	before := ix.Bytes()
-	if err := ix.Compact(); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, ix.Compact())
 	verifyClean(t, ix)
 	boltCheck(t, ix)
 	if after := ix.Bytes(); after > before {
@@ -74,12 +70,9 @@ func TestGrowth(t *testing.T) {
 			defer func() { testMapBytes, replaceOpen, busyWait = 0, vfsReplaceOpen, 10*time.Second }()
 
 			o := testOptions(t.TempDir())
-			ix := must(Create(o))(t)
-			m := newModel()
+			ix, m := must(Create(o))(t), newModel()
 			fill(t, ix, m, 1, 20)
-			if err := ix.Checkpoint(context.Background(), Applied{LSN: 1}); err != nil {
-				t.Fatal(err)
-			}
+			save(t, ix, 1)
 			v, was := ix.View(), m.clone()
 			fill(t, ix, m, 20, 300)
 			err := ix.Checkpoint(context.Background(), Applied{LSN: 2})
@@ -99,15 +92,8 @@ func TestGrowth(t *testing.T) {
 				}
 			}
 			for range 2 {
-				v = ix.View()
-				if err := m.compare(v); err != nil {
-					t.Fatal(err)
-				}
-				v.Release()
-				verifyClean(t, ix)
-				if err := ix.Close(); err != nil {
-					t.Fatal(err)
-				}
+				m.check(t, ix)
+				ok(t, ix.Close())
 				ix = must(Open(o))(t)
 			}
 			if got := ix.Applied().LSN; got != 2 {
@@ -121,88 +107,42 @@ func TestGrowth(t *testing.T) {
 	}
 }
 
-var vfsReplaceOpen = replaceOpen
-
-// failFS fails one kind of operation.
-type failFS struct {
-	vfs.FS
-	rename, syncDir error
+// bbolt opens the file for the first commit and not before. While another process has the file, a checkpoint fails and is
+// worth another try.
+func TestBoltOpensForTheFirstCommit(t *testing.T) {
+	o, ix, m := opened(t, 20)
+	other, err := bolt.Open(o.Path, 0o600, &bolt.Options{Timeout: lockWait})
+	if err != nil {
+		t.Fatal("an index that was only read is locked:", err)
+	}
+	fill(t, ix, m, 20, 40)
+	if err := ix.Checkpoint(context.Background(), Applied{LSN: 7}); !errors.Is(err, berrors.ErrTimeout) || ix.Err() != nil {
+		t.Fatalf("a checkpoint of a file that is locked: %v, %v", err, ix.Err())
+	}
+	ok(t, other.Close())
+	fill(t, ix, m, 40, 60)
+	ix.Freeze()
+	save(t, ix, 8)
+	ok(t, ix.Close())
+	ix = open(t, o)
+	if m.check(t, ix); ix.Applied().LSN != 8 {
+		t.Fatalf("frame %d", ix.Applied().LSN)
+	}
 }
 
-func (f *failFS) Rename(old, new string) error {
-	if f.rename != nil {
-		return f.rename
+// A file that another program has written to since it was opened is not written to, and rebuilt.
+func TestWrittenByAnotherProgramSince(t *testing.T) {
+	o, ix, m := opened(t, 300)
+	other, err := bolt.Open(o.Path, 0o600, &bolt.Options{Timeout: lockWait})
+	if err == nil {
+		err = errors.Join(other.Update(func(tx *bolt.Tx) error { return tx.Bucket(bucketName).Put([]byte{tableBlock, 1}, []byte("x")) }), other.Close())
 	}
-	return f.FS.Rename(old, new)
-}
-
-func (f *failFS) SyncDir(dir string) error {
-	if f.syncDir != nil {
-		return f.syncDir
+	if err != nil {
+		t.Fatal(err)
 	}
-	return f.FS.SyncDir(dir)
-}
-
-// TestFailedReplace: a compaction that fails changes nothing.
-func TestFailedReplace(t *testing.T) {
-	for _, open := range []bool{true, false} {
-		replaceOpen = open
-		o := testOptions(t.TempDir())
-		m := build(t, o, 30)
-		fsys := &failFS{FS: vfs.OS}
-		o.FS = fsys
-		ix := must(Open(o))(t)
-		oops := errors.New("oops")
-		fsys.rename = oops
-		if err := ix.Compact(); !errors.Is(err, oops) {
-			t.Fatal(err)
-		}
-		fsys.rename = nil
-		verifyClean(t, ix)
-		v := ix.View()
-		if err := m.compare(v); err != nil {
-			t.Fatal(err)
-		}
-		v.Release()
-		if err := ix.Compact(); err != nil {
-			t.Fatal(err)
-		}
-		fsys.syncDir = oops // what a power cut would leave is not known
-		if err := ix.Compact(); !errors.Is(err, oops) {
-			t.Fatal(err)
-		}
-		if err := ix.Checkpoint(context.Background(), Applied{}); !errors.Is(err, oops) {
-			t.Fatal("after a failed fsync:", err)
-		}
-		fsys.syncDir = nil
-		ix.Close()
-		ix = must(Open(o))(t)
-		verifyClean(t, ix)
-		ix.Close()
+	fill(t, ix, m, 300, 310)
+	if err := ix.Checkpoint(context.Background(), Applied{LSN: 7}); !errors.Is(err, ErrDamaged) {
+		t.Fatal(err)
 	}
-	replaceOpen = vfsReplaceOpen
-}
-
-// TestCommitErrors: a full disk can be tried again, after anything else nobody knows what is on the disk.
-func TestCommitErrors(t *testing.T) {
-	o := testOptions(t.TempDir())
-	build(t, o, 10)
-	ix := must(Open(o))(t)
-	defer ix.Close()
-	j := must(ix.job(&Applied{}))(t)
-	defer j.release()
-	if err := j.failed(fmt.Errorf("write: %w", syscall.ENOSPC)); !errors.Is(err, vfs.ErrNoSpace) || j.base.file.writable() != nil {
-		t.Error("full disk:", err, j.base.file.writable())
-	}
-	if err := j.failed(os.ErrInvalid); !errors.Is(err, os.ErrInvalid) || !errors.Is(j.base.file.writable(), os.ErrInvalid) || errors.Is(err, ErrDamaged) {
-		t.Error("other error:", err, j.base.file.writable())
-	}
-	if err := ix.Update(func(*Txn) error { return nil }); !errors.Is(err, os.ErrInvalid) {
-		t.Error("update after a failed fsync:", err)
-	}
-	v := ix.View()
-	defer v.Release()
-	if _, _, err := v.Get(key(1), 0); err != nil {
-		t.Error("read after a failed fsync:", err)
-	}
+	must(Create(o))(t).Close()
 }

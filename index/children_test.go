@@ -2,7 +2,6 @@ package index
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"testing"
 
@@ -21,17 +20,13 @@ func TestNeighbors(t *testing.T) {
 		for i := range n {
 			e := Entry{Key: key(i + 10), Parent: key(1), Scope: rapid.SampledFrom(scopes).Draw(t, "scope"), Hashes: drawHashes(t)}
 			m.put(e)
-			if err := ix.Update(func(tx *Txn) error { return tx.Put(e) }); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, ix.Update(func(tx *Txn) error { return tx.Put(e) }))
 		}
 		v := ix.View()
 		defer v.Release()
 		for range 10 {
 			scope, q := rapid.SampledFrom(scopes).Draw(t, "scope"), drawHashes(t)
-			if err := m.compareNeighbors(v, key(1), scope, q); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, m.compareNeighbors(v, key(1), scope, q))
 			// No child of the scope shares more than the neighbours do.
 			_, _, _, _, b, a, _ := v.Neighbors(key(1), scope, q)
 			var like []kv.Key
@@ -52,15 +47,13 @@ func TestNeighbors(t *testing.T) {
 				short[e.Key] = e.Scope == scope && bytes.HasPrefix(hashesOf(Entry{Hashes: q}), hashesOf(e))
 			}
 			last := len(q) + 1
-			if err := v.StoredPrefixes(key(1), scope, q, func(k kv.Key, hashed int) bool {
+			ok(t, v.StoredPrefixes(key(1), scope, q, func(k kv.Key, hashed int) bool {
 				if e, _ := m.entry(k); !short[k] || len(hashesOf(e)) != 2*hashed || hashed > last {
 					t.Fatalf("StoredPrefixes(%x): %s with %d tokens", q, k, hashed)
 				}
 				short[k], last = false, hashed
 				return true
-			}); err != nil {
-				t.Fatal(err)
-			}
+			}))
 			for k, missed := range short {
 				if missed {
 					t.Fatalf("StoredPrefixes(%x) missed %s", q, k)
@@ -102,12 +95,8 @@ func TestOrderOfPutsAndRemoves(t *testing.T) {
 		}
 		m, ix := newModel(), Memory()
 		enter(t, ix, m, perm)
-		v := ix.View()
-		if err := m.compare(v); err != nil {
-			t.Fatal(err)
-		}
-		v.Release()
-		if err := ix.Update(func(tx *Txn) error {
+		m.check(t, ix)
+		ok(t, ix.Update(func(tx *Txn) error {
 			for _, e := range out {
 				for i := 1; i <= n; i++ {
 					if e.Key == key(i) && under(i) {
@@ -119,34 +108,7 @@ func TestOrderOfPutsAndRemoves(t *testing.T) {
 				}
 			}
 			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
-		v = ix.View()
-		defer v.Release()
-		if err := m.compare(v); err != nil {
-			t.Fatal(err)
-		}
-		verifyClean(t, ix)
+		}))
+		m.check(t, ix)
 	})
-}
-
-// TestInheritedRank: a parent that becomes a leaf is as recent as the child that went.
-func TestInheritedRank(t *testing.T) {
-	for _, ranks := range [][3]uint64{{5, 9, 9}, {9, 5, 9}} {
-		ix := Memory()
-		if err := ix.Update(func(tx *Txn) error {
-			return errors.Join(
-				tx.Put(Entry{Key: key(1), Parent: key(0), Rank: ranks[0]}),
-				tx.Put(Entry{Key: key(2), Parent: key(1), Rank: ranks[1]}),
-				tx.Remove(key(2), 0))
-		}); err != nil {
-			t.Fatal(err)
-		}
-		v := ix.View()
-		if e, _, _ := v.Get(key(1), 0); e.Rank != ranks[2] {
-			t.Errorf("ranks %v: got %d", ranks, e.Rank)
-		}
-		v.Release()
-	}
 }

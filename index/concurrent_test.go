@@ -30,9 +30,7 @@ func TestReadersAndWriters(t *testing.T) {
 			return nil
 		})
 	}
-	if err := write(1); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, write(1))
 	var stop atomic.Bool
 	var reads atomic.Int64
 	var wg sync.WaitGroup
@@ -58,31 +56,21 @@ func TestReadersAndWriters(t *testing.T) {
 		rounds = 10
 	}
 	for n := uint64(2); n < rounds && !stop.Load(); n++ {
-		if err := write(n); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, write(n))
 		switch n % 4 {
 		case 0:
 			ix.Freeze()
-			if err := write(n + 1000); err != nil {
-				t.Fatal(err)
-			}
-			if err := ix.Checkpoint(context.Background(), Applied{LSN: n}); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, write(n+1000))
+			save(t, ix, n)
 		case 1:
-			if err := ix.Compact(); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, ix.Compact())
 		case 2:
 			verifyClean(t, ix)
 		}
 	}
 	stop.Store(true)
 	wg.Wait()
-	if err := ix.Close(); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, ix.Close())
 	t.Logf("%d views read", reads.Load())
 }
 
@@ -121,9 +109,7 @@ func TestReadOnly(t *testing.T) {
 	o.ReadOnly = true
 	a, b := must(Open(o))(t), must(Open(o))(t)
 	e := Entry{Key: key(999), Parent: key(1), Model: kv.Fingerprint{1}, Hashes: []byte{1, 2}}
-	if err := a.Update(func(tx *Txn) error { return tx.Put(e) }); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, a.Update(func(tx *Txn) error { return tx.Put(e) }))
 	a.Freeze()
 	if err := a.Checkpoint(context.Background(), Applied{}); !errors.Is(err, ErrReadOnly) {
 		t.Error("Checkpoint:", err)
@@ -137,15 +123,8 @@ func TestReadOnly(t *testing.T) {
 	with := m.clone()
 	with.put(e)
 	for ix, want := range map[*Index]*model{a: with, b: m} {
-		v := ix.View()
-		if err := want.compare(v); err != nil {
-			t.Error(err)
-		}
-		v.Release()
-		verifyClean(t, ix)
-		if err := ix.Close(); err != nil {
-			t.Error(err)
-		}
+		want.check(t, ix)
+		ok(t, ix.Close())
 	}
 }
 
@@ -156,34 +135,23 @@ func TestMemory(t *testing.T) {
 	for n := range 50 {
 		e := Entry{Key: key(n + 1), Parent: key(n / 2), Rank: uint64(n), Hashes: []byte{byte(n), 0}, Loc: Loc{Length: 5}}
 		m.put(e)
-		if err := ix.Update(func(tx *Txn) error { return tx.Put(e) }); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, ix.Update(func(tx *Txn) error { return tx.Put(e) }))
 		if n == 20 {
 			ix.Freeze()
 		}
 		if n%3 == 0 {
 			m.remove(key(n/2), 0)
-			if err := ix.Update(func(tx *Txn) error { return tx.Remove(key(n/2), 0) }); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, ix.Update(func(tx *Txn) error { return tx.Remove(key(n/2), 0) }))
 		}
 	}
-	v := ix.View()
-	if err := m.compare(v); err != nil {
-		t.Fatal(err)
-	}
-	verifyClean(t, ix)
-	v.Release()
+	m.check(t, ix)
 	if err := ix.Checkpoint(context.Background(), Applied{}); !errors.Is(err, ErrReadOnly) {
 		t.Error("Checkpoint:", err)
 	}
 	if ix.Bytes() != 0 {
 		t.Error("Bytes:", ix.Bytes())
 	}
-	if err := ix.Close(); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, ix.Close())
 	if err := ix.Update(func(*Txn) error { return nil }); !errors.Is(err, ErrClosed) {
 		t.Error("Update after Close:", err)
 	}
@@ -191,20 +159,15 @@ func TestMemory(t *testing.T) {
 
 // TestTouchesLeaveNoTombstones: what is touched a thousand times between two checkpoints is one row.
 func TestTouchesLeaveNoTombstones(t *testing.T) {
-	o := testOptions(t.TempDir())
-	build(t, o, 20)
-	ix := must(Open(o))(t)
-	defer ix.Close()
+	_, ix, _ := opened(t, 20)
 	for n := range uint64(1000) {
-		if err := ix.Update(func(tx *Txn) error {
+		ok(t, ix.Update(func(tx *Txn) error {
 			err := tx.SetRank(key(20), 5000+n, 1)
 			if errors.Is(err, ErrNotFound) {
 				err = tx.Put(Entry{Key: key(20), Parent: key(6)})
 			}
 			return err
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 	if n := ix.rows.active.size(); n > 6 {
 		t.Errorf("%d rows in the overlay", n)
@@ -239,17 +202,13 @@ func TestVerifyFindsInconsistency(t *testing.T) {
 	}
 	for name, fn := range breaks {
 		ix := Memory()
-		if err := ix.Update(func(tx *Txn) error {
+		ok(t, ix.Update(func(tx *Txn) error {
 			err := tx.Put(e)
 			fn(tx)
 			return err
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 		found := 0
-		if err := ix.Verify(context.Background(), func(e *damage.Error) { found++ }, func(int64) {}); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, ix.Verify(context.Background(), func(e *damage.Error) { found++ }, func(int64) {}))
 		if found == 0 {
 			t.Errorf("%s: nothing reported", name)
 		}

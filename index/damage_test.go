@@ -29,10 +29,7 @@ func TestBitFlips(t *testing.T) {
 	const blocks = 60
 	m := build(t, o, blocks)
 	used := usedPages(t, o)
-	clean, err := os.ReadFile(o.Path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	clean := must(os.ReadFile(o.Path))(t)
 	f := must(os.OpenFile(o.Path, os.O_RDWR, 0))(t)
 	defer f.Close()
 
@@ -62,9 +59,7 @@ func TestBitFlips(t *testing.T) {
 			return
 		}
 		found := false
-		if err := ix.Verify(context.Background(), func(e *damage.Error) { found = true }, func(int64) {}); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, ix.Verify(context.Background(), func(e *damage.Error) { found = true }, func(int64) {}))
 		switch {
 		case found && kind == "":
 			t.Fatalf("%s: Verify complains about a free page", at)
@@ -88,9 +83,7 @@ func TestBitFlips(t *testing.T) {
 			t.Fatalf("%s: wrong answer: %v", at, err)
 		}
 		v.Release()
-		if err := ix.Close(); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, ix.Close())
 	}
 
 	r := rand.New(rand.NewPCG(3, 4))
@@ -157,9 +150,7 @@ func TestCheckpointOnDamage(t *testing.T) {
 			copy(b[off+8:off+pageBytes], clean[int64(ids[r.IntN(len(ids))])*pageBytes+8:][:pageBytes-8])
 		}
 		o := testOptions(t.TempDir())
-		if err := os.WriteFile(o.Path, b, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		put(t, o.Path, b)
 		ix, err := Open(o)
 		if err != nil {
 			if !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrForeign) {
@@ -193,9 +184,7 @@ func TestCheckpointOnDamage(t *testing.T) {
 		ix.Close()
 		// Whatever state bbolt is in: a new index takes the file's place.
 		ix = must(Create(o))(t)
-		if err := ix.Close(); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, ix.Close())
 	}
 	t.Logf("%d damaged files: %d not opened, %d failed later", tries, refused, damaged)
 }
@@ -217,9 +206,7 @@ func TestTruncation(t *testing.T) {
 		sizes = append(sizes, size)
 	}
 	for _, size := range sizes {
-		if err := os.WriteFile(o.Path, clean[:size], 0o600); err != nil {
-			t.Fatal(err)
-		}
+		put(t, o.Path, clean[:size])
 		ix, err := Open(o)
 		if err == nil {
 			v := ix.View()
@@ -234,13 +221,9 @@ func TestTruncation(t *testing.T) {
 
 		// While it is open: reads fault. bbolt may keep its lock after that, so each try has a file of its own.
 		os.Remove(o.Path)
-		if err := os.WriteFile(o.Path, clean, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		put(t, o.Path, clean)
 		ix = must(Open(o))(t)
-		if err := os.Truncate(o.Path, size); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, os.Truncate(o.Path, size))
 		v := ix.View()
 		if err := compareAll(v, m, blocks); err != nil && !errors.Is(err, ErrDamaged) {
 			t.Fatalf("truncated to %d bytes while open: %v", size, err)
@@ -265,9 +248,7 @@ func TestOpenErrors(t *testing.T) {
 	build(t, o, 5)
 	clean := must(os.ReadFile(o.Path))(t)
 	put := func(b []byte) {
-		if err := os.WriteFile(o.Path, b, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		put(t, o.Path, b)
 	}
 	foreign := o
 	foreign.UUID[0]++
@@ -305,11 +286,9 @@ func TestOpenErrors(t *testing.T) {
 	for _, off := range []int{0, 4, 7, 92, 95} { // the version, and what is zero in it
 		payload := appendStore(nil, &storeRow{UUID: testUUID})
 		payload[off]++
-		if err := writeFile(o.withDefaults(), o.Path, func(put func(k, v []byte) error) error {
+		ok(t, writeFile(o.withDefaults(), o.Path, func(put func(k, v []byte) error) error {
 			return errors.Join(put(storeKey, payload), put(endKey, empty))
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 		if _, err := Open(o); !errors.Is(err, ErrVersion) || errors.Is(err, ErrForeign) || errors.Is(err, ErrDamaged) {
 			t.Errorf("byte %d of the store row: %v", off, err)
 		}
@@ -329,9 +308,7 @@ func TestLeakedLock(t *testing.T) {
 	ix := must(Open(o))(t)
 	v := ix.View()
 	file := ix.rows.base.file
-	if err := file.ready(ix.rows.base); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, file.ready(ix.rows.base))
 	err := file.contain("commit", func() error {
 		return file.db.Update(func(tx *bolt.Tx) error { panic("as bbolt does on a damaged page") })
 	})
@@ -345,28 +322,20 @@ func TestLeakedLock(t *testing.T) {
 		t.Fatal("the lock is free: this test tests nothing")
 	}
 	ix2 := must(Create(o))(t) // though neither the view nor the index are closed
-	if err := ix2.Update(func(tx *Txn) error {
+	ok(t, ix2.Update(func(tx *Txn) error {
 		for _, e := range m.sorted() {
 			if err := tx.Put(e); err != nil {
 				return err
 			}
 		}
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if err := ix2.Checkpoint(context.Background(), Applied{LSN: 1}); err != nil {
-		t.Fatal(err)
-	}
+	}))
+	ok(t, ix2.Checkpoint(context.Background(), Applied{LSN: 1}))
 	v.Release()
 	ix.Close()
 	verifyClean(t, ix2)
 	v = ix2.View()
-	if err := m.compare(v); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, m.compare(v))
 	v.Release()
-	if err := ix2.Close(); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, ix2.Close())
 }

@@ -18,7 +18,7 @@ import (
 func boltOf(t *testing.T, path string, pageSize int, buckets ...string) []byte {
 	t.Helper()
 	db := must(bolt.Open(path, 0o600, &bolt.Options{PageSize: pageSize, Timeout: time.Second}))(t)
-	if err := db.Update(func(tx *bolt.Tx) error {
+	ok(t, db.Update(func(tx *bolt.Tx) error {
 		for _, name := range buckets {
 			b, err := tx.CreateBucketIfNotExists([]byte(name))
 			if err == nil {
@@ -29,12 +29,8 @@ func boltOf(t *testing.T, path string, pageSize int, buckets ...string) []byte {
 			}
 		}
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	}))
+	ok(t, db.Close())
 	return must(os.ReadFile(path))(t)
 }
 
@@ -68,9 +64,7 @@ func TestForeignFiles(t *testing.T) {
 			os.Remove(o.Path)
 			os.Remove(o.Path + ".tmp")
 			build(t, o, 5)
-			if err := os.WriteFile(path, b, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			put(t, path, b)
 			if ix, err := Open(o); !errors.Is(err, ErrForeign) {
 				t.Errorf("%s as %s: Open: %v", what, filepath.Base(path), err)
 				if err == nil {
@@ -98,9 +92,7 @@ func TestForeignFiles(t *testing.T) {
 		os.Remove(o.Path)
 		os.RemoveAll(o.Path + ".tmp")
 		build(t, o, 5)
-		if err := put(o.Path + ".tmp"); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, put(o.Path+".tmp"))
 		if ix, err := Open(o); !errors.Is(err, ErrForeign) {
 			t.Errorf("%s as a temporary file: %v", what, err)
 			if err == nil {
@@ -126,9 +118,7 @@ func TestLeftTemporaryFiles(t *testing.T) {
 	tmp := o.Path + ".tmp"
 	try := func(what string, b []byte) {
 		t.Helper()
-		if err := os.WriteFile(tmp, b, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		put(t, tmp, b)
 		ix, err := Open(o)
 		if err != nil {
 			t.Errorf("%s: Open: %v", what, err)
@@ -168,9 +158,7 @@ func TestDamagedMetaIsNotForeign(t *testing.T) {
 			if page == 0 {
 				b[0] = 1 // not blank: that is ours anyway
 			}
-			if err := os.WriteFile(o.Path, b, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			put(t, o.Path, b)
 			if ours, err := Whose(o); ours || err != nil {
 				t.Errorf("%s, page %d lost: ours %t, %v", what, page, ours, err)
 			}

@@ -25,9 +25,7 @@ func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
 	if *update {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, os.WriteFile(path, got, 0o644))
 	}
 	if want := must(os.ReadFile(path))(t); !bytes.Equal(got, want) {
 		t.Errorf("%s differs from what is written now; the format's version must change with it\n%s", path, got)
@@ -46,9 +44,7 @@ func goldenIndex(t *testing.T, ix *Index) *model {
 		{Key: b, Group: 1, Parent: a, Model: kv.Fingerprint{0x77}, Scope: kv.ScopeID{0x55}, Loc: Loc{Segment: 2, Offset: 12288, Length: 200}, Tokens: 3},
 	}
 	enter(t, ix, m, entries)
-	if err := ix.Checkpoint(context.Background(), Applied{LSN: 42, WALFile: 2, NextBirth: 3, NextSegment: 4, Clock: 5, Extra: []byte("state")}); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, ix.Checkpoint(context.Background(), Applied{LSN: 42, WALFile: 2, NextBirth: 3, NextSegment: 4, Clock: 5, Extra: []byte("state")}))
 	return m
 }
 
@@ -58,27 +54,19 @@ func TestGolden(t *testing.T) {
 	ix := must(Create(o))(t)
 	m := goldenIndex(t, ix)
 	var rows strings.Builder
-	if err := ix.rows.scan(nil, storeKey, func(key, val []byte) (bool, error) {
+	ok(t, ix.rows.scan(nil, storeKey, func(key, val []byte) (bool, error) {
 		fmt.Fprintf(&rows, "%x\n    %x\n", key, encodeValue(key, val))
 		return true, nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	golden(t, "rows.golden", []byte(rows.String()))
 	size := int64(ix.rows.base.meta.pages) * pageBytes
-	if err := ix.Close(); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, ix.Close())
 
 	const old = "testdata/index-v2.db"
 	if *update {
-		if err := os.WriteFile(old, must(os.ReadFile(o.Path))(t)[:size], 0o644); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, os.WriteFile(old, must(os.ReadFile(o.Path))(t)[:size], 0o644))
 	}
-	if err := os.WriteFile(o.Path, must(os.ReadFile(old))(t), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	put(t, o.Path, must(os.ReadFile(old))(t))
 	ix = must(Open(o))(t)
 	defer ix.Close()
 	v := ix.View()
@@ -93,9 +81,7 @@ func TestGolden(t *testing.T) {
 	// A file of the version before is told from a damaged one, and the store makes a new one.
 	first := o
 	first.Path = filepath.Join(t.TempDir(), "index.db")
-	if err := os.WriteFile(first.Path, must(os.ReadFile("testdata/index-v1.db"))(t), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	put(t, first.Path, must(os.ReadFile("testdata/index-v1.db"))(t))
 	if ix, err := Open(first); !errors.Is(err, ErrVersion) || errors.Is(err, ErrDamaged) {
 		t.Errorf("version 1: %v, %v", ix, err)
 	}

@@ -15,24 +15,11 @@ import (
 // Opening an index looks single pages up in the list of free ones. Whatever is wrong with that list is found before anything is
 // written, by whoever reads more than a few pages, and by Verify.
 func TestDamagedFreelistIsFoundLater(t *testing.T) {
-	o := testOptions(t.TempDir())
-	m := build(t, o, 2000)
-	good, err := os.ReadFile(o.Path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ix := must(Open(o))(t)
-	list := ix.rows.base.list
-	ids := bytes.Index(good, list.ids[len(list.ids)-16:]) // the last two
+	o, ix, m := opened(t, 2000)
 	if free := ix.rows.base.free.Load(); free != nil {
 		t.Error("opening reads all of the list")
 	}
-	if err := ix.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if len(list.ids) < 10*8 || ids < 0 {
-		t.Fatalf("%d free pages, the last two at %d", len(list.ids)/8, ids)
-	}
+	good, _, end := listOf(t, ix)
 	use := map[string]func(ix *Index) error{
 		"checkpoint": func(ix *Index) error {
 			ix.rows.base.looked.Store(-1 << 20) // no read on the way checks the list
@@ -53,39 +40,37 @@ func TestDamagedFreelistIsFoundLater(t *testing.T) {
 	}
 	for name, do := range use {
 		bad := bytes.Clone(good)
-		binary.LittleEndian.PutUint64(bad[ids+8:], binary.LittleEndian.Uint64(bad[ids:])) // one id twice
-		if err := os.WriteFile(o.Path, bad, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		ix, err := Open(o)
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		if err := do(ix); !errors.Is(err, ErrDamaged) {
+		copy(bad[end-8:end], bad[end-16:end-8]) // one id twice
+		put(t, o.Path, bad)
+		if err := do(open(t, o)); !errors.Is(err, ErrDamaged) {
 			t.Errorf("%s: %v", name, err)
 		}
-		ix.Close()
-		if now, err := os.ReadFile(o.Path); err != nil || !bytes.Equal(now, bad) {
-			t.Errorf("%s: the file was changed (%v)", name, err)
+		if now := must(os.ReadFile(o.Path))(t); !bytes.Equal(now, bad) {
+			t.Errorf("%s: the file was changed", name)
 		}
 	}
 }
 
+// listOf closes an index, and returns the bytes of its file, and where the ids of the free pages lie in them.
+func listOf(t *testing.T, ix *Index) (b []byte, from, end int) {
+	t.Helper()
+	list := ix.rows.base.list
+	b = must(os.ReadFile(ix.o.Path))(t)
+	from = bytes.Index(b, list.ids)
+	end = from + len(list.ids)
+	if err := ix.Close(); err != nil || len(list.ids) < 10*8 || from < 0 {
+		t.Fatalf("%d free pages at %d, %v", len(list.ids)/8, from, err)
+	}
+	return b, from, end
+}
+
 // Verify reports a list that is damaged once, and looks at the tree all the same: what is wrong there is reported, too.
 func TestVerifyGoesOnBehindADamagedFreelist(t *testing.T) {
-	o := testOptions(t.TempDir())
-	build(t, o, 2000)
-	good := must(os.ReadFile(o.Path))(t)
-	used := usedPages(t, o)
-	ix := must(Open(o))(t)
-	ids := bytes.Index(good, ix.rows.base.list.ids)
-	end := ids + len(ix.rows.base.list.ids)
+	o, ix, _ := opened(t, 2000)
 	pages := ix.rows.base.meta.pages
-	if err := ix.Close(); err != nil || ids < 0 {
-		t.Fatal(ids, err)
-	}
+	good, _, end := listOf(t, ix)
 	var leaves []int64
-	for id, kind := range used {
+	for id, kind := range usedPages(t, o) {
 		if kind == "leaf" {
 			leaves = append(leaves, int64(id)*pageBytes)
 		}
@@ -103,62 +88,72 @@ func TestVerifyGoesOnBehindADamagedFreelist(t *testing.T) {
 			for _, off := range hurt {
 				b[off+pageBytes-1] ^= 1 // of the last value, or behind it
 			}
-			if err := os.WriteFile(o.Path, b, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			ix := must(Open(o))(t)
+			put(t, o.Path, b)
+			ix := open(t, o)
 			var found []int64
-			if err := ix.Verify(context.Background(), func(d *damage.Error) { found = append(found, d.Offset) }, func(int64) {}); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, ix.Verify(context.Background(), func(d *damage.Error) { found = append(found, d.Offset) }, func(int64) {}))
 			list := int64(ix.rows.base.list.at) * pageBytes
 			want := append([]int64{list}, hurt...)
 			slices.Sort(want)
 			if slices.Sort(found); !slices.Equal(found, want) {
 				t.Errorf("%s, and %d leaves: reported at %d, expected %d", name, len(hurt), found, want)
 			}
-			ix.Close()
 		}
 	}
 }
 
-// A page of the tree that the list has among the free ones is damage, for an Open too, which never reads the whole list.
+// A page of the tree that the list has among the free ones is damage, for an Open too, which never reads the whole list, if it reads that
+// page; and for Verify.
 func TestFreePageInTheTree(t *testing.T) {
-	o := testOptions(t.TempDir())
-	build(t, o, 2000)
-	ix := must(Open(o))(t)
+	o, ix, _ := opened(t, 2000)
 	s := ix.rows.base
-	list := s.list
 	le := binary.LittleEndian
-	at, page := -1, uint64(0) // the id that can be replaced by a page of the tree and leave the list in order
-	for id := s.root; ; {     // down to the first leaf, which Open reads
-		p := must(s.page(id))(t)
-		for i := 8; i+16 <= len(list.ids); i += 8 {
-			if le.Uint64(list.ids[i-8:]) < id && id < le.Uint64(list.ids[i+8:]) {
-				at, page = i, id
+	replaceable := func(id uint64) int { // the id in the list that can be replaced by this one and leave the list in order
+		for i := 8; i+16 <= len(s.list.ids); i += 8 {
+			if le.Uint64(s.list.ids[i-8:]) < id && id < le.Uint64(s.list.ids[i+8:]) {
+				return i
 			}
+		}
+		return -1
+	}
+	at := map[uint64]int{} // of pages that Open reads, down to the first leaf
+	for id := s.root; ; {
+		p := must(s.page(id))(t)
+		if i := replaceable(id); i >= 0 {
+			at[id] = i
 		}
 		if p.leaf {
 			break
 		}
 		id = p.child(0)
 	}
-	good, err := os.ReadFile(o.Path)
-	if err != nil {
-		t.Fatal(err)
+	unread := uint64(0)
+	for id := range s.meta.pages {
+		if i := replaceable(id); i >= 0 && at[id] == 0 && !s.list.has(id) {
+			unread, at[id] = id, i
+			break
+		}
 	}
-	ids := bytes.Index(good, list.ids)
-	if err := ix.Close(); err != nil {
-		t.Fatal(err)
+	good, ids, _ := listOf(t, ix)
+	if len(at) < 2 || unread == 0 {
+		t.Fatal("no page between free ones", at, unread)
 	}
-	if at < 0 || ids < 0 {
-		t.Fatal("no page between free ones")
-	}
-	le.PutUint64(good[ids+at:], page)
-	if err := os.WriteFile(o.Path, good, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Open(o); !errors.Is(err, ErrDamaged) {
-		t.Errorf("page %d is free: %v", page, err)
+	for page, i := range at {
+		b := bytes.Clone(good)
+		le.PutUint64(b[ids+i:], page)
+		put(t, o.Path, b)
+		ix, err := Open(o)
+		if page != unread && errors.Is(err, ErrDamaged) {
+			continue
+		}
+		if page != unread || err != nil {
+			t.Fatalf("page %d is free: %v", page, err)
+		}
+		found := false
+		ok(t, ix.Verify(context.Background(), func(d *damage.Error) { found = found || d.Offset == int64(page*pageBytes) }, func(int64) {}))
+		if !found {
+			t.Errorf("page %d is free, and not reported", page)
+		}
+		ix.Close()
 	}
 }

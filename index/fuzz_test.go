@@ -250,9 +250,7 @@ func FuzzIndex(f *testing.F) {
 	dir := f.TempDir()
 	sample := func(blocks int) ([]byte, *model) {
 		o := testOptions(filepath.Join(dir, fmt.Sprint(blocks)))
-		if err := os.Mkdir(filepath.Dir(o.Path), 0o700); err != nil {
-			f.Fatal(err)
-		}
+		ok(f, os.Mkdir(filepath.Dir(o.Path), 0o700))
 		m := build(f, o, blocks)
 		ix := must(Open(o))(f)
 		defer ix.Close()
@@ -287,9 +285,7 @@ func FuzzIndex(f *testing.F) {
 			sealPages(b)
 		}
 		o := testOptions(dir)
-		if err := os.WriteFile(o.Path, b, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, os.WriteFile(o.Path, b, 0o600))
 		fuzzkit.Bounded(t, 64<<20, func() {
 			for range 2 { // the second time as the first one left it
 				fuzzIndex(t, o, m)
@@ -352,9 +348,7 @@ func fuzzIndex(t *testing.T, o Options, m *model) {
 	v.Models(func(kv.Fingerprint, Counts) bool { return more() })
 	v.Segments(func(uint64, SegmentCounts) bool { return more() })
 	v.Release()
-	if err := ix.Verify(context.Background(), func(*damage.Error) { more() }, func(int64) {}); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, ix.Verify(context.Background(), func(*damage.Error) { more() }, func(int64) {}))
 	ix.Update(func(tx *Txn) error {
 		for n := range 45 {
 			if n%3 == 0 {

@@ -4,52 +4,15 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
-	"flag"
 	"fmt"
-	"io"
-	"log/slog"
 	"os"
-	"path/filepath"
 	"testing"
 
-	bolt "go.etcd.io/bbolt"
 	"pgregory.net/rapid"
 
-	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/kv"
 )
-
-func TestMain(m *testing.M) {
-	flag.Parse()
-	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue {
-		f.Value.Set("25") // fsyncs are slow; name a number to have more
-	}
-	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil)))
-	os.Exit(m.Run())
-}
-
-var testUUID = kv.UUID{0xd0, 1, 2, 3}
-
-func testOptions(dir string) Options {
-	return Options{Path: filepath.Join(dir, "index.db"), UUID: testUUID}
-}
-
-func key(n int) (k kv.Key) {
-	binary.BigEndian.PutUint32(k[:], uint32(n)*2654435761)
-	binary.BigEndian.PutUint32(k[12:], uint32(n))
-	return k
-}
-
-func must[T any](v T, err error) func(t interface{ Fatal(...any) }) T {
-	return func(t interface{ Fatal(...any) }) T {
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-}
 
 // drawEntry draws from few keys, so that chains, replacements and shared parents are common.
 func drawEntry(t *rapid.T, maxKey int) Entry {
@@ -101,10 +64,7 @@ func TestModel(t *testing.T) {
 func testModel(t *rapid.T) {
 	// A small map, so that bbolt runs into its end again and again.
 	testMapBytes = rapid.SampledFrom([]int64{0, 0, 32 << 10, 256 << 10}).Draw(t, "map")
-	dir, err := os.MkdirTemp("", "index")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must(os.MkdirTemp("", "index"))(t)
 	defer os.RemoveAll(dir)
 	o := testOptions(dir)
 	ix := must(Create(o))(t)
@@ -123,9 +83,7 @@ func testModel(t *rapid.T) {
 	check := func() {
 		v := ix.View()
 		defer v.Release()
-		if err := m.compare(v); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, m.compare(v))
 	}
 	steps := map[string]func(*rapid.T){
 		"update": func(t *rapid.T) {
@@ -189,20 +147,14 @@ func testModel(t *rapid.T) {
 			}
 			a := Applied{LSN: savedAt.LSN + 1, WALFile: 7, NextBirth: 8, NextSegment: 9, Clock: 10,
 				Extra: bytes.Repeat([]byte{byte(savedAt.LSN)}, rapid.SampledFrom([]int{0, 1, 960, 961, 5000}).Draw(t, "extra"))}
-			if err := ix.Checkpoint(context.Background(), a); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, ix.Checkpoint(context.Background(), a))
 			saved, savedAt, frozen = frozen, a, nil
 		},
 		"compact": func(t *rapid.T) {
-			if err := ix.Compact(); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, ix.Compact())
 		},
 		"reopen": func(t *rapid.T) {
-			if err := ix.Close(); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, ix.Close())
 			if v := ix.View(); v != nil {
 				if _, _, err := v.Get(key(1), 0); !errors.Is(err, ErrClosed) {
 					t.Fatal("closed:", err)
@@ -286,28 +238,5 @@ func change(t *rapid.T, tx *Txn, m *model, maxKey int) error {
 			m.blocks[blockID{k, group}] = e
 		}
 		return want(tx.SetLoc(k, group, e.Loc, e.Birth))
-	}
-}
-
-// verifyClean runs our own check, which must find nothing.
-func verifyClean(t interface{ Fatal(...any) }, ix *Index) {
-	if err := ix.Verify(context.Background(), func(e *damage.Error) { t.Fatal("verify:", e) }, func(int64) {}); err != nil {
-		t.Fatal("verify:", err)
-	}
-}
-
-// boltCheck runs bbolt's own check.
-func boltCheck(t interface{ Fatal(...any) }, ix *Index) {
-	if err := ix.rows.base.file.ready(ix.rows.base); err != nil {
-		t.Fatal(err)
-	}
-	err := ix.rows.base.file.db.View(func(tx *bolt.Tx) error {
-		for err := range tx.Check() {
-			return err
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal("bbolt's check:", err)
 	}
 }

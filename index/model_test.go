@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 
+	"pgregory.net/rapid"
+
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -132,6 +134,15 @@ func (m *model) sorted() []Entry {
 		return cmp.Or(bytes.Compare(a.Key[:], b.Key[:]), cmp.Compare(a.Group, b.Group))
 	})
 	return out
+}
+
+// check compares what the index says now, and has it verified.
+func (m *model) check(t rapid.TB, ix *Index) {
+	t.Helper()
+	v := ix.View()
+	defer v.Release()
+	ok(t, m.compare(v))
+	verifyClean(t, ix)
 }
 
 // compare asks v everything that it can answer. It returns what differs, or the error of v.

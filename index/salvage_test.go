@@ -12,8 +12,7 @@ import (
 
 // stored reads all entries of a sound index, with the hashes that it keeps.
 func stored(t *testing.T, o Options) map[kv.Key]Entry {
-	ix := must(Open(o))(t)
-	defer ix.Close()
+	ix := open(t, o)
 	v := ix.View()
 	defer v.Release()
 	all := map[kv.Key]Entry{}
@@ -64,10 +63,7 @@ func TestSalvageDamaged(t *testing.T) {
 	o := testOptions(t.TempDir())
 	build(t, o, 800)
 	want := stored(t, o)
-	whole, err := os.ReadFile(o.Path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := must(os.ReadFile(o.Path))(t)
 	perPage := 4096 / (entryBytes + blockKeyBytes + sumBytes) // at most so many entries lie in one
 	r := rand.New(rand.NewPCG(3, 4))
 	rounds, worst := 500, 0
@@ -92,13 +88,8 @@ func TestSalvageDamaged(t *testing.T) {
 			b = b[:r.IntN(len(b))]
 			places = 1000
 		}
-		if err := os.WriteFile(o.Path, b, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		got, err := Salvage(o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		put(t, o.Path, b)
+		got := must(Salvage(o))(t)
 		if got.Older {
 			continue
 		}

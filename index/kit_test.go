@@ -2,14 +2,87 @@ package index
 
 import (
 	"context"
+	"encoding/binary"
+	"flag"
 	"fmt"
+	"io"
+	"log/slog"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"testing"
 
+	bolt "go.etcd.io/bbolt"
 	"pgregory.net/rapid"
 
+	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/kv"
 )
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue {
+		f.Value.Set("25") // each has many checkpoints; name a number to have more
+	}
+	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil)))
+	os.Exit(run(m))
+}
+
+// run has the tests work in memory, where there is a tmpfs: no power is lost in them, and fsyncs cost most of their time.
+func run(m *testing.M) int {
+	if os.Getenv("TMPDIR") == "" && flag.Lookup("test.bench").Value.String() == "" {
+		if dir, err := os.MkdirTemp("/dev/shm", "index"); err == nil {
+			defer os.RemoveAll(dir)
+			os.Setenv("TMPDIR", dir)
+		}
+	}
+	return m.Run()
+}
+
+var testUUID = kv.UUID{0xd0, 1, 2, 3}
+
+func testOptions(dir string) Options {
+	return Options{Path: filepath.Join(dir, "index.db"), UUID: testUUID}
+}
+
+func key(n int) (k kv.Key) {
+	binary.BigEndian.PutUint32(k[:], uint32(n)*2654435761)
+	binary.BigEndian.PutUint32(k[12:], uint32(n))
+	return k
+}
+
+func ok(t rapid.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func must[T any](v T, err error) func(rapid.TB) T {
+	return func(t rapid.TB) T {
+		t.Helper()
+		ok(t, err)
+		return v
+	}
+}
+
+// verifyClean runs our own check, which must find nothing.
+func verifyClean(t rapid.TB, ix *Index) {
+	t.Helper()
+	ok(t, ix.Verify(context.Background(), func(e *damage.Error) { t.Fatal("verify:", e) }, func(int64) {}))
+}
+
+// boltCheck runs bbolt's own check.
+func boltCheck(t rapid.TB, ix *Index) {
+	t.Helper()
+	ok(t, ix.rows.base.file.ready(ix.rows.base))
+	ok(t, ix.rows.base.file.db.View(func(tx *bolt.Tx) error {
+		for err := range tx.Check() {
+			return err
+		}
+		return nil
+	}))
+}
 
 // randomEntry is an entry of a tree of blocks.
 func randomEntry(r *rand.Rand, n int) Entry {
@@ -33,7 +106,7 @@ func build(t testing.TB, o Options, blocks int) *model {
 	ix := must(Create(o))(t)
 	m := newModel()
 	for round := range 4 {
-		if err := ix.Update(func(tx *Txn) error {
+		ok(t, ix.Update(func(tx *Txn) error {
 			for n := range blocks {
 				if n%4 > round {
 					continue
@@ -51,18 +124,39 @@ func build(t testing.TB, o Options, blocks int) *model {
 				}
 			}
 			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 		a := Applied{LSN: uint64(round), Extra: make([]byte, 100)}
-		if err := ix.Checkpoint(context.Background(), a); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, ix.Checkpoint(context.Background(), a))
 	}
-	if err := ix.Close(); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, ix.Close())
 	return m
+}
+
+// opened is an index of so many blocks, as [build] makes them.
+func opened(t testing.TB, blocks int) (Options, *Index, *model) {
+	o := testOptions(t.TempDir())
+	m := build(t, o, blocks)
+	return o, open(t, o), m
+}
+
+// open opens an index until the test ends.
+func open(t testing.TB, o Options) *Index {
+	t.Helper()
+	ix := must(Open(o))(t)
+	t.Cleanup(func() { ix.Close() })
+	return ix
+}
+
+// save is a checkpoint up to frame lsn.
+func save(t rapid.TB, ix *Index, lsn uint64) {
+	t.Helper()
+	ok(t, ix.Checkpoint(context.Background(), Applied{LSN: lsn}))
+}
+
+// put writes a file.
+func put(t testing.TB, path string, b []byte) {
+	t.Helper()
+	ok(t, os.WriteFile(path, b, 0o600))
 }
 
 // compareAll compares the present and some absent keys.
@@ -121,7 +215,7 @@ func fill(t testing.TB, ix *Index, m *model, from, to int) {
 // enter puts entries into an index and its model.
 func enter(t rapid.TB, ix *Index, m *model, entries []Entry) {
 	t.Helper()
-	if err := ix.Update(func(tx *Txn) error {
+	ok(t, ix.Update(func(tx *Txn) error {
 		for _, e := range entries {
 			m.put(e)
 			if err := tx.Put(e); err != nil {
@@ -129,7 +223,5 @@ func enter(t rapid.TB, ix *Index, m *model, entries []Entry) {
 			}
 		}
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 }

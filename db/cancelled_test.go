@@ -52,10 +52,10 @@ func idle(t testing.TB, what string, s *Store) {
 		t.Fatalf("%s: %d helpers", what, e.Inside().Workers().Busy())
 	}
 	eventually(t, what+": nobody holds a lock", func() bool {
-		if !e.Inside().Gate().TryLock() {
+		if !e.Inside().PublishGate().TryLock() {
 			return false
 		}
-		e.Inside().Gate().Unlock()
+		e.Inside().PublishGate().Unlock()
 		return true
 	})
 }

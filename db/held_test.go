@@ -45,7 +45,7 @@ func TestRetiredModelUnderALease(t *testing.T) {
 				full = 0.7
 			}
 			for s.eng.Measure() < int64(full*float64(o.Budget)) {
-				put(t, gone, kv.Prompt{Tokens: tokens(int(s.eng.Inside().Birth().Load()), 320)})
+				put(t, gone, kv.Prompt{Tokens: tokens(int(s.eng.Inside().Seq().Load()), 320)})
 			}
 			if n := evicted(); n > 0 {
 				t.Fatalf("%d blocks are evicted before anything is retired: nothing is tested", n)

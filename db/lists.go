@@ -133,7 +133,7 @@ type Block struct {
 	Segment  uint64
 	Offset   int64
 	Damaged  bool
-	Tail     bool
+	Partial  bool
 	Hits     uint32 // matches that ended in it; those that went through it are counted where they ended
 	Rank     uint64
 	// Used is when the block was last put, or a match ended in it, to the minute; it means something in group 0 only. Zero: not known, as
@@ -149,7 +149,7 @@ func blockOf(x index.Entry) Block {
 	return Block{
 		Key: x.Key, Group: int(x.Group), Parent: x.Parent, Model: x.Model, Scope: x.Scope, First: int(x.First),
 		Tokens: int(x.Tokens), RowFirst: int(x.RowFirst), Rows: int(x.RowCount), Bytes: x.Loc.Length, Segment: x.Loc.Segment,
-		Offset: x.Loc.Offset, Damaged: x.Flags&index.FlagDamaged != 0, Tail: x.Flags&index.FlagPartial != 0,
+		Offset: x.Loc.Offset, Damaged: x.Flags&index.FlagDamaged != 0, Partial: x.Flags&index.FlagPartial != 0,
 		Hits: x.Hits, Rank: x.Rank, Used: used,
 	}
 }

@@ -8,13 +8,13 @@ import (
 
 // Leaf is what a policy knows about a block when it is put, used, or loses its last child.
 type Leaf struct {
-	Clock uint64 // counts puts and uses; grows
-	Birth uint64 // counts puts; grows
-	Hits  uint32 // matches that ended in this block
-	Start int    // tokens of the prompt before this block: what recomputing it depends on
-	End   int    // tokens up to its end
-	Bytes int64  // what evicting it frees
-	Floor uint64 // the highest rank of a block that was evicted
+	Clock     uint64 // counts puts and uses; grows
+	Seq       uint64 // counts puts; grows
+	Hits      uint32 // matches that ended in this block
+	Start     int    // tokens of the prompt before this block: what recomputing it depends on
+	End       int    // tokens up to its end
+	Bytes     int64  // what evicting it frees
+	Watermark uint64 // the highest rank of a block that was evicted
 }
 
 // Policy orders eviction: of the blocks without children, the one with the lowest rank goes first. Ranks are below
@@ -36,7 +36,7 @@ func LRU() Policy {
 
 // FIFO evicts what was put longest ago.
 func FIFO() Policy {
-	return rankFunc{name: "fifo", rank: func(l Leaf) uint64 { return l.Birth << tickBits }}
+	return rankFunc{name: "fifo", rank: func(l Leaf) uint64 { return l.Seq << tickBits }}
 }
 
 // CostAware is LRU with lifetimes that differ. The time from a use until the eviction has come that far is a lifetime: a
@@ -50,8 +50,8 @@ func CostAware() Policy {
 		depthHalf   = 8192 // tokens before a block at which it adds half of that
 	)
 	return rankFunc{name: "cost-aware", rank: func(l Leaf) uint64 {
-		now := max(l.Clock<<tickBits, l.Floor)
-		lifetime := (now - l.Floor) >> tickBits
+		now := max(l.Clock<<tickBits, l.Watermark)
+		lifetime := (now - l.Watermark) >> tickBits
 		hits, depth := uint64(min(l.Hits, hitLimit)), uint64(l.Start)
 		return now + lifetime*(hits*hitWeight+depthWeight*depth/(depth+depthHalf))
 	}}

@@ -22,7 +22,7 @@ func TestReadersAndWriters(t *testing.T) {
 	write := func(n uint64) error {
 		return ix.Update(func(tx *Txn) error {
 			for i := range blocks {
-				e := Entry{Key: key(i + 1), Parent: key(0), Hashes: []byte{byte(i), 1}, Birth: n, Rank: n, Loc: Loc{Segment: n % 3, Length: int64(n)}}
+				e := Entry{Key: key(i + 1), Parent: key(0), Hashes: []byte{byte(i), 1}, Seq: n, Rank: n, Loc: Loc{Segment: n % 3, Length: int64(n)}}
 				if err := tx.Put(e); err != nil {
 					return err
 				}
@@ -79,10 +79,10 @@ func checkNumber(v *View, n *uint64, blocks int) error {
 	var wrong error
 	err := v.Blocks(kv.Key{}, 0, func(e Entry) bool {
 		if *n == 0 {
-			*n = e.Birth
+			*n = e.Seq
 		}
-		if e.Birth != *n {
-			wrong = fmt.Errorf("entry with %d in a view with %d", e.Birth, *n)
+		if e.Seq != *n {
+			wrong = fmt.Errorf("entry with %d in a view with %d", e.Seq, *n)
 		}
 		seen++
 		return wrong == nil

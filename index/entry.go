@@ -32,7 +32,7 @@ type Entry struct {
 	RowFirst uint16 // first row that the record covers, relative to the block
 	RowCount uint16
 	Flags    uint8
-	Birth    uint64 // orders copies of one key
+	Seq      uint64 // orders copies of one key
 
 	// Rank orders the leaves of a model: the lowest is evicted first. Rank, Hits and Used mean something in group 0 only.
 	Rank uint64

@@ -201,7 +201,7 @@ func splitBlockKey(key []byte) (k kv.Key, group uint8, ok bool) {
 //
 //	 0        16      32      48        56       64       72      80     88      92
 //	┌────────┬───────┬───────┬─────────┬────────┬────────┬───────┬──────┬───────┬──────┐
-//	│ parent │ model │ scope │ segment │ offset │ length │ birth │ rank │ first │ hits │
+//	│ parent │ model │ scope │ segment │ offset │ length │ seq   │ rank │ first │ hits │
 //	└────────┴───────┴───────┴─────────┴────────┴────────┴───────┴──────┴───────┴──────┘
 //	 96       98         100        102    103     104    108
 //	┌────────┬──────────┬──────────┬──────┬───────┬──────┬────────────────────┐
@@ -218,7 +218,7 @@ func appendEntry(b []byte, e *Entry, hashes []byte) []byte {
 	b = le.AppendUint64(b, e.Loc.Segment)
 	b = le.AppendUint64(b, uint64(e.Loc.Offset))
 	b = le.AppendUint64(b, uint64(e.Loc.Length))
-	b = le.AppendUint64(b, e.Birth)
+	b = le.AppendUint64(b, e.Seq)
 	b = le.AppendUint64(b, e.Rank)
 	b = le.AppendUint32(b, e.First)
 	b = le.AppendUint32(b, e.Hits)
@@ -244,7 +244,7 @@ func decodeEntry(e *Entry, key, payload []byte) (hashes []byte, ok bool) {
 	e.Loc.Segment = le.Uint64(payload[48:])
 	e.Loc.Offset = int64(le.Uint64(payload[56:]))
 	e.Loc.Length = int64(le.Uint64(payload[64:]))
-	e.Birth = le.Uint64(payload[72:])
+	e.Seq = le.Uint64(payload[72:])
 	e.Rank = le.Uint64(payload[80:])
 	e.First = le.Uint32(payload[88:])
 	e.Hits = le.Uint32(payload[92:])
@@ -283,7 +283,7 @@ func appendStore(b []byte, s *storeRow) []byte {
 	b = append(b, s.UUID[:]...)
 	b = le.AppendUint64(b, s.Applied.LSN)
 	b = le.AppendUint64(b, s.Applied.WALFile)
-	b = le.AppendUint64(b, s.Applied.NextBirth)
+	b = le.AppendUint64(b, s.Applied.NextSeq)
 	b = le.AppendUint64(b, s.Applied.NextSegment)
 	b = le.AppendUint64(b, s.Applied.Clock)
 	b = appendCounts(b, s.Totals)
@@ -311,7 +311,7 @@ func decodeStore(file string, payload []byte) (s storeRow, err error) {
 	}
 	s.Applied.LSN = le.Uint64(payload[24:])
 	s.Applied.WALFile = le.Uint64(payload[32:])
-	s.Applied.NextBirth = le.Uint64(payload[40:])
+	s.Applied.NextSeq = le.Uint64(payload[40:])
 	s.Applied.NextSegment = le.Uint64(payload[48:])
 	s.Applied.Clock = le.Uint64(payload[56:])
 	s.Totals, _ = decodeCounts(payload[64:88])

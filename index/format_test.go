@@ -38,13 +38,13 @@ func goldenIndex(t *testing.T, ix *Index) *model {
 	a, b, root := kv.Key{0xa, 1}, kv.Key{0xb, 2}, kv.Key{0xff}
 	entries := []Entry{
 		{Key: a, Parent: root, Model: kv.Fingerprint{0x77}, Scope: kv.ScopeID{}, Loc: Loc{Segment: 1, Offset: 4096, Length: 32768, Tier: 1},
-			First: 0, Tokens: 64, RowCount: 64, Birth: 0x1122334455667788, Rank: 3, Hits: 4, Used: 0x01020304, Hashes: []byte{1, 2, 0, 0, 5, 6}},
+			First: 0, Tokens: 64, RowCount: 64, Seq: 0x1122334455667788, Rank: 3, Hits: 4, Used: 0x01020304, Hashes: []byte{1, 2, 0, 0, 5, 6}},
 		{Key: b, Parent: a, Model: kv.Fingerprint{0x77}, Scope: kv.ScopeID{0x55}, Loc: Loc{Segment: 2, Offset: 8192, Length: 100},
-			First: 64, Tokens: 3, RowFirst: 1, RowCount: 2, Flags: FlagPartial | FlagScopeRoot, Birth: 7, Rank: 0x0102030405060708, Hashes: []byte{9, 8}},
+			First: 64, Tokens: 3, RowFirst: 1, RowCount: 2, Flags: FlagPartial | FlagScopeRoot, Seq: 7, Rank: 0x0102030405060708, Hashes: []byte{9, 8}},
 		{Key: b, Group: 1, Parent: a, Model: kv.Fingerprint{0x77}, Scope: kv.ScopeID{0x55}, Loc: Loc{Segment: 2, Offset: 12288, Length: 200}, Tokens: 3},
 	}
 	enter(t, ix, m, entries)
-	ok(t, ix.Checkpoint(context.Background(), Applied{LSN: 42, WALFile: 2, NextBirth: 3, NextSegment: 4, Clock: 5, Extra: []byte("state")}))
+	ok(t, ix.Checkpoint(context.Background(), Applied{LSN: 42, WALFile: 2, NextSeq: 3, NextSegment: 4, Clock: 5, Extra: []byte("state")}))
 	return m
 }
 
@@ -74,7 +74,7 @@ func TestGolden(t *testing.T) {
 	if err := m.compare(v); err != nil {
 		t.Error(err)
 	}
-	if a := ix.Applied(); a.LSN != 42 || a.WALFile != 2 || a.NextBirth != 3 || a.NextSegment != 4 || a.Clock != 5 || string(a.Extra) != "state" {
+	if a := ix.Applied(); a.LSN != 42 || a.WALFile != 2 || a.NextSeq != 3 || a.NextSegment != 4 || a.Clock != 5 || string(a.Extra) != "state" {
 		t.Error(a)
 	}
 
@@ -120,7 +120,7 @@ func TestEntryRoundTrip(t *testing.T) {
 			},
 			First: rapid.Uint32().Draw(t, "first"), Tokens: rapid.Uint16().Draw(t, "tokens"),
 			RowFirst: rapid.Uint16().Draw(t, "rowFirst"), RowCount: rapid.Uint16().Draw(t, "rowCount"),
-			Flags: rapid.Byte().Draw(t, "flags"), Birth: rapid.Uint64().Draw(t, "birth"),
+			Flags: rapid.Byte().Draw(t, "flags"), Seq: rapid.Uint64().Draw(t, "seq"),
 			Rank: rapid.Uint64().Draw(t, "rank"), Hits: rapid.Uint32().Draw(t, "hits"), Used: rapid.Uint32().Draw(t, "used"),
 		}
 		hashes := rapid.SliceOfN(rapid.Byte(), 0, 64).Draw(t, "hashes")

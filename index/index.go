@@ -55,7 +55,7 @@ func (o Options) withDefaults() Options {
 type Applied struct {
 	LSN         uint64 // frames up to here are in the entries
 	WALFile     uint64
-	NextBirth   uint64
+	NextSeq     uint64
 	NextSegment uint64
 	Clock       uint64
 	Extra       []byte // the caller's, at most MaxExtraBytes

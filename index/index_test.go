@@ -31,9 +31,9 @@ func drawEntry(t *rapid.T, maxKey int) Entry {
 			Tier:    uint8(n % 3),
 		},
 		First: uint32(n), Tokens: uint16(n % 65), RowCount: uint16(n % 7), RowFirst: uint16(n % 5),
-		Birth: rapid.Uint64Range(0, 1000).Draw(t, "birth"),
-		Rank:  rapid.Uint64Range(0, 30).Draw(t, "rank"),
-		Hits:  uint32(rapid.IntRange(0, 3).Draw(t, "hits")),
+		Seq:  rapid.Uint64Range(0, 1000).Draw(t, "seq"),
+		Rank: rapid.Uint64Range(0, 30).Draw(t, "rank"),
+		Hits: uint32(rapid.IntRange(0, 3).Draw(t, "hits")),
 	}
 	if rapid.IntRange(0, 3).Draw(t, "scope root") == 0 {
 		e.Flags |= FlagScopeRoot
@@ -145,7 +145,7 @@ func testModel(t *rapid.T) {
 			if frozen == nil {
 				frozen = m.clone()
 			}
-			a := Applied{LSN: savedAt.LSN + 1, WALFile: 7, NextBirth: 8, NextSegment: 9, Clock: 10,
+			a := Applied{LSN: savedAt.LSN + 1, WALFile: 7, NextSeq: 8, NextSegment: 9, Clock: 10,
 				Extra: bytes.Repeat([]byte{byte(savedAt.LSN)}, rapid.SampledFrom([]int{0, 1, 960, 961, 5000}).Draw(t, "extra"))}
 			ok(t, ix.Checkpoint(context.Background(), a))
 			saved, savedAt, frozen = frozen, a, nil
@@ -233,10 +233,10 @@ func change(t *rapid.T, tx *Txn, m *model, maxKey int) error {
 		}
 		return want(tx.SetFlags(k, group, flags))
 	default:
-		e.Loc, e.Birth = Loc{Segment: rapid.Uint64Range(1, 5).Draw(t, "segment"), Length: 77}, 99
+		e.Loc, e.Seq = Loc{Segment: rapid.Uint64Range(1, 5).Draw(t, "segment"), Length: 77}, 99
 		if stored {
 			m.blocks[blockID{k, group}] = e
 		}
-		return want(tx.SetLoc(k, group, e.Loc, e.Birth))
+		return want(tx.SetLoc(k, group, e.Loc, e.Seq))
 	}
 }

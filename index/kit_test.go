@@ -89,7 +89,7 @@ func randomEntry(r *rand.Rand, n int) Entry {
 	e := Entry{
 		Key: key(n), Parent: key(n / 3), Model: kv.Fingerprint{byte(r.IntN(2))}, Scope: kv.ScopeID{byte(r.IntN(2))},
 		Loc:   Loc{Segment: r.Uint64N(4), Offset: r.Int64N(1 << 40), Length: r.Int64N(1 << 20)},
-		First: uint32(n), Tokens: 64, RowCount: 64, Birth: r.Uint64(), Rank: r.Uint64N(1000), Hits: 1,
+		First: uint32(n), Tokens: 64, RowCount: 64, Seq: r.Uint64(), Rank: r.Uint64N(1000), Hits: 1,
 	}
 	if n%5 == 0 {
 		e.Flags = FlagScopeRoot

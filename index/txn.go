@@ -299,10 +299,10 @@ func (t *Txn) SetFlags(k kv.Key, group uint8, flags uint8) error {
 }
 
 // SetLoc says that the record has moved. It returns [ErrNotFound] if there is no such entry.
-func (t *Txn) SetLoc(k kv.Key, group uint8, loc Loc, birth uint64) error {
+func (t *Txn) SetLoc(k kv.Key, group uint8, loc Loc, seq uint64) error {
 	return t.change(k, group, func(_ *cursor, e *Entry) error {
 		was := *e
-		e.Loc, e.Birth = loc, birth
+		e.Loc, e.Seq = loc, seq
 		if err := e.validate(); err != nil {
 			return err
 		}

@@ -50,7 +50,7 @@ func NewBuilder(m Meta, planes int) *Builder {
 	}
 	b.h = recordHeader{
 		kind: Chained, group: m.Group, key: m.Key, parent: m.Parent, model: m.Model, scope: m.Scope,
-		birth: m.Birth, created: m.Created, first: m.First, tokens: len(m.Tokens), spans: len(m.Spans), table: planes,
+		seq: m.Seq, created: m.Created, first: m.First, tokens: len(m.Tokens), spans: len(m.Spans), table: planes,
 	}
 	b.h.layout()
 	b.size = int64(b.h.head)
@@ -164,9 +164,9 @@ func (b *Builder) stamp(at place, length int64) []byte {
 }
 
 // rebuild starts a Builder that holds a copy of a stored record.
-func rebuild(r *Record, birth uint64) *Builder {
+func rebuild(r *Record, seq uint64) *Builder {
 	b := &Builder{h: r.h, size: r.h.total, added: r.h.table}
-	b.h.birth = birth
+	b.h.seq = seq
 	b.buf = getBuffer(b.size)
 	copy(b.buf, r.b)
 	return b

@@ -1,9 +1,9 @@
 package segments
 
-// Copy appends the record at loc once more, with another birth number, to its model's active segment, and returns where
+// Copy appends the record at loc once more, with another sequence number, to its model's active segment, and returns where
 // the copy lies. Every plane is verified on the way: damage is not carried on, it is the error that Read would return.
 // The original stays.
-func (s *Set) Copy(loc Loc, birth uint64) (Loc, error) {
+func (s *Set) Copy(loc Loc, seq uint64) (Loc, error) {
 	if err := s.writable(); err != nil {
 		return Loc{}, err
 	}
@@ -14,7 +14,7 @@ func (s *Set) Copy(loc Loc, birth uint64) (Loc, error) {
 				return err
 			}
 		}
-		b = rebuild(r, birth)
+		b = rebuild(r, seq)
 		return nil
 	})
 	defer b.Release()

@@ -41,7 +41,7 @@ type recordHeader struct {
 	model   kv.Fingerprint
 	scope   kv.ScopeID
 	at      place
-	birth   uint64
+	seq     uint64
 	created int64 // Unix seconds
 	total   int64 // bytes up to the end of the last plane
 	first   uint32
@@ -70,7 +70,7 @@ func (h *recordHeader) spansAt() int  { return h.tokensAt() + 4*h.tokens }
 //	    │ key 16                        │ parent key 16                │
 //	 48 │ fingerprint 16                │ scope 16                     │
 //	 80 │ store UUID 16                 │ u64 segment id │ u64 offset  │
-//	112 │ u64 birth     │ u64 total     │ u32 first pos  │ u32 tokens  │
+//	112 │ u64 seq       │ u64 total     │ u32 first pos  │ u32 tokens  │
 //	136 │ u32 header len │ u32 TLV len  │ u32 token len  │ u32 span len│
 //	152 │ u32 table len  │ u8 cipher, 3 zero │ u32 key id │ nonce 24   │
 //	188 │ u64 created   │ runtime key 16 │ zero 40     │ u32 CRC32C    │
@@ -101,7 +101,7 @@ func encodeRecordHeader(b []byte, h *recordHeader) {
 	copy(b[80:], h.at.uuid[:])
 	le.PutUint64(b[96:], h.at.segment)
 	le.PutUint64(b[104:], uint64(h.at.offset))
-	le.PutUint64(b[112:], h.birth)
+	le.PutUint64(b[112:], h.seq)
 	le.PutUint64(b[120:], uint64(h.total))
 	le.PutUint32(b[128:], h.first)
 	le.PutUint32(b[132:], uint32(h.tokens))
@@ -195,7 +195,7 @@ func decodeRecordHead(b []byte, at place) (h recordHeader, v verdict, _ *damage.
 	h.kind, h.group, h.flags = RecordKind(b[10]), b[11], le.Uint32(b[12:])
 	h.key, h.parent = kv.Key(b[16:32]), kv.Key(b[32:48])
 	h.model, h.scope = kv.Fingerprint(b[48:64]), kv.ScopeID(b[64:80])
-	h.birth, h.first, h.created = le.Uint64(b[112:]), le.Uint32(b[128:]), int64(le.Uint64(b[188:]))
+	h.seq, h.first, h.created = le.Uint64(b[112:]), le.Uint32(b[128:]), int64(le.Uint64(b[188:]))
 	if err := checkRecordHead(b[:h.head], &h); err != nil {
 		return recordHeader{}, isDamaged, damage.Wrap("", at.offset, "record header", err)
 	}

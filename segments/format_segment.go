@@ -177,7 +177,7 @@ func uuidOfHeader(b []byte) kv.UUID {
 // footerEntry is one record of a sealed segment, destroyed or not.
 type footerEntry struct {
 	key    kv.Key
-	birth  uint64
+	seq    uint64
 	offset int64
 	length int64 // aligned
 	group  uint8
@@ -192,7 +192,7 @@ type footerEntry struct {
 //	16 ├──────────────────────┴─────────┴────────────┘                │
 //	   │ store UUID 16 │ u64 id │ u64 own offset │ u64 n │ zero 8     │
 //	64 ├──────────────────────────────────────────────────────────────┤
-//	   │ n x {key 16, u64 birth, u64 offset, u64 length, u8 group,    │
+//	   │ n x {key 16, u64 seq, u64 offset, u64 length, u8 group,    │
 //	   │      u8 kind, zero 6}                                        │
 //	   ├──────────────────────────────────────────────────────────────┤
 //	   │ magic "DORM.END"     │ u16 ver │ zero 6     │ store UUID 16  │
@@ -209,7 +209,7 @@ func encodeFooter(at place, entries []footerEntry) []byte {
 	for i, e := range entries {
 		p := b[footerHeaderBytes+i*footerEntryBytes:]
 		copy(p, e.key[:])
-		le.PutUint64(p[16:], e.birth)
+		le.PutUint64(p[16:], e.seq)
 		le.PutUint64(p[24:], uint64(e.offset))
 		le.PutUint64(p[32:], uint64(e.length))
 		p[40], p[41] = e.group, byte(e.kind)
@@ -291,7 +291,7 @@ func decodeFooter(b []byte, at place) (entries []footerEntry, n int64, _ *damage
 	for i := range entries {
 		off := footerHeaderBytes + i*footerEntryBytes
 		p := b[off:]
-		e := footerEntry{key: kv.Key(p[:16]), birth: le.Uint64(p[16:]), group: p[40], kind: RecordKind(p[41])}
+		e := footerEntry{key: kv.Key(p[:16]), seq: le.Uint64(p[16:]), group: p[40], kind: RecordKind(p[41])}
 		from, size := le.Uint64(p[24:]), le.Uint64(p[32:])
 		if from < free || from > uint64(at.offset) || size == 0 || size > uint64(at.offset)-from {
 			return fail(int64(off), "footer entry", fmt.Sprintf("a record in [%d, %d)", free, at.offset), fmt.Sprintf("[%d, +%d)", from, size))

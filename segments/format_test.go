@@ -30,8 +30,8 @@ func goldenRecord(t testing.TB) []byte {
 
 func goldenFooter() []byte {
 	return encodeFooter(place{testUUID, 7, 16384}, []footerEntry{
-		{key: kv.Key{1}, birth: 5, offset: 4096, length: 4096, group: 0, kind: Chained},
-		{key: kv.Key{2}, birth: 6, offset: 12288, length: 4096, group: 1, kind: Chained},
+		{key: kv.Key{1}, seq: 5, offset: 4096, length: 4096, group: 0, kind: Chained},
+		{key: kv.Key{2}, seq: 6, offset: 12288, length: 4096, group: 1, kind: Chained},
 	})
 }
 
@@ -53,11 +53,11 @@ func TestGoldenBytesAreRead(t *testing.T) {
 		t.Error(err)
 	}
 	rec, v, bad := decodeRecordHead(read("record.golden"), place{testUUID, 7, 8192})
-	if v != isRecord || rec.birth != 43 || rec.tokens != 64 || rec.spans != 2 || rec.table != 2 || rec.group != 1 || rec.created != 0x5152535455565758 {
+	if v != isRecord || rec.seq != 43 || rec.tokens != 64 || rec.spans != 2 || rec.table != 2 || rec.group != 1 || rec.created != 0x5152535455565758 {
 		t.Error(rec, v, bad)
 	}
 	entries, _, bad := decodeFooter(read("footer.golden"), place{testUUID, 7, 16384})
-	if bad != nil || len(entries) != 2 || entries[1].birth != 6 {
+	if bad != nil || len(entries) != 2 || entries[1].seq != 6 {
 		t.Error(entries, bad)
 	}
 }

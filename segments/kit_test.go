@@ -65,7 +65,7 @@ type block struct {
 func makeBlock(n int, seed uint64, planes ...int) block {
 	_, fp := testModel(n)
 	rng := rand.New(rand.NewPCG(seed, 77))
-	b := block{meta: Meta{Model: fp, First: 64, Birth: seed + 1}}
+	b := block{meta: Meta{Model: fp, First: 64, Seq: seed + 1}}
 	le.PutUint64(b.meta.Key[:], seed)
 	le.PutUint64(b.meta.Parent[:], seed^0xffff)
 	for range 64 {
@@ -113,7 +113,7 @@ func (b block) differs(r *Record) string {
 	m := b.meta
 	switch {
 	case r.Key() != m.Key, r.Parent() != m.Parent, r.Model() != m.Model, r.Scope() != m.Scope, r.Group() != m.Group,
-		r.First() != m.First, r.Birth() != m.Birth, r.Kind() != Chained:
+		r.First() != m.First, r.Seq() != m.Seq, r.Kind() != Chained:
 		return "header"
 	case r.TokenCount() != len(m.Tokens):
 		return "token count"

@@ -37,7 +37,7 @@ type Meta struct {
 	Model  kv.Fingerprint
 	Scope  kv.ScopeID
 	First  uint32 // position of the block's first token
-	Birth  uint64 // orders copies of one key
+	Seq    uint64 // orders copies of one key
 	// Created is when the record was first put, in Unix seconds; 0 if nobody knows. Copies keep it.
 	Created int64
 	Tokens  []kv.Token

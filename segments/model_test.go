@@ -139,9 +139,9 @@ func (w *world) append(t *rapid.T) {
 
 func (w *world) copy(*rapid.T) {
 	from, k := w.pick(func(k *known) bool { return k.doomed == 0 })
-	to := must(w.s.Copy(from, k.block.meta.Birth+1000))(w.t)
+	to := must(w.s.Copy(from, k.block.meta.Seq+1000))(w.t)
 	b := k.block
-	b.meta.Birth += 1000
+	b.meta.Seq += 1000
 	w.add(to, &known{block: b, model: k.model})
 	w.destroyLoc(from)
 }

@@ -24,7 +24,7 @@ func (r *Record) Group() uint8          { return r.h.group }
 func (r *Record) Parent() kv.Key        { return r.h.parent }
 func (r *Record) Model() kv.Fingerprint { return r.h.model }
 func (r *Record) Scope() kv.ScopeID     { return r.h.scope }
-func (r *Record) Birth() uint64         { return r.h.birth }
+func (r *Record) Seq() uint64           { return r.h.seq }
 
 // Created is when the record was first put, in Unix seconds; 0 if nobody knows.
 func (r *Record) Created() int64 { return r.h.created }

@@ -26,7 +26,7 @@ func TestBuildAndRead(t *testing.T) {
 		b := block{meta: cutting(&p, start, min(len(p.Tokens), start+rapid.IntRange(0, kv.MaxBlockTokens).Draw(t, "block")))}
 		b.meta.Model, b.meta.Group = fp, uint8(rapid.IntRange(0, kv.MaxGroups-1).Draw(t, "group"))
 		b.meta.Key, b.meta.Parent = drawBytes(t, 16, "key"), drawBytes(t, 16, "parent")
-		b.meta.Scope, b.meta.Birth = drawBytes(t, 16, "scope"), rapid.Uint64().Draw(t, "birth")
+		b.meta.Scope, b.meta.Seq = drawBytes(t, 16, "scope"), rapid.Uint64().Draw(t, "seq")
 		for range rapid.IntRange(0, 6).Draw(t, "planes") {
 			plane := make([]byte, rapid.OneOf(rapid.IntRange(0, 200), rapid.IntRange(0, 90<<10)).Draw(t, "bytes"))
 			for i := range plane {

@@ -137,7 +137,7 @@ func TestCopy(t *testing.T) {
 		t.Error(from, to)
 	}
 	ok(t, b.read(s, from))
-	b.meta.Birth = 99
+	b.meta.Seq = 99
 	ok(t, b.read(s, to))
 	flip(t, s.segs[from.Segment].path, from.Offset+5000)
 	if _, err := s.Copy(from, 100); !errors.Is(err, errCorrupt) {

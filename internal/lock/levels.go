@@ -14,7 +14,7 @@ var Order = []struct {
 	{Match{}, "one match: what it found, whether it is closed"},
 	{Checkpoint{}, "one checkpoint, reclaim, eviction or repair of leftovers at a time"},
 	{BloomRebuild{}, "one rebuild of the Bloom filter at a time"},
-	{Gate{}, "read-held from a record's append to its publishing; a checkpoint holds it while it switches files"},
+	{PublishGate{}, "read-held from a record's append to its publishing; a checkpoint holds it while it switches files"},
 	{ShortLease{}, "read-held as long as a short lease is open"},
 	{Commit{}, "one change of log, index and catalog at a time: all three say the same"},
 	{IndexKeep{}, "one checkpoint, compaction or check of index.db at a time"},
@@ -50,7 +50,7 @@ type (
 	Match          struct{}
 	BloomRebuild   struct{}
 	Checkpoint     struct{}
-	Gate           struct{}
+	PublishGate    struct{}
 	ShortLease     struct{}
 	Commit         struct{}
 	IndexKeep      struct{}
@@ -83,7 +83,7 @@ func (Life) place()           {}
 func (Match) place()          {}
 func (BloomRebuild) place()   {}
 func (Checkpoint) place()     {}
-func (Gate) place()           {}
+func (PublishGate) place()    {}
 func (ShortLease) place()     {}
 func (Commit) place()         {}
 func (IndexKeep) place()      {}

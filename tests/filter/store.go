@@ -53,7 +53,7 @@ func (s *store) add(p *kv.Prompt) error {
 		n := len(s.keys.blocks)
 		s.late = append(s.late, index.Entry{
 			Key: k, Parent: c.Parent(i), Model: s.model, First: uint32(start), Tokens: uint16(end - start), RowCount: uint16(end - start),
-			Birth: uint64(n), Rank: uint64(n), Loc: index.Loc{Segment: uint64(n >> 10), Offset: int64(n&1023) << 15, Length: 32 << 10},
+			Seq: uint64(n), Rank: uint64(n), Loc: index.Loc{Segment: uint64(n >> 10), Offset: int64(n&1023) << 15, Length: 32 << 10},
 			Hashes: s.hasher.AppendTokenHashes(nil, p, start, end),
 		})
 	}

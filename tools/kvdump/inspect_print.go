@@ -126,8 +126,8 @@ func printBlocks(w io.Writer, inv *inventory, blocks []blockLine, title string, 
 	t := newGrid(header...)
 	for _, b := range blocks {
 		var marks []string
-		if b.Tail {
-			marks = append(marks, "tail")
+		if b.Partial {
+			marks = append(marks, "partial")
 		}
 		if b.Damaged {
 			marks = append(marks, "damaged")

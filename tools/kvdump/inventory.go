@@ -69,7 +69,7 @@ type blockLine struct {
 	Ended    uint32    `json:"hits_ended"`
 	LastUsed time.Time `json:"last_used,omitzero"` // to the minute; zero if that is not known
 	Damaged  bool      `json:"damaged"`
-	Tail     bool      `json:"tail"`
+	Partial  bool      `json:"partial"`
 }
 
 type scopeLine struct {
@@ -245,7 +245,7 @@ func (inv *inventory) records(ctx context.Context, s *db.Store, report func(db.P
 		line := blockLine{
 			Key: b.Key.String(), Parent: b.Parent.String(), Group: b.Group, Model: b.Model.String(), First: b.First,
 			Tokens: b.Tokens, Rows: b.Rows, Bytes: b.Bytes, Segment: b.Segment, Offset: b.Offset, Ended: b.Hits,
-			LastUsed: b.Used, Damaged: b.Damaged || err != nil, Tail: b.Tail,
+			LastUsed: b.Used, Damaged: b.Damaged || err != nil, Partial: b.Partial,
 		}
 		if !b.Scope.IsShared() {
 			line.Scope = b.Scope.String()

@@ -95,10 +95,10 @@ func (e *Engine) writeCheckpoint(ctx context.Context, c *checkpointing) error {
 }
 
 // freeze switches to a new log file whose head repeats the small state, and freezes the index at the last frame before
-// it. While it holds the gate, no record is on its way from a segment to the index.
+// it. While it holds the publish gate, no record is on its way from a segment to the index.
 func (e *Engine) freeze() (*checkpointing, error) {
-	e.gate.Lock()
-	defer e.gate.Unlock()
+	e.publishGate.Lock()
+	defer e.publishGate.Unlock()
 	e.logMu.Lock()
 	defer e.logMu.Unlock()
 	if err := e.updateIndex(func(*index.Txn) error { return nil }); err != nil {
@@ -120,7 +120,7 @@ func (e *Engine) freeze() (*checkpointing, error) {
 	}
 	next := e.nextCounters()
 	e.dirty.Store(false)
-	a.NextBirth, a.NextSegment, a.Clock, a.Extra = next.Seq, next.Segment, next.Clock, head
+	a.NextSeq, a.NextSegment, a.Clock, a.Extra = next.Seq, next.Segment, next.Clock, head
 	e.Index.Freeze()
 	return &checkpointing{
 		applied: a, empty: empty, bloom: e.bloom.Load(), growth: e.growth.Load(), stateGrowth: e.stateGrowth.Load(),
@@ -129,7 +129,7 @@ func (e *Engine) freeze() (*checkpointing, error) {
 
 // laterHead is what the log's next file begins with, as of now, encoded when that is written: a process that only reads needs none. Encoding
 // takes no lock.
-// The caller holds the gate and logMu.
+// The caller holds the publish gate and logMu.
 func (e *Engine) laterHead(ends map[uint64]int64) (encode func() []byte, sizeBound int64) {
 	return e.Catalog.Head(boot.ID(), ends, e.nextCounters()), e.Catalog.HeadBound(len(ends))
 }

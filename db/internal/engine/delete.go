@@ -133,7 +133,7 @@ func (e *Engine) deleteSome(pick func(t *index.Txn) ([]kv.Key, error), named fun
 		if op.Refs, err = e.refsOf(t, op.Dead, named); err != nil || len(op.Dead) == 0 && len(op.Refs) == 0 {
 			return nil, err
 		}
-		op.Seq = e.birth.Load()
+		op.Seq = e.seq.Load()
 		return op, nil
 	})
 	if err != nil || lsn == 0 {

@@ -7,6 +7,6 @@
 // Locks, from the first to the last (docs/design.md has all of them, and a build tag checks the order):
 //
 //	ckptMu   one checkpoint, reclaim or rewrite of index.db at a time
-//	gate     shared from a record's append to its publishing; whole while a checkpoint notes the segments' ends
+//	publishGate shared from a record's append to its publishing; whole while a checkpoint notes the segments' ends
 //	logMu    appending to the log and publishing to the index, so that both have one order
 package engine

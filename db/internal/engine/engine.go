@@ -55,11 +55,11 @@ type Engine struct {
 	ckptMu   lock.Mutex[lock.Checkpoint]
 	unsealed []recovery.Leftover // guarded by ckptMu: left so by an earlier process
 	begun    *checkpointing      // guarded by ckptMu: the last checkpoint, if it failed half-way
-	// gate is read-held from a record's append to its publishing, so that a checkpoint knows that below the ends it
+	// publishGate is read-held from a record's append to its publishing, so that a checkpoint knows that below the ends it
 	// notes there is nothing unnamed.
-	gate   lock.RWMutex[lock.Gate]
-	shorts lease.Shorts
-	logMu  lock.Mutex[lock.Commit]
+	publishGate lock.RWMutex[lock.PublishGate]
+	shorts      lease.Shorts
+	logMu       lock.Mutex[lock.Commit]
 
 	barriers barriers
 
@@ -77,15 +77,15 @@ type Engine struct {
 	Doubts []error           // why index.db was not used, if it is there; written by Open only
 	Absent []recovery.Absent // records that the log names and a rebuild did not find; written by Open only
 
-	clock, birth, floor atomic.Uint64
-	growth              atomic.Int64 // bytes appended to segments and log since the last checkpoint
-	stateGrowth         atomic.Int64 // of these, the frames that change only the catalog
-	measured            atomic.Bool
-	measuring           lock.Mutex[lock.Measure] // one look at the files at a time
-	space               usage
-	indexBytes          atomic.Int64 // of index.db, when it was last measured
-	bloomBytes          atomic.Int64 // of the Bloom filter's file, or of the least one
-	dirty               atomic.Bool  // there is something for a checkpoint to do
+	clock, seq, watermark atomic.Uint64
+	growth                atomic.Int64 // bytes appended to segments and log since the last checkpoint
+	stateGrowth           atomic.Int64 // of these, the frames that change only the catalog
+	measured              atomic.Bool
+	measuring             lock.Mutex[lock.Measure] // one look at the files at a time
+	space                 usage
+	indexBytes            atomic.Int64 // of index.db, when it was last measured
+	bloomBytes            atomic.Int64 // of the Bloom filter's file, or of the least one
+	dirty                 atomic.Bool  // there is something for a checkpoint to do
 
 	onDamage func(error) // has a damaged index rebuilt; set by start
 
@@ -220,10 +220,10 @@ func (e *Engine) durable(lsn uint64) error {
 }
 
 // LeafOf is what a policy knows about a block that was put or used at that time of the clock.
-func LeafOf(x index.Entry, clock, floor uint64) Leaf {
+func LeafOf(x index.Entry, clock, watermark uint64) Leaf {
 	return Leaf{
-		Clock: clock, Birth: x.Birth, Hits: x.Hits,
-		Start: int(x.First), End: int(x.First) + int(x.Tokens), Bytes: x.Loc.Length, Floor: floor,
+		Clock: clock, Seq: x.Seq, Hits: x.Hits,
+		Start: int(x.First), End: int(x.First) + int(x.Tokens), Bytes: x.Loc.Length, Watermark: watermark,
 	}
 }
 
@@ -237,7 +237,7 @@ func (e *Engine) rank(entry index.Entry) uint64 {
 
 // order is the order in which a block is evicted that was put or used at that time of the clock.
 func (e *Engine) order(x index.Entry, clock uint64) uint64 {
-	return e.o.Rank(LeafOf(x, clock, e.floor.Load()))
+	return e.o.Rank(LeafOf(x, clock, e.watermark.Load()))
 }
 
 // counts returns the size of the store as of now.
@@ -257,12 +257,12 @@ func (e *Engine) Signal() {
 
 // nextCounters are what a checkpoint or a log head records, so that no number is ever given twice.
 func (e *Engine) nextCounters() oplog.Counters {
-	return oplog.Counters{Seq: e.birth.Load() + 1, Segment: e.Segments.MaxID() + 1, Clock: e.clock.Load()}
+	return oplog.Counters{Seq: e.seq.Load() + 1, Segment: e.Segments.MaxID() + 1, Clock: e.clock.Load()}
 }
 
 // openEnds are the ends of the segments that this process has begun and not sealed, and of those that an earlier one left and in
 // which nothing lives: without a header they are not sealed, and a power cut may bring them back after they are unlinked. The caller
-// holds the gate and ckptMu.
+// holds the publish gate and ckptMu.
 func (e *Engine) openEnds() map[uint64]int64 {
 	ends := e.Segments.OpenEnds()
 	v := e.View()
@@ -340,14 +340,14 @@ func (e *Engine) BloomFile() (b *index.Bloom, lsn uint64, current bool, err erro
 
 // RaiseNumbers keeps sequence numbers and times up to these from being given again.
 func (e *Engine) RaiseNumbers(seq, clock uint64) {
-	e.birth.Store(max(e.birth.Load(), seq))
+	e.seq.Store(max(e.seq.Load(), seq))
 	e.clock.Store(max(e.clock.Load(), clock))
 }
 
 // Appending keeps checkpoints from beginning until done is called: records that are appended have to be committed before.
 func (e *Engine) Appending() (done func()) {
-	e.gate.RLock()
-	return e.gate.RUnlock
+	e.publishGate.RLock()
+	return e.publishGate.RUnlock
 }
 
 // Grew notes bytes that were appended, and reports whether a checkpoint is due.

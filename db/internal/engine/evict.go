@@ -68,12 +68,12 @@ func (e *Engine) evictSome(goal evictGoal) (n int, freed int64, err error) {
 			op.Dead = append(op.Dead, dead...)
 			freed += bytes
 			n++
-			e.floor.Store(max(e.floor.Load(), leaf.Rank&catalog.RankMask))
+			e.watermark.Store(max(e.watermark.Load(), leaf.Rank&catalog.RankMask))
 		}
 		if n == 0 {
 			return nil, nil
 		}
-		op.Seq = e.birth.Load()
+		op.Seq = e.seq.Load()
 		return op, nil
 	})
 	if err == nil {
@@ -88,15 +88,15 @@ func (e *Engine) evictSome(goal evictGoal) (n int, freed int64, err error) {
 	return n, freed, nil
 }
 
-// findFloor sets the floor of ranks to that of the coldest leaf, as if the one before it had just been evicted.
-func (e *Engine) findFloor() error {
+// findWatermark sets the eviction watermark, the highest rank that was evicted, to that of the coldest leaf, as if the one before it had just been evicted.
+func (e *Engine) findWatermark() error {
 	v := e.View()
 	defer v.Release()
-	floor := uint64(catalog.RankMask)
+	coldest := uint64(catalog.RankMask)
 	var err error
 	v.Models(func(fp kv.Fingerprint, _ index.Counts) bool { // those that have blocks
 		err = v.Leaves(fp, nil, func(_ kv.Key, rank uint64) bool {
-			floor = min(floor, rank&catalog.RankMask)
+			coldest = min(coldest, rank&catalog.RankMask)
 			return false
 		})
 		return err == nil
@@ -104,8 +104,8 @@ func (e *Engine) findFloor() error {
 	if err != nil {
 		return err
 	}
-	if floor != catalog.RankMask {
-		e.floor.Store(floor)
+	if coldest != catalog.RankMask {
+		e.watermark.Store(coldest)
 	}
 	return nil
 }

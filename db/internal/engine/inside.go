@@ -22,25 +22,25 @@ type Inside struct{ e *Engine }
 // Inside is for tests.
 func (e *Engine) Inside() Inside { return Inside{e} }
 
-func (i Inside) Wal() *wal.Log                        { return i.e.wal }
-func (i Inside) Bloom() *atomic.Pointer[index.Bloom]  { return &i.e.bloom }
-func (i Inside) CkptMu() *lock.Mutex[lock.Checkpoint] { return &i.e.ckptMu }
-func (i Inside) Gate() *lock.RWMutex[lock.Gate]       { return &i.e.gate }
-func (i Inside) LogMu() *lock.Mutex[lock.Commit]      { return &i.e.logMu }
-func (i Inside) Shorts() *lease.Shorts                { return &i.e.shorts }
-func (i Inside) Workers() *read.Workers               { return i.e.workers }
-func (i Inside) Clock() *atomic.Uint64                { return &i.e.clock }
-func (i Inside) Birth() *atomic.Uint64                { return &i.e.birth }
-func (i Inside) Growth() *atomic.Int64                { return &i.e.growth }
-func (i Inside) StateGrowth() *atomic.Int64           { return &i.e.stateGrowth }
-func (i Inside) Measured() *atomic.Bool               { return &i.e.measured }
-func (i Inside) Unsealed() any                        { return i.e.unsealed }
-func (i Inside) Unsynced() bool                       { return i.e.unsynced() }
-func (i Inside) Held() int64                          { return i.e.held() }
-func (i Inside) ReserveBytes() int64                  { return i.e.reserveBytes() }
-func (i Inside) AboveHighWater() bool                 { return i.e.aboveHighWater() }
-func (i Inside) OpenEnds() map[uint64]int64           { return i.e.openEnds() }
-func (i Inside) PlacesIn(id uint64) []segments.Loc    { return i.e.placesIn(id) }
+func (i Inside) Wal() *wal.Log                                { return i.e.wal }
+func (i Inside) Bloom() *atomic.Pointer[index.Bloom]          { return &i.e.bloom }
+func (i Inside) CkptMu() *lock.Mutex[lock.Checkpoint]         { return &i.e.ckptMu }
+func (i Inside) PublishGate() *lock.RWMutex[lock.PublishGate] { return &i.e.publishGate }
+func (i Inside) LogMu() *lock.Mutex[lock.Commit]              { return &i.e.logMu }
+func (i Inside) Shorts() *lease.Shorts                        { return &i.e.shorts }
+func (i Inside) Workers() *read.Workers                       { return i.e.workers }
+func (i Inside) Clock() *atomic.Uint64                        { return &i.e.clock }
+func (i Inside) Seq() *atomic.Uint64                          { return &i.e.seq }
+func (i Inside) Growth() *atomic.Int64                        { return &i.e.growth }
+func (i Inside) StateGrowth() *atomic.Int64                   { return &i.e.stateGrowth }
+func (i Inside) Measured() *atomic.Bool                       { return &i.e.measured }
+func (i Inside) Unsealed() any                                { return i.e.unsealed }
+func (i Inside) Unsynced() bool                               { return i.e.unsynced() }
+func (i Inside) Held() int64                                  { return i.e.held() }
+func (i Inside) ReserveBytes() int64                          { return i.e.reserveBytes() }
+func (i Inside) AboveHighWater() bool                         { return i.e.aboveHighWater() }
+func (i Inside) OpenEnds() map[uint64]int64                   { return i.e.openEnds() }
+func (i Inside) PlacesIn(id uint64) []segments.Loc            { return i.e.placesIn(id) }
 
 // Space is what the files are counted to occupy, what puts under way have reserved of it, and the blocks that they are about to add.
 func (i Inside) Space() (used, reserved, blocks int64) {

@@ -135,9 +135,9 @@ func (e *Engine) goneForGood(err error, durable func(lsn uint64) error) error {
 }
 
 func (e *Engine) retire(fp kv.Fingerprint) (uint64, error) {
-	// The gate keeps puts of this model from adding segments meanwhile.
-	e.gate.Lock()
-	defer e.gate.Unlock()
+	// The publish gate keeps puts of this model from adding segments meanwhile.
+	e.publishGate.Lock()
+	defer e.publishGate.Unlock()
 	e.logMu.Lock()
 	defer e.logMu.Unlock()
 	if e.Catalog.Model(fp) == nil {

@@ -88,7 +88,7 @@ func OpenRebuilt(ctx context.Context, dir string, o Options, doubt error) (opene
 	e.Leases = lease.Store{Search: &e.Search, Pins: e.Pins, Committed: e.awaitCommit}
 	e.writes = write.Store{
 		Store: &e.Leases, Rows: &e.Source, Engine: e,
-		Gate: &e.gate, Seq: &e.birth, Grown: &e.growth, Replaced: &e.Count.Replaced,
+		PublishGate: &e.publishGate, Seq: &e.seq, Grown: &e.growth, Replaced: &e.Count.Replaced,
 	}
 	if o.ReadOnly {
 		return e, nil
@@ -106,7 +106,7 @@ func OpenRebuilt(ctx context.Context, dir string, o Options, doubt error) (opene
 	if err := e.endUnsynced(ctx); err != nil {
 		return nil, err
 	}
-	return e, e.findFloor()
+	return e, e.findWatermark()
 }
 
 // recover finds out what the store is. A reader beside a writer takes what the last checkpoint wrote.
@@ -132,7 +132,7 @@ func (e *Engine) recover(ctx context.Context, doubt error) (*recovery.Result, er
 		return nil, err
 	}
 	e.Catalog, e.unsealed, e.Doubts, e.Absent = r.Catalog, r.Leftover, r.Doubts, r.Absent
-	e.birth.Store(r.Seq)
+	e.seq.Store(r.Seq)
 	e.clock.Store(r.Clock)
 	e.planBloom(&r)
 	return &r, nil

@@ -28,13 +28,13 @@ type Options struct {
 
 // Leaf is what a policy knows about a block: db.Leaf.
 type Leaf struct {
-	Clock uint64
-	Birth uint64
-	Hits  uint32
-	Start int
-	End   int
-	Bytes int64
-	Floor uint64
+	Clock     uint64
+	Seq       uint64
+	Hits      uint32
+	Start     int
+	End       int
+	Bytes     int64
+	Watermark uint64
 }
 
 // Progress is how far long work has come: db.Progress.

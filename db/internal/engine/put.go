@@ -105,7 +105,7 @@ func (e *Engine) CommitEviction(build func(t *index.Txn) (op oplog.Remove, block
 		if op, blocks, err = build(t); err != nil || len(op.Dead) == 0 {
 			return nil, err
 		}
-		op.Seq = e.birth.Load()
+		op.Seq = e.seq.Load()
 		return op, nil
 	}); err != nil {
 		return err

@@ -74,7 +74,7 @@ func (e *Engine) sealLeftovers(ctx context.Context) error {
 	return nil
 }
 
-// emptySegments returns the finished segments in which nothing lives, but for files that have no more of a segment than the name. The caller holds the gate, so that no record waits
+// emptySegments returns the finished segments in which nothing lives, but for files that have no more of a segment than the name. The caller holds the publish gate, so that no record waits
 // to be published.
 func (e *Engine) emptySegments() []uint64 {
 	v := e.View()

@@ -153,8 +153,8 @@ func (e *Engine) move(ctx context.Context, x index.Entry) (bool, error) {
 			return false, e.full(n)
 		}
 	}
-	e.gate.RLock()
-	defer e.gate.RUnlock()
+	e.publishGate.RLock()
+	defer e.publishGate.RUnlock()
 	lease := e.shorts.Acquire(e.Segments) // the old place stays readable while it is copied
 	defer e.shorts.Release(lease)
 	v := e.View()
@@ -164,8 +164,8 @@ func (e *Engine) move(ctx context.Context, x index.Entry) (bool, error) {
 		e.space.giveUp(n, 0)
 		return false, err
 	}
-	birth := e.birth.Add(1)
-	to, err := e.Segments.Copy(x.Loc, birth)
+	seq := e.seq.Add(1)
+	to, err := e.Segments.Copy(x.Loc, seq)
 	if err != nil {
 		e.space.giveUp(n, 0)
 		if errors.Is(err, damage.ErrCorrupt) || errors.Is(err, segments.ErrDestroyed) {
@@ -176,13 +176,13 @@ func (e *Engine) move(ctx context.Context, x index.Entry) (bool, error) {
 	}
 	e.growth.Add(to.Length)
 	e.space.giveUp(n, 0)
-	op := oplog.Move{Key: x.Key, Group: x.Group, From: x.Loc, To: to, Seq: birth}
+	op := oplog.Move{Key: x.Key, Group: x.Group, From: x.Loc, To: to, Seq: seq}
 	lsn, err := e.Commit(func(t *index.Txn) (oplog.Op, error) {
 		cur, ok, err := t.Get(x.Key, x.Group)
 		if err != nil || !ok || cur.Loc != x.Loc {
 			return nil, err
 		}
-		return op, t.SetLoc(x.Key, x.Group, to, birth)
+		return op, t.SetLoc(x.Key, x.Group, to, seq)
 	})
 	if err != nil && lsn != 0 {
 		return false, err // the log names one place and the index the other: both stay until the index is rebuilt

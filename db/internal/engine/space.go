@@ -127,7 +127,7 @@ func (e *Engine) MakeRoom(ctx context.Context, bytes, blocks int64) error {
 }
 
 // insist does what needs room on the disk. If the disk refuses it, though there had seemed to be room, or others took it since, something
-// is evicted, and it is tried again, as long as anything can go. The caller holds no lock and not the gate.
+// is evicted, and it is tried again, as long as anything can go. The caller holds no lock and not the publish gate.
 func (e *Engine) Insist(ctx context.Context, do func() error) error {
 	for again := true; ; {
 		err := do()

@@ -23,7 +23,7 @@ func (s *Shorts) Release(l *segments.Lease) {
 	s.open.RUnlock()
 }
 
-// Await returns when the short leases that are open now have ended. The caller holds no lock: not the gate, and no short lease.
+// Await returns when the short leases that are open now have ended. The caller holds no lock: not the publish gate, and no short lease.
 func (s *Shorts) Await() {
 	s.open.Lock()
 	//lint:ignore SA2001 those who come later see nothing of what is dead by now

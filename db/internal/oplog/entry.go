@@ -6,7 +6,7 @@ import "github.com/dormousekv/dormouse/index"
 func RecordOf(x index.Entry, created int64) Record {
 	return Record{
 		Key: x.Key, Group: x.Group, Parent: x.Parent, Model: x.Model, Scope: x.Scope, Loc: x.Loc, First: x.First, Tokens: x.Tokens,
-		RowFirst: x.RowFirst, RowCount: x.RowCount, Flags: x.Flags, Seq: x.Birth, Created: created, Hashes: x.Hashes,
+		RowFirst: x.RowFirst, RowCount: x.RowCount, Flags: x.Flags, Seq: x.Seq, Created: created, Hashes: x.Hashes,
 	}
 }
 
@@ -14,6 +14,6 @@ func RecordOf(x index.Entry, created int64) Record {
 func (x Record) Entry() index.Entry {
 	return index.Entry{
 		Key: x.Key, Group: x.Group, Parent: x.Parent, Model: x.Model, Scope: x.Scope, Loc: x.Loc, First: x.First, Tokens: x.Tokens,
-		RowFirst: x.RowFirst, RowCount: x.RowCount, Flags: x.Flags, Birth: x.Seq, Hashes: x.Hashes,
+		RowFirst: x.RowFirst, RowCount: x.RowCount, Flags: x.Flags, Seq: x.Seq, Hashes: x.Hashes,
 	}
 }

@@ -58,7 +58,7 @@ func stored(t *testing.T, n int) (*Store, Model, kv.Prompt) {
 			if err := txn.Put(index.Entry{
 				Key: chain.Key(i), Parent: chain.Parent(i), Model: m.Fingerprint, Scope: chain.Scope(i),
 				Loc: index.Loc{Segment: 1, Offset: int64(4096 * (i + 1)), Length: 4096}, First: uint32(start), Tokens: uint16(end - start),
-				RowCount: uint16(end - start), Birth: uint64(i + 1), Hashes: s.Hasher.AppendTokenHashes(nil, &p, start, end),
+				RowCount: uint16(end - start), Seq: uint64(i + 1), Hashes: s.Hasher.AppendTokenHashes(nil, &p, start, end),
 			}); err != nil {
 				return err
 			}

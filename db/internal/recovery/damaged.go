@@ -12,7 +12,7 @@ import (
 // the frames behind them are about. So what the segments hold counts as stored, unless a frame that can be read removes it.
 
 // removeBelow takes out, where the log is damaged, what was stored under the keys that op removes, wherever it lies by now, with all that
-// hangs below it. What was stored after the removal has a later birth, and stays: a frame that is lost may have put it.
+// hangs below it. What was stored after the removal has a later sequence number, and stays: a frame that is lost may have put it.
 func (r *run) removeBelow(t *index.Txn, op oplog.Remove) error {
 	if !r.Log.Damaged() {
 		return nil
@@ -28,7 +28,7 @@ func (r *run) removeBelow(t *index.Txn, op oplog.Remove) error {
 		for _, k := range slices.Backward(keys) {
 			var gone []index.Entry
 			if err := t.Groups(k, func(x index.Entry) bool {
-				if x.Birth <= op.Seq && (d.Group == 0 || x.Group == d.Group) {
+				if x.Seq <= op.Seq && (d.Group == 0 || x.Group == d.Group) {
 					gone = append(gone, x)
 				}
 				return true
@@ -53,7 +53,7 @@ func (r *run) hasYounger(t *index.Txn, x index.Entry) (bool, error) {
 	}
 	cur, ok, err := t.Get(x.Key, x.Group)
 	_, named := r.named.Put[cur.Loc]
-	if err != nil || !ok || named || cur.Birth <= x.Birth {
+	if err != nil || !ok || named || cur.Seq <= x.Seq {
 		return false, err
 	}
 	return r.intact(x.Key, x.Group, cur.Loc), nil

@@ -139,7 +139,7 @@ func (r *run) entered(t *index.Txn) (entries []index.Entry, err error) {
 		}
 	}
 	slices.SortFunc(entries, func(a, b index.Entry) int {
-		return cmp.Or(cmp.Compare(a.First, b.First), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Birth, b.Birth))
+		return cmp.Or(cmp.Compare(a.First, b.First), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Seq, b.Seq))
 	})
 	return entries, nil
 }
@@ -164,7 +164,7 @@ func (r *run) takeBack(t *index.Txn, ids []ID, waiting []*replaced, bad badness)
 			}
 			waiting = append(waiting, before...)
 		}
-		slices.SortFunc(waiting, func(a, b *replaced) int { return cmp.Compare(b.entry.Birth, a.entry.Birth) }) // of two copies the later one
+		slices.SortFunc(waiting, func(a, b *replaced) int { return cmp.Compare(b.entry.Seq, a.entry.Seq) }) // of two copies the later one
 		ids = nil
 		var still []*replaced
 		for _, x := range waiting {

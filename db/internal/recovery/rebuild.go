@@ -50,7 +50,7 @@ func (r *run) scan(ctx context.Context) error {
 					if err != nil {
 						return err
 					}
-					if ok && old.Birth > entry.Birth {
+					if ok && old.Seq > entry.Seq {
 						continue
 					}
 					if err := t.Put(entry); err != nil {
@@ -75,7 +75,7 @@ func (r *run) scan(ctx context.Context) error {
 			}
 			if entry, ok := r.entryOf(at, rec); ok {
 				r.scanned[at] = true
-				r.scanSeq = max(r.scanSeq, entry.Birth)
+				r.scanSeq = max(r.scanSeq, entry.Seq)
 				if _, named := r.named.Put[at]; named {
 					r.logged[at] = entry // the log says when it comes, and whether it stays
 				} else {
@@ -188,7 +188,7 @@ func (r *run) entryOf(at loc.Loc, rec *segments.Record) (index.Entry, bool) {
 	}
 	entry := index.Entry{
 		Key: rec.Key(), Group: rec.Group(), Parent: rec.Parent(), Model: rec.Model(), Scope: rec.Scope(), Loc: at,
-		First: rec.First(), Tokens: uint16(rec.TokenCount()), RowCount: uint16(rec.TokenCount()), Birth: rec.Birth(),
+		First: rec.First(), Tokens: uint16(rec.TokenCount()), RowCount: uint16(rec.TokenCount()), Seq: rec.Seq(),
 	}
 	if rec.Tensors() > 0 && d.Groups[rec.Group()].Kind == kv.Window {
 		te := rec.Tensor(0)
@@ -197,7 +197,7 @@ func (r *run) entryOf(at loc.Loc, rec *segments.Record) (index.Entry, bool) {
 	if rec.Group() == 0 {
 		p := rec.Prompt()
 		entry.Hashes = r.Hasher.AppendTokenHashes(nil, &p, 0, len(p.Tokens))
-		entry.Rank = r.Rank(entry, entry.Birth) & catalog.RankMask
+		entry.Rank = r.Rank(entry, entry.Seq) & catalog.RankMask
 		if entry.Tokens < uint16(d.BlockTokens) {
 			entry.Flags |= index.FlagPartial
 		}

@@ -247,7 +247,7 @@ func (r *run) openIndex() error {
 	}
 	var err error
 	extra := r.Applied
-	r.Applied = index.Applied{LSN: 0, WALFile: extra.WALFile, Extra: extra.Extra, Clock: extra.Clock, NextBirth: extra.NextBirth, NextSegment: extra.NextSegment}
+	r.Applied = index.Applied{LSN: 0, WALFile: extra.WALFile, Extra: extra.Extra, Clock: extra.Clock, NextSeq: extra.NextSeq, NextSegment: extra.NextSegment}
 	if r.ReadOnly {
 		r.Index = index.Memory()
 		return nil
@@ -323,7 +323,7 @@ func (r *run) sweep(ctx context.Context) error {
 
 // numbers makes sure that none is given twice.
 func (r *run) numbers() {
-	seq := max(r.Applied.NextBirth, r.Log.First.Next.Seq)
+	seq := max(r.Applied.NextSeq, r.Log.First.Next.Seq)
 	clock := max(r.Applied.Clock, r.Log.First.Next.Clock)
 	for _, f := range r.Log.Frames {
 		switch op := f.Op.(type) {

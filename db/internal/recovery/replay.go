@@ -220,7 +220,7 @@ func (r *run) move(t *index.Txn, op oplog.Move) error {
 		return t.SetLoc(op.Key, op.Group, op.To, op.Seq)
 	}
 	// A rebuild: the old place is destroyed, and the scan found the new one, unless that is, too.
-	if x, found := r.logged[op.To]; found && (!ok || cur.Birth < x.Birth) {
+	if x, found := r.logged[op.To]; found && (!ok || cur.Seq < x.Seq) {
 		r.instead(op.To, id)
 		return t.Put(x)
 	}

@@ -24,7 +24,7 @@ import (
 )
 
 // copyTo makes a new store in dir and copies into it what is sound.
-func (w *wreck) copyTo(ctx context.Context, dir string) (err error) {
+func (w *damagedStore) copyTo(ctx context.Context, dir string) (err error) {
 	f := w.format
 	rand.Read(f.UUID[:])
 	f.Compatible, f.ReadOnly = 0, 0
@@ -67,7 +67,7 @@ const copyBytes = 16 << 20
 
 // copier copies what is sound of a damaged store into a new one.
 type copier struct {
-	w *wreck
+	w *damagedStore
 	n *engine.Engine // of the new store
 
 	batch       []index.Entry // appended and not yet published
@@ -218,7 +218,7 @@ func (c *copier) record(ctx context.Context, x index.Entry) error {
 }
 
 // cutOff says why a record cannot be used whatever its bytes are.
-func (w *wreck) cutOff(x *index.Entry) error {
+func (w *damagedStore) cutOff(x *index.Entry) error {
 	id, ok := recovery.Needs(x)
 	if !ok {
 		return nil
@@ -245,7 +245,7 @@ func isRecord(r *segments.Record, x *index.Entry) error {
 func copyOf(r *segments.Record) (*segments.Builder, error) {
 	p := r.Prompt()
 	b := segments.NewBuilder(segments.Meta{
-		Key: r.Key(), Group: r.Group(), Parent: r.Parent(), Model: r.Model(), Scope: r.Scope(), First: r.First(), Birth: r.Birth(),
+		Key: r.Key(), Group: r.Group(), Parent: r.Parent(), Model: r.Model(), Scope: r.Scope(), First: r.First(), Seq: r.Seq(),
 		Created: r.Created(), Tokens: p.Tokens, Spans: p.Spans,
 	}, r.Tensors())
 	b.Grow(r.Size())

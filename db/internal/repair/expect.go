@@ -11,7 +11,7 @@ import (
 )
 
 // collect takes over the entries that the recovery ended with, with the recency that the index knew.
-func (w *wreck) collect() error {
+func (w *damagedStore) collect() error {
 	rows := make(map[recovery.ID]index.Entry, len(w.index.Entries))
 	for _, x := range w.index.Entries {
 		rows[recovery.IDOf(&x)] = x
@@ -26,9 +26,9 @@ func (w *wreck) collect() error {
 		switch {
 		case w.later != nil && w.later.IsDead(x.Loc):
 			return true
-		case veto && x.Birth < w.index.Applied.NextBirth && (!ok || row.Loc != x.Loc):
+		case veto && x.Seq < w.index.Applied.NextSeq && (!ok || row.Loc != x.Loc):
 			return true
-		case ok && row.Loc == x.Loc && row.Birth == x.Birth:
+		case ok && row.Loc == x.Loc && row.Seq == x.Seq:
 			x.Rank, x.Hits, x.Used, x.Flags, x.RowFirst, x.RowCount = row.Rank, row.Hits, row.Used, row.Flags, row.RowFirst, row.RowCount
 		case x.Group == 0:
 			w.unranked++
@@ -39,7 +39,7 @@ func (w *wreck) collect() error {
 }
 
 // expect works out what was stored according to the index and the log: what is not saved of it is lost.
-func (w *wreck) expect() {
+func (w *damagedStore) expect() {
 	for _, x := range w.index.Entries {
 		w.expected[recovery.IDOf(&x)] = x
 	}
@@ -70,11 +70,11 @@ func (w *wreck) expect() {
 }
 
 // expectFrame applies a frame to expected.
-func (w *wreck) expectFrame(f recovery.Frame) {
+func (w *damagedStore) expectFrame(f recovery.Frame) {
 	remove := func(dead []oplog.Dead, seq uint64) { // where the log is damaged, from wherever it lies, up to that number
 		for _, d := range dead {
 			x, ok := w.expected[recovery.ID{Key: d.Key, Group: d.Group}]
-			if ok && (x.Loc == d.Loc || w.log.Damaged() && x.Birth <= seq) {
+			if ok && (x.Loc == d.Loc || w.log.Damaged() && x.Seq <= seq) {
 				delete(w.expected, recovery.ID{Key: d.Key, Group: d.Group})
 			}
 		}
@@ -91,7 +91,7 @@ func (w *wreck) expectFrame(f recovery.Frame) {
 	case oplog.Move:
 		id := recovery.ID{Key: op.Key, Group: op.Group}
 		if x, ok := w.expected[id]; ok && x.Loc == op.From {
-			x.Loc, x.Birth = op.To, op.Seq
+			x.Loc, x.Seq = op.To, op.Seq
 			w.expected[id] = x
 		}
 	case oplog.Retire:
@@ -104,7 +104,7 @@ func (w *wreck) expectFrame(f recovery.Frame) {
 }
 
 // sayUnknown says what nobody can know any more.
-func (w *wreck) sayUnknown() {
+func (w *damagedStore) sayUnknown() {
 	log := w.log
 	switch {
 	case !log.HasFirst && len(w.known.Extra) == 0:
@@ -130,7 +130,7 @@ func (w *wreck) sayUnknown() {
 }
 
 // missingSegments counts the segments that once were, are not there, and that the log does not say to be given up.
-func (w *wreck) missingSegments() (list string, n int) {
+func (w *damagedStore) missingSegments() (list string, n int) {
 	for id := uint64(1); id <= w.set.MaxID(); id++ {
 		if w.found.Catalog.IsUnlinked(id) || w.set.Has(id) {
 			continue

@@ -23,10 +23,10 @@ import (
 	"github.com/dormousekv/dormouse/wal"
 )
 
-// wreck is a damaged store, as far as it can be read. It is recovered in memory as one whose index is lost: the segments are
+// damagedStore is one, as far as it can be read. It is recovered in memory as one whose index is lost: the segments are
 // scanned, and the log is replayed over what they hold. What is sound of index.db says what the log cannot, and bears witness
 // to what is lost.
-type wreck struct {
+type damagedStore struct {
 	dir string
 	o   Options
 	out *Repaired
@@ -54,8 +54,8 @@ type wreck struct {
 	unusable map[string]*damage.Error // why files and folders are hidden, by path
 }
 
-func newWreck(dir string, o Options, out *Repaired) *wreck {
-	w := &wreck{
+func newDamagedStore(dir string, o Options, out *Repaired) *damagedStore {
+	w := &damagedStore{
 		dir: dir, o: o, out: out, entries: map[recovery.ID]index.Entry{}, expected: map[recovery.ID]index.Entry{},
 		saved: map[recovery.ID]bool{}, failed: map[recovery.ID]error{}, unusable: map[string]*damage.Error{},
 	}
@@ -69,27 +69,27 @@ func newWreck(dir string, o Options, out *Repaired) *wreck {
 	return w
 }
 
-func (w *wreck) path(name string) string { return filepath.Join(w.dir, name) }
+func (w *damagedStore) path(name string) string { return filepath.Join(w.dir, name) }
 
-func (w *wreck) segmentPath(id uint64) string { return folder.SegmentPath(w.dir, id) }
+func (w *damagedStore) segmentPath(id uint64) string { return folder.SegmentPath(w.dir, id) }
 
-func (w *wreck) logOptions() wal.Options {
+func (w *damagedStore) logOptions() wal.Options {
 	return wal.Options{FS: w.fs, Dir: w.path(folder.LogDir), UUID: w.format.UUID, Boot: boot.Number(), Logger: slog.New(slog.DiscardHandler)}
 }
 
-func (w *wreck) indexOptions() index.Options {
+func (w *damagedStore) indexOptions() index.Options {
 	return index.Options{FS: w.fs, Path: w.path(folder.IndexName), UUID: w.format.UUID, ReadOnly: true, Logger: slog.New(slog.DiscardHandler)}
 }
 
 // hide keeps a file or folder that is of no use from the recovery.
-func (w *wreck) hide(path string, why *damage.Error) {
+func (w *damagedStore) hide(path string, why *damage.Error) {
 	w.fs.hidden[path] = true
 	w.unusable[path] = why
 	w.damaged(why)
 }
 
 // identify finds the store's UUID and seed: what FORMAT says, unless no segment agrees and others do.
-func (w *wreck) identify() error {
+func (w *damagedStore) identify() error {
 	type identity struct {
 		uuid kv.UUID
 		seed kv.Seed
@@ -157,7 +157,7 @@ func asCorrupt(err error, file, what string) *damage.Error {
 }
 
 // read recovers the store in memory.
-func (w *wreck) read(ctx context.Context) error {
+func (w *damagedStore) read(ctx context.Context) error {
 	if err := w.hideUnusable(ctx); err != nil {
 		return err
 	}
@@ -200,14 +200,14 @@ func (w *wreck) read(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (w *wreck) close() {
+func (w *damagedStore) close() {
 	w.found.Index.Close()
 	w.set.Abandon()
 }
 
 // hideUnusable looks at each file of segments and log by itself, and hides those that cannot be opened or are not this
 // store's. The Bloom filter is of no use.
-func (w *wreck) hideUnusable(ctx context.Context) error {
+func (w *damagedStore) hideUnusable(ctx context.Context) error {
 	w.fs.hidden[w.path(folder.BloomName)] = true
 	hide := func(path, what string, err error) {
 		if err != nil {
@@ -243,7 +243,7 @@ func (w *wreck) hideUnusable(ctx context.Context) error {
 }
 
 // mappable reports why a segment cannot be read at all.
-func (w *wreck) mappable(path string) error {
+func (w *damagedStore) mappable(path string) error {
 	f, err := w.fs.Open(path, true)
 	if err != nil {
 		return err
@@ -261,7 +261,7 @@ func (w *wreck) mappable(path string) error {
 }
 
 // readLog reads the log, and leaves out frames whose payload makes no sense.
-func (w *wreck) readLog() error {
+func (w *damagedStore) readLog() error {
 	var err error
 	if w.log, err = recovery.ReadLog(w.logOptions()); errors.Is(err, vfs.ErrVersion) || errors.Is(err, wal.ErrVersion) {
 		return folder.OfAnotherRelease(err)
@@ -321,7 +321,7 @@ func unpackable(models []oplog.Model) error {
 }
 
 // readIndex takes what is sound of index.db, if it is this store's.
-func (w *wreck) readIndex() error {
+func (w *damagedStore) readIndex() error {
 	path := w.path(folder.IndexName)
 	s, err := index.Salvage(w.indexOptions())
 	switch {
@@ -349,7 +349,7 @@ func (w *wreck) readIndex() error {
 	}
 	w.index, w.indexed = s, s.Known
 	w.known = index.Applied{
-		NextBirth: s.Applied.NextBirth, NextSegment: s.Applied.NextSegment, Clock: s.Applied.Clock, Extra: s.Applied.Extra,
+		NextSeq: s.Applied.NextSeq, NextSegment: s.Applied.NextSegment, Clock: s.Applied.Clock, Extra: s.Applied.Extra,
 	}
 	return nil
 }

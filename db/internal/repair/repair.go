@@ -80,7 +80,7 @@ func Run(ctx context.Context, from, to string, o Options) (out Repaired, err err
 	if err := folder.CheckFiles(from, o.AllowSharedDir, slog.New(slog.DiscardHandler)); err != nil {
 		return out, err
 	}
-	w := newWreck(from, o, &out)
+	w := newDamagedStore(from, o, &out)
 	lock, err := w.lock()
 	if err != nil {
 		return out, err
@@ -116,7 +116,7 @@ func Run(ctx context.Context, from, to string, o Options) (out Repaired, err err
 
 // lock takes the lock of the damaged store, as every reader does. A store without LOCK, or with something else of that name,
 // is one that no process has open.
-func (w *wreck) lock() (*vfs.Lock, error) {
+func (w *damagedStore) lock() (*vfs.Lock, error) {
 	name := filepath.Join(w.dir, folder.LockName)
 	if info, err := os.Lstat(name); err == nil && !info.Mode().IsRegular() {
 		w.note("%s: not a file but %s; the store is read without a lock", name, info.Mode().Type())
@@ -129,12 +129,12 @@ func (w *wreck) lock() (*vfs.Lock, error) {
 	return lock, err
 }
 
-func (w *wreck) note(format string, args ...any) {
+func (w *damagedStore) note(format string, args ...any) {
 	w.out.Notes = append(w.out.Notes, fmt.Sprintf(format, args...))
 }
 
-func (w *wreck) unknown(format string, args ...any) {
+func (w *damagedStore) unknown(format string, args ...any) {
 	w.out.Unknown = append(w.out.Unknown, fmt.Sprintf(format, args...))
 }
 
-func (w *wreck) damaged(d *damage.Error) { w.out.Damage = append(w.out.Damage, d) }
+func (w *damagedStore) damaged(d *damage.Error) { w.out.Damage = append(w.out.Damage, d) }

@@ -37,7 +37,7 @@ func same(t *testing.T, e estate, to string, recency, ranks bool) {
 		got := saved[id]
 		got.Segment, got.Offset, got.Bytes = b.Segment, b.Offset, b.Bytes
 		if !recency {
-			got.Hits, got.Tail, got.RowFirst, got.Rows = b.Hits, b.Tail, b.RowFirst, b.Rows
+			got.Hits, got.Partial, got.RowFirst, got.Rows = b.Hits, b.Partial, b.RowFirst, b.Rows
 		}
 		if !ranks {
 			got.Rank = b.Rank

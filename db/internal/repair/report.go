@@ -18,7 +18,7 @@ import (
 )
 
 // report lists what is lost: what was stored according to index and log, or was found by the scan, and is not saved.
-func (w *wreck) report(ctx context.Context) error {
+func (w *damagedStore) report(ctx context.Context) error {
 	for id, x := range w.entries {
 		if !w.saved[id] {
 			w.lose(x, w.failed[id])
@@ -48,7 +48,7 @@ func (w *wreck) report(ctx context.Context) error {
 }
 
 // probe says why a record that index or log name was not even found by the recovery.
-func (w *wreck) probe(x *index.Entry) error {
+func (w *damagedStore) probe(x *index.Entry) error {
 	err := w.set.Read(x.Loc, func(r *segments.Record) error {
 		if err := isRecord(r, x); err != nil {
 			return err
@@ -69,7 +69,7 @@ func (w *wreck) probe(x *index.Entry) error {
 	return ErrPrefixLost
 }
 
-func (w *wreck) lose(x index.Entry, why error) {
+func (w *damagedStore) lose(x index.Entry, why error) {
 	l := LostRecord{
 		File: w.segmentPath(x.Loc.Segment), Offset: x.Loc.Offset, Bytes: x.Loc.Length,
 		Block: x.Key, Group: int(x.Group), Model: x.Model, First: int(x.First), Tokens: int(x.Tokens), Err: why,
@@ -94,7 +94,7 @@ func (w *wreck) lose(x index.Entry, why error) {
 }
 
 // firstLost climbs from a record whose prefix is lost to the block that is lost for a reason of its own.
-func (w *wreck) firstLost(x index.Entry) kv.Key {
+func (w *damagedStore) firstLost(x index.Entry) kv.Key {
 	for {
 		id, ok := recovery.Needs(&x)
 		if !ok || w.saved[id] {
@@ -113,7 +113,7 @@ const headerEnd = 4096
 
 // survey walks over the segments once more, for damage that no record which is known accounts for: a record whose header is
 // broken, and which neither index nor log names.
-func (w *wreck) survey(ctx context.Context) error {
+func (w *damagedStore) survey(ctx context.Context) error {
 	known := w.knownPlaces()
 	for _, s := range w.set.Segments() {
 		if at := (loc.Loc{Segment: s.ID, Offset: headerEnd}); s.Size == 0 && !w.exact && !(w.log.HasFirst && w.log.Young(at)) {
@@ -149,7 +149,7 @@ func (w *wreck) survey(ctx context.Context) error {
 // places are the records that something tells about, dead ones included, by segment and offset.
 type places map[uint64][]loc.Loc
 
-func (w *wreck) knownPlaces() places {
+func (w *damagedStore) knownPlaces() places {
 	p := places{}
 	add := func(l loc.Loc) { p[l.Segment] = append(p[l.Segment], l) }
 	for _, x := range w.entries {

@@ -20,7 +20,7 @@ func (w *Put) Publish(ctx context.Context) error {
 func (w *Put) publishBatch(ctx context.Context) error {
 	if w.gated {
 		w.gated = false
-		defer w.store.Gate.RUnlock()
+		defer w.store.PublishGate.RUnlock()
 	}
 	if len(w.batch) == 0 {
 		return nil

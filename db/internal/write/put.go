@@ -69,7 +69,7 @@ type Put struct {
 
 	planned      []record // not yet written
 	plannedBytes int64
-	gated        bool          // holds the gate
+	gated        bool          // holds the publish gate
 	batch        []index.Entry // written, not yet published
 	batchBytes   int64
 	lsn          uint64

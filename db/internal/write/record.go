@@ -46,8 +46,8 @@ func (w *Put) flush(ctx context.Context) error {
 	blocks, bytes := int64(0), int64(0)
 	for i := range planned {
 		r := &planned[i]
-		w.Chain.Key(r.i)                   // so that the goroutines only read the chain
-		r.entry.Birth = w.store.Seq.Add(1) // in the order of the chain
+		w.Chain.Key(r.i)                 // so that the goroutines only read the chain
+		r.entry.Seq = w.store.Seq.Add(1) // in the order of the chain
 		bytes += r.room
 		blocks += r.blocks()
 	}
@@ -83,10 +83,10 @@ func (r *record) blocks() int64 {
 // errNoRoom says that a record is larger than was thought, and that the difference is not to be had without evicting.
 var errNoRoom = errors.New("no room")
 
-// enter closes the gate to checkpoints until the batch is published or given up.
+// enter closes the publish gate to checkpoints until the batch is published or given up.
 func (w *Put) enter() {
 	if !w.gated {
-		w.store.Gate.RLock()
+		w.store.PublishGate.RLock()
 		w.gated = true
 	}
 }
@@ -132,7 +132,7 @@ func (w *Put) add(r *record) {
 	w.Result.Bytes += r.entry.Loc.Length
 }
 
-// withdraw gives up the records that were written behind one that was not: they must not outlast the gate unnamed.
+// withdraw gives up the records that were written behind one that was not: they must not outlast the publish gate unnamed.
 func (w *Put) withdraw(records []record) {
 	for i := range records {
 		if r := &records[i]; r.err == nil {
@@ -142,7 +142,7 @@ func (w *Put) withdraw(records []record) {
 	}
 }
 
-// oneByOne encodes and writes records where room has to be made. Evicting waits for locks that come before the gate, so
+// oneByOne encodes and writes records where room has to be made. Evicting waits for locks that come before the publish gate, so
 // what is written so far is published first.
 func (w *Put) oneByOne(ctx context.Context, records []record) error {
 	for i := range records {
@@ -180,7 +180,7 @@ func (w *Put) encode(r *record) (*segments.Builder, error) {
 	start, end := w.Chain.Block(r.i)
 	meta := segments.Meta{
 		Key: w.Chain.Key(r.i), Group: uint8(r.g), Parent: w.Chain.Parent(r.i), Model: w.model.Fingerprint, Scope: w.Chain.Scope(r.i),
-		First: uint32(start), Birth: r.entry.Birth, Tokens: w.prompt.Tokens[start:end], Created: w.created, Spans: spansIn(&w.prompt, start, end),
+		First: uint32(start), Seq: r.entry.Seq, Tokens: w.prompt.Tokens[start:end], Created: w.created, Spans: spansIn(&w.prompt, start, end),
 	}
 	tensors := w.model.GroupTensors[r.g]
 	b := segments.NewBuilder(meta, len(tensors))
@@ -214,7 +214,7 @@ func (w *Put) encode(r *record) (*segments.Builder, error) {
 	r.entry = index.Entry{
 		Key: meta.Key, Group: uint8(r.g), Parent: meta.Parent, Model: meta.Model, Scope: meta.Scope,
 		First: meta.First, Tokens: uint16(end - start), RowFirst: uint16(r.from - start), RowCount: uint16(r.to - r.from),
-		Birth: meta.Birth,
+		Seq: meta.Seq,
 	}
 	if r.g == 0 {
 		if end < w.prompt.BlockCapacityEnd(r.i, d.BlockTokens) {

@@ -19,10 +19,10 @@ type Store struct {
 	Rows   *read.Source // what is stored already
 	Engine Engine
 
-	Gate     *lock.RWMutex[lock.Gate] // held by readers from a record's append to its publishing: below it nothing is unnamed
-	Seq      *atomic.Uint64           // the last sequence number that was given to a record
-	Grown    *atomic.Int64            // counts the bytes that were appended since the last checkpoint
-	Replaced *atomic.Int64            // counts the records that puts took the place of
+	PublishGate *lock.RWMutex[lock.PublishGate] // held by readers from a record's append to its publishing: below it nothing is unnamed
+	Seq         *atomic.Uint64                  // the last sequence number that was given to a record
+	Grown       *atomic.Int64                   // counts the bytes that were appended since the last checkpoint
+	Replaced    *atomic.Int64                   // counts the records that puts took the place of
 }
 
 // Engine is what a put needs of the engine that it writes with. All of it is safe for concurrent use.
@@ -30,7 +30,7 @@ type Engine interface {
 	// Reserve takes room for so many bytes, and as many new blocks, if there is some without evicting. GiveUp gives it back.
 	Reserve(bytes, blocks int64) bool
 	GiveUp(bytes, blocks int64)
-	// MakeRoom is Reserve that evicts. The caller holds no lock, and not the gate.
+	// MakeRoom is Reserve that evicts. The caller holds no lock, and not the publish gate.
 	MakeRoom(ctx context.Context, bytes, blocks int64) error
 
 	// Whole reports whether a record is stored, and whole as far as its header says. One that is not is flagged. The caller holds no lock.

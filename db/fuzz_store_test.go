@@ -19,7 +19,6 @@ import (
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/fuzzkit"
 	"github.com/dormousekv/dormouse/internal/loc"
-	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/wal"
 )
@@ -205,7 +204,7 @@ func FuzzLog(f *testing.F) {
 	if err := tiny.Write(dir); err != nil {
 		f.Fatal(err)
 	}
-	o := wal.Options{FS: vfs.OS, Dir: filepath.Join(dir, storetest.LogDir), UUID: kv.UUID(tiny[storetest.FormatFile][40:56]), PreallocBytes: 4096}
+	o := wal.Options{Dir: filepath.Join(dir, storetest.LogDir), UUID: kv.UUID(tiny[storetest.FormatFile][40:56]), PreallocBytes: 4096}
 	var head, own []byte
 	var first, file uint64
 	rec, err := wal.Replay(o, func(x wal.Frame) error {

@@ -80,6 +80,7 @@ func Open(ctx context.Context, dir string, o Options) (*Store, error) {
 	if err := folder.CheckFiles(dir, o.AllowSharedDir, o.Logger); err != nil {
 		return nil, err
 	}
+	o.alone = o.alone || engine.KeepsOut(ctx)
 	s := &Store{dir: dir, o: o, life: newLife(), gen: 1}
 	if err := s.acquireLock(); err != nil {
 		return nil, err

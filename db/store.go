@@ -35,6 +35,13 @@ func (s *Store) unlock() {
 	}
 }
 
+func init() {
+	engine.Using = func(store any, do func(*engine.Engine) error) error { return store.(*Store).using(do) }
+}
+
+// Options are those that the store was opened with, every zero field filled in.
+func (s *Store) Options() Options { return s.o }
+
 // Dir is the store's directory.
 func (s *Store) Dir() string { return s.dir }
 

@@ -37,7 +37,7 @@ func (f *failFS) SyncDir(dir string) error {
 func failing(t *testing.T) (*failFS, Options, *Index, *model) {
 	t.Helper()
 	fsys, o := &failFS{FS: vfs.OS}, testOptions(t.TempDir())
-	o.FS = fsys
+	o.fs = fsys
 	ix := must(Create(o))(t)
 	t.Cleanup(func() { ix.Close() })
 	return fsys, o, ix, newModel()

@@ -30,9 +30,11 @@ var (
 // fail marks damage as reason for a rebuild.
 func fail(err *damage.Error) error { return fmt.Errorf("%w: %w", ErrDamaged, err) }
 
+func init() { vfs.Hide(func(o *Options, f vfs.FS) { o.fs = f }) }
+
 // Options says where the index is and whose.
 type Options struct {
-	FS   vfs.FS // nil: vfs.OS. bbolt itself always uses the operating system's files, by the same names
+	fs   vfs.FS // vfs.On sets it; nil: the operating system's. bbolt itself always uses the operating system's files, by the same names
 	Path string // index.db
 	UUID kv.UUID
 	// Halted, if not nil, is called when a write has failed after which nothing more is written; it must not call the Index's methods.
@@ -42,8 +44,8 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.FS == nil {
-		o.FS = vfs.OS
+	if o.fs == nil {
+		o.fs = vfs.OS
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
@@ -118,7 +120,7 @@ func (ix *Index) Bytes() int64 {
 	if ix.o.Path == "" {
 		return 0
 	}
-	info, err := ix.o.FS.Stat(ix.o.Path)
+	info, err := ix.o.fs.Stat(ix.o.Path)
 	if err != nil {
 		return 0
 	}

@@ -31,7 +31,7 @@ type Salvaged struct {
 // other errors are the system's.
 func Salvage(o Options) (Salvaged, error) {
 	o = o.withDefaults()
-	f, err := o.FS.Open(o.Path, true)
+	f, err := o.fs.Open(o.Path, true)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Salvaged{}, fmt.Errorf("%w: %s", ErrMissing, o.Path)
 	}

@@ -250,7 +250,7 @@ func (s *Set) create(d *kv.Descriptor, fp kv.Fingerprint, length int64) (*segmen
 		set: s, id: id, path: filepath.Join(s.o.Dir, segmentName(id)),
 		known: true, head: head, size: head.planned, own: true, end: head.end(), stale: true,
 	}
-	if g.f, err = s.o.FS.Create(g.path); err != nil {
+	if g.f, err = s.o.fs.Create(g.path); err != nil {
 		return nil, err
 	}
 	err = g.f.Truncate(head.planned)
@@ -261,7 +261,7 @@ func (s *Set) create(d *kv.Descriptor, fp kv.Fingerprint, length int64) (*segmen
 		_, err = g.f.WriteAt(encodeSegmentHeader(&head), 0)
 	}
 	if err != nil {
-		return nil, errors.Join(err, g.f.Close(), s.o.FS.Remove(g.path))
+		return nil, errors.Join(err, g.f.Close(), s.o.fs.Remove(g.path))
 	}
 	s.mu.Lock()
 	s.segs[id] = g

@@ -193,7 +193,7 @@ const diskDir = "/segments"
 func onDisk(t testing.TB) (*Set, *disk, Options) {
 	d := &disk{Disk: crashfs.New(crashfs.Options{Dir: diskDir})}
 	o := options(diskDir)
-	o.FS = d
+	o.fs = d
 	d.fails(nil)
 	return openSet(t, o), d, o
 }

@@ -277,7 +277,7 @@ func TestAgainstAModel(t *testing.T) {
 		dir := must(os.MkdirTemp(base, ""))(t)
 		defer os.RemoveAll(dir)
 		w := &world{t: t, o: options(dir), recs: map[Loc]*known{}}
-		w.o.FS = unsynced{vfs.OS}
+		w.o.fs = unsynced{vfs.OS}
 		w.s = must(Open(w.o))(t)
 		defer func() { w.s.Abandon() }()
 		t.Repeat(map[string]func(*rapid.T){

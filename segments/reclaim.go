@@ -192,9 +192,9 @@ func (s *Set) unlink(id uint64) (gone bool, err error) {
 	g.dropLocked()
 	if g.foreignLocked() {
 		s.o.Logger.Warn("what lies in the place of a segment is left alone", "file", g.path, "err", g.headErr)
-	} else if info, err := s.o.FS.Stat(g.path); err == nil && !info.Regular {
+	} else if info, err := s.o.fs.Stat(g.path); err == nil && !info.Regular {
 		s.o.Logger.Warn("what lies in the place of a segment is left alone", "file", g.path, "err", vfs.ErrNotRegular)
-	} else if err := s.o.FS.Remove(g.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	} else if err := s.o.fs.Remove(g.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
 	g.unpromiseLocked()

@@ -107,7 +107,7 @@ func (g *segment) open() (*image, error) {
 		g.unpin()
 		return nil, err
 	}
-	info, err := g.set.o.FS.Stat(g.path)
+	info, err := g.set.o.fs.Stat(g.path)
 	if err != nil {
 		g.unpinFile()
 		g.unpin()

@@ -145,7 +145,7 @@ func TestTornFooterBehindThePlannedEnd(t *testing.T) {
 					return b
 				})
 				// Nothing of an older footer may show behind the new one, should the next power cut undo the cutting.
-				o.FS = cutsFS{vfs.OS, func() {
+				o.fs = cutsFS{vfs.OS, func() {
 					b := must(os.ReadFile(path))(t)
 					if n := bytes.LastIndex(b, []byte(trailerMagic)) + trailerBytes; int64(n) <= end || firstNonZero(b[n:]) >= 0 {
 						t.Errorf("the file is cut at %d of %d", n, len(b))

@@ -111,7 +111,7 @@ func (g *segment) openFileLocked() error {
 	if g.f != nil {
 		return nil
 	}
-	f, err := g.set.o.FS.Open(g.path, g.set.o.ReadOnly)
+	f, err := g.set.o.fs.Open(g.path, g.set.o.ReadOnly)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, vfs.ErrNotRegular) {
 		return g.missing(err)
 	}
@@ -293,7 +293,7 @@ func (g *segment) markDirty() {
 // statLocked returns the file's size and blocks, asking the system only if they may have changed.
 func (g *segment) statLocked() vfs.Info {
 	if g.stale || g.info.Size == 0 {
-		info, err := g.set.o.FS.Stat(g.path)
+		info, err := g.set.o.fs.Stat(g.path)
 		if err == nil {
 			g.info, g.stale = info, g.dirty
 		}

@@ -15,9 +15,11 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
+func init() { vfs.Hide(func(o *Options, f vfs.FS) { o.fs = f }) }
+
 // Options say where a store's segments are and how new ones are made.
 type Options struct {
-	FS   vfs.FS // nil: the operating system's
+	fs   vfs.FS // vfs.On sets it; nil: the operating system's
 	Dir  string // the folder of the segment files; it must exist unless ReadOnly
 	UUID kv.UUID
 	Seed kv.Seed
@@ -54,8 +56,8 @@ func (o Options) String() string {
 }
 
 func (o Options) withDefaults() Options {
-	if o.FS == nil {
-		o.FS = vfs.OS
+	if o.fs == nil {
+		o.fs = vfs.OS
 	}
 	if o.SegmentBytes == 0 {
 		o.SegmentBytes = 64 << 20
@@ -110,7 +112,7 @@ func Open(o Options) (*Set, error) {
 		writers: map[kv.Fingerprint]*writer{},
 		dirty:   map[*segment]struct{}{},
 	}
-	names, err := o.FS.List(o.Dir)
+	names, err := o.fs.List(o.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +124,7 @@ func Open(o Options) (*Set, error) {
 	}
 	if !o.ReadOnly {
 		s.newName = len(s.segs) > 0 // a process that was killed may have made some and synced no entry
-		_, block, err := o.FS.Space(o.Dir)
+		_, block, err := o.fs.Space(o.Dir)
 		if err != nil {
 			return nil, err
 		}

@@ -88,7 +88,7 @@ func (s *Set) flush() error {
 func (s *Set) syncFolder() error {
 	s.folder.Lock()
 	defer s.folder.Unlock()
-	err := s.o.FS.SyncDir(s.o.Dir)
+	err := s.o.fs.SyncDir(s.o.Dir)
 	if err != nil && !errors.Is(err, vfs.ErrNotSynced) {
 		return s.setPoison(err)
 	}

@@ -55,7 +55,7 @@ func (o Options) freeSpare(spares []string) (path string, left []string, err err
 // checkSpare returns ErrForeign if what has the name of a spare is somebody else's. A log file, and what [Log.Donate] was given, have the
 // UUID in one place.
 func (o Options) checkSpare(path string) error {
-	return vfs.CheckOwn(o.FS, path, func(head []byte) bool {
+	return vfs.CheckOwn(o.fs, path, func(head []byte) bool {
 		return vfs.Blank(head[:min(16, len(head))]) || len(head) >= 32 && [16]byte(head[16:32]) == o.UUID
 	})
 }
@@ -63,7 +63,7 @@ func (o Options) checkSpare(path string) error {
 // Strange says of each name in the folder what makes it somebody else's, if something does; the log leaves such files alone.
 func Strange(o Options, say func(path string, why error)) {
 	o = o.withDefaults()
-	names, _ := o.FS.List(o.Dir)
+	names, _ := o.fs.List(o.Dir)
 	for _, name := range names {
 		path := filepath.Join(o.Dir, name)
 		if !Named(name) {
@@ -90,7 +90,7 @@ func (o Options) list() ([]uint64, error) {
 
 // files returns the ids of the log files, ascending, and the names that spares have or may have.
 func (o Options) files() (ids []uint64, spares []string, err error) {
-	names, err := o.FS.List(o.Dir)
+	names, err := o.fs.List(o.Dir)
 	if err != nil {
 		return nil, nil, fmt.Errorf("list the log files: %w", err)
 	}

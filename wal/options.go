@@ -16,9 +16,11 @@ const (
 	blockBytes           = 4096 // reservations are multiples of it
 )
 
+func init() { vfs.Hide(func(o *Options, f vfs.FS) { o.fs = f }) }
+
 // Options says where the log is and whose.
 type Options struct {
-	FS   vfs.FS   // nil means vfs.OS
+	fs   vfs.FS   // vfs.On sets it; nil: the operating system's
 	Dir  string   // the folder of the log files; it must exist for Create
 	UUID [16]byte // of the store: a log file with another is refused with ErrForeign
 
@@ -53,8 +55,8 @@ func (o Options) String() string {
 }
 
 func (o Options) withDefaults() Options {
-	if o.FS == nil {
-		o.FS = vfs.OS
+	if o.fs == nil {
+		o.fs = vfs.OS
 	}
 	if o.PreallocBytes == 0 {
 		o.PreallocBytes = DefaultPreallocBytes

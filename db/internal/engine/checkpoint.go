@@ -23,6 +23,8 @@ type checkpointing struct {
 	growth, stateGrowth int64
 }
 
+// Checkpoint makes everything durable that was acknowledged so far, moves it from the log to the index, and removes the log files that are
+// no longer needed.
 func (e *Engine) Checkpoint(ctx context.Context) error {
 	e.ckptMu.Lock()
 	defer e.ckptMu.Unlock()
@@ -180,7 +182,7 @@ func (e *Engine) scrubRefs(ctx context.Context) error {
 	return nil
 }
 
-// sync makes durable what the segments and the log have, also what an earlier process left in them.
+// Sync makes durable what the segments and the log have, also what an earlier process left in them.
 func (e *Engine) Sync() error {
 	if e.wal == nil {
 		return nil

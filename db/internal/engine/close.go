@@ -7,7 +7,7 @@ import (
 	"github.com/dormousekv/dormouse/db/internal/folder"
 )
 
-// end leaves the files as finish does, and lets go of them as letGo does. An index.db that is found damaged on the way is removed: the
+// End leaves the files as finish does, and lets go of them as letGo does. An index.db that is found damaged on the way is removed: the
 // next open rebuilds it from segments and log, which have everything, and must be durable for that. The caller holds the lock.
 func (e *Engine) End(ctx context.Context, letGo func() error) error {
 	err := e.finish(ctx)
@@ -23,14 +23,14 @@ func (e *Engine) End(ctx context.Context, letGo func() error) error {
 	return saved
 }
 
-// halt stops the background worker and waits for it.
+// Halt stops the background worker and waits for it.
 func (e *Engine) Halt() {
 	close(e.stop)
 	<-e.done
 	e.bloomLoad.wait()
 }
 
-// close lets go of every file.
+// Close lets go of every file.
 func (e *Engine) Close() error {
 	var err error
 	if e.wal != nil {

@@ -23,7 +23,7 @@ func (e *Engine) refuseForeign() error {
 	return e.CheckUnsynced()
 }
 
-// refuseUnsynced is refuseForeign for the file that is removed in the end: it must be empty, or what was the Bloom filter.
+// CheckUnsynced is refuseForeign for the file that is removed in the end: it must be empty, or what was the Bloom filter.
 func (e *Engine) CheckUnsynced() error {
 	err := vfs.CheckOwn(e.FS, e.Path(folder.UnsyncedName), func(head []byte) bool { return index.IsBloom(head, e.Format.UUID) })
 	if errors.Is(err, fs.ErrNotExist) {

@@ -62,11 +62,11 @@ func OpenRebuilt(ctx context.Context, dir string, o Options, doubt error) (opene
 		return nil, err
 	}
 	e.Hasher = kv.NewHasher(e.Format.Seed)
-	e.Segments, err = segments.Open(segments.Options{
-		FS: e.FS, Dir: e.Path(folder.SegmentsDir), UUID: e.Format.UUID, Seed: e.Format.Seed, SegmentBytes: o.SegmentBytes,
+	e.Segments, err = segments.Open(vfs.On(e.FS, segments.Options{
+		Dir: e.Path(folder.SegmentsDir), UUID: e.Format.UUID, Seed: e.Format.Seed, SegmentBytes: o.SegmentBytes,
 		AllocateStep: e.allocateStep(), Ahead: e.ahead,
 		Poisoned: e.markUnsynced, ReadOnly: o.ReadOnly, Overtaken: e.Overtaken, Logger: o.Logger,
-	})
+	}))
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +138,7 @@ func (e *Engine) recover(ctx context.Context, doubt error) (*recovery.Result, er
 	return &r, nil
 }
 
-// abandon closes whatever is open, also of an Open that failed, though matches can see it.
+// Abandon closes whatever is open, also of an Open that failed, though matches can see it.
 func (e *Engine) Abandon() (err error) {
 	e.bloomLoad.drop()
 	if e.wal != nil {
@@ -250,17 +250,18 @@ func (e *Engine) startLog(ctx context.Context, r *recovery.Result) error {
 // maxHead is the longest head of a log file. A variable for tests.
 var maxHead = wal.MaxPayload
 
+// LogOptions are those of the log.
 func (e *Engine) LogOptions() wal.Options {
 	ahead := min(wal.DefaultPreallocBytes, e.o.Budget/64)
 	if e.o.LogAhead > 0 {
 		ahead = min(ahead, e.o.LogAhead)
 	}
-	return wal.Options{
-		FS: e.FS, Dir: e.Path(folder.LogDir), UUID: e.Format.UUID, Boot: boot.Number(), Poisoned: e.markUnsynced, Logger: e.log, PreallocBytes: max(MinLogAhead, ahead),
-	}
+	return vfs.On(e.FS, wal.Options{
+		Dir: e.Path(folder.LogDir), UUID: e.Format.UUID, Boot: boot.Number(), Poisoned: e.markUnsynced, Logger: e.log, PreallocBytes: max(MinLogAhead, ahead),
+	})
 }
 
-// readOptions are walOptions for who reads the log: after an fsync that failed, this boot's frames may be lost, too.
+// ReadLogOptions are LogOptions for who reads the log: after an fsync that failed, this boot's frames may be lost, too.
 func (e *Engine) ReadLogOptions() wal.Options {
 	o := e.LogOptions()
 	if e.unsynced() {
@@ -273,7 +274,7 @@ func (e *Engine) ReadLogOptions() wal.Options {
 const MinLogAhead = 64 << 10
 
 func (e *Engine) indexOptions() index.Options {
-	return index.Options{
-		FS: e.FS, Path: e.Path(folder.IndexName), UUID: e.Format.UUID, Halted: e.markUnsynced, ReadOnly: e.o.ReadOnly, Logger: e.log,
-	}
+	return vfs.On(e.FS, index.Options{
+		Path: e.Path(folder.IndexName), UUID: e.Format.UUID, Halted: e.markUnsynced, ReadOnly: e.o.ReadOnly, Logger: e.log,
+	})
 }

@@ -53,7 +53,7 @@ func (e *Engine) holdIndex() (err error) {
 	return nil
 }
 
-// overtaken reports whether the store is not what this reader shows any more, or may not be: somebody writes to it, or has since.
+// Overtaken reports whether the store is not what this reader shows any more, or may not be: somebody writes to it, or has since.
 func (e *Engine) Overtaken() bool {
 	if e.o.Beside || !e.o.ReadOnly || e.o.Alone {
 		return e.o.Beside

@@ -216,7 +216,7 @@ func (e *Engine) measureOnce() {
 	}
 }
 
-// measure asks the file system what the store's files occupy.
+// Measure asks the file system what the store's files occupy.
 func (e *Engine) Measure() int64 {
 	e.measuring.Lock() // an earlier look must not be what is remembered in the end
 	defer e.measuring.Unlock()

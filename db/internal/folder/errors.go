@@ -17,6 +17,7 @@ var (
 // NoStoreError says that a directory, which may be there, holds no store. It is a fs.ErrNotExist.
 type NoStoreError string
 
+// Error names the directory.
 func (dir NoStoreError) Error() string {
 	return string(dir) + ": no store: there is no FORMAT, and no segment of one"
 }

@@ -84,7 +84,7 @@ func TestThroughTheLog(t *testing.T) {
 	if err := vfs.OS.Mkdir(dir); err != nil {
 		t.Fatal(err)
 	}
-	o := wal.Options{FS: vfs.OS, Dir: dir, UUID: [16]byte{1}}
+	o := wal.Options{Dir: dir, UUID: [16]byte{1}}
 	l, err := wal.Create(o, 1, 1, Encode(ops[0]))
 	if err != nil {
 		t.Fatal(err)

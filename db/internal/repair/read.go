@@ -74,11 +74,11 @@ func (w *damagedStore) path(name string) string { return filepath.Join(w.dir, na
 func (w *damagedStore) segmentPath(id uint64) string { return folder.SegmentPath(w.dir, id) }
 
 func (w *damagedStore) logOptions() wal.Options {
-	return wal.Options{FS: w.fs, Dir: w.path(folder.LogDir), UUID: w.format.UUID, Boot: boot.Number(), Logger: slog.New(slog.DiscardHandler)}
+	return vfs.On(w.fs, wal.Options{Dir: w.path(folder.LogDir), UUID: w.format.UUID, Boot: boot.Number(), Logger: slog.New(slog.DiscardHandler)})
 }
 
 func (w *damagedStore) indexOptions() index.Options {
-	return index.Options{FS: w.fs, Path: w.path(folder.IndexName), UUID: w.format.UUID, ReadOnly: true, Logger: slog.New(slog.DiscardHandler)}
+	return vfs.On(w.fs, index.Options{Path: w.path(folder.IndexName), UUID: w.format.UUID, ReadOnly: true, Logger: slog.New(slog.DiscardHandler)})
 }
 
 // hide keeps a file or folder that is of no use from the recovery.
@@ -162,9 +162,9 @@ func (w *damagedStore) read(ctx context.Context) error {
 		return err
 	}
 	var err error
-	if w.set, err = segments.Open(segments.Options{
-		FS: w.fs, Dir: w.path(folder.SegmentsDir), UUID: w.format.UUID, Seed: w.format.Seed, ReadOnly: true,
-	}); err != nil {
+	if w.set, err = segments.Open(vfs.On(w.fs, segments.Options{
+		Dir: w.path(folder.SegmentsDir), UUID: w.format.UUID, Seed: w.format.Seed, ReadOnly: true,
+	})); err != nil {
 		return err
 	}
 	if err := w.readLog(); err != nil {
@@ -229,7 +229,7 @@ func (w *damagedStore) hideUnusable(ctx context.Context) error {
 			continue
 		}
 		o := w.logOptions()
-		o.FS = onlyFS{w.fs, n}
+		o = vfs.On(onlyFS{w.fs, n}, o)
 		_, err := wal.Replay(o, func(wal.Frame) error { return ctx.Err() })
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -275,11 +275,7 @@ func (w *damagedStore) readLog() error {
 		if errors.Is(f.Err, vfs.ErrVersion) {
 			return folder.OfAnotherRelease(f.Err) // without it, what was deleted would be back
 		}
-		err := readable(&f)
-		if errors.Is(err, vfs.ErrVersion) {
-			return folder.OfAnotherRelease(err)
-		}
-		if err != nil {
+		if err := readable(&f); err != nil {
 			w.log.Damage = append(w.log.Damage, asCorrupt(err, f.File, "log frame"))
 			continue
 		}
@@ -308,10 +304,10 @@ func readable(f *recovery.Frame) (err error) {
 	case oplog.Model:
 		_, err = op.Descriptor()
 	}
-	if err != nil && !errors.Is(err, damage.ErrCorrupt) {
-		err = damage.Wrap(f.File, f.Offset, fmt.Sprintf("log frame %d", f.LSN), err)
+	if err != nil {
+		return asCorrupt(err, f.File, fmt.Sprintf("log frame %d", f.LSN))
 	}
-	return err
+	return nil
 }
 
 // unpackable says which of the descriptors in a log head cannot be unpacked.

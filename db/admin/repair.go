@@ -1,0 +1,104 @@
+package admin
+
+import (
+	"context"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/oplog"
+	"github.com/dormousekv/dormouse/db/internal/repair"
+	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// RepairOptions say how Repair goes about it.
+type RepairOptions struct {
+	Progress func(db.Progress)
+	// AllowSharedDir accepts directories that other users can write to.
+	AllowSharedDir bool
+}
+
+// Repaired says what Repair saved, and what it could not.
+type Repaired struct {
+	Blocks, Records int   // in the new store
+	Bytes           int64 // of the records
+	Models, Refs    int
+
+	Lost     []LostRecord       // by file and offset
+	LostRefs []LostRef          // by name
+	Damage   []*db.CorruptError // what else is damaged or cannot be read: FORMAT, index, log, a segment's header, whole files
+	Unknown  []string           // what may be missing, or may be back, without any file that could tell
+	Notes    []string           // what is odd and costs no record, ref or deletion
+}
+
+// Whole reports whether everything was saved, as far as the files can tell.
+func (r *Repaired) Whole() bool {
+	return len(r.Lost) == 0 && len(r.LostRefs) == 0 && len(r.Unknown) == 0
+}
+
+// LostBytes is what the lost records occupied, as far as it is known.
+func (r *Repaired) LostBytes() (n int64) {
+	for i := range r.Lost {
+		n += r.Lost[i].Bytes
+	}
+	return n
+}
+
+// LostRecord is a record that Repair could not save. Of one whose header is broken, and which neither index nor log names,
+// only File, Offset and Err are known.
+type LostRecord struct {
+	File   string
+	Offset int64
+	Bytes  int64
+
+	Block     kv.Key // zero if nothing tells
+	Group     int
+	Model     kv.Fingerprint
+	ModelName string // empty if the descriptor is lost
+	First     int    // position of the block's first token
+	Tokens    int
+
+	// Prefix is set if the record itself is sound: the nearest block before it that is lost. Without its prefix, nothing can
+	// find it or use it.
+	Prefix kv.Key
+	Err    error // a *db.CorruptError, or that the prefix or the descriptor is lost
+}
+
+// LostRef is a ref whose prefix could not be saved.
+type LostRef struct {
+	Ref db.Ref
+	Err error
+}
+
+// Repair saves what is sound of the damaged store in the directory from: it makes a new store in the directory to, which
+// must be missing or empty, and copies every record whose bytes, and whose prefix, are as they were written, with the models
+// and the refs that they still support. What was deleted stays deleted as far as index or log still say so. It changes
+// nothing in from, and works from a read-only medium. The new store has another UUID and the same hash seed, so that prompts
+// have the keys that they had.
+//
+// An index.db that is damaged costs recency only, as far as the log is sound: records come from the segments. Where both are
+// lost, refs are lost, and what was deleted and not yet destroyed is back; Repaired.Unknown says so.
+//
+// The error says that it could not be done: ErrLocked, ErrNotEmpty, ErrVersion, ErrUnsafeDir, ErrNoSpace, fs.ErrNotExist
+// where there is no store, ErrCorrupt where FORMAT and the headers of all segments are lost, a cancelled context. Then there
+// is no new store, and nothing of it is left. What is lost is no error but in the report.
+func Repair(ctx context.Context, from, to string, o RepairOptions) (out Repaired, err error) {
+	got, err := repair.Run(ctx, from, to, repair.Options{Progress: progress(o.Progress), AllowSharedDir: o.AllowSharedDir, FS: vfs.From(ctx)})
+	out = Repaired{
+		Blocks: got.Blocks, Records: got.Records, Bytes: got.Bytes, Models: got.Models, Refs: got.Refs,
+		Damage: got.Damage, Unknown: got.Unknown, Notes: got.Notes,
+	}
+	for _, l := range got.Lost {
+		out.Lost = append(out.Lost, LostRecord(l))
+	}
+	for _, l := range got.LostRefs {
+		out.LostRefs = append(out.LostRefs, LostRef{refOf(l.Ref), l.Err})
+	}
+	return out, err
+}
+
+func refOf(r oplog.Ref) db.Ref {
+	return db.Ref{
+		Name: r.Name, Model: r.Model, Block: r.Block, Tokens: r.Tokens, Pinned: r.Pinned, Priority: r.Priority,
+		Expires: r.Expires, Set: r.Set, Meta: r.Meta, Trail: r.Trail,
+	}
+}

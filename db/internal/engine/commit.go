@@ -1,0 +1,133 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/dormousekv/dormouse/db/internal/catalog"
+	"github.com/dormousekv/dormouse/db/internal/folder"
+	"github.com/dormousekv/dormouse/db/internal/oplog"
+	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/internal/vfs"
+)
+
+// Commit publishes what build changes in the index, and appends the frame that says so, or does neither. build returns
+// the operation, nil for nothing to log. The caller holds no lock.
+func (e *Engine) Commit(build func(t *index.Txn) (oplog.Op, error)) (lsn uint64, err error) {
+	e.logMu.Lock()
+	defer e.logMu.Unlock()
+	return e.commitLocked(build)
+}
+
+func (e *Engine) commitLocked(build func(t *index.Txn) (oplog.Op, error)) (lsn uint64, err error) {
+	if err := e.Poisoned(); err != nil {
+		return 0, err
+	}
+	err = e.updateIndex(func(t *index.Txn) error {
+		op, err := build(t)
+		if err != nil || op == nil {
+			return err
+		}
+		frame := oplog.Encode(op)
+		e.growth.Add(int64(len(frame)))
+		lsn, err = e.appendFrame(op.Kind(), frame)
+		return err
+	})
+	e.dirty.Store(true)
+	if err != nil && lsn != 0 {
+		err = fmt.Errorf("%w: frame %d is logged and was not applied: %w", index.ErrDamaged, lsn, err)
+	}
+	if IsIndexDamage(err) && e.onDamage != nil {
+		e.onDamage(err)
+	}
+	return lsn, err
+}
+
+// commitBoth is commitLocked of an operation that changes the catalog, too: nobody sees the index after it beside the catalog
+// before it.
+func (e *Engine) commitBoth(build func(t *index.Txn) (oplog.Op, error)) (lsn uint64, err error) {
+	var release func(oplog.Op, catalog.Place)
+	var built oplog.Op
+	lsn, err = e.commitLocked(func(t *index.Txn) (oplog.Op, error) {
+		op, err := build(t)
+		if err == nil && op != nil {
+			built, release = op, e.Catalog.Hold()
+		}
+		return op, err
+	})
+	if release == nil {
+		return lsn, err
+	}
+	if err != nil {
+		built = nil
+	}
+	release(built, catalog.Place{LSN: lsn})
+	return lsn, err
+}
+
+// appendFrame is wal.Append that does more to log what makes room, because a full disk would stay full otherwise: such frames
+// may use what is reserved, and as a last resort the blocks of the Bloom filter's file, which is derived.
+func (e *Engine) appendFrame(kind uint8, frame []byte) (uint64, error) {
+	reserved := e.wal.AppendReserved
+	switch kind {
+	case oplog.KindRemove, oplog.KindRetire, oplog.KindUnref:
+		reserved = func(kind uint8, frame []byte) (uint64, error) {
+			return e.wal.AppendBefore(kind, frame, oplog.BarrierBytes)
+		}
+	case oplog.KindBarrier:
+	default:
+		return e.wal.Append(kind, frame)
+	}
+	lsn, err := reserved(kind, frame)
+	if !errors.Is(err, vfs.ErrNoSpace) || e.wal.Err() != nil {
+		return lsn, err
+	}
+	if derr := e.wal.Donate(e.Path(folder.BloomName)); derr != nil {
+		return 0, err
+	}
+	e.log.Warn("the Bloom filter's file made room for the log on a full disk", "dir", e.Dir)
+	return reserved(kind, frame)
+}
+
+// logState appends a frame that changes only the catalog.
+func (e *Engine) LogState(op oplog.Op) (lsn uint64, err error) {
+	e.logMu.Lock()
+	defer e.logMu.Unlock()
+	return e.logStateLocked(op)
+}
+
+func (e *Engine) logStateLocked(op oplog.Op) (lsn uint64, err error) {
+	if err := e.Poisoned(); err != nil {
+		return 0, err
+	}
+	frame := oplog.Encode(op)
+	if lsn, err = e.appendFrame(op.Kind(), frame); err != nil {
+		return 0, err
+	}
+	e.growth.Add(int64(len(frame)))
+	e.stateGrowth.Add(int64(len(frame)))
+	e.dirty.Store(true)
+	e.Catalog.Apply(op, catalog.Place{LSN: lsn})
+	return lsn, nil
+}
+
+// BoundState makes a checkpoint where the log has grown by much that changes only the catalog: nobody else sees that, in a
+// store to which nothing is put. The caller holds no lock.
+func (e *Engine) BoundState(ctx context.Context) error {
+	if e.wal == nil || e.stateGrowth.Load() <= e.logReserve()/2 {
+		return nil
+	}
+	return e.Checkpoint(ctx)
+}
+
+// durable makes an acknowledgement wait for the disk where the mode says so.
+func (e *Engine) durable(lsn uint64) error {
+	if !e.o.Power || lsn == 0 {
+		return nil
+	}
+	if err := e.Segments.Sync(); err != nil {
+		return err
+	}
+	return e.wal.Sync(lsn)
+}

@@ -3,14 +3,14 @@ package llamacpp_test
 import (
 	"context"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/internal/memdir"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/quant"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/kit"
 )
 
 // A store with bytes that have rotted restores less, or nothing, but nothing wrong; the context goes on as if the rest had
@@ -22,8 +22,8 @@ func TestDamagedStore(t *testing.T) {
 	for _, opaque := range []bool{false, true} {
 		for _, kind := range []string{"plain", "window", "channel-major"} {
 			for range 4 {
-				dir := t.TempDir()
-				store := openStoreAt(t, dir, db.Options{Codec: quant.Raw})
+				dir := memdir.Dir(t)
+				store := kit.OpenStoreAt(t, dir, db.Options{Codec: quant.Raw})
 				f := kinds(kind)
 				s := attach(t, store, f, func(o *llamacpp.Options) { o.BlockTokens, o.OpaqueOnly = 16, opaque })
 				tokens := make([]kv.Token, 130)
@@ -41,7 +41,7 @@ func TestDamagedStore(t *testing.T) {
 				}
 				want := f.logits
 				for range 3 {
-					flip(t, dir, rng)
+					kit.Flip(t, dir, rng)
 				}
 				g := kinds(kind)
 				s2 := attach(t, store, g, func(o *llamacpp.Options) { o.BlockTokens, o.OpaqueOnly = 16, opaque })
@@ -67,32 +67,4 @@ func TestDamagedStore(t *testing.T) {
 	if shorter == 0 {
 		t.Error("no damage was ever met: the test shows nothing")
 	}
-}
-
-// flip changes a byte that is in use, of some segment.
-func flip(t *testing.T, dir string, rng *rand.Rand) {
-	t.Helper()
-	files, err := filepath.Glob(filepath.Join(dir, "segments", "*.seg"))
-	if err != nil || len(files) == 0 {
-		t.Fatal("no segments", err)
-	}
-	path := files[rng.IntN(len(files))]
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 100000 {
-		if at := 8192 + rng.IntN(len(b)-8192); b[at] != 0 {
-			f, err := os.OpenFile(path, os.O_RDWR, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer f.Close()
-			if _, err := f.WriteAt([]byte{b[at] ^ 0x40}, int64(at)); err != nil {
-				t.Fatal(err)
-			}
-			return
-		}
-	}
-	t.Fatal("nothing to damage")
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/dormousekv/dormouse/internal/gguf/ggufgen"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/kit"
 )
 
 // The memo answers as long as the file is the same by inode, size and times; a broken memo costs time only.
@@ -132,7 +133,7 @@ func TestDescribe(t *testing.T) {
 			t.Errorf("without %s: %v", field, err)
 		}
 	}
-	path := writeFile(t, "m.gguf", ggufgen.LLaMA(1, 1, 16))
+	path := kit.WriteFile(t, "m.gguf", ggufgen.LLaMA(1, 1, 16))
 	if _, err := kinds("plain").library().Describe(2, llamacpp.Identity{Path: path}); !errors.Is(err, llamacpp.ErrIdentity) {
 		t.Errorf("a file of another architecture: %v", err)
 	}
@@ -231,7 +232,7 @@ func TestFactorsByContext(t *testing.T) {
 		"a length only, as Phi 3": {map[string]string{"fake.rope.scaling.original_context_length": "200"}, true},
 		"yarn":                    {map[string]string{"fake.rope.scaling.type": "yarn", "fake.rope.scaling.original_context_length": "200"}, false},
 	} {
-		store := openStore(t)
+		store := kit.OpenStore(t)
 		fingerprint := func(each int) kv.Fingerprint {
 			f := kinds("plain")
 			f.meta, f.contextLen = x.meta, each*sequences
@@ -265,7 +266,7 @@ func TestFactorsByContextOfTheFile(t *testing.T) {
 			if err := os.WriteFile(path, w.Bytes(), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			store := openStore(t)
+			store := kit.OpenStore(t)
 			fingerprint := func(each int) kv.Fingerprint {
 				f := kinds("plain")
 				f.file, f.meta, f.contextLen = path, map[string]string{"fake.context_length": "200"}, each*sequences
@@ -286,7 +287,7 @@ func TestRotationDisabled(t *testing.T) {
 		"true": false, "x1": false, "0x1": false, "- 1": false,
 	} {
 		t.Setenv("LLAMA_ATTN_ROT_DISABLE", value)
-		s := attach(t, openStore(t), kinds("plain"), func(o *llamacpp.Options) { o.OpaqueOnly = true })
+		s := attach(t, kit.OpenStore(t), kinds("plain"), func(o *llamacpp.Options) { o.OpaqueOnly = true })
 		if got := strings.HasSuffix(s.Model().Descriptor().StateFormat, " unrotated"); got != disabled {
 			t.Errorf("%q: rotation is disabled: %v, want %v", value, got, disabled)
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/kit"
 )
 
 // A store that takes nothing, or is closed, does not keep a prompt from being evaluated, whatever Prefill captures on the way; Save and
@@ -22,12 +23,12 @@ func TestPrefillWithoutAStore(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			store := openStoreAt(t, dir, db.Options{})
+			store := kit.OpenStoreAt(t, dir, db.Options{})
 			attach(t, store, kinds("window"), nil)
 			if err := store.Close(); err != nil {
 				t.Fatal(err)
 			}
-			store = openStoreAt(t, dir, db.Options{ReadOnly: true})
+			store = kit.OpenStoreAt(t, dir, db.Options{ReadOnly: true})
 			f := kinds("window")
 			s := attach(t, store, f, change)
 			if err := s.Prefill(ctx, first, 0, 0); err != nil {
@@ -59,7 +60,7 @@ func TestPrefillWithoutAStore(t *testing.T) {
 func TestTwoFirstSessions(t *testing.T) {
 	ctx := context.Background()
 	for range 20 {
-		store := openStore(t)
+		store := kit.OpenStore(t)
 		var sessions [2]*llamacpp.Session
 		begin, done := make(chan struct{}), make(chan error)
 		for i := range sessions {

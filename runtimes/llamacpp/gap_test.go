@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/kit"
 	"pgregory.net/rapid"
 )
 
@@ -14,7 +15,7 @@ func TestWhatPrefillSawIsRestorable(t *testing.T) {
 	ctx := context.Background()
 	for _, kind := range []string{"window", "windows only"} {
 		t.Run(kind, func(t *testing.T) {
-			store, chat := openStore(t), int32(0)
+			store, chat := kit.OpenStore(t), int32(0)
 			rapid.Check(t, func(t *rapid.T) {
 				chat++ // a prompt of its own in the shared store
 				f := kinds(kind)

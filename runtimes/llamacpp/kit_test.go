@@ -2,75 +2,22 @@ package llamacpp_test
 
 import (
 	"context"
-	"log/slog"
-	"os"
-	"path/filepath"
-	"testing"
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/kv"
-	"github.com/dormousekv/dormouse/quant"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/kit"
 )
-
-// quiet is a log that nobody reads.
-var quiet = slog.New(slog.DiscardHandler)
-
-// openStore opens an empty store that keeps rows as they are.
-func openStore(t testing.TB) *db.Store {
-	t.Helper()
-	store := openStoreAt(t, t.TempDir(), db.Options{Codec: quant.Raw})
-	t.Cleanup(func() {
-		if err := store.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return store
-}
-
-// openStoreAt opens the store in a folder; the caller closes it.
-func openStoreAt(t testing.TB, dir string, o db.Options) *db.Store {
-	t.Helper()
-	o.Logger = quiet
-	store, err := db.Open(context.Background(), dir, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return store
-}
-
-// writeFile makes a file in a folder of its own.
-func writeFile(t testing.TB, name string, b []byte) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, b, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-// evaluateAndSave evaluates a prompt from a position on, and saves it.
-func evaluateAndSave(t testing.TB, s *llamacpp.Session, prompt kv.Prompt, from, sequence int) {
-	t.Helper()
-	if err := s.Prefill(context.Background(), prompt, from, sequence); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Save(context.Background(), prompt, sequence); err != nil {
-		t.Fatal(err)
-	}
-}
 
 func options(decode llamacpp.DecodeFunc) llamacpp.Options {
 	return llamacpp.Options{
 		Identity: llamacpp.Identity{Weights: kv.Hash{1}, Tokenizer: kv.Hash{1}},
 		Decode:   decode,
-		Logger:   quiet,
+		Logger:   kit.Quiet,
 	}
 }
 
-type fataler interface{ Fatalf(string, ...any) }
-
-func attach(t fataler, store *db.Store, f *fake, change func(*llamacpp.Options)) *llamacpp.Session {
+func attach(t kit.Fataler, store *db.Store, f *fake, change func(*llamacpp.Options)) *llamacpp.Session {
 	o := options(f.Decode)
 	if change != nil {
 		change(&o)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/kit"
 )
 
 // shift is llama_memory_seq_rm of [from, to), llama_memory_seq_add of all behind it and what a decode makes of K then.
@@ -38,23 +39,11 @@ func (f *fake) cut(seq int32, n int) {
 	}
 }
 
-func without(tokens []kv.Token, from, to int) []kv.Token {
-	return append(append([]kv.Token(nil), tokens[:from]...), tokens[to:]...)
-}
-
-// wantLineage wants an ErrLineage from that position on.
-func wantLineage(t fataler, what string, err error, from int) {
-	var l *llamacpp.LineageError
-	if !errors.Is(err, llamacpp.ErrLineage) || !errors.As(err, &l) || l.From != from {
-		t.Fatalf("%s: %v, want ErrLineage from %d on", what, err, from)
-	}
-}
-
 // A shifted cache is never saved: not for the tokens that it kept, not for those that it had, and not behind what was
 // evaluated since. What lies before the shift can be saved. A cache that was emptied and filled again is as good as new.
 func TestShiftIsNeverSaved(t *testing.T) {
 	ctx := context.Background()
-	store, chat := openStore(t), int32(100)
+	store, chat := kit.OpenStore(t), int32(100)
 	rapid.Check(t, func(t *rapid.T) {
 		kind := rapid.SampledFrom([]string{"plain", "channel-major", "latent", "window", "reordered", "streams"}).Draw(t, "kind")
 		seen := rapid.SampledFrom([]string{"evaluated", "saved", "restored"}).Draw(t, "seen")
@@ -93,9 +82,9 @@ func TestShiftIsNeverSaved(t *testing.T) {
 			t.Skip()
 		}
 		f.shift(0, int32(k), int32(to))
-		kept := without(tokens, k, to)
+		kept := kit.Without(tokens, k, to)
 		_, err := s.Save(ctx, kv.Tokens(kept...), 0)
-		wantLineage(t, "at once", err, k)
+		kit.WantLineage(t, "at once", err, k)
 		more := rapid.SliceOfN(rapid.Int32Range(0, 5), 1, 80).Draw(t, "more")
 		kept = append(kept, more...)
 		if rapid.Bool().Draw(t, "evaluated by Prefill") {
@@ -106,8 +95,8 @@ func TestShiftIsNeverSaved(t *testing.T) {
 			t.Fatalf("%v", err)
 		}
 		_, err = s.Save(ctx, kv.Tokens(kept...), 0)
-		wantLineage(t, "after a decode", err, k)
-		wantLineage(t, "capture", s.Capture(ctx, kv.Tokens(kept...), 0), k)
+		kit.WantLineage(t, "after a decode", err, k)
+		kit.WantLineage(t, "capture", s.Capture(ctx, kv.Tokens(kept...), 0), k)
 		if k > 0 && kind != "window" {
 			if _, err := s.Save(ctx, kv.Tokens(kept[:k]...), 0); err != nil {
 				t.Fatalf("what lies before the shift: %v", err)
@@ -136,7 +125,7 @@ func TestShiftIsNeverSaved(t *testing.T) {
 // Tokens that repeat themselves look the same after a shift: the rows do not.
 func TestShiftOfRepeatedTokens(t *testing.T) {
 	ctx := context.Background()
-	store := openStore(t)
+	store := kit.OpenStore(t)
 	for _, restored := range []bool{false, true} {
 		f := kinds("plain")
 		s := attach(t, store, f, nil)
@@ -145,7 +134,7 @@ func TestShiftOfRepeatedTokens(t *testing.T) {
 			tokens[i] = kv.Token(i % 10)
 		}
 		if !restored {
-			evaluateAndSave(t, s, kv.Tokens(tokens...), 0, 0)
+			kit.EvaluateAndSave(t, s, kv.Tokens(tokens...), 0, 0)
 		} else if got, err := s.Restore(ctx, kv.Tokens(tokens...), 0); err != nil || got.Tokens != 99 {
 			t.Fatal(got, err)
 		}
@@ -168,7 +157,7 @@ func TestWrongPrompt(t *testing.T) {
 	ctx := context.Background()
 	for _, kind := range []string{"plain", "window"} {
 		f := kinds(kind)
-		s := attach(t, openStore(t), f, nil)
+		s := attach(t, kit.OpenStore(t), f, nil)
 		tokens := make([]kv.Token, 100)
 		if err := s.Prefill(ctx, kv.Tokens(tokens...), 0, 0); err != nil {
 			t.Fatal(err)
@@ -176,15 +165,15 @@ func TestWrongPrompt(t *testing.T) {
 		wrong := append([]kv.Token(nil), tokens...)
 		wrong[41] = 7
 		_, err := s.Save(ctx, kv.Tokens(wrong...), 0)
-		wantLineage(t, kind, err, 41)
+		kit.WantLineage(t, kind, err, 41)
 		adapted := kv.Tokens(tokens...)
 		adapted.Adapters = []kv.Adapter{{Hash: kv.Hash{1}, Scale: 1}}
 		_, err = s.Save(ctx, adapted, 0)
-		wantLineage(t, kind+" with an adapter", err, 0)
+		kit.WantLineage(t, kind+" with an adapter", err, 0)
 		image := kv.Tokens(tokens...)
 		image.Spans = []kv.Span{{Start: 12, Len: 4, Hash: kv.Hash{1}}}
 		_, err = s.Save(ctx, image, 0)
-		wantLineage(t, kind+" with an image", err, 12)
+		kit.WantLineage(t, kind+" with an image", err, 12)
 		scoped := kv.Tokens(tokens...)
 		scoped.Scope, scoped.ScopeStart = "me", 50
 		for _, p := range []kv.Prompt{kv.Tokens(tokens...), scoped, kv.Tokens(wrong[:41]...)} {
@@ -200,7 +189,7 @@ func TestEdits(t *testing.T) {
 	ctx := context.Background()
 	for _, kind := range []string{"plain", "channel-major", "latent"} {
 		t.Run(kind, func(t *testing.T) {
-			store, chat := openStore(t), int32(0)
+			store, chat := kit.OpenStore(t), int32(0)
 			rapid.Check(t, func(t *rapid.T) {
 				chat++ // prompts of its own in the shared store
 				f := kinds(kind)
@@ -251,7 +240,7 @@ func TestEdits(t *testing.T) {
 			})
 		})
 	}
-	s := attach(t, openStore(t), kinds("plain"), nil)
+	s := attach(t, kit.OpenStore(t), kinds("plain"), nil)
 	for _, err := range []error{s.Reset(3), s.Reset(-1), s.Truncate(3, 0)} {
 		if !errors.Is(err, llamacpp.ErrSequence) {
 			t.Error(err)
@@ -263,9 +252,9 @@ func TestEdits(t *testing.T) {
 func TestUntoldEdits(t *testing.T) {
 	ctx := context.Background()
 	f := kinds("plain")
-	s := attach(t, openStore(t), f, nil)
+	s := attach(t, kit.OpenStore(t), f, nil)
 	tokens := make([]kv.Token, 100)
-	evaluateAndSave(t, s, kv.Tokens(tokens...), 0, 0)
+	kit.EvaluateAndSave(t, s, kv.Tokens(tokens...), 0, 0)
 	f.cut(0, 50)
 	if err := f.Decode(tokens[50:], 50, 0); err != nil {
 		t.Fatal(err)
@@ -280,7 +269,7 @@ func TestUntoldEdits(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := s.Save(ctx, kv.Tokens(other...), 0)
-	wantLineage(t, "other tokens", err, 60)
+	kit.WantLineage(t, "other tokens", err, 60)
 	if _, err := s.Save(ctx, kv.Tokens(tokens...), 0); err != nil {
 		t.Errorf("the tokens as they were, which are stored: %v", err)
 	}

@@ -7,11 +7,12 @@ import (
 
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/kit"
 )
 
 // What is not rows of tokens is kept whole, or refused, and the reason is told.
 func TestModes(t *testing.T) {
-	store := openStore(t)
+	store := kit.OpenStore(t)
 	for name, x := range map[string]struct {
 		change func(*fake)
 		mode   llamacpp.Mode // 0: refused
@@ -74,7 +75,7 @@ func TestModes(t *testing.T) {
 // An opaque state is restored where it was saved, and nowhere else.
 func TestOpaque(t *testing.T) {
 	ctx := context.Background()
-	store := openStore(t)
+	store := kit.OpenStore(t)
 	f := kinds("plain")
 	opaque := func(o *llamacpp.Options) { o.OpaqueOnly = true }
 	s := attach(t, store, f, opaque)
@@ -119,7 +120,7 @@ func TestOpaque(t *testing.T) {
 
 func TestMisuse(t *testing.T) {
 	ctx := context.Background()
-	store := openStore(t)
+	store := kit.OpenStore(t)
 	f := kinds("plain")
 	s := attach(t, store, f, nil)
 	prompt := kv.Tokens(make([]kv.Token, 40)...)
@@ -172,7 +173,7 @@ func TestSpansOfFewerPositions(t *testing.T) {
 	const imagePositions, mrope = 8, 8
 	f := kinds("plain")
 	f.ropeType = mrope
-	store := openStore(t)
+	store := kit.OpenStore(t)
 	s := attach(t, store, f, nil)
 	tokens := make([]kv.Token, 200)
 	for i := range tokens {
@@ -198,11 +199,11 @@ func TestOpaqueNeedsVersion(t *testing.T) {
 	lib := f.library()
 	lib.Version = nil
 	o := options(f.Decode)
-	if _, err := llamacpp.Attach(context.Background(), openStore(t), lib, 1, o); err != nil {
+	if _, err := llamacpp.Attach(context.Background(), kit.OpenStore(t), lib, 1, o); err != nil {
 		t.Errorf("rows: %v", err)
 	}
 	o.OpaqueOnly = true
-	if _, err := llamacpp.Attach(context.Background(), openStore(t), lib, 1, o); !errors.Is(err, llamacpp.ErrRefused) {
+	if _, err := llamacpp.Attach(context.Background(), kit.OpenStore(t), lib, 1, o); !errors.Is(err, llamacpp.ErrRefused) {
 		t.Errorf("whole states: %v, want ErrRefused", err)
 	}
 }

@@ -7,11 +7,12 @@ import (
 
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/kit"
 )
 
 // What a caller forgot is an error, not a panic.
 func TestNilArguments(t *testing.T) {
-	ctx, store, f := context.Background(), openStore(t), kinds("plain")
+	ctx, store, f := context.Background(), kit.OpenStore(t), kinds("plain")
 	var none context.Context
 	lib := f.library()
 	o := options(f.Decode)
@@ -42,7 +43,7 @@ func TestNilArguments(t *testing.T) {
 
 // A prompt that has no room is refused before it is evaluated, and the refusal says how much too long it is.
 func TestPromptLongerThanContext(t *testing.T) {
-	ctx, store := context.Background(), openStore(t)
+	ctx, store := context.Background(), kit.OpenStore(t)
 	for _, kind := range []string{"plain", "window"} {
 		f := kinds(kind)
 		f.contextLen = 64

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/kit"
 )
 
 // wide is a fake whose rows a matrix of 64 fits into.
@@ -19,10 +20,10 @@ func wide(rotation *[2]int) *fake {
 // different ways are of different models, and a cache that says that it is not rotated shares with one that says nothing.
 func TestRotationIsWhatTheBlobSays(t *testing.T) {
 	ctx := context.Background()
-	store := openStore(t)
+	store := kit.OpenStore(t)
 	prompt := kv.Prompt{Tokens: make([]kv.Token, 100)}
 	silent := attach(t, store, wide(nil), nil)
-	evaluateAndSave(t, silent, prompt, 0, 0)
+	kit.EvaluateAndSave(t, silent, prompt, 0, 0)
 	seen := map[kv.Fingerprint]string{}
 	for _, x := range []struct {
 		name     string
@@ -64,7 +65,7 @@ func TestRotationThatContradictsTheBlob(t *testing.T) {
 			f := wide(rotation)
 			o := options(f.Decode)
 			o.Rotated = &option
-			_, err := llamacpp.Attach(context.Background(), openStore(t), f.library(), 1, o)
+			_, err := llamacpp.Attach(context.Background(), kit.OpenStore(t), f.library(), 1, o)
 			if want := rotation[0] > 0 != option; want != (errors.Is(err, llamacpp.ErrRefused) && strings.Contains(err.Error(), "Options.Rotated")) {
 				t.Errorf("rotation %v, Options.Rotated %v: %v", *rotation, option, err)
 			}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/kit"
 )
 
 // A save reads what is new: nothing of what is stored, and of a turn little more than the turn, where sequences share one
@@ -14,7 +15,7 @@ func TestSaveReadsWhatIsNew(t *testing.T) {
 	ctx := context.Background()
 	for _, kind := range []string{"plain", "channel-major", "latent", "window", "reordered", "streams", "windows only"} {
 		t.Run(kind, func(t *testing.T) {
-			store := openStore(t)
+			store := kit.OpenStore(t)
 			f := kinds(kind)
 			s := attach(t, store, f, func(o *llamacpp.Options) { o.BlockTokens = 16 })
 			tokens := make([]kv.Token, 600)

@@ -9,6 +9,8 @@ import (
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/kit"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/piecesize"
 )
 
 // Whatever was saved before, a prompt that is restored and evaluated from there gives the logits of one that was
@@ -17,7 +19,7 @@ func TestRestoredIsAsIfEvaluated(t *testing.T) {
 	ctx := context.Background()
 	for _, kind := range kindNames {
 		t.Run(kind, func(t *testing.T) {
-			store := openStore(t)
+			store := kit.OpenStore(t)
 			rapid.Check(t, func(t *rapid.T) {
 				block := rapid.SampledFrom([]int{0, 16, 32}).Draw(t, "block")
 				change := func(o *llamacpp.Options) { o.BlockTokens = block }
@@ -44,7 +46,7 @@ func TestRestoredIsAsIfEvaluated(t *testing.T) {
 				prompt := kv.Tokens(other...)
 				g := kinds(kind)
 				s2 := attach(t, store, g, change)
-				defer llamacpp.SetPieceBytes(rapid.SampledFrom([]int{1, 300, 1000, 4 << 20}).Draw(t, "piece"))()
+				defer piecesize.Set(rapid.SampledFrom([]int{1, 300, 1000, 4 << 20}).Draw(t, "piece"))()
 				sequence = rapid.IntRange(0, 2).Draw(t, "other sequence")
 				got, err := s2.Restore(ctx, prompt, sequence)
 				if err != nil {
@@ -116,7 +118,7 @@ func TestFakeNoticesWrongRows(t *testing.T) {
 // Flash attention on and off are one model.
 func TestLayoutsOfVShareRows(t *testing.T) {
 	ctx := context.Background()
-	store := openStore(t)
+	store := kit.OpenStore(t)
 	on, off := kinds("plain"), kinds("channel-major")
 	s, s2 := attach(t, store, on, nil), attach(t, store, off, nil)
 	if s.Model().Fingerprint() != s2.Model().Fingerprint() {
@@ -124,7 +126,7 @@ func TestLayoutsOfVShareRows(t *testing.T) {
 		t.Fatalf("fingerprints differ: %v", d.Diff(&e))
 	}
 	prompt := kv.Tokens(make([]kv.Token, 100)...)
-	evaluateAndSave(t, s, prompt, 0, 0)
+	kit.EvaluateAndSave(t, s, prompt, 0, 0)
 	got, err := s2.Restore(ctx, prompt, 0)
 	if err != nil || got.Tokens != 99 {
 		t.Fatalf("restored %d: %v %v", got.Tokens, got.Reason, err)
@@ -140,7 +142,7 @@ func TestLayoutsOfVShareRows(t *testing.T) {
 // Without a look at the window during the prefill, only the end is restorable, and no position is restored wrongly.
 func TestWindowNotCaptured(t *testing.T) {
 	ctx := context.Background()
-	store := openStore(t)
+	store := kit.OpenStore(t)
 	f := kinds("window")
 	s := attach(t, store, f, nil)
 	tokens := make([]kv.Token, 150)
@@ -174,7 +176,7 @@ func TestWindowNotCaptured(t *testing.T) {
 // Rows that were captured of one prompt are never stored for another.
 func TestCapturesBelongToTheirPrompt(t *testing.T) {
 	ctx := context.Background()
-	store := openStore(t)
+	store := kit.OpenStore(t)
 	f := kinds("window")
 	s := attach(t, store, f, nil)
 	run := func(s *llamacpp.Session, f *fake, tokens []kv.Token) {
@@ -212,11 +214,11 @@ func TestCapturesBelongToTheirPrompt(t *testing.T) {
 func TestCaptureBound(t *testing.T) {
 	ctx := context.Background()
 	for _, capture := range []int{0, 50} {
-		store := openStore(t)
+		store := kit.OpenStore(t)
 		f := kinds("window")
 		s := attach(t, store, f, func(o *llamacpp.Options) { o.CaptureBytes, o.CaptureTokens = 1, capture })
 		tokens := make([]kv.Token, 150)
-		evaluateAndSave(t, s, kv.Tokens(tokens...), 0, 0)
+		kit.EvaluateAndSave(t, s, kv.Tokens(tokens...), 0, 0)
 		want := f.logits
 		for n := 16; n < 150; n += 9 {
 			g := kinds("window")
@@ -237,11 +239,11 @@ func TestCaptureBound(t *testing.T) {
 
 func TestAlign(t *testing.T) {
 	ctx := context.Background()
-	store := openStore(t)
+	store := kit.OpenStore(t)
 	f := kinds("window")
 	s := attach(t, store, f, func(o *llamacpp.Options) { o.Align = 24 })
 	tokens := make([]kv.Token, 100)
-	evaluateAndSave(t, s, kv.Tokens(tokens...), 0, 0)
+	kit.EvaluateAndSave(t, s, kv.Tokens(tokens...), 0, 0)
 	logits := f.logits
 	for n, want := range map[int]int{100: 96, 97: 96, 96: 72, 60: 48, 20: 0} {
 		delete(f.seqs, 0)

@@ -5,12 +5,9 @@ import (
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/piecesize"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/state"
 )
-
-// pieceBytes is how much of a state is built at a time where it can be handed over in pieces. Larger ones are no faster. A variable for
-// tests.
-var pieceBytes = 4 << 20
 
 // fill writes the rows of the positions [from, to) into a blob. Fewer tokens than the prefix has mean that some of it is damaged.
 type fill func(rows kv.Rows, from, to int) (db.Restored, error)
@@ -22,9 +19,9 @@ type fill func(rows kv.Rows, from, to int) (db.Restored, error)
 func (s *Session) stream(sequence, n, windowRows int, fill fill) (got Restored, err error) {
 	whole := s.lay.size(s.lay.cells(0, n, n, windowRows, sequence), true)
 	step, scratch := n, sequence
-	if whole > pieceBytes {
+	if whole > piecesize.Bytes {
 		if free, ok := s.freeSequence(sequence); ok {
-			pieces := (whole + pieceBytes - 1) / pieceBytes
+			pieces := (whole + piecesize.Bytes - 1) / piecesize.Bytes
 			step, scratch = max(1, (n+pieces-1)/pieces), free
 		}
 	}

@@ -7,18 +7,18 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/internal/memdir"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/quant"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/kit"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/piecesize"
 )
-
-// small has a prompt cut into many records.
-func small(o *llamacpp.Options) { o.BlockTokens = 16 }
 
 // saved is a store with a prompt of n tokens of that kind, and the logits behind it.
 func saved(t *testing.T, dir, kind string, n int) (*db.Store, kv.Prompt, uint64) {
 	t.Helper()
-	store := openStoreAt(t, dir, db.Options{Codec: quant.Raw})
+	store := kit.OpenStoreAt(t, dir, db.Options{Codec: quant.Raw})
 	t.Cleanup(func() {
 		if err := store.Close(); err != nil {
 			t.Error(err)
@@ -29,9 +29,9 @@ func saved(t *testing.T, dir, kind string, n int) (*db.Store, kv.Prompt, uint64)
 		tokens[i] = kv.Token(i % 11)
 	}
 	f := kinds(kind)
-	s := attach(t, store, f, small)
+	s := attach(t, store, f, kit.Small)
 	prompt := kv.Tokens(tokens...)
-	evaluateAndSave(t, s, prompt, 0, 0)
+	kit.EvaluateAndSave(t, s, prompt, 0, 0)
 	return store, prompt, f.logits
 }
 
@@ -40,12 +40,12 @@ func TestRestoreInPieces(t *testing.T) {
 	ctx := context.Background()
 	for _, kind := range kindNames {
 		t.Run(kind, func(t *testing.T) {
-			store, prompt, logits := saved(t, t.TempDir(), kind, 300)
+			store, prompt, logits := saved(t, memdir.Dir(t), kind, 300)
 			const piece = 2000
-			defer llamacpp.SetPieceBytes(piece)()
+			defer piecesize.Set(piece)()
 			for busy := range 3 { // other sequences that hold something
 				g := kinds(kind)
-				s := attach(t, store, g, small)
+				s := attach(t, store, g, kit.Small)
 				for i := range busy {
 					if err := g.Decode([]kv.Token{7, 8}, 0, i); err != nil {
 						t.Fatal(err)
@@ -78,12 +78,12 @@ func TestRestoreInPieces(t *testing.T) {
 // A restore that fails on the way leaves nothing: it is cancelled, or llama.cpp takes no more.
 func TestRestoreStopsHalfway(t *testing.T) {
 	for _, kind := range []string{"plain", "window"} {
-		store, prompt, _ := saved(t, t.TempDir(), kind, 300)
-		defer llamacpp.SetPieceBytes(2000)()
+		store, prompt, _ := saved(t, memdir.Dir(t), kind, 300)
+		defer piecesize.Set(2000)()
 		for at := range 6 {
 			for _, cancelled := range []bool{true, false} {
 				g := kinds(kind)
-				s := attach(t, store, g, small)
+				s := attach(t, store, g, kit.Small)
 				ctx, cancel := context.WithCancel(context.Background())
 				g.sets = 0
 				g.onSet = func(n int) {
@@ -114,16 +114,16 @@ func TestRestoreStopsHalfway(t *testing.T) {
 
 // Damage that shows only in a later piece: what is left is restored, from its beginning, and nothing else is.
 func TestDamageInLaterPieces(t *testing.T) {
-	defer llamacpp.SetPieceBytes(1500)()
+	defer piecesize.Set(1500)()
 	rng := rand.New(rand.NewPCG(3, 4))
 	shorter := 0
 	for _, kind := range []string{"plain", "window", "channel-major"} {
 		for range 8 {
-			dir := t.TempDir()
+			dir := memdir.Dir(t)
 			store, prompt, logits := saved(t, dir, kind, 300)
-			flip(t, dir, rng)
+			kit.Flip(t, dir, rng)
 			g := kinds(kind)
-			s := attach(t, store, g, small)
+			s := attach(t, store, g, kit.Small)
 			got, err := s.Restore(context.Background(), prompt, 1)
 			if err != nil {
 				t.Fatal(err)
@@ -151,13 +151,13 @@ func TestDamageInLaterPieces(t *testing.T) {
 func TestLittleRoom(t *testing.T) {
 	ctx := context.Background()
 	for _, kind := range []string{"plain", "window", "channel-major"} {
-		store, prompt, logits := saved(t, t.TempDir(), kind, 200)
+		store, prompt, logits := saved(t, memdir.Dir(t), kind, 200)
 		for _, piece := range []int{1000, 4 << 20} {
-			defer llamacpp.SetPieceBytes(piece)()
+			defer piecesize.Set(piece)()
 			for _, free := range []int{0, 1, 16, 17, 100, 199, 200, 250} {
 				g := kinds(kind)
 				g.contextLen = 300
-				s := attach(t, store, g, small)
+				s := attach(t, store, g, kit.Small)
 				if other := make([]kv.Token, 300-free); len(other) > 0 {
 					if err := g.Decode(other, 0, 1); err != nil {
 						t.Fatal(err)

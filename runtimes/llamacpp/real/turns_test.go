@@ -1,6 +1,6 @@
 //go:build (linux && !android) || (darwin && !ios)
 
-package llamacpp_test
+package real_test
 
 import (
 	"context"
@@ -11,7 +11,8 @@ import (
 	"github.com/dormousekv/dormouse/internal/gguf/ggufgen"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/quant"
-	"github.com/dormousekv/dormouse/runtimes/llamacpp"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/kit"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/piecesize"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/llama"
 )
 
@@ -124,7 +125,7 @@ func TestStatesOfLongPrompt(t *testing.T) {
 		prompt := kv.Tokens(tokens...)
 		c := r.context()
 		s := r.attach(c, nil)
-		evaluateAndSave(t, s, prompt, 0, 0)
+		kit.EvaluateAndSave(t, s, prompt, 0, 0)
 		r.api.SequenceRemove(r.api.GetMemory(c.Pointer()), 0, -1, -1)
 		for n, want := range map[int]int{6000: 5996, 5990: 5120, 5000: 512, 600: 512, 512: 0} {
 			got, err := s.Restore(ctx, kv.Tokens(tokens[:n]...), 0)
@@ -134,7 +135,7 @@ func TestStatesOfLongPrompt(t *testing.T) {
 			r.api.SequenceRemove(r.api.GetMemory(c.Pointer()), 0, -1, -1)
 		}
 		other := kv.Tokens(randomTokens(2, 200)...)
-		evaluateAndSave(t, s, other, 0, 0)
+		kit.EvaluateAndSave(t, s, other, 0, 0)
 		r.api.SequenceRemove(r.api.GetMemory(c.Pointer()), 0, -1, -1)
 		for n, want := range map[int]int{201: 200, 200: 196, 190: 132, 132: 0} {
 			prompt := kv.Tokens(append(append([]kv.Token(nil), other.Tokens[:min(n, 200)]...), 1)[:n]...)
@@ -154,12 +155,12 @@ func TestSpoiltState(t *testing.T) {
 		r := newRig(t, file, llama.ContextOptions{}, db.Options{Codec: quant.Raw})
 		prompt := kv.Tokens(randomTokens(1, 100)...)
 		s := r.attach(r.context(), nil)
-		evaluateAndSave(t, s, prompt, 0, 0)
+		kit.EvaluateAndSave(t, s, prompt, 0, 0)
 		cold := r.prefilled(prompt, 0)
 		lib := *r.api
 		spoil := false
 		lib.StateSet = func(c uintptr, src *byte, n uintptr, sequence int32, flags uint32) uintptr {
-			if blob := bytesAt(src, n); spoil {
+			if blob := kit.BytesAt(src, n); spoil {
 				clear(blob[len(blob)-4096:])
 			}
 			return r.api.StateSet(c, src, n, sequence, flags)
@@ -188,7 +189,7 @@ func TestDamagedHybrid(t *testing.T) {
 	for range 8 {
 		r := newRig(t, ggufgen.Jamba(5, 4), llama.ContextOptions{Sequences: 2, Unified: true}, db.Options{Codec: quant.Raw})
 		prompt := kv.Tokens(randomTokens(1, 300)...)
-		s := r.attach(r.context(), small)
+		s := r.attach(r.context(), kit.Small)
 		for _, part := range [][2]int{{0, 128}, {128, 300}} {
 			if err := s.Prefill(ctx, prompt.Prefix(part[1]), part[0], 0); err != nil {
 				t.Fatal(err)
@@ -198,11 +199,11 @@ func TestDamagedHybrid(t *testing.T) {
 			}
 		}
 		for range 3 {
-			flip(t, r.store.Dir(), rng)
+			kit.Flip(t, r.store.Dir(), rng)
 		}
-		undo := llamacpp.SetPieceBytes(20000)
+		undo := piecesize.Set(20000)
 		c := r.context()
-		s = r.attach(c, small)
+		s = r.attach(c, kit.Small)
 		got, err := s.Restore(ctx, prompt, 0)
 		undo()
 		if err != nil {

@@ -1,6 +1,6 @@
 //go:build (linux && !android) || (darwin && !ios)
 
-package llamacpp_test
+package real_test
 
 import (
 	"bytes"
@@ -15,6 +15,7 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/quant"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/kit"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/llama"
 )
 
@@ -99,7 +100,7 @@ func (f *field) must(err error) {
 func (f *field) fresh() {
 	f.t.Helper()
 	f.must(f.store.Close())
-	f.store = openStoreAt(f.t, f.t.TempDir(), db.Options{Codec: quant.Raw})
+	f.store = kit.OpenStoreAt(f.t, storeDir(f.t), db.Options{Codec: quant.Raw})
 }
 
 // fill evaluates and saves the prompt.

@@ -1,6 +1,6 @@
 //go:build (linux && !android) || (darwin && !ios)
 
-package llamacpp_test
+package real_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/quant"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/kit"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/llama"
 )
 
@@ -33,7 +34,7 @@ func TestWeakAdapters(t *testing.T) {
 		tokens := randomTokens(1, 150) // ids below 512: bytes and frequent pieces
 		stored := kv.Tokens(tokens[:128]...)
 		attach := func(c *llama.Context) (*llamacpp.Session, error) {
-			o := llamacpp.Options{Decode: c.Decode, Logger: quiet}
+			o := llamacpp.Options{Decode: c.Decode, Logger: kit.Quiet}
 			said(&o)
 			return llamacpp.Attach(ctx, r.store, api, c.Pointer(), o)
 		}
@@ -42,7 +43,7 @@ func TestWeakAdapters(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		evaluateAndSave(t, s, stored, 0, 0)
+		kit.EvaluateAndSave(t, s, stored, 0, 0)
 		// off is how far what is restored is from what this context computes itself.
 		off := func(c *llama.Context) (times, off float64, refused bool) {
 			t.Helper()

@@ -1,6 +1,6 @@
 //go:build (linux && !android) || (darwin && !ios)
 
-package llamacpp_test
+package real_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/quant"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/kit"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/llama"
 )
 
@@ -44,7 +45,7 @@ func TestAdapterThatIsNotSet(t *testing.T) {
 	with.Adapters = said
 	c := r.context()
 	s := r.attach(c, nil)
-	evaluateAndSave(t, s, plain, 0, 0)
+	kit.EvaluateAndSave(t, s, plain, 0, 0)
 	empty := func() { r.api.SequenceRemove(r.api.GetMemory(c.Pointer()), 0, -1, -1) }
 	refused := func(what string, err error, says string) {
 		t.Helper()
@@ -91,7 +92,7 @@ func TestAdapterThatIsNotSet(t *testing.T) {
 	if err := s.Recheck(ctx, said...); err != nil {
 		t.Fatal(err)
 	}
-	evaluateAndSave(t, s, with, 0, 0)
+	kit.EvaluateAndSave(t, s, with, 0, 0)
 	empty()
 	if got, err := s.Restore(ctx, with, 0); err != nil || got.Tokens != 99 {
 		t.Errorf("restored %d: %v", got.Tokens, err)
@@ -135,7 +136,7 @@ func TestCanaryOfAnEarlierRelease(t *testing.T) {
 	r := newRig(t, ggufgen.LLaMA(1, 3, 64), llama.ContextOptions{}, db.Options{Codec: quant.Raw})
 	prompt := kv.Tokens(randomTokens(1, 100)...)
 	s := r.attach(r.context(), nil)
-	evaluateAndSave(t, s, prompt, 0, 0)
+	kit.EvaluateAndSave(t, s, prompt, 0, 0)
 	for _, old := range []string{"canary 1\n\xe8\x03\x00\x00 and so on", "rubbish", ""} {
 		if err := s.Model().SetNote(context.Background(), "llamacpp canary", []byte(old)); err != nil {
 			t.Fatal(err)

@@ -1,6 +1,6 @@
 //go:build (linux && !android) || (darwin && !ios)
 
-package llamacpp_test
+package real_test
 
 import (
 	"encoding/json"
@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/kit"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/llama"
 )
 
@@ -69,7 +70,7 @@ func TestCanaryChild(t *testing.T) {
 	var answers []answer
 	for _, x := range cases {
 		c := newContext(t, loadModel(t, lib, x.Model, false), contextOptions(llama.ContextOptions{CacheK: x.Cache, CacheV: x.Cache}))
-		store := openStoreAt(t, x.Store, db.Options{})
+		store := kit.OpenStoreAt(t, x.Store, db.Options{})
 		d, err := attachTo(store, api, c)
 		a := answer{Difference: d}
 		if err != nil {

@@ -1,6 +1,6 @@
 //go:build (linux && !android) || (darwin && !ios)
 
-package llamacpp_test
+package real_test
 
 import (
 	"fmt"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/dormousekv/dormouse/internal/gguf"
 	"github.com/dormousekv/dormouse/internal/gguf/ggufgen"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/kit"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/llama"
 )
 
@@ -53,8 +54,8 @@ func canaryCases(t *testing.T) (out []canaryCase) {
 		typ  *llama.CacheType
 	}{{"f16", nil}, {"bf16", ref(llama.BF16)}, {"f32", ref(llama.F32)}, {"q8_0", ref(llama.Q8_0)}, {"q4_0", ref(llama.Q4_0)}}
 	for _, k := range kinds {
-		path := writeFile(t, "a.gguf", k.gguf(1))
-		other := writeFile(t, "b.gguf", k.gguf(2))
+		path := kit.WriteFile(t, "a.gguf", k.gguf(1))
+		other := kit.WriteFile(t, "b.gguf", k.gguf(2))
 		for j, cache := range caches {
 			if j > 0 && !slices.Contains([]string{"llama", "gemma3"}, k.name) {
 				continue
@@ -67,7 +68,7 @@ func canaryCases(t *testing.T) (out []canaryCase) {
 		}
 	}
 	for _, x := range []struct{ name, env, arch string }{{"stories260K", "", "llama"}, {"SmolLM2-135M", "DORMOUSE_LLAMA_SMOL", "llama"}, {"Gemma 3 270M", "DORMOUSE_LLAMA_MODEL", "gemma3"}} {
-		path := filepath.Join("testdata", "stories260K-f32.gguf")
+		path := filepath.Join("..", "testdata", "stories260K-f32.gguf")
 		if x.env != "" {
 			if path = os.Getenv(x.env); path == "" || testing.Short() {
 				continue

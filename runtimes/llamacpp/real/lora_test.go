@@ -1,12 +1,13 @@
 //go:build (linux && !android) || (darwin && !ios)
 
-package llamacpp_test
+package real_test
 
 import (
 	"testing"
 
 	"github.com/ebitengine/purego"
 
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/kit"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/llama"
 )
 
@@ -31,7 +32,7 @@ func (r *rig) lora() lora {
 
 func (l lora) on(t testing.TB, r *rig, c *llama.Context, b []byte) {
 	t.Helper()
-	adapter, scale := l.load(r.model.Pointer(), writeFile(t, "lora.gguf", b)), float32(1)
+	adapter, scale := l.load(r.model.Pointer(), kit.WriteFile(t, "lora.gguf", b)), float32(1)
 	if adapter == 0 || l.set(c.Pointer(), &adapter, 1, &scale) != 0 {
 		t.Fatal("no adapter")
 	}

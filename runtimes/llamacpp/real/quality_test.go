@@ -1,6 +1,6 @@
 //go:build (linux && !android) || (darwin && !ios)
 
-package llamacpp_test
+package real_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"github.com/dormousekv/dormouse/internal/logits"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/quant"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/kit"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/llama"
 )
 
@@ -133,7 +134,7 @@ func TestGemmaFlashAttentionShares(t *testing.T) {
 		r.opt.FlashAttention = fa
 		c := r.context()
 		s := r.attach(c, nil)
-		evaluateAndSave(t, s, prompt, 0, 0)
+		kit.EvaluateAndSave(t, s, prompt, 0, 0)
 		alone[fa] = teacherForced(t, c, tokens, all)
 		c.Close()
 	}

@@ -1,6 +1,6 @@
 //go:build (linux && !android) || (darwin && !ios)
 
-package llamacpp_test
+package real_test
 
 import (
 	"context"
@@ -15,8 +15,10 @@ import (
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/internal/gguf/ggufgen"
+	"github.com/dormousekv/dormouse/internal/memdir"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/kit"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/llama"
 )
 
@@ -27,7 +29,7 @@ func said(o *llamacpp.Options) {
 
 // attachTo is Attach with that identity.
 func attachTo(store *db.Store, api *llamacpp.Library, c *llama.Context) (float64, error) {
-	o := llamacpp.Options{Decode: c.Decode, Logger: quiet}
+	o := llamacpp.Options{Decode: c.Decode, Logger: kit.Quiet}
 	said(&o)
 	s, err := llamacpp.Attach(context.Background(), store, api, c.Pointer(), o)
 	var bad *llamacpp.IdentityError
@@ -46,10 +48,14 @@ func TestCanaryMatrix(t *testing.T) {
 	lib, api := library(t)
 	least, most := math.Inf(1), 0.0
 	var others []elsewhere
-	stores := t.TempDir()
-	for _, x := range canaryCases(t) {
+	stores := memdir.Dir(t)
+	for i, x := range canaryCases(t) {
 		t.Run(x.name, func(t *testing.T) {
 			r := rigFor(t, lib, api, x.path, x.opt, db.Options{})
+			if err := r.store.Close(); err != nil {
+				t.Fatal(err)
+			}
+			r.store = kit.OpenStoreAt(t, filepath.Join(stores, fmt.Sprint(i)), db.Options{}) // outlives this part
 			base := r.opt
 			if d, err := attachTo(r.store, api, r.context()); err != nil || d != 0 {
 				t.Fatal(d, err)
@@ -138,16 +144,7 @@ func TestCanaryMatrix(t *testing.T) {
 				try("rotation by environment", !says, d, err)
 			}
 			if !strings.Contains(x.name, "amba") && x.arch != "qwen2vl" {
-				dir := r.store.Dir()
-				if err := r.store.Close(); err != nil {
-					t.Fatal(err)
-				}
-				kept := filepath.Join(stores, fmt.Sprint(len(others)))
-				if err := os.Rename(dir, kept); err != nil {
-					t.Fatal(err)
-				}
-				others = append(others, elsewhere{Name: x.name, Store: kept, Model: x.path, Cache: x.opt.CacheK})
-				r.store = openStoreAt(t, dir, db.Options{}) // to be closed
+				others = append(others, elsewhere{Name: x.name, Store: r.store.Dir(), Model: x.path, Cache: x.opt.CacheK})
 			}
 			t.Log(strings.Join(line, ", "))
 		})

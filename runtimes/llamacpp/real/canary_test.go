@@ -1,6 +1,6 @@
 //go:build (linux && !android) || (darwin && !ios)
 
-package llamacpp_test
+package real_test
 
 import (
 	"context"
@@ -20,6 +20,7 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/quant"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/kit"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/llama"
 )
 
@@ -35,7 +36,7 @@ func TestOtherRowsAreRefused(t *testing.T) {
 		wrong := r.opt
 		first := r.context()
 		old := r.attach(first, nil) // nothing is stored that it could be compared with
-		evaluateAndSave(t, old, prompt, 0, 0)
+		kit.EvaluateAndSave(t, old, prompt, 0, 0)
 		r.opt = right
 		c := r.context()
 		_, err := r.tryAttach(c, nil)
@@ -55,7 +56,7 @@ func TestOtherRowsAreRefused(t *testing.T) {
 		if got, err := s.Restore(ctx, prompt, 0); err != nil || got.Tokens != 0 {
 			t.Errorf("%s: %d tokens of the wrong rows are restored: %v", name, got.Tokens, err)
 		}
-		evaluateAndSave(t, s, prompt, 0, 0)
+		kit.EvaluateAndSave(t, s, prompt, 0, 0)
 		if _, err := old.Save(ctx, prompt, 0); !errors.Is(err, llamacpp.ErrIdentity) {
 			t.Errorf("%s: the session that was attached first still saves: %v", name, err)
 		}
@@ -232,7 +233,7 @@ func TestAdapters(t *testing.T) {
 	with.Adapters = said
 
 	base := r.context()
-	evaluateAndSave(t, r.attach(base, nil), plain, 0, 0)
+	kit.EvaluateAndSave(t, r.attach(base, nil), plain, 0, 0)
 
 	c := r.context()
 	l.on(t, r, c, adapter)
@@ -261,7 +262,7 @@ func TestAdapters(t *testing.T) {
 		t.Errorf("save of a prompt without the adapter: %v", err)
 	}
 	r.api.SequenceRemove(r.api.GetMemory(c.Pointer()), 0, -1, -1)
-	evaluateAndSave(t, s, with, 0, 0)
+	kit.EvaluateAndSave(t, s, with, 0, 0)
 
 	// Switched off: the prompts without it are restored, those with it are not.
 	r.api.SequenceRemove(r.api.GetMemory(c.Pointer()), 0, -1, -1)
@@ -294,7 +295,7 @@ func second[T any](_ T, err error) error { return err }
 func TestCanaryOfAReadOnlyStore(t *testing.T) {
 	r := newRig(t, ggufgen.LLaMA(1, 3, 64), llama.ContextOptions{}, db.Options{Codec: quant.Raw})
 	prompt := kv.Tokens(randomTokens(1, 100)...)
-	evaluateAndSave(t, r.attach(r.context(), nil), prompt, 0, 0)
+	kit.EvaluateAndSave(t, r.attach(r.context(), nil), prompt, 0, 0)
 	r.reopen(db.Options{ReadOnly: true})
 	s := r.attach(r.context(), nil)
 	if got, err := s.Restore(context.Background(), prompt, 0); err != nil || got.Tokens != 99 {

@@ -1,6 +1,6 @@
 //go:build linux && !android
 
-package llamacpp_test
+package real_test
 
 import (
 	"bytes"
@@ -22,6 +22,8 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/quant"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/kit"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/piecesize"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/llama"
 )
 
@@ -36,7 +38,7 @@ func TestRestoreMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a state of 256 MiB")
 	}
-	dir, big := t.TempDir(), writeFile(t, "big.gguf", ggufgen.LLaMA(1, 16, 512))
+	dir, big := t.TempDir(), kit.WriteFile(t, "big.gguf", ggufgen.LLaMA(1, 16, 512))
 	long, times := 4096, 2
 	if testing.Verbose() { // figures of a state of 512 MiB, the best time of several
 		long, times = 8192, 5
@@ -111,7 +113,7 @@ func restoreChild(t *testing.T) {
 		o.Sequences = 2
 	}
 	c := newContext(t, m, o)
-	store := openStoreAt(t, args[1], db.Options{Budget: 4 << 30, Codec: quant.Q8_0})
+	store := kit.OpenStoreAt(t, args[1], db.Options{Budget: 4 << 30, Codec: quant.Q8_0})
 	defer store.Close()
 	own, most := 0.0, 0.0
 	peek := func() { most = max(most, privateMiB(t)) }
@@ -122,7 +124,7 @@ func restoreChild(t *testing.T) {
 		return api.StateSet(c, src, n, sequence, flags)
 	}
 	s, err := llamacpp.Attach(ctx, store, &counted, c.Pointer(), llamacpp.Options{
-		Identity: llamacpp.Identity{Path: m.Path(), Memo: args[1] + ".memo"}, Decode: c.Decode, Logger: quiet,
+		Identity: llamacpp.Identity{Path: m.Path(), Memo: args[1] + ".memo"}, Decode: c.Decode, Logger: kit.Quiet,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +137,7 @@ func restoreChild(t *testing.T) {
 	if piece == 0 {
 		piece = 1 << 20
 	}
-	defer llamacpp.SetPieceBytes(piece << 20)()
+	defer piecesize.Set(piece << 20)()
 	debug.FreeOSMemory()
 	own, most = privateMiB(t), 0
 	var f figures

@@ -1,6 +1,6 @@
 //go:build (linux && !android) || (darwin && !ios)
 
-package llamacpp_test
+package real_test
 
 import (
 	"context"

@@ -1,6 +1,6 @@
 //go:build (linux && !android) || (darwin && !ios)
 
-package llamacpp_test
+package real_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/quant"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/kit"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/llama"
 )
 
@@ -28,7 +29,7 @@ func TestShift(t *testing.T) {
 			r := newRig(t, arch.gguf(), arch.context, db.Options{Codec: quant.Raw})
 			tokens := randomTokens(1, 220)
 			prompt := kv.Tokens(tokens...)
-			kept := without(tokens, 4, 60)
+			kept := kit.Without(tokens, 4, 60)
 			n := len(kept)
 			kept = append(kept, randomTokens(2, 30)...)
 			for _, known := range []string{"evaluated", "saved", "restored", "nothing"} {
@@ -71,7 +72,7 @@ func TestShift(t *testing.T) {
 				m.shift(4, 60)
 				if known != "nothing" {
 					_, err := s.Save(ctx, kv.Tokens(kept[:n]...), 0)
-					wantLineage(t, known+", at once", err, 4)
+					kit.WantLineage(t, known+", at once", err, 4)
 				}
 				if k := arch.context.CacheK; k != nil && *k == llama.BF16 { // llama.cpp aborts: it does not rotate this type
 					continue
@@ -82,7 +83,7 @@ func TestShift(t *testing.T) {
 					t.Logf("sequences in one buffer, of which nothing is known: %v", err)
 					continue
 				}
-				wantLineage(t, known+", after a decode", err, 4)
+				kit.WantLineage(t, known+", after a decode", err, 4)
 				if known == "saved" {
 					if _, err := s.Save(ctx, prompt, 0); err != nil {
 						t.Errorf("the prompt as it was, which is stored: %v", err)
@@ -100,11 +101,11 @@ func TestShiftOfRealModels(t *testing.T) {
 		t.Skip("SKIPPED, no real model is tried: -short")
 	}
 	ctx := context.Background()
-	book, err := os.ReadFile("testdata/opticks.txt")
+	book, err := os.ReadFile("../testdata/opticks.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{"testdata/stories260K-f32.gguf", os.Getenv("DORMOUSE_LLAMA_SMOL"), os.Getenv("DORMOUSE_LLAMA_MODEL")} {
+	for _, path := range []string{"../testdata/stories260K-f32.gguf", os.Getenv("DORMOUSE_LLAMA_SMOL"), os.Getenv("DORMOUSE_LLAMA_MODEL")} {
 		if path == "" {
 			t.Log("SKIPPED, a real model: DORMOUSE_LLAMA_MODEL or DORMOUSE_LLAMA_SMOL is not set")
 			continue
@@ -121,7 +122,7 @@ func TestShiftOfRealModels(t *testing.T) {
 			tokens = tokens[:96:96]
 			c := r.context()
 			s, m := r.attach(c, nil), r.memory(c)
-			evaluateAndSave(t, s, kv.Tokens(tokens...), 0, 0)
+			kit.EvaluateAndSave(t, s, kv.Tokens(tokens...), 0, 0)
 			m.remove(m.memory, 0, 80, -1)
 			r.decode(c, tokens, 80, 1)
 			if _, err := s.Save(ctx, kv.Tokens(tokens...), 0); err != nil {

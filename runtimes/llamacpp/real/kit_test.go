@@ -1,6 +1,6 @@
 //go:build (linux && !android) || (darwin && !ios)
 
-package llamacpp_test
+package real_test
 
 import (
 	"context"
@@ -14,8 +14,10 @@ import (
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/internal/gguf/ggufgen"
 	"github.com/dormousekv/dormouse/internal/logits"
+	"github.com/dormousekv/dormouse/internal/memdir"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/kit"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/llama"
 )
 
@@ -104,12 +106,12 @@ type rig struct {
 func newRig(t testing.TB, file []byte, o llama.ContextOptions, store db.Options) *rig {
 	t.Helper()
 	lib, api := library(t)
-	return rigFor(t, lib, api, writeFile(t, "model.gguf", file), o, store)
+	return rigFor(t, lib, api, kit.WriteFile(t, "model.gguf", file), o, store)
 }
 
 func rigFor(t testing.TB, lib *llama.Lib, api *llamacpp.Library, path string, o llama.ContextOptions, so db.Options) *rig {
 	t.Helper()
-	r := &rig{t: t, lib: lib, api: api, model: loadModel(t, lib, path, false), store: openStoreAt(t, t.TempDir(), so)}
+	r := &rig{t: t, lib: lib, api: api, model: loadModel(t, lib, path, false), store: kit.OpenStoreAt(t, storeDir(t), so)}
 	t.Cleanup(func() {
 		if err := r.store.Close(); err != nil {
 			t.Error(err)
@@ -118,6 +120,9 @@ func rigFor(t testing.TB, lib *llama.Lib, api *llamacpp.Library, path string, o 
 	r.opt = contextOptions(o)
 	return r
 }
+
+// storeDir is where a new store goes: in a folder that nobody else has, for a memo beside it.
+func storeDir(t testing.TB) string { return filepath.Join(memdir.Dir(t), "store") }
 
 // contextOptions are o, with what they leave out.
 func contextOptions(o llama.ContextOptions) llama.ContextOptions {
@@ -147,7 +152,7 @@ func loadModel(t testing.TB, lib *llama.Lib, path string, noRepack bool) *llama.
 	if err != nil {
 		t.Fatal(err)
 	}
-	if strings.HasPrefix(path, "testdata") || path == os.Getenv("DORMOUSE_LLAMA_SMOL") || path == os.Getenv("DORMOUSE_LLAMA_MODEL") {
+	if strings.HasPrefix(path, "../testdata") || path == os.Getenv("DORMOUSE_LLAMA_SMOL") || path == os.Getenv("DORMOUSE_LLAMA_MODEL") {
 		trained[key] = m
 	} else {
 		t.Cleanup(m.Close)
@@ -178,7 +183,7 @@ func (r *rig) reopen(o db.Options) {
 	if err := r.store.Close(); err != nil {
 		r.t.Fatal(err)
 	}
-	r.store = openStoreAt(r.t, dir, o)
+	r.store = kit.OpenStoreAt(r.t, dir, o)
 }
 
 func (r *rig) attach(c *llama.Context, change func(*llamacpp.Options)) *llamacpp.Session {
@@ -194,7 +199,7 @@ func (r *rig) attach(c *llama.Context, change func(*llamacpp.Options)) *llamacpp
 func (r *rig) tryAttach(c *llama.Context, change func(*llamacpp.Options)) (*llamacpp.Session, error) {
 	o := llamacpp.Options{
 		Identity: llamacpp.Identity{Path: r.model.Path(), Memo: filepath.Join(r.store.Dir(), "..", "memo")},
-		Decode:   c.Decode, Logger: quiet,
+		Decode:   c.Decode, Logger: kit.Quiet,
 	}
 	if change != nil {
 		change(&o)
@@ -266,7 +271,7 @@ func realModel(t testing.TB) string {
 // realTokens are the first n tokens of a real English text.
 func realTokens(t testing.TB, m *llama.Model, n int) []kv.Token {
 	t.Helper()
-	b, err := os.ReadFile("testdata/opticks.txt")
+	b, err := os.ReadFile("../testdata/opticks.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -283,7 +288,7 @@ func realTokens(t testing.TB, m *llama.Model, n int) []kv.Token {
 // withStore is the same model with a store of its own.
 func (r *rig) withStore(o db.Options) *rig {
 	r.t.Helper()
-	store := openStoreAt(r.t, r.t.TempDir(), o)
+	store := kit.OpenStoreAt(r.t, storeDir(r.t), o)
 	r.t.Cleanup(func() {
 		if err := store.Close(); err != nil {
 			r.t.Error(err)

@@ -1,6 +1,6 @@
 //go:build (linux && !android) || (darwin && !ios)
 
-package llamacpp_test
+package real_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/quant"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/kit"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/llama"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/state"
 )
@@ -201,7 +202,7 @@ func TestFlashAttentionShares(t *testing.T) {
 			r := newRig(t, file, llama.ContextOptions{FlashAttention: &from}, db.Options{Codec: quant.Raw})
 			prompt := kv.Tokens(randomTokens(1, 200)...)
 			s := r.attach(r.context(), nil)
-			evaluateAndSave(t, s, prompt, 0, 0)
+			kit.EvaluateAndSave(t, s, prompt, 0, 0)
 			here := r.evaluated(prompt, s.BatchTokens(), 0)
 			r.opt.FlashAttention = ref(!from)
 			there := r.evaluated(prompt, s.BatchTokens(), 0)
@@ -292,7 +293,7 @@ func TestSmallerContext(t *testing.T) {
 		r := newRig(t, file, llama.ContextOptions{Tokens: 1024}, db.Options{Codec: quant.Raw})
 		prompt := kv.Tokens(randomTokens(1, 900)...)
 		s := r.attach(r.context(), nil)
-		evaluateAndSave(t, s, prompt, 0, 0)
+		kit.EvaluateAndSave(t, s, prompt, 0, 0)
 		for _, sequences := range []int{1, 2} {
 			r.opt.Tokens, r.opt.Sequences = 256*sequences, sequences
 			c := r.context()
@@ -324,7 +325,7 @@ func TestOtherWeightsAreAnotherModel(t *testing.T) {
 
 // zeroLastRow spoils the last row of V (or of the latent) in every section of a blob.
 func zeroLastRow(t testing.TB, src *byte, n uintptr) {
-	blob := bytesAt(src, n)
+	blob := kit.BytesAt(src, n)
 	f, err := state.Learn(blob, 1)
 	if err != nil {
 		f, err = state.Learn(blob, 2)

@@ -1,6 +1,6 @@
 //go:build (linux && !android) || (darwin && !ios)
 
-package llamacpp_test
+package real_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/quant"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/kit"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/llama"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/state"
 )
@@ -48,7 +49,7 @@ func TestStories(t *testing.T) {
 	lib, api := library(t)
 	ctx := context.Background()
 	for _, codec := range []quant.Codec{quant.Raw, 0} {
-		r := rigFor(t, lib, api, "testdata/stories260K-f32.gguf", llama.ContextOptions{}, db.Options{Codec: codec})
+		r := rigFor(t, lib, api, "../testdata/stories260K-f32.gguf", llama.ContextOptions{}, db.Options{Codec: codec})
 		tokens, err := r.model.Tokenize(story, true)
 		if err != nil {
 			t.Fatal(err)
@@ -56,7 +57,7 @@ func TestStories(t *testing.T) {
 		prompt := kv.Tokens(tokens...)
 		a := r.context()
 		s := r.attach(a, nil)
-		evaluateAndSave(t, s, prompt, 0, 0)
+		kit.EvaluateAndSave(t, s, prompt, 0, 0)
 		logits := a.Logits(-1)
 		want := greedy(t, a, len(tokens), 60)
 
@@ -166,7 +167,7 @@ func TestGemma(t *testing.T) {
 		if !forgets {
 			return api.StateSet(c, src, n, sequence, flags)
 		}
-		blob := bytesAt(src, n)
+		blob := kit.BytesAt(src, n)
 		f, err := state.Learn(blob, 2)
 		if err != nil {
 			t.Fatal(err)

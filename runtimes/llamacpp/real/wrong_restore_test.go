@@ -1,6 +1,6 @@
 //go:build (linux && !android) || (darwin && !ios)
 
-package llamacpp_test
+package real_test
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/internal/gguf/ggufgen"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/kit"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/llama"
 )
 
@@ -131,12 +132,12 @@ func wrongRestoreCases(t *testing.T) (out []canaryCase) {
 		{"lfm2", "lfm2", func(s uint64) []byte { return ggufgen.LFM2(s, 4) }, nil, true, []string{"attn_k", "attn_v"}},
 	} {
 		c := canaryCase{name: x.name, arch: x.arch, rope: x.rope, rotated: x.cache != nil}
-		c.path, c.other = writeFile(t, x.name+".gguf", x.gguf(1)), writeFile(t, x.name+" other.gguf", x.gguf(2))
+		c.path, c.other = kit.WriteFile(t, x.name+".gguf", x.gguf(1)), kit.WriteFile(t, x.name+" other.gguf", x.gguf(2))
 		c.opt.CacheK, c.opt.CacheV, c.opt.FullWindow = x.cache, x.cache, x.name == "gemma3 q8_0, all cells kept"
 		c.adapters(t, x.adapter)
 		out = append(out, c)
 	}
-	stories := canaryCase{name: "stories260K", path: "testdata/stories260K-f32.gguf", arch: "llama", rope: true}
+	stories := canaryCase{name: "stories260K", path: "../testdata/stories260K-f32.gguf", arch: "llama", rope: true}
 	stories.adapters(t, []string{"attn_k", "attn_v"})
 	return append(out, stories)
 }

@@ -1,6 +1,6 @@
 //go:build (linux && !android) || (darwin && !ios)
 
-package llamacpp_test
+package real_test
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/quant"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/kit"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/piecesize"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/llama"
 )
 
@@ -26,7 +28,7 @@ func TestPiecesInLlama(t *testing.T) {
 			r := newRig(t, file, llama.ContextOptions{Sequences: 3, Unified: true, FlashAttention: &flash}, db.Options{Codec: quant.Raw})
 			tokens := randomTokens(1, 300)
 			prompt := kv.Tokens(tokens...)
-			s := r.attach(r.context(), small)
+			s := r.attach(r.context(), kit.Small)
 			for _, part := range [][2]int{{0, 256}, {256, 300}} { // a hybrid is restored where it was saved
 				if err := s.Prefill(ctx, prompt.Prefix(part[1]), part[0], 1); err != nil {
 					t.Fatal(err)
@@ -41,9 +43,9 @@ func TestPiecesInLlama(t *testing.T) {
 			}
 			var whole []float32
 			for _, piece := range []int{4 << 20, 50000, 3000} {
-				undo := llamacpp.SetPieceBytes(piece)
+				undo := piecesize.Set(piece)
 				c := r.context()
-				s := r.attach(c, small)
+				s := r.attach(c, kit.Small)
 				other := randomTokens(9, 32)
 				if err := c.Decode(other, 0, 1); err != nil {
 					t.Fatal(err)
@@ -84,7 +86,7 @@ func TestLittleRoomInLlama(t *testing.T) {
 		r := newRig(t, file, llama.ContextOptions{Tokens: 256, Sequences: 2, Unified: true}, db.Options{Codec: quant.Raw})
 		prompt := kv.Tokens(randomTokens(1, 200)...)
 		s := r.attach(r.context(), nil)
-		evaluateAndSave(t, s, prompt, 0, 0)
+		kit.EvaluateAndSave(t, s, prompt, 0, 0)
 		for _, other := range []int{60, 156, 255, 256} {
 			c := r.context()
 			s := r.attach(c, nil)

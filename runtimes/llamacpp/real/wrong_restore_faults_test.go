@@ -1,6 +1,6 @@
 //go:build (linux && !android) || (darwin && !ios)
 
-package llamacpp_test
+package real_test
 
 import (
 	"errors"
@@ -10,6 +10,7 @@ import (
 	"github.com/dormousekv/dormouse/internal/gguf/ggufgen"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/kit"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/llama"
 )
 
@@ -84,7 +85,7 @@ func (f *field) sequenceFaults() []sequenceFault {
 	copy(b[parts:], randomTokens(5, storedTokens-parts))
 	other := slices.Clone(a)
 	other[100] = (other[100] + 1) % ggufgen.Vocabulary
-	kept := without(a, 4, 60)
+	kept := kit.Without(a, 4, 60)
 	n := len(kept)
 	kept = append(kept, randomTokens(6, 30)...)
 	save := func(s *llamacpp.Session, prompt []kv.Token) error {

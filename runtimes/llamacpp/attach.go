@@ -153,7 +153,7 @@ func Attach(ctx context.Context, store *db.Store, lib *Library, lctx uintptr, o 
 		return nil, err
 	}
 	desc.BlockTokens = o.BlockTokens
-	if which := lib.factorsOf(lctx, model, desc.Architecture, head.twoSets); which != "" {
+	if which := lib.factorsOf(lctx, model, desc.Architecture, head.TwoSets); which != "" {
 		desc.RoPE.Scaling = strings.TrimSpace(desc.RoPE.Scaling + " " + which)
 	}
 	if err := s.refuse(model, desc.Architecture); err != nil {

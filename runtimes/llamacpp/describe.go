@@ -6,7 +6,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/dormousekv/dormouse/internal/gguf"
 	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/modelfile"
 )
 
 // Identity is what says which model a context runs, as far as llama.cpp itself does not say.
@@ -44,7 +46,7 @@ func (l *Library) Describe(model uintptr, id Identity) (kv.Descriptor, error) {
 }
 
 // describe also says what the head of the model's file does, if there is a path.
-func (l *Library) describe(model uintptr, id Identity) (d kv.Descriptor, h head, err error) {
+func (l *Library) describe(model uintptr, id Identity) (d kv.Descriptor, h modelfile.Head, err error) {
 	d = kv.Descriptor{Name: id.Name, Weights: id.Weights, Tokenizer: id.Tokenizer}
 	if id.Path == "" && id.Weights == (kv.Hash{}) {
 		return d, h, fmt.Errorf("%w: neither Identity.Path nor Identity.Weights says which weights the model has, so models could be mixed up", ErrRefused)
@@ -176,15 +178,15 @@ func normal(value string) string {
 }
 
 // fromFile adds what only the model file says.
-func (l *Library) fromFile(model uintptr, d *kv.Descriptor, id Identity) (head, error) {
-	h, err := headOf(id.Path, id.Memo)
+func (l *Library) fromFile(model uintptr, d *kv.Descriptor, id Identity) (modelfile.Head, error) {
+	h, err := modelfile.ReadHead(id.Path, id.Memo)
 	if err != nil {
 		return h, fmt.Errorf("llamacpp: describe: %w", err)
 	}
-	if h.architecture != d.Architecture {
-		return h, fmt.Errorf("%w: %s is of architecture %q, the context runs %q", ErrIdentity, id.Path, h.architecture, d.Architecture)
+	if h.Architecture != d.Architecture {
+		return h, fmt.Errorf("%w: %s is of architecture %q, the context runs %q", ErrIdentity, id.Path, h.Architecture, d.Architecture)
 	}
-	if err := l.runs(model, id.Path, h.contents); err != nil {
+	if err := l.runs(model, id.Path, h.Contents); err != nil {
 		return h, err
 	}
 	if d.Weights == (kv.Hash{}) {
@@ -193,8 +195,58 @@ func (l *Library) fromFile(model uintptr, d *kv.Descriptor, id Identity) (head, 
 		}
 	}
 	if d.Tokenizer == (kv.Hash{}) {
-		d.Tokenizer = h.tokenizer
+		d.Tokenizer = h.Tokenizer
 	}
-	d.RoPE.FreqFactors = h.factors
+	d.RoPE.FreqFactors = h.Factors
 	return h, nil
+}
+
+// WeightsHash is the hash of all bytes of a model's files, all parts if it is split: their names must say so. The first
+// time it reads them, about a second a gigabyte. memo names a small text file that remembers the answer by device, inode,
+// size and times of modification and change; empty remembers nothing. A memo that cannot be read or written costs time only.
+func WeightsHash(path, memo string) (kv.Hash, error) {
+	h, err := modelfile.WeightsHash(path, memo)
+	if err != nil {
+		return h, fmt.Errorf("llamacpp: weights: %w", err)
+	}
+	return h, nil
+}
+
+// runs refuses a file that is not the one that the model was loaded from.
+func (l *Library) runs(model uintptr, path string, c modelfile.Contents) error {
+	if l.ModelValues != nil && l.ModelValues(model) != c.Values {
+		return fmt.Errorf("%w: %s has tensors of %d values, the model in memory of %d: it was loaded from another file", ErrIdentity, path, c.Values, l.ModelValues(model))
+	}
+	if l.ModelBytes != nil && c.Bytes > 0 && l.ModelBytes(model) != c.Bytes {
+		return fmt.Errorf("%w: %s has tensors of %d bytes, the model in memory of %d: it was loaded from another file", ErrIdentity, path, c.Bytes, l.ModelBytes(model))
+	}
+	if modelfile.Replaced(path) {
+		return fmt.Errorf("%w: %s was replaced after a model was loaded from it: its hash is that of other weights. Load the model again", ErrIdentity, path)
+	}
+	loaded := l.modelMeta(model)
+	if modelfile.MetaHash(loaded) == c.Meta {
+		return nil
+	}
+	f, err := gguf.Open(path)
+	if err != nil {
+		return err
+	}
+	if why := modelfile.Differs(modelfile.Meta(f), loaded); why != "" {
+		return fmt.Errorf("%w: %s was not what the model in memory was loaded from: %s", ErrIdentity, path, why)
+	}
+	return nil
+}
+
+// modelMeta is the metadata of a model that llama.cpp has loaded.
+func (l *Library) modelMeta(model uintptr) map[string]string {
+	out := map[string]string{}
+	for i := range l.MetaCount(model) {
+		key, ok := text(func(buf *byte, size uintptr) int32 { return l.MetaKey(model, i, buf, size) })
+		if !ok {
+			continue
+		}
+		value, _ := text(func(buf *byte, size uintptr) int32 { return l.MetaIndex(model, i, buf, size) })
+		out[key] = modelfile.Spelled(value)
+	}
+	return out
 }

@@ -15,5 +15,6 @@
 // up to Restored.Tokens or empty; and that it calls llama.cpp only with pointers and integers ([Library]), so that the
 // context may come from any build. Package llama, below, loads models for programs that have no binding of their own.
 //
-// It must not know what is in a blob (package state) nor on the disk (package db).
+// It must not know what is in a blob (package state), in a model's file (internal/modelfile) nor on the disk (package db). Its tests run on a
+// context in Go; those that run llama.cpp are in folder real.
 package llamacpp

@@ -18,7 +18,7 @@ import (
 // BenchmarkSave saves a long sequence again: unchanged, and after a turn of 32 tokens; in a context of its own, and in
 // one buffer with another sequence that is empty. "read" is what llama.cpp was asked for. The rows are made up: no prompt is evaluated.
 //
-//	go test ./runtimes/llamacpp -run - -bench BenchmarkSave -benchtime 4x -timeout 20m
+//	go test ./runtimes/llamacpp/real -run - -bench BenchmarkSave -benchtime 4x -timeout 20m
 func BenchmarkSave(b *testing.B) {
 	_, api := library(b)
 	for _, size := range []struct {

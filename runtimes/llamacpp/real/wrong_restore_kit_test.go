@@ -100,7 +100,7 @@ func (f *field) must(err error) {
 func (f *field) fresh() {
 	f.t.Helper()
 	f.must(f.store.Close())
-	f.store = kit.OpenStoreAt(f.t, storeDir(f.t), db.Options{Codec: quant.Raw})
+	f.store = kit.OpenStoreAt(f.t, f.store.Dir()+"-next", db.Options{Codec: quant.Raw})
 }
 
 // fill evaluates and saves the prompt.

@@ -1,4 +1,4 @@
-package llamacpp
+package modelfile
 
 import (
 	"bytes"
@@ -16,16 +16,16 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// contents is what a model file and the model that was loaded from it have in common. It does not tell two files of one shape and
+// Contents is what a model file and the model that was loaded from it have in common. It does not tell two files of one shape and
 // one metadata apart: the canary does.
-type contents struct {
-	meta   kv.Hash // of all metadata that is one value; arrays are not in what llama.cpp tells
-	values uint64  // of all tensors of all parts
-	bytes  uint64  // 0: a tensor is of a type that is not known here
+type Contents struct {
+	Meta   kv.Hash // of all metadata that is one value; arrays are not in what llama.cpp tells
+	Values uint64  // of all tensors of all parts
+	Bytes  uint64  // 0: a tensor is of a type that is not known here
 }
 
-func contentsOf(f *gguf.File) (c contents, err error) {
-	c.meta = metaHash(fileMeta(f))
+func contentsOf(f *gguf.File) (c Contents, err error) {
+	c.Meta = MetaHash(Meta(f))
 	parts, err := gguf.Splits(f.Path)
 	if err != nil {
 		return c, err
@@ -46,51 +46,37 @@ func contentsOf(f *gguf.File) (c contents, err error) {
 					return c, fmt.Errorf("%s: %w: tensor %s has %v values", part, gguf.ErrFormat, t.Name, t.Dims)
 				}
 			}
-			c.values += n
+			c.Values += n
 			size, ok := t.Bytes()
-			c.bytes += uint64(size)
+			c.Bytes += uint64(size)
 			known = known && ok
 		}
 	}
 	if !known {
-		c.bytes = 0
+		c.Bytes = 0
 	}
 	return c, nil
 }
 
-// fileMeta is the metadata of a file as llama.cpp spells it.
-func fileMeta(f *gguf.File) map[string]string {
+// Meta is the metadata of a file as llama.cpp spells it.
+func Meta(f *gguf.File) map[string]string {
 	out := map[string]string{}
 	for key, v := range f.Meta {
 		switch x := v.Scalar.(type) {
 		case nil:
 		case string:
-			out[key] = spelled(x)
+			out[key] = Spelled(x)
 		case float64:
-			out[key] = spelled(strconv.FormatFloat(x, 'f', 6, 64))
+			out[key] = Spelled(strconv.FormatFloat(x, 'f', 6, 64))
 		default:
-			out[key] = spelled(fmt.Sprint(x))
+			out[key] = Spelled(fmt.Sprint(x))
 		}
 	}
 	return out
 }
 
-// modelMeta is the metadata of a model that llama.cpp has loaded.
-func (l *Library) modelMeta(model uintptr) map[string]string {
-	out := map[string]string{}
-	for i := range l.MetaCount(model) {
-		key, ok := text(func(buf *byte, size uintptr) int32 { return l.MetaKey(model, i, buf, size) })
-		if !ok {
-			continue
-		}
-		value, _ := text(func(buf *byte, size uintptr) int32 { return l.MetaIndex(model, i, buf, size) })
-		out[key] = spelled(value)
-	}
-	return out
-}
-
-// spelled is a value without what llama.cpp's releases, and C libraries, spell in different ways: escapes, and numbers that are not whole.
-func spelled(value string) string {
+// Spelled is a value without what llama.cpp's releases, and C libraries, spell in different ways: escapes, and numbers that are not whole.
+func Spelled(value string) string {
 	value = strings.NewReplacer("\\", "", "\n", "", "\r", "", "\t", "", "\"", "").Replace(strings.ToValidUTF8(value, ""))
 	if len(value) > 400 || !strings.ContainsAny(value, ".,eEnN") { // the longest float of six decimals has 316 digits
 		return value
@@ -110,7 +96,8 @@ func spelled(value string) string {
 	return strconv.FormatFloat(x, 'g', 9, 64)
 }
 
-func metaHash(meta map[string]string) kv.Hash {
+// MetaHash is one hash of all of it.
+func MetaHash(meta map[string]string) kv.Hash {
 	var lines []string
 	for key, value := range meta {
 		lines = append(lines, fmt.Sprintf("%q=%q\n", key, value))
@@ -120,34 +107,9 @@ func metaHash(meta map[string]string) kv.Hash {
 	return kv.Hash(sum[:16])
 }
 
-// runs refuses a file that is not the one that the model was loaded from.
-func (l *Library) runs(model uintptr, path string, c contents) error {
-	if l.ModelValues != nil && l.ModelValues(model) != c.values {
-		return fmt.Errorf("%w: %s has tensors of %d values, the model in memory of %d: it was loaded from another file", ErrIdentity, path, c.values, l.ModelValues(model))
-	}
-	if l.ModelBytes != nil && c.bytes > 0 && l.ModelBytes(model) != c.bytes {
-		return fmt.Errorf("%w: %s has tensors of %d bytes, the model in memory of %d: it was loaded from another file", ErrIdentity, path, c.bytes, l.ModelBytes(model))
-	}
-	if replaced(path) {
-		return fmt.Errorf("%w: %s was replaced after a model was loaded from it: its hash is that of other weights. Load the model again", ErrIdentity, path)
-	}
-	loaded := l.modelMeta(model)
-	if metaHash(loaded) == c.meta {
-		return nil
-	}
-	f, err := gguf.Open(path)
-	if err != nil {
-		return err
-	}
-	if why := differentMeta(fileMeta(f), loaded); why != "" {
-		return fmt.Errorf("%w: %s was not what the model in memory was loaded from: %s", ErrIdentity, path, why)
-	}
-	return nil
-}
-
-// replaced reports whether this process has mapped a file of that name which is gone, and not the one that is there now. Where the
+// Replaced reports whether this process has mapped a file of that name which is gone, and not the one that is there now. Where the
 // system does not tell (all but Linux), or the model was not mapped, it says no.
-func replaced(path string) bool {
+func Replaced(path string) bool {
 	path, err := filepath.Abs(path)
 	if err == nil {
 		path, err = filepath.EvalSymlinks(path)
@@ -170,8 +132,8 @@ func replaced(path string) bool {
 	return gone
 }
 
-// differentMeta names the first key that differs, by name.
-func differentMeta(file, loaded map[string]string) string {
+// Differs names the first key that differs, by name.
+func Differs(file, loaded map[string]string) string {
 	var keys []string
 	for key := range file {
 		keys = append(keys, key)

@@ -1,6 +1,6 @@
 //go:build !unix
 
-package llamacpp
+package modelfile
 
 import (
 	"crypto/sha256"

@@ -1,4 +1,4 @@
-package llamacpp
+package modelfile
 
 import "testing"
 
@@ -16,14 +16,14 @@ func TestSpelled(t *testing.T) {
 		{`a \"b\"`, `a "b"`, "a b\n"},
 	} {
 		for _, x := range same {
-			if spelled(x) != spelled(same[0]) {
-				t.Errorf("%q is %q, %q is %q", same[0], spelled(same[0]), x, spelled(x))
+			if Spelled(x) != Spelled(same[0]) {
+				t.Errorf("%q is %q, %q is %q", same[0], Spelled(same[0]), x, Spelled(x))
 			}
 		}
 	}
 	for _, x := range [][2]string{{"inf", "-inf"}, {"inf", "nan"}, {"0.000010", "0.000020"}, {"1,2", "12"}, {"1e-05", "1e-04"}, {"none", "nan"}, {"10000", "10001"}} {
-		if spelled(x[0]) == spelled(x[1]) {
-			t.Errorf("%q and %q are both %q", x[0], x[1], spelled(x[0]))
+		if Spelled(x[0]) == Spelled(x[1]) {
+			t.Errorf("%q and %q are both %q", x[0], x[1], Spelled(x[0]))
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package llamacpp
+package modelfile
 
 import (
 	"encoding/hex"
@@ -21,7 +21,7 @@ const maxMemoBytes = 1 << 20
 func WeightsHash(path, memo string) (kv.Hash, error) {
 	id, err := modelID(path)
 	if err != nil {
-		return kv.Hash{}, fmt.Errorf("llamacpp: weights: %w", err)
+		return kv.Hash{}, err
 	}
 	if f := recall(memo, weightsTag, id, 1); f != nil {
 		if h, ok := parseHash(f[0]); ok {
@@ -30,7 +30,7 @@ func WeightsHash(path, memo string) (kv.Hash, error) {
 	}
 	h, err := gguf.WeightsHash(path)
 	if err != nil {
-		return kv.Hash{}, fmt.Errorf("llamacpp: weights: %w", err)
+		return kv.Hash{}, err
 	}
 	remember(memo, weightsTag, id, h.String())
 	return h, nil

@@ -1,4 +1,4 @@
-package llamacpp
+package modelfile
 
 import (
 	"crypto/sha256"
@@ -10,17 +10,17 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// head is what the descriptor takes from the head of a model file.
-type head struct {
-	architecture       string
-	tokenizer, factors kv.Hash
-	twoSets            bool // of factors: for long and for short contexts
-	contents           contents
+// Head is what the head of a model file says.
+type Head struct {
+	Architecture       string
+	Tokenizer, Factors kv.Hash // of the vocabulary and all that belongs to it; of the RoPE frequency factors
+	TwoSets            bool    // of factors: for long and for short contexts
+	Contents           Contents
 }
 
-// headOf reads the head of a model file, or remembers it as [WeightsHash] does: a vocabulary of 262 thousand tokens takes
+// ReadHead reads the head of a model file, or remembers it as [WeightsHash] does: a vocabulary of 262 thousand tokens takes
 // tens of milliseconds to walk and to hash, much longer than a restore.
-func headOf(path, memo string) (h head, err error) {
+func ReadHead(path, memo string) (h Head, err error) {
 	id, err := modelID(path)
 	if err != nil {
 		return h, err
@@ -32,19 +32,19 @@ func headOf(path, memo string) (h head, err error) {
 		values, err1 := strconv.ParseUint(f[5], 10, 64)
 		bytes, err2 := strconv.ParseUint(f[6], 10, 64)
 		if ok && also && sound && err1 == nil && err2 == nil && (f[3] == oneSet || f[3] == twoSets) {
-			return head{f[0], tokenizer, factors, f[3] == twoSets, contents{meta, values, bytes}}, nil
+			return Head{f[0], tokenizer, factors, f[3] == twoSets, Contents{meta, values, bytes}}, nil
 		}
 	}
 	if h, err = readHead(path); err != nil {
 		return h, err
 	}
-	if f := strings.Fields(h.architecture); len(f) == 1 && f[0] == h.architecture { // a word, as the memo's lines are made of
+	if f := strings.Fields(h.Architecture); len(f) == 1 && f[0] == h.Architecture { // a word, as the memo's lines are made of
 		sets := oneSet
-		if h.twoSets {
+		if h.TwoSets {
 			sets = twoSets
 		}
-		remember(memo, headTag, id, h.architecture, h.tokenizer.String(), h.factors.String(), sets,
-			h.contents.meta.String(), strconv.FormatUint(h.contents.values, 10), strconv.FormatUint(h.contents.bytes, 10))
+		remember(memo, headTag, id, h.Architecture, h.Tokenizer.String(), h.Factors.String(), sets,
+			h.Contents.Meta.String(), strconv.FormatUint(h.Contents.Values, 10), strconv.FormatUint(h.Contents.Bytes, 10))
 	}
 	return h, nil
 }
@@ -52,15 +52,15 @@ func headOf(path, memo string) (h head, err error) {
 // How the memo spells the number of sets.
 const oneSet, twoSets = "1", "2"
 
-func readHead(path string) (h head, err error) {
+func readHead(path string) (h Head, err error) {
 	f, err := gguf.Open(path)
 	if err != nil {
 		return h, err
 	}
-	if h.architecture, err = f.Architecture(); err != nil {
+	if h.Architecture, err = f.Architecture(); err != nil {
 		return h, fmt.Errorf("%s: %w", path, err)
 	}
-	if h.tokenizer, err = f.MetaHash("tokenizer."); err != nil {
+	if h.Tokenizer, err = f.MetaHash("tokenizer."); err != nil {
 		return h, err
 	}
 	factors := sha256.New()
@@ -78,12 +78,12 @@ func readHead(path string) (h head, err error) {
 		fmt.Fprintf(factors, "%s %s\n", name, sum)
 	}
 	if found {
-		h.factors = kv.Hash(factors.Sum(nil)[:16])
+		h.Factors = kv.Hash(factors.Sum(nil)[:16])
 	}
-	if h.twoSets, err = hasTwoSets(path); err != nil {
+	if h.TwoSets, err = hasTwoSets(path); err != nil {
 		return h, err
 	}
-	h.contents, err = contentsOf(f)
+	h.Contents, err = contentsOf(f)
 	return h, err
 }
 

@@ -31,10 +31,10 @@ func TestArchitectures(t *testing.T) {
 			if s.Mode() != arch.mode {
 				t.Fatalf("mode %v, want %v: %s", s.Mode(), arch.mode, s.Why())
 			}
-			tokens := randomTokens(1, 300)
+			tokens := randomTokens(1, 200)
 			saved := kv.Tokens(tokens...)
 			from := 0
-			for _, n := range []int{128, 300} { // Opaque and Hybrid can be restored there, and shortly before
+			for _, n := range []int{128, 200} { // Opaque and Hybrid can be restored there, and shortly before
 				if err := s.Prefill(ctx, saved.Prefix(n), from, 0); err != nil {
 					t.Fatal(err)
 				}
@@ -52,14 +52,14 @@ func TestArchitectures(t *testing.T) {
 				t.Errorf("saving changes the logits by %g", d)
 			}
 			inexact := 0.0
-			for _, shared := range []int{300, 299, 288, 200, 128, 97, 64, 16} {
+			for _, shared := range []int{200, 199, 192, 140, 128, 97, 64, 16} {
 				tail := randomTokens(shared, 40)
-				tail[0] = (tokens[min(shared, 299)] + 1) % ggufgen.Vocabulary
+				tail[0] = (tokens[min(shared, 199)] + 1) % ggufgen.Vocabulary
 				prompt := kv.Tokens(append(append([]kv.Token(nil), tokens[:shared]...), tail...)...)
 				want := shared
 				if arch.mode != llamacpp.Rows {
 					want = 0
-					for _, n := range []int{124, 128, 296, 300} {
+					for _, n := range []int{124, 128, 196, 200} {
 						if n <= shared {
 							want = n
 						}
@@ -117,8 +117,8 @@ func (r *rig) spoilt(ctx context.Context, prompt kv.Prompt, batch int) {
 	defer c.Close()
 	s := r.attach(c, nil)
 	spoil = true
-	got, err := s.Restore(ctx, prompt.Prefix(257), 0)
-	if err != nil || got.Tokens != 256 {
+	got, err := s.Restore(ctx, prompt.Prefix(161), 0)
+	if err != nil || got.Tokens != 160 {
 		r.t.Fatalf("restored %d: %v %v", got.Tokens, got.Reason, err)
 	}
 	if err := s.Prefill(ctx, prompt, got.Tokens, 0); err != nil {

@@ -5,7 +5,6 @@ package real_test
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -68,7 +67,7 @@ func canaryCases(t *testing.T) (out []canaryCase) {
 		}
 	}
 	for _, x := range []struct{ name, env, arch string }{{"stories260K", "", "llama"}, {"SmolLM2-135M", "DORMOUSE_LLAMA_SMOL", "llama"}, {"Gemma 3 270M", "DORMOUSE_LLAMA_MODEL", "gemma3"}} {
-		path := filepath.Join("..", "testdata", "stories260K-f32.gguf")
+		path := stories
 		if x.env != "" {
 			if path = os.Getenv(x.env); path == "" || testing.Short() {
 				continue

@@ -49,7 +49,7 @@ func TestStories(t *testing.T) {
 	lib, api := library(t)
 	ctx := context.Background()
 	for _, codec := range []quant.Codec{quant.Raw, 0} {
-		r := rigFor(t, lib, api, "../testdata/stories260K-f32.gguf", llama.ContextOptions{}, db.Options{Codec: codec})
+		r := rigFor(t, lib, api, stories, llama.ContextOptions{}, db.Options{Codec: codec})
 		tokens, err := r.model.Tokenize(story, true)
 		if err != nil {
 			t.Fatal(err)

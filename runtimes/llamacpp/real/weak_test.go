@@ -77,6 +77,9 @@ func TestWeakAdapters(t *testing.T) {
 		t.Logf("%s: no flash attention: %.2g, logits off by %.2g", x.name, d, floor)
 		for _, strength := range []float32{1, 0.5, 0.2, 0.1} {
 			for _, q := range x.queryAdapters() {
+				if q.last && strength < 1 {
+					continue // no row is another one, however strong it is
+				}
 				c := r.context()
 				r.lora().on(t, r, c, ggufgen.LoRA(x.arch, 7, strength, q.targets...))
 				d, off, refused := off(c)

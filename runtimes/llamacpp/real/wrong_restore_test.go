@@ -137,7 +137,7 @@ func wrongRestoreCases(t *testing.T) (out []canaryCase) {
 		c.adapters(t, x.adapter)
 		out = append(out, c)
 	}
-	stories := canaryCase{name: "stories260K", path: "../testdata/stories260K-f32.gguf", arch: "llama", rope: true}
-	stories.adapters(t, []string{"attn_k", "attn_v"})
-	return append(out, stories)
+	trained := canaryCase{name: "stories260K", path: stories, arch: "llama", rope: true}
+	trained.adapters(t, []string{"attn_k", "attn_v"})
+	return append(out, trained)
 }

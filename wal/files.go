@@ -53,10 +53,11 @@ func (o Options) freeSpare(spares []string) (path string, left []string, err err
 }
 
 // checkSpare returns ErrForeign if what has the name of a spare is somebody else's. A log file, and what [Log.Donate] was given, have the
-// UUID in one place.
+// UUID in one place; of a log file's head a power cut may have left no more than the first bytes.
 func (o Options) checkSpare(path string) error {
+	own := string(appendHeader(nil, fileHeader{uuid: o.UUID})[:32])
 	return vfs.CheckOwn(o.fs, path, func(head []byte) bool {
-		return vfs.Blank(head[:min(16, len(head))]) || len(head) >= 32 && [16]byte(head[16:32]) == o.UUID
+		return vfs.Begins(head, own) || len(head) >= 32 && [16]byte(head[16:32]) == o.UUID
 	})
 }
 

@@ -32,6 +32,23 @@ func TestLeftoverSpareIsUsed(t *testing.T) {
 	}
 }
 
+// So is one of which a power cut took a part of the first sector.
+func TestTornSpareIsUsed(t *testing.T) {
+	for n := range 2 * headerBytes {
+		for _, tear := range []func(b []byte){func(b []byte) { clear(b[n:]) }, func(b []byte) { clear(b[:n]) }} {
+			d := newDisk(t)
+			ok(t, d.create(1, 1, "one").Close())
+			b := ownBytes(512)
+			tear(b)
+			d.write(d.o.sparePath(), 0, b)
+			add(t, d.create(2, 1, "two"), "first")
+			if _, spares, err := d.o.files(); err != nil || fmt.Sprint(spares) != "[next.wal.tmp]" {
+				t.Errorf("torn at %d: %v, %v", n, spares, err)
+			}
+		}
+	}
+}
+
 // What a checkpoint does not need any more becomes the spare, where there is none.
 func TestOldFileBecomesTheSpare(t *testing.T) {
 	d := newDisk(t)

@@ -2,6 +2,7 @@ package index
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -111,4 +112,31 @@ func TestOrderOfPutsAndRemoves(t *testing.T) {
 		}))
 		m.check(t, ix)
 	})
+}
+
+// TestInheritedRank: a parent that becomes a leaf is as recent as the child that went.
+func TestInheritedRank(t *testing.T) {
+	type recency struct {
+		rank uint64
+		used uint32
+	}
+	for _, x := range []struct{ parent, child, want recency }{
+		{recency{5, 1}, recency{9, 3}, recency{9, 3}},
+		{recency{9, 3}, recency{5, 1}, recency{9, 3}},
+		{recency{9, 1}, recency{5, 3}, recency{9, 3}},
+		{recency{5, 3}, recency{9, 1}, recency{9, 3}},
+	} {
+		ix := Memory()
+		ok(t, ix.Update(func(tx *Txn) error {
+			return errors.Join(
+				tx.Put(Entry{Key: key(1), Parent: key(0), Rank: x.parent.rank, Used: x.parent.used}),
+				tx.Put(Entry{Key: key(2), Parent: key(1), Rank: x.child.rank, Used: x.child.used}),
+				tx.Remove(key(2), 0))
+		}))
+		v := ix.View()
+		if e, _, _ := v.Get(key(1), 0); e.Rank != x.want.rank || e.Used != x.want.used {
+			t.Errorf("%+v: got %d, %d", x, e.Rank, e.Used)
+		}
+		v.Release()
+	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
@@ -141,6 +142,26 @@ func TestRepairUnreadable(t *testing.T) {
 		if len(out.Lost) > 0 || out.Records != len(e.live) {
 			t.Errorf("%s: %d of %d records: %+v", suffix, out.Records, len(e.live), out.Lost)
 		}
+	}
+}
+
+// A model that only another release knows is no damage that a repair leaves out, with all that its log says behind it.
+func TestRepairModelOfAnotherRelease(t *testing.T) {
+	e := estateOf(t, true)
+	d := crashtest.Plain()
+	d.Tensors[0].DType = 77
+	storetest.AppendToLog(t, e.dir, oplog.KindModel, oplog.Encode(oplog.NewModel(&d, 1<<40)))
+	before := storetest.Tree(t, e.dir)
+	to := filepath.Join(t.TempDir(), "new")
+	out, err := db.Repair(t.Context(), e.dir, to, db.RepairOptions{})
+	if !errors.Is(err, db.ErrVersion) || !strings.Contains(err.Error(), "dtype 77") || !strings.Contains(err.Error(), ".wal: ") || strings.Contains(err.Error(), "offset 0:") {
+		t.Errorf("%v, %+v", err, out)
+	}
+	if _, err := os.Lstat(to); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("something is made: %v", err)
+	}
+	if after := storetest.Tree(t, e.dir); !reflect.DeepEqual(after, before) {
+		t.Errorf("the store was changed: %v, %v before", after, before)
 	}
 }
 

@@ -275,7 +275,11 @@ func (w *damagedStore) readLog() error {
 		if errors.Is(f.Err, vfs.ErrVersion) {
 			return folder.OfAnotherRelease(f.Err) // without it, what was deleted would be back
 		}
-		if err := readable(&f); err != nil {
+		err := readable(&f)
+		if errors.Is(err, vfs.ErrVersion) {
+			return folder.OfAnotherRelease(err)
+		}
+		if err != nil {
 			w.log.Damage = append(w.log.Damage, asCorrupt(err, f.File, "log frame"))
 			continue
 		}
@@ -304,10 +308,10 @@ func readable(f *recovery.Frame) (err error) {
 	case oplog.Model:
 		_, err = op.Descriptor()
 	}
-	if err != nil {
-		return asCorrupt(err, f.File, fmt.Sprintf("log frame %d", f.LSN))
+	if err != nil && !errors.Is(err, damage.ErrCorrupt) {
+		err = damage.Wrap(f.File, f.Offset, fmt.Sprintf("log frame %d", f.LSN), err)
 	}
-	return nil
+	return err
 }
 
 // unpackable says which of the descriptors in a log head cannot be unpacked.

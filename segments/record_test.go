@@ -41,14 +41,16 @@ func TestBuildAndRead(t *testing.T) {
 		}
 		for i, plane := range b.planes {
 			moved := rapid.Bool().Draw(t, "moved")
-			ok(t, r.AddPlane(TensorEntry{Tensor: uint16(i), Codec: 2}, func(dst []byte, e *TensorEntry) ([]byte, error) {
+			first := uint16(min(i, len(b.meta.Tokens)))
+			ok(t, r.AddPlane(TensorEntry{Tensor: uint16(i), Codec: 2, FirstRow: first}, func(dst []byte, e *TensorEntry) ([]byte, error) {
 				if len(dst) != 0 {
 					t.Fatalf("%d bytes in a new plane", len(dst))
 				}
 				if cap(dst) > 0 && uintptr(unsafe.Pointer(unsafe.SliceData(dst)))%planeAlignment != 0 {
 					t.Fatal("a plane does not begin on a 64-byte boundary")
 				}
-				e.Exceptions, e.CRC = uint32(i), crc32c(plane)
+				e.Exceptions, e.MaxError, e.CRC = uint32(i), float32(i)/4, crc32c(plane)
+				e.Rows = uint16(len(b.meta.Tokens)) - first
 				if moved {
 					dst = nil
 				}
@@ -62,7 +64,8 @@ func TestBuildAndRead(t *testing.T) {
 		ok(t, b.read(s, loc))
 		ok(t, s.Read(loc, func(r *Record) error {
 			for i := range r.Tensors() {
-				if e := r.Tensor(i); e.Codec != 2 || int(e.Exceptions) != i || int(e.Length) != len(b.planes[i]) {
+				e, n, first := r.Tensor(i), uint16(len(b.meta.Tokens)), uint16(min(i, len(b.meta.Tokens)))
+				if e.Codec != 2 || int(e.Exceptions) != i || e.MaxError != float32(i)/4 || e.FirstRow != first || e.Rows != n-first || int(e.Length) != len(b.planes[i]) {
 					t.Fatalf("entry %d: %+v", i, e)
 				}
 			}

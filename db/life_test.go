@@ -93,3 +93,37 @@ func TestOwnerIsNotStarved(t *testing.T) {
 	users.Wait()
 	<-owned
 }
+
+// An operation's callbacks may use the store as often as they like while somebody waits to have it to himself: the wait is
+// between the two of them, not for each call.
+func TestManyCallsFromACallback(t *testing.T) {
+	l := newLife()
+	if err := l.enter(false); err != nil {
+		t.Fatal(err)
+	}
+	var owner sync.WaitGroup
+	owner.Go(func() {
+		l.own(nil)
+		l.disown()
+	})
+	for l.sure.Load() { // the owner does not wait yet
+		time.Sleep(time.Millisecond)
+	}
+	var inside sync.WaitGroup
+	for range 3 {
+		inside.Go(func() {
+			for range 1000 {
+				if err := l.enter(false); err != nil {
+					t.Error(err)
+				}
+				l.leave()
+			}
+		})
+	}
+	inside.Wait()
+	l.leave()
+	owner.Wait()
+	if n := l.users.Load(); n != 0 {
+		t.Errorf("%d operations are under way", n)
+	}
+}

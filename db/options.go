@@ -79,7 +79,7 @@ type Options struct {
 
 	logAhead int64 // engine.Options.LogAhead
 
-	fs vfs.FS // tests put a failing file system underneath
+	fs vfs.FS // of the context that Open was given
 
 	alone  bool // of a reader that needs the files to stay as they are: it keeps writers out
 	beside bool // of a reader: a writer has the store open

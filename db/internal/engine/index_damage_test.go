@@ -2,15 +2,19 @@ package engine_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -139,7 +143,7 @@ func TestDamagedIndexIsAwaited(t *testing.T) {
 			return nil
 		},
 	} {
-		s, m := damagedBehind(t, n)
+		s, m := damagedBehind(t, vfs.OS, n)
 		if err := do(s, m); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -147,7 +151,7 @@ func TestDamagedIndexIsAwaited(t *testing.T) {
 }
 
 // damagedBehind is an open store of n prompts, of whose index each page beyond the first four was damaged after it was opened.
-func damagedBehind(t *testing.T, n int) (*db.Store, *db.Model) {
+func damagedBehind(t *testing.T, disk vfs.FS, n int) (*db.Store, *db.Model) {
 	t.Helper()
 	dir := t.TempDir()
 	s := storetest.Open(t, dir, storetest.Options())
@@ -155,8 +159,12 @@ func damagedBehind(t *testing.T, n int) (*db.Store, *db.Model) {
 	for i := range n {
 		storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(i, 32)})
 	}
-	s = storetest.Reopened(t, s, storetest.Options())
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = storetest.OpenOn(t, disk, dir, storetest.Options())
 	m = storetest.Model(t, s, crashtest.Plain())
+	storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(n, 32)}) // so that there is something to sync
 	info, err := os.Stat(filepath.Join(dir, storetest.IndexFile))
 	if err != nil {
 		t.Fatal(err)
@@ -165,4 +173,37 @@ func damagedBehind(t *testing.T, n int) (*db.Store, *db.Model) {
 		storetest.Write(t, filepath.Join(dir, storetest.IndexFile), at+1000, make([]byte, 2000))
 	}
 	return s, m
+}
+
+// The wait ends with its context, and an operation that a callback calls does not wait for a rebuild that waits for the callback.
+func TestDamagedIndexIsAwaitedInReason(t *testing.T) {
+	known := kv.Prompt{Tokens: crashtest.Tokens(3, 32)}
+	disk := storetest.Over(vfs.OS)
+	s, m := damagedBehind(t, disk, 200)
+	syncing, release := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	disk.Before(func(c storetest.Call) error {
+		if c.Kind == "sync" {
+			once.Do(func() { close(syncing); <-release })
+		}
+		return nil
+	})
+	ended := make(chan error)
+	go func() { ended <- s.Sync(t.Context()) }() // an operation that does not end
+	<-syncing
+	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if err := m.SetRef(short, "a", known, db.RefOptions{}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a ref, cancelled: %v", err)
+	}
+	if _, err := m.Delete(t.Context(), known); !errors.Is(err, index.ErrDamaged) || !errors.Is(err, db.ErrIndexBusy) || !errors.Is(err, db.ErrCorrupt) {
+		t.Errorf("a deletion that a callback calls: %v", err)
+	}
+	close(release)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if _, err := m.Delete(t.Context(), known); err != nil {
+		t.Error(err)
+	}
 }

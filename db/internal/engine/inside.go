@@ -22,6 +22,9 @@ type Inside struct{ e *Engine }
 // Inside is for tests.
 func (e *Engine) Inside() Inside { return Inside{e} }
 
+// Watcher is a file system that is told of each engine that is opened on it: so a test gets that of its store.
+type Watcher interface{ Opened(e *Engine) }
+
 func (i Inside) Wal() *wal.Log                                { return i.e.wal }
 func (i Inside) Bloom() *atomic.Pointer[index.Bloom]          { return &i.e.bloom }
 func (i Inside) CkptMu() *lock.Mutex[lock.Checkpoint]         { return &i.e.ckptMu }
@@ -31,6 +34,7 @@ func (i Inside) Shorts() *lease.Shorts                        { return &i.e.shor
 func (i Inside) Workers() *read.Workers                       { return i.e.workers }
 func (i Inside) Clock() *atomic.Uint64                        { return &i.e.clock }
 func (i Inside) Seq() *atomic.Uint64                          { return &i.e.seq }
+func (i Inside) OnDamage(err error)                           { i.e.onDamage(err) }
 func (i Inside) Growth() *atomic.Int64                        { return &i.e.growth }
 func (i Inside) StateGrowth() *atomic.Int64                   { return &i.e.stateGrowth }
 func (i Inside) Measured() *atomic.Bool                       { return &i.e.measured }

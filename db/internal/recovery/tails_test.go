@@ -11,6 +11,7 @@ import (
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/internal/loc"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -53,19 +54,19 @@ func TestSupersededTailThatIsPutAgain(t *testing.T) {
 		m := storetest.Model(t, s, d)
 		p := kv.Tokens(crashtest.Tokens(1, 64)...)
 		storetest.Put(t, m, p.Prefix(40))
-		first := storetest.Record(t, s, m, p.Prefix(40), 2, 0)
+		first := storetest.Place(t, s, m, p.Prefix(40), 2, 0)
 		if err := s.Checkpoint(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		storetest.Put(t, m, p)
-		torn := []db.Block{storetest.Record(t, s, m, p, 2, 0)}
+		torn := []loc.Loc{storetest.Place(t, s, m, p, 2, 0)}
 		storetest.Put(t, m, p.Prefix(40))
 		if both {
-			torn = append(torn, storetest.Record(t, s, m, p.Prefix(40), 2, 0))
+			torn = append(torn, storetest.Place(t, s, m, p.Prefix(40), 2, 0))
 		}
 		image := storetest.Copy(t, dir)
 		for _, l := range torn {
-			storetest.ZeroRecord(t, image, l, 4096)
+			storetest.ZeroPlace(t, image, l, 4096)
 		}
 		storetest.CutPower(t, image, lost)
 		s = storetest.Open(t, image, storetest.Options())
@@ -83,7 +84,7 @@ func TestSupersededTailThatIsPutAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if rest := b[first.Offset:][:first.Bytes]; slices.ContainsFunc(rest, func(x byte) bool { return x != 0 }) {
+		if rest := b[first.Offset:][:first.Length]; slices.ContainsFunc(rest, func(x byte) bool { return x != 0 }) {
 			t.Errorf("case %d: after Delete and Sync the first copy is still in the file, at %d", i, first.Offset)
 		}
 		if err := os.Remove(filepath.Join(image, storetest.IndexFile)); err != nil {
@@ -105,14 +106,14 @@ func TestManyTailsLost(t *testing.T) {
 	if err := s.Checkpoint(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	var lost []db.Block
+	var lost []loc.Loc
 	for n := 18; n < 38; n++ {
 		storetest.Put(t, m, p.Prefix(n))
-		lost = append(lost, storetest.Record(t, s, m, p.Prefix(n), 0, 0), storetest.Record(t, s, m, p.Prefix(n), 0, 1))
+		lost = append(lost, storetest.Place(t, s, m, p.Prefix(n), 0, 0), storetest.Place(t, s, m, p.Prefix(n), 0, 1))
 	}
 	image := storetest.Copy(t, dir)
 	for _, l := range lost {
-		storetest.ZeroRecord(t, image, l, 4096)
+		storetest.ZeroPlace(t, image, l, 4096)
 	}
 	storetest.CutPower(t, image, false)
 	s = openFrugally(t, image, storetest.Options())

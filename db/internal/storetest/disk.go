@@ -6,7 +6,9 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"weak"
 
+	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/internal/vfs"
 )
 
@@ -14,6 +16,7 @@ import (
 type Disk struct {
 	disk   vfs.FS
 	before atomic.Pointer[func(Call) error]
+	engine atomic.Value // of weak.Pointer[engine.Engine]: an engine knows its store
 }
 
 // Call is one call of a [Disk] or of one of its files.
@@ -88,6 +91,9 @@ func (d *Disk) file(kind, name string, open func() (vfs.File, error)) (vfs.File,
 	}
 	return &file{File: f, d: d}, nil
 }
+
+// Opened implements [engine.Watcher].
+func (d *Disk) Opened(e *engine.Engine) { d.engine.Store(weak.Make(e)) }
 
 // Create implements [vfs.FS], as the others do.
 func (d *Disk) Create(name string) (vfs.File, error) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/internal/loc"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -42,6 +43,12 @@ func Hasher(t testing.TB, dir string) kv.Hasher {
 		t.Fatal(len(b), err)
 	}
 	return kv.NewHasher(kv.Seed(b[seedAt:]))
+}
+
+// DropIndex takes the index of a store that is not open.
+func DropIndex(t testing.TB, dir string) {
+	t.Helper()
+	Remove(t, dir, IndexFile)
 }
 
 // Remove takes a file of a store.
@@ -94,10 +101,17 @@ func Record(t testing.TB, s *db.Store, m *db.Model, p kv.Prompt, i, group int) d
 	return b
 }
 
-// ZeroRecord zeroes the first n bytes of a record.
-func ZeroRecord(t testing.TB, dir string, b db.Block, n int64) {
+// Place is where the record of a group of a prompt's block i lies.
+func Place(t testing.TB, s *db.Store, m *db.Model, p kv.Prompt, i, group int) loc.Loc {
 	t.Helper()
-	Write(t, SegmentPath(dir, b.Segment), b.Offset, make([]byte, n))
+	b := Record(t, s, m, p, i, group)
+	return loc.Loc{Segment: b.Segment, Offset: b.Offset, Length: b.Bytes}
+}
+
+// ZeroPlace zeroes the first n bytes of what lies there.
+func ZeroPlace(t testing.TB, dir string, l loc.Loc, n int64) {
+	t.Helper()
+	Write(t, SegmentPath(dir, l.Segment), l.Offset, make([]byte, n))
 }
 
 // Write changes bytes of a file.

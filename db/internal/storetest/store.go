@@ -7,9 +7,11 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -51,23 +53,29 @@ func TryOpen(disk vfs.FS, dir string, o db.Options) (*db.Store, error) {
 	d := Over(disk)
 	s, err := db.Open(vfs.With(context.Background(), d), dir, o)
 	if err == nil {
-		disks.Store(s, d)
+		key := weak.Make(s)
+		disks.Store(key, d)
+		runtime.AddCleanup(s, func(key weak.Pointer[db.Store]) { disks.Delete(key) }, key)
 	}
 	return s, err
 }
 
-var disks sync.Map // *Disk by *db.Store
+var disks sync.Map // *Disk by weak.Pointer[db.Store]
+
+func diskOf(s *db.Store) *Disk {
+	d, ok := disks.Load(weak.Make(s))
+	if !ok {
+		panic("storetest: the store was not opened by storetest")
+	}
+	return d.(*Disk)
+}
 
 var errKilled = errors.New("the process was killed")
 
 // Crash leaves the files of a store as a SIGKILL would, and its folder to whoever opens it next: nothing more is written, synced, sealed
 // or checkpointed. The store was opened by this package. Matches that are still open are named.
 func Crash(s *db.Store, matches ...*db.Match) {
-	d, ok := disks.LoadAndDelete(s)
-	if !ok {
-		panic("storetest: Crash of a store that was not opened by storetest")
-	}
-	d.(*Disk).Before(func(c Call) error {
+	diskOf(s).Before(func(c Call) error {
 		if c.Changes() {
 			return errKilled
 		}

@@ -1,0 +1,202 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// stopAt is a context that is cancelled when it is asked for the n-th time.
+type stopAt struct {
+	context.Context
+	left *atomic.Int64
+}
+
+func newStopAt(n int) stopAt {
+	c := stopAt{context.Background(), new(atomic.Int64)}
+	c.left.Store(int64(n))
+	return c
+}
+
+func (c stopAt) Err() error {
+	if c.left.Add(-1) < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// idle checks that nobody uses the store: nothing is reserved, pinned, leased or locked.
+func idle(t testing.TB, what string, s *db.Store) {
+	t.Helper()
+	e := storetest.Engine(s)
+	_, reserved, blocks := e.Inside().Space()
+	if reserved != 0 || blocks != 0 {
+		t.Fatalf("%s: %d bytes and %d blocks stay reserved", what, reserved, blocks)
+	}
+	pinned, evicting := e.Pins.Counts()
+	if pinned != 0 || evicting != 0 {
+		t.Fatalf("%s: %d blocks stay pinned, %d are being evicted", what, pinned, evicting)
+	}
+	if n, _ := e.Segments.Leases(); n != 0 || storetest.Stats(t, s).OpenMatches != 0 {
+		t.Fatalf("%s: %d leases, %d matches", what, n, storetest.Stats(t, s).OpenMatches)
+	}
+	if e.Inside().Workers().Busy() != 0 {
+		t.Fatalf("%s: %d helpers", what, e.Inside().Workers().Busy())
+	}
+	storetest.Eventually(t, what+": nobody holds a lock", func() bool {
+		if !e.Inside().PublishGate().TryLock() {
+			return false
+		}
+		e.Inside().PublishGate().Unlock()
+		return true
+	})
+}
+
+// Whatever is cancelled, whenever, leaves nothing behind that it held.
+func TestCancelledAtEachPoint(t *testing.T) {
+	d := crashtest.Windowed(40)
+	long := func(seed int) kv.Prompt { return kv.Prompt{Tokens: crashtest.Tokens(seed, 400)} }
+	for _, c := range []struct {
+		name string
+		do   func(ctx context.Context, s *db.Store, m *db.Model, i int) error
+	}{
+		{"put", func(ctx context.Context, s *db.Store, m *db.Model, i int) error {
+			p := long(100 + i)
+			_, err := m.Put(ctx, p, storetest.Filled(d, &p, 0, len(p.Tokens)), db.PutOptions{})
+			return err
+		}},
+		{"put behind a part", func(ctx context.Context, s *db.Store, m *db.Model, i int) error {
+			p := long(1)
+			p.Tokens = append(p.Tokens[:390:390], crashtest.Tokens(100+i, 130)...)
+			_, err := m.Put(ctx, p, storetest.Filled(d, &p, 390, len(p.Tokens)), db.PutOptions{})
+			return err
+		}},
+		{"extend", func(ctx context.Context, s *db.Store, m *db.Model, i int) error {
+			p := long(1)
+			p.Tokens = append(p.Tokens[:400:400], crashtest.Tokens(100+i, 130)...)
+			x, err := m.Match(context.Background(), p, db.MatchOptions{})
+			if err != nil {
+				return err
+			}
+			defer x.Close()
+			_, err = x.Extend(ctx, p, storetest.Filled(d, &p, x.Tokens(), len(p.Tokens)), db.PutOptions{})
+			return err
+		}},
+		{"restore", func(ctx context.Context, s *db.Store, m *db.Model, i int) error {
+			x, err := m.Match(ctx, long(1), db.MatchOptions{})
+			if err != nil {
+				return err
+			}
+			defer x.Close()
+			_, err = x.Restore(ctx, storetest.Empty(d, 400))
+			return err
+		}},
+		{"view", func(ctx context.Context, s *db.Store, m *db.Model, i int) error {
+			x, err := m.Match(ctx, long(1), db.MatchOptions{})
+			if err != nil {
+				return err
+			}
+			defer x.Close()
+			return x.View(ctx, func(db.StoredPlane) error { return ctx.Err() })
+		}},
+		{"prefetch", func(ctx context.Context, s *db.Store, m *db.Model, i int) error {
+			_, err := m.Prefetch(ctx, long(1), db.MatchOptions{})
+			return err
+		}},
+		{"ref", func(ctx context.Context, s *db.Store, m *db.Model, i int) error {
+			return m.SetRef(ctx, "ref", long(1), db.RefOptions{})
+		}},
+		{"checkpoint", func(ctx context.Context, s *db.Store, m *db.Model, i int) error { return s.Checkpoint(ctx) }},
+		{"compact", func(ctx context.Context, s *db.Store, m *db.Model, i int) error {
+			_, err := s.Compact(ctx, db.CompactOptions{All: true})
+			return err
+		}},
+		{"shrink", func(ctx context.Context, s *db.Store, m *db.Model, i int) error {
+			_, err := s.Shrink(ctx, storetest.Engine(s).Measure()-200<<10)
+			return err
+		}},
+		{"delete", func(ctx context.Context, s *db.Store, m *db.Model, i int) error {
+			_, err := m.Delete(ctx, long(100+i))
+			return errors.Join(err, s.Sync(ctx))
+		}},
+		{"suspend", func(ctx context.Context, s *db.Store, m *db.Model, i int) error {
+			err := s.Suspend(ctx)
+			return errors.Join(err, s.Resume(context.Background()))
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := storetest.Options()
+			o.Budget, o.SegmentBytes = 4<<20, 256<<10
+			o.HighWater, o.LowWater = 1, 1
+			if c.name == "extend" {
+				o.Budget *= 8 // the open match keeps what would have to be evicted
+			}
+			dir := t.TempDir()
+			s := storetest.Open(t, dir, o)
+			m := storetest.Model(t, s, d)
+			storetest.Put(t, m, long(1))
+			if err := m.SetRef(t.Context(), "keep", long(1), db.RefOptions{Pinned: true}); err != nil {
+				t.Fatal(err)
+			}
+			fill := 3
+			if strings.HasPrefix(c.name, "put") {
+				fill = 12 // so that there is something to evict
+			}
+			for i := range fill {
+				storetest.Put(t, m, long(100000+i))
+			}
+			done := 0
+			for i := 0; done < 3; i += 1 + i/16 {
+				if c.name == "delete" {
+					storetest.Put(t, m, long(100+i))
+				}
+				err := c.do(newStopAt(i), s, m, i)
+				if err == nil {
+					done++
+				} else if !errors.Is(err, context.Canceled) {
+					t.Fatal(i, err)
+				}
+				if i > 5000 {
+					t.Fatal("it is never done")
+				}
+				idle(t, fmt.Sprint("cancelled at ", i), s)
+				if n, _, parts := storetest.Occupied(t, dir); n > o.Budget {
+					t.Fatalf("%d bytes are occupied of a budget of %d: %v", n, o.Budget, parts)
+				}
+			}
+			storetest.Expect(t, m, long(1), 400)
+			st, err := s.Stats()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			report, err := db.Verify(t.Context(), dir, db.VerifyOptions{})
+			if err != nil || len(report.Damage) > 0 {
+				t.Fatal(err, report.Damage)
+			}
+			s = storetest.Open(t, dir, o)
+			again, err := s.Stats()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if st.Blocks != again.Blocks || st.StoredRecords != again.StoredRecords || st.LiveBytes != again.LiveBytes {
+				t.Errorf("%d blocks, %d records, %d bytes; opened again %d, %d, %d", st.Blocks, st.StoredRecords, st.LiveBytes,
+					again.Blocks, again.StoredRecords, again.LiveBytes)
+			}
+			storetest.Expect(t, storetest.Model(t, s, d), long(1), 400)
+		})
+	}
+}
+
+// stopped is what an operation returns that met the end of c.
+func (c stopAt) stopped() error { return context.Canceled }

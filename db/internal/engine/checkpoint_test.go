@@ -1,0 +1,136 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/engine"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/db/internal/write"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// A checkpoint that fails again and again takes no more room each time, and none of what is to be kept; the first that
+// succeeds writes everything.
+func TestCheckpointThatKeepsFailing(t *testing.T) {
+	dir := t.TempDir()
+	s := storetest.Open(t, dir, storetest.Options())
+	m := storetest.Model(t, s, crashtest.Plain())
+	storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(1, 64)})
+	stopped, cancel := context.WithCancel(t.Context())
+	cancel()
+	var first int64
+	for i := range 40 {
+		storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(2+i, 32)})
+		if err := s.Checkpoint(stopped); !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		if n := storetest.Engine(s).Inside().Wal().Bytes(); i == 1 {
+			first = n
+		} else if i > 1 && n > first+1<<20 {
+			t.Fatalf("after %d checkpoints that failed the log takes %d bytes, after 2 it took %d", i+1, n, first)
+		}
+	}
+	if _, err := m.Delete(t.Context(), kv.Prompt{Tokens: crashtest.Tokens(2, 16)}); err != nil {
+		t.Fatal(err)
+	}
+	check := func(s *db.Store) {
+		t.Helper()
+		m := storetest.Model(t, s, crashtest.Plain())
+		storetest.Expect(t, m, kv.Prompt{Tokens: crashtest.Tokens(1, 64)}, 64)
+		storetest.Expect(t, m, kv.Prompt{Tokens: crashtest.Tokens(2, 32)}, 0)
+		for i := 1; i < 40; i++ {
+			storetest.Expect(t, m, kv.Prompt{Tokens: crashtest.Tokens(2+i, 32)}, 32)
+		}
+	}
+	image := storetest.Copy(t, dir)
+	check(storetest.Open(t, image, storetest.Options()))
+	if err := s.Checkpoint(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if files, err := os.ReadDir(filepath.Join(dir, storetest.LogDir)); err != nil || len(files) > 2 {
+		t.Fatalf("%d files of the log behind a checkpoint (%v)", len(files), err)
+	}
+	check(s)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	report, err := db.Verify(t.Context(), dir, db.VerifyOptions{})
+	if err != nil || len(report.Damage) > 0 {
+		t.Fatal(err, report.Damage)
+	}
+	check(storetest.Open(t, dir, storetest.Options()))
+}
+
+// A store that was killed when more waited to be destroyed than the head of a log file holds can be written to again.
+func TestKilledWithMoreToDestroyThanALogHeadHolds(t *testing.T) {
+	dir := t.TempDir()
+	s := storetest.Open(t, dir, storetest.Options())
+	m := storetest.Model(t, s, crashtest.Plain())
+	kept, gone := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}, kv.Prompt{Tokens: crashtest.Tokens(2, 16*200)}
+	storetest.Put(t, m, kept)
+	storetest.Put(t, m, gone)
+	reader, err := m.Match(t.Context(), gone, db.MatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	if _, err := m.Delete(t.Context(), gone.Prefix(16)); err != nil {
+		t.Fatal(err)
+	}
+	image := storetest.Copy(t, dir)
+	const maxHead = 4000
+	defer engine.SetMaxHead(maxHead)()
+	for range 2 {
+		s := storetest.Open(t, image, storetest.Options())
+		m := storetest.Model(t, s, crashtest.Plain())
+		if n := len(storetest.Engine(s).Inside().Head(nil)); n > maxHead {
+			t.Fatalf("the head of the log takes %d bytes, at most %d", n, maxHead)
+		}
+		storetest.Expect(t, m, kept, 64)
+		storetest.Expect(t, m, gone, 0)
+		storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(3, 64)})
+		storetest.Crash(s)
+	}
+}
+
+// Of two records of one key the live one may be the older: a rebuild must not prefer the one that waits to be destroyed.
+func TestRebuildKeepsTheLiveCopy(t *testing.T) {
+	dir := t.TempDir()
+	s := storetest.Open(t, dir, storetest.Options())
+	m := storetest.Model(t, s, crashtest.Plain())
+	p := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}
+	// Another put plans the first block, too, and comes second.
+	w := storetest.Engine(s).Inside().NewPut(storetest.Engine(s).Catalog.Model(m.Fingerprint()), storetest.Filled(crashtest.Plain(), &p, 0, 64), nil, write.Options{})
+	if err := errors.Join(w.Plan(&p), w.Block(t.Context(), 0)); err != nil {
+		t.Fatal(err)
+	}
+	storetest.Put(t, m, p)
+	x, err := m.Match(t.Context(), p, db.MatchOptions{}) // keeps the loser's bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	if err := w.Publish(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if w.Result.Records != 1 {
+		t.Fatalf("%d records were written twice: this test shows nothing", w.Result.Records)
+	}
+	for range 2 {
+		if err := s.Checkpoint(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	storetest.Crash(s, x)
+	if err := os.Remove(filepath.Join(dir, storetest.IndexFile)); err != nil {
+		t.Fatal(err)
+	}
+	s = storetest.Open(t, dir, storetest.Options())
+	storetest.Expect(t, storetest.Model(t, s, crashtest.Plain()), p, 64)
+}

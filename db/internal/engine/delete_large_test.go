@@ -1,0 +1,97 @@
+package engine_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/engine"
+	"github.com/dormousekv/dormouse/db/internal/oplog"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/internal/loc"
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/wal"
+)
+
+// A frame of as many removals as there may be in one is no longer than the log takes, with all the refs that a store has.
+func TestRemovalsFitAFrame(t *testing.T) {
+	dead := make([]oplog.Dead, 1000)
+	for i := range dead {
+		dead[i] = oplog.Dead{Key: kv.Key{15: 1}, Group: 255, Loc: loc.Loc{Segment: 1 << 60, Offset: 1 << 60, Length: 1 << 60, Tier: 255}}
+	}
+	one := len(oplog.Encode(oplog.Remove{Deleted: true, Dead: dead})) / len(dead)
+	t.Logf("%d bytes for a record: %d in a frame", one, wal.MaxPayload/one)
+	if n := (engine.RemoveBatch()+256)*(one+1) + db.MaxHeadBytes; n > wal.MaxPayload {
+		t.Fatalf("%d bytes, at most %d", n, wal.MaxPayload)
+	}
+}
+
+// A deletion that does not fit into one frame is done in several. After each, as after a kill there, every block has its prefix;
+// in the end all of it is gone, with the refs on it, and nothing else.
+func TestDeletionInSeveralFrames(t *testing.T) {
+	const removeBatch = 7
+	defer engine.SetRemoveBatch(removeBatch)()
+	dir := t.TempDir()
+	s := storetest.Open(t, dir, storetest.Options())
+	m := storetest.Model(t, s, crashtest.Windowed(24))
+	other := kv.Prompt{Tokens: crashtest.Tokens(99, 64)}
+	storetest.Put(t, m, other)
+	var prompts []kv.Prompt
+	for i := range 6 {
+		p := kv.Prompt{Tokens: crashtest.Concat(crashtest.Tokens(1, 64), crashtest.Tokens(2+i/2, 48), crashtest.Tokens(10+i, 40))}
+		storetest.Put(t, m, p)
+		if err := m.SetRef(t.Context(), fmt.Sprint(i), p, db.RefOptions{Pinned: true}); err != nil {
+			t.Fatal(err)
+		}
+		prompts = append(prompts, p)
+	}
+	prefix := prompts[0].Prefix(20)
+	var out engine.Deleted
+	for more := true; more; {
+		before := out.Records
+		var err error
+		if _, more, err = storetest.Engine(s).Inside().DeleteSome(storetest.Engine(s).Catalog.Model(m.Fingerprint()), &prefix, &out); err != nil {
+			t.Fatal(err)
+		}
+		if n := out.Records - before; n > removeBatch+1 {
+			t.Fatalf("%d records in a frame", n)
+		}
+		image := storetest.Copy(t, dir)
+		if report, err := db.Verify(t.Context(), image, db.VerifyOptions{}); err != nil || len(report.Damage) > 0 {
+			t.Fatal(err, report.Damage)
+		}
+		s := storetest.Open(t, image, storetest.Options())
+		m := storetest.Model(t, s, crashtest.Windowed(24))
+		storetest.Expect(t, m, other, 64)
+		for i, p := range prompts {
+			got, _ := storetest.Restore(t, m, p)
+			_, err := s.Ref(fmt.Sprint(i))
+			if (err == nil) != (got == len(p.Tokens)) {
+				t.Fatalf("%d of %d tokens are left, and the ref: %v", got, len(p.Tokens), err)
+			}
+		}
+		if _, err := m.Delete(t.Context(), prefix); err != nil { // once more, as whoever was killed would
+			t.Fatal(err)
+		}
+		if left := storetest.Engine(s).Counts().Blocks; left != 5 { // of the other one, and the first
+			t.Fatalf("%d blocks are left", left)
+		}
+	}
+	if out.Refs != 6 {
+		t.Errorf("deleted %+v", out)
+	}
+	for _, p := range prompts {
+		storetest.Put(t, m, p)
+	}
+	if out, err := m.Delete(t.Context(), prefix); err != nil || out.Records < 3*removeBatch {
+		t.Fatal(out, err)
+	}
+	if err := s.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range prompts {
+		storetest.Expect(t, m, p, 16)
+	}
+	storetest.Expect(t, m, other, 64)
+}

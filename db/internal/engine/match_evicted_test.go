@@ -1,0 +1,114 @@
+package engine_test
+
+import (
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// openHook runs something before a segment is opened.
+type openHook struct {
+	vfs.FS
+	before atomic.Pointer[func()]
+}
+
+func (h *openHook) Open(name string, readOnly bool) (vfs.File, error) {
+	if strings.HasSuffix(name, ".seg") {
+		if f := h.before.Swap(nil); f != nil {
+			(*f)()
+		}
+	}
+	return h.FS.Open(name, readOnly)
+}
+
+// A block that is evicted after a match found it, and before the match rests on it, is none that the match rests on: what it
+// promises cannot be evicted.
+func TestMatchBesideAnEviction(t *testing.T) {
+	dir := t.TempDir()
+	s := storetest.Open(t, dir, storetest.Options())
+	p := kv.Prompt{Tokens: crashtest.Tokens(1, 48)}
+	storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), p)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	fs := &openHook{FS: vfs.OS}
+	o := storetest.Options()
+	s = storetest.OpenOn(t, fs, dir, o)
+	m := storetest.Model(t, s, crashtest.Plain())
+	met := false
+	evict := func() { // the match compares the tokens of the last block
+		met = true
+		if n, err := storetest.Engine(s).Inside().EvictBlocks(1); err != nil || n != 1 {
+			t.Error(n, err)
+		}
+	}
+	fs.before.Store(&evict)
+	q := p.Prefix(40)
+	x, err := m.Match(t.Context(), q, db.MatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	if !met {
+		t.Fatal("nothing was evicted meanwhile")
+	}
+	if _, err := storetest.Engine(s).Inside().EvictBlocks(3); err != nil {
+		t.Fatal(err)
+	}
+	rows := storetest.Empty(crashtest.Plain(), 40)
+	promised := x.Tokens()
+	got, err := x.Restore(t.Context(), rows)
+	if err != nil || got.Tokens != promised || promised < 32 {
+		t.Fatalf("a match of %d tokens gives %d (%v, %v)", promised, got.Tokens, got.Reason, err)
+	}
+	storetest.CheckRows(t, crashtest.Plain(), &q, rows, got.Tokens)
+}
+
+// A state that is given up after a match found it, and before the match rests on it, is none that the match promises.
+func TestMatchBesideAStateThatGoes(t *testing.T) {
+	for _, d := range []kv.Descriptor{crashtest.Hybrid(), crashtest.Opaque()} {
+		dir := t.TempDir()
+		s := storetest.Open(t, dir, storetest.Options())
+		p := kv.Tokens(crashtest.Tokens(1, 64)...)
+		for _, n := range []int{20, 32, 45, 64} {
+			storetest.PutState(t, storetest.Model(t, s, d), p.Prefix(n), 0)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		fs := &openHook{FS: vfs.OS}
+		o := storetest.Options()
+		s = storetest.OpenOn(t, fs, dir, o)
+		m := storetest.Model(t, s, d)
+		met := false
+		thin := func() { // the match compares the tokens of the last block
+			met = true
+			if err := storetest.Engine(s).Inside().ThinStates(storetest.Engine(s).Catalog.Model(m.Fingerprint()), &p, 2); err != nil {
+				t.Error(err)
+			}
+		}
+		fs.before.Store(&thin)
+		q := p.Prefix(40)
+		x, err := m.Match(t.Context(), q, db.MatchOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer x.Close()
+		if !met {
+			t.Fatal("no state went meanwhile")
+		}
+		promised := x.Tokens()
+		rows := storetest.Empty(d, len(q.Tokens))
+		got, err := x.Restore(t.Context(), rows)
+		if err != nil || got.Tokens != promised || promised != 20 {
+			t.Errorf("%s: a match of %d tokens gives %d (%v, %v), expected 20", d.Name, promised, got.Tokens, got.Reason, err)
+		}
+		storetest.CheckRows(t, d, &q, rows, got.Tokens)
+	}
+}

@@ -1,0 +1,60 @@
+package engine_test
+
+import (
+	"runtime"
+	"testing"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// What is evicted and only the store itself still looks at comes back: a put waits for that, and does not say that there is no room.
+func TestPutAwaitsShortLeases(t *testing.T) {
+	o := storetest.Options()
+	o.Budget, o.SegmentBytes = 4<<20, 256<<10
+	o.HighWater, o.LowWater = 1, 1
+	s := storetest.Open(t, t.TempDir(), o)
+	m := storetest.Model(t, s, crashtest.Plain())
+	n := 0
+	next := func() error {
+		n++
+		p := kv.Prompt{Tokens: crashtest.Tokens(n, 320)}
+		_, err := m.Put(t.Context(), p, storetest.Filled(crashtest.Plain(), &p, 0, 320), db.PutOptions{})
+		return err
+	}
+	for storetest.Stats(t, s).Evicted == 0 {
+		if err := next(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	short := storetest.Engine(s).Inside().Shorts().Acquire(storetest.Engine(s).Segments)
+	done := make(chan error)
+	go func() {
+		for range 20 {
+			if err := next(); err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- nil
+	}()
+	for !storetest.Engine(s).Inside().Shorts().Awaited() {
+		select {
+		case err := <-done:
+			t.Fatalf("the puts ended while all that they evicted was kept: %v", err)
+		default:
+			runtime.Gosched()
+		}
+	}
+	storetest.Engine(s).Inside().Shorts().Release(short)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if x, err := m.Match(t.Context(), kv.Prompt{Tokens: crashtest.Tokens(n, 320)}, db.MatchOptions{}); err != nil || x.Tokens() != 320 {
+		t.Error(err, x.Tokens())
+	} else {
+		x.Close()
+	}
+}

@@ -1,0 +1,116 @@
+package recovery_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
+)
+
+// Cases that the random runs found, by themselves.
+
+// What a killed process wrote and the next one has checkpointed survives a power cut.
+func TestCheckpointAfterKill(t *testing.T) {
+	w := crashCase(t, crashMode{})
+	w.steps(t, putAll()...)
+	next := nextRun(t, w.dies(t), w.k, w.j)
+	next.steps(t, crashOp{kind: "open"}, crashOp{kind: "checkpoint"})
+	next.cuts(t, 12, "")
+}
+
+// A compaction that a power cut ends loses nothing, though the index is lost as well.
+func TestRebuildAfterTornCompaction(t *testing.T) {
+	for at := 0; ; at += 3 {
+		w := crashCase(t, crashMode{power: true})
+		w.steps(t, putAll()...)
+		w.steps(t, crashOp{kind: "delete", chat: 3, n: 70}, crashOp{kind: "reopen"})
+		_, before := w.d.Ops()
+		w.d.CrashAt(before + at)
+		w.steps(t, crashOp{kind: "compact"})
+		ended := !w.d.Crashed()
+		w.d.Crash()
+		w.kill()
+		w.cuts(t, 4, storetest.IndexFile)
+		if ended {
+			break
+		}
+	}
+}
+
+// After a sync has failed, of whatever, nothing is written any more, not even what only the log would hold; what is stored
+// can be read, after a compaction that failed as well; and Close says what happened.
+func TestFailedSync(t *testing.T) {
+	for _, where := range []string{storetest.SegmentsDir, ""} {
+		for first := 0; ; first++ {
+			w := crashCase(t, crashMode{})
+			w.steps(t, putAll()...)
+			w.steps(t, crashOp{kind: "delete", chat: 4, n: 50}, crashOp{kind: "checkpoint"}, crashOp{kind: "put", chat: 4, n: 70})
+			syncs := failBehind(w.d, first, func(op crashfs.Op) bool {
+				return (op.Kind == "sync" || op.Kind == "syncdir") && strings.HasPrefix(op.Name, where)
+			}, diskFails)
+			err := w.do(crashOp{kind: "compact"})
+			if syncs.Load() <= int64(first) {
+				break
+			}
+			if !errors.Is(err, syscall.EIO) {
+				t.Errorf("compact: %v", err)
+			}
+			if err := storetest.Engine(w.s).Poisoned(); !errors.Is(err, db.ErrPoisoned) {
+				t.Errorf("%q, sync %d: poisoned: %v", where, first, err)
+			}
+			for c, x := range crashChats() {
+				if n, err := x.restore(w.model(c)); err != nil || n < w.j.have[c] {
+					t.Errorf("%q, sync %d: chat %d: %d tokens, %v", where, first, c, n, err)
+				}
+			}
+			for _, o := range []crashOp{{kind: "ref", chat: 0, name: "a", n: 60}, {kind: "put", chat: 4, n: 80}, {kind: "delete", chat: 0, n: 60}} {
+				if err := w.do(o); !errors.Is(err, syscall.EIO) || !errors.Is(err, db.ErrPoisoned) {
+					t.Errorf("%q, sync %d: %v: %v", where, first, o, err)
+				}
+			}
+			if err := w.s.Close(); !errors.Is(err, syscall.EIO) {
+				t.Errorf("close: %v", err)
+			}
+		}
+	}
+}
+
+// A read that fails for want of files or memory says nothing about the bytes: Open fails, and gives up nothing.
+func TestOpenGivesNothingUpForWantOfFiles(t *testing.T) {
+	w := crashCase(t, crashMode{power: true})
+	w.steps(t, putAll()...)
+	w.j.cut = true
+	image, err := w.d.PowerCut(rand.New(rand.NewPCG(1, 5)), crashtest.NewDirs(t).Next())
+	if err == nil {
+		err = rebooted(image)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(image.Dir()) })
+	image.Before(func(op crashfs.Op) error {
+		if op.Kind == "map" && strings.HasPrefix(op.Name, storetest.SegmentsDir) {
+			return vfs.PassingErrors[0]
+		}
+		return nil
+	})
+	x := &crashRun{d: image, k: w.k}
+	if err := x.open(); !errors.Is(err, vfs.PassingErrors[0]) {
+		t.Fatalf("open without files: %v", err)
+	}
+	x.kill()
+	image.Before(nil)
+	x = &crashRun{d: image, k: w.k}
+	defer x.kill()
+	if err := w.j.compare(x, false); err != nil {
+		t.Fatal(err)
+	}
+}

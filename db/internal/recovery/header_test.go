@@ -1,0 +1,189 @@
+package recovery_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// loseHeader zeroes the first page of a store's first segment.
+func loseHeader(t *testing.T, dir string) {
+	t.Helper()
+	f, err := os.OpenFile(filepath.Join(dir, storetest.FirstSegment), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt(make([]byte, 4096), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// diesBeforeFrame puts n tokens of the first chat, and kills the process between records and frame: nothing names the records in
+// the disk that it returns.
+func (w *crashRun) diesBeforeFrame(t *testing.T, n int) *crashfs.Disk {
+	t.Helper()
+	w.d.Before(func(op crashfs.Op) error {
+		if op.Kind == "write" && strings.HasPrefix(op.Name, storetest.LogDir) {
+			return errDisk
+		}
+		return nil
+	})
+	if err := w.do(crashOp{kind: "put", chat: 0, n: n}); err == nil {
+		t.Fatal("a put without a log succeeded")
+	}
+	return w.dies(t)
+}
+
+// tear takes the header of the first segment from there on, and a part of the head of its last record.
+func tear(image *crashfs.Disk, from int64) error {
+	f, err := image.Open(filepath.Join(image.Dir(), storetest.FirstSegment), false)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	b, err := vfs.ReadAll(image, f.Name(), 1<<20)
+	if err != nil {
+		return err
+	}
+	last := strings.LastIndex(string(b), "DORM.REC")
+	for _, zero := range [][2]int64{{from, 4096}, {int64(last) + 256, int64(last) + 512}} {
+		if _, err := f.WriteAt(make([]byte, zero[1]-zero[0]), zero[0]); err != nil {
+			return err
+		}
+	}
+	return f.Sync()
+}
+
+// A segment of which a power cut took the header, and in which nothing lives, goes with all that was torn in it.
+func TestPowerCutTakesHeaderWhereNothingLives(t *testing.T) {
+	for _, without := range []string{"", storetest.IndexFile} {
+		x := crashChats()[0]
+		n := len(x.p.Tokens)
+		w, image := headerless(t, n)
+		if without != "" {
+			if err := image.Remove(filepath.Join(image.Dir(), without)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		run := nextRun(t, image, w.k, newCrashJournal(w.k))
+		for _, kind := range []string{"open", "sync", "checkpoint", "reopen", "put", "reopen"} {
+			if err := run.do(crashOp{kind: kind, chat: 0, n: n}); err != nil {
+				t.Fatal(err)
+			}
+			if rep, err := run.s.Verify(t.Context(), db.VerifyOptions{}); err != nil || len(rep.Damage) > 0 {
+				t.Errorf("without %q, %s: %v, %v", without, kind, err, rep.Damage)
+			}
+		}
+		if got, err := x.restore(run.model(0)); err != nil || got != n {
+			t.Errorf("without %q: %d of %d tokens, %v", without, got, n, err)
+		}
+		for _, s := range storetest.Engine(run.s).Segments.Segments() {
+			if s.Err != nil {
+				t.Errorf("without %q: %+v", without, s)
+			}
+		}
+	}
+}
+
+// Also where a power cut takes back that it went, after a checkpoint that left the log which knew of it: it goes once more, and what
+// is torn in it is no damage meanwhile.
+func TestHeaderlessSegmentComesBack(t *testing.T) {
+	for _, without := range []string{"", storetest.IndexFile} {
+		x := crashChats()[0]
+		n := len(x.p.Tokens)
+		w, image := headerless(t, n)
+		torn := crashFiles(image)[storetest.FirstSegment]
+		run := nextRun(t, image, w.k, newCrashJournal(w.k))
+		run.steps(t, crashOp{kind: "open"}, crashOp{kind: "checkpoint"})
+		back := run.dies(t)
+		f, err := back.Create(filepath.Join(back.Dir(), storetest.FirstSegment))
+		if err == nil {
+			_, err = f.WriteAt(torn, 0)
+		}
+		if err == nil {
+			err = errors.Join(f.Sync(), f.Close(), back.SyncDir(filepath.Join(back.Dir(), storetest.SegmentsDir)), rebooted(back))
+		}
+		if err == nil && without != "" {
+			err = back.Remove(filepath.Join(back.Dir(), without))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := nextRun(t, back, w.k, newCrashJournal(w.k))
+		for _, kind := range []string{"open", "put", "checkpoint", "reopen"} {
+			if err := last.do(crashOp{kind: kind, chat: 0, n: n}); err != nil {
+				t.Fatal(err)
+			}
+			if rep, err := last.s.Verify(t.Context(), db.VerifyOptions{}); err != nil || len(rep.Damage) > 0 {
+				t.Errorf("without %q, %s: %v, %v", without, kind, err, rep.Damage)
+			}
+		}
+		if got, err := x.restore(last.model(0)); err != nil || got != n {
+			t.Errorf("without %q: %d of %d tokens, %v", without, got, n, err)
+		}
+		if storetest.Engine(last.s).Segments.Has(1) {
+			t.Errorf("without %q: it is still there", without)
+		}
+	}
+}
+
+// headerless is a disk after a power cut that took the header of a segment in which nothing lives, and tore what was being put there.
+func headerless(t *testing.T, n int) (w *crashRun, image *crashfs.Disk) {
+	t.Helper()
+	w = crashCase(t, crashMode{})
+	w.steps(t, crashOp{kind: "put", chat: 0, n: n - 20})
+	if _, err := w.model(0).Delete(t.Context(), crashChats()[0].p.Prefix(1)); err != nil {
+		t.Fatal(err)
+	}
+	image = w.diesBeforeFrame(t, n)
+	err := tear(image, 0)
+	if err == nil {
+		err = rebooted(image)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w, image
+}
+
+// A segment that somebody cut, and of which the header is lost, is damage: the store goes on beside it.
+func TestHeaderLostOfCutSegment(t *testing.T) {
+	dir := t.TempDir()
+	s := storetest.Open(t, dir, storetest.Options())
+	m := storetest.Model(t, s, crashtest.Plain())
+	p := kv.Tokens(crashtest.Tokens(1, 48)...)
+	for n := 16; n <= 48; n += 16 { // one after the other, so that the last block is the last record
+		storetest.Put(t, m, p.Prefix(n))
+	}
+	end := int64(0)
+	for _, l := range storetest.Engine(s).Inside().PlacesIn(1) {
+		end = max(end, l.End())
+	}
+	image := storetest.Copy(t, dir)
+	name := filepath.Join(image, storetest.SegmentsDir, "0000000000000001.seg")
+	loseHeader(t, image)
+	if err := os.Truncate(name, end-8192); err != nil {
+		t.Fatal(err)
+	}
+	s = storetest.Open(t, image, storetest.Options())
+	m = storetest.Model(t, s, crashtest.Plain())
+	if err := s.Sync(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := s.Checkpoint(t.Context()); err != nil {
+		t.Error(err)
+	}
+	storetest.Expect(t, m, p, 32)
+}

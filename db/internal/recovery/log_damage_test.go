@@ -1,0 +1,283 @@
+package recovery_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/engine"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// Two processes, one after the other, die between the renaming of a log file and the sync of its folder; a power cut then keeps the
+// second name and not the first. Nothing was in that file: the log has no hole.
+func TestLogNameLostBeforeAnother(t *testing.T) {
+	w := crashCase(t, crashMode{power: true})
+	w.steps(t, crashOp{kind: "put", chat: 0, n: len(crashChats()[0].p.Tokens)})
+	dies := func(w *crashRun, o crashOp) *crashfs.Disk {
+		var named atomic.Bool
+		w.d.Before(func(op crashfs.Op) error {
+			if named.Load() {
+				return errDisk
+			}
+			if op.Kind == "rename" && strings.HasPrefix(op.Name, storetest.LogDir) {
+				named.Store(true)
+			}
+			return nil
+		})
+		if err := w.do(o); err == nil {
+			t.Fatal("the disk did not fail")
+		}
+		return w.dies(t)
+	}
+	next := nextRun(t, dies(w, crashOp{kind: "checkpoint"}), w.k, newCrashJournal(w.k))
+	next.steps(t, crashOp{kind: "open"})
+	dies(next, crashOp{kind: "put", chat: 2, n: 60})
+	dirs := crashtest.NewDirs(t)
+	for seed := range uint64(100) {
+		image, err := crashtest.CutAndReboot(next.d, rand.New(rand.NewPCG(seed, 5)), dirs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names, _ := image.List(filepath.Join(image.Dir(), storetest.LogDir))
+		last := &crashRun{d: image, k: w.k, j: newCrashJournal(w.k)}
+		if err := last.do(crashOp{kind: "open"}); err != nil {
+			t.Fatal(seed, names, err)
+		}
+		rep, err := last.s.Verify(t.Context(), db.VerifyOptions{})
+		doubts := storetest.Engine(last.s).Doubts
+		last.kill()
+		if err != nil || len(rep.Damage) > 0 || len(doubts) > 0 {
+			t.Fatalf("cut %d: %v: damage %v, doubts %v, %v", seed, names, rep.Damage, doubts, err)
+		}
+	}
+}
+
+// deletedInLog is a store in which the frame of a deletion is in the log only, and whose bytes an open match keeps from being
+// destroyed. What is rebuilt without that frame has the prompt again.
+func deletedInLog(t *testing.T) (w *crashRun, p kv.Prompt) {
+	t.Helper()
+	d := crashtest.NewDisk(crashtest.NewDirs(t).Next())
+	o := storetest.Options()
+	s, err := storetest.TryOpen(d, d.Dir(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := storetest.Model(t, s, crashtest.Plain())
+	p = kv.Tokens(crashtest.Tokens(1, 48)...)
+	storetest.Put(t, m, p)
+	if err := s.Checkpoint(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	x, err := m.Match(t.Context(), p, db.MatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := m.Delete(t.Context(), p.Prefix(10)); err != nil || got.Blocks != 3 {
+		t.Fatal(got, err)
+	}
+	return &crashRun{s: s, d: d, held: []crashHeld{{x: x}}}, p
+}
+
+// logFails has every read of the log fail.
+func logFails(d *crashfs.Disk, why error) {
+	failBehind(d, 0, func(op crashfs.Op) bool { return op.Kind == "read" && strings.HasPrefix(op.Name, storetest.LogDir) }, func() error { return why })
+}
+
+// namesLog checks that an error says which file of the log could not be read, where, and why; and that it says damage only of what
+// the disk cannot read.
+func namesLog(t *testing.T, err, why error) {
+	t.Helper()
+	if !errors.Is(err, why) || !strings.Contains(err.Error(), ".wal") || !strings.Contains(err.Error(), "offset 0") {
+		t.Errorf("on a log that cannot be read: %v", err)
+	}
+	if errors.Is(err, db.ErrCorrupt) == vfs.Passing(why) {
+		t.Errorf("damage: %t of %v", errors.Is(err, db.ErrCorrupt), err)
+	}
+}
+
+// Opening a store whose log cannot be read just now fails, and loses no deletion that was acknowledged.
+func TestOpenOfAnUnreadableLog(t *testing.T) {
+	for _, why := range append(vfs.PassingErrors, errDisk) {
+		t.Run(fmt.Sprint(why), func(t *testing.T) {
+			w, _ := deletedInLog(t)
+			d := w.dies(t)
+			o := storetest.Options()
+			for _, o.ReadOnly = range []bool{true, false} {
+				logFails(d, why)
+				_, err := storetest.TryOpen(d, d.Dir(), o)
+				namesLog(t, err, why)
+				d.Before(nil)
+				s, err := storetest.TryOpen(d, d.Dir(), o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if doubts := storetest.Engine(s).Doubts; len(doubts) > 0 {
+					t.Errorf("the index was rebuilt: %v", doubts)
+				}
+				if n := storetest.Engine(s).Counts().Blocks; n != 0 {
+					t.Errorf("%d deleted blocks are back", n)
+				}
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+// So does rebuilding a damaged index of an open store: it suspends itself, and Resume says why, until the log can be read.
+func TestRebuildOnAnUnreadableLog(t *testing.T) {
+	for _, why := range append(vfs.PassingErrors, errDisk) {
+		t.Run(fmt.Sprint(why), func(t *testing.T) {
+			w, p := deletedInLog(t)
+			defer w.kill()
+			d, s := w.d, w.s
+			logFails(d, why)
+			losesIndex(t, s)
+			namesLog(t, s.Resume(t.Context()), why)
+			d.Before(nil)
+			if err := s.Resume(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			storetest.Expect(t, storetest.Model(t, s, crashtest.Plain()), p, 0)
+		})
+	}
+}
+
+// A store whose index is found damaged, and cannot be rebuilt just now, suspends itself: Resume goes on with all that it had.
+func TestIndexCannotBeRebuiltNow(t *testing.T) {
+	o := storetest.Options()
+	var denied atomic.Bool
+	disk := storetest.Shut(vfs.OS, "0000000000000001.seg", &denied, syscall.EIO)
+	s := storetest.OpenOn(t, disk, t.TempDir(), o)
+	m := storetest.Model(t, s, crashtest.Plain())
+	p := kv.Tokens(crashtest.Tokens(1, 48)...)
+	storetest.Put(t, m, p)
+	x, err := m.Match(t.Context(), p, db.MatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	denied.Store(true)
+	losesIndex(t, s)
+	if _, _, err := m.Probe(t.Context(), p, db.MatchOptions{}); !errors.Is(err, db.ErrSuspended) {
+		t.Errorf("probe while the index cannot be rebuilt: %v", err)
+	}
+	if err := s.Resume(t.Context()); !errors.Is(err, syscall.EIO) {
+		t.Errorf("resumed: %v", err)
+	}
+	denied.Store(false)
+	if err := s.Resume(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	storetest.Expect(t, m, p, 48)
+	if err := x.View(t.Context(), func(db.StoredPlane) error { return nil }); err != nil || x.Tokens() != 48 {
+		t.Errorf("a match that was open covers %d tokens, %v", x.Tokens(), err)
+	}
+	storetest.Put(t, m, kv.Tokens(crashtest.Tokens(2, 48)...))
+}
+
+// The frame of a move is damaged; what was moved was deleted, and the new place was destroyed before the old one.
+func TestDeletedBehindDamagedMove(t *testing.T) {
+	dir := t.TempDir()
+	s := storetest.Open(t, dir, storetest.Options())
+	m := storetest.Model(t, s, crashtest.Plain())
+	other, p := kv.Tokens(crashtest.Tokens(7, 32)...), kv.Tokens(crashtest.Tokens(1, 32)...)
+	storetest.Put(t, m, other)
+	storetest.Put(t, m, p)
+	if err := s.Checkpoint(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := m.Match(t.Context(), other, db.MatchOptions{}) // keeps what is deleted
+	if err != nil {
+		t.Fatal(err)
+	}
+	wals, _ := filepath.Glob(filepath.Join(dir, storetest.LogDir, "*.wal"))
+	before, _ := os.ReadFile(wals[len(wals)-1])
+	key := storetest.Key(t, s, m, p, 1)
+	storetest.MoveAll(t, s, func(x index.Entry) bool { return x.Key == key })
+	to := storetest.Place(t, s, m, p, 1, 0)
+	after, _ := os.ReadFile(wals[len(wals)-1])
+	at := 0
+	for at < len(before) && before[at] == after[at] {
+		at++
+	}
+	if _, err := m.Delete(t.Context(), p.Prefix(17)); err != nil {
+		t.Fatal(err)
+	}
+	storetest.Expect(t, m, p, 16)
+	storetest.Put(t, m, kv.Tokens(crashtest.Tokens(9, 32)...)) // shows that the frames before were durable
+	image := storetest.Copy(t, dir)
+	reader.Close()
+	storetest.ZeroPlace(t, image, to, to.Length)
+	name := filepath.Join(image, storetest.LogDir, filepath.Base(wals[len(wals)-1]))
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[at+60] ^= 0xff
+	if err := os.WriteFile(name, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s = storetest.Open(t, image, storetest.Options())
+	if got, _ := storetest.Restore(t, storetest.Model(t, s, crashtest.Plain()), p); got != 16 {
+		t.Errorf("%d tokens, expected 16: what was deleted is back", got)
+	}
+}
+
+// A deletion takes what hangs below, though the frame that said so for that is damaged, and though the prefix was put again since.
+func TestDeletedBelowBehindDamage(t *testing.T) {
+	defer engine.SetRemoveBatch(2)()
+	dir := t.TempDir()
+	s := storetest.Open(t, dir, storetest.Options())
+	m := storetest.Model(t, s, crashtest.Plain())
+	other, p := kv.Tokens(crashtest.Tokens(7, 32)...), kv.Tokens(crashtest.Tokens(1, 64)...)
+	storetest.Put(t, m, other)
+	storetest.Put(t, m, p)
+	if err := s.Checkpoint(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := m.Match(t.Context(), other, db.MatchOptions{}) // keeps what is deleted
+	if err != nil {
+		t.Fatal(err)
+	}
+	wals, _ := filepath.Glob(filepath.Join(dir, storetest.LogDir, "*.wal"))
+	before, _ := os.ReadFile(wals[len(wals)-1])
+	if _, err := m.Delete(t.Context(), p.Prefix(1)); err != nil { // the deepest blocks first
+		t.Fatal(err)
+	}
+	after, _ := os.ReadFile(wals[len(wals)-1])
+	at := 0
+	for at < len(before) && before[at] == after[at] {
+		at++
+	}
+	storetest.Put(t, m, p.Prefix(32))
+	image := storetest.Copy(t, dir)
+	reader.Close()
+	name := filepath.Join(image, storetest.LogDir, filepath.Base(wals[len(wals)-1]))
+	after, err = os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	after[at+60] ^= 0xff
+	if err := os.WriteFile(name, after, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s = storetest.Open(t, image, storetest.Options())
+	if got, _ := storetest.Restore(t, storetest.Model(t, s, crashtest.Plain()), p); got != 32 {
+		t.Errorf("%d tokens, expected 32: what was deleted is back", got)
+	}
+}

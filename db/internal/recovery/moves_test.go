@@ -1,0 +1,258 @@
+package recovery_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/engine"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/segments"
+)
+
+// Records that were put, and moved on and on, between two checkpoints are there after a power cut: the places that they left are
+// destroyed by then.
+func TestMovedOnBetweenCheckpoints(t *testing.T) {
+	for i := range 4 {
+		begun, lost := i&1 > 0, i&2 > 0 // a checkpoint comes between the put and the moves; the index is lost
+		for moves := range 3 {
+			dir := t.TempDir()
+			o := storetest.Options()
+			o.Durability = db.Power
+			s := storetest.Open(t, dir, o)
+			m := storetest.Model(t, s, crashtest.Windowed(40))
+			p := kv.Tokens(crashtest.Tokens(1, 100)...)
+			storetest.Put(t, m, p)
+			if begun {
+				if err := s.Checkpoint(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range moves {
+				if err := storetest.Engine(s).Segments.SealAll(); err != nil {
+					t.Fatal(err)
+				}
+				var out engine.Compacted
+				if err := storetest.Engine(s).Inside().Rewrite(t.Context(), func(segments.Info, int64) bool { return true }, nil, &out); err != nil || out.Records == 0 {
+					t.Fatal(err, out)
+				}
+				if err := s.Sync(t.Context()); err != nil { // destroys the old places
+					t.Fatal(err)
+				}
+			}
+			image := storetest.Copy(t, dir)
+			if err := os.WriteFile(filepath.Join(image, storetest.UnsyncedFile), nil, 0o600); err != nil { // as after a reboot
+				t.Fatal(err)
+			}
+			if lost {
+				if err := os.Remove(filepath.Join(image, storetest.IndexFile)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s = storetest.Open(t, image, o)
+			t.Logf("checkpoint %v, index lost %v, %d moves", begun, lost, moves)
+			storetest.Expect(t, storetest.Model(t, s, crashtest.Windowed(40)), p, 100)
+			if got, err := s.Verify(t.Context(), db.VerifyOptions{}); err != nil || len(got.Damage) > 0 {
+				t.Error(got.Damage, err)
+			}
+		}
+	}
+}
+
+// A record that was moved twice is there, also if the index is lost and a kill came when only the place in the middle was
+// destroyed.
+func TestMovedTwiceStays(t *testing.T) {
+	dir := t.TempDir()
+	s := storetest.Open(t, dir, storetest.Options())
+	m := storetest.Model(t, s, crashtest.Plain())
+	p := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}
+	storetest.Put(t, m, p)
+	var places []index.Loc
+	for i := range 2 {
+		if err := storetest.Engine(s).Segments.SealAll(); err != nil {
+			t.Fatal(err)
+		}
+		var out engine.Compacted
+		if err := storetest.Engine(s).Inside().Rewrite(t.Context(), func(segments.Info, int64) bool { return true }, nil, &out); err != nil || out.Records != 4 {
+			t.Fatal(err, out)
+		}
+		v := storetest.Engine(s).View()
+		if err := v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
+			if i == 0 {
+				places = append(places, x.Loc)
+			}
+			return true
+		}); err != nil {
+			t.Fatal(err)
+		}
+		v.Release()
+	}
+	stopped, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Checkpoint(stopped); err == nil { // it got as far as a head of the log that lists what is to be destroyed
+		t.Fatal("checkpoint with a cancelled context")
+	}
+	image := storetest.Copy(t, dir)
+	for _, l := range places {
+		f, err := os.OpenFile(filepath.Join(image, storetest.SegmentsDir, filepath.Base(storetest.Engine(s).SegmentPath(l.Segment))), os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteAt(make([]byte, l.Length), l.Offset); err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+	}
+	if err := os.Remove(filepath.Join(image, storetest.IndexFile)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		s := storetest.Open(t, image, storetest.Options())
+		storetest.Expect(t, storetest.Model(t, s, crashtest.Plain()), p, 64)
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		os.Remove(filepath.Join(image, storetest.IndexFile))
+	}
+}
+
+// A tail that was moved, and superseded by a longer block that was then deleted, stays gone, also if the index is lost and a
+// kill came when only the first place of all was not yet destroyed.
+func TestMovedAndSupersededStaysDeleted(t *testing.T) {
+	dir := t.TempDir()
+	s := storetest.Open(t, dir, storetest.Options())
+	m := storetest.Model(t, s, crashtest.Plain())
+	p := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}
+	storetest.Put(t, m, p.Prefix(24))
+	if err := s.Close(); err != nil { // seals
+		t.Fatal(err)
+	}
+	s = storetest.Open(t, dir, storetest.Options())
+	m = storetest.Model(t, s, crashtest.Plain())
+	lease := storetest.Engine(s).Segments.Acquire() // so that nothing is destroyed yet
+	defer lease.Release()
+	var out engine.Compacted
+	if err := storetest.Engine(s).Inside().Rewrite(t.Context(), func(segments.Info, int64) bool { return true }, nil, &out); err != nil || out.Records != 2 {
+		t.Fatal(err, out)
+	}
+	places := map[index.Loc]bool{}
+	note := func() {
+		v := storetest.Engine(s).View()
+		defer v.Release()
+		if err := v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
+			if x.First > 0 {
+				places[x.Loc] = true
+			}
+			return true
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	note()
+	storetest.Put(t, m, p)
+	note()
+	if _, err := m.Delete(t.Context(), p.Prefix(20)); err != nil {
+		t.Fatal(err)
+	}
+	image := storetest.Copy(t, dir)
+	for l := range places {
+		f, err := os.OpenFile(filepath.Join(image, storetest.SegmentsDir, filepath.Base(storetest.Engine(s).SegmentPath(l.Segment))), os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteAt(make([]byte, l.Length), l.Offset); err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+	}
+	for _, lost := range []bool{false, true} {
+		if lost {
+			if err := os.Remove(filepath.Join(image, storetest.IndexFile)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s := storetest.Open(t, storetest.Copy(t, image), storetest.Options())
+		storetest.Expect(t, storetest.Model(t, s, crashtest.Plain()), p, 16)
+		if n := storetest.Engine(s).Counts().Blocks; n != 1 {
+			t.Errorf("index lost %v: %d blocks, expected the first", lost, n)
+		}
+	}
+}
+
+// A move that comes when the model is retired already begins no segment for it.
+func TestMoveOfARetiredModel(t *testing.T) {
+	s := storetest.Open(t, t.TempDir(), storetest.Options())
+	m := storetest.Model(t, s, crashtest.Plain())
+	p := kv.Tokens(crashtest.Tokens(1, 48)...)
+	storetest.Put(t, m, p)
+	var moves []index.Entry
+	v := storetest.Engine(s).View()
+	err := v.Blocks(kv.Key{}, 0, func(x index.Entry) bool { moves = append(moves, x); return true })
+	v.Release()
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader, err := m.Match(t.Context(), p, db.MatchOptions{}) // keeps the segment
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Retire(t.Context(), m.Fingerprint()); err != nil {
+		t.Fatal(err)
+	}
+	if moved, err := storetest.Engine(s).Inside().Move(t.Context(), moves[0]); moved || err != nil {
+		t.Fatal(moved, err)
+	}
+	reader.Close()
+	m = storetest.Model(t, s, crashtest.Plain())
+	storetest.Expect(t, m, p, 0)
+	storetest.Put(t, m, p)
+	storetest.Expect(t, m, p, 48)
+}
+
+// What was put after its model was retired and registered again is there, also if the index is lost and a kill came when it had
+// been moved, and the old places destroyed.
+func TestMovedAfterRetireStays(t *testing.T) {
+	dir := t.TempDir()
+	s := storetest.Open(t, dir, storetest.Options())
+	p, old := kv.Tokens(crashtest.Tokens(1, 64)...), kv.Tokens(crashtest.Tokens(2, 64)...)
+	m := storetest.Model(t, s, crashtest.Plain())
+	storetest.Put(t, m, p)
+	storetest.Put(t, m, old)
+	if err := s.Retire(t.Context(), m.Fingerprint()); err != nil {
+		t.Fatal(err)
+	}
+	m = storetest.Model(t, s, crashtest.Plain())
+	storetest.Put(t, m, p)
+	if err := storetest.Engine(s).Segments.SealAll(); err != nil {
+		t.Fatal(err)
+	}
+	var out engine.Compacted
+	if err := storetest.Engine(s).Inside().Rewrite(t.Context(), func(segments.Info, int64) bool { return true }, nil, &out); err != nil || out.Records != 4 {
+		t.Fatal(err, out)
+	}
+	for _, destroyed := range []bool{false, true} {
+		if destroyed {
+			if err := s.Sync(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, lost := range []bool{false, true} {
+			image := storetest.Copy(t, dir)
+			if lost {
+				if err := os.Remove(filepath.Join(image, storetest.IndexFile)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s := storetest.Open(t, image, storetest.Options())
+			m := storetest.Model(t, s, crashtest.Plain())
+			t.Logf("destroyed %v, index lost %v", destroyed, lost)
+			storetest.Expect(t, m, old, 0)
+			storetest.Expect(t, m, p, 64)
+		}
+	}
+}

@@ -1,0 +1,59 @@
+package storetest
+
+import (
+	"fmt"
+	"testing"
+	"time"
+	"weak"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/engine"
+	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// Engine is what a store runs on, or ran on last. Suspend, and a rebuild of the index, end it. The store was opened by this package.
+func Engine(s *db.Store) *engine.Engine {
+	return diskOf(s).engine.Load().(weak.Pointer[engine.Engine]).Value()
+}
+
+// MoveAll moves the records that pick wants, and makes no checkpoint.
+func MoveAll(t testing.TB, s *db.Store, pick func(x index.Entry) bool) {
+	t.Helper()
+	e := Engine(s)
+	if err := e.Segments.SealAll(); err != nil {
+		t.Fatal(err)
+	}
+	var all []index.Entry
+	v := e.View()
+	err := v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
+		if pick(x) {
+			all = append(all, x)
+		}
+		return true
+	})
+	v.Release()
+	if err != nil || len(all) == 0 {
+		t.Fatal(err, len(all))
+	}
+	for _, x := range all {
+		if ok, err := e.Inside().Move(t.Context(), x); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+	}
+}
+
+// DoubtIndex has the store find its index damaged, which is built anew in the background.
+func DoubtIndex(s *db.Store) {
+	Engine(s).Inside().OnDamage(fmt.Errorf("a test says so: %w", index.ErrDamaged))
+}
+
+// RebuildIndex is DoubtIndex, and waits until the index is built anew.
+func RebuildIndex(s *db.Store) {
+	was := Engine(s)
+	for DoubtIndex(s); Engine(s) == was; time.Sleep(time.Millisecond) {
+		if _, err := s.Stats(); err != nil { // suspended or closed
+			return
+		}
+	}
+}

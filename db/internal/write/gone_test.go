@@ -1,0 +1,34 @@
+package write_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// A put whose parent is being evicted at that moment stores the whole prompt all the same: it has all its rows.
+func TestPutBesideEviction(t *testing.T) {
+	s := storetest.Open(t, t.TempDir(), storetest.Options())
+	m := storetest.Model(t, s, crashtest.Plain())
+	short, long := kv.Prompt{Tokens: crashtest.Tokens(1, 32)}, kv.Prompt{Tokens: crashtest.Tokens(1, 80)}
+	storetest.Put(t, m, short)
+	e := storetest.Engine(s)
+	c := e.Hasher.Chain(m.Fingerprint(), 16, &short)
+	last := c.Key(1)
+	e.Inside().LogMu().Lock() // as evictSome has it
+	if !e.Pins.Leave(last, 0) {
+		t.Fatal("the block is pinned")
+	}
+	go func() {
+		time.Sleep(30 * time.Millisecond)
+		e.Pins.End([]kv.Key{last})
+		e.Inside().LogMu().Unlock()
+	}()
+	if got := storetest.Put(t, m, long); got.Blocks != 3 || got.Reused != 2 {
+		t.Errorf("%+v", got)
+	}
+	storetest.Expect(t, m, long, 80)
+}

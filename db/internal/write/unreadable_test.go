@@ -1,0 +1,206 @@
+package write_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/read"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/db/internal/write"
+	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// mayFail ends the test for an error that is not that of a put whose prefix is not stored.
+func mayFail(t *testing.T, err error) {
+	t.Helper()
+	var missing *db.NotStoredError
+	if err != nil && !errors.As(err, &missing) && !read.Passing(err) {
+		t.Fatal(err)
+	}
+}
+
+// entryOf is what the index says about block i of a prompt.
+func entryOf(t *testing.T, s *db.Store, m *db.Model, p kv.Prompt, i int) index.Entry {
+	t.Helper()
+	v := storetest.Engine(s).View()
+	defer v.Release()
+	x, ok, err := v.Get(storetest.Engine(s).Hasher.Chain(m.Fingerprint(), m.Descriptor().BlockTokens, &p).Key(i), 0)
+	if err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	return x
+}
+
+// spoilTokens damages the first token of a record.
+func spoilTokens(t *testing.T, s *db.Store, x index.Entry) {
+	t.Helper()
+	f, err := os.OpenFile(storetest.Engine(s).SegmentPath(x.Loc.Segment), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte{0xff, 0xff, 0xff, 0xff}, x.Loc.Offset+256); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// broad is plain with blocks of more tokens than the index knows.
+func broad() kv.Descriptor {
+	d := crashtest.Plain()
+	d.Name, d.BlockTokens = "broad", 128
+	return d
+}
+
+// A block that cannot be read any more is stored anew by the next put of its prompt, whoever met the damage first, and keeps what
+// hangs below it, refs and leases included.
+func TestUnreadableBlockIsStoredAnew(t *testing.T) {
+	for _, d := range []kv.Descriptor{crashtest.Plain(), broad()} {
+		for _, how := range []string{"put", "put, met before", "extend", "after a reopen", "ref", "lease"} {
+			t.Run(fmt.Sprint(d.Name, ", ", how), func(t *testing.T) {
+				dir := t.TempDir()
+				s := storetest.Open(t, dir, storetest.Options())
+				m := storetest.Model(t, s, d)
+				n := d.BlockTokens
+				p := kv.Tokens(crashtest.Tokens(1, 3*n-5)...)
+				other := kv.Tokens(crashtest.Concat(p.Tokens[:2*n], crashtest.Tokens(2, n))...)
+				storetest.Put(t, m, p)
+				storetest.Put(t, m, other)
+				switch how {
+				case "ref":
+					if err := m.SetRef(t.Context(), "named", p, db.RefOptions{Pinned: true}); err != nil {
+						t.Fatal(err)
+					}
+				case "lease":
+					defer match(t, m, p).Close()
+				}
+				spoilTokens(t, s, entryOf(t, s, m, p, 0))
+				switch how {
+				case "put, met before":
+					storetest.Expect(t, m, p, 0)
+				case "after a reopen":
+					storetest.Expect(t, m, p, 0)
+					if err := s.Close(); err != nil {
+						t.Fatal(err)
+					}
+					s = storetest.Open(t, dir, storetest.Options())
+					m = storetest.Model(t, s, d)
+				case "extend":
+					x := match(t, m, p)
+					defer x.Close()
+					if _, err := x.Extend(t.Context(), p, storetest.Filled(d, &p, 0, len(p.Tokens)), db.PutOptions{}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if how != "extend" {
+					if got := storetest.Put(t, m, p); got.Blocks != 1 {
+						t.Errorf("%d blocks are written, one was damaged", got.Blocks)
+					}
+				}
+				storetest.Expect(t, m, p, len(p.Tokens))
+				storetest.Expect(t, m, other, len(other.Tokens))
+			})
+		}
+	}
+}
+
+func match(t *testing.T, m *db.Model, p kv.Prompt) *db.Match {
+	t.Helper()
+	x, err := m.Match(t.Context(), p, db.MatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+// What was stored below a block that cannot be read any more can be deleted.
+func TestDeleteBelowAnUnreadableBlock(t *testing.T) {
+	for _, d := range []kv.Descriptor{crashtest.Plain(), broad()} {
+		t.Run(d.Name, func(t *testing.T) {
+			s := storetest.Open(t, t.TempDir(), storetest.Options())
+			m := storetest.Model(t, s, d)
+			p := kv.Tokens(crashtest.Tokens(1, 3*d.BlockTokens)...)
+			storetest.Put(t, m, p)
+			spoilTokens(t, s, entryOf(t, s, m, p, 0))
+			if got, err := m.Delete(t.Context(), p.Prefix(2*d.BlockTokens)); err != nil || got.Blocks != 2 {
+				t.Errorf("%+v deleted (%v)", got, err)
+			}
+		})
+	}
+}
+
+// A put is under way when the blocks on which it rests are deleted, and some of them put again.
+func TestPutBesideADeletionAndAnotherPut(t *testing.T) {
+	for _, d := range []kv.Descriptor{crashtest.Plain(), crashtest.Windowed(20), crashtest.Opaque()} {
+		for _, again := range []int{0, 16, 32} {
+			t.Run(fmt.Sprint(d.Name, again), func(t *testing.T) {
+				s := storetest.Open(t, t.TempDir(), storetest.Options())
+				m := storetest.Model(t, s, d)
+				p := kv.Tokens(crashtest.Tokens(1, 48)...)
+				storetest.Put(t, m, p.Prefix(32))
+				slow := storetest.Engine(s).Inside().NewPut(storetest.Engine(s).Catalog.Model(m.Fingerprint()), storetest.Filled(d, &p, 0, 48), nil, write.Options{Codec: storetest.Options().Codec})
+				if err := slow.Plan(&p); err != nil {
+					t.Fatal(err)
+				}
+				n, err := slow.Known()
+				if err != nil || n > 2 {
+					t.Fatal(n, err)
+				}
+				for i := n; i < 3; i++ {
+					if err := slow.Block(t.Context(), i); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if _, err := m.Delete(t.Context(), p.Prefix(16)); err != nil {
+					t.Fatal(err)
+				}
+				if again > 0 {
+					storetest.Put(t, m, p.Prefix(again))
+				}
+				err = slow.Publish(t.Context())
+				slow.Release()
+				mayFail(t, err)
+				storetest.Restore(t, m, p)
+				storetest.Put(t, m, p)
+				storetest.Expect(t, m, p, 48)
+				if _, err := s.Verify(t.Context(), db.VerifyOptions{}); err != nil {
+					t.Fatal(err)
+				}
+			})
+		}
+	}
+}
+
+// Whatever lies under a prompt's key: a restore compares the tokens. Here another prompt's rows were stored there.
+func TestRestoreComparesTokens(t *testing.T) {
+	for _, d := range []kv.Descriptor{crashtest.Plain(), crashtest.Windowed(20), crashtest.Opaque()} {
+		t.Run(d.Name, func(t *testing.T) {
+			s := storetest.Open(t, t.TempDir(), storetest.Options())
+			m := storetest.Model(t, s, d)
+			p := kv.Tokens(crashtest.Tokens(1, 32)...)
+			q := kv.Tokens(crashtest.Concat(p.Tokens[:16], crashtest.Tokens(2, 16))...)
+			storetest.Put(t, m, p.Prefix(16))
+			forged := storetest.Engine(s).Inside().NewPut(storetest.Engine(s).Catalog.Model(m.Fingerprint()), storetest.Filled(d, &p, 0, 32), nil, write.Options{Codec: storetest.Options().Codec})
+			if err := forged.Plan(&p); err != nil {
+				t.Fatal(err)
+			}
+			forged.Chain = storetest.Engine(s).Hasher.Chain(m.Fingerprint(), d.BlockTokens, &q)
+			if err := forged.Block(t.Context(), 1); err != nil {
+				t.Fatal(err)
+			}
+			if err := forged.Publish(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			forged.Release()
+			if n, why := storetest.Restore(t, m, q); n > 16 || why.Code != db.Collision && why.Code != db.StateMissing {
+				t.Errorf("%d tokens of another prompt (%v)", n, why)
+			}
+		})
+	}
+}

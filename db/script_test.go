@@ -1,12 +1,13 @@
 package db_test
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/dormousekv/dormouse/db/internal/script"
 )
 
 // Scripts: laws of docs/reliability.md as text, in testdata/LAW/NAME.txt. The grammar, a command a line or several with ";" between:
@@ -102,22 +103,22 @@ func TestScripts(t *testing.T) {
 			if scriptLaws[law] == "" {
 				t.Fatalf("%s: no law has the name %s", file, law)
 			}
-			x, err := parseScript(file, string(text))
+			x, err := script.Parse(file, string(text))
 			if err != nil {
 				t.Fatal(err)
 			}
-			counts[x.state]++
-			if x.state == "cannot run" {
-				t.Skip(x.state + ": " + x.why)
+			counts[x.State]++
+			if x.State == "cannot run" {
+				t.Skip(x.State + ": " + x.Why)
 			}
-			err = runScript(t, x)
+			err = script.Run(t, x)
 			switch {
-			case isMalformed(err):
+			case script.IsMalformed(err):
 				t.Error(err)
-			case x.state == "red" && err == nil:
-				t.Errorf("%s:1: is red (%s), and passes: take the word out", file, x.why)
-			case x.state == "red":
-				t.Logf("red (%s): %v", x.why, err)
+			case x.State == "red" && err == nil:
+				t.Errorf("%s:1: is red (%s), and passes: take the word out", file, x.Why)
+			case x.State == "red":
+				t.Logf("red (%s): %v", x.Why, err)
 			case err != nil:
 				t.Error(err)
 			}
@@ -125,15 +126,6 @@ func TestScripts(t *testing.T) {
 	}
 	t.Log(counts)
 }
-
-// errScript is the error of a script that says nothing about the store: it is malformed, or asks for what is not there.
-type errScript string
-
-func (e errScript) Error() string { return string(e) }
-
-func malformed(format string, args ...any) error { return errScript(fmt.Sprintf(format, args...)) }
-
-func isMalformed(err error) bool { return errors.As(err, new(errScript)) }
 
 // A script that says nothing, or something else than it seems to, is an error with its file and line.
 func TestMalformedScripts(t *testing.T) {
@@ -155,11 +147,11 @@ func TestMalformedScripts(t *testing.T) {
 		"# green: why\nfail lock a\nput A":          `x.txt:2: no command is like "fail lock a"`,
 		"# green: why\nbegin put A until sync wal/": "x.txt:2: begin put A until sync wal/: it did not come there",
 	} {
-		x, err := parseScript("x.txt", text)
+		x, err := script.Parse("x.txt", text)
 		if err == nil {
-			err = runScript(t, x)
+			err = script.Run(t, x)
 		}
-		if !isMalformed(err) || !strings.Contains(fmt.Sprint(err), want) {
+		if !script.IsMalformed(err) || !strings.Contains(fmt.Sprint(err), want) {
 			t.Errorf("%q: %v, expected %s", text, err, want)
 		}
 	}

@@ -1,4 +1,4 @@
-package db_test
+package script
 
 import (
 	"bytes"

@@ -1,6 +1,7 @@
-package db_test
+package script
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -9,10 +10,13 @@ import (
 	"sync"
 )
 
-type script struct {
-	file, state, why string
-	lines            []scriptLine
-	drawn, each      bool // has a cut whose loss is drawn; something that fails at each call
+// Script is one that was read.
+type Script struct {
+	State, Why string // green, red or "cannot run", and what the first line says
+
+	file        string
+	lines       []scriptLine
+	drawn, each bool // has a cut whose loss is drawn; something that fails at each call
 }
 
 type scriptLine struct {
@@ -111,14 +115,15 @@ func parseCommand(text string) (out scriptChoice, known bool, err error) {
 
 var scriptStates = regexp.MustCompile(`^# (green|red|cannot run): (\S.*)$`)
 
-func parseScript(file, text string) (*script, error) {
-	x := &script{file: file}
+// Parse reads a script. The error of one that is malformed has its file and line.
+func Parse(file, text string) (*Script, error) {
+	x := &Script{file: file}
 	bad := func(n int, format string, args ...any) error {
 		return malformed("%s:%d: %s", file, n, fmt.Sprintf(format, args...))
 	}
 	lines, unknown := strings.Split(text, "\n"), false
 	if m := scriptStates.FindStringSubmatch(lines[0]); m != nil {
-		x.state, x.why = m[1], m[2]
+		x.State, x.Why = m[1], m[2]
 	} else {
 		return nil, bad(1, `expected "# green: why", "# red: why" or "# cannot run: why"`)
 	}
@@ -161,8 +166,8 @@ func parseScript(file, text string) (*script, error) {
 	switch {
 	case len(x.lines) == 0:
 		return nil, bad(len(lines), "no command")
-	case unknown != (x.state == "cannot run"):
-		return nil, bad(1, "is %s, and has a command without meaning: %t", x.state, unknown)
+	case unknown != (x.State == "cannot run"):
+		return nil, bad(1, "is %s, and has a command without meaning: %t", x.State, unknown)
 	}
 	return x, nil
 }
@@ -195,3 +200,13 @@ func number(args ...string) (int, bool) {
 	}
 	return 0, false
 }
+
+// errScript is the error of a script that says nothing about the store: it is malformed, or asks for what is not there.
+type errScript string
+
+func (e errScript) Error() string { return string(e) }
+
+func malformed(format string, args ...any) error { return errScript(fmt.Sprintf(format, args...)) }
+
+// IsMalformed reports whether an error is that of a script that says nothing about the store: it is malformed, or asks for what is not there.
+func IsMalformed(err error) bool { return errors.As(err, new(errScript)) }

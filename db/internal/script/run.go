@@ -1,4 +1,4 @@
-package db_test
+package script
 
 import (
 	"context"
@@ -57,8 +57,8 @@ type scriptFrame struct {
 	b    []byte
 }
 
-// runScript runs a script with every choice that it leaves, with several losses if they are drawn, and with each call that is to fail.
-func runScript(t *testing.T, x *script) error {
+// Run runs a script with every choice that it leaves, with several losses if they are drawn, and with each call that is to fail.
+func Run(t testing.TB, x *Script) error {
 	first, seeds := uint64(0), uint64(1)
 	if x.drawn {
 		seed, all := crashtest.Seed(t)
@@ -94,7 +94,7 @@ func runScript(t *testing.T, x *script) error {
 }
 
 // nextChoice goes on to the next combination of choices, if there is one.
-func nextChoice(x *script, choice []int) bool {
+func nextChoice(x *Script, choice []int) bool {
 	for i, l := range x.lines {
 		if choice[i]++; choice[i] < len(l.choices) {
 			return true
@@ -105,7 +105,7 @@ func nextChoice(x *script, choice []int) bool {
 }
 
 // with says which of its runs a script failed in.
-func with(x *script, choice []int, seed uint64, nth int64) (out string) {
+func with(x *Script, choice []int, seed uint64, nth int64) (out string) {
 	for i, l := range x.lines {
 		if len(l.choices) > 1 {
 			out += fmt.Sprintf(", line %d: choice %d", l.n, choice[i]+1)
@@ -120,7 +120,7 @@ func with(x *script, choice []int, seed uint64, nth int64) (out string) {
 	return out
 }
 
-func (r *scriptRun) run(x *script, choice []int) error {
+func (r *scriptRun) run(x *Script, choice []int) error {
 	for i, l := range x.lines {
 		if c := l.choices[choice[i]]; c.do != nil {
 			if err := r.line(l, c); err != nil {
@@ -176,7 +176,7 @@ func (r *scriptRun) line(l scriptLine, c scriptChoice) error {
 		r.faults.clear(r)
 	}
 	switch {
-	case isMalformed(err):
+	case IsMalformed(err):
 		return err
 	case r.d.Crashed(), l.ends == "may fail":
 		return nil

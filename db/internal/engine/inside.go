@@ -6,7 +6,6 @@ import (
 
 	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/db/internal/lease"
-	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/db/internal/read"
 	"github.com/dormousekv/dormouse/db/internal/write"
 	"github.com/dormousekv/dormouse/index"
@@ -32,7 +31,6 @@ func (i Inside) PublishGate() *lock.RWMutex[lock.PublishGate] { return &i.e.publ
 func (i Inside) LogMu() *lock.Mutex[lock.Commit]              { return &i.e.logMu }
 func (i Inside) Shorts() *lease.Shorts                        { return &i.e.shorts }
 func (i Inside) Workers() *read.Workers                       { return i.e.workers }
-func (i Inside) Clock() *atomic.Uint64                        { return &i.e.clock }
 func (i Inside) Seq() *atomic.Uint64                          { return &i.e.seq }
 func (i Inside) OnDamage(err error)                           { i.e.onDamage(err) }
 func (i Inside) Growth() *atomic.Int64                        { return &i.e.growth }
@@ -80,8 +78,6 @@ func (i Inside) Reclaim(ctx context.Context) error                     { return 
 func (i Inside) EvictToLowWater(ctx context.Context) error             { return i.e.evictToLowWater(ctx) }
 func (i Inside) Move(ctx context.Context, x index.Entry) (bool, error) { return i.e.move(ctx, x) }
 func (i Inside) LogBarrier(lsn uint64) (uint64, error)                 { return i.e.logBarrier(lsn) }
-func (i Inside) LogStateLocked(op oplog.Op) (uint64, error)            { return i.e.logStateLocked(op) }
-func (i Inside) CompactIndex(ctx context.Context) error                { return i.e.compactIndex(ctx) }
 
 // Rewrite moves the live records out of the segments that are worth it.
 func (i Inside) Rewrite(ctx context.Context, worth func(s segments.Info, live int64) bool, progress func(Progress), out *Compacted) error {
@@ -128,10 +124,9 @@ func (i Inside) ThinStates(m *catalog.Model, p *kv.Prompt, keep int) error {
 // RemoveBatch bounds the records that one log frame removes.
 func RemoveBatch() int { return removeBatch }
 
-// SetMaxHead, SetRemoveBatch and SetMinute change limits and the clock until the returned function is called.
-func SetMaxHead(n int) (reset func())            { return set(&maxHead, n) }
-func SetRemoveBatch(n int) (reset func())        { return set(&removeBatch, n) }
-func SetMinute(now func() uint32) (reset func()) { return set(&minute, now) }
+// SetMaxHead and SetRemoveBatch change limits until the returned function is called.
+func SetMaxHead(n int) (reset func())     { return set(&maxHead, n) }
+func SetRemoveBatch(n int) (reset func()) { return set(&removeBatch, n) }
 
 func set[T any](v *T, to T) (reset func()) {
 	was := *v

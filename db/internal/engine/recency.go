@@ -24,8 +24,8 @@ type blockUse struct {
 // usesLimit bounds the uses that wait for a writer; more are dropped.
 const usesLimit = 1 << 14
 
-// minute is the time, as the index keeps it. A variable for tests.
-var minute = func() uint32 { return uint32(time.Now().Unix() / 60) }
+// minute is the time, as the index keeps it.
+func minute() uint32 { return uint32(time.Now().Unix() / 60) }
 
 // used notes that a match ended in block k.
 func (r *recency) used(k kv.Key) {

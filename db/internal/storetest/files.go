@@ -45,12 +45,6 @@ func Hasher(t testing.TB, dir string) kv.Hasher {
 	return kv.NewHasher(kv.Seed(b[seedAt:]))
 }
 
-// DropIndex takes the index of a store that is not open.
-func DropIndex(t testing.TB, dir string) {
-	t.Helper()
-	Remove(t, dir, IndexFile)
-}
-
 // Remove takes a file of a store.
 func Remove(t testing.TB, dir, name string) {
 	t.Helper()

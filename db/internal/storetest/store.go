@@ -235,23 +235,3 @@ func Reopened(t testing.TB, s *db.Store, o db.Options) *db.Store {
 	}
 	return Open(t, s.Dir(), o)
 }
-
-// Evict evicts a block at least, if there is one: it asks for less than the store occupies until one goes. What the background gives back
-// meanwhile is none.
-func Evict(t testing.TB, s *db.Store) {
-	t.Helper()
-	before := Stats(t, s).Blocks
-	for range 8 {
-		used, err := s.Shrink(context.Background(), 1<<60) // what it is now
-		if err == nil {
-			_, err = s.Shrink(context.Background(), used-1)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if Stats(t, s).Blocks < before {
-			return
-		}
-	}
-	t.Fatalf("none of %d blocks was evicted", before)
-}

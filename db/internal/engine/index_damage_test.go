@@ -156,7 +156,7 @@ func damagedBehind(t *testing.T, disk vfs.FS, n int) (*db.Store, *db.Model) {
 	dir := t.TempDir()
 	s := storetest.Open(t, dir, storetest.Options())
 	m := storetest.Model(t, s, crashtest.Plain())
-	for i := range n {
+	for i := range n - 1 {
 		storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(i, 32)})
 	}
 	if err := s.Close(); err != nil {
@@ -164,7 +164,7 @@ func damagedBehind(t *testing.T, disk vfs.FS, n int) (*db.Store, *db.Model) {
 	}
 	s = storetest.OpenOn(t, disk, dir, storetest.Options())
 	m = storetest.Model(t, s, crashtest.Plain())
-	storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(n, 32)}) // so that there is something to sync
+	storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(n-1, 32)}) // so that there is something to sync
 	info, err := os.Stat(filepath.Join(dir, storetest.IndexFile))
 	if err != nil {
 		t.Fatal(err)

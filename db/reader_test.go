@@ -2,6 +2,7 @@ package db_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -218,10 +219,30 @@ func TestReadersBesideABusyWriter(t *testing.T) {
 	}
 }
 
+// TestChildThatDies is what a process does that is killed beside a reader.
+func TestChildThatDies(t *testing.T) {
+	dir := os.Getenv("DORMOUSE_CHILD_DIR")
+	if os.Getenv("DORMOUSE_CHILD") != "delete and die" {
+		t.Skip("SKIPPED: runs in a child process only, which other tests start")
+	}
+	s, p := storetest.Open(t, dir, storetest.Options()), kv.Tokens(crashtest.Tokens(1, 200)...)
+	if _, err := storetest.Model(t, s, crashtest.Plain()).Delete(t.Context(), p.Prefix(1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Println("killed now")
+	if self, err := os.FindProcess(os.Getpid()); err == nil {
+		self.Kill()
+	}
+	select {}
+}
+
 // killedChild runs this test binary as another process that does what childStore says, and is killed by itself.
 func killedChild(t *testing.T, job, dir string) {
 	t.Helper()
-	c := exec.Command(os.Args[0], "-test.run=^TestChildStore$")
+	c := exec.Command(os.Args[0], "-test.run=^TestChildThatDies$")
 	c.Env = append(os.Environ(), "DORMOUSE_CHILD="+job, "DORMOUSE_CHILD_DIR="+dir)
 	out, err := c.CombinedOutput()
 	if exit := new(exec.ExitError); !errors.As(err, &exit) || !strings.Contains(string(out), "killed now") {

@@ -37,19 +37,6 @@ func TestChildStore(t *testing.T) {
 	case "open":
 		_, err := db.Open(t.Context(), dir, storetest.Options())
 		fmt.Printf("locked %t: %v\n", errors.Is(err, db.ErrLocked), err)
-	case "delete and die":
-		s, p := storetest.Open(t, dir, storetest.Options()), kv.Tokens(crashtest.Tokens(1, 200)...)
-		if _, err := storetest.Model(t, s, crashtest.Plain()).Delete(t.Context(), p.Prefix(1)); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Sync(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		fmt.Println("killed now")
-		if self, err := os.FindProcess(os.Getpid()); err == nil {
-			self.Kill()
-		}
-		select {}
 	case "use":
 		s := storetest.Open(t, dir, storetest.Options())
 		m := storetest.Model(t, s, crashtest.Plain())

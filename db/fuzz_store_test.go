@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
@@ -87,12 +88,12 @@ func exercise(t *testing.T, dir string, sound bool) {
 				_ = err // a damaged store may fail, but not fall
 			}
 		}
-		if _, err := s.Verify(t.Context(), db.VerifyOptions{}); err != nil && sound {
+		if _, err := admin.VerifyStore(t.Context(), s, admin.VerifyOptions{}); err != nil && sound {
 			t.Fatalf("a store that opens cannot be verified: %v", err)
 		}
 		s.Close()
 	}
-	db.Verify(t.Context(), dir, db.VerifyOptions{})
+	admin.Verify(t.Context(), dir, admin.VerifyOptions{})
 }
 
 func use(t *testing.T, s *db.Store, sound bool) {
@@ -132,9 +133,9 @@ func use(t *testing.T, s *db.Store, sound bool) {
 	}
 	s.Stats()
 	db.Collect(s.Models())
-	db.Collect(s.Log(t.Context()))
-	db.Collect(s.Tombstones())
-	db.Collect(s.Segments(t.Context()))
+	db.Collect(admin.Log(t.Context(), s))
+	db.Collect(admin.Tombstones(s))
+	db.Collect(admin.Segments(t.Context(), s))
 	if refs, err := db.Collect(s.Refs()); err == nil {
 		for _, r := range refs {
 			s.Ref(r.Name)
@@ -144,7 +145,7 @@ func use(t *testing.T, s *db.Store, sound bool) {
 		if err != nil {
 			break
 		}
-		db.Collect(s.Planes(t.Context(), b))
+		db.Collect(admin.Planes(t.Context(), s, b))
 	}
 }
 

@@ -9,10 +9,8 @@ import (
 
 	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/db/internal/engine"
-	"github.com/dormousekv/dormouse/db/internal/read"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
-	"github.com/dormousekv/dormouse/segments"
 )
 
 // All lists of a store are of one kind: an iterator that asks the store when a loop begins, over what is there at that moment (but for
@@ -73,25 +71,6 @@ func (s *Store) Blocks(ctx context.Context) iter.Seq2[Block, error] {
 		}
 	}
 }
-
-// Planes lists the planes of a stored record. It reads the record's header and table. [ErrGone] if that was deleted or evicted since it was
-// listed.
-func (s *Store) Planes(ctx context.Context, b Block) iter.Seq2[Plane, error] {
-	return listed(func() ([]Plane, error) { return s.planes(ctx, b) })
-}
-
-// Segments lists the segment files with what is alive in each. It reads their headers.
-func (s *Store) Segments(ctx context.Context) iter.Seq2[Segment, error] {
-	return listed(func() ([]Segment, error) { return s.segments(ctx) })
-}
-
-// Log lists the files of the log, which it reads. Nothing is appended meanwhile.
-func (s *Store) Log(ctx context.Context) iter.Seq2[LogFile, error] {
-	return listed(func() ([]LogFile, error) { return s.log(ctx) })
-}
-
-// Tombstones lists what waits to be destroyed, in no order: until the log is synced, and until no match can see it.
-func (s *Store) Tombstones() iter.Seq2[Tombstone, error] { return listed(s.tombstones) }
 
 // Refs lists all refs by name.
 func (s *Store) Refs() iter.Seq2[Ref, error] { return listed(s.refs) }
@@ -192,78 +171,4 @@ func (s *Store) blocksBehindOnce(ctx context.Context, page []Block) ([]Block, er
 		s.indexDamaged(err)
 	}
 	return page, err
-}
-
-// Plane is one stored plane of a record: the rows of one tensor.
-type Plane struct {
-	Tensor      int
-	Codec       string
-	Compression string
-	FirstRow    int // relative to the block's first position
-	Rows        int
-	Exceptions  int
-	MaxError    float32
-	Bytes       int64
-}
-
-func (s *Store) planes(ctx context.Context, b Block) (planes []Plane, err error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	e, err := s.enter()
-	if err != nil {
-		return nil, err
-	}
-	defer s.leave()
-	loc := segments.Loc{Segment: b.Segment, Offset: b.Offset, Length: b.Bytes}
-	err = e.Record(b.Key, uint8(b.Group), loc, func(r *segments.Record) error {
-		for i := range r.Tensors() {
-			te := r.Tensor(i)
-			p := read.PlaneOf(te)
-			planes = append(planes, Plane{
-				Tensor: int(te.Tensor), Codec: p.Codec.String(), Compression: p.Compression.String(), FirstRow: int(te.FirstRow),
-				Rows: p.Rows, Exceptions: int(p.Exceptions), MaxError: p.MaxError, Bytes: int64(te.Length),
-			})
-		}
-		return nil
-	})
-	return planes, err
-}
-
-// Segment is one segment file.
-type Segment struct {
-	ID        uint64
-	Path      string
-	Model     kv.Fingerprint
-	Sealed    bool
-	Size      int64
-	Allocated int64
-	Records   int64 // live
-	LiveBytes int64
-}
-
-func (s *Store) segments(ctx context.Context) ([]Segment, error) {
-	e, err := s.enter()
-	if err != nil {
-		return nil, err
-	}
-	defer s.leave()
-	v := e.View()
-	defer v.Release()
-	var out []Segment
-	for _, i := range e.Segments.Segments() {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		live := v.Segment(i.ID)
-		x := Segment{
-			ID: i.ID, Path: i.Path, Sealed: i.Sealed, Size: i.Size, Allocated: i.Allocated,
-			Records: live.Records, LiveBytes: live.Bytes,
-		}
-		if d, err := e.Segments.Descriptor(i.ID); err == nil {
-			x.Model = d.Fingerprint()
-		}
-		out = append(out, x)
-	}
-	return out, nil
 }

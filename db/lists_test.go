@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/kv"
@@ -31,8 +32,8 @@ func TestLists(t *testing.T) {
 	}
 	lists := func(ctx context.Context) map[string]func() (int, error) {
 		return map[string]func() (int, error){
-			"Models": walk(s, s.Models()), "Refs": walk(s, s.Refs()), "Notes": walk(s, m.Notes()), "Tombstones": walk(s, s.Tombstones()),
-			"Blocks": walk(s, s.Blocks(ctx)), "Planes": walk(s, s.Planes(ctx, blocks[0])), "Segments": walk(s, s.Segments(ctx)), "Log": walk(s, s.Log(ctx)),
+			"Models": walk(s, s.Models()), "Refs": walk(s, s.Refs()), "Notes": walk(s, m.Notes()), "Tombstones": walk(s, admin.Tombstones(s)),
+			"Blocks": walk(s, s.Blocks(ctx)), "Planes": walk(s, admin.Planes(ctx, s, blocks[0])), "Segments": walk(s, admin.Segments(ctx, s)), "Log": walk(s, admin.Log(ctx, s)),
 		}
 	}
 	want := map[string]int{"Models": 1, "Refs": 3, "Notes": 3, "Blocks": 6, "Planes": len(crashtest.Plain().Tensors), "Segments": 1, "Log": 1}

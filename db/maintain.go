@@ -2,16 +2,9 @@ package db
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"log/slog"
-	"path/filepath"
 
 	"github.com/dormousekv/dormouse/db/internal/engine"
-	"github.com/dormousekv/dormouse/db/internal/folder"
-	"github.com/dormousekv/dormouse/internal/vfs"
-	"github.com/dormousekv/dormouse/wal"
 )
 
 // Checkpoint makes everything that was acknowledged so far durable, moves it from the log to the index, and deletes
@@ -44,12 +37,6 @@ type CompactOptions struct {
 	LiveShare float64
 	All       bool // every segment to which nothing is appended is rewritten, whatever that gives
 	Progress  func(Progress)
-
-	// These are for [Compact] only, and what they are in [Options].
-	AllowSharedDir bool
-	Logger         *slog.Logger
-
-	least int64 // bytes that rewriting segments must give back in all
 }
 
 // Validate returns an error that names the field at fault, its value, and what is allowed.
@@ -80,50 +67,12 @@ func (s *Store) Compact(ctx context.Context, o CompactOptions) (Compacted, error
 	var out Compacted
 	err := s.onIndex(ctx, func() (err error) {
 		return s.using(func(e *engine.Engine) error {
-			did, err := e.Compact(ctx, engine.CompactOptions{LiveShare: o.LiveShare, All: o.All, Progress: progress(o.Progress), Least: o.least})
+			did, err := e.Compact(ctx, engine.CompactOptions{LiveShare: o.LiveShare, All: o.All, Progress: progress(o.Progress), Least: s.hidden.CompactLeast})
 			out = Compacted(did)
 			return err
 		})
 	})
 	return out, err
-}
-
-// Compact is [Store.Compact] of a store that nobody has open. It evicts nothing, and makes no store where there is none
-// (fs.ErrNotExist). What is lost and can be made anew is: FORMAT, the index, the Bloom filter. A store that was left by a process that
-// was killed is recovered, as by [Open].
-//
-// The files of a store that was closed occupy no more than before, unless one was made anew: segments are rewritten only if that gives
-// back more than the rewriting itself may take.
-func Compact(ctx context.Context, dir string, o CompactOptions) (Compacted, error) {
-	if err := o.Validate(); err != nil {
-		return Compacted{}, err
-	}
-	if _, err := LostFormat(dir); err != nil { // Open would make a store where there is none
-		return Compacted{}, err
-	}
-	before, err := folder.Bytes(vfs.OS, dir)
-	if err != nil {
-		return Compacted{}, err
-	}
-	kept, err := wal.KeptAhead(vfs.OS, filepath.Join(dir, folder.LogDir))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return Compacted{Before: before, After: before}, err
-	}
-	// Records move to new segments, the index says so in new pages, and the log goes on for that.
-	o.least = 8*engine.BlockBytes + max(0, engine.MinLogAhead-kept)
-	s, err := Open(ctx, dir, Options{
-		Budget: 1 << 50, MinFree: -1, SegmentBytes: 64 << 20, CheckpointInterval: -1, logAhead: max(kept, engine.MinLogAhead),
-		AllowSharedDir: o.AllowSharedDir, Progress: o.Progress, Logger: o.Logger,
-	})
-	if err != nil {
-		return Compacted{Before: before, After: before}, err
-	}
-	out, err := s.Compact(ctx, o)
-	err = errors.Join(err, s.Close())
-	out.Before = before
-	after, merr := folder.Bytes(vfs.OS, dir)
-	out.After = after
-	return out, errors.Join(err, merr)
 }
 
 // Trim answers memory pressure: maps, pools and pages read ahead are dropped, the garbage collector runs, and a checkpoint is made. No

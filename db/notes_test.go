@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/kv"
@@ -93,7 +94,7 @@ func TestNotes(t *testing.T) {
 		t.Fatal(err)
 	}
 	to := filepath.Join(t.TempDir(), "repaired")
-	if _, err := db.Repair(t.Context(), dir, to, db.RepairOptions{}); err != nil {
+	if _, err := admin.Repair(t.Context(), dir, to, admin.RepairOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	s = storetest.Open(t, to, storetest.Options())

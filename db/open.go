@@ -24,13 +24,13 @@ func (s *Store) acquireLock() error {
 		s.lock = lock
 		return err
 	}
-	s.o.beside = false
+	s.beside = false
 	lock, err := vfs.ShareLock(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
-	case errors.Is(err, ErrLocked) && !s.o.alone:
-		s.o.beside = true
+	case errors.Is(err, ErrLocked) && !s.hidden.KeepOut:
+		s.beside = true
 		return nil
 	}
 	s.lock = lock
@@ -39,7 +39,7 @@ func (s *Store) acquireLock() error {
 
 // opened lets go of what a reader needs no more once the store is open.
 func (s *Store) opened() {
-	if s.o.ReadOnly && !s.o.alone {
+	if s.o.ReadOnly && !s.hidden.KeepOut {
 		s.unlock()
 	}
 }
@@ -58,9 +58,7 @@ func Open(ctx context.Context, dir string, o Options) (*Store, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	if o.fs == nil {
-		o.fs = vfs.From(ctx)
-	}
+	disk := vfs.From(ctx)
 	o = o.withDefaults()
 	if dir == "" { // a variable that is not set, and not the current directory
 		return nil, errors.New("db: Open without the name of a directory")
@@ -69,23 +67,22 @@ func Open(ctx context.Context, dir string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := folder.Prepare(o.fs, dir, o.ReadOnly, o.AllowSharedDir); err != nil {
+	if err := folder.Prepare(disk, dir, o.ReadOnly, o.AllowSharedDir); err != nil {
 		return nil, err
 	}
 	if !o.ReadOnly {
-		if err := folder.RefuseOthers(o.fs, dir); err != nil { // before a LOCK is left among them
+		if err := folder.RefuseOthers(disk, dir); err != nil { // before a LOCK is left among them
 			return nil, err
 		}
 	}
 	if err := folder.CheckFiles(dir, o.AllowSharedDir, o.Logger); err != nil {
 		return nil, err
 	}
-	o.alone = o.alone || engine.KeepsOut(ctx)
-	s := &Store{dir: dir, o: o, life: newLife(), gen: 1}
+	s := &Store{dir: dir, o: o, fs: disk, hidden: engine.HiddenOf(ctx), life: newLife(), gen: 1}
 	if err := s.acquireLock(); err != nil {
 		return nil, err
 	}
-	s.eng, err = engine.Open(ctx, dir, s.o.engine())
+	s.eng, err = engine.Open(ctx, dir, s.engineOptions())
 	if err != nil {
 		s.unlock()
 		return nil, err

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/db/internal/engine"
-	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/quant"
 )
 
@@ -76,13 +75,6 @@ type Options struct {
 	Progress func(Progress)
 	// Logger receives what an operator should know. Nil: slog.Default().
 	Logger *slog.Logger
-
-	logAhead int64 // engine.Options.LogAhead
-
-	fs vfs.FS // of the context that Open was given
-
-	alone  bool // of a reader that needs the files to stay as they are: it keeps writers out
-	beside bool // of a reader: a writer has the store open
 }
 
 // Progress is how far long work has come.
@@ -120,9 +112,6 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
-	}
-	if o.fs == nil {
-		o.fs = vfs.OS
 	}
 	return o
 }
@@ -195,13 +184,14 @@ func codecName(c quant.Codec) string {
 	return c.String()
 }
 
-// engine is the same for the engine. All fields are filled in.
-func (o Options) engine() engine.Options {
+// engineOptions are the options of a store as its engine takes them.
+func (s *Store) engineOptions() engine.Options {
+	o := s.o
 	return engine.Options{
-		FS: o.fs, Logger: o.Logger, Budget: o.Budget, MinFree: o.MinFree, MaxBlocks: o.MaxBlocks, HighWater: o.HighWater, LowWater: o.LowWater,
+		FS: s.fs, Logger: o.Logger, Budget: o.Budget, MinFree: o.MinFree, MaxBlocks: o.MaxBlocks, HighWater: o.HighWater, LowWater: o.LowWater,
 		Rank: func(l engine.Leaf) uint64 { return o.Policy.Rank(Leaf(l)) }, Power: o.Durability == Power,
 		CheckpointInterval: o.CheckpointInterval, CheckpointBytes: o.CheckpointBytes, SegmentBytes: o.SegmentBytes, BloomFPR: o.BloomFPR,
-		LogAhead: o.logAhead, ReadOnly: o.ReadOnly, Alone: o.alone, Beside: o.beside, Progress: progress(o.Progress),
+		LogAhead: s.hidden.LogAhead, ReadOnly: o.ReadOnly, Alone: s.hidden.KeepOut, Beside: s.beside, Progress: progress(o.Progress),
 	}
 }
 

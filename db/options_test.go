@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
@@ -74,8 +75,8 @@ func TestOptionsAreChecked(t *testing.T) {
 		{db.CompactOptions{}, func(o any) error { _, err := s.Compact(t.Context(), o.(db.CompactOptions)); return err }, map[string]func(float64) bool{
 			"LiveShare": share,
 		}},
-		{db.VerifyOptions{}, nil, nil},
-		{db.RepairOptions{}, nil, nil},
+		{admin.VerifyOptions{}, nil, nil},
+		{admin.RepairOptions{}, nil, nil},
 	} {
 		of := reflect.TypeOf(x.options)
 		for i := range of.NumField() {

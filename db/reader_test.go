@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -63,7 +64,7 @@ func TestReaderBesideWriter(t *testing.T) {
 	if _, err := rm.Put(t.Context(), second, storetest.Filled(rm.Descriptor(), &second, 0, 200), db.PutOptions{}); !errors.Is(err, db.ErrReadOnly) {
 		t.Errorf("put: %v", err)
 	}
-	if _, err := r.Verify(t.Context(), db.VerifyOptions{}); !errors.Is(err, db.ErrLocked) {
+	if _, err := admin.VerifyStore(t.Context(), r, admin.VerifyOptions{}); !errors.Is(err, db.ErrLocked) {
 		t.Errorf("verify: %v", err)
 	}
 
@@ -92,7 +93,7 @@ func TestReaderBesideWriter(t *testing.T) {
 		t.Fatal(err)
 	}
 	storetest.Expect(t, rm, second, 200)
-	if rep, err := r.Verify(t.Context(), db.VerifyOptions{}); err != nil || len(rep.Damage) > 0 {
+	if rep, err := admin.VerifyStore(t.Context(), r, admin.VerifyOptions{}); err != nil || len(rep.Damage) > 0 {
 		t.Errorf("verify: %v, %v", rep.Damage, err)
 	}
 	if err := r.Close(); err != nil {
@@ -199,7 +200,7 @@ func TestReadersBesideABusyWriter(t *testing.T) {
 				if st, err := r.Stats(); err != nil || st.Damaged > 0 {
 					t.Errorf("%d damaged records, %v", st.Damaged, err)
 				}
-				if p := r.IndexProblems(); len(p) > 0 {
+				if p := admin.IndexProblems(r); len(p) > 0 {
 					t.Errorf("index: %v", p)
 				}
 				if err := r.Close(); err != nil {
@@ -304,7 +305,7 @@ func TestVerifyWithoutLock(t *testing.T) {
 		t.Fatal(err)
 	}
 	asked := false
-	_, err := db.Verify(t.Context(), dir, db.VerifyOptions{Progress: func(db.Progress) {
+	_, err := admin.Verify(t.Context(), dir, admin.VerifyOptions{Progress: func(db.Progress) {
 		asked = true
 		if _, err := db.Open(t.Context(), dir, storetest.Options()); !errors.Is(err, db.ErrLocked) {
 			t.Errorf("a writer beside it: %v", err)
@@ -335,7 +336,7 @@ func TestPlanesOfWhatIsGone(t *testing.T) {
 		if err := errors.Join(do(s, m, p), s.Sync(t.Context()), s.Checkpoint(t.Context())); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := db.Collect(s.Planes(t.Context(), all[0])); !errors.Is(err, db.ErrGone) || errors.Is(err, db.ErrCorrupt) {
+		if _, err := db.Collect(admin.Planes(t.Context(), s, all[0])); !errors.Is(err, db.ErrGone) || errors.Is(err, db.ErrCorrupt) {
 			t.Errorf("%s: %v", how, err)
 		}
 	}

@@ -96,7 +96,7 @@ func (s *Store) rebuildIndex(cause error, r *rebuilding) {
 	old := s.eng
 	old.Halt()
 	unsaved := errors.Join(old.Sync(), old.Abandon()) // if the rebuild fails, nobody else makes durable what there is
-	e, err := engine.OpenRebuilt(context.Background(), s.dir, s.o.engine(), cause)
+	e, err := engine.OpenRebuilt(context.Background(), s.dir, s.engineOptions(), cause)
 	if err != nil {
 		s.o.Logger.Error("index could not be rebuilt; the store is suspended until Resume", "dir", s.dir, "error", errors.Join(err, unsaved))
 		s.suspended, s.unsaved = true, unsaved

@@ -13,7 +13,11 @@ import (
 // Store is an open store. All methods are safe for concurrent use.
 type Store struct {
 	dir string
-	o   Options
+	o   Options // with every zero field filled in
+
+	fs     vfs.FS
+	hidden engine.Hidden
+	beside bool // guarded by life: of a reader: a writer has the store open
 
 	life      *life
 	lock      *vfs.Lock      // guarded by life
@@ -160,7 +164,7 @@ func (s *Store) Resume(ctx context.Context) error {
 		return err
 	}
 	old := s.eng
-	e, err := engine.Open(ctx, s.dir, s.o.engine())
+	e, err := engine.Open(ctx, s.dir, s.engineOptions())
 	if err != nil {
 		s.unlock()
 		return err

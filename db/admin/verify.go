@@ -36,7 +36,7 @@ func Verify(ctx context.Context, dir string, o VerifyOptions) (Report, error) {
 // verifyAlone opens the store as a reader that keeps writers out.
 func verifyAlone(ctx context.Context, dir string, as db.Options, o VerifyOptions) (Report, error) {
 	as.ReadOnly = true
-	s, err := db.Open(engine.KeepOut(ctx), dir, as)
+	s, err := db.Open(engine.With(ctx, engine.Hidden{KeepOut: true}), dir, as)
 	var bad *db.CorruptError
 	switch {
 	case errors.As(err, &bad) && !errors.Is(err, db.ErrVersion):

@@ -16,6 +16,7 @@ import (
 	"os/signal"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/examples/command"
 	"github.com/dormousekv/dormouse/examples/talk"
 	"github.com/dormousekv/dormouse/kv"
@@ -113,7 +114,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	report, err := db.Verify(ctx, dir, db.VerifyOptions{})
+	report, err := admin.Verify(ctx, dir, admin.VerifyOptions{})
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/quant"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp"
@@ -321,7 +322,7 @@ func stored(ctx context.Context, store *db.Store, m *db.Model, prompt kv.Prompt)
 			continue
 		}
 		bytes += b.Bytes
-		planes, err := db.Collect(store.Planes(ctx, b))
+		planes, err := db.Collect(admin.Planes(ctx, store, b))
 		if err != nil {
 			return nil, 0, err
 		}

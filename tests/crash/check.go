@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -131,7 +132,7 @@ func (c *checker) run(s checkStep) error {
 }
 
 func (c *checker) verify(dir, when string) {
-	rep, err := db.Verify(ctx, dir, db.VerifyOptions{})
+	rep, err := admin.Verify(ctx, dir, admin.VerifyOptions{})
 	if err != nil {
 		c.find(findVerify, 0, "verify %s: %v", when, err)
 	}

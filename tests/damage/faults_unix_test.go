@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/internal/memdir"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -282,7 +283,7 @@ func (c *cutting) operation(g int, r *rand.Rand) {
 		c.count("view", err)
 		y.Close()
 	case 7:
-		_, err := c.s.Verify(ctx, db.VerifyOptions{})
+		_, err := admin.VerifyStore(ctx, c.s, admin.VerifyOptions{})
 		c.count("verify", err)
 	case 8:
 		_, err := c.s.Compact(ctx, db.CompactOptions{All: true})
@@ -306,7 +307,7 @@ func (c *cutting) operation(g int, r *rand.Rand) {
 				return
 			}
 			if r.IntN(8) == 0 {
-				_, err := db.Collect(c.s.Planes(ctx, b))
+				_, err := db.Collect(admin.Planes(ctx, c.s, b))
 				c.count("planes", err)
 			}
 		}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/internal/memdir"
 )
 
@@ -104,13 +105,13 @@ func TestFoldersThatOthersWrite(t *testing.T) {
 					}
 				}
 			}
-			if _, err := db.Verify(ctx, dir, db.VerifyOptions{}); !errors.Is(err, db.ErrUnsafeDir) {
+			if _, err := admin.Verify(ctx, dir, admin.VerifyOptions{}); !errors.Is(err, db.ErrUnsafeDir) {
 				t.Errorf("verify, %q of mode %s: %v", sub, mode, err)
 			}
 			if after := outline(t, dir); before != after {
 				t.Errorf("%q of mode %s: an Open that was refused changed something:\n%s%s", sub, mode, before, after)
 			}
-			if rep, err := db.Verify(ctx, dir, db.VerifyOptions{AllowSharedDir: true}); err != nil || len(rep.Damage) > 0 {
+			if rep, err := admin.Verify(ctx, dir, admin.VerifyOptions{AllowSharedDir: true}); err != nil || len(rep.Damage) > 0 {
 				t.Errorf("verify, allowed, %q of mode %s: %v, %v", sub, mode, rep.Damage, err)
 			}
 			for _, o.ReadOnly = range []bool{true, false} {
@@ -164,17 +165,17 @@ func TestFilesThatOthersWrite(t *testing.T) {
 				}
 			}
 		}
-		if _, err := db.Verify(ctx, dir, db.VerifyOptions{}); !errors.Is(err, db.ErrUnsafeDir) {
+		if _, err := admin.Verify(ctx, dir, admin.VerifyOptions{}); !errors.Is(err, db.ErrUnsafeDir) {
 			t.Errorf("%s: Verify: %v", what, err)
 		}
 		to := filepath.Join(memdir.Dir(t), "to")
-		if _, err := db.Repair(ctx, dir, to, db.RepairOptions{}); !errors.Is(err, db.ErrUnsafeDir) {
+		if _, err := admin.Repair(ctx, dir, to, admin.RepairOptions{}); !errors.Is(err, db.ErrUnsafeDir) {
 			t.Errorf("%s: Repair: %v", what, err)
 		}
 		if after := outline(t, dir); before != after {
 			t.Errorf("%s: an Open that was refused changed something:\n%s%s", what, before, after)
 		}
-		if _, err := db.Repair(ctx, dir, to, db.RepairOptions{AllowSharedDir: true}); err != nil {
+		if _, err := admin.Repair(ctx, dir, to, admin.RepairOptions{AllowSharedDir: true}); err != nil {
 			t.Errorf("%s: Repair, allowed: %v", what, err)
 		}
 		o.AllowSharedDir = true
@@ -298,7 +299,7 @@ func TestPlantedLinks(t *testing.T) {
 					t.Fatal(err)
 				}
 				watch(t, x.name+" "+name, func() {
-					db.Verify(ctx, dir, db.VerifyOptions{})
+					admin.Verify(ctx, dir, admin.VerifyOptions{})
 					u := &user{x: x, dir: dir, cost: &cost{step: -1, log: true}}
 					s, err := db.Open(ctx, dir, options())
 					if err == nil {

@@ -10,6 +10,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -132,14 +133,14 @@ func (x *base) records(t *testing.T, s *db.Store, add func(string, region)) {
 		live[file(b.Segment)] = true
 		take(file(b.Segment), region{what: "segment: record", lo: int(b.Offset), hi: int(b.Offset + b.Bytes), block: b.Key})
 	}
-	dead, err := db.Collect(s.Tombstones())
+	dead, err := db.Collect(admin.Tombstones(s))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, d := range dead {
 		take(file(d.Segment), region{what: "segment: record that waits to be destroyed", lo: int(d.Offset), hi: int(d.Offset + d.Bytes), idle: true})
 	}
-	segs, err := db.Collect(s.Segments(ctx))
+	segs, err := db.Collect(admin.Segments(ctx, s))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/internal/memdir"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -132,7 +133,7 @@ func replaced(t *testing.T, x *base, file string, s stranger, dir string) string
 	}
 	if refused == "" {
 		lay()
-		rep, err := db.Verify(ctx, dir, db.VerifyOptions{})
+		rep, err := admin.Verify(ctx, dir, admin.VerifyOptions{})
 		if err != nil && !(s.refuse && says(err.Error())) {
 			t.Errorf("%s: verify: %v", label, err)
 		}
@@ -194,7 +195,7 @@ func (x *base) loses(file string, s stranger) bool {
 }
 
 // speaks reports whether Verify says anything of a file.
-func speaks(rep db.Report, file string) bool {
+func speaks(rep admin.Report, file string) bool {
 	for _, d := range rep.Damage {
 		if filepath.Base(d.File) == filepath.Base(file) {
 			return true

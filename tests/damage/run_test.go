@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/internal/memdir"
 )
 
@@ -116,7 +117,7 @@ func allocated() uint64 {
 }
 
 // read opens the store read-only, restores everything if all is set, and verifies.
-func (u *user) read(all bool) (rep db.Report) {
+func (u *user) read(all bool) (rep admin.Report) {
 	o := options()
 	o.ReadOnly = true
 	s, err := db.Open(ctx, u.dir, o)
@@ -132,11 +133,11 @@ func (u *user) read(all bool) (rep db.Report) {
 		u.restoreAll(s, "read-only", func(c *chat) int { return u.x.least(u.cost, c) })
 	}
 	if !u.cost.index || !all {
-		rep, err = s.Verify(ctx, db.VerifyOptions{})
+		rep, err = admin.VerifyStore(ctx, s, admin.VerifyOptions{})
 	} else { // by now it may have been rebuilt
-		rep, err = db.Report{}, s.Close()
+		rep, err = admin.Report{}, s.Close()
 		if err == nil {
-			rep, err = db.Verify(ctx, u.dir, db.VerifyOptions{})
+			rep, err = admin.Verify(ctx, u.dir, admin.VerifyOptions{})
 		}
 		if err != nil {
 			u.fail("verify: %v", err)

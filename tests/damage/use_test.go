@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/quant"
 )
@@ -108,15 +109,15 @@ func (u *user) look(s *db.Store) {
 				return err
 			}
 			if n++; n%7 == 0 {
-				db.Collect(s.Planes(ctx, b)) // may be damaged
+				db.Collect(admin.Planes(ctx, s, b)) // may be damaged
 			}
 		}
 		return nil
 	})
 	u.try("models", func() error { _, err := db.Collect(s.Models()); return err })
-	u.try("segments", func() error { _, err := db.Collect(s.Segments(ctx)); return err })
-	u.try("tombstones", func() error { _, err := db.Collect(s.Tombstones()); return err })
-	u.try("log", func() error { _, err := db.Collect(s.Log(ctx)); return err })
+	u.try("segments", func() error { _, err := db.Collect(admin.Segments(ctx, s)); return err })
+	u.try("tombstones", func() error { _, err := db.Collect(admin.Tombstones(s)); return err })
+	u.try("log", func() error { _, err := db.Collect(admin.Log(ctx, s)); return err })
 	u.try("stats", func() error { _, err := s.Stats(); return err })
 	u.try("refs", func() error {
 		refs, err := db.Collect(s.Refs())

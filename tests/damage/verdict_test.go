@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 )
 
 // verdict is what Verify makes of a damage.
@@ -23,7 +23,7 @@ const (
 var place = regexp.MustCompile(`([^/ ]+): corrupt .* at offset (\d+)`)
 
 // judge looks for a stretch of a file in what Verify reported. Notes count: a log that ends in a damaged frame looks torn.
-func (x *base) judge(rep db.Report, file string, lo, hi int) verdict {
+func (x *base) judge(rep admin.Report, file string, lo, hi int) verdict {
 	near := func(name string, off int) verdict {
 		if name != filepath.Base(file) {
 			return silent
@@ -82,7 +82,7 @@ func (h harm) mustName(file string, lo, hi int) bool {
 }
 
 // verify counts what Verify says, and complains where it is silent.
-func (r *run) verify(h harm, rep db.Report) (bad []string) {
+func (r *run) verify(h harm, rep admin.Report) (bad []string) {
 	h.touched(func(file string, lo, hi int) {
 		got, region := h.x.judge(rep, file, lo, hi), h.x.at(file, lo)
 		must := h.mustName(file, lo, hi)

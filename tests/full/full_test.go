@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/quant"
 	"github.com/dormousekv/dormouse/tests/together/truth"
@@ -168,7 +169,7 @@ func verify(t *testing.T, dir string, last bool) {
 	if !roomy(t, dir, last) {
 		return
 	}
-	r, err := db.Verify(ctx, filepath.Join(dir, "store"), db.VerifyOptions{})
+	r, err := admin.Verify(ctx, filepath.Join(dir, "store"), admin.VerifyOptions{})
 	if err != nil {
 		t.Errorf("verify: %v", err)
 	}

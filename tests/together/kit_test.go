@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/quant"
 	"github.com/dormousekv/dormouse/tests/together/truth"
@@ -117,7 +118,7 @@ func verified(t testing.TB, s *db.Store) {
 	if err := s.Close(); err != nil {
 		t.Fatalf("close: %v", err)
 	}
-	r, err := db.Verify(ctx, s.Dir(), db.VerifyOptions{})
+	r, err := admin.Verify(ctx, s.Dir(), admin.VerifyOptions{})
 	if err != nil {
 		t.Fatalf("verify: %v", err)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/tests/together/truth"
 )
 
@@ -74,7 +75,7 @@ func TestLockOfAKilledProcess(t *testing.T) {
 		} else {
 			must(t, reader.Close())
 		}
-		if _, err := db.Verify(ctx, dir, db.VerifyOptions{}); !errors.Is(err, db.ErrLocked) {
+		if _, err := admin.Verify(ctx, dir, admin.VerifyOptions{}); !errors.Is(err, db.ErrLocked) {
 			t.Errorf("verify while process %d has it: %v", pid, err)
 		}
 		if _, says := holder(t, dir); !strings.HasPrefix(says, "refused") || !strings.Contains(says, strconv.Itoa(pid)) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/quant"
 	"github.com/dormousekv/dormouse/tests/together/truth"
@@ -34,8 +35,8 @@ var methods = map[string]method{
 	"Store.DeleteScope":   {2, (*worker).deleteScope},
 	"Store.Dir":           {1, func(w *worker) error { return same(w.s.Dir(), w.dir) }},
 	"Store.Identity":      {1, func(w *worker) error { _, err := w.s.Identity(); return err }},
-	"Store.IndexProblems": {1, func(w *worker) error { w.s.IndexProblems(); return nil }},
-	"Store.Log":           {2, func(w *worker) error { _, err := db.Collect(w.s.Log(ctx)); return err }},
+	"Store.IndexProblems": {1, func(w *worker) error { admin.IndexProblems(w.s); return nil }},
+	"Store.Log":           {2, func(w *worker) error { _, err := db.Collect(admin.Log(ctx, w.s)); return err }},
 	"Store.Register":      {4, func(w *worker) error { _, err := w.s.Register(ctx, w.descs[w.r.IntN(len(w.descs))]); return err }},
 	"Store.Model":         {4, func(w *worker) error { _, err := w.s.Model(w.model().Fingerprint()); return err }},
 	"Store.Models":        {4, func(w *worker) error { _, err := db.Collect(w.s.Models()); return err }},
@@ -45,12 +46,12 @@ var methods = map[string]method{
 	"Store.Resume":        {2, func(w *worker) error { return w.s.Resume(ctx) }},
 	"Store.Retire":        {1, (*worker).retire},
 	"Store.ScopeID":       {1, func(w *worker) error { _, err := w.s.ScopeID("alice"); return err }},
-	"Store.Segments":      {4, func(w *worker) error { _, err := db.Collect(w.s.Segments(ctx)); return err }},
+	"Store.Segments":      {4, func(w *worker) error { _, err := db.Collect(admin.Segments(ctx, w.s)); return err }},
 	"Store.Shrink":        {2, func(w *worker) error { _, err := w.s.Shrink(w.ctx(), int64(2+w.r.IntN(4))<<20); return err }},
 	"Store.Stats":         {8, func(w *worker) error { _, err := w.s.Stats(); return err }},
 	"Store.Suspend":       {2, func(w *worker) error { return errors.Join(w.s.Suspend(ctx), w.s.Resume(ctx)) }},
 	"Store.Sync":          {4, func(w *worker) error { return w.s.Sync(w.ctx()) }},
-	"Store.Tombstones":    {2, func(w *worker) error { _, err := db.Collect(w.s.Tombstones()); return err }},
+	"Store.Tombstones":    {2, func(w *worker) error { _, err := db.Collect(admin.Tombstones(w.s)); return err }},
 	"Store.Trim":          {4, func(w *worker) error { return w.s.Trim(w.ctx()) }},
 	"Store.Verify":        {1, (*worker).verify},
 	"Model.Delete":        {8, func(w *worker) error { _, err := w.model().Delete(w.ctx(), w.part(w.prompt())); return err }},
@@ -115,7 +116,7 @@ func (w *worker) blocks() error {
 		case 2:
 			_, _, err2 = w.model().Probe(ctx, w.prompt(), db.MatchOptions{})
 		default:
-			if _, err2 = db.Collect(w.s.Planes(ctx, b)); err2 != nil {
+			if _, err2 = db.Collect(admin.Planes(ctx, w.s, b)); err2 != nil {
 				err2 = nil // the record may be gone, and its place another's by now
 			}
 		}
@@ -160,7 +161,7 @@ func (w *worker) retire() error {
 }
 
 func (w *worker) verify() error {
-	r, err := w.s.Verify(w.ctx(), db.VerifyOptions{Progress: func(db.Progress) { w.s.Stats() }})
+	r, err := admin.VerifyStore(w.ctx(), w.s, admin.VerifyOptions{Progress: func(db.Progress) { w.s.Stats() }})
 	if err == nil && len(r.Damage) > 0 {
 		return fmt.Errorf("%d damaged places, %w", len(r.Damage), r.Damage[0])
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/quant"
 )
 
@@ -128,7 +129,7 @@ func damage(dir string) (n int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	found, err := store.Verify(ctx, db.VerifyOptions{})
+	found, err := admin.VerifyStore(ctx, store, admin.VerifyOptions{})
 	return len(found.Damage), errors.Join(err, store.Close())
 }
 

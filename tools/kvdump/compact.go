@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 )
 
 type compactJSON struct {
@@ -34,14 +35,14 @@ func newCompact(c *common) *cobra.Command {
 			if !(share > 0 && share <= 1) {
 				return fmt.Errorf("--live-share %g: expected a number above 0, and at most 1", share)
 			}
-			lost, err := db.LostFormat(args[0])
+			lost, err := admin.LostFormat(args[0])
 			if err != nil {
 				return errWork{err}
 			}
 			report, done := bar(c, cmd.ErrOrStderr())
 			warned := &warnings{}
-			r, err := db.Compact(cmd.Context(), args[0], db.CompactOptions{
-				LiveShare: share, Progress: report, AllowSharedDir: c.sharedDir, Logger: slog.New(warned),
+			r, err := admin.Compact(cmd.Context(), args[0], admin.CompactOptions{
+				CompactOptions: db.CompactOptions{LiveShare: share, Progress: report}, AllowSharedDir: c.sharedDir, Logger: slog.New(warned),
 			})
 			done()
 			warned.print(cmd.ErrOrStderr())

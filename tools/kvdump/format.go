@@ -6,13 +6,13 @@ import (
 	"io/fs"
 	"path/filepath"
 
-	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 )
 
 // lostFormat says in a sentence that FORMAT is lost, and what restores it; nothing if it is sound. What else may be wrong
 // with dir, opening it will tell.
 func lostFormat(dir string) string {
-	why, err := db.LostFormat(dir)
+	why, err := admin.LostFormat(dir)
 	switch {
 	case err != nil || why == nil:
 		return ""

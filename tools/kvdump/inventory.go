@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -152,7 +153,7 @@ func takeInventory(ctx context.Context, s *db.Store, report func(db.Progress)) (
 		Tombstones: []tombstoneLine{},
 		Bloom:      bloomLine{Loaded: st.BloomBytes > 0, Keys: st.BloomKeys, Bytes: st.BloomBytes, Fill: st.BloomFill, FPR: st.BloomFPR},
 	}
-	for _, err := range s.IndexProblems() {
+	for _, err := range admin.IndexProblems(s) {
 		if text := "index.db cannot be used and will be rebuilt: " + err.Error(); errors.Is(err, db.ErrCorrupt) {
 			inv.problem(s.Dir(), text)
 		} else {
@@ -176,21 +177,21 @@ func takeInventory(ctx context.Context, s *db.Store, report func(db.Progress)) (
 			Priority: r.Priority, Expires: r.Expires, MetaBytes: len(r.Meta), Stored: stored[r.Block],
 		})
 	}
-	segs, err := db.Collect(s.Segments(ctx))
+	segs, err := db.Collect(admin.Segments(ctx, s))
 	if err != nil {
 		return nil, err
 	}
 	for _, x := range segs {
 		inv.Segments = append(inv.Segments, segmentLine{x.ID, x.Model.String(), x.Sealed, x.Size, x.Allocated, x.Records, x.LiveBytes})
 	}
-	files, err := db.Collect(s.Log(ctx))
+	files, err := db.Collect(admin.Log(ctx, s))
 	if err != nil {
 		return nil, err
 	}
 	for _, x := range files {
 		inv.Log = append(inv.Log, logLine(x))
 	}
-	waiting, err := db.Collect(s.Tombstones())
+	waiting, err := db.Collect(admin.Tombstones(s))
 	for _, x := range waiting {
 		inv.Tombstones = append(inv.Tombstones, tombstoneLine(x))
 	}
@@ -234,7 +235,7 @@ func (inv *inventory) records(ctx context.Context, s *db.Store, report func(db.P
 		if done += b.Bytes; report != nil {
 			report(db.Progress{What: "inspect", Done: done, Total: inv.LiveBytes})
 		}
-		planes, err := db.Collect(s.Planes(ctx, b))
+		planes, err := db.Collect(admin.Planes(ctx, s, b))
 		if errors.Is(err, db.ErrGone) {
 			inv.Gone++
 			err = nil

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -21,7 +22,7 @@ func newRepair(c *common) *cobra.Command {
 		Args: twoStores,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			report, done := bar(c, cmd.ErrOrStderr())
-			r, err := db.Repair(cmd.Context(), args[0], args[1], db.RepairOptions{Progress: report, AllowSharedDir: c.sharedDir})
+			r, err := admin.Repair(cmd.Context(), args[0], args[1], admin.RepairOptions{Progress: report, AllowSharedDir: c.sharedDir})
 			done()
 			if errors.Is(err, db.ErrNotEmpty) {
 				return err
@@ -76,7 +77,7 @@ type repairJSON struct {
 	Notes     []string         `json:"notes"`
 }
 
-func printRepair(cmd *cobra.Command, c *common, dir string, r *db.Repaired) error {
+func printRepair(cmd *cobra.Command, c *common, dir string, r *admin.Repaired) error {
 	out := cmd.OutOrStdout()
 	if c.json {
 		return printJSON(out, repairDocument(r))
@@ -105,7 +106,7 @@ func printRepair(cmd *cobra.Command, c *common, dir string, r *db.Repaired) erro
 }
 
 // printLost names each record that is damaged, and counts those that go with it.
-func printLost(out io.Writer, r *db.Repaired) {
+func printLost(out io.Writer, r *admin.Repaired) {
 	type follow struct {
 		records int
 		bytes   int64
@@ -147,7 +148,7 @@ func printLost(out io.Writer, r *db.Repaired) {
 	}
 }
 
-func modelName(l db.LostRecord) string {
+func modelName(l admin.LostRecord) string {
 	if l.ModelName == "" {
 		return short(l.Model.String())
 	}
@@ -166,7 +167,7 @@ func idOf[T interface {
 	return id.String()
 }
 
-func repairDocument(r *db.Repaired) repairJSON {
+func repairDocument(r *admin.Repaired) repairJSON {
 	j := repairJSON{
 		Whole: r.Whole(), Blocks: r.Blocks, Records: r.Records, Bytes: r.Bytes, Models: r.Models, Refs: r.Refs, LostBytes: r.LostBytes(),
 		Lost: []lostRecordJSON{}, LostRefs: []lostRefJSON{}, Damage: []damageJSON{},

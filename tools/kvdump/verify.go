@@ -3,9 +3,8 @@ package main
 import (
 	"fmt"
 
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/spf13/cobra"
-
-	"github.com/dormousekv/dormouse/db"
 )
 
 func newVerify(c *common) *cobra.Command {
@@ -17,7 +16,7 @@ func newVerify(c *common) *cobra.Command {
 		Args:  oneStore,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			report, done := bar(c, cmd.ErrOrStderr())
-			r, err := db.Verify(cmd.Context(), args[0], db.VerifyOptions{Progress: report, AllowSharedDir: c.sharedDir})
+			r, err := admin.Verify(cmd.Context(), args[0], admin.VerifyOptions{Progress: report, AllowSharedDir: c.sharedDir})
 			done()
 			if stopped := cmd.Context().Err(); stopped != nil {
 				return errWork{stopped} // "no damage" is only said of all
@@ -62,7 +61,7 @@ type verifyJSON struct {
 	Notes   []string     `json:"notes"`
 }
 
-func printVerify(cmd *cobra.Command, c *common, r db.Report, all, verbose bool) error {
+func printVerify(cmd *cobra.Command, c *common, r admin.Report, all, verbose bool) error {
 	out := cmd.OutOrStdout()
 	if c.json {
 		j := verifyJSON{OK: all && len(r.Damage) == 0, Files: r.Files, Records: r.Records, Bytes: r.Bytes, Damage: []damageJSON{}, Notes: r.Notes}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
@@ -160,7 +161,7 @@ func TestModelThatWouldBeRefused(t *testing.T) {
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
-			if r, err := db.Verify(t.Context(), dir, db.VerifyOptions{}); err != nil || len(r.Damage) > 0 {
+			if r, err := admin.Verify(t.Context(), dir, admin.VerifyOptions{}); err != nil || len(r.Damage) > 0 {
 				t.Fatalf("%v, %v", r.Damage, err)
 			}
 			s = storetest.Open(t, dir, storetest.Options())

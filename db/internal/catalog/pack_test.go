@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
@@ -87,7 +88,7 @@ func TestDescriptorThatCannotBeRead(t *testing.T) {
 						t.Errorf("%s: %v", what, err)
 					}
 				}
-				if r, err := s.Verify(t.Context(), db.VerifyOptions{}); err != nil || len(r.Damage) != 1 {
+				if r, err := admin.VerifyStore(t.Context(), s, admin.VerifyOptions{}); err != nil || len(r.Damage) != 1 {
 					t.Errorf("verify: %v, %v", r.Damage, err)
 				}
 				s = storetest.Reopened(t, s, storetest.Options())
@@ -96,7 +97,7 @@ func TestDescriptorThatCannotBeRead(t *testing.T) {
 				t.Fatal(err)
 			}
 			to := filepath.Join(t.TempDir(), "repaired")
-			if r, err := db.Repair(t.Context(), dir, to, db.RepairOptions{}); err != nil || r.Models != 1 {
+			if r, err := admin.Repair(t.Context(), dir, to, admin.RepairOptions{}); err != nil || r.Models != 1 {
 				t.Errorf("repair: %d models, %v", r.Models, err)
 			}
 			s = storetest.Open(t, to, storetest.Options())

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/kv"
@@ -30,7 +31,7 @@ func TestLogOfRubbish(t *testing.T) {
 	if err := os.WriteFile(files[0], bytes.Repeat([]byte("something else. "), 256), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := db.Verify(t.Context(), dir, db.VerifyOptions{}); err != nil || len(r.Damage) == 0 || r.Damage[0].File != files[0] {
+	if r, err := admin.Verify(t.Context(), dir, admin.VerifyOptions{}); err != nil || len(r.Damage) == 0 || r.Damage[0].File != files[0] {
 		t.Errorf("verify: %+v, %v", r, err)
 	}
 	s = storetest.Open(t, dir, storetest.Options())
@@ -57,7 +58,7 @@ func TestFolderForSegment(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(files[0], "with something in it"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	r, err := db.Verify(t.Context(), dir, db.VerifyOptions{})
+	r, err := admin.Verify(t.Context(), dir, admin.VerifyOptions{})
 	if err != nil || !slices.ContainsFunc(r.Damage, func(d *db.CorruptError) bool { return d.File == files[0] }) {
 		t.Errorf("verify: %+v, %v", r, err)
 	}
@@ -90,7 +91,7 @@ func TestFolderForBloom(t *testing.T) {
 	if err := s.Checkpoint(t.Context()); err != nil {
 		t.Errorf("checkpoint: %v", err)
 	}
-	if files, err := db.Collect(s.Log(t.Context())); err != nil || len(files) != 1 || files[0].ID != before+1 {
+	if files, err := db.Collect(admin.Log(t.Context(), s)); err != nil || len(files) != 1 || files[0].ID != before+1 {
 		t.Errorf("the log has %+v after a checkpoint in file %d, %v", files, before, err)
 	}
 	if err := s.Close(); err != nil {
@@ -122,7 +123,7 @@ func TestLinkForIndex(t *testing.T) {
 	}
 	s = storetest.Open(t, dir, storetest.Options())
 	storetest.Expect(t, storetest.Model(t, s, crashtest.Plain()), p, 100)
-	if len(s.IndexProblems()) == 0 {
+	if len(admin.IndexProblems(s)) == 0 {
 		t.Error("a link was followed")
 	}
 	if after, err := os.ReadFile(elsewhere); err != nil || !bytes.Equal(before, after) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/kv"
@@ -41,7 +42,7 @@ func TestVerifyDuringCheckpoints(t *testing.T) {
 		}
 	}()
 	for range 25 {
-		report, err := s.Verify(t.Context(), db.VerifyOptions{})
+		report, err := admin.VerifyStore(t.Context(), s, admin.VerifyOptions{})
 		if err != nil || len(report.Damage) > 0 {
 			t.Error(err, report.Damage)
 			break
@@ -78,7 +79,7 @@ func TestVerifyAfterTheIndexWasRebuilt(t *testing.T) {
 	if err := os.WriteFile(name, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if report, err := db.Verify(t.Context(), dir, db.VerifyOptions{}); err != nil || len(report.Damage) == 0 {
+	if report, err := admin.Verify(t.Context(), dir, admin.VerifyOptions{}); err != nil || len(report.Damage) == 0 {
 		t.Fatal("a closed store's damaged index is not reported", err)
 	}
 	s = storetest.Open(t, dir, storetest.Options())
@@ -86,7 +87,7 @@ func TestVerifyAfterTheIndexWasRebuilt(t *testing.T) {
 	if err := s.Checkpoint(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	report, err := s.Verify(t.Context(), db.VerifyOptions{})
+	report, err := admin.VerifyStore(t.Context(), s, admin.VerifyOptions{})
 	if err != nil || len(report.Damage) > 0 || len(report.Notes) > 0 {
 		t.Error(err, report.Damage, report.Notes)
 	}

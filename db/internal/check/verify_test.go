@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -20,7 +20,7 @@ import (
 
 func TestVerifyHealthy(t *testing.T) {
 	dir := storetest.Small(t)
-	r, err := db.Verify(t.Context(), dir, db.VerifyOptions{})
+	r, err := admin.Verify(t.Context(), dir, admin.VerifyOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestVerifyFindsFlips(t *testing.T) {
 		f := live[r.IntN(len(live))]
 		at := f.at[r.IntN(len(f.at))]
 		storetest.Flip(t, f.path, at, r.IntN(8), func() {
-			rep, err := db.Verify(t.Context(), dir, db.VerifyOptions{})
+			rep, err := admin.Verify(t.Context(), dir, admin.VerifyOptions{})
 			kind := filepath.Ext(f.path) + " " + filepath.Base(filepath.Dir(f.path))
 			tried[kind]++
 			found := err != nil
@@ -127,7 +127,7 @@ func TestVerifyNamesAMissingSegmentOnce(t *testing.T) {
 		} else if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
-		rep, err := db.Verify(t.Context(), dir, db.VerifyOptions{AllowSharedDir: true})
+		rep, err := admin.Verify(t.Context(), dir, admin.VerifyOptions{AllowSharedDir: true})
 		if err != nil || len(rep.Damage) > 0 || rep.Records != 2+8*2 {
 			t.Fatalf("sound: %+v, %v", rep, err)
 		}
@@ -135,7 +135,7 @@ func TestVerifyNamesAMissingSegmentOnce(t *testing.T) {
 		if err := os.Remove(file); err != nil {
 			t.Fatal(err)
 		}
-		rep, err = db.Verify(t.Context(), dir, db.VerifyOptions{AllowSharedDir: true})
+		rep, err = admin.Verify(t.Context(), dir, admin.VerifyOptions{AllowSharedDir: true})
 		if err != nil || len(rep.Damage) != 1 || rep.Records != 2 {
 			t.Errorf("without %q: %d damaged places, %d records, %v: %v", lost, len(rep.Damage), rep.Records, rep.Damage, err)
 			continue
@@ -171,7 +171,7 @@ func TestVerifyGoesOnWhereASegmentCannotBeOpened(t *testing.T) {
 	}
 	s = storetest.OpenOn(t, disk, dir, o)
 	shut.Store(true)
-	rep, err := s.Verify(t.Context(), db.VerifyOptions{})
+	rep, err := admin.VerifyStore(t.Context(), s, admin.VerifyOptions{})
 	shut.Store(false)
 	if !errors.Is(err, syscall.EACCES) || !strings.Contains(err.Error(), first) || strings.Count(err.Error(), first) != 1 {
 		t.Errorf("the error does not name what could not be opened, once: %v", err)

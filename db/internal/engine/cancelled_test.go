@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/kv"
@@ -180,7 +181,7 @@ func TestCancelledAtEachPoint(t *testing.T) {
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
-			report, err := db.Verify(t.Context(), dir, db.VerifyOptions{})
+			report, err := admin.Verify(t.Context(), dir, admin.VerifyOptions{})
 			if err != nil || len(report.Damage) > 0 {
 				t.Fatal(err, report.Damage)
 			}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
@@ -60,7 +61,7 @@ func TestCheckpointThatKeepsFailing(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	report, err := db.Verify(t.Context(), dir, db.VerifyOptions{})
+	report, err := admin.Verify(t.Context(), dir, admin.VerifyOptions{})
 	if err != nil || len(report.Damage) > 0 {
 		t.Fatal(err, report.Damage)
 	}

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -197,7 +198,7 @@ func TestCompactNeverMakesAStoreLarger(t *testing.T) {
 		share := rapid.SampledFrom([]float64{0, 0.3, 0.9, 1}).Draw(rt, "share")
 		_, before := subfolder(t, dir)
 		for round := range 3 {
-			out, err := db.Compact(t.Context(), dir, db.CompactOptions{LiveShare: share, Logger: o.Logger})
+			out, err := admin.Compact(t.Context(), dir, admin.CompactOptions{CompactOptions: db.CompactOptions{LiveShare: share}, Logger: o.Logger})
 			if err != nil {
 				rt.Fatal(err)
 			}
@@ -216,7 +217,7 @@ func TestCompactNeverMakesAStoreLarger(t *testing.T) {
 		if got := holds(); fmt.Sprint(got) != fmt.Sprint(want) {
 			rt.Fatalf("%d records are %d", len(want), len(got))
 		}
-		if r, err := db.Verify(t.Context(), dir, db.VerifyOptions{}); err != nil || len(r.Damage) > 0 {
+		if r, err := admin.Verify(t.Context(), dir, admin.VerifyOptions{}); err != nil || len(r.Damage) > 0 {
 			rt.Fatalf("%v, %v", r.Damage, err)
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
@@ -58,7 +59,7 @@ func TestDeletionInSeveralFrames(t *testing.T) {
 			t.Fatalf("%d records in a frame", n)
 		}
 		image := storetest.Copy(t, dir)
-		if report, err := db.Verify(t.Context(), image, db.VerifyOptions{}); err != nil || len(report.Damage) > 0 {
+		if report, err := admin.Verify(t.Context(), image, admin.VerifyOptions{}); err != nil || len(report.Damage) > 0 {
 			t.Fatal(err, report.Damage)
 		}
 		s := storetest.Open(t, image, storetest.Options())

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/recovery"
@@ -212,7 +213,7 @@ func TestCountsAfterEverything(t *testing.T) {
 	refs := fmt.Sprint(storetest.Engine(s).Catalog.Refs())
 	check := func(what, dir string) {
 		t.Helper()
-		if report, err := db.Verify(t.Context(), dir, db.VerifyOptions{}); err != nil || len(report.Damage) > 0 {
+		if report, err := admin.Verify(t.Context(), dir, admin.VerifyOptions{}); err != nil || len(report.Damage) > 0 {
 			t.Errorf("%s: %v %v", what, err, report.Damage)
 		}
 		again := storetest.Open(t, dir, quiet)

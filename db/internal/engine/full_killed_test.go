@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/kv"
@@ -117,7 +118,7 @@ func TestKilledOnAFullDisk(t *testing.T) {
 	if err := s.Checkpoint(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	rep, err := s.Verify(t.Context(), db.VerifyOptions{})
+	rep, err := admin.VerifyStore(t.Context(), s, admin.VerifyOptions{})
 	if err != nil || len(rep.Damage) > 0 {
 		t.Fatalf("%v, %v", rep.Damage, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/index"
@@ -62,14 +63,14 @@ func TestDeleteWithADamagedIndex(t *testing.T) {
 		if n, err := m.Match(t.Context(), p, db.MatchOptions{}); err == nil { // meets the damage, if the Delete has not
 			n.Close()
 		}
-		storetest.Eventually(t, "the index is rebuilt", func() bool { return len(s.IndexProblems()) > 0 })
+		storetest.Eventually(t, "the index is rebuilt", func() bool { return len(admin.IndexProblems(s)) > 0 })
 		if n, _ := storetest.Restore(t, m, p); n > 0 {
 			t.Fatalf("%d tokens are back that a Delete said to have deleted", n)
 		}
 	} else if !errors.Is(err, index.ErrDamaged) {
 		t.Fatal(err)
 	}
-	storetest.Eventually(t, "the index is rebuilt", func() bool { return len(s.IndexProblems()) > 0 })
+	storetest.Eventually(t, "the index is rebuilt", func() bool { return len(admin.IndexProblems(s)) > 0 })
 	if _, err := m.Delete(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}

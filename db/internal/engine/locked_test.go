@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/kv"
@@ -58,7 +59,7 @@ func TestLocked(t *testing.T) {
 	if _, err := db.Open(t.Context(), dir, storetest.Options()); !errors.Is(err, db.ErrLocked) || !strings.Contains(err.Error(), pid) {
 		t.Errorf("second open in this process: %v", err)
 	}
-	if _, err := db.Verify(t.Context(), dir, db.VerifyOptions{}); !errors.Is(err, db.ErrLocked) || !strings.Contains(err.Error(), pid) {
+	if _, err := admin.Verify(t.Context(), dir, admin.VerifyOptions{}); !errors.Is(err, db.ErrLocked) || !strings.Contains(err.Error(), pid) {
 		t.Errorf("verify: %v", err)
 	}
 	if out := inChild(t, "open", dir); !strings.Contains(out, "locked true") || !strings.Contains(out, pid) {
@@ -80,7 +81,7 @@ func TestLockedWithoutLock(t *testing.T) {
 		if err := os.Remove(filepath.Join(dir, storetest.LockFile)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := db.Verify(t.Context(), dir, db.VerifyOptions{}); !errors.Is(err, db.ErrLocked) { // it makes no LOCK
+		if _, err := admin.Verify(t.Context(), dir, admin.VerifyOptions{}); !errors.Is(err, db.ErrLocked) { // it makes no LOCK
 			t.Errorf("verify: %v", err)
 		}
 		if _, err := db.Open(t.Context(), dir, storetest.Options()); !errors.Is(err, db.ErrLocked) {

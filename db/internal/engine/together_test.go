@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -97,7 +98,7 @@ func TestLogBesideCheckpoint(t *testing.T) {
 		}
 	})
 	<-f.removing
-	if _, err := db.Collect(s.Log(t.Context())); err != nil {
+	if _, err := db.Collect(admin.Log(t.Context(), s)); err != nil {
 		t.Error(err)
 	}
 	beside.Wait()

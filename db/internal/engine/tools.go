@@ -84,10 +84,22 @@ func (e *Engine) Record(key kv.Key, group uint8, l loc.Loc, read func(*segments.
 // what lies below a store that db has let them open.
 var Using func(store any, do func(*Engine) error) error
 
-// KeepOut is a context for db.Open: a store that is opened read-only under it keeps writers out, so that its files stay as they are.
-func KeepOut(ctx context.Context) context.Context { return context.WithValue(ctx, keepOut{}, true) }
+// Hidden is what db.Open takes from its context and db.Options do not show.
+type Hidden struct {
+	KeepOut      bool  // a store that is opened read-only keeps writers out, so that its files stay as they are
+	LogAhead     int64 // bounds what is reserved ahead in the log; 0: by the budget alone
+	CompactLeast int64 // bytes that rewriting segments must give back in all, or Compact leaves them
+}
 
-// KeepsOut reports whether ctx is one of KeepOut.
-func KeepsOut(ctx context.Context) bool { return ctx.Value(keepOut{}) != nil }
+type hiddenKey struct{}
 
-type keepOut struct{}
+// With is a context for db.Open.
+func With(ctx context.Context, h Hidden) context.Context {
+	return context.WithValue(ctx, hiddenKey{}, h)
+}
+
+// HiddenOf is what With put into a context.
+func HiddenOf(ctx context.Context) Hidden {
+	h, _ := ctx.Value(hiddenKey{}).(Hidden)
+	return h
+}

@@ -13,6 +13,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/kv"
@@ -114,13 +115,13 @@ func TestNoStore(t *testing.T) {
 				s.Close()
 				t.Error("a read-only Open found a store")
 			}
-			if r, err := db.Verify(t.Context(), dir, db.VerifyOptions{}); err == nil && len(r.Damage) == 0 {
+			if r, err := admin.Verify(t.Context(), dir, admin.VerifyOptions{}); err == nil && len(r.Damage) == 0 {
 				t.Errorf("Verify found a store: %+v", r)
 			}
-			if _, err := db.Repair(t.Context(), dir, filepath.Join(t.TempDir(), "new"), db.RepairOptions{}); err == nil && what != "segments of two stores" {
+			if _, err := admin.Repair(t.Context(), dir, filepath.Join(t.TempDir(), "new"), admin.RepairOptions{}); err == nil && what != "segments of two stores" {
 				t.Error("Repair found a store")
 			}
-			if _, err := db.Repair(t.Context(), a, dir, db.RepairOptions{}); !errors.Is(err, db.ErrNotEmpty) {
+			if _, err := admin.Repair(t.Context(), a, dir, admin.RepairOptions{}); !errors.Is(err, db.ErrNotEmpty) {
 				t.Errorf("Repair into it: %v", err)
 			}
 			storetest.SameTree(t, before, storetest.Tree(t, dir), "no store, and something")
@@ -231,7 +232,7 @@ func TestForeignFileRefused(t *testing.T) {
 			}
 			s.Close()
 		}
-		if r, err := db.Verify(t.Context(), at, db.VerifyOptions{}); err != nil || !slices.ContainsFunc(r.Damage, func(d *db.CorruptError) bool { return d.File == path }) &&
+		if r, err := admin.Verify(t.Context(), at, admin.VerifyOptions{}); err != nil || !slices.ContainsFunc(r.Damage, func(d *db.CorruptError) bool { return d.File == path }) &&
 			!slices.ContainsFunc(r.Notes, func(n string) bool { return strings.Contains(n, path) }) {
 			t.Errorf("%s: Verify does not name it: %+v, %v", what, r, err)
 		}
@@ -284,7 +285,7 @@ func TestForeignFileLeftAlone(t *testing.T) {
 					t.Fatalf("after %s it is %.40q, %v", after, b, err)
 				}
 			}
-			r, err := db.Verify(t.Context(), dir, db.VerifyOptions{})
+			r, err := admin.Verify(t.Context(), dir, admin.VerifyOptions{})
 			named := func(s string) bool {
 				return strings.Contains(s, filepath.Join(dir, strings.TrimSuffix(filepath.FromSlash(name), "/inside")))
 			}

@@ -19,6 +19,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -317,17 +318,17 @@ func (p *planted) try(t testing.TB) {
 		s.Close()
 	}
 	p.same(t, all, true, "a read-only Open")
-	db.Verify(t.Context(), p.dir, db.VerifyOptions{})
+	admin.Verify(t.Context(), p.dir, admin.VerifyOptions{})
 	p.same(t, all, true, "Verify")
 	to := p.dir + ".to"
-	db.Repair(t.Context(), p.dir, to, db.RepairOptions{})
+	admin.Repair(t.Context(), p.dir, to, admin.RepairOptions{})
 	os.RemoveAll(to)
 	p.same(t, all, true, "Repair of it")
 	if src := p.dir + ".from"; len(all) > 0 {
 		if err := p.tiny.Write(src); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := db.Repair(t.Context(), src, p.dir, db.RepairOptions{}); !errors.Is(err, db.ErrNotEmpty) && !errors.Is(err, db.ErrUnsafeDir) {
+		if _, err := admin.Repair(t.Context(), src, p.dir, admin.RepairOptions{}); !errors.Is(err, db.ErrNotEmpty) && !errors.Is(err, db.ErrUnsafeDir) {
 			t.Errorf("Repair into it: %v", err)
 		}
 		os.RemoveAll(src)

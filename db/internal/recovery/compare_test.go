@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
@@ -27,7 +28,7 @@ func (j *crashJournal) compare(w *crashRun, weak bool) error {
 	}
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	rep, err := w.s.Verify(context.Background(), db.VerifyOptions{})
+	rep, err := admin.VerifyStore(context.Background(), w.s, admin.VerifyOptions{})
 	if err != nil {
 		bad("verify: %w", err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
@@ -85,9 +86,9 @@ func refusesAsItIs(t *testing.T, what, dir string) {
 	for who, do := range map[string]func() error{
 		"open":      func() error { _, err := db.Open(t.Context(), dir, storetest.Options()); return err },
 		"read-only": func() error { _, err := db.Open(t.Context(), dir, readOnly); return err },
-		"verify":    func() error { _, err := db.Verify(t.Context(), dir, db.VerifyOptions{}); return err },
+		"verify":    func() error { _, err := admin.Verify(t.Context(), dir, admin.VerifyOptions{}); return err },
 		"repair": func() error {
-			_, err := db.Repair(t.Context(), dir, filepath.Join(t.TempDir(), "new"), db.RepairOptions{})
+			_, err := admin.Repair(t.Context(), dir, filepath.Join(t.TempDir(), "new"), admin.RepairOptions{})
 			return err
 		},
 	} {

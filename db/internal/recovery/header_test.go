@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -82,7 +82,7 @@ func TestPowerCutTakesHeaderWhereNothingLives(t *testing.T) {
 			if err := run.do(crashOp{kind: kind, chat: 0, n: n}); err != nil {
 				t.Fatal(err)
 			}
-			if rep, err := run.s.Verify(t.Context(), db.VerifyOptions{}); err != nil || len(rep.Damage) > 0 {
+			if rep, err := admin.VerifyStore(t.Context(), run.s, admin.VerifyOptions{}); err != nil || len(rep.Damage) > 0 {
 				t.Errorf("without %q, %s: %v, %v", without, kind, err, rep.Damage)
 			}
 		}
@@ -126,7 +126,7 @@ func TestHeaderlessSegmentComesBack(t *testing.T) {
 			if err := last.do(crashOp{kind: kind, chat: 0, n: n}); err != nil {
 				t.Fatal(err)
 			}
-			if rep, err := last.s.Verify(t.Context(), db.VerifyOptions{}); err != nil || len(rep.Damage) > 0 {
+			if rep, err := admin.VerifyStore(t.Context(), last.s, admin.VerifyOptions{}); err != nil || len(rep.Damage) > 0 {
 				t.Errorf("without %q, %s: %v, %v", without, kind, err, rep.Damage)
 			}
 		}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -185,7 +186,7 @@ func killRun(t *testing.T, k killMode, dir string, r *rand.Rand) []string {
 // killCheck compares the store with the journal: as it was left, and again without the derived files.
 func killCheck(t *testing.T, k killMode, dir string, j *killJournal, r *rand.Rand) (checked int) {
 	t.Helper()
-	rep, err := db.Verify(t.Context(), dir, db.VerifyOptions{})
+	rep, err := admin.Verify(t.Context(), dir, admin.VerifyOptions{})
 	if err != nil {
 		t.Fatalf("verify after the kill: %v", err)
 	}
@@ -214,7 +215,7 @@ func killCheck(t *testing.T, k killMode, dir string, j *killJournal, r *rand.Ran
 			break // the next child gets the files as they are
 		}
 	}
-	if rep, err = db.Verify(t.Context(), dir, db.VerifyOptions{}); err != nil {
+	if rep, err = admin.Verify(t.Context(), dir, admin.VerifyOptions{}); err != nil {
 		t.Fatalf("verify: %v", err)
 	}
 	for _, d := range rep.Damage {

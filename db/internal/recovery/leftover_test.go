@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/kv"
@@ -49,7 +50,7 @@ func TestSealingSparesUnreadableRecords(t *testing.T) {
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}
 	dir, last := killed(t, p)
 	storetest.Flip(t, segmentFile(t, dir), last.Offset, 3, func() {
-		rep, err := db.Verify(t.Context(), dir, db.VerifyOptions{})
+		rep, err := admin.Verify(t.Context(), dir, admin.VerifyOptions{})
 		if err != nil || len(rep.Damage) == 0 {
 			t.Errorf("verify of a killed store with a flipped bit in its last record: %+v, %v", rep, err)
 		}
@@ -90,7 +91,7 @@ func TestVerifyBesideSealing(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		rep, err := s.Verify(t.Context(), db.VerifyOptions{})
+		rep, err := admin.VerifyStore(t.Context(), s, admin.VerifyOptions{})
 		wait.Wait()
 		if err != nil || len(rep.Damage) > 0 {
 			t.Fatalf("%v, %v", rep.Damage, err)

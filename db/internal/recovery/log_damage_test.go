@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
@@ -56,7 +57,7 @@ func TestLogNameLostBeforeAnother(t *testing.T) {
 		if err := last.do(crashOp{kind: "open"}); err != nil {
 			t.Fatal(seed, names, err)
 		}
-		rep, err := last.s.Verify(t.Context(), db.VerifyOptions{})
+		rep, err := admin.VerifyStore(t.Context(), last.s, admin.VerifyOptions{})
 		doubts := storetest.Engine(last.s).Doubts
 		last.kill()
 		if err != nil || len(rep.Damage) > 0 || len(doubts) > 0 {

@@ -16,6 +16,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/folder"
@@ -182,7 +183,7 @@ func (x *flips) flip(dir string, i int64, repair bool) error {
 	f, last := x.frame(i / 8)
 
 	// What is lost is named, unless it is the last frame: a barrier, of which nothing is lost.
-	rep, err := db.Verify(context.Background(), dir, db.VerifyOptions{})
+	rep, err := admin.Verify(context.Background(), dir, admin.VerifyOptions{})
 	if err != nil {
 		return fmt.Errorf("verify: %w", err)
 	}
@@ -195,7 +196,7 @@ func (x *flips) flip(dir string, i int64, repair bool) error {
 		return fmt.Errorf("verify does not name it: %v, %q", rep.Damage, rep.Notes)
 	}
 	if repair {
-		out, err := db.Repair(context.Background(), dir, dir+".new", db.RepairOptions{})
+		out, err := admin.Repair(context.Background(), dir, dir+".new", admin.RepairOptions{})
 		os.RemoveAll(dir + ".new")
 		if err != nil || !named(out.Damage) || len(out.Lost) > 0 {
 			return fmt.Errorf("repair: %+v, %w", out, err)
@@ -208,7 +209,7 @@ func (x *flips) flip(dir string, i int64, repair bool) error {
 		if s, err = db.Open(context.Background(), dir, o); err != nil {
 			return err
 		}
-		why := fmt.Sprint(s.IndexProblems())
+		why := fmt.Sprint(admin.IndexProblems(s))
 		if again == 0 && !last && !(strings.Contains(why, path.Base(x.log)) && strings.Contains(why, "offset")) {
 			err = fmt.Errorf("Open does not name it: %s", why)
 		}
@@ -219,7 +220,7 @@ func (x *flips) flip(dir string, i int64, repair bool) error {
 			return fmt.Errorf("open %d: %w", again, err)
 		}
 	}
-	if rep, err = db.Verify(context.Background(), dir, db.VerifyOptions{}); err != nil || len(rep.Damage) > 0 {
+	if rep, err = admin.Verify(context.Background(), dir, admin.VerifyOptions{}); err != nil || len(rep.Damage) > 0 {
 		return fmt.Errorf("verify afterwards: %v, %w", rep.Damage, err)
 	}
 	after, err := storetest.ReadDir(dir)

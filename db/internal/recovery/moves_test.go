@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
@@ -57,7 +58,7 @@ func TestMovedOnBetweenCheckpoints(t *testing.T) {
 			s = storetest.Open(t, image, o)
 			t.Logf("checkpoint %v, index lost %v, %d moves", begun, lost, moves)
 			storetest.Expect(t, storetest.Model(t, s, crashtest.Windowed(40)), p, 100)
-			if got, err := s.Verify(t.Context(), db.VerifyOptions{}); err != nil || len(got.Damage) > 0 {
+			if got, err := admin.VerifyStore(t.Context(), s, admin.VerifyOptions{}); err != nil || len(got.Damage) > 0 {
 				t.Error(got.Damage, err)
 			}
 		}

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
@@ -207,7 +207,7 @@ func (p *crashPoint) goOn(w *crashRun, how string) {
 			return
 		}
 	}
-	rep, err := w.s.Verify(context.Background(), db.VerifyOptions{})
+	rep, err := admin.VerifyStore(context.Background(), w.s, admin.VerifyOptions{})
 	if err != nil || len(rep.Damage) > 0 {
 		p.errorf("after %s, and more work: verify: %v, %v", how, rep.Damage, err)
 	}

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -98,7 +98,7 @@ func TestSweepThatCouldNotReadAll(t *testing.T) {
 	}
 	storetest.Expect(t, m, p, 64)
 	storetest.Expect(t, m, never, 0)
-	rep, err := s.Verify(t.Context(), db.VerifyOptions{})
+	rep, err := admin.VerifyStore(t.Context(), s, admin.VerifyOptions{})
 	if err != nil || len(rep.Damage) > 0 {
 		t.Errorf("verify: %v, %v", rep.Damage, err)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
@@ -214,8 +215,8 @@ func keepHouse(w *crashRun, r *rand.Rand) error {
 		case "rebuild":
 			storetest.RebuildIndex(w.s)
 		case "verify":
-			var rep db.Report
-			if rep, err = w.s.Verify(context.Background(), db.VerifyOptions{}); err == nil && len(rep.Damage) > 0 {
+			var rep admin.Report
+			if rep, err = admin.VerifyStore(context.Background(), w.s, admin.VerifyOptions{}); err == nil && len(rep.Damage) > 0 {
 				err = fmt.Errorf("damage: %v", rep.Damage)
 			}
 		default:

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
@@ -107,10 +108,10 @@ func TestRepairDeletions(t *testing.T) {
 	}
 }
 
-func repairTo(t *testing.T, dir string) (db.Repaired, string) {
+func repairTo(t *testing.T, dir string) (admin.Repaired, string) {
 	t.Helper()
 	to := filepath.Join(t.TempDir(), "new")
-	out, err := db.Repair(t.Context(), dir, to, db.RepairOptions{})
+	out, err := admin.Repair(t.Context(), dir, to, admin.RepairOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +132,7 @@ func TestRepairUnreadable(t *testing.T) {
 			failed++
 			return errors.New("input/output error")
 		})
-		out, err := db.Repair(vfs.With(t.Context(), disk), e.dir, to, db.RepairOptions{})
+		out, err := admin.Repair(vfs.With(t.Context(), disk), e.dir, to, admin.RepairOptions{})
 		if err != nil {
 			t.Fatalf("%s: %v", suffix, err)
 		}
@@ -176,7 +177,7 @@ func TestRepairStopped(t *testing.T) {
 			cancel()
 		}
 		to := filepath.Join(t.TempDir(), "new")
-		_, err := db.Repair(c, e.dir, to, db.RepairOptions{Progress: func(db.Progress) {
+		_, err := admin.Repair(c, e.dir, to, admin.RepairOptions{Progress: func(db.Progress) {
 			if calls++; calls == after {
 				cancel()
 			}
@@ -264,7 +265,7 @@ func TestRepairNamesWhatTheLogSaysIsThere(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	out, err := db.Repair(t.Context(), killed, filepath.Join(t.TempDir(), "new"), db.RepairOptions{})
+	out, err := admin.Repair(t.Context(), killed, filepath.Join(t.TempDir(), "new"), admin.RepairOptions{})
 	if err != nil || len(out.Lost) != 1 || out.Lost[0].Block != b.Key || out.Lost[0].Offset != b.Offset {
 		t.Errorf("lost %+v, unknown %q, %v; block %v at %d is", out.Lost, out.Unknown, err, b.Key, b.Offset)
 	}
@@ -283,7 +284,7 @@ func TestRepairNamesEmptiedSegment(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got, err := db.Repair(t.Context(), dir, filepath.Join(t.TempDir(), "new"), db.RepairOptions{})
+	got, err := admin.Repair(t.Context(), dir, filepath.Join(t.TempDir(), "new"), admin.RepairOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

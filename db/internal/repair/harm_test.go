@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/recovery"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
 )
@@ -167,7 +168,7 @@ func TestRepairDamaged(t *testing.T) {
 			}()
 			before := storetest.Tree(t, dir)
 			to := filepath.Join(t.TempDir(), "new")
-			out, err := db.Repair(t.Context(), dir, to, db.RepairOptions{})
+			out, err := admin.Repair(t.Context(), dir, to, admin.RepairOptions{})
 			if !reflect.DeepEqual(before, storetest.Tree(t, dir)) {
 				t.Errorf("the old store was changed")
 			}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/recovery"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
@@ -162,10 +163,10 @@ func give(t *testing.T, s *db.Store, p said) (int, db.Reason) {
 }
 
 // repaired repairs dir, checks what must hold whatever was damaged, and returns the report and the new store's directory.
-func repaired(t *testing.T, e estate, dir string) (db.Repaired, string) {
+func repaired(t *testing.T, e estate, dir string) (admin.Repaired, string) {
 	t.Helper()
 	to := filepath.Join(t.TempDir(), "new")
-	out, err := db.Repair(t.Context(), dir, to, db.RepairOptions{})
+	out, err := admin.Repair(t.Context(), dir, to, admin.RepairOptions{})
 	if err != nil {
 		t.Fatalf("repair: %v", err)
 	}
@@ -173,9 +174,9 @@ func repaired(t *testing.T, e estate, dir string) (db.Repaired, string) {
 	return out, to
 }
 
-func checkRepaired(t *testing.T, e estate, out *db.Repaired, to string) {
+func checkRepaired(t *testing.T, e estate, out *admin.Repaired, to string) {
 	t.Helper()
-	v, err := db.Verify(t.Context(), to, db.VerifyOptions{})
+	v, err := admin.Verify(t.Context(), to, admin.VerifyOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 )
 
 // A healthy store comes out as it was, whether it was closed or killed.
@@ -82,7 +82,7 @@ func TestRepairMissing(t *testing.T) {
 				out, to := repaired(t, e, e.dir)
 				noLog, noIndex := slices.Contains(test.files, "wal"), slices.Contains(test.files, "index.db")
 				// The index still has the model that was retired; its file is gone, and so is the frame that says why.
-				out.Lost = slices.DeleteFunc(out.Lost, func(l db.LostRecord) bool { return noLog && l.ModelName == "gone" })
+				out.Lost = slices.DeleteFunc(out.Lost, func(l admin.LostRecord) bool { return noLog && l.ModelName == "gone" })
 				// Without the index, the log says so only until the next checkpoint.
 				if unknown := noLog || noIndex && !killed; out.Whole() == unknown || len(out.Lost) > 0 {
 					t.Errorf("%+v", out)

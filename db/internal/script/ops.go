@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -244,7 +245,7 @@ func restored(x *crashtest.Chat, match *db.Match) (int, error) {
 
 // expectSealed is for a process that has put nothing: what an earlier one left is finished.
 func (r *scriptRun) expectSealed([]string) error {
-	for s, err := range r.s.Segments(ctx) {
+	for s, err := range admin.Segments(ctx, r.s) {
 		if err != nil || !s.Sealed {
 			return errors.Join(fmt.Errorf("segment %d is not", s.ID), err)
 		}

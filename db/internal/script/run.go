@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
@@ -36,7 +37,7 @@ type scriptRun struct {
 	frames  map[string]scriptFrame // by model and prompt: of the last put
 	held    map[string]*db.Match
 	before  map[string]bool // the segments that there were before the last compact
-	found   *db.Report      // of the last reopen
+	found   *admin.Report   // of the last reopen
 	judged  bool            // verify said what it expects of that
 	poison  bool            // a call failed: Close may say so
 	faults  scriptFaults
@@ -262,19 +263,19 @@ func (r *scriptRun) store(readOnly bool) (*db.Store, error) {
 }
 
 // look verifies what is on the disk and changes nothing of it.
-func (r *scriptRun) look() (*db.Report, error) {
+func (r *scriptRun) look() (*admin.Report, error) {
 	s, err := r.store(true)
 	var bad *db.CorruptError
 	switch {
 	case errors.As(err, &bad):
-		return &db.Report{Damage: []*db.CorruptError{bad}}, nil
+		return &admin.Report{Damage: []*db.CorruptError{bad}}, nil
 	case err != nil && r.faults.armed():
-		return &db.Report{}, nil // it was to fail
+		return &admin.Report{}, nil // it was to fail
 	case err != nil:
 		return nil, fmt.Errorf("read-only: %w", err)
 	}
 	defer s.Close()
-	rep, err := s.Verify(ctx, db.VerifyOptions{})
+	rep, err := admin.VerifyStore(ctx, s, admin.VerifyOptions{})
 	if err != nil && r.faults.armed() {
 		err = nil
 	}
@@ -330,7 +331,7 @@ func (r *scriptRun) verify(a []string) error {
 	if r.s == nil || r.faults.armed() {
 		return nil
 	}
-	rep, err := r.s.Verify(ctx, db.VerifyOptions{})
+	rep, err := admin.VerifyStore(ctx, r.s, admin.VerifyOptions{})
 	if err == nil && len(rep.Damage) > 0 {
 		err = fmt.Errorf("found: %v", rep.Damage)
 	}

@@ -10,12 +10,13 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 )
 
 // Log is the newest file of a store's log.
-func Log(t testing.TB, s *db.Store) db.LogFile {
+func Log(t testing.TB, s *db.Store) admin.LogFile {
 	t.Helper()
-	files, err := db.Collect(s.Log(t.Context()))
+	files, err := db.Collect(admin.Log(t.Context(), s))
 	if err != nil || len(files) == 0 {
 		t.Fatal(len(files), err)
 	}
@@ -25,7 +26,7 @@ func Log(t testing.TB, s *db.Store) db.LogFile {
 // LogBytes is what all files of a store's log occupy.
 func LogBytes(t testing.TB, s *db.Store) (n int64) {
 	t.Helper()
-	for f, err := range s.Log(t.Context()) {
+	for f, err := range admin.Log(t.Context(), s) {
 		if err != nil {
 			t.Fatal(err)
 		}

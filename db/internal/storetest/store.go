@@ -14,6 +14,7 @@ import (
 	"weak"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/quant"
@@ -161,7 +162,7 @@ func Expect(t testing.TB, m *db.Model, p kv.Prompt, want int) db.Reason {
 // Sound fails the test where Verify finds damage.
 func Sound(t testing.TB, s *db.Store) {
 	t.Helper()
-	if got, err := s.Verify(context.Background(), db.VerifyOptions{}); err != nil || len(got.Damage) > 0 {
+	if got, err := admin.VerifyStore(context.Background(), s, admin.VerifyOptions{}); err != nil || len(got.Damage) > 0 {
 		t.Error(got.Damage, err)
 	}
 }
@@ -181,7 +182,7 @@ func DeadIsFound(s *db.Store) error {
 		offset  int64
 	}
 	dead := map[place]bool{}
-	tombs, err := db.Collect(s.Tombstones()) // before the index is looked at
+	tombs, err := db.Collect(admin.Tombstones(s)) // before the index is looked at
 	if err != nil {
 		return err
 	}

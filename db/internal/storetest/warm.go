@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -97,7 +98,7 @@ func CheckWarm(t testing.TB, dir string, holds []Held, what string) {
 		if err != nil {
 			t.Fatalf("%s%s: %v", what, again, err)
 		}
-		if problems := s.IndexProblems(); again != "" && !dropped && len(problems) > 0 {
+		if problems := admin.IndexProblems(s); again != "" && !dropped && len(problems) > 0 {
 			t.Errorf("%s%s: the index is doubted: %v", what, again, problems)
 		}
 		models, err := db.Collect(s.Models())
@@ -134,7 +135,7 @@ func CheckWarm(t testing.TB, dir string, holds []Held, what string) {
 			t.Fatalf("%s%s: the rebuilt index was dropped", what, again)
 		}
 	}
-	r, err := db.Verify(t.Context(), dir, db.VerifyOptions{})
+	r, err := admin.Verify(t.Context(), dir, admin.VerifyOptions{})
 	if err != nil {
 		t.Fatalf("%s: verify: %v", what, err)
 	}

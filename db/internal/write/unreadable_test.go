@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/read"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
@@ -169,7 +170,7 @@ func TestPutBesideADeletionAndAnotherPut(t *testing.T) {
 				storetest.Restore(t, m, p)
 				storetest.Put(t, m, p)
 				storetest.Expect(t, m, p, 48)
-				if _, err := s.Verify(t.Context(), db.VerifyOptions{}); err != nil {
+				if _, err := admin.VerifyStore(t.Context(), s, admin.VerifyOptions{}); err != nil {
 					t.Fatal(err)
 				}
 			})

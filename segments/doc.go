@@ -12,8 +12,7 @@
 // is handed out only if it names its own place and its header's checksum fits, and that damaged, truncated or vanished
 // files end in an error, never in a panic. A full disk is [vfs.ErrNoSpace]; a failed fsync makes all later writes fail.
 //
-// Locks are taken in this order: Set.reclaiming, Set.syncing, segment.wipe, segment.fsync, writer.mu,
-// segment.space, segment.mu, Set.mu, and last those of queue and leases. Only the first four are held during an fsync.
+// docs/design.md has the order of its locks. Only Reclaim, SegmentsSync, SegmentWipe and SegmentSync are held during an fsync.
 //
 // It must not know what is live: it never reads the index or the log, and deletes nothing that it was not told to.
 package segments

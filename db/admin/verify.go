@@ -45,34 +45,34 @@ func verifyAlone(ctx context.Context, dir string, as db.Options, o VerifyOptions
 		return Report{}, err
 	}
 	defer s.Close()
-	return verifyNow(ctx, s, o)
+	var out Report
+	err = engine.Using(s, func(e *engine.Engine) (err error) {
+		out, err = verifyEngine(ctx, e, o)
+		return err
+	})
+	return out, err
 }
 
 // VerifyStore is Verify for an open store; other work goes on meanwhile. Of a store that is open read-only it looks at what the files hold
 // now, and returns ErrLocked while another process writes.
 func VerifyStore(ctx context.Context, s *db.Store, o VerifyOptions) (Report, error) {
-	readOnly := false
-	if err := engine.Using(s, func(e *engine.Engine) error {
-		readOnly = e.ReadOnly()
-		return nil
-	}); err != nil {
-		return Report{}, err
-	}
-	if !readOnly {
-		return verifyNow(ctx, s, o)
-	}
-	as := s.Options()
-	as.AllowSharedDir = as.AllowSharedDir || o.AllowSharedDir
-	return verifyAlone(ctx, s.Dir(), as, o)
-}
-
-func verifyNow(ctx context.Context, s *db.Store, o VerifyOptions) (out Report, err error) {
-	err = engine.Using(s, func(e *engine.Engine) error {
-		found, err := check.Run(ctx, e, progress(o.Progress))
-		out = Report(found)
+	var out Report
+	err := engine.Using(s, func(e *engine.Engine) (err error) {
+		if !e.ReadOnly() {
+			out, err = verifyEngine(ctx, e, o)
+			return err
+		}
+		as := s.Options()
+		as.AllowSharedDir = as.AllowSharedDir || o.AllowSharedDir
+		out, err = verifyAlone(ctx, s.Dir(), as, o)
 		return err
 	})
 	return out, err
+}
+
+func verifyEngine(ctx context.Context, e *engine.Engine, o VerifyOptions) (Report, error) {
+	found, err := check.Run(ctx, e, progress(o.Progress))
+	return Report(found), err
 }
 
 // progress is a callback as the engine calls it; nil stays nil.

@@ -13,6 +13,7 @@ var Order = []struct {
 	{Owner{}, "the store's owner: Close, Suspend, Resume, a rebuild of the index (db/life.go)"},
 	{Match{}, "one match: what it found, whether it is closed"},
 	{Checkpoint{}, "one checkpoint, reclaim, eviction or repair of leftovers at a time"},
+	{Barrier{}, "one barrier of the log at a time, and up to where the last one says that all is durable"},
 	{BloomRebuild{}, "one rebuild of the Bloom filter at a time"},
 	{PublishGate{}, "read-held from a record's append to its publishing; a checkpoint holds it while it switches files"},
 	{ShortLease{}, "read-held as long as a short lease is open"},
@@ -48,6 +49,7 @@ type (
 	Owner          struct{}
 	Life           struct{}
 	Match          struct{}
+	Barrier        struct{}
 	BloomRebuild   struct{}
 	Checkpoint     struct{}
 	PublishGate    struct{}
@@ -81,6 +83,7 @@ type (
 func (Owner) place()          {}
 func (Life) place()           {}
 func (Match) place()          {}
+func (Barrier) place()        {}
 func (BloomRebuild) place()   {}
 func (Checkpoint) place()     {}
 func (PublishGate) place()    {}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/dormousekv/dormouse/db/internal/oplog"
+	"github.com/dormousekv/dormouse/internal/lock"
 	"github.com/dormousekv/dormouse/internal/vfs"
 )
 
@@ -14,9 +15,9 @@ import (
 
 // barriers writes them, one at a time.
 type barriers struct {
-	turn chan struct{} // holds one while one is being written; taken before logMu
-	any  bool          // guarded by turn: there was one since the store was opened
-	lsn  uint64        // guarded by turn: it covers up to this frame, and is durable itself
+	turn lock.Mutex[lock.Barrier] // one is being written
+	any  bool                     // guarded by turn: there was one since the store was opened
+	lsn  uint64                   // guarded by turn: it covers up to this frame, and is durable itself
 }
 
 // barrier returns when everything up to frame lsn is durable, and a barrier that says so, too. One of the callers that wait does it for
@@ -24,8 +25,8 @@ type barriers struct {
 // synced.
 func (e *Engine) Barrier(lsn uint64) error {
 	b := &e.barriers
-	b.turn <- struct{}{}
-	defer func() { <-b.turn }()
+	b.turn.Lock()
+	defer b.turn.Unlock()
 	if b.any && b.lsn >= lsn {
 		return nil
 	}
@@ -78,8 +79,8 @@ func (e *Engine) allDurable() error {
 // who finds no index.
 func (e *Engine) checkpointed(lsn uint64) {
 	b := &e.barriers
-	b.turn <- struct{}{}
-	defer func() { <-b.turn }()
+	b.turn.Lock()
+	defer b.turn.Unlock()
 	if b.any && b.lsn >= lsn {
 		return
 	}

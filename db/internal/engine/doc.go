@@ -4,9 +4,5 @@
 // [Open] builds it from what package recovery found. Operations come from package db, which lets them in and knows who has the store open;
 // no callback of a caller's runs under a lock of this package.
 //
-// Locks, from the first to the last (docs/design.md has all of them, and a build tag checks the order):
-//
-//	ckptMu   one checkpoint, reclaim or rewrite of index.db at a time
-//	publishGate shared from a record's append to its publishing; whole while a checkpoint notes the segments' ends
-//	logMu    appending to the log and publishing to the index, so that both have one order
+// docs/design.md has its locks in their order; a build tag checks it.
 package engine

@@ -36,11 +36,14 @@ func Open(ctx context.Context, dir string, o Options) (*Engine, error) {
 // OpenRebuilt opens what is in dir, or makes a new store there: FORMAT, segments, index, log, Bloom filter, in this
 // order. The caller holds the lock. A doubt about the index has it built anew.
 func OpenRebuilt(ctx context.Context, dir string, o Options, doubt error) (opened *Engine, err error) {
+	if o.Beside && !o.ReadOnly {
+		return nil, errors.New("engine: beside a writer, a store is only read")
+	}
 	e := &Engine{
 		Dir: dir, o: o, FS: o.FS, log: o.Logger, workers: read.NewWorkers(),
 		Catalog: catalog.New(),
-		Pins:    lease.NewPins(), barriers: barriers{turn: make(chan struct{}, 1)},
-		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
+		Pins:    lease.NewPins(),
+		wake:    make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	defer func() {
 		if err != nil {
@@ -127,7 +130,7 @@ func (e *Engine) recover(ctx context.Context, doubt error) (*recovery.Result, er
 		run = func() (recovery.Result, error) { return recovery.Beside(in) }
 	}
 	r, err := run()
-	if e.Index = r.Index; errors.Is(err, wal.ErrVersion) || errors.Is(err, vfs.ErrVersion) && !e.o.Beside {
+	if e.Index = r.Index; errors.Is(err, wal.ErrVersion) || errors.Is(err, vfs.ErrVersion) {
 		return nil, folder.OfAnotherRelease(err)
 	}
 	if err != nil {

@@ -36,11 +36,8 @@ func (e *Engine) markUnsynced() {
 	}
 }
 
-// unsynced reports whether there is that file; if nobody knows, there is.
-func (e *Engine) unsynced() bool {
-	_, err := e.FS.Stat(e.Path(folder.UnsyncedName))
-	return !errors.Is(err, fs.ErrNotExist)
-}
+// unsynced reports whether an fsync had failed.
+func (e *Engine) unsynced() bool { return folder.Unsynced(e.FS, e.Dir) }
 
 // writeUnsynced writes everything once more that an earlier process may have failed to sync, if there was one: the records since
 // the last checkpoint and the log, before anything comes behind them. If they cannot be written, nothing is. An error says that

@@ -156,3 +156,10 @@ func ReadFile(fsys vfs.FS, dir string) (Format, error) {
 	}
 	return Decode(name, b)
 }
+
+// Unsynced reports whether a store says that an fsync had failed, so that what it wrote in this boot need not be on the disk; if nobody knows,
+// it does.
+func Unsynced(fsys vfs.FS, dir string) bool {
+	_, err := fsys.Stat(filepath.Join(dir, UnsyncedName))
+	return !errors.Is(err, fs.ErrNotExist)
+}

@@ -183,8 +183,8 @@ func (r *run) beside() error {
 	r.Index, r.Applied = ix, ix.Applied()
 	if len(r.Applied.Extra) > 0 {
 		head, err := ReadHead(r.Applied.Extra)
-		if errors.Is(err, vfs.ErrVersion) {
-			return fmt.Errorf("%s: copy of the log head: %w", r.IndexOptions.Path, err)
+		if verr := r.headOfAnotherRelease(); verr != nil {
+			return verr
 		}
 		if err != nil {
 			return damage.Wrap(r.IndexOptions.Path, 0, "copy of the log head", err)
@@ -222,6 +222,9 @@ func (r *run) openIndex() error {
 		switch {
 		case err == nil:
 			r.Index, r.Applied = ix, ix.Applied()
+			if err := r.headOfAnotherRelease(); err != nil { // before anything is changed
+				return err
+			}
 		case errors.Is(err, index.ErrMissing):
 			r.Rebuilt = true
 			if len(r.Log.Frames) > 0 || r.Segments.MaxID() > 0 {
@@ -266,6 +269,18 @@ func (r *run) openIndex() error {
 	}
 	r.Index, err = index.CreateWith(r.IndexOptions, left)
 	return err
+}
+
+// headOfAnotherRelease returns an error if the index's copy of the log head was written by another release: without it, what was deleted
+// would be back.
+func (r *run) headOfAnotherRelease() error {
+	if len(r.Applied.Extra) == 0 {
+		return nil
+	}
+	if _, err := ReadHead(r.Applied.Extra); errors.Is(err, vfs.ErrVersion) {
+		return fmt.Errorf("%s: copy of the log head: %w", r.IndexOptions.Path, err)
+	}
+	return nil
 }
 
 // gap says why the index and the log do not fit together; nil if they do. A log that is not there at all is damage, since no

@@ -1,14 +1,11 @@
 package recovery
 
 import (
-	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/index"
-	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -18,8 +15,8 @@ func (r *run) apply() error {
 	if !r.Log.HasFirst && len(r.Applied.Extra) > 0 {
 		// The log's head is lost: the index has a copy of what it said.
 		head, err := ReadHead(r.Applied.Extra)
-		if errors.Is(err, vfs.ErrVersion) { // without it, what was deleted would be back
-			return fmt.Errorf("%s: copy of the log head: %w", r.IndexOptions.Path, err)
+		if verr := r.headOfAnotherRelease(); verr != nil {
+			return verr
 		}
 		if err == nil {
 			r.Adopt(&head, catalog.Place{File: r.IndexOptions.Path})

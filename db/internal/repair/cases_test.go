@@ -154,7 +154,7 @@ func TestRepairModelOfAnotherRelease(t *testing.T) {
 	storetest.AppendToLog(t, e.dir, oplog.KindModel, oplog.Encode(oplog.NewModel(&d, 1<<40)))
 	before := storetest.Tree(t, e.dir)
 	to := filepath.Join(t.TempDir(), "new")
-	out, err := db.Repair(t.Context(), e.dir, to, db.RepairOptions{})
+	out, err := admin.Repair(t.Context(), e.dir, to, admin.RepairOptions{})
 	if !errors.Is(err, db.ErrVersion) || !strings.Contains(err.Error(), "dtype 77") || !strings.Contains(err.Error(), ".wal: ") || strings.Contains(err.Error(), "offset 0:") {
 		t.Errorf("%v, %+v", err, out)
 	}

@@ -56,6 +56,7 @@ func (w *damagedStore) copyTo(ctx context.Context, dir string) (err error) {
 		err = n.RebuildBloom(ctx)
 	}
 	n.Halt()
+	defer segments.GiveBack(0)
 	return errors.Join(err, n.End(context.Background(), n.Close))
 }
 

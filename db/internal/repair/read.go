@@ -74,7 +74,11 @@ func (w *damagedStore) path(name string) string { return filepath.Join(w.dir, na
 func (w *damagedStore) segmentPath(id uint64) string { return folder.SegmentPath(w.dir, id) }
 
 func (w *damagedStore) logOptions() wal.Options {
-	return vfs.On(w.fs, wal.Options{Dir: w.path(folder.LogDir), UUID: w.format.UUID, Boot: boot.Number(), Logger: slog.New(slog.DiscardHandler)})
+	o := wal.Options{Dir: w.path(folder.LogDir), UUID: w.format.UUID, Boot: boot.Number(), Logger: slog.New(slog.DiscardHandler)}
+	if folder.Unsynced(w.fs, w.dir) { // this boot's frames may be lost, too
+		o.Boot = 0
+	}
+	return vfs.On(w.fs, o)
 }
 
 func (w *damagedStore) indexOptions() index.Options {
@@ -201,8 +205,12 @@ func (w *damagedStore) read(ctx context.Context) error {
 }
 
 func (w *damagedStore) close() {
-	w.found.Index.Close()
-	w.set.Abandon()
+	if w.found.Index != nil {
+		w.found.Index.Close()
+	}
+	if w.set != nil {
+		w.set.Abandon()
+	}
 }
 
 // hideUnusable looks at each file of segments and log by itself, and hides those that cannot be opened or are not this

@@ -101,10 +101,10 @@ func Run(ctx context.Context, from, to string, o Options) (out Repaired, err err
 			out = Repaired{}
 		}
 	}()
+	defer w.close()
 	if err := w.read(ctx); err != nil {
 		return out, err
 	}
-	defer w.close()
 	if err := w.copyTo(ctx, target.building); err != nil {
 		return out, err
 	}

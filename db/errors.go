@@ -7,7 +7,6 @@ import (
 	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/folder"
-	"github.com/dormousekv/dormouse/db/internal/repair"
 	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
@@ -62,8 +61,6 @@ var (
 	// ErrIndexBusy is returned, together with the damage, where the index was found damaged and its rebuild waits for operations that
 	// began before: for the one that has called this from its callback, say. Call it again when that has ended.
 	ErrIndexBusy = errors.New("operations that began before keep the index from being rebuilt")
-	// ErrPrefixLost is the reason for which [Repair] leaves out a sound record, or a ref: a block before it is lost.
-	ErrPrefixLost = repair.ErrPrefixLost
 	// ErrForeign is returned by Open and Resume where a file has one of the store's names and is another store's or program's: the message
 	// names it. Nothing is changed. Move the file away.
 	ErrForeign = vfs.ErrForeign

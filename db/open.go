@@ -11,10 +11,6 @@ import (
 	"github.com/dormousekv/dormouse/internal/vfs"
 )
 
-// A store that is opened read-only keeps nobody out. While it is opened it shares LOCK with other readers, and a writer waits. From then on
-// it rests on a copy of index.db in memory, so that a writer can come and go. Where a writer has the store open already, it shows what
-// the last checkpoint wrote. What a writer destroys meanwhile is gone for readers, too: no lease of theirs reaches it.
-
 // acquireLock keeps other writers out, or waits for one to be seen. A store that is only read need not have a LOCK (a copy, a read-only
 // medium): it is read without one then.
 func (s *Store) acquireLock() error {

@@ -17,6 +17,9 @@ type RepairOptions struct {
 	AllowSharedDir bool
 }
 
+// ErrPrefixLost is the reason for which [Repair] leaves out a sound record, or a ref: a block before it is lost.
+var ErrPrefixLost = repair.ErrPrefixLost
+
 // Repaired says what Repair saved, and what it could not.
 type Repaired struct {
 	Blocks, Records int   // in the new store

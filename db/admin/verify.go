@@ -8,6 +8,7 @@ import (
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/internal/check"
 	"github.com/dormousekv/dormouse/db/internal/engine"
+	"github.com/dormousekv/dormouse/internal/vfs"
 )
 
 // Report is what Verify found.
@@ -64,7 +65,7 @@ func VerifyStore(ctx context.Context, s *db.Store, o VerifyOptions) (Report, err
 		}
 		as := s.Options()
 		as.AllowSharedDir = as.AllowSharedDir || o.AllowSharedDir
-		out, err = verifyAlone(ctx, s.Dir(), as, o)
+		out, err = verifyAlone(vfs.With(ctx, e.Disk()), s.Dir(), as, o)
 		return err
 	})
 	return out, err

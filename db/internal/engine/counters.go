@@ -9,7 +9,8 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// Counters are an engine's part of db.Stats.
+// Counters are an engine's part of db.Stats. Each is in all, by which Resume goes on from the counts before it. What KeepStates gives up is
+// counted nowhere.
 type Counters struct {
 	Matches, Hits, TokensAsked, TokensReused atomic.Int64
 	Reasons                                  [kv.ReasonCodes]atomic.Int64

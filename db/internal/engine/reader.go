@@ -10,6 +10,12 @@ import (
 	"github.com/dormousekv/dormouse/internal/vfs"
 )
 
+// A store that is opened read-only keeps nobody out. While it is opened it shares LOCK with other readers, and a writer waits. From then on
+// it rests on a copy of index.db in memory, so that a writer can come and go. Where a writer has the store open already, it shows what
+// the last checkpoint wrote. What a writer destroys meanwhile is gone for readers, too: no lease of theirs reaches it.
+//
+// db.Store.acquireLock looks at LOCK, lockFormat at FORMAT, holdIndex takes the copy (package folder), recovery.Beside reads it.
+
 // lockFormat takes a second lock, which nobody takes for something that a killed process has left behind and removes. A reader looks
 // whether a writer has it.
 func (e *Engine) lockFormat() (err error) {

@@ -8,6 +8,7 @@ import (
 	"github.com/dormousekv/dormouse/db/internal/recovery"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/loc"
+	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
 )
@@ -20,6 +21,9 @@ func (e *Engine) Leftovers() []recovery.Leftover {
 	defer e.ckptMu.Unlock()
 	return slices.Clone(e.unsealed)
 }
+
+// Disk is the file system that the store was opened on.
+func (e *Engine) Disk() vfs.FS { return e.o.FS }
 
 // BetweenCheckpoints calls do while no checkpoint runs and nothing is destroyed.
 func (e *Engine) BetweenCheckpoints(do func()) {

@@ -188,7 +188,7 @@ func (x *Match) StateBytes(tensor int) (int64, error) {
 
 // Close gives the lease back. Closing twice is harmless.
 func (x *Match) Close() error {
-	x.m.s.life.enter(true)
+	x.m.s.lifecycle.Enter(true)
 	defer x.m.s.leave()
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/folder"
+	"github.com/dormousekv/dormouse/db/internal/lifecycle"
 	"github.com/dormousekv/dormouse/internal/vfs"
 )
 
@@ -74,7 +75,7 @@ func Open(ctx context.Context, dir string, o Options) (*Store, error) {
 	if err := folder.CheckFiles(dir, o.AllowSharedDir, o.Logger); err != nil {
 		return nil, err
 	}
-	s := &Store{dir: dir, o: o, fs: disk, hidden: engine.HiddenOf(ctx), life: newLife(), gen: 1}
+	s := &Store{dir: dir, o: o, fs: disk, hidden: engine.HiddenOf(ctx), lifecycle: lifecycle.New(), gen: 1}
 	if err := s.acquireLock(); err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/db/internal/engine"
+	"github.com/dormousekv/dormouse/db/internal/lifecycle"
 )
 
 // rebuilding is a rebuild of the index of an open store.
@@ -47,7 +48,7 @@ func (s *Store) awaitIndex(ctx context.Context) error {
 	if r == nil {
 		return nil
 	}
-	late := time.NewTimer(3 * courtesy)
+	late := time.NewTimer(3 * lifecycle.Courtesy)
 	defer late.Stop()
 	select {
 	case <-r.began:
@@ -75,13 +76,13 @@ func (s *Store) indexDamaged(err error) {
 
 // rebuildIndex replaces the engine by one whose index is built from segments and log.
 func (s *Store) rebuildIndex(cause error, r *rebuilding) {
-	s.life.own(nil)
+	s.lifecycle.Own(nil)
 	close(r.began)
 	defer func() {
 		s.rebuilt.Add(1)
 		s.rebuilding.CompareAndSwap(r, nil) // whoever meets damage after this, or after a Resume, asks again
 		close(r.ended)
-		s.life.disown()
+		s.lifecycle.Disown()
 	}()
 	if s.eng == nil || s.suspended {
 		return

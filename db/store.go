@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/dormousekv/dormouse/db/internal/engine"
+	"github.com/dormousekv/dormouse/db/internal/lifecycle"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/segments"
 )
@@ -17,14 +18,14 @@ type Store struct {
 
 	fs     vfs.FS
 	hidden engine.Hidden
-	beside bool // guarded by life: of a reader: a writer has the store open
+	beside bool // guarded by lifecycle: of a reader: a writer has the store open
 
-	life      *life
-	lock      *vfs.Lock      // guarded by life
-	eng       *engine.Engine // guarded by life; nil when closed
-	suspended bool           // guarded by life
-	unsaved   error          // guarded by life: of a suspended store, why what was acknowledged before may not be durable
-	gen       uint64         // guarded by life: counts the engines that were built from disk
+	lifecycle *lifecycle.Lifecycle
+	lock      *vfs.Lock      // guarded by lifecycle
+	eng       *engine.Engine // guarded by lifecycle; nil when closed
+	suspended bool           // guarded by lifecycle
+	unsaved   error          // guarded by lifecycle: of a suspended store, why what was acknowledged before may not be durable
+	gen       uint64         // guarded by lifecycle: counts the engines that were built from disk
 
 	matches atomic.Int64 // open ones
 	// rebuilding is not nil while the index cannot be trusted; rebuilt counts the rebuilds that have ended.
@@ -51,21 +52,21 @@ func (s *Store) Dir() string { return s.dir }
 
 // enter lets an operation use the engine until leave.
 func (s *Store) enter() (*engine.Engine, error) {
-	if err := s.life.enter(false); err != nil {
+	if err := s.lifecycle.Enter(false); err != nil {
 		return nil, err
 	}
 	switch {
 	case s.suspended:
-		s.life.leave()
+		s.lifecycle.Leave()
 		return nil, ErrSuspended
 	case s.eng == nil:
-		s.life.leave()
+		s.lifecycle.Leave()
 		return nil, ErrClosed
 	}
 	return s.eng, nil
 }
 
-func (s *Store) leave() { s.life.leave() }
+func (s *Store) leave() { s.lifecycle.Leave() }
 
 // using is an operation: enter, do, leave.
 func (s *Store) using(do func(e *engine.Engine) error) error {
@@ -84,8 +85,8 @@ func (s *Store) Close() error {
 	if err := s.leased(); err != nil { // before other operations are kept out
 		return err
 	}
-	s.life.own(ErrClosed)
-	defer s.life.disown()
+	s.lifecycle.Own(ErrClosed)
+	defer s.lifecycle.Disown()
 	if s.eng == nil {
 		return ErrClosed
 	}
@@ -110,7 +111,7 @@ const worthCollecting = 32 << 20
 
 // leased returns ErrLeased while a match is open.
 func (s *Store) leased() error {
-	s.life.enter(true)
+	s.lifecycle.Enter(true)
 	defer s.leave()
 	return s.leasedBy(s.eng)
 }
@@ -134,8 +135,8 @@ func (s *Store) leasedBy(e *engine.Engine) error {
 // the app in the background. It waits for the operations under way. Handles stay valid; operations that begin get
 // ErrSuspended until Resume. After an error the store is suspended all the same: another Suspend, and Close, return it again.
 func (s *Store) Suspend(ctx context.Context) error {
-	s.life.own(ErrSuspended)
-	defer s.life.disown()
+	s.lifecycle.Own(ErrSuspended)
+	defer s.lifecycle.Disown()
 	if s.suspended {
 		return s.unsaved
 	}
@@ -152,8 +153,8 @@ func (s *Store) Suspend(ctx context.Context) error {
 // Resume takes the lock again and goes on. Open matches are looked up anew when they are next used: another process may
 // have changed the store meanwhile. ErrLocked if another process has the store open: call it again later.
 func (s *Store) Resume(ctx context.Context) error {
-	s.life.own(nil)
-	defer s.life.disown()
+	s.lifecycle.Own(nil)
+	defer s.lifecycle.Disown()
 	if !s.suspended {
 		if s.eng == nil {
 			return ErrClosed

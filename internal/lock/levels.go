@@ -10,7 +10,7 @@ var Order = []struct {
 	Place Place
 	Use   string
 }{
-	{Owner{}, "the store's owner: Close, Suspend, Resume, a rebuild of the index (db/life.go)"},
+	{Owner{}, "the store's owner: Close, Suspend, Resume, a rebuild of the index (db/internal/lifecycle)"},
 	{Match{}, "one match: what it found, whether it is closed"},
 	{Checkpoint{}, "one checkpoint, reclaim, eviction or repair of leftovers at a time"},
 	{Barrier{}, "one barrier of the log at a time, and up to where the last one says that all is durable"},
@@ -40,14 +40,14 @@ var Order = []struct {
 	{SegmentQueue{}, "what is to be destroyed once no lease can see it"},
 	{Leases{}, "the open leases"},
 	{Segments{}, "which segments there are"},
-	{Life{}, "who uses the store, and who waits for it (db/life.go)"},
+	{Lifecycle{}, "who uses the store, and who waits for it (db/internal/lifecycle)"},
 	{Index{}, "the versions of the index in memory"},
 }
 
 // The places. Order says what each is for.
 type (
 	Owner          struct{}
-	Life           struct{}
+	Lifecycle      struct{}
 	Match          struct{}
 	Barrier        struct{}
 	BloomRebuild   struct{}
@@ -81,7 +81,7 @@ type (
 )
 
 func (Owner) place()          {}
-func (Life) place()           {}
+func (Lifecycle) place()      {}
 func (Match) place()          {}
 func (Barrier) place()        {}
 func (BloomRebuild) place()   {}

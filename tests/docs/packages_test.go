@@ -22,7 +22,7 @@ func TestMapOfThePackages(t *testing.T) {
 	}
 	said := map[string]string{}
 	for _, m := range regexp.MustCompile(`(?m)^  (\w+)/ .*-> (.*)$`).FindAllStringSubmatch(inner, -1) {
-		list := strings.Split(m[2], ", ")
+		list := strings.Split(strings.TrimPrefix(m[2], "nothing"), ", ")
 		slices.Sort(list)
 		said[m[1]] = strings.Join(list, ", ")
 	}
@@ -40,7 +40,7 @@ func TestMapOfThePackages(t *testing.T) {
 		imports := map[string]bool{}
 		for _, x := range f[1:] {
 			x = strings.TrimPrefix(strings.TrimPrefix(x, module), "db/internal/")
-			if !strings.ContainsAny(x, "./") && slices.Contains([]string{"quant", "segments", "wal", "index"}, x) || said[x] != "" {
+			if slices.Contains([]string{"quant", "segments", "wal", "index"}, x) || slices.Contains(slices.Collect(maps.Keys(said)), x) {
 				imports[x] = true
 			}
 			if x == "db" {

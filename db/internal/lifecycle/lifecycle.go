@@ -1,4 +1,4 @@
-package db
+package lifecycle
 
 import (
 	"sync"
@@ -8,35 +8,36 @@ import (
 	"github.com/dormousekv/dormouse/internal/lock"
 )
 
-// life counts the operations under way on a store, and gives the store to one owner at a time: Suspend, Resume, Close, a
+// Lifecycle counts the operations under way on a store, and gives the store to one owner at a time: Suspend, Resume, Close, a
 // rebuild of the index. An owner waits for the operations to end. Unlike with a sync.RWMutex, an operation that begins
 // while an owner waits does not wait for that owner for ever: it may be one that a callback of another operation calls. It
 // gives way for a moment only, so that in a busy store there comes one without operations.
-type life struct {
+type Lifecycle struct {
 	users atomic.Int64 // operations under way
 	sure  atomic.Bool  // nobody owns the store or waits for it: the way in that takes no lock
 
 	owner lock.Mutex[lock.Owner] // held by the owner, and by who waits to be it
 
-	mu     lock.Mutex[lock.Life]
+	mu     lock.Mutex[lock.Lifecycle]
 	change *sync.Cond // of users, owned and refuse while an owner waits
 	owned  bool       // guarded by mu
 	wanted bool       // guarded by mu: an owner waits, and operations that begin give way
 	refuse error      // guarded by mu: what operations get that begin now; nil lets them in, or wait for the owner
 }
 
-// courtesy is how long operations give way to an owner who waits, and then he to them: longer than most of them take.
-const courtesy = time.Second
+// Courtesy is how long operations give way to an owner who waits, and then he to them: longer than most of them take.
+const Courtesy = time.Second
 
-func newLife() *life {
-	l := &life{}
+// New is that of a store that nobody uses yet.
+func New() *Lifecycle {
+	l := &Lifecycle{}
 	l.change = sync.NewCond(&l.mu)
 	l.sure.Store(true)
 	return l
 }
 
-// enter begins an operation. always lets it in where it would be refused: what gives something back.
-func (l *life) enter(always bool) error {
+// Enter begins an operation. always lets it in where it would be refused: what gives something back.
+func (l *Lifecycle) Enter(always bool) error {
 	l.users.Add(1)
 	if l.sure.Load() {
 		return nil
@@ -58,8 +59,8 @@ func (l *life) enter(always bool) error {
 	}
 }
 
-// leave ends an operation.
-func (l *life) leave() {
+// Leave ends an operation.
+func (l *Lifecycle) Leave() {
 	if l.users.Add(-1) == 0 && !l.sure.Load() {
 		l.mu.Lock()
 		l.change.Broadcast()
@@ -67,9 +68,9 @@ func (l *life) leave() {
 	}
 }
 
-// own waits until no operation is under way and keeps all out until disown. Operations that come meanwhile get refuse; with
+// Own waits until no operation is under way and keeps all out until Disown. Operations that come meanwhile get refuse; with
 // nil those that come before the last has ended give way for a moment and are then let in, the others wait.
-func (l *life) own(refuse error) {
+func (l *Lifecycle) Own(refuse error) {
 	l.owner.Lock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -79,13 +80,13 @@ func (l *life) own(refuse error) {
 		// By turns: one moment for the owner, who gets his way if what is under way ends, and one for operations.
 		waits := true // guarded by mu
 		var turn *time.Timer
-		turn = time.AfterFunc(courtesy, func() {
+		turn = time.AfterFunc(Courtesy, func() {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			if waits {
 				l.wanted = !l.wanted
 				l.change.Broadcast()
-				turn.Reset(courtesy)
+				turn.Reset(Courtesy)
 			}
 		})
 		for l.users.Load() > 0 {
@@ -97,7 +98,8 @@ func (l *life) own(refuse error) {
 	l.owned, l.wanted = true, false
 }
 
-func (l *life) disown() {
+// Disown ends what Own began.
+func (l *Lifecycle) Disown() {
 	l.mu.Lock()
 	l.owned, l.refuse = false, nil
 	l.sure.Store(true)

@@ -1,4 +1,4 @@
-package db
+package lifecycle
 
 import (
 	"errors"
@@ -11,7 +11,7 @@ import (
 
 // An owner has the store to itself, whoever comes and goes meanwhile.
 func TestLife(t *testing.T) {
-	l := newLife()
+	l := New()
 	var inside, owners int
 	var mu sync.Mutex
 	var wait sync.WaitGroup
@@ -24,17 +24,17 @@ func TestLife(t *testing.T) {
 					if i%2 == 0 {
 						refuse = refused
 					}
-					l.own(refuse)
+					l.Own(refuse)
 					mu.Lock()
 					if owners++; inside > 0 || owners != 1 {
 						t.Errorf("an owner among %d operations and %d owners", inside, owners)
 					}
 					owners--
 					mu.Unlock()
-					l.disown()
+					l.Disown()
 					continue
 				}
-				if err := l.enter(g%2 == 0); err != nil {
+				if err := l.Enter(g%2 == 0); err != nil {
 					if g%2 == 0 || err != refused {
 						t.Errorf("enter: %v", err)
 					}
@@ -46,7 +46,7 @@ func TestLife(t *testing.T) {
 				}
 				inside--
 				mu.Unlock()
-				l.leave()
+				l.Leave()
 			}
 		})
 	}
@@ -55,14 +55,14 @@ func TestLife(t *testing.T) {
 
 // Whoever rebuilds the index gets the store, however busy it is.
 func TestOwnerIsNotStarved(t *testing.T) {
-	l := newLife()
+	l := New()
 	var users sync.WaitGroup
 	var stop atomic.Bool
 	inside := make(chan struct{}, 8)
 	for range 8 {
 		users.Go(func() {
 			for !stop.Load() {
-				if err := l.enter(false); err != nil {
+				if err := l.Enter(false); err != nil {
 					t.Error(err)
 					return
 				}
@@ -72,15 +72,15 @@ func TestOwnerIsNotStarved(t *testing.T) {
 				}
 				time.Sleep(time.Millisecond)
 				<-inside
-				l.leave()
+				l.Leave()
 			}
 		})
 	}
 	owned := make(chan struct{})
 	go func() {
 		for range 3 {
-			l.own(nil)
-			l.disown()
+			l.Own(nil)
+			l.Disown()
 		}
 		close(owned)
 	}()
@@ -97,14 +97,14 @@ func TestOwnerIsNotStarved(t *testing.T) {
 // An operation's callbacks may use the store as often as they like while somebody waits to have it to himself: the wait is
 // between the two of them, not for each call.
 func TestManyCallsFromACallback(t *testing.T) {
-	l := newLife()
-	if err := l.enter(false); err != nil {
+	l := New()
+	if err := l.Enter(false); err != nil {
 		t.Fatal(err)
 	}
 	var owner sync.WaitGroup
 	owner.Go(func() {
-		l.own(nil)
-		l.disown()
+		l.Own(nil)
+		l.Disown()
 	})
 	for l.sure.Load() { // the owner does not wait yet
 		time.Sleep(time.Millisecond)
@@ -113,15 +113,15 @@ func TestManyCallsFromACallback(t *testing.T) {
 	for range 3 {
 		inside.Go(func() {
 			for range 1000 {
-				if err := l.enter(false); err != nil {
+				if err := l.Enter(false); err != nil {
 					t.Error(err)
 				}
-				l.leave()
+				l.Leave()
 			}
 		})
 	}
 	inside.Wait()
-	l.leave()
+	l.Leave()
 	owner.Wait()
 	if n := l.users.Load(); n != 0 {
 		t.Errorf("%d operations are under way", n)

@@ -13,7 +13,6 @@ var Order = []struct {
 	{Owner{}, "the store's owner: Close, Suspend, Resume, a rebuild of the index (db/internal/lifecycle)"},
 	{Match{}, "one match: what it found, whether it is closed"},
 	{Checkpoint{}, "one checkpoint, reclaim, eviction or repair of leftovers at a time"},
-	{Barrier{}, "one barrier of the log at a time, and up to where the last one says that all is durable"},
 	{BloomRebuild{}, "one rebuild of the Bloom filter at a time"},
 	{PublishGate{}, "read-held from a record's append to its publishing; a checkpoint holds it while it switches files"},
 	{ShortLease{}, "read-held as long as a short lease is open"},
@@ -49,7 +48,6 @@ type (
 	Owner          struct{}
 	Lifecycle      struct{}
 	Match          struct{}
-	Barrier        struct{}
 	BloomRebuild   struct{}
 	Checkpoint     struct{}
 	PublishGate    struct{}
@@ -83,7 +81,6 @@ type (
 func (Owner) place()          {}
 func (Lifecycle) place()      {}
 func (Match) place()          {}
-func (Barrier) place()        {}
 func (BloomRebuild) place()   {}
 func (Checkpoint) place()     {}
 func (PublishGate) place()    {}

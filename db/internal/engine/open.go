@@ -42,8 +42,8 @@ func OpenRebuilt(ctx context.Context, dir string, o Options, doubt error) (opene
 	e := &Engine{
 		Dir: dir, o: o, FS: o.FS, log: o.Logger, workers: read.NewWorkers(),
 		Catalog: catalog.New(),
-		Pins:    lease.NewPins(),
-		wake:    make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
+		Pins:    lease.NewPins(), barriers: barriers{turn: make(chan struct{}, 1)},
+		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	defer func() {
 		if err != nil {

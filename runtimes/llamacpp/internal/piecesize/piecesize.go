@@ -1,4 +1,3 @@
-// Package piecesize says how much of a state is built at a time.
 package piecesize
 
 // Bytes is how much of a state is built at a time where it can be handed over in pieces. Larger ones are no faster. A variable for

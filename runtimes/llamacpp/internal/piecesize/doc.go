@@ -1,0 +1,2 @@
+// Package piecesize says how much of a state is built at a time.
+package piecesize

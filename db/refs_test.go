@@ -113,7 +113,7 @@ func TestRefsMakeRoom(t *testing.T) {
 func TestPriorityAfterAKill(t *testing.T) {
 	dir := t.TempDir()
 	o := storetest.Options()
-	o.MaxBlocks = 2
+	o.MaxBlocks, o.HighWater, o.LowWater = 2, 1, 1 // only a put evicts
 	s := storetest.Open(t, dir, o)
 	m := storetest.Model(t, s, crashtest.Plain())
 	first, second := kv.Prompt{Tokens: crashtest.Tokens(1, 16)}, kv.Prompt{Tokens: crashtest.Tokens(2, 16)}

@@ -109,7 +109,7 @@ func TestScripts(t *testing.T) {
 			}
 			counts[x.State]++
 			if x.State == "cannot run" {
-				t.Skip(x.State + ": " + x.Why)
+				t.Skip("SKIPPED: " + x.State + ": " + x.Why)
 			}
 			err = script.Run(t, x)
 			switch {

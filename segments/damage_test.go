@@ -313,3 +313,21 @@ func TestTornWritesAreRemains(t *testing.T) {
 		t.Error(end, soft)
 	}
 }
+
+// A file that is cut while it is looked over ends where a hole begins that has no data behind it.
+func TestLookOverACutFile(t *testing.T) {
+	const size = 12 << 10
+	f := must(vfs.OS.Create(filepath.Join(must(os.MkdirTemp(tmpfs(t), ""))(t), "file")))(t) // where holes are not read
+	defer f.Close()
+	for cut := int64(size); cut >= 0; cut -= 1 << 10 {
+		for from := int64(0); from < size; from += 1 << 10 {
+			ok(t, f.Truncate(size))
+			must(f.WriteAt(make([]byte, size), 0))(t)
+			im := &image{b: make([]byte, size), holes: holesOf(f)}
+			ok(t, f.Truncate(cut))
+			if i := im.nonZero(from, size); i >= 0 {
+				t.Fatalf("cut to %d: byte %d is not zero", cut, i)
+			}
+		}
+	}
+}

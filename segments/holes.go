@@ -23,7 +23,7 @@ func (h *holes) next(off, end int64) int64 {
 	}
 	if off < h.asked || off >= h.hole {
 		data, hole, ok := h.file.NextData(off)
-		if !ok || hole < data || data < off {
+		if !ok || hole < data || data < off || hole == off { // at last: the file was cut, and ends here
 			h.file = nil
 			return off
 		}

@@ -1,0 +1,103 @@
+package hashed
+
+import (
+	"context"
+
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// Call is a kind of call that can be told to fail.
+type Call int
+
+// The calls that can fail.
+const (
+	Decode Call = iota
+	Load
+	Store
+)
+
+type failure struct {
+	err   error
+	after int
+}
+
+// Fail makes the next such call return err, but for so many that go well before it. It changes nothing then. Nil takes that back.
+func (r *Runtime) Fail(c Call, after int, err error) {
+	defer r.enter()()
+	r.fails[c] = failure{err, after}
+}
+
+// fail is what the call has to return before it does anything.
+func (r *Runtime) fail(c Call, ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	f := &r.fails[c]
+	if f.err == nil {
+		return nil
+	}
+	if f.after > 0 {
+		f.after--
+		return nil
+	}
+	err := f.err
+	f.err = nil
+	return err
+}
+
+// Stats counts the calls that went well, and their rows.
+type Stats struct {
+	Decodes, Steps int
+	Loads, Loaded  int
+	Stores, Stored int
+	Copies         int
+	Removes        int
+	MostCells      int // that were ever in use at once
+}
+
+// Stats returns what was done since New.
+func (r *Runtime) Stats() Stats {
+	defer r.enter()()
+	return r.stats
+}
+
+// Used is the number of cells that some sequence has.
+func (r *Runtime) Used() int {
+	defer r.enter()()
+	return r.used
+}
+
+// Live is the number of rows of each sequence that has any.
+func (r *Runtime) Live() map[int]int {
+	defer r.enter()()
+	live := map[int]int{}
+	for seq, have := range r.seqs {
+		if len(have) > 0 {
+			live[seq] = len(have)
+		}
+	}
+	return live
+}
+
+// Rows are those that a sequence has, in order of position.
+func (r *Runtime) Rows(seq int) []Seen {
+	defer r.enter()()
+	var rows []Seen
+	for _, c := range r.seqs[seq] {
+		rows = append(rows, c.Seen)
+	}
+	return rows
+}
+
+// Positions are where a sequence has rows.
+func (r *Runtime) Positions(seq int) []kv.Range {
+	var out []kv.Range
+	for _, s := range r.Rows(seq) {
+		if n := len(out); n > 0 && out[n-1].End == s.Pos {
+			out[n-1].End++
+		} else {
+			out = append(out, kv.Range{Start: s.Pos, End: s.Pos + 1})
+		}
+	}
+	return out
+}

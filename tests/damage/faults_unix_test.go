@@ -31,9 +31,10 @@ type cutting struct {
 	stop atomic.Bool
 
 	mu    sync.Mutex
-	hurt  map[kv.Key]bool // blocks with a record that lost bytes
-	done  map[string]int  // operations
-	odd   map[string]int  // errors
+	hurt  map[kv.Key]bool  // blocks with a record that lost bytes
+	cut   map[string]int64 // the least that was left of a segment's file
+	done  map[string]int   // operations
+	odd   map[string]int   // errors
 	wrong []string
 }
 
@@ -90,7 +91,7 @@ func TestCutUnderTheStore(t *testing.T) {
 
 // newCutting fills a store: many segments, a part of them sealed.
 func newCutting(t *testing.T) *cutting {
-	c := &cutting{t: t, dir: filepath.Join(memdir.Dir(t), "store"), hurt: map[kv.Key]bool{}, done: map[string]int{}, odd: map[string]int{}}
+	c := &cutting{t: t, dir: filepath.Join(memdir.Dir(t), "store"), hurt: map[kv.Key]bool{}, cut: map[string]int64{}, done: map[string]int{}, odd: map[string]int{}}
 	o := options()
 	o.Budget = 64 << 20
 	o.CheckpointInterval = 50 * time.Millisecond // the background worker has its part
@@ -187,15 +188,24 @@ func (c *cutting) work(rnd *rand.Rand, files []string, cuts map[string]int) {
 			continue
 		}
 		cuts[file]++
-		for _, b := range append(before, c.lostBy(file)...) {
-			if filepath.Base(name) == fmt.Sprintf("%016x.seg", b.Segment) && b.Offset+b.Bytes > to {
-				c.hurt[b.Key] = true
-			}
+		if old, ok := c.cut[filepath.Base(name)]; !ok || to < old {
+			c.cut[filepath.Base(name)] = to
 		}
+		c.note(append(before, c.lostBy(file)...))
 	}
 	c.operations(20)
 	c.stop.Store(true)
 	wait.Wait()
+	c.note(c.lostBy("segments")) // what a compaction had written, and not published, when the file was cut
+}
+
+// note marks the blocks that lie where a file was cut off.
+func (c *cutting) note(blocks []db.Block) {
+	for _, b := range blocks {
+		if to, ok := c.cut[fmt.Sprintf("%016x.seg", b.Segment)]; ok && b.Offset+b.Bytes > to {
+			c.hurt[b.Key] = true
+		}
+	}
 }
 
 // operations waits until some more were done.

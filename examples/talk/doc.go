@@ -1,4 +1,4 @@
-// Package talk joins the tiny transformer of examples/warmstart to a store: a turn of a conversation is looked up, restored as far as it
+// Package talk joins the transformer of internal/tiny to a store: a turn of a conversation is looked up, restored as far as it
 // is stored, computed from there, answered, and stored. The examples scopes and forget use it; copy it, and put your runtime
 // where the tiny model is.
 //

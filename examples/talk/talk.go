@@ -5,7 +5,7 @@ import (
 	"errors"
 
 	"github.com/dormousekv/dormouse/db"
-	"github.com/dormousekv/dormouse/examples/warmstart/tiny"
+	"github.com/dormousekv/dormouse/internal/tiny"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/quant"
 )

@@ -12,7 +12,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/dormousekv/dormouse/examples/warmstart/tiny"
+	"github.com/dormousekv/dormouse/internal/tiny"
 	"github.com/dormousekv/dormouse/quant"
 )
 

@@ -11,8 +11,8 @@
 //	kill.go    starting and killing those processes
 //	verdict.go what has to hold, and the table
 //	report.go  the same as JSON
-//	tiny/      the transformer, which knows nothing of the store
 //
+// The transformer, which knows nothing of the store, is internal/tiny.
 // The model's weights are random, so the words it writes have no sense; what is computed, stored and compared is real.
 // Exit codes: 0 all is as it has to be; 1 a continuation is not, or something failed; 2 the call was wrong.
 //

@@ -14,7 +14,7 @@ import (
 	"strings"
 
 	"github.com/dormousekv/dormouse/examples/command"
-	"github.com/dormousekv/dormouse/examples/warmstart/tiny"
+	"github.com/dormousekv/dormouse/internal/tiny"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/quant"
 )

@@ -4,7 +4,7 @@ import (
 	_ "embed"
 	"strings"
 
-	"github.com/dormousekv/dormouse/examples/warmstart/tiny"
+	"github.com/dormousekv/dormouse/internal/tiny"
 )
 
 var (

@@ -3,7 +3,7 @@ package main
 import (
 	"time"
 
-	"github.com/dormousekv/dormouse/examples/warmstart/tiny"
+	"github.com/dormousekv/dormouse/internal/tiny"
 )
 
 // report is the outcome as -json prints it. Times and sizes are those of Q8_0, the codec that a store uses by default,

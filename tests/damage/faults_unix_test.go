@@ -236,8 +236,11 @@ func (c *cutting) lostBy(file string) (out []db.Block) {
 				out = append(out, b)
 			}
 		}
-		if bad == nil {
+		switch {
+		case bad == nil:
 			return slices.Clone(out)
+		case errors.Is(bad, db.ErrSuspended): // index.db was cut again while it was rebuilt
+			c.count("resume", c.s.Resume(ctx))
 		}
 		time.Sleep(time.Millisecond) // the index is being rebuilt
 	}

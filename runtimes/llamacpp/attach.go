@@ -80,6 +80,10 @@ type Options struct {
 	// swa_full: llama.cpp adds up in the order of cells. 0: any.
 	Align int
 
+	// TokenSpans has Prefill evaluate a span of one position as the token that stands there: the spans are the caller's marks (whose prompt it
+	// is), not images. Prefill lets each token see all that lies before it: a span that says that it saw something else is not for Prefill.
+	TokenSpans bool
+
 	// Put is how rows are stored. Of an Opaque or Hybrid model, KeepStates 0 means 4, and -1 all.
 	Put db.PutOptions
 	// Logger is told which mode was chosen and why. Nil: slog.Default().
@@ -112,6 +116,8 @@ type Session struct {
 	buf   []byte           // a blob, between llama.cpp and the store
 	large []byte           // the same during a call, if it is too large to be kept
 	lines map[int]*lineage // by sequence
+
+	runtime *Runtime // to which all sequences belong; nil: there is none
 }
 
 // Attach finds out how states of a llama.cpp context can be kept and registers its model in the store. lctx is the

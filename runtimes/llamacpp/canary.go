@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/dormousekv/dormouse/kv"
@@ -54,10 +53,8 @@ func (l *Library) canaryTokens(model uintptr) []kv.Token {
 
 func (s *Session) newCanary(model uintptr, arch string) canary {
 	c := canary{tokens: s.lib.canaryTokens(model), position: canaryPosition}
-	if text, ok := s.lib.meta(model, arch+".context_length"); ok { // learned positions end there
-		if n, err := strconv.Atoi(text); err == nil && n > canaryLength {
-			c.position = min(c.position, n-canaryLength)
-		}
+	if n := s.trained(model, arch); n > canaryLength { // learned positions end there
+		c.position = min(c.position, n-canaryLength)
 	}
 	return c
 }

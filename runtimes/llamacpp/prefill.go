@@ -14,7 +14,7 @@ import (
 // are there afterwards. For a sliding-window model it calls [Session.Capture] after every batch. Where a state cannot be cut (Opaque,
 // Hybrid), one batch ends 4 tokens before the end, and the state there is kept for Save, as are some on the way of a long prompt.
 //
-// It evaluates token ids: what lies in a span (an image) is evaluated by the caller. A prompt that the context has no room
+// It evaluates token ids: what lies in a span (an image) is evaluated by the caller, but for Options.TokenSpans. A prompt that the context has no room
 // for is refused with ErrTooLong before anything is evaluated.
 func (s *Session) Prefill(ctx context.Context, prompt kv.Prompt, from, sequence int) error {
 	if ctx == nil {
@@ -37,7 +37,7 @@ func (s *Session) Prefill(ctx context.Context, prompt kv.Prompt, from, sequence 
 		return fmt.Errorf("%w: sequence %d has %d tokens, not %d", ErrPositions, sequence, have, from)
 	}
 	for _, span := range prompt.Spans {
-		if span.End() > from {
+		if span.End() > from && !(s.o.TokenSpans && span.Len == 1) {
 			return fmt.Errorf("llamacpp: the positions [%d, %d) are a span, which Prefill cannot evaluate", span.Start, span.End())
 		}
 	}

@@ -1,9 +1,18 @@
 package llamacpp
 
-import "fmt"
+import (
+	"bytes"
+	"errors"
+	"fmt"
 
-// check refuses a sequence that llama.cpp would abort for.
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/largemem"
+)
+
+// check refuses a sequence that llama.cpp would abort for, or that belongs to a Runtime.
 func (s *Session) check(sequence int) error {
+	if s.runtime != nil {
+		return fmt.Errorf("%w: %d belongs to the session's Runtime", ErrSequence, sequence)
+	}
 	if n := s.lib.Sequences(s.lctx); sequence < 0 || sequence >= int(n) {
 		return fmt.Errorf("%w: %d of %d", ErrSequence, sequence, n)
 	}
@@ -50,7 +59,7 @@ func (s *Session) roomFor(n int) []byte {
 	}
 	if cap(s.large) < n {
 		s.giveBack()
-		s.large = largeMemory(n)
+		s.large = largemem.Make(n)
 	}
 	return s.large[:n]
 }
@@ -58,7 +67,7 @@ func (s *Session) roomFor(n int) []byte {
 // giveBack frees what roomFor returned, if it is more than may be kept.
 func (s *Session) giveBack() {
 	if s.large != nil {
-		freeLarge(s.large)
+		largemem.Free(s.large)
 		s.large = nil
 	}
 }
@@ -94,4 +103,71 @@ func (s *Session) clear(sequence int) bool {
 // tokens is how many positions the sequence has: one more than its last.
 func (s *Session) tokens(sequence int) int {
 	return int(s.lib.SequenceMax(s.memory, int32(sequence))) + 1
+}
+
+// in calls f with a sequence that is empty, and empties it afterwards: the given one, or another. If no sequence is empty, or the tokens
+// of others leave no room for a canary, one sequence's are taken out meanwhile, and put back as they were: the given one's, or those of the
+// longest.
+func (s *Session) in(sequence int, f func(sequence int) error) (err error) {
+	defer s.giveBack()
+	if s.runtime != nil { // it has an empty one, and the others may share cells
+		defer s.clear(s.runtime.scratch)
+		return f(s.runtime.scratch)
+	}
+	n := int(s.lib.Sequences(s.lctx))
+	free, all, longest := -1, 0, sequence
+	for i := range n {
+		i = (i + sequence) % n
+		have := max(0, s.tokens(i))
+		if have == 0 && free < 0 {
+			free = i
+		}
+		if all += have; have > s.tokens(longest) {
+			longest = i
+		}
+	}
+	cells := int(s.lib.ContextTokens(s.lctx))
+	if s.lib.IsRecurrent(s.lib.GetModel(s.lctx)) {
+		all = 0 // a sequence is one cell
+	}
+	if free >= 0 && all+canaryLength <= cells { // streams of their own have room for it anyway, and shared cells are counted for each
+		defer s.clear(free)
+		return f(free)
+	}
+	if all > cells { // sequences share cells
+		if free >= 0 { // perhaps so many that there is room
+			defer s.clear(free)
+			err = f(free)
+			if !errors.Is(err, errNotEvaluated) {
+				return err
+			}
+		}
+		return errors.Join(fmt.Errorf("%w: sequences share cells (llama_memory_seq_cp), and there may be no room to put back what one of them holds: empty one, "+
+			"or make the context with one sequence or %d cells more", ErrRefused, canaryLength), err)
+	}
+	if all-s.tokens(sequence)+canaryLength > cells {
+		sequence = longest
+	}
+	held, err := s.get(sequence, 0)
+	if err != nil {
+		return err
+	}
+	held = bytes.Clone(held)
+	if !s.clear(sequence) {
+		return fmt.Errorf("%w: llama.cpp does not remove sequence %d", ErrRefused, sequence)
+	}
+	defer func() {
+		s.clear(sequence)
+		perr := s.set(sequence, held)
+		if perr == nil {
+			var again []byte
+			if again, perr = s.get(sequence, 0); perr == nil && !bytes.Equal(held, again) {
+				s.clear(sequence)
+				perr = fmt.Errorf("%w: the tokens of sequence %d could not be put back as they were, and it is empty now: attach before anything is evaluated, "+
+					"or make the context with one sequence more", ErrState, sequence)
+			}
+		}
+		err = errors.Join(err, perr)
+	}()
+	return f(sequence)
 }

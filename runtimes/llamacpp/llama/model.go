@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"runtime"
 	"unsafe"
+
+	"github.com/dormousekv/dormouse/kv"
 )
 
 // ErrDecode is returned for a batch that llama_decode refused, or would abort for; the message carries its number, if it
@@ -202,7 +204,18 @@ func (c *Context) DecodeAll(tokens []int32, first, sequence int) error {
 }
 
 func (c *Context) decode(tokens []int32, first, sequence int, all bool) error {
-	n := len(tokens)
+	steps := make([]kv.Step, len(tokens))
+	for i, t := range tokens {
+		steps[i] = kv.Step{Token: t, Pos: first + i, Seq: sequence, Logits: all || i == len(tokens)-1}
+	}
+	return c.DecodeSteps(steps)
+}
+
+// DecodeSteps evaluates steps of any sequences in one llama_decode call. It keeps the logits of those that ask for them: those of
+// steps[i] are Logits(i). Where the cache has no room it returns kv.ErrFull, and nothing has changed; after other errors of
+// llama.cpp a part of the steps may be in the cache.
+func (c *Context) DecodeSteps(steps []kv.Step) error {
+	n := len(steps)
 	if n == 0 {
 		return nil
 	}
@@ -213,25 +226,25 @@ func (c *Context) decode(tokens []int32, first, sequence int, all bool) error {
 	if most := c.model.lib.batchTokens(c.ptr); n > int(most) {
 		return fmt.Errorf("%w: a batch of %d tokens, at most %d", ErrDecode, n, most)
 	}
-	if most := c.model.lib.sequences(c.ptr); sequence < 0 || sequence >= int(most) {
-		return fmt.Errorf("%w: sequence %d of %d", ErrDecode, sequence, most)
-	}
+	most := int(c.model.lib.sequences(c.ptr))
+	tokens, pos, seq := make([]int32, n), make([]int32, n), make([]int32, n)
+	count, seqs, outputs := make([]int32, n), make([]uintptr, n), make([]int8, n)
 	// C reads these arrays during the call: they hold addresses of one another, so they are pinned.
 	var pins runtime.Pinner
 	defer pins.Unpin()
-	pos, count, outputs := make([]int32, n), make([]int32, n), make([]int8, n)
-	seq, seqs := []int32{int32(sequence)}, make([]uintptr, n)
 	pins.Pin(&tokens[0])
 	pins.Pin(&pos[0])
 	pins.Pin(&count[0])
 	pins.Pin(&outputs[0])
 	pins.Pin(&seq[0])
 	pins.Pin(&seqs[0])
-	for i := range n {
-		pos[i] = int32(first + i)
-		count[i] = 1
-		seqs[i] = uintptr(unsafe.Pointer(&seq[0]))
-		if all || i == n-1 {
+	for i, s := range steps {
+		if s.Seq < 0 || s.Seq >= most {
+			return fmt.Errorf("%w: sequence %d of %d", ErrDecode, s.Seq, most)
+		}
+		tokens[i], pos[i], seq[i], count[i] = s.Token, int32(s.Pos), int32(s.Seq), 1
+		seqs[i] = uintptr(unsafe.Pointer(&seq[i]))
+		if s.Logits {
 			outputs[i] = 1
 		}
 	}
@@ -243,10 +256,13 @@ func (c *Context) decode(tokens []int32, first, sequence int, all bool) error {
 		seqID:   uintptr(unsafe.Pointer(&seqs[0])),
 		outputs: uintptr(unsafe.Pointer(&outputs[0])),
 	})
-	if r != 0 {
-		return fmt.Errorf("%w: llama_decode of %d tokens at position %d returned %d", ErrDecode, n, first, r)
+	switch r {
+	case 0:
+		return nil
+	case 1:
+		return fmt.Errorf("%w: %w: llama_decode of %d tokens from position %d on", ErrDecode, kv.ErrFull, n, steps[0].Pos)
 	}
-	return nil
+	return fmt.Errorf("%w: llama_decode of %d tokens from position %d on returned %d", ErrDecode, n, steps[0].Pos, r)
 }
 
 // Logits copies the logits of batch token i of the last Decode; -1 is the last one that has any. Nil if there are none.

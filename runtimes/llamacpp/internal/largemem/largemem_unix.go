@@ -1,12 +1,11 @@
 //go:build unix
 
-package llamacpp
+package largemem
 
 import "golang.org/x/sys/unix"
 
-// largeMemory returns n bytes that go back to the system as soon as they are freed: a whole state may be as large as all the
-// rest of the program.
-func largeMemory(n int) []byte {
+// Make returns n bytes of zeros.
+func Make(n int) []byte {
 	b, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
 		return make([]byte, n)
@@ -14,7 +13,7 @@ func largeMemory(n int) []byte {
 	return b
 }
 
-// freeLarge ends what largeMemory returned.
-func freeLarge(b []byte) {
+// Free ends what Make returned.
+func Free(b []byte) {
 	_ = unix.Munmap(b) // memory that was made in another way is not known to it, and stays the collector's
 }

@@ -1,0 +1,237 @@
+package llamacpp
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/held"
+)
+
+// RuntimeOptions are the two functions of llama.cpp that a [Runtime] cannot call by itself: a batch is passed by value. Both must be set;
+// those of a llama.Context are DecodeSteps and Logits.
+type RuntimeOptions struct {
+	// Decode evaluates at most n_batch steps in one llama_decode, each in its own sequence and with logits where they are wanted. It returns
+	// an error that wraps kv.ErrFull where llama_decode returned 1 (no room), another one for all else but 0. It must not keep steps.
+	Decode func(steps []kv.Step) error
+	// Logits returns the logits of steps[i] of the last Decode, which asked for them (llama_get_logits_ith).
+	Logits func(i int) []float32
+}
+
+// Runtime holds several sequences that share their cells: what package chat wants of a runtime. It is used by one goroutine at a time.
+//
+// All sequences of the context are the Runtime's, from [Session.Runtime] on: those below Limits().Sequences are numbered by its caller, and
+// the others are its own. The last one is empty between two calls; rows go through it on their way to the store and back. Of a model with
+// windows there is another one beside each of the caller's, with the same cells: llama.cpp takes a cell from the window layers
+// as soon as only one sequence has it and its position is out of the window, with swa_full, too.
+//
+// It knows the token of each row, and refuses to store rows as those of other tokens (ErrLineage). Positions are never shifted.
+type Runtime struct {
+	s       *Session
+	o       RuntimeOptions
+	limits  kv.Limits
+	scratch int             // the sequence that rows go through
+	held    []held.Sequence // by sequence of the caller
+	steps   []kv.Step       // of the last Decode
+	kept    [][]float32     // logits of those of its steps that were not in its last batch
+}
+
+// Runtime makes the context one that holds conversations. It works only where no sequence has tokens (ErrNotEmpty), and takes them all: Restore,
+// Save, Prefill, Capture, Reset and Truncate of the session return ErrSequence from then on.
+//
+// Where something is missing for that, Limits().Missing says what, and all else returns kv.ErrUnsupported: rows that can be cut
+// (Mode is Rows), one cache for all sequences (kv_unified), window layers that keep all cells (swa_full), two sequences, or three of a
+// model with windows.
+//
+// Whether llama.cpp does what is needed is tried, with rows of zeros: of a model with windows as many as the context has cells.
+func (s *Session) Runtime(o RuntimeOptions) (*Runtime, error) {
+	if o.Decode == nil || o.Logits == nil {
+		return nil, fmt.Errorf("%w: RuntimeOptions.Decode and Logits", ErrNeedDecode)
+	}
+	if s.runtime != nil {
+		return nil, fmt.Errorf("%w: the context has a Runtime already", ErrSequence)
+	}
+	all := int(s.lib.Sequences(s.lctx))
+	for i := range all {
+		if n := s.tokens(i); n > 0 {
+			return nil, fmt.Errorf("%w: sequence %d has %d tokens", ErrNotEmpty, i, n)
+		}
+	}
+	r := &Runtime{s: s, o: o, scratch: all - 1}
+	var err error
+	if r.limits, err = s.limits(all); err != nil {
+		return nil, err
+	}
+	r.held = make([]held.Sequence, r.limits.Sequences)
+	s.runtime = r
+	clear(s.lines)
+	return r, nil
+}
+
+// Limits is what there is room for. Sequences are those that the caller may number: n_seq_max but one, and of a model with windows half of that.
+func (r *Runtime) Limits() kv.Limits { return r.limits }
+
+// able refuses what cannot be done here, and sequences that are not the caller's.
+func (r *Runtime) able(sequences ...int) error {
+	if r.limits.Missing != "" {
+		return fmt.Errorf("%w: a conversation in this context of %s: %s", kv.ErrUnsupported, r.s.model.Descriptor().Name, r.limits.Missing)
+	}
+	for _, seq := range sequences {
+		if seq < 0 || seq >= len(r.held) {
+			return fmt.Errorf("%w: %d of %d", ErrSequence, seq, len(r.held))
+		}
+	}
+	return nil
+}
+
+// each calls f with the sequences of llama.cpp that stand for one of the caller's.
+func (r *Runtime) each(seq int, f func(seq int32)) {
+	f(int32(seq))
+	if r.limits.Window > 0 {
+		f(int32(len(r.held) + seq))
+	}
+}
+
+// Decode evaluates steps, of any sequences, in order of position within each; more than n_batch in several calls of llama_decode. The first
+// step of a sequence that has rows comes right after its last row. After an error, kv.ErrFull among them, all sequences have what they had.
+func (r *Runtime) Decode(ctx context.Context, steps []kv.Step) error {
+	if ctx == nil {
+		return errNoContext
+	}
+	first, err := r.follow(steps)
+	if err != nil {
+		return err
+	}
+	r.steps, r.kept = append(r.steps[:0], steps...), nil
+	most := r.limits.Batch
+	if r.limits.Window > 0 { // what a batch has evaluated has one sequence only until it returns
+		most = min(most, r.limits.Window)
+	}
+	for from := 0; from < len(steps); {
+		part := r.steps[from:min(len(steps), from+most)]
+		if err = ctx.Err(); err == nil {
+			err = r.decode(part)
+		}
+		if err != nil {
+			r.steps = nil
+			for seq, pos := range first {
+				r.remove(seq, kv.Range{Start: pos, End: math.MaxInt32})
+			}
+			return err
+		}
+		if from += len(part); from == len(steps) {
+			break
+		}
+		for i, step := range part { // the next llama_decode overwrites them
+			var scores []float32
+			if step.Logits {
+				scores = slices.Clone(r.o.Logits(i))
+			}
+			r.kept = append(r.kept, scores)
+		}
+	}
+	return nil
+}
+
+// follow checks that steps go on from what their sequences have, and returns the position of the first one of each.
+func (r *Runtime) follow(steps []kv.Step) (first map[int]int, err error) {
+	first, next := map[int]int{}, map[int]int{}
+	for i, step := range steps {
+		if err := r.able(step.Seq); err != nil {
+			return nil, err
+		}
+		want, known := next[step.Seq]
+		if !known {
+			first[step.Seq] = step.Pos
+			want = r.held[step.Seq].End()
+			if have := r.s.tokens(step.Seq); have != want {
+				return nil, fmt.Errorf("%w: sequence %d of llama.cpp ends at %d, not at %d: it was changed beside the Runtime", ErrState, step.Seq, have, want)
+			}
+			if want == 0 { // an empty one begins anywhere
+				want = max(0, step.Pos)
+			}
+		}
+		if step.Pos != want || step.Pos >= math.MaxInt32 {
+			return nil, fmt.Errorf("%w: step %d is at position %d of sequence %d, whose next one is %d", ErrPositions, i, step.Pos, step.Seq, want)
+		}
+		next[step.Seq] = step.Pos + 1
+	}
+	return first, nil
+}
+
+// decode evaluates steps in one batch.
+func (r *Runtime) decode(steps []kv.Step) error {
+	if err := r.o.Decode(steps); err != nil {
+		return fmt.Errorf("llamacpp: evaluate %d steps: %w", len(steps), err)
+	}
+	for _, step := range steps {
+		r.held[step.Seq].Set(step.Pos, step.Token)
+		r.each(step.Seq, func(seq int32) {
+			if int(seq) != step.Seq {
+				r.s.lib.SequenceCopy(r.s.memory, int32(step.Seq), seq, int32(step.Pos), int32(step.Pos+1))
+			}
+		})
+	}
+	return nil
+}
+
+// Logits returns the scores of all tokens to come after a step of the last Decode; nil if that did not ask for them. They are valid until
+// the next Decode.
+func (r *Runtime) Logits(step int) []float32 {
+	switch {
+	case step < 0 || step >= len(r.steps) || !r.steps[step].Logits:
+		return nil
+	case step < len(r.kept):
+		return r.kept[step]
+	}
+	return r.o.Logits(step - len(r.kept))
+}
+
+// Copy gives sequence to the rows that from has in the range; the cells are shared. It refuses a range in which to has rows (ErrNotEmpty).
+func (r *Runtime) Copy(from, to int, rg kv.Range) error {
+	if err := r.able(from, to); err != nil {
+		return err
+	}
+	rg = r.held[from].Clip(rg)
+	if from == to || !r.held[from].Any(rg) {
+		return nil
+	}
+	if r.held[to].Any(rg) {
+		return fmt.Errorf("%w: sequence %d has rows in [%d, %d)", ErrNotEmpty, to, rg.Start, rg.End)
+	}
+	r.share(from, to, rg)
+	r.held[to].Copy(&r.held[from], rg)
+	return nil
+}
+
+// share has llama.cpp give rows of one of its sequences to one of the caller's.
+func (r *Runtime) share(from, to int, rg kv.Range) {
+	r.each(to, func(to int32) {
+		r.s.lib.SequenceCopy(r.s.memory, int32(from), to, int32(rg.Start), int32(rg.End))
+	})
+}
+
+// Remove takes the rows in the range from a sequence. A cell that no other sequence has is free then.
+func (r *Runtime) Remove(seq int, rg kv.Range) error {
+	if err := r.able(seq); err != nil {
+		return err
+	}
+	if rg = r.held[seq].Clip(rg); !r.held[seq].Any(rg) {
+		return nil
+	}
+	if !r.remove(seq, rg) {
+		return fmt.Errorf("%w: llama.cpp does not remove [%d, %d) of sequence %d", ErrState, rg.Start, rg.End, seq)
+	}
+	return nil
+}
+
+func (r *Runtime) remove(seq int, rg kv.Range) bool {
+	ok := true
+	r.each(seq, func(seq int32) {
+		ok = r.s.lib.SequenceRemove(r.s.memory, seq, int32(rg.Start), int32(rg.End)) && ok
+	})
+	r.held[seq].Remove(rg)
+	return ok
+}

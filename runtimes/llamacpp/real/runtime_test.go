@@ -11,13 +11,33 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dormousekv/dormouse/chat"
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/internal/gguf/ggufgen"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/quant"
+	"github.com/dormousekv/dormouse/runtimes/conformance"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/llama"
 )
+
+// What every runtime does: with full attention on trained weights, with windows on random ones.
+func TestConformance(t *testing.T) {
+	window := newRig(t, ggufgen.Gemma3(2, 7, 64, 40), windowed(9, 256, true), db.Options{Codec: quant.Raw})
+	for name, k := range map[string]conformance.Kit{
+		"plain":  {New: storiesRig(t, exact(5, 256)).chat, Vocabulary: 512, Tolerance: mostApart},
+		"window": {New: window.chat, Vocabulary: ggufgen.Vocabulary, Tolerance: 1e-7},
+	} {
+		t.Run(name, func(t *testing.T) { conformance.Run(t, k) })
+	}
+}
+
+// chat is a new context for the length of a test.
+func (r *rig) chat(t testing.TB) chat.Runtime {
+	q := *r
+	q.t = t
+	return q.runtime(nil)
+}
 
 // A view that leaves a turn out predicts what a sequence predicts from which the turn was removed, also after it was stored and loaded by
 // ranges in another context; the sequence that the view was made of is as it was.

@@ -139,9 +139,7 @@ func (e *Engine) move(ctx context.Context, x index.Entry) (bool, error) {
 	n := x.Loc.Length
 	e.measureOnce()
 	room := func() bool {
-		// Puts leave more: else, once they and the index have filled the store, nothing could be moved, and evictions, which give no
-		// room back before a whole segment is dead, would go through the warm blocks. One more log file takes an eighth.
-		leave := e.logReserve()/4 + e.checkpointBytes() + e.headReserve()
+		leave := e.moveReserve()
 		return e.diskHas(n, max(e.o.MinFree, leave)) && e.space.reserve(n, e.o.Budget-leave)
 	}
 	if !room() {

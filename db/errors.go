@@ -47,7 +47,7 @@ var (
 	// ErrLimit is returned where a model, ref or note is larger than its Max constant, or there are too many: [MaxModels], [MaxHeadBytes] and
 	// so on. The message says size and limit.
 	ErrLimit = catalog.ErrLimit
-	// ErrNotDestroyed is returned by Sync, Delete, DeleteScope, Retire, Checkpoint, Compact, Trim, Suspend and Close when some of what was
+	// ErrNotDestroyed is returned by Sync, Delete, DeleteScope, Retire, Checkpoint, Compact, Pressure, Suspend and Close when some of what was
 	// deleted or replaced could not be destroyed, in a file that cannot be opened or written just now, say. All else is done, and what
 	// was deleted is not found any more. The next one of these tries again.
 	ErrNotDestroyed = engine.ErrNotDestroyed

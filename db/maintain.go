@@ -2,7 +2,9 @@ package db
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/dormousekv/dormouse/db/internal/engine"
 )
@@ -75,10 +77,115 @@ func (s *Store) Compact(ctx context.Context, o CompactOptions) (Compacted, error
 	return out, err
 }
 
-// Trim answers memory pressure: maps, pools and pages read ahead are dropped, the garbage collector runs, and a checkpoint is made. No
-// record goes.
-func (s *Store) Trim(ctx context.Context) error {
-	return s.onIndex(ctx, func() error { return s.using(func(e *engine.Engine) error { return e.Trim(ctx) }) })
+// Pressure is how short of memory the system is, for [Store.Pressure]. docs/operations.md has what each level gave back in a measured
+// store, and which events of Android and iOS call for which.
+type Pressure uint8
+
+const (
+	// Moderate drops what comes back by itself: maps and pages of the store's files, file handles, buffers in pools. The garbage collector
+	// runs. No record goes, and nobody but the store is asked for anything.
+	Moderate Pressure = iota + 1
+	// Low also has the functions of [Store.OnPressure] give up what they hold: a runtime's idle conversations are parked in the store.
+	Low
+	// Critical also evicts every record that no pinned ref and no open match needs, and gives their room on the disk back, what an open
+	// match can see as soon as that is closed. What was evicted has to be computed again. In a store that is read-only nothing is evicted.
+	Critical
+)
+
+func (p Pressure) String() string {
+	switch p {
+	case Moderate:
+		return "moderate"
+	case Low:
+		return "low"
+	case Critical:
+		return "critical"
+	}
+	return fmt.Sprintf("pressure(%d)", uint8(p))
+}
+
+// Relieved says what a Pressure did.
+type Relieved struct {
+	Called  int // functions of [Store.OnPressure]
+	Evicted int // blocks
+	// Held are the segments whose maps or files could not be dropped: somebody reads them just now, or they have writes that could not be
+	// synced.
+	Held                  int
+	DiskBefore, DiskAfter int64 // allocated bytes of all files
+}
+
+// Pressure answers the system's warning that memory is short: it drops what the level says, what the levels below it drop included, and
+// makes a checkpoint. Everything else goes on meanwhile.
+//
+// It does all that it can: an error of a function, of the disk, or of ctx keeps nothing else from being dropped, and the
+// errors are joined. In a store that is suspended or closed it calls nobody, since the functions need the store: call it before Suspend.
+func (s *Store) Pressure(ctx context.Context, level Pressure) (out Relieved, err error) {
+	if level < Moderate || level > Critical {
+		return out, fmt.Errorf("db: Pressure of level %d: expected Moderate (%d), Low (%d) or Critical (%d)", level, Moderate, Low, Critical)
+	}
+	if err := s.using(func(e *engine.Engine) error { out.DiskBefore = e.Measure(); return nil }); err != nil {
+		return out, err
+	}
+	if level >= Low {
+		out.Called, err = s.press(ctx, level)
+	}
+	if level >= Critical && !s.o.ReadOnly {
+		eerr := s.onIndex(ctx, func() error {
+			return s.using(func(e *engine.Engine) error {
+				_, n, err := e.Shrink(ctx, 0)
+				out.Evicted += n
+				return err
+			})
+		})
+		if eerr == nil {
+			_, eerr = s.Compact(ctx, CompactOptions{}) // where pages cannot be punched, room comes back by this
+		}
+		err = errors.Join(err, eerr)
+	}
+	return out, errors.Join(err, s.onIndex(ctx, func() error {
+		return s.using(func(e *engine.Engine) (err error) {
+			out.Held, err = e.Trim(ctx)
+			out.DiskAfter = e.Measure()
+			return err
+		})
+	}))
+}
+
+// OnPressure has Pressure call f at Low and Critical, before anything is evicted or dropped: f gives up memory that it can fill again, and may
+// use the store, but for Suspend, Resume and Close. Functions are called one after the other, in the order in which they came; two
+// Pressures at the same time call them at the same time. stop takes f out again; it does not wait for a call of f that has begun.
+func (s *Store) OnPressure(f func(ctx context.Context, level Pressure) error) (stop func()) {
+	mine := &f
+	change := func(to func(all []*pressed) []*pressed) {
+		for {
+			was := s.pressed.Load()
+			now := to(slices.Clone(*was))
+			if s.pressed.CompareAndSwap(was, &now) {
+				return
+			}
+		}
+	}
+	change(func(all []*pressed) []*pressed { return append(all, mine) })
+	return func() {
+		change(func(all []*pressed) []*pressed {
+			return slices.DeleteFunc(all, func(f *pressed) bool { return f == mine })
+		})
+	}
+}
+
+// pressed is a function of OnPressure.
+type pressed = func(context.Context, Pressure) error
+
+// press calls the functions of OnPressure, until ctx is done.
+func (s *Store) press(ctx context.Context, level Pressure) (called int, err error) {
+	for _, f := range *s.pressed.Load() {
+		if cerr := ctx.Err(); cerr != nil {
+			return called, errors.Join(err, cerr)
+		}
+		called++
+		err = errors.Join(err, (*f)(ctx, level))
+	}
+	return called, err
 }
 
 // Shrink answers storage pressure: it evicts, coldest first, until the store's files occupy bytes or less, and returns
@@ -87,7 +194,7 @@ func (s *Store) Shrink(ctx context.Context, bytes int64) (int64, error) {
 	var out int64
 	err := s.onIndex(ctx, func() (err error) {
 		return s.using(func(e *engine.Engine) error {
-			out, err = e.Shrink(ctx, bytes)
+			out, _, err = e.Shrink(ctx, bytes)
 			return err
 		})
 	})

@@ -27,7 +27,8 @@ type Store struct {
 	unsaved   error          // guarded by lifecycle: of a suspended store, why what was acknowledged before may not be durable
 	gen       uint64         // guarded by lifecycle: counts the engines that were built from disk
 
-	matches atomic.Int64 // open ones
+	matches atomic.Int64               // open ones
+	pressed atomic.Pointer[[]*pressed] // functions of OnPressure; a slice is never changed
 	// rebuilding is not nil while the index cannot be trusted; rebuilt counts the rebuilds that have ended.
 	rebuilding atomic.Pointer[rebuilding]
 	rebuilt    atomic.Uint64

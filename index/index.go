@@ -151,6 +151,15 @@ func (ix *Index) View() *View {
 	return v
 }
 
+// Trim lets go of the memory in which pages of index.db are mapped. They are read again when they are needed.
+func (ix *Index) Trim() {
+	v := ix.View()
+	defer v.Release()
+	if v.base != nil {
+		v.base.file.m.DontNeed(0, int64(len(v.base.file.data)))
+	}
+}
+
 // Look makes v, a zero View or one that was released, the current version. It must be released (again).
 func (ix *Index) Look(v *View) {
 	if v.ix != nil && !v.released.Load() {

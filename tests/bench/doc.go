@@ -9,7 +9,7 @@
 // garbage rests meanwhile, the caller's memory is touched beforehand, and the first round does not count: what is warm is
 // warm for both. Where a figure says cold, the kernel was asked how much of the files was still in memory.
 //
-// It owns the figures (restore.go, cold.go, busy.go, put.go, power.go, match.go, bloom.go, open.go, allocs.go, ttft.go),
+// It owns the figures (restore.go, cold.go, busy.go, put.go, power.go, match.go, bloom.go, open.go, pressure.go, allocs.go, ttft.go),
 // what they are divided by (reference.go), the rounds, and the output (report.go). What a figure's bar is stands beside it.
 //
 // It promises that restored rows are compared with what was stored, once, outside of the timed part; that what could not be

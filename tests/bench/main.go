@@ -95,6 +95,7 @@ var benches = []struct {
 	{[]string{"open_1e6_after_checkpoints", "open_1e6_after_evictions", "open_1e6_after_compaction"}, openPasts},
 	{[]string{"open_10_models", "open_1000_models"}, openModels},
 	{[]string{"heap_1e6"}, openHeap},
+	{[]string{"pressure_moderate", "pressure_low", "pressure_critical"}, pressures},
 	{[]string{"ttft_ratio"}, firstToken},
 	{[]string{"allocs_restored_block"}, restoreAllocs},
 	{[]string{"allocs_match"}, matchAllocs},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"strings"
 	"unsafe"
@@ -89,4 +90,24 @@ func processorName() string {
 		}
 	}
 	return "unknown processor"
+}
+
+// residentSet is what this process has in memory.
+func residentSet() (r residence, err error) {
+	text, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return r, err
+	}
+	for line := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(line, ":")
+		var kib float64
+		fmt.Sscan(value, &kib)
+		switch name {
+		case "RssAnon":
+			r.own = kib / 1024
+		case "RssFile", "RssShmem":
+			r.files += kib / 1024
+		}
+	}
+	return r, nil
 }

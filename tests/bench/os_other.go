@@ -15,6 +15,9 @@ func residentBytes(*os.File, int64) (int64, error) { return 0, errLinuxOnly }
 func openDirect(string) (*os.File, error)          { return nil, errLinuxOnly }
 func hugePages(int) ([]byte, error)                { return nil, errLinuxOnly }
 func memoryBacked(string) (bool, error)            { return false, errLinuxOnly }
+func residentSet() (residence, error) {
+	return residence{}, errors.New("read from /proc, on Linux only")
+}
 
 // syncData makes a file's bytes durable.
 func syncData(f *os.File) error { return f.Sync() }

@@ -119,7 +119,7 @@ func (w *worker) step() (reopen bool) {
 	case x < 980 && tidy:
 		w.durable("checkpoint", func() error { return w.store.Checkpoint(ctx) })
 	case x < 983 && tidy:
-		w.durable("trim", func() error { return w.store.Trim(ctx) })
+		w.durable("trim", func() error { _, err := w.store.Pressure(ctx, db.Moderate); return err })
 	case x < 993 && tidy:
 		w.other("compact", func() error { _, err := w.store.Compact(ctx, db.CompactOptions{All: true}); return err })
 	case x < 997 && tidy:

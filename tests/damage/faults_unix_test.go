@@ -327,7 +327,8 @@ func (c *cutting) operation(g int, r *rand.Rand) {
 		_, err := m.Prefetch(ctx, x.p, db.MatchOptions{})
 		c.count("prefetch", err)
 	case 15:
-		c.count("trim", c.s.Trim(ctx))
+		_, err := c.s.Pressure(ctx, db.Moderate)
+		c.count("trim", err)
 	}
 }
 

@@ -27,7 +27,8 @@ func TestLeaseOver(t *testing.T) {
 		err      error
 	}{
 		{"eviction", func(s *db.Store, _ *db.Model, _ kv.Prompt) error { _, err := s.Shrink(ctx, 0); return err }, 200, 200, 200, nil},
-		{"trim", func(s *db.Store, _ *db.Model, _ kv.Prompt) error { return s.Trim(ctx) }, 200, 200, 200, nil},
+		{"moderate pressure", func(s *db.Store, _ *db.Model, _ kv.Prompt) error { _, err := s.Pressure(ctx, db.Moderate); return err }, 200, 200, 200, nil},
+		{"critical pressure", func(s *db.Store, _ *db.Model, _ kv.Prompt) error { _, err := s.Pressure(ctx, db.Critical); return err }, 200, 200, 200, nil},
 		{"compaction", func(s *db.Store, m *db.Model, _ kv.Prompt) error {
 			if err := errors.Join(s.Suspend(ctx), s.Resume(ctx)); err != nil { // so that its segment is finished
 				return err

@@ -71,7 +71,7 @@ func disturb(t *testing.T, s *db.Store, r *rand.Rand, resumes *atomic.Int64, sto
 		case n < 11:
 			_, err = s.Compact(ctx, db.CompactOptions{All: true})
 		case n < 14:
-			err = s.Trim(ctx)
+			_, err = s.Pressure(ctx, db.Moderate)
 		case n < 17:
 			if err = s.Sync(ctx); errors.As(err, new(*db.PendingError)) {
 				err = nil

@@ -100,7 +100,8 @@ func TestCountsAfterEverything(t *testing.T) {
 					case 12:
 						return "checkpoint", s.Checkpoint(stop)
 					case 13:
-						return "trim", s.Trim(stop)
+						_, err := s.Pressure(stop, db.Moderate)
+						return "pressure", err
 					}
 					return "", nil
 				}

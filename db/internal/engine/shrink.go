@@ -6,18 +6,19 @@ import (
 	"github.com/dormousekv/dormouse/segments"
 )
 
-// Shrink evicts, coldest first, until the files occupy bytes or less, and returns what they occupy then.
-func (e *Engine) Shrink(ctx context.Context, bytes int64) (int64, error) {
+// Shrink evicts, coldest first, until the files occupy bytes or less, and returns what they occupy then and how many blocks went.
+func (e *Engine) Shrink(ctx context.Context, bytes int64) (used int64, evicted int, err error) {
 	if err := e.Poisoned(); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	for used := e.Measure(); used > bytes; {
 		n, err := e.evict(ctx, func() evictGoal { return evictGoal{bytes: e.space.used() - e.coming() - bytes} })
+		evicted += n
 		if err != nil {
-			return e.Measure(), err
+			return e.Measure(), evicted, err
 		}
 		if err := e.Checkpoint(ctx); err != nil {
-			return e.Measure(), err
+			return e.Measure(), evicted, err
 		}
 		if used = e.Measure(); n == 0 {
 			break
@@ -25,18 +26,20 @@ func (e *Engine) Shrink(ctx context.Context, bytes int64) (int64, error) {
 	}
 	if used := e.Measure(); used > bytes {
 		if err := e.compactIndex(ctx); err != nil {
-			return used, err
+			return used, evicted, err
 		}
 	}
-	return e.Measure(), nil
+	return e.Measure(), evicted, nil
 }
 
-// Trim drops maps, pools and pages read ahead, and makes a checkpoint.
-func (e *Engine) Trim(ctx context.Context) (err error) {
+// Trim drops maps, pools and pages read ahead, and makes a checkpoint. It returns how many segments keep their maps or files: those that
+// are being read or written.
+func (e *Engine) Trim(ctx context.Context) (held int, err error) {
 	if e.wal != nil {
 		err = e.Checkpoint(ctx)
 	}
-	e.Segments.Trim()
+	held = e.Segments.Trim()
+	e.Index.Trim()
 	segments.GiveBack(0)
-	return err
+	return held, err
 }

@@ -241,7 +241,7 @@ func (f *faultRun) poisoned(w *crashRun, o crashOp) {
 		"put":        second(m.Put(context.Background(), p, x.Rows(0, 50), db.PutOptions{})),
 		"checkpoint": w.s.Checkpoint(context.Background()),
 		"sync":       w.s.Sync(context.Background()),
-		"trim":       w.s.Trim(context.Background()),
+		"trim":       second(w.s.Pressure(context.Background(), db.Moderate)),
 	}
 	writes["model"] = second(w.s.Register(context.Background(), crashtest.Windowed(77)))
 	writes["ref"] = f.anyRef(w)

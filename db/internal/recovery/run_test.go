@@ -166,7 +166,7 @@ func (w *crashRun) do(o crashOp) error {
 	case "log sync":
 		return storetest.Engine(w.s).Inside().Wal().Sync(storetest.Engine(w.s).Inside().Wal().LastLSN())
 	case "trim":
-		return w.s.Trim(context.Background())
+		return second(w.s.Pressure(context.Background(), db.Moderate))
 	case "shrink":
 		_, err := w.s.Shrink(context.Background(), storetest.Engine(w.s).Measure()-(16<<10))
 		return err

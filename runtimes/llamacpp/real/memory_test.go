@@ -157,7 +157,7 @@ func restoreChild(t *testing.T) {
 		api.SequenceRemove(api.GetMemory(c.Pointer()), 0, -1, -1)
 	}
 	s.Trim()
-	if err := store.Trim(ctx); err != nil {
+	if _, err := store.Pressure(ctx, db.Moderate); err != nil {
 		t.Fatal(err)
 	}
 	f.afterMiB = privateMiB(t) - own

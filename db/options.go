@@ -75,6 +75,9 @@ type Options struct {
 	Progress func(Progress)
 	// Logger receives what an operator should know. Nil: slog.Default().
 	Logger *slog.Logger
+	// Observer is told of every turn that a runtime drove ([Model.Observe]), from the goroutine that did, at the end of the turn. It may
+	// be called by several at once. Nil: nobody; [Stats.Turns] counts all the same.
+	Observer func(Observation)
 }
 
 // Progress is how far long work has come.

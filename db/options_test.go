@@ -5,7 +5,9 @@ import (
 	"log/slog"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -168,5 +170,54 @@ func TestOptionsAreRefusedByOpen(t *testing.T) {
 	}
 	if r, err := s.Ref("name"); err != nil || !r.Expires.After(time.Now()) {
 		t.Errorf("a ref of the longest life ends at %v (%v)", r.Expires, err)
+	}
+}
+
+// What is observed is handed on as it is, with the model's name, and summed up; Suspend and Resume lose none of it, and a store without an
+// observer counts the same.
+func TestObserver(t *testing.T) {
+	var mu sync.Mutex
+	var told []db.Observation
+	for _, observer := range []func(db.Observation){nil, func(o db.Observation) {
+		mu.Lock()
+		defer mu.Unlock()
+		told = append(told, o)
+	}} {
+		o := storetest.Options()
+		o.Observer = observer
+		s := storetest.Open(t, t.TempDir(), o)
+		m := storetest.Model(t, s, crashtest.Plain())
+		turn := db.Observation{
+			Asked: 100, Found: 80, Loaded: 70, Reused: 60, Prefilled: 40, Decoded: 30, Unused: 10,
+			Lookup: 1, Load: 2, Prefill: 3, Decode: 4, Reason: db.Reason{Code: db.Ends, At: 80},
+		}
+		var workers sync.WaitGroup
+		for range 4 {
+			workers.Go(func() {
+				for range 5 {
+					m.Observe(turn)
+				}
+			})
+		}
+		workers.Wait()
+		if err := s.Suspend(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		m.Observe(turn) // a turn may end then
+		if err := s.Resume(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		const n = 21
+		want := db.Turns{
+			Observed: n, Asked: n * 100, Found: n * 80, Loaded: n * 70, Reused: n * 60, Prefilled: n * 40, Decoded: n * 30, Unused: n * 10,
+			Lookup: n * 1, Load: n * 2, Prefill: n * 3, Decode: n * 4,
+		}
+		if got := storetest.Stats(t, s).Turns; got != want {
+			t.Errorf("summed up: %+v, expected %+v", got, want)
+		}
+		turn.Model = m.Fingerprint()
+		if observer != nil && !slices.Equal(told, slices.Repeat([]db.Observation{turn}, n)) {
+			t.Errorf("told %d times: %+v", len(told), told)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package db
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/dormousekv/dormouse/db/internal/catalog"
@@ -48,8 +49,69 @@ type Stats struct {
 	BloomFPR   float64 // estimated
 	BloomBytes int64   // 0 while it is being built
 
+	// Turns sums up what runtimes have told by [Model.Observe] since Open.
+	Turns Turns
+
 	// WriteAmplification is the bytes that were appended, compaction's copies included, per byte that puts stored.
 	WriteAmplification float64
+}
+
+// Observation is what one turn took, from asking for a prompt to the last token of the answer. Where a runtime has no figure, it is 0.
+type Observation struct {
+	Model kv.Fingerprint // Observe fills it in
+
+	Asked     int // tokens of the prompt
+	Found     int // leading tokens of it that a lookup found in the store
+	Loaded    int // of these, brought into the runtime's memory
+	Reused    int // leading tokens of the prompt that were not computed: loaded, or in the runtime's memory already
+	Prefilled int // tokens of the prompt that were computed
+	Decoded   int // tokens computed after the prompt
+	// Unused are tokens that were restored but not reused: loaded, and computed again all the same, or dropped before anything was computed
+	// behind them. Where it grows, prompts are restored too early, or cut.
+	Unused int
+
+	Lookup, Load, Prefill, Decode time.Duration
+	Reason                        Reason // why no more was loaded; the zero Reason: nothing was looked up
+}
+
+// Turns are sums over observations.
+type Turns struct {
+	Observed                                                 int64 // turns
+	Asked, Found, Loaded, Reused, Prefilled, Decoded, Unused int64 // tokens, as in an [Observation]
+	Lookup, Load, Prefill, Decode                            time.Duration
+}
+
+// Observe is called once a turn by whoever drives it: a runtime, a host of conversations. It counts the observation, and hands it to
+// [Options.Observer]. It works in a store that is suspended or closed, too.
+func (m *Model) Observe(o Observation) {
+	o.Model = m.ms.Fingerprint
+	m.s.turns.add(&o)
+	if m.s.o.Observer != nil {
+		m.s.o.Observer(o)
+	}
+}
+
+// turns counts observations, in the order of the fields of Turns.
+type turns [12]atomic.Int64
+
+func (t *turns) add(o *Observation) {
+	for i, n := range [len(t)]int64{
+		1, int64(o.Asked), int64(o.Found), int64(o.Loaded), int64(o.Reused), int64(o.Prefilled), int64(o.Decoded), int64(o.Unused),
+		int64(o.Lookup), int64(o.Load), int64(o.Prefill), int64(o.Decode),
+	} {
+		t[i].Add(n)
+	}
+}
+
+func (t *turns) read() Turns {
+	var n [len(t)]int64
+	for i := range t {
+		n[i] = t[i].Load()
+	}
+	return Turns{
+		n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7],
+		time.Duration(n[8]), time.Duration(n[9]), time.Duration(n[10]), time.Duration(n[11]),
+	}
 }
 
 // Histogram counts durations by powers of two: Counts[i] are those under 2^i microseconds and at least half of that.
@@ -101,7 +163,7 @@ func (s *Store) Stats() (Stats, error) {
 		LastCheckpoint: time.Duration(c.CheckpointNanos.Load()),
 		Blocks:         now.Blocks, StoredRecords: now.Records, LiveBytes: now.Bytes,
 		DiskBytes: used, DiskHighWater: c.High.Load(), Budget: s.o.Budget, OpenMatches: s.matches.Load(),
-		Poisoned: !e.ReadOnly() && e.Poisoned() != nil,
+		Poisoned: !e.ReadOnly() && e.Poisoned() != nil, Turns: s.turns.read(),
 	}
 	out.AsOf, out.BesideWriter = e.AsOf()
 	for code := range c.Reasons {

@@ -29,6 +29,7 @@ type Store struct {
 
 	matches atomic.Int64               // open ones
 	pressed atomic.Pointer[[]*pressed] // functions of OnPressure; a slice is never changed
+	turns   turns
 	// rebuilding is not nil while the index cannot be trusted; rebuilt counts the rebuilds that have ended.
 	rebuilding atomic.Pointer[rebuilding]
 	rebuilt    atomic.Uint64

@@ -44,6 +44,7 @@ type answer struct {
 	TTFT, Open, Restore, Save float64  // milliseconds
 	Codecs                    []string // in which the prompt's rows are stored
 	RecordBytes, F16Bytes     int64    // of the prompt
+	Turn                      db.Observation
 	Tokens                    []int32
 	Text                      string
 }
@@ -146,6 +147,7 @@ type chat struct {
 	context *llama.Context
 	prompt  kv.Prompt
 	read    bool // the prompt is being evaluated
+	turn    db.Observation
 }
 
 // processes are the names of the jobs in what is shown.
@@ -217,7 +219,7 @@ func (c *chat) identity() llamacpp.Identity {
 
 // attach opens the store and attaches the context to it: this and the three calls below are all that a program needs.
 func (c *chat) attach(ctx context.Context) (*db.Store, *llamacpp.Session, error) {
-	store, err := db.Open(ctx, c.j.Store, db.Options{Codec: c.j.Codec})
+	store, err := db.Open(ctx, c.j.Store, db.Options{Codec: c.j.Codec, Observer: c.observe})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -235,6 +237,12 @@ func (c *chat) attach(ctx context.Context) (*db.Store, *llamacpp.Session, error)
 		return nil, nil, errors.Join(err, store.Close())
 	}
 	return store, s, nil
+}
+
+// observe is told what a turn took, when it has ended.
+func (c *chat) observe(o db.Observation) {
+	o.Reason.Err = nil // it goes through a pipe
+	c.turn = o
 }
 
 // begin says that the prompt is evaluated from a position on.
@@ -297,9 +305,12 @@ func (c *chat) second(ctx context.Context, a *answer) error {
 	for _, t := range d.Tensors {
 		a.F16Bytes += int64(2 * t.Width * len(c.prompt.Tokens))
 	}
+	start := time.Now()
 	if err := c.write(a); err != nil {
 		return err
 	}
+	s.Observe(0, len(a.Tokens), time.Since(start))
+	a.Turn = c.turn
 	return store.Close()
 }
 
@@ -391,4 +402,6 @@ func best(logits []float32) int32 {
 	return int32(at)
 }
 
-func since(t time.Time) float64 { return float64(time.Since(t).Microseconds()) / 1000 }
+func since(t time.Time) float64 { return millis(time.Since(t)) }
+
+func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

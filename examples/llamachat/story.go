@@ -34,6 +34,10 @@ type report struct {
 	RecordBytes  int64   `json:"record_bytes"` // of this prompt
 	F16Bytes     int64   `json:"f16_bytes"`
 	Tokens       int     `json:"continuation_tokens"`
+	PrefillMS    float64 `json:"warm_prefill_ms"` // what the session observed of the turn after the kill
+	DecodeMS     float64 `json:"warm_decode_ms"`
+	Prefilled    int     `json:"warm_prefilled_tokens"`
+	Unused       int     `json:"warm_unused_tokens"` // restored but not reused
 	Identical    bool    `json:"identical"`
 	SameFirst    int     `json:"identical_tokens"` // before the first that differs
 	Wrong        string  `json:"wrong,omitempty"`
@@ -65,6 +69,7 @@ func story(ctx context.Context, j job, show func(step)) (*report, error) {
 		FoundTokens: first.Reused, ReusedTokens: second.Reused, Reason: second.Reason,
 		ColdTTFT: first.TTFT, WarmTTFT: second.TTFT, OpenMS: second.Open, RestoreMS: second.Restore, SaveMS: first.Save,
 		RecordBytes: second.RecordBytes, F16Bytes: second.F16Bytes, Tokens: len(second.Tokens),
+		PrefillMS: millis(second.Turn.Prefill), DecodeMS: millis(second.Turn.Decode), Prefilled: second.Turn.Prefilled, Unused: second.Turn.Unused,
 		Identical: slices.Equal(ref.Tokens, second.Tokens), Text: second.Text, Reference: ref.Text, store: j.Store, asked: j.Codec.String(),
 	}
 	if first.Reused > 0 {
@@ -121,6 +126,8 @@ func (r *report) print(out io.Writer) {
 	row("cold time to first token", fmt.Sprintf("%.0f ms", r.ColdTTFT), cold)
 	row("warm time to first token", fmt.Sprintf("%.0f ms", r.WarmTTFT), fmt.Sprintf("open the store (%.1f ms), restore (%.1f ms), evaluate the rest", r.OpenMS, r.RestoreMS))
 	row("speed-up", fmt.Sprintf("%.1f x", r.SpeedUp), "loading the model is in neither")
+	row("the turn, as observed", fmt.Sprintf("%d of %d reused", r.ReusedTokens, r.PromptTokens),
+		fmt.Sprintf("%d restored in vain; %d evaluated in %.0f ms, %d written in %.0f ms", r.Unused, r.Prefilled, r.PrefillMS, r.Tokens, r.DecodeMS))
 	row("saving", fmt.Sprintf("%.0f ms", r.SaveMS), "when it returns, the rows outlive the process")
 	row("records on disk", fmt.Sprintf("%.1f MB", float64(r.RecordBytes)/1e6), fmt.Sprintf("f16 rows of these tokens: %.1f MB", float64(r.F16Bytes)/1e6))
 	same := "all"

@@ -116,6 +116,7 @@ type Session struct {
 	buf   []byte           // a blob, between llama.cpp and the store
 	large []byte           // the same during a call, if it is too large to be kept
 	lines map[int]*lineage // by sequence
+	turns map[int]*turn    // by sequence: those that have not ended
 
 	runtime *Runtime // to which all sequences belong; nil: there is none
 }
@@ -149,7 +150,7 @@ func Attach(ctx context.Context, store *db.Store, lib *Library, lctx uintptr, o 
 	if err := lib.check(); err != nil {
 		return nil, err
 	}
-	s := &Session{lib: lib, lctx: lctx, memory: lib.GetMemory(lctx), o: o, store: store, lines: map[int]*lineage{}}
+	s := &Session{lib: lib, lctx: lctx, memory: lib.GetMemory(lctx), o: o, store: store, lines: map[int]*lineage{}, turns: map[int]*turn{}}
 	model := lib.GetModel(lctx)
 	if model == 0 || s.memory == 0 {
 		return nil, fmt.Errorf("%w: the context has no KV cache", ErrRefused)

@@ -70,6 +70,7 @@ func (s *Session) Reset(sequence int) error {
 		return err
 	}
 	s.lines[sequence] = &lineage{trusted: true}
+	s.ended(sequence)
 	return nil
 }
 

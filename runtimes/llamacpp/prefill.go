@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"time"
 
+	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -57,6 +59,8 @@ func (s *Session) Prefill(ctx context.Context, prompt kv.Prompt, from, sequence 
 			}
 		}
 	}
+	turn, begin, start := s.goesOn(prompt, from, sequence), from, time.Now()
+	defer func() { turn.prefilled(begin, from, time.Since(start)) }()
 	batch, last := s.BatchTokens(), from
 	for from < len(prompt.Tokens) {
 		if err := ctx.Err(); err != nil {
@@ -104,4 +108,61 @@ func (s *Session) BatchTokens() int {
 		n = min(n, c)
 	}
 	return max(1, n)
+}
+
+// turn is what the session saw of a turn that has not ended.
+type turn struct {
+	db.Observation
+	end int // tokens that the sequence had after the last Prefill; 0: there was none
+}
+
+// Observe ends a turn of a sequence and tells the store of it ([db.Model.Observe]): what Restore and Prefill did there since the turn before,
+// and how many tokens the caller decoded behind that, in how much time.
+//
+// Without it, a turn ends with the next Restore, Reset, or Prefill from where the one before it did not end; tokens in between count as
+// decoded, in no time. What was restored counts as not reused if neither Prefill nor Observe says that tokens were computed behind it.
+func (s *Session) Observe(sequence, decoded int, took time.Duration) {
+	t := s.turns[sequence]
+	if t == nil {
+		t = &turn{}
+		s.turns[sequence] = t
+	}
+	if t.end == 0 && decoded > 0 {
+		t.Reused = t.Loaded
+	}
+	t.Decoded, t.Decode = t.Decoded+decoded, t.Decode+took
+	s.ended(sequence)
+}
+
+// ended tells the store of a sequence's turn, if there is one.
+func (s *Session) ended(sequence int) {
+	if t := s.turns[sequence]; t != nil {
+		delete(s.turns, sequence)
+		t.Unused = max(0, t.Loaded-t.Reused)
+		s.model.Observe(t.Observation)
+	}
+}
+
+// goesOn is the turn to which a Prefill from that position belongs.
+func (s *Session) goesOn(prompt kv.Prompt, from, sequence int) *turn {
+	t := s.turns[sequence]
+	if t != nil && t.end > 0 && t.end != from {
+		t.Decoded += max(0, from-t.end)
+		s.ended(sequence)
+		t = nil
+	}
+	if t == nil {
+		t = &turn{}
+		s.turns[sequence] = t
+	}
+	if t.end == 0 {
+		t.Reused = from
+	}
+	t.Asked = max(t.Asked, len(prompt.Tokens))
+	return t
+}
+
+// prefilled notes that the positions [from, to) were evaluated.
+func (t *turn) prefilled(from, to int, took time.Duration) {
+	t.end, t.Prefilled, t.Prefill = to, t.Prefilled+to-from, t.Prefill+took
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/kv"
@@ -49,6 +50,9 @@ func (s *Session) Restore(ctx context.Context, prompt kv.Prompt, sequence int) (
 	}
 	delete(s.lines, sequence)
 	defer s.giveBack()
+	s.ended(sequence)
+	turn, start := &turn{Observation: db.Observation{Asked: len(prompt.Tokens)}}, time.Now()
+	s.turns[sequence] = turn
 	limit := s.aligned(min(len(prompt.Tokens), s.room()) - 1)
 	got, err := s.restoreUpTo(ctx, prompt, sequence, limit)
 	if other := s.otherTokens(sequence); errors.Is(err, errNotTaken) && other > 0 { // they may have the cells
@@ -58,6 +62,7 @@ func (s *Session) Restore(ctx context.Context, prompt kv.Prompt, sequence int) (
 			got.Reason = db.Reason{Code: db.MemoryShort, At: got.Tokens}
 		}
 	}
+	turn.Loaded, turn.Reason, turn.Load = got.Tokens, got.Reason, time.Since(start)-turn.Lookup
 	return got, err
 }
 
@@ -94,12 +99,14 @@ type shorter int
 func (s shorter) Error() string { return fmt.Sprintf("restore at most %d tokens", int(s)) }
 
 func (s *Session) restore(ctx context.Context, prompt kv.Prompt, sequence, limit int) (Restored, error) {
+	start, turn := time.Now(), s.turns[sequence]
 	m, err := s.model.Match(ctx, prompt, db.MatchOptions{Limit: limit})
 	if err != nil {
 		return Restored{}, err
 	}
 	defer m.Close()
 	n := m.Tokens()
+	turn.Found, turn.Lookup = max(turn.Found, n), turn.Lookup+time.Since(start)
 	if n == 0 {
 		return Restored{Reason: m.Reason()}, nil
 	}

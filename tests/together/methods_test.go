@@ -40,40 +40,31 @@ var methods = map[string]method{
 	"Store.IndexProblems": {1, func(w *worker) error { admin.IndexProblems(w.s); return nil }},
 	"Store.Log":           {2, func(w *worker) error { _, err := db.Collect(admin.Log(ctx, w.s)); return err }},
 	"Store.OnPressure":    {4, (*worker).onPressure},
-	"Store.Pressure": {4, func(w *worker) error {
-		level := db.Moderate
-		switch w.r.IntN(16) {
-		case 0:
-			level = db.Critical
-		case 1, 2, 3, 4:
-			level = db.Low
-		}
-		_, err := w.s.Pressure(w.ctx(), level)
-		return err
-	}},
-	"Store.Register":    {4, func(w *worker) error { _, err := w.s.Register(ctx, w.descs[w.r.IntN(len(w.descs))]); return err }},
-	"Store.Model":       {4, func(w *worker) error { _, err := w.s.Model(w.model().Fingerprint()); return err }},
-	"Store.Models":      {4, func(w *worker) error { _, err := db.Collect(w.s.Models()); return err }},
-	"Store.Planes":      {1, (*worker).blocks},
-	"Store.Ref":         {8, func(w *worker) error { _, err := w.s.Ref(w.refName()); return err }},
-	"Store.Refs":        {4, (*worker).refs},
-	"Store.Resume":      {2, func(w *worker) error { return w.s.Resume(ctx) }},
-	"Store.Retire":      {1, (*worker).retire},
-	"Store.ScopeID":     {1, func(w *worker) error { _, err := w.s.ScopeID("alice"); return err }},
-	"Store.Segments":    {4, func(w *worker) error { _, err := db.Collect(admin.Segments(ctx, w.s)); return err }},
-	"Store.Shrink":      {2, func(w *worker) error { _, err := w.s.Shrink(w.ctx(), int64(2+w.r.IntN(4))<<20); return err }},
-	"Store.Stats":       {8, func(w *worker) error { _, err := w.s.Stats(); return err }},
-	"Store.Suspend":     {2, func(w *worker) error { return errors.Join(w.s.Suspend(ctx), w.s.Resume(ctx)) }},
-	"Store.Sync":        {4, func(w *worker) error { return w.s.Sync(w.ctx()) }},
-	"Store.Tombstones":  {2, func(w *worker) error { _, err := db.Collect(admin.Tombstones(w.s)); return err }},
-	"Store.Verify":      {1, (*worker).verify},
-	"Model.Delete":      {8, func(w *worker) error { _, err := w.model().Delete(w.ctx(), w.part(w.prompt())); return err }},
-	"Model.Descriptor":  {1, func(w *worker) error { w.model().Descriptor(); return nil }},
-	"Model.Explain":     {8, func(w *worker) error { _, err := w.model().Explain(w.ctx(), w.prompt(), db.MatchOptions{}); return err }},
-	"Model.Fingerprint": {1, func(w *worker) error { w.model().Fingerprint(); return nil }},
-	"Model.Match":       {200, (*worker).match},
-	"Model.Note":        {4, (*worker).note},
-	"Model.Notes":       {2, func(w *worker) error { _, err := db.Collect(w.model().Notes()); return err }},
+	"Store.Pressure":      {4, (*worker).pressure},
+	"Store.Register":      {4, func(w *worker) error { _, err := w.s.Register(ctx, w.descs[w.r.IntN(len(w.descs))]); return err }},
+	"Store.Model":         {4, func(w *worker) error { _, err := w.s.Model(w.model().Fingerprint()); return err }},
+	"Store.Models":        {4, func(w *worker) error { _, err := db.Collect(w.s.Models()); return err }},
+	"Store.Planes":        {1, (*worker).blocks},
+	"Store.Ref":           {8, func(w *worker) error { _, err := w.s.Ref(w.refName()); return err }},
+	"Store.Refs":          {4, (*worker).refs},
+	"Store.Resume":        {2, func(w *worker) error { return w.s.Resume(ctx) }},
+	"Store.Retire":        {1, (*worker).retire},
+	"Store.ScopeID":       {1, func(w *worker) error { _, err := w.s.ScopeID("alice"); return err }},
+	"Store.Segments":      {4, func(w *worker) error { _, err := db.Collect(admin.Segments(ctx, w.s)); return err }},
+	"Store.Shrink":        {2, func(w *worker) error { _, err := w.s.Shrink(w.ctx(), int64(2+w.r.IntN(4))<<20); return err }},
+	"Store.Stats":         {8, func(w *worker) error { _, err := w.s.Stats(); return err }},
+	"Store.Suspend":       {2, func(w *worker) error { return errors.Join(w.s.Suspend(ctx), w.s.Resume(ctx)) }},
+	"Store.Sync":          {4, func(w *worker) error { return w.s.Sync(w.ctx()) }},
+	"Store.Tombstones":    {2, func(w *worker) error { _, err := db.Collect(admin.Tombstones(w.s)); return err }},
+	"Store.Verify":        {1, (*worker).verify},
+	"Model.Delete":        {8, func(w *worker) error { _, err := w.model().Delete(w.ctx(), w.part(w.prompt())); return err }},
+	"Model.Descriptor":    {1, func(w *worker) error { w.model().Descriptor(); return nil }},
+	"Model.Explain":       {8, func(w *worker) error { _, err := w.model().Explain(w.ctx(), w.prompt(), db.MatchOptions{}); return err }},
+	"Model.Fingerprint":   {1, func(w *worker) error { w.model().Fingerprint(); return nil }},
+	"Model.Match":         {200, (*worker).match},
+	"Model.Note":          {4, (*worker).note},
+	"Model.Notes":         {2, func(w *worker) error { _, err := db.Collect(w.model().Notes()); return err }},
+	"Model.Observe":       {4, func(w *worker) error { w.model().Observe(db.Observation{Asked: 1}); return nil }},
 	"Model.Prefetch": {8, func(w *worker) error {
 		_, err := w.model().Prefetch(w.ctx(), w.prompt(), db.MatchOptions{})
 		return err
@@ -153,6 +144,18 @@ func (w *worker) onPressure() error {
 	})
 	defer stop()
 	return w.match()
+}
+
+func (w *worker) pressure() error {
+	level := db.Moderate
+	switch w.r.IntN(16) {
+	case 0:
+		level = db.Critical
+	case 1, 2, 3, 4:
+		level = db.Low
+	}
+	_, err := w.s.Pressure(w.ctx(), level)
+	return err
 }
 
 func (w *worker) deleteScope() error {

@@ -13,6 +13,8 @@ type Deleted struct {
 	Records int
 	Refs    int
 	Bytes   int64
+
+	Sessions int // files of DeleteScope; Bytes has their length, too
 }
 
 // Delete removes a prefix for good, and with it everything that was stored as its continuation: the block that holds
@@ -40,7 +42,8 @@ func (m *Model) Delete(ctx context.Context, prefix kv.Prompt) (Deleted, error) {
 	return out, err
 }
 
-// DeleteScope removes everything that was stored for a scope, of every model, with all its refs, and returns when that is durable. What
+// DeleteScope removes everything that was stored for a scope, of every model, with all its refs and its session ([Store.OpenSession]), and
+// returns when that is durable; the session's file is gone then. An open [Session] of it answers ErrNotFound from now on. What
 // scopes share (the blocks before their prompts' ScopeStart) stays.
 func (s *Store) DeleteScope(ctx context.Context, scope string) (Deleted, error) {
 	var out Deleted

@@ -40,7 +40,7 @@ var (
 	// ErrNotStored is returned when an operation needs a prefix that is not in the store: a put whose rows start behind
 	// it, a ref to it.
 	ErrNotStored = kv.ErrNotStored
-	// ErrNotFound is returned when a named ref, or a model's fingerprint, is not in the store.
+	// ErrNotFound is returned when a named ref, a model's fingerprint, or a session, is not in the store.
 	ErrNotFound = engine.ErrNotFound
 	// ErrRetired is returned by a model handle after its fingerprint was retired.
 	ErrRetired = catalog.ErrRetired
@@ -69,6 +69,13 @@ var (
 	// ErrVersion is returned by Open, Verify and Repair for a store of another version of the format: a newer release wrote it, or an
 	// older one. Nothing is changed; docs/compatibility.md says what to do.
 	ErrVersion = vfs.ErrVersion
+	// ErrSessionOpen is returned by OpenSession while the scope's session is open in this process.
+	ErrSessionOpen = engine.ErrSessionOpen
+	// ErrSessionClosed is returned by every method of a session after its Close, but by Close itself.
+	ErrSessionClosed = engine.ErrSessionClosed
+	// ErrStale is returned by every method of a session whose file another process has changed, or removed, while the store was suspended.
+	// Close it and open it again.
+	ErrStale = engine.ErrStale
 	// ErrUnsafeDir is returned by Open for a directory, or a file of the store in it, that group or others can write to or that is another
 	// user's. Options.AllowSharedDir accepts it.
 	ErrUnsafeDir = folder.ErrUnsafeDir

@@ -12,7 +12,9 @@ import (
 // Checkpoint makes everything that was acknowledged so far durable, moves it from the log to the index, and deletes
 // the log files that are no longer needed.
 func (s *Store) Checkpoint(ctx context.Context) error {
-	return s.onIndex(ctx, func() error { return s.using(func(e *engine.Engine) error { return e.Checkpoint(ctx) }) })
+	return s.onIndex(ctx, func() error {
+		return s.using(func(e *engine.Engine) error { return errors.Join(e.Checkpoint(ctx), e.SyncSessions()) })
+	})
 }
 
 // Sync makes everything that was acknowledged so far durable, and destroys the bytes of what was deleted. Where refs went with that, it

@@ -32,6 +32,7 @@ type Stats struct {
 	LastCheckpoint       time.Duration // how long it took
 
 	Blocks, StoredRecords, LiveBytes int64 // now
+	Sessions, SessionBytes           int64 // files of sessions, and their allocated bytes, which DiskBytes has, too
 	DiskBytes, DiskHighWater         int64 // allocated bytes of all files, and the most they ever were
 	Budget                           int64
 	// AsOf is when that was so: of a store that is open read-only, when it was opened, or where another process writes to it
@@ -166,6 +167,7 @@ func (s *Store) Stats() (Stats, error) {
 		Poisoned: !e.ReadOnly() && e.Poisoned() != nil, Turns: s.turns.read(),
 	}
 	out.AsOf, out.BesideWriter = e.AsOf()
+	out.Sessions, out.SessionBytes = e.SessionStats()
 	for code := range c.Reasons {
 		if n := c.Reasons[code].Load(); n > 0 {
 			out.Reasons[ReasonCode(code)] = n

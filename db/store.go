@@ -184,6 +184,7 @@ func (s *Store) Resume(ctx context.Context) error {
 func (s *Store) adopt(old, e *engine.Engine) {
 	e.Count.Adopt(&old.Count)
 	e.Pins.Adopt(old.Pins)
+	e.AdoptSessions(old)
 	s.eng = e
 	s.gen++
 }

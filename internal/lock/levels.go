@@ -13,6 +13,7 @@ var Order = []struct {
 	{Owner{}, "the store's owner: Close, Suspend, Resume, a rebuild of the index (db/internal/lifecycle)"},
 	{Match{}, "one match: what it found, whether it is closed"},
 	{Checkpoint{}, "one checkpoint, reclaim, eviction or repair of leftovers at a time"},
+	{Sessions{}, "which sessions are open; one is made, opened, listed or removed at a time"},
 	{BloomRebuild{}, "one rebuild of the Bloom filter at a time"},
 	{PublishGate{}, "read-held from a record's append to its publishing; a checkpoint holds it while it switches files"},
 	{ShortLease{}, "read-held as long as a short lease is open"},
@@ -36,6 +37,7 @@ var Order = []struct {
 	{LogFiles{}, "the files before it"},
 	{SegmentsFolder{}, "one fsync of the segments' folder at a time"},
 	{SegmentFile{}, "of a segment: its file, map, header and end"},
+	{SessionFile{}, "of a session: its file and end"},
 	{SegmentQueue{}, "what is to be destroyed once no lease can see it"},
 	{Leases{}, "the open leases"},
 	{Segments{}, "which segments there are"},
@@ -75,6 +77,8 @@ type (
 	SegmentQueue   struct{}
 	Leases         struct{}
 	Segments       struct{}
+	Sessions       struct{}
+	SessionFile    struct{}
 	Index          struct{}
 )
 
@@ -108,6 +112,8 @@ func (SegmentFile) place()    {}
 func (SegmentQueue) place()   {}
 func (Leases) place()         {}
 func (Segments) place()       {}
+func (Sessions) place()       {}
+func (SessionFile) place()    {}
 func (Index) place()          {}
 
 // Name is a place's name, as the table in docs/design.md has it.

@@ -50,6 +50,7 @@ func (e *Engine) checkpointLocked(ctx context.Context) error {
 		return err
 	}
 	e.begun = c
+	e.SyncSessions() // one that fails says so itself, and is no reason for a log that grows for ever
 	if err := e.writeCheckpoint(ctx, c); err != nil {
 		e.dirty.Store(true) // the frozen part still waits
 		return err
@@ -87,7 +88,12 @@ func (e *Engine) writeCheckpoint(ctx context.Context, c *checkpointing) error {
 			e.log.Warn("the Bloom filter's file could not be written: the next open may have to rebuild it", "dir", e.Dir, "error", err)
 		}
 	}
-	e.Measure() // the log still has its old files: this is the most
+	e.Measure()                              // the log still has its old files: this is the most
+	if len(e.Catalog.DoomedSessions()) > 0 { // the next file says it again
+		if err := e.wal.Sync(e.wal.LastLSN()); err != nil {
+			return err
+		}
+	}
 	if err := e.wal.Remove(c.applied.WALFile); err != nil {
 		return err
 	}
@@ -118,6 +124,9 @@ func (e *Engine) freeze() (*checkpointing, error) {
 		return head
 	})
 	if err != nil {
+		return nil, err
+	}
+	if err := e.logDoomed(); err != nil {
 		return nil, err
 	}
 	next := e.nextCounters()
@@ -193,7 +202,7 @@ func (e *Engine) Sync() error {
 	if err := e.Segments.Sync(); err != nil { // what no frame is about, too: headers, footers
 		return err
 	}
-	return e.allDurable()
+	return errors.Join(e.SyncSessions(), e.allDurable())
 }
 
 // finish leaves the files as the next Open likes them: segments that end in a footer, a log of one head. A store in which
@@ -218,5 +227,5 @@ func (e *Engine) asOpened() bool {
 	e.ckptMu.Lock()
 	defer e.ckptMu.Unlock()
 	waiting, _ := e.Catalog.Waiting()
-	return !e.wal.Begun() && !e.dirty.Load() && e.recency.none() && len(e.unsealed) == 0 && waiting == 0
+	return !e.wal.Begun() && !e.dirty.Load() && e.recency.none() && len(e.unsealed) == 0 && waiting == 0 && len(e.Catalog.DoomedSessions()) == 0
 }

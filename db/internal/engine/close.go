@@ -32,9 +32,9 @@ func (e *Engine) Halt() {
 
 // Close lets go of every file.
 func (e *Engine) Close() error {
-	var err error
+	err := e.letGoSessions()
 	if e.wal != nil {
-		err = e.wal.Close()
+		err = errors.Join(err, e.wal.Close())
 	}
 	return errors.Join(err, e.Index.Close(), e.Segments.Close(), e.unlock())
 }

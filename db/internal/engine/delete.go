@@ -20,14 +20,16 @@ type Deleted struct {
 	Records int
 	Refs    int
 	Bytes   int64
+
+	Sessions int // files; Bytes has their length, too
 }
 
 // Delete removes a prefix of a model, with all that continues it, and returns when that is durable.
 func (e *Engine) Delete(ctx context.Context, m *catalog.Model, prefix *kv.Prompt) (Deleted, error) {
-	return e.delete(ctx, func(t *index.Txn) ([]kv.Key, error) { return e.holding(m, t, prefix) }, e.below(m.Fingerprint, prefix))
+	return e.delete(ctx, func(t *index.Txn) ([]kv.Key, error) { return e.holding(m, t, prefix) }, e.below(m.Fingerprint, prefix), nil)
 }
 
-// DeleteScope removes everything that was stored for a scope, with its refs, and returns when that is durable.
+// DeleteScope removes everything that was stored for a scope, with its refs and its session, and returns when that is durable.
 func (e *Engine) DeleteScope(ctx context.Context, id kv.ScopeID) (Deleted, error) {
 	return e.delete(ctx, func(t *index.Txn) (keys []kv.Key, err error) {
 		err = t.ScopeRoots(id, func(k kv.Key) bool {
@@ -35,7 +37,7 @@ func (e *Engine) DeleteScope(ctx context.Context, id kv.ScopeID) (Deleted, error
 			return true
 		})
 		return keys, err
-	}, func(r *oplog.Ref) bool { return !r.Trail.Whole(r.Tokens) || r.Trail.Scope() == id })
+	}, func(r *oplog.Ref) bool { return !r.Trail.Whole(r.Tokens) || r.Trail.Scope() == id }, &id)
 }
 
 // below returns what tells the refs to a prompt that begins with prefix, of which nothing may be stored any more.
@@ -88,14 +90,15 @@ func (e *Engine) holding(m *catalog.Model, t *index.Txn, p *kv.Prompt) ([]kv.Key
 var removeBatch = 1 << 19
 
 // delete removes the subtrees of the blocks that pick names, with the refs on them and those to what is not stored any more that named
-// says yes to, and makes that durable: as one frame, or where they are very large as several, the deepest blocks first.
-func (e *Engine) delete(ctx context.Context, pick func(t *index.Txn) ([]kv.Key, error), named func(*oplog.Ref) bool) (Deleted, error) {
+// says yes to, and the session of a scope, and makes that durable: as one frame, or where they are very large as several, the deepest blocks
+// first, the session last.
+func (e *Engine) delete(ctx context.Context, pick func(t *index.Txn) ([]kv.Key, error), named func(*oplog.Ref) bool, session *kv.ScopeID) (Deleted, error) {
 	if err := e.Poisoned(); err != nil {
 		return Deleted{}, err
 	}
 	var out Deleted
 	for {
-		lsn, more, err := e.deleteSome(pick, named, &out)
+		lsn, more, err := e.deleteSome(pick, named, session, &out)
 		if err != nil {
 			return out, err
 		}
@@ -112,9 +115,13 @@ func (e *Engine) delete(ctx context.Context, pick func(t *index.Txn) ([]kv.Key, 
 }
 
 // deleteSome is one frame of delete; more says that something is left.
-func (e *Engine) deleteSome(pick func(t *index.Txn) ([]kv.Key, error), named func(*oplog.Ref) bool, out *Deleted) (lsn uint64, more bool, err error) {
+func (e *Engine) deleteSome(pick func(t *index.Txn) ([]kv.Key, error), named func(*oplog.Ref) bool, session *kv.ScopeID, out *Deleted) (lsn uint64, more bool, err error) {
 	var took Deleted
 	op := oplog.Remove{Deleted: true}
+	if session != nil {
+		e.sessions.mu.Lock() // none is made or opened meanwhile
+		defer e.sessions.mu.Unlock()
+	}
 	e.logMu.Lock() // until the small state has it too: the head of a new log file must not miss it
 	defer e.logMu.Unlock()
 	lsn, err = e.commitBoth(func(t *index.Txn) (oplog.Op, error) {
@@ -130,7 +137,17 @@ func (e *Engine) deleteSome(pick func(t *index.Txn) ([]kv.Key, error), named fun
 				break
 			}
 		}
-		if op.Refs, err = e.refsOf(t, op.Dead, named); err != nil || len(op.Dead) == 0 && len(op.Refs) == 0 {
+		if session != nil && !more {
+			bytes, there, err := e.doomable(*session)
+			if err != nil {
+				return nil, err
+			}
+			if there {
+				op.Sessions, took.Sessions = []kv.ScopeID{*session}, 1
+				took.Bytes += bytes
+			}
+		}
+		if op.Refs, err = e.refsOf(t, op.Dead, named); err != nil || len(op.Dead) == 0 && len(op.Refs) == 0 && len(op.Sessions) == 0 {
 			return nil, err
 		}
 		op.Seq = e.seq.Load()
@@ -139,12 +156,16 @@ func (e *Engine) deleteSome(pick func(t *index.Txn) ([]kv.Key, error), named fun
 	if err != nil || lsn == 0 {
 		return 0, false, err
 	}
+	if len(op.Sessions) > 0 {
+		e.doom(*session)
+	}
 	e.bloomRemoved(int64(took.Blocks))
 	e.Count.Deleted.Add(int64(took.Blocks))
 	out.Blocks += took.Blocks
 	out.Bytes += took.Bytes
 	out.Records += len(op.Dead)
 	out.Refs += len(op.Refs)
+	out.Sessions += took.Sessions
 	return lsn, more, nil
 }
 

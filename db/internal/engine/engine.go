@@ -69,6 +69,8 @@ type Engine struct {
 
 	recency recency
 
+	sessions *sessionSet
+
 	Doubts []error           // why index.db was not used, if it is there; written by Open only
 	Absent []recovery.Absent // records that the log names and a rebuild did not find; written by Open only
 

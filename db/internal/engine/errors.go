@@ -12,6 +12,10 @@ var (
 	ErrNotDestroyed = errors.New("not all that is dead could be destroyed")
 	ErrNotMoved     = errors.New("not all that lives could be moved")
 	ErrNoBarrier    = errors.New("no room for a barrier in the log")
+
+	ErrSessionOpen   = errors.New("the scope's session is open already")
+	ErrSessionClosed = errors.New("session is closed")
+	ErrStale         = errors.New("the session was changed by another process")
 )
 
 // ErrRefGone says that what a ref was to name was deleted or moved meanwhile.

@@ -42,7 +42,7 @@ func OpenRebuilt(ctx context.Context, dir string, o Options, doubt error) (opene
 	e := &Engine{
 		Dir: dir, o: o, FS: o.FS, log: o.Logger, workers: read.NewWorkers(),
 		Catalog: catalog.New(),
-		Pins:    lease.NewPins(), barriers: barriers{turn: make(chan struct{}, 1)},
+		Pins:    lease.NewPins(), sessions: newSessionSet(), barriers: barriers{turn: make(chan struct{}, 1)},
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	defer func() {
@@ -79,7 +79,7 @@ func OpenRebuilt(ctx context.Context, dir string, o Options, doubt error) (opene
 		if e.wal == nil {
 			return 0
 		}
-		return e.wal.Bytes()
+		return e.wal.Bytes() + e.sessions.bytes.Load()
 	}
 	r, err := e.recover(ctx, doubt)
 	if err != nil {
@@ -101,13 +101,16 @@ func OpenRebuilt(ctx context.Context, dir string, o Options, doubt error) (opene
 	if err := e.writeUnsynced(r); err != nil {
 		return nil, err
 	}
+	if err := e.settleSessions(); err != nil {
+		return nil, err
+	}
 	if err := e.startLog(ctx, r); err != nil {
 		return nil, err
 	}
 	if !e.pending.on.Load() && e.bloom.Load() == nil && e.Counts().Blocks == 0 {
 		e.bloom.Store(index.NewBloom(minBloomKeys, o.BloomFPR))
 	}
-	e.dirty.Store(r.Rebuilt || r.Changed) // the worker's first checkpoint keeps what was recovered
+	e.dirty.Store(r.Rebuilt || r.Changed || len(e.Catalog.DoomedSessions()) > 0) // the worker's first checkpoint keeps what was recovered
 	if err := e.endUnsynced(ctx); err != nil {
 		return nil, err
 	}
@@ -146,8 +149,9 @@ func (e *Engine) recover(ctx context.Context, doubt error) (*recovery.Result, er
 // Abandon closes whatever is open, also of an Open that failed, though matches can see it.
 func (e *Engine) Abandon() (err error) {
 	e.bloomLoad.drop()
+	err = e.letGoSessions()
 	if e.wal != nil {
-		err = e.wal.Close()
+		err = errors.Join(err, e.wal.Close())
 	}
 	if e.Index != nil {
 		err = errors.Join(err, e.Index.Close())

@@ -31,7 +31,8 @@ func (e *Engine) reclaimLocked(ctx context.Context) error {
 func (e *Engine) reclaimAfter(ctx context.Context, durable func(behind bool) error) error {
 	dying := e.Catalog.Take()
 	n, _ := e.Segments.Pending()
-	if len(dying.Records) == 0 && len(dying.Segments) == 0 && n == 0 {
+	doomed := e.Catalog.DoomedSessions()
+	if len(dying.Records) == 0 && len(dying.Segments) == 0 && n == 0 && len(doomed) == 0 {
 		return nil
 	}
 	err := func() error {
@@ -55,6 +56,7 @@ func (e *Engine) reclaimAfter(ctx context.Context, durable func(behind bool) err
 	if err == nil {
 		e.Catalog.DropUnlinked(e.Segments.Has)
 	}
+	err = errors.Join(err, e.removeSessions(doomed))
 	e.Measure()
 	if err != nil && ctx.Err() == nil && e.Segments.Err() == nil {
 		err = fmt.Errorf("%w: %w", ErrNotDestroyed, err)

@@ -218,6 +218,9 @@ func (e *Engine) measureOnce() {
 
 // Measure asks the file system what the store's files occupy.
 func (e *Engine) Measure() int64 {
+	if !e.ReadOnly() {
+		e.countSessions()
+	}
 	e.measuring.Lock() // an earlier look must not be what is remembered in the end
 	defer e.measuring.Unlock()
 	bloom := int64(minBloomBytes)

@@ -53,6 +53,9 @@ func (e *Engine) writeUnsynced(r *recovery.Result) error {
 	if err == nil {
 		err = wal.RewriteFiles(e.LogOptions())
 	}
+	if err == nil {
+		err = e.rewriteSessions()
+	}
 	if err == nil || IsIndexDamage(err) {
 		return err
 	}

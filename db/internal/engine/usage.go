@@ -8,10 +8,10 @@ import (
 // puts under way have reserved.
 type usage struct {
 	grown func() int64 // bytes that were allocated for segments in all, those ahead of records included
-	log   func() int64 // bytes that the log occupies now
+	log   func() int64 // bytes that log and session files occupy now
 
 	mu       lock.Mutex[lock.Usage]
-	measured int64 // allocated bytes of all files but the log's, when they were last looked at
+	measured int64 // allocated bytes of all other files, when they were last looked at
 	base     int64 // grown, when that measuring began
 	reserved int64 // bytes that puts are about to append
 	blocks   int64 // blocks that puts have reserved and not yet published
@@ -51,7 +51,7 @@ func (u *usage) unpublished() int64 {
 	return u.blocks
 }
 
-// measure lets look find out what the files but the log's occupy, and returns that with the log; appends go on meanwhile.
+// measure lets look find out what the files occupy that log does not count, and returns that with what it does; appends go on meanwhile.
 func (u *usage) measure(look func() int64) int64 {
 	base := u.grown()
 	total := look()

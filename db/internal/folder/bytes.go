@@ -11,7 +11,7 @@ import (
 
 // Bytes returns the allocated bytes of a store's files. It opens none of them.
 func Bytes(fsys vfs.FS, dir string) (total int64, err error) {
-	for _, folder := range []string{dir, filepath.Join(dir, LogDir), filepath.Join(dir, SegmentsDir)} {
+	for _, folder := range []string{dir, filepath.Join(dir, LogDir), filepath.Join(dir, SegmentsDir), filepath.Join(dir, SessionsDir)} {
 		names, lerr := fsys.List(folder)
 		err = errors.Join(err, lerr)
 		for _, name := range names {

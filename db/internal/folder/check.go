@@ -12,6 +12,7 @@ import (
 
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/segments"
+	"github.com/dormousekv/dormouse/sessions"
 	"github.com/dormousekv/dormouse/wal"
 )
 
@@ -32,7 +33,7 @@ func Prepare(fsys vfs.FS, dir string, readOnly, shared bool) error {
 	if err := Unsafe(dir, info, shared); err != nil {
 		return err
 	}
-	for _, name := range []string{LogDir, SegmentsDir} {
+	for _, name := range []string{LogDir, SegmentsDir, SessionsDir} {
 		path := filepath.Join(dir, name)
 		switch info, err := os.Lstat(path); {
 		case errors.Is(err, fs.ErrNotExist):
@@ -80,7 +81,7 @@ func CheckFiles(dir string, shared bool, log *slog.Logger) error {
 	var read string
 	var readable int
 	entered, me := accessOf(top).othersRead(), os.Geteuid()
-	for _, sub := range []string{"", LogDir, SegmentsDir} {
+	for _, sub := range []string{"", LogDir, SegmentsDir, SessionsDir} {
 		err := filesIn(filepath.Join(dir, sub), func(name string) bool { return HasName(sub, name) }, func(name string, a access) error {
 			if why := a.othersWrite(me); why != "" {
 				return unsafeError(filepath.Join(dir, sub, name), why)
@@ -107,6 +108,9 @@ func HasName(sub, name string) bool {
 		return wal.Named(name)
 	case SegmentsDir:
 		return segments.Named(name)
+	case SessionsDir:
+		_, _, ok := sessions.Named(name)
+		return ok
 	}
 	switch name {
 	case FormatName, LockName, IndexName, BloomName, UnsyncedName, FormatName + ".tmp", IndexName + ".tmp", BloomName + ".tmp":

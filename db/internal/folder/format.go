@@ -25,7 +25,7 @@ const (
 	UnsyncedName = "unsynced"
 	LogDir       = "wal"
 	SegmentsDir  = "segments"
-	SessionsDir  = "sessions" // reserved for dual-stream sessions
+	SessionsDir  = "sessions" // made with the first session
 	formatMagic  = "DORMOUSE"
 	formatBytes  = 88
 	Version      = 2

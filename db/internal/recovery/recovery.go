@@ -86,6 +86,7 @@ func (r *Result) Adopt(head *oplog.Snapshot, at catalog.Place) {
 	if r.Catalog.Behind() {
 		c.Unlink(true)
 	}
+	c.KeepSessions(r.Catalog)
 	r.Catalog = c
 }
 
@@ -352,6 +353,8 @@ func (r *run) numbers() {
 				seq = max(seq, x.Seq+1)
 				r.Segments.RaiseID(x.Loc.Segment)
 			}
+		case oplog.Remove: // a session's number may be in no other frame
+			seq = max(seq, op.Seq+1)
 		case oplog.Model:
 			clock = max(clock, op.Stamp) // uses before it made the clock go on, and are in no frame
 		case oplog.Retire: // a segment in which nothing was ever named is unlinked by its number, too

@@ -1,0 +1,60 @@
+package sessions
+
+import (
+	"errors"
+	"log/slog"
+	"path/filepath"
+
+	"github.com/dormousekv/dormouse/internal/vfs"
+)
+
+var (
+	// ErrDeleted is returned by a file that was removed while it was open.
+	ErrDeleted = errors.New("session was deleted")
+	// ErrClosed is returned by a file after its Close.
+	ErrClosed = errors.New("session is closed")
+	// ErrPoisoned is returned by what writes to a file after a write or an fsync that failed, together with that error.
+	ErrPoisoned = vfs.ErrPoisoned
+	// ErrTooLarge is returned for a body that is longer than MaxBody.
+	ErrTooLarge = errors.New("frame of a session is too large")
+	// ErrKind is returned for a frame of kind 0.
+	ErrKind = errors.New("kind of a frame is 0: expected 1 to 255")
+)
+
+func init() { vfs.Hide(func(o *Options, f vfs.FS) { o.fs = f }) }
+
+// Options say where the files are and whose.
+type Options struct {
+	fs   vfs.FS   // vfs.On sets it; nil: the operating system's
+	Dir  string   // the folder of the files; it must exist for Create
+	UUID [16]byte // of the store
+
+	// Poisoned, if not nil, is called when an fsync has failed: memory may hold pages for clean that the disk never got. It must not call
+	// the file's methods.
+	Poisoned func()
+	// Grew, if not nil, is told by how many bytes the disk blocks of a file have become more.
+	Grew func(bytes int64)
+
+	Logger *slog.Logger // nil means none
+}
+
+func (o Options) withDefaults() Options {
+	if o.fs == nil {
+		o.fs = vfs.OS
+	}
+	if o.Poisoned == nil {
+		o.Poisoned = func() {}
+	}
+	if o.Grew == nil {
+		o.Grew = func(int64) {}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// Path is that of a scope's file.
+func (o Options) Path(scope [16]byte) string { return filepath.Join(o.Dir, Name(scope)) }
+
+func (o Options) ours(head []byte) bool { return isOurs(head, o.UUID) }

@@ -1,0 +1,144 @@
+package chat
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// MaxBranchTokens is how many tokens a branch may have.
+const MaxBranchTokens = 128
+
+// Branch is tokens that are decoded on trial, after those that its turn has. It is promoted, with which its turn goes on, or dropped.
+type Branch struct {
+	t      *Turn
+	seq    int
+	tokens []kv.Token
+	rows   int
+	scores []float32
+	gone   bool
+}
+
+// Fork makes n branches of a turn, which goes on when one of them is promoted or all are dropped. They share the turn's rows.
+func (t *Turn) Fork(ctx context.Context, n int) ([]*Branch, error) {
+	leave, err := t.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	if n < 1 {
+		return nil, fmt.Errorf("%w: %d branches", ErrOptions, n)
+	}
+	if err := t.decode(ctx); err != nil {
+		return nil, err
+	}
+	all := append(slices.Clone(t.part.view), kv.Range{Start: t.part.start, End: t.part.start + t.rows})
+	for range n {
+		b := &Branch{t: t, scores: slices.Clone(t.scores)}
+		if b.seq, err = t.c.h.acquire(t.c); err == nil {
+			t.branches = append(t.branches, b)
+			for _, r := range merged(all) {
+				if err = t.c.h.rt.Copy(t.seq, b.seq, r); err != nil {
+					break
+				}
+			}
+		}
+		if err != nil {
+			t.dropBranches()
+			return nil, err
+		}
+	}
+	return slices.Clone(t.branches), nil
+}
+
+// Advance adds tokens to branches, next[i] to branches[i], and computes them in one batch.
+func (t *Turn) Advance(ctx context.Context, branches []*Branch, next [][]kv.Token) error {
+	h := t.c.h
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(branches) != len(next) {
+		return fmt.Errorf("%w: tokens for %d branches, and %d branches", ErrOptions, len(next), len(branches))
+	}
+	var steps []kv.Step
+	for i, b := range branches {
+		switch {
+		case b.gone || b.t != t:
+			return ErrBranch
+		case len(b.tokens)+len(next[i]) > MaxBranchTokens || len(t.tokens)+len(b.tokens)+len(next[i]) > t.room:
+			return fmt.Errorf("%w: branch %d", ErrTurnFull, i)
+		case slices.Contains(branches[:i], b):
+			return fmt.Errorf("%w: branch %d is there twice", ErrOptions, i)
+		}
+		for k, token := range next[i] {
+			steps = append(steps, kv.Step{Token: token, Pos: t.part.start + t.rows + b.rows + k, Seq: b.seq, Logits: k == len(next[i])-1})
+		}
+	}
+	if len(steps) > h.lim.Batch {
+		return fmt.Errorf("%w: %d tokens, and a batch has %d", ErrOptions, len(steps), h.lim.Batch)
+	}
+	if len(steps) == 0 {
+		return nil
+	}
+	if err := h.steps(ctx, t.c, steps); err != nil {
+		return err
+	}
+	t.c.stats.Decoded += len(steps)
+	t.stats.Decoded += len(steps)
+	at := 0
+	for i, b := range branches {
+		b.tokens = append(b.tokens, next[i]...)
+		b.rows = len(b.tokens)
+		if at += len(next[i]); len(next[i]) > 0 {
+			b.scores = append(b.scores[:0], h.rt.Logits(at-1)...)
+		}
+	}
+	return nil
+}
+
+// Logits are the scores of the token to come. They are the caller's until the branch is advanced.
+func (b *Branch) Logits() []float32 { return b.scores }
+
+// Tokens are those of the branch alone.
+func (b *Branch) Tokens() []kv.Token { return slices.Clone(b.tokens) }
+
+// Promote makes the branch's tokens part of its turn, and drops all other branches.
+func (b *Branch) Promote(ctx context.Context) error {
+	t := b.t
+	t.c.h.mu.Lock()
+	defer t.c.h.mu.Unlock()
+	if b.gone {
+		return ErrBranch
+	}
+	start := t.part.start + t.rows
+	if err := t.c.h.rt.Copy(b.seq, t.seq, kv.Range{Start: start, End: start + b.rows}); err != nil {
+		return err
+	}
+	t.tokens = append(t.tokens, b.tokens...)
+	t.rows += b.rows
+	t.scores = append(t.scores[:0], b.scores...)
+	t.dropBranches()
+	return ctx.Err()
+}
+
+// Drop drops the branch: nothing of it remains.
+func (b *Branch) Drop() error {
+	t := b.t
+	t.c.h.mu.Lock()
+	defer t.c.h.mu.Unlock()
+	if b.gone {
+		return nil
+	}
+	b.gone = true
+	t.branches = slices.DeleteFunc(t.branches, func(x *Branch) bool { return x == b })
+	return t.c.h.release(b.seq)
+}
+
+func (t *Turn) dropBranches() {
+	for _, b := range t.branches {
+		b.gone = true
+		t.c.h.release(b.seq)
+	}
+	t.branches = nil
+}

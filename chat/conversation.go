@@ -1,0 +1,579 @@
+package chat
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// Options say how a conversation is held. The zero value is a conversation without a system prompt.
+type Options struct {
+	// System is the system prompt. That of a conversation that exists is kept if it is nil, and changed if it is another one: the next turn
+	// begins with a rewrite.
+	System []kv.Token
+	// User is whose the system prompt is: its rows are shared by all conversations of one user. Empty: by all. It is fixed when a
+	// conversation is made.
+	User string
+
+	Facts   int    // tokens that the system prompt and the facts may take. 0: 512
+	Ring    int    // tokens that the turns in the cache may take. 0: 1,536
+	Reserve int    // tokens of an answer that are kept free when a turn begins. 0: 512, or a third of Ring if that is less
+	Policy  Policy // which turns a turn attends to. nil: All
+	Merge   MergeFunc
+}
+
+// MergeFunc makes fewer or shorter facts of those that there are, whose tokens may be at most room afterwards. It is called by SetFact when
+// facts no longer fit, and may use the host's other conversations. A fact that it returns under a known name with other tokens replaces it;
+// one whose name it leaves out is removed.
+type MergeFunc func(ctx context.Context, facts []Fact, room int) ([]Fact, error)
+
+// Fact is a named run of tokens that every turn attends to.
+type Fact struct {
+	Name   string
+	Tokens []kv.Token
+}
+
+func (o *Options) defaults() error {
+	for _, f := range []struct {
+		name string
+		n    *int
+		def  int
+	}{{"Facts", &o.Facts, 512}, {"Ring", &o.Ring, 1536}, {"Reserve", &o.Reserve, 0}} {
+		if *f.n < 0 {
+			return fmt.Errorf("%w: %s is %d", ErrOptions, f.name, *f.n)
+		}
+		if *f.n == 0 {
+			*f.n = f.def
+		}
+	}
+	if o.Reserve == 0 {
+		o.Reserve = max(1, min(512, o.Ring/3))
+	}
+	if o.Reserve >= o.Ring {
+		return fmt.Errorf("%w: Reserve is %d, and Ring, which has room for the message, too, %d", ErrOptions, o.Reserve, o.Ring)
+	}
+	if len(o.System) > o.Facts {
+		return fmt.Errorf("%w: a system prompt of %d tokens, and Facts is %d", ErrOptions, len(o.System), o.Facts)
+	}
+	if o.Policy == nil {
+		o.Policy = All
+	}
+	return nil
+}
+
+// Conversation is a conversation that is open. One turn of it is open at a time.
+type Conversation struct {
+	h    *Host
+	id   string
+	o    Options
+	file *db.Session
+	head head
+	log  *log
+
+	evicted []TurnID // turns that were evicted since the last turn was committed
+
+	seq      int // holds the rows of the log that are not gone; -1: they are not in the cache
+	rows     int // leading tokens of the log that were computed; they are stored or in seq
+	stored   int // leading tokens of the log whose rows are in the store
+	turn     *Turn
+	re       *rewriting
+	rewrite  string // why the log is to be rewritten; empty: it need not be
+	unstored bool   // the rows of a new log are not stored yet
+	failed   error  // of the last rewrite in the background
+	used     uint64
+	stats    Stats
+	closed   bool
+}
+
+// Open opens a conversation, or makes it. What a process that was killed had committed is there, and nothing else.
+//
+// It returns [ErrOpen] if it is open already, [ErrTokenizer] if it was held with another tokenizer, and the store's error, with file and
+// offset, if the file is damaged: the file is left as it is then.
+func (h *Host) Open(ctx context.Context, id string, o Options) (*Conversation, error) {
+	if err := o.defaults(); err != nil {
+		return nil, err
+	}
+	if id == "" {
+		return nil, fmt.Errorf("%w: a conversation needs a name", ErrOptions)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return nil, ErrClosed
+	}
+	if h.open[id] != nil {
+		return nil, fmt.Errorf("%w: %q", ErrOpen, id)
+	}
+	file, err := h.store.OpenSession(ctx, Scope(id))
+	if err != nil {
+		return nil, err
+	}
+	c := &Conversation{h: h, id: id, o: o, file: file, seq: -1}
+	if err := c.read(ctx); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	h.open[id] = c
+	c.touch()
+	return c, nil
+}
+
+// read builds the log from the file, or begins the file.
+func (c *Conversation) read(ctx context.Context) error {
+	desc := c.h.model.Descriptor()
+	frames, err := db.Collect(c.file.Frames(ctx))
+	if err != nil {
+		return err
+	}
+	if len(frames) == 0 {
+		c.head = head{id: c.id, user: c.o.User, tokenizer: desc.Tokenizer, fingerprint: c.h.model.Fingerprint(), created: time.Now(), system: slices.Clone(c.o.System)}
+		c.log = newLog(Scope(c.id), c.o.User, c.head.system)
+		return c.file.Append(ctx, headFrame, c.head.encode())
+	}
+	if c.head, c.log, err = replay(Scope, frames); err != nil {
+		return fmt.Errorf("conversation %q: %w", c.id, err)
+	}
+	switch {
+	case c.head.id != c.id:
+		return fmt.Errorf("conversation %q: %w: it is that of %q", c.id, errFrame, c.head.id)
+	case c.head.tokenizer != desc.Tokenizer:
+		return fmt.Errorf("%w: %q", ErrTokenizer, c.id)
+	case c.head.fingerprint != c.h.model.Fingerprint():
+		c.rewrite = "other weights"
+	case c.o.System != nil && !slices.Equal(c.o.System, c.head.system):
+		c.rewrite = "another system prompt"
+	}
+	if c.o.System == nil {
+		c.o.System = c.head.system
+	}
+	return nil
+}
+
+// ID is the name that the conversation was opened under.
+func (c *Conversation) ID() string { return c.id }
+
+func (c *Conversation) touch() {
+	c.h.clock++
+	c.used = c.h.clock
+}
+
+// enter locks the host for a method that needs the conversation as it is between turns.
+func (c *Conversation) enter(idle bool) (leave func(), err error) {
+	c.h.mu.Lock()
+	switch {
+	case c.closed || c.h.closed:
+		err = ErrClosed
+	case idle && c.turn != nil:
+		err = ErrTurnOpen
+	default:
+		c.touch()
+		return c.h.mu.Unlock, nil
+	}
+	c.h.mu.Unlock()
+	return nil, err
+}
+
+// Close closes the conversation; an open turn is aborted.
+func (c *Conversation) Close() error {
+	c.h.mu.Lock()
+	defer c.h.mu.Unlock()
+	if c.closed {
+		return nil
+	}
+	return c.close()
+}
+
+func (c *Conversation) close() error {
+	if c.turn != nil {
+		c.turn.end()
+	}
+	c.park()
+	c.closed = true
+	delete(c.h.open, c.id)
+	return c.file.Close()
+}
+
+// park takes the rows out of the cache. They are in the store, but for what a Store that failed has left out.
+func (c *Conversation) park() {
+	c.dropRewrite()
+	if c.seq < 0 {
+		return
+	}
+	c.h.release(c.seq)
+	c.seq, c.rows = -1, c.stored
+}
+
+// cells estimates what the conversation takes of the cache.
+func (c *Conversation) cells() (n int) {
+	if c.seq >= 0 {
+		n = length(clipped(c.log.live(), 0, c.rows))
+	}
+	if c.re != nil {
+		n += c.re.rows
+	}
+	if t := c.turn; t != nil {
+		n += t.rows
+		for _, b := range t.branches {
+			n += b.rows
+		}
+	}
+	return n
+}
+
+// load brings the rows into the cache that the coming view needs, and computes those that are missing, each in the view that is recorded.
+func (c *Conversation) load(ctx context.Context) error {
+	if c.seq < 0 {
+		if err := c.fetch(ctx); err != nil {
+			return err
+		}
+	}
+	if err := c.catchUp(ctx); err != nil {
+		return err
+	}
+	if c.stored < c.log.system() { // all conversations of this system prompt gain by it
+		return c.store(ctx)
+	}
+	return nil
+}
+
+// fetch loads what is stored of the log.
+func (c *Conversation) fetch(ctx context.Context) error {
+	h := c.h
+	p := c.log.prompt()
+	for {
+		seq, err := h.acquire(c)
+		if err != nil {
+			return err
+		}
+		began := time.Now()
+		n, err := h.loadRows(ctx, c, p, seq, nil)
+		c.stats.Lookup += time.Since(began)
+		if err == nil {
+			var got int
+			began, need := time.Now(), clipped(c.needed(n), 0, n)
+			if got, err = h.loadRows(ctx, c, p, seq, need); err == nil && got >= n {
+				c.seq, c.rows, c.stored = seq, n, n
+				c.stats.Loaded += length(need)
+				c.stats.Load += time.Since(began)
+				return nil
+			}
+		}
+		if rerr := h.release(seq); err != nil || rerr != nil {
+			return errors.Join(err, rerr)
+		}
+		// Something of what was stored is damaged: less is stored now.
+	}
+}
+
+// loadRows is Load. If the cache is full, idle conversations other than keep are parked.
+func (h *Host) loadRows(ctx context.Context, keep *Conversation, p kv.Prompt, seq int, rs []kv.Range) (int, error) {
+	for {
+		n, err := h.rt.Load(ctx, p, seq, rs)
+		if !errors.Is(err, kv.ErrFull) || !h.parkOldest(keep) {
+			return n, err
+		}
+	}
+}
+
+// needed is what must be there of the first n rows: what a coming view may have, and what those parts were computed in that go on behind n.
+func (c *Conversation) needed(n int) []kv.Range {
+	rs := append(c.log.live(), kv.Range{Start: max(0, n-1), End: n})
+	for i := range c.log.parts {
+		if p := &c.log.parts[i]; p.end > n {
+			rs = append(rs, p.view...)
+			rs = append(rs, kv.Range{Start: p.start, End: max(p.start, n)})
+		}
+	}
+	return merged(rs)
+}
+
+// catchUp computes the tokens of the log that were not, and takes out of the cache what no view will have.
+func (c *Conversation) catchUp(ctx context.Context) error {
+	if c.rows < len(c.log.tokens) {
+		began := time.Now()
+		defer func() { c.stats.Prefill += time.Since(began) }()
+	}
+	for i := range c.log.parts {
+		p := &c.log.parts[i]
+		if at := max(p.start, c.rows); at < p.end {
+			if err := c.compute(ctx, merged(append(slices.Clone(p.view), kv.Range{Start: p.start, End: at})), at, p.end); err != nil {
+				return err
+			}
+		}
+	}
+	return c.sweep()
+}
+
+// compute decodes the log's tokens from at to end in a view.
+func (c *Conversation) compute(ctx context.Context, view []kv.Range, at, end int) error {
+	h := c.h
+	seq, err := h.view(c, view)
+	if err != nil {
+		return err
+	}
+	_, n, err := h.decode(ctx, c, seq, at, c.log.tokens[at:end], false)
+	c.stats.Prefilled += n
+	if n > 0 {
+		if cerr := h.rt.Copy(seq, c.seq, kv.Range{Start: at, End: at + n}); cerr != nil {
+			err = errors.Join(err, cerr)
+		} else {
+			c.rows = at + n
+		}
+	}
+	return errors.Join(err, h.release(seq))
+}
+
+// view makes a sequence that has the given rows of a conversation.
+func (h *Host) view(c *Conversation, view []kv.Range) (int, error) {
+	seq, err := h.acquire(c)
+	if err != nil {
+		return 0, err
+	}
+	for _, r := range view {
+		if err := h.rt.Copy(c.seq, seq, r); err != nil {
+			return 0, errors.Join(err, h.release(seq))
+		}
+	}
+	return seq, nil
+}
+
+// sweep takes what is gone out of the cache.
+func (c *Conversation) sweep() error {
+	for _, r := range without(whole(c.rows), c.log.live()) {
+		if r.End == c.rows { // the last row stays
+			r.End--
+		}
+		if r.Len() == 0 {
+			continue
+		}
+		if err := c.h.rt.Remove(c.seq, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// headPriority is that of the ref that keeps a conversation's rows: others go first.
+const headPriority = 100
+
+// store puts the rows that are new. A store that is full or fails costs time later, and nothing else: the error is counted.
+func (c *Conversation) store(ctx context.Context) error {
+	c.unstored = false
+	p := c.log.prompt()
+	n := p.Clip(c.rows)
+	if n <= c.stored {
+		return nil
+	}
+	p = p.Prefix(n)
+	began := time.Now()
+	err := c.h.rt.Store(ctx, p, c.seq, kv.Range{Start: c.stored, End: n})
+	if err == nil {
+		c.stats.Stored += n - c.stored
+		c.stored = n
+		if n > c.log.system() {
+			err = c.h.model.SetRef(ctx, Scope(c.id), p, db.RefOptions{Priority: headPriority})
+		}
+	}
+	c.stats.Store += time.Since(began)
+	if err != nil {
+		c.stats.StoreErrors++
+		c.stats.StoreError = err
+	}
+	return ctx.Err()
+}
+
+// SetFact sets a fact: every turn that begins from now on attends to it, and not to an older one of that name. No tokens remove it. It is
+// durable when SetFact returns. Where facts no longer fit Options.Facts, Options.Merge is asked; without it, it returns [ErrFactsFull].
+func (c *Conversation) SetFact(ctx context.Context, name string, tokens []kv.Token) error {
+	leave, err := c.enter(false)
+	if err != nil {
+		return err
+	}
+	f := fact{name: name, tokens: slices.Clone(tokens)}
+	facts, need := c.withFact(f)
+	room := c.o.Facts - len(c.o.System)
+	if need <= room || len(tokens) == 0 {
+		defer leave()
+		return c.setFacts(ctx, f)
+	}
+	full := fmt.Errorf("%w: %d tokens of facts, and room for %d (Facts is %d, the system prompt takes %d)", ErrFactsFull, need, room, c.o.Facts, len(c.o.System))
+	leave()
+	if c.o.Merge == nil {
+		return full
+	}
+	less, err := c.o.Merge(ctx, facts, room)
+	if err != nil {
+		return errors.Join(full, err)
+	}
+	if leave, err = c.enter(false); err != nil {
+		return err
+	}
+	defer leave()
+	return c.merge(ctx, facts, less, room)
+}
+
+// withFact lists the facts as they are with f, and counts their tokens.
+func (c *Conversation) withFact(f fact) (facts []Fact, tokens int) {
+	for _, g := range append(c.log.coming(), f) {
+		if g.name == f.name && g.id != 0 {
+			continue
+		}
+		facts = append(facts, Fact{g.name, g.tokens})
+		tokens += len(g.tokens)
+	}
+	return facts, tokens
+}
+
+// setFacts notes facts in file and log.
+func (c *Conversation) setFacts(ctx context.Context, fs ...fact) error {
+	for _, f := range fs {
+		f.id = c.log.lastFact + 1
+		if err := c.file.Append(ctx, factFrame, f.encode()); err != nil {
+			return err
+		}
+		c.log.set(f)
+	}
+	return nil
+}
+
+// merge makes less of the facts that were. Facts that were set meanwhile stay.
+func (c *Conversation) merge(ctx context.Context, were, less []Fact, room int) error {
+	n := 0
+	var changes []fact
+	for _, f := range less {
+		n += len(f.Tokens)
+		if !slices.ContainsFunc(were, func(g Fact) bool { return g.Name == f.Name && slices.Equal(g.Tokens, f.Tokens) }) ||
+			!slices.ContainsFunc(c.log.coming(), func(g fact) bool { return g.name == f.Name && slices.Equal(g.tokens, f.Tokens) }) {
+			changes = append(changes, fact{name: f.Name, tokens: slices.Clone(f.Tokens)})
+		}
+	}
+	if n > room {
+		return fmt.Errorf("%w: Merge left %d tokens, and there is room for %d", ErrFactsFull, n, room)
+	}
+	for _, f := range c.log.coming() {
+		if !slices.ContainsFunc(less, func(g Fact) bool { return g.Name == f.name }) &&
+			slices.ContainsFunc(were, func(g Fact) bool { return g.Name == f.name }) {
+			changes = append([]fact{{name: f.name}}, changes...)
+		}
+	}
+	c.rewrite = mergedFacts
+	defer c.h.tidy()
+	return c.setFacts(ctx, changes...)
+}
+
+// Facts lists the facts that the next turn attends to, the oldest first.
+func (c *Conversation) Facts() []Fact {
+	c.h.mu.Lock()
+	defer c.h.mu.Unlock()
+	var fs []Fact
+	for _, f := range c.log.coming() {
+		fs = append(fs, Fact{f.name, f.tokens})
+	}
+	return fs
+}
+
+// SetSystem changes the system prompt. The log is rewritten before it returns.
+func (c *Conversation) SetSystem(ctx context.Context, tokens []kv.Token) error {
+	leave, err := c.enter(true)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	o := c.o
+	o.System = slices.Clone(tokens)
+	if _, facts := c.withFact(fact{}); len(tokens)+facts > o.Facts {
+		return fmt.Errorf("%w: a system prompt of %d tokens and facts of %d, and Facts is %d", ErrFactsFull, len(tokens), facts, o.Facts)
+	}
+	c.dropRewrite()
+	c.o, c.rewrite = o, "another system prompt"
+	if err := c.rewriteNow(ctx); err != nil {
+		return err
+	}
+	return c.store(ctx)
+}
+
+// Rewind takes back a turn and all that came after it, to edit its message or to answer it anew. Facts stay.
+func (c *Conversation) Rewind(ctx context.Context, id TurnID) error {
+	leave, err := c.enter(true)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	i, err := c.log.turn(id)
+	if err != nil {
+		return err
+	}
+	var w out
+	w.uint(uint64(id))
+	if err := c.file.Append(ctx, rewindFrame, w.b); err != nil {
+		return err
+	}
+	c.dropRewrite()
+	start := c.log.parts[i].start
+	c.log.cut(i)
+	c.stored = min(c.stored, start)
+	if c.seq < 0 || c.rows < start {
+		c.rows = min(c.rows, start)
+		return nil
+	}
+	c.rows = start
+	if last := c.log.parts[i-1]; last.gone { // its last row is in no cache
+		c.park()
+		return nil
+	}
+	return c.h.rt.Remove(c.seq, kv.Range{Start: start, End: everything.End})
+}
+
+// Forget erases one turn: its tokens are in no view, no log and no row any more. The log is rewritten and the store synced before it returns.
+func (c *Conversation) Forget(ctx context.Context, id TurnID) error {
+	leave, err := c.enter(true)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	i, err := c.log.turn(id)
+	if err != nil {
+		return err
+	}
+	c.dropRewrite()
+	if p := &c.log.parts[i]; !p.gone { // should the rewrite fail, it is evicted at least
+		p.gone = true
+		c.evicted = append(c.evicted, id)
+	}
+	c.rewrite = "a turn is forgotten"
+	if err := c.rewriteNow(ctx); err != nil {
+		return err
+	}
+	if err := c.store(ctx); err != nil {
+		return err
+	}
+	return c.h.store.Sync(ctx)
+}
+
+// SetMeta keeps up to 64 KiB of the caller's with the conversation: a title, say.
+func (c *Conversation) SetMeta(ctx context.Context, meta []byte) error {
+	if len(meta) > 64<<10 {
+		return fmt.Errorf("%w: %d bytes of meta", ErrOptions, len(meta))
+	}
+	leave, err := c.enter(false)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if err := c.file.Append(ctx, metaFrame, meta); err != nil {
+		return err
+	}
+	c.log.meta = slices.Clone(meta)
+	return nil
+}
+
+// Meta is what SetMeta was given.
+func (c *Conversation) Meta() []byte {
+	c.h.mu.Lock()
+	defer c.h.mu.Unlock()
+	return slices.Clone(c.log.meta)
+}

@@ -1,0 +1,115 @@
+package chat
+
+import (
+	"bytes"
+	"encoding/hex"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// sample is a file with a frame of each kind.
+func sample() []db.SessionFrame {
+	h := head{id: "a", user: "u", tokenizer: kv.HashOf("t"), fingerprint: kv.Fingerprint{1, 2}, created: time.UnixMilli(1_700_000_000_000).UTC(), system: []kv.Token{1, 2, 3, 4, 5}}
+	f := fact{1, "name", []kv.Token{7, 8}}
+	g := fact{2, "gone", nil}
+	old := fact{3, "old", []kv.Token{9}}
+	turn := turnRecord{
+		part: part{kind: turnPart, id: 4, view: []kv.Range{{Start: 0, End: 6}}, turn: turnNote{
+			user: 2, spans: []kv.Span{{Start: 0, Len: 2, Hash: kv.HashOf("image")}}, at: time.UnixMilli(1_700_000_001_000).UTC(), priority: -1,
+			meta: []byte("meta"), embedding: []float32{1, -0.5}}},
+		tokens: []kv.Token{10, 300, 70_000}, evicted: []TurnID{1},
+	}
+	return []db.SessionFrame{
+		{Kind: headFrame, Body: h.encode()},
+		{Kind: placedFrame, Body: append([]byte{1}, old.encode()...)},
+		{Kind: turnFrame, Body: turn.encode()},
+		{Kind: factFrame, Body: f.encode()},
+		{Kind: placeFrame, Body: []byte{1}},
+		{Kind: factFrame, Body: g.encode()},
+		{Kind: metaFrame, Body: []byte("title")},
+	}
+}
+
+func TestFrames(t *testing.T) {
+	frames := append(sample(), db.SessionFrame{Kind: rewindFrame, Body: []byte{4}})
+	_, l, err := replay(Scope, frames[:7])
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, m, err := replay(Scope, l.frames(must(decodeHead(frames[0].Body))(t)))
+	if err != nil || again.id != "a" || !slices.Equal(m.tokens, l.tokens) {
+		t.Errorf("written again: %v, %v, %v, want %v", again, m.tokens, err, l.tokens)
+	}
+	s, err := Inspect(frames)
+	if err != nil || s.ID != "a" || s.User != "u" || s.Turns != 0 || !slices.Equal(s.Facts, []string{"name"}) || string(s.Meta) != "title" {
+		t.Errorf("%+v, %v", s, err)
+	}
+
+	// The bytes are a format: they do not change.
+	var got strings.Builder
+	for _, f := range frames {
+		got.WriteString(hex.EncodeToString(append([]byte{f.Kind}, f.Body...)) + "\n")
+	}
+	const golden = "testdata/frames.hex"
+	if os.Getenv("DORMOUSE_GOLDEN") != "" {
+		if err := os.WriteFile(golden, []byte(got.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil || got.String() != string(want) {
+		t.Errorf("%v; frames are\n%swant\n%s", err, got.String(), want)
+	}
+}
+
+func must[T any](x T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+}
+
+// Whatever stands in a file: an error, or a log that is written and read again the same.
+func FuzzFrames(f *testing.F) {
+	pack := func(frames []db.SessionFrame) (b []byte) {
+		for _, x := range frames {
+			b = append(b, x.Kind, byte(len(x.Body)>>8), byte(len(x.Body)))
+			b = append(b, x.Body...)
+		}
+		return b
+	}
+	f.Add(pack(sample()))
+	f.Add(pack(sample()[:3]))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var frames []db.SessionFrame
+		for len(b) >= 3 {
+			n := min(int(b[1])<<8|int(b[2]), len(b)-3)
+			frames = append(frames, db.SessionFrame{Kind: b[0], Body: b[3 : 3+n]})
+			b = b[3+n:]
+		}
+		h, l, err := replay(Scope, frames)
+		if err != nil {
+			return
+		}
+		p := l.prompt()
+		if err := p.Validate(); err != nil {
+			t.Fatalf("the log is no prompt: %v", err)
+		}
+		n := l.compact(h.system)
+		if _, m, err := replay(Scope, n.frames(h)); err != nil || !slices.Equal(m.tokens, n.tokens) || !slices.Equal(m.spans, n.spans) {
+			t.Fatalf("rewritten and read again: %v", err)
+		}
+		if again, err := decodeHead(h.encode()); err != nil || !bytes.Equal(again.encode(), h.encode()) {
+			t.Fatalf("head: %v", err)
+		}
+	})
+}

@@ -1,0 +1,66 @@
+package chat
+
+import "math"
+
+// Policy chooses which of the turns in the cache the coming turn attends to: one answer for each, oldest first. query is the embedding of
+// the message ([BeginOptions].Embedding).
+type Policy func(turns []TurnInfo, query []float32) []bool
+
+// All lets a turn attend to all turns in the cache.
+func All(turns []TurnInfo, _ []float32) []bool {
+	return choose(turns, func(int) bool { return true })
+}
+
+// Recent lets a turn attend to the last n turns.
+func Recent(n int) Policy {
+	return func(turns []TurnInfo, _ []float32) []bool {
+		return choose(turns, func(i int) bool { return i >= len(turns)-n })
+	}
+}
+
+// Window lets a turn attend to as many of the last turns as have at most so many tokens together.
+func Window(tokens int) Policy {
+	return func(turns []TurnInfo, _ []float32) []bool {
+		first, sum := len(turns), 0
+		for first > 0 && sum+turns[first-1].Tokens <= tokens {
+			first--
+			sum += turns[first].Tokens
+		}
+		return choose(turns, func(i int) bool { return i >= first })
+	}
+}
+
+// Topic lets a turn attend to the turns whose embedding has a cosine similarity of at least the threshold with the message's, and to the last
+// turn. A turn without an embedding is attended to, and so are all turns if the message has none.
+func Topic(threshold float64) Policy {
+	return func(turns []TurnInfo, query []float32) []bool {
+		return choose(turns, func(i int) bool {
+			return i == len(turns)-1 || len(query) == 0 || len(turns[i].Embedding) == 0 || turns[i].Relevance >= threshold
+		})
+	}
+}
+
+func choose(turns []TurnInfo, yes func(i int) bool) []bool {
+	in := make([]bool, len(turns))
+	for i := range in {
+		in[i] = yes(i)
+	}
+	return in
+}
+
+// Cosine is the cosine similarity of two embeddings; 0 if they are not of one length, or one of them is zero.
+func Cosine(a, b []float32) float64 {
+	if len(a) != len(b) {
+		return 0
+	}
+	var ab, aa, bb float64
+	for i := range a {
+		ab += float64(a[i]) * float64(b[i])
+		aa += float64(a[i]) * float64(a[i])
+		bb += float64(b[i]) * float64(b[i])
+	}
+	if aa == 0 || bb == 0 {
+		return 0
+	}
+	return ab / math.Sqrt(aa*bb)
+}

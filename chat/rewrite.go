@@ -1,0 +1,241 @@
+package chat
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+)
+
+// rewriting is a new log that is computed on a sequence of its own, while turns go on in the old one.
+type rewriting struct {
+	log  *log
+	seq  int
+	rows int // of the new log, that were computed
+	upto int // parts of the old log that are in the new one, or need not be
+}
+
+// tidySlice is how many tokens a rewrite computes at a time between turns: a turn that begins waits for no more.
+const tidySlice = 32
+
+// due says why the log is to be rewritten, or nothing. It must be if now is true: the next turn would not fit.
+func (c *Conversation) due() (why string, now bool) {
+	n, trained := len(c.log.tokens), c.h.lim.Trained
+	limit := 4 * (c.o.Facts + c.o.Ring)
+	if trained > 0 {
+		limit = min(limit, trained-c.o.Ring)
+	}
+	switch c.rewrite {
+	case "":
+	case mergedFacts:
+		return c.rewrite, false
+	default:
+		return c.rewrite, true
+	}
+	if facts, turns := c.log.sizes(); n <= limit || facts+turns == n {
+		return "", false
+	}
+	return "the log is long", n > limit+c.o.Ring/2
+}
+
+const mergedFacts = "facts were merged"
+
+// begin starts a rewrite, or takes up in it what has changed since it was started.
+func (c *Conversation) beginRewrite(ctx context.Context) error {
+	if c.re != nil && c.re.outdated(c.log.coming()) {
+		c.dropRewrite()
+	}
+	if c.re == nil {
+		seq, err := c.h.acquire(c)
+		if err != nil {
+			return err
+		}
+		re := &rewriting{log: c.log.compact(c.o.System), seq: seq, upto: len(c.log.parts)}
+		c.re = re
+		if len(re.log.tokens) == 0 {
+			return nil
+		}
+		p := re.log.prompt()
+		n, err := c.h.loadRows(ctx, c, p, seq, nil)
+		if err == nil && n > 0 {
+			n, err = c.h.loadRows(ctx, c, p, seq, whole(n))
+		}
+		if err != nil {
+			c.dropRewrite()
+			return err
+		}
+		re.rows = n
+		c.stats.Loaded += n
+		return nil
+	}
+	re := c.re
+	for _, p := range c.log.parts[re.upto:] {
+		if !p.gone {
+			if p.kind != factPart || !re.has(p.id) {
+				re.log.adopt(c.log, &p)
+			}
+		}
+	}
+	re.upto = len(c.log.parts)
+	for i := range re.log.parts { // evicted meanwhile: what came after has seen them in the new log
+		if p := &re.log.parts[i]; p.kind == turnPart {
+			if j, err := c.log.turn(TurnID(p.id)); err == nil {
+				p.gone = c.log.parts[j].gone
+			}
+		}
+	}
+	return nil
+}
+
+// has says whether a fact is in the new log.
+func (r *rewriting) has(id uint64) bool {
+	return slices.ContainsFunc(r.log.parts, func(p part) bool { return p.kind == factPart && p.id == id })
+}
+
+// outdated says whether the new log has a fact that is not to be seen any more: it would have to be computed without it.
+func (r *rewriting) outdated(facts []fact) bool {
+	return slices.ContainsFunc(r.log.parts, func(p part) bool {
+		return p.kind == factPart && !slices.ContainsFunc(facts, func(f fact) bool { return f.id == p.id })
+	})
+}
+
+// stepRewrite computes up to n tokens of the new log. At its end the new log takes the place of the old one.
+func (c *Conversation) stepRewrite(ctx context.Context, n int) (done bool, err error) {
+	if err := c.beginRewrite(ctx); err != nil {
+		return false, err
+	}
+	re := c.re
+	began := time.Now()
+	if k := min(n, len(re.log.tokens)-re.rows); k > 0 {
+		_, k, err := c.h.decode(ctx, c, re.seq, re.rows, re.log.tokens[re.rows:re.rows+k], false)
+		re.rows += k
+		c.stats.Rewritten += k
+		if err != nil {
+			return false, err
+		}
+	}
+	c.stats.Rewrite += time.Since(began)
+	if re.rows < len(re.log.tokens) {
+		return false, nil
+	}
+	return true, c.swap(ctx)
+}
+
+// swap puts the new log in place: what was stored of the old one is deleted, the file is replaced, the rows change places.
+func (c *Conversation) swap(ctx context.Context) error {
+	began := time.Now()
+	for _, p := range c.log.roots {
+		if _, err := c.h.model.Delete(ctx, p); err != nil {
+			return err
+		}
+	}
+	re := c.re
+	re.log.lastTurn, re.log.lastFact, re.log.meta = c.log.lastTurn, c.log.lastFact, c.log.meta
+	re.log.pending = slices.DeleteFunc(slices.Clone(c.log.pending), func(f fact) bool { return len(f.tokens) == 0 || re.has(f.id) })
+	h := c.head
+	h.system, h.fingerprint = slices.Clone(c.o.System), c.h.model.Fingerprint()
+	if err := c.file.Replace(ctx, re.log.frames(h)); err != nil {
+		c.stored = min(c.stored, c.log.system())
+		return err
+	}
+	c.head = h
+	var errs []error
+	if c.seq >= 0 {
+		errs = append(errs, c.h.release(c.seq))
+	}
+	c.log, c.seq, c.rows, c.stored = re.log, re.seq, re.rows, 0
+	c.re, c.rewrite, c.evicted, c.unstored = nil, "", nil, true
+	c.stats.Rewrites++
+	if len(c.log.tokens) > 0 {
+		n, err := c.h.rt.Load(ctx, c.log.prompt(), c.seq, nil)
+		c.stored = min(n, c.rows)
+		errs = append(errs, err)
+	}
+	errs = append(errs, c.sweep()) // the rows are stored after this, or with the next turn
+	c.stats.Swap = time.Since(began)
+	return errors.Join(errs...)
+}
+
+// rewriteNow rewrites the log, and returns when that is done.
+func (c *Conversation) rewriteNow(ctx context.Context) error {
+	for {
+		if done, err := c.stepRewrite(ctx, slice); done || err != nil {
+			return err
+		}
+	}
+}
+
+// dropRewrite gives up a rewrite. It begins anew when it is due.
+func (c *Conversation) dropRewrite() {
+	if c.re != nil {
+		c.h.release(c.re.seq)
+		c.re = nil
+	}
+}
+
+// tidy sees to it that somebody rewrites what is due while no turn is open. The host is locked.
+func (h *Host) tidy() {
+	if h.tidier || h.closed || h.turns > 0 || h.nextDue() == nil {
+		return
+	}
+	h.tidier = true
+	h.done.Go(func() {
+		for h.tidySome() {
+		}
+	})
+}
+
+// nextDue is a conversation whose log is to be rewritten, or the rows of a new log stored, and whose last try did not fail.
+func (h *Host) nextDue() *Conversation {
+	for _, c := range h.open {
+		why, _ := c.due()
+		if c.turn == nil && c.failed == nil && (why != "" || c.unstored) {
+			return c
+		}
+	}
+	return nil
+}
+
+// tidyStep does a part of what is due: n tokens of a rewrite, or storing the rows of a new log.
+func (c *Conversation) tidyStep(ctx context.Context, n int) error {
+	if c.unstored {
+		return c.store(ctx)
+	}
+	_, err := c.stepRewrite(ctx, n)
+	return err
+}
+
+// tidySome computes a slice of a rewrite. It says whether there is more to do now; turns go first.
+func (h *Host) tidySome() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c := h.nextDue()
+	if h.closed || h.turns > 0 || c == nil {
+		h.tidier = false
+		return false
+	}
+	if err := c.tidyStep(h.ctx, h.tidySlice); err != nil {
+		c.dropRewrite()
+		c.failed = err
+		c.stats.RewriteErrors++
+		c.stats.RewriteError = err
+	}
+	return true
+}
+
+// Tidy does what is due between turns, now and in the foreground: it returns when no log is to be rewritten, or ctx is done.
+func (h *Host) Tidy(ctx context.Context) error {
+	for {
+		h.mu.Lock()
+		c := h.nextDue()
+		if c == nil || h.closed {
+			h.mu.Unlock()
+			return nil
+		}
+		err := c.tidyStep(ctx, slice)
+		h.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+}

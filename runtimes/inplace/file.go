@@ -54,6 +54,9 @@ func Open(name string, s Shape) (_ *Ring, got Recovered, err error) {
 			return nil, got, fmt.Errorf("inplace: making a ring of %d bytes: %w", s.bytes(), err)
 		}
 	}
+	if err := reserveAgain(name, s.bytes()); err != nil {
+		return nil, got, fmt.Errorf("inplace: a ring of %d bytes: %w", s.bytes(), err)
+	}
 	f, err := os.OpenFile(name, os.O_RDWR, 0)
 	if err != nil {
 		return nil, got, err
@@ -115,24 +118,12 @@ func create(name string, s Shape) error {
 	if err != nil {
 		return err
 	}
-	err = func() error {
-		if err := f.Allocate(0, s.bytes()); err != nil {
-			return err
-		}
-		info, err := f.Stat()
-		if err != nil {
-			return err
-		}
-		if info.Allocated < s.bytes() { // the system could not reserve: writes through a map of a file with holes fault on a full disk
-			if err := writeZeros(f, s.bytes()); err != nil {
-				return err
-			}
-		}
+	err = reserve(f, s.bytes())
+	if err == nil {
 		head := make([]byte, turnsAt)
 		s.encodeHeader(head)
 		_, err = f.WriteAt(head, 0)
-		return err
-	}()
+	}
 	if err = errors.Join(err, f.Close()); err == nil {
 		err = vfs.OS.Rename(part, name)
 	}
@@ -142,14 +133,35 @@ func create(name string, s Shape) error {
 	return nil
 }
 
-func writeZeros(f vfs.File, size int64) error {
-	zeros := make([]byte, min(size, 1<<20))
-	for off := int64(0); off < size; off += int64(len(zeros)) {
-		if _, err := f.WriteAt(zeros[:min(int64(len(zeros)), size-off)], off); err != nil {
+// reserve gives every byte of the file room on the disk: writes through a map of a file with holes fault when the disk is full.
+func reserve(f vfs.File, size int64) error {
+	if err := f.Allocate(0, size); err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	if err != nil || info.Allocated >= size {
+		return err
+	}
+	buf := make([]byte, min(size, 1<<20)) // the system cannot reserve, so everything is written once
+	for off := int64(0); off < size; off += int64(len(buf)) {
+		part := buf[:min(int64(len(buf)), size-off)]
+		if n, err := f.ReadAt(part, off); n < len(part) {
+			return err
+		}
+		if _, err := f.WriteAt(part, off); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// reserveAgain is reserve for a file that there is: a copy of a ring has holes, perhaps.
+func reserveAgain(name string, size int64) error {
+	f, err := vfs.OS.Open(name, false)
+	if err != nil {
+		return err
+	}
+	return errors.Join(reserve(f, size), f.Close())
 }
 
 // recover keeps the turns that are whole and frees all else. Nobody else uses the ring yet.

@@ -75,7 +75,7 @@ type rapidTB interface {
 
 // Whichever bit of the file is wrong, opening it is an error or costs the turn that it is in; nothing else is lost.
 func TestDamage(t *testing.T) {
-	dir, s := memdir.Dir(t), shapeOf(24, 4)
+	dir, s := memdir.Dir(t), Shape{Cells: 20, Turns: 4, Layers: 2, RowBytes: 8}
 	name := filepath.Join(dir, "ring")
 	whole := image(t, name, s)
 	refused, less := 0, 0

@@ -41,7 +41,7 @@ func TestKill(t *testing.T) {
 		chatter(t, dir)
 		return
 	}
-	dir, rounds := memdir.Dir(t), 40
+	dir, rounds := memdir.Dir(t), 20
 	if testing.Short() {
 		rounds = 5
 	}

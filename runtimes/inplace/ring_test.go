@@ -343,9 +343,9 @@ func TestCopiesOfAnyMoment(t *testing.T) {
 			}
 		}
 	})
-	copies := 400
+	copies := 150
 	if testing.Short() {
-		copies = 60
+		copies = 40
 	}
 	turns, damaged := 0, 0
 	for i := range copies {

@@ -253,7 +253,8 @@ func (f *File) syncAll() error {
 }
 
 // Replace puts a new file with these frames in the place of the old one: after a crash there is the one or the other. It is durable when
-// this returns. vfs.ErrNoSpace changes nothing; after any other error of the disk the file refuses what writes.
+// this returns. vfs.ErrNoSpace, and vfs.ErrForeign where somebody else has the temporary name, change nothing; after any other error of the disk
+// the file refuses what writes.
 func (f *File) Replace(frames []Frame) error {
 	for _, frame := range frames {
 		if err := frame.Validate(); err != nil {
@@ -265,9 +266,10 @@ func (f *File) Replace(frames []Frame) error {
 	if err := f.writable(); err != nil {
 		return err
 	}
-	if err := f.write(f.head.Number, frames); errors.Is(err, vfs.ErrNoSpace) {
+	switch err := f.write(f.head.Number, frames); {
+	case errors.Is(err, vfs.ErrNoSpace), errors.Is(err, vfs.ErrForeign), vfs.Passing(err):
 		return err
-	} else if err != nil {
+	case err != nil:
 		return f.fail(err)
 	}
 	err := f.f.Close() // where an open file cannot be replaced

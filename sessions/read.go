@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 
 	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -109,7 +110,7 @@ func (w *walk) next() bool {
 	if w.off == w.size || w.torn != "" || w.err != nil {
 		return false
 	}
-	at, body, why, err := w.frame(w.off)
+	at, body, why, err := w.frame(w.off, nil)
 	switch {
 	case err != nil:
 		w.err = err
@@ -123,8 +124,8 @@ func (w *walk) next() bool {
 	return true
 }
 
-// frame reads the frame at off, or says why there is none.
-func (w *walk) frame(off int64) (at frameAt, body []byte, why string, err error) {
+// frame reads the frame at off, or says why there is none. The body is in buf, if that is not nil, until it is used again.
+func (w *walk) frame(off int64, buf *[]byte) (at frameAt, body []byte, why string, err error) {
 	left := w.size - off
 	if left < minFrame {
 		return at, nil, fmt.Sprintf("%d bytes", left), nil
@@ -142,7 +143,12 @@ func (w *walk) frame(off int64) (at frameAt, body []byte, why string, err error)
 	case n > left:
 		return at, nil, fmt.Sprintf("%d bytes of one of %d", left, n), nil
 	}
-	whole := make([]byte, frameBytes(int64(at.length)))
+	n := frameBytes(int64(at.length))
+	if buf == nil {
+		buf = new([]byte)
+	}
+	*buf = slices.Grow((*buf)[:0], int(n))[:n]
+	whole := *buf
 	if err := readFull(w.f, whole, off); err != nil {
 		return at, nil, "", err
 	}
@@ -168,6 +174,7 @@ func (w *walk) judge(why string) {
 		return
 	}
 	var window [64 << 10]byte
+	var buf []byte
 	for from := w.off + 8; from+minFrame <= w.size; {
 		b := window[:min(int64(len(window)), w.size-from)]
 		if err := readFull(w.f, b, from); err != nil {
@@ -179,7 +186,7 @@ func (w *walk) judge(why string) {
 			if binary.LittleEndian.Uint64(b[i+8:]) != uint64(from+i) {
 				continue
 			}
-			at, _, why, err := w.frame(from + i)
+			at, _, why, err := w.frame(from+i, &buf)
 			if err != nil {
 				w.err = err
 				return

@@ -524,6 +524,9 @@ func (e *Engine) dueToGo(id kv.ScopeID, seq uint64) (bool, error) {
 	case errors.Is(err, vfs.ErrForeign), errors.Is(err, vfs.ErrVersion):
 		return false, nil
 	case errors.Is(err, damage.ErrCorrupt) && h.Number == 0:
+		if head, herr := vfs.Head(e.FS, o.Path(id)); herr == nil && vfs.Blank(head[:min(16, len(head))]) {
+			return true, nil // a power cut came when it was being emptied: one that was made since has a head, which is durable
+		}
 		e.log.Warn("a session that was being deleted is damaged and stays: delete its scope again", "file", o.Path(id), "error", err)
 		return false, nil
 	case err != nil && h.Number == 0:

@@ -1,0 +1,397 @@
+package sessions
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/internal/memdir"
+	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
+)
+
+func texts(frames []Frame) (out []string) {
+	for _, f := range frames {
+		out = append(out, string(f.Body))
+	}
+	return out
+}
+
+// A flipped bit is damage at the frame that has it, or in the head; nothing is changed. In a file that was closed nothing is taken for a
+// torn end.
+func TestFlips(t *testing.T) {
+	o := Options{Dir: memdir.Dir(t), UUID: testUUID}
+	f, err := Create(o, testScope, 1, Frame{1, []byte("first")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	starts := []int64{headBytes, f.Bytes()}
+	for _, s := range []string{"second", "third, and longer", ""} {
+		if err := f.Append(Frame{2, []byte(s)}, false); err != nil {
+			t.Fatal(err)
+		}
+		starts = append(starts, f.Bytes())
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(o.Path(testScope))
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := starts[len(starts)-1] // where the frame begins that says that all before it is durable
+	for at := range whole {
+		for _, bit := range []byte{1, 128} {
+			b := bytes.Clone(whole)
+			b[at] ^= bit
+			if err := os.WriteFile(o.Path(testScope), b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, err := Open(o, testScope)
+			if int64(at) >= last {
+				if err != nil {
+					t.Fatalf("byte %d of the closing frame: %v", at, err)
+				}
+				if err := os.WriteFile(o.Path(testScope), whole, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				continue
+			}
+			var bad *damage.Error
+			if !errors.As(err, &bad) || bad.File != o.Path(testScope) {
+				t.Fatalf("byte %d: %v", at, err)
+			}
+			frame := int64(0)
+			for _, s := range starts {
+				if s <= int64(at) {
+					frame = s
+				}
+			}
+			if frame != bad.Offset && frame != 0 {
+				t.Fatalf("byte %d of the frame at %d: %v", at, frame, err)
+			}
+			if left, _ := os.ReadFile(o.Path(testScope)); !bytes.Equal(left, b) {
+				t.Fatalf("byte %d: the file was changed", at)
+			}
+			c, rerr := Read(o, testScope)
+			if n := slices.Index(starts, frame); frame > 0 && (len(c.Frames) != n || !errors.Is(rerr, damage.ErrCorrupt)) {
+				t.Fatalf("byte %d: %d frames before the damage, expected %d: %v", at, len(c.Frames), n, rerr)
+			}
+		}
+	}
+}
+
+// What is cut from the end is cut, and what is appended then is whole. Below what the head knows to be durable a short file is damage.
+func TestTorn(t *testing.T) {
+	made := Frame{1, []byte("made")}
+	for cut := int64(1); ; cut++ {
+		o := Options{Dir: memdir.Dir(t), UUID: testUUID}
+		f, err := Create(o, testScope, 1, made)
+		if err != nil {
+			t.Fatal(err)
+		}
+		least := f.Bytes()
+		if err := f.Append(Frame{2, []byte("appended later")}, false); err != nil {
+			t.Fatal(err)
+		}
+		end := f.Bytes() // not closed: a kill
+		if end-cut < least-1 {
+			break
+		}
+		if err := os.Truncate(o.Path(testScope), end-cut); err != nil {
+			t.Fatal(err)
+		}
+		g, err := Open(o, testScope)
+		if end-cut < least {
+			if !errors.Is(err, damage.ErrCorrupt) {
+				t.Errorf("cut by %d: %v", cut, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatalf("cut by %d: %v", cut, err)
+		}
+		if err := g.Append(Frame{3, []byte("again")}, false); err != nil {
+			t.Fatal(err)
+		}
+		frames, err := g.Frames()
+		if got := texts(frames); err != nil || !slices.Equal(got, []string{"made", "again"}) {
+			t.Errorf("cut by %d: %q, %v", cut, got, err)
+		}
+		if err := g.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// script is a life of a session. It notes what was acknowledged, and what was under way.
+type script struct {
+	o       Options
+	durable bool
+	f       *File
+	is      []string   // acknowledged
+	may     [][]string // what else may be there after a crash
+	synced  int        // so many frames are durable
+	whole   bool       // is[:synced] is all of a file that was made so
+}
+
+func (s *script) try(next []string, do func() error) error {
+	s.may = append(s.may, next)
+	err := do()
+	if err == nil {
+		s.is, s.may = next, nil
+	}
+	return err
+}
+
+func (s *script) run() (err error) {
+	if err := s.o.fs.Mkdir(s.o.Dir); err != nil {
+		return err
+	}
+	if err := s.o.fs.SyncDir(strings.TrimSuffix(s.o.Dir, "/sessions")); err != nil {
+		return err
+	}
+	if err := s.try([]string{}, func() (err error) { s.f, err = Create(s.o, testScope, 5); return err }); err != nil {
+		return err
+	}
+	for round := range 3 {
+		for i := range 4 {
+			body := strings.Repeat(fmt.Sprint(round, "-", i, " "), 1+300*i*(round+1))
+			if err := s.try(append(slices.Clone(s.is), body), func() error { return s.f.Append(Frame{7, []byte(body)}, s.durable) }); err != nil {
+				return err
+			}
+			if s.durable {
+				s.synced = len(s.is)
+			}
+		}
+		switch round {
+		case 0:
+			if err := s.f.Sync(); err != nil {
+				return err
+			}
+			s.synced = len(s.is)
+		case 1:
+			short := []string{"all that was", s.is[0]}
+			if err := s.try(short, func() error { return s.f.Replace([]Frame{{7, []byte(short[0])}, {7, []byte(short[1])}}) }); err != nil {
+				return err
+			}
+			s.synced = len(s.is)
+		}
+	}
+	if err := s.f.Close(); err != nil {
+		return err
+	}
+	s.synced = len(s.is)
+	if s.f, err = Open(s.o, testScope); err != nil {
+		return err
+	}
+	if err := s.try(append(slices.Clone(s.is), "reopened"), func() error { return s.f.Append(Frame{7, []byte("reopened")}, s.durable) }); err != nil {
+		return err
+	}
+	if s.durable {
+		s.synced = len(s.is)
+	}
+	s.may = append(s.may, nil) // the deletion
+	err = Remove(s.o, testScope)
+	if err == nil {
+		s.is, s.may = nil, nil
+	}
+	return err
+}
+
+// holds reports whether got may be there: after a kill all that was acknowledged, after a power cut all that was synced.
+func (s *script) holds(got []string, power bool) bool {
+	if got == nil {
+		return s.is == nil || slices.ContainsFunc(s.may, func(m []string) bool { return m == nil })
+	}
+	for _, want := range append(s.may, s.is) {
+		if want == nil {
+			continue
+		}
+		if slices.Equal(got, want) {
+			return true
+		}
+		if power && len(got) >= s.synced && len(got) <= len(want) && slices.Equal(got, want[:len(got)]) && slices.Equal(got[:s.synced], s.is[:min(s.synced, len(s.is))]) {
+			return true
+		}
+	}
+	return false
+}
+
+// check opens what is left, writes to it, and reads it.
+func (s *script) check(t *testing.T, disk *crashfs.Disk, power bool, what string) {
+	t.Helper()
+	o := vfs.On[Options](disk, Options{Dir: disk.Dir() + "/sessions", UUID: testUUID})
+	// Of a file that is being emptied a power cut may leave anything.
+	gone := power && s.f != nil && s.holds(nil, power)
+	f, err := Open(o, testScope)
+	if errors.Is(err, fs.ErrNotExist) {
+		created := s.f != nil
+		if created && !s.holds(nil, power) {
+			t.Errorf("%s: nothing is there, %d frames were acknowledged", what, len(s.is))
+		}
+		return
+	}
+	if err != nil {
+		if !gone {
+			t.Errorf("%s: %v", what, err)
+		}
+		return
+	}
+	frames, err := f.Frames()
+	got := texts(frames)
+	if got == nil {
+		got = []string{}
+	}
+	if err != nil || !gone && !s.holds(got, power) {
+		t.Errorf("%s: %d frames are there, %d were acknowledged, %d of them are durable: %v", what, len(got), len(s.is), s.synced, err)
+	}
+	if err := errors.Join(f.Append(Frame{7, []byte("after")}, true), f.Close()); err != nil {
+		t.Errorf("%s: %v", what, err)
+	}
+	if c, err := Read(o, testScope); err != nil || len(c.Frames) != len(got)+1 || c.Torn != "" {
+		t.Errorf("%s: %d frames, expected %d: %q, %v", what, len(c.Frames), len(got)+1, c.Torn, err)
+	}
+}
+
+// Killed, or its power cut, before every change of the disk: what was acknowledged is there as far as the mode says, as whole frames, and
+// nothing else.
+func TestEveryCrash(t *testing.T) {
+	for _, durable := range []bool{false, true} {
+		for n := 0; ; n++ {
+			disk := crashfs.New(crashfs.Options{Dir: t.TempDir()})
+			disk.CrashAt(n)
+			s := &script{o: vfs.On[Options](disk, Options{Dir: disk.Dir() + "/sessions", UUID: testUUID}), durable: durable}
+			err := s.run()
+			killed, kerr := disk.Kill(t.TempDir())
+			if kerr != nil {
+				t.Fatal(kerr)
+			}
+			what := fmt.Sprintf("durable %t, change %d", durable, n)
+			s.check(t, killed, false, what+", killed")
+			for seed := range uint64(8) {
+				cut, kerr := disk.PowerCut(rand.New(rand.NewPCG(seed, uint64(n))), t.TempDir())
+				if kerr != nil {
+					t.Fatal(kerr)
+				}
+				s.check(t, cut, true, fmt.Sprint(what, ", power cut ", seed))
+			}
+			if err == nil {
+				break
+			}
+		}
+	}
+}
+
+// Every call fails once: not done at all, or done in part. What was acknowledged is there, whoever reads it next, and the file goes on only
+// where nothing is in doubt.
+func TestEveryFailure(t *testing.T) {
+	for _, fail := range []error{errors.New("a fault"), vfs.ErrNoSpace} {
+		for n := 0; ; n++ {
+			disk := crashfs.New(crashfs.Options{Dir: t.TempDir()})
+			at, failed := 0, false
+			disk.Before(func(op crashfs.Op) error {
+				at++
+				if at-1 == n {
+					failed = true
+					return fail
+				}
+				return nil
+			})
+			s := &script{o: vfs.On[Options](disk, Options{Dir: disk.Dir() + "/sessions", UUID: testUUID}), durable: true}
+			err := s.run()
+			if failed && err != nil && s.f != nil && s.f.Err() != nil {
+				if aerr := s.f.Append(Frame{7, []byte("x")}, true); !errors.Is(aerr, fail) && !errors.Is(aerr, ErrClosed) {
+					t.Errorf("call %d: after %v an append returns %v", n, err, aerr)
+				}
+			}
+			disk.Before(nil)
+			killed, kerr := disk.Kill(t.TempDir())
+			if kerr != nil {
+				t.Fatal(kerr)
+			}
+			s.check(t, killed, false, fmt.Sprintf("call %d, %v, killed", n, fail))
+			if !failed {
+				break
+			}
+		}
+	}
+}
+
+// A disk that is full takes no frame, and the next ones when it has room.
+func TestFull(t *testing.T) {
+	disk := crashfs.New(crashfs.Options{Dir: t.TempDir()})
+	o := vfs.On[Options](disk, Options{Dir: disk.Dir() + "/sessions", UUID: testUUID})
+	if err := disk.Mkdir(o.Dir); err != nil {
+		t.Fatal(err)
+	}
+	f, err := Create(o, testScope, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	disk.SetBytes(disk.Used() + 8<<10)
+	big := Frame{1, make([]byte, 64<<10)}
+	for _, durable := range []bool{true, false} {
+		if err := f.Append(big, durable); !errors.Is(err, vfs.ErrNoSpace) || f.Err() != nil {
+			t.Fatal(err, f.Err())
+		}
+	}
+	if err := f.Replace([]Frame{big}); !errors.Is(err, vfs.ErrNoSpace) {
+		t.Fatal(err)
+	}
+	if err := f.Append(Frame{2, []byte("small")}, true); err != nil {
+		t.Fatal(err)
+	}
+	disk.SetBytes(0)
+	if err := errors.Join(f.Append(big, true), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := Read(o, testScope); err != nil || len(c.Frames) != 2 {
+		t.Error(len(c.Frames), err)
+	}
+}
+
+// Whose files they are: others stay.
+func TestForeign(t *testing.T) {
+	o := planted(t, sample())
+	other := o
+	other.UUID[0]++
+	if err := Remove(other, testScope); err != nil {
+		t.Error(err)
+	}
+	if _, err := Create(other, testScope, 1); !errors.Is(err, fs.ErrExist) {
+		t.Error(err)
+	}
+	if err := os.WriteFile(o.Path(testScope)+tmpSuffix, []byte("a letter to a friend"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := Open(o, testScope)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Replace(nil); !errors.Is(err, vfs.ErrForeign) {
+		t.Error(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := Remove(o, testScope); err != nil {
+		t.Error(err)
+	}
+	names, err := os.ReadDir(o.Dir)
+	if err != nil || len(names) != 1 {
+		t.Error(names, err)
+	}
+	for _, name := range []string{"", "x", Name(testScope) + "x", strings.ToUpper(Name([16]byte{0xab})), Name(testScope)[1:] + "g"} {
+		if _, _, ok := Named(name); ok {
+			t.Errorf("%q is taken for a session", name)
+		}
+	}
+}

@@ -25,17 +25,19 @@ type Repaired struct {
 	Blocks, Records int   // in the new store
 	Bytes           int64 // of the records
 	Models, Refs    int
+	Sessions        int // in the new store, damaged ones of which it has the beginning among them
 
-	Lost     []LostRecord       // by file and offset
-	LostRefs []LostRef          // by name
-	Damage   []*db.CorruptError // what else is damaged or cannot be read: FORMAT, index, log, a segment's header, whole files
-	Unknown  []string           // what may be missing, or may be back, without any file that could tell
-	Notes    []string           // what is odd and costs no record, ref or deletion
+	Lost         []LostRecord       // by file and offset
+	LostRefs     []LostRef          // by name
+	LostSessions []LostSession      // by file
+	Damage       []*db.CorruptError // what else is damaged or cannot be read: FORMAT, index, log, a segment's header, whole files
+	Unknown      []string           // what may be missing, or may be back, without any file that could tell
+	Notes        []string           // what is odd and costs no record, ref or deletion
 }
 
 // Whole reports whether everything was saved, as far as the files can tell.
 func (r *Repaired) Whole() bool {
-	return len(r.Lost) == 0 && len(r.LostRefs) == 0 && len(r.Unknown) == 0
+	return len(r.Lost) == 0 && len(r.LostRefs) == 0 && len(r.LostSessions) == 0 && len(r.Unknown) == 0
 }
 
 // LostBytes is what the lost records occupied, as far as it is known.
@@ -72,9 +74,18 @@ type LostRef struct {
 	Err error
 }
 
+// LostSession is a session of which Repair could not save all: the frames before the damage are in the new store.
+type LostSession struct {
+	Scope  kv.ScopeID
+	File   string
+	Offset int64 // from here on it is lost
+	Frames int   // before that, which were saved
+	Err    error // a *db.CorruptError
+}
+
 // Repair saves what is sound of the damaged store in the directory from: it makes a new store in the directory to, which
 // must be missing or empty, and copies every record whose bytes, and whose prefix, are as they were written, with the models
-// and the refs that they still support. What was deleted stays deleted as far as index or log still say so. It changes
+// and the refs that they still support, and every session up to where it is damaged. What was deleted stays deleted as far as index or log still say so. It changes
 // nothing in from, and works from a read-only medium. The new store has another UUID and the same hash seed, so that prompts
 // have the keys that they had.
 //
@@ -88,10 +99,13 @@ func Repair(ctx context.Context, from, to string, o RepairOptions) (out Repaired
 	got, err := repair.Run(ctx, from, to, repair.Options{Progress: progress(o.Progress), AllowSharedDir: o.AllowSharedDir, FS: vfs.From(ctx)})
 	out = Repaired{
 		Blocks: got.Blocks, Records: got.Records, Bytes: got.Bytes, Models: got.Models, Refs: got.Refs,
-		Damage: got.Damage, Unknown: got.Unknown, Notes: got.Notes,
+		Sessions: got.Sessions, Damage: got.Damage, Unknown: got.Unknown, Notes: got.Notes,
 	}
 	for _, l := range got.Lost {
 		out.Lost = append(out.Lost, LostRecord(l))
+	}
+	for _, l := range got.LostSessions {
+		out.LostSessions = append(out.LostSessions, LostSession(l))
 	}
 	for _, l := range got.LostRefs {
 		out.LostRefs = append(out.LostRefs, LostRef{refOf(l.Ref), l.Err})

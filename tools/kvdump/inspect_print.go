@@ -51,6 +51,18 @@ func printInventory(w io.Writer, inv *inventory, f *inspectFlags) {
 		t.print(w, "refs")
 	}
 
+	if len(inv.Sessions) > 0 {
+		t = newGrid("scope", ">frames", ">size", "modified", "")
+		for _, x := range inv.Sessions {
+			mark := ""
+			if x.Damaged {
+				mark = "damaged"
+			}
+			t.row(cmp.Or(x.Name, x.Scope), x.Frames, size(x.Bytes), ago(x.Modified, now), mark)
+		}
+		t.print(w, "sessions")
+	}
+
 	t = newGrid("codec", "compression", ">planes", ">size", ">exceptions", ">largest error")
 	for _, c := range inv.Codecs {
 		t.row(c.Codec, c.Compression, c.Planes, size(c.Bytes), c.Exceptions, fmt.Sprintf("%.3g", c.MaxError))

@@ -32,6 +32,7 @@ type inventory struct {
 	Models     []modelLine     `json:"models"`
 	Scopes     []scopeLine     `json:"scopes"`
 	Refs       []refLine       `json:"refs"`
+	Sessions   []sessionLine   `json:"sessions"`
 	Codecs     []codecLine     `json:"codecs"`
 	Segments   []segmentLine   `json:"segments"`
 	Log        []logLine       `json:"log"`
@@ -96,6 +97,15 @@ type refLine struct {
 	Stored    bool      `json:"stored"`
 }
 
+type sessionLine struct {
+	Scope    string    `json:"scope"`
+	Name     string    `json:"name,omitempty"` // if the user gave it
+	Frames   int       `json:"frames"`         // before damage, if there is some
+	Bytes    int64     `json:"bytes"`
+	Modified time.Time `json:"modified,omitzero"`
+	Damaged  bool      `json:"damaged"`
+}
+
 type codecLine struct {
 	Codec       string  `json:"codec"`
 	Compression string  `json:"compression"`
@@ -149,7 +159,7 @@ func takeInventory(ctx context.Context, s *db.Store, report func(db.Progress)) (
 	inv := &inventory{
 		Dir: s.Dir(), AsOf: st.AsOf, Writing: st.BesideWriter, Version: id.Version, UUID: id.UUID, DiskBytes: st.DiskBytes, LiveBytes: st.LiveBytes,
 		BlockCount: st.Blocks, Records: st.StoredRecords, Problems: []string{}, Notes: []string{}, Models: []modelLine{},
-		Scopes: []scopeLine{}, Refs: []refLine{}, Codecs: []codecLine{}, Segments: []segmentLine{}, Log: []logLine{},
+		Scopes: []scopeLine{}, Refs: []refLine{}, Sessions: []sessionLine{}, Codecs: []codecLine{}, Segments: []segmentLine{}, Log: []logLine{},
 		Tombstones: []tombstoneLine{},
 		Bloom:      bloomLine{Loaded: st.BloomBytes > 0, Keys: st.BloomKeys, Bytes: st.BloomBytes, Fill: st.BloomFill, FPR: st.BloomFPR},
 	}
@@ -176,6 +186,9 @@ func takeInventory(ctx context.Context, s *db.Store, report func(db.Progress)) (
 			Name: r.Name, Model: r.Model.String(), Block: r.Block.String(), Tokens: r.Tokens, Pinned: r.Pinned,
 			Priority: r.Priority, Expires: r.Expires, MetaBytes: len(r.Meta), Stored: stored[r.Block],
 		})
+	}
+	if err := inv.sessions(ctx, s); err != nil {
+		return nil, err
 	}
 	segs, err := db.Collect(admin.Segments(ctx, s))
 	if err != nil {
@@ -216,6 +229,29 @@ func (inv *inventory) models(s *db.Store) error {
 		inv.Models = append(inv.Models, line)
 	}
 	return err
+}
+
+// sessions reads every session.
+func (inv *inventory) sessions(ctx context.Context, s *db.Store) error {
+	all, err := db.Collect(s.Sessions(ctx))
+	if err != nil {
+		return err
+	}
+	for _, x := range all {
+		frames, err := db.Collect(s.ReadSession(ctx, x.Scope))
+		line := sessionLine{Scope: x.Scope.String(), Frames: len(frames), Bytes: x.Bytes, Modified: x.Modified}
+		switch {
+		case errors.Is(err, db.ErrNotFound): // deleted since
+			continue
+		case errors.Is(err, db.ErrCorrupt):
+			line.Damaged = true
+			inv.problem(s.Dir(), err.Error())
+		case err != nil:
+			return err
+		}
+		inv.Sessions = append(inv.Sessions, line)
+	}
+	return nil
 }
 
 // records walks every record once: blocks, scopes, codecs.

@@ -62,6 +62,14 @@ type lostRefJSON struct {
 	Error string `json:"error"`
 }
 
+type lostSessionJSON struct {
+	Scope  string `json:"scope"`
+	File   string `json:"file"`
+	Offset int64  `json:"offset"`
+	Frames int    `json:"frames_saved"`
+	Error  string `json:"error"`
+}
+
 type repairJSON struct {
 	Whole     bool             `json:"whole"`
 	Blocks    int              `json:"blocks"`
@@ -72,9 +80,13 @@ type repairJSON struct {
 	LostBytes int64            `json:"lost_bytes"`
 	Lost      []lostRecordJSON `json:"lost"`
 	LostRefs  []lostRefJSON    `json:"lost_refs"`
-	Damage    []damageJSON     `json:"damage"`
-	Unknown   []string         `json:"unknown"`
-	Notes     []string         `json:"notes"`
+
+	Sessions     int               `json:"sessions"`
+	LostSessions []lostSessionJSON `json:"lost_sessions"`
+
+	Damage  []damageJSON `json:"damage"`
+	Unknown []string     `json:"unknown"`
+	Notes   []string     `json:"notes"`
 }
 
 func printRepair(cmd *cobra.Command, c *common, dir string, r *admin.Repaired) error {
@@ -94,9 +106,13 @@ func printRepair(cmd *cobra.Command, c *common, dir string, r *admin.Repaired) e
 	}
 	fmt.Fprintf(out, "saved: %s, %s (%s), %s, %s in %s\n",
 		count(r.Blocks, "block"), count(r.Records, "record"), size(r.Bytes), count(r.Models, "model"), count(r.Refs, "ref"), dir)
+	if r.Sessions > 0 {
+		fmt.Fprintf(out, "saved: %s\n", count(r.Sessions, "session"))
+	}
 	switch {
 	case len(r.Lost) > 0 || len(r.LostRefs) > 0:
 		fmt.Fprintf(out, "lost: %s (%s), %s\n", count(len(r.Lost), "record"), size(r.LostBytes()), count(len(r.LostRefs), "ref"))
+	case len(r.LostSessions) > 0: // each was named
 	case r.Whole():
 		fmt.Fprintln(out, "nothing is lost")
 	default:
@@ -146,6 +162,9 @@ func printLost(out io.Writer, r *admin.Repaired) {
 	for _, l := range r.LostRefs {
 		fmt.Fprintf(out, "lost: ref %q: %v\n", l.Ref.Name, l.Err)
 	}
+	for _, l := range r.LostSessions {
+		fmt.Fprintf(out, "lost: of session %s all behind %s: %v\n", short(l.Scope.String()), count(l.Frames, "frame"), l.Err)
+	}
 }
 
 func modelName(l admin.LostRecord) string {
@@ -170,6 +189,7 @@ func idOf[T interface {
 func repairDocument(r *admin.Repaired) repairJSON {
 	j := repairJSON{
 		Whole: r.Whole(), Blocks: r.Blocks, Records: r.Records, Bytes: r.Bytes, Models: r.Models, Refs: r.Refs, LostBytes: r.LostBytes(),
+		Sessions: r.Sessions, LostSessions: []lostSessionJSON{},
 		Lost: []lostRecordJSON{}, LostRefs: []lostRefJSON{}, Damage: []damageJSON{},
 		Unknown: append([]string{}, r.Unknown...), Notes: append([]string{}, r.Notes...),
 	}
@@ -181,6 +201,9 @@ func repairDocument(r *admin.Repaired) repairJSON {
 	}
 	for _, l := range r.LostRefs {
 		j.LostRefs = append(j.LostRefs, lostRefJSON{l.Ref.Name, l.Ref.Model.String(), l.Ref.Block.String(), l.Err.Error()})
+	}
+	for _, l := range r.LostSessions {
+		j.LostSessions = append(j.LostSessions, lostSessionJSON{l.Scope.String(), l.File, l.Offset, l.Frames, l.Err.Error()})
 	}
 	for _, d := range r.Damage {
 		j.Damage = append(j.Damage, damageJSON{d.File, d.Offset, d.What, d.Expected, d.Found, d.Error()})

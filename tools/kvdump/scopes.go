@@ -65,6 +65,10 @@ func (inv *inventory) nameScopes(n *scopeNames) {
 		s := &inv.Scopes[i]
 		s.Name, stored[s.ID] = n.byID[s.ID], true
 	}
+	for i := range inv.Sessions {
+		s := &inv.Sessions[i]
+		s.Name, stored[s.Scope] = n.byID[s.Scope], true
+	}
 	for _, id := range slices.Sorted(maps.Keys(n.byID)) {
 		if !stored[id] {
 			inv.Notes = append(inv.Notes, fmt.Sprintf("nothing is stored in the scope %q (%s)", n.byID[id], id))

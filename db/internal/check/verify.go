@@ -59,6 +59,8 @@ type verifier struct {
 	unsealed []recovery.Leftover // when it began: a checkpoint may write their footers meanwhile
 	unread   map[uint64]error    // segments that could not be looked into, which says nothing about their bytes
 	missing  map[uint64]*missing
+
+	unreadSessions []error // of sessions that could not be read
 }
 
 func (v *verifier) report(d *damage.Error) { v.out.Damage = append(v.out.Damage, d) }
@@ -101,7 +103,10 @@ func (v *verifier) run(ctx context.Context) error {
 	if err := v.bloom(ctx); err != nil {
 		return err
 	}
-	var unread []error
+	if err := v.sessions(ctx); err != nil {
+		return err
+	}
+	unread := v.unreadSessions
 	for _, id := range slices.Sorted(maps.Keys(v.unread)) {
 		unread = append(unread, v.unread[id])
 	}

@@ -112,11 +112,16 @@ func (e *Engine) OpenSession(ctx context.Context, id kv.ScopeID) (*Session, erro
 
 // openOrMake opens a scope's file, or makes it. The caller holds sessionSet.mu.
 func (e *Engine) openOrMake(id kv.ScopeID) (*sessions.File, error) {
-	o := e.sessionOptions(id)
 	f, err := e.openSessionFile(id)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return f, err
+	if errors.Is(err, fs.ErrNotExist) {
+		return e.makeSession(id)
 	}
+	return f, err
+}
+
+// makeSession makes a scope's file with some frames. The caller holds sessionSet.mu.
+func (e *Engine) makeSession(id kv.ScopeID, frames ...sessions.Frame) (*sessions.File, error) {
+	o := e.sessionOptions(id)
 	names, err := e.FS.List(e.Dir)
 	if err != nil {
 		return nil, err
@@ -129,11 +134,23 @@ func (e *Engine) openOrMake(id kv.ScopeID) (*sessions.File, error) {
 			return nil, err
 		}
 	}
-	if f, err = sessions.Create(o, id, e.seq.Add(1)); err != nil {
+	f, err := sessions.Create(o, id, e.seq.Add(1), frames...)
+	if err != nil {
 		return nil, err
 	}
 	e.sessions.files.Add(1)
 	return f, nil
+}
+
+// CopySession makes a session of what another store has.
+func (e *Engine) CopySession(id kv.ScopeID, frames []sessions.Frame) error {
+	e.sessions.mu.Lock()
+	defer e.sessions.mu.Unlock()
+	f, err := e.makeSession(id, frames...)
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }
 
 // openSessionFile opens a scope's file. One that an fsync has failed on is written anew: memory may hold pages for clean that the disk never

@@ -71,6 +71,9 @@ func drawOp(t *rapid.T) Op {
 		m.Packed = append(m.Packed, data(9)...)
 		return m
 	}
+	remove := func() Remove {
+		return Remove{Deleted: rapid.Bool().Draw(t, "deleted"), Dead: dead(), Refs: some(t, func() string { return rapid.String().Draw(t, "name") }), Seq: number()}
+	}
 	switch rapid.Uint8Range(1, lastKind).Draw(t, "kind") {
 	case KindSnapshot:
 		s := Snapshot{
@@ -95,8 +98,12 @@ func drawOp(t *rapid.T) Op {
 			}
 			return x
 		}), Dead: dead()}
+	case KindForget:
+		op := remove()
+		op.Sessions = append(some(t, func() kv.ScopeID { return id() }), id())
+		return op
 	case KindRemove:
-		return Remove{Deleted: rapid.Bool().Draw(t, "deleted"), Dead: dead(), Refs: some(t, func() string { return rapid.String().Draw(t, "name") }), Seq: number()}
+		return remove()
 	case KindMove:
 		return Move{Key: id(), Group: rapid.Byte().Draw(t, "group"), From: place(), To: place(), Seq: number()}
 	case KindModel:
@@ -187,6 +194,8 @@ func TestHostile(t *testing.T) {
 		"end":             {KindFlag, Encode(Flag{Loc: loc.Loc{Offset: math.MaxInt64, Length: 1}})},
 		"hashes":          {KindPut, Encode(Put{Records: []Record{{Hashes: []byte{1}}}})},
 		"bool":            {KindRemove, append([]byte{2}, zeros[:16]...)},
+		"scopes":          {KindForget, append(bytes.Clone(long), zeros...)},
+		"no scope":        {KindForget, append(zeros[:4:4], Encode(Remove{})...)},
 		"tokens":          {KindRef, Encode(Ref{Tokens: -1})},
 		"nanoseconds":     {KindRef, append(append(zeros[:46:46], long...), zeros[:28]...)},
 		"nameless note":   {KindNote, Encode(Note{})},

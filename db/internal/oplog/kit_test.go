@@ -8,7 +8,7 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-var kindNames = []string{"", "snapshot", "put", "remove", "move", "model", "retire", "ref", "unref", "flag", "note", "barrier"}
+var kindNames = []string{"", "snapshot", "put", "remove", "move", "model", "retire", "ref", "unref", "flag", "note", "barrier", "forget"}
 
 // samples has an operation of every kind, in their order. Every field has a value, and its own where that is possible.
 func samples() []Op {
@@ -51,6 +51,7 @@ func samples() []Op {
 		Flag{Key: id(14), Group: 5, Loc: place(7), Flags: index.FlagPartial},
 		note,
 		Barrier{LSN: 0x5152535455565758},
+		Remove{Deleted: true, Dead: dead, Refs: []string{"a ref"}, Seq: 0x6162636465666768, Sessions: []kv.ScopeID{id(16), id(17)}},
 	}
 }
 

@@ -52,6 +52,9 @@ func (w *damagedStore) copyTo(ctx context.Context, dir string) (err error) {
 	if err == nil {
 		err = c.refs()
 	}
+	if err == nil {
+		err = c.sessions(ctx)
+	}
 	if err == nil && n.BloomStale() {
 		err = n.RebuildBloom(ctx)
 	}

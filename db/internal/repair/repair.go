@@ -29,12 +29,14 @@ type Repaired struct {
 	Blocks, Records int   // in the new store
 	Bytes           int64 // of the records
 	Models, Refs    int
+	Sessions        int // in the new store, the sound frames of damaged ones among them
 
-	Lost     []LostRecord    // by file and offset
-	LostRefs []LostRef       // by name
-	Damage   []*damage.Error // what else is damaged or cannot be read: FORMAT, index, log, a segment's header, whole files
-	Unknown  []string        // what may be missing, or may be back, without any file that could tell
-	Notes    []string        // what is odd and costs no record, ref or deletion
+	Lost         []LostRecord    // by file and offset
+	LostRefs     []LostRef       // by name
+	LostSessions []LostSession   // by file
+	Damage       []*damage.Error // what else is damaged or cannot be read: FORMAT, index, log, a segment's header, whole files
+	Unknown      []string        // what may be missing, or may be back, without any file that could tell
+	Notes        []string        // what is odd and costs no record, ref or deletion
 }
 
 // ErrPrefixLost is the reason for which a sound record, or a ref, is left out: a block before it is lost.
@@ -64,6 +66,15 @@ type LostRecord struct {
 type LostRef struct {
 	Ref oplog.Ref
 	Err error
+}
+
+// LostSession is a session of which not all could be saved.
+type LostSession struct {
+	Scope  kv.ScopeID
+	File   string
+	Offset int64 // from here on it is lost
+	Frames int   // before that, which were saved
+	Err    error
 }
 
 // Run saves what is sound of the store in from, in a new one in to: db.Repair.

@@ -92,7 +92,15 @@ func (r *scriptRun) delete(a []string) error {
 }
 
 func (r *scriptRun) deleteScope(a []string) error {
+	x := r.talks[a[1]]
+	if x != nil {
+		x.may = append(x.may, nil)
+	}
 	_, err := r.s.DeleteScope(ctx, a[1])
+	if err == nil && x != nil && !r.d.Crashed() {
+		x.acknowledged(nil, 0)
+		x.open = nil
+	}
 	return err
 }
 

@@ -51,6 +51,12 @@ var scriptCommands = []scriptCommand{
 	{`ref (NAME) P(?: N)?( pinned)?`, (*scriptRun).ref},
 	{`unref (NAME)`, (*scriptRun).unref},
 	{`note (NAME) (NAME)`, (*scriptRun).note},
+	{`say (NAME) (NAME)`, (*scriptRun).say},
+	{`retell (NAME) (NAME)`, (*scriptRun).retell},
+	{`leave (NAME)`, (*scriptRun).leave},
+	{`expect session (NAME)`, (*scriptRun).expectSession},
+	{`expect session (NAME) with P`, (*scriptRun).expectSessionWith},
+	{`expect bytes session (NAME) none`, (*scriptRun).expectNoSessionBytes},
 	{`(hold|release) P`, (*scriptRun).hold},
 	{`expect P (all|none|N)( or more)?`, (*scriptRun).expect},
 	{`expect bytes ref (NAME) none`, (*scriptRun).expectNoRefBytes},
@@ -78,7 +84,7 @@ var scriptPatterns = sync.OnceValue(func() (out []*regexp.Regexp) {
 	words := []string{
 		"LOSS", `(?:unsynced|nothing|new|header|copy|any|(?:(?:first-sector|sectors|log-page) )?PROMPT(?: at \d+)?)`,
 		"CALL", "ONE(?: behind ONE)*",
-		"ONE", `(?:create|open|rename|remove|mkdir|list|stat|syncdir|read|write|allocate|truncate|punch|sync|map|change)(?: (?:wal|segments|bloom|[a-zA-Z0-9]*[./A-Z][a-zA-Z0-9./]*))?`,
+		"ONE", `(?:create|open|rename|remove|mkdir|list|stat|syncdir|read|write|allocate|truncate|punch|sync|map|change)(?: (?:wal|segments|sessions|bloom|[a-zA-Z0-9]*[./A-Z][a-zA-Z0-9./]*))?`,
 		"NAME", `[a-z][a-z0-9-]*`, "FILE", `[a-zA-Z0-9./]+`, "PROMPT", `[A-Z](?:/[A-Z])*(?:@[a-z]+)?`, "P", "(PROMPT)", "N", `(\d+)`,
 	}
 	for _, c := range scriptCommands {

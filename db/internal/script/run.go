@@ -36,10 +36,12 @@ type scriptRun struct {
 	tried   map[string]int         // and the longest that was begun
 	frames  map[string]scriptFrame // by model and prompt: of the last put
 	held    map[string]*db.Match
-	before  map[string]bool // the segments that there were before the last compact
-	found   *admin.Report   // of the last reopen
-	judged  bool            // verify said what it expects of that
-	poison  bool            // a call failed: Close may say so
+	talks   map[string]*talk // sessions by scope
+	wasCut  bool             // the power was, at least once
+	before  map[string]bool  // the segments that there were before the last compact
+	found   *admin.Report    // of the last reopen
+	judged  bool             // verify said what it expects of that
+	poison  bool             // a call failed: Close may say so
 	faults  scriptFaults
 	pending *scriptPending // what was begun; nil: nothing
 	through bool           // an "each" found no such call: the series is at its end
@@ -74,7 +76,7 @@ func Run(t testing.TB, x *Script) error {
 			for nth := int64(1); nth > 0; {
 				r := &scriptRun{
 					dirs: dirs, rnd: rand.New(rand.NewPCG(seed, 7)), nth: nth, d: crashtest.NewDisk(dirs.Next()), model: "plain",
-					put0: map[string]int{}, tried: map[string]int{}, frames: map[string]scriptFrame{}, held: map[string]*db.Match{}, o: scriptOptions{budget: 16 << 20},
+					put0: map[string]int{}, tried: map[string]int{}, frames: map[string]scriptFrame{}, held: map[string]*db.Match{}, talks: map[string]*talk{}, o: scriptOptions{budget: 16 << 20},
 				}
 				err := r.run(x, choice)
 				through := r.through
@@ -166,6 +168,10 @@ func (r *scriptRun) line(l scriptLine, c scriptChoice) error {
 		}
 	}
 	err := c.do(r, c.args)
+	r.wasCut = r.wasCut || verb == "cut"
+	if err == nil && !r.d.Crashed() && slices.Contains([]string{"sync", "checkpoint", "suspend", "close"}, verb) {
+		r.tellAll()
+	}
 	if verb == "close" && l.ends == "" && r.poison {
 		err = nil // what failed is of the next process
 	}

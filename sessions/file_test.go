@@ -139,7 +139,6 @@ type script struct {
 	is      []string   // acknowledged
 	may     [][]string // what else may be there after a crash
 	synced  int        // so many frames are durable
-	whole   bool       // is[:synced] is all of a file that was made so
 }
 
 func (s *script) try(next []string, do func() error) error {

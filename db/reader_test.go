@@ -359,3 +359,52 @@ func TestMetadataOfARefIsACopy(t *testing.T) {
 		r.Meta[0] = 'X'
 	}
 }
+
+// A reader whose budget is smaller than what is stored refuses all that would write, and makes no room for it.
+func TestReaderWithASmallBudget(t *testing.T) {
+	dir := t.TempDir()
+	s := storetest.Open(t, dir, storetest.Options())
+	m := storetest.Model(t, s, crashtest.Plain())
+	p := kv.Prompt{Tokens: crashtest.Tokens(1, 4096)} // 1 MiB
+	storetest.Put(t, m, p)
+	if err := m.SetRef(t.Context(), "ref", p, db.RefOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	gone := kv.Prompt{Tokens: crashtest.Tokens(3, 64)}
+	storetest.Put(t, m, gone)
+	x, err := m.Match(t.Context(), gone, db.MatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Delete(t.Context(), gone); err != nil {
+		t.Fatal(err)
+	}
+	storetest.Crash(s, x) // so that something waits to be destroyed
+	o := storetest.Options()
+	o.ReadOnly, o.Budget = true, 1<<20
+	r := storetest.Open(t, dir, o)
+	rm := storetest.Model(t, r, crashtest.Plain())
+	other := kv.Prompt{Tokens: crashtest.Tokens(2, 64)}
+	ctx := t.Context()
+	for what, do := range map[string]func() error{
+		"register": func() error { _, err := r.Register(ctx, crashtest.Windowed(20)); return err },
+		"put": func() error {
+			_, err := rm.Put(ctx, other, storetest.Filled(rm.Descriptor(), &other, 0, 64), db.PutOptions{})
+			return err
+		},
+		"delete":       func() error { _, err := rm.Delete(ctx, p); return err },
+		"delete scope": func() error { _, err := r.DeleteScope(ctx, "scope"); return err },
+		"retire":       func() error { return r.Retire(ctx, rm.Fingerprint()) },
+		"note":         func() error { return rm.SetNote(ctx, "note", []byte("x")) },
+		"ref":          func() error { return rm.SetRef(ctx, "another", p, db.RefOptions{}) },
+		"unref":        func() error { return r.DeleteRef(ctx, "ref") },
+		"compact":      func() error { _, err := r.Compact(ctx, db.CompactOptions{All: true}); return err },
+		"shrink":       func() error { _, err := r.Shrink(ctx, 1<<20); return err },
+		"checkpoint":   func() error { return r.Checkpoint(ctx) },
+	} {
+		if err := do(); !errors.Is(err, db.ErrReadOnly) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	storetest.Expect(t, rm, p, 4096)
+}

@@ -36,6 +36,7 @@ func (e *Engine) checkpointLocked(ctx context.Context) error {
 		return err
 	}
 	start := time.Now()
+	e.makeUp(ctx)
 
 	// One that failed comes first. While that goes on failing, each try must not make another log file.
 	if c := e.begun; c != nil {

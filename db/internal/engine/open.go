@@ -114,6 +114,7 @@ func OpenRebuilt(ctx context.Context, dir string, o Options, doubt error) (opene
 	if err := e.endUnsynced(ctx); err != nil {
 		return nil, err
 	}
+	e.crowded.Store(len(r.Log.Files) > 1)
 	return e, e.findWatermark()
 }
 

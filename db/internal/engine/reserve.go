@@ -1,5 +1,7 @@
 package engine
 
+import "context"
+
 // reserveBytes is what a put leaves of the budget for all that is not records, so that the budget holds while a checkpoint
 // runs, and after one that comes late.
 func (e *Engine) reserveBytes() int64 { return e.logReserve() + e.checkpointBytes() + e.headReserve() }
@@ -41,6 +43,27 @@ func (e *Engine) checkpointBytes() int64 {
 		n += e.Index.Unwritten() * indexRecordBytes
 	}
 	return n
+}
+
+// makeUp destroys what is dead, and evicts, for the log's files that killed processes left, if the budget has not the room for as many again:
+// so it holds however many are killed before a checkpoint of theirs has removed a file. The caller holds ckptMu.
+func (e *Engine) makeUp(ctx context.Context) {
+	if !e.crowded.Swap(false) {
+		return
+	}
+	over := func() int64 { return e.space.used() + e.moveReserve() - e.o.Budget }
+	if e.Measure(); over() <= 0 {
+		return
+	}
+	err := e.reclaimLocked(ctx) // what is dead, and waits since the kill, may be enough
+	evicted := 0
+	for n := 1; err == nil && n > 0 && over() > e.coming(); evicted += n {
+		n, _, err = e.evictSome(evictGoal{bytes: over() - e.coming()})
+	}
+	if err == nil {
+		err = e.reclaimLocked(ctx)
+	}
+	e.log.Info("room was made for the log's files of processes that were killed", "dir", e.Dir, "evicted", evicted, "error", err)
 }
 
 // ahead takes room for disk blocks that a segment reserves beyond what its record needs, if there is some without evicting.

@@ -73,6 +73,9 @@ func (e *Engine) lacking(bytes, blocks int64) evictGoal {
 // MakeRoom evicts until it could reserve room for a record, or returns vfs.ErrNoSpace. The caller holds no lock and not the
 // gate.
 func (e *Engine) MakeRoom(ctx context.Context, bytes, blocks int64) error {
+	if err := e.Poisoned(); err != nil { // a reader's, too
+		return err
+	}
 	e.Measure()
 	if e.hopeless(bytes) {
 		return e.full(bytes)

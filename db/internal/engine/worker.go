@@ -55,6 +55,11 @@ func (e *Engine) work(ctx context.Context) {
 // turn does what is due. A removal for which the log has no room keeps it from nothing: a checkpoint makes room there. Nor does
 // what cannot be destroyed.
 func (e *Engine) turn(ctx context.Context, tick bool) error {
+	if e.crowded.Load() {
+		e.ckptMu.Lock()
+		e.makeUp(ctx)
+		e.ckptMu.Unlock()
+	}
 	full := e.expireRefs()
 	if full != nil && !errors.Is(full, vfs.ErrNoSpace) {
 		return full

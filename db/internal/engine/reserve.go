@@ -6,25 +6,22 @@ import "context"
 // runs, and after one that comes late.
 func (e *Engine) reserveBytes() int64 { return e.logReserve() + e.checkpointBytes() + e.headReserve() }
 
-// moreLogFiles is how many files of the log there may come to be beyond those that there are, before the old ones can go: a checkpoint makes
-// one. If its process is killed before it can remove any, the next one begins another, and a checkpoint there makes the third.
-const moreLogFiles = 3
-
-// headReserve is for models, refs and notes: each log file begins with them, and those that are new since the last checkpoint are not in the
-// others and in the index yet.
+// headReserve is for models, refs and notes: each log file begins with them, one more than there are is made at a checkpoint, and those that are
+// new since the last one are not in the others and in the index yet.
 func (e *Engine) headReserve() int64 {
 	n := e.Catalog.HeadBytes()
-	return moreLogFiles*n + 2*min(n, e.stateGrowth.Load())
+	return n + 2*min(n, e.stateGrowth.Load())
 }
 
-// logReserve is for the log, which grows and goes on in more files, and for headers of segments.
+// logReserve is for the log, which grows, and has three files while it goes on in another, and for headers of segments.
 func (e *Engine) logReserve() int64 { return min(4<<20, e.o.Budget/8) }
 
-// moveReserve is what a move leaves of the budget: the same, but of the log's share only what its files need. Puts leave more: else, once
-// they and the index have filled the store, nothing could be moved, and evictions, which give no room back before a whole segment is dead,
-// would go through the warm blocks.
+// moveReserve is what a move leaves of the budget: the same as a put, but of the log's share only what its files need. A checkpoint makes one
+// more. If its process is killed before it can remove any, the next one begins another, and reserves a third. Puts leave more: else, once they
+// and the index have filled the store, nothing could be moved, and evictions, which give no room back before a whole segment is dead, would go
+// through the warm blocks.
 func (e *Engine) moveReserve() int64 {
-	log := min(moreLogFiles*e.LogOptions().PreallocBytes, e.logReserve()*3/4)
+	log := min(3*e.LogOptions().PreallocBytes+e.Catalog.HeadBytes(), e.logReserve()*3/4)
 	return log + e.checkpointBytes() + e.headReserve()
 }
 

@@ -1,9 +1,9 @@
 package llamacpp_test
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
-	"slices"
 	"sort"
 	"strings"
 	"unsafe"
@@ -19,7 +19,7 @@ func (f *fake) copy(from, to, p0, p1 int32) {
 	}
 	for pos, c := range f.seqs[from] {
 		if pos >= p0 && (p1 < 0 || pos < p1) {
-			f.seqs[to][pos] = &fakeCell{slices.Clone(c.k), slices.Clone(c.v)}
+			f.seqs[to][pos] = c
 		}
 	}
 }
@@ -29,13 +29,7 @@ func (f *fake) fits(blob []byte, seq int32) bool {
 	if f.recurrent || f.streams > 1 {
 		return true
 	}
-	cells := int(binary.LittleEndian.Uint32(blob[12:]))
-	for other, have := range f.seqs {
-		if other != seq {
-			cells += len(have)
-		}
-	}
-	return cells <= f.contextLen
+	return f.cells(seq)+int(binary.LittleEndian.Uint32(blob[12:])) <= f.contextLen
 }
 
 // library is the fake as what Attach wants.
@@ -76,7 +70,7 @@ func (f *fake) library() *llamacpp.Library {
 		ContextTokens: func(uintptr) uint32 { return uint32(f.contextLen) },
 		Batch:         func(uintptr) uint32 { return 32 },
 		MicroBatch:    func(uintptr) uint32 { return 32 },
-		Sequences:     func(uintptr) uint32 { return 3 },
+		Sequences:     func(uintptr) uint32 { return uint32(cmp.Or(f.sequences, 3)) },
 		StateSize:     func(_ uintptr, seq int32, flags uint32) uintptr { return uintptr(len(f.state(seq, flags))) },
 		StateGet: func(_ uintptr, dst *byte, size uintptr, seq int32, flags uint32) uintptr {
 			f.read += int(size)
@@ -101,20 +95,30 @@ func (f *fake) library() *llamacpp.Library {
 			}
 			return n
 		},
-		SequenceRemove: func(_ uintptr, seq, from, to int32) bool { delete(f.seqs, seq); return true },
-		SequenceCopy:   func(_ uintptr, from, to, p0, p1 int32) { f.copy(from, to, p0, p1) },
-		SequenceMax:    func(_ uintptr, seq int32) int32 { return f.max(seq) },
-		Layers:         func(uintptr) int32 { return int32(len(f.layers)) },
-		Heads:          func(uintptr) int32 { return 1 },
-		Embedding:      func(uintptr) int32 { return 16 },
-		Window:         func(uintptr) int32 { return int32(f.window) },
-		RopeType:       func(uintptr) int32 { return f.ropeType },
-		RopeScale:      func(uintptr) float32 { return 1 },
-		HasEncoder:     func(uintptr) bool { return false },
-		IsRecurrent:    func(uintptr) bool { return f.recurrent },
-		MetaCount:      func(uintptr) int32 { return int32(len(keys)) },
-		MetaKey:        func(_ uintptr, i int32, buf *byte, size uintptr) int32 { return put(keys[i], buf, size) },
-		MetaIndex:      func(_ uintptr, i int32, buf *byte, size uintptr) int32 { return put(values[keys[i]], buf, size) },
+		SequenceRemove: func(_ uintptr, seq, from, to int32) bool {
+			for pos := range f.seqs[seq] {
+				if pos >= from && (to < 0 || pos < to) {
+					delete(f.seqs[seq], pos)
+				}
+			}
+			if len(f.seqs[seq]) == 0 {
+				delete(f.seqs, seq)
+			}
+			return true
+		},
+		SequenceCopy: func(_ uintptr, from, to, p0, p1 int32) { f.copy(from, to, p0, p1) },
+		SequenceMax:  func(_ uintptr, seq int32) int32 { return f.max(seq) },
+		Layers:       func(uintptr) int32 { return int32(len(f.layers)) },
+		Heads:        func(uintptr) int32 { return 1 },
+		Embedding:    func(uintptr) int32 { return 16 },
+		Window:       func(uintptr) int32 { return int32(f.window) },
+		RopeType:     func(uintptr) int32 { return f.ropeType },
+		RopeScale:    func(uintptr) float32 { return 1 },
+		HasEncoder:   func(uintptr) bool { return false },
+		IsRecurrent:  func(uintptr) bool { return f.recurrent },
+		MetaCount:    func(uintptr) int32 { return int32(len(keys)) },
+		MetaKey:      func(_ uintptr, i int32, buf *byte, size uintptr) int32 { return put(keys[i], buf, size) },
+		MetaIndex:    func(_ uintptr, i int32, buf *byte, size uintptr) int32 { return put(values[keys[i]], buf, size) },
 		Meta: func(_ uintptr, key string, buf *byte, size uintptr) int32 {
 			if f.causal != "" && strings.HasSuffix(key, ".attention.causal") {
 				return put(f.causal, buf, size)

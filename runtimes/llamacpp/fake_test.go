@@ -3,6 +3,7 @@ package llamacpp_test
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -28,10 +29,13 @@ type fake struct {
 	reorder    bool   // hands out cells in another order than that of positions
 	refuseSet  bool
 	stale      bool // a state that is given back reads differently
+	full       bool // window layers keep all rows
+	sequences  int  // 0: 3
 
 	seqs   map[int32]map[int32]*fakeCell // by sequence, by position
 	logits uint64
-	decode int // tokens evaluated
+	scores []uint64 // of the last DecodeSteps
+	decode int      // tokens evaluated
 
 	read    int       // bytes of states that it handed out
 	sets    int       // states that it was given
@@ -120,15 +124,57 @@ func (f *fake) Decode(tokens []kv.Token, first, sequence int) error {
 	return nil
 }
 
+// DecodeSteps evaluates steps one by one, if there is room for all of them.
+func (f *fake) DecodeSteps(steps []kv.Step) error {
+	if f.cells(-1)+len(steps) > f.contextLen {
+		return kv.ErrFull
+	}
+	f.scores = f.scores[:0]
+	for _, s := range steps {
+		if err := f.Decode([]kv.Token{s.Token}, s.Pos, s.Seq); err != nil {
+			return err
+		}
+		f.scores = append(f.scores, f.logits)
+	}
+	return nil
+}
+
+// Logits are made of the hash of what the step saw.
+func (f *fake) Logits(step int) []float32 {
+	out := make([]float32, 64)
+	for i := range out {
+		out[i] = float32(hashOf(f.scores[step], uint64(i))%1024) / 64
+	}
+	return out
+}
+
+// cells are those that sequences other than one hold; what they share counts once.
+func (f *fake) cells(but int32) int {
+	seen := map[*fakeCell]bool{}
+	for seq, cells := range f.seqs {
+		for _, c := range cells {
+			if seq != but {
+				seen[c] = true
+			}
+		}
+	}
+	return len(seen)
+}
+
 // forget drops what no later token can see.
 func (f *fake) forget(seq int32) {
 	last := f.max(seq)
 	for pos, c := range f.seqs[seq] {
+		if f.full || pos > last-int32(f.window) {
+			continue
+		}
+		c = &fakeCell{slices.Clone(c.k), slices.Clone(c.v)}
 		for l, layer := range f.layers {
-			if layer.windowed && pos <= last-int32(f.window) {
+			if layer.windowed {
 				c.k[l], c.v[l] = nil, nil
 			}
 		}
+		f.seqs[seq][pos] = c
 	}
 }
 

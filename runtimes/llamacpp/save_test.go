@@ -138,3 +138,63 @@ func TestWhatPrefillSawIsRestorable(t *testing.T) {
 		})
 	}
 }
+
+// Spans of one token, anywhere, keep prompts apart from where they stand, and are tokens all the same: Prefill evaluates them if it is told
+// that they are marks.
+func TestSpansOfOneToken(t *testing.T) {
+	ctx := context.Background()
+	marks := func(o *llamacpp.Options) { o.BlockTokens, o.TokenSpans = 16, true }
+	for _, kind := range []string{"plain", "streams", "window", "latent"} {
+		for _, at := range []int{0, 1, 30, 31, 32, 48, 60, 99} {
+			store := kit.OpenStore(t)
+			f := kinds(kind)
+			s := attach(t, store, f, marks)
+			prompt := kv.Prompt{Tokens: make([]kv.Token, 100), Spans: []kv.Span{{Start: at, Len: 1, Hash: kv.Hash{1}}}, Scope: "me", ScopeStart: 40}
+			for _, to := range []int{20, 61, 100} {
+				part := prompt.Prefix(to)
+				if at >= to {
+					part.Spans = nil
+				}
+				if err := s.Prefill(ctx, part, int(f.max(0))+1, 0); err != nil {
+					t.Fatal(err)
+				}
+				if r, err := s.Save(ctx, part, 0); err != nil || r.Tokens != to {
+					t.Fatal(r.Tokens, err)
+				}
+			}
+			want := f.logits
+			other := prompt
+			other.Spans = []kv.Span{{Start: at, Len: 1, Hash: kv.Hash{2}}}
+			plain := prompt
+			plain.Spans = nil
+			for name, p := range map[string]kv.Prompt{"another span": other, "no span": plain} {
+				_, err := s.Save(ctx, p, 0)
+				kit.WantLineage(t, name, err, at)
+				s := attach(t, store, kinds(kind), kit.Small)
+				n := at
+				if n < kv.OpeningTokens {
+					n = 0
+				}
+				if got, err := s.Restore(ctx, p, 0); err != nil || got.Tokens != min(n, 99) {
+					t.Errorf("%s, %s at %d: restored %d: %v %v", kind, name, at, got.Tokens, got.Reason, err)
+				}
+			}
+			g := kinds(kind)
+			s = attach(t, store, g, marks)
+			if got, err := s.Restore(ctx, prompt, 0); err != nil || got.Tokens != 99 {
+				t.Fatalf("%s: span at %d: restored %d: %v %v", kind, at, got.Tokens, got.Reason, err)
+			}
+			if err := s.Prefill(ctx, prompt, 99, 0); err != nil || g.logits != want {
+				t.Errorf("%s: span at %d: other logits: %v", kind, at, err)
+			}
+			g = kinds(kind)
+			if err := attach(t, store, g, kit.Small).Prefill(ctx, prompt, 0, 0); err == nil || g.decode != 0 {
+				t.Errorf("without TokenSpans: %v, %d tokens were evaluated", err, g.decode)
+			}
+			prompt.Spans[0] = kv.Span{Start: min(at, 98), Len: 2}
+			if err := s.Prefill(ctx, prompt, 0, 1); err == nil {
+				t.Error("a span of two tokens was evaluated")
+			}
+		}
+	}
+}

@@ -106,8 +106,8 @@ func (r *Runtime) Decode(ctx context.Context, steps []kv.Step) error {
 	}
 	r.steps, r.kept = append(r.steps[:0], steps...), nil
 	most := r.limits.Batch
-	if r.limits.Window > 0 { // what a batch has evaluated has one sequence only until it returns
-		most = min(most, r.limits.Window)
+	if r.limits.Window > 0 { // until a call returns, the cells of what it has evaluated have one sequence only
+		most = min(most, max(r.limits.Window, int(r.s.lib.MicroBatch(r.s.lctx))))
 	}
 	for from := 0; from < len(steps); {
 		part := r.steps[from:min(len(steps), from+most)]
@@ -166,13 +166,17 @@ func (r *Runtime) decode(steps []kv.Step) error {
 	if err := r.o.Decode(steps); err != nil {
 		return fmt.Errorf("llamacpp: evaluate %d steps: %w", len(steps), err)
 	}
+	evaluated := map[int]kv.Range{}
 	for _, step := range steps {
 		r.held[step.Seq].Set(step.Pos, step.Token)
-		r.each(step.Seq, func(seq int32) {
-			if int(seq) != step.Seq {
-				r.s.lib.SequenceCopy(r.s.memory, int32(step.Seq), seq, int32(step.Pos), int32(step.Pos+1))
-			}
-		})
+		rg, known := evaluated[step.Seq]
+		if !known {
+			rg.Start = step.Pos
+		}
+		evaluated[step.Seq] = kv.Range{Start: rg.Start, End: step.Pos + 1}
+	}
+	for seq, rg := range evaluated {
+		r.share(seq, seq, rg)
 	}
 	return nil
 }
@@ -206,10 +210,12 @@ func (r *Runtime) Copy(from, to int, rg kv.Range) error {
 	return nil
 }
 
-// share has llama.cpp give rows of one of its sequences to one of the caller's.
+// share has llama.cpp give rows of one of its sequences to one of the caller's, and to the one beside that.
 func (r *Runtime) share(from, to int, rg kv.Range) {
 	r.each(to, func(to int32) {
-		r.s.lib.SequenceCopy(r.s.memory, int32(from), to, int32(rg.Start), int32(rg.End))
+		if to != int32(from) {
+			r.s.lib.SequenceCopy(r.s.memory, int32(from), to, int32(rg.Start), int32(rg.End))
+		}
 	})
 }
 

@@ -50,6 +50,52 @@ func TestConformance(t *testing.T) {
 	}
 }
 
+// More steps than a batch has are as one call, with the logits of any of them; if one part of them fails, nothing has changed.
+func TestDecodeInParts(t *testing.T) {
+	ctx, store := context.Background(), kit.OpenStore(t)
+	for _, kind := range []string{"plain", "window"} {
+		var steps []kv.Step
+		for i := range 45 {
+			steps = append(steps, kv.Step{Token: 1, Pos: i, Logits: i%2 == 0}, kv.Step{Token: 2, Pos: 3000 + i, Seq: 1, Logits: i%3 == 0})
+		}
+		one, _, _ := runtimeOf(t, store, kind)
+		var want [][]float32
+		for _, step := range steps {
+			if err := one.Decode(ctx, []kv.Step{step}); err != nil {
+				t.Fatal(err)
+			}
+			want = append(want, slices.Clone(one.Logits(0)))
+		}
+		r, _, f := runtimeOf(t, store, kind)
+		for part := range 4 { // the last one of 3 does not fail
+			calls, decode := 0, f.DecodeSteps
+			f.instead = func(steps []kv.Step) error {
+				if calls++; calls > part {
+					return kv.ErrFull
+				}
+				return decode(steps)
+			}
+			if err := r.Decode(ctx, steps); part < 3 && !errors.Is(err, kv.ErrFull) || len(f.seqs) != 0 && err != nil {
+				t.Fatalf("%s: part %d fails: %v, %d sequences have rows", kind, part, err, len(f.seqs))
+			}
+			for seq := range 2 {
+				if err := r.Remove(seq, kv.Range{End: 4000}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		f.instead = nil
+		if err := r.Decode(ctx, steps); err != nil {
+			t.Fatal(err)
+		}
+		for i := range steps {
+			if got := r.Logits(i); !slices.Equal(got, want[i]) {
+				t.Errorf("%s: step %d has other logits", kind, i)
+			}
+		}
+	}
+}
+
 // All sequences are the Runtime's: what else would change them is refused, before and afterwards.
 func TestRuntimeOwnsSequences(t *testing.T) {
 	ctx, store := context.Background(), kit.OpenStore(t)

@@ -11,6 +11,8 @@
 // only has a window of rows, what is kept whole ([Opaque]) and what is refused. [Attach] decides by taking a blob of the
 // target's own context apart and building it again.
 //
+// [Session.Runtime] makes the context one that holds conversations: several sequences that share cells, and ranges of rows in and out.
+//
 // It promises that a context never gets rows of another model, cache type or position; that a sequence is either restored
 // up to Restored.Tokens or empty; and that it calls llama.cpp only with pointers and integers ([Library]), so that the
 // context may come from any build. Package llama, below, loads models for programs that have no binding of their own.

@@ -67,6 +67,9 @@ func (s *Session) Runtime(o RuntimeOptions) (*Runtime, error) {
 	r.held = make([]held.Sequence, r.limits.Sequences)
 	s.runtime = r
 	clear(s.lines)
+	for seq := range s.turns {
+		s.ended(seq)
+	}
 	return r, nil
 }
 

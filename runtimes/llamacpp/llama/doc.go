@@ -11,5 +11,5 @@
 // Nothing of the cache needs this package: package llamacpp works with the context pointer of any build of llama.cpp,
 // however it was made. This one is for programs that have no binding of their own, and for the tests.
 //
-// It must not know about stores, prompts or blobs.
+// It must not know about stores, prompts or blobs. Of kv it takes what a batch is made of: kv.Step and kv.ErrFull.
 package llama

@@ -20,17 +20,17 @@ import (
 // A real model with windows: how far batches, cells and the store move its predictions. Its own noise is so large that it shows no small fault
 // (TestView does).
 func TestConversationOnGemma(t *testing.T) {
-	conversationOnGemma(t, 560, func(what string, ms float64) { t.Logf("%s: %.2f ms", what, ms) })
+	conversationOnGemma(t, 560, 5, func(what string, ms float64) { t.Logf("%s: %.2f ms", what, ms) })
 }
 
 // BenchmarkConversation says what the parts of a conversation of 1,500 tokens take on Gemma 3 270M.
 func BenchmarkConversation(b *testing.B) {
 	for b.Loop() {
-		conversationOnGemma(b, 1500, func(what string, ms float64) { b.ReportMetric(ms, strings.ReplaceAll(what, " ", "_")+"_ms") })
+		conversationOnGemma(b, 1500, 20, func(what string, ms float64) { b.ReportMetric(ms, strings.ReplaceAll(what, " ", "_")+"_ms") })
 	}
 }
 
-func conversationOnGemma(t testing.TB, n int, took func(what string, ms float64)) {
+func conversationOnGemma(t testing.TB, n, rounds int, took func(what string, ms float64)) {
 	ctx := context.Background()
 	lib, api := library(t)
 	path := realModel(t)
@@ -106,7 +106,7 @@ func conversationOnGemma(t testing.TB, n int, took func(what string, ms float64)
 	like("a view, and what is removed", view, saying(x, 0))
 
 	// Eight branches, together and one by one.
-	const rounds, branches = 5, 8
+	const branches = 8
 	apart, together := make([][]float32, rounds*branches), make([][]float32, rounds*branches)
 	step := func(i, b int) kv.Step { return kv.Step{Token: tokens[n+20*b+i], Pos: n + i, Seq: 2 + b, Logits: true} }
 	for b := range branches {

@@ -103,6 +103,9 @@ func (r *Runtime) Decode(ctx context.Context, steps []kv.Step) error {
 	if ctx == nil {
 		return errNoContext
 	}
+	if err := r.able(); err != nil {
+		return err
+	}
 	first, err := r.follow(steps)
 	if err != nil {
 		return err
@@ -156,7 +159,10 @@ func (r *Runtime) follow(steps []kv.Step) (first map[int]int, err error) {
 				want = max(0, step.Pos)
 			}
 		}
-		if step.Pos != want || step.Pos >= math.MaxInt32 {
+		if step.Pos >= held.Positions {
+			return nil, fmt.Errorf("%w: step %d is at position %d, the last one is %d", ErrPositions, i, step.Pos, held.Positions-1)
+		}
+		if step.Pos != want {
 			return nil, fmt.Errorf("%w: step %d is at position %d of sequence %d, whose next one is %d", ErrPositions, i, step.Pos, step.Seq, want)
 		}
 		next[step.Seq] = step.Pos + 1

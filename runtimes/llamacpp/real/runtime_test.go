@@ -101,7 +101,7 @@ func TestHole(t *testing.T) {
 	like(t, "at position 3,000", want, x.say(1, 3050, tokens[54:60]...))
 	for name, step := range map[string]kv.Step{
 		"behind a gap": {Seq: 0, Pos: 3097}, "in the middle": {Seq: 0, Pos: 100}, "before the beginning": {Seq: 1, Pos: 2999}, "there already": {Seq: 1, Pos: 3055},
-		"negative": {Seq: 0, Pos: -1},
+		"negative": {Seq: 0, Pos: -1}, "beyond all": {Seq: 0, Pos: 1 << 40}, "beyond all that there are": {Seq: 1, Pos: 1 << 24},
 	} {
 		if err := x.Decode(context.Background(), []kv.Step{step}); !errors.Is(err, llamacpp.ErrPositions) {
 			t.Errorf("%s: %v", name, err)

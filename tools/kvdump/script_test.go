@@ -57,17 +57,18 @@ func TestScripts(t *testing.T) {
 			return err
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"mkstore": mkstore,
-			"mkplain": mkplain,
-			"mkworn":  mkworn,
-			"mkused":  mkused,
-			"mktext":  mktext,
-			"mkempty": mkempty,
-			"exits":   exits,
-			"flip":    flip,
-			"shorten": shorten,
-			"hash":    hashTree,
-			"waitfor": waitFor,
+			"mkstore":   mkstore,
+			"mkplain":   mkplain,
+			"mkworn":    mkworn,
+			"mkused":    mkused,
+			"mktext":    mktext,
+			"mkempty":   mkempty,
+			"mksession": mksession,
+			"exits":     exits,
+			"flip":      flip,
+			"shorten":   shorten,
+			"hash":      hashTree,
+			"waitfor":   waitFor,
 		},
 	})
 }
@@ -199,6 +200,17 @@ func mktext(ts *testscript.TestScript, _ bool, args []string) {
 // mkempty DIR makes a store with nothing in it.
 func mkempty(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(openStore(ts, args[0]).Close())
+}
+
+// mksession DIR SCOPE adds a session of three frames.
+func mksession(ts *testscript.TestScript, _ bool, args []string) {
+	s := openStore(ts, args[0])
+	x, err := s.OpenSession(context.Background(), args[1])
+	ts.Check(err)
+	for _, text := range []string{"one", "two", "three"} {
+		ts.Check(x.Append(context.Background(), 7, []byte(text)))
+	}
+	ts.Check(s.Close())
 }
 
 // exits CODE COMMAND... runs the command, which must exit with that code.

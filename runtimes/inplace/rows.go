@@ -4,14 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// Load puts rows into a sequence, which has none in the ranges, and returns how many leading tokens of the prompt the store has. Turns that
-// another process left in the ring, whole within a range, are taken from there; all else is restored from the store to where it will be read.
+// Load puts rows into a sequence, which has none in the ranges, and returns how many leading tokens of the prompt the store has. Rows that
+// another process left in the ring, in whole turns, are taken from there; all else is restored from the store to where it will be read.
 func (r *Runtime) Load(ctx context.Context, p kv.Prompt, seq int, ranges []kv.Range) (n int, err error) {
 	if err := r.check(seq); err != nil {
 		return 0, err
@@ -64,14 +65,17 @@ func clip(ranges []kv.Range, n int) (out []kv.Range) {
 type loading struct {
 	r        *Runtime
 	p        kv.Prompt
+	ranges   []kv.Range
 	cells    map[int]uint32 // by position
-	resident []*Turn        // pinned
+	resident []*Turn        // pinned: all their rows are wanted
+	taken    []uint32       // of turns of which only some are
 	claimed  []uint32
 	missing  []kv.Range // what claimed is for, in order
 }
 
 func (l *loading) load(ctx context.Context, m *db.Match, ranges []kv.Range) error {
-	l.find(ranges)
+	l.ranges = ranges
+	l.find(ranges, m.Tokens())
 	rows := 0
 	for _, in := range ranges {
 		for pos := in.Start; pos < in.End; pos++ {
@@ -108,11 +112,11 @@ func (l *loading) load(ctx context.Context, m *db.Match, ranges []kv.Range) erro
 	return nil
 }
 
-// find pins the turns of the ring that lie in a range, are of this prompt and nobody's.
-func (l *loading) find(ranges []kv.Range) {
+// find takes the rows that are wanted from turns of the ring that are of this prompt and nobody's.
+func (l *loading) find(ranges []kv.Range, n int) {
 	var turns []*Turn
 	for t := range l.r.ring.Turns() {
-		if l.r.whole[t.Cells[0]] != t && within(t, ranges) {
+		if l.r.whole[t.Cells[0]] != t && overlap(t, ranges) && t.End() <= n {
 			turns = append(turns, t)
 		}
 	}
@@ -128,16 +132,37 @@ func (l *loading) find(ranges []kv.Range) {
 			continue
 		}
 		last = t.End()
-		l.resident = append(l.resident, t)
+		var wanted, rest []uint32
 		for i, c := range t.Cells {
-			l.cells[t.First+i] = c
+			if pos := t.First + i; within(pos, ranges) {
+				l.cells[pos] = c
+				wanted = append(wanted, c)
+			} else {
+				rest = append(rest, c)
+			}
 		}
+		if len(rest) == 0 {
+			l.resident = append(l.resident, t)
+			continue
+		}
+		l.r.ring.Dissolve(t) // it becomes a turn of the rows that are wanted
+		l.r.ring.Release(rest)
+		l.taken = append(l.taken, wanted...)
 	}
 }
 
-func within(t *Turn, ranges []kv.Range) bool {
+func within(pos int, ranges []kv.Range) bool {
 	for _, in := range ranges {
-		if t.First >= in.Start && t.End() <= in.End {
+		if pos >= in.Start && pos < in.End {
+			return true
+		}
+	}
+	return false
+}
+
+func overlap(t *Turn, ranges []kv.Range) bool {
+	for _, in := range ranges {
+		if t.First < in.End && t.End() > in.Start {
 			return true
 		}
 	}
@@ -148,28 +173,45 @@ func (l *loading) undo() {
 	for _, t := range l.resident {
 		l.r.ring.Unpin(t)
 	}
-	l.r.ring.Release(l.claimed)
+	l.r.ring.Release(slices.Concat(l.claimed, l.taken))
 }
 
-// keep gives the rows to a sequence, and makes turns of those that came from the store.
+// keep gives the rows to a sequence, and makes turns of those that are not of one.
 func (l *loading) keep(seq int) {
 	for _, t := range l.resident {
-		for i, c := range t.Cells {
+		for _, c := range t.Cells {
 			l.r.whole[c] = t
-			l.r.give(seq, t.First+i, c)
 		}
 		l.r.stats.Resident += len(t.Cells)
 	}
-	at := l.claimed
-	for _, in := range l.missing {
-		cells := at[:in.Len()]
-		at = at[in.Len():]
-		for i, c := range cells {
-			l.r.give(seq, in.Start+i, c)
-		}
-		l.r.commit(l.p, in.Start, cells)
-	}
+	l.r.stats.Resident += len(l.taken)
 	l.r.stats.Restored += len(l.claimed)
+	for _, pos := range slices.Sorted(maps.Keys(l.cells)) {
+		l.r.give(seq, pos, l.cells[pos])
+	}
+	for _, in := range l.ranges {
+		l.r.seal(l.p, seq, in)
+	}
+}
+
+// seal makes turns of the rows in the range that are of none: each run of positions becomes one.
+func (r *Runtime) seal(p kv.Prompt, seq int, in kv.Range) {
+	ends := make([]int, in.Len())
+	for i := range ends {
+		ends[i] = in.Start + i + 1
+	}
+	var run []uint32
+	for i, key := range keys(p, ends) {
+		c, _ := r.seqs[seq].Row(in.Start + i)
+		r.keys[c] = key
+		if r.whole[c] == nil {
+			run = append(run, uint32(c))
+			continue
+		}
+		r.commit(in.Start+i-len(run), run)
+		run = nil
+	}
+	r.commit(in.End-len(run), run)
 }
 
 // Store puts the rows that the sequence has in the range into the store, and makes turns of them that the next process finds in the ring.
@@ -193,19 +235,7 @@ func (r *Runtime) Store(ctx context.Context, p kv.Prompt, seq int, in kv.Range) 
 	}
 	r.stats.Stored += in.Len()
 
-	var run []uint32
-	for pos := in.Start; pos < in.End; pos++ {
-		cell, _ := r.seqs[seq].Row(pos)
-		if r.whole[cell] == nil {
-			run = append(run, uint32(cell))
-			if pos+1 < in.End {
-				continue
-			}
-			pos++
-		}
-		r.commit(p, pos-len(run), run)
-		run = nil
-	}
+	r.seal(p, seq, in)
 	return nil
 }
 
@@ -222,17 +252,15 @@ func (r *Runtime) put(ctx context.Context, p kv.Prompt, seq int, in kv.Range) er
 	return err
 }
 
-// commit makes a turn of cells whose rows are those of the prompt from first on.
-func (r *Runtime) commit(p kv.Prompt, first int, cells []uint32) {
-	if len(cells) == 0 {
+// commit makes a turn of cells, whose keys are known. Where the ring has no room for one, the next process loads these rows from the store.
+func (r *Runtime) commit(first int, cells []uint32) {
+	if len(cells) == 0 || r.keys[cells[len(cells)-1]] == (Key{}) {
 		return
 	}
-	t := r.ring.Commit(keys(p, []int{first + len(cells)})[0], first, cells)
-	if t == nil { // no room for another turn: the next process loads these rows from the store
-		return
-	}
-	for _, c := range cells {
-		r.whole[c] = t
+	if t := r.ring.Commit(r.keys[cells[len(cells)-1]], first, cells); t != nil {
+		for _, c := range cells {
+			r.whole[c] = t
+		}
 	}
 }
 

@@ -34,6 +34,7 @@ type Runtime struct {
 	seqs   []*tiny.Visible // the rows of each sequence: a bit a position, and its cell
 	shares []int           // by cell: how many sequences have it
 	whole  []*Turn         // by cell: its turn, if it was committed
+	keys   []Key           // by cell: the key of a turn that ends with it; zero if that is not known
 	logits [][]float32
 	got    Recovered
 	stats  Stats
@@ -80,7 +81,7 @@ func New(ctx context.Context, store *db.Store, m *tiny.Model, o Options) (*Runti
 	if err != nil {
 		return nil, err
 	}
-	r := &Runtime{o: o, tiny: m, model: registered.Model, shares: make([]int, o.Cells), whole: make([]*Turn, o.Cells)}
+	r := &Runtime{o: o, tiny: m, model: registered.Model, shares: make([]int, o.Cells), whole: make([]*Turn, o.Cells), keys: make([]Key, o.Cells)}
 	shape := Shape{Cells: o.Cells, Turns: o.Turns, Layers: m.Layers, RowBytes: 2 * m.KVWidth(), Model: r.model.Fingerprint()}
 	if o.Ring == "" {
 		r.ring, err = NewMemory(shape)
@@ -186,6 +187,7 @@ func (r *Runtime) Remove(seq int, in kv.Range) error {
 		return err
 	}
 	var free []uint32
+	var apart []*Turn
 	for pos, cell := range r.rows(seq, in) {
 		r.seqs[seq].Clear(pos)
 		if r.shares[cell]--; r.shares[cell] > 0 {
@@ -196,8 +198,19 @@ func (r *Runtime) Remove(seq int, in kv.Range) error {
 			for _, c := range t.Cells {
 				r.whole[c] = nil
 			}
+			apart = append(apart, t)
 		}
+		r.keys[cell] = Key{}
 		free = append(free, cell)
+	}
+	for _, t := range apart { // what is left of it becomes turns
+		for i := 0; i < len(t.Cells); i++ {
+			first := i
+			for i < len(t.Cells) && r.shares[t.Cells[i]] > 0 {
+				i++
+			}
+			r.commit(t.First+first, t.Cells[first:i])
+		}
 	}
 	r.ring.Release(free)
 	return nil

@@ -67,6 +67,9 @@ func TestConformance(t *testing.T) {
 		"two turns":   {Cells: 256, Turns: 2, Ring: "ring"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if testing.Short() && o.Cells > 300 {
+				t.Skip("SKIPPED: more than a thousand cells are filled several times")
+			}
 			store := newStore(t, memdir.Dir(t))
 			conformance.Run(t, conformance.Kit{Vocabulary: small.Vocabulary, New: func(t testing.TB) chat.Runtime {
 				o := o

@@ -40,7 +40,9 @@ var methods = map[string]method{
 	"Store.IndexProblems": {1, func(w *worker) error { admin.IndexProblems(w.s); return nil }},
 	"Store.Log":           {2, func(w *worker) error { _, err := db.Collect(admin.Log(ctx, w.s)); return err }},
 	"Store.OnPressure":    {4, (*worker).onPressure},
+	"Store.OpenSession":   {8, (*worker).session},
 	"Store.Pressure":      {4, (*worker).pressure},
+	"Store.ReadSession":   {4, (*worker).readSession},
 	"Store.Register":      {4, func(w *worker) error { _, err := w.s.Register(ctx, w.descs[w.r.IntN(len(w.descs))]); return err }},
 	"Store.Model":         {4, func(w *worker) error { _, err := w.s.Model(w.model().Fingerprint()); return err }},
 	"Store.Models":        {4, func(w *worker) error { _, err := db.Collect(w.s.Models()); return err }},
@@ -51,6 +53,7 @@ var methods = map[string]method{
 	"Store.Retire":        {1, (*worker).retire},
 	"Store.ScopeID":       {1, func(w *worker) error { _, err := w.s.ScopeID("alice"); return err }},
 	"Store.Segments":      {4, func(w *worker) error { _, err := db.Collect(admin.Segments(ctx, w.s)); return err }},
+	"Store.Sessions":      {4, func(w *worker) error { _, err := db.Collect(w.s.Sessions(ctx)); return err }},
 	"Store.Shrink":        {2, func(w *worker) error { _, err := w.s.Shrink(w.ctx(), int64(2+w.r.IntN(4))<<20); return err }},
 	"Store.Stats":         {8, func(w *worker) error { _, err := w.s.Stats(); return err }},
 	"Store.Suspend":       {2, func(w *worker) error { return errors.Join(w.s.Suspend(ctx), w.s.Resume(ctx)) }},
@@ -160,6 +163,37 @@ func (w *worker) pressure() error {
 
 func (w *worker) deleteScope() error {
 	_, err := w.s.DeleteScope(ctx, []string{"alice", "bob"}[w.r.IntN(2)])
+	return err
+}
+
+// session appends to a scope's session, while others delete the scope, and reads it.
+func (w *worker) session() error {
+	x, err := w.s.OpenSession(w.ctx(), []string{"alice", "bob"}[w.r.IntN(2)])
+	for i := 0; err == nil && i < 3; i++ {
+		err = x.Append(w.ctx(), 1, make([]byte, w.r.IntN(1000)))
+	}
+	if err == nil && x.Bytes() > 64<<10 {
+		err = x.Replace(w.ctx(), nil)
+	}
+	if err == nil {
+		_, err = db.Collect(x.Frames(ctx))
+	}
+	if x != nil {
+		err = errors.Join(err, x.Close())
+	}
+	for _, ok := range []error{db.ErrSessionOpen, db.ErrStale, db.ErrNotDestroyed} {
+		if errors.Is(err, ok) {
+			return nil
+		}
+	}
+	return err
+}
+
+func (w *worker) readSession() error {
+	id, err := w.s.ScopeID([]string{"alice", "bob"}[w.r.IntN(2)])
+	if err == nil {
+		_, err = db.Collect(w.s.ReadSession(ctx, id))
+	}
 	return err
 }
 

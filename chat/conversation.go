@@ -23,6 +23,7 @@ type Options struct {
 	Facts   int    // tokens that the system prompt and the facts may take. 0: 512
 	Ring    int    // tokens that the turns in the cache may take. 0: 1,536
 	Reserve int    // tokens of an answer that are kept free when a turn begins. 0: 512, or a third of Ring if that is less
+	Log     int    // tokens that the log may have before it is rewritten, what was hidden or evicted included. 0: four times Facts and Ring
 	Policy  Policy // which turns a turn attends to. nil: All
 	Merge   MergeFunc
 }
@@ -43,7 +44,7 @@ func (o *Options) defaults() error {
 		name string
 		n    *int
 		def  int
-	}{{"Facts", &o.Facts, 512}, {"Ring", &o.Ring, 1536}, {"Reserve", &o.Reserve, 0}} {
+	}{{"Facts", &o.Facts, 512}, {"Ring", &o.Ring, 1536}, {"Reserve", &o.Reserve, 0}, {"Log", &o.Log, 0}} {
 		if *f.n < 0 {
 			return fmt.Errorf("%w: %s is %d", ErrOptions, f.name, *f.n)
 		}
@@ -59,6 +60,9 @@ func (o *Options) defaults() error {
 	}
 	if len(o.System) > o.Facts {
 		return fmt.Errorf("%w: a system prompt of %d tokens, and Facts is %d", ErrOptions, len(o.System), o.Facts)
+	}
+	if o.Log == 0 {
+		o.Log = 4 * (o.Facts + o.Ring)
 	}
 	if o.Policy == nil {
 		o.Policy = All

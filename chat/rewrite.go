@@ -21,7 +21,7 @@ const tidySlice = 32
 // due says why the log is to be rewritten, or nothing. It must be if now is true: the next turn would not fit.
 func (c *Conversation) due() (why string, now bool) {
 	n, trained := len(c.log.tokens), c.h.lim.Trained
-	limit := 4 * (c.o.Facts + c.o.Ring)
+	limit := c.o.Log
 	if trained > 0 {
 		limit = min(limit, trained-c.o.Ring)
 	}

@@ -76,10 +76,7 @@ func (f *File) open() error {
 	c, err := read(f.o, file, f.scope)
 	if err == nil && c.Torn != "" {
 		f.o.Logger.Warn("the torn end of a session was cut", "file", file.Name(), "offset", c.End, "bytes", c.Size-c.End, "why", c.Torn)
-		// Synced, so that nothing of it comes back behind what is written in its place.
-		if err = file.Truncate(c.End); err == nil {
-			err = f.sync(file)
-		}
+		err = file.Truncate(c.End) // if a power cut brings it back, it is as torn as before
 	}
 	var info vfs.Info
 	if err == nil {

@@ -139,6 +139,7 @@ type script struct {
 	is      []string   // acknowledged
 	may     [][]string // what else may be there after a crash
 	synced  int        // so many frames are durable
+	adding  bool       // what is under way is an append
 }
 
 func (s *script) try(next []string, do func() error) error {
@@ -163,9 +164,11 @@ func (s *script) run() (err error) {
 	for round := range 3 {
 		for i := range 4 {
 			body := strings.Repeat(fmt.Sprint(round, "-", i, " "), 1+300*i*(round+1))
+			s.adding = true
 			if err := s.try(append(slices.Clone(s.is), body), func() error { return s.f.Append(Frame{7, []byte(body)}, s.durable) }); err != nil {
 				return err
 			}
+			s.adding = false
 			if s.durable {
 				s.synced = len(s.is)
 			}
@@ -292,7 +295,14 @@ func TestEveryCrash(t *testing.T) {
 // Every call fails once: not done at all, or done in part. What was acknowledged is there, whoever reads it next, and the file goes on only
 // where nothing is in doubt.
 func TestEveryFailure(t *testing.T) {
-	for _, fail := range []error{errors.New("a fault"), vfs.ErrNoSpace} {
+	fault := errors.New("a fault")
+	for _, fail := range []error{
+		fault, vfs.ErrNoSpace, &crashfs.Short{Bytes: 30, Err: fault}, &crashfs.Short{Bytes: 600, Err: vfs.ErrNoSpace}, &crashfs.Late{Err: fault},
+	} {
+		cause := fault
+		if errors.Is(fail, vfs.ErrNoSpace) {
+			cause = vfs.ErrNoSpace
+		}
 		for n := 0; ; n++ {
 			disk := crashfs.New(crashfs.Options{Dir: t.TempDir()})
 			at, failed := 0, false
@@ -307,7 +317,7 @@ func TestEveryFailure(t *testing.T) {
 			s := &script{o: vfs.On[Options](disk, Options{Dir: disk.Dir() + "/sessions", UUID: testUUID}), durable: true}
 			err := s.run()
 			if failed && err != nil && s.f != nil && s.f.Err() != nil {
-				if aerr := s.f.Append(Frame{7, []byte("x")}, true); !errors.Is(aerr, fail) && !errors.Is(aerr, ErrClosed) {
+				if aerr := s.f.Append(Frame{7, []byte("x")}, true); !errors.Is(aerr, cause) && !errors.Is(aerr, ErrClosed) {
 					t.Errorf("call %d: after %v an append returns %v", n, err, aerr)
 				}
 			}
@@ -316,10 +326,80 @@ func TestEveryFailure(t *testing.T) {
 			if kerr != nil {
 				t.Fatal(kerr)
 			}
+			if s.adding { // it was refused, and nothing failed when it was taken back
+				s.may = nil
+			}
 			s.check(t, killed, false, fmt.Sprintf("call %d, %v, killed", n, fail))
 			if !failed {
 				break
 			}
+		}
+	}
+}
+
+// Several processes in one boot, each killed, some in the middle of an append, and then the power is cut: what no sync had is lost or
+// there, and never damage.
+func TestLives(t *testing.T) {
+	body := func(who string, n int) Frame { return Frame{7, bytes.Repeat([]byte(who), n)} }
+	for seed := range uint64(300) {
+		rnd := rand.New(rand.NewPCG(seed, 11))
+		disk := crashfs.New(crashfs.Options{Dir: t.TempDir()})
+		o := vfs.On[Options](disk, Options{Dir: disk.Dir() + "/sessions", UUID: testUUID})
+		if err := errors.Join(disk.Mkdir(o.Dir), disk.SyncDir(disk.Dir())); err != nil {
+			t.Fatal(err)
+		}
+		f, err := Create(o, testScope, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want []string
+		add := func(frame Frame) {
+			if err := f.Append(frame, false); err != nil {
+				t.Fatal(err)
+			}
+			want = append(want, string(frame.Body))
+		}
+		for life := range 3 {
+			for range 1 + rnd.IntN(3) {
+				add(body(fmt.Sprint(life, " "), 1+rnd.IntN(3000)))
+			}
+			short := &crashfs.Short{Bytes: 1 + rnd.IntN(6000), Err: crashfs.ErrCrashed}
+			disk.Before(func(op crashfs.Op) error {
+				switch op.Kind {
+				case "write":
+					return short
+				case "truncate", "sync":
+					return crashfs.ErrCrashed
+				}
+				return nil
+			})
+			if rnd.IntN(2) == 0 {
+				f.Append(body("torn", 2000), false) // the process ends in it
+			}
+			disk.Before(nil)
+			if disk, err = disk.Kill(t.TempDir()); err != nil {
+				t.Fatal(err)
+			}
+			o = vfs.On[Options](disk, Options{Dir: disk.Dir() + "/sessions", UUID: testUUID})
+			if f, err = Open(o, testScope); err != nil {
+				t.Fatalf("seed %d, life %d: %v", seed, life, err)
+			}
+			frames, err := f.Frames()
+			if got := texts(frames); err != nil || !slices.Equal(got, want) {
+				t.Fatalf("seed %d, life %d: %d frames, expected %d: %v", seed, life, len(got), len(want), err)
+			}
+		}
+		add(body("last", 100))
+		if disk, err = disk.PowerCut(rnd, t.TempDir()); err != nil {
+			t.Fatal(err)
+		}
+		o = vfs.On[Options](disk, Options{Dir: disk.Dir() + "/sessions", UUID: testUUID})
+		if f, err = Open(o, testScope); err != nil {
+			t.Fatalf("seed %d, power cut: %v", seed, err)
+		}
+		frames, err := f.Frames()
+		if got := texts(frames); err != nil || len(got) > len(want) || !slices.Equal(got, want[:len(got)]) {
+			t.Fatalf("seed %d, power cut: %d frames, expected up to %d: %v", seed, len(got), len(want), err)
 		}
 	}
 }

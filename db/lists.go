@@ -115,21 +115,28 @@ type Block struct {
 	Partial  bool
 	Hits     uint32 // matches that ended in it; those that went through it are counted where they ended
 	Rank     uint64
+	// Created is when the record was put, to the second: record and log say it, so it outlives kills, moves, and rebuilds of the index. A
+	// block that takes the place of a shorter one, or a record that was completed, is as old as that put. Zero: nobody knows.
+	Created time.Time
 	// Used is when the block was last put, or a match ended in it, to the minute; it means something in group 0 only. Zero: not known, as
 	// after a rebuild of the index, and of what a process put in its last seconds that was killed.
 	Used time.Time
 }
 
-func blockOf(x index.Entry) Block {
-	var used time.Time
-	if x.Used != 0 {
-		used = time.Unix(60*int64(x.Used), 0).UTC()
+// timeOf is a time that is 0 where nobody knows it.
+func timeOf(seconds int64) (t time.Time) {
+	if seconds != 0 {
+		t = time.Unix(seconds, 0).UTC()
 	}
+	return t
+}
+
+func blockOf(x index.Entry) Block {
 	return Block{
 		Key: x.Key, Group: int(x.Group), Parent: x.Parent, Model: x.Model, Scope: x.Scope, First: int(x.First),
 		Tokens: int(x.Tokens), RowFirst: int(x.RowFirst), Rows: int(x.RowCount), Bytes: x.Loc.Length, Segment: x.Loc.Segment,
 		Offset: x.Loc.Offset, Damaged: x.Flags&index.FlagDamaged != 0, Partial: x.Flags&index.FlagPartial != 0,
-		Hits: x.Hits, Rank: x.Rank, Used: used,
+		Hits: x.Hits, Rank: x.Rank, Created: timeOf(x.Created), Used: timeOf(60 * int64(x.Used)),
 	}
 }
 

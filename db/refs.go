@@ -29,7 +29,10 @@ type Ref struct {
 	Priority uint8
 	Expires  time.Time // zero: never
 	Set      time.Time
-	Meta     []byte // the caller's, at most MaxRefMeta bytes
+	// Used is when the ref's block was last put, or a match ended in it, to the minute ([Block.Used]); matches that went on behind it are
+	// counted where they ended. Zero: not known, or the block is not stored any more.
+	Used time.Time
+	Meta []byte // the caller's, at most MaxRefMeta bytes
 	// Trail tells deletions what the prefix was, though nothing of it is stored any more. Not whole: an older build set the ref.
 	Trail kv.Trail
 }
@@ -181,17 +184,30 @@ func (s *Store) Ref(name string) (Ref, error) {
 	if !ok || r.Expired(time.Now()) {
 		return Ref{}, fmt.Errorf("%w: ref %q", ErrNotFound, name)
 	}
-	return refOf(r), nil
+	return s.usedRefs(e, []oplog.Ref{r})[0], nil
 }
 
-func (s *Store) refs() (out []Ref, err error) {
+func (s *Store) refs() ([]Ref, error) {
 	e, err := s.enter()
 	if err != nil {
 		return nil, err
 	}
 	defer s.leave()
-	for _, r := range e.Catalog.Refs() {
-		out = append(out, refOf(r))
+	return s.usedRefs(e, e.Catalog.Refs()), nil
+}
+
+// usedRefs are refs with the times of their blocks. Where the index is damaged, these are not known, and it is rebuilt.
+func (s *Store) usedRefs(e *engine.Engine, refs []oplog.Ref) (out []Ref) {
+	v := e.View()
+	defer v.Release()
+	for _, r := range refs {
+		ref := refOf(r)
+		x, _, err := v.Get(r.Block, 0)
+		if engine.IsIndexDamage(err) {
+			s.indexDamaged(err)
+		}
+		ref.Used = timeOf(60 * int64(x.Used))
+		out = append(out, ref)
 	}
-	return out, nil
+	return out
 }

@@ -33,6 +33,7 @@ type Entry struct {
 	RowCount uint16
 	Flags    uint8
 	Seq      uint64 // orders copies of one key
+	Created  int64  // when the record was put, in Unix seconds; 0: not known. Moves leave it
 
 	// Rank orders the leaves of a model: the lowest is evicted first. Rank, Hits and Used mean something in group 0 only.
 	Rank uint64
@@ -53,13 +54,15 @@ const MaxExtraBytes = 64 << 20
 // ErrNotFound is returned when a change names an entry that is not there.
 var ErrNotFound = errors.New("index: no such entry")
 
-// ErrEntry is returned when an entry cannot be stored: a negative offset or length, half a token hash.
+// ErrEntry is returned when an entry cannot be stored: a negative offset, length or time, half a token hash.
 var ErrEntry = errors.New("index: invalid entry")
 
 func (e *Entry) validate() error {
 	switch {
 	case e.Loc.Offset < 0 || e.Loc.Length < 0:
 		return fmt.Errorf("%w: %s: offset %d, length %d", ErrEntry, e.Key, e.Loc.Offset, e.Loc.Length)
+	case e.Created < 0:
+		return fmt.Errorf("%w: %s: created %d seconds before 1970", ErrEntry, e.Key, -e.Created)
 	case len(e.Hashes)%kv.TokenHashBytes != 0:
 		return fmt.Errorf("%w: %s: %d bytes of token hashes, %d a token", ErrEntry, e.Key, len(e.Hashes), kv.TokenHashBytes)
 	}

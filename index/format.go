@@ -51,7 +51,7 @@ const (
 )
 
 const (
-	formatVersion = 2
+	formatVersion = 3
 
 	sumBytes      = 8
 	maxHashBytes  = MaxHashTokens * kv.TokenHashBytes
@@ -203,11 +203,11 @@ func splitBlockKey(key []byte) (k kv.Key, group uint8, ok bool) {
 //	┌────────┬───────┬───────┬─────────┬────────┬────────┬───────┬──────┬───────┬──────┐
 //	│ parent │ model │ scope │ segment │ offset │ length │ seq   │ rank │ first │ hits │
 //	└────────┴───────┴───────┴─────────┴────────┴────────┴───────┴──────┴───────┴──────┘
-//	 96       98         100        102    103     104    108
-//	┌────────┬──────────┬──────────┬──────┬───────┬──────┬────────────────────┐
-//	│ tokens │ rowFirst │ rowCount │ tier │ flags │ used │ hashes, 0 to 128 B │
-//	└────────┴──────────┴──────────┴──────┴───────┴──────┴────────────────────┘
-const entryBytes = 108
+//	 96       98         100        102    103     104    108       116
+//	┌────────┬──────────┬──────────┬──────┬───────┬──────┬─────────┬────────────────────┐
+//	│ tokens │ rowFirst │ rowCount │ tier │ flags │ used │ created │ hashes, 0 to 128 B │
+//	└────────┴──────────┴──────────┴──────┴───────┴──────┴─────────┴────────────────────┘
+const entryBytes = 116
 
 // appendEntry writes e and the hashes to keep with it.
 func appendEntry(b []byte, e *Entry, hashes []byte) []byte {
@@ -227,6 +227,7 @@ func appendEntry(b []byte, e *Entry, hashes []byte) []byte {
 	b = le.AppendUint16(b, e.RowCount)
 	b = append(b, e.Loc.Tier, e.Flags)
 	b = le.AppendUint32(b, e.Used)
+	b = le.AppendUint64(b, uint64(e.Created))
 	return append(b, hashes...)
 }
 
@@ -253,8 +254,9 @@ func decodeEntry(e *Entry, key, payload []byte) (hashes []byte, ok bool) {
 	e.RowCount = le.Uint16(payload[100:])
 	e.Loc.Tier, e.Flags = payload[102], payload[103]
 	e.Used = le.Uint32(payload[104:])
+	e.Created = int64(le.Uint64(payload[108:]))
 	e.Hashes = nil
-	return payload[entryBytes:], e.Loc.Offset >= 0 && e.Loc.Length >= 0
+	return payload[entryBytes:], e.Loc.Offset >= 0 && e.Loc.Length >= 0 && e.Created >= 0
 }
 
 // The payload of the store row:

@@ -38,7 +38,7 @@ func goldenIndex(t *testing.T, ix *Index) *model {
 	a, b, root := kv.Key{0xa, 1}, kv.Key{0xb, 2}, kv.Key{0xff}
 	entries := []Entry{
 		{Key: a, Parent: root, Model: kv.Fingerprint{0x77}, Scope: kv.ScopeID{}, Loc: Loc{Segment: 1, Offset: 4096, Length: 32768, Tier: 1},
-			First: 0, Tokens: 64, RowCount: 64, Seq: 0x1122334455667788, Rank: 3, Hits: 4, Used: 0x01020304, Hashes: []byte{1, 2, 0, 0, 5, 6}},
+			First: 0, Tokens: 64, RowCount: 64, Seq: 0x1122334455667788, Rank: 3, Hits: 4, Used: 0x01020304, Created: 0x0a0b0c0d0e, Hashes: []byte{1, 2, 0, 0, 5, 6}},
 		{Key: b, Parent: a, Model: kv.Fingerprint{0x77}, Scope: kv.ScopeID{0x55}, Loc: Loc{Segment: 2, Offset: 8192, Length: 100},
 			First: 64, Tokens: 3, RowFirst: 1, RowCount: 2, Flags: FlagPartial | FlagScopeRoot, Seq: 7, Rank: 0x0102030405060708, Hashes: []byte{9, 8}},
 		{Key: b, Group: 1, Parent: a, Model: kv.Fingerprint{0x77}, Scope: kv.ScopeID{0x55}, Loc: Loc{Segment: 2, Offset: 12288, Length: 200}, Tokens: 3},
@@ -62,7 +62,7 @@ func TestGolden(t *testing.T) {
 	size := int64(ix.rows.base.meta.pages) * pageBytes
 	ok(t, ix.Close())
 
-	const old = "testdata/index-v2.db"
+	const old = "testdata/index-v3.db"
 	if *update {
 		ok(t, os.WriteFile(old, must(os.ReadFile(o.Path))(t)[:size], 0o644))
 	}
@@ -78,25 +78,27 @@ func TestGolden(t *testing.T) {
 		t.Error(a)
 	}
 
-	// A file of the version before is told from a damaged one, and the store makes a new one.
-	first := o
-	first.Path = filepath.Join(t.TempDir(), "index.db")
-	put(t, first.Path, must(os.ReadFile("testdata/index-v1.db"))(t))
-	if ix, err := Open(first); !errors.Is(err, ErrVersion) || errors.Is(err, ErrDamaged) {
-		t.Errorf("version 1: %v, %v", ix, err)
-	}
-	if ours, err := Whose(first); !ours || err != nil {
-		t.Errorf("version 1 of this store is its own: %t, %v", ours, err)
-	}
-	other := first
-	other.UUID = kv.UUID{99}
-	for what, make := range map[string]func(Options) (*Index, error){"Open": Open, "Create": Create} {
-		if ix, err := make(other); !errors.Is(err, ErrForeign) {
-			t.Errorf("%s of version 1 of another store: %v, %v", what, ix, err)
+	// A file of a version before is told from a damaged one, and the store makes a new one.
+	for version := 1; version < formatVersion; version++ {
+		before := o
+		before.Path = filepath.Join(t.TempDir(), "index.db")
+		put(t, before.Path, must(os.ReadFile(fmt.Sprintf("testdata/index-v%d.db", version)))(t))
+		if ix, err := Open(before); !errors.Is(err, ErrVersion) || errors.Is(err, ErrDamaged) {
+			t.Errorf("version %d: %v, %v", version, ix, err)
 		}
-	}
-	if out, err := Salvage(first); err != nil || out.Known || len(out.Entries) > 0 || len(out.Damage) > 0 {
-		t.Errorf("version 1: %+v, %v is salvaged", out, err)
+		if ours, err := Whose(before); !ours || err != nil {
+			t.Errorf("version %d of this store is its own: %t, %v", version, ours, err)
+		}
+		other := before
+		other.UUID = kv.UUID{99}
+		for what, make := range map[string]func(Options) (*Index, error){"Open": Open, "Create": Create} {
+			if ix, err := make(other); !errors.Is(err, ErrForeign) {
+				t.Errorf("%s of version %d of another store: %v, %v", what, version, ix, err)
+			}
+		}
+		if out, err := Salvage(before); err != nil || out.Known || len(out.Entries) > 0 || len(out.Damage) > 0 {
+			t.Errorf("version %d: %+v, %v is salvaged", version, out, err)
+		}
 	}
 
 	b := NewBloom(4, 0.5)
@@ -122,6 +124,7 @@ func TestEntryRoundTrip(t *testing.T) {
 			RowFirst: rapid.Uint16().Draw(t, "rowFirst"), RowCount: rapid.Uint16().Draw(t, "rowCount"),
 			Flags: rapid.Byte().Draw(t, "flags"), Seq: rapid.Uint64().Draw(t, "seq"),
 			Rank: rapid.Uint64().Draw(t, "rank"), Hits: rapid.Uint32().Draw(t, "hits"), Used: rapid.Uint32().Draw(t, "used"),
+			Created: rapid.Int64Range(0, math.MaxInt64).Draw(t, "created"),
 		}
 		hashes := rapid.SliceOfN(rapid.Byte(), 0, 64).Draw(t, "hashes")
 		hashes = append(hashes, hashes...)

@@ -30,8 +30,9 @@ func FuzzEntry(f *testing.F) {
 	store := appendStore(nil, &storeRow{UUID: testUUID, Applied: Applied{LSN: 3}, ExtraBytes: 5})
 	fuzzkit.Seeds(f,
 		[]any{appendBlockKey(nil, e.Key, 1), entry},
-		[]any{appendBlockKey(nil, e.Key, 1), edit(56, 1<<63)}, // offset
-		[]any{appendBlockKey(nil, e.Key, 1), edit(64, 1<<63)}, // length
+		[]any{appendBlockKey(nil, e.Key, 1), edit(56, 1<<63)},  // offset
+		[]any{appendBlockKey(nil, e.Key, 1), edit(64, 1<<63)},  // length
+		[]any{appendBlockKey(nil, e.Key, 1), edit(108, 1<<63)}, // created
 		[]any{[]byte{tableBlock}, []byte{}},
 		[]any{appendBlockKey(nil, e.Key, 0), make([]byte, entryBytes+maxHashBytes+2)},
 		[]any{appendChildKey(nil, key(1), kv.ScopeID{2}, []byte{0, 0, 3, 4}, key(5)), []byte{}},

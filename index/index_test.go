@@ -33,7 +33,7 @@ func drawEntry(t *rapid.T, maxKey int) Entry {
 		First: uint32(n), Tokens: uint16(n % 65), RowCount: uint16(n % 7), RowFirst: uint16(n % 5),
 		Seq:  rapid.Uint64Range(0, 1000).Draw(t, "seq"),
 		Rank: rapid.Uint64Range(0, 30).Draw(t, "rank"),
-		Used: rapid.Uint32Range(0, 9).Draw(t, "used"),
+		Used: rapid.Uint32Range(0, 9).Draw(t, "used"), Created: rapid.Int64Range(0, 9).Draw(t, "created"),
 		Hits: uint32(rapid.IntRange(0, 3).Draw(t, "hits")),
 	}
 	if rapid.IntRange(0, 3).Draw(t, "scope root") == 0 {

@@ -40,13 +40,13 @@ func printInventory(w io.Writer, inv *inventory, f *inspectFlags) {
 	t.print(w, "scopes")
 
 	if len(inv.Refs) > 0 {
-		t = newGrid("name", "model", ">tokens", "pinned", ">priority", "expires", ">metadata", "")
+		t = newGrid("name", "model", ">tokens", "pinned", ">priority", "set", "last used", "expires", ">metadata", "")
 		for _, r := range inv.Refs {
 			mark := ""
 			if !r.Stored {
 				mark = "not stored"
 			}
-			t.row(r.Name, short(r.Model), r.Tokens, yes(r.Pinned), r.Priority, when(r.Expires), size(int64(r.MetaBytes)), mark)
+			t.row(r.Name, short(r.Model), r.Tokens, yes(r.Pinned), r.Priority, ago(r.Set, now), ago(r.LastUsed, now), when(r.Expires), size(int64(r.MetaBytes)), mark)
 		}
 		t.print(w, "refs")
 	}
@@ -127,7 +127,7 @@ func printModels(w io.Writer, inv *inventory) {
 // printBlocks lists every record. A column that would say the same of all of them is left out.
 func printBlocks(w io.Writer, inv *inventory, blocks []blockLine, title string, names *scopeNames) {
 	models, groups := len(inv.Models) > 1, slices.ContainsFunc(inv.Blocks, func(b blockLine) bool { return b.Group > 0 })
-	header := []string{"block", "scope", "tokens", ">rows", ">size", ">segment", ">offset", ">hits", "last used", ""}
+	header := []string{"block", "scope", "tokens", ">rows", ">size", ">segment", ">offset", ">hits", "created", "last used", ""}
 	if groups {
 		header = slices.Insert(header, 1, ">group")
 	}
@@ -145,7 +145,7 @@ func printBlocks(w io.Writer, inv *inventory, blocks []blockLine, title string, 
 			marks = append(marks, "damaged")
 		}
 		cells := []any{short(b.Key), names.show(b.Scope), fmt.Sprintf("[%d, %d)", b.First, b.First+b.Tokens), b.Rows, size(b.Bytes),
-			b.Segment, b.Offset, b.Hits, ago(b.LastUsed, now), strings.Join(marks, " ")}
+			b.Segment, b.Offset, b.Hits, ago(b.Created, now), ago(b.LastUsed, now), strings.Join(marks, " ")}
 		if groups {
 			cells = slices.Insert(cells, 1, any(b.Group))
 		}

@@ -69,6 +69,7 @@ type blockLine struct {
 	// Hits are the matches that used the block: that ended in it, or below it in what is stored now. Ended are the former.
 	Hits     int64     `json:"hits"`
 	Ended    uint32    `json:"hits_ended"`
+	Created  time.Time `json:"created,omitzero"`   // to the second
 	LastUsed time.Time `json:"last_used,omitzero"` // to the minute; zero if that is not known
 	Damaged  bool      `json:"damaged"`
 	Partial  bool      `json:"partial"`
@@ -92,6 +93,8 @@ type refLine struct {
 	Tokens    int       `json:"tokens"`
 	Pinned    bool      `json:"pinned"`
 	Priority  uint8     `json:"priority"`
+	Set       time.Time `json:"set,omitzero"`
+	LastUsed  time.Time `json:"last_used,omitzero"` // of its block and what is stored behind it; zero if that is not known
 	Expires   time.Time `json:"expires,omitzero"`
 	MetaBytes int       `json:"meta_bytes"`
 	Stored    bool      `json:"stored"`
@@ -181,10 +184,14 @@ func takeInventory(ctx context.Context, s *db.Store, report func(db.Progress)) (
 	if err != nil {
 		return nil, err
 	}
+	used := map[string]time.Time{}
+	for _, b := range inv.Blocks {
+		used[b.Key] = b.LastUsed
+	}
 	for _, r := range refs {
 		inv.Refs = append(inv.Refs, refLine{
 			Name: r.Name, Model: r.Model.String(), Block: r.Block.String(), Tokens: r.Tokens, Pinned: r.Pinned,
-			Priority: r.Priority, Expires: r.Expires, MetaBytes: len(r.Meta), Stored: stored[r.Block],
+			Priority: r.Priority, Set: r.Set, LastUsed: used[r.Block.String()], Expires: r.Expires, MetaBytes: len(r.Meta), Stored: stored[r.Block],
 		})
 	}
 	if err := inv.sessions(ctx, s); err != nil {
@@ -282,7 +289,7 @@ func (inv *inventory) records(ctx context.Context, s *db.Store, report func(db.P
 		line := blockLine{
 			Key: b.Key.String(), Parent: b.Parent.String(), Group: b.Group, Model: b.Model.String(), First: b.First,
 			Tokens: b.Tokens, Rows: b.Rows, Bytes: b.Bytes, Segment: b.Segment, Offset: b.Offset, Ended: b.Hits,
-			LastUsed: b.Used, Damaged: b.Damaged || err != nil, Partial: b.Partial,
+			Created: b.Created, LastUsed: b.Used, Damaged: b.Damaged || err != nil, Partial: b.Partial,
 		}
 		if !b.Scope.IsShared() {
 			line.Scope = b.Scope.String()

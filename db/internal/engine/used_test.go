@@ -1,6 +1,9 @@
 package engine_test
 
 import (
+	"os"
+	"path/filepath"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -91,4 +94,72 @@ func testLastUsed(t *testing.T) {
 	s = storetest.Open(t, dir, storetest.Options())
 	m = storetest.Model(t, s, crashtest.Plain())
 	want("killed", 100, 300, 0, 0) // the deletion is replayed, and the blocks that were put after it
+}
+
+// When a block was put is known to the second, for as long as it is stored: matches leave it, and so do kills, moves and a rebuild of the index.
+func TestCreated(t *testing.T) { synctest.Test(t, testCreated) }
+
+func testCreated(t *testing.T) {
+	start := time.Now()
+	at := func(second int) { time.Sleep(time.Until(start.Add(time.Duration(second) * time.Second))) }
+	dir := t.TempDir()
+	s := storetest.Open(t, dir, storetest.Options())
+	m := storetest.Model(t, s, crashtest.Plain())
+	want := func(how string, want ...int) { // by position, in seconds
+		t.Helper()
+		got := make([]int, len(want))
+		for b, err := range s.Blocks(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got[b.First/16] = int(b.Created.Sub(start) / time.Second)
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("%s: %v, expected %v", how, got, want)
+		}
+	}
+	again := func() {
+		t.Helper()
+		s = storetest.Open(t, dir, storetest.Options())
+		m = storetest.Model(t, s, crashtest.Plain())
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	at(100)
+	storetest.Put(t, m, kv.Tokens(crashtest.Tokens(1, 48)...))
+	at(160)
+	storetest.Put(t, m, kv.Tokens(crashtest.Tokens(1, 64)...))
+	at(200)
+	must(m.SetRef(t.Context(), "chat", kv.Tokens(crashtest.Tokens(1, 32)...), db.RefOptions{}))
+	storetest.Expect(t, m, kv.Tokens(crashtest.Tokens(1, 64)...), 64)
+	must(s.Checkpoint(t.Context()))
+	want("put, matched, checkpointed", 100, 100, 100, 160)
+	r, err := s.Ref("chat")
+	if must(err); int(r.Set.Sub(start)/time.Second) != 200 || !r.Used.Equal(start.Add(200*time.Second).Truncate(time.Minute)) {
+		t.Errorf("the ref was set at %v, and its block used at %v", r.Set.Sub(start), r.Used.Sub(start))
+	}
+	at(250)
+	storetest.Put(t, m, kv.Tokens(crashtest.Tokens(1, 80)...))
+	storetest.Crash(s)
+	again()
+	want("killed", 100, 100, 100, 160, 250)
+	must(s.Close())
+	again() // so that its segment is finished
+	at(300)
+	if done, err := s.Compact(t.Context(), db.CompactOptions{All: true}); err != nil || done.Records == 0 {
+		t.Fatalf("%+v, %v: nothing was moved", done, err)
+	}
+	want("moved", 100, 100, 100, 160, 250)
+	must(s.Close())
+	must(os.Remove(filepath.Join(dir, "index.db")))
+	again()
+	want("with a new index", 100, 100, 100, 160, 250)
+	refs, err := db.Collect(s.Refs())
+	if must(err); len(refs) != 1 || !refs[0].Used.IsZero() || refs[0].Set.IsZero() {
+		t.Errorf("with a new index: %+v; expected that nobody knows when it was used", refs)
+	}
 }

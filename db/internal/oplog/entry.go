@@ -2,11 +2,11 @@ package oplog
 
 import "github.com/dormousekv/dormouse/index"
 
-// RecordOf is what the log says of an entry of the index that was put at that time.
-func RecordOf(x index.Entry, created int64) Record {
+// RecordOf is what the log says of an entry of the index.
+func RecordOf(x index.Entry) Record {
 	return Record{
 		Key: x.Key, Group: x.Group, Parent: x.Parent, Model: x.Model, Scope: x.Scope, Loc: x.Loc, First: x.First, Tokens: x.Tokens,
-		RowFirst: x.RowFirst, RowCount: x.RowCount, Flags: x.Flags, Seq: x.Seq, Created: created, Hashes: x.Hashes,
+		RowFirst: x.RowFirst, RowCount: x.RowCount, Flags: x.Flags, Seq: x.Seq, Created: x.Created, Hashes: x.Hashes,
 	}
 }
 
@@ -14,6 +14,6 @@ func RecordOf(x index.Entry, created int64) Record {
 func (x Record) Entry() index.Entry {
 	return index.Entry{
 		Key: x.Key, Group: x.Group, Parent: x.Parent, Model: x.Model, Scope: x.Scope, Loc: x.Loc, First: x.First, Tokens: x.Tokens,
-		RowFirst: x.RowFirst, RowCount: x.RowCount, Flags: x.Flags, Seq: x.Seq, Hashes: x.Hashes,
+		RowFirst: x.RowFirst, RowCount: x.RowCount, Flags: x.Flags, Seq: x.Seq, Created: x.Created, Hashes: x.Hashes,
 	}
 }

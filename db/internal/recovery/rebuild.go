@@ -188,7 +188,7 @@ func (r *run) entryOf(at loc.Loc, rec *segments.Record) (index.Entry, bool) {
 	}
 	entry := index.Entry{
 		Key: rec.Key(), Group: rec.Group(), Parent: rec.Parent(), Model: rec.Model(), Scope: rec.Scope(), Loc: at,
-		First: rec.First(), Tokens: uint16(rec.TokenCount()), RowCount: uint16(rec.TokenCount()), Seq: rec.Seq(),
+		First: rec.First(), Tokens: uint16(rec.TokenCount()), RowCount: uint16(rec.TokenCount()), Seq: rec.Seq(), Created: rec.Created(),
 	}
 	if rec.Tensors() > 0 && d.Groups[rec.Group()].Kind == kv.Window {
 		te := rec.Tensor(0)

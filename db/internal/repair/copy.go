@@ -18,7 +18,6 @@ import (
 	"github.com/dormousekv/dormouse/db/internal/recovery"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/damage"
-	"github.com/dormousekv/dormouse/internal/loc"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/segments"
 )
@@ -45,7 +44,7 @@ func (w *damagedStore) copyTo(ctx context.Context, dir string) (err error) {
 	}
 	n.Start(func(error) {})
 	n.RaiseNumbers(w.found.Seq, w.found.Clock)
-	c := &copier{w: w, n: n, created: map[loc.Loc]int64{}}
+	c := &copier{w: w, n: n}
 	if err = c.models(); err == nil {
 		err = c.records(ctx)
 	}
@@ -77,7 +76,6 @@ type copier struct {
 	batch       []index.Entry // appended and not yet published
 	appended    func()        // lets checkpoints begin again
 	batchBytes  int64
-	created     map[loc.Loc]int64 // when the records of the batch were first put
 	done, total int64
 }
 
@@ -169,13 +167,12 @@ func (c *copier) record(ctx context.Context, x index.Entry) error {
 		return nil
 	}
 	var b *segments.Builder
-	var created int64
 	err := w.set.Read(x.Loc, func(r *segments.Record) (err error) {
 		if err := isRecord(r, &x); err != nil {
 			return err
 		}
 		b, err = copyOf(r)
-		created = r.Created()
+		x.Created = r.Created()
 		if x.Group == 0 {
 			p := r.Prompt()
 			x.Hashes = w.hasher.AppendTokenHashes(nil, &p, 0, len(p.Tokens))
@@ -201,7 +198,7 @@ func (c *copier) record(ctx context.Context, x index.Entry) error {
 		return err
 	}
 	due := c.n.Grew(at.Length)
-	x.Loc, c.created[at] = at, created
+	x.Loc = at
 	x.Flags &^= index.FlagDamaged | index.FlagScopeRoot
 	if parent, ok := w.entries[recovery.ID{Key: x.Parent, Group: 0}]; x.Group == 0 && !x.Scope.IsShared() && (x.First == 0 || ok && parent.Scope != x.Scope) {
 		x.Flags |= index.FlagScopeRoot
@@ -275,7 +272,6 @@ func (c *copier) publish() error {
 	}
 	defer c.appended()
 	batch := c.batch
-	defer clear(c.created)
 	c.batch, c.batchBytes = nil, 0
 	_, err := c.n.Commit(func(t *index.Txn) (oplog.Op, error) {
 		var op oplog.Put
@@ -289,7 +285,7 @@ func (c *copier) publish() error {
 			if err := t.Put(x); err != nil {
 				return nil, err
 			}
-			op.Records = append(op.Records, oplog.RecordOf(x, c.created[x.Loc]))
+			op.Records = append(op.Records, oplog.RecordOf(x))
 		}
 		return op, nil
 	})

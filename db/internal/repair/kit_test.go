@@ -136,7 +136,7 @@ func holdings(t *testing.T, dir string) (map[recovery.ID]db.Block, map[string]db
 		t.Fatal(err)
 	}
 	for _, r := range all {
-		r.Set, r.Expires = r.Set.UTC(), r.Expires.UTC()
+		r.Set, r.Expires, r.Used = r.Set.UTC(), r.Expires.UTC(), time.Time{} // the blocks have that
 		refs[r.Name] = r
 	}
 	return blocks, refs

@@ -137,7 +137,7 @@ func (w *Put) publishOne(t *index.Txn, entry index.Entry, op *oplog.Put, losers 
 	if err := t.Put(entry); err != nil {
 		return err
 	}
-	op.Records = append(op.Records, oplog.RecordOf(entry, w.created))
+	op.Records = append(op.Records, oplog.RecordOf(entry))
 	return nil
 }
 

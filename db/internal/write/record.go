@@ -214,7 +214,7 @@ func (w *Put) encode(r *record) (*segments.Builder, error) {
 	r.entry = index.Entry{
 		Key: meta.Key, Group: uint8(r.g), Parent: meta.Parent, Model: meta.Model, Scope: meta.Scope,
 		First: meta.First, Tokens: uint16(end - start), RowFirst: uint16(r.from - start), RowCount: uint16(r.to - r.from),
-		Seq: meta.Seq,
+		Seq: meta.Seq, Created: meta.Created,
 	}
 	if r.g == 0 {
 		if end < w.prompt.BlockCapacityEnd(r.i, d.BlockTokens) {

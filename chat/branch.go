@@ -71,6 +71,9 @@ func (t *Turn) Advance(ctx context.Context, branches []*Branch, next [][]kv.Toke
 		case slices.Contains(branches[:i], b):
 			return fmt.Errorf("%w: branch %d is there twice", ErrOptions, i)
 		}
+		if err := h.check(next[i]); err != nil {
+			return fmt.Errorf("branch %d: %w", i, err)
+		}
 		for k, token := range next[i] {
 			steps = append(steps, kv.Step{Token: token, Pos: t.part.start + t.rows + b.rows + k, Seq: b.seq, Logits: k == len(next[i])-1})
 		}
@@ -98,10 +101,18 @@ func (t *Turn) Advance(ctx context.Context, branches []*Branch, next [][]kv.Toke
 }
 
 // Logits are the scores of the token to come. They are the caller's until the branch is advanced.
-func (b *Branch) Logits() []float32 { return b.scores }
+func (b *Branch) Logits() []float32 {
+	b.t.c.h.mu.Lock()
+	defer b.t.c.h.mu.Unlock()
+	return b.scores
+}
 
 // Tokens are those of the branch alone.
-func (b *Branch) Tokens() []kv.Token { return slices.Clone(b.tokens) }
+func (b *Branch) Tokens() []kv.Token {
+	b.t.c.h.mu.Lock()
+	defer b.t.c.h.mu.Unlock()
+	return slices.Clone(b.tokens)
+}
 
 // Promote makes the branch's tokens part of its turn, and drops all other branches.
 func (b *Branch) Promote(ctx context.Context) error {
@@ -111,6 +122,9 @@ func (b *Branch) Promote(ctx context.Context) error {
 	if b.gone {
 		return ErrBranch
 	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	start := t.part.start + t.rows
 	if err := t.c.h.rt.Copy(b.seq, t.seq, kv.Range{Start: start, End: start + b.rows}); err != nil {
 		return err
@@ -119,7 +133,7 @@ func (b *Branch) Promote(ctx context.Context) error {
 	t.rows += b.rows
 	t.scores = append(t.scores[:0], b.scores...)
 	t.dropBranches()
-	return ctx.Err()
+	return nil
 }
 
 // Drop drops the branch: nothing of it remains.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -20,8 +21,11 @@ type Options struct {
 	// conversation is made.
 	User string
 
-	Facts   int    // tokens that the system prompt and the facts may take. 0: 512
-	Ring    int    // tokens that the turns in the cache may take. 0: 1,536
+	// Facts is how many tokens the system prompt and the facts may take, Ring how many the turns in the cache may. 0: 512 and 1,536, less if
+	// the model was trained for less. Where they are smaller than when the conversation was held last, turns are evicted, and Open returns
+	// [ErrFactsFull] if the facts have no room.
+	Facts   int
+	Ring    int
 	Reserve int    // tokens of an answer that are kept free when a turn begins. 0: 512, or a third of Ring if that is less
 	Log     int    // tokens that the log may have before it is rewritten, what was hidden or evicted included. 0: four times Facts and Ring
 	Policy  Policy // which turns a turn attends to. nil: All
@@ -39,14 +43,22 @@ type Fact struct {
 	Tokens []kv.Token
 }
 
-func (o *Options) defaults() error {
+// maxTokens bounds Facts and Ring.
+const maxTokens = kv.MaxTokens / 16
+
+func (o *Options) defaults(lim kv.Limits) error {
+	facts, ring := 512, 1536
+	if lim.Trained > 0 {
+		facts = max(1, min(facts, lim.Trained/4))
+		ring = max(2, min(ring, lim.Trained-max(o.Facts, facts)))
+	}
 	for _, f := range []struct {
 		name string
 		n    *int
 		def  int
-	}{{"Facts", &o.Facts, 512}, {"Ring", &o.Ring, 1536}, {"Reserve", &o.Reserve, 0}, {"Log", &o.Log, 0}} {
-		if *f.n < 0 {
-			return fmt.Errorf("%w: %s is %d", ErrOptions, f.name, *f.n)
+	}{{"Facts", &o.Facts, facts}, {"Ring", &o.Ring, ring}, {"Reserve", &o.Reserve, 0}} {
+		if *f.n < 0 || *f.n > maxTokens {
+			return fmt.Errorf("%w: %s is %d: at most %d", ErrOptions, f.name, *f.n, maxTokens)
 		}
 		if *f.n == 0 {
 			*f.n = f.def
@@ -58,15 +70,28 @@ func (o *Options) defaults() error {
 	if o.Reserve >= o.Ring {
 		return fmt.Errorf("%w: Reserve is %d, and Ring, which has room for the message, too, %d", ErrOptions, o.Reserve, o.Ring)
 	}
+	for _, most := range []struct {
+		n    int
+		what string
+	}{{lim.Trained, "the model was trained for %d positions"}, {lim.Cells, "the cache has %d cells"}} {
+		if most.n > 0 && o.Facts+o.Ring > most.n {
+			return fmt.Errorf("%w: Facts is %d and Ring %d, and "+most.what, ErrOptions, o.Facts, o.Ring, most.n)
+		}
+	}
 	if len(o.System) > o.Facts {
 		return fmt.Errorf("%w: a system prompt of %d tokens, and Facts is %d", ErrOptions, len(o.System), o.Facts)
 	}
-	if o.Log == 0 {
+	switch {
+	case o.Log < 0:
+		return fmt.Errorf("%w: Log is %d", ErrOptions, o.Log)
+	case o.Log == 0:
 		o.Log = 4 * (o.Facts + o.Ring)
 	}
+	o.Log = min(o.Log, kv.MaxTokens/2)
 	if o.Policy == nil {
 		o.Policy = All
 	}
+	o.System = slices.Clone(o.System)
 	return nil
 }
 
@@ -81,9 +106,14 @@ type Conversation struct {
 
 	evicted []TurnID // turns that were evicted since the last turn was committed
 
-	seq      int // holds the rows of the log that are not gone; -1: they are not in the cache
-	rows     int // leading tokens of the log that were computed; they are stored or in seq
-	stored   int // leading tokens of the log whose rows are in the store
+	seq      int  // holds the rows of the log that are not gone; -1: they are not in the cache
+	rows     int  // leading tokens of the log that were computed; they are stored or in seq
+	stored   int  // leading tokens of the log whose rows are in the store
+	hole     int  // where rows begin that are neither in seq nor in the store: nothing from here on can be stored. There is none: noHole
+	bytes    int  // in the file, about
+	fold     int  // with so many bytes it is written anew
+	stepping bool // the rewrite is being computed,
+	urgent   bool // and somebody waits for it
 	turn     *Turn
 	re       *rewriting
 	rewrite  string // why the log is to be rewritten; empty: it need not be
@@ -99,14 +129,17 @@ type Conversation struct {
 // It returns [ErrOpen] if it is open already, [ErrTokenizer] if it was held with another tokenizer, and the store's error, with file and
 // offset, if the file is damaged: the file is left as it is then.
 func (h *Host) Open(ctx context.Context, id string, o Options) (*Conversation, error) {
-	if err := o.defaults(); err != nil {
+	if err := o.defaults(h.lim); err != nil {
 		return nil, err
 	}
-	if id == "" {
-		return nil, fmt.Errorf("%w: a conversation needs a name", ErrOptions)
+	if id == "" || len(Scope(id)) > db.MaxRefName {
+		return nil, fmt.Errorf("%w: a conversation needs a name, of at most %d bytes", ErrOptions, db.MaxRefName-len(Scope("")))
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if err := h.check(o.System); err != nil {
+		return nil, err
+	}
 	if h.closed {
 		return nil, ErrClosed
 	}
@@ -117,7 +150,7 @@ func (h *Host) Open(ctx context.Context, id string, o Options) (*Conversation, e
 	if err != nil {
 		return nil, err
 	}
-	c := &Conversation{h: h, id: id, o: o, file: file, seq: -1}
+	c := &Conversation{h: h, id: id, o: o, file: file, seq: -1, hole: noHole, fold: foldBytes}
 	if err := c.read(ctx); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
@@ -133,10 +166,13 @@ func (c *Conversation) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	for _, f := range frames {
+		c.bytes += frameBytes(f.Body)
+	}
 	if len(frames) == 0 {
-		c.head = head{id: c.id, user: c.o.User, tokenizer: desc.Tokenizer, fingerprint: c.h.model.Fingerprint(), created: time.Now(), system: slices.Clone(c.o.System)}
+		c.head = head{id: c.id, user: c.o.User, tokenizer: desc.Tokenizer, fingerprint: c.h.model.Fingerprint(), created: now(), system: slices.Clone(c.o.System)}
 		c.log = newLog(Scope(c.id), c.o.User, c.head.system)
-		return c.file.Append(ctx, headFrame, c.head.encode())
+		return c.note(ctx, headFrame, c.head.encode())
 	}
 	if c.head, c.log, err = replay(Scope, frames); err != nil {
 		return fmt.Errorf("conversation %q: %w", c.id, err)
@@ -152,7 +188,19 @@ func (c *Conversation) read(ctx context.Context) error {
 		c.rewrite = "another system prompt"
 	}
 	if c.o.System == nil {
-		c.o.System = c.head.system
+		c.o.System = slices.Clone(c.head.system)
+	}
+	return c.fits(c.o.System, c.log.coming())
+}
+
+// fits returns ErrFactsFull if the system prompt and the facts take more than Options.Facts.
+func (c *Conversation) fits(system []kv.Token, facts []fact) error {
+	n := 0
+	for _, f := range facts {
+		n += len(f.tokens)
+	}
+	if len(system)+n > c.o.Facts {
+		return fmt.Errorf("%w: a system prompt of %d tokens and facts of %d, and Facts is %d", ErrFactsFull, len(system), n, c.o.Facts)
 	}
 	return nil
 }
@@ -201,14 +249,34 @@ func (c *Conversation) close() error {
 	return c.file.Close()
 }
 
-// park takes the rows out of the cache. They are in the store, but for what a Store that failed has left out.
+// park takes the rows out of the cache. They are in the store then, but for what a Store that failed has left out.
 func (c *Conversation) park() {
 	c.dropRewrite()
+	c.unload()
+}
+
+// unload is park without the new log.
+func (c *Conversation) unload() {
 	if c.seq < 0 {
 		return
 	}
+	c.store(context.Background())
 	c.h.release(c.seq)
-	c.seq, c.rows = -1, c.stored
+	c.seq, c.rows, c.hole = -1, c.stored, noHole
+}
+
+// give frees some of the cache for what the conversation itself is doing, and says whether there was something. A turn goes before the
+// rewrite, and a rewrite that somebody waits for before the old rows.
+func (c *Conversation) give() bool {
+	switch {
+	case !c.stepping && c.re != nil:
+		c.dropRewrite()
+	case c.urgent && c.seq >= 0:
+		c.unload()
+	default:
+		return false
+	}
+	return true
 }
 
 // cells estimates what the conversation takes of the cache.
@@ -234,6 +302,13 @@ func (c *Conversation) load(ctx context.Context) error {
 		if err := c.fetch(ctx); err != nil {
 			return err
 		}
+		facts, turns := c.log.sizes()
+		if missing := len(c.log.tokens) - c.rows; missing > c.o.Ring && missing > facts+turns { // a new log takes less
+			c.rewrite = "its rows are not stored any more"
+			if err := c.rewriteNow(ctx); err != nil {
+				return fmt.Errorf("rewriting the log (%s): %w", c.rewrite, err)
+			}
+		}
 	}
 	if err := c.catchUp(ctx); err != nil {
 		return err
@@ -248,7 +323,7 @@ func (c *Conversation) load(ctx context.Context) error {
 func (c *Conversation) fetch(ctx context.Context) error {
 	h := c.h
 	p := c.log.prompt()
-	for {
+	for most := len(p.Tokens); ; {
 		seq, err := h.acquire(c)
 		if err != nil {
 			return err
@@ -258,6 +333,7 @@ func (c *Conversation) fetch(ctx context.Context) error {
 		c.stats.Lookup += time.Since(began)
 		if err == nil {
 			var got int
+			n = min(n, most)
 			began, need := time.Now(), clipped(c.needed(n), 0, n)
 			if got, err = h.loadRows(ctx, c, p, seq, need); err == nil && got >= n {
 				c.seq, c.rows, c.stored = seq, n, n
@@ -265,6 +341,7 @@ func (c *Conversation) fetch(ctx context.Context) error {
 				c.stats.Load += time.Since(began)
 				return nil
 			}
+			most = got
 		}
 		if rerr := h.release(seq); err != nil || rerr != nil {
 			return errors.Join(err, rerr)
@@ -309,7 +386,7 @@ func (c *Conversation) catchUp(ctx context.Context) error {
 			}
 		}
 	}
-	return c.sweep()
+	return c.sweep(ctx)
 }
 
 // compute decodes the log's tokens from at to end in a view.
@@ -346,19 +423,36 @@ func (h *Host) view(c *Conversation, view []kv.Range) (int, error) {
 }
 
 // sweep takes what is gone out of the cache.
-func (c *Conversation) sweep() error {
-	for _, r := range without(whole(c.rows), c.log.live()) {
-		if r.End == c.rows { // the last row stays
-			r.End--
+func (c *Conversation) sweep(ctx context.Context) error {
+	gone := without(whole(c.rows), c.log.live())
+	if n := len(gone); n > 0 && gone[n-1].End == c.rows { // the last row stays
+		gone[n-1].End--
+		gone = merged(gone)
+	}
+	if n := len(gone); n > 0 && gone[n-1].End > c.stored { // what comes after them could never be stored
+		if err := c.store(ctx); err != nil {
+			return err
 		}
-		if r.Len() == 0 {
-			continue
-		}
+	}
+	for _, r := range gone {
 		if err := c.h.rt.Remove(c.seq, r); err != nil {
 			return err
 		}
 	}
+	c.look(gone)
 	return nil
+}
+
+// noHole is behind all rows.
+const noHole = math.MaxInt
+
+// look finds the first row that is neither in the cache, where those that are gone are not, nor in the store.
+func (c *Conversation) look(gone []kv.Range) {
+	for _, r := range gone {
+		if r.End > c.stored {
+			c.hole = min(c.hole, max(r.Start, c.stored))
+		}
+	}
 }
 
 // headPriority is that of the ref that keeps a conversation's rows: others go first.
@@ -368,7 +462,7 @@ const headPriority = 100
 func (c *Conversation) store(ctx context.Context) error {
 	c.unstored = false
 	p := c.log.prompt()
-	n := p.Clip(c.rows)
+	n := p.Clip(min(c.rows, c.hole))
 	if n <= c.stored {
 		return nil
 	}
@@ -378,7 +472,7 @@ func (c *Conversation) store(ctx context.Context) error {
 	if err == nil {
 		c.stats.Stored += n - c.stored
 		c.stored = n
-		if n > c.log.system() {
+		if n > c.log.system() && n >= kv.OpeningTokens {
 			err = c.h.model.SetRef(ctx, Scope(c.id), p, db.RefOptions{Priority: headPriority})
 		}
 	}
@@ -386,6 +480,10 @@ func (c *Conversation) store(ctx context.Context) error {
 	if err != nil {
 		c.stats.StoreErrors++
 		c.stats.StoreError = err
+		if n, err := c.h.rt.Load(ctx, c.log.prompt(), c.seq, nil); err == nil && n < c.stored { // evicted meanwhile
+			c.stored = n
+			c.look(without(whole(c.rows), c.log.live()))
+		}
 	}
 	return ctx.Err()
 }
@@ -398,18 +496,26 @@ func (c *Conversation) SetFact(ctx context.Context, name string, tokens []kv.Tok
 		return err
 	}
 	f := fact{name: name, tokens: slices.Clone(tokens)}
-	facts, need := c.withFact(f)
-	room := c.o.Facts - len(c.o.System)
-	if need <= room || len(tokens) == 0 {
+	if err = c.h.check(tokens); err == nil && len(name) > MaxMeta {
+		err = fmt.Errorf("%w: the name of a fact of %d bytes, at most %d", ErrOptions, len(name), MaxMeta)
+	}
+	if err != nil {
+		leave()
+		return err
+	}
+	before := c.log.coming()
+	with := append(slices.DeleteFunc(slices.Clone(before), func(g fact) bool { return g.name == name }), f)
+	full := c.fits(c.o.System, with)
+	if full == nil || len(tokens) == 0 {
 		defer leave()
 		return c.setFacts(ctx, f)
 	}
-	full := fmt.Errorf("%w: %d tokens of facts, and room for %d (Facts is %d, the system prompt takes %d)", ErrFactsFull, need, room, c.o.Facts, len(c.o.System))
+	room, merge := c.o.Facts-len(c.o.System), c.o.Merge
 	leave()
-	if c.o.Merge == nil {
+	if merge == nil {
 		return full
 	}
-	less, err := c.o.Merge(ctx, facts, room)
+	less, err := merge(ctx, named(with), room)
 	if err != nil {
 		return errors.Join(full, err)
 	}
@@ -417,26 +523,14 @@ func (c *Conversation) SetFact(ctx context.Context, name string, tokens []kv.Tok
 		return err
 	}
 	defer leave()
-	return c.merge(ctx, facts, less, room)
-}
-
-// withFact lists the facts as they are with f, and counts their tokens.
-func (c *Conversation) withFact(f fact) (facts []Fact, tokens int) {
-	for _, g := range append(c.log.coming(), f) {
-		if g.name == f.name && g.id != 0 {
-			continue
-		}
-		facts = append(facts, Fact{g.name, g.tokens})
-		tokens += len(g.tokens)
-	}
-	return facts, tokens
+	return c.merge(ctx, before, less)
 }
 
 // setFacts notes facts in file and log.
 func (c *Conversation) setFacts(ctx context.Context, fs ...fact) error {
 	for _, f := range fs {
 		f.id = c.log.lastFact + 1
-		if err := c.file.Append(ctx, factFrame, f.encode()); err != nil {
+		if err := c.note(ctx, factFrame, f.encode()); err != nil {
 			return err
 		}
 		c.log.set(f)
@@ -444,27 +538,41 @@ func (c *Conversation) setFacts(ctx context.Context, fs ...fact) error {
 	return nil
 }
 
-// merge makes less of the facts that were. Facts that were set meanwhile stay.
-func (c *Conversation) merge(ctx context.Context, were, less []Fact, room int) error {
-	n := 0
+// merge takes up what Merge made of the facts that were before. Those that were set or removed meanwhile stay as they are.
+func (c *Conversation) merge(ctx context.Context, before []fact, less []Fact) error {
+	after := c.log.coming()
+	number := func(facts []fact, name string) uint64 {
+		for _, f := range facts {
+			if f.name == name {
+				return f.id
+			}
+		}
+		return 0
+	}
 	var changes []fact
+	for _, f := range slices.Clone(after) {
+		if f.id == number(before, f.name) && !slices.ContainsFunc(less, func(g Fact) bool { return g.Name == f.name }) {
+			changes = append(changes, fact{name: f.name})
+		}
+	}
 	for _, f := range less {
-		n += len(f.Tokens)
-		if !slices.ContainsFunc(were, func(g Fact) bool { return g.Name == f.Name && slices.Equal(g.Tokens, f.Tokens) }) ||
-			!slices.ContainsFunc(c.log.coming(), func(g fact) bool { return g.name == f.Name && slices.Equal(g.tokens, f.Tokens) }) {
+		same := slices.ContainsFunc(after, func(g fact) bool { return g.name == f.Name && slices.Equal(g.tokens, f.Tokens) })
+		if !same && number(after, f.Name) == number(before, f.Name) {
 			changes = append(changes, fact{name: f.Name, tokens: slices.Clone(f.Tokens)})
 		}
 	}
-	if n > room {
-		return fmt.Errorf("%w: Merge left %d tokens, and there is room for %d", ErrFactsFull, n, room)
-	}
-	for _, f := range c.log.coming() {
-		if !slices.ContainsFunc(less, func(g Fact) bool { return g.Name == f.name }) &&
-			slices.ContainsFunc(were, func(g Fact) bool { return g.Name == f.name }) {
-			changes = append([]fact{{name: f.name}}, changes...)
+	for _, f := range changes {
+		if err := c.h.check(f.tokens); err != nil {
+			return err
 		}
+		after = append(slices.DeleteFunc(after, func(g fact) bool { return g.name == f.name }), f)
 	}
-	c.rewrite = mergedFacts
+	if err := c.fits(c.o.System, after); err != nil {
+		return fmt.Errorf("%w after Merge", err)
+	}
+	if c.rewrite == "" {
+		c.rewrite = mergedFacts
+	}
 	defer c.h.tidy()
 	return c.setFacts(ctx, changes...)
 }
@@ -473,27 +581,31 @@ func (c *Conversation) merge(ctx context.Context, were, less []Fact, room int) e
 func (c *Conversation) Facts() []Fact {
 	c.h.mu.Lock()
 	defer c.h.mu.Unlock()
-	var fs []Fact
-	for _, f := range c.log.coming() {
-		fs = append(fs, Fact{f.name, f.tokens})
-	}
-	return fs
+	return named(c.log.coming())
 }
 
-// SetSystem changes the system prompt. The log is rewritten before it returns.
+func named(facts []fact) (out []Fact) {
+	for _, f := range facts {
+		out = append(out, Fact{f.name, f.tokens})
+	}
+	return out
+}
+
+// SetSystem changes the system prompt. The log is rewritten before it returns; if that fails, the next turn begins with it.
 func (c *Conversation) SetSystem(ctx context.Context, tokens []kv.Token) error {
 	leave, err := c.enter(true)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	o := c.o
-	o.System = slices.Clone(tokens)
-	if _, facts := c.withFact(fact{}); len(tokens)+facts > o.Facts {
-		return fmt.Errorf("%w: a system prompt of %d tokens and facts of %d, and Facts is %d", ErrFactsFull, len(tokens), facts, o.Facts)
+	if err := errors.Join(c.h.check(tokens), ctx.Err()); err != nil {
+		return err
+	}
+	if err := c.fits(tokens, c.log.coming()); err != nil {
+		return err
 	}
 	c.dropRewrite()
-	c.o, c.rewrite = o, "another system prompt"
+	c.o.System, c.rewrite = slices.Clone(tokens), "another system prompt"
 	if err := c.rewriteNow(ctx); err != nil {
 		return err
 	}
@@ -513,7 +625,7 @@ func (c *Conversation) Rewind(ctx context.Context, id TurnID) error {
 	}
 	var w out
 	w.uint(uint64(id))
-	if err := c.file.Append(ctx, rewindFrame, w.b); err != nil {
+	if err := c.note(ctx, rewindFrame, w.b); err != nil {
 		return err
 	}
 	c.dropRewrite()
@@ -525,27 +637,33 @@ func (c *Conversation) Rewind(ctx context.Context, id TurnID) error {
 		return nil
 	}
 	c.rows = start
-	if last := c.log.parts[i-1]; last.gone { // its last row is in no cache
-		c.park()
-		return nil
+	if c.hole >= start {
+		c.hole = noHole
 	}
-	return c.h.rt.Remove(c.seq, kv.Range{Start: start, End: everything.End})
+	if last := c.log.parts[i-1]; last.gone || c.h.rt.Remove(c.seq, kv.Range{Start: start, End: everything.End}) != nil {
+		c.park() // the row that the next turn goes on from is in no cache
+	}
+	return nil
 }
 
 // Forget erases one turn: its tokens are in no view, no log and no row any more. The log is rewritten and the store synced before it returns.
+// One that was evicted or rewound erases the same; repeated after an error it finishes what is left.
 func (c *Conversation) Forget(ctx context.Context, id TurnID) error {
 	leave, err := c.enter(true)
 	if err != nil {
 		return err
 	}
 	defer leave()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	i, err := c.log.turn(id)
-	if err != nil {
+	if err != nil && (id == 0 || id > c.log.lastTurn) {
 		return err
 	}
 	c.dropRewrite()
-	if p := &c.log.parts[i]; !p.gone { // should the rewrite fail, it is evicted at least
-		p.gone = true
+	if err == nil && !c.log.parts[i].gone { // should the rewrite fail, it is evicted at least
+		c.log.parts[i].gone = true
 		c.evicted = append(c.evicted, id)
 	}
 	c.rewrite = "a turn is forgotten"
@@ -558,17 +676,20 @@ func (c *Conversation) Forget(ctx context.Context, id TurnID) error {
 	return c.h.store.Sync(ctx)
 }
 
-// SetMeta keeps up to 64 KiB of the caller's with the conversation: a title, say.
+// MaxMeta is how many bytes of the caller's a conversation keeps, a turn, and a name.
+const MaxMeta = 64 << 10
+
+// SetMeta keeps up to MaxMeta bytes of the caller's with the conversation: a title, say.
 func (c *Conversation) SetMeta(ctx context.Context, meta []byte) error {
-	if len(meta) > 64<<10 {
-		return fmt.Errorf("%w: %d bytes of meta", ErrOptions, len(meta))
+	if len(meta) > MaxMeta {
+		return fmt.Errorf("%w: %d bytes of meta, at most %d", ErrOptions, len(meta), MaxMeta)
 	}
 	leave, err := c.enter(false)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	if err := c.file.Append(ctx, metaFrame, meta); err != nil {
+	if err := c.note(ctx, metaFrame, meta); err != nil {
 		return err
 	}
 	c.log.meta = slices.Clone(meta)

@@ -15,7 +15,6 @@ var (
 	ErrTurnFull  = errors.New("chat: the turn has no room left: Reserve is used up")
 	ErrFactsFull = errors.New("chat: no room for the fact")
 	ErrTokenizer = errors.New("chat: the conversation was held with another tokenizer")
-	ErrSystem    = errors.New("chat: the conversation has another system prompt: SetSystem changes it")
 	ErrBranch    = errors.New("chat: the branch is gone")
 	ErrOptions   = errors.New("chat: invalid options")
 )

@@ -31,6 +31,8 @@ type head struct {
 	fingerprint kv.Fingerprint
 	created     time.Time
 	system      []kv.Token
+	lastTurn    TurnID // numbers that were given, so that none is given twice
+	lastFact    uint64
 }
 
 // turnRecord is a turn as its frame has it.
@@ -51,6 +53,8 @@ func (w *out) bytes(b []byte)      { w.int(len(b)); w.b = append(w.b, b...) }
 func (w *out) raw(b []byte)        { w.b = append(w.b, b...) }
 func (w *out) time(t time.Time)    { w.b = binary.AppendVarint(w.b, t.UnixMilli()) }
 func (w *out) tokens(t []kv.Token) { list(w, t, func(t kv.Token) { w.uint(uint64(uint32(t))) }) }
+
+func (w *out) view(v []kv.Range) { list(w, v, func(r kv.Range) { w.int(r.Start); w.int(r.Len()) }) }
 
 func list[T any](w *out, l []T, each func(T)) {
 	w.int(len(l))
@@ -128,7 +132,22 @@ func (r *in) time() time.Time {
 	return time.UnixMilli(n).UTC()
 }
 
-func (r *in) tokens() []kv.Token { return items(r, func() kv.Token { return kv.Token(r.uint()) }) }
+func (r *in) tokens() []kv.Token {
+	return items(r, func() kv.Token {
+		n := r.uint()
+		if n > math.MaxUint32 {
+			r.fail(fmt.Sprintf("token %d", n))
+		}
+		return kv.Token(uint32(n))
+	})
+}
+
+func (r *in) view() []kv.Range {
+	return items(r, func() kv.Range {
+		start := r.int()
+		return kv.Range{Start: start, End: start + r.int()}
+	})
+}
 
 func items[T any](r *in, each func() T) []T {
 	n := r.count()
@@ -161,6 +180,8 @@ func (h *head) encode() []byte {
 	w.raw(h.fingerprint[:])
 	w.time(h.created)
 	w.tokens(h.system)
+	w.uint(uint64(h.lastTurn))
+	w.uint(h.lastFact)
 	return w.b
 }
 
@@ -171,6 +192,7 @@ func decodeHead(b []byte) (h head, err error) {
 	r.raw(h.fingerprint[:])
 	h.created = r.time()
 	h.system = r.tokens()
+	h.lastTurn, h.lastFact = TurnID(r.uint()), r.uint()
 	return h, r.end()
 }
 
@@ -188,13 +210,38 @@ func decodeFact(b []byte) (f fact, err error) {
 	return f, r.end()
 }
 
+// encodePlaced is a fact's part of the log.
+func encodePlaced(p *part, tokens []kv.Token) []byte {
+	f := fact{p.id, p.name, tokens}
+	w := out{b: f.encode()}
+	w.view(p.view)
+	return append(w.b, gone(p))
+}
+
+func decodePlaced(b []byte) (p part, tokens []kv.Token, err error) {
+	r := in{b: b}
+	p.kind, p.id, p.name = factPart, r.uint(), string(r.bytes())
+	tokens = r.tokens()
+	p.view = r.view()
+	p.gone = r.gone()
+	return p, tokens, r.end()
+}
+
+func (r *in) gone() bool {
+	n := r.uint()
+	if n > 1 {
+		r.fail(fmt.Sprintf("0 or 1 expected, found %d", n))
+	}
+	return n == 1
+}
+
 func (t *turnRecord) encode() []byte {
 	var w out
 	p := &t.part
 	w.uint(p.id)
 	w.time(p.turn.at)
 	list(&w, t.evicted, func(id TurnID) { w.uint(uint64(id)) })
-	list(&w, p.view, func(v kv.Range) { w.int(v.Start); w.int(v.Len()) })
+	w.view(p.view)
 	w.int(p.turn.user)
 	w.tokens(t.tokens)
 	list(&w, p.turn.spans, func(s kv.Span) { w.int(s.Start); w.int(s.Len); w.raw(s.Hash[:]) })
@@ -216,10 +263,7 @@ func decodeTurn(b []byte) (t turnRecord, err error) {
 	p := &t.part
 	p.kind, p.id, p.turn.at = turnPart, r.uint(), r.time()
 	t.evicted = items(&r, func() TurnID { return TurnID(r.uint()) })
-	p.view = items(&r, func() kv.Range {
-		start := r.int()
-		return kv.Range{Start: start, End: start + r.int()}
-	})
+	p.view = r.view()
 	p.turn.user = r.int()
 	t.tokens = r.tokens()
 	p.turn.spans = items(&r, func() (s kv.Span) {
@@ -234,7 +278,7 @@ func decodeTurn(b []byte) (t turnRecord, err error) {
 		r.raw(b[:])
 		return math.Float32frombits(binary.LittleEndian.Uint32(b[:]))
 	})
-	p.gone = r.uint() != 0
+	p.gone = r.gone()
 	if p.turn.user > len(t.tokens) {
 		r.fail(fmt.Sprintf("a message of %d tokens in a turn of %d", p.turn.user, len(t.tokens)))
 	}
@@ -250,6 +294,7 @@ func replay(scope func(id string) string, frames []db.SessionFrame) (h head, l *
 		if i == 0 {
 			if h, err = decodeHead(f.Body); err == nil {
 				l = newLog(scope(h.id), h.user, h.system)
+				l.lastTurn, l.lastFact = h.lastTurn, h.lastFact
 			}
 		} else {
 			err = l.apply(f)
@@ -274,13 +319,13 @@ func (l *log) apply(f db.SessionFrame) error {
 		}
 		return err
 	case placedFrame:
-		if len(f.Body) == 0 || f.Body[0] > 1 {
-			return fmt.Errorf("%w: placed fact", errFrame)
-		}
-		x, err := decodeFact(f.Body[1:])
+		p, tokens, err := decodePlaced(f.Body)
 		if err == nil {
-			l.lastFact = max(l.lastFact, x.id)
-			l.place(part{kind: factPart, id: x.id, name: x.name, view: whole(len(l.tokens)), gone: f.Body[0] == 1}, x.tokens)
+			err = l.sees(&p)
+		}
+		if err == nil {
+			l.lastFact = max(l.lastFact, p.id)
+			l.place(p, tokens)
 		}
 		return err
 	case turnFrame:
@@ -318,9 +363,8 @@ func (l *log) apply(f db.SessionFrame) error {
 func (l *log) applyTurn(t *turnRecord) error {
 	l.evict(t.evicted)
 	p := t.part
-	n := len(l.tokens)
-	if v := p.view; !slices.Equal(v, merged(v)) || len(v) > 0 && v[len(v)-1].End != n || len(v) == 0 && n > 0 {
-		return fmt.Errorf("%w: turn %d was seen in the view %v of %d tokens", errFrame, p.id, v, n)
+	if err := l.sees(&p); err != nil {
+		return err
 	}
 	at := 0
 	for _, s := range p.turn.spans {
@@ -337,8 +381,19 @@ func (l *log) applyTurn(t *turnRecord) error {
 	return nil
 }
 
-// frames is the file of a log that was rewritten: h, then what is in the log and what waits.
-func (l *log) frames(h head) []db.SessionFrame {
+// sees checks the view of a part that is to be placed: it ends where the log does.
+func (l *log) sees(p *part) error {
+	n := len(l.tokens)
+	if v := p.view; !slices.Equal(v, merged(v)) || len(v) > 0 && v[len(v)-1].End != n || len(v) == 0 && n > 0 {
+		return fmt.Errorf("%w: part %d of the log was seen in the view %v of %d tokens", errFrame, p.id, v, n)
+	}
+	return nil
+}
+
+// frames is a file that says what the log is: the head, then what is in it and what waits. Of the turns in keep it says that they are not
+// evicted.
+func (l *log) frames(h head, keep []TurnID) []db.SessionFrame {
+	h.lastTurn, h.lastFact = l.lastTurn, l.lastFact
 	fs := []db.SessionFrame{{Kind: headFrame, Body: h.encode()}}
 	if l.meta != nil {
 		fs = append(fs, db.SessionFrame{Kind: metaFrame, Body: l.meta})
@@ -348,10 +403,10 @@ func (l *log) frames(h head) []db.SessionFrame {
 		tokens := l.tokens[p.start:p.end]
 		switch p.kind {
 		case factPart:
-			f := fact{p.id, p.name, tokens}
-			fs = append(fs, db.SessionFrame{Kind: placedFrame, Body: append([]byte{gone(p)}, f.encode()...)})
+			fs = append(fs, db.SessionFrame{Kind: placedFrame, Body: encodePlaced(p, tokens)})
 		case turnPart:
 			t := turnRecord{part: *p, tokens: tokens}
+			t.part.gone = p.gone && !slices.Contains(keep, TurnID(p.id))
 			fs = append(fs, db.SessionFrame{Kind: turnFrame, Body: t.encode()})
 		}
 	}

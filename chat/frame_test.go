@@ -15,10 +15,10 @@ import (
 
 // sample is a file with a frame of each kind.
 func sample() []db.SessionFrame {
-	h := head{id: "a", user: "u", tokenizer: kv.HashOf("t"), fingerprint: kv.Fingerprint{1, 2}, created: time.UnixMilli(1_700_000_000_000).UTC(), system: []kv.Token{1, 2, 3, 4, 5}}
+	h := head{id: "a", user: "u", tokenizer: kv.HashOf("t"), fingerprint: kv.Fingerprint{1, 2}, lastTurn: 2, lastFact: 1, created: time.UnixMilli(1_700_000_000_000).UTC(), system: []kv.Token{1, 2, 3, 4, 5}}
 	f := fact{1, "name", []kv.Token{7, 8}}
 	g := fact{2, "gone", nil}
-	old := fact{3, "old", []kv.Token{9}}
+	old := part{kind: factPart, id: 3, name: "old", gone: true, view: []kv.Range{{Start: 0, End: 5}}}
 	turn := turnRecord{
 		part: part{kind: turnPart, id: 4, view: []kv.Range{{Start: 0, End: 6}}, turn: turnNote{
 			user: 2, spans: []kv.Span{{Start: 0, Len: 2, Hash: kv.HashOf("image")}}, at: time.UnixMilli(1_700_000_001_000).UTC(), priority: -1,
@@ -27,7 +27,7 @@ func sample() []db.SessionFrame {
 	}
 	return []db.SessionFrame{
 		{Kind: headFrame, Body: h.encode()},
-		{Kind: placedFrame, Body: append([]byte{1}, old.encode()...)},
+		{Kind: placedFrame, Body: encodePlaced(&old, []kv.Token{9})},
 		{Kind: turnFrame, Body: turn.encode()},
 		{Kind: factFrame, Body: f.encode()},
 		{Kind: placeFrame, Body: []byte{1}},
@@ -42,7 +42,7 @@ func TestFrames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, m, err := replay(Scope, l.frames(must(decodeHead(frames[0].Body))(t)))
+	again, m, err := replay(Scope, l.frames(must(decodeHead(frames[0].Body))(t), nil))
 	if err != nil || again.id != "a" || !slices.Equal(m.tokens, l.tokens) {
 		t.Errorf("written again: %v, %v, %v, want %v", again, m.tokens, err, l.tokens)
 	}
@@ -105,7 +105,7 @@ func FuzzFrames(f *testing.F) {
 			t.Fatalf("the log is no prompt: %v", err)
 		}
 		n := l.compact(h.system)
-		if _, m, err := replay(Scope, n.frames(h)); err != nil || !slices.Equal(m.tokens, n.tokens) || !slices.Equal(m.spans, n.spans) {
+		if _, m, err := replay(Scope, n.frames(h, nil)); err != nil || !slices.Equal(m.tokens, n.tokens) || !slices.Equal(m.spans, n.spans) {
 			t.Fatalf("rewritten and read again: %v", err)
 		}
 		if again, err := decodeHead(h.encode()); err != nil || !bytes.Equal(again.encode(), h.encode()) {

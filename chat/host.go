@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,6 +30,7 @@ type Host struct {
 	closed    bool
 	tidier    bool // the goroutine that rewrites between turns is there
 	tidySlice int  // what it computes at a time
+	vocab     int  // tokens are below it; 0: not known yet
 	done      sync.WaitGroup
 	stop      context.CancelFunc
 	ctx       context.Context
@@ -39,6 +41,7 @@ type Host struct {
 // held on it. A conversation of the default size takes up to 6,144 cells beside others: 2 x (facts + ring) + reserve + branches + window.
 func NewHost(store *db.Store, model *db.Model, rt Runtime) (*Host, error) {
 	h := &Host{store: store, model: model, rt: rt, lim: rt.Limits(), open: map[string]*Conversation{}, tidySlice: tidySlice}
+	h.vocab = h.lim.Vocabulary
 	const least = 3 // the rows of a conversation, a turn's view of them, and a rewrite or a branch
 	switch {
 	case h.lim.Missing != "":
@@ -97,7 +100,7 @@ func (h *Host) info(s db.SessionInfo) (Info, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if c := h.open[i.ID]; c != nil {
-		i.Open, i.Meta = true, c.log.meta
+		i.Open, i.Meta = true, slices.Clone(c.log.meta)
 	}
 	return i, nil
 }
@@ -121,6 +124,9 @@ func (h *Host) Delete(ctx context.Context, id string) error {
 func (h *Host) Trim(ctx context.Context, cells int) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.closed {
+		return ErrClosed
+	}
 	for h.lim.Cells-h.used() < cells {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -191,7 +197,8 @@ func (h *Host) release(seq int) error {
 	return err
 }
 
-// parkOldest parks the idle conversation that was used longest ago, or gives up a rewrite. It says whether there was one.
+// parkOldest frees some of the cache: it parks the idle conversation that was used longest ago, or else has keep give what it can. It says
+// whether there was something.
 func (h *Host) parkOldest(keep *Conversation) bool {
 	var oldest *Conversation
 	for _, c := range h.open {
@@ -200,7 +207,7 @@ func (h *Host) parkOldest(keep *Conversation) bool {
 		}
 	}
 	if oldest == nil {
-		return false
+		return keep != nil && keep.give()
 	}
 	oldest.park()
 	return true
@@ -240,23 +247,41 @@ func (h *Host) decode(ctx context.Context, keep *Conversation, seq, pos int, tok
 	if !want || n == 0 {
 		return nil, n, nil
 	}
-	return h.rt.Logits(len(steps) - 1), n, nil
+	scores := h.rt.Logits(len(steps) - 1)
+	h.vocab = len(scores)
+	return scores, n, nil
 }
 
-// Warm computes a prompt between turns, stores it, and pins it under a name: a system prompt, say, that conversations will begin with.
+// check returns ErrOptions if there is a token that the model has not: one that is in a log could never be computed.
+func (h *Host) check(tokens []kv.Token) error {
+	for _, t := range tokens {
+		if t < 0 || h.vocab > 0 && int(t) >= h.vocab {
+			return fmt.Errorf("%w: token %d, and the model has %d", ErrOptions, t, h.vocab)
+		}
+	}
+	return nil
+}
+
+// Warm computes a prompt between turns, stores it, and pins it under a name: a system prompt, say, that conversations will begin with whose
+// [Options].User is empty.
 func (h *Host) Warm(ctx context.Context, name string, prompt []kv.Token) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
 		return ErrClosed
 	}
+	if err := h.check(prompt); err != nil {
+		return err
+	}
+	h.done.Add(1) // Close waits: the runtime is somebody else's afterwards
+	defer h.done.Done()
 	p := kv.Prompt{Tokens: prompt}
 	seq, err := h.acquire(nil)
 	if err != nil {
 		return err
 	}
 	defer h.release(seq)
-	n, err := h.rt.Load(ctx, p, seq, []kv.Range{{Start: 0, End: len(prompt)}})
+	n, err := h.loadRows(ctx, nil, p, seq, []kv.Range{{Start: 0, End: len(prompt)}})
 	if err != nil {
 		return err
 	}

@@ -128,11 +128,39 @@ func (l *log) root(start int) {
 		n++
 	}
 	p := whole.Prefix(n)
-	same := func(q kv.Prompt) bool { return slices.Equal(p.Tokens, q.Tokens) && slices.Equal(p.Spans, q.Spans) }
-	if !slices.ContainsFunc(l.roots, same) {
+	if !slices.ContainsFunc(l.roots, func(q kv.Prompt) bool { return samePrompt(p, q) }) {
 		p.Tokens, p.Spans = slices.Clone(p.Tokens), slices.Clone(p.Spans)
 		l.roots = append(l.roots, p)
 	}
+}
+
+// othersRoots are those of turns and facts that were taken back.
+func (l *log) othersRoots() []kv.Prompt {
+	l2 := *l
+	l2.keepRoot()
+	return slices.DeleteFunc(slices.Clone(l.roots), func(p kv.Prompt) bool {
+		return slices.ContainsFunc(l2.roots, func(q kv.Prompt) bool { return samePrompt(p, q) })
+	})
+}
+
+// keepRoot drops all roots but that of the log as it is.
+func (l *log) keepRoot() {
+	l.roots = nil
+	if n := l.system(); len(l.tokens) > n {
+		l.root(n)
+	}
+}
+
+func samePrompt(p, q kv.Prompt) bool {
+	return slices.Equal(p.Tokens, q.Tokens) && slices.Equal(p.Spans, q.Spans)
+}
+
+// waiting counts the tokens of facts that the next turn places.
+func (l *log) waiting() (n int) {
+	for _, f := range l.pending {
+		n += len(f.tokens)
+	}
+	return n
 }
 
 // always is what every view has: the first rows, and the last one, without which no runtime goes on.
@@ -270,6 +298,7 @@ func (l *log) coming() []fact {
 	for _, f := range l.pending {
 		fs = slices.DeleteFunc(fs, func(g fact) bool { return g.name == f.name })
 		if len(f.tokens) > 0 {
+			f.tokens = slices.Clone(f.tokens)
 			fs = append(fs, f)
 		}
 	}

@@ -92,6 +92,11 @@ func (r *run) check(err error) {
 func (r *run) open() {
 	var err error
 	r.c, err = r.x.h.Open(ctx, r.id, r.o)
+	if errors.Is(err, ErrFactsFull) { // the first system prompt, and the facts of another one
+		o := r.o
+		o.System = nil
+		r.c, err = r.x.h.Open(ctx, r.id, o)
+	}
 	r.check(err)
 	r.rewrites = 0
 }
@@ -420,6 +425,7 @@ func TestConversation(t *testing.T) {
 				r.settled()
 			}),
 			"merge": idle(func() { r.c.rewrite = mergedFacts }),
+			"fold":  func(t *rapid.T) { r.T = t; r.check(r.c.refile(ctx)) },
 			"park":  idle(func() { r.check(x.h.Trim(ctx, o.Cells)) }),
 			"again": func(t *rapid.T) {
 				r.T = t

@@ -2,7 +2,6 @@ package chat
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 )
@@ -22,8 +21,8 @@ const tidySlice = 32
 func (c *Conversation) due() (why string, now bool) {
 	n, trained := len(c.log.tokens), c.h.lim.Trained
 	limit := c.o.Log
-	if trained > 0 {
-		limit = min(limit, trained-c.o.Ring)
+	if trained > 0 { // so that the next turn, and the one after it, fit
+		limit = min(limit, trained-c.o.Ring-c.o.Ring/2)
 	}
 	switch c.rewrite {
 	case "":
@@ -101,6 +100,8 @@ func (r *rewriting) outdated(facts []fact) bool {
 
 // stepRewrite computes up to n tokens of the new log. At its end the new log takes the place of the old one.
 func (c *Conversation) stepRewrite(ctx context.Context, n int) (done bool, err error) {
+	c.stepping = true
+	defer func() { c.stepping = false }()
 	if err := c.beginRewrite(ctx); err != nil {
 		return false, err
 	}
@@ -124,40 +125,40 @@ func (c *Conversation) stepRewrite(ctx context.Context, n int) (done bool, err e
 // swap puts the new log in place: what was stored of the old one is deleted, the file is replaced, the rows change places.
 func (c *Conversation) swap(ctx context.Context) error {
 	began := time.Now()
-	for _, p := range c.log.roots {
-		if _, err := c.h.model.Delete(ctx, p); err != nil {
-			return err
-		}
-	}
 	re := c.re
+	c.stored = min(c.stored, c.log.system()) // whatever comes of it
+	if err := c.deleteRows(ctx, c.log.roots); err != nil {
+		return err
+	}
 	re.log.lastTurn, re.log.lastFact, re.log.meta = c.log.lastTurn, c.log.lastFact, c.log.meta
 	re.log.pending = slices.DeleteFunc(slices.Clone(c.log.pending), func(f fact) bool { return len(f.tokens) == 0 || re.has(f.id) })
 	h := c.head
 	h.system, h.fingerprint = slices.Clone(c.o.System), c.h.model.Fingerprint()
-	if err := c.file.Replace(ctx, re.log.frames(h)); err != nil {
-		c.stored = min(c.stored, c.log.system())
+	if err := c.replace(ctx, re.log.frames(h, nil)); err != nil {
 		return err
 	}
+	// It is done: what goes wrong from here on costs time later, and nothing else.
 	c.head = h
-	var errs []error
 	if c.seq >= 0 {
-		errs = append(errs, c.h.release(c.seq))
+		c.h.release(c.seq)
 	}
-	c.log, c.seq, c.rows, c.stored = re.log, re.seq, re.rows, 0
+	c.log, c.seq, c.rows, c.stored, c.hole = re.log, re.seq, re.rows, 0, noHole
 	c.re, c.rewrite, c.evicted, c.unstored = nil, "", nil, true
 	c.stats.Rewrites++
 	if len(c.log.tokens) > 0 {
-		n, err := c.h.rt.Load(ctx, c.log.prompt(), c.seq, nil)
-		c.stored = min(n, c.rows)
-		errs = append(errs, err)
+		if n, err := c.h.rt.Load(ctx, c.log.prompt(), c.seq, nil); err == nil {
+			c.stored = min(n, c.rows)
+		}
 	}
-	errs = append(errs, c.sweep()) // the rows are stored after this, or with the next turn
+	c.sweep(ctx) // or the next turn does; the rows are stored after this, or with the next turn
 	c.stats.Swap = time.Since(began)
-	return errors.Join(errs...)
+	return nil
 }
 
 // rewriteNow rewrites the log, and returns when that is done.
 func (c *Conversation) rewriteNow(ctx context.Context) error {
+	c.urgent = true
+	defer func() { c.urgent = false }()
 	for {
 		if done, err := c.stepRewrite(ctx, slice); done || err != nil {
 			return err
@@ -185,15 +186,19 @@ func (h *Host) tidy() {
 	})
 }
 
-// nextDue is a conversation whose log is to be rewritten, or the rows of a new log stored, and whose last try did not fail.
-func (h *Host) nextDue() *Conversation {
+// nextDue is a conversation whose log is to be rewritten, or the rows of a new log stored, and whose last try did not fail. One that was begun
+// comes first: there may not be room for two.
+func (h *Host) nextDue() (next *Conversation) {
 	for _, c := range h.open {
 		why, _ := c.due()
-		if c.turn == nil && c.failed == nil && (why != "" || c.unstored) {
-			return c
+		if c.turn != nil || c.failed != nil || why == "" && !c.unstored {
+			continue
+		}
+		if begun := c.re != nil; next == nil || begun && next.re == nil || begun == (next.re != nil) && c.used < next.used {
+			next = c
 		}
 	}
-	return nil
+	return next
 }
 
 // tidyStep does a part of what is due: n tokens of a rewrite, or storing the rows of a new log.
@@ -225,14 +230,25 @@ func (h *Host) tidySome() bool {
 
 // Tidy does what is due between turns, now and in the foreground: it returns when no log is to be rewritten, or ctx is done.
 func (h *Host) Tidy(ctx context.Context) error {
+	h.mu.Lock()
+	for _, c := range h.open {
+		c.failed = nil
+	}
+	h.mu.Unlock()
 	for {
 		h.mu.Lock()
 		c := h.nextDue()
-		if c == nil || h.closed {
+		if h.closed {
+			h.mu.Unlock()
+			return ErrClosed
+		}
+		if c == nil {
 			h.mu.Unlock()
 			return nil
 		}
+		c.urgent = true
 		err := c.tidyStep(ctx, slice)
+		c.urgent = false
 		h.mu.Unlock()
 		if err != nil {
 			return err

@@ -83,14 +83,22 @@ func (c *Conversation) Turns() []TurnInfo {
 	return c.infos(nil)
 }
 
-func (c *Conversation) infos(query []float32) (out []TurnInfo) {
-	var view []kv.Range
-	if n := len(c.log.parts); n > 0 {
-		view = c.log.parts[n-1].view
-	}
+// lastView is what the open turn, or else the last one, attends to beside itself, and the number of the last one's part; -1 if it is open, or
+// there is none.
+func (c *Conversation) lastView() (view []kv.Range, last int) {
 	if c.turn != nil {
-		view = c.turn.part.view
+		return c.turn.part.view, -1
 	}
+	for i := len(c.log.parts) - 1; i >= 0; i-- {
+		if p := &c.log.parts[i]; p.kind == turnPart {
+			return p.view, i
+		}
+	}
+	return nil, -1
+}
+
+func (c *Conversation) infos(query []float32) (out []TurnInfo) {
+	view, last := c.lastView()
 	for i := range c.log.parts {
 		p := &c.log.parts[i]
 		if p.kind != turnPart {
@@ -99,9 +107,9 @@ func (c *Conversation) infos(query []float32) (out []TurnInfo) {
 		tokens := slices.Clone(c.log.tokens[p.start:p.end])
 		out = append(out, TurnInfo{
 			ID: TurnID(p.id), Message: tokens[:p.turn.user:p.turn.user], Answer: tokens[p.turn.user:], Tokens: len(tokens), Evicted: p.gone,
-			InView:    !p.gone && (i == len(c.log.parts)-1 && c.turn == nil || length(clipped(view, p.start, p.end)) == p.end-p.start),
+			InView:    !p.gone && (i == last || length(clipped(view, p.start, p.end)) == p.end-p.start),
 			Relevance: Cosine(query, p.turn.embedding), Priority: p.turn.priority, At: p.turn.at,
-			Meta: slices.Clone(p.turn.meta), Embedding: p.turn.embedding,
+			Meta: slices.Clone(p.turn.meta), Embedding: slices.Clone(p.turn.embedding),
 		})
 	}
 	return out
@@ -121,9 +129,9 @@ type Piece struct {
 func (c *Conversation) View() (pieces []Piece) {
 	c.h.mu.Lock()
 	defer c.h.mu.Unlock()
-	view := c.log.visible
-	if c.turn != nil {
-		view = c.turn.part.view
+	view, last := c.lastView()
+	if last >= 0 {
+		view = merged(append(slices.Clone(view), c.log.parts[last].span()))
 	}
 	for i := range c.log.parts {
 		p := &c.log.parts[i]

@@ -2,6 +2,7 @@ package chat
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -18,7 +19,7 @@ type BeginOptions struct {
 	Policy    Policy    // nil: the conversation's
 	Reserve   int       // room for the answer, in tokens; 0: the conversation's
 	Priority  int       // turns of a lower one are evicted first: state of the user that changes often
-	Meta      []byte    // the caller's, kept with the turn
+	Meta      []byte    // the caller's, kept with the turn: at most MaxMeta bytes
 }
 
 // Turn is a message and its answer while it is computed. It ends with Commit or Abort.
@@ -44,7 +45,7 @@ func (c *Conversation) Begin(ctx context.Context, message []kv.Token, o BeginOpt
 		return nil, err
 	}
 	defer leave()
-	if err := o.check(message); err != nil {
+	if err := errors.Join(c.h.check(message), o.check(message)); err != nil {
 		return nil, err
 	}
 	if o.Reserve == 0 {
@@ -53,12 +54,13 @@ func (c *Conversation) Begin(ctx context.Context, message []kv.Token, o BeginOpt
 	if o.Policy == nil {
 		o.Policy = c.o.Policy
 	}
-	room := len(message) + o.Reserve
-	if room > c.o.Ring {
-		return nil, &TooLongError{Need: room, Have: c.o.Ring}
+	if len(message) > c.o.Ring || o.Reserve > c.o.Ring-len(message) {
+		return nil, &TooLongError{Need: len(message) + min(o.Reserve, maxTokens), Have: c.o.Ring}
 	}
+	room := len(message) + o.Reserve
 	before := c.stats
 	began := time.Now()
+	c.makeRoom(0) // Ring may be less than it was
 	if why, now := c.due(); now {
 		if err := c.rewriteNow(ctx); err != nil {
 			return nil, fmt.Errorf("rewriting the log (%s): %w", why, err)
@@ -68,14 +70,19 @@ func (c *Conversation) Begin(ctx context.Context, message []kv.Token, o BeginOpt
 		return nil, err
 	}
 	c.makeRoom(room)
+	if need := len(c.log.tokens) + c.log.waiting() + room; c.h.lim.Trained > 0 && need > c.h.lim.Trained {
+		if err := c.rewriteNow(ctx); err != nil {
+			return nil, fmt.Errorf("rewriting the log (%d tokens, and the model was trained for %d): %w", need, c.h.lim.Trained, err)
+		}
+	}
 	if err := c.placeFacts(ctx); err != nil {
 		return nil, err
 	}
-	if err := c.sweep(); err != nil {
+	if err := c.sweep(ctx); err != nil {
 		return nil, err
 	}
 	t := &Turn{c: c, room: room, tokens: slices.Clone(message), part: part{kind: turnPart, view: c.choose(o)}}
-	t.part.turn = turnNote{user: len(message), spans: slices.Clone(o.Spans), at: time.Now(), priority: o.Priority,
+	t.part.turn = turnNote{user: len(message), spans: slices.Clone(o.Spans), at: now(), priority: o.Priority,
 		meta: slices.Clone(o.Meta), embedding: slices.Clone(o.Embedding)}
 	t.part.start = len(c.log.tokens)
 	show := time.Now()
@@ -106,6 +113,9 @@ func (o *BeginOptions) check(message []kv.Token) error {
 	}
 	if o.Reserve < 0 {
 		return fmt.Errorf("%w: Reserve is %d", ErrOptions, o.Reserve)
+	}
+	if len(o.Meta) > MaxMeta || len(o.Embedding) > MaxMeta {
+		return fmt.Errorf("%w: %d bytes of meta and an embedding of %d numbers, of each at most %d", ErrOptions, len(o.Meta), len(o.Embedding), MaxMeta)
 	}
 	p := kv.Prompt{Tokens: message, Spans: o.Spans}
 	return p.Validate()
@@ -138,7 +148,7 @@ func (c *Conversation) placeFacts(ctx context.Context) error {
 	}
 	var w out
 	w.int(len(c.log.pending))
-	if err := c.file.Append(ctx, placeFrame, w.b); err != nil {
+	if err := c.note(ctx, placeFrame, w.b); err != nil {
 		return err
 	}
 	c.log.settle()
@@ -210,8 +220,11 @@ func (t *Turn) Append(ctx context.Context, tokens []kv.Token) error {
 	if len(t.tokens)+len(tokens) > t.room {
 		return fmt.Errorf("%w: %d tokens, and room for %d", ErrTurnFull, len(tokens), t.room-len(t.tokens))
 	}
+	if err := errors.Join(ctx.Err(), t.c.h.check(tokens)); err != nil {
+		return err
+	}
 	t.tokens = append(t.tokens, tokens...)
-	return ctx.Err()
+	return nil
 }
 
 // Logits computes what was not and returns the scores of the token to come. They are the caller's until the next call of a method of the turn.
@@ -237,8 +250,18 @@ func (t *Turn) Tokens() []kv.Token {
 // Answer is what follows the message.
 func (t *Turn) Answer() []kv.Token { return t.Tokens()[t.part.turn.user:] }
 
-// Sampler chooses a token by the scores of all tokens. Which of the scores it may keep or change: none.
+// Sampler chooses a token by the scores of all tokens, which it neither keeps nor changes. The host is locked meanwhile: it calls no method of
+// the host, nor of what the host handed out.
 type Sampler func(scores []float32) kv.Token
+
+// choose is the sampler's token. It returns ErrOptions if there is no such token.
+func (sample Sampler) choose(scores []float32) (kv.Token, error) {
+	t := sample(scores)
+	if t < 0 || int(t) >= len(scores) {
+		return 0, fmt.Errorf("%w: the sampler chose token %d of %d", ErrOptions, t, len(scores))
+	}
+	return t, nil
+}
 
 // Greedy is the token with the highest score, the first one of them.
 func Greedy(scores []float32) kv.Token {
@@ -280,15 +303,22 @@ func (t *Turn) next(ctx context.Context, sample Sampler) (kv.Token, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	if len(t.tokens) == t.room {
+	return t.sample(ctx, sample)
+}
+
+// sample adds a token.
+func (t *Turn) sample(ctx context.Context, sample Sampler) (kv.Token, error) {
+	if len(t.tokens) >= t.room {
 		return 0, ErrTurnFull
 	}
 	if err := t.decode(ctx); err != nil {
 		return 0, err
 	}
-	token := sample(t.scores)
-	t.tokens = append(t.tokens, token)
-	return token, nil
+	token, err := sample.choose(t.scores)
+	if err == nil {
+		t.tokens = append(t.tokens, token)
+	}
+	return token, err
 }
 
 // Verify checks a draft: tokens that something faster expects to come. They are computed in one batch, and those that the sampler would have
@@ -300,16 +330,16 @@ func (t *Turn) Verify(ctx context.Context, draft []kv.Token, sample Sampler) (ac
 	}
 	defer leave()
 	h := t.c.h
-	if len(t.tokens) == t.room {
+	if err := h.check(draft); err != nil {
+		return 0, err
+	}
+	if len(t.tokens) >= t.room {
 		return 0, ErrTurnFull
 	}
 	draft = draft[:min(len(draft), t.room-len(t.tokens)-1, max(0, h.lim.Batch-(len(t.tokens)-t.rows)))]
 	if len(draft) == 0 || len(t.tokens)-t.rows >= h.lim.Batch {
-		if err := t.decode(ctx); err != nil {
-			return 0, err
-		}
-		t.tokens = append(t.tokens, sample(t.scores))
-		return 0, nil
+		_, err := t.sample(ctx, sample)
+		return 0, err
 	}
 	if t.rows == len(t.tokens) && !t.known {
 		return 0, fmt.Errorf("%w: nothing to go on from", ErrTurnEnded)
@@ -327,11 +357,17 @@ func (t *Turn) Verify(ctx context.Context, draft []kv.Token, sample Sampler) (ac
 	t.c.stats.Decoded += len(steps)
 	t.c.stats.Drafted += len(draft)
 	scores := t.scores
+	had := len(t.tokens)
 	for {
 		if at := len(wait) - 1 + accepted; at >= 0 {
 			scores = h.rt.Logits(at)
 		}
-		token := sample(scores)
+		token, err := sample.choose(scores)
+		if err != nil { // as if nothing had been computed
+			t.tokens = t.tokens[:had]
+			start := t.part.start + t.rows
+			return 0, errors.Join(err, h.rt.Remove(t.seq, kv.Range{Start: start, End: start + len(steps)}))
+		}
 		t.tokens = append(t.tokens, token)
 		if accepted == len(draft) || token != draft[accepted] {
 			break
@@ -352,7 +388,7 @@ func (t *Turn) Verify(ctx context.Context, draft []kv.Token, sample Sampler) (ac
 
 // Lookup drafts tokens by the tokens that there are: what came after the last place where the last n tokens stand, at most limit tokens.
 func Lookup(tokens []kv.Token, n, limit int) []kv.Token {
-	if n < 1 || len(tokens) <= n {
+	if n < 1 || limit < 1 || len(tokens) <= n {
 		return nil
 	}
 	key := tokens[len(tokens)-n:]
@@ -385,8 +421,9 @@ func (t *Turn) Commit(ctx context.Context) error {
 
 func (t *Turn) commit(ctx context.Context) error {
 	c := t.c
+	before := c.stats
 	r := turnRecord{part: t.part, tokens: t.tokens, evicted: c.evicted}
-	if err := c.file.Append(ctx, turnFrame, r.encode()); err != nil {
+	if err := c.note(ctx, turnFrame, r.encode()); err != nil {
 		return err
 	}
 	c.evicted = nil
@@ -404,7 +441,10 @@ func (t *Turn) commit(ctx context.Context) error {
 	if c.seq >= 0 {
 		c.store(ctx)
 	}
-	t.stats.Stored, t.stats.StoreError = c.stats.Stored, c.stats.StoreError
+	t.stats.Stored = c.stats.Stored - before.Stored
+	if c.stats.StoreErrors > before.StoreErrors {
+		t.stats.StoreError = c.stats.StoreError
+	}
 	c.failed = nil // what failed once is tried again after each turn
 	c.h.tidy()
 	return nil

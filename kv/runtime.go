@@ -23,11 +23,12 @@ func (r Range) Len() int { return max(0, r.End-r.Start) }
 
 // Limits are what a runtime has room for, and what it cannot do.
 type Limits struct {
-	Sequences int // numbered from 0
-	Cells     int // rows, of all sequences; a row that sequences share counts once
-	Batch     int // steps of one Decode
-	Trained   int // positions that the model was trained for; 0: not known
-	Window    int // positions of the smallest attention window; 0: every layer attends to everything
+	Sequences  int // numbered from 0
+	Cells      int // rows, of all sequences; a row that sequences share counts once
+	Batch      int // steps of one Decode
+	Trained    int // positions that the model was trained for; 0: not known
+	Vocabulary int // tokens are below it; 0: not known
+	Window     int // positions of the smallest attention window; 0: every layer attends to everything
 
 	// Missing says what keeps conversations from being held here: rows that cannot be cut, a cache that is not shared between
 	// sequences. Empty: nothing.

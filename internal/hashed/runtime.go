@@ -48,7 +48,7 @@ func (r *Runtime) Model() *db.Model { return r.model }
 
 // Limits is what the options say.
 func (r *Runtime) Limits() kv.Limits {
-	return kv.Limits{Sequences: r.o.Sequences, Cells: r.o.Cells, Batch: r.o.Batch, Trained: r.o.Trained, Window: r.o.Window, Missing: r.o.Missing}
+	return kv.Limits{Sequences: r.o.Sequences, Cells: r.o.Cells, Batch: r.o.Batch, Trained: r.o.Trained, Window: r.o.Window, Vocabulary: r.o.Vocabulary, Missing: r.o.Missing}
 }
 
 // enter begins a call and returns what ends it.

@@ -42,7 +42,10 @@ type turnRecord struct {
 	evicted []TurnID // turns that went for it
 }
 
-var errFrame = errors.New("chat: frame")
+// formatVersion is that of the frames. Another one, and kinds that this release does not know, are refused.
+const formatVersion = 1
+
+var errFrame = fmt.Errorf("%w: frame of a conversation", db.ErrCorrupt)
 
 // out writes the fields of a frame: numbers as varints, strings and lists with their length before them.
 type out struct{ b []byte }
@@ -174,6 +177,7 @@ func (r *in) end() error {
 
 func (h *head) encode() []byte {
 	var w out
+	w.uint(formatVersion)
 	w.bytes([]byte(h.id))
 	w.bytes([]byte(h.user))
 	w.raw(h.tokenizer[:])
@@ -187,6 +191,9 @@ func (h *head) encode() []byte {
 
 func decodeHead(b []byte) (h head, err error) {
 	r := in{b: b}
+	if v := r.uint(); r.err == nil && v != formatVersion {
+		return h, fmt.Errorf("%w: frames of a conversation of version %d, this release knows %d", db.ErrVersion, v, formatVersion)
+	}
 	h.id, h.user = string(r.bytes()), string(r.bytes())
 	r.raw(h.tokenizer[:])
 	r.raw(h.fingerprint[:])
@@ -289,7 +296,7 @@ func decodeTurn(b []byte) (t turnRecord, err error) {
 func replay(scope func(id string) string, frames []db.SessionFrame) (h head, l *log, err error) {
 	for i, f := range frames {
 		if (i == 0) != (f.Kind == headFrame) {
-			return h, nil, fmt.Errorf("%w %d is of kind %d", errFrame, i, f.Kind)
+			return h, nil, fmt.Errorf("%w: number %d is of kind %d", errFrame, i, f.Kind)
 		}
 		if i == 0 {
 			if h, err = decodeHead(f.Body); err == nil {
@@ -341,10 +348,11 @@ func (l *log) apply(f db.SessionFrame) error {
 			return err
 		}
 		i, err := l.turn(id)
-		if err == nil {
-			l.cut(i)
+		if err != nil {
+			return fmt.Errorf("%w: %w", errFrame, err)
 		}
-		return err
+		l.cut(i)
+		return nil
 	case placeFrame:
 		r := in{b: f.Body}
 		n := r.int()
@@ -357,7 +365,7 @@ func (l *log) apply(f db.SessionFrame) error {
 		l.meta = slices.Clone(f.Body)
 		return nil
 	}
-	return fmt.Errorf("%w of unknown kind %d", errFrame, f.Kind)
+	return fmt.Errorf("%w: a frame of a conversation of kind %d, which this release does not know", db.ErrVersion, f.Kind)
 }
 
 func (l *log) applyTurn(t *turnRecord) error {

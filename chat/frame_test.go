@@ -3,6 +3,7 @@ package chat
 import (
 	"bytes"
 	"encoding/hex"
+	"errors"
 	"os"
 	"slices"
 	"strings"
@@ -49,6 +50,30 @@ func TestFrames(t *testing.T) {
 	s, err := Inspect(frames)
 	if err != nil || s.ID != "a" || s.User != "u" || s.Turns != 0 || !slices.Equal(s.Facts, []string{"name"}) || string(s.Meta) != "title" {
 		t.Errorf("%+v, %v", s, err)
+	}
+
+	next := head{id: "a"}
+	body := next.encode()
+	body[0]++
+	for _, x := range []struct {
+		frames []db.SessionFrame
+		want   error
+	}{
+		{nil, db.ErrCorrupt},
+		{frames[1:], db.ErrCorrupt},
+		{[]db.SessionFrame{frames[0], frames[0]}, db.ErrCorrupt},
+		{[]db.SessionFrame{{Kind: headFrame, Body: body}}, db.ErrVersion},
+		{[]db.SessionFrame{frames[0], {Kind: 99}}, db.ErrVersion},
+		{[]db.SessionFrame{frames[0], {Kind: rewindFrame, Body: []byte{9}}}, db.ErrCorrupt},
+		{[]db.SessionFrame{frames[0], {Kind: placeFrame, Body: []byte{1}}}, db.ErrCorrupt},
+		{[]db.SessionFrame{frames[0], frames[2]}, db.ErrCorrupt}, // its view has a fact that is not there
+		{append(slices.Clone(frames[:3]), frames[2]), db.ErrCorrupt},
+		{[]db.SessionFrame{{Kind: headFrame, Body: frames[0].Body[:20]}}, db.ErrCorrupt},
+		{[]db.SessionFrame{{Kind: headFrame, Body: append(slices.Clone(frames[0].Body), 0)}}, db.ErrCorrupt},
+	} {
+		if _, err := Inspect(x.frames); !errors.Is(err, x.want) {
+			t.Errorf("%v: %v, want %v", x.frames, err, x.want)
+		}
 	}
 
 	// The bytes are a format: they do not change.

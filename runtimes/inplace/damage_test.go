@@ -181,6 +181,7 @@ func FuzzOpen(f *testing.F) {
 	f.Add(uint16(0), []byte{})
 	f.Add(uint16(turnsAt), []byte{2, 0, 0, 0, 1})
 	f.Add(uint16(turnsAt+2*turnBytes), []byte{2, 0, 0, 0, 1, 0, 0, 0})
+	f.Add(uint16(countAt), []byte{0, 0, 0, 0x80}) // a count far from all generations: nothing walks there
 	name := filepath.Join(dir, "ring")
 	r, _ := openRing(f, name, s)
 	cells, err := r.Claim(2)

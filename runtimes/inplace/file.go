@@ -174,7 +174,8 @@ func (r *Ring) recover(got *Recovered) {
 		}
 	}
 	kept := make([]bool, s.Cells)
-	oldest, newest := uint32(0), r.count().Load()
+	newest := r.count().Load()
+	var all []*Turn
 	for slot := range s.Turns {
 		e := r.entry(slot)
 		state := e.state().Load()
@@ -186,6 +187,7 @@ func (r *Ring) recover(got *Recovered) {
 			if state == turnWhole {
 				got.Damaged = append(got.Damaged, err)
 			}
+			e.blank()
 			e.state().Store(turnFree)
 			continue
 		}
@@ -195,17 +197,20 @@ func (r *Ring) recover(got *Recovered) {
 		}
 		got.Turns++
 		got.Rows += len(t.Cells)
-		if oldest == 0 || int32(t.Generation-oldest) < 0 {
-			oldest = t.Generation
-		}
-		if int32(t.Generation-newest) > 0 {
+		all = append(all, t)
+	}
+	for i, t := range all {
+		if i == 0 || before(newest, t.Generation) {
 			newest = t.Generation
 		}
 	}
-	r.count().Store(newest)
-	if oldest == 0 {
-		oldest = newest + 1
+	oldest := newest + 1
+	for _, t := range all {
+		if before(t.Generation, oldest) {
+			oldest = t.Generation
+		}
 	}
+	r.count().Store(newest)
 	r.tail().Store(oldest)
 
 	var free []uint32

@@ -293,37 +293,47 @@ func (r *Ring) Clear() (rows int) {
 
 // evict frees the oldest turn that nobody pins.
 func (r *Ring) evict() bool {
-	last := r.count().Load() + 1
-	for g := r.tail().Load(); g != last && last-g <= 1<<31; g++ {
-		slot := int(g % uint32(r.shape.Turns))
-		t := r.turns[slot].Load()
-		if t == nil || t.Generation != g || !r.pins[slot].CompareAndSwap(0, -1) {
+	for {
+		var oldest *Turn
+		for slot := range r.turns {
+			if t := r.turns[slot].Load(); t != nil && r.pins[slot].Load() == 0 && (oldest == nil || before(t.Generation, oldest.Generation)) {
+				oldest = t
+			}
+		}
+		switch {
+		case oldest == nil:
+			return false
+		case !r.pins[oldest.slot].CompareAndSwap(0, -1): // somebody was faster
+			continue
+		case r.turns[oldest.slot].Load() != oldest:
+			r.pins[oldest.slot].Add(1)
 			continue
 		}
-		if r.turns[slot].Load() != t {
-			r.pins[slot].Add(1)
-			continue
-		}
-		r.open(t)
-		r.release(t.Cells)
+		r.open(oldest)
+		r.release(oldest.Cells)
 		return true
 	}
-	return false
 }
+
+// before orders generations, which begin again after 2^32.
+func before(a, b uint32) bool { return int32(a-b) < 0 }
 
 // passTail moves the tail past generations that are gone.
 func (r *Ring) passTail() {
 	for {
 		tail := r.tail().Load()
-		if tail == r.count().Load()+1 {
-			return
-		}
-		slot := int(tail % uint32(r.shape.Turns))
-		if r.entry(slot).state().Load() != turnFree {
-			if t := r.turns[slot].Load(); t == nil || int32(t.Generation-tail) <= 0 {
-				return // there, or being made just now
+		oldest := r.count().Load() + 1
+		for slot := range r.turns {
+			t := r.turns[slot].Load()
+			if t == nil && r.entry(slot).state().Load() != turnFree {
+				return // whoever makes or ends this one does it
+			}
+			if t != nil && before(t.Generation, oldest) {
+				oldest = t.Generation
 			}
 		}
-		r.tail().CompareAndSwap(tail, tail+1)
+		if !before(tail, oldest) || r.tail().CompareAndSwap(tail, oldest) {
+			return
+		}
 	}
 }

@@ -157,20 +157,28 @@ func (g *segment) writeFooter() (done bool, err error) {
 	g.wipe.Lock() // to whoever walks over the file just now, half a footer is rubbish
 	defer g.wipe.Unlock()
 
-	_, err = f.WriteAt(b, end)
+	n := int64(len(b))
+	write := func() error {
+		if err := f.Allocate(end, n); err != nil { // a write that makes the file longer takes more on some file systems, while it is open
+			return err
+		}
+		_, err := f.WriteAt(b, end)
+		return err
+	}
+	err = write()
 	if errors.Is(err, vfs.ErrNoSpace) {
 		// The blocks that were reserved and will never be needed may be just what is missing.
-		if g.release(f, end, planned) == nil {
-			_, err = f.WriteAt(b, end)
+		if g.release(f, end, max(planned, end+n)) == nil {
+			err = write()
 		}
 	}
 	if err != nil {
 		// Half a footer would only look like rubbish.
-		return false, errors.Join(err, g.release(f, end, planned))
+		return false, errors.Join(err, g.release(f, end, max(planned, end+n)))
 	}
 	g.mu.Lock()
 	g.unpromiseLocked()
-	g.footer, g.footerEnd, g.sealed, g.entries = end, end+int64(len(b)), true, nil
+	g.footer, g.footerEnd, g.sealed, g.entries = end, end+n, true, nil
 	g.mu.Unlock()
 	g.markDirty()
 	return true, nil

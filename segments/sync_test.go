@@ -87,7 +87,7 @@ func TestMarkComesBeforeError(t *testing.T) {
 	s.Abandon()
 }
 
-// The order on which recovery rests: header zeroed, then punched, then synced; footer synced, then the file is cut.
+// The order on which recovery rests: header zeroed, then punched, then synced; footer synced, then the file is cut. Its blocks are reserved first.
 func TestOrderOfWrites(t *testing.T) {
 	s, d, _ := onDisk(t)
 	loc := makeBlock(1, 1, 9000).append(t, s, 1)
@@ -99,7 +99,7 @@ func TestOrderOfWrites(t *testing.T) {
 		want    string
 	}{
 		{func() { s.Destroy([]Loc{loc}) }, reclaim, "[write punch sync]"},
-		{func() {}, func() error { return s.Seal(loc.Segment) }, "[write sync truncate]"},
+		{func() {}, func() error { return s.Seal(loc.Segment) }, "[allocate write sync truncate]"},
 		{func() { s.Unlink(loc.Segment) }, reclaim, "[remove syncdir]"},
 	} {
 		d.fails(nil)

@@ -7,8 +7,11 @@ import (
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/internal/memdir"
 	"github.com/dormousekv/dormouse/kv"
 )
+
+func TestMain(m *testing.M) { memdir.Main(m) }
 
 func TestToTheToken(t *testing.T) {
 	s := storetest.Open(t, t.TempDir(), storetest.Options())

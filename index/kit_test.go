@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/internal/memdir"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -25,18 +26,7 @@ func TestMain(m *testing.M) {
 		f.Value.Set("25") // each has many checkpoints; name a number to have more
 	}
 	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil)))
-	os.Exit(run(m))
-}
-
-// run has the tests work in memory, where there is a tmpfs: no power is lost in them, and fsyncs cost most of their time.
-func run(m *testing.M) int {
-	if os.Getenv("TMPDIR") == "" && flag.Lookup("test.bench").Value.String() == "" {
-		if dir, err := os.MkdirTemp("/dev/shm", "index"); err == nil {
-			defer os.RemoveAll(dir)
-			os.Setenv("TMPDIR", dir)
-		}
-	}
-	return m.Run()
+	memdir.Main(m)
 }
 
 var testUUID = kv.UUID{0xd0, 1, 2, 3}

@@ -21,8 +21,8 @@ type Inside struct{ e *Engine }
 // Inside is for tests.
 func (e *Engine) Inside() Inside { return Inside{e} }
 
-// Watcher is a file system that is told of each engine that is opened on it: so a test gets that of its store.
-type Watcher interface{ Opened(e *Engine) }
+// Watcher is a file system that is told of each engine that is started on it: so a test gets that of its store.
+type Watcher interface{ Started(e *Engine) }
 
 func (i Inside) Wal() *wal.Log                                { return i.e.wal }
 func (i Inside) Bloom() *atomic.Pointer[index.Bloom]          { return &i.e.bloom }

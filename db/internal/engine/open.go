@@ -48,8 +48,6 @@ func OpenRebuilt(ctx context.Context, dir string, o Options, doubt error) (opene
 	defer func() {
 		if err != nil {
 			e.Abandon()
-		} else if w, ok := o.FS.(Watcher); ok {
-			w.Opened(e)
 		}
 	}()
 	if err := e.openFormat(); err != nil {

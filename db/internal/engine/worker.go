@@ -12,6 +12,9 @@ import (
 // damaged index rebuilt.
 func (e *Engine) Start(onDamage func(error)) {
 	e.onDamage = onDamage
+	if w, ok := e.FS.(Watcher); ok {
+		w.Started(e)
+	}
 	e.bloomLoad.start()
 	if e.wal == nil {
 		close(e.done)

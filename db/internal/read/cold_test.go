@@ -8,6 +8,7 @@ import (
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/internal/memdir"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -25,7 +26,7 @@ func wide() kv.Descriptor {
 func TestColdRestore(t *testing.T) {
 	o := storetest.Options()
 	o.SegmentBytes = 5 << 20
-	dir := t.TempDir()
+	dir := memdir.Disk(t)
 	s := storetest.Open(t, dir, o)
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 1500)} // 12 MB
 	storetest.Put(t, storetest.Model(t, s, wide()), p)

@@ -92,8 +92,8 @@ func (d *Disk) file(kind, name string, open func() (vfs.File, error)) (vfs.File,
 	return &file{File: f, d: d}, nil
 }
 
-// Opened implements [engine.Watcher].
-func (d *Disk) Opened(e *engine.Engine) { d.engine.Store(weak.Make(e)) }
+// Started implements [engine.Watcher].
+func (d *Disk) Started(e *engine.Engine) { d.engine.Store(weak.Make(e)) }
 
 // Create implements [vfs.FS], as the others do.
 func (d *Disk) Create(name string) (vfs.File, error) {

@@ -48,10 +48,11 @@ func DoubtIndex(s *db.Store) {
 	Engine(s).Inside().OnDamage(fmt.Errorf("a test says so: %w", index.ErrDamaged))
 }
 
-// RebuildIndex is DoubtIndex, and waits until the index is built anew.
+// RebuildIndex is DoubtIndex, and waits until the index is built anew. It doubts again and again: a rebuild before it that is about to end
+// hears of nothing more.
 func RebuildIndex(s *db.Store) {
-	was := Engine(s)
-	for DoubtIndex(s); Engine(s) == was; time.Sleep(time.Millisecond) {
+	for was := Engine(s); Engine(s) == was; time.Sleep(time.Millisecond) {
+		DoubtIndex(s)
 		if _, err := s.Stats(); err != nil { // suspended or closed
 			return
 		}

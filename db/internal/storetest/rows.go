@@ -1,9 +1,9 @@
 package storetest
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
-	"hash/fnv"
 	"testing"
 
 	"github.com/dormousekv/dormouse/kv"
@@ -11,28 +11,50 @@ import (
 
 // Truth returns the right row of a tensor at position pos of p. Scope does not matter: it changes no computation.
 func Truth(d kv.Descriptor, p *kv.Prompt, tensor, pos int) []byte {
-	h := fnv.New64a()
-	fmt.Fprint(h, tensor, d.Weights, p.Adapters)
-	for i, tok := range p.Tokens[:pos+1] {
-		binary.Write(h, binary.LittleEndian, tok)
+	var row []byte
+	truths(d, p, tensor, pos, pos+1, func(_ int, b []byte) { row = b })
+	return row
+}
+
+// truths calls each with the right row of the positions [first, end) of a tensor, one after the other.
+func truths(d kv.Descriptor, p *kv.Prompt, tensor, first, end int, each func(pos int, row []byte)) {
+	h := fnv1a(14695981039346656037).add(fmt.Append(nil, tensor, d.Weights, p.Adapters))
+	for pos := range end { // a row depends on all tokens up to its own
+		h = h.add(binary.LittleEndian.AppendUint32(make([]byte, 0, 4), uint32(p.Tokens[pos])))
 		for _, s := range p.Spans {
-			if s.Start <= i && i < s.End() {
-				fmt.Fprint(h, s)
+			if s.Start <= pos && pos < s.End() {
+				h = h.add(fmt.Append(nil, s))
 			}
 		}
+		if pos >= first {
+			each(pos, row(d.Tensors[tensor], uint64(h), pos))
+		}
 	}
-	n := d.Tensors[tensor].RowBytes()
+}
+
+// fnv1a is the state of a hash/fnv.New64a, which can be gone on from at each position.
+type fnv1a uint64
+
+func (h fnv1a) add(b []byte) fnv1a {
+	for _, x := range b {
+		h = (h ^ fnv1a(x)) * 1099511628211
+	}
+	return h
+}
+
+func row(t kv.Tensor, hash uint64, pos int) []byte {
+	n := t.RowBytes()
 	if n == 0 {
 		n = 100 + pos%50
 	}
 	out := make([]byte, n)
-	x := h.Sum64() | 1
+	x := hash | 1
 	for i := range out {
 		x ^= x << 13
 		x ^= x >> 7
 		x ^= x << 17
 		out[i] = byte(x)
-		if d.Tensors[tensor].DType == kv.F16 && i%2 == 1 {
+		if t.DType == kv.F16 && i%2 == 1 {
 			out[i] = 0x38 | out[i]&0x83 // finite, of one magnitude
 		}
 	}
@@ -48,9 +70,7 @@ func Filled(d kv.Descriptor, p *kv.Prompt, first, end int) kv.Rows {
 			continue
 		}
 		mem := make([]byte, 0, (end-first)*t.RowBytes())
-		for pos := first; pos < end; pos++ {
-			mem = append(mem, Truth(d, p, i, pos)...)
-		}
+		truths(d, p, i, first, end, func(_ int, row []byte) { mem = append(mem, row...) })
 		rows[i] = kv.Packed(first, end-first, mem)
 	}
 	return rows
@@ -96,20 +116,17 @@ func CheckRows(t testing.TB, d kv.Descriptor, p *kv.Prompt, rows kv.Rows, n int)
 			}
 			continue
 		}
-		size := tensor.RowBytes()
-		for pos := range rows[i].Count() {
-			got := mem[pos*size : (pos+1)*size]
-			switch {
-			case pos >= n:
-				for _, b := range got {
-					if b != 0 {
-						t.Fatalf("tensor %d row %d beyond the %d restored tokens is not zero", i, pos, n)
-					}
-				}
-			case group.Kind == kv.Window && pos < n-group.Window:
-			case string(got) != string(Truth(d, p, i, pos)):
+		if beyond := mem[n*tensor.RowBytes():]; len(bytes.Trim(beyond, "\x00")) > 0 {
+			t.Fatalf("rows of tensor %d beyond the %d restored tokens are not zero", i, n)
+		}
+		first := 0
+		if group.Kind == kv.Window {
+			first = max(0, n-group.Window)
+		}
+		truths(d, p, i, first, n, func(pos int, row []byte) {
+			if !bytes.Equal(mem[pos*len(row):(pos+1)*len(row)], row) {
 				t.Fatalf("tensor %d row %d of %d is wrong", i, pos, n)
 			}
-		}
+		})
 	}
 }

@@ -77,9 +77,12 @@ func TestLostSegmentIsInALongHead(t *testing.T) {
 		if err := s.Retire(t.Context(), retired.Fingerprint()); err != nil {
 			t.Fatal(err)
 		}
+		background := storetest.Engine(s).Inside().CkptMu() // whose barrier would cover what is moved
+		background.Lock()
 		storetest.MoveAll(t, s, func(index.Entry) bool { return true })
 		to := storetest.Place(t, s, m, p, 1, 0)
 		image := storetest.Copy(t, dir)
+		background.Unlock()
 		reader.Close()
 		if err := os.Remove(folder.SegmentPath(image, to.Segment)); err != nil {
 			t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 // damaged index rebuilt.
 func (e *Engine) Start(onDamage func(error)) {
 	e.onDamage = onDamage
-	if w, ok := e.FS.(Watcher); ok {
+	if w, ok := e.o.FS.(Watcher); ok {
 		w.Started(e)
 	}
 	e.bloomLoad.start()

@@ -1,10 +1,17 @@
 package engine_test
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -77,4 +84,130 @@ func bulky() kv.Descriptor {
 		d.Tensors[i].Width = 64
 	}
 	return d
+}
+
+// When what is reserved in the log's file is used up on a full disk, the worker comes to a checkpoint, which goes on in the
+// spare, though it cannot log the removals that are due before.
+func TestWorkerMakesRoomInTheLog(t *testing.T) {
+	dir := t.TempDir()
+	o := storetest.Options()
+	var full atomic.Bool
+	disk := storetest.Full(&full)
+	o.Budget = 8 << 20 // a step is 128 KiB
+	s := storetest.OpenOn(t, disk, dir, o)
+	m := storetest.Model(t, s, crashtest.Plain())
+	p := kv.Prompt{Tokens: crashtest.Tokens(1, 16)} // its refs are short
+	storetest.Put(t, m, p)
+	for i := range 3000 { // so that few removals use up what is reserved
+		if err := m.SetRef(t.Context(), fmt.Sprintf("%020d", i), p, db.RefOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Checkpoint(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.SetRef(t.Context(), "expires", p, db.RefOptions{TTL: time.Millisecond}); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(5 * time.Millisecond)
+	full.Store(true)
+	var err error
+	i := 0
+	for ; i < 3000 && err == nil; i++ {
+		err = s.DeleteRef(t.Context(), fmt.Sprintf("%020d", i))
+	}
+	for err == nil { // small ones, too
+		err = s.DeleteRef(t.Context(), "expires")
+	}
+	if !errors.Is(err, db.ErrNoSpace) {
+		t.Fatalf("the log is not used up after %d refs: %v", i, err)
+	}
+	for range 3 { // the first turn says what it could not do
+		err = storetest.Engine(s).Inside().Turn(t.Context(), true)
+	}
+	if err != nil {
+		t.Errorf("the worker: %v", err)
+	}
+	if err := s.DeleteRef(t.Context(), fmt.Sprintf("%020d", i)); err != nil {
+		t.Errorf("after the worker's turn: %v", err)
+	}
+	full.Store(false)
+}
+
+// A store that was killed on a full disk deletes and evicts there in the place of its Bloom filter, where nothing is left of the space that
+// was reserved for the log: nobody has to make room first. What was deleted stays deleted, and the rest is there, after further kills.
+func TestKilledOnAFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	o := storetest.Options()
+	s := storetest.Open(t, dir, o)
+	m := storetest.Model(t, s, crashtest.Plain())
+	prompts := make([]kv.Prompt, 8)
+	for i := range prompts {
+		prompts[i] = kv.Prompt{Tokens: crashtest.Tokens(i+1, 64)}
+		storetest.Put(t, m, prompts[i])
+		if i == 4 {
+			storetest.Eventually(t, "the Bloom filter is built", func() bool { return storetest.Engine(s).Inside().Bloom().Load() != nil })
+			if err := s.Checkpoint(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	dir = storetest.Copy(t, dir)
+	if err := os.Remove(filepath.Join(dir, storetest.LogDir, "next.wal.tmp")); err != nil {
+		t.Fatal(err)
+	}
+	cutReserved(t, dir)
+	var full atomic.Bool
+	full.Store(true)
+	disk := storetest.Full(&full)
+	for i := range 3 {
+		s := storetest.OpenOn(t, disk, dir, o)
+		m := storetest.Model(t, s, crashtest.Plain())
+		if _, err := m.Delete(t.Context(), kv.Prompt{Tokens: prompts[i].Tokens[:1]}); err != nil {
+			t.Fatalf("kill %d: %v", i, err)
+		}
+		if n, err := storetest.Engine(s).Inside().EvictBlocks(1); n == 0 || err != nil {
+			t.Fatalf("kill %d: %d blocks evicted, %v", i, n, err)
+		}
+		killed := storetest.Copy(t, dir)
+		storetest.Crash(s)
+		dir = killed
+	}
+	full.Store(false)
+	s = storetest.OpenOn(t, disk, dir, o)
+	m = storetest.Model(t, s, crashtest.Plain())
+	for i, p := range prompts {
+		n, why := storetest.Restore(t, m, p)
+		if i < 3 && n > 0 {
+			t.Errorf("prompt %d was deleted: %d tokens are back, %v", i, n, why)
+		}
+	}
+	storetest.Expect(t, m, prompts[len(prompts)-1], 64)
+	storetest.Put(t, m, prompts[0])
+	if err := s.Checkpoint(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	rep, err := admin.VerifyStore(t.Context(), s, admin.VerifyOptions{})
+	if err != nil || len(rep.Damage) > 0 {
+		t.Fatalf("%v, %v", rep.Damage, err)
+	}
+}
+
+// cutReserved cuts what is reserved behind the end of the log.
+func cutReserved(t *testing.T, dir string) {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, storetest.LogDir, "*.wal"))
+	if err != nil || len(names) == 0 {
+		t.Fatal(names, err)
+	}
+	for _, name := range names {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := len(bytes.TrimRight(b, "\x00"))
+		if err := os.Truncate(name, int64(n+7)/8*8); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

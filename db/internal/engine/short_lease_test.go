@@ -18,12 +18,7 @@ func TestPutAwaitsShortLeases(t *testing.T) {
 	s := storetest.Open(t, t.TempDir(), o)
 	m := storetest.Model(t, s, crashtest.Plain())
 	n := 0
-	next := func() error {
-		n++
-		p := kv.Prompt{Tokens: crashtest.Tokens(n, 320)}
-		_, err := m.Put(t.Context(), p, storetest.Filled(crashtest.Plain(), &p, 0, 320), db.PutOptions{})
-		return err
-	}
+	next := func() error { n++; return putNth(t, m, n) }
 	for storetest.Stats(t, s).Evicted == 0 {
 		if err := next(); err != nil {
 			t.Fatal(err)

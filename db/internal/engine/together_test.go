@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"errors"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -9,8 +10,11 @@ import (
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/admin"
+	"github.com/dormousekv/dormouse/db/internal/check"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/db/internal/write"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -102,4 +106,136 @@ func TestLogBesideCheckpoint(t *testing.T) {
 		t.Error(err)
 	}
 	beside.Wait()
+}
+
+// A scope that begins within the first 16 tokens ends the first block there. What is stored behind it is found all the same,
+// by the filter that puts have added to and by one that was rebuilt.
+func TestScopeBeginsWithinTheOpening(t *testing.T) {
+	for _, at := range []int{1, 10, 15, 16, 17} {
+		s := storetest.Open(t, t.TempDir(), storetest.Options())
+		m := storetest.Model(t, s, crashtest.Plain())
+		p := kv.Prompt{Tokens: crashtest.Tokens(1, 100), Scope: "alice", ScopeStart: at}
+		storetest.Put(t, m, p)
+		storetest.Eventually(t, "the Bloom filter is built", func() bool { return storetest.Engine(s).Inside().Bloom().Load() != nil })
+		if n, reason := storetest.Restore(t, m, p); n != 100 {
+			t.Errorf("scope at %d: %d tokens (%v), expected 100", at, n, reason)
+		}
+		if err := storetest.Engine(s).RebuildBloom(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n, reason := storetest.Restore(t, m, p); n != 100 {
+			t.Errorf("scope at %d, after the filter was rebuilt: %d tokens (%v), expected 100", at, n, reason)
+		}
+	}
+}
+
+// An extension completes its first block with rows of a stored one. If that is deleted before the new block is published, the
+// deleted rows must not come back in it.
+func TestDeletedRowsAreNotBorrowed(t *testing.T) {
+	for _, d := range []kv.Descriptor{crashtest.Plain(), crashtest.Windowed(40)} {
+		s := storetest.Open(t, t.TempDir(), storetest.Options())
+		m := storetest.Model(t, s, d)
+		short := kv.Prompt{Tokens: crashtest.Tokens(1, 40)}
+		long := kv.Prompt{Tokens: crashtest.Concat(short.Tokens, crashtest.Tokens(2, 20))}
+		storetest.Put(t, m, short)
+		w := storetest.Engine(s).Inside().NewPut(storetest.Engine(s).Catalog.Model(m.Fingerprint()), storetest.Filled(d, &long, 38, 60), nil, write.Options{Codec: storetest.Options().Codec})
+		if err := w.Plan(&long); err != nil {
+			t.Fatal(err)
+		}
+		first, err := w.Known()
+		for i := first; i < w.Chain.Len() && err == nil; i++ {
+			err = w.Block(t.Context(), i)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if del, err := m.Delete(t.Context(), short.Prefix(36)); err != nil || del.Blocks != 1 {
+			t.Fatalf("%+v, %v", del, err)
+		}
+		if err := w.Publish(t.Context()); !errors.Is(err, db.ErrNotStored) {
+			t.Errorf("%s: an extension of what was deleted: %v", d.Name, err)
+		}
+		w.Release()
+		storetest.Expect(t, m, long, 32)
+		if n, _ := storetest.Engine(s).Pins.Counts(); n > 0 {
+			t.Errorf("%s: %d blocks are still pinned", d.Name, n)
+		}
+	}
+}
+
+// A dead segment that is unlinked while Verify is at work is no damage.
+func TestVerifyBesideUnlinking(t *testing.T) {
+	s := storetest.Open(t, t.TempDir(), storetest.Options())
+	m := storetest.Model(t, s, crashtest.Plain())
+	keep, gone := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}, kv.Prompt{Tokens: crashtest.Tokens(2, 64)}
+	for _, p := range []kv.Prompt{keep, gone} { // each in a segment of its own
+		storetest.Put(t, m, p)
+		if err := errors.Join(s.Suspend(t.Context()), s.Resume(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	x, err := m.Match(t.Context(), gone, db.MatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Delete(t.Context(), gone); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Delete(t.Context(), gone.Prefix(1)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := s.Checkpoint(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := len(storetest.Engine(s).Segments.Segments())
+	unlink := sync.OnceFunc(func() {
+		done := make(chan error) // somebody else does it
+		go func() { done <- errors.Join(x.Close(), storetest.Engine(s).Inside().Reclaim(t.Context())) }()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	if out, err := check.Segments(t.Context(), storetest.Engine(s), func(engine.Progress) { unlink() }); err != nil || len(out.Damage) > 0 {
+		t.Errorf("%v, %v", out.Damage, err)
+	}
+	if after := len(storetest.Engine(s).Segments.Segments()); after != before-1 {
+		t.Fatalf("%d segments, %d before: this test shows nothing", after, before)
+	}
+}
+
+// A put that leaves a part of its prompt to another put, which was faster, is not acknowledged if that part was deleted before
+// its own is published.
+func TestPutCountsOnNothingDeleted(t *testing.T) {
+	for _, d := range []kv.Descriptor{crashtest.Plain(), crashtest.Windowed(40)} {
+		s := storetest.Open(t, t.TempDir(), storetest.Options())
+		m := storetest.Model(t, s, d)
+		p := kv.Prompt{Tokens: crashtest.Tokens(1, 48)}
+		storetest.Put(t, m, p.Prefix(16))
+		w := storetest.Engine(s).Inside().NewPut(storetest.Engine(s).Catalog.Model(m.Fingerprint()), storetest.Filled(d, &p, 0, 48), nil, write.Options{Codec: storetest.Options().Codec})
+		if err := w.Plan(&p); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Known(); err != nil {
+			t.Fatal(err)
+		}
+		err := errors.Join(w.Block(t.Context(), 0), w.Block(t.Context(), 1))
+		storetest.Put(t, m, p)
+		if err := errors.Join(err, w.Block(t.Context(), 2)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := m.Delete(t.Context(), p.Prefix(1)); err != nil {
+			t.Fatal(err)
+		}
+		storetest.Put(t, m, p.Prefix(16))
+		if err := w.Publish(t.Context()); !errors.Is(err, db.ErrNotStored) {
+			t.Errorf("%s: published above what was deleted: %v", d.Name, err)
+		}
+		w.Release()
+		storetest.Expect(t, m, p, 16)
+		if n, _ := storetest.Engine(s).Pins.Counts(); n > 0 {
+			t.Errorf("%s: %d blocks are still pinned", d.Name, n)
+		}
+	}
 }

@@ -20,24 +20,18 @@ func TestFilterBuiltDuringACheckpoint(t *testing.T) {
 	m, e := storetest.Model(t, s, crashtest.Plain()), storetest.Engine(s)
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 32)}
 	storetest.Put(t, m, p)
-	if err := s.Checkpoint(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Checkpoint(t.Context()))
 	storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(2, 32)})
 
 	e.Inside().CkptMu().Lock()
 	finish, err := e.Inside().Freeze()
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	for range 2 {
 		if n, err := e.Inside().EvictBlocks(1); err != nil || n != 1 {
 			t.Fatal(n, err)
 		}
 	}
-	if err := e.RebuildBloom(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, e.RebuildBloom(t.Context()))
 	err = finish(t.Context())
 	e.Inside().CkptMu().Unlock()
 	if err != nil {
@@ -47,12 +41,8 @@ func TestFilterBuiltDuringACheckpoint(t *testing.T) {
 	back := 0
 	for seed := range uint64(12) {
 		image, err := d.PowerCut(rand.New(rand.NewPCG(seed, 1)), dirs.Next())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := crashtest.Reboot(image, image.Dir()); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, err)
+		storetest.OK(t, crashtest.Reboot(image, image.Dir()))
 		s := storetest.OpenOn(t, image, image.Dir(), o)
 		storetest.Stats(t, s) // waits for the filter
 		if storetest.Engine(s).Counts().Blocks == 4 {
@@ -82,15 +72,11 @@ func TestBloomFileOlderThanIndex(t *testing.T) {
 	s := storetest.Open(t, dir, storetest.Options())
 	m := storetest.Model(t, s, crashtest.Plain())
 	storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(1, 64)})
-	if err := s.Checkpoint(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Checkpoint(t.Context()))
 	p := kv.Prompt{Tokens: crashtest.Tokens(2, 64)}
 	storetest.Put(t, m, p)
 	e := storetest.Engine(s)
-	if err := e.Inside().HalfCheckpoint(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, e.Inside().HalfCheckpoint(t.Context()))
 	storetest.Crash(s)
 	s = storetest.Open(t, dir, storetest.Options())
 	storetest.Expect(t, storetest.Model(t, s, crashtest.Plain()), p, 64)

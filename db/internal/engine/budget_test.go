@@ -59,15 +59,11 @@ func TestRoundsMakeRoom(t *testing.T) {
 		p := kv.Prompt{Tokens: crashtest.Tokens(i, 320)}
 		rows := storetest.Filled(d, &p, 0, 320)
 		x, err := m.Match(t.Context(), p, db.MatchOptions{Limit: 319})
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, err)
 		if _, err := x.Extend(t.Context(), p, rows, db.PutOptions{}); err != nil {
 			t.Errorf("round %d: %v", i, err)
 		}
-		if err := x.Close(); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, x.Close())
 	}
 }
 
@@ -140,9 +136,7 @@ func TestBudgetHoldsAtAllTimes(t *testing.T) {
 				}
 				switch r.IntN(30) {
 				case 0, 1, 2:
-					if err := s.Checkpoint(t.Context()); err != nil {
-						t.Fatal(err)
-					}
+					storetest.OK(t, s.Checkpoint(t.Context()))
 					check(fmt.Sprint("checkpoint at ", i))
 				case 3:
 					if _, err := s.Compact(t.Context(), db.CompactOptions{All: true}); err != nil {
@@ -151,9 +145,7 @@ func TestBudgetHoldsAtAllTimes(t *testing.T) {
 					check(fmt.Sprint("compaction at ", i))
 				case 4:
 					evicted += storetest.Engine(s).Count.Evicted.Load()
-					if err := s.Close(); err != nil {
-						t.Fatal(err)
-					}
+					storetest.OK(t, s.Close())
 					s = storetest.Open(t, dir, o)
 					check(fmt.Sprint("open at ", i))
 				}
@@ -174,18 +166,14 @@ func TestOpenMatchDoesNotEmptyTheStore(t *testing.T) {
 	s := storetest.Open(t, t.TempDir(), o)
 	m := storetest.Model(t, s, crashtest.Plain())
 	x, err := m.Match(t.Context(), kv.Prompt{Tokens: crashtest.Tokens(1, 64)}, db.MatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	defer x.Close()
 	for i := 0; storetest.Stats(t, s).Evicted == 0 && !storetest.Engine(s).Inside().AboveHighWater(); i++ {
 		storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(i+1, 256)})
 	}
 	before := storetest.Engine(s).Counts().Blocks
 	for range 30 {
-		if err := storetest.Engine(s).Inside().EvictToLowWater(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, storetest.Engine(s).Inside().EvictToLowWater(t.Context()))
 	}
 	if after := storetest.Engine(s).Counts().Blocks; after < before/2 {
 		t.Fatalf("of %d blocks %d are left", before, after)
@@ -243,9 +231,7 @@ func TestBudgetWithoutHoles(t *testing.T) {
 			storetest.Put(t, m, warm[i/3])
 		}
 		x, err := m.Match(t.Context(), warm[i%len(warm)], db.MatchOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, err)
 		if want := 64; i >= len(warm)*3 && x.Tokens() != want {
 			t.Fatalf("put %d: %d tokens of a warm prompt are left, want %d", i, x.Tokens(), want)
 		}

@@ -19,9 +19,7 @@ func TestCallbacksUseTheStore(t *testing.T) {
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}
 	storetest.Put(t, m, p)
 	x, err := m.Match(t.Context(), p, db.MatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	defer x.Close()
 
 	var wait sync.WaitGroup
@@ -50,19 +48,13 @@ func TestCallbacksUseTheStore(t *testing.T) {
 	if _, _, err := m.Probe(t.Context(), p, db.MatchOptions{}); !errors.Is(err, db.ErrSuspended) {
 		t.Errorf("probe of a suspended store: %v", err)
 	}
-	if err := s.Resume(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Resume(t.Context()))
 	for b, err := range s.Blocks(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Suspend(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Resume(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, s.Suspend(t.Context()))
+		storetest.OK(t, s.Resume(t.Context()))
 		_ = b
 	}
 }

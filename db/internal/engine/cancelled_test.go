@@ -144,9 +144,7 @@ func TestCancelledAtEachPoint(t *testing.T) {
 			s := storetest.Open(t, dir, o)
 			m := storetest.Model(t, s, d)
 			storetest.Put(t, m, long(1))
-			if err := m.SetRef(t.Context(), "keep", long(1), db.RefOptions{Pinned: true}); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, m.SetRef(t.Context(), "keep", long(1), db.RefOptions{Pinned: true}))
 			fill := 3
 			if strings.HasPrefix(c.name, "put") {
 				fill = 12 // so that there is something to evict
@@ -175,21 +173,15 @@ func TestCancelledAtEachPoint(t *testing.T) {
 			}
 			storetest.Expect(t, m, long(1), 400)
 			st, err := s.Stats()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := s.Close(); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, err)
+			storetest.OK(t, s.Close())
 			report, err := admin.Verify(t.Context(), dir, admin.VerifyOptions{})
 			if err != nil || len(report.Damage) > 0 {
 				t.Fatal(err, report.Damage)
 			}
 			s = storetest.Open(t, dir, o)
 			again, err := s.Stats()
-			if err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, err)
 			if st.Blocks != again.Blocks || st.StoredRecords != again.StoredRecords || st.LiveBytes != again.LiveBytes {
 				t.Errorf("%d blocks, %d records, %d bytes; opened again %d, %d, %d", st.Blocks, st.StoredRecords, st.LiveBytes,
 					again.Blocks, again.StoredRecords, again.LiveBytes)

@@ -51,16 +51,12 @@ func TestCheckpointThatKeepsFailing(t *testing.T) {
 	}
 	image := storetest.Copy(t, dir)
 	check(storetest.Open(t, image, storetest.Options()))
-	if err := s.Checkpoint(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Checkpoint(t.Context()))
 	if files, err := os.ReadDir(filepath.Join(dir, storetest.LogDir)); err != nil || len(files) > 2 {
 		t.Fatalf("%d files of the log behind a checkpoint (%v)", len(files), err)
 	}
 	check(s)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Close())
 	report, err := admin.Verify(t.Context(), dir, admin.VerifyOptions{})
 	if err != nil || len(report.Damage) > 0 {
 		t.Fatal(err, report.Damage)
@@ -77,9 +73,7 @@ func TestKilledWithMoreToDestroyThanALogHeadHolds(t *testing.T) {
 	storetest.Put(t, m, kept)
 	storetest.Put(t, m, gone)
 	reader, err := m.Match(t.Context(), gone, db.MatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	defer reader.Close()
 	if _, err := m.Delete(t.Context(), gone.Prefix(16)); err != nil {
 		t.Fatal(err)
@@ -108,30 +102,20 @@ func TestRebuildKeepsTheLiveCopy(t *testing.T) {
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}
 	// Another put plans the first block, too, and comes second.
 	w := storetest.Engine(s).Inside().NewPut(storetest.Engine(s).Catalog.Model(m.Fingerprint()), storetest.Filled(crashtest.Plain(), &p, 0, 64), nil, write.Options{})
-	if err := errors.Join(w.Plan(&p), w.Block(t.Context(), 0)); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, errors.Join(w.Plan(&p), w.Block(t.Context(), 0)))
 	storetest.Put(t, m, p)
 	x, err := m.Match(t.Context(), p, db.MatchOptions{}) // keeps the loser's bytes
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	defer x.Close()
-	if err := w.Publish(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, w.Publish(t.Context()))
 	if w.Result.Records != 1 {
 		t.Fatalf("%d records were written twice: this test shows nothing", w.Result.Records)
 	}
 	for range 2 {
-		if err := s.Checkpoint(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, s.Checkpoint(t.Context()))
 	}
 	storetest.Crash(s, x)
-	if err := os.Remove(filepath.Join(dir, storetest.IndexFile)); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, os.Remove(filepath.Join(dir, storetest.IndexFile)))
 	s = storetest.Open(t, dir, storetest.Options())
 	storetest.Expect(t, storetest.Model(t, s, crashtest.Plain()), p, 64)
 }

@@ -28,9 +28,7 @@ func TestCloseBesideEverything(t *testing.T) {
 	kept := map[int]bool{}
 	for round := range 12 {
 		s, err := storetest.TryOpen(vfs.OS, dir, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, err)
 		var all sync.WaitGroup
 		var done atomic.Int64
 		for g := range 4 {
@@ -100,9 +98,7 @@ func TestCloseBesideEverything(t *testing.T) {
 	for id := range kept {
 		storetest.Expect(t, m, kv.Prompt{Tokens: crashtest.Tokens(id, 48)}, 48)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Close())
 	t.Log(len(kept), "prompts")
 	storetest.Eventually(t, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= before })
 }

@@ -104,9 +104,7 @@ func TestCompactOfNothing(t *testing.T) {
 			storetest.Put(t, m, kv.Tokens(crashtest.Tokens(i, 100)...))
 		}
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Close())
 	want, bytes := subfolder(t, dir)
 	same := func(how string) {
 		t.Helper()
@@ -126,9 +124,7 @@ func TestCompactOfNothing(t *testing.T) {
 		if err != nil || out.Segments != 0 || out.After != out.Before {
 			t.Errorf("live share %g: %+v, %v", share, out, err)
 		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, s.Close())
 		same(fmt.Sprintf("Store.Compact, live share %g", share))
 	}
 }

@@ -42,9 +42,7 @@ func TestDeletionInSeveralFrames(t *testing.T) {
 	for i := range 6 {
 		p := kv.Prompt{Tokens: crashtest.Concat(crashtest.Tokens(1, 64), crashtest.Tokens(2+i/2, 48), crashtest.Tokens(10+i, 40))}
 		storetest.Put(t, m, p)
-		if err := m.SetRef(t.Context(), fmt.Sprint(i), p, db.RefOptions{Pinned: true}); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, m.SetRef(t.Context(), fmt.Sprint(i), p, db.RefOptions{Pinned: true}))
 		prompts = append(prompts, p)
 	}
 	prefix := prompts[0].Prefix(20)
@@ -88,9 +86,7 @@ func TestDeletionInSeveralFrames(t *testing.T) {
 	if out, err := m.Delete(t.Context(), prefix); err != nil || out.Records < 3*removeBatch {
 		t.Fatal(out, err)
 	}
-	if err := s.Sync(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Sync(t.Context()))
 	for _, p := range prompts {
 		storetest.Expect(t, m, p, 16)
 	}

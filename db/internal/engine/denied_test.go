@@ -38,14 +38,10 @@ func TestPutsBesideASegmentThatCannotBeOpened(t *testing.T) {
 	n := 0
 	next := func() error { n++; return putNth(t, m, n) }
 	for storetest.Stats(t, s).Evicted == 0 {
-		if err := next(); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, next())
 	}
 	first := kv.Prompt{Tokens: crashtest.Tokens(n, 320)}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Close())
 	s = storetest.OpenOn(t, disk, dir, o)
 	m = storetest.Model(t, s, crashtest.Plain())
 	storetest.Expect(t, m, first, 320)
@@ -90,9 +86,7 @@ func besideDenied(t *testing.T, denied *atomic.Bool) (s *db.Store, lives []kv.Pr
 			t.Fatal(err)
 		}
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Close())
 	s = storetest.OpenOn(t, disk, dir, o)
 	m = storetest.Model(t, s, crashtest.Plain())
 	denied.Store(true)
@@ -181,13 +175,9 @@ func TestEvictionBesideASegmentThatCannotBeOpened(t *testing.T) {
 	n := 0
 	next := func() error { n++; return putNth(t, m, n) }
 	for range 12 { // below the high-water mark
-		if err := next(); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, next())
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Close())
 	s = storetest.OpenOn(t, disk, dir, o)
 	m = storetest.Model(t, s, crashtest.Plain())
 	storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(1000, 16)})
@@ -217,9 +207,7 @@ func TestMovesBesideASegmentThatCannotBeOpened(t *testing.T) {
 	for n := 1; storetest.Stats(t, s).Evicted == 0; n++ {
 		storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(n, 320)})
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Close())
 	files, err := filepath.Glob(filepath.Join(dir, storetest.SegmentsDir, "*.seg"))
 	if err != nil || len(files) == 0 {
 		t.Fatal(files, err)

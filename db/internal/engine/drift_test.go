@@ -189,12 +189,8 @@ func TestCountsAfterEverything(t *testing.T) {
 		return
 	}
 	storetest.RebuildIndex(s)
-	if err := s.Resume(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Sync(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Resume(t.Context()))
+	storetest.OK(t, s.Sync(t.Context()))
 	idle(t, "in the end", s)
 	if n, bytes := storetest.Engine(s).Segments.Pending(); n != 0 || bytes != 0 || storetest.Engine(s).Inside().Held() != 0 || len(storetest.Engine(s).Catalog.Tombstones()) != 0 {
 		t.Errorf("%d records, %d bytes wait, %d are held, %d tombstones", n, bytes, storetest.Engine(s).Inside().Held(), len(storetest.Engine(s).Catalog.Tombstones()))
@@ -202,9 +198,7 @@ func TestCountsAfterEverything(t *testing.T) {
 	type counts struct{ blocks, records, bytes int64 }
 	of := func(s *db.Store) counts {
 		st, err := s.Stats()
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, err)
 		return counts{st.Blocks, st.StoredRecords, st.LiveBytes}
 	}
 	quiet := o
@@ -234,15 +228,11 @@ func TestCountsAfterEverything(t *testing.T) {
 		}
 	}
 	killed := storetest.Copy(t, dir)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Close())
 	check("killed", killed)
 	lost := storetest.Copy(t, dir)
 	check("closed", dir)
-	if err := os.Remove(filepath.Join(lost, storetest.IndexFile)); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, os.Remove(filepath.Join(lost, storetest.IndexFile)))
 	check("without an index", lost)
 	storetest.Eventually(t, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= before })
 }
@@ -279,9 +269,7 @@ func seedOf(t testing.TB) uint64 {
 	seed := rand.Uint64()
 	if s := os.Getenv("DORMOUSE_SEED"); s != "" {
 		n, err := strconv.ParseUint(s, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, err)
 		seed = n
 	}
 	t.Logf("DORMOUSE_SEED=%d", seed)

@@ -18,9 +18,7 @@ func TestNoBarrierOnAFullDisk(t *testing.T) {
 	disk := storetest.Full(&full)
 	s := storetest.OpenOn(t, disk, t.TempDir(), o)
 	storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), kv.Prompt{Tokens: crashtest.Tokens(1, 64)})
-	if err := s.Sync(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Sync(t.Context()))
 	full.Store(true)
 	for err := error(nil); err == nil; {
 		_, err = storetest.Engine(s).Inside().LogBarrier(0)

@@ -99,16 +99,10 @@ func TestWorkerMakesRoomInTheLog(t *testing.T) {
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 16)} // its refs are short
 	storetest.Put(t, m, p)
 	for i := range 3000 { // so that few removals use up what is reserved
-		if err := m.SetRef(t.Context(), fmt.Sprintf("%020d", i), p, db.RefOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, m.SetRef(t.Context(), fmt.Sprintf("%020d", i), p, db.RefOptions{}))
 	}
-	if err := s.Checkpoint(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := m.SetRef(t.Context(), "expires", p, db.RefOptions{TTL: time.Millisecond}); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Checkpoint(t.Context()))
+	storetest.OK(t, m.SetRef(t.Context(), "expires", p, db.RefOptions{TTL: time.Millisecond}))
 	time.Sleep(5 * time.Millisecond)
 	full.Store(true)
 	var err error
@@ -147,15 +141,11 @@ func TestKilledOnAFullDisk(t *testing.T) {
 		storetest.Put(t, m, prompts[i])
 		if i == 4 {
 			storetest.Eventually(t, "the Bloom filter is built", func() bool { return storetest.Engine(s).Inside().Bloom().Load() != nil })
-			if err := s.Checkpoint(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, s.Checkpoint(t.Context()))
 		}
 	}
 	dir = storetest.Copy(t, dir)
-	if err := os.Remove(filepath.Join(dir, storetest.LogDir, "next.wal.tmp")); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, os.Remove(filepath.Join(dir, storetest.LogDir, "next.wal.tmp")))
 	cutReserved(t, dir)
 	var full atomic.Bool
 	full.Store(true)
@@ -184,9 +174,7 @@ func TestKilledOnAFullDisk(t *testing.T) {
 	}
 	storetest.Expect(t, m, prompts[len(prompts)-1], 64)
 	storetest.Put(t, m, prompts[0])
-	if err := s.Checkpoint(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Checkpoint(t.Context()))
 	rep, err := admin.VerifyStore(t.Context(), s, admin.VerifyOptions{})
 	if err != nil || len(rep.Damage) > 0 {
 		t.Fatalf("%v, %v", rep.Damage, err)
@@ -202,12 +190,8 @@ func cutReserved(t *testing.T, dir string) {
 	}
 	for _, name := range names {
 		b, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, err)
 		n := len(bytes.TrimRight(b, "\x00"))
-		if err := os.Truncate(name, int64(n+7)/8*8); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, os.Truncate(name, int64(n+7)/8*8))
 	}
 }

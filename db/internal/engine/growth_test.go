@@ -20,9 +20,7 @@ func TestGrowthDuringACheckpoint(t *testing.T) {
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 32)}
 	storetest.Put(t, m, p)
 	if err := s.Checkpoint(&askedContext{t.Context(), func() {
-		if err := m.SetRef(t.Context(), "late", p, db.RefOptions{Meta: make([]byte, db.MaxRefMeta)}); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, m.SetRef(t.Context(), "late", p, db.RefOptions{Meta: make([]byte, db.MaxRefMeta)}))
 		storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(2, 32)})
 	}}); err != nil {
 		t.Fatal(err)
@@ -30,9 +28,7 @@ func TestGrowthDuringACheckpoint(t *testing.T) {
 	if n, all := storetest.Engine(s).Inside().StateGrowth().Load(), storetest.Engine(s).Inside().Growth().Load(); n < db.MaxRefMeta || all < n+1<<10 {
 		t.Errorf("%d bytes of refs, %d in all are said to be behind the checkpoint", n, all)
 	}
-	if err := s.Checkpoint(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Checkpoint(t.Context()))
 	if n, all := storetest.Engine(s).Inside().StateGrowth().Load(), storetest.Engine(s).Inside().Growth().Load(); n != 0 || all != 0 {
 		t.Errorf("%d bytes of refs, %d in all are said to be behind the next one", n, all)
 	}

@@ -28,9 +28,7 @@ func TestRetiredModelUnderALease(t *testing.T) {
 			gone, m := storetest.Model(t, s, other), storetest.Model(t, s, crashtest.Plain())
 			evicted := func() int64 {
 				st, err := s.Stats()
-				if err != nil {
-					t.Fatal(err)
-				}
+				storetest.OK(t, err)
 				return st.Evicted
 			}
 			n := 8
@@ -38,9 +36,7 @@ func TestRetiredModelUnderALease(t *testing.T) {
 				storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(i, 320)})
 			}
 			x, err := m.Match(t.Context(), kv.Prompt{Tokens: crashtest.Tokens(0, 320)}, db.MatchOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, err)
 			defer x.Close()
 			own := storetest.Engine(s).Measure()
 			full := 0.45
@@ -53,9 +49,7 @@ func TestRetiredModelUnderALease(t *testing.T) {
 			if n := evicted(); n > 0 {
 				t.Fatalf("%d blocks are evicted before anything is retired: nothing is tested", n)
 			}
-			if err := s.Retire(t.Context(), gone.Fingerprint()); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, s.Retire(t.Context(), gone.Fingerprint()))
 			before, retired := storetest.Engine(s).Counts().Blocks, storetest.Engine(s).Measure()-own
 			for i := range 60 {
 				p := kv.Prompt{Tokens: crashtest.Tokens(1000+i, 320)}
@@ -70,21 +64,15 @@ func TestRetiredModelUnderALease(t *testing.T) {
 					break
 				}
 			}
-			if err := storetest.Engine(s).Inside().Turn(t.Context(), true); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, storetest.Engine(s).Inside().Turn(t.Context(), true))
 			if n := evicted(); n > 0 {
 				t.Errorf("%d of %d blocks are evicted for a retired model that waits for a match", n, before)
 			}
 			if held, used := storetest.Engine(s).Inside().Held(), storetest.Engine(s).Measure(); held > used {
 				t.Errorf("%d bytes wait for the match, of %d that are used", held, used)
 			}
-			if err := x.Close(); err != nil {
-				t.Fatal(err)
-			}
-			if err := s.Sync(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, x.Close())
+			storetest.OK(t, s.Sync(t.Context()))
 			if held := storetest.Engine(s).Inside().Held(); held != 0 {
 				t.Errorf("%d bytes wait for no match", held)
 			}

@@ -35,18 +35,12 @@ func TestDeleteWithADamagedIndex(t *testing.T) {
 			p, k = q, key
 		}
 	}
-	if err := s.Checkpoint(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Checkpoint(t.Context()))
 	name := filepath.Join(dir, storetest.IndexFile)
 	b, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	f, err := os.OpenFile(name, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	defer f.Close()
 	row := append(append([]byte{2}, k[:]...), 0) // of the table of blocks; its checksum comes behind the key
 	for at := 0; ; at++ {
@@ -160,16 +154,12 @@ func damagedBehind(t *testing.T, disk vfs.FS, n int) (*db.Store, *db.Model) {
 	for i := range n - 1 {
 		storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(i, 32)})
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Close())
 	s = storetest.OpenOn(t, disk, dir, storetest.Options())
 	m = storetest.Model(t, s, crashtest.Plain())
 	storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(n-1, 32)}) // so that there is something to sync
 	info, err := os.Stat(filepath.Join(dir, storetest.IndexFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	for at := int64(4 * 4096); at < info.Size(); at += 4096 {
 		storetest.Write(t, filepath.Join(dir, storetest.IndexFile), at+1000, make([]byte, 2000))
 	}

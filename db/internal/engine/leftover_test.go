@@ -48,9 +48,7 @@ func TestNewestHeadDecidesWhatIsDead(t *testing.T) {
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}
 	s := storetest.Open(t, dir, storetest.Options())
 	storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), p)
-	if err := s.Checkpoint(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Checkpoint(t.Context()))
 	e := storetest.Engine(s)
 	v := e.View()
 	if err := v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
@@ -67,9 +65,7 @@ func TestNewestHeadDecidesWhatIsDead(t *testing.T) {
 		e.Catalog.Destroyed(e.Catalog.Tombstones())
 	}
 	storetest.Crash(s)
-	if err := os.Remove(filepath.Join(dir, storetest.IndexFile)); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, os.Remove(filepath.Join(dir, storetest.IndexFile)))
 	s = storetest.Open(t, dir, storetest.Options())
 	storetest.Expect(t, storetest.Model(t, s, crashtest.Plain()), p, 64)
 }

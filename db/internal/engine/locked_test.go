@@ -46,9 +46,7 @@ func TestChildStore(t *testing.T) {
 		if _, err := m.Delete(t.Context(), kv.Prompt{Tokens: crashtest.Tokens(3, 200)[:1]}); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, s.Close())
 	}
 }
 
@@ -65,9 +63,7 @@ func TestLocked(t *testing.T) {
 	if out := inChild(t, "open", dir); !strings.Contains(out, "locked true") || !strings.Contains(out, pid) {
 		t.Errorf("open in another process: %s", out)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Close())
 	if out := inChild(t, "open", dir); !strings.Contains(out, "locked false: <nil>") {
 		t.Errorf("open in another process after Close: %s", out)
 	}
@@ -78,9 +74,7 @@ func TestLockedWithoutLock(t *testing.T) {
 	dir := t.TempDir()
 	s := storetest.Open(t, dir, storetest.Options())
 	for range 2 {
-		if err := os.Remove(filepath.Join(dir, storetest.LockFile)); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, os.Remove(filepath.Join(dir, storetest.LockFile)))
 		if _, err := admin.Verify(t.Context(), dir, admin.VerifyOptions{}); !errors.Is(err, db.ErrLocked) { // it makes no LOCK
 			t.Errorf("verify: %v", err)
 		}
@@ -90,13 +84,9 @@ func TestLockedWithoutLock(t *testing.T) {
 		if out := inChild(t, "open", dir); !strings.Contains(out, "locked true") {
 			t.Errorf("open in another process: %s", out)
 		}
-		if err := errors.Join(s.Suspend(t.Context()), s.Resume(t.Context())); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, errors.Join(s.Suspend(t.Context()), s.Resume(t.Context())))
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Close())
 	if out := inChild(t, "open", dir); !strings.Contains(out, "locked false: <nil>") {
 		t.Errorf("open in another process after Close: %s", out)
 	}

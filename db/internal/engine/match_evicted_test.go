@@ -34,9 +34,7 @@ func TestMatchBesideAnEviction(t *testing.T) {
 	s := storetest.Open(t, dir, storetest.Options())
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 48)}
 	storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), p)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Close())
 	fs := &openHook{FS: vfs.OS}
 	o := storetest.Options()
 	s = storetest.OpenOn(t, fs, dir, o)
@@ -51,9 +49,7 @@ func TestMatchBesideAnEviction(t *testing.T) {
 	fs.before.Store(&evict)
 	q := p.Prefix(40)
 	x, err := m.Match(t.Context(), q, db.MatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	defer x.Close()
 	if !met {
 		t.Fatal("nothing was evicted meanwhile")
@@ -79,9 +75,7 @@ func TestMatchBesideAStateThatGoes(t *testing.T) {
 		for _, n := range []int{20, 32, 45, 64} {
 			storetest.PutState(t, storetest.Model(t, s, d), p.Prefix(n), 0)
 		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, s.Close())
 		fs := &openHook{FS: vfs.OS}
 		o := storetest.Options()
 		s = storetest.OpenOn(t, fs, dir, o)
@@ -96,9 +90,7 @@ func TestMatchBesideAStateThatGoes(t *testing.T) {
 		fs.before.Store(&thin)
 		q := p.Prefix(40)
 		x, err := m.Match(t.Context(), q, db.MatchOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, err)
 		defer x.Close()
 		if !met {
 			t.Fatal("no state went meanwhile")

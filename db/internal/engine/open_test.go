@@ -54,9 +54,7 @@ func TestDirectoriesOfKilledProcessAreSynced(t *testing.T) {
 	for made := range 3 {
 		top := t.TempDir()
 		dirs := []string{top, filepath.Join(top, "app"), filepath.Join(top, "app", "kv")}
-		if err := os.MkdirAll(dirs[made], 0o700); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, os.MkdirAll(dirs[made], 0o700))
 		var synced []string
 		storetest.OpenOn(t, syncedDirs(&synced), dirs[2], storetest.Options())
 		want := []string{filepath.Dir(top), top, dirs[1]}[made:]
@@ -72,34 +70,22 @@ func TestReadOnlyWithoutLock(t *testing.T) {
 	s := storetest.Open(t, dir, storetest.Options())
 	p := kv.Tokens(crashtest.Tokens(1, 48)...)
 	storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), p)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Close())
 	lock := filepath.Join(dir, storetest.LockFile)
-	if err := os.Remove(lock); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, os.Remove(lock))
 	o := storetest.Options()
 	o.ReadOnly = true
 	other := storetest.Open(t, dir, o) // several may read it
 	s = storetest.Open(t, dir, o)
 	storetest.Expect(t, storetest.Model(t, other, crashtest.Plain()), p, 48)
-	if err := other.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, other.Close())
 	m := storetest.Model(t, s, crashtest.Plain())
 	for range 2 {
-		if err := s.Suspend(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Resume(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, s.Suspend(t.Context()))
+		storetest.OK(t, s.Resume(t.Context()))
 		storetest.Expect(t, m, p, 48)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Close())
 	if _, err := os.Stat(lock); err == nil {
 		t.Error("a store that is only read has got a LOCK")
 	}

@@ -73,9 +73,7 @@ func TestRefWhosePrefixIsPutAnew(t *testing.T) {
 	p := kv.Tokens(crashtest.Tokens(1, 64)...)
 	storetest.Put(t, m, p)
 	found := e.Search.Lookup(engine.Searched(e.Catalog.Model(m.Fingerprint())), &p, len(p.Tokens), false)
-	if err := found.Find(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, found.Find())
 	rests := found.AppendRests(nil)
 	if _, err := m.Delete(t.Context(), p.Prefix(50)); err != nil {
 		t.Fatal(err)

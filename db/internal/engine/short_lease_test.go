@@ -20,9 +20,7 @@ func TestPutAwaitsShortLeases(t *testing.T) {
 	n := 0
 	next := func() error { n++; return putNth(t, m, n) }
 	for storetest.Stats(t, s).Evicted == 0 {
-		if err := next(); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, next())
 	}
 	short := storetest.Engine(s).Inside().Shorts().Acquire(storetest.Engine(s).Segments)
 	done := make(chan error)
@@ -44,9 +42,7 @@ func TestPutAwaitsShortLeases(t *testing.T) {
 		}
 	}
 	storetest.Engine(s).Inside().Shorts().Release(short)
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, <-done)
 	if x, err := m.Match(t.Context(), kv.Prompt{Tokens: crashtest.Tokens(n, 320)}, db.MatchOptions{}); err != nil || x.Tokens() != 320 {
 		t.Error(err, x.Tokens())
 	} else {

@@ -18,18 +18,14 @@ import (
 // openFiles lists what this process has open, or mapped, in dir.
 func openFiles(t *testing.T, dir string) (out []string) {
 	fds, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	for _, fd := range fds {
 		if name, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && strings.HasPrefix(name, dir) {
 			out = append(out, name)
 		}
 	}
 	maps, err := os.ReadFile("/proc/self/maps")
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	for line := range strings.Lines(string(maps)) {
 		if strings.Contains(line, dir) {
 			out = append(out, "map: "+line)
@@ -52,18 +48,14 @@ func TestSuspend(t *testing.T) {
 	matches := map[string]*db.Match{}
 	for name, p := range map[string]kv.Prompt{"kept": one, "deleted": three} {
 		x, err := m.Match(t.Context(), p, db.MatchOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, err)
 		defer x.Close()
 		matches[name] = x
 	}
 	if runtime.GOOS == "linux" && len(openFiles(t, dir)) == 0 {
 		t.Fatal("an open store has no open file: the test looks in the wrong place")
 	}
-	if err := s.Suspend(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Suspend(t.Context()))
 	if runtime.GOOS == "linux" {
 		if left := openFiles(t, dir); len(left) > 0 {
 			t.Errorf("suspended, but open: %v", left)
@@ -73,9 +65,7 @@ func TestSuspend(t *testing.T) {
 		t.Errorf("match while suspended: %v", err)
 	}
 	inChild(t, "use", dir)
-	if err := s.Resume(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Resume(t.Context()))
 	for name, want := range map[string]int{"kept": 200, "deleted": 0} {
 		x := matches[name]
 		rows := storetest.Empty(d, 200)
@@ -103,9 +93,7 @@ func TestMatchMethodsAndSuspend(t *testing.T) {
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}
 	storetest.Put(t, m, p)
 	x, err := m.Match(t.Context(), p, db.MatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	again := func(f func()) {

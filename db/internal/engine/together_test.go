@@ -120,9 +120,7 @@ func TestScopeBeginsWithinTheOpening(t *testing.T) {
 		if n, reason := storetest.Restore(t, m, p); n != 100 {
 			t.Errorf("scope at %d: %d tokens (%v), expected 100", at, n, reason)
 		}
-		if err := storetest.Engine(s).RebuildBloom(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, storetest.Engine(s).RebuildBloom(t.Context()))
 		if n, reason := storetest.Restore(t, m, p); n != 100 {
 			t.Errorf("scope at %d, after the filter was rebuilt: %d tokens (%v), expected 100", at, n, reason)
 		}
@@ -139,9 +137,7 @@ func TestDeletedRowsAreNotBorrowed(t *testing.T) {
 		long := kv.Prompt{Tokens: crashtest.Concat(short.Tokens, crashtest.Tokens(2, 20))}
 		storetest.Put(t, m, short)
 		w := storetest.Engine(s).Inside().NewPut(storetest.Engine(s).Catalog.Model(m.Fingerprint()), storetest.Filled(d, &long, 38, 60), nil, write.Options{Codec: storetest.Options().Codec})
-		if err := w.Plan(&long); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, w.Plan(&long))
 		first, err := w.Known()
 		for i := first; i < w.Chain.Len() && err == nil; i++ {
 			err = w.Block(t.Context(), i)
@@ -170,14 +166,10 @@ func TestVerifyBesideUnlinking(t *testing.T) {
 	keep, gone := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}, kv.Prompt{Tokens: crashtest.Tokens(2, 64)}
 	for _, p := range []kv.Prompt{keep, gone} { // each in a segment of its own
 		storetest.Put(t, m, p)
-		if err := errors.Join(s.Suspend(t.Context()), s.Resume(t.Context())); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, errors.Join(s.Suspend(t.Context()), s.Resume(t.Context())))
 	}
 	x, err := m.Match(t.Context(), gone, db.MatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	if _, err := m.Delete(t.Context(), gone); err != nil {
 		t.Fatal(err)
 	}
@@ -185,9 +177,7 @@ func TestVerifyBesideUnlinking(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := s.Checkpoint(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, s.Checkpoint(t.Context()))
 	}
 	before := len(storetest.Engine(s).Segments.Segments())
 	unlink := sync.OnceFunc(func() {
@@ -214,17 +204,13 @@ func TestPutCountsOnNothingDeleted(t *testing.T) {
 		p := kv.Prompt{Tokens: crashtest.Tokens(1, 48)}
 		storetest.Put(t, m, p.Prefix(16))
 		w := storetest.Engine(s).Inside().NewPut(storetest.Engine(s).Catalog.Model(m.Fingerprint()), storetest.Filled(d, &p, 0, 48), nil, write.Options{Codec: storetest.Options().Codec})
-		if err := w.Plan(&p); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, w.Plan(&p))
 		if _, err := w.Known(); err != nil {
 			t.Fatal(err)
 		}
 		err := errors.Join(w.Block(t.Context(), 0), w.Block(t.Context(), 1))
 		storetest.Put(t, m, p)
-		if err := errors.Join(err, w.Block(t.Context(), 2)); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, errors.Join(err, w.Block(t.Context(), 2)))
 		if _, err := m.Delete(t.Context(), p.Prefix(1)); err != nil {
 			t.Fatal(err)
 		}

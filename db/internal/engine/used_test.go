@@ -56,15 +56,11 @@ func testLastUsed(t *testing.T) {
 		if err != nil || x.Tokens() != n {
 			t.Fatalf("%d tokens, %v", x.Tokens(), err)
 		}
-		if err := x.Close(); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, x.Close())
 	}
 	reopen := func() {
 		t.Helper()
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, s.Close())
 		s = storetest.Open(t, dir, storetest.Options())
 		m = storetest.Model(t, s, crashtest.Plain())
 	}
@@ -74,9 +70,7 @@ func testLastUsed(t *testing.T) {
 	at(200)
 	match(32)
 	at(250) // the match was earlier, whenever that is written
-	if err := s.Checkpoint(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Checkpoint(t.Context()))
 	want("match", 100, 200, 100)
 	reopen()
 	want("opened again", 100, 200, 100)

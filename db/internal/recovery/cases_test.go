@@ -110,7 +110,5 @@ func TestOpenGivesNothingUpForWantOfFiles(t *testing.T) {
 	image.Before(nil)
 	x = &crashRun{d: image, k: w.k}
 	defer x.kill()
-	if err := w.j.compare(x, false); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, w.j.compare(x, false))
 }

@@ -52,9 +52,7 @@ func TestOpenAfterAFailedSyncWhosePagesAreGone(t *testing.T) {
 		w.j.cut = true
 		for seed := range uint64(6) {
 			image, err := w.d.PowerCut(rand.New(rand.NewPCG(seed, 5)), crashtest.NewDirs(t).Next())
-			if err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, err)
 			f, err := image.Create(filepath.Join(image.Dir(), storetest.UnsyncedFile)) // it is the same boot
 			if err == nil {
 				err = f.Close()
@@ -79,9 +77,7 @@ func TestOpenAfterAFailedSyncWithABadSector(t *testing.T) {
 	w.steps(t, putAll()...)
 	w.kill()
 	mark, err := w.d.Create(filepath.Join(w.d.Dir(), storetest.UnsyncedFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	mark.Close()
 	bad := failBehind(w.d, 0, func(op crashfs.Op) bool {
 		return op.Kind == "read" && strings.HasPrefix(op.Name, storetest.SegmentsDir) && op.Len >= 4096

@@ -32,9 +32,7 @@ func TestStoreOfAnotherHash(t *testing.T) {
 			if lost == storetest.FormatFile {
 				delete(files, storetest.FormatFile)
 			}
-			if err := files.Write(dir); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, files.Write(dir))
 			refusesAsItIs(t, name+" without "+lost, dir)
 		}
 	}
@@ -45,9 +43,7 @@ func TestStoreOfAnotherVersion(t *testing.T) {
 	sound := t.TempDir()
 	s := storetest.Open(t, sound, storetest.Options())
 	storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), kv.Prompt{Tokens: crashtest.Tokens(1, 64)})
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Close())
 	logs, err := filepath.Glob(filepath.Join(sound, storetest.LogDir, "*.wal"))
 	if err != nil || len(logs) == 0 {
 		t.Fatal(logs, err)
@@ -59,16 +55,12 @@ func TestStoreOfAnotherVersion(t *testing.T) {
 			dir := storetest.Copy(t, sound)
 			file := filepath.Join(dir, name)
 			b, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, err)
 			le := binary.LittleEndian
 			version := le.Uint32(b[at.version:]) + by
 			le.PutUint32(b[at.version:], version)
 			le.PutUint64(b[at.sum:], xxhash.Sum64(b[:at.sum]))
-			if err := os.WriteFile(file, b, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, os.WriteFile(file, b, 0o600))
 			refusesAsItIs(t, fmt.Sprintf("%s of version %d", name, version), dir)
 		}
 	}
@@ -78,9 +70,7 @@ func TestStoreOfAnotherVersion(t *testing.T) {
 func refusesAsItIs(t *testing.T, what, dir string) {
 	t.Helper()
 	before, err := storetest.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	readOnly := storetest.Options()
 	readOnly.ReadOnly = true
 	for who, do := range map[string]func() error{
@@ -97,9 +87,7 @@ func refusesAsItIs(t *testing.T, what, dir string) {
 		}
 	}
 	after, err := storetest.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	delete(before, storetest.LockFile)
 	delete(after, storetest.LockFile)
 	if !maps.EqualFunc(before, after, bytes.Equal) {

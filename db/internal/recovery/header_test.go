@@ -19,15 +19,11 @@ import (
 func loseHeader(t *testing.T, dir string) {
 	t.Helper()
 	f, err := os.OpenFile(filepath.Join(dir, storetest.FirstSegment), os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	if _, err := f.WriteAt(make([]byte, 4096), 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, f.Close())
 }
 
 // diesBeforeFrame puts n tokens of the first chat, and kills the process between records and frame: nothing names the records in
@@ -73,15 +69,11 @@ func TestPowerCutTakesHeaderWhereNothingLives(t *testing.T) {
 		n := len(x.p.Tokens)
 		w, image := headerless(t, n)
 		if without != "" {
-			if err := image.Remove(filepath.Join(image.Dir(), without)); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, image.Remove(filepath.Join(image.Dir(), without)))
 		}
 		run := nextRun(t, image, w.k, newCrashJournal(w.k))
 		for _, kind := range []string{"open", "sync", "checkpoint", "reopen", "put", "reopen"} {
-			if err := run.do(crashOp{kind: kind, chat: 0, n: n}); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, run.do(crashOp{kind: kind, chat: 0, n: n}))
 			if rep, err := admin.VerifyStore(t.Context(), run.s, admin.VerifyOptions{}); err != nil || len(rep.Damage) > 0 {
 				t.Errorf("without %q, %s: %v, %v", without, kind, err, rep.Damage)
 			}
@@ -123,9 +115,7 @@ func TestHeaderlessSegmentComesBack(t *testing.T) {
 		}
 		last := nextRun(t, back, w.k, newCrashJournal(w.k))
 		for _, kind := range []string{"open", "put", "checkpoint", "reopen"} {
-			if err := last.do(crashOp{kind: kind, chat: 0, n: n}); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, last.do(crashOp{kind: kind, chat: 0, n: n}))
 			if rep, err := admin.VerifyStore(t.Context(), last.s, admin.VerifyOptions{}); err != nil || len(rep.Damage) > 0 {
 				t.Errorf("without %q, %s: %v, %v", without, kind, err, rep.Damage)
 			}
@@ -174,9 +164,7 @@ func TestHeaderLostOfCutSegment(t *testing.T) {
 	image := storetest.Copy(t, dir)
 	name := filepath.Join(image, storetest.SegmentsDir, "0000000000000001.seg")
 	loseHeader(t, image)
-	if err := os.Truncate(name, end-8192); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, os.Truncate(name, end-8192))
 	s = storetest.Open(t, image, storetest.Options())
 	m = storetest.Model(t, s, crashtest.Plain())
 	if err := s.Sync(t.Context()); err != nil {

@@ -19,19 +19,13 @@ func damagedAtClose(t *testing.T) *crashRun {
 	next := nextRun(t, image, w.k, w.j)
 	next.steps(t, crashOp{kind: "open"})
 	x, err := next.model(0).Match(t.Context(), crashChats()[0].p, db.MatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	x.Close()
 	f, err := os.OpenFile(filepath.Join(image.Dir(), storetest.IndexFile), os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	defer f.Close()
 	info, err := f.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	tables := 2 * int64(os.Getpagesize()) // behind the meta pages
 	b := make([]byte, info.Size()-tables)
 	if _, err := f.ReadAt(b, tables); err != nil {

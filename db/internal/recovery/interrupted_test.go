@@ -45,13 +45,9 @@ func TestInterruptedRebuild(t *testing.T) {
 			kept, gone := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}, kv.Prompt{Tokens: crashtest.Tokens(2, 64)}
 			storetest.Put(t, m, kept)
 			storetest.Put(t, m, gone)
-			if err := m.SetRef(t.Context(), "kept", kept, db.RefOptions{Pinned: true}); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, m.SetRef(t.Context(), "kept", kept, db.RefOptions{Pinned: true}))
 			reader, err := m.Match(t.Context(), gone, db.MatchOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, err)
 			if _, err := m.Delete(t.Context(), gone.Prefix(16)); err != nil {
 				t.Fatal(err)
 			}
@@ -60,9 +56,7 @@ func TestInterruptedRebuild(t *testing.T) {
 			}
 			dir = storetest.Copy(t, dir) // killed while somebody still reads what was deleted
 			reader.Close()
-			if err := os.RemoveAll(filepath.Join(dir, storetest.LogDir)); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, os.RemoveAll(filepath.Join(dir, storetest.LogDir)))
 			for range 2 {
 				dir = interrupt(t, dir)
 			}

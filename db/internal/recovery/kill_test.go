@@ -147,17 +147,13 @@ func TestKill(t *testing.T) {
 func killRun(t *testing.T, k killMode, dir string, r *rand.Rand) []string {
 	t.Helper()
 	from, to, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	defer from.Close()
 	c := exec.Command(os.Args[0], "-test.run=^TestKillChild$")
 	c.Env = append(os.Environ(), "DORMOUSE_CHILD=work", "DORMOUSE_CHILD_DIR="+dir,
 		"DORMOUSE_CHILD_MODE="+fmt.Sprint(k.power, " ", k.frequent, " ", k.small, " ", r.Uint64()))
 	c.ExtraFiles = []*os.File{to}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, c.Start())
 	to.Close()
 	in := bufio.NewReader(from)
 	var lines []string
@@ -232,9 +228,7 @@ func killCompare(t *testing.T, k killMode, s *db.Store, j *killJournal, when str
 	}
 	stored := func(c int, p kv.Prompt) (int, db.Reason) {
 		x, err := models[c%2].Match(t.Context(), p, db.MatchOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, err)
 		defer x.Close()
 		n, err := killRestore(models[c%2], x, p)
 		if err != nil {

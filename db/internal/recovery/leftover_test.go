@@ -28,9 +28,7 @@ func killed(t *testing.T, p kv.Prompt) (dir string, last db.Block) {
 			last = b
 		}
 	}
-	if err := s.Sync(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Sync(t.Context()))
 	storetest.Crash(s)
 	return dir, last
 }
@@ -58,16 +56,10 @@ func TestSealingSparesUnreadableRecords(t *testing.T) {
 		if n, _ := storetest.Restore(t, storetest.Model(t, s, crashtest.Plain()), p); n >= 64 {
 			t.Errorf("%d tokens are restored from a record with a flipped bit", n)
 		}
-		if err := s.Checkpoint(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, s.Checkpoint(t.Context()))
+		storetest.OK(t, s.Close())
 	})
-	if err := os.Remove(filepath.Join(dir, storetest.IndexFile)); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, os.Remove(filepath.Join(dir, storetest.IndexFile)))
 	s := storetest.Open(t, dir, storetest.Options())
 	storetest.Expect(t, storetest.Model(t, s, crashtest.Plain()), p, 64)
 }
@@ -77,13 +69,9 @@ func TestVerifyBesideSealing(t *testing.T) {
 	for range 8 {
 		dir, last := killed(t, kv.Prompt{Tokens: crashtest.Tokens(1, 640)})
 		f, err := os.OpenFile(segmentFile(t, dir), os.O_RDWR, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, err)
 		_, err = f.WriteAt([]byte("a record that the kill tore"), last.Offset+(last.Bytes+4095)/4096*4096)
-		if err := errors.Join(err, f.Close()); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, errors.Join(err, f.Close()))
 		s := storetest.Open(t, dir, storetest.Options())
 		var wait sync.WaitGroup
 		wait.Go(func() {
@@ -96,9 +84,7 @@ func TestVerifyBesideSealing(t *testing.T) {
 		if err != nil || len(rep.Damage) > 0 {
 			t.Fatalf("%v, %v", rep.Damage, err)
 		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, s.Close())
 	}
 }
 
@@ -109,9 +95,7 @@ func TestOpenWritesNothing(t *testing.T) {
 	s := storetest.Open(t, dir, storetest.Options())
 	storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), p)
 	storetest.Eventually(t, "the Bloom filter is built", func() bool { return storetest.Stats(t, s).BloomBytes > 0 })
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Close())
 	before := storetest.Tree(t, dir)
 	s = storetest.Open(t, dir, storetest.Options())
 	if n, _, err := storetest.Model(t, s, crashtest.Plain()).Probe(t.Context(), p, db.MatchOptions{}); err != nil || n != 64 {
@@ -120,9 +104,7 @@ func TestOpenWritesNothing(t *testing.T) {
 	if _, err := s.Stats(); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Close())
 	storetest.SameTree(t, before, storetest.Tree(t, dir), "opened, probed and closed")
 
 	s = storetest.Open(t, dir, storetest.Options())

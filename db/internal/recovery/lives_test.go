@@ -34,9 +34,7 @@ func crashLives(t *testing.T, dirs *crashtest.Dirs, seed uint64) {
 	for life := range lives {
 		if life > 0 {
 			next, err := d.Kill(dirs.Next())
-			if err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, err)
 			os.RemoveAll(d.Dir())
 			if d = next; r.IntN(4) == 0 {
 				what = append(what, "the index is lost")
@@ -94,9 +92,7 @@ func crashLives(t *testing.T, dirs *crashtest.Dirs, seed uint64) {
 	j.cut = true
 	for i := range 4 {
 		image, err := crashtest.CutAndReboot(d, r, dirs)
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, err)
 		lost := []string{"", "", storetest.IndexFile}[r.IntN(3)]
 		if lost != "" {
 			image.Remove(filepath.Join(image.Dir(), lost))

@@ -49,9 +49,7 @@ func TestLogNameLostBeforeAnother(t *testing.T) {
 	dirs := crashtest.NewDirs(t)
 	for seed := range uint64(100) {
 		image, err := crashtest.CutAndReboot(next.d, rand.New(rand.NewPCG(seed, 5)), dirs)
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, err)
 		names, _ := image.List(filepath.Join(image.Dir(), storetest.LogDir))
 		last := &crashRun{d: image, k: w.k, j: newCrashJournal(w.k)}
 		if err := last.do(crashOp{kind: "open"}); err != nil {
@@ -73,19 +71,13 @@ func deletedInLog(t *testing.T) (w *crashRun, p kv.Prompt) {
 	d := crashtest.NewDisk(crashtest.NewDirs(t).Next())
 	o := storetest.Options()
 	s, err := storetest.TryOpen(d, d.Dir(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	m := storetest.Model(t, s, crashtest.Plain())
 	p = kv.Tokens(crashtest.Tokens(1, 48)...)
 	storetest.Put(t, m, p)
-	if err := s.Checkpoint(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Checkpoint(t.Context()))
 	x, err := m.Match(t.Context(), p, db.MatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	if got, err := m.Delete(t.Context(), p.Prefix(10)); err != nil || got.Blocks != 3 {
 		t.Fatal(got, err)
 	}
@@ -122,9 +114,7 @@ func TestOpenOfAnUnreadableLog(t *testing.T) {
 				namesLog(t, err, why)
 				d.Before(nil)
 				s, err := storetest.TryOpen(d, d.Dir(), o)
-				if err != nil {
-					t.Fatal(err)
-				}
+				storetest.OK(t, err)
 				if doubts := storetest.Engine(s).Doubts; len(doubts) > 0 {
 					t.Errorf("the index was rebuilt: %v", doubts)
 				}
@@ -150,9 +140,7 @@ func TestRebuildOnAnUnreadableLog(t *testing.T) {
 			losesIndex(t, s)
 			namesLog(t, s.Resume(t.Context()), why)
 			d.Before(nil)
-			if err := s.Resume(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, s.Resume(t.Context()))
 			storetest.Expect(t, storetest.Model(t, s, crashtest.Plain()), p, 0)
 		})
 	}
@@ -168,9 +156,7 @@ func TestIndexCannotBeRebuiltNow(t *testing.T) {
 	p := kv.Tokens(crashtest.Tokens(1, 48)...)
 	storetest.Put(t, m, p)
 	x, err := m.Match(t.Context(), p, db.MatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	defer x.Close()
 	denied.Store(true)
 	losesIndex(t, s)
@@ -181,9 +167,7 @@ func TestIndexCannotBeRebuiltNow(t *testing.T) {
 		t.Errorf("resumed: %v", err)
 	}
 	denied.Store(false)
-	if err := s.Resume(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Resume(t.Context()))
 	storetest.Expect(t, m, p, 48)
 	if err := x.View(t.Context(), func(db.StoredPlane) error { return nil }); err != nil || x.Tokens() != 48 {
 		t.Errorf("a match that was open covers %d tokens, %v", x.Tokens(), err)
@@ -199,13 +183,9 @@ func TestDeletedBehindDamagedMove(t *testing.T) {
 	other, p := kv.Tokens(crashtest.Tokens(7, 32)...), kv.Tokens(crashtest.Tokens(1, 32)...)
 	storetest.Put(t, m, other)
 	storetest.Put(t, m, p)
-	if err := s.Checkpoint(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Checkpoint(t.Context()))
 	reader, err := m.Match(t.Context(), other, db.MatchOptions{}) // keeps what is deleted
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	wals, _ := filepath.Glob(filepath.Join(dir, storetest.LogDir, "*.wal"))
 	before, _ := os.ReadFile(wals[len(wals)-1])
 	key := storetest.Key(t, s, m, p, 1)
@@ -226,13 +206,9 @@ func TestDeletedBehindDamagedMove(t *testing.T) {
 	storetest.ZeroPlace(t, image, to, to.Length)
 	name := filepath.Join(image, storetest.LogDir, filepath.Base(wals[len(wals)-1]))
 	b, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	b[at+60] ^= 0xff
-	if err := os.WriteFile(name, b, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, os.WriteFile(name, b, 0o600))
 	s = storetest.Open(t, image, storetest.Options())
 	if got, _ := storetest.Restore(t, storetest.Model(t, s, crashtest.Plain()), p); got != 16 {
 		t.Errorf("%d tokens, expected 16: what was deleted is back", got)
@@ -248,13 +224,9 @@ func TestDeletedBelowBehindDamage(t *testing.T) {
 	other, p := kv.Tokens(crashtest.Tokens(7, 32)...), kv.Tokens(crashtest.Tokens(1, 64)...)
 	storetest.Put(t, m, other)
 	storetest.Put(t, m, p)
-	if err := s.Checkpoint(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Checkpoint(t.Context()))
 	reader, err := m.Match(t.Context(), other, db.MatchOptions{}) // keeps what is deleted
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	wals, _ := filepath.Glob(filepath.Join(dir, storetest.LogDir, "*.wal"))
 	before, _ := os.ReadFile(wals[len(wals)-1])
 	if _, err := m.Delete(t.Context(), p.Prefix(1)); err != nil { // the deepest blocks first
@@ -270,13 +242,9 @@ func TestDeletedBelowBehindDamage(t *testing.T) {
 	reader.Close()
 	name := filepath.Join(image, storetest.LogDir, filepath.Base(wals[len(wals)-1]))
 	after, err = os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	after[at+60] ^= 0xff
-	if err := os.WriteFile(name, after, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, os.WriteFile(name, after, 0o600))
 	s = storetest.Open(t, image, storetest.Options())
 	if got, _ := storetest.Restore(t, storetest.Model(t, s, crashtest.Plain()), p); got != 32 {
 		t.Errorf("%d tokens, expected 32: what was deleted is back", got)

@@ -151,9 +151,7 @@ func newFlips(t *testing.T, kept bool) *flips {
 // each reads the frames of the log.
 func (x *flips) each(t *testing.T, fn func(f wal.Frame)) {
 	dir := t.TempDir()
-	if err := x.files.Write(dir); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, x.files.Write(dir))
 	f, _, err := folder.Read(vfs.OS, dir)
 	if err == nil {
 		_, err = wal.Replay(wal.Options{Dir: filepath.Join(dir, storetest.LogDir), UUID: f.UUID, Boot: boot.Number()}, func(f wal.Frame) error {

@@ -28,9 +28,7 @@ func TestSecondCopyIsInALongHead(t *testing.T) {
 		x := kv.Tokens(crashtest.Concat(tail.Tokens, crashtest.Tokens(2, 8))...)
 		y := kv.Tokens(crashtest.Concat(tail.Tokens, crashtest.Tokens(3, 8))...)
 		storetest.Put(t, m, tail)
-		if err := s.Checkpoint(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, s.Checkpoint(t.Context()))
 		storetest.Put(t, m, y)
 		storetest.Put(t, m, tail)
 		storetest.Put(t, m, x)
@@ -39,9 +37,7 @@ func TestSecondCopyIsInALongHead(t *testing.T) {
 		for _, l := range lost {
 			storetest.ZeroPlace(t, image, l, 4096)
 		}
-		if err := crashtest.Reboot(vfs.OS, image); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, crashtest.Reboot(vfs.OS, image))
 		engine.SetMaxHead(10)
 		s = storetest.Open(t, image, storetest.Options())
 		m = storetest.Model(t, s, crashtest.Plain())
@@ -67,16 +63,10 @@ func TestLostSegmentIsInALongHead(t *testing.T) {
 		p := kv.Tokens(crashtest.Tokens(1, 64)...)
 		storetest.Put(t, m, p)
 		storetest.Put(t, retired, p)
-		if err := s.Checkpoint(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, s.Checkpoint(t.Context()))
 		reader, err := retired.Match(t.Context(), p, db.MatchOptions{}) // keeps its segment
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Retire(t.Context(), retired.Fingerprint()); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, err)
+		storetest.OK(t, s.Retire(t.Context(), retired.Fingerprint()))
 		background := storetest.Engine(s).Inside().CkptMu() // whose barrier would cover what is moved
 		background.Lock()
 		storetest.MoveAll(t, s, func(index.Entry) bool { return true })
@@ -84,12 +74,8 @@ func TestLostSegmentIsInALongHead(t *testing.T) {
 		image := storetest.Copy(t, dir)
 		background.Unlock()
 		reader.Close()
-		if err := os.Remove(folder.SegmentPath(image, to.Segment)); err != nil {
-			t.Fatal(err)
-		}
-		if err := crashtest.Reboot(vfs.OS, image); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, os.Remove(folder.SegmentPath(image, to.Segment)))
+		storetest.OK(t, crashtest.Reboot(vfs.OS, image))
 		if long {
 			engine.SetMaxHead(10)
 		}
@@ -97,9 +83,7 @@ func TestLostSegmentIsInALongHead(t *testing.T) {
 		m = storetest.Model(t, s, crashtest.Plain())
 		storetest.Expect(t, m, p, 64)
 		storetest.MoveAll(t, s, func(index.Entry) bool { return true })
-		if err := s.Sync(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, s.Sync(t.Context()))
 		storetest.Expect(t, m, p, 64)
 		engine.SetMaxHead(wal.MaxPayload)
 		again := storetest.Copy(t, image)

@@ -19,9 +19,7 @@ func TestDamagedParentOfTwiceMoved(t *testing.T) {
 		m := storetest.Model(t, s, crashtest.Plain())
 		p := kv.Tokens(crashtest.Tokens(1, 48)...)
 		storetest.Put(t, m, p)
-		if err := s.Checkpoint(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, s.Checkpoint(t.Context()))
 		storetest.ZeroPlace(t, dir, storetest.Place(t, s, m, p, 1, 0), 4096)
 		storetest.Expect(t, m, p, 16)
 		storetest.Put(t, m, p)
@@ -59,14 +57,10 @@ func TestChildOfMovedAndReplaced(t *testing.T) {
 		p := kv.Tokens(crashtest.Tokens(1, 64)...)
 		storetest.Put(t, m, p.Prefix(32))
 		if begun {
-			if err := s.Checkpoint(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, s.Checkpoint(t.Context()))
 		}
 		sync := func() {
-			if err := s.Sync(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, s.Sync(t.Context()))
 		}
 		for range 1 + i/2 {
 			storetest.MoveAll(t, s, func(index.Entry) bool { return true })

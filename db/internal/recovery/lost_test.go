@@ -20,9 +20,7 @@ func TestWindowRowsOfAnEarlierFrame(t *testing.T) {
 	m := storetest.Model(t, s, d)
 	p := kv.Tokens(crashtest.Tokens(1, 48)...)
 	storetest.Put(t, m, p.Prefix(40))
-	if err := s.Checkpoint(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Checkpoint(t.Context()))
 	rows := storetest.Filled(d, &p, 0, 48)
 	for i, te := range d.Tensors {
 		if te.Group > 0 {
@@ -59,26 +57,20 @@ func TestUnreadableGoesWithItsPrompt(t *testing.T) {
 		m := storetest.Model(t, s, crashtest.Plain())
 		p := kv.Tokens(crashtest.Tokens(1, 64)...)
 		storetest.Put(t, m, p.Prefix(32))
-		if err := s.Checkpoint(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, s.Checkpoint(t.Context()))
 		storetest.Put(t, m, p)
 		needle := storetest.Truth(crashtest.Plain(), &p, 0, 16*block+8)
 		x := storetest.Place(t, s, m, p, block, 0)
 		image := storetest.Copy(t, dir)
 		path := storetest.SegmentPath(image, x.Segment)
 		b, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, err)
 		keep := bytes.Clone(b)
 		b[x.Offset+20] ^= 0x40 // as the disk gives it just now
 		if zero {
 			clear(b[x.Offset:][:512])
 		}
-		if err := os.WriteFile(path, b, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, os.WriteFile(path, b, 0o600))
 		if rebuild {
 			storetest.Remove(t, image, storetest.IndexFile)
 		}
@@ -88,9 +80,7 @@ func TestUnreadableGoesWithItsPrompt(t *testing.T) {
 		if _, err := m.Delete(t.Context(), p.Prefix(16)); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Sync(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, s.Sync(t.Context()))
 		if b, err = os.ReadFile(path); err != nil {
 			t.Fatal(err)
 		}
@@ -104,9 +94,7 @@ func TestUnreadableGoesWithItsPrompt(t *testing.T) {
 		}
 		if bytes.Contains(b, needle) { // the disk reads it again
 			copy(b[x.Offset:][:512], keep[x.Offset:])
-			if err := os.WriteFile(path, b, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, os.WriteFile(path, b, 0o600))
 		}
 		s = storetest.Open(t, again, storetest.Options())
 		n := 0

@@ -69,9 +69,7 @@ func movesBetweenCuts(t *testing.T, seed uint64) {
 	j.cut = true
 	for i := range 4 {
 		image, err := crashtest.CutAndReboot(d, r, dirs)
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, err)
 		lost := []string{"", "", "", storetest.IndexFile}[r.IntN(4)]
 		if lost != "" {
 			image.Remove(filepath.Join(image.Dir(), lost))

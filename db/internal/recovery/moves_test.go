@@ -30,14 +30,10 @@ func TestMovedOnBetweenCheckpoints(t *testing.T) {
 			p := kv.Tokens(crashtest.Tokens(1, 100)...)
 			storetest.Put(t, m, p)
 			if begun {
-				if err := s.Checkpoint(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				storetest.OK(t, s.Checkpoint(t.Context()))
 			}
 			for range moves {
-				if err := storetest.Engine(s).Segments.SealAll(); err != nil {
-					t.Fatal(err)
-				}
+				storetest.OK(t, storetest.Engine(s).Segments.SealAll())
 				var out engine.Compacted
 				if err := storetest.Engine(s).Inside().Rewrite(t.Context(), func(segments.Info, int64) bool { return true }, nil, &out); err != nil || out.Records == 0 {
 					t.Fatal(err, out)
@@ -51,9 +47,7 @@ func TestMovedOnBetweenCheckpoints(t *testing.T) {
 				t.Fatal(err)
 			}
 			if lost {
-				if err := os.Remove(filepath.Join(image, storetest.IndexFile)); err != nil {
-					t.Fatal(err)
-				}
+				storetest.OK(t, os.Remove(filepath.Join(image, storetest.IndexFile)))
 			}
 			s = storetest.Open(t, image, o)
 			t.Logf("checkpoint %v, index lost %v, %d moves", begun, lost, moves)
@@ -75,9 +69,7 @@ func TestMovedTwiceStays(t *testing.T) {
 	storetest.Put(t, m, p)
 	var places []index.Loc
 	for i := range 2 {
-		if err := storetest.Engine(s).Segments.SealAll(); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, storetest.Engine(s).Segments.SealAll())
 		var out engine.Compacted
 		if err := storetest.Engine(s).Inside().Rewrite(t.Context(), func(segments.Info, int64) bool { return true }, nil, &out); err != nil || out.Records != 4 {
 			t.Fatal(err, out)
@@ -101,23 +93,17 @@ func TestMovedTwiceStays(t *testing.T) {
 	image := storetest.Copy(t, dir)
 	for _, l := range places {
 		f, err := os.OpenFile(filepath.Join(image, storetest.SegmentsDir, filepath.Base(storetest.Engine(s).SegmentPath(l.Segment))), os.O_RDWR, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, err)
 		if _, err := f.WriteAt(make([]byte, l.Length), l.Offset); err != nil {
 			t.Fatal(err)
 		}
 		f.Close()
 	}
-	if err := os.Remove(filepath.Join(image, storetest.IndexFile)); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, os.Remove(filepath.Join(image, storetest.IndexFile)))
 	for range 2 {
 		s := storetest.Open(t, image, storetest.Options())
 		storetest.Expect(t, storetest.Model(t, s, crashtest.Plain()), p, 64)
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, s.Close())
 		os.Remove(filepath.Join(image, storetest.IndexFile))
 	}
 }
@@ -163,9 +149,7 @@ func TestMovedAndSupersededStaysDeleted(t *testing.T) {
 	image := storetest.Copy(t, dir)
 	for l := range places {
 		f, err := os.OpenFile(filepath.Join(image, storetest.SegmentsDir, filepath.Base(storetest.Engine(s).SegmentPath(l.Segment))), os.O_RDWR, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, err)
 		if _, err := f.WriteAt(make([]byte, l.Length), l.Offset); err != nil {
 			t.Fatal(err)
 		}
@@ -173,9 +157,7 @@ func TestMovedAndSupersededStaysDeleted(t *testing.T) {
 	}
 	for _, lost := range []bool{false, true} {
 		if lost {
-			if err := os.Remove(filepath.Join(image, storetest.IndexFile)); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, os.Remove(filepath.Join(image, storetest.IndexFile)))
 		}
 		s := storetest.Open(t, storetest.Copy(t, image), storetest.Options())
 		storetest.Expect(t, storetest.Model(t, s, crashtest.Plain()), p, 16)
@@ -199,12 +181,8 @@ func TestMoveOfARetiredModel(t *testing.T) {
 		t.Fatal(err)
 	}
 	reader, err := m.Match(t.Context(), p, db.MatchOptions{}) // keeps the segment
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Retire(t.Context(), m.Fingerprint()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
+	storetest.OK(t, s.Retire(t.Context(), m.Fingerprint()))
 	if moved, err := storetest.Engine(s).Inside().Move(t.Context(), moves[0]); moved || err != nil {
 		t.Fatal(moved, err)
 	}
@@ -224,30 +202,22 @@ func TestMovedAfterRetireStays(t *testing.T) {
 	m := storetest.Model(t, s, crashtest.Plain())
 	storetest.Put(t, m, p)
 	storetest.Put(t, m, old)
-	if err := s.Retire(t.Context(), m.Fingerprint()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Retire(t.Context(), m.Fingerprint()))
 	m = storetest.Model(t, s, crashtest.Plain())
 	storetest.Put(t, m, p)
-	if err := storetest.Engine(s).Segments.SealAll(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, storetest.Engine(s).Segments.SealAll())
 	var out engine.Compacted
 	if err := storetest.Engine(s).Inside().Rewrite(t.Context(), func(segments.Info, int64) bool { return true }, nil, &out); err != nil || out.Records != 4 {
 		t.Fatal(err, out)
 	}
 	for _, destroyed := range []bool{false, true} {
 		if destroyed {
-			if err := s.Sync(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, s.Sync(t.Context()))
 		}
 		for _, lost := range []bool{false, true} {
 			image := storetest.Copy(t, dir)
 			if lost {
-				if err := os.Remove(filepath.Join(image, storetest.IndexFile)); err != nil {
-					t.Fatal(err)
-				}
+				storetest.OK(t, os.Remove(filepath.Join(image, storetest.IndexFile)))
 			}
 			s := storetest.Open(t, image, storetest.Options())
 			m := storetest.Model(t, s, crashtest.Plain())

@@ -30,9 +30,7 @@ func TestFirstOpensOnADiskThatCannotSync(t *testing.T) {
 		}
 		for seed := range uint64(12) {
 			image, err := d.PowerCut(rand.New(rand.NewPCG(seed, 3)), dirs.Next())
-			if err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, err)
 			x := &crashRun{d: image, k: crashModes[0]}
 			if err := x.open(); err != nil {
 				t.Errorf("%d syncs were done, image %d: %v", first, seed, err)

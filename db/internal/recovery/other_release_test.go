@@ -21,18 +21,12 @@ func TestHeadOfAnotherReleaseChangesNothing(t *testing.T) {
 	s := storetest.Open(t, dir, storetest.Options())
 	storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), kv.Prompt{Tokens: crashtest.Tokens(1, 64)})
 	storetest.Eventually(t, "filter", func() bool { return storetest.Stats(t, s).BloomBytes > 0 })
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Close())
 	format, err := os.ReadFile(filepath.Join(dir, "FORMAT"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	o := index.Options{Path: filepath.Join(dir, "index.db"), UUID: kv.UUID(format[40:56])}
 	ix, err := index.Open(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	a := ix.Applied()
 	ix.Close()
 	if a.LSN == 0 || len(a.Extra) == 0 {

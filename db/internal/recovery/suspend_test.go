@@ -75,9 +75,7 @@ func TestSuspendOfAStoreThatSuspendedItself(t *testing.T) {
 // suspends has Suspend report success, which the journal takes for a checkpoint, and then ends the process.
 func (w *crashRun) suspends(t *testing.T) {
 	t.Helper()
-	if err := w.s.Suspend(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, w.s.Suspend(t.Context()))
 	copy(w.j.safe, w.j.have)
 	w.d.Crash()
 	w.kill()
@@ -97,9 +95,7 @@ func TestFailedSyncOfAStoreThatSuspendedItself(t *testing.T) {
 				t.Errorf("%s: suspend: %v", where, err)
 			}
 		}
-		if err := w.s.Resume(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, w.s.Resume(t.Context()))
 		w.suspends(t)
 		w.cuts(t, 4, "")
 

@@ -73,15 +73,11 @@ func TestSweepThatCouldNotReadAll(t *testing.T) {
 	now, ahead := storetest.Engine(s).Inside().Wal().Room()
 	log := filepath.Join(dir, storetest.LogDir, "0000000000000001.wal")
 	b, err := os.ReadFile(log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	frames := int64(len(b)) - ahead
 	clear(b[frames-(now-used) : frames]) // killed before the last put was logged
 	image := storetest.Copy(t, dir)
-	if err := os.WriteFile(filepath.Join(image, storetest.LogDir, filepath.Base(log)), b, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, os.WriteFile(filepath.Join(image, storetest.LogDir, filepath.Base(log)), b, 0o600))
 
 	o := storetest.Options()
 	var from atomic.Int64

@@ -55,9 +55,7 @@ func TestSupersededTailThatIsPutAgain(t *testing.T) {
 		p := kv.Tokens(crashtest.Tokens(1, 64)...)
 		storetest.Put(t, m, p.Prefix(40))
 		first := storetest.Place(t, s, m, p.Prefix(40), 2, 0)
-		if err := s.Checkpoint(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, s.Checkpoint(t.Context()))
 		storetest.Put(t, m, p)
 		torn := []loc.Loc{storetest.Place(t, s, m, p, 2, 0)}
 		storetest.Put(t, m, p.Prefix(40))
@@ -77,19 +75,13 @@ func TestSupersededTailThatIsPutAgain(t *testing.T) {
 		if _, err := m.Delete(t.Context(), p.Prefix(33)); err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(s.Sync(t.Context()), s.Close()); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, errors.Join(s.Sync(t.Context()), s.Close()))
 		b, err := os.ReadFile(filepath.Join(image, storetest.FirstSegment))
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, err)
 		if rest := b[first.Offset:][:first.Length]; slices.ContainsFunc(rest, func(x byte) bool { return x != 0 }) {
 			t.Errorf("case %d: after Delete and Sync the first copy is still in the file, at %d", i, first.Offset)
 		}
-		if err := os.Remove(filepath.Join(image, storetest.IndexFile)); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, os.Remove(filepath.Join(image, storetest.IndexFile)))
 		storetest.Expect(t, storetest.Model(t, storetest.Open(t, image, storetest.Options()), d), p, 32)
 	}
 }
@@ -103,9 +95,7 @@ func TestManyTailsLost(t *testing.T) {
 	m := storetest.Model(t, s, d)
 	p := kv.Tokens(crashtest.Tokens(1, 64)...)
 	storetest.Put(t, m, p.Prefix(17))
-	if err := s.Checkpoint(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Checkpoint(t.Context()))
 	var lost []loc.Loc
 	for n := 18; n < 38; n++ {
 		storetest.Put(t, m, p.Prefix(n))
@@ -132,9 +122,7 @@ func TestManyTailsSuperseded(t *testing.T) {
 	m := storetest.Model(t, s, d)
 	p := kv.Tokens(crashtest.Tokens(1, 257)...)
 	storetest.Put(t, m, p.Prefix(17))
-	if err := s.Checkpoint(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Checkpoint(t.Context()))
 	for n := 18; n <= len(p.Tokens); n++ {
 		storetest.Put(t, m, p.Prefix(n))
 	}

@@ -21,9 +21,7 @@ func TestDerivedFilesAreRebuilt(t *testing.T) {
 	dir, holds, older := storetest.Warm(t)
 	read := func(dir, name string) []byte {
 		b, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, err)
 		return b
 	}
 	r := rand.New(rand.NewPCG(3, 4))
@@ -67,9 +65,7 @@ func TestDerivedFilesAreRebuilt(t *testing.T) {
 		for _, names := range [][]string{{storetest.IndexFile}, {storetest.BloomFile}, {storetest.IndexFile, storetest.BloomFile}} {
 			at := storetest.Copy(t, dir)
 			for _, name := range names {
-				if err := m.do(filepath.Join(at, name), name); err != nil {
-					t.Fatal(err)
-				}
+				storetest.OK(t, m.do(filepath.Join(at, name), name))
 			}
 			storetest.CheckWarm(t, at, holds, fmt.Sprint(names, " ", m.name))
 		}
@@ -80,21 +76,15 @@ func TestFormatIsRestored(t *testing.T) {
 	dir, holds, _ := storetest.Warm(t)
 	name := filepath.Join(dir, storetest.FormatFile)
 	want, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	damaged := bytes.Clone(want)
 	damaged[50] ^= 4
 	for what, b := range map[string][]byte{"missing": nil, "empty": {}, "short": want[:40], "flipped": damaged} {
 		at := storetest.Copy(t, dir)
 		name := filepath.Join(at, storetest.FormatFile)
-		if err := os.Remove(name); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, os.Remove(name))
 		if b != nil {
-			if err := os.WriteFile(name, b, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, os.WriteFile(name, b, 0o600))
 		}
 		storetest.CheckWarm(t, at, holds, "FORMAT "+what)
 		if got, err := os.ReadFile(name); err != nil || !bytes.Equal(got, want) {
@@ -105,9 +95,7 @@ func TestFormatIsRestored(t *testing.T) {
 
 func TestOpenRefuses(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "thesis.txt"), []byte("mine"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, os.WriteFile(filepath.Join(dir, "thesis.txt"), []byte("mine"), 0o600))
 	if _, err := db.Open(t.Context(), dir, storetest.Options()); !errors.Is(err, db.ErrNotEmpty) || !strings.Contains(err.Error(), "thesis.txt") {
 		t.Errorf("foreign file: %v", err)
 	}

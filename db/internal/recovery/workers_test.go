@@ -47,9 +47,7 @@ func workersBetweenCuts(t *testing.T, seed uint64) {
 		}
 		t.Errorf("%v seed %d, life %d: %v%s", k, seed, life, err, b.String())
 	}
-	if err := w.open(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, w.open())
 	for life := range 2 + r.IntN(2) {
 		_, before := w.d.Ops()
 		w.d.CrashAt(before + 20 + r.IntN(250))

@@ -90,6 +90,17 @@ func Crash(s *db.Store, matches ...*db.Match) {
 	}
 }
 
+// OK ends the test with err, unless that is nil.
+func OK(t interface {
+	Helper()
+	Fatal(...any)
+}, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Model registers a model.
 func Model(t testing.TB, s *db.Store, d kv.Descriptor) *db.Model {
 	t.Helper()

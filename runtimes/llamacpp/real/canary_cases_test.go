@@ -74,7 +74,7 @@ func canaryCases(t *testing.T) (out []canaryCase) {
 			}
 		}
 		for j, cache := range caches {
-			if j > 0 && (cache.name != "q4_0" || x.env == "") { // the coarsest; stories260K has heads of 8
+			if j == 1 || j == 2 || j > 2 && x.env == "" { // stories260K has heads of 8
 				continue
 			}
 			c := canaryCase{name: x.name + " " + cache.name, path: path, arch: x.arch, rope: true, loraStrength: 0.5}

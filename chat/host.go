@@ -30,7 +30,6 @@ type Host struct {
 	closed    bool
 	tidier    bool // the goroutine that rewrites between turns is there
 	tidySlice int  // what it computes at a time
-	vocab     int  // tokens are below it; 0: not known yet
 	done      sync.WaitGroup
 	stop      context.CancelFunc
 	ctx       context.Context
@@ -41,7 +40,6 @@ type Host struct {
 // held on it. A conversation of the default size takes up to 6,144 cells beside others: 2 x (facts + ring) + reserve + branches + window.
 func NewHost(store *db.Store, model *db.Model, rt Runtime) (*Host, error) {
 	h := &Host{store: store, model: model, rt: rt, lim: rt.Limits(), open: map[string]*Conversation{}, tidySlice: tidySlice}
-	h.vocab = h.lim.Vocabulary
 	const least = 3 // the rows of a conversation, a turn's view of them, and a rewrite or a branch
 	switch {
 	case h.lim.Missing != "":
@@ -247,16 +245,14 @@ func (h *Host) decode(ctx context.Context, keep *Conversation, seq, pos int, tok
 	if !want || n == 0 {
 		return nil, n, nil
 	}
-	scores := h.rt.Logits(len(steps) - 1)
-	h.vocab = len(scores)
-	return scores, n, nil
+	return h.rt.Logits(len(steps) - 1), n, nil
 }
 
-// check returns ErrOptions if there is a token that the model has not: one that is in a log could never be computed.
+// check returns ErrOptions if there is a token that the model is known not to have: one that is in a log could never be computed.
 func (h *Host) check(tokens []kv.Token) error {
 	for _, t := range tokens {
-		if t < 0 || h.vocab > 0 && int(t) >= h.vocab {
-			return fmt.Errorf("%w: token %d, and the model has %d", ErrOptions, t, h.vocab)
+		if v := h.lim.Vocabulary; t < 0 || v > 0 && int(t) >= v {
+			return fmt.Errorf("%w: token %d, and the model has %d", ErrOptions, t, v)
 		}
 	}
 	return nil

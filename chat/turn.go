@@ -254,11 +254,11 @@ func (t *Turn) Answer() []kv.Token { return t.Tokens()[t.part.turn.user:] }
 // the host, nor of what the host handed out.
 type Sampler func(scores []float32) kv.Token
 
-// choose is the sampler's token. It returns ErrOptions if there is no such token.
-func (sample Sampler) choose(scores []float32) (kv.Token, error) {
+// choose is the sampler's token. It returns ErrOptions if the model is known not to have it.
+func (h *Host) choose(sample Sampler, scores []float32) (kv.Token, error) {
 	t := sample(scores)
-	if t < 0 || int(t) >= len(scores) {
-		return 0, fmt.Errorf("%w: the sampler chose token %d of %d", ErrOptions, t, len(scores))
+	if err := h.check([]kv.Token{t}); err != nil {
+		return 0, fmt.Errorf("the sampler chose: %w", err)
 	}
 	return t, nil
 }
@@ -314,7 +314,7 @@ func (t *Turn) sample(ctx context.Context, sample Sampler) (kv.Token, error) {
 	if err := t.decode(ctx); err != nil {
 		return 0, err
 	}
-	token, err := sample.choose(t.scores)
+	token, err := t.c.h.choose(sample, t.scores)
 	if err == nil {
 		t.tokens = append(t.tokens, token)
 	}
@@ -362,7 +362,7 @@ func (t *Turn) Verify(ctx context.Context, draft []kv.Token, sample Sampler) (ac
 		if at := len(wait) - 1 + accepted; at >= 0 {
 			scores = h.rt.Logits(at)
 		}
-		token, err := sample.choose(scores)
+		token, err := h.choose(sample, scores)
 		if err != nil { // as if nothing had been computed
 			t.tokens = t.tokens[:had]
 			start := t.part.start + t.rows

@@ -20,7 +20,7 @@ type subcommand struct {
 	run  func(ctx context.Context, s settings, out io.Writer) error
 }
 
-var subcommands = []subcommand{{"law", law}, {"endless", endless}, {"delete", deletion}}
+var subcommands = []subcommand{{"law", law}, {"endless", endless}, {"delete", deletion}, {"needle", needle}, {"kill", kill}, {"figures", figures}}
 
 // settings are the flags. 0 is what each subcommand takes by itself.
 type settings struct {
@@ -33,6 +33,13 @@ type settings struct {
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
+	if len(os.Args) == 2 && os.Args[1] == childFlag {
+		if err := child(ctx, os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "conversations: child:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "conversations:", err)
 		os.Exit(1)
@@ -49,9 +56,9 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	}
 	s := settings{}
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
-	flags.IntVar(&s.n, "n", 0, "how many `operations` or turns")
+	flags.IntVar(&s.n, "n", 0, "how many `operations`, turns or kills")
 	flags.Uint64Var(&s.seed, "seed", 1, "of what is random")
-	flags.StringVar(&s.model, "model", os.Getenv("DORMOUSE_LLAMA_MODEL"), "GGUF `file` of endless")
+	flags.StringVar(&s.model, "model", os.Getenv("DORMOUSE_LLAMA_MODEL"), "GGUF `file` of endless, needle, kill and figures")
 	flags.StringVar(&s.dir, "dir", "", "new or empty `folder` for stores (default: a temporary one, removed at the end)")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err

@@ -8,6 +8,15 @@ import (
 	"testing"
 )
 
+// TestMain lets the tests' program be the process that is killed.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == childFlag {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
 // measure runs a subcommand as a user would.
 func measure(t *testing.T, args ...string) string {
 	t.Helper()
@@ -25,6 +34,22 @@ func measure(t *testing.T, args ...string) string {
 
 func TestLaw(t *testing.T)    { measure(t, "law", "-n", "250", "-seed", "2") }
 func TestDelete(t *testing.T) { measure(t, "delete") }
+
+func TestNeedle(t *testing.T) { measure(t, "needle") }
+
+func TestKill(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED in short mode: loads a model for each kill")
+	}
+	measure(t, "kill", "-n", "5")
+}
+
+func TestFigures(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED in short mode: decodes hundreds of tokens")
+	}
+	measure(t, "figures")
+}
 
 func TestUsage(t *testing.T) {
 	for _, args := range [][]string{nil, {"what"}, {"law", "-what"}} {

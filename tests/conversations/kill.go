@@ -1,0 +1,109 @@
+//go:build (linux && (!android || cgo)) || (darwin && (!ios || cgo)) || windows
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/llama"
+)
+
+// kill has a process hold conversations of 40 turns, kills it at random moments, and looks at what the next one finds.
+func kill(ctx context.Context, s settings, out io.Writer) error {
+	if s.n == 0 {
+		s.n = 200
+	}
+	r, err := load(s.model, false, llama.ContextOptions{})
+	if err != nil {
+		return err
+	}
+	rnd := rand.New(rand.NewPCG(s.seed, 0))
+	b := &book{r: r}
+	conversations, kills, longest := 1, 0, 0
+	for kills < s.n && ctx.Err() == nil {
+		v, err := start(ctx, order{What: "kill", Model: s.model, Dir: s.newFolder("kill"), ID: fmt.Sprint("talk ", conversations)})
+		if err != nil {
+			return err
+		}
+		over := time.AfterFunc(time.Duration(rnd.IntN(4000))*time.Millisecond, func() { v.cmd.Process.Kill() })
+		err = b.follow(v)
+		over.Stop()
+		v.kill()
+		if err != nil {
+			return fmt.Errorf("kill %d: %w", kills, err)
+		}
+		kills++
+		if longest = max(longest, len(b.turns)); len(b.turns) == chatTurns {
+			conversations++
+			b.turns, b.unsure = nil, false
+		}
+	}
+	fmt.Fprintf(out, "kill: %d kills over %d conversations of up to %d turns: %d openings compared, %d turns that were committed are there, lost 0, half 0; %d more were committed and not told\n",
+		kills, conversations, longest, b.openings, b.committed, b.more)
+	return ctx.Err()
+}
+
+// book is what is known of the conversation.
+type book struct {
+	r                         *rig
+	turns                     [][]kv.Token // committed
+	unsure                    bool         // a process was killed: one turn more may have been committed
+	openings, committed, more int
+}
+
+// follow reads what a process says until it is killed.
+func (b *book) follow(v *victim) error {
+	for {
+		var e report
+		if err := v.reports.Decode(&e); err != nil {
+			b.unsure = true
+			return nil // killed
+		}
+		switch {
+		case e.Opened:
+			b.openings++
+			if err := b.compare(e.Turns); err != nil {
+				return err
+			}
+		case e.Done != nil:
+			b.turns = append(b.turns, e.Done)
+			b.committed++
+			if len(b.turns) == chatTurns {
+				return nil
+			}
+		}
+	}
+}
+
+// compare wants all committed turns, at most one more, and each whole.
+func (b *book) compare(there [][]kv.Token) error {
+	if len(there) < len(b.turns) {
+		return fmt.Errorf("%d turns are there, and %d were committed", len(there), len(b.turns))
+	}
+	for i, t := range there {
+		if i < len(b.turns) {
+			if !slices.Equal(t, b.turns[i]) {
+				return fmt.Errorf("turn %d is %v, and %v was committed", i, t, b.turns[i])
+			}
+			continue
+		}
+		message := b.r.message(i)
+		switch {
+		case i > len(b.turns) || !b.unsure:
+			return fmt.Errorf("turn %d was never committed", i)
+		case len(t) != len(message)+chatAnswer || !slices.Equal(t[:len(message)], message):
+			return errors.New("half a turn is there")
+		}
+		b.more++
+		b.turns = append(b.turns, t)
+	}
+	b.unsure = false
+	return nil
+}

@@ -17,7 +17,8 @@ import (
 // The conversation of the needle, in the template of Gemma.
 const (
 	codeWord = "pelican"
-	asked    = "What is the code word? Answer with the code word only."
+	asked    = "What is the code word?"
+	begun    = "The code word is" // the answer, up to the word
 )
 
 // said is a message as the template has it, up to where the answer begins.
@@ -108,8 +109,10 @@ func (r *rig) ask(ctx context.Context, c *chat.Conversation) (map[string]float64
 		if err != nil {
 			return nil, err
 		}
-		best := 0.0
-		word := withoutBOS(r.tokens(codeWord))
+		if err := t.Append(ctx, withoutBOS(r.tokens(begun))); err != nil {
+			return nil, err
+		}
+		word := withoutBOS(r.tokens(" " + codeWord))
 		p := 1.0
 		for _, token := range word {
 			l, err := t.Logits(ctx)
@@ -121,7 +124,7 @@ func (r *rig) ask(ctx context.Context, c *chat.Conversation) (map[string]float64
 				return nil, err
 			}
 		}
-		probs[v.name] = max(best, p)
+		probs[v.name] = p
 		if err := t.Abort(ctx); err != nil {
 			return nil, err
 		}

@@ -118,7 +118,7 @@ func (r *Runtime) Stats() Stats { return r.stats }
 
 // Limits is what the options say. The model was not trained, so it knows no longest context.
 func (r *Runtime) Limits() kv.Limits {
-	return kv.Limits{Sequences: r.o.Sequences, Cells: r.o.Cells, Batch: r.o.Batch}
+	return kv.Limits{Sequences: r.o.Sequences, Cells: r.o.Cells, Batch: r.o.Batch, Vocabulary: r.tiny.Vocabulary}
 }
 
 // Decode computes the steps. Each is at the position after its sequence's last row; the first of an empty sequence may be anywhere.

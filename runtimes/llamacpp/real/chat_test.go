@@ -49,7 +49,7 @@ func TestChat(t *testing.T) {
 		"window":  newRig(t, ggufgen.Gemma3(2, 7, 64, 40), exact(16, 2048), db.Options{Codec: quant.Raw}),
 	} {
 		tokens := randomTokens(1, 400)
-		options := chat.Options{System: tokens[:40], Facts: 100, Ring: 900, Policy: chat.Recent(1)}
+		options := chat.Options{System: tokens[:40], Facts: 100, Ring: 400, Policy: chat.Recent(1)}
 		say := func(c *chat.Conversation, message []kv.Token, commit bool) []float32 {
 			turn, err := c.Begin(ctx, message, chat.BeginOptions{})
 			if err != nil {

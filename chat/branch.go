@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -84,11 +85,15 @@ func (t *Turn) Advance(ctx context.Context, branches []*Branch, next [][]kv.Toke
 	if len(steps) == 0 {
 		return nil
 	}
+	began := time.Now()
 	if err := h.steps(ctx, t.c, steps); err != nil {
 		return err
 	}
+	took := time.Since(began)
 	t.c.stats.Decoded += len(steps)
+	t.c.stats.Decode += took
 	t.stats.Decoded += len(steps)
+	t.stats.Decode += took
 	at := 0
 	for i, b := range branches {
 		b.tokens = append(b.tokens, next[i]...)

@@ -208,6 +208,13 @@ func (c *Conversation) fits(system []kv.Token, facts []fact) error {
 // ID is the name that the conversation was opened under.
 func (c *Conversation) ID() string { return c.id }
 
+// System is the system prompt.
+func (c *Conversation) System() []kv.Token {
+	c.h.mu.Lock()
+	defer c.h.mu.Unlock()
+	return slices.Clone(c.o.System)
+}
+
 func (c *Conversation) touch() {
 	c.h.clock++
 	c.used = c.h.clock

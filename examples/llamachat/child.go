@@ -119,7 +119,7 @@ func child(in io.Reader, out io.Writer) error {
 
 // do does a job, and says how what it opened is closed.
 func do(j job, say func(step)) (a answer, done func(), err error) {
-	c, err := loadChat(j, say)
+	c, err := loadModel(j, say)
 	if err != nil {
 		return a, func() {}, err
 	}
@@ -138,8 +138,8 @@ func do(j job, say func(step)) (a answer, done func(), err error) {
 	return a, c.close, err
 }
 
-// chat is a loaded model with an empty context.
-type chat struct {
+// loaded is a loaded model with an empty context.
+type loaded struct {
 	j       job
 	say     func(step)
 	lib     *llama.Lib
@@ -154,18 +154,18 @@ type chat struct {
 var processes = map[string]string{"reference": "without a store", "first": "to be killed", "second": "after the kill"}
 
 // step says what the process begins, or how far it is.
-func (c *chat) step(what string, done, total int) {
+func (c *loaded) step(what string, done, total int) {
 	c.say(step{What: processes[c.j.Do] + ": " + what, Done: done, Total: total})
 }
 
 const reading, writing = "read the prompt", "write on"
 
-func loadChat(j job, say func(step)) (*chat, error) {
+func loadModel(j job, say func(step)) (*loaded, error) {
 	lib, err := llama.Load(j.Lib)
 	if err != nil {
 		return nil, err
 	}
-	c := &chat{j: j, say: say, lib: lib}
+	c := &loaded{j: j, say: say, lib: lib}
 	c.step("load the model", 0, 0)
 	if c.model, err = lib.LoadModel(j.Model, llama.ModelOptions{}); err != nil {
 		return nil, err
@@ -182,22 +182,28 @@ func loadChat(j job, say func(step)) (*chat, error) {
 		return nil, fmt.Errorf("the prompt has %d tokens, and nothing of it would be reused: the last token is always evaluated, for its logits, and fewer than %d before it are not looked up: give more text",
 			n, kv.OpeningTokens)
 	}
+	c.context, err = c.model.NewContext(c.contextOptions(len(ids) + j.Continue + j.Batch))
+	return c, err
+}
+
+// contextOptions are those of a context with so many cells.
+func (c *loaded) contextOptions(tokens int) llama.ContextOptions {
+	j := c.j
 	// llama.cpp's threads wait for one another many times a token. One that has to wait for a core makes a token take a
 	// second instead of twenty milliseconds, so while one token is evaluated, one core is left to others.
-	o := llama.ContextOptions{Tokens: len(ids) + j.Continue + j.Batch, Batch: j.Batch, MicroBatch: j.Batch,
+	o := llama.ContextOptions{Tokens: tokens, Batch: j.Batch, MicroBatch: j.Batch,
 		Threads: j.Threads, DecodeThreads: decodeThreads(j.Threads), FullWindow: true}
 	if j.CacheQ8 {
 		q8 := llama.Q8_0
 		o.CacheK, o.CacheV = &q8, &q8
 	}
-	c.context, err = c.model.NewContext(o)
-	return c, err
+	return o
 }
 
 func decodeThreads(threads int) int { return max(1, threads-1) }
 
 // decode evaluates tokens of the prompt, and says how far that is.
-func (c *chat) decode(tokens []kv.Token, first, sequence int) error {
+func (c *loaded) decode(tokens []kv.Token, first, sequence int) error {
 	err := c.context.Decode(tokens, first, sequence)
 	if end, all := first+len(tokens), len(c.prompt.Tokens); c.read && err == nil {
 		c.step(reading, end, all)
@@ -205,20 +211,22 @@ func (c *chat) decode(tokens []kv.Token, first, sequence int) error {
 	return err
 }
 
-func (c *chat) close() {
+func (c *loaded) close() {
 	if c.context != nil {
 		c.context.Close()
 	}
-	c.model.Close()
+	if c.model != nil {
+		c.model.Close()
+	}
 }
 
 // identity names the model file, and a file that remembers its hashes.
-func (c *chat) identity() llamacpp.Identity {
+func (c *loaded) identity() llamacpp.Identity {
 	return llamacpp.Identity{Path: c.j.Model, Memo: memo(c.j.Store)}
 }
 
 // attach opens the store and attaches the context to it: this and the three calls below are all that a program needs.
-func (c *chat) attach(ctx context.Context) (*db.Store, *llamacpp.Session, error) {
+func (c *loaded) attach(ctx context.Context) (*db.Store, *llamacpp.Session, error) {
 	store, err := db.Open(ctx, c.j.Store, db.Options{Codec: c.j.Codec, Observer: c.observe})
 	if err != nil {
 		return nil, nil, err
@@ -240,20 +248,20 @@ func (c *chat) attach(ctx context.Context) (*db.Store, *llamacpp.Session, error)
 }
 
 // observe is told what a turn took, when it has ended.
-func (c *chat) observe(o db.Observation) {
+func (c *loaded) observe(o db.Observation) {
 	o.Reason.Err = nil // it goes through a pipe
 	c.turn = o
 }
 
 // begin says that the prompt is evaluated from a position on.
-func (c *chat) begin(from int) {
+func (c *loaded) begin(from int) {
 	c.read = true
 	c.step(reading, from, len(c.prompt.Tokens))
 }
 
 // reference evaluates the prompt in the same batches, without a store: the last token by itself, because that is how it
 // is evaluated after a restore, and sums are only the same to the last bit when they are added up in the same batches.
-func (c *chat) reference(_ context.Context, a *answer) error {
+func (c *loaded) reference(_ context.Context, a *answer) error {
 	start := time.Now()
 	ids := c.prompt.Tokens
 	last := len(ids) - 1
@@ -272,7 +280,7 @@ func (c *chat) reference(_ context.Context, a *answer) error {
 }
 
 // first reuses what the store has of the prompt, evaluates the rest, and saves its KV cache.
-func (c *chat) first(ctx context.Context, a *answer) error {
+func (c *loaded) first(ctx context.Context, a *answer) error {
 	library, err := llamacpp.Bind(c.lib.Lookup)
 	if err != nil {
 		return err
@@ -292,7 +300,7 @@ func (c *chat) first(ctx context.Context, a *answer) error {
 }
 
 // second does the same, and writes on.
-func (c *chat) second(ctx context.Context, a *answer) error {
+func (c *loaded) second(ctx context.Context, a *answer) error {
 	store, s, err := c.start(ctx, a)
 	if err != nil {
 		return err
@@ -346,7 +354,7 @@ func stored(ctx context.Context, store *db.Store, m *db.Model, prompt kv.Prompt)
 }
 
 // start opens the store, restores what it can, evaluates the rest, the last token by itself, and finds the first token.
-func (c *chat) start(ctx context.Context, a *answer) (*db.Store, *llamacpp.Session, error) {
+func (c *loaded) start(ctx context.Context, a *answer) (*db.Store, *llamacpp.Session, error) {
 	start := time.Now()
 	store, s, err := c.attach(ctx)
 	if err != nil {
@@ -375,7 +383,7 @@ func (c *chat) start(ctx context.Context, a *answer) (*db.Store, *llamacpp.Sessi
 }
 
 // write goes on greedily from the logits of the prompt's last token.
-func (c *chat) write(a *answer) error {
+func (c *loaded) write(a *answer) error {
 	c.read = false
 	pos := len(c.prompt.Tokens)
 	next := best(c.context.Logits(-1))

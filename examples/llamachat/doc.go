@@ -15,5 +15,14 @@
 //	go run ./examples/llamachat -tokens >prompt.json
 //	go run ./tools/kvdump explain /tmp/chat --tokens-file prompt.json
 //
+// With -chat it holds a conversation instead, in the model's own chat template, on packages chat and runtimes/llamacpp:
+//
+//	go run ./examples/llamachat -chat -store /tmp/chat -model "$DORMOUSE_LLAMA_SMOL" -system "You are a helpful assistant."
+//
+// Answers are shown as they come. Ctrl-C ends one, and what there is of it is kept; at the prompt it leaves. /help lists the commands. With the
+// same -store and -id the conversation goes on where it was, also after the process was killed. Where standard input is no terminal, or with
+// -script FILE, each line is a message or a command, and is printed with what comes of it; a line that cannot be done makes the exit code 1.
+// docs/llamacpp.md (Chat) says more.
+//
 // Exit codes: 0 all is as it must be; 1 something is not, or failed; 2 the call was wrong.
 package main

@@ -31,9 +31,7 @@ func main() {
 		}
 		return
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	ok, err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	ok, err := run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	if err == nil && !ok {
 		os.Exit(1) // what is not as it must be was printed
 	}
@@ -53,6 +51,7 @@ const whatToRun = `run "bash tests/llama/fetch.sh && . .cache/llama/env.sh" in t
 type options struct {
 	job
 	tokens, json bool
+	chatOptions
 }
 
 // parse checks every flag before anything is started.
@@ -69,7 +68,11 @@ func parse(args []string, help io.Writer) (o options, err error) {
 	flags.IntVar(&o.Batch, "batch", 256, "evaluate `N` tokens at a time")
 	flags.IntVar(&o.Threads, "threads", 0, fmt.Sprintf("`N` threads, one less for single tokens (0: as many as this process may use, here %d)", allThreads()))
 	flags.BoolVar(&o.CacheQ8, "cache-q8", false, "let llama.cpp keep its cache in q8_0")
+	only := o.chatOptions.flags(flags)
 	if err := command.Parse(flags, args, help); err != nil {
+		return o, err
+	}
+	if err := o.chatOptions.check(flags, only); err != nil {
 		return o, err
 	}
 	switch {
@@ -117,13 +120,18 @@ func parse(args []string, help io.Writer) (o options, err error) {
 func allThreads() int { return min(runtime.GOMAXPROCS(0), maxThreads) }
 
 // run is the program; ok says whether all was as it must be. How far it is goes to side, unless -json was given.
-func run(ctx context.Context, args []string, out, side io.Writer) (ok bool, err error) {
+func run(ctx context.Context, args []string, in io.Reader, out, side io.Writer) (ok bool, err error) {
 	o, err := parse(args, out)
 	if err != nil {
 		return false, err
 	}
 	shown := newProgress(side)
 	show := shown.show
+	if o.chat {
+		return converse(ctx, o, in, out, show)
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+	defer stop()
 	if o.json || o.tokens {
 		show = func(step) {}
 	}

@@ -19,6 +19,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+		return
+	}
 	if len(os.Args) == 2 && os.Args[1] == childFlag {
 		if err := child(os.Stdin, os.Stdout); err != nil {
 			os.Exit(1)
@@ -87,7 +91,7 @@ func libraries(t *testing.T) string {
 func tell(t *testing.T, wantOK bool, args ...string) (r report) {
 	t.Helper()
 	var out strings.Builder
-	ok, err := run(t.Context(), append(args, "-json"), &out, io.Discard)
+	ok, err := run(t.Context(), append(args, "-json"), nil, &out, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +167,7 @@ func TestTellsWhatIsStored(t *testing.T) {
 func TestTokens(t *testing.T) {
 	lib := libraries(t)
 	var out strings.Builder
-	ok, err := run(t.Context(), []string{"-lib", lib, "-model", stories, "-tokens"}, &out, io.Discard)
+	ok, err := run(t.Context(), []string{"-lib", lib, "-model", stories, "-tokens"}, nil, &out, io.Discard)
 	var ids []int32
 	if jsonErr := json.Unmarshal([]byte(out.String()), &ids); err != nil || !ok || jsonErr != nil || len(ids) < 1000 {
 		t.Errorf("%d ids: %v %v", len(ids), err, jsonErr)
@@ -186,7 +190,7 @@ func TestSaysWhyNot(t *testing.T) {
 			t.Errorf("%s: %q is left behind", what, found)
 		}
 	}
-	if _, err := run(t.Context(), append(small, "-lib", lib, "-model", stories, "-store", store, "-prompt-file", short), io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), "give more text") {
+	if _, err := run(t.Context(), append(small, "-lib", lib, "-model", stories, "-store", store, "-prompt-file", short), nil, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), "give more text") {
 		t.Errorf("a short prompt: %v", err)
 	}
 	nothing("a short prompt")
@@ -194,14 +198,14 @@ func TestSaysWhyNot(t *testing.T) {
 	if got := r.wrong(1); got != "nothing was reused: here is why" {
 		t.Errorf("nothing reused: %q", got)
 	}
-	if _, err := run(t.Context(), append(small, "-lib", lib, "-model", stories, "-store", dir), io.Discard, io.Discard); !errors.Is(err, db.ErrNotEmpty) || command.Code(err) != 2 {
+	if _, err := run(t.Context(), append(small, "-lib", lib, "-model", stories, "-store", dir), nil, io.Discard, io.Discard); !errors.Is(err, db.ErrNotEmpty) || command.Code(err) != 2 {
 		t.Errorf("a folder of something else: %v", err)
 	}
-	if _, err := run(t.Context(), append(small, "-lib", lib, "-model", short, "-store", store), io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), short) {
+	if _, err := run(t.Context(), append(small, "-lib", lib, "-model", short, "-store", store), nil, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), short) {
 		t.Errorf("a model that is none: %v", err)
 	}
 	nothing("a model that is none")
-	if _, err := run(t.Context(), append(small, "-lib", dir, "-model", stories, "-store", store), io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), dir) {
+	if _, err := run(t.Context(), append(small, "-lib", dir, "-model", stories, "-store", store), nil, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), dir) {
 		t.Errorf("a folder without libraries: %v", err)
 	}
 }

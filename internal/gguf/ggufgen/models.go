@@ -18,8 +18,13 @@ func common(arch string, seed uint64, layers, embed, ff int) *Writer {
 // commonNormed is common where the last norm has a name of its own.
 func commonNormed(arch, norm string, seed uint64, layers, embed, ff int) *Writer {
 	w := NewWriter(arch, seed)
-	w.String("general.name", fmt.Sprintf("random %s", arch))
 	w.String("tokenizer.ggml.model", "no_vocab")
+	w.common(arch, norm, layers, embed, ff)
+	return w
+}
+
+func (w *Writer) common(arch, norm string, layers, embed, ff int) {
+	w.String("general.name", fmt.Sprintf("random %s", arch))
 	w.Uint(arch+".vocab_size", Vocabulary)
 	w.Uint(arch+".context_length", contextTokens)
 	w.Uint(arch+".embedding_length", embed)
@@ -28,7 +33,6 @@ func commonNormed(arch, norm string, seed uint64, layers, embed, ff int) *Writer
 	w.Float(arch+".attention.layer_norm_rms_epsilon", epsilon)
 	w.Matrix("token_embd.weight", embed, Vocabulary)
 	w.Ones(norm, embed)
-	return w
 }
 
 func feedForward(w *Writer, i, embed, ff int) {
@@ -183,10 +187,34 @@ func stateSpaceKeys(w *Writer, arch string) {
 	w.Uint(arch+".ssm.time_step_rank", ssmRank)
 }
 
+const mambaEmbed = 128
+
 // Mamba is recurrent: its state cannot be cut to a shorter prefix.
 func Mamba(seed uint64, layers int) []byte {
-	const arch, embed = "mamba", 128
-	w := common(arch, seed, layers, embed, 0)
+	return mamba(common("mamba", seed, layers, mambaEmbed, 0), layers)
+}
+
+// MambaWithText is Mamba with a vocabulary: a token for each ASCII character.
+func MambaWithText(seed uint64, layers int) []byte {
+	w := NewWriter("mamba", seed)
+	w.String("tokenizer.ggml.model", "gpt2")
+	tokens := make([]string, Vocabulary)
+	for i := range tokens {
+		tokens[i] = string(rune(i))
+		if i <= ' ' || i == 127 { // as GPT-2's vocabulary spells bytes that are not to be seen
+			tokens[i] = string(rune(i + 256))
+		}
+	}
+	w.Strings("tokenizer.ggml.tokens", tokens...)
+	w.Strings("tokenizer.ggml.merges", "a b")
+	w.Uint("tokenizer.ggml.bos_token_id", 0)
+	w.Uint("tokenizer.ggml.eos_token_id", 0)
+	w.common("mamba", "output_norm.weight", layers, mambaEmbed, 0)
+	return mamba(w, layers)
+}
+
+func mamba(w *Writer, layers int) []byte {
+	const arch, embed = "mamba", mambaEmbed
 	w.Uint(arch+".attention.head_count", 0)
 	stateSpaceKeys(w, arch)
 	w.Matrix("output.weight", embed, Vocabulary)

@@ -40,6 +40,9 @@ type Lib struct {
 	vocabTokens        func(vocab uintptr) int32
 	tokenize           func(vocab uintptr, text string, length int32, tokens *int32, capacity int32, special, parse bool) int32
 	tokenPiece         func(vocab uintptr, token int32, buf *byte, length, strip int32, special bool) int32
+	ends               func(vocab uintptr, token int32) bool
+	modelTemplate      func(model, name uintptr) string
+	applyTemplate      func(template string, messages, n uintptr, answer bool, buf *byte, length int32) int32
 	backendLoadAllPath func(dir string)
 	backendInit        func()
 	logSet             func(callback, data uintptr)
@@ -118,6 +121,9 @@ func (l *Lib) bind(ggml uintptr) error {
 			"llama_vocab_n_tokens":         &l.vocabTokens,
 			"llama_tokenize":               &l.tokenize,
 			"llama_token_to_piece":         &l.tokenPiece,
+			"llama_vocab_is_eog":           &l.ends,
+			"llama_model_chat_template":    &l.modelTemplate,
+			"llama_chat_apply_template":    &l.applyTemplate,
 			"llama_backend_init":           &l.backendInit,
 			"llama_log_set":                &l.logSet,
 		})

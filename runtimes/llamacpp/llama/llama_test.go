@@ -147,3 +147,37 @@ func TestModel(t *testing.T) {
 		t.Errorf("tokens that do not exist read %q", s)
 	}
 }
+
+// A template is applied by its name or its text; one that llama.cpp does not know is an error. What a user spells out is no control token.
+func TestTemplate(t *testing.T) {
+	lib := load(t)
+	messages := []Message{{"system", "Be brief."}, {"user", strings.Repeat("Hello! ", 1000)}}
+	want := "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n" + messages[1].Content + "<|im_end|>\n<|im_start|>assistant\n"
+	for _, template := range []string{"chatml", "{{ '<|im_start|>' + message['role'] + '\\n' }}"} {
+		if got, err := lib.ApplyTemplate(template, messages, true); err != nil || got != want {
+			t.Errorf("%s: %d bytes, expected %d: %v", template, len(got), len(want), err)
+		}
+	}
+	for _, template := range []string{"", "{{ messages }}"} {
+		if _, err := lib.ApplyTemplate(template, messages, true); !errors.Is(err, ErrTemplate) {
+			t.Errorf("%q: %v", template, err)
+		}
+	}
+	if _, err := lib.ApplyTemplate("chatml", []Message{{"user", "a\x00b"}}, true); !errors.Is(err, ErrTemplate) {
+		t.Errorf("a byte of 0: %v", err)
+	}
+	m := loadModel(t, lib, "../testdata/stories260K-f32.gguf")
+	if got := m.Template(); got != "" {
+		t.Errorf("a model without a template has %q", got)
+	}
+	const end = 2
+	if !m.Ends(end) || m.Ends(end+1) || m.Ends(-1) || m.Ends(1<<30) {
+		t.Error("only </s> ends an answer")
+	}
+	if parsed, err := m.Tokenize("</s>", false); err != nil || len(parsed) != 1 || parsed[0] != end {
+		t.Errorf("control token: %v, %v", parsed, err)
+	}
+	if plain, err := m.TokenizeText("</s>"); err != nil || len(plain) < 2 {
+		t.Errorf("the same as text: %v, %v", plain, err)
+	}
+}

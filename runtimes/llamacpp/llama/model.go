@@ -63,8 +63,15 @@ func (m *Model) Close() {
 }
 
 // Tokenize turns text into token ids. special adds the tokens that the model wants around a text (BOS); control tokens
-// that are spelled out in the text are always parsed.
+// that are spelled out in the text are parsed, too.
 func (m *Model) Tokenize(text string, special bool) ([]int32, error) {
+	return m.tokenize(text, special, true)
+}
+
+// TokenizeText turns text into token ids and takes nothing in it for a control token: what a user wrote.
+func (m *Model) TokenizeText(text string) ([]int32, error) { return m.tokenize(text, false, false) }
+
+func (m *Model) tokenize(text string, special, parse bool) ([]int32, error) {
 	if m == nil || m.ptr == 0 {
 		return nil, errClosed("model")
 	}
@@ -75,7 +82,7 @@ func (m *Model) Tokenize(text string, special bool) ([]int32, error) {
 		return nil, nil
 	}
 	tokens := make([]int32, len(text)+8)
-	n := m.lib.tokenize(m.vocab, text, int32(len(text)), &tokens[0], int32(len(tokens)), special, true)
+	n := m.lib.tokenize(m.vocab, text, int32(len(text)), &tokens[0], int32(len(tokens)), special, parse)
 	if n < 0 {
 		return nil, fmt.Errorf("llama: tokenize needs room for %d tokens", -n)
 	}

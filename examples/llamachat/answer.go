@@ -98,13 +98,14 @@ func (t *talk) commit(ctx context.Context, turn *chat.Turn) error {
 		rest = rest[1:]
 	}
 	err := turn.Append(ctx, rest)
+	pieces := append(t.c.View(), chat.Piece{Kind: "turn", Turn: turn.ID(), End: len(turn.Tokens())})
 	if err == nil {
 		err = turn.Commit(ctx)
 	}
 	if err != nil {
 		return errors.Join(err, turn.Abort(ctx))
 	}
-	t.last[t.c.ID()] = cost{turn.Stats(), len(turn.Tokens()) - len(turn.Answer())}
+	t.last[t.c.ID()] = cost{turn.Stats(), len(turn.Tokens()) - len(turn.Answer()), pieces}
 	if !t.in.terminal { // a script finds everything done
 		return t.host.Tidy(ctx)
 	}
@@ -137,6 +138,7 @@ func (t *talk) again(ctx context.Context, text string, temperature float64) erro
 	if err := t.c.Rewind(ctx, last.ID); err != nil {
 		return err
 	}
+	delete(t.last, t.c.ID())
 	return t.ask(ctx, text, temperature)
 }
 
@@ -149,6 +151,7 @@ func (t *talk) branch(ctx context.Context, n int) error {
 	if err := t.c.Rewind(ctx, last.ID); err != nil {
 		return err
 	}
+	delete(t.last, t.c.ID())
 	var turn *chat.Turn
 	var branches []*chat.Branch
 	var ended []bool

@@ -25,20 +25,19 @@ import (
 
 // chatOptions are the flags of -chat.
 type chatOptions struct {
-	chat         bool
-	id           string
-	system       string
-	template     string
-	script       string
-	temperature  float64
-	seed         uint64
-	answer, ring int // tokens
-	recent       int // turns; 0: all
+	chat                bool
+	id                  string
+	system              string
+	template            string
+	script              string
+	temperature         float64
+	seed                uint64
+	answer, ring, facts int // tokens
+	recent              int // turns; 0: all
 }
 
 // Bounds of the flags of -chat, in tokens but for the last two.
 const (
-	factTokens     = 512 // that the system prompt and the facts may take
 	minRing        = 64
 	maxRing        = 1 << 16
 	maxTemperature = 10
@@ -57,6 +56,7 @@ func (o *chatOptions) flags(f *flag.FlagSet) (only map[string]bool) {
 	f.Uint64Var(&o.seed, "seed", 1, "chat: what the draws begin with")
 	f.IntVar(&o.answer, "answer", 512, "chat: an answer has at most `N` tokens")
 	f.IntVar(&o.ring, "ring", 1536, "chat: the turns that answers know have at most `N` tokens; the oldest go first")
+	f.IntVar(&o.facts, "facts", 512, "chat: system prompt and facts have at most `N` tokens")
 	f.IntVar(&o.recent, "recent", 0, "chat: an answer attends to the last `N` turns only (0: to all that are known)")
 	f.StringVar(&o.script, "script", "", "chat: take what is said from this `file`")
 	only = map[string]bool{}
@@ -85,6 +85,8 @@ func (o *chatOptions) check(f *flag.FlagSet, only map[string]bool) (err error) {
 		err = command.Wrong("-ring %d: %d to %d tokens", o.ring, minRing, maxRing)
 	case o.answer < 1 || o.answer > o.ring/2:
 		err = command.Wrong("-answer %d: 1 to %d tokens, half of -ring", o.answer, o.ring/2)
+	case o.facts < minRing || o.facts > maxRing:
+		err = command.Wrong("-facts %d: %d to %d tokens", o.facts, minRing, maxRing)
 	case o.recent < 0:
 		err = command.Wrong("-recent %d: 1 or more turns, or 0 for all", o.recent)
 	}
@@ -130,14 +132,15 @@ func converse(ctx context.Context, o options, in io.Reader, out io.Writer, show 
 		return false, err
 	}
 	t := &talk{o: o, out: out, l: &loaded{j: o.job, say: show}, open: map[string]*chat.Conversation{}, last: map[string]cost{}}
-	if err = t.start(ctx); err != nil {
+	if err = t.start(ctx); err == nil {
+		err = t.turnTo(ctx, o.id)
+	}
+	if err != nil {
 		return false, errors.Join(err, t.close(), folder.leaveNothing(ctx))
 	}
 	t.in = newLines(in, out, terminal)
 	defer t.in.close()
-	if err = t.turnTo(ctx, o.id); err == nil {
-		err = t.loop(ctx)
-	}
+	err = t.loop(ctx)
 	return t.failed == 0 || terminal, errors.Join(err, t.close())
 }
 
@@ -222,15 +225,15 @@ func (t *talk) readTemplate() error {
 		return err
 	}
 	t.system, err = t.systemTokens()
-	if n := len(t.system); n > factTokens {
-		return fmt.Errorf("-system has %d tokens; with the facts it may have %d", n, factTokens)
+	if n := len(t.system); n > t.o.facts {
+		return fmt.Errorf("-system has %d tokens; with the facts it may have %d (-facts)", n, t.o.facts)
 	}
 	return err
 }
 
 // conversation says how conversations are held.
 func (t *talk) conversation() chat.Options {
-	o := chat.Options{Facts: factTokens, Ring: t.o.ring, Reserve: t.o.answer + len(t.end)}
+	o := chat.Options{Facts: t.o.facts, Ring: t.o.ring, Reserve: t.o.answer + len(t.end)}
 	if t.o.recent > 0 {
 		o.Policy = chat.Recent(t.o.recent)
 	}
@@ -255,6 +258,8 @@ func (t *talk) turnTo(ctx context.Context, id string) error {
 	}
 	c, err := t.host.Open(ctx, id, o)
 	switch {
+	case errors.Is(err, chat.ErrOptions):
+		return fmt.Errorf("%w: give less to -ring and -facts", err)
 	case errors.Is(err, chat.ErrTokenizer):
 		return fmt.Errorf("%w: take the model with which it was held, or another name", err)
 	case err != nil:

@@ -36,7 +36,7 @@ func program(t *testing.T, args ...string) *exec.Cmd {
 
 // small is a chat with the small model, which was trained for 512 positions.
 func small(store string) []string {
-	return []string{"-model", stories, "-template", "chatml", "-store", store, "-ring", "300", "-answer", "16"}
+	return []string{"-model", stories, "-template", "chatml", "-store", store, "-ring", "300", "-facts", "150", "-answer", "16"}
 }
 
 // say runs a chat with a script, and returns what it printed and its exit code.
@@ -143,8 +143,8 @@ func TestChat(t *testing.T) {
 func TestChatPicture(t *testing.T) {
 	dir := t.TempDir()
 	out, code := say(t, append(small(filepath.Join(dir, "store")), "-recent", "1", "-ring", "220"), "one", "two", "three", "/why", "four", "/why", "/export "+filepath.Join(dir, "a.json"))
-	contains(t, out, "What turn 3 attended to", "turn 1", "·", "hidden  one", "turn 2", "█", "two\n", "the last one: three", "What turn 4 attended to", "×", "gone  one", "the last one: four")
-	if x := exported(t, filepath.Join(dir, "a.json")); code != 0 || len(x.Turns) != 4 || !x.Turns[0].Evicted || x.Turns[3].Evicted {
+	contains(t, out, "What turn 3 attended to", "turn 1", "·", "hidden  one", "turn 2", "█", "two\n", "the last one: three", "What turn 4 attended to", "×", "gone", "·", "hidden  two", "the last one: four")
+	if x := exported(t, filepath.Join(dir, "a.json")); code != 0 || len(x.Turns) < 3 || x.Turns[len(x.Turns)-1].User != "four" {
 		t.Errorf("code %d: %+v", code, x)
 	}
 }
@@ -173,7 +173,8 @@ func TestChatSaysWhyNot(t *testing.T) {
 		{[]string{"-model", stories, "-store", store, "-template", "jinja"}, 1, []string{"-template jinja", "llama.cpp does not know"}},
 		{[]string{"-model", filepath.Join(other, "letter.txt"), "-store", store}, 1, []string{"letter.txt"}},
 		{[]string{"-model", recurrent, "-store", store, "-template", "chatml"}, 1, []string{"not supported", "recurrent"}},
-		{append(small(store), "-system", strings.Repeat("word ", 600)), 1, []string{"-system", "512"}},
+		{append(small(store), "-system", strings.Repeat("word ", 600)), 1, []string{"-system", "150"}},
+		{[]string{"-model", stories, "-template", "chatml", "-store", store}, 1, []string{"trained for 512", "-ring"}},
 		{small(other), 2, []string{"-store", "earlier run"}},
 		{append(small(store), "-script", filepath.Join(dir, "none")), 2, []string{"-script"}},
 	} {
@@ -203,7 +204,7 @@ func TestChatFlagsAreChecked(t *testing.T) {
 		{"-id", "x"}, {"-temperature", "1"}, {"-script", "x"},
 		{"-chat", "-json"}, {"-chat", "-tokens"}, {"-chat", "-continue", "4"}, {"-chat", "-prompt-file", "x"},
 		{"-chat", "-id", ""}, {"-chat", "-temperature", "-1"}, {"-chat", "-temperature", "NaN"}, {"-chat", "-temperature", "11"}, {"-chat", "-answer", "0"}, {"-chat", "-answer", "-4"},
-		{"-chat", "-answer", "1000"}, {"-chat", "-ring", "0"}, {"-chat", "-ring", "2000000000"}, {"-chat", "-recent", "-1"},
+		{"-chat", "-answer", "1000"}, {"-chat", "-ring", "0"}, {"-chat", "-ring", "2000000000"}, {"-chat", "-recent", "-1"}, {"-chat", "-facts", "0"},
 	} {
 		name := strings.TrimPrefix(strings.Join(x, " "), "-chat ")
 		name, _, _ = strings.Cut(name, " ")

@@ -106,6 +106,7 @@ func (t *talk) do(ctx context.Context, line string) error {
 			return err
 		}
 		err = t.c.Forget(ctx, chat.TurnID(n))
+		delete(t.last, t.c.ID()) // the picture has its words
 		switch {
 		case errors.Is(err, chat.ErrNoTurn):
 			return fmt.Errorf("there is no turn %d; /why has the numbers", n)

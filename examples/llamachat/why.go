@@ -18,14 +18,19 @@ const pictureWidth = 32
 // cost is what a turn cost.
 type cost struct {
 	chat.TurnStats
-	message int // tokens
+	message int          // tokens
+	pieces  []chat.Piece // of the log as it was then: a rewrite may follow
 }
 
 // why draws what the last turn attended to, a strip for each piece of the log, and says what it cost. A script is not told times, which
 // are never the same.
 func (t *talk) why() {
 	pieces := t.c.View()
-	longest, seen, turn := 1, 0, chat.TurnID(0)
+	s, known := t.last[t.c.ID()]
+	if known {
+		pieces = s.pieces
+	}
+	longest, turn := 1, chat.TurnID(0)
 	for _, p := range pieces {
 		longest = max(longest, p.End-p.Start)
 		if p.Kind == "turn" {
@@ -65,16 +70,12 @@ func (t *talk) why() {
 		case p.Visible < n:
 			note = strings.TrimSpace("hidden  " + note)
 		}
-		if p.Kind != "turn" || p.Turn != turn {
-			seen += p.Visible
-		}
 		fmt.Fprintf(w, "  %s\t%d\t%s%s\t%s\n", name, n, strip(p.Visible, "█"), strip(n-p.Visible, rest), note)
 	}
 	t.say("What turn %d attended to, in tokens (█ seen, · hidden, × out of the cache):", turn)
 	w.Flush()
-	s, known := t.last[t.c.ID()]
 	if !known {
-		t.say("It was answered before this conversation was opened: what it cost is not known any more.")
+		t.say("What it cost is not known any more: that is only while the conversation stays open, and no turn is taken back.")
 		return
 	}
 	t.explain(s)

@@ -34,11 +34,8 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if len(os.Args) == 2 && os.Args[1] == childFlag {
-		if err := child(ctx, os.Stdin, os.Stdout); err != nil {
-			fmt.Fprintln(os.Stderr, "conversations: child:", err)
-			os.Exit(1)
-		}
-		return
+		fmt.Fprintln(os.Stderr, "conversations: child:", child(ctx, os.Stdin, os.Stdout)) // it does not end by itself
+		os.Exit(1)
 	}
 	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "conversations:", err)

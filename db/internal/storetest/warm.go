@@ -124,6 +124,10 @@ func CheckWarm(t testing.TB, dir string, holds []Held, what string) {
 		if _, err := s.Ref("doomed"); !errors.Is(err, db.ErrNotFound) {
 			t.Fatalf("%s%s: a deleted ref: %v", what, again, err)
 		}
+		Eventually(t, what+again+": the Bloom filter is there", func() bool { // a Close before that leaves the file as it is
+			st, err := s.Stats()
+			return err == nil && st.BloomBytes > 0
+		})
 		if err := s.Close(); err != nil {
 			t.Fatalf("%s%s: close: %v", what, again, err)
 		}

@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
@@ -35,15 +37,18 @@ func TestBudgetHoldsWhereCheckpointsAreKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	killed := false
+	var killed atomic.Bool
 	before := func(c storetest.Call) error {
-		if killed = killed || c.Changes() && strings.HasPrefix(filepath.Base(c.Name), folder.BloomName); killed {
+		if c.Changes() && strings.HasPrefix(filepath.Base(c.Name), folder.BloomName) {
+			killed.Store(true)
+		}
+		if killed.Load() {
 			return os.ErrDeadlineExceeded // the index is written, and the log still has its old file
 		}
 		return nil
 	}
 	_, err := s.Compact(t.Context(), db.CompactOptions{All: true, Progress: func(db.Progress) { disk.Before(before) }})
-	if !killed {
+	if !killed.Load() {
 		t.Fatalf("no checkpoint was needed: this test shows nothing (%v)", err)
 	}
 	storetest.Crash(s)
@@ -52,8 +57,11 @@ func TestBudgetHoldsWhereCheckpointsAreKilled(t *testing.T) {
 	const processes = 10
 	for i := range processes {
 		disk, most, parts := storetest.Over(vfs.OS), int64(0), map[string]int64(nil)
-		killed = false
+		killed.Store(false)
+		var mu sync.Mutex
 		disk.Before(func(c storetest.Call) error {
+			mu.Lock()
+			defer mu.Unlock()
 			if n, _, p := storetest.Occupied(t, dir); c.Changes() && n > most {
 				most, parts = n, p
 			}
@@ -64,7 +72,7 @@ func TestBudgetHoldsWhereCheckpointsAreKilled(t *testing.T) {
 		})
 		s = storetest.OpenOn(t, disk, dir, o)
 		storetest.Model(t, s, []kv.Descriptor{d, newer}[i%2]) // the latest version now: a frame for which nobody makes room
-		if err := s.Checkpoint(t.Context()); err != nil && !killed {
+		if err := s.Checkpoint(t.Context()); err != nil && !killed.Load() {
 			t.Fatal(err)
 		}
 		evicted := storetest.Engine(s).Count.Evicted.Load()

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
@@ -17,7 +18,7 @@ import (
 func TestNoWriteMakesAFileLonger(t *testing.T) {
 	o := storetest.Options()
 	o.SegmentBytes = 64 << 10
-	writes := 0
+	var writes atomic.Int64
 	disk := storetest.Failing(func(c storetest.Call) error {
 		if c.Kind != "write" || strings.HasSuffix(c.Name, ".tmp") || strings.HasSuffix(c.Name, folder.LockName) {
 			return nil
@@ -28,7 +29,7 @@ func TestNoWriteMakesAFileLonger(t *testing.T) {
 			t.Errorf("%s: %v", c.Name, err)
 		}
 		if c.InSegments() || c.InLog() {
-			writes++
+			writes.Add(1)
 		}
 		return err
 	})
@@ -45,7 +46,7 @@ func TestNoWriteMakesAFileLonger(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if writes < 300 {
-		t.Errorf("%d writes: this test shows little", writes)
+	if n := writes.Load(); n < 300 {
+		t.Errorf("%d writes: this test shows little", n)
 	}
 }

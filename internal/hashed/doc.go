@@ -7,6 +7,6 @@
 //   - [Runtime]: sequences that share cells, and a model of a real store beneath; it has the methods that package chat asks of a runtime;
 //   - [Expect]: the same answers from a plain list of who saw whom, for the model that a test keeps beside it.
 //
-// It promises to be strict: what package chat says that a caller does not do, is an error here, and two goroutines at once are a panic.
+// It promises to be strict: what package chat says that a caller does not do, is an error here, and calls by two goroutines at once are a panic; looks of a test may come at any time.
 // It counts what it did, and fails when it is told to. It must not know package chat, whose tests it is for.
 package hashed

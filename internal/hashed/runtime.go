@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/dormousekv/dormouse/db"
@@ -20,6 +21,7 @@ type Runtime struct {
 	logits [][]float32
 	fails  [3]failure
 	stats  Stats
+	mu     sync.Mutex // a call, or a look
 	busy   atomic.Bool
 }
 
@@ -56,7 +58,14 @@ func (r *Runtime) enter() func() {
 	if !r.busy.CompareAndSwap(false, true) {
 		panic("hashed: two goroutines use the runtime at once")
 	}
-	return func() { r.busy.Store(false) }
+	r.mu.Lock()
+	return func() { r.mu.Unlock(); r.busy.Store(false) }
+}
+
+// look begins a look of a test, which may come while a call is under way, and returns what ends it.
+func (r *Runtime) look() func() {
+	r.mu.Lock()
+	return r.mu.Unlock
 }
 
 // Decode computes the steps. Each is at the position after its sequence's last row; the first of an empty sequence may be anywhere.

@@ -23,7 +23,7 @@ type failure struct {
 
 // Fail makes the next such call return err, but for so many that go well before it. It changes nothing then. Nil takes that back.
 func (r *Runtime) Fail(c Call, after int, err error) {
-	defer r.enter()()
+	defer r.look()()
 	r.fails[c] = failure{err, after}
 }
 
@@ -57,19 +57,19 @@ type Stats struct {
 
 // Stats returns what was done since New.
 func (r *Runtime) Stats() Stats {
-	defer r.enter()()
+	defer r.look()()
 	return r.stats
 }
 
 // Used is the number of cells that some sequence has.
 func (r *Runtime) Used() int {
-	defer r.enter()()
+	defer r.look()()
 	return r.used
 }
 
 // Live is the number of rows of each sequence that has any.
 func (r *Runtime) Live() map[int]int {
-	defer r.enter()()
+	defer r.look()()
 	live := map[int]int{}
 	for seq, have := range r.seqs {
 		if len(have) > 0 {
@@ -81,7 +81,7 @@ func (r *Runtime) Live() map[int]int {
 
 // Rows are those that a sequence has, in order of position.
 func (r *Runtime) Rows(seq int) []Seen {
-	defer r.enter()()
+	defer r.look()()
 	var rows []Seen
 	for _, c := range r.seqs[seq] {
 		rows = append(rows, c.Seen)

@@ -307,7 +307,10 @@ func TestVerifyWithoutLock(t *testing.T) {
 	asked := false
 	_, err := admin.Verify(t.Context(), dir, admin.VerifyOptions{Progress: func(db.Progress) {
 		asked = true
-		if _, err := db.Open(t.Context(), dir, storetest.Options()); !errors.Is(err, db.ErrLocked) {
+		var err error
+		var wait sync.WaitGroup
+		wait.Go(func() { _, err = db.Open(t.Context(), dir, storetest.Options()) }) // whose locks are not this goroutine's
+		if wait.Wait(); !errors.Is(err, db.ErrLocked) {
 			t.Errorf("a writer beside it: %v", err)
 		}
 	}})

@@ -1,0 +1,113 @@
+package chat
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// SetFact sets a fact: every turn that begins from now on attends to it, and not to an older one of that name. No tokens remove it. It is
+// durable when SetFact returns. Where facts no longer fit Options.Facts, Options.Merge is asked; without it, it returns [ErrFactsFull].
+func (c *Conversation) SetFact(ctx context.Context, name string, tokens []kv.Token) error {
+	leave, err := c.enter(false)
+	if err != nil {
+		return err
+	}
+	f := fact{name: name, tokens: slices.Clone(tokens)}
+	if err = c.h.check(tokens); err == nil && len(name) > MaxMeta {
+		err = fmt.Errorf("%w: the name of a fact of %d bytes, at most %d", ErrOptions, len(name), MaxMeta)
+	}
+	if err != nil {
+		leave()
+		return err
+	}
+	before := c.log.coming()
+	with := append(slices.DeleteFunc(slices.Clone(before), func(g fact) bool { return g.name == name }), f)
+	full := c.fits(c.o.System, with)
+	if full == nil || len(tokens) == 0 {
+		defer leave()
+		return c.setFacts(ctx, f)
+	}
+	room, merge := c.o.Facts-len(c.o.System), c.o.Merge
+	leave()
+	if merge == nil {
+		return full
+	}
+	less, err := merge(ctx, named(with), room)
+	if err != nil {
+		return errors.Join(full, err)
+	}
+	if leave, err = c.enter(false); err != nil {
+		return err
+	}
+	defer leave()
+	return c.merge(ctx, before, less)
+}
+
+// setFacts notes facts in file and log.
+func (c *Conversation) setFacts(ctx context.Context, fs ...fact) error {
+	for _, f := range fs {
+		f.id = c.log.lastFact + 1
+		if err := c.note(ctx, factFrame, f.encode()); err != nil {
+			return err
+		}
+		c.log.set(f)
+	}
+	return nil
+}
+
+// merge takes up what Merge made of the facts that were before. Those that were set or removed meanwhile stay as they are.
+func (c *Conversation) merge(ctx context.Context, before []fact, less []Fact) error {
+	after := c.log.coming()
+	number := func(facts []fact, name string) uint64 {
+		for _, f := range facts {
+			if f.name == name {
+				return f.id
+			}
+		}
+		return 0
+	}
+	var changes []fact
+	for _, f := range slices.Clone(after) {
+		if f.id == number(before, f.name) && !slices.ContainsFunc(less, func(g Fact) bool { return g.Name == f.name }) {
+			changes = append(changes, fact{name: f.name})
+		}
+	}
+	for _, f := range less {
+		same := slices.ContainsFunc(after, func(g fact) bool { return g.name == f.Name && slices.Equal(g.tokens, f.Tokens) })
+		if !same && number(after, f.Name) == number(before, f.Name) {
+			changes = append(changes, fact{name: f.Name, tokens: slices.Clone(f.Tokens)})
+		}
+	}
+	for _, f := range changes {
+		if err := c.h.check(f.tokens); err != nil {
+			return err
+		}
+		after = append(slices.DeleteFunc(after, func(g fact) bool { return g.name == f.name }), f)
+	}
+	if err := c.fits(c.o.System, after); err != nil {
+		return fmt.Errorf("%w after Merge", err)
+	}
+	if c.rewrite == "" {
+		c.rewrite = mergedFacts
+	}
+	defer c.h.tidy()
+	return c.setFacts(ctx, changes...)
+}
+
+// Facts lists the facts that the next turn attends to, the oldest first.
+func (c *Conversation) Facts() []Fact {
+	c.h.mu.Lock()
+	defer c.h.mu.Unlock()
+	return named(c.log.coming())
+}
+
+func named(facts []fact) (out []Fact) {
+	for _, f := range facts {
+		out = append(out, Fact{f.name, f.tokens})
+	}
+	return out
+}

@@ -17,6 +17,9 @@ func (s *Session) limits(sequences int) (kv.Limits, error) {
 		Trained: s.trained(s.lib.GetModel(s.lctx), s.model.Descriptor().Architecture),
 		Window:  max(0, int(s.lib.Window(s.lib.GetModel(s.lctx)))),
 	}
+	if s.lib.Vocabulary != nil && s.lib.VocabularyTokens != nil {
+		l.Vocabulary = int(s.lib.VocabularyTokens(s.lib.Vocabulary(s.lib.GetModel(s.lctx))))
+	}
 	if s.lay != nil && s.lay.window == 0 { // said, but no layer has it
 		l.Window = 0
 	}

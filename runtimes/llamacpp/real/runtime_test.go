@@ -310,11 +310,11 @@ func TestMissing(t *testing.T) {
 				t.Errorf("%s: %s: %v", x.name, what, err)
 			}
 		}
-		want := kv.Limits{Cells: l.Cells, Batch: batchTokens, Trained: l.Trained, Window: l.Window, Missing: l.Missing}
+		want := kv.Limits{Cells: l.Cells, Batch: batchTokens, Trained: l.Trained, Vocabulary: l.Vocabulary, Window: l.Window, Missing: l.Missing}
 		if x.want == "" {
 			want.Sequences = 1
 		}
-		if l != want || l.Cells < r.opt.Tokens || l.Trained == 0 || (l.Window == 40) != strings.Contains(x.name, "window") {
+		if l != want || l.Cells < r.opt.Tokens || l.Trained == 0 || l.Vocabulary == 0 || (l.Window == 40) != strings.Contains(x.name, "window") {
 			t.Errorf("%s: limits are %+v", x.name, l)
 		}
 		for i := range int32(r.opt.Sequences) {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/dormousekv/dormouse/internal/gguf"
 	"github.com/dormousekv/dormouse/kv"
-	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/modelfile"
+	"github.com/dormousekv/dormouse/runtimes/internal/modelfile"
 )
 
 // Identity is what says which model a context runs, as far as llama.cpp itself does not say.

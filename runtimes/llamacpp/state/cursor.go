@@ -10,6 +10,9 @@ type reader struct {
 	b   []byte
 	at  int
 	err error
+
+	sequence int32 // of all cells, if named
+	named    bool
 }
 
 func (r *reader) left() int { return len(r.b) - r.at }
@@ -31,6 +34,29 @@ func (r *reader) bytes(what string, n uint64) []byte {
 	b := r.b[r.at : r.at+int(n) : r.at+int(n)]
 	r.at += int(n)
 	return b
+}
+
+// end is where all must have been read.
+func (r *reader) end(what string) {
+	if r.err == nil && r.left() > 0 {
+		r.fail("end of "+what, r.at, len(r.b))
+	}
+}
+
+// peek is the next word, or zero.
+func (r *reader) peek() int32 {
+	if r.err != nil || r.left() < 4 {
+		return 0
+	}
+	return int32(binary.LittleEndian.Uint32(r.b[r.at:]))
+}
+
+// sequenceOf refuses cells of two sequences: a blob is of one.
+func (r *reader) sequenceOf(n int32) {
+	if r.err == nil && r.named && n != r.sequence {
+		r.fail("sequence of a cell", n, r.sequence)
+	}
+	r.sequence, r.named = n, true
 }
 
 func (r *reader) u32(what string) uint32 {

@@ -135,20 +135,25 @@ type unsaid struct {
 // parse takes a blob apart, with the layers of each section as found.
 func parse(blob []byte, sections int, u unsaid) (*State, error) {
 	r := reader{b: blob}
-	if m := r.u32("magic"); r.err == nil && m != magic {
-		r.fail("magic", m, uint32(magic))
-	}
-	s := &State{Sequence: int32(r.u32("sequence"))}
-	for range sections {
-		s.Sections = append(s.Sections, r.section(u))
-	}
-	if r.err == nil && r.at != len(blob) {
-		r.fail("end of blob", r.at, len(blob))
-	}
+	s := r.blob(sections, u)
 	if r.err != nil {
 		return nil, r.err
 	}
 	return s, nil
+}
+
+// blob reads a blob that ends where the reader ends.
+func (r *reader) blob(sections int, u unsaid) *State {
+	if m := r.u32("magic"); r.err == nil && m != magic {
+		r.fail("magic", m, uint32(magic))
+	}
+	s := &State{Sequence: int32(r.u32("sequence"))}
+	r.sequenceOf(s.Sequence)
+	for range sections {
+		s.Sections = append(s.Sections, r.section(u))
+	}
+	r.end("blob")
+	return s
 }
 
 func (r *reader) section(u unsaid) Section {
@@ -190,7 +195,7 @@ func (r *reader) cells(s *Section, cells, extBytes int) {
 			r.fail("sequences of a cell", n, 1)
 		}
 		s.Ext = append(s.Ext, r.bytes("ext", uint64(extBytes))...)
-		r.u32("sequence of a cell")
+		r.sequenceOf(int32(r.u32("sequence of a cell")))
 		if r.err != nil {
 			return
 		}
@@ -273,7 +278,12 @@ func (r *reader) channelMajor(cells int) (TensorFormat, []byte) {
 
 // Size is the length of a blob with these cells, one entry a section.
 func (f Format) Size(cells []Cells) int {
-	n := prefixBytes
+	return prefixBytes + f.bodySize(cells)
+}
+
+// bodySize is the length of the sections.
+func (f Format) bodySize(cells []Cells) int {
+	n := 0
 	for i, s := range f.Sections {
 		n += 4 + 4*s.Streams
 		if c := len(cells[i].Pos); c > 0 {
@@ -296,16 +306,28 @@ func (f Format) Size(cells []Cells) int {
 // written but the rows, which are whatever the memory held: they are written through [Section.Rows]. A section without
 // cells may have a nil Pos. cells that do not fit the format are the caller's mistake and panic.
 func (f Format) Build(buf []byte, sequence int32, cells []Cells) (*State, []byte) {
-	if len(cells) != len(f.Sections) {
-		panic(fmt.Sprintf("state: cells for %d sections of %d", len(cells), len(f.Sections)))
-	}
+	f.mustHold(cells)
 	n := f.Size(cells)
 	if cap(buf) < n {
 		buf = make([]byte, n)
 	}
 	w := writer{b: buf[:n]}
+	return w.blob(f, sequence, cells), w.b
+}
+
+func (f Format) mustHold(cells []Cells) {
+	if len(cells) != len(f.Sections) {
+		panic(fmt.Sprintf("state: cells for %d sections of %d", len(cells), len(f.Sections)))
+	}
+}
+
+func (w *writer) blob(f Format, sequence int32, cells []Cells) *State {
 	w.u32(magic)
 	w.u32(uint32(sequence))
+	return w.sections(f, sequence, cells)
+}
+
+func (w *writer) sections(f Format, sequence int32, cells []Cells) *State {
 	out := &State{Sequence: sequence}
 	for i, sf := range f.Sections {
 		c := cells[i]
@@ -323,7 +345,7 @@ func (f Format) Build(buf []byte, sequence int32, cells []Cells) (*State, []byte
 		}
 		out.Sections = append(out.Sections, s)
 	}
-	return out, w.b
+	return out
 }
 
 func (w *writer) section(s *Section, sequence int32, f Format) {

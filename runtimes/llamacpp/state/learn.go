@@ -12,6 +12,14 @@ func (f Format) Parse(blob []byte) (*State, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := f.fits(s); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// fits refuses sections of another format.
+func (f Format) fits(s *State) error {
 	for i := range s.Sections {
 		found, want := &s.Sections[i].format, f.Sections[i]
 		if s.Sections[i].Count() == 0 { // says nothing about layers
@@ -20,23 +28,29 @@ func (f Format) Parse(blob []byte) (*State, error) {
 			found.Streams = streams
 		}
 		if !found.equal(want) {
-			return nil, fmt.Errorf("%w: section %d is %v, expected %v", ErrBlob, i, *found, want)
+			return fmt.Errorf("%w: section %d is %v, expected %v", ErrBlob, i, *found, want)
 		}
 	}
-	return s, nil
+	return nil
 }
 
 // Learn finds out the format of a context from a blob of it in which every section has cells: one token is enough. It
 // tries all that a blob leaves open, takes what fits to the last byte and gives the same bytes when built again, and
 // wants exactly one answer. sections is how many caches the context may have: 1, or 2 for sliding-window models.
 func Learn(blob []byte, sections int) (Format, error) {
+	return learnBy(sections, func(u unsaid) (Format, error) { return learn(blob, sections, u) })
+}
+
+// learnBy wants exactly one layout by which learn succeeds.
+func learnBy[F any](sections int, learn func(unsaid) (F, error)) (F, error) {
+	var none F
 	if sections < 1 || sections > maxSections {
-		return Format{}, fmt.Errorf("%w: %d sections, at most %d", ErrBlob, sections, maxSections)
+		return none, fmt.Errorf("%w: %d sections, at most %d", ErrBlob, sections, maxSections)
 	}
-	var found []Format
+	var found []F
 	var first error
 	for _, u := range layouts {
-		f, err := learn(blob, sections, u)
+		f, err := learn(u)
 		if err == nil {
 			found = append(found, f)
 		} else if first == nil {
@@ -45,11 +59,11 @@ func Learn(blob []byte, sections int) (Format, error) {
 	}
 	switch len(found) {
 	case 0:
-		return Format{}, first
+		return none, first
 	case 1:
 		return found[0], nil
 	}
-	return Format{}, fmt.Errorf("%w: it can be read in %d ways", ErrBlob, len(found))
+	return none, fmt.Errorf("%w: it can be read in %d ways", ErrBlob, len(found))
 }
 
 // layouts are all that releases of llama.cpp are known to write. No number in a blob tells them apart.
@@ -69,8 +83,21 @@ func learn(blob []byte, sections int, u unsaid) (Format, error) {
 	if err != nil {
 		return Format{}, err
 	}
+	f, err := formatOf(s, u)
+	if err != nil {
+		return Format{}, err
+	}
+	built, again := f.Build(nil, s.Sequence, s.cells())
+	built.copyRows(s)
+	if !bytes.Equal(blob, again) {
+		return Format{}, fmt.Errorf("%w: built again it differs", ErrBlob)
+	}
+	return f, nil
+}
+
+// formatOf is the format of a state that was read by u, all of whose sections have cells.
+func formatOf(s *State, u unsaid) (Format, error) {
 	f := Format{ExtBytes: u.extBytes, HasRotation: u.hasRotation}
-	cells := make([]Cells, sections)
 	for i, sec := range s.Sections {
 		if sec.Count() == 0 {
 			return Format{}, fmt.Errorf("%w: section %d has no cells", ErrBlob, i)
@@ -81,22 +108,9 @@ func learn(blob []byte, sections int, u unsaid) (Format, error) {
 			}
 		}
 		f.Sections = append(f.Sections, sec.format)
-		cells[i] = sec.Cells
 	}
 	if u.hasV && !f.HasV() {
 		return Format{}, fmt.Errorf("%w: no layers", ErrBlob)
-	}
-	built, again := f.Build(nil, s.Sequence, cells)
-	for i := range s.Sections {
-		for j := range s.Sections[i].k {
-			copy(built.Sections[i].k[j], s.Sections[i].k[j])
-		}
-		for j := range s.Sections[i].v {
-			copy(built.Sections[i].v[j], s.Sections[i].v[j])
-		}
-	}
-	if !bytes.Equal(blob, again) {
-		return Format{}, fmt.Errorf("%w: built again it differs", ErrBlob)
 	}
 	return f, nil
 }

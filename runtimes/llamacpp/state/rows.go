@@ -105,6 +105,28 @@ func (s *Section) Rows(layer int, role kv.Role) kv.TensorRows {
 	return out
 }
 
+// cells are those of all sections.
+func (s *State) cells() []Cells {
+	out := make([]Cells, len(s.Sections))
+	for i := range s.Sections {
+		out[i] = s.Sections[i].Cells
+	}
+	return out
+}
+
+// copyRows fills a state with the rows of another one that has the same cells and format.
+func (s *State) copyRows(from *State) {
+	for i := range s.Sections {
+		to, from := &s.Sections[i], &from.Sections[i]
+		for j := range to.k {
+			copy(to.k[j], from.k[j])
+		}
+		for j := range to.v {
+			copy(to.v[j], from.v[j])
+		}
+	}
+}
+
 // run is neighboring cells that hold consecutive positions.
 type run struct{ cell, count int }
 

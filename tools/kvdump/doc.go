@@ -5,5 +5,5 @@
 // Exit codes: 0 all is well, 1 damage was found or the work failed, 2 it was called wrongly (an unknown flag, no store in
 // that directory, a store that another process has open), 130 it was interrupted, and the store is whole.
 //
-// It uses db, and nothing below it; of internal, the tokenizer of GGUF files.
+// It uses db, and nothing below it, and obs/page for its report; of internal, the tokenizer of GGUF files.
 package main

@@ -1,0 +1,11 @@
+// Package figures counts what a store does for the requests of a front: a proxy before a model server, or an app's own loop.
+//
+// It owns [Request], what is known of one request; [Recorder], which adds requests up and keeps the last hundred; and [Front], what a page or a
+// scrape reads of it.
+//
+// It promises that memory is bounded, whatever comes in: by the last hundred requests, 240 points in time, 64 reasons and 64 models. Nothing of a
+// request gets in but counts, times, a model's name, and a reason that is a code of ours: letters, digits and underscores, anything else
+// is "other".
+//
+// It must not know how a front works, nor who reads the figures.
+package figures

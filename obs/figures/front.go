@@ -1,0 +1,67 @@
+package figures
+
+import "time"
+
+// Kind is what requests are counted by.
+type Kind struct {
+	Outcome Outcome
+	Reason  string
+}
+
+// Front is what a front has done since it began, and how it is now. Of what [Recorder.Read] returns all is the caller's.
+type Front struct {
+	Since    time.Time
+	Requests map[Kind]int64
+	// Tokens, as in a [Request].
+	Asked, Reused, Computed, Restored, Unused int64
+	Saved                                     time.Duration
+	Lookup, Restore, Prefill                  time.Duration
+
+	Rates  []Rate    // by model
+	Recent []Request // the last hundred, the newest first
+	Series Series
+
+	// The recorder does not know these; a front fills them in.
+
+	Slots, Busy int    // of the server; no slots: there is no such thing
+	Restarts    int64  // of the server, by us
+	Server      string // a few words on how it is: "running", "starting"; empty: there is none
+	Store       string // why there is no store, if there is none: "another dormouse has it open"
+	Notes       []Note
+}
+
+// Count is how many requests ended so.
+func (f *Front) Count(o Outcome) (n int64) {
+	for k, c := range f.Requests {
+		if k.Outcome == o {
+			n += c
+		}
+	}
+	return n
+}
+
+// Rate is how fast a model computes a prompt, as measured.
+type Rate struct {
+	Model        string
+	PerSecond    float64 // tokens
+	Tokens       int64   // of which it was measured
+	Measurements int64
+}
+
+// Level is how bad it is.
+type Level uint8
+
+// From all is well to somebody has to do something.
+const (
+	Fine Level = iota
+	Warn
+	Bad
+)
+
+func (l Level) String() string { return [...]string{"fine", "warn", "bad"}[min(l, Bad)] }
+
+// Note is a sentence for whoever looks after the front.
+type Note struct {
+	Level Level
+	Text  string
+}

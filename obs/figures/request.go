@@ -1,0 +1,129 @@
+package figures
+
+import (
+	"strings"
+	"time"
+
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// Outcome is what a store did for a request.
+type Outcome uint8
+
+const (
+	// Pass: nothing was looked up; Reason says why.
+	Pass Outcome = iota
+	// Miss: it was looked up, and nothing came out of the store; Reason says why.
+	Miss
+	// Hit: tokens came out of the store, or were still in the server's memory; Reason says why no more.
+	Hit
+)
+
+// Outcomes are all of them.
+var Outcomes = []Outcome{Hit, Miss, Pass}
+
+func (o Outcome) String() string {
+	switch o {
+	case Hit:
+		return "hit"
+	case Miss:
+		return "miss"
+	}
+	return "pass"
+}
+
+// Request is one request that has ended. What is not known is zero.
+type Request struct {
+	Ended   time.Time // zero: when it is added
+	Model   string    // its name
+	Outcome Outcome
+	Reason  string // a code: [Code] of a store's reason, or the front's own, such as "media"
+
+	Asked    int // tokens of the prompt
+	Reused   int // of these, not computed: they came out of the store, or were in the server's memory
+	Computed int // of these, computed
+	Restored int // brought out of the store into the server
+	Unused   int // of these, restored but not reused
+
+	Lookup, Restore, Prefill time.Duration
+
+	// Saved is how much longer the request would have taken without the store: the time in which the model's measured prefill rate computes what
+	// was restored and used, less Lookup and Restore; never below 0, and 0 until that rate is known. The recorder fills it in.
+	Saved time.Duration
+}
+
+// maxCode is the longest code of a reason, in bytes.
+const maxCode = 40
+
+// Other is the code of every reason that is none.
+const Other = "other"
+
+// Code is a store's reason as a code: "nothing_stored".
+func Code(c kv.ReasonCode) string {
+	return strings.Map(func(r rune) rune {
+		switch r {
+		case ' ':
+			return '_'
+		case '\'', '(', ')':
+			return -1
+		}
+		return r
+	}, c.String())
+}
+
+// clean is a code that may be shown to anybody.
+func clean(code string) string {
+	if code == "" || len(code) > maxCode {
+		return Other
+	}
+	for _, r := range code {
+		if (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '_' {
+			return Other
+		}
+	}
+	return code
+}
+
+// words are what people are told of a code.
+var words = map[string]string{
+	"no_reason":           "no reason given",
+	"complete":            "all that was asked for",
+	"nothing_stored":      "nothing stored begins like this prompt",
+	"diverged":            "what is stored goes on differently",
+	"stored_prefix_ends":  "nothing is stored beyond",
+	"inside_a_span":       "the shared part ends inside an image or clip",
+	"window_rows_missing": "rows of the sliding window were not stored",
+	"no_state":            "no state is stored at this place",
+	"damaged":             "a stored block is damaged",
+	"gone":                "evicted or deleted meanwhile",
+	"too_short":           "too short to be worth it",
+	"lookup_off":          "the request asked for no cache",
+	"callers_memory_ends": "the runtime has no room for more",
+	"key_collision":       "another prompt has this key",
+	"media":               "it has an image or a sound",
+	"several_answers":     "several answers to one prompt",
+	"adapters":            "adapters that cannot be named exactly",
+	"unknown_model":       "the model is not known yet",
+	"unknown_format":      "a slot file of a format that is not known",
+	"unknown_endpoint":    "an endpoint that is passed through",
+	"store_locked":        "another process holds the store",
+	"store_damaged":       "the store cannot be used",
+	"store_full":          "the store is full",
+	"no_store":            "there is no store",
+	"no_slot":             "no slot was free",
+	"slow":                "computing it is faster",
+	"server_cache":        "the server still had it",
+	"server_failed":       "the server did not answer",
+	"restored_not_reused": "the server did not take what was restored",
+	"restoring_off":       "this model does not take what is restored",
+	"cancelled":           "the client went away",
+	Other:                 "another reason",
+}
+
+// Words say a code to people. Of a code that is not known they are the code.
+func Words(code string) string {
+	if w, ok := words[code]; ok {
+		return w
+	}
+	return strings.ReplaceAll(code, "_", " ")
+}

@@ -1,0 +1,166 @@
+// The page: figures once a second, the tree when it has changed; or both from a report.
+
+const FIRST = 12; // requests that are shown at first
+
+let figures = null, tree = null, showAll = false;
+const shown = {}; // what each part was last drawn from
+
+// part draws only if what it is drawn from has changed, so that nothing that somebody reads or marks is replaced.
+function part(name, from, draw) {
+  const key = JSON.stringify(from);
+  if (shown[name] === key) return;
+  shown[name] = key;
+  draw();
+}
+
+function tile(name, value, under, extra) {
+  return el("div", { class: "tile", "data-tile": name }, el("h3", {}, name), el("p", { class: "value" }, value), extra, el("p", { class: "under" }, under));
+}
+
+function meter(part, whole) {
+  const bar = svg("rect", { class: "bar", x: 0, y: 0, width: Math.min(100, share(part, whole)), height: 4 });
+  return svg("svg", { class: "meter", viewBox: "0 0 100 4", preserveAspectRatio: "none", "aria-hidden": "true" }, svg("rect", { class: "rail", x: 0, y: 0, width: 100, height: 4 }), bar);
+}
+
+function drawTiles() {
+  const { store, front, report } = figures;
+  const all = [];
+  if (front) {
+    const looked = front.hits + front.misses;
+    all.push(tile("Hit rate", percent(front.hits, looked), number(front.hits) + " of " + count(looked, "request") + (front.passed ? ", " + number(front.passed) + " passed through" : "")));
+    all.push(tile("Tokens reused", percent(front.reused, front.asked), large(front.reused) + " of " + large(front.asked)));
+    const rate = front.rates.length === 1 ? "computing takes 1 s for " + number(Math.round(front.rates[0].perSecond)) + " tokens" : front.rates.length ? "by the measured rates" : "no rate is measured yet";
+    all.push(tile("Time saved", span(front.saved), rate));
+  } else if (store && !report) {
+    all.push(tile("Hit rate", percent(store.hits, store.matches), number(store.hits) + " of " + (store.matches === 1 ? "1 match" : number(store.matches) + " matches")));
+    all.push(tile("Tokens reused", percent(store.tokensReused, store.tokensAsked), large(store.tokensReused) + " of " + large(store.tokensAsked)));
+  }
+  if (store) {
+    if (store.budget) all.push(tile("On disk", size(store.diskBytes), "of " + size(store.budget) + ", " + size(store.liveBytes) + " in use", meter(store.diskBytes, store.budget)));
+    else all.push(tile("On disk", size(store.diskBytes), size(store.liveBytes) + " in use"));
+    if (report) {
+      all.push(tile("Blocks", large(store.blocks), count(store.records, "record")));
+    } else {
+      all.push(tile("Evicted", large(store.evicted), "blocks; " + large(store.blocks) + " are stored"));
+    }
+  }
+  if (report && tree) {
+    const sum = (of) => tree.models.reduce((n, m) => n + m[of], 0);
+    all.push(tile("Tokens", large(sum("tokens")), count(tree.models.length, "model")));
+    all.push(tile("Hits", large(sum("hits")), "matches that ended in what is stored"));
+    all.push(tile("Last used", ago(tree.used), tree.scopes ? count(tree.scopes, "scope") : "nothing belongs to a scope"));
+  }
+  if (front && front.slots) {
+    const dots = el("p", { class: "dots", "aria-hidden": "true" });
+    for (let i = 0; i < Math.min(front.slots, 24); i++) dots.append(el("i", { class: i < front.busy ? "busy" : "" }));
+    all.push(tile("Slots busy", front.busy + " of " + front.slots, (front.server || "") + (front.restarts ? ", " + count(front.restarts, "restart") : ""), dots));
+  }
+  by("tiles").replaceChildren(...all);
+}
+
+function drawNotes() {
+  const notes = figures.notes.slice();
+  if (tree && tree.damaged) notes.push({ level: "warn", text: count(tree.damaged, "record") + " known to be damaged. kvdump verify says where." });
+  by("notes").replaceChildren(...notes.map((n) => el("p", { class: "note " + (["fine", "warn", "bad"].includes(n.level) ? n.level : "warn") }, n.text)));
+}
+
+function drawRequests() {
+  const recent = (figures.front && figures.front.recent) || [];
+  by("requests").hidden = !figures.front;
+  const rows = (showAll ? recent : recent.slice(0, FIRST)).map((q) => {
+    const most = q.asked || q.reused + q.computed;
+    const reused = svg("rect", { class: "bar", x: 0, y: 0, width: Math.min(100, share(q.reused, most)), height: 6 });
+    const known = most > 0;
+    const bar = svg("svg", { class: "meter", viewBox: "0 0 100 6", preserveAspectRatio: "none", role: "img", "aria-label": percent(q.reused, most) }, svg("rect", { class: known ? "rail" : "rail no", x: 0, y: 0, width: 100, height: 6 }), reused);
+    const n = (v, name) => el("td", { class: "n " + name + (known ? "" : " no") }, known ? number(v) : "–");
+    return el("tr", {},
+      el("td", { class: "when" }, new Date(q.at).toLocaleTimeString([], { hour12: false })), el("td", { class: "model" }, q.model),
+      el("td", { class: "how" }, el("span", { class: "pill " + q.outcome }, q.outcome)),
+      n(q.asked, "asked"), n(q.reused, "reused"), n(q.computed, "computed"), el("td", { class: "share" }, bar),
+      el("td", { class: "reason" }, q.why + (q.unused ? "; " + number(q.unused) + " restored for nothing" : "")));
+  });
+  if (!rows.length) rows.push(el("tr", {}, el("td", { colspan: 8, class: "soft" }, "No request yet.")));
+  by("recent").tBodies[0].replaceChildren(...rows);
+  by("all").hidden = recent.length <= FIRST;
+  by("all").textContent = showAll ? "Show fewer" : "Show all " + recent.length;
+}
+
+function drawWhy() {
+  const { store, front } = figures;
+  const kinds = front ? front.kinds : (store && store.reasons) || [];
+  by("why").hidden = !kinds.length;
+  const most = Math.max(1, ...kinds.map((k) => k.n));
+  by("reasons").replaceChildren(...kinds.slice(0, 10).map((k) => el("li", {},
+    el("span", {}, k.outcome ? el("span", { class: "pill " + k.outcome }, k.outcome) : "", k.words), el("span", { class: "n" }, number(k.n)), meter(k.n, most))));
+}
+
+function drawTimes() {
+  const { times, store, front } = figures;
+  by("times").hidden = !times.length;
+  by("durations").tBodies[0].replaceChildren(...times.map((t) => el("tr", {},
+    el("td", {}, t.what), el("td", { class: "n" }, large(t.n)), el("td", { class: "n few" }, span(t.mean)), el("td", { class: "n" }, span(t.p50)), el("td", { class: "n" }, span(t.p95)))));
+  const facts = [];
+  if (front) facts.push(["Restored for nothing", count(front.unused, "token")]);
+  if (store) facts.push(["Leases open", number(store.openMatches)], ["Conversations kept", number(store.sessions)]);
+  by("facts").replaceChildren(...facts.flatMap(([k, v]) => [el("dt", {}, k), el("dd", {}, v)]));
+}
+
+function drawFigures() {
+  if (!figures) return;
+  part("title", figures.title, () => {
+    by("title").textContent = figures.title;
+    document.title = figures.title ? "Dormouse: " + figures.title : "Dormouse";
+  });
+  part("notes", [figures.notes, tree && tree.damaged], drawNotes);
+  part("tiles", [figures, tree && figures.report], drawTiles);
+  part("charts", [figures.front, document.body.clientWidth], () => drawCharts(figures.front));
+  part("requests", [figures.front && figures.front.recent, showAll], drawRequests);
+  part("why", [figures.front && figures.front.kinds, figures.store && figures.store.reasons], drawWhy);
+  part("times", [figures.times, figures.store, figures.front && figures.front.unused], drawTimes);
+}
+
+function state(how, text) {
+  by("state").className = how;
+  by("state-text").textContent = text;
+}
+
+function start() {
+  by("tree").addEventListener("keydown", steer);
+  by("all").addEventListener("click", () => {
+    showAll = !showAll;
+    drawFigures();
+  });
+  let width = 0;
+  new ResizeObserver(() => {
+    if (document.body.clientWidth === width) return;
+    width = document.body.clientWidth;
+    drawFigures();
+    drawTree();
+  }).observe(document.body);
+  const data = by("data");
+  if (data) { // a report
+    const all = JSON.parse(data.textContent);
+    figures = all.figures;
+    tree = all.tree;
+    clock = () => figures.at;
+    state("still", "report of " + new Date(figures.at).toLocaleString([], { dateStyle: "medium", timeStyle: "short" }));
+    drawFigures();
+    showTree(tree);
+    return;
+  }
+  const events = new EventSource("events");
+  events.addEventListener("open", () => state("live", "live"));
+  events.addEventListener("error", () => state("lost", "not connected"));
+  events.addEventListener("figures", (e) => {
+    figures = JSON.parse(e.data);
+    drawFigures();
+  });
+  events.addEventListener("tree", (e) => {
+    tree = JSON.parse(e.data);
+    showTree(tree);
+    drawFigures();
+  });
+  setInterval(() => tree && showTree(tree), 60000); // colours and times grow older
+}
+
+start();

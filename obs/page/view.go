@@ -1,0 +1,318 @@
+package page
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/obs/figures"
+)
+
+// figuresView is what assets/*.js draws but for the tree. Times are milliseconds since 1970, durations seconds, 0: not known.
+type figuresView struct {
+	Title  string      `json:"title"`
+	Report bool        `json:"report"`
+	At     int64       `json:"at,omitempty"` // of a report
+	Store  *storeView  `json:"store"`        // null: there is none just now
+	Front  *frontView  `json:"front"`        // null: there is none
+	Notes  []noteView  `json:"notes"`
+	Times  []timesView `json:"times"`
+}
+
+type noteView struct {
+	Level string `json:"level"` // fine, warn, bad
+	Text  string `json:"text"`
+}
+
+// storeView is of db.Stats what people look at.
+type storeView struct {
+	Matches      int64       `json:"matches"`
+	Hits         int64       `json:"hits"`
+	TokensAsked  int64       `json:"tokensAsked"`
+	TokensReused int64       `json:"tokensReused"`
+	Reasons      []countView `json:"reasons"`
+	Puts         int64       `json:"puts"`
+	Evicted      int64       `json:"evicted"`
+	Deleted      int64       `json:"deleted"`
+	Blocks       int64       `json:"blocks"`
+	Records      int64       `json:"records"`
+	LiveBytes    int64       `json:"liveBytes"`
+	DiskBytes    int64       `json:"diskBytes"`
+	Budget       int64       `json:"budget"` // 0: not known, as of a store that was opened to be looked at
+	Sessions     int64       `json:"sessions"`
+	OpenMatches  int64       `json:"openMatches"`
+}
+
+type countView struct {
+	Code  string `json:"code"`
+	Words string `json:"words"`
+	N     int64  `json:"n"`
+}
+
+type timesView struct {
+	What string  `json:"what"`
+	N    int64   `json:"n"`
+	Mean float64 `json:"mean"`
+	P50  float64 `json:"p50"` // bounds
+	P95  float64 `json:"p95"`
+}
+
+type frontView struct {
+	Since    int64         `json:"since"`
+	Hits     int64         `json:"hits"`
+	Misses   int64         `json:"misses"`
+	Passed   int64         `json:"passed"`
+	Kinds    []kindView    `json:"kinds"`
+	Asked    int64         `json:"asked"`
+	Reused   int64         `json:"reused"`
+	Computed int64         `json:"computed"`
+	Restored int64         `json:"restored"`
+	Unused   int64         `json:"unused"`
+	Saved    float64       `json:"saved"`
+	Slots    int           `json:"slots"`
+	Busy     int           `json:"busy"`
+	Restarts int64         `json:"restarts"`
+	Server   string        `json:"server"`
+	Rates    []rateView    `json:"rates"`
+	Recent   []requestView `json:"recent"`
+	Start    int64         `json:"start"`
+	Width    float64       `json:"width"`
+	Points   [][6]float64  `json:"points"` // hits, misses, passed, tokens asked, reused, seconds saved
+}
+
+type kindView struct {
+	Outcome string `json:"outcome"`
+	countView
+}
+
+type rateView struct {
+	Model     string  `json:"model"`
+	PerSecond float64 `json:"perSecond"`
+}
+
+type requestView struct {
+	At       int64   `json:"at"`
+	Model    string  `json:"model"`
+	Outcome  string  `json:"outcome"`
+	Why      string  `json:"why"`
+	Asked    int     `json:"asked"`
+	Reused   int     `json:"reused"`
+	Computed int     `json:"computed"`
+	Unused   int     `json:"unused"`
+	Saved    float64 `json:"saved"`
+}
+
+func millis(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMilli()
+}
+
+func counts[K comparable](of map[K]int64, view func(K) countView) []countView {
+	out := make([]countView, 0, len(of))
+	for k, n := range of {
+		v := view(k)
+		v.N = n
+		out = append(out, v)
+	}
+	slices.SortFunc(out, func(a, b countView) int { return cmp.Or(cmp.Compare(b.N, a.N), cmp.Compare(a.Code, b.Code)) })
+	return out
+}
+
+func coded(code string) countView { return countView{Code: code, Words: figures.Words(code)} }
+
+// addStore fills in what a store says of itself.
+func (v *figuresView) addStore(st db.Stats, readOnly bool) {
+	v.Store = &storeView{
+		Matches: st.Matches, Hits: st.Hits, TokensAsked: st.TokensAsked, TokensReused: st.TokensReused,
+		Reasons: counts(st.Reasons, func(c db.ReasonCode) countView { return coded(figures.Code(c)) }),
+		Puts:    st.Puts, Evicted: st.Evicted, Deleted: st.Deleted, Blocks: st.Blocks, Records: st.StoredRecords, LiveBytes: st.LiveBytes,
+		DiskBytes: st.DiskBytes, Budget: st.Budget, Sessions: st.Sessions, OpenMatches: st.OpenMatches,
+	}
+	if readOnly {
+		v.Store.Budget = 0
+	}
+	for _, h := range []struct {
+		what string
+		h    db.Histogram
+	}{{"looking a prompt up", st.Lookup}, {"restoring it", st.Restore}, {"storing it", st.Put}} {
+		if h.h.N > 0 {
+			v.Times = append(v.Times, timesView{
+				h.what, h.h.N, h.h.Sum.Seconds() / float64(h.h.N), h.h.Quantile(0.5).Seconds(), h.h.Quantile(0.95).Seconds(),
+			})
+		}
+	}
+	if st.Poisoned {
+		v.note(figures.Bad, "The disk failed to keep what was written. Nothing is stored any more until the store is opened again.")
+	}
+	if st.Damaged > 0 {
+		v.note(figures.Warn, fmt.Sprintf("%s failed a check and %s not used. kvdump verify says where the damage is.", plural(st.Damaged, "record"), was(st.Damaged)))
+	}
+	if st.Collisions > 0 {
+		v.note(figures.Bad, "A key belonged to another prompt: please report it.")
+	}
+	if st.BesideWriter {
+		v.note(figures.Fine, "Another process has the store open: this is what its last checkpoint wrote, at "+st.AsOf.UTC().Format("15:04:05 UTC")+".")
+	}
+}
+
+func was(n int64) string {
+	if n == 1 {
+		return "was"
+	}
+	return "were"
+}
+
+func plural(n int64, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func (v *figuresView) note(l figures.Level, text string) {
+	v.Notes = append(v.Notes, noteView{l.String(), text})
+}
+
+// addFront fills in what a front says of itself.
+func (v *figuresView) addFront(f figures.Front) {
+	x := &frontView{
+		Since: millis(f.Since), Hits: f.Count(figures.Hit), Misses: f.Count(figures.Miss), Passed: f.Count(figures.Pass), Kinds: []kindView{},
+		Asked: f.Asked, Reused: f.Reused, Computed: f.Computed, Restored: f.Restored, Unused: f.Unused, Saved: f.Saved.Seconds(),
+		Slots: f.Slots, Busy: f.Busy, Restarts: f.Restarts, Server: f.Server, Rates: []rateView{}, Recent: []requestView{},
+		Start: millis(f.Series.Start), Width: f.Series.Width.Seconds(), Points: [][6]float64{},
+	}
+	for k, n := range f.Requests {
+		c := coded(k.Reason)
+		c.N = n
+		x.Kinds = append(x.Kinds, kindView{k.Outcome.String(), c})
+	}
+	slices.SortFunc(x.Kinds, func(a, b kindView) int {
+		return cmp.Or(cmp.Compare(b.N, a.N), cmp.Compare(a.Outcome, b.Outcome), cmp.Compare(a.Code, b.Code))
+	})
+	for _, r := range f.Rates {
+		x.Rates = append(x.Rates, rateView{r.Model, r.PerSecond})
+	}
+	for _, q := range f.Recent {
+		x.Recent = append(x.Recent, requestView{
+			millis(q.Ended), q.Model, q.Outcome.String(), figures.Words(q.Reason), q.Asked, q.Reused, q.Computed, q.Unused, q.Saved.Seconds(),
+		})
+	}
+	for _, p := range f.Series.Points {
+		x.Points = append(x.Points, [6]float64{
+			float64(p.Hits), float64(p.Misses), float64(p.Passed), float64(p.Asked), float64(p.Reused), p.Saved.Seconds(),
+		})
+	}
+	v.Front = x
+	if f.Store != "" {
+		v.note(figures.Warn, f.Store)
+	}
+	for _, n := range f.Notes {
+		v.note(n.Level, n.Text)
+	}
+}
+
+func newFigures(title string) figuresView {
+	return figuresView{Title: title, Notes: []noteView{}, Times: []timesView{}}
+}
+
+// figures asks for what is now. It never fails: where there is no store, a note says why.
+func (o *Options) figures() figuresView {
+	v := newFigures(o.Title)
+	if o.Front != nil {
+		v.addFront(o.Front())
+	}
+	s := o.store()
+	if s == nil {
+		return v
+	}
+	st, err := s.Stats()
+	switch {
+	case err == nil:
+		v.addStore(st, s.Options().ReadOnly)
+	case errors.Is(err, db.ErrSuspended):
+		v.note(figures.Fine, "The store is suspended.")
+	case errors.Is(err, db.ErrClosed):
+		v.note(figures.Fine, "The store is closed.")
+	default:
+		v.note(figures.Bad, "The store gives no figures: "+err.Error())
+	}
+	return v
+}
+
+// treeView is a Tree as assets/tree.js draws it.
+type treeView struct {
+	At      int64       `json:"at"`
+	Bytes   int64       `json:"bytes"`
+	Blocks  int64       `json:"blocks"`
+	Records int64       `json:"records"`
+	Damaged int64       `json:"damaged"`
+	TooMany bool        `json:"tooMany"`
+	Scopes  int         `json:"scopes"`
+	Shared  int64       `json:"shared"`
+	Used    int64       `json:"used"`
+	Models  []modelView `json:"models"`
+}
+
+type modelView struct {
+	ID      string      `json:"id"`
+	Name    string      `json:"name"`
+	Latest  bool        `json:"latest"`
+	Blocks  int64       `json:"blocks"`
+	Records int64       `json:"records"`
+	Bytes   int64       `json:"bytes"`
+	Tokens  int64       `json:"tokens"`
+	Hits    int64       `json:"hits"`
+	Used    int64       `json:"used"`
+	Kids    []*nodeView `json:"kids,omitempty"`
+}
+
+type nodeView struct {
+	ID     string      `json:"id"`
+	First  int         `json:"first"`
+	Tokens int         `json:"tokens"`
+	Blocks int         `json:"blocks"`
+	Own    int64       `json:"own"`
+	Bytes  int64       `json:"bytes"`
+	Hits   int64       `json:"hits"`
+	Used   int64       `json:"used"`
+	Scope  string      `json:"scope,omitempty"`
+	More   int         `json:"more,omitempty"`
+	Kids   []*nodeView `json:"kids,omitempty"`
+}
+
+func viewOf(t Tree) treeView {
+	v := treeView{
+		At: millis(t.At), Bytes: t.Bytes, Blocks: t.Blocks, Records: t.Records, Damaged: t.Damaged, TooMany: t.TooMany, Scopes: t.Scopes,
+		Shared: t.Shared, Used: millis(t.LastUsed), Models: []modelView{},
+	}
+	var nodes func(from []*Node) []*nodeView
+	nodes = func(from []*Node) (out []*nodeView) {
+		for _, n := range from {
+			out = append(out, &nodeView{
+				n.ID, n.First, n.Tokens, n.Blocks, n.Own, n.Bytes, n.Hits, millis(n.Used), n.Scope, n.More, nodes(n.Kids),
+			})
+		}
+		return out
+	}
+	for _, m := range t.Models {
+		v.Models = append(v.Models, modelView{
+			m.Fingerprint.String()[:12], m.Name, m.Latest, m.Blocks, m.Records, m.Bytes, m.Tokens, m.Hits, millis(m.Used), nodes(m.Kids),
+		})
+	}
+	return v
+}
+
+// encode is JSON in one line that is safe inside HTML: encoding/json writes <, > and & as escapes.
+func encode(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil { // a NaN, say: these are our own types
+		panic(err)
+	}
+	return b
+}

@@ -2,6 +2,7 @@ package page_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -9,7 +10,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,6 +22,7 @@ import (
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/obs/figures"
@@ -170,6 +174,61 @@ func (b *browser) shot(t *testing.T, name string) {
 
 const drawn = "document.querySelectorAll('#tree .box').length > 3 && document.querySelectorAll('.tile').length > 2"
 
+// tile is what stands below a tile's value.
+func tile(name string) string { return fmt.Sprintf(".tile[data-tile=%q] .under", name) }
+
+// sane are laws of every state of the page: nothing is wider than the screen, boxes lie in their parents' width, a name is text.
+func sane(t *testing.T, b *browser, models int) {
+	t.Helper()
+	if over := eval[int](t, b, "document.documentElement.scrollWidth - window.innerWidth"); over > 0 {
+		t.Errorf("the page is %d pixels wider than the screen", over)
+	}
+	if n := eval[int](t, b, "[...document.querySelectorAll('#models tbody tr')].length"); n != models {
+		t.Errorf("%d models are listed, expected %d", n, models)
+	}
+	if n := eval[int](t, b, "document.body.querySelectorAll('script:not([type=\"application/json\"])').length"); n > 1 {
+		t.Errorf("%d scripts in the body: a name became one", n)
+	}
+	wide := eval[float64](t, b, "[...document.querySelectorAll('#tree .model rect')].reduce((n, r) => n + Number(r.getAttribute('width')) + 1, 0) - Number(document.querySelector('#tree').getAttribute('width'))")
+	if wide < -3 || wide > 3 {
+		t.Errorf("the models' boxes are %g pixels wider than the whole", wide)
+	}
+}
+
+// numbers compares what is written with what the store and the recorder say.
+func numbers(t *testing.T, b *browser, s *db.Store, rec *figures.Recorder) {
+	t.Helper()
+	st, err := s.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := rec.Read()
+	hits, looked := f.Count(figures.Hit), f.Count(figures.Hit)+f.Count(figures.Miss)
+	if st.Hits != hits || st.Matches != looked || st.TokensAsked != f.Asked || st.TokensReused != f.Reused {
+		t.Fatalf("the recorder has %+v, the store %+v", f, st)
+	}
+	for selector, want := range map[string]string{
+		tile("Hit rate"): fmt.Sprintf("%d of %d requests, %d passed through", st.Hits, st.Matches, f.Count(figures.Pass)),
+		tile("Evicted"):  fmt.Sprintf("blocks; %d are stored", st.Blocks),
+	} {
+		if got := b.text(t, selector); got != want {
+			t.Errorf("%s says %q, expected %q", selector, got, want)
+		}
+	}
+	type sum struct{ Bytes, Blocks, Records, Hits float64 }
+	got := eval[sum](t, b, "({Bytes: tree.bytes, Blocks: tree.blocks, Records: tree.records, Hits: figures.store.hits})")
+	if want := (sum{float64(st.LiveBytes), float64(st.Blocks), float64(st.StoredRecords), float64(st.Hits)}); got != want {
+		t.Errorf("the page has %+v, the store %+v", got, want)
+	}
+	blocks := eval[int64](t, b, "[...document.querySelectorAll('#models tbody tr')].reduce((n, r) => n + Number(r.cells[2].innerText.replace(',', '')), 0)")
+	if blocks != st.Blocks {
+		t.Errorf("the models' blocks are %d in all, the store has %d", blocks, st.Blocks)
+	}
+	if rows := eval[int](t, b, "document.querySelectorAll('#recent tbody tr').length"); rows != 12 {
+		t.Errorf("%d requests are shown at first", rows)
+	}
+}
+
 func TestPageInBrowser(t *testing.T) {
 	b := newBrowser(t)
 	s, rec := open(t, t.TempDir()), &figures.Recorder{}
@@ -191,11 +250,166 @@ func TestPageInBrowser(t *testing.T) {
 	b.look(t, 1160, 900, false)
 	b.do(t, chromedp.Navigate(server.URL+"/dormouse/"))
 	b.until(t, drawn)
+	sane(t, b, 2)
+	numbers(t, b, s, rec)
+	if got := b.text(t, "#models tbody tr:last-child .name"); got != hostile {
+		t.Errorf("the model is called %q, expected %q", got, hostile)
+	}
+	if state := b.text(t, "#state-text"); state != "live" {
+		t.Errorf("the page says that it is %q", state)
+	}
+	for _, secret := range secrets {
+		if body := eval[string](t, b, "document.documentElement.outerHTML"); strings.Contains(body, secret) {
+			t.Errorf("the page shows %q", secret)
+		}
+	}
 	b.shot(t, "page")
+
+	// Looking closer at the system prompt, and back.
+	b.do(t, chromedp.Evaluate[chromedp.Void](`[...document.querySelectorAll("#tree .run")].find((g) => g.textContent.includes("512 tokens")).dispatchEvent(new Event("click"))`))
+	if pick := b.text(t, "#pick"); !strings.Contains(pick, "Tokens 0 to 512") || !strings.Contains(pick, "shared") {
+		t.Errorf("of the system prompt the page says %q", pick)
+	}
+	if n := eval[int](t, b, "document.querySelectorAll('#tree .above').length"); n != 2 {
+		t.Errorf("%d boxes above what is looked at, expected the whole and the model", n)
+	}
+	b.do(t, chromedp.Focus("#tree"), chromedp.KeyEvent(kb.ArrowDown))
+	if pick := b.text(t, "#pick"); !strings.Contains(pick, "Tokens 512 to") || !strings.Contains(pick, "scope ") {
+		t.Errorf("of a conversation the page says %q", pick)
+	}
+	b.do(t, chromedp.KeyEvent(kb.ArrowUp), chromedp.KeyEvent(kb.Escape), chromedp.KeyEvent(kb.Escape))
+	if n := eval[int](t, b, "document.querySelectorAll('#tree .above').length"); n != 0 {
+		t.Errorf("after stepping back %d boxes are above", n)
+	}
+
+	// All requests, and one that comes while we look.
+	b.do(t, chromedp.Click("#all"))
+	if rows := eval[int](t, b, "document.querySelectorAll('#recent tbody tr').length"); rows != 65 {
+		t.Errorf("%d of 65 requests are shown", rows)
+	}
+	b.do(t, chromedp.Click("#all"))
+	rec.Add(figures.Request{Model: "newest", Outcome: figures.Pass, Reason: "media"})
+	b.until(t, "document.querySelector('#recent tbody .model').innerText === 'newest'")
+	numbers(t, b, s, rec)
+
+	light := eval[string](t, b, "getComputedStyle(document.body).backgroundColor")
 	b.look(t, 1160, 900, true)
+	if dark := eval[string](t, b, "getComputedStyle(document.body).backgroundColor"); dark == light {
+		t.Errorf("in the dark the page is %s, too", dark)
+	}
 	b.shot(t, "page-dark")
-	b.look(t, 390, 844, false)
-	b.shot(t, "page-phone")
+	for _, dark := range []bool{false, true} {
+		b.look(t, 390, 844, dark)
+		b.until(t, "document.querySelector('#tree').getAttribute('width') < 390")
+		sane(t, b, 2)
+		b.shot(t, map[bool]string{false: "page-phone", true: "page-phone-dark"}[dark])
+	}
+	for _, address := range b.seen() {
+		if !strings.HasPrefix(address, server.URL+"/dormouse/") {
+			t.Errorf("the page asked for %s", address)
+		}
+	}
+}
+
+// Every state in which there is little to show: no store, an empty one, one that failed, no front.
+func TestStatesInBrowser(t *testing.T) {
+	b := newBrowser(t)
+	s := open(t, t.TempDir())
+	var store atomic.Pointer[db.Store]
+	var front atomic.Pointer[figures.Front]
+	front.Store(&figures.Front{Slots: 2, Server: "starting", Store: "Another dormouse (pid 4711) has the store open: requests pass through until it is free."})
+	server := func(f func() figures.Front) *httptest.Server {
+		p := page.New(page.Options{Title: "llama-server on 127.0.0.1:8080", Store: store.Load, Front: f, Every: 20 * time.Millisecond})
+		x := httptest.NewServer(p)
+		t.Cleanup(x.Close)
+		t.Cleanup(p.Close)
+		return x
+	}
+	b.look(t, 900, 600, false)
+	b.do(t, chromedp.Navigate(server(func() figures.Front { return *front.Load() }).URL))
+	b.until(t, "document.querySelectorAll('.note.warn').length === 1 && document.querySelectorAll('.tile').length === 4")
+	b.shot(t, "page-locked")
+	front.Store(&figures.Front{Slots: 2, Server: "running", Notes: []figures.Note{{Level: figures.Bad, Text: "<b>It is bad.</b>"}}})
+	store.Store(s)
+	b.until(t, "document.querySelector('.note.bad') && document.querySelector('#pick').innerText === 'Nothing is stored yet.'")
+	if got := b.text(t, ".note.bad"); got != "<b>It is bad.</b>" {
+		t.Errorf("the note says %q", got)
+	}
+	b.shot(t, "page-empty")
+
+	rec := &figures.Recorder{}
+	fill(t, s, rec)
+	b.do(t, chromedp.Navigate(server(nil).URL))
+	b.until(t, drawn)
+	sane(t, b, 2)
+	st, err := s.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := b.text(t, tile("Hit rate")), fmt.Sprintf("%d of %d matches", st.Hits, st.Matches); got != want {
+		t.Errorf("without a front the page says %q, expected %q", got, want)
+	}
+	b.shot(t, "page-embedded")
+
+	// Colours are ages.
+	classes := eval[[]string](t, b, `(() => {
+		const of = (minutes) => ({ id: "m" + minutes, first: 0, tokens: 64, blocks: 1, own: 10, bytes: 10, hits: 0, used: minutes === null ? 0 : Date.now() - 60000 * minutes });
+		const kids = [1, 30, 600, 6000, 60000, null].map(of);
+		showTree({ at: Date.now(), bytes: 60, blocks: 6, records: 6, damaged: 0, scopes: 0, shared: 60, used: 0, models: [{ id: "a", name: "ages", latest: true, blocks: 6, records: 6, bytes: 60, tokens: 384, hits: 0, used: 0, kids }] });
+		return [...document.querySelectorAll("#tree .run")].map((g) => getComputedStyle(g.querySelector("rect")).fill);
+	})()`)
+	if slices.Sort(classes); len(slices.Compact(classes)) != 6 {
+		t.Errorf("six ages have the colours %v", classes)
+	}
+}
+
+func TestReportInBrowser(t *testing.T) {
+	b := newBrowser(t)
+	dir, rec := t.TempDir(), &figures.Recorder{}
+	s := open(t, dir)
+	fill(t, s, rec)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := db.Open(t.Context(), dir, db.Options{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	file := filepath.Join(t.TempDir(), "report.html")
+	f, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree, err := page.WriteReport(t.Context(), f, r, "/home/anna/.local/share/dormouse")
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	b.look(t, 1160, 900, false)
+	b.do(t, chromedp.Navigate("file://"+file))
+	b.until(t, drawn)
+	sane(t, b, 2)
+	st, err := r.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	type sum struct{ Bytes, Blocks, Records float64 }
+	got := eval[sum](t, b, "({Bytes: tree.bytes, Blocks: tree.blocks, Records: tree.records})")
+	if want := (sum{float64(st.LiveBytes), float64(st.Blocks), float64(st.StoredRecords)}); got != want || tree.Blocks != st.Blocks {
+		t.Errorf("the report has %+v, the store %+v", got, want)
+	}
+	if got := b.text(t, ".tile[data-tile=Blocks] .value"); got != fmt.Sprint(st.Blocks) {
+		t.Errorf("the report says %q blocks, the store %d", got, st.Blocks)
+	}
+	if got := b.text(t, "#models tbody tr:last-child .name"); got != hostile {
+		t.Errorf("the model is called %q, expected %q", got, hostile)
+	}
+	b.shot(t, "report")
 	b.look(t, 390, 844, true)
-	b.shot(t, "page-phone-dark")
+	b.until(t, "document.querySelector('#tree').getAttribute('width') < 390")
+	sane(t, b, 2)
+	b.shot(t, "report-phone-dark")
+	if seen := b.seen(); len(seen) != 2 || seen[0] != "file://"+file || !strings.HasPrefix(seen[1], "data:") {
+		t.Errorf("the report asked for %.100q", seen)
+	}
 }

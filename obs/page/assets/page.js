@@ -124,6 +124,25 @@ function state(how, text) {
   by("state-text").textContent = text;
 }
 
+// connect listens. A browser tries again by itself unless it was refused.
+function connect() {
+  const events = new EventSource("events");
+  events.addEventListener("open", () => state("live", "live"));
+  events.addEventListener("error", () => {
+    state("lost", "not connected");
+    if (events.readyState === EventSource.CLOSED) setTimeout(connect, 5000);
+  });
+  events.addEventListener("figures", (e) => {
+    figures = JSON.parse(e.data);
+    drawFigures();
+  });
+  events.addEventListener("tree", (e) => {
+    tree = JSON.parse(e.data);
+    showTree(tree);
+    drawFigures();
+  });
+}
+
 function start() {
   by("tree").addEventListener("keydown", steer);
   by("all").addEventListener("click", () => {
@@ -148,18 +167,7 @@ function start() {
     showTree(tree);
     return;
   }
-  const events = new EventSource("events");
-  events.addEventListener("open", () => state("live", "live"));
-  events.addEventListener("error", () => state("lost", "not connected"));
-  events.addEventListener("figures", (e) => {
-    figures = JSON.parse(e.data);
-    drawFigures();
-  });
-  events.addEventListener("tree", (e) => {
-    tree = JSON.parse(e.data);
-    showTree(tree);
-    drawFigures();
-  });
+  connect();
   setInterval(() => tree && showTree(tree), 60000); // colours and times grow older
 }
 

@@ -9,8 +9,9 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// SetFact sets a fact: every turn that begins from now on attends to it, and not to an older one of that name. No tokens remove it. It is
-// durable when SetFact returns. Where facts no longer fit Options.Facts, Options.Merge is asked; without it, it returns [ErrFactsFull].
+// SetFact sets a fact: every turn that begins from now on attends to it, and not to an older one of that name. No tokens remove it. One
+// that is set already, with the same tokens, stays where it is: a program may set what it knows at every start. It is durable when SetFact
+// returns. Where facts no longer fit Options.Facts, Options.Merge is asked; without it, it returns [ErrFactsFull].
 func (c *Conversation) SetFact(ctx context.Context, name string, tokens []kv.Token) error {
 	leave, err := c.enter(false)
 	if err != nil {
@@ -25,6 +26,10 @@ func (c *Conversation) SetFact(ctx context.Context, name string, tokens []kv.Tok
 		return err
 	}
 	before := c.log.coming()
+	if i := slices.IndexFunc(before, func(g fact) bool { return g.name == name }); i < 0 && len(tokens) == 0 || i >= 0 && slices.Equal(before[i].tokens, tokens) {
+		leave()
+		return nil
+	}
 	with := append(slices.DeleteFunc(slices.Clone(before), func(g fact) bool { return g.name == name }), f)
 	full := c.fits(c.o.System, with)
 	if full == nil || len(tokens) == 0 {

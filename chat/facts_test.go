@@ -164,3 +164,37 @@ func TestFactsWait(t *testing.T) {
 		t.Errorf("%q are out of view", got)
 	}
 }
+
+// What is known already, and what is not there to be removed, costs neither a frame nor a row, now or after a kill.
+func TestFactSaidAgain(t *testing.T) {
+	r := newRoom(t, hashed.Options{})
+	o := chat.Options{System: tokens(1, 4), Facts: 40, Ring: 60}
+	c := r.conversation("a", o)
+	bytes := func() (n int64) {
+		for i, err := range r.h.List(ctx) {
+			r.check(err)
+			n = i.Bytes
+		}
+		return n
+	}
+	for i := range 4 {
+		if i == 2 {
+			r.again()
+			c = r.conversation("a", o)
+		}
+		before := bytes()
+		r.check(c.SetFact(ctx, "a", tokens(2, 5)))
+		r.check(c.SetFact(ctx, "b", nil))
+		if after := bytes(); i > 0 && after != before {
+			t.Errorf("round %d: a file of %d bytes, and it had %d", i, after, before)
+		}
+		r.turn(c, tokens(3, 4), 2, chat.BeginOptions{})
+		if v := c.View(); len(v) != 3+i {
+			t.Errorf("round %d: the pieces of the log are %+v", i, v)
+		}
+	}
+	r.check(c.SetFact(ctx, "a", nil))
+	if got := facts(c); got != "" {
+		t.Errorf("facts %q", got)
+	}
+}

@@ -251,8 +251,16 @@ func (r *run) verify() {
 func (r *run) setFact() {
 	name := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(r.T, "name")
 	var tokens []kv.Token
-	if rapid.IntRange(0, 4).Draw(r.T, "remove") > 0 {
+	now := slices.IndexFunc(r.m.coming(), func(f mpart) bool { return f.name == name })
+	switch what := rapid.IntRange(0, 4).Draw(r.T, "remove"); {
+	case what == 1 && now >= 0:
+		tokens = slices.Clone(r.m.coming()[now].tokens)
+	case what > 0:
 		tokens = r.tokens("fact", 8)
+	}
+	if now < 0 && len(tokens) == 0 || now >= 0 && slices.Equal(r.m.coming()[now].tokens, tokens) {
+		r.check(r.c.SetFact(ctx, name, tokens)) // nothing new
+		return
 	}
 	err := r.c.SetFact(ctx, name, tokens)
 	m := r.m.clone()

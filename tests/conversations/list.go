@@ -87,7 +87,22 @@ func (l *list) view(in func(p item) bool) []bool {
 
 func stays(p item) bool { return p.kind != "turn" }
 
+// set sets a fact, unless the next turn would see just that.
 func (l *list) set(name string, tokens []kv.Token) {
+	var now []kv.Token
+	for _, p := range l.items {
+		if p.kind == "fact" && p.name == name && !p.gone {
+			now = l.tokens[p.start:p.end]
+		}
+	}
+	for _, f := range l.wait {
+		if f.name == name {
+			now = f.tokens
+		}
+	}
+	if slices.Equal(now, tokens) {
+		return
+	}
 	l.wait = slices.DeleteFunc(l.wait, func(f item) bool { return f.name == name })
 	l.wait = append(l.wait, item{kind: "fact", name: name, tokens: tokens})
 }

@@ -20,7 +20,7 @@ type Options struct {
 	User string
 
 	// Facts is how many tokens the system prompt and the facts may take, Ring how many the turns in the cache may. 0: 512 and 1,536, less if
-	// the model was trained for less. Where they are smaller than when the conversation was held last, turns are evicted, and Open returns
+	// the model was trained for less, or the runtime has fewer cells. Where they are smaller than when the conversation was held last, turns are evicted, and Open returns
 	// [ErrFactsFull] if the facts have no room.
 	Facts   int
 	Ring    int
@@ -46,9 +46,11 @@ const maxTokens = kv.MaxTokens / 16
 
 func (o *Options) defaults(lim kv.Limits) error {
 	facts, ring := 512, 1536
-	if lim.Trained > 0 {
-		facts = max(1, min(facts, lim.Trained/4))
-		ring = max(2, min(ring, lim.Trained-max(o.Facts, facts)))
+	for _, most := range []int{lim.Trained, lim.Cells} {
+		if most > 0 {
+			facts = max(1, min(facts, most/4, most-max(0, o.Ring)))
+			ring = max(2, min(ring, most-max(o.Facts, facts)))
+		}
 	}
 	for _, f := range []struct {
 		name string
@@ -71,7 +73,7 @@ func (o *Options) defaults(lim kv.Limits) error {
 	for _, most := range []struct {
 		n    int
 		what string
-	}{{lim.Trained, "the model was trained for %d positions"}, {lim.Cells, "the cache has %d cells"}} {
+	}{{lim.Trained, "the model was trained for %d positions"}, {lim.Cells, "the runtime was made with %d cells"}} {
 		if most.n > 0 && o.Facts+o.Ring > most.n {
 			return fmt.Errorf("%w: Facts is %d and Ring %d, and "+most.what, ErrOptions, o.Facts, o.Ring, most.n)
 		}
@@ -322,7 +324,8 @@ func (c *Conversation) SetSystem(ctx context.Context, tokens []kv.Token) error {
 	return c.store(ctx)
 }
 
-// Rewind takes back a turn and all that came after it, to edit its message or to answer it anew. Facts stay.
+// Rewind takes back a turn and all that came after it, to edit its message or to answer it anew. Facts stay. It is durable when Rewind
+// returns: if the process is killed before the new turn's Commit, the conversation has neither turn.
 func (c *Conversation) Rewind(ctx context.Context, id TurnID) error {
 	leave, err := c.enter(true)
 	if err != nil {

@@ -26,5 +26,5 @@ type TooLongError struct {
 }
 
 func (e *TooLongError) Error() string {
-	return fmt.Sprintf("chat: the turn needs %d tokens, and turns may take %d", e.Need, e.Have)
+	return fmt.Sprintf("chat: the message and the room for its answer (Reserve) are %d tokens, and turns may take %d", e.Need, e.Have)
 }

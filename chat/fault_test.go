@@ -208,3 +208,24 @@ func TestTrained(t *testing.T) {
 		r.check(c.Close())
 	}
 }
+
+// What options leave out fits the runtime, however small it is, and a sampler that is left out takes the likeliest token.
+func TestLeftOut(t *testing.T) {
+	r := newRoom(t, hashed.Options{Cells: 100})
+	for id, o := range map[string]chat.Options{"all": {}, "facts": {Ring: 90}, "ring": {Facts: 70}} {
+		c := r.conversation(id, o)
+		for i := range 30 {
+			t := r.begin(c, tokens(i, 3), chat.BeginOptions{})
+			for _, err := range t.Generate(ctx, nil, nil) {
+				if !errors.Is(err, chat.ErrTurnFull) {
+					r.check(err)
+				}
+			}
+			r.check(t.Commit(ctx))
+		}
+		r.clean(c)
+		r.check(c.Close())
+	}
+	_, err := r.h.Open(ctx, "too much", chat.Options{Ring: 101})
+	r.want(err, chat.ErrOptions)
+}

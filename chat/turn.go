@@ -251,11 +251,14 @@ func (t *Turn) Tokens() []kv.Token {
 func (t *Turn) Answer() []kv.Token { return t.Tokens()[t.part.turn.user:] }
 
 // Sampler chooses a token by the scores of all tokens, which it neither keeps nor changes. The host is locked meanwhile: it calls no method of
-// the host, nor of what the host handed out.
+// the host, nor of what the host handed out. A nil Sampler is [Greedy].
 type Sampler func(scores []float32) kv.Token
 
 // choose is the sampler's token. It returns ErrOptions if the model is known not to have it.
 func (h *Host) choose(sample Sampler, scores []float32) (kv.Token, error) {
+	if sample == nil {
+		sample = Greedy
+	}
 	t := sample(scores)
 	if err := h.check([]kv.Token{t}); err != nil {
 		return 0, fmt.Errorf("the sampler chose: %w", err)
@@ -274,11 +277,11 @@ func Greedy(scores []float32) kv.Token {
 	return kv.Token(best)
 }
 
-// Stop says whether a token ends the answer. It is part of the answer.
+// Stop says whether a token ends the answer. It is part of the answer. With a nil Stop, leaving the loop does, or [ErrTurnFull].
 type Stop func(kv.Token) bool
 
 // Generate samples tokens until one ends the answer, yielding each, that one included. If the loop is left or ctx is done, the turn keeps the
-// tokens that were yielded. After the last token that there is room for comes [ErrTurnFull]. Other conversations go on between two tokens.
+// tokens that were yielded. After the last token that there is room for comes [ErrTurnFull]; the turn can be committed as it is. Other conversations go on between two tokens.
 func (t *Turn) Generate(ctx context.Context, sample Sampler, stop Stop) iter.Seq2[kv.Token, error] {
 	return func(yield func(kv.Token, error) bool) {
 		for {

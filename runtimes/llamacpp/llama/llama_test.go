@@ -5,9 +5,12 @@ package llama
 import (
 	"errors"
 	"math"
+	"runtime"
 	"strings"
 	"testing"
 	"unsafe"
+
+	"github.com/ebitengine/purego"
 
 	"github.com/dormousekv/dormouse/internal/gguf/ggufgen"
 )
@@ -179,5 +182,43 @@ func TestTemplate(t *testing.T) {
 	}
 	if plain, err := m.TokenizeText("</s>"); err != nil || len(plain) < 2 {
 		t.Errorf("the same as text: %v, %v", plain, err)
+	}
+}
+
+// Nobody who leaves the threads out gets more of them than there are processors: they would wait for one another for seconds a token.
+func TestThreads(t *testing.T) {
+	for _, x := range []struct {
+		o             ContextOptions
+		processors    int
+		decode, batch int32
+	}{
+		{ContextOptions{}, 1, 1, 1},
+		{ContextOptions{}, 2, 1, 2},
+		{ContextOptions{}, 4, 3, 4},
+		{ContextOptions{}, 64, 4, 4},
+		{ContextOptions{Threads: 8}, 2, 8, 8},
+		{ContextOptions{DecodeThreads: 6}, 2, 6, 2},
+		{ContextOptions{Threads: 3, DecodeThreads: 2}, 2, 2, 3},
+		{ContextOptions{Threads: -4, DecodeThreads: -1}, 2, 1, 2},
+	} {
+		if decode, batch := x.o.threads(4, x.processors); decode != x.decode || batch != x.batch {
+			t.Errorf("%+v on %d processors: %d and %d, want %d and %d", x.o, x.processors, decode, batch, x.decode, x.batch)
+		}
+	}
+	lib := load(t)
+	c, err := loadModel(t, lib, "../testdata/stories260K-f32.gguf").NewContext(ContextOptions{Tokens: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	decode, batch := ContextOptions{}.threads(4, runtime.GOMAXPROCS(0))
+	for name, want := range map[string]int32{"llama_n_threads": decode, "llama_n_threads_batch": batch} {
+		f, err := lib.Lookup(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, _, _ := purego.SyscallN(f, c.Pointer()); int32(n) != want {
+			t.Errorf("%s: %d, want %d", name, int32(n), want)
+		}
 	}
 }

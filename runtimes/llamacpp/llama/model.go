@@ -114,14 +114,14 @@ const (
 	BF16 CacheType = 30
 )
 
-// ContextOptions say how to make a context. Zero values are llama.cpp's defaults, but for Tokens.
+// ContextOptions say how to make a context. Zero values are llama.cpp's defaults, but for Tokens and threads.
 type ContextOptions struct {
-	Tokens         int // n_ctx, for all sequences together; 0: 512
-	Batch          int // n_batch
-	MicroBatch     int // n_ubatch
-	Sequences      int // n_seq_max
-	Threads        int
-	DecodeThreads  int   // n_threads, for batches of one token; 0: Threads
+	Tokens         int   // n_ctx, for all sequences together; 0: 512
+	Batch          int   // n_batch
+	MicroBatch     int   // n_ubatch
+	Sequences      int   // n_seq_max
+	Threads        int   // n_threads_batch; 0: llama.cpp's (4), but at most as many as this process may use (GOMAXPROCS)
+	DecodeThreads  int   // n_threads, for batches of one token; 0: Threads, and if that is 0, too, one processor stays free
 	FlashAttention *bool // nil: llama.cpp chooses
 	CacheK, CacheV *CacheType
 	FullWindow     bool // swa_full: sliding-window layers keep all cells
@@ -132,6 +132,19 @@ type ContextOptions struct {
 	RopeScaling         *int32  // rope_scaling_type: 0 none, 1 linear, 2 YaRN; nil: the model's
 	YarnOrig            int     // yarn_orig_ctx
 	Attention           *int32  // attention_type: 0 causal, 1 not; nil: the model's
+}
+
+// threads are how many compute batches of one token and longer ones, where llama.cpp would take most, on so many processors. Its threads spin
+// while they wait for one another, so that more of them than there are idle processors take seconds for a token.
+func (o ContextOptions) threads(most int32, processors int) (decode, batch int32) {
+	decode, batch = min(most, int32(max(1, processors-1))), min(most, int32(processors))
+	if o.Threads > 0 {
+		decode, batch = int32(o.Threads), int32(o.Threads)
+	}
+	if o.DecodeThreads > 0 {
+		decode = int32(o.DecodeThreads)
+	}
+	return decode, batch
 }
 
 func errClosed(what string) error { return fmt.Errorf("llama: the %s is nil or closed", what) }
@@ -157,12 +170,7 @@ func (m *Model) NewContext(o ContextOptions) (*Context, error) {
 	set(&p.nBatch, o.Batch)
 	set(&p.nUbatch, o.MicroBatch)
 	set(&p.nSeqMax, o.Sequences)
-	if o.Threads > 0 {
-		p.threads, p.threadsBatch = int32(o.Threads), int32(o.Threads)
-	}
-	if o.DecodeThreads > 0 {
-		p.threads = int32(o.DecodeThreads)
-	}
+	p.threads, p.threadsBatch = o.threads(p.threadsBatch, runtime.GOMAXPROCS(0))
 	if o.FlashAttention != nil {
 		p.flashAttn = 0
 		if *o.FlashAttention {

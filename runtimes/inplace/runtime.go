@@ -19,7 +19,7 @@ type Options struct {
 	Sequences int    // 0: 16
 	Batch     int    // 0: 64
 
-	Tokenizer   kv.Hash     // 0: of tiny.NewTokenizer
+	Tokenizer   kv.Hash     // 0: that of the small transformer
 	BlockTokens int         // kv.Descriptor.BlockTokens
 	Codec       quant.Codec // of rows in the store; 0: the store's. quant.Raw keeps every bit
 }
@@ -43,8 +43,8 @@ type Runtime struct {
 // Stats counts rows: computed, loaded from the store, found in the ring instead, stored.
 type Stats struct{ Decoded, Restored, Resident, Stored int }
 
-// Describe is the descriptor of a model of internal/tiny.
-func Describe(m *tiny.Model, o Options) kv.Descriptor {
+// Describe is the descriptor of a model.
+func Describe(m *Model, o Options) kv.Descriptor {
 	if o.Tokenizer == (kv.Hash{}) {
 		vocabulary := tiny.NewTokenizer().Hash()
 		o.Tokenizer = kv.Hash(vocabulary[:16])
@@ -65,7 +65,7 @@ func Describe(m *tiny.Model, o Options) kv.Descriptor {
 
 // New makes a runtime of a model, whose rows lie in a ring and, as long as anybody wants, in store. Its sequences are empty: turns that a
 // process left in the ring are found by Load. Errors are those of [Open] and of db.Store.Register.
-func New(ctx context.Context, store *db.Store, m *tiny.Model, o Options) (*Runtime, error) {
+func New(ctx context.Context, store *db.Store, m *Model, o Options) (*Runtime, error) {
 	for _, f := range []struct {
 		field *int
 		value int

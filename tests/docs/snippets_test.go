@@ -19,7 +19,10 @@ type block struct {
 	code string
 }
 
-var pages = []string{"README.md", "docs/embedding.md", "docs/llamacpp.md"}
+var (
+	quality = []string{"README.md", "docs/embedding.md", "docs/llamacpp.md"} // they have the table of what a codec costs
+	pages   = append(quality, "docs/conversations.md")
+)
 
 // blocks are the fenced blocks of a page in a language; "" is a block without one.
 func blocks(t *testing.T, page, language string) (found []block) {
@@ -70,8 +73,8 @@ func TestProgramsCompile(t *testing.T) {
 			}
 		}
 	}
-	if programs < 3 {
-		t.Errorf("%d programs: expected the round, the shared library and the binding", programs)
+	if programs < 4 {
+		t.Errorf("%d programs: expected the round, the shared library, the binding and the chat", programs)
 	}
 }
 
@@ -173,7 +176,7 @@ func inOrder(lines, source []string) (n int, missing string) {
 func TestOneTableOfQuality(t *testing.T) {
 	table := regexp.MustCompile(`(?m)^\| rows \| bytes a value \|.*\n(\|.*\n)+`)
 	first := ""
-	for _, page := range pages {
+	for _, page := range quality {
 		b, err := os.ReadFile(filepath.Join(root, page))
 		if err != nil {
 			t.Fatal(err)
@@ -183,7 +186,7 @@ func TestOneTableOfQuality(t *testing.T) {
 			first = found
 		}
 		if found == "" || found != first {
-			t.Errorf("%s: the table is\n%s\nin %s it is\n%s", page, found, pages[0], first)
+			t.Errorf("%s: the table is\n%s\nin %s it is\n%s", page, found, quality[0], first)
 		}
 	}
 }

@@ -105,4 +105,5 @@ fi
   printf 'export DORMOUSE_LLAMA_LIB_OTHER=%q\n' "$dir/lib-$other_version"
   printf 'export DORMOUSE_LLAMA_MODEL=%q\n' "$model"
   printf 'export DORMOUSE_LLAMA_SMOL=%q\n' "$smol"
+  printf '[ ! -e %q ] || . %q\n' "$dir/server.env" "$dir/server.env" # of server.sh
 } | tee "$dir/env.sh"

@@ -23,10 +23,13 @@ type Stats struct {
 	BytesPut, BytesRestored         int64 // stored bytes
 
 	Evicted, Deleted int64 // blocks
-	Damaged          int64 // records that failed a check
-	Collisions       int64 // keys that belonged to another prefix
-	BloomFalse       int64 // "maybe" for what is not stored
-	Checkpoints      int64
+	// EvictedAge is how long before they were evicted blocks were last used or put, or a block behind them was; to the minute. Those of which
+	// nobody knows are not in it.
+	EvictedAge  Histogram
+	Damaged     int64 // records that failed a check
+	Collisions  int64 // keys that belonged to another prefix
+	BloomFalse  int64 // "maybe" for what is not stored
+	Checkpoints int64
 
 	Lookup, Restore, Put Histogram
 	LastCheckpoint       time.Duration // how long it took
@@ -115,9 +118,10 @@ func (t *turns) read() Turns {
 	}
 }
 
-// Histogram counts durations by powers of two: Counts[i] are those under 2^i microseconds and at least half of that.
+// Histogram counts durations by powers of two: Counts[i] are those under 2^i microseconds and at least half of that; the last also counts
+// all that are longer.
 type Histogram struct {
-	Counts [32]int64
+	Counts [48]int64
 	N      int64
 	Sum    time.Duration
 }
@@ -160,7 +164,7 @@ func (s *Store) Stats() (Stats, error) {
 		BytesPut: c.BytesPut.Load(), BytesRestored: c.BytesRestored.Load(),
 		Evicted: c.Evicted.Load(), Deleted: c.Deleted.Load(), Damaged: c.Damaged.Load(), Collisions: c.Collisions.Load(),
 		BloomFalse: c.BloomFalse.Load(), Checkpoints: c.Checkpoints.Load(),
-		Lookup: histogram(&c.LookupTime), Restore: histogram(&c.RestoreTime), Put: histogram(&c.PutTime),
+		Lookup: histogram(&c.LookupTime), Restore: histogram(&c.RestoreTime), Put: histogram(&c.PutTime), EvictedAge: histogram(&c.EvictedAge),
 		LastCheckpoint: time.Duration(c.CheckpointNanos.Load()),
 		Blocks:         now.Blocks, StoredRecords: now.Records, LiveBytes: now.Bytes,
 		DiskBytes: used, DiskHighWater: c.High.Load(), Budget: s.o.Budget, OpenMatches: s.matches.Load(),

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -42,6 +43,7 @@ func (r *Recorder) Add(q Request) {
 	if len(q.Model) > maxName {
 		q.Model = q.Model[:maxName]
 	}
+	q.Model = strings.ToValidUTF8(q.Model, "\uFFFD")
 	q.Reason = clean(q.Reason)
 	for _, n := range []*int{&q.Asked, &q.Reused, &q.Computed, &q.Restored, &q.Unused} {
 		*n = max(0, *n)

@@ -20,6 +20,7 @@ type Counters struct {
 	CheckpointNanos, High                                                atomic.Int64
 
 	LookupTime, RestoreTime, PutTime Times
+	EvictedAge                       Times // since the last use
 }
 
 // all lists what adds up over the engines of one store.
@@ -31,7 +32,7 @@ func (c *Counters) all() []*atomic.Int64 {
 	for i := range c.Reasons {
 		out = append(out, &c.Reasons[i])
 	}
-	for _, h := range []*Times{&c.LookupTime, &c.RestoreTime, &c.PutTime} {
+	for _, h := range []*Times{&c.LookupTime, &c.RestoreTime, &c.PutTime, &c.EvictedAge} {
 		out = append(out, &h.nanos)
 		for i := range h.counts {
 			out = append(out, &h.counts[i])
@@ -86,20 +87,24 @@ func (c *Counters) RaiseHigh(used int64) {
 	}
 }
 
+// buckets of a histogram: the last one begins at two years.
+const buckets = 48
+
 // Times is a histogram of durations that is being counted: by powers of two microseconds.
 type Times struct {
-	counts [32]atomic.Int64
+	counts [buckets]atomic.Int64
 	nanos  atomic.Int64
 }
 
-// Add counts a duration.
+// Add counts a duration. A clock that was put back makes none.
 func (h *Times) Add(d time.Duration) {
+	d = max(0, d)
 	h.counts[min(bits.Len64(uint64(d.Microseconds())), len(h.counts)-1)].Add(1)
 	h.nanos.Add(int64(d))
 }
 
 // Read returns the counts, how many they are, and the sum of the durations.
-func (h *Times) Read() (counts [32]int64, n int64, sum time.Duration) {
+func (h *Times) Read() (counts [buckets]int64, n int64, sum time.Duration) {
 	for i := range h.counts {
 		counts[i] = h.counts[i].Load()
 		n += counts[i]

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"time"
 
 	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
@@ -50,6 +51,7 @@ func (e *Engine) evictSome(goal evictGoal) (n int, freed int64, err error) {
 	var out []kv.Key
 	defer func() { e.Pins.End(out) }()
 	var op oplog.Remove
+	var used []uint32
 	e.logMu.Lock() // until the small state has it too: the head of a new log file must not miss it
 	_, err = e.commitLocked(func(t *index.Txn) (oplog.Op, error) {
 		for n < evictBatch && (freed < goal.bytes || int64(n) < goal.blocks) {
@@ -68,6 +70,7 @@ func (e *Engine) evictSome(goal evictGoal) (n int, freed int64, err error) {
 			op.Dead = append(op.Dead, dead...)
 			freed += bytes
 			n++
+			used = append(used, leaf.Used)
 			e.watermark.Store(max(e.watermark.Load(), leaf.Rank&catalog.RankMask))
 		}
 		if n == 0 {
@@ -85,6 +88,11 @@ func (e *Engine) evictSome(goal evictGoal) (n int, freed int64, err error) {
 	}
 	e.bloomRemoved(int64(n))
 	e.Count.Evicted.Add(int64(n))
+	for now := minute(); len(used) > 0; used = used[1:] {
+		if used[0] != 0 {
+			e.Count.EvictedAge.Add((time.Duration(now) - time.Duration(used[0])) * time.Minute)
+		}
+	}
 	return n, freed, nil
 }
 

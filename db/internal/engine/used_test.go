@@ -157,3 +157,33 @@ func testCreated(t *testing.T) {
 		t.Errorf("with a new index: %+v; expected that nobody knows when it was used", refs)
 	}
 }
+
+// What was evicted is counted by how long nobody had used it, also over a Suspend; blocks of which that is not known are left out.
+func TestEvictedAge(t *testing.T) { synctest.Test(t, testEvictedAge) }
+
+func testEvictedAge(t *testing.T) {
+	s := storetest.Open(t, t.TempDir(), storetest.Options())
+	m := storetest.Model(t, s, crashtest.Plain())
+	storetest.Put(t, m, kv.Tokens(crashtest.Tokens(1, 16)...))
+	time.Sleep(72 * time.Hour)
+	storetest.Put(t, m, kv.Tokens(crashtest.Tokens(2, 16)...))
+	time.Sleep(5 * time.Minute)
+	if _, err := s.Pressure(t.Context(), db.Critical); err != nil {
+		t.Fatal(err)
+	}
+	check := func() {
+		t.Helper()
+		const want = 72*time.Hour + 5*time.Minute + 5*time.Minute
+		st := storetest.Stats(t, s)
+		if st.Evicted != 2 || st.EvictedAge.N != 2 || st.EvictedAge.Sum < want-2*time.Minute || st.EvictedAge.Sum > want+2*time.Minute {
+			t.Errorf("%d evicted, ages of %d, %v in all; expected 2, %v", st.Evicted, st.EvictedAge.N, st.EvictedAge.Sum, want)
+		}
+		if low, high := st.EvictedAge.Quantile(0.5), st.EvictedAge.Quantile(1); low > time.Hour || high < 72*time.Hour || high > 144*time.Hour {
+			t.Errorf("half of the ages are under %v, all under %v", low, high)
+		}
+	}
+	check()
+	storetest.OK(t, s.Suspend(t.Context()))
+	storetest.OK(t, s.Resume(t.Context()))
+	check()
+}

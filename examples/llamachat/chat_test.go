@@ -161,7 +161,7 @@ func TestChatSaysWhyNot(t *testing.T) {
 		t.Fatal(err)
 	}
 	recurrent := filepath.Join(dir, "recurrent.gguf")
-	if err := os.WriteFile(recurrent, ggufgen.MambaWithText(4, 2), 0o600); err != nil {
+	if err := os.WriteFile(recurrent, ggufgen.WithText(ggufgen.Mamba(4, 2)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, x := range []struct {

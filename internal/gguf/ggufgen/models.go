@@ -6,6 +6,8 @@ import "fmt"
 const Vocabulary = 128
 
 const (
+	tokenizerKey  = "tokenizer.ggml.model"
+	noVocabulary  = "no_vocab"
 	contextTokens = 2048
 	epsilon       = 1e-5
 )
@@ -18,7 +20,7 @@ func common(arch string, seed uint64, layers, embed, ff int) *Writer {
 // commonNormed is common where the last norm has a name of its own.
 func commonNormed(arch, norm string, seed uint64, layers, embed, ff int) *Writer {
 	w := NewWriter(arch, seed)
-	w.String("tokenizer.ggml.model", "no_vocab")
+	w.String(tokenizerKey, noVocabulary)
 	w.common(arch, norm, layers, embed, ff)
 	return w
 }
@@ -192,25 +194,6 @@ const mambaEmbed = 128
 // Mamba is recurrent: its state cannot be cut to a shorter prefix.
 func Mamba(seed uint64, layers int) []byte {
 	return mamba(common("mamba", seed, layers, mambaEmbed, 0), layers)
-}
-
-// MambaWithText is Mamba with a vocabulary: a token for each ASCII character.
-func MambaWithText(seed uint64, layers int) []byte {
-	w := NewWriter("mamba", seed)
-	w.String("tokenizer.ggml.model", "gpt2")
-	tokens := make([]string, Vocabulary)
-	for i := range tokens {
-		tokens[i] = string(rune(i))
-		if i <= ' ' || i == 127 { // as GPT-2's vocabulary spells bytes that are not to be seen
-			tokens[i] = string(rune(i + 256))
-		}
-	}
-	w.Strings("tokenizer.ggml.tokens", tokens...)
-	w.Strings("tokenizer.ggml.merges", "a b")
-	w.Uint("tokenizer.ggml.bos_token_id", 0)
-	w.Uint("tokenizer.ggml.eos_token_id", 0)
-	w.common("mamba", "output_norm.weight", layers, mambaEmbed, 0)
-	return mamba(w, layers)
 }
 
 func mamba(w *Writer, layers int) []byte {

@@ -110,8 +110,10 @@ func (w *Writer) Ones(name string, dims ...int) {
 	w.Tensor(name, func(int) float32 { return float32(1 + 0.1*w.rng.NormFloat64()) }, dims...)
 }
 
+const alignment = 32
+
 func pad(b []byte) []byte {
-	for len(b)%32 != 0 {
+	for len(b)%alignment != 0 {
 		b = append(b, 0)
 	}
 	return b

@@ -51,6 +51,9 @@ func (r *reader) peek() int32 {
 	return int32(binary.LittleEndian.Uint32(r.b[r.at:]))
 }
 
+// atTrailer reports whether checkpoints come next.
+func (r *reader) atTrailer() bool { return r.peek() == trailerMagic }
+
 // sequenceOf refuses cells of two sequences: a blob is of one.
 func (r *reader) sequenceOf(n int32) {
 	if r.err == nil && r.named && n != r.sequence {

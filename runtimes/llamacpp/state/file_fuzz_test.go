@@ -21,6 +21,9 @@ func FuzzSlotFile(f *testing.F) {
 	for _, c := range said.caches {
 		c.rotation = new([2]int)
 	}
+	part := encodeRecurrent(2, 2, []int32{0, 1}, [][]byte{{1, 2}, {3}})
+	hybrid := slot{version: 4, tokens: []int32{7}, caches: said.caches[:1], recurrent: part, trailer: true, checkpoints: []slotCheckpoint{{tokens: 1, recurrent: part}}}
+	recurrent := slot{version: 4, tokens: []int32{7}, recurrent: part}
 	edit := func(off int, v uint32) []byte {
 		c := bytes.Clone(b)
 		binary.LittleEndian.PutUint32(c[off:], v)
@@ -31,10 +34,11 @@ func FuzzSlotFile(f *testing.F) {
 		[]any{b, 2}, []any{one.encode(), 1}, []any{media.encode(), 2}, []any{said.encode(), 2}, []any{[]byte{}, 1}, []any{b[:len(b)-1], 2},
 		[]any{edit(8, 1<<32-1), 2}, []any{edit(20, 1<<32-1), 2}, []any{edit(trailer+8, 1<<32-1), 2}, []any{edit(trailer+28, 1<<32-1), 2},
 		[]any{edit(trailer+32, 1<<32-1), 2}, []any{b[:trailer], 2}, []any{b[:trailer+12], 2},
+		[]any{hybrid.encode(), 1}, []any{recurrent.encode(), 0},
 	)
 	var known []FileFormat
-	for _, s := range []slot{file, said} {
-		g, err := LearnFile(s.encode(), 2)
+	for sections, s := range []slot{recurrent, hybrid, file} {
+		g, err := LearnFile(s.encode(), sections)
 		if err != nil {
 			f.Fatal(err)
 		}

@@ -22,6 +22,7 @@ type slot struct {
 	sequence    int32
 	ext         int
 	caches      []*cache
+	recurrent   []byte
 	trailer     bool
 	checkpoints []slotCheckpoint
 }
@@ -31,6 +32,7 @@ type slotCheckpoint struct {
 	posMin, posMax int32
 	sequence       int32
 	window         *cache
+	recurrent      []byte
 	draft, spec    []byte
 }
 
@@ -49,6 +51,7 @@ func (s slot) encode() []byte {
 	for _, c := range s.caches {
 		b = c.encode(b, s.sequence, s.ext)
 	}
+	b = append(b, s.recurrent...)
 	if !s.trailer {
 		return b
 	}
@@ -57,7 +60,11 @@ func (s slot) encode() []byte {
 		b = le.AppendUint64(b, uint64(c.tokens))
 		b = le.AppendUint32(b, uint32(c.posMin))
 		b = le.AppendUint32(b, uint32(c.posMax))
-		for _, part := range [][]byte{encode(c.sequence, s.ext, c.window), c.draft, c.spec} {
+		blob := encode(c.sequence, s.ext)
+		if c.window != nil {
+			blob = c.window.encode(blob, c.sequence, s.ext)
+		}
+		for _, part := range [][]byte{append(blob, c.recurrent...), c.draft, c.spec} {
 			b = append(le.AppendUint64(b, uint64(len(part))), part...)
 		}
 	}
@@ -75,9 +82,27 @@ func TestFileIdentity(t *testing.T) {
 			plain:    rapid.Bool().Draw(t, "plain"),
 			tokens:   rapid.SliceOfN(rapid.Int32Range(0, 1<<18), 0, 9).Draw(t, "tokens"),
 			sequence: rapid.Int32Range(0, 5).Draw(t, "slot"),
-			caches:   []*cache{drawCache(t, "base", ext, hasV, 0)},
 		}
-		if rapid.Bool().Draw(t, "window") {
+		var part func(name string) []byte // nil: no layer is recurrent
+		if rapid.Bool().Draw(t, "recurrent") {
+			layers := rapid.IntRange(1, 3).Draw(t, "layers")
+			sizes := rapid.SliceOfN(rapid.IntRange(0, 20), 1, 2*layers).Draw(t, "sizes")
+			types := rapid.SliceOfN(rapid.Int32Range(0, 1), len(sizes), len(sizes)).Draw(t, "types")
+			part = func(name string) []byte {
+				var rows [][]byte
+				for _, n := range sizes {
+					rows = append(rows, rapid.SliceOfN(rapid.Byte(), n, n).Draw(t, name))
+				}
+				return encodeRecurrent(rapid.Int32Range(0, 1<<30).Draw(t, name+" pos"), layers, types, rows)
+			}
+			s.recurrent = part("state")
+		}
+		if part == nil || rapid.Bool().Draw(t, "attention") {
+			s.caches = append(s.caches, drawCache(t, "base", ext, hasV, 0))
+		} else {
+			s.ext, s.sequence = 0, 0 // nothing says otherwise
+		}
+		if len(s.caches) == 1 && rapid.Bool().Draw(t, "window") {
 			s.caches = append(s.caches, drawCache(t, "window", ext, hasV, rapid.IntRange(0, 9).Draw(t, "window first")))
 		}
 		for _, c := range s.caches {
@@ -86,14 +111,21 @@ func TestFileIdentity(t *testing.T) {
 			}
 		}
 		s.trailer = rapid.Bool().Draw(t, "trailer")
-		if window := s.caches[len(s.caches)-1]; s.trailer && len(s.caches) == 2 {
+		if s.trailer && (len(s.caches) == 2 || part != nil) {
 			for range rapid.IntRange(0, 3).Draw(t, "checkpoints") {
-				n := rapid.IntRange(1, len(window.pos)).Draw(t, "cells of a checkpoint")
-				s.checkpoints = append(s.checkpoints, slotCheckpoint{
+				c := slotCheckpoint{
 					tokens: rapid.Int64Range(0, 1<<40).Draw(t, "tokens of a checkpoint"), posMin: rapid.Int32().Draw(t, "pos_min"), posMax: rapid.Int32().Draw(t, "pos_max"),
-					sequence: rapid.Int32Range(0, 5).Draw(t, "slot of a checkpoint"), window: window.only(window.pos[:n], ext),
-					draft: rapid.SliceOf(rapid.Byte()).Draw(t, "draft"), spec: rapid.SliceOf(rapid.Byte()).Draw(t, "spec"),
-				})
+					sequence: rapid.Int32Range(0, 5).Draw(t, "slot of a checkpoint"),
+					draft:    rapid.SliceOf(rapid.Byte()).Draw(t, "draft"), spec: rapid.SliceOf(rapid.Byte()).Draw(t, "spec"),
+				}
+				if len(s.caches) == 2 {
+					window := s.caches[1]
+					c.window = window.only(window.pos[:rapid.IntRange(1, len(window.pos)).Draw(t, "cells of a checkpoint")], ext)
+				}
+				if part != nil {
+					c.recurrent = part("state of a checkpoint")
+				}
+				s.checkpoints = append(s.checkpoints, c)
 			}
 		}
 		b := s.encode()
@@ -101,14 +133,16 @@ func TestFileIdentity(t *testing.T) {
 		if err != nil {
 			t.Fatalf("learn: %v", err)
 		}
-		if f.Version != uint32(s.version) || f.State.HasRotation != (s.version == 4) || f.State.ExtBytes != ext {
+		if f.Version != uint32(s.version) || (f.Recurrent != nil) != (part != nil) ||
+			len(s.caches) > 0 && (f.State.HasRotation != (s.version == 4) || f.State.ExtBytes != ext) {
 			t.Fatalf("learned %+v", f)
 		}
 		file, err := f.Parse(b)
 		if err != nil {
 			t.Fatalf("parse: %v", err)
 		}
-		if !slices.Equal(file.Tokens, s.tokens) || file.State.Sequence != s.sequence || file.Trailer != s.trailer || len(file.Checkpoints) != len(s.checkpoints) {
+		if !slices.Equal(file.Tokens, s.tokens) || file.State.Sequence != s.sequence || file.Trailer != s.trailer || len(file.Checkpoints) != len(s.checkpoints) ||
+			!bytes.Equal(file.Recurrent, s.recurrent) {
 			t.Fatalf("parsed %+v", file)
 		}
 		for i, c := range s.caches {
@@ -118,19 +152,24 @@ func TestFileIdentity(t *testing.T) {
 		for i, c := range file.Checkpoints {
 			want := s.checkpoints[i]
 			if c.Tokens != want.tokens || c.PosMin != want.posMin || c.PosMax != want.posMax || c.State.Sequence != want.sequence ||
-				!bytes.Equal(c.Draft, want.draft) || !bytes.Equal(c.Spec, want.spec) || !slices.Equal(c.State.Sections[0].Pos, want.window.pos) {
+				!bytes.Equal(c.Draft, want.draft) || !bytes.Equal(c.Spec, want.spec) || !bytes.Equal(c.Recurrent, want.recurrent) ||
+				want.window != nil && !slices.Equal(c.State.Sections[0].Pos, want.window.pos) {
 				t.Fatalf("checkpoint %d: %+v", i, c)
 			}
 		}
 		bare := *file
-		bare.State = onlyCells(file.State)
+		bare.State, bare.Recurrent = onlyCells(file.State), nil
 		bare.Checkpoints = slices.Clone(file.Checkpoints)
 		for i := range bare.Checkpoints {
-			bare.Checkpoints[i].State = onlyCells(bare.Checkpoints[i].State)
+			bare.Checkpoints[i].State, bare.Checkpoints[i].Recurrent = onlyCells(bare.Checkpoints[i].State), nil
 		}
 		room := make([]byte, f.Size(&bare))
 		built, again := f.Build(room, &bare)
 		built.copyRows(file)
+		copy(built.Recurrent, file.Recurrent)
+		for i := range built.Checkpoints {
+			copy(built.Checkpoints[i].Recurrent, file.Checkpoints[i].Recurrent)
+		}
 		if len(again) > 0 && &again[0] != &room[0] || !bytes.Equal(b, again) {
 			t.Fatal("built again it differs, or is elsewhere")
 		}
@@ -254,6 +293,35 @@ func TestFileRefused(t *testing.T) {
 	if _, err := LearnFile(oneTrailer.encode(), 1); !errors.Is(err, ErrBlob) || !strings.Contains(err.Error(), "no window") {
 		t.Errorf("checkpoints of a cache without window: %v", err)
 	}
+	hybrid := slot{version: 3, tokens: []int32{7}, caches: good.caches[:1], recurrent: encodeRecurrent(2, 2, []int32{0, 1}, [][]byte{{1, 2}, {3}})}
+	h, err := LearnFile(hybrid.encode(), 1)
+	if err != nil || h.Equal(f) || !h.Equal(h) {
+		t.Fatalf("a hybrid: %+v, %v", h, err)
+	}
+	other := hybrid
+	other.recurrent = encodeRecurrent(2, 2, []int32{0, 1}, [][]byte{{1, 2}, {3, 4}})
+	if g, err := LearnFile(other.encode(), 1); err != nil || g.Equal(h) {
+		t.Errorf("two layouts of recurrent states are one: %v", err)
+	}
+	none := hybrid
+	none.recurrent = nil
+	withCheckpoint := hybrid
+	withCheckpoint.trailer, withCheckpoint.checkpoints = true, []slotCheckpoint{{tokens: 1, recurrent: other.recurrent}}
+	for what, b := range map[string][]byte{
+		"another recurrent part": other.encode(), "no recurrent part": none.encode(), "a file with a window": b,
+		"another recurrent part in a checkpoint": withCheckpoint.encode(),
+	} {
+		if _, err := h.Parse(b); !errors.Is(err, ErrBlob) {
+			t.Errorf("%s, for a hybrid: %v", what, err)
+		}
+	}
+	g, err := LearnFile(none.encode(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.Parse(hybrid.encode()); !errors.Is(err, ErrBlob) {
+		t.Errorf("a recurrent part where none is expected: %v", err)
+	}
 	for _, sections := range []int{-1, 0, 3} {
 		if _, err := LearnFile(b, sections); !errors.Is(err, ErrBlob) {
 			t.Errorf("%d sections: %v", sections, err)
@@ -304,5 +372,19 @@ func TestFileOfEmptySlot(t *testing.T) {
 	}
 	if _, err := LearnFile(empty, 2); !errors.Is(err, ErrBlob) {
 		t.Errorf("learned from nothing: %v", err)
+	}
+	used := slot{version: 4, tokens: []int32{7}, recurrent: encodeRecurrent(0, 2, []int32{0, 0, 0, 0}, [][]byte{{1}, {2}, {}, {}})}
+	if f, err = LearnFile(used.encode(), 0); err != nil {
+		t.Fatal(err)
+	}
+	empty = slot{version: 4, recurrent: f.Recurrent.Empty()}.encode()
+	if file, err = f.Parse(empty); err != nil || !bytes.Equal(file.Recurrent, f.Recurrent.Empty()) {
+		t.Fatalf("%+v, %v", file, err)
+	}
+	if _, again := f.Build(nil, file); !bytes.Equal(again, empty) {
+		t.Error("built again it differs")
+	}
+	if _, err := LearnFile(empty, 0); !errors.Is(err, ErrBlob) {
+		t.Errorf("learned from no state: %v", err)
 	}
 }

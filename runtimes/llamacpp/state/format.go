@@ -130,19 +130,21 @@ section without cells are not written, so only a blob with cells tells the forma
 type unsaid struct {
 	extBytes          int
 	hasRotation, hasV bool
+	recurrent         bool // of a file: the sections are not all
 }
 
 // parse takes a blob apart, with the layers of each section as found.
 func parse(blob []byte, sections int, u unsaid) (*State, error) {
 	r := reader{b: blob}
 	s := r.blob(sections, u)
+	r.end("blob")
 	if r.err != nil {
 		return nil, r.err
 	}
 	return s, nil
 }
 
-// blob reads a blob that ends where the reader ends.
+// blob reads a blob to the end of its sections.
 func (r *reader) blob(sections int, u unsaid) *State {
 	if m := r.u32("magic"); r.err == nil && m != magic {
 		r.fail("magic", m, uint32(magic))
@@ -152,7 +154,6 @@ func (r *reader) blob(sections int, u unsaid) *State {
 	for range sections {
 		s.Sections = append(s.Sections, r.section(u))
 	}
-	r.end("blob")
 	return s
 }
 

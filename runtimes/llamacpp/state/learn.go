@@ -8,7 +8,7 @@ import (
 
 // Parse takes a blob of a context with that format apart. Memory is shared with blob. Sections without cells are allowed.
 func (f Format) Parse(blob []byte) (*State, error) {
-	s, err := parse(blob, len(f.Sections), unsaid{f.ExtBytes, f.HasRotation, f.HasV()})
+	s, err := parse(blob, len(f.Sections), f.unsaid())
 	if err != nil {
 		return nil, err
 	}
@@ -16,6 +16,10 @@ func (f Format) Parse(blob []byte) (*State, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+func (f Format) unsaid() unsaid {
+	return unsaid{extBytes: f.ExtBytes, hasRotation: f.HasRotation, hasV: f.HasV()}
 }
 
 // fits refuses sections of another format.
@@ -38,15 +42,15 @@ func (f Format) fits(s *State) error {
 // tries all that a blob leaves open, takes what fits to the last byte and gives the same bytes when built again, and
 // wants exactly one answer. sections is how many caches the context may have: 1, or 2 for sliding-window models.
 func Learn(blob []byte, sections int) (Format, error) {
-	return learnBy(sections, func(u unsaid) (Format, error) { return learn(blob, sections, u) })
+	if sections < 1 || sections > maxSections {
+		return Format{}, fmt.Errorf("%w: %d sections, at most %d", ErrBlob, sections, maxSections)
+	}
+	return learnBy(layouts, func(u unsaid) (Format, error) { return learn(blob, sections, u) })
 }
 
 // learnBy wants exactly one layout by which learn succeeds.
-func learnBy[F any](sections int, learn func(unsaid) (F, error)) (F, error) {
+func learnBy[F any](layouts []unsaid, learn func(unsaid) (F, error)) (F, error) {
 	var none F
-	if sections < 1 || sections > maxSections {
-		return none, fmt.Errorf("%w: %d sections, at most %d", ErrBlob, sections, maxSections)
-	}
 	var found []F
 	var first error
 	for _, u := range layouts {
@@ -71,7 +75,7 @@ var layouts = func() (all []unsaid) {
 	for _, rotation := range []bool{false, true} {
 		for _, ext := range []int{0, 8, 12} {
 			for _, hasV := range []bool{true, false} {
-				all = append(all, unsaid{ext, rotation, hasV})
+				all = append(all, unsaid{extBytes: ext, hasRotation: rotation, hasV: hasV})
 			}
 		}
 	}

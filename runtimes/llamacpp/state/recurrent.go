@@ -20,12 +20,12 @@ type RecurrentTensor struct {
 }
 
 /*
-The recurrent part, after the KV sections. A sequence has one cell, or none:
+The recurrent part, after the KV sections. A sequence has one cell, or, before its first token, none:
 
 	+----------------------------------------------------+
 	| cells u32 | cells x { pos i32 | 0 u32 }            |
 	| 0 u32 | n_layer u32                                |
-	| one for each tensor, to the end of the blob:       |
+	| one for each tensor, to the end of the part:       |
 	|   { type i32 | row_bytes u64 | cells x row }       |
 	+----------------------------------------------------+
 
@@ -64,10 +64,22 @@ func (f Recurrent) Parse(part []byte) (pos int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if g.Layers != f.Layers || !slices.Equal(g.Tensors, f.Tensors) {
-		return 0, fmt.Errorf("%w: the recurrent part is %s, expected %s", ErrBlob, g, f)
+	if err := f.fits(g); err != nil {
+		return 0, err
 	}
 	return pos, nil
+}
+
+// Equal reports whether the parts of f and g have the same layout.
+func (f Recurrent) Equal(g Recurrent) bool {
+	return f.Layers == g.Layers && slices.Equal(f.Tensors, g.Tensors)
+}
+
+func (f Recurrent) fits(found Recurrent) error {
+	if !f.Equal(found) {
+		return fmt.Errorf("%w: the recurrent part is %s, expected %s", ErrBlob, found, f)
+	}
+	return nil
 }
 
 // Size is the length of the part with a cell.
@@ -113,35 +125,49 @@ func (f Recurrent) build(pos int, rows [][]byte) []byte {
 
 func parseRecurrent(part []byte) (f Recurrent, pos int, rows [][]byte, err error) {
 	r := reader{b: part}
-	if n := r.u32("recurrent cells"); r.err == nil && n != 1 {
-		r.fail("recurrent cells", n, 1)
+	f, pos, rows = r.recurrent()
+	r.end("the recurrent part")
+	if r.err == nil && rows == nil {
+		r.err = fmt.Errorf("%w: offset 0: recurrent cells is 0, expected 1", ErrBlob)
 	}
-	pos = int(int32(r.u32("recurrent pos")))
-	if pos < 0 {
-		r.fail("recurrent pos", pos, "at least 0")
-	}
-	if n := r.u32("sequences of a recurrent cell"); r.err == nil && n != 0 {
-		r.fail("sequences of a recurrent cell", n, 0)
+	return f, pos, rows, r.err
+}
+
+// recurrent reads a recurrent part; nothing but its end says how many tensors it has. Without a cell, pos is -1 and rows are nil.
+func (r *reader) recurrent() (f Recurrent, pos int, rows [][]byte) {
+	cells := r.count("recurrent cells", 1)
+	pos = -1
+	if cells == 1 {
+		pos = int(int32(r.u32("recurrent pos")))
+		if pos < 0 {
+			r.fail("recurrent pos", pos, "at least 0")
+		}
+		if n := r.u32("sequences of a recurrent cell"); r.err == nil && n != 0 {
+			r.fail("sequences of a recurrent cell", n, 0)
+		}
+		rows = [][]byte{}
 	}
 	if n := r.u32("s_trans"); r.err == nil && n != 0 {
 		r.fail("s_trans", n, 0)
 	}
 	f.Layers = r.count("n_layer", maxLayers)
-	for r.err == nil && r.left() > 0 {
+	for r.err == nil && r.left() > 0 && !r.atTrailer() {
 		t := RecurrentTensor{Type: int32(r.u32("recurrent type"))}
 		n := r.u64("recurrent row_bytes")
 		if r.err == nil && n > maxRowBytes {
 			r.fail("recurrent row_bytes", n, fmt.Sprintf("at most %d", maxRowBytes))
 		}
-		row := r.bytes("recurrent row", n)
-		if t.RowBytes = int(n); r.err == nil {
-			f.Tensors, rows = append(f.Tensors, t), append(rows, row)
+		if cells == 1 {
+			rows = append(rows, r.bytes("recurrent row", n))
 		}
-		if len(rows) > 2*f.Layers {
-			r.fail("recurrent tensors", len(rows), fmt.Sprintf("at most two for each of %d layers", f.Layers))
+		if t.RowBytes = int(n); r.err == nil {
+			f.Tensors = append(f.Tensors, t)
+		}
+		if len(f.Tensors) > 2*f.Layers {
+			r.fail("recurrent tensors", len(f.Tensors), fmt.Sprintf("at most two for each of %d layers", f.Layers))
 		}
 	}
-	return f, pos, rows, r.err
+	return f, pos, rows
 }
 
 // String names the layout in a line: what ties a stored state to it.

@@ -1,9 +1,15 @@
 package page_test
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"image"
+	"image/color"
+	"image/png"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -98,6 +104,13 @@ func (b *browser) hear(e any) {
 	}
 }
 
+// forgive forgets what went wrong that has this text: it was to be.
+func (b *browser) forgive(text string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.wrong = slices.DeleteFunc(b.wrong, func(w string) bool { return strings.Contains(w, text) })
+}
+
 // seen are the addresses that the tab has asked for.
 func (b *browser) seen() []string {
 	b.mu.Lock()
@@ -158,16 +171,81 @@ func (b *browser) look(t *testing.T, width, height int64, dark bool) {
 func (b *browser) shot(t *testing.T, name string) {
 	t.Helper()
 	b.do(t, chromedp.Sleep(200*time.Millisecond))
-	png, err := chromedp.Run(b.ctx, chromedp.FullScreenshot(100))
+	shot, err := chromedp.Run(b.ctx, chromedp.FullScreenshot(100))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(png) < 5000 {
-		t.Errorf("%s: a picture of %d bytes: nothing is drawn", name, len(png))
+	b.keep(t, name, shot)
+}
+
+func (b *browser) keep(t *testing.T, name string, shot []byte) {
+	t.Helper()
+	if len(shot) < 5000 {
+		t.Errorf("%s: a picture of %d bytes: nothing is drawn", name, len(shot))
 	}
 	if dir := os.Getenv("DORMOUSE_PICTURES"); dir != "" {
-		if err := os.WriteFile(filepath.Join(dir, name+".png"), png, 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name+".png"), small(t, shot), 0o644); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// small is the picture in 256 colours: those that most of it has.
+func small(t *testing.T, from []byte) []byte {
+	t.Helper()
+	full, err := png.Decode(bytes.NewReader(from))
+	if err != nil {
+		t.Fatal(err)
+	}
+	many := map[color.RGBA]int{}
+	at := func(x, y int) color.RGBA { return color.RGBAModel.Convert(full.At(x, y)).(color.RGBA) }
+	r := full.Bounds()
+	for y := r.Min.Y; y < r.Max.Y; y++ {
+		for x := r.Min.X; x < r.Max.X; x++ {
+			many[at(x, y)]++
+		}
+	}
+	colors := slices.SortedFunc(maps.Keys(many), func(a, b color.RGBA) int { return cmp.Or(cmp.Compare(many[b], many[a]), cmp.Compare(a.R, b.R)) })
+	var few color.Palette
+	for _, c := range colors[:min(len(colors), 200)] {
+		few = append(few, c)
+	}
+	for rest := colors[len(few):]; len(few) < 256 && len(rest) > 0; { // and what is least like those: a green dot
+		far, at := -1, color.RGBA{}
+		for _, c := range rest {
+			n := few[few.Index(c)].(color.RGBA)
+			d := func(a, b uint8) int { return (int(a) - int(b)) * (int(a) - int(b)) }
+			if x := d(c.R, n.R) + d(c.G, n.G) + d(c.B, n.B); x > far {
+				far, at = x, c
+			}
+		}
+		few = append(few, at)
+	}
+	nearest := map[color.RGBA]uint8{}
+	for c := range many {
+		nearest[c] = uint8(few.Index(c))
+	}
+	out := image.NewPaletted(r, few)
+	for y := r.Min.Y; y < r.Max.Y; y++ {
+		for x := r.Min.X; x < r.Max.X; x++ {
+			out.SetColorIndex(x, y, nearest[at(x, y)])
+		}
+	}
+	var to bytes.Buffer
+	if err := (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&to, out); err != nil {
+		t.Fatal(err)
+	}
+	return to.Bytes()
+}
+
+// The pictures in docs are of the states that the tests take, and small enough for a clone.
+func TestPicturesInDocs(t *testing.T) {
+	for _, name := range []string{
+		"page", "page-dark", "page-phone", "page-phone-dark", "page-closer", "page-locked", "page-empty", "page-embedded", "report", "report-phone-dark",
+	} {
+		b, err := os.ReadFile("../../docs/pictures/" + name + ".png")
+		if err != nil || len(b) > 150_000 {
+			t.Errorf("docs/pictures/%s.png: %d bytes, %v; DORMOUSE_PICTURES says where the tests put new ones", name, len(b), err)
 		}
 	}
 }
@@ -263,7 +341,7 @@ func TestPageInBrowser(t *testing.T) {
 			t.Errorf("the page shows %q", secret)
 		}
 	}
-	b.shot(t, "page")
+	b.shot(t, "numbers")
 
 	// Looking closer at the system prompt, and back.
 	b.do(t, chromedp.Evaluate[chromedp.Void](`[...document.querySelectorAll("#tree .run")].find((g) => g.textContent.includes("512 tokens")).dispatchEvent(new Event("click"))`))
@@ -297,6 +375,42 @@ func TestPageInBrowser(t *testing.T) {
 	if dark := eval[string](t, b, "getComputedStyle(document.body).backgroundColor"); dark == light {
 		t.Errorf("in the dark the page is %s, too", dark)
 	}
+	for _, address := range b.seen() {
+		if !strings.HasPrefix(address, server.URL+"/dormouse/") {
+			t.Errorf("the page asked for %s", address)
+		}
+	}
+}
+
+// A store that is some days old: all ages have a colour, and there is more than one picture of it in docs/page.
+func TestOldStoreInBrowser(t *testing.T) {
+	b := newBrowser(t)
+	dir, rec := t.TempDir(), &figures.Recorder{}
+	live(t, dir, rec)
+	s := open(t, dir)
+	talk(t, s, rec)
+	p := page.New(page.Options{
+		Title: "llama-server on 127.0.0.1:8080", Store: func() *db.Store { return s }, Every: 50 * time.Millisecond,
+		Front: func() figures.Front {
+			f := rec.Read()
+			f.Slots, f.Busy, f.Server, f.Restarts = 4, 1, "running", 1
+			return f
+		},
+	})
+	server := httptest.NewServer(p)
+	defer server.Close()
+	defer p.Close()
+	b.look(t, 1160, 900, false)
+	b.do(t, chromedp.Navigate(server.URL))
+	b.until(t, drawn)
+	sane(t, b, 2)
+	for _, age := range []string{"u0", "u1", "u2", "u3", "u4"} {
+		if n := eval[int](t, b, "document.querySelectorAll('#tree .run."+age+"').length"); n == 0 {
+			t.Errorf("nothing is of the age %s", age)
+		}
+	}
+	b.shot(t, "page")
+	b.look(t, 1160, 900, true)
 	b.shot(t, "page-dark")
 	for _, dark := range []bool{false, true} {
 		b.look(t, 390, 844, dark)
@@ -304,11 +418,34 @@ func TestPageInBrowser(t *testing.T) {
 		sane(t, b, 2)
 		b.shot(t, map[bool]string{false: "page-phone", true: "page-phone-dark"}[dark])
 	}
-	for _, address := range b.seen() {
-		if !strings.HasPrefix(address, server.URL+"/dormouse/") {
-			t.Errorf("the page asked for %s", address)
-		}
+	b.look(t, 1160, 900, false)
+	b.until(t, "document.querySelector('#tree').getAttribute('width') > 390")
+	b.do(t, chromedp.Evaluate[chromedp.Void](`[...document.querySelectorAll("#tree .run")][0].dispatchEvent(new Event("click"))`))
+	closer, err := chromedp.Run(b.ctx, chromedp.Screenshot("#stored"))
+	if err != nil {
+		t.Fatal(err)
 	}
+	b.keep(t, "page-closer", closer)
+	p.Close()
+	b.until(t, "document.querySelector('#state-text').innerText === 'not connected'")
+	b.forgive("503")
+
+	var out bytes.Buffer
+	if _, err := page.WriteReport(t.Context(), &out, s, "/home/anna/.local/share/dormouse"); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "report.html")
+	if err := os.WriteFile(file, out.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.look(t, 1160, 700, false)
+	b.do(t, chromedp.Navigate("file://"+file))
+	b.until(t, drawn)
+	sane(t, b, 2)
+	b.shot(t, "report")
+	b.look(t, 390, 844, true)
+	b.until(t, "document.querySelector('#tree').getAttribute('width') < 390")
+	b.shot(t, "report-phone-dark")
 }
 
 // Every state in which there is little to show: no store, an empty one, one that failed, no front.
@@ -329,13 +466,15 @@ func TestStatesInBrowser(t *testing.T) {
 	b.do(t, chromedp.Navigate(server(func() figures.Front { return *front.Load() }).URL))
 	b.until(t, "document.querySelectorAll('.note.warn').length === 1 && document.querySelectorAll('.tile').length === 4")
 	b.shot(t, "page-locked")
-	front.Store(&figures.Front{Slots: 2, Server: "running", Notes: []figures.Note{{Level: figures.Bad, Text: "<b>It is bad.</b>"}}})
+	front.Store(&figures.Front{Slots: 2, Server: "running"})
 	store.Store(s)
-	b.until(t, "document.querySelector('.note.bad') && document.querySelector('#pick').innerText === 'Nothing is stored yet.'")
+	b.until(t, "!document.querySelector('.note') && document.querySelector('#pick').innerText === 'Nothing is stored yet.'")
+	b.shot(t, "page-empty")
+	front.Store(&figures.Front{Slots: 2, Server: "running", Notes: []figures.Note{{Level: figures.Bad, Text: "<b>It is bad.</b>"}}})
+	b.until(t, "document.querySelector('.note.bad')")
 	if got := b.text(t, ".note.bad"); got != "<b>It is bad.</b>" {
 		t.Errorf("the note says %q", got)
 	}
-	b.shot(t, "page-empty")
 
 	rec := &figures.Recorder{}
 	fill(t, s, rec)
@@ -404,11 +543,7 @@ func TestReportInBrowser(t *testing.T) {
 	if got := b.text(t, "#models tbody tr:last-child .name"); got != hostile {
 		t.Errorf("the model is called %q, expected %q", got, hostile)
 	}
-	b.shot(t, "report")
-	b.look(t, 390, 844, true)
-	b.until(t, "document.querySelector('#tree').getAttribute('width') < 390")
-	sane(t, b, 2)
-	b.shot(t, "report-phone-dark")
+	b.shot(t, "numbers-report")
 	if seen := b.seen(); len(seen) != 2 || seen[0] != "file://"+file || !strings.HasPrefix(seen[1], "data:") {
 		t.Errorf("the report asked for %.100q", seen)
 	}

@@ -5,7 +5,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/dormousekv/dormouse/db"
@@ -52,7 +54,7 @@ func register(t testing.TB, s *db.Store, d kv.Descriptor) *db.Model {
 // run is n tokens that no other seed has.
 func run(seed, n int) (out []kv.Token) {
 	for i := range n {
-		out = append(out, kv.Token(seed*100_000+i))
+		out = append(out, kv.Token(1_000_000_000+seed*100_000+i))
 	}
 	return out
 }
@@ -119,4 +121,91 @@ func fill(t testing.TB, s *db.Store, rec *figures.Recorder) {
 		rec.Add(figures.Request{Model: hostile, Outcome: figures.Pass, Reason: "media"})
 	}
 	rec.Add(figures.Request{Model: "gemma-3-270m-it-Q8_0", Outcome: figures.Pass, Reason: "<b>secret text of a prompt</b>"})
+}
+
+const (
+	gemma = "gemma-3-270m-it-Q8_0"
+	qwen  = "Qwen3-4B-Instruct-Q4_K_M"
+)
+
+// ask does a turn as a front does, now.
+func ask(t testing.TB, m *db.Model, name string, p kv.Prompt, rec *figures.Recorder) {
+	restored, why := turn(t, m, p)
+	n := len(p.Tokens)
+	q := figures.Request{
+		Model: name, Outcome: figures.Hit, Reason: figures.Code(why.Code), Asked: n, Reused: restored, Computed: n - restored,
+		Restored: restored, Lookup: 40 * time.Microsecond, Restore: time.Duration(restored) * 20 * time.Microsecond,
+		Prefill: time.Duration(float64(n-restored) / 190 * float64(time.Second)),
+	}
+	if restored == 0 {
+		q.Outcome = figures.Miss
+	}
+	if rec != nil {
+		rec.Add(q)
+	}
+}
+
+// talkTo is a conversation of some turns behind a system prompt, with a pause after each.
+func talkTo(t testing.TB, m *db.Model, name string, system []kv.Token, c, turns int, pause time.Duration, rec *figures.Recorder) {
+	p := kv.Prompt{Tokens: slices.Clone(system), Scope: fmt.Sprint("user", c%4), ScopeStart: len(system)}
+	for n := range turns {
+		p.Tokens = append(p.Tokens, run(100+50*c+n, 90+41*((3*c+5*n)%6))...)
+		ask(t, m, name, p, rec)
+		if n == 1 && c%3 == 1 { // asked for again
+			q := p
+			q.Tokens = append(slices.Clone(p.Tokens), run(5000+c, 170)...)
+			ask(t, m, name, q, rec)
+		}
+		time.Sleep(pause)
+	}
+}
+
+// live makes a store as nine days leave it, the last of which are in rec; it ends now. It happens in a moment, on a clock of its own.
+func live(t *testing.T, dir string, rec *figures.Recorder) {
+	now := time.Now()
+	synctest.Test(t, func(t *testing.T) {
+		before := func(d time.Duration) { time.Sleep(time.Until(now.Add(-d))) }
+		const day = 24 * time.Hour
+		before(9 * day)
+		s, err := db.Open(t.Context(), dir, db.Options{Budget: 256 << 20, MinFree: -1, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, q := register(t, s, desc(gemma, 3)), register(t, s, desc(qwen, 2))
+		system, tools := run(1, 512), run(2, 1280)
+		talkTo(t, q, qwen, tools, 1, 4, time.Minute, nil)
+		talkTo(t, g, gemma, system, 2, 3, time.Minute, nil)
+		before(5 * day)
+		talkTo(t, g, gemma, system, 3, 5, time.Minute, nil)
+		talkTo(t, q, qwen, tools, 4, 6, time.Minute, nil)
+		before(20 * time.Hour)
+		talkTo(t, g, gemma, system, 5, 2, time.Minute, nil)
+		talkTo(t, g, gemma, system, 6, 6, time.Minute, nil)
+		talkTo(t, q, qwen, run(3, 700), 7, 1, time.Minute, nil)
+		before(100 * time.Minute)
+		for c := range 3 {
+			ask(t, q, qwen, kv.Prompt{Tokens: run(3000+c, 150+90*c)}, rec)
+			time.Sleep(90 * time.Second)
+		}
+		talkTo(t, g, gemma, system, 10, 5, 3*time.Minute, rec)
+		talkTo(t, q, qwen, tools, 11, 4, 2*time.Minute, rec)
+		talkTo(t, g, gemma, run(4, 210), 12, 2, time.Minute, rec)
+		talkTo(t, g, gemma, system, 13, 6, 3*time.Minute, rec)
+		before(12 * time.Minute)
+		rec.Add(figures.Request{Model: gemma, Outcome: figures.Pass, Reason: "media"})
+		talkTo(t, g, gemma, system, 14, 4, 2*time.Minute, rec)
+		before(2 * time.Minute)
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// talk goes on with that store, now.
+func talk(t *testing.T, s *db.Store, rec *figures.Recorder) {
+	g, q := register(t, s, desc(gemma, 3)), register(t, s, desc(qwen, 2))
+	talkTo(t, g, gemma, run(1, 512), 14, 5, 0, rec)
+	rec.Add(figures.Request{Model: qwen, Outcome: figures.Pass, Reason: "several_answers"})
+	ask(t, q, qwen, kv.Prompt{Tokens: run(3001, 180)}, rec)
+	talkTo(t, q, qwen, run(2, 1280), 11, 3, 0, rec)
 }

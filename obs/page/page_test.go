@@ -19,7 +19,7 @@ import (
 )
 
 // secrets are what fill gives a store that nobody may see: token ids, names of scopes, a reason that is a prompt's text.
-var secrets = []string{"100000", "200001", "10000001", "user1", "user4", "secret"}
+var secrets = []string{"1000100000", "1000200001", "1010000001", "user1", "user4", "secret"}
 
 func TestDrawnIsWhatIsStored(t *testing.T) {
 	s, rec := open(t, t.TempDir()), &figures.Recorder{}

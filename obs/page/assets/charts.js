@@ -1,6 +1,6 @@
 // Two charts over the same time: the share of requests that were helped, and the time that was saved.
 
-const HIGH = 132, LEFT = 44, LOW = 20;
+const HIGH = 132, LEFT = 52, LOW = 20;
 
 // bars groups the points so that a bar is at least 5 pixels wide, and counts time from the right: now.
 function bars(front, width) {
@@ -46,8 +46,9 @@ function chart(id, front, value, most, axis, say) {
   at.replaceChildren(...parts);
 }
 
-// even is a round number of seconds at or above.
+// even is a round number of seconds, minutes or hours at or above.
 function even(x) {
+  for (const unit of [3600, 60]) if (x > unit) return unit * even(x / unit);
   for (let unit = 0.001; ; unit *= 10) for (const n of [1, 2, 5]) if (n * unit >= x) return n * unit;
 }
 
@@ -64,4 +65,4 @@ function drawCharts(front) {
   by("saved-now").textContent = span(front.saved);
 }
 
-const short = (s) => (s < 1 ? +(s * 1000).toPrecision(3) + " ms" : s < 100 ? +s.toPrecision(3) + " s" : +(s / 60).toPrecision(2) + " min");
+const short = (s) => (s < 1 ? +(s * 1000).toPrecision(3) + " ms" : s < 60 ? +s.toPrecision(3) + " s" : s < 3600 ? +(s / 60).toPrecision(2) + " min" : +(s / 3600).toPrecision(2) + " h");

@@ -27,13 +27,15 @@ function drawTiles() {
   const all = [];
   if (front) {
     const looked = front.hits + front.misses;
-    all.push(tile("Hit rate", percent(front.hits, looked), number(front.hits) + " of " + count(looked, "request") + (front.passed ? ", " + number(front.passed) + " passed through" : "")));
-    all.push(tile("Tokens reused", percent(front.reused, front.asked), large(front.reused) + " of " + large(front.asked)));
+    const helped = looked ? number(front.hits) + " of " + count(looked, "request") : "no request yet";
+    all.push(tile("Hit rate", percent(front.hits, looked), helped + (front.passed ? ", " + number(front.passed) + " passed through" : "")));
+    all.push(tile("Tokens reused", percent(front.reused, front.asked), front.asked ? large(front.reused) + " of " + large(front.asked) : "no prompt yet"));
     const rate = front.rates.length === 1 ? "computing takes 1 s for " + number(Math.round(front.rates[0].perSecond)) + " tokens" : front.rates.length ? "by the measured rates" : "no rate is measured yet";
     all.push(tile("Time saved", span(front.saved), rate));
   } else if (store && !report) {
-    all.push(tile("Hit rate", percent(store.hits, store.matches), number(store.hits) + " of " + (store.matches === 1 ? "1 match" : number(store.matches) + " matches")));
-    all.push(tile("Tokens reused", percent(store.tokensReused, store.tokensAsked), large(store.tokensReused) + " of " + large(store.tokensAsked)));
+    const found = store.matches ? number(store.hits) + " of " + (store.matches === 1 ? "1 match" : number(store.matches) + " matches") : "nothing was looked up yet";
+    all.push(tile("Hit rate", percent(store.hits, store.matches), found));
+    all.push(tile("Tokens reused", percent(store.tokensReused, store.tokensAsked), store.tokensAsked ? large(store.tokensReused) + " of " + large(store.tokensAsked) : "no prompt yet"));
   }
   if (store) {
     if (store.budget) all.push(tile("On disk", size(store.diskBytes), "of " + size(store.budget) + ", " + size(store.liveBytes) + " in use", meter(store.diskBytes, store.budget)));
@@ -55,6 +57,7 @@ function drawTiles() {
     for (let i = 0; i < Math.min(front.slots, 24); i++) dots.append(el("i", { class: i < front.busy ? "busy" : "" }));
     all.push(tile("Slots busy", front.busy + " of " + front.slots, (front.server || "") + (front.restarts ? ", " + count(front.restarts, "restart") : ""), dots));
   }
+  by("tiles").dataset.n = all.length;
   by("tiles").replaceChildren(...all);
 }
 
@@ -74,11 +77,12 @@ function drawRequests() {
     const bar = svg("svg", { class: "meter", viewBox: "0 0 100 6", preserveAspectRatio: "none", role: "img", "aria-label": percent(q.reused, most) }, svg("rect", { class: known ? "rail" : "rail no", x: 0, y: 0, width: 100, height: 6 }), reused);
     const n = (v, name) => el("td", { class: "n " + name + (known ? "" : " no") }, known ? number(v) : "–");
     return el("tr", {},
-      el("td", { class: "when" }, new Date(q.at).toLocaleTimeString([], { hour12: false })), el("td", { class: "model" }, q.model),
+      el("td", { class: "when" }, when(q.at)), el("td", { class: "model" }, q.model),
       el("td", { class: "how" }, el("span", { class: "pill " + q.outcome }, q.outcome)),
-      n(q.asked, "asked"), n(q.reused, "reused"), n(q.computed, "computed"), el("td", { class: "share" }, bar),
+      n(q.asked, "asked"), n(q.reused, "reused"), n(q.computed, "computed"), el("td", { class: "share" + (known ? "" : " no") }, bar),
       el("td", { class: "reason" }, q.why + (q.unused ? "; " + number(q.unused) + " restored for nothing" : "")));
   });
+  by("recent").tHead.hidden = !rows.length;
   if (!rows.length) rows.push(el("tr", {}, el("td", { colspan: 8, class: "soft" }, "No request yet.")));
   by("recent").tBodies[0].replaceChildren(...rows);
   by("all").hidden = recent.length <= FIRST;
@@ -97,10 +101,14 @@ function drawWhy() {
 function drawTimes() {
   const { times, store, front } = figures;
   by("times").hidden = !times.length;
+  by("durations").hidden = !times.length;
   by("durations").tBodies[0].replaceChildren(...times.map((t) => el("tr", {},
     el("td", {}, t.what), el("td", { class: "n" }, large(t.n)), el("td", { class: "n few" }, span(t.mean)), el("td", { class: "n" }, span(t.p50)), el("td", { class: "n" }, span(t.p95)))));
   const facts = [];
-  if (front) facts.push(["Restored for nothing", count(front.unused, "token")]);
+  if (front) {
+    facts.push(["Restored for nothing", count(front.unused, "token")]);
+    for (const r of front.rates.slice(0, 6)) facts.push(["Computing, " + r.model, number(Math.round(r.perSecond)) + " tokens a second"]);
+  }
   if (store) facts.push(["Leases open", number(store.openMatches)], ["Conversations kept", number(store.sessions)]);
   by("facts").replaceChildren(...facts.flatMap(([k, v]) => [el("dt", {}, k), el("dd", {}, v)]));
 }
@@ -116,7 +124,7 @@ function drawFigures() {
   part("charts", [figures.front, document.body.clientWidth], () => drawCharts(figures.front));
   part("requests", [figures.front && figures.front.recent, showAll], drawRequests);
   part("why", [figures.front && figures.front.kinds, figures.store && figures.store.reasons], drawWhy);
-  part("times", [figures.times, figures.store, figures.front && figures.front.unused], drawTimes);
+  part("times", [figures.times, figures.store, figures.front && [figures.front.unused, figures.front.rates]], drawTimes);
 }
 
 function state(how, text) {

@@ -159,7 +159,7 @@ function showTree(view) {
   drawTree();
   if (!view.bytes) by("pick").replaceChildren("Nothing is stored yet.");
   else if (view.tooMany) by("pick").prepend(el("b", {}, "Too many blocks to draw: only models are shown. "));
-  by("legend").hidden = !view.bytes;
+  by("legend").hidden = by("hits").hidden = !view.bytes;
   by("models").hidden = !view.models.length;
   by("legend").replaceChildren(
     ...AGES.map(([, text], i) => el("li", {}, el("i", { class: "swatch u" + i }), text)), el("li", {}, el("i", { class: "swatch none" }), "not known"));

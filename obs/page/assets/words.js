@@ -57,6 +57,13 @@ function ago(ms) {
   return Math.floor(m / 1440) + " days ago";
 }
 
+// when is the time of day, and the day if that is another.
+function when(ms) {
+  const at = new Date(ms);
+  const far = clock() - ms > 18 * 3600 * 1000;
+  return (far ? at.toLocaleDateString([], { day: "numeric", month: "short" }) + ", " : "") + at.toLocaleTimeString([], { hour12: false });
+}
+
 const share = (part, whole) => (whole > 0 ? (100 * part) / whole : 0);
 
 function percent(part, whole) {

@@ -20,7 +20,7 @@ type Options struct {
 	User string
 
 	// Facts is how many tokens the system prompt and the facts may take, Ring how many the turns in the cache may. 0: 512 and 1,536, less if
-	// the model was trained for less, or the runtime has fewer cells. Where they are smaller than when the conversation was held last, turns are evicted, and Open returns
+	// the model was trained for less, or the runtime has less than twice as many cells. Where they are smaller than when the conversation was held last, turns are evicted, and Open returns
 	// [ErrFactsFull] if the facts have no room.
 	Facts   int
 	Ring    int
@@ -46,11 +46,13 @@ const maxTokens = kv.MaxTokens / 16
 
 func (o *Options) defaults(lim kv.Limits) error {
 	facts, ring := 512, 1536
-	for _, most := range []int{lim.Trained, lim.Cells} {
-		if most > 0 {
-			facts = max(1, min(facts, most/4, most-max(0, o.Ring)))
-			ring = max(2, min(ring, most-max(o.Facts, facts)))
-		}
+	if lim.Trained > 0 {
+		facts = max(1, min(facts, lim.Trained/4))
+		ring = max(2, min(ring, lim.Trained-max(o.Facts, facts)))
+	}
+	if half := lim.Cells / 2; lim.Cells > 0 { // the other half is a rewrite's
+		facts = max(1, min(facts, half/4, lim.Cells-max(0, o.Ring)))
+		ring = max(2, min(ring, max(half/4, half-max(o.Facts, facts))))
 	}
 	for _, f := range []struct {
 		name string

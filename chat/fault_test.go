@@ -105,7 +105,7 @@ func TestAnyCallFails(t *testing.T) {
 	o := hashed.Options{Batch: 16, Cells: 400, Sequences: 5}
 	r := newRoom(t, o)
 	counts := map[string]int{}
-	r.rt.before = func(call string) error { counts[call]++; return nil }
+	r.rt.before(func(call string) error { counts[call]++; return nil })
 	once := func(what string, f func() error) {
 		if err := f(); err != nil {
 			t.Fatalf("%s: %v", what, err)
@@ -121,14 +121,14 @@ func TestAnyCallFails(t *testing.T) {
 		for k := 0; k < counts[call]; k += every {
 			r := newRoom(t, o)
 			n := 0
-			r.rt.before = func(c string) error {
+			r.rt.before(func(c string) error {
 				if c == call {
 					if n++; n == k+1 {
 						return errTest
 					}
 				}
 				return nil
-			}
+			})
 			failed := ""
 			got := script(r, func(what string, f func() error) {
 				for {
@@ -175,7 +175,7 @@ func TestLoadThatFallsShort(t *testing.T) {
 func TestNothingAfterClose(t *testing.T) {
 	r := newRoom(t, hashed.Options{Batch: 4})
 	calls, closed := 0, make(chan struct{})
-	r.rt.before = func(call string) error {
+	r.rt.before(func(call string) error {
 		select {
 		case <-closed:
 			t.Errorf("%s after Close", call)
@@ -185,7 +185,7 @@ func TestNothingAfterClose(t *testing.T) {
 			go func() { defer close(closed); r.check(r.h.Close()) }()
 		}
 		return nil
-	}
+	})
 	r.want(r.h.Warm(ctx, "w", tokens(1, 8000)), chat.ErrClosed)
 	<-closed
 }
@@ -212,7 +212,7 @@ func TestTrained(t *testing.T) {
 // What options leave out fits the runtime, however small it is, and a sampler that is left out takes the likeliest token.
 func TestLeftOut(t *testing.T) {
 	r := newRoom(t, hashed.Options{Cells: 100})
-	for id, o := range map[string]chat.Options{"all": {}, "facts": {Ring: 90}, "ring": {Facts: 70}} {
+	for id, o := range map[string]chat.Options{"all": {}, "facts": {Ring: 40}, "ring": {Facts: 38}} {
 		c := r.conversation(id, o)
 		for i := range 30 {
 			t := r.begin(c, tokens(i, 3), chat.BeginOptions{})
@@ -226,6 +226,11 @@ func TestLeftOut(t *testing.T) {
 		r.clean(c)
 		r.check(c.Close())
 	}
-	_, err := r.h.Open(ctx, "too much", chat.Options{Ring: 101})
-	r.want(err, chat.ErrOptions)
+	for _, o := range []chat.Options{{Ring: 99}, {Facts: 85}} { // tight, and no more than there is
+		r.check(r.conversation("tight", o).Close())
+	}
+	for _, o := range []chat.Options{{Ring: 101}, {Facts: 101}, {Facts: 50, Ring: 51}} {
+		_, err := r.h.Open(ctx, "too much", o)
+		r.want(err, chat.ErrOptions)
+	}
 }

@@ -89,19 +89,19 @@ func TestForget(t *testing.T) {
 			c = change(r, c, id)
 			for k := range 4 { // each of its loads fails once, the one after the new log is in place, too
 				n := 0
-				r.rt.before = func(call string) error {
+				r.rt.before(func(call string) error {
 					if call == "load" {
 						if n++; n == k {
 							return errTest
 						}
 					}
 					return nil
-				}
+				})
 				if err := c.Forget(ctx, id); err != nil && !errors.Is(err, errTest) {
 					t.Fatal(err)
 				}
 			}
-			r.rt.before = nil
+			r.rt.before(nil)
 			r.check(c.Forget(ctx, id))
 			if files := r.grep(secret); len(files) > 0 {
 				t.Errorf("in %q", files)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"github.com/dormousekv/dormouse/chat"
@@ -22,15 +23,18 @@ var (
 // runtime is a hashed runtime whose calls a test sees, and may let fail, before they do anything.
 type runtime struct {
 	*hashed.Runtime
-	before func(call string) error
-	load   func(n int, ranges []kv.Range) int // changes what Load returns
+	hook atomic.Pointer[func(call string) error] // the host's goroutine between turns calls it, too
+	load func(n int, ranges []kv.Range) int      // changes what Load returns
 }
 
+// before has f called before each call of the runtime; nil: nothing.
+func (r *runtime) before(f func(call string) error) { r.hook.Store(&f) }
+
 func (r *runtime) ask(call string) error {
-	if r.before == nil {
-		return nil
+	if f := r.hook.Load(); f != nil && *f != nil {
+		return (*f)(call)
 	}
-	return r.before(call)
+	return nil
 }
 
 func (r *runtime) Decode(ctx context.Context, steps []kv.Step) error {
@@ -108,7 +112,7 @@ func (r *room) close() {
 	if r.h == nil {
 		return
 	}
-	r.rt.before = nil
+	r.rt.before(nil)
 	r.check(r.h.Close())
 	if live := r.rt.Live(); len(live) > 0 || r.rt.Used() > 0 {
 		r.Errorf("rows that are left when the host is closed, by sequence: %v", live)

@@ -31,7 +31,7 @@ func Window(tokens int) Policy {
 }
 
 // Topic lets a turn attend to the turns whose embedding has a cosine similarity of at least the threshold with the message's, and to the last
-// turn. A turn without an embedding is attended to, and so are all turns if the message has none.
+// turn. Package chat/topic makes embeddings, and has a threshold for them. A turn without an embedding is attended to, and so are all turns if the message has none.
 func Topic(threshold float64) Policy {
 	return func(turns []TurnInfo, query []float32) []bool {
 		return choose(turns, func(i int) bool {

@@ -5,6 +5,7 @@
 //	delete   two conversations over one system prompt, one of which is deleted: nothing of it is in any file
 //	needle   a fact, much talk after it, and what the answer is worth with either of them hidden, after a kill and after a rewrite
 //	kill     conversations whose process is killed at random moments, 200 times
+//	topics   what embedders are worth to chat.Topic, on labelled pairs of messages of which half were held out
 //	figures  switching, loading, views, branches, drafts, swaps
 //
 // It needs what tests/llama/fetch.sh fetches.

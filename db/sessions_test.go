@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/cespare/xxhash/v2"
@@ -540,4 +541,84 @@ func TestSessionDamage(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Sessions that are written to at once, beside checkpoints, suspensions and deletions of one of them, hold what was acknowledged.
+func TestSessionTogether(t *testing.T) {
+	dir := crashtest.NewDirs(t).Next()
+	s := storetest.OpenOn(t, crashtest.NewDisk(dir), dir, storetest.Options())
+	var all []*db.Session
+	for _, scope := range []string{"a", "b", "c"} {
+		all = append(all, openSession(t, s, scope))
+	}
+	var wg sync.WaitGroup
+	const n = 60
+	for i, scope := range []string{"a", "b", "c"} {
+		x := all[i]
+		wg.Go(func() {
+			for i := range n {
+				for {
+					err := x.Append(t.Context(), 7, []byte(fmt.Sprint(scope, i)))
+					if err == nil {
+						break
+					}
+					if !errors.Is(err, db.ErrSuspended) {
+						t.Errorf("%s: %v", scope, err)
+						return
+					}
+					runtime.Gosched()
+				}
+			}
+		})
+	}
+	wg.Go(func() {
+		for i := range n {
+			x, err := s.OpenSession(t.Context(), "d")
+			if errors.Is(err, db.ErrSuspended) {
+				continue
+			}
+			if err == nil {
+				err = x.Append(t.Context(), 7, []byte(fmt.Sprint(i)))
+			}
+			if err == nil {
+				_, err = s.DeleteScope(t.Context(), "d")
+			}
+			if err != nil && !errors.Is(err, db.ErrSuspended) {
+				t.Errorf("d: %v", err)
+			}
+			if x != nil {
+				x.Close()
+			}
+		}
+	})
+	wg.Go(func() {
+		for i := range 10 {
+			do := s.Sync
+			if i%3 == 0 {
+				do = s.Checkpoint
+			}
+			if err := errors.Join(do(t.Context()), s.Suspend(t.Context()), s.Resume(t.Context())); err != nil {
+				t.Error(err)
+			}
+			if _, err := db.Collect(s.Sessions(t.Context())); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	wg.Wait()
+	for _, scope := range []string{"a", "b", "c"} {
+		id, err := s.ScopeID(scope)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := db.Collect(s.ReadSession(t.Context(), id))
+		if err != nil || len(got) != n {
+			t.Fatalf("%s: %d frames: %v", scope, len(got), err)
+		}
+		for i, f := range got {
+			if string(f.Body) != fmt.Sprint(scope, i) {
+				t.Errorf("%s: frame %d is %q", scope, i, f.Body)
+			}
+		}
+	}
 }

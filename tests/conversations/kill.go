@@ -32,8 +32,14 @@ func kill(ctx context.Context, s settings, out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		over := time.AfterFunc(time.Duration(rnd.IntN(4000))*time.Millisecond, func() { v.cmd.Process.Kill() })
-		err = b.follow(v)
+		// One process in eight is killed while it loads and opens, the others at work.
+		within := func(ms int) time.Duration { return time.Duration(rnd.IntN(ms)) * time.Millisecond }
+		die := func() { v.cmd.Process.Kill() }
+		over, work := time.AfterFunc(time.Hour, die), within(2000)
+		if kills%8 == 7 {
+			over.Reset(work)
+		}
+		err = b.follow(v, func() { over.Reset(work) })
 		over.Stop()
 		v.kill()
 		if err != nil {
@@ -58,8 +64,8 @@ type book struct {
 	openings, committed, more int
 }
 
-// follow reads what a process says until it is killed.
-func (b *book) follow(v *victim) error {
+// follow reads what a process says until it is killed. It calls opened when the process has the conversation.
+func (b *book) follow(v *victim, opened func()) error {
 	for {
 		var e report
 		if err := v.reports.Decode(&e); err != nil {
@@ -68,6 +74,7 @@ func (b *book) follow(v *victim) error {
 		}
 		switch {
 		case e.Opened:
+			opened()
 			b.openings++
 			if err := b.compare(e.Turns); err != nil {
 				return err

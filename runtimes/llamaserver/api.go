@@ -1,0 +1,208 @@
+package llamaserver
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+)
+
+// api speaks to a llama-server. Safe for concurrent use.
+type api struct {
+	base   *url.URL
+	key    string // API key; empty: none
+	model  string // of a router: whom to ask; empty: there is one model
+	client *http.Client
+}
+
+// statusError is an answer that is none.
+type statusError struct {
+	path    string
+	status  int
+	message string
+}
+
+func (e *statusError) Error() string {
+	return fmt.Sprintf("llama-server %s: status %d: %s", e.path, e.status, e.message)
+}
+
+// maxAnswer bounds what an answer to the front itself may have. A prompt of a million tokens has eight million bytes as JSON.
+const maxAnswer = 64 << 20
+
+// call sends a request and decodes its answer; body nil: a GET.
+func (a *api) call(ctx context.Context, path string, query url.Values, body []byte, answer any) error {
+	method := http.MethodGet
+	var r io.Reader
+	if body != nil {
+		method, r = http.MethodPost, bytes.NewReader(body)
+	}
+	if a.model != "" {
+		if query == nil {
+			query = url.Values{}
+		}
+		query.Set("model", a.model)
+	}
+	u := a.base.JoinPath(path)
+	u.RawQuery = query.Encode()
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), r)
+	if err != nil {
+		return err
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if a.key != "" {
+		req.Header.Set("Authorization", "Bearer "+a.key)
+	}
+	resp, err := a.client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	switch {
+	case err != nil:
+		return err
+	case resp.StatusCode != http.StatusOK:
+		return &statusError{path, resp.StatusCode, errorMessage(b)}
+	case len(b) > maxAnswer:
+		return fmt.Errorf("llama-server %s: the answer has more than %d bytes", path, maxAnswer)
+	}
+	if answer == nil {
+		return nil
+	}
+	if err := json.Unmarshal(b, answer); err != nil {
+		return fmt.Errorf("llama-server %s: %w", path, err)
+	}
+	return nil
+}
+
+// errorMessage is what a server says in its error, at most a line.
+func errorMessage(b []byte) string {
+	var e struct {
+		Error struct {
+			Message string `json:"message"`
+		} `json:"error"`
+	}
+	if json.Unmarshal(b, &e) == nil && e.Error.Message != "" {
+		return e.Error.Message
+	}
+	return string(b[:min(len(b), 200)])
+}
+
+// unsupported reports whether the server has no such endpoint, or not for what it runs: slots with media answer 501.
+func unsupported(err error) bool {
+	var s *statusError
+	return errors.As(err, &s) && (s.status == http.StatusNotImplemented || s.status == http.StatusNotFound)
+}
+
+// props is what GET /props says, as far as it is needed.
+type props struct {
+	ModelPath  string `json:"model_path"`
+	ModelAlias string `json:"model_alias"`
+	Build      string `json:"build_info"`
+	TotalSlots int    `json:"total_slots"`
+	Modalities struct {
+		Vision, Audio, Video bool
+	} `json:"modalities"`
+	Defaults struct {
+		Context int `json:"n_ctx"` // of a slot
+	} `json:"default_generation_settings"`
+	Sleeping bool   `json:"is_sleeping"`
+	Role     string `json:"role"` // "router" of one that starts servers
+}
+
+func (a *api) props(ctx context.Context) (p props, err error) {
+	return p, a.call(ctx, "/props", nil, nil, &p)
+}
+
+func (a *api) health(ctx context.Context) error {
+	return a.call(ctx, "/health", nil, nil, nil)
+}
+
+// slotState is what GET /slots says of a slot.
+type slotState struct {
+	ID         int  `json:"id"`
+	Task       int  `json:"id_task"` // the last one that began in it
+	Processing bool `json:"is_processing"`
+	Tokens     int  `json:"n_prompt_tokens"` // that it holds
+	Context    int  `json:"n_ctx"`
+}
+
+func (a *api) slots(ctx context.Context) (s []slotState, err error) {
+	return s, a.call(ctx, "/slots", nil, nil, &s)
+}
+
+// slotAction is what a slot endpoint answers.
+type slotAction struct {
+	Saved    int   `json:"n_saved"`
+	Written  int64 `json:"n_written"`
+	Restored int   `json:"n_restored"`
+	Read     int64 `json:"n_read"`
+}
+
+// slot saves a slot into a file of the slot folder, or restores it from there. It waits until the slot is idle.
+func (a *api) slot(ctx context.Context, action string, slot int, file string) (s slotAction, err error) {
+	body, _ := json.Marshal(map[string]string{"filename": file})
+	return s, a.call(ctx, "/slots/"+strconv.Itoa(slot), url.Values{"action": {action}}, body, &s)
+}
+
+// tokenize makes tokens of text as the server does for prompts: with the tokens that begin every prompt, and with special tokens.
+func (a *api) tokenize(ctx context.Context, text string, addSpecial bool) ([]int32, error) {
+	body, err := json.Marshal(map[string]any{"content": text, "add_special": addSpecial, "parse_special": true})
+	if err != nil {
+		return nil, err
+	}
+	var out struct {
+		Tokens []int32 `json:"tokens"`
+	}
+	return out.Tokens, a.call(ctx, "/tokenize", nil, body, &out)
+}
+
+// applyTemplate renders the messages of a chat request.
+func (a *api) applyTemplate(ctx context.Context, body []byte) (string, error) {
+	var out struct {
+		Prompt *string `json:"prompt"`
+	}
+	err := a.call(ctx, "/apply-template", nil, body, &out)
+	if err == nil && out.Prompt == nil {
+		err = errors.New("llama-server /apply-template: the answer has no prompt")
+	}
+	if err != nil {
+		return "", err
+	}
+	return *out.Prompt, nil
+}
+
+// loraAdapter is what GET /lora-adapters says of one.
+type loraAdapter struct {
+	ID    int     `json:"id"`
+	Path  string  `json:"path"`
+	Scale float32 `json:"scale"`
+	Task  string  `json:"task_name"`
+	// Activated adapters apply from the tokens of their invocation on.
+	Invocation string `json:"alora_invocation_string"`
+}
+
+func (a *api) adapters(ctx context.Context) (l []loraAdapter, err error) {
+	return l, a.call(ctx, "/lora-adapters", nil, nil, &l)
+}
+
+// compute has a prompt computed in a slot.
+func (a *api) compute(ctx context.Context, slot int, tokens []int32) error {
+	body, err := json.Marshal(map[string]any{"prompt": tokens, "n_predict": 1, "id_slot": slot, "cache_prompt": true, "temperature": 0})
+	if err != nil {
+		return err
+	}
+	return a.call(ctx, "/completion", nil, body, nil)
+}
+
+// erase empties a slot.
+func (a *api) erase(ctx context.Context, slot int) error {
+	return a.call(ctx, "/slots/"+strconv.Itoa(slot), url.Values{"action": {"erase"}}, []byte("{}"), nil)
+}

@@ -1,0 +1,95 @@
+package llamaserver
+
+import (
+	"context"
+	"time"
+)
+
+// busyElsewhere reports whether requests are at work whose slots the front did not choose.
+func (s *served) busyElsewhere() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.foreign > 0
+}
+
+// avoid exchanges a leased slot at which somebody else is at work for an idle one, if there is one. The caller has the turn.
+func (s *served) avoid(ctx context.Context, sl *slot) {
+	list, err := s.api.slots(ctx)
+	if err != nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	working := map[int]bool{}
+	for _, st := range list {
+		working[st.ID] = st.Processing
+		if st.ID < len(s.slots) && (st.Processing || st.Tokens < len(s.slots[st.ID].prompt.Tokens)) && !s.slots[st.ID].busy {
+			s.slots[st.ID].forget()
+		}
+	}
+	if !working[sl.id] {
+		return
+	}
+	sl.forget()
+	for _, other := range s.slots {
+		if !other.busy && other.id < s.usable && !working[other.id] {
+			sl.id, other.id = other.id, sl.id
+			sl.prompt, other.prompt = other.prompt, sl.prompt
+			sl.unsaved, other.unsaved = other.unsaved, sl.unsaved
+			s.slots[sl.id], s.slots[other.id] = sl, other
+			return
+		}
+	}
+}
+
+// passThrough has a request work in whichever slot the server chooses. What only slots have is saved before, since it may be lost.
+func (s *served) passThrough(ctx context.Context, x *exchange, forward func()) {
+	if s.take(ctx) != nil {
+		return
+	}
+	s.saveOthers(ctx, nil)
+	s.mu.Lock()
+	s.foreign++
+	for _, sl := range s.slots {
+		if !sl.busy {
+			sl.forget()
+		}
+	}
+	s.mu.Unlock()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		forward()
+	}()
+	select { // until the request is in a slot, as far as one can tell
+	case <-x.first:
+	case <-time.After(settle):
+	}
+	s.give()
+	<-done
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.foreign--
+	for _, sl := range s.slots {
+		if !sl.busy && !sl.unsaved {
+			sl.forget()
+		}
+	}
+}
+
+// settle is how long a server takes, at most but for a busy machine, from a request to its slot.
+const settle = 50 * time.Millisecond
+
+// elsewhere looks whether a request that cannot name its slot was answered in the one that was made ready for it.
+func (s *served) elsewhere(sl *slot, p *plan, a answered) {
+	if a.known && a.cached >= max(p.held, p.restored) && a.cached > 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, other := range s.slots {
+		if !other.busy || other == sl {
+			other.forget()
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package llamaserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Check is one thing that was looked at.
+type Check struct {
+	OK           bool
+	What, Detail string
+}
+
+// Examine waits until the server answers, and says what will be kept of it and what not.
+func (f *Front) Examine(ctx context.Context, within time.Duration) ([]Check, error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	if f.args.Router {
+		return []Check{{true, "models", "the server starts one for each model: each is looked at when it is asked for"}}, nil
+	}
+	var s *served
+	for s == nil || s.gone.Load() { // the store was opened meanwhile, or the server started
+		s = f.servedFor("")
+		select {
+		case <-s.prepared:
+		case <-ctx.Done():
+			return nil, errors.New("it did not get ready")
+		}
+	}
+	p, err := s.api.props(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := []Check{{true, "server", p.Build}, {p.TotalSlots > 0, "slots", fmt.Sprintf("%d, each for %d tokens", p.TotalSlots, p.Defaults.Context)}}
+	model, lay, err := s.ready()
+	if err != nil {
+		return append(out, Check{false, "model", err.Error()}), nil
+	}
+	d := model.Descriptor()
+	out = append(out, Check{true, "model", fmt.Sprintf("%s (%s), %s", d.Name, d.Architecture, p.ModelPath)},
+		Check{true, "layout", fmt.Sprintf("slot files of version %d, %d layers, %d bytes a token", lay.format.Version, layers(lay), d.TokenBytes())})
+	if lay.window > 0 {
+		out = append(out, Check{true, "window", fmt.Sprintf("layers look back %d tokens: a long prompt can be restored at its end, and where the server made a checkpoint", lay.window+1)})
+	}
+	if !f.args.KeepsIdle {
+		out = append(out, Check{true, "idle slots", "the server clears them when another begins (--cache-idle-slots): they are saved before. With --cache-ram 0 they stay, and the server takes less memory"})
+	}
+	if p.Modalities.Vision || p.Modalities.Audio || p.Modalities.Video {
+		out = append(out, Check{true, "media", "requests with images or sound pass as they are"})
+	}
+	return out, nil
+}
+
+func layers(lay *layout) (n int) {
+	for _, s := range lay.format.State.Sections {
+		n += len(s.Layers)
+	}
+	return n
+}

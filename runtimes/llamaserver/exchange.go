@@ -1,0 +1,74 @@
+package llamaserver
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// exchange is a request on its way through the proxy.
+type exchange struct {
+	header string // X-Dormouse of the answer
+	first  chan struct{}
+	ended  chan struct{}
+	once   sync.Once
+	status int
+	kept   []byte // of the answer
+	whole  bool   // the answer came to its end
+	ttft   time.Duration
+	sent   time.Time
+}
+
+type exchangeKey struct{}
+
+// Header is what the answer of a completion says about itself: "hit; tokens=1512; ms=38", "miss", or "pass; reason=media".
+const Header = "X-Dormouse"
+
+// forward hands a request to the server and its answer to the client.
+func (f *Front) forward(w http.ResponseWriter, r *http.Request, x *exchange) {
+	x.sent = time.Now()
+	defer x.failed()
+	f.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)))
+}
+
+// answered is called with the server's answer, before any of it is passed on.
+func (x *exchange) answered(resp *http.Response) {
+	resp.Header.Set(Header, x.header)
+	x.status = resp.StatusCode
+	resp.Body = &tail{ReadCloser: resp.Body, first: x.begins, end: func(kept []byte, whole bool) { x.kept, x.whole = kept, whole }}
+}
+
+// begins is called at the answer's first byte.
+func (x *exchange) begins() {
+	x.once.Do(func() {
+		x.ttft = time.Since(x.sent)
+		close(x.first)
+	})
+}
+
+// failed is called when no answer will come.
+func (x *exchange) failed() { x.begins() }
+
+func setBody(r *http.Request, body []byte) {
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	r.ContentLength = int64(len(body))
+	r.Header.Set("Content-Length", strconv.Itoa(len(body)))
+	r.TransferEncoding = nil
+}
+
+type readCloser struct {
+	io.Reader
+	io.Closer
+}
+
+// writeError answers as llama-server does.
+func writeError(w http.ResponseWriter, status int, kind, message string) {
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.WriteHeader(status)
+	json.NewEncoder(w).Encode(map[string]any{"error": map[string]any{"code": status, "message": message, "type": kind}})
+}

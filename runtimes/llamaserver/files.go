@@ -1,0 +1,254 @@
+package llamaserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/state"
+)
+
+// learn finds out how a server lays out its slot files: with one cache, or with one of its own for sliding-window layers.
+func learn(file []byte) (state.FileFormat, error) {
+	one, err1 := state.LearnFile(file, 1)
+	two, err2 := state.LearnFile(file, 2)
+	switch {
+	case err1 == nil && err2 == nil:
+		return one, errors.New("a slot file can be read in two ways")
+	case err1 == nil:
+		return one, nil
+	case err2 == nil:
+		return two, nil
+	}
+	return one, err1
+}
+
+// saved is a slot on its way into the store.
+type saved struct {
+	file   *slotFile
+	prompt kv.Prompt // what it was known to hold
+	done   chan struct{}
+}
+
+// save has the server write a slot, and stores what is in it, in the background. The caller has the turn.
+func (s *served) save(ctx context.Context, sl *slot) {
+	s.mu.Lock()
+	prompt, e := sl.prompt, sl.endpoint
+	sl.unsaved = false
+	m, lay := s.model, s.lay
+	s.mu.Unlock()
+	if m == nil || len(prompt.Tokens) < fewTokens {
+		return
+	}
+	select { // what waits to be stored takes memory
+	case s.puts <- struct{}{}:
+	case <-ctx.Done():
+		return
+	}
+	f, err := s.folder.create(0)
+	if err == nil {
+		start := time.Now()
+		if _, err = s.api.slot(ctx, "save", sl.id, f.name); err == nil {
+			err = f.remap()
+		}
+		s.front.record.saved(time.Since(start))
+		if err != nil {
+			f.close()
+		}
+	}
+	if err != nil {
+		<-s.puts
+		s.log.Warn("saving a slot: it will be computed again", "slot", sl.id, "tokens", len(prompt.Tokens), "err", err)
+		return
+	}
+	w := &saved{f, prompt, make(chan struct{})}
+	s.mu.Lock()
+	s.pending = append(s.pending, w)
+	s.mu.Unlock()
+	s.wait.Add(1)
+	go func() {
+		defer s.wait.Done()
+		defer func() {
+			f.close()
+			s.mu.Lock()
+			s.pending = slices.DeleteFunc(s.pending, func(x *saved) bool { return x == w })
+			s.mu.Unlock()
+			close(w.done)
+			<-s.puts
+		}()
+		tokens, err := s.put(context.Background(), m, lay, w)
+		switch {
+		case errors.Is(err, errOtherTokens):
+			s.mu.Lock()
+			s.otherwise[e] = true
+			s.mu.Unlock()
+			s.log.Warn("the server made other tokens of a prompt than the front: this endpoint passes from now on", "endpoint", e, "err", err)
+		case errors.Is(err, state.ErrBlob): // the server lays them out in another way than it did
+			if err := m.SetNote(context.Background(), s.note, nil); err != nil {
+				s.log.Warn("forgetting how slot files look", "err", err)
+			}
+			s.log.Warn("the slot files look otherwise than before: the server is looked at anew", "err", err)
+			s.front.reset()
+		case err != nil:
+			s.log.Warn("storing a slot", "slot", sl.id, "tokens", len(prompt.Tokens), "err", err)
+		default: // the slot is known to its end, if nobody has taken it meanwhile
+			s.mu.Lock()
+			if !sl.busy && len(sl.prompt.Tokens) > 0 && common(sl.prompt, prompt) == len(prompt.Tokens) && len(sl.prompt.Tokens) == len(prompt.Tokens) {
+				sl.prompt.Tokens = tokens
+			}
+			s.mu.Unlock()
+		}
+	}()
+}
+
+// errOtherTokens says that a slot does not hold the prompt that it should.
+var errOtherTokens = errors.New("the slot's tokens are not those of the prompt")
+
+// put stores a slot file, and gives the tokens that it held. Of a model with sliding windows that is done checkpoint by checkpoint, since each
+// has the window rows of another place.
+func (s *served) put(ctx context.Context, m *db.Model, lay *layout, w *saved) ([]int32, error) {
+	f, err := lay.format.Parse(w.file.bytes())
+	if err != nil {
+		return nil, err
+	}
+	n := min(len(f.Tokens), len(w.prompt.Tokens))
+	if n == 0 {
+		return nil, nil // the server has cleared it
+	}
+	if !slices.Equal(f.Tokens[:n], w.prompt.Tokens[:n]) {
+		return nil, errOtherTokens
+	}
+	prompt := w.prompt
+	prompt.Tokens = slices.Clone(f.Tokens)
+	prompt.ScopeStart = min(prompt.ScopeStart, len(prompt.Tokens))
+	if first, end, whole := f.State.Sections[0].Range(); first != 0 || end != len(prompt.Tokens) || !whole {
+		return nil, fmt.Errorf("the slot has the positions [%d, %d), expected [0, %d)", first, end, len(prompt.Tokens))
+	}
+	sections := sectionsOf(f.State)
+	start := time.Now()
+	defer func() { s.front.record.stored(time.Since(start)) }()
+	if lay.window > 0 {
+		for _, c := range f.Checkpoints {
+			if c.State == nil || c.Tokens <= 0 || c.Tokens >= int64(len(prompt.Tokens)) {
+				continue
+			}
+			part := slices.Clone(sections)
+			part[windowSection] = &c.State.Sections[0]
+			if first, end, whole := part[windowSection].Range(); !whole || end != int(c.Tokens) || first > max(0, end-lay.window) {
+				continue
+			}
+			if err := s.putRows(ctx, m, prompt.Prefix(int(c.Tokens)), lay.rows(part)); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return prompt.Tokens, s.putRows(ctx, m, prompt, lay.rows(sections))
+}
+
+func (s *served) putRows(ctx context.Context, m *db.Model, prompt kv.Prompt, rows kv.Rows) error {
+	d := m.Descriptor()
+	for i := range rows { // of the All group, those of the prefix
+		if d.Groups[d.Tensors[i].Group].Kind == kv.All {
+			rows[i] = rows[i].Slice(d.Tensors[i], 0, len(prompt.Tokens))
+		}
+	}
+	_, err := m.Put(ctx, prompt, rows, db.PutOptions{})
+	return err
+}
+
+// settled waits for saves under way that may hold more of a prompt than the slot does.
+func (s *served) settled(ctx context.Context, prompt kv.Prompt, held int) {
+	s.mu.Lock()
+	var wait []*saved
+	for _, w := range s.pending {
+		if common(w.prompt, prompt) > held+fewTokens {
+			wait = append(wait, w)
+		}
+	}
+	s.mu.Unlock()
+	for _, w := range wait {
+		select {
+		case <-w.done:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// restore writes a slot file of a match and has the server read it. It gives the tokens that the slot holds, and the file's size.
+func (s *served) restore(ctx context.Context, match *db.Match, lay *layout, sl *slot, prompt kv.Prompt) (int, int64, error) {
+	for {
+		n := match.Tokens()
+		if n < fewTokens {
+			return 0, 0, nil
+		}
+		got, size, err := s.restoreTokens(ctx, match, lay, sl, prompt, n)
+		if err == nil && got < n { // damage
+			continue
+		}
+		return got, size, err
+	}
+}
+
+func (s *served) restoreTokens(ctx context.Context, match *db.Match, lay *layout, sl *slot, prompt kv.Prompt, n int) (int, int64, error) {
+	plan := lay.file(prompt.Tokens[:n], sl.id)
+	size := lay.format.Size(plan)
+	f, err := s.folder.create(int64(size))
+	if err != nil {
+		return 0, 0, err
+	}
+	defer f.close()
+	file, _ := lay.format.Build(f.bytes(), plan)
+	got, err := match.Restore(ctx, lay.rows(sectionsOf(file.State)))
+	if err != nil || got.Tokens < n {
+		return got.Tokens, 0, err
+	}
+	for _, c := range file.Checkpoints { // it has the rows of the window section
+		for layer := range c.State.Sections[0].Layers() {
+			for _, role := range []kv.Role{kv.RoleK, kv.RoleV} {
+				copyRows(c.State.Sections[0].Rows(layer, role), file.State.Sections[windowSection].Rows(layer, role))
+			}
+		}
+	}
+	done, err := s.api.slot(ctx, "restore", sl.id, f.name)
+	if err != nil && s.makeRoom(ctx, sl) { // other slots had the cells
+		done, err = s.api.slot(ctx, "restore", sl.id, f.name)
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	if done.Restored != n {
+		return 0, 0, fmt.Errorf("the server restored %d tokens of %d", done.Restored, n)
+	}
+	return n, int64(size), nil
+}
+
+// copyRows copies rows that lie in the same pieces.
+func copyRows(to, from kv.TensorRows) {
+	for i := range to.Pieces {
+		copy(to.Pieces[i].Mem, from.Pieces[i].Mem)
+	}
+}
+
+// makeRoom empties the idle slots: what they held is stored. It reports whether there were any.
+func (s *served) makeRoom(ctx context.Context, sl *slot) (any bool) {
+	s.mu.Lock()
+	var idle []*slot
+	for _, other := range s.slots {
+		if other != sl && !other.busy && len(other.prompt.Tokens) > 0 {
+			idle = append(idle, other)
+			other.forget()
+		}
+	}
+	s.mu.Unlock()
+	for _, other := range idle {
+		if err := s.api.erase(ctx, other.id); err == nil {
+			any = true
+		}
+	}
+	return any
+}

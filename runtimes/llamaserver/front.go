@@ -1,0 +1,509 @@
+package llamaserver
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// Options say how a front works. Dir is needed; everything else has a default.
+type Options struct {
+	Dir string     // the store's folder; it is made if need be
+	DB  db.Options // of the store
+	// Memo is a file that remembers hashes of model files, so that each is read once. Empty: they are read at every start.
+	Memo string
+	// Attach is the address of a server that somebody else runs; SlotDir its --slot-save-path, and APIKey one that it accepts.
+	Attach, SlotDir, APIKey string
+	// Variant is told of a server that the front has not started: whatever in its arguments changes rows (RoPE, overrides). Servers with
+	// different variants share nothing.
+	Variant string
+	// ScopeByKey keeps what requests with one API key computed from those with another. System prompts are shared all the same.
+	ScopeByKey bool
+	// SaveAfter is how long a slot is idle before it is saved. 0: 300 ms.
+	SaveAfter time.Duration
+	// MaxBody bounds the bodies that are looked at; larger ones pass. 0: 32 MiB.
+	MaxBody int64
+	Logger  *slog.Logger // nil: slog.Default()
+}
+
+// Front is a reverse proxy before a llama-server that keeps what the server has computed. It is an http.Handler.
+type Front struct {
+	o      Options
+	args   *Arguments
+	log    *slog.Logger
+	base   *url.URL
+	client *http.Client
+	proxy  *httputil.ReverseProxy
+	folder *slotFolder
+	record *recorder
+
+	db        atomic.Pointer[db.Store]
+	dbState   atomic.Value // error: why there is no store
+	notReused atomic.Int64
+	restarts  atomic.Int64
+
+	mu      sync.Mutex
+	served  map[string]*served // by model, where the server has several; else by ""
+	started bool               // the server has answered since it was started
+	closed  bool
+	work    sync.WaitGroup
+	stop    context.CancelFunc
+	ctx     context.Context
+}
+
+// errNoStore is what stands in for a store that is being opened.
+var errNoStore = errors.New("the store is being opened")
+
+// New makes a front for a server at base that was, or will be, started with these arguments. It opens the store in the background:
+// until then requests pass.
+func New(base *url.URL, args *Arguments, o Options) (*Front, error) {
+	if o.Dir == "" {
+		return nil, errors.New("llamaserver: Options.Dir is empty: where is the store to be?")
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	if o.SaveAfter <= 0 {
+		o.SaveAfter = 300 * time.Millisecond
+	}
+	if o.MaxBody <= 0 {
+		o.MaxBody = 32 << 20
+	}
+	slots := args.Slots
+	if o.Attach != "" {
+		if slots = o.SlotDir; slots == "" {
+			return nil, errors.New("llamaserver: Options.SlotDir is empty: it is the folder of the server's --slot-save-path")
+		}
+	}
+	folder, err := newSlotFolder(slots)
+	if err != nil {
+		return nil, fmt.Errorf("llamaserver: folder of the slots: %w", err)
+	}
+	f := &Front{o: o, args: args, log: o.Logger, base: base, folder: folder, served: map[string]*served{}, record: newRecorder()}
+	f.ctx, f.stop = context.WithCancel(context.Background())
+	f.dbState.Store(stateOf(errNoStore))
+	transport := &http.Transport{
+		DialContext:         (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+		MaxIdleConnsPerHost: 256, IdleConnTimeout: 90 * time.Second, DisableCompression: true,
+		// The server behind is on this machine, on a port that we chose, with a certificate for the name that clients use.
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+	}
+	f.client = &http.Client{Transport: transport}
+	f.proxy = &httputil.ReverseProxy{
+		Transport: transport, FlushInterval: -1, ErrorLog: slog.NewLogLogger(f.log.Handler(), slog.LevelDebug),
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.Out.URL.Scheme, r.Out.URL.Host = base.Scheme, base.Host
+			r.Out.Host = r.In.Host
+			for _, h := range []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "Forwarded"} { // as the client sent them
+				if v, ok := r.In.Header[h]; ok {
+					r.Out.Header[h] = v
+				}
+			}
+		},
+		ModifyResponse: func(resp *http.Response) error {
+			if x, ok := resp.Request.Context().Value(exchangeKey{}).(*exchange); ok {
+				x.answered(resp)
+			}
+			return nil
+		},
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			if x, ok := r.Context().Value(exchangeKey{}).(*exchange); ok {
+				x.failed()
+			}
+			if r.Context().Err() != nil { // the client went
+				return
+			}
+			f.lostServer()
+			writeError(w, http.StatusServiceUnavailable, "unavailable_error", "llama-server does not answer: "+err.Error())
+		},
+	}
+	f.work.Add(1)
+	go f.openStore()
+	return f, nil
+}
+
+// openError makes errors of all types fit into one atomic value.
+type openError struct{ err error }
+
+func stateOf(err error) openError { return openError{err} }
+
+// openStore opens the store, and tries again as long as another process has it.
+func (f *Front) openStore() {
+	defer f.work.Done()
+	said := ""
+	for f.ctx.Err() == nil {
+		store, err := db.Open(f.ctx, f.o.Dir, f.o.DB)
+		if err == nil {
+			f.db.Store(store)
+			f.dbState.Store(stateOf(nil))
+			f.log.Info("the store is open", "dir", f.o.Dir)
+			f.again()
+			return
+		}
+		if f.ctx.Err() != nil {
+			return
+		}
+		f.dbState.Store(stateOf(err))
+		if said != err.Error() {
+			said = err.Error()
+			f.log.Warn("no store: requests pass until there is one", "dir", f.o.Dir, "err", err)
+		}
+		select {
+		case <-f.ctx.Done():
+		case <-time.After(2 * time.Second):
+		}
+	}
+}
+
+// store is the store, or why there is none.
+func (f *Front) store() (*db.Store, error) {
+	if s := f.db.Load(); s != nil {
+		return s, nil
+	}
+	return nil, f.dbState.Load().(openError).err
+}
+
+// again has models prepared anew that could not be before.
+func (f *Front) again() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for key, s := range f.served {
+		if _, _, err := s.ready(); errors.Is(err, passStore) {
+			s.lost()
+			delete(f.served, key)
+		}
+	}
+}
+
+// Started says that the server was started, or started again: nothing is known of it.
+func (f *Front) Started() {
+	f.restarts.Add(1)
+	f.reset()
+	f.Prepare()
+}
+
+func (f *Front) reset() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range f.served {
+		s.lost()
+	}
+	f.served = map[string]*served{}
+}
+
+// lostServer is called when the server does not answer.
+func (f *Front) lostServer() { f.reset() }
+
+// servedFor is the state of a model; it is prepared when it is asked for first.
+func (f *Front) servedFor(model string) *served {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if s := f.served[model]; s != nil {
+		return s
+	}
+	a := &api{base: f.base.JoinPath(f.args.Prefix), key: f.args.APIKey, model: model, client: f.client}
+	if f.o.APIKey != "" {
+		a.key = f.o.APIKey
+	}
+	s := newServed(f, a)
+	f.served[model] = s
+	if f.closed {
+		s.refused = passServer
+		close(s.prepared)
+		return s
+	}
+	f.work.Add(1)
+	go func() {
+		defer f.work.Done()
+		defer close(s.prepared)
+		for pause := 10 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+			err := s.prepare(f.ctx)
+			var p passed
+			switch {
+			case f.ctx.Err() != nil || s.gone.Load():
+				return
+			case err == nil:
+				f.log.Info("prompts of this model are kept", "model", s.name, "slots", s.usable, "fingerprint", s.model.Fingerprint())
+				return
+			case errors.As(err, &p):
+				s.refuse(err)
+				f.log.Warn("nothing is kept of this model", "reason", p, "err", err)
+				return
+			}
+			select { // it is being started
+			case <-f.ctx.Done():
+				return
+			case <-time.After(pause):
+			}
+		}
+	}()
+	return s
+}
+
+// Prepare begins to look at the server's model before a request comes.
+func (f *Front) Prepare() {
+	if !f.args.Router {
+		f.servedFor("")
+	}
+}
+
+// ServeHTTP passes a request to the server, and helps where it can.
+func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	e := endpointOf(r.URL.Path, f.args.Prefix)
+	if e == noCompletion || r.Method != http.MethodPost {
+		f.other(w, r)
+		return
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, f.o.MaxBody+1))
+	if err != nil {
+		writeError(w, http.StatusBadRequest, "invalid_request_error", "reading the request: "+err.Error())
+		return
+	}
+	if int64(len(body)) > f.o.MaxBody {
+		r.Body = readCloser{io.MultiReader(strings.NewReader(string(body)), r.Body), r.Body}
+		f.pass(w, r, f.servedFor(""), e, nil, passBody)
+		return
+	}
+	setBody(r, body)
+	req, err := parseRequest(e, body)
+	model := ""
+	if req != nil && f.args.Router {
+		model = strings.Trim(string(req.fields["model"]), `"`)
+	}
+	s := f.servedFor(model)
+	if err != nil {
+		f.pass(w, r, s, e, body, err)
+		return
+	}
+	f.complete(w, r, s, req)
+}
+
+// waitPrepared is how long a request waits for a server that was just started to be looked at.
+const waitPrepared = time.Second
+
+// complete has a prompt computed, with what is stored of it.
+func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req *request) {
+	begin, ctx := time.Now(), r.Context()
+	select {
+	case <-s.prepared:
+	case <-ctx.Done():
+		return
+	case <-time.After(waitPrepared):
+	}
+	m, lay, err := s.ready()
+	if err == nil {
+		s.mu.Lock()
+		if s.otherwise[req.endpoint] {
+			err = passDiffers
+		}
+		s.mu.Unlock()
+	}
+	var prompt kv.Prompt
+	if err == nil {
+		prompt, err = s.prompt(ctx, r, req)
+	}
+	if err == nil && len(prompt.Tokens) >= s.context {
+		err = passBody // the server says that it does not fit
+	}
+	if err == nil && len(prompt.Tokens) == 0 {
+		err = passBody
+	}
+	if err != nil {
+		f.pass(w, r, s, req.endpoint, req.body, err)
+		return
+	}
+	sl, err := s.lease(ctx, prompt)
+	if err != nil {
+		return // the client went
+	}
+	defer s.release(sl)
+	defer s.idle(sl)
+	if s.take(ctx) != nil {
+		return
+	}
+	gave := false
+	give := func() {
+		if !gave {
+			gave = true
+			s.give()
+		}
+	}
+	defer give()
+	if s.watch || s.busyElsewhere() {
+		s.avoid(ctx, sl)
+	}
+	p := s.begin(ctx, m, lay, sl, prompt)
+	s.begun(sl, prompt, req.endpoint)
+	var fields []string
+	if req.endpoint.pins() {
+		fields = append(fields, fmt.Sprintf(`"id_slot":%d`, sl.id))
+	}
+	if !req.has("cache_prompt") {
+		fields = append(fields, `"cache_prompt":true`)
+	}
+	body := req.body
+	if req.endpoint.pins() {
+		body = req.with(fields...)
+	}
+	setBody(r, body)
+	x := &exchange{first: make(chan struct{}), ended: make(chan struct{}), header: p.header()}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f.forward(w, r, x)
+	}()
+	s.launched(ctx, sl, x.first)
+	give()
+	<-done
+	a := readAnswer(x.kept)
+	if !req.endpoint.pins() {
+		s.elsewhere(sl, p, a)
+	}
+	s.finished(p, prompt, a, x.whole)
+	if a.known && len(prompt.Tokens)+a.decoded >= s.context { // its rows may have been shifted
+		s.mu.Lock()
+		sl.forget()
+		s.mu.Unlock()
+	}
+	if x.status != http.StatusOK && !a.known { // the server may not have touched the slot
+		s.mu.Lock()
+		if p.restored == 0 && x.status >= 400 {
+			sl.unsaved = false
+		}
+		s.mu.Unlock()
+	}
+	f.record.completed(s, req.endpoint, prompt, p, a, x, begin)
+	m.Observe(p.observation(prompt, a))
+}
+
+// prompt makes the prompt of a request: its tokens, adapters and scope.
+func (s *served) prompt(ctx context.Context, r *http.Request, req *request) (p kv.Prompt, err error) {
+	if p.Tokens, err = req.render(ctx, s.api); err != nil {
+		return p, err
+	}
+	if p.Adapters, err = s.adaptersOf(req); err != nil {
+		return p, err
+	}
+	if s.front.o.ScopeByKey {
+		p.Scope = ScopeOfKey(keyOf(r))
+		if p.ScopeStart, err = req.sharedTokens(ctx, s.api, p.Tokens); err != nil {
+			return p, err
+		}
+	}
+	return p, nil
+}
+
+// ScopeOfKey is the scope of requests with an API key.
+func ScopeOfKey(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return "key:" + hex.EncodeToString(sum[:16])
+}
+
+func keyOf(r *http.Request) string {
+	if key, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
+		return key
+	}
+	return r.Header.Get("X-Api-Key")
+}
+
+// other passes what is no completion. Requests that may work in slots, or change them, are told to the model's state.
+func (f *Front) other(w http.ResponseWriter, r *http.Request) {
+	rest := strings.TrimPrefix(r.URL.Path, f.args.Prefix)
+	post := r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodOptions
+	switch {
+	case strings.HasPrefix(rest, "/slots/") && post:
+		if f.args.Slots == "" && f.o.Attach == "" { // as without us: nobody asked for a folder
+			writeError(w, http.StatusNotImplemented, "not_supported_error", "This server does not support slots action. Start it with `--slot-save-path`")
+			return
+		}
+		f.proxy.ServeHTTP(w, r)
+		f.forgetSlots()
+	case strings.HasPrefix(rest, "/lora-adapters") && post, strings.HasPrefix(rest, "/models/") && post, rest == "/props" && post:
+		f.proxy.ServeHTTP(w, r)
+		f.reset() // what it computes now is something else
+	case post && !quiet[rest]:
+		f.pass(w, r, f.servedFor(""), noCompletion, nil, passEndpoint)
+	default:
+		f.proxy.ServeHTTP(w, r)
+	}
+}
+
+// quiet are the endpoints that do no work in a slot.
+var quiet = map[string]bool{
+	"/tokenize": true, "/detokenize": true, "/apply-template": true, "/v1/messages/count_tokens": true, "/tools": true, "/cors-proxy": true,
+}
+
+func (f *Front) forgetSlots() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range f.served {
+		s.mu.Lock()
+		for _, sl := range s.slots {
+			sl.forget()
+		}
+		s.mu.Unlock()
+	}
+}
+
+// pass hands a request on that may work in any slot.
+func (f *Front) pass(w http.ResponseWriter, r *http.Request, s *served, e endpoint, body []byte, why error) {
+	begin := time.Now()
+	reason := reasonOf(why)
+	if e != noCompletion {
+		f.log.Debug("passing a request", "endpoint", e, "reason", reason, "err", why)
+	}
+	if body != nil {
+		setBody(r, body)
+	}
+	x := &exchange{first: make(chan struct{}), ended: make(chan struct{}), header: "pass; reason=" + string(reason)}
+	if _, _, err := s.ready(); err != nil { // nothing of it is in a slot that was saved, or will be
+		f.forward(w, r, x)
+	} else {
+		s.passThrough(r.Context(), x, func() { f.forward(w, r, x) })
+	}
+	if e != noCompletion {
+		f.record.passed(s, e, reason, readAnswer(x.kept), x, begin)
+	}
+}
+
+// Close saves what only slots have, as long as the server answers and ctx lasts, and closes the store.
+func (f *Front) Close(ctx context.Context) error {
+	f.mu.Lock()
+	f.closed = true
+	list := make([]*served, 0, len(f.served))
+	for _, s := range f.served {
+		list = append(list, s)
+	}
+	f.mu.Unlock()
+	for _, s := range list {
+		if _, _, err := s.ready(); err == nil && !s.gone.Load() {
+			if err := s.flush(ctx); err != nil {
+				f.log.Warn("saving slots", "err", err)
+			}
+		}
+		s.wait.Wait()
+	}
+	f.stop()
+	f.work.Wait()
+	var err error
+	if store := f.db.Load(); store != nil {
+		err = store.Close()
+	}
+	return errors.Join(err, f.folder.close())
+}

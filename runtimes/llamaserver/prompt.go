@@ -1,0 +1,367 @@
+package llamaserver
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// endpoint is a kind of request that computes a prompt.
+type endpoint int
+
+const (
+	noCompletion   endpoint = iota
+	completion              // /completion, /completions: a prompt
+	textCompletion          // /v1/completions: a prompt
+	chatCompletion          // /v1/chat/completions: messages
+	responses               // /v1/responses: input
+	messages                // /v1/messages: the system prompt apart
+	infill                  // /infill: what is before and after
+)
+
+func (e endpoint) String() string {
+	return [...]string{"other", "completion", "completions", "chat", "responses", "messages", "infill"}[e]
+}
+
+// endpointOf says what a path means, under the server's prefix.
+func endpointOf(path, prefix string) endpoint {
+	rest, ok := strings.CutPrefix(path, prefix)
+	if !ok {
+		return noCompletion
+	}
+	switch rest {
+	case "/completion", "/completions":
+		return completion
+	case "/v1/completions":
+		return textCompletion
+	case "/chat/completions", "/v1/chat/completions", "/api/chat":
+		return chatCompletion
+	case "/responses", "/v1/responses":
+		return responses
+	case "/v1/messages":
+		return messages
+	case "/infill":
+		return infill
+	}
+	return noCompletion
+}
+
+// pins reports whether the server takes id_slot from such a request.
+func (e endpoint) pins() bool { return e != messages }
+
+// passed says why a request goes to the server as it is.
+type passed string
+
+func (p passed) Error() string { return string(p) }
+
+// Reasons of requests that are not looked up.
+const (
+	passMedia    passed = "media"
+	passMany     passed = "several-prompts"
+	passOff      passed = "cache-prompt-off"
+	passSlot     passed = "slot-chosen-by-client"
+	passShift    passed = "context-shift"
+	passReuse    passed = "cache-reuse"
+	passStore    passed = "store"
+	passModel    passed = "model"
+	passHashing  passed = "model-is-being-read"
+	passArgs     passed = "server-arguments"
+	passSlots    passed = "no-slots"
+	passDiffers  passed = "prompt-rendered-otherwise"
+	passBody     passed = "body"
+	passAdapters passed = "adapters"
+	passNotUsed  passed = "restores-not-reused"
+	passEndpoint passed = "endpoint"
+	passServer   passed = "server"
+)
+
+// request is a completion that a client asked for.
+type request struct {
+	endpoint endpoint
+	body     []byte
+	fields   map[string]json.RawMessage
+}
+
+// parseRequest reads a body, and says with an error of type passed why it cannot be helped.
+func parseRequest(e endpoint, body []byte) (*request, error) {
+	r := &request{endpoint: e, body: body}
+	if err := json.Unmarshal(body, &r.fields); err != nil || r.fields == nil {
+		return nil, passBody // the server says what is wrong with it
+	}
+	var n float64
+	switch {
+	case r.bool("cache_prompt", true) == false:
+		return nil, passOff
+	case r.has("id_slot"):
+		return nil, passSlot
+	case r.has("n_cache_reuse"):
+		return nil, passReuse
+	case r.has("n_indent") && e == infill:
+		return nil, passEndpoint
+	}
+	for _, key := range []string{"n", "n_cmpl", "best_of"} {
+		if r.has(key) && (json.Unmarshal(r.fields[key], &n) != nil || n != 1) {
+			return nil, passMany
+		}
+	}
+	return r, nil
+}
+
+func (r *request) has(key string) bool {
+	v, ok := r.fields[key]
+	return ok && string(bytes.TrimSpace(v)) != "null"
+}
+
+func (r *request) bool(key string, otherwise bool) bool {
+	var b bool
+	if v, ok := r.fields[key]; ok && json.Unmarshal(v, &b) == nil {
+		return b
+	}
+	return otherwise
+}
+
+// with is the body with further fields before the client's own, which stay as they are.
+func (r *request) with(fields ...string) []byte {
+	at := bytes.IndexByte(r.body, '{') + 1
+	add := strings.Join(fields, ",")
+	if len(r.fields) > 0 && add != "" {
+		add += ","
+	}
+	out := make([]byte, 0, len(r.body)+len(add))
+	return append(append(append(out, r.body[:at]...), add...), r.body[at:]...)
+}
+
+// render makes tokens of what a request asks, as the server will.
+func (r *request) render(ctx context.Context, a *api) ([]int32, error) {
+	switch r.endpoint {
+	case completion, textCompletion:
+		return renderPrompt(ctx, a, r.fields["prompt"])
+	case chatCompletion:
+		if err := mediaIn(r.fields["messages"]); err != nil {
+			return nil, err
+		}
+		return renderChat(ctx, a, r.body)
+	case responses:
+		body, err := responsesAsChat(r.fields)
+		if err != nil {
+			return nil, err
+		}
+		return renderChat(ctx, a, body)
+	case messages:
+		body, err := messagesAsChat(r.fields)
+		if err != nil {
+			return nil, err
+		}
+		return renderChat(ctx, a, body)
+	}
+	return nil, passEndpoint
+}
+
+func renderChat(ctx context.Context, a *api, body []byte) ([]int32, error) {
+	text, err := a.applyTemplate(ctx, body)
+	if err != nil {
+		return nil, err
+	}
+	return a.tokenize(ctx, text, true)
+}
+
+// renderPrompt makes tokens of a prompt: text, tokens, or a mixture.
+func renderPrompt(ctx context.Context, a *api, raw json.RawMessage) ([]int32, error) {
+	raw = bytes.TrimSpace(raw)
+	if len(raw) == 0 {
+		return nil, passBody
+	}
+	switch raw[0] {
+	case '"':
+		var text string
+		if err := json.Unmarshal(raw, &text); err != nil {
+			return nil, passBody
+		}
+		return a.tokenize(ctx, text, true)
+	case '{':
+		return nil, passMedia
+	case '[':
+	default:
+		return nil, passBody
+	}
+	var parts []json.RawMessage
+	if err := json.Unmarshal(raw, &parts); err != nil || len(parts) == 0 {
+		return nil, passBody
+	}
+	var out []int32
+	numbers := false
+	for i, p := range parts {
+		var text string
+		var id int32
+		switch {
+		case json.Unmarshal(p, &id) == nil:
+			out, numbers = append(out, id), true
+		case json.Unmarshal(p, &text) == nil:
+			tokens, err := a.tokenize(ctx, text, i == 0)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, tokens...)
+		default:
+			return nil, passMany
+		}
+	}
+	if !numbers { // texts alone are a prompt each
+		if len(parts) > 1 {
+			return nil, passMany
+		}
+	}
+	return out, nil
+}
+
+// mediaIn says passMedia where a message has a part that is no text.
+func mediaIn(raw json.RawMessage) error {
+	var list []struct {
+		Content json.RawMessage `json:"content"`
+	}
+	if json.Unmarshal(raw, &list) != nil {
+		return passBody
+	}
+	for _, m := range list {
+		if err := mediaInContent(m.Content); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func mediaInContent(raw json.RawMessage) error {
+	var parts []struct {
+		Type string `json:"type"`
+	}
+	if raw = bytes.TrimSpace(raw); len(raw) == 0 || raw[0] != '[' {
+		return nil
+	}
+	if json.Unmarshal(raw, &parts) != nil {
+		return passBody
+	}
+	for _, p := range parts {
+		if p.Type != "text" {
+			return passMedia
+		}
+	}
+	return nil
+}
+
+// chatMessage is a message of a chat request.
+type chatMessage struct {
+	Role    string `json:"role"`
+	Content string `json:"content"`
+}
+
+// responsesAsChat renders the plain cases of /v1/responses: instructions, and an input of text or of messages of text.
+func responsesAsChat(fields map[string]json.RawMessage) ([]byte, error) {
+	for _, key := range []string{"tools", "previous_response_id", "conversation", "prompt", "text", "reasoning", "tool_choice"} {
+		if v, ok := fields[key]; ok && !empty(v) {
+			return nil, passEndpoint
+		}
+	}
+	var out []chatMessage
+	var text string
+	if v, ok := fields["instructions"]; ok && !empty(v) {
+		if json.Unmarshal(v, &text) != nil {
+			return nil, passEndpoint
+		}
+		out = append(out, chatMessage{"system", text})
+	}
+	if json.Unmarshal(fields["input"], &text) == nil {
+		return asChat(fields, append(out, chatMessage{"user", text}))
+	}
+	var items []struct {
+		Type    string          `json:"type"`
+		Role    string          `json:"role"`
+		Content json.RawMessage `json:"content"`
+	}
+	if json.Unmarshal(fields["input"], &items) != nil {
+		return nil, passEndpoint
+	}
+	for _, it := range items {
+		text, err := plainText(it.Content, "input_text", "output_text")
+		if err != nil || it.Type != "" && it.Type != "message" {
+			return nil, passEndpoint
+		}
+		out = append(out, chatMessage{it.Role, text})
+	}
+	return asChat(fields, out)
+}
+
+// messagesAsChat renders the plain cases of /v1/messages: a system prompt of text, and messages of text.
+func messagesAsChat(fields map[string]json.RawMessage) ([]byte, error) {
+	for _, key := range []string{"tools", "tool_choice", "thinking"} {
+		if v, ok := fields[key]; ok && !empty(v) {
+			return nil, passEndpoint
+		}
+	}
+	var out []chatMessage
+	if v, ok := fields["system"]; ok && !empty(v) {
+		text, err := plainText(v, "text")
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, chatMessage{"system", text})
+	}
+	var items []struct {
+		Role    string          `json:"role"`
+		Content json.RawMessage `json:"content"`
+	}
+	if json.Unmarshal(fields["messages"], &items) != nil {
+		return nil, passEndpoint
+	}
+	for _, it := range items {
+		text, err := plainText(it.Content, "text")
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, chatMessage{it.Role, text})
+	}
+	return asChat(fields, out)
+}
+
+// plainText is a content that is a text, or one part of text.
+func plainText(raw json.RawMessage, types ...string) (string, error) {
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		return text, nil
+	}
+	var parts []struct {
+		Type string `json:"type"`
+		Text string `json:"text"`
+	}
+	if json.Unmarshal(raw, &parts) != nil || len(parts) != 1 {
+		return "", passEndpoint
+	}
+	for _, t := range types {
+		if parts[0].Type == t {
+			return parts[0].Text, nil
+		}
+	}
+	return "", passEndpoint
+}
+
+// asChat is the chat request with these messages, and with what else a template looks at.
+func asChat(fields map[string]json.RawMessage, list []chatMessage) ([]byte, error) {
+	out := map[string]any{"messages": list}
+	if v, ok := fields["chat_template_kwargs"]; ok {
+		out["chat_template_kwargs"] = v
+	}
+	b, err := json.Marshal(out)
+	if err != nil {
+		return nil, fmt.Errorf("rendering: %w", err)
+	}
+	return b, nil
+}
+
+func empty(v json.RawMessage) bool {
+	switch string(bytes.TrimSpace(v)) {
+	case "null", "[]", "{}", `""`, `"auto"`:
+		return true
+	}
+	return false
+}

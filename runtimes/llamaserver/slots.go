@@ -1,0 +1,121 @@
+package llamaserver
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// slot is a sequence of the server, as far as the front knows it. The fields are guarded by served.mu; who has leased a slot may
+// read them without.
+type slot struct {
+	id     int
+	busy   bool
+	used   time.Time
+	prompt kv.Prompt // what it holds at least: the prompt that was computed in it last. What was decoded behind it, a save shows
+	// unsaved says that it holds rows which the store may lack. A slot that another request will take is saved before.
+	unsaved  bool
+	endpoint endpoint // of the request that filled it
+	ended    time.Time
+}
+
+// forget says that nothing is known of the slot any more.
+func (s *slot) forget() { s.prompt, s.unsaved = kv.Prompt{}, false }
+
+// waiter is a request that waits for a slot.
+type waiter struct {
+	prompt kv.Prompt
+	slot   chan *slot
+}
+
+// lease waits for a slot: the one that holds most of the prompt, or the one that was not used for longest. Requests get theirs in
+// the order in which they came.
+func (s *served) lease(ctx context.Context, prompt kv.Prompt) (*slot, error) {
+	w := &waiter{prompt: prompt, slot: make(chan *slot, 1)}
+	s.mu.Lock()
+	s.queue = append(s.queue, w)
+	s.grant()
+	s.mu.Unlock()
+	select {
+	case sl := <-w.slot:
+		return sl, nil
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.queue = slices.DeleteFunc(s.queue, func(x *waiter) bool { return x == w })
+	select {
+	case sl := <-w.slot:
+		sl.busy = false
+		s.grant()
+	default:
+	}
+	return nil, ctx.Err()
+}
+
+// release gives a slot back.
+func (s *served) release(sl *slot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sl.busy, sl.ended = false, time.Now()
+	s.grant()
+}
+
+// grant hands idle slots to those who wait. The caller holds mu.
+func (s *served) grant() {
+	for len(s.queue) > 0 {
+		sl := s.best(s.queue[0].prompt)
+		if sl == nil {
+			return
+		}
+		sl.busy, sl.used = true, time.Now()
+		s.queue[0].slot <- sl
+		s.queue = s.queue[1:]
+	}
+}
+
+// best is the idle slot for a prompt. One that shares less than half of what it holds, a system prompt, say, belongs to another
+// conversation and is left to it as long as there are others. The caller holds mu.
+func (s *served) best(prompt kv.Prompt) (best *slot) {
+	shared := 0
+	for _, sl := range s.slots {
+		if sl.busy || sl.id >= s.usable {
+			continue
+		}
+		n := common(sl.prompt, prompt)
+		if 2*n < len(sl.prompt.Tokens) {
+			n = 0
+		}
+		switch {
+		case best == nil, n > shared, n == shared && sl.used.Before(best.used):
+			best, shared = sl, n
+		}
+	}
+	return best
+}
+
+// common is how many leading tokens of b a slot that holds a can reuse.
+func common(a, b kv.Prompt) int {
+	if !slices.Equal(a.Adapters, b.Adapters) {
+		return 0
+	}
+	n := 0
+	for n < len(a.Tokens) && n < len(b.Tokens) && a.Tokens[n] == b.Tokens[n] {
+		n++
+	}
+	return n
+}
+
+// unsavedSlots are the idle slots that must be saved before another slot than keep begins to work: the server may clear them.
+func (s *served) unsavedSlots(keep *slot) (out []*slot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sl := range s.slots {
+		if sl.unsaved && sl != keep && !sl.busy {
+			out = append(out, sl)
+		}
+	}
+	return out
+}

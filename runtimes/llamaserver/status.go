@@ -1,0 +1,178 @@
+package llamaserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dormousekv/dormouse/db"
+)
+
+// Status is how a front is.
+type Status struct {
+	Dir       string        // of the store
+	Store     string        // "open", or why there is none
+	Bytes     int64         // that the store takes
+	Budget    int64         // that it may take
+	Server    string        // in words; empty where somebody else runs it
+	ServerPID int           `json:",omitempty"`
+	Models    []ModelStatus // that the server runs
+	Figures   Figures
+}
+
+// ModelStatus is a model that the server runs.
+type ModelStatus struct {
+	Name        string
+	Fingerprint string // as the store knows it; empty: nothing is kept
+	Refused     string // why nothing is kept
+	Restores    bool   // false: the server did not reuse what was restored, so nothing is any more
+	Slots       []SlotStatus
+}
+
+// SlotStatus is a slot as the front knows it.
+type SlotStatus struct {
+	ID      int
+	Busy    bool
+	Tokens  int // that it holds at least
+	Unsaved bool
+}
+
+// Status says how the front is. It asks neither server nor disk.
+func (f *Front) Status(context.Context) (Status, error) {
+	out := Status{Dir: f.o.Dir, Store: "open", Figures: f.Figures()}
+	store, err := f.store()
+	if err != nil {
+		out.Store = err.Error()
+	} else {
+		st, err := store.Stats()
+		if err != nil {
+			return out, err
+		}
+		out.Bytes, out.Budget = st.DiskBytes, store.Options().Budget
+	}
+	for _, s := range f.models() {
+		out.Models = append(out.Models, s.status())
+	}
+	return out, nil
+}
+
+func (s *served) status() ModelStatus {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := ModelStatus{Name: s.name, Restores: s.notReused < maxNotReused}
+	if s.model != nil {
+		m.Fingerprint = s.model.Fingerprint().String()
+	}
+	if s.refused != nil {
+		m.Refused = s.refused.Error()
+	}
+	for _, sl := range s.slots {
+		m.Slots = append(m.Slots, SlotStatus{sl.id, sl.busy, len(sl.prompt.Tokens), sl.unsaved})
+	}
+	return m
+}
+
+func (f *Front) models() []*served {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := make([]*served, 0, len(f.served))
+	for _, s := range f.served {
+		out = append(out, s)
+	}
+	return out
+}
+
+// SlotFolder is the folder that the server needs as its --slot-save-path.
+func (f *Front) SlotFolder() string { return f.folder.path }
+
+// Store is the store, or nil while there is none. It is the front's to close.
+func (f *Front) Store() *db.Store { return f.db.Load() }
+
+// Purge says what to delete. Exactly one field is set.
+type Purge struct {
+	Model string // by name, or fingerprint
+	Key   string // what requests with this API key alone have stored (Options.ScopeByKey)
+	All   bool
+}
+
+// Purged says what a purge deleted.
+type Purged struct {
+	Models int
+	Bytes  int64
+}
+
+// ErrPurge is returned for a Purge that says nothing, or too much.
+var ErrPurge = errors.New("say what to purge: a model, an API key, or all")
+
+// Purge deletes what is stored, for good: it is in no file when Purge returns.
+func (f *Front) Purge(ctx context.Context, p Purge) (out Purged, err error) {
+	said := 0
+	for _, b := range []bool{p.Model != "", p.Key != "", p.All} {
+		if b {
+			said++
+		}
+	}
+	if said != 1 {
+		return out, ErrPurge
+	}
+	store, err := f.store()
+	if err != nil {
+		return out, err
+	}
+	out, err = PurgeStore(ctx, store, p)
+	f.reset() // what slots hold of it is not stored again
+	f.eraseSlots(ctx)
+	return out, err
+}
+
+// PurgeStore purges a store that no front has open.
+func PurgeStore(ctx context.Context, store *db.Store, p Purge) (out Purged, err error) {
+	before, err := store.Stats()
+	if err != nil {
+		return out, err
+	}
+	if p.Key != "" {
+		if _, err = store.DeleteScope(ctx, ScopeOfKey(p.Key)); err != nil {
+			return out, err
+		}
+	} else {
+		models, err := db.Collect(store.Models())
+		if err != nil {
+			return out, err
+		}
+		for _, m := range models {
+			if p.All || m.Descriptor.Name == p.Model || m.Fingerprint.String() == p.Model {
+				if err := store.Retire(ctx, m.Fingerprint); err != nil {
+					return out, err
+				}
+				out.Models++
+			}
+		}
+		if p.Model != "" && out.Models == 0 {
+			return out, fmt.Errorf("no model %q is stored", p.Model)
+		}
+	}
+	if err := store.Sync(ctx); err != nil {
+		return out, err
+	}
+	after, err := store.Stats()
+	out.Bytes = before.DiskBytes - after.DiskBytes
+	return out, err
+}
+
+// eraseSlots empties the idle slots.
+func (f *Front) eraseSlots(ctx context.Context) {
+	a := &api{base: f.base.JoinPath(f.args.Prefix), key: f.args.APIKey, client: f.client}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	list, err := a.slots(ctx)
+	if err != nil {
+		return
+	}
+	for _, st := range list {
+		if !st.Processing {
+			a.erase(ctx, st.ID)
+		}
+	}
+}

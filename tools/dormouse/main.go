@@ -1,0 +1,51 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dormousekv/dormouse/internal/version"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // the second Ctrl-C does not wait
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// errWork marks errors of the work itself, as opposed to how it was asked for.
+type errWork struct{ error }
+
+func (e errWork) Unwrap() error { return e.error }
+
+// run is the command, for main and for tests.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	root := &cobra.Command{
+		Use: "dormouse", Short: "Keep what a language model has computed of your prompts", Version: version.Version,
+		SilenceErrors: true, SilenceUsage: true,
+	}
+	root.AddCommand(newServe(), newStatus(), newPurge(), newDoctor())
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	_, err := root.ExecuteContextC(ctx)
+	var work errWork
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &work):
+		fmt.Fprintln(stderr, "dormouse:", err)
+		return 1
+	case ctx.Err() != nil:
+		return 130
+	}
+	fmt.Fprintln(stderr, "dormouse:", err)
+	return 2
+}

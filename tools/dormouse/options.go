@@ -1,0 +1,131 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/quant"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver"
+)
+
+// options are the flags of serve and doctor.
+type options struct {
+	store, budget, durability, codec string
+	listen, attach, slotDir, apiKey  string
+	variant, log                     string
+	scopeByKey, zstd, allowRemote    bool
+	sharedDir                        bool
+	saveAfter                        time.Duration
+}
+
+func (o *options) flags(f *pflag.FlagSet) {
+	storeFlag(f, &o.store)
+	f.StringVar(&o.budget, "budget", "8GiB", "most that the store takes on the disk")
+	f.StringVar(&o.durability, "durability", "process", "what survives: process (a kill), or power (a power cut, too; slower)")
+	f.StringVar(&o.codec, "codec", "raw", "how rows are kept: raw (as the server has them: answers are the same to the letter), or q8 (half the size of f16 rows, nearly the same)")
+	f.BoolVar(&o.zstd, "zstd", false, "compress what gets at least 5 % smaller")
+	f.StringVar(&o.listen, "listen", "", "address to listen on (default: --host and --port of the server's arguments)")
+	f.StringVar(&o.attach, "attach", "", "URL of a server that is run by somebody else; needs --slot-dir")
+	f.StringVar(&o.slotDir, "slot-dir", "", "with --attach: the folder of the server's --slot-save-path")
+	f.StringVar(&o.apiKey, "api-key", "", "with --attach: an API key that the server accepts")
+	f.StringVar(&o.variant, "variant", "", "with --attach: the server's arguments that change what is computed (RoPE, overrides); servers of other variants share nothing")
+	f.BoolVar(&o.scopeByKey, "scope-by-key", false, "requests with different API keys share nothing but system prompts")
+	f.BoolVar(&o.allowRemote, "page-for-all", false, "show the page and the metrics to other machines, too")
+	f.BoolVar(&o.sharedDir, "allow-shared-dir", false, "accept a store folder that others can write to")
+	f.DurationVar(&o.saveAfter, "save-after", 300*time.Millisecond, "how long a slot is idle before it is saved")
+	f.StringVar(&o.log, "log", "info", "what is logged: debug, info, warn or error")
+}
+
+func storeFlag(f *pflag.FlagSet, dir *string) {
+	f.StringVar(dir, "store", "", "folder of the store (default: dormouse/llama-server in the user's folder for caches)")
+}
+
+// fromEnvironment takes flags that were not given from variables: --save-after from DORMOUSE_SAVE_AFTER.
+func fromEnvironment(cmd *cobra.Command) (err error) {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		name := "DORMOUSE_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		if v, ok := os.LookupEnv(name); ok && !f.Changed && err == nil {
+			if e := cmd.Flags().Set(f.Name, v); e != nil {
+				err = fmt.Errorf("%s: %w", name, e)
+			}
+		}
+	})
+	return err
+}
+
+// storeDir is where the store is.
+func storeDir(dir string) (string, error) {
+	if dir == "" {
+		base, err := os.UserCacheDir()
+		if err != nil {
+			return "", fmt.Errorf("%w: say where the store is to be with --store", err)
+		}
+		dir = filepath.Join(base, "dormouse", "llama-server")
+	}
+	return filepath.Abs(dir)
+}
+
+// front makes the options of a front.
+func (o *options) front(logger *slog.Logger) (f llamaserver.Options, err error) {
+	if f.Dir, err = storeDir(o.store); err != nil {
+		return f, err
+	}
+	budget, err := humanize.ParseBytes(o.budget)
+	if err != nil || budget == 0 || budget > 1<<62 {
+		return f, fmt.Errorf("--budget %q: expected a size such as 8GiB", o.budget)
+	}
+	f.DB = db.Options{Budget: int64(budget), Logger: logger, AllowSharedDir: o.sharedDir}
+	switch o.durability {
+	case "process":
+		f.DB.Durability = db.Process
+	case "power":
+		f.DB.Durability = db.Power
+	default:
+		return f, fmt.Errorf("--durability %q: expected process or power", o.durability)
+	}
+	switch o.codec {
+	case "raw":
+		f.DB.Codec = quant.Raw
+	case "q8":
+		f.DB.Codec = quant.Q8_0
+	default:
+		return f, fmt.Errorf("--codec %q: expected raw or q8", o.codec)
+	}
+	if o.zstd {
+		f.DB.Compression = quant.Zstd
+	}
+	if err := f.DB.Validate(); err != nil {
+		return f, err
+	}
+	switch {
+	case o.attach == "" && o.slotDir != "":
+		return f, errors.New("--slot-dir is for --attach")
+	case o.attach != "" && o.slotDir == "":
+		return f, errors.New("--attach needs --slot-dir, the folder of the server's --slot-save-path")
+	case o.saveAfter <= 0:
+		return f, fmt.Errorf("--save-after %v: expected more than 0", o.saveAfter)
+	}
+	f.Memo = filepath.Join(filepath.Dir(f.Dir), filepath.Base(f.Dir)+".models")
+	f.Attach, f.SlotDir, f.APIKey, f.Variant = o.attach, o.slotDir, o.apiKey, o.variant
+	f.ScopeByKey, f.SaveAfter, f.Logger = o.scopeByKey, o.saveAfter, logger
+	return f, nil
+}
+
+// logger writes to stderr.
+func (o *options) logger() (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(o.log)); err != nil {
+		return nil, fmt.Errorf("--log %q: expected debug, info, warn or error", o.log)
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})), nil
+}

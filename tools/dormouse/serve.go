@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dormousekv/dormouse/runtimes/llamaserver"
+)
+
+func newServe() *cobra.Command {
+	o := &options{}
+	cmd := &cobra.Command{
+		Use:   "serve [flags] -- llama-server [its arguments]",
+		Short: "Start llama-server and keep what it computes",
+		Long: `Start llama-server with its own arguments, answer in its place, and keep what it has computed: a prompt that begins like one before is
+restored, not computed, also after a restart. Every flag can be given as a variable of the environment: --budget as DORMOUSE_BUDGET.`,
+		Example: "  dormouse serve -- llama-server -m model.gguf --port 8080\n  dormouse serve --attach http://127.0.0.1:8080 --slot-dir /var/lib/slots --listen 127.0.0.1:8081",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := fromEnvironment(cmd); err != nil {
+				return err
+			}
+			return o.serve(cmd.Context(), args)
+		},
+	}
+	cmd.Flags().SetInterspersed(false)
+	o.flags(cmd.Flags())
+	return cmd
+}
+
+// How long the end takes at most: to save the slots, and for the server to go.
+const (
+	saveTime = 10 * time.Second
+	stopTime = 10 * time.Second
+)
+
+func (o *options) serve(ctx context.Context, command []string) (err error) {
+	logger, err := o.logger()
+	if err != nil {
+		return err
+	}
+	f, err := o.front(logger)
+	if err != nil {
+		return err
+	}
+	var server *llamaserver.Process
+	var base *url.URL
+	args := &llamaserver.Arguments{}
+	if o.attach != "" {
+		if len(command) > 0 {
+			return errors.New("--attach is for a server that runs already: name no command")
+		}
+		if base, err = url.Parse(strings.TrimSuffix(o.attach, "/")); err != nil || base.Host == "" {
+			return fmt.Errorf("--attach %q: expected an address such as http://127.0.0.1:8080", o.attach)
+		}
+		if o.listen == "" {
+			return errors.New("--attach needs --listen, the address where clients will find the front")
+		}
+		args.Prefix, base.Path = base.Path, ""
+	} else {
+		if args, err = llamaserver.ParseArguments(command, os.Environ()); err != nil {
+			return err
+		}
+		if server, err = llamaserver.NewProcess(args, logger); err != nil {
+			return errWork{err}
+		}
+		base = server.URL()
+	}
+	if err := os.MkdirAll(filepath.Dir(f.Dir), 0o700); err != nil {
+		return errWork{err}
+	}
+	address := o.listen
+	if address == "" {
+		address = args.Listen()
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return errWork{fmt.Errorf("%w: is llama-server running already? Stop it, or choose another --port", err)}
+	}
+	front, err := llamaserver.New(base, args, f)
+	if err != nil {
+		return errWork{errors.Join(err, listener.Close())}
+	}
+	control, err := newControl(f.Dir, front, server)
+	if err != nil {
+		logger.Warn("dormouse status and purge will not reach this process", "err", err)
+	}
+	defer control.close()
+	web := &http.Server{
+		Handler: o.handler(front, listener.Addr()), ReadHeaderTimeout: time.Minute, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+	}
+	ended := make(chan error, 1)
+	go func() {
+		if args.Cert != "" && args.Key != "" {
+			ended <- web.ServeTLS(listener, args.Cert, args.Key)
+		} else {
+			ended <- web.Serve(listener)
+		}
+	}()
+	if server != nil {
+		err = server.Run(front.SlotFolder(), front.Started)
+	} else {
+		front.Prepare()
+	}
+	if err == nil {
+		fmt.Fprintf(os.Stderr, "dormouse: %s answers for llama-server; prompts are kept in %s (at most %s)\n", listener.Addr(), f.Dir, o.budget)
+		select {
+		case err = <-ended:
+		case <-ctx.Done():
+		}
+	}
+	// New requests are refused; those at work end, as long as nobody hurries.
+	stop, cancel := context.WithTimeout(context.Background(), saveTime)
+	defer cancel()
+	shut := web.Shutdown(stop)
+	if shut != nil {
+		web.Close()
+	}
+	err = errors.Join(err, front.Close(stop))
+	if server != nil {
+		stop, cancel := context.WithTimeout(context.Background(), stopTime)
+		defer cancel()
+		err = errors.Join(err, server.Stop(stop))
+	}
+	if err != nil {
+		return errWork{err}
+	}
+	return nil
+}
+
+// handler serves what is the front's own under /dormouse/, and all else as the server does.
+func (o *options) handler(front *llamaserver.Front, addr net.Addr) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/", front)
+	return mux
+}

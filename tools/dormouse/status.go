@@ -1,0 +1,153 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/dustin/go-humanize"
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver"
+)
+
+func newStatus() *cobra.Command {
+	var store string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "status", Short: "Say how a running dormouse serve is", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := fromEnvironment(cmd); err != nil {
+				return err
+			}
+			dir, err := storeDir(store)
+			if err != nil {
+				return err
+			}
+			var s llamaserver.Status
+			if err := ask(cmd.Context(), dir, "GET", "/status", nil, &s); err != nil {
+				return errWork{err}
+			}
+			if asJSON {
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(s)
+			}
+			printStatus(cmd, s)
+			return nil
+		},
+	}
+	storeFlag(cmd.Flags(), &store)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "as one JSON object")
+	return cmd
+}
+
+func printStatus(cmd *cobra.Command, s llamaserver.Status) {
+	out := cmd.OutOrStdout()
+	fmt.Fprintf(out, "store    %s: %s", s.Dir, s.Store)
+	if s.Budget > 0 {
+		fmt.Fprintf(out, ", %s of %s", humanize.IBytes(uint64(s.Bytes)), humanize.IBytes(uint64(s.Budget)))
+	}
+	fmt.Fprintln(out)
+	if s.Server != "" {
+		fmt.Fprintf(out, "server   %s, process %d, started %d times\n", s.Server, s.ServerPID, s.Figures.Restarts)
+	}
+	for _, m := range s.Models {
+		switch {
+		case m.Refused != "":
+			fmt.Fprintf(out, "model    %s: nothing is kept: %s\n", m.Name, m.Refused)
+		case m.Fingerprint == "":
+			fmt.Fprintf(out, "model    %s: being looked at\n", m.Name)
+		case !m.Restores:
+			fmt.Fprintf(out, "model    %s: the server did not reuse what was restored, so nothing is restored any more\n", m.Name)
+		default:
+			fmt.Fprintf(out, "model    %s (%s)\n", m.Name, m.Fingerprint)
+		}
+		if len(m.Slots) > 0 {
+			t := table.NewWriter()
+			t.SetOutputMirror(out)
+			t.SetStyle(table.StyleLight)
+			t.AppendHeader(table.Row{"slot", "tokens", "state"})
+			for _, sl := range m.Slots {
+				state := "idle"
+				switch {
+				case sl.Busy:
+					state = "at work"
+				case sl.Unsaved:
+					state = "idle, not saved yet"
+				}
+				t.AppendRow(table.Row{sl.ID, sl.Tokens, state})
+			}
+			t.Render()
+		}
+	}
+	f := s.Figures
+	fmt.Fprintf(out, "requests %d restored, %d found in a slot, %d computed, %d passed\n", f.Outcomes[llamaserver.Hit], f.Outcomes[llamaserver.InSlot],
+		f.Outcomes[llamaserver.Miss], f.Outcomes[llamaserver.Pass])
+	for reason, n := range f.Reasons {
+		fmt.Fprintf(out, "         %d passed: %s\n", n, reason)
+	}
+	fmt.Fprintf(out, "tokens   %d asked, %d reused, %d computed\n", f.Asked, f.Reused, f.Computed)
+	fmt.Fprintf(out, "saved    %.1f s of computing\n", f.Saved.Seconds())
+	if f.NotReused > 0 {
+		fmt.Fprintf(out, "warning  %d times what was restored was computed again\n", f.NotReused)
+	}
+}
+
+func newPurge() *cobra.Command {
+	var store string
+	var p llamaserver.Purge
+	cmd := &cobra.Command{
+		Use: "purge", Short: "Delete what is kept, of a model, of an API key, or all", Args: cobra.NoArgs,
+		Long:    "Delete what is kept. It works while dormouse serve runs, and when it does not.",
+		Example: "  dormouse purge --all\n  dormouse purge --model \"Gemma 3 270M\"\n  dormouse purge --key sk-123",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := fromEnvironment(cmd); err != nil {
+				return err
+			}
+			dir, err := storeDir(store)
+			if err != nil {
+				return err
+			}
+			if said := p.Model != "" || p.Key != "" || p.All; !said {
+				return llamaserver.ErrPurge
+			}
+			body, err := json.Marshal(p)
+			if err != nil {
+				return err
+			}
+			var out llamaserver.Purged
+			err = ask(cmd.Context(), dir, "POST", "/purge", bytes.NewReader(body), &out)
+			if errors.Is(err, errNoFront) {
+				out, err = purgeClosed(cmd, dir, p)
+			}
+			if err != nil {
+				return errWork{err}
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "purged: %d models, %s\n", out.Models, humanize.IBytes(uint64(max(0, out.Bytes))))
+			return nil
+		},
+	}
+	storeFlag(cmd.Flags(), &store)
+	cmd.Flags().StringVar(&p.Model, "model", "", "a model, by name or fingerprint")
+	cmd.Flags().StringVar(&p.Key, "key", "", "what requests with this API key have stored (serve --scope-by-key)")
+	cmd.Flags().BoolVar(&p.All, "all", false, "everything")
+	cmd.MarkFlagsMutuallyExclusive("model", "key", "all")
+	return cmd
+}
+
+// purgeClosed purges a store that nobody has open.
+func purgeClosed(cmd *cobra.Command, dir string, p llamaserver.Purge) (out llamaserver.Purged, err error) {
+	if _, err := os.Stat(filepath.Join(dir, "FORMAT")); err != nil {
+		return out, fmt.Errorf("%s: there is no store: %w", dir, err)
+	}
+	s, err := db.Open(cmd.Context(), dir, db.Options{Budget: 1 << 50}) // nothing is to be evicted
+	if err != nil {
+		return out, err
+	}
+	out, err = llamaserver.PurgeStore(cmd.Context(), s, p)
+	return out, errors.Join(err, s.Close())
+}

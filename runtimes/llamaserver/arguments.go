@@ -57,12 +57,13 @@ var (
 		"--rerank": "a reranking server computes no prompts", "--reranking": "a reranking server computes no prompts", "LLAMA_ARG_RERANKING": "a reranking server computes no prompts",
 		"-md": draftRefused, "--model-draft": draftRefused, "--spec-draft-model": draftRefused, "LLAMA_ARG_MODEL_DRAFT": draftRefused, "LLAMA_ARG_SPEC_DRAFT_MODEL": draftRefused,
 		"-hfd": draftRefused, "-hfrd": draftRefused, "--hf-repo-draft": draftRefused, "--spec-draft-hf": draftRefused,
+		"--swa-full": swaRefused, "LLAMA_ARG_SWA_FULL": swaRefused,
 		"--no-slots": "the front needs to see the slots (--no-slots)", "LLAMA_ARG_NO_ENDPOINT_SLOTS": "the front needs to see the slots (--no-slots)",
 	}
 	// harmless arguments change nothing of what a row is: where and how fast it is computed, what is sampled, who may ask, what is logged.
 	harmless = strings.Fields(`
 		-t --threads -tb --threads-batch -C --cpu-mask -Cr --cpu-range --cpu-strict --prio --poll -Cb --cpu-mask-batch -Crb --cpu-range-batch
-		--cpu-strict-batch --prio-batch --poll-batch -c --ctx-size -n --predict --n-predict -b --batch-size -ub --ubatch-size --keep --swa-full -fa
+		--cpu-strict-batch --prio-batch --poll-batch -c --ctx-size -n --predict --n-predict -b --batch-size -ub --ubatch-size --keep -fa
 		--flash-attn --perf --no-perf -e --escape --no-escape -kvo --kv-offload -nkvo --no-kv-offload --repack -nr --no-repack --no-host -ctk --cache-type-k
 		-ctv --cache-type-v -dt --defrag-thold --rpc -lm --load-mode -lzm --lazy-mode --mlock --mmap --no-mmap --numa -dev --device -ot --override-tensor -cmoe
 		--cpu-moe -ncmoe --n-cpu-moe --moe-cache-mib -ncffn --n-cpu-ffn -ngl --gpu-layers --n-gpu-layers -sm --split-mode -ts --tensor-split -mg
@@ -86,7 +87,7 @@ var (
 		--no-skip-chat-parsing --prefill-assistant --no-prefill-assistant -sps --slot-prompt-similarity --lora-init-without-apply
 		--sleep-idle-seconds --log-prompts-dir --lora --lora-scaled --version --help -h
 		LLAMA_API_KEY HF_TOKEN LLAMA_ARG_THREADS LLAMA_ARG_THREADS_BATCH LLAMA_ARG_CTX_SIZE LLAMA_ARG_N_PREDICT LLAMA_ARG_BATCH LLAMA_ARG_UBATCH
-		LLAMA_ARG_SWA_FULL LLAMA_ARG_FLASH_ATTN LLAMA_ARG_NO_PERF LLAMA_ARG_PERF LLAMA_ARG_KV_OFFLOAD LLAMA_ARG_NO_KV_OFFLOAD LLAMA_ARG_REPACK LLAMA_ARG_NO_REPACK LLAMA_ARG_CACHE_TYPE_K
+		LLAMA_ARG_FLASH_ATTN LLAMA_ARG_NO_PERF LLAMA_ARG_PERF LLAMA_ARG_KV_OFFLOAD LLAMA_ARG_NO_KV_OFFLOAD LLAMA_ARG_REPACK LLAMA_ARG_NO_REPACK LLAMA_ARG_CACHE_TYPE_K
 		LLAMA_ARG_CACHE_TYPE_V LLAMA_ARG_DEFRAG_THOLD LLAMA_ARG_N_PARALLEL LLAMA_ARG_MLOCK LLAMA_ARG_NO_MMAP LLAMA_ARG_MMAP LLAMA_ARG_NUMA
 		LLAMA_ARG_DEVICE LLAMA_ARG_OVERRIDE_TENSOR LLAMA_ARG_CPU_MOE LLAMA_ARG_N_CPU_MOE LLAMA_ARG_N_GPU_LAYERS LLAMA_ARG_SPLIT_MODE
 		LLAMA_ARG_TENSOR_SPLIT LLAMA_ARG_MAIN_GPU LLAMA_ARG_FIT LLAMA_ARG_FIT_TARGET LLAMA_ARG_FIT_CTX LLAMA_ARG_MODEL LLAMA_ARG_MODEL_URL
@@ -99,6 +100,8 @@ var (
 		LLAMA_ARG_SLOT_SAVE_PATH LLAMA_ARG_MODELS_DIR LLAMA_ARG_MODELS_PRESET LLAMA_ARG_MODELS_MAX LLAMA_ARG_MODELS_AUTOLOAD LLAMA_ARG_JINJA LLAMA_ARG_THINK
 		LLAMA_ARG_REASONING LLAMA_ARG_REASONING_FORMAT LLAMA_ARG_THINK_BUDGET LLAMA_ARG_CHAT_TEMPLATE LLAMA_ARG_CHAT_TEMPLATE_FILE LLAMA_ARG_PREFILL_ASSISTANT`)
 )
+
+const swaRefused = "--swa-full: the server takes what is restored for all rows of its window layers, of which a slot file has the last ones only"
 
 const draftRefused = "a draft model has a cache of its own, which slot files do not bring back"
 

@@ -54,10 +54,3 @@ func (c *costs) pays(tokens, lacking int) bool {
 	defer c.mu.Unlock()
 	return c.prefill.tokens == 0 || c.restore.tokens == 0 || c.restore.of(tokens) < c.prefill.of(lacking)
 }
-
-// saved is what tokens that were not computed would have taken.
-func (c *costs) saved(tokens int) time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.prefill.of(tokens)
-}

@@ -8,20 +8,16 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
-	"time"
 )
 
 // exchange is a request on its way through the proxy.
 type exchange struct {
 	header string // X-Dormouse of the answer
 	first  chan struct{}
-	ended  chan struct{}
 	once   sync.Once
 	status int
 	kept   []byte // of the answer
 	whole  bool   // the answer came to its end
-	ttft   time.Duration
-	sent   time.Time
 }
 
 type exchangeKey struct{}
@@ -31,7 +27,6 @@ const Header = "X-Dormouse"
 
 // forward hands a request to the server and its answer to the client.
 func (f *Front) forward(w http.ResponseWriter, r *http.Request, x *exchange) {
-	x.sent = time.Now()
 	defer x.failed()
 	f.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)))
 }
@@ -45,10 +40,7 @@ func (x *exchange) answered(resp *http.Response) {
 
 // begins is called at the answer's first byte.
 func (x *exchange) begins() {
-	x.once.Do(func() {
-		x.ttft = time.Since(x.sent)
-		close(x.first)
-	})
+	x.once.Do(func() { close(x.first) })
 }
 
 // failed is called when no answer will come.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/kv"
@@ -51,11 +50,9 @@ func (s *served) save(ctx context.Context, sl *slot) {
 	}
 	f, err := s.folder.create(0)
 	if err == nil {
-		start := time.Now()
 		if _, err = s.api.slot(ctx, "save", sl.id, f.name); err == nil {
 			err = f.remap()
 		}
-		s.front.record.saved(time.Since(start))
 		if err != nil {
 			f.close()
 		}
@@ -129,8 +126,6 @@ func (s *served) put(ctx context.Context, m *db.Model, lay *layout, w *saved) ([
 		return nil, fmt.Errorf("the slot has the positions [%d, %d), expected [0, %d)", first, end, len(prompt.Tokens))
 	}
 	sections := sectionsOf(f.State)
-	start := time.Now()
-	defer func() { s.front.record.stored(time.Since(start)) }()
 	if lay.window > 0 {
 		for _, c := range f.Checkpoints {
 			if c.State == nil || c.Tokens <= 0 || c.Tokens >= int64(len(prompt.Tokens)) {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/obs/figures"
 )
 
 // Options say how a front works. Dir is needed; everything else has a default.
@@ -51,20 +52,19 @@ type Front struct {
 	client *http.Client
 	proxy  *httputil.ReverseProxy
 	folder *slotFolder
-	record *recorder
+	record figures.Recorder
 
-	db        atomic.Pointer[db.Store]
-	dbState   atomic.Value // error: why there is no store
-	notReused atomic.Int64
-	restarts  atomic.Int64
+	db      atomic.Pointer[db.Store]
+	dbState atomic.Value // openError: why there is no store
+	started atomic.Int64 // how often the server was
 
-	mu      sync.Mutex
-	served  map[string]*served // by model, where the server has several; else by ""
-	started bool               // the server has answered since it was started
-	closed  bool
-	work    sync.WaitGroup
-	stop    context.CancelFunc
-	ctx     context.Context
+	mu     sync.Mutex
+	served map[string]*served // by model, where the server has several; else by ""
+	closed bool
+
+	work sync.WaitGroup
+	ctx  context.Context // ends with Close
+	stop context.CancelFunc
 }
 
 // errNoStore is what stands in for a store that is being opened.
@@ -95,7 +95,7 @@ func New(base *url.URL, args *Arguments, o Options) (*Front, error) {
 	if err != nil {
 		return nil, fmt.Errorf("llamaserver: folder of the slots: %w", err)
 	}
-	f := &Front{o: o, args: args, log: o.Logger, base: base, folder: folder, served: map[string]*served{}, record: newRecorder()}
+	f := &Front{o: o, args: args, log: o.Logger, base: base, folder: folder, served: map[string]*served{}}
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	f.dbState.Store(stateOf(errNoStore))
 	transport := &http.Transport{
@@ -193,7 +193,7 @@ func (f *Front) again() {
 
 // Started says that the server was started, or started again: nothing is known of it.
 func (f *Front) Started() {
-	f.restarts.Add(1)
+	f.started.Add(1)
 	f.reset()
 	f.Prepare()
 }
@@ -299,7 +299,7 @@ const waitPrepared = time.Second
 
 // complete has a prompt computed, with what is stored of it.
 func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req *request) {
-	begin, ctx := time.Now(), r.Context()
+	ctx := r.Context()
 	select {
 	case <-s.prepared:
 	case <-ctx.Done():
@@ -362,7 +362,7 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 		body = req.with(fields...)
 	}
 	setBody(r, body)
-	x := &exchange{first: make(chan struct{}), ended: make(chan struct{}), header: p.header()}
+	x := &exchange{first: make(chan struct{}), header: p.header()}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -388,7 +388,7 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 		}
 		s.mu.Unlock()
 	}
-	f.record.completed(s, req.endpoint, prompt, p, a, x, begin)
+	s.completed(prompt, p, a)
 	m.Observe(p.observation(prompt, a))
 }
 
@@ -463,7 +463,6 @@ func (f *Front) forgetSlots() {
 
 // pass hands a request on that may work in any slot.
 func (f *Front) pass(w http.ResponseWriter, r *http.Request, s *served, e endpoint, body []byte, why error) {
-	begin := time.Now()
 	reason := reasonOf(why)
 	if e != noCompletion {
 		f.log.Debug("passing a request", "endpoint", e, "reason", reason, "err", why)
@@ -471,14 +470,14 @@ func (f *Front) pass(w http.ResponseWriter, r *http.Request, s *served, e endpoi
 	if body != nil {
 		setBody(r, body)
 	}
-	x := &exchange{first: make(chan struct{}), ended: make(chan struct{}), header: "pass; reason=" + string(reason)}
+	x := &exchange{first: make(chan struct{}), header: "pass; reason=" + string(reason)}
 	if _, _, err := s.ready(); err != nil { // nothing of it is in a slot that was saved, or will be
 		f.forward(w, r, x)
 	} else {
 		s.passThrough(r.Context(), x, func() { f.forward(w, r, x) })
 	}
 	if e != noCompletion {
-		f.record.passed(s, e, reason, readAnswer(x.kept), x, begin)
+		s.passedBy(reason, readAnswer(x.kept))
 	}
 }
 

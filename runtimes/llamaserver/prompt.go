@@ -56,25 +56,23 @@ type passed string
 
 func (p passed) Error() string { return string(p) }
 
-// Reasons of requests that are not looked up.
+// Reasons of requests that are not looked up. figures.Words has them for people.
 const (
 	passMedia    passed = "media"
-	passMany     passed = "several-prompts"
-	passOff      passed = "cache-prompt-off"
-	passSlot     passed = "slot-chosen-by-client"
-	passShift    passed = "context-shift"
-	passReuse    passed = "cache-reuse"
-	passStore    passed = "store"
-	passModel    passed = "model"
-	passHashing  passed = "model-is-being-read"
-	passArgs     passed = "server-arguments"
-	passSlots    passed = "no-slots"
-	passDiffers  passed = "prompt-rendered-otherwise"
-	passBody     passed = "body"
+	passMany     passed = "several_answers"
+	passOff      passed = "lookup_off"
+	passSlot     passed = "slot_chosen"
+	passReuse    passed = "rows_shifted"
+	passStore    passed = "no_store"
+	passModel    passed = "unknown_model"
+	passHashing  passed = "model_being_read"
+	passArgs     passed = "server_arguments"
+	passSlots    passed = "slots_not_saved"
+	passDiffers  passed = "rendered_otherwise"
+	passBody     passed = "not_understood"
 	passAdapters passed = "adapters"
-	passNotUsed  passed = "restores-not-reused"
-	passEndpoint passed = "endpoint"
-	passServer   passed = "server"
+	passEndpoint passed = "unknown_endpoint"
+	passServer   passed = "server_failed"
 )
 
 // request is a completion that a client asked for.

@@ -373,7 +373,6 @@ func (s *served) finished(p *plan, prompt kv.Prompt, a answered, whole bool) {
 		return
 	}
 	s.notReused++
-	s.front.notReused.Add(1)
 	s.log.Warn("restored but not reused", "model", s.name, "slot", p.slot.id, "restored", p.restored, "reused", a.cached, "in a row", s.notReused)
 	if s.notReused == maxNotReused {
 		s.log.Warn("the server does not reuse what is restored: no more is restored for this model until the server is started again", "model", s.name)

@@ -1,9 +1,12 @@
 package llamaserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/dormousekv/dormouse/db"
@@ -18,7 +21,18 @@ type Status struct {
 	Server    string        // in words; empty where somebody else runs it
 	ServerPID int           `json:",omitempty"`
 	Models    []ModelStatus // that the server runs
-	Figures   Figures
+	Started   int64         // how often the server was started
+	Requests  []Count
+	// Tokens of all prompts: asked for, not computed, computed; and restored from the store, but computed again all the same.
+	Asked, Reused, Computed, Unused int64
+	Saved                           time.Duration // of computing, less what lookups and restores took
+}
+
+// Count is how many requests ended in one way.
+type Count struct {
+	Outcome string
+	Reason  string // a code: why no more was reused, or why the request passed
+	N       int64
 }
 
 // ModelStatus is a model that the server runs.
@@ -40,7 +54,13 @@ type SlotStatus struct {
 
 // Status says how the front is. It asks neither server nor disk.
 func (f *Front) Status(context.Context) (Status, error) {
-	out := Status{Dir: f.o.Dir, Store: "open", Figures: f.Figures()}
+	out := Status{Dir: f.o.Dir, Store: "open", Started: f.started.Load()}
+	r := f.record.Read()
+	out.Asked, out.Reused, out.Computed, out.Unused, out.Saved = r.Asked, r.Reused, r.Computed, r.Unused, r.Saved
+	for kind, n := range r.Requests {
+		out.Requests = append(out.Requests, Count{kind.Outcome.String(), kind.Reason, n})
+	}
+	slices.SortFunc(out.Requests, func(a, b Count) int { return cmp.Or(cmp.Compare(b.N, a.N), strings.Compare(a.Reason, b.Reason)) })
 	store, err := f.store()
 	if err != nil {
 		out.Store = err.Error()

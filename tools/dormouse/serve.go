@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dormousekv/dormouse/obs/page"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver"
 )
 
@@ -96,8 +97,9 @@ func (o *options) serve(ctx context.Context, command []string) (err error) {
 		logger.Warn("dormouse status and purge will not reach this process", "err", err)
 	}
 	defer control.close()
+	look := page.New(page.Options{Title: "llama-server", Store: front.Store, Front: front.Figures, Anywhere: o.allowRemote})
 	web := &http.Server{
-		Handler: o.handler(front, listener.Addr()), ReadHeaderTimeout: time.Minute, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+		Handler: handler(front, look), ReadHeaderTimeout: time.Minute, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 	}
 	ended := make(chan error, 1)
 	go func() {
@@ -122,8 +124,8 @@ func (o *options) serve(ctx context.Context, command []string) (err error) {
 	// New requests are refused; those at work end, as long as nobody hurries.
 	stop, cancel := context.WithTimeout(context.Background(), saveTime)
 	defer cancel()
-	shut := web.Shutdown(stop)
-	if shut != nil {
+	look.Close()
+	if web.Shutdown(stop) != nil {
 		web.Close()
 	}
 	err = errors.Join(err, front.Close(stop))
@@ -139,8 +141,9 @@ func (o *options) serve(ctx context.Context, command []string) (err error) {
 }
 
 // handler serves what is the front's own under /dormouse/, and all else as the server does.
-func (o *options) handler(front *llamaserver.Front, addr net.Addr) http.Handler {
+func handler(front *llamaserver.Front, look *page.Page) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", front)
+	mux.Handle("/dormouse/", http.StripPrefix("/dormouse", look))
 	return mux
 }

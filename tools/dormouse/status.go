@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/obs/figures"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver"
 )
 
@@ -53,7 +54,7 @@ func printStatus(cmd *cobra.Command, s llamaserver.Status) {
 	}
 	fmt.Fprintln(out)
 	if s.Server != "" {
-		fmt.Fprintf(out, "server   %s, process %d, started %d times\n", s.Server, s.ServerPID, s.Figures.Restarts)
+		fmt.Fprintf(out, "server   %s, process %d, started %d times\n", s.Server, s.ServerPID, s.Started)
 	}
 	for _, m := range s.Models {
 		switch {
@@ -84,16 +85,20 @@ func printStatus(cmd *cobra.Command, s llamaserver.Status) {
 			t.Render()
 		}
 	}
-	f := s.Figures
-	fmt.Fprintf(out, "requests %d restored, %d found in a slot, %d computed, %d passed\n", f.Outcomes[llamaserver.Hit], f.Outcomes[llamaserver.InSlot],
-		f.Outcomes[llamaserver.Miss], f.Outcomes[llamaserver.Pass])
-	for reason, n := range f.Reasons {
-		fmt.Fprintf(out, "         %d passed: %s\n", n, reason)
+	if len(s.Requests) > 0 {
+		t := table.NewWriter()
+		t.SetOutputMirror(out)
+		t.SetStyle(table.StyleLight)
+		t.AppendHeader(table.Row{"requests", "", "why no more was reused"})
+		for _, c := range s.Requests {
+			t.AppendRow(table.Row{c.N, c.Outcome, figures.Words(c.Reason)})
+		}
+		t.Render()
 	}
-	fmt.Fprintf(out, "tokens   %d asked, %d reused, %d computed\n", f.Asked, f.Reused, f.Computed)
-	fmt.Fprintf(out, "saved    %.1f s of computing\n", f.Saved.Seconds())
-	if f.NotReused > 0 {
-		fmt.Fprintf(out, "warning  %d times what was restored was computed again\n", f.NotReused)
+	fmt.Fprintf(out, "tokens   %d asked, %d reused, %d computed\n", s.Asked, s.Reused, s.Computed)
+	fmt.Fprintf(out, "saved    %.1f s of computing\n", s.Saved.Seconds())
+	if s.Unused > 0 {
+		fmt.Fprintf(out, "warning  %d tokens were restored and computed again\n", s.Unused)
 	}
 }
 

@@ -1,0 +1,81 @@
+package llamaserver
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+func parsed(t *testing.T, env string, line string) *Arguments {
+	t.Helper()
+	a, err := ParseArguments(strings.Fields(line), strings.Fields(env))
+	if err != nil {
+		t.Fatalf("%s: %v", line, err)
+	}
+	return a
+}
+
+func TestArgumentsAreReplaced(t *testing.T) {
+	a := parsed(t, "PATH=/bin LLAMA_ARG_PORT=9000 LLAMA_ARG_HOST=::1 LLAMA_ARG_CTX_SIZE=512", "llama-server -m m.gguf --port 8081 -n -1 --temp 0 --slot-save-path /s")
+	if got := a.Listen(); got != "[::1]:8081" {
+		t.Errorf("it listens on %s: a flag overrides the environment", got)
+	}
+	want := "llama-server -m m.gguf -n -1 --temp 0 --slot-save-path /s --host 127.0.0.1 --port 1234"
+	if got := strings.Join(a.command(1234, "/ours"), " "); got != want {
+		t.Errorf("the server is started as\n%s, expected\n%s", got, want)
+	}
+	if want := []string{"PATH=/bin", "LLAMA_ARG_CTX_SIZE=512"}; !slices.Equal(a.env, want) {
+		t.Errorf("its environment is %q, expected %q", a.env, want)
+	}
+	if a.Model != "m.gguf" || a.Slots != "/s" || a.Router || a.Rows != "" || a.Refused != "" {
+		t.Errorf("it says %+v", a)
+	}
+}
+
+func TestArgumentsThatChangeRows(t *testing.T) {
+	for _, c := range []struct{ env, line, rows, refused string }{
+		{"", "s -m m --rope-freq-base 1e6 --threads 3", "--rope-freq-base 1e6", ""},
+		{"LLAMA_ARG_ROPE_FREQ_SCALE=0.5", "s -m m", "LLAMA_ARG_ROPE_FREQ_SCALE 0.5", ""},
+		{"", "s -m m --override-kv a=int:1 --a-flag-of-next-year 7", "--a-flag-of-next-year 7 --override-kv a=int:1", ""},
+		{"", "s -m m --lora a.gguf --lora-scaled b.gguf:0.5", "", ""}, // named by request
+		{"", "s -m m --cache-reuse 256", "", refusedFlags["--cache-reuse"]},
+		{"", "s -m m --cache-reuse 0", "", ""},
+		{"LLAMA_ARG_NO_CACHE_PROMPT=1", "s -m m", "", refusedFlags["--no-cache-prompt"]},
+		{"", "s -m m -md d.gguf", "", draftRefused},
+		{"", "s -m m --swa-full", "", swaRefused},
+		{"LLAMA_ARG_SWA_FULL=0", "s -m m", "", ""},
+		{"", "s -m m --embeddings", "", refusedFlags["--embeddings"]},
+	} {
+		a := parsed(t, c.env, c.line)
+		if a.Rows != c.rows || a.Refused != c.refused {
+			t.Errorf("%s %s: rows %q refused %q, expected %q and %q", c.env, c.line, a.Rows, a.Refused, c.rows, c.refused)
+		}
+	}
+	if a := parsed(t, "", "s -m m --lora a.gguf,c.gguf --lora-scaled b.gguf:0.5"); !slices.Equal(a.Adapters, []string{"a.gguf", "c.gguf", "b.gguf"}) {
+		t.Errorf("adapters %q", a.Adapters)
+	}
+}
+
+func TestArgumentsOfIdleSlots(t *testing.T) {
+	for line, keeps := range map[string]bool{
+		"s -m m": false, "s -m m --cache-ram 0": true, "s -m m -cram 100": false, "s -m m --no-kv-unified": true, "s -m m --no-cache-idle-slots": true,
+	} {
+		if a := parsed(t, "", line); a.KeepsIdle != keeps {
+			t.Errorf("%s: idle slots keep their contents: %v, expected %v", line, a.KeepsIdle, keeps)
+		}
+	}
+	if a := parsed(t, "", "s --models-dir d"); !a.Router {
+		t.Error("a server of many models is not known as one")
+	}
+	if a := parsed(t, "", "s -hf a/b"); a.Router {
+		t.Error("a server of one model from a hub is taken for a router")
+	}
+}
+
+func TestArgumentsRefused(t *testing.T) {
+	for _, line := range []string{"", "s --port x", "s --port 70000", "s --host /run/a.sock", "s --api-key-file /does/not/exist"} {
+		if _, err := ParseArguments(strings.Fields(line), nil); err == nil {
+			t.Errorf("%q is accepted", line)
+		}
+	}
+}

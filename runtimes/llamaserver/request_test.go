@@ -1,0 +1,130 @@
+package llamaserver
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+)
+
+func TestRequestsThatPass(t *testing.T) {
+	for _, c := range []struct {
+		e    endpoint
+		body string
+		want error
+	}{
+		{completion, `{"prompt":"a"}`, nil},
+		{completion, `{"prompt":"a","cache_prompt":true,"n":1,"id_slot":null}`, nil},
+		{completion, `{"prompt":"a","cache_prompt":false}`, passOff},
+		{completion, `{"prompt":"a","id_slot":2}`, passSlot},
+		{chatCompletion, `{"messages":[],"n":2}`, passMany},
+		{completion, `{"prompt":"a","n_cache_reuse":64}`, passReuse},
+		{completion, `[1]`, passBody},
+		{completion, `{"prompt":`, passBody},
+		{completion, `null`, passBody},
+		{completion, ``, passBody},
+	} {
+		if _, err := parseRequest(c.e, []byte(c.body)); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, expected %v", c.body, err, c.want)
+		}
+	}
+}
+
+func TestFieldsAreAdded(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"a": 1}`:    `{"id_slot":3,"cache_prompt":true,"a": 1}`,
+		" {\n}":       " {\"id_slot\":3,\"cache_prompt\":true\n}",
+		`{"a":"{}x"}`: `{"id_slot":3,"cache_prompt":true,"a":"{}x"}`,
+	} {
+		r, err := parseRequest(completion, []byte(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := r.with(`"id_slot":3`, `"cache_prompt":true`)
+		if string(got) != want || !json.Valid(got) {
+			t.Errorf("%s became %s, expected %s", body, got, want)
+		}
+	}
+}
+
+func TestMediaIsSeen(t *testing.T) {
+	for messages, want := range map[string]error{
+		`[{"role":"user","content":"hello"}]`:                                          nil,
+		`[{"role":"user","content":[{"type":"text","text":"a"}]}]`:                     nil,
+		`[{"role":"user","content":[{"type":"text"},{"type":"image_url"}]}]`:           passMedia,
+		`[{"role":"a","content":"x"},{"role":"u","content":[{"type":"input_audio"}]}]`: passMedia,
+		`[{"role":"assistant","content":null,"tool_calls":[{"id":"1"}]}]`:              nil,
+		`"text"`: passBody,
+	} {
+		if err := mediaIn(json.RawMessage(messages)); !errors.Is(err, want) {
+			t.Errorf("%s: %v, expected %v", messages, err, want)
+		}
+	}
+}
+
+func TestOtherWordingsOfChats(t *testing.T) {
+	for _, c := range []struct {
+		f          func(map[string]json.RawMessage) ([]byte, error)
+		body, want string
+	}{
+		{responsesAsChat, `{"input":"hi","instructions":"be kind"}`, `{"messages":[{"role":"system","content":"be kind"},{"role":"user","content":"hi"}]}`},
+		{responsesAsChat, `{"input":[{"role":"user","content":[{"type":"input_text","text":"a"}]},{"type":"message","role":"assistant","content":"b"}]}`,
+			`{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}`},
+		{responsesAsChat, `{"input":[{"type":"function_call","name":"f"}]}`, ""},
+		{responsesAsChat, `{"input":"hi","tools":[{"type":"function"}]}`, ""},
+		{responsesAsChat, `{"input":[{"role":"user","content":[{"type":"input_image"}]}]}`, ""},
+		{messagesAsChat, `{"system":"s","messages":[{"role":"user","content":[{"type":"text","text":"a"}]}]}`, `{"messages":[{"role":"system","content":"s"},{"role":"user","content":"a"}]}`},
+		{messagesAsChat, `{"messages":[{"role":"user","content":[{"type":"image"}]}]}`, ""},
+		{messagesAsChat, `{"messages":3}`, ""},
+	} {
+		var fields map[string]json.RawMessage
+		if err := json.Unmarshal([]byte(c.body), &fields); err != nil {
+			t.Fatal(err)
+		}
+		got, err := c.f(fields)
+		if string(got) != c.want || (err == nil) != (c.want != "") {
+			t.Errorf("%s became %s (%v), expected %s", c.body, got, err, c.want)
+		}
+	}
+}
+
+func TestAnswersAreRead(t *testing.T) {
+	for _, c := range []struct {
+		end  string
+		want answered
+	}{
+		{`{"content":"x","timings":{"cache_n":7,"prompt_n":2,"prompt_ms":4.0,"predicted_n":3,"predicted_ms":1}}`, answered{true, 7, 2, 3, 4e6, 1e6}},
+		{"data: {\"choices\":[]}\n\ndata: {\"timings\": {\"cache_n\":1,\"prompt_n\":5}}\n\ndata: [DONE]\n\n", answered{known: true, cached: 1, prompt: 5}},
+		{`{"usage":{"input_tokens":26,"output_tokens":4,"input_tokens_details":{"cached_tokens":6}}}`, answered{known: true, cached: 6, prompt: 20, decoded: 4}},
+		{`event: message_start data: {"message":{"usage":{"cache_read_input_tokens":9,"input_tokens":1}}} event: message_delta data: {"usage":{"output_tokens":5}}`,
+			answered{known: true, cached: 9, prompt: 1}},
+		{`{"content":"say \"timings\":{\"cache_n\":99}"}`, answered{}},
+		{`{"timings":`, answered{}},
+		{``, answered{}},
+	} {
+		if got := readAnswer([]byte(c.end)); got != c.want {
+			t.Errorf("%s: %+v, expected %+v", c.end, got, c.want)
+		}
+	}
+}
+
+func FuzzRequest(f *testing.F) {
+	f.Add(`{"prompt":[1,"a",2],"cache_prompt":true}`)
+	f.Add(`{"messages":[{"role":"user","content":[{"type":"text"}]}],"input":"x","system":[{"type":"text"}]}`)
+	f.Fuzz(func(t *testing.T, body string) {
+		r, err := parseRequest(completion, []byte(body))
+		if err != nil {
+			return
+		}
+		if got := r.with(`"id_slot":3`); !json.Valid(got) {
+			t.Errorf("%s became %s", body, got)
+		}
+		mediaIn(r.fields["messages"])
+		responsesAsChat(r.fields)
+		messagesAsChat(r.fields)
+	})
+}
+
+func FuzzAnswer(f *testing.F) {
+	f.Add(`data: {"timings":{"cache_n":1},"usage":{"cache_read_input_tokens":2}}`)
+	f.Fuzz(func(t *testing.T, end string) { readAnswer([]byte(end)) })
+}

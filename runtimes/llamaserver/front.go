@@ -332,8 +332,8 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 	if err != nil {
 		return // the client went
 	}
-	defer s.release(sl)
 	defer s.idle(sl)
+	defer s.release(sl)
 	if s.take(ctx) != nil {
 		return
 	}

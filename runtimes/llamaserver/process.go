@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/url"
@@ -18,6 +19,9 @@ import (
 
 // Process is a llama-server that a front has started. It is started again when it ends by itself.
 type Process struct {
+	// Output takes what the server prints. Nil: this process's own.
+	Output io.Writer
+
 	args    *Arguments
 	port    int
 	slots   string
@@ -128,6 +132,9 @@ func (p *Process) once(first chan<- error) error {
 	line := p.args.command(p.port, p.slots)
 	cmd := exec.Command(line[0], line[1:]...)
 	cmd.Env, cmd.Stdout, cmd.Stderr = p.args.env, os.Stdout, os.Stderr
+	if p.Output != nil {
+		cmd.Stdout, cmd.Stderr = p.Output, p.Output
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
 	diesWithUs(cmd.SysProcAttr)
 	p.mu.Lock()

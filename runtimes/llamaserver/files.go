@@ -11,19 +11,23 @@ import (
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/state"
 )
 
-// learn finds out how a server lays out its slot files: with one cache, or with one of its own for sliding-window layers.
-func learn(file []byte) (state.FileFormat, error) {
-	one, err1 := state.LearnFile(file, 1)
-	two, err2 := state.LearnFile(file, 2)
-	switch {
-	case err1 == nil && err2 == nil:
-		return one, errors.New("a slot file can be read in two ways")
-	case err1 == nil:
-		return one, nil
-	case err2 == nil:
-		return two, nil
+// learn finds out how a server lays out its slot files: by how many caches with rows its model has.
+func learn(file []byte) (format state.FileFormat, err error) {
+	found := 0
+	for _, sections := range []int{1, 2, 0} {
+		f, e := state.LearnFile(file, sections)
+		switch {
+		case e == nil:
+			format = f
+			found++
+		case err == nil:
+			err = e
+		}
 	}
-	return one, err1
+	if found == 1 {
+		return format, nil
+	}
+	return format, errors.Join(err, fmt.Errorf("a slot file can be read in %d ways", found))
 }
 
 // saved is a slot on its way into the store.

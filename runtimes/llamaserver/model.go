@@ -120,6 +120,9 @@ func (id *identity) describe(file state.FileFormat) (kv.Descriptor, *layout, err
 	f := file.State
 	d, lay := id.desc, &layout{format: file}
 	d.Groups = []kv.Group{{Kind: kv.All}}
+	if file.Recurrent != nil {
+		return d, nil, errors.New("its layers are recurrent, at least some: the front does not know how to keep them yet")
+	}
 	if f.ExtBytes != 0 {
 		return d, nil, errors.New("a position of this model is more than one number")
 	}

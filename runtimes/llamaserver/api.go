@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 )
 
 // api speaks to a llama-server. Safe for concurrent use.
@@ -146,9 +147,14 @@ type slotAction struct {
 	Read     int64 `json:"n_read"`
 }
 
+// slotTime bounds what is done to a slot: a gigabyte takes about a second.
+const slotTime = 30 * time.Second
+
 // slot saves a slot into a file of the slot folder, or restores it from there. It waits until the slot is idle.
 func (a *api) slot(ctx context.Context, action string, slot int, file string) (s slotAction, err error) {
 	body, _ := json.Marshal(map[string]string{"filename": file})
+	ctx, cancel := context.WithTimeout(ctx, slotTime)
+	defer cancel()
 	return s, a.call(ctx, "/slots/"+strconv.Itoa(slot), url.Values{"action": {action}}, body, &s)
 }
 

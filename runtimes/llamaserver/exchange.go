@@ -18,6 +18,7 @@ type exchange struct {
 	status int
 	kept   []byte // of the answer
 	whole  bool   // the answer came to its end
+	sent   bool
 }
 
 type exchangeKey struct{}

@@ -126,26 +126,54 @@ func (s *served) put(ctx context.Context, m *db.Model, lay *layout, w *saved) ([
 	prompt := w.prompt
 	prompt.Tokens = slices.Clone(f.Tokens)
 	prompt.ScopeStart = min(prompt.ScopeStart, len(prompt.Tokens))
-	if first, end, whole := f.State.Sections[0].Range(); first != 0 || end != len(prompt.Tokens) || !whole {
-		return nil, fmt.Errorf("the slot has the positions [%d, %d), expected [0, %d)", first, end, len(prompt.Tokens))
-	}
-	sections := sectionsOf(f.State)
-	if lay.window > 0 {
-		for _, c := range f.Checkpoints {
-			if c.State == nil || c.Tokens <= 0 || c.Tokens >= int64(len(prompt.Tokens)) {
-				continue
+	for i := range f.State.Sections {
+		first, end, whole := f.State.Sections[i].Range()
+		if i == windowSection {
+			if end != len(prompt.Tokens) || !whole {
+				return nil, fmt.Errorf("of the window layers the slot has the positions [%d, %d), expected the last ones before %d", first, end, len(prompt.Tokens))
 			}
-			part := slices.Clone(sections)
-			part[windowSection] = &c.State.Sections[0]
-			if first, end, whole := part[windowSection].Range(); !whole || end != int(c.Tokens) || first > max(0, end-lay.window) {
-				continue
-			}
-			if err := s.putRows(ctx, m, prompt.Prefix(int(c.Tokens)), lay.rows(part)); err != nil {
-				return nil, err
-			}
+		} else if first != 0 || end != len(prompt.Tokens) || !whole {
+			return nil, fmt.Errorf("the slot has the positions [%d, %d), expected [0, %d)", first, end, len(prompt.Tokens))
 		}
 	}
-	return prompt.Tokens, s.putRows(ctx, m, prompt, lay.rows(sections))
+	if err := lay.checkState(f.Recurrent, len(prompt.Tokens)); err != nil {
+		return nil, err
+	}
+	for _, c := range f.Checkpoints { // each has what the slot has no more: the window, or the state, at another place
+		n := int(c.Tokens)
+		if n <= 0 || n >= len(prompt.Tokens) {
+			continue
+		}
+		sections, recurrent := sectionsOf(f.State), c.Recurrent
+		if lay.window > 0 {
+			if c.State == nil || len(c.State.Sections) != 1 {
+				continue
+			}
+			sections[windowSection] = &c.State.Sections[0]
+			if first, end, whole := sections[windowSection].Range(); !whole || end != n || first > max(0, n-lay.window) {
+				continue
+			}
+		}
+		if lay.checkState(recurrent, n) != nil {
+			continue
+		}
+		if err := s.putRows(ctx, m, prompt.Prefix(n), lay.rows(sections, recurrent, n)); err != nil {
+			return nil, err
+		}
+	}
+	return prompt.Tokens, s.putRows(ctx, m, prompt, lay.rows(sectionsOf(f.State), f.Recurrent, len(prompt.Tokens)))
+}
+
+// checkState refuses a recurrent state that is not that after n tokens.
+func (lay *layout) checkState(part []byte, n int) error {
+	if lay.format.Recurrent == nil {
+		return nil
+	}
+	pos, err := lay.format.Recurrent.Parse(part)
+	if err == nil && pos+1 != n {
+		err = fmt.Errorf("the recurrent state is that after %d tokens, expected %d", pos+1, n)
+	}
+	return err
 }
 
 func (s *served) putRows(ctx context.Context, m *db.Model, prompt kv.Prompt, rows kv.Rows) error {
@@ -202,9 +230,12 @@ func (s *served) restoreTokens(ctx context.Context, match *db.Match, lay *layout
 	}
 	defer f.close()
 	file, _ := lay.format.Build(f.bytes(), plan)
-	got, err := match.Restore(ctx, lay.rows(sectionsOf(file.State)))
+	got, err := match.Restore(ctx, lay.rows(sectionsOf(file.State), file.Recurrent, n))
 	if err != nil || got.Tokens < n {
 		return got.Tokens, 0, err
+	}
+	if err := lay.checkState(file.Recurrent, n); err != nil {
+		return 0, 0, err
 	}
 	for _, c := range file.Checkpoints { // it has the rows of the window section
 		for layer := range c.State.Sections[0].Layers() {

@@ -332,8 +332,21 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 	if err != nil {
 		return // the client went
 	}
-	defer s.idle(sl)
-	defer s.release(sl)
+	x := &exchange{first: make(chan struct{})}
+	defer func() {
+		if x.sent && !x.whole { // the client has gone, and the server may still be at work
+			f.work.Add(1)
+			go func() {
+				defer f.work.Done()
+				s.stopped(sl)
+				s.release(sl)
+				s.idle(sl)
+			}()
+			return
+		}
+		s.release(sl)
+		s.idle(sl)
+	}()
 	if s.take(ctx) != nil {
 		return
 	}
@@ -362,7 +375,7 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 		body = req.with(fields...)
 	}
 	setBody(r, body)
-	x := &exchange{first: make(chan struct{}), header: p.header()}
+	x.header, x.sent = p.header(), true
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -150,7 +150,7 @@ func (r *rig) saved() {
 	s := r.front.servedFor("")
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		s.mu.Lock()
-		open := len(s.pending) > 0
+		open := len(s.pending) > 0 || len(s.turn) > 0
 		for _, sl := range s.slots {
 			open = open || sl.busy || sl.unsaved
 		}

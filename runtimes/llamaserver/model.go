@@ -120,8 +120,8 @@ func (id *identity) describe(file state.FileFormat) (kv.Descriptor, *layout, err
 	f := file.State
 	d, lay := id.desc, &layout{format: file}
 	d.Groups = []kv.Group{{Kind: kv.All}}
-	if file.Recurrent != nil {
-		return d, nil, errors.New("its layers are recurrent, at least some: the front does not know how to keep them yet")
+	if file.Recurrent != nil && len(f.Sections) > 1 {
+		return d, nil, errors.New("the model has recurrent layers beside sliding windows")
 	}
 	if f.ExtBytes != 0 {
 		return d, nil, errors.New("a position of this model is more than one number")
@@ -163,6 +163,11 @@ func (id *identity) describe(file state.FileFormat) (kv.Descriptor, *layout, err
 			layer++
 		}
 	}
+	if file.Recurrent != nil { // the state is that after one token, and cannot be cut
+		d.Groups = append(d.Groups, kv.Group{Kind: kv.StateAt})
+		d.Tensors = append(d.Tensors, kv.Tensor{Layer: layer, Role: kv.RoleState, DType: kv.Bytes, Group: len(d.Groups) - 1})
+		d.StateFormat += " recurrent " + file.Recurrent.String()
+	}
 	if d.Rotated {
 		d.StateFormat += " rotated by " + strings.Join(rotated, ", ")
 	} else if !f.HasRotation {
@@ -171,13 +176,19 @@ func (id *identity) describe(file state.FileFormat) (kv.Descriptor, *layout, err
 	return d, lay, nil
 }
 
-// rows describes the memory of a state in the order of the descriptor's tensors. Sections that are nil are left out.
-func (lay *layout) rows(sections []*state.Section) kv.Rows {
-	out := make(kv.Rows, len(lay.planes))
+// rows describes the memory of a state in the order of the descriptor's tensors: that of the sections, and, where the model has recurrent
+// layers, of their state after n tokens; nil: there is none.
+func (lay *layout) rows(sections []*state.Section, recurrent []byte, n int) kv.Rows {
+	out := make(kv.Rows, len(lay.planes), len(lay.planes)+1)
 	for i, p := range lay.planes {
-		if s := sections[p.section]; s != nil {
-			out[i] = s.Rows(p.layer, p.role)
-		}
+		out[i] = sections[p.section].Rows(p.layer, p.role)
+	}
+	switch {
+	case lay.format.Recurrent == nil:
+	case recurrent == nil:
+		out = append(out, kv.TensorRows{})
+	default:
+		out = append(out, kv.Packed(n, 1, recurrent))
 	}
 	return out
 }
@@ -222,3 +233,7 @@ func (lay *layout) again(n int) int {
 	}
 	return 0
 }
+
+// rolls reports whether a slot can go back to any place of what it holds. Where there are windows or recurrent layers, it goes back to
+// checkpoints that the server may have made.
+func (lay *layout) rolls() bool { return lay.window == 0 && lay.format.Recurrent == nil }

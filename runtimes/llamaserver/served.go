@@ -269,8 +269,8 @@ func (s *served) begin(ctx context.Context, m *db.Model, lay *layout, sl *slot, 
 		if sl.unsaved {
 			s.save(ctx, sl)
 		}
-		if lay.window > 0 {
-			p.held = 0 // the window before that place is gone, but for what checkpoints the server may have
+		if !lay.rolls() {
+			p.held = 0
 		}
 	}
 	s.saveOthers(ctx, keep)
@@ -355,6 +355,34 @@ func (s *served) launched(ctx context.Context, sl *slot, answering <-chan struct
 			}
 		}
 	}
+}
+
+// stopTime is how long a server may take to see that a client has gone.
+const stopTime = 10 * time.Second
+
+// stopped waits until the server works in a slot no more whose client has gone. What is done to a slot at work is put off by the server, for
+// as long as it likes.
+func (s *served) stopped(sl *slot) {
+	ctx, cancel := context.WithTimeout(s.front.ctx, stopTime)
+	defer cancel()
+	for pause := 2 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		list, err := s.api.slots(ctx)
+		if err != nil || s.gone.Load() {
+			break
+		}
+		for _, st := range list {
+			if st.ID == sl.id && !st.Processing {
+				return
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sl.forget()
 }
 
 // finished compares what the server reused with what it was given.

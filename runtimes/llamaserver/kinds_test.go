@@ -1,0 +1,68 @@
+package llamaserver
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/dormousekv/dormouse/internal/gguf/ggufgen"
+)
+
+// Every kind of cache comes back after a kill: at the end of what was computed, and where another conversation departs.
+func TestKindsOfCaches(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		model []byte
+		args  []string
+		// departs says that a prompt which goes on differently before the end is helped, too.
+		departs bool
+	}{
+		{"attention", nil, nil, true},
+		{"quantized", ggufgen.WithText(ggufgen.LLaMA(1, 2, 64)), []string{"-ctk", "q8_0", "-ctv", "q8_0", "-fa", "on"}, true},
+		{"without flash attention", nil, []string{"-fa", "off"}, true},
+		{"streams", nil, []string{"--no-kv-unified"}, true},
+		{"slots keep", nil, []string{"--cache-ram", "0"}, true},
+		{"windows", ggufgen.WithText(ggufgen.Gemma3(1, 6, 32, 64)), nil, false},
+		{"latents", ggufgen.WithText(ggufgen.DeepSeek2(1, 2)), nil, true},
+		{"hybrid", ggufgen.WithText(ggufgen.FalconH1(1, 2)), nil, false},
+		{"recurrent", ggufgen.WithText(ggufgen.Mamba(1, 2)), nil, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			args := append([]string{"-c", "2048", "-np", "2"}, c.args...)
+			if c.model != nil {
+				path := filepath.Join(t.TempDir(), "model.gguf")
+				if err := os.WriteFile(path, c.model, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				args = append(args, "-m", path)
+			}
+			r := start(t, Options{}, args...)
+			tokens := make([]int, 300)
+			for i := range tokens {
+				tokens[i] = 3 + i*i%50
+			}
+			body := object{"prompt": tokens, "n_predict": 4, "temperature": 0}
+			if got := r.ask("/completion", body); got.status != 200 || !strings.HasPrefix(got.header, "miss") {
+				t.Fatalf("the first answer is %d %s %s", got.status, got.header, got.body)
+			}
+			r.saved()
+			r.killServer()
+			body["prompt"] = append(tokens[:300:300], 7, 8, 9)
+			got := r.ask("/completion", body)
+			if !strings.HasPrefix(got.header, "hit") || got.a.cached < 290 {
+				t.Errorf("of a prompt that goes on %d tokens were reused (%s)", got.a.cached, got.header)
+			}
+			r.saved()
+			r.killServer()
+			body["prompt"] = append(tokens[:200:200], 7, 8, 9)
+			got = r.ask("/completion", body)
+			if c.departs && (!strings.HasPrefix(got.header, "hit") || got.a.cached < 200) {
+				t.Errorf("of a prompt that departs %d tokens were reused (%s)", got.a.cached, got.header)
+			}
+			if n := r.front.Figures().Unused; n > 0 {
+				t.Errorf("%d tokens were restored for nothing", n)
+			}
+		})
+	}
+}

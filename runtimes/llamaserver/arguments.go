@@ -214,9 +214,7 @@ func (a *Arguments) take(f argument) (err error) {
 	case "--ssl-key-file", "LLAMA_ARG_SSL_KEY_FILE":
 		a.Key = f.value()
 	case "--lora":
-		for _, file := range strings.Split(f.value(), ",") {
-			a.Adapters = append(a.Adapters, file)
-		}
+		a.Adapters = append(a.Adapters, strings.Split(f.value(), ",")...)
 	case "--lora-scaled":
 		for _, one := range strings.Split(f.value(), ",") {
 			file, _, _ := strings.Cut(one, ":")

@@ -17,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/quant"
 )
 
@@ -298,13 +297,4 @@ func nowhere(t *testing.T) *url.URL {
 		t.Fatal(err)
 	}
 	return u
-}
-
-func storeStats(t testing.TB, r *rig) db.Stats {
-	t.Helper()
-	st, err := r.front.Store().Stats()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return st
 }

@@ -90,7 +90,7 @@ func parseRequest(e endpoint, body []byte) (*request, error) {
 	}
 	var n float64
 	switch {
-	case r.bool("cache_prompt", true) == false:
+	case !r.bool("cache_prompt", true):
 		return nil, passOff
 	case r.has("id_slot"):
 		return nil, passSlot

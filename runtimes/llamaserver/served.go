@@ -298,7 +298,9 @@ func (s *served) begin(ctx context.Context, m *db.Model, lay *layout, sl *slot, 
 		p.held = 0
 		return p
 	}
-	p.restored = n
+	if p.restored = n; n > 0 {
+		s.costs.restored(p.lookup+p.load, n)
+	}
 	return p
 }
 

@@ -120,7 +120,9 @@ func (b *browser) seen() []string {
 
 func (b *browser) do(t *testing.T, actions ...chromedp.Action[chromedp.Void]) {
 	t.Helper()
-	if err := chromedp.Do(b.ctx, actions...); err != nil {
+	ctx, stop := context.WithTimeout(b.ctx, 2*time.Minute) // what never comes is an error, not a test that hangs
+	defer stop()
+	if err := chromedp.Do(ctx, actions...); err != nil {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		t.Fatalf("%v; %q", err, b.wrong)
@@ -258,7 +260,7 @@ func tile(name string) string { return fmt.Sprintf(".tile[data-tile=%q] .under",
 // sane are laws of every state of the page: nothing is wider than the screen, boxes lie in their parents' width, a name is text.
 func sane(t *testing.T, b *browser, models int) {
 	t.Helper()
-	if over := eval[int](t, b, "document.documentElement.scrollWidth - window.innerWidth"); over > 0 {
+	if over := eval[int](t, b, "document.documentElement.scrollWidth - document.documentElement.clientWidth"); over > 0 {
 		t.Errorf("the page is %d pixels wider than the screen", over)
 	}
 	if n := eval[int](t, b, "[...document.querySelectorAll('#models tbody tr')].length"); n != models {

@@ -156,10 +156,11 @@ func (f *forest) read(ctx context.Context, t *Tree, blocks iter.Seq2[db.Block, e
 		if b.Scope.IsShared() {
 			t.Shared += b.Bytes
 		}
-		if n := len(f.recs); n > 0 && last == b.Key {
+		if n := len(f.recs); n > 0 && last == b.Key && (t.TooMany || f.recs[n-1].model == number) {
 			f.recs[n-1].own += b.Bytes // another group of the same block
 			continue
 		}
+		last = b.Key
 		if int64(len(f.recs)) >= most {
 			t.TooMany = true
 		}
@@ -170,10 +171,8 @@ func (f *forest) read(ctx context.Context, t *Tree, blocks iter.Seq2[db.Block, e
 		m.Used = later(m.Used, b.Used)
 		t.LastUsed = later(t.LastUsed, b.Used)
 		if t.TooMany {
-			last = b.Key
 			continue
 		}
-		last = b.Key
 		f.recs = append(f.recs, rec{
 			key: binary.BigEndian.Uint64(b.Key[:]), parent: binary.BigEndian.Uint64(b.Parent[:]), own: b.Bytes,
 			first: uint32(b.First), tokens: uint32(b.Tokens), used: minutes(b.Used), hits: b.Hits, kid: -1, next: -1,

@@ -53,7 +53,9 @@ func wood(r *rand.Rand, models, n int, fork float64) (list []db.ModelStats, bloc
 			m.Bytes += b.Bytes
 		}
 	}
-	slices.SortFunc(blocks, func(a, b db.Block) int { return cmp.Or(bytes.Compare(a.Key[:], b.Key[:]), cmp.Compare(a.Group, b.Group)) })
+	slices.SortFunc(blocks, func(a, b db.Block) int {
+		return cmp.Or(bytes.Compare(a.Key[:], b.Key[:]), cmp.Compare(a.Group, b.Group))
+	})
 	return list, blocks
 }
 

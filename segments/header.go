@@ -13,7 +13,7 @@ import (
 // RestoreHeader writes the header of a segment once more that an earlier process began and may not have synced: a power cut can
 // have taken it, or torn it, and left records. live are those that must stay readable; what they say of themselves, with the
 // descriptor that known has for their model, is all that a header holds. Where the header is sound, or the file sealed, nothing
-// is done, and live is not asked; nor is anything where no header fits to the records. Call it before [Set.SealRecovered],
+// is done, and live is not asked; nor is anything where nothing lives there, or no header fits to the records, which is logged. Call it before [Set.SealRecovered],
 // which syncs; what an earlier [Set.Scan] returned is to be asked for again if there is a header now.
 func (s *Set) RestoreHeader(id uint64, live func() []Loc, known func(kv.Fingerprint) (kv.Descriptor, bool)) (restored bool, err error) {
 	if err := s.writable(); err != nil {
@@ -34,7 +34,12 @@ func (s *Set) RestoreHeader(id uint64, live func() []Loc, known func(kv.Fingerpr
 	if !lost {
 		return false, nil
 	}
-	head, err := s.headerOf(id, size, live(), known)
+	locs := live()
+	if len(locs) == 0 { // the process was killed while it began the segment: nothing is lost
+		s.o.Logger.Debug("a segment that holds nothing has no header", "file", g.path)
+		return false, nil
+	}
+	head, err := s.headerOf(id, size, locs, known)
 	if err != nil && !errors.Is(err, errNoHeader) {
 		return false, err
 	}

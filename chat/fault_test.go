@@ -6,8 +6,10 @@ import (
 	"iter"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/dormousekv/dormouse/chat"
+	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/internal/hashed"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -232,5 +234,49 @@ func TestLeftOut(t *testing.T) {
 	for _, o := range []chat.Options{{Ring: 101}, {Facts: 101}, {Facts: 50, Ring: 51}} {
 		_, err := r.h.Open(ctx, "too much", o)
 		r.want(err, chat.ErrOptions)
+	}
+}
+
+// A turn takes back the sequence, and the cells, that a Warm has between two slices, which has lost nothing by it.
+func TestWarmGivesWay(t *testing.T) {
+	for name, o := range map[string]hashed.Options{"sequences": {Cells: 3000, Sequences: 3}, "cells": {Cells: 1200, Sequences: 8}} {
+		r := newRoom(t, o)
+		c := r.conversation("a", chat.Options{Facts: 10, Ring: 400, Reserve: 140})
+		turn := r.begin(c, tokens(1, 200), chat.BeginOptions{})
+		if _, err := turn.Logits(ctx); err != nil {
+			t.Fatal(err)
+		}
+		prompt := tokens(2, o.Cells-201)
+		under, decodes := make(chan struct{}), 0
+		r.rt.before(func(call string) error {
+			if call == "decode" {
+				if decodes++; decodes == 2 {
+					close(under)
+				}
+				time.Sleep(2 * time.Millisecond) // whoever waits for the host for so long is the next to have it
+			}
+			return nil
+		})
+		warmed := make(chan error)
+		go func() { warmed <- r.h.Warm(ctx, "w", prompt) }()
+		<-under
+		bs, err := turn.Fork(ctx, 1)
+		for range 30 { // with what it has, there is no room for all of them
+			if err == nil {
+				err = turn.Advance(ctx, bs, [][]kv.Token{tokens(3, 4)})
+			}
+		}
+		r.check(err)
+		result := <-warmed
+		r.rt.before(nil)
+		r.check(turn.Abort(ctx))
+		m, err := r.rt.Model().Match(ctx, kv.Prompt{Tokens: prompt}, db.MatchOptions{})
+		r.check(err)
+		if got := m.Tokens(); got < 256 || got < len(prompt) && !errors.Is(result, kv.ErrFull) || got == len(prompt) && result != nil {
+			t.Errorf("%s: Warm beside a turn that needs all: %v, and %d of %d tokens are stored", name, result, got, len(prompt))
+		}
+		r.check(m.Close())
+		r.check(r.h.Warm(ctx, "w", prompt))
+		r.close()
 	}
 }

@@ -30,6 +30,8 @@ type Host struct {
 	closed    bool
 	tidier    bool // the goroutine that rewrites between turns is there
 	tidySlice int  // what it computes at a time
+	warms     []*warming
+	warmBusy  bool // one of them is at work: none gives anything back
 	done      sync.WaitGroup
 	stop      context.CancelFunc
 	ctx       context.Context
@@ -195,8 +197,8 @@ func (h *Host) release(seq int) error {
 	return err
 }
 
-// parkOldest frees some of the cache: it parks the idle conversation that was used longest ago, or else has keep give what it can. It says
-// whether there was something.
+// parkOldest frees some of the cache: it parks the idle conversation that was used longest ago, or else takes what a Warm has, or a rewrite
+// that waits for the end of a turn, or else has keep give what it can. It says whether there was something.
 func (h *Host) parkOldest(keep *Conversation) bool {
 	var oldest *Conversation
 	for _, c := range h.open {
@@ -205,10 +207,21 @@ func (h *Host) parkOldest(keep *Conversation) bool {
 		}
 	}
 	if oldest == nil {
-		return keep != nil && keep.give()
+		return h.cool() || h.dropRewrite(keep) || keep != nil && keep.give()
 	}
 	oldest.park()
 	return true
+}
+
+// dropRewrite gives up a rewrite of a conversation other than keep, of which a turn is open, and says whether there was one.
+func (h *Host) dropRewrite(keep *Conversation) bool {
+	for _, c := range h.open {
+		if c != keep && c.re != nil && !c.stepping {
+			c.dropRewrite()
+			return true
+		}
+	}
+	return false
 }
 
 // steps decodes one batch. If the cache is full, idle conversations other than keep are parked.
@@ -256,47 +269,4 @@ func (h *Host) check(tokens []kv.Token) error {
 		}
 	}
 	return nil
-}
-
-// Warm computes a prompt between turns, stores it, and pins it under a name: a system prompt, say, that conversations will begin with whose
-// [Options].User is empty.
-func (h *Host) Warm(ctx context.Context, name string, prompt []kv.Token) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closed {
-		return ErrClosed
-	}
-	if err := h.check(prompt); err != nil {
-		return err
-	}
-	h.done.Add(1) // Close waits: the runtime is somebody else's afterwards
-	defer h.done.Done()
-	p := kv.Prompt{Tokens: prompt}
-	seq, err := h.acquire(nil)
-	if err != nil {
-		return err
-	}
-	defer h.release(seq)
-	n, err := h.loadRows(ctx, nil, p, seq, []kv.Range{{Start: 0, End: len(prompt)}})
-	if err != nil {
-		return err
-	}
-	for at := n; at < len(prompt); {
-		end := min(at+slice, len(prompt))
-		if _, _, err := h.decode(ctx, nil, seq, at, prompt[at:end], false); err != nil {
-			return err
-		}
-		at = end
-		h.mu.Unlock() // a turn goes first
-		h.mu.Lock()
-		if h.closed {
-			return ErrClosed
-		}
-	}
-	if n < len(prompt) {
-		if err := h.rt.Store(ctx, p, seq, kv.Range{Start: n, End: len(prompt)}); err != nil {
-			return err
-		}
-	}
-	return h.model.SetRef(ctx, name, p, db.RefOptions{Pinned: true})
 }

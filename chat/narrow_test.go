@@ -96,6 +96,25 @@ func TestOwnRewriteGivesWay(t *testing.T) {
 	}
 }
 
+// A turn goes before the rewrites of other conversations, too, also where a turn of theirs is open.
+func TestOtherRewriteGivesWay(t *testing.T) {
+	n := newNarrow(t, hashed.Options{Cells: 500, Sequences: 4}, Options{Facts: 8, Ring: 42, Reserve: 8, Policy: Recent(0)})
+	n.turn(n.c, 4, 8)
+	n.turn(n.c, 4, 8)
+	n.c.rewrite = mergedFacts
+	n.h.tidySlice = 8
+	n.h.tidySome()
+	n.h.tidier = true
+	if n.c.re == nil || n.c.re.rows == 0 {
+		t.Fatal("no rewrite is under way")
+	}
+	first := n.begin(n.c, 4, 8)
+	other, err := n.h.Open(ctx, "other", n.opts)
+	n.check(err)
+	n.turn(other, 4, 8)
+	n.check(first.Commit(ctx))
+}
+
 // Where old and new rows do not fit beside each other, the old ones go: they are stored.
 func TestRewriteInOneRing(t *testing.T) {
 	n := newNarrow(t, hashed.Options{Cells: 56, Sequences: 4}, Options{Facts: 8, Ring: 40, Reserve: 8})

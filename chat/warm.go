@@ -1,0 +1,83 @@
+package chat
+
+import (
+	"context"
+	"slices"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// warming is the sequence of a Warm; -1 if it has none: a turn that needs it takes it between two slices.
+type warming struct{ seq int }
+
+// cool takes what a Warm has computed out of the cache, and says whether there was something. It is stored.
+func (h *Host) cool() bool {
+	if h.warmBusy {
+		return false
+	}
+	for _, w := range h.warms {
+		if w.seq >= 0 {
+			_ = h.release(w.seq) // a sequence that the runtime does not empty is not handed out again
+			w.seq = -1
+			return true
+		}
+	}
+	return false
+}
+
+// Warm computes a prompt between turns, stores it, and pins it under a name: a system prompt, say, that conversations will begin with whose
+// [Options].User is empty. Turns go first: where one needs the room, Warm loads again what it had computed, or returns kv.ErrFull if there is no
+// room for it; called again, it goes on from there.
+func (h *Host) Warm(ctx context.Context, name string, prompt []kv.Token) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return ErrClosed
+	}
+	if err := h.check(prompt); err != nil {
+		return err
+	}
+	h.done.Add(1) // Close waits: the runtime is somebody else's afterwards
+	defer h.done.Done()
+	w := &warming{seq: -1}
+	h.warms = append(h.warms, w)
+	h.warmBusy = true
+	defer func() {
+		h.warmBusy = false
+		h.warms = slices.DeleteFunc(h.warms, func(x *warming) bool { return x == w })
+		if w.seq >= 0 {
+			_ = h.release(w.seq)
+		}
+	}()
+	p := kv.Prompt{Tokens: prompt}
+	for at := 0; at < len(prompt); {
+		if w.seq < 0 {
+			seq, err := h.acquire(nil)
+			if err != nil {
+				return err
+			}
+			w.seq = seq
+			if at, err = h.loadRows(ctx, nil, p, seq, whole(len(prompt))); err != nil {
+				return err
+			}
+			continue
+		}
+		end := min(at+slice, len(prompt))
+		if _, _, err := h.decode(ctx, nil, w.seq, at, prompt[at:end], false); err != nil {
+			return err
+		}
+		if err := h.rt.Store(ctx, p, w.seq, kv.Range{Start: at, End: end}); err != nil {
+			return err
+		}
+		at = end
+		h.warmBusy = false
+		h.mu.Unlock() // a turn goes first
+		h.mu.Lock()
+		if h.closed {
+			return ErrClosed
+		}
+		h.warmBusy = true
+	}
+	return h.model.SetRef(ctx, name, p, db.RefOptions{Pinned: true})
+}

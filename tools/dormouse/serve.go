@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dormousekv/dormouse/obs"
 	"github.com/dormousekv/dormouse/obs/page"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver"
 )
@@ -98,8 +99,9 @@ func (o *options) serve(ctx context.Context, command []string) (err error) {
 	}
 	defer control.close()
 	look := page.New(page.Options{Title: "llama-server", Store: front.Store, Front: front.Figures, Anywhere: o.allowRemote})
+	measure := obs.Handler(obs.Options{Store: front.Store, Front: front.Figures})
 	web := &http.Server{
-		Handler: handler(front, look), ReadHeaderTimeout: time.Minute, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+		Handler: o.handler(front, look, measure), ReadHeaderTimeout: time.Minute, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 	}
 	ended := make(chan error, 1)
 	go func() {
@@ -141,9 +143,16 @@ func (o *options) serve(ctx context.Context, command []string) (err error) {
 }
 
 // handler serves what is the front's own under /dormouse/, and all else as the server does.
-func handler(front *llamaserver.Front, look *page.Page) http.Handler {
+func (o *options) handler(front *llamaserver.Front, look *page.Page, measure http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", front)
 	mux.Handle("/dormouse/", http.StripPrefix("/dormouse", look))
+	mux.HandleFunc("/dormouse/metrics", func(w http.ResponseWriter, r *http.Request) {
+		if !o.allowRemote && !page.Local(r) {
+			http.Error(w, "the metrics are for the machine that they are of; see --page-for-all", http.StatusForbidden)
+			return
+		}
+		measure.ServeHTTP(w, r)
+	})
 	return mux
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -37,16 +38,17 @@ const maxAnswer = 64 << 20
 
 // call sends a request and decodes its answer; body nil: a GET.
 func (a *api) call(ctx context.Context, path string, query url.Values, body []byte, answer any) error {
-	method := http.MethodGet
-	var r io.Reader
-	if body != nil {
-		method, r = http.MethodPost, bytes.NewReader(body)
-	}
-	if a.model != "" {
+	if a.model != "" { // a router takes the model from the query of a GET, and from the body of a POST
 		if query == nil {
 			query = url.Values{}
 		}
 		query.Set("model", a.model)
+		body = withModel(body, a.model)
+	}
+	method := http.MethodGet
+	var r io.Reader
+	if body != nil {
+		method, r = http.MethodPost, bytes.NewReader(body)
 	}
 	u := a.base.JoinPath(path)
 	u.RawQuery = query.Encode()
@@ -211,4 +213,40 @@ func (a *api) compute(ctx context.Context, slot int, tokens []int32) error {
 // erase empties a slot.
 func (a *api) erase(ctx context.Context, slot int) error {
 	return a.call(ctx, "/slots/"+strconv.Itoa(slot), url.Values{"action": {"erase"}}, []byte("{}"), nil)
+}
+
+// withModel is a JSON object with the field that tells a router its model.
+func withModel(body []byte, model string) []byte {
+	var fields map[string]json.RawMessage
+	if body == nil || json.Unmarshal(body, &fields) != nil || fields["model"] != nil {
+		return body
+	}
+	fields["model"], _ = json.Marshal(model)
+	out, err := json.Marshal(fields)
+	if err != nil {
+		return body
+	}
+	return out
+}
+
+// startedWith is with which arguments a router starts the server of a model.
+func (a *api) startedWith(ctx context.Context) ([]string, error) {
+	var out struct {
+		Data []struct {
+			ID      string   `json:"id"`
+			Aliases []string `json:"aliases"`
+			Status  struct {
+				Args []string `json:"args"`
+			} `json:"status"`
+		} `json:"data"`
+	}
+	if err := a.call(ctx, "/v1/models", nil, nil, &out); err != nil {
+		return nil, err
+	}
+	for _, m := range out.Data {
+		if (m.ID == a.model || slices.Contains(m.Aliases, a.model)) && len(m.Status.Args) > 0 {
+			return m.Status.Args, nil
+		}
+	}
+	return nil, fmt.Errorf("the router does not say with which arguments it starts %q", a.model)
 }

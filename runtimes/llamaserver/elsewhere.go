@@ -23,8 +23,11 @@ func (s *served) avoid(ctx context.Context, sl *slot) {
 	working := map[int]bool{}
 	for _, st := range list {
 		working[st.ID] = st.Processing
-		if st.ID < len(s.slots) && (st.Processing || st.Tokens < len(s.slots[st.ID].prompt.Tokens)) && !s.slots[st.ID].busy {
-			s.slots[st.ID].forget()
+		if st.ID >= len(s.slots) {
+			continue
+		}
+		if had := s.slots[st.ID]; (!had.busy || had == sl) && (st.Processing || st.Tokens < len(had.prompt.Tokens)) {
+			had.forget()
 		}
 	}
 	if !working[sl.id] {

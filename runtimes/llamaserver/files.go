@@ -83,6 +83,8 @@ func (s *served) save(ctx context.Context, sl *slot) {
 		}()
 		tokens, err := s.put(context.Background(), m, lay, w)
 		switch {
+		case errors.Is(err, errOtherTokens) && s.watch: // somebody else's
+			s.log.Debug("a slot was used by others", "slot", sl.id)
 		case errors.Is(err, errOtherTokens):
 			s.mu.Lock()
 			s.otherwise[e] = true

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,8 +24,8 @@ type served struct {
 	folder *slotFolder
 	log    *slog.Logger
 	front  *Front
-	keeps  bool // idle slots keep their contents
-	watch  bool // others than the front use the slots
+	args   *Arguments // of the server; of a router, those of the server that it starts for the model
+	watch  bool       // slots change without the front: others use the server, or it is started and ended by a router
 	turn   chan struct{}
 	costs  costs
 	puts   chan struct{} // how many saved slots may wait to be stored
@@ -51,7 +53,7 @@ type served struct {
 
 func newServed(f *Front, a *api) *served {
 	return &served{
-		api: a, front: f, folder: f.folder, log: f.log, keeps: f.args.KeepsIdle, watch: f.o.Attach != "",
+		api: a, front: f, folder: f.folder, log: f.log, args: f.args, watch: f.o.Attach != "" || f.args.Router,
 		turn: make(chan struct{}, 1), prepared: make(chan struct{}), puts: make(chan struct{}, 2), otherwise: map[endpoint]bool{},
 	}
 }
@@ -66,25 +68,34 @@ func (s *served) prepare(ctx context.Context) error {
 		return err
 	}
 	s.mu.Lock()
-	s.name, s.context, s.usable = p.ModelAlias, p.Defaults.Context, p.TotalSlots
+	s.name, s.context, s.usable = filepath.Base(p.ModelAlias), p.Defaults.Context, p.TotalSlots
 	for i := len(s.slots); i < p.TotalSlots; i++ {
 		s.slots = append(s.slots, &slot{id: i})
 	}
 	s.grant()
 	s.mu.Unlock()
+	if s.api.model != "" {
+		command, err := s.api.startedWith(ctx)
+		if err == nil {
+			s.args, err = ParseArguments(command, s.front.args.env)
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %w", passModel, err)
+		}
+	}
 	switch {
-	case s.front.args.Refused != "":
-		return fmt.Errorf("%w: %s", passArgs, s.front.args.Refused)
+	case s.args.Refused != "":
+		return fmt.Errorf("%w: %s", passArgs, s.args.Refused)
 	case p.TotalSlots == 0:
 		return fmt.Errorf("%w: the server has none", passSlots)
 	}
 	var list []loraAdapter
-	if len(s.front.args.Adapters) > 0 || s.front.o.Attach != "" || s.front.args.Router { // it waits for a server that is at work
+	if len(s.args.Adapters) > 0 || s.front.o.Attach != "" { // it waits for a server that is at work
 		if list, err = s.api.adapters(ctx); err != nil && !unsupported(err) {
 			return err
 		}
 	}
-	id, err := identify(ctx, p, s.front.args.Rows+s.front.o.Variant, list, s.front.o.Memo)
+	id, err := identify(ctx, p, strings.TrimSpace(s.args.Rows+" "+s.front.o.Variant), list, s.front.o.Memo)
 	if err != nil {
 		return fmt.Errorf("%w: %w", passModel, err)
 	}
@@ -93,7 +104,7 @@ func (s *served) prepare(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", passStore, err)
 	}
 	// How slot files look is remembered by what the server was started with: then nothing needs to be computed to see it.
-	note := formatNote(s.front.args, p)
+	note := formatNote(s.args, p)
 	m, lay, err := recall(store, id, note)
 	if err != nil {
 		s.log.Warn("reading how slot files look", "err", err)
@@ -326,7 +337,7 @@ func (s *served) begun(sl *slot, prompt kv.Prompt, e endpoint) {
 	defer s.mu.Unlock()
 	sl.prompt, sl.endpoint = prompt, e
 	sl.unsaved = true
-	if !s.keeps {
+	if !s.args.KeepsIdle {
 		for _, other := range s.slots {
 			if other != sl && !other.busy {
 				other.forget()

@@ -146,7 +146,13 @@ func (r *rig) settled() {
 // saved waits until all slots are saved and stored.
 func (r *rig) saved() {
 	r.t.Helper()
-	s := r.front.servedFor("")
+	r.savedOf("")
+}
+
+// savedOf is saved for a model of a router.
+func (r *rig) savedOf(model string) {
+	r.t.Helper()
+	s := r.front.servedFor(model)
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		s.mu.Lock()
 		open := len(s.pending) > 0 || len(s.turn) > 0

@@ -59,6 +59,9 @@ debian_unstable() {
   cat >"$new/llama-server" <<'SH'
 #!/bin/sh
 here=$(dirname "$(readlink -f "$0")")
+if [ "$(cat "$here/interpreter" 2>/dev/null)" = "$here" ]; then # a program of its own, that a router can start again
+  LD_LIBRARY_PATH=$here exec "$here/llama-server.bin" "$@"
+fi
 exec "$here/ld-linux-x86-64.so.2" --argv0 llama-server --library-path "$here" "$here/llama-server.bin" "$@"
 SH
   chmod +x "$new/llama-server"
@@ -88,9 +91,22 @@ SH
   keep "$new" "$server" "PyPI $name $version"
 }
 
+# A router starts servers by its own program, which is the loader unless the program names it.
+names_its_loader() {
+  local server=$1
+  [ "$(cat "$server/interpreter" 2>/dev/null)" != "$server" ] || return 0
+  command -v patchelf >/dev/null || apt-get install -y -q patchelf >/dev/null 2>&1 || { apt-get update -q && apt-get install -y -q patchelf; } >/dev/null 2>&1 ||
+    skipped "no patchelf: this llama-server cannot be a router" || return 0
+  patchelf --set-interpreter "$server/ld-linux-x86-64.so.2" "$server/llama-server.bin"
+  echo "$server" >"$server/interpreter"
+}
+
 servers=()
 # "if" keeps -e from ending the script; the functions say themselves what went wrong.
-if debian_unstable; then servers+=("$dir/server-debian-unstable"); fi
+if debian_unstable; then
+  names_its_loader "$dir/server-debian-unstable"
+  servers+=("$dir/server-debian-unstable")
+fi
 if xllamacpp; then servers+=("$dir/server-xllamacpp"); fi
 [ ${#servers[@]} -gt 0 ] || { say "no real llama-server could be had"; exit 1; }
 for s in "${servers[@]}"; do say "$s: $(cat "$s/origin")"; done

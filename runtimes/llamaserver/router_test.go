@@ -1,0 +1,66 @@
+package llamaserver
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A router starts a server for each model: each has its own part of the store, also after another was loaded in its place.
+func TestRouter(t *testing.T) {
+	if _, err := os.Stat(filepath.Join(filepath.Dir(program(t)), "interpreter")); err != nil {
+		t.Skip("SKIPPED: this llama-server cannot start itself, as a router does: tests/llama/server.sh needs patchelf")
+	}
+	b, err := os.ReadFile(stories)
+	if err != nil {
+		t.Fatal(err)
+	}
+	models := t.TempDir()
+	for _, name := range []string{"a", "b"} { // two models: the file's bytes differ
+		if err := os.WriteFile(filepath.Join(models, name+".gguf"), append(b[:len(b):len(b)], name...), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, err := ParseArguments([]string{program(t), "-t", "1", "--models-dir", models, "--models-max", "1"}, os.Environ())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !a.Router {
+		t.Fatal("it is not known as a router")
+	}
+	r := startWith(t, Options{}, a)
+	body := func(model string) object {
+		b := story("A model of many", 10)
+		b["model"] = model
+		return b
+	}
+	var first reply
+	r.eventually(func() bool {
+		first = r.ask("/completion", body("a"))
+		return first.status == 200 && !strings.HasPrefix(first.header, "pass")
+	})
+	r.savedOf("a")
+	r.eventually(func() bool {
+		got := r.ask("/completion", body("b"))
+		return got.status == 200 && !strings.HasPrefix(got.header, "pass")
+	})
+	r.savedOf("b")
+	again := r.ask("/completion", body("a"))
+	if again.status != 200 || again.text != first.text || again.a.cached < 100 {
+		t.Errorf("after another model was loaded the answer is %q (%s), %d tokens reused; expected %q", again.text, again.header, again.a.cached, first.text)
+	}
+	if got := r.ask("/completion", body("nobody")); got.status == 200 || !strings.HasPrefix(got.header, "pass") {
+		t.Errorf("a model that is not there: %d %s", got.status, got.header)
+	}
+	models2 := 0
+	for _, err := range r.front.Store().Models() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		models2++
+	}
+	if models2 != 2 {
+		t.Errorf("the store has %d models, expected 2", models2)
+	}
+}

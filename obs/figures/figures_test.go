@@ -2,6 +2,8 @@ package figures
 
 import (
 	"fmt"
+	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -28,6 +30,33 @@ func TestReasonsHaveWords(t *testing.T) {
 		if clean(code) != code || w == "" {
 			t.Errorf("the code %q", code)
 		}
+	}
+}
+
+// So has every reason for which the front before llama-server passes a request through, and there are no others.
+func TestReasonsOfTheFrontHaveWords(t *testing.T) {
+	b, err := os.ReadFile("../../runtimes/llamaserver/prompt.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`passed = "(.*)"`).FindAllStringSubmatch(string(b), -1)
+	known := map[string]bool{Other: true}
+	for c := range kv.ReasonCode(kv.ReasonCodes) {
+		known[Code(c)] = true
+	}
+	for _, m := range found {
+		known[m[1]] = true
+		if words[m[1]] == "" {
+			t.Errorf("the reason %q has no words", m[1])
+		}
+	}
+	for code := range words {
+		if !known[code] {
+			t.Errorf("nobody gives the reason %q", code)
+		}
+	}
+	if len(found) < 10 {
+		t.Errorf("%d reasons", len(found))
 	}
 }
 

@@ -40,9 +40,10 @@ function span(seconds) {
   if (seconds < 1) return (seconds * 1e3).toPrecision(seconds < 0.1 ? 2 : 3) + " ms";
   if (seconds < 60) return seconds.toFixed(1) + " s";
   const m = Math.floor(seconds / 60);
-  if (m < 60) return m + " min " + Math.floor(seconds % 60) + " s";
-  if (m < 48 * 60) return Math.floor(m / 60) + " h " + (m % 60) + " min";
-  return Math.floor(m / 1440) + " days " + Math.floor((m % 1440) / 60) + " h";
+  const two = (a, unit, b, below) => a + " " + unit + (b ? " " + b + " " + below : "");
+  if (m < 60) return two(m, "min", Math.floor(seconds % 60), "s");
+  if (m < 48 * 60) return two(Math.floor(m / 60), "h", m % 60, "min");
+  return two(Math.floor(m / 1440), "days", Math.floor((m % 1440) / 60), "h");
 }
 
 // clock is a report's time, or now.

@@ -385,6 +385,7 @@ func (c *Conversation) Forget(ctx context.Context, id TurnID) error {
 	if err := c.rewriteNow(ctx); err != nil {
 		return err
 	}
+	c.h.clear()
 	if err := c.store(ctx); err != nil {
 		return err
 	}

@@ -115,8 +115,16 @@ func (h *Host) Delete(ctx context.Context, id string) error {
 	case h.open[id] != nil:
 		return fmt.Errorf("%w: %q", ErrOpen, id)
 	}
+	h.clear()
 	_, err := h.store.DeleteScope(ctx, Scope(id))
 	return err
+}
+
+// clear drops rows that the runtime has kept of what nobody computes now.
+func (h *Host) clear() {
+	if rt, ok := h.rt.(interface{ Clear() }); ok {
+		rt.Clear()
+	}
 }
 
 // Trim parks idle conversations, those that were used longest ago first, until so many cells are free: their rows are in the store, and are

@@ -10,6 +10,9 @@ import (
 // may have holes. A step attends to the rows of its sequence before its position and to itself. A [Host] calls it from one goroutine at a time.
 //
 // A Runtime belongs to one model of one store. Package runtimes/conformance tests all that is said here.
+//
+// One that keeps rows in a third place, beside its sequences and the store, has a method Clear(), which drops those that no sequence has:
+// [Host.Delete] and [Conversation.Forget] call it.
 type Runtime interface {
 	// Decode computes steps, of any sequences, in order of position within each. The first step of a sequence that has rows comes right
 	// after its last row. On kv.ErrFull, and on any other error, no sequence has changed.

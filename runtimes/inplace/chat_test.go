@@ -84,6 +84,70 @@ func TestConversationGoesOn(t *testing.T) {
 }
 
 func goesOn(t *testing.T, last, evicted int) {
+	dir := killed(t, last)
+	store := newStore(t, filepath.Join(dir, "store"))
+	r := newRuntime(t, store, Options{Cells: 900, Ring: filepath.Join(dir, "ring")})
+	found := r.Recovered()
+	if found.Turns == 0 || found.Torn == 0 || len(found.Damaged) > 0 {
+		t.Fatalf("%+v", found)
+	}
+	turn, scores := talk(t, store, r, last, last)
+	t.Logf("found %+v, then %+v", found, r.Stats())
+	if s := r.Stats(); s.Resident == 0 || s.Restored != evicted {
+		t.Errorf("%d rows were in the ring, %d were restored, want %d", s.Resident, s.Restored, evicted)
+	}
+	other := newStore(t, memdir.Dir(t))
+	same, want := talk(t, other, newRuntime(t, other, Options{Cells: 900}), 0, last)
+	if !slices.Equal(turn.Answer(), same.Answer()) || !slices.Equal(scores, want) {
+		t.Errorf("the answer is %v, that of a process that was not killed %v", turn.Answer(), same.Answer())
+	}
+}
+
+// What a killed process left in the ring of a conversation, or of a turn, goes with it.
+func TestDeleteClearsRing(t *testing.T) {
+	for name, remove := range map[string]func(h *chat.Host) error{
+		"delete": func(h *chat.Host) error { return h.Delete(ctx, "one") },
+		"forget": func(h *chat.Host) error {
+			c, err := h.Open(ctx, "one", chat.Options{Facts: 64, Ring: 160, Reserve: 16})
+			if err != nil {
+				return err
+			}
+			return c.Forget(ctx, 2)
+		},
+	} {
+		dir := killed(t, 6)
+		store := newStore(t, filepath.Join(dir, "store"))
+		r := newRuntime(t, store, Options{Cells: 900, Ring: filepath.Join(dir, "ring")})
+		if r.Recovered().Turns == 0 {
+			t.Fatalf("%s: %+v", name, r.Recovered())
+		}
+		h, err := chat.NewHost(store, r.Model(), r)
+		if err == nil {
+			err = remove(h)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := r.Ring().Clear(); n > 0 {
+			t.Errorf("%s: %d rows are left that nobody has", name, n)
+		}
+		if err := h.Close(); err != nil {
+			t.Fatal(err)
+		}
+		r.Clear() // of forget: what the rest of the conversation left there
+		for l := range r.Ring().Shape().Layers {
+			for _, plane := range [][]byte{r.Ring().K(l), r.Ring().V(l)} {
+				if slices.ContainsFunc(plane, func(b byte) bool { return b != 0 }) {
+					t.Fatalf("%s: bytes of rows stay in layer %d", name, l)
+				}
+			}
+		}
+	}
+}
+
+// killed is the folder of a process that was killed in the turn number last of its talk.
+func killed(t *testing.T, last int) string {
+	t.Helper()
 	dir := memdir.Dir(t)
 	self, err := os.Executable()
 	if err != nil {
@@ -106,21 +170,5 @@ func goesOn(t *testing.T, last, evicted int) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-
-	store := newStore(t, filepath.Join(dir, "store"))
-	r := newRuntime(t, store, Options{Cells: 900, Ring: filepath.Join(dir, "ring")})
-	found := r.Recovered()
-	if found.Turns == 0 || found.Torn == 0 || len(found.Damaged) > 0 {
-		t.Fatalf("%+v", found)
-	}
-	turn, scores := talk(t, store, r, last, last)
-	t.Logf("found %+v, then %+v", found, r.Stats())
-	if s := r.Stats(); s.Resident == 0 || s.Restored != evicted {
-		t.Errorf("%d rows were in the ring, %d were restored, want %d", s.Resident, s.Restored, evicted)
-	}
-	other := newStore(t, memdir.Dir(t))
-	same, want := talk(t, other, newRuntime(t, other, Options{Cells: 900}), 0, last)
-	if !slices.Equal(turn.Answer(), same.Answer()) || !slices.Equal(scores, want) {
-		t.Errorf("the answer is %v, that of a process that was not killed %v", turn.Answer(), same.Answer())
-	}
+	return dir
 }

@@ -110,6 +110,9 @@ func (r *Runtime) Model() *db.Model { return r.model }
 // Ring is where the rows lie.
 func (r *Runtime) Ring() *Ring { return r.ring }
 
+// Clear drops the turns of the ring that no sequence has: what an earlier process left there.
+func (r *Runtime) Clear() { r.ring.Clear() }
+
 // Recovered says what was in the ring when it was opened.
 func (r *Runtime) Recovered() Recovered { return r.got }
 

@@ -2,7 +2,6 @@ package obs
 
 import (
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -96,9 +95,6 @@ func (f *family) collect(s *sample, out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstHistogram(f.desc, uint64(h.N), h.Sum.Seconds(), buckets(h, first, last, step))
 	case f.many != nil:
 		f.many(s, func(value float64, labels ...string) {
-			for i, l := range labels {
-				labels[i] = strings.ToValidUTF8(l, "\uFFFD")
-			}
 			out <- prometheus.MustNewConstMetric(f.desc, kind, value, labels...)
 		})
 	}

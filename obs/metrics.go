@@ -191,7 +191,7 @@ func families() []family {
 		labelled("gauge", "front_prefill_tokens_per_second", "Measured prefill rate by model.", []string{"model"}, func(s *sample, emit func(float64, ...string)) {
 			if s.front != nil {
 				for _, r := range s.front.Rates {
-					emit(r.PerSecond, r.Model)
+					emit(r.PerSecond, figures.Name(r.Model))
 				}
 			}
 		}),

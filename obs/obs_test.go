@@ -328,6 +328,35 @@ func TestDocs(t *testing.T) {
 	}
 }
 
+// The Go code in the docs is in the example, which compiles.
+func TestCodeInDocs(t *testing.T) {
+	example, err := os.ReadFile("example_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := 0
+	for _, file := range []string{"../docs/metrics.md", "../docs/operations.md"} {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, code := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(b), -1) {
+			if !strings.Contains(code[1], "obs.") && !strings.Contains(code[1], "page.") {
+				continue
+			}
+			for line := range strings.Lines(code[1]) {
+				lines++
+				if line = strings.TrimSpace(line); !strings.Contains(string(example), line+"\n") {
+					t.Errorf("%s: the example lacks %q", file, line)
+				}
+			}
+		}
+	}
+	if lines < 6 {
+		t.Errorf("%d lines of code", lines)
+	}
+}
+
 // Every query of the dashboard asks for metrics and labels that there are; what should be looked at is on it.
 func TestDashboard(t *testing.T) {
 	b, err := os.ReadFile("dashboard.json")

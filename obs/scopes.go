@@ -9,6 +9,7 @@ import (
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/obs/figures"
 )
 
 const (
@@ -37,7 +38,7 @@ func boundModels(all []db.ModelStats) (out []modelTotal) {
 	rest := modelTotal{name: other, fingerprint: other}
 	for i, m := range all {
 		if i < maxModels {
-			out = append(out, modelTotal{m.Descriptor.Name, m.Fingerprint.String()[:12], m.Blocks, m.Bytes})
+			out = append(out, modelTotal{figures.Name(m.Descriptor.Name), m.Fingerprint.String()[:12], m.Blocks, m.Bytes})
 		} else {
 			rest.blocks += m.Blocks
 			rest.bytes += m.Bytes
@@ -130,7 +131,7 @@ func countScopes(s *db.Store, models []db.ModelStats, most int) (out []scopeByte
 	names := map[kv.Fingerprint]string{}
 	for i, m := range models {
 		drawn[m.Fingerprint] = i < maxModels
-		names[m.Fingerprint] = m.Descriptor.Name
+		names[m.Fingerprint] = figures.Name(m.Descriptor.Name)
 	}
 	keys := make([]key, 0, len(sums))
 	for k := range sums {

@@ -34,16 +34,21 @@ type Recorder struct {
 	series series
 }
 
+// Name is a model's name as it is shown and as it is a label: valid UTF-8 of at most 200 bytes and a bit.
+func Name(name string) string {
+	if len(name) > maxName {
+		name = name[:maxName]
+	}
+	return strings.ToValidUTF8(name, "\uFFFD")
+}
+
 // Add counts a request that has ended.
 func (r *Recorder) Add(q Request) {
 	now := time.Now()
 	if q.Ended.IsZero() || q.Ended.After(now) {
 		q.Ended = now
 	}
-	if len(q.Model) > maxName {
-		q.Model = q.Model[:maxName]
-	}
-	q.Model = strings.ToValidUTF8(q.Model, "\uFFFD")
+	q.Model = Name(q.Model)
 	q.Reason = clean(q.Reason)
 	for _, n := range []*int{&q.Asked, &q.Reused, &q.Computed, &q.Restored, &q.Unused} {
 		*n = max(0, *n)
@@ -82,7 +87,8 @@ func (r *Recorder) Add(q Request) {
 	p.add(point(q))
 }
 
-// Observe counts a turn that a runtime drove. It is a [db.Options] Observer.
+// Observe counts a turn that a runtime drove. It is a [db.Options] Observer. The request's model is the fingerprint; package page shows the
+// name that the store has for it.
 func (r *Recorder) Observe(o db.Observation) {
 	q := Request{
 		Outcome: Miss, Reason: Code(o.Reason.Code), Asked: o.Asked, Reused: o.Reused, Computed: o.Prefilled,

@@ -216,6 +216,43 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// Of what a runtime observed the page shows the model's name.
+func TestModelsOfObservations(t *testing.T) {
+	s, rec := open(t, t.TempDir()), &figures.Recorder{}
+	m := register(t, s, desc("a name", 1))
+	rec.Observe(db.Observation{Model: m.Fingerprint(), Asked: 100, Prefilled: 100, Prefill: time.Second})
+	rec.Observe(db.Observation{Model: kv.Fingerprint{1}, Asked: 100})
+	p := page.New(page.Options{Store: func() *db.Store { return s }, Front: rec.Read})
+	server := httptest.NewServer(p)
+	defer server.Close()
+	defer p.Close()
+	var f struct {
+		Front struct{ Recent, Rates []struct{ Model string } }
+	}
+	if err := json.Unmarshal([]byte(stream(t, server.URL+"/events", "figures")["figures"]), &f); err != nil {
+		t.Fatal(err)
+	}
+	if r := f.Front.Recent; len(r) != 2 || r[1].Model != "a name" || r[0].Model != (kv.Fingerprint{1}).String() || f.Front.Rates[0].Model != "a name" {
+		t.Errorf("%+v", f)
+	}
+}
+
+// Very many models with very long names make no long page.
+func TestManyModels(t *testing.T) {
+	s := open(t, t.TempDir())
+	for i := range 60 {
+		m := register(t, s, desc(fmt.Sprint(i, strings.Repeat("é", 5000)), 1))
+		if i%2 == 0 {
+			turn(t, m, kv.Prompt{Tokens: run(1, 32)})
+		}
+	}
+	var out bytes.Buffer
+	tree, err := page.WriteReport(t.Context(), &out, s, "")
+	if err != nil || len(tree.Models) != 60 || out.Len() > 100_000 || !strings.Contains(out.String(), "… 12 more models") {
+		t.Errorf("%d models, a report of %d bytes, %v", len(tree.Models), out.Len(), err)
+	}
+}
+
 // A store may be missing, come, be suspended, and go.
 func TestStoreComesAndGoes(t *testing.T) {
 	var now atomic.Pointer[db.Store]

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/obs/figures"
 )
 
 // MaxBlocks is how many blocks a drawing looks at. Of a store with more, models are drawn, and what is in them is not.
@@ -93,7 +94,7 @@ func draw(ctx context.Context, models []db.ModelStats, blocks iter.Seq2[db.Block
 	for i, m := range models {
 		f.number[m.Fingerprint] = uint16(i)
 		t.Models = append(t.Models, ModelTree{
-			Fingerprint: m.Fingerprint, Name: m.Descriptor.Name, Latest: m.Latest, Unreadable: m.Err != nil,
+			Fingerprint: m.Fingerprint, Name: figures.Name(m.Descriptor.Name), Latest: m.Latest, Unreadable: m.Err != nil,
 			Blocks: m.Blocks, Records: m.Records, Bytes: m.Bytes,
 		})
 		t.Bytes += m.Bytes

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/obs/figures"
 )
 
@@ -179,6 +180,30 @@ func (v *figuresView) note(l figures.Level, text string) {
 	v.Notes = append(v.Notes, noteView{l.String(), text})
 }
 
+// nameModels gives models their names that a runtime's observations have fingerprints of.
+func (v *figuresView) nameModels(s *db.Store) {
+	if v.Front == nil || !slices.ContainsFunc(v.Front.Recent, func(q requestView) bool { return len(q.Model) == fingerprintDigits }) {
+		return
+	}
+	names := map[string]string{}
+	for m, err := range s.Models() {
+		if err != nil {
+			return
+		}
+		names[m.Fingerprint.String()] = figures.Name(m.Descriptor.Name)
+	}
+	for i := range v.Front.Recent {
+		q := &v.Front.Recent[i]
+		q.Model = cmp.Or(names[q.Model], q.Model)
+	}
+	for i := range v.Front.Rates {
+		r := &v.Front.Rates[i]
+		r.Model = cmp.Or(names[r.Model], r.Model)
+	}
+}
+
+const fingerprintDigits = 2 * len(kv.Fingerprint{})
+
 // addFront fills in what a front says of itself.
 func (v *figuresView) addFront(f figures.Front) {
 	x := &frontView{
@@ -231,6 +256,7 @@ func (o *Options) figures() figuresView {
 	if s == nil {
 		return v
 	}
+	v.nameModels(s)
 	st, err := s.Stats()
 	switch {
 	case err == nil:
@@ -300,11 +326,33 @@ func viewOf(t Tree) treeView {
 		}
 		return out
 	}
-	for _, m := range t.Models {
+	for i, m := range t.Models {
+		if i == listedModels && len(t.Models) > listedModels+1 {
+			v.Models = append(v.Models, others(t.Models[i:]))
+			break
+		}
 		v.Models = append(v.Models, modelView{
 			m.Fingerprint.String()[:12], m.Name, m.Latest, m.Blocks, m.Records, m.Bytes, m.Tokens, m.Hits, millis(m.Used), nodes(m.Kids),
 		})
 	}
+	return v
+}
+
+// listedModels are listed one by one, the largest; all others are one line.
+const listedModels = 48
+
+func others(models []ModelTree) modelView {
+	v := modelView{ID: "others", Name: fmt.Sprintf("… %d more models", len(models)), Latest: true}
+	used := time.Time{}
+	for _, m := range models {
+		v.Blocks += m.Blocks
+		v.Records += m.Records
+		v.Bytes += m.Bytes
+		v.Tokens += m.Tokens
+		v.Hits += m.Hits
+		used = later(used, m.Used)
+	}
+	v.Used = millis(used)
 	return v
 }
 

@@ -19,6 +19,7 @@ type exchange struct {
 	kept   []byte // of the answer
 	whole  bool   // the answer came to its end
 	sent   bool
+	broken any // what the proxy panicked with: the answer broke off
 }
 
 type exchangeKey struct{}
@@ -26,9 +27,13 @@ type exchangeKey struct{}
 // Header is what the answer of a completion says about itself: "hit; tokens=1512; ms=38", "miss", or "pass; reason=media".
 const Header = "X-Dormouse"
 
-// forward hands a request to the server and its answer to the client.
+// forward hands a request to the server and its answer to the client. An answer that breaks off is noted in x, since a panic of a
+// goroutine that is no request's would end the process: see breakOff.
 func (f *Front) forward(w http.ResponseWriter, r *http.Request, x *exchange) {
-	defer x.failed()
+	defer func() {
+		x.broken = recover()
+		x.failed()
+	}()
 	f.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)))
 }
 
@@ -42,6 +47,13 @@ func (x *exchange) answered(resp *http.Response) {
 // begins is called at the answer's first byte.
 func (x *exchange) begins() {
 	x.once.Do(func() { close(x.first) })
+}
+
+// breakOff has the client's connection end where the server's did. It is called last, by the goroutine that serves the request.
+func (x *exchange) breakOff() {
+	if x.broken != nil {
+		panic(x.broken)
+	}
 }
 
 // failed is called when no answer will come.

@@ -403,6 +403,7 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 	}
 	s.completed(prompt, p, a)
 	m.Observe(p.observation(prompt, a))
+	x.breakOff()
 }
 
 // prompt makes the prompt of a request: its tokens, adapters and scope.
@@ -492,6 +493,7 @@ func (f *Front) pass(w http.ResponseWriter, r *http.Request, s *served, e endpoi
 	if e != noCompletion {
 		s.passedBy(reason, readAnswer(x.kept))
 	}
+	x.breakOff()
 }
 
 // Close saves what only slots have, as long as the server answers and ctx lasts, and closes the store.

@@ -1,0 +1,125 @@
+package llamaserver
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"log/slog"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A server that somebody else runs is helped, too; and what others do to its slots meanwhile does no harm.
+func TestAttached(t *testing.T) {
+	slots := t.TempDir()
+	base := plain(t, "-c", "2048", "-np", "2", "--slot-save-path", slots)
+	u, err := url.Parse(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t: t, log: &logged{}}
+	logger := slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	dir := filepath.Join(t.TempDir(), "store")
+	if r.front, err = New(u, &Arguments{}, Options{Dir: dir, Attach: base, SlotDir: slots, Logger: logger}); err != nil {
+		t.Fatal(err)
+	}
+	web := httptest.NewServer(r.front)
+	r.url = web.URL
+	t.Cleanup(func() {
+		web.Close()
+		if err := r.front.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if left, _ := os.ReadDir(slots); len(left) > 0 {
+			t.Errorf("the slot folder has %d files left, %s", len(left), left[0].Name())
+		}
+		if t.Failed() {
+			t.Log(r.log)
+		}
+	})
+	r.front.Prepare()
+	r.settled()
+	first := r.ask("/completion", story("Attached", 8))
+	if first.status != 200 || !strings.HasPrefix(first.header, "miss") {
+		t.Fatalf("the first answer is %+v", first)
+	}
+	r.saved()
+	for i := range 4 { // others use all slots
+		if got := ask(t, context.Background(), base, "/completion", story(strings.Repeat("Others ", i+1), 6)); got.status != 200 {
+			t.Fatalf("without the front: %+v", got)
+		}
+	}
+	again := r.ask("/completion", story("Attached", 8))
+	if !strings.HasPrefix(again.header, "hit") || again.text != first.text || again.a.cached == 0 {
+		t.Errorf("the answer is %q (%s), %d tokens reused; expected %q", again.text, again.header, again.a.cached, first.text)
+	}
+}
+
+// The server's own certificate and key are used for what the front asks it.
+func TestServerWithTLSAndKey(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	selfSigned(t, cert, key)
+	r := start(t, Options{}, "-c", "2048", "--ssl-cert-file", cert, "--ssl-key-file", key, "--api-key", "one,two")
+	if got := r.ask("/completion", story("Nobody", 4)); got.status != http.StatusUnauthorized {
+		t.Errorf("without a key: %+v", got)
+	}
+	with := func() reply {
+		req, err := http.NewRequest(http.MethodPost, r.url+"/completion", strings.NewReader(`{"prompt":"`+strings.Repeat("A small dog ran. ", 20)+`","n_predict":4}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer two")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		return reply{status: resp.StatusCode, header: resp.Header.Get(Header)}
+	}
+	if got := with(); got.status != 200 || !strings.HasPrefix(got.header, "miss") {
+		t.Errorf("with a key: %+v", got)
+	}
+	r.saved()
+	r.killServer()
+	if got := with(); got.status != 200 || !strings.HasPrefix(got.header, "hit") {
+		t.Errorf("with a key, after a kill: %+v", got)
+	}
+}
+
+func selfSigned(t *testing.T, cert, key string) {
+	t.Helper()
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "localhost"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		DNSNames: []string{"localhost"},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &k.PublicKey, k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pk, err := x509.MarshalPKCS8PrivateKey(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, cert, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+	write(t, key, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pk})))
+	if _, err := tls.LoadX509KeyPair(cert, key); err != nil {
+		t.Fatal(err)
+	}
+}

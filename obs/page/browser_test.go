@@ -430,7 +430,6 @@ func TestOldStoreInBrowser(t *testing.T) {
 	b.keep(t, "page-closer", closer)
 	p.Close()
 	b.until(t, "document.querySelector('#state-text').innerText === 'not connected'")
-	b.forgive("503")
 
 	var out bytes.Buffer
 	if _, err := page.WriteReport(t.Context(), &out, s, "/home/anna/.local/share/dormouse"); err != nil {
@@ -443,6 +442,7 @@ func TestOldStoreInBrowser(t *testing.T) {
 	b.look(t, 1160, 700, false)
 	b.do(t, chromedp.Navigate("file://"+file))
 	b.until(t, drawn)
+	b.forgive("503") // the page may have tried again meanwhile
 	sane(t, b, 2)
 	b.shot(t, "report")
 	b.look(t, 390, 844, true)
@@ -491,6 +491,10 @@ func TestStatesInBrowser(t *testing.T) {
 		t.Errorf("without a front the page says %q, expected %q", got, want)
 	}
 	b.shot(t, "page-embedded")
+	if _, err := s.Pressure(t.Context(), db.Critical); err != nil {
+		t.Fatal(err)
+	}
+	b.until(t, fmt.Sprintf("/^blocks; half of them were used less than [0-9]+ min before; 0 are stored$/.test(document.querySelector(%q).innerText)", tile("Evicted")))
 
 	// Colours are ages.
 	classes := eval[[]string](t, b, `(() => {

@@ -13,10 +13,6 @@ import (
 
 const (
 	maxViewers = 32
-	// silence is how long nothing is sent before a comment says that somebody is there.
-	silence = 15 * time.Second
-	// patience is how long a viewer may take for what is written to it.
-	patience = 10 * time.Second
 	// treeShare bounds the work of drawing: after one that took t, the next begins treeShare * t later.
 	treeShare  = 20
 	treePause  = 3 * time.Second
@@ -26,6 +22,9 @@ const (
 // hub asks for figures while somebody looks, once for all who do.
 type hub struct {
 	o *Options
+	// silence is how long nothing is sent before a comment says that somebody is there, patience how long a viewer may take for what is
+	// written to it.
+	silence, patience time.Duration
 
 	mu      sync.Mutex
 	viewers map[*viewer]bool
@@ -181,18 +180,22 @@ func (h *hub) serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Accel-Buffering", "no")
 	out := http.NewResponseController(w)
 	write := func(parts ...[]byte) bool {
-		out.SetWriteDeadline(time.Now().Add(patience)) // where the server has none, a viewer that hangs costs a goroutine
+		out.SetWriteDeadline(time.Now().Add(h.patience)) // else a viewer that hangs costs a goroutine
 		for _, b := range parts {
 			if _, err := w.Write(b); err != nil {
 				return false
 			}
 		}
-		return out.Flush() == nil
+		if out.Flush() != nil {
+			return false
+		}
+		out.SetWriteDeadline(time.Time{}) // one that passes between two writes would end an HTTP/2 stream, and keep an HTTP/1 one from ending well
+		return true
 	}
 	if !write([]byte("retry: 2000\n\n")) {
 		return
 	}
-	quiet := time.NewTimer(silence)
+	quiet := time.NewTimer(h.silence)
 	defer quiet.Stop()
 	for {
 		select {
@@ -211,6 +214,6 @@ func (h *hub) serve(w http.ResponseWriter, r *http.Request) {
 				}
 			}
 		}
-		quiet.Reset(silence)
+		quiet.Reset(h.silence)
 	}
 }

@@ -53,7 +53,7 @@ func New(o Options) *Page {
 		o.Every = time.Second
 	}
 	p := &Page{o: o, mux: http.NewServeMux()}
-	p.hub.o = &p.o
+	p.hub.o, p.hub.silence, p.hub.patience = &p.o, 15*time.Second, 10*time.Second
 	p.mux.HandleFunc("GET /{$}", asset("index.html"))
 	for _, name := range append([]string{"page.css", "icon.svg"}, scripts...) {
 		p.mux.HandleFunc("GET /"+name, asset(name))

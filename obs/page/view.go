@@ -38,6 +38,7 @@ type storeView struct {
 	Reasons      []countView `json:"reasons"`
 	Puts         int64       `json:"puts"`
 	Evicted      int64       `json:"evicted"`
+	EvictedAge   float64     `json:"evictedAge"` // half of them were used less than that before
 	Deleted      int64       `json:"deleted"`
 	Blocks       int64       `json:"blocks"`
 	Records      int64       `json:"records"`
@@ -132,7 +133,7 @@ func (v *figuresView) addStore(st db.Stats, readOnly bool) {
 	v.Store = &storeView{
 		Matches: st.Matches, Hits: st.Hits, TokensAsked: st.TokensAsked, TokensReused: st.TokensReused,
 		Reasons: counts(st.Reasons, func(c db.ReasonCode) countView { return coded(figures.Code(c)) }),
-		Puts:    st.Puts, Evicted: st.Evicted, Deleted: st.Deleted, Blocks: st.Blocks, Records: st.StoredRecords, LiveBytes: st.LiveBytes,
+		Puts:    st.Puts, Evicted: st.Evicted, EvictedAge: st.EvictedAge.Quantile(0.5).Seconds(), Deleted: st.Deleted, Blocks: st.Blocks, Records: st.StoredRecords, LiveBytes: st.LiveBytes,
 		DiskBytes: st.DiskBytes, Budget: st.Budget, Sessions: st.Sessions, OpenMatches: st.OpenMatches,
 	}
 	if readOnly {

@@ -43,7 +43,8 @@ function drawTiles() {
     if (report) {
       all.push(tile("Blocks", large(store.blocks), count(store.records, "record")));
     } else {
-      all.push(tile("Evicted", large(store.evicted), "blocks; " + large(store.blocks) + " are stored"));
+      const age = store.evictedAge ? "; half of them were used less than " + rough(store.evictedAge) + " before" : "";
+      all.push(tile("Evicted", large(store.evicted), "blocks" + age + "; " + large(store.blocks) + " are stored"));
     }
   }
   if (report && tree) {

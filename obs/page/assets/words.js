@@ -46,6 +46,9 @@ function span(seconds) {
   return two(Math.floor(m / 1440), "days", Math.floor((m % 1440) / 60), "h");
 }
 
+// rough is the bound of a span, in one word.
+const rough = (s) => (s < 3600 ? Math.ceil(s / 60) + " min" : s < 48 * 3600 ? Math.ceil(s / 3600) + " h" : Math.ceil(s / 86400) + " days");
+
 // clock is a report's time, or now.
 let clock = () => Date.now();
 

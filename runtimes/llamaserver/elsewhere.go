@@ -36,13 +36,26 @@ func (s *served) avoid(ctx context.Context, sl *slot) {
 	sl.forget()
 	for _, other := range s.slots {
 		if !other.busy && other.id < s.usable && !working[other.id] {
-			sl.id, other.id = other.id, sl.id
-			sl.prompt, other.prompt = other.prompt, sl.prompt
-			sl.unsaved, other.unsaved = other.unsaved, sl.unsaved
+			*sl, *other = *other, *sl
+			sl.busy, other.busy, sl.used = true, false, other.used
 			s.slots[sl.id], s.slots[other.id] = sl, other
 			return
 		}
 	}
+}
+
+// taken reports whether somebody else works in an idle slot, which is forgotten then.
+func (s *served) taken(ctx context.Context, sl *slot) bool {
+	list, err := s.api.slots(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, st := range list {
+		if err == nil && st.ID == sl.id && st.Processing {
+			sl.forget()
+			return true
+		}
+	}
+	return false
 }
 
 // passThrough has a request work in whichever slot the server chooses. What only slots have is saved before, since it may be lost.
@@ -53,6 +66,7 @@ func (s *served) passThrough(ctx context.Context, x *exchange, forward func()) {
 	s.saveOthers(ctx, nil)
 	s.mu.Lock()
 	s.foreign++
+	s.passages++
 	for _, sl := range s.slots {
 		if !sl.busy {
 			sl.forget()
@@ -73,6 +87,7 @@ func (s *served) passThrough(ctx context.Context, x *exchange, forward func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.foreign--
+	s.passages++
 	for _, sl := range s.slots {
 		if !sl.busy && !sl.unsaved {
 			sl.forget()

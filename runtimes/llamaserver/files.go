@@ -40,11 +40,16 @@ type saved struct {
 // save has the server write a slot, and stores what is in it, in the background. The caller has the turn.
 func (s *served) save(ctx context.Context, sl *slot) {
 	s.mu.Lock()
-	prompt, e := sl.prompt, sl.endpoint
+	prompt, e, id := sl.prompt, sl.endpoint, sl.id
 	sl.unsaved = false
 	m, lay := s.model, s.lay
+	alone := !s.watch && s.foreign == 0 && s.passages == sl.foreign
+	adapted := len(s.adapters) > 0
 	s.mu.Unlock()
-	if m == nil || len(prompt.Tokens) < fewTokens {
+	if m == nil || len(prompt.Tokens) < fewTokens || s.gone.Load() {
+		return
+	}
+	if !alone && (adapted || s.taken(ctx, sl)) { // the same tokens under another adapter are other rows
 		return
 	}
 	select { // what waits to be stored takes memory
@@ -54,7 +59,7 @@ func (s *served) save(ctx context.Context, sl *slot) {
 	}
 	f, err := s.folder.create(0)
 	if err == nil {
-		if _, err = s.api.slot(ctx, "save", sl.id, f.name); err == nil {
+		if _, err = s.api.slot(ctx, "save", id, f.name); err == nil {
 			err = f.remap()
 		}
 		if err != nil {
@@ -63,7 +68,7 @@ func (s *served) save(ctx context.Context, sl *slot) {
 	}
 	if err != nil {
 		<-s.puts
-		s.log.Warn("saving a slot: it will be computed again", "slot", sl.id, "tokens", len(prompt.Tokens), "err", err)
+		s.log.Warn("saving a slot: it will be computed again", "slot", id, "tokens", len(prompt.Tokens), "err", err)
 		return
 	}
 	w := &saved{f, prompt, make(chan struct{})}
@@ -86,10 +91,14 @@ func (s *served) save(ctx context.Context, sl *slot) {
 		case errors.Is(err, errOtherTokens) && s.watch: // somebody else's
 			s.log.Debug("a slot was used by others", "slot", sl.id)
 		case errors.Is(err, errOtherTokens):
+			if alone && e.pins() { // else another request has been there
+				s.differs(e, err)
+			}
 			s.mu.Lock()
-			s.otherwise[e] = true
+			if !sl.busy && common(sl.prompt, prompt) == len(prompt.Tokens) {
+				sl.forget()
+			}
 			s.mu.Unlock()
-			s.log.Warn("the server made other tokens of a prompt than the front: this endpoint passes from now on", "endpoint", e, "err", err)
 		case errors.Is(err, state.ErrBlob): // the server lays them out in another way than it did
 			if err := m.SetNote(context.Background(), s.note, nil); err != nil {
 				s.log.Warn("forgetting how slot files look", "err", err)
@@ -97,15 +106,39 @@ func (s *served) save(ctx context.Context, sl *slot) {
 			s.log.Warn("the slot files look otherwise than before: the server is looked at anew", "err", err)
 			s.front.reset()
 		case err != nil:
-			s.log.Warn("storing a slot", "slot", sl.id, "tokens", len(prompt.Tokens), "err", err)
+			s.log.Warn("storing a slot", "slot", id, "tokens", len(prompt.Tokens), "err", err)
 		default: // the slot is known to its end, if nobody has taken it meanwhile
 			s.mu.Lock()
+			delete(s.differ, e)
 			if !sl.busy && len(sl.prompt.Tokens) > 0 && common(sl.prompt, prompt) == len(prompt.Tokens) && len(sl.prompt.Tokens) == len(prompt.Tokens) {
 				sl.prompt.Tokens = tokens
 			}
 			s.mu.Unlock()
 		}
 	}()
+}
+
+// maxDiffers is how many slots in a row may hold other tokens than they should: the template that says the time does that once.
+const maxDiffers = 3
+
+// differs counts a slot that holds other tokens than the prompt that was computed in it.
+func (s *served) differs(e endpoint, err error) {
+	s.mu.Lock()
+	s.differ[e]++
+	n := s.differ[e]
+	s.mu.Unlock()
+	s.log.Warn("a slot does not hold its prompt", "endpoint", e, "in a row", n, "err", err)
+	if n == maxDiffers {
+		s.rendersOtherwise(e, err)
+	}
+}
+
+// rendersOtherwise has an endpoint pass from now on.
+func (s *served) rendersOtherwise(e endpoint, err error) {
+	s.mu.Lock()
+	s.otherwise[e] = true
+	s.mu.Unlock()
+	s.log.Warn("the server makes other tokens of prompts than the front: this endpoint passes from now on", "endpoint", e, "err", err)
 }
 
 // errOtherTokens says that a slot does not hold the prompt that it should.

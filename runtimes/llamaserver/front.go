@@ -99,17 +99,18 @@ func New(base *url.URL, args *Arguments, o Options) (*Front, error) {
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	f.dbState.Store(stateOf(errNoStore))
 	transport := &http.Transport{
-		DialContext:         (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
-		MaxIdleConnsPerHost: 256, IdleConnTimeout: 90 * time.Second, DisableCompression: true,
+		DialContext: (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext, DisableCompression: true,
+		// A connection that is kept holds one of the server's few threads for 5 s, in which others wait, and ends in the middle of a request.
+		DisableKeepAlives: true,
 		// The server behind is on this machine, on a port that we chose, with a certificate for the name that clients use.
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true, ClientSessionCache: tls.NewLRUClientSessionCache(0)},
 	}
 	f.client = &http.Client{Transport: transport}
 	f.proxy = &httputil.ReverseProxy{
 		Transport: transport, FlushInterval: -1, ErrorLog: slog.NewLogLogger(f.log.Handler(), slog.LevelDebug),
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.Out.URL.Scheme, r.Out.URL.Host = base.Scheme, base.Host
-			r.Out.Host = r.In.Host
+			r.Out.Host, r.Out.URL.RawQuery = r.In.Host, r.In.URL.RawQuery                                         // as it is, with what Go does not understand
 			for _, h := range []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "Forwarded"} { // as the client sent them
 				if v, ok := r.In.Header[h]; ok {
 					r.Out.Header[h] = v
@@ -362,7 +363,7 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 		s.avoid(ctx, sl)
 	}
 	p := s.begin(ctx, m, lay, sl, prompt)
-	s.begun(sl, prompt, req.endpoint)
+	before := s.begun(sl, prompt, req.endpoint)
 	var fields []string
 	if req.endpoint.pins() {
 		fields = append(fields, fmt.Sprintf(`"id_slot":%d`, sl.id))
@@ -388,18 +389,14 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 	if !req.endpoint.pins() {
 		s.elsewhere(sl, p, a)
 	}
-	s.finished(p, prompt, a, x.whole)
+	s.finished(p, prompt, req.endpoint, a)
 	if a.known && len(prompt.Tokens)+a.decoded >= s.context { // its rows may have been shifted
 		s.mu.Lock()
 		sl.forget()
 		s.mu.Unlock()
 	}
-	if x.status != http.StatusOK && !a.known { // the server may not have touched the slot
-		s.mu.Lock()
-		if p.restored == 0 && x.status >= 400 {
-			sl.unsaved = false
-		}
-		s.mu.Unlock()
+	if x.status >= http.StatusBadRequest && !a.known {
+		s.failed(sl, before, x.status)
 	}
 	s.completed(prompt, p, a)
 	m.Observe(p.observation(prompt, a))

@@ -5,9 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // stream begins a streamed completion and gives its body after the first event. Cancel leaves it.
@@ -58,5 +62,121 @@ func TestStreamsBreakOff(t *testing.T) {
 		if got := r.untilAnswered("/completion", story("Breaking off", 6)); got.text == "" {
 			t.Errorf("afterwards: %+v", got)
 		}
+	}
+}
+
+// A request that the front does not guide, and that the server puts into a slot as soon as its request has ended, is no sign that prompts
+// are rendered in another way.
+func TestForeignRequestTakesASlot(t *testing.T) {
+	r := start(t, Options{SaveAfter: 50 * time.Millisecond}, "-c", "4096", "-np", "1")
+	body := story("Mine", 8)
+	body["n_predict"] = 200
+	_, rest := r.stream(body)
+	foreign := make(chan reply)
+	go func() {
+		body := story("Of somebody else", 8)
+		body["cache_prompt"], body["n_predict"] = false, 300
+		foreign <- r.ask("/completion", body)
+	}()
+	for err := error(nil); err == nil; {
+		_, err = rest.ReadString('\n')
+	}
+	if got := <-foreign; got.text == "" {
+		t.Errorf("the foreign request: %+v", got)
+	}
+	r.saved()
+	if got := r.ask("/completion", story("Mine again", 8)); !strings.HasPrefix(got.header, "miss") {
+		t.Errorf("afterwards the endpoint says %q", got.header)
+	}
+}
+
+// A field that is null says nothing: the slot is the front's to choose.
+func TestNullSaysNothing(t *testing.T) {
+	r := start(t, Options{}, "-c", "4096", "-np", "2")
+	ask := func(begin string, same int) (slot int) {
+		t.Helper()
+		body := story(begin, same)
+		body["prompt"] = body["prompt"].(string) + " And the cat sat on the mat, of course."
+		body["id_slot"], body["cache_prompt"] = nil, nil
+		got := r.ask("/completion", body)
+		var v struct {
+			Slot int `json:"id_slot"`
+		}
+		if err := json.Unmarshal([]byte(got.body), &v); err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasPrefix(got.header, "pass") {
+			t.Errorf("%s: %s", begin, got.header)
+		}
+		r.saved()
+		return v.Slot
+	}
+	first, second := ask("One", 1), ask("Other", 6)
+	if first == second {
+		t.Errorf("two conversations in slot %d", first)
+	}
+	// The server by itself would choose the slot with which the prompt has a little in common.
+	body := story("Other", 2)["prompt"].(string)
+	if third := ask(body, 0); third != first {
+		t.Errorf("a third conversation was answered in slot %d, which belongs to the second", third)
+	}
+}
+
+// A request that the server refuses leaves its slot as it was, and what it held is stored all the same.
+func TestRefusedRequestLeavesTheSlot(t *testing.T) {
+	r := start(t, Options{SaveAfter: 2 * time.Second}, "-c", "4096", "-np", "1", "--cache-ram", "0")
+	first := r.ask("/completion", story("Kept", 8))
+	bad := story("Kept", 9)
+	bad["grammar"] = "root ::= ("
+	if got := r.ask("/completion", bad); got.status != http.StatusBadRequest {
+		t.Fatalf("a grammar that is none: %+v", got)
+	}
+	slot := SlotStatus{Busy: true}
+	r.eventually(func() bool { slot = r.front.servedFor("").status().Slots[0]; return !slot.Busy })
+	if n := first.a.cached + first.a.prompt; slot.Tokens != n || !slot.Unsaved {
+		t.Errorf("after a request that was refused, the slot is %+v, expected %d tokens, unsaved", slot, n)
+	}
+	r.saved()
+	r.killServer()
+	if got := r.ask("/completion", story("Kept", 8)); !strings.HasPrefix(got.header, "hit") {
+		t.Errorf("what was computed before it is %s", got.header)
+	}
+}
+
+// No connection to the server is kept: each would hold one of its few threads, in whose place others wait for seconds.
+func TestConnectionsAreNotKept(t *testing.T) {
+	kept := make(chan string, 100)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !r.Close {
+			kept <- r.URL.Path
+		}
+		if q := r.URL.RawQuery; r.URL.Path == "/v1/models" && q != "a=b;c&%zz" {
+			kept <- "another query: " + q
+		}
+		http.NotFound(w, r)
+	}))
+	defer server.Close()
+	u, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := New(u, &Arguments{}, Options{Dir: filepath.Join(t.TempDir(), "store")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := httptest.NewServer(f)
+	ask(t, context.Background(), web.URL, "/completion", story("Short", 1))
+	resp, err := http.Get(web.URL + "/v1/models?a=b;c&%zz") // what Go does not understand goes on as it is
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	web.Close()
+	if err := f.Close(context.Background()); err != nil {
+		t.Error(err)
+	}
+	close(kept)
+	for what := range kept {
+		t.Error(what)
 	}
 }

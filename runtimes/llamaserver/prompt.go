@@ -114,21 +114,21 @@ func (r *request) has(key string) bool {
 
 func (r *request) bool(key string, otherwise bool) bool {
 	var b bool
-	if v, ok := r.fields[key]; ok && json.Unmarshal(v, &b) == nil {
+	if r.has(key) && json.Unmarshal(r.fields[key], &b) == nil {
 		return b
 	}
 	return otherwise
 }
 
-// with is the body with further fields before the client's own, which stay as they are.
+// with is the body with further fields behind the client's own: of two with one name, the server takes the last.
 func (r *request) with(fields ...string) []byte {
-	at := bytes.IndexByte(r.body, '{') + 1
+	end := bytes.LastIndexByte(r.body, '}')
 	add := strings.Join(fields, ",")
 	if len(r.fields) > 0 && add != "" {
-		add += ","
+		add = "," + add
 	}
 	out := make([]byte, 0, len(r.body)+len(add))
-	return append(append(append(out, r.body[:at]...), add...), r.body[at:]...)
+	return append(append(append(out, r.body[:end]...), add...), r.body[end:]...)
 }
 
 // render makes tokens of what a request asks, as the server will.

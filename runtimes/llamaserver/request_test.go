@@ -14,6 +14,7 @@ func TestRequestsThatPass(t *testing.T) {
 	}{
 		{completion, `{"prompt":"a"}`, nil},
 		{completion, `{"prompt":"a","cache_prompt":true,"n":1,"id_slot":null}`, nil},
+		{completion, `{"prompt":"a","cache_prompt":null}`, nil},
 		{completion, `{"prompt":"a","cache_prompt":false}`, passOff},
 		{completion, `{"prompt":"a","id_slot":2}`, passSlot},
 		{chatCompletion, `{"messages":[],"n":2}`, passMany},
@@ -31,9 +32,10 @@ func TestRequestsThatPass(t *testing.T) {
 
 func TestFieldsAreAdded(t *testing.T) {
 	for body, want := range map[string]string{
-		`{"a": 1}`:    `{"id_slot":3,"cache_prompt":true,"a": 1}`,
-		" {\n}":       " {\"id_slot\":3,\"cache_prompt\":true\n}",
-		`{"a":"{}x"}`: `{"id_slot":3,"cache_prompt":true,"a":"{}x"}`,
+		`{"a": 1}`:         `{"a": 1,"id_slot":3,"cache_prompt":true}`,
+		" {\n} ":           " {\n\"id_slot\":3,\"cache_prompt\":true} ",
+		`{"a":"{}x"}`:      `{"a":"{}x","id_slot":3,"cache_prompt":true}`,
+		`{"id_slot":null}`: `{"id_slot":null,"id_slot":3,"cache_prompt":true}`, // the last counts
 	} {
 		r, err := parseRequest(completion, []byte(body))
 		if err != nil {

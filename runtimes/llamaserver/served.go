@@ -36,6 +36,7 @@ type served struct {
 	usable    int // slots from here on are gone
 	queue     []*waiter
 	foreign   int // requests at work in slots that the front did not choose
+	passages  int // how often one began or ended
 	context   int // tokens that a slot has room for
 	id        *identity
 	model     *db.Model
@@ -45,6 +46,7 @@ type served struct {
 	refused   error  // why nothing is cached; nil: all is well
 	adapters  []loraAdapter
 	notReused int               // restores in a row that the server did not reuse
+	differ    map[endpoint]int  // slots in a row that held other tokens than the prompt, for no known reason
 	otherwise map[endpoint]bool // endpoints whose prompts the server renders in another way
 	pending   []*saved
 	prepared  chan struct{} // closed when it is known what the server runs
@@ -54,7 +56,7 @@ type served struct {
 func newServed(f *Front, a *api) *served {
 	return &served{
 		api: a, front: f, folder: f.folder, log: f.log, args: f.args, watch: f.o.Attach != "" || f.args.Router,
-		turn: make(chan struct{}, 1), prepared: make(chan struct{}), puts: make(chan struct{}, 2), otherwise: map[endpoint]bool{},
+		turn: make(chan struct{}, 1), prepared: make(chan struct{}), puts: make(chan struct{}, 2), differ: map[endpoint]int{}, otherwise: map[endpoint]bool{},
 	}
 }
 
@@ -310,6 +312,9 @@ func (s *served) begin(ctx context.Context, m *db.Model, lay *layout, sl *slot, 
 		return p
 	}
 	if p.restored = n; n > 0 {
+		s.mu.Lock()
+		sl.prompt, sl.unsaved = prompt.Prefix(n), false
+		s.mu.Unlock()
 		s.costs.restored(p.lookup+p.load, n)
 	}
 	return p
@@ -331,11 +336,12 @@ func (s *served) restoresUnused() bool {
 	return s.notReused >= maxNotReused
 }
 
-// begun notes what the slots hold once a prompt has begun in one of them.
-func (s *served) begun(sl *slot, prompt kv.Prompt, e endpoint) {
+// begun notes what the slots hold once a prompt has begun in one of them. It gives what that slot holds if the server refuses.
+func (s *served) begun(sl *slot, prompt kv.Prompt, e endpoint) (before slot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sl.prompt, sl.endpoint = prompt, e
+	before = *sl
+	sl.prompt, sl.endpoint, sl.foreign = prompt, e, s.passages
 	sl.unsaved = true
 	if !s.args.KeepsIdle {
 		for _, other := range s.slots {
@@ -343,6 +349,18 @@ func (s *served) begun(sl *slot, prompt kv.Prompt, e endpoint) {
 				other.forget()
 			}
 		}
+	}
+	return before
+}
+
+// failed notes what a slot holds whose request the server has answered with an error: what it held before, if it was the request's fault.
+func (s *served) failed(sl *slot, before slot, status int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if status >= 400 && status < 500 {
+		sl.prompt, sl.unsaved, sl.endpoint, sl.foreign = before.prompt, before.unsaved, before.endpoint, before.foreign
+	} else {
+		sl.forget()
 	}
 }
 
@@ -398,9 +416,16 @@ func (s *served) stopped(sl *slot) {
 	sl.forget()
 }
 
-// finished compares what the server reused with what it was given.
-func (s *served) finished(p *plan, prompt kv.Prompt, a answered, whole bool) {
+// finished compares what the server reused with what it was given, and the prompt that it has computed with the one that the front knows.
+func (s *served) finished(p *plan, prompt kv.Prompt, e endpoint, a answered) {
 	if !a.known {
+		return
+	}
+	if n := a.cached + a.prompt; n != len(prompt.Tokens) {
+		s.rendersOtherwise(e, fmt.Errorf("%w: it has %d, expected %d", errOtherTokens, n, len(prompt.Tokens)))
+		s.mu.Lock()
+		p.slot.forget()
+		s.mu.Unlock()
 		return
 	}
 	s.costs.computed(a.prefill, a.prompt)

@@ -18,6 +18,7 @@ type slot struct {
 	// unsaved says that it holds rows which the store may lack. A slot that another request will take is saved before.
 	unsaved  bool
 	endpoint endpoint // of the request that filled it
+	foreign  int      // served.passages when that began
 	ended    time.Time
 }
 

@@ -56,7 +56,7 @@ function label(n, width) {
     more: () => ["… " + number(n.more) + " more", "…"],
     run: () => [count(n.tokens, "token") + (n.hits ? " · " + count(n.hits, "hit") : ""), count(n.tokens, "token"), number(n.tokens)],
   }[n.kind]();
-  const fits = (width - 12) / 6.7;
+  const fits = (width - 12) / (n.kind === "model" ? 7.6 : 6.7);
   const text = long.find((t) => t.length <= fits);
   if (text !== undefined) return text;
   return n.kind === "model" && fits > 5 ? n.name.slice(0, fits - 1) + "…" : "";

@@ -49,6 +49,9 @@ func (s *served) save(ctx context.Context, sl *slot) {
 	if m == nil || len(prompt.Tokens) < fewTokens || s.gone.Load() {
 		return
 	}
+	if s.watch && s.replaced(ctx) {
+		return
+	}
 	if !alone && (adapted || s.taken(ctx, sl)) { // the same tokens under another adapter are other rows
 		return
 	}
@@ -88,8 +91,6 @@ func (s *served) save(ctx context.Context, sl *slot) {
 		}()
 		tokens, err := s.put(context.Background(), m, lay, w)
 		switch {
-		case errors.Is(err, errOtherTokens) && s.watch: // somebody else's
-			s.log.Debug("a slot was used by others", "slot", sl.id)
 		case errors.Is(err, errOtherTokens):
 			if alone && e.pins() { // else another request has been there
 				s.differs(e, err)

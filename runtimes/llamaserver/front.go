@@ -307,7 +307,13 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 		return
 	case <-time.After(waitPrepared):
 	}
+	if s.gone.Load() { // the server was started again meanwhile
+		s = f.servedFor(s.api.model)
+	}
 	m, lay, err := s.ready()
+	if err == nil && s.watch && s.replaced(ctx) {
+		err = passHashing
+	}
 	if err == nil {
 		s.mu.Lock()
 		if s.otherwise[req.endpoint] {
@@ -482,7 +488,7 @@ func (f *Front) pass(w http.ResponseWriter, r *http.Request, s *served, e endpoi
 		setBody(r, body)
 	}
 	x := &exchange{first: make(chan struct{}), header: "pass; reason=" + string(reason)}
-	if _, _, err := s.ready(); err != nil { // nothing of it is in a slot that was saved, or will be
+	if _, _, err := s.ready(); err != nil || s.gone.Load() { // nothing of it is in a slot that was saved, or will be
 		f.forward(w, r, x)
 	} else {
 		s.passThrough(r.Context(), x, func() { f.forward(w, r, x) })

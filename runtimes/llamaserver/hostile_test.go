@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -12,6 +14,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/quant"
 )
 
 // stream begins a streamed completion and gives its body after the first event. Cancel leaves it.
@@ -178,5 +183,117 @@ func TestConnectionsAreNotKept(t *testing.T) {
 	close(kept)
 	for what := range kept {
 		t.Error(what)
+	}
+}
+
+// attached is a front before a server that somebody else runs, and how to run another in its place.
+func attached(t *testing.T, model string) (r *rig, replace func(model string)) {
+	slots := t.TempDir()
+	r = &rig{t: t, log: &logged{}}
+	logger := slog.New(slog.NewTextHandler(r.log, nil))
+	ctx := context.Background()
+	port := 0
+	replace = func(model string) {
+		t.Helper()
+		if r.server != nil {
+			if err := r.server.Stop(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a, err := ParseArguments([]string{program(t), "-t", "1", "-c", "2048", "-np", "1", "-m", model}, os.Environ())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.server, err = NewProcess(a, logger); err != nil {
+			t.Fatal(err)
+		}
+		if r.server.Output = io.Discard; port != 0 {
+			r.server.port = port
+		}
+		port = r.server.port
+		if err := r.server.Run(slots, func() {}); err != nil {
+			t.Fatal(err)
+		}
+		direct := &api{base: r.server.URL(), client: http.DefaultClient}
+		r.eventually(func() bool { return direct.health(ctx) == nil })
+	}
+	t.Cleanup(func() { r.server.Stop(ctx) })
+	replace(model)
+	var err error
+	if r.front, err = New(r.server.URL(), &Arguments{}, Options{
+		Dir: filepath.Join(t.TempDir(), "store"), DB: db.Options{Codec: quant.Raw}, Attach: r.server.URL().String(), SlotDir: slots, Logger: logger,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	web := httptest.NewServer(r.front)
+	r.url = web.URL
+	t.Cleanup(func() {
+		web.Close()
+		if err := r.front.Close(ctx); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Log(r.log)
+		}
+	})
+	return r, replace
+}
+
+// otherWeights is a model of the same shape with other weights.
+func otherWeights(t *testing.T, path string) {
+	t.Helper()
+	b, err := os.ReadFile(stories)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := len(b) - 400_001; i < len(b); i += 40 {
+		b[i] ^= 0x80 // a sign
+	}
+	write(t, path, string(b))
+}
+
+// A server that somebody else runs may be replaced while nobody asks: what the one before computed is not for its successor.
+func TestAttachedServerIsReplaced(t *testing.T) {
+	for _, name := range []string{"model.gguf", "other.gguf"} { // in place of the first file, or beside it
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			b, err := os.ReadFile(stories)
+			if err != nil {
+				t.Fatal(err)
+			}
+			first, second := filepath.Join(dir, "model.gguf"), filepath.Join(dir, name)
+			write(t, first, string(b))
+			r, replace := attached(t, first)
+			r.settled()
+			body := story("Of the first model", 8)
+			before := r.ask("/completion", body)
+			r.saved()
+			otherWeights(t, second)
+			replace(second)
+			body["cache_prompt"] = false
+			alone := ask(t, context.Background(), r.server.URL().String(), "/completion", body)
+			delete(body, "cache_prompt")
+			replace(second) // its slots are empty
+			if alone.text == before.text {
+				t.Fatal("the other model says the same")
+			}
+			for range 2 {
+				got := r.ask("/completion", body)
+				if got.text != alone.text || strings.HasPrefix(got.header, "hit") {
+					t.Errorf("another model: %q (%s), alone %q", got.text, got.header, alone.text)
+				}
+				r.settled()
+				r.saved()
+			}
+		})
+	}
+}
+
+// A path that is not absolute says nothing to whom was started elsewhere.
+func TestAttachedServerNamesItsFile(t *testing.T) {
+	r, _ := attached(t, stories)
+	r.settled()
+	if got := r.ask("/completion", story("Somewhere", 4)); got.header != "pass; reason=unknown_model" {
+		t.Errorf("a model by a relative path: %s", got.header)
 	}
 }

@@ -42,6 +42,7 @@ type served struct {
 	model     *db.Model
 	lay       *layout
 	name      string
+	seen      seen   // of a server that somebody else runs
 	note      string // where the store remembers how slot files look
 	refused   error  // why nothing is cached; nil: all is well
 	adapters  []loraAdapter
@@ -70,7 +71,7 @@ func (s *served) prepare(ctx context.Context) error {
 		return err
 	}
 	s.mu.Lock()
-	s.name, s.context, s.usable = filepath.Base(p.ModelAlias), p.Defaults.Context, p.TotalSlots
+	s.name, s.context, s.usable, s.seen = filepath.Base(p.ModelAlias), p.Defaults.Context, p.TotalSlots, seenOf(p)
 	for i := len(s.slots); i < p.TotalSlots; i++ {
 		s.slots = append(s.slots, &slot{id: i})
 	}
@@ -96,6 +97,9 @@ func (s *served) prepare(ctx context.Context) error {
 		if list, err = s.api.adapters(ctx); err != nil && !unsupported(err) {
 			return err
 		}
+	}
+	if s.front.o.Attach != "" && p.ModelPath != "" && !filepath.IsAbs(p.ModelPath) {
+		return fmt.Errorf("%w: the server names its model %s, in a folder that is not known here: start it with the whole path", passModel, p.ModelPath)
 	}
 	id, err := identify(ctx, p, strings.TrimSpace(s.args.Rows+" "+s.front.o.Variant), list, s.front.o.Memo)
 	if err != nil {

@@ -24,7 +24,11 @@ import (
 // A server that somebody else runs is helped, too; and what others do to its slots meanwhile does no harm.
 func TestAttached(t *testing.T) {
 	slots := t.TempDir()
-	base := plain(t, "-c", "2048", "-np", "2", "--slot-save-path", slots)
+	model, err := filepath.Abs(stories)
+	if err != nil {
+		t.Fatal(err)
+	}
+	base := plain(t, "-m", model, "-c", "2048", "-np", "2", "--slot-save-path", slots)
 	u, err := url.Parse(base)
 	if err != nil {
 		t.Fatal(err)

@@ -295,9 +295,6 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.complete(w, r, s, req)
 }
 
-// waitPrepared is how long a request waits for a server that was just started to be looked at.
-const waitPrepared = time.Second
-
 // complete has a prompt computed, with what is stored of it.
 func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req *request) {
 	ctx := r.Context()
@@ -305,7 +302,7 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 	case <-s.prepared:
 	case <-ctx.Done():
 		return
-	case <-time.After(waitPrepared):
+	case <-time.After(s.patience()):
 	}
 	if s.gone.Load() { // the server was started again meanwhile
 		s = f.servedFor(s.api.model)

@@ -50,6 +50,7 @@ type served struct {
 	differ    map[endpoint]int  // slots in a row that held other tokens than the prompt, for no known reason
 	otherwise map[endpoint]bool // endpoints whose prompts the server renders in another way
 	pending   []*saved
+	answers   atomic.Int64  // when the server was first seen to answer, in Unix nanoseconds; 0: it does not
 	prepared  chan struct{} // closed when it is known what the server runs
 	gone      atomic.Bool   // the server was restarted: this is about the one before
 }
@@ -70,6 +71,7 @@ func (s *served) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.answers.CompareAndSwap(0, time.Now().UnixNano())
 	s.mu.Lock()
 	s.name, s.context, s.usable, s.seen = filepath.Base(p.ModelAlias), p.Defaults.Context, p.TotalSlots, seenOf(p)
 	for i := len(s.slots); i < p.TotalSlots; i++ {
@@ -231,6 +233,21 @@ func (s *served) probe(ctx context.Context, id *identity) (*layout, kv.Descripto
 		s.log.Debug("erasing the slot of the probe", "err", err)
 	}
 	return lay, desc, nil
+}
+
+// How long a request waits for a server that was just started to be looked at. A model whose file is read for the first time takes longer: then
+// requests pass.
+const (
+	waitAnswer   = 200 * time.Millisecond
+	waitPrepared = time.Second
+)
+
+func (s *served) patience() time.Duration {
+	at := s.answers.Load()
+	if at == 0 {
+		return waitAnswer
+	}
+	return time.Until(time.Unix(0, at).Add(waitPrepared))
 }
 
 // ready is the model's part of the store, or why there is none.

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dormousekv/dormouse/obs"
+	"github.com/dormousekv/dormouse/obs/figures"
 	"github.com/dormousekv/dormouse/obs/page"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver"
 )
@@ -98,8 +99,15 @@ func (o *options) serve(ctx context.Context, command []string) (err error) {
 		logger.Warn("dormouse status and purge will not reach this process", "err", err)
 	}
 	defer control.close()
-	look := page.New(page.Options{Title: "llama-server", Store: front.Store, Front: front.Figures, Anywhere: o.allowRemote})
-	measure := obs.Handler(obs.Options{Store: front.Store, Front: front.Figures})
+	now := func() figures.Front {
+		f := front.Figures()
+		if server != nil {
+			f.Server = server.State()
+		}
+		return f
+	}
+	look := page.New(page.Options{Title: "llama-server", Store: front.Store, Front: now, Anywhere: o.allowRemote})
+	measure := obs.Handler(obs.Options{Store: front.Store, Front: now})
 	web := &http.Server{
 		Handler: o.handler(front, look, measure), ReadHeaderTimeout: time.Minute, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 	}

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# Builds the C library: capi/build.sh [FOLDER], by default .cache/capi. Needs Go and a C compiler. TARGET says for which machine:
+#
+#   linux-amd64    (default) gcc or clang
+#   linux-arm64    CC="python3 -m ziglang cc -target aarch64-linux-gnu.2.17" (PyPI ziglang) if CC is not set
+#   windows-amd64  x86_64-w64-mingw32-gcc (Debian gcc-mingw-w64-x86-64) if CC is not set
+#
+# FOLDER gets include/, lib/ with the shared and the static library, lib/pkgconfig and lib/cmake.
+set -euo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+out=${1:-$root/.cache/capi}
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+target=${TARGET:-linux-amd64}
+export CGO_ENABLED=1 GOOS=${target%-*} GOARCH=${target#*-}
+
+shared=libdormouse.so
+hide="-Wl,--version-script=$root/capi/exports.map -Wl,-soname,libdormouse.so.1 -Wl,-z,nodelete"
+case $target in
+linux-amd64) ;;
+linux-arm64) export CC=${CC:-python3 -m ziglang cc -target aarch64-linux-gnu.2.17} ;;
+windows-amd64)
+  export CC=${CC:-x86_64-w64-mingw32-gcc}
+  shared=dormouse.dll hide="-Wl,$root/capi/exports.def"
+  ;;
+*) echo "build.sh: $target is none of linux-amd64, linux-arm64, windows-amd64" >&2; exit 2 ;;
+esac
+
+# What a program may call is what the header says, and nothing else.
+functions=$(grep -oE '\bdormouse_[a-z_]+\(' "$root/capi/dormouse.h" | tr -d '(' | sort -u | grep -vE '_fn$')
+listed=$(grep -oE '\bdormouse_[a-z_]+' "$root/capi/exports.map" | sort -u)
+[ "$functions" = "$listed" ] || { echo "build.sh: exports.map and dormouse.h differ:"; diff <(echo "$functions") <(echo "$listed"); exit 1; } >&2
+
+mkdir -p "$out/include" "$out/lib/pkgconfig" "$out/lib/cmake/dormouse"
+cp "$root"/capi/dormouse.h "$root"/capi/dormouse.hpp "$out/include/"
+cd "$root"
+go build -trimpath -buildmode=c-shared -ldflags "-s -w -extldflags '$hide'" -o "$out/lib/$shared" ./capi
+go build -trimpath -buildmode=c-archive -o "$out/lib/libdormouse.a" ./capi
+rm -f "$out/lib/"libdormouse.h "$out/lib/"dormouse.h # cgo's own
+[ "$GOOS" = windows ] || ln -sf libdormouse.so "$out/lib/libdormouse.so.1"
+
+version=$(sed -n 's/^const Version = "\(.*\)"/\1/p' internal/version/version.go)
+cat >"$out/lib/pkgconfig/dormouse.pc" <<PC
+prefix=\${pcfiledir}/../..
+Name: dormouse
+Description: A store on disk for the KV cache of language models
+Version: $version
+Cflags: -I\${prefix}/include
+Libs: -L\${prefix}/lib -ldormouse
+Libs.private: -lpthread -lresolv
+PC
+cat >"$out/lib/cmake/dormouse/dormouse-config.cmake" <<CMAKE
+get_filename_component(_dormouse "\${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
+add_library(dormouse::dormouse SHARED IMPORTED)
+set_target_properties(dormouse::dormouse PROPERTIES IMPORTED_LOCATION "\${_dormouse}/lib/$shared" INTERFACE_INCLUDE_DIRECTORIES "\${_dormouse}/include")
+add_library(dormouse::static STATIC IMPORTED)
+set_target_properties(dormouse::static PROPERTIES IMPORTED_LOCATION "\${_dormouse}/lib/libdormouse.a" INTERFACE_INCLUDE_DIRECTORIES "\${_dormouse}/include"
+  INTERFACE_LINK_LIBRARIES "pthread;resolv")
+set(dormouse_VERSION "$version")
+CMAKE
+ls -l "$out/lib/$shared" "$out/lib/libdormouse.a" | awk '{print $5, $9}'

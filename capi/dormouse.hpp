@@ -1,0 +1,201 @@
+// Dormouse from C++: what dormouse.h has, with handles that close themselves and errors that are thrown. Header only; C++17.
+#ifndef DORMOUSE_HPP
+#define DORMOUSE_HPP
+
+#include <chrono>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dormouse.h"
+
+namespace dormouse {
+
+// Error is what every function throws that does not succeed.
+class Error : public std::runtime_error {
+public:
+	explicit Error(const dormouse_error &e) : std::runtime_error(e.message), status(static_cast<dormouse_status>(e.status)), file(e.file), offset(e.offset) {}
+
+	const dormouse_status status;
+	const std::string file; // that is damaged; else empty
+	const int64_t offset;   // in it; else -1
+};
+
+inline void check(dormouse_status status) {
+	if (status == DORMOUSE_OK) return;
+	dormouse_error e = DORMOUSE_INIT(dormouse_error);
+	dormouse_last_error(&e);
+	throw Error(e);
+}
+
+// Call is how long a call may take.
+struct Call : dormouse_call {
+	Call() : dormouse_call DORMOUSE_INIT(dormouse_call) {}
+	explicit Call(std::chrono::milliseconds limit) : Call() { timeout_ms = limit.count(); }
+};
+
+// Prompt is what a model is conditioned on. The tokens are copied.
+class Prompt {
+public:
+	Prompt() = default;
+	explicit Prompt(std::vector<int32_t> tokens, std::string scope = "", size_t scope_start = 0)
+		: tokens(std::move(tokens)), scope(std::move(scope)), scope_start(scope_start) {}
+
+	std::vector<int32_t> tokens;
+	std::vector<dormouse_span> spans;
+	std::vector<dormouse_adapter> adapters;
+	std::string scope;
+	size_t scope_start = 0;
+
+	// c is valid as long as this prompt is, and is not changed.
+	dormouse_prompt c() const {
+		dormouse_prompt p = DORMOUSE_INIT(dormouse_prompt);
+		p.tokens = tokens.data(), p.n_tokens = tokens.size();
+		p.spans = spans.data(), p.n_spans = spans.size();
+		p.adapters = adapters.data(), p.n_adapters = adapters.size();
+		p.scope = scope.c_str(), p.scope_start = scope_start;
+		return p;
+	}
+};
+
+// packed are the rows [first, first+count) in one stretch of memory, row after row. It is kept by whoever calls.
+inline dormouse_piece packed(void *mem, size_t bytes, size_t count) {
+	dormouse_piece p = {};
+	p.mem = mem, p.bytes = bytes, p.count = count;
+	return p;
+}
+
+// Match is a stored prefix of a prompt, held until it is destroyed.
+class Match {
+public:
+	Match(dormouse_match x, dormouse_restored found) : found(found), x(x) {}
+	Match(Match &&o) noexcept : found(o.found), x(std::exchange(o.x, dormouse_match{})) {}
+	Match &operator=(Match &&o) noexcept {
+		std::swap(x, o.x);
+		found = o.found;
+		return *this;
+	}
+	~Match() {
+		if (x.id) dormouse_match_close(x);
+	}
+
+	size_t tokens() const { return found.tokens; }
+	std::string reason() const { return dormouse_reason_text(found.reason); }
+
+	dormouse_restored restore(const std::vector<dormouse_rows> &rows, const dormouse_call *call = nullptr) {
+		dormouse_restored out = DORMOUSE_INIT(dormouse_restored);
+		check(dormouse_restore(x, rows.data(), rows.size(), call, &out));
+		return out;
+	}
+	dormouse_put_result extend(const Prompt &prompt, const std::vector<dormouse_rows> &rows, const dormouse_put_options *options = nullptr, const dormouse_call *call = nullptr) {
+		dormouse_put_result out = DORMOUSE_INIT(dormouse_put_result);
+		dormouse_prompt p = prompt.c();
+		check(dormouse_extend(x, &p, rows.data(), rows.size(), options, call, &out));
+		return out;
+	}
+	dormouse_match get() const { return x; }
+
+private:
+	dormouse_restored found;
+	dormouse_match x;
+};
+
+// Model is a registered model. It must not outlive its store.
+class Model {
+public:
+	explicit Model(dormouse_model m) : m(m) {}
+	Model(Model &&o) noexcept : m(std::exchange(o.m, dormouse_model{})) {}
+	Model &operator=(Model &&o) noexcept {
+		std::swap(m, o.m);
+		return *this;
+	}
+	~Model() {
+		if (m.id) dormouse_model_close(m);
+	}
+
+	// match finds the longest stored prefix of at most limit tokens; 0: of all.
+	Match match(const Prompt &prompt, size_t limit = 0, const dormouse_call *call = nullptr) {
+		dormouse_match x = {};
+		dormouse_restored found = DORMOUSE_INIT(dormouse_restored);
+		dormouse_prompt p = prompt.c();
+		check(dormouse_match_prompt(m, &p, limit, call, &x, &found));
+		return Match(x, found);
+	}
+	dormouse_put_result put(const Prompt &prompt, const std::vector<dormouse_rows> &rows, const dormouse_put_options *options = nullptr, const dormouse_call *call = nullptr) {
+		dormouse_put_result out = DORMOUSE_INIT(dormouse_put_result);
+		dormouse_prompt p = prompt.c();
+		check(dormouse_put(m, &p, rows.data(), rows.size(), options, call, &out));
+		return out;
+	}
+	dormouse_deleted remove(const Prompt &prefix, const dormouse_call *call = nullptr) {
+		dormouse_deleted out = DORMOUSE_INIT(dormouse_deleted);
+		dormouse_prompt p = prefix.c();
+		check(dormouse_delete(m, &p, call, &out));
+		return out;
+	}
+	std::string fingerprint() const {
+		char text[33];
+		check(dormouse_fingerprint(m, text));
+		return text;
+	}
+	dormouse_model get() const { return m; }
+
+private:
+	dormouse_model m;
+};
+
+// Store is an open store. close says what went wrong; the destructor cannot. Matches go before it.
+class Store {
+public:
+	explicit Store(const std::string &dir, const std::string &options = "", const dormouse_call *call = nullptr) {
+		check(dormouse_open(dir.c_str(), options.empty() ? nullptr : options.c_str(), call, &s));
+	}
+	Store(Store &&o) noexcept : s(std::exchange(o.s, dormouse_store{})) {}
+	Store &operator=(Store &&o) noexcept {
+		std::swap(s, o.s);
+		return *this;
+	}
+	~Store() {
+		if (s.id) dormouse_close(s);
+	}
+
+	void close() {
+		check(dormouse_close(s));
+		s = dormouse_store{};
+	}
+	Model register_model(const std::string &descriptor, const dormouse_call *call = nullptr) {
+		dormouse_model m = {};
+		check(dormouse_register(s, descriptor.c_str(), call, &m));
+		return Model(m);
+	}
+	void suspend(const dormouse_call *call = nullptr) { check(dormouse_suspend(s, call)); }
+	void resume(const dormouse_call *call = nullptr) { check(dormouse_resume(s, call)); }
+	void sync(const dormouse_call *call = nullptr) { check(dormouse_sync(s, call)); }
+	std::string stats() const { return text([this](char *buf, size_t cap, size_t *needed) { return dormouse_stats(s, buf, cap, needed); }); }
+	std::string verify(const dormouse_call *call = nullptr) {
+		return text([this, call](char *buf, size_t cap, size_t *needed) { return dormouse_verify(s, call, buf, cap, needed); });
+	}
+	dormouse_store get() const { return s; }
+
+private:
+	template <typename F> static std::string text(F f) {
+		std::string out(4096, 0);
+		for (;;) {
+			size_t needed = 0;
+			dormouse_status status = f(&out[0], out.size(), &needed);
+			if (status == DORMOUSE_OK) {
+				out.resize(needed - 1);
+				return out;
+			}
+			if (status != DORMOUSE_ERR_BUFFER) check(status);
+			out.resize(needed + needed / 2);
+		}
+	}
+
+	dormouse_store s = {};
+};
+
+} // namespace dormouse
+
+#endif

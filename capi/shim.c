@@ -1,0 +1,264 @@
+/* The functions of dormouse.h. They keep Go out of a process that was forked, where its runtime does not run, and hold each thread's last error. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "_cgo_export.h"
+#include "dormouse.h"
+
+#if defined(_WIN32)
+#include <process.h>
+#include <windows.h>
+#define getpid _getpid
+#else
+#include <pthread.h>
+#include <unistd.h>
+#endif
+
+/* A thread's last error lies outside of its static memory, of which there is little for libraries that are loaded late. */
+static _Thread_local dormouse_error *mine;
+static dormouse_error nobodys; /* where memory is short */
+#if !defined(_WIN32)
+static pthread_key_t freed; /* at the end of a thread */
+#endif
+
+static dormouse_error *last(void) {
+	if (mine == NULL) {
+		mine = calloc(1, sizeof *mine);
+		if (mine == NULL) return &nobodys;
+		mine->size = sizeof *mine, mine->offset = -1;
+#if !defined(_WIN32)
+		pthread_setspecific(freed, mine);
+#endif
+	}
+	return mine;
+}
+
+static volatile int forked;
+static int second_copy;
+static const char mark[16] = "dormouse-loaded";
+
+#if !defined(_WIN32)
+static void in_child(void) { forked = 1; }
+#endif
+
+/* here reports whether mark lies at an address of this process: a pipe does not take what cannot be read. */
+static int here(const void *at) {
+	char got[sizeof mark];
+	int ok = 0;
+#if !defined(_WIN32)
+	int ends[2];
+	if (pipe(ends) != 0) return 0;
+	if (write(ends[1], at, sizeof mark) == (ssize_t)sizeof mark && read(ends[0], got, sizeof mark) == (ssize_t)sizeof mark) ok = memcmp(got, mark, sizeof mark) == 0;
+	close(ends[0]);
+	close(ends[1]);
+#else
+	SIZE_T n;
+	ok = ReadProcessMemory(GetCurrentProcess(), at, got, sizeof got, &n) && n == sizeof got && memcmp(got, mark, sizeof mark) == 0;
+#endif
+	return ok;
+}
+
+/* Runs when the library is loaded. Two copies in one process would be two Go runtimes, with two ideas of who has a store open. The environment
+ * is where they meet; a program that was started with exec keeps it, and its process id, but not the mark. */
+__attribute__((constructor)) static void loaded(void) {
+	char name[64];
+	const char *other = getenv("DORMOUSE_LOADED");
+	long pid;
+	void *at;
+	second_copy = other != NULL && sscanf(other, "%ld:%p", &pid, &at) == 2 && pid == (long)getpid() && here(at);
+	snprintf(name, sizeof name, "%ld:%p", (long)getpid(), (const void *)mark);
+#if defined(_WIN32)
+	_putenv_s("DORMOUSE_LOADED", name);
+#else
+	if (!second_copy) setenv("DORMOUSE_LOADED", name, 1);
+	pthread_atfork(NULL, NULL, in_child);
+	pthread_key_create(&freed, free);
+#endif
+}
+
+static dormouse_status fail(dormouse_status status, const char *message) {
+	dormouse_error *e = last();
+	e->status = status;
+	e->offset = -1;
+	e->file[0] = 0;
+	snprintf(e->message, sizeof e->message, "%s", message);
+	return status;
+}
+
+/* enter answers in place of Go where Go cannot. */
+static dormouse_status enter(void) {
+	if (forked) {
+		return fail(DORMOUSE_ERR_FORKED, "this process was forked from one that uses Dormouse, and Go does not run here: use exec, or fork before the library is loaded");
+	}
+	if (second_copy) {
+		return fail(DORMOUSE_ERR_SECOND_COPY, "another copy of the Dormouse library is loaded in this process: link or load it once");
+	}
+	return DORMOUSE_OK;
+}
+
+#define ENTER() do { dormouse_status entered = enter(); if (entered != DORMOUSE_OK) return entered; } while (0)
+
+int32_t dormouse_abi_version(void) { return DORMOUSE_ABI_VERSION; }
+
+const char *dormouse_version(void) { return enter() == DORMOUSE_OK ? goVersion() : ""; }
+const char *dormouse_reason_text(int32_t reason) { return enter() == DORMOUSE_OK ? goReasonText(reason) : ""; }
+
+dormouse_status dormouse_last_error(dormouse_error *err) {
+	size_t size;
+	if (err == NULL || err->size < sizeof(size_t)) return DORMOUSE_ERR_ARGUMENT;
+	size = err->size < sizeof *err ? err->size : sizeof *err;
+	memcpy((char *)err + sizeof(size_t), (const char *)last() + sizeof(size_t), size - sizeof(size_t));
+	return DORMOUSE_OK;
+}
+
+/* Calls back from Go, which cannot call a pointer. */
+void dormouse_call_log(dormouse_log_fn fn, void *user, int32_t level, const char *line) { fn(user, level, line); }
+void dormouse_call_layer(dormouse_layer_fn fn, void *user, size_t layer, size_t tokens) { fn(user, layer, tokens); }
+int32_t dormouse_call_view(dormouse_view_fn fn, void *user, const dormouse_plane *plane) { return fn(user, plane); }
+
+
+dormouse_status dormouse_set_log(dormouse_log_fn fn, void *user) {
+	ENTER();
+	return goSetLog(last(), fn, user);
+}
+
+dormouse_status dormouse_open(const char *dir, const char *options, const dormouse_call *call, dormouse_store *out) {
+	ENTER();
+	return goOpen(last(), (char *)dir, (char *)options, (dormouse_call *)call, out);
+}
+
+dormouse_status dormouse_close(dormouse_store s) {
+	ENTER();
+	return goClose(last(), s);
+}
+
+dormouse_status dormouse_suspend(dormouse_store s, const dormouse_call *call) {
+	ENTER();
+	return goSuspend(last(), s, (dormouse_call *)call);
+}
+
+dormouse_status dormouse_resume(dormouse_store s, const dormouse_call *call) {
+	ENTER();
+	return goResume(last(), s, (dormouse_call *)call);
+}
+
+dormouse_status dormouse_pressure(dormouse_store s, int32_t level, const dormouse_call *call, int64_t *freed) {
+	ENTER();
+	return goPressure(last(), s, level, (dormouse_call *)call, freed);
+}
+
+dormouse_status dormouse_sync(dormouse_store s, const dormouse_call *call) {
+	ENTER();
+	return goSync(last(), s, (dormouse_call *)call);
+}
+
+dormouse_status dormouse_verify(dormouse_store s, const dormouse_call *call, char *report, size_t cap, size_t *needed) {
+	ENTER();
+	return goVerify(last(), s, (dormouse_call *)call, report, cap, needed);
+}
+
+dormouse_status dormouse_stats(dormouse_store s, char *json, size_t cap, size_t *needed) {
+	ENTER();
+	return goStats(last(), s, json, cap, needed);
+}
+
+dormouse_status dormouse_hash(const void *data, size_t n, char out[33]) {
+	ENTER();
+	return goHash(last(), (void *)data, n, out);
+}
+
+dormouse_status dormouse_hash_file(const char *path, char out[33]) {
+	ENTER();
+	return goHashFile(last(), (char *)path, out);
+}
+
+dormouse_status dormouse_register(dormouse_store s, const char *descriptor, const dormouse_call *call, dormouse_model *out) {
+	ENTER();
+	return goRegister(last(), s, (char *)descriptor, (dormouse_call *)call, out);
+}
+
+dormouse_status dormouse_fingerprint(dormouse_model m, char out[33]) {
+	ENTER();
+	return goFingerprint(last(), m, out);
+}
+
+dormouse_status dormouse_model_close(dormouse_model m) {
+	ENTER();
+	return goModelClose(last(), m);
+}
+
+dormouse_status dormouse_retire(dormouse_model m, const dormouse_call *call) {
+	ENTER();
+	return goRetire(last(), m, (dormouse_call *)call);
+}
+
+dormouse_status dormouse_probe(dormouse_model m, const dormouse_prompt *prompt, size_t limit, const dormouse_call *call, dormouse_restored *out) {
+	ENTER();
+	return goProbe(last(), m, (dormouse_prompt *)prompt, limit, (dormouse_call *)call, out);
+}
+
+dormouse_status dormouse_prefetch(dormouse_model m, const dormouse_prompt *prompt, size_t limit, const dormouse_call *call, size_t *tokens) {
+	ENTER();
+	return goPrefetch(last(), m, (dormouse_prompt *)prompt, limit, (dormouse_call *)call, tokens);
+}
+
+dormouse_status dormouse_match_prompt(dormouse_model m, const dormouse_prompt *prompt, size_t limit, const dormouse_call *call, dormouse_match *out, dormouse_restored *found) {
+	ENTER();
+	return goMatchPrompt(last(), m, (dormouse_prompt *)prompt, limit, (dormouse_call *)call, out, found);
+}
+
+dormouse_status dormouse_match_close(dormouse_match x) {
+	ENTER();
+	return goMatchClose(last(), x);
+}
+
+dormouse_status dormouse_restore(dormouse_match x, const dormouse_rows *rows, size_t n_rows, const dormouse_call *call, dormouse_restored *out) {
+	ENTER();
+	return goRestore(last(), x, (dormouse_rows *)rows, n_rows, (dormouse_call *)call, out);
+}
+
+dormouse_status dormouse_restore_layers(dormouse_match x, const dormouse_rows *rows, size_t n_rows, dormouse_layer_fn ready, void *user, const dormouse_call *call, dormouse_restored *out) {
+	ENTER();
+	return goRestoreLayers(last(), x, (dormouse_rows *)rows, n_rows, ready, user, (dormouse_call *)call, out);
+}
+
+dormouse_status dormouse_state_bytes(dormouse_match x, size_t tensor, int64_t *bytes) {
+	ENTER();
+	return goStateBytes(last(), x, tensor, bytes);
+}
+
+dormouse_status dormouse_put(dormouse_model m, const dormouse_prompt *prompt, const dormouse_rows *rows, size_t n_rows, const dormouse_put_options *options, const dormouse_call *call, dormouse_put_result *out) {
+	ENTER();
+	return goPut(last(), m, (dormouse_prompt *)prompt, (dormouse_rows *)rows, n_rows, (dormouse_put_options *)options, (dormouse_call *)call, out);
+}
+
+dormouse_status dormouse_extend(dormouse_match x, const dormouse_prompt *prompt, const dormouse_rows *rows, size_t n_rows, const dormouse_put_options *options, const dormouse_call *call, dormouse_put_result *out) {
+	ENTER();
+	return goExtend(last(), x, (dormouse_prompt *)prompt, (dormouse_rows *)rows, n_rows, (dormouse_put_options *)options, (dormouse_call *)call, out);
+}
+
+dormouse_status dormouse_view(dormouse_match x, dormouse_view_fn fn, void *user, const dormouse_call *call) {
+	ENTER();
+	return goView(last(), x, fn, user, (dormouse_call *)call);
+}
+
+dormouse_status dormouse_set_ref(dormouse_model m, const char *name, const dormouse_prompt *prefix, const dormouse_ref_options *options, const dormouse_call *call) {
+	ENTER();
+	return goSetRef(last(), m, (char *)name, (dormouse_prompt *)prefix, (dormouse_ref_options *)options, (dormouse_call *)call);
+}
+
+dormouse_status dormouse_delete_ref(dormouse_store s, const char *name, const dormouse_call *call) {
+	ENTER();
+	return goDeleteRef(last(), s, (char *)name, (dormouse_call *)call);
+}
+
+dormouse_status dormouse_delete(dormouse_model m, const dormouse_prompt *prefix, const dormouse_call *call, dormouse_deleted *out) {
+	ENTER();
+	return goDelete(last(), m, (dormouse_prompt *)prefix, (dormouse_call *)call, out);
+}
+
+dormouse_status dormouse_delete_scope(dormouse_store s, const char *scope, const dormouse_call *call, dormouse_deleted *out) {
+	ENTER();
+	return goDeleteScope(last(), s, (char *)scope, (dormouse_call *)call, out);
+}

@@ -1,0 +1,176 @@
+//go:build cgo
+
+package main
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/quant"
+)
+
+// wireOptions are the options of dormouse_open.
+type wireOptions struct {
+	Budget          int64  `json:"budget"`
+	MinFree         int64  `json:"min_free"`
+	MaxBlocks       int64  `json:"max_blocks"`
+	Durability      string `json:"durability"`
+	Codec           string `json:"codec"`
+	Compression     string `json:"compression"`
+	SegmentBytes    int64  `json:"segment_bytes"`
+	CheckpointMS    int64  `json:"checkpoint_ms"`
+	CheckpointBytes int64  `json:"checkpoint_bytes"`
+	ReadOnly        bool   `json:"read_only"`
+	AllowSharedDir  bool   `json:"allow_shared_dir"`
+}
+
+// strictly decodes JSON that has no names but known ones.
+func strictly(what, text string, v any) error {
+	d := json.NewDecoder(bytes.NewReader([]byte(text)))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return badArgument("%s: %v", what, err)
+	}
+	if d.More() {
+		return badArgument("%s: something follows the JSON object", what)
+	}
+	return nil
+}
+
+func parseOptions(text string) (o db.Options, err error) {
+	var w wireOptions
+	if text != "" {
+		if err := strictly("options", text, &w); err != nil {
+			return o, err
+		}
+	}
+	o = db.Options{
+		Budget: w.Budget, MinFree: w.MinFree, MaxBlocks: w.MaxBlocks, SegmentBytes: w.SegmentBytes, CheckpointBytes: w.CheckpointBytes,
+		CheckpointInterval: time.Duration(w.CheckpointMS) * time.Millisecond, ReadOnly: w.ReadOnly, AllowSharedDir: w.AllowSharedDir,
+	}
+	switch w.Durability {
+	case "", "process":
+	case "power":
+		o.Durability = db.Power
+	default:
+		return o, badArgument("options: durability %q: expected process or power", w.Durability)
+	}
+	if o.Codec, o.Compression, err = codecs(w.Codec, w.Compression); err != nil {
+		return o, err
+	}
+	if err := o.Validate(); err != nil {
+		return o, badArgument("%v", err)
+	}
+	return o, nil
+}
+
+// codecs are a codec and a compression by name; empty: not chosen.
+func codecs(codec, compression string) (c quant.Codec, z quant.Compression, err error) {
+	if codec != "" {
+		if c, err = quant.ParseCodec(codec); err != nil {
+			return c, z, badArgument("%v", err)
+		}
+	}
+	if compression != "" {
+		if z, err = quant.ParseCompression(compression); err != nil {
+			return c, z, badArgument("%v", err)
+		}
+	}
+	return c, z, nil
+}
+
+// wireDescriptor is the descriptor of dormouse_register.
+type wireDescriptor struct {
+	Name         string `json:"name"`
+	Architecture string `json:"architecture"`
+	Weights      string `json:"weights"`
+	Tokenizer    string `json:"tokenizer"`
+	RoPE         struct {
+		Type        string  `json:"type"`
+		Dims        int     `json:"dims"`
+		Base        float32 `json:"base"`
+		Scale       float32 `json:"scale"`
+		Scaling     string  `json:"scaling"`
+		FreqFactors string  `json:"freq_factors"`
+	} `json:"rope"`
+	Rotated     bool         `json:"rotated"`
+	Shard       int          `json:"shard"`
+	Shards      int          `json:"shards"`
+	StateFormat string       `json:"state_format"`
+	BlockTokens int          `json:"block_tokens"`
+	Groups      []wireGroup  `json:"groups"`
+	Tensors     []wireTensor `json:"tensors"`
+}
+
+type wireGroup struct {
+	Kind   string `json:"kind"` // "all", "window" or "state"
+	Window int    `json:"window"`
+}
+
+type wireTensor struct {
+	Layer int    `json:"layer"`
+	Role  string `json:"role"` // "K", "V" or "state"
+	DType string `json:"dtype"`
+	Width int    `json:"width"`
+	Group int    `json:"group"`
+}
+
+func parseDescriptor(text string) (d kv.Descriptor, err error) {
+	var w wireDescriptor
+	if err := strictly("descriptor", text, &w); err != nil {
+		return d, err
+	}
+	d = kv.Descriptor{
+		Name: w.Name, Architecture: w.Architecture, Rotated: w.Rotated, Shard: w.Shard, Shards: w.Shards, StateFormat: w.StateFormat, BlockTokens: w.BlockTokens,
+		RoPE: kv.RoPE{Type: w.RoPE.Type, Dims: w.RoPE.Dims, Base: w.RoPE.Base, Scale: w.RoPE.Scale, Scaling: w.RoPE.Scaling},
+	}
+	for _, h := range []struct {
+		name, text string
+		to         *kv.Hash
+	}{{"weights", w.Weights, &d.Weights}, {"tokenizer", w.Tokenizer, &d.Tokenizer}, {"rope.freq_factors", w.RoPE.FreqFactors, &d.RoPE.FreqFactors}} {
+		if h.text == "" {
+			continue
+		}
+		b, err := hex.DecodeString(h.text)
+		if err != nil || len(b) != len(h.to) {
+			return d, badArgument("descriptor: %s is %q, expected 32 hexadecimal digits: see dormouse_hash", h.name, h.text)
+		}
+		copy(h.to[:], b)
+	}
+	for i, g := range w.Groups {
+		kind, ok := map[string]kv.GroupKind{"all": kv.All, "window": kv.Window, "state": kv.StateAt}[g.Kind]
+		if !ok {
+			return d, badArgument("descriptor: group %d is of kind %q, expected all, window or state", i, g.Kind)
+		}
+		d.Groups = append(d.Groups, kv.Group{Kind: kind, Window: g.Window})
+	}
+	for i, t := range w.Tensors {
+		role, ok := map[string]kv.Role{"K": kv.RoleK, "V": kv.RoleV, "state": kv.RoleState}[t.Role]
+		if !ok {
+			return d, badArgument("descriptor: tensor %d has the role %q, expected K, V or state", i, t.Role)
+		}
+		dtype, err := parseDType(t.DType)
+		if err != nil {
+			return d, badArgument("descriptor: tensor %d: %v", i, err)
+		}
+		d.Tensors = append(d.Tensors, kv.Tensor{Layer: t.Layer, Role: role, DType: dtype, Width: t.Width, Group: t.Group})
+	}
+	return d, nil
+}
+
+func parseDType(name string) (kv.DType, error) {
+	var names []string
+	for t := kv.DType(1); t.Valid(); t++ {
+		if t.String() == name {
+			return t, nil
+		}
+		names = append(names, t.String())
+	}
+	return 0, fmt.Errorf("dtype %q: expected one of %s", name, strings.Join(names, ", "))
+}

@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# Builds the C library and runs all tests of it that this machine can run: tests/capi/run.sh [-long]. Needs Go and a C and C++ compiler. It
+# exits with 1 if one fails. What cannot run here is said in a line that begins with SKIPPED.
+set -euo pipefail
+root=$(cd "$(dirname "$0")/../.." && pwd)
+here=$root/tests/capi
+lib=$root/.cache/capi
+long=0
+[ "${1:-}" != -long ] || long=1
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+say() { printf '\n-- %s\n' "$*"; }
+
+say "the library"
+bash "$root/capi/build.sh" "$lib"
+missing=$(nm -D --defined-only "$lib/lib/libdormouse.so" | awk '$2 == "T" {print $3}' | sed 's/@.*//' | sort -u |
+  diff - <(grep -oE '\bdormouse_[a-z_]+\(' "$root/capi/dormouse.h" | tr -d '(' | sort -u | grep -vE '_fn$')) || {
+  echo "run.sh: the library and its header differ:"
+  echo "$missing"
+  exit 1
+}
+
+flags="-std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -g -I$lib/include"
+link="-L$lib/lib -ldormouse -lpthread -Wl,-rpath,$lib/lib"
+for f in functions fuzz kill; do cc $flags "$here/$f.c" -o "$tmp/$f" $link; done
+c++ -std=c++17 -Wall -Wextra -Wno-missing-field-initializers -Werror -g -I"$lib/include" "$here/story.cpp" -o "$tmp/story" $link
+
+say "C, C++"
+"$tmp/functions" "$tmp/s1"
+"$tmp/story" "$tmp/s2"
+
+say "the static library, and AddressSanitizer on the C side"
+cc $flags -fsanitize=address,undefined "$here/functions.c" -o "$tmp/static" "$lib/lib/libdormouse.a" -lpthread -lresolv
+ASAN_OPTIONS=detect_leaks=0 "$tmp/static" "$tmp/s3"
+cc $flags -fsanitize=address,undefined "$here/fuzz.c" -o "$tmp/fuzzed" "$lib/lib/libdormouse.a" -lpthread -lresolv
+
+say "calls in any order"
+calls=5000
+[ $long = 0 ] || calls=200000
+for seed in 1 2 3; do
+  mkdir "$tmp/f$seed"
+  ASAN_OPTIONS=detect_leaks=0 "$tmp/fuzzed" "$tmp/f$seed" $calls $seed
+done
+
+say "Go's race detector under the C tests"
+(cd "$root" && go build -race -buildmode=c-archive -o "$tmp/race.a" ./capi)
+cc $flags -no-pie "$here/functions.c" -o "$tmp/raced" "$tmp/race.a" -lpthread -lresolv
+"$tmp/raced" "$tmp/s4"
+
+say "two copies in one process"
+cp "$lib/lib/libdormouse.so" "$tmp/other.so"
+cc $flags "$here/copies.c" -o "$tmp/copies" -ldl
+"$tmp/copies" "$lib/lib/libdormouse.so" "$tmp/other.so"
+
+say "kills"
+kills=20
+[ $long = 0 ] || kills=300
+bash "$here/kills.sh" "$tmp/kill" "$tmp/k" $kills
+
+say "pkg-config and CMake"
+if command -v pkg-config >/dev/null; then
+  cc -std=c11 -D_GNU_SOURCE "$here/functions.c" -o "$tmp/pc" $(PKG_CONFIG_PATH=$lib/lib/pkgconfig pkg-config --cflags --libs dormouse) -lpthread -Wl,-rpath,"$lib/lib"
+  "$tmp/pc" "$tmp/s5"
+else
+  echo "SKIPPED: no pkg-config here"
+fi
+if command -v cmake >/dev/null; then
+  mkdir "$tmp/cmake"
+  cat >"$tmp/cmake/CMakeLists.txt" <<CMAKE
+cmake_minimum_required(VERSION 3.13)
+project(story CXX)
+find_package(dormouse REQUIRED)
+add_executable(story "$here/story.cpp")
+target_link_libraries(story dormouse::dormouse)
+CMAKE
+  cmake -S "$tmp/cmake" -B "$tmp/cmake/b" -Ddormouse_DIR="$lib/lib/cmake/dormouse" >/dev/null
+  cmake --build "$tmp/cmake/b" >/dev/null
+  "$tmp/cmake/b/story" "$tmp/s6"
+else
+  echo "SKIPPED: no cmake here"
+fi
+
+printf '\ncapi: all tests passed\n'

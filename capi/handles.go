@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"sync"
 
 	"github.com/dormousekv/dormouse/db"
@@ -66,6 +65,3 @@ func dropModels(s *store) {
 		}
 	}
 }
-
-// background is the context of calls that take none.
-func background() context.Context { return context.Background() }

@@ -1,5 +1,3 @@
-//go:build cgo
-
 // Command capi is the store as a C library: dormouse.h says what it can do, capi/build.sh makes it. It is a package main because Go builds
 // C libraries of those.
 //

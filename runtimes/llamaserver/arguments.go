@@ -34,8 +34,9 @@ type Arguments struct {
 	// Router says that the server starts a server for each model.
 	Router bool
 
-	args, env []string // without host, port and slot folder
-	settings  []string // of env, what is llama-server's
+	args, env []string                          // without host, port and slot folder
+	settings  []string                          // of env, what is llama-server's
+	idle      struct{ keep, apart, noRAM bool } // why idle slots keep their contents: of two flags the last counts
 }
 
 // DefaultPort is where llama-server listens if nothing else is said.
@@ -98,6 +99,11 @@ var (
 		LLAMA_ARG_API_PREFIX LLAMA_ARG_UI LLAMA_ARG_WEBUI LLAMA_ARG_SSL_KEY_FILE LLAMA_ARG_SSL_CERT_FILE LLAMA_ARG_CHAT_TEMPLATE_KWARGS LLAMA_ARG_TIMEOUT
 		LLAMA_ARG_THREADS_HTTP LLAMA_ARG_CACHE_PROMPT LLAMA_ARG_ENDPOINT_METRICS LLAMA_ARG_ENDPOINT_PROPS LLAMA_ARG_ENDPOINT_SLOTS
 		LLAMA_ARG_SLOT_SAVE_PATH LLAMA_ARG_MODELS_DIR LLAMA_ARG_MODELS_PRESET LLAMA_ARG_MODELS_MAX LLAMA_ARG_MODELS_AUTOLOAD LLAMA_ARG_JINJA LLAMA_ARG_THINK
+		LLAMA_ARG_API_KEY_FILE LLAMA_ARG_BACKEND_SAMPLING LLAMA_ARG_CORS_CREDENTIALS LLAMA_ARG_CORS_HEADERS LLAMA_ARG_CORS_METHODS LLAMA_ARG_CORS_ORIGINS
+		LLAMA_ARG_FREQUENCY_PENALTY LLAMA_ARG_LAZY_MODE LLAMA_ARG_LOAD_MODE LLAMA_ARG_LOG_JSONL LLAMA_ARG_MIN_P LLAMA_ARG_MOE_CACHE_MIB LLAMA_ARG_NO_HOST
+		LLAMA_ARG_N_CPU_FFN LLAMA_ARG_PRESENCE_PENALTY LLAMA_ARG_REASONING_EFFORT LLAMA_ARG_REASONING_PRESERVE LLAMA_ARG_REPEAT_PENALTY LLAMA_ARG_RPC
+		LLAMA_ARG_SKIP_CHAT_PARSING LLAMA_ARG_SPEC_TYPE LLAMA_ARG_SSE_PING_INTERVAL LLAMA_ARG_TEMPERATURE LLAMA_ARG_THINK_BUDGET_MESSAGE LLAMA_ARG_TOP_K
+		LLAMA_ARG_TOP_P LLAMA_ARG_UI_CONFIG LLAMA_ARG_UI_CONFIG_FILE LLAMA_ARG_UI_MCP_PROXY
 		LLAMA_ARG_REASONING LLAMA_ARG_REASONING_FORMAT LLAMA_ARG_THINK_BUDGET LLAMA_ARG_CHAT_TEMPLATE LLAMA_ARG_CHAT_TEMPLATE_FILE LLAMA_ARG_PREFILL_ASSISTANT`)
 )
 
@@ -142,14 +148,29 @@ func ParseArguments(command, environ []string) (*Arguments, error) {
 			rows = append(rows, strings.TrimSpace(f.name+" "+strings.Join(f.values, " ")))
 		}
 	}
+	a.KeepsIdle = a.idle.keep || a.idle.apart || a.idle.noRAM
 	slices.Sort(a.settings)
 	slices.Sort(rows)
 	a.Rows = strings.Join(slices.Compact(rows), " ")
 	if a.Slots != "" {
 		a.args = append(a.args, slotsFlag[0], a.Slots)
 	}
-	a.Router = a.Router || a.Model == "" && !slices.ContainsFunc(said, func(f argument) bool { return strings.Contains(f.name, "hf") || strings.Contains(f.name, "HF_REPO") })
+	a.Router = a.Router || a.Model == "" && !slices.ContainsFunc(said, namesModel)
 	return a, nil
+}
+
+// namesModel reports whether an argument says which model to load, other than by a file.
+func namesModel(f argument) bool {
+	switch f.name {
+	case "-mu", "--model-url", "LLAMA_ARG_MODEL_URL", "-dr", "--docker-repo", "LLAMA_ARG_DOCKER_REPO":
+		return true
+	}
+	return strings.Contains(f.name, "hf") || strings.Contains(f.name, "HF_REPO") || isPreset(f.name) && f.name != "--spec-default"
+}
+
+// isPreset reports whether a flag stands for a model of a hub with further arguments.
+func isPreset(name string) bool {
+	return strings.HasPrefix(name, "--") && (strings.HasSuffix(name, "-default") || strings.HasSuffix(name, "-spec"))
 }
 
 // argument is a flag, or a variable of the environment, with what follows it.
@@ -166,7 +187,11 @@ func next(rest []string) (argument, int) {
 	for n < len(rest) && !isFlag(rest[n]) {
 		n++
 	}
-	return argument{rest[0], rest[1:n]}, n
+	name := rest[0]
+	if strings.HasPrefix(name, "--") { // llama-server takes --swa_full for --swa-full
+		name = strings.ReplaceAll(name, "_", "-")
+	}
+	return argument{name, rest[1:n]}, n
 }
 
 // isFlag tells a flag from a negative number, and from the - that stands for standard input.
@@ -187,6 +212,9 @@ func (a *Arguments) take(f argument) (err error) {
 	if why, ok := refusedFlags[f.name]; ok && !off(f) {
 		a.Refused = why
 	}
+	if strings.HasPrefix(f.name, "--fim-") { // they all say --cache-reuse 256
+		a.Refused = refusedFlags["--cache-reuse"]
+	}
 	switch f.name {
 	case "--host", "LLAMA_ARG_HOST":
 		a.Host = f.value()
@@ -205,7 +233,7 @@ func (a *Arguments) take(f argument) (err error) {
 		a.Prefix = strings.TrimSuffix(f.value(), "/")
 	case "--api-key", "LLAMA_API_KEY":
 		a.APIKey, _, _ = strings.Cut(f.value(), ",")
-	case "--api-key-file":
+	case "--api-key-file", "LLAMA_ARG_API_KEY_FILE":
 		if a.APIKey, err = firstKey(f.value()); err != nil {
 			return fmt.Errorf("%s: %w", f.name, err)
 		}
@@ -220,12 +248,12 @@ func (a *Arguments) take(f argument) (err error) {
 			file, _, _ := strings.Cut(one, ":")
 			a.Adapters = append(a.Adapters, file)
 		}
-	case "--no-cache-idle-slots", "--no-kv-unified", "-no-kvu":
-		a.KeepsIdle = true
+	case "--cache-idle-slots", "--no-cache-idle-slots", "LLAMA_ARG_CACHE_IDLE_SLOTS":
+		a.idle.keep = strings.HasPrefix(f.name, "--no") || off(f)
+	case "-kvu", "--kv-unified", "-no-kvu", "--no-kv-unified", "LLAMA_ARG_KV_UNIFIED":
+		a.idle.apart = strings.HasPrefix(strings.TrimLeft(f.name, "-"), "no") || off(f)
 	case "-cram", "--cache-ram", "LLAMA_ARG_CACHE_RAM":
-		a.KeepsIdle = a.KeepsIdle || f.value() == "0"
-	case "LLAMA_ARG_CACHE_IDLE_SLOTS", "LLAMA_ARG_KV_UNIFIED":
-		a.KeepsIdle = a.KeepsIdle || off(f)
+		a.idle.noRAM = f.value() == "0"
 	case "--models-dir", "--models-preset", "LLAMA_ARG_MODELS_DIR", "LLAMA_ARG_MODELS_PRESET":
 		a.Router = true
 	}

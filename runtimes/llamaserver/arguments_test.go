@@ -44,6 +44,9 @@ func TestArgumentsThatChangeRows(t *testing.T) {
 		{"", "s -m m -md d.gguf", "", draftRefused},
 		{"", "s -m m --swa-full", "", swaRefused},
 		{"LLAMA_ARG_SWA_FULL=0", "s -m m", "", ""},
+		{"", "s -m m --swa_full", "", swaRefused}, // the server takes _ for -
+		{"", "s -m m --rope_freq_base 1e6", "--rope-freq-base 1e6", ""},
+		{"", "s --fim-qwen-7b-default", "--fim-qwen-7b-default", refusedFlags["--cache-reuse"]},
 		{"", "s -m m --embeddings", "", refusedFlags["--embeddings"]},
 	} {
 		a := parsed(t, c.env, c.line)
@@ -62,6 +65,21 @@ func TestArgumentsOfIdleSlots(t *testing.T) {
 	} {
 		if a := parsed(t, "", line); a.KeepsIdle != keeps {
 			t.Errorf("%s: idle slots keep their contents: %v, expected %v", line, a.KeepsIdle, keeps)
+		}
+	}
+	for line, keeps := range map[string]bool{
+		"s -m m --no-cache-idle-slots --cache-idle-slots": false, "s -m m --cache-ram 8": false, "s -m m --kv-unified --no-kv-unified": true,
+	} { // the last word counts, also against the environment
+		if a := parsed(t, "LLAMA_ARG_CACHE_RAM=0", line+" --cache-ram 8"); a.KeepsIdle != keeps {
+			t.Errorf("%s: idle slots keep their contents: %v, expected %v", line, a.KeepsIdle, keeps)
+		}
+	}
+	if a := parsed(t, "", "s -m m --lora_scaled b.gguf:0.5 --slot_save_path /s --port 1 --port 2"); len(a.Adapters) != 1 || a.Slots != "/s" || a.Port != 2 {
+		t.Errorf("%+v", a)
+	}
+	for _, line := range []string{"s -mu http://a/b.gguf", "s -dr a/b", "s --gpt-oss-20b-default"} {
+		if a := parsed(t, "", line); a.Router {
+			t.Errorf("%s is taken for a router", line)
 		}
 	}
 	if a := parsed(t, "", "s --models-dir d"); !a.Router {

@@ -21,21 +21,18 @@ func (s *served) adaptersOf(r *request) (out []kv.Adapter, err error) {
 		scales[a.ID] = a.Scale
 	}
 	if r.has("lora") {
-		var own []struct {
-			ID    int     `json:"id"`
-			Scale float32 `json:"scale"`
-		}
-		if json.Unmarshal(r.fields["lora"], &own) != nil {
-			return nil, passAdapters
+		own, err := chosenScales(r.fields["lora"])
+		if err != nil {
+			return nil, err
 		}
 		for n := range scales { // what is not named is off
 			scales[n] = 0
 		}
-		for _, o := range own {
-			if _, ok := scales[o.ID]; !ok {
+		for n, scale := range own {
+			if _, ok := scales[n]; !ok {
 				return nil, passAdapters
 			}
-			scales[o.ID] = o.Scale
+			scales[n] = scale
 		}
 	}
 	for _, a := range list {
@@ -44,6 +41,24 @@ func (s *served) adaptersOf(r *request) (out []kv.Adapter, err error) {
 		}
 	}
 	slices.SortFunc(out, func(a, b kv.Adapter) int { return slices.Compare(a.Hash[:], b.Hash[:]) })
+	return out, nil
+}
+
+// chosenScales reads a request's own adapters. Names are compared letter by letter, as the server does, and none may be left out.
+func chosenScales(raw json.RawMessage) (map[int]float32, error) {
+	var list []map[string]json.RawMessage
+	if json.Unmarshal(raw, &list) != nil {
+		return nil, passAdapters
+	}
+	out := map[int]float32{}
+	for _, one := range list {
+		var id *int
+		var scale *float32
+		if len(one) != 2 || json.Unmarshal(one["id"], &id) != nil || json.Unmarshal(one["scale"], &scale) != nil || id == nil || scale == nil {
+			return nil, passAdapters
+		}
+		out[*id] = *scale // the last counts
+	}
 	return out, nil
 }
 

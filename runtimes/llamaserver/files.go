@@ -225,10 +225,15 @@ func (s *served) putRows(ctx context.Context, m *db.Model, prompt kv.Prompt, row
 
 // settled waits for saves under way that may hold more of a prompt than the slot does.
 func (s *served) settled(ctx context.Context, prompt kv.Prompt, held int) {
+	s.stored(ctx, func(w *saved) bool { return common(w.prompt, prompt) > held+fewTokens })
+}
+
+// stored waits for saves under way.
+func (s *served) stored(ctx context.Context, which func(*saved) bool) {
 	s.mu.Lock()
 	var wait []*saved
 	for _, w := range s.pending {
-		if common(w.prompt, prompt) > held+fewTokens {
+		if which(w) {
 			wait = append(wait, w)
 		}
 	}

@@ -62,6 +62,8 @@ type Front struct {
 	served map[string]*served // by model, where the server has several; else by ""
 	closed bool
 
+	stilled sync.Mutex // held by who takes the turns of several models
+
 	work sync.WaitGroup
 	ctx  context.Context // ends with Close
 	stop context.CancelFunc
@@ -211,6 +213,15 @@ func (f *Front) reset() {
 // lostServer is called when the server does not answer.
 func (f *Front) lostServer() { f.reset() }
 
+// api speaks to the server of a model.
+func (f *Front) api(model string) *api {
+	key := f.args.APIKey
+	if f.o.APIKey != "" {
+		key = f.o.APIKey
+	}
+	return &api{base: f.base.JoinPath(f.args.Prefix), key: key, model: model, client: f.client}
+}
+
 // servedFor is the state of a model; it is prepared when it is asked for first.
 func (f *Front) servedFor(model string) *served {
 	f.mu.Lock()
@@ -218,11 +229,7 @@ func (f *Front) servedFor(model string) *served {
 	if s := f.served[model]; s != nil {
 		return s
 	}
-	a := &api{base: f.base.JoinPath(f.args.Prefix), key: f.args.APIKey, model: model, client: f.client}
-	if f.o.APIKey != "" {
-		a.key = f.o.APIKey
-	}
-	s := newServed(f, a)
+	s := newServed(f, f.api(model))
 	f.served[model] = s
 	if f.closed {
 		s.refused = passServer
@@ -354,6 +361,11 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 	if s.take(ctx) != nil {
 		return
 	}
+	if s.gone.Load() { // what the prompt would be computed with is something else now
+		s.give()
+		f.pass(w, r, s, req.endpoint, req.body, passHashing)
+		return
+	}
 	gave := false
 	give := func() {
 		if !gave {
@@ -446,11 +458,13 @@ func (f *Front) other(w http.ResponseWriter, r *http.Request) {
 			writeError(w, http.StatusNotImplemented, "not_supported_error", "This server does not support slots action. Start it with `--slot-save-path`")
 			return
 		}
+		defer f.forgetSlots()
 		f.proxy.ServeHTTP(w, r)
-		f.forgetSlots()
 	case strings.HasPrefix(rest, "/lora-adapters") && post, strings.HasPrefix(rest, "/models/") && post, rest == "/props" && post:
+		resume := f.still(r.Context())
+		defer resume()
+		defer f.reset() // what it computes now is something else
 		f.proxy.ServeHTTP(w, r)
-		f.reset() // what it computes now is something else
 	case post && !quiet[rest]:
 		f.pass(w, r, f.servedFor(""), noCompletion, nil, passEndpoint)
 	default:
@@ -494,6 +508,30 @@ func (f *Front) pass(w http.ResponseWriter, r *http.Request, s *served, e endpoi
 		s.passedBy(reason, readAnswer(x.kept))
 	}
 	x.breakOff()
+}
+
+// stillTime is how long the end of what is done to slots is waited for.
+const stillTime = 10 * time.Second
+
+// still waits until nothing is done to slots and nothing is on its way from them into the store, and keeps it so until resume.
+func (f *Front) still(ctx context.Context) (resume func()) {
+	f.stilled.Lock()
+	ctx, cancel := context.WithTimeout(ctx, stillTime)
+	defer cancel()
+	var taken []*served
+	for _, s := range f.models() {
+		if s.take(ctx) != nil {
+			continue
+		}
+		taken = append(taken, s)
+		s.stored(ctx, func(*saved) bool { return true })
+	}
+	return func() {
+		for _, s := range taken {
+			s.give()
+		}
+		f.stilled.Unlock()
+	}
 }
 
 // Close saves what only slots have, as long as the server answers and ctx lasts, and closes the store.

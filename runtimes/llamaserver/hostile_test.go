@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/quant"
 )
 
@@ -295,5 +297,71 @@ func TestAttachedServerNamesItsFile(t *testing.T) {
 	r.settled()
 	if got := r.ask("/completion", story("Somewhere", 4)); got.header != "pass; reason=unknown_model" {
 		t.Errorf("a model by a relative path: %s", got.header)
+	}
+}
+
+// What was purged does not come back: not from a slot that was on its way into the store, nor from one at work.
+func TestPurgedStaysAway(t *testing.T) {
+	r := start(t, Options{ScopeByKey: true, SaveAfter: time.Hour}, "-c", "4096", "-np", "2")
+	with := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		req.Header.Set("Authorization", "Bearer k")
+		r.front.ServeHTTP(w, req)
+	}))
+	defer with.Close()
+	r.url = with.URL
+	stored := func(body object) int {
+		t.Helper()
+		model, err := r.front.Store().Models(), error(nil)
+		n := 0
+		for st, e := range model {
+			if err = e; err != nil {
+				t.Fatal(err)
+			}
+			m, err := r.front.Store().Model(st.Fingerprint)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tokens, err := r.front.api("").tokenize(context.Background(), body["prompt"].(string), true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			match, err := m.Match(context.Background(), kv.Prompt{Tokens: tokens, Scope: ScopeOfKey("k")}, db.MatchOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			n = max(n, match.Tokens())
+			match.Close()
+		}
+		return n
+	}
+	for i := range 20 {
+		long := story(fmt.Sprint("At work ", i), 8)
+		long["n_predict"] = 200
+		_, rest := r.stream(long)
+		body := story(fmt.Sprint("A secret ", i), 12)
+		if got := r.ask("/completion", body); !strings.HasPrefix(got.header, "miss") && !strings.HasPrefix(got.header, "pass") {
+			t.Errorf("before: %s", got.header)
+		}
+		s := r.front.servedFor("")
+		r.eventually(func() bool { return len(s.unsavedSlots(nil)) > 0 })
+		if err := s.flush(context.Background()); err != nil { // what is saved is on its way into the store
+			t.Fatal(err)
+		}
+		if _, err := r.front.Purge(context.Background(), Purge{Key: "k"}); err != nil {
+			t.Fatal(err)
+		}
+		for err := error(nil); err == nil; {
+			_, err = rest.ReadString('\n')
+		}
+		r.settled()
+		if err := r.front.servedFor("").flush(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		r.saved()
+		for _, body := range []object{body, long} {
+			if n := stored(body); n > 0 {
+				t.Errorf("of %.20q %d tokens are stored after the purge", body["prompt"], n)
+			}
+		}
 	}
 }

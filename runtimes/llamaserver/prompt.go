@@ -231,9 +231,7 @@ func mediaIn(raw json.RawMessage) error {
 }
 
 func mediaInContent(raw json.RawMessage) error {
-	var parts []struct {
-		Type string `json:"type"`
-	}
+	var parts []map[string]json.RawMessage // names letter by letter: Type is not type
 	if raw = bytes.TrimSpace(raw); len(raw) == 0 || raw[0] != '[' {
 		return nil
 	}
@@ -241,7 +239,7 @@ func mediaInContent(raw json.RawMessage) error {
 		return passBody
 	}
 	for _, p := range parts {
-		if p.Type != "text" {
+		if string(p["type"]) != `"text"` {
 			return passMedia
 		}
 	}

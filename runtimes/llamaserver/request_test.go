@@ -3,6 +3,7 @@ package llamaserver
 import (
 	"encoding/json"
 	"errors"
+	"maps"
 	"testing"
 )
 
@@ -54,11 +55,33 @@ func TestMediaIsSeen(t *testing.T) {
 		`[{"role":"user","content":[{"type":"text","text":"a"}]}]`:                     nil,
 		`[{"role":"user","content":[{"type":"text"},{"type":"image_url"}]}]`:           passMedia,
 		`[{"role":"a","content":"x"},{"role":"u","content":[{"type":"input_audio"}]}]`: passMedia,
+		`[{"role":"user","content":[{"type":"image_url","Type":"text"}]}]`:             passMedia,
 		`[{"role":"assistant","content":null,"tool_calls":[{"id":"1"}]}]`:              nil,
 		`"text"`: passBody,
 	} {
 		if err := mediaIn(json.RawMessage(messages)); !errors.Is(err, want) {
 			t.Errorf("%s: %v, expected %v", messages, err, want)
+		}
+	}
+}
+
+func TestScalesOfRequests(t *testing.T) {
+	for body, want := range map[string]map[int]float32{
+		`[{"id":0,"scale":0.5},{"id":1,"scale":2}]`: {0: 0.5, 1: 2},
+		`[{"id":0,"scale":1},{"id":0,"scale":0}]`:   {0: 0},
+		`[]`:                             {},
+		`[{"id":0,"scale":1,"Scale":0}]`: nil, // the server knows no Scale
+		`[{"scale":1}]`:                  nil,
+		`[{"id":0}]`:                     nil,
+		`[{"id":0,"scale":null}]`:        nil,
+		`[{"id":1.5,"scale":1}]`:         nil,
+		`{"id":0,"scale":1}`:             nil,
+		`[{"id":0,"scale":1e999}]`:       nil,
+		`[{"ID":0,"id":1,"scale":1}]`:    nil,
+	} {
+		got, err := chosenScales(json.RawMessage(body))
+		if !maps.Equal(got, want) || (err == nil) != (want != nil) {
+			t.Errorf("%s: %v %v, expected %v", body, got, err, want)
 		}
 	}
 }

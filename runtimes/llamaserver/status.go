@@ -140,8 +140,11 @@ func (f *Front) Purge(ctx context.Context, p Purge) (out Purged, err error) {
 	if err != nil {
 		return out, err
 	}
-	out, err = PurgeStore(ctx, store, p)
+	resume := f.still(ctx)
+	defer resume()
 	f.reset() // what slots hold of it is not stored again
+	out, err = PurgeStore(ctx, store, p)
+	f.reset() // who has looked at the model meanwhile
 	f.eraseSlots(ctx)
 	return out, err
 }
@@ -183,7 +186,7 @@ func PurgeStore(ctx context.Context, store *db.Store, p Purge) (out Purged, err 
 
 // eraseSlots empties the idle slots.
 func (f *Front) eraseSlots(ctx context.Context) {
-	a := &api{base: f.base.JoinPath(f.args.Prefix), key: f.args.APIKey, client: f.client}
+	a := f.api("")
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	list, err := a.slots(ctx)

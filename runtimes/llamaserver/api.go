@@ -104,6 +104,12 @@ func unsupported(err error) bool {
 	return errors.As(err, &s) && (s.status == http.StatusNotImplemented || s.status == http.StatusNotFound)
 }
 
+// refuses reports whether the server will say the same again: it knows no such model, or not this API key.
+func refuses(err error) bool {
+	var s *statusError
+	return errors.As(err, &s) && s.status >= 400 && s.status < 500
+}
+
 // props is what GET /props says, as far as it is needed.
 type props struct {
 	ModelPath  string `json:"model_path"`

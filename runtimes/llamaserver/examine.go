@@ -13,11 +13,20 @@ type Check struct {
 	What, Detail string
 }
 
+var errNotReady = errors.New("it did not get ready")
+
 // Examine waits until the server answers, and says what will be kept of it and what not.
 func (f *Front) Examine(ctx context.Context, within time.Duration) ([]Check, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	if f.args.Router {
+		for f.api("").health(ctx) != nil {
+			select {
+			case <-time.After(50 * time.Millisecond):
+			case <-ctx.Done():
+				return nil, errNotReady
+			}
+		}
 		return []Check{{true, "models", "the server starts one for each model: each is looked at when it is asked for"}}, nil
 	}
 	var s *served
@@ -26,7 +35,7 @@ func (f *Front) Examine(ctx context.Context, within time.Duration) ([]Check, err
 		select {
 		case <-s.prepared:
 		case <-ctx.Done():
-			return nil, errors.New("it did not get ready")
+			return nil, errNotReady
 		}
 	}
 	p, err := s.api.props(ctx)

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -253,6 +254,13 @@ func (f *Front) servedFor(model string) *served {
 				s.refuse(err)
 				f.log.Warn("nothing is kept of this model", "reason", p, "err", err)
 				return
+			case refuses(err):
+				s.refuse(fmt.Errorf("%w: %w", passModel, err))
+				f.log.Warn("the server refuses to be looked at", "model", model, "err", err)
+				if model != "" { // a router has no such model, at least now
+					f.drop(model, s)
+				}
+				return
 			}
 			select { // it is being started
 			case <-f.ctx.Done():
@@ -262,6 +270,15 @@ func (f *Front) servedFor(model string) *served {
 		}
 	}()
 	return s
+}
+
+// drop forgets a model.
+func (f *Front) drop(model string, s *served) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.served[model] == s {
+		delete(f.served, model)
+	}
 }
 
 // Prepare begins to look at the server's model before a request comes.
@@ -292,7 +309,7 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	req, err := parseRequest(e, body)
 	model := ""
 	if req != nil && f.args.Router {
-		model = strings.Trim(string(req.fields["model"]), `"`)
+		json.Unmarshal(req.fields["model"], &model) // the router says what is wrong with it
 	}
 	s := f.servedFor(model)
 	if err != nil {
@@ -545,10 +562,12 @@ func (f *Front) Close(ctx context.Context) error {
 	f.mu.Unlock()
 	for _, s := range list {
 		if _, _, err := s.ready(); err == nil && !s.gone.Load() {
+			s.unbusy(ctx)
 			if err := s.flush(ctx); err != nil {
 				f.log.Warn("saving slots", "err", err)
 			}
 		}
+		s.gone.Store(true) // nothing is saved any more
 		s.wait.Wait()
 	}
 	f.stop()

@@ -365,3 +365,53 @@ func TestPurgedStaysAway(t *testing.T) {
 		}
 	}
 }
+
+// What a request computed whose client was sent away, because the front ends, is saved.
+func TestCloseSavesWhatIsAtWork(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "store")
+	r := start(t, Options{Dir: dir, SaveAfter: time.Hour}, "-c", "4096", "-np", "1")
+	body := story("To the end", 10)
+	body["n_predict"] = 250
+	leave, _ := r.stream(body)
+	leave()
+	r.stop()
+	r = start(t, Options{Dir: dir}, "-c", "4096", "-np", "1")
+	if got := r.ask("/completion", story("To the end", 10)); !strings.HasPrefix(got.header, "hit") {
+		t.Errorf("afterwards: %s", got.header)
+	}
+}
+
+// A server that refuses to be looked at, because it wants another API key, delays nobody and is not asked again and again.
+func TestServerRefusesToBeLookedAt(t *testing.T) {
+	r := startUnready(t, Options{APIKey: "another"}, "--api-key", "secret")
+	r.eventually(func() bool {
+		return strings.HasPrefix(r.ask("/completion", story("Locked out", 3)).header, "pass; reason=unknown_model")
+	})
+	s := r.front.servedFor("")
+	select {
+	case <-s.prepared:
+	default:
+		t.Error("it is still being looked at")
+	}
+	if m := s.status(); !strings.Contains(m.Refused, "401") {
+		t.Errorf("the status says %q", m.Refused)
+	}
+}
+
+// A server that is stopped before it is started says so.
+func TestStoppedBeforeStarted(t *testing.T) {
+	a, err := ParseArguments([]string{program(t), "-m", stories}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := NewProcess(a, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Stop(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Run(t.TempDir(), func() {}); err == nil {
+		t.Error("it runs")
+	}
+}

@@ -32,6 +32,7 @@ type Process struct {
 	cmd     *exec.Cmd
 	state   string
 	stopped bool
+	ended   chan struct{} // closed when a server ended by itself
 	done    chan struct{}
 	stop    chan struct{}
 }
@@ -56,7 +57,7 @@ func NewProcess(args *Arguments, log *slog.Logger) (*Process, error) {
 	if err := l.Close(); err != nil {
 		return nil, err
 	}
-	return &Process{args: args, port: port, log: log, done: make(chan struct{}), stop: make(chan struct{}), state: "not started"}, nil
+	return &Process{args: args, port: port, log: log, ended: make(chan struct{}), done: make(chan struct{}), stop: make(chan struct{}), state: "not started"}, nil
 }
 
 // URL is where the server answers.
@@ -77,6 +78,9 @@ func (p *Process) PID() int {
 	}
 	return p.cmd.Process.Pid
 }
+
+// Ended is closed when the server has ended by itself for the first time.
+func (p *Process) Ended() <-chan struct{} { return p.ended }
 
 // State says in words how the server is.
 func (p *Process) State() string {
@@ -100,7 +104,7 @@ func (p *Process) loop(first chan<- error) {
 	defer runtime.UnlockOSThread()
 	defer close(p.done)
 	pause := firstPause
-	for {
+	for ended := sync.OnceFunc(func() { close(p.ended) }); ; {
 		began := time.Now()
 		err := p.once(first)
 		first = nil
@@ -114,6 +118,7 @@ func (p *Process) loop(first chan<- error) {
 		if stopped {
 			return
 		}
+		ended()
 		if time.Since(began) > calm {
 			pause = firstPause
 		}
@@ -140,6 +145,9 @@ func (p *Process) once(first chan<- error) error {
 	p.mu.Lock()
 	if p.stopped {
 		p.mu.Unlock()
+		if first != nil {
+			first <- errors.New("llama-server was stopped before it was started")
+		}
 		return nil
 	}
 	err := cmd.Start()

@@ -27,6 +27,7 @@ type served struct {
 	args   *Arguments // of the server; of a router, those of the server that it starts for the model
 	watch  bool       // slots change without the front: others use the server, or it is started and ended by a router
 	turn   chan struct{}
+	born   time.Time
 	costs  costs
 	puts   chan struct{} // how many saved slots may wait to be stored
 	wait   sync.WaitGroup
@@ -58,7 +59,7 @@ type served struct {
 func newServed(f *Front, a *api) *served {
 	return &served{
 		api: a, front: f, folder: f.folder, log: f.log, args: f.args, watch: f.o.Attach != "" || f.args.Router,
-		turn: make(chan struct{}, 1), prepared: make(chan struct{}), puts: make(chan struct{}, 2), differ: map[endpoint]int{}, otherwise: map[endpoint]bool{},
+		turn: make(chan struct{}, 1), born: time.Now(), prepared: make(chan struct{}), puts: make(chan struct{}, 2), differ: map[endpoint]int{}, otherwise: map[endpoint]bool{},
 	}
 }
 
@@ -474,6 +475,26 @@ func (s *served) flush(ctx context.Context) error {
 	defer s.give()
 	s.saveOthers(ctx, nil)
 	return nil
+}
+
+// unbusy waits until no slot is at work.
+func (s *served) unbusy(ctx context.Context) {
+	for {
+		busy := false
+		s.mu.Lock()
+		for _, sl := range s.slots {
+			busy = busy || sl.busy
+		}
+		s.mu.Unlock()
+		if !busy {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
 }
 
 // idle saves a slot some time after its answer, if nobody has taken it meanwhile.

@@ -79,7 +79,16 @@ func (o *options) doctor(ctx context.Context, command []string, within time.Dura
 	if err := server.Run(front.SlotFolder(), front.Started); err != nil {
 		return errWork{errors.Join(err, stop())}
 	}
-	found, err := front.Examine(ctx, within)
+	watched, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() { // a wrong flag, or a model that cannot be read, is not waited for
+		select {
+		case <-server.Ended():
+			cancel()
+		case <-watched.Done():
+		}
+	}()
+	found, err := front.Examine(watched, within)
 	if err != nil {
 		return errWork{errors.Join(fmt.Errorf("the server: %w (%s)", err, server.State()), stop())}
 	}
@@ -105,6 +114,12 @@ func checkDisk(f llamaserver.Options, say func(ok bool, what, detail string)) {
 			break
 		}
 		dir = filepath.Dir(dir)
+	}
+	if list, err := os.ReadDir(f.Dir); err == nil && len(list) > 0 {
+		if _, err := os.Stat(filepath.Join(f.Dir, "FORMAT")); err != nil {
+			say(false, "store", f.Dir+" has files that are no store, "+list[0].Name()+" among them: name a folder of its own with --store")
+			return
+		}
 	}
 	test, err := os.CreateTemp(dir, ".dormouse-doctor-")
 	if err != nil {

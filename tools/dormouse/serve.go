@@ -41,10 +41,11 @@ restored, not computed, also after a restart. Every flag can be given as a varia
 	return cmd
 }
 
-// How long the end takes at most: to save the slots, and for the server to go.
+// How long the end takes at most: for answers to come to theirs, to save the slots, and for the server to go.
 const (
-	saveTime = 10 * time.Second
-	stopTime = 10 * time.Second
+	graceTime = 10 * time.Second
+	saveTime  = 10 * time.Second
+	stopTime  = 10 * time.Second
 )
 
 func (o *options) serve(ctx context.Context, command []string) (err error) {
@@ -132,17 +133,15 @@ func (o *options) serve(ctx context.Context, command []string) (err error) {
 		}
 	}
 	// New requests are refused; those at work end, as long as nobody hurries.
-	stop, cancel := context.WithTimeout(context.Background(), saveTime)
-	defer cancel()
 	look.Close()
-	if web.Shutdown(stop) != nil {
-		web.Close()
-	}
-	err = errors.Join(err, front.Close(stop))
+	err = errors.Join(err, within(graceTime, func(ctx context.Context) error {
+		if web.Shutdown(ctx) != nil {
+			web.Close()
+		}
+		return nil
+	}), within(saveTime, front.Close))
 	if server != nil {
-		stop, cancel := context.WithTimeout(context.Background(), stopTime)
-		defer cancel()
-		err = errors.Join(err, server.Stop(stop))
+		err = errors.Join(err, within(stopTime, server.Stop))
 	}
 	if err != nil {
 		return errWork{err}
@@ -150,17 +149,27 @@ func (o *options) serve(ctx context.Context, command []string) (err error) {
 	return nil
 }
 
-// handler serves what is the front's own under /dormouse/, and all else as the server does.
-func (o *options) handler(front *llamaserver.Front, look *page.Page, measure http.Handler) http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("/", front)
-	mux.Handle("/dormouse/", http.StripPrefix("/dormouse", look))
-	mux.HandleFunc("/dormouse/metrics", func(w http.ResponseWriter, r *http.Request) {
-		if !o.allowRemote && !page.Local(r) {
+func within(d time.Duration, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	return f(ctx)
+}
+
+// handler serves what is the front's own under /dormouse/, and all else as the server does: paths are not cleaned.
+func (o *options) handler(front http.Handler, look, measure http.Handler) http.Handler {
+	look = http.StripPrefix("/dormouse", look)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch path := r.URL.Path; {
+		case path == "/dormouse":
+			http.Redirect(w, r, "/dormouse/", http.StatusMovedPermanently)
+		case path == "/dormouse/metrics" && !o.allowRemote && !page.Local(r):
 			http.Error(w, "the metrics are for the machine that they are of; see --page-for-all", http.StatusForbidden)
-			return
+		case path == "/dormouse/metrics":
+			measure.ServeHTTP(w, r)
+		case strings.HasPrefix(path, "/dormouse/"):
+			look.ServeHTTP(w, r)
+		default:
+			front.ServeHTTP(w, r)
 		}
-		measure.ServeHTTP(w, r)
 	})
-	return mux
 }

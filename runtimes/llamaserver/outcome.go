@@ -48,14 +48,14 @@ func (p *plan) unused(a answered) int {
 
 func (s *served) completed(prompt kv.Prompt, p *plan, a answered) {
 	s.front.record.Add(figures.Request{
-		Ended: time.Now(), Model: s.name, Outcome: p.outcome(), Reason: p.code(), Asked: len(prompt.Tokens), Reused: a.cached, Computed: a.prompt,
+		Ended: time.Now(), Model: s.named(), Outcome: p.outcome(), Reason: p.code(), Asked: len(prompt.Tokens), Reused: a.cached, Computed: a.prompt,
 		Restored: p.restored, Unused: p.unused(a), Lookup: p.lookup, Restore: p.load, Prefill: a.prefill,
 	})
 }
 
 func (s *served) passedBy(why passed, a answered) {
 	s.front.record.Add(figures.Request{
-		Ended: time.Now(), Model: s.name, Outcome: figures.Pass, Reason: string(why), Asked: a.cached + a.prompt, Reused: a.cached, Computed: a.prompt, Prefill: a.prefill,
+		Ended: time.Now(), Model: s.named(), Outcome: figures.Pass, Reason: string(why), Asked: a.cached + a.prompt, Reused: a.cached, Computed: a.prompt, Prefill: a.prefill,
 	})
 }
 

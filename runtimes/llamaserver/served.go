@@ -536,3 +536,10 @@ func reasonOf(err error) passed {
 	}
 	return passServer
 }
+
+// named is the model's name, which changes once it is known what the server runs.
+func (s *served) named() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.name
+}

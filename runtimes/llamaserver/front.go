@@ -58,6 +58,7 @@ type Front struct {
 	db      atomic.Pointer[db.Store]
 	dbState atomic.Value // openError: why there is no store
 	started atomic.Int64 // how often the server was
+	answers atomic.Bool  // it has answered once
 
 	mu     sync.Mutex
 	served map[string]*served // by model, where the server has several; else by ""
@@ -578,3 +579,6 @@ func (f *Front) Close(ctx context.Context) error {
 	}
 	return errors.Join(err, f.folder.close())
 }
+
+// Answered reports whether the server has ever answered.
+func (f *Front) Answered() bool { return f.answers.Load() }

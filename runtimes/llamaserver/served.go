@@ -73,6 +73,7 @@ func (s *served) prepare(ctx context.Context) error {
 		return err
 	}
 	s.answers.CompareAndSwap(0, time.Now().UnixNano())
+	s.front.answers.Store(true)
 	s.mu.Lock()
 	s.name, s.context, s.usable, s.seen = filepath.Base(p.ModelAlias), p.Defaults.Context, p.TotalSlots, seenOf(p)
 	for i := len(s.slots); i < p.TotalSlots; i++ {

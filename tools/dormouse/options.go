@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -51,8 +52,12 @@ func storeFlag(f *pflag.FlagSet, dir *string) {
 }
 
 // fromEnvironment takes flags that were not given from variables: --save-after from DORMOUSE_SAVE_AFTER.
-func fromEnvironment(cmd *cobra.Command) (err error) {
+// With names, of these alone.
+func fromEnvironment(cmd *cobra.Command, names ...string) (err error) {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if len(names) > 0 && !slices.Contains(names, f.Name) {
+			return
+		}
 		name := "DORMOUSE_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
 		if v, ok := os.LookupEnv(name); ok && !f.Changed && err == nil {
 			if e := cmd.Flags().Set(f.Name, v); e != nil {

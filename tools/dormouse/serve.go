@@ -127,10 +127,7 @@ func (o *options) serve(ctx context.Context, command []string) (err error) {
 	}
 	if err == nil {
 		fmt.Fprintf(os.Stderr, "dormouse: %s answers for llama-server; prompts are kept in %s (at most %s)\n", listener.Addr(), f.Dir, o.budget)
-		select {
-		case err = <-ended:
-		case <-ctx.Done():
-		}
+		err = o.wait(ctx, front, server, ended)
 	}
 	// New requests are refused; those at work end, as long as nobody hurries.
 	look.Close()
@@ -153,6 +150,27 @@ func within(d time.Duration, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
 	return f(ctx)
+}
+
+// wait returns when it is time to stop. A server that ends before it has ever answered was started wrongly, and is not started again for ever.
+func (o *options) wait(ctx context.Context, front *llamaserver.Front, server *llamaserver.Process, ended <-chan error) error {
+	var died <-chan struct{}
+	if server != nil {
+		died = server.Ended()
+	}
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case <-ctx.Done():
+			return nil
+		case <-died:
+			if !front.Answered() {
+				return errors.New("llama-server has ended before it answered: what it printed says why")
+			}
+			died = nil
+		}
+	}
 }
 
 // handler serves what is the front's own under /dormouse/, and all else as the server does: paths are not cleaned.

@@ -23,7 +23,7 @@ func newStatus() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "status", Short: "Say how a running dormouse serve is", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := fromEnvironment(cmd); err != nil {
+			if err := fromEnvironment(cmd, "store"); err != nil {
 				return err
 			}
 			dir, err := storeDir(store)
@@ -110,7 +110,7 @@ func newPurge() *cobra.Command {
 		Long:    "Delete what is kept. It works while dormouse serve runs, and when it does not.",
 		Example: "  dormouse purge --all\n  dormouse purge --model \"Gemma 3 270M\"\n  dormouse purge --key sk-123",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := fromEnvironment(cmd); err != nil {
+			if err := fromEnvironment(cmd, "store"); err != nil {
 				return err
 			}
 			dir, err := storeDir(store)

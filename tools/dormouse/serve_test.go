@@ -61,7 +61,7 @@ func TestTypedWrongly(t *testing.T) {
 		{"serve -- /does/not/exist", 1, "cannot be started"},
 		{"serve --budget -4 -- x", 2, "--budget"},
 		{"serve --attach http://127.0.0.1:1", 2, "--slot-dir"},
-		{"serve --listen 127.0.0.1:0 -- SERVER -m /does/not/exist.gguf", 1, "before it answered"},
+		{"serve --store " + t.TempDir() + "/s --listen 127.0.0.1:0 -- SERVER -m /does/not/exist.gguf", 1, "before it answered"},
 		{"status", 1, "no dormouse serve"},
 		{"purge", 2, "say what to purge"},
 		{"purge --all", 1, "there is no store"},

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the C library and runs all tests of it that this machine can run: tests/capi/run.sh [-long]. Needs Go and a C and C++ compiler. It
-# exits with 1 if one fails. What cannot run here is said in a line that begins with SKIPPED.
+# Builds the C library and runs all tests of it, and of package dormouse for Python, that this machine can run: tests/capi/run.sh [-long]. Needs Go
+# and a C and C++ compiler. It exits with 1 if one fails. What cannot run here is said in a line that begins with SKIPPED.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 here=$root/tests/capi
@@ -78,6 +78,20 @@ CMAKE
   "$tmp/cmake/b/story" "$tmp/s6"
 else
   echo "SKIPPED: no cmake here"
+fi
+
+say "Python"
+python=
+for p in "${PYTHON:-python3}" python3.13 python3.12 python3.11 python3.10; do
+  if "$p" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then python=$p && break; fi
+done
+if [ -n "$python" ]; then
+  "$python" -m venv "$tmp/venv"
+  (cd "$root" && "$tmp/venv/bin/pip" install -q --disable-pip-version-check './python[numpy]' pytest mypy)
+  (cd "$tmp" && "$tmp/venv/bin/mypy" --strict -p dormouse)
+  "$tmp/venv/bin/python" -m pytest -q -p no:cacheprovider --basetemp "$tmp/pytest" -c "$root/python/pyproject.toml" --rootdir "$root/python" "$root/python/tests"
+else
+  echo "SKIPPED: no Python 3.10 or later with pip and venv here; package dormouse was not tested"
 fi
 
 printf '\ncapi: all tests passed\n'

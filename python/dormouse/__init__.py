@@ -1,0 +1,44 @@
+"""A store on disk for the KV cache of language models: docs/python.md.
+
+Sizes are in bytes, timeouts in seconds. Memory is the caller's, and is not kept after a call. Everything may be called from several threads, which run
+at the same time: calls give back the GIL. A process that was forked from one that uses the library raises Forked.
+"""
+
+from ._library import Cancel
+from .descriptor import Descriptor, Group, RoPE, Tensor
+from .errors import (
+    BadArgument,
+    BadDescriptor,
+    BadPrompt,
+    BadRows,
+    Cancelled,
+    Closed,
+    Corrupt,
+    DeadlineExceeded,
+    DormouseError,
+    Foreign,
+    Forked,
+    Leased,
+    Limit,
+    Locked,
+    NoSpace,
+    NotDestroyed,
+    NotFound,
+    NotStored,
+    Poisoned,
+    ReadOnly,
+    Retired,
+    SecondCopy,
+    Suspended,
+    Version,
+)
+from .memory import Adapter, Prompt, Rows, Span
+from .model import Deleted, Match, Model, Plane, Put, Restored
+from .store import Damage, Store, Verified, hash, hash_file, log_to, version
+
+__all__ = [
+    "Adapter", "BadArgument", "BadDescriptor", "BadPrompt", "BadRows", "Cancel", "Cancelled", "Closed", "Corrupt", "Damage", "DeadlineExceeded",
+    "Deleted", "Descriptor", "DormouseError", "Foreign", "Forked", "Group", "Leased", "Limit", "Locked", "Match", "Model", "NoSpace", "NotDestroyed",
+    "NotFound", "NotStored", "Plane", "Poisoned", "Prompt", "Put", "ReadOnly", "Restored", "Retired", "RoPE", "Rows", "SecondCopy", "Span", "Store",
+    "Suspended", "Tensor", "Verified", "Version", "hash", "hash_file", "log_to", "version",
+]  # fmt: skip

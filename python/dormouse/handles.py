@@ -1,0 +1,87 @@
+"""What stores, models and matches have in common: a number that the library checks, and an end."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import warnings
+import weakref
+from types import TracebackType
+from typing import ClassVar, TypeVar
+
+from . import _library as lib
+from . import errors
+
+_Self = TypeVar("_Self", bound="Handle")
+_open: weakref.WeakSet[Handle] = weakref.WeakSet()
+
+
+class Handle:
+    """A context manager that closes what it stands for. Every call after that raises Closed. All calls may come from any thread."""
+
+    _end: ClassVar[str]  # the function that closes it
+    _turn: ClassVar[int]  # when the interpreter ends, the lowest first
+    _id: int = 0
+
+    def __init__(self, number: int) -> None:
+        self._id, self._pid = number, os.getpid()
+        _open.add(self)
+
+    @property
+    def closed(self) -> bool:
+        return self._id == 0
+
+    def _number(self) -> int:
+        if self._id == 0:
+            raise errors.Closed(f"this {type(self).__name__.lower()} is closed", errors.HANDLE)
+        return self._id
+
+    def close(self) -> None:
+        """Gives it back. Closing again does nothing."""
+        number = self._id
+        if number == 0:
+            return
+        try:
+            lib.call(self._end, number)
+        except (errors.Leased, errors.Forked):
+            raise  # it is open still
+        except errors.Closed:
+            self._id = 0  # its store was closed, or another thread was faster
+        except errors.DormouseError:
+            self._id = 0
+            raise
+        else:
+            self._id = 0
+
+    def __enter__(self: _Self) -> _Self:
+        self._number()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if self._id == 0 or self._pid != os.getpid():
+            return
+        if self._warns():
+            warnings.warn(f"a {type(self).__name__.lower()} was not closed", ResourceWarning, source=self, stacklevel=2)
+        try:
+            self.close()
+        except errors.DormouseError:
+            pass
+
+    def _warns(self) -> bool:
+        return True
+
+
+def _at_exit() -> None:
+    """Closes what is open, while Python can still take a line of the log."""
+    for h in sorted(_open, key=lambda h: h._turn):
+        try:
+            if h._pid == os.getpid():
+                h.close()
+        except errors.DormouseError:
+            pass
+
+
+atexit.register(_at_exit)

@@ -1,0 +1,196 @@
+"""The caller's memory as C sees it: prompts, and rows. Nothing is copied where the memory is what C expects."""
+
+from __future__ import annotations
+
+import ctypes as c
+from array import array
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from . import _library as lib
+from .descriptor import DTYPES, Tensor
+from .errors import BadRows
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+
+class Numpy(Protocol):
+    """A numpy array, whose type says that it is a Buffer from Python 3.12 on only."""
+
+    @property
+    def __array_interface__(self) -> Any: ...
+
+
+Array: TypeAlias = "Buffer | Numpy"
+Tokens: TypeAlias = "Sequence[int] | Buffer | Numpy"
+
+_FORMATS = {"f32": "f", "f16": "eH", "bf16": "H"}  # what may stand for a value; bytes always may
+_WORDS = {"e": "float16", "f": "float32", "d": "float64", "B": "uint8", "H": "uint16"}
+
+
+@dataclass(frozen=True)
+class Span:
+    """Positions [start, start+len) stand for something other than their token ids: an image, a clip. hash is 16 bytes of its content."""
+
+    start: int
+    len: int
+    hash: bytes
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """A LoRA adapter, by 16 bytes of the hash of its file."""
+
+    hash: bytes
+    scale: float
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """Token ids, and what else a model is conditioned on. From scope_start on the data is scope's: a user's, a conversation's."""
+
+    tokens: Tokens
+    scope: str = ""
+    scope_start: int = 0
+    spans: Sequence[Span] = ()
+    adapters: Sequence[Adapter] = ()
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of the positions first, first+1, … of one tensor, array after array, each of shape (n, width). No arrays: this tensor is left out."""
+
+    arrays: Sequence[Array]
+    first: int = 0
+
+
+class _PyBuffer(c.Structure):
+    """CPython's Py_buffer."""
+
+    _fields_ = [
+        ("buf", c.c_void_p), ("obj", c.c_void_p), ("len", c.c_ssize_t), ("itemsize", c.c_ssize_t), ("readonly", c.c_int), ("ndim", c.c_int),
+        ("format", c.c_void_p), ("shape", c.c_void_p), ("strides", c.c_void_p), ("suboffsets", c.c_void_p), ("internal", c.c_void_p),
+    ]  # fmt: skip
+
+
+_FULL_RO = 0x11C  # PyBUF_FULL_RO
+_get, _release = c.pythonapi.PyObject_GetBuffer, c.pythonapi.PyBuffer_Release
+_get.argtypes, _get.restype = [c.py_object, c.c_void_p, c.c_int], c.c_int
+_release.argtypes, _release.restype = [c.c_void_p], None
+
+
+def address(view: memoryview) -> int:
+    """Where the first element lies, as long as the view is not released. memoryview does not say."""
+    b = _PyBuffer()
+    _get(view, c.byref(b), _FULL_RO)
+    try:
+        return int(b.buf or 0)
+    finally:
+        _release(c.byref(b))
+
+
+def _view(hold: ExitStack, what: str, given: object) -> memoryview:
+    try:
+        view = memoryview(given)  # type: ignore[arg-type]
+    except (TypeError, ValueError) as err:
+        raise TypeError(f"{what}: {type(given).__name__} has no buffer: expected a numpy array, a memoryview, … ({err})") from None
+    hold.callback(view.release)
+    if view.suboffsets:
+        raise BadRows(f"{what}: its rows are behind pointers", 21)
+    return view
+
+
+def tokens_of(hold: ExitStack, tokens: Tokens) -> tuple[int, int, object]:
+    """Address and number of token ids, and what keeps them where they are. int32 that lie one after the other are not copied."""
+    if isinstance(tokens, (list, tuple, range)):
+        ids = array("i", tokens)
+    else:
+        try:
+            view = memoryview(tokens)  # type: ignore[arg-type]
+        except TypeError:
+            ids = array("i", tokens)  # type: ignore[arg-type]
+        else:
+            hold.callback(view.release)
+            if view.ndim != 1 or view.format not in tuple("bBhHiIlLqQ"):
+                raise TypeError(f"token ids are of the type {view.format!r} in {view.ndim} dimensions: expected integers in one")
+            if view.format in ("i", "l") and view.itemsize == 4 and view.c_contiguous:
+                return address(view), len(view), view
+            ids = array("i", view.tolist())
+    return ids.buffer_info()[0], len(ids), ids
+
+
+def prompt_of(hold: ExitStack, given: Prompt | Tokens, limit: int | None = None) -> tuple[lib.Prompt, int]:
+    """A dormouse_prompt that is good until hold is closed, and a limit as C takes it, where 0 is none."""
+    prompt = given if isinstance(given, Prompt) else Prompt(given)
+    at, n, keep = tokens_of(hold, prompt.tokens)
+    out = lib.Prompt(tokens=at, n_tokens=n, scope_start=lib.size("scope_start", prompt.scope_start))
+    out._keep = keep
+    if prompt.scope:
+        out.scope = lib.text("scope", prompt.scope)
+    if prompt.spans:
+        spans = [lib.Span(lib.size("a span's start", s.start), lib.size("a span's len", s.len), _hash(s.hash)) for s in prompt.spans]
+        out.spans, out.n_spans = (lib.Span * len(spans))(*spans), len(spans)
+    if prompt.adapters:
+        adapters = [lib.Adapter(_hash(a.hash), a.scale) for a in prompt.adapters]
+        out.adapters, out.n_adapters = (lib.Adapter * len(adapters))(*adapters), len(adapters)
+    if limit == 0:  # nothing of it
+        out.n_tokens = out.n_spans = out.scope_start = 0
+    return out, lib.size("limit", limit or 0)
+
+
+def _hash(given: bytes) -> c.Array[c.c_uint8]:
+    if len(given) != 16:
+        raise ValueError(f"a hash has 16 bytes, not {len(given)}")
+    return (c.c_uint8 * 16)(*given)
+
+
+def rows_of(hold: ExitStack, tensors: Sequence[Tensor], rows: Sequence[Array | Rows | None], write: bool) -> tuple[object, int]:
+    """An array of dormouse_rows that is good until hold is closed. An entry is an array of rows from position 0 on, Rows, or None."""
+    if len(rows) != len(tensors):
+        raise BadRows(f"rows of {len(rows)} tensors: the model has {len(tensors)}", 21)
+    out = (lib.Rows * len(rows))()
+    for i, (given, tensor) in enumerate(zip(rows, tensors)):
+        if given is None:
+            continue
+        r = given if isinstance(given, Rows) else Rows([given])
+        pieces = [piece_of(hold, tensor, a, write) for a in r.arrays]
+        out[i].first, out[i].n_pieces = lib.size("first", r.first), len(pieces)
+        out[i].pieces = (lib.Piece * len(pieces))(*pieces)
+    return out, len(rows)
+
+
+def piece_of(hold: ExitStack, tensor: Tensor, given: Array, write: bool) -> lib.Piece:
+    """A dormouse_piece of an array of shape (n, width) of the tensor's dtype, or (n, row_bytes) of uint8, with any strides that C can say."""
+    view = _view(hold, str(tensor), given)
+    got = f"an array of {_WORDS.get(view.format, view.format)} of shape {view.shape}"
+
+    def bad(why: str) -> BadRows:
+        return BadRows(f"{tensor} ({tensor.dtype}, width {tensor.width}): {got}: {why}", 21)
+
+    if write and view.readonly:
+        raise bad("it cannot be written to")
+    values, size = DTYPES[tensor.dtype]
+    as_bytes = view.format in ("B", "b", "c")
+    if not as_bytes and view.format not in tuple(_FORMATS.get(tensor.dtype, "")):
+        raise bad(f"expected {tensor.dtype} or uint8")
+    if view.ndim != 2:
+        raise bad("expected two dimensions, rows and values")
+    (n, width), (row, elem) = view.shape or (), view.strides or ()
+    want = tensor.row_bytes if as_bytes else tensor.width
+    if width != want and want > 0:
+        raise bad(f"expected rows of {want}")
+    if n == 0 or width == 0:
+        return lib.Piece(None, 0, n if width else 0, 0, 0)
+    if width == 1:
+        elem = view.itemsize
+    if n == 1:
+        row = max(width * elem, 1)
+    if row <= 0 or elem <= 0:
+        raise bad(f"strides of {row} and {elem} bytes: C has positive ones only")
+    if as_bytes and elem != 1:
+        raise bad("the bytes of a row are not one after the other")
+    span = (n - 1) * row + (width - 1) * elem + view.itemsize
+    return lib.Piece(address(view), span, n, row, size if as_bytes else elem)

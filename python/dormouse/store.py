@@ -1,0 +1,172 @@
+"""A store: a folder with the caches of models."""
+
+from __future__ import annotations
+
+import ctypes as c
+import json
+import logging
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from . import _library as lib
+from .descriptor import Descriptor
+from .errors import BUFFER, DormouseError
+from .handles import Handle
+from .model import Deleted, Model
+
+
+class Store(Handle):
+    """Opens, or makes, the store in a folder. One process may have it open at a time, or several read-only.
+
+    Sizes are in bytes; budget is what all files may take; durability is "process" (a kill loses nothing that was put) or "power"; codec is how rows are
+    stored: "raw" gives back the same bits, "q8_0" and others take less room. 0 and "" choose. timeout, here and elsewhere, is in seconds; cancel
+    ends the call when another thread sets it.
+    """
+
+    _end, _turn = "close", 2
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        budget: int = 0,
+        min_free: int = 0,
+        max_blocks: int = 0,
+        durability: str = "",
+        codec: str = "",
+        compression: str = "",
+        segment_bytes: int = 0,
+        checkpoint_ms: int = 0,
+        checkpoint_bytes: int = 0,
+        read_only: bool = False,
+        allow_shared_dir: bool = False,
+        timeout: float | None = None,
+        cancel: lib.Cancel | None = None,
+    ) -> None:
+        options = {
+            "budget": budget, "min_free": min_free, "max_blocks": max_blocks, "durability": durability, "codec": codec, "compression": compression,
+            "segment_bytes": segment_bytes, "checkpoint_ms": checkpoint_ms, "checkpoint_bytes": checkpoint_bytes, "read_only": read_only,
+            "allow_shared_dir": allow_shared_dir,
+        }  # fmt: skip
+        path = os.fsencode(folder)
+        if b"\0" in path:
+            raise ValueError(f"the folder's name has a zero byte in it: {folder!r}")
+        out = lib.Handle()
+        lib.call("open", path, json.dumps(options).encode(), lib.limits(timeout, cancel), c.byref(out))
+        super().__init__(out.value)
+
+    def register(self, descriptor: Descriptor, *, timeout: float | None = None, cancel: lib.Cancel | None = None) -> Model:
+        """Registers a model, or finds it."""
+        out = lib.Handle()
+        lib.call("register", self._number(), descriptor.to_json().encode(), lib.limits(timeout, cancel), c.byref(out))
+        return Model(out.value, self, descriptor)
+
+    def suspend(self, *, timeout: float | None = None, cancel: lib.Cancel | None = None) -> None:
+        """Makes everything durable and gives back locks, maps and files, until resume."""
+        lib.call("suspend", self._number(), lib.limits(timeout, cancel))
+
+    def resume(self, *, timeout: float | None = None, cancel: lib.Cancel | None = None) -> None:
+        lib.call("resume", self._number(), lib.limits(timeout, cancel))
+
+    def pressure(self, level: int, *, timeout: float | None = None, cancel: lib.Cancel | None = None) -> int:
+        """The system is short of memory: level 1 moderate, 2 low, 3 critical, which evicts all that is not pinned. Gives the bytes on disk that this freed."""
+        freed = c.c_int64()
+        lib.call("pressure", self._number(), lib.size("level", level), lib.limits(timeout, cancel), c.byref(freed))
+        return freed.value
+
+    def sync(self, *, timeout: float | None = None, cancel: lib.Cancel | None = None) -> None:
+        """When it returns, what was put and deleted is durable, and what was deleted is in no file."""
+        lib.call("sync", self._number(), lib.limits(timeout, cancel))
+
+    def verify(self, *, timeout: float | None = None, cancel: lib.Cancel | None = None) -> Verified:
+        """Compares every byte of every file."""
+        got = _json("verify", self._number(), lib.limits(timeout, cancel))
+        damage = [Damage(d["file"], d["offset"], d["what"], d.get("expected", ""), d.get("found", "")) for d in got["damage"]]
+        return Verified(damage, got["notes"], got["files"], got["bytes"], got["records"])
+
+    def stats(self) -> dict[str, Any]:
+        """Figures of the store: those of dormouse_stats."""
+        got: dict[str, Any] = _json("stats", self._number())
+        return got
+
+    def delete_ref(self, name: str, *, timeout: float | None = None, cancel: lib.Cancel | None = None) -> None:
+        """Takes a name off."""
+        lib.call("delete_ref", self._number(), lib.text("name", name), lib.limits(timeout, cancel))
+
+    def delete_scope(self, scope: str, *, timeout: float | None = None, cancel: lib.Cancel | None = None) -> Deleted:
+        """Deletes everything of a scope. It is durable when it returns; sync removes the bytes."""
+        out = lib.Deleted()
+        lib.call("delete_scope", self._number(), lib.text("scope", scope), lib.limits(timeout, cancel), c.byref(out))
+        return Deleted.of(out)
+
+
+@dataclass(frozen=True)
+class Damage:
+    """What verify found in one place."""
+
+    file: str
+    offset: int
+    what: str
+    expected: str
+    found: str
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What verify looked at, and the damage that it found: none, if all is well."""
+
+    damage: list[Damage]
+    notes: list[str]
+    files: int
+    bytes: int
+    records: int
+
+
+def _json(name: str, *args: Any) -> Any:
+    """Calls a function that gives JSON, with a larger buffer when it does not fit."""
+    room = 1 << 16
+    while True:
+        buf, needed = c.create_string_buffer(room), c.c_size_t()
+        try:
+            lib.call(name, *args, buf, room, c.byref(needed))
+        except DormouseError as err:
+            if err.status != BUFFER:
+                raise
+            room = 2 * needed.value
+        else:
+            return json.loads(buf.value)
+
+
+def version() -> str:
+    """The library's release. "" in a process that was forked from one that uses it."""
+    got: bytes = lib.library().dormouse_version()
+    return got.decode()
+
+
+def hash(data: bytes) -> str:
+    """The hash by which weights and tokenizers are named."""
+    out = c.create_string_buffer(33)
+    lib.call("hash", data, len(data), out)
+    return out.value.decode()
+
+
+def hash_file(path: str | os.PathLike[str]) -> str:
+    """The hash of all bytes of a file."""
+    out = c.create_string_buffer(33)
+    lib.call("hash_file", os.fsencode(path), out)
+    return out.value.decode()
+
+
+_LEVELS = {-4: logging.DEBUG, 0: logging.INFO, 4: logging.WARNING, 8: logging.ERROR}
+_log_fns: list[Any] = []  # stores that are open may call any of them
+
+
+def log_to(logger: logging.Logger) -> None:
+    """Where the log of stores goes that are opened from now on: by default nowhere."""
+
+    def line(_: int | None, level: int, text: bytes) -> None:
+        logger.log(_LEVELS.get(level, logging.INFO), "%s", text.decode("utf-8", "replace"))
+
+    _log_fns.append(lib.LOG_FN(line))
+    lib.call("set_log", _log_fns[-1], None)

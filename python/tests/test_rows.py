@@ -1,0 +1,185 @@
+"""Prompts and rows: what goes in comes out, from any memory, without a copy."""
+
+from __future__ import annotations
+
+from array import array
+from contextlib import ExitStack
+
+import dormouse
+import numpy as np
+import pytest
+from conftest import DESCRIPTOR, TENSORS, WIDTH, empty, restored, rows, same, tokens
+from dormouse import memory
+
+N = 300
+
+
+def test_what_is_put_is_restored(model: dormouse.Model) -> None:
+    p, r = tokens(N), rows(tokens(N))
+    put = model.put(p, r)
+    assert put.tokens == N and put.blocks > 0 and put.bytes > 0
+    assert restored(model, p, N)[0] == N
+    assert same(restored(model, p, N)[1], r)
+    assert model.probe(p).tokens == N and model.probe(p, 100).tokens == 100 and model.prefetch(p) == N
+    other = model.probe([5] * N)
+    assert other.tokens == 0 and other.reason == "nothing stored"
+
+
+@pytest.mark.parametrize("kind", [list, tuple, lambda p: array("i", p), lambda p: p.astype(np.int64), lambda p: p.astype(np.uint16), lambda p: np.repeat(p, 2)[::2]])
+def test_tokens_of_any_kind(model: dormouse.Model, kind) -> None:
+    p = tokens(N)
+    model.put(kind(p), rows(p))
+    assert model.probe(kind(p)).tokens == N
+
+
+def test_tokens_that_are_none(model: dormouse.Model) -> None:
+    for bad, error in [([2**31], OverflowError), (np.array([2**40]), OverflowError), ([1.5], TypeError), (np.ones(4), TypeError), (np.ones((2, 2), np.int32), TypeError), (["a"], TypeError), (7, TypeError)]:
+        with pytest.raises(error):
+            model.probe(bad)
+
+
+def test_nothing_is_copied() -> None:
+    p, r = tokens(N), rows(tokens(N))[0]
+    with ExitStack() as hold:
+        assert memory.tokens_of(hold, p)[0] == p.ctypes.data
+        assert memory.piece_of(hold, DESCRIPTOR.tensors[0], r, False).mem == r.ctypes.data
+        part = r[10::2]
+        piece = memory.piece_of(hold, DESCRIPTOR.tensors[0], part, True)
+        assert (piece.mem, piece.count, piece.row_stride, piece.elem_stride) == (part.ctypes.data, len(part), 4 * WIDTH, 2)
+
+
+@pytest.mark.parametrize("layout", ["wide", "channels", "heads", "bytes", "words", "pieces", "bytearray"])
+def test_strides(model: dormouse.Model, layout: str) -> None:
+    p, r = tokens(N), rows(tokens(N))
+
+    def memory_like() -> list:
+        if layout == "wide":  # all tensors beside each other
+            m = np.zeros((N, TENSORS, WIDTH), np.float16)
+            return [m[:, t] for t in range(TENSORS)]
+        if layout == "channels":  # the values of a channel are next to each other
+            return [np.zeros((WIDTH, N), np.float16).T for _ in range(TENSORS)]
+        if layout == "heads":  # every second value
+            return [np.zeros((N, 2 * WIDTH), np.float16)[:, ::2] for _ in range(TENSORS)]
+        if layout == "bytes":
+            return [np.zeros((N, 2 * WIDTH), np.uint8) for _ in range(TENSORS)]
+        if layout == "words":
+            return [np.zeros((N, WIDTH), np.uint16) for _ in range(TENSORS)]
+        if layout == "pieces":
+            return [dormouse.Rows([np.zeros((n, WIDTH), np.float16) for n in (100, 1, 0, N - 101)]) for _ in range(TENSORS)]
+        return [memoryview(bytearray(N * 2 * WIDTH)).cast("B", (N, 2 * WIDTH)) for _ in range(TENSORS)]
+
+    def values(m: object) -> np.ndarray:
+        if isinstance(m, dormouse.Rows):
+            return np.concatenate([values(a) for a in m.arrays])
+        return np.ascontiguousarray(m).view(np.float16)
+
+    given = memory_like()
+    for to, what in zip(given, r, strict=True):
+        at = 0
+        for a in to.arrays if isinstance(to, dormouse.Rows) else [to]:
+            part = np.asarray(a)
+            part[...] = what[at : at + len(part)].view(part.dtype)
+            at += len(part)
+    model.put(p, given)
+    assert same(restored(model, p, N)[1], r)
+    got = memory_like()
+    with model.match(p) as match:
+        assert match.restore(got).tokens == N
+    assert same([values(g) for g in got], r)
+
+
+def test_rows_that_do_not_fit(model: dormouse.Model) -> None:
+    p, r = tokens(N), rows(tokens(N))
+    for bad in [
+        r[:1], [*r, r[0]], [r[0].astype(np.float32), *r[1:]], [r[0][:, :10], *r[1:]], [r[0][0], *r[1:]], [r[0][::-1], *r[1:]], [r[0][:, ::-1], *r[1:]],
+        [np.broadcast_to(r[0][:1], r[0].shape), *r[1:]], [r[0].view(np.uint8)[:, :50], *r[1:]],
+        [np.zeros((N, 4 * WIDTH), np.uint8)[:, ::2], *r[1:]], [np.lib.stride_tricks.as_strided(r[0], (N, WIDTH), (2, 2)), *r[1:]],
+        [dormouse.Rows([r[0][:10]], first=5), *r[1:]],
+    ]:  # fmt: skip
+        with pytest.raises((dormouse.BadRows, dormouse.NotStored)):
+            model.put(p, bad)
+    for bad in [["abc", *r[1:]], [7, *r[1:]]]:
+        with pytest.raises(TypeError, match="layer 0 K"):
+            model.put(p, bad)
+    model.put(p, r)
+    frozen = empty(N)
+    frozen[2].flags.writeable = False
+    with model.match(p) as match, pytest.raises(dormouse.BadRows, match="layer 1 K.*written"):
+        match.restore(frozen)
+    assert not frozen[2].any()
+    memory_of_mine = bytearray(N * 2 * WIDTH)
+    view = memoryview(memory_of_mine).cast("B", (N, 2 * WIDTH))
+    with pytest.raises(dormouse.BadRows):
+        model.put(p, [view, *r[1:2]])
+    model.put([1, *p[1:]], [view, *r[1:]])
+    view.release()
+    memory_of_mine.clear()  # which Python refuses while somebody holds on to it
+
+
+def test_limit(model: dormouse.Model) -> None:
+    p, r = tokens(N), rows(tokens(N))
+    model.put(p, r)
+    with model.match(p, limit=N - 1) as match:
+        assert match.tokens == N - 1 and match.found.reason == "complete"
+    with model.match(p, limit=0) as match:  # of a prompt of one token, all but the last
+        assert match.tokens == 0
+    with model.match(dormouse.Prompt(p, "a", 64), limit=0) as match:
+        assert match.tokens == 0 and match.extend(dormouse.Prompt(p, "a", 64), r).tokens == N
+    for bad in (-1, 2**40):
+        with pytest.raises(ValueError, match="limit"):
+            model.match(p, limit=bad)
+
+
+def test_layers_extend_planes(model: dormouse.Model) -> None:
+    p = tokens(N + 50)
+    r = rows(p)
+    model.put(p[:N], [m[:N] for m in r])
+    seen, got = [], empty(N + 50)
+    with model.match(p) as match:
+        assert match.tokens == N
+        assert match.restore_layers(got, lambda layer, n: seen.append((layer, n))).tokens == N
+        assert seen == [(0, N), (1, N)]
+        with pytest.raises(ZeroDivisionError):
+            match.restore_layers(got, lambda layer, n: 1 // 0)
+        assert match.extend(p, [dormouse.Rows([m[N:]], first=N) for m in r]).tokens == N + 50
+        planes = match.planes()
+        assert {x.tensor for x in planes} == set(range(TENSORS)) and all(x.data and x.codec for x in planes)
+        assert match.state_bytes(0) == 0
+    assert same(restored(model, p, N + 50)[1], r)
+
+
+def test_scopes_spans_adapters(model: dormouse.Model, store: dormouse.Store) -> None:
+    p, r = tokens(N), rows(tokens(N))
+    h = bytes(range(16))
+    for special in [
+        dormouse.Prompt(p, scope="alice", scope_start=64),
+        dormouse.Prompt(p, spans=[dormouse.Span(32, 40, h)]),
+        dormouse.Prompt(p, adapters=[dormouse.Adapter(h, 0.5)]),
+    ]:
+        model.put(special, r)
+        assert model.probe(special).tokens == N
+    assert model.probe(dormouse.Prompt(p, adapters=[dormouse.Adapter(h, 0.25)])).tokens == 0
+    deleted = store.delete_scope("alice")
+    assert deleted.blocks > 0 and deleted.bytes > 0
+    store.sync()
+    assert model.probe(dormouse.Prompt(p, scope="alice", scope_start=64)).tokens < N
+    with pytest.raises(dormouse.BadPrompt):
+        model.probe(dormouse.Prompt(p, spans=[dormouse.Span(N - 1, 5, h)]))
+    for bad in [dormouse.Prompt(p, "a\0b"), dormouse.Prompt(p, "a", -1), dormouse.Prompt(p, spans=[dormouse.Span(-1, 5, h)]), dormouse.Prompt(p, spans=[dormouse.Span(1, 5, b"")])]:
+        with pytest.raises(ValueError):
+            model.probe(bad)
+
+
+def test_float32_and_states(store: dormouse.Store) -> None:
+    d = dormouse.Descriptor(
+        "rwkv", "rwkv", "0" * 31 + "1", "0" * 31 + "2", [dormouse.Tensor(0, "K", "f32", 8), dormouse.Tensor(0, "state", "bytes", 0, 1)],
+        groups=[dormouse.Group("all"), dormouse.Group("state")], state_format="1",
+    )  # fmt: skip
+    m = store.register(d)
+    p, k, state = tokens(40), np.random.default_rng(1).standard_normal((40, 8), np.float32), np.arange(200, dtype=np.uint8).reshape(1, -1)
+    m.put(p, [k, dormouse.Rows([state], first=40)])
+    with m.match(p) as match:
+        size = match.state_bytes(1)
+        got_k, got = np.zeros_like(k), np.zeros((1, size), np.uint8)
+        assert size == 200 and match.restore([got_k, dormouse.Rows([got], first=40)]).tokens == 40
+    assert same([got_k, got], [k, state])

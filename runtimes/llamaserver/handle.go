@@ -1,0 +1,254 @@
+package llamaserver
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// ServeHTTP passes a request to the server, and helps where it can.
+func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	e := endpointOf(r.URL.Path, f.args.Prefix)
+	if e == noCompletion || r.Method != http.MethodPost {
+		f.other(w, r)
+		return
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, f.o.MaxBody+1))
+	if err != nil {
+		writeError(w, http.StatusBadRequest, "invalid_request_error", "reading the request: "+err.Error())
+		return
+	}
+	if int64(len(body)) > f.o.MaxBody {
+		r.Body = readCloser{io.MultiReader(strings.NewReader(string(body)), r.Body), r.Body}
+		f.pass(w, r, f.servedFor(""), e, nil, passBody)
+		return
+	}
+	setBody(r, body)
+	req, err := parseRequest(e, body)
+	model := ""
+	if req != nil && f.args.Router {
+		json.Unmarshal(req.fields["model"], &model) // the router says what is wrong with it
+	}
+	s := f.servedFor(model)
+	if err != nil {
+		f.pass(w, r, s, e, body, err)
+		return
+	}
+	f.complete(w, r, s, req)
+}
+
+// complete has a prompt computed, with what is stored of it.
+func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req *request) {
+	ctx := r.Context()
+	select {
+	case <-s.prepared:
+	case <-ctx.Done():
+		return
+	case <-time.After(s.patience()):
+	}
+	if s.gone.Load() { // the server was started again meanwhile
+		s = f.servedFor(s.api.model)
+	}
+	m, lay, err := s.ready()
+	if err == nil && s.watch && s.replaced(ctx) {
+		err = passHashing
+	}
+	if err == nil {
+		s.mu.Lock()
+		if s.otherwise[req.endpoint] {
+			err = passDiffers
+		}
+		s.mu.Unlock()
+	}
+	var prompt kv.Prompt
+	if err == nil {
+		prompt, err = s.prompt(ctx, r, req)
+	}
+	if err == nil && len(prompt.Tokens) >= s.context {
+		err = passBody // the server says that it does not fit
+	}
+	if err == nil && len(prompt.Tokens) == 0 {
+		err = passBody
+	}
+	if err != nil {
+		f.pass(w, r, s, req.endpoint, req.body, err)
+		return
+	}
+	sl, err := s.lease(ctx, prompt)
+	if err != nil {
+		return // the client went
+	}
+	x := &exchange{first: make(chan struct{})}
+	defer func() {
+		if x.sent && !x.whole { // the client has gone, and the server may still be at work
+			f.work.Add(1)
+			go func() {
+				defer f.work.Done()
+				s.stopped(sl)
+				s.release(sl)
+				s.idle(sl)
+			}()
+			return
+		}
+		s.release(sl)
+		s.idle(sl)
+	}()
+	if s.take(ctx) != nil {
+		return
+	}
+	if s.gone.Load() { // what the prompt would be computed with is something else now
+		s.give()
+		f.pass(w, r, s, req.endpoint, req.body, passHashing)
+		return
+	}
+	gave := false
+	give := func() {
+		if !gave {
+			gave = true
+			s.give()
+		}
+	}
+	defer give()
+	if s.watch || s.busyElsewhere() {
+		s.avoid(ctx, sl)
+	}
+	p := s.begin(ctx, m, lay, sl, prompt)
+	before := s.begun(sl, prompt, req.endpoint)
+	var fields []string
+	if req.endpoint.pins() {
+		fields = append(fields, fmt.Sprintf(`"id_slot":%d`, sl.id))
+	}
+	if !req.has("cache_prompt") {
+		fields = append(fields, `"cache_prompt":true`)
+	}
+	body := req.body
+	if req.endpoint.pins() {
+		body = req.with(fields...)
+	}
+	setBody(r, body)
+	x.header, x.sent = p.header(), true
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f.forward(w, r, x)
+	}()
+	s.launched(ctx, sl, x.first)
+	give()
+	<-done
+	a := readAnswer(x.kept)
+	if !req.endpoint.pins() {
+		s.elsewhere(sl, p, a)
+	}
+	s.finished(p, prompt, req.endpoint, a)
+	if a.known && len(prompt.Tokens)+a.decoded >= s.context { // its rows may have been shifted
+		s.mu.Lock()
+		sl.forget()
+		s.mu.Unlock()
+	}
+	if x.status >= http.StatusBadRequest && !a.known {
+		s.failed(sl, before, x.status)
+	}
+	s.completed(prompt, p, a)
+	m.Observe(p.observation(prompt, a))
+	x.breakOff()
+}
+
+// prompt makes the prompt of a request: its tokens, adapters and scope.
+func (s *served) prompt(ctx context.Context, r *http.Request, req *request) (p kv.Prompt, err error) {
+	if p.Tokens, err = req.render(ctx, s.api); err != nil {
+		return p, err
+	}
+	if p.Adapters, err = s.adaptersOf(req); err != nil {
+		return p, err
+	}
+	if s.front.o.ScopeByKey {
+		p.Scope = ScopeOfKey(keyOf(r))
+		if p.ScopeStart, err = req.sharedTokens(ctx, s.api, p.Tokens); err != nil {
+			return p, err
+		}
+	}
+	return p, nil
+}
+
+// ScopeOfKey is the scope of requests with an API key.
+func ScopeOfKey(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return "key:" + hex.EncodeToString(sum[:16])
+}
+
+func keyOf(r *http.Request) string {
+	if key, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
+		return key
+	}
+	return r.Header.Get("X-Api-Key")
+}
+
+// other passes what is no completion. Requests that may work in slots, or change them, are told to the model's state.
+func (f *Front) other(w http.ResponseWriter, r *http.Request) {
+	rest := strings.TrimPrefix(r.URL.Path, f.args.Prefix)
+	post := r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodOptions
+	switch {
+	case strings.HasPrefix(rest, "/slots/") && post:
+		if f.args.Slots == "" && f.o.Attach == "" { // as without us: nobody asked for a folder
+			writeError(w, http.StatusNotImplemented, "not_supported_error", "This server does not support slots action. Start it with `--slot-save-path`")
+			return
+		}
+		defer f.forgetSlots()
+		f.proxy.ServeHTTP(w, r)
+	case strings.HasPrefix(rest, "/lora-adapters") && post, strings.HasPrefix(rest, "/models/") && post, rest == "/props" && post:
+		resume := f.still(r.Context())
+		defer resume()
+		defer f.reset() // what it computes now is something else
+		f.proxy.ServeHTTP(w, r)
+	case post && !quiet[rest]:
+		f.pass(w, r, f.servedFor(""), noCompletion, nil, passEndpoint)
+	default:
+		f.proxy.ServeHTTP(w, r)
+	}
+}
+
+// quiet are the endpoints that do no work in a slot.
+var quiet = map[string]bool{
+	"/tokenize": true, "/detokenize": true, "/apply-template": true, "/v1/messages/count_tokens": true, "/tools": true, "/cors-proxy": true,
+}
+
+func (f *Front) forgetSlots() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range f.served {
+		s.mu.Lock()
+		for _, sl := range s.slots {
+			sl.forget()
+		}
+		s.mu.Unlock()
+	}
+}
+
+// pass hands a request on that may work in any slot.
+func (f *Front) pass(w http.ResponseWriter, r *http.Request, s *served, e endpoint, body []byte, why error) {
+	reason := reasonOf(why)
+	if e != noCompletion {
+		f.log.Debug("passing a request", "endpoint", e, "reason", reason, "err", why)
+	}
+	if body != nil {
+		setBody(r, body)
+	}
+	x := &exchange{first: make(chan struct{}), header: "pass; reason=" + string(reason)}
+	if _, _, err := s.ready(); err != nil || s.gone.Load() { // nothing of it is in a slot that was saved, or will be
+		f.forward(w, r, x)
+	} else {
+		s.passThrough(r.Context(), x, func() { f.forward(w, r, x) })
+	}
+	if e != noCompletion {
+		s.passedBy(reason, readAnswer(x.kept))
+	}
+	x.breakOff()
+}

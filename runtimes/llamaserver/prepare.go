@@ -1,0 +1,189 @@
+package llamaserver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/state"
+)
+
+// probePrompt is computed once, to see how the server lays out its slots.
+const probePrompt = "The dormouse sleeps through the winter, and remembers in spring."
+
+// prepare learns which model the server runs and how its slot files look.
+func (s *served) prepare(ctx context.Context) error {
+	p, err := s.api.props(ctx)
+	if err != nil {
+		return err
+	}
+	s.answers.CompareAndSwap(0, time.Now().UnixNano())
+	s.front.answers.Store(true)
+	s.mu.Lock()
+	s.name, s.context, s.usable, s.seen = filepath.Base(p.ModelAlias), p.Defaults.Context, p.TotalSlots, seenOf(p)
+	for i := len(s.slots); i < p.TotalSlots; i++ {
+		s.slots = append(s.slots, &slot{id: i})
+	}
+	s.grant()
+	s.mu.Unlock()
+	if s.api.model != "" {
+		command, err := s.api.startedWith(ctx)
+		if err == nil {
+			s.args, err = ParseArguments(command, s.front.args.env)
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %w", passModel, err)
+		}
+	}
+	switch {
+	case s.args.Refused != "":
+		return fmt.Errorf("%w: %s", passArgs, s.args.Refused)
+	case p.TotalSlots == 0:
+		return fmt.Errorf("%w: the server has none", passSlots)
+	}
+	var list []loraAdapter
+	if len(s.args.Adapters) > 0 || s.front.o.Attach != "" { // it waits for a server that is at work
+		if list, err = s.api.adapters(ctx); err != nil && !unsupported(err) {
+			return err
+		}
+	}
+	if s.front.o.Attach != "" && p.ModelPath != "" && !filepath.IsAbs(p.ModelPath) {
+		return fmt.Errorf("%w: the server names its model %s, in a folder that is not known here: start it with the whole path", passModel, p.ModelPath)
+	}
+	id, err := identify(ctx, p, strings.TrimSpace(s.args.Rows+" "+s.front.o.Variant), list, s.front.o.Memo)
+	if err != nil {
+		return fmt.Errorf("%w: %w", passModel, err)
+	}
+	store, err := s.front.store()
+	if err != nil {
+		return fmt.Errorf("%w: %w", passStore, err)
+	}
+	// How slot files look is remembered by what the server was started with: then nothing needs to be computed to see it.
+	note := formatNote(s.args, p)
+	m, lay, err := recall(store, id, note)
+	if err != nil {
+		s.log.Warn("reading how slot files look", "err", err)
+	}
+	if m == nil {
+		if m, lay, err = s.look(ctx, store, id, note); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.id, s.lay, s.model, s.adapters, s.name, s.note = id, lay, m, list, m.Descriptor().Name, note
+	return nil
+}
+
+// look finds out how slot files look, and remembers it.
+func (s *served) look(ctx context.Context, store *db.Store, id *identity, note string) (*db.Model, *layout, error) {
+	if err := s.take(ctx); err != nil {
+		return nil, nil, err
+	}
+	defer s.give()
+	lay, desc, err := s.probe(ctx, id)
+	if err != nil {
+		return nil, nil, err
+	}
+	registered, err := store.Register(ctx, desc)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", passStore, err)
+	}
+	value, err := json.Marshal(lay.format)
+	if err == nil {
+		err = registered.Model.SetNote(ctx, note, value)
+	}
+	if err != nil {
+		s.log.Warn("remembering how slot files look", "err", err)
+	}
+	return registered.Model, lay, nil
+}
+
+// formatNote names the note in which a model remembers how a server's slot files look: everything that was said to the server goes into it.
+func formatNote(a *Arguments, p props) string {
+	h := kv.HashOf(fmt.Sprintf("%q %q %q %d %d", a.args, a.settings, p.Build, p.TotalSlots, p.Defaults.Context))
+	return "llama-server slot files " + h.String()
+}
+
+// recall finds the model of a store that a server runs, if slot files of such a server were seen before.
+func recall(store *db.Store, id *identity, note string) (*db.Model, *layout, error) {
+	for st, err := range store.Models() {
+		if err != nil {
+			return nil, nil, err
+		}
+		if d := st.Descriptor; st.Err != nil || d.Weights != id.desc.Weights || d.Tokenizer != id.desc.Tokenizer || d.Architecture != id.desc.Architecture {
+			continue
+		}
+		m, err := store.Model(st.Fingerprint)
+		if err != nil {
+			return nil, nil, err
+		}
+		value, err := m.Note(note)
+		if err != nil {
+			continue
+		}
+		var format state.FileFormat
+		if err := json.Unmarshal(value, &format); err != nil {
+			return nil, nil, err
+		}
+		desc, lay, err := id.describe(format)
+		if err == nil {
+			desc, err = desc.Normal()
+		}
+		if err != nil || desc.Fingerprint() != st.Fingerprint { // another build, or other arguments
+			continue
+		}
+		return m, lay, nil
+	}
+	return nil, nil, nil
+}
+
+// probe computes a few tokens in a slot, saves it, and reads how it is laid out.
+func (s *served) probe(ctx context.Context, id *identity) (*layout, kv.Descriptor, error) {
+	tokens, err := s.api.tokenize(ctx, probePrompt, true)
+	if err != nil {
+		return nil, kv.Descriptor{}, err
+	}
+	sl, err := s.lease(ctx, kv.Prompt{Tokens: tokens})
+	if err != nil {
+		return nil, kv.Descriptor{}, err
+	}
+	defer s.release(sl)
+	sl.forget()
+	if err := s.api.compute(ctx, sl.id, tokens); err != nil {
+		return nil, kv.Descriptor{}, err
+	}
+	f, err := s.folder.create(0)
+	if err != nil {
+		return nil, kv.Descriptor{}, fmt.Errorf("%w: %w", passSlots, err)
+	}
+	defer f.close()
+	done, err := s.api.slot(ctx, "save", sl.id, f.name)
+	switch {
+	case err != nil:
+		return nil, kv.Descriptor{}, fmt.Errorf("%w: %w", passSlots, err)
+	case done.Saved == 0:
+		return nil, kv.Descriptor{}, errors.New("a request has cleared the slot meanwhile")
+	}
+	if err := f.remap(); err != nil {
+		return nil, kv.Descriptor{}, fmt.Errorf("%w: %w", passSlots, err)
+	}
+	format, err := learn(f.bytes())
+	if err != nil {
+		return nil, kv.Descriptor{}, fmt.Errorf("%w: %w", passSlots, err)
+	}
+	desc, lay, err := id.describe(format)
+	if err != nil {
+		return nil, desc, fmt.Errorf("%w: %w", passModel, err)
+	}
+	if err := s.api.erase(ctx, sl.id); err != nil && !unsupported(err) {
+		s.log.Debug("erasing the slot of the probe", "err", err)
+	}
+	return lay, desc, nil
+}

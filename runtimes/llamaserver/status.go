@@ -41,6 +41,7 @@ type ModelStatus struct {
 	Fingerprint string // as the store knows it; empty: nothing is kept
 	Refused     string // why nothing is kept
 	Restores    bool   // false: the server did not reuse what was restored, so nothing is any more
+	Storing     bool   // what a slot had is on its way into the store, or a request on its way into a slot
 	Slots       []SlotStatus
 }
 
@@ -80,7 +81,7 @@ func (f *Front) Status(context.Context) (Status, error) {
 func (s *served) status() ModelStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m := ModelStatus{Name: s.name, Restores: s.notReused < maxNotReused}
+	m := ModelStatus{Name: s.name, Restores: s.notReused < maxNotReused, Storing: len(s.pending) > 0 || len(s.turn) > 0}
 	if s.model != nil {
 		m.Fingerprint = s.model.Fingerprint().String()
 	}

@@ -5,6 +5,7 @@
 //   - filter: one Bloom filter beside two levels of them, a program and a test: docs/filter.md;
 //   - llama: the script that fetches stock llama.cpp and a real model;
 //   - turns: a chat with a real model, whose processes are killed in the middle of turns; a program and a test;
+//   - llamaserver: dormouse serve as a process before a real llama-server, compared with that server alone; a program and a test;
 //   - crash: a child works a store hard and is killed, or its disk loses power; a program and a test;
 //   - damage: every bit flipped, every file cut, replaced, linked or unreadable; files cut under a running store;
 //   - full: a disk that others fill, at random moments;

@@ -72,6 +72,28 @@ func TestStoreIsFreed(t *testing.T) {
 	r.eventually(func() bool { return strings.HasPrefix(r.ask("/completion", story("Freed", 6)).header, "miss") })
 }
 
+// When a store comes to be there, its model is looked at without anybody asking for it.
+func TestStoreComesUnasked(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "store")
+	other, err := db.Open(context.Background(), dir, db.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := startUnready(t, Options{Dir: dir})
+	kept := func() bool {
+		s, err := r.front.Status(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(s.Models) > 0 && s.Models[0].Fingerprint != ""
+	}
+	r.eventually(func() bool { _, _, err := r.front.servedFor("").ready(); return errors.Is(err, passStore) })
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r.eventually(kept)
+}
+
 // A store that is full, or whose folder is removed while it is open, fails nobody.
 func TestStoreFailsAtWork(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")

@@ -181,13 +181,14 @@ func (f *Front) store() (*db.Store, error) {
 // again has models prepared anew that could not be before.
 func (f *Front) again() {
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	for key, s := range f.served {
 		if _, _, err := s.ready(); errors.Is(err, passStore) {
 			s.lost()
 			delete(f.served, key)
 		}
 	}
+	f.mu.Unlock()
+	f.Prepare()
 }
 
 // Started says that the server was started, or started again: nothing is known of it.
@@ -247,6 +248,10 @@ func (f *Front) servedFor(model string) *served {
 				return
 			case errors.As(err, &p):
 				s.refuse(err)
+				if _, e := f.store(); p == passStore && e == nil { // it was opened meanwhile, and again may have come before the refusal
+					s.refuse(nil)
+					continue
+				}
 				f.log.Warn("nothing is kept of this model", "reason", p, "err", err)
 				return
 			case refuses(err):

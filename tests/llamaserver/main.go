@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/signal"
 	"slices"
@@ -57,7 +58,7 @@ func run(ctx context.Context, args []string, out, say io.Writer) (err error) {
 	flags.SetOutput(say)
 	asJSON := flags.Bool("json", false, "print one object, on the last line, and nothing else")
 	flags.StringVar(&s.model, "model", "", "GGUF `file` (default: Gemma 3 270M; of load and faults the tiny one of testdata)")
-	flags.IntVar(&s.rounds, "rounds", 3, "measure: `N` prompts, of which the medians are reported")
+	flags.IntVar(&s.rounds, "rounds", 1, "measure: `N` prompts, of which the medians are reported")
 	flags.DurationVar(&s.time, "for", time.Minute, "load: how long")
 	flags.BoolVar(&s.quick, "quick", false, "fewer of everything, and the tiny model, as the tests have it")
 	if err := flags.Parse(args); err != nil {
@@ -66,6 +67,8 @@ func run(ctx context.Context, args []string, out, say io.Writer) (err error) {
 	if flags.NArg() > 0 || s.rounds < 1 || s.rounds > 100 || s.time <= 0 {
 		return fmt.Errorf("%q: expected -rounds 1 to 100, -for above 0, and nothing else", args)
 	}
+	// Servers end connections that were idle for 5 s: a request that is sent just then would fail.
+	http.DefaultTransport.(*http.Transport).IdleConnTimeout = 2 * time.Second
 	r, err := newRig(s, say)
 	if err != nil {
 		return err

@@ -44,6 +44,7 @@ type measured struct {
 const (
 	leastTokens = 1500
 	answerWords = 24
+	again       = 3 // how often a prompt is asked for in its slot, and restored after a kill
 )
 
 // measure takes the time to the first token of prompts that a front has not seen, that are still in their slot, and that were computed before
@@ -97,28 +98,33 @@ func measure(ctx context.Context, r *rig) (any, error) {
 		if err != nil {
 			return out, err
 		}
-		slot, err := must(ctx, f.url, body)
-		if err != nil {
-			return out, err
+		var slot, hit answer
+		for range again {
+			if slot, err = must(ctx, f.url, body); err != nil {
+				return out, err
+			}
+			cache = append(cache, ms(slot.first))
 		}
-		if _, err := f.stored(ctx); err != nil {
-			return out, err
-		}
-		if err := f.killServer(ctx); err != nil {
-			return out, err
-		}
-		hit, err := must(ctx, f.url, body)
-		if err != nil {
-			return out, err
+		for range again {
+			if _, err := f.stored(ctx); err != nil {
+				return out, err
+			}
+			if err := f.killServer(ctx); err != nil {
+				return out, err
+			}
+			if hit, err = must(ctx, f.url, body); err != nil {
+				return out, err
+			}
+			restored = append(restored, ms(hit.first))
+			if t, ok := headerMS(hit.header); ok {
+				our = append(our, t)
+			} else {
+				wrong = append(wrong, fmt.Errorf("after the kill the prompt was not restored: %v", hit))
+			}
 		}
 		r.note("round %d: cold %v, in its slot %v, restored %v (%s); alone cold %v, in its slot %v, own file %v", i+1, miss.first, slot.first, hit.first, hit.header, want.first, hot.first, took)
-		cold, cache, restored = append(cold, ms(miss.first)), append(cache, ms(slot.first)), append(restored, ms(hit.first))
+		cold = append(cold, ms(miss.first))
 		out.PromptTokens, out.ReusedTokens, out.Answer = hit.cached+hit.prompt, hit.cached, hit.text
-		if t, ok := headerMS(hit.header); ok {
-			our = append(our, t)
-		} else {
-			wrong = append(wrong, fmt.Errorf("after the kill the prompt was not restored: %v", hit))
-		}
 		for _, x := range []struct {
 			what string
 			got  answer

@@ -31,12 +31,16 @@ func diary(who string, seed uint64, words int) string {
 // tokens are as likely, the order of sums decides, which is another one for each way to cut a prompt into batches; also in a server alone.
 func song(seed uint64, words int) (prompt, answer string) {
 	pick := rand.New(rand.NewPCG(seed, 4))
-	list := strings.Fields("river stone candle winter garden silver bridge morning apple window thunder feather harbour lantern meadow copper violin basket")
-	var line []string
-	for range words {
-		line = append(line, list[pick.IntN(len(list))])
-	}
+	list := strings.Fields(lists[seed%uint64(len(lists))]) // no word twice, in a song nor in the one before
+	pick.Shuffle(len(list), func(i, k int) { list[i], list[k] = list[k], list[i] })
+	line := list[:min(words, len(list))]
 	all := strings.Join(line, " ")
 	prompt = fmt.Sprintf("\nThe song: %s.\nThe song again: %s.\nThe song again: %s", all, all, strings.Join(line[:3], " "))
 	return prompt, strings.Join(line[3:], " ")
+}
+
+var lists = []string{
+	"river stone candle winter garden silver bridge morning apple window thunder feather harbour lantern meadow copper violin basket summer forest orange mirror castle pepper",
+	"bread cloud table yellow horse number doctor island pencil family ocean market button kitchen planet rabbit carpet music paper sugar tiger uncle valley wagon",
+	"chair purple dragon letter engine finger hammer jacket ladder monkey needle office parrot queen ribbon saddle tunnel village whistle zebra cotton desert eagle farmer",
 }

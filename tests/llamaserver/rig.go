@@ -76,6 +76,11 @@ func (r *rig) prepare(ctx context.Context, tiny bool) error {
 	case r.model == "":
 		r.model = os.Getenv("DORMOUSE_LLAMA_MODEL")
 	}
+	model, err := filepath.Abs(r.model) // a front that is attached to a server does not know its folder
+	if err != nil {
+		return err
+	}
+	r.model = model
 	said, err := exec.CommandContext(ctx, r.server, "--version").CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%s --version: %w: %s", r.server, err, said)
@@ -302,6 +307,9 @@ func (f *front) ready(ctx context.Context) error {
 		s, err := f.status(ctx)
 		if err != nil {
 			return false, nil // it is starting
+		}
+		if len(s.Models) > 0 && s.Models[0].Refused != "" && s.Store == "open" && !strings.HasPrefix(s.Models[0].Refused, "no_store") {
+			return false, errors.New("it keeps nothing: " + s.Models[0].Refused)
 		}
 		return len(s.Models) > 0 && s.Models[0].Fingerprint != "", nil
 	})

@@ -12,6 +12,7 @@ import "C"
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 	"unsafe"
 )
@@ -30,7 +31,7 @@ func limits(c *C.dormouse_call) (ctx context.Context, end func(error) error, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := func() {}
-	if c.timeout_ms > 0 {
+	if ms := int64(c.timeout_ms); ms > 0 && ms <= int64(math.MaxInt64/time.Millisecond) { // longer than 292 years is no limit
 		ctx, stop = context.WithTimeout(ctx, time.Duration(c.timeout_ms)*time.Millisecond)
 	}
 	done := make(chan struct{})
@@ -92,6 +93,9 @@ func do(e *C.dormouse_error, c *C.dormouse_call, f func(ctx context.Context) err
 	ctx, end, err := limits(c)
 	if err != nil {
 		return say(e, err)
+	}
+	if err := ctx.Err(); err != nil { // cancelled before it began
+		return say(e, end(err))
 	}
 	return say(e, end(f(ctx)))
 }

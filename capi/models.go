@@ -19,6 +19,9 @@ import (
 
 //export goRegister
 func goRegister(e *C.dormouse_error, h C.dormouse_store, descriptor *C.char, c *C.dormouse_call, out *C.dormouse_model) C.dormouse_status {
+	if out != nil {
+		out.id = 0
+	}
 	return do(e, c, func(ctx context.Context) error {
 		s, err := of[*store](uint64(h.id))
 		if err != nil {
@@ -27,7 +30,6 @@ func goRegister(e *C.dormouse_error, h C.dormouse_store, descriptor *C.char, c *
 		if descriptor == nil || out == nil {
 			return badArgument("descriptor or out is null")
 		}
-		out.id = 0
 		d, err := parseDescriptor(C.GoString(descriptor))
 		if err != nil {
 			return err
@@ -115,11 +117,13 @@ func goPrefetch(e *C.dormouse_error, h C.dormouse_model, prompt *C.dormouse_prom
 
 //export goMatchPrompt
 func goMatchPrompt(e *C.dormouse_error, h C.dormouse_model, prompt *C.dormouse_prompt, limit C.size_t, c *C.dormouse_call, out *C.dormouse_match, found *C.dormouse_restored) C.dormouse_status {
+	if out != nil {
+		out.id = 0
+	}
 	return onModel(e, h, c, func(ctx context.Context, m *model) error {
 		if out == nil {
 			return badArgument("out is null")
 		}
-		out.id = 0
 		p, err := promptOf(prompt)
 		if err == nil {
 			err = canRestored(found)

@@ -100,11 +100,13 @@ func goSetLog(e *C.dormouse_error, fn C.dormouse_log_fn, user unsafe.Pointer) C.
 
 //export goOpen
 func goOpen(e *C.dormouse_error, dir, options *C.char, c *C.dormouse_call, out *C.dormouse_store) C.dormouse_status {
+	if out != nil {
+		out.id = 0
+	}
 	return do(e, c, func(ctx context.Context) error {
 		if dir == nil || out == nil {
 			return badArgument("dir or out is null")
 		}
-		out.id = 0
 		o, err := parseOptions(text(options))
 		if err != nil {
 			return err

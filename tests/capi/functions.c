@@ -135,7 +135,12 @@ int main(int argc, char **argv) {
 	dormouse_call cancelled = DORMOUSE_INIT(dormouse_call);
 	cancelled.cancel = &flag;
 	WANT(DORMOUSE_ERR_CANCELLED, dormouse_put(m, &p, c.rows, TENSORS, NULL, &cancelled, &put));
-	OK(dormouse_put(m, &p, c.rows, TENSORS, NULL, NULL, &put));
+	dormouse_match stopped = {7};
+	WANT(DORMOUSE_ERR_CANCELLED, dormouse_match_prompt(m, &p, 0, &cancelled, &stopped, NULL));
+	CHECK(stopped.id == 0);
+	dormouse_call ages = DORMOUSE_INIT(dormouse_call);
+	ages.timeout_ms = INT64_MAX;
+	OK(dormouse_put(m, &p, c.rows, TENSORS, NULL, &ages, &put));
 	CHECK(put.tokens == N && put.blocks > 0 && put.bytes > 0);
 	OK(dormouse_put(m, &p, c.rows, TENSORS, NULL, NULL, NULL));
 

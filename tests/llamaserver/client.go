@@ -18,6 +18,9 @@ import (
 
 type object = map[string]any
 
+// transport is what all requests of this program use.
+var transport = http.DefaultTransport.(*http.Transport)
+
 // answer is what a client gets.
 type answer struct {
 	status int

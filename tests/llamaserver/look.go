@@ -134,7 +134,7 @@ func (f *front) checkPage(ctx context.Context) error {
 		return err
 	}
 	defer tab.close()
-	if err := chromedp.Do(tab.ctx, chromedp.Navigate(join(f.url, "/dormouse/")+"/")); err != nil {
+	if err := chromedp.Do(tab.ctx, chromedp.Navigate(join(f.url, "/dormouse/"))); err != nil {
 		return fmt.Errorf("/dormouse/: %w", err)
 	}
 	drawn := "document.querySelectorAll('#tree .box').length > 2 && document.querySelectorAll('.tile').length > 4 && document.querySelector('#state-text').innerText === 'live'"

@@ -9,7 +9,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"os/signal"
 	"slices"
@@ -67,8 +66,8 @@ func run(ctx context.Context, args []string, out, say io.Writer) (err error) {
 	if flags.NArg() > 0 || s.rounds < 1 || s.rounds > 100 || s.time <= 0 {
 		return fmt.Errorf("%q: expected -rounds 1 to 100, -for above 0, and nothing else", args)
 	}
-	// Servers end connections that were idle for 5 s: a request that is sent just then would fail.
-	http.DefaultTransport.(*http.Transport).IdleConnTimeout = 2 * time.Second
+	// Servers end connections that are kept, also while a request is on its way on them.
+	transport.DisableKeepAlives = true
 	r, err := newRig(s, say)
 	if err != nil {
 		return err

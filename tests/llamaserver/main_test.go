@@ -4,6 +4,7 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 )
@@ -23,6 +24,13 @@ func try(t *testing.T, args ...string) {
 		t.Errorf("%v\n%s", err, said.String())
 	}
 	t.Log(out.String())
+}
+
+func TestMeasure(t *testing.T) {
+	if _, err := exec.LookPath("chromium"); err != nil {
+		t.Skip("SKIPPED: there is no Chromium here to look at the page with")
+	}
+	try(t, "measure")
 }
 
 func TestTwenty(t *testing.T) { try(t, "twenty") }

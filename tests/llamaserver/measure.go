@@ -51,9 +51,9 @@ const (
 // the server was killed.
 func measure(ctx context.Context, r *rig) (any, error) {
 	out := &measured{Server: r.version, Model: filepath.Base(r.model), Rounds: r.rounds, SameText: true}
-	words, args := 1080, []string{"-c", "4096"}
+	words, sung, args := 1080, answerWords, []string{"-c", "4096"}
 	if r.tiny {
-		words = 100
+		words, sung = 60, 6
 	}
 	dir, err := r.folder("slots")
 	if err != nil {
@@ -73,7 +73,7 @@ func measure(ctx context.Context, r *rig) (any, error) {
 	var cold, cache, restored, aloneCold, aloneCache, own, our []float64
 	var wrong []error
 	for i := range r.rounds {
-		ask, _ := song(uint64(i), answerWords)
+		ask, _ := song(uint64(i), sung)
 		prompt := diary([]string{"Ada", "Ben", "Cleo", "Dora", "Emil"}[i%5], uint64(i), words) + ask
 		body := object{"prompt": prompt, "n_predict": answerWords, "temperature": 0, "stream": true}
 		// Alone, and never killed.
@@ -237,6 +237,8 @@ func (r *rig) overhead(ctx context.Context, out *measured) error {
 	if err != nil {
 		return err
 	}
+	transport.DisableKeepAlives = false // as most clients; nothing is idle here
+	defer func() { transport.DisableKeepAlives = true; transport.CloseIdleConnections() }()
 	n := 600
 	if r.tiny {
 		n = 30

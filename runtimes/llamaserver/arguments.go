@@ -31,6 +31,8 @@ type Arguments struct {
 	Refused string
 	// KeepsIdle says that idle slots keep their contents when another slot begins to work.
 	KeepsIdle bool
+	// Shifts says that a prompt which fills the context goes on with shifted rows, which are approximations.
+	Shifts bool
 	// Router says that the server starts a server for each model.
 	Router bool
 
@@ -216,6 +218,10 @@ func (a *Arguments) take(f argument) (err error) {
 		a.Refused = refusedFlags["--cache-reuse"]
 	}
 	switch f.name {
+	case "--context-shift", "LLAMA_ARG_CONTEXT_SHIFT":
+		a.Shifts = !off(f)
+	case "--no-context-shift", "LLAMA_ARG_NO_CONTEXT_SHIFT":
+		a.Shifts = false
 	case "--host", "LLAMA_ARG_HOST":
 		a.Host = f.value()
 		if strings.HasSuffix(a.Host, ".sock") || strings.Contains(a.Host, ",") {

@@ -97,3 +97,17 @@ func TestArgumentsRefused(t *testing.T) {
 		}
 	}
 }
+
+func TestArgumentsOfShifts(t *testing.T) {
+	for _, c := range []struct {
+		env, line string
+		shifts    bool
+	}{
+		{"", "s -m m", false}, {"", "s -m m --context-shift", true}, {"", "s -m m --context_shift", true}, {"", "s -m m --context-shift --no-context-shift", false},
+		{"LLAMA_ARG_CONTEXT_SHIFT=1", "s -m m", true}, {"LLAMA_ARG_CONTEXT_SHIFT=0", "s -m m", false},
+	} {
+		if a := parsed(t, c.env, c.line); a.Shifts != c.shifts {
+			t.Errorf("%s %s: rows are shifted: %v, expected %v", c.env, c.line, a.Shifts, c.shifts)
+		}
+	}
+}

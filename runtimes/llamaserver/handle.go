@@ -148,7 +148,11 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 		s.elsewhere(sl, p, a)
 	}
 	s.finished(p, prompt, req.endpoint, a)
-	if a.known && len(prompt.Tokens)+a.decoded >= s.context { // its rows may have been shifted
+	full := len(prompt.Tokens)+a.decoded >= s.context
+	if !a.known { // the client left: how far the server went is not known
+		full = s.args.Shifts || f.o.Attach != ""
+	}
+	if full { // its rows may have been shifted
 		s.mu.Lock()
 		sl.forget()
 		s.mu.Unlock()

@@ -37,15 +37,18 @@ func law(ctx context.Context, s settings, out io.Writer) error {
 	if !(l.worst <= lawful) {
 		return fmt.Errorf("KL %.2g, at most %g", l.worst, lawful)
 	}
-	b := &lawyer{r: r, rnd: rand.New(rand.NewPCG(s.seed, 0)), dir: filepath.Join(s.dir, "blind"), enough: true}
-	if err := b.run(ctx, s.n, func(rt chat.Runtime) chat.Runtime { return blind{rt} }); err != nil {
-		return err
+	// What the store has when a turn is answered anew depends on how far its background work came. So other operations are tried, too.
+	for i := range uint64(20) {
+		b := &lawyer{r: r, rnd: rand.New(rand.NewPCG(s.seed+i, 0)), dir: filepath.Join(s.dir, fmt.Sprint("blind", i)), enough: true}
+		if err := b.run(ctx, s.n, func(rt chat.Runtime) chat.Runtime { return blind{rt} }); err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "law: with one recipe span left out: KL %.2g after %d comparisons\n", b.worst, b.compared)
+		if b.worst > lawful {
+			return nil
+		}
 	}
-	fmt.Fprintf(out, "law: with one recipe span left out: KL %.2g after %d comparisons\n", b.worst, b.compared)
-	if b.worst <= lawful {
-		return errors.New("a recipe span was left out, and nothing is different")
-	}
-	return nil
+	return errors.New("a recipe span was left out, and nothing is different")
 }
 
 // lawyer drives a conversation and a list beside it.

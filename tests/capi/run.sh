@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the C library and runs all tests of it, and of package dormouse for Python, that this machine can run: tests/capi/run.sh [-long]. Needs Go
+# Builds the C library and runs all tests of it, and of its layers for Python and Java, that this machine can run: tests/capi/run.sh [-long]. Needs Go
 # and a C and C++ compiler. It exits with 1 if one fails. What cannot run here is said in a line that begins with SKIPPED.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -92,6 +92,15 @@ if [ -n "$python" ]; then
   "$tmp/venv/bin/python" -m pytest -q -p no:cacheprovider --basetemp "$tmp/pytest" -c "$root/python/pyproject.toml" --rootdir "$root/python" "$root/python/tests"
 else
   echo "SKIPPED: no Python 3.10 or later with pip and venv here; package dormouse was not tested"
+fi
+
+say "Java"
+if command -v mvn >/dev/null && javac --release 11 -version >/dev/null 2>&1; then
+  DORMOUSE_CAPI=$lib mvn -B -ntp -f "$root/java/pom.xml" clean package >"$tmp/maven" 2>&1 || { cat "$tmp/maven"; exit 1; }
+  grep -E '^(java|kills): |Tests run: .*[0-9]$' "$tmp/maven"
+  ! grep -A3 'in native method' "$tmp/maven" || { echo "run.sh: the JVM's checks of JNI found something"; exit 1; }
+else
+  echo "SKIPPED: no JDK 11 or later with Maven here; the Java packages were not tested"
 fi
 
 printf '\ncapi: all tests passed\n'

@@ -1,0 +1,105 @@
+package io.github.dormousekv;
+
+import java.util.ArrayList;
+import java.util.List;
+
+/**
+ * What a model is conditioned on: token ids, and what else. Two prompts share what they agree on. It does not change; the token ids are not copied
+ * before a call, so whoever changes them changes the prompt.
+ */
+public final class Prompt {
+    private final int[] tokens;
+    private final String scope;
+    private final int scopeStart;
+    private final List<Span> spans;
+    private final List<Adapter> adapters;
+
+    /** Positions [start, start+length) stand for something other than their token ids: an image, a clip. hash is 16 bytes of its content. */
+    public static final class Span {
+        final int start;
+        final int length;
+        final byte[] hash;
+
+        public Span(int start, int length, byte[] hash) {
+            this.start = Library.atLeast0("a span's start", start);
+            this.length = Library.atLeast0("a span's length", length);
+            this.hash = of16(hash);
+        }
+    }
+
+    /** A LoRA adapter, by 16 bytes of the hash of its file. */
+    public static final class Adapter {
+        final byte[] hash;
+        final float scale;
+
+        public Adapter(byte[] hash, float scale) {
+            this.hash = of16(hash);
+            this.scale = scale;
+        }
+    }
+
+    private Prompt(int[] tokens, String scope, int scopeStart, List<Span> spans, List<Adapter> adapters) {
+        this.tokens = tokens;
+        this.scope = scope;
+        this.scopeStart = scopeStart;
+        this.spans = spans;
+        this.adapters = adapters;
+    }
+
+    /** Tokens that everybody shares. */
+    public static Prompt of(int... tokens) {
+        return new Prompt(java.util.Objects.requireNonNull(tokens), "", 0, List.of(), List.of());
+    }
+
+    /** The same tokens, and from start on the data is scope's: a user's, a conversation's. */
+    public Prompt scope(String scope, int start) {
+        Library.text("scope", scope);
+        return new Prompt(tokens, scope, Library.atLeast0("scope's start", start), spans, adapters);
+    }
+
+    /** The same with one more span. They are added in the order of their positions. */
+    public Prompt span(Span span) {
+        List<Span> all = new ArrayList<>(spans);
+        all.add(span);
+        return new Prompt(tokens, scope, scopeStart, all, adapters);
+    }
+
+    /** The same with one more adapter. They are added in the order in which they apply. */
+    public Prompt adapter(Adapter adapter) {
+        List<Adapter> all = new ArrayList<>(adapters);
+        all.add(adapter);
+        return new Prompt(tokens, scope, scopeStart, spans, all);
+    }
+
+    public int length() {
+        return tokens.length;
+    }
+
+    private static byte[] of16(byte[] hash) {
+        if (hash.length != 16) {
+            throw new IllegalArgumentException("a hash has 16 bytes, not " + hash.length);
+        }
+        return hash.clone();
+    }
+
+    /** As convert.c takes it. Without anything, it is the prompt of no tokens, for a limit of 0, which C takes for no limit. */
+    Object[] packed(boolean nothing) {
+        List<Span> some = nothing ? List.of() : spans;
+        long[] numbers = new long[2 + 2 * some.size()];
+        byte[] hashes = new byte[16 * (some.size() + adapters.size())];
+        float[] scales = new float[adapters.size()];
+        numbers[0] = nothing ? 0 : tokens.length;
+        numbers[1] = nothing ? 0 : scopeStart;
+        int at = 0;
+        for (Span s : some) {
+            System.arraycopy(s.hash, 0, hashes, 16 * at, 16);
+            numbers[2 + 2 * at] = s.start;
+            numbers[3 + 2 * at++] = s.length;
+        }
+        for (int i = 0; i < scales.length; i++) {
+            System.arraycopy(adapters.get(i).hash, 0, hashes, 16 * at++, 16);
+            scales[i] = adapters.get(i).scale;
+        }
+        return new Object[] {tokens, Library.text("scope", scope), numbers, hashes, scales};
+    }
+}

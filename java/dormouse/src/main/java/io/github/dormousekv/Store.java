@@ -1,0 +1,208 @@
+package io.github.dormousekv;
+
+import java.io.File;
+import java.util.LinkedHashMap;
+import java.util.Map;
+
+/** A folder with the caches of models. One process may have it open at a time, or several read-only. */
+public final class Store extends Handle {
+    /** How short of memory the system is. */
+    public enum Pressure {
+        MODERATE,
+        LOW,
+        /** Evicts all that is not pinned. */
+        CRITICAL
+    }
+
+    /** How a store is opened. What is not said is chosen. Sizes are in bytes. */
+    public static final class Options {
+        private final Map<String, String> fields = new LinkedHashMap<>(); // values are JSON
+
+        private Options set(String name, String json) {
+            fields.put(name, json);
+            return this;
+        }
+
+        /** What all files may take. */
+        public Options budget(long bytes) {
+            return set("budget", Long.toString(bytes));
+        }
+
+        /** What is left free on the file system. */
+        public Options minFree(long bytes) {
+            return set("min_free", Long.toString(bytes));
+        }
+
+        public Options maxBlocks(long blocks) {
+            return set("max_blocks", Long.toString(blocks));
+        }
+
+        /** A power cut loses nothing that was put, either. Without it, a kill loses nothing. */
+        public Options durableAgainstPowerCuts() {
+            return set("durability", "\"power\"");
+        }
+
+        /** How rows are stored: "raw" gives back the same bits, "q8_0" and others take less room. */
+        public Options codec(String codec) {
+            return set("codec", Json.quoted(codec));
+        }
+
+        /** "zstd", … */
+        public Options compression(String compression) {
+            return set("compression", Json.quoted(compression));
+        }
+
+        public Options segmentBytes(long bytes) {
+            return set("segment_bytes", Long.toString(bytes));
+        }
+
+        public Options checkpointMillis(long millis) {
+            return set("checkpoint_ms", Long.toString(millis));
+        }
+
+        public Options checkpointBytes(long bytes) {
+            return set("checkpoint_bytes", Long.toString(bytes));
+        }
+
+        public Options readOnly() {
+            return set("read_only", "true");
+        }
+
+        /** The folder may be one that others can write to. */
+        public Options allowSharedDir() {
+            return set("allow_shared_dir", "true");
+        }
+
+        @Override
+        public String toString() {
+            StringBuilder s = new StringBuilder("{");
+            fields.forEach((name, value) -> s.append(s.length() == 1 ? "" : ",").append(Json.quoted(name)).append(':').append(value));
+            return s.append('}').toString();
+        }
+    }
+
+    private Store(long id) {
+        super(id);
+    }
+
+    /** Opens, or makes, the store in a folder, as Options says when nothing is set. */
+    public static Store open(File dir) {
+        return open(dir, new Options());
+    }
+
+    public static Store open(File dir, Options options) {
+        return open(dir, options, Call.UNLIMITED);
+    }
+
+    public static Store open(File dir, Options options, Call call) {
+        return new Store(Native.open(Library.text("the folder's name", dir.getPath()), Library.text("options", options.toString()), call.ms, call.flag()));
+    }
+
+    @Override
+    void end(long id) {
+        Native.close(id);
+    }
+
+    /** Closes the store; its models are closed, too. LEASED while a match is open: the store stays open then. */
+    @Override
+    public void close() {
+        super.close();
+    }
+
+    /** Registers a model, or finds it. */
+    public Model register(Descriptor descriptor) {
+        return register(descriptor, Call.UNLIMITED);
+    }
+
+    public Model register(Descriptor descriptor, Call call) {
+        return new Model(Native.register(id(), Library.text("descriptor", descriptor.toJson()), call.ms, call.flag()), descriptor);
+    }
+
+    /** Makes everything durable and gives back locks, maps and files, until resume: before a phone puts the process to sleep. */
+    public void suspend() {
+        suspend(Call.UNLIMITED);
+    }
+
+    public void suspend(Call call) {
+        Native.suspend(id(), call.ms, call.flag());
+    }
+
+    public void resume() {
+        resume(Call.UNLIMITED);
+    }
+
+    public void resume(Call call) {
+        Native.resume(id(), call.ms, call.flag());
+    }
+
+    /** The system is short of memory. Gives the bytes on disk that this freed. */
+    public long pressure(Pressure level) {
+        return pressure(level, Call.UNLIMITED);
+    }
+
+    public long pressure(Pressure level, Call call) {
+        return Native.pressure(id(), level.ordinal() + 1, call.ms, call.flag());
+    }
+
+    /** When it returns, what was put and deleted is durable, and what was deleted is in no file. */
+    public void sync() {
+        sync(Call.UNLIMITED);
+    }
+
+    public void sync(Call call) {
+        Native.sync(id(), call.ms, call.flag());
+    }
+
+    /** Compares every byte of every file. */
+    public Verified verify() {
+        return verify(Call.UNLIMITED);
+    }
+
+    public Verified verify(Call call) {
+        return new Verified(Json.object(Native.verify(id(), call.ms, call.flag())));
+    }
+
+    public Stats stats() {
+        return new Stats(Json.object(Native.stats(id())));
+    }
+
+    /** Takes a name off a prefix. */
+    public void deleteRef(String name) {
+        deleteRef(name, Call.UNLIMITED);
+    }
+
+    public void deleteRef(String name, Call call) {
+        Native.deleteRef(id(), Library.text("name", name), call.ms, call.flag());
+    }
+
+    /** Deletes everything of a scope. It is durable when it returns; sync removes the bytes. */
+    public Deleted deleteScope(String scope) {
+        return deleteScope(scope, Call.UNLIMITED);
+    }
+
+    public Deleted deleteScope(String scope, Call call) {
+        long[] out = new long[5];
+        Native.deleteScope(id(), Library.text("scope", scope), call.ms, call.flag(), out);
+        return new Deleted(out);
+    }
+
+    /** The library's release. */
+    public static String version() {
+        return Native.version();
+    }
+
+    /** The hash by which weights and tokenizers are named, as 32 hexadecimal digits. */
+    public static String hash(byte[] data) {
+        return Native.hash(data);
+    }
+
+    /** The hash of all bytes of a file. */
+    public static String hashFile(File file) {
+        return Native.hashFile(Library.text("the file's name", file.getPath()));
+    }
+
+    /** Where the log of stores goes that are opened from now on. Null: nowhere, which is the default. */
+    public static void logTo(Log log) {
+        Native.setLog(log);
+    }
+}

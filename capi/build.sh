@@ -27,12 +27,12 @@ windows-amd64)
 esac
 
 # What a program may call is what the header says, and nothing else.
-functions=$(grep -oE '\bdormouse_[a-z_]+\(' "$root/capi/dormouse.h" | tr -d '(' | sort -u | grep -vE '_fn$')
+functions=$(sed -nE 's/^DORMOUSE_API [^(]*\b(dormouse_[a-z_]+)\(.*/\1/p' "$root"/capi/dormouse*.h | sort -u)
 listed=$(grep -oE '\bdormouse_[a-z_]+' "$root/capi/exports.map" | sort -u)
-[ "$functions" = "$listed" ] || { echo "build.sh: exports.map and dormouse.h differ:"; diff <(echo "$functions") <(echo "$listed"); exit 1; } >&2
+[ "$functions" = "$listed" ] || { echo "build.sh: exports.map and the headers differ:"; diff <(echo "$functions") <(echo "$listed"); exit 1; } >&2
 
 mkdir -p "$out/include" "$out/lib/pkgconfig" "$out/lib/cmake/dormouse"
-cp "$root"/capi/dormouse.h "$root"/capi/dormouse.hpp "$out/include/"
+cp "$root"/capi/dormouse*.h "$root"/capi/dormouse*.hpp "$out/include/"
 cd "$root"
 go build -trimpath -buildmode=c-shared -ldflags "-s -w -extldflags '$hide'" -o "$out/lib/$shared" ./capi
 go build -trimpath -buildmode=c-archive -o "$out/lib/libdormouse.a" ./capi

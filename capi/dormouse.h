@@ -60,6 +60,16 @@ typedef enum dormouse_status {
 	DORMOUSE_ERR_FOREIGN = 23,     /* the folder, or a file in it, is not the store's, or can be written to by others */
 	DORMOUSE_ERR_VERSION = 24,     /* a store of another version of the format */
 	DORMOUSE_ERR_BUFFER = 25,      /* a text does not fit into the caller's buffer; *needed says what it takes */
+	/* Of dormouse_llama.h: */
+	DORMOUSE_ERR_REFUSED = 26,   /* states of this llama.cpp context cannot be kept safely, or a function of llama.h is missing */
+	DORMOUSE_ERR_IDENTITY = 27,  /* the context is not the model, or has not the adapters, that it is said to have */
+	DORMOUSE_ERR_NOT_EMPTY = 28, /* the sequence has tokens, and a restore needs an empty one */
+	DORMOUSE_ERR_POSITIONS = 29, /* what the sequence holds does not fit the prompt, or is not there */
+	DORMOUSE_ERR_LINEAGE = 30,   /* the sequence cannot hold what it is said to hold; dormouse_error.offset is the first position that contradicts */
+	DORMOUSE_ERR_STATE = 31,     /* llama.cpp did not hand out or accept a state as it should */
+	DORMOUSE_ERR_TOO_LONG = 32,  /* the prompt is longer than the context */
+	DORMOUSE_ERR_DECODE = 33,    /* the decode function returned another number than 0 */
+	DORMOUSE_ERR_BUSY = 34,      /* another call is at work on this llama.cpp context */
 	DORMOUSE_ERR_OTHER = 99
 } dormouse_status;
 
@@ -67,7 +77,7 @@ typedef enum dormouse_status {
 typedef struct dormouse_error {
 	size_t size;
 	int32_t status;     /* dormouse_status */
-	int64_t offset;     /* in file, for DORMOUSE_ERR_CORRUPT; else -1 */
+	int64_t offset;     /* in file, for DORMOUSE_ERR_CORRUPT; a position, for DORMOUSE_ERR_LINEAGE; else -1 */
 	char file[512];     /* path of the file that is damaged; else empty */
 	char message[1024]; /* a sentence, cut if need be */
 } dormouse_error;

@@ -17,6 +17,7 @@ import (
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp"
 )
 
 var (
@@ -24,6 +25,8 @@ var (
 	errArgument = errors.New("argument")
 	errBuffer   = errors.New("the text does not fit into the buffer")
 	errCancel   = errors.New("the call was cancelled")
+	errBusy     = errors.New("another call is at work on this llama.cpp context, where calls must not overlap")
+	errDecode   = errors.New("the decode function")
 )
 
 // statuses are the errors that C programs tell apart. The first that fits counts.
@@ -35,6 +38,8 @@ var statuses = []struct {
 	{errArgument, C.DORMOUSE_ERR_ARGUMENT},
 	{errBuffer, C.DORMOUSE_ERR_BUFFER},
 	{errCancel, C.DORMOUSE_ERR_CANCELLED},
+	{errBusy, C.DORMOUSE_ERR_BUSY},
+	{errDecode, C.DORMOUSE_ERR_DECODE},
 	{context.DeadlineExceeded, C.DORMOUSE_ERR_DEADLINE},
 	{context.Canceled, C.DORMOUSE_ERR_CANCELLED},
 	{db.ErrPoisoned, C.DORMOUSE_ERR_POISONED},
@@ -58,6 +63,15 @@ var statuses = []struct {
 	{db.ErrNotEmpty, C.DORMOUSE_ERR_FOREIGN},
 	{db.ErrUnsafeDir, C.DORMOUSE_ERR_FOREIGN},
 	{db.ErrVersion, C.DORMOUSE_ERR_VERSION},
+	{llamacpp.ErrSequence, C.DORMOUSE_ERR_ARGUMENT},
+	{llamacpp.ErrNeedDecode, C.DORMOUSE_ERR_ARGUMENT},
+	{llamacpp.ErrIdentity, C.DORMOUSE_ERR_IDENTITY},
+	{llamacpp.ErrRefused, C.DORMOUSE_ERR_REFUSED},
+	{llamacpp.ErrNotEmpty, C.DORMOUSE_ERR_NOT_EMPTY},
+	{llamacpp.ErrPositions, C.DORMOUSE_ERR_POSITIONS},
+	{llamacpp.ErrLineage, C.DORMOUSE_ERR_LINEAGE},
+	{llamacpp.ErrState, C.DORMOUSE_ERR_STATE},
+	{llamacpp.ErrTooLong, C.DORMOUSE_ERR_TOO_LONG},
 }
 
 // say puts an error into the thread's last one.
@@ -77,6 +91,10 @@ func say(e *C.dormouse_error, err error) C.dormouse_status {
 	if errors.As(err, &corrupt) {
 		setText(e.file[:], corrupt.File)
 		e.offset = C.int64_t(corrupt.Offset)
+	}
+	var lineage *llamacpp.LineageError
+	if errors.As(err, &lineage) {
+		e.offset = C.int64_t(lineage.From)
 	}
 	setText(e.message[:], err.Error())
 	return C.dormouse_status(e.status)

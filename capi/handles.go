@@ -12,7 +12,7 @@ import (
 var handles = struct {
 	sync.RWMutex
 	next uint64
-	of   map[uint64]any // *store, *model or *match
+	of   map[uint64]any // *store, *model, *match or *session
 }{next: 1, of: map[uint64]any{}}
 
 type store struct {
@@ -55,13 +55,20 @@ func drop(id uint64) {
 	delete(handles.of, id)
 }
 
-// dropModels forgets the models of a store that was closed.
-func dropModels(s *store) {
+// dropAllOf forgets what belongs to a store that was closed: models, and contexts of llama.cpp.
+func dropAllOf(s *store) {
 	handles.Lock()
 	defer handles.Unlock()
 	for id, v := range handles.of {
-		if m, ok := v.(*model); ok && m.store == s {
-			delete(handles.of, id)
+		switch v := v.(type) {
+		case *model:
+			if v.store == s {
+				delete(handles.of, id)
+			}
+		case *session:
+			if v.store == s {
+				delete(handles.of, id)
+			}
 		}
 	}
 }

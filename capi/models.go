@@ -165,10 +165,8 @@ func put(m *model, prompt *C.dormouse_prompt, rows *C.dormouse_rows, n C.size_t,
 	if err != nil {
 		return err
 	}
-	if out != nil {
-		if err := sized("dormouse_put_result", out.size, unsafe.Sizeof(*out)); err != nil {
-			return err
-		}
+	if err := canPut(out); err != nil {
+		return err
 	}
 	var options db.PutOptions
 	if o != nil {
@@ -184,11 +182,22 @@ func put(m *model, prompt *C.dormouse_prompt, rows *C.dormouse_rows, n C.size_t,
 		}
 	}
 	got, err := do(p, r, options)
+	givePut(out, got)
+	return err
+}
+
+func canPut(out *C.dormouse_put_result) error {
+	if out == nil {
+		return nil
+	}
+	return sized("dormouse_put_result", out.size, unsafe.Sizeof(*out))
+}
+
+func givePut(out *C.dormouse_put_result, got db.PutResult) {
 	if out != nil {
 		out.tokens, out.blocks, out.records, out.reused = C.size_t(got.Tokens), C.size_t(got.Blocks), C.size_t(got.Records), C.size_t(got.Reused)
 		out.bytes = C.int64_t(got.Bytes)
 	}
-	return err
 }
 
 //export goSetRef

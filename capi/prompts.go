@@ -36,18 +36,22 @@ func promptOf(p *C.dormouse_prompt) (out kv.Prompt, err error) {
 		}
 		out.Spans = append(out.Spans, kv.Span{Start: int(s.start), Len: int(s.len), Hash: *(*kv.Hash)(unsafe.Pointer(&s.hash))})
 	}
-	adapters, err := list("adapters", p.adapters, p.n_adapters)
-	if err != nil {
+	if out.Adapters, err = adaptersOf(p.adapters, p.n_adapters); err != nil {
 		return out, err
-	}
-	for _, a := range adapters {
-		out.Adapters = append(out.Adapters, kv.Adapter{Hash: *(*kv.Hash)(unsafe.Pointer(&a.hash)), Scale: float32(a.scale)})
 	}
 	if p.scope_start > 1<<31 {
 		return out, fmt.Errorf("%w: scope_start is %d", kv.ErrPrompt, p.scope_start)
 	}
 	out.Scope, out.ScopeStart = text(p.scope), int(p.scope_start)
 	return out, out.Validate()
+}
+
+func adaptersOf(p *C.dormouse_adapter, n C.size_t) (out []kv.Adapter, err error) {
+	adapters, err := list("adapters", p, n)
+	for _, a := range adapters {
+		out = append(out, kv.Adapter{Hash: *(*kv.Hash)(unsafe.Pointer(&a.hash)), Scale: float32(a.scale)})
+	}
+	return out, err
 }
 
 // rowsOf are a caller's rows: the memory stays theirs.

@@ -5,6 +5,7 @@
 
 #include "_cgo_export.h"
 #include "dormouse.h"
+#include "shim.h"
 
 #if defined(_WIN32)
 #include <process.h>
@@ -22,7 +23,7 @@ static dormouse_error nobodys; /* where memory is short */
 static pthread_key_t freed; /* at the end of a thread */
 #endif
 
-static dormouse_error *last(void) {
+dormouse_error *dormouse_shim_last(void) {
 	if (mine == NULL) {
 		mine = calloc(1, sizeof *mine);
 		if (mine == NULL) return &nobodys;
@@ -78,7 +79,7 @@ __attribute__((constructor)) static void loaded(void) {
 }
 
 static dormouse_status fail(dormouse_status status, const char *message) {
-	dormouse_error *e = last();
+	dormouse_error *e = LAST();
 	e->status = status;
 	e->offset = -1;
 	e->file[0] = 0;
@@ -86,8 +87,7 @@ static dormouse_status fail(dormouse_status status, const char *message) {
 	return status;
 }
 
-/* enter answers in place of Go where Go cannot. */
-static dormouse_status enter(void) {
+dormouse_status dormouse_shim_enter(void) {
 	if (forked) {
 		return fail(DORMOUSE_ERR_FORKED, "this process was forked from one that uses Dormouse, and Go does not run here: use exec, or fork before the library is loaded");
 	}
@@ -97,18 +97,16 @@ static dormouse_status enter(void) {
 	return DORMOUSE_OK;
 }
 
-#define ENTER() do { dormouse_status entered = enter(); if (entered != DORMOUSE_OK) return entered; } while (0)
-
 int32_t dormouse_abi_version(void) { return DORMOUSE_ABI_VERSION; }
 
-const char *dormouse_version(void) { return enter() == DORMOUSE_OK ? goVersion() : ""; }
-const char *dormouse_reason_text(int32_t reason) { return enter() == DORMOUSE_OK ? goReasonText(reason) : ""; }
+const char *dormouse_version(void) { return dormouse_shim_enter() == DORMOUSE_OK ? goVersion() : ""; }
+const char *dormouse_reason_text(int32_t reason) { return dormouse_shim_enter() == DORMOUSE_OK ? goReasonText(reason) : ""; }
 
 dormouse_status dormouse_last_error(dormouse_error *err) {
 	size_t size;
 	if (err == NULL || err->size < sizeof(size_t)) return DORMOUSE_ERR_ARGUMENT;
 	size = err->size < sizeof *err ? err->size : sizeof *err;
-	memcpy((char *)err + sizeof(size_t), (const char *)last() + sizeof(size_t), size - sizeof(size_t));
+	memcpy((char *)err + sizeof(size_t), (const char *)LAST() + sizeof(size_t), size - sizeof(size_t));
 	return DORMOUSE_OK;
 }
 
@@ -117,148 +115,147 @@ void dormouse_call_log(dormouse_log_fn fn, void *user, int32_t level, const char
 void dormouse_call_layer(dormouse_layer_fn fn, void *user, size_t layer, size_t tokens) { fn(user, layer, tokens); }
 int32_t dormouse_call_view(dormouse_view_fn fn, void *user, const dormouse_plane *plane) { return fn(user, plane); }
 
-
 dormouse_status dormouse_set_log(dormouse_log_fn fn, void *user) {
 	ENTER();
-	return goSetLog(last(), fn, user);
+	return goSetLog(LAST(), fn, user);
 }
 
 dormouse_status dormouse_open(const char *dir, const char *options, const dormouse_call *call, dormouse_store *out) {
 	ENTER();
-	return goOpen(last(), (char *)dir, (char *)options, (dormouse_call *)call, out);
+	return goOpen(LAST(), (char *)dir, (char *)options, (dormouse_call *)call, out);
 }
 
 dormouse_status dormouse_close(dormouse_store s) {
 	ENTER();
-	return goClose(last(), s);
+	return goClose(LAST(), s);
 }
 
 dormouse_status dormouse_suspend(dormouse_store s, const dormouse_call *call) {
 	ENTER();
-	return goSuspend(last(), s, (dormouse_call *)call);
+	return goSuspend(LAST(), s, (dormouse_call *)call);
 }
 
 dormouse_status dormouse_resume(dormouse_store s, const dormouse_call *call) {
 	ENTER();
-	return goResume(last(), s, (dormouse_call *)call);
+	return goResume(LAST(), s, (dormouse_call *)call);
 }
 
 dormouse_status dormouse_pressure(dormouse_store s, int32_t level, const dormouse_call *call, int64_t *freed) {
 	ENTER();
-	return goPressure(last(), s, level, (dormouse_call *)call, freed);
+	return goPressure(LAST(), s, level, (dormouse_call *)call, freed);
 }
 
 dormouse_status dormouse_sync(dormouse_store s, const dormouse_call *call) {
 	ENTER();
-	return goSync(last(), s, (dormouse_call *)call);
+	return goSync(LAST(), s, (dormouse_call *)call);
 }
 
 dormouse_status dormouse_verify(dormouse_store s, const dormouse_call *call, char *report, size_t cap, size_t *needed) {
 	ENTER();
-	return goVerify(last(), s, (dormouse_call *)call, report, cap, needed);
+	return goVerify(LAST(), s, (dormouse_call *)call, report, cap, needed);
 }
 
 dormouse_status dormouse_stats(dormouse_store s, char *json, size_t cap, size_t *needed) {
 	ENTER();
-	return goStats(last(), s, json, cap, needed);
+	return goStats(LAST(), s, json, cap, needed);
 }
 
 dormouse_status dormouse_hash(const void *data, size_t n, char out[33]) {
 	ENTER();
-	return goHash(last(), (void *)data, n, out);
+	return goHash(LAST(), (void *)data, n, out);
 }
 
 dormouse_status dormouse_hash_file(const char *path, char out[33]) {
 	ENTER();
-	return goHashFile(last(), (char *)path, out);
+	return goHashFile(LAST(), (char *)path, out);
 }
 
 dormouse_status dormouse_register(dormouse_store s, const char *descriptor, const dormouse_call *call, dormouse_model *out) {
 	ENTER();
-	return goRegister(last(), s, (char *)descriptor, (dormouse_call *)call, out);
+	return goRegister(LAST(), s, (char *)descriptor, (dormouse_call *)call, out);
 }
 
 dormouse_status dormouse_fingerprint(dormouse_model m, char out[33]) {
 	ENTER();
-	return goFingerprint(last(), m, out);
+	return goFingerprint(LAST(), m, out);
 }
 
 dormouse_status dormouse_model_close(dormouse_model m) {
 	ENTER();
-	return goModelClose(last(), m);
+	return goModelClose(LAST(), m);
 }
 
 dormouse_status dormouse_retire(dormouse_model m, const dormouse_call *call) {
 	ENTER();
-	return goRetire(last(), m, (dormouse_call *)call);
+	return goRetire(LAST(), m, (dormouse_call *)call);
 }
 
 dormouse_status dormouse_probe(dormouse_model m, const dormouse_prompt *prompt, size_t limit, const dormouse_call *call, dormouse_restored *out) {
 	ENTER();
-	return goProbe(last(), m, (dormouse_prompt *)prompt, limit, (dormouse_call *)call, out);
+	return goProbe(LAST(), m, (dormouse_prompt *)prompt, limit, (dormouse_call *)call, out);
 }
 
 dormouse_status dormouse_prefetch(dormouse_model m, const dormouse_prompt *prompt, size_t limit, const dormouse_call *call, size_t *tokens) {
 	ENTER();
-	return goPrefetch(last(), m, (dormouse_prompt *)prompt, limit, (dormouse_call *)call, tokens);
+	return goPrefetch(LAST(), m, (dormouse_prompt *)prompt, limit, (dormouse_call *)call, tokens);
 }
 
 dormouse_status dormouse_match_prompt(dormouse_model m, const dormouse_prompt *prompt, size_t limit, const dormouse_call *call, dormouse_match *out, dormouse_restored *found) {
 	ENTER();
-	return goMatchPrompt(last(), m, (dormouse_prompt *)prompt, limit, (dormouse_call *)call, out, found);
+	return goMatchPrompt(LAST(), m, (dormouse_prompt *)prompt, limit, (dormouse_call *)call, out, found);
 }
 
 dormouse_status dormouse_match_close(dormouse_match x) {
 	ENTER();
-	return goMatchClose(last(), x);
+	return goMatchClose(LAST(), x);
 }
 
 dormouse_status dormouse_restore(dormouse_match x, const dormouse_rows *rows, size_t n_rows, const dormouse_call *call, dormouse_restored *out) {
 	ENTER();
-	return goRestore(last(), x, (dormouse_rows *)rows, n_rows, (dormouse_call *)call, out);
+	return goRestore(LAST(), x, (dormouse_rows *)rows, n_rows, (dormouse_call *)call, out);
 }
 
 dormouse_status dormouse_restore_layers(dormouse_match x, const dormouse_rows *rows, size_t n_rows, dormouse_layer_fn ready, void *user, const dormouse_call *call, dormouse_restored *out) {
 	ENTER();
-	return goRestoreLayers(last(), x, (dormouse_rows *)rows, n_rows, ready, user, (dormouse_call *)call, out);
+	return goRestoreLayers(LAST(), x, (dormouse_rows *)rows, n_rows, ready, user, (dormouse_call *)call, out);
 }
 
 dormouse_status dormouse_state_bytes(dormouse_match x, size_t tensor, int64_t *bytes) {
 	ENTER();
-	return goStateBytes(last(), x, tensor, bytes);
+	return goStateBytes(LAST(), x, tensor, bytes);
 }
 
 dormouse_status dormouse_put(dormouse_model m, const dormouse_prompt *prompt, const dormouse_rows *rows, size_t n_rows, const dormouse_put_options *options, const dormouse_call *call, dormouse_put_result *out) {
 	ENTER();
-	return goPut(last(), m, (dormouse_prompt *)prompt, (dormouse_rows *)rows, n_rows, (dormouse_put_options *)options, (dormouse_call *)call, out);
+	return goPut(LAST(), m, (dormouse_prompt *)prompt, (dormouse_rows *)rows, n_rows, (dormouse_put_options *)options, (dormouse_call *)call, out);
 }
 
 dormouse_status dormouse_extend(dormouse_match x, const dormouse_prompt *prompt, const dormouse_rows *rows, size_t n_rows, const dormouse_put_options *options, const dormouse_call *call, dormouse_put_result *out) {
 	ENTER();
-	return goExtend(last(), x, (dormouse_prompt *)prompt, (dormouse_rows *)rows, n_rows, (dormouse_put_options *)options, (dormouse_call *)call, out);
+	return goExtend(LAST(), x, (dormouse_prompt *)prompt, (dormouse_rows *)rows, n_rows, (dormouse_put_options *)options, (dormouse_call *)call, out);
 }
 
 dormouse_status dormouse_view(dormouse_match x, dormouse_view_fn fn, void *user, const dormouse_call *call) {
 	ENTER();
-	return goView(last(), x, fn, user, (dormouse_call *)call);
+	return goView(LAST(), x, fn, user, (dormouse_call *)call);
 }
 
 dormouse_status dormouse_set_ref(dormouse_model m, const char *name, const dormouse_prompt *prefix, const dormouse_ref_options *options, const dormouse_call *call) {
 	ENTER();
-	return goSetRef(last(), m, (char *)name, (dormouse_prompt *)prefix, (dormouse_ref_options *)options, (dormouse_call *)call);
+	return goSetRef(LAST(), m, (char *)name, (dormouse_prompt *)prefix, (dormouse_ref_options *)options, (dormouse_call *)call);
 }
 
 dormouse_status dormouse_delete_ref(dormouse_store s, const char *name, const dormouse_call *call) {
 	ENTER();
-	return goDeleteRef(last(), s, (char *)name, (dormouse_call *)call);
+	return goDeleteRef(LAST(), s, (char *)name, (dormouse_call *)call);
 }
 
 dormouse_status dormouse_delete(dormouse_model m, const dormouse_prompt *prefix, const dormouse_call *call, dormouse_deleted *out) {
 	ENTER();
-	return goDelete(last(), m, (dormouse_prompt *)prefix, (dormouse_call *)call, out);
+	return goDelete(LAST(), m, (dormouse_prompt *)prefix, (dormouse_call *)call, out);
 }
 
 dormouse_status dormouse_delete_scope(dormouse_store s, const char *scope, const dormouse_call *call, dormouse_deleted *out) {
 	ENTER();
-	return goDeleteScope(last(), s, (char *)scope, (dormouse_call *)call, out);
+	return goDeleteScope(LAST(), s, (char *)scope, (dormouse_call *)call, out);
 }

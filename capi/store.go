@@ -133,10 +133,10 @@ func goClose(e *C.dormouse_error, h C.dormouse_store) C.dormouse_status {
 		if err := s.db.Close(); errors.Is(err, db.ErrLeased) {
 			return err // it is open still
 		} else if drop(uint64(h.id)); err != nil {
-			dropModels(s)
+			dropAllOf(s)
 			return err
 		}
-		dropModels(s)
+		dropAllOf(s)
 		return nil
 	})
 }

@@ -134,14 +134,9 @@ func parseDescriptor(text string) (d kv.Descriptor, err error) {
 		name, text string
 		to         *kv.Hash
 	}{{"weights", w.Weights, &d.Weights}, {"tokenizer", w.Tokenizer, &d.Tokenizer}, {"rope.freq_factors", w.RoPE.FreqFactors, &d.RoPE.FreqFactors}} {
-		if h.text == "" {
-			continue
+		if err := parseHash("descriptor: "+h.name, h.text, h.to); err != nil {
+			return d, err
 		}
-		b, err := hex.DecodeString(h.text)
-		if err != nil || len(b) != len(h.to) {
-			return d, badArgument("descriptor: %s is %q, expected 32 hexadecimal digits: see dormouse_hash", h.name, h.text)
-		}
-		copy(h.to[:], b)
 	}
 	for i, g := range w.Groups {
 		kind, ok := map[string]kv.GroupKind{"all": kv.All, "window": kv.Window, "state": kv.StateAt}[g.Kind]
@@ -162,6 +157,19 @@ func parseDescriptor(text string) (d kv.Descriptor, err error) {
 		d.Tensors = append(d.Tensors, kv.Tensor{Layer: t.Layer, Role: role, DType: dtype, Width: t.Width, Group: t.Group})
 	}
 	return d, nil
+}
+
+// parseHash reads 32 digits; none leave the hash as it is.
+func parseHash(what, text string, to *kv.Hash) error {
+	if text == "" {
+		return nil
+	}
+	b, err := hex.DecodeString(text)
+	if err != nil || len(b) != len(to) {
+		return badArgument("%s is %q, expected 32 hexadecimal digits: see dormouse_hash", what, text)
+	}
+	copy(to[:], b)
+	return nil
 }
 
 func parseDType(name string) (kv.DType, error) {

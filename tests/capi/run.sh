@@ -14,8 +14,8 @@ say() { printf '\n-- %s\n' "$*"; }
 say "the library"
 bash "$root/capi/build.sh" "$lib"
 missing=$(nm -D --defined-only "$lib/lib/libdormouse.so" | awk '$2 == "T" {print $3}' | sed 's/@.*//' | sort -u |
-  diff - <(grep -oE '\bdormouse_[a-z_]+\(' "$root/capi/dormouse.h" | tr -d '(' | sort -u | grep -vE '_fn$')) || {
-  echo "run.sh: the library and its header differ:"
+  diff - <(sed -nE 's/^DORMOUSE_API [^(]*\b(dormouse_[a-z_]+)\(.*/\1/p' "$root"/capi/dormouse*.h | sort -u)) || {
+  echo "run.sh: the library and its headers differ:"
   echo "$missing"
   exit 1
 }
@@ -56,6 +56,8 @@ say "kills"
 kills=20
 [ $long = 0 ] || kills=300
 bash "$here/kills.sh" "$tmp/kill" "$tmp/k" $kills
+
+bash "$here/llama.sh" "$lib" "$tmp"
 
 say "pkg-config and CMake"
 if command -v pkg-config >/dev/null; then

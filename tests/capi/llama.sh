@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# The tests of dormouse_llama.h, on a real llama.cpp that is fetched: tests/capi/llama.sh LIBRARY-FOLDER TEMPORARY-FOLDER [-long]. run.sh calls it.
+set -euo pipefail
+root=$(cd "$(dirname "$0")/../.." && pwd)
+here=$root/tests/capi
+lib=$1 tmp=$2
+say() { printf '\n-- %s\n' "$*"; }
+
+if [ "$(uname -s)-$(uname -m)" != Linux-x86_64 ]; then
+  echo "SKIPPED: llama.cpp's libraries are fetched for Linux on x86-64 only; dormouse_llama.h was not tested"
+  exit 0
+fi
+bash "$root/tests/llama/fetch.sh" >/dev/null
+include=$(bash "$root/tests/llama/headers.sh")
+. "$root/.cache/llama/env.sh"
+llama=$DORMOUSE_LLAMA_LIB
+small=$root/runtimes/llamacpp/testdata/stories260K-f32.gguf
+
+flags="-D_GNU_SOURCE -Wall -Wextra -Werror -g -I$lib/include -isystem $include"
+link="-L$lib/lib -ldormouse -lpthread -Wl,-rpath,$lib/lib"
+whole="$lib/lib/libdormouse.a -lpthread -lresolv"
+its="$(ls "$llama"/libllama.v*.so "$llama"/libggml.v*.so "$llama"/libggml-base.so | tr '\n' ' ') -Wl,-rpath,$llama"
+
+say "llama.cpp from C, and with AddressSanitizer on the C side"
+cc -std=c11 $flags "$here/llama.c" -o "$tmp/llama" $link $its
+"$tmp/llama" "$tmp/l1" "$small" "$llama" "$DORMOUSE_LLAMA_SMOL"
+cc -std=c11 $flags -fsanitize=address,undefined "$here/llama.c" -o "$tmp/llama-asan" $whole $its
+ASAN_OPTIONS=detect_leaks=0 "$tmp/llama-asan" "$tmp/l2" "$small" "$llama" "$DORMOUSE_LLAMA_SMOL"

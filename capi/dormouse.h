@@ -225,12 +225,14 @@ DORMOUSE_API dormouse_status dormouse_model_close(dormouse_model m);
 /* Deletes everything of a model. */
 DORMOUSE_API dormouse_status dormouse_retire(dormouse_model m, const dormouse_call *call);
 
-/* How many leading tokens of a prompt are stored, at most limit (0: all of it), without a lease or a trace. reason may be null. */
+/* As a limit: all of the prompt. A limit of 0 finds nothing. */
+#define DORMOUSE_ALL ((size_t)-1)
+/* How many leading tokens of a prompt are stored, at most limit, without a lease or a trace. */
 DORMOUSE_API dormouse_status dormouse_probe(dormouse_model m, const dormouse_prompt *prompt, size_t limit, const dormouse_call *call, dormouse_restored *out);
 /* Reads the stored prefix ahead, so that a restore soon after finds it in memory. tokens may be null. */
 DORMOUSE_API dormouse_status dormouse_prefetch(dormouse_model m, const dormouse_prompt *prompt, size_t limit, const dormouse_call *call, size_t *tokens);
 /* Finds the longest stored prefix of a prompt and holds on to it until dormouse_match_close. A runtime that needs to evaluate the last token gives
- * n_tokens-1 as limit, and does not ask for a prompt of one token: a limit of 0 is no limit. found may be null. A match that found nothing is closed, too. */
+ * n_tokens-1 as limit. found may be null. A match that found nothing is closed, too. */
 DORMOUSE_API dormouse_status dormouse_match_prompt(dormouse_model m, const dormouse_prompt *prompt, size_t limit, const dormouse_call *call, dormouse_match *out,
                                                    dormouse_restored *found);
 DORMOUSE_API dormouse_status dormouse_match_close(dormouse_match x);

@@ -114,8 +114,8 @@ public:
 		if (m.id) dormouse_model_close(m);
 	}
 
-	// match finds the longest stored prefix of at most limit tokens; 0: of all.
-	Match match(const Prompt &prompt, size_t limit = 0, const dormouse_call *call = nullptr) {
+	// match finds the longest stored prefix of at most limit tokens.
+	Match match(const Prompt &prompt, size_t limit = DORMOUSE_ALL, const dormouse_call *call = nullptr) {
 		dormouse_match x = {};
 		dormouse_restored found = DORMOUSE_INIT(dormouse_restored);
 		dormouse_prompt p = prompt.c();

@@ -90,14 +90,19 @@ func goProbe(e *C.dormouse_error, h C.dormouse_model, prompt *C.dormouse_prompt,
 		if err != nil {
 			return err
 		}
-		n, reason, err := m.Probe(ctx, p, matchOptions(limit))
+		p, options := upTo(p, limit)
+		n, reason, err := m.Probe(ctx, p, options)
 		giveRestored(out, n, reason)
 		return err
 	})
 }
 
-func matchOptions(limit C.size_t) db.MatchOptions {
-	return db.MatchOptions{Limit: int(min(limit, 1<<31-1))}
+// upTo is a prompt of which at most so many tokens are looked for: DORMOUSE_ALL, or a number. To db, 0 is no limit.
+func upTo(p kv.Prompt, limit C.size_t) (kv.Prompt, db.MatchOptions) {
+	if limit == 0 {
+		return kv.Prompt{Adapters: p.Adapters}, db.MatchOptions{}
+	}
+	return p, db.MatchOptions{Limit: int(min(limit, 1<<31-1))}
 }
 
 //export goPrefetch
@@ -107,7 +112,8 @@ func goPrefetch(e *C.dormouse_error, h C.dormouse_model, prompt *C.dormouse_prom
 		if err != nil {
 			return err
 		}
-		n, err := m.Prefetch(ctx, p, matchOptions(limit))
+		p, options := upTo(p, limit)
+		n, err := m.Prefetch(ctx, p, options)
 		if tokens != nil {
 			*tokens = C.size_t(n)
 		}
@@ -131,7 +137,8 @@ func goMatchPrompt(e *C.dormouse_error, h C.dormouse_model, prompt *C.dormouse_p
 		if err != nil {
 			return err
 		}
-		x, err := m.Match(ctx, owned(p), matchOptions(limit)) // it holds on to the prompt
+		p, options := upTo(p, limit)
+		x, err := m.Match(ctx, owned(p), options) // it holds on to the prompt
 		if err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ from typing import Any
 
 from . import errors
 
+ALL = c.c_size_t(-1).value  # as a limit
 Handle = c.c_uint64  # of a struct that holds nothing else: passed in the same way
 LAYER_FN = c.CFUNCTYPE(None, c.c_void_p, c.c_size_t, c.c_size_t)
 LOG_FN = c.CFUNCTYPE(None, c.c_void_p, c.c_int32, c.c_char_p)

@@ -123,7 +123,7 @@ def tokens_of(hold: ExitStack, tokens: Tokens) -> tuple[int, int, object]:
 
 
 def prompt_of(hold: ExitStack, given: Prompt | Tokens, limit: int | None = None) -> tuple[lib.Prompt, int]:
-    """A dormouse_prompt that is good until hold is closed, and a limit as C takes it, where 0 is none."""
+    """A dormouse_prompt that is good until hold is closed, and a limit as C takes it."""
     prompt = given if isinstance(given, Prompt) else Prompt(given)
     at, n, keep = tokens_of(hold, prompt.tokens)
     out = lib.Prompt(tokens=at, n_tokens=n, scope_start=lib.size("scope_start", prompt.scope_start))
@@ -136,9 +136,7 @@ def prompt_of(hold: ExitStack, given: Prompt | Tokens, limit: int | None = None)
     if prompt.adapters:
         adapters = [lib.Adapter(_hash(a.hash), a.scale) for a in prompt.adapters]
         out.adapters, out.n_adapters = (lib.Adapter * len(adapters))(*adapters), len(adapters)
-    if limit == 0:  # nothing of it
-        out.n_tokens = out.n_spans = out.scope_start = 0
-    return out, lib.size("limit", limit or 0)
+    return out, lib.ALL if limit is None else lib.size("limit", limit)
 
 
 def _hash(given: bytes) -> c.Array[c.c_uint8]:

@@ -134,7 +134,8 @@ model = store.register(DESCRIPTOR)
 model.put(tokens(150), rows(tokens(150)))
 match = model.match(tokens(150))
 """
-    subprocess.run([sys.executable, "-W", "error", "-c", code, str(tmp_path / "s"), str(Path(__file__).parent)], check=True, timeout=60)
+    got = subprocess.run([sys.executable, "-W", "error", "-c", code, str(tmp_path / "s"), str(Path(__file__).parent)], check=True, timeout=60, capture_output=True, text=True)
+    assert not got.stderr
     with dormouse.Store(tmp_path / "s", codec="raw") as store:
         assert restored(store.register(DESCRIPTOR), tokens(N), N)[0] == N
 

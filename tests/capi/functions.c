@@ -40,7 +40,7 @@ static void *restore_many(void *arg) {
 		dormouse_prompt p = prompt_of(tokens, N);
 		dormouse_match x;
 		dormouse_restored r = DORMOUSE_INIT(dormouse_restored);
-		OK(dormouse_match_prompt(shared, &p, 0, NULL, &x, &r));
+		OK(dormouse_match_prompt(shared, &p, DORMOUSE_ALL, NULL, &x, &r));
 		CHECK(r.tokens == N);
 		OK(dormouse_restore(x, got.rows, TENSORS, NULL, &r));
 		CHECK(r.tokens == N);
@@ -136,7 +136,7 @@ int main(int argc, char **argv) {
 	cancelled.cancel = &flag;
 	WANT(DORMOUSE_ERR_CANCELLED, dormouse_put(m, &p, c.rows, TENSORS, NULL, &cancelled, &put));
 	dormouse_match stopped = {7};
-	WANT(DORMOUSE_ERR_CANCELLED, dormouse_match_prompt(m, &p, 0, &cancelled, &stopped, NULL));
+	WANT(DORMOUSE_ERR_CANCELLED, dormouse_match_prompt(m, &p, DORMOUSE_ALL, &cancelled, &stopped, NULL));
 	CHECK(stopped.id == 0);
 	dormouse_call ages = DORMOUSE_INIT(dormouse_call);
 	ages.timeout_ms = INT64_MAX;
@@ -146,18 +146,25 @@ int main(int argc, char **argv) {
 
 	/* find */
 	dormouse_restored r = DORMOUSE_INIT(dormouse_restored);
-	OK(dormouse_probe(m, &p, 0, NULL, &r));
+	OK(dormouse_probe(m, &p, DORMOUSE_ALL, NULL, &r));
 	CHECK(r.tokens == N);
 	OK(dormouse_probe(m, &p, 100, NULL, &r));
 	CHECK(r.tokens == 100);
-	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_probe(m, &p, 0, NULL, NULL));
+	OK(dormouse_probe(m, &p, 0, NULL, &r)); /* a prompt of one token, but for its last */
+	CHECK(r.tokens == 0);
 	OK(dormouse_prefetch(m, &p, 0, NULL, &needed));
+	CHECK(needed == 0);
+	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_probe(m, &p, DORMOUSE_ALL, NULL, NULL));
+	OK(dormouse_prefetch(m, &p, DORMOUSE_ALL, NULL, &needed));
 	CHECK(needed == N);
-	OK(dormouse_prefetch(m, &p, 0, NULL, NULL));
+	OK(dormouse_prefetch(m, &p, DORMOUSE_ALL, NULL, NULL));
 	dormouse_match x, no_match = {0};
+	OK(dormouse_match_prompt(m, &p, 0, NULL, &x, &r));
+	CHECK(r.tokens == 0);
+	OK(dormouse_match_close(x));
 	OK(dormouse_match_prompt(m, &p, N - 1, NULL, &x, &r));
 	CHECK(r.tokens == N - 1);
-	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_match_prompt(m, &p, 0, NULL, NULL, &r));
+	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_match_prompt(m, &p, DORMOUSE_ALL, NULL, NULL, &r));
 
 	/* restore */
 	cache got;
@@ -219,7 +226,7 @@ int main(int argc, char **argv) {
 	OK(dormouse_delete(m, &lp, NULL, NULL));
 	OK(dormouse_delete(m, &p, NULL, &d));
 	OK(dormouse_sync(s, NULL));
-	OK(dormouse_probe(m, &p, 0, NULL, &r));
+	OK(dormouse_probe(m, &p, DORMOUSE_ALL, NULL, &r));
 	CHECK(r.tokens < N);
 	WANT(DORMOUSE_ERR_BUFFER, dormouse_stats(s, text, sizeof text, &needed));
 	char *big = malloc(needed);
@@ -246,13 +253,13 @@ int main(int argc, char **argv) {
 	if (child == 0) {
 		alarm(5); /* a hang ends here */
 		dormouse_error e = DORMOUSE_INIT(dormouse_error);
-		int bad = dormouse_probe(m, &p, 0, NULL, &r) != DORMOUSE_ERR_FORKED || dormouse_close(s) != DORMOUSE_ERR_FORKED || dormouse_version()[0] != 0;
+		int bad = dormouse_probe(m, &p, DORMOUSE_ALL, NULL, &r) != DORMOUSE_ERR_FORKED || dormouse_close(s) != DORMOUSE_ERR_FORKED || dormouse_version()[0] != 0;
 		bad |= dormouse_last_error(&e) != DORMOUSE_OK || e.status != DORMOUSE_ERR_FORKED || !strstr(e.message, "forked");
 		_exit(bad);
 	}
 	int status;
 	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
-	OK(dormouse_probe(m, &p, 0, NULL, &r));
+	OK(dormouse_probe(m, &p, DORMOUSE_ALL, NULL, &r));
 	CHECK(r.tokens == N);
 
 	/* the end */

@@ -63,7 +63,7 @@ int main(int argc, char **argv) {
 		case 2: case 3: if ((status = dormouse_register(s, rnd(20) ? descriptor : "{}", cc, &nm)) == 0) ids[1][rnd(SLOTS)] = nm.id; break;
 		case 4: if (!rnd(4)) status = dormouse_model_close(m); break;
 		case 5: case 6: case 7: status = dormouse_put(m, pp, cr, nr, NULL, cc, &pr); break;
-		case 8: case 9: if ((status = dormouse_match_prompt(m, pp, rnd(3) ? 0 : rnd(MOST), cc, &nx, rr)) == 0) ids[2][rnd(SLOTS)] = nx.id; break;
+		case 8: case 9: if ((status = dormouse_match_prompt(m, pp, rnd(3) ? DORMOUSE_ALL : rnd(MOST), cc, &nx, rr)) == 0) ids[2][rnd(SLOTS)] = nx.id; break;
 		case 10: case 11: status = dormouse_restore(x, gr, nr, cc, rr); break;
 		case 12: status = dormouse_restore_layers(x, gr, nr, NULL, NULL, cc, rr); break;
 		case 13: case 14: status = dormouse_match_close(x); break;

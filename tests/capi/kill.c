@@ -30,7 +30,7 @@ int main(int argc, char **argv) {
 		dormouse_prompt p = prompt_of(tokens, N);
 		dormouse_match x;
 		dormouse_restored r = DORMOUSE_INIT(dormouse_restored);
-		OK(dormouse_match_prompt(m, &p, 0, NULL, &x, &r));
+		OK(dormouse_match_prompt(m, &p, DORMOUSE_ALL, NULL, &x, &r));
 		if (r.tokens != N) FAIL("of prompt %d, which was stored, %zu tokens are there: %s", seed, r.tokens, dormouse_reason_text(r.reason));
 		OK(dormouse_restore(x, got.rows, TENSORS, NULL, &r));
 		CHECK(r.tokens == N);

@@ -136,7 +136,7 @@ static void two_contexts(struct llama_context *a, struct llama_context *b, const
 	CHECK(put.tokens == N + MORE);
 	dormouse_model m;
 	OK(dormouse_llama_model(lb, &m));
-	OK(dormouse_probe(m, &lp, 0, NULL, &r));
+	OK(dormouse_probe(m, &lp, DORMOUSE_ALL, NULL, &r));
 	CHECK(r.tokens == N + MORE);
 	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_llama_model(lb, NULL));
 	OK(dormouse_model_close(m));

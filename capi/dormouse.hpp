@@ -29,6 +29,21 @@ inline void check(dormouse_status status) {
 	throw Error(e);
 }
 
+// text calls f with larger buffers until what it gives fits.
+template <typename F> std::string text(F f) {
+	std::string out(4096, 0);
+	for (;;) {
+		size_t needed = 0;
+		dormouse_status status = f(&out[0], out.size(), &needed);
+		if (status == DORMOUSE_OK) {
+			out.resize(needed - 1);
+			return out;
+		}
+		if (status != DORMOUSE_ERR_BUFFER) check(status);
+		out.resize(needed + needed / 2);
+	}
+}
+
 // Call is how long a call may take.
 struct Call : dormouse_call {
 	Call() : dormouse_call DORMOUSE_INIT(dormouse_call) {}
@@ -179,20 +194,6 @@ public:
 	dormouse_store get() const { return s; }
 
 private:
-	template <typename F> static std::string text(F f) {
-		std::string out(4096, 0);
-		for (;;) {
-			size_t needed = 0;
-			dormouse_status status = f(&out[0], out.size(), &needed);
-			if (status == DORMOUSE_OK) {
-				out.resize(needed - 1);
-				return out;
-			}
-			if (status != DORMOUSE_ERR_BUFFER) check(status);
-			out.resize(needed + needed / 2);
-		}
-	}
-
 	dormouse_store s = {};
 };
 

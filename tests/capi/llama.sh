@@ -26,3 +26,18 @@ cc -std=c11 $flags "$here/llama.c" -o "$tmp/llama" $link $its
 "$tmp/llama" "$tmp/l1" "$small" "$llama" "$DORMOUSE_LLAMA_SMOL"
 cc -std=c11 $flags -fsanitize=address,undefined "$here/llama.c" -o "$tmp/llama-asan" $whole $its
 ASAN_OPTIONS=detect_leaks=0 "$tmp/llama-asan" "$tmp/l2" "$small" "$llama" "$DORMOUSE_LLAMA_SMOL"
+
+say "Go's race detector under llama.cpp"
+[ -e "$tmp/race.a" ] || (cd "$root" && go build -race -buildmode=c-archive -o "$tmp/race.a" ./capi)
+cc -std=c11 $flags -no-pie "$here/llama.c" -o "$tmp/llama-race" "$tmp/race.a" -lpthread -lresolv $its
+"$tmp/llama-race" "$tmp/l3" "$small" "$llama" "$DORMOUSE_LLAMA_SMOL"
+
+say "llama.cpp from C++: kills"
+c++ -std=c++17 $flags -Wno-missing-field-initializers "$here/llama_kill.cpp" -o "$tmp/llama_kill" $link $its
+kills=12
+[ "${3:-}" != -long ] || kills=200
+FIRST=0.2 bash "$here/kills.sh" "$tmp/llama_kill" "$tmp/lk" $kills "$small" "$llama"
+
+say "llama.cpp from C++: the example, whose process is killed and goes on"
+c++ -std=c++17 $flags -Wno-missing-field-initializers "$root/examples/llamahost/main.cpp" -o "$tmp/llamahost" $link $its
+"$tmp/llamahost" "$DORMOUSE_LLAMA_MODEL" "$tmp/lh" "$root/examples/llamachat/prompt.txt" 1 32 "$llama" 600

@@ -57,7 +57,7 @@ kills=20
 [ $long = 0 ] || kills=300
 bash "$here/kills.sh" "$tmp/kill" "$tmp/k" $kills
 
-bash "$here/llama.sh" "$lib" "$tmp"
+bash "$here/llama.sh" "$lib" "$tmp" "${1:-}"
 
 say "pkg-config and CMake"
 if command -v pkg-config >/dev/null; then

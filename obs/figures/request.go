@@ -55,8 +55,11 @@ type Request struct {
 // maxCode is the longest code of a reason, in bytes.
 const maxCode = 40
 
-// Other is the code of every reason that is none.
-const Other = "other"
+// Codes that are not a store's reasons.
+const (
+	Other       = "other"        // every reason that is none
+	ServerCache = "server_cache" // the server still had what a store would have given
+)
 
 // Code is a store's reason as a code: "nothing_stored".
 func Code(c kv.ReasonCode) string {
@@ -114,6 +117,7 @@ var words = map[string]string{
 	"adapters":            "adapters that cannot be named exactly",
 	"unknown_endpoint":    "an endpoint that is passed through",
 	"server_failed":       "the server did not answer what the front asked",
+	ServerCache:           "the server still had it in its slot",
 	Other:                 "another reason",
 }
 

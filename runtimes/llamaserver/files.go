@@ -82,7 +82,7 @@ func (s *served) save(ctx context.Context, sl *slot) {
 	go func() {
 		defer s.wait.Done()
 		defer func() {
-			f.close()
+			s.folder.done(f)
 			s.mu.Lock()
 			s.pending = slices.DeleteFunc(s.pending, func(x *saved) bool { return x == w })
 			s.mu.Unlock()
@@ -262,14 +262,20 @@ func (s *served) restore(ctx context.Context, match *db.Match, lay *layout, sl *
 	}
 }
 
-func (s *served) restoreTokens(ctx context.Context, match *db.Match, lay *layout, sl *slot, prompt kv.Prompt, n int) (int, int64, error) {
+func (s *served) restoreTokens(ctx context.Context, match *db.Match, lay *layout, sl *slot, prompt kv.Prompt, n int) (_ int, _ int64, err error) {
 	plan := lay.file(prompt.Tokens[:n], sl.id)
 	size := lay.format.Size(plan)
 	f, err := s.folder.create(int64(size))
 	if err != nil {
 		return 0, 0, err
 	}
-	defer f.close()
+	defer func() {
+		if err != nil { // the server may read it later
+			f.close()
+		} else {
+			s.folder.done(f)
+		}
+	}()
 	file, _ := lay.format.Build(f.bytes(), plan)
 	got, err := match.Restore(ctx, lay.rows(sectionsOf(file.State), file.Recurrent, n))
 	if err != nil || got.Tokens < n {

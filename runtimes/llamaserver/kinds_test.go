@@ -47,6 +47,7 @@ func TestKindsOfCaches(t *testing.T) {
 				t.Fatalf("the first answer is %d %s %s", got.status, got.header, got.body)
 			}
 			r.saved()
+			r.soil()
 			r.killServer()
 			body["prompt"] = append(tokens[:300:300], 7, 8, 9)
 			got := r.ask("/completion", body)

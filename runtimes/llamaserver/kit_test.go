@@ -304,3 +304,17 @@ func nowhere(t *testing.T) *url.URL {
 	}
 	return u
 }
+
+// soil has the memory of the next slot file full of what no file has.
+func (r *rig) soil() {
+	r.t.Helper()
+	f, err := r.front.folder.create(8 << 20)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for i := range f.bytes() {
+		f.bytes()[i] = 0xa5
+	}
+	r.front.folder.spare.empty()
+	r.front.folder.done(f)
+}

@@ -29,7 +29,12 @@ func (p *plan) header() string {
 }
 
 // code is why no more was found.
-func (p *plan) code() string { return figures.Code(p.reason.Code) }
+func (p *plan) code() string {
+	if p.restored == 0 && p.held >= fewTokens {
+		return figures.ServerCache
+	}
+	return figures.Code(p.reason.Code)
+}
 
 func (p *plan) observation(prompt kv.Prompt, a answered) db.Observation {
 	return db.Observation{

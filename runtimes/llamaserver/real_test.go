@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/dormousekv/dormouse/obs/figures"
 	"time"
 )
 
@@ -24,6 +26,10 @@ func TestAnswerAfterKill(t *testing.T) {
 	}
 	if all := first.a.cached + first.a.prompt; again.a.cached != all-1 {
 		t.Errorf("the server reused %d tokens of %d", again.a.cached, all)
+	}
+	still := r.ask("/completion", story("Once upon a time", 12))
+	if kind := (figures.Kind{Outcome: figures.Hit, Reason: figures.ServerCache}); !strings.HasPrefix(still.header, "slot") || r.front.Figures().Requests[kind] != 1 {
+		t.Errorf("of what the slot still has the answer says %s, and the figures %v", still.header, r.front.Figures().Requests)
 	}
 	r.saved()
 	longer := story("Once upon a time", 12)

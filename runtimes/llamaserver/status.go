@@ -147,6 +147,7 @@ func (f *Front) Purge(ctx context.Context, p Purge) (out Purged, err error) {
 	out, err = PurgeStore(ctx, store, p)
 	f.reset() // who has looked at the model meanwhile
 	f.eraseSlots(ctx)
+	f.folder.spare.empty()
 	return out, err
 }
 

@@ -110,6 +110,13 @@ func scraped(text string) metrics {
 	return m
 }
 
+// restoring is how long all lookups and restores took, by the metrics.
+func (f *front) restoring(ctx context.Context) (time.Duration, error) {
+	text, err := get(ctx, f.url+"/dormouse/metrics")
+	m := scraped(text)
+	return time.Duration((m["dormouse_front_lookup_seconds_total"] + m["dormouse_front_restore_seconds_total"]) * float64(time.Second)), err
+}
+
 // sum adds up a metric's series that have a label; -1: there is none of that name.
 func (m metrics) sum(name, label string) int64 {
 	sum, any := 0.0, false

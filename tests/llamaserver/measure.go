@@ -9,7 +9,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,8 +31,12 @@ type measured struct {
 	// Of the server without a front.
 	AloneColdTTFT        float64 `json:"alone_cold_ttft_ms"`
 	AloneServerCacheTTFT float64 `json:"alone_server_cache_ttft_ms"`
-	OwnRestore           float64 `json:"own_restore_ms"` // of its own slot file of this prompt, by POST /slots
-	OurRestore           float64 `json:"our_restore_ms"` // lookup, file and restore together
+	// Lookup, file and restore of ours together; and what the server takes for its own slot file of this prompt, by POST /slots: by turns,
+	// each in a server that was killed and has just been started, and then once more in the same server.
+	OurRestore     float64 `json:"our_restore_ms"`
+	OwnRestore     float64 `json:"own_restore_ms"`
+	OurRestoreWarm float64 `json:"our_restore_warm_ms"`
+	OwnRestoreWarm float64 `json:"own_restore_warm_ms"`
 	// What the front adds to requests that it passes, at the median of requests by turns with and without it; it has no store then.
 	OverheadHealth     float64 `json:"overhead_health_ms"`
 	OverheadCompletion float64 `json:"overhead_ms"`
@@ -59,7 +62,8 @@ func measure(ctx context.Context, r *rig) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	alone, err := r.alone(ctx, append(args, "--slot-save-path", dir+"/")...)
+	aloneArgs := append(args[:2:2], "--slot-save-path", dir+"/")
+	alone, err := r.alone(ctx, aloneArgs...)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +74,7 @@ func measure(ctx context.Context, r *rig) (any, error) {
 	if err := f.ready(ctx); err != nil {
 		return nil, err
 	}
-	var cold, cache, restored, aloneCold, aloneCache, own, our []float64
+	var cold, cache, restored, aloneCold, aloneCache, own, warm, our, ourWarm []float64
 	var wrong []error
 	for i := range r.rounds {
 		ask, _ := song(uint64(i), sung)
@@ -85,14 +89,13 @@ func measure(ctx context.Context, r *rig) (any, error) {
 		if err != nil {
 			return out, err
 		}
-		took, err := ownRestore(ctx, alone.url)
-		if err != nil {
+		if err := saveOwn(ctx, alone.url); err != nil {
 			return out, err
 		}
 		if hot.text != want.text {
 			wrong = append(wrong, fmt.Errorf("the server alone answers %q from its cache, and %q without", hot.text, want.text))
 		}
-		aloneCold, aloneCache, own = append(aloneCold, ms(want.first)), append(aloneCache, ms(hot.first)), append(own, ms(took))
+		aloneCold, aloneCache = append(aloneCold, ms(want.first)), append(aloneCache, ms(hot.first))
 		// Behind the front.
 		miss, err := must(ctx, f.url, body)
 		if err != nil {
@@ -109,20 +112,32 @@ func measure(ctx context.Context, r *rig) (any, error) {
 			if _, err := f.stored(ctx); err != nil {
 				return out, err
 			}
+			alone.kill()
+			if alone, err = r.alone(ctx, aloneArgs...); err != nil {
+				return out, err
+			}
+			fresh, err := restoreOwn(ctx, alone.url, 0)
+			if err != nil {
+				return out, err
+			}
+			took, err := restoreOwn(ctx, alone.url, 0)
+			if err != nil {
+				return out, err
+			}
+			own, warm = append(own, ms(fresh)), append(warm, ms(took))
 			if err := f.killServer(ctx); err != nil {
 				return out, err
 			}
-			if hit, err = must(ctx, f.url, body); err != nil {
+			if hit, fresh, err = f.restored(ctx, body); err != nil {
 				return out, err
 			}
-			restored = append(restored, ms(hit.first))
-			if t, ok := headerMS(hit.header); ok {
-				our = append(our, t)
-			} else {
-				wrong = append(wrong, fmt.Errorf("after the kill the prompt was not restored: %v", hit))
+			restored, our = append(restored, ms(hit.first)), append(our, ms(fresh))
+			if _, took, err = f.restored(ctx, body); err != nil {
+				return out, err
 			}
+			ourWarm = append(ourWarm, ms(took))
 		}
-		r.note("round %d: cold %v, in its slot %v, restored %v (%s); alone cold %v, in its slot %v, own file %v", i+1, miss.first, slot.first, hit.first, hit.header, want.first, hot.first, took)
+		r.note("round %d: cold %v, in its slot %v, restored %v (%s); alone cold %v, in its slot %v, own file %.1f, ours %.1f ms; again %.1f and %.1f", i+1, miss.first, slot.first, hit.first, hit.header, want.first, hot.first, own[len(own)-again:], our[len(our)-again:], warm[len(warm)-again:], ourWarm[len(ourWarm)-again:])
 		cold = append(cold, ms(miss.first))
 		out.PromptTokens, out.ReusedTokens, out.Answer = hit.cached+hit.prompt, hit.cached, hit.text
 		for _, x := range []struct {
@@ -143,7 +158,8 @@ func measure(ctx context.Context, r *rig) (any, error) {
 		}
 	}
 	out.ColdTTFT, out.ServerCacheTTFT, out.RestoredTTFT = median(cold), median(cache), median(restored)
-	out.AloneColdTTFT, out.AloneServerCacheTTFT, out.OwnRestore, out.OurRestore = median(aloneCold), median(aloneCache), median(own), median(our)
+	out.AloneColdTTFT, out.AloneServerCacheTTFT, out.OwnRestoreWarm = median(aloneCold), median(aloneCache), median(warm)
+	out.OurRestore, out.OwnRestore, out.OurRestoreWarm = median(our), median(own), median(ourWarm)
 	status, err := f.stored(ctx)
 	if err != nil {
 		return out, err
@@ -173,44 +189,60 @@ func measure(ctx context.Context, r *rig) (any, error) {
 	return out, errors.Join(wrong...)
 }
 
-// ownRestore has a server save its first slot that holds something, empty it, and restore it: how long does that take?
-func ownRestore(ctx context.Context, base string) (time.Duration, error) {
+// ownFile is the name of a server's own slot file.
+const ownFile = "own"
+
+// saveOwn has a server save its first slot that holds something, and empty it.
+func saveOwn(ctx context.Context, base string) error {
 	var done struct {
-		Saved    int `json:"n_saved"`
-		Restored int `json:"n_restored"`
+		Saved int `json:"n_saved"`
 	}
 	for id := 0; ; id++ {
-		slot := join(base, "/slots/"+strconv.Itoa(id))
-		if err := post(ctx, slot+"?action=save", object{"filename": "own"}, &done); err != nil {
-			return 0, err
+		slot := slotAt(base, id)
+		if err := post(ctx, slot+"save", object{"filename": ownFile}, &done); err != nil || done.Saved > 0 {
+			return errors.Join(err, post(ctx, slot+"erase", object{}, nil))
 		}
-		if done.Saved == 0 {
-			continue
-		}
-		if err := post(ctx, slot+"?action=erase", object{}, nil); err != nil {
-			return 0, err
-		}
-		start := time.Now()
-		err := post(ctx, slot+"?action=restore", object{"filename": "own"}, &done)
-		took := time.Since(start)
-		if err == nil && done.Restored != done.Saved {
-			err = fmt.Errorf("the server restored %d tokens of %d", done.Restored, done.Saved)
-		}
-		// The next round begins with empty slots.
-		return took, errors.Join(err, post(ctx, slot+"?action=erase", object{}, nil))
 	}
 }
 
-var inHeader = regexp.MustCompile(`ms=([0-9]+)`)
-
-// headerMS is what X-Dormouse says that a hit took.
-func headerMS(header string) (float64, bool) {
-	m := inHeader.FindStringSubmatch(header)
-	if m == nil {
-		return 0, false
+// restoreOwn has a server restore its own slot file: how long does that take? The slot is empty before and afterwards.
+func restoreOwn(ctx context.Context, base string, id int) (time.Duration, error) {
+	var done struct {
+		Restored int `json:"n_restored"`
 	}
-	t, err := strconv.ParseFloat(m[1], 64)
-	return t, err == nil
+	start := time.Now()
+	err := post(ctx, slotAt(base, id)+"restore", object{"filename": ownFile}, &done)
+	took := time.Since(start)
+	if err == nil && done.Restored == 0 {
+		err = errors.New("the server restored no tokens")
+	}
+	return took, errors.Join(err, post(ctx, slotAt(base, id)+"erase", object{}, nil))
+}
+
+func slotAt(base string, id int) string { return join(base, "/slots/"+strconv.Itoa(id)) + "?action=" }
+
+// restored asks for a prompt that no slot holds: how long do lookup, file and restore take? No slot holds it afterwards.
+func (f *front) restored(ctx context.Context, body object) (a answer, took time.Duration, err error) {
+	before, err := f.restoring(ctx)
+	if err == nil {
+		a, err = must(ctx, f.url, body)
+	}
+	if err == nil && !strings.HasPrefix(a.header, "hit") {
+		err = fmt.Errorf("a prompt that no slot holds was not restored: %v", a)
+	}
+	if err != nil {
+		return a, 0, err
+	}
+	if _, err := f.stored(ctx); err != nil {
+		return a, 0, err
+	}
+	after, err := f.restoring(ctx)
+	if err != nil {
+		return a, 0, err
+	}
+	// The server empties the idle slots when another prompt begins.
+	_, err = must(ctx, f.url, object{"prompt": "Once upon a time", "n_predict": 1})
+	return a, after - before, err
 }
 
 // overhead compares requests through a front that has no store with requests to the same server, by turns.

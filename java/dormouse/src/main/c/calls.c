@@ -235,29 +235,6 @@ NATIVE(void, put)(JNIEnv *env, jclass c, jboolean extend, jlong handle, jobjectA
 	free_all(&g);
 }
 
-static int32_t take_plane(void *user, const dormouse_plane *p) {
-	callback *to = user;
-	int attached;
-	JNIEnv *env = attach(&attached);
-	jbyteArray codec, data;
-	if (env == NULL) return 1;
-	codec = bytes_of(env, p->codec, strlen(p->codec));
-	data = codec == NULL ? NULL : bytes_of(env, p->data, p->bytes);
-	if (data != NULL) (*env)->CallVoidMethod(env, to->target, plane_method, (jint)p->tensor, (jint)p->first, (jint)p->rows, codec, data);
-	keep_thrown(env, to);
-	if (codec != NULL) (*env)->DeleteLocalRef(env, codec);
-	if (data != NULL) (*env)->DeleteLocalRef(env, data);
-	detach(attached);
-	return to->thrown != NULL;
-}
-
-NATIVE(void, view)(JNIEnv *env, jclass c, jlong match, jobject planes, jlong ms, jobject cancel) {
-	given g = begin(env, ms, cancel);
-	callback to = { (*env)->NewGlobalRef(env, planes), NULL };
-	dormouse_status status = dormouse_view(MATCH(match), take_plane, &to, limits(&g));
-	if (!throw_kept(env, &to)) check(env, status);
-}
-
 NATIVE(void, setRef)(JNIEnv *env, jclass c, jlong model, jbyteArray name, jobjectArray prefix, jboolean pinned, jint priority, jlong ttl_ms, jlong ms, jobject cancel) {
 	given g = begin(env, ms, cancel);
 	dormouse_ref_options o = DORMOUSE_INIT(dormouse_ref_options);

@@ -6,7 +6,7 @@
 static JavaVM *vm;
 static jclass exception_class;
 static jmethodID exception_of;
-jmethodID ready_method, line_method, plane_method;
+jmethodID ready_method, line_method;
 
 static jmethodID method_of(JNIEnv *env, const char *class, const char *name, const char *signature) {
 	jclass c = (*env)->FindClass(env, class);
@@ -24,8 +24,7 @@ JNIEXPORT jint JNICALL JNI_OnLoad(JavaVM *loader, void *reserved) {
 	exception_of = (*env)->GetStaticMethodID(env, c, "of", "(IJ[B[B)Lio/github/dormousekv/DormouseException;");
 	ready_method = method_of(env, "io/github/dormousekv/Match$LayerReady", "ready", "(II)V");
 	line_method = method_of(env, "io/github/dormousekv/Log", "bytes", "(I[B)V");
-	plane_method = method_of(env, "io/github/dormousekv/Match$Planes", "add", "(III[B[B)V");
-	if (exception_class == NULL || exception_of == NULL || ready_method == NULL || line_method == NULL || plane_method == NULL) return JNI_ERR;
+	if (exception_class == NULL || exception_of == NULL || ready_method == NULL || line_method == NULL) return JNI_ERR;
 	return JNI_VERSION_1_6;
 }
 
@@ -70,7 +69,7 @@ const char *text(given *g, jbyteArray bytes) {
 	return out;
 }
 
-/* prompt is what Prompt.java packs: int[] tokens, byte[] scope, long[] {tokens that count, scope start, each span's start and length}, byte[] hashes of
+/* prompt is what Prompt.java packs: int[] tokens, byte[] scope, long[] {tokens, scope start, each span's start and length}, byte[] hashes of
  * spans and adapters, float[] scales of adapters. */
 int prompt_of(given *g, jobjectArray prompt, dormouse_prompt *out) {
 	JNIEnv *env = g->env;

@@ -43,6 +43,6 @@ void keep_thrown(JNIEnv *env, callback *c);
 /* Throws it, if there is one, and reports whether there was. */
 int throw_kept(JNIEnv *env, callback *c);
 
-extern jmethodID ready_method, line_method, plane_method;
+extern jmethodID ready_method, line_method;
 
 #endif

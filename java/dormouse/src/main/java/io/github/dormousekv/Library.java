@@ -25,6 +25,7 @@ final class Library {
             loadFrom(new File(dir));
         } else {
             try {
+                System.loadLibrary("dormouse");
                 System.loadLibrary("dormouse_jni");
             } catch (UnsatisfiedLinkError notInPath) {
                 loadFromJar(notInPath);

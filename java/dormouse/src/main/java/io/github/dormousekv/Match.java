@@ -1,7 +1,6 @@
 package io.github.dormousekv;
 
 import java.nio.ByteBuffer;
-import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 
@@ -22,32 +21,6 @@ public final class Match extends Handle {
      */
     public interface LayerReady {
         void ready(int layer, int tokens);
-    }
-
-    /** A plane of a stored block: positions [first, first+rows) of a tensor, as they lie in the file. */
-    public static final class Plane {
-        public final int tensor;
-        public final int first;
-        public final int rows;
-        public final String codec;
-        public final byte[] data;
-
-        Plane(int tensor, int first, int rows, String codec, byte[] data) {
-            this.tensor = tensor;
-            this.first = first;
-            this.rows = rows;
-            this.codec = codec;
-            this.data = data;
-        }
-    }
-
-    /** Takes planes from calls.c. */
-    static final class Planes {
-        final List<Plane> all = new ArrayList<>();
-
-        void add(int tensor, int first, int rows, byte[] codec, byte[] data) {
-            all.add(new Plane(tensor, first, rows, new String(codec, StandardCharsets.UTF_8), data));
-        }
     }
 
     @Override
@@ -95,12 +68,5 @@ public final class Match extends Handle {
     /** The size of the stored state of a tensor of a state group, 0 if there is none. */
     public long stateBytes(int tensor) {
         return Native.stateBytes(id(), Library.atLeast0("tensor", tensor));
-    }
-
-    /** Copies of the stored planes, unchecked and undecoded. */
-    public List<Plane> planes(Call call) {
-        Planes planes = new Planes();
-        Native.view(id(), planes, call.ms, call.flag());
-        return planes.all;
     }
 }

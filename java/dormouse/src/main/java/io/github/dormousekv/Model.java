@@ -96,7 +96,7 @@ public final class Model extends Handle {
     /** Of at most limit tokens. */
     public Restored probe(Prompt prompt, int limit, Call call) {
         long[] out = new long[3];
-        Native.probe(id(), prompt.packed(none(limit)), limit, call.ms, call.flag(), out);
+        Native.probe(id(), prompt.packed(), Library.atLeast0("limit", limit), call.ms, call.flag(), out);
         return new Restored(out);
     }
 
@@ -106,7 +106,7 @@ public final class Model extends Handle {
     }
 
     public int prefetch(Prompt prompt, int limit, Call call) {
-        return Native.prefetch(id(), prompt.packed(none(limit)), limit, call.ms, call.flag());
+        return Native.prefetch(id(), prompt.packed(), Library.atLeast0("limit", limit), call.ms, call.flag());
     }
 
     /** Finds the longest stored prefix, and holds on to it until the match is closed. */
@@ -121,13 +121,8 @@ public final class Model extends Handle {
 
     public Match match(Prompt prompt, int limit, Call call) {
         long[] out = new long[3];
-        long match = Native.match(id(), prompt.packed(none(limit)), limit, call.ms, call.flag(), out);
+        long match = Native.match(id(), prompt.packed(), Library.atLeast0("limit", limit), call.ms, call.flag(), out);
         return new Match(match, descriptor, new Restored(out));
-    }
-
-    /** Nothing is to be found; C takes 0 for no limit. */
-    private static boolean none(int limit) {
-        return Library.atLeast0("limit", limit) == 0;
     }
 
     /** Stores rows of a prompt: of any positions, if all before them are stored or given. */
@@ -145,7 +140,7 @@ public final class Model extends Handle {
         byte[] codec = options.codec == null ? null : Library.text("codec", options.codec);
         byte[] compression = options.compression == null ? null : Library.text("compression", options.compression);
         long[] out = new long[5];
-        Native.put(extend, id, prompt.packed(false), memory.toArray(new ByteBuffer[0]), shape, codec, compression, options.keepStates, call.ms, call.flag(), out);
+        Native.put(extend, id, prompt.packed(), memory.toArray(new ByteBuffer[0]), shape, codec, compression, options.keepStates, call.ms, call.flag(), out);
         return new Put(out);
     }
 
@@ -155,7 +150,7 @@ public final class Model extends Handle {
     }
 
     public void setRef(String name, Prompt prefix, RefOptions options, Call call) {
-        Native.setRef(id(), Library.text("name", name), prefix.packed(false), options.pinned, options.priority, options.ttlMs, call.ms, call.flag());
+        Native.setRef(id(), Library.text("name", name), prefix.packed(), options.pinned, options.priority, options.ttlMs, call.ms, call.flag());
     }
 
     /** Deletes a prefix and everything that goes on from it. It is durable when it returns; Store.sync removes the bytes. */
@@ -165,7 +160,7 @@ public final class Model extends Handle {
 
     public Deleted delete(Prompt prefix, Call call) {
         long[] out = new long[5];
-        Native.delete(id(), prefix.packed(false), call.ms, call.flag(), out);
+        Native.delete(id(), prefix.packed(), call.ms, call.flag(), out);
         return new Deleted(out);
     }
 }

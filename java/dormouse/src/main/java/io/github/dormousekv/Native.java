@@ -3,7 +3,7 @@ package io.github.dormousekv;
 import java.nio.ByteBuffer;
 
 /**
- * The functions of dormouse.h, one native method each: src/main/c/calls.c. Texts are UTF-8 with a zero byte at the end; ms and cancel are
+ * The functions of dormouse.h, one native method each: src/main/c/calls.c; but for dormouse_view, whose memory may be gone while it is read. Texts are UTF-8 with a zero byte at the end; ms and cancel are
  * {@link Call}'s; prompts are {@link Prompt#packed}, memory and shape {@link Rows#pack}; out takes what dormouse.h's struct has, in its order.
  */
 final class Native {
@@ -67,8 +67,6 @@ final class Native {
 
     static native void put(
             boolean extend, long handle, Object[] prompt, ByteBuffer[] memory, long[] shape, byte[] codec, byte[] compression, int keepStates, long ms, ByteBuffer cancel, long[] out);
-
-    static native void view(long match, Match.Planes to, long ms, ByteBuffer cancel);
 
     static native void setRef(long model, byte[] name, Object[] prefix, boolean pinned, int priority, long ttlMs, long ms, ByteBuffer cancel);
 

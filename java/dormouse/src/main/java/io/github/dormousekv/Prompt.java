@@ -82,16 +82,15 @@ public final class Prompt {
         return hash.clone();
     }
 
-    /** As convert.c takes it. Without anything, it is the prompt of no tokens, for a limit of 0, which C takes for no limit. */
-    Object[] packed(boolean nothing) {
-        List<Span> some = nothing ? List.of() : spans;
-        long[] numbers = new long[2 + 2 * some.size()];
-        byte[] hashes = new byte[16 * (some.size() + adapters.size())];
+    /** As convert.c takes it. */
+    Object[] packed() {
+        long[] numbers = new long[2 + 2 * spans.size()];
+        byte[] hashes = new byte[16 * (spans.size() + adapters.size())];
         float[] scales = new float[adapters.size()];
-        numbers[0] = nothing ? 0 : tokens.length;
-        numbers[1] = nothing ? 0 : scopeStart;
+        numbers[0] = tokens.length;
+        numbers[1] = scopeStart;
         int at = 0;
-        for (Span s : some) {
+        for (Span s : spans) {
             System.arraycopy(s.hash, 0, hashes, 16 * at, 16);
             numbers[2 + 2 * at] = s.start;
             numbers[3 + 2 * at++] = s.length;

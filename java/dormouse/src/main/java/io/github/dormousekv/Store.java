@@ -135,7 +135,7 @@ public final class Store extends Handle {
         Native.resume(id(), call.ms, call.flag());
     }
 
-    /** The system is short of memory. Gives the bytes on disk that this freed. */
+    /** The system is short of memory. Gives the bytes on disk that this freed; they may be below 0, because it writes a checkpoint. */
     public long pressure(Pressure level) {
         return pressure(level, Call.UNLIMITED);
     }

@@ -73,8 +73,12 @@ final class Toy {
 
     /** How many tokens of a prompt come back, each byte as it was put. */
     static int restored(Model model, int[] tokens) {
+        return restored(model, tokens, Prompt.of(tokens));
+    }
+
+    static int restored(Model model, int[] tokens, Prompt prompt) {
         List<ByteBuffer> got = empty(tokens.length);
-        try (Match match = model.match(Prompt.of(tokens))) {
+        try (Match match = model.match(prompt)) {
             int n = match.restore(given(got)).tokens;
             List<ByteBuffer> want = rows(tokens);
             for (int t = 0; t < got.size(); t++) {

@@ -11,10 +11,13 @@ from .errors import (
     BadDescriptor,
     BadPrompt,
     BadRows,
+    BadState,
+    Busy,
     Cancelled,
     Closed,
     Corrupt,
     DeadlineExceeded,
+    DecodeFailed,
     DormouseError,
     Foreign,
     Forked,
@@ -23,22 +26,29 @@ from .errors import (
     Locked,
     NoSpace,
     NotDestroyed,
+    NotEmpty,
     NotFound,
     NotStored,
+    NotTheModel,
     Poisoned,
     ReadOnly,
+    Refused,
     Retired,
     SecondCopy,
     Suspended,
+    TooLong,
     Version,
+    WrongLineage,
+    WrongPositions,
 )
 from .memory import Adapter, Prompt, Rows, Span
 from .model import Deleted, Match, Model, Plane, Put, Restored
 from .store import Damage, Store, Verified, hash, hash_file, log_to, version
 
 __all__ = [
-    "Adapter", "BadArgument", "BadDescriptor", "BadPrompt", "BadRows", "Cancel", "Cancelled", "Closed", "Corrupt", "Damage", "DeadlineExceeded",
-    "Deleted", "Descriptor", "DormouseError", "Foreign", "Forked", "Group", "Leased", "Limit", "Locked", "Match", "Model", "NoSpace", "NotDestroyed",
-    "NotFound", "NotStored", "Plane", "Poisoned", "Prompt", "Put", "ReadOnly", "Restored", "Retired", "RoPE", "Rows", "SecondCopy", "Span", "Store",
-    "Suspended", "Tensor", "Verified", "Version", "hash", "hash_file", "log_to", "version",
+    "Adapter", "BadArgument", "BadDescriptor", "BadPrompt", "BadRows", "BadState", "Busy", "Cancel", "Cancelled", "Closed", "Corrupt", "Damage",
+    "DeadlineExceeded", "DecodeFailed", "Deleted", "Descriptor", "DormouseError", "Foreign", "Forked", "Group", "Leased", "Limit", "Locked", "Match",
+    "Model", "NoSpace", "NotDestroyed", "NotEmpty", "NotFound", "NotStored", "NotTheModel", "Plane", "Poisoned", "Prompt", "Put", "ReadOnly",
+    "Refused", "Restored", "Retired", "RoPE", "Rows", "SecondCopy", "Span", "Store", "Suspended", "Tensor", "TooLong", "Verified", "Version",
+    "WrongLineage", "WrongPositions", "hash", "hash_file", "log_to", "version",
 ]  # fmt: skip

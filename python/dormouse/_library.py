@@ -16,6 +16,7 @@ ALL = c.c_size_t(-1).value  # as a limit
 Handle = c.c_uint64  # of a struct that holds nothing else: passed in the same way
 LAYER_FN = c.CFUNCTYPE(None, c.c_void_p, c.c_size_t, c.c_size_t)
 LOG_FN = c.CFUNCTYPE(None, c.c_void_p, c.c_int32, c.c_char_p)
+DECODE_FN = c.CFUNCTYPE(c.c_int32, c.c_void_p, c.c_void_p, c.c_size_t, c.c_int32, c.c_int32)
 
 
 class Sized(c.Structure):
@@ -95,6 +96,10 @@ _SIGNATURES: dict[str, list[Any]] = {
     "state_bytes": [Handle, _Z, _P], "put": [Handle, _P, _P, _Z, _P, _P, _P], "extend": [Handle, _P, _P, _Z, _P, _P, _P],
     "view": [Handle, VIEW_FN, _P, _P], "set_ref": [Handle, _S, _P, _P, _P], "delete_ref": [Handle, _S, _P], "delete": [Handle, _P, _P, _P],
     "delete_scope": [Handle, _S, _P, _P], "last_error": [_P],
+    "llama_attach": [Handle, _P, _P, _S, _S, DECODE_FN, _P, _P, _P], "llama_close": [Handle], "llama_info": [Handle, _P, _Z, _P],
+    "llama_model": [Handle, _P], "llama_restore": [Handle, _P, _I, _P, _P], "llama_prefill": [Handle, _P, _Z, _I, _P],
+    "llama_save": [Handle, _P, _I, _P, _P], "llama_capture": [Handle, _P, _I, _P], "llama_reset": [Handle, _I],
+    "llama_truncate": [Handle, _I, _Z], "llama_recheck": [Handle, _P, _Z, _P], "llama_trim": [Handle],
 }  # fmt: skip
 
 _lock = threading.Lock()
@@ -114,8 +119,8 @@ def library() -> c.CDLL:
             for name, types in _SIGNATURES.items():
                 f = getattr(lib, "dormouse_" + name)
                 f.argtypes, f.restype = types, c.c_int32
-            lib.dormouse_version.restype = lib.dormouse_reason_text.restype = c.c_char_p
-            lib.dormouse_reason_text.argtypes = [c.c_int32]
+            lib.dormouse_version.restype = lib.dormouse_reason_text.restype = lib.dormouse_llama_function_name.restype = c.c_char_p
+            lib.dormouse_reason_text.argtypes, lib.dormouse_llama_function_name.argtypes = [c.c_int32], [c.c_size_t]
             if lib.dormouse_abi_version() < 1:
                 raise ImportError(f"dormouse: {path} is of another version of dormouse.h")
             _loaded = lib

@@ -110,12 +110,49 @@ class Version(DormouseError):
     """A store of another version of the format."""
 
 
+class Refused(DormouseError):
+    """States of this llama.cpp context cannot be kept safely, or its library lacks a function."""
+
+
+class NotTheModel(DormouseError):
+    """The llama.cpp context is not the model, or has not the adapters, that it is said to have."""
+
+
+class NotEmpty(DormouseError):
+    """The sequence has tokens, and a restore needs an empty one."""
+
+
+class WrongPositions(DormouseError):
+    """What the sequence holds does not fit the prompt, or is not there."""
+
+
+class WrongLineage(DormouseError):
+    """The sequence cannot hold what it is said to hold, from position offset on."""
+
+
+class BadState(DormouseError):
+    """llama.cpp did not hand out or accept a state as it should."""
+
+
+class TooLong(DormouseError):
+    """The prompt is longer than the llama.cpp context."""
+
+
+class DecodeFailed(DormouseError):
+    """llama_decode returned another number than 0."""
+
+
+class Busy(DormouseError):
+    """Another call is at work on this llama.cpp context."""
+
+
 HANDLE, FORKED, BUFFER = 2, 3, 25
 
 BY_STATUS: dict[int, type[DormouseError]] = {
     1: BadArgument, HANDLE: Closed, FORKED: Forked, 4: SecondCopy, 5: Cancelled, 6: DeadlineExceeded, 7: Corrupt, 8: NoSpace, 9: Poisoned,
     10: Locked, 11: Suspended, 12: Closed, 13: ReadOnly, 14: Leased, 15: NotStored, 16: NotFound, 17: Retired, 18: Limit, 19: NotDestroyed,
-    20: BadPrompt, 21: BadRows, 22: BadDescriptor, 23: Foreign, 24: Version,
+    20: BadPrompt, 21: BadRows, 22: BadDescriptor, 23: Foreign, 24: Version, 26: Refused, 27: NotTheModel, 28: NotEmpty, 29: WrongPositions, 30: WrongLineage, 31: BadState,
+    32: TooLong, 33: DecodeFailed, 34: Busy,
 }  # fmt: skip
 
 FORKED_HELP = (

@@ -134,9 +134,13 @@ def prompt_of(hold: ExitStack, given: Prompt | Tokens, limit: int | None = None)
         spans = [lib.Span(lib.size("a span's start", s.start), lib.size("a span's len", s.len), _hash(s.hash)) for s in prompt.spans]
         out.spans, out.n_spans = (lib.Span * len(spans))(*spans), len(spans)
     if prompt.adapters:
-        adapters = [lib.Adapter(_hash(a.hash), a.scale) for a in prompt.adapters]
-        out.adapters, out.n_adapters = (lib.Adapter * len(adapters))(*adapters), len(adapters)
+        out.adapters, out.n_adapters = adapters_of(prompt.adapters), len(prompt.adapters)
     return out, lib.ALL if limit is None else lib.size("limit", limit)
+
+
+def adapters_of(given: Sequence[Adapter]) -> c.Array[lib.Adapter]:
+    """An array of dormouse_adapter."""
+    return (lib.Adapter * len(given))(*(lib.Adapter(_hash(a.hash), a.scale) for a in given))
 
 
 def _hash(given: bytes) -> c.Array[c.c_uint8]:

@@ -91,6 +91,14 @@ if [ -n "$python" ]; then
   "$python" -m venv "$tmp/venv"
   (cd "$root" && "$tmp/venv/bin/pip" install -q --disable-pip-version-check './python[numpy]' pytest mypy)
   (cd "$tmp" && "$tmp/venv/bin/mypy" --strict -p dormouse)
+  if [ -e "$root/.cache/llama/env.sh" ]; then # llama.sh has fetched it
+    . "$root/.cache/llama/env.sh"
+    if LLAMA_CPP_LIB_PATH=$(bash "$root/tests/llama/python.sh" "$tmp/venv" "$tmp/llama_cpp"); then
+      export LLAMA_CPP_LIB_PATH
+    else
+      echo "SKIPPED: llama-cpp-python could not be had"
+    fi
+  fi
   "$tmp/venv/bin/python" -m pytest -q -p no:cacheprovider --basetemp "$tmp/pytest" -c "$root/python/pyproject.toml" --rootdir "$root/python" "$root/python/tests"
 else
   echo "SKIPPED: no Python 3.10 or later with pip and venv here; package dormouse was not tested"

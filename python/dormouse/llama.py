@@ -1,0 +1,269 @@
+"""llama.cpp beneath Python: the KV cache of a context that is yours goes into a store and comes back.
+
+    session = dormouse.llama.attach(store, llm)                       # a llama_cpp.Llama, of llama-cpp-python
+    session = dormouse.llama.attach(store, ctypes.CDLL("libllama.so"), context=pointer, path="model.gguf")
+
+The library is called by the addresses of its functions, so any build of llama.cpp will do. What of which models can be kept, and what is checked, is in
+docs/llamacpp.md; what each option means, in capi/dormouse_llama.h.
+"""
+
+from __future__ import annotations
+
+import ctypes as c
+import json
+import os
+import sys
+from array import array
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from . import _library as lib
+from .descriptor import Descriptor
+from .handles import Handle
+from .memory import Adapter, Prompt, Tokens, adapters_of, prompt_of
+from .model import Model, Put, Restored
+from .store import _json, hash_file
+
+if TYPE_CHECKING:
+    from .store import Store
+
+
+class _Batch(c.Structure):
+    """llama_batch."""
+
+    _fields_ = [
+        ("n_tokens", c.c_int32), ("token", c.c_void_p), ("embd", c.c_void_p), ("pos", c.c_void_p), ("n_seq_id", c.c_void_p), ("seq_id", c.c_void_p),
+        ("logits", c.c_void_p),
+    ]  # fmt: skip
+
+
+def _address(handle: c.CDLL, name: str) -> int:
+    """Of a function; 0 if there is none."""
+    try:
+        return c.cast(getattr(handle, name), c.c_void_p).value or 0
+    except AttributeError:
+        return 0
+
+
+def _functions(handle: c.CDLL) -> Any:
+    """A dormouse_llama_functions."""
+    names: list[str] = []
+    while name := lib.library().dormouse_llama_function_name(len(names)):
+        names.append(name.decode())
+    return (c.c_size_t * (1 + len(names)))((1 + len(names)) * c.sizeof(c.c_size_t), *(_address(handle, name) for name in names))
+
+
+def _function(handle: c.CDLL, name: str, *types: Any) -> Callable[..., int]:
+    """A function of the library, without touching what another module says of its types."""
+    address = _address(handle, name)
+    if not address:
+        raise ValueError(f"{handle!r} has no {name}: is it libllama?")
+    return c.CFUNCTYPE(c.c_int32, *types)(address)
+
+
+@dataclass(frozen=True)
+class Info:
+    """How states of a context are kept. mode is "rows" (restorable up to any token), "hybrid" or "opaque"; batch_tokens is what prefill evaluates at a
+    time; deviation is how far what the context computes was from what is stored: above 1 it is refused."""
+
+    mode: str
+    why: str
+    fingerprint: str
+    batch_tokens: int
+    deviation: float
+
+
+class Session(Handle):
+    """A llama.cpp context that is attached to a store; see attach. Calls for one context must not overlap. It is closed before the context is freed."""
+
+    _end, _turn = "llama_close", 1
+
+    def __init__(self, number: int, store: Store, keep: object, raised: list[BaseException], adapters: Sequence[Adapter]) -> None:
+        super().__init__(number)
+        self.store, self._keep, self._raised, self.adapters = store, keep, raised, tuple(adapters)
+
+    def _number(self) -> int:
+        self.store._number()
+        return super()._number()
+
+    def _call(self, name: str, *args: Any) -> None:
+        self._raised.clear()
+        try:
+            lib.call(name, self._number(), *args)
+        except Exception:
+            if self._raised:
+                raise self._raised.pop() from None
+            raise
+
+    def _prompt(self, hold: ExitStack, given: Prompt | Tokens) -> Any:
+        """With the adapters that the context has, unless the prompt names some."""
+        prompt = given if isinstance(given, Prompt) else Prompt(given)
+        if not prompt.adapters and self.adapters:
+            prompt = replace(prompt, adapters=self.adapters)
+        return c.byref(prompt_of(hold, prompt)[0])
+
+    def restore(self, prompt: Prompt | Tokens, sequence: int = 0, *, timeout: float | None = None, cancel: lib.Cancel | None = None) -> Restored:
+        """Brings the longest stored prefix into an empty sequence, at most all but the last token, which has to be evaluated for its logits."""
+        out = lib.Restored()
+        with ExitStack() as hold:
+            self._call("llama_restore", self._prompt(hold, prompt), sequence, lib.limits(timeout, cancel), c.byref(out))
+        return Restored.of(out)
+
+    def prefill(self, prompt: Prompt | Tokens, start: int, sequence: int = 0, *, timeout: float | None = None, cancel: lib.Cancel | None = None) -> None:
+        """Evaluates the tokens from start on, in a sequence that holds those before; the logits of the last one are there then."""
+        with ExitStack() as hold:
+            self._call("llama_prefill", self._prompt(hold, prompt), lib.size("start", start), sequence, lib.limits(timeout, cancel))
+
+    def save(self, prompt: Prompt | Tokens, sequence: int = 0, *, timeout: float | None = None, cancel: lib.Cancel | None = None) -> Put:
+        """Stores what a sequence holds of a prompt. It may hold more."""
+        out = lib.PutResult()
+        with ExitStack() as hold:
+            self._call("llama_save", self._prompt(hold, prompt), sequence, lib.limits(timeout, cancel), c.byref(out))
+        return Put(out.tokens, out.blocks, out.records, out.reused, out.bytes)
+
+    def capture(self, prompt: Prompt | Tokens, sequence: int = 0, *, timeout: float | None = None, cancel: lib.Cancel | None = None) -> None:
+        """For a loop of your own around llama_decode, after every batch of at most info().batch_tokens: copies what llama.cpp is about to forget."""
+        with ExitStack() as hold:
+            self._call("llama_capture", self._prompt(hold, prompt), sequence, lib.limits(timeout, cancel))
+
+    def reset(self, sequence: int = 0) -> None:
+        """Says that you emptied a sequence and filled it without the session. Not for shifted positions."""
+        self._call("llama_reset", sequence)
+
+    def truncate(self, tokens: int, sequence: int = 0) -> None:
+        """Says that you removed the positions behind so many tokens."""
+        self._call("llama_truncate", sequence, lib.size("tokens", tokens))
+
+    def recheck(self, adapters: Sequence[Adapter] = (), *, timeout: float | None = None, cancel: lib.Cancel | None = None) -> None:
+        """Says which LoRA adapters the context has now, and compares what it computes."""
+        given = adapters_of(adapters)
+        self._call("llama_recheck", given, len(adapters), lib.limits(timeout, cancel))
+        self.adapters = tuple(adapters)
+
+    def trim(self) -> None:
+        """Gives back memory that is kept between calls."""
+        self._call("llama_trim")
+
+    def info(self) -> Info:
+        return Info(**_json("llama_info", self._number()))
+
+    def model(self) -> Model:
+        """The context's model: for probe, set_ref, delete and retire. Its rows are llama.cpp's."""
+        out = lib.Handle()
+        self._call("llama_model", c.byref(out))
+        return Model(out.value, self.store, Descriptor("", "", "", "", ()))
+
+
+class LlamaSession(Session):
+    """The context of a llama_cpp.Llama. restore and prefill tell it what it holds, so that llm(…), llm.generate and create_chat_completion evaluate the rest only."""
+
+    def __init__(self, llm: Any, clear: Callable[[], None], *rest: Any) -> None:
+        super().__init__(*rest)
+        self._llm, self._clear = llm, clear
+        self._known = array("i")  # what the session saw in the sequence
+
+    def _holds(self, prompt: Prompt | Tokens, n: int | None = None) -> None:
+        tokens: Any = prompt.tokens if isinstance(prompt, Prompt) else prompt
+        self._known = array("i", list(tokens)[:n])
+        self._llm.n_tokens = len(self._known)
+        self._llm.input_ids[: self._llm.n_tokens] = self._known
+
+    def restore(self, prompt: Prompt | Tokens, sequence: int = 0, *, timeout: float | None = None, cancel: lib.Cancel | None = None) -> Restored:
+        """Replaces what the Llama holds by the longest stored prefix. Where nothing is stored it holds nothing afterwards."""
+        self._llm.reset()
+        self._clear()
+        got = super().restore(prompt, sequence, timeout=timeout, cancel=cancel)
+        self._holds(prompt, got.tokens)
+        return got
+
+    def prefill(self, prompt: Prompt | Tokens, start: int, sequence: int = 0, *, timeout: float | None = None, cancel: lib.Cancel | None = None) -> None:
+        super().prefill(prompt, start, sequence, timeout=timeout, cancel=cancel)
+        self._holds(prompt)
+
+    def save(self, prompt: Prompt | Tokens | None = None, sequence: int = 0, *, timeout: float | None = None, cancel: lib.Cancel | None = None) -> Put:
+        """Stores what the Llama holds: the prompt, if one is given, or all that was evaluated last, with what was written."""
+        held = array("i", self._llm.input_ids[: self._llm.n_tokens].tolist())
+        same = next((i for i, (a, b) in enumerate(zip(held, self._known)) if a != b), min(len(held), len(self._known)))
+        if same < len(self._known):  # the Llama took these back and evaluated others
+            self.truncate(same)
+        put = super().save(held if prompt is None else prompt, sequence, timeout=timeout, cancel=cancel)
+        self._known = held
+        return put
+
+
+def attach(
+    store: Store,
+    llama: Any,
+    *,
+    context: int | None = None,
+    path: str | os.PathLike[str] | None = None,
+    memo: str | os.PathLike[str] | None = None,
+    adapters: Sequence[Adapter] | None = None,
+    timeout: float | None = None,
+    cancel: lib.Cancel | None = None,
+    **options: Any,
+) -> Session:
+    """Finds out how states of a context can be kept, and registers its model. llama is a llama_cpp.Llama, or libllama as ctypes.CDLL with the address of a
+    llama_context; path is the file from which the model was loaded, and memo a file that remembers what was read from it: without one, all of it is read.
+    adapters are the LoRA adapters that are set on the context. options are those of dormouse_llama_attach: codec, rows_only, weights, …
+
+    It evaluates a few tokens: attach before anything else is evaluated. The Llama, or the context, must outlive the session."""
+    llm = None
+    if hasattr(llama, "input_ids"):
+        llm, low = llama, sys.modules["llama_cpp.llama_cpp"]
+        handle, context = low._lib, int(llm.ctx)
+        path = llm.model_path if path is None else path
+        options.setdefault("rope_base", llm.context_params.rope_freq_base)
+        options.setdefault("rope_scale", llm.context_params.rope_freq_scale)
+        if adapters is None and llm.lora_path:
+            adapters = [Adapter(bytes.fromhex(hash_file(llm.lora_path)), llm.lora_scale)]
+    else:
+        handle = llama
+    if not context:
+        raise ValueError("context is 0 or missing: expected the address of a llama_context")
+    adapters = adapters or ()
+    if memo is not None:
+        options["memo"] = os.fspath(memo)
+    if adapters:
+        options["adapters"] = [{"hash": bytes(a.hash).hex(), "scale": a.scale} for a in adapters]
+    file = None if path is None else os.fsencode(path)
+    if file is not None and b"\0" in file:
+        raise ValueError(f"path has a zero byte in it: {path!r}")
+
+    raised: list[BaseException] = []
+    decode_batch = _function(handle, "llama_decode", c.c_void_p, _Batch)
+
+    def decode(_: int | None, tokens: int, n: int, first: int, sequence: int) -> int:
+        try:
+            pos, ones, seq, logits = array("i", range(first, first + n)), array("i", [1]) * n, c.c_int32(sequence), bytearray(n)
+            logits[n - 1] = 1
+            seqs = (c.c_void_p * n)(*([c.addressof(seq)] * n))
+            flags = (c.c_char * n).from_buffer(logits)
+            return decode_batch(context, _Batch(n, tokens, None, pos.buffer_info()[0], ones.buffer_info()[0], c.addressof(seqs), c.addressof(flags)))
+        except BaseException as err:
+            raised.append(err)
+            return -1
+
+    callback = lib.DECODE_FN(decode)
+    out = lib.Handle()
+    functions = _functions(handle)
+    said = json.dumps(options, allow_nan=False).encode()
+    try:
+        lib.call("llama_attach", store._number(), functions, context, file, said, callback, None, lib.limits(timeout, cancel), c.byref(out))
+    except Exception:
+        if raised:
+            raise raised.pop() from None
+        raise
+    rest = (out.value, store, (callback, handle, llama), raised, adapters)
+    if llm is None:
+        return Session(*rest)
+    memory = _address(handle, "llama_get_memory")
+    of = c.CFUNCTYPE(c.c_void_p, c.c_void_p)(memory)
+    remove = _function(handle, "llama_memory_seq_rm", c.c_void_p, c.c_int32, c.c_int32, c.c_int32)
+
+    def clear() -> None:
+        remove(of(context), -1, -1, -1)
+
+    return LlamaSession(llm, clear, *rest)

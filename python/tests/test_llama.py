@@ -1,0 +1,227 @@
+"""llama.cpp: killed, restored and written on, and what is refused. The real library, by ctypes, and through llama-cpp-python if there is one."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dormouse
+import pytest
+from dormouse import llama
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+SMALL = str(ROOT / "runtimes" / "llamacpp" / "testdata" / "stories260K-f32.gguf")
+pytestmark = pytest.mark.skipif(not os.environ.get("DORMOUSE_LLAMA_LIB"), reason="SKIPPED: DORMOUSE_LLAMA_LIB is not set; tests/llama/fetch.sh fetches the libraries")
+N = 150
+
+
+def process(role: str, door: str, folder: Path) -> tuple[int, dict[str, Any]]:
+    prompt = ROOT / "examples" / "llamachat" / "prompt.txt"
+    got = subprocess.run(
+        [sys.executable, HERE / "llama_host.py", role, door, folder, os.environ["DORMOUSE_LLAMA_MODEL"], prompt, "24"], capture_output=True, text=True, timeout=600, check=False
+    )
+    assert got.returncode in (0, -signal.SIGKILL), got.stderr
+    return got.returncode, json.loads(got.stdout) if got.stdout else {}
+
+
+@pytest.mark.parametrize("door", ["ctypes", "llama_cpp"])
+def test_killed_and_goes_on(door: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if door == "llama_cpp" and importlib.util.find_spec("llama_cpp") is None:
+        with capsys.disabled():
+            print("\nSKIPPED: llama-cpp-python is not installed; dormouse.llama was tried by ctypes only")
+        pytest.skip("llama-cpp-python is not installed")
+    _, want = process("never-killed", door, tmp_path / "s")
+    end, _ = process("first", door, tmp_path / "s")
+    assert end == -signal.SIGKILL
+    _, got = process("second", door, tmp_path / "s")
+    with capsys.disabled():
+        print(f"\n{door}: {got}")
+    assert want["tokens"] > 500 and got["reused"] == want["tokens"] - 1
+    assert got["written"] == want["written"]
+    assert got.get("evaluated", 1) == 1
+
+
+@pytest.mark.skipif(importlib.util.find_spec("llama_cpp") is None, reason="SKIPPED: llama-cpp-python is not installed")
+def test_the_page(tmp_path: Path) -> None:
+    (program, _) = re.findall(r"^```py\n(.*?)^```", (ROOT / "docs" / "python.md").read_text(), re.S | re.M)
+    (tmp_path / "app.py").write_text("import os, llama_host\nif 'LLAMA_CPP_LIB_PATH' in os.environ:\n    llama_host.load_backends()\n" + program.replace("model.gguf", SMALL))
+    said = []
+    for _ in range(2):
+        got = subprocess.run([sys.executable, "app.py"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": f"{HERE}:{os.environ.get('PYTHONPATH', '')}"}, check=True, capture_output=True, text=True)
+        said.append(got.stdout.split("\n", 1))
+    assert said[0][0] == "0 of 32 tokens from disk" and said[1][0] == "31 of 32 tokens from disk"
+    assert len(said[0][1]) > 16
+
+
+def words(n: int, seed: int = 1) -> list[int]:
+    return [1] + [3 + (i * i * 31 + i * 7 + seed * 101) % 509 for i in range(1, n)]
+
+
+@pytest.fixture(scope="module")
+def lib() -> Any:
+    import llama_host
+
+    llama_host.load_backends()
+    return llama_host.library()
+
+
+@pytest.fixture
+def host(lib: Any) -> Iterator[Any]:
+    import llama_host
+
+    h = llama_host.Host(lib, SMALL, 512, 64, 2)
+    yield h
+    h.close()
+
+
+@pytest.fixture
+def session(store: dormouse.Store, host: Any) -> Iterator[llama.Session]:
+    with llama.attach(store, host.lib.handle, context=host.context, path=SMALL) as s:
+        yield s
+
+
+def test_a_round(session: llama.Session, store: dormouse.Store, host: Any) -> None:
+    tokens = words(N)
+    info = session.info()
+    assert info.mode == "rows" and info.batch_tokens == 64 and len(info.fingerprint) == 32 and info.deviation <= 1
+    assert session.restore(tokens).reason == "nothing stored"
+    session.prefill(tokens[:-1], 0)
+    session.prefill(tokens, N - 1)
+    assert session.save(tokens).tokens == N
+    want = host.write(N, 12)
+    got = session.restore(dormouse.Prompt(tokens), 1, timeout=60)
+    assert got.tokens == N - 1 and host.held(1) == N - 1
+    session.prefill(tokens, N - 1, 1)
+    assert host.write(N, 12, 1) == want
+    assert session.save(tokens + want, 1).tokens == N + 12
+    with session.model() as model:
+        assert model.fingerprint == info.fingerprint and model.probe(tokens + want).tokens == N + 12
+        assert model.delete(tokens[:64]).blocks > 0
+    session.capture(tokens + want, 1)
+    session.trim()
+    host.clear(0)
+    host.clear(1)
+    assert session.restore(tokens).tokens < 64
+
+
+def test_a_loop_of_ones_own(session: llama.Session, host: Any) -> None:
+    tokens = words(N, 3)
+    for at in range(0, N, 50):
+        host.evaluate(tokens[at : at + 50], at)
+        session.capture(tokens[: at + 50])
+    assert session.save(tokens).tokens == N
+    host.clear(0, 100)
+    session.truncate(100)
+    other = tokens[:100] + words(50, 9)
+    host.evaluate(other[100:], 100)
+    assert session.save(other).tokens == N
+    host.clear(0)
+    host.evaluate(words(50, 8), 0)
+    with pytest.raises(dormouse.WrongLineage) as caught:
+        session.save(words(50, 8))
+    assert caught.value.offset == 1
+    session.reset()
+    session.save(words(50, 8))
+
+
+def test_what_is_refused(session: llama.Session, store: dormouse.Store, host: Any, lib: Any) -> None:
+    tokens = words(N, 4)
+
+    def attach(**how: Any) -> None:
+        llama.attach(store, **{"llama": lib.handle, "context": host.context, "path": SMALL, **how}).close()
+
+    attach(codec="q8_0", rows_only=True)
+    for how in ({"context": 0}, {"context": None}, {"llama": ctypes.CDLL(None)}, {"path": "a\0b"}):
+        with pytest.raises(ValueError):
+            attach(**how)
+    for how in ({"path": "/does/not/exist"}, {"nonsense": 1}, {"codec": "q99"}, {"sequence": 9}, {"align": -1}):
+        with pytest.raises(dormouse.BadArgument):
+            attach(**how)
+    with pytest.raises(dormouse.Refused):
+        attach(path=None)
+    with pytest.raises(dormouse.NotTheModel):
+        attach(path=os.environ["DORMOUSE_LLAMA_SMOL"])
+    with pytest.raises(dormouse.NotTheModel):
+        session.recheck([dormouse.Adapter(bytes(16), 1.0)])
+    session.recheck()
+    with pytest.raises(dormouse.WrongPositions):
+        session.prefill(tokens, 5)
+    with pytest.raises(dormouse.WrongPositions):
+        session.save(tokens)
+    with pytest.raises(dormouse.TooLong):
+        session.prefill(words(5000), 0)
+    with pytest.raises(dormouse.BadArgument):
+        session.restore(tokens, 7)
+    with pytest.raises(ValueError):
+        session.prefill(tokens, -1)
+    session.prefill(tokens, 0)
+    with pytest.raises(dormouse.NotEmpty):
+        session.restore(tokens)
+    cancel = dormouse.Cancel()
+    cancel.set()
+    with pytest.raises(dormouse.Cancelled):
+        session.save(tokens, cancel=cancel)
+    with pytest.raises(ValueError):
+        session.save(tokens, timeout=-1)
+    session.close()
+    with pytest.raises(dormouse.Closed):
+        session.save(tokens)
+
+
+def test_a_decode_that_raises(store: dormouse.Store, host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = llama._function
+    fails: list[BaseException] = []
+
+    def function(handle: Any, name: str, *types: Any) -> Any:
+        def call(*args: Any) -> int:
+            if fails:
+                raise fails.pop()
+            return real(handle, name, *types)(*args)
+
+        return call
+
+    monkeypatch.setattr(llama, "_function", function)
+    with llama.attach(store, host.lib.handle, context=host.context, path=SMALL) as session:
+        fails.append(KeyboardInterrupt())
+        with pytest.raises(KeyboardInterrupt):
+            session.prefill(words(N), 0)
+        session.prefill(words(N), host.held())
+
+
+def test_two_contexts_in_two_threads(store: dormouse.Store, lib: Any) -> None:
+    import llama_host
+
+    wrong: list[BaseException] = []
+
+    def work(seed: int) -> None:
+        try:
+            host = llama_host.Host(lib, SMALL, 512, 64)
+            with llama.attach(store, lib.handle, context=host.context, path=SMALL) as session:
+                for i in range(6):
+                    tokens = words(N, seed + i % 2)
+                    host.clear()
+                    session.prefill(tokens, session.restore(tokens).tokens)
+                    session.save(tokens)
+                host.clear()
+                assert session.restore(words(N, seed)).tokens == N - 1
+            host.close()
+        except BaseException as err:
+            wrong.append(err)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in (10, 20, 10)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert wrong == []

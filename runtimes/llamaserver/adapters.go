@@ -82,7 +82,7 @@ func (r *request) sharedTokens(ctx context.Context, a *api, tokens []int32) (int
 	for k, v := range r.fields {
 		fields[k] = v
 	}
-	user, _ := json.Marshal(chatMessage{"user", "\u00b6"})
+	user, _ := json.Marshal(object{"role": "user", "content": "\u00b6"})
 	fields["messages"], _ = json.Marshal([]json.RawMessage{list[0], user})
 	body, err := json.Marshal(fields)
 	if err != nil {

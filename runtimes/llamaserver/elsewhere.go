@@ -2,6 +2,7 @@ package llamaserver
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -98,10 +99,38 @@ func (s *served) passThrough(ctx context.Context, x *exchange, forward func()) {
 // settle is how long a server takes, at most but for a busy machine, from a request to its slot.
 const settle = 50 * time.Millisecond
 
-// elsewhere looks whether a request that cannot name its slot was answered in the one that was made ready for it.
-func (s *served) elsewhere(sl *slot, p *plan, a answered) {
-	if a.known && a.cached >= max(p.held, p.restored) && a.cached > 0 {
-		return
+// newest is the number of the last task that began in any slot.
+func (s *served) newest(ctx context.Context) (task int, err error) {
+	list, err := s.api.slots(ctx)
+	for _, st := range list {
+		task = max(task, st.Task)
+	}
+	return task, err
+}
+
+// chosen waits until a request that cannot name its slot is in one, which becomes the leased one. Its task began after the given one. It
+// reports false, and forgets what idle slots hold, if which one it is cannot be told. The caller has the turn.
+func (s *served) chosen(ctx context.Context, sl *slot, after int, answering <-chan struct{}) bool {
+	answered := false
+	for pause := time.Millisecond; !answered && ctx.Err() == nil; pause = min(2*pause, 50*time.Millisecond) {
+		select {
+		case <-answering:
+			answered = true
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+		list, err := s.api.slots(s.front.ctx)
+		if err != nil {
+			s.log.Debug("looking at the slots", "err", err)
+			continue
+		}
+		list = slices.DeleteFunc(list, func(st slotState) bool { return st.Task <= after })
+		if len(list) == 1 && s.move(sl, list[0].ID) {
+			return true
+		}
+		if len(list) > 0 { // requests that passed are there, too
+			break
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,4 +139,22 @@ func (s *served) elsewhere(sl *slot, p *plan, a answered) {
 			other.forget()
 		}
 	}
+	return false
+}
+
+// move makes another slot the leased one, if nobody has leased it.
+func (s *served) move(sl *slot, id int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if id == sl.id {
+		return true
+	}
+	if id < 0 || id >= len(s.slots) || s.slots[id].busy {
+		return false
+	}
+	other := s.slots[id]
+	sl.id, other.id = other.id, sl.id
+	s.slots[sl.id], s.slots[other.id] = sl, other
+	other.forget()
+	return true
 }

@@ -129,9 +129,11 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 	if !req.has("cache_prompt") {
 		fields = append(fields, `"cache_prompt":true`)
 	}
-	body := req.body
+	body, after := req.body, 0
 	if req.endpoint.pins() {
 		body = req.with(fields...)
+	} else if after, err = s.newest(ctx); err != nil {
+		s.log.Debug("looking at the slots", "err", err)
 	}
 	setBody(r, body)
 	x.header, x.sent = p.header(), true
@@ -140,13 +142,14 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 		defer close(done)
 		f.forward(w, r, x)
 	}()
-	s.launched(ctx, sl, x.first)
+	if req.endpoint.pins() {
+		s.launched(ctx, sl, x.first)
+	} else if id := sl.id; !s.chosen(ctx, sl, after, x.first) || sl.id != id {
+		before.forget()
+	}
 	give()
 	<-done
 	a := readAnswer(x.kept)
-	if !req.endpoint.pins() {
-		s.elsewhere(sl, p, a)
-	}
 	s.finished(p, prompt, req.endpoint, a)
 	full := len(prompt.Tokens)+a.decoded >= s.context
 	if !a.known { // the client left: how far the server went is not known

@@ -254,8 +254,6 @@ func (r *rig) ask(path string, body any) reply {
 	return ask(r.t, context.Background(), r.url, path, body)
 }
 
-type object = map[string]any
-
 // story is a greedy completion of a prompt of some length.
 func story(begin string, sentences int) object {
 	var b strings.Builder

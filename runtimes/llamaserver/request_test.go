@@ -86,32 +86,6 @@ func TestScalesOfRequests(t *testing.T) {
 	}
 }
 
-func TestOtherWordingsOfChats(t *testing.T) {
-	for _, c := range []struct {
-		f          func(map[string]json.RawMessage) ([]byte, error)
-		body, want string
-	}{
-		{responsesAsChat, `{"input":"hi","instructions":"be kind"}`, `{"messages":[{"role":"system","content":"be kind"},{"role":"user","content":"hi"}]}`},
-		{responsesAsChat, `{"input":[{"role":"user","content":[{"type":"input_text","text":"a"}]},{"type":"message","role":"assistant","content":"b"}]}`,
-			`{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}`},
-		{responsesAsChat, `{"input":[{"type":"function_call","name":"f"}]}`, ""},
-		{responsesAsChat, `{"input":"hi","tools":[{"type":"function"}]}`, ""},
-		{responsesAsChat, `{"input":[{"role":"user","content":[{"type":"input_image"}]}]}`, ""},
-		{messagesAsChat, `{"system":"s","messages":[{"role":"user","content":[{"type":"text","text":"a"}]}]}`, `{"messages":[{"role":"system","content":"s"},{"role":"user","content":"a"}]}`},
-		{messagesAsChat, `{"messages":[{"role":"user","content":[{"type":"image"}]}]}`, ""},
-		{messagesAsChat, `{"messages":3}`, ""},
-	} {
-		var fields map[string]json.RawMessage
-		if err := json.Unmarshal([]byte(c.body), &fields); err != nil {
-			t.Fatal(err)
-		}
-		got, err := c.f(fields)
-		if string(got) != c.want || (err == nil) != (c.want != "") {
-			t.Errorf("%s became %s (%v), expected %s", c.body, got, err, c.want)
-		}
-	}
-}
-
 func TestAnswersAreRead(t *testing.T) {
 	for _, c := range []struct {
 		end  string
@@ -134,7 +108,9 @@ func TestAnswersAreRead(t *testing.T) {
 
 func FuzzRequest(f *testing.F) {
 	f.Add(`{"prompt":[1,"a",2],"cache_prompt":true}`)
-	f.Add(`{"messages":[{"role":"user","content":[{"type":"text"}]}],"input":"x","system":[{"type":"text"}]}`)
+	for _, c := range wordings {
+		f.Add(c.body)
+	}
 	f.Fuzz(func(t *testing.T, body string) {
 		r, err := parseRequest(completion, []byte(body))
 		if err != nil {

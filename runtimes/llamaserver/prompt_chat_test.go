@@ -1,0 +1,127 @@
+package llamaserver
+
+import (
+	"encoding/json"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// wordings are requests, and the chats that they are; none: it passes.
+var wordings = []struct {
+	f          func(map[string]json.RawMessage) ([]byte, error)
+	body, want string
+}{
+	{responsesAsChat, `{"input":"hi","instructions":"be kind"}`, `{"messages":[{"content":"be kind","role":"system"},{"content":"hi","role":"user"}]}`},
+	{responsesAsChat, `{"input":[{"role":"user","content":[{"type":"input_text","text":"a"}]},{"type":"message","role":"assistant","content":"b"}]}`,
+		`{"messages":[{"content":[{"text":"a","type":"text"}],"role":"user"},{"content":[{"text":"b","type":"text"}],"role":"assistant"}]}`},
+	{responsesAsChat, `{"input":[{"role":"assistant","content":"b"},{"type":"function_call","call_id":"1","name":"f","arguments":"{\"a\": 1}"},
+		{"type":"function_call","call_id":"2","name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"1","output":"x"}]}`,
+		`{"messages":[{"content":[{"text":"b","type":"text"}],"role":"assistant","tool_calls":[{"function":{"arguments":"{\"a\": 1}","name":"f"},"id":"1","type":"function"},` +
+			`{"function":{"arguments":"{}","name":"f"},"id":"2","type":"function"}]},{"content":"x","role":"tool","tool_call_id":"1"}]}`},
+	{responsesAsChat, `{"input":"hi","temperature":0,"tools":[{"type":"function","name":"f","parameters":{"b":1,"a":2}}],"tool_choice":"required","reasoning":{"effort":"low"}}`,
+		`{"messages":[{"content":"hi","role":"user"}],"reasoning_effort":"low","temperature":0,"tool_choice":"required",` +
+			`"tools":[{"function":{"name":"f","parameters":{"b":1,"a":2}},"type":"function"}]}`},
+	{responsesAsChat, `{"input":[{"type":"function_call","name":"f"}]}`, ""},
+	{responsesAsChat, `{"input":[{"type":"reasoning","summary":[]}]}`, ""},
+	{responsesAsChat, `{"input":"hi","tools":[{"type":"web_search"}]}`, ""},
+	{responsesAsChat, `{"input":"hi","previous_response_id":"r1"}`, ""},
+	{responsesAsChat, `{"input":[{"role":"user","content":[{"type":"input_image"}]}]}`, ""},
+	{messagesAsChat, `{"system":"s","messages":[{"role":"user","content":[{"type":"text","text":"a"}]}]}`,
+		`{"messages":[{"content":"s","role":"system"},{"content":[{"type":"text","text":"a"}],"role":"user"}]}`},
+	{messagesAsChat, `{"system":[{"type":"text","text":"x-anthropic-billing-header: v=1; cch=a51e5;You"},{"type":"text","text":" are"}],"messages":[{"role":"user","content":"a"}]}`,
+		`{"messages":[{"content":"x-anthropic-billing-header: v=1; cch=fffff;You are","role":"system"},{"role":"user","content":"a"}]}`},
+	{messagesAsChat, `{"messages":[{"role":"assistant","content":[{"type":"thinking","thinking":"hm"},{"type":"tool_use","id":"1","name":"f","input":{"b": "é\n", "a": [1, 2.5, null, {}]}}]},
+		{"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":[{"type":"text","text":"x"},{"type":"text","text":"y"}]},{"type":"text","text":"and?"}]}],
+		"tools":[{"name":"f","description":"d","input_schema":{"z":1,"a":2}}],"tool_choice":{"type":"any"},"thinking":{"type":"enabled","budget_tokens":5},"stop_sequences":["x"]}`,
+		`{"messages":[{"content":"","reasoning_content":"hm","role":"assistant","tool_calls":[{"function":{"arguments":"{\"b\":\"é\\n\",\"a\":[1,2.5,null,{}]}","name":"f"},"id":"1","type":"function"}]},` +
+			`{"content":[{"type":"text","text":"and?"}],"role":"user"},{"content":"xy","role":"tool","tool_call_id":"1"}],"thinking_budget_tokens":5,"tool_choice":"required",` +
+			`"tools":[{"function":{"description":"d","name":"f","parameters":{"z":1,"a":2}},"type":"function"}]}`},
+	{messagesAsChat, `{"messages":[{"role":"user","content":[{"type":"image"}]}]}`, ""},
+	{messagesAsChat, `{"messages":[{"role":"user","content":[{"type":"tool_result","content":[{"type":"image"}]}]}]}`, ""},
+	{messagesAsChat, `{"messages":[{"role":"user","content":[{"type":"news"}]}]}`, ""},
+	{messagesAsChat, `{"messages":3}`, ""},
+}
+
+func TestOtherWordingsOfChats(t *testing.T) {
+	for _, c := range wordings {
+		var fields map[string]json.RawMessage
+		if err := json.Unmarshal([]byte(c.body), &fields); err != nil {
+			t.Fatal(err)
+		}
+		got, err := c.f(fields)
+		if string(got) != c.want || (err == nil) != (c.want != "") {
+			t.Errorf("%s became\n%s (%v), expected\n%s", c.body, got, err, c.want)
+		}
+		if c.want == "" && !errors.Is(err, passEndpoint) && !errors.Is(err, passMedia) {
+			t.Errorf("%s: %v", c.body, err)
+		}
+	}
+}
+
+func TestDump(t *testing.T) {
+	for in, want := range map[string]string{
+		` { "b" : [ 1 , { } , [ ] , "a:,b" ] , "a" : -1.5e3 , "c" : { "d" : null , "e" : true } } `: `{"b":[1,{},[],"a:,b"],"a":-1.5e3,"c":{"d":null,"e":true}}`,
+		`"\u00e9\u003c\n"`: `"é<\n"`,
+		`7`:                `7`,
+		`{"a":`:            "",
+		``:                 "",
+	} {
+		if got, err := dump(json.RawMessage(in)); got != want || (err == nil) != (want != "") {
+			t.Errorf("%s became %s (%v), expected %s", in, got, err, want)
+		}
+	}
+}
+
+// Agents with tools, by both ways in, are restored to their end after kills: the server's own rendering is that of the front.
+func TestToolsAreRendered(t *testing.T) {
+	template, err := filepath.Abs("testdata/tools.jinja")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, Options{}, "-c", "4096", "-np", "2", "--jinja", "--chat-template-file", template)
+	schema := object{"type": "object", "properties": object{"path": object{"type": "string"}}, "required": []string{"path"}}
+	long := strings.Repeat("The cat sat on the mat and saw a dog. ", 8)
+	for name, c := range map[string]struct {
+		path string
+		body object
+	}{
+		"messages": {"/v1/messages", object{
+			"system": []object{{"type": "text", "text": "x-anthropic-billing-header: cc_version=2.1; cch=a5145;You help."}, {"type": "text", "text": long, "cache_control": object{"type": "ephemeral"}}},
+			"tools":  []object{{"name": "read", "description": "reads <a> file", "input_schema": schema}},
+			"messages": []object{
+				{"role": "user", "content": []object{{"type": "text", "text": "What is in it?"}, {"type": "text", "text": "Look."}}},
+				{"role": "assistant", "content": []object{{"type": "thinking", "thinking": "I look.", "signature": "s"}, {"type": "text", "text": "I read it."},
+					{"type": "tool_use", "id": "t1", "name": "read", "input": object{"path": "é \"x\""}}}},
+				{"role": "user", "content": []object{{"type": "tool_result", "tool_use_id": "t1", "content": []object{{"type": "text", "text": "Once"}, {"type": "text", "text": "upon"}}}}},
+			},
+			"tool_choice": object{"type": "auto"}, "thinking": object{"type": "enabled", "budget_tokens": 100}, "max_tokens": 4, "temperature": 0,
+		}},
+		"responses": {"/v1/responses", object{
+			"instructions": "You help. " + long, "tools": []object{{"type": "function", "name": "read", "description": "reads a file", "strict": false, "parameters": schema}},
+			"input": []object{
+				{"type": "message", "role": "user", "content": []object{{"type": "input_text", "text": "What is in it?"}}},
+				{"type": "message", "role": "assistant", "content": []object{{"type": "output_text", "text": "I read it."}}},
+				{"type": "function_call", "call_id": "t1", "name": "read", "arguments": `{"path": "x"}`},
+				{"type": "function_call_output", "call_id": "t1", "output": "Once upon"},
+			},
+			"tool_choice": "auto", "parallel_tool_calls": false, "reasoning": object{"effort": "low", "summary": "auto"}, "store": false, "include": []string{"reasoning.encrypted_content"},
+			"prompt_cache_key": "k", "max_output_tokens": 4, "temperature": 0,
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			first := r.ask(c.path, c.body)
+			if first.status != 200 {
+				t.Fatalf("the first answer is %d %s %s", first.status, first.header, first.body)
+			}
+			r.saved()
+			r.killServer()
+			got := r.ask(c.path, c.body)
+			if want := first.a.cached + first.a.prompt - 1; got.status != 200 || !strings.HasPrefix(got.header, "hit") || got.a.cached != want {
+				t.Errorf("after a kill %d of %d tokens are reused: %d %s", got.a.cached, want, got.status, got.header)
+			}
+			r.saved()
+		})
+	}
+}

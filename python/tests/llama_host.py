@@ -68,13 +68,13 @@ def library() -> Any:
 class Host:
     """A model and a context."""
 
-    def __init__(self, lib: Any, model: str, n_ctx: int, batch: int = BATCH, sequences: int = 1) -> None:
+    def __init__(self, lib: Any, model: str, n_ctx: int, batch: int = BATCH, sequences: int = 1, threads: int = 1) -> None:
         self.lib, self.path = lib, model
         mp = lib.llama_model_default_params()
         mp.gpu_layers = 0
         self.model = lib.llama_model_load_from_file(model.encode(), mp)
         cp = lib.llama_context_default_params()
-        cp.n_ctx, cp.n_batch, cp.n_ubatch, cp.n_seq_max, cp.n_threads, cp.n_threads_batch = n_ctx, batch, batch, sequences, 1, 1
+        cp.n_ctx, cp.n_batch, cp.n_ubatch, cp.n_seq_max, cp.n_threads, cp.n_threads_batch = n_ctx, batch, batch, sequences, threads, threads
         self.context = lib.llama_init_from_model(self.model, cp)
         assert self.context, "no context"
         self.memory, self.vocab = lib.llama_get_memory(self.context), lib.llama_model_get_vocab(self.model)
@@ -104,8 +104,9 @@ class Host:
         assert got == 0, got
 
     def likeliest(self) -> int:
-        logits = self.lib.llama_get_logits_ith(self.context, -1)[: self.lib.llama_vocab_n_tokens(self.vocab)]
-        return max(range(len(logits)), key=logits.__getitem__)
+        n = self.lib.llama_vocab_n_tokens(self.vocab)
+        logits = memoryview((c.c_float * n).from_address(c.addressof(self.lib.llama_get_logits_ith(self.context, -1).contents))).cast("B").cast("f").tolist()
+        return int(logits.index(max(logits)))
 
     def write(self, at: int, n: int, sequence: int = 0) -> list[int]:
         out = []

@@ -41,3 +41,5 @@ FIRST=0.2 bash "$here/kills.sh" "$tmp/llama_kill" "$tmp/lk" $kills "$small" "$ll
 say "llama.cpp from C++: the example, whose process is killed and goes on"
 c++ -std=c++17 $flags -Wno-missing-field-initializers "$root/examples/llamahost/main.cpp" -o "$tmp/llamahost" $link $its
 "$tmp/llamahost" "$DORMOUSE_LLAMA_MODEL" "$tmp/lh" "$root/examples/llamachat/prompt.txt" 1 32 "$llama" 600
+
+c++ -std=c++17 $flags -Wno-missing-field-initializers "$here/llama_times.cpp" -o "$tmp/llama_times" $link $its # for times, which run.sh runs

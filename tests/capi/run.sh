@@ -100,6 +100,12 @@ if [ -n "$python" ]; then
     fi
   fi
   "$tmp/venv/bin/python" -m pytest -q -p no:cacheprovider --basetemp "$tmp/pytest" -c "$root/python/pyproject.toml" --rootdir "$root/python" "$root/python/tests"
+  if [ -x "$tmp/llama_times" ]; then
+    say "the doors to llama.cpp beside each other; no time is asserted"
+    rounds=5
+    [ $long = 0 ] || rounds=15
+    (cd "$root" && go run ./tests/capi/times -rounds $rounds -cpp "$tmp/llama_times" -python "$tmp/venv/bin/python $here/llama_times.py" 2>"$tmp/times") || { cat "$tmp/times"; exit 1; }
+  fi
 else
   echo "SKIPPED: no Python 3.10 or later with pip and venv here; package dormouse was not tested"
 fi

@@ -47,7 +47,7 @@ Description: A store on disk for the KV cache of language models
 Version: $version
 Cflags: -I\${prefix}/include
 Libs: -L\${prefix}/lib -ldormouse
-Libs.private: -lpthread -lresolv
+Libs.private: -lpthread -lresolv -ldl
 PC
 cat >"$out/lib/cmake/dormouse/dormouse-config.cmake" <<CMAKE
 get_filename_component(_dormouse "\${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
@@ -55,7 +55,7 @@ add_library(dormouse::dormouse SHARED IMPORTED)
 set_target_properties(dormouse::dormouse PROPERTIES IMPORTED_LOCATION "\${_dormouse}/lib/$shared" INTERFACE_INCLUDE_DIRECTORIES "\${_dormouse}/include")
 add_library(dormouse::static STATIC IMPORTED)
 set_target_properties(dormouse::static PROPERTIES IMPORTED_LOCATION "\${_dormouse}/lib/libdormouse.a" INTERFACE_INCLUDE_DIRECTORIES "\${_dormouse}/include"
-  INTERFACE_LINK_LIBRARIES "pthread;resolv")
+  INTERFACE_LINK_LIBRARIES "pthread;resolv;\${CMAKE_DL_LIBS}")
 set(dormouse_VERSION "$version")
 CMAKE
 ls -l "$out/lib/$shared" "$out/lib/libdormouse.a" | awk '{print $5, $9}'

@@ -39,6 +39,7 @@ _functions: dict[str, Any] = {
     "llama_token_to_piece": (c.c_int32, c.c_void_p, c.c_int32, c.c_char_p, c.c_int32, c.c_int32, c.c_bool), "llama_free": (None, c.c_void_p), "llama_model_free": (None, c.c_void_p),
     "llama_get_logits_ith": (c.POINTER(c.c_float), c.c_void_p, c.c_int32), "llama_memory_seq_rm": (c.c_bool, c.c_void_p, c.c_int32, c.c_int32, c.c_int32),
     "llama_memory_seq_pos_max": (c.c_int32, c.c_void_p, c.c_int32), "llama_decode": (c.c_int32, c.c_void_p, llama._Batch), "llama_log_set": (None, c.c_void_p, c.c_void_p),
+    "llama_state_seq_get_size": (c.c_size_t, c.c_void_p, c.c_int32), "llama_state_seq_get_data": (c.c_size_t, c.c_void_p, c.c_void_p, c.c_size_t, c.c_int32),
 }  # fmt: skip
 _LOG_FN = c.CFUNCTYPE(None, c.c_int, c.c_char_p, c.c_void_p)
 _quiet = _LOG_FN(lambda level, text, user: None)
@@ -93,6 +94,11 @@ class Host:
     def clear(self, sequence: int = 0, start: int = -1) -> None:
         self.lib.llama_memory_seq_rm(self.memory, sequence, start, -1)
 
+    def state(self) -> bytes:
+        """Of sequence 0."""
+        buf = c.create_string_buffer(self.lib.llama_state_seq_get_size(self.context, 0))
+        return buf.raw[: self.lib.llama_state_seq_get_data(self.context, buf, len(buf), 0)]
+
     def evaluate(self, tokens: list[int], first: int, sequence: int = 0) -> None:
         n = len(tokens)
         ids, pos, ones, seq, logits = array("i", tokens), array("i", range(first, first + n)), array("i", [1] * n), c.c_int32(sequence), bytearray(n)
@@ -114,6 +120,25 @@ class Host:
             out.append(self.likeliest())
             self.evaluate(out[-1:], at + i, sequence)
         return out
+
+
+def words(n: int, seed: int = 1) -> list[int]:
+    """Tokens of a vocabulary of 512."""
+    return [1] + [3 + (i * i * 31 + i * 7 + seed * 101 + i * seed) % 509 for i in range(1, n)]
+
+
+def save_many(folder: str, model: str, seed: int) -> None:
+    """Evaluates and saves prompts until somebody kills it, and says which are saved."""
+    load_backends()
+    host = Host(library(), model, 256, 32)
+    with dormouse.Store(folder, codec="raw", budget=256 << 20) as store, llama.attach(store, host.lib.handle, context=host.context, path=model) as session:
+        while True:
+            tokens = words(100, seed)
+            host.clear()
+            session.prefill(tokens, session.restore(tokens).tokens)
+            session.save(tokens)
+            print(seed, flush=True)
+            seed += 1
 
 
 def by_ctypes(role: str, folder: str, model: str, text: bytes, n: int) -> dict[str, Any]:

@@ -11,13 +11,17 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import dormouse
+import llama_host
 import pytest
 from dormouse import llama
+from llama_host import words
+from test_processes import in_child
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -52,6 +56,34 @@ def test_killed_and_goes_on(door: str, tmp_path: Path, capsys: pytest.CaptureFix
     assert got.get("evaluated", 1) == 1
 
 
+def test_killed_again_and_again(lib: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, said, code = tmp_path / "s", [], "import sys, llama_host; llama_host.save_many(sys.argv[1], sys.argv[2], int(sys.argv[3]))"
+    for k in range(4):
+        with subprocess.Popen([sys.executable, "-c", code, str(folder), SMALL, str(100 * k)], cwd=HERE, stdout=subprocess.PIPE, text=True) as p:
+            assert p.stdout is not None
+            said += [int(p.stdout.readline()) for _ in range(k + 1)]
+            time.sleep(0.02 * k)
+            p.kill()
+            said += [int(line) for line in p.stdout if line.endswith("\n")]
+        assert p.returncode == -signal.SIGKILL
+    host, plain = llama_host.Host(lib, SMALL, 256, 32), llama_host.Host(lib, SMALL, 256, 32)
+    with dormouse.Store(folder, codec="raw", budget=256 << 20) as store, llama.attach(store, lib.handle, context=host.context, path=SMALL) as session:
+        for seed in said:
+            tokens = words(100, seed)
+            host.clear()
+            plain.clear()
+            assert session.restore(tokens).tokens == 99, f"lost: {seed}"
+            for at in range(0, 100, 32):
+                plain.evaluate(tokens[at : at + 32], at)
+            plain.clear(start=99)
+            assert host.state() == plain.state(), f"wrong: {seed}"
+        assert store.verify().damage == []
+    host.close()
+    plain.close()
+    with capsys.disabled():
+        print(f"\nkills: 4 kills, {len(said)} prompts saved, all restored as they are evaluated")
+
+
 @pytest.mark.skipif(importlib.util.find_spec("llama_cpp") is None, reason="SKIPPED: llama-cpp-python is not installed")
 def test_the_page(tmp_path: Path) -> None:
     (program, _) = re.findall(r"^```py\n(.*?)^```", (ROOT / "docs" / "python.md").read_text(), re.S | re.M)
@@ -64,22 +96,14 @@ def test_the_page(tmp_path: Path) -> None:
     assert len(said[0][1]) > 16
 
 
-def words(n: int, seed: int = 1) -> list[int]:
-    return [1] + [3 + (i * i * 31 + i * 7 + seed * 101) % 509 for i in range(1, n)]
-
-
 @pytest.fixture(scope="module")
 def lib() -> Any:
-    import llama_host
-
     llama_host.load_backends()
     return llama_host.library()
 
 
 @pytest.fixture
 def host(lib: Any) -> Iterator[Any]:
-    import llama_host
-
     h = llama_host.Host(lib, SMALL, 512, 64, 2)
     yield h
     h.close()
@@ -200,8 +224,6 @@ def test_a_decode_that_raises(store: dormouse.Store, host: Any, monkeypatch: pyt
 
 
 def test_two_contexts_in_two_threads(store: dormouse.Store, lib: Any) -> None:
-    import llama_host
-
     wrong: list[BaseException] = []
 
     def work(seed: int) -> None:
@@ -225,3 +247,18 @@ def test_two_contexts_in_two_threads(store: dormouse.Store, lib: Any) -> None:
     for t in threads:
         t.join()
     assert wrong == []
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_forked(session: llama.Session) -> None:
+    def child() -> bool:
+        for call in (lambda: session.restore(words(N)), lambda: session.prefill(words(N), 0), session.info, session.close):
+            try:
+                call()
+            except dormouse.Forked:
+                continue
+            return False
+        return True
+
+    assert in_child(child) == 0
+    assert session.restore(words(N)).tokens == 0

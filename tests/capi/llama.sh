@@ -27,6 +27,15 @@ cc -std=c11 $flags "$here/llama.c" -o "$tmp/llama" $link $its
 cc -std=c11 $flags -fsanitize=address,undefined "$here/llama.c" -o "$tmp/llama-asan" $whole $its
 ASAN_OPTIONS=detect_leaks=0 "$tmp/llama-asan" "$tmp/l2" "$small" "$llama" "$DORMOUSE_LLAMA_SMOL"
 
+say "calls of llama.cpp in any order"
+cc -std=c11 $flags -fsanitize=address,undefined "$here/llama_fuzz.c" -o "$tmp/llama_fuzz" $whole $its
+calls=1000
+[ "${3:-}" != -long ] || calls=30000
+for seed in 1 2; do
+  mkdir "$tmp/lf$seed"
+  ASAN_OPTIONS=detect_leaks=0 "$tmp/llama_fuzz" "$tmp/lf$seed" $calls $seed "$small" "$llama"
+done
+
 say "Go's race detector under llama.cpp"
 [ -e "$tmp/race.a" ] || (cd "$root" && go build -race -buildmode=c-archive -o "$tmp/race.a" ./capi)
 cc -std=c11 $flags -no-pie "$here/llama.c" -o "$tmp/llama-race" "$tmp/race.a" -lpthread -lresolv $its

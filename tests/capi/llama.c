@@ -72,7 +72,7 @@ static void table(struct llama_context *c) {
 	OK(refused(&linked, c, path, "{\"opaque_only\":true}", dormouse_llama_decode));
 }
 
-static void wrong_attachments(struct llama_context *c, const char *dir, const char *other) {
+static void wrong_attachments(struct llama_context *c, struct llama_context *stranger, const char *dir, const char *other) {
 	dormouse_llama l;
 	dormouse_store none = {0}, wrong = {99999};
 	WANT(DORMOUSE_ERR_HANDLE, dormouse_llama_attach(none, &linked, c, path, NULL, dormouse_llama_decode, c, NULL, &l));
@@ -97,7 +97,9 @@ static void wrong_attachments(struct llama_context *c, const char *dir, const ch
 	host.context = c, host.calls = 0, host.fail_at = 1;
 	WANT(DORMOUSE_ERR_DECODE, dormouse_llama_attach(store, &linked, c, path, NULL, decode, &host, NULL, &l));
 	CHECK(strstr(last(), "returned 7"));
-	host.fail_at = 0;
+	host.fail_at = 0, host.context = stranger; /* it evaluates in another context than the one that is said */
+	CHECK(dormouse_llama_attach(store, &linked, c, path, NULL, decode, &host, NULL, &l) != DORMOUSE_OK);
+	wipe(stranger, 0);
 	CHECK(held(c, 0) == 0);
 }
 
@@ -312,7 +314,7 @@ int main(int argc, char **argv) {
 	words(tokens, N, 1);
 	OK(dormouse_open(argv[1], "{\"codec\":\"raw\",\"budget\":67108864}", NULL, &store));
 	table(a);
-	wrong_attachments(a, argv[1], argv[4]);
+	wrong_attachments(a, b, argv[1], argv[4]);
 	two_contexts(a, b, tokens);
 	wrong_calls(b, tokens);
 	limits_and_hosts_that_fail(a);

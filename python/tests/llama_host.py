@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import dormouse
+import numpy as np
 from dormouse import llama
 
 LIB = os.environ.get("DORMOUSE_LLAMA_LIB", "")
@@ -110,9 +111,8 @@ class Host:
         assert got == 0, got
 
     def likeliest(self) -> int:
-        n = self.lib.llama_vocab_n_tokens(self.vocab)
-        logits = memoryview((c.c_float * n).from_address(c.addressof(self.lib.llama_get_logits_ith(self.context, -1).contents))).cast("B").cast("f").tolist()
-        return int(logits.index(max(logits)))
+        logits = self.lib.llama_get_logits_ith(self.context, -1)
+        return int(np.ctypeslib.as_array(logits, (self.lib.llama_vocab_n_tokens(self.vocab),)).argmax())
 
     def write(self, at: int, n: int, sequence: int = 0) -> list[int]:
         out = []

@@ -1,15 +1,16 @@
 package io.github.dormousekv;
 
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 
 /** All that makes two caches incompatible: what is not the same, is not shared. docs/c.md says what each part is. It does not change. */
 public final class Descriptor {
-    private static final Map<String, int[]> DTYPES = Map.of( // values in a group, bytes of a group
-            "bytes", new int[] {1, 1}, "f32", new int[] {1, 4}, "f16", new int[] {1, 2}, "bf16", new int[] {1, 2}, "q8_0", new int[] {32, 34},
-            "q4_0", new int[] {32, 18}, "q4_1", new int[] {32, 20}, "q5_0", new int[] {32, 22}, "q5_1", new int[] {32, 24});
+    private static final String[] DTYPES = {"bytes", "f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1"};
+    private static final int[] VALUES = {1, 1, 1, 1, 32, 32, 32, 32, 32}; // in a group
+    private static final int[] BYTES = {1, 4, 2, 2, 34, 18, 20, 22, 24}; // of a group
 
     private final String json;
     private final List<Tensor> tensors;
@@ -18,7 +19,11 @@ public final class Descriptor {
         tensors = Collections.unmodifiableList(new ArrayList<>(b.tensors));
         StringBuilder s = new StringBuilder("{");
         b.fields.forEach((name, value) -> s.append(Json.quoted(name)).append(':').append(value).append(','));
-        s.append("\"rope\":{").append(b.rope).append("},\"groups\":[").append(String.join(",", b.groups)).append("],\"tensors\":[");
+        s.append("\"rope\":{").append(b.rope).append("},\"groups\":[");
+        for (int i = 0; i < b.groups.size(); i++) {
+            s.append(i == 0 ? "" : ",").append(b.groups.get(i));
+        }
+        s.append("],\"tensors\":[");
         for (int i = 0; i < tensors.size(); i++) {
             s.append(i == 0 ? "" : ",").append(tensors.get(i).json());
         }
@@ -43,8 +48,8 @@ public final class Descriptor {
 
         /** The size of a row; 0 for a state of any length, and for what is refused when it is registered. */
         public long rowBytes() {
-            int[] d = DTYPES.get(dtype);
-            return d == null || width < 0 ? 0 : (long) width / d[0] * d[1];
+            int d = Arrays.asList(DTYPES).indexOf(dtype);
+            return d < 0 || width < 0 ? 0 : (long) width / VALUES[d] * BYTES[d];
         }
 
         String json() {

@@ -1,12 +1,7 @@
 package io.github.dormousekv;
 
 import java.io.File;
-import java.io.IOException;
-import java.io.InputStream;
 import java.nio.charset.StandardCharsets;
-import java.nio.file.Files;
-import java.nio.file.Path;
-import java.util.Locale;
 
 /**
  * Finds libdormouse.so and libdormouse_jni.so, and loads them: from the folder that the system property {@value #PROPERTY} names; or else from
@@ -15,7 +10,7 @@ import java.util.Locale;
 final class Library {
     static final String PROPERTY = "dormouse.library.dir";
 
-    private static final String[] FILES = {"libdormouse.so", "libdormouse_jni.so"}; // in the order in which they are loaded
+    static final String[] FILES = {"libdormouse.so", "libdormouse_jni.so"}; // in the order in which they are loaded
 
     private Library() {}
 
@@ -28,7 +23,7 @@ final class Library {
                 System.loadLibrary("dormouse");
                 System.loadLibrary("dormouse_jni");
             } catch (UnsatisfiedLinkError notInPath) {
-                loadFromJar(notInPath);
+                Packed.load(notInPath);
             }
         }
         if (Native.abi() == 0) {
@@ -36,47 +31,10 @@ final class Library {
         }
     }
 
-    private static void loadFrom(File dir) {
+    static void loadFrom(File dir) {
         for (String name : FILES) {
             System.load(new File(dir, name).getAbsolutePath());
         }
-    }
-
-    private static void loadFromJar(UnsatisfiedLinkError notInPath) {
-        String machine = System.getProperty("os.name").toLowerCase(Locale.ROOT) + "-" + System.getProperty("os.arch").replace("amd64", "x86_64");
-        Path dir = null;
-        try {
-            dir = Files.createTempDirectory("dormouse"); // only its owner can read it
-            for (String name : FILES) {
-                try (InputStream in = Library.class.getResourceAsStream("native/" + machine + "/" + name)) {
-                    if (in == null) {
-                        UnsatisfiedLinkError none = new UnsatisfiedLinkError(
-                                "no libdormouse_jni.so: none is in the folder that the property " + PROPERTY + " names, none in java.library.path ("
-                                        + notInPath.getMessage() + "), and the jar has none for " + machine);
-                        none.initCause(notInPath);
-                        throw none;
-                    }
-                    Files.copy(in, dir.resolve(name));
-                }
-            }
-            loadFrom(dir.toFile());
-        } catch (IOException err) {
-            UnsatisfiedLinkError cannot = new UnsatisfiedLinkError("the library in the jar cannot be written to a folder to load it from: " + err);
-            cannot.initCause(err);
-            throw cannot;
-        } finally {
-            remove(dir);
-        }
-    }
-
-    private static void remove(Path dir) {
-        if (dir == null) {
-            return;
-        }
-        for (String name : FILES) {
-            dir.resolve(name).toFile().delete();
-        }
-        dir.toFile().delete();
     }
 
     /** A text as C takes it: UTF-8 that ends with a zero byte, and has no other. */

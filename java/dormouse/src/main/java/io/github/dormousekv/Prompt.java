@@ -1,6 +1,7 @@
 package io.github.dormousekv;
 
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
 
 /**
@@ -48,7 +49,7 @@ public final class Prompt {
 
     /** Tokens that everybody shares. */
     public static Prompt of(int... tokens) {
-        return new Prompt(java.util.Objects.requireNonNull(tokens), "", 0, List.of(), List.of());
+        return new Prompt(java.util.Objects.requireNonNull(tokens), "", 0, Collections.emptyList(), Collections.emptyList());
     }
 
     /** The same tokens, and from start on the data is scope's: a user's, a conversation's. */

@@ -3,6 +3,7 @@
 //	go run ./tests/crash                       50 kills, under a minute
 //	go run ./tests/crash -loops 2000 -json     one JSON object for machines; progress goes to standard error
 //	go run ./tests/crash -seed 7 -only small   the same modes and scripts as last time, of those with a small budget
+//	go run ./tests/crash -stead "qemu-aarch64 crash.arm64"   the store's processes are another build of this program
 //
 // A child (crew.go, worker.go) is this program, started anew. Four goroutines of it put, extend, match, restore, pin, delete, retire,
 // compact, checkpoint, suspend and reopen a store of six models, and journal each beginning and each acknowledgement through a

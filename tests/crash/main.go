@@ -35,9 +35,13 @@ func command() (err error) {
 	only := flag.String("only", "", "`part` of the names of the modes to run; default: all")
 	flag.StringVar(&p.dir, "dir", "", "`folder` for the stores; default: a new temporary one")
 	power := flag.String("power", "", "cut the power under these `file systems` (ext4,xfs,btrfs), -loops times in each durability mode; needs root")
+	other := flag.String("stead", "", "a `command` that is started, killed and asked in place of this program: qemu-aarch64 crash.arm64")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		return fmt.Errorf("unexpected arguments: %v", flag.Args())
+	}
+	if stead = strings.Fields(*other); len(stead) > 0 && *power != "" {
+		return errors.New("-stead and -power: disks are served and cut by this program itself")
 	}
 	if p.loops < 1 || p.lives < 1 || p.lines < 1 || p.span <= 0 {
 		return errors.New("-loops, -lives, -lines and -span must be positive")

@@ -53,6 +53,9 @@ func ordered() {
 	os.Exit(0)
 }
 
+// stead is what is started in place of this program: a command and its arguments, which lead to a build of it for another processor.
+var stead []string
+
 // again is this program, with an order.
 func again(o order) (*exec.Cmd, error) {
 	text, err := json.Marshal(o)
@@ -64,6 +67,9 @@ func again(o order) (*exec.Cmd, error) {
 		return nil, err
 	}
 	cmd := exec.Command(self)
+	if len(stead) > 0 {
+		cmd = exec.Command(stead[0], stead[1:]...)
+	}
 	cmd.Env = append(os.Environ(), orderEnv+"="+string(text))
 	return cmd, nil
 }

@@ -17,4 +17,4 @@ home=${JAVA_HOME:-$(dirname "$(dirname "$(readlink -f "$(command -v javac)")")")
 
 cp "$capi/lib/libdormouse.so" "$out/"
 ${CC:-cc} -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Wno-unused-parameter -Werror -fPIC -fvisibility=hidden -shared -I"$capi/include" -I"$home/include" \
-  -I"$home/include/linux" "$here"/dormouse/src/main/c/*.c -o "$out/libdormouse_jni.so" -L"$out" -ldormouse -Wl,-z,defs -Wl,-rpath,'$ORIGIN' -s
+  -I"$home/include/linux" "$here"/dormouse/src/main/c/*.c -o "$out/libdormouse_jni.so" -L"$out" -ldormouse -ldl -Wl,-z,defs -Wl,-rpath,'$ORIGIN' -s

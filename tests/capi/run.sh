@@ -110,13 +110,7 @@ else
   echo "SKIPPED: no Python 3.10 or later with pip and venv here; package dormouse was not tested"
 fi
 
-say "Java"
-if command -v mvn >/dev/null && javac --release 11 -version >/dev/null 2>&1; then
-  DORMOUSE_CAPI=$lib mvn -B -ntp -f "$root/java/pom.xml" clean package >"$tmp/maven" 2>&1 || { cat "$tmp/maven"; exit 1; }
-  grep -E '^(java|kills): |Tests run: .*[0-9]$' "$tmp/maven"
-  ! grep -A3 'in native method' "$tmp/maven" || { echo "run.sh: the JVM's checks of JNI found something"; exit 1; }
-else
-  echo "SKIPPED: no JDK 11 or later with Maven here; the Java packages were not tested"
-fi
+bash "$here/java.sh" "$lib" "$tmp" "${1:-}"
+bash "$here/arm64.sh" "$tmp" "${1:-}"
 
 printf '\ncapi: all tests passed\n'

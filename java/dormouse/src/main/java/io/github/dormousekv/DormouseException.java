@@ -54,6 +54,24 @@ public final class DormouseException extends RuntimeException {
         FOREIGN(23),
         /** A store of another version of the format. */
         VERSION(24),
+        /** States of this llama.cpp context cannot be kept safely. */
+        REFUSED(26),
+        /** The llama.cpp context is not the model, or has not the adapters, that it is said to have. */
+        IDENTITY(27),
+        /** The sequence has tokens, and a restore needs an empty one. */
+        NOT_EMPTY(28),
+        /** What the sequence holds does not fit the prompt, or is not there. */
+        POSITIONS(29),
+        /** The sequence cannot hold what it is said to hold; offset is the first position that contradicts. */
+        LINEAGE(30),
+        /** llama.cpp did not hand out or accept a state as it should. */
+        STATE(31),
+        /** The prompt is longer than the context. */
+        TOO_LONG(32),
+        /** llama_decode failed. */
+        DECODE(33),
+        /** Another call is at work on this llama.cpp context. */
+        BUSY(34),
         /** Anything else. */
         OTHER(99);
 
@@ -106,7 +124,7 @@ public final class DormouseException extends RuntimeException {
         return file;
     }
 
-    /** Where in the file, or -1. */
+    /** Where in the file; of LINEAGE, in the prompt; else -1. */
     public long offset() {
         return offset;
     }

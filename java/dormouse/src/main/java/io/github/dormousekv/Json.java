@@ -29,6 +29,13 @@ final class Json {
         return s.append('"').toString();
     }
 
+    /** An object; values are JSON already. */
+    static String object(Map<String, String> fields) {
+        StringBuilder s = new StringBuilder("{");
+        fields.forEach((name, value) -> s.append(s.length() == 1 ? "" : ",").append(quoted(name)).append(':').append(value));
+        return s.append('}').toString();
+    }
+
     /** Objects are Map, arrays List, numbers Long or Double. */
     @SuppressWarnings("unchecked")
     static Map<String, Object> object(byte[] utf8) {

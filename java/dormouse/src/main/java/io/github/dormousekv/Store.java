@@ -75,9 +75,7 @@ public final class Store extends Handle {
 
         @Override
         public String toString() {
-            StringBuilder s = new StringBuilder("{");
-            fields.forEach((name, value) -> s.append(s.length() == 1 ? "" : ",").append(Json.quoted(name)).append(':').append(value));
-            return s.append('}').toString();
+            return Json.object(fields);
         }
     }
 

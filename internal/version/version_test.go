@@ -61,3 +61,34 @@ func TestOneVersion(t *testing.T) {
 		t.Errorf("%d files, %d lines of go get, %d of go install: expected some of each", files, gets, installs)
 	}
 }
+
+// Maven's files say it in Maven's words: 0.1.0-SNAPSHOT while it is 0.1.0-dev.
+func TestJavaVersion(t *testing.T) {
+	want := strings.Replace(Version, "-dev", "-SNAPSHOT", 1)
+	poms, err := filepath.Glob(filepath.Join(root, "java/*/pom.xml"))
+	if err != nil || len(poms) < 3 {
+		t.Fatalf("%q, %v: expected a pom.xml for each module", poms, err)
+	}
+	for _, p := range append(poms, filepath.Join(root, "java/pom.xml")) {
+		b, err := os.ReadFile(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m := regexp.MustCompile(`<artifactId>dormouse-parent</artifactId>\s*<version>(.*)</version>`).FindSubmatch(b); m == nil || string(m[1]) != want {
+			t.Errorf("%s: version %q, expected %q", p, m, want)
+		}
+	}
+	page, err := os.ReadFile(filepath.Join(root, "docs/java.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	jars := regexp.MustCompile(`dormouse-(\d[^\s/]*)\.jar`).FindAllSubmatch(page, -1)
+	for _, m := range jars {
+		if string(m[1]) != want {
+			t.Errorf("docs/java.md: %q, expected %q", m[0], want)
+		}
+	}
+	if len(jars) == 0 {
+		t.Error("docs/java.md names no jar")
+	}
+}

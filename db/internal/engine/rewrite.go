@@ -104,6 +104,7 @@ func (e *Engine) rewrite(ctx context.Context, worth func(s segments.Info, live i
 	}
 	out.Segments += len(victims)
 	var unmoved error
+	pace := e.workers.Pace()
 	for _, x := range moves {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -112,6 +113,7 @@ func (e *Engine) rewrite(ctx context.Context, worth func(s segments.Info, live i
 			continue
 		}
 		moved, err := e.move(ctx, x)
+		pace.Rest()
 		if err != nil {
 			if ctx.Err() != nil || e.Poisoned() != nil || IsIndexDamage(err) || errors.Is(err, vfs.ErrNoSpace) {
 				return err

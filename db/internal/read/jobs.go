@@ -121,7 +121,7 @@ func (r *run) split(m *prefix.Model) {
 
 // work does all jobs, for one layer or for any.
 func (r *run) work(ctx context.Context, layer int) error {
-	r.source.Workers.Run(len(r.jobs), func(i int) bool {
+	r.source.Workers.First(len(r.jobs), func(i int) bool {
 		if ctx.Err() != nil {
 			return false
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/dormousekv/dormouse/db/internal/read"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/quant"
@@ -93,7 +94,9 @@ func (w *Put) enter() {
 
 // make encodes and writes a record whose room is reserved. Several may be made at a time.
 func (w *Put) make(r *record) {
-	b, err := w.encode(r)
+	pace := w.store.Rows.Workers.Pace()
+	defer pace.Rest()
+	b, err := w.encode(r, &pace)
 	if err == nil {
 		defer b.Release()
 		size := w.store.Search.Segments.RecordBytes(b)
@@ -147,7 +150,8 @@ func (w *Put) withdraw(records []record) {
 func (w *Put) oneByOne(ctx context.Context, records []record) error {
 	for i := range records {
 		r := &records[i]
-		b, err := w.encode(r)
+		pace := w.store.Rows.Workers.Pace()
+		b, err := w.encode(r, &pace)
 		if err != nil {
 			return err
 		}
@@ -175,7 +179,7 @@ func (w *Put) oneByOne(ctx context.Context, records []record) error {
 }
 
 // encode makes a record's bytes. Safe to call for several records at a time.
-func (w *Put) encode(r *record) (*segments.Builder, error) {
+func (w *Put) encode(r *record, pace *read.Pace) (*segments.Builder, error) {
 	d := w.model.Desc
 	start, end := w.Chain.Block(r.i)
 	meta := segments.Meta{
@@ -210,6 +214,7 @@ func (w *Put) encode(r *record) (*segments.Builder, error) {
 			b.Release()
 			return nil, fmt.Errorf("db: store %s: %w", t, err)
 		}
+		pace.Rest()
 	}
 	r.entry = index.Entry{
 		Key: meta.Key, Group: uint8(r.g), Parent: meta.Parent, Model: meta.Model, Scope: meta.Scope,

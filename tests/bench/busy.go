@@ -34,6 +34,8 @@ var busyWorks = []busyWork{
 		return during(func() error { return s.Checkpoint(ctx) })
 	}},
 	{"restore_p99_during_compact", "another goroutine puts prompts, deletes half of them and compacts; only restores beside a compaction count", compactSome},
+	{"restore_p99_during_evict", "another goroutine puts prompts of 1,024 tokens into a full store; only restores beside a put that evicts count", evictSome},
+	{"restore_p99_during_delete", "another goroutine puts a scope of 5,000 small blocks and deletes it; only restores beside a deletion count", deleteSome},
 }
 
 // putSome stores a new prompt of so many blocks.
@@ -75,6 +77,31 @@ func compactSome(s *stored, number int, during func(func() error) error) error {
 		return err
 	}
 	return remove(1)
+}
+
+// evictSome fills the store, and puts another prompt.
+func evictSome(s *stored, number int, during func(func() error) error) error {
+	for i := 0; ; i++ {
+		st, err := s.Stats()
+		if err != nil {
+			return err
+		}
+		if st.Evicted > 0 {
+			return during(func() error { return s.putSome(number, 16) })
+		}
+		if err := s.putSome(1<<20+i, storyLength/blockTokens); err != nil {
+			return err
+		}
+	}
+}
+
+// deleteSome stores a scope, and deletes it.
+func deleteSome(s *stored, number int, during func(func() error) error) error {
+	scope, err := s.fillScope(5000)
+	if err != nil {
+		return err
+	}
+	return during(func() error { _, err := s.DeleteScope(ctx, scope); return err })
 }
 
 // restoreBusy is the P99 of restoring a prompt of 2,048 tokens while a store is written to, beside the same alone.

@@ -100,17 +100,21 @@ if [ -n "$python" ]; then
     fi
   fi
   "$tmp/venv/bin/python" -m pytest -q -p no:cacheprovider --basetemp "$tmp/pytest" -c "$root/python/pyproject.toml" --rootdir "$root/python" "$root/python/tests"
-  if [ -x "$tmp/llama_times" ]; then
-    say "the doors to llama.cpp beside each other; no time is asserted"
-    rounds=5
-    [ $long = 0 ] || rounds=15
-    (cd "$root" && go run ./tests/capi/times -rounds $rounds -cpp "$tmp/llama_times" -python "$tmp/venv/bin/python $here/llama_times.py" 2>"$tmp/times") || { cat "$tmp/times"; exit 1; }
-  fi
 else
   echo "SKIPPED: no Python 3.10 or later with pip and venv here; package dormouse was not tested"
 fi
 
 bash "$here/java.sh" "$lib" "$tmp" "${1:-}"
+
+if [ -x "$tmp/llama_times" ]; then
+  say "the doors to llama.cpp beside each other; no time is asserted"
+  rounds=5
+  [ $long = 0 ] || rounds=15
+  py= jvm=
+  [ -z "$python" ] || py="$tmp/venv/bin/python $here/llama_times.py"
+  [ ! -e "$tmp/libengine.so" ] || jvm="java -Ddormouse.engine=$tmp/libengine.so -cp $root/java/sample/target/classes:$root/java/sample/target/test-classes:$root/java/sample/target/lib/* io.github.dormousekv.sample.Door"
+  (cd "$root" && go run ./tests/capi/times -rounds $rounds -cpp "$tmp/llama_times" -python "$py" -java "$jvm" 2>"$tmp/times") || { cat "$tmp/times"; exit 1; }
+fi
 bash "$here/arm64.sh" "$tmp" "${1:-}"
 
 printf '\ncapi: all tests passed\n'

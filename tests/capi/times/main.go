@@ -57,6 +57,7 @@ func run(args []string, out io.Writer) (err error) {
 	prompt := flags.String("prompt", "examples/llamachat/prompt.txt", "text `file`")
 	cpp := flags.String("cpp", "", "llama_times, built from llama_times.cpp")
 	python := flags.String("python", "", "`command` that runs llama_times.py")
+	java := flags.String("java", "", "`command` that runs Door.java")
 	rounds := flags.Int("rounds", 15, "`N` rounds")
 	threads := flags.Int("threads", 1, "`N` threads")
 	flags.Parse(args) // ends the program if they are wrong
@@ -84,7 +85,7 @@ func run(args []string, out io.Writer) (err error) {
 	for _, d := range []struct {
 		name    string
 		command []string
-	}{{"Go", []string{self, doorFlag}}, {"C++", strings.Fields(*cpp)}, {"Python", strings.Fields(*python)}} {
+	}{{"Go", []string{self, doorFlag}}, {"C++", strings.Fields(*cpp)}, {"Python", strings.Fields(*python)}, {"Java", strings.Fields(*java)}} {
 		if len(d.command) == 0 {
 			fmt.Fprintf(out, "SKIPPED: no command for the door of %s\n", d.name)
 			continue

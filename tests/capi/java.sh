@@ -30,3 +30,9 @@ say "the example, from the jar; the AAR"
 java -cp "$(ls "$java"/dormouse/target/dormouse-*.jar)" "$java/examples/TinyTransformer.java"
 bash "$java/aar.sh" "$tmp/dormouse.aar"
 jar --list --file "$tmp/dormouse.aar" | grep -qx classes.jar
+
+say "rows, in Go and through Java; no time is asserted"
+rounds=5
+[ "${3:-}" != -long ] || rounds=15
+classes=$java/dormouse/target
+(cd "$root" && go run ./tests/capi/times -rounds $rounds -rows-java "java -cp $classes/classes:$classes/test-classes io.github.dormousekv.RowsDoor")

@@ -22,6 +22,8 @@ func main() {
 	var err error
 	if len(os.Args) > 1 && os.Args[1] == doorFlag {
 		err = door(context.Background(), os.Args[2:], os.Stdin, os.Stdout)
+	} else if len(os.Args) > 2 && os.Args[1] == rowsFlag {
+		err = rowsDoor(context.Background(), os.Args[2], os.Stdin, os.Stdout)
 	} else {
 		err = run(os.Args[1:], os.Stdout)
 	}
@@ -58,9 +60,13 @@ func run(args []string, out io.Writer) (err error) {
 	cpp := flags.String("cpp", "", "llama_times, built from llama_times.cpp")
 	python := flags.String("python", "", "`command` that runs llama_times.py")
 	java := flags.String("java", "", "`command` that runs Door.java")
+	rowsJava := flags.String("rows-java", "", "`command` that runs RowsDoor.java: rows are compared in place of llama.cpp")
 	rounds := flags.Int("rounds", 15, "`N` rounds")
 	threads := flags.Int("threads", 1, "`N` threads")
 	flags.Parse(args) // ends the program if they are wrong
+	if *rowsJava != "" {
+		return runRows(strings.Fields(*rowsJava), *rounds, out)
+	}
 	if *lib == "" || *model == "" {
 		return errors.New("no libraries or no model; run: bash tests/llama/fetch.sh && . .cache/llama/env.sh")
 	}
@@ -81,30 +87,7 @@ func run(args []string, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	var doors []*process
-	for _, d := range []struct {
-		name    string
-		command []string
-	}{{"Go", []string{self, doorFlag}}, {"C++", strings.Fields(*cpp)}, {"Python", strings.Fields(*python)}, {"Java", strings.Fields(*java)}} {
-		if len(d.command) == 0 {
-			fmt.Fprintf(out, "SKIPPED: no command for the door of %s\n", d.name)
-			continue
-		}
-		p, err := start(d.name, append(d.command, common...))
-		if err != nil {
-			return err
-		}
-		defer p.end()
-		doors = append(doors, p)
-	}
-	for i := range *rounds + 1 { // the first one warms up
-		for k := range doors {
-			if err := doors[(i+k)%len(doors)].turn(i > 0); err != nil {
-				return err
-			}
-		}
-	}
-	return report(out, doors)
+	return byTurns(out, *rounds, common, []command{{"Go", []string{self, doorFlag}}, {"C++", strings.Fields(*cpp)}, {"Python", strings.Fields(*python)}, {"Java", strings.Fields(*java)}})
 }
 
 func start(name string, command []string) (*process, error) {

@@ -131,7 +131,7 @@ def save_many(folder: str, model: str, seed: int) -> None:
     """Evaluates and saves prompts until somebody kills it, and says which are saved."""
     load_backends()
     host = Host(library(), model, 256, 32)
-    with dormouse.Store(folder, codec="raw", budget=256 << 20) as store, llama.attach(store, host.lib.handle, context=host.context, path=model) as session:
+    with dormouse.Store(folder, codec="raw", budget=256 << 20, min_free=-1) as store, llama.attach(store, host.lib.handle, context=host.context, path=model) as session:
         while True:
             tokens = words(100, seed)
             host.clear()

@@ -67,7 +67,7 @@ def test_killed_again_and_again(lib: Any, tmp_path: Path, capsys: pytest.Capture
             said += [int(line) for line in p.stdout if line.endswith("\n")]
         assert p.returncode == -signal.SIGKILL
     host, plain = llama_host.Host(lib, SMALL, 256, 32), llama_host.Host(lib, SMALL, 256, 32)
-    with dormouse.Store(folder, codec="raw", budget=256 << 20) as store, llama.attach(store, lib.handle, context=host.context, path=SMALL) as session:
+    with dormouse.Store(folder, codec="raw", budget=256 << 20, min_free=-1) as store, llama.attach(store, lib.handle, context=host.context, path=SMALL) as session:
         for seed in said:
             tokens = words(100, seed)
             host.clear()

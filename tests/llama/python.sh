@@ -10,8 +10,21 @@ set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 venv=$1 out=$2
 package=llama-cpp-python version=0.3.36
+sum=832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e # of the source archive
 . "$root/.cache/llama/env.sh"
-CMAKE_ARGS="-DLLAMA_BUILD=OFF -DLLAVA_BUILD=OFF" "$venv/bin/pip" install -q --disable-pip-version-check --no-cache-dir --no-binary "$package" "$package==$version" >&2
+wheels=$root/.cache/llama/$package-$version
+if [ ! -e "$wheels/.complete" ]; then
+  tmp=$(mktemp -d "$root/.cache/llama/fetch.XXXXXX")
+  trap 'rm -rf "$tmp"' EXIT
+  "$venv/bin/pip" download -q --disable-pip-version-check --no-cache-dir --no-deps --no-binary "$package" --dest "$tmp" "$package==$version" >&2
+  found=$(sha256sum "$tmp"/*.tar.gz | cut -d' ' -f1)
+  [ "$found" = "$sum" ] || { echo "python.sh: $package==$version: SHA-256 is $found, expected $sum" >&2; exit 1; }
+  CMAKE_ARGS="-DLLAMA_BUILD=OFF -DLLAVA_BUILD=OFF" "$venv/bin/pip" wheel -q --disable-pip-version-check --no-cache-dir --no-deps --wheel-dir "$tmp/wheels" "$tmp"/*.tar.gz >&2
+  rm -rf "$wheels"
+  mv "$tmp/wheels" "$wheels"
+  touch "$wheels/.complete"
+fi
+"$venv/bin/pip" install -q --disable-pip-version-check "$wheels"/*.whl >&2
 mkdir -p "$out"
 cp -s "$DORMOUSE_LLAMA_LIB"/*.so "$out/"
 real=$(cd "$out" && ls libllama.v*.so)

@@ -69,7 +69,7 @@ public final class AppStore implements AutoCloseable {
         return dir;
     }
 
-    /** Waits until the store is open, and until what Android has said so far is done; not for the main thread. Throws what opening it threw. */
+    /** Waits until the store is open, and until what Android has said so far is done; not for the main thread. Throws what opening it threw, and RejectedExecutionException after close. */
     public Store store() throws InterruptedException {
         Future<Store> now = worker.submit(() -> store == null ? open() : store);
         try {
@@ -85,6 +85,9 @@ public final class AppStore implements AutoCloseable {
     /** Closes the store when what was said before is done. An app that lives as long as its process has no need to. */
     @Override
     public void close() {
+        if (worker.isShutdown()) {
+            return;
+        }
         app.unregisterActivityLifecycleCallbacks(callbacks);
         app.unregisterComponentCallbacks(callbacks);
         worker.execute(() -> attempt(() -> {

@@ -25,6 +25,7 @@ import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
+import java.util.concurrent.RejectedExecutionException;
 import org.junit.After;
 import org.junit.Before;
 import org.junit.Test;
@@ -257,6 +258,8 @@ public class AppStoreTest {
             }
         }));
         bad.close();
+        bad.close();
+        assertThrows(RejectedExecutionException.class, bad::store);
         appStore.store();
         assertFalse(said.isEmpty());
         assertNull(AppStore.pressure(-1));

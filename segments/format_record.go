@@ -59,6 +59,13 @@ func (h *recordHeader) layout() {
 	h.head = h.tableAt + h.table*entryBytes
 }
 
+// HeadBytes is what comes before the first plane of a record of so many tokens and planes, without spans.
+func HeadBytes(tokens, planes int) int64 {
+	h := recordHeader{tokens: tokens, table: planes}
+	h.layout()
+	return int64(h.head)
+}
+
 func (h *recordHeader) tokensAt() int { return recordHeaderBytes + h.extra }
 func (h *recordHeader) spansAt() int  { return h.tokensAt() + 4*h.tokens }
 
@@ -129,9 +136,9 @@ const (
 	isDamaged           // a record of this place whose head is broken
 )
 
-// decodeRecordHead checks the record that begins at b[0]; b goes on to the end of the file. Every length is checked
-// against len(b) before it is used. The error's file is left to the caller.
-func decodeRecordHead(b []byte, at place) (h recordHeader, v verdict, _ *damage.Error) {
+// decodeRecordHead checks the record that begins at b[0] and has room bytes of the file for itself; b has as many of them as were read.
+// Every length is checked against these before it is used. The error's file is left to the caller.
+func decodeRecordHead(b []byte, room int64, at place) (h recordHeader, v verdict, _ *damage.Error) {
 	fail := func(v verdict, off int, what string, expected, found any) (recordHeader, verdict, *damage.Error) {
 		return recordHeader{}, v, damage.New("", at.offset+int64(off), what, expected, found)
 	}
@@ -177,8 +184,8 @@ func decodeRecordHead(b []byte, at place) (h recordHeader, v verdict, _ *damage.
 		return fail(isDamaged, 148, "span length of a record", fmt.Sprintf("a multiple of %d up to %d", spanBytes, kv.MaxBlockTokens*spanBytes), spanLen)
 	case tableLen > kv.MaxTensors*entryBytes || tableLen%entryBytes != 0:
 		return fail(isDamaged, 152, "table length of a record", fmt.Sprintf("a multiple of %d up to %d", entryBytes, kv.MaxTensors*entryBytes), tableLen)
-	case total > maxRecordBytes || total > uint64(len(b)):
-		return fail(isDamaged, 120, "record length", fmt.Sprintf("at most the %d bytes to the end of the file", len(b)), total)
+	case total > maxRecordBytes || total > uint64(room):
+		return fail(isDamaged, 120, "record length", fmt.Sprintf("at most the %d bytes to the end of the file", room), total)
 	}
 	h.total = int64(total)
 	h.extra, h.tokens = int(extra), int(tokens)
@@ -186,6 +193,9 @@ func decodeRecordHead(b []byte, at place) (h recordHeader, v verdict, _ *damage.
 	h.layout()
 	if int64(h.head) > h.total {
 		return fail(isDamaged, 120, "record length", fmt.Sprintf("at least the %d bytes of its head", h.head), total)
+	}
+	if h.head > len(b) {
+		return fail(isDamaged, 0, "record header", fmt.Sprintf("%d bytes", h.head), len(b))
 	}
 	if want, got := le.Uint32(b[recordCRCOffset:]), crcAround(b[:h.head], recordCRCOffset); want != got {
 		return fail(isDamaged, recordCRCOffset, "record header checksum", fmt.Sprintf("%08x", want), fmt.Sprintf("%08x", got))

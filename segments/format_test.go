@@ -52,7 +52,7 @@ func TestGoldenBytesAreRead(t *testing.T) {
 	if err != nil || d.Fingerprint() != h.model {
 		t.Error(err)
 	}
-	rec, v, bad := decodeRecordHead(read("record.golden"), place{testUUID, 7, 8192})
+	rec, v, bad := decodeRecordHead(read("record.golden"), int64(len(read("record.golden"))), place{testUUID, 7, 8192})
 	if v != isRecord || rec.seq != 43 || rec.tokens != 64 || rec.spans != 2 || rec.table != 2 || rec.group != 1 || rec.created != 0x5152535455565758 {
 		t.Error(rec, v, bad)
 	}
@@ -68,7 +68,7 @@ func TestErrorsTellWhatIsWrong(t *testing.T) {
 	foot := place{testUUID, 7, 16384}
 	decode := map[string]func([]byte) *damage.Error{
 		"segment": func(b []byte) *damage.Error { _, e := decodeSegmentHeader(b, testUUID, 7); return e },
-		"record":  func(b []byte) *damage.Error { _, _, e := decodeRecordHead(b, at); return e },
+		"record":  func(b []byte) *damage.Error { _, _, e := decodeRecordHead(b, int64(len(b)), at); return e },
 		"footer":  func(b []byte) *damage.Error { _, _, e := decodeFooter(b, foot); return e },
 	}
 	tests := []struct {
@@ -132,7 +132,7 @@ func TestWhatANewerProgramAdds(t *testing.T) {
 	}
 	plain := func(change func(b []byte)) []byte {
 		raw := goldenRecord(t)
-		h, _, _ := decodeRecordHead(raw, place{testUUID, 7, 8192})
+		h, _, _ := decodeRecordHead(raw, int64(len(raw)), place{testUUID, 7, 8192})
 		change(raw)
 		sealRecordHead(raw[:h.head])
 		return raw
@@ -160,7 +160,7 @@ func TestWhatANewerProgramAdds(t *testing.T) {
 		{"tag of a plane", plain(func(b []byte) { b[goldenTable(t)+127] = 1 }), true},
 	}
 	for _, test := range tests {
-		_, v, e := decodeRecordHead(test.raw, place{testUUID, 7, 8192})
+		_, v, e := decodeRecordHead(test.raw, int64(len(test.raw)), place{testUUID, 7, 8192})
 		if (v != isRecord) != test.refused || test.refused && !errors.Is(e, ErrVersion) {
 			t.Errorf("%s: %v, expected it to be refused: %t", test.name, e, test.refused)
 		}
@@ -169,7 +169,7 @@ func TestWhatANewerProgramAdds(t *testing.T) {
 
 // goldenTable is where the table of goldenRecord begins.
 func goldenTable(t *testing.T) int {
-	h, _, _ := decodeRecordHead(goldenRecord(t), place{testUUID, 7, 8192})
+	h, _, _ := decodeRecordHead(goldenRecord(t), int64(len(goldenRecord(t))), place{testUUID, 7, 8192})
 	return h.tableAt
 }
 

@@ -48,7 +48,7 @@ func fuzzRecord(t *testing.T, b []byte, at place, fix bool) {
 			sealRecordHead(b[:h.head])
 		}
 	}
-	h, v, bad := decodeRecordHead(b, at)
+	h, v, bad := decodeRecordHead(b, int64(len(b)), at)
 	if v != isRecord {
 		if v != isZero256 && !errors.Is(bad, damage.ErrCorrupt) {
 			t.Fatalf("verdict %d with %v", v, bad)
@@ -58,7 +58,7 @@ func fuzzRecord(t *testing.T, b []byte, at place, fix bool) {
 	if h.total > int64(len(b)) {
 		t.Fatalf("a record of %d bytes in %d", h.total, len(b))
 	}
-	r := &Record{h: h, b: b[:h.total]}
+	r := &Record{h: h, head: b[:h.head], b: b[:h.total]}
 	p := r.Prompt()
 	free := uint64(h.head)
 	for i := range r.Tensors() {

@@ -40,7 +40,7 @@ func (s *Set) Read(loc Loc, fn func(*Record) error) error {
 		recordPool.Put(r)
 	}()
 	err = vfs.Guard(func() error {
-		if err := g.view(b, loc, r); err != nil {
+		if err := g.view(b[loc.Offset:loc.End()], loc, r); err != nil {
 			return err
 		}
 		err := fn(r)
@@ -55,9 +55,9 @@ func (s *Set) Read(loc Loc, fn func(*Record) error) error {
 	return err
 }
 
-// view makes r the record at loc, which lies in b.
+// view makes r the record at loc, of which b has all bytes, or the first.
 func (g *segment) view(b []byte, loc Loc, r *Record) error {
-	h, v, bad := decodeRecordHead(b[loc.Offset:loc.End()], g.at(loc.Offset))
+	h, v, bad := decodeRecordHead(b, loc.Length, g.at(loc.Offset))
 	switch {
 	case v == isZero256:
 		return g.destroyed(loc)
@@ -73,7 +73,8 @@ func (g *segment) view(b []byte, loc Loc, r *Record) error {
 			return damage.New(g.path, loc.Offset+120, "length of a record", loc.Length, want)
 		}
 	}
-	*r = Record{h: h, b: b[loc.Offset : loc.Offset+h.total : loc.Offset+h.total], loc: loc, file: g.path}
+	n := min(h.total, int64(len(b)))
+	*r = Record{h: h, head: b[:h.head:h.head], b: b[:n:n], loc: loc, file: g.path}
 	return nil
 }
 

@@ -289,7 +289,7 @@ func (g *segment) extent(b []byte, loc Loc) (n int64) {
 	}
 	n = min(loc.Length, limit-loc.Offset)
 	verr := vfs.Guard(func() error {
-		h, v, _ := decodeRecordHead(b[loc.Offset:limit], g.at(loc.Offset))
+		h, v, _ := decodeRecordHead(b[loc.Offset:limit], limit-loc.Offset, g.at(loc.Offset))
 		if own := alignUp(h.total, alignment); v == isRecord && own != loc.Length {
 			g.set.o.Logger.Error("a record to destroy has another length", "file", g.path, "offset", loc.Offset, "length", own, "expected", loc.Length)
 			n = min(n, own)

@@ -13,7 +13,9 @@ import (
 // them ([Record.VerifyPlane], or the checksum in the tensor entry). Safe for concurrent use inside the callback.
 type Record struct {
 	h    recordHeader
-	b    []byte // [0, total)
+	head []byte // [0, h.head)
+	b    []byte // the bytes from part on: all of them, unless the record was read in parts ([Set.ReadPart])
+	part uint64
 	loc  Loc
 	file string
 }
@@ -46,7 +48,7 @@ func (r *Record) TokenCount() int { return r.h.tokens }
 
 // Token returns token i of the block.
 func (r *Record) Token(i int) kv.Token {
-	return decodeToken(r.b[r.h.tokensAt():r.h.spansAt()], i)
+	return decodeToken(r.head[r.h.tokensAt():r.h.spansAt()], i)
 }
 
 // Prompt returns a copy of the block's tokens and spans, with positions relative to the block. Its first span may begin
@@ -67,7 +69,7 @@ func (r *Record) SpanCount() int { return r.h.spans }
 
 // Span returns span i; its Start is relative to the block's first token.
 func (r *Record) Span(i int) kv.Span {
-	return decodeSpan(r.b[r.h.spansAt():r.h.tableAt], i)
+	return decodeSpan(r.head[r.h.spansAt():r.h.tableAt], i)
 }
 
 // MatchTokens compares the block with the prompt from position start on, and returns how many leading tokens agree:
@@ -78,7 +80,7 @@ func (r *Record) MatchTokens(p *kv.Prompt, start int) int {
 	if start != int(r.h.first) || start > len(p.Tokens) {
 		return 0
 	}
-	tokens := r.b[r.h.tokensAt():r.h.spansAt()]
+	tokens := r.head[r.h.tokensAt():r.h.spansAt()]
 	n := min(r.h.tokens, len(p.Tokens)-start)
 	for i, t := range p.Tokens[start : start+n] {
 		if t != decodeToken(tokens, i) {
@@ -123,18 +125,30 @@ func (r *Record) Tensors() int { return r.h.table }
 
 // Tensor returns the table's entry of plane i.
 func (r *Record) Tensor(i int) TensorEntry {
-	return decodeEntry(r.b[r.h.tableAt:r.h.head], i)
+	return decodeEntry(r.head[r.h.tableAt:], i)
 }
 
 // Plane returns the stored bytes of plane i, straight from the map. They are not verified. It is nil if somebody else
-// changed the file after the table was verified.
+// changed the file after the table was verified, or if the plane is in no part of the record that was read.
 func (r *Record) Plane(i int) []byte {
 	e := r.Tensor(i)
-	if e.Offset > uint64(len(r.b)) || e.Length > uint64(len(r.b))-e.Offset {
+	if !r.has(e) {
 		return nil
 	}
-	return r.b[e.Offset : e.Offset+e.Length : e.Offset+e.Length]
+	from := e.Offset - r.part
+	return r.b[from : from+e.Length : from+e.Length]
 }
+
+// Has reports whether plane i is in the part of the record that was read.
+func (r *Record) Has(i int) bool { return r.has(r.Tensor(i)) }
+
+func (r *Record) has(e TensorEntry) bool {
+	n := uint64(len(r.b))
+	return e.Offset >= r.part && e.Offset-r.part <= n && e.Length <= n-(e.Offset-r.part)
+}
+
+// Head returns the bytes before the first plane, for [Set.ReadPart].
+func (r *Record) Head() []byte { return r.head }
 
 // VerifyPlane compares plane i with its checksum. The error is a *damage.Error.
 func (r *Record) VerifyPlane(i int) error {

@@ -144,11 +144,11 @@ func recordOf(t rapid.TB, m Meta) *Record {
 	ok(t, b.check())
 	at := place{testUUID, 1, 4096}
 	raw := b.stamp(at, 16<<10)
-	h, v, bad := decodeRecordHead(raw, at)
+	h, v, bad := decodeRecordHead(raw, int64(len(raw)), at)
 	if v != isRecord {
 		t.Fatal(bad)
 	}
-	return &Record{h: h, b: raw[:h.total]}
+	return &Record{h: h, head: raw[:h.head], b: raw[:h.total]}
 }
 
 // agree says what MatchTokens must return, position by position: n is a valid answer if all tokens before it agree, every

@@ -163,7 +163,7 @@ func (im *image) probe(off int64, r *Record) (verdict, *damage.Error) {
 	if isFooter(im.b[off:], at) {
 		return isFooterHead, nil
 	}
-	h, v, e := decodeRecordHead(b, at)
+	h, v, e := decodeRecordHead(b, int64(len(b)), at)
 	if v == isRecord && im.headErr == nil && h.model != im.head.model {
 		v, e = isDamaged, damage.New("", off+48, "fingerprint of a record", im.head.model, h.model)
 	}
@@ -176,7 +176,7 @@ func (im *image) probe(off int64, r *Record) (verdict, *damage.Error) {
 	}
 	if v == isRecord {
 		loc := Loc{Segment: im.g.id, Offset: off, Length: length}
-		*r = Record{h: h, b: b[:h.total:h.total], loc: loc, file: im.g.path}
+		*r = Record{h: h, head: b[:h.head:h.head], b: b[:h.total:h.total], loc: loc, file: im.g.path}
 	}
 	return v, e
 }

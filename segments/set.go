@@ -248,16 +248,6 @@ func (s *Set) ReadAhead(loc Loc) {
 	s.mapped(loc, func(m vfs.Mapping) { m.WillNeed(loc.Offset, loc.Length) })
 }
 
-// Resident reports whether the first and the last page of a record are in memory. Where the system does not say, they are
-// not.
-func (s *Set) Resident(loc Loc) (yes bool) {
-	s.mapped(loc, func(m vfs.Mapping) {
-		look, ok := m.(interface{ Resident(off int64) bool })
-		yes = ok && look.Resident(loc.Offset) && look.Resident(loc.End()-1)
-	})
-	return yes
-}
-
 // mapped calls do with the map of loc's segment, if loc lies inside.
 func (s *Set) mapped(loc Loc, do func(m vfs.Mapping)) {
 	g, err := s.segment(loc.Segment)

@@ -29,18 +29,26 @@ func (osFS) Open(name string, readOnly bool) (File, error) {
 	if readOnly {
 		flag = os.O_RDONLY
 	}
-	info, err := os.Lstat(name)
-	if err != nil {
+	if err := checkRegular(name); err != nil {
 		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: fmt.Errorf("%w but %s", ErrNotRegular, info.Mode().Type())}
 	}
 	f, err := os.OpenFile(name, flag|openFlags, 0)
 	if err != nil {
 		return nil, mapError(err)
 	}
 	return &osFile{File: f}, nil
+}
+
+// checkRegular refuses what is no regular file, before it is opened: that may have an effect, or wait.
+func checkRegular(name string) error {
+	info, err := os.Lstat(name)
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return &fs.PathError{Op: "open", Path: name, Err: fmt.Errorf("%w but %s", ErrNotRegular, info.Mode().Type())}
+	}
+	return nil
 }
 
 func (osFS) Rename(old, new string) error { return mapError(os.Rename(old, new)) }

@@ -43,6 +43,8 @@ var Order = []struct {
 	{Segments{}, "which segments there are"},
 	{Lifecycle{}, "who uses the store, and who waits for it (db/internal/lifecycle)"},
 	{Index{}, "the versions of the index in memory"},
+	{Ring{}, "the memory of direct reads, and who has it (db/internal/direct)"},
+	{Reads{}, "one restore's direct reads: those under way, the files that they are from; what is to be read again"},
 }
 
 // The places. Order says what each is for.
@@ -80,6 +82,8 @@ type (
 	Sessions       struct{}
 	SessionFile    struct{}
 	Index          struct{}
+	Ring           struct{}
+	Reads          struct{}
 )
 
 func (Owner) place()          {}
@@ -115,6 +119,8 @@ func (Segments) place()       {}
 func (Sessions) place()       {}
 func (SessionFile) place()    {}
 func (Index) place()          {}
+func (Ring) place()           {}
+func (Reads) place()          {}
 
 // Name is a place's name, as the table in docs/design.md has it.
 func Name(p Place) string { return fmt.Sprintf("%T", p)[len("lock."):] }

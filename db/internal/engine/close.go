@@ -23,8 +23,9 @@ func (e *Engine) End(ctx context.Context, letGo func() error) error {
 	return saved
 }
 
-// Halt stops the background worker and waits for it.
+// Halt stops the background work and waits for it.
 func (e *Engine) Halt() {
+	e.again.Drop()
 	close(e.stop)
 	<-e.done
 	e.bloomLoad.wait()
@@ -32,6 +33,7 @@ func (e *Engine) Halt() {
 
 // Close lets go of every file.
 func (e *Engine) Close() error {
+	e.ring.Free()
 	err := e.letGoSessions()
 	if e.wal != nil {
 		err = errors.Join(err, e.wal.Close())

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/db/internal/catalog"
+	"github.com/dormousekv/dormouse/db/internal/direct"
 	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/db/internal/lease"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
@@ -36,6 +37,8 @@ type Engine struct {
 	logAsOf []string  // of a reader: the names of the log's files then
 
 	workers  *read.Workers
+	ring     direct.Ring // of cold restores
+	again    read.Again
 	Segments *segments.Set
 	Index    *index.Index
 	wal      *wal.Log // nil when read-only

@@ -87,7 +87,10 @@ func OpenRebuilt(ctx context.Context, dir string, o Options, doubt error) (opene
 		Hasher: e.Hasher, Index: e.Index, Bloom: &e.bloom, Segments: e.Segments, WasDamaged: e.Catalog.IsFlagged, Cause: e.FoundBad,
 		Collisions: &e.Count.Collisions, BloomFalse: &e.Count.BloomFalse,
 	}
-	e.Source = read.Source{Segments: e.Segments, Workers: e.workers, Cause: e.FoundBad, Report: e.reportDamage}
+	e.again.Segments, e.again.Busy = e.Segments, e.ring.Busy
+	e.Source = read.Source{
+		Segments: e.Segments, Workers: e.workers, Ring: &e.ring, Again: &e.again, Named: e.Catalog.IsNamed, Cause: e.FoundBad, Report: e.reportDamage,
+	}
 	e.Leases = lease.Store{Search: &e.Search, Pins: e.Pins, Committed: e.awaitCommit}
 	e.writes = write.Store{
 		Store: &e.Leases, Rows: &e.Source, Engine: e,
@@ -148,6 +151,8 @@ func (e *Engine) recover(ctx context.Context, doubt error) (*recovery.Result, er
 // Abandon closes whatever is open, also of an Open that failed, though matches can see it.
 func (e *Engine) Abandon() (err error) {
 	e.bloomLoad.drop()
+	e.again.Drop()
+	e.ring.Free()
 	err = e.letGoSessions()
 	if e.wal != nil {
 		err = errors.Join(err, e.wal.Close())

@@ -35,11 +35,13 @@ func (e *Engine) Shrink(ctx context.Context, bytes int64) (used int64, evicted i
 // Trim drops maps, pools and pages read ahead, and makes a checkpoint. It returns how many segments keep their maps or files: those that
 // are being read or written.
 func (e *Engine) Trim(ctx context.Context) (held int, err error) {
+	e.again.Drop()
 	if e.wal != nil {
 		err = e.Checkpoint(ctx)
 	}
 	held = e.Segments.Trim()
 	e.Index.Trim()
+	e.ring.Free()
 	segments.GiveBack(0)
 	return held, err
 }

@@ -40,6 +40,7 @@ type Hit struct {
 	Scope       kv.ScopeID
 	Start, End  int     // a hit that gives only its first rows ends before the stored block does
 	Tokens      int     // of the stored block
+	Uses        uint32  // matches that ended in it, as far as the index knows; of a resolved hit
 	Groups      []Group // its records, a group each; nil until the hit is resolved
 }
 

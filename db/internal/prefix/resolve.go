@@ -55,6 +55,7 @@ func (l *Lookup) resolveAs(i int, entry *index.Entry) error {
 		groups[0].Bad = ErrFlagged
 		return nil
 	}
+	h.Uses = entry.Hits
 	groups[0] = Group{Loc: entry.Loc, RowCount: int(entry.Tokens)}
 	for g := 1; g < len(groups); g++ {
 		if l.model.Desc.Groups[g].Kind != kv.Window {

@@ -3,8 +3,8 @@
 //
 // It owns
 //
-//   - [Source.Restore]: the jobs of a restore, shared among the processors ([Workers]), layer by layer if somebody waits for layers, with
-//     what comes next asked for ahead;
+//   - [Source.Restore]: the jobs of a restore, shared among the processors ([Workers]), layer by layer if somebody waits for layers;
+//   - what of it is not in memory: read around the page cache while what came before is decoded, or asked for ahead;
 //   - the comparison of everything that a record says it is with what was looked for, before a row of it counts;
 //   - states, zeroing, and reading without a copy ([Source.View]).
 //

@@ -2,6 +2,7 @@ package read
 
 import (
 	"context"
+	"math"
 	"sync"
 
 	"github.com/dormousekv/dormouse/db/internal/prefix"
@@ -18,6 +19,9 @@ type run struct {
 	jobs    []job
 	written int64 // bytes that the jobs write
 	ahead   ahead
+	cold    *cold // what is read around the page cache; nil: nothing
+
+	segments []uint64 // a buffer
 }
 
 // job is the rows [from, to) of one group of one hit, of some of the record's planes.
@@ -25,12 +29,18 @@ type job struct {
 	hit         *prefix.Hit
 	group       int
 	from, to    int
-	plane, step int // every step-th plane, beginning with this one
+	plane, step int  // every step-th plane, beginning with this one
+	cold        bool // read around the page cache
 	err         error
 }
 
+// layers are those from lo to hi.
+type layers struct{ lo, hi int }
+
 // anyLayer asks for the planes of all layers.
-const anyLayer = -1 << 31
+var anyLayer = layers{math.MinInt, math.MaxInt}
+
+func (l layers) has(layer int) bool { return l.lo <= layer && layer <= l.hi }
 
 var runs = sync.Pool{New: func() any { return new(run) }}
 
@@ -59,7 +69,7 @@ func firstAsked(d *kv.Descriptor, rows kv.Rows) int {
 	return max(first, 0)
 }
 
-// plan lists what there is to read, and returns the stored bytes of it. Records that end before the first row that is asked for are left
+// plan lists what there is to read, a job for each record, and returns the stored bytes of it. Records that end before the first row that is asked for are left
 // out; of a part, all those without a row that is asked for.
 func (r *run) plan() (stored int64) {
 	l := r.found
@@ -94,12 +104,12 @@ func (r *run) plan() (stored int64) {
 			r.jobs = append(r.jobs, job{hit: h, group: g, from: from, to: to, step: 1})
 		}
 	}
-	r.split(m)
 	return stored
 }
 
 // split shares a few large records among the processors plane by plane.
-func (r *run) split(m *prefix.Model) {
+func (r *run) split() {
+	m := r.found.Model()
 	workers := r.source.Workers.limit()
 	n := len(r.jobs)
 	if n >= 4*workers {
@@ -119,16 +129,27 @@ func (r *run) split(m *prefix.Model) {
 	}
 }
 
-// work does all jobs, for one layer or for any.
-func (r *run) work(ctx context.Context, layer int) error {
-	r.source.Workers.First(len(r.jobs), func(i int) bool {
+// work does the jobs from job first on, for some layers, and so many cold reads, those first that are there.
+func (r *run) work(ctx context.Context, wanted layers, first, reads int) error {
+	jobs := len(r.jobs) - first
+	turns := turns{jobs: jobs, reads: reads}
+	r.source.Workers.First(jobs+reads, func(i int) bool {
 		if ctx.Err() != nil {
 			return false
 		}
+		if reads > 0 {
+			var job bool
+			if i, job = turns.next(r.cold.stream); !job {
+				r.cold.decode(wanted)
+				return true
+			}
+		}
+		i += first
 		r.askAhead(i)
 		j := &r.jobs[i]
 		j.err = readRows(r.source, j.hit.Groups[j.group].Loc, decoder{
-			model: r.found.Model(), prompt: r.found.Prompt(), job: j, rows: r.rows, layer: layer, written: r.written,
+			model: r.found.Model(), prompt: r.found.Prompt(), job: j, rows: r.rows, layers: wanted, written: r.written,
+			planes: planes{first: j.plane, step: j.step},
 		})
 		return true
 	})

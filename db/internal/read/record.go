@@ -1,6 +1,7 @@
 package read
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"sync"
@@ -16,7 +17,7 @@ import (
 // Rows writes the rows [from, to) of the record of one group of a resolved hit into rows, after comparing it with the prompt.
 func (s *Source) Rows(m *prefix.Model, p *kv.Prompt, h *prefix.Hit, group int, rows kv.Rows, from, to int) error {
 	j := job{hit: h, group: group, from: from, to: to, step: 1}
-	return readRows(s, h.Groups[group].Loc, decoder{model: m, prompt: p, job: &j, rows: rows, layer: anyLayer})
+	return readRows(s, h.Groups[group].Loc, decoder{model: m, prompt: p, job: &j, rows: rows, layers: anyLayer, planes: planes{step: 1}})
 }
 
 // decoder writes one job's rows.
@@ -25,9 +26,14 @@ type decoder struct {
 	prompt  *kv.Prompt
 	job     *job
 	rows    kv.Rows
-	layer   int
-	written int64 // bytes that are written beside these
+	layers  layers
+	planes  planes
+	written int64    // bytes that are written beside these
+	part    *coldJob // whose record's beginning was read; nil: the planes are all there
 }
+
+// planes are every step-th of a record's planes, from the first one to end, or to the last one if that is 0.
+type planes struct{ first, step, end int }
 
 // pooledDecoder has the function that it hands to segments.Set.Read and the pieces that it slices, so that a restored block costs no
 // allocation.
@@ -48,10 +54,23 @@ func readRows(s *Source, at index.Loc, d decoder) error {
 	w := decoders.Get().(*pooledDecoder)
 	w.decoder = d
 	err := s.Segments.Read(at, w.read)
+	w.free()
+	return err
+}
+
+// readPart is readRows of the part of a record from offset from on. head are its first bytes.
+func readPart(s *Source, at index.Loc, head, part []byte, from int64, d decoder) error {
+	w := decoders.Get().(*pooledDecoder)
+	w.decoder = d
+	err := s.Segments.ReadPart(at, head, part, from, w.read)
+	w.free()
+	return err
+}
+
+func (w *pooledDecoder) free() {
 	w.decoder = decoder{}
 	clear(w.pieces[:cap(w.pieces)])
 	decoders.Put(w)
-	return err
 }
 
 // record writes the job's rows, after comparing everything that identifies the record.
@@ -65,14 +84,21 @@ func (w *pooledDecoder) record(r *segments.Record) error {
 	if r.Tensors() != len(tensors) {
 		return fmt.Errorf("record %s has %d tensors, group %d has %d", h.Key, r.Tensors(), group, len(tensors))
 	}
-	for i := job.plane; i < r.Tensors(); i += job.step {
+	end := r.Tensors()
+	if w.planes.end > 0 {
+		end = min(end, w.planes.end)
+	}
+	if w.part != nil {
+		w.part.next = end
+	}
+	for i := w.planes.first; i < end; i += w.planes.step {
 		te := r.Tensor(i)
 		ti := int(te.Tensor)
 		if ti != tensors[i] {
 			return fmt.Errorf("plane %d of record %s is of tensor %d, in group %d it is tensor %d", i, h.Key, ti, group, tensors[i])
 		}
 		t := m.Desc.Tensors[ti]
-		if w.layer != anyLayer && t.Layer != w.layer {
+		if !w.layers.has(t.Layer) {
 			continue
 		}
 		first := h.Start + int(te.FirstRow)
@@ -84,11 +110,18 @@ func (w *pooledDecoder) record(r *segments.Record) error {
 		if a >= b {
 			continue
 		}
+		if w.part != nil && !r.Has(i) {
+			w.part.next = i
+			break
+		}
 		dst = dst.SliceIn(w.pieces[:0], t, a, b)
 		w.pieces = dst.Pieces
 		if err := decodeVerified(r, i, te, dst, t, a-first, w.written); err != nil {
 			return err
 		}
+	}
+	if w.part != nil {
+		w.part.head = bytes.Clone(r.Head())
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package read
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,35 +76,74 @@ func (r *run) restore(ctx context.Context, ready func(layer, tokens int)) (int64
 		return 0, err
 	}
 	total += r.plan()
-	layers := []int{anyLayer}
+	each, steps := atOnce, atOnce
 	if ready != nil {
-		layers = layersOf(r.found.Model().Desc)
+		each = layersOf(r.found.Model().Desc)
+		steps = each
 	}
-	r.startAhead()
-	for i, layer := range layers {
-		if i > 0 {
-			r.ahead.on = false
-		}
-		if err := r.work(ctx, layer); err != nil {
+	if r.findCold(steps) {
+		defer r.stopCold()
+		steps = r.cold.steps
+	}
+	r.split()
+	for i, wanted := range steps {
+		if err := r.step(ctx, i, wanted); err != nil {
 			return 0, err
 		}
 		if r.spoiled() {
 			return 0, errShorter
 		}
-		if ready != nil {
-			ready(layer, r.found.Tokens)
+		for _, l := range each {
+			if ready != nil && wanted.has(l.lo) {
+				ready(l.lo, r.found.Tokens)
+			}
 		}
+		r.ahead.on = false
+	}
+	if r.cold != nil {
+		r.again()
 	}
 	return total, nil
 }
 
-// layersOf are the layers of a model's tensors, in order.
-func layersOf(d *kv.Descriptor) []int {
-	var out []int
-	for _, t := range d.Tensors {
-		out = append(out, t.Layer)
+// atOnce is the one step of a restore for which nobody waits for layers.
+var atOnce = []layers{anyLayer}
+
+// step reads the i-th of the steps in which layers are wanted. What failed around the page cache is read once more through the map, so that
+// there is one way only to say what is wrong with it.
+func (r *run) step(ctx context.Context, i int, wanted layers) error {
+	if r.cold == nil {
+		return r.work(ctx, wanted, 0, 0)
 	}
-	slices.Sort(out)
+	first := 0
+	phase := func(reads int) error {
+		jobs := len(r.jobs)
+		err := r.work(ctx, wanted, first, reads)
+		first = jobs
+		r.takeBack()
+		return err
+	}
+	if i == 0 {
+		if err := phase(r.cold.start()); err != nil {
+			return err
+		}
+		r.cold.goOn()
+	}
+	for reads := r.cold.reads(i); reads > 0 || first < len(r.jobs); reads = 0 {
+		if err := phase(reads); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// layersOf are the layers of a model's tensors, in order.
+func layersOf(d *kv.Descriptor) []layers {
+	var out []layers
+	for _, t := range d.Tensors {
+		out = append(out, layers{t.Layer, t.Layer})
+	}
+	slices.SortFunc(out, func(a, b layers) int { return cmp.Compare(a.lo, b.lo) })
 	return slices.Compact(out)
 }
 

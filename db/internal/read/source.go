@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/dormousekv/dormouse/db/internal/direct"
 	"github.com/dormousekv/dormouse/db/internal/prefix"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/damage"
@@ -17,6 +18,11 @@ import (
 type Source struct {
 	Segments *segments.Set
 	Workers  *Workers
+	Ring     *direct.Ring // for what is read around the page cache; nil: nothing is
+	Again    *Again       // has what was read so in memory for the next time; nil: nobody does
+
+	// Named reports whether a ref is set on a block.
+	Named func(key kv.Key) bool
 
 	// Cause returns why a record could not be used as users are to see it: reading alone cannot tell a record that was destroyed from one
 	// that somebody else overwrote with zeros. Report does so too, and has the store remember what is damaged.

@@ -59,7 +59,7 @@ func verifyPlane(r *segments.Record, i int, _ kv.Tensor, _ segments.TensorEntry)
 // verifyHit compares a record with what a restore of the rows [from, to) needs it to be, and every byte of its planes with their checksums.
 func (s *Source) verifyHit(l *prefix.Lookup, h *prefix.Hit, group int, from, to int) error {
 	w := &pooledDecoder{decoder: decoder{
-		model: l.Model(), prompt: l.Prompt(), job: &job{hit: h, group: group, from: from, to: to, step: 1}, layer: anyLayer,
+		model: l.Model(), prompt: l.Prompt(), job: &job{hit: h, group: group, from: from, to: to, step: 1}, layers: anyLayer, planes: planes{step: 1},
 		rows: make(kv.Rows, len(l.Model().Desc.Tensors)), // no memory: nothing is decoded
 	}}
 	return s.Segments.Read(h.Groups[group].Loc, func(r *segments.Record) error {

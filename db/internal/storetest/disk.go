@@ -21,7 +21,7 @@ type Disk struct {
 
 // Call is one call of a [Disk] or of one of its files.
 type Call struct {
-	Kind   string // the method, in small letters: create, open, rename, remove, mkdir, list, stat, syncdir, space, read, write, sync, truncate, allocate, punch, map
+	Kind   string // the method, in small letters: create, open, rename, remove, mkdir, list, stat, syncdir, space, read, write, sync, truncate, allocate, punch, map, willneed, opendirect, readdirect, closedirect
 	Name   string // the file's or folder's path
 	Off, N int64  // of a read, a write, an allocation or a punch: which bytes; N is also the size of a map and what a truncate leaves
 }
@@ -29,7 +29,7 @@ type Call struct {
 // Changes reports whether the call changes what is on the disk, or what of it is durable.
 func (c Call) Changes() bool {
 	switch c.Kind {
-	case "open", "list", "stat", "space", "read", "map":
+	case "open", "list", "stat", "space", "read", "map", "willneed", "opendirect", "readdirect", "closedirect":
 		return false
 	}
 	return true
@@ -163,7 +163,11 @@ func (f *file) call(kind string, off, n int64) error {
 }
 
 func (f *file) some(kind string, b []byte, off int64, do func(b []byte, off int64) (int, error)) (int, error) {
-	err := f.call(kind, off, int64(len(b)))
+	return some(f.call(kind, off, int64(len(b))), b, off, do)
+}
+
+// some does a read or a write, as far as the hook's error lets it.
+func some(err error, b []byte, off int64, do func(b []byte, off int64) (int, error)) (int, error) {
 	if err == nil {
 		return do(b, off)
 	}

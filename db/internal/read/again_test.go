@@ -1,0 +1,88 @@
+package read_test
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/internal/memdir"
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/segments"
+)
+
+// What was restored around the page cache is read into it afterwards if it has a name, or was matched before: all of it, once. Else nothing
+// is. Pressure and Suspend have it forgotten.
+func TestReadAgain(t *testing.T) {
+	disk := storetest.Cold(nil)
+	dir := memdir.Disk(t)
+	s := storetest.OpenOn(t, disk, dir, storetest.Options())
+	m := storetest.Model(t, s, wide())
+	p := kv.Prompt{Tokens: crashtest.Tokens(1, 700)}
+	storetest.Put(t, m, p)
+	var stored int64
+	for b, err := range s.Blocks(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		stored += b.Bytes
+	}
+	var mu sync.Mutex
+	var asked int64
+	disk.Before(func(c storetest.Call) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if c.Kind == "willneed" {
+			asked += c.N
+		}
+		return nil
+	})
+	so := func() int64 { mu.Lock(); defer mu.Unlock(); return asked }
+	again := func() int64 { return storetest.Engine(s).Source.Again.Waiting() }
+
+	storetest.Expect(t, m, p, 700)
+	if again() != 0 || so() != 0 {
+		t.Fatalf("%d bytes wait, %d were asked for, of what nobody ever wanted before", again(), so())
+	}
+	if err := s.Checkpoint(t.Context()); err != nil { // the index gets to know of that match
+		t.Fatal(err)
+	}
+	storetest.Expect(t, m, p, 700)
+	storetest.Eventually(t, "all asked for once more", func() bool { return so() >= stored && again() == 0 })
+	if so() != stored {
+		t.Errorf("%d bytes asked for, of %d", so(), stored)
+	}
+
+	other := kv.Prompt{Tokens: crashtest.Tokens(2, 700)}
+	storetest.Put(t, m, other)
+	if err := m.SetRef(t.Context(), "other", other, db.RefOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	before := so()
+	storetest.Expect(t, m, other, 700)
+	storetest.Eventually(t, "a prompt with a name asked for once more", func() bool { return so() >= before+stored && again() == 0 })
+
+	e := storetest.Engine(s)
+	for _, end := range []func() error{
+		func() error { _, err := s.Pressure(t.Context(), db.Moderate); return err },
+		func() error { return s.Suspend(t.Context()) },
+	} {
+		if _, ok := e.Source.Ring.Take(); !ok {
+			t.Fatal("the ring is taken")
+		}
+		before := so()
+		e.Source.Again.Add([]segments.Loc{{Segment: 1, Offset: 8192, Length: 5 << 20}})
+		if again() != 5<<20 || so() != before {
+			t.Errorf("%d bytes wait beside a cold restore, %d were asked for", again(), so()-before)
+		}
+		if err := end(); err != nil || e.Source.Again.Waiting() != 0 {
+			t.Errorf("%v; %d bytes wait", err, e.Source.Again.Waiting())
+		}
+		e.Source.Ring.Give()
+		e.Source.Ring.Free()
+		if so() != before {
+			t.Errorf("%d bytes were asked for after they were forgotten", so()-before)
+		}
+	}
+}

@@ -1,0 +1,219 @@
+package read_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/internal/memdir"
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/quant"
+)
+
+// directs counts the reads around the page cache, and the files that are open for them.
+type directs struct {
+	reads, open, most atomic.Int64
+}
+
+func (d *directs) count(c storetest.Call) {
+	switch c.Kind {
+	case "readdirect":
+		d.reads.Add(1)
+	case "opendirect":
+		n := d.open.Add(1)
+		for m := d.most.Load(); n > m && !d.most.CompareAndSwap(m, n); m = d.most.Load() {
+		}
+	case "closedirect":
+		d.open.Add(-1)
+	}
+}
+
+// patches are pages of which about one in so many runs of 64 is in memory; 0: none.
+func patches(seed, oneIn uint64) func(name string, page int64) bool {
+	return func(name string, page int64) bool {
+		h := fnv.New64a()
+		fmt.Fprint(h, seed, filepath.Base(name), page/64)
+		return oneIn == 0 || h.Sum64()%oneIn != 0
+	}
+}
+
+// Whatever the model, the places of its records and what of them is in memory: a restore around the page cache gives the rows that one
+// through the map gives, at once and by layers, of all and of a part; and it leaves no file open.
+func TestDirectRestore(t *testing.T) {
+	var all atomic.Int64
+	rapid.Check(t, func(rt *rapid.T) {
+		d := drawModel(rt)
+		o := storetest.Options()
+		o.SegmentBytes = rapid.SampledFrom([]int64{1 << 20, 5 << 20}).Draw(rt, "segment bytes")
+		o.Codec = rapid.SampledFrom([]quant.Codec{quant.Raw, quant.Q8_0}).Draw(rt, "codec")
+		var seen directs
+		disk := storetest.Cold(patches(rapid.Uint64().Draw(rt, "seed"), rapid.SampledFrom([]uint64{0, 2, 4}).Draw(rt, "in memory, one of")))
+		disk.Before(func(c storetest.Call) error { seen.count(c); return nil })
+		dir := memdir.Disk(t)
+		s, err := storetest.TryOpen(disk, dir, o)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		defer s.Close()
+		m := storetest.Model(t, s, d)
+		p := kv.Prompt{Tokens: crashtest.Tokens(1, rapid.IntRange(100, 1200).Draw(rt, "tokens"))}
+		other := kv.Prompt{Tokens: crashtest.Tokens(2, len(p.Tokens))}
+		for end := 0; end < len(p.Tokens); { // two prompts, in turns: their records lie among each other's
+			end = min(len(p.Tokens), end+rapid.IntRange(50, 1200).Draw(rt, "more"))
+			storetest.Put(t, m, kv.Prompt{Tokens: p.Tokens[:end]})
+			if rapid.Bool().Draw(rt, "other") {
+				storetest.Put(t, m, kv.Prompt{Tokens: other.Tokens[:end]})
+			}
+		}
+		n := len(p.Tokens)
+		want := restored(rt, m, p, func(x *db.Match, rows kv.Rows) (db.Restored, error) {
+			disk.Deny(true) // through the map
+			defer disk.Deny(false)
+			return x.Restore(t.Context(), rows)
+		})
+		if seen.reads.Load() != 0 {
+			rt.Fatal("the reference was read around the page cache")
+		}
+		same := func(what string, restore func(x *db.Match, rows kv.Rows) (db.Restored, error)) {
+			got := restored(rt, m, p, restore)
+			for i := range got {
+				if got[i] != want[i] {
+					rt.Fatalf("%s: tensor %d differs from a restore through the map", what, i)
+				}
+			}
+		}
+		same("at once", func(x *db.Match, rows kv.Rows) (db.Restored, error) { return x.Restore(t.Context(), rows) })
+		next := 0
+		same("by layers", func(x *db.Match, rows kv.Rows) (db.Restored, error) {
+			return x.RestoreLayers(t.Context(), rows, func(layer, tokens int) {
+				if layer != next || tokens != n {
+					rt.Fatalf("layer %d with %d tokens, expected layer %d with %d", layer, tokens, next, n)
+				}
+				next++
+				for i, tensor := range d.Tensors {
+					if tensor.Layer == layer && string(rows[i].Pieces[0].Mem) != want[i] {
+						rt.Fatalf("tensor %d is not there when layer %d is ready", i, layer)
+					}
+				}
+			})
+		})
+		if seen.open.Load() != 0 || seen.most.Load() > 4+8 {
+			rt.Fatalf("%d files were open at once, %d still are", seen.most.Load(), seen.open.Load())
+		}
+		all.Add(seen.reads.Load())
+	})
+	if all.Load() == 0 {
+		t.Error("nothing was read around the page cache")
+	}
+}
+
+// restored are the bytes of each tensor after a restore of all of p.
+func restored(t interface{ Fatal(...any) }, m *db.Model, p kv.Prompt, restore func(x *db.Match, rows kv.Rows) (db.Restored, error)) (mem []string) {
+	x, err := m.Match(context.Background(), p, db.MatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	rows := storetest.Empty(m.Descriptor(), len(p.Tokens))
+	got, err := restore(x, rows)
+	if err != nil || got.Tokens != len(p.Tokens) {
+		t.Fatal(got, err)
+	}
+	for _, r := range rows {
+		mem = append(mem, string(r.Pieces[0].Mem))
+	}
+	return mem
+}
+
+// drawModel is a model with layers in any order, with a window or without, of blocks whose records are short or long.
+func drawModel(t *rapid.T) kv.Descriptor {
+	d := crashtest.Plain()
+	window := rapid.SampledFrom([]int{0, 40, 300}).Draw(t, "window")
+	if window > 0 {
+		d = crashtest.Windowed(window)
+	}
+	d.BlockTokens = rapid.SampledFrom([]int{16, 64, 512}).Draw(t, "block")
+	x := d.Tensors[0]
+	x.Width = rapid.SampledFrom([]int{32, 256, 1024}).Draw(t, "width")
+	d.Tensors = nil
+	for layer := range rapid.IntRange(1, 6).Draw(t, "layers") {
+		x.Layer, x.Group = layer, 0
+		if window > 0 && rapid.Bool().Draw(t, "layer of the window") {
+			x.Group = 1
+		}
+		for _, x.Role = range []kv.Role{kv.RoleK, kv.RoleV} {
+			d.Tensors = append(d.Tensors, x)
+		}
+	}
+	if rapid.Bool().Draw(t, "all K before all V") {
+		slices.SortStableFunc(d.Tensors, func(a, b kv.Tensor) int { return cmp.Compare(a.Role, b.Role) })
+	}
+	return d
+}
+
+// Several cold restores at a time, one that is cancelled, and the store made small meanwhile: one has the ring, the others do without, and
+// nothing is left.
+func TestDirectTogether(t *testing.T) {
+	var seen directs
+	disk := storetest.Cold(nil)
+	disk.Before(func(c storetest.Call) error { seen.count(c); return nil })
+	s := storetest.OpenOn(t, disk, memdir.Disk(t), storetest.Options())
+	m := storetest.Model(t, s, wide())
+	p := kv.Prompt{Tokens: crashtest.Tokens(1, 1500)}
+	storetest.Put(t, m, p)
+	var wait sync.WaitGroup
+	for i := range 6 {
+		wait.Go(func() {
+			for range 3 {
+				switch i {
+				case 4:
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					x, err := m.Match(ctx, p, db.MatchOptions{})
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					_, err = x.RestoreLayers(ctx, storetest.Empty(wide(), 1500), func(layer, tokens int) { cancel() })
+					if err != nil && !errors.Is(err, context.Canceled) {
+						t.Error(err)
+					}
+					x.Close()
+				case 5:
+					if _, err := s.Pressure(t.Context(), db.Low); err != nil {
+						t.Error(err)
+					}
+				default:
+					storetest.Expect(t, m, p, 1500)
+				}
+			}
+		})
+	}
+	wait.Wait()
+	if seen.reads.Load() == 0 || seen.open.Load() != 0 {
+		t.Errorf("%d direct reads, %d files are still open", seen.reads.Load(), seen.open.Load())
+	}
+	ring := storetest.Engine(s).Source.Ring
+	if _, err := s.Pressure(t.Context(), db.Low); err != nil || ring.Held() != 0 {
+		t.Errorf("%v; the ring holds %d bytes after Pressure", err, ring.Held())
+	}
+	storetest.Expect(t, m, p, 1500)
+	if ring.Held() == 0 {
+		t.Error("the ring was not used after Pressure")
+	}
+	if err := s.Suspend(t.Context()); err != nil || ring.Held() != 0 {
+		t.Errorf("%v; the ring holds %d bytes after Suspend", err, ring.Held())
+	}
+}

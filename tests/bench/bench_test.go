@@ -3,11 +3,20 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 )
+
+// A figure is taken in another process of this program.
+func TestMain(m *testing.M) {
+	if isChild() {
+		return
+	}
+	os.Exit(m.Run())
+}
 
 // toySize is everything, as small as it goes.
 var toySize = sizes{

@@ -13,6 +13,9 @@ import (
 )
 
 func main() {
+	if isChild() {
+		return
+	}
 	if err := command(); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
@@ -82,7 +85,7 @@ var benches = []struct {
 	{[]string{"restore_warm"}, restoreWarm},
 	{[]string{"restore_warm_unverified"}, restoreUnverified},
 	{[]string{"restore_warm_q8_passthrough"}, restorePassthrough},
-	{[]string{"restore_cold"}, restoreCold},
+	{[]string{restoreColdName, restoreFresh, restoreLayer}, restoreColds},
 	{[]string{"restore_p99_during_put", "restore_p99_during_checkpoint", "restore_p99_during_compact", "restore_p99_during_evict", "restore_p99_during_delete"}, restoreBusy},
 	{[]string{"put"}, putProcess},
 	{[]string{"put_sync"}, putSync},

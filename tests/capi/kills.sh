@@ -6,6 +6,8 @@ set -euo pipefail
 program=$1 dir=$2 kills=$3
 shift 3
 mkdir -p "$dir"
+pid=
+trap '[ -z "$pid" ] || kill -9 "$pid" 2>/dev/null || true' EXIT
 : >"$dir/said"
 for ((k = 0; k < kills; k++)); do
   FROM=$((k * 1000)) "$program" "$dir/store" write "$@" >"$dir/now" 2>"$dir/err" &
@@ -16,6 +18,7 @@ for ((k = 0; k < kills; k++)); do
   fi
   kill -9 $pid 2>/dev/null || { cat "$dir/err" >&2; echo "kills.sh: the writer ended by itself" >&2; exit 1; }
   wait $pid 2>/dev/null || true
+  pid=
   # The last line may be cut.
   head -c "$(($(wc -c <"$dir/now")))" "$dir/now" | sed -n '$!p' >>"$dir/said"
 done

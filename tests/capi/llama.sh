@@ -45,7 +45,7 @@ say "llama.cpp from C++: kills"
 c++ -std=c++17 $flags -Wno-missing-field-initializers "$here/llama_kill.cpp" -o "$tmp/llama_kill" $link $its
 kills=12
 [ "${3:-}" != -long ] || kills=200
-FIRST=0.2 bash "$here/kills.sh" "$tmp/llama_kill" "$tmp/lk" $kills "$small" "$llama"
+FIRST=0.3 bash "$here/kills.sh" "$tmp/llama_kill" "$tmp/lk" $kills "$small" "$llama"
 
 say "llama.cpp from C++: the example, whose process is killed and goes on"
 c++ -std=c++17 $flags -Wno-missing-field-initializers "$root/examples/llamahost/main.cpp" -o "$tmp/llamahost" $link $its

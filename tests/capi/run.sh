@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the C library and runs all tests of it, and of its layers for Python and Java, that this machine can run: tests/capi/run.sh [-long]. Needs Go
-# and a C and C++ compiler. It exits with 1 if one fails. What cannot run here is said in a line that begins with SKIPPED.
+# and a C and C++ compiler, and npm and pip to fetch llama.cpp and a model. It exits with 1 if one fails. What cannot run here is said in a line that begins with SKIPPED.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 here=$root/tests/capi

@@ -31,8 +31,23 @@ java -cp "$(ls "$java"/dormouse/target/dormouse-*.jar)" "$java/examples/TinyTran
 bash "$java/aar.sh" "$tmp/dormouse.aar"
 jar --list --file "$tmp/dormouse.aar" | grep -qx classes.jar
 
+classes=$java/dormouse/target
+say "AddressSanitizer and UBSan on the JNI side"
+mkdir "$tmp/asan"
+CFLAGS="-g -fsanitize=address,undefined" DORMOUSE_CAPI=$lib bash "$java/native.sh" "$tmp/asan"
+asan=$(${CC:-cc} -print-file-name=libasan.so)
+if [ -e "$asan" ]; then
+  # The JVM and Go take SIGSEGV, and the JVM's memory is not given back at its end.
+  LD_PRELOAD="$asan $(${CC:-cc} -print-file-name=libubsan.so)" ASAN_OPTIONS=handle_segv=0:handle_sigbus=0:handle_sigfpe=0:detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1 \
+    java -Ddormouse.library.dir="$tmp/asan/linux-x86_64" -cp "$classes/classes:$classes/test-classes:$classes/lib/*" org.junit.runner.JUnitCore io.github.dormousekv.RoundTest \
+    io.github.dormousekv.StoreTest io.github.dormousekv.ThreadsTest >"$tmp/asan.log" 2>&1 || { cat "$tmp/asan.log"; exit 1; }
+  ! grep -E 'AddressSanitizer|runtime error' "$tmp/asan.log" || exit 1
+  grep '^OK' "$tmp/asan.log"
+else
+  echo "SKIPPED: no libasan.so here"
+fi
+
 say "rows, in Go and through Java; no time is asserted"
 rounds=5
 [ "${3:-}" != -long ] || rounds=15
-classes=$java/dormouse/target
 (cd "$root" && go run ./tests/capi/times -rounds $rounds -rows-java "java -cp $classes/classes:$classes/test-classes io.github.dormousekv.RowsDoor")

@@ -1,6 +1,7 @@
 package segments
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -237,29 +238,53 @@ func (s *Set) wipe(locs []Loc) (done []Loc, err error) {
 		return nil, err
 	}
 	b = b[:min(int64(len(b)), info.Size)] // writing behind the end of a file that somebody cut would lengthen it
-	for _, loc := range locs {
-		n := g.extent(b, loc)
-		if n > 0 {
-			// Header first: a crash in between must not leave a record that still parses.
-			head := min(n, int64(len(zeros)))
-			_, werr := f.WriteAt(zeros[:head], loc.Offset)
-			if errors.Is(werr, vfs.ErrNoSpace) { // on a full disk not even the page of one that was punched before a crash
-				_, werr = f.Punch(loc.Offset, head)
-			}
-			if werr == nil {
-				var freed bool
-				if freed, werr = f.Punch(loc.Offset, n); werr == nil && !freed {
-					s.solid.Store(true)
-				}
-			}
-			g.markDirty() // after the last of it: a Sync of somebody else takes the mark away
-			if werr != nil {
-				err = errors.Join(err, werr)
-				continue
+	locs = slices.Clone(locs)
+	slices.SortFunc(locs, func(a, b Loc) int { return cmp.Compare(a.Offset, b.Offset) })
+	var run []Loc // of records one behind the other, in [from, to), that lost their headers
+	var from, to int64
+	punch := func() {
+		if len(run) == 0 {
+			return
+		}
+		freed, perr := f.Punch(from, to-from)
+		g.markDirty() // after the last of it: a Sync of somebody else takes the mark away
+		if perr != nil {
+			err = errors.Join(err, perr)
+		} else {
+			done = append(done, run...)
+			if !freed {
+				s.solid.Store(true)
 			}
 		}
-		done = append(done, loc)
+		run = nil
 	}
+	for _, loc := range locs {
+		n := g.extent(b, loc)
+		if n <= 0 {
+			done = append(done, loc)
+			continue
+		}
+		if len(run) > 0 && loc.Offset != to {
+			punch()
+		}
+		// Headers first: a crash in between must not leave a record that still parses.
+		head := min(n, int64(len(zeros)))
+		_, werr := f.WriteAt(zeros[:head], loc.Offset)
+		if errors.Is(werr, vfs.ErrNoSpace) { // on a full disk not even the page of one that was punched before a crash
+			_, werr = f.Punch(loc.Offset, head)
+		}
+		g.markDirty()
+		if werr != nil {
+			err = errors.Join(err, werr)
+			punch()
+			continue
+		}
+		if len(run) == 0 {
+			from = loc.Offset
+		}
+		run, to = append(run, loc), loc.Offset+n
+	}
+	punch()
 	if len(done) == 0 {
 		return nil, err
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/db/internal/read"
-	"github.com/dormousekv/dormouse/db/internal/recovery"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -34,7 +33,7 @@ func (e *Engine) DeleteScope(ctx context.Context, id kv.ScopeID) (Deleted, error
 	return e.delete(ctx, func(t *index.Txn) (keys []kv.Key, err error) {
 		err = t.ScopeRoots(id, func(k kv.Key) bool {
 			keys = append(keys, k)
-			return true
+			return len(keys) <= removeBatch // each has a record at least
 		})
 		return keys, err
 	}, func(r *oplog.Ref) bool { return !r.Trail.Whole(r.Tokens) || r.Trail.Scope() == id }, &id)
@@ -85,28 +84,40 @@ func (e *Engine) holding(m *catalog.Model, t *index.Txn, p *kv.Prompt) ([]kv.Key
 	return keys, failed
 }
 
-// removeBatch bounds the records that one log frame removes: a frame has a largest size, and so has the list of what waits to
-// be destroyed, which every log file repeats. A variable for tests.
-var removeBatch = 1 << 19
+// What one log frame removes is bounded: a frame has a largest size, and puts wait meanwhile. So is what is removed before it is destroyed:
+// every log file repeats the list of that. Variables for tests.
+var (
+	removeBatch  = 512     // records
+	reclaimBatch = 1 << 18 // records
+)
 
 // delete removes the subtrees of the blocks that pick names, with the refs on them and those to what is not stored any more that named
-// says yes to, and the session of a scope, and makes that durable: as one frame, or where they are very large as several, the deepest blocks
-// first, the session last.
+// says yes to, and the session of a scope, and makes that durable: as one frame, or where there are more records than one has, as several, the
+// deepest blocks first, the session last. Others may put and match in between. pick may leave out what is behind more blocks than a frame has.
 func (e *Engine) delete(ctx context.Context, pick func(t *index.Txn) ([]kv.Key, error), named func(*oplog.Ref) bool, session *kv.ScopeID) (Deleted, error) {
 	if err := e.Poisoned(); err != nil {
 		return Deleted{}, err
 	}
 	var out Deleted
-	for {
+	pace := e.workers.Pace()
+	for last, reclaimed := uint64(0), 0; ; {
 		lsn, more, err := e.deleteSome(pick, named, session, &out)
 		if err != nil {
 			return out, err
 		}
 		if lsn == 0 { // what took it, another deletion or an eviction, may not be durable yet
-			return out, e.Barrier(e.wal.LastLSN())
+			lsn = max(last, e.wal.LastLSN())
 		}
-		if err := e.Barrier(lsn); err != nil {
+		if last = lsn; more && out.Records-reclaimed < reclaimBatch {
+			pace.Rest()
+			continue
+		}
+		reclaimed = out.Records
+		if err := e.Barrier(last); err != nil {
 			return out, err
+		}
+		if out.Records+out.Sessions == 0 {
+			return out, nil
 		}
 		if err := e.reclaim(ctx); err != nil || !more {
 			return out, err
@@ -190,14 +201,36 @@ func (e *Engine) refsOf(t *index.Txn, dead []oplog.Dead, named func(*oplog.Ref) 
 
 // removeSubtree removes block k and everything below it, deepest first; more says that op is full before that is done.
 func (e *Engine) removeSubtree(t *index.Txn, k kv.Key, op *oplog.Remove, out *Deleted) (more bool, err error) {
-	order, err := recovery.Below(t, k)
-	if err != nil {
-		return false, err
+	// From the top down: the last of each is an ancestor of all that follow, and those before it are for later.
+	type level struct {
+		keys []kv.Key
+		dead int // records that were removed before
 	}
-	for _, k := range slices.Backward(order) {
+	way := []level{{keys: []kv.Key{k}, dead: -1}}
+	empty := false // what is below the block has been removed, or cannot be
+	for len(way) > 0 {
+		at := &way[len(way)-1]
+		if len(at.keys) == 0 {
+			empty = at.dead == len(op.Dead)
+			way = way[:len(way)-1]
+			continue
+		}
 		if len(op.Dead) >= removeBatch {
 			return true, nil
 		}
+		k := at.keys[len(at.keys)-1]
+		if !empty {
+			below, err := someChildren(t, k)
+			if err != nil {
+				return false, err
+			}
+			if len(below) > 0 {
+				way = append(way, level{below, len(op.Dead)})
+				continue
+			}
+		}
+		empty = false
+		at.keys = at.keys[:len(at.keys)-1]
 		block, ok, err := t.Get(k, 0)
 		if err != nil {
 			return false, err
@@ -214,4 +247,13 @@ func (e *Engine) removeSubtree(t *index.Txn, k kv.Key, op *oplog.Remove, out *De
 		out.Bytes += bytes
 	}
 	return false, nil
+}
+
+// someChildren are children of a block that are still there: where there are many, only some.
+func someChildren(t *index.Txn, k kv.Key) (keys []kv.Key, err error) {
+	err = t.Children(k, func(child kv.Key, _ kv.ScopeID) bool {
+		keys = append(keys, child)
+		return len(keys) < 64
+	})
+	return keys, err
 }

@@ -23,7 +23,7 @@ func TestRemovalsFitAFrame(t *testing.T) {
 	}
 	one := len(oplog.Encode(oplog.Remove{Deleted: true, Dead: dead})) / len(dead)
 	t.Logf("%d bytes for a record: %d in a frame", one, wal.MaxPayload/one)
-	if n := (engine.RemoveBatch()+256)*(one+1) + db.MaxHeadBytes; n > wal.MaxPayload {
+	if n := (engine.ReclaimBatch()+engine.RemoveBatch()+256)*(one+1) + db.MaxHeadBytes; n > wal.MaxPayload {
 		t.Fatalf("%d bytes, at most %d", n, wal.MaxPayload)
 	}
 }
@@ -91,4 +91,25 @@ func TestDeletionInSeveralFrames(t *testing.T) {
 		storetest.Expect(t, m, p, 16)
 	}
 	storetest.Expect(t, m, other, 64)
+}
+
+// A block with very many continuations goes with all of them, in however many frames.
+func TestDeletionOfManyBranches(t *testing.T) {
+	const branches = 150
+	for _, batch := range []int{7, 64, 512} {
+		reset := engine.SetRemoveBatch(batch)
+		s := storetest.Open(t, t.TempDir(), storetest.Options())
+		m := storetest.Model(t, s, crashtest.Windowed(24))
+		opening := crashtest.Tokens(1, 64)
+		for i := range branches {
+			storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Concat(opening, crashtest.Tokens(100+i, 20)), Scope: "a", ScopeStart: 48})
+		}
+		before := storetest.Engine(s).Counts().Blocks
+		out, err := s.DeleteScope(t.Context(), "a")
+		if left := storetest.Engine(s).Counts().Blocks; err != nil || out.Blocks < branches || int64(out.Blocks)+left != before || left > 3 {
+			t.Errorf("%d records a frame: %d blocks of %d deleted, %d left (%v)", batch, out.Blocks, before, left, err)
+		}
+		storetest.OK(t, s.Close())
+		reset()
+	}
 }

@@ -124,6 +124,9 @@ func (i Inside) ThinStates(m *catalog.Model, p *kv.Prompt, keep int) error {
 // RemoveBatch bounds the records that one log frame removes.
 func RemoveBatch() int { return removeBatch }
 
+// ReclaimBatch is about how many removed records wait to be destroyed, at most, while a deletion goes on.
+func ReclaimBatch() int { return reclaimBatch }
+
 // SetMaxHead and SetRemoveBatch change limits until the returned function is called.
 func SetMaxHead(n int) (reset func())     { return set(&maxHead, n) }
 func SetRemoveBatch(n int) (reset func()) { return set(&removeBatch, n) }

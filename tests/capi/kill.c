@@ -8,7 +8,7 @@ int main(int argc, char **argv) {
 	CHECK(argc == 3);
 	dormouse_store s;
 	dormouse_model m;
-	OK(dormouse_open(argv[1], "{\"codec\":\"raw\",\"budget\":268435456,\"min_free\":-1}", NULL, &s));
+	OK(dormouse_open(argv[1], "{\"codec\":\"raw\",\"budget\":2147483648,\"min_free\":-1}", NULL, &s));
 	OK(dormouse_register(s, descriptor, NULL, &m));
 	int32_t tokens[N];
 	cache c, got;

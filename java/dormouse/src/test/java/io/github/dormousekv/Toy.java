@@ -22,8 +22,9 @@ final class Toy {
         return b.build();
     }
 
+    /** With room for all that processes have reserved that were killed. */
     static Store open(File dir) {
-        return Store.open(dir, new Store.Options().codec("raw").budget(256 << 20));
+        return Store.open(dir, new Store.Options().codec("raw").budget(2L << 30).minFree(-1));
     }
 
     static int[] tokens(int n, int seed) {

@@ -87,7 +87,7 @@ func (e *Engine) holding(m *catalog.Model, t *index.Txn, p *kv.Prompt) ([]kv.Key
 // What one log frame removes is bounded: a frame has a largest size, and puts wait meanwhile. So is what is removed before it is destroyed:
 // every log file repeats the list of that. Variables for tests.
 var (
-	removeBatch  = 512     // records
+	removeBatch  = 128     // records
 	reclaimBatch = 1 << 18 // records
 )
 

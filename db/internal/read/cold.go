@@ -83,7 +83,7 @@ func (c *cold) begin(first int) {
 const (
 	underWay   = 5 << 20
 	minReaders = 3
-	maxReaders = 8
+	maxReaders = 16
 )
 
 // decode waits for the next read and decodes it.

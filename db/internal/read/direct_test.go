@@ -109,7 +109,7 @@ func TestDirectRestore(t *testing.T) {
 				}
 			})
 		})
-		if seen.open.Load() != 0 || seen.most.Load() > 4+8 {
+		if seen.open.Load() != 0 || seen.most.Load() > 4+16 {
 			rt.Fatalf("%d files were open at once, %d still are", seen.most.Load(), seen.open.Load())
 		}
 		all.Add(seen.reads.Load())

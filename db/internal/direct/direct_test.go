@@ -68,40 +68,57 @@ func TestStream(t *testing.T) {
 	})
 }
 
-// One has the ring at a time. Its memory goes when it is told to, and not while somebody has it.
+// Two have memory at a time, and no third. It goes when it is told to, and not while somebody has it; of one it is kept for a while.
 func TestRing(t *testing.T) {
 	var r Ring
-	if r.Free(); r.Held() != 0 {
+	if r.Free(); r.Held() != 0 || r.Busy() {
 		t.Fatal("a ring that nobody took has memory")
 	}
-	a, ok := r.Take()
-	if !ok || len(a) != RingBytes || r.Held() != RingBytes {
-		t.Fatal(ok, len(a), r.Held())
+	take := func() []byte {
+		t.Helper()
+		mem, ok := r.Take()
+		if !ok || len(mem) != RingBytes || !r.Busy() {
+			t.Fatal(ok, len(mem), r.Busy())
+		}
+		for i := 0; i < len(mem); i += 4096 {
+			mem[i] = 1
+		}
+		return mem
+	}
+	held := func(want int, why string) {
+		t.Helper()
+		if got := r.Held(); got != want {
+			t.Fatalf("%s: %d bytes are held, expected %d", why, got, want)
+		}
+	}
+	a, b := take(), take()
+	if &a[0] == &b[0] {
+		t.Fatal("two have the same memory")
 	}
 	if _, ok := r.Take(); ok {
-		t.Fatal("two have the ring")
+		t.Fatal("three have memory")
 	}
-	for i := 0; i < len(a); i += 4096 {
-		a[i] = 1
-	}
+	held(2*RingBytes, "two have some")
 	r.Free()
-	a[RingBytes-1] = 2 // still there
-	if r.Give(); r.Held() != 0 {
-		t.Fatal("memory is kept that was to be freed")
+	a[RingBytes-1], b[RingBytes-1] = 2, 2 // still there
+	r.Give(a)
+	held(RingBytes, "one is back, and was to be freed")
+	r.Give(b)
+	held(0, "both are back, and were to be freed")
+
+	a, b = take(), take()
+	r.Give(a)
+	held(2*RingBytes, "one is kept")
+	a = take()
+	r.Give(b)
+	r.Give(a)
+	held(RingBytes, "one is kept, and one is not")
+	if r.Free(); r.Busy() {
+		t.Fatal("nobody has memory")
 	}
-	if _, ok = r.Take(); !ok {
-		t.Fatal("the ring is of no use after Free")
-	}
-	if r.Give(); r.Held() != RingBytes {
-		t.Fatal("nothing is kept for the next")
-	}
-	if r.Free(); r.Held() != 0 {
-		t.Fatal("nobody has it, and it is kept")
-	}
-	if _, ok = r.Take(); !ok {
-		t.Fatal("the ring is of no use after Free")
-	}
-	r.Give()
+	held(0, "nobody has any")
+
+	r.Give(take())
 	r.mu.Lock()
 	r.idle.Reset(time.Millisecond)
 	r.mu.Unlock()

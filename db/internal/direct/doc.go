@@ -2,7 +2,7 @@
 //
 // It owns
 //
-//   - [Ring]: some megabytes in huge pages where the system has them, for one user at a time; given back when nobody has used it for a
+//   - [Ring]: some megabytes in huge pages where the system has them, for two users at a time; given back when nobody has used it for a
 //     while, and when the store is asked to make itself small;
 //   - [Stream]: reads in an order, begun as far ahead as the ring has room, handed out in that order, by goroutines that do nothing else.
 //

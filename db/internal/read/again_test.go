@@ -68,7 +68,8 @@ func TestReadAgain(t *testing.T) {
 		func() error { _, err := s.Pressure(t.Context(), db.Moderate); return err },
 		func() error { return s.Suspend(t.Context()) },
 	} {
-		if _, ok := e.Source.Ring.Take(); !ok {
+		mem, ok := e.Source.Ring.Take()
+		if !ok {
 			t.Fatal("the ring is taken")
 		}
 		before := so()
@@ -79,7 +80,7 @@ func TestReadAgain(t *testing.T) {
 		if err := end(); err != nil || e.Source.Again.Waiting() != 0 {
 			t.Errorf("%v; %d bytes wait", err, e.Source.Again.Waiting())
 		}
-		e.Source.Ring.Give()
+		e.Source.Ring.Give(mem)
 		e.Source.Ring.Free()
 		if so() != before {
 			t.Errorf("%d bytes were asked for after they were forgotten", so()-before)

@@ -140,7 +140,7 @@ func (r *run) stopCold() {
 		c.stream.Stop()
 	}
 	c.files.close()
-	r.source.Ring.Give()
+	r.source.Ring.Give(c.mem)
 }
 
 // turns shares a run's jobs and reads among its workers.

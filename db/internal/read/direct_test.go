@@ -163,7 +163,7 @@ func drawModel(t *rapid.T) kv.Descriptor {
 	return d
 }
 
-// Several cold restores at a time, one that is cancelled, and the store made small meanwhile: one has the ring, the others do without, and
+// Several cold restores at a time, one that is cancelled, and the store made small meanwhile: two have memory, the others do without, and
 // nothing is left.
 func TestDirectTogether(t *testing.T) {
 	var seen directs

@@ -297,27 +297,6 @@ func (m *Model) Prefetch(ctx context.Context, prompt kv.Prompt, o MatchOptions) 
 	if o.NoLookup {
 		return 0, nil
 	}
-	tokens, _, err := m.probe(e, &prompt, o.limit(len(prompt.Tokens)), func(l *prefix.Lookup) error {
-		if err := l.ResolveTo(l.Tokens); err != nil {
-			return err
-		}
-		for i := range l.Hits {
-			if l.Hits[i].Start >= l.Tokens {
-				break
-			}
-			for _, g := range l.Hits[i].Groups {
-				if err := ctx.Err(); err != nil {
-					return err
-				}
-				if g.Loc.Length > 0 {
-					e.Segments.ReadAhead(g.Loc)
-				}
-			}
-		}
-		for _, st := range l.States {
-			e.Segments.ReadAhead(st.Loc)
-		}
-		return nil
-	})
+	tokens, _, err := m.probe(e, &prompt, o.limit(len(prompt.Tokens)), func(l *prefix.Lookup) error { return e.Source.Prefetch(ctx, l) })
 	return tokens, err
 }

@@ -29,12 +29,15 @@ func TestReadAgain(t *testing.T) {
 		stored += b.Bytes
 	}
 	var mu sync.Mutex
-	var asked int64
+	var asked, reads int64
 	disk.Before(func(c storetest.Call) error {
 		mu.Lock()
 		defer mu.Unlock()
 		if c.Kind == "willneed" {
 			asked += c.N
+		}
+		if c.Kind == "readdirect" {
+			reads++
 		}
 		return nil
 	})
@@ -60,7 +63,33 @@ func TestReadAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := so()
+	if n, err := m.Prefetch(t.Context(), other, db.MatchOptions{}); n != 700 || err != nil || so() != before+stored {
+		t.Fatalf("prefetched %d tokens, %v, %d bytes", n, err, so()-before)
+	}
+	mu.Lock()
+	reads = 0
+	mu.Unlock()
 	storetest.Expect(t, m, other, 700)
+	mu.Lock()
+	if reads != 0 {
+		t.Errorf("%d reads around the page cache of what is on its way into it", reads)
+	}
+	mu.Unlock()
+	storetest.Expect(t, m, p, 700) // the other prompt was not asked for
+	mu.Lock()
+	if reads == 0 {
+		t.Error("no reads around the page cache of what nobody asked for")
+	}
+	mu.Unlock()
+	storetest.Eventually(t, "nothing waits", func() bool { return again() == 0 })
+
+	third := kv.Prompt{Tokens: crashtest.Tokens(3, 700)}
+	storetest.Put(t, m, third)
+	if err := m.SetRef(t.Context(), "third", third, db.RefOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	before = so()
+	storetest.Expect(t, m, third, 700)
 	storetest.Eventually(t, "a prompt with a name asked for once more", func() bool { return so() >= before+stored && again() == 0 })
 
 	e := storetest.Engine(s)

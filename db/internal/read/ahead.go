@@ -1,8 +1,13 @@
 package read
 
 import (
+	"context"
 	"slices"
 	"sync/atomic"
+	"time"
+
+	"github.com/dormousekv/dormouse/db/internal/prefix"
+	"github.com/dormousekv/dormouse/kv"
 )
 
 // aheadBytes is how much of what is not in memory is asked for before it is needed: enough for a disk to work at its rate.
@@ -13,6 +18,47 @@ type ahead struct {
 	on    bool
 	asked atomic.Int64 // jobs
 	depth int64        // jobs ahead of the one that is worked on
+}
+
+// fetched says of which prefix the records were asked for last. Until they are there, the system says that they are not in memory.
+type fetched struct {
+	block kv.Key // that ends it
+	at    time.Time
+}
+
+// fetchTime is how long records may be on their way that were asked for.
+const fetchTime = 5 * time.Second
+
+// Prefetch asks the system to read all that l found. A restore of it soon after waits for that, and reads nothing a second time.
+func (s *Source) Prefetch(ctx context.Context, l *prefix.Lookup) error {
+	if err := l.ResolveTo(l.Tokens); err != nil {
+		return err
+	}
+	for i := range l.Hits {
+		h := &l.Hits[i]
+		if h.Start >= l.Tokens {
+			break
+		}
+		s.fetched.Store(&fetched{h.Key, time.Now()})
+		for _, g := range h.Groups {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if g.Loc.Length > 0 {
+				s.Segments.ReadAhead(g.Loc)
+			}
+		}
+	}
+	for _, st := range l.States {
+		s.Segments.ReadAhead(st.Loc)
+	}
+	return nil
+}
+
+// underWay reports whether the run's records were asked for a moment ago.
+func (r *run) underWay() bool {
+	f := r.source.fetched.Load()
+	return f != nil && time.Since(f.at) < fetchTime && slices.ContainsFunc(r.found.Hits, func(h prefix.Hit) bool { return h.Key == f.block })
 }
 
 // inMemory reports whether the run's records are in memory, as far as one of each megabyte tells: asking for more costs time.

@@ -27,7 +27,7 @@ func (r *run) findCold(steps []layers) bool {
 	}
 	defer r.startAhead()
 	c := &cold{run: r, files: files{set: r.source.Segments}, steps: steps}
-	if r.source.Ring == nil || !c.find() {
+	if r.source.Ring == nil || r.underWay() || !c.find() {
 		return false
 	}
 	// Whatever keeps a file from being opened is for the map to find out.
@@ -46,6 +46,7 @@ func (r *run) findCold(steps []layers) bool {
 			rest = append(rest, r.jobs[i])
 		}
 	}
+	clear(r.jobs[len(rest):])
 	r.jobs, r.cold = rest, c
 	return true
 }

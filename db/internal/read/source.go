@@ -3,6 +3,7 @@ package read
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/dormousekv/dormouse/db/internal/direct"
 	"github.com/dormousekv/dormouse/db/internal/prefix"
@@ -23,6 +24,8 @@ type Source struct {
 
 	// Named reports whether a ref is set on a block.
 	Named func(key kv.Key) bool
+
+	fetched atomic.Pointer[fetched]
 
 	// Cause returns why a record could not be used as users are to see it: reading alone cannot tell a record that was destroyed from one
 	// that somebody else overwrote with zeros. Report does so too, and has the store remember what is damaged.

@@ -39,7 +39,7 @@ func (r *run) putsAtBudget() error {
 	var quietly, full []float64
 	var evicted int64
 	for range r.size.busyRounds {
-		for _, budget := range []int64{1 << 40, 512 << 20} {
+		for _, budget := range []int64{1 << 40, r.size.budget} {
 			o := options()
 			o.Budget, o.SegmentBytes = budget, 64<<20
 			o.CheckpointInterval, o.CheckpointBytes = 0, 0 // as a store has them that nobody told otherwise
@@ -66,14 +66,11 @@ func (r *run) putsAtBudget() error {
 	}
 	r.emit(figure{
 		name: "put_p999_at_budget", unit: "ms", values: millis(full), ratios: quotients(full, quietly), bar: atMost(10),
-		reference: fmt.Sprintf("puts of a block of %d tokens each, in a store with a budget of 512 MiB, %d blocks evicted; beside a store with room: %s",
-			blockTokens, evicted, ms(quietly)),
+		reference: fmt.Sprintf("puts of a block of %d tokens each, in a store with a budget of %d MiB, %d blocks evicted; beside a store with room: %s",
+			blockTokens, r.size.budget>>20, evicted, ms(quietly)),
 	})
 	return nil
 }
-
-// deletedBlocks are in the scope that is deleted while blocks are put.
-const deletedBlocks = 50_000
 
 func (r *run) putsBesideDelete() error {
 	var quietly, beside []float64
@@ -84,7 +81,7 @@ func (r *run) putsBesideDelete() error {
 			return err
 		}
 		measure := func() error {
-			scope, err := s.fillScope(deletedBlocks)
+			scope, err := s.fillScope(r.size.deleted)
 			if err != nil {
 				return err
 			}
@@ -101,8 +98,8 @@ func (r *run) putsBesideDelete() error {
 				defer close(over)
 				start := time.Now()
 				var got db.Deleted
-				if got, failed = s.DeleteScope(ctx, scope); failed == nil && got.Blocks != deletedBlocks {
-					failed = fmt.Errorf("deleted %d blocks, not %d", got.Blocks, deletedBlocks)
+				if got, failed = s.DeleteScope(ctx, scope); failed == nil && got.Blocks != r.size.deleted {
+					failed = fmt.Errorf("deleted %d blocks, not %d", got.Blocks, r.size.deleted)
 				}
 				took = append(took, time.Since(start).Seconds())
 			})
@@ -134,7 +131,7 @@ func (r *run) putsBesideDelete() error {
 	r.emit(figure{
 		name: "put_p999_during_delete", unit: "ms", values: millis(beside), ratios: quotients(beside, quietly), bar: atMost(10),
 		reference: fmt.Sprintf("puts of a block of %d tokens each while a scope of %s blocks is deleted, which takes %s; beside a store with nothing else to do: %s",
-			blockTokens, count(deletedBlocks), ms(took), ms(quietly)),
+			blockTokens, count(r.size.deleted), ms(took), ms(quietly)),
 	})
 	return nil
 }

@@ -86,7 +86,7 @@ type Engine struct {
 	indexBytes            atomic.Int64 // of index.db, when it was last measured
 	bloomBytes            atomic.Int64 // of the Bloom filter's file, or of the least one
 	dirty                 atomic.Bool  // there is something for a checkpoint to do
-	crowded               atomic.Bool  // processes that were killed left more than one file of the log
+	crowded               atomic.Int32 // files of the log that were there when the store was opened
 
 	onDamage func(error) // has a damaged index rebuilt; set by Start
 

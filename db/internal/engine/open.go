@@ -115,7 +115,7 @@ func OpenRebuilt(ctx context.Context, dir string, o Options, doubt error) (opene
 	if err := e.endUnsynced(ctx); err != nil {
 		return nil, err
 	}
-	e.crowded.Store(len(r.Log.Files) > 1)
+	e.crowded.Store(int32(len(r.Log.Files)))
 	return e, e.findWatermark()
 }
 

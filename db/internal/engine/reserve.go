@@ -42,17 +42,20 @@ func (e *Engine) checkpointBytes() int64 {
 	return n
 }
 
-// makeUp destroys what is dead, and evicts, for the log's files that killed processes left, if the budget has not the room for as many again:
-// so it holds however many are killed before a checkpoint of theirs has removed a file. The caller holds ckptMu.
+// makeUp gives back what killed processes had reserved ahead in their segments, destroys what is dead, and evicts, for the log's files that they left, if the
+// budget has not the room for as many again: so it holds however many are killed before a checkpoint of theirs has removed a file. The caller holds ckptMu.
 func (e *Engine) makeUp(ctx context.Context) {
-	if !e.crowded.Swap(false) {
+	if e.crowded.Swap(0) <= 1 {
 		return
 	}
 	over := func() int64 { return e.space.used() + e.moveReserve() - e.o.Budget }
 	if e.Measure(); over() <= 0 {
 		return
 	}
-	err := e.reclaimLocked(ctx) // what is dead, and waits since the kill, may be enough
+	err := e.giveBackAhead(ctx)
+	if err == nil {
+		err = e.reclaimLocked(ctx) // what is dead, and waits since the kill, may be enough
+	}
 	evicted := 0
 	for n := 1; err == nil && n > 0 && over() > e.coming(); evicted += n {
 		n, _, err = e.evictSome(evictGoal{bytes: over() - e.coming()})
@@ -61,6 +64,17 @@ func (e *Engine) makeUp(ctx context.Context) {
 		err = e.reclaimLocked(ctx)
 	}
 	e.log.Info("room was made for the log's files of processes that were killed", "dir", e.Dir, "evicted", evicted, "error", err)
+}
+
+// giveBackAhead gives back the disk blocks that killed processes had reserved in the segments that they were writing: nobody writes there any more. The
+// caller holds ckptMu.
+func (e *Engine) giveBackAhead(ctx context.Context) error {
+	if len(e.unsealed) == 0 {
+		return nil
+	}
+	err := e.sealLeftovers(ctx)
+	e.Measure()
+	return err
 }
 
 // ahead takes room for disk blocks that a segment reserves beyond what its record needs, if there is some without evicting.

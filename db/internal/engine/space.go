@@ -85,6 +85,12 @@ func (e *Engine) MakeRoom(ctx context.Context, bytes, blocks int64) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
+		e.ckptMu.Lock()
+		err := e.giveBackAhead(ctx)
+		e.ckptMu.Unlock()
+		if err != nil {
+			return err
+		}
 		undone := e.reclaim(ctx)
 		if undone != nil && !errors.Is(undone, ErrNotDestroyed) {
 			return undone

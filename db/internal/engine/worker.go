@@ -55,10 +55,17 @@ func (e *Engine) work(ctx context.Context) {
 	}
 }
 
+// manyLogFiles is how many files of the log killed processes may leave before the next one checkpoints as soon as it is open.
+const manyLogFiles = 2
+
 // turn does what is due. A removal for which the log has no room keeps it from nothing: a checkpoint makes room there. Nor does
 // what cannot be destroyed.
 func (e *Engine) turn(ctx context.Context, tick bool) error {
-	if e.crowded.Load() {
+	if n := e.crowded.Load(); n > manyLogFiles { // else each process that is killed before its first checkpoint leaves one more
+		if err := e.Checkpoint(ctx); err != nil && !errors.Is(err, ErrNotDestroyed) {
+			return err
+		}
+	} else if n > 1 {
 		e.ckptMu.Lock()
 		e.makeUp(ctx)
 		e.ckptMu.Unlock()

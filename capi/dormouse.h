@@ -201,8 +201,8 @@ DORMOUSE_API dormouse_status dormouse_close(dormouse_store s);
 /* Makes everything durable and gives back locks, maps and files, until dormouse_resume: before a phone puts the process to sleep. */
 DORMOUSE_API dormouse_status dormouse_suspend(dormouse_store s, const dormouse_call *call);
 DORMOUSE_API dormouse_status dormouse_resume(dormouse_store s, const dormouse_call *call);
-/* The system is short of memory: level 1 moderate, 2 low, 3 critical, which evicts all that is not pinned. freed is by how much the store's files and
- * memory shrank, in bytes; it is negative where a checkpoint had to be written. It may be null. */
+/* The system is short of memory: level 1 moderate, 2 low, 3 critical, which evicts all that is not pinned. freed is by how many bytes the store's files
+ * shrank on the disk, negative where a checkpoint made them longer. It may be null. */
 DORMOUSE_API dormouse_status dormouse_pressure(dormouse_store s, int32_t level, const dormouse_call *call, int64_t *freed);
 /* What was put and deleted is durable, and what was deleted is in no file, when it returns DORMOUSE_OK. */
 DORMOUSE_API dormouse_status dormouse_sync(dormouse_store s, const dormouse_call *call);

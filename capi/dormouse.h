@@ -196,7 +196,8 @@ DORMOUSE_API dormouse_status dormouse_set_log(dormouse_log_fn fn, void *user);
  * or "power", "codec": "q8_0", "compression": "zstd", "segment_bytes": n, "checkpoint_ms": n, "checkpoint_bytes": n, "read_only": false,
  * "allow_shared_dir": false}. A name that is not known is refused. */
 DORMOUSE_API dormouse_status dormouse_open(const char *dir, const char *options, const dormouse_call *call, dormouse_store *out);
-/* Closes a store, and the handles of its models. DORMOUSE_ERR_LEASED while a match is open: the store stays open then. */
+/* Closes a store, and the handles of its models. DORMOUSE_ERR_LEASED while a match is open, DORMOUSE_ERR_BUSY while a call is at work
+ * on a llama.cpp context of it: the store stays open then. */
 DORMOUSE_API dormouse_status dormouse_close(dormouse_store s);
 /* Makes everything durable and gives back locks, maps and files, until dormouse_resume: before a phone puts the process to sleep. */
 DORMOUSE_API dormouse_status dormouse_suspend(dormouse_store s, const dormouse_call *call);

@@ -55,6 +55,30 @@ func drop(id uint64) {
 	delete(handles.of, id)
 }
 
+// hold keeps calls away from a store's contexts of llama.cpp, until what it returns is called. It fails if one is at work.
+func hold(s *store) (release func(), err error) {
+	handles.RLock()
+	defer handles.RUnlock()
+	var held []*session
+	release = func() {
+		for _, v := range held {
+			v.busy.Unlock()
+		}
+	}
+	for _, v := range handles.of {
+		v, ok := v.(*session)
+		if !ok || v.store != s {
+			continue
+		}
+		if !v.busy.TryLock() {
+			release()
+			return nil, errBusy
+		}
+		held = append(held, v)
+	}
+	return release, nil
+}
+
 // dropAllOf forgets what belongs to a store that was closed: models, and contexts of llama.cpp.
 func dropAllOf(s *store) {
 	handles.Lock()

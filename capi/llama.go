@@ -31,6 +31,18 @@ type session struct {
 	busy  sync.Mutex // held by the call that is at work
 }
 
+// begin is called before a call that found the session by its handle, and gives busy when it is over. The handle may be closed since, and the context freed.
+func (s *session) begin(handle uint64) error {
+	if !s.busy.TryLock() {
+		return errBusy
+	}
+	if _, err := of[*session](handle); err != nil {
+		s.busy.Unlock()
+		return err
+	}
+	return nil
+}
+
 // onSession runs a call on a context of llama.cpp. It does not wait for another one: that may be the one whose decode function this one comes from.
 func onSession(e *C.dormouse_error, h C.dormouse_llama, c *C.dormouse_call, f func(ctx context.Context, s *session) error) C.dormouse_status {
 	return do(e, c, func(ctx context.Context) error {
@@ -38,8 +50,8 @@ func onSession(e *C.dormouse_error, h C.dormouse_llama, c *C.dormouse_call, f fu
 		if err != nil {
 			return err
 		}
-		if !s.busy.TryLock() {
-			return errBusy
+		if err := s.begin(uint64(h.id)); err != nil {
+			return err
 		}
 		defer s.busy.Unlock()
 		return f(ctx, s)

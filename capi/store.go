@@ -130,6 +130,11 @@ func goClose(e *C.dormouse_error, h C.dormouse_store) C.dormouse_status {
 		if err != nil {
 			return err
 		}
+		release, err := hold(s) // who closed a store may free the contexts next
+		if err != nil {
+			return err
+		}
+		defer release()
 		if err := s.db.Close(); errors.Is(err, db.ErrLeased) {
 			return err // it is open still
 		} else if drop(uint64(h.id)); err != nil {

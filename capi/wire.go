@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -37,7 +38,7 @@ func strictly(what, text string, v any) error {
 	if err := d.Decode(v); err != nil {
 		return badArgument("%s: %v", what, err)
 	}
-	if d.More() {
+	if _, err := d.Token(); err != io.EOF {
 		return badArgument("%s: something follows the JSON object", what)
 	}
 	return nil

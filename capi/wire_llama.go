@@ -37,8 +37,8 @@ type wireLlama struct {
 }
 
 type wireAdapter struct {
-	Hash  string  `json:"hash"`
-	Scale float32 `json:"scale"`
+	Hash  string   `json:"hash"`
+	Scale *float32 `json:"scale"` // 1
 }
 
 func parseLlama(path, text string) (o llamacpp.Options, err error) {
@@ -61,7 +61,10 @@ func parseLlama(path, text string) (o llamacpp.Options, err error) {
 		return o, err
 	}
 	for i, a := range w.Adapters {
-		to := kv.Adapter{Scale: a.Scale}
+		to := kv.Adapter{Scale: 1}
+		if a.Scale != nil {
+			to.Scale = *a.Scale
+		}
 		if err := parseHash(fmt.Sprintf("options: adapter %d", i), a.Hash, &to.Hash); err != nil {
 			return o, err
 		}

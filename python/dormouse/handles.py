@@ -43,7 +43,7 @@ class Handle:
             return
         try:
             lib.call(self._end, number)
-        except (errors.Leased, errors.Forked):
+        except (errors.Leased, errors.Busy, errors.Forked):
             raise  # it is open still
         except errors.Closed:
             self._id = 0  # its store was closed, or another thread was faster

@@ -172,6 +172,7 @@ class LlamaSession(Session):
 
     def restore(self, prompt: Prompt | Tokens, sequence: int = 0, *, timeout: float | None = None, cancel: lib.Cancel | None = None) -> Restored:
         """Replaces what the Llama holds by the longest stored prefix. Where nothing is stored it holds nothing afterwards."""
+        self._call("llama_reset", sequence)  # before the context is touched: the session may be closed, and the context freed
         self._llm.reset()
         self._clear()
         got = super().restore(prompt, sequence, timeout=timeout, cancel=cancel)

@@ -96,6 +96,42 @@ def test_the_page(tmp_path: Path) -> None:
     assert len(said[0][1]) > 16
 
 
+AFTER_THE_END = f"""
+import os, llama_host
+if 'LLAMA_CPP_LIB_PATH' in os.environ:
+    llama_host.load_backends()
+import dormouse, llama_cpp
+from dormouse import llama
+llm = llama_cpp.Llama({SMALL!r}, n_ctx=128, verbose=False)
+tokens = llm.tokenize(b"Once upon a time, there was a little girl named Lily. She loved to play.")
+with dormouse.Store("kv") as store:
+    session = llama.attach(store, llm)
+    session.prefill(tokens, 0)
+    try:
+        session.restore(tokens, 7)
+    except dormouse.BadArgument:
+        print("no such sequence", llm.n_tokens == len(tokens))
+    session.save()
+    session.close()
+try:
+    session.restore(tokens)
+except dormouse.Closed:
+    print("closed", llm.n_tokens == len(tokens))
+llm.close()
+try:
+    session.restore(tokens)
+except dormouse.Closed:
+    print("freed")
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("llama_cpp") is None, reason="SKIPPED: llama-cpp-python is not installed")
+def test_what_fails_leaves_the_llama_alone(tmp_path: Path) -> None:
+    env = {**os.environ, "PYTHONPATH": f"{HERE}:{os.environ.get('PYTHONPATH', '')}"}
+    got = subprocess.run([sys.executable, "-c", AFTER_THE_END], cwd=tmp_path, env=env, check=False, capture_output=True, text=True)
+    assert (got.returncode, got.stdout) == (0, "no such sequence True\nclosed True\nfreed\n"), got.stderr
+
+
 @pytest.fixture(scope="module")
 def lib() -> Any:
     llama_host.load_backends()
@@ -221,6 +257,33 @@ def test_a_decode_that_raises(store: dormouse.Store, host: Any, monkeypatch: pyt
         with pytest.raises(KeyboardInterrupt):
             session.prefill(words(N), 0)
         session.prefill(words(N), host.held())
+
+
+def test_closed_at_work(store: dormouse.Store, host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is closed while its context is at work stays open, so that it can be closed afterwards."""
+    real, said = llama._function, []
+
+    def function(handle: Any, name: str, *types: Any) -> Any:
+        def call(*args: Any) -> int:
+            for of in closes:
+                try:
+                    of.close()
+                except dormouse.Busy:
+                    said.append(of.closed)
+            return real(handle, name, *types)(*args)
+
+        return call
+
+    closes: list[Any] = []
+    monkeypatch.setattr(llama, "_function", function)
+    session = llama.attach(store, host.lib.handle, context=host.context, path=SMALL)
+    closes += [session, store]
+    session.prefill(words(N)[:10], 0)
+    closes.clear()
+    assert said == [False, False]
+    session.save(words(N)[:10])
+    session.close()
+    assert session.closed
 
 
 def test_two_contexts_in_two_threads(store: dormouse.Store, lib: Any) -> None:

@@ -19,7 +19,7 @@ static struct {
 	volatile int32_t *cancel;
 	int cancel_at;
 	dormouse_llama again; /* called from within */
-	int status;
+	int status, closed; /* what that said */
 } host;
 
 static int32_t decode(void *user, const int32_t *tokens, size_t n, int32_t first, int32_t sequence) {
@@ -27,7 +27,7 @@ static int32_t decode(void *user, const int32_t *tokens, size_t n, int32_t first
 	host.calls++;
 	if (host.calls == host.fail_at) return 7;
 	if (host.calls == host.cancel_at) *host.cancel = 1;
-	if (host.again.id) host.status = dormouse_llama_trim(host.again);
+	if (host.again.id) host.status = dormouse_llama_trim(host.again), host.closed = dormouse_close(store);
 	return dormouse_llama_decode(host.context, tokens, n, first, sequence);
 }
 
@@ -275,7 +275,7 @@ static void limits_and_hosts_that_fail(struct llama_context *c) {
 	wipe(c, 0);
 	host.again = l;
 	OK(dormouse_llama_prefill(l, &p, 0, 0, NULL));
-	CHECK(host.status == DORMOUSE_ERR_BUSY);
+	CHECK(host.status == DORMOUSE_ERR_BUSY && host.closed == DORMOUSE_ERR_BUSY);
 	host.again.id = 0;
 	OK(dormouse_llama_save(l, &p, 0, NULL, NULL));
 	wipe(c, 0);
@@ -287,7 +287,7 @@ static void limits_and_hosts_that_fail(struct llama_context *c) {
 		_exit(dormouse_llama_restore(l, &p, 0, NULL, &r) != DORMOUSE_ERR_FORKED || dormouse_llama_close(l) != DORMOUSE_ERR_FORKED ||
 		      refused(&linked, c, path, NULL, dormouse_llama_decode) != DORMOUSE_ERR_FORKED || dormouse_llama_function_name(0) == NULL);
 	}
-	int status;
+	int status, closed; /* what that said */
 	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
 	OK(dormouse_llama_restore(l, &p, 0, NULL, &r));
 	CHECK(r.tokens == N - 1);

@@ -172,7 +172,14 @@ typedef struct dormouse_ref_options {
 } dormouse_ref_options;
 
 #ifdef __cplusplus
-#define DORMOUSE_INIT(type) { sizeof(type) }
+extern "C++" { /* a list in braces that ends early is a warning in C++ */
+template <class T> inline T dormouse_init_() {
+	T t = T();
+	t.size = sizeof t;
+	return t;
+}
+}
+#define DORMOUSE_INIT(type) dormouse_init_<type>()
 #else
 #define DORMOUSE_INIT(type) { .size = sizeof(type) }
 #endif

@@ -46,7 +46,7 @@ template <typename F> std::string text(F f) {
 
 // Call is how long a call may take.
 struct Call : dormouse_call {
-	Call() : dormouse_call DORMOUSE_INIT(dormouse_call) {}
+	Call() : dormouse_call(DORMOUSE_INIT(dormouse_call)) {}
 	explicit Call(std::chrono::milliseconds limit) : Call() { timeout_ms = limit.count(); }
 };
 

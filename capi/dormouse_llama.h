@@ -82,7 +82,7 @@ typedef struct dormouse_llama { uint64_t id; } dormouse_llama;
  * "weights", "tokenizer": 32 digits, in place of what is read from model_path; "name": what people call the model;
  * "rope_base", "rope_scale", "rope_scaling": what the context was made with, where that was not the model's own: llama.cpp does not tell;
  * "sequence": in which the tokens are evaluated (0), if it is empty;
- * "adapters": [{"hash": 32 digits, "scale": 1}, …], those that are set on the context; "discard_canary": true drops all that is stored of this model if the
+ * "adapters": [{"hash": 32 digits, "scale": 1}, …], those that are set on the context; without "scale", 1; "discard_canary": true drops all that is stored of this model if the
  * context computes something else;
  * "rows_only", "opaque_only": refuse what cannot be cut, or cut nothing; "rotated": true or false, of a quantized cache, for releases that do not tell;
  * "block_tokens", "capture_tokens", "capture_bytes", "align", "token_spans": as in Go's llamacpp.Options;

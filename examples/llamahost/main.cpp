@@ -24,7 +24,7 @@
 struct Job {
 	std::string role, model, store, prompt;
 	int threads = 2, write = 64;
-	std::string backends;
+	std::string backends = "";
 	size_t most = 0; // tokens of the prompt; 0: all
 };
 

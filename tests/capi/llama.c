@@ -287,7 +287,7 @@ static void limits_and_hosts_that_fail(struct llama_context *c) {
 		_exit(dormouse_llama_restore(l, &p, 0, NULL, &r) != DORMOUSE_ERR_FORKED || dormouse_llama_close(l) != DORMOUSE_ERR_FORKED ||
 		      refused(&linked, c, path, NULL, dormouse_llama_decode) != DORMOUSE_ERR_FORKED || dormouse_llama_function_name(0) == NULL);
 	}
-	int status, closed; /* what that said */
+	int status;
 	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
 	OK(dormouse_llama_restore(l, &p, 0, NULL, &r));
 	CHECK(r.tokens == N - 1);

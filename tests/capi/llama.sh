@@ -42,13 +42,13 @@ cc -std=c11 $flags -no-pie "$here/llama.c" -o "$tmp/llama-race" "$tmp/race.a" -l
 "$tmp/llama-race" "$tmp/l3" "$small" "$llama" "$DORMOUSE_LLAMA_SMOL"
 
 say "llama.cpp from C++: kills"
-c++ -std=c++17 $flags -Wno-missing-field-initializers "$here/llama_kill.cpp" -o "$tmp/llama_kill" $link $its
+c++ -std=c++17 $flags "$here/llama_kill.cpp" -o "$tmp/llama_kill" $link $its
 kills=12
 [ "${3:-}" != -long ] || kills=200
 FIRST=0.3 bash "$here/kills.sh" "$tmp/llama_kill" "$tmp/lk" $kills "$small" "$llama"
 
 say "llama.cpp from C++: the example, whose process is killed and goes on"
-c++ -std=c++17 $flags -Wno-missing-field-initializers "$root/examples/llamahost/main.cpp" -o "$tmp/llamahost" $link $its
+c++ -std=c++17 $flags "$root/examples/llamahost/main.cpp" -o "$tmp/llamahost" $link $its
 "$tmp/llamahost" "$DORMOUSE_LLAMA_MODEL" "$tmp/lh" "$root/examples/llamachat/prompt.txt" 1 32 "$llama" 600
 
-c++ -std=c++17 $flags -Wno-missing-field-initializers "$here/llama_times.cpp" -o "$tmp/llama_times" $link $its # for times, which run.sh runs
+c++ -std=c++17 $flags "$here/llama_times.cpp" -o "$tmp/llama_times" $link $its # for times, which run.sh runs

@@ -23,7 +23,7 @@ missing=$(nm -D --defined-only "$lib/lib/libdormouse.so" | awk '$2 == "T" {print
 flags="-std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -g -I$lib/include"
 link="-L$lib/lib -ldormouse -lpthread -Wl,-rpath,$lib/lib"
 for f in functions fuzz kill; do cc $flags "$here/$f.c" -o "$tmp/$f" $link; done
-c++ -std=c++17 -Wall -Wextra -Wno-missing-field-initializers -Werror -g -I"$lib/include" "$here/story.cpp" -o "$tmp/story" $link
+c++ -std=c++17 -Wall -Wextra -Werror -g -I"$lib/include" "$here/story.cpp" -o "$tmp/story" $link
 
 say "C, C++"
 "$tmp/functions" "$tmp/s1"

@@ -101,7 +101,7 @@ public final class Store extends Handle {
         Native.close(id);
     }
 
-    /** Closes the store; its models are closed, too. LEASED while a match is open: the store stays open then. */
+    /** Closes the store; its models are closed, too. LEASED while a match is open, BUSY while a call is at work on a {@link Llama}: the store stays open then. */
     @Override
     public void close() {
         super.close();

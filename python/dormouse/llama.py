@@ -156,6 +156,11 @@ class Session(Handle):
         return Model(out.value, self.store, Descriptor("", "", "", "", ()))
 
 
+def _tokens_of(prompt: Prompt | Tokens) -> list[int]:
+    tokens: Any = prompt.tokens if isinstance(prompt, Prompt) else prompt
+    return list(tokens)
+
+
 class LlamaSession(Session):
     """The context of a llama_cpp.Llama. restore and prefill tell it what it holds, so that llm(…), llm.generate and create_chat_completion evaluate the rest only."""
 
@@ -165,8 +170,7 @@ class LlamaSession(Session):
         self._known = array("i")  # what the session saw in the sequence
 
     def _holds(self, prompt: Prompt | Tokens, n: int | None = None) -> None:
-        tokens: Any = prompt.tokens if isinstance(prompt, Prompt) else prompt
-        self._known = array("i", list(tokens)[:n])
+        self._known = array("i", _tokens_of(prompt)[:n])
         self._llm.n_tokens = len(self._known)
         self._llm.input_ids[: self._llm.n_tokens] = self._known
 
@@ -180,6 +184,7 @@ class LlamaSession(Session):
         return got
 
     def prefill(self, prompt: Prompt | Tokens, start: int, sequence: int = 0, *, timeout: float | None = None, cancel: lib.Cancel | None = None) -> None:
+        self._known = array("i", _tokens_of(prompt))  # or a part of it, if this fails: what the Llama does not hold then, save takes back
         super().prefill(prompt, start, sequence, timeout=timeout, cancel=cancel)
         self._holds(prompt)
 

@@ -102,10 +102,33 @@ if 'LLAMA_CPP_LIB_PATH' in os.environ:
     llama_host.load_backends()
 import dormouse, llama_cpp
 from dormouse import llama
-llm = llama_cpp.Llama({SMALL!r}, n_ctx=128, verbose=False)
+llm = llama_cpp.Llama({SMALL!r}, n_ctx=128, n_batch=16, n_ubatch=16, verbose=False)
 tokens = llm.tokenize(b"Once upon a time, there was a little girl named Lily. She loved to play.")
-with dormouse.Store("kv") as store:
+other = llm.tokenize(b"Tom had a big brown dog, and it ran to the river with him every day.")
+calls, real = [], llama._function
+
+def function(handle, name, *types):
+    def call(*args):
+        calls.append(name)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(handle, name, *types)(*args)
+    return call if name == "llama_decode" else real(handle, name, *types)
+
+llama._function = function
+with dormouse.Store("kv", min_free=-1) as store:
+    calls += [""] * 2
     session = llama.attach(store, llm)
+    calls.clear()
+    try:
+        session.prefill(tokens, 0)
+    except KeyboardInterrupt:
+        print("in the second batch", llm.n_tokens)
+    for token, _ in zip(llm.generate(other, temp=0), range(4)):
+        pass
+    print("another prompt", session.save().tokens == llm.n_tokens > len(other))
+    print("another prompt", session.restore(other).tokens == len(other) - 1)
+    session.restore(tokens)
     session.prefill(tokens, 0)
     try:
         session.restore(tokens, 7)
@@ -129,7 +152,7 @@ except dormouse.Closed:
 def test_what_fails_leaves_the_llama_alone(tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": f"{HERE}:{os.environ.get('PYTHONPATH', '')}"}
     got = subprocess.run([sys.executable, "-c", AFTER_THE_END], cwd=tmp_path, env=env, check=False, capture_output=True, text=True)
-    assert (got.returncode, got.stdout) == (0, "no such sequence True\nclosed True\nfreed\n"), got.stderr
+    assert (got.returncode, got.stdout) == (0, "in the second batch 0\nanother prompt True\nanother prompt True\nno such sequence True\nclosed True\nfreed\n"), got.stderr
 
 
 @pytest.fixture(scope="module")

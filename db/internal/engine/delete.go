@@ -10,6 +10,7 @@ import (
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/db/internal/read"
 	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -102,6 +103,13 @@ func (e *Engine) delete(ctx context.Context, pick func(t *index.Txn) ([]kv.Key, 
 	pace := e.workers.Pace()
 	for last, reclaimed := uint64(0), 0; ; {
 		lsn, more, err := e.deleteSome(pick, named, session, &out)
+		if err != nil && last != 0 { // what has gone stays gone; on a full disk its room is what the rest needs
+			err = errors.Join(err, e.Barrier(last))
+			if errors.Is(err, vfs.ErrNoSpace) && out.Records > reclaimed && e.Poisoned() == nil && e.reclaim(ctx) == nil {
+				reclaimed = out.Records
+				continue
+			}
+		}
 		if err != nil {
 			return out, err
 		}

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
@@ -11,6 +12,7 @@ import (
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/internal/loc"
+	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/wal"
 )
@@ -111,5 +113,39 @@ func TestDeletionOfManyBranches(t *testing.T) {
 		}
 		storetest.OK(t, s.Close())
 		reset()
+	}
+}
+
+// On a full disk the room of what a large deletion has removed is what the rest of it needs in the log.
+func TestLargeDeletionOnAFullDisk(t *testing.T) {
+	defer engine.SetRemoveBatch(7)()
+	var armed, refused atomic.Bool
+	var frames atomic.Int64
+	disk := storetest.Failing(func(c storetest.Call) error {
+		if !armed.Load() {
+			return nil
+		}
+		switch {
+		case c.Kind == "punch":
+			armed.Store(false)
+		case c.Kind == "write" && c.InLog() && frames.Add(1) > 3:
+			refused.Store(true)
+			return vfs.ErrNoSpace
+		}
+		return nil
+	})
+	s := storetest.OpenOn(t, disk, t.TempDir(), storetest.Options())
+	m := storetest.Model(t, s, crashtest.Windowed(24))
+	for i := range 40 {
+		storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(i, 64), Scope: "a"})
+	}
+	before := storetest.Engine(s).Counts().Blocks
+	armed.Store(true)
+	out, err := s.DeleteScope(t.Context(), "a")
+	if err != nil || int64(out.Blocks) != before || storetest.Engine(s).Counts().Blocks != 0 {
+		t.Errorf("%d blocks of %d deleted: %v", out.Blocks, before, err)
+	}
+	if !refused.Load() {
+		t.Error("the log was never full: this test shows nothing")
 	}
 }

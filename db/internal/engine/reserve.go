@@ -52,10 +52,8 @@ func (e *Engine) makeUp(ctx context.Context) {
 	if e.Measure(); over() <= 0 {
 		return
 	}
-	err := e.giveBackAhead(ctx)
-	if err == nil {
-		err = e.reclaimLocked(ctx) // what is dead, and waits since the kill, may be enough
-	}
+	e.giveBackAhead(ctx)
+	err := e.reclaimLocked(ctx) // what is dead, and waits since the kill, may be enough
 	evicted := 0
 	for n := 1; err == nil && n > 0 && over() > e.coming(); evicted += n {
 		n, _, err = e.evictSome(evictGoal{bytes: over() - e.coming()})
@@ -66,15 +64,16 @@ func (e *Engine) makeUp(ctx context.Context) {
 	e.log.Info("room was made for the log's files of processes that were killed", "dir", e.Dir, "evicted", evicted, "error", err)
 }
 
-// giveBackAhead gives back the disk blocks that killed processes had reserved in the segments that they were writing: nobody writes there any more. The
-// caller holds ckptMu.
-func (e *Engine) giveBackAhead(ctx context.Context) error {
+// giveBackAhead gives back the disk blocks that killed processes had reserved in the segments that they were writing: nobody writes there
+// any more. What cannot be given back, on a full disk perhaps, keeps nobody from evicting: a checkpoint tries again. The caller holds ckptMu.
+func (e *Engine) giveBackAhead(ctx context.Context) {
 	if len(e.unsealed) == 0 {
-		return nil
+		return
 	}
-	err := e.sealLeftovers(ctx)
+	if err := e.sealLeftovers(ctx); err != nil {
+		e.log.Warn("the room that killed processes had reserved is not given back yet", "dir", e.Dir, "error", err)
+	}
 	e.Measure()
-	return err
 }
 
 // ahead takes room for disk blocks that a segment reserves beyond what its record needs, if there is some without evicting.

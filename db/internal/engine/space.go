@@ -86,11 +86,8 @@ func (e *Engine) MakeRoom(ctx context.Context, bytes, blocks int64) error {
 			return err
 		}
 		e.ckptMu.Lock()
-		err := e.giveBackAhead(ctx)
+		e.giveBackAhead(ctx)
 		e.ckptMu.Unlock()
-		if err != nil {
-			return err
-		}
 		undone := e.reclaim(ctx)
 		if undone != nil && !errors.Is(undone, ErrNotDestroyed) {
 			return undone

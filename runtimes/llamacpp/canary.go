@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/runtimes/internal/portrait"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/state"
 )
 
@@ -26,9 +27,9 @@ const canaryLength = 8
 type canary struct {
 	tokens   []kv.Token
 	position int
-	settings []string // "name value" of what llama.cpp tells: it does not decide, but helps who looks for the difference
-	noise    noise    // how far rounding alone moves the rows
-	portrait portrait
+	settings []string       // "name value" of what llama.cpp tells: it does not decide, but helps who looks for the difference
+	noise    portrait.Noise // how far rounding alone moves the rows
+	portrait portrait.Portrait
 }
 
 // canaryTokens are ordinary ones, from the middle half of the vocabulary: the first are control tokens in most.
@@ -60,12 +61,12 @@ func (s *Session) newCanary(model uintptr, arch string) canary {
 }
 
 // portraitOf is the portrait of a state of the canary.
-func (s *Session) portraitOf(blob []byte) portrait {
+func (s *Session) portraitOf(blob []byte) portrait.Portrait {
 	rest := 0
 	if s.lay != nil && s.lay.recurrent != nil {
 		rest = min(s.lay.recurrent.Size(), len(blob))
 	}
-	return portraitOf(s.canaryFormat, blob[:len(blob)-rest], blob[len(blob)-rest:])
+	return portrait.Of(s.canaryFormat, blob[:len(blob)-rest], blob[len(blob)-rest:])
 }
 
 // errNotEvaluated says that the caller's Decode failed for the canary.
@@ -87,7 +88,7 @@ func (s *Session) sing(c canary, sequence, step int) ([]byte, error) {
 }
 
 // sungIn is the portrait of what the context computes now, so many tokens at a time. The sequence is the one to take if it is empty.
-func (s *Session) sungIn(c canary, sequence, step int) (p portrait, err error) {
+func (s *Session) sungIn(c canary, sequence, step int) (p portrait.Portrait, err error) {
 	err = s.in(sequence, func(sequence int) error {
 		blob, err := s.sing(c, sequence, step)
 		p = s.portraitOf(blob)
@@ -100,19 +101,19 @@ func (s *Session) sungIn(c canary, sequence, step int) (p portrait, err error) {
 // V and recurrent states are the same there but for the rounding of the rotations, and what becomes of that on its way through the
 // layers is what becomes of any rounding: of other batches, kernels, flash attention. Where positions are not rotated, that shows nothing, and
 // the canary is evaluated token by token instead. 0 says that nothing shows it.
-func (s *Session) noiseOf(c canary, sequence int) (most noise, err error) {
+func (s *Session) noiseOf(c canary, sequence int) (most portrait.Noise, err error) {
 	for _, position := range []int{c.position / 2, c.position - c.position/10} {
 		moved := c
 		moved.position = position
 		if moved.portrait, err = s.sungIn(moved, sequence, canaryLength); err != nil {
 			return most, err
 		}
-		n := c.portrait.rounding(moved.portrait)
-		most = noise{max(most.most, n.most), max(most.mean, n.mean)}
+		n := c.portrait.Rounding(moved.portrait)
+		most = portrait.Noise{Most: max(most.Most, n.Most), Mean: max(most.Mean, n.Mean)}
 	}
-	if most.most == 0 {
+	if most.Most == 0 {
 		p, err := s.sungIn(c, sequence, 1)
-		return c.portrait.rounding(p), err
+		return c.portrait.Rounding(p), err
 	}
 	return most, nil
 }
@@ -132,6 +133,16 @@ func (s *Session) settings(model uintptr) []string {
 		out = append(out, fmt.Sprint("llama_model_size ", l.ModelBytes(model)), fmt.Sprint("llama_model_n_params ", l.ModelValues(model)))
 	}
 	return out
+}
+
+// against compares what a context computes now with what is stored. If nothing showed what rounding does, and llama.cpp tells the same
+// settings as then, the model is taken for one in which it does least: some releases compute the same bits whatever the batches are.
+func (c canary) against(now canary) portrait.Difference {
+	n := c.noise
+	if n.Most == 0 && len(c.differs(now)) == 0 {
+		n.Most = math.SmallestNonzeroFloat64
+	}
+	return c.portrait.Against(now.portrait, n)
 }
 
 // differs lists the settings that are not what they were.
@@ -163,14 +174,14 @@ func (c canary) encode() []byte {
 	lines = lines[:min(len(lines), 1<<10)]
 	b := []byte(canaryMagic)
 	b = binary.LittleEndian.AppendUint32(b, uint32(c.position))
-	b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(c.noise.most)))
-	b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(c.noise.mean)))
+	b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(c.noise.Most)))
+	b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(c.noise.Mean)))
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(c.tokens)))
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(lines)))
 	for _, t := range c.tokens {
 		b = binary.LittleEndian.AppendUint32(b, uint32(t))
 	}
-	return c.portrait.append(append(b, lines...))
+	return c.portrait.Append(append(b, lines...))
 }
 
 // decodeCanary reads what encode wrote. What another release wrote is no canary.
@@ -181,9 +192,9 @@ func decodeCanary(b []byte) (c canary, ok bool) {
 	number := func(i int) int { return int(int32(binary.LittleEndian.Uint32(b[4*i:]))) }
 	real := func(i int) float64 { return float64(math.Float32frombits(uint32(number(i)))) }
 	tokens, lines := number(3), number(4)
-	c.position, c.noise = number(0), noise{real(1), real(2)}
+	c.position, c.noise = number(0), portrait.Noise{Most: real(1), Mean: real(2)}
 	b = b[20:]
-	if tokens <= 0 || tokens > mostCanaryTokens || lines < 0 || c.position < 0 || !(c.noise.most >= 0 && c.noise.mean >= 0) || len(b)-4*tokens < lines {
+	if tokens <= 0 || tokens > mostCanaryTokens || lines < 0 || c.position < 0 || !(c.noise.Most >= 0 && c.noise.Mean >= 0) || len(b)-4*tokens < lines {
 		return c, false
 	}
 	for i := range tokens {
@@ -193,7 +204,7 @@ func decodeCanary(b []byte) (c canary, ok bool) {
 	}
 	b = b[4*tokens:]
 	c.settings = strings.Split(string(b[:lines]), "\n")
-	c.portrait, ok = decodePortrait(b[lines:])
+	c.portrait, ok = portrait.Decode(b[lines:])
 	return c, ok
 }
 

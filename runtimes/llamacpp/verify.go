@@ -96,17 +96,17 @@ func (s *Session) verify(ctx context.Context, c canary, adapters []kv.Adapter, m
 			return err
 		}
 		d, settings := stored.against(c), stored.differs(c)
-		s.deviation = d.times
-		if d.times <= 1 {
-			if d.worst > unexplained && len(settings) == 0 {
+		s.deviation = d.Times
+		if d.Times <= 1 {
+			if d.Worst > unexplained && len(settings) == 0 {
 				s.o.Logger.Warn("the context computes a little else than what is stored, with the same settings as far as llama.cpp tells: another device, or an adapter that was not said?",
-					slog.String("model", s.model.Descriptor().Name), slog.Float64("difference", d.worst))
+					slog.String("model", s.model.Descriptor().Name), slog.Float64("difference", d.Worst))
 			}
 			s.sings(adapters, b)
 			return nil
 		}
 		bad := &IdentityError{
-			Fingerprint: s.model.Fingerprint(), Adapters: slices.Clone(adapters), Difference: d.times, Plane: d.plane, Looks: d.looks, Settings: settings,
+			Fingerprint: s.model.Fingerprint(), Adapters: slices.Clone(adapters), Difference: d.Times, Plane: d.Plane, Looks: d.Looks, Settings: settings,
 		}
 		if !s.o.DiscardCanary {
 			return bad
@@ -185,13 +185,13 @@ func (s *Session) unlikeBase(c canary, adapters []kv.Adapter) error {
 		return err
 	}
 	switch d := base.against(c); {
-	case d.worst == 0:
+	case d.Worst == 0:
 		return fmt.Errorf("%w: with the %d adapters that are said the context computes exactly what it computes without them. Either they are not set "+
 			"(llama_set_adapters_lora), or they change no row of K or V (the last layer's queries, or what comes after them): then leave them out, and the rows are shared",
 			ErrIdentity, len(adapters))
-	case d.times <= 1 && len(base.differs(c)) > 0:
+	case d.Times <= 1 && len(base.differs(c)) > 0:
 		s.o.Logger.Warn("with the adapters that are said the context computes nearly what it computes without them: are they set?",
-			slog.String("model", s.model.Descriptor().Name), slog.Float64("difference", d.worst))
+			slog.String("model", s.model.Descriptor().Name), slog.Float64("difference", d.Worst))
 	}
 	return nil
 }

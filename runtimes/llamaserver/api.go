@@ -207,9 +207,13 @@ func (a *api) adapters(ctx context.Context) (l []loraAdapter, err error) {
 	return l, a.call(ctx, "/lora-adapters", nil, nil, &l)
 }
 
-// compute has a prompt computed in a slot.
-func (a *api) compute(ctx context.Context, slot int, tokens []int32) error {
-	body, err := json.Marshal(map[string]any{"prompt": tokens, "n_predict": 1, "id_slot": slot, "cache_prompt": true, "temperature": 0})
+// compute has a prompt computed in a slot, without the LoRA adapters that the server has, or with them.
+func (a *api) compute(ctx context.Context, slot int, tokens []int32, withoutAdapters bool) error {
+	fields := map[string]any{"prompt": tokens, "n_predict": 1, "id_slot": slot, "cache_prompt": true, "temperature": 0}
+	if withoutAdapters {
+		fields["lora"] = []any{}
+	}
+	body, err := json.Marshal(fields)
 	if err != nil {
 		return err
 	}

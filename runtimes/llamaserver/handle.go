@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -58,7 +59,8 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 		s = f.servedFor(s.api.model)
 	}
 	m, lay, err := s.ready()
-	if err == nil && s.watch && s.replaced(ctx) {
+	look := err == nil && s.watch || err != nil && s.front.o.Attach != "" && !errors.Is(err, passHashing) // a server that was refused may be gone
+	if look && s.replaced(ctx) {
 		err = passHashing
 	}
 	if err == nil {

@@ -189,20 +189,20 @@ func TestConnectionsAreNotKept(t *testing.T) {
 }
 
 // attached is a front before a server that somebody else runs, and how to run another in its place.
-func attached(t *testing.T, model string) (r *rig, replace func(model string)) {
+func attached(t *testing.T, model string) (r *rig, replace func(model string, more ...string)) {
 	slots := t.TempDir()
 	r = &rig{t: t, log: &logged{}}
 	logger := slog.New(slog.NewTextHandler(r.log, nil))
 	ctx := context.Background()
 	port := 0
-	replace = func(model string) {
+	replace = func(model string, more ...string) {
 		t.Helper()
 		if r.server != nil {
 			if err := r.server.Stop(ctx); err != nil {
 				t.Fatal(err)
 			}
 		}
-		a, err := ParseArguments([]string{program(t), "-t", "1", "-c", "2048", "-np", "1", "-m", model}, os.Environ())
+		a, err := ParseArguments(append([]string{program(t), "-t", "1", "-c", "2048", "-np", "1", "-m", model}, more...), os.Environ())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -287,6 +287,45 @@ func TestAttachedServerIsReplaced(t *testing.T) {
 				r.settled()
 				r.saved()
 			}
+		})
+	}
+}
+
+// Of a server that somebody else has started, nobody sees the arguments. What it computes shows them.
+func TestAttachedServerWithOtherArguments(t *testing.T) {
+	model, err := filepath.Abs(stories)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, other := range [][]string{{"--rope-freq-scale", "0.5"}, {"--rope-freq-base", "20000"}, {"--rope-scaling", "yarn", "--rope-scale", "4", "--yarn-orig-ctx", "128"}} {
+		t.Run(strings.Join(other, " "), func(t *testing.T) {
+			r, replace := attached(t, model)
+			r.settled()
+			body := story("Of the model as it is", 8)
+			first := r.ask("/completion", body)
+			r.saved()
+			replace(model, other...)
+			body["cache_prompt"] = false
+			alone := ask(t, context.Background(), r.server.URL().String(), "/completion", body)
+			delete(body, "cache_prompt")
+			for range 2 {
+				got := r.ask("/completion", body)
+				if got.text != alone.text || strings.HasPrefix(got.header, "hit") {
+					t.Errorf("with %v: %q (%s), alone %q", other, got.text, got.header, alone.text)
+				}
+				r.settled()
+				r.saved()
+			}
+			if got := r.ask("/completion", body); got.header != "pass; reason=other_rows" {
+				t.Errorf("with %v: %s", other, got.header)
+			}
+			replace(model) // what is stored is whole
+			r.untilAnswered("/completion", story("Another", 4))
+			r.settled()
+			r.eventually(func() bool {
+				got := r.ask("/completion", body)
+				return got.text == first.text && strings.HasPrefix(got.header, "hit")
+			})
 		})
 	}
 }

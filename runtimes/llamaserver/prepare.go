@@ -11,6 +11,7 @@ import (
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/runtimes/internal/portrait"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/state"
 )
 
@@ -26,7 +27,7 @@ func (s *served) prepare(ctx context.Context) error {
 	s.answers.CompareAndSwap(0, time.Now().UnixNano())
 	s.front.answers.Store(true)
 	s.mu.Lock()
-	s.name, s.context, s.usable, s.seen = filepath.Base(p.ModelAlias), p.Defaults.Context, p.TotalSlots, seenOf(p)
+	s.name, s.context, s.usable, s.seen = filepath.Base(p.ModelAlias), p.Defaults.Context, p.TotalSlots, seenOf(p, s.at())
 	for i := len(s.slots); i < p.TotalSlots; i++ {
 		s.slots = append(s.slots, &slot{id: i})
 	}
@@ -70,7 +71,7 @@ func (s *served) prepare(ctx context.Context) error {
 	if err != nil {
 		s.log.Warn("reading how slot files look", "err", err)
 	}
-	if m == nil {
+	if m == nil || s.front.o.Attach != "" { // what somebody else has started is looked at each time
 		if m, lay, err = s.look(ctx, store, id, note); err != nil {
 			return err
 		}
@@ -87,13 +88,16 @@ func (s *served) look(ctx context.Context, store *db.Store, id *identity, note s
 		return nil, nil, err
 	}
 	defer s.give()
-	lay, desc, err := s.probe(ctx, id)
+	lay, desc, rows, err := s.probe(ctx, id)
 	if err != nil {
 		return nil, nil, err
 	}
 	registered, err := store.Register(ctx, desc)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", passStore, err)
+	}
+	if err := s.sameRows(ctx, registered.Model, rows); err != nil {
+		return nil, nil, err
 	}
 	value, err := json.Marshal(lay.format)
 	if err == nil {
@@ -144,46 +148,53 @@ func recall(store *db.Store, id *identity, note string) (*db.Model, *layout, err
 	return nil, nil, nil
 }
 
-// probe computes a few tokens in a slot, saves it, and reads how it is laid out.
-func (s *served) probe(ctx context.Context, id *identity) (*layout, kv.Descriptor, error) {
+// probe computes a few tokens in a slot without adapters, saves it, and reads how it is laid out and what its rows look like.
+func (s *served) probe(ctx context.Context, id *identity) (*layout, kv.Descriptor, portrait.Portrait, error) {
+	fail := func(err error) (*layout, kv.Descriptor, portrait.Portrait, error) {
+		return nil, kv.Descriptor{}, portrait.Portrait{}, err
+	}
 	tokens, err := s.api.tokenize(ctx, probePrompt, true)
 	if err != nil {
-		return nil, kv.Descriptor{}, err
+		return fail(err)
 	}
 	sl, err := s.lease(ctx, kv.Prompt{Tokens: tokens})
 	if err != nil {
-		return nil, kv.Descriptor{}, err
+		return fail(err)
 	}
 	defer s.release(sl)
 	sl.forget()
-	if err := s.api.compute(ctx, sl.id, tokens); err != nil {
-		return nil, kv.Descriptor{}, err
+	if err := s.api.compute(ctx, sl.id, tokens, len(id.adapters) > 0); err != nil {
+		return fail(err)
 	}
 	f, err := s.folder.create(0)
 	if err != nil {
-		return nil, kv.Descriptor{}, fmt.Errorf("%w: %w", passSlots, err)
+		return fail(fmt.Errorf("%w: %w", passSlots, err))
 	}
 	defer f.close()
 	done, err := s.api.slot(ctx, "save", sl.id, f.name)
 	switch {
 	case err != nil:
-		return nil, kv.Descriptor{}, fmt.Errorf("%w: %w", passSlots, err)
+		return fail(fmt.Errorf("%w: %w", passSlots, err))
 	case done.Saved == 0:
-		return nil, kv.Descriptor{}, errors.New("a request has cleared the slot meanwhile")
+		return fail(errors.New("a request has cleared the slot meanwhile"))
 	}
 	if err := f.remap(); err != nil {
-		return nil, kv.Descriptor{}, fmt.Errorf("%w: %w", passSlots, err)
+		return fail(fmt.Errorf("%w: %w", passSlots, err))
 	}
 	format, err := learn(f.bytes())
 	if err != nil {
-		return nil, kv.Descriptor{}, fmt.Errorf("%w: %w", passSlots, err)
+		return fail(fmt.Errorf("%w: %w", passSlots, err))
 	}
 	desc, lay, err := id.describe(format)
 	if err != nil {
-		return nil, desc, fmt.Errorf("%w: %w", passModel, err)
+		return fail(fmt.Errorf("%w: %w", passModel, err))
+	}
+	file, err := format.Parse(f.bytes())
+	if err != nil {
+		return fail(fmt.Errorf("%w: %w", passSlots, err))
 	}
 	if err := s.api.erase(ctx, sl.id); err != nil && !unsupported(err) {
 		s.log.Debug("erasing the slot of the probe", "err", err)
 	}
-	return lay, desc, nil
+	return lay, desc, lay.portrait(file), nil
 }

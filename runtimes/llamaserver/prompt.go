@@ -66,6 +66,7 @@ const (
 	passModel    passed = "unknown_model"
 	passHashing  passed = "model_being_read"
 	passArgs     passed = "server_arguments"
+	passRows     passed = "other_rows"
 	passSlots    passed = "slots_not_saved"
 	passDiffers  passed = "rendered_otherwise"
 	passBody     passed = "not_understood"

@@ -11,20 +11,29 @@ type seen struct {
 	props props
 	size  int64 // of the model's file
 	mod   time.Time
-	task  int // the last one that began in a slot: the numbers of a server grow
+	at    string // the socket at which it listens, if that can be seen
+	task  int    // the last one that began in a slot: the numbers of a server grow
 }
 
-func seenOf(p props) seen {
+func seenOf(p props, at string) seen {
 	p.Sleeping = false
-	out := seen{props: p}
+	out := seen{props: p, at: at}
 	if info, err := os.Stat(p.ModelPath); err == nil {
 		out.size, out.mod = info.Size(), info.ModTime()
 	}
 	return out
 }
 
-// replaced reports whether a server that the front has not started is another one now. All is looked at anew then. Of one that was only started
-// again, the slots are forgotten.
+// at is where the server of somebody else listens. Those of a router have no place that the front knows.
+func (s *served) at() string {
+	if s.front.o.Attach == "" {
+		return ""
+	}
+	return listener(s.front.base)
+}
+
+// replaced reports whether a server that the front has not started is another one now: another model, or started again, maybe with other arguments. All
+// is looked at anew then. Of a router, which starts its servers with the same arguments, the slots are forgotten.
 func (s *served) replaced(ctx context.Context) bool {
 	p, err := s.api.props(ctx)
 	if err != nil {
@@ -34,14 +43,15 @@ func (s *served) replaced(ctx context.Context) bool {
 	if err != nil {
 		return false
 	}
-	now := seenOf(p)
+	now := seenOf(p, s.at())
 	for _, st := range list {
 		now.task = max(now.task, st.Task)
 	}
 	s.mu.Lock()
 	before := s.seen
 	s.seen.task = now.task
-	if now.task < before.task { // it was started again
+	again := now.task < before.task
+	if again {
 		for _, sl := range s.slots {
 			if !sl.busy {
 				sl.forget()
@@ -49,7 +59,7 @@ func (s *served) replaced(ctx context.Context) bool {
 		}
 	}
 	s.mu.Unlock()
-	if before.props == now.props && before.size == now.size && before.mod.Equal(now.mod) {
+	if before.props == now.props && before.size == now.size && before.mod.Equal(now.mod) && before.at == now.at && !(again && s.front.o.Attach != "") {
 		return false
 	}
 	s.log.Info("the server is another one now", "model", p.ModelPath)

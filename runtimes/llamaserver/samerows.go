@@ -1,0 +1,46 @@
+package llamaserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/runtimes/internal/portrait"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/state"
+)
+
+// rowsNote is the note in which a model remembers what its rows look like.
+const rowsNote = "llama-server rows of the probe"
+
+// portrait is what is remembered of the rows of a slot file.
+func (lay *layout) portrait(f *state.File) portrait.Portrait {
+	rows := portrait.RowsOf(lay.format.State, f.State)
+	if f.Recurrent != nil {
+		rows = append(rows, portrait.Rows{Name: "the recurrent state", Kind: portrait.Memory, Values: state.Values(kv.F32, f.Recurrent)})
+	}
+	return portrait.From(rows)
+}
+
+// sameRows compares the rows that the server has computed for the probe with those of the server whose rows are stored: of a server that
+// somebody else started, nobody can see with which arguments. The first one is remembered.
+func (s *served) sameRows(ctx context.Context, m *db.Model, now portrait.Portrait) error {
+	b, err := m.Note(rowsNote)
+	if err != nil && !errors.Is(err, db.ErrNotFound) {
+		return fmt.Errorf("%w: %w", passStore, err)
+	}
+	was, ok := portrait.Decode(b)
+	if !ok {
+		if err := m.SetNote(ctx, rowsNote, now.Append(nil)); err != nil {
+			return fmt.Errorf("%w: remembering what rows look like: %w", passStore, err)
+		}
+		return nil
+	}
+	d := was.Against(now, portrait.Noise{})
+	if d.Times <= 1 {
+		return nil
+	}
+	return fmt.Errorf("%w: %s is %.0f %% off what is stored under this identity: %s. Name these arguments with --variant, or drop what is stored: dormouse purge --model %s",
+		passRows, d.Plane, 100*d.Worst, d.Looks, m.Fingerprint())
+}

@@ -70,6 +70,7 @@ typedef enum dormouse_status {
 	DORMOUSE_ERR_TOO_LONG = 32,  /* the prompt is longer than the context */
 	DORMOUSE_ERR_DECODE = 33,    /* the decode function returned another number than 0 */
 	DORMOUSE_ERR_BUSY = 34,      /* another call is at work on this llama.cpp context */
+	DORMOUSE_ERR_CALLBACK = 35,  /* called from within a callback of dormouse.h, where the library must not be called */
 	DORMOUSE_ERR_OTHER = 99
 } dormouse_status;
 
@@ -140,7 +141,7 @@ typedef struct dormouse_put_options {
 	const char *codec;       /* "raw", "q8_0", …; null: as the store was opened */
 	const char *compression; /* "zstd", …; null: as the store was opened */
 	int32_t no_store;        /* 1: store nothing */
-	int32_t keep_states;     /* of models with states: how many stay on the way of this prompt; 0: all */
+	int32_t keep_states;     /* of models with states: how many stay on the way of this prompt, 1 as 2; 0: all */
 } dormouse_put_options;
 
 typedef struct dormouse_put_result {
@@ -193,8 +194,8 @@ DORMOUSE_API dormouse_status dormouse_last_error(dormouse_error *err);
 /* "nothing stored", "diverged", …: a dormouse_restored.reason in words. The text is the library's, for ever; never null. */
 DORMOUSE_API const char *dormouse_reason_text(int32_t reason);
 
-/* Is told what an operator should know, as lines of text, from threads of the library: it must not call the library, and return soon. level is
- * -4 debug, 0 info, 4 warning, 8 error. */
+/* Is told what an operator should know, as lines of text, from threads of the library: it must not call the library (DORMOUSE_ERR_CALLBACK), and return
+ * soon. level is -4 debug, 0 info, 4 warning, 8 error. */
 typedef void (*dormouse_log_fn)(void *user, int32_t level, const char *line);
 /* Where the log of stores goes that are opened from now on. Null: nowhere, which is the default. */
 DORMOUSE_API dormouse_status dormouse_set_log(dormouse_log_fn fn, void *user);
@@ -247,7 +248,8 @@ DORMOUSE_API dormouse_status dormouse_match_prompt(dormouse_model m, const dormo
 DORMOUSE_API dormouse_status dormouse_match_close(dormouse_match x);
 /* Writes the matched prefix into memory, rows[i] for tensor i of the descriptor. Every byte is checked before; damage makes out->tokens smaller. */
 DORMOUSE_API dormouse_status dormouse_restore(dormouse_match x, const dormouse_rows *rows, size_t n_rows, const dormouse_call *call, dormouse_restored *out);
-/* Is called when all rows of a layer are there. tokens never grows; if it becomes smaller, all layers come again. It must not call the library. */
+/* Is called when all rows of a layer are there. tokens never grows; if it becomes smaller, all layers come again. It must not call the library:
+ * every call is DORMOUSE_ERR_CALLBACK there, at once, but for dormouse_last_error and texts; nor wait for a thread that calls it for this match or store. */
 typedef void (*dormouse_layer_fn)(void *user, size_t layer, size_t tokens);
 /* dormouse_restore, in the order of the layers. */
 DORMOUSE_API dormouse_status dormouse_restore_layers(dormouse_match x, const dormouse_rows *rows, size_t n_rows, dormouse_layer_fn ready, void *user,
@@ -271,7 +273,7 @@ typedef struct dormouse_plane {
 	const void *codes; /* of an uncompressed q8_0 plane: ggml's block_q8_0, row after row; else null */
 	size_t codes_bytes;
 } dormouse_plane;
-/* Returns 0 to go on, anything else to stop. It must not call the library. */
+/* Returns 0 to go on, anything else to stop. It must not call the library (DORMOUSE_ERR_CALLBACK). */
 typedef int32_t (*dormouse_view_fn)(void *user, const dormouse_plane *plane);
 /* Shows the stored planes of a match where they lie, unchecked and undecoded: data is a mapped file. If another program cuts that file meanwhile, reading data raises SIGBUS, which
  * is yours to handle; dormouse_restore, which copies, answers with an error instead. */

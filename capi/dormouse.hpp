@@ -3,6 +3,7 @@
 #define DORMOUSE_HPP
 
 #include <chrono>
+#include <exception>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -103,6 +104,38 @@ public:
 		check(dormouse_restore(x, rows.data(), rows.size(), call, &out));
 		return out;
 	}
+	// restore_layers is restore, in the order of the layers: ready(layer, tokens) when all rows of a layer are there, on a thread of the library. If tokens becomes
+	// smaller, all layers come again. It must not call the store. What it throws ends the calls to it, and is thrown when the restore is over.
+	template <typename F> dormouse_restored restore_layers(const std::vector<dormouse_rows> &rows, F ready, const dormouse_call *call = nullptr) {
+		struct Ready {
+			F &f;
+			std::exception_ptr thrown;
+		} to = {ready, nullptr};
+		dormouse_restored out = DORMOUSE_INIT(dormouse_restored);
+		dormouse_status status = dormouse_restore_layers(x, rows.data(), rows.size(), [](void *user, size_t layer, size_t tokens) {
+			Ready *to = static_cast<Ready *>(user);
+			if (to->thrown) return;
+			try {
+				to->f(layer, tokens);
+			} catch (...) {
+				to->thrown = std::current_exception();
+			}
+		}, &to, call, &out);
+		if (to.thrown) std::rethrow_exception(to.thrown);
+		check(status);
+		return out;
+	}
+	// state_bytes is the size of the stored state of a tensor of a state group, 0 if there is none.
+	int64_t state_bytes(size_t tensor) const {
+		int64_t bytes = 0;
+		check(dormouse_state_bytes(x, tensor, &bytes));
+		return bytes;
+	}
+	// close gives it back, and says what went wrong, which the destructor cannot.
+	void close() {
+		check(dormouse_match_close(x));
+		x = dormouse_match{};
+	}
 	dormouse_put_result extend(const Prompt &prompt, const std::vector<dormouse_rows> &rows, const dormouse_put_options *options = nullptr, const dormouse_call *call = nullptr) {
 		dormouse_put_result out = DORMOUSE_INIT(dormouse_put_result);
 		dormouse_prompt p = prompt.c();
@@ -129,6 +162,20 @@ public:
 		if (m.id) dormouse_model_close(m);
 	}
 
+	// probe is how much is stored of a prompt, at most limit tokens, without a lease or a trace.
+	dormouse_restored probe(const Prompt &prompt, size_t limit = DORMOUSE_ALL, const dormouse_call *call = nullptr) const {
+		dormouse_restored out = DORMOUSE_INIT(dormouse_restored);
+		dormouse_prompt p = prompt.c();
+		check(dormouse_probe(m, &p, limit, call, &out));
+		return out;
+	}
+	// prefetch reads the stored prefix ahead, and gives its tokens.
+	size_t prefetch(const Prompt &prompt, size_t limit = DORMOUSE_ALL, const dormouse_call *call = nullptr) {
+		size_t tokens = 0;
+		dormouse_prompt p = prompt.c();
+		check(dormouse_prefetch(m, &p, limit, call, &tokens));
+		return tokens;
+	}
 	// match finds the longest stored prefix of at most limit tokens.
 	Match match(const Prompt &prompt, size_t limit = DORMOUSE_ALL, const dormouse_call *call = nullptr) {
 		dormouse_match x = {};
@@ -149,6 +196,13 @@ public:
 		check(dormouse_delete(m, &p, call, &out));
 		return out;
 	}
+	// set_ref puts a name on a stored prefix.
+	void set_ref(const std::string &name, const Prompt &prefix, const dormouse_ref_options *options = nullptr, const dormouse_call *call = nullptr) {
+		dormouse_prompt p = prefix.c();
+		check(dormouse_set_ref(m, name.c_str(), &p, options, call));
+	}
+	// retire deletes everything of this model.
+	void retire(const dormouse_call *call = nullptr) { check(dormouse_retire(m, call)); }
 	std::string fingerprint() const {
 		char text[33];
 		check(dormouse_fingerprint(m, text));
@@ -187,6 +241,18 @@ public:
 	void suspend(const dormouse_call *call = nullptr) { check(dormouse_suspend(s, call)); }
 	void resume(const dormouse_call *call = nullptr) { check(dormouse_resume(s, call)); }
 	void sync(const dormouse_call *call = nullptr) { check(dormouse_sync(s, call)); }
+	// pressure frees what a system that is short of memory (level 1 to 3) needs; it gives the bytes on disk.
+	int64_t pressure(int32_t level, const dormouse_call *call = nullptr) {
+		int64_t freed = 0;
+		check(dormouse_pressure(s, level, call, &freed));
+		return freed;
+	}
+	void delete_ref(const std::string &name, const dormouse_call *call = nullptr) { check(dormouse_delete_ref(s, name.c_str(), call)); }
+	dormouse_deleted delete_scope(const std::string &scope, const dormouse_call *call = nullptr) {
+		dormouse_deleted out = DORMOUSE_INIT(dormouse_deleted);
+		check(dormouse_delete_scope(s, scope.c_str(), call, &out));
+		return out;
+	}
 	std::string stats() const { return text([this](char *buf, size_t cap, size_t *needed) { return dormouse_stats(s, buf, cap, needed); }); }
 	std::string verify(const dormouse_call *call = nullptr) {
 		return text([this, call](char *buf, size_t cap, size_t *needed) { return dormouse_verify(s, call, buf, cap, needed); });

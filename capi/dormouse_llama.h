@@ -78,7 +78,8 @@ typedef struct dormouse_llama { uint64_t id; } dormouse_llama;
  * rows were first stored under its identity: DORMOUSE_ERR_IDENTITY says that it is something else, DORMOUSE_ERR_REFUSED that states of it cannot be kept safely.
  *
  * options is a JSON object, or null; what is left out is the default, and a name that is not known is refused:
- * "memo": a file that remembers between runs what was read from model_path; without it, every attach reads the whole model;
+ * "memo": a file that remembers between runs what was read from model_path; without it, every attach reads the whole model, and so it does where the
+ * memo cannot be written, which is a line of the log;
  * "weights", "tokenizer": 32 digits, in place of what is read from model_path; "name": what people call the model;
  * "rope_base", "rope_scale", "rope_scaling": what the context was made with, where that was not the model's own: llama.cpp does not tell;
  * "sequence": in which the tokens are evaluated (0), if it is empty;

@@ -10,7 +10,6 @@ import "C"
 import (
 	"context"
 	"slices"
-	"time"
 	"unsafe"
 
 	"github.com/dormousekv/dormouse/db"
@@ -183,6 +182,9 @@ func put(m *model, prompt *C.dormouse_prompt, rows *C.dormouse_rows, n C.size_t,
 		if options.Codec, options.Compression, err = codecs(text(o.codec), text(o.compression)); err != nil {
 			return err
 		}
+		if o.keep_states < 0 {
+			return badArgument("dormouse_put_options.keep_states is %d: expected a number of states, or 0 for all", o.keep_states)
+		}
 		options.NoStore, options.KeepStates = o.no_store != 0, int(o.keep_states)
 		if err := options.Validate(); err != nil {
 			return badArgument("%v", err)
@@ -220,9 +222,15 @@ func goSetRef(e *C.dormouse_error, h C.dormouse_model, name *C.char, prefix *C.d
 				return err
 			}
 			if o.priority < 0 || o.priority > 254 {
-				return badArgument("priority %d: expected 0 to 254", o.priority)
+				return badArgument("dormouse_ref_options.priority is %d: expected 0 to 254", o.priority)
 			}
-			options.Pinned, options.Priority, options.TTL = o.pinned != 0, uint8(o.priority), time.Duration(o.ttl_ms)*time.Millisecond
+			if o.ttl_ms < 0 {
+				return badArgument("dormouse_ref_options.ttl_ms is %d: expected a time to live, or 0 for no end", o.ttl_ms)
+			}
+			if options.TTL, err = millis("dormouse_ref_options.ttl_ms", int64(o.ttl_ms)); err != nil {
+				return err
+			}
+			options.Pinned, options.Priority = o.pinned != 0, uint8(o.priority)
 		}
 		return m.SetRef(ctx, text(name), p, options)
 	})

@@ -87,6 +87,10 @@ static dormouse_status fail(dormouse_status status, const char *message) {
 	return status;
 }
 
+static _Thread_local int inside; /* callbacks of the host that this thread runs */
+
+static int can_run(void) { return !forked && !second_copy; }
+
 dormouse_status dormouse_shim_enter(void) {
 	if (forked) {
 		return fail(DORMOUSE_ERR_FORKED, "this process was forked from one that uses Dormouse, and Go does not run here: use exec, or fork before the library is loaded");
@@ -94,13 +98,16 @@ dormouse_status dormouse_shim_enter(void) {
 	if (second_copy) {
 		return fail(DORMOUSE_ERR_SECOND_COPY, "another copy of the Dormouse library is loaded in this process: link or load it once");
 	}
+	if (inside) { /* the call that waits for the callback may hold what this one would wait for */
+		return fail(DORMOUSE_ERR_CALLBACK, "the library was called from within one of its callbacks (layers, view, log): do it when the call that called back has returned");
+	}
 	return DORMOUSE_OK;
 }
 
 int32_t dormouse_abi_version(void) { return DORMOUSE_ABI_VERSION; }
 
-const char *dormouse_version(void) { return dormouse_shim_enter() == DORMOUSE_OK ? goVersion() : ""; }
-const char *dormouse_reason_text(int32_t reason) { return dormouse_shim_enter() == DORMOUSE_OK ? goReasonText(reason) : ""; }
+const char *dormouse_version(void) { return can_run() ? goVersion() : ""; }
+const char *dormouse_reason_text(int32_t reason) { return can_run() ? goReasonText(reason) : ""; }
 
 dormouse_status dormouse_last_error(dormouse_error *err) {
 	size_t size;
@@ -111,9 +118,25 @@ dormouse_status dormouse_last_error(dormouse_error *err) {
 }
 
 /* Calls back from Go, which cannot call a pointer. */
-void dormouse_call_log(dormouse_log_fn fn, void *user, int32_t level, const char *line) { fn(user, level, line); }
-void dormouse_call_layer(dormouse_layer_fn fn, void *user, size_t layer, size_t tokens) { fn(user, layer, tokens); }
-int32_t dormouse_call_view(dormouse_view_fn fn, void *user, const dormouse_plane *plane) { return fn(user, plane); }
+void dormouse_call_log(dormouse_log_fn fn, void *user, int32_t level, const char *line) {
+	inside++;
+	fn(user, level, line);
+	inside--;
+}
+
+void dormouse_call_layer(dormouse_layer_fn fn, void *user, size_t layer, size_t tokens) {
+	inside++;
+	fn(user, layer, tokens);
+	inside--;
+}
+
+int32_t dormouse_call_view(dormouse_view_fn fn, void *user, const dormouse_plane *plane) {
+	int32_t got;
+	inside++;
+	got = fn(user, plane);
+	inside--;
+	return got;
+}
 
 dormouse_status dormouse_set_log(dormouse_log_fn fn, void *user) {
 	ENTER();

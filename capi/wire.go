@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"time"
 
@@ -53,7 +54,10 @@ func parseOptions(text string) (o db.Options, err error) {
 	}
 	o = db.Options{
 		Budget: w.Budget, MinFree: w.MinFree, MaxBlocks: w.MaxBlocks, SegmentBytes: w.SegmentBytes, CheckpointBytes: w.CheckpointBytes,
-		CheckpointInterval: time.Duration(w.CheckpointMS) * time.Millisecond, ReadOnly: w.ReadOnly, AllowSharedDir: w.AllowSharedDir,
+		ReadOnly: w.ReadOnly, AllowSharedDir: w.AllowSharedDir,
+	}
+	if o.CheckpointInterval, err = millis("options: checkpoint_ms", w.CheckpointMS); err != nil {
+		return o, err
 	}
 	switch w.Durability {
 	case "", "process":
@@ -69,6 +73,15 @@ func parseOptions(text string) (o db.Options, err error) {
 		return o, badArgument("%v", err)
 	}
 	return o, nil
+}
+
+// millis is a time in milliseconds, of which Go's clock has 292 years.
+func millis(what string, ms int64) (time.Duration, error) {
+	const most = int64(math.MaxInt64 / time.Millisecond)
+	if ms > most || ms < -most {
+		return 0, badArgument("%s is %d: expected at most %d", what, ms, most)
+	}
+	return time.Duration(ms) * time.Millisecond, nil
 }
 
 // codecs are a codec and a compression by name; empty: not chosen.

@@ -73,15 +73,7 @@ func parseLlama(path, text string) (o llamacpp.Options, err error) {
 	if o.Put.Codec, o.Put.Compression, err = codecs(w.Codec, w.Compression); err != nil {
 		return o, err
 	}
-	for _, n := range []struct {
-		name  string
-		value int64
-	}{{"capture_tokens", int64(w.CaptureTokens)}, {"capture_bytes", w.CaptureBytes}, {"align", int64(w.Align)}, {"block_tokens", int64(w.BlockTokens)}} {
-		if n.value < 0 {
-			return o, badArgument("options: %s is %d", n.name, n.value)
-		}
-	}
-	if err := o.Put.Validate(); err != nil {
+	if err := o.Validate(); err != nil {
 		return o, badArgument("%v", err)
 	}
 	return o, nil

@@ -14,6 +14,7 @@ from . import errors
 
 _Self = TypeVar("_Self", bound="Handle")
 _open: weakref.WeakSet[Handle] = weakref.WeakSet()
+_later: list[tuple[str, int]] = []  # what Python dropped within a callback, where it cannot be closed
 
 
 class Handle:
@@ -26,6 +27,7 @@ class Handle:
     def __init__(self, number: int) -> None:
         self._id, self._pid = number, os.getpid()
         _open.add(self)
+        _close_dropped()
 
     @property
     def closed(self) -> bool:
@@ -41,9 +43,10 @@ class Handle:
         number = self._id
         if number == 0:
             return
+        _close_dropped()
         try:
             lib.call(self._end, number)
-        except (errors.Leased, errors.Busy, errors.Forked):
+        except (errors.Leased, errors.Busy, errors.Forked, errors.InCallback):
             raise  # it is open still
         except errors.Closed:
             self._id = 0  # its store was closed, or another thread was faster
@@ -67,6 +70,8 @@ class Handle:
             warnings.warn(f"a {type(self).__name__.lower()} was not closed", ResourceWarning, source=self, stacklevel=2)
         try:
             self.close()
+        except errors.InCallback:
+            _later.append((self._end, self._id))
         except errors.DormouseError:
             pass
 
@@ -74,8 +79,24 @@ class Handle:
         return True
 
 
+def _close_dropped() -> None:
+    for _ in range(len(_later)):
+        try:
+            end, number = _later.pop()
+        except IndexError:  # another thread was faster
+            return
+        try:
+            lib.call(end, number)
+        except errors.InCallback:
+            _later.append((end, number))
+            return
+        except errors.DormouseError:
+            pass
+
+
 def _at_exit() -> None:
     """Closes what is open, while Python can still take a line of the log."""
+    _close_dropped()
     for h in sorted(_open, key=lambda h: h._turn):
         try:
             if h._pid == os.getpid():

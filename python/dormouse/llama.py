@@ -13,6 +13,7 @@ import ctypes as c
 import json
 import os
 import sys
+import threading
 from array import array
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -75,27 +76,28 @@ class Info:
     deviation: float
 
 
+class _Decoding(threading.local):
+    """What the decode function did in this thread's last call, which is where it is called."""
+
+    ran = False
+    raised: BaseException | None = None
+
+
 class Session(Handle):
     """A llama.cpp context that is attached to a store; see attach. Calls for one context must not overlap. It is closed before the context is freed."""
 
     _end, _turn = "llama_close", 1
 
-    def __init__(self, number: int, store: Store, keep: object, raised: list[BaseException], adapters: Sequence[Adapter]) -> None:
+    def __init__(self, number: int, store: Store, keep: object, decoding: _Decoding, adapters: Sequence[Adapter]) -> None:
         super().__init__(number)
-        self.store, self._keep, self._raised, self.adapters = store, keep, raised, tuple(adapters)
+        self.store, self._keep, self._decoding, self.adapters = store, keep, decoding, tuple(adapters)
 
     def _number(self) -> int:
         self.store._number()
         return super()._number()
 
     def _call(self, name: str, *args: Any) -> None:
-        self._raised.clear()
-        try:
-            lib.call(name, self._number(), *args)
-        except Exception:
-            if self._raised:
-                raise self._raised.pop() from None
-            raise
+        _call(self._decoding, name, self._number(), *args)
 
     def _prompt(self, hold: ExitStack, given: Prompt | Tokens) -> Any:
         """With the adapters that the context has, unless the prompt names some."""
@@ -156,6 +158,18 @@ class Session(Handle):
         return Model(out.value, self.store, Descriptor("", "", "", "", ()))
 
 
+def _call(decoding: _Decoding, name: str, *args: Any) -> None:
+    """Calls dormouse_NAME, and raises what the decode function raised in it."""
+    decoding.ran, decoding.raised = False, None
+    try:
+        lib.call(name, *args)
+    except Exception:
+        raised, decoding.raised = decoding.raised, None
+        if raised is not None:
+            raise raised from None
+        raise
+
+
 def _tokens_of(prompt: Prompt | Tokens) -> list[int]:
     tokens: Any = prompt.tokens if isinstance(prompt, Prompt) else prompt
     return list(tokens)
@@ -164,9 +178,9 @@ def _tokens_of(prompt: Prompt | Tokens) -> list[int]:
 class LlamaSession(Session):
     """The context of a llama_cpp.Llama. restore and prefill tell it what it holds, so that llm(…), llm.generate and create_chat_completion evaluate the rest only."""
 
-    def __init__(self, llm: Any, clear: Callable[[], None], *rest: Any) -> None:
+    def __init__(self, llm: Any, clear: Callable[[], None], held: Callable[[int], int], *rest: Any) -> None:
         super().__init__(*rest)
-        self._llm, self._clear = llm, clear
+        self._llm, self._clear, self._held = llm, clear, held
         self._known = array("i")  # what the session saw in the sequence
 
     def _holds(self, prompt: Prompt | Tokens, n: int | None = None) -> None:
@@ -184,8 +198,13 @@ class LlamaSession(Session):
         return got
 
     def prefill(self, prompt: Prompt | Tokens, start: int, sequence: int = 0, *, timeout: float | None = None, cancel: lib.Cancel | None = None) -> None:
-        self._known = array("i", _tokens_of(prompt))  # or a part of it, if this fails: what the Llama does not hold then, save takes back
-        super().prefill(prompt, start, sequence, timeout=timeout, cancel=cancel)
+        self._decoding.ran = False
+        try:
+            super().prefill(prompt, start, sequence, timeout=timeout, cancel=cancel)
+        except BaseException:
+            if self._decoding.ran:  # it was cut short
+                self._holds(prompt, self._held(sequence))
+            raise
         self._holds(prompt)
 
     def save(self, prompt: Prompt | Tokens | None = None, sequence: int = 0, *, timeout: float | None = None, cancel: lib.Cancel | None = None) -> Put:
@@ -238,10 +257,11 @@ def attach(
     if file is not None and b"\0" in file:
         raise ValueError(f"path has a zero byte in it: {path!r}")
 
-    raised: list[BaseException] = []
+    decoding = _Decoding()
     decode_batch = _function(handle, "llama_decode", c.c_void_p, _Batch)
 
     def decode(_: int | None, tokens: int, n: int, first: int, sequence: int) -> int:
+        decoding.ran = True
         try:
             pos, ones, seq, logits = array("i", range(first, first + n)), array("i", [1]) * n, c.c_int32(sequence), bytearray(n)
             logits[n - 1] = 1
@@ -249,20 +269,15 @@ def attach(
             flags = (c.c_char * n).from_buffer(logits)
             return decode_batch(context, _Batch(n, tokens, None, pos.buffer_info()[0], ones.buffer_info()[0], c.addressof(seqs), c.addressof(flags)))
         except BaseException as err:
-            raised.append(err)
+            decoding.raised = err
             return -1
 
     callback = lib.DECODE_FN(decode)
     out = lib.Handle()
     functions = _functions(handle)
     said = json.dumps(options, allow_nan=False).encode()
-    try:
-        lib.call("llama_attach", store._number(), functions, context, file, said, callback, None, lib.limits(timeout, cancel), c.byref(out))
-    except Exception:
-        if raised:
-            raise raised.pop() from None
-        raise
-    rest = (out.value, store, (callback, handle, llama), raised, adapters)
+    _call(decoding, "llama_attach", store._number(), functions, context, file, said, callback, None, lib.limits(timeout, cancel), c.byref(out))
+    rest = (out.value, store, (callback, handle, llama), decoding, adapters)
     if llm is None:
         return Session(*rest)
     memory = _address(handle, "llama_get_memory")
@@ -272,4 +287,9 @@ def attach(
     def clear() -> None:
         remove(of(context), -1, -1, -1)
 
-    return LlamaSession(llm, clear, *rest)
+    last = _function(handle, "llama_memory_seq_pos_max", c.c_void_p, c.c_int32)
+
+    def held(sequence: int) -> int:
+        return last(of(context), sequence) + 1
+
+    return LlamaSession(llm, clear, held, *rest)

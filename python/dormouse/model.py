@@ -197,7 +197,7 @@ class Match(Handle):
         cancel: lib.Cancel | None = None,
     ) -> Restored:
         """restore, in the order of the layers: ready(layer, tokens) when all rows of a layer are there. If tokens becomes smaller, all layers come again. It
-        must not call the store; what it raises ends the calls to it, and is raised when the restore is over."""
+        must not call the store (InCallback); what it raises ends the calls to it, and is raised when the restore is over."""
         raised: list[BaseException] = []
 
         def tell(_: int | None, layer: int, tokens: int) -> None:

@@ -123,7 +123,11 @@ with dormouse.Store("kv", min_free=-1) as store:
     try:
         session.prefill(tokens, 0)
     except KeyboardInterrupt:
-        print("in the second batch", llm.n_tokens)
+        print("in the second batch", llm.n_tokens, llm.input_ids[:16].tolist() == tokens[:16])
+    try:
+        session.prefill(tokens, 3)
+    except dormouse.WrongPositions:
+        print("still", llm.n_tokens)
     for token, _ in zip(llm.generate(other, temp=0), range(4)):
         pass
     print("another prompt", session.save().tokens == llm.n_tokens > len(other))
@@ -152,7 +156,7 @@ except dormouse.Closed:
 def test_what_fails_leaves_the_llama_alone(tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": f"{HERE}:{os.environ.get('PYTHONPATH', '')}"}
     got = subprocess.run([sys.executable, "-c", AFTER_THE_END], cwd=tmp_path, env=env, check=False, capture_output=True, text=True)
-    assert (got.returncode, got.stdout) == (0, "in the second batch 0\nanother prompt True\nanother prompt True\nno such sequence True\nclosed True\nfreed\n"), got.stderr
+    assert (got.returncode, got.stdout) == (0, "in the second batch 16 True\nstill 16\nanother prompt True\nanother prompt True\nno such sequence True\nclosed True\nfreed\n"), got.stderr
 
 
 @pytest.fixture(scope="module")
@@ -228,7 +232,7 @@ def test_what_is_refused(session: llama.Session, store: dormouse.Store, host: An
     for how in ({"context": 0}, {"context": None}, {"llama": ctypes.CDLL(None)}, {"path": "a\0b"}):
         with pytest.raises(ValueError):
             attach(**how)
-    for how in ({"path": "/does/not/exist"}, {"nonsense": 1}, {"codec": "q99"}, {"sequence": 9}, {"align": -1}):
+    for how in ({"path": "/does/not/exist"}, {"nonsense": 1}, {"codec": "q99"}, {"sequence": 9}, {"align": -1}, {"keep_states": -7}, {"rope_scale": -1}):
         with pytest.raises(dormouse.BadArgument):
             attach(**how)
     with pytest.raises(dormouse.Refused):
@@ -280,6 +284,46 @@ def test_a_decode_that_raises(store: dormouse.Store, host: Any, monkeypatch: pyt
         with pytest.raises(KeyboardInterrupt):
             session.prefill(words(N), 0)
         session.prefill(words(N), host.held())
+
+
+def test_what_a_decode_raised_is_that_calls_own(store: dormouse.Store, host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread's call for the same session is Busy, and leaves alone what was raised."""
+    said: list[BaseException] = []
+
+    def other() -> None:
+        try:
+            session.save(words(N))
+        except BaseException as err:
+            said.append(err)
+
+    def function(handle: Any, name: str, *types: Any) -> Any:
+        def call(*args: Any) -> int:
+            if at_work:
+                raise ZeroDivisionError
+            return real(handle, name, *types)(*args)
+
+        return call
+
+    real, at_work = llama._function, []
+    monkeypatch.setattr(llama, "_function", function)
+    session = llama.attach(store, host.lib.handle, context=host.context, path=SMALL)
+    at_work.append(True)
+    real_call = llama.lib.call
+
+    def call(name: str, *args: Any) -> None:
+        try:
+            real_call(name, *args)
+        finally:
+            if name == "llama_prefill":  # it is over, and its exception is not yet taken
+                t = threading.Thread(target=other)
+                t.start()
+                t.join()
+
+    monkeypatch.setattr(llama.lib, "call", call)
+    with pytest.raises(ZeroDivisionError):
+        session.prefill(words(N), 0)
+    assert len(said) == 1 and isinstance(said[0], dormouse.WrongPositions)
+    session.close()
 
 
 def test_closed_at_work(store: dormouse.Store, host: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,7 +130,7 @@ def test_limit(model: dormouse.Model) -> None:
             model.match(p, limit=bad)
 
 
-def test_layers_extend_planes(model: dormouse.Model) -> None:
+def test_layers_extend_planes(model: dormouse.Model, store: dormouse.Store) -> None:
     p = tokens(N + 50)
     r = rows(p)
     model.put(p[:N], [m[:N] for m in r])
@@ -141,6 +141,13 @@ def test_layers_extend_planes(model: dormouse.Model) -> None:
         assert seen == [(0, N), (1, N)]
         with pytest.raises(ZeroDivisionError):
             match.restore_layers(got, lambda layer, n: 1 // 0)
+        for call in (match.close, store.close, store.suspend, lambda: model.probe(p), lambda: match.restore(got)):
+            with pytest.raises(dormouse.InCallback, match="from within one of its callbacks"):
+                match.restore_layers(got, lambda layer, n, call=call: call())
+        held = [model.match(p)]
+        with pytest.warns(ResourceWarning):
+            match.restore_layers(got, lambda layer, n: held.clear())  # Python drops a match, which cannot be closed there
+        assert not match.closed and not store.closed
         assert match.extend(p, [dormouse.Rows([m[N:]], first=N) for m in r]).tokens == N + 50
         planes = match.planes()
         assert {x.tensor for x in planes} == set(range(TENSORS)) and all(x.data and x.codec for x in planes)

@@ -3,6 +3,7 @@ package llamacpp_test
 import (
 	"bytes"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -157,6 +158,34 @@ func TestDescribeOfNothing(t *testing.T) {
 	} {
 		if _, err := describe(); !errors.Is(err, llamacpp.ErrRefused) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// What keeps a memo from being written is a line of the log that names it.
+func TestMemoThatCannotBeWritten(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "m.gguf")
+	if err := os.WriteFile(path, ggufgen.LLaMA(1, 1, 16), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	store := kit.OpenStore(t)
+	for memo, want := range map[string]string{
+		"":                                      "",
+		filepath.Join(dir, "memo"):              "",
+		filepath.Join(dir, "no folder", "memo"): "no folder",
+		dir:                                     "rename",
+		path:                                    "is a model",
+	} {
+		f := kinds("plain")
+		f.file, f.meta = path, map[string]string{"general.architecture": "llama"}
+		var log bytes.Buffer
+		attach(t, store, f, func(o *llamacpp.Options) {
+			o.Identity = llamacpp.Identity{Path: path, Memo: memo, Tokenizer: kv.Hash{1}}
+			o.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+		})
+		if got := log.String(); (got == "") != (want == "") || !strings.Contains(got, want) {
+			t.Errorf("memo %q: logged %q, expected %q", memo, got, want)
 		}
 	}
 }

@@ -3,6 +3,8 @@ package llamacpp_test
 import (
 	"context"
 	"errors"
+	"math"
+	"strings"
 	"testing"
 
 	"github.com/dormousekv/dormouse/kv"
@@ -254,5 +256,37 @@ func TestPromptLongerThanContext(t *testing.T) {
 		if err := s.Prefill(ctx, kv.Tokens(make([]kv.Token, 64)...), 0, 0); err != nil {
 			t.Errorf("%s: %v", kind, err)
 		}
+	}
+}
+
+// An option that makes no sense is an error that names it and its value, and nothing is evaluated.
+func TestOptionsWithoutSense(t *testing.T) {
+	nan := float32(math.NaN())
+	for _, c := range []struct {
+		change      func(*llamacpp.Options)
+		field, says string
+	}{
+		{func(o *llamacpp.Options) { o.Put.KeepStates = -7 }, "Put.KeepStates", "-7"},
+		{func(o *llamacpp.Options) { o.BlockTokens = -1 }, "BlockTokens", "-1"},
+		{func(o *llamacpp.Options) { o.CaptureTokens = -2 }, "CaptureTokens", "-2"},
+		{func(o *llamacpp.Options) { o.CaptureBytes = -3 }, "CaptureBytes", "-3"},
+		{func(o *llamacpp.Options) { o.Align = -4 }, "Align", "-4"},
+		{func(o *llamacpp.Options) { o.RopeBase = -10000 }, "RopeBase", "-10000"},
+		{func(o *llamacpp.Options) { o.RopeScale = nan }, "RopeScale", "NaN"},
+		{func(o *llamacpp.Options) { o.Adapters = []kv.Adapter{{Scale: nan}} }, "Adapters", "NaN"},
+		{func(o *llamacpp.Options) { o.Put.Codec = 99 }, "Codec", "99"},
+	} {
+		f := kinds("plain")
+		o := options(f.Decode)
+		c.change(&o)
+		_, err := llamacpp.Attach(t.Context(), kit.OpenStore(t), f.library(), 1, o)
+		if err == nil || !strings.Contains(err.Error(), c.field) || !strings.Contains(err.Error(), c.says) || f.decode != 0 {
+			t.Errorf("%s of %s: %v, %d decoded", c.field, c.says, err, f.decode)
+		}
+	}
+	o := options(nil)
+	o.Put.KeepStates = -1
+	if err := o.Validate(); err != nil {
+		t.Error(err)
 	}
 }

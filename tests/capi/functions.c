@@ -7,9 +7,27 @@
 
 enum { N = 300 };
 
+/* What the library says when a callback calls it: an error at once, of this very match and store, too. */
+static struct {
+	dormouse_store s;
+	dormouse_match x;
+} busy;
+static void call_from_within(void) {
+	dormouse_store other;
+	char text[33];
+	WANT(DORMOUSE_ERR_CALLBACK, dormouse_match_close(busy.x));
+	CHECK(strstr(last(), "callback"));
+	WANT(DORMOUSE_ERR_CALLBACK, dormouse_close(busy.s));
+	WANT(DORMOUSE_ERR_CALLBACK, dormouse_suspend(busy.s, NULL));
+	WANT(DORMOUSE_ERR_CALLBACK, dormouse_open("/tmp", NULL, NULL, &other));
+	WANT(DORMOUSE_ERR_CALLBACK, dormouse_hash("abc", 3, text));
+	CHECK(dormouse_version()[0] && dormouse_reason_text(0)[0] && dormouse_abi_version() == DORMOUSE_ABI_VERSION);
+}
+
 static int lines;
 static void on_log(void *user, int32_t level, const char *line) {
 	(void)user, (void)level;
+	call_from_within();
 	if (line[0]) __atomic_add_fetch(&lines, 1, __ATOMIC_RELAXED);
 }
 
@@ -17,6 +35,7 @@ static size_t layers_seen, layer_tokens;
 static void on_layer(void *user, size_t layer, size_t tokens) {
 	CHECK(user == &layers_seen);
 	CHECK(layer == layers_seen);
+	call_from_within();
 	layers_seen++, layer_tokens = tokens;
 }
 
@@ -25,6 +44,7 @@ static int32_t on_plane(void *user, const dormouse_plane *p) {
 	CHECK(p->size == sizeof *p && p->tensor < TENSORS && p->bytes > 0 && p->data && p->codec[0]);
 	const uint8_t *b = p->data;
 	CHECK(b[0] + b[p->bytes - 1] >= 0); /* it can be read */
+	call_from_within();
 	planes++;
 	return user != NULL;
 }
@@ -85,6 +105,8 @@ int main(int argc, char **argv) {
 	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_open(dir, "{\"no\":1}", NULL, &s));
 	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_open(dir, "{\"budget\":-1}", NULL, &s));
 	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_open(dir, "{\"codec\":\"q99\"}", NULL, &s));
+	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_open(dir, "{\"checkpoint_ms\":9223372036854775807}", NULL, &s));
+	CHECK(strstr(last(), "checkpoint_ms is 9223372036854775807"));
 	dormouse_call small = {3, 0, NULL};
 	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_open(dir, NULL, &small, &s));
 	OK(dormouse_open(dir, "{\"budget\":67108864,\"codec\":\"raw\",\"durability\":\"power\"}", NULL, &s));
@@ -128,6 +150,9 @@ int main(int argc, char **argv) {
 	dormouse_put_options po = DORMOUSE_INIT(dormouse_put_options);
 	po.codec = "no";
 	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_put(m, &p, c.rows, TENSORS, &po, NULL, &put));
+	po.codec = NULL, po.keep_states = -7;
+	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_put(m, &p, c.rows, TENSORS, &po, NULL, &put));
+	CHECK(strstr(last(), "keep_states is -7"));
 	for (int t = 0; t < TENSORS; t++) c.rows[t].first = 5;
 	WANT(DORMOUSE_ERR_NOT_STORED, dormouse_put(m, &p, c.rows, TENSORS, NULL, NULL, &put));
 	for (int t = 0; t < TENSORS; t++) c.rows[t].first = 0;
@@ -167,6 +192,7 @@ int main(int argc, char **argv) {
 	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_match_prompt(m, &p, DORMOUSE_ALL, NULL, NULL, &r));
 
 	/* restore */
+	busy.s = s, busy.x = x;
 	cache got;
 	make(&got, N);
 	OK(dormouse_restore(x, got.rows, TENSORS, NULL, &r));
@@ -212,7 +238,12 @@ int main(int argc, char **argv) {
 	dormouse_ref_options ro = DORMOUSE_INIT(dormouse_ref_options);
 	ro.pinned = 1, ro.priority = 255;
 	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_set_ref(m, "pin", &p, &ro, NULL));
-	ro.priority = 3, ro.ttl_ms = 1000000;
+	ro.priority = 3, ro.ttl_ms = -5;
+	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_set_ref(m, "pin", &p, &ro, NULL));
+	CHECK(strstr(last(), "ttl_ms is -5"));
+	ro.ttl_ms = INT64_MAX;
+	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_set_ref(m, "pin", &p, &ro, NULL));
+	ro.ttl_ms = 1000000;
 	OK(dormouse_set_ref(m, "pin", &p, &ro, NULL));
 	OK(dormouse_set_ref(m, "mark", &p, NULL, NULL));
 	OK(dormouse_delete_ref(s, "pin", NULL));

@@ -82,7 +82,7 @@ static void wrong_attachments(struct llama_context *c, struct llama_context *str
 	WANT(DORMOUSE_ERR_ARGUMENT, refused(&linked, NULL, path, NULL, dormouse_llama_decode));
 	WANT(DORMOUSE_ERR_ARGUMENT, refused(&linked, c, path, NULL, NULL));
 	const char *bad[] = {"{", "[]", "{\"no\":1}", "{\"weights\":\"zz\"}", "{\"tokenizer\":\"12\"}", "{\"codec\":\"q99\"}", "{\"compression\":\"x\"}", "{\"align\":-4}",
-		"{\"capture_tokens\":-1}", "{\"capture_bytes\":-1}", "{\"block_tokens\":-1}", "{\"sequence\":99}", "{\"sequence\":-1}", "{\"adapters\":[{\"hash\":\"1\"}]}", "{\"rotated\":3}"};
+		"{\"capture_tokens\":-1}", "{\"capture_bytes\":-1}", "{\"block_tokens\":-1}", "{\"keep_states\":-7}", "{\"rope_base\":-1}", "{\"sequence\":99}", "{\"sequence\":-1}", "{\"adapters\":[{\"hash\":\"1\"}]}", "{\"rotated\":3}"};
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) WANT(DORMOUSE_ERR_ARGUMENT, refused(&linked, c, path, bad[i], dormouse_llama_decode));
 	WANT(DORMOUSE_ERR_ARGUMENT, refused(&linked, c, "/does/not/exist.gguf", NULL, dormouse_llama_decode));
 	WANT(DORMOUSE_ERR_REFUSED, refused(&linked, c, NULL, NULL, dormouse_llama_decode));

@@ -37,7 +37,35 @@ int main(int argc, char **argv) {
 		for (int t = 0; t < TENSORS; t++) CHECK(std::memcmp(got.mem[t], c.mem[t], (n - 1) * ROW) == 0);
 		auto moved = std::move(match);
 		CHECK(moved.tokens() == n - 1);
+		size_t layers = 0;
+		auto refused = [](auto f) {
+			try {
+				f();
+			} catch (const dormouse::Error &e) {
+				return e.status == DORMOUSE_ERR_CALLBACK;
+			}
+			return false;
+		};
+		moved.restore_layers(into, [&](size_t, size_t tokens) {
+			CHECK(tokens == n - 1 && refused([&] { moved.close(); }) && refused([&] { store.close(); }));
+			layers++;
+		});
+		CHECK(layers == LAYERS);
+		layers = 0;
+		try {
+			moved.restore_layers(into, [&](size_t, size_t) { layers++, throw std::runtime_error("enough"); });
+			FAIL("what a callback threw is gone");
+		} catch (const std::runtime_error &e) {
+			CHECK(layers == 1 && std::strcmp(e.what(), "enough") == 0);
+		}
+		CHECK(moved.state_bytes(0) == 0);
+		moved.close();
 	}
+	CHECK(model.probe(prompt).tokens == n && model.prefetch(prompt) == n);
+	model.set_ref("pin", prompt);
+	store.delete_ref("pin");
+	CHECK(store.pressure(1) <= 1 << 20);
+	CHECK(store.delete_scope("alice").blocks > 0);
 	CHECK(store.stats().find("\"hits\"") != std::string::npos);
 	CHECK(store.verify().find("\"damage\":[]") != std::string::npos);
 	model.remove(prompt);

@@ -16,6 +16,7 @@ type Head struct {
 	Tokenizer, Factors kv.Hash // of the vocabulary and all that belongs to it; of the RoPE frequency factors
 	TwoSets            bool    // of factors: for long and for short contexts
 	Contents           Contents
+	Forgotten          error // why the memo does not remember it, if it was read
 }
 
 // ReadHead reads the head of a model file, or remembers it as [WeightsHash] does: a vocabulary of 262 thousand tokens takes
@@ -32,7 +33,7 @@ func ReadHead(path, memo string) (h Head, err error) {
 		values, err1 := strconv.ParseUint(f[5], 10, 64)
 		bytes, err2 := strconv.ParseUint(f[6], 10, 64)
 		if ok && also && sound && err1 == nil && err2 == nil && (f[3] == oneSet || f[3] == twoSets) {
-			return Head{f[0], tokenizer, factors, f[3] == twoSets, Contents{meta, values, bytes}}, nil
+			return Head{f[0], tokenizer, factors, f[3] == twoSets, Contents{meta, values, bytes}, nil}, nil
 		}
 	}
 	if h, err = readHead(path); err != nil {
@@ -43,7 +44,7 @@ func ReadHead(path, memo string) (h Head, err error) {
 		if h.TwoSets {
 			sets = twoSets
 		}
-		remember(memo, headTag, id, h.Architecture, h.Tokenizer.String(), h.Factors.String(), sets,
+		h.Forgotten = remember(memo, headTag, id, h.Architecture, h.Tokenizer.String(), h.Factors.String(), sets,
 			h.Contents.Meta.String(), strconv.FormatUint(h.Contents.Values, 10), strconv.FormatUint(h.Contents.Bytes, 10))
 	}
 	return h, nil

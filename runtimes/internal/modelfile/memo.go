@@ -2,6 +2,7 @@ package modelfile
 
 import (
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -91,9 +92,13 @@ func parseHash(s string) (h kv.Hash, ok bool) {
 	return h, err == nil && len(sum) == len(h) && copy(h[:], sum) == len(h)
 }
 
-func remember(memo, tag, id string, answer ...string) {
-	if memo == "" || isModel(memo) {
-		return
+// remember returns why the memo does not.
+func remember(memo, tag, id string, answer ...string) error {
+	switch {
+	case memo == "":
+		return nil
+	case isModel(memo):
+		return fmt.Errorf("%s is a model, not a memo", memo)
 	}
 	b := readMemo(memo)
 	if n := len(b); n > 0 && b[n-1] != '\n' {
@@ -103,12 +108,16 @@ func remember(memo, tag, id string, answer ...string) {
 	// Renamed into place: two programs that write at once lose a line, never half of one.
 	f, err := os.CreateTemp(filepath.Dir(memo), filepath.Base(memo)+".*")
 	if err != nil {
-		return
+		return err
 	}
 	_, err = f.Write(b)
-	if cerr := f.Close(); err != nil || cerr != nil || os.Rename(f.Name(), memo) != nil {
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), memo)
+	}
+	if err != nil {
 		os.Remove(f.Name())
 	}
+	return err
 }
 
 // isModel reports whether somebody named a model where a memo belongs: it must not be replaced.

@@ -135,4 +135,13 @@ NATIVE(void, capture)(JNIEnv *env, jclass c, jlong l, jobjectArray prompt, jint 
 
 NATIVE(void, reset)(JNIEnv *env, jclass c, jlong l, jint sequence) { check(env, dormouse_llama_reset(LLAMA(l), sequence)); }
 NATIVE(void, truncate)(JNIEnv *env, jclass c, jlong l, jint sequence, jint n) { check(env, dormouse_llama_truncate(LLAMA(l), sequence, (size_t)n)); }
+
+/* The adapters are those of a prompt. */
+NATIVE(void, recheck)(JNIEnv *env, jclass c, jlong l, jobjectArray prompt, jlong ms, jobject cancel) {
+	given g = begin(env, ms, cancel);
+	dormouse_prompt p;
+	if (prompt_of(&g, prompt, &p)) check(env, dormouse_llama_recheck(LLAMA(l), p.adapters, p.n_adapters, limits(&g)));
+	free_all(&g);
+}
+
 NATIVE(void, trim)(JNIEnv *env, jclass c, jlong l) { check(env, dormouse_llama_trim(LLAMA(l))); }

@@ -31,7 +31,11 @@ public final class Call {
 
     /** The same, and it ends when the flag is set, too. */
     public Call orUntil(Cancel cancel) {
-        return new Call(ms, java.util.Objects.requireNonNull(cancel));
+        return new Call(ms, Library.given("cancel", cancel));
+    }
+
+    static long ms(Call call) {
+        return Library.given("call", call).ms;
     }
 
     /** The flag's memory, which the native method's argument keeps where it is. */

@@ -40,8 +40,8 @@ public final class Descriptor {
 
         Tensor(int layer, String role, String dtype, int width, int group) {
             this.layer = layer;
-            this.role = java.util.Objects.requireNonNull(role);
-            this.dtype = java.util.Objects.requireNonNull(dtype);
+            this.role = Library.given("role", role);
+            this.dtype = Library.given("dtype", dtype);
             this.width = width;
             this.group = group;
         }
@@ -74,10 +74,10 @@ public final class Descriptor {
         private String rope = "\"type\":\"none\"";
 
         private Builder(String name, String architecture, String weights, String tokenizer) {
-            fields.put("name", Json.quoted(name));
-            fields.put("architecture", Json.quoted(architecture));
-            fields.put("weights", Json.quoted(weights));
-            fields.put("tokenizer", Json.quoted(tokenizer));
+            fields.put("name", Json.quoted("name", name));
+            fields.put("architecture", Json.quoted("architecture", architecture));
+            fields.put("weights", Json.quoted("weights", weights));
+            fields.put("tokenizer", Json.quoted("tokenizer", tokenizer));
         }
 
         /** Rows are given in the order in which tensors are added. role is "K", "V" or "state"; dtype "f16", "f32", "bf16", "q8_0", … or "bytes". */
@@ -114,8 +114,8 @@ public final class Descriptor {
             if (!Float.isFinite(base) || !Float.isFinite(scale)) {
                 throw new IllegalArgumentException("rope: base " + base + ", scale " + scale + ": expected finite numbers");
             }
-            rope = "\"type\":" + Json.quoted(type) + ",\"dims\":" + dims + ",\"base\":" + base + ",\"scale\":" + scale + ",\"scaling\":" + Json.quoted(scaling)
-                    + ",\"freq_factors\":" + Json.quoted(freqFactors);
+            rope = "\"type\":" + Json.quoted("type", type) + ",\"dims\":" + dims + ",\"base\":" + base + ",\"scale\":" + scale + ",\"scaling\":" + Json.quoted("scaling", scaling)
+                    + ",\"freq_factors\":" + Json.quoted("freqFactors", freqFactors);
             return this;
         }
 
@@ -133,7 +133,7 @@ public final class Descriptor {
 
         /** What else ties tensors to a runtime: its version, say, for states. */
         public Builder stateFormat(String format) {
-            fields.put("state_format", Json.quoted(format));
+            fields.put("state_format", Json.quoted("format", format));
             return this;
         }
 

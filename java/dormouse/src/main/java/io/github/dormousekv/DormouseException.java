@@ -72,6 +72,8 @@ public final class DormouseException extends RuntimeException {
         DECODE(33),
         /** Another call is at work on this llama.cpp context. */
         BUSY(34),
+        /** A {@link Match.LayerReady} or a {@link Log} called the library, which waits for it. */
+        CALLBACK(35),
         /** Anything else. */
         OTHER(99);
 

@@ -35,7 +35,7 @@ abstract class Handle implements AutoCloseable {
         try {
             end(now);
         } catch (DormouseException err) {
-            if (err.code() == Code.LEASED || err.code() == Code.BUSY) {
+            if (err.code() == Code.LEASED || err.code() == Code.BUSY || err.code() == Code.CALLBACK) {
                 throw err; // it is open still
             }
             id = 0;

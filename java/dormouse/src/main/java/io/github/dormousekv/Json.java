@@ -14,6 +14,10 @@ final class Json {
         this.text = text;
     }
 
+    static String quoted(String what, String value) {
+        return quoted(Library.given(what, value));
+    }
+
     static String quoted(String value) {
         StringBuilder s = new StringBuilder("\"");
         for (int i = 0; i < value.length(); i++) {

@@ -37,9 +37,17 @@ final class Library {
         }
     }
 
+    /** An argument that must not be null. */
+    static <T> T given(String what, T value) {
+        if (value == null) {
+            throw new NullPointerException(what + " is null");
+        }
+        return value;
+    }
+
     /** A text as C takes it: UTF-8 that ends with a zero byte, and has no other. */
     static byte[] text(String what, String value) {
-        if (value.indexOf('\0') >= 0) {
+        if (given(what, value).indexOf('\0') >= 0) {
             throw new IllegalArgumentException(what + " has a zero byte in it: " + value);
         }
         return (value + '\0').getBytes(StandardCharsets.UTF_8);

@@ -2,6 +2,7 @@ package io.github.dormousekv;
 
 import java.io.File;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 
 /**
@@ -16,12 +17,12 @@ public final class Llama extends Handle {
 
         /** A file that remembers between runs what was read from the model's file; without it every attach reads the whole model. */
         public Options memo(File file) {
-            return with("memo", file.getPath());
+            return with("memo", Library.given("file", file).getPath());
         }
 
         /** Any other option of dormouse_llama_attach that is a text: codec, compression, weights, tokenizer, name, rope_scaling, … */
         public Options with(String name, String value) {
-            fields.put(name, Json.quoted(value));
+            fields.put(Library.given("name", name), Json.quoted(name, value));
             return this;
         }
 
@@ -30,13 +31,13 @@ public final class Llama extends Handle {
             if (Double.isNaN(value) || Double.isInfinite(value)) {
                 throw new IllegalArgumentException(name + " is " + value + ": expected a finite number");
             }
-            fields.put(name, value == Math.rint(value) && Math.abs(value) < 1e15 ? Long.toString((long) value) : Double.toString(value));
+            fields.put(Library.given("name", name), value == Math.rint(value) && Math.abs(value) < 1e15 ? Long.toString((long) value) : Double.toString(value));
             return this;
         }
 
         /** One that is true or false: rows_only, opaque_only, discard_canary, … */
         public Options with(String name, boolean value) {
-            fields.put(name, Boolean.toString(value));
+            fields.put(Library.given("name", name), Boolean.toString(value));
             return this;
         }
 
@@ -82,7 +83,7 @@ public final class Llama extends Handle {
             throw new IllegalArgumentException("context is 0: expected the address of a llama_context");
         }
         byte[] path = model == null ? null : Library.text("the model's name", model.getPath());
-        return new Llama(NativeLlama.attach(store.id(), Library.text("the library's name", library), context, path, Library.text("options", options.toString()), call.ms, call.flag()));
+        return new Llama(NativeLlama.attach(Library.given("store", store).id(), Library.text("the library's name", library), context, path, Library.text("options", Library.given("options", options).toString()), Call.ms(call), call.flag()));
     }
 
     @Override
@@ -102,25 +103,25 @@ public final class Llama extends Handle {
     /** Brings the longest stored prefix into an empty sequence, at most all but the last token, which has to be evaluated for its logits. */
     public Restored restore(Prompt prompt, int sequence, Call call) {
         long[] out = new long[3];
-        NativeLlama.restore(id(), prompt.packed(), sequence, call.ms, call.flag(), out);
+        NativeLlama.restore(id(), Library.given("prompt", prompt).packed(), sequence, Call.ms(call), call.flag(), out);
         return new Restored(out);
     }
 
     /** Evaluates the tokens from a position on, in a sequence that holds those before; the logits of the last one are there then. */
     public void prefill(Prompt prompt, int from, int sequence, Call call) {
-        NativeLlama.prefill(id(), prompt.packed(), Library.atLeast0("from", from), sequence, call.ms, call.flag());
+        NativeLlama.prefill(id(), Library.given("prompt", prompt).packed(), Library.atLeast0("from", from), sequence, Call.ms(call), call.flag());
     }
 
     /** Stores what a sequence holds of a prompt. It may hold more. */
     public Put save(Prompt prompt, int sequence, Call call) {
         long[] out = new long[5];
-        NativeLlama.save(id(), prompt.packed(), sequence, call.ms, call.flag(), out);
+        NativeLlama.save(id(), Library.given("prompt", prompt).packed(), sequence, Call.ms(call), call.flag(), out);
         return new Put(out);
     }
 
     /** For a loop of your own around llama_decode, after every batch of at most info().batchTokens: copies what llama.cpp is about to forget. */
     public void capture(Prompt prompt, int sequence, Call call) {
-        NativeLlama.capture(id(), prompt.packed(), sequence, call.ms, call.flag());
+        NativeLlama.capture(id(), Library.given("prompt", prompt).packed(), sequence, Call.ms(call), call.flag());
     }
 
     /** Says that you emptied a sequence and filled it without the session. Not for shifted positions: those must never be saved. */
@@ -131,6 +132,12 @@ public final class Llama extends Handle {
     /** Says that you removed the positions behind so many tokens. */
     public void truncate(int sequence, int tokens) {
         NativeLlama.truncate(id(), sequence, Library.atLeast0("tokens", tokens));
+    }
+
+    /** Says which LoRA adapters the context has now, after llama_set_adapters_lora, and compares what it computes. Prompts name the same ones. */
+    public void recheck(List<Prompt.Adapter> adapters, Call call) {
+        Object[] packed = Prompt.of().adapters(Library.given("adapters", adapters)).packed();
+        NativeLlama.recheck(id(), packed, Call.ms(call), call.flag());
     }
 
     /** Gives back memory that is kept between calls, and captured rows that were not saved. */

@@ -16,7 +16,7 @@ public final class Match extends Handle {
     }
 
     /**
-     * Is called when all rows of a layer are there. tokens never grows; if it becomes smaller, all layers come again. It must not call the store. What it
+     * Is called when all rows of a layer are there. tokens never grows; if it becomes smaller, all layers come again. It must not call the store: CALLBACK. What it
      * throws ends the calls to it, and is thrown when the restore is over.
      */
     public interface LayerReady {
@@ -52,7 +52,7 @@ public final class Match extends Handle {
         List<ByteBuffer> memory = new ArrayList<>();
         long[] shape = Rows.pack(descriptor, rows, true, memory);
         long[] out = new long[3];
-        Native.restore(id(), memory.toArray(new ByteBuffer[0]), shape, ready, call.ms, call.flag(), out);
+        Native.restore(id(), memory.toArray(new ByteBuffer[0]), shape, ready, Call.ms(call), call.flag(), out);
         return new Restored(out);
     }
 

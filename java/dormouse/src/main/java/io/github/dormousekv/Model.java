@@ -85,33 +85,33 @@ public final class Model extends Handle {
     }
 
     public void retire(Call call) {
-        Native.retire(id(), call.ms, call.flag());
+        Native.retire(id(), Call.ms(call), call.flag());
     }
 
     /** How many leading tokens are stored, without a lease or a trace. */
     public Restored probe(Prompt prompt) {
-        return probe(prompt, prompt.length(), Call.UNLIMITED);
+        return probe(prompt, Library.given("prompt", prompt).length(), Call.UNLIMITED);
     }
 
     /** Of at most limit tokens. */
     public Restored probe(Prompt prompt, int limit, Call call) {
         long[] out = new long[3];
-        Native.probe(id(), prompt.packed(), Library.atLeast0("limit", limit), call.ms, call.flag(), out);
+        Native.probe(id(), Library.given("prompt", prompt).packed(), Library.atLeast0("limit", limit), Call.ms(call), call.flag(), out);
         return new Restored(out);
     }
 
     /** Reads the stored prefix ahead, so that a restore soon after finds it in memory. Gives its tokens. */
     public int prefetch(Prompt prompt) {
-        return prefetch(prompt, prompt.length(), Call.UNLIMITED);
+        return prefetch(prompt, Library.given("prompt", prompt).length(), Call.UNLIMITED);
     }
 
     public int prefetch(Prompt prompt, int limit, Call call) {
-        return Native.prefetch(id(), prompt.packed(), Library.atLeast0("limit", limit), call.ms, call.flag());
+        return Native.prefetch(id(), Library.given("prompt", prompt).packed(), Library.atLeast0("limit", limit), Call.ms(call), call.flag());
     }
 
     /** Finds the longest stored prefix, and holds on to it until the match is closed. */
     public Match match(Prompt prompt) {
-        return match(prompt, prompt.length());
+        return match(prompt, Library.given("prompt", prompt).length());
     }
 
     /** Of at most limit tokens: a runtime that needs to evaluate the last one gives prompt.length() - 1. */
@@ -121,7 +121,7 @@ public final class Model extends Handle {
 
     public Match match(Prompt prompt, int limit, Call call) {
         long[] out = new long[3];
-        long match = Native.match(id(), prompt.packed(), Library.atLeast0("limit", limit), call.ms, call.flag(), out);
+        long match = Native.match(id(), Library.given("prompt", prompt).packed(), Library.atLeast0("limit", limit), Call.ms(call), call.flag(), out);
         return new Match(match, descriptor, new Restored(out));
     }
 
@@ -137,10 +137,11 @@ public final class Model extends Handle {
     static Put put(boolean extend, long id, Descriptor descriptor, Prompt prompt, List<Rows> rows, PutOptions options, Call call) {
         List<ByteBuffer> memory = new ArrayList<>();
         long[] shape = Rows.pack(descriptor, rows, false, memory);
+        Library.given("options", options);
         byte[] codec = options.codec == null ? null : Library.text("codec", options.codec);
         byte[] compression = options.compression == null ? null : Library.text("compression", options.compression);
         long[] out = new long[5];
-        Native.put(extend, id, prompt.packed(), memory.toArray(new ByteBuffer[0]), shape, codec, compression, options.keepStates, call.ms, call.flag(), out);
+        Native.put(extend, id, Library.given("prompt", prompt).packed(), memory.toArray(new ByteBuffer[0]), shape, codec, compression, options.keepStates, Call.ms(call), call.flag(), out);
         return new Put(out);
     }
 
@@ -150,7 +151,8 @@ public final class Model extends Handle {
     }
 
     public void setRef(String name, Prompt prefix, RefOptions options, Call call) {
-        Native.setRef(id(), Library.text("name", name), prefix.packed(), options.pinned, options.priority, options.ttlMs, call.ms, call.flag());
+        Library.given("options", options);
+        Native.setRef(id(), Library.text("name", name), Library.given("prefix", prefix).packed(), options.pinned, options.priority, options.ttlMs, Call.ms(call), call.flag());
     }
 
     /** Deletes a prefix and everything that goes on from it. It is durable when it returns; Store.sync removes the bytes. */
@@ -160,7 +162,7 @@ public final class Model extends Handle {
 
     public Deleted delete(Prompt prefix, Call call) {
         long[] out = new long[5];
-        Native.delete(id(), prefix.packed(), call.ms, call.flag(), out);
+        Native.delete(id(), Library.given("prefix", prefix).packed(), Call.ms(call), call.flag(), out);
         return new Deleted(out);
     }
 }

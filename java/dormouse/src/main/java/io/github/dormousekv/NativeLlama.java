@@ -26,5 +26,7 @@ final class NativeLlama {
 
     static native void truncate(long llama, int sequence, int tokens);
 
+    static native void recheck(long llama, Object[] prompt, long ms, ByteBuffer cancel);
+
     static native void trim(long llama);
 }

@@ -49,7 +49,7 @@ public final class Prompt {
 
     /** Tokens that everybody shares. */
     public static Prompt of(int... tokens) {
-        return new Prompt(java.util.Objects.requireNonNull(tokens), "", 0, Collections.emptyList(), Collections.emptyList());
+        return new Prompt(Library.given("tokens", tokens), "", 0, Collections.emptyList(), Collections.emptyList());
     }
 
     /** The same tokens, and from start on the data is scope's: a user's, a conversation's. */
@@ -61,15 +61,24 @@ public final class Prompt {
     /** The same with one more span. They are added in the order of their positions. */
     public Prompt span(Span span) {
         List<Span> all = new ArrayList<>(spans);
-        all.add(span);
+        all.add(Library.given("span", span));
         return new Prompt(tokens, scope, scopeStart, all, adapters);
     }
 
     /** The same with one more adapter. They are added in the order in which they apply. */
     public Prompt adapter(Adapter adapter) {
         List<Adapter> all = new ArrayList<>(adapters);
-        all.add(adapter);
+        all.add(Library.given("adapter", adapter));
         return new Prompt(tokens, scope, scopeStart, spans, all);
+    }
+
+    /** The same with these adapters, and no others. */
+    public Prompt adapters(List<Adapter> adapters) {
+        Prompt out = new Prompt(tokens, scope, scopeStart, spans, Collections.emptyList());
+        for (Adapter a : Library.given("adapters", adapters)) {
+            out = out.adapter(a);
+        }
+        return out;
     }
 
     public int length() {
@@ -77,7 +86,7 @@ public final class Prompt {
     }
 
     private static byte[] of16(byte[] hash) {
-        if (hash.length != 16) {
+        if (Library.given("hash", hash).length != 16) {
             throw new IllegalArgumentException("a hash has 16 bytes, not " + hash.length);
         }
         return hash.clone();

@@ -20,7 +20,7 @@ public final class Rows {
         final long elemStride;
 
         Piece(ByteBuffer memory, int count, long rowStride, long elemStride) {
-            this.memory = java.util.Objects.requireNonNull(memory);
+            this.memory = Library.given("memory", memory);
             this.count = count;
             this.rowStride = rowStride;
             this.elemStride = elemStride;
@@ -64,7 +64,7 @@ public final class Rows {
     /** Rows of all tensors as convert.c takes them: fills memory, and gives the shape. */
     static long[] pack(Descriptor model, List<Rows> rows, boolean write, List<ByteBuffer> memory) {
         List<Descriptor.Tensor> tensors = model.tensors();
-        if (rows.size() != tensors.size()) {
+        if (Library.given("rows", rows).size() != tensors.size()) {
             throw new DormouseException(Code.ROWS, "rows of " + rows.size() + " tensors: the model has " + tensors.size());
         }
         int n = 0;

@@ -44,12 +44,12 @@ public final class Store extends Handle {
 
         /** How rows are stored: "raw" gives back the same bits, "q8_0" and others take less room. */
         public Options codec(String codec) {
-            return set("codec", Json.quoted(codec));
+            return set("codec", Json.quoted("codec", codec));
         }
 
         /** "zstd", … */
         public Options compression(String compression) {
-            return set("compression", Json.quoted(compression));
+            return set("compression", Json.quoted("compression", compression));
         }
 
         public Options segmentBytes(long bytes) {
@@ -93,7 +93,7 @@ public final class Store extends Handle {
     }
 
     public static Store open(File dir, Options options, Call call) {
-        return new Store(Native.open(Library.text("the folder's name", dir.getPath()), Library.text("options", options.toString()), call.ms, call.flag()));
+        return new Store(Native.open(Library.text("the folder's name", Library.given("dir", dir).getPath()), Library.text("options", Library.given("options", options).toString()), Call.ms(call), call.flag()));
     }
 
     @Override
@@ -113,7 +113,7 @@ public final class Store extends Handle {
     }
 
     public Model register(Descriptor descriptor, Call call) {
-        return new Model(Native.register(id(), Library.text("descriptor", descriptor.toJson()), call.ms, call.flag()), descriptor);
+        return new Model(Native.register(id(), Library.text("descriptor", Library.given("descriptor", descriptor).toJson()), Call.ms(call), call.flag()), descriptor);
     }
 
     /** Makes everything durable and gives back locks, maps and files, until resume: before a phone puts the process to sleep. */
@@ -122,7 +122,7 @@ public final class Store extends Handle {
     }
 
     public void suspend(Call call) {
-        Native.suspend(id(), call.ms, call.flag());
+        Native.suspend(id(), Call.ms(call), call.flag());
     }
 
     public void resume() {
@@ -130,7 +130,7 @@ public final class Store extends Handle {
     }
 
     public void resume(Call call) {
-        Native.resume(id(), call.ms, call.flag());
+        Native.resume(id(), Call.ms(call), call.flag());
     }
 
     /** The system is short of memory. Gives the bytes on disk that this freed; they may be below 0, because it writes a checkpoint. */
@@ -139,7 +139,7 @@ public final class Store extends Handle {
     }
 
     public long pressure(Pressure level, Call call) {
-        return Native.pressure(id(), level.ordinal() + 1, call.ms, call.flag());
+        return Native.pressure(id(), Library.given("level", level).ordinal() + 1, Call.ms(call), call.flag());
     }
 
     /** When it returns, what was put and deleted is durable, and what was deleted is in no file. */
@@ -148,7 +148,7 @@ public final class Store extends Handle {
     }
 
     public void sync(Call call) {
-        Native.sync(id(), call.ms, call.flag());
+        Native.sync(id(), Call.ms(call), call.flag());
     }
 
     /** Compares every byte of every file. */
@@ -157,7 +157,7 @@ public final class Store extends Handle {
     }
 
     public Verified verify(Call call) {
-        return new Verified(Json.object(Native.verify(id(), call.ms, call.flag())));
+        return new Verified(Json.object(Native.verify(id(), Call.ms(call), call.flag())));
     }
 
     public Stats stats() {
@@ -170,7 +170,7 @@ public final class Store extends Handle {
     }
 
     public void deleteRef(String name, Call call) {
-        Native.deleteRef(id(), Library.text("name", name), call.ms, call.flag());
+        Native.deleteRef(id(), Library.text("name", name), Call.ms(call), call.flag());
     }
 
     /** Deletes everything of a scope. It is durable when it returns; sync removes the bytes. */
@@ -180,7 +180,7 @@ public final class Store extends Handle {
 
     public Deleted deleteScope(String scope, Call call) {
         long[] out = new long[5];
-        Native.deleteScope(id(), Library.text("scope", scope), call.ms, call.flag(), out);
+        Native.deleteScope(id(), Library.text("scope", scope), Call.ms(call), call.flag(), out);
         return new Deleted(out);
     }
 
@@ -191,12 +191,12 @@ public final class Store extends Handle {
 
     /** The hash by which weights and tokenizers are named, as 32 hexadecimal digits. */
     public static String hash(byte[] data) {
-        return Native.hash(data);
+        return Native.hash(Library.given("data", data));
     }
 
     /** The hash of all bytes of a file. */
     public static String hashFile(File file) {
-        return Native.hashFile(Library.text("the file's name", file.getPath()));
+        return Native.hashFile(Library.text("the file's name", Library.given("file", file).getPath()));
     }
 
     /** Where the log of stores goes that are opened from now on. Null: nowhere, which is the default. */

@@ -196,6 +196,10 @@ public class RoundTest {
             assertSame(mine, assertThrows(ArithmeticException.class, () -> match.restore(given(got), (layer, n) -> {
                 throw mine;
             }, Call.UNLIMITED)));
+            for (Runnable call : List.<Runnable>of(match::close, store::close, store::suspend, () -> model.probe(Prompt.of(all)), () -> match.restore(given(got)))) {
+                refused(Code.CALLBACK, "from within one of its callbacks", () -> match.restore(given(got), (layer, n) -> call.run(), Call.UNLIMITED));
+            }
+            assertTrue(!match.isClosed() && !store.isClosed());
             assertEquals(N + 50, match.extend(Prompt.of(all), rest).tokens);
             assertEquals(0, match.stateBytes(0));
             refused(Code.ARGUMENT, "tensor 4 of 4", () -> match.stateBytes(4));

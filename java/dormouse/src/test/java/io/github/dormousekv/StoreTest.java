@@ -86,7 +86,8 @@ public class StoreTest {
 
     @Test
     public void options() throws IOException {
-        for (Store.Options bad : List.of(new Store.Options().budget(-1), new Store.Options().codec("q99"), new Store.Options().compression("\"\\\n"), new Store.Options().codec("Ω"))) {
+        for (Store.Options bad : List.of(new Store.Options().budget(-1), new Store.Options().codec("q99"), new Store.Options().compression("\"\\\n"), new Store.Options().codec("Ω"),
+                new Store.Options().checkpointMillis(Long.MAX_VALUE))) {
             DormouseException err = refused(Code.ARGUMENT, () -> Store.open(dir, bad));
             assertNull(err.file());
             assertEquals(-1, err.offset());
@@ -157,6 +158,7 @@ public class StoreTest {
         int[] tokens = tokens(N, 1);
         Store.logTo((level, text) -> {
             lines.add(level + " " + text);
+            lines.add(refused(Code.CALLBACK, () -> Store.hash(new byte[1])).getMessage());
             throw new IllegalStateException("a log that fails is no fault of the store's");
         });
         try (Store store = Toy.open(dir)) {

@@ -145,6 +145,11 @@ public class EngineTest {
                 assertEquals(info.fingerprint, m.fingerprint());
                 m.setRef("pin", prompt, new Model.RefOptions().pinned());
             }
+            session.recheck(List.of(), any);
+            Prompt.Adapter lora = new Prompt.Adapter(new byte[16], 1);
+            assertSame(Code.IDENTITY, refused(() -> session.recheck(List.of(lora), any))); // the context has none
+            assertSame(Code.LINEAGE, refused(() -> session.save(prompt.adapter(lora), 0, any))); // nor was the sequence filled with it
+            session.recheck(List.of(), any);
             session.capture(prompt, 0, any);
             session.trim();
             session.truncate(0, 5);

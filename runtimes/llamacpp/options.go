@@ -1,0 +1,98 @@
+package llamacpp
+
+import (
+	"fmt"
+	"log/slog"
+	"math"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// DecodeFunc evaluates tokens at the positions first, first+1, … of a sequence in one llama_decode call, with the logits
+// of the last one. It is the caller's, because llama_batch is passed by value.
+type DecodeFunc func(tokens []kv.Token, first, sequence int) error
+
+// Options say what a context is and how its states are stored. Identity.Path or Identity.Weights must be set.
+type Options struct {
+	Identity
+
+	// Decode is needed by Prefill, and by Attach, which evaluates a few tokens at a high position: the format of states is learned from
+	// them, and that the context computes what is stored.
+	Decode DecodeFunc
+	// Sequence is the one that Attach evaluates them in, if it is empty, and then it is so again afterwards; else Attach takes another that
+	// is empty. If none is, or there is no room beside the others, what this one holds, or the longest one, is taken out meanwhile and put back.
+	Sequence int
+	// Adapters are the LoRA adapters that are set on the context (llama_set_adapters_lora), as in kv.Prompt.Adapters. Prompts with
+	// others are refused until [Session.Recheck]. Leave out those that change no row: they are refused as not set.
+	Adapters []kv.Adapter
+	// DiscardCanary drops all that is stored of this version of the model, with whatever adapters, if the context computes
+	// something else, instead of returning an [IdentityError]: for when the stored rows are the wrong ones. Set it once, not always.
+	DiscardCanary bool
+
+	// RowsOnly refuses a context that could only be kept as Opaque or Hybrid.
+	RowsOnly bool
+	// OpaqueOnly keeps whole blobs even where rows are understood.
+	OpaqueOnly bool
+	// Rotated says whether a quantized cache is Hadamard-rotated, for releases of which that is not known: those before 0.6.0
+	// that do not tell their version. Nil: find out.
+	Rotated *bool
+
+	// BlockTokens is the size of a block, as in kv.Descriptor. 0: chosen by the model's shape.
+	BlockTokens int
+	// CaptureTokens is after how many tokens Prefill looks at the window layers of a sliding-window model. llama.cpp
+	// hands out the rows in the window before the last token only, so a larger number than the window leaves positions
+	// at which nothing can be restored. 0: the window, or n_ubatch if that is less.
+	CaptureTokens int
+	// CaptureBytes bounds the window rows that Prefill holds until Save; at the bound it saves. 0: 256 MiB.
+	CaptureBytes int64
+	// Align restores only prefixes of a multiple of so many tokens: with the size of Prefill's batches, what follows is
+	// evaluated in the very batches in which it would have been, and from lossless rows the logits are the same to the
+	// last bit. Of a sliding-window model they are that only as long as its ring of cells has not wrapped, or with
+	// swa_full: llama.cpp adds up in the order of cells. 0: any.
+	Align int
+
+	// TokenSpans has Prefill evaluate a span of one position as the token that stands there: the spans are the caller's marks (whose prompt it
+	// is), not images. Prefill lets each token see all that lies before it: a span that says that it saw something else is not for Prefill.
+	TokenSpans bool
+
+	// Put is how rows are stored. Of an Opaque or Hybrid model, KeepStates 0 means 4, and -1 all.
+	Put db.PutOptions
+	// Logger is told which mode was chosen and why. Nil: slog.Default().
+	Logger *slog.Logger
+}
+
+// Validate returns an error that names the field at fault, its value, and what is allowed.
+func (o Options) Validate() error {
+	bad := func(field string, value any, allowed string) error {
+		return fmt.Errorf("llamacpp: Options.%s is %v: expected %s", field, value, allowed)
+	}
+	for _, n := range []struct {
+		field string
+		value int64
+		what  string
+	}{
+		{"BlockTokens", int64(o.BlockTokens), "a number of tokens, or 0 to choose one"}, {"CaptureTokens", int64(o.CaptureTokens), "a number of tokens, or 0 for the window"},
+		{"CaptureBytes", o.CaptureBytes, "a number of bytes, or 0 for 256 MiB"}, {"Align", int64(o.Align), "a number of tokens, or 0 for any"},
+	} {
+		if n.value < 0 {
+			return bad(n.field, n.value, n.what)
+		}
+	}
+	for _, n := range []struct {
+		field string
+		value float32
+	}{{"RopeBase", o.RopeBase}, {"RopeScale", o.RopeScale}} {
+		if !(n.value >= 0 && n.value <= math.MaxFloat32) { // of a form that NaN fails
+			return bad(n.field, n.value, "a number above 0, or 0 for the model's own")
+		}
+	}
+	if o.Put.KeepStates < -1 {
+		return bad("Put.KeepStates", o.Put.KeepStates, "a number of states, 0 for 4, or -1 for all")
+	}
+	p := kv.Prompt{Adapters: o.Adapters}
+	if err := p.Validate(); err != nil {
+		return fmt.Errorf("llamacpp: Options.Adapters: %w", err)
+	}
+	return o.Put.Validate()
+}

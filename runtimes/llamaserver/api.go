@@ -166,8 +166,8 @@ func (a *api) slot(ctx context.Context, action string, slot int, file string) (s
 	return s, a.call(ctx, "/slots/"+strconv.Itoa(slot), url.Values{"action": {action}}, body, &s)
 }
 
-// tokenize makes tokens of text as the server does for prompts: with the tokens that begin every prompt, and with special tokens.
-func (a *api) tokenize(ctx context.Context, text string, addSpecial bool) ([]int32, error) {
+// Tokenize makes tokens of text as the server does for prompts: with the tokens that begin every prompt, and with special tokens.
+func (a *api) Tokenize(ctx context.Context, text string, addSpecial bool) ([]int32, error) {
 	body, err := json.Marshal(map[string]any{"content": text, "add_special": addSpecial, "parse_special": true})
 	if err != nil {
 		return nil, err
@@ -178,8 +178,8 @@ func (a *api) tokenize(ctx context.Context, text string, addSpecial bool) ([]int
 	return out.Tokens, a.call(ctx, "/tokenize", nil, body, &out)
 }
 
-// applyTemplate renders the messages of a chat request.
-func (a *api) applyTemplate(ctx context.Context, body []byte) (string, error) {
+// ApplyTemplate renders the messages of a chat request.
+func (a *api) ApplyTemplate(ctx context.Context, body []byte) (string, error) {
 	var out struct {
 		Prompt *string `json:"prompt"`
 	}

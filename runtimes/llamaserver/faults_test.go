@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
 
 // Whatever is wrong with the store, requests are answered.
@@ -87,7 +88,7 @@ func TestStoreComesUnasked(t *testing.T) {
 		}
 		return len(s.Models) > 0 && s.Models[0].Fingerprint != ""
 	}
-	r.eventually(func() bool { _, _, err := r.front.servedFor("").ready(); return errors.Is(err, passStore) })
+	r.eventually(func() bool { _, _, err := r.front.servedFor("").ready(); return errors.Is(err, request.PassStore) })
 	if err := other.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/state"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
 
 // learn finds out how a server lays out its slot files: by how many caches with rows its model has.
@@ -92,7 +93,7 @@ func (s *served) save(ctx context.Context, sl *slot) {
 		tokens, err := s.put(context.Background(), m, lay, w)
 		switch {
 		case errors.Is(err, errOtherTokens):
-			if alone && e.pins() { // else another request has been there
+			if alone && e.Pins() { // else another request has been there
 				s.differs(e, err)
 			}
 			s.mu.Lock()
@@ -123,7 +124,7 @@ func (s *served) save(ctx context.Context, sl *slot) {
 const maxDiffers = 3
 
 // differs counts a slot that holds other tokens than the prompt that was computed in it.
-func (s *served) differs(e endpoint, err error) {
+func (s *served) differs(e request.Endpoint, err error) {
 	s.mu.Lock()
 	s.differ[e]++
 	n := s.differ[e]
@@ -135,7 +136,7 @@ func (s *served) differs(e endpoint, err error) {
 }
 
 // rendersOtherwise has an endpoint pass from now on.
-func (s *served) rendersOtherwise(e endpoint, err error) {
+func (s *served) rendersOtherwise(e request.Endpoint, err error) {
 	s.mu.Lock()
 	s.otherwise[e] = true
 	s.mu.Unlock()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/obs/figures"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
 
 // Options say how a front works. Dir is needed; everything else has a default.
@@ -182,7 +183,7 @@ func (f *Front) store() (*db.Store, error) {
 func (f *Front) again() {
 	f.mu.Lock()
 	for key, s := range f.served {
-		if _, _, err := s.ready(); errors.Is(err, passStore) {
+		if _, _, err := s.ready(); errors.Is(err, request.PassStore) {
 			s.lost()
 			delete(f.served, key)
 		}
@@ -229,7 +230,7 @@ func (f *Front) servedFor(model string) *served {
 	s := newServed(f, f.api(model))
 	f.served[model] = s
 	if f.closed {
-		s.refused = passServer
+		s.refused = request.PassServer
 		close(s.prepared)
 		return s
 	}
@@ -239,7 +240,7 @@ func (f *Front) servedFor(model string) *served {
 		defer close(s.prepared)
 		for pause := 10 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 			err := s.prepare(f.ctx)
-			var p passed
+			var p request.Pass
 			switch {
 			case f.ctx.Err() != nil || s.gone.Load():
 				return
@@ -248,14 +249,14 @@ func (f *Front) servedFor(model string) *served {
 				return
 			case errors.As(err, &p):
 				s.refuse(err)
-				if _, e := f.store(); p == passStore && e == nil { // it was opened meanwhile, and again may have come before the refusal
+				if _, e := f.store(); p == request.PassStore && e == nil { // it was opened meanwhile, and again may have come before the refusal
 					s.refuse(nil)
 					continue
 				}
 				f.log.Warn("nothing is kept of this model", "reason", p, "err", err)
 				return
 			case refuses(err):
-				s.refuse(fmt.Errorf("%w: %w", passModel, err))
+				s.refuse(fmt.Errorf("%w: %w", request.PassModel, err))
 				f.log.Warn("the server refuses to be looked at", "model", model, "err", err)
 				if model != "" { // a router has no such model, at least now
 					f.drop(model, s)

@@ -13,12 +13,13 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
 
 // ServeHTTP passes a request to the server, and helps where it can.
 func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	e := endpointOf(r.URL.Path, f.args.Prefix)
-	if e == noCompletion || r.Method != http.MethodPost {
+	e := request.EndpointOf(r.URL.Path, f.args.Prefix)
+	if e == request.None || r.Method != http.MethodPost {
 		f.other(w, r)
 		return
 	}
@@ -29,14 +30,14 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if int64(len(body)) > f.o.MaxBody {
 		r.Body = readCloser{io.MultiReader(strings.NewReader(string(body)), r.Body), r.Body}
-		f.pass(w, r, f.servedFor(""), e, nil, passBody)
+		f.pass(w, r, f.servedFor(""), e, nil, request.PassBody)
 		return
 	}
 	setBody(r, body)
-	req, err := parseRequest(e, body)
+	req, err := request.Parse(e, body)
 	model := ""
 	if req != nil && f.args.Router {
-		json.Unmarshal(req.fields["model"], &model) // the router says what is wrong with it
+		json.Unmarshal(req.Fields["model"], &model) // the router says what is wrong with it
 	}
 	s := f.servedFor(model)
 	if err != nil {
@@ -47,7 +48,7 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // complete has a prompt computed, with what is stored of it.
-func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req *request) {
+func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req *request.Request) {
 	ctx := r.Context()
 	select {
 	case <-s.prepared:
@@ -59,14 +60,14 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 		s = f.servedFor(s.api.model)
 	}
 	m, lay, err := s.ready()
-	look := err == nil && s.watch || err != nil && s.front.o.Attach != "" && !errors.Is(err, passHashing) // a server that was refused may be gone
+	look := err == nil && s.watch || err != nil && s.front.o.Attach != "" && !errors.Is(err, request.PassHashing) // a server that was refused may be gone
 	if look && s.replaced(ctx) {
-		err = passHashing
+		err = request.PassHashing
 	}
 	if err == nil {
 		s.mu.Lock()
-		if s.otherwise[req.endpoint] {
-			err = passDiffers
+		if s.otherwise[req.Endpoint] {
+			err = request.PassDiffers
 		}
 		s.mu.Unlock()
 	}
@@ -75,13 +76,13 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 		prompt, err = s.prompt(ctx, r, req)
 	}
 	if err == nil && len(prompt.Tokens) >= s.context {
-		err = passBody // the server says that it does not fit
+		err = request.PassBody // the server says that it does not fit
 	}
 	if err == nil && len(prompt.Tokens) == 0 {
-		err = passBody
+		err = request.PassBody
 	}
 	if err != nil {
-		f.pass(w, r, s, req.endpoint, req.body, err)
+		f.pass(w, r, s, req.Endpoint, req.Body, err)
 		return
 	}
 	sl, err := s.lease(ctx, prompt)
@@ -108,7 +109,7 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 	}
 	if s.gone.Load() { // what the prompt would be computed with is something else now
 		s.give()
-		f.pass(w, r, s, req.endpoint, req.body, passHashing)
+		f.pass(w, r, s, req.Endpoint, req.Body, request.PassHashing)
 		return
 	}
 	gave := false
@@ -123,17 +124,17 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 		s.avoid(ctx, sl)
 	}
 	p := s.begin(ctx, m, lay, sl, prompt)
-	before := s.begun(sl, prompt, req.endpoint)
+	before := s.begun(sl, prompt, req.Endpoint)
 	var fields []string
-	if req.endpoint.pins() {
+	if req.Endpoint.Pins() {
 		fields = append(fields, fmt.Sprintf(`"id_slot":%d`, sl.id))
 	}
-	if !req.has("cache_prompt") {
+	if !req.Has("cache_prompt") {
 		fields = append(fields, `"cache_prompt":true`)
 	}
-	body, after := req.body, 0
-	if req.endpoint.pins() {
-		body = req.with(fields...)
+	body, after := req.Body, 0
+	if req.Endpoint.Pins() {
+		body = req.With(fields...)
 	} else if after, err = s.newest(ctx); err != nil {
 		s.log.Debug("looking at the slots", "err", err)
 	}
@@ -144,7 +145,7 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 		defer close(done)
 		f.forward(w, r, x)
 	}()
-	if req.endpoint.pins() {
+	if req.Endpoint.Pins() {
 		s.launched(ctx, sl, x.first)
 	} else if id := sl.id; !s.chosen(ctx, sl, after, x.first) || sl.id != id {
 		before.forget()
@@ -152,7 +153,7 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 	give()
 	<-done
 	a := readAnswer(x.kept)
-	s.finished(p, prompt, req.endpoint, a)
+	s.finished(p, prompt, req.Endpoint, a)
 	full := len(prompt.Tokens)+a.decoded >= s.context
 	if !a.known { // the client left: how far the server went is not known
 		full = s.args.Shifts || f.o.Attach != ""
@@ -171,8 +172,8 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 }
 
 // prompt makes the prompt of a request: its tokens, adapters and scope.
-func (s *served) prompt(ctx context.Context, r *http.Request, req *request) (p kv.Prompt, err error) {
-	if p.Tokens, err = req.render(ctx, s.api); err != nil {
+func (s *served) prompt(ctx context.Context, r *http.Request, req *request.Request) (p kv.Prompt, err error) {
+	if p.Tokens, err = req.Render(ctx, s.api); err != nil {
 		return p, err
 	}
 	if p.Adapters, err = s.adaptersOf(req); err != nil {
@@ -180,7 +181,7 @@ func (s *served) prompt(ctx context.Context, r *http.Request, req *request) (p k
 	}
 	if s.front.o.ScopeByKey {
 		p.Scope = ScopeOfKey(keyOf(r))
-		if p.ScopeStart, err = req.sharedTokens(ctx, s.api, p.Tokens); err != nil {
+		if p.ScopeStart, err = req.SharedTokens(ctx, s.api, p.Tokens); err != nil {
 			return p, err
 		}
 	}
@@ -218,7 +219,7 @@ func (f *Front) other(w http.ResponseWriter, r *http.Request) {
 		defer f.reset() // what it computes now is something else
 		f.proxy.ServeHTTP(w, r)
 	case post && !quiet[rest]:
-		f.pass(w, r, f.servedFor(""), noCompletion, nil, passEndpoint)
+		f.pass(w, r, f.servedFor(""), request.None, nil, request.PassEndpoint)
 	default:
 		f.proxy.ServeHTTP(w, r)
 	}
@@ -242,9 +243,9 @@ func (f *Front) forgetSlots() {
 }
 
 // pass hands a request on that may work in any slot.
-func (f *Front) pass(w http.ResponseWriter, r *http.Request, s *served, e endpoint, body []byte, why error) {
+func (f *Front) pass(w http.ResponseWriter, r *http.Request, s *served, e request.Endpoint, body []byte, why error) {
 	reason := reasonOf(why)
-	if e != noCompletion {
+	if e != request.None {
 		f.log.Debug("passing a request", "endpoint", e, "reason", reason, "err", why)
 	}
 	if body != nil {
@@ -256,7 +257,7 @@ func (f *Front) pass(w http.ResponseWriter, r *http.Request, s *served, e endpoi
 	} else {
 		s.passThrough(r.Context(), x, func() { f.forward(w, r, x) })
 	}
-	if e != noCompletion {
+	if e != request.None {
 		s.passedBy(reason, readAnswer(x.kept))
 	}
 	x.breakOff()

@@ -360,7 +360,7 @@ func TestPurgedStaysAway(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			tokens, err := r.front.api("").tokenize(context.Background(), body["prompt"].(string), true)
+			tokens, err := r.front.api("").Tokenize(context.Background(), body["prompt"].(string), true)
 			if err != nil {
 				t.Fatal(err)
 			}

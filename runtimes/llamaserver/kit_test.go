@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/quant"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
 
 // stories is a model of 260 thousand parameters: a prompt takes milliseconds.
@@ -136,7 +137,7 @@ func (r *rig) settled() {
 	r.t.Helper()
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		s := r.front.servedFor("")
-		if m, _, err := s.ready(); (m != nil || reasonOf(err) != passHashing) && !s.gone.Load() && reasonOf(err) != passStore {
+		if m, _, err := s.ready(); (m != nil || reasonOf(err) != request.PassHashing) && !s.gone.Load() && reasonOf(err) != request.PassStore {
 			return
 		}
 	}
@@ -253,6 +254,9 @@ func (r *rig) ask(path string, body any) reply {
 	r.t.Helper()
 	return ask(r.t, context.Background(), r.url, path, body)
 }
+
+// object is a JSON object.
+type object = map[string]any
 
 // story is a greedy completion of a prompt of some length.
 func story(begin string, sentences int) object {

@@ -7,6 +7,7 @@ import (
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/obs/figures"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
 
 // outcome says what became of a plan.
@@ -58,7 +59,7 @@ func (s *served) completed(prompt kv.Prompt, p *plan, a answered) {
 	})
 }
 
-func (s *served) passedBy(why passed, a answered) {
+func (s *served) passedBy(why request.Pass, a answered) {
 	s.front.record.Add(figures.Request{
 		Ended: time.Now(), Model: s.named(), Outcome: figures.Pass, Reason: string(why), Asked: a.cached + a.prompt, Reused: a.cached, Computed: a.prompt, Prefill: a.prefill,
 	})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
 
 // plan is what was decided for a request.
@@ -86,7 +87,7 @@ func (s *served) restoresUnused() bool {
 }
 
 // begun notes what the slots hold once a prompt has begun in one of them. It gives what that slot holds if the server refuses.
-func (s *served) begun(sl *slot, prompt kv.Prompt, e endpoint) (before slot) {
+func (s *served) begun(sl *slot, prompt kv.Prompt, e request.Endpoint) (before slot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before = *sl
@@ -166,7 +167,7 @@ func (s *served) stopped(sl *slot) {
 }
 
 // finished compares what the server reused with what it was given, and the prompt that it has computed with the one that the front knows.
-func (s *served) finished(p *plan, prompt kv.Prompt, e endpoint, a answered) {
+func (s *served) finished(p *plan, prompt kv.Prompt, e request.Endpoint, a answered) {
 	if !a.known {
 		return
 	}

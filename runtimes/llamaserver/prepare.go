@@ -13,6 +13,7 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/runtimes/internal/portrait"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/state"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
 
 // probePrompt is computed once, to see how the server lays out its slots.
@@ -39,14 +40,14 @@ func (s *served) prepare(ctx context.Context) error {
 			s.args, err = ParseArguments(command, s.front.args.env)
 		}
 		if err != nil {
-			return fmt.Errorf("%w: %w", passModel, err)
+			return fmt.Errorf("%w: %w", request.PassModel, err)
 		}
 	}
 	switch {
 	case s.args.Refused != "":
-		return fmt.Errorf("%w: %s", passArgs, s.args.Refused)
+		return fmt.Errorf("%w: %s", request.PassArgs, s.args.Refused)
 	case p.TotalSlots == 0:
-		return fmt.Errorf("%w: the server has none", passSlots)
+		return fmt.Errorf("%w: the server has none", request.PassSlots)
 	}
 	var list []loraAdapter
 	if len(s.args.Adapters) > 0 || s.front.o.Attach != "" { // it waits for a server that is at work
@@ -55,15 +56,15 @@ func (s *served) prepare(ctx context.Context) error {
 		}
 	}
 	if s.front.o.Attach != "" && p.ModelPath != "" && !filepath.IsAbs(p.ModelPath) {
-		return fmt.Errorf("%w: the server names its model %s, in a folder that is not known here: start it with the whole path", passModel, p.ModelPath)
+		return fmt.Errorf("%w: the server names its model %s, in a folder that is not known here: start it with the whole path", request.PassModel, p.ModelPath)
 	}
 	id, err := identify(ctx, p, strings.TrimSpace(s.args.Rows+" "+s.front.o.Variant), list, s.front.o.Memo)
 	if err != nil {
-		return fmt.Errorf("%w: %w", passModel, err)
+		return fmt.Errorf("%w: %w", request.PassModel, err)
 	}
 	store, err := s.front.store()
 	if err != nil {
-		return fmt.Errorf("%w: %w", passStore, err)
+		return fmt.Errorf("%w: %w", request.PassStore, err)
 	}
 	// How slot files look is remembered by what the server was started with: then nothing needs to be computed to see it.
 	note := formatNote(s.args, p)
@@ -94,7 +95,7 @@ func (s *served) look(ctx context.Context, store *db.Store, id *identity, note s
 	}
 	registered, err := store.Register(ctx, desc)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", passStore, err)
+		return nil, nil, fmt.Errorf("%w: %w", request.PassStore, err)
 	}
 	if err := s.sameRows(ctx, registered.Model, rows); err != nil {
 		return nil, nil, err
@@ -153,7 +154,7 @@ func (s *served) probe(ctx context.Context, id *identity) (*layout, kv.Descripto
 	fail := func(err error) (*layout, kv.Descriptor, portrait.Portrait, error) {
 		return nil, kv.Descriptor{}, portrait.Portrait{}, err
 	}
-	tokens, err := s.api.tokenize(ctx, probePrompt, true)
+	tokens, err := s.api.Tokenize(ctx, probePrompt, true)
 	if err != nil {
 		return fail(err)
 	}
@@ -168,30 +169,30 @@ func (s *served) probe(ctx context.Context, id *identity) (*layout, kv.Descripto
 	}
 	f, err := s.folder.create(0)
 	if err != nil {
-		return fail(fmt.Errorf("%w: %w", passSlots, err))
+		return fail(fmt.Errorf("%w: %w", request.PassSlots, err))
 	}
 	defer f.close()
 	done, err := s.api.slot(ctx, "save", sl.id, f.name)
 	switch {
 	case err != nil:
-		return fail(fmt.Errorf("%w: %w", passSlots, err))
+		return fail(fmt.Errorf("%w: %w", request.PassSlots, err))
 	case done.Saved == 0:
 		return fail(errors.New("a request has cleared the slot meanwhile"))
 	}
 	if err := f.remap(); err != nil {
-		return fail(fmt.Errorf("%w: %w", passSlots, err))
+		return fail(fmt.Errorf("%w: %w", request.PassSlots, err))
 	}
 	format, err := learn(f.bytes())
 	if err != nil {
-		return fail(fmt.Errorf("%w: %w", passSlots, err))
+		return fail(fmt.Errorf("%w: %w", request.PassSlots, err))
 	}
 	desc, lay, err := id.describe(format)
 	if err != nil {
-		return fail(fmt.Errorf("%w: %w", passModel, err))
+		return fail(fmt.Errorf("%w: %w", request.PassModel, err))
 	}
 	file, err := format.Parse(f.bytes())
 	if err != nil {
-		return fail(fmt.Errorf("%w: %w", passSlots, err))
+		return fail(fmt.Errorf("%w: %w", request.PassSlots, err))
 	}
 	if err := s.api.erase(ctx, sl.id); err != nil && !unsupported(err) {
 		s.log.Debug("erasing the slot of the probe", "err", err)

@@ -7,8 +7,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/dormousekv/dormouse/obs/figures"
 	"time"
+
+	"github.com/dormousekv/dormouse/obs/figures"
 )
 
 // What was computed once is restored after the server was killed, and the answer is what it was.

@@ -9,6 +9,7 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/runtimes/internal/portrait"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/state"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
 
 // rowsNote is the note in which a model remembers what its rows look like.
@@ -28,12 +29,12 @@ func (lay *layout) portrait(f *state.File) portrait.Portrait {
 func (s *served) sameRows(ctx context.Context, m *db.Model, now portrait.Portrait) error {
 	b, err := m.Note(rowsNote)
 	if err != nil && !errors.Is(err, db.ErrNotFound) {
-		return fmt.Errorf("%w: %w", passStore, err)
+		return fmt.Errorf("%w: %w", request.PassStore, err)
 	}
 	was, ok := portrait.Decode(b)
 	if !ok {
 		if err := m.SetNote(ctx, rowsNote, now.Append(nil)); err != nil {
-			return fmt.Errorf("%w: remembering what rows look like: %w", passStore, err)
+			return fmt.Errorf("%w: remembering what rows look like: %w", request.PassStore, err)
 		}
 		return nil
 	}
@@ -42,5 +43,5 @@ func (s *served) sameRows(ctx context.Context, m *db.Model, now portrait.Portrai
 		return nil
 	}
 	return fmt.Errorf("%w: %s is %.0f %% off what is stored under this identity: %s. Name these arguments with --variant, or drop what is stored: dormouse purge --model %s",
-		passRows, d.Plane, 100*d.Worst, d.Looks, m.Fingerprint())
+		request.PassRows, d.Plane, 100*d.Worst, d.Looks, m.Fingerprint())
 }

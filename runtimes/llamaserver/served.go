@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
 
 // served is a model that runs in the server, with its slots. What is done to slots, and every request that begins to work in one, goes
@@ -41,9 +42,9 @@ type served struct {
 	note      string // where the store remembers how slot files look
 	refused   error  // why nothing is cached; nil: all is well
 	adapters  []loraAdapter
-	notReused int               // restores in a row that the server did not reuse
-	differ    map[endpoint]int  // slots in a row that held other tokens than the prompt, for no known reason
-	otherwise map[endpoint]bool // endpoints whose prompts the server renders in another way
+	notReused int                       // restores in a row that the server did not reuse
+	differ    map[request.Endpoint]int  // slots in a row that held other tokens than the prompt, for no known reason
+	otherwise map[request.Endpoint]bool // endpoints whose prompts the server renders in another way
 	pending   []*saved
 	answers   atomic.Int64  // when the server was first seen to answer, in Unix nanoseconds; 0: it does not
 	prepared  chan struct{} // closed when it is known what the server runs
@@ -53,7 +54,7 @@ type served struct {
 func newServed(f *Front, a *api) *served {
 	return &served{
 		api: a, front: f, folder: f.folder, log: f.log, args: f.args, watch: f.o.Attach != "" || f.args.Router,
-		turn: make(chan struct{}, 1), born: time.Now(), prepared: make(chan struct{}), puts: make(chan struct{}, 2), differ: map[endpoint]int{}, otherwise: map[endpoint]bool{},
+		turn: make(chan struct{}, 1), born: time.Now(), prepared: make(chan struct{}), puts: make(chan struct{}, 2), differ: map[request.Endpoint]int{}, otherwise: map[request.Endpoint]bool{},
 	}
 }
 
@@ -80,7 +81,7 @@ func (s *served) ready() (*db.Model, *layout, error) {
 	case s.refused != nil:
 		return nil, nil, s.refused
 	case s.model == nil:
-		return nil, nil, passHashing
+		return nil, nil, request.PassHashing
 	}
 	return s.model, s.lay, nil
 }
@@ -165,12 +166,12 @@ func (s *served) lost() {
 }
 
 // reasonOf is the word for why a request was not helped.
-func reasonOf(err error) passed {
-	var p passed
+func reasonOf(err error) request.Pass {
+	var p request.Pass
 	if errors.As(err, &p) {
 		return p
 	}
-	return passServer
+	return request.PassServer
 }
 
 // named is the model's name, which changes once it is known what the server runs.

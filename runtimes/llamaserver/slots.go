@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
 
 // slot is a sequence of the server, as far as the front knows it. The fields are guarded by served.mu; who has leased a slot may
@@ -17,8 +18,8 @@ type slot struct {
 	prompt kv.Prompt // what it holds at least: the prompt that was computed in it last. What was decoded behind it, a save shows
 	// unsaved says that it holds rows which the store may lack. A slot that another request will take is saved before.
 	unsaved  bool
-	endpoint endpoint // of the request that filled it
-	foreign  int      // served.passages when that began
+	endpoint request.Endpoint // of the request that filled it
+	foreign  int              // served.passages when that began
 	ended    time.Time
 }
 

@@ -1,4 +1,4 @@
-package llamaserver
+package request
 
 import (
 	"encoding/json"
@@ -10,7 +10,7 @@ import (
 func responsesAsChat(fields map[string]json.RawMessage) ([]byte, error) {
 	for _, key := range []string{"previous_response_id", "conversation", "prompt"} {
 		if !empty(fields[key]) {
-			return nil, passEndpoint
+			return nil, PassEndpoint
 		}
 	}
 	var out []any
@@ -62,7 +62,7 @@ func responsesAsChat(fields map[string]json.RawMessage) ([]byte, error) {
 	if v := fields["reasoning"]; !empty(v) {
 		var reasoning map[string]json.RawMessage
 		if json.Unmarshal(v, &reasoning) != nil {
-			return nil, passEndpoint
+			return nil, PassEndpoint
 		}
 		if effort := reasoning["effort"]; !empty(effort) {
 			more["reasoning_effort"] = effort
@@ -97,7 +97,7 @@ func (it item) add(out []any) ([]any, error) {
 			return nil, err
 		}
 		if it.Role == "assistant" && last != nil {
-			return nil, passEndpoint
+			return nil, PassEndpoint
 		}
 		return append(out, object{"role": it.Role, "content": parts}), nil
 	case it.Type == "function_call" && it.CallID != "" && it.Name != "":
@@ -119,7 +119,7 @@ func (it item) add(out []any) ([]any, error) {
 		parts, err := itemParts(it.Output)
 		return append(out, object{"role": "tool", "tool_call_id": it.CallID, "content": parts}), err
 	}
-	return nil, passEndpoint
+	return nil, PassEndpoint
 }
 
 // itemParts is a content: a text, or parts of text.
@@ -137,9 +137,9 @@ func itemParts(raw json.RawMessage) ([]any, error) {
 		case "input_text", "output_text":
 			out = append(out, textPart(p.Text))
 		case "input_image", "input_file", "input_audio":
-			return nil, passMedia
+			return nil, PassMedia
 		default:
-			return nil, passEndpoint
+			return nil, PassEndpoint
 		}
 	}
 	return out, nil
@@ -153,7 +153,7 @@ func responsesTools(raw json.RawMessage) ([]any, error) {
 	var out []any
 	for _, t := range tools {
 		if kind, err := text(t["type"]); err != nil || kind != "function" {
-			return nil, passEndpoint
+			return nil, PassEndpoint
 		}
 		delete(t, "type")
 		out = append(out, object{"type": "function", "function": t})

@@ -1,4 +1,4 @@
-package llamaserver
+package request
 
 import (
 	"encoding/json"
@@ -26,7 +26,7 @@ func messagesAsChat(fields map[string]json.RawMessage) ([]byte, error) {
 			Content json.RawMessage `json:"content"`
 		}
 		if json.Unmarshal(raw, &m) != nil {
-			return nil, passEndpoint
+			return nil, PassEndpoint
 		}
 		if isText(m.Content) {
 			out = append(out, raw)
@@ -49,7 +49,7 @@ func messagesAsChat(fields map[string]json.RawMessage) ([]byte, error) {
 			Type string `json:"type"`
 		}
 		if json.Unmarshal(v, &choice) != nil {
-			return nil, passEndpoint
+			return nil, PassEndpoint
 		}
 		switch choice.Type {
 		case "auto":
@@ -64,7 +64,7 @@ func messagesAsChat(fields map[string]json.RawMessage) ([]byte, error) {
 			Budget int    `json:"budget_tokens"`
 		}{Budget: 10000}
 		if json.Unmarshal(v, &thinking) != nil {
-			return nil, passEndpoint
+			return nil, PassEndpoint
 		}
 		if thinking.Type == "enabled" {
 			more["thinking_budget_tokens"] = thinking.Budget
@@ -89,7 +89,7 @@ func systemText(raw json.RawMessage) (string, error) {
 	var out strings.Builder
 	for _, p := range parts {
 		if p.Type != "text" {
-			return "", passEndpoint
+			return "", PassEndpoint
 		}
 		out.WriteString(unstamped(p.Text))
 	}
@@ -137,7 +137,7 @@ func blocks(role string, content json.RawMessage) ([]any, error) {
 	for _, raw := range raws {
 		var b block
 		if json.Unmarshal(raw, &b) != nil {
-			return nil, passEndpoint
+			return nil, PassEndpoint
 		}
 		switch b.Type {
 		case "text":
@@ -161,9 +161,9 @@ func blocks(role string, content json.RawMessage) ([]any, error) {
 			}
 			results = append(results, object{"role": "tool", "tool_call_id": b.ToolUseID, "content": said})
 		case "image", "document":
-			return nil, passMedia
+			return nil, PassMedia
 		default:
-			return nil, passEndpoint
+			return nil, PassEndpoint
 		}
 	}
 	var out []any
@@ -198,7 +198,7 @@ func resultText(raw json.RawMessage) (string, error) {
 	var out strings.Builder
 	for _, p := range parts {
 		if p.Type != "text" {
-			return "", passMedia
+			return "", PassMedia
 		}
 		out.WriteString(p.Text)
 	}

@@ -1,4 +1,4 @@
-package llamaserver
+package request
 
 import (
 	"bytes"
@@ -13,18 +13,18 @@ import (
 // object is a JSON object with values that are written, or were read.
 type object = map[string]any
 
-// list reads a JSON array; of anything else, and of none, it says passEndpoint.
+// list reads a JSON array; of anything else, and of none, it says PassEndpoint.
 func list[T any](raw json.RawMessage) (out []T, err error) {
 	if json.Unmarshal(raw, &out) != nil || out == nil {
-		return nil, passEndpoint
+		return nil, PassEndpoint
 	}
 	return out, nil
 }
 
-// text reads a JSON string; of anything else, and of none, it says passEndpoint.
+// text reads a JSON string; of anything else, and of none, it says PassEndpoint.
 func text(raw json.RawMessage) (out string, err error) {
 	if len(raw) == 0 || raw[0] != '"' || json.Unmarshal(raw, &out) != nil {
-		return "", passEndpoint
+		return "", PassEndpoint
 	}
 	return out, nil
 }
@@ -75,7 +75,7 @@ func dump(raw json.RawMessage) (string, error) {
 	for {
 		t, err := in.Token()
 		if err != nil {
-			return "", passEndpoint
+			return "", PassEndpoint
 		}
 		closes := t == json.Delim(']') || t == json.Delim('}')
 		if last := len(open) - 1; last >= 0 && !closes {
@@ -99,7 +99,7 @@ func dump(raw json.RawMessage) (string, error) {
 			enc := json.NewEncoder(&out)
 			enc.SetEscapeHTML(false)
 			if err := enc.Encode(t); err != nil {
-				return "", passEndpoint
+				return "", PassEndpoint
 			}
 		case nil:
 			out.WriteString("null")

@@ -1,0 +1,6 @@
+// Package request reads what clients ask a llama-server to complete, and makes of it the tokens that the server will compute.
+//
+// It promises that a request is either rendered as the server renders it, as far as anybody can know, or said to pass, with a word why
+// ([Pass]): images, several answers, what the client does with slots itself, and parts of /v1/responses and /v1/messages of which it is not known
+// what the server makes of them. What a slot holds afterwards is compared with these tokens by the caller. It must not know slots, or the store.
+package request

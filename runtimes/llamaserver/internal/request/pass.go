@@ -1,0 +1,26 @@
+package request
+
+// Pass says why a request goes to the server as it is.
+type Pass string
+
+func (p Pass) Error() string { return string(p) }
+
+// Reasons of requests that are not looked up. figures.Words has them for people.
+const (
+	PassMedia    Pass = "media"
+	PassMany     Pass = "several_answers"
+	PassOff      Pass = "lookup_off"
+	PassSlot     Pass = "slot_chosen"
+	PassReuse    Pass = "rows_shifted"
+	PassStore    Pass = "no_store"
+	PassModel    Pass = "unknown_model"
+	PassHashing  Pass = "model_being_read"
+	PassArgs     Pass = "server_arguments"
+	PassRows     Pass = "other_rows"
+	PassSlots    Pass = "slots_not_saved"
+	PassDiffers  Pass = "rendered_otherwise"
+	PassBody     Pass = "not_understood"
+	PassAdapters Pass = "adapters"
+	PassEndpoint Pass = "unknown_endpoint"
+	PassServer   Pass = "server_failed"
+)

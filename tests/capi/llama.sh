@@ -27,6 +27,10 @@ cc -std=c11 $flags "$here/llama.c" -o "$tmp/llama" $link $its
 cc -std=c11 $flags -fsanitize=address,undefined "$here/llama.c" -o "$tmp/llama-asan" $whole $its
 ASAN_OPTIONS=detect_leaks=0 "$tmp/llama-asan" "$tmp/l2" "$small" "$llama" "$DORMOUSE_LLAMA_SMOL"
 
+say "LoRA adapters"
+cc -std=c11 $flags -fsanitize=address,undefined "$here/llama_lora.c" -o "$tmp/llama_lora" $whole $its -lm
+ASAN_OPTIONS=detect_leaks=0 "$tmp/llama_lora" "$tmp/lora" "$small" "$llama"
+
 say "calls of llama.cpp in any order"
 cc -std=c11 $flags -fsanitize=address,undefined "$here/llama_fuzz.c" -o "$tmp/llama_fuzz" $whole $its
 calls=1000

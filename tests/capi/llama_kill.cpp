@@ -23,7 +23,7 @@ int main(int argc, char **argv) try {
 	CHECK(argc == 5);
 	llama_model *model = load(argv[3], argv[4]);
 	llama_context *ctx = context_of(model, 256, BATCH, 1), *other = context_of(model, 256, BATCH, 1);
-	dormouse::Store store(argv[1], R"({"codec":"raw","budget":2147483648,"min_free":-1,"checkpoint_ms":150})");
+	dormouse::Store store(argv[1], R"({"codec":"raw","budget":268435456,"min_free":-1,"checkpoint_ms":150})");
 	dormouse::Llama session(store, ctx, argv[3]);
 	if (std::string(argv[2]) == "write") {
 		for (int seed = getenv("FROM") ? atoi(getenv("FROM")) : 0;; seed++) {

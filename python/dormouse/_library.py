@@ -104,11 +104,15 @@ _SIGNATURES: dict[str, list[Any]] = {
 
 _lock = threading.Lock()
 _loaded: c.CDLL | None = None
+_called: dict[str, Any] = {}  # functions, by what follows dormouse_
+_reasons: dict[int, str] = {}
 
 
 def library() -> c.CDLL:
     """The library that DORMOUSE_LIBRARY names, or else the one beside this file."""
     global _loaded
+    if _loaded is not None:
+        return _loaded
     with _lock:
         if _loaded is None:
             path = os.environ.get("DORMOUSE_LIBRARY") or str(Path(__file__).with_name("libdormouse.so"))
@@ -137,10 +141,12 @@ os.register_at_fork(after_in_child=_reset)
 
 def call(name: str, *args: Any) -> None:
     """Calls dormouse_NAME, and raises what it answers."""
-    lib = library()
-    status: int = getattr(lib, "dormouse_" + name)(*args)
+    f = _called.get(name)
+    if f is None:
+        f = _called[name] = getattr(library(), "dormouse_" + name)
+    status: int = f(*args)
     if status:
-        raise error(lib, status)
+        raise error(library(), status)
 
 
 def error(lib: c.CDLL, status: int) -> errors.DormouseError:
@@ -150,6 +156,17 @@ def error(lib: c.CDLL, status: int) -> errors.DormouseError:
     message = errors.FORKED_HELP if status == errors.FORKED else e.message.decode("utf-8", "replace")
     file = e.file.decode("utf-8", "surrogateescape") or None
     return errors.BY_STATUS.get(status, errors.DormouseError)(message, status, file, e.offset if e.offset >= 0 else None)
+
+
+def reason(number: int) -> str:
+    """A dormouse_restored.reason in words."""
+    text = _reasons.get(number)
+    if text is None:
+        got: bytes = library().dormouse_reason_text(number)
+        text = got.decode()
+        if text:  # not in a process that was forked
+            _reasons[number] = text
+    return text
 
 
 class Cancel:

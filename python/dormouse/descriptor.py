@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 # name: (values in a group, bytes of a group)
 DTYPES = {
@@ -72,4 +72,5 @@ class Descriptor:
 
     def to_json(self) -> str:
         """The JSON that dormouse_register takes."""
-        return json.dumps(asdict(self), allow_nan=False)
+        parts = {"tensors": [vars(t) for t in self.tensors], "groups": [vars(g) for g in self.groups], "rope": vars(self.rope)}
+        return json.dumps({**vars(self), **parts}, allow_nan=False)

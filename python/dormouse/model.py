@@ -28,7 +28,7 @@ class Restored:
 
     @classmethod
     def of(cls, r: lib.Restored) -> Restored:
-        return cls(r.tokens, lib.library().dormouse_reason_text(r.reason).decode(), r.reason_at)
+        return cls(r.tokens, lib.reason(r.reason), r.reason_at)
 
 
 @dataclass(frozen=True)

@@ -42,10 +42,11 @@ def test_nothing_is_copied() -> None:
     p, r = tokens(N), rows(tokens(N))[0]
     with ExitStack() as hold:
         assert memory.tokens_of(hold, p)[0] == p.ctypes.data
-        assert memory.piece_of(hold, DESCRIPTOR.tensors[0], r, False).mem == r.ctypes.data
         part = r[10::2]
-        piece = memory.piece_of(hold, DESCRIPTOR.tensors[0], part, True)
-        assert (piece.mem, piece.count, piece.row_stride, piece.elem_stride) == (part.ctypes.data, len(part), 4 * WIDTH, 2)
+        given, n = memory.rows_of(hold, DESCRIPTOR.tensors, [r, part, None, dormouse.Rows([r, part], first=7)], True)
+        all_of = [(x.first, [(p.mem, p.count, p.row_stride, p.elem_stride) for p in x.pieces[: x.n_pieces]]) for x in given]
+        whole, strided = (r.ctypes.data, N, 0, 0), (part.ctypes.data, len(part), 4 * WIDTH, 2)
+        assert n == TENSORS and all_of == [(0, [whole]), (0, [strided]), (0, []), (7, [whole, strided])]
 
 
 @pytest.mark.parametrize("layout", ["wide", "channels", "heads", "bytes", "words", "pieces", "bytearray"])

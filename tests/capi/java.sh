@@ -46,8 +46,3 @@ if [ -e "$asan" ]; then
 else
   echo "SKIPPED: no libasan.so here"
 fi
-
-say "rows, in Go and through Java; no time is asserted"
-rounds=5
-[ "${3:-}" != -long ] || rounds=15
-(cd "$root" && go run ./tests/capi/times -rounds $rounds -rows-java "java -cp $classes/classes:$classes/test-classes io.github.dormousekv.RowsDoor")

@@ -106,6 +106,16 @@ fi
 
 bash "$here/java.sh" "$lib" "$tmp" "${1:-}"
 
+say "rows, in Go and through the other doors; no time is asserted"
+rounds=5
+[ $long = 0 ] || rounds=15
+py= jvm=
+[ -z "$python" ] || py="$tmp/venv/bin/python $here/rows_times.py"
+classes=$root/java/dormouse/target
+[ ! -d "$classes/test-classes" ] || jvm="java -cp $classes/classes:$classes/test-classes io.github.dormousekv.RowsDoor"
+cc $flags -O2 "$here/rows_times.c" -o "$tmp/rows_times" $link
+(cd "$root" && go run ./tests/capi/times -rows -rounds $rounds -rows-c "$tmp/rows_times" -rows-python "$py" -rows-java "$jvm")
+
 if [ -x "$tmp/llama_times" ]; then
   say "the doors to llama.cpp beside each other; no time is asserted"
   rounds=5

@@ -6,9 +6,9 @@
 // restores, and evaluates the prompt's last token; the order goes round. It prints medians, and the median of the rounds' ratios to Go with the interval
 // that holds it with 95 %. It asserts no time: only that all doors reuse as much and say the same token.
 //
-//	go run ./tests/capi/times -rows-java "java -cp … io.github.dormousekv.RowsDoor"
+//	go run ./tests/capi/times -rows -rows-c PROGRAM -rows-python "python3 tests/capi/rows_times.py" -rows-java "java -cp … io.github.dormousekv.RowsDoor"
 //
-// does the same for rows: package db and Java restore 28 MiB into memory of their own, stored as they are and as q8_0.
+// does the same for rows: package db and the others restore 28 MiB into memory of their own, stored as they are and as q8_0.
 //
 // tests/capi/run.sh runs both.
 package main

@@ -60,12 +60,15 @@ func run(args []string, out io.Writer) (err error) {
 	cpp := flags.String("cpp", "", "llama_times, built from llama_times.cpp")
 	python := flags.String("python", "", "`command` that runs llama_times.py")
 	java := flags.String("java", "", "`command` that runs Door.java")
-	rowsJava := flags.String("rows-java", "", "`command` that runs RowsDoor.java: rows are compared in place of llama.cpp")
+	rows := flags.Bool("rows", false, "rows are compared in place of llama.cpp: -rows-c, -rows-python and -rows-java are the doors")
+	rowsC := flags.String("rows-c", "", "rows_times, built from rows_times.c")
+	rowsPython := flags.String("rows-python", "", "`command` that runs rows_times.py")
+	rowsJava := flags.String("rows-java", "", "`command` that runs RowsDoor.java")
 	rounds := flags.Int("rounds", 15, "`N` rounds")
 	threads := flags.Int("threads", 1, "`N` threads")
 	flags.Parse(args) // ends the program if they are wrong
-	if *rowsJava != "" {
-		return runRows(strings.Fields(*rowsJava), *rounds, out)
+	if *rows {
+		return runRows([]command{{"C", strings.Fields(*rowsC)}, {"Python", strings.Fields(*rowsPython)}, {"Java", strings.Fields(*rowsJava)}}, *rounds, out)
 	}
 	if *lib == "" || *model == "" {
 		return errors.New("no libraries or no model; run: bash tests/llama/fetch.sh && . .cache/llama/env.sh")

@@ -20,7 +20,7 @@ import (
 	"github.com/dormousekv/dormouse/quant"
 )
 
-// rowsFlag, as the first argument, makes this program the door of Go to a store's rows. RowsDoor.java knows the same shape.
+// rowsFlag, as the first argument, makes this program the door of Go to a store's rows. rows_times.c, rows_times.py and RowsDoor.java know the same shape.
 const rowsFlag = "-rows-door"
 
 // The cache of a model of some 600 million parameters: 2,048 tokens, 28 MiB.
@@ -72,8 +72,8 @@ func openRows(ctx context.Context, dir string, o db.Options) (*db.Store, *db.Mod
 	return store, m.Model, nil
 }
 
-// runRows compares restores of rows into memory of the runtime's own, in Go and through Java.
-func runRows(java []string, rounds int, out io.Writer) (err error) {
+// runRows compares restores of rows into memory of the runtime's own, in Go and through other doors.
+func runRows(others []command, rounds int, out io.Writer) (err error) {
 	dir, err := os.MkdirTemp("", "dormouse-rows-")
 	if err != nil {
 		return err
@@ -102,7 +102,7 @@ func runRows(java []string, rounds int, out io.Writer) (err error) {
 			return err
 		}
 		fmt.Fprintf(out, "\n%s: ", codec)
-		if err := byTurns(out, rounds, []string{at}, []command{{"Go", []string{self, rowsFlag}}, {"Java", java}}); err != nil {
+		if err := byTurns(out, rounds, []string{at}, append([]command{{"Go", []string{self, rowsFlag}}}, others...)); err != nil {
 			return err
 		}
 	}

@@ -52,7 +52,9 @@ type Options struct {
 	// budget if that is less.
 	CheckpointBytes int64
 
-	// Codec is how float tensors are stored unless a put says otherwise. 0: Q8_0 where the width allows, else Raw.
+	// Codec is how float tensors are stored unless a put says otherwise. 0: Q8_0 where the width allows, else Raw. quant.Q4R is
+	// denser and loses more: values (V) take 4.5 bits, all else is stored as with 0 (docs/llamacpp.md has what it costs).
+	// Releases that don't know it find nothing where it was used, and say so.
 	Codec quant.Codec
 	// Compression is applied to planes that it makes at least 5 % smaller. 0: none.
 	Compression quant.Compression
@@ -163,8 +165,8 @@ func validCodecs(of string, c quant.Codec, z quant.Compression) error {
 	case c == quant.Q8C:
 		return fmt.Errorf("db: %s.Codec is %d: %w: %s is reserved for a later release", of, uint8(c), quant.ErrCodec, c)
 	case c != 0 && !c.Valid():
-		return fmt.Errorf("db: %s.Codec is %d: %w: expected raw (%d), q8_0 (%d), bytesplit (%d), or 0 for the default",
-			of, uint8(c), quant.ErrCodec, quant.Raw, quant.Q8_0, quant.ByteSplit)
+		return fmt.Errorf("db: %s.Codec is %d: %w: expected raw (%d), q8_0 (%d), bytesplit (%d), q4r (%d), or 0 for the default",
+			of, uint8(c), quant.ErrCodec, quant.Raw, quant.Q8_0, quant.ByteSplit, quant.Q4R)
 	case !z.Valid():
 		return fmt.Errorf("db: %s.Compression is %d: %w: expected none (%d), zstd (%d), s2 (%d) or huff0 (%d)",
 			of, uint8(z), quant.ErrCodec, quant.None, quant.Zstd, quant.S2, quant.Huff0)

@@ -31,7 +31,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		return func(x float64) bool { return x == 0 || x >= low && x <= high }
 	}
 	atLeast := func(low float64) func(float64) bool { return finite(low, math.Inf(1)) }
-	codec := func(x float64) bool { return x <= float64(quant.ByteSplit) }
+	codec := func(x float64) bool { return x <= float64(quant.ByteSplit) || x == float64(quant.Q4R) }
 	compression := func(x float64) bool { return x <= float64(quant.Huff0) }
 	share := finite(math.SmallestNonzeroFloat64, 1)
 	for _, x := range []struct {

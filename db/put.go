@@ -84,7 +84,7 @@ func (m *Model) put(ctx context.Context, x *Match, prompt kv.Prompt, rows kv.Row
 
 // PutOptions say how rows are stored. The zero value is what the store was opened with.
 type PutOptions struct {
-	Codec       quant.Codec       // for float tensors
+	Codec       quant.Codec       // for float tensors, as Options.Codec
 	Compression quant.Compression // kept per plane if it saves at least 5 %
 	// NoStore stores nothing: the request wants to leave no trace.
 	NoStore bool

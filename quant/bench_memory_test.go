@@ -106,7 +106,7 @@ func benchMemory(b *testing.B, c Codec, dt kv.DType, planes int, cases func(r *m
 // passes over pieces that fit the first cache.
 func BenchmarkMemoryDecode(b *testing.B) {
 	for _, dt := range []kv.DType{kv.F16, kv.BF16, kv.F32} {
-		for _, c := range []Codec{Q8_0, Raw} {
+		for _, c := range []Codec{Q8_0, Q4R, Raw} {
 			benchMemory(b, c, dt, memoryPlanes*2/dt.GroupBytes(), func(r *memoryRig, run func(string, func(int))) { r.decodeCases(b, run) })
 		}
 	}
@@ -149,7 +149,7 @@ func (r *memoryRig) decodeCases(b *testing.B, run func(string, func(int))) {
 // BenchmarkMemoryEncode has the put's direction, into a buffer of 64 planes as a record has it, with and without checksum.
 func BenchmarkMemoryEncode(b *testing.B) {
 	for _, dt := range []kv.DType{kv.F16, kv.BF16, kv.F32} {
-		for _, c := range []Codec{Q8_0, Raw} {
+		for _, c := range []Codec{Q8_0, Q4R, Raw} {
 			benchMemory(b, c, dt, memoryPlanes*2/dt.GroupBytes(), func(r *memoryRig, run func(string, func(int))) {
 				size := len(r.stored[0])
 				var buffers [2][]byte // of each goroutine

@@ -59,7 +59,7 @@ func BenchmarkCopy(b *testing.B) {
 
 func benchCases(b *testing.B, fn func(b *testing.B, c Codec, comp Compression, t kv.Tensor)) {
 	for _, dt := range []kv.DType{kv.F16, kv.BF16, kv.F32} {
-		for _, c := range []Codec{Raw, Q8_0, ByteSplit} {
+		for _, c := range []Codec{Raw, Q8_0, ByteSplit, Q4R} {
 			b.Run(fmt.Sprintf("%s/%s", dt, c), func(b *testing.B) { fn(b, c, None, benchTensor(dt)) })
 		}
 	}

@@ -25,6 +25,8 @@ func TestRowsThatChange(t *testing.T) {
 		{Q8_0, None, kv.Tensor{Role: kv.RoleK, DType: kv.F16, Width: width}},
 		{Q8_0, None, kv.Tensor{Role: kv.RoleK, DType: kv.F32, Width: width}},
 		{Q8_0, Huff0, kv.Tensor{Role: kv.RoleK, DType: kv.BF16, Width: width}},
+		{Q4R, None, kv.Tensor{Role: kv.RoleV, DType: kv.F16, Width: width}},
+		{Q4R, S2, kv.Tensor{Role: kv.RoleV, DType: kv.F32, Width: width}},
 		{ByteSplit, None, kv.Tensor{Role: kv.RoleK, DType: kv.F32, Width: width}},
 		{Raw, None, kv.Tensor{Role: kv.RoleState, DType: kv.Bytes}},
 	} {

@@ -3,6 +3,7 @@ package quant
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -24,10 +25,17 @@ const (
 	ByteSplit Codec = 3
 	// Q8C is reserved: int8 with a scale per channel for keys, per token for values.
 	Q8C Codec = 4
+	// Q4R turns groups of 64 values by a Walsh-Hadamard transform and keeps them as one f16 scale, one f16 minimum and 64
+	// codes of 4 bits, 0.5625 bytes a value. It is for values (V): keys of 4 bits ruin small models, so that [Codec.For]
+	// gives everything else its [Default].
+	Q4R Codec = 5
 )
 
+// codecs are those that this release can encode and decode.
+var codecs = []Codec{Raw, Q8_0, ByteSplit, Q4R}
+
 // Valid reports whether this release can encode and decode c.
-func (c Codec) Valid() bool { return c >= Raw && c <= ByteSplit }
+func (c Codec) Valid() bool { return slices.Contains(codecs, c) }
 
 func (c Codec) String() string {
 	switch c {
@@ -39,13 +47,15 @@ func (c Codec) String() string {
 		return "bytesplit"
 	case Q8C:
 		return "q8c"
+	case Q4R:
+		return "q4r"
 	}
 	return fmt.Sprintf("codec(%d)", uint8(c))
 }
 
 // ParseCodec reads the name that [Codec.String] prints. The error of an unknown or reserved name wraps [ErrCodec].
 func ParseCodec(name string) (Codec, error) {
-	for c := Raw; c.Valid(); c++ {
+	for _, c := range codecs {
 		if c.String() == name {
 			return c, nil
 		}
@@ -53,13 +63,26 @@ func ParseCodec(name string) (Codec, error) {
 	if name == Q8C.String() {
 		return 0, fmt.Errorf("%w: %q is reserved for a later release", ErrCodec, name)
 	}
-	return 0, fmt.Errorf("%w: %q is none of raw, q8_0, bytesplit", ErrCodec, name)
+	return 0, fmt.Errorf("%w: %q is none of raw, q8_0, bytesplit, q4r", ErrCodec, name)
 }
 
 // Default is the codec for tensors of t's kind when nothing else is asked for: [Q8_0] where it fits, else [Raw].
 func Default(t kv.Tensor) Codec {
 	if Q8_0.Supports(t) {
 		return Q8_0
+	}
+	return Raw
+}
+
+// For is the codec that rows of t are stored in where c is asked for: c itself, as far as it is for such rows and can hold
+// them. [Q4R] is for values only; everything else gets its [Default], as where c is 0. Where another c cannot hold t, it is
+// [Raw].
+func (c Codec) For(t kv.Tensor) Codec {
+	switch {
+	case c == 0, c == Q4R && (t.Role != kv.RoleV || !c.Supports(t)):
+		return Default(t)
+	case c.Supports(t):
+		return c
 	}
 	return Raw
 }
@@ -76,6 +99,8 @@ func (c Codec) Supports(t kv.Tensor) bool {
 		return t.DType.IsFloat() && t.Width > 0 && t.Width%groupValues == 0
 	case ByteSplit:
 		return t.DType.IsFloat() && t.Width > 0
+	case Q4R:
+		return t.DType.IsFloat() && t.Width > 0 && t.Width%groupValuesQ4R == 0
 	}
 	return false
 }

@@ -40,7 +40,7 @@ func TestDefaults(t *testing.T) {
 		}
 	}
 	for _, tensor := range []kv.Tensor{{}, {DType: 99, Width: 32}, {DType: kv.F16}, {DType: kv.Q8_0, Width: 33}, {DType: kv.F16, Width: -32}, {DType: kv.F32, Width: kv.MaxWidth + 32}} {
-		for c := range Codec(6) {
+		for c := range Codec(7) {
 			if c.Supports(tensor) {
 				t.Errorf("%s holds %s of width %d", c, tensor.DType, tensor.Width)
 			}

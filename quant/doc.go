@@ -1,17 +1,17 @@
 // Package quant turns rows of a tensor in the caller's memory into the bytes of a plane, and back.
 //
-// It owns the codecs ([Raw], [Q8_0], [ByteSplit]), the compressions that can follow one ([Zstd], [S2], [Huff0]), the
-// layout of a plane (format.go, docs/format/plane.md) and the kernels: in plain Go (kernels.go), which is the reference,
+// It owns the codecs ([Raw], [Q8_0], [ByteSplit], [Q4R]), the compressions that can follow one ([Zstd], [S2], [Huff0]), the
+// layout of a plane (format.go, docs/format/plane.md) and the kernels: in plain Go (kernels.go, q4r.go), which is the reference,
 // and in assembly that asm/ generates. One is chosen at start (kernel.go, [Kernel]).
 //
 // It promises
 //
-//   - that [Raw] and [ByteSplit] give back every bit, and that [Q8_0] gives back within [Plane].MaxError what int8 can
-//     hold, and every bit of what it cannot: NaN, infinities, scales outside of f16's normal range;
+//   - that [Raw] and [ByteSplit] give back every bit, and that [Q8_0] and [Q4R] give back within [Plane].MaxError what
+//     their codes can hold, and every bit of what they cannot: NaN, infinities, scales outside of f16's normal range;
 //   - that the codes of a Q8_0 plane are byte for byte what ggml's quantize_row_q8_0_ref writes, on every machine;
 //   - that no stored byte, and no [Plane] field, makes [Decode] panic, write outside of dst, or allocate more than the
 //     plane's own decoded size;
-//   - that uncompressed Raw and Q8_0 planes are encoded and decoded without allocating, and that [DecodeVerified] reads
+//   - that uncompressed Raw, Q8_0 and Q4R planes are encoded and decoded without allocating, and that [DecodeVerified] reads
 //     their stored bytes once;
 //   - that all kernels give the same bits.
 //

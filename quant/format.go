@@ -23,19 +23,21 @@ const (
 
 // A Raw plane is the rows, packed: element after element, row after row. A state whose length varies is its bytes.
 //
-// A Q8_0 plane:
+// A plane of groups, Q8_0 or Q4R:
 //
 //	┌──────────────────────┬──────────┬─────────────┬─────────────────────┐
 //	│ codes                │ padding  │ indexes     │ originals           │
-//	│ groups x block_q8_0  │ 0 or 2 B │ n x u32     │ n x 32 elements     │
+//	│ groups x block       │ 0 or 2 B │ n x u32     │ n x group, elements │
 //	└──────────────────────┴──────────┴─────────────┴─────────────────────┘
 //	 0                                 multiple of 4
 //
 //	block_q8_0: { f16 scale; i8 q[32] }, 34 bytes; group g is the values 32g to 32g+31 of the packed rows
+//	block_q4r:  { f16 scale; f16 min; u8 q[32] }, 36 bytes; group g is the values 64g to 64g+63 of the packed rows. Byte 4i+j,
+//	            j below 4, has in its lower half the code of value i+8j, in its upper half that of value i+8j+32
 //
 // n is Plane.Exceptions. Without exceptions the plane ends with the codes. The padding is zero, the indexes (of
-// groups) ascend strictly, originals[i] are the 32 elements of group indexes[i] in the tensor's own type.
-type q8Layout struct {
+// groups) ascend strictly, originals[i] are the elements of group indexes[i] in the tensor's own type.
+type groupLayout struct {
 	groups    uint64 // in the plane
 	perRow    uint64
 	elements  uint64 // bytes of one group in the tensor's type
@@ -45,10 +47,20 @@ type q8Layout struct {
 	total     uint64
 }
 
-func layoutQ8(t kv.Tensor, rows int, exceptions uint32) q8Layout {
-	l := q8Layout{perRow: uint64(t.Width / groupValues), elements: uint64(t.DType.RowBytes(groupValues))}
+// grouping is how a codec cuts rows: so many values have a block of so many bytes.
+type grouping struct{ values, block int }
+
+// groupings are those of the codecs that work on groups.
+var groupings = [...]grouping{Q8_0: {groupValues, blockBytes}, Q4R: {groupValuesQ4R, blockBytesQ4R}}
+
+// inGroups reports whether c's planes are planes of groups.
+func (c Codec) inGroups() bool { return c == Q8_0 || c == Q4R }
+
+func layoutGroups(c Codec, t kv.Tensor, rows int, exceptions uint32) groupLayout {
+	by := groupings[c]
+	l := groupLayout{perRow: uint64(t.Width / by.values), elements: uint64(t.DType.RowBytes(by.values))}
 	l.groups = l.perRow * uint64(rows)
-	l.codes = l.groups * blockBytes
+	l.codes = l.groups * uint64(by.block)
 	l.indexes = (l.codes + 3) &^ 3
 	n := uint64(exceptions)
 	l.originals = l.indexes + 4*n
@@ -68,11 +80,11 @@ func (e exceptions) len() int         { return len(e.indexes) / 4 }
 func (e exceptions) at(i int) uint64  { return uint64(binary.LittleEndian.Uint32(e.indexes[4*i:])) }
 func putIndex(b []byte, g int) []byte { return binary.LittleEndian.AppendUint32(b, uint32(g)) }
 
-// parseQ8 cuts a plane in its parts and checks every rule of the layout.
-func parseQ8(t kv.Tensor, p Plane, plane []byte) (codes []byte, exc exceptions, err error) {
-	l := layoutQ8(t, p.Rows, p.Exceptions)
+// parseGroups cuts a plane in its parts and checks every rule of the layout.
+func parseGroups(t kv.Tensor, p Plane, plane []byte) (codes []byte, exc exceptions, err error) {
+	l := layoutGroups(p.Codec, t, p.Rows, p.Exceptions)
 	if l.total != uint64(len(plane)) {
-		what := fmt.Sprintf("q8_0 plane of %d rows and %d exceptions", p.Rows, p.Exceptions)
+		what := fmt.Sprintf("%s plane of %d rows and %d exceptions", p.Codec, p.Rows, p.Exceptions)
 		return nil, exc, damage.New("", 0, what, bytesOf(l.total), bytesOf(uint64(len(plane))))
 	}
 	codes = plane[:l.codes]
@@ -194,8 +206,8 @@ func worthwhile(stored, length uint64) bool {
 func plainBounds(p Plane, t kv.Tensor) (lo, hi uint64) {
 	rows := uint64(p.Rows)
 	switch {
-	case p.Codec == Q8_0:
-		n := layoutQ8(t, p.Rows, p.Exceptions).total
+	case p.Codec.inGroups():
+		n := layoutGroups(p.Codec, t, p.Rows, p.Exceptions).total
 		return n, n
 	case p.Codec == ByteSplit:
 		streams := uint64(t.DType.GroupBytes())

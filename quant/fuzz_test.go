@@ -47,6 +47,10 @@ func FuzzDecode(f *testing.F) {
 		add(dt, 32, Q8_0, None, 2, 1)
 		add(dt, 32, ByteSplit, None, 3, 0)
 	}
+	for _, dt := range []kv.DType{kv.F16, kv.BF16, kv.F32} {
+		add(dt, 128, Q4R, None, 3, 1)
+		add(dt, 64, Q4R, S2, 8, 0)
+	}
 	add(kv.Q4_0, 64, Raw, Zstd, 20, 0)
 	add(kv.Bytes, 0, Raw, None, 1, 0)
 	add(kv.Bytes, 0, Raw, Huff0, 1, 0)

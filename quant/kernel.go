@@ -90,7 +90,40 @@ func (k kernel) agrees() bool {
 		}
 	}
 	k.fence()
-	return k.layoutsAgree()
+	return k.turnedAgree() && k.layoutsAgree()
+}
+
+// turnedAgree is agrees for Q4R.
+func (k kernel) turnedAgree() bool {
+	for _, dt := range []kv.DType{kv.F16, kv.BF16, kv.F32} {
+		src := sampleGroups(dt)
+		size := dt.RowBytes(groupValuesQ4R)
+		for _, n := range []int{1, 6, 15} {
+			in := src[:n*size]
+			var codes, want [maskGroups * blockBytesQ4R]byte
+			mask, worst := k.quantizeQ4R(dt, codes[:n*blockBytesQ4R], in, 0)
+			wantMask, wantWorst := quantizeQ4RGo(dt, want[:n*blockBytesQ4R], in)
+			if mask != wantMask || worst != wantWorst || codes != want {
+				return false
+			}
+			codes[0], codes[1] = 0, 0x7e // a scale that no quantizer writes
+			stored, wantOut := codes[:n*blockBytesQ4R], make([]byte, n*size)
+			dequantizeQ4RGo(dt, wantOut, stored)
+			for _, stream := range []bool{false, true} {
+				got := make([]byte, n*size)
+				k.dequantizeQ4R(dt, got, stored, stream)
+				if !bytes.Equal(got, wantOut) {
+					return false
+				}
+				clear(got)
+				if sum := k.dequantizeSumQ4R(dt, got, stored, stream, 1); sum != updateSum(1, stored) || !bytes.Equal(got, wantOut) {
+					return false
+				}
+			}
+		}
+	}
+	k.fence()
+	return true
 }
 
 // layoutsAgree is agrees for the functions that only move bytes.

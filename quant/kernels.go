@@ -225,10 +225,12 @@ func dequantizeF32(dst, src []byte) {
 	}
 }
 
-func finiteScale(block *[blockBytes]byte) uint16 {
-	scale := binary.LittleEndian.Uint16(block[:])
-	if scale&f16Inf == f16Inf {
+func finiteScale(block *[blockBytes]byte) uint16 { return finite(binary.LittleEndian.Uint16(block[:])) }
+
+// finite is an f16, or 0 if it is not finite.
+func finite(h uint16) uint16 {
+	if h&f16Inf == f16Inf {
 		return 0
 	}
-	return scale
+	return h
 }

@@ -237,3 +237,73 @@ func (k kernel) merge(dst, src []byte, b, size int) {
 	}
 	mergeGo(dst, src, b, size)
 }
+
+// quantizeQ4R is [quantizeQ4RGo] that goes on with the largest error so far.
+func (k kernel) quantizeQ4R(dt kv.DType, dst, src []byte, worst float32) (exceptions uint64, newWorst float32) {
+	groups := len(src) / dt.RowBytes(groupValuesQ4R)
+	if k == kernelGo || groups == 0 {
+		exceptions, newWorst = quantizeQ4RGo(dt, dst, src)
+		return exceptions, max(worst, newWorst)
+	}
+	out, in := unsafe.SliceData(dst[:groups*blockBytesQ4R]), unsafe.SliceData(src)
+	bits := math.Float32bits(worst)
+	switch dt {
+	case kv.F16:
+		exceptions, bits = quantizeQ4RF16AVX2(out, in, groups, bits)
+	case kv.BF16:
+		exceptions, bits = quantizeQ4RBF16AVX2(out, in, groups, bits)
+	default:
+		exceptions, bits = quantizeQ4RF32AVX2(out, in, groups, bits)
+	}
+	return exceptions, math.Float32frombits(bits)
+}
+
+// dequantizeQ4R is [dequantizeQ4RGo].
+func (k kernel) dequantizeQ4R(dt kv.DType, dst, src []byte, stream bool) {
+	groups := len(src) / blockBytesQ4R
+	if k == kernelGo || groups == 0 {
+		dequantizeQ4RGo(dt, dst, src)
+		return
+	}
+	dst = dst[:groups*dt.RowBytes(groupValuesQ4R)]
+	stream = stream && unaligned(dst, streamAlignment(dt)) == 0
+	out, in := unsafe.SliceData(dst), unsafe.SliceData(src)
+	switch {
+	case dt == kv.F16 && stream:
+		dequantizeQ4RF16StreamAVX2(out, in, groups)
+	case dt == kv.F16:
+		dequantizeQ4RF16AVX2(out, in, groups)
+	case dt == kv.BF16 && stream:
+		dequantizeQ4RBF16StreamAVX2(out, in, groups)
+	case dt == kv.BF16:
+		dequantizeQ4RBF16AVX2(out, in, groups)
+	case stream:
+		dequantizeQ4RF32StreamAVX2(out, in, groups)
+	default:
+		dequantizeQ4RF32AVX2(out, in, groups)
+	}
+}
+
+// dequantizeSumQ4R is dequantizeQ4R that goes on with the CRC32C of src.
+func (k kernel) dequantizeSumQ4R(dt kv.DType, dst, src []byte, stream bool, sum uint32) uint32 {
+	groups := len(src) / blockBytesQ4R
+	if k == kernelGo || groups == 0 {
+		return dequantizeSumQ4RGo(dt, dst, src, sum)
+	}
+	dst = dst[:groups*dt.RowBytes(groupValuesQ4R)]
+	stream = stream && unaligned(dst, streamAlignment(dt)) == 0
+	out, in := unsafe.SliceData(dst), unsafe.SliceData(src)
+	switch {
+	case dt == kv.F16 && stream:
+		return ^dequantizeQ4RF16CRCStreamAVX2(out, in, groups, ^sum)
+	case dt == kv.F16:
+		return ^dequantizeQ4RF16CRCAVX2(out, in, groups, ^sum)
+	case dt == kv.BF16 && stream:
+		return ^dequantizeQ4RBF16CRCStreamAVX2(out, in, groups, ^sum)
+	case dt == kv.BF16:
+		return ^dequantizeQ4RBF16CRCAVX2(out, in, groups, ^sum)
+	case stream:
+		return ^dequantizeQ4RF32CRCStreamAVX2(out, in, groups, ^sum)
+	}
+	return ^dequantizeQ4RF32CRCAVX2(out, in, groups, ^sum)
+}

@@ -136,3 +136,19 @@ func (k kernel) merge(dst, src []byte, b, size int) {
 	}
 	mergeGo(dst, src, b, size)
 }
+
+// quantizeQ4R is [quantizeQ4RGo] that goes on with the largest error so far.
+func (k kernel) quantizeQ4R(dt kv.DType, dst, src []byte, worst float32) (exceptions uint64, newWorst float32) {
+	exceptions, newWorst = quantizeQ4RGo(dt, dst, src)
+	return exceptions, max(worst, newWorst)
+}
+
+// dequantizeQ4R is [dequantizeQ4RGo].
+func (k kernel) dequantizeQ4R(dt kv.DType, dst, src []byte, stream bool) {
+	dequantizeQ4RGo(dt, dst, src)
+}
+
+// dequantizeSumQ4R is dequantizeQ4R that goes on with the CRC32C of src.
+func (k kernel) dequantizeSumQ4R(dt kv.DType, dst, src []byte, stream bool, sum uint32) uint32 {
+	return dequantizeSumQ4RGo(dt, dst, src, sum)
+}

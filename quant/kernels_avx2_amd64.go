@@ -62,6 +62,84 @@ func dequantizeF32CRCAVX2(dst *byte, src *byte, groups int, crc uint32) uint32
 //go:noescape
 func dequantizeF32CRCStreamAVX2(dst *byte, src *byte, groups int, crc uint32) uint32
 
+// dequantizeQ4RF16AVX2 writes the values of groups Q4R blocks.
+//
+//go:noescape
+func dequantizeQ4RF16AVX2(dst *byte, src *byte, groups int)
+
+// dequantizeQ4RF16StreamAVX2 writes the values of groups Q4R blocks. Stores bypass the caches; dst is aligned to 16 bytes.
+//
+//go:noescape
+func dequantizeQ4RF16StreamAVX2(dst *byte, src *byte, groups int)
+
+// dequantizeQ4RF16CRCAVX2 writes the values of groups Q4R blocks and goes on with the CRC32C (inverted) of their bytes.
+//
+//go:noescape
+func dequantizeQ4RF16CRCAVX2(dst *byte, src *byte, groups int, crc uint32) uint32
+
+// dequantizeQ4RF16CRCStreamAVX2 writes the values of groups Q4R blocks and goes on with the CRC32C (inverted) of their bytes. Stores bypass the caches; dst is aligned to 16 bytes.
+//
+//go:noescape
+func dequantizeQ4RF16CRCStreamAVX2(dst *byte, src *byte, groups int, crc uint32) uint32
+
+// dequantizeQ4RBF16AVX2 writes the values of groups Q4R blocks.
+//
+//go:noescape
+func dequantizeQ4RBF16AVX2(dst *byte, src *byte, groups int)
+
+// dequantizeQ4RBF16StreamAVX2 writes the values of groups Q4R blocks. Stores bypass the caches; dst is aligned to 32 bytes.
+//
+//go:noescape
+func dequantizeQ4RBF16StreamAVX2(dst *byte, src *byte, groups int)
+
+// dequantizeQ4RBF16CRCAVX2 writes the values of groups Q4R blocks and goes on with the CRC32C (inverted) of their bytes.
+//
+//go:noescape
+func dequantizeQ4RBF16CRCAVX2(dst *byte, src *byte, groups int, crc uint32) uint32
+
+// dequantizeQ4RBF16CRCStreamAVX2 writes the values of groups Q4R blocks and goes on with the CRC32C (inverted) of their bytes. Stores bypass the caches; dst is aligned to 32 bytes.
+//
+//go:noescape
+func dequantizeQ4RBF16CRCStreamAVX2(dst *byte, src *byte, groups int, crc uint32) uint32
+
+// dequantizeQ4RF32AVX2 writes the values of groups Q4R blocks.
+//
+//go:noescape
+func dequantizeQ4RF32AVX2(dst *byte, src *byte, groups int)
+
+// dequantizeQ4RF32StreamAVX2 writes the values of groups Q4R blocks. Stores bypass the caches; dst is aligned to 32 bytes.
+//
+//go:noescape
+func dequantizeQ4RF32StreamAVX2(dst *byte, src *byte, groups int)
+
+// dequantizeQ4RF32CRCAVX2 writes the values of groups Q4R blocks and goes on with the CRC32C (inverted) of their bytes.
+//
+//go:noescape
+func dequantizeQ4RF32CRCAVX2(dst *byte, src *byte, groups int, crc uint32) uint32
+
+// dequantizeQ4RF32CRCStreamAVX2 writes the values of groups Q4R blocks and goes on with the CRC32C (inverted) of their bytes. Stores bypass the caches; dst is aligned to 32 bytes.
+//
+//go:noescape
+func dequantizeQ4RF32CRCStreamAVX2(dst *byte, src *byte, groups int, crc uint32) uint32
+
+// quantizeQ4RF16AVX2 writes the Q4R blocks of the groups in src, 1 to 64. It returns a bit for each group that the codes cannot hold,
+// whose block is zero, and the bits of the largest error of all others, or worst if that is larger.
+//
+//go:noescape
+func quantizeQ4RF16AVX2(dst *byte, src *byte, groups int, worst uint32) (exceptions uint64, newWorst uint32)
+
+// quantizeQ4RBF16AVX2 writes the Q4R blocks of the groups in src, 1 to 64. It returns a bit for each group that the codes cannot hold,
+// whose block is zero, and the bits of the largest error of all others, or worst if that is larger.
+//
+//go:noescape
+func quantizeQ4RBF16AVX2(dst *byte, src *byte, groups int, worst uint32) (exceptions uint64, newWorst uint32)
+
+// quantizeQ4RF32AVX2 writes the Q4R blocks of the groups in src, 1 to 64. It returns a bit for each group that the codes cannot hold,
+// whose block is zero, and the bits of the largest error of all others, or worst if that is larger.
+//
+//go:noescape
+func quantizeQ4RF32AVX2(dst *byte, src *byte, groups int, worst uint32) (exceptions uint64, newWorst uint32)
+
 // quantizeF16AVX2 writes the blocks of the groups in src, 1 to 64. It returns a bit for each group that int8 cannot hold,
 // whose block it does not write, and the bits of the largest error of all others, or worst if that is larger.
 // notes are its working memory.

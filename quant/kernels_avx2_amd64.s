@@ -4422,6 +4422,5987 @@ done:
 	MOVL SI, ret+32(FP)
 	RET
 
+DATA turnedNibbles<>+0(SB)/8, $0x0f0f0f0f0f0f0f0f
+DATA turnedNibbles<>+8(SB)/8, $0x0f0f0f0f0f0f0f0f
+DATA turnedNibbles<>+16(SB)/8, $0x0f0f0f0f0f0f0f0f
+DATA turnedNibbles<>+24(SB)/8, $0x0f0f0f0f0f0f0f0f
+GLOBL turnedNibbles<>(SB), RODATA|NOPTR, $32
+
+DATA turnedRound<>+0(SB)/8, $0x00007fff00007fff
+DATA turnedRound<>+8(SB)/8, $0x00007fff00007fff
+DATA turnedRound<>+16(SB)/8, $0x00007fff00007fff
+DATA turnedRound<>+24(SB)/8, $0x00007fff00007fff
+GLOBL turnedRound<>(SB), RODATA|NOPTR, $32
+
+DATA turnedOne<>+0(SB)/8, $0x0000000100000001
+DATA turnedOne<>+8(SB)/8, $0x0000000100000001
+DATA turnedOne<>+16(SB)/8, $0x0000000100000001
+DATA turnedOne<>+24(SB)/8, $0x0000000100000001
+GLOBL turnedOne<>(SB), RODATA|NOPTR, $32
+
+DATA turnedAbs<>+0(SB)/8, $0x7fffffff7fffffff
+DATA turnedAbs<>+8(SB)/8, $0x7fffffff7fffffff
+DATA turnedAbs<>+16(SB)/8, $0x7fffffff7fffffff
+DATA turnedAbs<>+24(SB)/8, $0x7fffffff7fffffff
+GLOBL turnedAbs<>(SB), RODATA|NOPTR, $32
+
+DATA turnedKeep<>+0(SB)/8, $0xffff0000ffff0000
+DATA turnedKeep<>+8(SB)/8, $0xffff0000ffff0000
+DATA turnedKeep<>+16(SB)/8, $0xffff0000ffff0000
+DATA turnedKeep<>+24(SB)/8, $0xffff0000ffff0000
+GLOBL turnedKeep<>(SB), RODATA|NOPTR, $32
+
+DATA turnedQuarter<>+0(SB)/8, $0x3e8000003e800000
+DATA turnedQuarter<>+8(SB)/8, $0x3e8000003e800000
+DATA turnedQuarter<>+16(SB)/8, $0x3e8000003e800000
+DATA turnedQuarter<>+24(SB)/8, $0x3e8000003e800000
+GLOBL turnedQuarter<>(SB), RODATA|NOPTR, $32
+
+DATA turnedHalf<>+0(SB)/8, $0x3f0000003f000000
+DATA turnedHalf<>+8(SB)/8, $0x3f0000003f000000
+DATA turnedHalf<>+16(SB)/8, $0x3f0000003f000000
+DATA turnedHalf<>+24(SB)/8, $0x3f0000003f000000
+GLOBL turnedHalf<>(SB), RODATA|NOPTR, $32
+
+DATA turnedUnit<>+0(SB)/8, $0x3f8000003f800000
+DATA turnedUnit<>+8(SB)/8, $0x3f8000003f800000
+DATA turnedUnit<>+16(SB)/8, $0x3f8000003f800000
+DATA turnedUnit<>+24(SB)/8, $0x3f8000003f800000
+GLOBL turnedUnit<>(SB), RODATA|NOPTR, $32
+
+DATA turnedFour<>+0(SB)/8, $0x4080000040800000
+DATA turnedFour<>+8(SB)/8, $0x4080000040800000
+DATA turnedFour<>+16(SB)/8, $0x4080000040800000
+DATA turnedFour<>+24(SB)/8, $0x4080000040800000
+GLOBL turnedFour<>(SB), RODATA|NOPTR, $32
+
+DATA turnedFifteen<>+0(SB)/8, $0x4170000041700000
+DATA turnedFifteen<>+8(SB)/8, $0x4170000041700000
+DATA turnedFifteen<>+16(SB)/8, $0x4170000041700000
+DATA turnedFifteen<>+24(SB)/8, $0x4170000041700000
+GLOBL turnedFifteen<>(SB), RODATA|NOPTR, $32
+
+DATA turnedSum8<>+0(SB)/8, $0x0101010101010101
+DATA turnedSum8<>+8(SB)/8, $0x0101010101010101
+DATA turnedSum8<>+16(SB)/8, $0x0101010101010101
+DATA turnedSum8<>+24(SB)/8, $0x0101010101010101
+GLOBL turnedSum8<>(SB), RODATA|NOPTR, $32
+
+DATA turnedApart8<>+0(SB)/8, $0xff01ff01ff01ff01
+DATA turnedApart8<>+8(SB)/8, $0xff01ff01ff01ff01
+DATA turnedApart8<>+16(SB)/8, $0xff01ff01ff01ff01
+DATA turnedApart8<>+24(SB)/8, $0xff01ff01ff01ff01
+GLOBL turnedApart8<>(SB), RODATA|NOPTR, $32
+
+DATA turnedSum16<>+0(SB)/8, $0x0001000100010001
+DATA turnedSum16<>+8(SB)/8, $0x0001000100010001
+DATA turnedSum16<>+16(SB)/8, $0x0001000100010001
+DATA turnedSum16<>+24(SB)/8, $0x0001000100010001
+GLOBL turnedSum16<>(SB), RODATA|NOPTR, $32
+
+DATA turnedApart16<>+0(SB)/8, $0xffff0001ffff0001
+DATA turnedApart16<>+8(SB)/8, $0xffff0001ffff0001
+DATA turnedApart16<>+16(SB)/8, $0xffff0001ffff0001
+DATA turnedApart16<>+24(SB)/8, $0xffff0001ffff0001
+GLOBL turnedApart16<>(SB), RODATA|NOPTR, $32
+
+DATA turnedFactors<>+0(SB)/8, $0x408000003f000000
+DATA turnedFactors<>+8(SB)/8, $0x0000000000000000
+GLOBL turnedFactors<>(SB), RODATA|NOPTR, $16
+
+// func dequantizeQ4RF16AVX2(dst *byte, src *byte, groups int)
+// Requires: AVX, AVX2, F16C, MMX+
+TEXT ·dequantizeQ4RF16AVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ groups+16(FP), DX
+
+turn:
+	SUBQ         $0x00000002, DX
+	JLT          rest
+	VMOVD        (CX), X0
+	VCVTPH2PS    X0, X0
+	VSUBPS       X0, X0, X1
+	VCMPPS       $0x07, X1, X1, X1
+	VANDPS       X1, X0, X0
+	VMULPS       turnedFactors<>+0(SB), X0, X0
+	VBROADCASTSS X0, Y1
+	VPSHUFD      $0x01, X0, X0
+	VBROADCASTSS X0, Y0
+	VMOVDQU      4(CX), Y2
+	VPSRLW       $0x04, Y2, Y3
+	VPAND        turnedNibbles<>+0(SB), Y2, Y2
+	VPAND        turnedNibbles<>+0(SB), Y3, Y3
+	VPMADDUBSW   turnedSum8<>+0(SB), Y2, Y4
+	VPMADDUBSW   turnedApart8<>+0(SB), Y2, Y2
+	VPMADDUBSW   turnedSum8<>+0(SB), Y3, Y5
+	VPMADDUBSW   turnedApart8<>+0(SB), Y3, Y3
+	VPADDW       Y5, Y4, Y6
+	VPSUBW       Y5, Y4, Y4
+	VPADDW       Y3, Y2, Y5
+	VPSUBW       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VPMADDWD     turnedSum16<>+0(SB), Y5, Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y1, Y7, Y7
+	VADDPS       Y0, Y3, Y3
+	VCVTPS2PH    $0x00, Y3, X0
+	VMOVDQU      X0, (AX)
+	VCVTPS2PH    $0x00, Y7, X0
+	VMOVDQU      X0, 16(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y5, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, 32(AX)
+	VCVTPS2PH    $0x00, Y3, X0
+	VMOVDQU      X0, 48(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedSum16<>+0(SB), Y2, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, 64(AX)
+	VCVTPS2PH    $0x00, Y3, X0
+	VMOVDQU      X0, 80(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y1, Y2, Y2
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, 96(AX)
+	VCVTPS2PH    $0x00, Y2, X0
+	VMOVDQU      X0, 112(AX)
+	PREFETCHT0   2048(CX)
+	VMOVD        36(CX), X0
+	VCVTPH2PS    X0, X0
+	VSUBPS       X0, X0, X1
+	VCMPPS       $0x07, X1, X1, X1
+	VANDPS       X1, X0, X0
+	VMULPS       turnedFactors<>+0(SB), X0, X0
+	VBROADCASTSS X0, Y1
+	VPSHUFD      $0x01, X0, X0
+	VBROADCASTSS X0, Y0
+	VMOVDQU      40(CX), Y2
+	VPSRLW       $0x04, Y2, Y3
+	VPAND        turnedNibbles<>+0(SB), Y2, Y2
+	VPAND        turnedNibbles<>+0(SB), Y3, Y3
+	VPMADDUBSW   turnedSum8<>+0(SB), Y2, Y4
+	VPMADDUBSW   turnedApart8<>+0(SB), Y2, Y2
+	VPMADDUBSW   turnedSum8<>+0(SB), Y3, Y5
+	VPMADDUBSW   turnedApart8<>+0(SB), Y3, Y3
+	VPADDW       Y5, Y4, Y6
+	VPSUBW       Y5, Y4, Y4
+	VPADDW       Y3, Y2, Y5
+	VPSUBW       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VPMADDWD     turnedSum16<>+0(SB), Y5, Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y1, Y7, Y7
+	VADDPS       Y0, Y3, Y3
+	VCVTPS2PH    $0x00, Y3, X0
+	VMOVDQU      X0, 128(AX)
+	VCVTPS2PH    $0x00, Y7, X0
+	VMOVDQU      X0, 144(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y5, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, 160(AX)
+	VCVTPS2PH    $0x00, Y3, X0
+	VMOVDQU      X0, 176(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedSum16<>+0(SB), Y2, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, 192(AX)
+	VCVTPS2PH    $0x00, Y3, X0
+	VMOVDQU      X0, 208(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y1, Y2, Y2
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, 224(AX)
+	VCVTPS2PH    $0x00, Y2, X0
+	VMOVDQU      X0, 240(AX)
+	PREFETCHT0   2112(CX)
+	ADDQ         $0x00000048, CX
+	ADDQ         $0x00000100, AX
+	JMP          turn
+
+rest:
+	ADDQ $0x00000002, DX
+	JZ   done
+
+one:
+	VMOVD        (CX), X0
+	VCVTPH2PS    X0, X0
+	VSUBPS       X0, X0, X1
+	VCMPPS       $0x07, X1, X1, X1
+	VANDPS       X1, X0, X0
+	VMULPS       turnedFactors<>+0(SB), X0, X0
+	VBROADCASTSS X0, Y1
+	VPSHUFD      $0x01, X0, X0
+	VBROADCASTSS X0, Y0
+	VMOVDQU      4(CX), Y2
+	VPSRLW       $0x04, Y2, Y3
+	VPAND        turnedNibbles<>+0(SB), Y2, Y2
+	VPAND        turnedNibbles<>+0(SB), Y3, Y3
+	VPMADDUBSW   turnedSum8<>+0(SB), Y2, Y4
+	VPMADDUBSW   turnedApart8<>+0(SB), Y2, Y2
+	VPMADDUBSW   turnedSum8<>+0(SB), Y3, Y5
+	VPMADDUBSW   turnedApart8<>+0(SB), Y3, Y3
+	VPADDW       Y5, Y4, Y6
+	VPSUBW       Y5, Y4, Y4
+	VPADDW       Y3, Y2, Y5
+	VPSUBW       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VPMADDWD     turnedSum16<>+0(SB), Y5, Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y1, Y7, Y7
+	VADDPS       Y0, Y3, Y3
+	VCVTPS2PH    $0x00, Y3, X0
+	VMOVDQU      X0, (AX)
+	VCVTPS2PH    $0x00, Y7, X0
+	VMOVDQU      X0, 16(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y5, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, 32(AX)
+	VCVTPS2PH    $0x00, Y3, X0
+	VMOVDQU      X0, 48(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedSum16<>+0(SB), Y2, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, 64(AX)
+	VCVTPS2PH    $0x00, Y3, X0
+	VMOVDQU      X0, 80(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y1, Y2, Y2
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, 96(AX)
+	VCVTPS2PH    $0x00, Y2, X0
+	VMOVDQU      X0, 112(AX)
+	ADDQ         $0x00000024, CX
+	ADDQ         $0x00000080, AX
+	DECQ         DX
+	JNZ          one
+
+done:
+	VZEROUPPER
+	RET
+
+// func dequantizeQ4RF16StreamAVX2(dst *byte, src *byte, groups int)
+// Requires: AVX, AVX2, F16C, MMX+
+TEXT ·dequantizeQ4RF16StreamAVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ groups+16(FP), DX
+
+turn:
+	SUBQ         $0x00000002, DX
+	JLT          rest
+	VMOVD        (CX), X0
+	VCVTPH2PS    X0, X0
+	VSUBPS       X0, X0, X1
+	VCMPPS       $0x07, X1, X1, X1
+	VANDPS       X1, X0, X0
+	VMULPS       turnedFactors<>+0(SB), X0, X0
+	VBROADCASTSS X0, Y1
+	VPSHUFD      $0x01, X0, X0
+	VBROADCASTSS X0, Y0
+	VMOVDQU      4(CX), Y2
+	VPSRLW       $0x04, Y2, Y3
+	VPAND        turnedNibbles<>+0(SB), Y2, Y2
+	VPAND        turnedNibbles<>+0(SB), Y3, Y3
+	VPMADDUBSW   turnedSum8<>+0(SB), Y2, Y4
+	VPMADDUBSW   turnedApart8<>+0(SB), Y2, Y2
+	VPMADDUBSW   turnedSum8<>+0(SB), Y3, Y5
+	VPMADDUBSW   turnedApart8<>+0(SB), Y3, Y3
+	VPADDW       Y5, Y4, Y6
+	VPSUBW       Y5, Y4, Y4
+	VPADDW       Y3, Y2, Y5
+	VPSUBW       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VPMADDWD     turnedSum16<>+0(SB), Y5, Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y1, Y7, Y7
+	VADDPS       Y0, Y3, Y3
+	VCVTPS2PH    $0x00, Y3, X0
+	VMOVNTDQ     X0, (AX)
+	VCVTPS2PH    $0x00, Y7, X0
+	VMOVNTDQ     X0, 16(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y5, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVNTDQ     X0, 32(AX)
+	VCVTPS2PH    $0x00, Y3, X0
+	VMOVNTDQ     X0, 48(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedSum16<>+0(SB), Y2, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVNTDQ     X0, 64(AX)
+	VCVTPS2PH    $0x00, Y3, X0
+	VMOVNTDQ     X0, 80(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y1, Y2, Y2
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVNTDQ     X0, 96(AX)
+	VCVTPS2PH    $0x00, Y2, X0
+	VMOVNTDQ     X0, 112(AX)
+	PREFETCHT0   2048(CX)
+	VMOVD        36(CX), X0
+	VCVTPH2PS    X0, X0
+	VSUBPS       X0, X0, X1
+	VCMPPS       $0x07, X1, X1, X1
+	VANDPS       X1, X0, X0
+	VMULPS       turnedFactors<>+0(SB), X0, X0
+	VBROADCASTSS X0, Y1
+	VPSHUFD      $0x01, X0, X0
+	VBROADCASTSS X0, Y0
+	VMOVDQU      40(CX), Y2
+	VPSRLW       $0x04, Y2, Y3
+	VPAND        turnedNibbles<>+0(SB), Y2, Y2
+	VPAND        turnedNibbles<>+0(SB), Y3, Y3
+	VPMADDUBSW   turnedSum8<>+0(SB), Y2, Y4
+	VPMADDUBSW   turnedApart8<>+0(SB), Y2, Y2
+	VPMADDUBSW   turnedSum8<>+0(SB), Y3, Y5
+	VPMADDUBSW   turnedApart8<>+0(SB), Y3, Y3
+	VPADDW       Y5, Y4, Y6
+	VPSUBW       Y5, Y4, Y4
+	VPADDW       Y3, Y2, Y5
+	VPSUBW       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VPMADDWD     turnedSum16<>+0(SB), Y5, Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y1, Y7, Y7
+	VADDPS       Y0, Y3, Y3
+	VCVTPS2PH    $0x00, Y3, X0
+	VMOVNTDQ     X0, 128(AX)
+	VCVTPS2PH    $0x00, Y7, X0
+	VMOVNTDQ     X0, 144(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y5, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVNTDQ     X0, 160(AX)
+	VCVTPS2PH    $0x00, Y3, X0
+	VMOVNTDQ     X0, 176(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedSum16<>+0(SB), Y2, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVNTDQ     X0, 192(AX)
+	VCVTPS2PH    $0x00, Y3, X0
+	VMOVNTDQ     X0, 208(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y1, Y2, Y2
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVNTDQ     X0, 224(AX)
+	VCVTPS2PH    $0x00, Y2, X0
+	VMOVNTDQ     X0, 240(AX)
+	PREFETCHT0   2112(CX)
+	ADDQ         $0x00000048, CX
+	ADDQ         $0x00000100, AX
+	JMP          turn
+
+rest:
+	ADDQ $0x00000002, DX
+	JZ   done
+
+one:
+	VMOVD        (CX), X0
+	VCVTPH2PS    X0, X0
+	VSUBPS       X0, X0, X1
+	VCMPPS       $0x07, X1, X1, X1
+	VANDPS       X1, X0, X0
+	VMULPS       turnedFactors<>+0(SB), X0, X0
+	VBROADCASTSS X0, Y1
+	VPSHUFD      $0x01, X0, X0
+	VBROADCASTSS X0, Y0
+	VMOVDQU      4(CX), Y2
+	VPSRLW       $0x04, Y2, Y3
+	VPAND        turnedNibbles<>+0(SB), Y2, Y2
+	VPAND        turnedNibbles<>+0(SB), Y3, Y3
+	VPMADDUBSW   turnedSum8<>+0(SB), Y2, Y4
+	VPMADDUBSW   turnedApart8<>+0(SB), Y2, Y2
+	VPMADDUBSW   turnedSum8<>+0(SB), Y3, Y5
+	VPMADDUBSW   turnedApart8<>+0(SB), Y3, Y3
+	VPADDW       Y5, Y4, Y6
+	VPSUBW       Y5, Y4, Y4
+	VPADDW       Y3, Y2, Y5
+	VPSUBW       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VPMADDWD     turnedSum16<>+0(SB), Y5, Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y1, Y7, Y7
+	VADDPS       Y0, Y3, Y3
+	VCVTPS2PH    $0x00, Y3, X0
+	VMOVNTDQ     X0, (AX)
+	VCVTPS2PH    $0x00, Y7, X0
+	VMOVNTDQ     X0, 16(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y5, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVNTDQ     X0, 32(AX)
+	VCVTPS2PH    $0x00, Y3, X0
+	VMOVNTDQ     X0, 48(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedSum16<>+0(SB), Y2, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVNTDQ     X0, 64(AX)
+	VCVTPS2PH    $0x00, Y3, X0
+	VMOVNTDQ     X0, 80(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y1, Y2, Y2
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVNTDQ     X0, 96(AX)
+	VCVTPS2PH    $0x00, Y2, X0
+	VMOVNTDQ     X0, 112(AX)
+	ADDQ         $0x00000024, CX
+	ADDQ         $0x00000080, AX
+	DECQ         DX
+	JNZ          one
+
+done:
+	VZEROUPPER
+	RET
+
+// func dequantizeQ4RF16CRCAVX2(dst *byte, src *byte, groups int, crc uint32) uint32
+// Requires: AVX, AVX2, F16C, MMX+, PCLMULQDQ, SSE4.2
+TEXT ·dequantizeQ4RF16CRCAVX2(SB), NOSPLIT, $0-36
+	MOVQ  dst+0(FP), AX
+	MOVQ  src+8(FP), CX
+	MOVQ  groups+16(FP), DX
+	MOVL  crc+24(FP), BX
+	MOVL  $0xc96cfdc0, SI
+	VMOVQ SI, X0
+	MOVL  $0x740eef02, SI
+	VMOVQ SI, X1
+
+turn:
+	SUBQ         $0x00000006, DX
+	JLT          rest
+	XORL         SI, SI
+	XORL         DI, DI
+	VMOVD        (CX), X2
+	VCVTPH2PS    X2, X2
+	VSUBPS       X2, X2, X3
+	VCMPPS       $0x07, X3, X3, X3
+	VANDPS       X3, X2, X2
+	VMULPS       turnedFactors<>+0(SB), X2, X2
+	VBROADCASTSS X2, Y3
+	VPSHUFD      $0x01, X2, X2
+	VBROADCASTSS X2, Y2
+	VMOVDQU      4(CX), Y4
+	VPSRLW       $0x04, Y4, Y5
+	VPAND        turnedNibbles<>+0(SB), Y4, Y4
+	VPAND        turnedNibbles<>+0(SB), Y5, Y5
+	VPMADDUBSW   turnedSum8<>+0(SB), Y4, Y6
+	VPMADDUBSW   turnedApart8<>+0(SB), Y4, Y4
+	VPMADDUBSW   turnedSum8<>+0(SB), Y5, Y7
+	VPMADDUBSW   turnedApart8<>+0(SB), Y5, Y5
+	VPADDW       Y7, Y6, Y8
+	VPSUBW       Y7, Y6, Y6
+	VPADDW       Y5, Y4, Y7
+	VPSUBW       Y5, Y4, Y4
+	VPMADDWD     turnedSum16<>+0(SB), Y8, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPMADDWD     turnedSum16<>+0(SB), Y7, Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y3, Y9, Y9
+	VADDPS       Y2, Y5, Y5
+	VCVTPS2PH    $0x00, Y5, X2
+	VMOVDQU      X2, (AX)
+	VCVTPS2PH    $0x00, Y9, X2
+	VMOVDQU      X2, 16(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y8, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y7, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VCVTPS2PH    $0x00, Y2, X2
+	VMOVDQU      X2, 32(AX)
+	VCVTPS2PH    $0x00, Y5, X2
+	VMOVDQU      X2, 48(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VCVTPS2PH    $0x00, Y2, X2
+	VMOVDQU      X2, 64(AX)
+	VCVTPS2PH    $0x00, Y5, X2
+	VMOVDQU      X2, 80(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VCVTPS2PH    $0x00, Y2, X2
+	VMOVDQU      X2, 96(AX)
+	VCVTPS2PH    $0x00, Y4, X2
+	VMOVDQU      X2, 112(AX)
+	CRC32Q       (CX), BX
+	CRC32Q       72(CX), SI
+	CRC32Q       144(CX), DI
+	VMOVD        36(CX), X2
+	VCVTPH2PS    X2, X2
+	VSUBPS       X2, X2, X3
+	VCMPPS       $0x07, X3, X3, X3
+	VANDPS       X3, X2, X2
+	VMULPS       turnedFactors<>+0(SB), X2, X2
+	VBROADCASTSS X2, Y3
+	VPSHUFD      $0x01, X2, X2
+	VBROADCASTSS X2, Y2
+	VMOVDQU      40(CX), Y4
+	VPSRLW       $0x04, Y4, Y5
+	VPAND        turnedNibbles<>+0(SB), Y4, Y4
+	VPAND        turnedNibbles<>+0(SB), Y5, Y5
+	VPMADDUBSW   turnedSum8<>+0(SB), Y4, Y6
+	VPMADDUBSW   turnedApart8<>+0(SB), Y4, Y4
+	VPMADDUBSW   turnedSum8<>+0(SB), Y5, Y7
+	VPMADDUBSW   turnedApart8<>+0(SB), Y5, Y5
+	VPADDW       Y7, Y6, Y8
+	VPSUBW       Y7, Y6, Y6
+	VPADDW       Y5, Y4, Y7
+	VPSUBW       Y5, Y4, Y4
+	VPMADDWD     turnedSum16<>+0(SB), Y8, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPMADDWD     turnedSum16<>+0(SB), Y7, Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y3, Y9, Y9
+	VADDPS       Y2, Y5, Y5
+	VCVTPS2PH    $0x00, Y5, X2
+	VMOVDQU      X2, 128(AX)
+	VCVTPS2PH    $0x00, Y9, X2
+	VMOVDQU      X2, 144(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y8, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y7, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VCVTPS2PH    $0x00, Y2, X2
+	VMOVDQU      X2, 160(AX)
+	VCVTPS2PH    $0x00, Y5, X2
+	VMOVDQU      X2, 176(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VCVTPS2PH    $0x00, Y2, X2
+	VMOVDQU      X2, 192(AX)
+	VCVTPS2PH    $0x00, Y5, X2
+	VMOVDQU      X2, 208(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VCVTPS2PH    $0x00, Y2, X2
+	VMOVDQU      X2, 224(AX)
+	VCVTPS2PH    $0x00, Y4, X2
+	VMOVDQU      X2, 240(AX)
+	PREFETCHT0   2048(CX)
+	CRC32Q       8(CX), BX
+	CRC32Q       80(CX), SI
+	CRC32Q       152(CX), DI
+	CRC32Q       16(CX), BX
+	CRC32Q       88(CX), SI
+	CRC32Q       160(CX), DI
+	VMOVD        72(CX), X2
+	VCVTPH2PS    X2, X2
+	VSUBPS       X2, X2, X3
+	VCMPPS       $0x07, X3, X3, X3
+	VANDPS       X3, X2, X2
+	VMULPS       turnedFactors<>+0(SB), X2, X2
+	VBROADCASTSS X2, Y3
+	VPSHUFD      $0x01, X2, X2
+	VBROADCASTSS X2, Y2
+	VMOVDQU      76(CX), Y4
+	VPSRLW       $0x04, Y4, Y5
+	VPAND        turnedNibbles<>+0(SB), Y4, Y4
+	VPAND        turnedNibbles<>+0(SB), Y5, Y5
+	VPMADDUBSW   turnedSum8<>+0(SB), Y4, Y6
+	VPMADDUBSW   turnedApart8<>+0(SB), Y4, Y4
+	VPMADDUBSW   turnedSum8<>+0(SB), Y5, Y7
+	VPMADDUBSW   turnedApart8<>+0(SB), Y5, Y5
+	VPADDW       Y7, Y6, Y8
+	VPSUBW       Y7, Y6, Y6
+	VPADDW       Y5, Y4, Y7
+	VPSUBW       Y5, Y4, Y4
+	VPMADDWD     turnedSum16<>+0(SB), Y8, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPMADDWD     turnedSum16<>+0(SB), Y7, Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y3, Y9, Y9
+	VADDPS       Y2, Y5, Y5
+	VCVTPS2PH    $0x00, Y5, X2
+	VMOVDQU      X2, 256(AX)
+	VCVTPS2PH    $0x00, Y9, X2
+	VMOVDQU      X2, 272(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y8, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y7, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VCVTPS2PH    $0x00, Y2, X2
+	VMOVDQU      X2, 288(AX)
+	VCVTPS2PH    $0x00, Y5, X2
+	VMOVDQU      X2, 304(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VCVTPS2PH    $0x00, Y2, X2
+	VMOVDQU      X2, 320(AX)
+	VCVTPS2PH    $0x00, Y5, X2
+	VMOVDQU      X2, 336(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VCVTPS2PH    $0x00, Y2, X2
+	VMOVDQU      X2, 352(AX)
+	VCVTPS2PH    $0x00, Y4, X2
+	VMOVDQU      X2, 368(AX)
+	PREFETCHT0   2112(CX)
+	CRC32Q       24(CX), BX
+	CRC32Q       96(CX), SI
+	CRC32Q       168(CX), DI
+	VMOVD        108(CX), X2
+	VCVTPH2PS    X2, X2
+	VSUBPS       X2, X2, X3
+	VCMPPS       $0x07, X3, X3, X3
+	VANDPS       X3, X2, X2
+	VMULPS       turnedFactors<>+0(SB), X2, X2
+	VBROADCASTSS X2, Y3
+	VPSHUFD      $0x01, X2, X2
+	VBROADCASTSS X2, Y2
+	VMOVDQU      112(CX), Y4
+	VPSRLW       $0x04, Y4, Y5
+	VPAND        turnedNibbles<>+0(SB), Y4, Y4
+	VPAND        turnedNibbles<>+0(SB), Y5, Y5
+	VPMADDUBSW   turnedSum8<>+0(SB), Y4, Y6
+	VPMADDUBSW   turnedApart8<>+0(SB), Y4, Y4
+	VPMADDUBSW   turnedSum8<>+0(SB), Y5, Y7
+	VPMADDUBSW   turnedApart8<>+0(SB), Y5, Y5
+	VPADDW       Y7, Y6, Y8
+	VPSUBW       Y7, Y6, Y6
+	VPADDW       Y5, Y4, Y7
+	VPSUBW       Y5, Y4, Y4
+	VPMADDWD     turnedSum16<>+0(SB), Y8, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPMADDWD     turnedSum16<>+0(SB), Y7, Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y3, Y9, Y9
+	VADDPS       Y2, Y5, Y5
+	VCVTPS2PH    $0x00, Y5, X2
+	VMOVDQU      X2, 384(AX)
+	VCVTPS2PH    $0x00, Y9, X2
+	VMOVDQU      X2, 400(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y8, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y7, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VCVTPS2PH    $0x00, Y2, X2
+	VMOVDQU      X2, 416(AX)
+	VCVTPS2PH    $0x00, Y5, X2
+	VMOVDQU      X2, 432(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VCVTPS2PH    $0x00, Y2, X2
+	VMOVDQU      X2, 448(AX)
+	VCVTPS2PH    $0x00, Y5, X2
+	VMOVDQU      X2, 464(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VCVTPS2PH    $0x00, Y2, X2
+	VMOVDQU      X2, 480(AX)
+	VCVTPS2PH    $0x00, Y4, X2
+	VMOVDQU      X2, 496(AX)
+	CRC32Q       32(CX), BX
+	CRC32Q       104(CX), SI
+	CRC32Q       176(CX), DI
+	CRC32Q       40(CX), BX
+	CRC32Q       112(CX), SI
+	CRC32Q       184(CX), DI
+	VMOVD        144(CX), X2
+	VCVTPH2PS    X2, X2
+	VSUBPS       X2, X2, X3
+	VCMPPS       $0x07, X3, X3, X3
+	VANDPS       X3, X2, X2
+	VMULPS       turnedFactors<>+0(SB), X2, X2
+	VBROADCASTSS X2, Y3
+	VPSHUFD      $0x01, X2, X2
+	VBROADCASTSS X2, Y2
+	VMOVDQU      148(CX), Y4
+	VPSRLW       $0x04, Y4, Y5
+	VPAND        turnedNibbles<>+0(SB), Y4, Y4
+	VPAND        turnedNibbles<>+0(SB), Y5, Y5
+	VPMADDUBSW   turnedSum8<>+0(SB), Y4, Y6
+	VPMADDUBSW   turnedApart8<>+0(SB), Y4, Y4
+	VPMADDUBSW   turnedSum8<>+0(SB), Y5, Y7
+	VPMADDUBSW   turnedApart8<>+0(SB), Y5, Y5
+	VPADDW       Y7, Y6, Y8
+	VPSUBW       Y7, Y6, Y6
+	VPADDW       Y5, Y4, Y7
+	VPSUBW       Y5, Y4, Y4
+	VPMADDWD     turnedSum16<>+0(SB), Y8, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPMADDWD     turnedSum16<>+0(SB), Y7, Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y3, Y9, Y9
+	VADDPS       Y2, Y5, Y5
+	VCVTPS2PH    $0x00, Y5, X2
+	VMOVDQU      X2, 512(AX)
+	VCVTPS2PH    $0x00, Y9, X2
+	VMOVDQU      X2, 528(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y8, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y7, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VCVTPS2PH    $0x00, Y2, X2
+	VMOVDQU      X2, 544(AX)
+	VCVTPS2PH    $0x00, Y5, X2
+	VMOVDQU      X2, 560(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VCVTPS2PH    $0x00, Y2, X2
+	VMOVDQU      X2, 576(AX)
+	VCVTPS2PH    $0x00, Y5, X2
+	VMOVDQU      X2, 592(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VCVTPS2PH    $0x00, Y2, X2
+	VMOVDQU      X2, 608(AX)
+	VCVTPS2PH    $0x00, Y4, X2
+	VMOVDQU      X2, 624(AX)
+	PREFETCHT0   2176(CX)
+	CRC32Q       48(CX), BX
+	CRC32Q       120(CX), SI
+	CRC32Q       192(CX), DI
+	VMOVD        180(CX), X2
+	VCVTPH2PS    X2, X2
+	VSUBPS       X2, X2, X3
+	VCMPPS       $0x07, X3, X3, X3
+	VANDPS       X3, X2, X2
+	VMULPS       turnedFactors<>+0(SB), X2, X2
+	VBROADCASTSS X2, Y3
+	VPSHUFD      $0x01, X2, X2
+	VBROADCASTSS X2, Y2
+	VMOVDQU      184(CX), Y4
+	VPSRLW       $0x04, Y4, Y5
+	VPAND        turnedNibbles<>+0(SB), Y4, Y4
+	VPAND        turnedNibbles<>+0(SB), Y5, Y5
+	VPMADDUBSW   turnedSum8<>+0(SB), Y4, Y6
+	VPMADDUBSW   turnedApart8<>+0(SB), Y4, Y4
+	VPMADDUBSW   turnedSum8<>+0(SB), Y5, Y7
+	VPMADDUBSW   turnedApart8<>+0(SB), Y5, Y5
+	VPADDW       Y7, Y6, Y8
+	VPSUBW       Y7, Y6, Y6
+	VPADDW       Y5, Y4, Y7
+	VPSUBW       Y5, Y4, Y4
+	VPMADDWD     turnedSum16<>+0(SB), Y8, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPMADDWD     turnedSum16<>+0(SB), Y7, Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y3, Y9, Y9
+	VADDPS       Y2, Y5, Y5
+	VCVTPS2PH    $0x00, Y5, X2
+	VMOVDQU      X2, 640(AX)
+	VCVTPS2PH    $0x00, Y9, X2
+	VMOVDQU      X2, 656(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y8, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y7, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VCVTPS2PH    $0x00, Y2, X2
+	VMOVDQU      X2, 672(AX)
+	VCVTPS2PH    $0x00, Y5, X2
+	VMOVDQU      X2, 688(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VCVTPS2PH    $0x00, Y2, X2
+	VMOVDQU      X2, 704(AX)
+	VCVTPS2PH    $0x00, Y5, X2
+	VMOVDQU      X2, 720(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VCVTPS2PH    $0x00, Y2, X2
+	VMOVDQU      X2, 736(AX)
+	VCVTPS2PH    $0x00, Y4, X2
+	VMOVDQU      X2, 752(AX)
+	PREFETCHT0   2240(CX)
+	CRC32Q       56(CX), BX
+	CRC32Q       128(CX), SI
+	CRC32Q       200(CX), DI
+	CRC32Q       64(CX), BX
+	CRC32Q       136(CX), SI
+	VMOVQ        BX, X2
+	VMOVQ        SI, X3
+	VPCLMULQDQ   $0x00, X0, X2, X2
+	VPCLMULQDQ   $0x00, X1, X3, X3
+	VPXOR        X3, X2, X2
+	VMOVQ        X2, SI
+	XORQ         208(CX), SI
+	MOVQ         DI, BX
+	CRC32Q       SI, BX
+	ADDQ         $0x000000d8, CX
+	ADDQ         $0x00000300, AX
+	JMP          turn
+
+rest:
+	ADDQ $0x00000006, DX
+	JZ   done
+
+one:
+	VMOVD        (CX), X0
+	VCVTPH2PS    X0, X0
+	VSUBPS       X0, X0, X1
+	VCMPPS       $0x07, X1, X1, X1
+	VANDPS       X1, X0, X0
+	VMULPS       turnedFactors<>+0(SB), X0, X0
+	VBROADCASTSS X0, Y1
+	VPSHUFD      $0x01, X0, X0
+	VBROADCASTSS X0, Y0
+	VMOVDQU      4(CX), Y2
+	VPSRLW       $0x04, Y2, Y3
+	VPAND        turnedNibbles<>+0(SB), Y2, Y2
+	VPAND        turnedNibbles<>+0(SB), Y3, Y3
+	VPMADDUBSW   turnedSum8<>+0(SB), Y2, Y4
+	VPMADDUBSW   turnedApart8<>+0(SB), Y2, Y2
+	VPMADDUBSW   turnedSum8<>+0(SB), Y3, Y5
+	VPMADDUBSW   turnedApart8<>+0(SB), Y3, Y3
+	VPADDW       Y5, Y4, Y6
+	VPSUBW       Y5, Y4, Y4
+	VPADDW       Y3, Y2, Y5
+	VPSUBW       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VPMADDWD     turnedSum16<>+0(SB), Y5, Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y1, Y7, Y7
+	VADDPS       Y0, Y3, Y3
+	VCVTPS2PH    $0x00, Y3, X0
+	VMOVDQU      X0, (AX)
+	VCVTPS2PH    $0x00, Y7, X0
+	VMOVDQU      X0, 16(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y5, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, 32(AX)
+	VCVTPS2PH    $0x00, Y3, X0
+	VMOVDQU      X0, 48(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedSum16<>+0(SB), Y2, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, 64(AX)
+	VCVTPS2PH    $0x00, Y3, X0
+	VMOVDQU      X0, 80(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y1, Y2, Y2
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, 96(AX)
+	VCVTPS2PH    $0x00, Y2, X0
+	VMOVDQU      X0, 112(AX)
+	CRC32Q       (CX), BX
+	CRC32Q       8(CX), BX
+	CRC32Q       16(CX), BX
+	CRC32Q       24(CX), BX
+	CRC32L       32(CX), BX
+	ADDQ         $0x00000024, CX
+	ADDQ         $0x00000080, AX
+	DECQ         DX
+	JNZ          one
+
+done:
+	VZEROUPPER
+	MOVL BX, ret+32(FP)
+	RET
+
+// func dequantizeQ4RF16CRCStreamAVX2(dst *byte, src *byte, groups int, crc uint32) uint32
+// Requires: AVX, AVX2, F16C, MMX+, PCLMULQDQ, SSE4.2
+TEXT ·dequantizeQ4RF16CRCStreamAVX2(SB), NOSPLIT, $0-36
+	MOVQ  dst+0(FP), AX
+	MOVQ  src+8(FP), CX
+	MOVQ  groups+16(FP), DX
+	MOVL  crc+24(FP), BX
+	MOVL  $0xc96cfdc0, SI
+	VMOVQ SI, X0
+	MOVL  $0x740eef02, SI
+	VMOVQ SI, X1
+
+turn:
+	SUBQ         $0x00000006, DX
+	JLT          rest
+	XORL         SI, SI
+	XORL         DI, DI
+	VMOVD        (CX), X2
+	VCVTPH2PS    X2, X2
+	VSUBPS       X2, X2, X3
+	VCMPPS       $0x07, X3, X3, X3
+	VANDPS       X3, X2, X2
+	VMULPS       turnedFactors<>+0(SB), X2, X2
+	VBROADCASTSS X2, Y3
+	VPSHUFD      $0x01, X2, X2
+	VBROADCASTSS X2, Y2
+	VMOVDQU      4(CX), Y4
+	VPSRLW       $0x04, Y4, Y5
+	VPAND        turnedNibbles<>+0(SB), Y4, Y4
+	VPAND        turnedNibbles<>+0(SB), Y5, Y5
+	VPMADDUBSW   turnedSum8<>+0(SB), Y4, Y6
+	VPMADDUBSW   turnedApart8<>+0(SB), Y4, Y4
+	VPMADDUBSW   turnedSum8<>+0(SB), Y5, Y7
+	VPMADDUBSW   turnedApart8<>+0(SB), Y5, Y5
+	VPADDW       Y7, Y6, Y8
+	VPSUBW       Y7, Y6, Y6
+	VPADDW       Y5, Y4, Y7
+	VPSUBW       Y5, Y4, Y4
+	VPMADDWD     turnedSum16<>+0(SB), Y8, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPMADDWD     turnedSum16<>+0(SB), Y7, Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y3, Y9, Y9
+	VADDPS       Y2, Y5, Y5
+	VCVTPS2PH    $0x00, Y5, X2
+	VMOVNTDQ     X2, (AX)
+	VCVTPS2PH    $0x00, Y9, X2
+	VMOVNTDQ     X2, 16(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y8, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y7, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VCVTPS2PH    $0x00, Y2, X2
+	VMOVNTDQ     X2, 32(AX)
+	VCVTPS2PH    $0x00, Y5, X2
+	VMOVNTDQ     X2, 48(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VCVTPS2PH    $0x00, Y2, X2
+	VMOVNTDQ     X2, 64(AX)
+	VCVTPS2PH    $0x00, Y5, X2
+	VMOVNTDQ     X2, 80(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VCVTPS2PH    $0x00, Y2, X2
+	VMOVNTDQ     X2, 96(AX)
+	VCVTPS2PH    $0x00, Y4, X2
+	VMOVNTDQ     X2, 112(AX)
+	CRC32Q       (CX), BX
+	CRC32Q       72(CX), SI
+	CRC32Q       144(CX), DI
+	VMOVD        36(CX), X2
+	VCVTPH2PS    X2, X2
+	VSUBPS       X2, X2, X3
+	VCMPPS       $0x07, X3, X3, X3
+	VANDPS       X3, X2, X2
+	VMULPS       turnedFactors<>+0(SB), X2, X2
+	VBROADCASTSS X2, Y3
+	VPSHUFD      $0x01, X2, X2
+	VBROADCASTSS X2, Y2
+	VMOVDQU      40(CX), Y4
+	VPSRLW       $0x04, Y4, Y5
+	VPAND        turnedNibbles<>+0(SB), Y4, Y4
+	VPAND        turnedNibbles<>+0(SB), Y5, Y5
+	VPMADDUBSW   turnedSum8<>+0(SB), Y4, Y6
+	VPMADDUBSW   turnedApart8<>+0(SB), Y4, Y4
+	VPMADDUBSW   turnedSum8<>+0(SB), Y5, Y7
+	VPMADDUBSW   turnedApart8<>+0(SB), Y5, Y5
+	VPADDW       Y7, Y6, Y8
+	VPSUBW       Y7, Y6, Y6
+	VPADDW       Y5, Y4, Y7
+	VPSUBW       Y5, Y4, Y4
+	VPMADDWD     turnedSum16<>+0(SB), Y8, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPMADDWD     turnedSum16<>+0(SB), Y7, Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y3, Y9, Y9
+	VADDPS       Y2, Y5, Y5
+	VCVTPS2PH    $0x00, Y5, X2
+	VMOVNTDQ     X2, 128(AX)
+	VCVTPS2PH    $0x00, Y9, X2
+	VMOVNTDQ     X2, 144(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y8, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y7, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VCVTPS2PH    $0x00, Y2, X2
+	VMOVNTDQ     X2, 160(AX)
+	VCVTPS2PH    $0x00, Y5, X2
+	VMOVNTDQ     X2, 176(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VCVTPS2PH    $0x00, Y2, X2
+	VMOVNTDQ     X2, 192(AX)
+	VCVTPS2PH    $0x00, Y5, X2
+	VMOVNTDQ     X2, 208(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VCVTPS2PH    $0x00, Y2, X2
+	VMOVNTDQ     X2, 224(AX)
+	VCVTPS2PH    $0x00, Y4, X2
+	VMOVNTDQ     X2, 240(AX)
+	PREFETCHT0   2048(CX)
+	CRC32Q       8(CX), BX
+	CRC32Q       80(CX), SI
+	CRC32Q       152(CX), DI
+	CRC32Q       16(CX), BX
+	CRC32Q       88(CX), SI
+	CRC32Q       160(CX), DI
+	VMOVD        72(CX), X2
+	VCVTPH2PS    X2, X2
+	VSUBPS       X2, X2, X3
+	VCMPPS       $0x07, X3, X3, X3
+	VANDPS       X3, X2, X2
+	VMULPS       turnedFactors<>+0(SB), X2, X2
+	VBROADCASTSS X2, Y3
+	VPSHUFD      $0x01, X2, X2
+	VBROADCASTSS X2, Y2
+	VMOVDQU      76(CX), Y4
+	VPSRLW       $0x04, Y4, Y5
+	VPAND        turnedNibbles<>+0(SB), Y4, Y4
+	VPAND        turnedNibbles<>+0(SB), Y5, Y5
+	VPMADDUBSW   turnedSum8<>+0(SB), Y4, Y6
+	VPMADDUBSW   turnedApart8<>+0(SB), Y4, Y4
+	VPMADDUBSW   turnedSum8<>+0(SB), Y5, Y7
+	VPMADDUBSW   turnedApart8<>+0(SB), Y5, Y5
+	VPADDW       Y7, Y6, Y8
+	VPSUBW       Y7, Y6, Y6
+	VPADDW       Y5, Y4, Y7
+	VPSUBW       Y5, Y4, Y4
+	VPMADDWD     turnedSum16<>+0(SB), Y8, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPMADDWD     turnedSum16<>+0(SB), Y7, Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y3, Y9, Y9
+	VADDPS       Y2, Y5, Y5
+	VCVTPS2PH    $0x00, Y5, X2
+	VMOVNTDQ     X2, 256(AX)
+	VCVTPS2PH    $0x00, Y9, X2
+	VMOVNTDQ     X2, 272(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y8, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y7, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VCVTPS2PH    $0x00, Y2, X2
+	VMOVNTDQ     X2, 288(AX)
+	VCVTPS2PH    $0x00, Y5, X2
+	VMOVNTDQ     X2, 304(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VCVTPS2PH    $0x00, Y2, X2
+	VMOVNTDQ     X2, 320(AX)
+	VCVTPS2PH    $0x00, Y5, X2
+	VMOVNTDQ     X2, 336(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VCVTPS2PH    $0x00, Y2, X2
+	VMOVNTDQ     X2, 352(AX)
+	VCVTPS2PH    $0x00, Y4, X2
+	VMOVNTDQ     X2, 368(AX)
+	PREFETCHT0   2112(CX)
+	CRC32Q       24(CX), BX
+	CRC32Q       96(CX), SI
+	CRC32Q       168(CX), DI
+	VMOVD        108(CX), X2
+	VCVTPH2PS    X2, X2
+	VSUBPS       X2, X2, X3
+	VCMPPS       $0x07, X3, X3, X3
+	VANDPS       X3, X2, X2
+	VMULPS       turnedFactors<>+0(SB), X2, X2
+	VBROADCASTSS X2, Y3
+	VPSHUFD      $0x01, X2, X2
+	VBROADCASTSS X2, Y2
+	VMOVDQU      112(CX), Y4
+	VPSRLW       $0x04, Y4, Y5
+	VPAND        turnedNibbles<>+0(SB), Y4, Y4
+	VPAND        turnedNibbles<>+0(SB), Y5, Y5
+	VPMADDUBSW   turnedSum8<>+0(SB), Y4, Y6
+	VPMADDUBSW   turnedApart8<>+0(SB), Y4, Y4
+	VPMADDUBSW   turnedSum8<>+0(SB), Y5, Y7
+	VPMADDUBSW   turnedApart8<>+0(SB), Y5, Y5
+	VPADDW       Y7, Y6, Y8
+	VPSUBW       Y7, Y6, Y6
+	VPADDW       Y5, Y4, Y7
+	VPSUBW       Y5, Y4, Y4
+	VPMADDWD     turnedSum16<>+0(SB), Y8, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPMADDWD     turnedSum16<>+0(SB), Y7, Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y3, Y9, Y9
+	VADDPS       Y2, Y5, Y5
+	VCVTPS2PH    $0x00, Y5, X2
+	VMOVNTDQ     X2, 384(AX)
+	VCVTPS2PH    $0x00, Y9, X2
+	VMOVNTDQ     X2, 400(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y8, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y7, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VCVTPS2PH    $0x00, Y2, X2
+	VMOVNTDQ     X2, 416(AX)
+	VCVTPS2PH    $0x00, Y5, X2
+	VMOVNTDQ     X2, 432(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VCVTPS2PH    $0x00, Y2, X2
+	VMOVNTDQ     X2, 448(AX)
+	VCVTPS2PH    $0x00, Y5, X2
+	VMOVNTDQ     X2, 464(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VCVTPS2PH    $0x00, Y2, X2
+	VMOVNTDQ     X2, 480(AX)
+	VCVTPS2PH    $0x00, Y4, X2
+	VMOVNTDQ     X2, 496(AX)
+	CRC32Q       32(CX), BX
+	CRC32Q       104(CX), SI
+	CRC32Q       176(CX), DI
+	CRC32Q       40(CX), BX
+	CRC32Q       112(CX), SI
+	CRC32Q       184(CX), DI
+	VMOVD        144(CX), X2
+	VCVTPH2PS    X2, X2
+	VSUBPS       X2, X2, X3
+	VCMPPS       $0x07, X3, X3, X3
+	VANDPS       X3, X2, X2
+	VMULPS       turnedFactors<>+0(SB), X2, X2
+	VBROADCASTSS X2, Y3
+	VPSHUFD      $0x01, X2, X2
+	VBROADCASTSS X2, Y2
+	VMOVDQU      148(CX), Y4
+	VPSRLW       $0x04, Y4, Y5
+	VPAND        turnedNibbles<>+0(SB), Y4, Y4
+	VPAND        turnedNibbles<>+0(SB), Y5, Y5
+	VPMADDUBSW   turnedSum8<>+0(SB), Y4, Y6
+	VPMADDUBSW   turnedApart8<>+0(SB), Y4, Y4
+	VPMADDUBSW   turnedSum8<>+0(SB), Y5, Y7
+	VPMADDUBSW   turnedApart8<>+0(SB), Y5, Y5
+	VPADDW       Y7, Y6, Y8
+	VPSUBW       Y7, Y6, Y6
+	VPADDW       Y5, Y4, Y7
+	VPSUBW       Y5, Y4, Y4
+	VPMADDWD     turnedSum16<>+0(SB), Y8, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPMADDWD     turnedSum16<>+0(SB), Y7, Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y3, Y9, Y9
+	VADDPS       Y2, Y5, Y5
+	VCVTPS2PH    $0x00, Y5, X2
+	VMOVNTDQ     X2, 512(AX)
+	VCVTPS2PH    $0x00, Y9, X2
+	VMOVNTDQ     X2, 528(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y8, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y7, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VCVTPS2PH    $0x00, Y2, X2
+	VMOVNTDQ     X2, 544(AX)
+	VCVTPS2PH    $0x00, Y5, X2
+	VMOVNTDQ     X2, 560(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VCVTPS2PH    $0x00, Y2, X2
+	VMOVNTDQ     X2, 576(AX)
+	VCVTPS2PH    $0x00, Y5, X2
+	VMOVNTDQ     X2, 592(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VCVTPS2PH    $0x00, Y2, X2
+	VMOVNTDQ     X2, 608(AX)
+	VCVTPS2PH    $0x00, Y4, X2
+	VMOVNTDQ     X2, 624(AX)
+	PREFETCHT0   2176(CX)
+	CRC32Q       48(CX), BX
+	CRC32Q       120(CX), SI
+	CRC32Q       192(CX), DI
+	VMOVD        180(CX), X2
+	VCVTPH2PS    X2, X2
+	VSUBPS       X2, X2, X3
+	VCMPPS       $0x07, X3, X3, X3
+	VANDPS       X3, X2, X2
+	VMULPS       turnedFactors<>+0(SB), X2, X2
+	VBROADCASTSS X2, Y3
+	VPSHUFD      $0x01, X2, X2
+	VBROADCASTSS X2, Y2
+	VMOVDQU      184(CX), Y4
+	VPSRLW       $0x04, Y4, Y5
+	VPAND        turnedNibbles<>+0(SB), Y4, Y4
+	VPAND        turnedNibbles<>+0(SB), Y5, Y5
+	VPMADDUBSW   turnedSum8<>+0(SB), Y4, Y6
+	VPMADDUBSW   turnedApart8<>+0(SB), Y4, Y4
+	VPMADDUBSW   turnedSum8<>+0(SB), Y5, Y7
+	VPMADDUBSW   turnedApart8<>+0(SB), Y5, Y5
+	VPADDW       Y7, Y6, Y8
+	VPSUBW       Y7, Y6, Y6
+	VPADDW       Y5, Y4, Y7
+	VPSUBW       Y5, Y4, Y4
+	VPMADDWD     turnedSum16<>+0(SB), Y8, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPMADDWD     turnedSum16<>+0(SB), Y7, Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y3, Y9, Y9
+	VADDPS       Y2, Y5, Y5
+	VCVTPS2PH    $0x00, Y5, X2
+	VMOVNTDQ     X2, 640(AX)
+	VCVTPS2PH    $0x00, Y9, X2
+	VMOVNTDQ     X2, 656(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y8, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y7, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VCVTPS2PH    $0x00, Y2, X2
+	VMOVNTDQ     X2, 672(AX)
+	VCVTPS2PH    $0x00, Y5, X2
+	VMOVNTDQ     X2, 688(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VCVTPS2PH    $0x00, Y2, X2
+	VMOVNTDQ     X2, 704(AX)
+	VCVTPS2PH    $0x00, Y5, X2
+	VMOVNTDQ     X2, 720(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VCVTPS2PH    $0x00, Y2, X2
+	VMOVNTDQ     X2, 736(AX)
+	VCVTPS2PH    $0x00, Y4, X2
+	VMOVNTDQ     X2, 752(AX)
+	PREFETCHT0   2240(CX)
+	CRC32Q       56(CX), BX
+	CRC32Q       128(CX), SI
+	CRC32Q       200(CX), DI
+	CRC32Q       64(CX), BX
+	CRC32Q       136(CX), SI
+	VMOVQ        BX, X2
+	VMOVQ        SI, X3
+	VPCLMULQDQ   $0x00, X0, X2, X2
+	VPCLMULQDQ   $0x00, X1, X3, X3
+	VPXOR        X3, X2, X2
+	VMOVQ        X2, SI
+	XORQ         208(CX), SI
+	MOVQ         DI, BX
+	CRC32Q       SI, BX
+	ADDQ         $0x000000d8, CX
+	ADDQ         $0x00000300, AX
+	JMP          turn
+
+rest:
+	ADDQ $0x00000006, DX
+	JZ   done
+
+one:
+	VMOVD        (CX), X0
+	VCVTPH2PS    X0, X0
+	VSUBPS       X0, X0, X1
+	VCMPPS       $0x07, X1, X1, X1
+	VANDPS       X1, X0, X0
+	VMULPS       turnedFactors<>+0(SB), X0, X0
+	VBROADCASTSS X0, Y1
+	VPSHUFD      $0x01, X0, X0
+	VBROADCASTSS X0, Y0
+	VMOVDQU      4(CX), Y2
+	VPSRLW       $0x04, Y2, Y3
+	VPAND        turnedNibbles<>+0(SB), Y2, Y2
+	VPAND        turnedNibbles<>+0(SB), Y3, Y3
+	VPMADDUBSW   turnedSum8<>+0(SB), Y2, Y4
+	VPMADDUBSW   turnedApart8<>+0(SB), Y2, Y2
+	VPMADDUBSW   turnedSum8<>+0(SB), Y3, Y5
+	VPMADDUBSW   turnedApart8<>+0(SB), Y3, Y3
+	VPADDW       Y5, Y4, Y6
+	VPSUBW       Y5, Y4, Y4
+	VPADDW       Y3, Y2, Y5
+	VPSUBW       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VPMADDWD     turnedSum16<>+0(SB), Y5, Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y1, Y7, Y7
+	VADDPS       Y0, Y3, Y3
+	VCVTPS2PH    $0x00, Y3, X0
+	VMOVNTDQ     X0, (AX)
+	VCVTPS2PH    $0x00, Y7, X0
+	VMOVNTDQ     X0, 16(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y5, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVNTDQ     X0, 32(AX)
+	VCVTPS2PH    $0x00, Y3, X0
+	VMOVNTDQ     X0, 48(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedSum16<>+0(SB), Y2, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVNTDQ     X0, 64(AX)
+	VCVTPS2PH    $0x00, Y3, X0
+	VMOVNTDQ     X0, 80(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y1, Y2, Y2
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVNTDQ     X0, 96(AX)
+	VCVTPS2PH    $0x00, Y2, X0
+	VMOVNTDQ     X0, 112(AX)
+	CRC32Q       (CX), BX
+	CRC32Q       8(CX), BX
+	CRC32Q       16(CX), BX
+	CRC32Q       24(CX), BX
+	CRC32L       32(CX), BX
+	ADDQ         $0x00000024, CX
+	ADDQ         $0x00000080, AX
+	DECQ         DX
+	JNZ          one
+
+done:
+	VZEROUPPER
+	MOVL BX, ret+32(FP)
+	RET
+
+// func dequantizeQ4RBF16AVX2(dst *byte, src *byte, groups int)
+// Requires: AVX, AVX2, F16C, MMX+
+TEXT ·dequantizeQ4RBF16AVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ groups+16(FP), DX
+
+turn:
+	SUBQ         $0x00000002, DX
+	JLT          rest
+	VMOVD        (CX), X0
+	VCVTPH2PS    X0, X0
+	VSUBPS       X0, X0, X1
+	VCMPPS       $0x07, X1, X1, X1
+	VANDPS       X1, X0, X0
+	VMULPS       turnedFactors<>+0(SB), X0, X0
+	VBROADCASTSS X0, Y1
+	VPSHUFD      $0x01, X0, X0
+	VBROADCASTSS X0, Y0
+	VMOVDQU      4(CX), Y2
+	VPSRLW       $0x04, Y2, Y3
+	VPAND        turnedNibbles<>+0(SB), Y2, Y2
+	VPAND        turnedNibbles<>+0(SB), Y3, Y3
+	VPMADDUBSW   turnedSum8<>+0(SB), Y2, Y4
+	VPMADDUBSW   turnedApart8<>+0(SB), Y2, Y2
+	VPMADDUBSW   turnedSum8<>+0(SB), Y3, Y5
+	VPMADDUBSW   turnedApart8<>+0(SB), Y3, Y3
+	VPADDW       Y5, Y4, Y6
+	VPSUBW       Y5, Y4, Y4
+	VPADDW       Y3, Y2, Y5
+	VPSUBW       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VPMADDWD     turnedSum16<>+0(SB), Y5, Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y1, Y7, Y7
+	VADDPS       Y0, Y3, Y3
+	VPSRLD       $0x10, Y3, Y0
+	VPAND        turnedOne<>+0(SB), Y0, Y0
+	VPADDD       turnedRound<>+0(SB), Y3, Y3
+	VPADDD       Y0, Y3, Y3
+	VPSRLD       $0x10, Y3, Y3
+	VPSRLD       $0x10, Y7, Y0
+	VPAND        turnedOne<>+0(SB), Y0, Y0
+	VPADDD       turnedRound<>+0(SB), Y7, Y7
+	VPADDD       Y0, Y7, Y7
+	VPSRLD       $0x10, Y7, Y7
+	VPACKUSDW    Y7, Y3, Y3
+	VPERMQ       $0xd8, Y3, Y3
+	VMOVDQU      Y3, (AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y5, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VPSRLD       $0x10, Y0, Y5
+	VPAND        turnedOne<>+0(SB), Y5, Y5
+	VPADDD       turnedRound<>+0(SB), Y0, Y0
+	VPADDD       Y5, Y0, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPSRLD       $0x10, Y3, Y5
+	VPAND        turnedOne<>+0(SB), Y5, Y5
+	VPADDD       turnedRound<>+0(SB), Y3, Y3
+	VPADDD       Y5, Y3, Y3
+	VPSRLD       $0x10, Y3, Y3
+	VPACKUSDW    Y3, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, 32(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedSum16<>+0(SB), Y2, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VPSRLD       $0x10, Y0, Y5
+	VPAND        turnedOne<>+0(SB), Y5, Y5
+	VPADDD       turnedRound<>+0(SB), Y0, Y0
+	VPADDD       Y5, Y0, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPSRLD       $0x10, Y3, Y5
+	VPAND        turnedOne<>+0(SB), Y5, Y5
+	VPADDD       turnedRound<>+0(SB), Y3, Y3
+	VPADDD       Y5, Y3, Y3
+	VPSRLD       $0x10, Y3, Y3
+	VPACKUSDW    Y3, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, 64(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y1, Y2, Y2
+	VPSRLD       $0x10, Y0, Y1
+	VPAND        turnedOne<>+0(SB), Y1, Y1
+	VPADDD       turnedRound<>+0(SB), Y0, Y0
+	VPADDD       Y1, Y0, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPSRLD       $0x10, Y2, Y1
+	VPAND        turnedOne<>+0(SB), Y1, Y1
+	VPADDD       turnedRound<>+0(SB), Y2, Y2
+	VPADDD       Y1, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPACKUSDW    Y2, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, 96(AX)
+	PREFETCHT0   2048(CX)
+	VMOVD        36(CX), X0
+	VCVTPH2PS    X0, X0
+	VSUBPS       X0, X0, X1
+	VCMPPS       $0x07, X1, X1, X1
+	VANDPS       X1, X0, X0
+	VMULPS       turnedFactors<>+0(SB), X0, X0
+	VBROADCASTSS X0, Y1
+	VPSHUFD      $0x01, X0, X0
+	VBROADCASTSS X0, Y0
+	VMOVDQU      40(CX), Y2
+	VPSRLW       $0x04, Y2, Y3
+	VPAND        turnedNibbles<>+0(SB), Y2, Y2
+	VPAND        turnedNibbles<>+0(SB), Y3, Y3
+	VPMADDUBSW   turnedSum8<>+0(SB), Y2, Y4
+	VPMADDUBSW   turnedApart8<>+0(SB), Y2, Y2
+	VPMADDUBSW   turnedSum8<>+0(SB), Y3, Y5
+	VPMADDUBSW   turnedApart8<>+0(SB), Y3, Y3
+	VPADDW       Y5, Y4, Y6
+	VPSUBW       Y5, Y4, Y4
+	VPADDW       Y3, Y2, Y5
+	VPSUBW       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VPMADDWD     turnedSum16<>+0(SB), Y5, Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y1, Y7, Y7
+	VADDPS       Y0, Y3, Y3
+	VPSRLD       $0x10, Y3, Y0
+	VPAND        turnedOne<>+0(SB), Y0, Y0
+	VPADDD       turnedRound<>+0(SB), Y3, Y3
+	VPADDD       Y0, Y3, Y3
+	VPSRLD       $0x10, Y3, Y3
+	VPSRLD       $0x10, Y7, Y0
+	VPAND        turnedOne<>+0(SB), Y0, Y0
+	VPADDD       turnedRound<>+0(SB), Y7, Y7
+	VPADDD       Y0, Y7, Y7
+	VPSRLD       $0x10, Y7, Y7
+	VPACKUSDW    Y7, Y3, Y3
+	VPERMQ       $0xd8, Y3, Y3
+	VMOVDQU      Y3, 128(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y5, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VPSRLD       $0x10, Y0, Y5
+	VPAND        turnedOne<>+0(SB), Y5, Y5
+	VPADDD       turnedRound<>+0(SB), Y0, Y0
+	VPADDD       Y5, Y0, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPSRLD       $0x10, Y3, Y5
+	VPAND        turnedOne<>+0(SB), Y5, Y5
+	VPADDD       turnedRound<>+0(SB), Y3, Y3
+	VPADDD       Y5, Y3, Y3
+	VPSRLD       $0x10, Y3, Y3
+	VPACKUSDW    Y3, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, 160(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedSum16<>+0(SB), Y2, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VPSRLD       $0x10, Y0, Y5
+	VPAND        turnedOne<>+0(SB), Y5, Y5
+	VPADDD       turnedRound<>+0(SB), Y0, Y0
+	VPADDD       Y5, Y0, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPSRLD       $0x10, Y3, Y5
+	VPAND        turnedOne<>+0(SB), Y5, Y5
+	VPADDD       turnedRound<>+0(SB), Y3, Y3
+	VPADDD       Y5, Y3, Y3
+	VPSRLD       $0x10, Y3, Y3
+	VPACKUSDW    Y3, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, 192(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y1, Y2, Y2
+	VPSRLD       $0x10, Y0, Y1
+	VPAND        turnedOne<>+0(SB), Y1, Y1
+	VPADDD       turnedRound<>+0(SB), Y0, Y0
+	VPADDD       Y1, Y0, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPSRLD       $0x10, Y2, Y1
+	VPAND        turnedOne<>+0(SB), Y1, Y1
+	VPADDD       turnedRound<>+0(SB), Y2, Y2
+	VPADDD       Y1, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPACKUSDW    Y2, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, 224(AX)
+	PREFETCHT0   2112(CX)
+	ADDQ         $0x00000048, CX
+	ADDQ         $0x00000100, AX
+	JMP          turn
+
+rest:
+	ADDQ $0x00000002, DX
+	JZ   done
+
+one:
+	VMOVD        (CX), X0
+	VCVTPH2PS    X0, X0
+	VSUBPS       X0, X0, X1
+	VCMPPS       $0x07, X1, X1, X1
+	VANDPS       X1, X0, X0
+	VMULPS       turnedFactors<>+0(SB), X0, X0
+	VBROADCASTSS X0, Y1
+	VPSHUFD      $0x01, X0, X0
+	VBROADCASTSS X0, Y0
+	VMOVDQU      4(CX), Y2
+	VPSRLW       $0x04, Y2, Y3
+	VPAND        turnedNibbles<>+0(SB), Y2, Y2
+	VPAND        turnedNibbles<>+0(SB), Y3, Y3
+	VPMADDUBSW   turnedSum8<>+0(SB), Y2, Y4
+	VPMADDUBSW   turnedApart8<>+0(SB), Y2, Y2
+	VPMADDUBSW   turnedSum8<>+0(SB), Y3, Y5
+	VPMADDUBSW   turnedApart8<>+0(SB), Y3, Y3
+	VPADDW       Y5, Y4, Y6
+	VPSUBW       Y5, Y4, Y4
+	VPADDW       Y3, Y2, Y5
+	VPSUBW       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VPMADDWD     turnedSum16<>+0(SB), Y5, Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y1, Y7, Y7
+	VADDPS       Y0, Y3, Y3
+	VPSRLD       $0x10, Y3, Y0
+	VPAND        turnedOne<>+0(SB), Y0, Y0
+	VPADDD       turnedRound<>+0(SB), Y3, Y3
+	VPADDD       Y0, Y3, Y3
+	VPSRLD       $0x10, Y3, Y3
+	VPSRLD       $0x10, Y7, Y0
+	VPAND        turnedOne<>+0(SB), Y0, Y0
+	VPADDD       turnedRound<>+0(SB), Y7, Y7
+	VPADDD       Y0, Y7, Y7
+	VPSRLD       $0x10, Y7, Y7
+	VPACKUSDW    Y7, Y3, Y3
+	VPERMQ       $0xd8, Y3, Y3
+	VMOVDQU      Y3, (AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y5, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VPSRLD       $0x10, Y0, Y5
+	VPAND        turnedOne<>+0(SB), Y5, Y5
+	VPADDD       turnedRound<>+0(SB), Y0, Y0
+	VPADDD       Y5, Y0, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPSRLD       $0x10, Y3, Y5
+	VPAND        turnedOne<>+0(SB), Y5, Y5
+	VPADDD       turnedRound<>+0(SB), Y3, Y3
+	VPADDD       Y5, Y3, Y3
+	VPSRLD       $0x10, Y3, Y3
+	VPACKUSDW    Y3, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, 32(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedSum16<>+0(SB), Y2, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VPSRLD       $0x10, Y0, Y5
+	VPAND        turnedOne<>+0(SB), Y5, Y5
+	VPADDD       turnedRound<>+0(SB), Y0, Y0
+	VPADDD       Y5, Y0, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPSRLD       $0x10, Y3, Y5
+	VPAND        turnedOne<>+0(SB), Y5, Y5
+	VPADDD       turnedRound<>+0(SB), Y3, Y3
+	VPADDD       Y5, Y3, Y3
+	VPSRLD       $0x10, Y3, Y3
+	VPACKUSDW    Y3, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, 64(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y1, Y2, Y2
+	VPSRLD       $0x10, Y0, Y1
+	VPAND        turnedOne<>+0(SB), Y1, Y1
+	VPADDD       turnedRound<>+0(SB), Y0, Y0
+	VPADDD       Y1, Y0, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPSRLD       $0x10, Y2, Y1
+	VPAND        turnedOne<>+0(SB), Y1, Y1
+	VPADDD       turnedRound<>+0(SB), Y2, Y2
+	VPADDD       Y1, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPACKUSDW    Y2, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, 96(AX)
+	ADDQ         $0x00000024, CX
+	ADDQ         $0x00000080, AX
+	DECQ         DX
+	JNZ          one
+
+done:
+	VZEROUPPER
+	RET
+
+// func dequantizeQ4RBF16StreamAVX2(dst *byte, src *byte, groups int)
+// Requires: AVX, AVX2, F16C, MMX+
+TEXT ·dequantizeQ4RBF16StreamAVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ groups+16(FP), DX
+
+turn:
+	SUBQ         $0x00000002, DX
+	JLT          rest
+	VMOVD        (CX), X0
+	VCVTPH2PS    X0, X0
+	VSUBPS       X0, X0, X1
+	VCMPPS       $0x07, X1, X1, X1
+	VANDPS       X1, X0, X0
+	VMULPS       turnedFactors<>+0(SB), X0, X0
+	VBROADCASTSS X0, Y1
+	VPSHUFD      $0x01, X0, X0
+	VBROADCASTSS X0, Y0
+	VMOVDQU      4(CX), Y2
+	VPSRLW       $0x04, Y2, Y3
+	VPAND        turnedNibbles<>+0(SB), Y2, Y2
+	VPAND        turnedNibbles<>+0(SB), Y3, Y3
+	VPMADDUBSW   turnedSum8<>+0(SB), Y2, Y4
+	VPMADDUBSW   turnedApart8<>+0(SB), Y2, Y2
+	VPMADDUBSW   turnedSum8<>+0(SB), Y3, Y5
+	VPMADDUBSW   turnedApart8<>+0(SB), Y3, Y3
+	VPADDW       Y5, Y4, Y6
+	VPSUBW       Y5, Y4, Y4
+	VPADDW       Y3, Y2, Y5
+	VPSUBW       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VPMADDWD     turnedSum16<>+0(SB), Y5, Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y1, Y7, Y7
+	VADDPS       Y0, Y3, Y3
+	VPSRLD       $0x10, Y3, Y0
+	VPAND        turnedOne<>+0(SB), Y0, Y0
+	VPADDD       turnedRound<>+0(SB), Y3, Y3
+	VPADDD       Y0, Y3, Y3
+	VPSRLD       $0x10, Y3, Y3
+	VPSRLD       $0x10, Y7, Y0
+	VPAND        turnedOne<>+0(SB), Y0, Y0
+	VPADDD       turnedRound<>+0(SB), Y7, Y7
+	VPADDD       Y0, Y7, Y7
+	VPSRLD       $0x10, Y7, Y7
+	VPACKUSDW    Y7, Y3, Y3
+	VPERMQ       $0xd8, Y3, Y3
+	VMOVNTDQ     Y3, (AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y5, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VPSRLD       $0x10, Y0, Y5
+	VPAND        turnedOne<>+0(SB), Y5, Y5
+	VPADDD       turnedRound<>+0(SB), Y0, Y0
+	VPADDD       Y5, Y0, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPSRLD       $0x10, Y3, Y5
+	VPAND        turnedOne<>+0(SB), Y5, Y5
+	VPADDD       turnedRound<>+0(SB), Y3, Y3
+	VPADDD       Y5, Y3, Y3
+	VPSRLD       $0x10, Y3, Y3
+	VPACKUSDW    Y3, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVNTDQ     Y0, 32(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedSum16<>+0(SB), Y2, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VPSRLD       $0x10, Y0, Y5
+	VPAND        turnedOne<>+0(SB), Y5, Y5
+	VPADDD       turnedRound<>+0(SB), Y0, Y0
+	VPADDD       Y5, Y0, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPSRLD       $0x10, Y3, Y5
+	VPAND        turnedOne<>+0(SB), Y5, Y5
+	VPADDD       turnedRound<>+0(SB), Y3, Y3
+	VPADDD       Y5, Y3, Y3
+	VPSRLD       $0x10, Y3, Y3
+	VPACKUSDW    Y3, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVNTDQ     Y0, 64(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y1, Y2, Y2
+	VPSRLD       $0x10, Y0, Y1
+	VPAND        turnedOne<>+0(SB), Y1, Y1
+	VPADDD       turnedRound<>+0(SB), Y0, Y0
+	VPADDD       Y1, Y0, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPSRLD       $0x10, Y2, Y1
+	VPAND        turnedOne<>+0(SB), Y1, Y1
+	VPADDD       turnedRound<>+0(SB), Y2, Y2
+	VPADDD       Y1, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPACKUSDW    Y2, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVNTDQ     Y0, 96(AX)
+	PREFETCHT0   2048(CX)
+	VMOVD        36(CX), X0
+	VCVTPH2PS    X0, X0
+	VSUBPS       X0, X0, X1
+	VCMPPS       $0x07, X1, X1, X1
+	VANDPS       X1, X0, X0
+	VMULPS       turnedFactors<>+0(SB), X0, X0
+	VBROADCASTSS X0, Y1
+	VPSHUFD      $0x01, X0, X0
+	VBROADCASTSS X0, Y0
+	VMOVDQU      40(CX), Y2
+	VPSRLW       $0x04, Y2, Y3
+	VPAND        turnedNibbles<>+0(SB), Y2, Y2
+	VPAND        turnedNibbles<>+0(SB), Y3, Y3
+	VPMADDUBSW   turnedSum8<>+0(SB), Y2, Y4
+	VPMADDUBSW   turnedApart8<>+0(SB), Y2, Y2
+	VPMADDUBSW   turnedSum8<>+0(SB), Y3, Y5
+	VPMADDUBSW   turnedApart8<>+0(SB), Y3, Y3
+	VPADDW       Y5, Y4, Y6
+	VPSUBW       Y5, Y4, Y4
+	VPADDW       Y3, Y2, Y5
+	VPSUBW       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VPMADDWD     turnedSum16<>+0(SB), Y5, Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y1, Y7, Y7
+	VADDPS       Y0, Y3, Y3
+	VPSRLD       $0x10, Y3, Y0
+	VPAND        turnedOne<>+0(SB), Y0, Y0
+	VPADDD       turnedRound<>+0(SB), Y3, Y3
+	VPADDD       Y0, Y3, Y3
+	VPSRLD       $0x10, Y3, Y3
+	VPSRLD       $0x10, Y7, Y0
+	VPAND        turnedOne<>+0(SB), Y0, Y0
+	VPADDD       turnedRound<>+0(SB), Y7, Y7
+	VPADDD       Y0, Y7, Y7
+	VPSRLD       $0x10, Y7, Y7
+	VPACKUSDW    Y7, Y3, Y3
+	VPERMQ       $0xd8, Y3, Y3
+	VMOVNTDQ     Y3, 128(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y5, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VPSRLD       $0x10, Y0, Y5
+	VPAND        turnedOne<>+0(SB), Y5, Y5
+	VPADDD       turnedRound<>+0(SB), Y0, Y0
+	VPADDD       Y5, Y0, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPSRLD       $0x10, Y3, Y5
+	VPAND        turnedOne<>+0(SB), Y5, Y5
+	VPADDD       turnedRound<>+0(SB), Y3, Y3
+	VPADDD       Y5, Y3, Y3
+	VPSRLD       $0x10, Y3, Y3
+	VPACKUSDW    Y3, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVNTDQ     Y0, 160(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedSum16<>+0(SB), Y2, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VPSRLD       $0x10, Y0, Y5
+	VPAND        turnedOne<>+0(SB), Y5, Y5
+	VPADDD       turnedRound<>+0(SB), Y0, Y0
+	VPADDD       Y5, Y0, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPSRLD       $0x10, Y3, Y5
+	VPAND        turnedOne<>+0(SB), Y5, Y5
+	VPADDD       turnedRound<>+0(SB), Y3, Y3
+	VPADDD       Y5, Y3, Y3
+	VPSRLD       $0x10, Y3, Y3
+	VPACKUSDW    Y3, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVNTDQ     Y0, 192(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y1, Y2, Y2
+	VPSRLD       $0x10, Y0, Y1
+	VPAND        turnedOne<>+0(SB), Y1, Y1
+	VPADDD       turnedRound<>+0(SB), Y0, Y0
+	VPADDD       Y1, Y0, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPSRLD       $0x10, Y2, Y1
+	VPAND        turnedOne<>+0(SB), Y1, Y1
+	VPADDD       turnedRound<>+0(SB), Y2, Y2
+	VPADDD       Y1, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPACKUSDW    Y2, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVNTDQ     Y0, 224(AX)
+	PREFETCHT0   2112(CX)
+	ADDQ         $0x00000048, CX
+	ADDQ         $0x00000100, AX
+	JMP          turn
+
+rest:
+	ADDQ $0x00000002, DX
+	JZ   done
+
+one:
+	VMOVD        (CX), X0
+	VCVTPH2PS    X0, X0
+	VSUBPS       X0, X0, X1
+	VCMPPS       $0x07, X1, X1, X1
+	VANDPS       X1, X0, X0
+	VMULPS       turnedFactors<>+0(SB), X0, X0
+	VBROADCASTSS X0, Y1
+	VPSHUFD      $0x01, X0, X0
+	VBROADCASTSS X0, Y0
+	VMOVDQU      4(CX), Y2
+	VPSRLW       $0x04, Y2, Y3
+	VPAND        turnedNibbles<>+0(SB), Y2, Y2
+	VPAND        turnedNibbles<>+0(SB), Y3, Y3
+	VPMADDUBSW   turnedSum8<>+0(SB), Y2, Y4
+	VPMADDUBSW   turnedApart8<>+0(SB), Y2, Y2
+	VPMADDUBSW   turnedSum8<>+0(SB), Y3, Y5
+	VPMADDUBSW   turnedApart8<>+0(SB), Y3, Y3
+	VPADDW       Y5, Y4, Y6
+	VPSUBW       Y5, Y4, Y4
+	VPADDW       Y3, Y2, Y5
+	VPSUBW       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VPMADDWD     turnedSum16<>+0(SB), Y5, Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y1, Y7, Y7
+	VADDPS       Y0, Y3, Y3
+	VPSRLD       $0x10, Y3, Y0
+	VPAND        turnedOne<>+0(SB), Y0, Y0
+	VPADDD       turnedRound<>+0(SB), Y3, Y3
+	VPADDD       Y0, Y3, Y3
+	VPSRLD       $0x10, Y3, Y3
+	VPSRLD       $0x10, Y7, Y0
+	VPAND        turnedOne<>+0(SB), Y0, Y0
+	VPADDD       turnedRound<>+0(SB), Y7, Y7
+	VPADDD       Y0, Y7, Y7
+	VPSRLD       $0x10, Y7, Y7
+	VPACKUSDW    Y7, Y3, Y3
+	VPERMQ       $0xd8, Y3, Y3
+	VMOVNTDQ     Y3, (AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y5, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VPSRLD       $0x10, Y0, Y5
+	VPAND        turnedOne<>+0(SB), Y5, Y5
+	VPADDD       turnedRound<>+0(SB), Y0, Y0
+	VPADDD       Y5, Y0, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPSRLD       $0x10, Y3, Y5
+	VPAND        turnedOne<>+0(SB), Y5, Y5
+	VPADDD       turnedRound<>+0(SB), Y3, Y3
+	VPADDD       Y5, Y3, Y3
+	VPSRLD       $0x10, Y3, Y3
+	VPACKUSDW    Y3, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVNTDQ     Y0, 32(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedSum16<>+0(SB), Y2, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VPSRLD       $0x10, Y0, Y5
+	VPAND        turnedOne<>+0(SB), Y5, Y5
+	VPADDD       turnedRound<>+0(SB), Y0, Y0
+	VPADDD       Y5, Y0, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPSRLD       $0x10, Y3, Y5
+	VPAND        turnedOne<>+0(SB), Y5, Y5
+	VPADDD       turnedRound<>+0(SB), Y3, Y3
+	VPADDD       Y5, Y3, Y3
+	VPSRLD       $0x10, Y3, Y3
+	VPACKUSDW    Y3, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVNTDQ     Y0, 64(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y1, Y2, Y2
+	VPSRLD       $0x10, Y0, Y1
+	VPAND        turnedOne<>+0(SB), Y1, Y1
+	VPADDD       turnedRound<>+0(SB), Y0, Y0
+	VPADDD       Y1, Y0, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPSRLD       $0x10, Y2, Y1
+	VPAND        turnedOne<>+0(SB), Y1, Y1
+	VPADDD       turnedRound<>+0(SB), Y2, Y2
+	VPADDD       Y1, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPACKUSDW    Y2, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVNTDQ     Y0, 96(AX)
+	ADDQ         $0x00000024, CX
+	ADDQ         $0x00000080, AX
+	DECQ         DX
+	JNZ          one
+
+done:
+	VZEROUPPER
+	RET
+
+// func dequantizeQ4RBF16CRCAVX2(dst *byte, src *byte, groups int, crc uint32) uint32
+// Requires: AVX, AVX2, F16C, MMX+, PCLMULQDQ, SSE4.2
+TEXT ·dequantizeQ4RBF16CRCAVX2(SB), NOSPLIT, $0-36
+	MOVQ  dst+0(FP), AX
+	MOVQ  src+8(FP), CX
+	MOVQ  groups+16(FP), DX
+	MOVL  crc+24(FP), BX
+	MOVL  $0xc96cfdc0, SI
+	VMOVQ SI, X0
+	MOVL  $0x740eef02, SI
+	VMOVQ SI, X1
+
+turn:
+	SUBQ         $0x00000006, DX
+	JLT          rest
+	XORL         SI, SI
+	XORL         DI, DI
+	VMOVD        (CX), X2
+	VCVTPH2PS    X2, X2
+	VSUBPS       X2, X2, X3
+	VCMPPS       $0x07, X3, X3, X3
+	VANDPS       X3, X2, X2
+	VMULPS       turnedFactors<>+0(SB), X2, X2
+	VBROADCASTSS X2, Y3
+	VPSHUFD      $0x01, X2, X2
+	VBROADCASTSS X2, Y2
+	VMOVDQU      4(CX), Y4
+	VPSRLW       $0x04, Y4, Y5
+	VPAND        turnedNibbles<>+0(SB), Y4, Y4
+	VPAND        turnedNibbles<>+0(SB), Y5, Y5
+	VPMADDUBSW   turnedSum8<>+0(SB), Y4, Y6
+	VPMADDUBSW   turnedApart8<>+0(SB), Y4, Y4
+	VPMADDUBSW   turnedSum8<>+0(SB), Y5, Y7
+	VPMADDUBSW   turnedApart8<>+0(SB), Y5, Y5
+	VPADDW       Y7, Y6, Y8
+	VPSUBW       Y7, Y6, Y6
+	VPADDW       Y5, Y4, Y7
+	VPSUBW       Y5, Y4, Y4
+	VPMADDWD     turnedSum16<>+0(SB), Y8, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPMADDWD     turnedSum16<>+0(SB), Y7, Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y3, Y9, Y9
+	VADDPS       Y2, Y5, Y5
+	VPSRLD       $0x10, Y5, Y2
+	VPAND        turnedOne<>+0(SB), Y2, Y2
+	VPADDD       turnedRound<>+0(SB), Y5, Y5
+	VPADDD       Y2, Y5, Y5
+	VPSRLD       $0x10, Y5, Y5
+	VPSRLD       $0x10, Y9, Y2
+	VPAND        turnedOne<>+0(SB), Y2, Y2
+	VPADDD       turnedRound<>+0(SB), Y9, Y9
+	VPADDD       Y2, Y9, Y9
+	VPSRLD       $0x10, Y9, Y9
+	VPACKUSDW    Y9, Y5, Y5
+	VPERMQ       $0xd8, Y5, Y5
+	VMOVDQU      Y5, (AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y8, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y7, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPSRLD       $0x10, Y2, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y2, Y2
+	VPADDD       Y7, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPSRLD       $0x10, Y5, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y5, Y5
+	VPADDD       Y7, Y5, Y5
+	VPSRLD       $0x10, Y5, Y5
+	VPACKUSDW    Y5, Y2, Y2
+	VPERMQ       $0xd8, Y2, Y2
+	VMOVDQU      Y2, 32(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPSRLD       $0x10, Y2, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y2, Y2
+	VPADDD       Y7, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPSRLD       $0x10, Y5, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y5, Y5
+	VPADDD       Y7, Y5, Y5
+	VPSRLD       $0x10, Y5, Y5
+	VPACKUSDW    Y5, Y2, Y2
+	VPERMQ       $0xd8, Y2, Y2
+	VMOVDQU      Y2, 64(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VPSRLD       $0x10, Y2, Y3
+	VPAND        turnedOne<>+0(SB), Y3, Y3
+	VPADDD       turnedRound<>+0(SB), Y2, Y2
+	VPADDD       Y3, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPSRLD       $0x10, Y4, Y3
+	VPAND        turnedOne<>+0(SB), Y3, Y3
+	VPADDD       turnedRound<>+0(SB), Y4, Y4
+	VPADDD       Y3, Y4, Y4
+	VPSRLD       $0x10, Y4, Y4
+	VPACKUSDW    Y4, Y2, Y2
+	VPERMQ       $0xd8, Y2, Y2
+	VMOVDQU      Y2, 96(AX)
+	CRC32Q       (CX), BX
+	CRC32Q       72(CX), SI
+	CRC32Q       144(CX), DI
+	VMOVD        36(CX), X2
+	VCVTPH2PS    X2, X2
+	VSUBPS       X2, X2, X3
+	VCMPPS       $0x07, X3, X3, X3
+	VANDPS       X3, X2, X2
+	VMULPS       turnedFactors<>+0(SB), X2, X2
+	VBROADCASTSS X2, Y3
+	VPSHUFD      $0x01, X2, X2
+	VBROADCASTSS X2, Y2
+	VMOVDQU      40(CX), Y4
+	VPSRLW       $0x04, Y4, Y5
+	VPAND        turnedNibbles<>+0(SB), Y4, Y4
+	VPAND        turnedNibbles<>+0(SB), Y5, Y5
+	VPMADDUBSW   turnedSum8<>+0(SB), Y4, Y6
+	VPMADDUBSW   turnedApart8<>+0(SB), Y4, Y4
+	VPMADDUBSW   turnedSum8<>+0(SB), Y5, Y7
+	VPMADDUBSW   turnedApart8<>+0(SB), Y5, Y5
+	VPADDW       Y7, Y6, Y8
+	VPSUBW       Y7, Y6, Y6
+	VPADDW       Y5, Y4, Y7
+	VPSUBW       Y5, Y4, Y4
+	VPMADDWD     turnedSum16<>+0(SB), Y8, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPMADDWD     turnedSum16<>+0(SB), Y7, Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y3, Y9, Y9
+	VADDPS       Y2, Y5, Y5
+	VPSRLD       $0x10, Y5, Y2
+	VPAND        turnedOne<>+0(SB), Y2, Y2
+	VPADDD       turnedRound<>+0(SB), Y5, Y5
+	VPADDD       Y2, Y5, Y5
+	VPSRLD       $0x10, Y5, Y5
+	VPSRLD       $0x10, Y9, Y2
+	VPAND        turnedOne<>+0(SB), Y2, Y2
+	VPADDD       turnedRound<>+0(SB), Y9, Y9
+	VPADDD       Y2, Y9, Y9
+	VPSRLD       $0x10, Y9, Y9
+	VPACKUSDW    Y9, Y5, Y5
+	VPERMQ       $0xd8, Y5, Y5
+	VMOVDQU      Y5, 128(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y8, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y7, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPSRLD       $0x10, Y2, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y2, Y2
+	VPADDD       Y7, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPSRLD       $0x10, Y5, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y5, Y5
+	VPADDD       Y7, Y5, Y5
+	VPSRLD       $0x10, Y5, Y5
+	VPACKUSDW    Y5, Y2, Y2
+	VPERMQ       $0xd8, Y2, Y2
+	VMOVDQU      Y2, 160(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPSRLD       $0x10, Y2, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y2, Y2
+	VPADDD       Y7, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPSRLD       $0x10, Y5, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y5, Y5
+	VPADDD       Y7, Y5, Y5
+	VPSRLD       $0x10, Y5, Y5
+	VPACKUSDW    Y5, Y2, Y2
+	VPERMQ       $0xd8, Y2, Y2
+	VMOVDQU      Y2, 192(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VPSRLD       $0x10, Y2, Y3
+	VPAND        turnedOne<>+0(SB), Y3, Y3
+	VPADDD       turnedRound<>+0(SB), Y2, Y2
+	VPADDD       Y3, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPSRLD       $0x10, Y4, Y3
+	VPAND        turnedOne<>+0(SB), Y3, Y3
+	VPADDD       turnedRound<>+0(SB), Y4, Y4
+	VPADDD       Y3, Y4, Y4
+	VPSRLD       $0x10, Y4, Y4
+	VPACKUSDW    Y4, Y2, Y2
+	VPERMQ       $0xd8, Y2, Y2
+	VMOVDQU      Y2, 224(AX)
+	PREFETCHT0   2048(CX)
+	CRC32Q       8(CX), BX
+	CRC32Q       80(CX), SI
+	CRC32Q       152(CX), DI
+	CRC32Q       16(CX), BX
+	CRC32Q       88(CX), SI
+	CRC32Q       160(CX), DI
+	VMOVD        72(CX), X2
+	VCVTPH2PS    X2, X2
+	VSUBPS       X2, X2, X3
+	VCMPPS       $0x07, X3, X3, X3
+	VANDPS       X3, X2, X2
+	VMULPS       turnedFactors<>+0(SB), X2, X2
+	VBROADCASTSS X2, Y3
+	VPSHUFD      $0x01, X2, X2
+	VBROADCASTSS X2, Y2
+	VMOVDQU      76(CX), Y4
+	VPSRLW       $0x04, Y4, Y5
+	VPAND        turnedNibbles<>+0(SB), Y4, Y4
+	VPAND        turnedNibbles<>+0(SB), Y5, Y5
+	VPMADDUBSW   turnedSum8<>+0(SB), Y4, Y6
+	VPMADDUBSW   turnedApart8<>+0(SB), Y4, Y4
+	VPMADDUBSW   turnedSum8<>+0(SB), Y5, Y7
+	VPMADDUBSW   turnedApart8<>+0(SB), Y5, Y5
+	VPADDW       Y7, Y6, Y8
+	VPSUBW       Y7, Y6, Y6
+	VPADDW       Y5, Y4, Y7
+	VPSUBW       Y5, Y4, Y4
+	VPMADDWD     turnedSum16<>+0(SB), Y8, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPMADDWD     turnedSum16<>+0(SB), Y7, Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y3, Y9, Y9
+	VADDPS       Y2, Y5, Y5
+	VPSRLD       $0x10, Y5, Y2
+	VPAND        turnedOne<>+0(SB), Y2, Y2
+	VPADDD       turnedRound<>+0(SB), Y5, Y5
+	VPADDD       Y2, Y5, Y5
+	VPSRLD       $0x10, Y5, Y5
+	VPSRLD       $0x10, Y9, Y2
+	VPAND        turnedOne<>+0(SB), Y2, Y2
+	VPADDD       turnedRound<>+0(SB), Y9, Y9
+	VPADDD       Y2, Y9, Y9
+	VPSRLD       $0x10, Y9, Y9
+	VPACKUSDW    Y9, Y5, Y5
+	VPERMQ       $0xd8, Y5, Y5
+	VMOVDQU      Y5, 256(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y8, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y7, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPSRLD       $0x10, Y2, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y2, Y2
+	VPADDD       Y7, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPSRLD       $0x10, Y5, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y5, Y5
+	VPADDD       Y7, Y5, Y5
+	VPSRLD       $0x10, Y5, Y5
+	VPACKUSDW    Y5, Y2, Y2
+	VPERMQ       $0xd8, Y2, Y2
+	VMOVDQU      Y2, 288(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPSRLD       $0x10, Y2, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y2, Y2
+	VPADDD       Y7, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPSRLD       $0x10, Y5, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y5, Y5
+	VPADDD       Y7, Y5, Y5
+	VPSRLD       $0x10, Y5, Y5
+	VPACKUSDW    Y5, Y2, Y2
+	VPERMQ       $0xd8, Y2, Y2
+	VMOVDQU      Y2, 320(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VPSRLD       $0x10, Y2, Y3
+	VPAND        turnedOne<>+0(SB), Y3, Y3
+	VPADDD       turnedRound<>+0(SB), Y2, Y2
+	VPADDD       Y3, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPSRLD       $0x10, Y4, Y3
+	VPAND        turnedOne<>+0(SB), Y3, Y3
+	VPADDD       turnedRound<>+0(SB), Y4, Y4
+	VPADDD       Y3, Y4, Y4
+	VPSRLD       $0x10, Y4, Y4
+	VPACKUSDW    Y4, Y2, Y2
+	VPERMQ       $0xd8, Y2, Y2
+	VMOVDQU      Y2, 352(AX)
+	PREFETCHT0   2112(CX)
+	CRC32Q       24(CX), BX
+	CRC32Q       96(CX), SI
+	CRC32Q       168(CX), DI
+	VMOVD        108(CX), X2
+	VCVTPH2PS    X2, X2
+	VSUBPS       X2, X2, X3
+	VCMPPS       $0x07, X3, X3, X3
+	VANDPS       X3, X2, X2
+	VMULPS       turnedFactors<>+0(SB), X2, X2
+	VBROADCASTSS X2, Y3
+	VPSHUFD      $0x01, X2, X2
+	VBROADCASTSS X2, Y2
+	VMOVDQU      112(CX), Y4
+	VPSRLW       $0x04, Y4, Y5
+	VPAND        turnedNibbles<>+0(SB), Y4, Y4
+	VPAND        turnedNibbles<>+0(SB), Y5, Y5
+	VPMADDUBSW   turnedSum8<>+0(SB), Y4, Y6
+	VPMADDUBSW   turnedApart8<>+0(SB), Y4, Y4
+	VPMADDUBSW   turnedSum8<>+0(SB), Y5, Y7
+	VPMADDUBSW   turnedApart8<>+0(SB), Y5, Y5
+	VPADDW       Y7, Y6, Y8
+	VPSUBW       Y7, Y6, Y6
+	VPADDW       Y5, Y4, Y7
+	VPSUBW       Y5, Y4, Y4
+	VPMADDWD     turnedSum16<>+0(SB), Y8, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPMADDWD     turnedSum16<>+0(SB), Y7, Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y3, Y9, Y9
+	VADDPS       Y2, Y5, Y5
+	VPSRLD       $0x10, Y5, Y2
+	VPAND        turnedOne<>+0(SB), Y2, Y2
+	VPADDD       turnedRound<>+0(SB), Y5, Y5
+	VPADDD       Y2, Y5, Y5
+	VPSRLD       $0x10, Y5, Y5
+	VPSRLD       $0x10, Y9, Y2
+	VPAND        turnedOne<>+0(SB), Y2, Y2
+	VPADDD       turnedRound<>+0(SB), Y9, Y9
+	VPADDD       Y2, Y9, Y9
+	VPSRLD       $0x10, Y9, Y9
+	VPACKUSDW    Y9, Y5, Y5
+	VPERMQ       $0xd8, Y5, Y5
+	VMOVDQU      Y5, 384(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y8, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y7, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPSRLD       $0x10, Y2, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y2, Y2
+	VPADDD       Y7, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPSRLD       $0x10, Y5, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y5, Y5
+	VPADDD       Y7, Y5, Y5
+	VPSRLD       $0x10, Y5, Y5
+	VPACKUSDW    Y5, Y2, Y2
+	VPERMQ       $0xd8, Y2, Y2
+	VMOVDQU      Y2, 416(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPSRLD       $0x10, Y2, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y2, Y2
+	VPADDD       Y7, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPSRLD       $0x10, Y5, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y5, Y5
+	VPADDD       Y7, Y5, Y5
+	VPSRLD       $0x10, Y5, Y5
+	VPACKUSDW    Y5, Y2, Y2
+	VPERMQ       $0xd8, Y2, Y2
+	VMOVDQU      Y2, 448(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VPSRLD       $0x10, Y2, Y3
+	VPAND        turnedOne<>+0(SB), Y3, Y3
+	VPADDD       turnedRound<>+0(SB), Y2, Y2
+	VPADDD       Y3, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPSRLD       $0x10, Y4, Y3
+	VPAND        turnedOne<>+0(SB), Y3, Y3
+	VPADDD       turnedRound<>+0(SB), Y4, Y4
+	VPADDD       Y3, Y4, Y4
+	VPSRLD       $0x10, Y4, Y4
+	VPACKUSDW    Y4, Y2, Y2
+	VPERMQ       $0xd8, Y2, Y2
+	VMOVDQU      Y2, 480(AX)
+	CRC32Q       32(CX), BX
+	CRC32Q       104(CX), SI
+	CRC32Q       176(CX), DI
+	CRC32Q       40(CX), BX
+	CRC32Q       112(CX), SI
+	CRC32Q       184(CX), DI
+	VMOVD        144(CX), X2
+	VCVTPH2PS    X2, X2
+	VSUBPS       X2, X2, X3
+	VCMPPS       $0x07, X3, X3, X3
+	VANDPS       X3, X2, X2
+	VMULPS       turnedFactors<>+0(SB), X2, X2
+	VBROADCASTSS X2, Y3
+	VPSHUFD      $0x01, X2, X2
+	VBROADCASTSS X2, Y2
+	VMOVDQU      148(CX), Y4
+	VPSRLW       $0x04, Y4, Y5
+	VPAND        turnedNibbles<>+0(SB), Y4, Y4
+	VPAND        turnedNibbles<>+0(SB), Y5, Y5
+	VPMADDUBSW   turnedSum8<>+0(SB), Y4, Y6
+	VPMADDUBSW   turnedApart8<>+0(SB), Y4, Y4
+	VPMADDUBSW   turnedSum8<>+0(SB), Y5, Y7
+	VPMADDUBSW   turnedApart8<>+0(SB), Y5, Y5
+	VPADDW       Y7, Y6, Y8
+	VPSUBW       Y7, Y6, Y6
+	VPADDW       Y5, Y4, Y7
+	VPSUBW       Y5, Y4, Y4
+	VPMADDWD     turnedSum16<>+0(SB), Y8, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPMADDWD     turnedSum16<>+0(SB), Y7, Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y3, Y9, Y9
+	VADDPS       Y2, Y5, Y5
+	VPSRLD       $0x10, Y5, Y2
+	VPAND        turnedOne<>+0(SB), Y2, Y2
+	VPADDD       turnedRound<>+0(SB), Y5, Y5
+	VPADDD       Y2, Y5, Y5
+	VPSRLD       $0x10, Y5, Y5
+	VPSRLD       $0x10, Y9, Y2
+	VPAND        turnedOne<>+0(SB), Y2, Y2
+	VPADDD       turnedRound<>+0(SB), Y9, Y9
+	VPADDD       Y2, Y9, Y9
+	VPSRLD       $0x10, Y9, Y9
+	VPACKUSDW    Y9, Y5, Y5
+	VPERMQ       $0xd8, Y5, Y5
+	VMOVDQU      Y5, 512(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y8, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y7, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPSRLD       $0x10, Y2, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y2, Y2
+	VPADDD       Y7, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPSRLD       $0x10, Y5, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y5, Y5
+	VPADDD       Y7, Y5, Y5
+	VPSRLD       $0x10, Y5, Y5
+	VPACKUSDW    Y5, Y2, Y2
+	VPERMQ       $0xd8, Y2, Y2
+	VMOVDQU      Y2, 544(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPSRLD       $0x10, Y2, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y2, Y2
+	VPADDD       Y7, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPSRLD       $0x10, Y5, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y5, Y5
+	VPADDD       Y7, Y5, Y5
+	VPSRLD       $0x10, Y5, Y5
+	VPACKUSDW    Y5, Y2, Y2
+	VPERMQ       $0xd8, Y2, Y2
+	VMOVDQU      Y2, 576(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VPSRLD       $0x10, Y2, Y3
+	VPAND        turnedOne<>+0(SB), Y3, Y3
+	VPADDD       turnedRound<>+0(SB), Y2, Y2
+	VPADDD       Y3, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPSRLD       $0x10, Y4, Y3
+	VPAND        turnedOne<>+0(SB), Y3, Y3
+	VPADDD       turnedRound<>+0(SB), Y4, Y4
+	VPADDD       Y3, Y4, Y4
+	VPSRLD       $0x10, Y4, Y4
+	VPACKUSDW    Y4, Y2, Y2
+	VPERMQ       $0xd8, Y2, Y2
+	VMOVDQU      Y2, 608(AX)
+	PREFETCHT0   2176(CX)
+	CRC32Q       48(CX), BX
+	CRC32Q       120(CX), SI
+	CRC32Q       192(CX), DI
+	VMOVD        180(CX), X2
+	VCVTPH2PS    X2, X2
+	VSUBPS       X2, X2, X3
+	VCMPPS       $0x07, X3, X3, X3
+	VANDPS       X3, X2, X2
+	VMULPS       turnedFactors<>+0(SB), X2, X2
+	VBROADCASTSS X2, Y3
+	VPSHUFD      $0x01, X2, X2
+	VBROADCASTSS X2, Y2
+	VMOVDQU      184(CX), Y4
+	VPSRLW       $0x04, Y4, Y5
+	VPAND        turnedNibbles<>+0(SB), Y4, Y4
+	VPAND        turnedNibbles<>+0(SB), Y5, Y5
+	VPMADDUBSW   turnedSum8<>+0(SB), Y4, Y6
+	VPMADDUBSW   turnedApart8<>+0(SB), Y4, Y4
+	VPMADDUBSW   turnedSum8<>+0(SB), Y5, Y7
+	VPMADDUBSW   turnedApart8<>+0(SB), Y5, Y5
+	VPADDW       Y7, Y6, Y8
+	VPSUBW       Y7, Y6, Y6
+	VPADDW       Y5, Y4, Y7
+	VPSUBW       Y5, Y4, Y4
+	VPMADDWD     turnedSum16<>+0(SB), Y8, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPMADDWD     turnedSum16<>+0(SB), Y7, Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y3, Y9, Y9
+	VADDPS       Y2, Y5, Y5
+	VPSRLD       $0x10, Y5, Y2
+	VPAND        turnedOne<>+0(SB), Y2, Y2
+	VPADDD       turnedRound<>+0(SB), Y5, Y5
+	VPADDD       Y2, Y5, Y5
+	VPSRLD       $0x10, Y5, Y5
+	VPSRLD       $0x10, Y9, Y2
+	VPAND        turnedOne<>+0(SB), Y2, Y2
+	VPADDD       turnedRound<>+0(SB), Y9, Y9
+	VPADDD       Y2, Y9, Y9
+	VPSRLD       $0x10, Y9, Y9
+	VPACKUSDW    Y9, Y5, Y5
+	VPERMQ       $0xd8, Y5, Y5
+	VMOVDQU      Y5, 640(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y8, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y7, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPSRLD       $0x10, Y2, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y2, Y2
+	VPADDD       Y7, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPSRLD       $0x10, Y5, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y5, Y5
+	VPADDD       Y7, Y5, Y5
+	VPSRLD       $0x10, Y5, Y5
+	VPACKUSDW    Y5, Y2, Y2
+	VPERMQ       $0xd8, Y2, Y2
+	VMOVDQU      Y2, 672(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPSRLD       $0x10, Y2, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y2, Y2
+	VPADDD       Y7, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPSRLD       $0x10, Y5, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y5, Y5
+	VPADDD       Y7, Y5, Y5
+	VPSRLD       $0x10, Y5, Y5
+	VPACKUSDW    Y5, Y2, Y2
+	VPERMQ       $0xd8, Y2, Y2
+	VMOVDQU      Y2, 704(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VPSRLD       $0x10, Y2, Y3
+	VPAND        turnedOne<>+0(SB), Y3, Y3
+	VPADDD       turnedRound<>+0(SB), Y2, Y2
+	VPADDD       Y3, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPSRLD       $0x10, Y4, Y3
+	VPAND        turnedOne<>+0(SB), Y3, Y3
+	VPADDD       turnedRound<>+0(SB), Y4, Y4
+	VPADDD       Y3, Y4, Y4
+	VPSRLD       $0x10, Y4, Y4
+	VPACKUSDW    Y4, Y2, Y2
+	VPERMQ       $0xd8, Y2, Y2
+	VMOVDQU      Y2, 736(AX)
+	PREFETCHT0   2240(CX)
+	CRC32Q       56(CX), BX
+	CRC32Q       128(CX), SI
+	CRC32Q       200(CX), DI
+	CRC32Q       64(CX), BX
+	CRC32Q       136(CX), SI
+	VMOVQ        BX, X2
+	VMOVQ        SI, X3
+	VPCLMULQDQ   $0x00, X0, X2, X2
+	VPCLMULQDQ   $0x00, X1, X3, X3
+	VPXOR        X3, X2, X2
+	VMOVQ        X2, SI
+	XORQ         208(CX), SI
+	MOVQ         DI, BX
+	CRC32Q       SI, BX
+	ADDQ         $0x000000d8, CX
+	ADDQ         $0x00000300, AX
+	JMP          turn
+
+rest:
+	ADDQ $0x00000006, DX
+	JZ   done
+
+one:
+	VMOVD        (CX), X0
+	VCVTPH2PS    X0, X0
+	VSUBPS       X0, X0, X1
+	VCMPPS       $0x07, X1, X1, X1
+	VANDPS       X1, X0, X0
+	VMULPS       turnedFactors<>+0(SB), X0, X0
+	VBROADCASTSS X0, Y1
+	VPSHUFD      $0x01, X0, X0
+	VBROADCASTSS X0, Y0
+	VMOVDQU      4(CX), Y2
+	VPSRLW       $0x04, Y2, Y3
+	VPAND        turnedNibbles<>+0(SB), Y2, Y2
+	VPAND        turnedNibbles<>+0(SB), Y3, Y3
+	VPMADDUBSW   turnedSum8<>+0(SB), Y2, Y4
+	VPMADDUBSW   turnedApart8<>+0(SB), Y2, Y2
+	VPMADDUBSW   turnedSum8<>+0(SB), Y3, Y5
+	VPMADDUBSW   turnedApart8<>+0(SB), Y3, Y3
+	VPADDW       Y5, Y4, Y6
+	VPSUBW       Y5, Y4, Y4
+	VPADDW       Y3, Y2, Y5
+	VPSUBW       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VPMADDWD     turnedSum16<>+0(SB), Y5, Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y1, Y7, Y7
+	VADDPS       Y0, Y3, Y3
+	VPSRLD       $0x10, Y3, Y0
+	VPAND        turnedOne<>+0(SB), Y0, Y0
+	VPADDD       turnedRound<>+0(SB), Y3, Y3
+	VPADDD       Y0, Y3, Y3
+	VPSRLD       $0x10, Y3, Y3
+	VPSRLD       $0x10, Y7, Y0
+	VPAND        turnedOne<>+0(SB), Y0, Y0
+	VPADDD       turnedRound<>+0(SB), Y7, Y7
+	VPADDD       Y0, Y7, Y7
+	VPSRLD       $0x10, Y7, Y7
+	VPACKUSDW    Y7, Y3, Y3
+	VPERMQ       $0xd8, Y3, Y3
+	VMOVDQU      Y3, (AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y5, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VPSRLD       $0x10, Y0, Y5
+	VPAND        turnedOne<>+0(SB), Y5, Y5
+	VPADDD       turnedRound<>+0(SB), Y0, Y0
+	VPADDD       Y5, Y0, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPSRLD       $0x10, Y3, Y5
+	VPAND        turnedOne<>+0(SB), Y5, Y5
+	VPADDD       turnedRound<>+0(SB), Y3, Y3
+	VPADDD       Y5, Y3, Y3
+	VPSRLD       $0x10, Y3, Y3
+	VPACKUSDW    Y3, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, 32(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedSum16<>+0(SB), Y2, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VPSRLD       $0x10, Y0, Y5
+	VPAND        turnedOne<>+0(SB), Y5, Y5
+	VPADDD       turnedRound<>+0(SB), Y0, Y0
+	VPADDD       Y5, Y0, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPSRLD       $0x10, Y3, Y5
+	VPAND        turnedOne<>+0(SB), Y5, Y5
+	VPADDD       turnedRound<>+0(SB), Y3, Y3
+	VPADDD       Y5, Y3, Y3
+	VPSRLD       $0x10, Y3, Y3
+	VPACKUSDW    Y3, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, 64(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y1, Y2, Y2
+	VPSRLD       $0x10, Y0, Y1
+	VPAND        turnedOne<>+0(SB), Y1, Y1
+	VPADDD       turnedRound<>+0(SB), Y0, Y0
+	VPADDD       Y1, Y0, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPSRLD       $0x10, Y2, Y1
+	VPAND        turnedOne<>+0(SB), Y1, Y1
+	VPADDD       turnedRound<>+0(SB), Y2, Y2
+	VPADDD       Y1, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPACKUSDW    Y2, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, 96(AX)
+	CRC32Q       (CX), BX
+	CRC32Q       8(CX), BX
+	CRC32Q       16(CX), BX
+	CRC32Q       24(CX), BX
+	CRC32L       32(CX), BX
+	ADDQ         $0x00000024, CX
+	ADDQ         $0x00000080, AX
+	DECQ         DX
+	JNZ          one
+
+done:
+	VZEROUPPER
+	MOVL BX, ret+32(FP)
+	RET
+
+// func dequantizeQ4RBF16CRCStreamAVX2(dst *byte, src *byte, groups int, crc uint32) uint32
+// Requires: AVX, AVX2, F16C, MMX+, PCLMULQDQ, SSE4.2
+TEXT ·dequantizeQ4RBF16CRCStreamAVX2(SB), NOSPLIT, $0-36
+	MOVQ  dst+0(FP), AX
+	MOVQ  src+8(FP), CX
+	MOVQ  groups+16(FP), DX
+	MOVL  crc+24(FP), BX
+	MOVL  $0xc96cfdc0, SI
+	VMOVQ SI, X0
+	MOVL  $0x740eef02, SI
+	VMOVQ SI, X1
+
+turn:
+	SUBQ         $0x00000006, DX
+	JLT          rest
+	XORL         SI, SI
+	XORL         DI, DI
+	VMOVD        (CX), X2
+	VCVTPH2PS    X2, X2
+	VSUBPS       X2, X2, X3
+	VCMPPS       $0x07, X3, X3, X3
+	VANDPS       X3, X2, X2
+	VMULPS       turnedFactors<>+0(SB), X2, X2
+	VBROADCASTSS X2, Y3
+	VPSHUFD      $0x01, X2, X2
+	VBROADCASTSS X2, Y2
+	VMOVDQU      4(CX), Y4
+	VPSRLW       $0x04, Y4, Y5
+	VPAND        turnedNibbles<>+0(SB), Y4, Y4
+	VPAND        turnedNibbles<>+0(SB), Y5, Y5
+	VPMADDUBSW   turnedSum8<>+0(SB), Y4, Y6
+	VPMADDUBSW   turnedApart8<>+0(SB), Y4, Y4
+	VPMADDUBSW   turnedSum8<>+0(SB), Y5, Y7
+	VPMADDUBSW   turnedApart8<>+0(SB), Y5, Y5
+	VPADDW       Y7, Y6, Y8
+	VPSUBW       Y7, Y6, Y6
+	VPADDW       Y5, Y4, Y7
+	VPSUBW       Y5, Y4, Y4
+	VPMADDWD     turnedSum16<>+0(SB), Y8, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPMADDWD     turnedSum16<>+0(SB), Y7, Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y3, Y9, Y9
+	VADDPS       Y2, Y5, Y5
+	VPSRLD       $0x10, Y5, Y2
+	VPAND        turnedOne<>+0(SB), Y2, Y2
+	VPADDD       turnedRound<>+0(SB), Y5, Y5
+	VPADDD       Y2, Y5, Y5
+	VPSRLD       $0x10, Y5, Y5
+	VPSRLD       $0x10, Y9, Y2
+	VPAND        turnedOne<>+0(SB), Y2, Y2
+	VPADDD       turnedRound<>+0(SB), Y9, Y9
+	VPADDD       Y2, Y9, Y9
+	VPSRLD       $0x10, Y9, Y9
+	VPACKUSDW    Y9, Y5, Y5
+	VPERMQ       $0xd8, Y5, Y5
+	VMOVNTDQ     Y5, (AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y8, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y7, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPSRLD       $0x10, Y2, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y2, Y2
+	VPADDD       Y7, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPSRLD       $0x10, Y5, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y5, Y5
+	VPADDD       Y7, Y5, Y5
+	VPSRLD       $0x10, Y5, Y5
+	VPACKUSDW    Y5, Y2, Y2
+	VPERMQ       $0xd8, Y2, Y2
+	VMOVNTDQ     Y2, 32(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPSRLD       $0x10, Y2, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y2, Y2
+	VPADDD       Y7, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPSRLD       $0x10, Y5, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y5, Y5
+	VPADDD       Y7, Y5, Y5
+	VPSRLD       $0x10, Y5, Y5
+	VPACKUSDW    Y5, Y2, Y2
+	VPERMQ       $0xd8, Y2, Y2
+	VMOVNTDQ     Y2, 64(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VPSRLD       $0x10, Y2, Y3
+	VPAND        turnedOne<>+0(SB), Y3, Y3
+	VPADDD       turnedRound<>+0(SB), Y2, Y2
+	VPADDD       Y3, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPSRLD       $0x10, Y4, Y3
+	VPAND        turnedOne<>+0(SB), Y3, Y3
+	VPADDD       turnedRound<>+0(SB), Y4, Y4
+	VPADDD       Y3, Y4, Y4
+	VPSRLD       $0x10, Y4, Y4
+	VPACKUSDW    Y4, Y2, Y2
+	VPERMQ       $0xd8, Y2, Y2
+	VMOVNTDQ     Y2, 96(AX)
+	CRC32Q       (CX), BX
+	CRC32Q       72(CX), SI
+	CRC32Q       144(CX), DI
+	VMOVD        36(CX), X2
+	VCVTPH2PS    X2, X2
+	VSUBPS       X2, X2, X3
+	VCMPPS       $0x07, X3, X3, X3
+	VANDPS       X3, X2, X2
+	VMULPS       turnedFactors<>+0(SB), X2, X2
+	VBROADCASTSS X2, Y3
+	VPSHUFD      $0x01, X2, X2
+	VBROADCASTSS X2, Y2
+	VMOVDQU      40(CX), Y4
+	VPSRLW       $0x04, Y4, Y5
+	VPAND        turnedNibbles<>+0(SB), Y4, Y4
+	VPAND        turnedNibbles<>+0(SB), Y5, Y5
+	VPMADDUBSW   turnedSum8<>+0(SB), Y4, Y6
+	VPMADDUBSW   turnedApart8<>+0(SB), Y4, Y4
+	VPMADDUBSW   turnedSum8<>+0(SB), Y5, Y7
+	VPMADDUBSW   turnedApart8<>+0(SB), Y5, Y5
+	VPADDW       Y7, Y6, Y8
+	VPSUBW       Y7, Y6, Y6
+	VPADDW       Y5, Y4, Y7
+	VPSUBW       Y5, Y4, Y4
+	VPMADDWD     turnedSum16<>+0(SB), Y8, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPMADDWD     turnedSum16<>+0(SB), Y7, Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y3, Y9, Y9
+	VADDPS       Y2, Y5, Y5
+	VPSRLD       $0x10, Y5, Y2
+	VPAND        turnedOne<>+0(SB), Y2, Y2
+	VPADDD       turnedRound<>+0(SB), Y5, Y5
+	VPADDD       Y2, Y5, Y5
+	VPSRLD       $0x10, Y5, Y5
+	VPSRLD       $0x10, Y9, Y2
+	VPAND        turnedOne<>+0(SB), Y2, Y2
+	VPADDD       turnedRound<>+0(SB), Y9, Y9
+	VPADDD       Y2, Y9, Y9
+	VPSRLD       $0x10, Y9, Y9
+	VPACKUSDW    Y9, Y5, Y5
+	VPERMQ       $0xd8, Y5, Y5
+	VMOVNTDQ     Y5, 128(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y8, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y7, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPSRLD       $0x10, Y2, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y2, Y2
+	VPADDD       Y7, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPSRLD       $0x10, Y5, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y5, Y5
+	VPADDD       Y7, Y5, Y5
+	VPSRLD       $0x10, Y5, Y5
+	VPACKUSDW    Y5, Y2, Y2
+	VPERMQ       $0xd8, Y2, Y2
+	VMOVNTDQ     Y2, 160(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPSRLD       $0x10, Y2, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y2, Y2
+	VPADDD       Y7, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPSRLD       $0x10, Y5, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y5, Y5
+	VPADDD       Y7, Y5, Y5
+	VPSRLD       $0x10, Y5, Y5
+	VPACKUSDW    Y5, Y2, Y2
+	VPERMQ       $0xd8, Y2, Y2
+	VMOVNTDQ     Y2, 192(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VPSRLD       $0x10, Y2, Y3
+	VPAND        turnedOne<>+0(SB), Y3, Y3
+	VPADDD       turnedRound<>+0(SB), Y2, Y2
+	VPADDD       Y3, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPSRLD       $0x10, Y4, Y3
+	VPAND        turnedOne<>+0(SB), Y3, Y3
+	VPADDD       turnedRound<>+0(SB), Y4, Y4
+	VPADDD       Y3, Y4, Y4
+	VPSRLD       $0x10, Y4, Y4
+	VPACKUSDW    Y4, Y2, Y2
+	VPERMQ       $0xd8, Y2, Y2
+	VMOVNTDQ     Y2, 224(AX)
+	PREFETCHT0   2048(CX)
+	CRC32Q       8(CX), BX
+	CRC32Q       80(CX), SI
+	CRC32Q       152(CX), DI
+	CRC32Q       16(CX), BX
+	CRC32Q       88(CX), SI
+	CRC32Q       160(CX), DI
+	VMOVD        72(CX), X2
+	VCVTPH2PS    X2, X2
+	VSUBPS       X2, X2, X3
+	VCMPPS       $0x07, X3, X3, X3
+	VANDPS       X3, X2, X2
+	VMULPS       turnedFactors<>+0(SB), X2, X2
+	VBROADCASTSS X2, Y3
+	VPSHUFD      $0x01, X2, X2
+	VBROADCASTSS X2, Y2
+	VMOVDQU      76(CX), Y4
+	VPSRLW       $0x04, Y4, Y5
+	VPAND        turnedNibbles<>+0(SB), Y4, Y4
+	VPAND        turnedNibbles<>+0(SB), Y5, Y5
+	VPMADDUBSW   turnedSum8<>+0(SB), Y4, Y6
+	VPMADDUBSW   turnedApart8<>+0(SB), Y4, Y4
+	VPMADDUBSW   turnedSum8<>+0(SB), Y5, Y7
+	VPMADDUBSW   turnedApart8<>+0(SB), Y5, Y5
+	VPADDW       Y7, Y6, Y8
+	VPSUBW       Y7, Y6, Y6
+	VPADDW       Y5, Y4, Y7
+	VPSUBW       Y5, Y4, Y4
+	VPMADDWD     turnedSum16<>+0(SB), Y8, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPMADDWD     turnedSum16<>+0(SB), Y7, Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y3, Y9, Y9
+	VADDPS       Y2, Y5, Y5
+	VPSRLD       $0x10, Y5, Y2
+	VPAND        turnedOne<>+0(SB), Y2, Y2
+	VPADDD       turnedRound<>+0(SB), Y5, Y5
+	VPADDD       Y2, Y5, Y5
+	VPSRLD       $0x10, Y5, Y5
+	VPSRLD       $0x10, Y9, Y2
+	VPAND        turnedOne<>+0(SB), Y2, Y2
+	VPADDD       turnedRound<>+0(SB), Y9, Y9
+	VPADDD       Y2, Y9, Y9
+	VPSRLD       $0x10, Y9, Y9
+	VPACKUSDW    Y9, Y5, Y5
+	VPERMQ       $0xd8, Y5, Y5
+	VMOVNTDQ     Y5, 256(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y8, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y7, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPSRLD       $0x10, Y2, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y2, Y2
+	VPADDD       Y7, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPSRLD       $0x10, Y5, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y5, Y5
+	VPADDD       Y7, Y5, Y5
+	VPSRLD       $0x10, Y5, Y5
+	VPACKUSDW    Y5, Y2, Y2
+	VPERMQ       $0xd8, Y2, Y2
+	VMOVNTDQ     Y2, 288(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPSRLD       $0x10, Y2, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y2, Y2
+	VPADDD       Y7, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPSRLD       $0x10, Y5, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y5, Y5
+	VPADDD       Y7, Y5, Y5
+	VPSRLD       $0x10, Y5, Y5
+	VPACKUSDW    Y5, Y2, Y2
+	VPERMQ       $0xd8, Y2, Y2
+	VMOVNTDQ     Y2, 320(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VPSRLD       $0x10, Y2, Y3
+	VPAND        turnedOne<>+0(SB), Y3, Y3
+	VPADDD       turnedRound<>+0(SB), Y2, Y2
+	VPADDD       Y3, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPSRLD       $0x10, Y4, Y3
+	VPAND        turnedOne<>+0(SB), Y3, Y3
+	VPADDD       turnedRound<>+0(SB), Y4, Y4
+	VPADDD       Y3, Y4, Y4
+	VPSRLD       $0x10, Y4, Y4
+	VPACKUSDW    Y4, Y2, Y2
+	VPERMQ       $0xd8, Y2, Y2
+	VMOVNTDQ     Y2, 352(AX)
+	PREFETCHT0   2112(CX)
+	CRC32Q       24(CX), BX
+	CRC32Q       96(CX), SI
+	CRC32Q       168(CX), DI
+	VMOVD        108(CX), X2
+	VCVTPH2PS    X2, X2
+	VSUBPS       X2, X2, X3
+	VCMPPS       $0x07, X3, X3, X3
+	VANDPS       X3, X2, X2
+	VMULPS       turnedFactors<>+0(SB), X2, X2
+	VBROADCASTSS X2, Y3
+	VPSHUFD      $0x01, X2, X2
+	VBROADCASTSS X2, Y2
+	VMOVDQU      112(CX), Y4
+	VPSRLW       $0x04, Y4, Y5
+	VPAND        turnedNibbles<>+0(SB), Y4, Y4
+	VPAND        turnedNibbles<>+0(SB), Y5, Y5
+	VPMADDUBSW   turnedSum8<>+0(SB), Y4, Y6
+	VPMADDUBSW   turnedApart8<>+0(SB), Y4, Y4
+	VPMADDUBSW   turnedSum8<>+0(SB), Y5, Y7
+	VPMADDUBSW   turnedApart8<>+0(SB), Y5, Y5
+	VPADDW       Y7, Y6, Y8
+	VPSUBW       Y7, Y6, Y6
+	VPADDW       Y5, Y4, Y7
+	VPSUBW       Y5, Y4, Y4
+	VPMADDWD     turnedSum16<>+0(SB), Y8, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPMADDWD     turnedSum16<>+0(SB), Y7, Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y3, Y9, Y9
+	VADDPS       Y2, Y5, Y5
+	VPSRLD       $0x10, Y5, Y2
+	VPAND        turnedOne<>+0(SB), Y2, Y2
+	VPADDD       turnedRound<>+0(SB), Y5, Y5
+	VPADDD       Y2, Y5, Y5
+	VPSRLD       $0x10, Y5, Y5
+	VPSRLD       $0x10, Y9, Y2
+	VPAND        turnedOne<>+0(SB), Y2, Y2
+	VPADDD       turnedRound<>+0(SB), Y9, Y9
+	VPADDD       Y2, Y9, Y9
+	VPSRLD       $0x10, Y9, Y9
+	VPACKUSDW    Y9, Y5, Y5
+	VPERMQ       $0xd8, Y5, Y5
+	VMOVNTDQ     Y5, 384(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y8, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y7, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPSRLD       $0x10, Y2, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y2, Y2
+	VPADDD       Y7, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPSRLD       $0x10, Y5, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y5, Y5
+	VPADDD       Y7, Y5, Y5
+	VPSRLD       $0x10, Y5, Y5
+	VPACKUSDW    Y5, Y2, Y2
+	VPERMQ       $0xd8, Y2, Y2
+	VMOVNTDQ     Y2, 416(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPSRLD       $0x10, Y2, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y2, Y2
+	VPADDD       Y7, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPSRLD       $0x10, Y5, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y5, Y5
+	VPADDD       Y7, Y5, Y5
+	VPSRLD       $0x10, Y5, Y5
+	VPACKUSDW    Y5, Y2, Y2
+	VPERMQ       $0xd8, Y2, Y2
+	VMOVNTDQ     Y2, 448(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VPSRLD       $0x10, Y2, Y3
+	VPAND        turnedOne<>+0(SB), Y3, Y3
+	VPADDD       turnedRound<>+0(SB), Y2, Y2
+	VPADDD       Y3, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPSRLD       $0x10, Y4, Y3
+	VPAND        turnedOne<>+0(SB), Y3, Y3
+	VPADDD       turnedRound<>+0(SB), Y4, Y4
+	VPADDD       Y3, Y4, Y4
+	VPSRLD       $0x10, Y4, Y4
+	VPACKUSDW    Y4, Y2, Y2
+	VPERMQ       $0xd8, Y2, Y2
+	VMOVNTDQ     Y2, 480(AX)
+	CRC32Q       32(CX), BX
+	CRC32Q       104(CX), SI
+	CRC32Q       176(CX), DI
+	CRC32Q       40(CX), BX
+	CRC32Q       112(CX), SI
+	CRC32Q       184(CX), DI
+	VMOVD        144(CX), X2
+	VCVTPH2PS    X2, X2
+	VSUBPS       X2, X2, X3
+	VCMPPS       $0x07, X3, X3, X3
+	VANDPS       X3, X2, X2
+	VMULPS       turnedFactors<>+0(SB), X2, X2
+	VBROADCASTSS X2, Y3
+	VPSHUFD      $0x01, X2, X2
+	VBROADCASTSS X2, Y2
+	VMOVDQU      148(CX), Y4
+	VPSRLW       $0x04, Y4, Y5
+	VPAND        turnedNibbles<>+0(SB), Y4, Y4
+	VPAND        turnedNibbles<>+0(SB), Y5, Y5
+	VPMADDUBSW   turnedSum8<>+0(SB), Y4, Y6
+	VPMADDUBSW   turnedApart8<>+0(SB), Y4, Y4
+	VPMADDUBSW   turnedSum8<>+0(SB), Y5, Y7
+	VPMADDUBSW   turnedApart8<>+0(SB), Y5, Y5
+	VPADDW       Y7, Y6, Y8
+	VPSUBW       Y7, Y6, Y6
+	VPADDW       Y5, Y4, Y7
+	VPSUBW       Y5, Y4, Y4
+	VPMADDWD     turnedSum16<>+0(SB), Y8, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPMADDWD     turnedSum16<>+0(SB), Y7, Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y3, Y9, Y9
+	VADDPS       Y2, Y5, Y5
+	VPSRLD       $0x10, Y5, Y2
+	VPAND        turnedOne<>+0(SB), Y2, Y2
+	VPADDD       turnedRound<>+0(SB), Y5, Y5
+	VPADDD       Y2, Y5, Y5
+	VPSRLD       $0x10, Y5, Y5
+	VPSRLD       $0x10, Y9, Y2
+	VPAND        turnedOne<>+0(SB), Y2, Y2
+	VPADDD       turnedRound<>+0(SB), Y9, Y9
+	VPADDD       Y2, Y9, Y9
+	VPSRLD       $0x10, Y9, Y9
+	VPACKUSDW    Y9, Y5, Y5
+	VPERMQ       $0xd8, Y5, Y5
+	VMOVNTDQ     Y5, 512(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y8, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y7, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPSRLD       $0x10, Y2, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y2, Y2
+	VPADDD       Y7, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPSRLD       $0x10, Y5, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y5, Y5
+	VPADDD       Y7, Y5, Y5
+	VPSRLD       $0x10, Y5, Y5
+	VPACKUSDW    Y5, Y2, Y2
+	VPERMQ       $0xd8, Y2, Y2
+	VMOVNTDQ     Y2, 544(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPSRLD       $0x10, Y2, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y2, Y2
+	VPADDD       Y7, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPSRLD       $0x10, Y5, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y5, Y5
+	VPADDD       Y7, Y5, Y5
+	VPSRLD       $0x10, Y5, Y5
+	VPACKUSDW    Y5, Y2, Y2
+	VPERMQ       $0xd8, Y2, Y2
+	VMOVNTDQ     Y2, 576(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VPSRLD       $0x10, Y2, Y3
+	VPAND        turnedOne<>+0(SB), Y3, Y3
+	VPADDD       turnedRound<>+0(SB), Y2, Y2
+	VPADDD       Y3, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPSRLD       $0x10, Y4, Y3
+	VPAND        turnedOne<>+0(SB), Y3, Y3
+	VPADDD       turnedRound<>+0(SB), Y4, Y4
+	VPADDD       Y3, Y4, Y4
+	VPSRLD       $0x10, Y4, Y4
+	VPACKUSDW    Y4, Y2, Y2
+	VPERMQ       $0xd8, Y2, Y2
+	VMOVNTDQ     Y2, 608(AX)
+	PREFETCHT0   2176(CX)
+	CRC32Q       48(CX), BX
+	CRC32Q       120(CX), SI
+	CRC32Q       192(CX), DI
+	VMOVD        180(CX), X2
+	VCVTPH2PS    X2, X2
+	VSUBPS       X2, X2, X3
+	VCMPPS       $0x07, X3, X3, X3
+	VANDPS       X3, X2, X2
+	VMULPS       turnedFactors<>+0(SB), X2, X2
+	VBROADCASTSS X2, Y3
+	VPSHUFD      $0x01, X2, X2
+	VBROADCASTSS X2, Y2
+	VMOVDQU      184(CX), Y4
+	VPSRLW       $0x04, Y4, Y5
+	VPAND        turnedNibbles<>+0(SB), Y4, Y4
+	VPAND        turnedNibbles<>+0(SB), Y5, Y5
+	VPMADDUBSW   turnedSum8<>+0(SB), Y4, Y6
+	VPMADDUBSW   turnedApart8<>+0(SB), Y4, Y4
+	VPMADDUBSW   turnedSum8<>+0(SB), Y5, Y7
+	VPMADDUBSW   turnedApart8<>+0(SB), Y5, Y5
+	VPADDW       Y7, Y6, Y8
+	VPSUBW       Y7, Y6, Y6
+	VPADDW       Y5, Y4, Y7
+	VPSUBW       Y5, Y4, Y4
+	VPMADDWD     turnedSum16<>+0(SB), Y8, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPMADDWD     turnedSum16<>+0(SB), Y7, Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y3, Y9, Y9
+	VADDPS       Y2, Y5, Y5
+	VPSRLD       $0x10, Y5, Y2
+	VPAND        turnedOne<>+0(SB), Y2, Y2
+	VPADDD       turnedRound<>+0(SB), Y5, Y5
+	VPADDD       Y2, Y5, Y5
+	VPSRLD       $0x10, Y5, Y5
+	VPSRLD       $0x10, Y9, Y2
+	VPAND        turnedOne<>+0(SB), Y2, Y2
+	VPADDD       turnedRound<>+0(SB), Y9, Y9
+	VPADDD       Y2, Y9, Y9
+	VPSRLD       $0x10, Y9, Y9
+	VPACKUSDW    Y9, Y5, Y5
+	VPERMQ       $0xd8, Y5, Y5
+	VMOVNTDQ     Y5, 640(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y8, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y7, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPSRLD       $0x10, Y2, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y2, Y2
+	VPADDD       Y7, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPSRLD       $0x10, Y5, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y5, Y5
+	VPADDD       Y7, Y5, Y5
+	VPSRLD       $0x10, Y5, Y5
+	VPACKUSDW    Y5, Y2, Y2
+	VPERMQ       $0xd8, Y2, Y2
+	VMOVNTDQ     Y2, 672(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPSRLD       $0x10, Y2, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y2, Y2
+	VPADDD       Y7, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPSRLD       $0x10, Y5, Y7
+	VPAND        turnedOne<>+0(SB), Y7, Y7
+	VPADDD       turnedRound<>+0(SB), Y5, Y5
+	VPADDD       Y7, Y5, Y5
+	VPSRLD       $0x10, Y5, Y5
+	VPACKUSDW    Y5, Y2, Y2
+	VPERMQ       $0xd8, Y2, Y2
+	VMOVNTDQ     Y2, 704(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VPSRLD       $0x10, Y2, Y3
+	VPAND        turnedOne<>+0(SB), Y3, Y3
+	VPADDD       turnedRound<>+0(SB), Y2, Y2
+	VPADDD       Y3, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPSRLD       $0x10, Y4, Y3
+	VPAND        turnedOne<>+0(SB), Y3, Y3
+	VPADDD       turnedRound<>+0(SB), Y4, Y4
+	VPADDD       Y3, Y4, Y4
+	VPSRLD       $0x10, Y4, Y4
+	VPACKUSDW    Y4, Y2, Y2
+	VPERMQ       $0xd8, Y2, Y2
+	VMOVNTDQ     Y2, 736(AX)
+	PREFETCHT0   2240(CX)
+	CRC32Q       56(CX), BX
+	CRC32Q       128(CX), SI
+	CRC32Q       200(CX), DI
+	CRC32Q       64(CX), BX
+	CRC32Q       136(CX), SI
+	VMOVQ        BX, X2
+	VMOVQ        SI, X3
+	VPCLMULQDQ   $0x00, X0, X2, X2
+	VPCLMULQDQ   $0x00, X1, X3, X3
+	VPXOR        X3, X2, X2
+	VMOVQ        X2, SI
+	XORQ         208(CX), SI
+	MOVQ         DI, BX
+	CRC32Q       SI, BX
+	ADDQ         $0x000000d8, CX
+	ADDQ         $0x00000300, AX
+	JMP          turn
+
+rest:
+	ADDQ $0x00000006, DX
+	JZ   done
+
+one:
+	VMOVD        (CX), X0
+	VCVTPH2PS    X0, X0
+	VSUBPS       X0, X0, X1
+	VCMPPS       $0x07, X1, X1, X1
+	VANDPS       X1, X0, X0
+	VMULPS       turnedFactors<>+0(SB), X0, X0
+	VBROADCASTSS X0, Y1
+	VPSHUFD      $0x01, X0, X0
+	VBROADCASTSS X0, Y0
+	VMOVDQU      4(CX), Y2
+	VPSRLW       $0x04, Y2, Y3
+	VPAND        turnedNibbles<>+0(SB), Y2, Y2
+	VPAND        turnedNibbles<>+0(SB), Y3, Y3
+	VPMADDUBSW   turnedSum8<>+0(SB), Y2, Y4
+	VPMADDUBSW   turnedApart8<>+0(SB), Y2, Y2
+	VPMADDUBSW   turnedSum8<>+0(SB), Y3, Y5
+	VPMADDUBSW   turnedApart8<>+0(SB), Y3, Y3
+	VPADDW       Y5, Y4, Y6
+	VPSUBW       Y5, Y4, Y4
+	VPADDW       Y3, Y2, Y5
+	VPSUBW       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VPMADDWD     turnedSum16<>+0(SB), Y5, Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y1, Y7, Y7
+	VADDPS       Y0, Y3, Y3
+	VPSRLD       $0x10, Y3, Y0
+	VPAND        turnedOne<>+0(SB), Y0, Y0
+	VPADDD       turnedRound<>+0(SB), Y3, Y3
+	VPADDD       Y0, Y3, Y3
+	VPSRLD       $0x10, Y3, Y3
+	VPSRLD       $0x10, Y7, Y0
+	VPAND        turnedOne<>+0(SB), Y0, Y0
+	VPADDD       turnedRound<>+0(SB), Y7, Y7
+	VPADDD       Y0, Y7, Y7
+	VPSRLD       $0x10, Y7, Y7
+	VPACKUSDW    Y7, Y3, Y3
+	VPERMQ       $0xd8, Y3, Y3
+	VMOVNTDQ     Y3, (AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y5, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VPSRLD       $0x10, Y0, Y5
+	VPAND        turnedOne<>+0(SB), Y5, Y5
+	VPADDD       turnedRound<>+0(SB), Y0, Y0
+	VPADDD       Y5, Y0, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPSRLD       $0x10, Y3, Y5
+	VPAND        turnedOne<>+0(SB), Y5, Y5
+	VPADDD       turnedRound<>+0(SB), Y3, Y3
+	VPADDD       Y5, Y3, Y3
+	VPSRLD       $0x10, Y3, Y3
+	VPACKUSDW    Y3, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVNTDQ     Y0, 32(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedSum16<>+0(SB), Y2, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VPSRLD       $0x10, Y0, Y5
+	VPAND        turnedOne<>+0(SB), Y5, Y5
+	VPADDD       turnedRound<>+0(SB), Y0, Y0
+	VPADDD       Y5, Y0, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPSRLD       $0x10, Y3, Y5
+	VPAND        turnedOne<>+0(SB), Y5, Y5
+	VPADDD       turnedRound<>+0(SB), Y3, Y3
+	VPADDD       Y5, Y3, Y3
+	VPSRLD       $0x10, Y3, Y3
+	VPACKUSDW    Y3, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVNTDQ     Y0, 64(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y1, Y2, Y2
+	VPSRLD       $0x10, Y0, Y1
+	VPAND        turnedOne<>+0(SB), Y1, Y1
+	VPADDD       turnedRound<>+0(SB), Y0, Y0
+	VPADDD       Y1, Y0, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPSRLD       $0x10, Y2, Y1
+	VPAND        turnedOne<>+0(SB), Y1, Y1
+	VPADDD       turnedRound<>+0(SB), Y2, Y2
+	VPADDD       Y1, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPACKUSDW    Y2, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVNTDQ     Y0, 96(AX)
+	CRC32Q       (CX), BX
+	CRC32Q       8(CX), BX
+	CRC32Q       16(CX), BX
+	CRC32Q       24(CX), BX
+	CRC32L       32(CX), BX
+	ADDQ         $0x00000024, CX
+	ADDQ         $0x00000080, AX
+	DECQ         DX
+	JNZ          one
+
+done:
+	VZEROUPPER
+	MOVL BX, ret+32(FP)
+	RET
+
+// func dequantizeQ4RF32AVX2(dst *byte, src *byte, groups int)
+// Requires: AVX, AVX2, F16C, MMX+
+TEXT ·dequantizeQ4RF32AVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ groups+16(FP), DX
+
+turn:
+	SUBQ         $0x00000002, DX
+	JLT          rest
+	VMOVD        (CX), X0
+	VCVTPH2PS    X0, X0
+	VSUBPS       X0, X0, X1
+	VCMPPS       $0x07, X1, X1, X1
+	VANDPS       X1, X0, X0
+	VMULPS       turnedFactors<>+0(SB), X0, X0
+	VBROADCASTSS X0, Y1
+	VPSHUFD      $0x01, X0, X0
+	VBROADCASTSS X0, Y0
+	VMOVDQU      4(CX), Y2
+	VPSRLW       $0x04, Y2, Y3
+	VPAND        turnedNibbles<>+0(SB), Y2, Y2
+	VPAND        turnedNibbles<>+0(SB), Y3, Y3
+	VPMADDUBSW   turnedSum8<>+0(SB), Y2, Y4
+	VPMADDUBSW   turnedApart8<>+0(SB), Y2, Y2
+	VPMADDUBSW   turnedSum8<>+0(SB), Y3, Y5
+	VPMADDUBSW   turnedApart8<>+0(SB), Y3, Y3
+	VPADDW       Y5, Y4, Y6
+	VPSUBW       Y5, Y4, Y4
+	VPADDW       Y3, Y2, Y5
+	VPSUBW       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VPMADDWD     turnedSum16<>+0(SB), Y5, Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y1, Y7, Y7
+	VADDPS       Y0, Y3, Y3
+	VMOVDQU      Y3, (AX)
+	VMOVDQU      Y7, 32(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y5, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VMOVDQU      Y0, 64(AX)
+	VMOVDQU      Y3, 96(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedSum16<>+0(SB), Y2, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VMOVDQU      Y0, 128(AX)
+	VMOVDQU      Y3, 160(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y1, Y2, Y2
+	VMOVDQU      Y0, 192(AX)
+	VMOVDQU      Y2, 224(AX)
+	PREFETCHT0   2048(CX)
+	VMOVD        36(CX), X0
+	VCVTPH2PS    X0, X0
+	VSUBPS       X0, X0, X1
+	VCMPPS       $0x07, X1, X1, X1
+	VANDPS       X1, X0, X0
+	VMULPS       turnedFactors<>+0(SB), X0, X0
+	VBROADCASTSS X0, Y1
+	VPSHUFD      $0x01, X0, X0
+	VBROADCASTSS X0, Y0
+	VMOVDQU      40(CX), Y2
+	VPSRLW       $0x04, Y2, Y3
+	VPAND        turnedNibbles<>+0(SB), Y2, Y2
+	VPAND        turnedNibbles<>+0(SB), Y3, Y3
+	VPMADDUBSW   turnedSum8<>+0(SB), Y2, Y4
+	VPMADDUBSW   turnedApart8<>+0(SB), Y2, Y2
+	VPMADDUBSW   turnedSum8<>+0(SB), Y3, Y5
+	VPMADDUBSW   turnedApart8<>+0(SB), Y3, Y3
+	VPADDW       Y5, Y4, Y6
+	VPSUBW       Y5, Y4, Y4
+	VPADDW       Y3, Y2, Y5
+	VPSUBW       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VPMADDWD     turnedSum16<>+0(SB), Y5, Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y1, Y7, Y7
+	VADDPS       Y0, Y3, Y3
+	VMOVDQU      Y3, 256(AX)
+	VMOVDQU      Y7, 288(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y5, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VMOVDQU      Y0, 320(AX)
+	VMOVDQU      Y3, 352(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedSum16<>+0(SB), Y2, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VMOVDQU      Y0, 384(AX)
+	VMOVDQU      Y3, 416(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y1, Y2, Y2
+	VMOVDQU      Y0, 448(AX)
+	VMOVDQU      Y2, 480(AX)
+	PREFETCHT0   2112(CX)
+	ADDQ         $0x00000048, CX
+	ADDQ         $0x00000200, AX
+	JMP          turn
+
+rest:
+	ADDQ $0x00000002, DX
+	JZ   done
+
+one:
+	VMOVD        (CX), X0
+	VCVTPH2PS    X0, X0
+	VSUBPS       X0, X0, X1
+	VCMPPS       $0x07, X1, X1, X1
+	VANDPS       X1, X0, X0
+	VMULPS       turnedFactors<>+0(SB), X0, X0
+	VBROADCASTSS X0, Y1
+	VPSHUFD      $0x01, X0, X0
+	VBROADCASTSS X0, Y0
+	VMOVDQU      4(CX), Y2
+	VPSRLW       $0x04, Y2, Y3
+	VPAND        turnedNibbles<>+0(SB), Y2, Y2
+	VPAND        turnedNibbles<>+0(SB), Y3, Y3
+	VPMADDUBSW   turnedSum8<>+0(SB), Y2, Y4
+	VPMADDUBSW   turnedApart8<>+0(SB), Y2, Y2
+	VPMADDUBSW   turnedSum8<>+0(SB), Y3, Y5
+	VPMADDUBSW   turnedApart8<>+0(SB), Y3, Y3
+	VPADDW       Y5, Y4, Y6
+	VPSUBW       Y5, Y4, Y4
+	VPADDW       Y3, Y2, Y5
+	VPSUBW       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VPMADDWD     turnedSum16<>+0(SB), Y5, Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y1, Y7, Y7
+	VADDPS       Y0, Y3, Y3
+	VMOVDQU      Y3, (AX)
+	VMOVDQU      Y7, 32(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y5, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VMOVDQU      Y0, 64(AX)
+	VMOVDQU      Y3, 96(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedSum16<>+0(SB), Y2, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VMOVDQU      Y0, 128(AX)
+	VMOVDQU      Y3, 160(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y1, Y2, Y2
+	VMOVDQU      Y0, 192(AX)
+	VMOVDQU      Y2, 224(AX)
+	ADDQ         $0x00000024, CX
+	ADDQ         $0x00000100, AX
+	DECQ         DX
+	JNZ          one
+
+done:
+	VZEROUPPER
+	RET
+
+// func dequantizeQ4RF32StreamAVX2(dst *byte, src *byte, groups int)
+// Requires: AVX, AVX2, F16C, MMX+
+TEXT ·dequantizeQ4RF32StreamAVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ groups+16(FP), DX
+
+turn:
+	SUBQ         $0x00000002, DX
+	JLT          rest
+	VMOVD        (CX), X0
+	VCVTPH2PS    X0, X0
+	VSUBPS       X0, X0, X1
+	VCMPPS       $0x07, X1, X1, X1
+	VANDPS       X1, X0, X0
+	VMULPS       turnedFactors<>+0(SB), X0, X0
+	VBROADCASTSS X0, Y1
+	VPSHUFD      $0x01, X0, X0
+	VBROADCASTSS X0, Y0
+	VMOVDQU      4(CX), Y2
+	VPSRLW       $0x04, Y2, Y3
+	VPAND        turnedNibbles<>+0(SB), Y2, Y2
+	VPAND        turnedNibbles<>+0(SB), Y3, Y3
+	VPMADDUBSW   turnedSum8<>+0(SB), Y2, Y4
+	VPMADDUBSW   turnedApart8<>+0(SB), Y2, Y2
+	VPMADDUBSW   turnedSum8<>+0(SB), Y3, Y5
+	VPMADDUBSW   turnedApart8<>+0(SB), Y3, Y3
+	VPADDW       Y5, Y4, Y6
+	VPSUBW       Y5, Y4, Y4
+	VPADDW       Y3, Y2, Y5
+	VPSUBW       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VPMADDWD     turnedSum16<>+0(SB), Y5, Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y1, Y7, Y7
+	VADDPS       Y0, Y3, Y3
+	VMOVNTDQ     Y3, (AX)
+	VMOVNTDQ     Y7, 32(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y5, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VMOVNTDQ     Y0, 64(AX)
+	VMOVNTDQ     Y3, 96(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedSum16<>+0(SB), Y2, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VMOVNTDQ     Y0, 128(AX)
+	VMOVNTDQ     Y3, 160(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y1, Y2, Y2
+	VMOVNTDQ     Y0, 192(AX)
+	VMOVNTDQ     Y2, 224(AX)
+	PREFETCHT0   2048(CX)
+	VMOVD        36(CX), X0
+	VCVTPH2PS    X0, X0
+	VSUBPS       X0, X0, X1
+	VCMPPS       $0x07, X1, X1, X1
+	VANDPS       X1, X0, X0
+	VMULPS       turnedFactors<>+0(SB), X0, X0
+	VBROADCASTSS X0, Y1
+	VPSHUFD      $0x01, X0, X0
+	VBROADCASTSS X0, Y0
+	VMOVDQU      40(CX), Y2
+	VPSRLW       $0x04, Y2, Y3
+	VPAND        turnedNibbles<>+0(SB), Y2, Y2
+	VPAND        turnedNibbles<>+0(SB), Y3, Y3
+	VPMADDUBSW   turnedSum8<>+0(SB), Y2, Y4
+	VPMADDUBSW   turnedApart8<>+0(SB), Y2, Y2
+	VPMADDUBSW   turnedSum8<>+0(SB), Y3, Y5
+	VPMADDUBSW   turnedApart8<>+0(SB), Y3, Y3
+	VPADDW       Y5, Y4, Y6
+	VPSUBW       Y5, Y4, Y4
+	VPADDW       Y3, Y2, Y5
+	VPSUBW       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VPMADDWD     turnedSum16<>+0(SB), Y5, Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y1, Y7, Y7
+	VADDPS       Y0, Y3, Y3
+	VMOVNTDQ     Y3, 256(AX)
+	VMOVNTDQ     Y7, 288(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y5, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VMOVNTDQ     Y0, 320(AX)
+	VMOVNTDQ     Y3, 352(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedSum16<>+0(SB), Y2, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VMOVNTDQ     Y0, 384(AX)
+	VMOVNTDQ     Y3, 416(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y1, Y2, Y2
+	VMOVNTDQ     Y0, 448(AX)
+	VMOVNTDQ     Y2, 480(AX)
+	PREFETCHT0   2112(CX)
+	ADDQ         $0x00000048, CX
+	ADDQ         $0x00000200, AX
+	JMP          turn
+
+rest:
+	ADDQ $0x00000002, DX
+	JZ   done
+
+one:
+	VMOVD        (CX), X0
+	VCVTPH2PS    X0, X0
+	VSUBPS       X0, X0, X1
+	VCMPPS       $0x07, X1, X1, X1
+	VANDPS       X1, X0, X0
+	VMULPS       turnedFactors<>+0(SB), X0, X0
+	VBROADCASTSS X0, Y1
+	VPSHUFD      $0x01, X0, X0
+	VBROADCASTSS X0, Y0
+	VMOVDQU      4(CX), Y2
+	VPSRLW       $0x04, Y2, Y3
+	VPAND        turnedNibbles<>+0(SB), Y2, Y2
+	VPAND        turnedNibbles<>+0(SB), Y3, Y3
+	VPMADDUBSW   turnedSum8<>+0(SB), Y2, Y4
+	VPMADDUBSW   turnedApart8<>+0(SB), Y2, Y2
+	VPMADDUBSW   turnedSum8<>+0(SB), Y3, Y5
+	VPMADDUBSW   turnedApart8<>+0(SB), Y3, Y3
+	VPADDW       Y5, Y4, Y6
+	VPSUBW       Y5, Y4, Y4
+	VPADDW       Y3, Y2, Y5
+	VPSUBW       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VPMADDWD     turnedSum16<>+0(SB), Y5, Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y1, Y7, Y7
+	VADDPS       Y0, Y3, Y3
+	VMOVNTDQ     Y3, (AX)
+	VMOVNTDQ     Y7, 32(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y5, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VMOVNTDQ     Y0, 64(AX)
+	VMOVNTDQ     Y3, 96(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedSum16<>+0(SB), Y2, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VMOVNTDQ     Y0, 128(AX)
+	VMOVNTDQ     Y3, 160(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y1, Y2, Y2
+	VMOVNTDQ     Y0, 192(AX)
+	VMOVNTDQ     Y2, 224(AX)
+	ADDQ         $0x00000024, CX
+	ADDQ         $0x00000100, AX
+	DECQ         DX
+	JNZ          one
+
+done:
+	VZEROUPPER
+	RET
+
+// func dequantizeQ4RF32CRCAVX2(dst *byte, src *byte, groups int, crc uint32) uint32
+// Requires: AVX, AVX2, F16C, MMX+, PCLMULQDQ, SSE4.2
+TEXT ·dequantizeQ4RF32CRCAVX2(SB), NOSPLIT, $0-36
+	MOVQ  dst+0(FP), AX
+	MOVQ  src+8(FP), CX
+	MOVQ  groups+16(FP), DX
+	MOVL  crc+24(FP), BX
+	MOVL  $0xc96cfdc0, SI
+	VMOVQ SI, X0
+	MOVL  $0x740eef02, SI
+	VMOVQ SI, X1
+
+turn:
+	SUBQ         $0x00000006, DX
+	JLT          rest
+	XORL         SI, SI
+	XORL         DI, DI
+	VMOVD        (CX), X2
+	VCVTPH2PS    X2, X2
+	VSUBPS       X2, X2, X3
+	VCMPPS       $0x07, X3, X3, X3
+	VANDPS       X3, X2, X2
+	VMULPS       turnedFactors<>+0(SB), X2, X2
+	VBROADCASTSS X2, Y3
+	VPSHUFD      $0x01, X2, X2
+	VBROADCASTSS X2, Y2
+	VMOVDQU      4(CX), Y4
+	VPSRLW       $0x04, Y4, Y5
+	VPAND        turnedNibbles<>+0(SB), Y4, Y4
+	VPAND        turnedNibbles<>+0(SB), Y5, Y5
+	VPMADDUBSW   turnedSum8<>+0(SB), Y4, Y6
+	VPMADDUBSW   turnedApart8<>+0(SB), Y4, Y4
+	VPMADDUBSW   turnedSum8<>+0(SB), Y5, Y7
+	VPMADDUBSW   turnedApart8<>+0(SB), Y5, Y5
+	VPADDW       Y7, Y6, Y8
+	VPSUBW       Y7, Y6, Y6
+	VPADDW       Y5, Y4, Y7
+	VPSUBW       Y5, Y4, Y4
+	VPMADDWD     turnedSum16<>+0(SB), Y8, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPMADDWD     turnedSum16<>+0(SB), Y7, Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y3, Y9, Y9
+	VADDPS       Y2, Y5, Y5
+	VMOVDQU      Y5, (AX)
+	VMOVDQU      Y9, 32(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y8, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y7, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VMOVDQU      Y2, 64(AX)
+	VMOVDQU      Y5, 96(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VMOVDQU      Y2, 128(AX)
+	VMOVDQU      Y5, 160(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VMOVDQU      Y2, 192(AX)
+	VMOVDQU      Y4, 224(AX)
+	CRC32Q       (CX), BX
+	CRC32Q       72(CX), SI
+	CRC32Q       144(CX), DI
+	VMOVD        36(CX), X2
+	VCVTPH2PS    X2, X2
+	VSUBPS       X2, X2, X3
+	VCMPPS       $0x07, X3, X3, X3
+	VANDPS       X3, X2, X2
+	VMULPS       turnedFactors<>+0(SB), X2, X2
+	VBROADCASTSS X2, Y3
+	VPSHUFD      $0x01, X2, X2
+	VBROADCASTSS X2, Y2
+	VMOVDQU      40(CX), Y4
+	VPSRLW       $0x04, Y4, Y5
+	VPAND        turnedNibbles<>+0(SB), Y4, Y4
+	VPAND        turnedNibbles<>+0(SB), Y5, Y5
+	VPMADDUBSW   turnedSum8<>+0(SB), Y4, Y6
+	VPMADDUBSW   turnedApart8<>+0(SB), Y4, Y4
+	VPMADDUBSW   turnedSum8<>+0(SB), Y5, Y7
+	VPMADDUBSW   turnedApart8<>+0(SB), Y5, Y5
+	VPADDW       Y7, Y6, Y8
+	VPSUBW       Y7, Y6, Y6
+	VPADDW       Y5, Y4, Y7
+	VPSUBW       Y5, Y4, Y4
+	VPMADDWD     turnedSum16<>+0(SB), Y8, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPMADDWD     turnedSum16<>+0(SB), Y7, Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y3, Y9, Y9
+	VADDPS       Y2, Y5, Y5
+	VMOVDQU      Y5, 256(AX)
+	VMOVDQU      Y9, 288(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y8, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y7, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VMOVDQU      Y2, 320(AX)
+	VMOVDQU      Y5, 352(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VMOVDQU      Y2, 384(AX)
+	VMOVDQU      Y5, 416(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VMOVDQU      Y2, 448(AX)
+	VMOVDQU      Y4, 480(AX)
+	PREFETCHT0   2048(CX)
+	CRC32Q       8(CX), BX
+	CRC32Q       80(CX), SI
+	CRC32Q       152(CX), DI
+	CRC32Q       16(CX), BX
+	CRC32Q       88(CX), SI
+	CRC32Q       160(CX), DI
+	VMOVD        72(CX), X2
+	VCVTPH2PS    X2, X2
+	VSUBPS       X2, X2, X3
+	VCMPPS       $0x07, X3, X3, X3
+	VANDPS       X3, X2, X2
+	VMULPS       turnedFactors<>+0(SB), X2, X2
+	VBROADCASTSS X2, Y3
+	VPSHUFD      $0x01, X2, X2
+	VBROADCASTSS X2, Y2
+	VMOVDQU      76(CX), Y4
+	VPSRLW       $0x04, Y4, Y5
+	VPAND        turnedNibbles<>+0(SB), Y4, Y4
+	VPAND        turnedNibbles<>+0(SB), Y5, Y5
+	VPMADDUBSW   turnedSum8<>+0(SB), Y4, Y6
+	VPMADDUBSW   turnedApart8<>+0(SB), Y4, Y4
+	VPMADDUBSW   turnedSum8<>+0(SB), Y5, Y7
+	VPMADDUBSW   turnedApart8<>+0(SB), Y5, Y5
+	VPADDW       Y7, Y6, Y8
+	VPSUBW       Y7, Y6, Y6
+	VPADDW       Y5, Y4, Y7
+	VPSUBW       Y5, Y4, Y4
+	VPMADDWD     turnedSum16<>+0(SB), Y8, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPMADDWD     turnedSum16<>+0(SB), Y7, Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y3, Y9, Y9
+	VADDPS       Y2, Y5, Y5
+	VMOVDQU      Y5, 512(AX)
+	VMOVDQU      Y9, 544(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y8, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y7, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VMOVDQU      Y2, 576(AX)
+	VMOVDQU      Y5, 608(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VMOVDQU      Y2, 640(AX)
+	VMOVDQU      Y5, 672(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VMOVDQU      Y2, 704(AX)
+	VMOVDQU      Y4, 736(AX)
+	PREFETCHT0   2112(CX)
+	CRC32Q       24(CX), BX
+	CRC32Q       96(CX), SI
+	CRC32Q       168(CX), DI
+	VMOVD        108(CX), X2
+	VCVTPH2PS    X2, X2
+	VSUBPS       X2, X2, X3
+	VCMPPS       $0x07, X3, X3, X3
+	VANDPS       X3, X2, X2
+	VMULPS       turnedFactors<>+0(SB), X2, X2
+	VBROADCASTSS X2, Y3
+	VPSHUFD      $0x01, X2, X2
+	VBROADCASTSS X2, Y2
+	VMOVDQU      112(CX), Y4
+	VPSRLW       $0x04, Y4, Y5
+	VPAND        turnedNibbles<>+0(SB), Y4, Y4
+	VPAND        turnedNibbles<>+0(SB), Y5, Y5
+	VPMADDUBSW   turnedSum8<>+0(SB), Y4, Y6
+	VPMADDUBSW   turnedApart8<>+0(SB), Y4, Y4
+	VPMADDUBSW   turnedSum8<>+0(SB), Y5, Y7
+	VPMADDUBSW   turnedApart8<>+0(SB), Y5, Y5
+	VPADDW       Y7, Y6, Y8
+	VPSUBW       Y7, Y6, Y6
+	VPADDW       Y5, Y4, Y7
+	VPSUBW       Y5, Y4, Y4
+	VPMADDWD     turnedSum16<>+0(SB), Y8, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPMADDWD     turnedSum16<>+0(SB), Y7, Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y3, Y9, Y9
+	VADDPS       Y2, Y5, Y5
+	VMOVDQU      Y5, 768(AX)
+	VMOVDQU      Y9, 800(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y8, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y7, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VMOVDQU      Y2, 832(AX)
+	VMOVDQU      Y5, 864(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VMOVDQU      Y2, 896(AX)
+	VMOVDQU      Y5, 928(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VMOVDQU      Y2, 960(AX)
+	VMOVDQU      Y4, 992(AX)
+	CRC32Q       32(CX), BX
+	CRC32Q       104(CX), SI
+	CRC32Q       176(CX), DI
+	CRC32Q       40(CX), BX
+	CRC32Q       112(CX), SI
+	CRC32Q       184(CX), DI
+	VMOVD        144(CX), X2
+	VCVTPH2PS    X2, X2
+	VSUBPS       X2, X2, X3
+	VCMPPS       $0x07, X3, X3, X3
+	VANDPS       X3, X2, X2
+	VMULPS       turnedFactors<>+0(SB), X2, X2
+	VBROADCASTSS X2, Y3
+	VPSHUFD      $0x01, X2, X2
+	VBROADCASTSS X2, Y2
+	VMOVDQU      148(CX), Y4
+	VPSRLW       $0x04, Y4, Y5
+	VPAND        turnedNibbles<>+0(SB), Y4, Y4
+	VPAND        turnedNibbles<>+0(SB), Y5, Y5
+	VPMADDUBSW   turnedSum8<>+0(SB), Y4, Y6
+	VPMADDUBSW   turnedApart8<>+0(SB), Y4, Y4
+	VPMADDUBSW   turnedSum8<>+0(SB), Y5, Y7
+	VPMADDUBSW   turnedApart8<>+0(SB), Y5, Y5
+	VPADDW       Y7, Y6, Y8
+	VPSUBW       Y7, Y6, Y6
+	VPADDW       Y5, Y4, Y7
+	VPSUBW       Y5, Y4, Y4
+	VPMADDWD     turnedSum16<>+0(SB), Y8, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPMADDWD     turnedSum16<>+0(SB), Y7, Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y3, Y9, Y9
+	VADDPS       Y2, Y5, Y5
+	VMOVDQU      Y5, 1024(AX)
+	VMOVDQU      Y9, 1056(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y8, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y7, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VMOVDQU      Y2, 1088(AX)
+	VMOVDQU      Y5, 1120(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VMOVDQU      Y2, 1152(AX)
+	VMOVDQU      Y5, 1184(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VMOVDQU      Y2, 1216(AX)
+	VMOVDQU      Y4, 1248(AX)
+	PREFETCHT0   2176(CX)
+	CRC32Q       48(CX), BX
+	CRC32Q       120(CX), SI
+	CRC32Q       192(CX), DI
+	VMOVD        180(CX), X2
+	VCVTPH2PS    X2, X2
+	VSUBPS       X2, X2, X3
+	VCMPPS       $0x07, X3, X3, X3
+	VANDPS       X3, X2, X2
+	VMULPS       turnedFactors<>+0(SB), X2, X2
+	VBROADCASTSS X2, Y3
+	VPSHUFD      $0x01, X2, X2
+	VBROADCASTSS X2, Y2
+	VMOVDQU      184(CX), Y4
+	VPSRLW       $0x04, Y4, Y5
+	VPAND        turnedNibbles<>+0(SB), Y4, Y4
+	VPAND        turnedNibbles<>+0(SB), Y5, Y5
+	VPMADDUBSW   turnedSum8<>+0(SB), Y4, Y6
+	VPMADDUBSW   turnedApart8<>+0(SB), Y4, Y4
+	VPMADDUBSW   turnedSum8<>+0(SB), Y5, Y7
+	VPMADDUBSW   turnedApart8<>+0(SB), Y5, Y5
+	VPADDW       Y7, Y6, Y8
+	VPSUBW       Y7, Y6, Y6
+	VPADDW       Y5, Y4, Y7
+	VPSUBW       Y5, Y4, Y4
+	VPMADDWD     turnedSum16<>+0(SB), Y8, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPMADDWD     turnedSum16<>+0(SB), Y7, Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y3, Y9, Y9
+	VADDPS       Y2, Y5, Y5
+	VMOVDQU      Y5, 1280(AX)
+	VMOVDQU      Y9, 1312(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y8, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y7, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VMOVDQU      Y2, 1344(AX)
+	VMOVDQU      Y5, 1376(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VMOVDQU      Y2, 1408(AX)
+	VMOVDQU      Y5, 1440(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VMOVDQU      Y2, 1472(AX)
+	VMOVDQU      Y4, 1504(AX)
+	PREFETCHT0   2240(CX)
+	CRC32Q       56(CX), BX
+	CRC32Q       128(CX), SI
+	CRC32Q       200(CX), DI
+	CRC32Q       64(CX), BX
+	CRC32Q       136(CX), SI
+	VMOVQ        BX, X2
+	VMOVQ        SI, X3
+	VPCLMULQDQ   $0x00, X0, X2, X2
+	VPCLMULQDQ   $0x00, X1, X3, X3
+	VPXOR        X3, X2, X2
+	VMOVQ        X2, SI
+	XORQ         208(CX), SI
+	MOVQ         DI, BX
+	CRC32Q       SI, BX
+	ADDQ         $0x000000d8, CX
+	ADDQ         $0x00000600, AX
+	JMP          turn
+
+rest:
+	ADDQ $0x00000006, DX
+	JZ   done
+
+one:
+	VMOVD        (CX), X0
+	VCVTPH2PS    X0, X0
+	VSUBPS       X0, X0, X1
+	VCMPPS       $0x07, X1, X1, X1
+	VANDPS       X1, X0, X0
+	VMULPS       turnedFactors<>+0(SB), X0, X0
+	VBROADCASTSS X0, Y1
+	VPSHUFD      $0x01, X0, X0
+	VBROADCASTSS X0, Y0
+	VMOVDQU      4(CX), Y2
+	VPSRLW       $0x04, Y2, Y3
+	VPAND        turnedNibbles<>+0(SB), Y2, Y2
+	VPAND        turnedNibbles<>+0(SB), Y3, Y3
+	VPMADDUBSW   turnedSum8<>+0(SB), Y2, Y4
+	VPMADDUBSW   turnedApart8<>+0(SB), Y2, Y2
+	VPMADDUBSW   turnedSum8<>+0(SB), Y3, Y5
+	VPMADDUBSW   turnedApart8<>+0(SB), Y3, Y3
+	VPADDW       Y5, Y4, Y6
+	VPSUBW       Y5, Y4, Y4
+	VPADDW       Y3, Y2, Y5
+	VPSUBW       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VPMADDWD     turnedSum16<>+0(SB), Y5, Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y1, Y7, Y7
+	VADDPS       Y0, Y3, Y3
+	VMOVDQU      Y3, (AX)
+	VMOVDQU      Y7, 32(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y5, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VMOVDQU      Y0, 64(AX)
+	VMOVDQU      Y3, 96(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedSum16<>+0(SB), Y2, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VMOVDQU      Y0, 128(AX)
+	VMOVDQU      Y3, 160(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y1, Y2, Y2
+	VMOVDQU      Y0, 192(AX)
+	VMOVDQU      Y2, 224(AX)
+	CRC32Q       (CX), BX
+	CRC32Q       8(CX), BX
+	CRC32Q       16(CX), BX
+	CRC32Q       24(CX), BX
+	CRC32L       32(CX), BX
+	ADDQ         $0x00000024, CX
+	ADDQ         $0x00000100, AX
+	DECQ         DX
+	JNZ          one
+
+done:
+	VZEROUPPER
+	MOVL BX, ret+32(FP)
+	RET
+
+// func dequantizeQ4RF32CRCStreamAVX2(dst *byte, src *byte, groups int, crc uint32) uint32
+// Requires: AVX, AVX2, F16C, MMX+, PCLMULQDQ, SSE4.2
+TEXT ·dequantizeQ4RF32CRCStreamAVX2(SB), NOSPLIT, $0-36
+	MOVQ  dst+0(FP), AX
+	MOVQ  src+8(FP), CX
+	MOVQ  groups+16(FP), DX
+	MOVL  crc+24(FP), BX
+	MOVL  $0xc96cfdc0, SI
+	VMOVQ SI, X0
+	MOVL  $0x740eef02, SI
+	VMOVQ SI, X1
+
+turn:
+	SUBQ         $0x00000006, DX
+	JLT          rest
+	XORL         SI, SI
+	XORL         DI, DI
+	VMOVD        (CX), X2
+	VCVTPH2PS    X2, X2
+	VSUBPS       X2, X2, X3
+	VCMPPS       $0x07, X3, X3, X3
+	VANDPS       X3, X2, X2
+	VMULPS       turnedFactors<>+0(SB), X2, X2
+	VBROADCASTSS X2, Y3
+	VPSHUFD      $0x01, X2, X2
+	VBROADCASTSS X2, Y2
+	VMOVDQU      4(CX), Y4
+	VPSRLW       $0x04, Y4, Y5
+	VPAND        turnedNibbles<>+0(SB), Y4, Y4
+	VPAND        turnedNibbles<>+0(SB), Y5, Y5
+	VPMADDUBSW   turnedSum8<>+0(SB), Y4, Y6
+	VPMADDUBSW   turnedApart8<>+0(SB), Y4, Y4
+	VPMADDUBSW   turnedSum8<>+0(SB), Y5, Y7
+	VPMADDUBSW   turnedApart8<>+0(SB), Y5, Y5
+	VPADDW       Y7, Y6, Y8
+	VPSUBW       Y7, Y6, Y6
+	VPADDW       Y5, Y4, Y7
+	VPSUBW       Y5, Y4, Y4
+	VPMADDWD     turnedSum16<>+0(SB), Y8, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPMADDWD     turnedSum16<>+0(SB), Y7, Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y3, Y9, Y9
+	VADDPS       Y2, Y5, Y5
+	VMOVNTDQ     Y5, (AX)
+	VMOVNTDQ     Y9, 32(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y8, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y7, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VMOVNTDQ     Y2, 64(AX)
+	VMOVNTDQ     Y5, 96(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VMOVNTDQ     Y2, 128(AX)
+	VMOVNTDQ     Y5, 160(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VMOVNTDQ     Y2, 192(AX)
+	VMOVNTDQ     Y4, 224(AX)
+	CRC32Q       (CX), BX
+	CRC32Q       72(CX), SI
+	CRC32Q       144(CX), DI
+	VMOVD        36(CX), X2
+	VCVTPH2PS    X2, X2
+	VSUBPS       X2, X2, X3
+	VCMPPS       $0x07, X3, X3, X3
+	VANDPS       X3, X2, X2
+	VMULPS       turnedFactors<>+0(SB), X2, X2
+	VBROADCASTSS X2, Y3
+	VPSHUFD      $0x01, X2, X2
+	VBROADCASTSS X2, Y2
+	VMOVDQU      40(CX), Y4
+	VPSRLW       $0x04, Y4, Y5
+	VPAND        turnedNibbles<>+0(SB), Y4, Y4
+	VPAND        turnedNibbles<>+0(SB), Y5, Y5
+	VPMADDUBSW   turnedSum8<>+0(SB), Y4, Y6
+	VPMADDUBSW   turnedApart8<>+0(SB), Y4, Y4
+	VPMADDUBSW   turnedSum8<>+0(SB), Y5, Y7
+	VPMADDUBSW   turnedApart8<>+0(SB), Y5, Y5
+	VPADDW       Y7, Y6, Y8
+	VPSUBW       Y7, Y6, Y6
+	VPADDW       Y5, Y4, Y7
+	VPSUBW       Y5, Y4, Y4
+	VPMADDWD     turnedSum16<>+0(SB), Y8, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPMADDWD     turnedSum16<>+0(SB), Y7, Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y3, Y9, Y9
+	VADDPS       Y2, Y5, Y5
+	VMOVNTDQ     Y5, 256(AX)
+	VMOVNTDQ     Y9, 288(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y8, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y7, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VMOVNTDQ     Y2, 320(AX)
+	VMOVNTDQ     Y5, 352(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VMOVNTDQ     Y2, 384(AX)
+	VMOVNTDQ     Y5, 416(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VMOVNTDQ     Y2, 448(AX)
+	VMOVNTDQ     Y4, 480(AX)
+	PREFETCHT0   2048(CX)
+	CRC32Q       8(CX), BX
+	CRC32Q       80(CX), SI
+	CRC32Q       152(CX), DI
+	CRC32Q       16(CX), BX
+	CRC32Q       88(CX), SI
+	CRC32Q       160(CX), DI
+	VMOVD        72(CX), X2
+	VCVTPH2PS    X2, X2
+	VSUBPS       X2, X2, X3
+	VCMPPS       $0x07, X3, X3, X3
+	VANDPS       X3, X2, X2
+	VMULPS       turnedFactors<>+0(SB), X2, X2
+	VBROADCASTSS X2, Y3
+	VPSHUFD      $0x01, X2, X2
+	VBROADCASTSS X2, Y2
+	VMOVDQU      76(CX), Y4
+	VPSRLW       $0x04, Y4, Y5
+	VPAND        turnedNibbles<>+0(SB), Y4, Y4
+	VPAND        turnedNibbles<>+0(SB), Y5, Y5
+	VPMADDUBSW   turnedSum8<>+0(SB), Y4, Y6
+	VPMADDUBSW   turnedApart8<>+0(SB), Y4, Y4
+	VPMADDUBSW   turnedSum8<>+0(SB), Y5, Y7
+	VPMADDUBSW   turnedApart8<>+0(SB), Y5, Y5
+	VPADDW       Y7, Y6, Y8
+	VPSUBW       Y7, Y6, Y6
+	VPADDW       Y5, Y4, Y7
+	VPSUBW       Y5, Y4, Y4
+	VPMADDWD     turnedSum16<>+0(SB), Y8, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPMADDWD     turnedSum16<>+0(SB), Y7, Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y3, Y9, Y9
+	VADDPS       Y2, Y5, Y5
+	VMOVNTDQ     Y5, 512(AX)
+	VMOVNTDQ     Y9, 544(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y8, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y7, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VMOVNTDQ     Y2, 576(AX)
+	VMOVNTDQ     Y5, 608(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VMOVNTDQ     Y2, 640(AX)
+	VMOVNTDQ     Y5, 672(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VMOVNTDQ     Y2, 704(AX)
+	VMOVNTDQ     Y4, 736(AX)
+	PREFETCHT0   2112(CX)
+	CRC32Q       24(CX), BX
+	CRC32Q       96(CX), SI
+	CRC32Q       168(CX), DI
+	VMOVD        108(CX), X2
+	VCVTPH2PS    X2, X2
+	VSUBPS       X2, X2, X3
+	VCMPPS       $0x07, X3, X3, X3
+	VANDPS       X3, X2, X2
+	VMULPS       turnedFactors<>+0(SB), X2, X2
+	VBROADCASTSS X2, Y3
+	VPSHUFD      $0x01, X2, X2
+	VBROADCASTSS X2, Y2
+	VMOVDQU      112(CX), Y4
+	VPSRLW       $0x04, Y4, Y5
+	VPAND        turnedNibbles<>+0(SB), Y4, Y4
+	VPAND        turnedNibbles<>+0(SB), Y5, Y5
+	VPMADDUBSW   turnedSum8<>+0(SB), Y4, Y6
+	VPMADDUBSW   turnedApart8<>+0(SB), Y4, Y4
+	VPMADDUBSW   turnedSum8<>+0(SB), Y5, Y7
+	VPMADDUBSW   turnedApart8<>+0(SB), Y5, Y5
+	VPADDW       Y7, Y6, Y8
+	VPSUBW       Y7, Y6, Y6
+	VPADDW       Y5, Y4, Y7
+	VPSUBW       Y5, Y4, Y4
+	VPMADDWD     turnedSum16<>+0(SB), Y8, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPMADDWD     turnedSum16<>+0(SB), Y7, Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y3, Y9, Y9
+	VADDPS       Y2, Y5, Y5
+	VMOVNTDQ     Y5, 768(AX)
+	VMOVNTDQ     Y9, 800(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y8, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y7, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VMOVNTDQ     Y2, 832(AX)
+	VMOVNTDQ     Y5, 864(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VMOVNTDQ     Y2, 896(AX)
+	VMOVNTDQ     Y5, 928(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VMOVNTDQ     Y2, 960(AX)
+	VMOVNTDQ     Y4, 992(AX)
+	CRC32Q       32(CX), BX
+	CRC32Q       104(CX), SI
+	CRC32Q       176(CX), DI
+	CRC32Q       40(CX), BX
+	CRC32Q       112(CX), SI
+	CRC32Q       184(CX), DI
+	VMOVD        144(CX), X2
+	VCVTPH2PS    X2, X2
+	VSUBPS       X2, X2, X3
+	VCMPPS       $0x07, X3, X3, X3
+	VANDPS       X3, X2, X2
+	VMULPS       turnedFactors<>+0(SB), X2, X2
+	VBROADCASTSS X2, Y3
+	VPSHUFD      $0x01, X2, X2
+	VBROADCASTSS X2, Y2
+	VMOVDQU      148(CX), Y4
+	VPSRLW       $0x04, Y4, Y5
+	VPAND        turnedNibbles<>+0(SB), Y4, Y4
+	VPAND        turnedNibbles<>+0(SB), Y5, Y5
+	VPMADDUBSW   turnedSum8<>+0(SB), Y4, Y6
+	VPMADDUBSW   turnedApart8<>+0(SB), Y4, Y4
+	VPMADDUBSW   turnedSum8<>+0(SB), Y5, Y7
+	VPMADDUBSW   turnedApart8<>+0(SB), Y5, Y5
+	VPADDW       Y7, Y6, Y8
+	VPSUBW       Y7, Y6, Y6
+	VPADDW       Y5, Y4, Y7
+	VPSUBW       Y5, Y4, Y4
+	VPMADDWD     turnedSum16<>+0(SB), Y8, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPMADDWD     turnedSum16<>+0(SB), Y7, Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y3, Y9, Y9
+	VADDPS       Y2, Y5, Y5
+	VMOVNTDQ     Y5, 1024(AX)
+	VMOVNTDQ     Y9, 1056(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y8, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y7, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VMOVNTDQ     Y2, 1088(AX)
+	VMOVNTDQ     Y5, 1120(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VMOVNTDQ     Y2, 1152(AX)
+	VMOVNTDQ     Y5, 1184(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VMOVNTDQ     Y2, 1216(AX)
+	VMOVNTDQ     Y4, 1248(AX)
+	PREFETCHT0   2176(CX)
+	CRC32Q       48(CX), BX
+	CRC32Q       120(CX), SI
+	CRC32Q       192(CX), DI
+	VMOVD        180(CX), X2
+	VCVTPH2PS    X2, X2
+	VSUBPS       X2, X2, X3
+	VCMPPS       $0x07, X3, X3, X3
+	VANDPS       X3, X2, X2
+	VMULPS       turnedFactors<>+0(SB), X2, X2
+	VBROADCASTSS X2, Y3
+	VPSHUFD      $0x01, X2, X2
+	VBROADCASTSS X2, Y2
+	VMOVDQU      184(CX), Y4
+	VPSRLW       $0x04, Y4, Y5
+	VPAND        turnedNibbles<>+0(SB), Y4, Y4
+	VPAND        turnedNibbles<>+0(SB), Y5, Y5
+	VPMADDUBSW   turnedSum8<>+0(SB), Y4, Y6
+	VPMADDUBSW   turnedApart8<>+0(SB), Y4, Y4
+	VPMADDUBSW   turnedSum8<>+0(SB), Y5, Y7
+	VPMADDUBSW   turnedApart8<>+0(SB), Y5, Y5
+	VPADDW       Y7, Y6, Y8
+	VPSUBW       Y7, Y6, Y6
+	VPADDW       Y5, Y4, Y7
+	VPSUBW       Y5, Y4, Y4
+	VPMADDWD     turnedSum16<>+0(SB), Y8, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VPMADDWD     turnedSum16<>+0(SB), Y7, Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y3, Y9, Y9
+	VADDPS       Y2, Y5, Y5
+	VMOVNTDQ     Y5, 1280(AX)
+	VMOVNTDQ     Y9, 1312(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y8, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y7, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VMOVNTDQ     Y2, 1344(AX)
+	VMOVNTDQ     Y5, 1376(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VMOVNTDQ     Y2, 1408(AX)
+	VMOVNTDQ     Y5, 1440(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VMOVNTDQ     Y2, 1472(AX)
+	VMOVNTDQ     Y4, 1504(AX)
+	PREFETCHT0   2240(CX)
+	CRC32Q       56(CX), BX
+	CRC32Q       128(CX), SI
+	CRC32Q       200(CX), DI
+	CRC32Q       64(CX), BX
+	CRC32Q       136(CX), SI
+	VMOVQ        BX, X2
+	VMOVQ        SI, X3
+	VPCLMULQDQ   $0x00, X0, X2, X2
+	VPCLMULQDQ   $0x00, X1, X3, X3
+	VPXOR        X3, X2, X2
+	VMOVQ        X2, SI
+	XORQ         208(CX), SI
+	MOVQ         DI, BX
+	CRC32Q       SI, BX
+	ADDQ         $0x000000d8, CX
+	ADDQ         $0x00000600, AX
+	JMP          turn
+
+rest:
+	ADDQ $0x00000006, DX
+	JZ   done
+
+one:
+	VMOVD        (CX), X0
+	VCVTPH2PS    X0, X0
+	VSUBPS       X0, X0, X1
+	VCMPPS       $0x07, X1, X1, X1
+	VANDPS       X1, X0, X0
+	VMULPS       turnedFactors<>+0(SB), X0, X0
+	VBROADCASTSS X0, Y1
+	VPSHUFD      $0x01, X0, X0
+	VBROADCASTSS X0, Y0
+	VMOVDQU      4(CX), Y2
+	VPSRLW       $0x04, Y2, Y3
+	VPAND        turnedNibbles<>+0(SB), Y2, Y2
+	VPAND        turnedNibbles<>+0(SB), Y3, Y3
+	VPMADDUBSW   turnedSum8<>+0(SB), Y2, Y4
+	VPMADDUBSW   turnedApart8<>+0(SB), Y2, Y2
+	VPMADDUBSW   turnedSum8<>+0(SB), Y3, Y5
+	VPMADDUBSW   turnedApart8<>+0(SB), Y3, Y3
+	VPADDW       Y5, Y4, Y6
+	VPSUBW       Y5, Y4, Y4
+	VPADDW       Y3, Y2, Y5
+	VPSUBW       Y3, Y2, Y2
+	VPMADDWD     turnedSum16<>+0(SB), Y6, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VPMADDWD     turnedSum16<>+0(SB), Y5, Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y1, Y7, Y7
+	VADDPS       Y0, Y3, Y3
+	VMOVNTDQ     Y3, (AX)
+	VMOVNTDQ     Y7, 32(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y6, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y5, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VMOVNTDQ     Y0, 64(AX)
+	VMOVNTDQ     Y3, 96(AX)
+	VPMADDWD     turnedSum16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedSum16<>+0(SB), Y2, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VMOVNTDQ     Y0, 128(AX)
+	VMOVNTDQ     Y3, 160(AX)
+	VPMADDWD     turnedApart16<>+0(SB), Y4, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPMADDWD     turnedApart16<>+0(SB), Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y1, Y2, Y2
+	VMOVNTDQ     Y0, 192(AX)
+	VMOVNTDQ     Y2, 224(AX)
+	CRC32Q       (CX), BX
+	CRC32Q       8(CX), BX
+	CRC32Q       16(CX), BX
+	CRC32Q       24(CX), BX
+	CRC32L       32(CX), BX
+	ADDQ         $0x00000024, CX
+	ADDQ         $0x00000100, AX
+	DECQ         DX
+	JNZ          one
+
+done:
+	VZEROUPPER
+	MOVL BX, ret+32(FP)
+	RET
+
+// func quantizeQ4RF16AVX2(dst *byte, src *byte, groups int, worst uint32) (exceptions uint64, newWorst uint32)
+// Requires: AVX, AVX2, F16C, MMX+
+TEXT ·quantizeQ4RF16AVX2(SB), NOSPLIT, $0-44
+	MOVQ  dst+0(FP), AX
+	MOVQ  src+8(FP), CX
+	MOVQ  groups+16(FP), DX
+	MOVL  worst+24(FP), BX
+	VMOVD BX, X0
+	XORQ  BX, BX
+	XORQ  SI, SI
+
+group:
+	VCVTPH2PS    (CX), Y2
+	VPAND        turnedAbs<>+0(SB), Y2, Y1
+	VCVTPH2PS    16(CX), Y3
+	VPAND        turnedAbs<>+0(SB), Y3, Y4
+	VPMAXUD      Y4, Y1, Y1
+	VCVTPH2PS    32(CX), Y4
+	VPAND        turnedAbs<>+0(SB), Y4, Y5
+	VPMAXUD      Y5, Y1, Y1
+	VCVTPH2PS    48(CX), Y5
+	VPAND        turnedAbs<>+0(SB), Y5, Y6
+	VPMAXUD      Y6, Y1, Y1
+	VCVTPH2PS    64(CX), Y6
+	VPAND        turnedAbs<>+0(SB), Y6, Y7
+	VPMAXUD      Y7, Y1, Y1
+	VCVTPH2PS    80(CX), Y7
+	VPAND        turnedAbs<>+0(SB), Y7, Y8
+	VPMAXUD      Y8, Y1, Y1
+	VCVTPH2PS    96(CX), Y8
+	VPAND        turnedAbs<>+0(SB), Y8, Y9
+	VPMAXUD      Y9, Y1, Y1
+	VCVTPH2PS    112(CX), Y9
+	VPAND        turnedAbs<>+0(SB), Y9, Y10
+	VPMAXUD      Y10, Y1, Y1
+	PREFETCHT0   2048(CX)
+	PREFETCHT0   2112(CX)
+	VEXTRACTI128 $0x01, Y1, X10
+	VPMAXUD      X10, X1, X10
+	VPSHUFD      $0x4e, X10, X1
+	VPMAXUD      X1, X10, X10
+	VPSHUFD      $0xb1, X10, X1
+	VPMAXUD      X1, X10, X10
+	VMOVD        X10, DI
+	TESTL        DI, DI
+	JZ           zero
+	CMPL         DI, $0x45000000
+	JHI          exception
+	VSUBPS       Y6, Y2, Y1
+	VADDPS       Y6, Y2, Y2
+	VSUBPS       Y7, Y3, Y6
+	VADDPS       Y7, Y3, Y3
+	VSUBPS       Y8, Y4, Y7
+	VADDPS       Y8, Y4, Y4
+	VSUBPS       Y9, Y5, Y8
+	VADDPS       Y9, Y5, Y5
+	VSUBPS       Y4, Y2, Y9
+	VADDPS       Y4, Y2, Y2
+	VSUBPS       Y5, Y3, Y4
+	VADDPS       Y5, Y3, Y3
+	VSUBPS       Y7, Y1, Y5
+	VADDPS       Y7, Y1, Y1
+	VSUBPS       Y8, Y6, Y7
+	VADDPS       Y8, Y6, Y6
+	VSUBPS       Y3, Y2, Y8
+	VADDPS       Y3, Y2, Y2
+	VSUBPS       Y4, Y9, Y3
+	VADDPS       Y4, Y9, Y9
+	VSUBPS       Y6, Y1, Y4
+	VADDPS       Y6, Y1, Y1
+	VSUBPS       Y7, Y5, Y6
+	VADDPS       Y7, Y5, Y5
+	VMULPS       turnedQuarter<>+0(SB), Y2, Y2
+	VMULPS       turnedQuarter<>+0(SB), Y8, Y8
+	VMINPS       Y8, Y2, Y7
+	VMAXPS       Y8, Y2, Y10
+	VMULPS       turnedQuarter<>+0(SB), Y9, Y9
+	VMINPS       Y9, Y7, Y7
+	VMAXPS       Y9, Y10, Y10
+	VMULPS       turnedQuarter<>+0(SB), Y3, Y3
+	VMINPS       Y3, Y7, Y7
+	VMAXPS       Y3, Y10, Y10
+	VMULPS       turnedQuarter<>+0(SB), Y1, Y1
+	VMINPS       Y1, Y7, Y7
+	VMAXPS       Y1, Y10, Y10
+	VMULPS       turnedQuarter<>+0(SB), Y4, Y4
+	VMINPS       Y4, Y7, Y7
+	VMAXPS       Y4, Y10, Y10
+	VMULPS       turnedQuarter<>+0(SB), Y5, Y5
+	VMINPS       Y5, Y7, Y7
+	VMAXPS       Y5, Y10, Y10
+	VMULPS       turnedQuarter<>+0(SB), Y6, Y6
+	VMINPS       Y6, Y7, Y7
+	VMAXPS       Y6, Y10, Y10
+	VEXTRACTI128 $0x01, Y7, X11
+	VMINPS       X7, X11, X11
+	VPSHUFD      $0x4e, X11, X7
+	VMINPS       X7, X11, X11
+	VPSHUFD      $0xb1, X11, X7
+	VMINPS       X7, X11, X11
+	VEXTRACTI128 $0x01, Y10, X7
+	VMAXPS       X10, X7, X7
+	VPSHUFD      $0x4e, X7, X10
+	VMAXPS       X10, X7, X7
+	VPSHUFD      $0xb1, X7, X10
+	VMAXPS       X10, X7, X7
+	VXORPS       X10, X10, X10
+	VADDPS       X10, X11, X11
+	VCVTPS2PH    $0x00, X11, X10
+	VCVTPH2PS    X10, X11
+	VSUBPS       X11, X7, X7
+	VDIVPS       turnedFifteen<>+0(SB), X7, X7
+	VCVTPS2PH    $0x00, X7, X7
+	VMOVD        X7, DI
+	MOVWLZX      DI, DI
+	LEAL         -1024(DI), DI
+	CMPL         DI, $0x00007800
+	JCC          exception
+	VPUNPCKLWD   X10, X7, X10
+	VMOVD        X10, (AX)
+	VCVTPH2PS    X7, X7
+	VMOVUPS      turnedUnit<>+0(SB), X10
+	VDIVPS       X7, X10, X10
+	VBROADCASTSS X10, Y10
+	VBROADCASTSS X11, Y11
+	VXORPS       Y12, Y12, Y12
+	VSUBPS       Y11, Y2, Y2
+	VMULPS       Y10, Y2, Y2
+	VMAXPS       Y12, Y2, Y2
+	VADDPS       turnedHalf<>+0(SB), Y2, Y2
+	VMINPS       turnedFifteen<>+0(SB), Y2, Y2
+	VCVTTPS2DQ   Y2, Y2
+	VSUBPS       Y11, Y8, Y8
+	VMULPS       Y10, Y8, Y8
+	VMAXPS       Y12, Y8, Y8
+	VADDPS       turnedHalf<>+0(SB), Y8, Y8
+	VMINPS       turnedFifteen<>+0(SB), Y8, Y8
+	VCVTTPS2DQ   Y8, Y8
+	VSUBPS       Y11, Y9, Y9
+	VMULPS       Y10, Y9, Y9
+	VMAXPS       Y12, Y9, Y9
+	VADDPS       turnedHalf<>+0(SB), Y9, Y9
+	VMINPS       turnedFifteen<>+0(SB), Y9, Y9
+	VCVTTPS2DQ   Y9, Y9
+	VSUBPS       Y11, Y3, Y3
+	VMULPS       Y10, Y3, Y3
+	VMAXPS       Y12, Y3, Y3
+	VADDPS       turnedHalf<>+0(SB), Y3, Y3
+	VMINPS       turnedFifteen<>+0(SB), Y3, Y3
+	VCVTTPS2DQ   Y3, Y3
+	VSUBPS       Y11, Y1, Y1
+	VMULPS       Y10, Y1, Y1
+	VMAXPS       Y12, Y1, Y1
+	VADDPS       turnedHalf<>+0(SB), Y1, Y1
+	VMINPS       turnedFifteen<>+0(SB), Y1, Y1
+	VCVTTPS2DQ   Y1, Y1
+	VSUBPS       Y11, Y4, Y4
+	VMULPS       Y10, Y4, Y4
+	VMAXPS       Y12, Y4, Y4
+	VADDPS       turnedHalf<>+0(SB), Y4, Y4
+	VMINPS       turnedFifteen<>+0(SB), Y4, Y4
+	VCVTTPS2DQ   Y4, Y4
+	VSUBPS       Y11, Y5, Y5
+	VMULPS       Y10, Y5, Y5
+	VMAXPS       Y12, Y5, Y5
+	VADDPS       turnedHalf<>+0(SB), Y5, Y5
+	VMINPS       turnedFifteen<>+0(SB), Y5, Y5
+	VCVTTPS2DQ   Y5, Y5
+	VSUBPS       Y11, Y6, Y6
+	VMULPS       Y10, Y6, Y6
+	VMAXPS       Y12, Y6, Y6
+	VADDPS       turnedHalf<>+0(SB), Y6, Y6
+	VMINPS       turnedFifteen<>+0(SB), Y6, Y6
+	VCVTTPS2DQ   Y6, Y6
+	VPSLLD       $0x08, Y8, Y10
+	VPOR         Y2, Y10, Y10
+	VPSLLD       $0x10, Y9, Y12
+	VPOR         Y12, Y10, Y10
+	VPSLLD       $0x18, Y3, Y12
+	VPOR         Y12, Y10, Y10
+	VPSLLD       $0x04, Y1, Y12
+	VPOR         Y12, Y10, Y10
+	VPSLLD       $0x0c, Y4, Y12
+	VPOR         Y12, Y10, Y10
+	VPSLLD       $0x14, Y5, Y12
+	VPOR         Y12, Y10, Y10
+	VPSLLD       $0x1c, Y6, Y12
+	VPOR         Y12, Y10, Y10
+	VMOVDQU      Y10, 4(AX)
+	VPSUBD       Y1, Y2, Y12
+	VPADDD       Y1, Y2, Y2
+	VPSUBD       Y4, Y8, Y1
+	VPADDD       Y4, Y8, Y8
+	VPSUBD       Y5, Y9, Y4
+	VPADDD       Y5, Y9, Y9
+	VPSUBD       Y6, Y3, Y5
+	VPADDD       Y6, Y3, Y3
+	VPSUBD       Y9, Y2, Y6
+	VPADDD       Y9, Y2, Y2
+	VPSUBD       Y3, Y8, Y9
+	VPADDD       Y3, Y8, Y8
+	VPSUBD       Y4, Y12, Y3
+	VPADDD       Y4, Y12, Y12
+	VPSUBD       Y5, Y1, Y4
+	VPADDD       Y5, Y1, Y1
+	VPSUBD       Y8, Y2, Y5
+	VPADDD       Y8, Y2, Y2
+	VPSUBD       Y9, Y6, Y8
+	VPADDD       Y9, Y6, Y6
+	VPSUBD       Y1, Y12, Y9
+	VPADDD       Y1, Y12, Y12
+	VPSUBD       Y4, Y3, Y1
+	VPADDD       Y4, Y3, Y3
+	VMULPS       turnedFactors<>+0(SB), X7, X7
+	VBROADCASTSS X7, Y10
+	VMULPS       turnedFour<>+0(SB), Y11, Y11
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y10, Y2, Y2
+	VADDPS       Y11, Y2, Y2
+	VCVTPS2PH    $0x00, Y2, X2
+	VCVTPH2PS    X2, Y2
+	VCVTPH2PS    (CX), Y4
+	VSUBPS       Y4, Y2, Y2
+	VPAND        turnedAbs<>+0(SB), Y2, Y2
+	VPMAXUD      Y2, Y0, Y0
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y10, Y5, Y5
+	VCVTPS2PH    $0x00, Y5, X2
+	VCVTPH2PS    X2, Y5
+	VCVTPH2PS    16(CX), Y2
+	VSUBPS       Y2, Y5, Y5
+	VPAND        turnedAbs<>+0(SB), Y5, Y5
+	VPMAXUD      Y5, Y0, Y0
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y10, Y6, Y6
+	VCVTPS2PH    $0x00, Y6, X2
+	VCVTPH2PS    X2, Y6
+	VCVTPH2PS    32(CX), Y2
+	VSUBPS       Y2, Y6, Y6
+	VPAND        turnedAbs<>+0(SB), Y6, Y6
+	VPMAXUD      Y6, Y0, Y0
+	VCVTDQ2PS    Y8, Y8
+	VMULPS       Y10, Y8, Y8
+	VCVTPS2PH    $0x00, Y8, X2
+	VCVTPH2PS    X2, Y8
+	VCVTPH2PS    48(CX), Y2
+	VSUBPS       Y2, Y8, Y8
+	VPAND        turnedAbs<>+0(SB), Y8, Y8
+	VPMAXUD      Y8, Y0, Y0
+	VCVTDQ2PS    Y12, Y12
+	VMULPS       Y10, Y12, Y12
+	VCVTPS2PH    $0x00, Y12, X2
+	VCVTPH2PS    X2, Y12
+	VCVTPH2PS    64(CX), Y2
+	VSUBPS       Y2, Y12, Y12
+	VPAND        turnedAbs<>+0(SB), Y12, Y12
+	VPMAXUD      Y12, Y0, Y0
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y10, Y9, Y9
+	VCVTPS2PH    $0x00, Y9, X2
+	VCVTPH2PS    X2, Y9
+	VCVTPH2PS    80(CX), Y2
+	VSUBPS       Y2, Y9, Y9
+	VPAND        turnedAbs<>+0(SB), Y9, Y9
+	VPMAXUD      Y9, Y0, Y0
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y10, Y3, Y3
+	VCVTPS2PH    $0x00, Y3, X2
+	VCVTPH2PS    X2, Y3
+	VCVTPH2PS    96(CX), Y2
+	VSUBPS       Y2, Y3, Y3
+	VPAND        turnedAbs<>+0(SB), Y3, Y3
+	VPMAXUD      Y3, Y0, Y0
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y10, Y1, Y1
+	VCVTPS2PH    $0x00, Y1, X1
+	VCVTPH2PS    X1, Y1
+	VCVTPH2PS    112(CX), Y2
+	VSUBPS       Y2, Y1, Y1
+	VPAND        turnedAbs<>+0(SB), Y1, Y1
+	VPMAXUD      Y1, Y0, Y0
+
+next:
+	ADDQ         $0x00000024, AX
+	ADDQ         $0x00000080, CX
+	INCQ         SI
+	CMPQ         SI, DX
+	JLT          group
+	VEXTRACTI128 $0x01, Y0, X10
+	VPMAXUD      X10, X0, X10
+	VPSHUFD      $0x4e, X10, X0
+	VPMAXUD      X0, X10, X10
+	VPSHUFD      $0xb1, X10, X0
+	VPMAXUD      X0, X10, X10
+	VMOVD        X10, DI
+	VZEROUPPER
+	MOVQ         BX, exceptions+32(FP)
+	MOVL         DI, newWorst+40(FP)
+	RET
+
+exception:
+	BTSQ SI, BX
+
+zero:
+	VPXOR   Y1, Y1, Y1
+	VMOVDQU Y1, (AX)
+	VMOVDQU Y1, 4(AX)
+	JMP     next
+
+// func quantizeQ4RBF16AVX2(dst *byte, src *byte, groups int, worst uint32) (exceptions uint64, newWorst uint32)
+// Requires: AVX, AVX2, F16C, MMX+
+TEXT ·quantizeQ4RBF16AVX2(SB), NOSPLIT, $0-44
+	MOVQ  dst+0(FP), AX
+	MOVQ  src+8(FP), CX
+	MOVQ  groups+16(FP), DX
+	MOVL  worst+24(FP), BX
+	VMOVD BX, X0
+	XORQ  BX, BX
+	XORQ  SI, SI
+
+group:
+	VPMOVZXWD    (CX), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VPAND        turnedAbs<>+0(SB), Y2, Y1
+	VPMOVZXWD    16(CX), Y3
+	VPSLLD       $0x10, Y3, Y3
+	VPAND        turnedAbs<>+0(SB), Y3, Y4
+	VPMAXUD      Y4, Y1, Y1
+	VPMOVZXWD    32(CX), Y4
+	VPSLLD       $0x10, Y4, Y4
+	VPAND        turnedAbs<>+0(SB), Y4, Y5
+	VPMAXUD      Y5, Y1, Y1
+	VPMOVZXWD    48(CX), Y5
+	VPSLLD       $0x10, Y5, Y5
+	VPAND        turnedAbs<>+0(SB), Y5, Y6
+	VPMAXUD      Y6, Y1, Y1
+	VPMOVZXWD    64(CX), Y6
+	VPSLLD       $0x10, Y6, Y6
+	VPAND        turnedAbs<>+0(SB), Y6, Y7
+	VPMAXUD      Y7, Y1, Y1
+	VPMOVZXWD    80(CX), Y7
+	VPSLLD       $0x10, Y7, Y7
+	VPAND        turnedAbs<>+0(SB), Y7, Y8
+	VPMAXUD      Y8, Y1, Y1
+	VPMOVZXWD    96(CX), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VPAND        turnedAbs<>+0(SB), Y8, Y9
+	VPMAXUD      Y9, Y1, Y1
+	VPMOVZXWD    112(CX), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VPAND        turnedAbs<>+0(SB), Y9, Y10
+	VPMAXUD      Y10, Y1, Y1
+	PREFETCHT0   2048(CX)
+	PREFETCHT0   2112(CX)
+	VEXTRACTI128 $0x01, Y1, X10
+	VPMAXUD      X10, X1, X10
+	VPSHUFD      $0x4e, X10, X1
+	VPMAXUD      X1, X10, X10
+	VPSHUFD      $0xb1, X10, X1
+	VPMAXUD      X1, X10, X10
+	VMOVD        X10, DI
+	TESTL        DI, DI
+	JZ           zero
+	CMPL         DI, $0x45000000
+	JHI          exception
+	VSUBPS       Y6, Y2, Y1
+	VADDPS       Y6, Y2, Y2
+	VSUBPS       Y7, Y3, Y6
+	VADDPS       Y7, Y3, Y3
+	VSUBPS       Y8, Y4, Y7
+	VADDPS       Y8, Y4, Y4
+	VSUBPS       Y9, Y5, Y8
+	VADDPS       Y9, Y5, Y5
+	VSUBPS       Y4, Y2, Y9
+	VADDPS       Y4, Y2, Y2
+	VSUBPS       Y5, Y3, Y4
+	VADDPS       Y5, Y3, Y3
+	VSUBPS       Y7, Y1, Y5
+	VADDPS       Y7, Y1, Y1
+	VSUBPS       Y8, Y6, Y7
+	VADDPS       Y8, Y6, Y6
+	VSUBPS       Y3, Y2, Y8
+	VADDPS       Y3, Y2, Y2
+	VSUBPS       Y4, Y9, Y3
+	VADDPS       Y4, Y9, Y9
+	VSUBPS       Y6, Y1, Y4
+	VADDPS       Y6, Y1, Y1
+	VSUBPS       Y7, Y5, Y6
+	VADDPS       Y7, Y5, Y5
+	VMULPS       turnedQuarter<>+0(SB), Y2, Y2
+	VMULPS       turnedQuarter<>+0(SB), Y8, Y8
+	VMINPS       Y8, Y2, Y7
+	VMAXPS       Y8, Y2, Y10
+	VMULPS       turnedQuarter<>+0(SB), Y9, Y9
+	VMINPS       Y9, Y7, Y7
+	VMAXPS       Y9, Y10, Y10
+	VMULPS       turnedQuarter<>+0(SB), Y3, Y3
+	VMINPS       Y3, Y7, Y7
+	VMAXPS       Y3, Y10, Y10
+	VMULPS       turnedQuarter<>+0(SB), Y1, Y1
+	VMINPS       Y1, Y7, Y7
+	VMAXPS       Y1, Y10, Y10
+	VMULPS       turnedQuarter<>+0(SB), Y4, Y4
+	VMINPS       Y4, Y7, Y7
+	VMAXPS       Y4, Y10, Y10
+	VMULPS       turnedQuarter<>+0(SB), Y5, Y5
+	VMINPS       Y5, Y7, Y7
+	VMAXPS       Y5, Y10, Y10
+	VMULPS       turnedQuarter<>+0(SB), Y6, Y6
+	VMINPS       Y6, Y7, Y7
+	VMAXPS       Y6, Y10, Y10
+	VEXTRACTI128 $0x01, Y7, X11
+	VMINPS       X7, X11, X11
+	VPSHUFD      $0x4e, X11, X7
+	VMINPS       X7, X11, X11
+	VPSHUFD      $0xb1, X11, X7
+	VMINPS       X7, X11, X11
+	VEXTRACTI128 $0x01, Y10, X7
+	VMAXPS       X10, X7, X7
+	VPSHUFD      $0x4e, X7, X10
+	VMAXPS       X10, X7, X7
+	VPSHUFD      $0xb1, X7, X10
+	VMAXPS       X10, X7, X7
+	VXORPS       X10, X10, X10
+	VADDPS       X10, X11, X11
+	VCVTPS2PH    $0x00, X11, X10
+	VCVTPH2PS    X10, X11
+	VSUBPS       X11, X7, X7
+	VDIVPS       turnedFifteen<>+0(SB), X7, X7
+	VCVTPS2PH    $0x00, X7, X7
+	VMOVD        X7, DI
+	MOVWLZX      DI, DI
+	LEAL         -1024(DI), DI
+	CMPL         DI, $0x00007800
+	JCC          exception
+	VPUNPCKLWD   X10, X7, X10
+	VMOVD        X10, (AX)
+	VCVTPH2PS    X7, X7
+	VMOVUPS      turnedUnit<>+0(SB), X10
+	VDIVPS       X7, X10, X10
+	VBROADCASTSS X10, Y10
+	VBROADCASTSS X11, Y11
+	VXORPS       Y12, Y12, Y12
+	VSUBPS       Y11, Y2, Y2
+	VMULPS       Y10, Y2, Y2
+	VMAXPS       Y12, Y2, Y2
+	VADDPS       turnedHalf<>+0(SB), Y2, Y2
+	VMINPS       turnedFifteen<>+0(SB), Y2, Y2
+	VCVTTPS2DQ   Y2, Y2
+	VSUBPS       Y11, Y8, Y8
+	VMULPS       Y10, Y8, Y8
+	VMAXPS       Y12, Y8, Y8
+	VADDPS       turnedHalf<>+0(SB), Y8, Y8
+	VMINPS       turnedFifteen<>+0(SB), Y8, Y8
+	VCVTTPS2DQ   Y8, Y8
+	VSUBPS       Y11, Y9, Y9
+	VMULPS       Y10, Y9, Y9
+	VMAXPS       Y12, Y9, Y9
+	VADDPS       turnedHalf<>+0(SB), Y9, Y9
+	VMINPS       turnedFifteen<>+0(SB), Y9, Y9
+	VCVTTPS2DQ   Y9, Y9
+	VSUBPS       Y11, Y3, Y3
+	VMULPS       Y10, Y3, Y3
+	VMAXPS       Y12, Y3, Y3
+	VADDPS       turnedHalf<>+0(SB), Y3, Y3
+	VMINPS       turnedFifteen<>+0(SB), Y3, Y3
+	VCVTTPS2DQ   Y3, Y3
+	VSUBPS       Y11, Y1, Y1
+	VMULPS       Y10, Y1, Y1
+	VMAXPS       Y12, Y1, Y1
+	VADDPS       turnedHalf<>+0(SB), Y1, Y1
+	VMINPS       turnedFifteen<>+0(SB), Y1, Y1
+	VCVTTPS2DQ   Y1, Y1
+	VSUBPS       Y11, Y4, Y4
+	VMULPS       Y10, Y4, Y4
+	VMAXPS       Y12, Y4, Y4
+	VADDPS       turnedHalf<>+0(SB), Y4, Y4
+	VMINPS       turnedFifteen<>+0(SB), Y4, Y4
+	VCVTTPS2DQ   Y4, Y4
+	VSUBPS       Y11, Y5, Y5
+	VMULPS       Y10, Y5, Y5
+	VMAXPS       Y12, Y5, Y5
+	VADDPS       turnedHalf<>+0(SB), Y5, Y5
+	VMINPS       turnedFifteen<>+0(SB), Y5, Y5
+	VCVTTPS2DQ   Y5, Y5
+	VSUBPS       Y11, Y6, Y6
+	VMULPS       Y10, Y6, Y6
+	VMAXPS       Y12, Y6, Y6
+	VADDPS       turnedHalf<>+0(SB), Y6, Y6
+	VMINPS       turnedFifteen<>+0(SB), Y6, Y6
+	VCVTTPS2DQ   Y6, Y6
+	VPSLLD       $0x08, Y8, Y10
+	VPOR         Y2, Y10, Y10
+	VPSLLD       $0x10, Y9, Y12
+	VPOR         Y12, Y10, Y10
+	VPSLLD       $0x18, Y3, Y12
+	VPOR         Y12, Y10, Y10
+	VPSLLD       $0x04, Y1, Y12
+	VPOR         Y12, Y10, Y10
+	VPSLLD       $0x0c, Y4, Y12
+	VPOR         Y12, Y10, Y10
+	VPSLLD       $0x14, Y5, Y12
+	VPOR         Y12, Y10, Y10
+	VPSLLD       $0x1c, Y6, Y12
+	VPOR         Y12, Y10, Y10
+	VMOVDQU      Y10, 4(AX)
+	VPSUBD       Y1, Y2, Y12
+	VPADDD       Y1, Y2, Y2
+	VPSUBD       Y4, Y8, Y1
+	VPADDD       Y4, Y8, Y8
+	VPSUBD       Y5, Y9, Y4
+	VPADDD       Y5, Y9, Y9
+	VPSUBD       Y6, Y3, Y5
+	VPADDD       Y6, Y3, Y3
+	VPSUBD       Y9, Y2, Y6
+	VPADDD       Y9, Y2, Y2
+	VPSUBD       Y3, Y8, Y9
+	VPADDD       Y3, Y8, Y8
+	VPSUBD       Y4, Y12, Y3
+	VPADDD       Y4, Y12, Y12
+	VPSUBD       Y5, Y1, Y4
+	VPADDD       Y5, Y1, Y1
+	VPSUBD       Y8, Y2, Y5
+	VPADDD       Y8, Y2, Y2
+	VPSUBD       Y9, Y6, Y8
+	VPADDD       Y9, Y6, Y6
+	VPSUBD       Y1, Y12, Y9
+	VPADDD       Y1, Y12, Y12
+	VPSUBD       Y4, Y3, Y1
+	VPADDD       Y4, Y3, Y3
+	VMULPS       turnedFactors<>+0(SB), X7, X7
+	VBROADCASTSS X7, Y10
+	VMULPS       turnedFour<>+0(SB), Y11, Y11
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y10, Y2, Y2
+	VADDPS       Y11, Y2, Y2
+	VPSRLD       $0x10, Y2, Y4
+	VPAND        turnedOne<>+0(SB), Y4, Y4
+	VPADDD       turnedRound<>+0(SB), Y2, Y2
+	VPADDD       Y4, Y2, Y2
+	VPAND        turnedKeep<>+0(SB), Y2, Y2
+	VPMOVZXWD    (CX), Y4
+	VPSLLD       $0x10, Y4, Y4
+	VSUBPS       Y4, Y2, Y2
+	VPAND        turnedAbs<>+0(SB), Y2, Y2
+	VPMAXUD      Y2, Y0, Y0
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y10, Y5, Y5
+	VPSRLD       $0x10, Y5, Y2
+	VPAND        turnedOne<>+0(SB), Y2, Y2
+	VPADDD       turnedRound<>+0(SB), Y5, Y5
+	VPADDD       Y2, Y5, Y5
+	VPAND        turnedKeep<>+0(SB), Y5, Y5
+	VPMOVZXWD    16(CX), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VSUBPS       Y2, Y5, Y5
+	VPAND        turnedAbs<>+0(SB), Y5, Y5
+	VPMAXUD      Y5, Y0, Y0
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y10, Y6, Y6
+	VPSRLD       $0x10, Y6, Y2
+	VPAND        turnedOne<>+0(SB), Y2, Y2
+	VPADDD       turnedRound<>+0(SB), Y6, Y6
+	VPADDD       Y2, Y6, Y6
+	VPAND        turnedKeep<>+0(SB), Y6, Y6
+	VPMOVZXWD    32(CX), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VSUBPS       Y2, Y6, Y6
+	VPAND        turnedAbs<>+0(SB), Y6, Y6
+	VPMAXUD      Y6, Y0, Y0
+	VCVTDQ2PS    Y8, Y8
+	VMULPS       Y10, Y8, Y8
+	VPSRLD       $0x10, Y8, Y2
+	VPAND        turnedOne<>+0(SB), Y2, Y2
+	VPADDD       turnedRound<>+0(SB), Y8, Y8
+	VPADDD       Y2, Y8, Y8
+	VPAND        turnedKeep<>+0(SB), Y8, Y8
+	VPMOVZXWD    48(CX), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VSUBPS       Y2, Y8, Y8
+	VPAND        turnedAbs<>+0(SB), Y8, Y8
+	VPMAXUD      Y8, Y0, Y0
+	VCVTDQ2PS    Y12, Y12
+	VMULPS       Y10, Y12, Y12
+	VPSRLD       $0x10, Y12, Y2
+	VPAND        turnedOne<>+0(SB), Y2, Y2
+	VPADDD       turnedRound<>+0(SB), Y12, Y12
+	VPADDD       Y2, Y12, Y12
+	VPAND        turnedKeep<>+0(SB), Y12, Y12
+	VPMOVZXWD    64(CX), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VSUBPS       Y2, Y12, Y12
+	VPAND        turnedAbs<>+0(SB), Y12, Y12
+	VPMAXUD      Y12, Y0, Y0
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y10, Y9, Y9
+	VPSRLD       $0x10, Y9, Y2
+	VPAND        turnedOne<>+0(SB), Y2, Y2
+	VPADDD       turnedRound<>+0(SB), Y9, Y9
+	VPADDD       Y2, Y9, Y9
+	VPAND        turnedKeep<>+0(SB), Y9, Y9
+	VPMOVZXWD    80(CX), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VSUBPS       Y2, Y9, Y9
+	VPAND        turnedAbs<>+0(SB), Y9, Y9
+	VPMAXUD      Y9, Y0, Y0
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y10, Y3, Y3
+	VPSRLD       $0x10, Y3, Y2
+	VPAND        turnedOne<>+0(SB), Y2, Y2
+	VPADDD       turnedRound<>+0(SB), Y3, Y3
+	VPADDD       Y2, Y3, Y3
+	VPAND        turnedKeep<>+0(SB), Y3, Y3
+	VPMOVZXWD    96(CX), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VSUBPS       Y2, Y3, Y3
+	VPAND        turnedAbs<>+0(SB), Y3, Y3
+	VPMAXUD      Y3, Y0, Y0
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y10, Y1, Y1
+	VPSRLD       $0x10, Y1, Y2
+	VPAND        turnedOne<>+0(SB), Y2, Y2
+	VPADDD       turnedRound<>+0(SB), Y1, Y1
+	VPADDD       Y2, Y1, Y1
+	VPAND        turnedKeep<>+0(SB), Y1, Y1
+	VPMOVZXWD    112(CX), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VSUBPS       Y2, Y1, Y1
+	VPAND        turnedAbs<>+0(SB), Y1, Y1
+	VPMAXUD      Y1, Y0, Y0
+
+next:
+	ADDQ         $0x00000024, AX
+	ADDQ         $0x00000080, CX
+	INCQ         SI
+	CMPQ         SI, DX
+	JLT          group
+	VEXTRACTI128 $0x01, Y0, X10
+	VPMAXUD      X10, X0, X10
+	VPSHUFD      $0x4e, X10, X0
+	VPMAXUD      X0, X10, X10
+	VPSHUFD      $0xb1, X10, X0
+	VPMAXUD      X0, X10, X10
+	VMOVD        X10, DI
+	VZEROUPPER
+	MOVQ         BX, exceptions+32(FP)
+	MOVL         DI, newWorst+40(FP)
+	RET
+
+exception:
+	BTSQ SI, BX
+
+zero:
+	VPXOR   Y1, Y1, Y1
+	VMOVDQU Y1, (AX)
+	VMOVDQU Y1, 4(AX)
+	JMP     next
+
+// func quantizeQ4RF32AVX2(dst *byte, src *byte, groups int, worst uint32) (exceptions uint64, newWorst uint32)
+// Requires: AVX, AVX2, F16C, MMX+
+TEXT ·quantizeQ4RF32AVX2(SB), NOSPLIT, $0-44
+	MOVQ  dst+0(FP), AX
+	MOVQ  src+8(FP), CX
+	MOVQ  groups+16(FP), DX
+	MOVL  worst+24(FP), BX
+	VMOVD BX, X0
+	XORQ  BX, BX
+	XORQ  SI, SI
+
+group:
+	VMOVUPS      (CX), Y2
+	VPAND        turnedAbs<>+0(SB), Y2, Y1
+	VMOVUPS      32(CX), Y3
+	VPAND        turnedAbs<>+0(SB), Y3, Y4
+	VPMAXUD      Y4, Y1, Y1
+	VMOVUPS      64(CX), Y4
+	VPAND        turnedAbs<>+0(SB), Y4, Y5
+	VPMAXUD      Y5, Y1, Y1
+	VMOVUPS      96(CX), Y5
+	VPAND        turnedAbs<>+0(SB), Y5, Y6
+	VPMAXUD      Y6, Y1, Y1
+	VMOVUPS      128(CX), Y6
+	VPAND        turnedAbs<>+0(SB), Y6, Y7
+	VPMAXUD      Y7, Y1, Y1
+	VMOVUPS      160(CX), Y7
+	VPAND        turnedAbs<>+0(SB), Y7, Y8
+	VPMAXUD      Y8, Y1, Y1
+	VMOVUPS      192(CX), Y8
+	VPAND        turnedAbs<>+0(SB), Y8, Y9
+	VPMAXUD      Y9, Y1, Y1
+	VMOVUPS      224(CX), Y9
+	VPAND        turnedAbs<>+0(SB), Y9, Y10
+	VPMAXUD      Y10, Y1, Y1
+	PREFETCHT0   2048(CX)
+	PREFETCHT0   2112(CX)
+	PREFETCHT0   2176(CX)
+	PREFETCHT0   2240(CX)
+	VEXTRACTI128 $0x01, Y1, X10
+	VPMAXUD      X10, X1, X10
+	VPSHUFD      $0x4e, X10, X1
+	VPMAXUD      X1, X10, X10
+	VPSHUFD      $0xb1, X10, X1
+	VPMAXUD      X1, X10, X10
+	VMOVD        X10, DI
+	TESTL        DI, DI
+	JZ           zero
+	CMPL         DI, $0x45000000
+	JHI          exception
+	VSUBPS       Y6, Y2, Y1
+	VADDPS       Y6, Y2, Y2
+	VSUBPS       Y7, Y3, Y6
+	VADDPS       Y7, Y3, Y3
+	VSUBPS       Y8, Y4, Y7
+	VADDPS       Y8, Y4, Y4
+	VSUBPS       Y9, Y5, Y8
+	VADDPS       Y9, Y5, Y5
+	VSUBPS       Y4, Y2, Y9
+	VADDPS       Y4, Y2, Y2
+	VSUBPS       Y5, Y3, Y4
+	VADDPS       Y5, Y3, Y3
+	VSUBPS       Y7, Y1, Y5
+	VADDPS       Y7, Y1, Y1
+	VSUBPS       Y8, Y6, Y7
+	VADDPS       Y8, Y6, Y6
+	VSUBPS       Y3, Y2, Y8
+	VADDPS       Y3, Y2, Y2
+	VSUBPS       Y4, Y9, Y3
+	VADDPS       Y4, Y9, Y9
+	VSUBPS       Y6, Y1, Y4
+	VADDPS       Y6, Y1, Y1
+	VSUBPS       Y7, Y5, Y6
+	VADDPS       Y7, Y5, Y5
+	VMULPS       turnedQuarter<>+0(SB), Y2, Y2
+	VMULPS       turnedQuarter<>+0(SB), Y8, Y8
+	VMINPS       Y8, Y2, Y7
+	VMAXPS       Y8, Y2, Y10
+	VMULPS       turnedQuarter<>+0(SB), Y9, Y9
+	VMINPS       Y9, Y7, Y7
+	VMAXPS       Y9, Y10, Y10
+	VMULPS       turnedQuarter<>+0(SB), Y3, Y3
+	VMINPS       Y3, Y7, Y7
+	VMAXPS       Y3, Y10, Y10
+	VMULPS       turnedQuarter<>+0(SB), Y1, Y1
+	VMINPS       Y1, Y7, Y7
+	VMAXPS       Y1, Y10, Y10
+	VMULPS       turnedQuarter<>+0(SB), Y4, Y4
+	VMINPS       Y4, Y7, Y7
+	VMAXPS       Y4, Y10, Y10
+	VMULPS       turnedQuarter<>+0(SB), Y5, Y5
+	VMINPS       Y5, Y7, Y7
+	VMAXPS       Y5, Y10, Y10
+	VMULPS       turnedQuarter<>+0(SB), Y6, Y6
+	VMINPS       Y6, Y7, Y7
+	VMAXPS       Y6, Y10, Y10
+	VEXTRACTI128 $0x01, Y7, X11
+	VMINPS       X7, X11, X11
+	VPSHUFD      $0x4e, X11, X7
+	VMINPS       X7, X11, X11
+	VPSHUFD      $0xb1, X11, X7
+	VMINPS       X7, X11, X11
+	VEXTRACTI128 $0x01, Y10, X7
+	VMAXPS       X10, X7, X7
+	VPSHUFD      $0x4e, X7, X10
+	VMAXPS       X10, X7, X7
+	VPSHUFD      $0xb1, X7, X10
+	VMAXPS       X10, X7, X7
+	VXORPS       X10, X10, X10
+	VADDPS       X10, X11, X11
+	VCVTPS2PH    $0x00, X11, X10
+	VCVTPH2PS    X10, X11
+	VSUBPS       X11, X7, X7
+	VDIVPS       turnedFifteen<>+0(SB), X7, X7
+	VCVTPS2PH    $0x00, X7, X7
+	VMOVD        X7, DI
+	MOVWLZX      DI, DI
+	LEAL         -1024(DI), DI
+	CMPL         DI, $0x00007800
+	JCC          exception
+	VPUNPCKLWD   X10, X7, X10
+	VMOVD        X10, (AX)
+	VCVTPH2PS    X7, X7
+	VMOVUPS      turnedUnit<>+0(SB), X10
+	VDIVPS       X7, X10, X10
+	VBROADCASTSS X10, Y10
+	VBROADCASTSS X11, Y11
+	VXORPS       Y12, Y12, Y12
+	VSUBPS       Y11, Y2, Y2
+	VMULPS       Y10, Y2, Y2
+	VMAXPS       Y12, Y2, Y2
+	VADDPS       turnedHalf<>+0(SB), Y2, Y2
+	VMINPS       turnedFifteen<>+0(SB), Y2, Y2
+	VCVTTPS2DQ   Y2, Y2
+	VSUBPS       Y11, Y8, Y8
+	VMULPS       Y10, Y8, Y8
+	VMAXPS       Y12, Y8, Y8
+	VADDPS       turnedHalf<>+0(SB), Y8, Y8
+	VMINPS       turnedFifteen<>+0(SB), Y8, Y8
+	VCVTTPS2DQ   Y8, Y8
+	VSUBPS       Y11, Y9, Y9
+	VMULPS       Y10, Y9, Y9
+	VMAXPS       Y12, Y9, Y9
+	VADDPS       turnedHalf<>+0(SB), Y9, Y9
+	VMINPS       turnedFifteen<>+0(SB), Y9, Y9
+	VCVTTPS2DQ   Y9, Y9
+	VSUBPS       Y11, Y3, Y3
+	VMULPS       Y10, Y3, Y3
+	VMAXPS       Y12, Y3, Y3
+	VADDPS       turnedHalf<>+0(SB), Y3, Y3
+	VMINPS       turnedFifteen<>+0(SB), Y3, Y3
+	VCVTTPS2DQ   Y3, Y3
+	VSUBPS       Y11, Y1, Y1
+	VMULPS       Y10, Y1, Y1
+	VMAXPS       Y12, Y1, Y1
+	VADDPS       turnedHalf<>+0(SB), Y1, Y1
+	VMINPS       turnedFifteen<>+0(SB), Y1, Y1
+	VCVTTPS2DQ   Y1, Y1
+	VSUBPS       Y11, Y4, Y4
+	VMULPS       Y10, Y4, Y4
+	VMAXPS       Y12, Y4, Y4
+	VADDPS       turnedHalf<>+0(SB), Y4, Y4
+	VMINPS       turnedFifteen<>+0(SB), Y4, Y4
+	VCVTTPS2DQ   Y4, Y4
+	VSUBPS       Y11, Y5, Y5
+	VMULPS       Y10, Y5, Y5
+	VMAXPS       Y12, Y5, Y5
+	VADDPS       turnedHalf<>+0(SB), Y5, Y5
+	VMINPS       turnedFifteen<>+0(SB), Y5, Y5
+	VCVTTPS2DQ   Y5, Y5
+	VSUBPS       Y11, Y6, Y6
+	VMULPS       Y10, Y6, Y6
+	VMAXPS       Y12, Y6, Y6
+	VADDPS       turnedHalf<>+0(SB), Y6, Y6
+	VMINPS       turnedFifteen<>+0(SB), Y6, Y6
+	VCVTTPS2DQ   Y6, Y6
+	VPSLLD       $0x08, Y8, Y10
+	VPOR         Y2, Y10, Y10
+	VPSLLD       $0x10, Y9, Y12
+	VPOR         Y12, Y10, Y10
+	VPSLLD       $0x18, Y3, Y12
+	VPOR         Y12, Y10, Y10
+	VPSLLD       $0x04, Y1, Y12
+	VPOR         Y12, Y10, Y10
+	VPSLLD       $0x0c, Y4, Y12
+	VPOR         Y12, Y10, Y10
+	VPSLLD       $0x14, Y5, Y12
+	VPOR         Y12, Y10, Y10
+	VPSLLD       $0x1c, Y6, Y12
+	VPOR         Y12, Y10, Y10
+	VMOVDQU      Y10, 4(AX)
+	VPSUBD       Y1, Y2, Y12
+	VPADDD       Y1, Y2, Y2
+	VPSUBD       Y4, Y8, Y1
+	VPADDD       Y4, Y8, Y8
+	VPSUBD       Y5, Y9, Y4
+	VPADDD       Y5, Y9, Y9
+	VPSUBD       Y6, Y3, Y5
+	VPADDD       Y6, Y3, Y3
+	VPSUBD       Y9, Y2, Y6
+	VPADDD       Y9, Y2, Y2
+	VPSUBD       Y3, Y8, Y9
+	VPADDD       Y3, Y8, Y8
+	VPSUBD       Y4, Y12, Y3
+	VPADDD       Y4, Y12, Y12
+	VPSUBD       Y5, Y1, Y4
+	VPADDD       Y5, Y1, Y1
+	VPSUBD       Y8, Y2, Y5
+	VPADDD       Y8, Y2, Y2
+	VPSUBD       Y9, Y6, Y8
+	VPADDD       Y9, Y6, Y6
+	VPSUBD       Y1, Y12, Y9
+	VPADDD       Y1, Y12, Y12
+	VPSUBD       Y4, Y3, Y1
+	VPADDD       Y4, Y3, Y3
+	VMULPS       turnedFactors<>+0(SB), X7, X7
+	VBROADCASTSS X7, Y10
+	VMULPS       turnedFour<>+0(SB), Y11, Y11
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y10, Y2, Y2
+	VADDPS       Y11, Y2, Y2
+	VMOVUPS      (CX), Y4
+	VSUBPS       Y4, Y2, Y2
+	VPAND        turnedAbs<>+0(SB), Y2, Y2
+	VPMAXUD      Y2, Y0, Y0
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y10, Y5, Y5
+	VMOVUPS      32(CX), Y2
+	VSUBPS       Y2, Y5, Y5
+	VPAND        turnedAbs<>+0(SB), Y5, Y5
+	VPMAXUD      Y5, Y0, Y0
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y10, Y6, Y6
+	VMOVUPS      64(CX), Y2
+	VSUBPS       Y2, Y6, Y6
+	VPAND        turnedAbs<>+0(SB), Y6, Y6
+	VPMAXUD      Y6, Y0, Y0
+	VCVTDQ2PS    Y8, Y8
+	VMULPS       Y10, Y8, Y8
+	VMOVUPS      96(CX), Y2
+	VSUBPS       Y2, Y8, Y8
+	VPAND        turnedAbs<>+0(SB), Y8, Y8
+	VPMAXUD      Y8, Y0, Y0
+	VCVTDQ2PS    Y12, Y12
+	VMULPS       Y10, Y12, Y12
+	VMOVUPS      128(CX), Y2
+	VSUBPS       Y2, Y12, Y12
+	VPAND        turnedAbs<>+0(SB), Y12, Y12
+	VPMAXUD      Y12, Y0, Y0
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y10, Y9, Y9
+	VMOVUPS      160(CX), Y2
+	VSUBPS       Y2, Y9, Y9
+	VPAND        turnedAbs<>+0(SB), Y9, Y9
+	VPMAXUD      Y9, Y0, Y0
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y10, Y3, Y3
+	VMOVUPS      192(CX), Y2
+	VSUBPS       Y2, Y3, Y3
+	VPAND        turnedAbs<>+0(SB), Y3, Y3
+	VPMAXUD      Y3, Y0, Y0
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y10, Y1, Y1
+	VMOVUPS      224(CX), Y2
+	VSUBPS       Y2, Y1, Y1
+	VPAND        turnedAbs<>+0(SB), Y1, Y1
+	VPMAXUD      Y1, Y0, Y0
+
+next:
+	ADDQ         $0x00000024, AX
+	ADDQ         $0x00000100, CX
+	INCQ         SI
+	CMPQ         SI, DX
+	JLT          group
+	VEXTRACTI128 $0x01, Y0, X10
+	VPMAXUD      X10, X0, X10
+	VPSHUFD      $0x4e, X10, X0
+	VPMAXUD      X0, X10, X10
+	VPSHUFD      $0xb1, X10, X0
+	VPMAXUD      X0, X10, X10
+	VMOVD        X10, DI
+	VZEROUPPER
+	MOVQ         BX, exceptions+32(FP)
+	MOVL         DI, newWorst+40(FP)
+	RET
+
+exception:
+	BTSQ SI, BX
+
+zero:
+	VPXOR   Y1, Y1, Y1
+	VMOVDQU Y1, (AX)
+	VMOVDQU Y1, 4(AX)
+	JMP     next
+
 // func quantizeF16AVX2(dst *byte, src *byte, groups int, notes *[896]byte, worst uint32) (exceptions uint64, newWorst uint32)
 // Requires: AVX, AVX2, BMI2, F16C, MMX+
 TEXT ·quantizeF16AVX2(SB), NOSPLIT, $0-52

@@ -13,7 +13,7 @@ type Plane struct {
 	Codec       Codec
 	Compression Compression
 	Rows        int
-	Exceptions  uint32  // groups that are kept exactly beside the codes; only with [Q8_0]
+	Exceptions  uint32  // groups that are kept exactly beside the codes; only with [Q8_0] and [Q4R]
 	MaxError    float32 // largest |decoded - original| of the values that are not in an exception; 0 for exact codecs
 }
 
@@ -34,10 +34,10 @@ func (p Plane) check(t kv.Tensor) error {
 		return damage.New("", 0, "plane's number of rows", fmt.Sprintf("at most %d", MaxRows), p.Rows)
 	case t.Width == 0 && p.Rows != 1:
 		return damage.New("", 0, "number of rows of a state", 1, p.Rows)
-	case p.Exceptions > 0 && p.Codec != Q8_0:
+	case p.Exceptions > 0 && !p.Codec.inGroups():
 		return damage.New("", 0, "number of exceptions of a "+p.Codec.String()+" plane", 0, p.Exceptions)
-	case p.Codec == Q8_0 && uint64(p.Exceptions) > layoutQ8(t, p.Rows, 0).groups:
-		expected := fmt.Sprintf("at most %d", layoutQ8(t, p.Rows, 0).groups)
+	case p.Codec.inGroups() && uint64(p.Exceptions) > layoutGroups(p.Codec, t, p.Rows, 0).groups:
+		expected := fmt.Sprintf("at most %d", layoutGroups(p.Codec, t, p.Rows, 0).groups)
 		return damage.New("", 0, "plane's number of exceptions", expected, p.Exceptions)
 	}
 	return nil
@@ -57,12 +57,13 @@ func PlaneBytes(p Plane, t kv.Tensor) (lo, hi uint64, err error) {
 }
 
 // MaxEncodedBytes is the size of a buffer in which [Encode] does not have to grow: the most that a plane of ordinary
-// values takes, with the first exactRows rows kept exactly. A [Q8_0] plane with more exceptions than that is larger.
+// values takes, with the first exactRows rows kept exactly. A [Q8_0] or [Q4R] plane with more exceptions than that is
+// larger.
 // 0 if c cannot hold t, or for a state whose length varies.
 func MaxEncodedBytes(c Codec, t kv.Tensor, rows, exactRows int) int {
 	p := Plane{Codec: c, Rows: rows}
-	if c == Q8_0 && c.Supports(t) && rows >= 0 && rows <= MaxRows {
-		exact := layoutQ8(t, min(max(exactRows, 0), rows), 0).groups
+	if c.inGroups() && c.Supports(t) && rows >= 0 && rows <= MaxRows {
+		exact := layoutGroups(c, t, min(max(exactRows, 0), rows), 0).groups
 		p.Exceptions = uint32(min(exact, math.MaxUint32))
 	}
 	if p.check(t) != nil || t.Width == 0 {
@@ -73,7 +74,7 @@ func MaxEncodedBytes(c Codec, t kv.Tensor, rows, exactRows int) int {
 }
 
 // Encode appends the rows of src as one plane to dst, and returns the longer slice and what was written. With [Q8_0]
-// the first exactRows rows, and every group that int8 cannot hold, are kept exactly as well. comp is applied if it
+// and [Q4R] the first exactRows rows, and every group that the codes cannot hold, are kept exactly as well. comp is applied if it
 // makes the plane at least 5 % smaller, else the plane's Compression is [None].
 //
 // src is read during the call only. The error wraps [ErrCodec] or [kv.ErrRows]; dst is then returned as it was.
@@ -112,7 +113,7 @@ func checkEncode(c Codec, comp Compression, t kv.Tensor, src kv.TensorRows) erro
 		return fmt.Errorf("%w: %s: %d rows in one plane, at most %d", kv.ErrRows, t, rows, MaxRows)
 	case t.Width == 0 && rows != 1:
 		return fmt.Errorf("%w: %s: a state is one row, not %d", kv.ErrRows, t, rows)
-	case c == Q8_0 && layoutQ8(t, rows, 0).groups > math.MaxUint32:
+	case c.inGroups() && layoutGroups(c, t, rows, 0).groups > math.MaxUint32:
 		return fmt.Errorf("%w: %s: %d rows of %d values are too many for one plane", kv.ErrRows, t, rows, t.Width)
 	}
 	return nil
@@ -126,8 +127,8 @@ func encode(dst []byte, c Codec, comp Compression, t kv.Tensor, src kv.TensorRow
 	switch c {
 	case Raw:
 		dst, sum = encodeRaw(dst, t, src, check)
-	case Q8_0:
-		dst, sum = encodeQ8(dst, t, src, &p, exactRows, check)
+	case Q8_0, Q4R:
+		dst, sum = encodeGroups(dst, t, src, &p, exactRows, check)
 	case ByteSplit:
 		dst = encodeByteSplit(dst, t, src, p.Rows)
 	}
@@ -141,7 +142,7 @@ func encode(dst []byte, c Codec, comp Compression, t kv.Tensor, src kv.TensorRow
 }
 
 // Decode writes the rows from, from+1, … of the plane, as many as dst has, into dst. stored is the whole plane; of an
-// uncompressed [Raw] or [Q8_0] plane only what the rows need is read. A state whose length varies must be given memory
+// uncompressed [Raw], [Q8_0] or [Q4R] plane only what the rows need is read. A state whose length varies must be given memory
 // of exactly [StateBytes].
 //
 // The error wraps [kv.ErrRows] if dst does not fit, [ErrCodec], or damage.ErrCorrupt, with an offset in the plane and
@@ -208,8 +209,8 @@ func decodePlain(dst kv.TensorRows, t kv.Tensor, p Plane, plane []byte, from int
 	switch p.Codec {
 	case Raw:
 		return decodeRaw(dst, t, p, plane, from, how)
-	case Q8_0:
-		return decodeQ8(dst, t, p, plane, from, how)
+	case Q8_0, Q4R:
+		return decodeGroups(dst, t, p, plane, from, how)
 	}
 	if how.sum {
 		sum = updateSum(0, plane)
@@ -227,7 +228,7 @@ func Codes(p Plane, t kv.Tensor, stored []byte) ([]byte, error) {
 	if p.Codec != Q8_0 || p.Compression != None {
 		return nil, fmt.Errorf("%w: a %s/%s plane has no codes to look at", ErrCodec, p.Codec, p.Compression)
 	}
-	codes, _, err := parseQ8(t, p, stored)
+	codes, _, err := parseGroups(t, p, stored)
 	return codes[:len(codes):len(codes)], err
 }
 

@@ -39,7 +39,7 @@ func drawCompression(rt *rapid.T) Compression {
 func TestPlanesDoNotDependOnLayout(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		tensor := drawTensor(rt)
-		codecs := slices.DeleteFunc([]Codec{Raw, Q8_0, ByteSplit}, func(c Codec) bool { return !c.Supports(tensor) })
+		codecs := slices.DeleteFunc([]Codec{Raw, Q8_0, ByteSplit, Q4R}, func(c Codec) bool { return !c.Supports(tensor) })
 		c, comp := rapid.SampledFrom(codecs).Draw(rt, "codec"), drawCompression(rt)
 		rows := rapid.OneOf(rapid.IntRange(0, 40), rapid.IntRange(60, 140)).Draw(rt, "rows")
 		exact := rapid.IntRange(-1, 5).Draw(rt, "exact rows")
@@ -79,7 +79,7 @@ func TestPlanesDoNotDependOnLayout(t *testing.T) {
 		if dst.touched() {
 			rt.Fatal("wrote outside of the rows")
 		}
-		if c != Q8_0 && !bytes.Equal(all, packed) {
+		if !c.inGroups() && !bytes.Equal(all, packed) {
 			rt.Fatalf("%s does not give back what it was given", c)
 		}
 	})
@@ -87,7 +87,7 @@ func TestPlanesDoNotDependOnLayout(t *testing.T) {
 
 // Pieces of several tiles in both directions, transposed.
 func TestTallChannelMajorPieces(t *testing.T) {
-	const rows, width = 3*64 + 5, 96
+	const rows, width = 3*64 + 5, 192
 	for _, dt := range []kv.DType{kv.Bytes, kv.F16, kv.F32} {
 		tensor := kv.Tensor{Role: kv.RoleV, DType: dt, Width: width}
 		size := dt.GroupBytes()
@@ -96,7 +96,7 @@ func TestTallChannelMajorPieces(t *testing.T) {
 			Mem: make([]byte, rows*width*size), Count: rows, RowStride: size, ElemStride: rows * size,
 		}}}}
 		m.set(packed)
-		for _, c := range []Codec{Raw, Q8_0, ByteSplit} {
+		for _, c := range []Codec{Raw, Q8_0, ByteSplit, Q4R} {
 			if !c.Supports(tensor) {
 				continue
 			}
@@ -177,11 +177,11 @@ func TestCompressionMustSaveFivePercent(t *testing.T) {
 // A buffer of MaxEncodedBytes is never outgrown by ordinary values.
 func TestMaxEncodedBytes(t *testing.T) {
 	for _, dt := range []kv.DType{kv.F16, kv.BF16, kv.F32} {
-		tensor := kv.Tensor{DType: dt, Width: 96}
-		for _, c := range []Codec{Raw, Q8_0, ByteSplit} {
+		tensor := kv.Tensor{DType: dt, Width: 192}
+		for _, c := range []Codec{Raw, Q8_0, ByteSplit, Q4R} {
 			for _, exact := range []int{0, 4, 100} {
 				n := MaxEncodedBytes(c, tensor, 33, exact)
-				src := normalRows(dt, 33, 96, 5)
+				src := normalRows(dt, 33, 192, 5)
 				stored, _ := mustEncode(t, c, None, tensor, kv.Packed(0, 33, src), exact)
 				if len(stored) > n || c != ByteSplit && len(stored) < n-2 {
 					t.Errorf("%s %s, %d exact rows: %d bytes, planned %d", dt, c, exact, len(stored), n)
@@ -194,7 +194,7 @@ func TestMaxEncodedBytes(t *testing.T) {
 	}
 }
 
-// Nothing is allocated on the way to and from Raw and Q8_0 planes, strides and exceptions or not.
+// Nothing is allocated on the way to and from Raw, Q8_0 and Q4R planes, strides and exceptions or not.
 func TestNoAllocations(t *testing.T) {
 	if raceEnabled {
 		t.Skip("SKIPPED: the race detector makes pools forget what was put back")
@@ -211,7 +211,7 @@ func TestNoAllocations(t *testing.T) {
 			"channel-major": {Mem: mem, Count: rows, RowStride: size, ElemStride: rows * size},
 		} {
 			src := kv.TensorRows{Pieces: []kv.Piece{piece}}
-			for _, c := range []Codec{Raw, Q8_0} {
+			for _, c := range []Codec{Raw, Q8_0, Q4R} {
 				stored, p := mustEncode(t, c, None, tensor, src, 2)
 				if n := testing.AllocsPerRun(20, func() { stored, p, _ = Encode(stored[:0], c, None, tensor, src, 2) }); n > 0 {
 					t.Errorf("encoding %s %s %s: %g allocations", dt, name, c, n)

@@ -15,7 +15,7 @@ import (
 // exceptionsOf reads the list that Codes leaves out.
 func exceptionsOf(t rapid.TB, tensor kv.Tensor, p Plane, stored []byte) (groups []int) {
 	t.Helper()
-	_, exc, err := parseQ8(tensor, p, stored)
+	_, exc, err := parseGroups(tensor, p, stored)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ type DecodeOptions struct {
 }
 
 // DecodeVerified is [Decode] that also compares the CRC32C of all stored bytes, those of rows that are not asked for
-// too, with crc. Uncompressed [Raw] and [Q8_0] planes are read once for both, and nothing is allocated.
+// too, with crc. Uncompressed [Raw], [Q8_0] and [Q4R] planes are read once for both, and nothing is allocated.
 //
 // If the checksum differs, the error is damage.ErrCorrupt and [ErrChecksum], and dst may hold anything, as after every
 // error. When it returns, what it wrote is visible to whoever synchronizes with this goroutine, as with any store.

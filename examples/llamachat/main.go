@@ -61,7 +61,7 @@ func parse(args []string, help io.Writer) (o options, err error) {
 	flags.StringVar(&o.Model, "model", os.Getenv("DORMOUSE_LLAMA_MODEL"), "GGUF `file` (default: $DORMOUSE_LLAMA_MODEL)")
 	flags.StringVar(&o.Store, "store", "", "`folder` of the store: a new or empty one, or that of an earlier run (required)")
 	file := flags.String("prompt-file", "", "text `file` with the prompt (default: a built-in one)")
-	codec := flags.String("codec", "q8_0", "how new rows are stored: raw, q8_0 (INT8, not lossless) or bytesplit")
+	codec := flags.String("codec", "q8_0", "how new rows are stored: raw, q8_0 (INT8, not lossless), bytesplit or q4r (denser, loses more)")
 	flags.BoolVar(&o.json, "json", false, "print one JSON object")
 	flags.BoolVar(&o.tokens, "tokens", false, "print the prompt's token ids, as kvdump explain takes them, and do no more")
 	flags.IntVar(&o.Continue, "continue", 64, "write `N` tokens behind the prompt")

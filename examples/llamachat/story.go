@@ -104,9 +104,9 @@ func (r *report) wrong(batch int) string {
 	return ""
 }
 
-// lossy says whether rows of the prompt are stored as INT8.
+// lossy says whether rows of the prompt are stored in 8 bits or less.
 func (r *report) lossy() bool {
-	return slices.Contains(strings.Split(r.Codec, "+"), quant.Q8_0.String())
+	return slices.ContainsFunc(strings.Split(r.Codec, "+"), func(c string) bool { return c == quant.Q8_0.String() || c == quant.Q4R.String() })
 }
 
 func (r *report) print(out io.Writer) {
@@ -136,7 +136,7 @@ func (r *report) print(out io.Writer) {
 	}
 	note := "as the process that was never killed wrote"
 	if !r.Identical && r.lossy() {
-		note += "; INT8 is not lossless, -codec raw (in a new store) is"
+		note += "; " + r.Codec + " is not lossless, -codec raw (in a new store) is"
 	}
 	row("continuation", fmt.Sprintf("%s of %d tokens the same", same, r.Tokens), note)
 	w.Flush()

@@ -31,6 +31,17 @@ func generate() map[string][]byte {
 	files := make(map[string][]byte)
 	c := newX86("AVX2")
 	c.dequantizeAll()
+	turned := c.turnedConstants()
+	for _, dt := range types {
+		for _, crc := range []bool{false, true} {
+			for _, stream := range []bool{false, true} {
+				c.dequantizeTurned(dt, turned, crc, stream)
+			}
+		}
+	}
+	for _, dt := range types {
+		c.quantizeTurned(dt, turned)
+	}
 	for _, dt := range types {
 		c.quantize(dt, false)
 		c.quantize(dt, true)

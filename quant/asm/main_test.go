@@ -45,7 +45,7 @@ func TestShiftBytes(t *testing.T) {
 		}
 		return crc
 	}
-	for _, n := range []int{streamBytes, 2 * streamBytes, copyStreamBytes, 2 * copyStreamBytes} {
+	for _, n := range []int{streamBytes, 2 * streamBytes, turnedStreamBytes, 2 * turnedStreamBytes, copyStreamBytes, 2 * copyStreamBytes} {
 		const crc = 0x12345678
 		want := uint32(crc)
 		for range n {

@@ -7,5 +7,5 @@
 // The first 1,536 tokens of a real text (Newton's Opticks) are evaluated, stored, and restored into another context. Then the
 // 256 tokens that follow in the text are evaluated, whatever the model would have said (teacher forcing), and the predictions
 // after each are compared over the whole vocabulary. Beside it stands the noise floor: what the same model predicts, with
-// nothing stored, after it evaluated the prompt in other batches.
+// nothing stored, after it evaluated the prompt in other batches; and what it predicts with llama.cpp's own quantized caches.
 package main

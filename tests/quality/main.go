@@ -36,6 +36,20 @@ func main() {
 	}
 }
 
+// caches are llama.cpp's own that take less than f16. There each row is rounded before the next one is computed.
+var (
+	flash  = true // without it, values are not quantized
+	caches = []struct {
+		name  string
+		bytes float64 // a value
+		k, v  llama.CacheType
+	}{
+		{"q8_0", 34. / 32, llama.Q8_0, llama.Q8_0},
+		{"q8_0 keys, q4_0 values", (34. + 18) / 64, llama.Q8_0, llama.Q4_0},
+		{"q4_0", 18. / 32, llama.Q4_0, llama.Q4_0},
+	}
+)
+
 // setting is what is measured with every model.
 type setting struct {
 	dir            string
@@ -66,8 +80,8 @@ func run(args []string) error {
 	switch {
 	case *lib == "" || len(models) == 0:
 		return errors.New("no libraries or no model; run: bash tests/llama/fetch.sh && . .cache/llama/env.sh")
-	case s.prompt < 2*batch || s.follow < teacherBatch || s.threads < 1 || s.threads > 512:
-		return fmt.Errorf("-prompt %d -follow %d -threads %d: at least %d, %d and 1", s.prompt, s.follow, s.threads, 2*batch, teacherBatch)
+	case s.prompt < 2*otherA || s.follow < teacherBatch || s.threads < 1 || s.threads > 512:
+		return fmt.Errorf("-prompt %d -follow %d -threads %d: at least %d, %d and 1", s.prompt, s.follow, s.threads, 2*otherA, teacherBatch)
 	}
 	b, err := os.ReadFile(*text)
 	if err != nil {
@@ -165,9 +179,8 @@ func (s setting) measure(lib *llama.Lib, path string) (lines []line, err error) 
 	}
 	tokens = tokens[:s.prompt+s.follow]
 	prompt := kv.Tokens(tokens[:s.prompt]...)
-	open := func() (*llama.Context, error) {
-		return m.NewContext(llama.ContextOptions{Tokens: len(tokens) + teacherBatch, Batch: batch, MicroBatch: batch, Threads: s.threads, FullWindow: true})
-	}
+	options := llama.ContextOptions{Tokens: len(tokens) + teacherBatch, Batch: batch, MicroBatch: batch, Threads: s.threads, FullWindow: true}
+	open := func() (*llama.Context, error) { return m.NewContext(options) }
 	attach := func(store *db.Store, c *llama.Context) (*llamacpp.Session, error) {
 		return llamacpp.Attach(ctx, store, api, c.Pointer(), llamacpp.Options{Decode: c.Decode, Logger: slog.New(slog.DiscardHandler),
 			Identity: llamacpp.Identity{Path: path, Memo: filepath.Join(s.dir, "memo")}})
@@ -182,7 +195,7 @@ func (s setting) measure(lib *llama.Lib, path string) (lines []line, err error) 
 			return nil, err
 		}
 	}
-	codecs := []quant.Codec{quant.Raw, quant.ByteSplit, quant.Q8_0}
+	codecs := []quant.Codec{quant.Raw, quant.ByteSplit, quant.Q8_0, quant.Q4R}
 	var stores []*db.Store
 	defer func() {
 		for _, store := range stores {
@@ -243,22 +256,39 @@ func (s setting) measure(lib *llama.Lib, path string) (lines []line, err error) 
 		c.Close()
 		add("`"+codec.String()+"`, stored and restored", bytes[i], logits.Compare(want, after))
 	}
+	predictOf := func(c *llama.Context, n int) (logits.Likeness, error) {
+		defer c.Close()
+		for i := 0; i < s.prompt; i += n {
+			if err := c.Decode(tokens[i:min(i+n, s.prompt)], i, 0); err != nil {
+				return logits.Likeness{}, err
+			}
+		}
+		after, err := s.predict(c, tokens)
+		return logits.Compare(want, after), err
+	}
+	for _, cache := range caches {
+		o := options
+		o.CacheK, o.CacheV, o.FlashAttention = &cache.k, &cache.v, &flash
+		c, err := m.NewContext(o)
+		if err != nil {
+			return nil, err
+		}
+		like, err := predictOf(c, batch)
+		if err != nil {
+			return nil, err
+		}
+		add("nothing stored, llama.cpp's own cache of "+cache.name, cache.bytes, like)
+	}
 	for _, n := range []int{otherA, otherB} {
 		c, err := open()
 		if err != nil {
 			return nil, err
 		}
-		for i := 0; i < s.prompt; i += n {
-			if err := c.Decode(tokens[i:min(i+n, s.prompt)], i, 0); err != nil {
-				return nil, err
-			}
-		}
-		after, err := s.predict(c, tokens)
+		like, err := predictOf(c, n)
 		if err != nil {
 			return nil, err
 		}
-		c.Close()
-		add(fmt.Sprintf("nothing stored, batches of %d instead of %d", n, batch), 0, logits.Compare(want, after))
+		add(fmt.Sprintf("nothing stored, batches of %d instead of %d", n, batch), 0, like)
 	}
 	return lines, nil
 }

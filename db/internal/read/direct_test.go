@@ -57,7 +57,7 @@ func TestDirectRestore(t *testing.T) {
 		d := drawModel(rt)
 		o := storetest.Options()
 		o.SegmentBytes = rapid.SampledFrom([]int64{1 << 20, 5 << 20}).Draw(rt, "segment bytes")
-		o.Codec = rapid.SampledFrom([]quant.Codec{quant.Raw, quant.Q8_0}).Draw(rt, "codec")
+		o.Codec = rapid.SampledFrom([]quant.Codec{quant.Raw, quant.Q8_0, quant.Q4R}).Draw(rt, "codec")
 		var seen directs
 		disk := storetest.Cold(patches(rapid.Uint64().Draw(rt, "seed"), rapid.SampledFrom([]uint64{0, 2, 4}).Draw(rt, "in memory, one of")))
 		disk.Before(func(c storetest.Call) error { seen.count(c); return nil })

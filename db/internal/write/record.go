@@ -192,7 +192,7 @@ func (w *Put) encode(r *record, pace *read.Pace) (*segments.Builder, error) {
 	state := d.Groups[r.g].Kind == kv.StateAt
 	for _, ti := range tensors {
 		t := d.Tensors[ti]
-		codec, comp := w.codec(t), w.options.Compression
+		codec, comp := w.options.Codec.For(t), w.options.Compression
 		src := r.rows[ti]
 		entry := segments.TensorEntry{Tensor: uint16(ti), FirstRow: uint16(r.from - start)}
 		exact := max(0, min(exactTokens-r.from, r.to-r.from))
@@ -236,17 +236,7 @@ func (w *Put) encode(r *record, pace *read.Pace) (*segments.Builder, error) {
 // idle reports whether everything is published.
 func (w *Put) idle() bool { return len(w.planned) == 0 && len(w.batch) == 0 }
 
-func (w *Put) codec(t kv.Tensor) quant.Codec {
-	if w.options.Codec != 0 && w.options.Codec.Supports(t) {
-		return w.options.Codec
-	}
-	if w.options.Codec != 0 {
-		return quant.Raw
-	}
-	return quant.Default(t)
-}
-
-// estimate is about what a record takes, exceptions left out.
+// estimate is about what a record takes, exceptions left out but for those of a prompt's first tokens.
 func (w *Put) estimate(g, rows, tokens int) int64 {
 	d := w.model.Desc
 	n := int64(8192 + 4*tokens)
@@ -257,10 +247,8 @@ func (w *Put) estimate(g, rows, tokens int) int64 {
 			for _, p := range w.rows[ti].Pieces {
 				n += int64(len(p.Mem))
 			}
-		case w.codec(t) == quant.Q8_0:
-			n += int64(rows*t.Width/32*34+exactTokens*t.RowBytes()*3/2) + 256
 		default:
-			n += int64(rows*t.RowBytes()) + 256
+			n += int64(quant.MaxEncodedBytes(w.options.Codec.For(t), t, rows, exactTokens)) + 256
 		}
 	}
 	return n

@@ -23,12 +23,14 @@ const (
 // staging is how many rows of t go through the buffer at a time.
 func staging(t kv.Tensor) int { return max(1, min(stagedRows, stagedBytes/t.RowBytes())) }
 
-// encodeQ8 appends the plane and says in p how many exceptions it has and the largest error of all other groups. It
+// encodeGroups appends the plane and says in p how many exceptions it has and the largest error of all other groups. It
 // returns the plane's CRC32C if check asks for it.
-func encodeQ8(dst []byte, t kv.Tensor, src kv.TensorRows, p *Plane, exactRows int, check bool) ([]byte, uint32) {
-	l := layoutQ8(t, p.Rows, 0)
+func encodeGroups(dst []byte, t kv.Tensor, src kv.TensorRows, p *Plane, exactRows int, check bool) ([]byte, uint32) {
+	l := layoutGroups(p.Codec, t, p.Rows, 0)
 	codes, indexes := len(dst)+int(l.codes), len(dst)+int(l.indexes)
-	e := q8Encoder{
+	e := groupEncoder{
+		grouping: groupings[p.Codec],
+		codec:    p.Codec,
 		dtype:    t.DType,
 		elements: int(l.elements),
 		exact:    min(max(exactRows, 0), p.Rows) * int(l.perRow),
@@ -54,8 +56,10 @@ func encodeQ8(dst []byte, t kv.Tensor, src kv.TensorRows, p *Plane, exactRows in
 	return e.dst, e.sum
 }
 
-// q8Encoder fills in codes and, behind them, appends the indexes of exceptions as it finds them.
-type q8Encoder struct {
+// groupEncoder fills in codes and, behind them, appends the indexes of exceptions as it finds them.
+type groupEncoder struct {
+	grouping
+	codec    Codec
 	dtype    kv.DType
 	elements int // bytes of a group in dtype
 	exact    int // groups before this one are exceptions
@@ -70,14 +74,14 @@ type q8Encoder struct {
 }
 
 // checksum goes on to that offset.
-func (e *q8Encoder) checksum(end int) {
+func (e *groupEncoder) checksum(end int) {
 	if e.check {
 		e.sum = updateSum(e.sum, e.dst[e.summed:end])
 		e.summed = end
 	}
 }
 
-func (e *q8Encoder) piece(t kv.Tensor, p kv.Piece) {
+func (e *groupEncoder) piece(t kv.Tensor, p kv.Piece) {
 	row, elem := p.Strides(t)
 	rowBytes := t.RowBytes()
 	switch {
@@ -102,13 +106,13 @@ func (e *q8Encoder) piece(t kv.Tensor, p kv.Piece) {
 }
 
 // run quantizes the next groups.
-func (e *q8Encoder) run(mem []byte) {
+func (e *groupEncoder) run(mem []byte) {
 	for len(mem) > 0 {
 		n := min(len(mem)/e.elements, maskGroups)
 		if e.group < e.exact {
 			n = min(n, e.exact-e.group)
 		}
-		mask, maxError := e.quantize(mem[:n*e.elements], n*blockBytes)
+		mask, maxError := e.quantize(mem[:n*e.elements], n*e.block)
 		if e.group < e.exact {
 			mask = ^uint64(0) >> (maskGroups - n)
 		} else {
@@ -118,7 +122,7 @@ func (e *q8Encoder) run(mem []byte) {
 			e.dst = putIndex(e.dst, e.group+bits.TrailingZeros64(mask))
 		}
 		e.group += n
-		e.code += n * blockBytes
+		e.code += n * e.block
 		mem = mem[n*e.elements:]
 		if e.code-e.summed >= summedBytes {
 			e.checksum(e.code)
@@ -127,8 +131,11 @@ func (e *q8Encoder) run(mem []byte) {
 }
 
 // quantize writes so many bytes of blocks. The checksum follows one call behind, when exceptions have been seen to.
-func (e *q8Encoder) quantize(mem []byte, size int) (mask uint64, maxError float32) {
+func (e *groupEncoder) quantize(mem []byte, size int) (mask uint64, maxError float32) {
 	blocks := e.dst[e.code : e.code+size]
+	if e.codec == Q4R {
+		return active.quantizeQ4R(e.dtype, blocks, mem, e.maxError)
+	}
 	if !e.check || e.code-e.summed < size {
 		return active.quantize(e.dtype, blocks, mem, e.maxError)
 	}
@@ -138,9 +145,9 @@ func (e *q8Encoder) quantize(mem []byte, size int) (mask uint64, maxError float3
 }
 
 // originals appends the elements of the n exceptions whose indexes are at that offset of dst.
-func (e *q8Encoder) originals(t kv.Tensor, src kv.TensorRows, indexes, n int) {
+func (e *groupEncoder) originals(t kv.Tensor, src kv.TensorRows, indexes, n int) {
 	size := t.DType.GroupBytes()
-	perRow := t.Width / groupValues
+	perRow := t.Width / e.values
 	e.dst = slices.Grow(e.dst, n*e.elements)
 	exc := exceptions{indexes: e.dst[indexes : indexes+4*n]}
 	first, i := 0, 0 // row of the plane, exception
@@ -151,31 +158,32 @@ func (e *q8Encoder) originals(t kv.Tensor, src kv.TensorRows, indexes, n int) {
 		row, elem := p.Strides(t)
 		for ; i < n && int(exc.at(i)) < (first+p.Count)*perRow; i++ {
 			g := int(exc.at(i))
-			mem := p.Mem[(g/perRow-first)*row+g%perRow*groupValues*elem:]
+			mem := p.Mem[(g/perRow-first)*row+g%perRow*e.values*elem:]
 			end := len(e.dst)
 			e.dst = e.dst[:end+e.elements]
 			if elementsPacked(p, t) {
 				copy(e.dst[end:], mem[:e.elements])
 			} else {
-				copyElements(e.dst[end:], 0, size, mem, 0, elem, 1, groupValues, size)
+				copyElements(e.dst[end:], 0, size, mem, 0, elem, 1, e.values, size)
 			}
 		}
 		first += p.Count
 	}
 }
 
-// decodeQ8 returns the CRC32C of the plane if how asks for it.
-func decodeQ8(dst kv.TensorRows, t kv.Tensor, p Plane, plane []byte, from int, how reading) (uint32, error) {
-	codes, exc, err := parseQ8(t, p, plane)
+// decodeGroups returns the CRC32C of the plane if how asks for it.
+func decodeGroups(dst kv.TensorRows, t kv.Tensor, p Plane, plane []byte, from int, how reading) (uint32, error) {
+	codes, exc, err := parseGroups(t, p, plane)
 	if err != nil {
 		return 0, err
 	}
-	d := q8Decoder{dtype: t.DType, elements: t.DType.RowBytes(groupValues), exc: exc, how: how}
-	d.group = from * (t.Width / groupValues)
-	d.codes = codes[d.group*blockBytes:]
+	d := groupDecoder{grouping: groupings[p.Codec], codec: p.Codec, dtype: t.DType, exc: exc, how: how}
+	d.elements = t.DType.RowBytes(d.values)
+	d.group = from * (t.Width / d.values)
+	d.codes = codes[d.group*d.block:]
 	d.next = sort.Search(exc.len(), func(i int) bool { return exc.at(i) >= uint64(d.group) })
 	if how.sum {
-		d.sum = updateSum(0, codes[:d.group*blockBytes])
+		d.sum = updateSum(0, codes[:d.group*d.block])
 	}
 	for _, p := range dst.Pieces {
 		if p.Count > 0 {
@@ -188,8 +196,10 @@ func decodeQ8(dst kv.TensorRows, t kv.Tensor, p Plane, plane []byte, from int, h
 	return d.sum, nil
 }
 
-// q8Decoder writes group after group, each exception over what its codes gave.
-type q8Decoder struct {
+// groupDecoder writes group after group, each exception over what its codes gave.
+type groupDecoder struct {
+	grouping
+	codec    Codec
 	dtype    kv.DType
 	elements int // bytes of a group in dtype
 	group    int // next group
@@ -200,7 +210,7 @@ type q8Decoder struct {
 	sum      uint32 // of what is in front of codes
 }
 
-func (d *q8Decoder) piece(t kv.Tensor, p kv.Piece) {
+func (d *groupDecoder) piece(t kv.Tensor, p kv.Piece) {
 	row, elem := p.Strides(t)
 	rowBytes := t.RowBytes()
 	switch {
@@ -225,17 +235,23 @@ func (d *q8Decoder) piece(t kv.Tensor, p kv.Piece) {
 }
 
 // run fills mem with the next groups.
-func (d *q8Decoder) run(mem []byte, stream bool) {
+func (d *groupDecoder) run(mem []byte, stream bool) {
 	n := len(mem) / d.elements
-	if d.how.sum {
-		d.sum = active.dequantizeSum(d.dtype, mem, d.codes[:n*blockBytes], stream, d.sum)
-	} else {
-		active.dequantize(d.dtype, mem, d.codes[:n*blockBytes], stream)
+	codes := d.codes[:n*d.block]
+	switch {
+	case d.codec == Q4R && d.how.sum:
+		d.sum = active.dequantizeSumQ4R(d.dtype, mem, codes, stream, d.sum)
+	case d.codec == Q4R:
+		active.dequantizeQ4R(d.dtype, mem, codes, stream)
+	case d.how.sum:
+		d.sum = active.dequantizeSum(d.dtype, mem, codes, stream, d.sum)
+	default:
+		active.dequantize(d.dtype, mem, codes, stream)
 	}
 	for ; d.next < d.exc.len() && d.exc.at(d.next) < uint64(d.group+n); d.next++ {
 		at := (int(d.exc.at(d.next)) - d.group) * d.elements
 		copy(mem[at:], d.exc.originals[d.next*d.elements:][:d.elements])
 	}
 	d.group += n
-	d.codes = d.codes[n*blockBytes:]
+	d.codes = d.codes[n*d.block:]
 }

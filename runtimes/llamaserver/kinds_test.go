@@ -67,3 +67,41 @@ func TestKindsOfCaches(t *testing.T) {
 		})
 	}
 }
+
+// Releases before 0.7.0 want a row more of a sliding window than they save, or a checkpoint: the front finds out once, and remembers it.
+func TestWindowsOfAnOlderServer(t *testing.T) {
+	program := os.Getenv("DORMOUSE_LLAMA_SERVER_OTHER")
+	if program == "" {
+		t.Skip("SKIPPED: no older llama-server: run tests/llama/server.sh and set DORMOUSE_LLAMA_SERVER_OTHER to what it prints")
+	}
+	t.Setenv("DORMOUSE_LLAMA_SERVER", program)
+	model := filepath.Join(t.TempDir(), "model.gguf")
+	write(t, model, string(ggufgen.WithText(ggufgen.Gemma3(1, 6, 32, 64))))
+	store := filepath.Join(t.TempDir(), "store")
+	asked := func(r *rig, end ...int) reply {
+		tokens := make([]int, 300, 310)
+		for i := range tokens {
+			tokens[i] = 3 + i*i%50
+		}
+		return r.ask("/completion", object{"prompt": append(tokens, end...), "n_predict": 8, "temperature": 0})
+	}
+	t.Run("finds out", func(t *testing.T) {
+		r := start(t, Options{Dir: store}, "-c", "2048", "-np", "1", "-m", model)
+		asked(r)
+		r.saved()
+		r.killServer()
+		asked(r, 7, 8, 9) // restored for nothing
+		r.saved()
+	})
+	t.Run("remembers", func(t *testing.T) {
+		r := start(t, Options{Dir: store}, "-c", "2048", "-np", "1", "-m", model)
+		got := asked(r, 9, 8, 7)
+		r.url = plain(t, "-c", "2048", "-np", "1", "-m", model)
+		if alone := asked(r, 9, 8, 7); alone.text != got.text {
+			t.Errorf("the answer is %q, alone %q", got.text, alone.text)
+		}
+		if !strings.HasPrefix(got.header, "hit") || got.a.cached < 290 {
+			t.Errorf("%d tokens were reused (%s)", got.a.cached, got.header)
+		}
+	})
+}

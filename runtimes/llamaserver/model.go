@@ -8,6 +8,7 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/dormousekv/dormouse/internal/gguf"
 	"github.com/dormousekv/dormouse/kv"
@@ -106,6 +107,7 @@ type layout struct {
 	format state.FileFormat
 	window int
 	planes []plane
+	strict atomic.Bool // the server wants a checkpoint for every prefix: releases before 0.7.0 want a row more of a window than they save
 }
 
 type plane struct {
@@ -114,6 +116,9 @@ type plane struct {
 }
 
 const windowSection = 1
+
+// strictNote names the note that remembers layout.strict, beside the one of how slot files look.
+func strictNote(note string) string { return strings.Replace(note, "slot files", "checkpoints", 1) }
 
 // describe completes the descriptor by what a slot file shows.
 func (id *identity) describe(file state.FileFormat) (kv.Descriptor, *layout, error) {
@@ -216,10 +221,14 @@ func (lay *layout) file(tokens []int32, sequence int) *state.File {
 		}
 		out.State.Sections = append(out.State.Sections, state.Section{Cells: state.Span(stream, first, n-first)})
 	}
-	if lay.window > 0 && n < lay.window {
+	if lay.window > 0 && (n < lay.window || lay.strict.Load()) {
+		last := n - 1
+		if n >= lay.window {
+			last = n // the server goes back to the position before: one more would lack a row
+		}
 		out.Trailer = true
 		out.Checkpoints = []state.Checkpoint{{
-			Tokens: int64(n), PosMax: int32(n - 1),
+			Tokens: int64(n), PosMax: int32(last),
 			State: &state.State{Sequence: int32(sequence), Sections: []state.Section{{Cells: out.State.Sections[windowSection].Cells}}},
 		}}
 	}

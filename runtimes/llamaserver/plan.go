@@ -188,6 +188,13 @@ func (s *served) finished(p *plan, prompt kv.Prompt, e request.Endpoint, a answe
 		s.notReused = 0
 		return
 	}
+	if a.cached == 0 && s.lay.window > 0 && !s.lay.strict.Swap(true) {
+		s.log.Info("the server did not reuse what was restored: it gets a checkpoint with it from now on", "model", s.name)
+		if err := s.model.SetNote(context.Background(), strictNote(s.note), []byte{1}); err != nil {
+			s.log.Warn("remembering that the server wants checkpoints", "err", err)
+		}
+		return
+	}
 	s.notReused++
 	s.log.Warn("restored but not reused", "model", s.name, "slot", p.slot.id, "restored", p.restored, "reused", a.cached, "in a row", s.notReused)
 	if s.notReused == maxNotReused {

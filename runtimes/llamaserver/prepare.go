@@ -77,6 +77,9 @@ func (s *served) prepare(ctx context.Context) error {
 			return err
 		}
 	}
+	if b, err := m.Note(strictNote(note)); err == nil && len(b) > 0 {
+		lay.strict.Store(true)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.id, s.lay, s.model, s.adapters, s.name, s.note = id, lay, m, list, m.Descriptor().Name, note

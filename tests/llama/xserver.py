@@ -30,6 +30,10 @@ def threads(p, v):
     p.cpuparams.n_threads = int(v)
 
 
+def threads_batch(p, v):
+    p.cpuparams_batch.n_threads = int(v)
+
+
 def lora(p, v):
     a = x.CommonAdapterLoraInfo()
     a.path, a.scale = v, 1.0
@@ -64,6 +68,7 @@ VALUES = {  # flag: what to do with its value
     "-b --batch-size": attribute("n_batch", int),
     "-ub --ubatch-size": attribute("n_ubatch", int),
     "-t --threads": threads,
+    "-tb --threads-batch": threads_batch,
     "--threads-http": attribute("n_threads_http", int),
     "-ctk --cache-type-k": attribute("cache_type_k", TYPES.__getitem__),
     "-ctv --cache-type-v": attribute("cache_type_v", TYPES.__getitem__),
@@ -78,10 +83,13 @@ VALUES = {  # flag: what to do with its value
     "--ssl-key-file": attribute("ssl_file_key"),
     "--ssl-cert-file": attribute("ssl_file_cert"),
     "--api-prefix": attribute("api_prefix"),
+    "--chat-template-file": attribute("chat_template", lambda v: open(v).read()),
     "--chat-template": attribute("chat_template"),
     "--rope-scaling": attribute("rope_scaling_type", ROPE.__getitem__),
     "--rope-freq-base": attribute("rope_freq_base", float),
     "--rope-freq-scale": attribute("rope_freq_scale", float),
+    "--rope-scale": attribute("rope_freq_scale", lambda v: 1 / float(v)),
+    "--yarn-orig-ctx": attribute("yarn_orig_ctx", int),
     "--lora": lora,
     "--lora-scaled": lora_scaled,
     "-ngl --gpu-layers --n-gpu-layers": attribute("n_gpu_layers", int),

@@ -190,6 +190,7 @@ func TestConnectionsAreNotKept(t *testing.T) {
 
 // attached is a front before a server that somebody else runs, and how to run another in its place.
 func attached(t *testing.T, model string) (r *rig, replace func(model string, more ...string)) {
+	program := program(t)
 	slots := t.TempDir()
 	r = &rig{t: t, log: &logged{}}
 	logger := slog.New(slog.NewTextHandler(r.log, nil))
@@ -202,7 +203,7 @@ func attached(t *testing.T, model string) (r *rig, replace func(model string, mo
 				t.Fatal(err)
 			}
 		}
-		a, err := ParseArguments(append([]string{program(t), "-t", "1", "-c", "2048", "-np", "1", "-m", model}, more...), os.Environ())
+		a, err := ParseArguments(append([]string{program, "-t", "1", "-c", "2048", "-np", "1", "-m", model}, more...), os.Environ())
 		if err != nil {
 			t.Fatal(err)
 		}

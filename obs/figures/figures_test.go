@@ -35,11 +35,11 @@ func TestReasonsHaveWords(t *testing.T) {
 
 // So has every reason for which the front before llama-server passes a request through, and there are no others.
 func TestReasonsOfTheFrontHaveWords(t *testing.T) {
-	b, err := os.ReadFile("../../runtimes/llamaserver/prompt.go")
+	b, err := os.ReadFile("../../runtimes/llamaserver/internal/request/pass.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := regexp.MustCompile(`passed = "(.*)"`).FindAllStringSubmatch(string(b), -1)
+	found := regexp.MustCompile(`Pass = "(.*)"`).FindAllStringSubmatch(string(b), -1)
 	known := map[string]bool{Other: true, ServerCache: true}
 	for c := range kv.ReasonCode(kv.ReasonCodes) {
 		known[Code(c)] = true

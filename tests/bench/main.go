@@ -83,6 +83,7 @@ var benches = []struct {
 	run   func(*run) error
 }{
 	{[]string{"restore_warm"}, restoreWarm},
+	{[]string{"restore_warm_dense"}, restoreDense},
 	{[]string{"restore_warm_unverified"}, restoreUnverified},
 	{[]string{"restore_warm_q8_passthrough"}, restorePassthrough},
 	{[]string{restoreColdName, restoreFresh, restoreLayer}, restoreColds},

@@ -62,6 +62,47 @@ func (r *run) restorePrompt(name string, dt kv.DType, b bar, what string) (err e
 	return nil
 }
 
+// restoreDense is restoreWarm where values are stored in 4.5 bits, beside the same restore from Q8_0.
+func restoreDense(r *run) (err error) {
+	desc := descriptor(r.size.layers, kv.F16)
+	dense, plain := options(), options()
+	dense.Codec = quant.Q4R
+	a, err := r.storePrompt("restore_warm_dense", desc, r.size.blocks, dense)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, a.discard()) }()
+	b, err := r.storePrompt("restore_warm_dense_q8_0", desc, r.size.blocks, plain)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.discard()) }()
+	dst := newKVCache(desc, a.source.tokens)
+	rows := dst.rows(dst.tokens)
+	restore := func(s *stored) lap {
+		return func() (time.Duration, error) {
+			return since(func() error { _, err := s.restore(s.prompt, rows); return err })
+		}
+	}
+	if _, err := restore(a)(); err != nil {
+		return err
+	}
+	if err := dst.compareDense(a.source); err != nil {
+		return err
+	}
+	laps, err := interleave(r.size.rounds, restore(a), restore(b), copyLap(dst, a.source, processors(), copyBytes))
+	if err != nil {
+		return err
+	}
+	ours, q8, copied := rates(dst.bytes(), laps[0]), rates(dst.bytes(), laps[1]), rates(dst.bytes(), laps[2])
+	r.emit(figure{
+		name: "restore_warm_dense", unit: "MB/s", values: ours, ratios: quotients(ours, q8), bar: atLeast(1),
+		reference: fmt.Sprintf("keys in Q8_0, values in Q4R, in the page cache -> f16, as restore_warm; %d MiB, beside the same restore from Q8_0: %s; Go's copy of these bytes, "+
+			"memory to memory: %s, of which the restore has %.2fx", dst.bytes()>>20, mbs(dst.bytes(), laps[1]), mbs(dst.bytes(), laps[2]), median(quotients(ours, copied))),
+	})
+	return nil
+}
+
 // planeFile is encoded planes in a mapped file, as a segment has them.
 type planeFile struct {
 	f      *os.File

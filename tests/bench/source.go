@@ -118,6 +118,22 @@ func (c *kvCache) fill() *kvCache {
 // codes of Q8_0 can hold. A group's step is its largest value / 127: a code is half a step off at most, and both the scale
 // and the result are rounded to f16.
 func (c *kvCache) compare(want *kvCache) error {
+	return c.compareWithin(want, func(int) (bytes int, share float32) { return 64, 0.5/127 + 2.0/2048 + 1e-5 })
+}
+
+// compareDense is compare for values that are stored as Q4R: of the 8 that are mixed, each can be off by half a step, and a step is
+// at most a fifteenth of four times the group's largest value.
+func (c *kvCache) compareDense(want *kvCache) error {
+	return c.compareWithin(want, func(tensor int) (bytes int, share float32) {
+		if tensor%2 == 0 { // keys
+			return 64, 0.5/127 + 2.0/2048 + 1e-5
+		}
+		return 128, 2*4./15 + 0.02
+	})
+}
+
+// compareWithin compares f16 with the share of its group's largest value that a value of a tensor may be off, and all else bit for bit.
+func (c *kvCache) compareWithin(want *kvCache, allowed func(tensor int) (bytes int, share float32)) error {
 	return parallel(processors(), len(c.tensors), func(i int) error {
 		got, want := c.tensors[i], want.tensors[i]
 		if c.tensor.DType != kv.F16 {
@@ -127,16 +143,17 @@ func (c *kvCache) compare(want *kvCache) error {
 			return nil
 		}
 		h := halves()
-		for at := 0; at < len(want); at += 64 {
+		group, share := allowed(i)
+		for at := 0; at < len(want); at += group {
 			var largest, off float32
-			for k := at; k < at+64; k += 2 {
+			for k := at; k < at+group; k += 2 {
 				x, y := h[binary.LittleEndian.Uint16(want[k:])], h[binary.LittleEndian.Uint16(got[k:])]
 				largest = max(largest, x, -x)
 				if d := max(x-y, y-x); !(d <= off) { // NaN is far off
 					off = d
 				}
 			}
-			if bound := largest * (0.5/127 + 2.0/2048 + 1e-5); !(off <= bound) {
+			if bound := largest * share; !(off <= bound) {
 				return fmt.Errorf("tensor %d: a value at byte %d or after is %g off, the bound is %g", i, at, off, bound)
 			}
 		}

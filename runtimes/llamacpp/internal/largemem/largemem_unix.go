@@ -10,6 +10,7 @@ func Make(n int) []byte {
 	if err != nil {
 		return make([]byte, n)
 	}
+	huge(b)
 	return b
 }
 

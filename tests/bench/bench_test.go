@@ -20,15 +20,15 @@ func TestMain(m *testing.M) {
 
 // toySize is everything, as small as it goes.
 var toySize = sizes{
-	rounds: 2, layers: 2, blocks: 16, putBlocks: 8, syncBlocks: 4, powerPuts: 2, restores: 10, busyRounds: 1, stalls: 300, budget: 32 << 20, deleted: 300,
-	small: 256, middle: 512, large: 1024, matches: 32, opens: 2, models: 20, bloomKeys: 20_000,
+	rounds: 2, layers: 2, blocks: 16, gibBlocks: 16, putBlocks: 8, syncBlocks: 4, powerPuts: 2, restores: 10, busyRounds: 1, stalls: 300, budget: 32 << 20, deleted: 300,
+	small: 256, middle: 512, large: 1024, huge: 2048, matches: 32, opens: 2, models: 20, bloomKeys: 20_000,
 	storyTokens: 64, storyAnswer: 16, storyPhrases: 3,
 }
 
 // A run gives a finite number for every figure, or says why it has none.
 func TestEveryFigureIsThere(t *testing.T) {
 	t.Setenv("DORMOUSE_LLAMA_LIB", "") // a real model takes its time
-	r := &run{size: toySize, dir: t.TempDir(), log: t.Logf}
+	r := &run{size: toySize, dir: t.TempDir(), log: t.Logf, long: true}
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip("SKIPPED: ttft_ratio builds an example with the go command: ", err)
 	}
@@ -88,6 +88,10 @@ func TestOnly(t *testing.T) {
 	}
 	if want := []string{"match_miss", "bloom_fpr"}; !slices.Equal(got, want) {
 		t.Errorf("figures %v, expected %v", got, want)
+	}
+	r.only = []string{"open_1e7"}
+	if err := r.all(); err == nil || !strings.Contains(err.Error(), "-long") {
+		t.Errorf("a figure of a long run, without -long: %v", err)
 	}
 	r.only = []string{"match_mis"}
 	if err := r.all(); err == nil || !strings.Contains(err.Error(), "match_mis") {

@@ -97,7 +97,7 @@ func (b *blockStore) complete() bool {
 
 func (b *blockStore) build() (err error) {
 	o := options()
-	o.CheckpointBytes = 1 << 30 // what is not checkpointed is in memory
+	o.CheckpointBytes = max(1<<30, int64(b.blocks)<<12/8) // what is not checkpointed is in memory; a checkpoint writes most of the index
 	s, err := openStore(b.dir, tiny, o)
 	if err != nil {
 		return err

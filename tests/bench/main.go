@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
@@ -26,7 +27,10 @@ func command() (err error) {
 	quick := flag.Bool("quick", false, "smaller and fewer: under a minute")
 	asJSON := flag.Bool("json", false, "print one JSON object a line, for machines")
 	only := flag.String("only", "", "comma-separated `names` of figures; default: all")
+	long := flag.Bool("long", false, "also what takes an hour: a store of 10,000,000 blocks, 55 GB of disk (7 GB where the file system compresses)")
 	dir := flag.String("dir", "", "`folder` for the stores; large ones stay there, for the next run; default: a temporary one")
+	cost := flag.String("cost", "", "measure what prompts cost, of the models that -only names (270M,1B,3B,8B,recompute), and add it to this `file`")
+	draw := flag.String("draw", "", "draw the charts of the file of -cost into this `folder`; with -only draw, measure nothing")
 	flag.Parse()
 	var stop context.CancelFunc
 	ctx, stop = signal.NotifyContext(ctx, os.Interrupt) // what was made is to be removed
@@ -35,9 +39,13 @@ func command() (err error) {
 		return fmt.Errorf("unexpected arguments: %v", flag.Args())
 	}
 	r := &run{size: fullSize, log: func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }}
+	if *quick && *long {
+		return errors.New("-quick and -long: one of them")
+	}
 	if *quick {
 		r.size = quickSize
 	}
+	r.long = *long
 	if *only != "" {
 		r.only = strings.Split(*only, ",")
 	}
@@ -52,6 +60,18 @@ func command() (err error) {
 		defer func() { os.RemoveAll(r.dir) }()
 	}
 	if err != nil {
+		return err
+	}
+	if *cost != "" || *draw != "" {
+		if *cost == "" {
+			return errors.New("-draw needs -cost: the file with what was measured")
+		}
+		if !slices.Equal(r.only, []string{"draw"}) {
+			err = r.measureCosts(*cost)
+		}
+		if err == nil && *draw != "" {
+			err = drawCosts(*cost, *draw)
+		}
 		return err
 	}
 	before := loadAverage()
@@ -70,6 +90,7 @@ type run struct {
 	dir  string
 	keep bool     // the folder is the user's: what took long to build stays in it
 	only []string // names of figures; empty: all
+	long bool     // hugeNames, too
 	log  func(format string, args ...any)
 
 	figures []figure
@@ -89,6 +110,7 @@ var benches = []struct {
 	{[]string{restoreColdName, restoreFresh, restoreLayer}, restoreColds},
 	{[]string{"restore_p99_during_put", "restore_p99_during_checkpoint", "restore_p99_during_compact", "restore_p99_during_evict", "restore_p99_during_delete"}, restoreBusy},
 	{[]string{"put"}, putProcess},
+	{[]string{cpuRestore, cpuPut}, cpuTimes},
 	{[]string{"put_sync"}, putSync},
 	{[]string{"put_power"}, putPower},
 	{[]string{"put_p999_at_budget", "put_p999_during_delete"}, putStalls},
@@ -99,12 +121,17 @@ var benches = []struct {
 	{[]string{"open_1e4", "open_1e5", "open_1e6"}, openTimes},
 	{[]string{"open_1e6_after_checkpoints", "open_1e6_after_evictions", "open_1e6_after_compaction"}, openPasts},
 	{[]string{"open_10_models", "open_1000_models"}, openModels},
-	{[]string{"heap_1e6"}, openHeap},
+	{footprintNames("1e6"), openFootprints},
+	{hugeNames, hugeTimes},
+	{[]string{restoreOwn, restoreMapped}, restoreMemory},
 	{[]string{"pressure_moderate", "pressure_low", "pressure_critical"}, pressures},
 	{[]string{"ttft_ratio"}, firstToken},
 	{[]string{"allocs_restored_block"}, restoreAllocs},
 	{[]string{"allocs_match"}, matchAllocs},
 }
+
+// hugeNames are the figures of a store of ten million blocks.
+var hugeNames = append([]string{"open_1e7", "match_1e7_p99"}, footprintNames("1e7")...)
 
 // names are the names of all figures.
 func names() []string {
@@ -121,6 +148,11 @@ func (r *run) all() error {
 	for _, name := range r.only {
 		if !slices.Contains(known, name) {
 			return fmt.Errorf("no figure %q; there are %s", name, strings.Join(known, ", "))
+		}
+	}
+	for _, name := range r.only {
+		if slices.Contains(hugeNames, name) && !r.long {
+			return fmt.Errorf("%s builds a store of %s blocks, which takes an hour: add -long", name, count(r.size.huge))
 		}
 	}
 	r.stores = map[int]*blockStore{}
@@ -143,7 +175,12 @@ func (r *run) all() error {
 }
 
 // wants reports whether a figure was asked for.
-func (r *run) wants(name string) bool { return len(r.only) == 0 || slices.Contains(r.only, name) }
+func (r *run) wants(name string) bool {
+	if len(r.only) == 0 {
+		return r.long || !slices.Contains(hugeNames, name)
+	}
+	return slices.Contains(r.only, name)
+}
 
 // skip says loudly that a figure is missing, and why.
 func (r *run) skip(name, format string, args ...any) {

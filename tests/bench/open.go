@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -103,38 +102,6 @@ func (b *blockStore) timeOpen() (took time.Duration, err error) {
 }
 
 const openWhat = "db.Open of a store that was closed cleanly, its files in the page cache"
-
-// openHeap is the heap that an open store takes beside its Bloom filter.
-func openHeap(r *run) (err error) {
-	b, err := r.blockStore(r.size.large)
-	if err != nil {
-		return err
-	}
-	var values []float64
-	var filter int64
-	for range 3 {
-		before := heapInUse()
-		s, err := b.open()
-		if err != nil {
-			return err
-		}
-		st, err := s.Stats()
-		for end := time.Now().Add(5 * time.Second); err == nil && st.BloomBytes == 0 && time.Now().Before(end); {
-			time.Sleep(time.Millisecond) // it is being read
-			st, err = s.Stats()
-		}
-		after := heapInUse()
-		filter = st.BloomBytes
-		values = append(values, float64(max(0, after-before-filter))/(1<<20))
-		if err := errors.Join(err, s.Close()); err != nil {
-			return err
-		}
-	}
-	r.emit(figure{name: "heap_1e6", unit: "MiB", values: values, bar: valueAtMost(8),
-		reference: fmt.Sprintf("heap in use after Open less that before it, less the Bloom filter's %.1f MiB; runtime.GC before each reading%s",
-			float64(filter)/(1<<20), r.size.smaller(1_000_000, b.blocks))})
-	return nil
-}
 
 // heapInUse is the heap in use after a collection. What pools held goes with the second.
 func heapInUse() int64 {

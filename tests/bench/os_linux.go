@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -92,6 +93,13 @@ func processorName() string {
 	return "unknown processor"
 }
 
+// processorTime is what all processors have worked for this process, in user and in system mode.
+func processorTime() (time.Duration, error) {
+	var u unix.Rusage
+	err := unix.Getrusage(unix.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), err
+}
+
 // residentSet is what this process has in memory.
 func residentSet() (r residence, err error) {
 	text, err := os.ReadFile("/proc/self/status")
@@ -104,10 +112,24 @@ func residentSet() (r residence, err error) {
 		fmt.Sscan(value, &kib)
 		switch name {
 		case "RssAnon":
-			r.own = kib / 1024
+			r.Own = kib / 1024
 		case "RssFile", "RssShmem":
-			r.files += kib / 1024
+			r.Files += kib / 1024
 		}
 	}
 	return r, nil
+}
+
+// systemObjects are what this process has of maps, open files and threads.
+func systemObjects() (maps, descriptors, threads int, err error) {
+	text, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	files, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	tasks, err := os.ReadDir("/proc/self/task")
+	return bytes.Count(text, []byte{'\n'}), len(files), len(tasks), err
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"runtime"
+	"time"
 )
 
 var errLinuxOnly = errors.New("written for Linux only: posix_fadvise, mincore and O_DIRECT are needed")
@@ -17,6 +18,14 @@ func hugePages(int) ([]byte, error)                { return nil, errLinuxOnly }
 func memoryBacked(string) (bool, error)            { return false, errLinuxOnly }
 func residentSet() (residence, error) {
 	return residence{}, errors.New("read from /proc, on Linux only")
+}
+func throttle(string, int) (group string, end func(), err error) { return "", nil, errLinuxOnly }
+func join(string) error                                          { return errLinuxOnly }
+func systemObjects() (maps, descriptors, threads int, err error) {
+	return 0, 0, 0, errors.New("read from /proc, on Linux only")
+}
+func processorTime() (time.Duration, error) {
+	return 0, errors.New("read with getrusage, on Linux only")
 }
 
 // syncData makes a file's bytes durable.

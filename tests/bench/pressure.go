@@ -187,10 +187,10 @@ func (x *pressedApp) park(ctx context.Context, _ db.Pressure) error {
 }
 
 // residence is what a process has in memory.
-type residence struct{ own, files float64 } // MiB: its own, and of files that are mapped
+type residence struct{ Own, Files float64 } // MiB: its own, and of files that are mapped
 
-func (r residence) all() float64 { return r.own + r.files }
+func (r residence) all() float64 { return r.Own + r.Files }
 
 func (r residence) String() string {
-	return fmt.Sprintf("%.0f MiB, of these %.0f of mapped files", r.all(), r.files)
+	return fmt.Sprintf("%.0f MiB, of these %.0f of mapped files", r.all(), r.Files)
 }

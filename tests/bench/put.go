@@ -89,7 +89,7 @@ func putSync(r *run) error {
 			return 0, err
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(dir), syncDir(r.dir)) }()
-		return since(func() error { return putFiles(dir, src, r.size.syncBlocks) })
+		return since(func() error { return putFiles(dir, src, r.size.syncBlocks, true) })
 	}
 	laps, err := interleave(min(r.size.rounds, 5), ours, files)
 	if err != nil {

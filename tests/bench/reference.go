@@ -102,8 +102,8 @@ func directBuffer(i int) ([]byte, error) {
 }
 
 // putFiles stores blocks as a cautious program without a database does: each one in a file of its own, written under a
-// temporary name, synced and renamed; and one sync of the folder.
-func putFiles(dir string, src *kvCache, blocks int) error {
+// temporary name, synced if it is to outlive a power cut, and renamed; and one sync of the folder.
+func putFiles(dir string, src *kvCache, blocks int, sync bool) error {
 	size := blockTokens * src.rowBytes()
 	err := parallel(processors(), blocks, func(i int) (err error) {
 		path := filepath.Join(dir, fmt.Sprintf("%08x", i))
@@ -121,15 +121,20 @@ func putFiles(dir string, src *kvCache, blocks int) error {
 				return err
 			}
 		}
-		if err := f.Sync(); err != nil {
-			return err
+		if sync {
+			if err := f.Sync(); err != nil {
+				return err
+			}
 		}
 		if err := f.Close(); err != nil {
 			return err
 		}
 		return os.Rename(path+".tmp", path)
 	})
-	return errors.Join(err, syncDir(dir))
+	if sync {
+		err = errors.Join(err, syncDir(dir))
+	}
+	return err
 }
 
 // syncDir makes a folder's names durable.

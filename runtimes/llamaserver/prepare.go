@@ -166,7 +166,9 @@ func (s *served) probe(ctx context.Context, id *identity) (*layout, kv.Descripto
 		return fail(err)
 	}
 	defer s.release(sl)
+	s.mu.Lock()
 	sl.forget()
+	s.mu.Unlock()
 	if err := s.api.compute(ctx, sl.id, tokens, len(id.adapters) > 0); err != nil {
 		return fail(err)
 	}

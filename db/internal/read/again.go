@@ -1,7 +1,6 @@
 package read
 
 import (
-	"sync"
 	"time"
 
 	"github.com/dormousekv/dormouse/internal/lock"
@@ -21,11 +20,11 @@ type Again struct {
 	Segments *segments.Set
 	Busy     func() bool // a cold restore is under way
 
-	mu      lock.Mutex[lock.Reads] // guards all below
-	places  []segments.Loc
-	bytes   int64
-	stop    chan struct{} // closed by Drop; nil: nobody is at work
-	working sync.WaitGroup
+	mu     lock.Mutex[lock.Reads] // guards all below
+	places []segments.Loc
+	bytes  int64
+	stop   chan struct{} // closed by Drop; nil: nobody begins anything more
+	ended  chan struct{} // closed when the last who was at work, and all before, have ended; nil: nobody ever was
 }
 
 // Add has places read ahead after all those that wait.
@@ -40,9 +39,15 @@ func (a *Again) Add(places []segments.Loc) {
 		a.places = append(a.places, at)
 	}
 	if a.stop == nil && len(a.places) > 0 {
-		a.stop = make(chan struct{})
-		stop := a.stop
-		a.working.Go(func() { vfs.Idly(func() { a.work(stop) }) })
+		stop, before, ended := make(chan struct{}), a.ended, make(chan struct{})
+		a.stop, a.ended = stop, ended
+		go func() {
+			defer close(ended)
+			if before != nil {
+				<-before
+			}
+			vfs.Idly(func() { a.work(stop) })
+		}()
 	}
 }
 
@@ -54,8 +59,11 @@ func (a *Again) Drop() {
 		close(a.stop)
 		a.stop = nil
 	}
+	ended := a.ended
 	a.mu.Unlock()
-	a.working.Wait()
+	if ended != nil {
+		<-ended
+	}
 }
 
 // Waiting is how many bytes wait.

@@ -3,6 +3,7 @@ package read_test
 import (
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
@@ -114,5 +115,29 @@ func TestReadAgain(t *testing.T) {
 		if so() != before {
 			t.Errorf("%d bytes were asked for after they were forgotten", so()-before)
 		}
+	}
+}
+
+// Restores add while several drop: Drop waits for all who were at work, and no more.
+func TestReadAgainTogether(t *testing.T) {
+	s := storetest.Open(t, t.TempDir(), storetest.Options())
+	a := storetest.Engine(s).Source.Again
+	var wait sync.WaitGroup
+	for i := range 6 {
+		wait.Go(func() {
+			for range 3000 {
+				if i < 2 {
+					a.Add([]segments.Loc{{Segment: 1, Offset: 8192, Length: 1 << 20}})
+				} else {
+					a.Drop()
+				}
+				time.Sleep(time.Duration(i) * time.Microsecond)
+			}
+		})
+	}
+	wait.Wait()
+	a.Drop()
+	if n := a.Waiting(); n != 0 {
+		t.Errorf("%d bytes wait", n)
 	}
 }

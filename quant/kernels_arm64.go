@@ -137,18 +137,42 @@ func (k kernel) merge(dst, src []byte, b, size int) {
 	mergeGo(dst, src, b, size)
 }
 
-// quantizeQ4R is [quantizeQ4RGo] that goes on with the largest error so far.
+// quantizeQ4R is [quantizeQ4RGo] that goes on with the largest error so far. There is no kernel of its own for it yet.
 func (k kernel) quantizeQ4R(dt kv.DType, dst, src []byte, worst float32) (exceptions uint64, newWorst float32) {
 	exceptions, newWorst = quantizeQ4RGo(dt, dst, src)
 	return exceptions, max(worst, newWorst)
 }
 
 // dequantizeQ4R is [dequantizeQ4RGo].
-func (k kernel) dequantizeQ4R(dt kv.DType, dst, src []byte, stream bool) {
-	dequantizeQ4RGo(dt, dst, src)
+func (k kernel) dequantizeQ4R(dt kv.DType, dst, src []byte, _ bool) {
+	groups := len(src) / blockBytesQ4R
+	if k == kernelGo || groups == 0 {
+		dequantizeQ4RGo(dt, dst, src)
+		return
+	}
+	out, in := unsafe.SliceData(dst[:groups*dt.RowBytes(groupValuesQ4R)]), unsafe.SliceData(src)
+	switch dt {
+	case kv.F16:
+		dequantizeQ4RF16NEON(out, in, groups)
+	case kv.BF16:
+		dequantizeQ4RBF16NEON(out, in, groups)
+	default:
+		dequantizeQ4RF32NEON(out, in, groups)
+	}
 }
 
 // dequantizeSumQ4R is dequantizeQ4R that goes on with the CRC32C of src.
-func (k kernel) dequantizeSumQ4R(dt kv.DType, dst, src []byte, stream bool, sum uint32) uint32 {
-	return dequantizeSumQ4RGo(dt, dst, src, sum)
+func (k kernel) dequantizeSumQ4R(dt kv.DType, dst, src []byte, _ bool, sum uint32) uint32 {
+	groups := len(src) / blockBytesQ4R
+	if k == kernelGo || groups == 0 {
+		return dequantizeSumQ4RGo(dt, dst, src, sum)
+	}
+	out, in := unsafe.SliceData(dst[:groups*dt.RowBytes(groupValuesQ4R)]), unsafe.SliceData(src)
+	switch dt {
+	case kv.F16:
+		return ^dequantizeQ4RF16CRCNEON(out, in, groups, ^sum)
+	case kv.BF16:
+		return ^dequantizeQ4RBF16CRCNEON(out, in, groups, ^sum)
+	}
+	return ^dequantizeQ4RF32CRCNEON(out, in, groups, ^sum)
 }

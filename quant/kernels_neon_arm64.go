@@ -32,6 +32,36 @@ func dequantizeF32NEON(dst, src *byte, groups int)
 //go:noescape
 func dequantizeF32CRCNEON(dst, src *byte, groups int, crc uint32) uint32
 
+// dequantizeQ4RF16NEON writes the values of groups Q4R blocks, at least one.
+//
+//go:noescape
+func dequantizeQ4RF16NEON(dst, src *byte, groups int)
+
+// dequantizeQ4RF16CRCNEON writes the values of groups Q4R blocks, at least one, and goes on with the CRC32C (inverted) of their bytes.
+//
+//go:noescape
+func dequantizeQ4RF16CRCNEON(dst, src *byte, groups int, crc uint32) uint32
+
+// dequantizeQ4RBF16NEON writes the values of groups Q4R blocks, at least one.
+//
+//go:noescape
+func dequantizeQ4RBF16NEON(dst, src *byte, groups int)
+
+// dequantizeQ4RBF16CRCNEON writes the values of groups Q4R blocks, at least one, and goes on with the CRC32C (inverted) of their bytes.
+//
+//go:noescape
+func dequantizeQ4RBF16CRCNEON(dst, src *byte, groups int, crc uint32) uint32
+
+// dequantizeQ4RF32NEON writes the values of groups Q4R blocks, at least one.
+//
+//go:noescape
+func dequantizeQ4RF32NEON(dst, src *byte, groups int)
+
+// dequantizeQ4RF32CRCNEON writes the values of groups Q4R blocks, at least one, and goes on with the CRC32C (inverted) of their bytes.
+//
+//go:noescape
+func dequantizeQ4RF32CRCNEON(dst, src *byte, groups int, crc uint32) uint32
+
 // quantizeF16NEON writes the blocks of the groups in src, 1 to 64. It returns a bit for each group that int8 cannot hold,
 // whose block it does not write, and the bits of the largest error of all others.
 //

@@ -76,14 +76,7 @@ func quantizeGroupQ4R(dt kv.DType, out *[blockBytesQ4R]byte, x *[groupValuesQ4R]
 		return 0, top == 0
 	}
 	r := *x
-	for _, bit := range [3]int{32, 16, 8} {
-		for j := range r {
-			if j&bit == 0 {
-				a, b := r[j], r[j|bit]
-				r[j], r[j|bit] = a+b, a-b
-			}
-		}
-	}
+	turn(&r)
 	lo, hi := float32(math.MaxFloat32), float32(-math.MaxFloat32)
 	for j := range r {
 		r[j] *= 0.25
@@ -124,19 +117,24 @@ func quantizeGroupQ4R(dt kv.DType, out *[blockBytesQ4R]byte, x *[groupValuesQ4R]
 	return maxError, true
 }
 
+// turn is T.
+func turn[E float32 | int32](x *[groupValuesQ4R]E) {
+	for i := range 8 {
+		a, b, c, d := x[i], x[i+8], x[i+16], x[i+24]
+		e, f, g, h := x[i+32], x[i+40], x[i+48], x[i+56]
+		a, b, c, d, e, f, g, h = a+e, b+f, c+g, d+h, a-e, b-f, c-g, d-h
+		a, b, c, d, e, f, g, h = a+c, b+d, a-c, b-d, e+g, f+h, e-g, f-h
+		x[i], x[i+8], x[i+16], x[i+24] = a+b, a-b, c+d, c-d
+		x[i+32], x[i+40], x[i+48], x[i+56] = e+f, e-f, g+h, g-h
+	}
+}
+
 // placeQ4R is the place of the value whose code is in the lower half of byte k. That in the upper half is 32 places behind.
 func placeQ4R(k int) int { return k/4 + k%4*8 }
 
 // turnBack fills y with the values of codes. It overwrites the codes.
 func turnBack(y *[groupValuesQ4R]float32, codes *[groupValuesQ4R]int32, scale, least uint16) {
-	for _, bit := range [3]int{32, 16, 8} {
-		for j := range codes {
-			if j&bit == 0 {
-				a, b := codes[j], codes[j|bit]
-				codes[j], codes[j|bit] = a+b, a-b
-			}
-		}
-	}
+	turn(codes)
 	d, m := f16ToF32(scale)*0.5, f16ToF32(least)*4
 	for j, q := range codes {
 		y[j] = float32(d * float32(q))

@@ -69,6 +69,10 @@ func generate() map[string][]byte {
 		n.dequantize(dt, true)
 	}
 	for _, dt := range types {
+		n.dequantizeTurned(dt, false)
+		n.dequantizeTurned(dt, true)
+	}
+	for _, dt := range types {
 		n.quantize(dt)
 	}
 	n.transpose16()

@@ -12,7 +12,7 @@
  *
  * The library brings Go's runtime with it: a few threads, some 17 MB of memory, handlers for SIGSEGV, SIGPIPE and others that hand on what is not
  * theirs. It cannot be unloaded. A process that was forked has no store: every call is DORMOUSE_ERR_FORKED there, at once; fork before the
- * library is loaded, or exec. glibc only on Linux, not musl. docs/c.md says more.
+ * library is loaded, or exec. Callbacks return: no exceptions, no longjmp. glibc only on Linux, not musl. docs/c.md says more.
  */
 #ifndef DORMOUSE_H
 #define DORMOUSE_H
@@ -50,7 +50,7 @@ typedef enum dormouse_status {
 	DORMOUSE_ERR_READ_ONLY = 13,   /* the store was opened read-only */
 	DORMOUSE_ERR_LEASED = 14,      /* close was called while a match is open */
 	DORMOUSE_ERR_NOT_STORED = 15,  /* a prefix that the call needs is not in the store */
-	DORMOUSE_ERR_NOT_FOUND = 16,   /* no ref, or model, of that name */
+	DORMOUSE_ERR_NOT_FOUND = 16,   /* no ref, or model, of that name; no store to open read-only */
 	DORMOUSE_ERR_RETIRED = 17,     /* the model was retired */
 	DORMOUSE_ERR_LIMIT = 18,       /* too large, or too many */
 	DORMOUSE_ERR_NOT_DESTROYED = 19, /* all is done, but some deleted bytes could not be destroyed yet */
@@ -71,6 +71,7 @@ typedef enum dormouse_status {
 	DORMOUSE_ERR_DECODE = 33,    /* the decode function returned another number than 0 */
 	DORMOUSE_ERR_BUSY = 34,      /* another call is at work on this llama.cpp context */
 	DORMOUSE_ERR_CALLBACK = 35,  /* called from within a callback of dormouse.h, where the library must not be called */
+	DORMOUSE_ERR_DENIED = 36,    /* the system does not let this process read or write there: permissions, a read-only file system */
 	DORMOUSE_ERR_OTHER = 99
 } dormouse_status;
 
@@ -197,7 +198,7 @@ DORMOUSE_API const char *dormouse_reason_text(int32_t reason);
 /* Is told what an operator should know, as lines of text, from threads of the library: it must not call the library (DORMOUSE_ERR_CALLBACK), and return
  * soon. level is -4 debug, 0 info, 4 warning, 8 error. */
 typedef void (*dormouse_log_fn)(void *user, int32_t level, const char *line);
-/* Where the log of stores goes that are opened from now on. Null: nowhere, which is the default. */
+/* Where the log of stores goes that are opened from now on. Null: nowhere, which is the default. fn and user must stay as long as such a store is open. */
 DORMOUSE_API dormouse_status dormouse_set_log(dormouse_log_fn fn, void *user);
 
 /* Opens, or makes, the store in a folder. options is a JSON object, or null: {"budget": bytes, "min_free": bytes, "max_blocks": n, "durability": "process"

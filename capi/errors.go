@@ -12,7 +12,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"runtime/debug"
+	"syscall"
 	"unsafe"
 
 	"github.com/dormousekv/dormouse/db"
@@ -63,6 +65,10 @@ var statuses = []struct {
 	{db.ErrNotEmpty, C.DORMOUSE_ERR_FOREIGN},
 	{db.ErrUnsafeDir, C.DORMOUSE_ERR_FOREIGN},
 	{db.ErrVersion, C.DORMOUSE_ERR_VERSION},
+	{fs.ErrPermission, C.DORMOUSE_ERR_DENIED},
+	{syscall.EROFS, C.DORMOUSE_ERR_DENIED},
+	{syscall.ENOSPC, C.DORMOUSE_ERR_NO_SPACE},
+	{syscall.ENOTDIR, C.DORMOUSE_ERR_FOREIGN},
 	{llamacpp.ErrSequence, C.DORMOUSE_ERR_ARGUMENT},
 	{llamacpp.ErrNeedDecode, C.DORMOUSE_ERR_ARGUMENT},
 	{llamacpp.ErrIdentity, C.DORMOUSE_ERR_IDENTITY},

@@ -2,11 +2,27 @@
 
 package main
 
+/*
+void dormouse_shim_lock(int fd, int locked);
+*/
+import "C"
+
 import (
 	"sync"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/internal/vfs"
 )
+
+func init() {
+	vfs.OnLock = func(fd uintptr, locked bool) {
+		on := C.int(0)
+		if locked {
+			on = 1
+		}
+		C.dormouse_shim_lock(C.int(fd), on)
+	}
+}
 
 // handles are the numbers that C programs hold. A number is never used twice.
 var handles = struct {

@@ -40,7 +40,16 @@ static int second_copy;
 static const char mark[16] = "dormouse-loaded";
 
 #if !defined(_WIN32)
-static void in_child(void) { forked = 1; }
+/* The files that lock stores. A child has them, too: the lock would last as long as the child, when its parent is dead. */
+enum { LOCKS = 256 };
+static volatile int locks[LOCKS]; /* descriptors, from 1 on; 0: none */
+
+static void in_child(void) {
+	forked = 1;
+	for (int i = 0; i < LOCKS; i++) {
+		if (locks[i] != 0) close(locks[i]);
+	}
+}
 #endif
 
 /* here reports whether mark lies at an address of this process: a pipe does not take what cannot be read. */
@@ -90,6 +99,20 @@ static dormouse_status fail(dormouse_status status, const char *message) {
 static _Thread_local int inside; /* callbacks of the host that this thread runs */
 
 static int can_run(void) { return !forked && !second_copy; }
+
+/* Is called by one thread at a time. */
+void dormouse_shim_lock(int fd, int locked) {
+#if !defined(_WIN32)
+	for (int i = 0; i < LOCKS; i++) {
+		if (locks[i] == (locked ? 0 : fd)) {
+			locks[i] = locked ? fd : 0;
+			return;
+		}
+	}
+#else
+	(void)fd, (void)locked;
+#endif
+}
 
 dormouse_status dormouse_shim_enter(void) {
 	if (forked) {

@@ -14,6 +14,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"strings"
@@ -107,6 +108,9 @@ func goOpen(e *C.dormouse_error, dir, options *C.char, c *C.dormouse_call, out *
 		if dir == nil || out == nil {
 			return badArgument("dir or out is null")
 		}
+		if *dir == 0 {
+			return badArgument("dir is empty: expected the name of a folder")
+		}
 		o, err := parseOptions(text(options))
 		if err != nil {
 			return err
@@ -115,6 +119,9 @@ func goOpen(e *C.dormouse_error, dir, options *C.char, c *C.dormouse_call, out *
 		o.Logger = logger.to
 		logger.Unlock()
 		s, err := db.Open(ctx, C.GoString(dir), o)
+		if o.ReadOnly && errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("%w: %w", db.ErrNotFound, err)
+		}
 		if err != nil {
 			return err
 		}

@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import Distribution, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 
@@ -36,12 +36,15 @@ class WithLibrary(build_py):
             shutil.copyfile(Path(out) / "lib" / "libdormouse.so", to)
 
 
+class WithBinary(Distribution):
+    """The package lies where packages with compiled code do."""
+
+    def has_ext_modules(self) -> bool:
+        return True
+
+
 class ForThisMachine(bdist_wheel):
     """A wheel for any Python 3, and one kind of machine."""
-
-    def finalize_options(self) -> None:
-        super().finalize_options()
-        self.root_is_pure = False
 
     def get_tag(self) -> tuple[str, str, str]:
         return "py3", "none", super().get_tag()[2]
@@ -53,4 +56,4 @@ def version() -> str:
     return re.search(r'const Version = "(.*)"', said)[1].replace("-dev", ".dev0")
 
 
-setup(version=version(), cmdclass={"build_py": WithLibrary, "bdist_wheel": ForThisMachine})
+setup(version=version(), distclass=WithBinary, cmdclass={"build_py": WithLibrary, "bdist_wheel": ForThisMachine})

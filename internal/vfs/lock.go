@@ -103,6 +103,7 @@ func take(name string, readOnly, shared bool) (*Lock, error) {
 		f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 	}
 	held.locks = append(held.locks, heldLock{info, shared})
+	tell(f, true)
 	return &Lock{f: f, name: name, named: named}, nil
 }
 
@@ -118,7 +119,18 @@ func (l *Lock) Release() error {
 			held.locks = slices.Delete(held.locks, i, i+1)
 		}
 	}
+	tell(l.f, false)
 	return errors.Join(unlockFile(l.f), l.f.Close())
+}
+
+// OnLock, if a program sets it before it locks anything, is told of each file that is locked, by its descriptor, and of its end, before it is closed. A lock lasts
+// as long as any process has the file open that it was taken with: a process that forks closes them in its child.
+var OnLock func(fd uintptr, locked bool)
+
+func tell(f *os.File, locked bool) {
+	if OnLock != nil {
+		OnLock(f.Fd(), locked)
+	}
 }
 
 // IsLock reports whether a file that begins with head is one of ours: there is nothing in it, or zeros that a power cut left, or a pid.

@@ -18,6 +18,7 @@ from .errors import (
     Corrupt,
     DeadlineExceeded,
     DecodeFailed,
+    Denied,
     DormouseError,
     Foreign,
     Forked,
@@ -48,7 +49,7 @@ from .store import Damage, Store, Verified, hash, hash_file, log_to, version
 
 __all__ = [
     "Adapter", "BadArgument", "BadDescriptor", "BadPrompt", "BadRows", "BadState", "Busy", "Cancel", "Cancelled", "Closed", "Corrupt", "Damage",
-    "DeadlineExceeded", "DecodeFailed", "Deleted", "Descriptor", "DormouseError", "Foreign", "Forked", "Group", "InCallback", "Leased", "Limit", "Locked", "Match",
+    "DeadlineExceeded", "DecodeFailed", "Deleted", "Denied", "Descriptor", "DormouseError", "Foreign", "Forked", "Group", "InCallback", "Leased", "Limit", "Locked", "Match",
     "Model", "NoSpace", "NotDestroyed", "NotEmpty", "NotFound", "NotStored", "NotTheModel", "Plane", "Poisoned", "Prompt", "Put", "ReadOnly",
     "Refused", "Restored", "Retired", "RoPE", "Rows", "SecondCopy", "Span", "Store", "Suspended", "Tensor", "TooLong", "Verified", "Version",
     "WrongLineage", "WrongPositions", "hash", "hash_file", "log_to", "version",

@@ -150,13 +150,17 @@ class InCallback(DormouseError):
     """A callback (of restore_layers, of log_to) called the library, which waits for it."""
 
 
+class Denied(DormouseError, PermissionError):
+    """The system does not let this process read or write there: permissions, a read-only file system."""
+
+
 HANDLE, FORKED, BUFFER = 2, 3, 25
 
 BY_STATUS: dict[int, type[DormouseError]] = {
     1: BadArgument, HANDLE: Closed, FORKED: Forked, 4: SecondCopy, 5: Cancelled, 6: DeadlineExceeded, 7: Corrupt, 8: NoSpace, 9: Poisoned,
     10: Locked, 11: Suspended, 12: Closed, 13: ReadOnly, 14: Leased, 15: NotStored, 16: NotFound, 17: Retired, 18: Limit, 19: NotDestroyed,
     20: BadPrompt, 21: BadRows, 22: BadDescriptor, 23: Foreign, 24: Version, 26: Refused, 27: NotTheModel, 28: NotEmpty, 29: WrongPositions, 30: WrongLineage, 31: BadState,
-    32: TooLong, 33: DecodeFailed, 34: Busy, 35: InCallback,
+    32: TooLong, 33: DecodeFailed, 34: Busy, 35: InCallback, 36: Denied,
 }  # fmt: skip
 
 FORKED_HELP = (

@@ -7,7 +7,7 @@ import os
 import warnings
 import weakref
 from types import TracebackType
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from . import _library as lib
 from . import errors
@@ -55,6 +55,9 @@ class Handle:
             raise
         else:
             self._id = 0
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"a {type(self).__name__} belongs to its process, and is closed once: it is not copied or pickled. Give the folder's name, and open the store there")
 
     def __enter__(self: _Self) -> _Self:
         self._number()

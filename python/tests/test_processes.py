@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -107,6 +109,15 @@ def work(folder: str) -> int:
     with dormouse.Store(folder, codec="raw") as store:
         p = tokens(N)
         return store.register(DESCRIPTOR).put(p, rows(p)).tokens
+
+
+def test_a_handle_stays_in_its_process(store: dormouse.Store, model: dormouse.Model) -> None:
+    """Its number may be another store's there."""
+    with model.match(tokens(8)) as match:
+        for handle in (store, model, match):
+            for copy_of in (pickle.dumps, copy.copy, copy.deepcopy):
+                with pytest.raises(TypeError, match="belongs to its process"):
+                    copy_of(handle)
 
 
 def test_spawned(store: dormouse.Store, tmp_path: Path) -> None:

@@ -71,6 +71,15 @@ def test_options(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").write_text("mine")
     with pytest.raises(dormouse.Foreign):
+        dormouse.Store(__file__)
+    with pytest.raises(PermissionError, match="/sys/dormouse") as caught:  # not even root makes a folder there
+        dormouse.Store("/sys/dormouse")
+    assert isinstance(caught.value, dormouse.Denied) and caught.value.status == 36
+    with pytest.raises(dormouse.NotFound):
+        dormouse.Store(tmp_path / "none", read_only=True)
+    with pytest.raises(dormouse.BadArgument):
+        dormouse.Store("")
+    with pytest.raises(dormouse.Foreign):
         dormouse.Store(tmp_path / "other")
 
 

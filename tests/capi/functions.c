@@ -49,6 +49,19 @@ static int32_t on_plane(void *user, const dormouse_plane *p) {
 	return user != NULL;
 }
 
+/* Whether this process has the file open that locks a store: /proc/self/fd is this process's own, also after a fork. */
+static int lock_is_open(const char *dir) {
+	char name[4096], is[4096], wanted[4096];
+	CHECK(realpath(dir, wanted));
+	strncat(wanted, "/LOCK", sizeof wanted - strlen(wanted) - 1);
+	for (int fd = 0; fd < 1024; fd++) {
+		snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+		ssize_t n = readlink(name, is, sizeof is - 1);
+		if (n > 0 && (is[n] = 0, strcmp(is, wanted) == 0)) return 1;
+	}
+	return 0;
+}
+
 static dormouse_model shared;
 static void *restore_many(void *arg) {
 	int32_t tokens[N];
@@ -101,6 +114,10 @@ int main(int argc, char **argv) {
 	dormouse_store s, none = {0}, wrong = {77777};
 	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_open(NULL, NULL, NULL, &s));
 	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_open(dir, NULL, NULL, NULL));
+	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_open("", NULL, NULL, &s));
+	WANT(DORMOUSE_ERR_FOREIGN, dormouse_open(argv[0], NULL, NULL, &s)); /* a file */
+	WANT(DORMOUSE_ERR_DENIED, dormouse_open("/sys/dormouse", NULL, NULL, &s)); /* not even root makes a folder there */
+	WANT(DORMOUSE_ERR_NOT_FOUND, dormouse_open("/does/not/exist", "{\"read_only\":true}", NULL, &s));
 	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_open(dir, "{", NULL, &s));
 	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_open(dir, "{\"no\":1}", NULL, &s));
 	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_open(dir, "{\"budget\":-1}", NULL, &s));
@@ -280,11 +297,13 @@ int main(int argc, char **argv) {
 	OK(dormouse_resume(s, NULL));
 
 	/* fork: an answer at once, and the parent goes on */
+	CHECK(lock_is_open(dir));
 	pid_t child = fork();
 	if (child == 0) {
-		alarm(5); /* a hang ends here */
+		alarm(60); /* a hang ends here */
 		dormouse_error e = DORMOUSE_INIT(dormouse_error);
 		int bad = dormouse_probe(m, &p, DORMOUSE_ALL, NULL, &r) != DORMOUSE_ERR_FORKED || dormouse_close(s) != DORMOUSE_ERR_FORKED || dormouse_version()[0] != 0;
+		bad |= lock_is_open(dir); /* it would outlive the parent */
 		bad |= dormouse_last_error(&e) != DORMOUSE_OK || e.status != DORMOUSE_ERR_FORKED || !strstr(e.message, "forked");
 		_exit(bad);
 	}

@@ -34,6 +34,18 @@ cc $flags -fsanitize=address,undefined "$here/functions.c" -o "$tmp/static" "$li
 ASAN_OPTIONS=detect_leaks=0 "$tmp/static" "$tmp/s3"
 cc $flags -fsanitize=address,undefined "$here/fuzz.c" -o "$tmp/fuzzed" "$lib/lib/libdormouse.a" -lpthread -lresolv
 
+say "valgrind"
+if command -v valgrind >/dev/null; then
+  # Go's stacks and heap are not those that memcheck knows: what is found in the library itself does not count. AddressSanitizer sees its C side.
+  valgrind -q --error-limit=no --child-silent-after-fork=yes --suppressions="$here/valgrind.supp" --leak-check=full --show-leak-kinds=definite "$tmp/functions" "$tmp/s7" 2>"$tmp/valgrind" ||
+    { cat "$tmp/valgrind"; exit 1; }
+  found=$(awk '/ at 0x/ && !at { at = 1; lib = /libdormouse\.so/ } { text = text $0 "\n" } /^==[0-9]+== *$/ { if (at && !lib || text ~ /definitely lost/) printf "%s", text; text = ""; at = 0 }' "$tmp/valgrind")
+  [ -z "$found" ] || { echo "$found"; exit 1; }
+  echo "valgrind: nothing lost, nothing wrong outside of Go"
+else
+  echo "SKIPPED: no valgrind here"
+fi
+
 say "calls in any order"
 calls=5000
 [ $long = 0 ] || calls=200000
@@ -100,6 +112,10 @@ if [ -n "$python" ]; then
     fi
   fi
   "$tmp/venv/bin/python" -m pytest -q -p no:cacheprovider --basetemp "$tmp/pytest" -c "$root/python/pyproject.toml" --rootdir "$root/python" "$root/python/tests"
+  printf '#!/bin/sh\nexec "%s" "%s" "$@"\n' "$tmp/venv/bin/python" "$here/kill.py" >"$tmp/kill.py"
+  chmod +x "$tmp/kill.py"
+  [ $long = 0 ] && kills=6 || kills=300
+  FIRST=0.6 bash "$here/kills.sh" "$tmp/kill.py" "$tmp/kp" $kills
 else
   echo "SKIPPED: no Python 3.10 or later with pip and venv here; package dormouse was not tested"
 fi

@@ -74,6 +74,8 @@ public final class DormouseException extends RuntimeException {
         BUSY(34),
         /** A {@link Match.LayerReady} or a {@link Log} called the library, which waits for it. */
         CALLBACK(35),
+        /** The system does not let this process read or write there: permissions, a read-only file system. */
+        DENIED(36),
         /** Anything else. */
         OTHER(99);
 

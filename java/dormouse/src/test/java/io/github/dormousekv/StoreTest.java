@@ -103,6 +103,11 @@ public class StoreTest {
         }
         Files.write(folder.newFolder("other").toPath().resolve("file"), new byte[1]);
         refused(Code.FOREIGN, () -> Store.open(new File(folder.getRoot(), "other")));
+        File file = folder.newFile("a file");
+        refused(Code.FOREIGN, () -> Store.open(file));
+        refused(Code.DENIED, () -> Store.open(new File("/sys/dormouse"))); // not even root makes a folder there
+        refused(Code.NOT_FOUND, () -> Store.open(new File("/does/not/exist"), new Store.Options().readOnly()));
+        refused(Code.ARGUMENT, () -> Store.open(new File("")));
         assertFalse(Store.version().isEmpty());
     }
 

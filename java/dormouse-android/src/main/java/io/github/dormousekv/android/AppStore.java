@@ -37,7 +37,7 @@ public final class AppStore implements AutoCloseable {
         default void failed(RuntimeException err) {}
     }
 
-    private static final Call SOON = Call.within(5, TimeUnit.SECONDS);
+    static Call soon = Call.within(5, TimeUnit.SECONDS); // a test on a slow machine has more
 
     private final Application app;
     private final File dir;
@@ -123,7 +123,7 @@ public final class AppStore implements AutoCloseable {
                 listener.awake(store);
             } else if (!wanted && store != null && !asleep) {
                 attempt(() -> listener.beforeSleep(store));
-                attempt(() -> store.pressure(Store.Pressure.LOW, SOON));
+                attempt(() -> store.pressure(Store.Pressure.LOW, soon));
                 asleep = true; // it is, even if suspend fails
                 store.suspend();
             }
@@ -149,7 +149,7 @@ public final class AppStore implements AutoCloseable {
         if (level != null) {
             worker.execute(() -> attempt(() -> {
                 if (store != null && !asleep) { // a store that sleeps holds nothing
-                    store.pressure(level, SOON);
+                    store.pressure(level, soon);
                 }
             }));
         }

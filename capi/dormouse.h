@@ -139,7 +139,7 @@ typedef struct dormouse_rows {
 /* How a put stores rows. */
 typedef struct dormouse_put_options {
 	size_t size;
-	const char *codec;       /* "raw", "q8_0", …; null: as the store was opened */
+	const char *codec;       /* "raw", "q8_0", "bytesplit" or "q4r"; null: as the store was opened */
 	const char *compression; /* "zstd", …; null: as the store was opened */
 	int32_t no_store;        /* 1: store nothing */
 	int32_t keep_states;     /* of models with states: how many stay on the way of this prompt, 1 as 2; 0: all */

@@ -33,7 +33,7 @@ func (o *options) flags(f *pflag.FlagSet) {
 	storeFlag(f, &o.store)
 	f.StringVar(&o.budget, "budget", "8GiB", "most that the store takes on the disk")
 	f.StringVar(&o.durability, "durability", "process", "what survives: process (a kill), or power (a power cut, too; slower)")
-	f.StringVar(&o.codec, "codec", "raw", "how rows are kept: raw (as the server has them: answers are the same to the letter), or q8 (half the size of f16 rows, nearly the same)")
+	f.StringVar(&o.codec, "codec", "raw", "how rows are kept: raw (as the server has them: answers are the same to the letter), q8 (half the size of f16 rows, nearly the same), or q4r (two fifths)")
 	f.BoolVar(&o.zstd, "zstd", false, "compress what gets at least 5 % smaller")
 	f.StringVar(&o.listen, "listen", "", "address to listen on (default: --host and --port of the server's arguments)")
 	f.StringVar(&o.attach, "attach", "", "URL of a server that is run by somebody else; needs --slot-dir")
@@ -98,14 +98,15 @@ func (o *options) front(logger *slog.Logger) (f llamaserver.Options, err error) 
 	default:
 		return f, fmt.Errorf("--durability %q: expected process or power", o.durability)
 	}
-	switch o.codec {
-	case "raw":
-		f.DB.Codec = quant.Raw
-	case "q8":
-		f.DB.Codec = quant.Q8_0
-	default:
-		return f, fmt.Errorf("--codec %q: expected raw or q8", o.codec)
+	name := o.codec
+	if name == "q8" {
+		name = quant.Q8_0.String()
 	}
+	codec, err := quant.ParseCodec(name)
+	if err != nil {
+		return f, fmt.Errorf("--codec %q: expected raw, bytesplit, q8 or q4r", o.codec)
+	}
+	f.DB.Codec = codec
 	if o.zstd {
 		f.DB.Compression = quant.Zstd
 	}

@@ -367,7 +367,7 @@ func (c cost) String() string {
 		text = number(v/60) + " min"
 	}
 	if c.Computed {
-		text += " (computed)"
+		text += " (estimate)"
 	}
 	return strings.TrimSpace(text)
 }

@@ -65,7 +65,7 @@ func drawCosts(path, dir string) error {
 					byLength.rows = append(byLength.rows, chartRow{count(n) + " tokens, " + label, ours, c})
 				}
 			}
-			add("computed", false, costRecompute)
+			add("prefill", false, costRecompute)
 			add("cold", true, costCold)
 			add("warm", true, costWarm)
 		}
@@ -76,7 +76,7 @@ func drawCosts(path, dir string) error {
 				byDisk.rows = append(byDisk.rows, chartRow{label, ours, c})
 			}
 		}
-		add("computed", false, costRecompute)
+		add("prefill", false, costRecompute)
 		for _, rate := range costRates {
 			add(slow("file of f16,", rate), false, slow(costFileCold, rate))
 			add(slow("Dormouse,", rate), true, slow(costCold, rate))
@@ -84,7 +84,7 @@ func drawCosts(path, dir string) error {
 		add("Dormouse, in memory", true, costWarm)
 		lengths, disks = append(lengths, byLength), append(disks, byDisk)
 	}
-	const legend = "Seconds, logarithmic: a step of the grid is ten times. Orange: restored by Dormouse. Pale: not measured, computed."
+	const legend = "Seconds, logarithmic: a step of the grid is ten times. Orange: restored by Dormouse. Pale: an estimate."
 	return errors.Join(
 		os.WriteFile(filepath.Join(dir, "cost-models.svg"), chart("What a prompt costs, by model and length", legend, lengths), 0o644),
 		os.WriteFile(filepath.Join(dir, "cost-storage.svg"), chart(fmt.Sprintf("What a prompt of %s tokens costs, by disk; nothing in memory", count(chartTokens)), legend, disks), 0o644),
@@ -137,7 +137,7 @@ func chart(title, legend string, panels []chartPanelOf) []byte {
 			length := max(1, (math.Log10(row.cost.Median)-from)*step)
 			fmt.Fprintf(&b, `<text x="%.0f" y="%d" text-anchor="end">%s</text>`+"\n", zero-8, top+11, escaped(row.label))
 			fmt.Fprintf(&b, `<rect class="%s" x="%.1f" y="%d" width="%.1f" height="%d" rx="2"/>`+"\n", class, zero, top, length, chartBar)
-			fmt.Fprintf(&b, `<text x="%.1f" y="%d">%s</text>`+"\n", zero+length+6, top+11, strings.TrimSuffix(row.cost.String(), " (computed)"))
+			fmt.Fprintf(&b, `<text x="%.1f" y="%d">%s</text>`+"\n", zero+length+6, top+11, strings.TrimSuffix(row.cost.String(), " (estimate)"))
 		}
 	}
 	b.WriteString("</svg>\n")
@@ -153,7 +153,7 @@ func escaped(text string) string {
 // markdown is all of it as a table.
 func (c *costs) markdown() []byte {
 	var b strings.Builder
-	b.WriteString("| model | KV of a token | prompt, tokens | stored | warm | cold | disk of 2 GB/s | 1 GB/s | 0.5 GB/s | the same as a file of f16: warm | cold | 1 GB/s | computing it |\n")
+	b.WriteString("| model | KV of a token | prompt, tokens | stored | warm | cold | disk of 2 GB/s | 1 GB/s | 0.5 GB/s | the same as a file of f16: warm | cold | 1 GB/s | prefill instead |\n")
 	b.WriteString("| --- |" + strings.Repeat(" ---: |", 12) + "\n")
 	for _, s := range shapes {
 		for _, n := range costTokens {

@@ -26,7 +26,7 @@ func TestCostsAreDrawn(t *testing.T) {
 	for name, wanted := range map[string][]string{
 		"cost-models.svg":  {"Gemma 3 270M: 18 KiB", "Llama 3.1 8B: 128 KiB", "2.00 ms", "5.00 s", "bar computed"},
 		"cost-storage.svg": {"Dormouse, 0.5 GB/s", "300 ms", "600 ms"},
-		"cost.md":          {"| Gemma 3 270M | 18 KiB | 2,048 | 20.0 MiB | 2.00 ms | 20.0 ms |", "min (computed) |", "a machine", "SKIPPED: a reason"},
+		"cost.md":          {"| Gemma 3 270M | 18 KiB | 2,048 | 20.0 MiB | 2.00 ms | 20.0 ms |", "min (estimate) |", "a machine", "SKIPPED: a reason"},
 	} {
 		got, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {

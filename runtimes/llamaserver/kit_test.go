@@ -118,7 +118,7 @@ func startWith(t testing.TB, o Options, a *Arguments) (r *rig) {
 // eventually waits until something is so.
 func (r *rig) eventually(is func() bool) {
 	r.t.Helper()
-	for end := time.Now().Add(time.Minute); !is(); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(4 * time.Minute); !is(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
 			r.t.Fatal("it never came to that")
 		}
@@ -250,9 +250,12 @@ func ask(t testing.TB, ctx context.Context, base, path string, body any) reply {
 	return out
 }
 
+// ask sends a request to the front. One that is not answered in two minutes has no status.
 func (r *rig) ask(path string, body any) reply {
 	r.t.Helper()
-	return ask(r.t, context.Background(), r.url, path, body)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	return ask(r.t, ctx, r.url, path, body)
 }
 
 // object is a JSON object.

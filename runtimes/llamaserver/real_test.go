@@ -29,9 +29,12 @@ func TestAnswerAfterKill(t *testing.T) {
 		t.Errorf("the server reused %d tokens of %d", again.a.cached, all)
 	}
 	still := r.ask("/completion", story("Once upon a time", 12))
-	if kind := (figures.Kind{Outcome: figures.Hit, Reason: figures.ServerCache}); !strings.HasPrefix(still.header, "slot") || r.front.Figures().Requests[kind] != 1 {
-		t.Errorf("of what the slot still has the answer says %s, and the figures %v", still.header, r.front.Figures().Requests)
+	if !strings.HasPrefix(still.header, "slot") {
+		t.Errorf("of what the slot still has the answer says %s", still.header)
 	}
+	r.eventually(func() bool { // a request is counted when its client has all of the answer
+		return r.front.Figures().Requests[figures.Kind{Outcome: figures.Hit, Reason: figures.ServerCache}] == 1
+	})
 	r.saved()
 	longer := story("Once upon a time", 12)
 	longer["prompt"] = longer["prompt"].(string) + first.text + " The end of"

@@ -48,6 +48,7 @@ static void in_child(void) {
 	forked = 1;
 	for (int i = 0; i < LOCKS; i++) {
 		if (locks[i] != 0) close(locks[i]);
+		locks[i] = 0; /* the child may get this number for another file, and fork, too */
 	}
 }
 #endif

@@ -1,6 +1,7 @@
 package llamaserver
 
 import (
+	"context"
 	"encoding/json"
 	"slices"
 
@@ -50,6 +51,9 @@ func chosenScales(raw json.RawMessage) (map[int]float32, error) {
 	if json.Unmarshal(raw, &list) != nil {
 		return nil, request.PassAdapters
 	}
+	if len(list) == 0 { // releases do not agree whether that is none, or those of the server
+		return nil, request.PassAdapters
+	}
 	out := map[int]float32{}
 	for _, one := range list {
 		var id *int
@@ -60,4 +64,17 @@ func chosenScales(raw json.RawMessage) (map[int]float32, error) {
 		out[*id] = *scale // the last counts
 	}
 	return out, nil
+}
+
+// withoutOthersAdapters empties a slot of a server that has adapters: such a server may go on with rows that were computed with others.
+func (s *served) withoutOthersAdapters(ctx context.Context, sl *slot) {
+	s.mu.Lock()
+	adapted := len(s.adapters) > 0
+	s.mu.Unlock()
+	if !adapted {
+		return
+	}
+	if err := s.api.erase(ctx, sl.id); err != nil && !unsupported(err) {
+		s.log.Warn("emptying a slot that may hold rows of other adapters", "slot", sl.id, "err", err)
+	}
 }

@@ -33,10 +33,10 @@ func TestAdapters(t *testing.T) {
 		r.front.forgetSlots()
 		return got
 	}
-	full, half, off := "", `,"lora":[{"id":0,"scale":0.5}]`, `,"lora":[]`
+	full, half, off := "", `,"lora":[{"id":0,"scale":0.5}]`, `,"lora":[{"id":0,"scale":0}]`
 	for _, c := range []struct{ lora, want string }{
 		{full, "miss"}, {half, "miss"}, {off, "miss"}, {full, "hit"}, {half, "hit"}, {`,"lora":[{"id":0,"scale":1}]`, "hit"}, {`,"lora":[{"id":0,"scale":0}]`, "hit"},
-		{`,"lora":"x"`, "pass"},
+		{`,"lora":"x"`, "pass"}, {`,"lora":[]`, "pass"},
 	} {
 		if c.want == "pass" {
 			if got := r.ask("/completion", `{"prompt":"a"`+c.lora+`}`); !strings.HasPrefix(got.header, c.want) {

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/dormousekv/dormouse/kv"
 )
 
 // api speaks to a llama-server. Safe for concurrent use.
@@ -207,11 +209,15 @@ func (a *api) adapters(ctx context.Context) (l []loraAdapter, err error) {
 	return l, a.call(ctx, "/lora-adapters", nil, nil, &l)
 }
 
-// compute has a prompt computed in a slot, without the LoRA adapters that the server has, or with them.
-func (a *api) compute(ctx context.Context, slot int, tokens []int32, withoutAdapters bool) error {
-	fields := map[string]any{"prompt": tokens, "n_predict": 1, "id_slot": slot, "cache_prompt": true, "temperature": 0}
-	if withoutAdapters {
-		fields["lora"] = []any{}
+// compute has a prompt computed in a slot, from its beginning and without the adapters that the server has.
+func (a *api) compute(ctx context.Context, slot int, tokens []int32, adapters map[int]kv.Hash) error {
+	fields := map[string]any{"prompt": tokens, "n_predict": 1, "id_slot": slot, "cache_prompt": false, "temperature": 0}
+	var off []any
+	for id := range adapters {
+		off = append(off, map[string]any{"id": id, "scale": 0})
+	}
+	if off != nil {
+		fields["lora"] = off
 	}
 	body, err := json.Marshal(fields)
 	if err != nil {

@@ -124,6 +124,9 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 		s.avoid(ctx, sl)
 	}
 	p := s.begin(ctx, m, lay, sl, prompt)
+	if p.held == 0 && p.restored == 0 {
+		s.withoutOthersAdapters(ctx, sl)
+	}
 	before := s.begun(sl, prompt, req.Endpoint)
 	var fields []string
 	if req.Endpoint.Pins() {

@@ -61,6 +61,7 @@ func TestKindsOfCaches(t *testing.T) {
 			if c.departs && (!strings.HasPrefix(got.header, "hit") || got.a.cached < 200) {
 				t.Errorf("of a prompt that departs %d tokens were reused (%s)", got.a.cached, got.header)
 			}
+			r.saved()
 			if n := r.front.Figures().Unused; n > 0 {
 				t.Errorf("%d tokens were restored for nothing", n)
 			}

@@ -115,10 +115,13 @@ func startWith(t testing.TB, o Options, a *Arguments) (r *rig) {
 	return r
 }
 
+// patience is how long a test waits for what must come.
+const patience = 4 * time.Minute
+
 // eventually waits until something is so.
 func (r *rig) eventually(is func() bool) {
 	r.t.Helper()
-	for end := time.Now().Add(4 * time.Minute); !is(); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(patience); !is(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
 			r.t.Fatal("it never came to that")
 		}
@@ -135,7 +138,7 @@ func (r *rig) untilAnswered(path string, body any) (got reply) {
 // settled waits until it is known whether the model's prompts are kept.
 func (r *rig) settled() {
 	r.t.Helper()
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		s := r.front.servedFor("")
 		if m, _, err := s.ready(); (m != nil || reasonOf(err) != request.PassHashing) && !s.gone.Load() && reasonOf(err) != request.PassStore {
 			return
@@ -154,7 +157,7 @@ func (r *rig) saved() {
 func (r *rig) savedOf(model string) {
 	r.t.Helper()
 	s := r.front.servedFor(model)
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		s.mu.Lock()
 		open := len(s.pending) > 0 || len(s.turn) > 0
 		for _, sl := range s.slots {
@@ -191,7 +194,7 @@ func (r *rig) killServer() {
 	if err := r.server.Signal(os.Kill); err != nil {
 		r.t.Fatal(err)
 	}
-	for end := time.Now().Add(time.Minute); r.front.started.Load() == before || r.server.PID() == pid; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(patience); r.front.started.Load() == before || r.server.PID() == pid; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			r.t.Fatal("the server was not started again")
 		}
@@ -292,7 +295,7 @@ func plain(t testing.TB, args ...string) string {
 		p.Stop(ctx)
 	})
 	client := &api{base: p.URL(), client: http.DefaultClient}
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if client.health(context.Background()) == nil {
 			return p.URL().String()
 		}

@@ -190,9 +190,12 @@ func (s *served) finished(p *plan, prompt kv.Prompt, e request.Endpoint, a answe
 	}
 	if a.cached == 0 && s.lay.window > 0 && !s.lay.strict.Swap(true) {
 		s.log.Info("the server did not reuse what was restored: it gets a checkpoint with it from now on", "model", s.name)
-		if err := s.model.SetNote(context.Background(), strictNote(s.note), []byte{1}); err != nil {
-			s.log.Warn("remembering that the server wants checkpoints", "err", err)
-		}
+		m, note := s.model, strictNote(s.note)
+		s.wait.Go(func() {
+			if err := m.SetNote(context.Background(), note, []byte{1}); err != nil {
+				s.log.Warn("remembering that the server wants checkpoints", "err", err)
+			}
+		})
 		return
 	}
 	s.notReused++

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -72,7 +73,12 @@ func (s *served) prepare(ctx context.Context) error {
 	if err != nil {
 		s.log.Warn("reading how slot files look", "err", err)
 	}
-	if m == nil || s.front.o.Attach != "" { // what somebody else has started is looked at each time
+	known := false
+	if m != nil {
+		_, err := m.Note(rowsNote)
+		known = err == nil
+	}
+	if !known || s.front.o.Attach != "" { // what somebody else has started is looked at each time
 		if m, lay, err = s.look(ctx, store, id, note); err != nil {
 			return err
 		}
@@ -169,7 +175,7 @@ func (s *served) probe(ctx context.Context, id *identity) (*layout, kv.Descripto
 	s.mu.Lock()
 	sl.forget()
 	s.mu.Unlock()
-	if err := s.api.compute(ctx, sl.id, tokens, len(id.adapters) > 0); err != nil {
+	if err := s.api.compute(ctx, sl.id, tokens, id.adapters); err != nil {
 		return fail(err)
 	}
 	f, err := s.folder.create(0)
@@ -198,6 +204,9 @@ func (s *served) probe(ctx context.Context, id *identity) (*layout, kv.Descripto
 	file, err := format.Parse(f.bytes())
 	if err != nil {
 		return fail(fmt.Errorf("%w: %w", request.PassSlots, err))
+	}
+	if !slices.Equal(file.Tokens, tokens) { // its rows would be taken for those of the probe
+		return fail(errors.New("another request has been in the slot meanwhile"))
 	}
 	if err := s.api.erase(ctx, sl.id); err != nil && !unsupported(err) {
 		s.log.Debug("erasing the slot of the probe", "err", err)

@@ -35,6 +35,9 @@ func (s *served) at() string {
 // replaced reports whether a server that the front has not started is another one now: another model, or started again, maybe with other arguments. All
 // is looked at anew then. Of a router, which starts its servers with the same arguments, the slots are forgotten.
 func (s *served) replaced(ctx context.Context) bool {
+	s.mu.Lock()
+	before := s.seen // before the server is asked: others ask, too, and may hear of later tasks
+	s.mu.Unlock()
 	p, err := s.api.props(ctx)
 	if err != nil {
 		return false // it is not there: who asks it something hears of that
@@ -48,10 +51,9 @@ func (s *served) replaced(ctx context.Context) bool {
 		now.task = max(now.task, st.Task)
 	}
 	s.mu.Lock()
-	before := s.seen
-	s.seen.task = now.task
 	again := now.task < before.task
-	if again {
+	if s.seen.task = max(s.seen.task, now.task); again {
+		s.seen.task = now.task
 		for _, sl := range s.slots {
 			if !sl.busy {
 				sl.forget()
@@ -59,7 +61,7 @@ func (s *served) replaced(ctx context.Context) bool {
 		}
 	}
 	s.mu.Unlock()
-	if before.props == now.props && before.size == now.size && before.mod.Equal(now.mod) && before.at == now.at && !(again && s.front.o.Attach != "") {
+	if before.props == now.props && before.size == now.size && before.mod.Equal(now.mod) && (before.at == now.at || before.at == "" || now.at == "") && !(again && s.front.o.Attach != "") {
 		return false
 	}
 	s.log.Info("the server is another one now", "model", p.ModelPath)

@@ -31,7 +31,7 @@ type Status struct {
 // Count is how many requests ended in one way.
 type Count struct {
 	Outcome string
-	Reason  string // a code: why no more was reused, or why the request request.Pass
+	Reason  string // a code: why no more was reused, or why the request passed
 	N       int64
 }
 

@@ -27,7 +27,7 @@ func command() (err error) {
 	quick := flag.Bool("quick", false, "smaller and fewer: under a minute")
 	asJSON := flag.Bool("json", false, "print one JSON object a line, for machines")
 	only := flag.String("only", "", "comma-separated `names` of figures; default: all")
-	long := flag.Bool("long", false, "also what takes an hour: a store of 10,000,000 blocks, 55 GB of disk (7 GB where the file system compresses)")
+	long := flag.Bool("long", false, "also what takes one to two hours: a store of 10,000,000 blocks, 55 GB of disk (21 GB where the file system compresses)")
 	dir := flag.String("dir", "", "`folder` for the stores; large ones stay there, for the next run; default: a temporary one")
 	cost := flag.String("cost", "", "measure what prompts cost, of the models that -only names (270M,1B,3B,8B,recompute), and add it to this `file`")
 	draw := flag.String("draw", "", "draw the charts of the file of -cost into this `folder`; with -only draw, measure nothing")

@@ -1,5 +1,6 @@
 /* All functions, and what each answers to what is wrong. The argument is an empty folder. */
 #include <pthread.h>
+#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -305,6 +306,17 @@ int main(int argc, char **argv) {
 		int bad = dormouse_probe(m, &p, DORMOUSE_ALL, NULL, &r) != DORMOUSE_ERR_FORKED || dormouse_close(s) != DORMOUSE_ERR_FORKED || dormouse_version()[0] != 0;
 		bad |= lock_is_open(dir); /* it would outlive the parent */
 		bad |= dormouse_last_error(&e) != DORMOUSE_OK || e.status != DORMOUSE_ERR_FORKED || !strstr(e.message, "forked");
+		/* Files that it opens now may get the numbers of locks: a child of its own has them, too. */
+		int files[4];
+		for (int i = 0; i < 4; i++) files[i] = dup(2);
+		pid_t grandchild = fork();
+		if (grandchild == 0) {
+			int lost = 0;
+			for (int i = 0; i < 4; i++) lost |= fcntl(files[i], F_GETFD) == -1;
+			_exit(lost);
+		}
+		int ended;
+		bad |= waitpid(grandchild, &ended, 0) != grandchild || !WIFEXITED(ended) || WEXITSTATUS(ended) != 0;
 		_exit(bad);
 	}
 	int status;

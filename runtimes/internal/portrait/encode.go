@@ -5,8 +5,12 @@ import (
 	"math"
 )
 
-// Append encodes s: u16 stride, planes and projections, then for each plane its length and its projections as f32, little-endian.
+// Append encodes s: u16 stride, planes and projections, then for each plane its length and its projections as f32, little-endian. Of no planes,
+// nothing.
 func (s Portrait) Append(b []byte) []byte {
+	if len(s.planes) == 0 {
+		return b
+	}
 	b = binary.LittleEndian.AppendUint16(b, uint16(s.stride))
 	b = binary.LittleEndian.AppendUint16(b, uint16(len(s.planes)))
 	b = binary.LittleEndian.AppendUint16(b, uint16(len(s.planes[0].projections)))

@@ -1,8 +1,3 @@
-// Package portrait is how rows are known again: a few numbers of what a model computes for a few tokens, by which another process tells
-// whether what it computes now are the same rows, but for rounding.
-//
-// It promises that a portrait is the same bytes in every process and release, and fits into a note of the store ([MaxBytes]). What numerics explain
-// was measured; docs/llamacpp.md has the figures. It must not know who computes, or where portraits are kept.
 package portrait
 
 import (
@@ -99,8 +94,11 @@ func RowsOf(f state.Format, st *state.State) (out []Rows) {
 	return out
 }
 
-// From makes a portrait of planes. Of very many it takes every n-th.
+// From makes a portrait of planes. Of very many it takes every n-th. That of no planes is like none.
 func From(all []Rows) Portrait {
+	if len(all) == 0 {
+		return Portrait{}
+	}
 	s := Portrait{stride: 1 + (len(all)-1)/(MaxBytes/8)}
 	if s.stride > 1 {
 		s.stride |= 1 // so that keys and values are in it

@@ -174,7 +174,8 @@ func (c *Conversation) look(gone []kv.Range) {
 // headPriority is that of the ref that keeps a conversation's rows: others go first.
 const headPriority = 100
 
-// store puts the rows that are new. A store that is full or fails costs time later, and nothing else: the error is counted.
+// store puts the rows that are new. A store that is full or fails costs time later, and nothing else: the error is counted. Of a conversation
+// that somebody has deleted meanwhile nothing is stored.
 func (c *Conversation) store(ctx context.Context) error {
 	c.unstored = false
 	p := c.log.prompt()
@@ -184,12 +185,18 @@ func (c *Conversation) store(ctx context.Context) error {
 	}
 	p = p.Prefix(n)
 	began := time.Now()
-	err := c.h.rt.Store(ctx, p, c.seq, kv.Range{Start: c.stored, End: n})
+	err := c.file.Err()
+	if err == nil {
+		err = c.h.rt.Store(ctx, p, c.seq, kv.Range{Start: c.stored, End: n})
+	}
 	if err == nil {
 		c.stats.Stored += n - c.stored
 		c.stored = n
 		if n > c.log.system() && n >= kv.OpeningTokens {
 			err = c.h.model.SetRef(ctx, Scope(c.id), p, db.RefOptions{Priority: headPriority})
+		}
+		if gone := c.file.Err(); errors.Is(gone, db.ErrNotFound) || errors.Is(gone, db.ErrStale) { // while they were being stored
+			err = errors.Join(gone, c.deleteRows(context.WithoutCancel(ctx), c.log.roots))
 		}
 	}
 	c.stats.Store += time.Since(began)

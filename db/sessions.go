@@ -90,6 +90,12 @@ func (x *Session) write(ctx context.Context, do func(e *engine.Engine) error) er
 	return x.s.onIndex(ctx, func() error { return x.s.using(do) }) // which may evict
 }
 
+// Err returns what every use of the session returns: [ErrNotFound] once its scope was deleted, [ErrStale]; nil if there is nothing. Who keeps
+// rows of the scope in memory asks before storing them: they would outlive the deletion.
+func (x *Session) Err() error {
+	return x.s.using(func(e *engine.Engine) error { return e.SessionErr(x.x) })
+}
+
 // Bytes is the length of the session's file; 0 once that is deleted.
 func (x *Session) Bytes() (n int64) {
 	x.always(func(e *engine.Engine) { n = e.SessionLength(x.x) })

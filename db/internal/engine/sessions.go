@@ -273,6 +273,12 @@ func (e *Engine) SessionFrames(x *Session) ([]sessions.Frame, error) {
 	return frames, sessionError(err)
 }
 
+// SessionErr is what keeps an open session from being used.
+func (e *Engine) SessionErr(x *Session) error {
+	_, err := e.sessionFile(x)
+	return err
+}
+
 // SessionLength is the length of an open session's file.
 func (e *Engine) SessionLength(x *Session) int64 {
 	e.sessions.mu.Lock()

@@ -186,10 +186,11 @@ func (c *cold) findRest() {
 				if k == 0 {
 					from = j.next
 				}
-				var err error
-				if rest[k], err = c.planes(rest[k], r, i, wanted, from); err != nil {
+				units, err := c.planes(rest[k], r, i, wanted, from)
+				if err != nil {
 					return err
 				}
+				rest[k] = units
 			}
 			return nil
 		})
@@ -204,15 +205,23 @@ func (c *cold) findRest() {
 	c.starts = append(c.starts, len(c.units))
 }
 
-var errLargePlane = errors.New("a plane is larger than the ring")
+// What the map's way is left to say, or to do.
+var (
+	errLargePlane = errors.New("a plane is larger than the ring")
+	errOtherTable = errors.New("the planes are of other tensors")
+)
 
 // planes appends units of the planes, from one on, that job i wants of some layers.
 func (c *cold) planes(units []unit, r *segments.Record, i int, wanted layers, from int) ([]unit, error) {
-	j, d := &c.jobs[i], c.run.found.Model().Desc
+	j, m := &c.jobs[i], c.run.found.Model()
+	d, tensors := m.Desc, m.GroupTensors[j.group]
 	var end int64 // of the last plane of the newest unit
 	mine := len(units)
 	for p := from; p < r.Tensors(); p++ {
 		te := r.Tensor(p)
+		if p >= len(tensors) || int(te.Tensor) != tensors[p] { // whose beginning was looked at up to the first plane that it lacks
+			return nil, errOtherTable
+		}
 		dst := c.run.rows[te.Tensor]
 		if !wanted.has(d.Tensors[te.Tensor].Layer) || max(j.from, dst.First) >= min(j.to, dst.End()) {
 			continue

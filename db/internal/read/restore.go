@@ -128,6 +128,7 @@ func (r *run) step(ctx context.Context, i int, wanted layers) error {
 			return err
 		}
 		r.cold.goOn()
+		r.takeBack() // those whose beginnings are right, and say that the rest cannot be read so
 	}
 	for reads := r.cold.reads(i); reads > 0 || first < len(r.jobs); reads = 0 {
 		if err := phase(reads); err != nil {

@@ -1,0 +1,75 @@
+package chat_test
+
+import (
+	"testing"
+
+	"github.com/dormousekv/dormouse/chat"
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/internal/hashed"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// A conversation whose scope somebody deletes from the store while it is open has its rows in the cache still. None of them is stored again.
+func TestDeletedWhileOpen(t *testing.T) {
+	system, said := tokens(1, 20), tokens(3, 18)
+	whole := path("a", 20, append(append([]kv.Token{}, system...), said...)...)
+	remove := func(r *room) {
+		_, err := r.store.DeleteScope(ctx, chat.Scope("a"))
+		r.check(err)
+		if n := r.stored(r.o, whole); n > 20 {
+			r.Fatalf("%d rows are stored after the deletion", n)
+		}
+	}
+	for name, end := range map[string]func(r *room, c *chat.Conversation){
+		"between turns": func(r *room, c *chat.Conversation) {
+			remove(r)
+			turn := r.begin(c, tokens(4, 3), chat.BeginOptions{})
+			r.want(turn.Commit(ctx), db.ErrNotFound)
+			r.check(turn.Abort(ctx))
+		},
+		"in a turn": func(r *room, c *chat.Conversation) {
+			turn := r.begin(c, tokens(4, 3), chat.BeginOptions{})
+			remove(r)
+			r.want(turn.Commit(ctx), db.ErrNotFound)
+			r.check(turn.Abort(ctx))
+		},
+		"while rows are being stored": func(r *room, c *chat.Conversation) {
+			r.begin(c, tokens(4, 3), chat.BeginOptions{})
+			r.rt.before(func(call string) error {
+				if call == "store" {
+					remove(r)
+				}
+				return nil
+			})
+		},
+		"by another process": func(r *room, c *chat.Conversation) {
+			r.begin(c, tokens(4, 3), chat.BeginOptions{})
+			r.check(r.store.Suspend(ctx))
+			other, err := db.Open(ctx, r.dir, db.Options{})
+			r.check(err)
+			_, err = other.DeleteScope(ctx, chat.Scope("a"))
+			r.check(err)
+			r.check(other.Close())
+			r.check(r.store.Resume(ctx))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRoom(t, hashed.Options{BlockTokens: 16})
+			c := r.conversation("a", chat.Options{System: system, Facts: 30, Ring: 60, Reserve: 8})
+			r.turn(c, said, 3, chat.BeginOptions{}) // whose last token is computed by the next turn
+			if n := r.stored(r.o, whole); n != len(whole.Tokens) {
+				t.Fatalf("%d rows are stored", n)
+			}
+			end(r, c)
+			r.check(c.Close())
+			if n := r.stored(r.o, whole); n > 20 {
+				t.Errorf("%d rows are stored again", n)
+			}
+			for ref, err := range r.store.Refs() {
+				if err != nil || ref.Name == chat.Scope("a") {
+					t.Errorf("a ref: %+v, %v", ref, err)
+				}
+			}
+		})
+	}
+}

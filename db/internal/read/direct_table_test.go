@@ -1,0 +1,66 @@
+package read_test
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"os"
+	"testing"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/internal/memdir"
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/segments"
+)
+
+// A record whose head has a right checksum and names tensors that its model does not have, or has elsewhere, is none of the model's,
+// wherever in the table that is and however much of the record is read at once.
+func TestDirectTableOfAnother(t *testing.T) {
+	const tableLength, headSum, entry = 152, 252, 64 // docs/format/segment.md
+	d := wide()
+	d.BlockTokens = 512 // records of more than maxWhole
+	p := kv.Prompt{Tokens: crashtest.Tokens(1, 1030)}
+	sound := memdir.Disk(t)
+	s := storetest.Open(t, sound, storetest.Options())
+	m := storetest.Model(t, s, d)
+	storetest.Put(t, m, p)
+	b := storetest.Record(t, s, m, p, 1, 0)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for plane := range uint16(4) {
+		for _, tensor := range []uint16{kv.MaxTensors - 1, 4, 3 - plane} {
+			for _, cold := range []bool{false, true} {
+				dir := storetest.Copy(t, sound)
+				path := storetest.SegmentPath(dir, b.Segment)
+				file, err := os.ReadFile(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				head := file[b.Offset : b.Offset+segments.HeadBytes(512, 4)]
+				table := head[len(head)-int(binary.LittleEndian.Uint32(head[tableLength:])):]
+				binary.LittleEndian.PutUint16(table[entry*plane:], tensor)
+				castagnoli := crc32.MakeTable(crc32.Castagnoli)
+				binary.LittleEndian.PutUint32(head[headSum:], crc32.Update(crc32.Checksum(head[:headSum], castagnoli), castagnoli, head[headSum+4:]))
+				storetest.Write(t, path, b.Offset, head)
+
+				s := storetest.OpenOn(t, storetest.Cold(func(string, int64) bool { return cold }), dir, storetest.Options())
+				x, err := storetest.Model(t, s, d).Match(t.Context(), p, db.MatchOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				rows := storetest.Empty(d, 1030)
+				got, err := x.Restore(t.Context(), rows)
+				if err != nil || got.Tokens != 512 {
+					t.Fatalf("plane %d of tensor %d, cold %t: %+v, %v", plane, tensor, cold, got, err)
+				}
+				storetest.CheckRows(t, d, &p, rows, got.Tokens)
+				x.Close()
+				if err := s.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+}

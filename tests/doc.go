@@ -10,6 +10,8 @@
 //   - damage: every bit flipped, every file cut, replaced, linked or unreadable; files cut under a running store;
 //   - full: a disk that others fill, at random moments;
 //   - together: many goroutines at once, and whether what they saw could have happened one after the other;
+//   - quality: what a codec costs real models: docs/llamacpp.md;
+//   - density: what a compressor behind a codec would save of real rows: docs/performance.md;
 //   - bench: the figures of docs/performance.md, each beside its reference in the same run;
 //   - peers: other stores doing the same job, a module of its own.
 package tests

@@ -7,14 +7,18 @@ import (
 	"testing"
 )
 
+const q8, q4r = 34. / 32, (34./32 + 36./64) / 2
+
 // codecs are what rows take of f16's bytes, record headers left out: keys and values are as many.
 var codecs = []struct {
 	name  string
 	bytes float64 // a value
 }{
 	{"f16", 2},
-	{"q8_0", 34. / 32},
-	{"q4r: keys q8_0, values 4.5 bits", (34./32 + 36./64) / 2},
+	{"q8_0", q8},
+	{"q4r: keys q8_0, values 4.5 bits", q4r},
+	// If blocks became q4r with age. LRU finds a block wherever in its order it lies, so only the mean counts.
+	{"q8_0, the colder half q4r", 2 / (1/q8 + 1/q4r)},
 }
 
 // runBytes is run where the capacity is a share of the bytes that all distinct blocks take in f16.
@@ -33,7 +37,7 @@ func TestDensityBeatsPolicies(t *testing.T) {
 	for _, w := range traffic {
 		for _, share := range []int{1, 3} {
 			var hits [3]float64
-			for i, c := range codecs {
+			for i, c := range codecs[:3] {
 				hits[i] = w.runBytes(share, c.bytes, Simulation{Policy: LRU}).HitRate()
 			}
 			if hits[1] <= hits[0] || hits[2] <= hits[1] {

@@ -12,6 +12,9 @@ import (
 // SetFact sets a fact: every turn that begins from now on attends to it, and not to an older one of that name. No tokens remove it. One
 // that is set already, with the same tokens, stays where it is: a program may set what it knows at every start. It is durable when SetFact
 // returns. Where facts no longer fit Options.Facts, Options.Merge is asked; without it, it returns [ErrFactsFull].
+//
+// A fact that was removed, or that a newer one replaced, is in no view, and in the conversation's file and rows until the log is rewritten.
+// SetSystem rewrites it at once, with the same system prompt, too.
 func (c *Conversation) SetFact(ctx context.Context, name string, tokens []kv.Token) error {
 	leave, err := c.enter(false)
 	if err != nil {

@@ -124,6 +124,29 @@ func TestForget(t *testing.T) {
 	}
 }
 
+// A fact that was removed, or replaced, is erased by the next rewrite, which SetSystem does at once.
+func TestRemovedFactIsErased(t *testing.T) {
+	r := newRoom(t, hashed.Options{BlockTokens: 16})
+	system, fact := tokens(1, 20), tokens(2, 18)
+	c := r.conversation("a", chat.Options{System: system, Facts: 60, Ring: 60, Reserve: 8})
+	r.check(c.SetFact(ctx, secret, fact))
+	r.turn(c, tokens(3, 10), 5, chat.BeginOptions{})
+	r.check(c.SetFact(ctx, secret, nil))
+	whole := path("a", 20, append(append([]kv.Token{}, system...), fact...)...)
+	if n, files := r.stored(r.o, whole), r.grep(secret); n != 38 || len(files) == 0 {
+		t.Fatalf("%d rows are stored, the name is in %q", n, files)
+	}
+	r.check(c.SetSystem(ctx, c.System()))
+	r.check(r.store.Sync(ctx))
+	if n, files := r.stored(r.o, whole), r.grep(secret); n > 20 || len(files) > 0 {
+		t.Errorf("%d rows are stored, the name is in %q", n, files)
+	}
+	if len(c.Turns()) != 1 {
+		t.Errorf("%+v", c.Turns())
+	}
+	r.clean(c)
+}
+
 // A number that a turn had is no other turn's, though nothing of it is left.
 func TestTurnNumbers(t *testing.T) {
 	r := newRoom(t, hashed.Options{})

@@ -3,7 +3,7 @@ package chat
 import "math"
 
 // Policy chooses which of the turns in the cache the coming turn attends to: one answer for each, oldest first. query is the embedding of
-// the message ([BeginOptions].Embedding).
+// the message ([BeginOptions].Embedding). The host is locked meanwhile, as for a [Sampler].
 type Policy func(turns []TurnInfo, query []float32) []bool
 
 // All lets a turn attend to all turns in the cache.

@@ -453,7 +453,8 @@ func (t *Turn) commit(ctx context.Context) error {
 	return nil
 }
 
-// Abort ends the turn as if it had not begun. Facts that it placed stay.
+// Abort ends the turn as if it had not begun. Facts that it placed stay, and turns that were evicted for it are evicted until the conversation
+// is opened again; for good, if its log is rewritten before that.
 func (t *Turn) Abort(context.Context) error {
 	t.c.h.mu.Lock()
 	defer t.c.h.mu.Unlock()

@@ -98,7 +98,11 @@ func mayWrite(file, store string, force bool) error {
 		}
 		return path
 	}
-	if rel, err := filepath.Rel(abs(store), abs(filepath.Dir(file))); err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator)) {
+	folder := filepath.Dir(file)
+	if to, err := filepath.EvalSymlinks(file); err == nil { // it is written where a link leads
+		folder = filepath.Dir(to)
+	}
+	if rel, err := filepath.Rel(abs(store), abs(folder)); err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator)) {
 		return fmt.Errorf("-o %s: that is in the store's folder, which is the store's alone; name a file elsewhere", file)
 	}
 	if _, err := os.Stat(filepath.Dir(file)); errors.Is(err, fs.ErrNotExist) {

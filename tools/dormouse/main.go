@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/internal/version"
 )
 
@@ -42,6 +43,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return 0
 	case errors.As(err, &work):
 		fmt.Fprintln(stderr, "dormouse:", err)
+		if errors.Is(err, db.ErrUnsafeDir) {
+			fmt.Fprintln(stderr, "--allow-shared-dir accepts it.")
+		}
 		return 1
 	case ctx.Err() != nil:
 		return 130

@@ -42,13 +42,17 @@ func (o *options) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.variant, "variant", "", "with --attach: the server's arguments that change what is computed (RoPE, overrides); servers of other variants share nothing")
 	f.BoolVar(&o.scopeByKey, "scope-by-key", false, "requests with different API keys share nothing but system prompts")
 	f.BoolVar(&o.allowRemote, "page-for-all", false, "show the page and the metrics to other machines, too")
-	f.BoolVar(&o.sharedDir, "allow-shared-dir", false, "accept a store folder that others can write to")
+	sharedFlag(f, &o.sharedDir)
 	f.DurationVar(&o.saveAfter, "save-after", 300*time.Millisecond, "how long a slot is idle before it is saved")
 	f.StringVar(&o.log, "log", "info", "what is logged: debug, info, warn or error")
 }
 
 func storeFlag(f *pflag.FlagSet, dir *string) {
 	f.StringVar(dir, "store", "", "folder of the store (default: dormouse/llama-server in the user's folder for caches)")
+}
+
+func sharedFlag(f *pflag.FlagSet, on *bool) {
+	f.BoolVar(on, "allow-shared-dir", false, "accept a store folder that others can write to")
 }
 
 // fromEnvironment takes flags that were not given from variables: --save-after from DORMOUSE_SAVE_AFTER.

@@ -104,13 +104,14 @@ func printStatus(cmd *cobra.Command, s llamaserver.Status) {
 
 func newPurge() *cobra.Command {
 	var store string
+	var sharedDir bool
 	var p llamaserver.Purge
 	cmd := &cobra.Command{
 		Use: "purge", Short: "Delete what is kept, of a model, of an API key, or all", Args: cobra.NoArgs,
 		Long:    "Delete what is kept. It works while dormouse serve runs, and when it does not.",
 		Example: "  dormouse purge --all\n  dormouse purge --model \"Gemma 3 270M\"\n  dormouse purge --key sk-123",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := fromEnvironment(cmd, "store"); err != nil {
+			if err := fromEnvironment(cmd, "store", "allow-shared-dir"); err != nil {
 				return err
 			}
 			dir, err := storeDir(store)
@@ -127,7 +128,7 @@ func newPurge() *cobra.Command {
 			var out llamaserver.Purged
 			err = ask(cmd.Context(), dir, "POST", "/purge", bytes.NewReader(body), &out)
 			if errors.Is(err, errNoFront) {
-				out, err = purgeClosed(cmd, dir, p)
+				out, err = purgeClosed(cmd, dir, sharedDir, p)
 			}
 			if err != nil {
 				return errWork{err}
@@ -137,6 +138,7 @@ func newPurge() *cobra.Command {
 		},
 	}
 	storeFlag(cmd.Flags(), &store)
+	sharedFlag(cmd.Flags(), &sharedDir)
 	cmd.Flags().StringVar(&p.Model, "model", "", "a model, by name or fingerprint")
 	cmd.Flags().StringVar(&p.Key, "key", "", "what requests with this API key have stored (serve --scope-by-key)")
 	cmd.Flags().BoolVar(&p.All, "all", false, "everything")
@@ -145,11 +147,11 @@ func newPurge() *cobra.Command {
 }
 
 // purgeClosed purges a store that nobody has open.
-func purgeClosed(cmd *cobra.Command, dir string, p llamaserver.Purge) (out llamaserver.Purged, err error) {
+func purgeClosed(cmd *cobra.Command, dir string, sharedDir bool, p llamaserver.Purge) (out llamaserver.Purged, err error) {
 	if _, err := os.Stat(filepath.Join(dir, "FORMAT")); err != nil {
 		return out, fmt.Errorf("%s: there is no store: %w", dir, err)
 	}
-	s, err := db.Open(cmd.Context(), dir, db.Options{Budget: 1 << 50}) // nothing is to be evicted
+	s, err := db.Open(cmd.Context(), dir, db.Options{Budget: 1 << 50, AllowSharedDir: sharedDir}) // nothing is to be evicted
 	if err != nil {
 		return out, err
 	}

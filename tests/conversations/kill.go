@@ -26,20 +26,30 @@ func kill(ctx context.Context, s settings, out io.Writer) error {
 	}
 	rnd := rand.New(rand.NewPCG(s.seed, 0))
 	b := &book{r: r}
-	conversations, kills, longest := 1, 0, 0
+	conversations, kills, longest, turn := 1, 0, 0, time.Second
 	for kills < s.n && ctx.Err() == nil {
 		v, err := start(ctx, order{What: "kill", Model: s.model, Dir: s.newFolder("kill"), ID: fmt.Sprint("talk ", conversations)})
 		if err != nil {
 			return err
 		}
-		// One process in eight is killed while it loads and opens, the others at work.
-		within := func(ms int) time.Duration { return time.Duration(rnd.IntN(ms)) * time.Millisecond }
-		die := func() { v.cmd.Process.Kill() }
-		over, work := time.AfterFunc(time.Hour, die), within(2000)
+		// One process in eight is killed while it loads and opens, the others in the turn after some that they committed: at
+		// a moment of it, as long as the last one took.
+		within := func(d time.Duration) time.Duration { return time.Duration(rnd.Int64N(int64(d))) }
+		over := time.AfterFunc(time.Hour, func() { v.cmd.Process.Kill() })
+		turns := rnd.IntN(4)
 		if kills%8 == 7 {
-			over.Reset(work)
+			turns = -1
+			over.Reset(within(2 * time.Second))
 		}
-		err = b.follow(v, func() { over.Reset(work) })
+		since := time.Now()
+		err = b.follow(v, func(done int) {
+			if done > 0 {
+				turn = max(time.Since(since), time.Millisecond)
+			}
+			if since = time.Now(); done == turns {
+				over.Reset(within(turn))
+			}
+		})
 		over.Stop()
 		v.kill()
 		if err != nil {
@@ -53,6 +63,9 @@ func kill(ctx context.Context, s settings, out io.Writer) error {
 	}
 	fmt.Fprintf(out, "kill: %d kills over %d conversations of up to %d turns: %d openings compared, %d turns that were committed are there, lost 0, half 0; %d more were committed and not told\n",
 		kills, conversations, longest, b.openings, b.committed, b.more)
+	if b.committed == 0 && ctx.Err() == nil {
+		return errors.New("no process committed a turn: this run shows nothing")
+	}
 	return ctx.Err()
 }
 
@@ -64,9 +77,10 @@ type book struct {
 	openings, committed, more int
 }
 
-// follow reads what a process says until it is killed. It calls opened when the process has the conversation.
-func (b *book) follow(v *victim, opened func()) error {
-	for {
+// follow reads what a process says until it is killed. It calls at when the process has the conversation, with 0, and after each turn, with
+// how many it committed.
+func (b *book) follow(v *victim, at func(done int)) error {
+	for done := 0; ; {
 		var e report
 		if err := v.reports.Decode(&e); err != nil {
 			b.unsure = true
@@ -74,7 +88,7 @@ func (b *book) follow(v *victim, opened func()) error {
 		}
 		switch {
 		case e.Opened:
-			opened()
+			at(done)
 			b.openings++
 			if err := b.compare(e.Turns); err != nil {
 				return err
@@ -82,6 +96,8 @@ func (b *book) follow(v *victim, opened func()) error {
 		case e.Done != nil:
 			b.turns = append(b.turns, e.Done)
 			b.committed++
+			done++
+			at(done)
 			if len(b.turns) == chatTurns {
 				return nil
 			}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/internal/version"
+	"github.com/dormousekv/dormouse/internal/visible"
 )
 
 func main() {
@@ -34,7 +35,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	root.AddCommand(newServe(), newStatus(), newPurge(), newDoctor())
 	root.SetArgs(args)
-	root.SetOut(stdout)
+	stderr = visible.Writer{Writer: stderr}
+	root.SetOut(visible.Writer{Writer: stdout})
 	root.SetErr(stderr)
 	_, err := root.ExecuteContextC(ctx)
 	var work errWork

@@ -14,6 +14,7 @@ import (
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/internal/version"
+	"github.com/dormousekv/dormouse/internal/visible"
 )
 
 func main() {
@@ -44,10 +45,10 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	root.SetArgs(args)
 	root.SetIn(stdin)
 	out := &checked{Writer: stdout}
-	root.SetOut(visible{out})
+	root.SetOut(visible.Writer{Writer: out})
 	root.SetErr(stderr)
 	cmd, err := root.ExecuteContextC(ctx)
-	stderr = visible{stderr} // no progress is shown any more
+	stderr = visible.Writer{Writer: stderr} // no progress is shown any more
 	var work errWork
 	if out.err != nil && (err == nil || errors.Is(err, out.err) || errors.Is(err, errDamage)) {
 		fmt.Fprintln(stderr, "kvdump: the report could not be written:", out.err)

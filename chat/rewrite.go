@@ -24,15 +24,11 @@ func (c *Conversation) due() (why string, now bool) {
 	if trained > 0 { // so that the next turn, and the one after it, fit
 		limit = min(limit, trained-c.o.Ring-c.o.Ring/2)
 	}
-	switch c.rewrite {
-	case "":
-	case mergedFacts:
-		return c.rewrite, false
-	default:
+	if c.rewrite != "" && c.rewrite != mergedFacts {
 		return c.rewrite, true
 	}
 	if facts, turns := c.log.sizes(); n <= limit || facts+turns == n {
-		return "", false
+		return c.rewrite, false
 	}
 	return "the log is long", n > limit+c.o.Ring/2
 }

@@ -41,7 +41,7 @@ func (s *Source) StateBytes(l *prefix.Lookup, st *prefix.State, tensor int) (n i
 
 // readState calls fn for each plane of a state's record, after comparing everything that identifies it.
 func (s *Source) readState(l *prefix.Lookup, st *prefix.State, fn func(r *segments.Record, i int, t kv.Tensor, te segments.TensorEntry) error) error {
-	d := l.Model().Desc
+	d, tensors := l.Model().Desc, l.Model().GroupTensors[st.Group]
 	return s.Segments.Read(st.Loc, func(r *segments.Record) error {
 		if err := identify(r, l.Model(), st.Key, st.Parent, st.Scope, st.Group, st.Start); err != nil {
 			return err
@@ -49,10 +49,13 @@ func (s *Source) readState(l *prefix.Lookup, st *prefix.State, fn func(r *segmen
 		if shared := r.MatchTokens(l.Prompt(), st.Start); st.Start+shared != st.At || r.TokenCount() != shared {
 			return fmt.Errorf("%w: the state of block %s is not that after these %d tokens", prefix.ErrCollision, st.Key, st.At)
 		}
-		for i := range r.Tensors() {
+		if r.Tensors() != len(tensors) {
+			return fmt.Errorf("state record %s has %d tensors, group %d has %d", st.Key, r.Tensors(), st.Group, len(tensors))
+		}
+		for i, ti := range tensors {
 			te := r.Tensor(i)
-			if int(te.Tensor) >= len(d.Tensors) || d.Tensors[te.Tensor].Group != st.Group {
-				return fmt.Errorf("state record %s has tensor %d, which is not in group %d", st.Key, te.Tensor, st.Group)
+			if int(te.Tensor) != ti {
+				return fmt.Errorf("plane %d of state record %s is of tensor %d, in group %d it is tensor %d", i, st.Key, te.Tensor, st.Group, ti)
 			}
 			if err := fn(r, i, d.Tensors[te.Tensor], te); err != nil {
 				return err

@@ -57,15 +57,18 @@ func (s *Source) View(ctx context.Context, l *prefix.Lookup, tokens int, fn func
 }
 
 func (s *Source) viewRecord(l *prefix.Lookup, h *prefix.Hit, g, from, to int, fn func(StoredPlane) error) error {
-	d := l.Model().Desc
+	d, tensors := l.Model().Desc, l.Model().GroupTensors[g]
 	return s.Segments.Read(h.Groups[g].Loc, func(r *segments.Record) error {
 		if err := identifyRows(r, l.Model(), l.Prompt(), h, g, to); err != nil {
 			return damage.Wrap(r.File(), r.Loc().Offset, "record", err)
 		}
-		for i := range r.Tensors() {
+		if r.Tensors() != len(tensors) {
+			return damage.New(r.File(), r.Loc().Offset, "number of planes of a record", len(tensors), r.Tensors())
+		}
+		for i, ti := range tensors {
 			te := r.Tensor(i)
-			if int(te.Tensor) >= len(d.Tensors) || d.Tensors[te.Tensor].Group != g {
-				continue
+			if int(te.Tensor) != ti {
+				return damage.New(r.File(), r.Loc().Offset, fmt.Sprintf("tensor of plane %d of a record", i), ti, te.Tensor)
 			}
 			if err := r.VerifyPlane(i); err != nil {
 				return err

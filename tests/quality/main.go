@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -56,6 +57,7 @@ type setting struct {
 	text           string
 	prompt, follow int // tokens
 	threads        int
+	rows           *regexp.Regexp // which lines are measured
 }
 
 func run(args []string) error {
@@ -71,6 +73,8 @@ func run(args []string) error {
 	flags.IntVar(&s.prompt, "prompt", 1536, "store the first `N` tokens of the text")
 	flags.IntVar(&s.follow, "follow", 256, "compare the predictions after the `N` tokens that follow")
 	flags.IntVar(&s.threads, "threads", runtime.GOMAXPROCS(0), "`N` threads")
+	rows := flags.String("rows", "", "measure only the lines of the table whose first column matches this `regexp`")
+	flags.StringVar(&s.dir, "keep", "", "keep the stores in this `folder`; a later run with the same text restores the prompt from there instead of computing it")
 	flags.Parse(args) // ends the program if they are wrong
 	for _, name := range []string{"DORMOUSE_LLAMA_MODEL", "DORMOUSE_LLAMA_SMOL"} {
 		if path := os.Getenv(name); path != "" && !given(flags, "model") {
@@ -88,10 +92,15 @@ func run(args []string) error {
 		return err
 	}
 	s.text = string(b)
-	if s.dir, err = os.MkdirTemp("", "quality"); err != nil {
+	if s.rows, err = regexp.Compile(*rows); err != nil {
 		return err
 	}
-	defer os.RemoveAll(s.dir)
+	if s.dir == "" {
+		if s.dir, err = os.MkdirTemp("", "quality"); err != nil {
+			return err
+		}
+		defer os.RemoveAll(s.dir)
+	}
 	l, err := llama.Load(*lib)
 	if err != nil {
 		return err
@@ -190,12 +199,7 @@ func (s setting) measure(lib *llama.Lib, path string) (lines []line, err error) 
 		return nil, err
 	}
 	defer alive.Close()
-	for i := 0; i < s.prompt; i += batch {
-		if err := alive.Decode(tokens[i:min(i+batch, s.prompt)], i, 0); err != nil {
-			return nil, err
-		}
-	}
-	codecs := []quant.Codec{quant.Raw, quant.ByteSplit, quant.Q8_0, quant.Q4R}
+	codecs := []quant.Codec{quant.Raw, quant.ByteSplit, quant.Q8_0, quant.Q4R} // Raw first: it has the very rows of an earlier run
 	var stores []*db.Store
 	defer func() {
 		for _, store := range stores {
@@ -213,7 +217,15 @@ func (s setting) measure(lib *llama.Lib, path string) (lines []line, err error) 
 		if err != nil {
 			return nil, err
 		}
-		put, err := session.Save(ctx, prompt, 0)
+		if codec == quant.Raw {
+			if err := s.compute(ctx, session, alive, tokens); err != nil {
+				return nil, err
+			}
+		}
+		if _, err := session.Save(ctx, prompt, 0); err != nil {
+			return nil, err
+		}
+		stats, err := store.Stats()
 		if err != nil {
 			return nil, err
 		}
@@ -225,7 +237,7 @@ func (s setting) measure(lib *llama.Lib, path string) (lines []line, err error) 
 			}
 			values += t.Width * rows
 		}
-		bytes = append(bytes, float64(put.Bytes)/float64(values))
+		bytes = append(bytes, float64(stats.LiveBytes)/float64(values))
 	}
 	want, err := s.predict(alive, tokens)
 	if err != nil {
@@ -237,6 +249,10 @@ func (s setting) measure(lib *llama.Lib, path string) (lines []line, err error) 
 		fmt.Fprintf(os.Stderr, "%s: %s: %v\n", name, rows, l)
 	}
 	for i, codec := range codecs {
+		rows := "`" + codec.String() + "`, stored and restored"
+		if !s.rows.MatchString(rows) {
+			continue
+		}
 		c, err := open()
 		if err != nil {
 			return nil, err
@@ -254,7 +270,7 @@ func (s setting) measure(lib *llama.Lib, path string) (lines []line, err error) 
 			return nil, err
 		}
 		c.Close()
-		add("`"+codec.String()+"`, stored and restored", bytes[i], logits.Compare(want, after))
+		add(rows, bytes[i], logits.Compare(want, after))
 	}
 	predictOf := func(c *llama.Context, n int) (logits.Likeness, error) {
 		defer c.Close()
@@ -267,6 +283,10 @@ func (s setting) measure(lib *llama.Lib, path string) (lines []line, err error) 
 		return logits.Compare(want, after), err
 	}
 	for _, cache := range caches {
+		rows := "nothing stored, llama.cpp's own cache of " + cache.name
+		if !s.rows.MatchString(rows) {
+			continue
+		}
 		o := options
 		o.CacheK, o.CacheV, o.FlashAttention = &cache.k, &cache.v, &flash
 		c, err := m.NewContext(o)
@@ -277,9 +297,13 @@ func (s setting) measure(lib *llama.Lib, path string) (lines []line, err error) 
 		if err != nil {
 			return nil, err
 		}
-		add("nothing stored, llama.cpp's own cache of "+cache.name, cache.bytes, like)
+		add(rows, cache.bytes, like)
 	}
 	for _, n := range []int{otherA, otherB} {
+		rows := fmt.Sprintf("nothing stored, batches of %d instead of %d", n, batch)
+		if !s.rows.MatchString(rows) {
+			continue
+		}
 		c, err := open()
 		if err != nil {
 			return nil, err
@@ -288,9 +312,24 @@ func (s setting) measure(lib *llama.Lib, path string) (lines []line, err error) 
 		if err != nil {
 			return nil, err
 		}
-		add(fmt.Sprintf("nothing stored, batches of %d instead of %d", n, batch), 0, like)
+		add(rows, 0, like)
 	}
 	return lines, nil
+}
+
+// compute evaluates the prompt, unless an earlier run has stored the very rows: then these are restored.
+func (s setting) compute(ctx context.Context, session *llamacpp.Session, c *llama.Context, tokens []kv.Token) error {
+	got, err := session.Restore(ctx, kv.Tokens(tokens...), 0)
+	if err != nil || got.Tokens == s.prompt {
+		return err
+	}
+	c.Clear()
+	for i := 0; i < s.prompt; i += batch {
+		if err := c.Decode(tokens[i:min(i+batch, s.prompt)], i, 0); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // predict evaluates the text behind the prompt and returns the logits after each token.

@@ -47,3 +47,24 @@ func TestDefaults(t *testing.T) {
 		}
 	}
 }
+
+// What a codec is asked for is not what every tensor gets.
+func TestCodecFor(t *testing.T) {
+	for _, c := range []struct {
+		asked Codec
+		role  kv.Role
+		dtype kv.DType
+		width int
+		want  Codec
+	}{
+		{0, kv.RoleV, kv.F16, 128, Q8_0}, {0, kv.RoleV, kv.F16, 100, Raw}, {Raw, kv.RoleV, kv.F16, 128, Raw}, {Q8_0, kv.RoleK, kv.F16, 100, Raw},
+		{ByteSplit, kv.RoleK, kv.F16, 100, ByteSplit}, {ByteSplit, kv.RoleK, kv.Q8_0, 64, Raw},
+		{Q4R, kv.RoleV, kv.F16, 128, Q4R}, {Q4R, kv.RoleV, kv.F32, 64, Q4R}, {Q4R, kv.RoleV, kv.BF16, 96, Q8_0}, {Q4R, kv.RoleV, kv.F16, 100, Raw},
+		{Q4R, kv.RoleK, kv.F16, 128, Q8_0}, {Q4R, kv.RoleState, kv.F16, 128, Q8_0}, {Q4R, kv.RoleV, kv.Q4_0, 128, Raw}, {Q4R, kv.RoleK, kv.F16, 100, Raw},
+	} {
+		tensor := kv.Tensor{Role: c.role, DType: c.dtype, Width: c.width}
+		if got := c.asked.For(tensor); got != c.want || !got.Supports(tensor) {
+			t.Errorf("%s, %s of %d values: %s is asked for, %s comes, want %s", c.role, c.dtype, c.width, c.asked, got, c.want)
+		}
+	}
+}

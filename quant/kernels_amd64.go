@@ -12,7 +12,7 @@ import (
 // kernels are what the CPU has, the fastest first.
 func kernels() []kernel {
 	x := &cpu.X86
-	avx2 := x.HasAVX2 && x.HasBMI2 && x.HasF16C && x.HasSSE42 && x.HasPCLMULQDQ
+	avx2 := x.HasAVX2 && x.HasBMI2 && x.HasFMA && x.HasF16C && x.HasSSE42 && x.HasPCLMULQDQ
 	switch {
 	case avx2 && x.HasAVX512F && x.HasAVX512BW && x.HasAVX512VL:
 		return []kernel{kernelAVX512, kernelAVX2, kernelGo}

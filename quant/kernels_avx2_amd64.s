@@ -1291,7 +1291,7 @@ done:
 	RET
 
 // func dequantizeBF16AVX2(dst *byte, src *byte, groups int)
-// Requires: AVX, AVX2, CMOV, F16C, MMX+
+// Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
 TEXT ·dequantizeBF16AVX2(SB), NOSPLIT, $0-24
 	MOVQ         dst+0(FP), AX
 	MOVQ         src+8(FP), CX
@@ -1303,208 +1303,183 @@ TEXT ·dequantizeBF16AVX2(SB), NOSPLIT, $0-24
 	MOVL         $0x00000001, SI
 	VMOVD        SI, X1
 	VPBROADCASTD X1, Y1
-	MOVL         $0x33800000, SI
+	MOVL         $0x47800000, SI
 	VMOVD        SI, X2
 	VPBROADCASTD X2, Y2
-	MOVL         $0x00808080, SI
+	MOVL         $0x47800080, SI
 	VMOVD        SI, X3
 	VPBROADCASTD X3, Y3
+	MOVL         $0x33800000, SI
+	VMOVD        SI, X4
+	VPBROADCASTD X4, Y4
+	MOVL         $0x00808080, SI
+	VMOVD        SI, X5
+	VPBROADCASTD X5, Y5
 	MOVQ         $0x0e0c0a0806040200, SI
-	VMOVQ        SI, X4
-	VPMOVZXBD    X4, Y4
-	VPSLLD       $0x18, Y4, Y4
-	VPOR         Y3, Y4, Y4
+	VMOVQ        SI, X6
+	VPMOVZXBD    X6, Y6
+	VPSLLD       $0x18, Y6, Y6
+	VPOR         Y5, Y6, Y6
 	MOVQ         $0x0f0d0b0907050301, SI
-	VMOVQ        SI, X5
-	VPMOVZXBD    X5, Y5
-	VPSLLD       $0x18, Y5, Y5
-	VPOR         Y3, Y5, Y5
+	VMOVQ        SI, X7
+	VPMOVZXBD    X7, Y7
+	VPSLLD       $0x18, Y7, Y7
+	VPOR         Y5, Y7, Y7
 
 turn:
 	SUBQ           $0x00000004, DX
 	JLT            rest
+	MOVL           $0x00000004, SI
+	MOVWLZX        (CX), DI
+	SUBL           $0x00000400, DI
+	CMPL           DI, $0x00007800
+	JCC            one
+	MOVWLZX        34(CX), DI
+	SUBL           $0x00000400, DI
+	CMPL           DI, $0x00007800
+	JCC            one
+	MOVWLZX        68(CX), DI
+	SUBL           $0x00000400, DI
+	CMPL           DI, $0x00007800
+	JCC            one
+	MOVWLZX        102(CX), DI
+	SUBL           $0x00000400, DI
+	CMPL           DI, $0x00007800
+	JCC            one
 	MOVWLZX        (CX), SI
-	MOVL           SI, DI
-	ANDL           $0x00007c00, DI
-	CMPL           DI, $0x00007c00
-	CMOVLEQ        BX, SI
-	VMOVD          SI, X3
-	VCVTPH2PS      X3, X3
-	VMULSS         X2, X3, X3
-	VBROADCASTSS   X3, Y3
-	VBROADCASTI128 2(CX), Y6
-	VPSHUFB        Y4, Y6, Y7
-	VCVTDQ2PS      Y7, Y7
-	VMULPS         Y3, Y7, Y7
-	VPSRLD         $0x10, Y7, Y8
-	VPAND          Y1, Y8, Y8
-	VPADDD         Y0, Y7, Y7
-	VPADDD         Y8, Y7, Y7
-	VPSHUFB        Y5, Y6, Y6
-	VCVTDQ2PS      Y6, Y6
-	VMULPS         Y3, Y6, Y6
-	VPSRLD         $0x10, Y6, Y8
-	VPAND          Y1, Y8, Y8
-	VPADDD         Y0, Y6, Y6
-	VPADDD         Y8, Y6, Y6
-	VPSRLD         $0x10, Y7, Y7
-	VPBLENDW       $0xaa, Y6, Y7, Y7
-	VMOVDQU        Y7, (AX)
-	VBROADCASTI128 18(CX), Y6
-	VPSHUFB        Y4, Y6, Y7
-	VCVTDQ2PS      Y7, Y7
-	VMULPS         Y3, Y7, Y7
-	VPSRLD         $0x10, Y7, Y8
-	VPAND          Y1, Y8, Y8
-	VPADDD         Y0, Y7, Y7
-	VPADDD         Y8, Y7, Y7
-	VPSHUFB        Y5, Y6, Y6
-	VCVTDQ2PS      Y6, Y6
-	VMULPS         Y3, Y6, Y6
-	VPSRLD         $0x10, Y6, Y3
-	VPAND          Y1, Y3, Y3
-	VPADDD         Y0, Y6, Y6
-	VPADDD         Y3, Y6, Y6
-	VPSRLD         $0x10, Y7, Y7
-	VPBLENDW       $0xaa, Y6, Y7, Y7
-	VMOVDQU        Y7, 32(AX)
+	SHLL           $0x0d, SI
+	ADDL           $0x2c000000, SI
+	VMOVD          SI, X5
+	VBROADCASTSS   X5, Y5
+	VBROADCASTI128 2(CX), Y8
+	VPSHUFB        Y6, Y8, Y9
+	VCVTDQ2PS      Y9, Y9
+	VMULPS         Y5, Y9, Y9
+	VMULPS         Y3, Y9, Y10
+	VFNMADD213PS   Y10, Y2, Y9
+	VPSHUFB        Y7, Y8, Y8
+	VCVTDQ2PS      Y8, Y8
+	VMULPS         Y5, Y8, Y8
+	VMULPS         Y3, Y8, Y10
+	VFNMADD213PS   Y10, Y2, Y8
+	VPSRLD         $0x10, Y9, Y9
+	VPBLENDW       $0xaa, Y8, Y9, Y9
+	VMOVDQU        Y9, (AX)
+	VBROADCASTI128 18(CX), Y8
+	VPSHUFB        Y6, Y8, Y9
+	VCVTDQ2PS      Y9, Y9
+	VMULPS         Y5, Y9, Y9
+	VMULPS         Y3, Y9, Y10
+	VFNMADD213PS   Y10, Y2, Y9
+	VPSHUFB        Y7, Y8, Y8
+	VCVTDQ2PS      Y8, Y8
+	VMULPS         Y5, Y8, Y8
+	VMULPS         Y3, Y8, Y5
+	VFNMADD213PS   Y5, Y2, Y8
+	VPSRLD         $0x10, Y9, Y9
+	VPBLENDW       $0xaa, Y8, Y9, Y9
+	VMOVDQU        Y9, 32(AX)
 	MOVWLZX        34(CX), SI
-	MOVL           SI, DI
-	ANDL           $0x00007c00, DI
-	CMPL           DI, $0x00007c00
-	CMOVLEQ        BX, SI
-	VMOVD          SI, X3
-	VCVTPH2PS      X3, X3
-	VMULSS         X2, X3, X3
-	VBROADCASTSS   X3, Y3
-	VBROADCASTI128 36(CX), Y6
-	VPSHUFB        Y4, Y6, Y7
-	VCVTDQ2PS      Y7, Y7
-	VMULPS         Y3, Y7, Y7
-	VPSRLD         $0x10, Y7, Y8
-	VPAND          Y1, Y8, Y8
-	VPADDD         Y0, Y7, Y7
-	VPADDD         Y8, Y7, Y7
-	VPSHUFB        Y5, Y6, Y6
-	VCVTDQ2PS      Y6, Y6
-	VMULPS         Y3, Y6, Y6
-	VPSRLD         $0x10, Y6, Y8
-	VPAND          Y1, Y8, Y8
-	VPADDD         Y0, Y6, Y6
-	VPADDD         Y8, Y6, Y6
-	VPSRLD         $0x10, Y7, Y7
-	VPBLENDW       $0xaa, Y6, Y7, Y7
-	VMOVDQU        Y7, 64(AX)
-	VBROADCASTI128 52(CX), Y6
-	VPSHUFB        Y4, Y6, Y7
-	VCVTDQ2PS      Y7, Y7
-	VMULPS         Y3, Y7, Y7
-	VPSRLD         $0x10, Y7, Y8
-	VPAND          Y1, Y8, Y8
-	VPADDD         Y0, Y7, Y7
-	VPADDD         Y8, Y7, Y7
-	VPSHUFB        Y5, Y6, Y6
-	VCVTDQ2PS      Y6, Y6
-	VMULPS         Y3, Y6, Y6
-	VPSRLD         $0x10, Y6, Y3
-	VPAND          Y1, Y3, Y3
-	VPADDD         Y0, Y6, Y6
-	VPADDD         Y3, Y6, Y6
-	VPSRLD         $0x10, Y7, Y7
-	VPBLENDW       $0xaa, Y6, Y7, Y7
-	VMOVDQU        Y7, 96(AX)
+	SHLL           $0x0d, SI
+	ADDL           $0x2c000000, SI
+	VMOVD          SI, X5
+	VBROADCASTSS   X5, Y5
+	VBROADCASTI128 36(CX), Y8
+	VPSHUFB        Y6, Y8, Y9
+	VCVTDQ2PS      Y9, Y9
+	VMULPS         Y5, Y9, Y9
+	VMULPS         Y3, Y9, Y10
+	VFNMADD213PS   Y10, Y2, Y9
+	VPSHUFB        Y7, Y8, Y8
+	VCVTDQ2PS      Y8, Y8
+	VMULPS         Y5, Y8, Y8
+	VMULPS         Y3, Y8, Y10
+	VFNMADD213PS   Y10, Y2, Y8
+	VPSRLD         $0x10, Y9, Y9
+	VPBLENDW       $0xaa, Y8, Y9, Y9
+	VMOVDQU        Y9, 64(AX)
+	VBROADCASTI128 52(CX), Y8
+	VPSHUFB        Y6, Y8, Y9
+	VCVTDQ2PS      Y9, Y9
+	VMULPS         Y5, Y9, Y9
+	VMULPS         Y3, Y9, Y10
+	VFNMADD213PS   Y10, Y2, Y9
+	VPSHUFB        Y7, Y8, Y8
+	VCVTDQ2PS      Y8, Y8
+	VMULPS         Y5, Y8, Y8
+	VMULPS         Y3, Y8, Y5
+	VFNMADD213PS   Y5, Y2, Y8
+	VPSRLD         $0x10, Y9, Y9
+	VPBLENDW       $0xaa, Y8, Y9, Y9
+	VMOVDQU        Y9, 96(AX)
 	PREFETCHT0     2048(CX)
 	MOVWLZX        68(CX), SI
-	MOVL           SI, DI
-	ANDL           $0x00007c00, DI
-	CMPL           DI, $0x00007c00
-	CMOVLEQ        BX, SI
-	VMOVD          SI, X3
-	VCVTPH2PS      X3, X3
-	VMULSS         X2, X3, X3
-	VBROADCASTSS   X3, Y3
-	VBROADCASTI128 70(CX), Y6
-	VPSHUFB        Y4, Y6, Y7
-	VCVTDQ2PS      Y7, Y7
-	VMULPS         Y3, Y7, Y7
-	VPSRLD         $0x10, Y7, Y8
-	VPAND          Y1, Y8, Y8
-	VPADDD         Y0, Y7, Y7
-	VPADDD         Y8, Y7, Y7
-	VPSHUFB        Y5, Y6, Y6
-	VCVTDQ2PS      Y6, Y6
-	VMULPS         Y3, Y6, Y6
-	VPSRLD         $0x10, Y6, Y8
-	VPAND          Y1, Y8, Y8
-	VPADDD         Y0, Y6, Y6
-	VPADDD         Y8, Y6, Y6
-	VPSRLD         $0x10, Y7, Y7
-	VPBLENDW       $0xaa, Y6, Y7, Y7
-	VMOVDQU        Y7, 128(AX)
-	VBROADCASTI128 86(CX), Y6
-	VPSHUFB        Y4, Y6, Y7
-	VCVTDQ2PS      Y7, Y7
-	VMULPS         Y3, Y7, Y7
-	VPSRLD         $0x10, Y7, Y8
-	VPAND          Y1, Y8, Y8
-	VPADDD         Y0, Y7, Y7
-	VPADDD         Y8, Y7, Y7
-	VPSHUFB        Y5, Y6, Y6
-	VCVTDQ2PS      Y6, Y6
-	VMULPS         Y3, Y6, Y6
-	VPSRLD         $0x10, Y6, Y3
-	VPAND          Y1, Y3, Y3
-	VPADDD         Y0, Y6, Y6
-	VPADDD         Y3, Y6, Y6
-	VPSRLD         $0x10, Y7, Y7
-	VPBLENDW       $0xaa, Y6, Y7, Y7
-	VMOVDQU        Y7, 160(AX)
+	SHLL           $0x0d, SI
+	ADDL           $0x2c000000, SI
+	VMOVD          SI, X5
+	VBROADCASTSS   X5, Y5
+	VBROADCASTI128 70(CX), Y8
+	VPSHUFB        Y6, Y8, Y9
+	VCVTDQ2PS      Y9, Y9
+	VMULPS         Y5, Y9, Y9
+	VMULPS         Y3, Y9, Y10
+	VFNMADD213PS   Y10, Y2, Y9
+	VPSHUFB        Y7, Y8, Y8
+	VCVTDQ2PS      Y8, Y8
+	VMULPS         Y5, Y8, Y8
+	VMULPS         Y3, Y8, Y10
+	VFNMADD213PS   Y10, Y2, Y8
+	VPSRLD         $0x10, Y9, Y9
+	VPBLENDW       $0xaa, Y8, Y9, Y9
+	VMOVDQU        Y9, 128(AX)
+	VBROADCASTI128 86(CX), Y8
+	VPSHUFB        Y6, Y8, Y9
+	VCVTDQ2PS      Y9, Y9
+	VMULPS         Y5, Y9, Y9
+	VMULPS         Y3, Y9, Y10
+	VFNMADD213PS   Y10, Y2, Y9
+	VPSHUFB        Y7, Y8, Y8
+	VCVTDQ2PS      Y8, Y8
+	VMULPS         Y5, Y8, Y8
+	VMULPS         Y3, Y8, Y5
+	VFNMADD213PS   Y5, Y2, Y8
+	VPSRLD         $0x10, Y9, Y9
+	VPBLENDW       $0xaa, Y8, Y9, Y9
+	VMOVDQU        Y9, 160(AX)
 	PREFETCHT0     2112(CX)
 	MOVWLZX        102(CX), SI
-	MOVL           SI, DI
-	ANDL           $0x00007c00, DI
-	CMPL           DI, $0x00007c00
-	CMOVLEQ        BX, SI
-	VMOVD          SI, X3
-	VCVTPH2PS      X3, X3
-	VMULSS         X2, X3, X3
-	VBROADCASTSS   X3, Y3
-	VBROADCASTI128 104(CX), Y6
-	VPSHUFB        Y4, Y6, Y7
-	VCVTDQ2PS      Y7, Y7
-	VMULPS         Y3, Y7, Y7
-	VPSRLD         $0x10, Y7, Y8
-	VPAND          Y1, Y8, Y8
-	VPADDD         Y0, Y7, Y7
-	VPADDD         Y8, Y7, Y7
-	VPSHUFB        Y5, Y6, Y6
-	VCVTDQ2PS      Y6, Y6
-	VMULPS         Y3, Y6, Y6
-	VPSRLD         $0x10, Y6, Y8
-	VPAND          Y1, Y8, Y8
-	VPADDD         Y0, Y6, Y6
-	VPADDD         Y8, Y6, Y6
-	VPSRLD         $0x10, Y7, Y7
-	VPBLENDW       $0xaa, Y6, Y7, Y7
-	VMOVDQU        Y7, 192(AX)
-	VBROADCASTI128 120(CX), Y6
-	VPSHUFB        Y4, Y6, Y7
-	VCVTDQ2PS      Y7, Y7
-	VMULPS         Y3, Y7, Y7
-	VPSRLD         $0x10, Y7, Y8
-	VPAND          Y1, Y8, Y8
-	VPADDD         Y0, Y7, Y7
-	VPADDD         Y8, Y7, Y7
-	VPSHUFB        Y5, Y6, Y6
-	VCVTDQ2PS      Y6, Y6
-	VMULPS         Y3, Y6, Y6
-	VPSRLD         $0x10, Y6, Y3
-	VPAND          Y1, Y3, Y3
-	VPADDD         Y0, Y6, Y6
-	VPADDD         Y3, Y6, Y6
-	VPSRLD         $0x10, Y7, Y7
-	VPBLENDW       $0xaa, Y6, Y7, Y7
-	VMOVDQU        Y7, 224(AX)
+	SHLL           $0x0d, SI
+	ADDL           $0x2c000000, SI
+	VMOVD          SI, X5
+	VBROADCASTSS   X5, Y5
+	VBROADCASTI128 104(CX), Y8
+	VPSHUFB        Y6, Y8, Y9
+	VCVTDQ2PS      Y9, Y9
+	VMULPS         Y5, Y9, Y9
+	VMULPS         Y3, Y9, Y10
+	VFNMADD213PS   Y10, Y2, Y9
+	VPSHUFB        Y7, Y8, Y8
+	VCVTDQ2PS      Y8, Y8
+	VMULPS         Y5, Y8, Y8
+	VMULPS         Y3, Y8, Y10
+	VFNMADD213PS   Y10, Y2, Y8
+	VPSRLD         $0x10, Y9, Y9
+	VPBLENDW       $0xaa, Y8, Y9, Y9
+	VMOVDQU        Y9, 192(AX)
+	VBROADCASTI128 120(CX), Y8
+	VPSHUFB        Y6, Y8, Y9
+	VCVTDQ2PS      Y9, Y9
+	VMULPS         Y5, Y9, Y9
+	VMULPS         Y3, Y9, Y10
+	VFNMADD213PS   Y10, Y2, Y9
+	VPSHUFB        Y7, Y8, Y8
+	VCVTDQ2PS      Y8, Y8
+	VMULPS         Y5, Y8, Y8
+	VMULPS         Y3, Y8, Y5
+	VFNMADD213PS   Y5, Y2, Y8
+	VPSRLD         $0x10, Y9, Y9
+	VPBLENDW       $0xaa, Y8, Y9, Y9
+	VMOVDQU        Y9, 224(AX)
 	PREFETCHT0     2176(CX)
 	ADDQ           $0x00000088, CX
 	ADDQ           $0x00000100, AX
@@ -1513,64 +1488,68 @@ turn:
 rest:
 	ADDQ $0x00000004, DX
 	JZ   done
+	MOVQ DX, SI
+	XORL DX, DX
 
 one:
-	MOVWLZX        (CX), SI
-	MOVL           SI, DI
-	ANDL           $0x00007c00, DI
-	CMPL           DI, $0x00007c00
-	CMOVLEQ        BX, SI
-	VMOVD          SI, X3
-	VCVTPH2PS      X3, X3
-	VMULSS         X2, X3, X3
-	VBROADCASTSS   X3, Y3
-	VBROADCASTI128 2(CX), Y6
-	VPSHUFB        Y4, Y6, Y7
-	VCVTDQ2PS      Y7, Y7
-	VMULPS         Y3, Y7, Y7
-	VPSRLD         $0x10, Y7, Y8
-	VPAND          Y1, Y8, Y8
-	VPADDD         Y0, Y7, Y7
-	VPADDD         Y8, Y7, Y7
-	VPSHUFB        Y5, Y6, Y6
-	VCVTDQ2PS      Y6, Y6
-	VMULPS         Y3, Y6, Y6
-	VPSRLD         $0x10, Y6, Y8
-	VPAND          Y1, Y8, Y8
-	VPADDD         Y0, Y6, Y6
-	VPADDD         Y8, Y6, Y6
-	VPSRLD         $0x10, Y7, Y7
-	VPBLENDW       $0xaa, Y6, Y7, Y7
-	VMOVDQU        Y7, (AX)
-	VBROADCASTI128 18(CX), Y6
-	VPSHUFB        Y4, Y6, Y7
-	VCVTDQ2PS      Y7, Y7
-	VMULPS         Y3, Y7, Y7
-	VPSRLD         $0x10, Y7, Y8
-	VPAND          Y1, Y8, Y8
-	VPADDD         Y0, Y7, Y7
-	VPADDD         Y8, Y7, Y7
-	VPSHUFB        Y5, Y6, Y6
-	VCVTDQ2PS      Y6, Y6
-	VMULPS         Y3, Y6, Y6
-	VPSRLD         $0x10, Y6, Y3
-	VPAND          Y1, Y3, Y3
-	VPADDD         Y0, Y6, Y6
-	VPADDD         Y3, Y6, Y6
-	VPSRLD         $0x10, Y7, Y7
-	VPBLENDW       $0xaa, Y6, Y7, Y7
-	VMOVDQU        Y7, 32(AX)
+	MOVWLZX        (CX), DI
+	MOVL           DI, R8
+	ANDL           $0x00007c00, R8
+	CMPL           R8, $0x00007c00
+	CMOVLEQ        BX, DI
+	VMOVD          DI, X5
+	VCVTPH2PS      X5, X5
+	VMULSS         X4, X5, X5
+	VBROADCASTSS   X5, Y5
+	VBROADCASTI128 2(CX), Y8
+	VPSHUFB        Y6, Y8, Y9
+	VCVTDQ2PS      Y9, Y9
+	VMULPS         Y5, Y9, Y9
+	VPSRLD         $0x10, Y9, Y10
+	VPAND          Y1, Y10, Y10
+	VPADDD         Y0, Y9, Y9
+	VPADDD         Y10, Y9, Y9
+	VPSHUFB        Y7, Y8, Y8
+	VCVTDQ2PS      Y8, Y8
+	VMULPS         Y5, Y8, Y8
+	VPSRLD         $0x10, Y8, Y10
+	VPAND          Y1, Y10, Y10
+	VPADDD         Y0, Y8, Y8
+	VPADDD         Y10, Y8, Y8
+	VPSRLD         $0x10, Y9, Y9
+	VPBLENDW       $0xaa, Y8, Y9, Y9
+	VMOVDQU        Y9, (AX)
+	VBROADCASTI128 18(CX), Y8
+	VPSHUFB        Y6, Y8, Y9
+	VCVTDQ2PS      Y9, Y9
+	VMULPS         Y5, Y9, Y9
+	VPSRLD         $0x10, Y9, Y10
+	VPAND          Y1, Y10, Y10
+	VPADDD         Y0, Y9, Y9
+	VPADDD         Y10, Y9, Y9
+	VPSHUFB        Y7, Y8, Y8
+	VCVTDQ2PS      Y8, Y8
+	VMULPS         Y5, Y8, Y8
+	VPSRLD         $0x10, Y8, Y5
+	VPAND          Y1, Y5, Y5
+	VPADDD         Y0, Y8, Y8
+	VPADDD         Y5, Y8, Y8
+	VPSRLD         $0x10, Y9, Y9
+	VPBLENDW       $0xaa, Y8, Y9, Y9
+	VMOVDQU        Y9, 32(AX)
 	ADDQ           $0x00000022, CX
 	ADDQ           $0x00000040, AX
-	DECQ           DX
+	DECQ           SI
 	JNZ            one
+	TESTQ          DX, DX
+	JNZ            turn
 
 done:
 	VZEROUPPER
 	RET
 
 // func dequantizeBF16StreamAVX2(dst *byte, src *byte, groups int)
-// Requires: AVX, AVX2, CMOV, F16C, MMX+
+// Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+
 TEXT ·dequantizeBF16StreamAVX2(SB), NOSPLIT, $0-24
 	MOVQ         dst+0(FP), AX
 	MOVQ         src+8(FP), CX
@@ -1582,208 +1561,183 @@ TEXT ·dequantizeBF16StreamAVX2(SB), NOSPLIT, $0-24
 	MOVL         $0x00000001, SI
 	VMOVD        SI, X1
 	VPBROADCASTD X1, Y1
-	MOVL         $0x33800000, SI
+	MOVL         $0x47800000, SI
 	VMOVD        SI, X2
 	VPBROADCASTD X2, Y2
-	MOVL         $0x00808080, SI
+	MOVL         $0x47800080, SI
 	VMOVD        SI, X3
 	VPBROADCASTD X3, Y3
+	MOVL         $0x33800000, SI
+	VMOVD        SI, X4
+	VPBROADCASTD X4, Y4
+	MOVL         $0x00808080, SI
+	VMOVD        SI, X5
+	VPBROADCASTD X5, Y5
 	MOVQ         $0x0e0c0a0806040200, SI
-	VMOVQ        SI, X4
-	VPMOVZXBD    X4, Y4
-	VPSLLD       $0x18, Y4, Y4
-	VPOR         Y3, Y4, Y4
+	VMOVQ        SI, X6
+	VPMOVZXBD    X6, Y6
+	VPSLLD       $0x18, Y6, Y6
+	VPOR         Y5, Y6, Y6
 	MOVQ         $0x0f0d0b0907050301, SI
-	VMOVQ        SI, X5
-	VPMOVZXBD    X5, Y5
-	VPSLLD       $0x18, Y5, Y5
-	VPOR         Y3, Y5, Y5
+	VMOVQ        SI, X7
+	VPMOVZXBD    X7, Y7
+	VPSLLD       $0x18, Y7, Y7
+	VPOR         Y5, Y7, Y7
 
 turn:
 	SUBQ           $0x00000004, DX
 	JLT            rest
+	MOVL           $0x00000004, SI
+	MOVWLZX        (CX), DI
+	SUBL           $0x00000400, DI
+	CMPL           DI, $0x00007800
+	JCC            one
+	MOVWLZX        34(CX), DI
+	SUBL           $0x00000400, DI
+	CMPL           DI, $0x00007800
+	JCC            one
+	MOVWLZX        68(CX), DI
+	SUBL           $0x00000400, DI
+	CMPL           DI, $0x00007800
+	JCC            one
+	MOVWLZX        102(CX), DI
+	SUBL           $0x00000400, DI
+	CMPL           DI, $0x00007800
+	JCC            one
 	MOVWLZX        (CX), SI
-	MOVL           SI, DI
-	ANDL           $0x00007c00, DI
-	CMPL           DI, $0x00007c00
-	CMOVLEQ        BX, SI
-	VMOVD          SI, X3
-	VCVTPH2PS      X3, X3
-	VMULSS         X2, X3, X3
-	VBROADCASTSS   X3, Y3
-	VBROADCASTI128 2(CX), Y6
-	VPSHUFB        Y4, Y6, Y7
-	VCVTDQ2PS      Y7, Y7
-	VMULPS         Y3, Y7, Y7
-	VPSRLD         $0x10, Y7, Y8
-	VPAND          Y1, Y8, Y8
-	VPADDD         Y0, Y7, Y7
-	VPADDD         Y8, Y7, Y7
-	VPSHUFB        Y5, Y6, Y6
-	VCVTDQ2PS      Y6, Y6
-	VMULPS         Y3, Y6, Y6
-	VPSRLD         $0x10, Y6, Y8
-	VPAND          Y1, Y8, Y8
-	VPADDD         Y0, Y6, Y6
-	VPADDD         Y8, Y6, Y6
-	VPSRLD         $0x10, Y7, Y7
-	VPBLENDW       $0xaa, Y6, Y7, Y7
-	VMOVNTDQ       Y7, (AX)
-	VBROADCASTI128 18(CX), Y6
-	VPSHUFB        Y4, Y6, Y7
-	VCVTDQ2PS      Y7, Y7
-	VMULPS         Y3, Y7, Y7
-	VPSRLD         $0x10, Y7, Y8
-	VPAND          Y1, Y8, Y8
-	VPADDD         Y0, Y7, Y7
-	VPADDD         Y8, Y7, Y7
-	VPSHUFB        Y5, Y6, Y6
-	VCVTDQ2PS      Y6, Y6
-	VMULPS         Y3, Y6, Y6
-	VPSRLD         $0x10, Y6, Y3
-	VPAND          Y1, Y3, Y3
-	VPADDD         Y0, Y6, Y6
-	VPADDD         Y3, Y6, Y6
-	VPSRLD         $0x10, Y7, Y7
-	VPBLENDW       $0xaa, Y6, Y7, Y7
-	VMOVNTDQ       Y7, 32(AX)
+	SHLL           $0x0d, SI
+	ADDL           $0x2c000000, SI
+	VMOVD          SI, X5
+	VBROADCASTSS   X5, Y5
+	VBROADCASTI128 2(CX), Y8
+	VPSHUFB        Y6, Y8, Y9
+	VCVTDQ2PS      Y9, Y9
+	VMULPS         Y5, Y9, Y9
+	VMULPS         Y3, Y9, Y10
+	VFNMADD213PS   Y10, Y2, Y9
+	VPSHUFB        Y7, Y8, Y8
+	VCVTDQ2PS      Y8, Y8
+	VMULPS         Y5, Y8, Y8
+	VMULPS         Y3, Y8, Y10
+	VFNMADD213PS   Y10, Y2, Y8
+	VPSRLD         $0x10, Y9, Y9
+	VPBLENDW       $0xaa, Y8, Y9, Y9
+	VMOVNTDQ       Y9, (AX)
+	VBROADCASTI128 18(CX), Y8
+	VPSHUFB        Y6, Y8, Y9
+	VCVTDQ2PS      Y9, Y9
+	VMULPS         Y5, Y9, Y9
+	VMULPS         Y3, Y9, Y10
+	VFNMADD213PS   Y10, Y2, Y9
+	VPSHUFB        Y7, Y8, Y8
+	VCVTDQ2PS      Y8, Y8
+	VMULPS         Y5, Y8, Y8
+	VMULPS         Y3, Y8, Y5
+	VFNMADD213PS   Y5, Y2, Y8
+	VPSRLD         $0x10, Y9, Y9
+	VPBLENDW       $0xaa, Y8, Y9, Y9
+	VMOVNTDQ       Y9, 32(AX)
 	MOVWLZX        34(CX), SI
-	MOVL           SI, DI
-	ANDL           $0x00007c00, DI
-	CMPL           DI, $0x00007c00
-	CMOVLEQ        BX, SI
-	VMOVD          SI, X3
-	VCVTPH2PS      X3, X3
-	VMULSS         X2, X3, X3
-	VBROADCASTSS   X3, Y3
-	VBROADCASTI128 36(CX), Y6
-	VPSHUFB        Y4, Y6, Y7
-	VCVTDQ2PS      Y7, Y7
-	VMULPS         Y3, Y7, Y7
-	VPSRLD         $0x10, Y7, Y8
-	VPAND          Y1, Y8, Y8
-	VPADDD         Y0, Y7, Y7
-	VPADDD         Y8, Y7, Y7
-	VPSHUFB        Y5, Y6, Y6
-	VCVTDQ2PS      Y6, Y6
-	VMULPS         Y3, Y6, Y6
-	VPSRLD         $0x10, Y6, Y8
-	VPAND          Y1, Y8, Y8
-	VPADDD         Y0, Y6, Y6
-	VPADDD         Y8, Y6, Y6
-	VPSRLD         $0x10, Y7, Y7
-	VPBLENDW       $0xaa, Y6, Y7, Y7
-	VMOVNTDQ       Y7, 64(AX)
-	VBROADCASTI128 52(CX), Y6
-	VPSHUFB        Y4, Y6, Y7
-	VCVTDQ2PS      Y7, Y7
-	VMULPS         Y3, Y7, Y7
-	VPSRLD         $0x10, Y7, Y8
-	VPAND          Y1, Y8, Y8
-	VPADDD         Y0, Y7, Y7
-	VPADDD         Y8, Y7, Y7
-	VPSHUFB        Y5, Y6, Y6
-	VCVTDQ2PS      Y6, Y6
-	VMULPS         Y3, Y6, Y6
-	VPSRLD         $0x10, Y6, Y3
-	VPAND          Y1, Y3, Y3
-	VPADDD         Y0, Y6, Y6
-	VPADDD         Y3, Y6, Y6
-	VPSRLD         $0x10, Y7, Y7
-	VPBLENDW       $0xaa, Y6, Y7, Y7
-	VMOVNTDQ       Y7, 96(AX)
+	SHLL           $0x0d, SI
+	ADDL           $0x2c000000, SI
+	VMOVD          SI, X5
+	VBROADCASTSS   X5, Y5
+	VBROADCASTI128 36(CX), Y8
+	VPSHUFB        Y6, Y8, Y9
+	VCVTDQ2PS      Y9, Y9
+	VMULPS         Y5, Y9, Y9
+	VMULPS         Y3, Y9, Y10
+	VFNMADD213PS   Y10, Y2, Y9
+	VPSHUFB        Y7, Y8, Y8
+	VCVTDQ2PS      Y8, Y8
+	VMULPS         Y5, Y8, Y8
+	VMULPS         Y3, Y8, Y10
+	VFNMADD213PS   Y10, Y2, Y8
+	VPSRLD         $0x10, Y9, Y9
+	VPBLENDW       $0xaa, Y8, Y9, Y9
+	VMOVNTDQ       Y9, 64(AX)
+	VBROADCASTI128 52(CX), Y8
+	VPSHUFB        Y6, Y8, Y9
+	VCVTDQ2PS      Y9, Y9
+	VMULPS         Y5, Y9, Y9
+	VMULPS         Y3, Y9, Y10
+	VFNMADD213PS   Y10, Y2, Y9
+	VPSHUFB        Y7, Y8, Y8
+	VCVTDQ2PS      Y8, Y8
+	VMULPS         Y5, Y8, Y8
+	VMULPS         Y3, Y8, Y5
+	VFNMADD213PS   Y5, Y2, Y8
+	VPSRLD         $0x10, Y9, Y9
+	VPBLENDW       $0xaa, Y8, Y9, Y9
+	VMOVNTDQ       Y9, 96(AX)
 	PREFETCHT0     2048(CX)
 	MOVWLZX        68(CX), SI
-	MOVL           SI, DI
-	ANDL           $0x00007c00, DI
-	CMPL           DI, $0x00007c00
-	CMOVLEQ        BX, SI
-	VMOVD          SI, X3
-	VCVTPH2PS      X3, X3
-	VMULSS         X2, X3, X3
-	VBROADCASTSS   X3, Y3
-	VBROADCASTI128 70(CX), Y6
-	VPSHUFB        Y4, Y6, Y7
-	VCVTDQ2PS      Y7, Y7
-	VMULPS         Y3, Y7, Y7
-	VPSRLD         $0x10, Y7, Y8
-	VPAND          Y1, Y8, Y8
-	VPADDD         Y0, Y7, Y7
-	VPADDD         Y8, Y7, Y7
-	VPSHUFB        Y5, Y6, Y6
-	VCVTDQ2PS      Y6, Y6
-	VMULPS         Y3, Y6, Y6
-	VPSRLD         $0x10, Y6, Y8
-	VPAND          Y1, Y8, Y8
-	VPADDD         Y0, Y6, Y6
-	VPADDD         Y8, Y6, Y6
-	VPSRLD         $0x10, Y7, Y7
-	VPBLENDW       $0xaa, Y6, Y7, Y7
-	VMOVNTDQ       Y7, 128(AX)
-	VBROADCASTI128 86(CX), Y6
-	VPSHUFB        Y4, Y6, Y7
-	VCVTDQ2PS      Y7, Y7
-	VMULPS         Y3, Y7, Y7
-	VPSRLD         $0x10, Y7, Y8
-	VPAND          Y1, Y8, Y8
-	VPADDD         Y0, Y7, Y7
-	VPADDD         Y8, Y7, Y7
-	VPSHUFB        Y5, Y6, Y6
-	VCVTDQ2PS      Y6, Y6
-	VMULPS         Y3, Y6, Y6
-	VPSRLD         $0x10, Y6, Y3
-	VPAND          Y1, Y3, Y3
-	VPADDD         Y0, Y6, Y6
-	VPADDD         Y3, Y6, Y6
-	VPSRLD         $0x10, Y7, Y7
-	VPBLENDW       $0xaa, Y6, Y7, Y7
-	VMOVNTDQ       Y7, 160(AX)
+	SHLL           $0x0d, SI
+	ADDL           $0x2c000000, SI
+	VMOVD          SI, X5
+	VBROADCASTSS   X5, Y5
+	VBROADCASTI128 70(CX), Y8
+	VPSHUFB        Y6, Y8, Y9
+	VCVTDQ2PS      Y9, Y9
+	VMULPS         Y5, Y9, Y9
+	VMULPS         Y3, Y9, Y10
+	VFNMADD213PS   Y10, Y2, Y9
+	VPSHUFB        Y7, Y8, Y8
+	VCVTDQ2PS      Y8, Y8
+	VMULPS         Y5, Y8, Y8
+	VMULPS         Y3, Y8, Y10
+	VFNMADD213PS   Y10, Y2, Y8
+	VPSRLD         $0x10, Y9, Y9
+	VPBLENDW       $0xaa, Y8, Y9, Y9
+	VMOVNTDQ       Y9, 128(AX)
+	VBROADCASTI128 86(CX), Y8
+	VPSHUFB        Y6, Y8, Y9
+	VCVTDQ2PS      Y9, Y9
+	VMULPS         Y5, Y9, Y9
+	VMULPS         Y3, Y9, Y10
+	VFNMADD213PS   Y10, Y2, Y9
+	VPSHUFB        Y7, Y8, Y8
+	VCVTDQ2PS      Y8, Y8
+	VMULPS         Y5, Y8, Y8
+	VMULPS         Y3, Y8, Y5
+	VFNMADD213PS   Y5, Y2, Y8
+	VPSRLD         $0x10, Y9, Y9
+	VPBLENDW       $0xaa, Y8, Y9, Y9
+	VMOVNTDQ       Y9, 160(AX)
 	PREFETCHT0     2112(CX)
 	MOVWLZX        102(CX), SI
-	MOVL           SI, DI
-	ANDL           $0x00007c00, DI
-	CMPL           DI, $0x00007c00
-	CMOVLEQ        BX, SI
-	VMOVD          SI, X3
-	VCVTPH2PS      X3, X3
-	VMULSS         X2, X3, X3
-	VBROADCASTSS   X3, Y3
-	VBROADCASTI128 104(CX), Y6
-	VPSHUFB        Y4, Y6, Y7
-	VCVTDQ2PS      Y7, Y7
-	VMULPS         Y3, Y7, Y7
-	VPSRLD         $0x10, Y7, Y8
-	VPAND          Y1, Y8, Y8
-	VPADDD         Y0, Y7, Y7
-	VPADDD         Y8, Y7, Y7
-	VPSHUFB        Y5, Y6, Y6
-	VCVTDQ2PS      Y6, Y6
-	VMULPS         Y3, Y6, Y6
-	VPSRLD         $0x10, Y6, Y8
-	VPAND          Y1, Y8, Y8
-	VPADDD         Y0, Y6, Y6
-	VPADDD         Y8, Y6, Y6
-	VPSRLD         $0x10, Y7, Y7
-	VPBLENDW       $0xaa, Y6, Y7, Y7
-	VMOVNTDQ       Y7, 192(AX)
-	VBROADCASTI128 120(CX), Y6
-	VPSHUFB        Y4, Y6, Y7
-	VCVTDQ2PS      Y7, Y7
-	VMULPS         Y3, Y7, Y7
-	VPSRLD         $0x10, Y7, Y8
-	VPAND          Y1, Y8, Y8
-	VPADDD         Y0, Y7, Y7
-	VPADDD         Y8, Y7, Y7
-	VPSHUFB        Y5, Y6, Y6
-	VCVTDQ2PS      Y6, Y6
-	VMULPS         Y3, Y6, Y6
-	VPSRLD         $0x10, Y6, Y3
-	VPAND          Y1, Y3, Y3
-	VPADDD         Y0, Y6, Y6
-	VPADDD         Y3, Y6, Y6
-	VPSRLD         $0x10, Y7, Y7
-	VPBLENDW       $0xaa, Y6, Y7, Y7
-	VMOVNTDQ       Y7, 224(AX)
+	SHLL           $0x0d, SI
+	ADDL           $0x2c000000, SI
+	VMOVD          SI, X5
+	VBROADCASTSS   X5, Y5
+	VBROADCASTI128 104(CX), Y8
+	VPSHUFB        Y6, Y8, Y9
+	VCVTDQ2PS      Y9, Y9
+	VMULPS         Y5, Y9, Y9
+	VMULPS         Y3, Y9, Y10
+	VFNMADD213PS   Y10, Y2, Y9
+	VPSHUFB        Y7, Y8, Y8
+	VCVTDQ2PS      Y8, Y8
+	VMULPS         Y5, Y8, Y8
+	VMULPS         Y3, Y8, Y10
+	VFNMADD213PS   Y10, Y2, Y8
+	VPSRLD         $0x10, Y9, Y9
+	VPBLENDW       $0xaa, Y8, Y9, Y9
+	VMOVNTDQ       Y9, 192(AX)
+	VBROADCASTI128 120(CX), Y8
+	VPSHUFB        Y6, Y8, Y9
+	VCVTDQ2PS      Y9, Y9
+	VMULPS         Y5, Y9, Y9
+	VMULPS         Y3, Y9, Y10
+	VFNMADD213PS   Y10, Y2, Y9
+	VPSHUFB        Y7, Y8, Y8
+	VCVTDQ2PS      Y8, Y8
+	VMULPS         Y5, Y8, Y8
+	VMULPS         Y3, Y8, Y5
+	VFNMADD213PS   Y5, Y2, Y8
+	VPSRLD         $0x10, Y9, Y9
+	VPBLENDW       $0xaa, Y8, Y9, Y9
+	VMOVNTDQ       Y9, 224(AX)
 	PREFETCHT0     2176(CX)
 	ADDQ           $0x00000088, CX
 	ADDQ           $0x00000100, AX
@@ -1792,64 +1746,68 @@ turn:
 rest:
 	ADDQ $0x00000004, DX
 	JZ   done
+	MOVQ DX, SI
+	XORL DX, DX
 
 one:
-	MOVWLZX        (CX), SI
-	MOVL           SI, DI
-	ANDL           $0x00007c00, DI
-	CMPL           DI, $0x00007c00
-	CMOVLEQ        BX, SI
-	VMOVD          SI, X3
-	VCVTPH2PS      X3, X3
-	VMULSS         X2, X3, X3
-	VBROADCASTSS   X3, Y3
-	VBROADCASTI128 2(CX), Y6
-	VPSHUFB        Y4, Y6, Y7
-	VCVTDQ2PS      Y7, Y7
-	VMULPS         Y3, Y7, Y7
-	VPSRLD         $0x10, Y7, Y8
-	VPAND          Y1, Y8, Y8
-	VPADDD         Y0, Y7, Y7
-	VPADDD         Y8, Y7, Y7
-	VPSHUFB        Y5, Y6, Y6
-	VCVTDQ2PS      Y6, Y6
-	VMULPS         Y3, Y6, Y6
-	VPSRLD         $0x10, Y6, Y8
-	VPAND          Y1, Y8, Y8
-	VPADDD         Y0, Y6, Y6
-	VPADDD         Y8, Y6, Y6
-	VPSRLD         $0x10, Y7, Y7
-	VPBLENDW       $0xaa, Y6, Y7, Y7
-	VMOVNTDQ       Y7, (AX)
-	VBROADCASTI128 18(CX), Y6
-	VPSHUFB        Y4, Y6, Y7
-	VCVTDQ2PS      Y7, Y7
-	VMULPS         Y3, Y7, Y7
-	VPSRLD         $0x10, Y7, Y8
-	VPAND          Y1, Y8, Y8
-	VPADDD         Y0, Y7, Y7
-	VPADDD         Y8, Y7, Y7
-	VPSHUFB        Y5, Y6, Y6
-	VCVTDQ2PS      Y6, Y6
-	VMULPS         Y3, Y6, Y6
-	VPSRLD         $0x10, Y6, Y3
-	VPAND          Y1, Y3, Y3
-	VPADDD         Y0, Y6, Y6
-	VPADDD         Y3, Y6, Y6
-	VPSRLD         $0x10, Y7, Y7
-	VPBLENDW       $0xaa, Y6, Y7, Y7
-	VMOVNTDQ       Y7, 32(AX)
+	MOVWLZX        (CX), DI
+	MOVL           DI, R8
+	ANDL           $0x00007c00, R8
+	CMPL           R8, $0x00007c00
+	CMOVLEQ        BX, DI
+	VMOVD          DI, X5
+	VCVTPH2PS      X5, X5
+	VMULSS         X4, X5, X5
+	VBROADCASTSS   X5, Y5
+	VBROADCASTI128 2(CX), Y8
+	VPSHUFB        Y6, Y8, Y9
+	VCVTDQ2PS      Y9, Y9
+	VMULPS         Y5, Y9, Y9
+	VPSRLD         $0x10, Y9, Y10
+	VPAND          Y1, Y10, Y10
+	VPADDD         Y0, Y9, Y9
+	VPADDD         Y10, Y9, Y9
+	VPSHUFB        Y7, Y8, Y8
+	VCVTDQ2PS      Y8, Y8
+	VMULPS         Y5, Y8, Y8
+	VPSRLD         $0x10, Y8, Y10
+	VPAND          Y1, Y10, Y10
+	VPADDD         Y0, Y8, Y8
+	VPADDD         Y10, Y8, Y8
+	VPSRLD         $0x10, Y9, Y9
+	VPBLENDW       $0xaa, Y8, Y9, Y9
+	VMOVNTDQ       Y9, (AX)
+	VBROADCASTI128 18(CX), Y8
+	VPSHUFB        Y6, Y8, Y9
+	VCVTDQ2PS      Y9, Y9
+	VMULPS         Y5, Y9, Y9
+	VPSRLD         $0x10, Y9, Y10
+	VPAND          Y1, Y10, Y10
+	VPADDD         Y0, Y9, Y9
+	VPADDD         Y10, Y9, Y9
+	VPSHUFB        Y7, Y8, Y8
+	VCVTDQ2PS      Y8, Y8
+	VMULPS         Y5, Y8, Y8
+	VPSRLD         $0x10, Y8, Y5
+	VPAND          Y1, Y5, Y5
+	VPADDD         Y0, Y8, Y8
+	VPADDD         Y5, Y8, Y8
+	VPSRLD         $0x10, Y9, Y9
+	VPBLENDW       $0xaa, Y8, Y9, Y9
+	VMOVNTDQ       Y9, 32(AX)
 	ADDQ           $0x00000022, CX
 	ADDQ           $0x00000040, AX
-	DECQ           DX
+	DECQ           SI
 	JNZ            one
+	TESTQ          DX, DX
+	JNZ            turn
 
 done:
 	VZEROUPPER
 	RET
 
 // func dequantizeBF16CRCAVX2(dst *byte, src *byte, groups int, crc uint32) uint32
-// Requires: AVX, AVX2, CMOV, F16C, MMX+, PCLMULQDQ, SSE4.2
+// Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+, PCLMULQDQ, SSE4.2
 TEXT ·dequantizeBF16CRCAVX2(SB), NOSPLIT, $0-36
 	MOVQ         dst+0(FP), AX
 	MOVQ         src+8(FP), CX
@@ -1861,175 +1819,194 @@ TEXT ·dequantizeBF16CRCAVX2(SB), NOSPLIT, $0-36
 	MOVL         $0x00000001, SI
 	VMOVD        SI, X1
 	VPBROADCASTD X1, Y1
-	MOVL         $0x33800000, SI
+	MOVL         $0x47800000, SI
 	VMOVD        SI, X2
 	VPBROADCASTD X2, Y2
-	MOVL         $0x00808080, SI
+	MOVL         $0x47800080, SI
 	VMOVD        SI, X3
 	VPBROADCASTD X3, Y3
+	MOVL         $0x33800000, SI
+	VMOVD        SI, X4
+	VPBROADCASTD X4, Y4
+	MOVL         $0x00808080, SI
+	VMOVD        SI, X5
+	VPBROADCASTD X5, Y5
 	MOVQ         $0x0e0c0a0806040200, SI
-	VMOVQ        SI, X4
-	VPMOVZXBD    X4, Y4
-	VPSLLD       $0x18, Y4, Y4
-	VPOR         Y3, Y4, Y4
+	VMOVQ        SI, X6
+	VPMOVZXBD    X6, Y6
+	VPSLLD       $0x18, Y6, Y6
+	VPOR         Y5, Y6, Y6
 	MOVQ         $0x0f0d0b0907050301, SI
-	VMOVQ        SI, X5
-	VPMOVZXBD    X5, Y5
-	VPSLLD       $0x18, Y5, Y5
-	VPOR         Y3, Y5, Y5
+	VMOVQ        SI, X7
+	VPMOVZXBD    X7, Y7
+	VPSLLD       $0x18, Y7, Y7
+	VPOR         Y5, Y7, Y7
 	MOVL         crc+24(FP), SI
 	MOVL         $0x18b33a4e, DI
-	VMOVQ        DI, X3
+	VMOVQ        DI, X5
 	MOVL         $0x6992cea2, DI
-	VMOVQ        DI, X6
+	VMOVQ        DI, X8
 
 turn:
 	SUBQ           $0x0000000c, DX
 	JLT            rest
+	MOVL           $0x0000000c, DI
+	MOVWLZX        (CX), R8
+	SUBL           $0x00000400, R8
+	CMPL           R8, $0x00007800
+	JCC            one
+	MOVWLZX        34(CX), R8
+	SUBL           $0x00000400, R8
+	CMPL           R8, $0x00007800
+	JCC            one
+	MOVWLZX        68(CX), R8
+	SUBL           $0x00000400, R8
+	CMPL           R8, $0x00007800
+	JCC            one
+	MOVWLZX        102(CX), R8
+	SUBL           $0x00000400, R8
+	CMPL           R8, $0x00007800
+	JCC            one
+	MOVWLZX        136(CX), R8
+	SUBL           $0x00000400, R8
+	CMPL           R8, $0x00007800
+	JCC            one
+	MOVWLZX        170(CX), R8
+	SUBL           $0x00000400, R8
+	CMPL           R8, $0x00007800
+	JCC            one
+	MOVWLZX        204(CX), R8
+	SUBL           $0x00000400, R8
+	CMPL           R8, $0x00007800
+	JCC            one
+	MOVWLZX        238(CX), R8
+	SUBL           $0x00000400, R8
+	CMPL           R8, $0x00007800
+	JCC            one
+	MOVWLZX        272(CX), R8
+	SUBL           $0x00000400, R8
+	CMPL           R8, $0x00007800
+	JCC            one
+	MOVWLZX        306(CX), R8
+	SUBL           $0x00000400, R8
+	CMPL           R8, $0x00007800
+	JCC            one
+	MOVWLZX        340(CX), R8
+	SUBL           $0x00000400, R8
+	CMPL           R8, $0x00007800
+	JCC            one
+	MOVWLZX        374(CX), R8
+	SUBL           $0x00000400, R8
+	CMPL           R8, $0x00007800
+	JCC            one
 	XORL           DI, DI
 	XORL           R8, R8
 	MOVWLZX        (CX), R9
-	MOVL           R9, R10
-	ANDL           $0x00007c00, R10
-	CMPL           R10, $0x00007c00
-	CMOVLEQ        BX, R9
-	VMOVD          R9, X7
-	VCVTPH2PS      X7, X7
-	VMULSS         X2, X7, X7
-	VBROADCASTSS   X7, Y7
-	VBROADCASTI128 2(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y10, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVDQU        Y9, (AX)
-	VBROADCASTI128 18(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y7
-	VPAND          Y1, Y7, Y7
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y7, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVDQU        Y9, 32(AX)
+	SHLL           $0x0d, R9
+	ADDL           $0x2c000000, R9
+	VMOVD          R9, X9
+	VBROADCASTSS   X9, Y9
+	VBROADCASTI128 2(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y12
+	VFNMADD213PS   Y12, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVDQU        Y11, (AX)
+	VBROADCASTI128 18(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y9
+	VFNMADD213PS   Y9, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVDQU        Y11, 32(AX)
 	CRC32Q         (CX), SI
 	CRC32Q         136(CX), DI
 	CRC32Q         272(CX), R8
 	MOVWLZX        34(CX), R9
-	MOVL           R9, R10
-	ANDL           $0x00007c00, R10
-	CMPL           R10, $0x00007c00
-	CMOVLEQ        BX, R9
-	VMOVD          R9, X7
-	VCVTPH2PS      X7, X7
-	VMULSS         X2, X7, X7
-	VBROADCASTSS   X7, Y7
-	VBROADCASTI128 36(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y10, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVDQU        Y9, 64(AX)
-	VBROADCASTI128 52(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y7
-	VPAND          Y1, Y7, Y7
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y7, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVDQU        Y9, 96(AX)
+	SHLL           $0x0d, R9
+	ADDL           $0x2c000000, R9
+	VMOVD          R9, X9
+	VBROADCASTSS   X9, Y9
+	VBROADCASTI128 36(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y12
+	VFNMADD213PS   Y12, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVDQU        Y11, 64(AX)
+	VBROADCASTI128 52(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y9
+	VFNMADD213PS   Y9, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVDQU        Y11, 96(AX)
 	PREFETCHT0     2048(CX)
 	CRC32Q         8(CX), SI
 	CRC32Q         144(CX), DI
 	CRC32Q         280(CX), R8
 	MOVWLZX        68(CX), R9
-	MOVL           R9, R10
-	ANDL           $0x00007c00, R10
-	CMPL           R10, $0x00007c00
-	CMOVLEQ        BX, R9
-	VMOVD          R9, X7
-	VCVTPH2PS      X7, X7
-	VMULSS         X2, X7, X7
-	VBROADCASTSS   X7, Y7
-	VBROADCASTI128 70(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y10, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVDQU        Y9, 128(AX)
-	VBROADCASTI128 86(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y7
-	VPAND          Y1, Y7, Y7
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y7, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVDQU        Y9, 160(AX)
+	SHLL           $0x0d, R9
+	ADDL           $0x2c000000, R9
+	VMOVD          R9, X9
+	VBROADCASTSS   X9, Y9
+	VBROADCASTI128 70(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y12
+	VFNMADD213PS   Y12, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVDQU        Y11, 128(AX)
+	VBROADCASTI128 86(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y9
+	VFNMADD213PS   Y9, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVDQU        Y11, 160(AX)
 	CRC32Q         16(CX), SI
 	CRC32Q         152(CX), DI
 	CRC32Q         288(CX), R8
@@ -2037,99 +2014,75 @@ turn:
 	CRC32Q         160(CX), DI
 	CRC32Q         296(CX), R8
 	MOVWLZX        102(CX), R9
-	MOVL           R9, R10
-	ANDL           $0x00007c00, R10
-	CMPL           R10, $0x00007c00
-	CMOVLEQ        BX, R9
-	VMOVD          R9, X7
-	VCVTPH2PS      X7, X7
-	VMULSS         X2, X7, X7
-	VBROADCASTSS   X7, Y7
-	VBROADCASTI128 104(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y10, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVDQU        Y9, 192(AX)
-	VBROADCASTI128 120(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y7
-	VPAND          Y1, Y7, Y7
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y7, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVDQU        Y9, 224(AX)
+	SHLL           $0x0d, R9
+	ADDL           $0x2c000000, R9
+	VMOVD          R9, X9
+	VBROADCASTSS   X9, Y9
+	VBROADCASTI128 104(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y12
+	VFNMADD213PS   Y12, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVDQU        Y11, 192(AX)
+	VBROADCASTI128 120(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y9
+	VFNMADD213PS   Y9, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVDQU        Y11, 224(AX)
 	PREFETCHT0     2112(CX)
 	CRC32Q         32(CX), SI
 	CRC32Q         168(CX), DI
 	CRC32Q         304(CX), R8
 	MOVWLZX        136(CX), R9
-	MOVL           R9, R10
-	ANDL           $0x00007c00, R10
-	CMPL           R10, $0x00007c00
-	CMOVLEQ        BX, R9
-	VMOVD          R9, X7
-	VCVTPH2PS      X7, X7
-	VMULSS         X2, X7, X7
-	VBROADCASTSS   X7, Y7
-	VBROADCASTI128 138(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y10, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVDQU        Y9, 256(AX)
-	VBROADCASTI128 154(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y7
-	VPAND          Y1, Y7, Y7
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y7, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVDQU        Y9, 288(AX)
+	SHLL           $0x0d, R9
+	ADDL           $0x2c000000, R9
+	VMOVD          R9, X9
+	VBROADCASTSS   X9, Y9
+	VBROADCASTI128 138(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y12
+	VFNMADD213PS   Y12, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVDQU        Y11, 256(AX)
+	VBROADCASTI128 154(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y9
+	VFNMADD213PS   Y9, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVDQU        Y11, 288(AX)
 	CRC32Q         40(CX), SI
 	CRC32Q         176(CX), DI
 	CRC32Q         312(CX), R8
@@ -2137,148 +2090,112 @@ turn:
 	CRC32Q         184(CX), DI
 	CRC32Q         320(CX), R8
 	MOVWLZX        170(CX), R9
-	MOVL           R9, R10
-	ANDL           $0x00007c00, R10
-	CMPL           R10, $0x00007c00
-	CMOVLEQ        BX, R9
-	VMOVD          R9, X7
-	VCVTPH2PS      X7, X7
-	VMULSS         X2, X7, X7
-	VBROADCASTSS   X7, Y7
-	VBROADCASTI128 172(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y10, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVDQU        Y9, 320(AX)
-	VBROADCASTI128 188(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y7
-	VPAND          Y1, Y7, Y7
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y7, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVDQU        Y9, 352(AX)
+	SHLL           $0x0d, R9
+	ADDL           $0x2c000000, R9
+	VMOVD          R9, X9
+	VBROADCASTSS   X9, Y9
+	VBROADCASTI128 172(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y12
+	VFNMADD213PS   Y12, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVDQU        Y11, 320(AX)
+	VBROADCASTI128 188(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y9
+	VFNMADD213PS   Y9, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVDQU        Y11, 352(AX)
 	PREFETCHT0     2176(CX)
 	CRC32Q         56(CX), SI
 	CRC32Q         192(CX), DI
 	CRC32Q         328(CX), R8
 	MOVWLZX        204(CX), R9
-	MOVL           R9, R10
-	ANDL           $0x00007c00, R10
-	CMPL           R10, $0x00007c00
-	CMOVLEQ        BX, R9
-	VMOVD          R9, X7
-	VCVTPH2PS      X7, X7
-	VMULSS         X2, X7, X7
-	VBROADCASTSS   X7, Y7
-	VBROADCASTI128 206(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y10, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVDQU        Y9, 384(AX)
-	VBROADCASTI128 222(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y7
-	VPAND          Y1, Y7, Y7
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y7, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVDQU        Y9, 416(AX)
+	SHLL           $0x0d, R9
+	ADDL           $0x2c000000, R9
+	VMOVD          R9, X9
+	VBROADCASTSS   X9, Y9
+	VBROADCASTI128 206(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y12
+	VFNMADD213PS   Y12, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVDQU        Y11, 384(AX)
+	VBROADCASTI128 222(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y9
+	VFNMADD213PS   Y9, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVDQU        Y11, 416(AX)
 	PREFETCHT0     2240(CX)
 	CRC32Q         64(CX), SI
 	CRC32Q         200(CX), DI
 	CRC32Q         336(CX), R8
 	MOVWLZX        238(CX), R9
-	MOVL           R9, R10
-	ANDL           $0x00007c00, R10
-	CMPL           R10, $0x00007c00
-	CMOVLEQ        BX, R9
-	VMOVD          R9, X7
-	VCVTPH2PS      X7, X7
-	VMULSS         X2, X7, X7
-	VBROADCASTSS   X7, Y7
-	VBROADCASTI128 240(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y10, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVDQU        Y9, 448(AX)
-	VBROADCASTI128 256(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y7
-	VPAND          Y1, Y7, Y7
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y7, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVDQU        Y9, 480(AX)
+	SHLL           $0x0d, R9
+	ADDL           $0x2c000000, R9
+	VMOVD          R9, X9
+	VBROADCASTSS   X9, Y9
+	VBROADCASTI128 240(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y12
+	VFNMADD213PS   Y12, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVDQU        Y11, 448(AX)
+	VBROADCASTI128 256(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y9
+	VFNMADD213PS   Y9, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVDQU        Y11, 480(AX)
 	CRC32Q         72(CX), SI
 	CRC32Q         208(CX), DI
 	CRC32Q         344(CX), R8
@@ -2286,99 +2203,75 @@ turn:
 	CRC32Q         216(CX), DI
 	CRC32Q         352(CX), R8
 	MOVWLZX        272(CX), R9
-	MOVL           R9, R10
-	ANDL           $0x00007c00, R10
-	CMPL           R10, $0x00007c00
-	CMOVLEQ        BX, R9
-	VMOVD          R9, X7
-	VCVTPH2PS      X7, X7
-	VMULSS         X2, X7, X7
-	VBROADCASTSS   X7, Y7
-	VBROADCASTI128 274(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y10, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVDQU        Y9, 512(AX)
-	VBROADCASTI128 290(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y7
-	VPAND          Y1, Y7, Y7
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y7, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVDQU        Y9, 544(AX)
+	SHLL           $0x0d, R9
+	ADDL           $0x2c000000, R9
+	VMOVD          R9, X9
+	VBROADCASTSS   X9, Y9
+	VBROADCASTI128 274(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y12
+	VFNMADD213PS   Y12, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVDQU        Y11, 512(AX)
+	VBROADCASTI128 290(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y9
+	VFNMADD213PS   Y9, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVDQU        Y11, 544(AX)
 	PREFETCHT0     2304(CX)
 	CRC32Q         88(CX), SI
 	CRC32Q         224(CX), DI
 	CRC32Q         360(CX), R8
 	MOVWLZX        306(CX), R9
-	MOVL           R9, R10
-	ANDL           $0x00007c00, R10
-	CMPL           R10, $0x00007c00
-	CMOVLEQ        BX, R9
-	VMOVD          R9, X7
-	VCVTPH2PS      X7, X7
-	VMULSS         X2, X7, X7
-	VBROADCASTSS   X7, Y7
-	VBROADCASTI128 308(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y10, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVDQU        Y9, 576(AX)
-	VBROADCASTI128 324(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y7
-	VPAND          Y1, Y7, Y7
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y7, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVDQU        Y9, 608(AX)
+	SHLL           $0x0d, R9
+	ADDL           $0x2c000000, R9
+	VMOVD          R9, X9
+	VBROADCASTSS   X9, Y9
+	VBROADCASTI128 308(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y12
+	VFNMADD213PS   Y12, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVDQU        Y11, 576(AX)
+	VBROADCASTI128 324(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y9
+	VFNMADD213PS   Y9, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVDQU        Y11, 608(AX)
 	CRC32Q         96(CX), SI
 	CRC32Q         232(CX), DI
 	CRC32Q         368(CX), R8
@@ -2386,111 +2279,87 @@ turn:
 	CRC32Q         240(CX), DI
 	CRC32Q         376(CX), R8
 	MOVWLZX        340(CX), R9
-	MOVL           R9, R10
-	ANDL           $0x00007c00, R10
-	CMPL           R10, $0x00007c00
-	CMOVLEQ        BX, R9
-	VMOVD          R9, X7
-	VCVTPH2PS      X7, X7
-	VMULSS         X2, X7, X7
-	VBROADCASTSS   X7, Y7
-	VBROADCASTI128 342(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y10, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVDQU        Y9, 640(AX)
-	VBROADCASTI128 358(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y7
-	VPAND          Y1, Y7, Y7
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y7, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVDQU        Y9, 672(AX)
+	SHLL           $0x0d, R9
+	ADDL           $0x2c000000, R9
+	VMOVD          R9, X9
+	VBROADCASTSS   X9, Y9
+	VBROADCASTI128 342(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y12
+	VFNMADD213PS   Y12, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVDQU        Y11, 640(AX)
+	VBROADCASTI128 358(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y9
+	VFNMADD213PS   Y9, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVDQU        Y11, 672(AX)
 	PREFETCHT0     2368(CX)
 	CRC32Q         112(CX), SI
 	CRC32Q         248(CX), DI
 	CRC32Q         384(CX), R8
 	MOVWLZX        374(CX), R9
-	MOVL           R9, R10
-	ANDL           $0x00007c00, R10
-	CMPL           R10, $0x00007c00
-	CMOVLEQ        BX, R9
-	VMOVD          R9, X7
-	VCVTPH2PS      X7, X7
-	VMULSS         X2, X7, X7
-	VBROADCASTSS   X7, Y7
-	VBROADCASTI128 376(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y10, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVDQU        Y9, 704(AX)
-	VBROADCASTI128 392(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y7
-	VPAND          Y1, Y7, Y7
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y7, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVDQU        Y9, 736(AX)
+	SHLL           $0x0d, R9
+	ADDL           $0x2c000000, R9
+	VMOVD          R9, X9
+	VBROADCASTSS   X9, Y9
+	VBROADCASTI128 376(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y12
+	VFNMADD213PS   Y12, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVDQU        Y11, 704(AX)
+	VBROADCASTI128 392(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y9
+	VFNMADD213PS   Y9, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVDQU        Y11, 736(AX)
 	PREFETCHT0     2432(CX)
 	CRC32Q         120(CX), SI
 	CRC32Q         256(CX), DI
 	CRC32Q         392(CX), R8
 	CRC32Q         128(CX), SI
 	CRC32Q         264(CX), DI
-	VMOVQ          SI, X7
-	VMOVQ          DI, X8
-	VPCLMULQDQ     $0x00, X3, X7, X7
-	VPCLMULQDQ     $0x00, X6, X8, X8
-	VPXOR          X8, X7, X7
-	VMOVQ          X7, DI
+	VMOVQ          SI, X9
+	VMOVQ          DI, X10
+	VPCLMULQDQ     $0x00, X5, X9, X9
+	VPCLMULQDQ     $0x00, X8, X10, X10
+	VPXOR          X10, X9, X9
+	VMOVQ          X9, DI
 	XORQ           400(CX), DI
 	MOVQ           R8, SI
 	CRC32Q         DI, SI
@@ -2501,53 +2370,55 @@ turn:
 rest:
 	ADDQ $0x0000000c, DX
 	JZ   done
+	MOVQ DX, DI
+	XORL DX, DX
 
 one:
-	MOVWLZX        (CX), DI
-	MOVL           DI, R8
-	ANDL           $0x00007c00, R8
-	CMPL           R8, $0x00007c00
-	CMOVLEQ        BX, DI
-	VMOVD          DI, X3
-	VCVTPH2PS      X3, X3
-	VMULSS         X2, X3, X3
-	VBROADCASTSS   X3, Y3
-	VBROADCASTI128 2(CX), Y6
-	VPSHUFB        Y4, Y6, Y7
-	VCVTDQ2PS      Y7, Y7
-	VMULPS         Y3, Y7, Y7
-	VPSRLD         $0x10, Y7, Y8
-	VPAND          Y1, Y8, Y8
-	VPADDD         Y0, Y7, Y7
-	VPADDD         Y8, Y7, Y7
-	VPSHUFB        Y5, Y6, Y6
-	VCVTDQ2PS      Y6, Y6
-	VMULPS         Y3, Y6, Y6
-	VPSRLD         $0x10, Y6, Y8
-	VPAND          Y1, Y8, Y8
-	VPADDD         Y0, Y6, Y6
-	VPADDD         Y8, Y6, Y6
-	VPSRLD         $0x10, Y7, Y7
-	VPBLENDW       $0xaa, Y6, Y7, Y7
-	VMOVDQU        Y7, (AX)
-	VBROADCASTI128 18(CX), Y6
-	VPSHUFB        Y4, Y6, Y7
-	VCVTDQ2PS      Y7, Y7
-	VMULPS         Y3, Y7, Y7
-	VPSRLD         $0x10, Y7, Y8
-	VPAND          Y1, Y8, Y8
-	VPADDD         Y0, Y7, Y7
-	VPADDD         Y8, Y7, Y7
-	VPSHUFB        Y5, Y6, Y6
-	VCVTDQ2PS      Y6, Y6
-	VMULPS         Y3, Y6, Y6
-	VPSRLD         $0x10, Y6, Y3
-	VPAND          Y1, Y3, Y3
-	VPADDD         Y0, Y6, Y6
-	VPADDD         Y3, Y6, Y6
-	VPSRLD         $0x10, Y7, Y7
-	VPBLENDW       $0xaa, Y6, Y7, Y7
-	VMOVDQU        Y7, 32(AX)
+	MOVWLZX        (CX), R8
+	MOVL           R8, R9
+	ANDL           $0x00007c00, R9
+	CMPL           R9, $0x00007c00
+	CMOVLEQ        BX, R8
+	VMOVD          R8, X9
+	VCVTPH2PS      X9, X9
+	VMULSS         X4, X9, X9
+	VBROADCASTSS   X9, Y9
+	VBROADCASTI128 2(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VPSRLD         $0x10, Y11, Y12
+	VPAND          Y1, Y12, Y12
+	VPADDD         Y0, Y11, Y11
+	VPADDD         Y12, Y11, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VPSRLD         $0x10, Y10, Y12
+	VPAND          Y1, Y12, Y12
+	VPADDD         Y0, Y10, Y10
+	VPADDD         Y12, Y10, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVDQU        Y11, (AX)
+	VBROADCASTI128 18(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VPSRLD         $0x10, Y11, Y12
+	VPAND          Y1, Y12, Y12
+	VPADDD         Y0, Y11, Y11
+	VPADDD         Y12, Y11, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VPSRLD         $0x10, Y10, Y9
+	VPAND          Y1, Y9, Y9
+	VPADDD         Y0, Y10, Y10
+	VPADDD         Y9, Y10, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVDQU        Y11, 32(AX)
 	CRC32Q         (CX), SI
 	CRC32Q         8(CX), SI
 	CRC32Q         16(CX), SI
@@ -2555,8 +2426,10 @@ one:
 	CRC32W         32(CX), SI
 	ADDQ           $0x00000022, CX
 	ADDQ           $0x00000040, AX
-	DECQ           DX
+	DECQ           DI
 	JNZ            one
+	TESTQ          DX, DX
+	JNZ            turn
 
 done:
 	VZEROUPPER
@@ -2564,7 +2437,7 @@ done:
 	RET
 
 // func dequantizeBF16CRCStreamAVX2(dst *byte, src *byte, groups int, crc uint32) uint32
-// Requires: AVX, AVX2, CMOV, F16C, MMX+, PCLMULQDQ, SSE4.2
+// Requires: AVX, AVX2, CMOV, F16C, FMA3, MMX+, PCLMULQDQ, SSE4.2
 TEXT ·dequantizeBF16CRCStreamAVX2(SB), NOSPLIT, $0-36
 	MOVQ         dst+0(FP), AX
 	MOVQ         src+8(FP), CX
@@ -2576,175 +2449,194 @@ TEXT ·dequantizeBF16CRCStreamAVX2(SB), NOSPLIT, $0-36
 	MOVL         $0x00000001, SI
 	VMOVD        SI, X1
 	VPBROADCASTD X1, Y1
-	MOVL         $0x33800000, SI
+	MOVL         $0x47800000, SI
 	VMOVD        SI, X2
 	VPBROADCASTD X2, Y2
-	MOVL         $0x00808080, SI
+	MOVL         $0x47800080, SI
 	VMOVD        SI, X3
 	VPBROADCASTD X3, Y3
+	MOVL         $0x33800000, SI
+	VMOVD        SI, X4
+	VPBROADCASTD X4, Y4
+	MOVL         $0x00808080, SI
+	VMOVD        SI, X5
+	VPBROADCASTD X5, Y5
 	MOVQ         $0x0e0c0a0806040200, SI
-	VMOVQ        SI, X4
-	VPMOVZXBD    X4, Y4
-	VPSLLD       $0x18, Y4, Y4
-	VPOR         Y3, Y4, Y4
+	VMOVQ        SI, X6
+	VPMOVZXBD    X6, Y6
+	VPSLLD       $0x18, Y6, Y6
+	VPOR         Y5, Y6, Y6
 	MOVQ         $0x0f0d0b0907050301, SI
-	VMOVQ        SI, X5
-	VPMOVZXBD    X5, Y5
-	VPSLLD       $0x18, Y5, Y5
-	VPOR         Y3, Y5, Y5
+	VMOVQ        SI, X7
+	VPMOVZXBD    X7, Y7
+	VPSLLD       $0x18, Y7, Y7
+	VPOR         Y5, Y7, Y7
 	MOVL         crc+24(FP), SI
 	MOVL         $0x18b33a4e, DI
-	VMOVQ        DI, X3
+	VMOVQ        DI, X5
 	MOVL         $0x6992cea2, DI
-	VMOVQ        DI, X6
+	VMOVQ        DI, X8
 
 turn:
 	SUBQ           $0x0000000c, DX
 	JLT            rest
+	MOVL           $0x0000000c, DI
+	MOVWLZX        (CX), R8
+	SUBL           $0x00000400, R8
+	CMPL           R8, $0x00007800
+	JCC            one
+	MOVWLZX        34(CX), R8
+	SUBL           $0x00000400, R8
+	CMPL           R8, $0x00007800
+	JCC            one
+	MOVWLZX        68(CX), R8
+	SUBL           $0x00000400, R8
+	CMPL           R8, $0x00007800
+	JCC            one
+	MOVWLZX        102(CX), R8
+	SUBL           $0x00000400, R8
+	CMPL           R8, $0x00007800
+	JCC            one
+	MOVWLZX        136(CX), R8
+	SUBL           $0x00000400, R8
+	CMPL           R8, $0x00007800
+	JCC            one
+	MOVWLZX        170(CX), R8
+	SUBL           $0x00000400, R8
+	CMPL           R8, $0x00007800
+	JCC            one
+	MOVWLZX        204(CX), R8
+	SUBL           $0x00000400, R8
+	CMPL           R8, $0x00007800
+	JCC            one
+	MOVWLZX        238(CX), R8
+	SUBL           $0x00000400, R8
+	CMPL           R8, $0x00007800
+	JCC            one
+	MOVWLZX        272(CX), R8
+	SUBL           $0x00000400, R8
+	CMPL           R8, $0x00007800
+	JCC            one
+	MOVWLZX        306(CX), R8
+	SUBL           $0x00000400, R8
+	CMPL           R8, $0x00007800
+	JCC            one
+	MOVWLZX        340(CX), R8
+	SUBL           $0x00000400, R8
+	CMPL           R8, $0x00007800
+	JCC            one
+	MOVWLZX        374(CX), R8
+	SUBL           $0x00000400, R8
+	CMPL           R8, $0x00007800
+	JCC            one
 	XORL           DI, DI
 	XORL           R8, R8
 	MOVWLZX        (CX), R9
-	MOVL           R9, R10
-	ANDL           $0x00007c00, R10
-	CMPL           R10, $0x00007c00
-	CMOVLEQ        BX, R9
-	VMOVD          R9, X7
-	VCVTPH2PS      X7, X7
-	VMULSS         X2, X7, X7
-	VBROADCASTSS   X7, Y7
-	VBROADCASTI128 2(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y10, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVNTDQ       Y9, (AX)
-	VBROADCASTI128 18(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y7
-	VPAND          Y1, Y7, Y7
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y7, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVNTDQ       Y9, 32(AX)
+	SHLL           $0x0d, R9
+	ADDL           $0x2c000000, R9
+	VMOVD          R9, X9
+	VBROADCASTSS   X9, Y9
+	VBROADCASTI128 2(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y12
+	VFNMADD213PS   Y12, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVNTDQ       Y11, (AX)
+	VBROADCASTI128 18(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y9
+	VFNMADD213PS   Y9, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVNTDQ       Y11, 32(AX)
 	CRC32Q         (CX), SI
 	CRC32Q         136(CX), DI
 	CRC32Q         272(CX), R8
 	MOVWLZX        34(CX), R9
-	MOVL           R9, R10
-	ANDL           $0x00007c00, R10
-	CMPL           R10, $0x00007c00
-	CMOVLEQ        BX, R9
-	VMOVD          R9, X7
-	VCVTPH2PS      X7, X7
-	VMULSS         X2, X7, X7
-	VBROADCASTSS   X7, Y7
-	VBROADCASTI128 36(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y10, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVNTDQ       Y9, 64(AX)
-	VBROADCASTI128 52(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y7
-	VPAND          Y1, Y7, Y7
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y7, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVNTDQ       Y9, 96(AX)
+	SHLL           $0x0d, R9
+	ADDL           $0x2c000000, R9
+	VMOVD          R9, X9
+	VBROADCASTSS   X9, Y9
+	VBROADCASTI128 36(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y12
+	VFNMADD213PS   Y12, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVNTDQ       Y11, 64(AX)
+	VBROADCASTI128 52(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y9
+	VFNMADD213PS   Y9, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVNTDQ       Y11, 96(AX)
 	PREFETCHT0     2048(CX)
 	CRC32Q         8(CX), SI
 	CRC32Q         144(CX), DI
 	CRC32Q         280(CX), R8
 	MOVWLZX        68(CX), R9
-	MOVL           R9, R10
-	ANDL           $0x00007c00, R10
-	CMPL           R10, $0x00007c00
-	CMOVLEQ        BX, R9
-	VMOVD          R9, X7
-	VCVTPH2PS      X7, X7
-	VMULSS         X2, X7, X7
-	VBROADCASTSS   X7, Y7
-	VBROADCASTI128 70(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y10, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVNTDQ       Y9, 128(AX)
-	VBROADCASTI128 86(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y7
-	VPAND          Y1, Y7, Y7
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y7, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVNTDQ       Y9, 160(AX)
+	SHLL           $0x0d, R9
+	ADDL           $0x2c000000, R9
+	VMOVD          R9, X9
+	VBROADCASTSS   X9, Y9
+	VBROADCASTI128 70(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y12
+	VFNMADD213PS   Y12, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVNTDQ       Y11, 128(AX)
+	VBROADCASTI128 86(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y9
+	VFNMADD213PS   Y9, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVNTDQ       Y11, 160(AX)
 	CRC32Q         16(CX), SI
 	CRC32Q         152(CX), DI
 	CRC32Q         288(CX), R8
@@ -2752,99 +2644,75 @@ turn:
 	CRC32Q         160(CX), DI
 	CRC32Q         296(CX), R8
 	MOVWLZX        102(CX), R9
-	MOVL           R9, R10
-	ANDL           $0x00007c00, R10
-	CMPL           R10, $0x00007c00
-	CMOVLEQ        BX, R9
-	VMOVD          R9, X7
-	VCVTPH2PS      X7, X7
-	VMULSS         X2, X7, X7
-	VBROADCASTSS   X7, Y7
-	VBROADCASTI128 104(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y10, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVNTDQ       Y9, 192(AX)
-	VBROADCASTI128 120(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y7
-	VPAND          Y1, Y7, Y7
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y7, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVNTDQ       Y9, 224(AX)
+	SHLL           $0x0d, R9
+	ADDL           $0x2c000000, R9
+	VMOVD          R9, X9
+	VBROADCASTSS   X9, Y9
+	VBROADCASTI128 104(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y12
+	VFNMADD213PS   Y12, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVNTDQ       Y11, 192(AX)
+	VBROADCASTI128 120(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y9
+	VFNMADD213PS   Y9, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVNTDQ       Y11, 224(AX)
 	PREFETCHT0     2112(CX)
 	CRC32Q         32(CX), SI
 	CRC32Q         168(CX), DI
 	CRC32Q         304(CX), R8
 	MOVWLZX        136(CX), R9
-	MOVL           R9, R10
-	ANDL           $0x00007c00, R10
-	CMPL           R10, $0x00007c00
-	CMOVLEQ        BX, R9
-	VMOVD          R9, X7
-	VCVTPH2PS      X7, X7
-	VMULSS         X2, X7, X7
-	VBROADCASTSS   X7, Y7
-	VBROADCASTI128 138(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y10, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVNTDQ       Y9, 256(AX)
-	VBROADCASTI128 154(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y7
-	VPAND          Y1, Y7, Y7
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y7, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVNTDQ       Y9, 288(AX)
+	SHLL           $0x0d, R9
+	ADDL           $0x2c000000, R9
+	VMOVD          R9, X9
+	VBROADCASTSS   X9, Y9
+	VBROADCASTI128 138(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y12
+	VFNMADD213PS   Y12, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVNTDQ       Y11, 256(AX)
+	VBROADCASTI128 154(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y9
+	VFNMADD213PS   Y9, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVNTDQ       Y11, 288(AX)
 	CRC32Q         40(CX), SI
 	CRC32Q         176(CX), DI
 	CRC32Q         312(CX), R8
@@ -2852,148 +2720,112 @@ turn:
 	CRC32Q         184(CX), DI
 	CRC32Q         320(CX), R8
 	MOVWLZX        170(CX), R9
-	MOVL           R9, R10
-	ANDL           $0x00007c00, R10
-	CMPL           R10, $0x00007c00
-	CMOVLEQ        BX, R9
-	VMOVD          R9, X7
-	VCVTPH2PS      X7, X7
-	VMULSS         X2, X7, X7
-	VBROADCASTSS   X7, Y7
-	VBROADCASTI128 172(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y10, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVNTDQ       Y9, 320(AX)
-	VBROADCASTI128 188(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y7
-	VPAND          Y1, Y7, Y7
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y7, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVNTDQ       Y9, 352(AX)
+	SHLL           $0x0d, R9
+	ADDL           $0x2c000000, R9
+	VMOVD          R9, X9
+	VBROADCASTSS   X9, Y9
+	VBROADCASTI128 172(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y12
+	VFNMADD213PS   Y12, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVNTDQ       Y11, 320(AX)
+	VBROADCASTI128 188(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y9
+	VFNMADD213PS   Y9, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVNTDQ       Y11, 352(AX)
 	PREFETCHT0     2176(CX)
 	CRC32Q         56(CX), SI
 	CRC32Q         192(CX), DI
 	CRC32Q         328(CX), R8
 	MOVWLZX        204(CX), R9
-	MOVL           R9, R10
-	ANDL           $0x00007c00, R10
-	CMPL           R10, $0x00007c00
-	CMOVLEQ        BX, R9
-	VMOVD          R9, X7
-	VCVTPH2PS      X7, X7
-	VMULSS         X2, X7, X7
-	VBROADCASTSS   X7, Y7
-	VBROADCASTI128 206(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y10, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVNTDQ       Y9, 384(AX)
-	VBROADCASTI128 222(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y7
-	VPAND          Y1, Y7, Y7
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y7, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVNTDQ       Y9, 416(AX)
+	SHLL           $0x0d, R9
+	ADDL           $0x2c000000, R9
+	VMOVD          R9, X9
+	VBROADCASTSS   X9, Y9
+	VBROADCASTI128 206(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y12
+	VFNMADD213PS   Y12, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVNTDQ       Y11, 384(AX)
+	VBROADCASTI128 222(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y9
+	VFNMADD213PS   Y9, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVNTDQ       Y11, 416(AX)
 	PREFETCHT0     2240(CX)
 	CRC32Q         64(CX), SI
 	CRC32Q         200(CX), DI
 	CRC32Q         336(CX), R8
 	MOVWLZX        238(CX), R9
-	MOVL           R9, R10
-	ANDL           $0x00007c00, R10
-	CMPL           R10, $0x00007c00
-	CMOVLEQ        BX, R9
-	VMOVD          R9, X7
-	VCVTPH2PS      X7, X7
-	VMULSS         X2, X7, X7
-	VBROADCASTSS   X7, Y7
-	VBROADCASTI128 240(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y10, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVNTDQ       Y9, 448(AX)
-	VBROADCASTI128 256(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y7
-	VPAND          Y1, Y7, Y7
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y7, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVNTDQ       Y9, 480(AX)
+	SHLL           $0x0d, R9
+	ADDL           $0x2c000000, R9
+	VMOVD          R9, X9
+	VBROADCASTSS   X9, Y9
+	VBROADCASTI128 240(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y12
+	VFNMADD213PS   Y12, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVNTDQ       Y11, 448(AX)
+	VBROADCASTI128 256(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y9
+	VFNMADD213PS   Y9, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVNTDQ       Y11, 480(AX)
 	CRC32Q         72(CX), SI
 	CRC32Q         208(CX), DI
 	CRC32Q         344(CX), R8
@@ -3001,99 +2833,75 @@ turn:
 	CRC32Q         216(CX), DI
 	CRC32Q         352(CX), R8
 	MOVWLZX        272(CX), R9
-	MOVL           R9, R10
-	ANDL           $0x00007c00, R10
-	CMPL           R10, $0x00007c00
-	CMOVLEQ        BX, R9
-	VMOVD          R9, X7
-	VCVTPH2PS      X7, X7
-	VMULSS         X2, X7, X7
-	VBROADCASTSS   X7, Y7
-	VBROADCASTI128 274(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y10, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVNTDQ       Y9, 512(AX)
-	VBROADCASTI128 290(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y7
-	VPAND          Y1, Y7, Y7
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y7, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVNTDQ       Y9, 544(AX)
+	SHLL           $0x0d, R9
+	ADDL           $0x2c000000, R9
+	VMOVD          R9, X9
+	VBROADCASTSS   X9, Y9
+	VBROADCASTI128 274(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y12
+	VFNMADD213PS   Y12, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVNTDQ       Y11, 512(AX)
+	VBROADCASTI128 290(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y9
+	VFNMADD213PS   Y9, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVNTDQ       Y11, 544(AX)
 	PREFETCHT0     2304(CX)
 	CRC32Q         88(CX), SI
 	CRC32Q         224(CX), DI
 	CRC32Q         360(CX), R8
 	MOVWLZX        306(CX), R9
-	MOVL           R9, R10
-	ANDL           $0x00007c00, R10
-	CMPL           R10, $0x00007c00
-	CMOVLEQ        BX, R9
-	VMOVD          R9, X7
-	VCVTPH2PS      X7, X7
-	VMULSS         X2, X7, X7
-	VBROADCASTSS   X7, Y7
-	VBROADCASTI128 308(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y10, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVNTDQ       Y9, 576(AX)
-	VBROADCASTI128 324(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y7
-	VPAND          Y1, Y7, Y7
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y7, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVNTDQ       Y9, 608(AX)
+	SHLL           $0x0d, R9
+	ADDL           $0x2c000000, R9
+	VMOVD          R9, X9
+	VBROADCASTSS   X9, Y9
+	VBROADCASTI128 308(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y12
+	VFNMADD213PS   Y12, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVNTDQ       Y11, 576(AX)
+	VBROADCASTI128 324(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y9
+	VFNMADD213PS   Y9, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVNTDQ       Y11, 608(AX)
 	CRC32Q         96(CX), SI
 	CRC32Q         232(CX), DI
 	CRC32Q         368(CX), R8
@@ -3101,111 +2909,87 @@ turn:
 	CRC32Q         240(CX), DI
 	CRC32Q         376(CX), R8
 	MOVWLZX        340(CX), R9
-	MOVL           R9, R10
-	ANDL           $0x00007c00, R10
-	CMPL           R10, $0x00007c00
-	CMOVLEQ        BX, R9
-	VMOVD          R9, X7
-	VCVTPH2PS      X7, X7
-	VMULSS         X2, X7, X7
-	VBROADCASTSS   X7, Y7
-	VBROADCASTI128 342(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y10, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVNTDQ       Y9, 640(AX)
-	VBROADCASTI128 358(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y7
-	VPAND          Y1, Y7, Y7
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y7, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVNTDQ       Y9, 672(AX)
+	SHLL           $0x0d, R9
+	ADDL           $0x2c000000, R9
+	VMOVD          R9, X9
+	VBROADCASTSS   X9, Y9
+	VBROADCASTI128 342(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y12
+	VFNMADD213PS   Y12, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVNTDQ       Y11, 640(AX)
+	VBROADCASTI128 358(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y9
+	VFNMADD213PS   Y9, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVNTDQ       Y11, 672(AX)
 	PREFETCHT0     2368(CX)
 	CRC32Q         112(CX), SI
 	CRC32Q         248(CX), DI
 	CRC32Q         384(CX), R8
 	MOVWLZX        374(CX), R9
-	MOVL           R9, R10
-	ANDL           $0x00007c00, R10
-	CMPL           R10, $0x00007c00
-	CMOVLEQ        BX, R9
-	VMOVD          R9, X7
-	VCVTPH2PS      X7, X7
-	VMULSS         X2, X7, X7
-	VBROADCASTSS   X7, Y7
-	VBROADCASTI128 376(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y10, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVNTDQ       Y9, 704(AX)
-	VBROADCASTI128 392(CX), Y8
-	VPSHUFB        Y4, Y8, Y9
-	VCVTDQ2PS      Y9, Y9
-	VMULPS         Y7, Y9, Y9
-	VPSRLD         $0x10, Y9, Y10
-	VPAND          Y1, Y10, Y10
-	VPADDD         Y0, Y9, Y9
-	VPADDD         Y10, Y9, Y9
-	VPSHUFB        Y5, Y8, Y8
-	VCVTDQ2PS      Y8, Y8
-	VMULPS         Y7, Y8, Y8
-	VPSRLD         $0x10, Y8, Y7
-	VPAND          Y1, Y7, Y7
-	VPADDD         Y0, Y8, Y8
-	VPADDD         Y7, Y8, Y8
-	VPSRLD         $0x10, Y9, Y9
-	VPBLENDW       $0xaa, Y8, Y9, Y9
-	VMOVNTDQ       Y9, 736(AX)
+	SHLL           $0x0d, R9
+	ADDL           $0x2c000000, R9
+	VMOVD          R9, X9
+	VBROADCASTSS   X9, Y9
+	VBROADCASTI128 376(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y12
+	VFNMADD213PS   Y12, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVNTDQ       Y11, 704(AX)
+	VBROADCASTI128 392(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VMULPS         Y3, Y11, Y12
+	VFNMADD213PS   Y12, Y2, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VMULPS         Y3, Y10, Y9
+	VFNMADD213PS   Y9, Y2, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVNTDQ       Y11, 736(AX)
 	PREFETCHT0     2432(CX)
 	CRC32Q         120(CX), SI
 	CRC32Q         256(CX), DI
 	CRC32Q         392(CX), R8
 	CRC32Q         128(CX), SI
 	CRC32Q         264(CX), DI
-	VMOVQ          SI, X7
-	VMOVQ          DI, X8
-	VPCLMULQDQ     $0x00, X3, X7, X7
-	VPCLMULQDQ     $0x00, X6, X8, X8
-	VPXOR          X8, X7, X7
-	VMOVQ          X7, DI
+	VMOVQ          SI, X9
+	VMOVQ          DI, X10
+	VPCLMULQDQ     $0x00, X5, X9, X9
+	VPCLMULQDQ     $0x00, X8, X10, X10
+	VPXOR          X10, X9, X9
+	VMOVQ          X9, DI
 	XORQ           400(CX), DI
 	MOVQ           R8, SI
 	CRC32Q         DI, SI
@@ -3216,53 +3000,55 @@ turn:
 rest:
 	ADDQ $0x0000000c, DX
 	JZ   done
+	MOVQ DX, DI
+	XORL DX, DX
 
 one:
-	MOVWLZX        (CX), DI
-	MOVL           DI, R8
-	ANDL           $0x00007c00, R8
-	CMPL           R8, $0x00007c00
-	CMOVLEQ        BX, DI
-	VMOVD          DI, X3
-	VCVTPH2PS      X3, X3
-	VMULSS         X2, X3, X3
-	VBROADCASTSS   X3, Y3
-	VBROADCASTI128 2(CX), Y6
-	VPSHUFB        Y4, Y6, Y7
-	VCVTDQ2PS      Y7, Y7
-	VMULPS         Y3, Y7, Y7
-	VPSRLD         $0x10, Y7, Y8
-	VPAND          Y1, Y8, Y8
-	VPADDD         Y0, Y7, Y7
-	VPADDD         Y8, Y7, Y7
-	VPSHUFB        Y5, Y6, Y6
-	VCVTDQ2PS      Y6, Y6
-	VMULPS         Y3, Y6, Y6
-	VPSRLD         $0x10, Y6, Y8
-	VPAND          Y1, Y8, Y8
-	VPADDD         Y0, Y6, Y6
-	VPADDD         Y8, Y6, Y6
-	VPSRLD         $0x10, Y7, Y7
-	VPBLENDW       $0xaa, Y6, Y7, Y7
-	VMOVNTDQ       Y7, (AX)
-	VBROADCASTI128 18(CX), Y6
-	VPSHUFB        Y4, Y6, Y7
-	VCVTDQ2PS      Y7, Y7
-	VMULPS         Y3, Y7, Y7
-	VPSRLD         $0x10, Y7, Y8
-	VPAND          Y1, Y8, Y8
-	VPADDD         Y0, Y7, Y7
-	VPADDD         Y8, Y7, Y7
-	VPSHUFB        Y5, Y6, Y6
-	VCVTDQ2PS      Y6, Y6
-	VMULPS         Y3, Y6, Y6
-	VPSRLD         $0x10, Y6, Y3
-	VPAND          Y1, Y3, Y3
-	VPADDD         Y0, Y6, Y6
-	VPADDD         Y3, Y6, Y6
-	VPSRLD         $0x10, Y7, Y7
-	VPBLENDW       $0xaa, Y6, Y7, Y7
-	VMOVNTDQ       Y7, 32(AX)
+	MOVWLZX        (CX), R8
+	MOVL           R8, R9
+	ANDL           $0x00007c00, R9
+	CMPL           R9, $0x00007c00
+	CMOVLEQ        BX, R8
+	VMOVD          R8, X9
+	VCVTPH2PS      X9, X9
+	VMULSS         X4, X9, X9
+	VBROADCASTSS   X9, Y9
+	VBROADCASTI128 2(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VPSRLD         $0x10, Y11, Y12
+	VPAND          Y1, Y12, Y12
+	VPADDD         Y0, Y11, Y11
+	VPADDD         Y12, Y11, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VPSRLD         $0x10, Y10, Y12
+	VPAND          Y1, Y12, Y12
+	VPADDD         Y0, Y10, Y10
+	VPADDD         Y12, Y10, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVNTDQ       Y11, (AX)
+	VBROADCASTI128 18(CX), Y10
+	VPSHUFB        Y6, Y10, Y11
+	VCVTDQ2PS      Y11, Y11
+	VMULPS         Y9, Y11, Y11
+	VPSRLD         $0x10, Y11, Y12
+	VPAND          Y1, Y12, Y12
+	VPADDD         Y0, Y11, Y11
+	VPADDD         Y12, Y11, Y11
+	VPSHUFB        Y7, Y10, Y10
+	VCVTDQ2PS      Y10, Y10
+	VMULPS         Y9, Y10, Y10
+	VPSRLD         $0x10, Y10, Y9
+	VPAND          Y1, Y9, Y9
+	VPADDD         Y0, Y10, Y10
+	VPADDD         Y9, Y10, Y10
+	VPSRLD         $0x10, Y11, Y11
+	VPBLENDW       $0xaa, Y10, Y11, Y11
+	VMOVNTDQ       Y11, 32(AX)
 	CRC32Q         (CX), SI
 	CRC32Q         8(CX), SI
 	CRC32Q         16(CX), SI
@@ -3270,8 +3056,10 @@ one:
 	CRC32W         32(CX), SI
 	ADDQ           $0x00000022, CX
 	ADDQ           $0x00000040, AX
-	DECQ           DX
+	DECQ           DI
 	JNZ            one
+	TESTQ          DX, DX
+	JNZ            turn
 
 done:
 	VZEROUPPER
@@ -10404,7 +10192,7 @@ zero:
 	JMP     next
 
 // func quantizeF16AVX2(dst *byte, src *byte, groups int, notes *[896]byte, worst uint32) (exceptions uint64, newWorst uint32)
-// Requires: AVX, AVX2, BMI2, F16C, MMX+
+// Requires: AVX, AVX2, BMI2, F16C, FMA3, MMX+
 TEXT ·quantizeF16AVX2(SB), NOSPLIT, $0-52
 	MOVQ         dst+0(FP), AX
 	MOVQ         src+8(FP), CX
@@ -10490,10 +10278,10 @@ divide:
 	MOVL         $0x4b400000, DI
 	VMOVD        DI, X2
 	VPBROADCASTD X2, Y2
-	MOVL         $0x00000fff, DI
+	MOVL         $0x46000000, DI
 	VMOVD        DI, X3
 	VPBROADCASTD X3, Y3
-	MOVL         $0xffffe000, DI
+	MOVL         $0x46000400, DI
 	VMOVD        DI, X4
 	VPBROADCASTD X4, Y4
 	MOVQ         $0x0703060205010400, DI
@@ -10520,11 +10308,8 @@ group:
 	VPADDD       Y2, Y10, Y11
 	VSUBPS       Y2, Y11, Y11
 	VMULPS       Y8, Y11, Y11
-	VPSLLD       $0x12, Y11, Y12
-	VPSRLD       $0x1f, Y12, Y12
-	VPADDD       Y3, Y11, Y11
-	VPADDD       Y12, Y11, Y11
-	VPAND        Y4, Y11, Y11
+	VMULPS       Y4, Y11, Y12
+	VFNMADD213PS Y12, Y3, Y11
 	VSUBPS       Y9, Y11, Y11
 	VANDNPS      Y11, Y0, Y11
 	VPMAXUD      Y11, Y7, Y7
@@ -10537,11 +10322,8 @@ group:
 	VPADDD       Y2, Y11, Y12
 	VSUBPS       Y2, Y12, Y12
 	VMULPS       Y8, Y12, Y12
-	VPSLLD       $0x12, Y12, Y13
-	VPSRLD       $0x1f, Y13, Y13
-	VPADDD       Y3, Y12, Y12
-	VPADDD       Y13, Y12, Y12
-	VPAND        Y4, Y12, Y12
+	VMULPS       Y4, Y12, Y13
+	VFNMADD213PS Y13, Y3, Y12
 	VSUBPS       Y9, Y12, Y12
 	VANDNPS      Y12, Y0, Y12
 	VPMAXUD      Y12, Y7, Y7
@@ -10555,11 +10337,8 @@ group:
 	VPADDD       Y2, Y11, Y12
 	VSUBPS       Y2, Y12, Y12
 	VMULPS       Y8, Y12, Y12
-	VPSLLD       $0x12, Y12, Y13
-	VPSRLD       $0x1f, Y13, Y13
-	VPADDD       Y3, Y12, Y12
-	VPADDD       Y13, Y12, Y12
-	VPAND        Y4, Y12, Y12
+	VMULPS       Y4, Y12, Y13
+	VFNMADD213PS Y13, Y3, Y12
 	VSUBPS       Y9, Y12, Y12
 	VANDNPS      Y12, Y0, Y12
 	VPMAXUD      Y12, Y7, Y7
@@ -10572,11 +10351,8 @@ group:
 	VPADDD       Y2, Y6, Y12
 	VSUBPS       Y2, Y12, Y12
 	VMULPS       Y8, Y12, Y12
-	VPSLLD       $0x12, Y12, Y8
-	VPSRLD       $0x1f, Y8, Y8
-	VPADDD       Y3, Y12, Y12
-	VPADDD       Y8, Y12, Y12
-	VPAND        Y4, Y12, Y12
+	VMULPS       Y4, Y12, Y8
+	VFNMADD213PS Y8, Y3, Y12
 	VSUBPS       Y9, Y12, Y12
 	VANDNPS      Y12, Y0, Y12
 	VPMAXUD      Y12, Y7, Y7
@@ -10652,7 +10428,7 @@ exception:
 	JMP  next
 
 // func quantizeF16CRCAVX2(dst *byte, src *byte, groups int, notes *[896]byte, worst uint32, behind *byte, crc uint32) (exceptions uint64, newWorst uint32, newCRC uint32)
-// Requires: AVX, AVX2, BMI2, F16C, MMX+, SSE4.2
+// Requires: AVX, AVX2, BMI2, F16C, FMA3, MMX+, SSE4.2
 TEXT ·quantizeF16CRCAVX2(SB), NOSPLIT, $0-72
 	MOVQ         dst+0(FP), AX
 	MOVQ         src+8(FP), CX
@@ -10740,10 +10516,10 @@ divide:
 	MOVL         $0x4b400000, DI
 	VMOVD        DI, X2
 	VPBROADCASTD X2, Y2
-	MOVL         $0x00000fff, DI
+	MOVL         $0x46000000, DI
 	VMOVD        DI, X3
 	VPBROADCASTD X3, Y3
-	MOVL         $0xffffe000, DI
+	MOVL         $0x46000400, DI
 	VMOVD        DI, X4
 	VPBROADCASTD X4, Y4
 	MOVQ         $0x0703060205010400, DI
@@ -10770,11 +10546,8 @@ group:
 	VPADDD       Y2, Y10, Y11
 	VSUBPS       Y2, Y11, Y11
 	VMULPS       Y8, Y11, Y11
-	VPSLLD       $0x12, Y11, Y12
-	VPSRLD       $0x1f, Y12, Y12
-	VPADDD       Y3, Y11, Y11
-	VPADDD       Y12, Y11, Y11
-	VPAND        Y4, Y11, Y11
+	VMULPS       Y4, Y11, Y12
+	VFNMADD213PS Y12, Y3, Y11
 	VSUBPS       Y9, Y11, Y11
 	VANDNPS      Y11, Y0, Y11
 	VPMAXUD      Y11, Y7, Y7
@@ -10787,11 +10560,8 @@ group:
 	VPADDD       Y2, Y11, Y12
 	VSUBPS       Y2, Y12, Y12
 	VMULPS       Y8, Y12, Y12
-	VPSLLD       $0x12, Y12, Y13
-	VPSRLD       $0x1f, Y13, Y13
-	VPADDD       Y3, Y12, Y12
-	VPADDD       Y13, Y12, Y12
-	VPAND        Y4, Y12, Y12
+	VMULPS       Y4, Y12, Y13
+	VFNMADD213PS Y13, Y3, Y12
 	VSUBPS       Y9, Y12, Y12
 	VANDNPS      Y12, Y0, Y12
 	VPMAXUD      Y12, Y7, Y7
@@ -10805,11 +10575,8 @@ group:
 	VPADDD       Y2, Y11, Y12
 	VSUBPS       Y2, Y12, Y12
 	VMULPS       Y8, Y12, Y12
-	VPSLLD       $0x12, Y12, Y13
-	VPSRLD       $0x1f, Y13, Y13
-	VPADDD       Y3, Y12, Y12
-	VPADDD       Y13, Y12, Y12
-	VPAND        Y4, Y12, Y12
+	VMULPS       Y4, Y12, Y13
+	VFNMADD213PS Y13, Y3, Y12
 	VSUBPS       Y9, Y12, Y12
 	VANDNPS      Y12, Y0, Y12
 	VPMAXUD      Y12, Y7, Y7
@@ -10822,11 +10589,8 @@ group:
 	VPADDD       Y2, Y6, Y12
 	VSUBPS       Y2, Y12, Y12
 	VMULPS       Y8, Y12, Y12
-	VPSLLD       $0x12, Y12, Y8
-	VPSRLD       $0x1f, Y8, Y8
-	VPADDD       Y3, Y12, Y12
-	VPADDD       Y8, Y12, Y12
-	VPAND        Y4, Y12, Y12
+	VMULPS       Y4, Y12, Y8
+	VFNMADD213PS Y8, Y3, Y12
 	VSUBPS       Y9, Y12, Y12
 	VANDNPS      Y12, Y0, Y12
 	VPMAXUD      Y12, Y7, Y7
@@ -10909,7 +10673,7 @@ exception:
 	JMP  next
 
 // func quantizeBF16AVX2(dst *byte, src *byte, groups int, notes *[896]byte, worst uint32) (exceptions uint64, newWorst uint32)
-// Requires: AVX, AVX2, BMI2, F16C, MMX+
+// Requires: AVX, AVX2, BMI2, F16C, FMA3, MMX+
 TEXT ·quantizeBF16AVX2(SB), NOSPLIT, $0-52
 	MOVQ         dst+0(FP), AX
 	MOVQ         src+8(FP), CX
@@ -10993,10 +10757,10 @@ divide:
 	MOVL         $0x4b400000, DI
 	VMOVD        DI, X2
 	VPBROADCASTD X2, Y2
-	MOVL         $0x00007fff, DI
+	MOVL         $0x47800000, DI
 	VMOVD        DI, X3
 	VPBROADCASTD X3, Y3
-	MOVL         $0xffff0000, DI
+	MOVL         $0x47800080, DI
 	VMOVD        DI, X4
 	VPBROADCASTD X4, Y4
 	MOVQ         $0x0703060205010400, DI
@@ -11024,11 +10788,8 @@ group:
 	VPADDD       Y2, Y10, Y11
 	VSUBPS       Y2, Y11, Y11
 	VMULPS       Y8, Y11, Y11
-	VPSLLD       $0x0f, Y11, Y12
-	VPSRLD       $0x1f, Y12, Y12
-	VPADDD       Y3, Y11, Y11
-	VPADDD       Y12, Y11, Y11
-	VPAND        Y4, Y11, Y11
+	VMULPS       Y4, Y11, Y12
+	VFNMADD213PS Y12, Y3, Y11
 	VSUBPS       Y9, Y11, Y11
 	VANDNPS      Y11, Y0, Y11
 	VPMAXUD      Y11, Y7, Y7
@@ -11042,11 +10803,8 @@ group:
 	VPADDD       Y2, Y11, Y12
 	VSUBPS       Y2, Y12, Y12
 	VMULPS       Y8, Y12, Y12
-	VPSLLD       $0x0f, Y12, Y13
-	VPSRLD       $0x1f, Y13, Y13
-	VPADDD       Y3, Y12, Y12
-	VPADDD       Y13, Y12, Y12
-	VPAND        Y4, Y12, Y12
+	VMULPS       Y4, Y12, Y13
+	VFNMADD213PS Y13, Y3, Y12
 	VSUBPS       Y9, Y12, Y12
 	VANDNPS      Y12, Y0, Y12
 	VPMAXUD      Y12, Y7, Y7
@@ -11061,11 +10819,8 @@ group:
 	VPADDD       Y2, Y11, Y12
 	VSUBPS       Y2, Y12, Y12
 	VMULPS       Y8, Y12, Y12
-	VPSLLD       $0x0f, Y12, Y13
-	VPSRLD       $0x1f, Y13, Y13
-	VPADDD       Y3, Y12, Y12
-	VPADDD       Y13, Y12, Y12
-	VPAND        Y4, Y12, Y12
+	VMULPS       Y4, Y12, Y13
+	VFNMADD213PS Y13, Y3, Y12
 	VSUBPS       Y9, Y12, Y12
 	VANDNPS      Y12, Y0, Y12
 	VPMAXUD      Y12, Y7, Y7
@@ -11079,11 +10834,8 @@ group:
 	VPADDD       Y2, Y6, Y12
 	VSUBPS       Y2, Y12, Y12
 	VMULPS       Y8, Y12, Y12
-	VPSLLD       $0x0f, Y12, Y8
-	VPSRLD       $0x1f, Y8, Y8
-	VPADDD       Y3, Y12, Y12
-	VPADDD       Y8, Y12, Y12
-	VPAND        Y4, Y12, Y12
+	VMULPS       Y4, Y12, Y8
+	VFNMADD213PS Y8, Y3, Y12
 	VSUBPS       Y9, Y12, Y12
 	VANDNPS      Y12, Y0, Y12
 	VPMAXUD      Y12, Y7, Y7
@@ -11163,7 +10915,7 @@ exception:
 	JMP  next
 
 // func quantizeBF16CRCAVX2(dst *byte, src *byte, groups int, notes *[896]byte, worst uint32, behind *byte, crc uint32) (exceptions uint64, newWorst uint32, newCRC uint32)
-// Requires: AVX, AVX2, BMI2, F16C, MMX+, SSE4.2
+// Requires: AVX, AVX2, BMI2, F16C, FMA3, MMX+, SSE4.2
 TEXT ·quantizeBF16CRCAVX2(SB), NOSPLIT, $0-72
 	MOVQ         dst+0(FP), AX
 	MOVQ         src+8(FP), CX
@@ -11249,10 +11001,10 @@ divide:
 	MOVL         $0x4b400000, DI
 	VMOVD        DI, X2
 	VPBROADCASTD X2, Y2
-	MOVL         $0x00007fff, DI
+	MOVL         $0x47800000, DI
 	VMOVD        DI, X3
 	VPBROADCASTD X3, Y3
-	MOVL         $0xffff0000, DI
+	MOVL         $0x47800080, DI
 	VMOVD        DI, X4
 	VPBROADCASTD X4, Y4
 	MOVQ         $0x0703060205010400, DI
@@ -11280,11 +11032,8 @@ group:
 	VPADDD       Y2, Y10, Y11
 	VSUBPS       Y2, Y11, Y11
 	VMULPS       Y8, Y11, Y11
-	VPSLLD       $0x0f, Y11, Y12
-	VPSRLD       $0x1f, Y12, Y12
-	VPADDD       Y3, Y11, Y11
-	VPADDD       Y12, Y11, Y11
-	VPAND        Y4, Y11, Y11
+	VMULPS       Y4, Y11, Y12
+	VFNMADD213PS Y12, Y3, Y11
 	VSUBPS       Y9, Y11, Y11
 	VANDNPS      Y11, Y0, Y11
 	VPMAXUD      Y11, Y7, Y7
@@ -11298,11 +11047,8 @@ group:
 	VPADDD       Y2, Y11, Y12
 	VSUBPS       Y2, Y12, Y12
 	VMULPS       Y8, Y12, Y12
-	VPSLLD       $0x0f, Y12, Y13
-	VPSRLD       $0x1f, Y13, Y13
-	VPADDD       Y3, Y12, Y12
-	VPADDD       Y13, Y12, Y12
-	VPAND        Y4, Y12, Y12
+	VMULPS       Y4, Y12, Y13
+	VFNMADD213PS Y13, Y3, Y12
 	VSUBPS       Y9, Y12, Y12
 	VANDNPS      Y12, Y0, Y12
 	VPMAXUD      Y12, Y7, Y7
@@ -11317,11 +11063,8 @@ group:
 	VPADDD       Y2, Y11, Y12
 	VSUBPS       Y2, Y12, Y12
 	VMULPS       Y8, Y12, Y12
-	VPSLLD       $0x0f, Y12, Y13
-	VPSRLD       $0x1f, Y13, Y13
-	VPADDD       Y3, Y12, Y12
-	VPADDD       Y13, Y12, Y12
-	VPAND        Y4, Y12, Y12
+	VMULPS       Y4, Y12, Y13
+	VFNMADD213PS Y13, Y3, Y12
 	VSUBPS       Y9, Y12, Y12
 	VANDNPS      Y12, Y0, Y12
 	VPMAXUD      Y12, Y7, Y7
@@ -11335,11 +11078,8 @@ group:
 	VPADDD       Y2, Y6, Y12
 	VSUBPS       Y2, Y12, Y12
 	VMULPS       Y8, Y12, Y12
-	VPSLLD       $0x0f, Y12, Y8
-	VPSRLD       $0x1f, Y8, Y8
-	VPADDD       Y3, Y12, Y12
-	VPADDD       Y8, Y12, Y12
-	VPAND        Y4, Y12, Y12
+	VMULPS       Y4, Y12, Y8
+	VFNMADD213PS Y8, Y3, Y12
 	VSUBPS       Y9, Y12, Y12
 	VANDNPS      Y12, Y0, Y12
 	VPMAXUD      Y12, Y7, Y7

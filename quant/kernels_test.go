@@ -287,3 +287,88 @@ func TestQuantizeAllPairsOfF16(t *testing.T) {
 		}
 	}
 }
+
+// vectorKernels are those of this CPU, without plain Go.
+func vectorKernels(t testing.TB) []kernel {
+	all := kernels()
+	if len(all) == 1 {
+		t.Skip("NO VECTOR KERNEL RUNS ON THIS CPU")
+	}
+	return all[:len(all)-1]
+}
+
+// The kernel in use is the fastest the CPU has, unless the environment asks for another; what cannot be had leaves plain
+// Go.
+func TestChooseKernel(t *testing.T) {
+	all := kernels()
+	t.Logf("kernels %v, in use: %s", all, Kernel())
+	if all[len(all)-1] != kernelGo {
+		t.Fatal("plain Go is missing")
+	}
+	if got := choose(""); got != all[0] {
+		t.Errorf("%s is chosen, want %s: it does not agree with plain Go", got, all[0])
+	}
+	for _, k := range all {
+		if got := choose(k.String()); got != k {
+			t.Errorf("%s is asked for, %s is chosen", k, got)
+		}
+	}
+	for _, name := range []string{"go", "neon", "sse9", "AVX2 "} {
+		if got := choose(name); got != kernelGo && got.String() != name {
+			t.Errorf("%q is asked for, %s is chosen", name, got)
+		}
+	}
+}
+
+// A kernel that gives one wrong bit is not used: agrees looks at every function. Here the sample is checked to contain what
+// the functions must tell apart.
+func BenchmarkSelfCheck(b *testing.B) {
+	for _, k := range kernels() {
+		b.Run(k.String(), func(b *testing.B) {
+			for b.Loop() {
+				if !k.agrees() {
+					b.Fatal("does not agree")
+				}
+			}
+		})
+	}
+}
+
+// One scale that is not positive, normal and finite, anywhere among those that are: kernels may take the others another way.
+func TestAnOddScaleAmongOthers(t *testing.T) {
+	rng := rand.New(rand.NewPCG(13, 14))
+	const n = 2*24 + 5
+	odd := []uint16{0, 1, 0x03ff, 0x0400, 0x7bff, 0x7c00, 0x7e00, 0x8000, 0x8001, 0x8400, 0xbc00, 0xfbff, 0xfc00, 0xffff}
+	for _, dt := range []kv.DType{kv.F16, kv.BF16, kv.F32} {
+		size := dt.RowBytes(groupValues)
+		got, want := make([]byte, n*size), make([]byte, n*size)
+		for at := range n {
+			for _, scale := range odd {
+				codes := make([]byte, n*blockBytes)
+				for g := range n {
+					block := codes[g*blockBytes:][:blockBytes]
+					for i := range block {
+						block[i] = byte(rng.Uint32() >> rng.IntN(3))
+					}
+					binary.LittleEndian.PutUint16(block, uint16(f16MinNormal+rng.IntN(f16Inf-f16MinNormal)))
+					block[2+rng.IntN(groupValues)] = 0
+				}
+				binary.LittleEndian.PutUint16(codes[at*blockBytes:], scale)
+				dequantizeGo(dt, want, codes)
+				for _, k := range vectorKernels(t) {
+					for _, stream := range []bool{false, true} {
+						clear(got)
+						k.dequantize(dt, got, codes, stream)
+						if !bytes.Equal(got, want) {
+							t.Fatalf("%s: %s: scale %#04x at %d of %d, stream %t: wrong bytes", k, dt, scale, at, n, stream)
+						}
+						clear(got)
+						if sum := k.dequantizeSum(dt, got, codes, stream, 1); sum != updateSum(1, codes) || !bytes.Equal(got, want) {
+							t.Fatalf("%s: %s: scale %#04x at %d of %d, stream %t, checksum: wrong bytes or sum", k, dt, scale, at, n, stream)
+						}
+					}
+				}
+			}
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"math/rand/v2"
+	"runtime/debug"
 	"slices"
 	"testing"
 
@@ -11,6 +12,12 @@ import (
 
 	"github.com/dormousekv/dormouse/kv"
 )
+
+// raceEnabled says that the race detector watches.
+var raceEnabled = func() bool {
+	info, ok := debug.ReadBuildInfo()
+	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
+}()
 
 func mustEncode(t rapid.TB, c Codec, comp Compression, tensor kv.Tensor, src kv.TensorRows, exact int) ([]byte, Plane) {
 	t.Helper()

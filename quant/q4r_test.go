@@ -3,13 +3,10 @@ package quant
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/hex"
-	"fmt"
 	"math"
 	"math/bits"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -372,72 +369,4 @@ func TestQ4RKeepsItsPromises(t *testing.T) {
 			rt.Fatalf("MaxError is %g, the largest error %g", p.MaxError, worst)
 		}
 	})
-}
-
-// Blocks as they are written for good: a release that writes or reads them differently is another codec.
-func TestGoldenQ4R(t *testing.T) {
-	ramp := make([]float32, groupValuesQ4R)
-	outlier := make([]float32, groupValuesQ4R)
-	for j := range ramp {
-		ramp[j] = float32(j)/8 - 3
-		outlier[j] = float32(j*j*7%61-30) / 64
-	}
-	outlier[21] = 40
-	var all strings.Builder
-	for _, c := range []struct {
-		name string
-		x    []float32
-	}{
-		{"zeros", nil},
-		{"zeros of both signs", []float32{0, float32(math.Copysign(0, -1))}},
-		{"one", []float32{1}},
-		{"one at place 41", append(make([]float32, 41), 1)},
-		{"the same everywhere", slices.Repeat([]float32{-1.25}, groupValuesQ4R)},
-		{"ramp", ramp},
-		{"an outlier", outlier},
-		{"the largest", []float32{2048, -2048, 1000}},
-		{"larger", []float32{2050}},
-		{"scale is the least normal f16", []float32{0.00183, 0.0001}},
-		{"scale is subnormal", []float32{0.0018, 0.0001}},
-	} {
-		var x [groupValuesQ4R]float32
-		copy(x[:], c.x)
-		var block [blockBytesQ4R]byte
-		mask, maxError := active.quantizeQ4R(kv.F32, block[:], elements(kv.F32, x[:]...), 0)
-		fmt.Fprintf(&all, "%s\n  x %v\n  exception %t, max error %g\n  %x\n", c.name, c.x, mask == 1, maxError, block)
-		for _, dt := range []kv.DType{kv.F16, kv.BF16, kv.F32} {
-			out := make([]byte, dt.RowBytes(groupValuesQ4R))
-			active.dequantizeQ4R(dt, out, block[:], false)
-			fmt.Fprintf(&all, "  %s %x\n", dt, out)
-		}
-	}
-	tensor := kv.Tensor{Role: kv.RoleV, DType: kv.F16, Width: 128}
-	src := normalRows(kv.F16, 3, 128, 21)
-	copy(src[2*(2*128+70):], []byte{0xff, 0xff}) // a NaN in group 5
-	stored, p := mustEncode(t, Q4R, None, tensor, kv.Packed(0, 3, src), 1)
-	fmt.Fprintf(&all, "plane: %v\n%s", p, hex.Dump(stored))
-	if want := readGolden(t, "q4r", all.String()); all.String() != want {
-		t.Errorf("got:\n%s\nwant:\n%s", all.String(), want)
-	}
-}
-
-// What a codec is asked for is not what every tensor gets.
-func TestCodecFor(t *testing.T) {
-	for _, c := range []struct {
-		asked Codec
-		role  kv.Role
-		dtype kv.DType
-		width int
-		want  Codec
-	}{
-		{0, kv.RoleV, kv.F16, 128, Q8_0}, {0, kv.RoleV, kv.F16, 100, Raw}, {Raw, kv.RoleV, kv.F16, 128, Raw}, {Q8_0, kv.RoleK, kv.F16, 100, Raw},
-		{ByteSplit, kv.RoleK, kv.F16, 100, ByteSplit}, {ByteSplit, kv.RoleK, kv.Q8_0, 64, Raw},
-		{Q4R, kv.RoleV, kv.F16, 128, Q4R}, {Q4R, kv.RoleV, kv.F32, 64, Q4R}, {Q4R, kv.RoleV, kv.BF16, 96, Q8_0}, {Q4R, kv.RoleV, kv.F16, 100, Raw},
-		{Q4R, kv.RoleK, kv.F16, 128, Q8_0}, {Q4R, kv.RoleState, kv.F16, 128, Q8_0}, {Q4R, kv.RoleV, kv.Q4_0, 128, Raw}, {Q4R, kv.RoleK, kv.F16, 100, Raw},
-	} {
-		tensor := kv.Tensor{Role: c.role, DType: c.dtype, Width: c.width}
-		if got := c.asked.For(tensor); got != c.want || !got.Supports(tensor) {
-			t.Errorf("%s, %s of %d values: %s is asked for, %s comes, want %s", c.role, c.dtype, c.width, c.asked, got, c.want)
-		}
-	}
 }

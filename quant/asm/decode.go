@@ -77,9 +77,18 @@ func (c *x86) dequantize(dt dtype, crc, stream bool) {
 		d.factors = c.mergeFactors(streamBytes)
 	}
 
+	single := groups // to take one by one
+	if d.fused() {
+		single = c.GP64()
+	}
 	c.Label("turn")
 	c.SUBQ(U32(turn), groups)
 	c.JLT(LabelRef("rest"))
+	if d.fused() {
+		c.MOVL(U32(turn), single.As32())
+		d.ordinaryScales(turn, LabelRef("one"))
+		d.quick = true
+	}
 	if crc {
 		d.checksummedTurn(sum)
 	} else {
@@ -88,6 +97,7 @@ func (c *x86) dequantize(dt dtype, crc, stream bool) {
 			d.prefetch(g, turn)
 		}
 	}
+	d.quick = false
 	c.ADDQ(U32(turn*blockBytes), d.src)
 	c.ADDQ(U32(turn*d.outBytes), d.dst)
 	c.JMP(LabelRef("turn"))
@@ -95,6 +105,10 @@ func (c *x86) dequantize(dt dtype, crc, stream bool) {
 	c.Label("rest")
 	c.ADDQ(U32(turn), groups)
 	c.JZ(LabelRef("done"))
+	if d.fused() {
+		c.MOVQ(groups, single)
+		c.XORL(groups.As32(), groups.As32())
+	}
 	c.Label("one")
 	d.group(0)
 	if crc {
@@ -105,8 +119,12 @@ func (c *x86) dequantize(dt dtype, crc, stream bool) {
 	}
 	c.ADDQ(U32(blockBytes), d.src)
 	c.ADDQ(U32(d.outBytes), d.dst)
-	c.DECQ(groups)
+	c.DECQ(single)
 	c.JNZ(LabelRef("one"))
+	if d.fused() {
+		c.TESTQ(groups, groups)
+		c.JNZ(LabelRef("turn"))
+	}
 
 	c.Label("done")
 	c.VZEROUPPER()
@@ -138,6 +156,8 @@ type decoder struct {
 	zero     reg.GPVirtual
 
 	round, one, even, odd, shift, clear reg.VecVirtual // bf16
+	split                               splitter
+	quick                               bool // all scales of this turn are ordinary
 
 	factors mergeFactors
 }
@@ -150,23 +170,7 @@ func (d *decoder) constants() {
 		d.round, d.one = d.broadcast512(0x7fff), d.broadcast512(1)
 		return
 	}
-	d.round, d.one = d.broadcast(0x7fff), d.broadcast(1)
-	d.shift = d.broadcast(0x33800000) // 2^-24
-	// For each lane the code that goes to its upper 8 bits; 0x80 clears.
-	control := func(first uint64) reg.VecVirtual {
-		x, y := d.XMM(), d.YMM()
-		gp := d.GP64()
-		bytes := first | (first+2)<<8 | (first+4)<<16 | (first+6)<<24 // of 4 lanes
-		bytes |= (bytes + 0x08080808) << 32
-		d.MOVQ(U64(bytes), gp)
-		d.VMOVQ(gp, x)
-		d.VPMOVZXBD(x, y)
-		d.VPSLLD(Imm(24), y, y)
-		d.VPOR(d.clear, y, y)
-		return y
-	}
-	d.clear = d.broadcast(0x00808080)
-	d.even, d.odd = control(0), control(1)
+	d.constantsBF16()
 }
 
 // broadcast is a vector of 32-bit numbers.
@@ -241,32 +245,11 @@ func (d *decoder) group(i int) {
 	}
 }
 
-// bf16 takes even and odd codes apart, so that the halves of the results only have to be blended. Codes are left in the
-// upper 8 bits of their lanes: the scale makes up for it.
-func (d *decoder) bf16(in int, scale reg.VecVirtual, store func(v reg.VecVirtual, at int)) {
-	for k := range 2 {
-		codes := d.YMM()
-		d.VBROADCASTI128(Mem{Base: d.src, Disp: in + 16*k}, codes)
-		var v [2]reg.VecVirtual
-		for i, order := range []reg.VecVirtual{d.even, d.odd} {
-			v[i] = d.YMM()
-			d.VPSHUFB(order, codes, v[i])
-			d.VCVTDQ2PS(v[i], v[i])
-			d.VMULPS(scale, v[i], v[i])
-			last := d.YMM()
-			d.VPSRLD(Imm(16), v[i], last)
-			d.VPAND(d.one, last, last)
-			d.VPADDD(d.round, v[i], v[i])
-			d.VPADDD(last, v[i], v[i])
-		}
-		d.VPSRLD(Imm(16), v[0], v[0])
-		d.VPBLENDW(Imm(0xaa), v[1], v[0], v[0])
-		store(v[0], 32*k)
-	}
-}
-
 // scale is the scale of the block at offset in of src in all lanes of 256 bits.
 func (d *decoder) scale(in int) reg.VecVirtual {
+	if d.quick {
+		return d.ordinaryScale(in)
+	}
 	x, y := d.scaleLane(in), d.YMM()
 	if d.dt.name == "BF16" {
 		d.VMULSS(d.shift.AsX(), x, x)

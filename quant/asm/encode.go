@@ -27,8 +27,9 @@ type encoder struct {
 	dt       dtype
 	dst, src reg.GPVirtual
 
-	abs, sign, half, order, magic, round, keep reg.VecVirtual
-	worst                                      reg.VecVirtual
+	abs, sign, half, order, magic reg.VecVirtual
+	split                         splitter
+	worst                         reg.VecVirtual
 }
 
 // What a quantizing function notes of each of 64 groups: max |x|, 1/d, the rounded d, the f16 of d.
@@ -192,7 +193,7 @@ func (e *encoder) constants() {
 	e.sign, e.half = e.broadcast(1<<31), e.broadcast(0x3effffff)
 	e.magic = e.broadcast(0x4b400000) // 1.5 x 2^23
 	if drop := e.dt.drop(); drop > 0 {
-		e.round, e.keep = e.broadcast(1<<(drop-1)-1), e.broadcast(^uint32(0)<<drop)
+		e.split = e.splitter(drop)
 	}
 	// The packing instructions work on halves of 128 bits: this puts their words of 4 codes in order.
 	e.order = e.YMM()
@@ -287,18 +288,13 @@ func (dt dtype) errorShare() uint32 {
 // error keeps the largest error of 8 values.
 func (e *encoder) error(x, q, ds reg.VecVirtual) {
 	// A small integer in the lowest bits of this float is added to it: two simple steps instead of a conversion, of
-	// which a CPU starts fewer. So too for rounding to f16.
+	// which a CPU starts fewer.
 	y := e.YMM()
 	e.VPADDD(e.magic, q, y)
 	e.VSUBPS(e.magic, y, y)
 	e.VMULPS(ds, y, y)
-	if drop := e.dt.drop(); drop > 0 {
-		odd := e.YMM()
-		e.VPSLLD(Imm(uint64(31-drop)), y, odd)
-		e.VPSRLD(Imm(31), odd, odd)
-		e.VPADDD(e.round, y, y)
-		e.VPADDD(odd, y, y)
-		e.VPAND(e.keep, y, y)
+	if e.dt.drop() > 0 {
+		e.split.round(e.x86, y)
 	}
 	e.VSUBPS(x, y, y)
 	e.VANDNPS(y, e.sign, y)

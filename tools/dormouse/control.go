@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/dormousekv/dormouse/runtimes/llamaserver"
@@ -23,31 +24,46 @@ type control struct {
 	server *http.Server
 }
 
-// socketPath is the socket of the front of a store. Socket names are short: the store's folder is hashed.
-func socketPath(dir string) (string, error) {
-	base := os.Getenv("XDG_RUNTIME_DIR")
-	if base == "" {
-		cache, err := os.UserCacheDir()
-		if err != nil {
-			return "", err
-		}
-		base = filepath.Join(cache, "dormouse")
+// socketPaths are where the socket of a store's front may be, the place of this process first: one that a service manager started has other
+// variables than a shell. Socket names are short: the store's folder is hashed, whatever link leads there.
+func socketPaths(dir string) ([]string, error) {
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
 	}
-	if err := os.MkdirAll(base, 0o700); err != nil {
-		return "", err
+	var bases []string
+	if base := os.Getenv("XDG_RUNTIME_DIR"); base != "" {
+		bases = append(bases, base)
 	}
+	if cache, err := os.UserCacheDir(); err == nil {
+		bases = append(bases, filepath.Join(cache, "dormouse"))
+	} else if len(bases) == 0 {
+		return nil, err
+	}
+	bases = append(bases, fmt.Sprint("/run/user/", os.Getuid()))
 	sum := sha256.Sum256([]byte(dir))
-	return filepath.Join(base, "dormouse-"+hex.EncodeToString(sum[:6])+".sock"), nil
+	var paths []string
+	for _, base := range bases {
+		if path := filepath.Join(base, "dormouse-"+hex.EncodeToString(sum[:6])+".sock"); !slices.Contains(paths, path) {
+			paths = append(paths, path)
+		}
+	}
+	return paths, nil
 }
 
 func newControl(dir string, front *llamaserver.Front, process *llamaserver.Process) (*control, error) {
-	path, err := socketPath(dir)
+	paths, err := socketPaths(dir)
 	if err != nil {
 		return nil, err
 	}
-	if conn, err := net.Dial("unix", path); err == nil { // of one that holds the store
-		conn.Close()
-		return nil, fmt.Errorf("another dormouse serve answers at %s", path)
+	for _, path := range paths {
+		if conn, err := net.Dial("unix", path); err == nil { // of one that holds the store
+			conn.Close()
+			return nil, fmt.Errorf("another dormouse serve answers at %s", path)
+		}
+	}
+	path := paths[0]
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, err
 	}
 	os.Remove(path)
 	l, err := net.Listen("unix", path)
@@ -101,12 +117,22 @@ var errNoFront = errors.New("no dormouse serve of this store runs")
 
 // ask calls the front of a store.
 func ask(ctx context.Context, dir, method, path string, body io.Reader, out any) error {
-	socket, err := socketPath(dir)
+	sockets, err := socketPaths(dir)
 	if err != nil {
 		return err
 	}
 	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		var first error
+		for _, socket := range sockets {
+			conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
+			if err == nil {
+				return conn, nil
+			}
+			if first == nil {
+				first = err
+			}
+		}
+		return nil, first
 	}}}
 	req, err := http.NewRequestWithContext(ctx, method, "http://dormouse"+path, body)
 	if err != nil {

@@ -5,6 +5,8 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -15,11 +17,11 @@ import (
 func TestControlCharacters(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
 	dir := t.TempDir()
-	path, err := socketPath(dir)
+	paths, err := socketPaths(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("unix", path)
+	l, err := net.Listen("unix", paths[0])
 	if err != nil {
 		t.Skip("SKIPPED: no sockets in files here: ", err)
 	}
@@ -40,5 +42,42 @@ func TestControlCharacters(t *testing.T) {
 		if text := out.String() + errs.String(); strings.ContainsAny(text, "\x1b\a\r\u009b") || !strings.Contains(text, "one ") {
 			t.Errorf("%s: %q", line, text)
 		}
+	}
+}
+
+// A front is found from where other variables are set, and by another name of its store's folder.
+func TestFrontIsFound(t *testing.T) {
+	runtimeDir := t.TempDir()
+	t.Setenv("HOME", t.TempDir())
+	t.Setenv("XDG_CACHE_HOME", "")
+	t.Setenv("XDG_RUNTIME_DIR", "")
+	dir := t.TempDir()
+	paths, err := socketPaths(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Dir(paths[0]), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", paths[0])
+	if err != nil {
+		t.Skip("SKIPPED: no sockets in files here: ", err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { answer(w, llamaserver.Status{Dir: dir}, nil) })}
+	go server.Serve(l)
+	defer server.Close()
+	t.Setenv("XDG_RUNTIME_DIR", runtimeDir)
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Skip("SKIPPED: no links here: ", err)
+	}
+	for _, name := range []string{dir, link} {
+		var out, errs bytes.Buffer
+		if code := run(context.Background(), []string{"status", "--store", name}, &out, &errs); code != 0 {
+			t.Errorf("%s: %d %s%s", name, code, out.String(), errs.String())
+		}
+	}
+	if _, err := newControl(link, nil, nil); err == nil || !strings.Contains(err.Error(), "another dormouse serve") {
+		t.Errorf("a second front: %v", err)
 	}
 }

@@ -1,19 +1,23 @@
 package llamaserver
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync/atomic"
+	"time"
+
+	"github.com/dormousekv/dormouse/internal/vfs"
 )
 
 // slotFolder is the folder through which slots go: --slot-save-path. On Linux its files are links to memory of this process, so
 // that rows never reach a disk; elsewhere they are files that only this user can read. Safe for concurrent use.
 type slotFolder struct {
 	path  string
-	own   bool // made here: removed at the end
+	lock  *vfs.Lock // of a folder that was made here: it is removed at the end
 	next  atomic.Uint64
 	spare spareFile
 }
@@ -29,21 +33,32 @@ func newSlotFolder(users string) (*slotFolder, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &slotFolder{path: dir, own: true}, nil
+	lock, err := vfs.AcquireLock(filepath.Join(dir, folderLock), false)
+	if err != nil {
+		os.RemoveAll(dir)
+		return nil, err
+	}
+	return &slotFolder{path: dir, lock: lock}, nil
 }
 
-const folderPrefix = "dormouse-slots-"
+const (
+	folderPrefix = "dormouse-slots-"
+	folderLock   = "LOCK"
+)
 
-// sweep removes what fronts left that were killed: their folders say their process.
+// sweep removes what fronts left that were killed: nobody has their folders locked. Process numbers would not tell: containers that share a
+// folder of memory each have their own.
 func sweep(dir string) {
 	if dir == "" {
 		dir = os.TempDir()
 	}
 	old, _ := filepath.Glob(filepath.Join(dir, folderPrefix+"*"))
 	for _, path := range old {
-		pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(path), folderPrefix), "-")
-		if n, err := strconv.Atoi(pid); err != nil || n == os.Getpid() || alive(n) {
-			continue
+		lock, err := vfs.AcquireLock(filepath.Join(path, folderLock), true)
+		if err == nil {
+			lock.Release()
+		} else if info, missing := os.Stat(path); !errors.Is(err, fs.ErrNotExist) || missing != nil || time.Since(info.ModTime()) < time.Minute {
+			continue // a front's, or one that is being made
 		}
 		os.RemoveAll(path) // of another user: it stays
 	}
@@ -51,10 +66,10 @@ func sweep(dir string) {
 
 func (f *slotFolder) close() error {
 	f.spare.drop()
-	if !f.own {
+	if f.lock == nil {
 		return nil
 	}
-	return os.RemoveAll(f.path)
+	return errors.Join(f.lock.Release(), os.RemoveAll(f.path))
 }
 
 // create makes a file of a size: written through bytes, or by the server. What is in it is anything.

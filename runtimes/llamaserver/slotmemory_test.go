@@ -3,7 +3,11 @@ package llamaserver
 import (
 	"bytes"
 	"os"
+	"path/filepath"
 	"testing"
+	"time"
+
+	"github.com/dormousekv/dormouse/internal/vfs"
 )
 
 // The memory of a file is used again, whatever its length, and no more once somebody has removed its name.
@@ -50,13 +54,53 @@ func TestSpareSlotFile(t *testing.T) {
 		folder.done(c)
 	}
 	folder.spare.empty()
-	if left, _ := os.ReadDir(folder.path); len(left) > 0 {
-		t.Errorf("%d files are left", len(left))
+	if left, _ := os.ReadDir(folder.path); len(left) != 1 || left[0].Name() != folderLock {
+		t.Errorf("%v are left", left)
 	}
 	f := make(40)
 	folder.spare.drop()
 	folder.done(f)
-	if left, _ := os.ReadDir(folder.path); len(left) > 0 {
-		t.Errorf("%d files are left at the end", len(left))
+	if left, _ := os.ReadDir(folder.path); len(left) != 1 || left[0].Name() != folderLock {
+		t.Errorf("%v are left at the end", left)
+	}
+}
+
+// What fronts left that were killed goes, whatever number their process had; a folder that is in use stays, and one that is being made.
+func TestSweep(t *testing.T) {
+	dir := t.TempDir()
+	folder := func(name string, age time.Duration, lock bool) string {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.Mkdir(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if lock {
+			l, err := vfs.AcquireLock(filepath.Join(path, folderLock), false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { l.Release() })
+			if name == folderPrefix+"left" {
+				l.Release()
+			}
+		}
+		when := time.Now().Add(-age)
+		if err := os.Chtimes(path, when, when); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	left := []string{folder(folderPrefix+"left", 0, true), folder(folderPrefix+"old", time.Hour, false)}
+	stay := []string{folder(folderPrefix+"used", time.Hour, true), folder(folderPrefix+"new", 0, false), folder("others", time.Hour, false)}
+	sweep(dir)
+	for _, path := range left {
+		if _, err := os.Stat(path); err == nil {
+			t.Errorf("%s is there", path)
+		}
+	}
+	for _, path := range stay {
+		if _, err := os.Stat(path); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -196,7 +196,7 @@ func (t *talks) killFront(ctx context.Context) error {
 	}
 	left := int64(0)
 	if err := filepath.Walk(slots, func(_ string, info os.FileInfo, err error) error {
-		if err == nil && info.Mode().IsRegular() {
+		if err == nil && info.Mode().IsRegular() && info.Name() != "LOCK" {
 			left += info.Size()
 		}
 		return nil

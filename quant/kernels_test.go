@@ -292,7 +292,7 @@ func TestQuantizeAllPairsOfF16(t *testing.T) {
 func vectorKernels(t testing.TB) []kernel {
 	all := kernels()
 	if len(all) == 1 {
-		t.Skip("NO VECTOR KERNEL RUNS ON THIS CPU")
+		t.Skip("SKIPPED: no vector kernel runs on this processor")
 	}
 	return all[:len(all)-1]
 }

@@ -1,4 +1,3 @@
-// Package visible keeps text that strangers wrote from commanding a terminal.
 package visible
 
 import (

@@ -173,7 +173,8 @@ def by_llama_cpp(role: str, folder: str, model: str, text: bytes, n: int) -> dic
 
     if "LLAMA_CPP_LIB_PATH" in os.environ:
         load_backends()
-    llm = llama_cpp.Llama(model, n_ctx=1024, n_batch=BATCH, n_ubatch=BATCH, n_threads=1, n_threads_batch=1, swa_full=True, verbose=False)
+    # swa_full restores a window's rows into the first cells: without flash attention llama.cpp adds up other groups of cells then, and a near tie may fall otherwise.
+    llm = llama_cpp.Llama(model, n_ctx=1024, n_batch=BATCH, n_ubatch=BATCH, n_threads=1, n_threads_batch=1, swa_full=True, flash_attn=True, verbose=False)
     tokens = llm.tokenize(text)
     evaluated = []
     ours = llm.eval

@@ -45,6 +45,12 @@ template <typename F> std::string text(F f) {
 	}
 }
 
+// c_text throws where C would see the end of a text in the middle of it: two users whose names begin alike would share what is stored.
+inline const char *c_text(const std::string &s) {
+	if (s.find('\0') != std::string::npos) throw std::invalid_argument("dormouse: a text has a zero byte in it");
+	return s.c_str();
+}
+
 // Call is how long a call may take.
 struct Call : dormouse_call {
 	Call() : dormouse_call(DORMOUSE_INIT(dormouse_call)) {}
@@ -70,7 +76,7 @@ public:
 		p.tokens = tokens.data(), p.n_tokens = tokens.size();
 		p.spans = spans.data(), p.n_spans = spans.size();
 		p.adapters = adapters.data(), p.n_adapters = adapters.size();
-		p.scope = scope.c_str(), p.scope_start = scope_start;
+		p.scope = c_text(scope), p.scope_start = scope_start;
 		return p;
 	}
 };
@@ -199,7 +205,7 @@ public:
 	// set_ref puts a name on a stored prefix.
 	void set_ref(const std::string &name, const Prompt &prefix, const dormouse_ref_options *options = nullptr, const dormouse_call *call = nullptr) {
 		dormouse_prompt p = prefix.c();
-		check(dormouse_set_ref(m, name.c_str(), &p, options, call));
+		check(dormouse_set_ref(m, c_text(name), &p, options, call));
 	}
 	// retire deletes everything of this model.
 	void retire(const dormouse_call *call = nullptr) { check(dormouse_retire(m, call)); }
@@ -218,7 +224,7 @@ private:
 class Store {
 public:
 	explicit Store(const std::string &dir, const std::string &options = "", const dormouse_call *call = nullptr) {
-		check(dormouse_open(dir.c_str(), options.empty() ? nullptr : options.c_str(), call, &s));
+		check(dormouse_open(c_text(dir), options.empty() ? nullptr : c_text(options), call, &s));
 	}
 	Store(Store &&o) noexcept : s(std::exchange(o.s, dormouse_store{})) {}
 	Store &operator=(Store &&o) noexcept {
@@ -235,7 +241,7 @@ public:
 	}
 	Model register_model(const std::string &descriptor, const dormouse_call *call = nullptr) {
 		dormouse_model m = {};
-		check(dormouse_register(s, descriptor.c_str(), call, &m));
+		check(dormouse_register(s, c_text(descriptor), call, &m));
 		return Model(m);
 	}
 	void suspend(const dormouse_call *call = nullptr) { check(dormouse_suspend(s, call)); }
@@ -247,10 +253,10 @@ public:
 		check(dormouse_pressure(s, level, call, &freed));
 		return freed;
 	}
-	void delete_ref(const std::string &name, const dormouse_call *call = nullptr) { check(dormouse_delete_ref(s, name.c_str(), call)); }
+	void delete_ref(const std::string &name, const dormouse_call *call = nullptr) { check(dormouse_delete_ref(s, c_text(name), call)); }
 	dormouse_deleted delete_scope(const std::string &scope, const dormouse_call *call = nullptr) {
 		dormouse_deleted out = DORMOUSE_INIT(dormouse_deleted);
-		check(dormouse_delete_scope(s, scope.c_str(), call, &out));
+		check(dormouse_delete_scope(s, c_text(scope), call, &out));
 		return out;
 	}
 	std::string stats() const { return text([this](char *buf, size_t cap, size_t *needed) { return dormouse_stats(s, buf, cap, needed); }); }

@@ -14,7 +14,7 @@ public:
 	// model_path is the file from which the context's model was loaded; options are those of dormouse_llama_attach.
 	Llama(const Store &store, llama_context *context, const std::string &model_path, const std::string &options = "", const dormouse_call *call = nullptr) {
 		dormouse_llama_functions linked = dormouse_llama_linked();
-		check(dormouse_llama_attach(store.get(), &linked, context, model_path.empty() ? nullptr : model_path.c_str(), options.empty() ? nullptr : options.c_str(),
+		check(dormouse_llama_attach(store.get(), &linked, context, model_path.empty() ? nullptr : c_text(model_path), options.empty() ? nullptr : c_text(options),
 			dormouse_llama_decode, context, call, &l));
 	}
 	Llama(Llama &&o) noexcept : l(std::exchange(o.l, dormouse_llama{})) {}

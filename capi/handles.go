@@ -32,7 +32,8 @@ var handles = struct {
 }{next: 1, of: map[uint64]any{}}
 
 type store struct {
-	db *db.Store
+	db      *db.Store
+	closing bool // guarded by handles: nobody attaches a context any more
 }
 
 type model struct {
@@ -71,15 +72,40 @@ func drop(id uint64) {
 	delete(handles.of, id)
 }
 
+// attaching makes the session of an open store with which a call is at work, namely the one that attaches.
+func attaching(open uint64) (*session, uint64, error) {
+	handles.Lock()
+	defer handles.Unlock()
+	s, ok := handles.of[open].(*store)
+	if !ok {
+		return nil, 0, errHandle
+	}
+	if s.closing {
+		return nil, 0, errBusy
+	}
+	v := &session{store: s}
+	v.busy.Lock()
+	id := handles.next
+	handles.next++
+	handles.of[id] = v
+	return v, id, nil
+}
+
 // hold keeps calls away from a store's contexts of llama.cpp, until what it returns is called. It fails if one is at work.
 func hold(s *store) (release func(), err error) {
-	handles.RLock()
-	defer handles.RUnlock()
+	handles.Lock()
+	defer handles.Unlock()
+	if s.closing {
+		return nil, errBusy
+	}
 	var held []*session
 	release = func() {
 		for _, v := range held {
 			v.busy.Unlock()
 		}
+		handles.Lock()
+		s.closing = false
+		handles.Unlock()
 	}
 	for _, v := range handles.of {
 		v, ok := v.(*session)
@@ -87,11 +113,14 @@ func hold(s *store) (release func(), err error) {
 			continue
 		}
 		if !v.busy.TryLock() {
-			release()
+			for _, v := range held {
+				v.busy.Unlock()
+			}
 			return nil, errBusy
 		}
 		held = append(held, v)
 	}
+	s.closing = true
 	return release, nil
 }
 

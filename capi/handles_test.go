@@ -51,6 +51,37 @@ func TestAStoreIsNotClosedUnderACall(t *testing.T) {
 	}
 }
 
+// Whoever attaches is at work on a context from the first look at it on, and not only once it is a session.
+func TestAStoreIsNotClosedUnderAnAttach(t *testing.T) {
+	s := &store{}
+	open := newHandle(s)
+	t.Cleanup(func() { drop(open) })
+	v, id, err := attaching(open)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := hold(s); !errors.Is(err, errBusy) {
+		t.Fatalf("held while a context is attached: %v", err)
+	}
+	if err := v.begin(id); !errors.Is(err, errBusy) {
+		t.Fatalf("a call began on a session that is not there yet: %v", err)
+	}
+	v.busy.Unlock()
+	drop(id)
+	release, err := hold(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := attaching(open); !errors.Is(err, errBusy) {
+		t.Fatalf("attached to a store that is being closed: %v", err)
+	}
+	drop(open)
+	release()
+	if _, _, err := attaching(open); !errors.Is(err, errHandle) {
+		t.Fatalf("attached to a closed store: %v", err)
+	}
+}
+
 func TestOptionsEndWhereTheyEnd(t *testing.T) {
 	for _, text := range []string{`{}}`, `{}]`, `{} {}`, `{},`, `[]`} {
 		if _, err := parseLlama("", text); !errors.Is(err, errArgument) {

@@ -92,11 +92,16 @@ func goLlamaAttach(e *C.dormouse_error, h C.dormouse_store, functions *C.dormous
 		logger.Lock()
 		o.Logger = logger.to
 		logger.Unlock()
-		made, err := llamacpp.Attach(ctx, s.db, lib, uintptr(llama), o)
+		v, id, err := attaching(uint64(h.id)) // who closes the store meanwhile may not: the context would be freed next
 		if err != nil {
 			return err
 		}
-		out.id = C.uint64_t(newHandle(&session{Session: made, store: s}))
+		defer v.busy.Unlock()
+		if v.Session, err = llamacpp.Attach(ctx, s.db, lib, uintptr(llama), o); err != nil {
+			drop(id)
+			return err
+		}
+		out.id = C.uint64_t(id)
 		return nil
 	})
 }

@@ -21,6 +21,12 @@ static _Thread_local dormouse_error *mine;
 static dormouse_error nobodys; /* where memory is short */
 #if !defined(_WIN32)
 static pthread_key_t freed; /* at the end of a thread */
+
+/* A destructor of the host's may still call: it gets another one. */
+static void forget(void *last) {
+	free(last);
+	mine = NULL;
+}
 #endif
 
 dormouse_error *dormouse_shim_last(void) {
@@ -84,7 +90,7 @@ __attribute__((constructor)) static void loaded(void) {
 #else
 	if (!second_copy) setenv("DORMOUSE_LOADED", name, 1);
 	pthread_atfork(NULL, NULL, in_child);
-	pthread_key_create(&freed, free);
+	pthread_key_create(&freed, forget);
 #endif
 }
 

@@ -125,7 +125,7 @@ func goOpen(e *C.dormouse_error, dir, options *C.char, c *C.dormouse_call, out *
 		if err != nil {
 			return err
 		}
-		out.id = C.uint64_t(newHandle(&store{s}))
+		out.id = C.uint64_t(newHandle(&store{db: s}))
 		return nil
 	})
 }
@@ -268,7 +268,7 @@ func goHashFile(e *C.dormouse_error, path, out *C.char) C.dormouse_status {
 		if _, err := os.Stat(C.GoString(path)); err != nil {
 			return badArgument("%v", err)
 		}
-		h, err := gguf.WeightsHash(C.GoString(path))
+		h, err := gguf.WeightsHash(context.Background(), C.GoString(path))
 		if err != nil {
 			return err
 		}

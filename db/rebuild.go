@@ -76,7 +76,7 @@ func (s *Store) indexDamaged(err error) {
 
 // rebuildIndex replaces the engine by one whose index is built from segments and log.
 func (s *Store) rebuildIndex(cause error, r *rebuilding) {
-	s.lifecycle.Own(nil)
+	s.lifecycle.Own(context.Background(), nil)
 	close(r.began)
 	defer func() {
 		s.rebuilt.Add(1)

@@ -87,7 +87,7 @@ func (s *Store) Close() error {
 	if err := s.leased(); err != nil { // before other operations are kept out
 		return err
 	}
-	s.lifecycle.Own(ErrClosed)
+	s.lifecycle.Own(context.Background(), ErrClosed)
 	defer s.lifecycle.Disown()
 	if s.eng == nil {
 		return ErrClosed
@@ -135,9 +135,12 @@ func (s *Store) leasedBy(e *engine.Engine) error {
 
 // Suspend checkpoints and lets go of every lock and file handle, so that the operating system has no reason to kill
 // the app in the background. It waits for the operations under way. Handles stay valid; operations that begin get
-// ErrSuspended until Resume. After an error the store is suspended all the same: another Suspend, and Close, return it again.
+// ErrSuspended until Resume. If ctx ends while it waits, the store is not suspended, and the error says that operations are under way.
+// After any other error, that of ctx among them, it is suspended all the same: another Suspend, and Close, return the error again.
 func (s *Store) Suspend(ctx context.Context) error {
-	s.lifecycle.Own(ErrSuspended)
+	if err := s.lifecycle.Own(ctx, ErrSuspended); err != nil {
+		return fmt.Errorf("db: suspend: operations are under way still: %w", err)
+	}
 	defer s.lifecycle.Disown()
 	if s.suspended {
 		return s.unsaved
@@ -155,7 +158,9 @@ func (s *Store) Suspend(ctx context.Context) error {
 // Resume takes the lock again and goes on. Open matches are looked up anew when they are next used: another process may
 // have changed the store meanwhile. ErrLocked if another process has the store open: call it again later.
 func (s *Store) Resume(ctx context.Context) error {
-	s.lifecycle.Own(nil)
+	if err := s.lifecycle.Own(ctx, nil); err != nil {
+		return fmt.Errorf("db: resume: operations are under way still: %w", err)
+	}
 	defer s.lifecycle.Disown()
 	if !s.suspended {
 		if s.eng == nil {

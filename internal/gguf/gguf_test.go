@@ -2,6 +2,7 @@ package gguf_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -125,7 +126,7 @@ func TestHashes(t *testing.T) {
 		return p
 	}
 	weights := func(path string) kv.Hash {
-		h, err := gguf.WeightsHash(path)
+		h, err := gguf.WeightsHash(t.Context(), path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -161,7 +162,7 @@ func TestHashes(t *testing.T) {
 		t.Error("a split model is its parts in order")
 	}
 	os.Remove(second)
-	if _, err := gguf.WeightsHash(first); !errors.Is(err, os.ErrNotExist) {
+	if _, err := gguf.WeightsHash(t.Context(), first); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a missing part: %v", err)
 	}
 }
@@ -175,7 +176,20 @@ func TestPartsUnderOtherNames(t *testing.T) {
 	if err := os.WriteFile(path, w.Bytes(), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if h, err := gguf.WeightsHash(path); !errors.Is(err, gguf.ErrFormat) {
+	if h, err := gguf.WeightsHash(t.Context(), path); !errors.Is(err, gguf.ErrFormat) {
 		t.Errorf("one of two parts has the hash %s (%v)", h, err)
+	}
+}
+
+func TestWeightsHashIsCut(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	enough := errors.New("enough")
+	cancel(enough)
+	path := filepath.Join(t.TempDir(), "a")
+	if err := os.WriteFile(path, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := gguf.WeightsHash(ctx, path); !errors.Is(err, enough) {
+		t.Fatalf("a hash whose context has ended: %v", err)
 	}
 }

@@ -1,6 +1,7 @@
 package gguf
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -85,9 +86,22 @@ func Splits(path string) ([]string, error) {
 	return out, nil
 }
 
+// untilDone reads as long as a context lasts.
+type untilDone struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (u untilDone) Read(b []byte) (int, error) {
+	if u.ctx.Err() != nil {
+		return 0, context.Cause(u.ctx)
+	}
+	return u.r.Read(b)
+}
+
 // WeightsHash is the hash of all bytes of a model's files. It reads them all: about a second a gigabyte. A part of a split
 // model whose name does not lead to the other parts is refused: what is in those would not count.
-func WeightsHash(path string) (kv.Hash, error) {
+func WeightsHash(ctx context.Context, path string) (kv.Hash, error) {
 	paths, err := Splits(path)
 	if err != nil {
 		return kv.Hash{}, err
@@ -103,7 +117,7 @@ func WeightsHash(path string) (kv.Hash, error) {
 		if err != nil {
 			return kv.Hash{}, err
 		}
-		_, err = io.CopyBuffer(h, struct{ io.Reader }{f}, make([]byte, 1<<20))
+		_, err = io.CopyBuffer(h, untilDone{ctx, f}, make([]byte, 1<<20))
 		f.Close()
 		if err != nil {
 			return kv.Hash{}, fmt.Errorf("%s: %w", p, err)

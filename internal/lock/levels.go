@@ -10,7 +10,6 @@ var Order = []struct {
 	Place Place
 	Use   string
 }{
-	{Owner{}, "the store's owner: Close, Suspend, Resume, a rebuild of the index (db/internal/lifecycle)"},
 	{Match{}, "one match: what it found, whether it is closed"},
 	{Checkpoint{}, "one checkpoint, reclaim, eviction or repair of leftovers at a time"},
 	{Sessions{}, "which sessions are open; one is made, opened, listed or removed at a time"},
@@ -49,7 +48,6 @@ var Order = []struct {
 
 // The places. Order says what each is for.
 type (
-	Owner          struct{}
 	Lifecycle      struct{}
 	Match          struct{}
 	BloomRebuild   struct{}
@@ -86,7 +84,6 @@ type (
 	Reads          struct{}
 )
 
-func (Owner) place()          {}
 func (Lifecycle) place()      {}
 func (Match) place()          {}
 func (BloomRebuild) place()   {}

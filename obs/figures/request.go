@@ -118,6 +118,7 @@ var words = map[string]string{
 	"adapters":            "adapters that cannot be named exactly",
 	"unknown_endpoint":    "an endpoint that is passed through",
 	"server_failed":       "the server did not answer what the front asked",
+	"api_key":             "the server does not take the API key",
 	ServerCache:           "the server still had it in its slot",
 	Other:                 "another reason",
 }

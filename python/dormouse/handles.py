@@ -6,6 +6,8 @@ import atexit
 import os
 import warnings
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, ClassVar, TypeVar
 
@@ -15,6 +17,18 @@ from . import errors
 _Self = TypeVar("_Self", bound="Handle")
 _open: weakref.WeakSet[Handle] = weakref.WeakSet()
 _later: list[tuple[str, int]] = []  # what Python dropped within a callback, where it cannot be closed
+
+
+@contextmanager
+def made(end: str, out: lib.Handle) -> Iterator[None]:
+    """Around a call that makes what end closes: Ctrl-C is raised when such a call has returned, and nobody would have its number then."""
+    try:
+        yield
+    except BaseException:
+        if out.value:
+            with suppress(errors.DormouseError):
+                lib.call(end, out.value)
+        raise
 
 
 class Handle:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _library as lib
 from .descriptor import Descriptor
-from .handles import Handle
+from .handles import Handle, made
 from .memory import Adapter, Prompt, Tokens, adapters_of, prompt_of
 from .model import Model, Put, Restored
 from .store import _json, hash_file
@@ -175,6 +175,10 @@ def _tokens_of(prompt: Prompt | Tokens) -> list[int]:
     return list(tokens)
 
 
+def _same(a: Any, b: Any) -> int:
+    return next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
+
+
 class LlamaSession(Session):
     """The context of a llama_cpp.Llama. restore and prefill tell it what it holds, so that llm(…), llm.generate and create_chat_completion evaluate the rest only."""
 
@@ -182,9 +186,12 @@ class LlamaSession(Session):
         super().__init__(*rest)
         self._llm, self._clear, self._held = llm, clear, held
         self._known = array("i")  # what the session saw in the sequence
+        self._asked = Prompt(self._known)  # what it was asked for last: whose data it is, and where images are
 
     def _holds(self, prompt: Prompt | Tokens, n: int | None = None) -> None:
-        self._known = array("i", _tokens_of(prompt)[:n])
+        tokens = array("i", _tokens_of(prompt))
+        self._asked = replace(prompt if isinstance(prompt, Prompt) else Prompt(()), tokens=tokens)
+        self._known = tokens[:n]
         self._llm.n_tokens = len(self._known)
         self._llm.input_ids[: self._llm.n_tokens] = self._known
 
@@ -208,14 +215,20 @@ class LlamaSession(Session):
         self._holds(prompt)
 
     def save(self, prompt: Prompt | Tokens | None = None, sequence: int = 0, *, timeout: float | None = None, cancel: lib.Cancel | None = None) -> Put:
-        """Stores what the Llama holds: the prompt, if one is given, or all that was evaluated last, with what was written."""
+        """Stores what the Llama holds: the prompt, if one is given, or all that was evaluated last, with what was written. That is the data of the scope for which
+        was restored or evaluated last, from its scope_start on, or from where the Llama was given other tokens."""
         held = array("i", self._llm.input_ids[: self._llm.n_tokens].tolist())
-        same = next((i for i, (a, b) in enumerate(zip(held, self._known)) if a != b), min(len(held), len(self._known)))
+        same = _same(held, self._known)
         if same < len(self._known):  # the Llama took these back and evaluated others
             self.truncate(same)
-        put = super().save(held if prompt is None else prompt, sequence, timeout=timeout, cancel=cancel)
+        put = super().save(self._all_of(held) if prompt is None else prompt, sequence, timeout=timeout, cancel=cancel)
         self._known = held
         return put
+
+    def _all_of(self, held: Tokens) -> Prompt:
+        same = _same(held, self._asked.tokens)
+        spans = [replace(s, len=min(s.len, same - s.start)) for s in self._asked.spans if s.start < same]
+        return replace(self._asked, tokens=held, scope_start=min(self._asked.scope_start, same), spans=spans)
 
 
 def attach(
@@ -276,7 +289,8 @@ def attach(
     out = lib.Handle()
     functions = _functions(handle)
     said = json.dumps(options, allow_nan=False).encode()
-    _call(decoding, "llama_attach", store._number(), functions, context, file, said, callback, None, lib.limits(timeout, cancel), c.byref(out))
+    with made("llama_close", out):
+        _call(decoding, "llama_attach", store._number(), functions, context, file, said, callback, None, lib.limits(timeout, cancel), c.byref(out))
     rest = (out.value, store, (callback, handle, llama), decoding, adapters)
     if llm is None:
         return Session(*rest)

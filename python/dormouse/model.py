@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _library as lib
 from .descriptor import Descriptor
-from .handles import Handle
+from .handles import Handle, made
 from .memory import Array, Prompt, Rows, Tokens, prompt_of, rows_of
 
 if TYPE_CHECKING:
@@ -121,8 +121,9 @@ class Model(Handle):
         out, found = lib.Handle(), lib.Restored()
         with ExitStack() as hold:
             p, most = prompt_of(hold, prompt, limit)
+            hold.enter_context(made("match_close", out))
             lib.call("match_prompt", self._number(), c.byref(p), most, lib.limits(timeout, cancel), c.byref(out), c.byref(found))
-        return Match(out.value, self, Restored.of(found))
+            return Match(out.value, self, Restored.of(found))
 
     def put(
         self,

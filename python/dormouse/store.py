@@ -12,7 +12,7 @@ from typing import Any
 from . import _library as lib
 from .descriptor import Descriptor
 from .errors import BUFFER, DormouseError
-from .handles import Handle
+from .handles import Handle, made
 from .model import Deleted, Model
 
 
@@ -53,8 +53,9 @@ class Store(Handle):
         if b"\0" in path:
             raise ValueError(f"the folder's name has a zero byte in it: {folder!r}")
         out = lib.Handle()
-        lib.call("open", path, json.dumps(options).encode(), lib.limits(timeout, cancel), c.byref(out))
-        super().__init__(out.value)
+        with made("close", out):
+            lib.call("open", path, json.dumps(options).encode(), lib.limits(timeout, cancel), c.byref(out))
+            super().__init__(out.value)
 
     def register(self, descriptor: Descriptor, *, timeout: float | None = None, cancel: lib.Cancel | None = None) -> Model:
         """Registers a model, or finds it."""

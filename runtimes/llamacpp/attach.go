@@ -105,7 +105,7 @@ func Attach(ctx context.Context, store *db.Store, lib *Library, lctx uintptr, o 
 	if model == 0 || s.memory == 0 {
 		return nil, fmt.Errorf("%w: the context has no KV cache", ErrRefused)
 	}
-	desc, head, err := lib.describe(model, o.Identity)
+	desc, head, err := lib.describe(ctx, model, o.Identity)
 	if err != nil {
 		return nil, err
 	}
@@ -120,6 +120,9 @@ func Attach(ctx context.Context, store *db.Store, lib *Library, lctx uintptr, o 
 		return nil, err
 	}
 	song := s.newCanary(model, desc.Architecture)
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("llamacpp: attach: %w", context.Cause(ctx))
+	}
 	blob, tail, err := s.probe(song)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package llamacpp
 
 import (
+	"context"
 	"fmt"
 	"sort"
 	"strconv"
@@ -41,12 +42,12 @@ func (l *Library) Describe(model uintptr, id Identity) (kv.Descriptor, error) {
 	if err := l.check(); err != nil {
 		return kv.Descriptor{}, err
 	}
-	d, _, err := l.describe(model, id)
+	d, _, err := l.describe(context.Background(), model, id)
 	return d, err
 }
 
 // describe also says what the head of the model's file does, if there is a path.
-func (l *Library) describe(model uintptr, id Identity) (d kv.Descriptor, h modelfile.Head, err error) {
+func (l *Library) describe(ctx context.Context, model uintptr, id Identity) (d kv.Descriptor, h modelfile.Head, err error) {
 	d = kv.Descriptor{Name: id.Name, Weights: id.Weights, Tokenizer: id.Tokenizer}
 	if id.Path == "" && id.Weights == (kv.Hash{}) {
 		return d, h, fmt.Errorf("%w: neither Identity.Path nor Identity.Weights says which weights the model has, so models could be mixed up", ErrRefused)
@@ -60,7 +61,7 @@ func (l *Library) describe(model uintptr, id Identity) (d kv.Descriptor, h model
 	}
 	d.RoPE = l.rope(model, d.Architecture, id)
 	if id.Path != "" {
-		if h, err = l.fromFile(model, &d, id); err != nil {
+		if h, err = l.fromFile(ctx, model, &d, id); err != nil {
 			return d, h, err
 		}
 	}
@@ -178,7 +179,7 @@ func normal(value string) string {
 }
 
 // fromFile adds what only the model file says.
-func (l *Library) fromFile(model uintptr, d *kv.Descriptor, id Identity) (modelfile.Head, error) {
+func (l *Library) fromFile(ctx context.Context, model uintptr, d *kv.Descriptor, id Identity) (modelfile.Head, error) {
 	h, err := modelfile.ReadHead(id.Path, id.Memo)
 	if err != nil {
 		return h, fmt.Errorf("llamacpp: describe: %w", err)
@@ -190,8 +191,8 @@ func (l *Library) fromFile(model uintptr, d *kv.Descriptor, id Identity) (modelf
 		return h, err
 	}
 	if d.Weights == (kv.Hash{}) {
-		if d.Weights, err = WeightsHash(id.Path, id.Memo); err != nil {
-			return h, err
+		if d.Weights, err = modelfile.WeightsHash(ctx, id.Path, id.Memo); err != nil {
+			return h, fmt.Errorf("llamacpp: weights: %w", err)
 		}
 	}
 	if d.Tokenizer == (kv.Hash{}) {
@@ -205,7 +206,7 @@ func (l *Library) fromFile(model uintptr, d *kv.Descriptor, id Identity) (modelf
 // time it reads them, about a second a gigabyte. memo names a small text file that remembers the answer by device, inode,
 // size and times of modification and change; empty remembers nothing. A memo that cannot be read or written costs time only.
 func WeightsHash(path, memo string) (kv.Hash, error) {
-	h, err := modelfile.WeightsHash(path, memo)
+	h, err := modelfile.WeightsHash(context.Background(), path, memo)
 	if err != nil {
 		return h, fmt.Errorf("llamacpp: weights: %w", err)
 	}

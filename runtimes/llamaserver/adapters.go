@@ -22,6 +22,9 @@ func (s *served) adaptersOf(r *request.Request) (out []kv.Adapter, err error) {
 		scales[a.ID] = a.Scale
 	}
 	if r.Has("lora") {
+		if r.Endpoint == request.Messages || r.Endpoint == request.Responses { // whether the server reads it there is not documented, and releases differ
+			return nil, request.PassAdapters
+		}
 		own, err := chosenScales(r.Fields["lora"])
 		if err != nil {
 			return nil, err
@@ -67,14 +70,20 @@ func chosenScales(raw json.RawMessage) (map[int]float32, error) {
 }
 
 // withoutOthersAdapters empties a slot of a server that has adapters: such a server may go on with rows that were computed with others.
-func (s *served) withoutOthersAdapters(ctx context.Context, sl *slot) {
+// It gives false where that cannot be done: somebody is at work in the slot.
+func (s *served) withoutOthersAdapters(ctx context.Context, sl *slot) bool {
 	s.mu.Lock()
 	adapted := len(s.adapters) > 0
 	s.mu.Unlock()
 	if !adapted {
-		return
+		return true
+	}
+	if s.taken(ctx, sl) {
+		return false
 	}
 	if err := s.api.erase(ctx, sl.id); err != nil && !unsupported(err) {
 		s.log.Warn("emptying a slot that may hold rows of other adapters", "slot", sl.id, "err", err)
+		return false
 	}
+	return true
 }

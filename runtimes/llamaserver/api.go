@@ -228,6 +228,8 @@ func (a *api) compute(ctx context.Context, slot int, tokens []int32, adapters ma
 
 // erase empties a slot.
 func (a *api) erase(ctx context.Context, slot int) error {
+	ctx, cancel := context.WithTimeout(ctx, slotTime)
+	defer cancel()
 	return a.call(ctx, "/slots/"+strconv.Itoa(slot), url.Values{"action": {"erase"}}, []byte("{}"), nil)
 }
 

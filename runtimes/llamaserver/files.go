@@ -56,9 +56,17 @@ func (s *served) save(ctx context.Context, sl *slot) {
 	if !alone && (adapted || s.taken(ctx, sl)) { // the same tokens under another adapter are other rows
 		return
 	}
+	again := func() { // the client went whose request would have taken it: only this slot has it still
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if ctx.Err() != nil && len(sl.prompt.Tokens) == len(prompt.Tokens) && common(sl.prompt, prompt) == len(prompt.Tokens) {
+			sl.unsaved = true
+		}
+	}
 	select { // what waits to be stored takes memory
 	case s.puts <- struct{}{}:
 	case <-ctx.Done():
+		again()
 		return
 	}
 	f, err := s.folder.create(0)
@@ -72,6 +80,7 @@ func (s *served) save(ctx context.Context, sl *slot) {
 	}
 	if err != nil {
 		<-s.puts
+		again()
 		s.log.Warn("saving a slot: it will be computed again", "slot", id, "tokens", len(prompt.Tokens), "err", err)
 		return
 	}

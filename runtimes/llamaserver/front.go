@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -129,6 +130,10 @@ func New(base *url.URL, args *Arguments, o Options) (*Front, error) {
 			if r.Context().Err() != nil { // the client went
 				return
 			}
+			if !brokeOff(err) { // the request cannot be sent: what it says is no HTTP
+				writeError(w, http.StatusBadRequest, "invalid_request_error", err.Error())
+				return
+			}
 			f.lostServer()
 			writeError(w, http.StatusServiceUnavailable, "unavailable_error", "llama-server does not answer: "+err.Error())
 		},
@@ -136,6 +141,12 @@ func New(base *url.URL, args *Arguments, o Options) (*Front, error) {
 	f.work.Add(1)
 	go f.openStore()
 	return f, nil
+}
+
+// brokeOff reports whether a server could not be reached, or ended a connection.
+func brokeOff(err error) bool {
+	var op net.Error
+	return errors.As(err, &op) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // openError makes errors of all types fit into one atomic value.

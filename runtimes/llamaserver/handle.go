@@ -71,6 +71,9 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 		}
 		s.mu.Unlock()
 	}
+	if err == nil && !s.admits(ctx, keyOf(r)) {
+		err = request.PassKey // the server says that it does not take it
+	}
 	var prompt kv.Prompt
 	if err == nil {
 		prompt, err = s.prompt(ctx, r, req)
@@ -124,8 +127,13 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 		s.avoid(ctx, sl)
 	}
 	p := s.begin(ctx, m, lay, sl, prompt)
-	if p.held == 0 && p.restored == 0 {
-		s.withoutOthersAdapters(ctx, sl)
+	if p.held == 0 && p.restored == 0 && !s.withoutOthersAdapters(ctx, sl) {
+		give()
+		f.pass(w, r, s, req.Endpoint, req.Body, request.PassServer)
+		return
+	}
+	if ctx.Err() != nil { // the client went: the server hears nothing of it
+		return
 	}
 	before := s.begun(sl, prompt, req.Endpoint)
 	var fields []string
@@ -156,6 +164,7 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 	give()
 	<-done
 	a := readAnswer(x.kept)
+	a.known = a.known && x.whole // an answer that says how far it is has figures in each of its parts
 	s.finished(p, prompt, req.Endpoint, a)
 	full := len(prompt.Tokens)+a.decoded >= s.context
 	if !a.known { // the client left: how far the server went is not known
@@ -172,6 +181,29 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 	s.completed(prompt, p, a)
 	m.Observe(p.observation(prompt, a))
 	x.breakOff()
+}
+
+// admits reports whether the server takes an API key: until it does, nothing is done for a request, and nothing said of what is stored.
+func (s *served) admits(ctx context.Context, key string) bool {
+	if s.api.key == "" {
+		return true
+	}
+	sum := sha256.Sum256([]byte(key))
+	s.mu.Lock()
+	known := s.admitted[sum]
+	s.mu.Unlock()
+	if known {
+		return true
+	}
+	with := *s.api
+	with.key = key
+	if _, err := with.Tokenize(ctx, "", false); err != nil {
+		return false
+	}
+	s.mu.Lock()
+	s.admitted[sum] = true
+	s.mu.Unlock()
+	return true
 }
 
 // prompt makes the prompt of a request: its tokens, adapters and scope.
@@ -198,10 +230,11 @@ func ScopeOfKey(key string) string {
 }
 
 func keyOf(r *http.Request) string {
-	if key, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
-		return key
+	key := r.Header.Get("Authorization") // as the server reads it
+	if key == "" {
+		key = r.Header.Get("X-Api-Key")
 	}
-	return r.Header.Get("X-Api-Key")
+	return strings.TrimPrefix(key, "Bearer ")
 }
 
 // other passes what is no completion. Requests that may work in slots, or change them, are told to the model's state.

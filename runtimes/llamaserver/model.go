@@ -40,7 +40,7 @@ func identify(ctx context.Context, p props, rows string, adapters []loraAdapter,
 	if err != nil {
 		return nil, err
 	}
-	weights, err := modelfile.WeightsHash(p.ModelPath, memo)
+	weights, err := modelfile.WeightsHash(ctx, p.ModelPath, memo)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func identify(ctx context.Context, p props, rows string, adapters []loraAdapter,
 		if a.Invocation != "" {
 			return nil, fmt.Errorf("LoRA adapter %s applies from certain tokens on", a.Path)
 		}
-		if id.adapters[a.ID], err = modelfile.WeightsHash(a.Path, memo); err != nil {
+		if id.adapters[a.ID], err = modelfile.WeightsHash(ctx, a.Path, memo); err != nil {
 			return nil, fmt.Errorf("LoRA adapter %s: %w", a.Path, err)
 		}
 	}

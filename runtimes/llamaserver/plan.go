@@ -50,6 +50,10 @@ func (s *served) begin(ctx context.Context, m *db.Model, lay *layout, sl *slot, 
 	if !s.costs.pays(p.found, p.found-p.held) || s.restoresUnused() {
 		return p
 	}
+	if s.taken(ctx, sl) { // a restore would wait for it, and all others for the restore
+		p.held = 0
+		return p
+	}
 	start = time.Now()
 	n, bytes, err := s.restore(ctx, match, lay, sl, prompt)
 	p.load, p.bytes = time.Since(start), bytes

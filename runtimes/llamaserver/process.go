@@ -188,7 +188,7 @@ func (p *Process) Stop(ctx context.Context) error {
 	if running == nil {
 		return nil
 	}
-	if err := terminate(running.Process); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	if err := terminate(running.Process); err != nil {
 		p.log.Debug("ending llama-server", "err", err)
 	}
 	select {
@@ -196,7 +196,7 @@ func (p *Process) Stop(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 	}
-	err := running.Process.Kill()
+	err := kill(running.Process)
 	<-p.done
 	return err
 }

@@ -11,4 +11,7 @@ func diesWithUs(a *syscall.SysProcAttr) {
 	a.Setpgid = true // Ctrl-C is for the front, which saves the slots before it ends the server
 }
 
-func terminate(p *os.Process) error { return p.Signal(syscall.SIGTERM) }
+// terminate asks the server's whole group: a script that started it waits for it, and does not hand signals on.
+func terminate(p *os.Process) error { return syscall.Kill(-p.Pid, syscall.SIGTERM) }
+
+func kill(p *os.Process) error { return syscall.Kill(-p.Pid, syscall.SIGKILL) }

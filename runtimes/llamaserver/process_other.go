@@ -11,3 +11,5 @@ import (
 func diesWithUs(*syscall.SysProcAttr) {}
 
 func terminate(p *os.Process) error { return p.Kill() }
+
+func kill(p *os.Process) error { return p.Kill() }

@@ -2,6 +2,7 @@ package llamaserver
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"log/slog"
 	"sync"
@@ -46,15 +47,17 @@ type served struct {
 	differ    map[request.Endpoint]int  // slots in a row that held other tokens than the prompt, for no known reason
 	otherwise map[request.Endpoint]bool // endpoints whose prompts the server renders in another way
 	pending   []*saved
-	answers   atomic.Int64  // when the server was first seen to answer, in Unix nanoseconds; 0: it does not
-	prepared  chan struct{} // closed when it is known what the server runs
-	gone      atomic.Bool   // the server was restarted: this is about the one before
+	admitted  map[[sha256.Size]byte]bool // hashes of API keys that the server takes
+	answers   atomic.Int64               // when the server was first seen to answer, in Unix nanoseconds; 0: it does not
+	prepared  chan struct{}              // closed when it is known what the server runs
+	gone      atomic.Bool                // the server was restarted: this is about the one before
 }
 
 func newServed(f *Front, a *api) *served {
 	return &served{
 		api: a, front: f, folder: f.folder, log: f.log, args: f.args, watch: f.o.Attach != "" || f.args.Router,
 		turn: make(chan struct{}, 1), born: time.Now(), prepared: make(chan struct{}), puts: make(chan struct{}, 2), differ: map[request.Endpoint]int{}, otherwise: map[request.Endpoint]bool{},
+		admitted: map[[sha256.Size]byte]bool{},
 	}
 }
 

@@ -17,7 +17,11 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	end := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // not begun by nohup: its terminal is closed
+		end = append(end, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), end...)
 	context.AfterFunc(ctx, stop) // the second Ctrl-C does not wait
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }

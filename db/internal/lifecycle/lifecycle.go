@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,10 +17,9 @@ type Lifecycle struct {
 	users atomic.Int64 // operations under way
 	sure  atomic.Bool  // nobody owns the store or waits for it: the way in that takes no lock
 
-	owner lock.Mutex[lock.Owner] // held by the owner, and by who waits to be it
-
 	mu     lock.Mutex[lock.Lifecycle]
-	change *sync.Cond // of users, owned and refuse while an owner waits
+	change *sync.Cond // of users, owner, owned and refuse while an owner waits
+	owner  bool       // guarded by mu: there is an owner, or one who waits to be it; another one waits for him
 	owned  bool       // guarded by mu
 	wanted bool       // guarded by mu: an owner waits, and operations that begin give way
 	refuse error      // guarded by mu: what operations get that begin now; nil lets them in, or wait for the owner
@@ -69,12 +69,23 @@ func (l *Lifecycle) Leave() {
 }
 
 // Own waits until no operation is under way and keeps all out until Disown. Operations that come meanwhile get refuse; with
-// nil those that come before the last has ended give way for a moment and are then let in, the others wait.
-func (l *Lifecycle) Own(refuse error) {
-	l.owner.Lock()
+// nil those that come before the last has ended give way for a moment and are then let in, the others wait. If ctx ends
+// first, nobody owns the store, and operations go on; where there is nothing to wait for, ctx does not count.
+func (l *Lifecycle) Own(ctx context.Context, refuse error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.refuse, l.wanted = refuse, true
+	defer context.AfterFunc(ctx, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.change.Broadcast()
+	})()
+	for l.owner {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		l.change.Wait()
+	}
+	l.owner, l.refuse, l.wanted = true, refuse, true
 	l.sure.Store(false)
 	if l.users.Load() > 0 {
 		// By turns: one moment for the owner, who gets his way if what is under way ends, and one for operations.
@@ -89,21 +100,29 @@ func (l *Lifecycle) Own(refuse error) {
 				turn.Reset(Courtesy)
 			}
 		})
-		for l.users.Load() > 0 {
+		for l.users.Load() > 0 && ctx.Err() == nil {
 			l.change.Wait()
 		}
 		waits = false
 		turn.Stop()
+		if l.users.Load() > 0 {
+			l.letIn()
+			return context.Cause(ctx)
+		}
 	}
 	l.owned, l.wanted = true, false
+	return nil
 }
 
 // Disown ends what Own began.
 func (l *Lifecycle) Disown() {
 	l.mu.Lock()
-	l.owned, l.refuse = false, nil
+	defer l.mu.Unlock()
+	l.letIn()
+}
+
+func (l *Lifecycle) letIn() {
+	l.owner, l.owned, l.wanted, l.refuse = false, false, false, nil
 	l.sure.Store(true)
 	l.change.Broadcast()
-	l.mu.Unlock()
-	l.owner.Unlock()
 }

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"context"
 	"errors"
 	"runtime"
 	"sync"
@@ -24,7 +25,7 @@ func TestLife(t *testing.T) {
 					if i%2 == 0 {
 						refuse = refused
 					}
-					l.Own(refuse)
+					l.Own(t.Context(), refuse)
 					mu.Lock()
 					if owners++; inside > 0 || owners != 1 {
 						t.Errorf("an owner among %d operations and %d owners", inside, owners)
@@ -79,7 +80,7 @@ func TestOwnerIsNotStarved(t *testing.T) {
 	owned := make(chan struct{})
 	go func() {
 		for range 3 {
-			l.Own(nil)
+			l.Own(t.Context(), nil)
 			l.Disown()
 		}
 		close(owned)
@@ -103,7 +104,7 @@ func TestManyCallsFromACallback(t *testing.T) {
 	}
 	var owner sync.WaitGroup
 	owner.Go(func() {
-		l.Own(nil)
+		l.Own(t.Context(), nil)
 		l.Disown()
 	})
 	for l.sure.Load() { // the owner does not wait yet
@@ -126,4 +127,45 @@ func TestManyCallsFromACallback(t *testing.T) {
 	if n := l.users.Load(); n != 0 {
 		t.Errorf("%d operations are under way", n)
 	}
+}
+
+// Who waits no longer than he may leaves no trace: neither who came first, nor one who waits for another owner.
+func TestOwnerGivesUp(t *testing.T) {
+	l := New()
+	if err := l.Enter(false); err != nil {
+		t.Fatal(err)
+	}
+	refused, enough := errors.New("refused"), errors.New("enough")
+	first, stopFirst := context.WithCancelCause(t.Context())
+	second, stopSecond := context.WithCancelCause(t.Context())
+	var owners sync.WaitGroup
+	owners.Go(func() {
+		if err := l.Own(first, refused); err != enough {
+			t.Errorf("the first owner: %v", err)
+		}
+	})
+	for l.sure.Load() { // the owner does not wait yet
+		time.Sleep(time.Millisecond)
+	}
+	owners.Go(func() {
+		if err := l.Own(second, nil); err != enough {
+			t.Errorf("the second owner: %v", err)
+		}
+	})
+	time.Sleep(10 * time.Millisecond)
+	stopSecond(enough)
+	if err := l.Enter(false); err != refused {
+		t.Errorf("an operation while the first owner waits: %v", err)
+	}
+	stopFirst(enough)
+	owners.Wait()
+	if err := l.Enter(false); err != nil || !l.sure.Load() {
+		t.Errorf("an operation afterwards: %v", err)
+	}
+	l.Leave()
+	l.Leave()
+	if err := l.Own(first, nil); err != nil { // there is nothing to wait for
+		t.Fatal(err)
+	}
+	l.Disown()
 }

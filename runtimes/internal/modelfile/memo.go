@@ -1,6 +1,7 @@
 package modelfile
 
 import (
+	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -19,7 +20,7 @@ const maxMemoBytes = 1 << 20
 // WeightsHash is the hash of all bytes of a model's files, all parts if it is split: their names must say so. The first
 // time it reads them, about a second a gigabyte. memo names a small text file that remembers the answer by device, inode,
 // size and times of modification and change; empty remembers nothing. A memo that cannot be read or written costs time only.
-func WeightsHash(path, memo string) (kv.Hash, error) {
+func WeightsHash(ctx context.Context, path, memo string) (kv.Hash, error) {
 	id, err := modelID(path)
 	if err != nil {
 		return kv.Hash{}, err
@@ -29,7 +30,7 @@ func WeightsHash(path, memo string) (kv.Hash, error) {
 			return h, nil
 		}
 	}
-	h, err := gguf.WeightsHash(path)
+	h, err := gguf.WeightsHash(ctx, path)
 	if err != nil {
 		return kv.Hash{}, err
 	}

@@ -23,4 +23,5 @@ const (
 	PassAdapters Pass = "adapters"
 	PassEndpoint Pass = "unknown_endpoint"
 	PassServer   Pass = "server_failed"
+	PassKey      Pass = "api_key"
 )

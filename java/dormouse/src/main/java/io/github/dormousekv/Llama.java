@@ -20,6 +20,20 @@ public final class Llama extends Handle {
             return with("memo", Library.given("file", file).getPath());
         }
 
+        /** The LoRA adapters that are set on the context, in the order in which they apply. Without this it must have none; {@link Llama#recheck} says what comes later. */
+        public Options adapters(List<Prompt.Adapter> adapters) {
+            StringBuilder all = new StringBuilder("[");
+            for (Prompt.Adapter a : Library.given("adapters", adapters)) {
+                all.append(all.length() == 1 ? "" : ", ").append("{\"hash\": \"");
+                for (byte b : Library.given("adapter", a).hash) {
+                    all.append(String.format("%02x", b & 0xff));
+                }
+                all.append("\", \"scale\": ").append(a.scale).append('}');
+            }
+            fields.put("adapters", all.append(']').toString());
+            return this;
+        }
+
         /** Any other option of dormouse_llama_attach that is a text: codec, compression, weights, tokenizer, name, rope_scaling, … */
         public Options with(String name, String value) {
             fields.put(Library.given("name", name), Json.quoted(name, value));

@@ -44,9 +44,11 @@ public final class AppStore implements AutoCloseable {
     private final Store.Options options;
     private final Listener listener;
     private final Callbacks callbacks = new Callbacks();
+    private volatile Thread thread; // the worker's
     private final ExecutorService worker = Executors.newSingleThreadExecutor(task -> {
         Thread t = new Thread(task, "dormouse");
         t.setDaemon(true);
+        thread = t;
         return t;
     });
     private final Set<Activity> started = Collections.newSetFromMap(new IdentityHashMap<>()); // on the screen; of the main thread
@@ -69,8 +71,11 @@ public final class AppStore implements AutoCloseable {
         return dir;
     }
 
-    /** Waits until the store is open, and until what Android has said so far is done; not for the main thread. Throws what opening it threw, and RejectedExecutionException after close. */
+    /** Waits until the store is open, and until what Android has said so far is done; not for the main thread. In a method of the listener it is the store that the method was given. Throws what opening it threw, and RejectedExecutionException after close. */
     public Store store() throws InterruptedException {
+        if (Thread.currentThread() == thread) { // nobody else would do what this waits for
+            return store == null ? open() : store;
+        }
         Future<Store> now = worker.submit(() -> store == null ? open() : store);
         try {
             return now.get();

@@ -208,7 +208,9 @@ DORMOUSE_API dormouse_status dormouse_open(const char *dir, const char *options,
 /* Closes a store, and the handles of its models. DORMOUSE_ERR_LEASED while a match is open, DORMOUSE_ERR_BUSY while a call is at work
  * on a llama.cpp context of it: the store stays open then. */
 DORMOUSE_API dormouse_status dormouse_close(dormouse_store s);
-/* Makes everything durable and gives back locks, maps and files, until dormouse_resume: before a phone puts the process to sleep. */
+/* Makes everything durable and gives back locks, maps and files, until dormouse_resume: before a phone puts the process to sleep. It waits for
+ * the calls at work; others get DORMOUSE_ERR_SUSPENDED meanwhile. If its time is over while it waits, the store is not suspended; after any other error it
+ * is. dormouse_resume is right in both cases, and so is another dormouse_suspend. */
 DORMOUSE_API dormouse_status dormouse_suspend(dormouse_store s, const dormouse_call *call);
 DORMOUSE_API dormouse_status dormouse_resume(dormouse_store s, const dormouse_call *call);
 /* The system is short of memory: level 1 moderate, 2 low, 3 critical, which evicts all that is not pinned. freed is by how many bytes the store's files

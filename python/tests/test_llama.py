@@ -159,6 +159,45 @@ def test_what_fails_leaves_the_llama_alone(tmp_path: Path) -> None:
     assert (got.returncode, got.stdout) == (0, "in the second batch 16 True\nstill 16\nanother prompt True\nanother prompt True\nno such sequence True\nclosed True\nfreed\n"), got.stderr
 
 
+SOMEBODYS = f"""
+import os, llama_host
+if 'LLAMA_CPP_LIB_PATH' in os.environ:
+    llama_host.load_backends()
+import dormouse, llama_cpp
+from dormouse import llama, Prompt
+llm = llama_cpp.Llama({SMALL!r}, n_ctx=256, n_batch=16, n_ubatch=16, verbose=False)
+tokens = llm.tokenize(b"Once upon a time, there was a little girl named Lily. She loved to play outside in the park with her red ball.")
+other = tokens[:16] + tokens[12:]
+secret = Prompt(tokens, scope="somebody", scope_start=24)
+with dormouse.Store("kv", min_free=-1) as store, llama.attach(store, llm) as session, session.model() as model:
+    def evaluated():
+        session.restore(secret)
+        session.prefill(secret, 0)
+    def restored():
+        session.restore(secret)
+    for known, prompt in ((evaluated, tokens), (restored, tokens), (restored, other)):
+        known()
+        for token, _ in zip(llm.generate(prompt, temp=0), range(8)):
+            pass
+        held = llm.input_ids[: llm.n_tokens].tolist()
+        session.save()
+        shared = min(24, next((i for i, (a, b) in enumerate(zip(held, tokens)) if a != b), 24))
+        print(model.probe(held).tokens == shared, model.probe(Prompt(held, scope="somebody", scope_start=shared)).tokens == len(held))
+    store.delete_scope("somebody")
+    print(model.probe(held).tokens, model.probe(tokens).tokens)
+    session.prefill(tokens, session.restore(tokens).tokens)
+    session.save()
+    print(model.probe(tokens).tokens == len(tokens))
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("llama_cpp") is None, reason="SKIPPED: llama-cpp-python is not installed")
+def test_what_is_somebodys_stays_so(tmp_path: Path) -> None:
+    env = {**os.environ, "PYTHONPATH": f"{HERE}:{os.environ.get('PYTHONPATH', '')}"}
+    got = subprocess.run([sys.executable, "-c", SOMEBODYS], cwd=tmp_path, env=env, check=False, capture_output=True, text=True)
+    assert (got.returncode, got.stdout) == (0, "True True\nTrue True\nTrue True\n16 24\nTrue\n"), got.stdout + got.stderr
+
+
 @pytest.fixture(scope="module")
 def lib() -> Any:
     llama_host.load_backends()

@@ -13,6 +13,7 @@ from pathlib import Path
 import dormouse
 import pytest
 from conftest import DESCRIPTOR, empty, restored, rows, same, tokens
+from dormouse import _library as lib
 
 N = 300
 
@@ -42,6 +43,26 @@ def test_after_close(tmp_path: Path) -> None:
             call()
     store.close()
     model.close()
+
+
+@pytest.mark.parametrize("name", ["open", "match_prompt"])
+def test_ctrl_c_when_a_call_has_returned(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = lib.call
+
+    def call(called: str, *args: object) -> None:
+        real(called, *args)
+        if called == name:
+            monkeypatch.setattr(lib, "call", real)
+            raise KeyboardInterrupt
+
+    def use() -> None:
+        with dormouse.Store(tmp_path / "s", min_free=-1) as store, store.register(DESCRIPTOR) as model, model.match([1, 2, 3]):
+            pass
+
+    monkeypatch.setattr(lib, "call", call)
+    with pytest.raises(KeyboardInterrupt):
+        use()
+    use()
 
 
 def test_what_is_not_closed_says_so(tmp_path: Path) -> None:

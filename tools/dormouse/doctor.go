@@ -100,7 +100,7 @@ func (o *options) doctor(ctx context.Context, command []string, within time.Dura
 	}
 	fmt.Fprintln(out, `
 Passes as it is: requests with images or sound, with several prompts or n above 1, with "cache_prompt": false, with an id_slot of their own,
-/infill, /embeddings, and tools in /v1/responses and /v1/messages.`)
+/infill, /embeddings, and tools in /v1/responses that are no functions.`)
 	if !good {
 		return errWork{errors.New("something stands in the way, see above")}
 	}

@@ -200,6 +200,7 @@ class LlamaSession(Session):
         self._call("llama_reset", sequence)  # before the context is touched: the session may be closed, and the context freed
         self._llm.reset()
         self._clear()
+        self._holds(prompt, 0)  # whose data comes next is known, even if this fails
         got = super().restore(prompt, sequence, timeout=timeout, cancel=cancel)
         self._holds(prompt, got.tokens)
         return got

@@ -171,11 +171,18 @@ other = tokens[:16] + tokens[12:]
 secret = Prompt(tokens, scope="somebody", scope_start=24)
 with dormouse.Store("kv", min_free=-1) as store, llama.attach(store, llm) as session, session.model() as model:
     def evaluated():
-        session.restore(secret)
-        session.prefill(secret, 0)
+        session.prefill(secret, session.restore(secret).tokens)
     def restored():
         session.restore(secret)
-    for known, prompt in ((evaluated, tokens), (restored, tokens), (restored, other)):
+    def failed():
+        cancel = dormouse.Cancel()
+        cancel.set()
+        session.restore(tokens)
+        try:
+            session.restore(secret, cancel=cancel)
+        except dormouse.Cancelled:
+            pass
+    for known, prompt in ((failed, tokens), (evaluated, tokens), (restored, tokens), (restored, other)):
         known()
         for token, _ in zip(llm.generate(prompt, temp=0), range(8)):
             pass
@@ -195,7 +202,7 @@ with dormouse.Store("kv", min_free=-1) as store, llama.attach(store, llm) as ses
 def test_what_is_somebodys_stays_so(tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": f"{HERE}:{os.environ.get('PYTHONPATH', '')}"}
     got = subprocess.run([sys.executable, "-c", SOMEBODYS], cwd=tmp_path, env=env, check=False, capture_output=True, text=True)
-    assert (got.returncode, got.stdout) == (0, "True True\nTrue True\nTrue True\n16 24\nTrue\n"), got.stdout + got.stderr
+    assert (got.returncode, got.stdout) == (0, "True True\nTrue True\nTrue True\nTrue True\n16 24\nTrue\n"), got.stdout + got.stderr
 
 
 @pytest.fixture(scope="module")

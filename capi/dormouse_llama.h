@@ -45,7 +45,8 @@ extern "C" {
 	OPTIONAL(llama_memory_seq_cp)      /* whole states are then moved at once, where pieces would do */ \
 	OPTIONAL(llama_model_size) OPTIONAL(llama_model_n_params) /* the file at the path is then not compared with the model */ \
 	OPTIONAL(llama_model_get_vocab) OPTIONAL(llama_vocab_n_tokens) /* rare tokens are then evaluated to know the model again by */ \
-	OPTIONAL(llama_n_ctx_seq)          /* a sequence is then taken to have room for n_ctx tokens */
+	OPTIONAL(llama_n_ctx_seq)          /* a sequence is then taken to have room for n_ctx tokens */ \
+	OPTIONAL(llama_memory_seq_pos_min) /* a sequence of a sliding-window model from which positions were removed is then refused */
 
 typedef void (*dormouse_llama_fn)(void);
 
@@ -114,7 +115,8 @@ DORMOUSE_API dormouse_status dormouse_llama_capture(dormouse_llama l, const dorm
 /* Says that you emptied a sequence and filled it without the session: the next save takes your word for what is in it. Not for shifted positions: those must never
  * be saved. */
 DORMOUSE_API dormouse_status dormouse_llama_reset(dormouse_llama l, int32_t sequence);
-/* Says that you removed the positions from n on (llama_memory_seq_rm). */
+/* Says that you removed the positions from n on (llama_memory_seq_rm), before you evaluate others there. In a sliding-window model, DORMOUSE_ERR_LINEAGE says that the
+ * rows of the window before n are not there any more, or were not restored: empty the sequence and restore; what is evaluated there is refused by a save. */
 DORMOUSE_API dormouse_status dormouse_llama_truncate(dormouse_llama l, int32_t sequence, size_t n);
 /* Says which LoRA adapters the context has now, after llama_set_adapters_lora, and compares what it computes, as attach does. */
 DORMOUSE_API dormouse_status dormouse_llama_recheck(dormouse_llama l, const dormouse_adapter *adapters, size_t n, const dormouse_call *call);

@@ -16,12 +16,13 @@ import sys
 import threading
 from array import array
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from . import _library as lib
 from .descriptor import Descriptor
+from .errors import WrongLineage
 from .handles import Handle, made
 from .memory import Adapter, Prompt, Tokens, adapters_of, prompt_of
 from .model import Model, Put, Restored
@@ -135,7 +136,8 @@ class Session(Handle):
         self._call("llama_reset", sequence)
 
     def truncate(self, tokens: int, sequence: int = 0) -> None:
-        """Says that you removed the positions behind so many tokens."""
+        """Says that you removed the positions behind so many tokens, before you evaluate others there. In a sliding-window model, WrongLineage says that the rows of the
+        window before them are not there any more, or were not restored: empty the sequence and restore."""
         self._call("llama_truncate", sequence, lib.size("tokens", tokens))
 
     def recheck(self, adapters: Sequence[Adapter] = (), *, timeout: float | None = None, cancel: lib.Cancel | None = None) -> None:
@@ -221,7 +223,8 @@ class LlamaSession(Session):
         held = array("i", self._llm.input_ids[: self._llm.n_tokens].tolist())
         same = _same(held, self._known)
         if same < len(self._known):  # the Llama took these back and evaluated others
-            self.truncate(same)
+            with suppress(WrongLineage):  # save says so of a prompt that reaches there
+                self.truncate(same)
         put = super().save(self._all_of(held) if prompt is None else prompt, sequence, timeout=timeout, cancel=cancel)
         self._known = held
         return put

@@ -205,6 +205,44 @@ def test_what_is_somebodys_stays_so(tmp_path: Path) -> None:
     assert (got.returncode, got.stdout) == (0, "True True\nTrue True\nTrue True\nTrue True\n16 24\nTrue\n"), got.stdout + got.stderr
 
 
+TAKEN_BACK = """
+import os, llama_host
+if 'LLAMA_CPP_LIB_PATH' in os.environ:
+    llama_host.load_backends()
+import dormouse, llama_cpp
+from dormouse import llama
+llm = llama_cpp.Llama(os.environ['DORMOUSE_LLAMA_MODEL'], n_ctx=1024, n_batch=256, n_ubatch=256, swa_full=True, flash_attn=True, verbose=False)
+tokens = llama_host.words(700)
+other = tokens[:600] + llama_host.words(20, seed=9)
+def write(prompt):
+    for token, _ in zip(llm.generate(prompt, temp=0), range(4)):
+        pass
+with dormouse.Store("kv", min_free=-1) as store, llama.attach(store, llm) as session, session.model() as model:
+    session.prefill(tokens, session.restore(tokens).tokens)
+    session.save()
+    write(other)  # what was evaluated here can be taken back
+    session.save()
+    print(model.probe(other).tokens == len(other))
+    print(session.restore(tokens).tokens)
+    write(other)  # what was restored cannot: it has one window
+    try:
+        session.save()
+    except dormouse.WrongLineage as err:
+        print(err.offset)
+    session.save(tokens[:600])
+    print(session.restore(other).tokens)
+    write(other)
+    session.save()
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("llama_cpp") is None, reason="SKIPPED: llama-cpp-python is not installed")
+def test_taken_back_behind_a_restore(tmp_path: Path) -> None:
+    env = {**os.environ, "PYTHONPATH": f"{HERE}:{os.environ.get('PYTHONPATH', '')}"}
+    got = subprocess.run([sys.executable, "-c", TAKEN_BACK], cwd=tmp_path, env=env, check=False, capture_output=True, text=True)
+    assert (got.returncode, got.stdout) == (0, "True\n699\n600\n619\n"), got.stdout + got.stderr
+
+
 @pytest.fixture(scope="module")
 def lib() -> Any:
     llama_host.load_backends()

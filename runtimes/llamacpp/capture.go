@@ -28,7 +28,8 @@ type stretch struct {
 // them. prompt is what the sequence holds. A program with a loop of its own around llama_decode calls it after every
 // batch of at most [Session.BatchTokens] tokens; Prefill does. Of an Opaque model it notes what the sequence holds, without which Save
 // refuses it; for others it does nothing. A prompt that contradicts what
-// the session knows of the sequence is refused with ErrLineage.
+// the session knows of the sequence is refused with ErrLineage. When all sequences together hold more than Options.CaptureBytes, what this one holds is saved, or, if the
+// store does not take it, dropped: the error is Save's, and the positions are not restorable.
 func (s *Session) Capture(ctx context.Context, prompt kv.Prompt, sequence int) error {
 	if ctx == nil {
 		return errNoContext
@@ -39,6 +40,9 @@ func (s *Session) Capture(ctx context.Context, prompt kv.Prompt, sequence int) e
 	prompt = ordered(prompt)
 	l := s.line(sequence)
 	if err := l.agrees(prompt, len(prompt.Tokens), sequence); err != nil {
+		return err
+	}
+	if err := l.refuses(len(prompt.Tokens)); err != nil {
 		return err
 	}
 	if err := s.identified(prompt); err != nil {
@@ -80,10 +84,23 @@ func (s *Session) Capture(ctx context.Context, prompt kv.Prompt, sequence int) e
 	l.holds(prompt)
 	c := &l.captured
 	c.grow(s.lay, s.model.Descriptor(), sec, 0, len(prompt.Tokens))
-	if c.bytes > s.o.CaptureBytes && prompt.Clip(len(prompt.Tokens)) == len(prompt.Tokens) {
-		_, err = s.Save(ctx, prompt, sequence)
+	if s.capturedBytes() > s.o.CaptureBytes && prompt.Clip(len(prompt.Tokens)) == len(prompt.Tokens) {
+		if _, err = s.Save(ctx, prompt, sequence); err != nil {
+			*c = captured{} // or they would be more with every look
+		}
 	}
 	return err
+}
+
+// capturedBytes is what the session holds for Save, of all sequences.
+func (s *Session) capturedBytes() (n int64) {
+	for _, l := range s.lines {
+		n += l.captured.bytes
+		for _, c := range l.states {
+			n += int64(len(c.state))
+		}
+	}
+	return n
 }
 
 // captureEvaluated captures what Prefill has evaluated; after a shift there is nothing that could be saved. A store that does not take

@@ -2,6 +2,7 @@ package llamacpp_test
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -30,6 +31,8 @@ type fake struct {
 	refuseSet  bool
 	stale      bool                  // a state that is given back reads differently
 	full       bool                  // window layers keep all rows
+	ring       int                   // so many rows of window layers are kept behind the window
+	failAfter  int                   // the next Decode fails after so many tokens; 0: it does not
 	instead    func([]kv.Step) error // of DecodeSteps
 	sequences  int                   // 0: 3
 
@@ -43,6 +46,9 @@ type fake struct {
 	largest int       // of them, in bytes
 	onSet   func(int) // called with sets
 }
+
+// errDecode is what Decode returns that was told to fail.
+var errDecode = errors.New("llama_decode failed")
 
 // missing stands for a row that is not there.
 const missing = 0x676e697373696d
@@ -90,6 +96,10 @@ func (f *fake) Decode(tokens []kv.Token, first, sequence int) error {
 	}
 	for i, token := range tokens {
 		pos := int32(first + i)
+		if f.failAfter > 0 && i == f.failAfter {
+			f.failAfter = 0
+			return errDecode
+		}
 		h := xxhash.New()
 		mix(h, uint64(token), uint64(pos))
 		for l, layer := range f.layers {
@@ -169,7 +179,7 @@ func (f *fake) cells(but int32) int {
 func (f *fake) forget(seq int32) {
 	last := f.max(seq)
 	for pos, c := range f.seqs[seq] {
-		if f.full || pos > last-int32(f.window) {
+		if f.full || pos > last-int32(f.window+f.ring) {
 			continue
 		}
 		c = &fakeCell{slices.Clone(c.k), slices.Clone(c.v)}
@@ -180,6 +190,17 @@ func (f *fake) forget(seq int32) {
 		}
 		f.seqs[seq][pos] = c
 	}
+}
+
+// min is the first position whose rows all layers have.
+func (f *fake) min(seq int32) int32 {
+	first := int32(-1)
+	for pos, c := range f.seqs[seq] {
+		if (first < 0 || pos < first) && f.inWindow(c) {
+			first = pos
+		}
+	}
+	return first
 }
 
 func (f *fake) max(seq int32) int32 {

@@ -59,6 +59,10 @@ type Library struct {
 	Vocabulary       func(model uintptr) uintptr `c:"llama_model_get_vocab,optional"`
 	VocabularyTokens func(vocab uintptr) int32   `c:"llama_vocab_n_tokens,optional"`
 
+	// SequenceMin is the first position of which all layers have the rows. Without it, a sequence of a sliding-window model from which positions were
+	// removed is refused.
+	SequenceMin func(memory uintptr, sequence int32) int32 `c:"llama_memory_seq_pos_min,optional"`
+
 	// ContextTokensEach is what one sequence may hold, where that is less than the context.
 	ContextTokensEach func(ctx uintptr) uint32 `c:"llama_n_ctx_seq,optional"`
 }

@@ -43,6 +43,8 @@ type lineage struct {
 	trusted  bool         // since Reset, the caller's word is taken for the order of cells, too
 	unseen   bool         // the first tokens are the caller's word
 	shrunk   bool         // a recurrent state that went back: its positions were shifted
+
+	wrong *LineageError // from that position on, the sequence has other rows than its tokens have; nil: it has not
 }
 
 // line returns what is known of a sequence. What was known of positions that it does not have any more is forgotten.
@@ -56,8 +58,46 @@ func (s *Session) line(sequence int) *lineage {
 	if n > 0 && n < len(l.prompt.Tokens) && s.lib.IsRecurrent(s.lib.GetModel(s.lctx)) {
 		l.shrunk = true
 	}
+	if n < len(l.prompt.Tokens) {
+		s.back(l, n, sequence)
+	}
 	l.cut(n)
 	return l
+}
+
+// back forgets what was known of the positions from n on, from where the sequence goes on. The error says that what is evaluated there is not
+// what the tokens are: l.wrong.
+func (s *Session) back(l *lineage, n, sequence int) error {
+	gone := s.windowGone(l, n, sequence)
+	l.cut(n)
+	if l.wrong == nil {
+		l.wrong = gone
+	}
+	return l.refuses(n + 1)
+}
+
+// windowGone says why tokens from position n on would see a part of their window only. llama.cpp keeps rows behind the window for as long as nobody needs the cells,
+// and Restore brings none of them.
+func (s *Session) windowGone(l *lineage, n, sequence int) *LineageError {
+	n = min(n, s.tokens(sequence))
+	if s.mode != Rows || s.lay.window == 0 || n <= 0 {
+		return nil
+	}
+	const then = "empty the sequence and call Restore"
+	if s.lib.SequenceMin == nil {
+		if n < len(l.prompt.Tokens) {
+			return &LineageError{sequence, n, "positions were removed, and whether the window before them is there is not known (llama_memory_seq_pos_min is missing): " + then}
+		}
+		return nil
+	}
+	first, need := int(s.lib.SequenceMin(s.memory, int32(sequence))), max(0, n-s.lay.window)
+	if first < 0 {
+		return &LineageError{sequence, n, fmt.Sprintf("tokens there see the rows from position %d on, and the window layers have none: %s", need, then)}
+	}
+	if first > need {
+		return &LineageError{sequence, n, fmt.Sprintf("tokens there see the rows from position %d on, and the window layers have them from position %d on only: %s", need, first, then)}
+	}
+	return nil
 }
 
 // Reset tells the session that the caller has emptied a sequence and filled it again without it: by a decode loop of
@@ -75,13 +115,13 @@ func (s *Session) Reset(sequence int) error {
 }
 
 // Truncate tells the session that the caller has removed the positions from n on (llama_memory_seq_rm) and evaluates others there
-// without it. Prefill from position n needs no Truncate.
+// without it. Prefill from position n needs no Truncate. Call it before you evaluate them: in a sliding-window model ErrLineage says that the rows of the window before n
+// are not there any more, or were not restored. What is evaluated there is refused by Save.
 func (s *Session) Truncate(sequence, n int) error {
 	if err := s.check(sequence); err != nil {
 		return err
 	}
-	s.line(sequence).cut(n)
-	return nil
+	return s.back(s.line(sequence), max(n, 0), sequence)
 }
 
 // cut forgets the positions from n on.
@@ -92,6 +132,20 @@ func (l *lineage) cut(n int) {
 	}
 	l.sketches = l.sketches[:min(n, len(l.sketches))]
 	l.captured.cut(n)
+	if n < l.stored {
+		l.stored = 0
+	}
+	if l.wrong != nil && n <= l.wrong.From {
+		l.wrong = nil
+	}
+}
+
+// refuses returns l.wrong, if the first n positions are not all before it.
+func (l *lineage) refuses(n int) error {
+	if l.wrong == nil || n <= l.wrong.From {
+		return nil
+	}
+	return l.wrong
 }
 
 // agrees compares the first n tokens of a prompt with what is known of the sequence.

@@ -17,7 +17,8 @@ import (
 // Hybrid), one batch ends 4 tokens before the end, and the state there is kept for Save, as are some on the way of a long prompt.
 //
 // It evaluates token ids: what lies in a span (an image) is evaluated by the caller, but for Options.TokenSpans. A prompt that the context has no room
-// for is refused with ErrTooLong before anything is evaluated.
+// for is refused with ErrTooLong before anything is evaluated, and so is one with ErrLineage that goes on where its tokens would not see all that they should: further
+// back in a sliding-window model than what Restore brought and llama.cpp kept, or behind a state that cannot be cut and that Decode left half done.
 func (s *Session) Prefill(ctx context.Context, prompt kv.Prompt, from, sequence int) error {
 	if ctx == nil {
 		return errNoContext
@@ -45,13 +46,16 @@ func (s *Session) Prefill(ctx context.Context, prompt kv.Prompt, from, sequence 
 	}
 	if from == 0 {
 		delete(s.lines, sequence)
+		s.clear(sequence) // full-attention layers may have rows that window layers lost: llama.cpp then says that the sequence is empty
 	}
 	l := s.line(sequence)
 	if from > 0 && len(l.prompt.Tokens) == 0 {
 		l.unseen = true
 	}
-	if l.agrees(prompt, from, sequence) == nil {
-		l.cut(from)
+	if l.agrees(prompt, from, sequence) == nil { // else it was shifted: what follows is an approximation in any case
+		if err := s.back(l, from, sequence); err != nil {
+			return err
+		}
 		l.holds(prompt.Prefix(from))
 		if from > 0 && from != l.stored && l.captured.end() < from { // what was evaluated without a look at the window
 			if err := s.captureEvaluated(ctx, prompt.Prefix(from), sequence); err != nil {
@@ -68,6 +72,9 @@ func (s *Session) Prefill(ctx context.Context, prompt kv.Prompt, from, sequence 
 		}
 		end := s.batchEnd(prompt, from, batch, last)
 		if err := s.o.Decode(prompt.Tokens[from:end], from, sequence); err != nil {
+			if s.stops() && s.tokens(sequence) != from {
+				l.wrong = &LineageError{sequence, from, fmt.Sprintf("Decode failed when the state had taken in some of the tokens [%d, %d): empty the sequence", from, end)}
+			}
 			return fmt.Errorf("llamacpp: evaluate the tokens [%d, %d): %w", from, end, err)
 		}
 		from = end

@@ -49,6 +49,7 @@ func (s *Session) Restore(ctx context.Context, prompt kv.Prompt, sequence int) (
 		return Restored{}, err
 	}
 	delete(s.lines, sequence)
+	s.clear(sequence) // as Prefill from position 0 does
 	defer s.giveBack()
 	s.ended(sequence)
 	turn, start := &turn{Observation: db.Observation{Asked: len(prompt.Tokens)}}, time.Now()

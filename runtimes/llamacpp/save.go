@@ -45,6 +45,9 @@ func (s *Session) Save(ctx context.Context, prompt kv.Prompt, sequence int) (db.
 	if err := l.agrees(prompt, n, sequence); err != nil {
 		return db.PutResult{}, err
 	}
+	if err := l.refuses(min(n, len(prompt.Tokens))); err != nil {
+		return db.PutResult{}, err
+	}
 	if err := s.identified(prompt); err != nil {
 		return db.PutResult{}, err
 	}

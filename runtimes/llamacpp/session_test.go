@@ -240,6 +240,42 @@ func TestCaptureBound(t *testing.T) {
 	}
 }
 
+// The bound is that of all sequences together, and of the states on the way of a prompt.
+func TestCaptureBoundOfAll(t *testing.T) {
+	ctx := context.Background()
+	tokens := [2]kv.Prompt{kv.Tokens(make([]kv.Token, 300)...), kv.Tokens(append([]kv.Token{1}, make([]kv.Token, 299)...)...)}
+	for name, x := range map[string]struct {
+		bytes int64
+		want  [2]bool // what is stored without a Save
+	}{"room for both": {1 << 20, [2]bool{}}, "room for one": {300 * (8 + 4) * 2 * 2 * 3 / 2, [2]bool{false, true}}, "room for none": {1000, [2]bool{true, true}}} {
+		store := kit.OpenStore(t)
+		s := attach(t, store, kinds("window"), func(o *llamacpp.Options) { o.CaptureBytes = x.bytes })
+		var got [2]bool
+		for i, p := range tokens {
+			if err := s.Prefill(ctx, p, 0, i); err != nil {
+				t.Fatal(err)
+			}
+			n, _, err := s.Model().Probe(ctx, p, db.MatchOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got[i] = n > 0
+		}
+		if got != x.want {
+			t.Errorf("%s: stored %v, want %v", name, got, x.want)
+		}
+	}
+	for bytes, want := range map[int64]bool{1 << 20: true, 1000: false} {
+		store := kit.OpenStore(t)
+		s := attach(t, store, kinds("plain"), func(o *llamacpp.Options) { o.OpaqueOnly, o.CaptureBytes = true, bytes })
+		kit.EvaluateAndSave(t, s, tokens[0], 0, 0)
+		n, _, err := s.Model().Probe(ctx, tokens[0].Prefix(299), db.MatchOptions{})
+		if err != nil || n > 0 != want {
+			t.Errorf("%d bytes: a state at %d tokens: %v", bytes, n, err)
+		}
+	}
+}
+
 func TestAlign(t *testing.T) {
 	ctx := context.Background()
 	store := kit.OpenStore(t)

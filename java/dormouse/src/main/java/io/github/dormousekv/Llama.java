@@ -143,7 +143,10 @@ public final class Llama extends Handle {
         NativeLlama.reset(id(), sequence);
     }
 
-    /** Says that you removed the positions behind so many tokens. */
+    /**
+     * Says that you removed the positions behind so many tokens, before you evaluate others there. In a sliding-window model,
+     * {@link DormouseException.Code#LINEAGE} says that the rows of the window before them are not there any more, or were not restored: empty the sequence and restore.
+     */
     public void truncate(int sequence, int tokens) {
         NativeLlama.truncate(id(), sequence, Library.atLeast0("tokens", tokens));
     }

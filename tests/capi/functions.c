@@ -64,6 +64,19 @@ static int lock_is_open(const char *dir) {
 }
 
 static dormouse_model shared;
+/* A destructor of the host's that calls, after the one of the library: in the order of the keys. */
+static pthread_key_t hosts;
+static void at_the_end(void *arg) {
+	(void)arg;
+	WANT(DORMOUSE_ERR_HANDLE, dormouse_match_close((dormouse_match){0}));
+	CHECK(strstr(last(), "handle"));
+}
+static void *end_with_a_call(void *arg) {
+	CHECK(pthread_setspecific(hosts, arg) == 0);
+	WANT(DORMOUSE_ERR_HANDLE, dormouse_match_close((dormouse_match){0}));
+	return NULL;
+}
+
 static void *restore_many(void *arg) {
 	int32_t tokens[N];
 	cache got, want;
@@ -250,6 +263,9 @@ int main(int argc, char **argv) {
 	shared = m;
 	pthread_t th[8];
 	for (int i = 0; i < 8; i++) CHECK(pthread_create(&th[i], NULL, restore_many, NULL) == 0);
+	for (int i = 0; i < 8; i++) pthread_join(th[i], NULL);
+	CHECK(pthread_key_create(&hosts, at_the_end) == 0);
+	for (int i = 0; i < 8; i++) CHECK(pthread_create(&th[i], NULL, end_with_a_call, &hosts) == 0);
 	for (int i = 0; i < 8; i++) pthread_join(th[i], NULL);
 
 	/* refs, deletions, figures */

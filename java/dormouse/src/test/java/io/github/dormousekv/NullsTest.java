@@ -6,6 +6,7 @@ import static org.junit.Assert.assertEquals;
 import static org.junit.Assert.assertThrows;
 
 import java.io.File;
+import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -80,6 +81,8 @@ public class NullsTest {
                 all.put(() -> Llama.attach(store, "", 1, null, new Llama.Options(), null), "call");
                 all.put(() -> new Llama.Options().memo(null), "file");
                 all.put(() -> new Llama.Options().with("codec", null), "codec");
+                all.put(() -> new Llama.Options().adapters(null), "adapters");
+                all.put(() -> new Llama.Options().adapters(Collections.singletonList(null)), "adapter");
                 all.forEach((call, name) -> assertEquals(name + " is null", assertThrows(name, NullPointerException.class, call::run).getMessage()));
                 assertEquals(100, match.restore(rows, null, any).tokens); // no LayerReady
             }

@@ -57,15 +57,24 @@ public class AppStoreTest {
             said.add(what);
         }
 
+        private void tell(String what, Store store) {
+            try {
+                assertSame(store, appStore.store());
+            } catch (InterruptedException err) {
+                throw new AssertionError(err);
+            }
+            tell(what);
+        }
+
         @Override
         public void beforeSleep(Store store) {
             put(store, 7); // the last moment for it
-            tell("sleep");
+            tell("sleep", store);
         }
 
         @Override
         public void awake(Store store) {
-            tell("awake");
+            tell("awake", store);
         }
 
         @Override

@@ -165,6 +165,12 @@ public class EngineTest {
             assertThrows(IllegalArgumentException.class, () -> Llama.attach(store, "libnothing.so", context, model, new Llama.Options(), any));
             assertThrows(IllegalArgumentException.class, () -> Llama.attach(store, "libc.so.6", context, model, new Llama.Options(), any));
             assertThrows(IllegalArgumentException.class, () -> new Llama.Options().with("rope_base", Double.NaN));
+            assertSame(Code.IDENTITY, refused(() -> { // an adapter that the context does not have
+                try (Engine second = engine(store, model, 512)) {
+                    List<Prompt.Adapter> adapters = List.of(new Prompt.Adapter(new byte[] {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, -1}, 0.5f));
+                    Llama.attach(store, libllama(), (Long) contextOf(second), model, new Llama.Options().adapters(adapters), any);
+                }
+            }));
             e.close();
             assertSame(Code.CLOSED, refused(() -> session.restore(prompt, 0, any)));
             assertSame(Code.ARGUMENT, refused(() -> {

@@ -94,11 +94,9 @@ func (s *Session) Capture(ctx context.Context, prompt kv.Prompt, sequence int) e
 
 // capturedBytes is what the session holds for Save, of all sequences.
 func (s *Session) capturedBytes() (n int64) {
-	for _, l := range s.lines {
-		n += l.captured.bytes
-		for _, c := range l.states {
-			n += int64(len(c.state))
-		}
+	for sequence := range s.lines {
+		l := s.line(sequence) // what was emptied holds nothing
+		n += l.captured.bytes + total(l.states)
 	}
 	return n
 }

@@ -91,10 +91,27 @@ func (s *Session) checkpoint(l *lineage, prompt kv.Prompt, n, last, sequence int
 	if len(list) == keepStates { // one more comes with Save
 		list = append(list[:1], list[2:]...)
 	}
-	for l.states = list; len(l.states) > 0 && s.capturedBytes() > s.o.CaptureBytes; {
-		l.states = l.states[1:]
+	l.states = list
+	for s.capturedBytes() > s.o.CaptureBytes {
+		most := l
+		for _, other := range s.lines {
+			if total(other.states) > total(most.states) {
+				most = other
+			}
+		}
+		if len(most.states) == 0 {
+			break
+		}
+		most.states = most.states[1:]
 	}
 	return n, nil
+}
+
+func total(list []checkpoint) (bytes int64) {
+	for _, c := range list {
+		bytes += int64(len(c.state))
+	}
+	return bytes
 }
 
 // putStates stores a prompt with the state after its last token, and before that the states that Prefill took on its way. rowsWith are

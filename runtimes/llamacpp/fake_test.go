@@ -203,10 +203,13 @@ func (f *fake) min(seq int32) int32 {
 	return first
 }
 
+// max is the last one of them.
 func (f *fake) max(seq int32) int32 {
 	last := int32(-1)
-	for pos := range f.seqs[seq] {
-		last = max(last, pos)
+	for pos, c := range f.seqs[seq] {
+		if f.inWindow(c) {
+			last = max(last, pos)
+		}
 	}
 	return last
 }

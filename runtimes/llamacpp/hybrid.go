@@ -88,6 +88,11 @@ func (s *Session) saveHybrid(ctx context.Context, l *lineage, prompt kv.Prompt, 
 	if err := s.endsAt(prompt, sequence, n); err != nil {
 		return db.PutResult{}, err
 	}
+	if l.shrunk {
+		if err := l.seen(sequence); err != nil {
+			return db.PutResult{}, err
+		}
+	}
 	defer s.giveBack()
 	blob, err := s.get(sequence, 0)
 	if err != nil {

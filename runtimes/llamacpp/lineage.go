@@ -42,7 +42,7 @@ type lineage struct {
 	stored   int          // at this position, the window rows before are in the store
 	trusted  bool         // since Reset, the caller's word is taken for the order of cells, too
 	unseen   bool         // the first tokens are the caller's word
-	shrunk   bool         // a recurrent state that went back: its positions were shifted
+	shrunk   bool         // a recurrent state that went back: its positions were shifted, or llama.cpp took an older state
 
 	wrong *LineageError // from that position on, the sequence has other rows than its tokens have; nil: it has not
 }
@@ -55,13 +55,20 @@ func (s *Session) line(sequence int) *lineage {
 		s.lines[sequence] = l
 	}
 	n := s.tokens(sequence)
-	if n > 0 && n < len(l.prompt.Tokens) && s.lib.IsRecurrent(s.lib.GetModel(s.lctx)) {
+	if n == 0 && len(l.prompt.Tokens) > 0 && s.lay != nil && s.lay.window > 0 {
+		// Where no row of a window is left, llama.cpp says that the sequence is empty, and takes tokens at any position; its other layers may have rows.
+		s.clear(sequence)
+	}
+	if n > 0 && n < len(l.prompt.Tokens) && (s.mode == Hybrid || s.lib.IsRecurrent(s.lib.GetModel(s.lctx))) {
 		l.shrunk = true
 	}
 	if n < len(l.prompt.Tokens) {
 		s.back(l, n, sequence)
 	}
 	l.cut(n)
+	if n == 0 {
+		l.wrong = nil
+	}
 	return l
 }
 
@@ -70,6 +77,9 @@ func (s *Session) line(sequence int) *lineage {
 func (s *Session) back(l *lineage, n, sequence int) error {
 	gone := s.windowGone(l, n, sequence)
 	l.cut(n)
+	if l.wrong != nil && n < l.wrong.From && !s.stops() {
+		l.wrong = nil
+	}
 	if l.wrong == nil {
 		l.wrong = gone
 	}
@@ -79,11 +89,15 @@ func (s *Session) back(l *lineage, n, sequence int) error {
 // windowGone says why tokens from position n on would see a part of their window only. llama.cpp keeps rows behind the window for as long as nobody needs the cells,
 // and Restore brings none of them.
 func (s *Session) windowGone(l *lineage, n, sequence int) *LineageError {
-	n = min(n, s.tokens(sequence))
 	if s.mode != Rows || s.lay.window == 0 || n <= 0 {
 		return nil
 	}
 	const then = "empty the sequence and call Restore"
+	if have := s.tokens(sequence); have == 0 {
+		return &LineageError{sequence, 0, fmt.Sprintf("it is said to go on from position %d, and no row of its window layers is left: %s", n, then)}
+	} else if have < n {
+		n = have
+	}
 	if s.lib.SequenceMin == nil {
 		if n < len(l.prompt.Tokens) {
 			return &LineageError{sequence, n, "positions were removed, and whether the window before them is there is not known (llama_memory_seq_pos_min is missing): " + then}
@@ -135,9 +149,7 @@ func (l *lineage) cut(n int) {
 	if n < l.stored {
 		l.stored = 0
 	}
-	if l.wrong != nil && n <= l.wrong.From {
-		l.wrong = nil
-	}
+	l.states = slices.DeleteFunc(l.states, func(c checkpoint) bool { return len(c.prompt.Tokens) > n })
 }
 
 // refuses returns l.wrong, if the first n positions are not all before it.
@@ -165,7 +177,7 @@ func (l *lineage) seen(sequence int) error {
 	case l.trusted:
 		return nil
 	case l.shrunk:
-		return &LineageError{sequence, 0, "it has fewer positions than it had, and a recurrent state never forgets: positions were shifted. If you emptied it and filled it anew, call Reset"}
+		return &LineageError{sequence, 0, "it has fewer positions than it had, and a recurrent state never forgets: positions were shifted or taken back. If you emptied it and filled it anew, call Reset"}
 	case l.unseen || len(l.prompt.Tokens) == 0:
 		return &LineageError{sequence, 0, "the session did not see its first tokens, and a state that cannot be cut does not tell whether positions were shifted: " +
 			"evaluate with Prefill, or call Capture after every batch from the first on, or Reset if you are sure"}

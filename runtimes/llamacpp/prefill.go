@@ -78,11 +78,15 @@ func (s *Session) Prefill(ctx context.Context, prompt kv.Prompt, from, sequence 
 			return fmt.Errorf("llamacpp: evaluate the tokens [%d, %d): %w", from, end, err)
 		}
 		from = end
-		if l.agrees(prompt, from, sequence) == nil {
+		known := l.agrees(prompt, from, sequence) == nil
+		if known {
 			l.holds(prompt.Prefix(from))
 		}
 		if err := s.captureEvaluated(ctx, prompt.Prefix(from), sequence); err != nil {
 			return err
+		}
+		if !known { // what it holds is not this prompt
+			continue
 		}
 		var err error
 		if last, err = s.checkpoint(l, prompt, from, last, sequence); err != nil {

@@ -41,6 +41,7 @@ func (s *Session) Restore(ctx context.Context, prompt kv.Prompt, sequence int) (
 	if n := s.tokens(sequence); n > 0 {
 		return Restored{}, fmt.Errorf("%w: sequence %d has %d tokens", ErrNotEmpty, sequence, n)
 	}
+	s.clear(sequence) // as Prefill from position 0 does
 	err := s.identified(prompt)
 	if errors.Is(err, ErrIdentity) { // other adapters
 		err = s.recheckIn(ctx, sequence, prompt.Adapters, false)
@@ -49,7 +50,6 @@ func (s *Session) Restore(ctx context.Context, prompt kv.Prompt, sequence int) (
 		return Restored{}, err
 	}
 	delete(s.lines, sequence)
-	s.clear(sequence) // as Prefill from position 0 does
 	defer s.giveBack()
 	s.ended(sequence)
 	turn, start := &turn{Observation: db.Observation{Asked: len(prompt.Tokens)}}, time.Now()

@@ -37,7 +37,7 @@ func TestBackBehindARestore(t *testing.T) {
 	for i := range tokens {
 		tokens[i] = kv.Token(i % 7)
 	}
-	other := append(append([]kv.Token(nil), tokens[:150]...), 9, 9, 9, 9)
+	other := append(append([]kv.Token(nil), tokens[:185]...), 9, 9, 9, 9)
 	for _, full := range []bool{false, true} {
 		store := kit.OpenStore(t)
 		kit.EvaluateAndSave(t, attach(t, store, rewound(full), nil), kv.Tokens(tokens...), 0, 0)
@@ -51,33 +51,44 @@ func TestBackBehindARestore(t *testing.T) {
 			}
 		}
 		restore()
-		f.cut(0, 150)
+		f.cut(0, 185)
 		f.decode = 0
-		kit.WantLineage(t, "Prefill", s.Prefill(ctx, kv.Tokens(other...), 150, 0), 150)
+		kit.WantLineage(t, "Prefill", s.Prefill(ctx, kv.Tokens(other...), 185, 0), 185)
 		if f.decode > 0 {
 			t.Errorf("%d tokens were evaluated", f.decode)
 		}
 
 		restore() // a loop of the caller's own, who says so
-		f.cut(0, 150)
-		kit.WantLineage(t, "Truncate", s.Truncate(0, 150), 150)
-		if err := f.Decode(other[150:], 150, 0); err != nil {
+		f.cut(0, 185)
+		kit.WantLineage(t, "Truncate", s.Truncate(0, 185), 185)
+		if err := f.Decode(other[185:], 185, 0); err != nil {
 			t.Fatal(err)
 		}
-		kit.WantLineage(t, "Capture", s.Capture(ctx, kv.Tokens(other...), 0), 150)
+		kit.WantLineage(t, "Capture", s.Capture(ctx, kv.Tokens(other...), 0), 185)
 		_, err := s.Save(ctx, kv.Tokens(other...), 0)
-		kit.WantLineage(t, "Save", err, 150)
-		kit.WantLineage(t, "Prefill behind it", s.Prefill(ctx, kv.Tokens(append(other[:154:154], 1)...), 154, 0), 150)
-		if _, err := s.Save(ctx, kv.Tokens(other[:150]...), 0); err != nil {
+		kit.WantLineage(t, "Save", err, 185)
+		kit.WantLineage(t, "Prefill behind it", s.Prefill(ctx, kv.Tokens(append(other[:189:189], 1)...), 189, 0), 185)
+		if _, err := s.Save(ctx, kv.Tokens(other[:185]...), 0); err != nil {
 			t.Error("what lies before:", err)
 		}
 
-		restore() // who says so afterwards
-		f.cut(0, 150)
-		if err := f.Decode(other[150:], 150, 0); err != nil {
+		restore() // who has saved what lies before in between, as the error says
+		f.cut(0, 180)
+		if _, err := s.Save(ctx, kv.Tokens(tokens[:180]...), 0); err != nil {
+			t.Error(err)
+		}
+		if err := f.Decode([]kv.Token{9, 9, 9}, 180, 0); err != nil {
 			t.Fatal(err)
 		}
-		kit.WantLineage(t, "Truncate afterwards", s.Truncate(0, 150), 150)
+		_, err = s.Save(ctx, kv.Tokens(append(tokens[:180:180], 9, 9, 9)...), 0)
+		kit.WantLineage(t, "Save, not told", err, 180)
+
+		restore() // who says so afterwards
+		f.cut(0, 185)
+		if err := f.Decode(other[185:], 185, 0); err != nil {
+			t.Fatal(err)
+		}
+		kit.WantLineage(t, "Truncate afterwards", s.Truncate(0, 185), 185)
 
 		restore() // and who does not go back, or starts again
 		if err := s.Prefill(ctx, kv.Tokens(tokens...), 199, 0); err != nil {
@@ -93,8 +104,8 @@ func TestBackBehindARestore(t *testing.T) {
 	}
 }
 
-// Whatever a caller takes back and evaluates again: what Prefill evaluates has the logits that it has in an empty cache, and what Save takes,
-// too, when it is restored.
+// Whatever a caller takes back and evaluates again, what Prefill evaluates has the logits that it has in an empty cache; and what Save takes has
+// them when it is restored, also if the caller goes on in spite of an error.
 func TestRewinds(t *testing.T) {
 	ctx := context.Background()
 	store, chat := kit.OpenStore(t), int32(0)
@@ -104,27 +115,39 @@ func TestRewinds(t *testing.T) {
 		f := rewound(full)
 		s := attach(t, store, f, nil)
 		var tokens []kv.Token
-		refused, taken := 0, 0
+		wrong := false // what the sequence holds, since the caller went on in spite of an error
+		save := func(tokens []kv.Token) {
+			if _, err := s.Save(ctx, kv.Tokens(tokens...), 0); err != nil && !wrong {
+				t.Fatalf("%v", err)
+			}
+			g := rewound(full)
+			more := append(append([]kv.Token(nil), tokens...), 9)
+			got, err := attach(t, store, g, nil).Restore(ctx, kv.Tokens(more...), 0)
+			if err != nil {
+				t.Fatalf("%v", err)
+			}
+			if err := g.Decode(more[got.Tokens:], got.Tokens, 0); err != nil {
+				t.Fatalf("%v", err)
+			}
+			if g.logits != logitsOf(t, more) {
+				t.Fatalf("what was saved of %d tokens gives other logits", len(tokens))
+			}
+		}
 		for range rapid.IntRange(1, 8).Draw(t, "turns") {
-			how := rapid.SampledFrom([]string{"prefill", "own loop", "restore", "save"}).Draw(t, "how")
+			how := rapid.SampledFrom([]string{"prefill", "own loop", "own loop, whatever it is told", "restore", "save"}).Draw(t, "how")
 			n := rapid.IntRange(0, len(tokens)).Draw(t, "cut to")
 			if back := rapid.IntRange(0, 40).Draw(t, "back"); rapid.Bool().Draw(t, "a little") {
 				n = max(0, len(tokens)-back)
 			}
 			next := append(append([]kv.Token(nil), tokens[:n]...), rapid.SliceOfN(rapid.Int32Range(0, 3), 1, 60).Draw(t, "more")...)
 			next[0] = chat
-			var lineage *llamacpp.LineageError
-			switch how {
-			case "save":
-				if len(tokens) == 0 {
-					continue
+			if how == "save" {
+				if len(tokens) > 0 {
+					save(tokens)
 				}
-				if _, err := s.Save(ctx, kv.Tokens(tokens...), 0); err != nil {
-					t.Fatalf("%v", err)
-				}
-				taken++
 				continue
-			case "restore":
+			}
+			if how == "restore" {
 				f.cut(0, 0)
 				got, err := s.Restore(ctx, kv.Tokens(next...), 0)
 				if err != nil {
@@ -133,36 +156,138 @@ func TestRewinds(t *testing.T) {
 				if err := s.Prefill(ctx, kv.Tokens(next...), got.Tokens, 0); err != nil {
 					t.Fatalf("%v", err)
 				}
-			case "prefill", "own loop":
-				f.cut(0, n)
-				var err error
-				if how == "prefill" {
-					err = s.Prefill(ctx, kv.Tokens(next...), n, 0)
-				} else if err = s.Truncate(0, n); err == nil {
-					for at := n; at < len(next) && err == nil; at = min(len(next), at+s.BatchTokens()) {
-						end := min(len(next), at+s.BatchTokens())
-						if err = f.Decode(next[at:end], at, 0); err == nil {
-							err = s.Capture(ctx, kv.Tokens(next[:end]...), 0)
-						}
+				tokens, wrong = next, false
+				continue
+			}
+			f.cut(0, n)
+			if n == 0 {
+				wrong = false
+			}
+			if n > 0 && rapid.Bool().Draw(t, "saved there") {
+				was := wrong
+				wrong = true // there may be no row of the window
+				save(tokens[:n])
+				wrong = was
+			}
+			var err error
+			if how == "prefill" {
+				err = s.Prefill(ctx, kv.Tokens(next...), n, 0)
+			} else {
+				err = s.Truncate(0, n)
+				for at := n; at < len(next) && (err == nil || how != "own loop"); at = min(len(next), at+s.BatchTokens()) {
+					end := min(len(next), at+s.BatchTokens())
+					if err := f.Decode(next[at:end], at, 0); err != nil {
+						t.Fatalf("%v", err)
 					}
-				}
-				if errors.As(err, &lineage) {
-					refused++
-					f.cut(0, 0)
-					tokens = nil
-					continue
-				}
-				if err != nil {
-					t.Fatalf("%v", err)
+					err = errors.Join(err, s.Capture(ctx, kv.Tokens(next[:end]...), 0))
 				}
 			}
 			tokens = next
-			if f.logits != logitsOf(t, tokens) {
-				t.Fatalf("%s from %d: other logits than in an empty cache", how, n)
+			switch {
+			case err == nil && !wrong:
+				if f.logits != logitsOf(t, tokens) {
+					t.Fatalf("%s from %d: other logits than in an empty cache", how, n)
+				}
+			case err != nil && !errors.Is(err, llamacpp.ErrLineage) && !errors.Is(err, llamacpp.ErrPositions):
+				t.Fatalf("%v", err)
+			case err != nil && how == "own loop, whatever it is told":
+				wrong = true
+			case err != nil:
+				f.cut(0, 0)
+				delete(f.seqs, 0)
+				tokens, wrong = nil, false
 			}
 		}
-		t.Logf("%d refused, %d saved", refused, taken)
+		if len(tokens) > 0 {
+			save(tokens)
+		}
 	})
+}
+
+// Where no row of a window layer is left, llama.cpp calls a sequence empty that has rows of other layers, and takes tokens at any position.
+func TestBackBehindAllWindows(t *testing.T) {
+	ctx := context.Background()
+	store := kit.OpenStore(t)
+	tokens := make([]kv.Token, 200)
+	for i := range tokens {
+		tokens[i] = kv.Token(i % 7)
+	}
+	kit.EvaluateAndSave(t, attach(t, store, rewound(true), nil), kv.Tokens(tokens...), 0, 0)
+	other := append(append([]kv.Token(nil), tokens[:100]...), 9, 9, 9, 9)
+	for _, told := range []bool{true, false} {
+		f := rewound(true)
+		s := attach(t, store, f, nil)
+		if got, err := s.Restore(ctx, kv.Tokens(tokens...), 0); err != nil || got.Tokens != 199 {
+			t.Fatal(got, err)
+		}
+		f.cut(0, 100)
+		if told {
+			kit.WantLineage(t, "Truncate", s.Truncate(0, 100), 0)
+		}
+		if err := f.Decode(other[100:], 100, 0); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Save(ctx, kv.Tokens(other...), 0); !errors.Is(err, llamacpp.ErrLineage) && !errors.Is(err, llamacpp.ErrPositions) {
+			t.Errorf("told %v: %v", told, err)
+		}
+		// And what it has does not get into another prompt, nor into what the model is known by.
+		f.cut(0, 100)
+		if err := s.Recheck(ctx); err != nil {
+			t.Error(err)
+		}
+		if err := s.Prefill(ctx, kv.Tokens(other...), 0, 0); err != nil {
+			t.Error(err)
+		}
+		if f.logits != logitsOf(t, other) {
+			t.Error("other logits")
+		}
+	}
+}
+
+// A state is kept on the way of a prompt only while the sequence holds that prompt.
+func TestStatesOfAnotherPrompt(t *testing.T) {
+	ctx := context.Background()
+	store := kit.OpenStore(t)
+	f := kinds("plain")
+	opaque := func(o *llamacpp.Options) { o.OpaqueOnly = true }
+	s := attach(t, store, f, opaque)
+	had, now := make([]kv.Token, 600), make([]kv.Token, 700)
+	for i := 300; i < len(now); i++ {
+		now[i] = 1
+	}
+	if err := s.Prefill(ctx, kv.Tokens(had...), 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Prefill(ctx, kv.Tokens(now...), 600, 0); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.Save(ctx, kv.Tokens(now...), 0)
+	kit.WantLineage(t, "Save", err, 300)
+	f.cut(0, 300)
+	if err := s.Prefill(ctx, kv.Tokens(now...), 300, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Save(ctx, kv.Tokens(now...), 0); err != nil {
+		t.Fatal(err)
+	}
+	want := f.logits
+	for n := len(now); n > 0; n -= 4 {
+		g := kinds("plain")
+		s := attach(t, store, g, opaque)
+		got, err := s.Restore(ctx, kv.Tokens(now[:n]...), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Prefill(ctx, kv.Tokens(now...), got.Tokens, 0); err != nil {
+			t.Fatal(err)
+		}
+		if g.logits != want {
+			t.Fatalf("restored %d tokens: other logits", got.Tokens)
+		}
+		if got.Tokens == 0 {
+			break
+		}
+	}
 }
 
 // A state that cannot be cut and into which a failed llama_decode put a part of a batch is no state of any prompt: nothing goes on there, and nothing
@@ -191,6 +316,8 @@ func TestDecodeFailsHalfway(t *testing.T) {
 		_, err := s.Save(ctx, part, 0)
 		kit.WantLineage(t, "Save", err, from)
 		kit.WantLineage(t, "Capture", s.Capture(ctx, part, 0), from)
+		kit.WantLineage(t, "Prefill", s.Prefill(ctx, kv.Tokens(tokens...), from+5, 0), from)
+		kit.WantLineage(t, "Truncate to before it, where nothing was removed", s.Truncate(0, from), from)
 		kit.WantLineage(t, "Prefill", s.Prefill(ctx, kv.Tokens(tokens...), from+5, 0), from)
 	}
 	f.cut(0, 0)

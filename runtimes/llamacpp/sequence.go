@@ -130,6 +130,9 @@ func (s *Session) in(sequence int, f func(sequence int) error) (err error) {
 	if s.lib.IsRecurrent(s.lib.GetModel(s.lctx)) {
 		all = 0 // a sequence is one cell
 	}
+	if free >= 0 {
+		s.clear(free) // as Prefill from position 0 does
+	}
 	if free >= 0 && all+canaryLength <= cells { // streams of their own have room for it anyway, and shared cells are counted for each
 		defer s.clear(free)
 		return f(free)

@@ -85,7 +85,7 @@ func (s *Session) Capture(ctx context.Context, prompt kv.Prompt, sequence int) e
 	c := &l.captured
 	c.grow(s.lay, s.model.Descriptor(), sec, 0, len(prompt.Tokens))
 	if s.capturedBytes() > s.o.CaptureBytes && prompt.Clip(len(prompt.Tokens)) == len(prompt.Tokens) {
-		if _, err = s.Save(ctx, prompt, sequence); err != nil {
+		if _, err = s.Save(ctx, prompt, sequence); err != nil && ctx.Err() == nil {
 			*c = captured{} // or they would be more with every look
 		}
 	}

@@ -328,3 +328,34 @@ func TestDecodeFailsHalfway(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A Capture that is cancelled where it saves keeps what it copied: the next one saves it.
+func TestCaptureCancelledAtTheBound(t *testing.T) {
+	store := kit.OpenStore(t)
+	f := kinds("window")
+	s := attach(t, store, f, func(o *llamacpp.Options) { o.CaptureBytes = 1 })
+	tokens := make([]kv.Token, 120)
+	cancelled, cancel := context.WithCancel(context.Background())
+	cancel()
+	for at := 0; at < len(tokens); at += 24 {
+		if err := f.Decode(tokens[at:at+24], at, 0); err != nil {
+			t.Fatal(err)
+		}
+		ctx := context.Background()
+		if at == 24 {
+			ctx = cancelled
+		}
+		if err := s.Capture(ctx, kv.Tokens(tokens[:at+24]...), 0); err != nil && !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.Save(context.Background(), kv.Tokens(tokens...), 0); err != nil {
+		t.Fatal(err)
+	}
+	for n := 17; n <= len(tokens); n++ {
+		got, err := attach(t, store, kinds("window"), nil).Restore(context.Background(), kv.Tokens(tokens[:n]...), 0)
+		if err != nil || got.Tokens != n-1 {
+			t.Errorf("restored %d of %d: %v %v", got.Tokens, n, got.Reason, err)
+		}
+	}
+}

@@ -100,12 +100,14 @@ func (l *Lifecycle) Own(ctx context.Context, refuse error) error {
 				turn.Reset(Courtesy)
 			}
 		})
-		for l.users.Load() > 0 && ctx.Err() == nil {
+		gone := l.users.Load() == 0 // asked once a turn: who is on his way to find the store owned counts for a moment, too
+		for !gone && ctx.Err() == nil {
 			l.change.Wait()
+			gone = l.users.Load() == 0
 		}
 		waits = false
 		turn.Stop()
-		if l.users.Load() > 0 {
+		if !gone {
 			l.letIn()
 			return context.Cause(ctx)
 		}

@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -168,4 +169,43 @@ func TestOwnerGivesUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Disown()
+}
+
+// An owner who waited owns, or has an error, whoever comes meanwhile only to be refused. Callers pause, for the owner to see nobody at times.
+func TestOwnBesideRefused(t *testing.T) {
+	l := New()
+	refused := errors.New("refused")
+	var wait sync.WaitGroup
+	var stop atomic.Bool
+	pause := func(r *rand.Rand) {
+		for until := time.Now().Add(time.Duration(r.IntN(20_000))); time.Now().Before(until); {
+		}
+	}
+	for g := range 2 {
+		r := rand.New(rand.NewPCG(1, uint64(g)))
+		wait.Go(func() {
+			for !stop.Load() {
+				if l.Enter(false) == nil {
+					pause(r)
+					l.Leave()
+				}
+				pause(r)
+			}
+		})
+	}
+	for begin, i := time.Now(), 0; time.Since(begin) < time.Second; i++ {
+		if err := l.Own(t.Context(), refused); err != nil {
+			t.Fatal(err)
+		}
+		l.mu.Lock()
+		owned := l.owned
+		l.mu.Unlock()
+		if !owned {
+			t.Errorf("round %d: Own returned nil, and nobody owns the store", i)
+			break
+		}
+		l.Disown()
+	}
+	stop.Store(true)
+	wait.Wait()
 }

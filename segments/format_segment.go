@@ -1,6 +1,7 @@
 package segments
 
 import (
+	"bytes"
 	"fmt"
 	"strconv"
 	"strings"
@@ -113,7 +114,11 @@ func decodeSegmentHeader(b []byte, uuid kv.UUID, id uint64) (h segmentHeader, _ 
 	}
 	if v := le.Uint16(b[8:]); v != segmentVersion {
 		_, e := fail(8, "segment version", segmentVersion, v)
-		e.Err = ErrVersion
+		known := bytes.Clone(b[:min(len(b), segmentHeaderBytes+maxDescriptorBytes)])
+		le.PutUint16(known[8:], segmentVersion)
+		if _, bad := decodeSegmentHeader(known, uuid, id); bad != nil { // else only the version is damaged: a newer release's checksum covers its own
+			e.Err = ErrVersion
+		}
 		return segmentHeader{}, e
 	}
 	alignment, length := uint64(le.Uint32(b[80:])), uint64(le.Uint32(b[84:]))

@@ -19,7 +19,7 @@ type Stats struct {
 	TokensAsked  int64
 	TokensReused int64 // that restores handed out
 
-	Puts, Records, Reused, Replaced int64 // puts; records written, found stored already, replaced
+	Puts, Records, Reused, Replaced int64 // puts; records written, found stored already, replaced (partial blocks by longer ones among them)
 	BytesPut, BytesRestored         int64 // stored bytes
 
 	Evicted, Deleted int64 // blocks

@@ -15,6 +15,10 @@
 //     their stored bytes once;
 //   - that all kernels give the same bits.
 //
+// A new codec needs a number, a name, Supports and For (codec.go), a layout (format.go), a case in plane.go; if it works on groups of values, also
+// groups.go, a reference in plain Go, kernels, and their check (kernel.go); golden planes, docs/format/plane.md and docs/compatibility.md. Its name
+// also stands in tools/dormouse/options.go, capi/dormouse.h and python/.
+//
 // Values in the caller's memory are little-endian. All functions are safe for concurrent use.
 //
 // It must not know where a plane is stored, nor keep its checksum: the caller gives it, and adds the file's name to an

@@ -4,6 +4,6 @@
 // A [Catalog] changes by operations of the log ([Catalog.Apply]), live and in a replay alike; who applies one has written its frame before,
 // under the lock that orders frames. Only tombstones also change without a frame.
 //
-// It has one lock, which is held for no longer than a method, but for [Catalog.Hold], and while which nothing else is locked. It knows neither
-// index nor segments.
+// It has one lock. A method holds it until it returns, and takes no other meanwhile. [Catalog.Hold] is the exception: under it the engine
+// appends a frame and publishes the index. It knows neither index nor segments.
 package catalog

@@ -21,7 +21,7 @@ type barriers struct {
 	lsn  uint64 // guarded by turn: it covers up to this frame, and is durable itself
 }
 
-// barrier returns when everything up to frame lsn is durable, and a barrier that says so, too. One of the callers that wait does it for
+// Barrier returns when everything up to frame lsn is durable, and a barrier that says so, too. One of the callers that wait does it for
 // all of them. On a full disk everything may be durable without that (ErrNoBarrier); on any other error, frame lsn is, if the log could be
 // synced.
 func (e *Engine) Barrier(lsn uint64) error {
@@ -58,8 +58,8 @@ func (e *Engine) Barrier(lsn uint64) error {
 // logBarrier appends the frame. It counts when it is durable.
 func (e *Engine) logBarrier(lsn uint64) (at uint64, err error) {
 	frame := oplog.Encode(oplog.Barrier{LSN: lsn})
-	e.logMu.Lock()
-	defer e.logMu.Unlock()
+	e.commitMu.Lock()
+	defer e.commitMu.Unlock()
 	if err := e.Poisoned(); err != nil {
 		return 0, err
 	}

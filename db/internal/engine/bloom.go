@@ -133,7 +133,7 @@ const (
 	minBloomBytes = 68 << 10
 )
 
-// bloomStale reports whether the filter is missing or too full: after many removals, or when its estimated rate is
+// BloomStale reports whether the filter is missing or too full: after many removals, or when its estimated rate is
 // twice what it was sized for, at 80 % fill at the latest.
 func (e *Engine) BloomStale() bool {
 	if e.pending.on.Load() {
@@ -146,16 +146,16 @@ func (e *Engine) BloomStale() bool {
 	return e.removed.Load() > max(8192, e.Counts().Blocks/8)
 }
 
-// rebuildBloom builds a filter of what is stored now, sized for twice that, and puts it in the place of the old one.
+// RebuildBloom builds a filter of what is stored now, sized for twice that, and puts it in the place of the old one.
 func (e *Engine) RebuildBloom(ctx context.Context) error {
 	e.bloomLoad.wait()
 	e.rebuildMu.Lock()
 	defer e.rebuildMu.Unlock()
-	e.logMu.Lock() // every publish is in the view, or its keys are pending
+	e.commitMu.Lock() // every publish is in the view, or its keys are pending
 	v := e.View()
 	e.pending.on.Store(true)
 	removed := e.removed.Load()
-	e.logMu.Unlock()
+	e.commitMu.Unlock()
 	defer v.Release()
 
 	next, err := e.bloomOf(ctx, v)

@@ -108,8 +108,8 @@ func (e *Engine) writeCheckpoint(ctx context.Context, c *checkpointing) error {
 func (e *Engine) freeze() (*checkpointing, error) {
 	e.publishGate.Lock()
 	defer e.publishGate.Unlock()
-	e.logMu.Lock()
-	defer e.logMu.Unlock()
+	e.commitMu.Lock()
+	defer e.commitMu.Unlock()
 	if err := e.updateIndex(func(*index.Txn) error { return nil }); err != nil {
 		return nil, err
 	}
@@ -141,7 +141,7 @@ func (e *Engine) freeze() (*checkpointing, error) {
 
 // laterHead is what the log's next file begins with, as of now, encoded when that is written: a process that only reads needs none. Encoding
 // takes no lock.
-// The caller holds the publish gate and logMu.
+// The caller holds the publish gate and commitMu.
 func (e *Engine) laterHead(ends map[uint64]int64) (encode func() []byte, sizeBound int64) {
 	return e.Catalog.Head(boot.ID(), ends, e.nextCounters()), e.Catalog.HeadBound(len(ends))
 }

@@ -15,8 +15,8 @@ import (
 // Commit publishes what build changes in the index, and appends the frame that says so, or does neither. build returns
 // the operation, nil for nothing to log. The caller holds no lock.
 func (e *Engine) Commit(build func(t *index.Txn) (oplog.Op, error)) (lsn uint64, err error) {
-	e.logMu.Lock()
-	defer e.logMu.Unlock()
+	e.commitMu.Lock()
+	defer e.commitMu.Unlock()
 	return e.commitLocked(build)
 }
 
@@ -90,10 +90,10 @@ func (e *Engine) appendFrame(kind uint8, frame []byte) (uint64, error) {
 	return reserved(kind, frame)
 }
 
-// logState appends a frame that changes only the catalog.
+// LogState appends a frame that changes only the catalog.
 func (e *Engine) LogState(op oplog.Op) (lsn uint64, err error) {
-	e.logMu.Lock()
-	defer e.logMu.Unlock()
+	e.commitMu.Lock()
+	defer e.commitMu.Unlock()
 	return e.logStateLocked(op)
 }
 

@@ -23,7 +23,7 @@ type Counters struct {
 	EvictedAge                       Times // since the last use
 }
 
-// all lists what adds up over the engines of one store.
+// all lists what adds up over the engines of one store: a counter that it leaves out starts at 0 again after Resume.
 func (c *Counters) all() []*atomic.Int64 {
 	out := []*atomic.Int64{
 		&c.Matches, &c.Hits, &c.TokensAsked, &c.TokensReused, &c.Puts, &c.Records, &c.Reused, &c.Replaced, &c.BytesPut,

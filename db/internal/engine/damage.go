@@ -33,8 +33,8 @@ func (e *Engine) reportDamage(key kv.Key, group uint8, loc index.Loc, cause erro
 	if e.wal == nil {
 		return cause
 	}
-	e.logMu.Lock() // until the small state has it too: the head of a new log file must not miss it
-	defer e.logMu.Unlock()
+	e.commitMu.Lock() // until the small state has it too: the head of a new log file must not miss it
+	defer e.commitMu.Unlock()
 	_, err := e.commitBoth(func(t *index.Txn) (oplog.Op, error) {
 		cur, ok, err := t.Get(key, group)
 		if err != nil || !ok || cur.Loc != loc || cur.Flags&index.FlagDamaged != 0 {
@@ -49,7 +49,7 @@ func (e *Engine) reportDamage(key kv.Key, group uint8, loc index.Loc, cause erro
 	return cause
 }
 
-// foundBad returns the cause for which a record cannot be used as users are to see it: a record of zeros is one that was destroyed,
+// FoundBad returns the cause for which a record cannot be used as users are to see it: a record of zeros is one that was destroyed,
 // unless the index has it still; then somebody else wrote the zeros.
 func (e *Engine) FoundBad(key kv.Key, group uint8, loc index.Loc, cause error) error {
 	if e.Overtaken() { // a writer destroys the header first: it tells damage from what that one is destroying
@@ -70,7 +70,7 @@ func (e *Engine) FoundBad(key kv.Key, group uint8, loc index.Loc, cause error) e
 	return damage.New(e.SegmentPath(loc.Segment), loc.Offset, "record header", "block "+key.String(), "zeros")
 }
 
-// forgetFlags drops the flagged blocks that are whole again or gone. The caller holds logMu.
+// forgetFlags drops the flagged blocks that are whole again or gone. The caller holds commitMu.
 func (e *Engine) forgetFlags() {
 	v := e.View()
 	defer v.Release()

@@ -141,8 +141,8 @@ func (e *Engine) deleteSome(pick func(t *index.Txn) ([]kv.Key, error), named fun
 		e.sessions.mu.Lock() // none is made or opened meanwhile
 		defer e.sessions.mu.Unlock()
 	}
-	e.logMu.Lock() // until the small state has it too: the head of a new log file must not miss it
-	defer e.logMu.Unlock()
+	e.commitMu.Lock() // until the small state has it too: the head of a new log file must not miss it
+	defer e.commitMu.Unlock()
 	lsn, err = e.commitBoth(func(t *index.Txn) (oplog.Op, error) {
 		roots, err := pick(t)
 		if err != nil {
@@ -189,7 +189,7 @@ func (e *Engine) deleteSome(pick func(t *index.Txn) ([]kv.Key, error), named fun
 }
 
 // refsOf returns the names of the refs on blocks that are dead, and of those that named says yes to whose block is not stored. The caller
-// holds logMu.
+// holds commitMu.
 func (e *Engine) refsOf(t *index.Txn, dead []oplog.Dead, named func(*oplog.Ref) bool) ([]string, error) {
 	gone := map[kv.Key]bool{}
 	for _, d := range dead {

@@ -57,7 +57,7 @@ type Engine struct {
 	// notes there is nothing unnamed.
 	publishGate lock.RWMutex[lock.PublishGate]
 	shorts      lease.Shorts
-	logMu       lock.Mutex[lock.Commit]
+	commitMu    lock.Mutex[lock.Commit]
 
 	barriers barriers
 
@@ -130,7 +130,7 @@ func (e *Engine) Counts() index.Counts {
 	return v.Counts()
 }
 
-// signal wakes the background worker.
+// Signal wakes the background worker.
 func (e *Engine) Signal() {
 	select {
 	case e.wake <- struct{}{}:

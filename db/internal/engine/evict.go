@@ -21,7 +21,7 @@ const evictBatch = 256
 // bytes come back with the next reclaim.
 //
 // The goal is asked for anew for each frame, while nobody else evicts or destroys: so whoever evicts at the same time, puts and the
-// background, never evict for the same room twice. The caller holds no lock, and goal must take none before logMu.
+// background, never evict for the same room twice. The caller holds no lock, and goal must take none before commitMu.
 func (e *Engine) evict(ctx context.Context, goal func() evictGoal) (blocks int, err error) {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -52,7 +52,7 @@ func (e *Engine) evictSome(goal evictGoal) (n int, freed int64, err error) {
 	defer func() { e.Pins.End(out) }()
 	var op oplog.Remove
 	var used []uint32
-	e.logMu.Lock() // until the small state has it too: the head of a new log file must not miss it
+	e.commitMu.Lock() // until the small state has it too: the head of a new log file must not miss it
 	_, err = e.commitLocked(func(t *index.Txn) (oplog.Op, error) {
 		for n < evictBatch && (freed < goal.bytes || int64(n) < goal.blocks) {
 			leaf, ok, err := e.coldest(t)
@@ -82,7 +82,7 @@ func (e *Engine) evictSome(goal evictGoal) (n int, freed int64, err error) {
 	if err == nil {
 		e.Catalog.Bury(op.Dead, false)
 	}
-	e.logMu.Unlock()
+	e.commitMu.Unlock()
 	if err != nil {
 		return 0, 0, err
 	}

@@ -28,7 +28,7 @@ func (i Inside) Wal() *wal.Log                                { return i.e.wal }
 func (i Inside) Bloom() *atomic.Pointer[index.Bloom]          { return &i.e.bloom }
 func (i Inside) CkptMu() *lock.Mutex[lock.Checkpoint]         { return &i.e.ckptMu }
 func (i Inside) PublishGate() *lock.RWMutex[lock.PublishGate] { return &i.e.publishGate }
-func (i Inside) LogMu() *lock.Mutex[lock.Commit]              { return &i.e.logMu }
+func (i Inside) CommitMu() *lock.Mutex[lock.Commit]           { return &i.e.commitMu }
 func (i Inside) Shorts() *lease.Shorts                        { return &i.e.shorts }
 func (i Inside) Workers() *read.Workers                       { return i.e.workers }
 func (i Inside) Seq() *atomic.Uint64                          { return &i.e.seq }

@@ -54,8 +54,8 @@ func (e *Engine) Register(ctx context.Context, desc *kv.Descriptor) (none Regist
 	var out Registered
 	var lsn uint64
 	if err := e.Insist(ctx, func() (err error) {
-		e.logMu.Lock() // another one may have been registered meanwhile
-		defer e.logMu.Unlock()
+		e.commitMu.Lock() // another one may have been registered meanwhile
+		defer e.commitMu.Unlock()
 		if _, old, err = e.known(desc, fp); err != nil {
 			return err
 		}
@@ -138,8 +138,8 @@ func (e *Engine) retire(fp kv.Fingerprint) (uint64, error) {
 	// The publish gate keeps puts of this model from adding segments meanwhile.
 	e.publishGate.Lock()
 	defer e.publishGate.Unlock()
-	e.logMu.Lock()
-	defer e.logMu.Unlock()
+	e.commitMu.Lock()
+	defer e.commitMu.Unlock()
 	if e.Catalog.Model(fp) == nil {
 		return 0, fmt.Errorf("%w: model %s", ErrNotFound, fp)
 	}

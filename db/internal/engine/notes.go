@@ -33,8 +33,8 @@ func (e *Engine) SetNote(ctx context.Context, n oplog.Note) error {
 }
 
 func (e *Engine) logNote(n oplog.Note) (uint64, error) {
-	e.logMu.Lock()
-	defer e.logMu.Unlock()
+	e.commitMu.Lock()
+	defer e.commitMu.Unlock()
 	if err := e.Catalog.NoteFits(n); err != nil {
 		return 0, err
 	}

@@ -21,8 +21,8 @@ import (
 
 // awaitCommit returns when the commit that is under way has ended.
 func (e *Engine) awaitCommit() {
-	e.logMu.Lock()
-	defer e.logMu.Unlock()
+	e.commitMu.Lock()
+	defer e.commitMu.Unlock()
 }
 
 // putAttempts bounds how often a put starts over because a block that it rests on went meanwhile: it was deleted, evicted, or
@@ -99,8 +99,8 @@ func (e *Engine) Named(k kv.Key) bool { return e.Catalog.IsNamed(k) }
 func (e *Engine) CommitEviction(build func(t *index.Txn) (op oplog.Remove, blocks int, err error)) error {
 	var op oplog.Remove
 	var blocks int
-	e.logMu.Lock() // until the small state has it too: the head of a new log file must not miss it
-	defer e.logMu.Unlock()
+	e.commitMu.Lock() // until the small state has it too: the head of a new log file must not miss it
+	defer e.commitMu.Unlock()
 	if _, err := e.commitLocked(func(t *index.Txn) (_ oplog.Op, err error) {
 		if op, blocks, err = build(t); err != nil || len(op.Dead) == 0 {
 			return nil, err

@@ -43,7 +43,7 @@ func (e *Engine) lockFormat() (err error) {
 	return err
 }
 
-// folder.HoldIndex lets a reader rest on a copy of index.db, unless it keeps writers out.
+// holdIndex lets a reader rest on a copy of index.db, unless it keeps writers out.
 func (e *Engine) holdIndex() (err error) {
 	if e.o.Alone {
 		return nil

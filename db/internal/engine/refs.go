@@ -11,7 +11,7 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// logRef makes ref known, if what a lookup found is still stored: a Delete takes what is pinned, too, and a put that comes next may
+// LogRef makes ref known, if what a lookup found is still stored: a Delete takes what is pinned, too, and a put that comes next may
 // bring back the block without the state that it had. No checkpoint comes between the frame and the ranks that follow from it.
 func (e *Engine) LogRef(ref oplog.Ref, found *prefix.Lookup) error {
 	lsn, err := e.logRef(ref, found)
@@ -22,8 +22,8 @@ func (e *Engine) LogRef(ref oplog.Ref, found *prefix.Lookup) error {
 }
 
 func (e *Engine) logRef(ref oplog.Ref, found *prefix.Lookup) (lsn uint64, err error) {
-	e.logMu.Lock()
-	defer e.logMu.Unlock()
+	e.commitMu.Lock()
+	defer e.commitMu.Unlock()
 	v := e.View()
 	stored, err := found.StillIn(v, ref.Block)
 	v.Release()
@@ -47,7 +47,7 @@ func (e *Engine) logRef(ref oplog.Ref, found *prefix.Lookup) (lsn uint64, err er
 	return lsn, e.reclassLocked(ref.Block)
 }
 
-// reserveRef reserves what a ref takes, if there is room without evicting: in the log, in the head of the next log file and in the index.
+// ReserveRef reserves what a ref takes, if there is room without evicting: in the log, in the head of the next log file and in the index.
 func (e *Engine) ReserveRef(r oplog.Ref) (bytes int64, ok bool) {
 	bytes = 3 * r.Bytes()
 	if old, ok := e.Catalog.Ref(r.Name); ok {
@@ -59,27 +59,27 @@ func (e *Engine) ReserveRef(r oplog.Ref) (bytes int64, ok bool) {
 
 // dropRef drops a ref; if expired is set only one whose time is over, and which nobody set anew meanwhile.
 func (e *Engine) dropRef(name string, expired bool) error {
-	e.logMu.Lock()
+	e.commitMu.Lock()
 	old, ok := e.Catalog.Ref(name)
 	if !ok || expired && !old.Expired(time.Now()) {
-		e.logMu.Unlock()
+		e.commitMu.Unlock()
 		return fmt.Errorf("%w: ref %q", ErrNotFound, name)
 	}
 	lsn, err := e.logStateLocked(oplog.Unref{Name: name})
 	if err == nil {
 		err = e.reclassLocked(old.Block)
 	}
-	e.logMu.Unlock()
+	e.commitMu.Unlock()
 	if err != nil {
 		return err
 	}
 	return e.durable(lsn)
 }
 
-// reclass ranks a block anew after its refs changed.
+// Reclass ranks a block anew after its refs changed.
 func (e *Engine) Reclass(k kv.Key) error {
-	e.logMu.Lock()
-	defer e.logMu.Unlock()
+	e.commitMu.Lock()
+	defer e.commitMu.Unlock()
 	return e.reclassLocked(k)
 }
 

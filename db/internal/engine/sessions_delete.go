@@ -135,7 +135,7 @@ func (e *Engine) settleSessions() error {
 	return nil
 }
 
-// logDoomed repeats the deletions of sessions that are not done, behind the head of a new log file. The caller holds logMu.
+// logDoomed repeats the deletions of sessions that are not done, behind the head of a new log file. The caller holds commitMu.
 func (e *Engine) logDoomed() error {
 	for id, seq := range e.Catalog.DoomedSessions() {
 		op := oplog.Remove{Deleted: true, Seq: seq, Sessions: []kv.ScopeID{id}}

@@ -132,7 +132,7 @@ func (e *Engine) MakeRoom(ctx context.Context, bytes, blocks int64) error {
 	return nil
 }
 
-// insist does what needs room on the disk. If the disk refuses it, though there had seemed to be room, or others took it since, something
+// Insist does what needs room on the disk. If the disk refuses it, though there had seemed to be room, or others took it since, something
 // is evicted, and it is tried again, as long as anything can go. The caller holds no lock and not the publish gate.
 func (e *Engine) Insist(ctx context.Context, do func() error) error {
 	for again := true; ; {

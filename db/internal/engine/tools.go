@@ -36,8 +36,8 @@ func (e *Engine) BetweenCheckpoints(do func()) {
 func (e *Engine) HoldLog(do func()) {
 	e.ckptMu.Lock()
 	defer e.ckptMu.Unlock()
-	e.logMu.Lock()
-	defer e.logMu.Unlock()
+	e.commitMu.Lock()
+	defer e.commitMu.Unlock()
 	do()
 }
 

@@ -4,7 +4,8 @@
 // It owns
 //
 //   - [Source.Restore]: the jobs of a restore, shared among the processors ([Workers]), layer by layer if somebody waits for layers;
-//   - what of it is not in memory: read around the page cache while what came before is decoded, or asked for ahead;
+//   - what of it is not in memory: read around the page cache while what came before is decoded, or asked for ahead
+//     (coldfind.go decides, cold.go does it);
 //   - the comparison of everything that a record says it is with what was looked for, before a row of it counts;
 //   - states, zeroing, and reading without a copy ([Source.View]).
 //

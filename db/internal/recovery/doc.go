@@ -4,5 +4,6 @@
 // The log is replayed as if no power cut had taken anything; what one took is undone at the end (lost.go). Run changes no byte of segments or
 // log. It writes index.db only where that is built anew. What is to be destroyed is listed, and left to the engine.
 //
-// [Salvage] is the same for a damaged store, in memory.
+// replay.go applies frames, lost.go takes out what a power cut took, rebuild.go makes a new index, sweep.go looks at segments that were being
+// written. [Salvage] is the same for a damaged store, in memory; [Beside] is for a reader beside a writer: the index alone.
 package recovery

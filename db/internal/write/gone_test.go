@@ -18,14 +18,14 @@ func TestPutBesideEviction(t *testing.T) {
 	e := storetest.Engine(s)
 	c := e.Hasher.Chain(m.Fingerprint(), 16, &short)
 	last := c.Key(1)
-	e.Inside().LogMu().Lock() // as evictSome has it
+	e.Inside().CommitMu().Lock() // as evictSome has it
 	if !e.Pins.Leave(last, 0) {
 		t.Fatal("the block is pinned")
 	}
 	go func() {
 		time.Sleep(30 * time.Millisecond)
 		e.Pins.End([]kv.Key{last})
-		e.Inside().LogMu().Unlock()
+		e.Inside().CommitMu().Unlock()
 	}()
 	if got := storetest.Put(t, m, long); got.Blocks != 3 || got.Reused != 2 {
 		t.Errorf("%+v", got)

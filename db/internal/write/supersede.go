@@ -25,7 +25,7 @@ func (w *Put) supersede(t *index.Txn, block index.Entry, op *oplog.Put) error {
 		if !ok || short.Parent != block.Parent || short.Scope != block.Scope || w.needed(k) {
 			continue
 		}
-		records, err := w.covered(t, k, block.Key, op)
+		records, err := w.takenOver(t, k, block.Key, op)
 		if err != nil {
 			return err
 		}
@@ -42,9 +42,9 @@ func (w *Put) supersede(t *index.Txn, block index.Entry, op *oplog.Put) error {
 	return nil
 }
 
-// covered returns the records of a partial block, if it has no children and block has all their rows in records of this put; else none: a
+// takenOver returns the records of a partial block, if it has no children and block has all their rows in records of this put; else none: a
 // power cut may take what was put before, and leave this.
-func (w *Put) covered(t *index.Txn, short, block kv.Key, op *oplog.Put) ([]index.Entry, error) {
+func (w *Put) takenOver(t *index.Txn, short, block kv.Key, op *oplog.Put) ([]index.Entry, error) {
 	if kids, err := t.HasChildren(short); err != nil || kids {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -111,17 +112,26 @@ func clients(ctx context.Context, r *rig) (any, error) {
 	return out, f.end()
 }
 
-// alike are the answers to one question, which is asked four times: the server alone computes it in other batches when it has some of it already,
-// and where two tokens are nearly as likely it may then answer in another way than it did before.
+// alike are the answers to the question of that name, which is asked several times, streamed and not: the server alone computes it in other batches
+// when it has some of it already, and where two tokens are nearly as likely it may then answer in another way than it did before.
 func alike(answers map[string]any, name string) (out []any) {
-	question, _, twice := strings.Cut(strings.Replace(name, "after", "whole", 1), " ")
-	if question != "whole" || !twice {
-		return []any{answers[name]}
-	}
-	for _, n := range []string{"whole 0", "whole 1", "after 0", "after 1"} {
-		out = append(out, answers[n])
+	for _, n := range slices.Sorted(maps.Keys(answers)) {
+		if question(n) == question(name) {
+			out = append(out, answers[n])
+		}
 	}
 	return out
+}
+
+// question is what is asked under a name of client.py, in whatever way and turn: "json streamed 1" asks what "json 0" does.
+func question(name string) string {
+	switch words := strings.Fields(name); words[0] {
+	case "after", "streamed": // what "whole" asks
+		return "whole"
+	case "json", "tools", "completion":
+		return words[0]
+	}
+	return name
 }
 
 // openAI installs the openai package apart from everything else, and gives what runs the client with it.

@@ -2,11 +2,15 @@ package llamaserver
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -110,5 +114,42 @@ func TestRequestThatCannotBeSent(t *testing.T) {
 	}
 	if got := r.ask("/completion", story("Known", 8)); got.status != 200 {
 		t.Errorf("afterwards: %+v", got)
+	}
+}
+
+// What is at the server's port and talks no HTTP is a server that does not answer: no fault of the client's.
+func TestServerThatTalksNoHTTP(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			bufio.NewReader(c).ReadString('\n')
+			io.WriteString(c, "SSH-2.0-OpenSSH_9.2\r\n")
+			c.Close()
+		}
+	}()
+	base := &url.URL{Scheme: "http", Host: l.Addr().String()}
+	front, err := New(base, &Arguments{}, Options{Dir: filepath.Join(t.TempDir(), "store"), Attach: base.String(), SlotDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer front.Close(context.Background())
+	web := httptest.NewServer(front)
+	defer web.Close()
+	for _, path := range []string{"/health", "/completion"} {
+		resp, err := http.Post(web.URL+path, "application/json", strings.NewReader(`{"prompt":"x"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.Body.Close(); resp.StatusCode != http.StatusServiceUnavailable {
+			t.Errorf("%s: %s", path, resp.Status)
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -143,10 +144,10 @@ func New(base *url.URL, args *Arguments, o Options) (*Front, error) {
 	return f, nil
 }
 
-// brokeOff reports whether a server could not be reached, or ended a connection.
+// brokeOff reports whether a server could not be reached, ended a connection, or answered what is no HTTP. Of the last, net/http has only words.
 func brokeOff(err error) bool {
 	var op net.Error
-	return errors.As(err, &op) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+	return errors.As(err, &op) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || strings.Contains(err.Error(), "transport connection broken")
 }
 
 // openError makes errors of all types fit into one atomic value.

@@ -2,11 +2,13 @@ package segments
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 
 	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/internal/packed"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -15,7 +17,7 @@ const (
 	segmentMagic   = "DORM.SEG"
 	footerMagic    = "DORM.FTR"
 	trailerMagic   = "DORM.END"
-	segmentVersion = 2
+	segmentVersion = 3
 
 	segmentHeaderBytes = 128
 	segmentCRCOffset   = 124
@@ -57,7 +59,7 @@ type segmentHeader struct {
 	id         uint64
 	planned    int64 // the size at which the file was created, and has until it is sealed
 	alignment  int64
-	descriptor []byte // msgpack
+	descriptor []byte // with the name: encodeDescriptor
 }
 
 // end is where the first record begins.
@@ -65,7 +67,7 @@ func (h *segmentHeader) end() int64 {
 	return alignUp(int64(segmentHeaderBytes+len(h.descriptor)), h.alignment)
 }
 
-// The header of a segment file. Its CRC32C covers it with the descriptor, and leaves out only its own four bytes.
+// The header of a segment file. Its CRC32C covers it with name and descriptor, and leaves out only its own four bytes.
 //
 //	  0 ┌──────────────────────┬─────────┬──────────┬──────────────────┐
 //	    │ magic "DORM.SEG"     │ u16 ver │ u16 zero │ u32 hash id      │
@@ -75,7 +77,7 @@ func (h *segmentHeader) end() int64 {
 //	 80 │ u32 alignment │ u32 descriptor length │ u8 cipher, 3 zero  │
 //	 92 │ u32 key id    │ zero 28                       │ u32 CRC32C │
 //	128 ├──────────────────────────────────────────────────────────────┤
-//	    │ model descriptor (msgpack), zero up to the alignment         │
+//	    │ string name │ bytes descriptor │ zero up to the alignment    │
 //	    └──────────────────────────────────────────────────────────────┘ the first record
 func encodeSegmentHeader(h *segmentHeader) []byte {
 	b := make([]byte, h.end())
@@ -158,6 +160,29 @@ func decodeSegmentHeader(b []byte, uuid kv.UUID, id uint64) (h segmentHeader, _ 
 		return fail(72, "planned segment size", fmt.Sprintf("%d to %d", h.end(), int64(2*maxRecordBytes)), planned)
 	}
 	return h, nil
+}
+
+// encodeDescriptor returns the name and the packed descriptor, as the log has them.
+func encodeDescriptor(d *kv.Descriptor) ([]byte, error) {
+	b := packed.AppendBytes(packed.AppendBytes(nil, d.Name), packed.Append(nil, d))
+	if len(b) > maxDescriptorBytes {
+		return nil, fmt.Errorf("%w: a descriptor of %d bytes, at most %d", ErrRecord, len(b), maxDescriptorBytes)
+	}
+	return b, nil
+}
+
+func decodeDescriptor(b []byte) (kv.Descriptor, error) {
+	r := packed.NewReader(b)
+	name, body := r.Text(), r.Shared()
+	if err := r.End(); err != nil {
+		return kv.Descriptor{}, err
+	}
+	d, err := packed.Decode(body)
+	if errors.Is(err, vfs.ErrVersion) { // which refuses a store: this is about one segment
+		err = fmt.Errorf("%w: %v", ErrVersion, err)
+	}
+	d.Name = name
+	return d, err
 }
 
 // claimedDescriptor is the length of the descriptor that follows a header, if that can be; it is checked by nothing yet.

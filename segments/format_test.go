@@ -3,13 +3,11 @@ package segments
 import (
 	"errors"
 	"os"
-	"reflect"
 	"strings"
 	"testing"
 
-	"pgregory.net/rapid"
-
 	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -49,8 +47,8 @@ func TestGoldenBytesAreRead(t *testing.T) {
 		t.Fatal(h, bad)
 	}
 	d, err := decodeDescriptor(h.descriptor)
-	if err != nil || d.Fingerprint() != h.model {
-		t.Error(err)
+	if err != nil || d.Fingerprint() != h.model || d.Name != "model 1" {
+		t.Error(d, err)
 	}
 	rec, v, bad := decodeRecordHead(read("record.golden"), int64(len(read("record.golden"))), place{testUUID, 7, 8192})
 	if v != isRecord || rec.seq != 43 || rec.tokens != 64 || rec.spans != 2 || rec.table != 2 || rec.group != 1 || rec.created != 0x5152535455565758 {
@@ -232,64 +230,21 @@ func TestReserved(t *testing.T) {
 	}
 }
 
-// An element type, a role or a kind of group that this release does not know is another release's, not damage; so is a field more.
+// An element type that this release does not know is another release's, not damage, and refuses that segment alone. A descriptor that is cut, or
+// goes on, is damage.
 func TestDescriptorOfAnotherRelease(t *testing.T) {
-	for want, change := range map[string]func(*kv.Descriptor){
-		"tensor 1 has dtype 77":  func(d *kv.Descriptor) { d.Tensors[1].DType = 77 },
-		"tensor 0 has dtype 0":   func(d *kv.Descriptor) { d.Tensors[0].DType = 0 },
-		"tensor 1 has role 4":    func(d *kv.Descriptor) { d.Tensors[1].Role = 4 },
-		"group 1 has kind 9":     func(d *kv.Descriptor) { d.Groups[1].Kind = 9 },
-		"tensor 2 has dtype 258": func(d *kv.Descriptor) {},
-		"18 fields":              func(d *kv.Descriptor) {},
-	} {
-		d, _ := testModel(1)
-		change(d)
-		b := must(encodeDescriptor(d))(t)
-		switch want {
-		case "18 fields": // a map of 17 is de 00 11
-			b[2]++
-			b = append(b, "\xa3newX"...)
-		case "tensor 2 has dtype 258": // the last row: [1 K F16 64 1]
-			b = append(b[:len(b)-3], 0xcd, 258>>8, 258&0xff, 64, 1)
-		}
-		if got, err := decodeDescriptor(b); !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %+v, %v", want, got, err)
+	d, _ := testModel(1)
+	b := must(encodeDescriptor(d))(t)
+	for _, wrong := range [][]byte{b[:len(b)-1], append(b, 0)} {
+		if got, err := decodeDescriptor(wrong); err == nil || errors.Is(err, ErrVersion) {
+			t.Errorf("%d bytes, expected %d: %+v, %v", len(wrong), len(b), got, err)
 		}
 	}
-}
-
-func TestDescriptorRoundTrip(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		hash := rapid.Custom(func(t *rapid.T) (h kv.Hash) {
-			copy(h[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "hash"))
-			return h
-		})
-		d := kv.Descriptor{
-			Name: rapid.String().Draw(t, "name"), Weights: hash.Draw(t, "weights"), Architecture: rapid.String().Draw(t, "arch"),
-			Tokenizer: hash.Draw(t, "tokenizer"), Rotated: rapid.Bool().Draw(t, "rotated"),
-			RoPE: kv.RoPE{Type: rapid.String().Draw(t, "rope"), Dims: rapid.IntRange(0, 1<<20).Draw(t, "dims"),
-				Base: rapid.Float32().Draw(t, "base"), Scale: rapid.Float32().Draw(t, "scale"),
-				Scaling: rapid.String().Draw(t, "scaling"), FreqFactors: hash.Draw(t, "factors")},
-			Shards: 4, Shard: rapid.IntRange(0, 3).Draw(t, "shard"), StateFormat: rapid.String().Draw(t, "state"),
-			Groups: []kv.Group{{Kind: kv.All}, {Kind: kv.Window, Window: rapid.IntRange(1, 1<<20).Draw(t, "window")}, {Kind: kv.StateAt}},
-		}
-		for range rapid.IntRange(0, 40).Draw(t, "tensors") {
-			d.Tensors = append(d.Tensors, kv.Tensor{
-				Layer: rapid.IntRange(0, 200).Draw(t, "layer"), Role: kv.Role(rapid.IntRange(1, 3).Draw(t, "role")),
-				DType: kv.DType(rapid.IntRange(1, 9).Draw(t, "dtype")), Width: 32 * rapid.IntRange(1, 300).Draw(t, "width"),
-				Group: rapid.IntRange(0, 2).Draw(t, "group")})
-		}
-		d = must(d.Normal())(t)
-		b := must(encodeDescriptor(&d))(t)
-		got := must(decodeDescriptor(b))(t)
-		if got.Fingerprint() != d.Fingerprint() || !reflect.DeepEqual(got, d) {
-			t.Fatalf("got %+v, expected %+v", got, d)
-		}
-		n := rapid.IntRange(0, len(b)-1).Draw(t, "cut")
-		if _, err := decodeDescriptor(b[:n]); err == nil {
-			t.Fatalf("%d of %d bytes are a descriptor, too", n, len(b))
-		}
-	})
+	d.Tensors[1].DType = 77
+	got, err := decodeDescriptor(must(encodeDescriptor(d))(t))
+	if !errors.Is(err, ErrVersion) || errors.Is(err, vfs.ErrVersion) || !strings.Contains(err.Error(), "tensor 1 has dtype 77") {
+		t.Errorf("%+v, %v", got, err)
+	}
 }
 
 func TestSegmentNames(t *testing.T) {

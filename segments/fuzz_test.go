@@ -240,36 +240,6 @@ func fuzzFooter(t *testing.T, b []byte, fix bool) {
 	}
 }
 
-// FuzzDescriptor: whatever is read as a descriptor is a normal one, and the same when it was written and read again. Its
-// lengths are not taken at their word.
-func FuzzDescriptor(f *testing.F) {
-	good := goldenHeader().descriptor
-	swap := func(old, with string) []byte { return bytes.Replace(good, []byte(old), []byte(with), 1) }
-	fuzzkit.Seeds(f,
-		[]any{good}, []any{good[:40]}, []any{[]byte{}}, []any{append(bytes.Clone(good), 0)},
-		[]any{swap("\xa7tensors\x93", "\xa7tensors\xdd\xff\xff\xff\xff")},
-		[]any{swap("\xa6groups\x92", "\xa6groups\xdc\x00\x10")},
-		[]any{swap("\xa4arch\xa5", "\xa4arch\xdb\xff\xff\xff\xff")},
-		[]any{swap("\xa7weights\xc4\x10", "\xa7weights\xc6\x7f\xff\xff\xff")},
-	)
-	f.Fuzz(func(t *testing.T, b []byte) {
-		// msgpack reads strings and bytes in steps of 1 MiB.
-		fuzzkit.Bounded(t, 4<<20+uint64(64*len(b)), func() {
-			d, err := decodeDescriptor(b)
-			if err != nil {
-				return
-			}
-			if n, err := d.Normal(); err != nil || n.Fingerprint() != d.Fingerprint() {
-				t.Fatalf("not normal: %+v, %v", d, err)
-			}
-			again := must(encodeDescriptor(&d))(t)
-			if got, err := decodeDescriptor(again); err != nil || got.Fingerprint() != d.Fingerprint() || got.Name != d.Name {
-				t.Fatal(err)
-			}
-		})
-	})
-}
-
 // FuzzHeader: whatever is read as the header of a segment, behind a checksum that fits, is written as the same bytes, but for
 // those that are reserved.
 func FuzzHeader(f *testing.F) {

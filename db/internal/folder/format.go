@@ -28,7 +28,7 @@ const (
 	SessionsDir  = "sessions" // made with the first session
 	formatMagic  = "DORMOUSE"
 	formatBytes  = 88
-	Version      = 2
+	Version      = 3
 )
 
 // Format is the file FORMAT: what a program must know before it touches anything else.

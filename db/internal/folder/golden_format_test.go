@@ -65,7 +65,7 @@ func goldenFormat() folder.Format {
 	}
 }
 
-// The bytes of FORMAT do not change without a new version, and those of version 1 can be read for ever.
+// The bytes of FORMAT do not change without a new version.
 func TestGoldenFormat(t *testing.T) {
 	f := goldenFormat()
 	old := undump(t, golden(t, "FORMAT.golden", hex.Dump(f.Encode())))
@@ -115,8 +115,8 @@ func TestFormatErrorsDiffer(t *testing.T) {
 		says string
 	}{
 		"magic":            {change(0, 'd', true), "FORMAT magic", `found "dORMOUSE"`},
-		"version, damaged": {change(8, 3, false), "FORMAT checksum", "at offset 80"},
-		"version":          {change(8, 3, true), "", "version 3, this release knows 2: use the release"},
+		"version, damaged": {change(8, 4, false), "FORMAT checksum", "at offset 80"},
+		"version":          {change(8, 4, true), "", "version 4, this release knows 3: use the release"},
 		"hash":             {change(12, 9, true), "", "hash 9, this release knows 2"},
 		"reserved":         {change(72, 1, true), "", "reserved bytes are 01"},
 		"incompatible":     {change(33, 1, true), "", "features 0x100 are unknown"},

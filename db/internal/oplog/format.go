@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/dormousekv/dormouse/index"
-	"github.com/dormousekv/dormouse/internal/loc"
+	"github.com/dormousekv/dormouse/internal/packed"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -19,47 +19,44 @@ func Encode(op Op) []byte { return op.append(nil) }
 // Decode reads the payload of a frame. The error is ErrPayload, or vfs.ErrVersion for what another release wrote. Of what it returns, only
 // the descriptors of models share the payload.
 func Decode(kind uint8, payload []byte) (Op, error) {
-	r := &reader{b: payload}
+	r := &reader{packed.NewReader(payload)}
 	var op Op
 	switch kind {
 	case KindSnapshot:
 		op = r.snapshot()
 	case KindPut:
-		op = Put{Records: readList(r, recordBytes, (*reader).record), Dead: r.dead()}
+		op = Put{Records: packed.List(&r.Reader, recordBytes, r.record), Dead: r.dead()}
 	case KindRemove:
 		op = r.remove()
 	case KindForget:
-		scopes := readList(r, 16, func(r *reader) kv.ScopeID { return r.id() })
+		scopes := packed.List(&r.Reader, 16, func() kv.ScopeID { return r.ID() })
 		if len(scopes) == 0 {
-			r.fail(ErrPayload, "no session")
+			r.Fail(ErrPayload, "no session")
 		}
 		forget := r.remove()
 		forget.Sessions = scopes
 		op = forget
 	case KindMove:
-		op = Move{Key: r.id(), Group: r.u8(), From: r.place(), To: r.place(), Seq: r.u64()}
+		op = Move{Key: r.ID(), Group: r.U8(), From: r.place(), To: r.place(), Seq: r.U64()}
 	case KindModel:
 		op = r.model()
 	case KindRetire:
-		op = Retire{Model: r.id(), Segments: readList(r, 8, (*reader).u64)}
+		op = Retire{Model: r.ID(), Segments: packed.List(&r.Reader, 8, r.U64)}
 	case KindRef:
 		op = r.ref()
 	case KindUnref:
-		op = Unref{Name: r.string()}
+		op = Unref{Name: r.Text()}
 	case KindFlag:
-		op = Flag{Key: r.id(), Group: r.u8(), Loc: r.place(), Flags: r.flags()}
+		op = Flag{Key: r.ID(), Group: r.U8(), Loc: r.place(), Flags: r.flags()}
 	case KindNote:
 		op = r.note()
 	case KindBarrier:
-		op = Barrier{LSN: r.u64()}
+		op = Barrier{LSN: r.U64()}
 	default:
 		return nil, fmt.Errorf("%w: kind %d, expected 1 to %d", vfs.ErrVersion, kind, lastKind)
 	}
-	if len(r.b) > 0 {
-		r.fail(ErrPayload, "%d bytes behind its end", len(r.b))
-	}
-	if r.err != nil {
-		return nil, r.err
+	if err := r.End(); err != nil {
+		return nil, err
 	}
 	return op, nil
 }
@@ -67,8 +64,8 @@ func Decode(kind uint8, payload []byte) (Op, error) {
 // put = list of record | list of dead
 func (op Put) append(b []byte) []byte {
 	b = slices.Grow(b, 8+len(op.Records)*(recordBytes+256)+len(op.Dead)*deadBytes)
-	b = appendList(b, op.Records, appendRecord)
-	return appendList(b, op.Dead, appendDead)
+	b = packed.AppendList(b, op.Records, appendRecord)
+	return packed.AppendList(b, op.Dead, appendDead)
 }
 
 // recordBytes is the length of a record without its hashes.
@@ -94,14 +91,14 @@ func appendRecord(b []byte, x Record) []byte {
 	b = le.AppendUint16(b, x.RowCount)
 	b = le.AppendUint64(b, x.Seq)
 	b = le.AppendUint64(b, uint64(x.Created))
-	return appendBytes(b, x.Hashes)
+	return packed.AppendBytes(b, x.Hashes)
 }
 
 // kindChained is segments.Chained.
 const kindChained = 1
 
 func (r *reader) record() Record {
-	b := r.take(recordBytes - 4)
+	b := r.Take(recordBytes - 4)
 	if b == nil {
 		return Record{}
 	}
@@ -109,18 +106,18 @@ func (r *reader) record() Record {
 		Key: kv.Key(b[0:16]), Parent: kv.Key(b[16:32]), Model: kv.Fingerprint(b[32:48]), Scope: kv.ScopeID(b[48:64]),
 		Loc: r.placeIn(b[80:]), Group: b[106], Flags: b[107],
 		First: le.Uint32(b[108:]), Tokens: le.Uint16(b[112:]), RowFirst: le.Uint16(b[114:]), RowCount: le.Uint16(b[116:]),
-		Seq: le.Uint64(b[118:]), Created: int64(le.Uint64(b[126:])), Hashes: r.bytes(),
+		Seq: le.Uint64(b[118:]), Created: int64(le.Uint64(b[126:])), Hashes: r.Bytes(),
 	}
 	if [16]byte(b[64:80]) != [16]byte{} {
-		r.fail(vfs.ErrVersion, "a runtime's own key")
+		r.Fail(vfs.ErrVersion, "a runtime's own key")
 	}
 	r.known("record kind", uint64(b[105]), kindChained)
 	r.known("flags", uint64(x.Flags&^knownFlags), 0)
 	if x.Created < 0 {
-		r.fail(ErrPayload, "created %d seconds before 1970", -x.Created)
+		r.Fail(ErrPayload, "created %d seconds before 1970", -x.Created)
 	}
 	if n := len(x.Hashes); n%kv.TokenHashBytes != 0 {
-		r.fail(ErrPayload, "%d bytes of token hashes", n)
+		r.Fail(ErrPayload, "%d bytes of token hashes", n)
 	}
 	return x
 }
@@ -129,7 +126,7 @@ func (r *reader) record() Record {
 const knownFlags = index.FlagDamaged | index.FlagPartial | index.FlagScopeRoot
 
 func (r *reader) flags() uint8 {
-	f := r.u8()
+	f := r.U8()
 	r.known("flags", uint64(f&^knownFlags), 0)
 	return f
 }
@@ -143,8 +140,8 @@ func appendDead(b []byte, d Dead) []byte {
 }
 
 func (r *reader) dead() []Dead {
-	return readList(r, deadBytes, func(r *reader) Dead {
-		b := r.take(deadBytes)
+	return packed.List(&r.Reader, deadBytes, func() Dead {
+		b := r.Take(deadBytes)
 		if b == nil {
 			return Dead{}
 		}
@@ -157,15 +154,15 @@ func (r *reader) dead() []Dead {
 func (op Remove) append(b []byte) []byte {
 	b = slices.Grow(b, 17+len(op.Dead)*deadBytes+16*len(op.Sessions))
 	if len(op.Sessions) > 0 {
-		b = appendList(b, op.Sessions, func(b []byte, id kv.ScopeID) []byte { return append(b, id[:]...) })
+		b = packed.AppendList(b, op.Sessions, func(b []byte, id kv.ScopeID) []byte { return append(b, id[:]...) })
 	}
-	b = le.AppendUint64(appendBool(b, op.Deleted), op.Seq)
-	b = appendList(b, op.Dead, appendDead)
-	return appendList(b, op.Refs, appendBytes[string])
+	b = le.AppendUint64(packed.AppendBool(b, op.Deleted), op.Seq)
+	b = packed.AppendList(b, op.Dead, appendDead)
+	return packed.AppendList(b, op.Refs, packed.AppendBytes[string])
 }
 
 func (r *reader) remove() Remove {
-	return Remove{Deleted: r.bool("deleted"), Seq: r.u64(), Dead: r.dead(), Refs: readList(r, 4, (*reader).string)}
+	return Remove{Deleted: r.Bool("deleted"), Seq: r.U64(), Dead: r.dead(), Refs: packed.List(&r.Reader, 4, r.Text)}
 }
 
 // move = key 16 | u8 group | place from | place to | u64 seq
@@ -176,11 +173,11 @@ func (op Move) append(b []byte) []byte {
 
 // retire = fingerprint 16 | list of u64
 func (op Retire) append(b []byte) []byte {
-	return appendList(append(b, op.Model[:]...), op.Segments, le.AppendUint64)
+	return packed.AppendList(append(b, op.Model[:]...), op.Segments, le.AppendUint64)
 }
 
 // unref = string name
-func (op Unref) append(b []byte) []byte { return appendBytes(b, op.Name) }
+func (op Unref) append(b []byte) []byte { return packed.AppendBytes(b, op.Name) }
 
 // flag = key 16 | u8 group | place | u8 flags
 func (op Flag) append(b []byte) []byte {
@@ -201,27 +198,27 @@ func (op Ref) append(b []byte) []byte {
 	b = append(b, op.Model[:]...)
 	b = append(b, op.Block[:]...)
 	b = le.AppendUint32(b, uint32(op.Tokens))
-	b = append(appendBool(b, op.Pinned), op.Priority)
+	b = append(packed.AppendBool(b, op.Pinned), op.Priority)
 	b = appendTime(appendTime(b, op.Expires), op.Set)
-	return appendBytes(appendBytes(appendBytes(b, op.Name), op.Meta), op.Trail)
+	return packed.AppendBytes(packed.AppendBytes(packed.AppendBytes(b, op.Name), op.Meta), op.Trail)
 }
 
 func (r *reader) ref() Ref {
 	return Ref{
-		Model: r.id(), Block: r.id(), Tokens: r.length("tokens"), Pinned: r.bool("pinned"), Priority: r.u8(),
-		Expires: r.time(), Set: r.time(), Name: r.string(), Meta: r.bytes(), Trail: r.bytes(),
+		Model: r.ID(), Block: r.ID(), Tokens: r.Length("tokens"), Pinned: r.Bool("pinned"), Priority: r.U8(),
+		Expires: r.time(), Set: r.time(), Name: r.Text(), Meta: r.Bytes(), Trail: r.Bytes(),
 	}
 }
 
 // note = fingerprint 16 | string name | bytes value
 func (op Note) append(b []byte) []byte {
-	return appendBytes(appendBytes(append(b, op.Model[:]...), op.Name), op.Value)
+	return packed.AppendBytes(packed.AppendBytes(append(b, op.Model[:]...), op.Name), op.Value)
 }
 
 func (r *reader) note() Note {
-	n := Note{Model: r.id(), Name: r.string(), Value: r.bytes()}
+	n := Note{Model: r.ID(), Name: r.Text(), Value: r.Bytes()}
 	if n.Name == "" || len(n.Name) > MaxNoteName || len(n.Value) > MaxNoteBytes {
-		r.fail(ErrPayload, "a note of %d bytes, its name of %d", len(n.Value), len(n.Name))
+		r.Fail(ErrPayload, "a note of %d bytes, its name of %d", len(n.Value), len(n.Name))
 	}
 	return n
 }
@@ -230,43 +227,43 @@ func (r *reader) note() Note {
 //
 //	list of model | list of ref | tombstones: list of place | unlinked: list of u64 | flagged: list of key 16 | list of note
 func (op Snapshot) append(b []byte) []byte {
-	b = appendBytes(b, op.Boot)
+	b = packed.AppendBytes(b, op.Boot)
 	b = le.AppendUint64(b, op.Next.Seq)
 	b = le.AppendUint64(b, op.Next.Segment)
 	b = le.AppendUint64(b, op.Next.Clock)
 	b = append(b, byte(op.FormerRefs))
-	b = appendList(b, slices.Sorted(maps.Keys(op.Ends)), func(b []byte, id uint64) []byte {
+	b = packed.AppendList(b, slices.Sorted(maps.Keys(op.Ends)), func(b []byte, id uint64) []byte {
 		return le.AppendUint64(le.AppendUint64(b, id), uint64(op.Ends[id]))
 	})
-	b = appendList(b, op.Models, func(b []byte, m Model) []byte { return m.append(b) })
-	b = appendList(b, op.Refs, func(b []byte, x Ref) []byte { return x.append(b) })
-	b = appendList(b, op.Tombstones, appendPlace)
-	b = appendList(b, op.Unlinked, le.AppendUint64)
-	b = appendList(b, op.Flagged, func(b []byte, k kv.Key) []byte { return append(b, k[:]...) })
-	return appendList(b, op.Notes, func(b []byte, n Note) []byte { return n.append(b) })
+	b = packed.AppendList(b, op.Models, func(b []byte, m Model) []byte { return m.append(b) })
+	b = packed.AppendList(b, op.Refs, func(b []byte, x Ref) []byte { return x.append(b) })
+	b = packed.AppendList(b, op.Tombstones, appendPlace)
+	b = packed.AppendList(b, op.Unlinked, le.AppendUint64)
+	b = packed.AppendList(b, op.Flagged, func(b []byte, k kv.Key) []byte { return append(b, k[:]...) })
+	return packed.AppendList(b, op.Notes, func(b []byte, n Note) []byte { return n.append(b) })
 }
 
 func (r *reader) snapshot() Snapshot {
 	s := Snapshot{
-		Boot: r.string(), Next: Counters{Seq: r.u64(), Segment: r.u64(), Clock: r.u64()}, FormerRefs: FormerRefs(r.u8()),
+		Boot: r.Text(), Next: Counters{Seq: r.U64(), Segment: r.U64(), Clock: r.U64()}, FormerRefs: FormerRefs(r.U8()),
 	}
 	if s.FormerRefs > FormerDeleted {
-		r.fail(vfs.ErrVersion, "former refs %d", s.FormerRefs)
+		r.Fail(vfs.ErrVersion, "former refs %d", s.FormerRefs)
 	}
 	type end struct {
 		id uint64
 		at int64
 	}
-	ends := readList(r, 16, func(r *reader) end { return end{r.u64(), r.i64("end of a segment")} })
+	ends := packed.List(&r.Reader, 16, func() end { return end{r.U64(), r.i64("end of a segment")} })
 	s.Ends = make(map[uint64]int64, len(ends))
 	for _, e := range ends {
 		s.Ends[e.id] = e.at
 	}
-	s.Models = readList(r, modelBytes, (*reader).model)
-	s.Refs = readList(r, refBytes, (*reader).ref)
-	s.Tombstones = readList(r, placeBytes, func(r *reader) loc.Loc { return r.place() })
-	s.Unlinked = readList(r, 8, (*reader).u64)
-	s.Flagged = readList(r, 16, func(r *reader) kv.Key { return r.id() })
-	s.Notes = readList(r, noteBytes, (*reader).note)
+	s.Models = packed.List(&r.Reader, modelBytes, r.model)
+	s.Refs = packed.List(&r.Reader, refBytes, r.ref)
+	s.Tombstones = packed.List(&r.Reader, placeBytes, r.place)
+	s.Unlinked = packed.List(&r.Reader, 8, r.U64)
+	s.Flagged = packed.List(&r.Reader, 16, func() kv.Key { return r.ID() })
+	s.Notes = packed.List(&r.Reader, noteBytes, r.note)
 	return s
 }

@@ -22,10 +22,10 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// A store of an earlier release, whose keys are of another hash, or whose log is msgpack, is refused, by whoever opens it, and stays as it is: nothing would be
-// found in it, and nothing deleted. Without FORMAT its segments say so.
+// A store of an earlier release, whose keys are of another hash, or whose log or descriptors are msgpack, is refused, by whoever opens it, and stays as it is:
+// nothing would be found in it, and nothing deleted. Without FORMAT its segments say so.
 func TestStoreOfAnotherHash(t *testing.T) {
-	for _, name := range []string{"hash-1-store.zip", "format-1-store.zip"} {
+	for _, name := range []string{"hash-1-store.zip", "format-1-store.zip", "format-2-store.zip"} {
 		for _, lost := range []string{"nothing", storetest.FormatFile} {
 			dir := filepath.Join(t.TempDir(), "store")
 			files := storetest.ReadZip(t, filepath.Join("testdata", name))

@@ -61,7 +61,7 @@ func (s *Set) append(w *writer, fp kv.Fingerprint, b *Builder) (Loc, error) {
 		return Loc{}, errors.Join(err, zerr)
 	}
 	g.markDirty()
-	g.endWrite(off, &footerEntry{key: b.h.key, seq: b.h.seq, offset: off, length: length, group: b.h.group, kind: b.h.kind})
+	g.endWrite(off, &footerEntry{key: b.h.key, seq: b.h.seq, offset: off, length: length, group: b.h.group})
 	return Loc{Segment: g.id, Offset: off, Length: length}, nil
 }
 

@@ -49,7 +49,7 @@ func NewBuilder(m Meta, planes int) *Builder {
 		return b
 	}
 	b.h = recordHeader{
-		kind: Chained, group: m.Group, key: m.Key, parent: m.Parent, model: m.Model, scope: m.Scope,
+		group: m.Group, key: m.Key, parent: m.Parent, model: m.Model, scope: m.Scope,
 		seq: m.Seq, created: m.Created, first: m.First, tokens: len(m.Tokens), spans: len(m.Spans), table: planes,
 	}
 	b.h.layout()
@@ -57,7 +57,7 @@ func NewBuilder(m Meta, planes int) *Builder {
 	b.buf = getBuffer(b.size)
 	clear(b.buf[:b.size])
 	for i, t := range m.Tokens {
-		encodeToken(b.buf[b.h.tokensAt():], i, t)
+		encodeToken(b.buf[recordHeaderBytes:], i, t)
 	}
 	for i, s := range m.Spans {
 		encodeSpan(b.buf[b.h.spansAt():], i, s)

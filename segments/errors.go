@@ -16,7 +16,7 @@ var (
 	ErrMissing = errors.New("segment file is missing")
 
 	// ErrVersion is wrapped by damage whose bytes may be sound but need a newer program: an unknown format version,
-	// record kind, cipher, flag, or mandatory extra field.
+	// record kind, cipher or flag, or a reserved byte.
 	ErrVersion = errors.New("written by another release, in a version of the format that this one does not know")
 
 	// ErrForeign is wrapped by the damage of a header that is sound and another store's. Such a file is never changed.

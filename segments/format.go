@@ -17,7 +17,6 @@ const (
 	planeAlignment = 64
 
 	maxRecordBytes     = 1 << 40
-	maxExtraBytes      = 64 << 10 // TLV tail of a record header
 	maxDescriptorBytes = 1 << 20
 )
 

@@ -8,7 +8,7 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// The parts of a record's head behind the fixed header: TLV, tokens, spans and tensor table, as drawn in
+// The parts of a record's head behind the fixed header: tokens, spans and tensor table, as drawn in
 // format_record.go. Whoever calls the decoders has checked that the part lies within b.
 
 var errSpan = errors.New("does not fit")
@@ -17,26 +17,6 @@ var errSpan = errors.New("does not fit")
 func checkSpan(s kv.Span, tokens, end int) error {
 	if s.Len <= 0 || s.Start < end || s.Start >= tokens || s.End() <= 0 {
 		return fmt.Errorf("[%d, +%d) %w in a block of %d tokens", s.Start, s.Len, errSpan, tokens)
-	}
-	return nil
-}
-
-// checkExtra walks the TLV tail: {u16 type, u16 zero, u32 length, value, zero up to a multiple of 8}. None is written
-// today. Types from 0x8000 on must be understood.
-func checkExtra(b []byte) error {
-	for len(b) > 0 {
-		kind, n := le.Uint16(b), uint64(le.Uint32(b[4:])) // b has a multiple of 8 bytes
-		if kind&extraMandatory != 0 {
-			return fmt.Errorf("%w: TLV type %#x", ErrVersion, kind)
-		}
-		if n > uint64(len(b)-8) {
-			return fmt.Errorf("TLV type %#x has %d bytes, %d are left", kind, n, len(b)-8)
-		}
-		end := 8 + alignUp(int64(n), 8)
-		if !isZero(b[2:4]) || !isZero(b[8+n:end]) {
-			return fmt.Errorf("%w: reserved bytes of TLV type %#x", ErrVersion, kind)
-		}
-		b = b[end:]
 	}
 	return nil
 }

@@ -20,8 +20,9 @@ const (
 
 	// flagsMandatory are the flags that a reader must know; it may ignore the others.
 	flagsMandatory = 0x0000ffff
-	// extraMandatory marks TLV types that a reader must know.
-	extraMandatory = 0x8000
+
+	// kindChained is a record that is found by the chained key of a prefix, and carries the tokens that it stands for: the only kind there is.
+	kindChained = 1
 )
 
 // place is what a record must say about where it lies.
@@ -33,7 +34,6 @@ type place struct {
 
 // recordHeader is the fixed header, decoded.
 type recordHeader struct {
-	kind    RecordKind
 	group   uint8
 	flags   uint32
 	key     kv.Key
@@ -46,7 +46,6 @@ type recordHeader struct {
 	total   int64 // bytes up to the end of the last plane
 	first   uint32
 	tokens  int
-	extra   int // bytes of each part of the head
 	spans   int
 	table   int
 	tableAt int // offset of the table
@@ -55,7 +54,7 @@ type recordHeader struct {
 
 // layout computes where the parts of the head begin from their lengths.
 func (h *recordHeader) layout() {
-	h.tableAt = int(alignUp(int64(recordHeaderBytes+h.extra+4*h.tokens+h.spans*spanBytes), planeAlignment))
+	h.tableAt = int(alignUp(int64(recordHeaderBytes+4*h.tokens+h.spans*spanBytes), planeAlignment))
 	h.head = h.tableAt + h.table*entryBytes
 }
 
@@ -66,8 +65,7 @@ func HeadBytes(tokens, planes int) int64 {
 	return int64(h.head)
 }
 
-func (h *recordHeader) tokensAt() int { return recordHeaderBytes + h.extra }
-func (h *recordHeader) spansAt() int  { return h.tokensAt() + 4*h.tokens }
+func (h *recordHeader) spansAt() int { return recordHeaderBytes + 4*h.tokens }
 
 // A record. The head is everything before the first plane; its CRC32C leaves out only the four bytes that hold it.
 //
@@ -78,11 +76,11 @@ func (h *recordHeader) spansAt() int  { return h.tokensAt() + 4*h.tokens }
 //	 48 │ fingerprint 16                │ scope 16                     │
 //	 80 │ store UUID 16                 │ u64 segment id │ u64 offset  │
 //	112 │ u64 seq       │ u64 total     │ u32 first pos  │ u32 tokens  │
-//	136 │ u32 header len │ u32 TLV len  │ u32 token len  │ u32 span len│
+//	136 │ u32 header len │ u32 zero     │ u32 token len  │ u32 span len│
 //	152 │ u32 table len  │ u8 cipher, 3 zero │ u32 key id │ nonce 24   │
 //	188 │ u64 created   │ runtime key 16 │ zero 40     │ u32 CRC32C    │
 //	256 ├──────────────────────────────────────────────────────────────┤
-//	    │ TLV …  tokens i32 …  spans {i32 start, u32 len, hash 16} …   │
+//	    │ tokens i32 …  spans {i32 start, u32 len, hash 16} …          │
 //	    │ zero up to a multiple of 64                                  │
 //	    ├──────────────────────────────────────────────────────────────┤
 //	    │ table: 64 bytes a plane                                      │
@@ -98,7 +96,7 @@ func encodeRecordHeader(b []byte, h *recordHeader) {
 	b = b[:recordHeaderBytes]
 	copy(b, recordMagic)
 	le.PutUint16(b[8:], recordVersion)
-	b[10] = byte(h.kind)
+	b[10] = kindChained
 	b[11] = h.group
 	le.PutUint32(b[12:], h.flags)
 	copy(b[16:], h.key[:])
@@ -113,7 +111,6 @@ func encodeRecordHeader(b []byte, h *recordHeader) {
 	le.PutUint32(b[128:], h.first)
 	le.PutUint32(b[132:], uint32(h.tokens))
 	le.PutUint32(b[136:], recordHeaderBytes)
-	le.PutUint32(b[140:], uint32(h.extra))
 	le.PutUint32(b[144:], uint32(4*h.tokens))
 	le.PutUint32(b[148:], uint32(h.spans*spanBytes))
 	le.PutUint32(b[152:], uint32(h.table*entryBytes))
@@ -168,14 +165,12 @@ func decodeRecordHead(b []byte, room int64, at place) (h recordHeader, v verdict
 		return recordHeader{}, isDamaged, e
 	}
 
-	header, extra, tokens := le.Uint32(b[136:]), le.Uint32(b[140:]), le.Uint32(b[132:])
+	header, tokens := le.Uint32(b[136:]), le.Uint32(b[132:])
 	tokenLen, spanLen, tableLen := le.Uint32(b[144:]), le.Uint32(b[148:]), le.Uint32(b[152:])
 	total := le.Uint64(b[120:])
 	switch {
 	case header != recordHeaderBytes:
 		return fail(isDamaged, 136, "record header length", recordHeaderBytes, header)
-	case extra > maxExtraBytes || extra%8 != 0:
-		return fail(isDamaged, 140, "TLV length of a record", fmt.Sprintf("a multiple of 8 up to %d", maxExtraBytes), extra)
 	case tokens > kv.MaxBlockTokens:
 		return fail(isDamaged, 132, "token count of a record", fmt.Sprintf("at most %d", kv.MaxBlockTokens), tokens)
 	case tokenLen != 4*tokens:
@@ -188,8 +183,7 @@ func decodeRecordHead(b []byte, room int64, at place) (h recordHeader, v verdict
 		return fail(isDamaged, 120, "record length", fmt.Sprintf("at most the %d bytes to the end of the file", room), total)
 	}
 	h.total = int64(total)
-	h.extra, h.tokens = int(extra), int(tokens)
-	h.spans, h.table = int(spanLen)/spanBytes, int(tableLen)/entryBytes
+	h.tokens, h.spans, h.table = int(tokens), int(spanLen)/spanBytes, int(tableLen)/entryBytes
 	h.layout()
 	if int64(h.head) > h.total {
 		return fail(isDamaged, 120, "record length", fmt.Sprintf("at least the %d bytes of its head", h.head), total)
@@ -202,7 +196,7 @@ func decodeRecordHead(b []byte, room int64, at place) (h recordHeader, v verdict
 	}
 
 	// From here on the bytes are what was written: what does not fit is a newer program's, or a bug.
-	h.kind, h.group, h.flags = RecordKind(b[10]), b[11], le.Uint32(b[12:])
+	h.group, h.flags = b[11], le.Uint32(b[12:])
 	h.key, h.parent = kv.Key(b[16:32]), kv.Key(b[32:48])
 	h.model, h.scope = kv.Fingerprint(b[48:64]), kv.ScopeID(b[64:80])
 	h.seq, h.first, h.created = le.Uint64(b[112:]), le.Uint32(b[128:]), int64(le.Uint64(b[188:]))
@@ -216,10 +210,12 @@ func decodeRecordHead(b []byte, room int64, at place) (h recordHeader, v verdict
 // table and spans lie within their bounds.
 func checkRecordHead(head []byte, h *recordHeader) error {
 	switch {
-	case h.kind != Chained:
-		return fmt.Errorf("%w: record kind %d", ErrVersion, h.kind)
+	case head[10] != kindChained:
+		return fmt.Errorf("%w: record kind %d", ErrVersion, head[10])
 	case h.flags&flagsMandatory != 0:
 		return fmt.Errorf("%w: record flags %#x", ErrVersion, h.flags)
+	case !isZero(head[140:144]):
+		return fmt.Errorf("%w: reserved bytes of the lengths of a record header", ErrVersion)
 	case head[156] != 0:
 		return fmt.Errorf("%w: cipher %d", ErrVersion, head[156])
 	case !isZero(head[157:188]):
@@ -234,9 +230,6 @@ func checkRecordHead(head []byte, h *recordHeader) error {
 		return fmt.Errorf("group %d, at most %d", h.group, kv.MaxGroups-1)
 	case uint64(h.first)+uint64(h.tokens) > kv.MaxTokens:
 		return fmt.Errorf("tokens [%d, +%d), positions end at %d", h.first, h.tokens, kv.MaxTokens)
-	}
-	if err := checkExtra(head[recordHeaderBytes:h.tokensAt()]); err != nil {
-		return err
 	}
 	spans := head[h.spansAt():]
 	end := math.MinInt

@@ -211,7 +211,6 @@ type footerEntry struct {
 	offset int64
 	length int64 // aligned
 	group  uint8
-	kind   RecordKind
 }
 
 // The footer of a sealed segment. It lies after the last record, and the file ends with it. The trailer's CRC32C covers
@@ -242,7 +241,7 @@ func encodeFooter(at place, entries []footerEntry) []byte {
 		le.PutUint64(p[16:], e.seq)
 		le.PutUint64(p[24:], uint64(e.offset))
 		le.PutUint64(p[32:], uint64(e.length))
-		p[40], p[41] = e.group, byte(e.kind)
+		p[40], p[41] = e.group, kindChained
 	}
 	t := b[len(b)-trailerBytes:]
 	copy(t, trailerMagic)
@@ -321,13 +320,13 @@ func decodeFooter(b []byte, at place) (entries []footerEntry, n int64, _ *damage
 	for i := range entries {
 		off := footerHeaderBytes + i*footerEntryBytes
 		p := b[off:]
-		e := footerEntry{key: kv.Key(p[:16]), seq: le.Uint64(p[16:]), group: p[40], kind: RecordKind(p[41])}
+		e := footerEntry{key: kv.Key(p[:16]), seq: le.Uint64(p[16:]), group: p[40]}
 		from, size := le.Uint64(p[24:]), le.Uint64(p[32:])
 		if from < free || from > uint64(at.offset) || size == 0 || size > uint64(at.offset)-from {
 			return fail(int64(off), "footer entry", fmt.Sprintf("a record in [%d, %d)", free, at.offset), fmt.Sprintf("[%d, +%d)", from, size))
 		}
-		if e.kind != Chained {
-			_, _, bad := fail(int64(off)+41, "record kind of a footer entry", Chained, e.kind)
+		if p[41] != kindChained {
+			_, _, bad := fail(int64(off)+41, "record kind of a footer entry", kindChained, p[41])
 			bad.Err = ErrVersion
 			return nil, 0, bad
 		}

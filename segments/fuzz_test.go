@@ -38,8 +38,8 @@ func fuzzRecord(t *testing.T, b []byte, at place, fix bool) {
 	if fix && len(b) >= recordHeaderBytes {
 		b = append([]byte(nil), b...)
 		h := recordHeader{
-			extra: int(le.Uint32(b[140:]) % maxExtraBytes), tokens: int(le.Uint32(b[132:]) % kv.MaxBlockTokens),
-			spans: int(le.Uint32(b[148:])/spanBytes) % kv.MaxBlockTokens, table: int(le.Uint32(b[152:])/entryBytes) % 64,
+			tokens: int(le.Uint32(b[132:]) % kv.MaxBlockTokens),
+			spans:  int(le.Uint32(b[148:])/spanBytes) % kv.MaxBlockTokens, table: int(le.Uint32(b[152:])/entryBytes) % 64,
 		}
 		copy(b[80:], at.uuid[:])
 		le.PutUint64(b[96:], at.segment)
@@ -172,8 +172,8 @@ func repairChecksums(b []byte) {
 			continue
 		}
 		h := recordHeader{
-			extra: int(le.Uint32(r[140:])) & 0xffff, tokens: int(le.Uint32(r[132:])) & 0xffff,
-			spans: int(le.Uint32(r[148:])) & 0xffff / spanBytes, table: int(le.Uint32(r[152:])) & 0xffff / entryBytes,
+			tokens: int(le.Uint32(r[132:])) & 0xffff,
+			spans:  int(le.Uint32(r[148:])) & 0xffff / spanBytes, table: int(le.Uint32(r[152:])) & 0xffff / entryBytes,
 		}
 		if h.layout(); h.head <= len(r) {
 			sealRecordHead(r[:h.head])

@@ -113,7 +113,7 @@ func (b block) differs(r *Record) string {
 	m := b.meta
 	switch {
 	case r.Key() != m.Key, r.Parent() != m.Parent, r.Model() != m.Model, r.Scope() != m.Scope, r.Group() != m.Group,
-		r.First() != m.First, r.Seq() != m.Seq, r.Kind() != Chained:
+		r.First() != m.First, r.Seq() != m.Seq:
 		return "header"
 	case r.TokenCount() != len(m.Tokens):
 		return "token count"

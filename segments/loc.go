@@ -1,32 +1,12 @@
 package segments
 
 import (
-	"fmt"
-
 	"github.com/dormousekv/dormouse/internal/loc"
 	"github.com/dormousekv/dormouse/kv"
 )
 
 // Loc is where a record lies.
 type Loc = loc.Loc
-
-// RecordKind says how a record is found. The numbers are stored.
-type RecordKind uint8
-
-const (
-	Chained RecordKind = 1 // by the chained key of a prefix; carries the tokens it stands for
-	Foreign RecordKind = 2 // reserved: by a runtime's own 32-byte key, without a promise about tokens
-)
-
-func (k RecordKind) String() string {
-	switch k {
-	case Chained:
-		return "chained"
-	case Foreign:
-		return "foreign"
-	}
-	return fmt.Sprintf("kind(%d)", uint8(k))
-}
 
 // Meta is what the caller says about a record. The rest of the header (store, segment, own offset, lengths, checksum)
 // is filled in when the record is appended.

@@ -21,7 +21,6 @@ type Record struct {
 }
 
 func (r *Record) Key() kv.Key           { return r.h.key }
-func (r *Record) Kind() RecordKind      { return r.h.kind }
 func (r *Record) Group() uint8          { return r.h.group }
 func (r *Record) Parent() kv.Key        { return r.h.parent }
 func (r *Record) Model() kv.Fingerprint { return r.h.model }
@@ -48,7 +47,7 @@ func (r *Record) TokenCount() int { return r.h.tokens }
 
 // Token returns token i of the block.
 func (r *Record) Token(i int) kv.Token {
-	return decodeToken(r.head[r.h.tokensAt():r.h.spansAt()], i)
+	return decodeToken(r.head[recordHeaderBytes:r.h.spansAt()], i)
 }
 
 // Prompt returns a copy of the block's tokens and spans, with positions relative to the block. Its first span may begin
@@ -80,7 +79,7 @@ func (r *Record) MatchTokens(p *kv.Prompt, start int) int {
 	if start != int(r.h.first) || start > len(p.Tokens) {
 		return 0
 	}
-	tokens := r.head[r.h.tokensAt():r.h.spansAt()]
+	tokens := r.head[recordHeaderBytes:r.h.spansAt()]
 	n := min(r.h.tokens, len(p.Tokens)-start)
 	for i, t := range p.Tokens[start : start+n] {
 		if t != decodeToken(tokens, i) {

@@ -307,7 +307,7 @@ func (s *Set) SealRecovered(id uint64, end int64) error {
 	}
 	var entries []footerEntry
 	last, err := s.Scan(context.Background(), id, 0, func(loc Loc, r *Record) error {
-		entries = append(entries, footerEntry{key: r.Key(), seq: r.Seq(), offset: loc.Offset, length: loc.Length, group: r.Group(), kind: r.Kind()})
+		entries = append(entries, footerEntry{key: r.Key(), seq: r.Seq(), offset: loc.Offset, length: loc.Length, group: r.Group()})
 		return nil
 	}, func(*damage.Error) {})
 	if err != nil {

@@ -94,7 +94,7 @@ func appendRecord(b []byte, x Record) []byte {
 	return packed.AppendBytes(b, x.Hashes)
 }
 
-// kindChained is segments.Chained.
+// kindChained is that of records in segments, of which there is only one.
 const kindChained = 1
 
 func (r *reader) record() Record {

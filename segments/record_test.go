@@ -3,6 +3,7 @@ package segments
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"unsafe"
 
@@ -120,6 +121,10 @@ func TestBuilderMisuse(t *testing.T) {
 	other, _ := testModel(2)
 	if _, err := s.Append(other, kv.Fingerprint{9}, NewBuilder(Meta{Model: kv.Fingerprint{9}}, 0)); !errors.Is(err, ErrRecord) {
 		t.Error("a descriptor of another fingerprint:", err)
+	}
+	d.Name = strings.Repeat("x", maxDescriptorBytes)
+	if _, err := newSet(t).Append(d, fp, b.build(t)); !errors.Is(err, ErrRecord) {
+		t.Error("a descriptor that no header can hold:", err)
 	}
 	ok(t, s.Close())
 }

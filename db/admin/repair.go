@@ -31,13 +31,13 @@ type Repaired struct {
 	LostRefs     []LostRef          // by name
 	LostSessions []LostSession      // by file
 	Damage       []*db.CorruptError // what else is damaged or cannot be read: FORMAT, index, log, a segment's header, whole files
-	Unknown      []string           // what may be missing, or may be back, without any file that could tell
+	Unknown      string             // what may be missing, or may be back, without any file that could tell; empty if nothing
 	Notes        []string           // what is odd and costs no record, ref or deletion
 }
 
 // Whole reports whether everything was saved, as far as the files can tell.
 func (r *Repaired) Whole() bool {
-	return len(r.Lost) == 0 && len(r.LostRefs) == 0 && len(r.LostSessions) == 0 && len(r.Unknown) == 0
+	return len(r.Lost) == 0 && len(r.LostRefs) == 0 && len(r.LostSessions) == 0 && r.Unknown == ""
 }
 
 // LostBytes is what the lost records occupied, as far as it is known.

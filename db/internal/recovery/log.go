@@ -2,7 +2,9 @@ package recovery
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/internal/damage"
@@ -10,8 +12,6 @@ import (
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/wal"
-
-	"errors"
 )
 
 // Log is the log of a store, read.
@@ -60,6 +60,22 @@ func ReadLog(o wal.Options) (*Log, error) {
 		}
 	}
 	return l, nil
+}
+
+// salvage has the log count as damaged where frames may be lost, so that what they may have put is kept: those with a sound checksum that
+// make no sense, and a torn end. What that said may have been acknowledged.
+func (l *Log) salvage(dir string) {
+	l.Frames = slices.DeleteFunc(l.Frames, func(f Frame) bool {
+		var bad *damage.Error
+		if !errors.As(f.Err, &bad) { // another release's ends the run
+			return false
+		}
+		l.Damage = append(l.Damage, bad)
+		return true
+	})
+	if l.Torn {
+		l.Damage = append(l.Damage, damage.New(dir, 0, "log", "whole frames", fmt.Sprintf("a torn end behind frame %d", l.LastLSN)))
+	}
 }
 
 func readFrame(f wal.Frame) (oplog.Op, error) {

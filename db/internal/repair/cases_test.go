@@ -195,6 +195,9 @@ func TestRepairStopped(t *testing.T) {
 		if _, err := os.Lstat(to); !errors.Is(err, fs.ErrNotExist) {
 			t.Fatalf("stopped after %d: something is left: %v", after, err)
 		}
+		if _, err := os.Lstat(to + ".repair"); !errors.Is(err, fs.ErrNotExist) {
+			t.Fatalf("stopped after %d: something is left: %v", after, err)
+		}
 		if after > 5 {
 			after += 7
 		}
@@ -204,25 +207,48 @@ func TestRepairStopped(t *testing.T) {
 	}
 }
 
-// FORMAT of another store, and a segment of another store among the files, are told from the store's own.
+// A segment of another store among the files is told from the store's own. FORMAT or a log file of another store are refused by name: nothing
+// says whose the store is.
 func TestRepairForeignFiles(t *testing.T) {
 	e, other := estateOf(t, false), estateOf(t, false)
-	b, err := os.ReadFile(filepath.Join(other.dir, storetest.FormatFile))
-	if err != nil {
-		t.Fatal(err)
+	take := func(dir, from, as string) {
+		t.Helper()
+		b, err := os.ReadFile(filepath.Join(other.dir, from))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, as), b, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err := os.WriteFile(filepath.Join(e.dir, storetest.FormatFile), b, 0o600); err != nil {
-		t.Fatal(err)
+	logs, err := filepath.Glob(filepath.Join(other.dir, storetest.LogDir, "*.wal"))
+	if err != nil || len(logs) != 1 {
+		t.Fatal(logs, err)
 	}
-	b, err = os.ReadFile(filepath.Join(other.dir, storetest.SegmentsDir, "0000000000000002.seg"))
-	if err != nil {
-		t.Fatal(err)
+	log := filepath.Join(storetest.LogDir, filepath.Base(logs[0]))
+	for _, name := range []string{storetest.FormatFile, log} {
+		for _, logged := range []bool{true, false} {
+			dir := storetest.Copy(t, e.dir)
+			if !logged {
+				os.RemoveAll(filepath.Join(dir, storetest.LogDir))
+				os.Mkdir(filepath.Join(dir, storetest.LogDir), 0o700)
+			}
+			take(dir, name, name)
+			to := filepath.Join(t.TempDir(), "new")
+			_, err := admin.Repair(t.Context(), dir, to, admin.RepairOptions{})
+			if !errors.Is(err, db.ErrForeign) || !strings.Contains(err.Error(), filepath.Join(dir, name)) {
+				t.Errorf("%s of another store: %v", name, err)
+			}
+			for _, path := range []string{to, to + ".repair"} {
+				if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+					t.Errorf("something is left: %v", err)
+				}
+			}
+		}
 	}
-	if err := os.WriteFile(filepath.Join(e.dir, storetest.SegmentsDir, "00000000000000ff.seg"), b, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	take(e.dir, storetest.SegmentsDir+"/0000000000000002.seg", storetest.SegmentsDir+"/00000000000000ff.seg")
 	out, to := repaired(t, e, e.dir)
-	if !out.Whole() || len(out.Damage) != 2 {
+	if !out.Whole() || len(out.Damage) > 0 || !strings.Contains(strings.Join(out.Notes, "\n"), "00000000000000ff.seg: corrupt store UUID") {
 		t.Errorf("%+v", out)
 	}
 	same(t, e, to, true, true)
@@ -288,7 +314,7 @@ func TestRepairNamesEmptiedSegment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Whole() || len(got.Unknown) == 0 || !strings.Contains(got.Unknown[0], "0000000000000001.seg") {
-		t.Errorf("%d lost, unknown %q", len(got.Lost), got.Unknown)
+	if got.Whole() || len(got.Lost) != 1 || !strings.HasSuffix(got.Lost[0].File, "0000000000000001.seg") {
+		t.Errorf("lost %+v, unknown %q", got.Lost, got.Unknown)
 	}
 }

@@ -22,6 +22,7 @@ type Log struct {
 	HasFirst bool
 	Barrier  uint64 // segments and log had been durable up to this frame
 
+	lost  bool // frames are, though no damage says so
 	names *Names
 }
 
@@ -64,7 +65,7 @@ func ReadLog(o wal.Options) (*Log, error) {
 
 // salvage has the log count as damaged where frames may be lost, so that what they may have put is kept: those with a sound checksum that
 // make no sense, and a torn end. What that said may have been acknowledged.
-func (l *Log) salvage(dir string) {
+func (l *Log) salvage() {
 	l.Frames = slices.DeleteFunc(l.Frames, func(f Frame) bool {
 		var bad *damage.Error
 		if !errors.As(f.Err, &bad) { // another release's ends the run
@@ -73,9 +74,7 @@ func (l *Log) salvage(dir string) {
 		l.Damage = append(l.Damage, bad)
 		return true
 	})
-	if l.Torn {
-		l.Damage = append(l.Damage, damage.New(dir, 0, "log", "whole frames", fmt.Sprintf("a torn end behind frame %d", l.LastLSN)))
-	}
+	l.lost = l.Torn
 }
 
 func readFrame(f wal.Frame) (oplog.Op, error) {
@@ -99,7 +98,7 @@ func ReadHead(b []byte) (head oplog.Snapshot, err error) {
 }
 
 // Damaged reports whether frames of the log are lost.
-func (l *Log) Damaged() bool { return len(l.Damage) > 0 }
+func (l *Log) Damaged() bool { return len(l.Damage) > 0 || l.lost }
 
 // Retired reports whether the log says that a model was retired.
 func (l *Log) Retired(fp kv.Fingerprint) bool {

@@ -138,7 +138,7 @@ func (r *run) run(ctx context.Context) (err error) {
 		return err
 	}
 	if r.Salvage {
-		r.Log.salvage(r.LogOptions.Dir)
+		r.Log.salvage()
 	}
 	for _, f := range r.Log.Frames {
 		if f.Err != nil { // nothing is changed yet
@@ -287,6 +287,8 @@ func (r *run) gap() error {
 	switch {
 	case len(r.Log.Damage) > 0:
 		return fmt.Errorf("the log is damaged: %v", r.Log.Damage[0]) // of which Verify reports each
+	case r.Log.Damaged():
+		return errors.New("the log ends in a torn frame")
 	case first > r.Applied.LSN+1:
 		return fmt.Errorf("it ends at frame %d, the log begins at %d", r.Applied.LSN, first)
 	case r.Applied.LSN > r.Log.LastLSN:

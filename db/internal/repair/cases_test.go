@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -166,6 +167,26 @@ func TestRepairModelOfAnotherRelease(t *testing.T) {
 	}
 }
 
+// A frame whose checksum is right and that makes no sense is damage like any other: what the log says before and behind it counts.
+func TestRepairSenselessFrames(t *testing.T) {
+	for kind, what := range map[uint8]string{oplog.KindPut: "log frame", oplog.KindRemove: "log frame", oplog.KindModel: "descriptor"} {
+		e := estateOf(t, true)
+		payload := []byte{1, 2, 3}
+		if kind == oplog.KindModel {
+			payload = oplog.Encode(oplog.Model{Name: "senseless", Fingerprint: kv.Fingerprint{9}, Packed: []byte{1, 2, 3}})
+		}
+		storetest.AppendToLog(t, e.dir, kind, payload)
+		out, to := repaired(t, e, e.dir)
+		if len(out.Damage) != 1 || !strings.HasSuffix(out.Damage[0].File, ".wal") || out.Damage[0].Offset == 0 || !strings.Contains(out.Damage[0].What, what) {
+			t.Errorf("kind %d: damage %v", kind, out.Damage)
+		}
+		if len(out.Lost) > 0 || (out.Unknown == "") != (kind == oplog.KindModel) {
+			t.Errorf("kind %d: lost %v, unknown %q", kind, out.Lost, out.Unknown)
+		}
+		same(t, e, to, false, false)
+	}
+}
+
 // A repair that is stopped, wherever that is, leaves nothing.
 func TestRepairStopped(t *testing.T) {
 	e := estateOf(t, true)
@@ -316,5 +337,30 @@ func TestRepairNamesEmptiedSegment(t *testing.T) {
 	}
 	if got.Whole() || len(got.Lost) != 1 || !strings.HasSuffix(got.Lost[0].File, "0000000000000001.seg") {
 		t.Errorf("lost %+v, unknown %q", got.Lost, got.Unknown)
+	}
+}
+
+// The index is lost, and the header of a record is damaged that no frame of the log names any more: its place is named, whatever else of the store
+// still tells of it.
+func TestRepairNamesDamagedHeaders(t *testing.T) {
+	e := estateOf(t, false)
+	if err := os.Remove(filepath.Join(e.dir, storetest.IndexFile)); err != nil {
+		t.Fatal(err)
+	}
+	tried := 0
+	for id, b := range e.live {
+		if tried++; tried > 12 {
+			break
+		}
+		dir := storetest.Copy(t, e.dir)
+		file := filepath.Join(dir, segmentOf(b.Segment))
+		spoil(t, file, b.Offset+50)
+		out, to := repaired(t, e, dir)
+		saved, _ := holdings(t, to)
+		if _, ok := saved[id]; ok || !slices.ContainsFunc(out.Lost, func(l admin.LostRecord) bool {
+			return l.File == file && b.Offset <= l.Offset && l.Offset < b.Offset+b.Bytes
+		}) {
+			t.Errorf("%d at %d of %s: lost %+v", b.Group, b.Offset, file, out.Lost)
+		}
 	}
 }

@@ -23,7 +23,7 @@ func (w *damagedStore) report(found *check.Report) {
 	said := map[place]bool{}
 	w.absent(said)
 	known := w.byFile()
-	for _, d := range slices.Concat(w.fs.damage, found.Damage, w.e.Found.Damage) {
+	for _, d := range slices.Concat(w.fs.damage, found.Damage, w.e.Found.Log.Damage, w.e.Found.Damage) {
 		at := place{d.File, d.Offset}
 		if bad := w.fs.bad[d.File]; said[at] || bad != nil && bad != d { // then nothing of that file can be read
 			continue

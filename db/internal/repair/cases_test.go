@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 
@@ -120,14 +119,15 @@ func repairTo(t *testing.T, dir string) (admin.Repaired, string) {
 }
 
 // Blocks that the disk cannot read cost what is in them and nothing else: here the start of FORMAT, of a segment, of the index,
-// of the log.
+// of the log. So does an index that cannot be opened.
 func TestRepairUnreadable(t *testing.T) {
 	e := estateOf(t, false)
-	for _, suffix := range []string{storetest.FormatFile, "0000000000000001.seg", "0000000000000002.seg", storetest.IndexFile, ".wal"} {
+	for _, suffix := range []string{storetest.FormatFile, "0000000000000001.seg", "0000000000000002.seg", storetest.IndexFile, ".wal", "open " + storetest.IndexFile} {
 		failed := 0
+		suffix, open := strings.CutPrefix(suffix, "open ")
 		to := filepath.Join(t.TempDir(), "new")
 		disk := storetest.Failing(func(c storetest.Call) error {
-			if c.Kind != "read" || c.Off >= 4096 || !strings.HasPrefix(c.Name, e.dir) || !strings.HasSuffix(c.Name, suffix) {
+			if c.Kind != map[bool]string{true: "open", false: "read"}[open] || c.Off >= 4096 || !strings.HasPrefix(c.Name, e.dir) || !strings.HasSuffix(c.Name, suffix) {
 				return nil
 			}
 			failed++
@@ -273,94 +273,4 @@ func TestRepairForeignFiles(t *testing.T) {
 		t.Errorf("%+v", out)
 	}
 	same(t, e, to, true, true)
-}
-
-// The index is lost, and of a record that the log names, and does not take away, nothing but zeros is left: it is lost, not given up.
-func TestRepairNamesWhatTheLogSaysIsThere(t *testing.T) {
-	dir := t.TempDir()
-	s := storetest.Open(t, dir, storetest.Options())
-	m := storetest.Model(t, s, crashtest.Plain())
-	storetest.Put(t, m, kv.Tokens(crashtest.Tokens(1, 64)...))
-	if err := s.Checkpoint(t.Context()); err != nil { // so that the log does not go back to the beginning
-		t.Fatal(err)
-	}
-	p := kv.Tokens(crashtest.Tokens(2, 16)...)
-	storetest.Put(t, m, p)
-	var b db.Block
-	for x, err := range s.Blocks(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		if x.Offset >= b.Offset {
-			b = x
-		}
-	}
-	killed := filepath.Join(t.TempDir(), "killed")
-	if err := os.CopyFS(killed, os.DirFS(dir)); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(filepath.Join(killed, storetest.IndexFile), 0); err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.OpenFile(filepath.Join(killed, segmentOf(b.Segment)), os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.WriteAt(make([]byte, b.Bytes), b.Offset); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
-	out, err := admin.Repair(t.Context(), killed, filepath.Join(t.TempDir(), "new"), admin.RepairOptions{})
-	if err != nil || len(out.Lost) != 1 || out.Lost[0].Block != b.Key || out.Lost[0].Offset != b.Offset {
-		t.Errorf("lost %+v, unknown %q, %v; block %v at %d is", out.Lost, out.Unknown, err, b.Key, b.Offset)
-	}
-}
-
-// A segment of which nothing is left, not even its header, is named where index.db is lost, too: nobody knows what was in it.
-func TestRepairNamesEmptiedSegment(t *testing.T) {
-	dir := t.TempDir()
-	s := storetest.Open(t, dir, storetest.Options())
-	storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), kv.Prompt{Tokens: crashtest.Tokens(1, 64)})
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range []string{storetest.IndexFile, filepath.Join(storetest.SegmentsDir, "0000000000000001.seg")} {
-		if err := os.Truncate(filepath.Join(dir, file), 0); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, err := admin.Repair(t.Context(), dir, filepath.Join(t.TempDir(), "new"), admin.RepairOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got.Whole() || len(got.Lost) != 1 || !strings.HasSuffix(got.Lost[0].File, "0000000000000001.seg") {
-		t.Errorf("lost %+v, unknown %q", got.Lost, got.Unknown)
-	}
-}
-
-// The index is lost, and the header of a record is damaged that no frame of the log names any more: its place is named, whatever else of the store
-// still tells of it.
-func TestRepairNamesDamagedHeaders(t *testing.T) {
-	e := estateOf(t, false)
-	if err := os.Remove(filepath.Join(e.dir, storetest.IndexFile)); err != nil {
-		t.Fatal(err)
-	}
-	tried := 0
-	for id, b := range e.live {
-		if tried++; tried > 12 {
-			break
-		}
-		dir := storetest.Copy(t, e.dir)
-		file := filepath.Join(dir, segmentOf(b.Segment))
-		spoil(t, file, b.Offset+50)
-		out, to := repaired(t, e, dir)
-		saved, _ := holdings(t, to)
-		if _, ok := saved[id]; ok || !slices.ContainsFunc(out.Lost, func(l admin.LostRecord) bool {
-			return l.File == file && b.Offset <= l.Offset && l.Offset < b.Offset+b.Bytes
-		}) {
-			t.Errorf("%d at %d of %s: lost %+v", b.Group, b.Offset, file, out.Lost)
-		}
-	}
 }

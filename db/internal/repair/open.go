@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"path/filepath"
 
+	"github.com/dormousekv/dormouse/db/internal/check"
 	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/db/internal/recovery"
@@ -26,6 +27,7 @@ type damagedStore struct {
 	fs  *salvageFS
 	e   *engine.Engine
 
+	found   check.Report                // of all but sessions
 	entries map[recovery.ID]index.Entry // all that is stored; when it is copied, what is lost and known, too
 	saved   map[recovery.ID]bool
 	failed  map[recovery.ID]error // why a record of entries was not saved
@@ -46,7 +48,8 @@ func (w *damagedStore) note(format string, args ...any) {
 
 func (w *damagedStore) damaged(d *damage.Error) { w.out.Damage = append(w.out.Damage, d) }
 
-// open recovers the store, and lists what is stored. An index of which one page is damaged is not used: it need not name all that is.
+// open recovers the store, has it checked, and lists what is stored. An index of which one page is damaged is not used: it need not name all
+// that is.
 func (w *damagedStore) open(ctx context.Context) error {
 	if err := w.identify(); err != nil {
 		return err
@@ -76,14 +79,12 @@ func (w *damagedStore) recover(ctx context.Context, doubt error) (err error) {
 			w.e.Abandon()
 		}
 	}()
-	if !w.e.Found.Rebuilt {
-		var first error
-		if err := w.e.Index.Verify(ctx, func(d *damage.Error) {
-			if first == nil {
-				first = d
-			}
-		}, func(int64) {}); err != nil || first != nil {
-			return errors.Join(err, first)
+	if w.found, err = check.Saved(ctx, w.e, w.o.Progress); err != nil {
+		return err
+	}
+	for _, d := range w.found.Damage {
+		if d.File == w.path(folder.IndexName) && !w.e.Found.Rebuilt {
+			return d
 		}
 	}
 	v := w.e.View()

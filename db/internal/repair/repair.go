@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/dormousekv/dormouse/db/internal/check"
 	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
@@ -113,14 +112,10 @@ func Run(ctx context.Context, from, to string, o Options) (out Repaired, err err
 		return out, err
 	}
 	defer w.e.Abandon()
-	found, err := check.Saved(ctx, w.e, o.Progress)
-	if err != nil {
-		return out, err
-	}
 	if err := w.copyTo(ctx, target.building); err != nil {
 		return out, err
 	}
-	w.report(&found)
+	w.report()
 	return out, target.commit()
 }
 

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dormousekv/dormouse/db/internal/check"
 	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/db/internal/recovery"
@@ -18,12 +17,12 @@ import (
 )
 
 // report says what is lost, and what else is damaged. What the check found in a record that is lost is said with that record.
-func (w *damagedStore) report(found *check.Report) {
-	w.out.Notes = append(w.out.Notes, found.Notes...)
+func (w *damagedStore) report() {
+	w.out.Notes = append(w.out.Notes, w.found.Notes...)
 	said := map[place]bool{}
 	w.absent(said)
 	known := w.byFile()
-	for _, d := range slices.Concat(w.fs.damage, found.Damage, w.e.Found.Log.Damage, w.e.Found.Damage) {
+	for _, d := range slices.Concat(w.fs.damage, w.found.Damage, w.e.Found.Log.Damage, w.e.Found.Damage) {
 		at := place{d.File, d.Offset}
 		if bad := w.fs.bad[d.File]; said[at] || bad != nil && bad != d { // then nothing of that file can be read
 			continue

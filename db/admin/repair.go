@@ -93,8 +93,9 @@ type LostSession struct {
 // lost, refs are lost, and what was deleted and not yet destroyed is back; Repaired.Unknown says so.
 //
 // The error says that it could not be done: ErrLocked, ErrNotEmpty, ErrVersion, ErrUnsafeDir, ErrNoSpace, fs.ErrNotExist
-// where there is no store, ErrCorrupt where FORMAT and the headers of all segments are lost, a cancelled context. Then there
-// is no new store, and nothing of it is left. What is lost is no error but in the report.
+// where there is no store, ErrForeign where FORMAT or a log file is another store's, ErrCorrupt where FORMAT and the headers of
+// all segments are lost, a cancelled context. Then there is no new store, and nothing of it is left. What is lost is no error but
+// in the report. Until it is whole, the new store is in to.repair: a process that is killed leaves that.
 func Repair(ctx context.Context, from, to string, o RepairOptions) (out Repaired, err error) {
 	got, err := repair.Run(ctx, from, to, repair.Options{Progress: progress(o.Progress), AllowSharedDir: o.AllowSharedDir, FS: vfs.From(ctx)})
 	out = Repaired{

@@ -31,13 +31,13 @@ type Repaired struct {
 	LostRefs     []LostRef          // by name
 	LostSessions []LostSession      // by file
 	Damage       []*db.CorruptError // what else is damaged or cannot be read: FORMAT, index, log, a segment's header, whole files
-	Unknown      []string           // what may be missing, or may be back, without any file that could tell
+	Unknown      string             // what may be missing, or may be back, without any file that could tell; empty if nothing
 	Notes        []string           // what is odd and costs no record, ref or deletion
 }
 
 // Whole reports whether everything was saved, as far as the files can tell.
 func (r *Repaired) Whole() bool {
-	return len(r.Lost) == 0 && len(r.LostRefs) == 0 && len(r.LostSessions) == 0 && len(r.Unknown) == 0
+	return len(r.Lost) == 0 && len(r.LostRefs) == 0 && len(r.LostSessions) == 0 && r.Unknown == ""
 }
 
 // LostBytes is what the lost records occupied, as far as it is known.
@@ -93,8 +93,9 @@ type LostSession struct {
 // lost, refs are lost, and what was deleted and not yet destroyed is back; Repaired.Unknown says so.
 //
 // The error says that it could not be done: ErrLocked, ErrNotEmpty, ErrVersion, ErrUnsafeDir, ErrNoSpace, fs.ErrNotExist
-// where there is no store, ErrCorrupt where FORMAT and the headers of all segments are lost, a cancelled context. Then there
-// is no new store, and nothing of it is left. What is lost is no error but in the report.
+// where there is no store, ErrForeign where FORMAT or a log file is another store's, ErrCorrupt where FORMAT and the headers of
+// all segments are lost, a cancelled context. Then there is no new store, and nothing of it is left. What is lost is no error but
+// in the report. Until it is whole, the new store is in to.repair: a process that is killed leaves that.
 func Repair(ctx context.Context, from, to string, o RepairOptions) (out Repaired, err error) {
 	got, err := repair.Run(ctx, from, to, repair.Options{Progress: progress(o.Progress), AllowSharedDir: o.AllowSharedDir, FS: vfs.From(ctx)})
 	out = Repaired{

@@ -85,7 +85,7 @@ type repairJSON struct {
 	LostSessions []lostSessionJSON `json:"lost_sessions"`
 
 	Damage  []damageJSON `json:"damage"`
-	Unknown []string     `json:"unknown"`
+	Unknown string       `json:"unknown"`
 	Notes   []string     `json:"notes"`
 }
 
@@ -98,8 +98,8 @@ func printRepair(cmd *cobra.Command, c *common, dir string, r *admin.Repaired) e
 	for _, d := range r.Damage {
 		fmt.Fprintln(out, "damage:", d)
 	}
-	for _, s := range r.Unknown {
-		fmt.Fprintln(out, "unknown:", s)
+	if r.Unknown != "" {
+		fmt.Fprintln(out, "unknown:", r.Unknown)
 	}
 	for _, n := range r.Notes {
 		fmt.Fprintln(out, "note:", n)
@@ -191,7 +191,7 @@ func repairDocument(r *admin.Repaired) repairJSON {
 		Whole: r.Whole(), Blocks: r.Blocks, Records: r.Records, Bytes: r.Bytes, Models: r.Models, Refs: r.Refs, LostBytes: r.LostBytes(),
 		Sessions: r.Sessions, LostSessions: []lostSessionJSON{},
 		Lost: []lostRecordJSON{}, LostRefs: []lostRefJSON{}, Damage: []damageJSON{},
-		Unknown: append([]string{}, r.Unknown...), Notes: append([]string{}, r.Notes...),
+		Unknown: r.Unknown, Notes: append([]string{}, r.Notes...),
 	}
 	for _, l := range r.Lost {
 		j.Lost = append(j.Lost, lostRecordJSON{

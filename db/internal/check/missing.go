@@ -6,7 +6,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/dormousekv/dormouse/db/internal/recovery"
+	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
@@ -38,15 +38,15 @@ func (v *verifier) gone(segment uint64) bool {
 }
 
 // lost reports records that are not there; those of a segment that is missing are counted instead, for reportMissing.
-func (v *verifier) lost(records []recovery.Absent) {
-	slices.SortFunc(records, func(a, b recovery.Absent) int {
+func (v *verifier) lost(records []index.Entry) {
+	slices.SortFunc(records, func(a, b index.Entry) int {
 		return cmp.Or(cmp.Compare(a.Loc.Segment, b.Loc.Segment), cmp.Compare(a.Loc.Offset, b.Loc.Offset))
 	})
 	for _, r := range records {
 		if v.gone(r.Loc.Segment) {
 			m := v.miss(r.Loc.Segment, segments.ErrMissing)
 			m.records++
-			m.blocks[r.Key] = r.Tokens
+			m.blocks[r.Key] = int(r.Tokens)
 			continue
 		}
 		v.report(damage.New(v.e.SegmentPath(r.Loc.Segment), r.Loc.Offset, "record header", "block "+r.Key.String(), "no such record"))

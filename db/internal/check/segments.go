@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/dormousekv/dormouse/db/internal/recovery"
+	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/loc"
 	"github.com/dormousekv/dormouse/segments"
@@ -51,10 +52,10 @@ func (v *verifier) segments(ctx context.Context, live map[loc.Loc]recovery.Named
 	for _, d := range v.out.Damage {
 		reported[fmt.Sprint(d.File, d.Offset)] = true
 	}
-	var absent []recovery.Absent
+	var absent []index.Entry
 	for loc, x := range live {
 		if file := v.e.SegmentPath(loc.Segment); !seen[loc] && v.unread[loc.Segment] == nil && !reported[fmt.Sprint(file, loc.Offset)] {
-			absent = append(absent, recovery.Absent{Loc: loc, Named: x})
+			absent = append(absent, index.Entry{Loc: loc, Key: x.Key, Tokens: uint16(x.Tokens)})
 			if v.gone(loc.Segment) {
 				v.out.Records--
 			}

@@ -34,6 +34,13 @@ func Run(ctx context.Context, e *engine.Engine, progress func(engine.Progress)) 
 	return v.out, err
 }
 
+// Saved is the part of Run that looks at what Repair saves by means of the index, sessions left out.
+func Saved(ctx context.Context, e *engine.Engine, progress func(engine.Progress)) (Report, error) {
+	v := &verifier{e: e, progress: progress}
+	err := v.records(ctx)
+	return v.out, errors.Join(err, v.unreadFiles())
+}
+
 // Segments is the part of Run that compares the index with the segments, and every record with its checksums.
 func Segments(ctx context.Context, e *engine.Engine, progress func(engine.Progress)) (Report, error) {
 	v := &verifier{e: e, progress: progress}
@@ -77,6 +84,20 @@ func (v *verifier) read(n int64) {
 }
 
 func (v *verifier) run(ctx context.Context) error {
+	if err := v.records(ctx); err != nil {
+		return err
+	}
+	if err := v.bloom(ctx); err != nil {
+		return err
+	}
+	if err := v.sessions(ctx); err != nil {
+		return err
+	}
+	return v.unreadFiles()
+}
+
+// records is all but the Bloom filter and the sessions.
+func (v *verifier) records(ctx context.Context) error {
 	e := v.e
 	v.unsealed = e.Leftovers()
 	lease := e.Segments.Acquire() // what is evicted meanwhile stays as it is
@@ -97,15 +118,11 @@ func (v *verifier) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := v.segments(ctx, live); err != nil {
-		return err
-	}
-	if err := v.bloom(ctx); err != nil {
-		return err
-	}
-	if err := v.sessions(ctx); err != nil {
-		return err
-	}
+	return v.segments(ctx, live)
+}
+
+// unreadFiles is the error that names what could not be read.
+func (v *verifier) unreadFiles() error {
 	unread := v.unreadSessions
 	for _, id := range slices.Sorted(maps.Keys(v.unread)) {
 		unread = append(unread, v.unread[id])

@@ -74,8 +74,9 @@ type Engine struct {
 
 	sessions *sessionSet
 
-	Doubts []error           // why index.db was not used, if it is there; written by Open only
-	Absent []recovery.Absent // records that the log names and a rebuild did not find; written by Open only
+	Doubts []error          // why index.db was not used, if it is there; written by Open only
+	Absent []index.Entry    // records that the log names and a rebuild did not find; written by Open only
+	Found  *recovery.Result // with Options.Salvage; written by Open only
 
 	clock, seq, watermark atomic.Uint64
 	growth                atomic.Int64 // bytes appended to segments and log since the last checkpoint

@@ -2,7 +2,9 @@ package recovery
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/internal/damage"
@@ -10,8 +12,6 @@ import (
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/wal"
-
-	"errors"
 )
 
 // Log is the log of a store, read.
@@ -22,6 +22,7 @@ type Log struct {
 	HasFirst bool
 	Barrier  uint64 // segments and log had been durable up to this frame
 
+	lost  bool // frames are, though no damage says so
 	names *Names
 }
 
@@ -62,6 +63,20 @@ func ReadLog(o wal.Options) (*Log, error) {
 	return l, nil
 }
 
+// salvage has the log count as damaged where frames may be lost, so that what they may have put is kept: those with a sound checksum that
+// make no sense, and a torn end. What that said may have been acknowledged.
+func (l *Log) salvage() {
+	l.Frames = slices.DeleteFunc(l.Frames, func(f Frame) bool {
+		var bad *damage.Error
+		if !errors.As(f.Err, &bad) { // another release's ends the run
+			return false
+		}
+		l.Damage = append(l.Damage, bad)
+		return true
+	})
+	l.lost = l.Torn
+}
+
 func readFrame(f wal.Frame) (oplog.Op, error) {
 	op, err := oplog.Decode(f.Kind, f.Payload)
 	switch {
@@ -83,7 +98,7 @@ func ReadHead(b []byte) (head oplog.Snapshot, err error) {
 }
 
 // Damaged reports whether frames of the log are lost.
-func (l *Log) Damaged() bool { return len(l.Damage) > 0 }
+func (l *Log) Damaged() bool { return len(l.Damage) > 0 || l.lost }
 
 // Retired reports whether the log says that a model was retired.
 func (l *Log) Retired(fp kv.Fingerprint) bool {

@@ -89,8 +89,8 @@ func (r *run) dropLost(t *index.Txn) error {
 		if !known {
 			is = (!r.Rebuilt || r.scanned[l]) && (!reboot || r.covered(l) || r.intact(x.Key, x.Group, l))
 			whole[l] = is
-			if !is && (!reboot || r.covered(l)) { // no power cut took it
-				r.Absent = append(r.Absent, Absent{l, Named{x.Key, int(x.Tokens)}})
+			if !is && (!reboot || r.covered(l) || r.Salvage) { // no power cut took it, or it is to be named all the same
+				r.Absent = append(r.Absent, x)
 			}
 		}
 		return !is

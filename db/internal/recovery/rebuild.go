@@ -73,7 +73,10 @@ func (r *run) scan(ctx context.Context) error {
 				r.doom(at) // never acknowledged, or torn
 				return nil
 			}
-			if entry, ok := r.entryOf(at, rec); ok {
+			entry, ok := r.entryOf(at, rec)
+			if !ok {
+				r.Left = append(r.Left, entry)
+			} else {
 				r.scanned[at] = true
 				r.scanSeq = max(r.scanSeq, entry.Seq)
 				if _, named := r.named.Put[at]; named {
@@ -89,6 +92,9 @@ func (r *run) scan(ctx context.Context) error {
 		}, func(d *damage.Error) {
 			if !errors.Is(d, segments.ErrRemains) {
 				r.Logger.Error("segment is damaged", "error", d)
+				if r.Log.Damaged() || !r.Log.Young(loc.Loc{Segment: s.ID, Offset: d.Offset}) { // else the log names what was there
+					r.Damage = append(r.Damage, d)
+				}
 			}
 		})
 		if errors.Is(err, segments.ErrMissing) {
@@ -177,18 +183,18 @@ func (r *run) doom(l index.Loc) {
 	r.Catalog.BuryAt(l)
 }
 
-// entryOf makes an index entry from a record alone.
-func (r *run) entryOf(at loc.Loc, rec *segments.Record) (index.Entry, bool) {
+// entryOf makes an index entry from a record alone, if the descriptor of its model is known.
+func (r *run) entryOf(at loc.Loc, rec *segments.Record) (entry index.Entry, ok bool) {
+	entry = index.Entry{
+		Key: rec.Key(), Group: rec.Group(), Parent: rec.Parent(), Model: rec.Model(), Scope: rec.Scope(), Loc: at,
+		First: rec.First(), Tokens: uint16(rec.TokenCount()), RowCount: uint16(rec.TokenCount()), Seq: rec.Seq(), Created: rec.Created(),
+	}
 	d, ok := r.fromScan[rec.Model()]
 	if !ok {
 		d, ok = r.fromLog[rec.Model()]
 	}
 	if !ok || int(rec.Group()) >= len(d.Groups) {
-		return index.Entry{}, false
-	}
-	entry := index.Entry{
-		Key: rec.Key(), Group: rec.Group(), Parent: rec.Parent(), Model: rec.Model(), Scope: rec.Scope(), Loc: at,
-		First: rec.First(), Tokens: uint16(rec.TokenCount()), RowCount: uint16(rec.TokenCount()), Seq: rec.Seq(), Created: rec.Created(),
+		return entry, false
 	}
 	if rec.Tensors() > 0 && d.Groups[rec.Group()].Kind == kv.Window {
 		te := rec.Tensor(0)
@@ -239,6 +245,7 @@ func (r *run) dropOrphans() error {
 				ok = parent.Model == x.Model && parent.First+uint32(parent.Tokens) == x.First
 			}
 			if !ok {
+				r.Left = append(r.Left, x)
 				if err := r.drop(t, x); err != nil {
 					return err
 				}

@@ -27,6 +27,7 @@ type Input struct {
 	Hasher   kv.Hasher
 	Unsynced bool // an fsync had failed: what is in memory of this boot need not be on the disk
 	ReadOnly bool
+	Salvage  bool  // of a reader: as much as can be read is to be saved, whatever the log lost
 	Doubt    error // why index.db is not to be used; nil: it is looked at
 	Logger   *slog.Logger
 
@@ -50,7 +51,9 @@ type Result struct {
 	Listed     map[loc.Loc]bool // what the next log head must list as dead: what was taken out, and older copies of what stays
 	Found      map[loc.Loc]bool // dead, as the scan or the replay found out
 	Doubts     []error          // why index.db was not used, if it is there
-	Absent     []Absent         // records that the log names and that are not there
+	Absent     []index.Entry    // records that the log names and that are not there
+	Left       []index.Entry    // records that a rebuild found and left out: their prefix, or the descriptor of their model, is lost
+	Damage     []*damage.Error  // that a rebuild met in segments, where records may have been of which nothing tells
 	Rebuilt    bool             // the index is built from segments and log alone
 	Changed    bool             // something was recovered that a checkpoint should keep
 }
@@ -59,12 +62,6 @@ type Result struct {
 type Named struct {
 	Key    kv.Key
 	Tokens int
-}
-
-// Absent is a record that is not where the index, or the log, says.
-type Absent struct {
-	Loc loc.Loc
-	Named
 }
 
 // Leftover is a segment that an earlier process left without a footer. What the index does not name from From on is a tombstone; no
@@ -140,6 +137,9 @@ func (r *run) run(ctx context.Context) (err error) {
 	if r.Log, err = ReadLog(r.LogOptions); err != nil {
 		return err
 	}
+	if r.Salvage {
+		r.Log.salvage()
+	}
 	for _, f := range r.Log.Frames {
 		if f.Err != nil { // nothing is changed yet
 			return f.Err
@@ -195,19 +195,6 @@ func (r *run) beside() error {
 	}
 	r.numbers()
 	return nil
-}
-
-// Salvage recovers what can be read of a damaged store, in memory: as one whose index is lost, but for the numbers and the log head that
-// known has of it. The log is what could be read of it.
-func Salvage(ctx context.Context, in Input, log *Log, known index.Applied) (Result, error) {
-	r := newRun(in)
-	r.Rebuilt, r.Log, r.Applied, r.Index = true, log, known, index.Memory()
-	err := r.scan(ctx)
-	if err == nil {
-		r.numbers()
-		err = r.apply()
-	}
-	return r.Result, err
 }
 
 // openIndex opens index.db, or decides that it must be rebuilt: it is missing, damaged, another store's, or of another
@@ -300,9 +287,14 @@ func (r *run) gap() error {
 	switch {
 	case len(r.Log.Damage) > 0:
 		return fmt.Errorf("the log is damaged: %v", r.Log.Damage[0]) // of which Verify reports each
+	case r.Log.Damaged():
+		return errors.New("the log ends in a torn frame")
 	case first > r.Applied.LSN+1:
 		return fmt.Errorf("it ends at frame %d, the log begins at %d", r.Applied.LSN, first)
 	case r.Applied.LSN > r.Log.LastLSN:
+		if r.Salvage { // the index says what became of all that this log says
+			r.Log = &Log{Recovered: r.Log.Recovered}
+		}
 		return fmt.Errorf("it has frame %d, the log ends at %d", r.Applied.LSN, r.Log.LastLSN)
 	}
 	return nil

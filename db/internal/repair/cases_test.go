@@ -119,14 +119,15 @@ func repairTo(t *testing.T, dir string) (admin.Repaired, string) {
 }
 
 // Blocks that the disk cannot read cost what is in them and nothing else: here the start of FORMAT, of a segment, of the index,
-// of the log.
+// of the log. So does an index that cannot be opened.
 func TestRepairUnreadable(t *testing.T) {
 	e := estateOf(t, false)
-	for _, suffix := range []string{storetest.FormatFile, "0000000000000001.seg", "0000000000000002.seg", storetest.IndexFile, ".wal"} {
+	for _, suffix := range []string{storetest.FormatFile, "0000000000000001.seg", "0000000000000002.seg", storetest.IndexFile, ".wal", "open " + storetest.IndexFile} {
 		failed := 0
+		suffix, open := strings.CutPrefix(suffix, "open ")
 		to := filepath.Join(t.TempDir(), "new")
 		disk := storetest.Failing(func(c storetest.Call) error {
-			if c.Kind != "read" || c.Off >= 4096 || !strings.HasPrefix(c.Name, e.dir) || !strings.HasSuffix(c.Name, suffix) {
+			if c.Kind != map[bool]string{true: "open", false: "read"}[open] || c.Off >= 4096 || !strings.HasPrefix(c.Name, e.dir) || !strings.HasSuffix(c.Name, suffix) {
 				return nil
 			}
 			failed++
@@ -166,6 +167,26 @@ func TestRepairModelOfAnotherRelease(t *testing.T) {
 	}
 }
 
+// A frame whose checksum is right and that makes no sense is damage like any other: what the log says before and behind it counts.
+func TestRepairSenselessFrames(t *testing.T) {
+	for kind, what := range map[uint8]string{oplog.KindPut: "log frame", oplog.KindRemove: "log frame", oplog.KindModel: "descriptor"} {
+		e := estateOf(t, true)
+		payload := []byte{1, 2, 3}
+		if kind == oplog.KindModel {
+			payload = oplog.Encode(oplog.Model{Name: "senseless", Fingerprint: kv.Fingerprint{9}, Packed: []byte{1, 2, 3}})
+		}
+		storetest.AppendToLog(t, e.dir, kind, payload)
+		out, to := repaired(t, e, e.dir)
+		if len(out.Damage) != 1 || !strings.HasSuffix(out.Damage[0].File, ".wal") || out.Damage[0].Offset == 0 || !strings.Contains(out.Damage[0].What, what) {
+			t.Errorf("kind %d: damage %v", kind, out.Damage)
+		}
+		if len(out.Lost) > 0 || (out.Unknown == "") != (kind == oplog.KindModel) {
+			t.Errorf("kind %d: lost %v, unknown %q", kind, out.Lost, out.Unknown)
+		}
+		same(t, e, to, false, false)
+	}
+}
+
 // A repair that is stopped, wherever that is, leaves nothing.
 func TestRepairStopped(t *testing.T) {
 	e := estateOf(t, true)
@@ -195,6 +216,9 @@ func TestRepairStopped(t *testing.T) {
 		if _, err := os.Lstat(to); !errors.Is(err, fs.ErrNotExist) {
 			t.Fatalf("stopped after %d: something is left: %v", after, err)
 		}
+		if _, err := os.Lstat(to + ".repair"); !errors.Is(err, fs.ErrNotExist) {
+			t.Fatalf("stopped after %d: something is left: %v", after, err)
+		}
 		if after > 5 {
 			after += 7
 		}
@@ -204,91 +228,49 @@ func TestRepairStopped(t *testing.T) {
 	}
 }
 
-// FORMAT of another store, and a segment of another store among the files, are told from the store's own.
+// A segment of another store among the files is told from the store's own. FORMAT or a log file of another store are refused by name: nothing
+// says whose the store is.
 func TestRepairForeignFiles(t *testing.T) {
 	e, other := estateOf(t, false), estateOf(t, false)
-	b, err := os.ReadFile(filepath.Join(other.dir, storetest.FormatFile))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(e.dir, storetest.FormatFile), b, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	b, err = os.ReadFile(filepath.Join(other.dir, storetest.SegmentsDir, "0000000000000002.seg"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(e.dir, storetest.SegmentsDir, "00000000000000ff.seg"), b, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	out, to := repaired(t, e, e.dir)
-	if !out.Whole() || len(out.Damage) != 2 {
-		t.Errorf("%+v", out)
-	}
-	same(t, e, to, true, true)
-}
-
-// The index is lost, and of a record that the log names, and does not take away, nothing but zeros is left: it is lost, not given up.
-func TestRepairNamesWhatTheLogSaysIsThere(t *testing.T) {
-	dir := t.TempDir()
-	s := storetest.Open(t, dir, storetest.Options())
-	m := storetest.Model(t, s, crashtest.Plain())
-	storetest.Put(t, m, kv.Tokens(crashtest.Tokens(1, 64)...))
-	if err := s.Checkpoint(t.Context()); err != nil { // so that the log does not go back to the beginning
-		t.Fatal(err)
-	}
-	p := kv.Tokens(crashtest.Tokens(2, 16)...)
-	storetest.Put(t, m, p)
-	var b db.Block
-	for x, err := range s.Blocks(t.Context()) {
+	take := func(dir, from, as string) {
+		t.Helper()
+		b, err := os.ReadFile(filepath.Join(other.dir, from))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, as), b, 0o600)
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		if x.Offset >= b.Offset {
-			b = x
+	}
+	logs, err := filepath.Glob(filepath.Join(other.dir, storetest.LogDir, "*.wal"))
+	if err != nil || len(logs) != 1 {
+		t.Fatal(logs, err)
+	}
+	log := filepath.Join(storetest.LogDir, filepath.Base(logs[0]))
+	for _, name := range []string{storetest.FormatFile, log} {
+		for _, logged := range []bool{true, false} {
+			dir := storetest.Copy(t, e.dir)
+			if !logged {
+				os.RemoveAll(filepath.Join(dir, storetest.LogDir))
+				os.Mkdir(filepath.Join(dir, storetest.LogDir), 0o700)
+			}
+			take(dir, name, name)
+			to := filepath.Join(t.TempDir(), "new")
+			_, err := admin.Repair(t.Context(), dir, to, admin.RepairOptions{})
+			if !errors.Is(err, db.ErrForeign) || !strings.Contains(err.Error(), filepath.Join(dir, name)) {
+				t.Errorf("%s of another store: %v", name, err)
+			}
+			for _, path := range []string{to, to + ".repair"} {
+				if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+					t.Errorf("something is left: %v", err)
+				}
+			}
 		}
 	}
-	killed := filepath.Join(t.TempDir(), "killed")
-	if err := os.CopyFS(killed, os.DirFS(dir)); err != nil {
-		t.Fatal(err)
+	take(e.dir, storetest.SegmentsDir+"/0000000000000002.seg", storetest.SegmentsDir+"/00000000000000ff.seg")
+	out, to := repaired(t, e, e.dir)
+	if !out.Whole() || len(out.Damage) > 0 || !strings.Contains(strings.Join(out.Notes, "\n"), "00000000000000ff.seg: corrupt store UUID") {
+		t.Errorf("%+v", out)
 	}
-	if err := os.Truncate(filepath.Join(killed, storetest.IndexFile), 0); err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.OpenFile(filepath.Join(killed, segmentOf(b.Segment)), os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.WriteAt(make([]byte, b.Bytes), b.Offset); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
-	out, err := admin.Repair(t.Context(), killed, filepath.Join(t.TempDir(), "new"), admin.RepairOptions{})
-	if err != nil || len(out.Lost) != 1 || out.Lost[0].Block != b.Key || out.Lost[0].Offset != b.Offset {
-		t.Errorf("lost %+v, unknown %q, %v; block %v at %d is", out.Lost, out.Unknown, err, b.Key, b.Offset)
-	}
-}
-
-// A segment of which nothing is left, not even its header, is named where index.db is lost, too: nobody knows what was in it.
-func TestRepairNamesEmptiedSegment(t *testing.T) {
-	dir := t.TempDir()
-	s := storetest.Open(t, dir, storetest.Options())
-	storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), kv.Prompt{Tokens: crashtest.Tokens(1, 64)})
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range []string{storetest.IndexFile, filepath.Join(storetest.SegmentsDir, "0000000000000001.seg")} {
-		if err := os.Truncate(filepath.Join(dir, file), 0); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, err := admin.Repair(t.Context(), dir, filepath.Join(t.TempDir(), "new"), admin.RepairOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got.Whole() || len(got.Unknown) == 0 || !strings.Contains(got.Unknown[0], "0000000000000001.seg") {
-		t.Errorf("%d lost, unknown %q", len(got.Lost), got.Unknown)
-	}
+	same(t, e, to, true, true)
 }

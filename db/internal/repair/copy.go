@@ -19,12 +19,13 @@ import (
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
 )
 
 // copyTo makes a new store in dir and copies into it what is sound.
 func (w *damagedStore) copyTo(ctx context.Context, dir string) (err error) {
-	f := w.format
+	f := w.e.Format
 	rand.Read(f.UUID[:])
 	f.Compatible, f.ReadOnly = 0, 0
 	if err := vfs.WriteAtomic(vfs.OS, dir, filepath.Join(dir, folder.FormatName), f.Encode(), folder.IsFormat); err != nil {
@@ -37,14 +38,14 @@ func (w *damagedStore) copyTo(ctx context.Context, dir string) (err error) {
 	defer lock.Release()
 	n, err := engine.Open(ctx, dir, engine.Options{
 		FS: vfs.OS, Logger: slog.New(slog.DiscardHandler), Budget: 1 << 50, HighWater: 1, LowWater: 1, CheckpointInterval: -1,
-		CheckpointBytes: 256 << 20, SegmentBytes: 64 << 20, BloomFPR: 0.001, Rank: func(l engine.Leaf) uint64 { return l.Clock << tickBits },
+		CheckpointBytes: 256 << 20, SegmentBytes: 64 << 20, BloomFPR: 0.001, Rank: rank,
 	})
 	if err != nil {
 		return err
 	}
 	n.Start(func(error) {})
-	n.RaiseNumbers(w.found.Seq, w.found.Clock)
-	c := &copier{w: w, n: n}
+	n.RaiseNumbers(w.e.Found.Seq, w.e.Found.Clock)
+	c := &copier{w: w, n: n, loaded: map[kv.Fingerprint]*catalog.Model{}}
 	if err = c.models(); err == nil {
 		err = c.records(ctx)
 	}
@@ -62,16 +63,17 @@ func (w *damagedStore) copyTo(ctx context.Context, dir string) (err error) {
 	return errors.Join(err, n.End(context.Background(), n.Close))
 }
 
-// tickBits are db's: all that is copied counts as used when it was put, unless the index says more.
-const tickBits = 8
+// rank has all that is copied count as used when it was put, unless the index says more. The shift is that of db's policies.
+func rank(l engine.Leaf) uint64 { return l.Clock << 8 }
 
 // copyBytes bounds the records that one log frame publishes in the copy.
 const copyBytes = 16 << 20
 
 // copier copies what is sound of a damaged store into a new one.
 type copier struct {
-	w *damagedStore
-	n *engine.Engine // of the new store
+	w      *damagedStore
+	n      *engine.Engine // of the new store
+	loaded map[kv.Fingerprint]*catalog.Model
 
 	batch       []index.Entry // appended and not yet published
 	appended    func()        // lets checkpoints begin again
@@ -79,29 +81,33 @@ type copier struct {
 	done, total int64
 }
 
-// models registers every model, the newest version of each name last, with its notes.
+// models registers every model, the newest version of each name last, with its notes. One whose descriptor is damaged, as the check says, is lost.
 func (c *copier) models() error {
-	all := c.w.found.Catalog.Models()
+	all := c.w.e.Catalog.Models()
 	slices.SortFunc(all, func(a, b *catalog.Model) int {
 		return cmp.Or(cmp.Compare(a.Stamp, b.Stamp), cmp.Compare(a.Fingerprint.String(), b.Fingerprint.String()))
 	})
 	for _, m := range all {
-		if err := m.Load(); err != nil {
-			return err // what could not be unpacked was left out before
+		switch err := m.Load(); {
+		case errors.Is(err, vfs.ErrVersion): // without it, all that its log says behind it would be lost
+			return folder.OfAnotherRelease(err)
+		case err != nil:
+			continue
 		}
+		c.loaded[m.Fingerprint] = m
 		if _, err := c.n.LogState(*m.Model); err != nil {
 			return err
 		}
 	}
-	for _, n := range c.w.found.Catalog.Notes() {
-		if c.w.found.Catalog.Model(n.Model) == nil {
+	for _, n := range c.w.e.Catalog.Notes() {
+		if c.loaded[n.Model] == nil {
 			continue
 		}
 		if _, err := c.n.LogState(n); err != nil {
 			return err
 		}
 	}
-	c.w.out.Models = len(all)
+	c.w.out.Models = len(c.loaded)
 	return nil
 }
 
@@ -161,13 +167,13 @@ func (c *copier) record(ctx context.Context, x index.Entry) error {
 		w.failed[id] = why
 		return nil
 	}
-	m := w.found.Catalog.Model(x.Model)
+	m := c.loaded[x.Model]
 	if m == nil {
-		w.failed[id] = fmt.Errorf("model %s: %w", x.Model, engine.ErrNotFound)
+		w.failed[id] = noDescriptor(x.Model)
 		return nil
 	}
 	var b *segments.Builder
-	err := w.set.Read(x.Loc, func(r *segments.Record) (err error) {
+	err := w.e.Segments.Read(x.Loc, func(r *segments.Record) (err error) {
 		if err := isRecord(r, &x); err != nil {
 			return err
 		}
@@ -175,7 +181,7 @@ func (c *copier) record(ctx context.Context, x index.Entry) error {
 		x.Created = r.Created()
 		if x.Group == 0 {
 			p := r.Prompt()
-			x.Hashes = w.hasher.AppendTokenHashes(nil, &p, 0, len(p.Tokens))
+			x.Hashes = w.e.Hasher.AppendTokenHashes(nil, &p, 0, len(p.Tokens))
 		}
 		return err
 	})
@@ -305,7 +311,7 @@ func (c *copier) publish() error {
 // refs sets the refs whose prefix was saved.
 func (c *copier) refs() error {
 	w := c.w
-	for _, ref := range w.found.Catalog.Refs() {
+	for _, ref := range w.e.Catalog.Refs() {
 		id := recovery.ID{Key: ref.Block, Group: 0}
 		x := w.entries[id]
 		if first := int(x.First); !w.saved[id] || x.Model != ref.Model || ref.Tokens <= first || ref.Tokens > first+int(x.Tokens) {

@@ -12,17 +12,8 @@ import (
 	"github.com/dormousekv/dormouse/internal/vfs"
 )
 
-// buildingName is the folder in which Repair builds the new store, in the directory where that will be. Open refuses a
-// directory with such a folder in it, and Repair does, too.
-const buildingName = "repair.tmp"
-
-// target is the directory of the new store.
-type target struct {
-	dir      string
-	building string
-	made     bool     // by us
-	moved    []string // names in dir that came out of building
-}
+// target is the directory of the new store. That is made in a directory beside it, and gets its name when it is whole.
+type target struct{ dir, building string }
 
 // notEmpty says why a directory is not taken for a new store.
 type notEmpty string
@@ -30,42 +21,36 @@ type notEmpty string
 func (e notEmpty) Error() string        { return string(e) }
 func (e notEmpty) Is(target error) bool { return target == folder.ErrNotEmpty }
 
-// newTarget makes the directory, or takes one that is empty.
-func newTarget(from, to string, shared bool) (*target, error) {
-	t := &target{dir: to, building: filepath.Join(to, buildingName)}
+// newTarget makes the directory beside to, which must be missing or empty.
+func newTarget(from, to string) (*target, error) {
 	if liesIn(to, from) {
 		return nil, notEmpty(to + ": it lies in the damaged store, which is not changed")
 	}
 	info, err := os.Stat(to)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		if err := os.Mkdir(to, 0o700); err != nil {
-			return nil, err
-		}
-		t.made = true
 	case err != nil:
 		return nil, err
 	case !info.IsDir():
 		return nil, notEmpty(to + ": not a directory")
 	default:
-		if err := folder.Unsafe(to, info, shared); err != nil {
+		if to, err = filepath.EvalSymlinks(to); err != nil {
 			return nil, err
 		}
 		names, err := vfs.OS.List(to)
 		if err != nil {
 			return nil, err
 		}
-		if len(names) == 1 && names[0] == buildingName {
-			return nil, notEmpty(fmt.Sprintf("%s: a repair that was killed left %q there; remove it", to, buildingName))
-		}
 		if len(names) > 0 {
 			return nil, notEmpty(fmt.Sprintf("%s: the new store needs a directory that is missing or empty: found %q", to, names[0]))
 		}
 	}
-	if err := os.Mkdir(t.building, 0o700); err != nil {
-		return nil, errors.Join(err, t.discard())
+	t := &target{to, to + ".repair"}
+	err = os.Mkdir(t.building, 0o700)
+	if errors.Is(err, fs.ErrExist) {
+		return nil, notEmpty(t.building + ": in the way of the new store; a repair that was killed leaves it: remove it")
 	}
-	return t, nil
+	return t, err
 }
 
 // liesIn reports whether path is dir or lies below it, links resolved.
@@ -86,49 +71,20 @@ func liesIn(path, dir string) bool {
 	}
 }
 
-// commit moves the finished store to its place. Until its segments are there, nothing takes the directory for a store;
-// from then on it is whole, since a FORMAT that is not there yet is restored from a segment.
+// commit gives the finished store its name, if nothing has come there meanwhile.
 func (t *target) commit() error {
-	names, err := vfs.OS.List(t.building)
-	if err != nil {
+	if err := vfs.OS.SyncDir(t.building); err != nil {
 		return err
 	}
-	for _, now := range []func(name string) bool{
-		func(n string) bool { return n != folder.SegmentsDir && n != folder.FormatName },
-		func(n string) bool { return n == folder.SegmentsDir },
-		func(n string) bool { return n == folder.FormatName },
-	} {
-		for _, n := range names {
-			if !now(n) {
-				continue
-			}
-			if _, err := os.Lstat(filepath.Join(t.dir, n)); !errors.Is(err, fs.ErrNotExist) {
-				return notEmpty(fmt.Sprintf("%s: %q came there while the new store was made", t.dir, n))
-			}
-			if err := os.Rename(filepath.Join(t.building, n), filepath.Join(t.dir, n)); err != nil {
-				return err
-			}
-			t.moved = append(t.moved, n)
-		}
-		if err := errors.Join(vfs.OS.SyncDir(t.dir), vfs.OS.SyncDir(t.building)); err != nil {
-			return err
-		}
+	switch info, err := os.Lstat(t.dir); {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return err
+	case !info.IsDir() || os.Remove(t.dir) != nil:
+		return notEmpty(t.dir + ": something came there while the new store was made")
 	}
-	if err := os.Remove(t.building); err != nil {
+	if err := os.Rename(t.building, t.dir); err != nil {
 		return err
 	}
-	return errors.Join(vfs.OS.SyncDir(t.dir), vfs.OS.SyncDir(filepath.Dir(t.dir)))
-}
-
-// discard removes all that was made.
-func (t *target) discard() error {
-	var err error
-	for i := len(t.moved) - 1; i >= 0; i-- {
-		err = errors.Join(err, os.RemoveAll(filepath.Join(t.dir, t.moved[i])))
-	}
-	err = errors.Join(err, os.RemoveAll(t.building))
-	if t.made {
-		err = errors.Join(err, os.Remove(t.dir))
-	}
-	return err
+	return vfs.OS.SyncDir(filepath.Dir(t.dir))
 }

@@ -1,3 +1,4 @@
-// Package repair saves what is sound of a damaged store: it recovers that in memory, from whatever can be read, and copies it into a new one. The
-// damaged store is not changed. What is sound is for recovery.Salvage to say; expect.go says what should have been there, so that what is lost is named.
+// Package repair saves what is sound of a damaged store in a new one: it opens the damaged one as a reader does, through a file system that goes
+// on behind what cannot be read (fs.go), has package check say what is damaged, and copies what stands the comparison (copy.go). The damaged
+// store is not changed.
 package repair

@@ -1,20 +1,31 @@
 package repair
 
 import (
+	"fmt"
 	"io"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/dormousekv/dormouse/db/internal/folder"
+	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/vfs"
 )
 
-// salvageFS is what Repair reads a damaged store through. It writes nothing. Files that are no use are hidden from those who
-// list their folder, and bytes that the disk cannot read are zeros, which no checksum takes for anything.
+// salvageFS is what Repair reads a damaged store through. It writes nothing. Folders that cannot be listed are empty, segments and log files
+// that cannot be opened are not there, and bytes that the disk cannot read are zeros, which no checksum takes for anything.
 type salvageFS struct {
 	vfs.FS
-	hidden     map[string]bool // paths
-	unreadable func(file string, off int64, err error)
+	bad    map[string]*damage.Error // by path: why a folder, or a file, is of no use; nil if it is
+	blocks map[string]bool          // that could not be read, by file and offset
+	damage []*damage.Error          // all of it, as it was met
+}
+
+func newSalvageFS(below vfs.FS) *salvageFS {
+	if below == nil {
+		below = vfs.OS
+	}
+	return &salvageFS{FS: below, bad: map[string]*damage.Error{}, blocks: map[string]bool{}}
 }
 
 func (s *salvageFS) Create(string) (vfs.File, error) { return nil, folder.ErrReadOnly }
@@ -24,11 +35,53 @@ func (s *salvageFS) Mkdir(string) error              { return folder.ErrReadOnly
 func (s *salvageFS) SyncDir(string) error            { return folder.ErrReadOnly }
 
 func (s *salvageFS) List(dir string) ([]string, error) {
-	if s.hidden[dir] {
+	names, err := s.FS.List(dir)
+	if s.unusable(dir, "folder", func(string) error { return err }) {
 		return nil, nil
 	}
-	names, err := s.FS.List(dir)
-	return slices.DeleteFunc(names, func(n string) bool { return s.hidden[filepath.Join(dir, n)] }), err
+	return slices.DeleteFunc(names, func(n string) bool {
+		path := filepath.Join(dir, n)
+		return strings.HasSuffix(n, ".seg") && s.unusable(path, "segment", s.mappable) ||
+			strings.HasSuffix(n, ".wal") && s.unusable(path, "log file", s.readable)
+	}), nil
+}
+
+// unusable reports whether look had an error the first time, which is damage.
+func (s *salvageFS) unusable(path, what string, look func(path string) error) bool {
+	bad, known := s.bad[path]
+	if !known {
+		if err := look(path); err != nil {
+			bad = damage.Wrap(path, 0, what, err)
+			s.damage = append(s.damage, bad)
+		}
+		s.bad[path] = bad
+	}
+	return bad != nil
+}
+
+func (s *salvageFS) readable(path string) error {
+	f, err := s.FS.Open(path, true)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+func (s *salvageFS) mappable(path string) error {
+	f, err := s.FS.Open(path, true)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || info.Size == 0 {
+		return err
+	}
+	m, err := f.Map(info.Size)
+	if err != nil {
+		return err
+	}
+	return m.Close()
 }
 
 func (s *salvageFS) Open(name string, readOnly bool) (vfs.File, error) {
@@ -67,7 +120,7 @@ func (f *salvageFile) ReadAt(b []byte, off int64) (n int, err error) {
 		case err == io.EOF && k < end-n:
 			return n + k, err
 		case err != nil && err != io.EOF:
-			f.s.unreadable(f.name, off+int64(n), err)
+			f.unreadable(off+int64(n), err)
 			clear(b[n:end])
 		}
 		n = end
@@ -75,10 +128,10 @@ func (f *salvageFile) ReadAt(b []byte, off int64) (n int, err error) {
 	return n, nil
 }
 
-// onlyFS shows one file of a folder.
-type onlyFS struct {
-	vfs.FS
-	name string
+func (f *salvageFile) unreadable(off int64, err error) {
+	at := fmt.Sprint(f.name, ":", off)
+	if !f.s.blocks[at] {
+		f.s.blocks[at] = true
+		f.s.damage = append(f.s.damage, damage.Wrap(f.name, off, "block", err))
+	}
 }
-
-func (o onlyFS) List(string) ([]string, error) { return []string{o.name}, nil }

@@ -146,12 +146,12 @@ func TestRepairDamaged(t *testing.T) {
 		rounds, _ = strconv.Atoi(s)
 	}
 	t.Logf("DORMOUSE_SEED=%d", seed)
-	estates := []estate{estateOf(t, false), estateOf(t, true)}
+	estates := []estate{estateOf(t, false), estateOf(t, true), rebooted(t, estateOf(t, true))}
 	var whole, partly, none, harms, lost, saved int
 	for round := range rounds {
 		t.Run(fmt.Sprintf("%d", seed+uint64(round)), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed+uint64(round), 1))
-			e := estates[r.IntN(2)]
+			e := estates[r.IntN(3)]
 			dir := filepath.Join(t.TempDir(), "old")
 			storetest.CopyTo(t, e.dir, dir)
 			s := spared{e: e}

@@ -1,17 +1,22 @@
 package repair_test
 
 import (
+	"encoding/binary"
 	"errors"
+	"os"
 	"path/filepath"
 	"reflect"
 	"testing"
 	"time"
+
+	"github.com/cespare/xxhash/v2"
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/recovery"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/internal/boot"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -106,6 +111,32 @@ func estateOf(t *testing.T, killed bool) estate {
 		p.tokens, _ = give(t, s, *p)
 	}
 	return out
+}
+
+// rebooted has the log say that another boot of the system wrote it.
+func rebooted(t *testing.T, e estate) estate {
+	if boot.ID() == "" {
+		return e // nothing tells a boot here
+	}
+	format, err := os.ReadFile(filepath.Join(e.dir, storetest.FormatFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	logs, err := filepath.Glob(filepath.Join(e.dir, storetest.LogDir, "*.wal"))
+	if err != nil || len(logs) == 0 {
+		t.Fatal(logs, err)
+	}
+	for _, log := range logs {
+		b, err := os.ReadFile(log)
+		if err == nil {
+			crashtest.RebootFrames(b, binary.LittleEndian.Uint64(b[72:]), xxhash.Sum64(format[40:56]), boot.ID())
+			err = os.WriteFile(log, b, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return e
 }
 
 func named(name string) kv.Descriptor {

@@ -3,7 +3,6 @@ package repair
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -35,7 +34,7 @@ type Repaired struct {
 	LostRefs     []LostRef       // by name
 	LostSessions []LostSession   // by file
 	Damage       []*damage.Error // what else is damaged or cannot be read: FORMAT, index, log, a segment's header, whole files
-	Unknown      []string        // what may be missing, or may be back, without any file that could tell
+	Unknown      string          // what may be missing, or may be back, without any file that could tell; empty if nothing
 	Notes        []string        // what is odd and costs no record, ref or deletion
 }
 
@@ -99,29 +98,24 @@ func Run(ctx context.Context, from, to string, o Options) (out Repaired, err err
 	if lock != nil {
 		defer lock.Release()
 	}
-	if err := w.identify(); err != nil {
-		return out, err
-	}
-	target, err := newTarget(from, to, o.AllowSharedDir)
+	target, err := newTarget(from, to)
 	if err != nil {
 		return out, err
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, target.discard())
+			err = errors.Join(err, os.RemoveAll(target.building))
 			out = Repaired{}
 		}
 	}()
-	defer w.close()
-	if err := w.read(ctx); err != nil {
+	if err := w.open(ctx); err != nil {
 		return out, err
 	}
+	defer w.e.Abandon()
 	if err := w.copyTo(ctx, target.building); err != nil {
 		return out, err
 	}
-	if err := w.report(ctx); err != nil {
-		return out, err
-	}
+	w.report()
 	return out, target.commit()
 }
 
@@ -130,7 +124,6 @@ func Run(ctx context.Context, from, to string, o Options) (out Repaired, err err
 func (w *damagedStore) lock() (*vfs.Lock, error) {
 	name := filepath.Join(w.dir, folder.LockName)
 	if info, err := os.Lstat(name); err == nil && !info.Mode().IsRegular() {
-		w.note("%s: not a file but %s; the store is read without a lock", name, info.Mode().Type())
 		return nil, nil
 	}
 	lock, err := vfs.ShareLock(name)
@@ -139,13 +132,3 @@ func (w *damagedStore) lock() (*vfs.Lock, error) {
 	}
 	return lock, err
 }
-
-func (w *damagedStore) note(format string, args ...any) {
-	w.out.Notes = append(w.out.Notes, fmt.Sprintf(format, args...))
-}
-
-func (w *damagedStore) unknown(format string, args ...any) {
-	w.out.Unknown = append(w.out.Unknown, fmt.Sprintf(format, args...))
-}
-
-func (w *damagedStore) damaged(d *damage.Error) { w.out.Damage = append(w.out.Damage, d) }

@@ -2,91 +2,144 @@ package repair
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/db/internal/recovery"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/damage"
-	"github.com/dormousekv/dormouse/internal/loc"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
 )
 
-// report lists what is lost: what was stored according to index and log, or was found by the scan, and is not saved.
-func (w *damagedStore) report(ctx context.Context) error {
+// report says what is lost, and what else is damaged. What the check found in a record that is lost is said with that record.
+func (w *damagedStore) report() {
+	w.out.Notes = append(w.out.Notes, w.found.Notes...)
+	said := map[place]bool{}
+	w.absent(said)
+	known := w.byFile()
+	for _, d := range slices.Concat(w.fs.damage, w.found.Damage, w.e.Found.Log.Damage, w.e.Found.Damage) {
+		at := place{d.File, d.Offset}
+		if bad := w.fs.bad[d.File]; said[at] || bad != nil && bad != d { // then nothing of that file can be read
+			continue
+		}
+		said[at] = true
+		x, ok := within(known[d.File], d.Offset)
+		switch {
+		case ok && !w.saved[recovery.IDOf(&x)]:
+		case !ok && w.mayHold(d, len(known[d.File])):
+			w.out.Lost = append(w.out.Lost, LostRecord{File: d.File, Offset: d.Offset, Err: d})
+		default:
+			w.damaged(d)
+		}
+	}
 	for id, x := range w.entries {
 		if !w.saved[id] {
 			w.lose(x, w.failed[id])
 		}
 	}
-	for id, x := range w.expected {
-		if _, found := w.entries[id]; found || w.saved[id] {
-			continue
-		}
-		why := w.probe(&x)
-		_, logged := w.log.Names().Put[x.Loc] // and no later frame takes it away
-		if errors.Is(why, segments.ErrDestroyed) && !w.exact && !(logged && !w.log.Damaged()) && w.set.Has(x.Loc.Segment) {
-			continue // deleted or evicted: what would say so is lost
-		}
-		w.lose(x, why)
-	}
-	if err := w.survey(ctx); err != nil {
-		return err
-	}
+	w.out.Unknown = strings.Join(w.unknown(), "; ")
 	slices.SortFunc(w.out.Lost, func(a, b LostRecord) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Offset, b.Offset), cmp.Compare(a.Group, b.Group))
 	})
 	slices.SortStableFunc(w.out.Damage, func(a, b *damage.Error) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Offset, b.Offset))
 	})
-	return nil
 }
 
-// probe says why a record that index or log name was not even found by the recovery.
-func (w *damagedStore) probe(x *index.Entry) error {
-	err := w.set.Read(x.Loc, func(r *segments.Record) error {
-		if err := isRecord(r, x); err != nil {
-			return err
+// place is where damage begins.
+type place struct {
+	file string
+	off  int64
+}
+
+// absent adds to the entries what the recovery knows of and left out, and to said what the check takes for damage and is none: zeros in the place
+// of a record that a lost frame of the log may have deleted.
+func (w *damagedStore) absent(said map[place]bool) {
+	r := w.e.Found
+	lost := func(x index.Entry, why error) {
+		id := recovery.IDOf(&x)
+		if _, ok := w.entries[id]; !ok {
+			w.entries[id], w.failed[id] = x, why
 		}
-		for i := range r.Tensors() {
-			if err := r.VerifyPlane(i); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	switch {
-	case err != nil:
-		return err
-	case w.found.Catalog.Model(x.Model) == nil:
-		return fmt.Errorf("no segment header, index or log has the descriptor of model %s: %w", x.Model, engine.ErrNotFound)
 	}
-	return ErrPrefixLost
+	for _, x := range r.Absent {
+		file := w.e.SegmentPath(x.Loc.Segment)
+		i := slices.IndexFunc(r.Damage, func(d *damage.Error) bool {
+			return d.File == file && x.Loc.Offset <= d.Offset && d.Offset < x.Loc.End()
+		})
+		switch {
+		case i >= 0:
+			lost(x, r.Damage[i])
+		case r.Log.Damaged() && w.e.Segments.Has(x.Loc.Segment):
+			said[place{file, x.Loc.Offset}] = true
+		default:
+			lost(x, damage.New(file, x.Loc.Offset, "record", "block "+x.Key.String(), "no such record"))
+		}
+	}
+	for _, x := range r.Left {
+		if w.e.Catalog.Model(x.Model) != nil {
+			lost(x, ErrPrefixLost)
+		} else if !r.Retired(w.e.Segments, x.Model) {
+			lost(x, noDescriptor(x.Model))
+		}
+	}
+}
+
+func noDescriptor(fp kv.Fingerprint) error {
+	return fmt.Errorf("no segment header, index or log has the descriptor of model %s: %w", fp, engine.ErrNotFound)
+}
+
+// byFile lists the entries by the path of their segment, in the order in which they lie there.
+func (w *damagedStore) byFile() map[string][]index.Entry {
+	out := map[string][]index.Entry{}
+	for _, x := range w.entries {
+		path := w.e.SegmentPath(x.Loc.Segment)
+		out[path] = append(out[path], x)
+	}
+	for _, all := range out {
+		slices.SortFunc(all, func(a, b index.Entry) int { return cmp.Compare(a.Loc.Offset, b.Loc.Offset) })
+	}
+	return out
+}
+
+// within returns the one of the entries of a file in which off lies.
+func within(all []index.Entry, off int64) (x index.Entry, ok bool) {
+	i, _ := slices.BinarySearchFunc(all, off+1, func(x index.Entry, off int64) int { return cmp.Compare(x.Loc.Offset, off) })
+	if i == 0 || off >= all[i-1].Loc.End() {
+		return x, false
+	}
+	return all[i-1], true
+}
+
+// headerEnd is the least offset of a record: what is damaged before it is a segment's header.
+const headerEnd = 4096
+
+// mayHold reports whether a record may have been where d is, of which nothing tells: not if there is an index, nor in a header behind which
+// records were found, nor in a footer.
+func (w *damagedStore) mayHold(d *damage.Error, records int) bool {
+	return w.e.Found.Rebuilt && strings.HasSuffix(d.File, ".seg") && !errors.Is(d, segments.ErrMissing) &&
+		(d.Offset >= headerEnd || d.What == "segment" || records == 0) && !strings.Contains(d.What, "footer")
 }
 
 func (w *damagedStore) lose(x index.Entry, why error) {
 	l := LostRecord{
-		File: w.segmentPath(x.Loc.Segment), Offset: x.Loc.Offset, Bytes: x.Loc.Length,
+		File: w.e.SegmentPath(x.Loc.Segment), Offset: x.Loc.Offset, Bytes: x.Loc.Length,
 		Block: x.Key, Group: int(x.Group), Model: x.Model, First: int(x.First), Tokens: int(x.Tokens), Err: why,
 	}
-	if m := w.found.Catalog.Model(x.Model); m != nil {
+	if m := w.e.Catalog.Model(x.Model); m != nil {
 		l.ModelName = m.Name
 	}
 	switch {
 	case errors.Is(why, ErrPrefixLost):
 		l.Prefix = w.firstLost(x)
 		l.Err = fmt.Errorf("%w: block %s", ErrPrefixLost, l.Prefix)
-	case errors.Is(why, segments.ErrMissing): // or hidden
-		for _, path := range []string{l.File, w.path(folder.SegmentsDir)} {
-			if bad := w.unusable[path]; bad != nil {
-				l.Err = bad
-			}
-		}
+	case w.fs.bad[l.File] != nil:
+		l.Err = w.fs.bad[l.File]
 	case errors.Is(why, segments.ErrDestroyed):
 		l.Err = damage.New(l.File, l.Offset, "record header", "block "+x.Key.String(), "zeros")
 	}
@@ -108,76 +161,41 @@ func (w *damagedStore) firstLost(x index.Entry) kv.Key {
 	}
 }
 
-// headerEnd is the least offset of a record: what is damaged before it is a segment's header.
-const headerEnd = 4096
-
-// survey walks over the segments once more, for damage that no record which is known accounts for: a record whose header is
-// broken, and which neither index nor log names.
-func (w *damagedStore) survey(ctx context.Context) error {
-	known := w.knownPlaces()
-	for _, s := range w.set.Segments() {
-		if at := (loc.Loc{Segment: s.ID, Offset: headerEnd}); s.Size == 0 && !w.exact && !(w.log.HasFirst && w.log.Young(at)) {
-			w.unknown("%s: it is empty, and index.db cannot say whether something was stored in it", s.Path)
-		}
-		_, err := w.set.Scan(ctx, s.ID, 0, func(loc segments.Loc, r *segments.Record) error {
-			if !w.exact && !known.has(s.ID, loc.Offset) && w.found.Catalog.Model(r.Model()) == nil && !w.found.Retired(w.set, r.Model()) {
-				w.lose(index.Entry{
-					Key: r.Key(), Group: r.Group(), Parent: r.Parent(), Model: r.Model(), Loc: loc, First: r.First(), Tokens: uint16(r.TokenCount()),
-				}, fmt.Errorf("no segment header, index or log has the descriptor of model %s: %w", r.Model(), engine.ErrNotFound))
-			}
-			return nil
-		}, func(d *damage.Error) {
-			switch {
-			case errors.Is(d, segments.ErrRemains):
-			case d.What == "segment" || d.Offset < headerEnd:
-				w.damaged(d)
-				if !w.exact && d.What == "segment" {
-					w.unknown("%s: records may have been lost with its end", d.File)
-				}
-			case w.exact || known.has(s.ID, d.Offset) || !w.log.Damaged() && w.log.Young(segments.Loc{Segment: s.ID, Offset: d.Offset}):
-			default:
-				w.out.Lost = append(w.out.Lost, LostRecord{File: d.File, Offset: d.Offset, Err: d})
-			}
-		})
-		if err != nil && !errors.Is(err, damage.ErrCorrupt) {
-			return err
+// unknown says what nobody can know any more.
+func (w *damagedStore) unknown() (why []string) {
+	r := w.e.Found
+	switch {
+	case !r.Log.HasFirst && len(r.Applied.Extra) == 0:
+		why = append(why, "neither log nor index can be read: refs are lost, and what was deleted is back if its bytes were not yet destroyed")
+	case !r.Log.HasFirst:
+		why = append(why, "the log, or its end, is lost: refs and deletions are as of the last checkpoint; "+
+			"what was deleted after it is back if its bytes were not yet destroyed")
+	case r.Log.Damaged():
+		why = append(why, "the log is damaged, or ends in what a crash leaves: what the frames that are lost said of refs and deletions is not known; "+
+			"what they deleted is back if its bytes were not yet destroyed")
+	case r.Rebuilt:
+		if missing := w.missingSegments(); len(missing) > 0 {
+			why = append(why, fmt.Sprintf("%s (%s) are not there, and index.db cannot say whether they were given up or are lost",
+				damage.Count(len(missing), "segment"), strings.Join(missing, ", ")))
 		}
 	}
-	return nil
+	for _, name := range []string{folder.SegmentsDir, folder.SessionsDir} {
+		if bad := w.fs.bad[w.path(name)]; bad != nil {
+			why = append(why, fmt.Sprintf("what was in a folder is not known: %v", bad))
+		}
+	}
+	return why
 }
 
-// places are the records that something tells about, dead ones included, by segment and offset.
-type places map[uint64][]loc.Loc
-
-func (w *damagedStore) knownPlaces() places {
-	p := places{}
-	add := func(l loc.Loc) { p[l.Segment] = append(p[l.Segment], l) }
-	for _, x := range w.entries {
-		add(x.Loc)
-	}
-	for _, x := range w.expected {
-		add(x.Loc)
-	}
-	for _, dead := range []map[loc.Loc]bool{w.log.Tombstones(w.known.Extra), w.log.Names().Dead} {
-		for l := range dead {
-			add(l)
+// missingSegments are those that were before the log began, are not there, and that nothing says to be given up.
+func (w *damagedStore) missingSegments() (ids []string) {
+	for id := uint64(1); id < w.e.Found.Log.First.Next.Segment; id++ {
+		if !w.e.Catalog.IsUnlinked(id) && !w.e.Segments.Has(id) {
+			ids = append(ids, fmt.Sprint(id))
 		}
 	}
-	for l := range w.log.Names().Put {
-		add(l)
+	if len(ids) > 8 {
+		ids = append(ids[:8], "…")
 	}
-	for _, l := range w.found.Catalog.Tombstones() {
-		add(l)
-	}
-	for _, all := range p {
-		slices.SortFunc(all, func(a, b loc.Loc) int { return cmp.Compare(a.Offset, b.Offset) })
-	}
-	return p
-}
-
-// has reports whether off lies in a record that is known.
-func (p places) has(segment uint64, off int64) bool {
-	all := p[segment]
-	i, _ := slices.BinarySearchFunc(all, off+1, func(l loc.Loc, off int64) int { return cmp.Compare(l.Offset, off) })
-	return i > 0 && off < all[i-1].Offset+all[i-1].Length
+	return ids
 }

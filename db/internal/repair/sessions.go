@@ -17,12 +17,10 @@ func (c *copier) sessions(ctx context.Context) error {
 	dir := w.path(folder.SessionsDir)
 	names, err := w.fs.List(dir)
 	if err != nil {
-		w.damaged(damage.Wrap(dir, 0, "folder", err))
-		w.unknown("%s: sessions may be lost with the folder", dir)
-		return nil
+		return err
 	}
-	o := vfs.On(w.fs, sessions.Options{Dir: dir, UUID: w.format.UUID})
-	doomed := w.found.Catalog.DoomedSessions()
+	o := vfs.On(w.fs, sessions.Options{Dir: dir, UUID: w.e.Format.UUID})
+	doomed := w.e.Catalog.DoomedSessions()
 	for _, name := range names {
 		if err := ctx.Err(); err != nil {
 			return err

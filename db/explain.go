@@ -1,14 +1,11 @@
 package db
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"io/fs"
-	"slices"
 	"strconv"
 
-	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/prefix"
 	"github.com/dormousekv/dormouse/db/internal/read"
@@ -56,8 +53,8 @@ func (m *Model) Explain(ctx context.Context, prompt kv.Prompt, o MatchOptions) (
 		return Explanation{}, err
 	}
 	var out Explanation
-	err := m.s.onIndex(ctx, func() (err error) {
-		if out, err = m.explain(ctx, prompt, o); err == nil && engine.IsIndexDamage(out.Reason.Err) {
+	err := onIndex(ctx, m, func(e *engine.Engine) (err error) {
+		if out, err = m.explain(ctx, e, prompt, o); err == nil && engine.IsIndexDamage(out.Reason.Err) {
 			return out.Reason.Err
 		}
 		return err
@@ -68,13 +65,7 @@ func (m *Model) Explain(ctx context.Context, prompt kv.Prompt, o MatchOptions) (
 	return out, err
 }
 
-func (m *Model) explain(ctx context.Context, prompt kv.Prompt, o MatchOptions) (Explanation, error) {
-	e, err := m.enter()
-	if err != nil {
-		return Explanation{}, err
-	}
-	defer m.s.leave()
-	var out Explanation
+func (m *Model) explain(ctx context.Context, e *engine.Engine, prompt kv.Prompt, o MatchOptions) (out Explanation, err error) {
 	o.NoLookup = false
 	limit := o.limit(len(prompt.Tokens))
 	out.Tokens, out.Reason, err = m.probe(e, &prompt, limit, func(l *prefix.Lookup) error {
@@ -94,11 +85,7 @@ func (m *Model) explain(ctx context.Context, prompt kv.Prompt, o MatchOptions) (
 	if err != nil {
 		return Explanation{}, err
 	}
-	others := e.Catalog.Models()
-	slices.SortFunc(others, func(a, b *catalog.Model) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(b.Stamp, a.Stamp))
-	})
-	for _, ms := range others {
+	for _, ms := range byName(e) {
 		if ms.Fingerprint == m.ms.Fingerprint {
 			continue
 		}

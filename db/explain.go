@@ -66,7 +66,6 @@ func (m *Model) Explain(ctx context.Context, prompt kv.Prompt, o MatchOptions) (
 }
 
 func (m *Model) explain(ctx context.Context, e *engine.Engine, prompt kv.Prompt, o MatchOptions) (out Explanation, err error) {
-	o.NoLookup = false
 	limit := o.limit(len(prompt.Tokens))
 	out.Tokens, out.Reason, err = m.probe(e, &prompt, limit, func(l *prefix.Lookup) error {
 		if err := e.Source.Verify(ctx, l); err != nil {

@@ -18,8 +18,6 @@ type MatchOptions struct {
 	// Limit is the largest prefix that is wanted, in tokens. 0: the whole prompt. A runtime that needs to evaluate the
 	// last token for its logits asks for len(prompt)-1.
 	Limit int
-	// NoLookup matches nothing: the request wants to be computed anew. Extend still stores it.
-	NoLookup bool
 }
 
 // Validate returns an error that names the field at fault, its value, and what is allowed.
@@ -89,9 +87,6 @@ func (m *Model) match(ctx context.Context, e *engine.Engine, prompt kv.Prompt, o
 		return nil, err
 	}
 	m.s.matches.Add(1)
-	if o.NoLookup {
-		return x, nil
-	}
 	e.Count.Matched(x.tokens, x.reason.Code, len(prompt.Tokens), time.Since(start))
 	m.logShort("match", x.tokens, limit, x.reason)
 	for _, k := range x.held.Rests {
@@ -100,25 +95,17 @@ func (m *Model) match(ctx context.Context, e *engine.Engine, prompt kv.Prompt, o
 	return x, nil
 }
 
-// limit is how many of a prompt's n tokens are asked for; -1 asks for no lookup.
+// limit is how many of a prompt's n tokens are asked for.
 func (o MatchOptions) limit(n int) int {
-	switch {
-	case o.NoLookup:
-		return -1
-	case o.Limit > 0:
+	if o.Limit > 0 {
 		return min(n, o.Limit)
 	}
 	return n
 }
 
-// look searches, and holds what was found; with a limit below 0, nothing is looked for. A damaged index is a miss, and is rebuilt.
+// look searches, and holds what was found. A damaged index is a miss, and is rebuilt.
 func (x *Match) look(e *engine.Engine, limit int) error {
 	x.gen = x.m.s.gen
-	if limit < 0 {
-		x.held.Nothing(&e.Leases, engine.Searched(x.m.ms), &x.prompt, Reason{Code: LookupOff})
-		x.took()
-		return nil
-	}
 	err := x.held.Find(&e.Leases, engine.Searched(x.m.ms), &x.prompt, limit, false)
 	if engine.IsIndexDamage(err) {
 		x.m.s.indexDamaged(err)
@@ -228,18 +215,13 @@ func (x *Match) check(e *engine.Engine) error {
 	if x.gen == x.m.s.gen && x.held.Found != nil {
 		return nil
 	}
-	if x.tokens > 0 {
-		limit := x.tokens
-		x.held.Drop(e.Pins)
-		return x.look(e, limit)
-	}
-	why := x.reason
 	x.held.Drop(e.Pins)
-	err := x.look(e, -1)
-	if err == nil {
-		x.held.Found.Reason, x.reason = why, why
+	if x.tokens > 0 {
+		return x.look(e, x.tokens)
 	}
-	return err
+	x.gen = x.m.s.gen
+	x.held.Nothing(&e.Leases, engine.Searched(x.m.ms), &x.prompt, x.reason)
+	return nil
 }
 
 // Probe answers how many leading tokens a Match would find, with no lease and no trace in recency or counters.
@@ -253,10 +235,6 @@ func (m *Model) Probe(ctx context.Context, prompt kv.Prompt, o MatchOptions) (in
 	var tokens int
 	var reason Reason
 	err := onIndex(ctx, m, func(e *engine.Engine) (err error) {
-		if o.NoLookup {
-			reason = Reason{Code: LookupOff}
-			return nil
-		}
 		if tokens, reason, err = m.probe(e, &prompt, o.limit(len(prompt.Tokens)), nil); err == nil && engine.IsIndexDamage(reason.Err) {
 			return reason.Err
 		}
@@ -299,9 +277,6 @@ func (m *Model) Prefetch(ctx context.Context, prompt kv.Prompt, o MatchOptions) 
 		return 0, err
 	}
 	defer m.s.leave()
-	if o.NoLookup {
-		return 0, nil
-	}
 	tokens, _, err := m.probe(e, &prompt, o.limit(len(prompt.Tokens)), func(l *prefix.Lookup) error { return e.Source.Prefetch(ctx, l) })
 	return tokens, err
 }

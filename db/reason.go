@@ -30,7 +30,6 @@ const (
 	Damaged       = kv.Damaged
 	Gone          = kv.Gone
 	TooShort      = kv.TooShort
-	LookupOff     = kv.LookupOff
 	MemoryShort   = kv.MemoryShort
 	Collision     = kv.Collision
 )

@@ -39,8 +39,7 @@ const (
 	Gone
 	// TooShort: fewer than OpeningTokens tokens would be reused.
 	TooShort
-	// LookupOff: the request asked for no lookup.
-	LookupOff
+	_ // lookup off: the number and the name of a reason that is not given any more
 	// MemoryShort: the caller's rows end at position At.
 	MemoryShort
 	// Collision: another prefix has the key of the block at position At.
@@ -65,7 +64,7 @@ func (c ReasonCode) String() string {
 
 func (r Reason) String() string {
 	switch r.Code {
-	case NoReason, Complete, NothingStored, LookupOff, TooShort:
+	case NoReason, Complete, NothingStored, TooShort:
 		return r.Code.String()
 	case WindowMissing, StateMissing:
 		return fmt.Sprintf("%v at token %d (group %d)", r.Code, r.At, r.Group)

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"strconv"
 
+	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/prefix"
 	"github.com/dormousekv/dormouse/db/internal/read"
@@ -45,29 +46,8 @@ type Elsewhere struct {
 
 // Explain answers why a prompt would, or would not, be reused. It reads every stored byte along the prompt, so that what it promises
 // is what a Restore gives. It leaves no trace, and takes no lease longer than the call.
-func (m *Model) Explain(ctx context.Context, prompt kv.Prompt, o MatchOptions) (Explanation, error) {
-	if err := prompt.Validate(); err != nil {
-		return Explanation{}, err
-	}
-	if err := o.Validate(); err != nil {
-		return Explanation{}, err
-	}
-	var out Explanation
-	err := onIndex(ctx, m, func(e *engine.Engine) (err error) {
-		if out, err = m.explain(ctx, e, prompt, o); err == nil && engine.IsIndexDamage(out.Reason.Err) {
-			return out.Reason.Err
-		}
-		return err
-	})
-	if engine.IsIndexDamage(err) {
-		err = nil // a miss, whose reason says it
-	}
-	return out, err
-}
-
-func (m *Model) explain(ctx context.Context, e *engine.Engine, prompt kv.Prompt, o MatchOptions) (out Explanation, err error) {
-	limit := o.limit(len(prompt.Tokens))
-	out.Tokens, out.Reason, err = m.probe(e, &prompt, limit, func(l *prefix.Lookup) error {
+func (m *Model) Explain(ctx context.Context, prompt kv.Prompt, o MatchOptions) (out Explanation, err error) {
+	out.Tokens, out.Reason, err = m.probe(ctx, &prompt, o, func(e *engine.Engine, l *prefix.Lookup) error {
 		if err := e.Source.Verify(ctx, l); err != nil {
 			return err
 		}
@@ -84,7 +64,11 @@ func (m *Model) explain(ctx context.Context, e *engine.Engine, prompt kv.Prompt,
 	if err != nil {
 		return Explanation{}, err
 	}
-	for _, ms := range byName(e) {
+	models, err := use(m.s, func(e *engine.Engine) ([]*catalog.Model, error) { return byName(e), nil })
+	if err != nil {
+		return out, err
+	}
+	for _, ms := range models {
 		if ms.Fingerprint == m.ms.Fingerprint {
 			continue
 		}
@@ -96,13 +80,13 @@ func (m *Model) explain(ctx context.Context, e *engine.Engine, prompt kv.Prompt,
 			continue
 		}
 		other := &Model{s: m.s, ms: ms}
-		tokens, _, err := other.probe(e, &prompt, limit, func(l *prefix.Lookup) error {
+		tokens, _, err := other.probe(ctx, &prompt, o, func(e *engine.Engine, l *prefix.Lookup) error {
 			if l.Tokens <= out.Tokens {
 				return nil
 			}
 			return e.Source.Verify(ctx, l)
 		})
-		if err != nil {
+		if err != nil && !errors.Is(err, ErrRetired) {
 			return out, err
 		}
 		if tokens > out.Tokens {

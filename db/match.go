@@ -226,57 +226,40 @@ func (x *Match) check(e *engine.Engine) error {
 
 // Probe answers how many leading tokens a Match would find, with no lease and no trace in recency or counters.
 func (m *Model) Probe(ctx context.Context, prompt kv.Prompt, o MatchOptions) (int, Reason, error) {
-	if err := prompt.Validate(); err != nil {
-		return 0, Reason{}, err
-	}
-	if err := o.Validate(); err != nil {
-		return 0, Reason{}, err
-	}
-	var tokens int
-	var reason Reason
-	err := onIndex(ctx, m, func(e *engine.Engine) (err error) {
-		if tokens, reason, err = m.probe(e, &prompt, o.limit(len(prompt.Tokens)), nil); err == nil && engine.IsIndexDamage(reason.Err) {
-			return reason.Err
-		}
-		return err
-	})
-	if engine.IsIndexDamage(err) {
-		err = nil // a miss, whose reason says it
-	}
-	return tokens, reason, err
-}
-
-// probe finds a prefix without leaving a trace, and shows the lookup to see before it ends.
-func (m *Model) probe(e *engine.Engine, p *kv.Prompt, limit int, see func(*prefix.Lookup) error) (int, Reason, error) {
-	lease := e.Segments.Acquire()
-	defer lease.Release()
-	l := e.Search.Lookup(engine.Searched(m.ms), p, limit, false)
-	defer l.Free()
-	err := l.Find()
-	if err == nil && see != nil {
-		err = see(l)
-	}
-	if engine.IsIndexDamage(err) {
-		m.s.indexDamaged(err)
-		return 0, Reason{Code: Damaged, Err: err}, nil
-	}
-	return l.Tokens, l.Reason, err
+	return m.probe(ctx, &prompt, o, func(*engine.Engine, *prefix.Lookup) error { return nil })
 }
 
 // Prefetch reads the stored prefix of prompt ahead, so that a Restore soon after finds it in memory. It returns the
 // tokens found; cancelling ctx stops it. Like Probe it leaves no trace in recency or counters.
 func (m *Model) Prefetch(ctx context.Context, prompt kv.Prompt, o MatchOptions) (int, error) {
+	tokens, _, err := m.probe(ctx, &prompt, o, func(e *engine.Engine, l *prefix.Lookup) error { return e.Source.Prefetch(ctx, l) })
+	return tokens, err
+}
+
+// probe finds a prefix without leaving a trace, and shows the lookup to see before it ends. A damaged index is as for Match.
+func (m *Model) probe(
+	ctx context.Context, prompt *kv.Prompt, o MatchOptions, see func(*engine.Engine, *prefix.Lookup) error,
+) (tokens int, reason Reason, err error) {
 	if err := prompt.Validate(); err != nil {
-		return 0, err
+		return 0, Reason{}, err
 	}
 	if err := o.Validate(); err != nil {
-		return 0, err
+		return 0, Reason{}, err
 	}
-	e, err := m.enter()
-	if err != nil {
-		return 0, err
+	err = onIndex(ctx, m, func(e *engine.Engine) error {
+		lease := e.Segments.Acquire()
+		defer lease.Release()
+		l := e.Search.Lookup(engine.Searched(m.ms), prompt, o.limit(len(prompt.Tokens)), false)
+		defer l.Free()
+		if err := l.Find(); err != nil {
+			return err
+		}
+		err := see(e, l)
+		tokens, reason = l.Tokens, l.Reason
+		return err
+	})
+	if engine.IsIndexDamage(err) {
+		return 0, Reason{Code: Damaged, Err: err}, nil // a miss
 	}
-	defer m.s.leave()
-	tokens, _, err := m.probe(e, &prompt, o.limit(len(prompt.Tokens)), func(l *prefix.Lookup) error { return e.Source.Prefetch(ctx, l) })
-	return tokens, err
+	return tokens, reason, err
 }

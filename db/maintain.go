@@ -65,7 +65,7 @@ func (s *Store) Compact(ctx context.Context, o CompactOptions) (Compacted, error
 		return Compacted{}, err
 	}
 	return useIndex(ctx, s, func(e *engine.Engine) (Compacted, error) {
-		did, err := e.Compact(ctx, engine.CompactOptions{LiveShare: o.LiveShare, All: o.All, Progress: progress(o.Progress), Least: s.hidden.CompactLeast})
+		did, err := e.Compact(ctx, engine.CompactOptions{LiveShare: o.LiveShare, All: o.All, Progress: o.Progress, Least: s.hidden.CompactLeast})
 		return Compacted(did), err
 	})
 }

@@ -96,7 +96,7 @@ type LostSession struct {
 // where there is no store, ErrCorrupt where FORMAT and the headers of all segments are lost, a cancelled context. Then there
 // is no new store, and nothing of it is left. What is lost is no error but in the report.
 func Repair(ctx context.Context, from, to string, o RepairOptions) (out Repaired, err error) {
-	got, err := repair.Run(ctx, from, to, repair.Options{Progress: progress(o.Progress), AllowSharedDir: o.AllowSharedDir, FS: vfs.From(ctx)})
+	got, err := repair.Run(ctx, from, to, repair.Options{Progress: o.Progress, AllowSharedDir: o.AllowSharedDir, FS: vfs.From(ctx)})
 	out = Repaired{
 		Blocks: got.Blocks, Records: got.Records, Bytes: got.Bytes, Models: got.Models, Refs: got.Refs,
 		Sessions: got.Sessions, Damage: got.Damage, Unknown: got.Unknown, Notes: got.Notes,

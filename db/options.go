@@ -153,6 +153,11 @@ func (o Options) Validate() error {
 	case !(o.BloomFPR >= 1e-9 && o.BloomFPR <= 0.5):
 		return bad("BloomFPR", o.BloomFPR, "1e-9 to 0.5, or 0 for 0.001")
 	}
+	if p, ok := o.Policy.(interface{ validate() error }); ok {
+		if err := p.validate(); err != nil {
+			return fmt.Errorf("db: Options.Policy: %w", err)
+		}
+	}
 	return validCodecs("Options", o.Codec, o.Compression)
 }
 
@@ -169,6 +174,21 @@ func validCodecs(of string, c quant.Codec, z quant.Compression) error {
 			of, uint8(z), quant.ErrCodec, quant.None, quant.Zstd, quant.S2, quant.Huff0)
 	}
 	return nil
+}
+
+// String prints the options as they take effect.
+func (o Options) String() string {
+	o = o.withDefaults()
+	return fmt.Sprintf("budget=%d min_free=%d max_blocks=%d water=%g..%g policy=%s durability=%s checkpoint=%s/%d segment=%d bloom_fpr=%g codec=%s compression=%s read_only=%t",
+		o.Budget, o.MinFree, o.MaxBlocks, o.LowWater, o.HighWater, o.Policy.Name(), o.Durability, o.CheckpointInterval,
+		o.CheckpointBytes, o.SegmentBytes, o.BloomFPR, codecName(o.Codec), o.Compression, o.ReadOnly)
+}
+
+func codecName(c quant.Codec) string {
+	if c == 0 {
+		return "default"
+	}
+	return c.String()
 }
 
 // engineOptions are the options of a store as its engine takes them.

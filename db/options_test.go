@@ -146,6 +146,7 @@ func TestOptionsAreRefusedByOpen(t *testing.T) {
 		"Options.LowWater is 0.8: expected a share of the budget, over 0 and up to HighWater, which is 0.5": func(o *db.Options) { o.LowWater, o.HighWater = 0.8, 0.5 },
 		"Options.BloomFPR is NaN":               func(o *db.Options) { o.BloomFPR = math.NaN() },
 		"Options.HighWater is NaN":              func(o *db.Options) { o.HighWater = math.NaN() },
+		"Options.Policy: DepthCap(-4)":          func(o *db.Options) { o.Policy = db.DepthCap(-4) },
 		"Options.Codec is 4":                    func(o *db.Options) { o.Codec = quant.Q8C },
 		"q8c is reserved":                       func(o *db.Options) { o.Codec = quant.Q8C },
 		"Options.Codec is 77: quant: codec not": func(o *db.Options) { o.Codec = 77 },

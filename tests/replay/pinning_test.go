@@ -50,17 +50,17 @@ func TestPinnedFacts(t *testing.T) {
 			for _, share := range shares {
 				blocks := int(share * float64(distinct) / trace.GeneratedBlockTokens)
 				t.Logf("%d turns, %d different tokens; capacity %.0f %%: %d blocks", len(turns), distinct, 100*share, blocks)
-				for name, policy := range map[string]db.Policy{"lru": db.LRU(), "cost-aware": db.CostAware()} {
+				for _, policy := range []db.Policy{db.LRU(), db.CostAware()} {
 					plain := playTurns(t, turns, blocks, policy, false)
 					pinned := playTurns(t, turns, blocks, policy, true)
-					t.Logf("%-11s %s", name, plain)
+					t.Logf("%-11s %s", policy.Name(), plain)
 					t.Logf("%-11s %s", "and pins", pinned)
 					if len(pinned.facts) == 0 {
 						t.Error("no turn began with pinned facts: this shows nothing")
 					}
 					for i, n := range pinned.facts {
 						if n < plain.facts[i] {
-							t.Errorf("%s at %g %%, turn %d: %d tokens of the pinned facts are found, %d without pins", name, 100*share, i, n, plain.facts[i])
+							t.Errorf("%s at %g %%, turn %d: %d tokens of the pinned facts are found, %d without pins", policy.Name(), 100*share, i, n, plain.facts[i])
 						}
 					}
 				}

@@ -50,12 +50,12 @@ func play(t *testing.T, requests []trace.Request, share float64, policy db.Polic
 	hits, evicted := playStore(t, requests, capacity, policy)
 	rate := float64(hits) / float64(want.Blocks)
 	t.Logf("%s, %g %% (%d blocks), %d requests: store %.2f %%, simulation %.2f %%; %d evictions, %.0f s",
-		simulated.Name, 100*share, capacity, len(requests), 100*rate, 100*want.HitRate(), evicted, time.Since(start).Seconds())
+		policy.Name(), 100*share, capacity, len(requests), 100*rate, 100*want.HitRate(), evicted, time.Since(start).Seconds())
 	if hits != want.Hits {
-		t.Errorf("%s at %g %%: the store found %d of %d blocks, the simulation %d", simulated.Name, 100*share, hits, want.Blocks, want.Hits)
+		t.Errorf("%s at %g %%: the store found %d of %d blocks, the simulation %d", policy.Name(), 100*share, hits, want.Blocks, want.Hits)
 	}
 	if known > 0 && math.Abs(rate-known) > 0.005 {
-		t.Errorf("%s at %g %%: hit rate %.4f, known is %.3f", simulated.Name, 100*share, rate, known)
+		t.Errorf("%s at %g %%: hit rate %.4f, known is %.3f", policy.Name(), 100*share, rate, known)
 	}
 }
 

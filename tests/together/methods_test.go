@@ -35,7 +35,7 @@ var methods = map[string]method{
 	"Store.DeleteRef":     {10, func(w *worker) error { return w.s.DeleteRef(ctx, w.refName()) }},
 	"Store.DeleteScope":   {2, (*worker).deleteScope},
 	"Store.Dir":           {1, func(w *worker) error { return same(w.s.Dir(), w.dir) }},
-	"Store.Options":       {1, func(w *worker) error { return same(fmt.Sprint(w.s.Options().MaxBlocks), "500") }},
+	"Store.Options":       {1, func(w *worker) error { return same(w.s.Options().Policy.Name(), "cost-aware") }},
 	"Store.Identity":      {1, func(w *worker) error { _, err := w.s.Identity(); return err }},
 	"Store.IndexProblems": {1, func(w *worker) error { admin.IndexProblems(w.s); return nil }},
 	"Store.Log":           {2, func(w *worker) error { _, err := db.Collect(admin.Log(ctx, w.s)); return err }},

@@ -9,20 +9,10 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// beginnings ranks what ends within the first 64 tokens of its prompt above all else, and by its last use among equals.
-type beginnings struct{}
-
-func (beginnings) Rank(l db.Leaf) uint64 {
-	if l.End > 64 {
-		return l.Clock << 8
-	}
-	return l.Clock<<8 | 1<<55
-}
-
-// A policy of the caller's decides what goes: the far end of a long prompt before anything else, however late that was used.
-func TestPolicyDecides(t *testing.T) {
+// DepthCap drops the far end of a long session before anything else, however late that was used, and keeps every beginning.
+func TestDepthCapKeepsBeginnings(t *testing.T) {
 	o := storetest.Options()
-	o.Policy = beginnings{}
+	o.Policy = db.DepthCap(64)
 	s := storetest.Open(t, t.TempDir(), o)
 	m := storetest.Model(t, s, crashtest.Plain())
 	short, long := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}, kv.Prompt{Tokens: crashtest.Tokens(2, 160)}

@@ -47,6 +47,7 @@ type Elsewhere struct {
 // Explain answers why a prompt would, or would not, be reused. It reads every stored byte along the prompt, so that what it promises
 // is what a Restore gives. It leaves no trace, and takes no lease longer than the call.
 func (m *Model) Explain(ctx context.Context, prompt kv.Prompt, o MatchOptions) (out Explanation, err error) {
+	o.NoLookup = false
 	out.Tokens, out.Reason, err = m.probe(ctx, &prompt, o, func(e *engine.Engine, l *prefix.Lookup) error {
 		if err := e.Source.Verify(ctx, l); err != nil {
 			return err

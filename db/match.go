@@ -18,6 +18,8 @@ type MatchOptions struct {
 	// Limit is the largest prefix that is wanted, in tokens. 0: the whole prompt. A runtime that needs to evaluate the
 	// last token for its logits asks for len(prompt)-1.
 	Limit int
+	// NoLookup matches nothing: the request wants to be computed anew. Extend still stores it.
+	NoLookup bool
 }
 
 // Validate returns an error that names the field at fault, its value, and what is allowed.
@@ -87,6 +89,9 @@ func (m *Model) match(ctx context.Context, e *engine.Engine, prompt kv.Prompt, o
 		return nil, err
 	}
 	m.s.matches.Add(1)
+	if o.NoLookup {
+		return x, nil
+	}
 	e.Count.Matched(x.tokens, x.reason.Code, len(prompt.Tokens), time.Since(start))
 	m.logShort("match", x.tokens, limit, x.reason)
 	for _, k := range x.held.Rests {
@@ -95,17 +100,25 @@ func (m *Model) match(ctx context.Context, e *engine.Engine, prompt kv.Prompt, o
 	return x, nil
 }
 
-// limit is how many of a prompt's n tokens are asked for.
+// limit is how many of a prompt's n tokens are asked for; -1 asks for no lookup.
 func (o MatchOptions) limit(n int) int {
-	if o.Limit > 0 {
+	switch {
+	case o.NoLookup:
+		return -1
+	case o.Limit > 0:
 		return min(n, o.Limit)
 	}
 	return n
 }
 
-// look searches, and holds what was found. A damaged index is a miss, and is rebuilt.
+// look searches, and holds what was found; with a limit below 0, nothing is looked for. A damaged index is a miss, and is rebuilt.
 func (x *Match) look(e *engine.Engine, limit int) error {
 	x.gen = x.m.s.gen
+	if limit < 0 {
+		x.held.Nothing(&e.Leases, engine.Searched(x.m.ms), &x.prompt, Reason{Code: LookupOff})
+		x.took()
+		return nil
+	}
 	err := x.held.Find(&e.Leases, engine.Searched(x.m.ms), &x.prompt, limit, false)
 	if engine.IsIndexDamage(err) {
 		x.m.s.indexDamaged(err)
@@ -215,13 +228,18 @@ func (x *Match) check(e *engine.Engine) error {
 	if x.gen == x.m.s.gen && x.held.Found != nil {
 		return nil
 	}
-	x.held.Drop(e.Pins)
 	if x.tokens > 0 {
-		return x.look(e, x.tokens)
+		limit := x.tokens
+		x.held.Drop(e.Pins)
+		return x.look(e, limit)
 	}
-	x.gen = x.m.s.gen
-	x.held.Nothing(&e.Leases, engine.Searched(x.m.ms), &x.prompt, x.reason)
-	return nil
+	why := x.reason
+	x.held.Drop(e.Pins)
+	err := x.look(e, -1)
+	if err == nil {
+		x.held.Found.Reason, x.reason = why, why
+	}
+	return err
 }
 
 // Probe answers how many leading tokens a Match would find, with no lease and no trace in recency or counters.
@@ -247,6 +265,10 @@ func (m *Model) probe(
 		return 0, Reason{}, err
 	}
 	err = onIndex(ctx, m, func(e *engine.Engine) error {
+		if o.NoLookup {
+			reason = Reason{Code: LookupOff}
+			return nil
+		}
 		lease := e.Segments.Acquire()
 		defer lease.Release()
 		l := e.Search.Lookup(engine.Searched(m.ms), prompt, o.limit(len(prompt.Tokens)), false)

@@ -30,6 +30,7 @@ const (
 	Damaged       = kv.Damaged
 	Gone          = kv.Gone
 	TooShort      = kv.TooShort
+	LookupOff     = kv.LookupOff
 	MemoryShort   = kv.MemoryShort
 	Collision     = kv.Collision
 )

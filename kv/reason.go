@@ -39,7 +39,8 @@ const (
 	Gone
 	// TooShort: fewer than OpeningTokens tokens would be reused.
 	TooShort
-	_ // lookup off: the number and the name of a reason that is not given any more
+	// LookupOff: the request asked for no lookup.
+	LookupOff
 	// MemoryShort: the caller's rows end at position At.
 	MemoryShort
 	// Collision: another prefix has the key of the block at position At.
@@ -64,7 +65,7 @@ func (c ReasonCode) String() string {
 
 func (r Reason) String() string {
 	switch r.Code {
-	case NoReason, Complete, NothingStored, TooShort:
+	case NoReason, Complete, NothingStored, LookupOff, TooShort:
 		return r.Code.String()
 	case WindowMissing, StateMissing:
 		return fmt.Sprintf("%v at token %d (group %d)", r.Code, r.At, r.Group)

@@ -200,10 +200,11 @@ func TestObserve(t *testing.T) {
 	var r Recorder
 	r.Observe(db.Observation{Asked: 100, Prefilled: 100, Prefill: time.Second, Reason: db.Reason{Code: db.NothingStored}})
 	r.Observe(db.Observation{Asked: 100, Found: 90, Loaded: 90, Reused: 90, Prefilled: 10, Reason: db.Reason{Code: db.Ends, At: 90}})
+	r.Observe(db.Observation{Asked: 100, Prefilled: 100, Reason: db.Reason{Code: db.LookupOff}})
 	r.Observe(db.Observation{Asked: 100, Prefilled: 100})
-	want := map[Kind]int64{{Miss, "nothing_stored"}: 1, {Hit, "stored_prefix_ends"}: 1, {Pass, "no_reason"}: 1}
+	want := map[Kind]int64{{Miss, "nothing_stored"}: 1, {Hit, "stored_prefix_ends"}: 1, {Pass, "lookup_off"}: 1, {Pass, "no_reason"}: 1}
 	f := r.Read()
-	if fmt.Sprint(f.Requests) != fmt.Sprint(want) || f.Asked != 300 || f.Reused != 90 || f.Computed != 210 || f.Saved != 900*time.Millisecond {
+	if fmt.Sprint(f.Requests) != fmt.Sprint(want) || f.Asked != 400 || f.Reused != 90 || f.Computed != 310 || f.Saved != 900*time.Millisecond {
 		t.Errorf("%+v", f)
 	}
 }

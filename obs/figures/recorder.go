@@ -97,7 +97,7 @@ func (r *Recorder) Observe(o db.Observation) {
 	switch {
 	case o.Reused > 0:
 		q.Outcome = Hit
-	case o.Reason.Code == db.NoReason:
+	case o.Reason.Code == db.NoReason, o.Reason.Code == db.LookupOff:
 		q.Outcome = Pass
 	}
 	r.Add(q)

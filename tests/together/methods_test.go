@@ -259,7 +259,7 @@ func (w *worker) setRef() error {
 // match looks for a prompt, and leaves the match to all.
 func (w *worker) match() error {
 	m, p := w.model(), w.prompt()
-	var o db.MatchOptions
+	o := db.MatchOptions{NoLookup: w.r.IntN(40) == 0}
 	if w.r.IntN(3) == 0 {
 		o.Limit = 1 + w.r.IntN(len(p.Tokens))
 	}

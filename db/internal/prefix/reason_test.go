@@ -39,7 +39,7 @@ func TestReasonsAreSaid(t *testing.T) {
 	m := storetest.Model(t, s, crashtest.Plain())
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 100)}
 	storetest.Put(t, m, p)
-	for _, o := range []db.MatchOptions{{}, {Limit: 3}, {Limit: 64}} {
+	for _, o := range []db.MatchOptions{{}, {Limit: 3}, {Limit: 64}, {NoLookup: true}} {
 		for _, asked := range []kv.Prompt{p, {}, {Tokens: crashtest.Tokens(2, 100)}, {Tokens: crashtest.Tokens(1, 200)}} {
 			x, err := m.Match(t.Context(), asked, o)
 			if err != nil {

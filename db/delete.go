@@ -31,32 +31,22 @@ func (m *Model) Delete(ctx context.Context, prefix kv.Prompt) (Deleted, error) {
 	if err := prefix.Validate(); err != nil {
 		return Deleted{}, err
 	}
-	var out Deleted
-	err := m.s.onIndex(ctx, func() (err error) {
-		return m.using(func(e *engine.Engine) error {
-			took, err := e.Delete(ctx, m.ms, &prefix)
-			out = Deleted(took)
-			return err
-		})
+	return useIndex(ctx, m, func(e *engine.Engine) (Deleted, error) {
+		took, err := e.Delete(ctx, m.ms, &prefix)
+		return Deleted(took), err
 	})
-	return out, err
 }
 
 // DeleteScope removes everything that was stored for a scope, of every model, with all its refs and its session ([Store.OpenSession]), and
 // returns when that is durable; the session's file is gone then. An open [Session] of it answers ErrNotFound from now on. What
 // scopes share (the blocks before their prompts' ScopeStart) stays.
 func (s *Store) DeleteScope(ctx context.Context, scope string) (Deleted, error) {
-	var out Deleted
-	err := s.onIndex(ctx, func() (err error) {
-		return s.using(func(e *engine.Engine) error {
-			id := e.Hasher.Scope(scope)
-			if id.IsShared() {
-				return nil
-			}
-			took, err := e.DeleteScope(ctx, id)
-			out = Deleted(took)
-			return err
-		})
+	return useIndex(ctx, s, func(e *engine.Engine) (Deleted, error) {
+		id := e.Hasher.Scope(scope)
+		if id.IsShared() {
+			return Deleted{}, nil
+		}
+		took, err := e.DeleteScope(ctx, id)
+		return Deleted(took), err
 	})
-	return out, err
 }

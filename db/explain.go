@@ -1,11 +1,9 @@
 package db
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"io/fs"
-	"slices"
 	"strconv"
 
 	"github.com/dormousekv/dormouse/db/internal/catalog"
@@ -48,36 +46,9 @@ type Elsewhere struct {
 
 // Explain answers why a prompt would, or would not, be reused. It reads every stored byte along the prompt, so that what it promises
 // is what a Restore gives. It leaves no trace, and takes no lease longer than the call.
-func (m *Model) Explain(ctx context.Context, prompt kv.Prompt, o MatchOptions) (Explanation, error) {
-	if err := prompt.Validate(); err != nil {
-		return Explanation{}, err
-	}
-	if err := o.Validate(); err != nil {
-		return Explanation{}, err
-	}
-	var out Explanation
-	err := m.s.onIndex(ctx, func() (err error) {
-		if out, err = m.explain(ctx, prompt, o); err == nil && engine.IsIndexDamage(out.Reason.Err) {
-			return out.Reason.Err
-		}
-		return err
-	})
-	if engine.IsIndexDamage(err) {
-		err = nil // a miss, whose reason says it
-	}
-	return out, err
-}
-
-func (m *Model) explain(ctx context.Context, prompt kv.Prompt, o MatchOptions) (Explanation, error) {
-	e, err := m.enter()
-	if err != nil {
-		return Explanation{}, err
-	}
-	defer m.s.leave()
-	var out Explanation
+func (m *Model) Explain(ctx context.Context, prompt kv.Prompt, o MatchOptions) (out Explanation, err error) {
 	o.NoLookup = false
-	limit := o.limit(len(prompt.Tokens))
-	out.Tokens, out.Reason, err = m.probe(e, &prompt, limit, func(l *prefix.Lookup) error {
+	out.Tokens, out.Reason, err = m.probe(ctx, &prompt, o, func(e *engine.Engine, l *prefix.Lookup) error {
 		if err := e.Source.Verify(ctx, l); err != nil {
 			return err
 		}
@@ -94,11 +65,11 @@ func (m *Model) explain(ctx context.Context, prompt kv.Prompt, o MatchOptions) (
 	if err != nil {
 		return Explanation{}, err
 	}
-	others := e.Catalog.Models()
-	slices.SortFunc(others, func(a, b *catalog.Model) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(b.Stamp, a.Stamp))
-	})
-	for _, ms := range others {
+	models, err := use(m.s, func(e *engine.Engine) ([]*catalog.Model, error) { return byName(e), nil })
+	if err != nil {
+		return out, err
+	}
+	for _, ms := range models {
 		if ms.Fingerprint == m.ms.Fingerprint {
 			continue
 		}
@@ -110,13 +81,13 @@ func (m *Model) explain(ctx context.Context, prompt kv.Prompt, o MatchOptions) (
 			continue
 		}
 		other := &Model{s: m.s, ms: ms}
-		tokens, _, err := other.probe(e, &prompt, limit, func(l *prefix.Lookup) error {
+		tokens, _, err := other.probe(ctx, &prompt, o, func(e *engine.Engine, l *prefix.Lookup) error {
 			if l.Tokens <= out.Tokens {
 				return nil
 			}
 			return e.Source.Verify(ctx, l)
 		})
-		if err != nil {
+		if err != nil && !errors.Is(err, ErrRetired) {
 			return out, err
 		}
 		if tokens > out.Tokens {

@@ -1,13 +1,10 @@
 package db
 
 import (
-	"cmp"
 	"context"
 	"iter"
-	"slices"
 	"time"
 
-	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
@@ -29,10 +26,10 @@ func Collect[T any](list iter.Seq2[T, error]) ([]T, error) {
 	return out, nil
 }
 
-// listed is the list of what read returns.
-func listed[T any](read func() ([]T, error)) iter.Seq2[T, error] {
+// listed is the list of what read gives.
+func listed[T any](at door, read func(*engine.Engine) ([]T, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		all, err := read()
+		all, err := use(at, read)
 		for _, x := range all {
 			if !yield(x, nil) {
 				return
@@ -44,10 +41,6 @@ func listed[T any](read func() ([]T, error)) iter.Seq2[T, error] {
 		}
 	}
 }
-
-// Models lists the models of the store by name, the newest version of each name before its older ones. One whose descriptor cannot be read
-// says so itself ([ModelStats].Err).
-func (s *Store) Models() iter.Seq2[ModelStats, error] { return listed(s.models) }
 
 // Blocks lists every stored record, in order of key and group. Records that are put or removed meanwhile may be in the list
 // or not; all others are in it once. The loop body may call any method of the store.
@@ -72,29 +65,27 @@ func (s *Store) Blocks(ctx context.Context) iter.Seq2[Block, error] {
 	}
 }
 
-// Refs lists all refs by name.
-func (s *Store) Refs() iter.Seq2[Ref, error] { return listed(s.refs) }
-
-// Notes lists the names of the model's notes, sorted.
-func (m *Model) Notes() iter.Seq2[string, error] { return listed(m.notes) }
-
-func (s *Store) models() ([]ModelStats, error) {
-	e, err := s.enter()
-	if err != nil {
-		return nil, err
+// blocksBehind reads the records behind the last of a page, in its memory.
+func (s *Store) blocksBehind(ctx context.Context, page []Block) ([]Block, error) {
+	const pageLen = 512
+	var key kv.Key
+	group := uint8(0)
+	if n := len(page); n > 0 {
+		key, group = page[n-1].Key, uint8(page[n-1].Group)
 	}
-	defer s.leave()
-	v := e.View()
-	defer v.Release()
-	latest, all := e.Catalog.Latest(), e.Catalog.Models()
-	slices.SortFunc(all, func(a, b *catalog.Model) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(b.Stamp, a.Stamp))
+	return useIndex(ctx, s, func(e *engine.Engine) ([]Block, error) {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		v := e.View()
+		defer v.Release()
+		page = page[:0]
+		err := v.Blocks(key, group, func(x index.Entry) bool {
+			page = append(page, blockOf(x))
+			return len(page) < pageLen
+		})
+		return page, err
 	})
-	out := make([]ModelStats, 0, len(all))
-	for _, m := range all {
-		out = append(out, modelStats(m, m.Load(), latest[m.Fingerprint], v.CountsOf(m.Fingerprint)))
-	}
-	return out, nil
 }
 
 // Block is one stored record as the index knows it.
@@ -140,46 +131,6 @@ func blockOf(x index.Entry) Block {
 	}
 }
 
-// blocksBehind reads the records behind the last of a page, in its memory.
-func (s *Store) blocksBehind(ctx context.Context, page []Block) (out []Block, err error) {
-	last := slices.Clone(page[max(0, len(page)-1):]) // a try that fails may have written over it
-	err = s.onIndex(ctx, func() (err error) {
-		out, err = s.blocksBehindOnce(ctx, page)
-		page = last
-		return err
-	})
-	return out, err
-}
-
-func (s *Store) blocksBehindOnce(ctx context.Context, page []Block) ([]Block, error) {
-	const pageLen = 512
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	e, err := s.enter()
-	if err != nil {
-		return nil, err
-	}
-	defer s.leave()
-	var key kv.Key
-	group := uint8(0)
-	if len(page) > 0 {
-		last := page[len(page)-1]
-		key, group = last.Key, uint8(last.Group)
-	}
-	page = page[:0]
-	v := e.View()
-	defer v.Release()
-	err = v.Blocks(key, group, func(x index.Entry) bool {
-		page = append(page, blockOf(x))
-		return len(page) < pageLen
-	})
-	if engine.IsIndexDamage(err) {
-		s.indexDamaged(err)
-	}
-	return page, err
-}
-
 // Identity is what FORMAT says about a store.
 type Identity struct {
 	Version uint32
@@ -188,23 +139,12 @@ type Identity struct {
 
 // Identity returns the store's format version and id.
 func (s *Store) Identity() (Identity, error) {
-	e, err := s.enter()
-	if err != nil {
-		return Identity{}, err
-	}
-	defer s.leave()
-	return Identity{Version: e.Format.Version, UUID: e.Format.UUID.String()}, nil
+	return use(s, func(e *engine.Engine) (Identity, error) {
+		return Identity{Version: e.Format.Version, UUID: e.Format.UUID.String()}, nil
+	})
 }
 
 // ScopeID returns the id that a scope of that name has in this store. Names are not stored, and ids differ from store to store.
 func (s *Store) ScopeID(name string) (kv.ScopeID, error) {
-	e, err := s.enter()
-	if err != nil {
-		return kv.ScopeID{}, err
-	}
-	defer s.leave()
-	return e.Hasher.Scope(name), nil
+	return use(s, func(e *engine.Engine) (kv.ScopeID, error) { return e.Hasher.Scope(name), nil })
 }
-
-// Expired reports whether the ref's time is over.
-func (r Ref) Expired(now time.Time) bool { return !r.Expires.IsZero() && r.Expires.Before(now) }

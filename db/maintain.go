@@ -12,25 +12,21 @@ import (
 // Checkpoint makes everything that was acknowledged so far durable, moves it from the log to the index, and deletes
 // the log files that are no longer needed.
 func (s *Store) Checkpoint(ctx context.Context) error {
-	return s.onIndex(ctx, func() error {
-		return s.using(func(e *engine.Engine) error { return errors.Join(e.Checkpoint(ctx), e.SyncSessions()) })
-	})
+	return onIndex(ctx, s, func(e *engine.Engine) error { return errors.Join(e.Checkpoint(ctx), e.SyncSessions()) })
 }
 
 // Sync makes everything that was acknowledged so far durable, and destroys the bytes of what was deleted. Where refs went with that, it
 // makes a checkpoint and writes the index anew, so that no file holds their names and metadata. It returns a [*PendingError] if open matches can still see some of those.
 func (s *Store) Sync(ctx context.Context) error {
-	return s.onIndex(ctx, func() error {
-		return s.using(func(e *engine.Engine) error {
-			if err := e.SyncAll(ctx); err != nil {
-				return err
-			}
-			if n, bytes := e.Segments.Pending(); n > 0 || e.Segments.PendingUnlinks() > 0 {
-				open, _ := e.Segments.Leases()
-				return &PendingError{Records: n, Bytes: bytes, Segments: e.Segments.PendingUnlinks(), Leases: open}
-			}
-			return nil
-		})
+	return onIndex(ctx, s, func(e *engine.Engine) error {
+		if err := e.SyncAll(ctx); err != nil {
+			return err
+		}
+		if n, bytes := e.Segments.Pending(); n > 0 || e.Segments.PendingUnlinks() > 0 {
+			open, _ := e.Segments.Leases()
+			return &PendingError{Records: n, Bytes: bytes, Segments: e.Segments.PendingUnlinks(), Leases: open}
+		}
+		return nil
 	})
 }
 
@@ -68,15 +64,10 @@ func (s *Store) Compact(ctx context.Context, o CompactOptions) (Compacted, error
 	if err := o.Validate(); err != nil {
 		return Compacted{}, err
 	}
-	var out Compacted
-	err := s.onIndex(ctx, func() (err error) {
-		return s.using(func(e *engine.Engine) error {
-			did, err := e.Compact(ctx, engine.CompactOptions{LiveShare: o.LiveShare, All: o.All, Progress: progress(o.Progress), Least: s.hidden.CompactLeast})
-			out = Compacted(did)
-			return err
-		})
+	return useIndex(ctx, s, func(e *engine.Engine) (Compacted, error) {
+		did, err := e.Compact(ctx, engine.CompactOptions{LiveShare: o.LiveShare, All: o.All, Progress: o.Progress, Least: s.hidden.CompactLeast})
+		return Compacted(did), err
 	})
-	return out, err
 }
 
 // Pressure is how short of memory the system is, for [Store.Pressure]. docs/operations.md has what each level gave back in a measured
@@ -125,31 +116,27 @@ func (s *Store) Pressure(ctx context.Context, level Pressure) (out Relieved, err
 	if level < Moderate || level > Critical {
 		return out, fmt.Errorf("db: Pressure of level %d: expected Moderate (%d), Low (%d) or Critical (%d)", level, Moderate, Low, Critical)
 	}
-	if err := s.using(func(e *engine.Engine) error { out.DiskBefore = e.Measure(); return nil }); err != nil {
+	if err := using(s, func(e *engine.Engine) error { out.DiskBefore = e.Measure(); return nil }); err != nil {
 		return out, err
 	}
 	if level >= Low {
 		out.Called, err = s.press(ctx, level)
 	}
 	if level >= Critical && !s.o.ReadOnly {
-		eerr := s.onIndex(ctx, func() error {
-			return s.using(func(e *engine.Engine) error {
-				_, n, err := e.Shrink(ctx, 0)
-				out.Evicted += n
-				return err
-			})
+		eerr := onIndex(ctx, s, func(e *engine.Engine) error {
+			_, n, err := e.Shrink(ctx, 0)
+			out.Evicted += n
+			return err
 		})
 		if eerr == nil {
 			_, eerr = s.Compact(ctx, CompactOptions{}) // where pages cannot be punched, room comes back by this
 		}
 		err = errors.Join(err, eerr)
 	}
-	return out, errors.Join(err, s.onIndex(ctx, func() error {
-		return s.using(func(e *engine.Engine) (err error) {
-			out.Held, err = e.Trim(ctx)
-			out.DiskAfter = e.Measure()
-			return err
-		})
+	return out, errors.Join(err, onIndex(ctx, s, func(e *engine.Engine) (err error) {
+		out.Held, err = e.Trim(ctx)
+		out.DiskAfter = e.Measure()
+		return err
 	}))
 }
 
@@ -193,12 +180,8 @@ func (s *Store) press(ctx context.Context, level Pressure) (called int, err erro
 // Shrink answers storage pressure: it evicts, coldest first, until the store's files occupy bytes or less, and returns
 // what they occupy then. Pinned and leased prefixes stay.
 func (s *Store) Shrink(ctx context.Context, bytes int64) (int64, error) {
-	var out int64
-	err := s.onIndex(ctx, func() (err error) {
-		return s.using(func(e *engine.Engine) error {
-			out, _, err = e.Shrink(ctx, bytes)
-			return err
-		})
+	return useIndex(ctx, s, func(e *engine.Engine) (int64, error) {
+		left, _, err := e.Shrink(ctx, bytes)
+		return left, err
 	})
-	return out, err
 }

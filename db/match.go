@@ -58,25 +58,23 @@ func (m *Model) Match(ctx context.Context, prompt kv.Prompt, o MatchOptions) (*M
 		return nil, err
 	}
 	var x *Match
-	err := m.s.onIndex(ctx, func() error {
+	err := onIndex(ctx, m, func(e *engine.Engine) (err error) {
 		if x != nil {
 			x.Close() // it found the index damaged
-			x = nil
 		}
-		e, err := m.enter()
-		if err != nil {
-			return err
-		}
-		defer m.s.leave()
 		if x, err = m.match(ctx, e, prompt, o); err == nil && engine.IsIndexDamage(x.reason.Err) {
 			return x.reason.Err
 		}
 		return err
 	})
-	if x != nil && engine.IsIndexDamage(err) {
+	switch {
+	case err == nil || x == nil:
+		return x, err
+	case engine.IsIndexDamage(err):
 		return x, nil // a miss
 	}
-	return x, err
+	x.Close() // it found the index damaged, and the store lets nobody in since
+	return nil, err
 }
 
 // match is Match in a store that was entered, for a prompt that is valid.
@@ -164,26 +162,18 @@ func (x *Match) Prompt() kv.Prompt { return x.prompt }
 
 // StateBytes is the length of the stored state of a tensor of a StateAt group at [Match.Tokens]; 0 if there is none.
 func (x *Match) StateBytes(tensor int) (int64, error) {
-	e, err := x.m.enter()
-	if err != nil {
-		return 0, err
-	}
-	defer x.m.s.leave()
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if err := x.check(e); err != nil {
-		return 0, err
-	}
-	d := &x.m.ms.Desc
-	if tensor < 0 || tensor >= len(d.Tensors) || d.Groups[d.Tensors[tensor].Group].Kind != kv.StateAt {
-		return 0, nil
-	}
-	for _, st := range x.held.Found.States {
-		if st.At == x.tokens && st.Group == d.Tensors[tensor].Group {
-			return e.Source.StateBytes(x.held.Found, &st, tensor)
+	return use(x, func(e *engine.Engine) (int64, error) {
+		d := &x.m.ms.Desc
+		if tensor < 0 || tensor >= len(d.Tensors) || d.Groups[d.Tensors[tensor].Group].Kind != kv.StateAt {
+			return 0, nil
 		}
-	}
-	return 0, nil
+		for _, st := range x.held.Found.States {
+			if st.At == x.tokens && st.Group == d.Tensors[tensor].Group {
+				return e.Source.StateBytes(x.held.Found, &st, tensor)
+			}
+		}
+		return 0, nil
+	})
 }
 
 // Close gives the lease back. Closing twice is harmless.
@@ -209,8 +199,28 @@ func (x *Match) Close() error {
 	return nil
 }
 
-// check refuses a closed match, and looks one up anew whose store was changed while it was suspended. The caller
-// holds x.mu.
+// enter is Model.enter, and has the match to itself until leave. It refuses a closed one, and looks one up anew whose store was changed
+// while it was suspended.
+func (x *Match) enter() (*engine.Engine, error) {
+	e, err := x.m.enter()
+	if err != nil {
+		return nil, err
+	}
+	x.mu.Lock()
+	if err := x.check(e); err != nil {
+		x.leave()
+		return nil, err
+	}
+	return e, nil
+}
+
+func (x *Match) leave() {
+	x.mu.Unlock()
+	x.m.leave()
+}
+
+func (x *Match) store() *Store { return x.m.s }
+
 func (x *Match) check(e *engine.Engine) error {
 	if x.closed {
 		return ErrMatchClosed
@@ -234,69 +244,44 @@ func (x *Match) check(e *engine.Engine) error {
 
 // Probe answers how many leading tokens a Match would find, with no lease and no trace in recency or counters.
 func (m *Model) Probe(ctx context.Context, prompt kv.Prompt, o MatchOptions) (int, Reason, error) {
-	if err := prompt.Validate(); err != nil {
-		return 0, Reason{}, err
-	}
-	if err := o.Validate(); err != nil {
-		return 0, Reason{}, err
-	}
-	var tokens int
-	var reason Reason
-	err := m.s.onIndex(ctx, func() error {
-		e, err := m.enter()
-		if err != nil {
-			return err
-		}
-		defer m.s.leave()
-		if o.NoLookup {
-			reason = Reason{Code: LookupOff}
-			return nil
-		}
-		if tokens, reason, err = m.probe(e, &prompt, o.limit(len(prompt.Tokens)), nil); err == nil && engine.IsIndexDamage(reason.Err) {
-			return reason.Err
-		}
-		return err
-	})
-	if engine.IsIndexDamage(err) {
-		err = nil // a miss, whose reason says it
-	}
-	return tokens, reason, err
-}
-
-// probe finds a prefix without leaving a trace, and shows the lookup to see before it ends.
-func (m *Model) probe(e *engine.Engine, p *kv.Prompt, limit int, see func(*prefix.Lookup) error) (int, Reason, error) {
-	lease := e.Segments.Acquire()
-	defer lease.Release()
-	l := e.Search.Lookup(engine.Searched(m.ms), p, limit, false)
-	defer l.Free()
-	err := l.Find()
-	if err == nil && see != nil {
-		err = see(l)
-	}
-	if engine.IsIndexDamage(err) {
-		m.s.indexDamaged(err)
-		return 0, Reason{Code: Damaged, Err: err}, nil
-	}
-	return l.Tokens, l.Reason, err
+	return m.probe(ctx, &prompt, o, func(*engine.Engine, *prefix.Lookup) error { return nil })
 }
 
 // Prefetch reads the stored prefix of prompt ahead, so that a Restore soon after finds it in memory. It returns the
 // tokens found; cancelling ctx stops it. Like Probe it leaves no trace in recency or counters.
 func (m *Model) Prefetch(ctx context.Context, prompt kv.Prompt, o MatchOptions) (int, error) {
+	tokens, _, err := m.probe(ctx, &prompt, o, func(e *engine.Engine, l *prefix.Lookup) error { return e.Source.Prefetch(ctx, l) })
+	return tokens, err
+}
+
+// probe finds a prefix without leaving a trace, and shows the lookup to see before it ends. A damaged index is as for Match.
+func (m *Model) probe(
+	ctx context.Context, prompt *kv.Prompt, o MatchOptions, see func(*engine.Engine, *prefix.Lookup) error,
+) (tokens int, reason Reason, err error) {
 	if err := prompt.Validate(); err != nil {
-		return 0, err
+		return 0, Reason{}, err
 	}
 	if err := o.Validate(); err != nil {
-		return 0, err
+		return 0, Reason{}, err
 	}
-	e, err := m.enter()
-	if err != nil {
-		return 0, err
+	err = onIndex(ctx, m, func(e *engine.Engine) error {
+		if o.NoLookup {
+			reason = Reason{Code: LookupOff}
+			return nil
+		}
+		lease := e.Segments.Acquire()
+		defer lease.Release()
+		l := e.Search.Lookup(engine.Searched(m.ms), prompt, o.limit(len(prompt.Tokens)), false)
+		defer l.Free()
+		if err := l.Find(); err != nil {
+			return err
+		}
+		err := see(e, l)
+		tokens, reason = l.Tokens, l.Reason
+		return err
+	})
+	if engine.IsIndexDamage(err) {
+		return 0, Reason{Code: Damaged, Err: err}, nil // a miss
 	}
-	defer m.s.leave()
-	if o.NoLookup {
-		return 0, nil
-	}
-	tokens, _, err := m.probe(e, &prompt, o.limit(len(prompt.Tokens)), func(l *prefix.Lookup) error { return e.Source.Prefetch(ctx, l) })
-	return tokens, err
+	return tokens, reason, err
 }

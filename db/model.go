@@ -30,19 +30,16 @@ type Registered struct {
 // Model returns the model with that fingerprint, which was registered before. It writes nothing. ErrNotFound if there is none,
 // ErrCorrupt if its descriptor cannot be read.
 func (s *Store) Model(fp kv.Fingerprint) (*Model, error) {
-	e, err := s.enter()
-	if err != nil {
-		return nil, err
-	}
-	defer s.leave()
-	ms := e.Catalog.Model(fp)
-	if ms == nil {
-		return nil, fmt.Errorf("%w: model %s", ErrNotFound, fp)
-	}
-	if err := ms.Load(); err != nil {
-		return nil, err
-	}
-	return &Model{s: s, ms: ms}, nil
+	return use(s, func(e *engine.Engine) (*Model, error) {
+		ms := e.Catalog.Model(fp)
+		if ms == nil {
+			return nil, fmt.Errorf("%w: model %s", ErrNotFound, fp)
+		}
+		if err := ms.Load(); err != nil {
+			return nil, err
+		}
+		return &Model{s: s, ms: ms}, nil
+	})
 }
 
 // Register returns the part of the store that belongs to desc, and makes it if it is new: then it returns when that is durable.
@@ -54,31 +51,27 @@ func (s *Store) Model(fp kv.Fingerprint) (*Model, error) {
 // read-only store; ErrNoSpace if the budget has no room for it, and nothing can be evicted; and ErrLimit if the store has
 // [MaxModels], or with it [MaxHeadBytes].
 func (s *Store) Register(ctx context.Context, desc kv.Descriptor) (Registered, error) {
-	var out Registered
 	if err := desc.Validate(); err != nil {
-		return out, err
+		return Registered{}, err
 	}
 	desc, err := desc.Normal()
 	if err != nil {
-		return out, err
+		return Registered{}, err
 	}
 	if err := descriptorFits(&desc); err != nil {
-		return out, err
+		return Registered{}, err
 	}
-	err = s.onIndex(ctx, func() (err error) {
-		return s.using(func(e *engine.Engine) error {
-			got, err := e.Register(ctx, &desc)
-			if err != nil {
-				return err
-			}
-			out = Registered{Model: &Model{s: s, ms: got.Model}, Differs: got.Differs}
-			if got.Superseded != nil {
-				out.Superseded = got.Superseded.Fingerprint
-			}
-			return nil
-		})
+	return useIndex(ctx, s, func(e *engine.Engine) (out Registered, err error) {
+		got, err := e.Register(ctx, &desc)
+		if err != nil {
+			return out, err
+		}
+		out = Registered{Model: &Model{s: s, ms: got.Model}, Differs: got.Differs}
+		if got.Superseded != nil {
+			out.Superseded = got.Superseded.Fingerprint
+		}
+		return out, nil
 	})
-	return out, err
 }
 
 // Descriptor returns the model's descriptor in normal form.
@@ -100,22 +93,15 @@ func (m *Model) enter() (*engine.Engine, error) {
 	return e, nil
 }
 
-// using is Store.using, and checks that the model was not retired.
-func (m *Model) using(do func(e *engine.Engine) error) error {
-	e, err := m.enter()
-	if err != nil {
-		return err
-	}
-	defer m.s.leave()
-	return do(e)
-}
+func (m *Model) leave()        { m.s.leave() }
+func (m *Model) store() *Store { return m.s }
 
 // Retire drops a version of a model at once: its blocks and its refs, as one log frame. It returns when that is
 // durable; the space comes back when no open match can see it. ErrNotFound if there is no such model.
 func (s *Store) Retire(ctx context.Context, fp kv.Fingerprint) error {
 	tried := false
-	return s.onIndex(ctx, func() error {
-		err := s.using(func(e *engine.Engine) error { return e.Retire(ctx, fp) })
+	return onIndex(ctx, s, func(e *engine.Engine) error {
+		err := e.Retire(ctx, fp)
 		if tried && errors.Is(err, ErrNotFound) {
 			return nil // the try that met the damage had logged it
 		}

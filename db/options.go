@@ -82,11 +82,13 @@ type Options struct {
 	Observer func(Observation)
 }
 
-// Progress is how far long work has come.
-type Progress struct {
-	What        string // "scan segments", "verify", "compact"
-	Done, Total int64  // bytes
-}
+// Progress is how far long work has come:
+//
+//	type Progress struct {
+//		What        string // "scan segments", "verify", "compact", "repair"
+//		Done, Total int64  // bytes
+//	}
+type Progress = engine.Progress
 
 // withDefaults fills in every zero field.
 func (o Options) withDefaults() Options {
@@ -196,14 +198,6 @@ func (s *Store) engineOptions() engine.Options {
 		FS: s.fs, Logger: o.Logger, Budget: o.Budget, MinFree: o.MinFree, MaxBlocks: o.MaxBlocks, HighWater: o.HighWater, LowWater: o.LowWater,
 		Rank: func(l engine.Leaf) uint64 { return o.Policy.Rank(Leaf(l)) }, Power: o.Durability == Power,
 		CheckpointInterval: o.CheckpointInterval, CheckpointBytes: o.CheckpointBytes, SegmentBytes: o.SegmentBytes, BloomFPR: o.BloomFPR,
-		LogAhead: s.hidden.LogAhead, ReadOnly: o.ReadOnly, Alone: s.hidden.KeepOut, Beside: s.beside, Progress: progress(o.Progress),
+		LogAhead: s.hidden.LogAhead, ReadOnly: o.ReadOnly, Alone: s.hidden.KeepOut, Beside: s.beside, Progress: o.Progress,
 	}
-}
-
-// progress is a callback as the engine calls it; nil stays nil.
-func progress(f func(Progress)) func(engine.Progress) {
-	if f == nil {
-		return nil
-	}
-	return func(p engine.Progress) { f(Progress(p)) }
 }

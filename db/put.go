@@ -1,6 +1,7 @@
 package db
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/dormousekv/dormouse/db/internal/engine"
@@ -18,26 +19,16 @@ import (
 // stored, [ErrNoSpace] if they do not fit, and an error that wraps kv.ErrRows for rows that do not fit the tensors;
 // whole blocks that were stored before the error stay.
 func (m *Model) Put(ctx context.Context, prompt kv.Prompt, rows kv.Rows, o PutOptions) (PutResult, error) {
-	return m.putOnIndex(ctx, nil, prompt, rows, o)
+	return m.put(ctx, m, nil, prompt, rows, o)
 }
 
 // Extend is Put for a prompt that goes on from this match: its lease keeps the prefix alive meanwhile. Afterwards the
 // match rests on what was stored last.
 func (x *Match) Extend(ctx context.Context, prompt kv.Prompt, rows kv.Rows, o PutOptions) (PutResult, error) {
-	return x.m.putOnIndex(ctx, x, prompt, rows, o)
+	return x.m.put(ctx, x, &x.held, prompt, rows, o)
 }
 
-func (m *Model) putOnIndex(ctx context.Context, x *Match, prompt kv.Prompt, rows kv.Rows, o PutOptions) (_ PutResult, err error) {
-	var sum write.Result
-	err = m.s.onIndex(ctx, func() error {
-		r, err := m.put(ctx, x, prompt, rows, o)
-		sum.Add(write.Result(r))
-		return err
-	})
-	return PutResult(sum), err
-}
-
-func (m *Model) put(ctx context.Context, x *Match, prompt kv.Prompt, rows kv.Rows, o PutOptions) (PutResult, error) {
+func (m *Model) put(ctx context.Context, at door, extends *lease.Held, prompt kv.Prompt, rows kv.Rows, o PutOptions) (PutResult, error) {
 	if err := prompt.Validate(); err != nil {
 		return PutResult{}, err
 	}
@@ -47,39 +38,19 @@ func (m *Model) put(ctx context.Context, x *Match, prompt kv.Prompt, rows kv.Row
 	if err := rows.Validate(&m.ms.Desc); err != nil {
 		return PutResult{}, err
 	}
-	e, err := m.enter()
-	if err != nil {
-		return PutResult{}, err
+	as := engine.PutOptions{
+		Codec: cmp.Or(o.Codec, m.s.o.Codec), Compression: cmp.Or(o.Compression, m.s.o.Compression), KeepStates: o.KeepStates,
 	}
-	defer m.s.leave()
-	if x != nil {
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		if err := x.check(e); err != nil {
-			return PutResult{}, err
+	var sum write.Result // of all tries
+	err := onIndex(ctx, at, func(e *engine.Engine) error {
+		if err := e.Poisoned(); err != nil || o.NoStore {
+			return err
 		}
-	}
-	if err := e.Poisoned(); err != nil {
-		return PutResult{}, err
-	}
-	if o.NoStore {
-		return PutResult{}, nil
-	}
-	if o.Codec == 0 {
-		o.Codec = m.s.o.Codec
-	}
-	if o.Compression == 0 {
-		o.Compression = m.s.o.Compression
-	}
-	var extends *lease.Held
-	if x != nil {
-		extends = &x.held
-	}
-	result, err := e.Put(ctx, m.ms, &prompt, rows, extends, engine.PutOptions{Codec: o.Codec, Compression: o.Compression, KeepStates: o.KeepStates})
-	if engine.IsIndexDamage(err) {
-		m.s.indexDamaged(err)
-	}
-	return PutResult(result), err
+		did, err := e.Put(ctx, m.ms, &prompt, rows, extends, as)
+		sum.Add(did)
+		return err
+	})
+	return PutResult(sum), err
 }
 
 // PutOptions say how rows are stored. The zero value is what the store was opened with.

@@ -20,26 +20,38 @@ func newRebuilding() *rebuilding {
 	return &rebuilding{began: make(chan struct{}), ended: make(chan struct{})}
 }
 
-// onIndex calls op, which is a whole operation: it enters the store and leaves it. If op meets damage in the index, it is called again
-// when that is rebuilt, unless ctx is done before. An operation that a callback of another one calls (of View, say) does not wait for
-// ever for a rebuild that waits for that other one: it gets the damage as its error.
-func (s *Store) onIndex(ctx context.Context, op func() error) error {
+// onIndex is using for an operation that needs the index. If it meets damage there, it is begun anew when that is rebuilt, unless ctx is
+// done before. An operation that a callback of another one calls (of View, say) does not wait for ever for a rebuild that waits for that
+// other one: it gets the damage as its error.
+func onIndex(ctx context.Context, at door, do func(*engine.Engine) error) error {
 	const attempts = 3
+	s := at.store()
 	for i := 1; ; i++ {
 		was := s.rebuilt.Load()
-		err := op()
+		err := using(at, do)
 		var missing *NotStoredError
-		damaged := engine.IsIndexDamage(err) || errors.As(err, &missing) && engine.IsIndexDamage(missing.Reason.Err)
-		if !damaged || i == attempts {
+		if !engine.IsIndexDamage(err) && !(errors.As(err, &missing) && engine.IsIndexDamage(missing.Reason.Err)) {
 			return err
 		}
 		if s.rebuilt.Load() == was { // else it was rebuilt since
 			s.indexDamaged(err)
 		}
+		if i == attempts {
+			return err
+		}
 		if werr := s.awaitIndex(ctx); werr != nil {
 			return errors.Join(err, werr)
 		}
 	}
+}
+
+// useIndex is onIndex, for an operation that gives something.
+func useIndex[T any](ctx context.Context, at door, do func(*engine.Engine) (T, error)) (out T, err error) {
+	err = onIndex(ctx, at, func(e *engine.Engine) (err error) {
+		out, err = do(e)
+		return err
+	})
+	return out, err
 }
 
 // awaitIndex waits until no rebuild of the index is under way.

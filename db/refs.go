@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -37,6 +38,9 @@ type Ref struct {
 	Trail kv.Trail
 }
 
+// Expired reports whether the ref's time is over.
+func (r Ref) Expired(now time.Time) bool { return !r.Expires.IsZero() && r.Expires.Before(now) }
+
 // RefOptions say what a ref does.
 type RefOptions struct {
 	Pinned   bool          // the prefix is never evicted; Delete and Retire still take it
@@ -62,8 +66,7 @@ func (o RefOptions) Validate() error {
 // as once. The whole prefix must be stored: else a [*NotStoredError] says up to where it is. ErrNoSpace if the budget has no room
 // for the ref, and nothing can be evicted for it.
 func (m *Model) SetRef(ctx context.Context, name string, prefix kv.Prompt, o RefOptions) error {
-	switch {
-	case name == "" || len(name) > MaxRefName:
+	if name == "" || len(name) > MaxRefName {
 		return fmt.Errorf("%w: ref name of %d bytes: 1 to %d", ErrLimit, len(name), MaxRefName)
 	}
 	if err := o.Validate(); err != nil {
@@ -77,24 +80,16 @@ func (m *Model) SetRef(ctx context.Context, name string, prefix kv.Prompt, o Ref
 	}
 	for {
 		// What was found may go, or move, while other blocks hold the prefix, too: then the next one is named.
-		if err := m.setRef(ctx, name, prefix, o); !errors.Is(err, engine.ErrRefGone) {
+		err := onIndex(ctx, m, func(e *engine.Engine) error {
+			return e.Insist(ctx, func() error { return m.setRef(ctx, e, name, prefix, o) })
+		})
+		if !errors.Is(err, engine.ErrRefGone) {
 			return err
 		}
 	}
 }
 
-func (m *Model) setRef(ctx context.Context, name string, prefix kv.Prompt, o RefOptions) error {
-	return m.s.onIndex(ctx, func() error {
-		e, err := m.enter()
-		if err != nil {
-			return err
-		}
-		defer m.s.leave()
-		return e.Insist(ctx, func() error { return m.setRefOnce(ctx, e, name, prefix, o) })
-	})
-}
-
-func (m *Model) setRefOnce(ctx context.Context, e *engine.Engine, name string, prefix kv.Prompt, o RefOptions) error {
+func (m *Model) setRef(ctx context.Context, e *engine.Engine, name string, prefix kv.Prompt, o RefOptions) error {
 	x, err := m.whole(ctx, e, prefix)
 	if err != nil {
 		return err
@@ -163,8 +158,8 @@ func refOf(r oplog.Ref) Ref {
 // DeleteRef takes a name off its prefix, which stays stored. ErrNotFound if there is no such name.
 func (s *Store) DeleteRef(ctx context.Context, name string) error {
 	tried := false
-	return s.onIndex(ctx, func() error {
-		err := s.using(func(e *engine.Engine) error { return e.DeleteRef(name) })
+	return onIndex(ctx, s, func(e *engine.Engine) error {
+		err := e.DeleteRef(name)
 		if tried && errors.Is(err, ErrNotFound) {
 			return nil // the try that met the damage had logged it
 		}
@@ -175,25 +170,18 @@ func (s *Store) DeleteRef(ctx context.Context, name string) error {
 
 // Ref returns the ref of that name. ErrNotFound if there is none.
 func (s *Store) Ref(name string) (Ref, error) {
-	e, err := s.enter()
-	if err != nil {
-		return Ref{}, err
-	}
-	defer s.leave()
-	r, ok := e.Catalog.Ref(name)
-	if !ok || r.Expired(time.Now()) {
-		return Ref{}, fmt.Errorf("%w: ref %q", ErrNotFound, name)
-	}
-	return s.usedRefs(e, []oplog.Ref{r})[0], nil
+	return use(s, func(e *engine.Engine) (Ref, error) {
+		r, ok := e.Catalog.Ref(name)
+		if !ok || r.Expired(time.Now()) {
+			return Ref{}, fmt.Errorf("%w: ref %q", ErrNotFound, name)
+		}
+		return s.usedRefs(e, []oplog.Ref{r})[0], nil
+	})
 }
 
-func (s *Store) refs() ([]Ref, error) {
-	e, err := s.enter()
-	if err != nil {
-		return nil, err
-	}
-	defer s.leave()
-	return s.usedRefs(e, e.Catalog.Refs()), nil
+// Refs lists all refs by name.
+func (s *Store) Refs() iter.Seq2[Ref, error] {
+	return listed(s, func(e *engine.Engine) ([]Ref, error) { return s.usedRefs(e, e.Catalog.Refs()), nil })
 }
 
 // usedRefs are refs with the times of their blocks. Where the index is damaged, these are not known, and it is rebuilt.

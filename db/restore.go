@@ -54,16 +54,11 @@ func (x *Match) restoreInto(ctx context.Context, rows kv.Rows, ready func(layer,
 	}
 	var got Restored
 	defer func() { read.Zero(d, rows, got.Tokens) }()
-	e, err := x.m.enter()
+	e, err := x.enter()
 	if err != nil {
 		return got, err
 	}
-	defer x.m.s.leave()
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if err := x.check(e); err != nil {
-		return got, err
-	}
+	defer x.leave()
 	asked := x.tokens
 	bytes, err := e.Source.Restore(ctx, x.held.Found, rows, ready, part)
 	if engine.IsIndexDamage(err) {
@@ -102,15 +97,7 @@ type StoredPlane struct {
 // deleted or evicted before the match first looked for it (ErrNotStored). An error of fn ends it too; fn must not call methods of this
 // match, nor the store's Suspend, Resume or Close. A fault while fn reads a truncated file is returned as ErrCorrupt.
 func (x *Match) View(ctx context.Context, fn func(StoredPlane) error) error {
-	e, err := x.m.enter()
-	if err != nil {
-		return err
-	}
-	defer x.m.s.leave()
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if err := x.check(e); err != nil {
-		return err
-	}
-	return e.Source.View(ctx, x.held.Found, x.tokens, func(p read.StoredPlane) error { return fn(StoredPlane(p)) })
+	return using(x, func(e *engine.Engine) error {
+		return e.Source.View(ctx, x.held.Found, x.tokens, func(p read.StoredPlane) error { return fn(StoredPlane(p)) })
+	})
 }

@@ -31,12 +31,12 @@ import (
 //	sync, checkpoint, compact, evict, evict all, suspend, resume, hold P, release P
 //	                               hold is a match that stays open. evict: one block at least
 //	expect P all|none|N [or more]  tokens that are restored; every row is compared. all: the longest put
-//	expect bytes P none, expect bytes ref NAME none    its tokens and rows, its metadata, are in no file
+//	expect bytes P none, expect bytes ref NAME none    its tokens and rows, its metadata, are in no file. some: in one
 //	say S TEXT, retell S TEXT, leave S    appends a frame to the session of scope S, which is opened or made; puts it in the place of all frames;
 //	                               closes it
 //	expect session S               has what was acknowledged, or also what was under way; after a cut, at least what was durable
 //	expect session S with P        it is there, and P is stored, or neither is
-//	expect bytes session S none    what was said is in no file
+//	expect bytes session S none    what was said is in no file. some: in one
 //	expect sealed                  all segments are, of a store in which this process has put nothing
 //	expect ref|note NAME none, expect ref NAME N, expect note NAME TEXT
 //	verify clean|damaged [FILE]|any     what the last reopen found. Unless it is said, it must be clean

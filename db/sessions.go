@@ -41,17 +41,13 @@ func (s *Store) OpenSession(ctx context.Context, scope string) (*Session, error)
 	if scope == "" {
 		return nil, errors.New("db: OpenSession without the name of a scope")
 	}
-	out := &Session{s: s}
-	err := s.onIndex(ctx, func() error {
-		return s.using(func(e *engine.Engine) (err error) {
-			out.x, err = e.OpenSession(ctx, e.Hasher.Scope(scope))
-			return err
-		})
+	return useIndex(ctx, s, func(e *engine.Engine) (*Session, error) {
+		x, err := e.OpenSession(ctx, e.Hasher.Scope(scope))
+		if err != nil {
+			return nil, err
+		}
+		return &Session{s: s, x: x}, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
 }
 
 // Scope is the id of the session's scope.
@@ -59,15 +55,11 @@ func (x *Session) Scope() kv.ScopeID { return x.x.ID }
 
 // Frames lists the frames in the order in which they were appended, as of the beginning of the loop. Their bodies are the caller's.
 func (x *Session) Frames(ctx context.Context) iter.Seq2[SessionFrame, error] {
-	return listed(func() (all []SessionFrame, err error) {
+	return listed(x.s, func(e *engine.Engine) ([]SessionFrame, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		err = x.s.using(func(e *engine.Engine) (err error) {
-			all, err = e.SessionFrames(x.x)
-			return err
-		})
-		return all, err
+		return e.SessionFrames(x.x)
 	})
 }
 
@@ -77,23 +69,19 @@ func (x *Session) Frames(ctx context.Context) iter.Seq2[SessionFrame, error] {
 // It makes room in the budget by evicting rows: ErrNoSpace, and nothing is changed, where nothing can go. After any other error of the disk
 // the session refuses what writes, with that error, until it is closed and opened again.
 func (x *Session) Append(ctx context.Context, kind uint8, body []byte) error {
-	return x.write(ctx, func(e *engine.Engine) error { return e.AppendSession(ctx, x.x, SessionFrame{Kind: kind, Body: body}) })
+	return onIndex(ctx, x.s, func(e *engine.Engine) error { return e.AppendSession(ctx, x.x, SessionFrame{Kind: kind, Body: body}) })
 }
 
 // Replace puts these frames in the place of all that there are. It is durable when it returns; after a crash there are the old ones or the
 // new ones. Errors as of Append.
 func (x *Session) Replace(ctx context.Context, frames []SessionFrame) error {
-	return x.write(ctx, func(e *engine.Engine) error { return e.ReplaceSession(ctx, x.x, frames) })
-}
-
-func (x *Session) write(ctx context.Context, do func(e *engine.Engine) error) error {
-	return x.s.onIndex(ctx, func() error { return x.s.using(do) }) // which may evict
+	return onIndex(ctx, x.s, func(e *engine.Engine) error { return e.ReplaceSession(ctx, x.x, frames) })
 }
 
 // Err returns what every use of the session returns: [ErrNotFound] once its scope was deleted, [ErrStale]; nil if there is nothing. Who keeps
 // rows of the scope in memory asks before storing them: they would outlive the deletion.
 func (x *Session) Err() error {
-	return x.s.using(func(e *engine.Engine) error { return e.SessionErr(x.x) })
+	return using(x.s, func(e *engine.Engine) error { return e.SessionErr(x.x) })
 }
 
 // Bytes is the length of the session's file; 0 once that is deleted.
@@ -108,7 +96,7 @@ func (x *Session) Close() (err error) {
 	return err
 }
 
-// always is Store.using that a suspended store lets in.
+// always is using that a suspended store lets in.
 func (x *Session) always(do func(e *engine.Engine)) {
 	x.s.lifecycle.Enter(true)
 	defer x.s.leave()
@@ -128,14 +116,11 @@ type SessionInfo struct {
 
 // Sessions lists the sessions by scope, open or not. It reads the beginning of each file.
 func (s *Store) Sessions(ctx context.Context) iter.Seq2[SessionInfo, error] {
-	return listed(func() (out []SessionInfo, err error) {
-		err = s.using(func(e *engine.Engine) error {
-			all, err := e.Sessions(ctx)
-			for _, x := range all {
-				out = append(out, SessionInfo(x))
-			}
-			return err
-		})
+	return listed(s, func(e *engine.Engine) (out []SessionInfo, err error) {
+		all, err := e.Sessions(ctx)
+		for _, x := range all {
+			out = append(out, SessionInfo(x))
+		}
 		return out, err
 	})
 }
@@ -143,14 +128,10 @@ func (s *Store) Sessions(ctx context.Context) iter.Seq2[SessionInfo, error] {
 // ReadSession lists the frames of a session without opening it: for tools, for readers beside a process that writes, and for what is before
 // the damage of one that is damaged; the last pair has the error then. ErrNotFound if there is none.
 func (s *Store) ReadSession(ctx context.Context, id kv.ScopeID) iter.Seq2[SessionFrame, error] {
-	return listed(func() (all []SessionFrame, err error) {
+	return listed(s, func(e *engine.Engine) ([]SessionFrame, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		err = s.using(func(e *engine.Engine) (err error) {
-			all, err = e.ReadSession(id)
-			return err
-		})
-		return all, err
+		return e.ReadSession(id)
 	})
 }

@@ -1,6 +1,9 @@
 package db
 
 import (
+	"cmp"
+	"iter"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -144,11 +147,10 @@ func histogram(t *engine.Times) (h Histogram) {
 
 // Stats returns what the store did and holds. It asks the file system for sizes.
 func (s *Store) Stats() (Stats, error) {
-	e, err := s.enter()
-	if err != nil {
-		return Stats{}, err
-	}
-	defer s.leave()
+	return use(s, func(e *engine.Engine) (Stats, error) { return s.stats(e), nil })
+}
+
+func (s *Store) stats(e *engine.Engine) Stats {
 	used := e.Measure()
 	if e.ReadOnly() { // then nobody counts the log
 		if all, err := folder.Bytes(e.FS, e.Dir); err == nil {
@@ -186,7 +188,7 @@ func (s *Store) Stats() (Stats, error) {
 	if out.BytesPut > 0 {
 		out.WriteAmplification = 1 + float64(c.BytesMoved.Load())/float64(out.BytesPut)
 	}
-	return out, nil
+	return out
 }
 
 // ModelStats is how much of one model is stored.
@@ -198,6 +200,29 @@ type ModelStats struct {
 	Blocks      int64
 	Records     int64
 	Bytes       int64
+}
+
+// Models lists the models of the store by name, the newest version of each name before its older ones. One whose descriptor cannot be read
+// says so itself ([ModelStats].Err).
+func (s *Store) Models() iter.Seq2[ModelStats, error] {
+	return listed(s, func(e *engine.Engine) (out []ModelStats, err error) {
+		v := e.View()
+		defer v.Release()
+		latest := e.Catalog.Latest()
+		for _, m := range byName(e) {
+			out = append(out, modelStats(m, m.Load(), latest[m.Fingerprint], v.CountsOf(m.Fingerprint)))
+		}
+		return out, nil
+	})
+}
+
+// byName are a store's models, the newest version of each name before its older ones.
+func byName(e *engine.Engine) []*catalog.Model {
+	all := e.Catalog.Models()
+	slices.SortFunc(all, func(a, b *catalog.Model) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(b.Stamp, a.Stamp))
+	})
+	return all
 }
 
 // modelStats says what is stored of a model whose descriptor was loaded, or could not be.

@@ -43,7 +43,7 @@ func (s *Store) unlock() {
 }
 
 func init() {
-	engine.Using = func(store any, do func(*engine.Engine) error) error { return store.(*Store).using(do) }
+	engine.Using = func(store any, do func(*engine.Engine) error) error { return using(store.(*Store), do) }
 }
 
 // Options are those that the store was opened with, every zero field filled in.
@@ -52,7 +52,32 @@ func (s *Store) Options() Options { return s.o }
 // Dir is the store's directory.
 func (s *Store) Dir() string { return s.dir }
 
-// enter lets an operation use the engine until leave.
+// door is what an operation enters: a store; a model, which must not be retired; a match, which must not be closed.
+type door interface {
+	enter() (*engine.Engine, error) // lets an operation use the engine until leave
+	leave()
+	store() *Store
+}
+
+// using is an operation: enter, do, leave.
+func using(at door, do func(*engine.Engine) error) error {
+	e, err := at.enter()
+	if err != nil {
+		return err
+	}
+	defer at.leave()
+	return do(e)
+}
+
+// use is using, for an operation that gives something.
+func use[T any](at door, do func(*engine.Engine) (T, error)) (out T, err error) {
+	err = using(at, func(e *engine.Engine) (err error) {
+		out, err = do(e)
+		return err
+	})
+	return out, err
+}
+
 func (s *Store) enter() (*engine.Engine, error) {
 	if err := s.lifecycle.Enter(false); err != nil {
 		return nil, err
@@ -68,17 +93,8 @@ func (s *Store) enter() (*engine.Engine, error) {
 	return s.eng, nil
 }
 
-func (s *Store) leave() { s.lifecycle.Leave() }
-
-// using is an operation: enter, do, leave.
-func (s *Store) using(do func(e *engine.Engine) error) error {
-	e, err := s.enter()
-	if err != nil {
-		return err
-	}
-	defer s.leave()
-	return do(e)
-}
+func (s *Store) leave()        { s.lifecycle.Leave() }
+func (s *Store) store() *Store { return s }
 
 // Close waits for the operations under way, checkpoints and closes the store; operations that begin meanwhile get
 // ErrClosed. It returns ErrLeased, and closes nothing, while a match is open. After an error of the disk the store is closed all the

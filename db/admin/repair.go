@@ -97,7 +97,7 @@ type LostSession struct {
 // all segments are lost, a cancelled context. Then there is no new store, and nothing of it is left. What is lost is no error but
 // in the report. Until it is whole, the new store is in to.repair: a process that is killed leaves that.
 func Repair(ctx context.Context, from, to string, o RepairOptions) (out Repaired, err error) {
-	got, err := repair.Run(ctx, from, to, repair.Options{Progress: progress(o.Progress), AllowSharedDir: o.AllowSharedDir, FS: vfs.From(ctx)})
+	got, err := repair.Run(ctx, from, to, repair.Options{Progress: o.Progress, AllowSharedDir: o.AllowSharedDir, FS: vfs.From(ctx)})
 	out = Repaired{
 		Blocks: got.Blocks, Records: got.Records, Bytes: got.Bytes, Models: got.Models, Refs: got.Refs,
 		Sessions: got.Sessions, Damage: got.Damage, Unknown: got.Unknown, Notes: got.Notes,

@@ -11,14 +11,16 @@ import (
 	"github.com/dormousekv/dormouse/internal/vfs"
 )
 
-// Report is what Verify found.
-type Report struct {
-	Damage  []*db.CorruptError // bytes that are not what was written, in files that are still needed
-	Notes   []string           // what is odd and costs nothing: a torn end after a crash, a missing Bloom filter, a strange file
-	Files   int
-	Bytes   int64 // that were checked
-	Records int   // live ones, every byte of each compared with its checksum
-}
+// Report is what Verify found:
+//
+//	type Report struct {
+//		Damage  []*db.CorruptError // bytes that are not what was written, in files that are still needed
+//		Notes   []string           // what is odd and costs nothing: a torn end after a crash, a missing Bloom filter, a strange file
+//		Files   int
+//		Bytes   int64 // that were checked
+//		Records int   // live ones, every byte of each compared with its checksum
+//	}
+type Report = check.Report
 
 // VerifyOptions say how Verify goes about it.
 type VerifyOptions struct {
@@ -48,7 +50,7 @@ func verifyAlone(ctx context.Context, dir string, as db.Options, o VerifyOptions
 	defer s.Close()
 	var out Report
 	err = engine.Using(s, func(e *engine.Engine) (err error) {
-		out, err = verifyEngine(ctx, e, o)
+		out, err = check.Run(ctx, e, o.Progress)
 		return err
 	})
 	return out, err
@@ -60,7 +62,7 @@ func VerifyStore(ctx context.Context, s *db.Store, o VerifyOptions) (Report, err
 	var out Report
 	err := engine.Using(s, func(e *engine.Engine) (err error) {
 		if !e.ReadOnly() {
-			out, err = verifyEngine(ctx, e, o)
+			out, err = check.Run(ctx, e, o.Progress)
 			return err
 		}
 		as := s.Options()
@@ -69,17 +71,4 @@ func VerifyStore(ctx context.Context, s *db.Store, o VerifyOptions) (Report, err
 		return err
 	})
 	return out, err
-}
-
-func verifyEngine(ctx context.Context, e *engine.Engine, o VerifyOptions) (Report, error) {
-	found, err := check.Run(ctx, e, progress(o.Progress))
-	return Report(found), err
-}
-
-// progress is a callback as the engine calls it; nil stays nil.
-func progress(f func(db.Progress)) func(engine.Progress) {
-	if f == nil {
-		return nil
-	}
-	return func(p engine.Progress) { f(db.Progress(p)) }
 }

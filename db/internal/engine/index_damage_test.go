@@ -117,6 +117,13 @@ func TestDamagedIndexIsAwaited(t *testing.T) {
 			}
 			return x.Close()
 		},
+		"prefetch": func(s *db.Store, m *db.Model) error {
+			n, err := m.Prefetch(t.Context(), known, db.MatchOptions{})
+			if n != 32 {
+				t.Errorf("prefetch: %d tokens", n)
+			}
+			return err
+		},
 		"explain": func(s *db.Store, m *db.Model) error {
 			x, err := m.Explain(t.Context(), known, db.MatchOptions{})
 			if x.Tokens != 32 {
@@ -186,6 +193,14 @@ func TestDamagedIndexIsAwaitedInReason(t *testing.T) {
 	defer cancel()
 	if err := m.SetRef(short, "a", known, db.RefOptions{}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a ref, cancelled: %v", err)
+	}
+	if n, why, err := m.Probe(short, known, db.MatchOptions{}); n != 0 || why.Code != db.Damaged || err != nil {
+		t.Errorf("a probe, cancelled, is no miss: %d tokens (%v), %v", n, why, err)
+	}
+	short, cancel = context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if x, err := m.Match(short, known, db.MatchOptions{}); err != nil || x.Tokens() != 0 || x.Reason().Code != db.Damaged || x.Close() != nil {
+		t.Errorf("a match, cancelled, is no miss: %v", err)
 	}
 	if _, err := m.Delete(t.Context(), known); !errors.Is(err, index.ErrDamaged) || !errors.Is(err, db.ErrIndexBusy) || !errors.Is(err, db.ErrCorrupt) {
 		t.Errorf("a deletion that a callback calls: %v", err)

@@ -23,7 +23,7 @@ const (
 // files are the contents of all files on the disk, by the names that it has for them.
 func (r *scriptRun) files() map[string][]byte {
 	out := map[string][]byte{}
-	for _, dir := range []string{"", logFolder, segmentsFolder} {
+	for _, dir := range []string{"", logFolder, segmentsFolder, "sessions/"} {
 		names, _ := r.d.List(filepath.Join(r.d.Dir(), dir))
 		for _, name := range names {
 			if b, err := vfs.ReadAll(r.d, filepath.Join(r.d.Dir(), dir, name), 1<<30); err == nil {

@@ -3,6 +3,7 @@ package script
 import (
 	"bytes"
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -176,11 +177,20 @@ func (r *scriptRun) ref(a []string) error {
 // refMeta is what nothing but that ref says.
 func refMeta(name string) []byte { return []byte("what only the ref <" + name + "> says") }
 
-func (r *scriptRun) expectNoRefBytes(a []string) error {
-	for name, b := range r.files() {
-		if bytes.Contains(b, refMeta(a[1])) {
-			return fmt.Errorf("%s still has it", name)
+func (r *scriptRun) expectRefBytes(a []string) error { return r.expectIn(refMeta(a[1]), a[2]) }
+
+// expectIn says that some file has b, or none.
+func (r *scriptRun) expectIn(b []byte, want string) error {
+	for name, all := range r.files() {
+		if bytes.Contains(all, b) {
+			if want == "none" {
+				return fmt.Errorf("%s still has it", name)
+			}
+			return nil
 		}
+	}
+	if want == "some" {
+		return errors.New("no file has it")
 	}
 	return nil
 }
@@ -261,9 +271,23 @@ func (r *scriptRun) expectSealed([]string) error {
 	return nil
 }
 
-func (r *scriptRun) expectNoBytes(a []string) error {
-	if at := crashtest.BytesOf(r.all(a[1]), r.files()); len(at) > 0 {
+func (r *scriptRun) expectBytes(a []string) error {
+	x, files := r.all(a[1]), r.files()
+	at := crashtest.BytesOf(x, files)
+	if len(at) > 0 && a[2] == "none" {
 		return fmt.Errorf("%d pieces are left, the first in %s at %d", len(at), at[0].File, at[0].From)
+	}
+	var prompt []byte
+	for _, tok := range x.Prompt.Tokens {
+		prompt = binary.LittleEndian.AppendUint32(prompt, uint32(tok))
+	}
+	var tokens, rows bool
+	for _, s := range at {
+		isTokens := bytes.Contains(prompt, files[s.File][s.From:s.To])
+		tokens, rows = tokens || isTokens, rows || !isTokens
+	}
+	if a[2] == "some" && !(tokens && rows) {
+		return fmt.Errorf("tokens found: %t, rows found: %t", tokens, rows)
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package write_test
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"testing"
 
@@ -55,34 +54,6 @@ func TestRightContinuationAmongMany(t *testing.T) {
 		t.Fatal(err)
 	}
 	check()
-}
-
-// BenchmarkMatchAmong compares matching the right continuation of a system prompt among 10 and among 100,000.
-func BenchmarkMatchAmong(b *testing.B) {
-	for _, n := range []int{10, 1000, 100_000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			s, m, prompt := continuations(b, n)
-			if err := s.Checkpoint(b.Context()); err != nil {
-				b.Fatal(err)
-			}
-			r := rand.New(rand.NewPCG(1, 1))
-			prompts := make([]kv.Prompt, 256)
-			for i := range prompts {
-				prompts[i] = prompt(r.IntN(n))
-			}
-			b.ReportAllocs()
-			i := 0
-			for b.Loop() {
-				p := prompts[i%len(prompts)]
-				i++
-				x, err := m.Match(b.Context(), p, db.MatchOptions{})
-				if err != nil || x.Tokens() != len(p.Tokens) {
-					b.Fatal(x.Tokens(), err)
-				}
-				x.Close()
-			}
-		})
-	}
 }
 
 // A filter that is built anew from the index finds the prompts that the old one found, whatever their first tokens hash to:

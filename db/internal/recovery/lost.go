@@ -263,6 +263,7 @@ func (r *run) dropCutOff(t *index.Txn, entries []index.Entry) error {
 			return err
 		}
 		if hangs && !ok && !r.Rebuilt {
+			r.Left = append(r.Left, x)
 			if err := r.drop(t, x); err != nil {
 				return err
 			}

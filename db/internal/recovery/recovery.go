@@ -52,7 +52,7 @@ type Result struct {
 	Found      map[loc.Loc]bool // dead, as the scan or the replay found out
 	Doubts     []error          // why index.db was not used, if it is there
 	Absent     []index.Entry    // records that the log names and that are not there
-	Left       []index.Entry    // records that a rebuild found and left out: their prefix, or the descriptor of their model, is lost
+	Left       []index.Entry    // records that are there and left out: their prefix, or the descriptor of their model, is lost
 	Damage     []*damage.Error  // that a rebuild met in segments, where records may have been of which nothing tells
 	Rebuilt    bool             // the index is built from segments and log alone
 	Changed    bool             // something was recovered that a checkpoint should keep

@@ -54,14 +54,14 @@ func (s *Set) append(w *writer, fp kv.Fingerprint, b *Builder) (Loc, error) {
 		// A whole header may have been written, with planes that were not. Nobody knows the place; a scan would.
 		_, zerr := f.Punch(off, length)
 		g.markDirty()
-		g.endWrite(off, nil)
+		g.endWrite(off)
 		if zerr != nil { // Reclaim tries again: what a rebuild of the index finds there would be taken for alive
 			s.Destroy([]Loc{{Segment: g.id, Offset: off, Length: length}})
 		}
 		return Loc{}, errors.Join(err, zerr)
 	}
 	g.markDirty()
-	g.endWrite(off, &footerEntry{key: b.h.key, seq: b.h.seq, offset: off, length: length, group: b.h.group, kind: b.h.kind})
+	g.endWrite(off)
 	return Loc{Segment: g.id, Offset: off, Length: length}, nil
 }
 
@@ -129,7 +129,7 @@ func (s *Set) reserve(w *writer, fp kv.Fingerprint, length int64) (*segment, vfs
 func (g *segment) take(length int64) (f vfs.File, off int64, ok bool, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.full || g.gone || g.end > g.head.planned-length {
+	if g.full || g.gone || g.end >= g.head.planned-length {
 		return nil, 0, false, nil
 	}
 	if err := g.openLocked(); err != nil {
@@ -142,16 +142,12 @@ func (g *segment) take(length int64) (f vfs.File, off int64, ok bool, err error)
 	return g.f, off, true, nil
 }
 
-// endWrite ends the write at off; e is nil if it failed.
-func (g *segment) endWrite(off int64, e *footerEntry) {
+// endWrite ends the write at off.
+func (g *segment) endWrite(off int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	i := slices.Index(g.inflight, off)
 	g.inflight = slices.Delete(g.inflight, i, i+1)
-	if e != nil {
-		g.entries = append(g.entries, *e)
-		g.set.listed.Add(1)
-	}
 }
 
 // gap is a reservation that was given back while a later one was under way.
@@ -178,7 +174,7 @@ func (w *writer) giveBack(g *segment, off, length int64) {
 	}
 	g.mu.Unlock()
 	w.mu.Unlock()
-	g.endWrite(off, nil)
+	g.endWrite(off)
 }
 
 // allocate reserves disk blocks up to end, and some more in one step, but none that the segment will not hold.
@@ -245,7 +241,7 @@ func (s *Set) create(d *kv.Descriptor, fp kv.Fingerprint, length int64) (*segmen
 		uuid: s.o.UUID, seed: s.o.Seed, hashID: kv.HashID, model: fp, id: id,
 		alignment: s.alignment, descriptor: packed,
 	}
-	head.planned = max(s.segmentBytes(), head.end()+length)
+	head.planned = max(s.segmentBytes(), head.end()+length+s.alignment) // a sealed file is always shorter
 	g := &segment{
 		set: s, id: id, path: filepath.Join(s.o.Dir, segmentName(id)),
 		known: true, head: head, size: head.planned, own: true, end: head.end(), stale: true,
@@ -267,7 +263,6 @@ func (s *Set) create(d *kv.Descriptor, fp kv.Fingerprint, length int64) (*segmen
 	s.segs[id] = g
 	s.newName = true
 	s.mu.Unlock()
-	s.begun.Add(1)
 	g.markDirty()
 	return g, nil
 }

@@ -3,6 +3,7 @@ package segments
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -87,7 +88,7 @@ func TestMarkComesBeforeError(t *testing.T) {
 	s.Abandon()
 }
 
-// The order on which recovery rests: header zeroed, then punched, then synced; footer synced, then the file is cut. Its blocks are reserved first.
+// The order on which recovery rests: header zeroed, then punched, then synced; the file is cut, then synced.
 func TestOrderOfWrites(t *testing.T) {
 	s, d, _ := onDisk(t)
 	loc := makeBlock(1, 1, 9000).append(t, s, 1)
@@ -99,7 +100,7 @@ func TestOrderOfWrites(t *testing.T) {
 		want    string
 	}{
 		{func() { s.Destroy([]Loc{loc}) }, reclaim, "[write punch sync]"},
-		{func() {}, func() error { return s.Seal(loc.Segment) }, "[allocate write sync truncate]"},
+		{func() {}, func() error { return s.Seal(loc.Segment) }, "[truncate sync]"},
 		{func() { s.Unlink(loc.Segment) }, reclaim, "[remove syncdir]"},
 	} {
 		d.fails(nil)
@@ -113,21 +114,16 @@ func TestOrderOfWrites(t *testing.T) {
 }
 
 // A Sync covers every append before it, even where another goroutine has marked the file and was stopped before it could tell
-// the set; so does the one before a file with a footer is cut.
+// the set; so does one that cuts a file.
 func TestSyncBesideOneThatMarksTheFile(t *testing.T) {
 	s, d, _ := onDisk(t)
 	loc := makeBlock(1, 1, 100).append(t, s, 1)
 	ok(t, s.Sync())
 	g := must(s.segment(loc.Segment))(t)
-	synced := func(do func() error, before string) {
+	synced := func(do func() error, after string) {
 		t.Helper()
 		ok(t, do())
-		kinds := d.kinds()
-		sync, until := slices.Index(kinds, "sync"), len(kinds)
-		if before != "" {
-			until = slices.Index(kinds, before)
-		}
-		if sync < 0 || sync > until {
+		if kinds := d.kinds(); slices.Index(kinds, "sync") <= slices.Index(kinds, after) {
 			t.Errorf("it is not synced: %v", kinds)
 		}
 	}
@@ -144,8 +140,8 @@ func TestSyncBesideOneThatMarksTheFile(t *testing.T) {
 	synced(func() error { return s.Seal(loc.Segment) }, "truncate")
 }
 
-// A segment whose footer is written is cut by the next Sync that gets to its end, should the first one fail on the way.
-func TestSyncThatFailsCutsNextTime(t *testing.T) {
+// That a segment was cut is made durable by the next Sync that gets to its end, should the first one fail on the way.
+func TestSyncThatFailsSyncsNextTime(t *testing.T) {
 	s, d, _ := onDisk(t)
 	loc := makeBlock(1, 1, 5000).append(t, s, 1)
 	left := &segment{set: s, id: 99, path: diskDir + "/left", left: true} // cannot be opened: no fsync has failed
@@ -161,8 +157,11 @@ func TestSyncThatFailsCutsNextTime(t *testing.T) {
 	}
 	d.fails(nil)
 	ok(t, s.Sync())
-	if info := s.Segments()[0]; !info.Sealed || info.Size >= s.segmentBytes() {
-		t.Errorf("the file keeps its planned size: %+v", info)
+	for seed := range uint64(8) {
+		image := must(d.PowerCut(rand.New(rand.NewPCG(seed, 1)), diskDir))(t)
+		if info := must(image.Stat(s.Segments()[0].Path))(t); info.Size != loc.End() {
+			t.Errorf("a power cut gives the file %d bytes, its records end at %d", info.Size, loc.End())
+		}
 	}
 	ok(t, s.Close())
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/dormousekv/dormouse/segments"
 )
 
-// sealLeftover writes the footer that an earlier process did not get to, and the header if a power cut took it. What could not be
+// sealLeftover cuts a segment that an earlier process left, and writes its header if a power cut took it. What could not be
 // read when the segment was swept, and can be now, is swept first.
 func (e *Engine) sealLeftover(ctx context.Context, u *recovery.Leftover) error {
 	if u.From == 0 { // begun since the last checkpoint: its header may not have come to the disk

@@ -67,7 +67,7 @@ type Absent struct {
 	Named
 }
 
-// Leftover is a segment that an earlier process left without a footer. What the index does not name from From on is a tombstone; no
+// Leftover is a segment that an earlier process was writing to. What the index does not name from From on is a tombstone; no
 // record lies behind End.
 type Leftover struct {
 	ID        uint64

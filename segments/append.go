@@ -1,7 +1,6 @@
 package segments
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -46,8 +45,8 @@ func (s *Set) append(w *writer, fp kv.Fingerprint, b *Builder) (Loc, error) {
 		return Loc{}, err
 	}
 	defer g.unpinFile()
-	if err := g.allocate(f, off+length, s.o.AllocateStep); err != nil {
-		w.giveBack(g, off, length)
+	if err := g.allocate(f, off, off+length, s.o.AllocateStep); err != nil {
+		g.endWrite(off) // zeros, which occupy nothing
 		return Loc{}, err
 	}
 	if _, err := f.WriteAt(b.stamp(g.at(off), length), off); err != nil {
@@ -150,40 +149,17 @@ func (g *segment) endWrite(off int64) {
 	g.inflight = slices.Delete(g.inflight, i, i+1)
 }
 
-// gap is a reservation that was given back while a later one was under way.
-type gap struct{ off, end int64 }
-
-// giveBack returns a reservation of which no byte was written, if nothing lies behind it; otherwise it stays a gap.
-func (w *writer) giveBack(g *segment, off, length int64) {
-	w.mu.Lock()
-	g.mu.Lock()
-	if !g.full {
-		// On a full disk all that are under way fail, in any order.
-		g.gaps = append(g.gaps, gap{off, off + length})
-		slices.SortFunc(g.gaps, func(a, b gap) int { return cmp.Compare(a.off, b.off) })
-		if g.wipe.TryLock() {
-			for n := len(g.gaps); n > 0 && g.gaps[n-1].end == g.end; n-- {
-				g.end, g.gaps = g.gaps[n-1].off, g.gaps[:n-1]
-			}
-			g.wipe.Unlock()
-		} else { // a walk that is under way may go over the gaps: they stay, and only this reservation comes back
-			if g.gaps = nil; off+length == g.end {
-				g.end = off
-			}
-		}
-	}
-	g.mu.Unlock()
-	w.mu.Unlock()
-	g.endWrite(off)
-}
-
-// allocate reserves disk blocks up to end, and some more in one step, but none that the segment will not hold.
-func (g *segment) allocate(f vfs.File, end, step int64) error {
+// allocate reserves disk blocks for [off, end), and some more in one step, but none that the segment will not hold. What is refused stays
+// a hole: nothing else is written there, and no blocks are reserved for it by who comes next.
+func (g *segment) allocate(f vfs.File, off, end, step int64) error {
 	g.space.Lock()
 	defer g.space.Unlock()
 	if end <= g.allocated {
 		return nil
 	}
+	g.mu.Lock()
+	g.allocated = max(g.allocated, min(off, g.settledLocked())) // beyond what was refused out of order
+	g.mu.Unlock()
 	steps := (end - g.allocated + step - 1) / step
 	ahead := min(g.allocated+steps*step, g.head.planned)
 	if ask := g.set.o.Ahead; ask != nil && ahead > end {
@@ -195,14 +171,14 @@ func (g *segment) allocate(f vfs.File, end, step int64) error {
 	}
 	err := f.Allocate(g.allocated, ahead-g.allocated)
 	if errors.Is(err, vfs.ErrNoSpace) {
-		tried := ahead
+		from, tried := min(off, g.allocated), ahead // what was reserved before goes back with it
 		if ahead = g.allocated; tried > end {
 			if err = f.Allocate(g.allocated, end-g.allocated); err == nil {
-				ahead = end
+				ahead, from = end, end
 			}
 		}
 		// Some file systems have allocated a part when they find that the disk is full.
-		if _, perr := f.Punch(ahead, tried-ahead); err != nil {
+		if _, perr := f.Punch(from, tried-from); err != nil {
 			err = errors.Join(err, perr)
 		}
 		g.mu.Lock()
@@ -210,6 +186,9 @@ func (g *segment) allocate(f vfs.File, end, step int64) error {
 		g.mu.Unlock()
 	}
 	if err != nil {
+		if off <= g.allocated { // else an earlier one still waits for its blocks
+			g.allocated = end
+		}
 		return err
 	}
 	g.set.extended.Add(ahead - g.allocated)
@@ -251,7 +230,7 @@ func (s *Set) create(d *kv.Descriptor, fp kv.Fingerprint, length int64) (*segmen
 	}
 	err = g.f.Truncate(head.planned)
 	if err == nil {
-		err = g.allocate(g.f, head.end(), head.end())
+		err = g.allocate(g.f, 0, head.end(), head.end())
 	}
 	if err == nil {
 		_, err = g.f.WriteAt(encodeSegmentHeader(&head), 0)

@@ -44,7 +44,6 @@ type segment struct {
 	sealed   bool // cut behind its last record
 	gone     bool // unlinked
 	end      int64
-	gaps     []gap   // below end, and not written; by offset
 	inflight []int64 // offsets that were reserved and are not yet written
 	dirty    bool    // written since the last fsync
 	left     bool    // by an earlier process, perhaps without one

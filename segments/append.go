@@ -202,7 +202,8 @@ func (s *Set) RecordBytes(b *Builder) int64 { return alignUp(b.size, s.alignment
 
 func (s *Set) segmentBytes() int64 { return alignUp(s.o.SegmentBytes, s.alignment) }
 
-// create makes a segment for a record of length bytes: a sparse file of its planned size with the header in it.
+// create makes a segment for a record of length bytes: a sparse file of its planned size with the header in it. Both are durable before
+// the first record is written, so that no power cut takes the header of a segment that holds something.
 func (s *Set) create(d *kv.Descriptor, fp kv.Fingerprint, length int64) (*segment, error) {
 	if err := s.writable(); err != nil {
 		return nil, err
@@ -235,14 +236,20 @@ func (s *Set) create(d *kv.Descriptor, fp kv.Fingerprint, length int64) (*segmen
 	if err == nil {
 		_, err = g.f.WriteAt(encodeSegmentHeader(&head), 0)
 	}
+	if err == nil {
+		if err = g.f.Sync(); err != nil {
+			err = s.setPoison(err)
+		}
+	}
+	if err == nil {
+		err = s.syncFolder()
+	}
 	if err != nil {
 		return nil, errors.Join(err, g.f.Close(), s.o.fs.Remove(g.path))
 	}
 	s.mu.Lock()
 	s.segs[id] = g
-	s.newName = true
 	s.mu.Unlock()
-	g.markDirty()
 	return g, nil
 }
 

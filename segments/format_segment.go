@@ -19,9 +19,6 @@ const (
 	segmentCRCOffset   = 124
 
 	segmentSuffix = ".seg"
-
-	// HeaderName is what the damage of a header is called that is not there, or not in full.
-	HeaderName = "segment header"
 )
 
 // segmentName is the name of a segment's file: ids are never used twice.
@@ -96,13 +93,13 @@ func decodeSegmentHeader(b []byte, uuid kv.UUID, id uint64) (h segmentHeader, _ 
 	}
 	if len(b) < segmentHeaderBytes {
 		if isZero(b) {
-			return segmentHeader{}, &damage.Error{What: HeaderName, Expected: "a header", Found: fmt.Sprintf("a file of %d bytes", len(b)), Err: ErrRemains}
+			return segmentHeader{}, &damage.Error{What: "segment header", Expected: "a header", Found: fmt.Sprintf("a file of %d bytes", len(b)), Err: ErrRemains}
 		}
-		return fail(0, HeaderName, fmt.Sprintf("%d bytes", segmentHeaderBytes), len(b))
+		return fail(0, "segment header", fmt.Sprintf("%d bytes", segmentHeaderBytes), len(b))
 	}
 	if string(b[:8]) != segmentMagic {
 		if isZero(b[:segmentHeaderBytes]) {
-			return segmentHeader{}, &damage.Error{What: HeaderName, Expected: "a header", Found: "zeros", Err: ErrRemains}
+			return segmentHeader{}, &damage.Error{What: "segment header", Expected: "a header", Found: "zeros", Err: ErrRemains}
 		}
 		return fail(0, "segment magic", fmt.Sprintf("%q", segmentMagic), fmt.Sprintf("%q", b[:8]))
 	}

@@ -302,7 +302,7 @@ func (g *segment) extent(b []byte, loc Loc) (n int64) {
 	head := known && loc.Offset >= minAlignment && loc.Offset < g.head.end()
 	g.mu.Unlock()
 	if head {
-		return 0 // what was left of the header: it was restored since
+		return 0 // what was taken for rubbish when the header could not be read
 	}
 	if loc.Offset < minAlignment || loc.Length <= 0 || loc.Offset >= limit || known && loc.Offset%alignment != 0 {
 		g.set.o.Logger.Error("a record to destroy lies outside of its segment", "file", g.path, "offset", loc.Offset, "length", loc.Length)

@@ -55,11 +55,7 @@ func TestSealRecoveredOfDamagedFiles(t *testing.T) {
 	flip(t, path(rotten), 100)
 	before := map[Loc][]byte{rotten: must(os.ReadFile(path(rotten)))(t), short: must(os.ReadFile(path(short)))(t)}
 	s = openSet(t, o)
-	for _, loc := range []Loc{unborn, rotten, short} {
-		_, end, _ := recordsOf(t, s, loc.Segment)
-		if loc == short { // the index names it
-			end = loc.End()
-		}
+	for loc, end := range map[Loc]int64{unborn: 0, rotten: rotten.End(), short: short.End()} { // which the index names
 		ok(t, s.SealRecovered(loc.Segment, end))
 	}
 	if _, err := os.Stat(filepath.Join(o.Dir, segmentName(unborn.Segment))); !errors.Is(err, os.ErrNotExist) {
@@ -105,6 +101,21 @@ func TestSealRecoveredIsDurable(t *testing.T) {
 		}
 		s.Abandon()
 	}
+}
+
+// Before a segment holds a record its header is durable, and its name: no power cut takes them.
+func TestHeaderIsDurableBeforeTheFirstRecord(t *testing.T) {
+	s, d, o := onDisk(t)
+	loc := makeBlock(1, 1, 5000).append(t, s, 1)
+	for seed := range uint64(16) {
+		o.fs = must(d.PowerCut(rand.New(rand.NewPCG(seed, 1)), diskDir))(t)
+		cut := openSet(t, o)
+		if info := cut.Segments(); len(info) != 1 || info[0].ID != loc.Segment || info[0].Err != nil {
+			t.Errorf("after a power cut: %+v", info)
+		}
+		cut.Abandon()
+	}
+	s.Abandon()
 }
 
 // A file that cannot be cut while it is mapped is not sealed, and the log goes on saying so. Closing cuts it.

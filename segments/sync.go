@@ -217,18 +217,14 @@ func (s *Set) detach(g *segment) {
 
 // SealRecovered seals a segment that an earlier process left: all behind end, which is what [Set.Scan] returned, is cut away, and the
 // next Sync makes that durable. A valid record behind end is an error, and nothing is changed. A file whose header is damaged stays as it
-// is, so that nothing hides the damage; one that never got as far as its header is removed.
+// is, so that nothing hides the damage. If end is 0, nothing was ever there: a file without a sound header was never born, and is removed.
 func (s *Set) SealRecovered(id uint64, end int64) error {
 	g, err := s.segment(id)
 	if err != nil {
 		return err
 	}
-	from, unborn := end, g.unborn()
-	if unborn {
-		from = 0
-	}
 	found := false
-	last, err := s.Scan(context.Background(), id, from, func(Loc, *Record) error { found = true; return nil }, nil)
+	last, err := s.Scan(context.Background(), id, end, func(Loc, *Record) error { found = true; return nil }, nil)
 	if err != nil {
 		return err
 	}
@@ -237,16 +233,18 @@ func (s *Set) SealRecovered(id uint64, end int64) error {
 	if err := s.writable(); err != nil {
 		return err
 	}
-	if unborn && !found {
-		_, err := s.unlink(id)
-		return err
-	}
 	g.mu.Lock()
-	head, bad, size := g.head, g.headErr, g.size
+	head, bad, size, strange := g.head, g.headErr, g.size, g.strange
 	g.mu.Unlock()
+	if bad == nil {
+		end = max(end, head.end())
+	}
 	switch {
 	case g.own:
 		return fmt.Errorf("%s was made by this process: Seal it", g.path)
+	case bad != nil && end == 0 && !found && !strange && !errors.Is(bad, ErrVersion):
+		_, err := s.unlink(id)
+		return err
 	case bad != nil:
 		s.o.Logger.Warn("a segment with a damaged header is not sealed", "file", g.path, "err", bad)
 		return nil
@@ -254,8 +252,8 @@ func (s *Set) SealRecovered(id uint64, end int64) error {
 		return nil
 	case found:
 		return fmt.Errorf("%s: cannot be sealed at %d: %w: it ends at %d", g.path, end, ErrBehind, last)
-	case end < head.end() || end%head.alignment != 0:
-		return fmt.Errorf("%s: cannot be sealed at %d: expected a multiple of %d from %d on", g.path, end, head.alignment, head.end())
+	case end%head.alignment != 0:
+		return fmt.Errorf("%s: cannot be sealed at %d: expected a multiple of %d", g.path, end, head.alignment)
 	}
 	cerr := g.cut(end)
 	if cerr == nil {
@@ -277,15 +275,4 @@ func (g *segment) clear(from, to int64) error {
 	_, err = f.Punch(from, to-from)
 	g.markDirty()
 	return err
-}
-
-// unborn reports whether the file's header was never written.
-func (g *segment) unborn() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if !g.known {
-		g.openLocked()
-		g.releaseFileLocked()
-	}
-	return g.headErr != nil && errors.Is(g.headErr, ErrRemains)
 }

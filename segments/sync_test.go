@@ -14,7 +14,7 @@ import (
 // After a failed fsync nothing is written any more, wherever it failed; reads go on; another Set recovers.
 func TestFailedSyncPoisons(t *testing.T) {
 	for _, op := range []string{"sync", "syncdir"} {
-		for _, by := range []string{"Sync", "Reclaim", "Seal", "Close"} {
+		for _, by := range []string{"Append", "Sync", "Reclaim", "Seal", "Close"} {
 			t.Run(op+" by "+by, func(t *testing.T) {
 				s, d, o := onDisk(t)
 				b := makeBlock(1, 1, 5000)
@@ -22,10 +22,15 @@ func TestFailedSyncPoisons(t *testing.T) {
 				s.Destroy([]Loc{makeBlock(1, 2, 5000).append(t, s, 1)})
 				if by == "Reclaim" && op == "syncdir" {
 					s.Unlink(makeBlock(2, 3, 100).append(t, s, 2).Segment)
+				} else if op == "syncdir" { // the next process does not know whether names were synced
+					s.Abandon()
+					s = openSet(t, o)
 				}
 				d.fails(failing(errSick, op))
 				var err error
 				switch by {
+				case "Append": // begins a segment
+					_, err = makeBlock(2, 3, 100).try(t, s, 2)
 				case "Sync":
 					err = s.Sync()
 				case "Reclaim":
@@ -169,7 +174,7 @@ func TestSyncThatFailsSyncsNextTime(t *testing.T) {
 // A folder that cannot be opened to be synced poisons nothing, because no fsync has failed. The next Sync syncs it, and so does the next
 // Reclaim, which calls nothing destroyed before.
 func TestFolderCannotBeOpened(t *testing.T) {
-	s, d, _ := onDisk(t)
+	s, d, o := onDisk(t)
 	unopened := failing(fmt.Errorf("%w: too many open files", vfs.ErrNotSynced), "syncdir")
 	synced := func() (n int) {
 		for _, kind := range d.kinds() {
@@ -179,7 +184,17 @@ func TestFolderCannotBeOpened(t *testing.T) {
 		}
 		return n
 	}
+	d.fails(unopened)
+	if _, err := makeBlock(1, 1, 9000).try(t, s, 1); !errors.Is(err, vfs.ErrNotSynced) || s.Err() != nil || len(must(d.List(diskDir))(t)) > 0 {
+		t.Fatalf("a segment is begun: %v, poisoned: %v", err, s.Err())
+	}
+	d.fails(nil)
 	loc := makeBlock(1, 1, 9000).append(t, s, 1)
+	if n := synced(); n != 1 {
+		t.Fatalf("a segment is begun: the folder was synced %d times", n)
+	}
+	s.Abandon()
+	s = openSet(t, o) // which does not know whether names were synced
 	d.fails(unopened)
 	for range 2 {
 		if err := s.Sync(); !errors.Is(err, vfs.ErrNotSynced) || s.Err() != nil {
@@ -212,7 +227,6 @@ func TestFolderCannotBeOpened(t *testing.T) {
 // known.
 func TestFolderIsSyncedByOneAtATime(t *testing.T) {
 	s, d, _ := onDisk(t)
-	makeBlock(1, 1, 100).append(t, s, 1)
 	n := 0
 	d.fails(func(op crashfs.Op) error {
 		if op.Kind == "syncdir" {
@@ -223,7 +237,7 @@ func TestFolderIsSyncedByOneAtATime(t *testing.T) {
 		}
 		return nil
 	})
-	ok(t, s.Sync())
+	makeBlock(1, 1, 100).append(t, s, 1)
 	s.Unlink(1)
 	must(s.Reclaim(t.Context()))(t)
 	if n != 2 {

@@ -1,7 +1,6 @@
 package segments
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -46,22 +45,22 @@ func (s *Set) append(w *writer, fp kv.Fingerprint, b *Builder) (Loc, error) {
 		return Loc{}, err
 	}
 	defer g.unpinFile()
-	if err := g.allocate(f, off+length, s.o.AllocateStep); err != nil {
-		w.giveBack(g, off, length)
+	if err := g.allocate(f, off, off+length, s.o.AllocateStep); err != nil {
+		g.endWrite(off) // zeros, which occupy nothing
 		return Loc{}, err
 	}
 	if _, err := f.WriteAt(b.stamp(g.at(off), length), off); err != nil {
 		// A whole header may have been written, with planes that were not. Nobody knows the place; a scan would.
 		_, zerr := f.Punch(off, length)
 		g.markDirty()
-		g.endWrite(off, nil)
+		g.endWrite(off)
 		if zerr != nil { // Reclaim tries again: what a rebuild of the index finds there would be taken for alive
 			s.Destroy([]Loc{{Segment: g.id, Offset: off, Length: length}})
 		}
 		return Loc{}, errors.Join(err, zerr)
 	}
 	g.markDirty()
-	g.endWrite(off, &footerEntry{key: b.h.key, seq: b.h.seq, offset: off, length: length, group: b.h.group})
+	g.endWrite(off)
 	return Loc{Segment: g.id, Offset: off, Length: length}, nil
 }
 
@@ -129,7 +128,7 @@ func (s *Set) reserve(w *writer, fp kv.Fingerprint, length int64) (*segment, vfs
 func (g *segment) take(length int64) (f vfs.File, off int64, ok bool, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.full || g.gone || g.end > g.head.planned-length {
+	if g.full || g.gone || g.end >= g.head.planned-length {
 		return nil, 0, false, nil
 	}
 	if err := g.openLocked(); err != nil {
@@ -142,52 +141,25 @@ func (g *segment) take(length int64) (f vfs.File, off int64, ok bool, err error)
 	return g.f, off, true, nil
 }
 
-// endWrite ends the write at off; e is nil if it failed.
-func (g *segment) endWrite(off int64, e *footerEntry) {
+// endWrite ends the write at off.
+func (g *segment) endWrite(off int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	i := slices.Index(g.inflight, off)
 	g.inflight = slices.Delete(g.inflight, i, i+1)
-	if e != nil {
-		g.entries = append(g.entries, *e)
-		g.set.listed.Add(1)
-	}
 }
 
-// gap is a reservation that was given back while a later one was under way.
-type gap struct{ off, end int64 }
-
-// giveBack returns a reservation of which no byte was written, if nothing lies behind it; otherwise it stays a gap.
-func (w *writer) giveBack(g *segment, off, length int64) {
-	w.mu.Lock()
-	g.mu.Lock()
-	if !g.full {
-		// On a full disk all that are under way fail, in any order.
-		g.gaps = append(g.gaps, gap{off, off + length})
-		slices.SortFunc(g.gaps, func(a, b gap) int { return cmp.Compare(a.off, b.off) })
-		if g.wipe.TryLock() {
-			for n := len(g.gaps); n > 0 && g.gaps[n-1].end == g.end; n-- {
-				g.end, g.gaps = g.gaps[n-1].off, g.gaps[:n-1]
-			}
-			g.wipe.Unlock()
-		} else { // a walk that is under way may go over the gaps: they stay, and only this reservation comes back
-			if g.gaps = nil; off+length == g.end {
-				g.end = off
-			}
-		}
-	}
-	g.mu.Unlock()
-	w.mu.Unlock()
-	g.endWrite(off, nil)
-}
-
-// allocate reserves disk blocks up to end, and some more in one step, but none that the segment will not hold.
-func (g *segment) allocate(f vfs.File, end, step int64) error {
+// allocate reserves disk blocks for [off, end), and some more in one step, but none that the segment will not hold. What is refused stays
+// a hole: nothing else is written there, and no blocks are reserved for it by who comes next.
+func (g *segment) allocate(f vfs.File, off, end, step int64) error {
 	g.space.Lock()
 	defer g.space.Unlock()
 	if end <= g.allocated {
 		return nil
 	}
+	g.mu.Lock()
+	g.allocated = max(g.allocated, min(off, g.settledLocked())) // beyond what was refused out of order
+	g.mu.Unlock()
 	steps := (end - g.allocated + step - 1) / step
 	ahead := min(g.allocated+steps*step, g.head.planned)
 	if ask := g.set.o.Ahead; ask != nil && ahead > end {
@@ -199,14 +171,14 @@ func (g *segment) allocate(f vfs.File, end, step int64) error {
 	}
 	err := f.Allocate(g.allocated, ahead-g.allocated)
 	if errors.Is(err, vfs.ErrNoSpace) {
-		tried := ahead
+		from, tried := min(off, g.allocated), ahead // what was reserved before goes back with it
 		if ahead = g.allocated; tried > end {
 			if err = f.Allocate(g.allocated, end-g.allocated); err == nil {
-				ahead = end
+				ahead, from = end, end
 			}
 		}
 		// Some file systems have allocated a part when they find that the disk is full.
-		if _, perr := f.Punch(ahead, tried-ahead); err != nil {
+		if _, perr := f.Punch(from, tried-from); err != nil {
 			err = errors.Join(err, perr)
 		}
 		g.mu.Lock()
@@ -214,6 +186,9 @@ func (g *segment) allocate(f vfs.File, end, step int64) error {
 		g.mu.Unlock()
 	}
 	if err != nil {
+		if off <= g.allocated { // else an earlier one still waits for its blocks
+			g.allocated = end
+		}
 		return err
 	}
 	g.set.extended.Add(ahead - g.allocated)
@@ -227,7 +202,8 @@ func (s *Set) RecordBytes(b *Builder) int64 { return alignUp(b.size, s.alignment
 
 func (s *Set) segmentBytes() int64 { return alignUp(s.o.SegmentBytes, s.alignment) }
 
-// create makes a segment for a record of length bytes: a sparse file of its planned size with the header in it.
+// create makes a segment for a record of length bytes: a sparse file of its planned size with the header in it. Both are durable before
+// the first record is written, so that no power cut takes the header of a segment that holds something.
 func (s *Set) create(d *kv.Descriptor, fp kv.Fingerprint, length int64) (*segment, error) {
 	if err := s.writable(); err != nil {
 		return nil, err
@@ -245,7 +221,7 @@ func (s *Set) create(d *kv.Descriptor, fp kv.Fingerprint, length int64) (*segmen
 		uuid: s.o.UUID, seed: s.o.Seed, hashID: kv.HashID, model: fp, id: id,
 		alignment: s.alignment, descriptor: packed,
 	}
-	head.planned = max(s.segmentBytes(), head.end()+length)
+	head.planned = max(s.segmentBytes(), head.end()+length+s.alignment) // a sealed file is always shorter
 	g := &segment{
 		set: s, id: id, path: filepath.Join(s.o.Dir, segmentName(id)),
 		known: true, head: head, size: head.planned, own: true, end: head.end(), stale: true,
@@ -255,20 +231,25 @@ func (s *Set) create(d *kv.Descriptor, fp kv.Fingerprint, length int64) (*segmen
 	}
 	err = g.f.Truncate(head.planned)
 	if err == nil {
-		err = g.allocate(g.f, head.end(), head.end())
+		err = g.allocate(g.f, 0, head.end(), head.end())
 	}
 	if err == nil {
 		_, err = g.f.WriteAt(encodeSegmentHeader(&head), 0)
+	}
+	if err == nil {
+		if err = g.f.Sync(); err != nil {
+			err = s.setPoison(err)
+		}
+	}
+	if err == nil {
+		err = s.syncFolder()
 	}
 	if err != nil {
 		return nil, errors.Join(err, g.f.Close(), s.o.fs.Remove(g.path))
 	}
 	s.mu.Lock()
 	s.segs[id] = g
-	s.newName = true
 	s.mu.Unlock()
-	s.begun.Add(1)
-	g.markDirty()
 	return g, nil
 }
 

@@ -37,12 +37,6 @@ func (s *Set) Close() error {
 		err = s.syncLocked()
 	}
 	for _, g := range s.sorted() {
-		g.mu.Lock()
-		uncut := g.uncut
-		g.mu.Unlock()
-		if uncut && err == nil && poison == nil {
-			g.cut() // now that nobody has it mapped
-		}
 		g.close()
 	}
 	return err

@@ -15,21 +15,12 @@ import (
 
 const (
 	segmentMagic   = "DORM.SEG"
-	footerMagic    = "DORM.FTR"
-	trailerMagic   = "DORM.END"
 	segmentVersion = 3
 
 	segmentHeaderBytes = 128
 	segmentCRCOffset   = 124
-	footerHeaderBytes  = 64
-	footerEntryBytes   = 48
-	trailerBytes       = 64
-	trailerCRCOffset   = 60
 
 	segmentSuffix = ".seg"
-
-	// HeaderName is what the damage of a header is called that is not there, or not in full.
-	HeaderName = "segment header"
 )
 
 // segmentName is the name of a segment's file: ids are never used twice.
@@ -104,13 +95,13 @@ func decodeSegmentHeader(b []byte, uuid kv.UUID, id uint64) (h segmentHeader, _ 
 	}
 	if len(b) < segmentHeaderBytes {
 		if isZero(b) {
-			return segmentHeader{}, &damage.Error{What: HeaderName, Expected: "a header", Found: fmt.Sprintf("a file of %d bytes", len(b)), Err: ErrRemains}
+			return segmentHeader{}, &damage.Error{What: "segment header", Expected: "a header", Found: fmt.Sprintf("a file of %d bytes", len(b)), Err: ErrRemains}
 		}
-		return fail(0, HeaderName, fmt.Sprintf("%d bytes", segmentHeaderBytes), len(b))
+		return fail(0, "segment header", fmt.Sprintf("%d bytes", segmentHeaderBytes), len(b))
 	}
 	if string(b[:8]) != segmentMagic {
 		if isZero(b[:segmentHeaderBytes]) {
-			return segmentHeader{}, &damage.Error{What: HeaderName, Expected: "a header", Found: "zeros", Err: ErrRemains}
+			return segmentHeader{}, &damage.Error{What: "segment header", Expected: "a header", Found: "zeros", Err: ErrRemains}
 		}
 		return fail(0, "segment magic", fmt.Sprintf("%q", segmentMagic), fmt.Sprintf("%q", b[:8]))
 	}
@@ -202,139 +193,4 @@ func uuidOfHeader(b []byte) kv.UUID {
 		return kv.UUID{}
 	}
 	return kv.UUID(b[16:32])
-}
-
-// footerEntry is one record of a sealed segment, destroyed or not.
-type footerEntry struct {
-	key    kv.Key
-	seq    uint64
-	offset int64
-	length int64 // aligned
-	group  uint8
-}
-
-// The footer of a sealed segment. It lies after the last record, and the file ends with it. The trailer's CRC32C covers
-// all of the footer but its own four bytes.
-//
-//	 0 ┌──────────────────────┬─────────┬────────────┬────────────────┐
-//	   │ magic "DORM.FTR"     │ u16 ver │ zero 6     │                │
-//	16 ├──────────────────────┴─────────┴────────────┘                │
-//	   │ store UUID 16 │ u64 id │ u64 own offset │ u64 n │ zero 8     │
-//	64 ├──────────────────────────────────────────────────────────────┤
-//	   │ n x {key 16, u64 seq, u64 offset, u64 length, u8 group,    │
-//	   │      u8 kind, zero 6}                                        │
-//	   ├──────────────────────────────────────────────────────────────┤
-//	   │ magic "DORM.END"     │ u16 ver │ zero 6     │ store UUID 16  │
-//	   │ u64 id │ u64 footer offset │ u64 footer length │ zero 4 │CRC │
-//	   └──────────────────────────────────────────────────────────────┘ end of file
-func encodeFooter(at place, entries []footerEntry) []byte {
-	b := make([]byte, footerHeaderBytes+len(entries)*footerEntryBytes+trailerBytes)
-	copy(b, footerMagic)
-	le.PutUint16(b[8:], segmentVersion)
-	copy(b[16:], at.uuid[:])
-	le.PutUint64(b[32:], at.segment)
-	le.PutUint64(b[40:], uint64(at.offset))
-	le.PutUint64(b[48:], uint64(len(entries)))
-	for i, e := range entries {
-		p := b[footerHeaderBytes+i*footerEntryBytes:]
-		copy(p, e.key[:])
-		le.PutUint64(p[16:], e.seq)
-		le.PutUint64(p[24:], uint64(e.offset))
-		le.PutUint64(p[32:], uint64(e.length))
-		p[40], p[41] = e.group, kindChained
-	}
-	t := b[len(b)-trailerBytes:]
-	copy(t, trailerMagic)
-	le.PutUint16(t[8:], segmentVersion)
-	copy(t[16:], at.uuid[:])
-	le.PutUint64(t[32:], at.segment)
-	le.PutUint64(t[40:], uint64(at.offset))
-	le.PutUint64(t[48:], uint64(len(b)))
-	le.PutUint32(t[trailerCRCOffset:], crc32c(b[:len(b)-4]))
-	return b
-}
-
-// decodeTrailer looks at the last bytes of a file of size bytes and says where its footer begins. Only a footer that
-// decodeFooter accepts may be believed.
-func decodeTrailer(t []byte, at place, size int64) (footer int64, ok bool) {
-	if len(t) != trailerBytes || string(t[:8]) != trailerMagic || le.Uint16(t[8:]) != segmentVersion {
-		return 0, false
-	}
-	off, n := le.Uint64(t[40:]), le.Uint64(t[48:])
-	if kv.UUID(t[16:32]) != at.uuid || le.Uint64(t[32:]) != at.segment ||
-		off < segmentHeaderBytes || n < footerHeaderBytes+trailerBytes || off >= uint64(size) || n != uint64(size)-off {
-		return 0, false
-	}
-	if (n-footerHeaderBytes-trailerBytes)/footerEntryBytes > off/minAlignment { // more records than there is room for
-		return 0, false
-	}
-	return int64(off), true
-}
-
-// isFooter reports whether a footer of this place begins at b[0].
-func isFooter(b []byte, at place) bool {
-	return len(b) >= footerHeaderBytes+trailerBytes && string(b[:8]) == footerMagic && kv.UUID(b[16:32]) == at.uuid &&
-		le.Uint64(b[32:]) == at.segment && le.Uint64(b[40:]) == uint64(at.offset)
-}
-
-// decodeFooter checks the footer that begins at b[0]; b goes on to the end of the file, which may lie behind the footer
-// where a mapped file could not be cut. n is the footer's length.
-func decodeFooter(b []byte, at place) (entries []footerEntry, n int64, _ *damage.Error) {
-	fail := func(off int64, what string, expected, found any) ([]footerEntry, int64, *damage.Error) {
-		return nil, 0, damage.New("", at.offset+off, what, expected, found)
-	}
-	if !isFooter(b, at) {
-		return fail(0, "footer", "a footer of this place", fmt.Sprintf("%q", b[:min(8, len(b))]))
-	}
-	if v := le.Uint16(b[8:]); v != segmentVersion {
-		_, _, e := fail(8, "footer version", segmentVersion, v)
-		e.Err = ErrVersion
-		return nil, 0, e
-	}
-	count, room := le.Uint64(b[48:]), uint64(len(b)-footerHeaderBytes-trailerBytes)/footerEntryBytes
-	if count > room {
-		return fail(48, "footer entry count", fmt.Sprintf("at most %d", room), count)
-	}
-	length := footerHeaderBytes + int(count)*footerEntryBytes + trailerBytes
-	t := b[length-trailerBytes : length]
-	if string(t[:8]) != trailerMagic {
-		return fail(int64(length-trailerBytes), "trailer magic", fmt.Sprintf("%q", trailerMagic), fmt.Sprintf("%q", t[:8]))
-	}
-	if want, got := le.Uint32(t[trailerCRCOffset:]), crc32c(b[:length-4]); want != got {
-		return fail(int64(length-4), "footer checksum", fmt.Sprintf("%08x", want), fmt.Sprintf("%08x", got))
-	}
-	// From here on the bytes are what was written, as in a record's head.
-	if e := reserved(b, at.offset, "footer", area{10, 16}, area{56, footerHeaderBytes}); e != nil {
-		return nil, 0, e
-	}
-	if v := le.Uint16(t[8:]); v != segmentVersion {
-		_, _, e := fail(int64(length-trailerBytes)+8, "trailer version", segmentVersion, v)
-		e.Err = ErrVersion
-		return nil, 0, e
-	}
-	if e := reserved(t, at.offset+int64(length-trailerBytes), "trailer", area{10, 16}, area{56, trailerCRCOffset}); e != nil {
-		return nil, 0, e
-	}
-	entries = make([]footerEntry, count)
-	free := uint64(0)
-	for i := range entries {
-		off := footerHeaderBytes + i*footerEntryBytes
-		p := b[off:]
-		e := footerEntry{key: kv.Key(p[:16]), seq: le.Uint64(p[16:]), group: p[40]}
-		from, size := le.Uint64(p[24:]), le.Uint64(p[32:])
-		if from < free || from > uint64(at.offset) || size == 0 || size > uint64(at.offset)-from {
-			return fail(int64(off), "footer entry", fmt.Sprintf("a record in [%d, %d)", free, at.offset), fmt.Sprintf("[%d, +%d)", from, size))
-		}
-		if p[41] != kindChained {
-			_, _, bad := fail(int64(off)+41, "record kind of a footer entry", kindChained, p[41])
-			bad.Err = ErrVersion
-			return nil, 0, bad
-		}
-		if bad := reserved(p, at.offset+int64(off), "footer entry", area{42, footerEntryBytes}); bad != nil {
-			return nil, 0, bad
-		}
-		e.offset, e.length, free = int64(from), int64(size), from+size
-		entries[i] = e
-	}
-	return entries, int64(length), nil
 }

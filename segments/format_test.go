@@ -26,17 +26,9 @@ func goldenRecord(t testing.TB) []byte {
 	return append([]byte(nil), r.stamp(place{testUUID, 7, 8192}, 4096)...)
 }
 
-func goldenFooter() []byte {
-	return encodeFooter(place{testUUID, 7, 16384}, []footerEntry{
-		{key: kv.Key{1}, seq: 5, offset: 4096, length: 4096, group: 0},
-		{key: kv.Key{2}, seq: 6, offset: 12288, length: 4096, group: 1},
-	})
-}
-
 func TestGoldenBytes(t *testing.T) {
 	golden(t, "segment-header.golden", encodeSegmentHeader(goldenHeader())[:1024])
 	golden(t, "record.golden", goldenRecord(t))
-	golden(t, "footer.golden", goldenFooter())
 }
 
 // What is written can be read.
@@ -54,20 +46,14 @@ func TestGoldenBytesAreRead(t *testing.T) {
 	if v != isRecord || rec.seq != 43 || rec.tokens != 64 || rec.spans != 2 || rec.table != 2 || rec.group != 1 || rec.created != 0x5152535455565758 {
 		t.Error(rec, v, bad)
 	}
-	entries, _, bad := decodeFooter(read("footer.golden"), place{testUUID, 7, 16384})
-	if bad != nil || len(entries) != 2 || entries[1].seq != 6 {
-		t.Error(entries, bad)
-	}
 }
 
 // A wrong magic, a wrong version and a wrong checksum are three different errors. A segment's version that alone is wrong is damage.
 func TestErrorsTellWhatIsWrong(t *testing.T) {
 	at := place{testUUID, 7, 8192}
-	foot := place{testUUID, 7, 16384}
 	decode := map[string]func([]byte) *damage.Error{
 		"segment": func(b []byte) *damage.Error { _, e := decodeSegmentHeader(b, testUUID, 7); return e },
 		"record":  func(b []byte) *damage.Error { _, _, e := decodeRecordHead(b, int64(len(b)), at); return e },
-		"footer":  func(b []byte) *damage.Error { _, _, e := decodeFooter(b, foot); return e },
 	}
 	tests := []struct {
 		format string
@@ -92,13 +78,9 @@ func TestErrorsTellWhatIsWrong(t *testing.T) {
 		{"record", 16, "record header checksum", false},
 		{"record", 188, "record header checksum", false},
 		{"record", 300, "record header checksum", false},
-		{"footer", 0, "footer", false},
-		{"footer", 8, "footer version", true},
-		{"footer", 55, "footer entry count", false},
-		{"footer", 70, "footer checksum", false},
 	}
 	for _, test := range tests {
-		b := map[string][]byte{"segment": encodeSegmentHeader(goldenHeader()), "record": goldenRecord(t), "footer": goldenFooter()}[test.format]
+		b := map[string][]byte{"segment": encodeSegmentHeader(goldenHeader()), "record": goldenRecord(t)}[test.format]
 		if e := decode[test.format](b); e != nil {
 			t.Fatal(e)
 		}
@@ -179,35 +161,14 @@ func TestReserved(t *testing.T) {
 		_, e := decodeSegmentHeader(b, testUUID, 7)
 		return e
 	}
-	const footerAt = 16384
-	footer := func(b []byte) *damage.Error {
-		le.PutUint32(b[len(b)-4:], crc32c(b[:len(b)-4]))
-		_, _, e := decodeFooter(b, place{testUUID, 7, footerAt})
-		return e
+	if e := segment(encodeSegmentHeader(goldenHeader())); e != nil {
+		t.Fatal(e)
 	}
-	entry, trailer := footerHeaderBytes+footerEntryBytes, footerHeaderBytes+2*footerEntryBytes
-	for _, test := range []struct {
-		what    string
-		at      int64 // where the bytes lie in the file
-		bytes   func() []byte
-		decode  func([]byte) *damage.Error
-		offsets []int
-	}{
-		{"segment header", 0, func() []byte { return encodeSegmentHeader(goldenHeader()) }, segment, []int{10, 11, 88, 91, 92, 123}},
-		{"footer", footerAt, goldenFooter, footer, []int{10, 15, 56, 63}},
-		{"footer entry", footerAt, goldenFooter, footer, []int{entry + 41, entry + 42, entry + 47}},
-		{"trailer", footerAt, goldenFooter, footer, []int{trailer + 8, trailer + 10, trailer + 15, trailer + 56, trailer + 59}},
-	} {
-		if e := test.decode(test.bytes()); e != nil {
-			t.Fatalf("%s: %v", test.what, e)
-		}
-		for _, off := range test.offsets {
-			b := test.bytes()
-			b[off] ^= 0x40
-			e := test.decode(b)
-			if e == nil || !errors.Is(e, ErrVersion) || e.Offset != test.at+int64(off) || e.Expected == "" || e.Found == "" {
-				t.Errorf("%s, byte %d: %v", test.what, off, e)
-			}
+	for _, off := range []int{10, 11, 88, 91, 92, 123} {
+		b := encodeSegmentHeader(goldenHeader())
+		b[off] ^= 0x40
+		if e := segment(b); e == nil || !errors.Is(e, ErrVersion) || e.Offset != int64(off) || e.Expected == "" || e.Found == "" {
+			t.Errorf("byte %d: %v", off, e)
 		}
 	}
 }

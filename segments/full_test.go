@@ -6,7 +6,6 @@ import (
 	"os"
 	"testing"
 
-	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
 )
@@ -146,62 +145,54 @@ func TestHalfAllocatedIsGivenBack(t *testing.T) {
 	ok(t, s.Close())
 }
 
-// Reservations that are given back in any order leave no gap behind.
-func TestGivenBackInAnyOrder(t *testing.T) {
-	for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
-		s := newSet(t)
-		makeBlock(1, 1, 100).append(t, s, 1)
+// What is refused on a full disk stays a hole, in whatever order it is refused: nobody writes there again, so that a walk that is under way
+// comes upon nothing that is being written, and it occupies nothing, also when what lies behind it is written.
+func TestRefusedRoomStaysAHole(t *testing.T) {
+	for i, order := range [][]int{{0, 1, 2}, {0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
+		_, d, o := onDisk(t)
+		o.SegmentBytes, o.AllocateStep = 1<<20, 16<<10
+		s := openSet(t, o)
+		all := stored{}
+		all.add(t, s, 1, 1, 100)
 		w := s.allWriters()[0]
 		g := w.active
-		end := g.end
-		var offs []int64
-		for range order {
-			_, _, off, err := s.reserve(w, g.head.model, 4096)
+		const length = 32 << 10
+		take := func() int64 {
+			_, _, off, err := s.reserve(w, g.head.model, length)
 			ok(t, err)
-			defer g.unpinFile()
-			offs = append(offs, off)
+			return off
 		}
+		most, written := g.head.end()+2*minAlignment, int64(0)
+		if i == 0 { // beside one that has its blocks, and takes its time
+			written = take()
+			ok(t, g.allocate(g.f, written, written+length, o.AllocateStep))
+			most += length
+		}
+		offs := []int64{take(), take(), take()}
+		d.fails(func(op crashfs.Op) error {
+			if op.Kind == "allocate" {
+				return &crashfs.Late{Err: vfs.ErrNoSpace}
+			}
+			return nil
+		})
 		for _, i := range order {
-			w.giveBack(g, offs[i], 4096)
+			if err := g.allocate(g.f, offs[i], offs[i]+length, o.AllocateStep); !errors.Is(err, vfs.ErrNoSpace) {
+				t.Fatalf("%v: %v", order, err)
+			}
+			g.endWrite(offs[i])
 		}
-		if g.end != end || len(g.gaps) > 0 || len(g.inflight) > 0 {
-			t.Errorf("%v: the segment ends at %d, %d before; gaps %v", order, g.end, end, g.gaps)
+		d.fails(nil)
+		last := all.add(t, s, 1, 2, 100)
+		if last.Offset < offs[2]+length {
+			t.Errorf("%v: room that was refused at %v is given out at %d", order, offs, last.Offset)
+		}
+		if written > 0 {
+			g.endWrite(written)
+		}
+		all.check(t, s)
+		ok(t, s.Seal(last.Segment))
+		if n := must(d.Stat(g.path))(t).Allocated; n > most {
+			t.Errorf("%v: %d bytes are allocated, expected at most %d", order, n, most)
 		}
 	}
-}
-
-// A walk does not come upon a record that is being written: room that was given back is not given out again below the offset at
-// which it ends.
-func TestWalkBesideRoomThatIsGivenBack(t *testing.T) {
-	s := newSet(t)
-	b := makeBlock(1, 1, 5000)
-	first := b.append(t, s, 1)
-	_, fp := testModel(1)
-	w := s.writers[fp]
-	take := func() (*segment, vfs.File, int64) {
-		g, f, off, err := s.reserve(w, fp, first.Length)
-		ok(t, err)
-		return g, f, off
-	}
-	giveBack := func(g *segment, off int64) {
-		w.giveBack(g, off, first.Length)
-		g.unpinFile()
-	}
-	g, _, gap := take()
-	_, _, later := take()
-	giveBack(g, gap) // the disk is full
-	var again int64
-	_, err := s.Scan(t.Context(), g.id, 0, func(Loc, *Record) error {
-		giveBack(g, later)
-		var f vfs.File
-		_, f, again = take()
-		_, err := f.WriteAt(b.planes[0][:2000], again) // half-way
-		return err
-	}, func(e *damage.Error) { t.Error(e) })
-	ok(t, err)
-	if again != later {
-		t.Errorf("room is given out at %d, while a walk goes up to %d", again, later)
-	}
-	giveBack(g, again)
-	s.Abandon()
 }

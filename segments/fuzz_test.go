@@ -93,8 +93,6 @@ func fuzzRecord(t *testing.T, b []byte, at place, fix bool) {
 // then does with it all that can be done without writing. Edits keep the inputs small, and the fuzzer fast.
 func FuzzSegment(f *testing.F) {
 	samples := map[bool][]byte{true: makeSample(f, true).b, false: makeSample(f, false).b}
-	end := samples[true][len(samples[true])-trailerBytes:]
-	footer := int(le.Uint64(end[40:]))
 	at := func(off int, v byte) []byte { return append(le.AppendUint32(nil, uint32(off)), v) }
 	fuzzkit.Seeds(f,
 		[]any{[]byte{}, 1 << 20, true, false},
@@ -103,10 +101,7 @@ func FuzzSegment(f *testing.F) {
 		[]any{at(84, 255), 1 << 20, false, true},  // length of the descriptor
 		[]any{at(4096, 0), 1 << 20, false, false}, // a magic
 		[]any{slices.Concat(at(4096+120, 1), at(4096+152, 64)), 9000, false, true},
-		[]any{at(4096+127, 0x7f), 1 << 20, true, true},                    // length of a record
-		[]any{at(footer+footerHeaderBytes+31, 0x80), 1 << 20, true, true}, // offset of a footer's entry
-		[]any{at(footer+48, 0xff), 1 << 20, true, true},                   // number of entries
-		[]any{at(footer+8, 2), 1 << 20, true, true},                       // version
+		[]any{at(4096+127, 0x7f), 1 << 20, true, true}, // length of a record
 	)
 	f.Fuzz(func(t *testing.T, edits []byte, cut int, sealed, repair bool) {
 		edits = edits[:min(len(edits), 5*64)]
@@ -178,65 +173,6 @@ func repairChecksums(b []byte) {
 		if h.layout(); h.head <= len(r) {
 			sealRecordHead(r[:h.head])
 		}
-	}
-	if n := len(b) - trailerBytes; n >= 0 && string(b[n:n+8]) == trailerMagic {
-		if footer := le.Uint64(b[n+40:]); footer < uint64(n) {
-			le.PutUint32(b[len(b)-4:], crc32c(b[footer:len(b)-4]))
-		}
-	}
-}
-
-// FuzzFooter: whatever is read as a footer is written as the same bytes, but for those that are reserved, and its entries lie
-// before it, one behind the other.
-func FuzzFooter(f *testing.F) {
-	good := goldenFooter()
-	bad := func(off int, v uint64) []byte {
-		b := bytes.Clone(good)
-		le.PutUint64(b[off:], v)
-		return b
-	}
-	fuzzkit.Seeds(f,
-		[]any{good, true}, []any{good[:100], false}, []any{bad(48, 1<<60), true}, []any{bad(48, 1), true},
-		[]any{bad(footerHeaderBytes+24, 1<<63), true}, []any{bad(footerHeaderBytes+32, 1<<64-4096), true},
-		[]any{append(bytes.Clone(good), make([]byte, 8)...), false},
-	)
-	f.Fuzz(func(t *testing.T, b []byte, fix bool) {
-		fuzzkit.Bounded(t, 1<<17+uint64(4*len(b)), func() { fuzzFooter(t, b, fix) })
-	})
-}
-
-func fuzzFooter(t *testing.T, b []byte, fix bool) {
-	at := place{testUUID, 7, 16384}
-	if n := len(b) - 4; fix && n > trailerBytes+footerHeaderBytes {
-		b = bytes.Clone(b)
-		le.PutUint32(b[n:], crc32c(b[:n]))
-	}
-	if len(b) >= trailerBytes {
-		size := at.offset + int64(len(b))
-		if off, ok := decodeTrailer(b[len(b)-trailerBytes:], at, size); ok && (off < segmentHeaderBytes || off > size-footerHeaderBytes-trailerBytes) {
-			t.Fatalf("a footer at %d in a file of %d bytes", off, size)
-		}
-	}
-	entries, n, bad := decodeFooter(b, at)
-	if bad != nil {
-		if !errors.Is(bad, damage.ErrCorrupt) || bad.Offset < at.offset {
-			t.Fatal(bad)
-		}
-		return
-	}
-	if n > int64(len(b)) || int64(len(entries))*footerEntryBytes > n {
-		t.Fatalf("%d entries in %d of %d bytes", len(entries), n, len(b))
-	}
-	free := int64(0)
-	for _, e := range entries {
-		if e.offset < free || e.length <= 0 || e.length > at.offset-e.offset {
-			t.Fatalf("%+v before %d, the one before it ends at %d", e, at.offset, free)
-		}
-		free = e.offset + e.length
-	}
-	same, m, bad := decodeFooter(encodeFooter(at, entries), at)
-	if bad != nil || m != n || !slices.Equal(same, entries) {
-		t.Fatalf("%+v became %+v: %v", entries, same, bad)
 	}
 }
 

@@ -15,13 +15,13 @@ type Info struct {
 	Path      string
 	Model     kv.Fingerprint // zero if the header cannot be read
 	Active    bool           // records may still be appended
-	Sealed    bool           // the file ends with a footer
+	Sealed    bool           // the file ends with its last record
 	Size      int64          // of the file; much of it may be a hole
 	Allocated int64          // bytes of the disk blocks it occupies
 
 	// Begin is where the first record lies; 0 if the header cannot be read.
 	Begin int64
-	// End is where the next record would go, or the footer begins. Settled is the offset below which no Append is under
+	// End is where the next record would go, or the file ends. Settled is the offset below which no Append is under
 	// way. Both are 0 for an unsealed file that this Set did not make: Scan finds its end.
 	End, Settled int64
 
@@ -89,7 +89,7 @@ func (s *Set) OpenEnds() map[uint64]int64 {
 	return ends
 }
 
-// Ours reports whether a segment's file shows that it is this store's: its header does, or the footer, or there are zeros in the place of
+// Ours reports whether a segment's file shows that it is this store's: its header does, or there are zeros in the place of
 // the header, as a power cut leaves them. What only has the name of a segment is nobody's to remove who has no other reason to.
 func (s *Set) Ours(id uint64) bool {
 	g, err := s.segment(id)
@@ -127,16 +127,6 @@ func (s *Set) Allocated() int64 {
 
 // Extended is by how many bytes the files have grown since Open, what was reserved ahead included. It costs nothing.
 func (s *Set) Extended() int64 { return s.extended.Load() }
-
-// FooterBytes is the length of a footer that lists so many records.
-func FooterBytes(records int64) int64 {
-	return footerHeaderBytes + records*footerEntryBytes + trailerBytes
-}
-
-// Footers is what sealing all segments that were begun takes at most. It costs nothing.
-func (s *Set) Footers() int64 {
-	return s.begun.Load()*(footerHeaderBytes+trailerBytes+s.alignment) + s.listed.Load()*footerEntryBytes
-}
 
 // Identify reads the UUID and the hash seed of the store whose segments lie in dir, so that a lost FORMAT can be restored.
 // found is false if there is no segment. It takes the first header that is sound; if there are segments and none has one,

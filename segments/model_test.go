@@ -234,7 +234,7 @@ func (w *world) reopen(t *rapid.T) {
 	if rapid.Bool().Draw(t, "seal") {
 		for _, info := range s.Segments() {
 			for loc, k := range w.recs {
-				k.cut = k.cut || k.gone && loc.Segment == info.ID && !info.Sealed
+				k.cut = k.cut || k.gone && loc.Segment == info.ID
 			}
 			end, err := s.Scan(t.Context(), info.ID, 0, func(Loc, *Record) error { return nil }, nil)
 			if err == nil {

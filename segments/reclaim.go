@@ -198,7 +198,6 @@ func (s *Set) unlink(id uint64) (gone bool, err error) {
 	} else if err := s.o.fs.Remove(g.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
-	g.unpromiseLocked()
 	g.gone = true
 	s.mu.Lock()
 	delete(s.segs, id)
@@ -294,19 +293,16 @@ func (s *Set) wipe(locs []Loc) (done []Loc, err error) {
 	return done, err
 }
 
-// extent is how many bytes at loc may be destroyed: none outside of that record, and none of the header or the footer. A header that is
+// extent is how many bytes at loc may be destroyed: none outside of that record, and none of the header. A header that is
 // zero or broken says nothing, then loc is believed.
 func (g *segment) extent(b []byte, loc Loc) (n int64) {
 	_, alignment, known := g.identity()
 	limit := int64(len(b))
 	g.mu.Lock()
-	if g.footer > 0 {
-		limit = min(limit, g.footer)
-	}
 	head := known && loc.Offset >= minAlignment && loc.Offset < g.head.end()
 	g.mu.Unlock()
 	if head {
-		return 0 // what was left of the header: it was restored since
+		return 0 // what was taken for rubbish when the header could not be read
 	}
 	if loc.Offset < minAlignment || loc.Length <= 0 || loc.Offset >= limit || known && loc.Offset%alignment != 0 {
 		g.set.o.Logger.Error("a record to destroy lies outside of its segment", "file", g.path, "offset", loc.Offset, "length", loc.Length)

@@ -7,7 +7,7 @@ import (
 	"github.com/dormousekv/dormouse/internal/vfs"
 )
 
-// Rewrite writes a segment's header, its footer and some of its records once more, as they are read. After an fsync that has
+// Rewrite writes a segment's header and some of its records once more, as they are read. After an fsync that has
 // failed, memory may hold bytes for clean that the disk never got: no later fsync would write them. What the disk cannot read is not
 // in memory, and is left as the disk has it; but what cannot be read for a reason that passes ([vfs.Passing]) may be, and is an
 // error. A failure makes all later writing calls fail, as the failed fsync did.
@@ -39,9 +39,9 @@ func (s *Set) rewrite(id uint64, records []Loc) error {
 		return nil
 	}
 	g.mu.Lock()
-	head, size, footer, end := g.head.end(), g.size, g.footer, g.footerEnd
+	head, size := g.head.end(), g.size
 	g.mu.Unlock()
-	parts := append([]Loc{{Length: min(head, size)}, {Offset: footer, Length: end - footer}}, records...)
+	parts := append([]Loc{{Length: min(head, size)}}, records...)
 	buf := make([]byte, 1<<20)
 	for _, p := range parts {
 		unread, err := again(f, buf, p.Offset, min(p.End(), size))

@@ -34,9 +34,6 @@ func (s *Set) Scan(ctx context.Context, id uint64, from int64, fn func(loc Loc, 
 	if im.headErr != nil && from < im.start {
 		bad(im.headErr)
 	}
-	if e := im.tooShort(); e != nil {
-		bad(e)
-	}
 	end = max(im.start, alignUp(max(from, 0), im.alignment))
 	var r Record
 	st := stretch{}
@@ -67,9 +64,6 @@ func (s *Set) Scan(ctx context.Context, id uint64, from int64, fn func(loc Loc, 
 		case fault != nil:
 			v, e = isDamaged, damage.Wrap(g.path, off, "record", fault)
 		}
-		if v == isFooterHead {
-			break
-		}
 		if v == isRecord {
 			end = next
 		}
@@ -87,11 +81,10 @@ type image struct {
 	b         []byte
 	size      int64 // of the file now
 	start     int64 // where the first record may begin
-	limit     int64 // where records end: at the footer, at what is still being written, or at the end of the file
+	limit     int64 // where records end: at what is still being written, or at the end of the file
 	alignment int64
 	head      segmentHeader
 	headErr   *damage.Error
-	footer    int64
 	own       bool
 	holes     holes
 }
@@ -117,7 +110,7 @@ func (g *segment) open() (*image, error) {
 	defer g.mu.Unlock()
 	im := &image{
 		g: g, b: b[:min(int64(len(b)), info.Size)], size: info.Size,
-		head: g.head, headErr: g.headErr, alignment: g.head.alignment, footer: g.footer, own: g.own,
+		head: g.head, headErr: g.headErr, alignment: g.head.alignment, own: g.own,
 		holes: holesOf(f),
 	}
 	im.setLimits(g.settledLocked())
@@ -135,35 +128,18 @@ func (im *image) setLimits(settled int64) {
 	if im.headErr == nil {
 		im.start = im.head.end()
 	}
-	if im.footer > 0 {
-		im.limit = min(im.limit, im.footer)
-	} else if im.own {
+	if im.own {
 		im.limit = min(im.limit, settled)
 	}
 }
-
-// tooShort reports a file that was cut: it is shorter than it was made, and no footer ends it.
-func (im *image) tooShort() *damage.Error {
-	if im.headErr != nil || im.footer > 0 && im.footer < im.size || im.size >= im.head.planned {
-		return nil
-	}
-	return damage.New(im.g.path, im.size, "segment", fmt.Sprintf("a file of %d bytes, or a footer at its end", im.head.planned),
-		fmt.Sprintf("%d bytes", im.size))
-}
-
-// isFooterHead is what probe finds where a footer begins that the end of the file does not tell about.
-const isFooterHead = isDamaged + 1
 
 // probe says what begins at off. It reads the map: call it under vfs.Guard.
 func (im *image) probe(off int64, r *Record) (verdict, *damage.Error) {
 	if im.holes.next(off, im.limit) > off {
 		return isZero256, nil
 	}
-	b, at := im.b[off:im.limit], im.g.at(off)
-	if isFooter(im.b[off:], at) {
-		return isFooterHead, nil
-	}
-	h, v, e := decodeRecordHead(b, int64(len(b)), at)
+	b := im.b[off:im.limit]
+	h, v, e := decodeRecordHead(b, int64(len(b)), im.g.at(off))
 	if v == isRecord && im.headErr == nil && h.model != im.head.model {
 		v, e = isDamaged, damage.New("", off+48, "fingerprint of a record", im.head.model, h.model)
 	}
@@ -190,7 +166,7 @@ type stretch struct {
 // meet takes note of what lies at the next offset and reports whether e is to be reported.
 func (st *stretch) meet(v verdict, e *damage.Error) bool {
 	switch v {
-	case isRecord, isFooterHead:
+	case isRecord:
 		*st = stretch{}
 		return false
 	case isZero256:

@@ -3,13 +3,12 @@ package segments
 import (
 	"bytes"
 	"errors"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"testing"
 
-	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
 )
@@ -36,37 +35,90 @@ func TestSealRecovered(t *testing.T) {
 		ok(t, s.SealRecovered(la.Segment, end))
 	}
 	info := s.Segments()[0]
-	if !info.Sealed || info.End != end || info.Size >= o.SegmentBytes {
+	if !info.Sealed || info.End != end || info.Size != end {
 		t.Fatalf("%+v", info)
 	}
 	all.check(t, s)
 	ok(t, s.Close())
 }
 
-// A file whose header was never written holds nothing, and damage is not sealed over.
+// A file whose header was never written holds nothing. One whose header is damaged, or that somebody cut, stays as it is.
 func TestSealRecoveredOfDamagedFiles(t *testing.T) {
 	o := options(t.TempDir())
 	s := openSet(t, o)
-	unborn := makeBlock(0, 1, 5000).append(t, s, 0).Segment
-	cut := makeBlock(1, 1, 5000).append(t, s, 1).Segment
+	unborn := makeBlock(0, 1, 5000).append(t, s, 0)
+	rotten := makeBlock(1, 1, 5000).append(t, s, 1)
+	short := makeBlock(2, 1, 5000).append(t, s, 2)
+	path := func(loc Loc) string { return s.segs[loc.Segment].path }
 	s.Abandon()
-	path := s.segs[unborn].path
-	ok(t, errors.Join(os.Truncate(path, 0), os.Truncate(s.segs[cut].path, o.SegmentBytes/2)))
+	ok(t, errors.Join(os.Truncate(path(unborn), 0), os.Truncate(path(short), short.Offset+4096)))
+	flip(t, path(rotten), 100)
+	before := map[Loc][]byte{rotten: must(os.ReadFile(path(rotten)))(t), short: must(os.ReadFile(path(short)))(t)}
 	s = openSet(t, o)
-	for _, info := range s.Segments() {
-		_, end, _ := recordsOf(t, s, info.ID)
-		ok(t, s.SealRecovered(info.ID, end))
+	for loc, end := range map[Loc]int64{unborn: 0, rotten: rotten.End(), short: short.End()} { // which the index names
+		ok(t, s.SealRecovered(loc.Segment, end))
 	}
-	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(filepath.Join(o.Dir, segmentName(unborn.Segment))); !errors.Is(err, os.ErrNotExist) {
 		t.Error("a file without a header is still there")
 	}
-	if bad, _ := verify(t, s, cut, nil); len(bad) == 0 {
-		t.Error("a file that was cut became sound by sealing")
+	for loc, b := range before {
+		if now := must(os.ReadFile(path(loc)))(t); !bytes.Equal(now, b) {
+			t.Errorf("segment %d: %d bytes, %d before", loc.Segment, len(now), len(b))
+		}
+		if bad, _ := verify(t, s, loc.Segment, nil); len(bad) == 0 {
+			t.Errorf("segment %d became sound by sealing", loc.Segment)
+		}
 	}
 	s.Close()
 }
 
-// Where a mapped file cannot be cut, it is cut when it is closed.
+// What was torn behind the last record is gone when the next Sync is done: no power cut brings it back. That goes also where a mapped
+// file cannot be cut.
+func TestSealRecoveredIsDurable(t *testing.T) {
+	for _, mapped := range []bool{false, true} {
+		s, d, o := onDisk(t)
+		loc := makeBlock(1, 1, 5000).append(t, s, 1)
+		ok(t, s.Sync())
+		f := must(d.Open(s.segs[loc.Segment].path, false))(t)
+		must(f.WriteAt([]byte("torn"), loc.End()+5000))(t)
+		ok(t, errors.Join(f.Sync(), f.Close()))
+		s.Abandon()
+		s = openSet(t, o)
+		if mapped {
+			d.fails(failing(errors.New("a user-mapped section is open"), "truncate"))
+		}
+		ok(t, errors.Join(s.SealRecovered(loc.Segment, loc.End()), s.Sync()))
+		for seed := range uint64(8) {
+			image := must(d.PowerCut(rand.New(rand.NewPCG(seed, 1)), diskDir))(t)
+			o.fs = image
+			cut := openSet(t, o)
+			info := cut.Segments()[0]
+			if info.Sealed == mapped || !mapped && info.Size != loc.End() {
+				t.Errorf("mapped %t: %+v", mapped, info)
+			}
+			sound(t, cut, loc.Segment)
+			cut.Abandon()
+		}
+		s.Abandon()
+	}
+}
+
+// Before a segment holds a record its header is durable, and its name: no power cut takes them.
+func TestHeaderIsDurableBeforeTheFirstRecord(t *testing.T) {
+	s, d, o := onDisk(t)
+	loc := makeBlock(1, 1, 5000).append(t, s, 1)
+	for seed := range uint64(16) {
+		o.fs = must(d.PowerCut(rand.New(rand.NewPCG(seed, 1)), diskDir))(t)
+		cut := openSet(t, o)
+		if info := cut.Segments(); len(info) != 1 || info[0].ID != loc.Segment || info[0].Err != nil {
+			t.Errorf("after a power cut: %+v", info)
+		}
+		cut.Abandon()
+	}
+	s.Abandon()
+}
+
+// A file that cannot be cut while it is mapped is not sealed, and the log goes on saying so. Closing cuts it.
 func TestUncutSegmentIsCutOnClose(t *testing.T) {
 	s, d, o := onDisk(t)
 	all := stored{}
@@ -82,209 +134,72 @@ func TestUncutSegmentIsCutOnClose(t *testing.T) {
 		return nil
 	})
 	ok(t, s.Read(loc, func(*Record) error { return s.Seal(loc.Segment) }))
-	if info := s.Segments()[0]; !info.Sealed || info.Size != alignUp(o.SegmentBytes, 4096) {
-		t.Errorf("%+v", info)
+	if info := s.Segments()[0]; info.Sealed || info.Size != o.SegmentBytes || s.OpenEnds()[loc.Segment] != loc.End() {
+		t.Errorf("%+v, open %v", info, s.OpenEnds())
 	}
 	all.check(t, s)
 	ok(t, s.Close())
 	d.fails(nil)
 	s = openSet(t, o)
-	if info := s.Segments()[0]; !info.Sealed || info.Size == o.SegmentBytes {
+	if info := s.Segments()[0]; !info.Sealed || info.Size != loc.End() {
 		t.Errorf("%+v", info)
 	}
 	all.check(t, s)
 	s.Abandon()
 }
 
-// closed makes a segment of so many records, which is sealed and closed.
-func closed(t *testing.T, o Options, records uint64) (path string, locs []Loc) {
-	t.Helper()
-	s := openSet(t, o)
-	for seed := range records {
-		locs = append(locs, makeBlock(1, seed, 3000).append(t, s, 1))
-	}
-	path = s.Segments()[0].Path
-	ok(t, errors.Join(s.Seal(locs[0].Segment), s.Close()))
-	return path, locs
-}
-
-// resealed opens a set anew, seals its only segment at end, and counts the records that Verify finds; it must report nothing else.
-func resealed(t *testing.T, o Options, end int64) (live int, s *Set) {
-	t.Helper()
-	s = openSet(t, o)
-	t.Cleanup(func() { s.Close() })
-	ok(t, s.SealRecovered(1, end))
-	bad, remains := verify(t, s, 1, func(Loc) bool { live++; return true })
-	if len(bad)+len(remains) > 0 {
-		t.Error(bad, remains)
-	}
-	return live, s
-}
-
-// A power cut that keeps the length of a file, and not all of the footer that made it so long, leaves no damage: the footer is
-// written once more.
-func TestTornFooterBehindThePlannedEnd(t *testing.T) {
-	for name, tear := range map[string]func(footer []byte){
-		"beginning": func(b []byte) { clear(b[:footerHeaderBytes]) },
-		"middle":    func(b []byte) { clear(b[footerHeaderBytes : footerHeaderBytes+100]) },
-		"end":       func(b []byte) { clear(b[len(b)-trailerBytes:]) },
-		"all":       func(b []byte) { clear(b) },
-	} {
-		for _, lost := range []int{0, 1, 3} { // records at the end, that were not durable either
-			t.Run(name, func(t *testing.T) {
-				o := options(t.TempDir())
-				path, locs := closed(t, o, 15)
-				if last := locs[len(locs)-1]; last.Segment != 1 || last.End() != o.SegmentBytes {
-					t.Fatalf("the records end at %v, the segment at %d: its footer does not make the file longer", last, o.SegmentBytes)
-				}
-				locs = locs[:len(locs)-lost]
-				end := locs[len(locs)-1].End()
-				edit(t, path, func(b []byte) []byte {
-					tear(b[o.SegmentBytes:])
-					clear(b[end:o.SegmentBytes])
-					return b
-				})
-				// Nothing of an older footer may show behind the new one, should the next power cut undo the cutting.
-				o.fs = cutsFS{vfs.OS, func() {
-					b := must(os.ReadFile(path))(t)
-					if n := bytes.LastIndex(b, []byte(trailerMagic)) + trailerBytes; int64(n) <= end || firstNonZero(b[n:]) >= 0 {
-						t.Errorf("the file is cut at %d of %d", n, len(b))
-					}
-				}}
-				if lost == 0 {
-					s := openSet(t, o)
-					if _, got, _ := recordsOf(t, s, 1); got != end {
-						t.Fatalf("the records end at %d", got)
-					}
-					s.Abandon()
-				}
-				if live, _ := resealed(t, o, end); live != len(locs) {
-					t.Errorf("%d of %d records", live, len(locs))
-				}
-			})
-		}
-	}
-}
-
-// cutsFS calls before whenever a file is to be cut.
-type cutsFS struct {
-	vfs.FS
-	before func()
-}
-
-type cutsFile struct {
-	vfs.File
-	before func()
-}
-
-func (f cutsFS) Open(name string, readOnly bool) (vfs.File, error) {
-	file, err := f.FS.Open(name, readOnly)
-	return cutsFile{file, f.before}, err
-}
-
-func (f cutsFile) Truncate(size int64) error {
-	f.before()
-	return f.File.Truncate(size)
-}
-
-// A footer that ends just where the file was planned to end shows from its first write on, as one that makes the file longer
-// does: a power cut may have torn it.
-func TestTornFooterAtThePlannedEnd(t *testing.T) {
-	const records = 168 // whose footer takes whole pages
-	footer := int64(footerHeaderBytes + records*footerEntryBytes + trailerBytes)
-	o := options(t.TempDir())
-	o.SegmentBytes = minAlignment + records*minAlignment + footer
-	path, locs := closed(t, o, records)
-	end := locs[records-1].End()
-	if end+footer != o.SegmentBytes || footer%minAlignment != 0 {
-		t.Fatalf("the records end at %d, the footer takes %d bytes", end, footer)
-	}
-	b := edit(t, path, func(b []byte) []byte { clear(b[end : end+minAlignment]); return b }) // its last page alone came to the disk
-	if int64(len(b)) != o.SegmentBytes {
-		t.Fatalf("%d bytes", len(b))
-	}
-	if live, _ := resealed(t, o, end); live != records {
-		t.Errorf("%d of %d records", live, records)
-	}
-}
-
-// A footer that was cut to its end was synced before that: a bad one is damage, and stays for Verify to name. So does one of another
-// release, even where it may have been torn: a recovery would write it anew.
-func TestBadFooterStays(t *testing.T) {
-	for name, x := range map[string]struct {
-		change func(b []byte, end int64)
-		is     error
-	}{
-		"damaged": {func(b []byte, end int64) { b[end] ^= 1 }, errCorrupt},
-		"another release's": {func(b []byte, end int64) {
-			b[len(b)-8] = 1
-			le.PutUint32(b[len(b)-4:], crc32c(b[end:len(b)-4]))
-			le.PutUint64(b[72:], uint64(len(b))) // as long as planned
-			n := segmentHeaderBytes + int(le.Uint32(b[84:]))
-			le.PutUint32(b[segmentCRCOffset:], crcAround(b[:n], segmentCRCOffset))
-		}, ErrVersion},
-	} {
-		o := options(t.TempDir())
-		path, locs := closed(t, o, 1)
-		b := edit(t, path, func(b []byte) []byte { x.change(b, locs[0].End()); return b })
+// A segment that has no room for another record is seen to be sealed, however well its records fill it, and what was reserved for more
+// of them goes back.
+func TestFullSegmentsAreShorterThanPlanned(t *testing.T) {
+	for _, size := range []int{3000, 60<<10 - 700, 200 << 10} { // many to a segment; one that fills it; one that is larger
+		_, d, o := onDisk(t)
+		o.AllocateStep = 1 << 20
 		s := openSet(t, o)
-		ok(t, s.SealRecovered(1, locs[0].End()))
-		if bad, remains := verify(t, s, 1, nil); len(bad) != 1 || len(remains) > 0 || !errors.Is(bad[0], x.is) {
-			t.Errorf("%s: %v, %v", name, bad, remains)
+		all := stored{}
+		ends := map[uint64]int64{}
+		for seed := range uint64(18) {
+			loc := all.add(t, s, 1, seed, size)
+			ends[loc.Segment] = loc.End()
 		}
-		if now := must(os.ReadFile(path))(t); !bytes.Equal(now, b) {
-			t.Errorf("%s: the file was changed: %d bytes, %d before", name, len(now), len(b))
+		ok(t, s.SealAll())
+		for _, info := range s.Segments() {
+			if real := must(d.Stat(info.Path))(t); real.Allocated != info.Allocated || info.Allocated > info.End {
+				t.Errorf("%d bytes a record: %d bytes are allocated, %d counted, the records end at %d", size, real.Allocated, info.Allocated, info.End)
+			}
 		}
-		s.Close()
+		ok(t, s.Close())
+		s = openSet(t, o)
+		for _, info := range s.Segments() {
+			if !info.Sealed || info.End != ends[info.ID] || info.Size != info.End {
+				t.Errorf("%d bytes a record: %+v, the records end at %d", size, info, ends[info.ID])
+			}
+		}
+		all.check(t, s)
+		s.Abandon()
 	}
 }
 
-// The end of a file claims a footer that may be larger than memory: nothing is allocated for it.
-func TestFooterOfHoles(t *testing.T) {
-	shm := tmpfs(t) // where holes are not read
-	const size = 1 << 29
-	const far, near = 1 << 20, size - size/4096*footerEntryBytes/2 - footerHeaderBytes - trailerBytes
-	for _, c := range []struct {
-		name string
-		off  int64
-		seal bool
-	}{{"for more records than there is room", far, false}, {"of holes", near, false}, {"of holes, to be sealed", near, true}} {
-		t.Run(c.name, func(t *testing.T) {
-			o := Options{Dir: must(os.MkdirTemp(shm, ""))(t), UUID: testUUID, Seed: testSeed}
-			s := openSet(t, o)
-			b := makeBlock(1, 1, 2000)
-			loc := b.append(t, s, 1)
-			ok(t, s.Close())
-			footer := encodeFooter(place{o.UUID, loc.Segment, c.off}, nil)
-			end := footer[footerHeaderBytes:]
-			le.PutUint64(end[48:], uint64(size-c.off))
-			f := must(vfs.OS.Open(s.segs[loc.Segment].path, false))(t)
-			defer f.Close()
-			if err := f.Truncate(size); err != nil {
-				t.Skip("SKIPPED: no file of that size here:", err)
-			}
-			must(f.WriteAt(footer[:footerHeaderBytes], c.off))(t)
-			must(f.WriteAt(end, size-trailerBytes))(t)
-			s = openSet(t, o)
-			defer s.Close()
-			n := 0
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
-			if c.seal {
-				ok(t, s.SealRecovered(loc.Segment, loc.End()))
-			} else {
-				ok(t, s.Verify(t.Context(), loc.Segment, func(l Loc) bool { return l == loc }, func(*damage.Error) { n++ }, nil))
-			}
-			runtime.ReadMemStats(&after)
-			if got := after.TotalAlloc - before.TotalAlloc; got > 2<<20 {
-				t.Errorf("%d bytes were allocated", got)
-			}
-			if n == 0 && !c.seal {
-				t.Error("nothing is reported")
-			}
-			ok(t, b.read(s, loc))
-		})
+// A segment is not sealed while a record is on its way into it, whose reservation would make the file longer again.
+func TestSealBesideAnAppend(t *testing.T) {
+	s, d, _ := onDisk(t)
+	all := stored{}
+	first := all.add(t, s, 1, 1, 100)
+	sealing := true
+	d.fails(func(op crashfs.Op) error {
+		if op.Kind == "allocate" && sealing {
+			sealing = false
+			return s.Seal(first.Segment)
+		}
+		return nil
+	})
+	last := all.add(t, s, 1, 2, 20<<10)
+	ok(t, s.Sync())
+	real := must(d.Stat(s.segs[first.Segment].path))(t)
+	if info := s.Segments()[0]; sealing || !info.Sealed || real.Size != last.End() || real.Allocated > last.End() {
+		t.Errorf("asked to seal %t; %+v of %+v, the records end at %d", !sealing, real, info, last.End())
 	}
+	all.check(t, s)
+	ok(t, s.Close())
 }
 
 // tmpfs is a folder in memory.

@@ -2,7 +2,6 @@ package segments
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 
@@ -31,30 +30,25 @@ type segment struct {
 
 	own bool // made by this Set, and appended to until it is full; never changes
 
-	mu        lock.Mutex[lock.SegmentFile] // guards all below
-	known     bool                         // head, size and footer are those of the file; head does not change any more
-	head      segmentHeader
-	headErr   *damage.Error // the header is damaged: head holds an alignment and nothing else
-	strange   bool          // nothing at its beginning or end says that the file is this store's
-	size      int64         // of the file, when it was opened or cut
-	footer    int64         // offset of the footer; 0 without one
-	footerEnd int64
-	f         vfs.File
-	m         vfs.Mapping
-	mapped    int64
-	pins      int  // readers and writers that hold f or m
-	full      bool // nothing more is appended
-	sealed    bool
-	uncut     bool // sealed, but still of its planned size
-	gone      bool // unlinked
-	end       int64
-	gaps      []gap   // below end, and not written; by offset
-	inflight  []int64 // offsets that were reserved and are not yet written
-	entries   []footerEntry
-	dirty     bool // written since the last fsync
-	left      bool // by an earlier process, perhaps without one
-	stale     bool // info must be read again
-	info      vfs.Info
+	mu       lock.Mutex[lock.SegmentFile] // guards all below
+	known    bool                         // head and size are those of the file; head does not change any more
+	head     segmentHeader
+	headErr  *damage.Error // the header is damaged: head holds an alignment and nothing else
+	strange  bool          // nothing at its beginning says that the file is this store's
+	size     int64         // of the file, when it was opened or cut
+	f        vfs.File
+	m        vfs.Mapping
+	mapped   int64
+	pins     int  // readers and writers that hold f or m
+	full     bool // nothing more is appended
+	sealed   bool // cut behind its last record
+	gone     bool // unlinked
+	end      int64
+	inflight []int64 // offsets that were reserved and are not yet written
+	dirty    bool    // written since the last fsync
+	left     bool    // by an earlier process, perhaps without one
+	stale    bool    // info must be read again
+	info     vfs.Info
 }
 
 // at is the place that a record at off must name.
@@ -91,14 +85,10 @@ func (g *segment) openLocked() error {
 		head = segmentHeader{alignment: minAlignment}
 		g.headErr = g.inFile(bad)
 	}
-	t, err := readUpTo(g.f, max(info.Size-trailerBytes, 0), trailerBytes, info.Size)
-	if err != nil {
-		return err
+	if bad == nil && info.Size < head.planned {
+		g.end, g.sealed = info.Size, true
 	}
-	if off, ok := decodeTrailer(t, g.at(0), info.Size); ok {
-		g.footer, g.footerEnd, g.end, g.sealed = off, info.Size, off, true
-	}
-	g.strange = bad != nil && !marked(b, g.set.o.UUID) && (!g.sealed || errors.Is(bad, ErrForeign))
+	g.strange = bad != nil && !marked(b, g.set.o.UUID)
 	g.head, g.size, g.info, g.known = head, info.Size, info, true
 	return nil
 }
@@ -140,20 +130,6 @@ func readUpTo(f vfs.File, off, n, size int64) ([]byte, error) {
 		err = nil
 	}
 	return b[:k], err
-}
-
-// readFooter reads a footer from off to end, the end of the file. One that is mostly holes may be larger than memory and is not
-// read: no footer is, however well the file system compresses.
-func (g *segment) readFooter(f vfs.File, off, end int64) (b []byte, bad *damage.Error, err error) {
-	info, err := f.Stat()
-	if err != nil {
-		return nil, nil, err
-	}
-	if n := end - off; n > 1<<20 && n/64 > info.Allocated {
-		return nil, damage.New(g.path, off, "footer", "entries", fmt.Sprintf("%d bytes, in a file that occupies %d", n, info.Allocated)), nil
-	}
-	b, err = readUpTo(f, off, end-off, end)
-	return b, nil, err
 }
 
 // pin makes sure that the file is mapped and stays so until unpin. The bytes go on to the mapped size, which may lie

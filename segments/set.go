@@ -77,8 +77,6 @@ type Set struct {
 	alignment int64 // of new segments
 
 	extended   atomic.Int64                    // disk blocks that were reserved since Open, in bytes
-	begun      atomic.Int64                    // segments without a footer that this Set has begun
-	listed     atomic.Int64                    // records in them
 	solid      atomic.Bool                     // pages that were punched stayed allocated
 	poisoned   sync.Once                       // Options.Poisoned was called
 	reclaiming lock.Mutex[lock.Reclaim]        // one Reclaim at a time

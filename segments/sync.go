@@ -1,14 +1,11 @@
 package segments
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 
-	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -24,39 +21,22 @@ func (s *Set) Sync() error {
 	return s.syncLocked()
 }
 
-// syncLocked writes the footers of full segments, syncs, and only then cuts those files: a file that is shorter than
-// planned always has its footer.
+// syncLocked cuts full segments behind their last records, and syncs.
 func (s *Set) syncLocked() error {
 	s.mu.Lock()
 	filling := s.filling
 	s.filling = nil
 	s.mu.Unlock()
-	var footed []*segment
+	var later []*segment
 	for _, g := range filling {
-		done, err := g.writeFooter()
-		switch {
-		case done:
-			footed = append(footed, g)
-		default:
-			// The footer is a convenience: without it the file keeps its planned size, and a later Sync tries again.
-			s.mu.Lock()
-			s.filling = append(s.filling, g)
-			s.mu.Unlock()
-			if err != nil {
-				s.o.Logger.Warn("sealing a segment failed", "file", g.path, "err", err)
-			}
+		if !g.seal() {
+			later = append(later, g)
 		}
 	}
-	if err := s.flush(); err != nil {
-		s.mu.Lock()
-		s.filling = append(s.filling, footed...) // to be cut, unless an fsync has failed
-		s.mu.Unlock()
-		return err
-	}
-	for _, g := range footed {
-		g.cut()
-	}
-	return nil
+	s.mu.Lock()
+	s.filling = append(s.filling, later...)
+	s.mu.Unlock()
+	return s.flush()
 }
 
 // flush syncs the files that were written since the last time, and the folder.
@@ -133,104 +113,46 @@ func (g *segment) sync() error {
 	return nil
 }
 
-// writeFooter writes the footer of a full segment behind its last record. It is not done while records are being written.
-func (g *segment) writeFooter() (done bool, err error) {
+// seal cuts a full segment behind its last record, unless records are still being written. One that cannot be cut just now keeps its
+// planned size, and the next Sync tries again.
+func (g *segment) seal() (done bool) {
 	g.mu.Lock()
-	if g.gone || g.sealed {
-		g.mu.Unlock()
-		return true, nil
-	}
-	if len(g.inflight) > 0 {
-		g.mu.Unlock()
-		return false, nil
-	}
-	if err := g.openLocked(); err != nil {
-		g.mu.Unlock()
-		return false, err
-	}
-	slices.SortFunc(g.entries, func(a, b footerEntry) int { return cmp.Compare(a.offset, b.offset) })
-	b := encodeFooter(g.at(g.end), g.entries)
-	f, end, planned := g.f, g.end, g.head.planned
-	g.pins++
+	busy, done, end := len(g.inflight) > 0, g.gone || g.sealed, g.end
 	g.mu.Unlock()
-	defer g.unpinFile()
-	g.wipe.Lock() // to whoever walks over the file just now, half a footer is rubbish
-	defer g.wipe.Unlock()
-
-	n := int64(len(b))
-	write := func() error {
-		if err := f.Allocate(end, n); err != nil { // a write that makes the file longer takes more on some file systems, while it is open
-			return err
-		}
-		_, err := f.WriteAt(b, end)
-		return err
+	if done || busy {
+		return done
 	}
-	err = write()
-	if errors.Is(err, vfs.ErrNoSpace) {
-		// The blocks that were reserved and will never be needed may be just what is missing.
-		if g.release(f, end, max(planned, end+n)) == nil {
-			err = write()
-		}
+	if err := g.cut(end); err != nil {
+		g.set.o.Logger.Info("a full segment keeps its planned size for now", "file", g.path, "err", err)
+		return false
 	}
-	if err != nil {
-		// Half a footer would only look like rubbish.
-		return false, errors.Join(err, g.release(f, end, max(planned, end+n)))
-	}
-	g.mu.Lock()
-	g.unpromiseLocked()
-	g.footer, g.footerEnd, g.sealed, g.entries = end, end+n, true, nil
-	g.mu.Unlock()
-	g.markDirty()
-	return true, nil
+	return true
 }
 
-// unpromiseLocked ends what [Set.Footers] counts for g.
-func (g *segment) unpromiseLocked() {
-	if g.own && !g.sealed {
-		g.set.begun.Add(-1)
-		g.set.listed.Add(-int64(len(g.entries)))
-	}
-}
-
-// release drops all blocks from end on; the file keeps its size. The caller holds wipe.
-func (g *segment) release(f vfs.File, end, size int64) error {
-	if freed, err := f.Punch(end, size-end); freed || err != nil {
-		return err
-	}
-	if err := f.Truncate(end); err != nil {
-		return err
-	}
-	return f.Truncate(size)
-}
-
-// cut shortens a sealed file to its footer's end. Where a mapped file cannot be cut it stays long: zeros follow.
-func (g *segment) cut() {
+// cut ends the file at end: the disk blocks behind it go back. The next Sync makes that durable, and until then the log says that
+// the segment is being written to.
+func (g *segment) cut(end int64) error {
 	g.wipe.Lock()
 	defer g.wipe.Unlock()
 	f, err := g.pinFile()
 	if err != nil {
-		return
+		return err
 	}
 	defer g.unpinFile()
-	g.mu.Lock()
-	end := g.footerEnd
-	g.mu.Unlock()
 	if err = f.Truncate(end); err != nil && g.unmap() {
 		err = f.Truncate(end) // some systems do not cut a file that is mapped
 	}
 	if err != nil {
-		g.mu.Lock()
-		g.uncut = true
-		g.mu.Unlock()
-		g.set.o.Logger.Info("a sealed segment keeps its planned size for now", "file", g.path, "err", err)
-		return
+		return err
 	}
 	g.mu.Lock()
-	g.size, g.stale, g.uncut = end, true, false
+	g.size, g.end, g.full, g.sealed = end, end, true, true
 	g.mu.Unlock()
+	g.markDirty()
+	return nil
 }
 
-// Seal ends appending to a segment that this Set made, syncs, and cuts the file behind its footer. Sealing happens by
+// Seal ends appending to a segment that this Set made, cuts the file behind its last record, and syncs. Sealing happens by
 // itself when a record does not fit; Seal is for a model that will not be written for long. A segment that is sealed
 // already, or that another Set made, is left as it is.
 func (s *Set) Seal(id uint64) error {
@@ -293,23 +215,16 @@ func (s *Set) detach(g *segment) {
 	w.mu.Unlock()
 }
 
-// SealRecovered seals a segment that an earlier process left without a footer. end is what [Set.Scan] returned: all
-// behind it is cut away. A valid record behind end is an error, and nothing is changed. A file that was cut, or whose header
-// is damaged, stays as it is, so that nothing hides the damage; one that never got as far as its header is removed.
+// SealRecovered seals a segment that an earlier process left: all behind end, which is what [Set.Scan] returned, is cut away, and the
+// next Sync makes that durable. A valid record behind end is an error, and nothing is changed. A file whose header is damaged stays as it
+// is, so that nothing hides the damage. If end is 0, nothing was ever there: a file without a sound header was never born, and is removed.
 func (s *Set) SealRecovered(id uint64, end int64) error {
 	g, err := s.segment(id)
 	if err != nil {
 		return err
 	}
-	torn, err := g.tornFooter() // before the scan: holes of a tmpfs that are read through a map are holes no more
-	if err != nil {
-		return err
-	}
-	var entries []footerEntry
-	last, err := s.Scan(context.Background(), id, 0, func(loc Loc, r *Record) error {
-		entries = append(entries, footerEntry{key: r.Key(), seq: r.Seq(), offset: loc.Offset, length: loc.Length, group: r.Group()})
-		return nil
-	}, func(*damage.Error) {})
+	found := false
+	last, err := s.Scan(context.Background(), id, end, func(Loc, *Record) error { found = true; return nil }, nil)
 	if err != nil {
 		return err
 	}
@@ -318,85 +233,46 @@ func (s *Set) SealRecovered(id uint64, end int64) error {
 	if err := s.writable(); err != nil {
 		return err
 	}
-	if g.unborn() && len(entries) == 0 {
-		_, err := s.unlink(id)
-		return err
-	}
-	ready, err := g.recover(last, end, entries, torn)
-	if err != nil || !ready {
-		return err
-	}
-	// What was torn behind end, a footer too, must not show behind the footer, should a power cut undo the cutting of the file.
-	f, err := g.pinFile()
-	if err != nil {
-		return err
-	}
 	g.mu.Lock()
-	size := max(g.head.planned, g.size)
+	head, bad, size, strange := g.head, g.headErr, g.size, g.strange
 	g.mu.Unlock()
-	g.wipe.Lock()
-	_, err = f.Punch(end, size-end)
-	g.markDirty()
-	g.wipe.Unlock()
-	g.unpinFile()
-	if err != nil {
-		return err
+	if bad == nil {
+		end = max(end, head.end())
 	}
-	s.mu.Lock()
-	s.filling = append(s.filling, g)
-	s.mu.Unlock()
-	return s.syncLocked()
-}
-
-// unborn reports whether the file's header was never written.
-func (g *segment) unborn() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.headErr != nil && errors.Is(g.headErr, ErrRemains)
-}
-
-// tornFooter reports whether a power cut may have taken a part of g's footer: one that ends at the size at which the file was
-// created, or behind it, ended the file before it was synced. Any other one was synced before the file was cut.
-func (g *segment) tornFooter() (torn bool, err error) {
-	f, err := g.pinFile()
-	if err != nil {
-		return false, err
-	}
-	defer g.unpinFile()
-	g.mu.Lock()
-	footer, end, planned := g.footer, g.footerEnd, g.head.planned
-	known := g.sealed && g.headErr == nil
-	g.mu.Unlock()
-	if !known || end < planned {
-		return false, nil
-	}
-	b, bad, err := g.readFooter(f, footer, end)
-	if err != nil || bad != nil {
-		return bad != nil, err
-	}
-	_, _, bad = decodeFooter(b, g.at(footer))
-	return bad != nil && !errors.Is(bad, ErrVersion), nil // another release's is whole
-}
-
-// recover makes g, which an earlier process left, ready to be sealed at end; last is where its last record ends, torn what
-// tornFooter said.
-func (g *segment) recover(last, end int64, entries []footerEntry, torn bool) (ready bool, err error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	switch {
 	case g.own:
-		return false, fmt.Errorf("%s was made by this process: Seal it", g.path)
-	case g.sealed && !torn:
-		return false, nil
-	case g.headErr != nil || g.size < g.head.planned:
-		g.set.o.Logger.Warn("a damaged segment is not sealed", "file", g.path, "size", g.size, "planned", g.head.planned, "err", g.headErr)
-		return false, nil
-	case last > end:
-		return false, fmt.Errorf("%s: cannot be sealed at %d: %w: it ends at %d", g.path, end, ErrBehind, last)
-	case end < g.head.end() || end%g.head.alignment != 0 || end > g.size:
-		return false, fmt.Errorf("%s: cannot be sealed at %d: expected a multiple of %d from %d to %d", g.path, end, g.head.alignment, g.head.end(), g.size)
+		return fmt.Errorf("%s was made by this process: Seal it", g.path)
+	case bad != nil && end == 0 && !found && !strange && !errors.Is(bad, ErrVersion):
+		_, err := s.unlink(id)
+		return err
+	case bad != nil:
+		s.o.Logger.Warn("a segment with a damaged header is not sealed", "file", g.path, "err", bad)
+		return nil
+	case size <= end: // sealed; or somebody cut away what the index, or the log, can name
+		return nil
+	case found:
+		return fmt.Errorf("%s: cannot be sealed at %d: %w: it ends at %d", g.path, end, ErrBehind, last)
+	case end%head.alignment != 0:
+		return fmt.Errorf("%s: cannot be sealed at %d: expected a multiple of %d", g.path, end, head.alignment)
 	}
-	g.end, g.entries, g.full = end, entries, true
-	g.footer, g.footerEnd, g.sealed = 0, 0, false
-	return true, nil
+	cerr := g.cut(end)
+	if cerr == nil {
+		return nil
+	}
+	s.o.Logger.Info("a segment that an earlier process left keeps its planned size", "file", g.path, "err", cerr)
+	return g.clear(end, size)
+}
+
+// clear destroys what was torn in [from, to), in a file that cannot be cut.
+func (g *segment) clear(from, to int64) error {
+	g.wipe.Lock()
+	defer g.wipe.Unlock()
+	f, err := g.pinFile()
+	if err != nil {
+		return err
+	}
+	defer g.unpinFile()
+	_, err = f.Punch(from, to-from)
+	g.markDirty()
+	return err
 }

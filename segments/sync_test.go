@@ -3,6 +3,7 @@ package segments
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -13,7 +14,7 @@ import (
 // After a failed fsync nothing is written any more, wherever it failed; reads go on; another Set recovers.
 func TestFailedSyncPoisons(t *testing.T) {
 	for _, op := range []string{"sync", "syncdir"} {
-		for _, by := range []string{"Sync", "Reclaim", "Seal", "Close"} {
+		for _, by := range []string{"Append", "Sync", "Reclaim", "Seal", "Close"} {
 			t.Run(op+" by "+by, func(t *testing.T) {
 				s, d, o := onDisk(t)
 				b := makeBlock(1, 1, 5000)
@@ -21,10 +22,15 @@ func TestFailedSyncPoisons(t *testing.T) {
 				s.Destroy([]Loc{makeBlock(1, 2, 5000).append(t, s, 1)})
 				if by == "Reclaim" && op == "syncdir" {
 					s.Unlink(makeBlock(2, 3, 100).append(t, s, 2).Segment)
+				} else if op == "syncdir" { // the next process does not know whether names were synced
+					s.Abandon()
+					s = openSet(t, o)
 				}
 				d.fails(failing(errSick, op))
 				var err error
 				switch by {
+				case "Append": // begins a segment
+					_, err = makeBlock(2, 3, 100).try(t, s, 2)
 				case "Sync":
 					err = s.Sync()
 				case "Reclaim":
@@ -87,7 +93,7 @@ func TestMarkComesBeforeError(t *testing.T) {
 	s.Abandon()
 }
 
-// The order on which recovery rests: header zeroed, then punched, then synced; footer synced, then the file is cut. Its blocks are reserved first.
+// The order on which recovery rests: header zeroed, then punched, then synced; the file is cut, then synced.
 func TestOrderOfWrites(t *testing.T) {
 	s, d, _ := onDisk(t)
 	loc := makeBlock(1, 1, 9000).append(t, s, 1)
@@ -99,7 +105,7 @@ func TestOrderOfWrites(t *testing.T) {
 		want    string
 	}{
 		{func() { s.Destroy([]Loc{loc}) }, reclaim, "[write punch sync]"},
-		{func() {}, func() error { return s.Seal(loc.Segment) }, "[allocate write sync truncate]"},
+		{func() {}, func() error { return s.Seal(loc.Segment) }, "[truncate sync]"},
 		{func() { s.Unlink(loc.Segment) }, reclaim, "[remove syncdir]"},
 	} {
 		d.fails(nil)
@@ -113,21 +119,16 @@ func TestOrderOfWrites(t *testing.T) {
 }
 
 // A Sync covers every append before it, even where another goroutine has marked the file and was stopped before it could tell
-// the set; so does the one before a file with a footer is cut.
+// the set; so does one that cuts a file.
 func TestSyncBesideOneThatMarksTheFile(t *testing.T) {
 	s, d, _ := onDisk(t)
 	loc := makeBlock(1, 1, 100).append(t, s, 1)
 	ok(t, s.Sync())
 	g := must(s.segment(loc.Segment))(t)
-	synced := func(do func() error, before string) {
+	synced := func(do func() error, after string) {
 		t.Helper()
 		ok(t, do())
-		kinds := d.kinds()
-		sync, until := slices.Index(kinds, "sync"), len(kinds)
-		if before != "" {
-			until = slices.Index(kinds, before)
-		}
-		if sync < 0 || sync > until {
+		if kinds := d.kinds(); slices.Index(kinds, "sync") <= slices.Index(kinds, after) {
 			t.Errorf("it is not synced: %v", kinds)
 		}
 	}
@@ -144,8 +145,8 @@ func TestSyncBesideOneThatMarksTheFile(t *testing.T) {
 	synced(func() error { return s.Seal(loc.Segment) }, "truncate")
 }
 
-// A segment whose footer is written is cut by the next Sync that gets to its end, should the first one fail on the way.
-func TestSyncThatFailsCutsNextTime(t *testing.T) {
+// That a segment was cut is made durable by the next Sync that gets to its end, should the first one fail on the way.
+func TestSyncThatFailsSyncsNextTime(t *testing.T) {
 	s, d, _ := onDisk(t)
 	loc := makeBlock(1, 1, 5000).append(t, s, 1)
 	left := &segment{set: s, id: 99, path: diskDir + "/left", left: true} // cannot be opened: no fsync has failed
@@ -161,8 +162,11 @@ func TestSyncThatFailsCutsNextTime(t *testing.T) {
 	}
 	d.fails(nil)
 	ok(t, s.Sync())
-	if info := s.Segments()[0]; !info.Sealed || info.Size >= s.segmentBytes() {
-		t.Errorf("the file keeps its planned size: %+v", info)
+	for seed := range uint64(8) {
+		image := must(d.PowerCut(rand.New(rand.NewPCG(seed, 1)), diskDir))(t)
+		if info := must(image.Stat(s.Segments()[0].Path))(t); info.Size != loc.End() {
+			t.Errorf("a power cut gives the file %d bytes, its records end at %d", info.Size, loc.End())
+		}
 	}
 	ok(t, s.Close())
 }
@@ -170,7 +174,7 @@ func TestSyncThatFailsCutsNextTime(t *testing.T) {
 // A folder that cannot be opened to be synced poisons nothing, because no fsync has failed. The next Sync syncs it, and so does the next
 // Reclaim, which calls nothing destroyed before.
 func TestFolderCannotBeOpened(t *testing.T) {
-	s, d, _ := onDisk(t)
+	s, d, o := onDisk(t)
 	unopened := failing(fmt.Errorf("%w: too many open files", vfs.ErrNotSynced), "syncdir")
 	synced := func() (n int) {
 		for _, kind := range d.kinds() {
@@ -180,7 +184,17 @@ func TestFolderCannotBeOpened(t *testing.T) {
 		}
 		return n
 	}
+	d.fails(unopened)
+	if _, err := makeBlock(1, 1, 9000).try(t, s, 1); !errors.Is(err, vfs.ErrNotSynced) || s.Err() != nil || len(must(d.List(diskDir))(t)) > 0 {
+		t.Fatalf("a segment is begun: %v, poisoned: %v", err, s.Err())
+	}
+	d.fails(nil)
 	loc := makeBlock(1, 1, 9000).append(t, s, 1)
+	if n := synced(); n != 1 {
+		t.Fatalf("a segment is begun: the folder was synced %d times", n)
+	}
+	s.Abandon()
+	s = openSet(t, o) // which does not know whether names were synced
 	d.fails(unopened)
 	for range 2 {
 		if err := s.Sync(); !errors.Is(err, vfs.ErrNotSynced) || s.Err() != nil {
@@ -213,7 +227,6 @@ func TestFolderCannotBeOpened(t *testing.T) {
 // known.
 func TestFolderIsSyncedByOneAtATime(t *testing.T) {
 	s, d, _ := onDisk(t)
-	makeBlock(1, 1, 100).append(t, s, 1)
 	n := 0
 	d.fails(func(op crashfs.Op) error {
 		if op.Kind == "syncdir" {
@@ -224,7 +237,7 @@ func TestFolderIsSyncedByOneAtATime(t *testing.T) {
 		}
 		return nil
 	})
-	ok(t, s.Sync())
+	makeBlock(1, 1, 100).append(t, s, 1)
 	s.Unlink(1)
 	must(s.Reclaim(t.Context()))(t)
 	if n != 2 {

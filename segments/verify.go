@@ -2,16 +2,14 @@ package segments
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/vfs"
 )
 
 // Verify looks at every byte of a segment: its header, each record with its padding and the checksums of its planes, the
-// space that holds nothing, the footer. live is asked about every record that is found or that the footer lists; so a
-// caller that ticks off what it is asked knows afterwards which of its records are not there at all. Dead records are
-// not looked into. progress, which may be nil, is told how many bytes were covered since it was called last.
+// space that holds nothing. live is asked about every record that is found; so a caller that ticks off what it is asked
+// knows afterwards which of its records are not there, in a file that somebody cut, say. Dead records are not looked into. progress, which may be nil, is told how many bytes were covered since it was called last.
 //
 // report gets one error for each thing that is wrong. Those that wrap [ErrRemains] are not damage but bytes that no record
 // covers: a write that a crash tore before it was acknowledged, or a destruction that a crash cut short.
@@ -35,9 +33,6 @@ func (s *Set) Verify(ctx context.Context, id uint64, live func(Loc) bool, report
 	defer im.close()
 	v := &verifier{im: im, live: live, report: report, progress: progress}
 	v.header()
-	if err := v.footer(); err != nil {
-		return err
-	}
 	if err := v.records(ctx); err != nil {
 		return err
 	}
@@ -52,7 +47,6 @@ type verifier struct {
 	live     func(Loc) bool
 	report   func(*damage.Error)
 	progress func(int64)
-	listed   map[int64]footerEntry // by offset, from the footer
 }
 
 // guard runs f and reports a fault in it.
@@ -64,9 +58,6 @@ func (v *verifier) guard(off int64, what string, f func()) {
 
 func (v *verifier) header() {
 	im := v.im
-	if e := im.tooShort(); e != nil {
-		v.report(e)
-	}
 	if im.headErr != nil {
 		v.report(im.headErr)
 	} else {
@@ -98,47 +89,7 @@ func (v *verifier) zero(from, to int64, what string) bool {
 	return false
 }
 
-// footer reads the footer that the end of the file tells about. It may lie outside of the map.
-func (v *verifier) footer() error {
-	im := v.im
-	if im.footer == 0 || im.footer >= im.size {
-		return nil
-	}
-	f, err := im.g.pinFile()
-	if err != nil {
-		return err
-	}
-	defer im.g.unpinFile()
-	b, bad, err := im.g.readFooter(f, im.footer, im.size)
-	if err != nil {
-		return err
-	}
-	if bad != nil {
-		v.report(bad)
-		return nil
-	}
-	v.checkFooter(b, im.footer)
-	v.progress(im.size - im.footer)
-	return nil
-}
-
-// checkFooter checks the footer that b begins with; zeros may follow, where a mapped file could not be cut.
-func (v *verifier) checkFooter(b []byte, off int64) {
-	entries, n, bad := decodeFooter(b, v.im.g.at(off))
-	if bad != nil {
-		v.report(v.im.g.inFile(bad))
-		return
-	}
-	if i := firstNonZero(b[n:]); i >= 0 {
-		v.report(damage.New(v.im.g.path, off+n+int64(i), "space behind the footer", "0", b[n+int64(i)]))
-	}
-	v.listed = make(map[int64]footerEntry, len(entries))
-	for _, e := range entries {
-		v.listed[e.offset] = e
-	}
-}
-
-// records walks from the header to the footer or to the end of the file.
+// records walks from the header to the end of the file.
 func (v *verifier) records(ctx context.Context) error {
 	im := v.im
 	st := stretch{}
@@ -168,40 +119,14 @@ func (v *verifier) unit(off int64, next *int64, st *stretch) {
 	im := v.im
 	var r Record
 	kind, e := im.probe(off, &r)
-	entry, listed := v.listed[off]
-	if listed && entry.length > im.limit-off {
-		listed = false
-	}
-	switch {
-	case kind == isFooterHead:
-		*next = im.limit
-		v.checkFooter(im.b[off:], off)
-		st.meet(kind, nil)
-	case kind == isRecord:
+	switch kind {
+	case isRecord:
 		*next = r.loc.End()
 		st.meet(kind, nil)
-		if listed && (entry.length != r.loc.Length || entry.key != r.Key()) {
-			v.report(damage.New(im.g.path, off, "record that the footer lists", fmt.Sprintf("%s, %d bytes", entry.key, entry.length),
-				fmt.Sprintf("%s, %d bytes", r.Key(), r.loc.Length)))
-		}
 		if v.live(r.loc) {
 			v.record(&r)
 		}
-	case listed:
-		*next = off + entry.length
-		*st = stretch{}
-		alive := v.live(Loc{Segment: im.g.id, Offset: off, Length: entry.length})
-		switch {
-		case alive && kind == isZero256:
-			v.report(damage.Wrap(im.g.path, off, fmt.Sprintf("live record of block %s", entry.key), ErrDestroyed))
-		case alive:
-			v.report(e)
-		case kind == isZero256 || kind == isRubbish: // destroyed, or not even a record any more
-			if i := im.nonZero(off, *next); i >= 0 {
-				v.report(remains(im.g.path, i))
-			}
-		}
-	case kind == isZero256:
+	case isZero256:
 		st.meet(kind, nil)
 		if i := im.nonZero(off, *next); i >= 0 && !st.quiet {
 			st.quiet = true

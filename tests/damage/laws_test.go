@@ -9,7 +9,7 @@ import (
 // cost is what a damage may cost. Whatever it does not name must be there in full.
 //
 //   - The bytes of a live record: prompts that rest on its block end before it. That is all that damage in a segment may
-//     cost: neither its header nor its footer is needed to read a record, and index.db not to know what there is.
+//     cost: its header is not needed to read a record, and index.db not to know what there is.
 //   - A frame of the log that nothing shows to have been durable: a kill may have torn it, so it and those behind it did not
 //     happen. Prompts that they put are not there. What shows it are later frames: where those are gone with it, nothing does.
 //   - Any other place of the log: what frames there said. Deletions may be undone, refs lost. Records are found by a scan.

@@ -152,11 +152,6 @@ func (x *base) records(t *testing.T, s *db.Store, add func(string, region)) {
 			continue
 		}
 		take(name, region{what: "segment: header", hi: min(len(b), pageBytes)})
-		for at := pageBytes; at < len(b); at += pageBytes {
-			if bytes.HasPrefix(b[at:], []byte("DORM.FTR")) {
-				take(name, region{what: "segment: footer", lo: at, hi: len(b)})
-			}
-		}
 		st := taken[name]
 		sort.Slice(st, func(i, j int) bool { return st[i].lo < st[j].lo })
 		at := 0

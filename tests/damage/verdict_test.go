@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/dormousekv/dormouse/db/admin"
+	"github.com/dormousekv/dormouse/kv"
 )
 
 // verdict is what Verify makes of a damage.
@@ -55,9 +56,8 @@ func (x *base) judge(rep admin.Report, file string, lo, hi int) verdict {
 	return best
 }
 
-// mustName says whether Verify has to name a stretch of a file that h changed: where something is lost that had been durable. A
-// footer that is all zeros, in a file of full size, is what one looks like that was never written, and so is a file that ends
-// where its records had to end.
+// mustName says whether Verify has to name a stretch of a file that h changed: where something is lost that had been durable. Of a
+// segment that is cut where nothing lives nothing is lost: so one looks that was sealed.
 func (h harm) mustName(file string, lo, hi int) bool {
 	b := h.x.files[file]
 	for _, r := range h.x.regions[file] {
@@ -71,7 +71,7 @@ func (h harm) mustName(file string, lo, hi int) bool {
 		if r.what == "log: frame" && r.step >= h.x.sure || r.what == "log: space behind the end" {
 			continue // the log just ends earlier
 		}
-		if r.what == "segment: footer" && (h.what == "zero" || h.what == "cut" && h.off == segmentBytes) {
+		if h.what == "cut" && r.block == (kv.Key{}) && strings.HasPrefix(r.what, "segment: ") && lastByte(b[from:to]) < 0 {
 			continue
 		}
 		if h.what == "cut" || lastByte(b[from:to]) >= 0 {

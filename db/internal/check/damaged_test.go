@@ -199,6 +199,53 @@ func TestZeroedRecordIsDamage(t *testing.T) {
 	storetest.Expect(t, m, p, 100)
 }
 
+// A segment that somebody cut is damage where a live record lay behind the cut, and only there: each is named with its offset, by whom the
+// index knows of it or the log, whether the segment was sealed or its process was killed.
+func TestVerifyOfCutSegment(t *testing.T) {
+	p := kv.Tokens(crashtest.Tokens(1, 48)...)
+	for i := range 8 {
+		closed, inside, unindexed := i&1 > 0, i&2 > 0, i&4 > 0
+		if closed && unindexed {
+			continue // then the records are all that says what there is
+		}
+		dir := t.TempDir()
+		s := storetest.Open(t, dir, storetest.Options())
+		m := storetest.Model(t, s, crashtest.Plain())
+		var offs []int64
+		for n := 16; n <= 48; n += 16 { // one after the other, so that the last block is the last record
+			storetest.Put(t, m, p.Prefix(n))
+			offs = append(offs, storetest.Place(t, s, m, p.Prefix(n), n/16-1, 0).Offset)
+		}
+		end := storetest.Place(t, s, m, p, 2, 0).End()
+		if closed {
+			storetest.OK(t, s.Close())
+		} else {
+			storetest.Crash(s)
+		}
+		if unindexed {
+			storetest.Remove(t, dir, storetest.IndexFile)
+		}
+		file := filepath.Join(dir, storetest.FirstSegment)
+		storetest.OK(t, os.Truncate(file, end))
+		r, err := admin.Verify(t.Context(), dir, admin.VerifyOptions{})
+		if err != nil || len(r.Damage) > 0 {
+			t.Errorf("case %d: nothing lay behind the cut: %v, %v", i, r.Damage, err)
+		}
+		at := offs[1]
+		if inside {
+			at += 4096
+		}
+		storetest.OK(t, os.Truncate(file, at))
+		r, err = admin.Verify(t.Context(), dir, admin.VerifyOptions{})
+		storetest.OK(t, err)
+		for _, off := range offs[1:] {
+			if !slices.ContainsFunc(r.Damage, func(d *db.CorruptError) bool { return d.File == file && off <= d.Offset && d.Offset < off+256 }) {
+				t.Errorf("case %d: the record at %d is not named: %v", i, off, r.Damage)
+			}
+		}
+	}
+}
+
 // A state or window rows that are damaged are said to be so, by the restore that finds it and by every match after it, and are
 // put again.
 func TestDamagedGroupIsSaidToBe(t *testing.T) {

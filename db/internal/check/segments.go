@@ -24,9 +24,8 @@ func (v *verifier) segments(ctx context.Context, live map[loc.Loc]recovery.Named
 			seen[loc] = seen[loc] || ok
 			return ok
 		}, func(d *damage.Error) {
-			// Of a segment that was finished, nothing takes the header; and without index.db, nobody knows that nothing lived there.
-			lost := d.What == segments.HeaderName && e.ReadOnly() && len(e.Doubts) > 0
-			if errors.Is(d, segments.ErrRemains) && !lost || v.unfinished(s.ID, d.Offset) {
+			// Of a segment that holds something, no crash takes the header.
+			if errors.Is(d, segments.ErrRemains) && d.Offset > 0 || v.unfinished(s.ID, d.Offset) {
 				v.note("%v", d)
 				return
 			}
@@ -86,14 +85,11 @@ func holds(live map[loc.Loc]recovery.Named, segment uint64) bool {
 	return false
 }
 
-// headerLeast is what the header of a segment takes at least.
-const headerLeast = 4096
-
 // unfinished reports whether off lies where an earlier process was still writing, or where destruction is decided and not
 // yet done: no rot, but what a crash leaves.
 func (v *verifier) unfinished(id uint64, off int64) bool {
 	for _, u := range v.unsealed {
-		if u.ID == id && (off >= u.End || u.From == 0 && off < headerLeast) {
+		if u.ID == id && off >= u.End {
 			return true
 		}
 	}

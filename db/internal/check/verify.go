@@ -63,7 +63,7 @@ type verifier struct {
 	progress func(engine.Progress)
 	out      Report
 	total    int64
-	unsealed []recovery.Leftover // when it began: a checkpoint may write their footers meanwhile
+	unsealed []recovery.Leftover // when it began: a checkpoint may seal them meanwhile
 	unread   map[uint64]error    // segments that could not be looked into, which says nothing about their bytes
 	missing  map[uint64]*missing
 

@@ -200,13 +200,13 @@ func (e *Engine) Sync() error {
 	if err := e.Poisoned(); err != nil {
 		return err
 	}
-	if err := e.Segments.Sync(); err != nil { // what no frame is about, too: headers, footers
+	if err := e.Segments.Sync(); err != nil { // what no frame is about, too: headers, cuts
 		return err
 	}
 	return errors.Join(e.SyncSessions(), e.allDurable())
 }
 
-// finish leaves the files as the next Open likes them: segments that end in a footer, a log of one head. A store in which
+// finish leaves the files as the next Open likes them: segments that end with their last record, a log of one head. A store in which
 // nothing was written or used since it was opened is like that. Nobody else uses the engine.
 func (e *Engine) finish(ctx context.Context) error {
 	if e.wal == nil {
@@ -215,9 +215,7 @@ func (e *Engine) finish(ctx context.Context) error {
 	if e.asOpened() && e.Poisoned() == nil {
 		return nil
 	}
-	if err := e.Segments.SealAll(); errors.Is(err, vfs.ErrNoSpace) {
-		e.log.Warn("the last segments get their footers another time", "dir", e.Dir, "why", err)
-	} else if err != nil {
+	if err := e.Segments.SealAll(); err != nil {
 		return err
 	}
 	return e.Checkpoint(ctx)

@@ -94,9 +94,9 @@ func (e *Engine) indexWorth() bool {
 // are rewritten together, unless that takes more than it gives.
 func (e *Engine) worth(o CompactOptions) map[uint64]bool {
 	type candidate struct {
-		ids            []uint64
-		records, bytes int64 // alive
-		now, begin     int64 // allocated; where the first record lies
+		ids        []uint64
+		bytes      int64 // alive
+		now, begin int64 // allocated; where the first record lies
 	}
 	v := e.View()
 	defer v.Release()
@@ -128,7 +128,6 @@ func (e *Engine) worth(o CompactOptions) map[uint64]bool {
 			models[s.Model] = c
 		}
 		c.ids = append(c.ids, s.ID)
-		c.records += live.Records
 		c.bytes += live.Bytes
 		c.now += s.Allocated
 		c.begin = max(c.begin, s.Begin)
@@ -137,7 +136,7 @@ func (e *Engine) worth(o CompactOptions) map[uint64]bool {
 	total := int64(0)
 	for _, c := range models {
 		files := c.bytes/e.o.SegmentBytes + 1
-		then := c.bytes + files*(c.begin+segments.FooterBytes(c.records/files+1)+BlockBytes)
+		then := c.bytes + files*(c.begin+BlockBytes)
 		if !o.All && then > c.now+BlockBytes {
 			continue
 		}

@@ -145,7 +145,7 @@ func (e *Engine) nextCounters() oplog.Counters {
 }
 
 // openEnds are the ends of the segments that this process has begun and not sealed, and of those that an earlier one left and in
-// which nothing lives: without a header they are not sealed, and a power cut may bring them back after they are unlinked. The caller
+// which nothing lives: they may have no header, and a power cut may bring them back after they are unlinked. The caller
 // holds the publish gate and ckptMu.
 func (e *Engine) openEnds() map[uint64]int64 {
 	ends := e.Segments.OpenEnds()

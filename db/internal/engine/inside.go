@@ -42,7 +42,6 @@ func (i Inside) Held() int64                                  { return i.e.held(
 func (i Inside) ReserveBytes() int64                          { return i.e.reserveBytes() }
 func (i Inside) AboveHighWater() bool                         { return i.e.aboveHighWater() }
 func (i Inside) OpenEnds() map[uint64]int64                   { return i.e.openEnds() }
-func (i Inside) PlacesIn(id uint64) []segments.Loc            { return i.e.placesIn(id) }
 
 // Space is what the files are counted to occupy, what puts under way have reserved of it, and the blocks that they are about to add.
 func (i Inside) Space() (used, reserved, blocks int64) {

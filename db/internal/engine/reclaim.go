@@ -64,7 +64,7 @@ func (e *Engine) reclaimAfter(ctx context.Context, durable func(behind bool) err
 	return err
 }
 
-// sealLeftovers writes the footers that an earlier process did not get to.
+// sealLeftovers cuts the segments that an earlier process was writing to behind their last records.
 func (e *Engine) sealLeftovers(ctx context.Context) error {
 	for len(e.unsealed) > 0 {
 		err := e.sealLeftover(ctx, &e.unsealed[0])

@@ -32,10 +32,10 @@ func (e *Engine) allocateStep() int64 { return min(4<<20, max(64<<10, e.o.Budget
 const indexRecordBytes = 1 << 10
 
 // checkpointBytes is by how much a checkpoint may lengthen the files until it is done: it writes all pages of the index
-// anew before it frees the old ones, in place or in a second file, with what the index has not got yet; the Bloom filter
-// takes its room twice; and segments get their footers.
+// anew before it frees the old ones, in place or in a second file, with what the index has not got yet; and the Bloom filter
+// takes its room twice.
 func (e *Engine) checkpointBytes() int64 {
-	n := e.indexBytes.Load() + e.bloomBytes.Load() + e.Segments.Footers()
+	n := e.indexBytes.Load() + e.bloomBytes.Load()
 	if e.Index != nil {
 		n += e.Index.Unwritten() * indexRecordBytes
 	}

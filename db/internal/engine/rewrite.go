@@ -20,7 +20,7 @@ func (e *Engine) deadSegments() (dead map[uint64]int64, total int64) {
 	v := e.View()
 	defer v.Release()
 	for _, s := range e.Segments.Segments() {
-		n := s.Allocated - v.Segment(s.ID).Bytes - e.o.SegmentBytes/16 // header, footer, the last page
+		n := s.Allocated - v.Segment(s.ID).Bytes - e.o.SegmentBytes/16 // header, the last page
 		if !s.Active && n > s.Allocated/4 {
 			dead[s.ID] = n
 			total += n

@@ -64,8 +64,8 @@ type Named struct {
 	Tokens int
 }
 
-// Leftover is a segment that an earlier process left without a footer. What the index does not name from From on is a tombstone; no
-// record lies behind End.
+// Leftover is a segment that an earlier process was writing to. What the index does not name from From on is a tombstone; no
+// record lies behind End, which is 0 if nothing ever lay there.
 type Leftover struct {
 	ID        uint64
 	From, End int64

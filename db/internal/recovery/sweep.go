@@ -20,7 +20,7 @@ func Sweep(ctx context.Context, set *segments.Set, v *index.View, id uint64, fro
 	end, err := set.Scan(ctx, id, from, func(at loc.Loc, rec *segments.Record) error {
 		records = append(records, at.Offset)
 		entry, ok, err := v.Get(rec.Key(), rec.Group())
-		// Where the header is lost, the scan does not know what lengths are multiples of.
+		// Where the header is damaged, the scan does not know what lengths are multiples of.
 		if live := entry.Loc; err == nil && (!ok || live.Segment != at.Segment || live.Offset != at.Offset) {
 			unnamed = append(unnamed, at)
 		}
@@ -31,13 +31,19 @@ func Sweep(ctx context.Context, set *segments.Set, v *index.View, id uint64, fro
 		}
 		torn = append(torn, d.Offset/4096*4096)
 	})
+	var live []loc.Loc
+	if len(torn) > 0 || len(records) == 0 {
+		live = Live(v, id)
+	}
+	if from == 0 && len(records)+len(live) == 0 {
+		end = 0
+	}
 	if len(torn) > 0 && set.Ours(id) {
 		// A record that a power cut tore: nothing names what lies up to the next one. What the index names may be
 		// unreadable just now, and is left alone: it is damage for Verify to name, and nobody's to destroy.
-		live := Live(v, id)
 		for _, at := range torn {
 			i, _ := slices.BinarySearch(records, at+1)
-			if next := append(records, end)[min(i, len(records))]; next > at && at >= from && !overlaps(live, at, next) {
+			if next := append(records, end)[min(i, len(records))]; next > at && at > 0 && at >= from && !overlaps(live, at, next) {
 				unnamed = append(unnamed, loc.Loc{Segment: id, Offset: at, Length: next - at})
 			}
 		}

@@ -163,15 +163,13 @@ func (o Options) Validate() error {
 
 // validCodecs refuses what this release cannot write; 0 means that something else decides.
 func validCodecs(of string, c quant.Codec, z quant.Compression) error {
-	switch {
-	case c == quant.Q8C:
-		return fmt.Errorf("db: %s.Codec is %d: %w: %s is reserved for a later release", of, uint8(c), quant.ErrCodec, c)
-	case c != 0 && !c.Valid():
-		return fmt.Errorf("db: %s.Codec is %d: %w: expected raw (%d), q8_0 (%d), bytesplit (%d), q4r (%d), or 0 for the default",
-			of, uint8(c), quant.ErrCodec, quant.Raw, quant.Q8_0, quant.ByteSplit, quant.Q4R)
-	case !z.Valid():
-		return fmt.Errorf("db: %s.Compression is %d: %w: expected none (%d), zstd (%d), s2 (%d) or huff0 (%d)",
-			of, uint8(z), quant.ErrCodec, quant.None, quant.Zstd, quant.S2, quant.Huff0)
+	if c != 0 {
+		if err := c.Check(); err != nil {
+			return fmt.Errorf("db: %s.Codec is %d: %w, or 0 for the default", of, uint8(c), err)
+		}
+	}
+	if err := z.Check(); err != nil {
+		return fmt.Errorf("db: %s.Compression is %d: %w", of, uint8(z), err)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -61,9 +62,28 @@ func ParseCodec(name string) (Codec, error) {
 		}
 	}
 	if name == Q8C.String() {
-		return 0, fmt.Errorf("%w: %q is reserved for a later release", ErrCodec, name)
+		return 0, Q8C.Check()
 	}
-	return 0, fmt.Errorf("%w: %q is none of raw, q8_0, bytesplit, q4r", ErrCodec, name)
+	return 0, fmt.Errorf("%w: %q is none of %s", ErrCodec, name, names(codecs))
+}
+
+// Check returns an error that says why this release cannot encode and decode c, and what it can, or nil. It wraps [ErrCodec].
+func (c Codec) Check() error {
+	switch {
+	case c == Q8C:
+		return fmt.Errorf("%w: codec %s is reserved for a later release", ErrCodec, c)
+	case !c.Valid():
+		return fmt.Errorf("%w: unknown codec %d: expected %s", ErrCodec, uint8(c), names(codecs))
+	}
+	return nil
+}
+
+func names[T fmt.Stringer](all []T) string {
+	var out []string
+	for _, x := range all {
+		out = append(out, x.String())
+	}
+	return strings.Join(out, ", ")
 }
 
 // Default is the codec for tensors of t's kind when nothing else is asked for: [Q8_0] where it fits, else [Raw].
@@ -107,12 +127,10 @@ func (c Codec) Supports(t kv.Tensor) bool {
 
 // check returns the error that says why c cannot hold rows of t, or nil.
 func (c Codec) check(t kv.Tensor) error {
-	switch {
-	case c == Q8C:
-		return fmt.Errorf("%w: codec q8c is reserved for a later release", ErrCodec)
-	case !c.Valid():
-		return fmt.Errorf("%w: unknown codec %d", ErrCodec, uint8(c))
-	case !c.Supports(t):
+	if err := c.Check(); err != nil {
+		return err
+	}
+	if !c.Supports(t) {
 		return fmt.Errorf("%w: %s cannot hold %s rows of %d values", ErrCodec, c, t.DType, t.Width)
 	}
 	return nil
@@ -128,8 +146,11 @@ const (
 	Huff0 Compression = 3 // entropy coding only: no matches are looked for
 )
 
+// compressions are those that this release knows.
+var compressions = []Compression{None, Zstd, S2, Huff0}
+
 // Valid reports whether this release knows c.
-func (c Compression) Valid() bool { return c <= Huff0 }
+func (c Compression) Valid() bool { return slices.Contains(compressions, c) }
 
 func (c Compression) String() string {
 	switch c {
@@ -147,17 +168,18 @@ func (c Compression) String() string {
 
 // ParseCompression reads the name that [Compression.String] prints. The error of an unknown name wraps [ErrCodec].
 func ParseCompression(name string) (Compression, error) {
-	for c := None; c.Valid(); c++ {
+	for _, c := range compressions {
 		if c.String() == name {
 			return c, nil
 		}
 	}
-	return 0, fmt.Errorf("%w: %q is none of none, zstd, s2, huff0", ErrCodec, name)
+	return 0, fmt.Errorf("%w: %q is none of %s", ErrCodec, name, names(compressions))
 }
 
-func (c Compression) check() error {
+// Check returns an error that says that this release does not know c, and what it knows, or nil. It wraps [ErrCodec].
+func (c Compression) Check() error {
 	if !c.Valid() {
-		return fmt.Errorf("%w: unknown compression %d", ErrCodec, uint8(c))
+		return fmt.Errorf("%w: unknown compression %d: expected %s", ErrCodec, uint8(c), names(compressions))
 	}
 	return nil
 }

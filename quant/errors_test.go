@@ -35,9 +35,9 @@ func TestErrorsSayWhatIsWrong(t *testing.T) {
 		text   string
 	}{
 		"reserved codec":      {with(func(p *Plane) { p.Codec = Q8C }), stored, out, 0, ErrCodec, "quant: codec not supported: codec q8c is reserved for a later release"},
-		"unknown codec":       {with(func(p *Plane) { p.Codec = 9 }), stored, out, 0, ErrCodec, "quant: codec not supported: unknown codec 9"},
-		"no codec":            {with(func(p *Plane) { p.Codec = 0 }), stored, out, 0, ErrCodec, "quant: codec not supported: unknown codec 0"},
-		"unknown compression": {with(func(p *Plane) { p.Compression = 4 }), stored, out, 0, ErrCodec, "quant: codec not supported: unknown compression 4"},
+		"unknown codec":       {with(func(p *Plane) { p.Codec = 9 }), stored, out, 0, ErrCodec, "quant: codec not supported: unknown codec 9: expected raw, q8_0, bytesplit, q4r"},
+		"no codec":            {with(func(p *Plane) { p.Codec = 0 }), stored, out, 0, ErrCodec, "quant: codec not supported: unknown codec 0: expected raw, q8_0, bytesplit, q4r"},
+		"unknown compression": {with(func(p *Plane) { p.Compression = 4 }), stored, out, 0, ErrCodec, "quant: codec not supported: unknown compression 4: expected none, zstd, s2, huff0"},
 		"too many rows":       {with(func(p *Plane) { p.Rows = 1 << 16 }), stored, out, 0, damage.ErrCorrupt, "corrupt plane's number of rows at offset 0: expected at most 65535, found 65536"},
 		"other rows":          {with(func(p *Plane) { p.Rows = 5 }), stored, out, 0, damage.ErrCorrupt, "corrupt q8_0 plane of 5 rows and 1 exceptions at offset 0: expected 408 bytes, found 340 bytes"},
 		"other exceptions":    {with(func(p *Plane) { p.Exceptions = 2 }), stored, out, 0, damage.ErrCorrupt, "corrupt q8_0 plane of 4 rows and 2 exceptions at offset 0: expected 408 bytes, found 340 bytes"},

@@ -26,7 +26,7 @@ func (p Plane) check(t kv.Tensor) error {
 	if err := p.Codec.check(t); err != nil {
 		return err
 	}
-	if err := p.Compression.check(); err != nil {
+	if err := p.Compression.Check(); err != nil {
 		return err
 	}
 	switch {
@@ -101,7 +101,7 @@ func checkEncode(c Codec, comp Compression, t kv.Tensor, src kv.TensorRows) erro
 	if err := c.check(t); err != nil {
 		return err
 	}
-	if err := comp.check(); err != nil {
+	if err := comp.Check(); err != nil {
 		return err
 	}
 	if err := src.Validate(t); err != nil {

@@ -108,7 +108,7 @@ func (o *options) front(logger *slog.Logger) (f llamaserver.Options, err error) 
 	}
 	codec, err := quant.ParseCodec(name)
 	if err != nil {
-		return f, fmt.Errorf("--codec %q: expected raw, bytesplit, q8 or q4r", o.codec)
+		return f, fmt.Errorf("--codec: %w (q8 is q8_0)", err)
 	}
 	f.DB.Codec = codec
 	if o.zstd {

@@ -2,7 +2,6 @@ package db
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/dormousekv/dormouse/db/internal/catalog"
@@ -99,15 +98,7 @@ func (m *Model) store() *Store { return m.s }
 // Retire drops a version of a model at once: its blocks and its refs, as one log frame. It returns when that is
 // durable; the space comes back when no open match can see it. ErrNotFound if there is no such model.
 func (s *Store) Retire(ctx context.Context, fp kv.Fingerprint) error {
-	tried := false
-	return onIndex(ctx, s, func(e *engine.Engine) error {
-		err := e.Retire(ctx, fp)
-		if tried && errors.Is(err, ErrNotFound) {
-			return nil // the try that met the damage had logged it
-		}
-		tried = true
-		return err
-	})
+	return s.remove(ctx, func(e *engine.Engine) error { return e.Retire(ctx, fp) })
 }
 
 const (

@@ -16,10 +16,6 @@ type rebuilding struct {
 	ended chan struct{}
 }
 
-func newRebuilding() *rebuilding {
-	return &rebuilding{began: make(chan struct{}), ended: make(chan struct{})}
-}
-
 // onIndex is using for an operation that needs the index. If it meets damage there, it is begun anew when that is rebuilt, unless ctx is
 // done before. An operation that a callback of another one calls (of View, say) does not wait for ever for a rebuild that waits for that
 // other one: it gets the damage as its error.
@@ -79,7 +75,7 @@ func (s *Store) awaitIndex(ctx context.Context) error {
 
 // indexDamaged notes that index.db cannot be trusted, and has it rebuilt in the background.
 func (s *Store) indexDamaged(err error) {
-	r := newRebuilding()
+	r := &rebuilding{began: make(chan struct{}), ended: make(chan struct{})}
 	if s.rebuilding.CompareAndSwap(nil, r) {
 		s.o.Logger.Error("index is damaged and will be rebuilt", "dir", s.dir, "error", err)
 		go s.rebuildIndex(err, r)

@@ -95,7 +95,7 @@ func (m *Model) setRef(ctx context.Context, e *engine.Engine, name string, prefi
 		return err
 	}
 	defer func() { x.Close() }()
-	ref := Ref{
+	ref := oplog.Ref{
 		Name: name, Model: m.ms.Fingerprint, Tokens: len(prefix.Tokens),
 		Pinned: o.Pinned, Priority: o.Priority, Set: time.Now().UTC().Round(0), Meta: slices.Clone(o.Meta),
 		Trail: e.Hasher.Trail(m.ms.Fingerprint, &prefix),
@@ -103,13 +103,13 @@ func (m *Model) setRef(ctx context.Context, e *engine.Engine, name string, prefi
 	if o.TTL > 0 {
 		ref.Expires = ref.Set.Add(o.TTL)
 	}
-	if err := e.Catalog.RefFits(ref.op()); err != nil { // before room is made for it
+	if err := e.Catalog.RefFits(ref); err != nil { // before room is made for it
 		return err
 	}
 	if err := e.BoundState(ctx); err != nil {
 		return err
 	}
-	room, ok := e.ReserveRef(ref.op())
+	room, ok := e.ReserveRef(ref)
 	if !ok {
 		x.Close() // its lease would keep what has to go
 		if err := e.MakeRoom(ctx, room, 0); err != nil {
@@ -124,7 +124,7 @@ func (m *Model) setRef(ctx context.Context, e *engine.Engine, name string, prefi
 	}
 	defer e.GiveUp(room, 0)
 	ref.Block = x.held.Rests[len(x.held.Rests)-1]
-	return e.LogRef(ref.op(), x.held.Found)
+	return e.LogRef(ref, x.held.Found)
 }
 
 // whole matches all of a prefix of this model.
@@ -140,14 +140,6 @@ func (m *Model) whole(ctx context.Context, e *engine.Engine, prefix kv.Prompt) (
 	return x, nil
 }
 
-// op is the ref as the log says it.
-func (r Ref) op() oplog.Ref {
-	return oplog.Ref{
-		Name: r.Name, Model: r.Model, Block: r.Block, Tokens: r.Tokens, Pinned: r.Pinned, Priority: r.Priority,
-		Expires: r.Expires, Set: r.Set, Meta: slices.Clone(r.Meta), Trail: r.Trail,
-	}
-}
-
 func refOf(r oplog.Ref) Ref {
 	return Ref{
 		Name: r.Name, Model: r.Model, Block: r.Block, Tokens: r.Tokens, Pinned: r.Pinned, Priority: r.Priority,
@@ -157,11 +149,16 @@ func refOf(r oplog.Ref) Ref {
 
 // DeleteRef takes a name off its prefix, which stays stored. ErrNotFound if there is no such name.
 func (s *Store) DeleteRef(ctx context.Context, name string) error {
+	return s.remove(ctx, func(e *engine.Engine) error { return e.DeleteRef(name) })
+}
+
+// remove is onIndex for what removes something of a name: if the try that met damage in the index had logged it, the next one finds nothing.
+func (s *Store) remove(ctx context.Context, do func(*engine.Engine) error) error {
 	tried := false
 	return onIndex(ctx, s, func(e *engine.Engine) error {
-		err := e.DeleteRef(name)
+		err := do(e)
 		if tried && errors.Is(err, ErrNotFound) {
-			return nil // the try that met the damage had logged it
+			return nil
 		}
 		tried = true
 		return err

@@ -120,10 +120,10 @@ func within(all []index.Entry, off int64) (x index.Entry, ok bool) {
 const headerEnd = 4096
 
 // mayHold reports whether a record may have been where d is, of which nothing tells: not if there is an index, nor in a header behind which
-// records were found, nor in a footer.
+// records were found.
 func (w *damagedStore) mayHold(d *damage.Error, records int) bool {
 	return w.e.Found.Rebuilt && strings.HasSuffix(d.File, ".seg") && !errors.Is(d, segments.ErrMissing) &&
-		(d.Offset >= headerEnd || d.What == "segment" || records == 0) && !strings.Contains(d.What, "footer")
+		(d.Offset >= headerEnd || d.What == "segment" || records == 0)
 }
 
 func (w *damagedStore) lose(x index.Entry, why error) {

@@ -171,6 +171,9 @@ func (c *checker) compare(store *db.Store, budget bool) error {
 	if err := c.refs(store, handles); err != nil {
 		return err
 	}
+	if err := c.notes(handles); err != nil {
+		return err
+	}
 	if err := c.closure(store); err != nil {
 		return err
 	}

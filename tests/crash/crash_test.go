@@ -47,6 +47,14 @@ func TestFindings(t *testing.T) {
 	put := []string{fmt.Sprintf("b 1 put 0 %d", n), "e 1"}
 	ref := []string{fmt.Sprintf("b 2 ref 0 %d a true 1 0 20", n), "e 2"}
 	del := []string{"b 3 del 0 20", "e 3"}
+	note, retire := []string{"b 5 note 0 20 a", "e 5"}, []string{"b 6 retire 0 1", "e 6"}
+	setNote := func(value []byte) func(t *testing.T, s *db.Store, m *db.Model) {
+		return func(t *testing.T, s *db.Store, m *db.Model) {
+			if err := m.SetNote(ctx, "a", value); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 	for _, tc := range []struct {
 		name    string
 		journal [][]string
@@ -60,6 +68,10 @@ func TestFindings(t *testing.T) {
 		{"a ref is another", [][]string{put, ref}, func(t *testing.T, s *db.Store, m *db.Model) { store(t, m, c, n); name(t, m, c, n, 9) }, findWrong},
 		{"a deletion did nothing", [][]string{put, del}, func(t *testing.T, s *db.Store, m *db.Model) { store(t, m, c, n) }, findResurrected},
 		{"a deletion left a ref", [][]string{put, ref, del, {"b 4 put 0 40", "e 4"}}, func(t *testing.T, s *db.Store, m *db.Model) { store(t, m, c, 40); name(t, m, c, 40, 2) }, findResurrected},
+		{"a note as it should be", [][]string{note}, setNote(metaOf(5, 20)), ""},
+		{"a note is lost", [][]string{note}, func(*testing.T, *db.Store, *db.Model) {}, findLost},
+		{"a note is another", [][]string{note}, setNote(metaOf(4, 20)), findWrong},
+		{"a retired model left a note", [][]string{note, retire}, setNote(metaOf(5, 20)), findResurrected},
 		{"what nobody put", nil, func(t *testing.T, s *db.Store, m *db.Model) { store(t, m, c, n) }, findResurrected},
 		{"rows of others", [][]string{put}, func(t *testing.T, s *db.Store, m *db.Model) {
 			rows := c.rows(0, n)

@@ -24,7 +24,7 @@ type workOrder struct {
 
 const (
 	workers    = 4
-	workerRefs = 3
+	workerRefs = 3                // and as many notes
 	orphan     = 60 * time.Second // after which a child that nobody ends does so by itself
 )
 

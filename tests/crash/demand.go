@@ -14,6 +14,7 @@ type demand struct {
 	Why   []int // by chat: the id of the put that demands Least
 	Whose []int // by chat: the id of the deletion that allows no more than Most; 0: no more was ever put
 	Refs  []refDemand
+	Notes []noteDemand
 	Weak  bool // the power was lost: a ref may have outlived what it names
 }
 
@@ -31,7 +32,7 @@ type refDemand struct {
 	Meta     []byte
 }
 
-// metaOf is the metadata of the ref that operation id sets.
+// metaOf is the metadata of the ref, or the value of the note, that operation id sets.
 func metaOf(id, n int) []byte {
 	var out []byte
 	for h := uint64(id); len(out) < n; {
@@ -109,6 +110,7 @@ func (h *history) demand(w *world, evicts bool) demand {
 		}
 	}
 	d.Refs = h.refs(w, deletes, evicts)
+	d.Notes = h.notes(w, deletes)
 	for _, o := range h.ops {
 		d.Weak = d.Weak || o.lost
 	}

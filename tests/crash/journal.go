@@ -34,6 +34,7 @@ const (
 	opRetire  opKind = "retire" // the model of CHAT
 	opRef     opKind = "ref"    // NAME
 	opUnref   opKind = "unref"  // NAME
+	opNote    opKind = "note"   // NAME, of so many bytes, on the model of CHAT
 	opDurable opKind = "ckpt"   // what ends in a checkpoint
 	opOther   opKind = "other"
 )
@@ -213,7 +214,7 @@ func (h *history) powerLost(process bool) {
 		}
 	}
 	for _, o := range h.ops {
-		if o.end > last && (o.kind == opPut || o.kind == opRef || o.kind == opUnref) {
+		if o.end > last && (o.kind == opPut || o.kind == opRef || o.kind == opUnref || o.kind == opNote) {
 			o.lost = o.acked
 		}
 	}

@@ -88,8 +88,11 @@ func (w *worker) step() (reopen bool) {
 		w.hold(c, n)
 	case x < 800:
 		w.release(1)
-	case x < 860:
+	case x < 850:
 		w.ref(c, n)
+	case x < 860:
+		o := op{kind: opNote, chat: c.id, n: w.r.IntN(4) * 700, name: fmt.Sprint("note-", w.id, "-", w.r.IntN(workerRefs))}
+		w.do(o, func(id int) error { return w.model(c).SetNote(ctx, o.name, metaOf(id, o.n)) })
 	case x < 880:
 		name := fmt.Sprint("ref-", w.id, "-", w.r.IntN(workerRefs))
 		w.do(op{kind: opUnref, name: name}, func(int) error { return w.store.DeleteRef(ctx, name) })

@@ -72,6 +72,7 @@ func TestNoStore(t *testing.T) {
 		files map[string]string
 		found string
 	}{
+		"a thesis":              {map[string]string{"thesis.txt": text}, "thesis.txt"},
 		"a film among segments": {map[string]string{"segments/part1.mp4": "film", "index.db": text}, "index.db"},
 		"only a film":           {map[string]string{"segments/part1.mp4": "film"}, "part1.mp4"},
 		"all our names": {map[string]string{
@@ -176,8 +177,7 @@ func TestHalfMadeStore(t *testing.T) {
 
 // A file in a store that proves to be another store's or program's is named, and nothing is changed. Without it, all is as it was.
 func TestForeignFileRefused(t *testing.T) {
-	dir, holds, _ := storetest.Warm(t)
-	other := storetest.Small(t)
+	dir, other := storetest.Small(t), storetest.Small(t)
 	read := func(name string) string { return contentOf(t, filepath.Join(other, filepath.FromSlash(name))) }
 	const text = "It was a dark and stormy night."
 	for _, test := range []struct{ name, content, without string }{
@@ -223,15 +223,7 @@ func TestForeignFileRefused(t *testing.T) {
 		storetest.SameTree(t, before, after, what+": an Open that was refused")
 		o := storetest.Options()
 		o.ReadOnly = true
-		s, err := db.Open(t.Context(), at, o)
-		if err != nil {
-			t.Errorf("%s: read-only: %v", what, err)
-		} else {
-			for _, h := range holds {
-				storetest.Expect(t, storetest.Model(t, s, h.Model), h.Prompt, h.Tokens)
-			}
-			s.Close()
-		}
+		storetest.CheckSmall(t, at, what+", read-only", o)
 		if r, err := admin.Verify(t.Context(), at, admin.VerifyOptions{}); err != nil || !slices.ContainsFunc(r.Damage, func(d *db.CorruptError) bool { return d.File == path }) &&
 			!slices.ContainsFunc(r.Notes, func(n string) bool { return strings.Contains(n, path) }) {
 			t.Errorf("%s: Verify does not name it: %+v, %v", what, r, err)
@@ -244,7 +236,7 @@ func TestForeignFileRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		storetest.CheckWarm(t, at, holds, what)
+		storetest.CheckSmall(t, at, what, storetest.Options())
 	}
 }
 

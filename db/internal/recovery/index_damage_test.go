@@ -40,23 +40,26 @@ func damagedAtClose(t *testing.T) *crashRun {
 	return next
 }
 
-// A Close that meets a damaged index, and says that all is well, has made durable what an earlier process left: the next open
+// A Close or a Suspend that meets a damaged index, and says that all is well, has made durable what an earlier process left: the next open
 // rebuilds the index from that.
-func TestCloseMeetsADamagedIndex(t *testing.T) {
-	w := damagedAtClose(t)
-	w.steps(t, crashOp{kind: "close"})
-	if _, err := os.Stat(filepath.Join(w.d.Dir(), storetest.IndexFile)); err == nil {
-		t.Error("the damaged index is still there: no checkpoint met it")
+func TestEndMeetsADamagedIndex(t *testing.T) {
+	for _, end := range []string{"close", "suspend"} {
+		w := damagedAtClose(t)
+		w.ends(t, end)
+		if _, err := os.Stat(filepath.Join(w.d.Dir(), storetest.IndexFile)); err == nil {
+			t.Errorf("%s: the damaged index is still there: no checkpoint met it", end)
+		}
+		w.cuts(t, 8, "")
 	}
-	w.d.Crash()
-	w.cuts(t, 8, "")
 }
 
-// So has a Suspend.
-func TestSuspendMeetsADamagedIndex(t *testing.T) {
+// The index that is built then stays.
+func TestRebuiltIndexIsNotDroppedAgain(t *testing.T) {
 	w := damagedAtClose(t)
-	w.suspends(t)
-	w.cuts(t, 8, "")
+	w.steps(t, crashOp{kind: "close"}, crashOp{kind: "open"}, crashOp{kind: "close"})
+	if _, err := os.Stat(filepath.Join(w.d.Dir(), storetest.IndexFile)); err != nil {
+		t.Error(err)
+	}
 }
 
 // If that cannot be made durable, both say so.

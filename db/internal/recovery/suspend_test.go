@@ -53,28 +53,25 @@ func failSyncs(where string) func(crashfs.Op) error {
 	}
 }
 
-// A Close that reports success has made durable what was acknowledged.
-func TestCloseOfAStoreThatSuspendedItself(t *testing.T) {
-	w := crashCase(t, crashMode{})
-	w.steps(t, putAll()...)
-	w.suspendsItself(t, nil)
-	w.steps(t, crashOp{kind: "close"})
-	w.d.Crash()
-	w.cuts(t, 8, "")
+// A Close or a Suspend that reports success has made durable what was acknowledged.
+func TestEndOfAStoreThatSuspendedItself(t *testing.T) {
+	for _, end := range []string{"close", "suspend"} {
+		w := crashCase(t, crashMode{})
+		w.steps(t, putAll()...)
+		w.suspendsItself(t, nil)
+		w.ends(t, end)
+		w.cuts(t, 8, "")
+	}
 }
 
-// So has a Suspend.
-func TestSuspendOfAStoreThatSuspendedItself(t *testing.T) {
-	w := crashCase(t, crashMode{})
-	w.steps(t, putAll()...)
-	w.suspendsItself(t, nil)
-	w.suspends(t)
-	w.cuts(t, 8, "")
-}
-
-// suspends has Suspend report success, which the journal takes for a checkpoint, and then ends the process.
-func (w *crashRun) suspends(t *testing.T) {
+// ends has Close or Suspend report success, which the journal takes for a checkpoint, and then ends the process.
+func (w *crashRun) ends(t *testing.T, how string) {
 	t.Helper()
+	if how == "close" {
+		w.steps(t, crashOp{kind: "close"})
+		w.d.Crash()
+		return
+	}
 	storetest.OK(t, w.s.Suspend(t.Context()))
 	copy(w.j.safe, w.j.have)
 	w.d.Crash()
@@ -96,7 +93,7 @@ func TestFailedSyncOfAStoreThatSuspendedItself(t *testing.T) {
 			}
 		}
 		storetest.OK(t, w.s.Resume(t.Context()))
-		w.suspends(t)
+		w.ends(t, "suspend")
 		w.cuts(t, 4, "")
 
 		w = crashCase(t, crashMode{})

@@ -17,42 +17,15 @@ import (
 
 // Cases that the random runs found, by themselves.
 
-// What a killed process wrote and the next one has checkpointed survives a power cut.
-func TestCheckpointAfterKill(t *testing.T) {
-	w := crashCase(t, crashMode{})
-	w.steps(t, putAll()...)
-	next := nextRun(t, w.dies(t), w.k, w.j)
-	next.steps(t, crashOp{kind: "open"}, crashOp{kind: "checkpoint"})
-	next.cuts(t, 12, "")
-}
-
-// A compaction that a power cut ends loses nothing, though the index is lost as well.
-func TestRebuildAfterTornCompaction(t *testing.T) {
-	for at := 0; ; at += 3 {
-		w := crashCase(t, crashMode{power: true})
-		w.steps(t, putAll()...)
-		w.steps(t, crashOp{kind: "delete", chat: 3, n: 70}, crashOp{kind: "reopen"})
-		_, before := w.d.Ops()
-		w.d.CrashAt(before + at)
-		w.steps(t, crashOp{kind: "compact"})
-		ended := !w.d.Crashed()
-		w.d.Crash()
-		w.kill()
-		w.cuts(t, 4, storetest.IndexFile)
-		if ended {
-			break
-		}
-	}
-}
-
-// After a sync has failed, of whatever, nothing is written any more, not even what only the log would hold; what is stored
-// can be read, after a compaction that failed as well; and Close says what happened.
+// After a sync has failed, of whatever, of the index's folder too, nothing is written any more, not even what only the log would hold; what
+// is stored can be read, after a compaction that failed as well; and Stats and Close say what happened.
 func TestFailedSync(t *testing.T) {
 	for _, where := range []string{storetest.SegmentsDir, ""} {
 		for first := 0; ; first++ {
 			w := crashCase(t, crashMode{})
 			w.steps(t, putAll()...)
 			w.steps(t, crashOp{kind: "delete", chat: 4, n: 50}, crashOp{kind: "checkpoint"}, crashOp{kind: "put", chat: 4, n: 70})
+			w.steps(t, crashOp{kind: "ref", chat: 0, name: "r", n: 60})
 			syncs := failBehind(w.d, first, func(op crashfs.Op) bool {
 				return (op.Kind == "sync" || op.Kind == "syncdir") && strings.HasPrefix(op.Name, where)
 			}, diskFails)
@@ -71,12 +44,24 @@ func TestFailedSync(t *testing.T) {
 					t.Errorf("%q, sync %d: chat %d: %d tokens, %v", where, first, c, n, err)
 				}
 			}
-			for _, o := range []crashOp{{kind: "ref", chat: 0, name: "a", n: 60}, {kind: "put", chat: 4, n: 80}, {kind: "delete", chat: 0, n: 60}} {
-				if err := w.do(o); !errors.Is(err, syscall.EIO) || !errors.Is(err, db.ErrPoisoned) {
-					t.Errorf("%q, sync %d: %v: %v", where, first, o, err)
+			for what, err := range map[string]error{
+				"ref":        w.do(crashOp{kind: "ref", chat: 0, name: "a", n: 60}),
+				"unref":      w.do(crashOp{kind: "unref", name: "r"}),
+				"put":        w.do(crashOp{kind: "put", chat: 4, n: 80}),
+				"delete":     w.do(crashOp{kind: "delete", chat: 0, n: 60}),
+				"model":      second(w.s.Register(t.Context(), crashtest.Model("other"))),
+				"retire":     w.s.Retire(t.Context(), w.model(2).Fingerprint()),
+				"checkpoint": w.s.Checkpoint(t.Context()),
+				"sync":       w.s.Sync(t.Context()),
+			} {
+				if !errors.Is(err, syscall.EIO) || !errors.Is(err, db.ErrPoisoned) {
+					t.Errorf("%q, sync %d: %s: %v", where, first, what, err)
 				}
 			}
-			if err := w.s.Close(); !errors.Is(err, syscall.EIO) {
+			if st, err := w.s.Stats(); err != nil || !st.Poisoned {
+				t.Errorf("%q, sync %d: stats: poisoned %t, %v", where, first, st.Poisoned, err)
+			}
+			if err := w.s.Close(); !errors.Is(err, syscall.EIO) || !errors.Is(err, db.ErrPoisoned) {
 				t.Errorf("close: %v", err)
 			}
 		}

@@ -108,65 +108,6 @@ func TestMovedTwiceStays(t *testing.T) {
 	}
 }
 
-// A tail that was moved, and superseded by a longer block that was then deleted, stays gone, also if the index is lost and a
-// kill came when only the first place of all was not yet destroyed.
-func TestMovedAndSupersededStaysDeleted(t *testing.T) {
-	dir := t.TempDir()
-	s := storetest.Open(t, dir, storetest.Options())
-	m := storetest.Model(t, s, crashtest.Plain())
-	p := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}
-	storetest.Put(t, m, p.Prefix(24))
-	if err := s.Close(); err != nil { // seals
-		t.Fatal(err)
-	}
-	s = storetest.Open(t, dir, storetest.Options())
-	m = storetest.Model(t, s, crashtest.Plain())
-	lease := storetest.Engine(s).Segments.Acquire() // so that nothing is destroyed yet
-	defer lease.Release()
-	var out engine.Compacted
-	if err := storetest.Engine(s).Inside().Rewrite(t.Context(), func(segments.Info, int64) bool { return true }, nil, &out); err != nil || out.Records != 2 {
-		t.Fatal(err, out)
-	}
-	places := map[index.Loc]bool{}
-	note := func() {
-		v := storetest.Engine(s).View()
-		defer v.Release()
-		if err := v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
-			if x.First > 0 {
-				places[x.Loc] = true
-			}
-			return true
-		}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	note()
-	storetest.Put(t, m, p)
-	note()
-	if _, err := m.Delete(t.Context(), p.Prefix(20)); err != nil {
-		t.Fatal(err)
-	}
-	image := storetest.Copy(t, dir)
-	for l := range places {
-		f, err := os.OpenFile(filepath.Join(image, storetest.SegmentsDir, filepath.Base(storetest.Engine(s).SegmentPath(l.Segment))), os.O_RDWR, 0)
-		storetest.OK(t, err)
-		if _, err := f.WriteAt(make([]byte, l.Length), l.Offset); err != nil {
-			t.Fatal(err)
-		}
-		f.Close()
-	}
-	for _, lost := range []bool{false, true} {
-		if lost {
-			storetest.OK(t, os.Remove(filepath.Join(image, storetest.IndexFile)))
-		}
-		s := storetest.Open(t, storetest.Copy(t, image), storetest.Options())
-		storetest.Expect(t, storetest.Model(t, s, crashtest.Plain()), p, 16)
-		if n := storetest.Engine(s).Counts().Blocks; n != 1 {
-			t.Errorf("index lost %v: %d blocks, expected the first", lost, n)
-		}
-	}
-}
-
 // A move that comes when the model is retired already begins no segment for it.
 func TestMoveOfARetiredModel(t *testing.T) {
 	s := storetest.Open(t, t.TempDir(), storetest.Options())

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -17,7 +16,6 @@ import (
 	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
-	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
 )
 
 // TestWorkersBetweenCuts has goroutines at work on one store, each on a conversation of its own, and one that keeps house beside
@@ -60,7 +58,7 @@ func workersBetweenCuts(t *testing.T, seed uint64) {
 		w.d.Crash()
 		w.kill()
 		var how string
-		if w.d, how, err = nextDisk(w.d, r, dirs); err != nil {
+		if w.d, how, err = nextDisk(w.d, r, dirs, 2); err != nil {
 			t.Fatal(err)
 		}
 		all := newCrashJournal(k)
@@ -94,22 +92,6 @@ func work(w *crashRun, workers []*crashWorker, r *rand.Rand) error {
 	wg.Go(func() { errs[len(workers)] = keepHouse(w, own) })
 	wg.Wait()
 	return errors.Join(errs...)
-}
-
-// nextDisk is what a kill or a power cut leaves, and how.
-func nextDisk(d *crashfs.Disk, r *rand.Rand, dirs *crashtest.Dirs) (next *crashfs.Disk, how string, err error) {
-	if how = []string{"", "power cut"}[min(r.IntN(3), 1)]; how == "" {
-		next, err = d.Kill(dirs.Next())
-	} else {
-		next, err = crashtest.CutAndReboot(d, r, dirs)
-	}
-	if err == nil && r.IntN(4) == 0 {
-		how += ", index lost"
-		next.Remove(filepath.Join(next.Dir(), storetest.IndexFile))
-		err = next.SyncDir(next.Dir())
-	}
-	os.RemoveAll(d.Dir())
-	return next, how, err
 }
 
 // crashWorker is a goroutine's work on one chat, through all lives.

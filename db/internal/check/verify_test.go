@@ -2,7 +2,6 @@ package check_test
 
 import (
 	"errors"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -33,74 +32,6 @@ func TestVerifyHealthy(t *testing.T) {
 	if r.Records != 26 {
 		t.Errorf("%+v", r)
 	}
-}
-
-// Every bit flip in a byte that anything reads is found and named.
-func TestVerifyFindsFlips(t *testing.T) {
-	dir := storetest.Small(t)
-	live := liveBytes(t, dir)
-	flips := 2000
-	if testing.Short() {
-		flips = 200
-	}
-	r := rand.New(rand.NewPCG(1, 2))
-	missed := map[string]int{}
-	tried := map[string]int{}
-	for range flips {
-		f := live[r.IntN(len(live))]
-		at := f.at[r.IntN(len(f.at))]
-		storetest.Flip(t, f.path, at, r.IntN(8), func() {
-			rep, err := admin.Verify(t.Context(), dir, admin.VerifyOptions{})
-			kind := filepath.Ext(f.path) + " " + filepath.Base(filepath.Dir(f.path))
-			tried[kind]++
-			found := err != nil
-			for _, d := range rep.Damage {
-				found = found || strings.HasSuffix(f.path, filepath.Base(d.File))
-			}
-			for _, n := range rep.Notes { // a damaged last frame looks like a torn one
-				found = found || strings.Contains(n, filepath.Base(f.path))
-			}
-			if !found {
-				missed[kind]++
-				t.Logf("%s: flip at %d not found: %+v %v", f.path, at, rep, err)
-			}
-		})
-	}
-	t.Logf("tried %v, missed %v", tried, missed)
-	for kind, n := range missed {
-		t.Errorf("%s: %d flips were missed", kind, n)
-	}
-}
-
-type fileBytes struct {
-	path string
-	at   []int64
-}
-
-// liveBytes lists the bytes that count: all of the small files, of segments and log those that are not zero (what is
-// reserved is checked too, but rarely hit), of index.db those of pages that are not free.
-func liveBytes(t *testing.T, dir string) []fileBytes {
-	var out []fileBytes
-	filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
-		if err != nil || d.IsDir() || d.Name() == storetest.LockFile || d.Name() == storetest.IndexFile {
-			return err
-		}
-		b, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		f := fileBytes{path: path}
-		for i, x := range b {
-			if x != 0 || len(b) < 1<<12 {
-				f.at = append(f.at, int64(i))
-			}
-		}
-		if len(f.at) > 0 {
-			out = append(out, f)
-		}
-		return nil
-	})
-	return out
 }
 
 // A segment that is gone is one damage, which says how much lay in it, whoever knows that: the index, or the log without it.

@@ -89,12 +89,7 @@ func (e *Engine) writeCheckpoint(ctx context.Context, c *checkpointing) error {
 			e.log.Warn("the Bloom filter's file could not be written: the next open may have to rebuild it", "dir", e.Dir, "error", err)
 		}
 	}
-	e.Measure()                              // the log still has its old files: this is the most
-	if len(e.Catalog.DoomedSessions()) > 0 { // the next file says it again
-		if err := e.wal.Sync(e.wal.LastLSN()); err != nil {
-			return err
-		}
-	}
+	e.Measure() // the log still has its old files: this is the most
 	if err := e.wal.Remove(c.applied.WALFile); err != nil {
 		return err
 	}
@@ -125,9 +120,6 @@ func (e *Engine) freeze() (*checkpointing, error) {
 		return head
 	})
 	if err != nil {
-		return nil, err
-	}
-	if err := e.logDoomed(); err != nil {
 		return nil, err
 	}
 	next := e.nextCounters()
@@ -228,5 +220,5 @@ func (e *Engine) asOpened() bool {
 	e.ckptMu.Lock()
 	defer e.ckptMu.Unlock()
 	waiting, _ := e.Catalog.Waiting()
-	return !e.wal.Begun() && !e.dirty.Load() && e.recency.none() && len(e.unsealed) == 0 && waiting == 0 && len(e.Catalog.DoomedSessions()) == 0
+	return !e.wal.Begun() && !e.dirty.Load() && e.recency.none() && len(e.unsealed) == 0 && waiting == 0
 }

@@ -108,7 +108,7 @@ func (i Inside) HalfCheckpoint(ctx context.Context) error {
 
 // DeleteSome is one frame of the deletion of a prefix.
 func (i Inside) DeleteSome(m *catalog.Model, prefix *kv.Prompt, out *Deleted) (lsn uint64, more bool, err error) {
-	return i.e.deleteSome(func(t *index.Txn) ([]kv.Key, error) { return i.e.holding(m, t, prefix) }, i.e.below(m.Fingerprint, prefix), nil, out)
+	return i.e.deleteSome(func(t *index.Txn) ([]kv.Key, error) { return i.e.holding(m, t, prefix) }, i.e.below(m.Fingerprint, prefix), out)
 }
 
 // NewPut is a put that the caller runs step by step.

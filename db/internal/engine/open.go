@@ -102,16 +102,13 @@ func OpenRebuilt(ctx context.Context, dir string, o Options, doubt error) (opene
 	if err := e.writeUnsynced(r); err != nil {
 		return nil, err
 	}
-	if err := e.settleSessions(); err != nil {
-		return nil, err
-	}
 	if err := e.startLog(ctx, r); err != nil {
 		return nil, err
 	}
 	if !e.pending.on.Load() && e.bloom.Load() == nil && e.Counts().Blocks == 0 {
 		e.bloom.Store(index.NewBloom(minBloomKeys, o.BloomFPR))
 	}
-	e.dirty.Store(r.Rebuilt || r.Changed || len(e.Catalog.DoomedSessions()) > 0) // the worker's first checkpoint keeps what was recovered
+	e.dirty.Store(r.Rebuilt || r.Changed) // the worker's first checkpoint keeps what was recovered
 	if err := e.endUnsynced(ctx); err != nil {
 		return nil, err
 	}

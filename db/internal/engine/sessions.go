@@ -17,15 +17,13 @@ import (
 	"github.com/dormousekv/dormouse/sessions"
 )
 
-// A session's file is truth as segments and log are, and stands beside them: no frame of the log names it, but one that removes it. That
-// frame comes first; the file is destroyed with other dead things (reclaim), and until then every checkpoint repeats the frame behind the
-// head of the new log file.
+// A session's file is truth as segments and log are, and stands beside them: no frame of the log names it. It is deleted when the rows of its
+// scope are.
 
 // sessionSet is which sessions are open, and what all of them occupy.
 type sessionSet struct {
 	mu   lock.Mutex[lock.Sessions]
 	open map[kv.ScopeID]*Session // guarded by mu
-	sure map[kv.ScopeID]bool     // guarded by mu: this process has removed the file that is there
 
 	distrusted   sync.Map // of scopes: an fsync has failed, so their files are written anew before they are used again
 	counted      atomic.Bool
@@ -33,7 +31,7 @@ type sessionSet struct {
 }
 
 func newSessionSet() *sessionSet {
-	return &sessionSet{open: map[kv.ScopeID]*Session{}, sure: map[kv.ScopeID]bool{}}
+	return &sessionSet{open: map[kv.ScopeID]*Session{}}
 }
 
 // Session is an open one. Its file is let go of by Suspend, and opened again when it is next used.
@@ -78,11 +76,6 @@ func (e *Engine) OpenSession(ctx context.Context, id kv.ScopeID) (*Session, erro
 	if err := e.Poisoned(); err != nil {
 		return nil, err
 	}
-	if _, doomed := e.Catalog.DoomedSessions()[id]; doomed { // it waits to be destroyed, and would go with the old one
-		if err := e.reclaim(ctx); err != nil {
-			return nil, err
-		}
-	}
 	done, err := e.roomForSession(ctx, 0)
 	if err != nil {
 		return nil, err
@@ -94,9 +87,6 @@ func (e *Engine) OpenSession(ctx context.Context, id kv.ScopeID) (*Session, erro
 	defer s.mu.Unlock()
 	if s.open[id] != nil {
 		return nil, ErrSessionOpen
-	}
-	if _, doomed := e.Catalog.DoomedSessions()[id]; doomed {
-		return nil, fmt.Errorf("%s: %w", e.sessionOptions(id).Path(id), ErrNotDestroyed)
 	}
 	f, err := e.openOrMake(id)
 	if err != nil {
@@ -198,7 +188,7 @@ func (e *Engine) sessionFile(x *Session) (*sessions.File, error) {
 	case err != nil:
 		return nil, err
 	}
-	if _, doomed := e.Catalog.DoomedSessions()[x.ID]; doomed || f.Stamp() != x.stamp {
+	if f.Stamp() != x.stamp {
 		f.Close()
 		x.end = ErrStale
 		return nil, x.end

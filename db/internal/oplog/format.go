@@ -27,15 +27,7 @@ func Decode(kind uint8, payload []byte) (Op, error) {
 	case KindPut:
 		op = Put{Records: readList(r, recordBytes, (*reader).record), Dead: r.dead()}
 	case KindRemove:
-		op = r.remove()
-	case KindForget:
-		scopes := readList(r, 16, func(r *reader) kv.ScopeID { return r.id() })
-		if len(scopes) == 0 {
-			r.fail(ErrPayload, "no session")
-		}
-		forget := r.remove()
-		forget.Sessions = scopes
-		op = forget
+		op = Remove{Deleted: r.bool("deleted"), Seq: r.u64(), Dead: r.dead(), Refs: readList(r, 4, (*reader).string)}
 	case KindMove:
 		op = Move{Key: r.id(), Group: r.u8(), From: r.place(), To: r.place(), Seq: r.u64()}
 	case KindModel:
@@ -153,19 +145,11 @@ func (r *reader) dead() []Dead {
 }
 
 // remove = bool deleted | u64 seq | list of dead | list of string
-// forget = list of scope 16 | remove
 func (op Remove) append(b []byte) []byte {
-	b = slices.Grow(b, 17+len(op.Dead)*deadBytes+16*len(op.Sessions))
-	if len(op.Sessions) > 0 {
-		b = appendList(b, op.Sessions, func(b []byte, id kv.ScopeID) []byte { return append(b, id[:]...) })
-	}
+	b = slices.Grow(b, 17+len(op.Dead)*deadBytes)
 	b = le.AppendUint64(appendBool(b, op.Deleted), op.Seq)
 	b = appendList(b, op.Dead, appendDead)
 	return appendList(b, op.Refs, appendBytes[string])
-}
-
-func (r *reader) remove() Remove {
-	return Remove{Deleted: r.bool("deleted"), Seq: r.u64(), Dead: r.dead(), Refs: readList(r, 4, (*reader).string)}
 }
 
 // move = key 16 | u8 group | place from | place to | u64 seq

@@ -51,7 +51,7 @@ func (e *Engine) checkpointLocked(ctx context.Context) error {
 		return err
 	}
 	e.begun = c
-	e.SyncSessions() // one that fails says so itself, and is no reason for a log that grows for ever
+	e.SyncSessions() // one that refuses writes says so itself, and is no reason for a log that grows for ever; what follows sees a failed fsync
 	if err := e.writeCheckpoint(ctx, c); err != nil {
 		e.dirty.Store(true) // the frozen part still waits
 		return err

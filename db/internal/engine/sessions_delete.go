@@ -15,7 +15,7 @@ import (
 // asks whether it was deleted, and rest deletes what was stored until then: so whoever asks before he stores rows leaves none behind.
 func (e *Engine) deleteSession(id kv.ScopeID, out *Deleted, rest func() error) error {
 	e.countSessions()
-	s, o := e.sessions, e.sessionOptions(id)
+	s, o := e.sessions, e.sessionOptions()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var bytes int64
@@ -55,9 +55,6 @@ func (e *Engine) deleteSession(id kv.ScopeID, out *Deleted, rest func() error) e
 		s.files.Add(-1)
 	}
 	if err != nil {
-		if errors.Is(err, vfs.ErrPoisoned) {
-			e.Segments.Poison(err)
-		}
 		return fmt.Errorf("the scope's session is not deleted: %w", err)
 	}
 	out.Sessions, out.Bytes = 1, out.Bytes+bytes
@@ -66,7 +63,7 @@ func (e *Engine) deleteSession(id kv.ScopeID, out *Deleted, rest func() error) e
 
 // hasSession reports whether a scope has a file that is not empty. The caller holds sessionSet.mu.
 func (e *Engine) hasSession(id kv.ScopeID) bool {
-	info, err := e.FS.Stat(e.sessionOptions(id).Path(id))
+	info, err := e.FS.Stat(e.sessionOptions().Path(id))
 	return err == nil && info.Size > 0
 }
 
@@ -76,13 +73,15 @@ func (e *Engine) rewriteSessions() error {
 		if tmp {
 			return nil
 		}
-		e.sessions.distrusted.Store(id, true)
-		f, err := e.openSessionFile(id)
+		f, err := sessions.Open(e.sessionOptions(), id)
 		if err == nil {
-			err = f.Close()
+			frames, ferr := f.Frames()
+			if err = ferr; err == nil {
+				err = f.Replace(frames)
+			}
+			err = errors.Join(err, f.Close())
 		}
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, damage.ErrCorrupt) || errors.Is(err, vfs.ErrForeign) || errors.Is(err, vfs.ErrVersion) {
-			e.sessions.distrusted.Delete(id)
 			return nil
 		}
 		return err

@@ -90,7 +90,7 @@ func (e *Engine) Sessions(ctx context.Context) (out []SessionInfo, err error) {
 		if err := ctx.Err(); err != nil || tmp {
 			return err
 		}
-		_, first, err := sessions.Peek(e.sessionOptions(id), id)
+		_, first, err := sessions.Peek(e.sessionOptions(), id)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, vfs.ErrForeign) {
 			return nil
 		}
@@ -118,5 +118,5 @@ func (e *Engine) ReadSessionFile(id kv.ScopeID) (sessions.Contents, error) {
 	if x := s.open[id]; x != nil && x.f != nil {
 		return x.f.Contents()
 	}
-	return sessions.Read(e.sessionOptions(id), id)
+	return sessions.Read(e.sessionOptions(), id)
 }

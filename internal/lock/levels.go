@@ -15,7 +15,6 @@ var Order = []struct {
 	{Sessions{}, "which sessions are open; one is made, opened, listed or removed at a time"},
 	{BloomRebuild{}, "one rebuild of the Bloom filter at a time"},
 	{PublishGate{}, "read-held from a record's append to its publishing; a checkpoint holds it while it switches files"},
-	{ShortLease{}, "read-held as long as a short lease is open"},
 	{Commit{}, "one change of log, index and catalog at a time: all three say the same"},
 	{IndexKeep{}, "one checkpoint, compaction or check of index.db at a time"},
 	{IndexWrite{}, "one transaction of the index at a time"},
@@ -53,7 +52,6 @@ type (
 	BloomRebuild   struct{}
 	Checkpoint     struct{}
 	PublishGate    struct{}
-	ShortLease     struct{}
 	Commit         struct{}
 	IndexKeep      struct{}
 	IndexWrite     struct{}
@@ -89,7 +87,6 @@ func (Match) place()          {}
 func (BloomRebuild) place()   {}
 func (Checkpoint) place()     {}
 func (PublishGate) place()    {}
-func (ShortLease) place()     {}
 func (Commit) place()         {}
 func (IndexKeep) place()      {}
 func (IndexWrite) place()     {}

@@ -56,7 +56,6 @@ type Engine struct {
 	// publishGate is read-held from a record's append to its publishing, so that a checkpoint knows that below the ends it
 	// notes there is nothing unnamed.
 	publishGate lock.RWMutex[lock.PublishGate]
-	shorts      lease.Shorts
 	commitMu    lock.Mutex[lock.Commit]
 
 	barriers barriers

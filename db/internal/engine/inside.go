@@ -29,7 +29,6 @@ func (i Inside) Bloom() *atomic.Pointer[index.Bloom]          { return &i.e.bloo
 func (i Inside) CkptMu() *lock.Mutex[lock.Checkpoint]         { return &i.e.ckptMu }
 func (i Inside) PublishGate() *lock.RWMutex[lock.PublishGate] { return &i.e.publishGate }
 func (i Inside) CommitMu() *lock.Mutex[lock.Commit]           { return &i.e.commitMu }
-func (i Inside) Shorts() *lease.Shorts                        { return &i.e.shorts }
 func (i Inside) Workers() *read.Workers                       { return i.e.workers }
 func (i Inside) Seq() *atomic.Uint64                          { return &i.e.seq }
 func (i Inside) OnDamage(err error)                           { i.e.onDamage(err) }

@@ -39,10 +39,13 @@ func OpenRebuilt(ctx context.Context, dir string, o Options, doubt error) (opene
 	if o.Beside && !o.ReadOnly {
 		return nil, errors.New("engine: beside a writer, a store is only read")
 	}
+	if o.Kept == nil {
+		o.Kept = NewKept()
+	}
 	e := &Engine{
-		Dir: dir, o: o, FS: o.FS, log: o.Logger, workers: read.NewWorkers(),
-		Catalog: catalog.New(),
-		Pins:    lease.NewPins(), sessions: newSessionSet(), barriers: barriers{turn: make(chan struct{}, 1)},
+		Kept: o.Kept, Dir: dir, o: o, FS: o.FS, log: o.Logger, workers: read.NewWorkers(),
+		Catalog:  catalog.New(),
+		sessions: &sessionSet{open: o.Kept.open}, barriers: barriers{turn: make(chan struct{}, 1)},
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	defer func() {

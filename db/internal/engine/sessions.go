@@ -28,10 +28,6 @@ type sessionSet struct {
 	files, bytes atomic.Int64 // of this store, once counted
 }
 
-func newSessionSet() *sessionSet {
-	return &sessionSet{open: map[kv.ScopeID]*Session{}}
-}
-
 // Session is an open one. Its file is let go of by Suspend, and opened again when it is next used.
 type Session struct {
 	ID    kv.ScopeID
@@ -55,9 +51,6 @@ func (e *Engine) sessionOptions() sessions.Options {
 		Grew: func(n int64) { e.sessions.bytes.Add(n) },
 	})
 }
-
-// AdoptSessions takes over the open sessions of the engine before this one, which has let go of their files.
-func (e *Engine) AdoptSessions(old *Engine) { e.sessions.open = old.sessions.open }
 
 // OpenSession opens a scope's session, or makes it.
 func (e *Engine) OpenSession(ctx context.Context, id kv.ScopeID) (*Session, error) {

@@ -42,7 +42,7 @@ var Order = []struct {
 	{Lifecycle{}, "who uses the store, and who waits for it (db/internal/lifecycle)"},
 	{Index{}, "the versions of the index in memory"},
 	{Ring{}, "the memory of direct reads, and who has it (db/internal/direct)"},
-	{Reads{}, "one restore's direct reads: those under way, the files that they are from; what is to be read again"},
+	{Reads{}, "one restore's direct reads that are under way; what is to be read again"},
 }
 
 // The places. Order says what each is for.

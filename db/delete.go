@@ -38,7 +38,8 @@ func (m *Model) Delete(ctx context.Context, prefix kv.Prompt) (Deleted, error) {
 }
 
 // DeleteScope removes everything that was stored for a scope, of every model, with all its refs and its session ([Store.OpenSession]), and
-// returns when that is durable; the session's file is gone then. An open [Session] of it answers ErrNotFound from now on. What
+// returns when that is durable; the session's file is gone then. It goes last: after an error, or a crash, it may be there still, and the deletion is
+// to be made again. An open [Session] of it answers ErrNotFound from now on. What
 // scopes share (the blocks before their prompts' ScopeStart) stays.
 func (s *Store) DeleteScope(ctx context.Context, scope string) (Deleted, error) {
 	return useIndex(ctx, s, func(e *engine.Engine) (Deleted, error) {

@@ -75,7 +75,7 @@ func Open(ctx context.Context, dir string, o Options) (*Store, error) {
 	if err := folder.CheckFiles(dir, o.AllowSharedDir, o.Logger); err != nil {
 		return nil, err
 	}
-	s := &Store{dir: dir, o: o, fs: disk, hidden: engine.HiddenOf(ctx), lifecycle: lifecycle.New(), gen: 1}
+	s := &Store{dir: dir, o: o, fs: disk, hidden: engine.HiddenOf(ctx), kept: engine.NewKept(), lifecycle: lifecycle.New(), gen: 1}
 	s.pressed.Store(new([]*pressed))
 	if err := s.acquireLock(); err != nil {
 		return nil, err

@@ -193,7 +193,7 @@ func codecName(c quant.Codec) string {
 func (s *Store) engineOptions() engine.Options {
 	o := s.o
 	return engine.Options{
-		FS: s.fs, Logger: o.Logger, Budget: o.Budget, MinFree: o.MinFree, MaxBlocks: o.MaxBlocks, HighWater: o.HighWater, LowWater: o.LowWater,
+		FS: s.fs, Logger: o.Logger, Kept: s.kept, Budget: o.Budget, MinFree: o.MinFree, MaxBlocks: o.MaxBlocks, HighWater: o.HighWater, LowWater: o.LowWater,
 		Rank: func(l engine.Leaf) uint64 { return o.Policy.Rank(Leaf(l)) }, Power: o.Durability == Power,
 		CheckpointInterval: o.CheckpointInterval, CheckpointBytes: o.CheckpointBytes, SegmentBytes: o.SegmentBytes, BloomFPR: o.BloomFPR,
 		LogAhead: s.hidden.LogAhead, ReadOnly: o.ReadOnly, Alone: s.hidden.KeepOut, Beside: s.beside, Progress: o.Progress,

@@ -112,6 +112,6 @@ func (s *Store) rebuildIndex(cause error, r *rebuilding) {
 		s.unlock()
 		return
 	}
-	s.adopt(old, e)
+	s.adopt(e)
 	e.Start(s.indexDamaged)
 }

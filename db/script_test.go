@@ -35,7 +35,7 @@ import (
 //	say S TEXT, retell S TEXT, leave S    appends a frame to the session of scope S, which is opened or made; puts it in the place of all frames;
 //	                               closes it
 //	expect session S               has what was acknowledged, or also what was under way; after a cut, at least what was durable
-//	expect session S with P        it is there, and P is stored, or neither is
+//	expect session S or P none     it is there still, or neither it nor P is
 //	expect bytes session S none    what was said is in no file. some: in one
 //	expect sealed                  all segments are, of a store in which this process has put nothing
 //	expect ref|note NAME none, expect ref NAME N, expect note NAME TEXT

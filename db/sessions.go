@@ -67,7 +67,7 @@ func (x *Session) Frames(ctx context.Context) iter.Seq2[SessionFrame, error] {
 // take what came since the last checkpoint or Sync.
 //
 // It makes room in the budget by evicting rows: ErrNoSpace, and nothing is changed, where nothing can go. After any other error of the disk
-// the session refuses what writes, with that error, until it is closed and opened again.
+// the session refuses what writes, with that error, until it is closed and opened again; after a failed fsync the store does.
 func (x *Session) Append(ctx context.Context, kind uint8, body []byte) error {
 	return onIndex(ctx, x.s, func(e *engine.Engine) error { return e.AppendSession(ctx, x.x, SessionFrame{Kind: kind, Body: body}) })
 }

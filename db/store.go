@@ -18,6 +18,7 @@ type Store struct {
 
 	fs     vfs.FS
 	hidden engine.Hidden
+	kept   *engine.Kept
 	beside bool // guarded by lifecycle: of a reader: a writer has the store open
 
 	lifecycle *lifecycle.Lifecycle
@@ -187,14 +188,13 @@ func (s *Store) Resume(ctx context.Context) error {
 	if err := s.acquireLock(); err != nil {
 		return err
 	}
-	old := s.eng
 	e, err := engine.Open(ctx, s.dir, s.engineOptions())
 	if err != nil {
 		s.unlock()
 		return err
 	}
 	s.opened()
-	s.adopt(old, e)
+	s.adopt(e)
 	s.suspended, s.unsaved = false, nil
 	e.Start(s.indexDamaged)
 	return nil
@@ -202,10 +202,7 @@ func (s *Store) Resume(ctx context.Context) error {
 
 // adopt makes e the store's engine. Leases of the old one protect nothing in the new one, so every open match is looked
 // up anew when it is used; what it rests on stays pinned.
-func (s *Store) adopt(old, e *engine.Engine) {
-	e.Count.Adopt(&old.Count)
-	e.Pins.Adopt(old.Pins)
-	e.AdoptSessions(old)
+func (s *Store) adopt(e *engine.Engine) {
 	s.eng = e
 	s.gen++
 }

@@ -183,7 +183,7 @@ func (s *Set) setPoison(err error) error {
 	defer s.mu.Unlock()
 	if s.poison == nil {
 		s.poison = err
-		s.o.Logger.Error("fsync of a segment failed: no more writes", "err", err)
+		s.o.Logger.Error("an fsync failed: no more writes", "err", err)
 	}
 	return err
 }

@@ -151,7 +151,7 @@ func (f *File) Append(frame Frame, durable bool) error {
 		return err
 	}
 	if durable {
-		if err := f.sync(f.f); err != nil {
+		if err := f.o.sync(f.f); err != nil {
 			f.undo() // it was not acknowledged
 			return f.fail(err)
 		}
@@ -184,16 +184,7 @@ func (f *File) undo() error {
 	if err := f.f.Truncate(f.end); err != nil {
 		return err
 	}
-	return f.sync(f.f)
-}
-
-// sync is f.Sync that says when it failed.
-func (f *File) sync(file vfs.File) error {
-	err := file.Sync()
-	if err != nil {
-		f.o.Poisoned()
-	}
-	return err
+	return f.o.sync(f.f)
 }
 
 // count reports what the disk blocks have become more by.
@@ -233,7 +224,7 @@ func (f *File) syncAll() error {
 		return f.failed
 	}
 	if f.durable < f.end {
-		if err := f.sync(f.f); err != nil {
+		if err := f.o.sync(f.f); err != nil {
 			return f.fail(err)
 		}
 		f.durable = f.end
@@ -313,7 +304,7 @@ func (f *File) write(number uint64, frames []Frame) (err error) {
 		return err
 	}
 	if _, err = file.WriteAt(b, 0); err == nil {
-		err = f.sync(file)
+		err = f.o.sync(file)
 	}
 	if err = errors.Join(err, file.Close()); err != nil {
 		f.o.fs.Remove(f.tmp())
@@ -331,11 +322,7 @@ func (f *File) install() error {
 		return err
 	}
 	f.o.Grew(f.allocated)
-	err := f.o.fs.SyncDir(f.o.Dir)
-	if err != nil && !errors.Is(err, vfs.ErrNotSynced) {
-		f.o.Poisoned()
-	}
-	return err
+	return f.o.syncDir()
 }
 
 // Doom lets go of the file, which is about to be removed: from now on every method returns ErrDeleted.

@@ -2,6 +2,7 @@ package sessions
 
 import (
 	"errors"
+	"io/fs"
 	"log/slog"
 	"path/filepath"
 
@@ -29,9 +30,9 @@ type Options struct {
 	Dir  string   // the folder of the files; it must exist for Create
 	UUID [16]byte // of the store
 
-	// Poisoned, if not nil, is called when an fsync has failed: memory may hold pages for clean that the disk never got. It must not call
-	// the file's methods.
-	Poisoned func()
+	// Poisoned, if not nil, is called with what an fsync has failed with: memory may hold pages for clean that the disk never got. It must not
+	// call the file's methods.
+	Poisoned func(err error)
 	// Grew, if not nil, is told by how many bytes the disk blocks of a file have become more.
 	Grew func(bytes int64)
 
@@ -43,7 +44,7 @@ func (o Options) withDefaults() Options {
 		o.fs = vfs.OS
 	}
 	if o.Poisoned == nil {
-		o.Poisoned = func() {}
+		o.Poisoned = func(error) {}
 	}
 	if o.Grew == nil {
 		o.Grew = func(int64) {}
@@ -56,5 +57,23 @@ func (o Options) withDefaults() Options {
 
 // Path is that of a scope's file.
 func (o Options) Path(scope [16]byte) string { return filepath.Join(o.Dir, Name(scope)) }
+
+// sync is f.Sync that says when it failed.
+func (o Options) sync(f vfs.File) error {
+	err := f.Sync()
+	if err != nil {
+		o.Poisoned(err)
+	}
+	return err
+}
+
+// syncDir makes the names in the folder durable.
+func (o Options) syncDir() error {
+	err := o.fs.SyncDir(o.Dir)
+	if err != nil && !errors.Is(err, vfs.ErrNotSynced) && !errors.Is(err, fs.ErrNotExist) {
+		o.Poisoned(err)
+	}
+	return err
+}
 
 func (o Options) ours(head []byte) bool { return isOurs(head, o.UUID) }

@@ -19,14 +19,10 @@ func Remove(o Options, scope [16]byte) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	err := o.fs.SyncDir(o.Dir)
-	switch {
-	case err == nil, errors.Is(err, fs.ErrNotExist): // there is no folder
-		return nil
-	case errors.Is(err, vfs.ErrNotSynced):
-		return err
+	if err := o.syncDir(); err != nil && !errors.Is(err, fs.ErrNotExist) { // there is no folder
+		return fmt.Errorf("sync %s: %w", o.Dir, err)
 	}
-	return fmt.Errorf("sync %s: %w: %w", o.Dir, ErrPoisoned, err)
+	return nil
 }
 
 func (o Options) erase(name string) error {
@@ -47,7 +43,7 @@ func (o Options) erase(name string) error {
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(f.Truncate(0), f.Sync(), f.Close()); err != nil {
+		if err := errors.Join(f.Truncate(0), o.sync(f), f.Close()); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}

@@ -15,7 +15,6 @@ var Order = []struct {
 	{Sessions{}, "which sessions are open; one is made, opened, listed or removed at a time"},
 	{BloomRebuild{}, "one rebuild of the Bloom filter at a time"},
 	{PublishGate{}, "read-held from a record's append to its publishing; a checkpoint holds it while it switches files"},
-	{ShortLease{}, "read-held as long as a short lease is open"},
 	{Commit{}, "one change of log, index and catalog at a time: all three say the same"},
 	{IndexKeep{}, "one checkpoint, compaction or check of index.db at a time"},
 	{IndexWrite{}, "one transaction of the index at a time"},
@@ -43,7 +42,7 @@ var Order = []struct {
 	{Lifecycle{}, "who uses the store, and who waits for it (db/internal/lifecycle)"},
 	{Index{}, "the versions of the index in memory"},
 	{Ring{}, "the memory of direct reads, and who has it (db/internal/direct)"},
-	{Reads{}, "one restore's direct reads: those under way, the files that they are from; what is to be read again"},
+	{Reads{}, "one restore's direct reads that are under way; what is to be read again"},
 }
 
 // The places. Order says what each is for.
@@ -53,7 +52,6 @@ type (
 	BloomRebuild   struct{}
 	Checkpoint     struct{}
 	PublishGate    struct{}
-	ShortLease     struct{}
 	Commit         struct{}
 	IndexKeep      struct{}
 	IndexWrite     struct{}
@@ -89,7 +87,6 @@ func (Match) place()          {}
 func (BloomRebuild) place()   {}
 func (Checkpoint) place()     {}
 func (PublishGate) place()    {}
-func (ShortLease) place()     {}
 func (Commit) place()         {}
 func (IndexKeep) place()      {}
 func (IndexWrite) place()     {}

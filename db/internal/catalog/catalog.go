@@ -50,8 +50,6 @@ type Catalog struct {
 	behind     bool
 	unlinked   map[uint64]struct{} // segments whose files are to go
 
-	sessions map[kv.ScopeID]uint64 // session files that are to go, but for those made after that sequence number
-
 	flagged  map[kv.Key]struct{} // some may be whole again since, or gone
 	anyFlags atomic.Bool         // changed with flagged; read without the lock
 }
@@ -67,7 +65,6 @@ func New() *Catalog {
 		notes:      map[kv.Fingerprint]map[string][]byte{},
 		tombstones: map[loc.Loc]struct{}{},
 		unlinked:   map[uint64]struct{}{},
-		sessions:   map[kv.ScopeID]uint64{},
 		flagged:    map[kv.Key]struct{}{},
 	}
 }
@@ -112,9 +109,6 @@ func (c *Catalog) apply(op oplog.Op, at Place) {
 		c.bury(op.Dead, true) // what takes their place must be durable first
 	case oplog.Remove:
 		c.bury(op.Dead, op.Deleted)
-		for _, id := range op.Sessions {
-			c.sessions[id] = max(c.sessions[id], op.Seq)
-		}
 		for _, name := range op.Refs {
 			c.dropRef(name)
 		}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/internal/loc"
-	"github.com/dormousekv/dormouse/kv"
 )
 
 // Dying is what is dead and not yet destroyed.
@@ -169,26 +168,4 @@ func (c *Catalog) Behind() bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.behind
-}
-
-// DoomedSessions are the session files that are to go, but for those that were made after the sequence number given with them.
-func (c *Catalog) DoomedSessions() map[kv.ScopeID]uint64 {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return maps.Clone(c.sessions)
-}
-
-// KeepSessions takes over the session files that are to go, which no log head lists: their frames are repeated behind it.
-func (c *Catalog) KeepSessions(of *Catalog) {
-	doomed := of.DoomedSessions()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	maps.Copy(c.sessions, doomed)
-}
-
-// SessionGone notes that a session file that was to go is not there any more.
-func (c *Catalog) SessionGone(id kv.ScopeID) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.sessions, id)
 }

@@ -51,7 +51,7 @@ func (e *Engine) checkpointLocked(ctx context.Context) error {
 		return err
 	}
 	e.begun = c
-	e.SyncSessions() // one that fails says so itself, and is no reason for a log that grows for ever
+	e.SyncSessions() // one that refuses writes says so itself, and is no reason for a log that grows for ever; what follows sees a failed fsync
 	if err := e.writeCheckpoint(ctx, c); err != nil {
 		e.dirty.Store(true) // the frozen part still waits
 		return err
@@ -89,12 +89,7 @@ func (e *Engine) writeCheckpoint(ctx context.Context, c *checkpointing) error {
 			e.log.Warn("the Bloom filter's file could not be written: the next open may have to rebuild it", "dir", e.Dir, "error", err)
 		}
 	}
-	e.Measure()                              // the log still has its old files: this is the most
-	if len(e.Catalog.DoomedSessions()) > 0 { // the next file says it again
-		if err := e.wal.Sync(e.wal.LastLSN()); err != nil {
-			return err
-		}
-	}
+	e.Measure() // the log still has its old files: this is the most
 	if err := e.wal.Remove(c.applied.WALFile); err != nil {
 		return err
 	}
@@ -125,9 +120,6 @@ func (e *Engine) freeze() (*checkpointing, error) {
 		return head
 	})
 	if err != nil {
-		return nil, err
-	}
-	if err := e.logDoomed(); err != nil {
 		return nil, err
 	}
 	next := e.nextCounters()
@@ -226,5 +218,5 @@ func (e *Engine) asOpened() bool {
 	e.ckptMu.Lock()
 	defer e.ckptMu.Unlock()
 	waiting, _ := e.Catalog.Waiting()
-	return !e.wal.Begun() && !e.dirty.Load() && e.recency.none() && len(e.unsealed) == 0 && waiting == 0 && len(e.Catalog.DoomedSessions()) == 0
+	return !e.wal.Begun() && !e.dirty.Load() && e.recency.none() && len(e.unsealed) == 0 && waiting == 0
 }

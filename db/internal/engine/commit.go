@@ -71,7 +71,7 @@ func (e *Engine) commitBoth(build func(t *index.Txn) (oplog.Op, error)) (lsn uin
 func (e *Engine) appendFrame(kind uint8, frame []byte) (uint64, error) {
 	reserved := e.wal.AppendReserved
 	switch kind {
-	case oplog.KindRemove, oplog.KindForget, oplog.KindRetire, oplog.KindUnref:
+	case oplog.KindRemove, oplog.KindRetire, oplog.KindUnref:
 		reserved = func(kind uint8, frame []byte) (uint64, error) {
 			return e.wal.AppendBefore(kind, frame, oplog.BarrierBytes)
 		}

@@ -5,12 +5,22 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dormousekv/dormouse/db/internal/lease"
 	"github.com/dormousekv/dormouse/db/internal/write"
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// Counters are an engine's part of db.Stats. Each is in all, by which Resume goes on from the counts before it. What KeepStates gives up is
-// counted nowhere.
+// Kept is what a store has over all of its engines, one after the other: each goes on with what the one before it left.
+type Kept struct {
+	Count Counters
+	Pins  *lease.Pins // what open matches rest on
+	open  map[kv.ScopeID]*Session
+}
+
+// NewKept is what a store begins with.
+func NewKept() *Kept { return &Kept{Pins: lease.NewPins(), open: map[kv.ScopeID]*Session{}} }
+
+// Counters are an engine's part of db.Stats. What KeepStates gives up is counted nowhere.
 type Counters struct {
 	Matches, Hits, TokensAsked, TokensReused atomic.Int64
 	Reasons                                  [kv.ReasonCodes]atomic.Int64
@@ -21,33 +31,6 @@ type Counters struct {
 
 	LookupTime, RestoreTime, PutTime Times
 	EvictedAge                       Times // since the last use
-}
-
-// all lists what adds up over the engines of one store: a counter that it leaves out starts at 0 again after Resume.
-func (c *Counters) all() []*atomic.Int64 {
-	out := []*atomic.Int64{
-		&c.Matches, &c.Hits, &c.TokensAsked, &c.TokensReused, &c.Puts, &c.Records, &c.Reused, &c.Replaced, &c.BytesPut,
-		&c.BytesRestored, &c.BytesMoved, &c.Evicted, &c.Deleted, &c.Damaged, &c.Collisions, &c.BloomFalse, &c.Checkpoints,
-	}
-	for i := range c.Reasons {
-		out = append(out, &c.Reasons[i])
-	}
-	for _, h := range []*Times{&c.LookupTime, &c.RestoreTime, &c.PutTime, &c.EvictedAge} {
-		out = append(out, &h.nanos)
-		for i := range h.counts {
-			out = append(out, &h.counts[i])
-		}
-	}
-	return out
-}
-
-// Adopt continues the counts of an engine that was suspended.
-func (c *Counters) Adopt(old *Counters) {
-	mine := c.all()
-	for i, x := range old.all() {
-		mine[i].Add(x.Load())
-	}
-	c.RaiseHigh(old.High.Load())
 }
 
 // Matched counts a match of so many tokens.

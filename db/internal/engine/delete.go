@@ -26,18 +26,39 @@ type Deleted struct {
 
 // Delete removes a prefix of a model, with all that continues it, and returns when that is durable.
 func (e *Engine) Delete(ctx context.Context, m *catalog.Model, prefix *kv.Prompt) (Deleted, error) {
-	return e.delete(ctx, func(t *index.Txn) ([]kv.Key, error) { return e.holding(m, t, prefix) }, e.below(m.Fingerprint, prefix), nil)
+	return e.delete(ctx, func(t *index.Txn) ([]kv.Key, error) { return e.holding(m, t, prefix) }, e.below(m.Fingerprint, prefix))
 }
 
-// DeleteScope removes everything that was stored for a scope, with its refs and its session, and returns when that is durable.
+// DeleteScope removes everything that was stored for a scope, with its refs, and returns when that is durable. The scope's session goes last: as
+// long as it is there, the deletion is not done.
 func (e *Engine) DeleteScope(ctx context.Context, id kv.ScopeID) (Deleted, error) {
-	return e.delete(ctx, func(t *index.Txn) (keys []kv.Key, err error) {
+	pick := func(t *index.Txn) (keys []kv.Key, err error) {
 		err = t.ScopeRoots(id, func(k kv.Key) bool {
 			keys = append(keys, k)
 			return len(keys) <= removeBatch // each has a record at least
 		})
 		return keys, err
-	}, func(r *oplog.Ref) bool { return !r.Trail.Whole(r.Tokens) || r.Trail.Scope() == id }, &id)
+	}
+	named := func(r *oplog.Ref) bool { return !r.Trail.Whole(r.Tokens) || r.Trail.Scope() == id }
+	out, err := e.delete(ctx, pick, named)
+	if err != nil && !errors.Is(err, ErrNotDestroyed) && !errors.Is(err, ErrNoBarrier) { // with these, rows and refs are gone for good
+		return out, err
+	}
+	serr := e.deleteSession(id, &out, func() error { return e.deleteRest(pick, named, &out) })
+	return out, errors.Join(err, serr)
+}
+
+// deleteRest is delete of what little was stored since.
+func (e *Engine) deleteRest(pick func(t *index.Txn) ([]kv.Key, error), named func(*oplog.Ref) bool, out *Deleted) error {
+	for {
+		lsn, more, err := e.deleteSome(pick, named, out)
+		if err != nil || lsn == 0 {
+			return err
+		}
+		if err := e.Barrier(lsn); err != nil || !more {
+			return err
+		}
+	}
 }
 
 // below returns what tells the refs to a prompt that begins with prefix, of which nothing may be stored any more.
@@ -93,16 +114,16 @@ var (
 )
 
 // delete removes the subtrees of the blocks that pick names, with the refs on them and those to what is not stored any more that named
-// says yes to, and the session of a scope, and makes that durable: as one frame, or where there are more records than one has, as several, the
-// deepest blocks first, the session last. Others may put and match in between. pick may leave out what is behind more blocks than a frame has.
-func (e *Engine) delete(ctx context.Context, pick func(t *index.Txn) ([]kv.Key, error), named func(*oplog.Ref) bool, session *kv.ScopeID) (Deleted, error) {
+// says yes to, and makes that durable: as one frame, or where there are more records than one has, as several, the deepest blocks first. Others
+// may put and match in between. pick may leave out what is behind more blocks than a frame has.
+func (e *Engine) delete(ctx context.Context, pick func(t *index.Txn) ([]kv.Key, error), named func(*oplog.Ref) bool) (Deleted, error) {
 	if err := e.Poisoned(); err != nil {
 		return Deleted{}, err
 	}
 	var out Deleted
 	pace := e.workers.Pace()
 	for last, reclaimed := uint64(0), 0; ; {
-		lsn, more, err := e.deleteSome(pick, named, session, &out)
+		lsn, more, err := e.deleteSome(pick, named, &out)
 		if err != nil && last != 0 { // what has gone stays gone; on a full disk its room is what the rest needs
 			err = errors.Join(err, e.Barrier(last))
 			if errors.Is(err, vfs.ErrNoSpace) && out.Records > reclaimed && e.Poisoned() == nil && e.reclaim(ctx) == nil {
@@ -124,7 +145,7 @@ func (e *Engine) delete(ctx context.Context, pick func(t *index.Txn) ([]kv.Key, 
 		if err := e.Barrier(last); err != nil {
 			return out, err
 		}
-		if out.Records+out.Sessions == 0 {
+		if out.Records == 0 {
 			return out, nil
 		}
 		if err := e.reclaim(ctx); err != nil || !more {
@@ -134,13 +155,9 @@ func (e *Engine) delete(ctx context.Context, pick func(t *index.Txn) ([]kv.Key, 
 }
 
 // deleteSome is one frame of delete; more says that something is left.
-func (e *Engine) deleteSome(pick func(t *index.Txn) ([]kv.Key, error), named func(*oplog.Ref) bool, session *kv.ScopeID, out *Deleted) (lsn uint64, more bool, err error) {
+func (e *Engine) deleteSome(pick func(t *index.Txn) ([]kv.Key, error), named func(*oplog.Ref) bool, out *Deleted) (lsn uint64, more bool, err error) {
 	var took Deleted
 	op := oplog.Remove{Deleted: true}
-	if session != nil {
-		e.sessions.mu.Lock() // none is made or opened meanwhile
-		defer e.sessions.mu.Unlock()
-	}
 	e.commitMu.Lock() // until the small state has it too: the head of a new log file must not miss it
 	defer e.commitMu.Unlock()
 	lsn, err = e.commitBoth(func(t *index.Txn) (oplog.Op, error) {
@@ -156,17 +173,7 @@ func (e *Engine) deleteSome(pick func(t *index.Txn) ([]kv.Key, error), named fun
 				break
 			}
 		}
-		if session != nil && !more {
-			bytes, there, err := e.doomable(*session)
-			if err != nil {
-				return nil, err
-			}
-			if there {
-				op.Sessions, took.Sessions = []kv.ScopeID{*session}, 1
-				took.Bytes += bytes
-			}
-		}
-		if op.Refs, err = e.refsOf(t, op.Dead, named); err != nil || len(op.Dead) == 0 && len(op.Refs) == 0 && len(op.Sessions) == 0 {
+		if op.Refs, err = e.refsOf(t, op.Dead, named); err != nil || len(op.Dead) == 0 && len(op.Refs) == 0 {
 			return nil, err
 		}
 		op.Seq = e.seq.Load()
@@ -175,16 +182,12 @@ func (e *Engine) deleteSome(pick func(t *index.Txn) ([]kv.Key, error), named fun
 	if err != nil || lsn == 0 {
 		return 0, false, err
 	}
-	if len(op.Sessions) > 0 {
-		e.doom(*session)
-	}
 	e.bloomRemoved(int64(took.Blocks))
 	e.Count.Deleted.Add(int64(took.Blocks))
 	out.Blocks += took.Blocks
 	out.Bytes += took.Bytes
 	out.Records += len(op.Dead)
 	out.Refs += len(op.Refs)
-	out.Sessions += took.Sessions
 	return lsn, more, nil
 }
 

@@ -25,6 +25,8 @@ import (
 
 // Engine is an open store's inside: what Suspend lets go of and Resume builds anew.
 type Engine struct {
+	*Kept
+
 	Dir    string
 	o      Options
 	FS     vfs.FS
@@ -56,7 +58,6 @@ type Engine struct {
 	// publishGate is read-held from a record's append to its publishing, so that a checkpoint knows that below the ends it
 	// notes there is nothing unnamed.
 	publishGate lock.RWMutex[lock.PublishGate]
-	shorts      lease.Shorts
 	commitMu    lock.Mutex[lock.Commit]
 
 	barriers barriers
@@ -66,7 +67,6 @@ type Engine struct {
 	Search prefix.Store // set by Open when all else is open, as are Source, Leases and writes
 	Source read.Source
 
-	Pins   *lease.Pins
 	Leases lease.Store
 	writes write.Store
 
@@ -91,10 +91,9 @@ type Engine struct {
 
 	onDamage func(error) // has a damaged index rebuilt; set by Start
 
-	Count Counters
-	wake  chan struct{}
-	stop  chan struct{}
-	done  chan struct{}
+	wake chan struct{}
+	stop chan struct{}
+	done chan struct{}
 }
 
 // Path is that of a file of the store.

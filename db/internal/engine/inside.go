@@ -29,7 +29,6 @@ func (i Inside) Bloom() *atomic.Pointer[index.Bloom]          { return &i.e.bloo
 func (i Inside) CkptMu() *lock.Mutex[lock.Checkpoint]         { return &i.e.ckptMu }
 func (i Inside) PublishGate() *lock.RWMutex[lock.PublishGate] { return &i.e.publishGate }
 func (i Inside) CommitMu() *lock.Mutex[lock.Commit]           { return &i.e.commitMu }
-func (i Inside) Shorts() *lease.Shorts                        { return &i.e.shorts }
 func (i Inside) Workers() *read.Workers                       { return i.e.workers }
 func (i Inside) Seq() *atomic.Uint64                          { return &i.e.seq }
 func (i Inside) OnDamage(err error)                           { i.e.onDamage(err) }
@@ -107,7 +106,7 @@ func (i Inside) HalfCheckpoint(ctx context.Context) error {
 
 // DeleteSome is one frame of the deletion of a prefix.
 func (i Inside) DeleteSome(m *catalog.Model, prefix *kv.Prompt, out *Deleted) (lsn uint64, more bool, err error) {
-	return i.e.deleteSome(func(t *index.Txn) ([]kv.Key, error) { return i.e.holding(m, t, prefix) }, i.e.below(m.Fingerprint, prefix), nil, out)
+	return i.e.deleteSome(func(t *index.Txn) ([]kv.Key, error) { return i.e.holding(m, t, prefix) }, i.e.below(m.Fingerprint, prefix), out)
 }
 
 // NewPut is a put that the caller runs step by step.

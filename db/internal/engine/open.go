@@ -39,10 +39,13 @@ func OpenRebuilt(ctx context.Context, dir string, o Options, doubt error) (opene
 	if o.Beside && !o.ReadOnly {
 		return nil, errors.New("engine: beside a writer, a store is only read")
 	}
+	if o.Kept == nil {
+		o.Kept = NewKept()
+	}
 	e := &Engine{
-		Dir: dir, o: o, FS: o.FS, log: o.Logger, workers: read.NewWorkers(),
-		Catalog: catalog.New(),
-		Pins:    lease.NewPins(), sessions: newSessionSet(), barriers: barriers{turn: make(chan struct{}, 1)},
+		Kept: o.Kept, Dir: dir, o: o, FS: o.FS, log: o.Logger, workers: read.NewWorkers(),
+		Catalog:  catalog.New(),
+		sessions: &sessionSet{open: o.Kept.open}, barriers: barriers{turn: make(chan struct{}, 1)},
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	defer func() {
@@ -102,16 +105,13 @@ func OpenRebuilt(ctx context.Context, dir string, o Options, doubt error) (opene
 	if err := e.writeUnsynced(r); err != nil {
 		return nil, err
 	}
-	if err := e.settleSessions(); err != nil {
-		return nil, err
-	}
 	if err := e.startLog(ctx, r); err != nil {
 		return nil, err
 	}
 	if !e.pending.on.Load() && e.bloom.Load() == nil && e.Counts().Blocks == 0 {
 		e.bloom.Store(index.NewBloom(minBloomKeys, o.BloomFPR))
 	}
-	e.dirty.Store(r.Rebuilt || r.Changed || len(e.Catalog.DoomedSessions()) > 0) // the worker's first checkpoint keeps what was recovered
+	e.dirty.Store(r.Rebuilt || r.Changed) // the worker's first checkpoint keeps what was recovered
 	if err := e.endUnsynced(ctx); err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 type Options struct {
 	FS     vfs.FS
 	Logger *slog.Logger
+	Kept   *Kept // nil: there was no engine before
 
 	Budget, MinFree, MaxBlocks    int64
 	HighWater, LowWater           float64

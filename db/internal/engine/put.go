@@ -137,7 +137,7 @@ func (e *Engine) Durable(lsn uint64) error {
 
 // Whole reports whether the index has a record and its header can be read; one that is damaged is flagged.
 func (e *Engine) Whole(k kv.Key, group uint8) (bool, error) {
-	lease := e.shorts.Acquire(e.Segments) // before the index is asked: what that names stays until then
+	lease := e.Segments.AcquireShort() // before the index is asked: what that names stays until then
 	v := e.View()
 	x, ok, err := v.Get(k, group)
 	v.Release()
@@ -150,7 +150,7 @@ func (e *Engine) Whole(k kv.Key, group uint8) (bool, error) {
 			return nil
 		})
 	}
-	e.shorts.Release(lease)
+	lease.Release()
 	if bad != nil && !read.Passing(bad) { // what cannot be read just now is taken to be whole
 		e.reportDamage(k, group, x.Loc, bad)
 		return false, nil

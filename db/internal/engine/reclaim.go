@@ -31,8 +31,7 @@ func (e *Engine) reclaimLocked(ctx context.Context) error {
 func (e *Engine) reclaimAfter(ctx context.Context, durable func(behind bool) error) error {
 	dying := e.Catalog.Take()
 	n, _ := e.Segments.Pending()
-	doomed := e.Catalog.DoomedSessions()
-	if len(dying.Records) == 0 && len(dying.Segments) == 0 && n == 0 && len(doomed) == 0 {
+	if len(dying.Records) == 0 && len(dying.Segments) == 0 && n == 0 {
 		return nil
 	}
 	err := func() error {
@@ -56,7 +55,6 @@ func (e *Engine) reclaimAfter(ctx context.Context, durable func(behind bool) err
 	if err == nil {
 		e.Catalog.DropUnlinked(e.Segments.Has)
 	}
-	err = errors.Join(err, e.removeSessions(doomed))
 	e.Measure()
 	if err != nil && ctx.Err() == nil && e.Segments.Err() == nil {
 		err = fmt.Errorf("%w: %w", ErrNotDestroyed, err)

@@ -155,8 +155,8 @@ func (e *Engine) move(ctx context.Context, x index.Entry) (bool, error) {
 	}
 	e.publishGate.RLock()
 	defer e.publishGate.RUnlock()
-	lease := e.shorts.Acquire(e.Segments) // the old place stays readable while it is copied
-	defer e.shorts.Release(lease)
+	lease := e.Segments.AcquireShort() // the old place stays readable while it is copied
+	defer lease.Release()
 	v := e.View()
 	cur, ok, err := v.Get(x.Key, x.Group)
 	v.Release()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,23 +16,16 @@ import (
 	"github.com/dormousekv/dormouse/sessions"
 )
 
-// A session's file is truth as segments and log are, and stands beside them: no frame of the log names it, but one that removes it. That
-// frame comes first; the file is destroyed with other dead things (reclaim), and until then every checkpoint repeats the frame behind the
-// head of the new log file.
+// A session's file is truth as segments and log are, and stands beside them: no frame of the log names it. It is deleted when the rows of its
+// scope are.
 
 // sessionSet is which sessions are open, and what all of them occupy.
 type sessionSet struct {
 	mu   lock.Mutex[lock.Sessions]
 	open map[kv.ScopeID]*Session // guarded by mu
-	sure map[kv.ScopeID]bool     // guarded by mu: this process has removed the file that is there
 
-	distrusted   sync.Map // of scopes: an fsync has failed, so their files are written anew before they are used again
 	counted      atomic.Bool
 	files, bytes atomic.Int64 // of this store, once counted
-}
-
-func newSessionSet() *sessionSet {
-	return &sessionSet{open: map[kv.ScopeID]*Session{}, sure: map[kv.ScopeID]bool{}}
 }
 
 // Session is an open one. Its file is let go of by Suspend, and opened again when it is next used.
@@ -53,23 +45,10 @@ type SessionInfo struct {
 	Err      error
 }
 
-func (e *Engine) sessionOptions(id kv.ScopeID) sessions.Options {
+func (e *Engine) sessionOptions() sessions.Options {
 	return vfs.On(e.FS, sessions.Options{
-		Dir: e.Path(folder.SessionsDir), UUID: e.Format.UUID, Logger: e.log,
-		Poisoned: func() {
-			e.sessions.distrusted.Store(id, true)
-			e.markUnsynced()
-		},
+		Dir: e.Path(folder.SessionsDir), UUID: e.Format.UUID, Poisoned: e.Segments.Poison, Logger: e.log,
 		Grew: func(n int64) { e.sessions.bytes.Add(n) },
-	})
-}
-
-// AdoptSessions takes over the open sessions of the engine before this one, which has let go of their files.
-func (e *Engine) AdoptSessions(old *Engine) {
-	e.sessions.open = old.sessions.open
-	old.sessions.distrusted.Range(func(id, _ any) bool {
-		e.sessions.distrusted.Store(id, true)
-		return true
 	})
 }
 
@@ -77,11 +56,6 @@ func (e *Engine) AdoptSessions(old *Engine) {
 func (e *Engine) OpenSession(ctx context.Context, id kv.ScopeID) (*Session, error) {
 	if err := e.Poisoned(); err != nil {
 		return nil, err
-	}
-	if _, doomed := e.Catalog.DoomedSessions()[id]; doomed { // it waits to be destroyed, and would go with the old one
-		if err := e.reclaim(ctx); err != nil {
-			return nil, err
-		}
 	}
 	done, err := e.roomForSession(ctx, 0)
 	if err != nil {
@@ -95,9 +69,6 @@ func (e *Engine) OpenSession(ctx context.Context, id kv.ScopeID) (*Session, erro
 	if s.open[id] != nil {
 		return nil, ErrSessionOpen
 	}
-	if _, doomed := e.Catalog.DoomedSessions()[id]; doomed {
-		return nil, fmt.Errorf("%s: %w", e.sessionOptions(id).Path(id), ErrNotDestroyed)
-	}
 	f, err := e.openOrMake(id)
 	if err != nil {
 		return nil, err
@@ -109,7 +80,7 @@ func (e *Engine) OpenSession(ctx context.Context, id kv.ScopeID) (*Session, erro
 
 // openOrMake opens a scope's file, or makes it. The caller holds sessionSet.mu.
 func (e *Engine) openOrMake(id kv.ScopeID) (*sessions.File, error) {
-	f, err := e.openSessionFile(id)
+	f, err := sessions.Open(e.sessionOptions(), id)
 	if errors.Is(err, fs.ErrNotExist) {
 		return e.makeSession(id)
 	}
@@ -118,7 +89,7 @@ func (e *Engine) openOrMake(id kv.ScopeID) (*sessions.File, error) {
 
 // makeSession makes a scope's file with some frames. The caller holds sessionSet.mu.
 func (e *Engine) makeSession(id kv.ScopeID, frames ...sessions.Frame) (*sessions.File, error) {
-	o := e.sessionOptions(id)
+	o := e.sessionOptions()
 	names, err := e.FS.List(e.Dir)
 	if err != nil {
 		return nil, err
@@ -150,26 +121,6 @@ func (e *Engine) CopySession(id kv.ScopeID, frames []sessions.Frame) error {
 	return f.Close()
 }
 
-// openSessionFile opens a scope's file. One that an fsync has failed on is written anew: memory may hold pages for clean that the disk never
-// got.
-func (e *Engine) openSessionFile(id kv.ScopeID) (*sessions.File, error) {
-	f, err := sessions.Open(e.sessionOptions(id), id)
-	if err != nil {
-		return nil, err
-	}
-	if _, doubt := e.sessions.distrusted.Load(id); doubt {
-		frames, err := f.Frames()
-		if err == nil {
-			err = f.Replace(frames)
-		}
-		if err != nil {
-			return nil, errors.Join(err, f.Close())
-		}
-		e.sessions.distrusted.Delete(id)
-	}
-	return f, nil
-}
-
 // roomForSession takes room in the budget for so many bytes in a session's file, and evicts for it. done gives it up, when the file counts.
 func (e *Engine) roomForSession(ctx context.Context, bytes int64) (done func(), err error) {
 	const block = 4096 // of the file system, as most have it
@@ -190,7 +141,7 @@ func (e *Engine) sessionFile(x *Session) (*sessions.File, error) {
 	if x.end != nil || x.f != nil {
 		return x.f, x.end
 	}
-	f, err := e.openSessionFile(x.ID)
+	f, err := sessions.Open(e.sessionOptions(), x.ID)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		x.end = fmt.Errorf("%w: its file is gone", ErrStale)
@@ -198,7 +149,7 @@ func (e *Engine) sessionFile(x *Session) (*sessions.File, error) {
 	case err != nil:
 		return nil, err
 	}
-	if _, doomed := e.Catalog.DoomedSessions()[x.ID]; doomed || f.Stamp() != x.stamp {
+	if f.Stamp() != x.stamp {
 		f.Close()
 		x.end = ErrStale
 		return nil, x.end

@@ -86,14 +86,12 @@ func (e *Engine) Sessions(ctx context.Context) (out []SessionInfo, err error) {
 	s := e.sessions
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	doomed := e.Catalog.DoomedSessions()
 	err = e.sessionNames(func(id kv.ScopeID, tmp bool, _ string, info vfs.Info) error {
 		if err := ctx.Err(); err != nil || tmp {
 			return err
 		}
-		h, first, err := sessions.Peek(e.sessionOptions(id), id)
-		switch seq, ok := doomed[id]; {
-		case errors.Is(err, fs.ErrNotExist), errors.Is(err, vfs.ErrForeign), ok && err == nil && h.Number <= seq:
+		_, first, err := sessions.Peek(e.sessionOptions(), id)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, vfs.ErrForeign) {
 			return nil
 		}
 		out = append(out, SessionInfo{Scope: id, Bytes: info.Size, Modified: info.Changed, First: first, Err: err})
@@ -117,13 +115,8 @@ func (e *Engine) ReadSessionFile(id kv.ScopeID) (sessions.Contents, error) {
 	s := e.sessions
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o := e.sessionOptions(id)
 	if x := s.open[id]; x != nil && x.f != nil {
 		return x.f.Contents()
 	}
-	c, err := sessions.Read(o, id)
-	if seq, ok := e.Catalog.DoomedSessions()[id]; ok && c.Head.Number <= seq && !errors.Is(err, vfs.ErrForeign) {
-		return sessions.Contents{}, &fs.PathError{Op: "open", Path: o.Path(id), Err: fs.ErrNotExist}
-	}
-	return c, err
+	return sessions.Read(e.sessionOptions(), id)
 }

@@ -1,8 +1,8 @@
 package engine_test
 
 import (
-	"runtime"
 	"testing"
+	"time"
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
@@ -22,7 +22,8 @@ func TestPutAwaitsShortLeases(t *testing.T) {
 	for storetest.Stats(t, s).Evicted == 0 {
 		storetest.OK(t, next())
 	}
-	short := storetest.Engine(s).Inside().Shorts().Acquire(storetest.Engine(s).Segments)
+	set := storetest.Engine(s).Segments
+	short := set.AcquireShort()
 	done := make(chan error)
 	go func() {
 		for range 20 {
@@ -33,15 +34,15 @@ func TestPutAwaitsShortLeases(t *testing.T) {
 		}
 		done <- nil
 	}()
-	for !storetest.Engine(s).Inside().Shorts().Awaited() {
+	for held := int64(0); held == 0 || held != set.Held(); time.Sleep(20 * time.Millisecond) { // until nothing more is evicted
+		held = set.Held()
 		select {
 		case err := <-done:
 			t.Fatalf("the puts ended while all that they evicted was kept: %v", err)
 		default:
-			runtime.Gosched()
 		}
 	}
-	storetest.Engine(s).Inside().Shorts().Release(short)
+	short.Release()
 	storetest.OK(t, <-done)
 	if x, err := m.Match(t.Context(), kv.Prompt{Tokens: crashtest.Tokens(n, 320)}, db.MatchOptions{}); err != nil || x.Tokens() != 320 {
 		t.Error(err, x.Tokens())

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/internal/damage"
@@ -80,8 +81,8 @@ func (e *Engine) MakeRoom(ctx context.Context, bytes, blocks int64) error {
 	if e.hopeless(bytes) {
 		return e.full(bytes)
 	}
-	patience := 100 // what no match keeps comes back soon
-	for !e.Reserve(bytes, blocks) {
+	const patience = 100 // what no match keeps comes back soon: the store itself looks at it, or somebody else destroys it
+	for waited := 0; !e.Reserve(bytes, blocks); {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -124,10 +125,11 @@ func (e *Engine) MakeRoom(ctx context.Context, bytes, blocks int64) error {
 		}
 		// Nothing more may go, or enough has gone and waits: puts that fail under a long match must not empty the store.
 		held := e.held()
-		if patience--; patience < 0 || (lacked || held > 0) && held <= e.Segments.Kept() {
+		if waited == patience || (lacked || held > 0) && held <= e.Segments.Kept() {
 			return errors.Join(e.full(bytes), undone)
 		}
-		e.shorts.Await()
+		waited++
+		time.Sleep(time.Duration(waited) * time.Millisecond) // 5 s in all
 	}
 	return nil
 }

@@ -55,6 +55,8 @@ func TestSuspend(t *testing.T) {
 	if runtime.GOOS == "linux" && len(openFiles(t, dir)) == 0 {
 		t.Fatal("an open store has no open file: the test looks in the wrong place")
 	}
+	before := storetest.Stats(t, s)
+	pinned, _ := storetest.Engine(s).Pins.Counts()
 	storetest.OK(t, s.Suspend(t.Context()))
 	if runtime.GOOS == "linux" {
 		if left := openFiles(t, dir); len(left) > 0 {
@@ -66,6 +68,10 @@ func TestSuspend(t *testing.T) {
 	}
 	inChild(t, "use", dir)
 	storetest.OK(t, s.Resume(t.Context()))
+	after := storetest.Stats(t, s)
+	if now, _ := storetest.Engine(s).Pins.Counts(); now != pinned || after.Puts != before.Puts || after.Lookup.N != before.Lookup.N || before.Puts == 0 {
+		t.Errorf("%d blocks are pinned, before %d; %d puts are counted, before %d", now, pinned, after.Puts, before.Puts)
+	}
 	for name, want := range map[string]int{"kept": 200, "deleted": 0} {
 		x := matches[name]
 		rows := storetest.Empty(d, 200)

@@ -67,8 +67,8 @@ func (e *Engine) Grew(bytes int64) (due bool) { return e.growth.Add(bytes) >= e.
 
 // Record reads a record of the index, whose bytes stay readable meanwhile. segments.ErrDestroyed if it does not lie at l any more.
 func (e *Engine) Record(key kv.Key, group uint8, l loc.Loc, read func(*segments.Record) error) error {
-	lease := e.shorts.Acquire(e.Segments) // what is found stays readable
-	defer e.shorts.Release(lease)
+	lease := e.Segments.AcquireShort() // what is found stays readable
+	defer lease.Release()
 	v := e.View()
 	x, ok, err := v.Get(key, group)
 	v.Release()

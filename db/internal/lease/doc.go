@@ -4,8 +4,7 @@
 //
 //   - [Pins]: which blocks something rests on, and which are on their way out. Whoever takes a block out asks first; nobody comes to rest
 //     on one that is going;
-//   - [Held]: a found prefix with a lease on its bytes and pins on the blocks that it rests on;
-//   - [Shorts]: the store's own short leases, which a put that needs room waits for.
+//   - [Held]: a found prefix with a lease on its bytes and pins on the blocks that it rests on.
 //
 // It promises that what a Held found stays stored and readable until Drop, whatever is evicted meanwhile. A deletion takes it out of the
 // index, and leaves its bytes until then.

@@ -16,11 +16,8 @@ type Pins struct {
 	left    atomic.Uint64  // counts the ends of that, and changes with leaving
 }
 
-// NewPins returns the pins of a store that was just opened.
+// NewPins returns those of a store in which there is no match yet.
 func NewPins() *Pins { return &Pins{pinned: map[kv.Key]int{}, leaving: map[kv.Key]int{}} }
-
-// Adopt takes over what matches have pinned in a store that was suspended. Nobody uses either meanwhile.
-func (p *Pins) Adopt(old *Pins) { p.pinned = old.pinned }
 
 // Pin keeps blocks, and with them every block before them, from being evicted. It fails, and pins none, if one is on its way out.
 func (p *Pins) Pin(keys ...kv.Key) bool {

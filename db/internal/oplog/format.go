@@ -27,15 +27,7 @@ func Decode(kind uint8, payload []byte) (Op, error) {
 	case KindPut:
 		op = Put{Records: packed.List(&r.Reader, recordBytes, r.record), Dead: r.dead()}
 	case KindRemove:
-		op = r.remove()
-	case KindForget:
-		scopes := packed.List(&r.Reader, 16, func() kv.ScopeID { return r.ID() })
-		if len(scopes) == 0 {
-			r.Fail(ErrPayload, "no session")
-		}
-		forget := r.remove()
-		forget.Sessions = scopes
-		op = forget
+		op = Remove{Deleted: r.Bool("deleted"), Seq: r.U64(), Dead: r.dead(), Refs: packed.List(&r.Reader, 4, r.Text)}
 	case KindMove:
 		op = Move{Key: r.ID(), Group: r.U8(), From: r.place(), To: r.place(), Seq: r.U64()}
 	case KindModel:
@@ -150,19 +142,11 @@ func (r *reader) dead() []Dead {
 }
 
 // remove = bool deleted | u64 seq | list of dead | list of string
-// forget = list of scope 16 | remove
 func (op Remove) append(b []byte) []byte {
-	b = slices.Grow(b, 17+len(op.Dead)*deadBytes+16*len(op.Sessions))
-	if len(op.Sessions) > 0 {
-		b = packed.AppendList(b, op.Sessions, func(b []byte, id kv.ScopeID) []byte { return append(b, id[:]...) })
-	}
+	b = slices.Grow(b, 17+len(op.Dead)*deadBytes)
 	b = le.AppendUint64(packed.AppendBool(b, op.Deleted), op.Seq)
 	b = packed.AppendList(b, op.Dead, appendDead)
 	return packed.AppendList(b, op.Refs, packed.AppendBytes[string])
-}
-
-func (r *reader) remove() Remove {
-	return Remove{Deleted: r.Bool("deleted"), Seq: r.U64(), Dead: r.dead(), Refs: packed.List(&r.Reader, 4, r.Text)}
 }
 
 // move = key 16 | u8 group | place from | place to | u64 seq

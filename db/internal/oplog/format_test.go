@@ -98,10 +98,6 @@ func drawOp(t *rapid.T) Op {
 			}
 			return x
 		}), Dead: dead()}
-	case KindForget:
-		op := remove()
-		op.Sessions = append(some(t, func() kv.ScopeID { return id() }), id())
-		return op
 	case KindRemove:
 		return remove()
 	case KindMove:
@@ -194,8 +190,6 @@ func TestHostile(t *testing.T) {
 		"end":             {KindFlag, Encode(Flag{Loc: loc.Loc{Offset: math.MaxInt64, Length: 1}})},
 		"hashes":          {KindPut, Encode(Put{Records: []Record{{Hashes: []byte{1}}}})},
 		"bool":            {KindRemove, append([]byte{2}, zeros[:16]...)},
-		"scopes":          {KindForget, append(bytes.Clone(long), zeros...)},
-		"no scope":        {KindForget, append(zeros[:4:4], Encode(Remove{})...)},
 		"tokens":          {KindRef, Encode(Ref{Tokens: -1})},
 		"nanoseconds":     {KindRef, append(append(zeros[:46:46], long...), zeros[:28]...)},
 		"nameless note":   {KindNote, Encode(Note{})},

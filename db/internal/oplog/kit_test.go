@@ -51,7 +51,6 @@ func samples() []Op {
 		Flag{Key: id(14), Group: 5, Loc: place(7), Flags: index.FlagPartial},
 		note,
 		Barrier{LSN: 0x5152535455565758},
-		Remove{Deleted: true, Dead: dead, Refs: []string{"a ref"}, Seq: 0x6162636465666768, Sessions: []kv.ScopeID{id(16), id(17)}},
 	}
 }
 

@@ -21,9 +21,8 @@ const (
 	KindFlag     uint8 = 9
 	KindNote     uint8 = 10
 	KindBarrier  uint8 = 11
-	KindForget   uint8 = 12 // a removal that takes session files, too
 
-	lastKind = KindForget
+	lastKind = KindBarrier
 )
 
 // Op is one operation: a [Snapshot], [Put], [Remove], [Move], [Model], [Retire], [Ref], [Unref], [Flag], [Note] or [Barrier].
@@ -68,9 +67,7 @@ type Remove struct {
 	Deleted bool // false: evicted
 	Dead    []Dead
 	Refs    []string // refs that go with them
-	Seq     uint64   // the last that was given to a record or session: what has a later one was stored since
-	// Sessions are the scopes whose session files go with them.
-	Sessions []kv.ScopeID
+	Seq     uint64   // the last that was given to a record: what has a later one was stored since
 }
 
 // Move says that a record was copied to another place. It applies only if the key is still at From.
@@ -163,6 +160,7 @@ const (
 
 func (Snapshot) Kind() uint8 { return KindSnapshot }
 func (Put) Kind() uint8      { return KindPut }
+func (Remove) Kind() uint8   { return KindRemove }
 func (Move) Kind() uint8     { return KindMove }
 func (Model) Kind() uint8    { return KindModel }
 func (Retire) Kind() uint8   { return KindRetire }
@@ -171,14 +169,6 @@ func (Unref) Kind() uint8    { return KindUnref }
 func (Flag) Kind() uint8     { return KindFlag }
 func (Note) Kind() uint8     { return KindNote }
 func (Barrier) Kind() uint8  { return KindBarrier }
-
-// Kind tells a removal of session files from others, because an earlier release knows nothing of those: it must refuse the log.
-func (op Remove) Kind() uint8 {
-	if len(op.Sessions) > 0 {
-		return KindForget
-	}
-	return KindRemove
-}
 
 // Bytes is what a model takes in the head of the log, generously.
 func (op Model) Bytes() int64 { return int64(64 + len(op.Name) + len(op.Packed)) }

@@ -1,6 +1,7 @@
 package read
 
 import (
+	"context"
 	"time"
 
 	"github.com/dormousekv/dormouse/internal/lock"
@@ -9,121 +10,92 @@ import (
 )
 
 const (
-	againBytes = 256 << 20 // at most so much waits
-	againStep  = 1 << 20   // is asked for at once
+	againBytes = 256 << 20 // at most so much of a restore
+	againStep  = 1 << 20   // is asked for between two pauses
 	againPause = 5 * time.Millisecond
 )
 
-// Again has the system read into its page cache what was read around it and is likely to be wanted again, in no hurry: a megabyte at a
-// time, at the priority of an idle disk, and not beside a cold restore. Safe for concurrent use.
+// Again has the system read into its page cache what was read around it and is likely to be wanted again, in no hurry: what one restore read, a
+// megabyte at a time, at the priority of an idle disk, and not beside a cold restore. Safe for concurrent use.
 type Again struct {
 	Segments *segments.Set
 	Busy     func() bool // a cold restore is under way
 
-	mu     lock.Mutex[lock.Reads] // guards all below
-	places []segments.Loc
-	bytes  int64
-	stop   chan struct{} // closed by Drop; nil: nobody begins anything more
-	ended  chan struct{} // closed when the last who was at work, and all before, have ended; nil: nobody ever was
+	mu    lock.Mutex[lock.Reads] // guards all below
+	bytes int64                  // of what somebody is at work on
+	stop  context.CancelFunc     // ends that
+	ended chan struct{}          // closed when it has ended; nil: nobody is at work
 }
 
-// Add has places read ahead after all those that wait.
+// Add has places read, unless others are being read.
 func (a *Again) Add(places []segments.Loc) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, at := range places {
-		if a.bytes+at.Length > againBytes {
+	if a.ended != nil {
+		return
+	}
+	for i, at := range places {
+		if a.bytes += at.Length; a.bytes > againBytes {
+			a.bytes -= at.Length
+			places = places[:i]
 			break
 		}
-		a.bytes += at.Length
-		a.places = append(a.places, at)
 	}
-	if a.stop == nil && len(a.places) > 0 {
-		stop, before, ended := make(chan struct{}), a.ended, make(chan struct{})
-		a.stop, a.ended = stop, ended
-		go func() {
-			defer close(ended)
-			if before != nil {
-				<-before
-			}
-			vfs.Idly(func() { a.work(stop) })
-		}()
-	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	a.stop, a.ended = stop, ended
+	go func() {
+		vfs.Idly(func() { a.work(ctx, places) })
+		stop()
+		a.mu.Lock()
+		a.bytes, a.stop, a.ended = 0, nil, nil
+		a.mu.Unlock()
+		close(ended)
+	}()
 }
 
 // Drop forgets what waits, and returns when nothing is asked for any more.
 func (a *Again) Drop() {
 	a.mu.Lock()
-	a.places, a.bytes = nil, 0
-	if a.stop != nil {
-		close(a.stop)
-		a.stop = nil
-	}
-	ended := a.ended
+	stop, ended := a.stop, a.ended
 	a.mu.Unlock()
 	if ended != nil {
+		stop()
 		<-ended
 	}
 }
 
-// Waiting is how many bytes wait.
+// Waiting is how many bytes are being read, and wait for it.
 func (a *Again) Waiting() int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.bytes
 }
 
-func (a *Again) work(stop chan struct{}) {
+func (a *Again) work(ctx context.Context, places []segments.Loc) {
 	tick := time.NewTicker(againPause)
 	defer tick.Stop()
-	for {
-		select {
-		case <-stop:
-			return
-		case <-tick.C:
-		}
-		if a.Busy() {
-			continue
-		}
-		at, ok := a.next(stop)
-		if !ok {
-			return
-		}
-		a.Segments.ReadAhead(at)
-	}
-}
-
-// next takes neighbours from the places that wait, or a part of a long one; ok is false when there is nothing left to do.
-func (a *Again) next(stop chan struct{}) (at segments.Loc, ok bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.stop != stop {
-		return at, false
-	}
-	n := 0
-	for ; n < len(a.places) && at.Length < againStep; n++ {
-		next := a.places[n]
-		if n > 0 && (next.Segment != at.Segment || next.Offset != at.End()) {
-			break
-		}
-		if n == 0 {
-			at = next
-		} else {
-			at.Length += next.Length
+	left := int64(0) // until the next pause
+	for _, at := range places {
+		for at.Length > 0 {
+			for left == 0 {
+				select {
+				case <-ctx.Done():
+					return
+				case <-tick.C:
+				}
+				if !a.Busy() {
+					left = againStep
+				}
+			}
+			part := at
+			part.Length = min(at.Length, left)
+			a.Segments.ReadAhead(part)
+			at.Offset += part.Length
+			at.Length -= part.Length
+			left -= part.Length
 		}
 	}
-	a.places = a.places[n:]
-	if at.Length > againStep {
-		rest := at
-		rest.Offset, rest.Length = at.Offset+againStep, at.Length-againStep
-		a.places = append([]segments.Loc{rest}, a.places...)
-		at.Length = againStep
-	}
-	a.bytes -= at.Length
-	if n == 0 {
-		a.stop = nil
-	}
-	return at, n > 0
 }
 
 // again has what the run read around the page cache read into it, if it is likely to be wanted again: it ends in a block with a name, or in

@@ -137,6 +137,8 @@ func TestReadAgainTogether(t *testing.T) {
 	}
 	wait.Wait()
 	a.Drop()
+	a.Add([]segments.Loc{{Segment: 1, Offset: 8192, Length: 100 << 20}})
+	a.Drop()
 	if n := a.Waiting(); n != 0 {
 		t.Errorf("%d bytes wait", n)
 	}

@@ -26,12 +26,8 @@ func (r *run) findCold(steps []layers) bool {
 		return false
 	}
 	defer r.startAhead()
-	c := &cold{run: r, files: files{set: r.source.Segments}, steps: steps}
+	c := &cold{run: r, files: files{}, steps: steps}
 	if r.source.Ring == nil || r.underWay() || !c.find() {
-		return false
-	}
-	// Whatever keeps a file from being opened is for the map to find out.
-	if c.files.try(c.units[0].segment) != nil {
 		return false
 	}
 	mem, ok := r.source.Ring.Take()
@@ -79,7 +75,7 @@ func (c *cold) find() bool {
 		mine := order[:n]
 		order = order[n:]
 		missing, known := r.source.Segments.Missing(loc)
-		if !known || loc.Length < minUnit || 4*missing <= 3*loc.Length || shape.largest > direct.RingBytes {
+		if !known || loc.Length < minUnit || 4*missing <= 3*loc.Length || shape.largest > direct.RingBytes || !c.files.has(r.source.Segments, loc.Segment) {
 			continue
 		}
 		u := unit{segment: loc.Segment, off: loc.Offset, size: int(loc.Length), job: len(c.jobs), jobs: n}

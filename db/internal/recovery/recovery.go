@@ -83,7 +83,6 @@ func (r *Result) Adopt(head *oplog.Snapshot, at catalog.Place) {
 	if r.Catalog.Behind() {
 		c.Unlink(true)
 	}
-	c.KeepSessions(r.Catalog)
 	r.Catalog = c
 }
 
@@ -345,7 +344,7 @@ func (r *run) numbers() {
 				seq = max(seq, x.Seq+1)
 				r.Segments.RaiseID(x.Loc.Segment)
 			}
-		case oplog.Remove: // a session's number may be in no other frame
+		case oplog.Remove: // the numbers of records that were never published, and of sessions, may be in no other frame
 			seq = max(seq, op.Seq+1)
 		case oplog.Model:
 			clock = max(clock, op.Stamp) // uses before it made the clock go on, and are in no frame

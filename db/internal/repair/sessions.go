@@ -20,7 +20,6 @@ func (c *copier) sessions(ctx context.Context) error {
 		return err
 	}
 	o := vfs.On(w.fs, sessions.Options{Dir: dir, UUID: w.e.Format.UUID})
-	doomed := w.e.Catalog.DoomedSessions()
 	for _, name := range names {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -31,9 +30,6 @@ func (c *copier) sessions(ctx context.Context) error {
 		}
 		got, err := sessions.Read(o, id)
 		sound := got.Head.Scope == id // else not even the head is
-		if seq, dead := doomed[id]; dead && sound && got.Head.Number <= seq {
-			continue // it was being deleted
-		}
 		lost := LostSession{Scope: id, File: o.Path(id), Frames: len(got.Frames), Err: err}
 		var bad *damage.Error
 		switch {

@@ -55,7 +55,7 @@ var scriptCommands = []scriptCommand{
 	{`retell (NAME) (NAME)`, (*scriptRun).retell},
 	{`leave (NAME)`, (*scriptRun).leave},
 	{`expect session (NAME)`, (*scriptRun).expectSession},
-	{`expect session (NAME) with P`, (*scriptRun).expectSessionWith},
+	{`expect session (NAME) or P none`, (*scriptRun).expectSessionAfter},
 	{`expect bytes session (NAME) (some|none)`, (*scriptRun).expectSessionBytes},
 	{`(hold|release) P`, (*scriptRun).hold},
 	{`expect P (all|none|N)( or more)?`, (*scriptRun).expect},

@@ -160,17 +160,12 @@ func (r *scriptRun) told(scope string) ([]string, error) {
 	return got, nil
 }
 
-// expectSessionWith reads a session and rows that a deletion of their scope takes together.
-func (r *scriptRun) expectSessionWith(a []string) error {
-	got, err := r.told(a[1])
-	if err != nil {
+// expectSessionAfter reads a session, which a deletion of its scope takes after the rows.
+func (r *scriptRun) expectSessionAfter(a []string) error {
+	if got, err := r.told(a[1]); err != nil || got != nil {
 		return err
 	}
-	want := "none"
-	if got != nil {
-		want = "all"
-	}
-	return r.expect([]string{"", a[2], want, ""})
+	return r.expect([]string{"", a[2], "none", ""})
 }
 
 // expectSessionBytes looks for what was ever said in a session.

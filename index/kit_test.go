@@ -180,7 +180,7 @@ func usedPages(t *testing.T, o Options) map[uint64]string {
 		used[id] = "freelist"
 	}
 	for id := uint64(2); id < s.meta.pages; id++ {
-		if used[id] == "" && !s.list.has(id) {
+		if used[id] == "" && !s.free.has(id) {
 			p := must(s.page(id))(t)
 			used[id] = "branch"
 			if p.leaf {

@@ -251,26 +251,6 @@ func (f *freelist) bad(expected, found any) *damage.Error {
 	return damage.New(f.file, int64(f.at)*pageBytes, "bbolt freelist", expected, found)
 }
 
-// has looks one page up. A list that is damaged may give a wrong answer: set finds that out.
-func (f *freelist) has(id uint64) bool {
-	if id >= f.at && id < f.at+f.own {
-		return true
-	}
-	lo, hi := 0, len(f.ids)/8
-	for lo < hi {
-		mid := int(uint(lo+hi) >> 1)
-		switch x := binary.LittleEndian.Uint64(f.ids[8*mid:]); {
-		case x == id:
-			return true
-		case x < id:
-			lo = mid + 1
-		default:
-			hi = mid
-		}
-	}
-	return false
-}
-
 // set checks the whole list, and returns its pages with its own among them.
 func (f *freelist) set() (bitset, *damage.Error) {
 	free := make(bitset, f.pages/64+1)

@@ -51,7 +51,6 @@ type walk struct {
 	s        *snapshot
 	note     func(error)
 	progress func(int64)
-	free     bitset // empty if the list is damaged
 	seen     []bool
 	cur      treeCursor // reads the rows of one leaf
 	key      []byte     // the last row's
@@ -73,11 +72,9 @@ func (w *walk) run() error {
 		}
 		w.progress(pageBytes)
 	}
+	var free bitset
 	err := s.file.contain("read", func() (err error) {
-		free, err := s.checkFree()
-		if err == nil {
-			w.free = *free
-		}
+		free, err = s.checkFree()
 		return err
 	})
 	listed := err == nil // else it is not known which pages are in use, but for the tree's
@@ -105,7 +102,7 @@ func (w *walk) run() error {
 		return err
 	}
 	for id := uint64(2); id < s.meta.pages; id++ {
-		if listed && !w.seen[id] && !w.free.has(id) {
+		if listed && !w.seen[id] && !free.has(id) {
 			w.bad(id, "page", "neither in the tree nor free")
 		}
 	}
@@ -136,7 +133,7 @@ func (w *walk) page(id uint64, first, hi []byte, depth int) error {
 	}
 	var p page
 	err := w.s.file.contain("read", func() (err error) {
-		p, err = w.s.pageAt(id)
+		p, err = w.s.page(id)
 		p.b = bytes.Clone(p.b)
 		return err
 	})
@@ -145,10 +142,6 @@ func (w *walk) page(id uint64, first, hi []byte, depth int) error {
 		return nil
 	}
 	if id != 0 { // not an inline bucket
-		if w.free.has(id) {
-			w.bad(id, "page number", fmt.Sprintf("page %d is in the tree and free", id))
-			return nil
-		}
 		if w.seen[id] {
 			w.bad(id, "page", "in the tree twice")
 			return nil

@@ -24,7 +24,7 @@ type reader struct {
 
 	buf        []byte // the window: the bytes from at on
 	at         int64
-	err        error // of the first read that failed, or a *VersionError of the first frame of another release; nothing is read any more
+	err        error // of the first read that failed, or ErrVersion of the first frame of another release; nothing is read any more
 	unreadable []*damage.Error
 	badEnd     int64 // end of the last unreadable block
 }

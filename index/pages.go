@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 
 	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/internal/vfs"
 )
 
 // bbolt trusts its pages: a damaged length is read beyond the map, a page that names itself as its child is followed
@@ -273,7 +274,7 @@ func (f *freelist) set() (bitset, *damage.Error) {
 		}
 		free.set(id)
 	}
-	if !allZero(f.rest) {
+	if !vfs.Blank(f.rest) {
 		return nil, f.bad(fmt.Sprintf("nothing behind %d ids", len(f.ids)/8), "more")
 	}
 	return free, nil
@@ -284,12 +285,3 @@ type bitset []uint64
 
 func (s bitset) set(id uint64)      { s[id/64] |= 1 << (id % 64) }
 func (s bitset) has(id uint64) bool { return id/64 < uint64(len(s)) && s[id/64]>>(id%64)&1 == 1 }
-
-func allZero(b []byte) bool {
-	for _, x := range b {
-		if x != 0 {
-			return false
-		}
-	}
-	return true
-}

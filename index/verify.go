@@ -8,6 +8,7 @@ import (
 	"maps"
 
 	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -67,7 +68,7 @@ func (w *walk) run() error {
 		if _, bad := parseMeta(s.file.path, b, id); bad != nil {
 			w.note(bad)
 		}
-		if !allZero(b[10:pageHeaderBytes]) || !allZero(b[metaEnd:]) {
+		if !vfs.Blank(b[10:pageHeaderBytes]) || !vfs.Blank(b[metaEnd:]) {
 			w.bad(id, "unused bytes of a meta page", "")
 		}
 		w.progress(pageBytes)
@@ -94,7 +95,7 @@ func (w *walk) run() error {
 		w.progress(pageBytes)
 		if p, what := parsePage(b, s.meta.root); what != "" {
 			w.bad(s.meta.root, "bbolt's list of buckets", what)
-		} else if rest, what := p.check(); what != "" || !allZero(rest) {
+		} else if rest, what := p.check(); what != "" || !vfs.Blank(rest) {
 			w.bad(s.meta.root, "bbolt's list of buckets", what)
 		}
 	}
@@ -150,7 +151,7 @@ func (w *walk) page(id uint64, first, hi []byte, depth int) error {
 		w.progress(pageBytes)
 	}
 	rest, what := p.check()
-	if what != "" || !allZero(rest) {
+	if what != "" || !vfs.Blank(rest) {
 		w.bad(id, "page", what+" or its unused bytes are not zero")
 		return nil
 	}

@@ -147,7 +147,7 @@ func TestTornFooterBehindThePlannedEnd(t *testing.T) {
 				// Nothing of an older footer may show behind the new one, should the next power cut undo the cutting.
 				o.fs = cutsFS{vfs.OS, func() {
 					b := must(os.ReadFile(path))(t)
-					if n := bytes.LastIndex(b, []byte(trailerMagic)) + trailerBytes; int64(n) <= end || firstNonZero(b[n:]) >= 0 {
+					if n := bytes.LastIndex(b, []byte(trailerMagic)) + trailerBytes; int64(n) <= end || vfs.FirstNonZero(b[n:]) >= 0 {
 						t.Errorf("the file is cut at %d of %d", n, len(b))
 					}
 				}}

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"path/filepath"
 	"sort"
-	"sync"
 	"sync/atomic"
 
 	"github.com/dormousekv/dormouse/internal/damage"
@@ -80,7 +79,7 @@ type Set struct {
 	begun      atomic.Int64                    // segments without a footer that this Set has begun
 	listed     atomic.Int64                    // records in them
 	solid      atomic.Bool                     // pages that were punched stayed allocated
-	poisoned   sync.Once                       // Options.Poisoned was called
+	poison     vfs.Poison                      // the error of an fsync that has failed
 	reclaiming lock.Mutex[lock.Reclaim]        // one Reclaim at a time
 	syncing    lock.Mutex[lock.SegmentsSync]   // one Sync, Seal or Close at a time
 	folder     lock.Mutex[lock.SegmentsFolder] // one SyncDir at a time, until its failure is known
@@ -92,7 +91,6 @@ type Set struct {
 	dirty   map[*segment]struct{}
 	filling []*segment // full, and not yet sealed
 	newName bool       // the folder has entries that no SyncDir has covered
-	poison  error
 	closed  bool
 
 	leases leases
@@ -152,11 +150,7 @@ func (s *Set) RaiseID(id uint64) {
 }
 
 // Err is the error of the fsync that failed, after which nothing more is written; nil while all is well.
-func (s *Set) Err() error {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.poison
-}
+func (s *Set) Err() error { return s.poison.Err() }
 
 // writable returns the error with which a call that writes must end.
 func (s *Set) writable() error {
@@ -168,26 +162,17 @@ func (s *Set) writable() error {
 	case s.o.ReadOnly:
 		return ErrReadOnly
 	}
-	return s.poison
+	return s.poison.Err()
 }
 
 // setPoison ends all writing because of err, and returns what says so.
 func (s *Set) setPoison(err error) error {
-	if !errors.Is(err, vfs.ErrPoisoned) {
-		err = fmt.Errorf("%w: %w", vfs.ErrPoisoned, err)
-	}
-	s.poisoned.Do(func() {
+	return s.poison.Set(err, func(err error) {
 		if s.o.Poisoned != nil {
-			s.o.Poisoned() // before anybody hears of it, and ends the process for it
+			s.o.Poisoned()
 		}
-	})
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.poison == nil {
-		s.poison = err
 		s.o.Logger.Error("fsync of a segment failed: no more writes", "err", err)
-	}
-	return err
+	})
 }
 
 func (s *Set) noteDirty(g *segment) {

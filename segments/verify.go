@@ -129,7 +129,7 @@ func (v *verifier) checkFooter(b []byte, off int64) {
 		v.report(v.im.g.inFile(bad))
 		return
 	}
-	if i := firstNonZero(b[n:]); i >= 0 {
+	if i := vfs.FirstNonZero(b[n:]); i >= 0 {
 		v.report(damage.New(v.im.g.path, off+n+int64(i), "space behind the footer", "0", b[n+int64(i)]))
 	}
 	v.listed = make(map[int64]footerEntry, len(entries))

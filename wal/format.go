@@ -79,7 +79,7 @@ func decodeHeader(b []byte, name string, uuid [16]byte, id uint64) (fileHeader, 
 	if features != 0 {
 		return fileHeader{}, fmt.Errorf("%s: offset 12: %w: unknown feature bits: expected 0, found %#x", name, ErrVersion, features)
 	}
-	if err := reserved(name, 48, b[48:56]); err != nil {
+	if err := damage.Reserved(name, 48, b[48:56], ErrVersion); err != nil {
 		return fileHeader{}, err
 	}
 	h := fileHeader{
@@ -97,17 +97,6 @@ func decodeHeader(b []byte, name string, uuid [16]byte, id uint64) (fileHeader, 
 		return fileHeader{}, damage.New(name, 40, "first LSN", "at least 1", 0)
 	}
 	return h, nil
-}
-
-// reserved returns ErrVersion if not all of b, which lies at off, is zero. The checksum is right: another release has given those
-// bytes a meaning.
-func reserved(name string, off int64, b []byte) error {
-	for i, c := range b {
-		if c != 0 {
-			return fmt.Errorf("%s: offset %d: %w: reserved byte: expected 0, found %d", name, off+int64(i), ErrVersion, c)
-		}
-	}
-	return nil
 }
 
 // frameHeader is the fixed part of a frame.
@@ -171,10 +160,10 @@ func frameBytes(length uint32) int64 { return roundUp(int64(length), 8) + frameT
 
 // reservedInFrame returns ErrVersion if the bytes that a whole frame at off leaves zero are not.
 func reservedInFrame(name string, off int64, b []byte, length uint32) error {
-	if err := reserved(name, off+5, b[5:8]); err != nil {
+	if err := damage.Reserved(name, off+5, b[5:8], ErrVersion); err != nil {
 		return err
 	}
-	return reserved(name, off+int64(length), b[length:len(b)-frameTail])
+	return damage.Reserved(name, off+int64(length), b[length:len(b)-frameTail], ErrVersion)
 }
 
 // checkFrame compares the checksum of a whole frame.

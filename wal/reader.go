@@ -1,11 +1,9 @@
 package wal
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 
 	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -104,15 +102,12 @@ func (r *reader) missed(off, n int64, err error) {
 func (r *reader) nonzero(off int64) int64 {
 	for off < r.size {
 		b := r.window(off, 1)
-		b = b[:min(len(b), len(zeros))]
-		if !bytes.Equal(b, zeros[:len(b)]) {
-			return off + int64(slices.IndexFunc(b, func(c byte) bool { return c != 0 }))
+		if i := vfs.FirstNonZero(b); i >= 0 {
+			return off + int64(i)
 		}
 		off += int64(len(b))
 	}
 	return -1
 }
-
-var zeros [4096]byte
 
 func (r *reader) Close() error { return r.f.Close() }

@@ -93,7 +93,7 @@ func randomEntry(r *rand.Rand, n int) Entry {
 // build makes an index with so many blocks, by several checkpoints with removals, so that its file has free pages.
 func build(t testing.TB, o Options, blocks int) *model {
 	r := rand.New(rand.NewPCG(1, 2))
-	ix := must(Create(o))(t)
+	ix := must(Create(o, Applied{}))(t)
 	m := newModel()
 	for round := range 4 {
 		ok(t, ix.Update(func(tx *Txn) error {

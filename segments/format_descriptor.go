@@ -70,7 +70,7 @@ func encodeDescriptor(d *kv.Descriptor) ([]byte, error) {
 		return nil, w.err
 	}
 	if buf.Len() > maxDescriptorBytes {
-		return nil, fmt.Errorf("%w: a descriptor of %d bytes, at most %d", ErrRecord, buf.Len(), maxDescriptorBytes)
+		return nil, fmt.Errorf("%w: a descriptor of %d bytes, at most %d", errRecord, buf.Len(), maxDescriptorBytes)
 	}
 	return buf.Bytes(), nil
 }

@@ -64,9 +64,6 @@ func (r *Record) Prompt() kv.Prompt {
 	return p
 }
 
-// SpanCount is the number of spans that touch the block.
-func (r *Record) SpanCount() int { return r.h.spans }
-
 // Span returns span i; its Start is relative to the block's first token.
 func (r *Record) Span(i int) kv.Span {
 	return decodeSpan(r.head[r.h.spansAt():r.h.tableAt], i)

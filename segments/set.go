@@ -49,11 +49,6 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-func (o Options) String() string {
-	return fmt.Sprintf("dir %s, store %s, segments of %d bytes, reserved %d bytes at a time, read-only %t",
-		o.Dir, o.UUID, o.SegmentBytes, o.AllocateStep, o.ReadOnly)
-}
-
 func (o Options) withDefaults() Options {
 	if o.fs == nil {
 		o.fs = vfs.OS

@@ -9,13 +9,13 @@ import (
 var (
 	// ErrForeign is returned when a log file carries the UUID of another store, or the names for the next one are all taken by others.
 	ErrForeign = vfs.ErrForeign
-	// ErrMagic is the cause in the damage of a header that does not even begin as one.
-	ErrMagic = errors.New("not a log file")
+	// errMagic is the cause in the damage of a header that does not even begin as one.
+	errMagic = errors.New("not a log file")
 	// ErrVersion says that a log file was written by a Dormouse whose format of the log is another: its version is, or features, or bytes
 	// that this format leaves zero have a meaning there.
 	ErrVersion = errors.New("unsupported log version")
-	// ErrTooLarge is returned when a payload or a snapshot is longer than MaxPayload.
-	ErrTooLarge = errors.New("log payload too large")
+	// errTooLarge is returned when a payload or a snapshot is longer than MaxPayload.
+	errTooLarge = errors.New("log payload too large")
 	// ErrClosed is returned when the log was closed.
 	ErrClosed = errors.New("log is closed")
 	// ErrPoisoned is returned by every write after a failed fsync, or after a failed write that could not be undone. The

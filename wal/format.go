@@ -58,7 +58,7 @@ func appendHeader(dst []byte, h fileHeader) []byte {
 }
 
 // decodeHeader reads the header of the file with this name, which says that its id is id. It returns a *damage.Error if
-// the bytes are not what was written (it wraps ErrMagic if not even the magic is there), and else ErrVersion or
+// the bytes are not what was written (it wraps errMagic if not even the magic is there), and else ErrVersion or
 // ErrForeign if they are not for this reader.
 func decodeHeader(b []byte, name string, uuid [16]byte, id uint64) (fileHeader, error) {
 	if len(b) < headerBytes {
@@ -66,7 +66,7 @@ func decodeHeader(b []byte, name string, uuid [16]byte, id uint64) (fileHeader, 
 	}
 	if string(b[:8]) != magic {
 		d := damage.New(name, 0, "log file magic", fmt.Sprintf("%q", magic), fmt.Sprintf("%q", b[:8]))
-		d.Err = ErrMagic
+		d.Err = errMagic
 		return fileHeader{}, d
 	}
 	if sum, want := xxhash.Sum64(b[:56]), binary.LittleEndian.Uint64(b[56:]); sum != want {

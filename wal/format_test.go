@@ -65,7 +65,7 @@ func TestHeaderErrorsDiffer(t *testing.T) {
 	}
 	is := func(name string, err error, want error) {
 		t.Helper()
-		for _, target := range []error{ErrMagic, ErrVersion, ErrForeign} {
+		for _, target := range []error{errMagic, ErrVersion, ErrForeign} {
 			if errors.Is(err, target) != (target == want) {
 				t.Errorf("%s: %v; is it %q?", name, err, target)
 			}
@@ -75,7 +75,7 @@ func TestHeaderErrorsDiffer(t *testing.T) {
 	if err != nil || len(rec.Damage) == 0 { // what is in the store's other files is usable without it
 		t.Fatalf("another kind of file: %v, %+v", err, rec)
 	}
-	is("another kind of file", rec.Damage[0], ErrMagic)
+	is("another kind of file", rec.Damage[0], errMagic)
 
 	for name, x := range map[string]struct {
 		change func(b []byte)

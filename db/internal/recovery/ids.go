@@ -67,5 +67,5 @@ func Rerank(t *index.Txn, c *catalog.Catalog, k kv.Key) error {
 	if rank == entry.Rank {
 		return nil
 	}
-	return t.SetRank(k, rank, entry.Hits)
+	return t.Use(k, rank, entry.Hits, 0)
 }

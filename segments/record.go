@@ -156,6 +156,16 @@ func (r *Record) VerifyPlane(i int) error {
 	return nil
 }
 
+// Verify compares all planes with their checksums, and returns the first error of [Record.VerifyPlane].
+func (r *Record) Verify() error {
+	for i := range r.Tensors() {
+		if err := r.VerifyPlane(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // PlaneDamage is the error for plane i of r, for a caller that verifies planes while it decodes them.
 func (r *Record) PlaneDamage(i int, expected, found any) *damage.Error {
 	e := r.Tensor(i)

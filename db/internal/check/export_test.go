@@ -8,7 +8,7 @@ import (
 
 // Segments is the part of Run that compares the index with the segments, and every record with its checksums.
 func Segments(ctx context.Context, e *engine.Engine, progress func(engine.Progress)) (Report, error) {
-	v := &verifier{e: e, progress: progress}
+	v := newVerifier(e, progress)
 	live, err := v.entries(ctx)
 	if err == nil {
 		err = v.segments(ctx, live)
@@ -18,7 +18,7 @@ func Segments(ctx context.Context, e *engine.Engine, progress func(engine.Progre
 
 // Bloom is the part of Run that compares the Bloom filter with the index.
 func Bloom(ctx context.Context, e *engine.Engine) (Report, error) {
-	v := &verifier{e: e}
+	v := newVerifier(e, nil)
 	err := v.bloom(ctx)
 	return v.out, err
 }

@@ -29,7 +29,7 @@ type Report struct {
 // Run reads every byte of every file of an open store and compares. Damage is no error but in the report; the error names the files that
 // could not be read. progress may be nil.
 func Run(ctx context.Context, e *engine.Engine, progress func(engine.Progress)) (Report, error) {
-	v := &verifier{e: e, progress: progress}
+	v := newVerifier(e, progress)
 	err := v.run(ctx)
 	return v.out, err
 }
@@ -41,9 +41,13 @@ type verifier struct {
 	total    int64
 	unsealed []recovery.Leftover // when it began: a checkpoint may write their footers meanwhile
 	unread   map[uint64]error    // segments that could not be looked into, which says nothing about their bytes
-	missing  map[uint64]*missing
+	missing  map[uint64]bool     // segments that were reported
 
 	unreadSessions []error // of sessions that could not be read
+}
+
+func newVerifier(e *engine.Engine, progress func(engine.Progress)) *verifier {
+	return &verifier{e: e, progress: progress, missing: map[uint64]bool{}}
 }
 
 func (v *verifier) report(d *damage.Error) { v.out.Damage = append(v.out.Damage, d) }

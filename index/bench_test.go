@@ -46,7 +46,7 @@ func putAll(b *testing.B, ix *Index, es []Entry) {
 var bench100k = sync.OnceValue(func() []Entry { return benchEntries(100_000) })
 
 func checkpointed(b *testing.B, es []Entry) *Index {
-	ix := must(Create(testOptions(b.TempDir())))(b)
+	ix := must(Create(testOptions(b.TempDir()), Applied{}))(b)
 	b.Cleanup(func() { ix.Close() })
 	putAll(b, ix, es)
 	ok(b, ix.Checkpoint(context.Background(), Applied{LSN: 1}))
@@ -187,12 +187,12 @@ func BenchmarkPut(b *testing.B) {
 	}
 }
 
-// BenchmarkTouch is one Update of one SetRank.
+// BenchmarkTouch is one Update of one Use.
 func BenchmarkTouch(b *testing.B) {
 	es := bench100k()
 	ix := checkpointed(b, es)
 	for i := 0; b.Loop(); i++ {
-		ok(b, ix.Update(func(tx *Txn) error { return tx.SetRank(es[i%10_000].Key, uint64(1_000_000+i), 1) }))
+		ok(b, ix.Update(func(tx *Txn) error { return tx.Use(es[i%10_000].Key, uint64(1_000_000+i), 1, 0) }))
 	}
 }
 

@@ -32,7 +32,7 @@ type boltFile struct {
 	refs   atomic.Int64 // snapshots
 
 	poison atomic.Pointer[error] // the first damage met: nothing is read any more
-	halted atomic.Pointer[error] // the first failed write: nothing is written any more, reads go on
+	halted vfs.Poison            // the first failed write: nothing is written any more, reads go on
 	stuck  atomic.Bool           // bbolt panicked and may hold its locks: closing it could wait for ever
 }
 
@@ -301,20 +301,19 @@ func (file *boltFile) damaged(bad *damage.Error) error {
 	return err
 }
 
-// halt makes err the answer to every later write, and returns it; the first one stays, and is told before anybody hears of it.
+// halt makes err the answer to every later write; the first one stays.
 func (file *boltFile) halt(err error, tell func()) error {
-	err = fmt.Errorf("%w: %w", vfs.ErrPoisoned, err)
-	if file.halted.Load() == nil && tell != nil {
-		tell()
-	}
-	file.halted.CompareAndSwap(nil, &err)
-	return err
+	return file.halted.Set(err, func(error) {
+		if tell != nil {
+			tell()
+		}
+	})
 }
 
 // writable returns why nothing can be written any more.
 func (file *boltFile) writable() error {
-	if p := file.halted.Load(); p != nil {
-		return *p
+	if err := file.halted.Err(); err != nil {
+		return err
 	}
 	return file.failed()
 }

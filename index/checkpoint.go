@@ -58,7 +58,7 @@ func (ix *Index) Checkpoint(ctx context.Context, a Applied) error {
 	}
 	if j.base.worthReplacing(j.frozen.size()) {
 		err := ix.replace(j)
-		if ix.base() != j.base || !errors.Is(err, vfs.ErrNoSpace) && !errors.Is(err, ErrBusy) {
+		if ix.base() != j.base || !errors.Is(err, vfs.ErrNoSpace) && !errors.Is(err, errBusy) {
 			return err
 		}
 		// A second file does not fit, or cannot take the name now: this one grows by less.

@@ -17,7 +17,7 @@ import (
 // for granted about bbolt's pages (a branch repeats its children's first keys, unused bytes are zero, no overflow pages)
 // must hold in all of them.
 func TestLargeTree(t *testing.T) {
-	ix := must(Create(testOptions(t.TempDir())))(t)
+	ix := must(Create(testOptions(t.TempDir()), Applied{}))(t)
 	defer ix.Close()
 	r := rand.New(rand.NewPCG(7, 8))
 	keys, rounds := 6000, 8
@@ -70,13 +70,13 @@ func TestGrowth(t *testing.T) {
 			defer func() { testMapBytes, replaceOpen, busyWait = 0, vfsReplaceOpen, 10*time.Second }()
 
 			o := testOptions(t.TempDir())
-			ix, m := must(Create(o))(t), newModel()
+			ix, m := must(Create(o, Applied{}))(t), newModel()
 			fill(t, ix, m, 1, 20)
 			save(t, ix, 1)
 			v, was := ix.View(), m.clone()
 			fill(t, ix, m, 20, 300)
 			err := ix.Checkpoint(context.Background(), Applied{LSN: 2})
-			if open && err != nil || !open && !errors.Is(err, ErrBusy) {
+			if open && err != nil || !open && !errors.Is(err, errBusy) {
 				t.Fatal("checkpoint under a view:", err)
 			}
 			if err := was.compare(v); err != nil {
@@ -144,5 +144,5 @@ func TestWrittenByAnotherProgramSince(t *testing.T) {
 	if err := ix.Checkpoint(context.Background(), Applied{LSN: 7}); !errors.Is(err, ErrDamaged) {
 		t.Fatal(err)
 	}
-	must(Create(o))(t).Close()
+	must(Create(o, Applied{}))(t).Close()
 }

@@ -17,7 +17,7 @@ import (
 func TestReadersAndWriters(t *testing.T) {
 	testMapBytes = 64 << 10 // the file is replaced now and then
 	defer func() { testMapBytes = 0 }()
-	ix := must(Create(testOptions(t.TempDir())))(t)
+	ix := must(Create(testOptions(t.TempDir()), Applied{}))(t)
 	const blocks = 60
 	write := func(n uint64) error {
 		return ix.Update(func(tx *Txn) error {
@@ -117,7 +117,7 @@ func TestReadOnly(t *testing.T) {
 	if err := a.Compact(); !errors.Is(err, ErrReadOnly) {
 		t.Error("Compact:", err)
 	}
-	if _, err := Create(o); !errors.Is(err, ErrReadOnly) {
+	if _, err := Create(o, Applied{}); !errors.Is(err, ErrReadOnly) {
 		t.Error("Create:", err)
 	}
 	with := m.clone()
@@ -162,7 +162,7 @@ func TestTouchesLeaveNoTombstones(t *testing.T) {
 	_, ix, _ := opened(t, 20)
 	for n := range uint64(1000) {
 		ok(t, ix.Update(func(tx *Txn) error {
-			err := tx.SetRank(key(20), 5000+n, 1)
+			err := tx.Use(key(20), 5000+n, 1, 0)
 			if errors.Is(err, ErrNotFound) {
 				err = tx.Put(Entry{Key: key(20), Parent: key(6)})
 			}
@@ -215,7 +215,7 @@ func TestVerifyFindsInconsistency(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	ix := must(Create(testOptions(t.TempDir())))(t)
+	ix := must(Create(testOptions(t.TempDir()), Applied{}))(t)
 	defer ix.Close()
 	if err := ix.Verify(ctx, func(*damage.Error) {}, func(int64) {}); !errors.Is(err, context.Canceled) {
 		t.Error("cancelled:", err)

@@ -183,7 +183,7 @@ func TestCheckpointOnDamage(t *testing.T) {
 		}
 		ix.Close()
 		// Whatever state bbolt is in: a new index takes the file's place.
-		ix = must(Create(o))(t)
+		ix = must(Create(o, Applied{}))(t)
 		ok(t, ix.Close())
 	}
 	t.Logf("%d damaged files: %d not opened, %d failed later", tries, refused, damaged)
@@ -296,7 +296,7 @@ func TestOpenErrors(t *testing.T) {
 	if _, err := Open(Options{Path: filepath.Join(t.TempDir(), "x", "y")}); !errors.Is(err, ErrMissing) || errors.Is(err, fs.ErrPermission) {
 		t.Error("no directory:", err)
 	}
-	ix := must(Create(o))(t)
+	ix := must(Create(o, Applied{}))(t)
 	defer ix.Close()
 	verifyClean(t, ix)
 }
@@ -321,7 +321,7 @@ func TestLeakedLock(t *testing.T) {
 	if _, err := bolt.Open(o.Path, 0o600, &bolt.Options{Timeout: 50 * time.Millisecond}); err == nil {
 		t.Fatal("the lock is free: this test tests nothing")
 	}
-	ix2 := must(Create(o))(t) // though neither the view nor the index are closed
+	ix2 := must(Create(o, Applied{}))(t) // though neither the view nor the index are closed
 	ok(t, ix2.Update(func(tx *Txn) error {
 		for _, e := range m.sorted() {
 			if err := tx.Put(e); err != nil {

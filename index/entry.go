@@ -54,17 +54,17 @@ const MaxExtraBytes = 64 << 20
 // ErrNotFound is returned when a change names an entry that is not there.
 var ErrNotFound = errors.New("index: no such entry")
 
-// ErrEntry is returned when an entry cannot be stored: a negative offset, length or time, half a token hash.
-var ErrEntry = errors.New("index: invalid entry")
+// errEntry is returned when an entry cannot be stored: a negative offset, length or time, half a token hash.
+var errEntry = errors.New("index: invalid entry")
 
 func (e *Entry) validate() error {
 	switch {
 	case e.Loc.Offset < 0 || e.Loc.Length < 0:
-		return fmt.Errorf("%w: %s: offset %d, length %d", ErrEntry, e.Key, e.Loc.Offset, e.Loc.Length)
+		return fmt.Errorf("%w: %s: offset %d, length %d", errEntry, e.Key, e.Loc.Offset, e.Loc.Length)
 	case e.Created < 0:
-		return fmt.Errorf("%w: %s: created %d seconds before 1970", ErrEntry, e.Key, -e.Created)
+		return fmt.Errorf("%w: %s: created %d seconds before 1970", errEntry, e.Key, -e.Created)
 	case len(e.Hashes)%kv.TokenHashBytes != 0:
-		return fmt.Errorf("%w: %s: %d bytes of token hashes, %d a token", ErrEntry, e.Key, len(e.Hashes), kv.TokenHashBytes)
+		return fmt.Errorf("%w: %s: %d bytes of token hashes, %d a token", errEntry, e.Key, len(e.Hashes), kv.TokenHashBytes)
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ func failing(t *testing.T) (*failFS, Options, *Index, *model) {
 	t.Helper()
 	fsys, o := &failFS{FS: vfs.OS}, testOptions(t.TempDir())
 	o.fs = fsys
-	ix := must(Create(o))(t)
+	ix := must(Create(o, Applied{}))(t)
 	t.Cleanup(func() { ix.Close() })
 	return fsys, o, ix, newModel()
 }

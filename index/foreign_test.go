@@ -71,7 +71,7 @@ func TestForeignFiles(t *testing.T) {
 					ix.Close()
 				}
 			}
-			if ix, err := Create(o); !errors.Is(err, ErrForeign) {
+			if ix, err := Create(o, Applied{}); !errors.Is(err, ErrForeign) {
 				t.Errorf("%s as %s: Create: %v", what, filepath.Base(path), err)
 				if err == nil {
 					ix.Close()

@@ -7,6 +7,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -308,7 +309,7 @@ func decodeStore(file string, payload []byte) (s storeRow, err error) {
 	if len(payload) != storeBytes {
 		return s, damage.New(file, 0, "store row", fmt.Sprintf("%d bytes", storeBytes), fmt.Sprintf("%d", len(payload)))
 	}
-	if zero := append(payload[4:8:8], payload[92:]...); !allZero(zero) {
+	if zero := append(payload[4:8:8], payload[92:]...); !vfs.Blank(zero) {
 		return s, fmt.Errorf("%s: %w: reserved bytes of the store row: expected zeros, found %x", file, ErrVersion, zero)
 	}
 	s.Applied.LSN = le.Uint64(payload[24:])

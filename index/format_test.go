@@ -51,7 +51,7 @@ func goldenIndex(t *testing.T, ix *Index) *model {
 // TestGolden pins the bytes of every kind of row, and that a file of this version can be read for ever.
 func TestGolden(t *testing.T) {
 	o := testOptions(t.TempDir())
-	ix := must(Create(o))(t)
+	ix := must(Create(o, Applied{}))(t)
 	m := goldenIndex(t, ix)
 	var rows strings.Builder
 	ok(t, ix.rows.scan(nil, storeKey, func(key, val []byte) (bool, error) {
@@ -91,7 +91,7 @@ func TestGolden(t *testing.T) {
 		}
 		other := before
 		other.UUID = kv.UUID{99}
-		for what, make := range map[string]func(Options) (*Index, error){"Open": Open, "Create": Create} {
+		for what, make := range map[string]func(Options) (*Index, error){"Open": Open, "Create": func(o Options) (*Index, error) { return Create(o, Applied{}) }} {
 			if ix, err := make(other); !errors.Is(err, ErrForeign) {
 				t.Errorf("%s of version %d of another store: %v, %v", what, version, ix, err)
 			}

@@ -109,10 +109,7 @@ func (ix *Index) Err() error {
 	if ix.rows.base == nil {
 		return nil
 	}
-	if p := ix.rows.base.file.halted.Load(); p != nil {
-		return *p
-	}
-	return nil
+	return ix.rows.base.file.halted.Err()
 }
 
 // Bytes is the space that index.db occupies.

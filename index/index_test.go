@@ -68,7 +68,7 @@ func testModel(t *rapid.T) {
 	dir := must(os.MkdirTemp("", "index"))(t)
 	defer os.RemoveAll(dir)
 	o := testOptions(dir)
-	ix := must(Create(o))(t)
+	ix := must(Create(o, Applied{}))(t)
 	defer func() { ix.Close() }()
 
 	m := newModel()                        // now
@@ -215,17 +215,11 @@ func change(t *rapid.T, tx *Txn, m *model, maxKey int) error {
 	case "rank":
 		e, stored = m.entry(k)
 		e.Rank, e.Hits = rapid.Uint64Range(0, 30).Draw(t, "rank"), 4
-		if stored {
+		used := rapid.Uint32Range(0, 9).Draw(t, "used")
+		if e.Used = cmp.Or(used, e.Used); stored {
 			m.blocks[blockID{k, 0}] = e
 		}
-		if rapid.Bool().Draw(t, "when") {
-			used := rapid.Uint32Range(0, 9).Draw(t, "used")
-			if e.Used = cmp.Or(used, e.Used); stored {
-				m.blocks[blockID{k, 0}] = e
-			}
-			return want(tx.Use(k, e.Rank, e.Hits, used))
-		}
-		return want(tx.SetRank(k, e.Rank, e.Hits))
+		return want(tx.Use(k, e.Rank, e.Hits, used))
 	case "flags":
 		flags := uint8(rapid.IntRange(0, 7).Draw(t, "flags"))
 		e.Flags = flags&^FlagScopeRoot | e.Flags&FlagScopeRoot

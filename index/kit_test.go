@@ -93,7 +93,7 @@ func randomEntry(r *rand.Rand, n int) Entry {
 // build makes an index with so many blocks, by several checkpoints with removals, so that its file has free pages.
 func build(t testing.TB, o Options, blocks int) *model {
 	r := rand.New(rand.NewPCG(1, 2))
-	ix := must(Create(o))(t)
+	ix := must(Create(o, Applied{}))(t)
 	m := newModel()
 	for round := range 4 {
 		ok(t, ix.Update(func(tx *Txn) error {
@@ -180,7 +180,7 @@ func usedPages(t *testing.T, o Options) map[uint64]string {
 		used[id] = "freelist"
 	}
 	for id := uint64(2); id < s.meta.pages; id++ {
-		if used[id] == "" && !s.list.has(id) {
+		if used[id] == "" && !s.free.has(id) {
 			p := must(s.page(id))(t)
 			used[id] = "branch"
 			if p.leaf {

@@ -34,13 +34,10 @@ func Open(o Options) (*Index, error) {
 	return ix, nil
 }
 
-// Create makes an empty index and opens it. A file that is there is replaced, atomically: it may be damaged, in use by
-// an index that was not closed, or locked by one that could not be. One that proves to be somebody else's is not: [ErrForeign].
-func Create(o Options) (*Index, error) { return CreateWith(o, Applied{}) }
-
-// CreateWith is Create of an empty index that says a of itself: what its caller knows from the file that it replaces must
-// outlast a process that ends before the first checkpoint.
-func CreateWith(o Options, a Applied) (*Index, error) {
+// Create makes an empty index that says a of itself, and opens it: what its caller knows from the file that it replaces must outlast a
+// process that ends before the first checkpoint. A file that is there is replaced, atomically: it may be damaged, in use by an index that
+// was not closed, or locked by one that could not be. One that proves to be somebody else's is not: [ErrForeign].
+func Create(o Options, a Applied) (*Index, error) {
 	o = o.withDefaults()
 	if o.ReadOnly {
 		return nil, ErrReadOnly

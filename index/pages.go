@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 
 	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/internal/vfs"
 )
 
 // bbolt trusts its pages: a damaged length is read beyond the map, a page that names itself as its child is followed
@@ -251,26 +252,6 @@ func (f *freelist) bad(expected, found any) *damage.Error {
 	return damage.New(f.file, int64(f.at)*pageBytes, "bbolt freelist", expected, found)
 }
 
-// has looks one page up. A list that is damaged may give a wrong answer: set finds that out.
-func (f *freelist) has(id uint64) bool {
-	if id >= f.at && id < f.at+f.own {
-		return true
-	}
-	lo, hi := 0, len(f.ids)/8
-	for lo < hi {
-		mid := int(uint(lo+hi) >> 1)
-		switch x := binary.LittleEndian.Uint64(f.ids[8*mid:]); {
-		case x == id:
-			return true
-		case x < id:
-			lo = mid + 1
-		default:
-			hi = mid
-		}
-	}
-	return false
-}
-
 // set checks the whole list, and returns its pages with its own among them.
 func (f *freelist) set() (bitset, *damage.Error) {
 	free := make(bitset, f.pages/64+1)
@@ -293,7 +274,7 @@ func (f *freelist) set() (bitset, *damage.Error) {
 		}
 		free.set(id)
 	}
-	if !allZero(f.rest) {
+	if !vfs.Blank(f.rest) {
 		return nil, f.bad(fmt.Sprintf("nothing behind %d ids", len(f.ids)/8), "more")
 	}
 	return free, nil
@@ -304,12 +285,3 @@ type bitset []uint64
 
 func (s bitset) set(id uint64)      { s[id/64] |= 1 << (id % 64) }
 func (s bitset) has(id uint64) bool { return id/64 < uint64(len(s)) && s[id/64]>>(id%64)&1 == 1 }
-
-func allZero(b []byte) bool {
-	for _, x := range b {
-		if x != 0 {
-			return false
-		}
-	}
-	return true
-}

@@ -13,9 +13,9 @@ import (
 	"github.com/dormousekv/dormouse/internal/vfs"
 )
 
-// ErrBusy is returned when index.db must be replaced by a new file, the system cannot replace a file that is open, and
+// errBusy is returned when index.db must be replaced by a new file, the system cannot replace a file that is open, and
 // views stay open. Nothing has changed; try again when they are released.
-var ErrBusy = errors.New("index: in use by open views")
+var errBusy = errors.New("index: in use by open views")
 
 // replaceOpen says whether a file can be replaced while it is open and mapped.
 var replaceOpen = runtime.GOOS != "windows"
@@ -171,7 +171,7 @@ func (ix *Index) nameClosed(j *job, tmp string) error {
 		// More than one snapshot, or of this one more uses than the index's and j's: a view is open.
 		if time.Now().After(end) {
 			ix.o.fs.Remove(tmp)
-			return fmt.Errorf("%w: %s", ErrBusy, ix.o.Path)
+			return fmt.Errorf("%w: %s", errBusy, ix.o.Path)
 		}
 	}
 	j.release()

@@ -21,13 +21,9 @@ type snapshot struct {
 	root   uint64 // of our bucket
 	inline []byte // our bucket, while it is so small that bbolt keeps it in its parent's page
 
-	list   freelist
-	looked atomic.Int32           // pages that were looked up in list
-	free   atomic.Pointer[bitset] // list, checked; nil: not yet. Of a large store it has a megabyte, and Open reads some twenty pages of the tree
+	list freelist
+	free bitset // list, checked
 }
-
-// fewPages are looked up in the list of free pages one by one. Whoever reads more checks and keeps all of it.
-const fewPages = 64
 
 func (s *snapshot) acquire() { s.refs.Add(1) }
 
@@ -59,36 +55,21 @@ func (s *snapshot) load(txid uint64) error {
 	if s.list, bad = findFreelist(s.file.path, data[m.freelist*pageBytes:m.pages*pageBytes], m); bad != nil {
 		return s.file.damaged(bad)
 	}
+	var err error
+	if s.free, err = s.checkFree(); err != nil {
+		return err
+	}
 	return s.findBucket()
 }
 
-// isFree reports whether a page is in the list of free ones. Its caller guards it.
-func (s *snapshot) isFree(id uint64) (bool, error) {
-	free := s.free.Load()
-	if free == nil {
-		if s.looked.Add(1) <= fewPages {
-			return s.list.has(id), nil
-		}
-		var err error
-		if free, err = s.checkFree(); err != nil {
-			return false, err
-		}
-	}
-	return free.has(id), nil
-}
-
-// checkFree checks the list of free pages, unless that was done. Whoever lets bbolt write has it checked first, since bbolt trusts it. Its
-// caller guards it.
-func (s *snapshot) checkFree() (*bitset, error) {
-	if free := s.free.Load(); free != nil {
-		return free, nil
-	}
-	free, bad := s.list.set() // two at once find the same
+// checkFree reads the list of free pages and checks it. Whoever lets bbolt write has it checked once more, since bbolt trusts what the disk
+// holds then. Its caller guards it.
+func (s *snapshot) checkFree() (bitset, error) {
+	free, bad := s.list.set()
 	if bad != nil {
 		return nil, s.file.damaged(bad)
 	}
-	s.free.Store(&free)
-	return &free, nil
+	return free, nil
 }
 
 // findBucket reads the tree of buckets, which holds ours alone and so is a single leaf.
@@ -139,18 +120,6 @@ func (s *snapshot) bad(id uint64, what, found string) error {
 
 // page returns a page of a tree.
 func (s *snapshot) page(id uint64) (page, error) {
-	if id >= 2 && id < s.meta.pages {
-		if free, err := s.isFree(id); err != nil {
-			return page{}, err
-		} else if free {
-			return page{}, s.bad(id, "page number", fmt.Sprintf("page %d is in the tree and free", id))
-		}
-	}
-	return s.pageAt(id)
-}
-
-// pageAt is page for who does not ask the list of free pages.
-func (s *snapshot) pageAt(id uint64) (page, error) {
 	if id == 0 && s.inline != nil {
 		p, what := parsePage(s.inline, 0)
 		if what != "" {
@@ -160,6 +129,9 @@ func (s *snapshot) pageAt(id uint64) (page, error) {
 	}
 	if id < 2 || id >= s.meta.pages {
 		return page{}, s.bad(min(id, s.meta.pages), "page number", fmt.Sprintf("page %d of %d", id, s.meta.pages))
+	}
+	if s.free.has(id) {
+		return page{}, s.bad(id, "page number", fmt.Sprintf("page %d is in the tree and free", id))
 	}
 	p, what := parsePage(s.file.data[id*pageBytes:(id+1)*pageBytes:(id+1)*pageBytes], id)
 	if what != "" {

@@ -262,11 +262,8 @@ func (t *Txn) change(k kv.Key, group uint8, fn func(c *cursor, e *Entry) error) 
 	return nil
 }
 
-// SetRank sets where the block stands in the order of eviction, and how often it was hit. It returns [ErrNotFound] if
-// there is no entry of group 0.
-func (t *Txn) SetRank(k kv.Key, rank uint64, hits uint32) error { return t.Use(k, rank, hits, 0) }
-
-// Use is SetRank, and says when the block was used, unless that is 0.
+// Use sets where the block stands in the order of eviction, how often it was hit, and when it was used, unless that is 0. It returns
+// [ErrNotFound] if there is no entry of group 0.
 func (t *Txn) Use(k kv.Key, rank uint64, hits, used uint32) error {
 	return t.change(k, 0, func(c *cursor, e *Entry) error {
 		if rank != e.Rank {

@@ -8,6 +8,7 @@ import (
 	"maps"
 
 	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -51,7 +52,6 @@ type walk struct {
 	s        *snapshot
 	note     func(error)
 	progress func(int64)
-	free     bitset // empty if the list is damaged
 	seen     []bool
 	cur      treeCursor // reads the rows of one leaf
 	key      []byte     // the last row's
@@ -68,16 +68,14 @@ func (w *walk) run() error {
 		if _, bad := parseMeta(s.file.path, b, id); bad != nil {
 			w.note(bad)
 		}
-		if !allZero(b[10:pageHeaderBytes]) || !allZero(b[metaEnd:]) {
+		if !vfs.Blank(b[10:pageHeaderBytes]) || !vfs.Blank(b[metaEnd:]) {
 			w.bad(id, "unused bytes of a meta page", "")
 		}
 		w.progress(pageBytes)
 	}
+	var free bitset
 	err := s.file.contain("read", func() (err error) {
-		free, err := s.checkFree()
-		if err == nil {
-			w.free = *free
-		}
+		free, err = s.checkFree()
 		return err
 	})
 	listed := err == nil // else it is not known which pages are in use, but for the tree's
@@ -97,7 +95,7 @@ func (w *walk) run() error {
 		w.progress(pageBytes)
 		if p, what := parsePage(b, s.meta.root); what != "" {
 			w.bad(s.meta.root, "bbolt's list of buckets", what)
-		} else if rest, what := p.check(); what != "" || !allZero(rest) {
+		} else if rest, what := p.check(); what != "" || !vfs.Blank(rest) {
 			w.bad(s.meta.root, "bbolt's list of buckets", what)
 		}
 	}
@@ -105,7 +103,7 @@ func (w *walk) run() error {
 		return err
 	}
 	for id := uint64(2); id < s.meta.pages; id++ {
-		if listed && !w.seen[id] && !w.free.has(id) {
+		if listed && !w.seen[id] && !free.has(id) {
 			w.bad(id, "page", "neither in the tree nor free")
 		}
 	}
@@ -136,7 +134,7 @@ func (w *walk) page(id uint64, first, hi []byte, depth int) error {
 	}
 	var p page
 	err := w.s.file.contain("read", func() (err error) {
-		p, err = w.s.pageAt(id)
+		p, err = w.s.page(id)
 		p.b = bytes.Clone(p.b)
 		return err
 	})
@@ -145,10 +143,6 @@ func (w *walk) page(id uint64, first, hi []byte, depth int) error {
 		return nil
 	}
 	if id != 0 { // not an inline bucket
-		if w.free.has(id) {
-			w.bad(id, "page number", fmt.Sprintf("page %d is in the tree and free", id))
-			return nil
-		}
 		if w.seen[id] {
 			w.bad(id, "page", "in the tree twice")
 			return nil
@@ -157,7 +151,7 @@ func (w *walk) page(id uint64, first, hi []byte, depth int) error {
 		w.progress(pageBytes)
 	}
 	rest, what := p.check()
-	if what != "" || !allZero(rest) {
+	if what != "" || !vfs.Blank(rest) {
 		w.bad(id, "page", what+" or its unused bytes are not zero")
 		return nil
 	}

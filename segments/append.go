@@ -22,14 +22,14 @@ type writer struct {
 
 // Append writes the record in b to the model's active segment and returns where it lies. d must be normal and have the
 // fingerprint fp. The bytes survive the process when Append returns, and a power loss after the next Sync. Errors:
-// vfs.ErrNoSpace when the disk is full (nothing is lost, reads go on), ErrRecord, ErrClosed, ErrReadOnly, and the
+// vfs.ErrNoSpace when the disk is full (nothing is lost, reads go on), errRecord, ErrClosed, ErrReadOnly, and the
 // error of an earlier failed fsync.
 func (s *Set) Append(d *kv.Descriptor, fp kv.Fingerprint, b *Builder) (Loc, error) {
 	if err := b.check(); err != nil {
 		return Loc{}, err
 	}
 	if b.h.model != fp {
-		return Loc{}, fmt.Errorf("%w: it is of model %s, not %s", ErrRecord, b.h.model, fp)
+		return Loc{}, fmt.Errorf("%w: it is of model %s, not %s", errRecord, b.h.model, fp)
 	}
 	w, err := s.writer(d, fp)
 	if err != nil {
@@ -76,7 +76,7 @@ func (s *Set) writer(d *kv.Descriptor, fp kv.Fingerprint) (*writer, error) {
 		return w, nil
 	}
 	if got := d.Fingerprint(); got != fp {
-		return nil, fmt.Errorf("%w: its descriptor has the fingerprint %s, not %s", ErrRecord, got, fp)
+		return nil, fmt.Errorf("%w: its descriptor has the fingerprint %s, not %s", errRecord, got, fp)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,10 +196,10 @@ func (g *segment) allocate(f vfs.File, off, end, step int64) error {
 	return nil
 }
 
-// segmentBytes is the planned size of a segment that holds more than one record.
 // RecordBytes is what Append takes of a segment for the record that b holds.
 func (s *Set) RecordBytes(b *Builder) int64 { return alignUp(b.size, s.alignment) }
 
+// segmentBytes is the planned size of a segment that holds more than one record.
 func (s *Set) segmentBytes() int64 { return alignUp(s.o.SegmentBytes, s.alignment) }
 
 // create makes a segment for a record of length bytes: a sparse file of its planned size with the header in it. Both are durable before

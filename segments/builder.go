@@ -20,7 +20,7 @@ type Builder struct {
 }
 
 // NewBuilder starts a record with so many planes. A meta that cannot be stored is reported by AddPlane and Append, with
-// an error that wraps [ErrRecord]. m.Tokens and m.Spans are copied.
+// an error that wraps errRecord. m.Tokens and m.Spans are copied.
 func NewBuilder(m Meta, planes int) *Builder {
 	b := &Builder{}
 	switch {
@@ -67,7 +67,7 @@ func NewBuilder(m Meta, planes int) *Builder {
 
 func (b *Builder) fail(format string, args ...any) {
 	if b.err == nil {
-		b.err = fmt.Errorf("%w: %s", ErrRecord, fmt.Sprintf(format, args...))
+		b.err = fmt.Errorf("%w: %s", errRecord, fmt.Sprintf(format, args...))
 	}
 }
 
@@ -142,13 +142,13 @@ func (b *Builder) Release() {
 	if b.buf != nil {
 		putBuffer(b.buf)
 	}
-	*b = Builder{err: fmt.Errorf("%w: it was released", ErrRecord)}
+	*b = Builder{err: fmt.Errorf("%w: it was released", errRecord)}
 }
 
 // check says whether the record is complete.
 func (b *Builder) check() error {
 	if b.err == nil && b.added != b.h.table {
-		return fmt.Errorf("%w: %d of %d planes were added", ErrRecord, b.added, b.h.table)
+		return fmt.Errorf("%w: %d of %d planes were added", errRecord, b.added, b.h.table)
 	}
 	return b.err
 }

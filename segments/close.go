@@ -24,7 +24,7 @@ func (s *Set) Close() error {
 		}
 	}
 	s.mu.Lock()
-	closed, poison := s.closed, s.poison
+	closed, poison := s.closed, s.poison.Err()
 	s.closed = true
 	s.mu.Unlock()
 	if closed {

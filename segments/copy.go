@@ -9,10 +9,8 @@ func (s *Set) Copy(loc Loc, seq uint64) (Loc, error) {
 	}
 	var b *Builder
 	err := s.Read(loc, func(r *Record) error {
-		for i := range r.Tensors() {
-			if err := r.VerifyPlane(i); err != nil {
-				return err
-			}
+		if err := r.Verify(); err != nil {
+			return err
 		}
 		b = rebuild(r, seq)
 		return nil

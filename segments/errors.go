@@ -39,6 +39,6 @@ var (
 	// ErrReadOnly is returned when a read-only Set is asked to write.
 	ErrReadOnly = errors.New("segments were opened read-only")
 
-	// ErrRecord is returned when a record cannot be built: a broken span, too many tokens or planes, too many bytes.
-	ErrRecord = errors.New("record cannot be stored")
+	// errRecord is returned when a record cannot be built: a broken span, too many tokens or planes, too many bytes.
+	errRecord = errors.New("record cannot be stored")
 )

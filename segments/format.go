@@ -1,11 +1,11 @@
 package segments
 
 import (
-	"bytes"
 	"encoding/binary"
 	"hash/crc32"
 
 	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/internal/vfs"
 )
 
 // Units and limits of the format. Every length that comes from disk is compared with one of these, or with the file's
@@ -32,26 +32,7 @@ func crcAround(b []byte, off int) uint32 {
 // alignUp rounds n up to a multiple of a, a power of two. n must be below 1<<62.
 func alignUp(n, a int64) int64 { return (n + a - 1) &^ (a - 1) }
 
-var zeros [4 << 10]byte
-
-func isZero(b []byte) bool { return firstNonZero(b) < 0 }
-
-// firstNonZero returns the index of the first byte of b that is not zero, or -1.
-func firstNonZero(b []byte) int {
-	base := 0
-	for len(b) > 0 {
-		n := min(len(b), len(zeros))
-		if !bytes.Equal(b[:n], zeros[:n]) {
-			for i, c := range b[:n] {
-				if c != 0 {
-					return base + i
-				}
-			}
-		}
-		b, base = b[n:], base+n
-	}
-	return -1
-}
+func isZero(b []byte) bool { return vfs.Blank(b) }
 
 // area is the bytes [from, to) of a header.
 type area struct{ from, to int }
@@ -60,7 +41,7 @@ type area struct{ from, to int }
 // which is left to the caller. The checksum of b is right: another release has given that byte a meaning.
 func reserved(b []byte, off int64, what string, all ...area) *damage.Error {
 	for _, s := range all {
-		if i := firstNonZero(b[s.from:s.to]); i >= 0 {
+		if i := vfs.FirstNonZero(b[s.from:s.to]); i >= 0 {
 			i += s.from
 			e := damage.New("", off+int64(i), "reserved byte of a "+what, 0, b[i])
 			e.Err = ErrVersion

@@ -157,7 +157,7 @@ func decodeSegmentHeader(b []byte, uuid kv.UUID, id uint64) (h segmentHeader, _ 
 func encodeDescriptor(d *kv.Descriptor) ([]byte, error) {
 	b := packed.AppendBytes(packed.AppendBytes(nil, d.Name), packed.Append(nil, d))
 	if len(b) > maxDescriptorBytes {
-		return nil, fmt.Errorf("%w: a descriptor of %d bytes, at most %d", ErrRecord, len(b), maxDescriptorBytes)
+		return nil, fmt.Errorf("%w: a descriptor of %d bytes, at most %d", errRecord, len(b), maxDescriptorBytes)
 	}
 	return b, nil
 }

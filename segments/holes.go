@@ -39,7 +39,7 @@ func (im *image) nonZero(from, to int64) int64 {
 		if im.holes.file != nil {
 			part = min(to, im.holes.hole)
 		}
-		if i := firstNonZero(im.b[from:part]); i >= 0 {
+		if i := vfs.FirstNonZero(im.b[from:part]); i >= 0 {
 			return from + int64(i)
 		}
 		from = part

@@ -21,9 +21,8 @@ type Info struct {
 
 	// Begin is where the first record lies; 0 if the header cannot be read.
 	Begin int64
-	// End is where the next record would go, or the file ends. Settled is the offset below which no Append is under
-	// way. Both are 0 for an unsealed file that this Set did not make: Scan finds its end.
-	End, Settled int64
+	// End is where the next record would go, or the file ends. It is 0 for an unsealed file that this Set did not make: Scan finds its end.
+	End int64
 
 	// Err says why the header could not be read: a *damage.Error, or an error of the system.
 	Err error
@@ -58,7 +57,7 @@ func (g *segment) describe() Info {
 	}
 	return Info{
 		ID: g.id, Path: g.path, Model: g.head.model, Active: g.own && !g.full, Sealed: g.sealed,
-		Size: st.Size, Allocated: st.Allocated, Begin: begin, End: g.end, Settled: g.settledLocked(), Err: err,
+		Size: st.Size, Allocated: st.Allocated, Begin: begin, End: g.end, Err: err,
 	}
 }
 

@@ -117,7 +117,7 @@ func (b block) differs(r *Record) string {
 		return "header"
 	case r.TokenCount() != len(m.Tokens):
 		return "token count"
-	case r.SpanCount() != len(m.Spans):
+	case r.h.spans != len(m.Spans):
 		return "span count"
 	case r.Tensors() != len(b.planes):
 		return "plane count"
@@ -152,10 +152,8 @@ var errDiffers = errors.New("the record differs")
 // read returns what is wrong with the record at loc: damage that was noticed, or errDiffers if wrong bytes were not.
 func (b block) read(s *Set, loc Loc) error {
 	return s.Read(loc, func(r *Record) error {
-		for i := range r.Tensors() {
-			if err := r.VerifyPlane(i); err != nil {
-				return err
-			}
+		if err := r.Verify(); err != nil {
+			return err
 		}
 		if what := b.differs(r); what != "" {
 			return fmt.Errorf("%w in %s", errDiffers, what)

@@ -239,6 +239,7 @@ func (s *Set) wipe(locs []Loc) (done []Loc, err error) {
 	b = b[:min(int64(len(b)), info.Size)] // writing behind the end of a file that somebody cut would lengthen it
 	locs = slices.Clone(locs)
 	slices.SortFunc(locs, func(a, b Loc) int { return cmp.Compare(a.Offset, b.Offset) })
+	zeros := make([]byte, 4<<10)
 	var run []Loc // of records one behind the other, in [from, to), that lost their headers
 	var from, to int64
 	punch := func() {

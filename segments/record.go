@@ -63,9 +63,6 @@ func (r *Record) Prompt() kv.Prompt {
 	return p
 }
 
-// SpanCount is the number of spans that touch the block.
-func (r *Record) SpanCount() int { return r.h.spans }
-
 // Span returns span i; its Start is relative to the block's first token.
 func (r *Record) Span(i int) kv.Span {
 	return decodeSpan(r.head[r.h.spansAt():r.h.tableAt], i)
@@ -154,6 +151,16 @@ func (r *Record) VerifyPlane(i int) error {
 	e := r.Tensor(i)
 	if got := crc32c(r.Plane(i)); got != e.CRC {
 		return r.PlaneDamage(i, fmt.Sprintf("checksum %08x", e.CRC), fmt.Sprintf("%08x", got))
+	}
+	return nil
+}
+
+// Verify compares all planes with their checksums, and returns the first error of [Record.VerifyPlane].
+func (r *Record) Verify() error {
+	for i := range r.Tensors() {
+		if err := r.VerifyPlane(i); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -88,7 +88,7 @@ func TestBuilderMisuse(t *testing.T) {
 	for range 2 {
 		ok(t, b.read(s, must(s.Append(d, fp, r))(t)))
 	}
-	if err := r.AddPlane(TensorEntry{}, func(dst []byte, _ *TensorEntry) ([]byte, error) { return dst, nil }); !errors.Is(err, ErrRecord) {
+	if err := r.AddPlane(TensorEntry{}, func(dst []byte, _ *TensorEntry) ([]byte, error) { return dst, nil }); !errors.Is(err, errRecord) {
 		t.Error("one plane too many:", err)
 	}
 	r.Release()
@@ -106,7 +106,7 @@ func TestBuilderMisuse(t *testing.T) {
 		"planes":            NewBuilder(Meta{Model: fp}, kv.MaxTensors+1),
 		"another model":     NewBuilder(Meta{Model: kv.Fingerprint{9}}, 0),
 	} {
-		if _, err := s.Append(d, fp, r); !errors.Is(err, ErrRecord) {
+		if _, err := s.Append(d, fp, r); !errors.Is(err, errRecord) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -119,11 +119,11 @@ func TestBuilderMisuse(t *testing.T) {
 		t.Error(err)
 	}
 	other, _ := testModel(2)
-	if _, err := s.Append(other, kv.Fingerprint{9}, NewBuilder(Meta{Model: kv.Fingerprint{9}}, 0)); !errors.Is(err, ErrRecord) {
+	if _, err := s.Append(other, kv.Fingerprint{9}, NewBuilder(Meta{Model: kv.Fingerprint{9}}, 0)); !errors.Is(err, errRecord) {
 		t.Error("a descriptor of another fingerprint:", err)
 	}
 	d.Name = strings.Repeat("x", maxDescriptorBytes)
-	if _, err := newSet(t).Append(d, fp, b.build(t)); !errors.Is(err, ErrRecord) {
+	if _, err := newSet(t).Append(d, fp, b.build(t)); !errors.Is(err, errRecord) {
 		t.Error("a descriptor that no header can hold:", err)
 	}
 	ok(t, s.Close())

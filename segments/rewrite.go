@@ -1,11 +1,6 @@
 package segments
 
-import (
-	"fmt"
-	"io"
-
-	"github.com/dormousekv/dormouse/internal/vfs"
-)
+import "github.com/dormousekv/dormouse/internal/vfs"
 
 // Rewrite writes a segment's header and some of its records once more, as they are read. After an fsync that has
 // failed, memory may hold bytes for clean that the disk never got: no later fsync would write them. What the disk cannot read is not
@@ -44,7 +39,7 @@ func (s *Set) rewrite(id uint64, records []Loc) error {
 	parts := append([]Loc{{Length: min(head, size)}}, records...)
 	buf := make([]byte, 1<<20)
 	for _, p := range parts {
-		unread, err := again(f, buf, p.Offset, min(p.End(), size))
+		unread, err := vfs.Rewrite(f, buf, p.Offset, min(p.End(), size))
 		if err != nil {
 			return err
 		}
@@ -54,28 +49,4 @@ func (s *Set) rewrite(id uint64, records []Loc) error {
 	}
 	g.markDirty()
 	return nil
-}
-
-// again writes [from, to) with what is there, but for pages that the disk cannot read; unread is why.
-func again(f vfs.File, buf []byte, from, to int64) (unread, err error) {
-	const page = 4096
-	for from < to {
-		n, err := f.ReadAt(buf[:min(to-from, int64(len(buf)))], from)
-		if n == 0 && err == io.EOF {
-			break
-		}
-		if n == 0 && vfs.Passing(err) {
-			return unread, fmt.Errorf("%s: offset %d: %w", f.Name(), from, err)
-		}
-		if n == 0 {
-			unread = err
-			from = (from/page + 1) * page
-			continue
-		}
-		if _, err := f.WriteAt(buf[:n], from); err != nil {
-			return unread, err
-		}
-		from += int64(n)
-	}
-	return unread, nil
 }

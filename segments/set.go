@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"path/filepath"
 	"sort"
-	"sync"
 	"sync/atomic"
 
 	"github.com/dormousekv/dormouse/internal/damage"
@@ -50,11 +49,6 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-func (o Options) String() string {
-	return fmt.Sprintf("dir %s, store %s, segments of %d bytes, reserved %d bytes at a time, read-only %t",
-		o.Dir, o.UUID, o.SegmentBytes, o.AllocateStep, o.ReadOnly)
-}
-
 func (o Options) withDefaults() Options {
 	if o.fs == nil {
 		o.fs = vfs.OS
@@ -78,7 +72,7 @@ type Set struct {
 
 	extended   atomic.Int64                    // disk blocks that were reserved since Open, in bytes
 	solid      atomic.Bool                     // pages that were punched stayed allocated
-	poisoned   sync.Once                       // Options.Poisoned was called
+	poison     vfs.Poison                      // the error of an fsync that has failed
 	reclaiming lock.Mutex[lock.Reclaim]        // one Reclaim at a time
 	syncing    lock.Mutex[lock.SegmentsSync]   // one Sync, Seal or Close at a time
 	folder     lock.Mutex[lock.SegmentsFolder] // one SyncDir at a time, until its failure is known
@@ -90,7 +84,6 @@ type Set struct {
 	dirty   map[*segment]struct{}
 	filling []*segment // full, and not yet sealed
 	newName bool       // the folder has entries that no SyncDir has covered
-	poison  error
 	closed  bool
 
 	leases leases
@@ -150,11 +143,7 @@ func (s *Set) RaiseID(id uint64) {
 }
 
 // Err is the error of the fsync that failed, after which nothing more is written; nil while all is well.
-func (s *Set) Err() error {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.poison
-}
+func (s *Set) Err() error { return s.poison.Err() }
 
 // writable returns the error with which a call that writes must end.
 func (s *Set) writable() error {
@@ -166,26 +155,17 @@ func (s *Set) writable() error {
 	case s.o.ReadOnly:
 		return ErrReadOnly
 	}
-	return s.poison
+	return s.poison.Err()
 }
 
 // setPoison ends all writing because of err, and returns what says so.
 func (s *Set) setPoison(err error) error {
-	if !errors.Is(err, vfs.ErrPoisoned) {
-		err = fmt.Errorf("%w: %w", vfs.ErrPoisoned, err)
-	}
-	s.poisoned.Do(func() {
+	return s.poison.Set(err, func(err error) {
 		if s.o.Poisoned != nil {
-			s.o.Poisoned() // before anybody hears of it, and ends the process for it
+			s.o.Poisoned()
 		}
-	})
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.poison == nil {
-		s.poison = err
 		s.o.Logger.Error("an fsync failed: no more writes", "err", err)
-	}
-	return err
+	})
 }
 
 func (s *Set) noteDirty(g *segment) {

@@ -84,7 +84,7 @@ func decodeHead(b []byte, name string, uuid, scope [16]byte) (Head, error) {
 	if f := binary.LittleEndian.Uint32(b[12:]); f != 0 {
 		return Head{}, fmt.Errorf("%s: offset 12: %w: features %#x of session files, expected 0", name, vfs.ErrVersion, f)
 	}
-	if err := zeros(name, 80, b[80:88]); err != nil {
+	if err := damage.Reserved(name, 80, b[80:88], vfs.ErrVersion); err != nil {
 		return Head{}, err
 	}
 	h := Head{
@@ -101,16 +101,6 @@ func decodeHead(b []byte, name string, uuid, scope [16]byte) (Head, error) {
 		return Head{}, damage.New(name, 72, "made length", fmt.Sprintf("at least %d", headBytes), h.made)
 	}
 	return h, nil
-}
-
-// zeros returns vfs.ErrVersion if not all of b, which lies at off, is zero. The checksum is right: another release has given it a meaning.
-func zeros(name string, off int64, b []byte) error {
-	for i, c := range b {
-		if c != 0 {
-			return fmt.Errorf("%s: offset %d: %w: reserved byte: expected 0, found %d", name, off+int64(i), vfs.ErrVersion, c)
-		}
-	}
-	return nil
 }
 
 // isOurs reports whether the head of a file is one that a store with that UUID may have left: a whole one, or the beginning of one.

@@ -157,7 +157,7 @@ func (w *walk) frame(off int64, buf *[]byte) (at frameAt, body []byte, why strin
 	}
 	end := frameHead + int64(at.length)
 	for _, r := range [][2]int64{{5, 8}, {end, int64(len(whole)) - frameTail}} {
-		if err := zeros(w.f.Name(), off+r[0], whole[r[0]:r[1]]); err != nil {
+		if err := damage.Reserved(w.f.Name(), off+r[0], whole[r[0]:r[1]], vfs.ErrVersion); err != nil {
 			return at, nil, "", err
 		}
 	}

@@ -1,7 +1,6 @@
 package wal
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -68,14 +67,14 @@ func (l *Log) blank(f vfs.File) (reserved int64, err error) {
 		}
 		for i := 0; i < len(b); i += blockBytes {
 			block := b[i:min(i+blockBytes, len(b))]
-			if !bytes.Equal(block, zeros[:len(block)]) {
+			if !vfs.Blank(block) {
 				if !named { // or a power cut could bring the zeros back under the old name
 					named = true
 					if err := l.syncDir(); err != nil {
 						return 0, err
 					}
 				}
-				if err := writeAll(f, zeros[:len(block)], off+int64(i)); err != nil {
+				if err := writeAll(f, make([]byte, len(block)), off+int64(i)); err != nil {
 					return 0, err
 				}
 			}

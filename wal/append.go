@@ -13,7 +13,7 @@ const keepBufBytes = 1 << 20
 //
 // An error other than one that answers to ErrPoisoned leaves the log as it was, and the number unused: vfs.ErrNoSpace when
 // the disk has no room to keep half a step reserved behind the frame (a [Log.Rotate] into the spare file may still succeed),
-// ErrTooLarge, ErrClosed.
+// errTooLarge, ErrClosed.
 func (l *Log) Append(kind uint8, payload []byte) (uint64, error) {
 	return l.append(kind, payload, l.o.PreallocBytes/2)
 }
@@ -35,7 +35,7 @@ func (l *Log) append(kind uint8, payload []byte, keep int64) (uint64, error) {
 		return 0, fmt.Errorf("wal: append: kind %d is reserved", kind)
 	}
 	if len(payload) > MaxPayload {
-		return 0, fmt.Errorf("wal: append: %w: %d bytes, at most %d", ErrTooLarge, len(payload), MaxPayload)
+		return 0, fmt.Errorf("wal: append: %w: %d bytes, at most %d", errTooLarge, len(payload), MaxPayload)
 	}
 	if err := l.begin(); err != nil {
 		return 0, err

@@ -224,7 +224,7 @@ func TestFailedSync(t *testing.T) {
 	marked, syncs := 0, 0
 	d.o.Poisoned = func() {
 		marked++
-		if log.poison.Load() != nil {
+		if log.Err() != nil {
 			t.Error("the error is known already")
 		}
 	}

@@ -289,7 +289,7 @@ func TestReplayOfAnyFrames(t *testing.T) {
 			}
 			d.write(d.o.path(id), 0, b[:rapid.IntRange(len(b)/2, len(b)).Draw(t, "size")])
 		}
-		if err := d.stands(); err != nil && !errors.Is(err, ErrMagic) {
+		if err := d.stands(); err != nil && !errors.Is(err, errMagic) {
 			t.Fatal(err)
 		}
 	})

@@ -2,7 +2,6 @@ package wal
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/dormousekv/dormouse/internal/vfs"
 )
@@ -10,12 +9,13 @@ import (
 var (
 	// ErrForeign is returned when a log file carries the UUID of another store, or the names for the next one are all taken by others.
 	ErrForeign = vfs.ErrForeign
-	// ErrMagic is the cause in the damage of a header that does not even begin as one.
-	ErrMagic = errors.New("not a log file")
-	// ErrVersion is what a [*VersionError] answers to errors.Is.
+	// errMagic is the cause in the damage of a header that does not even begin as one.
+	errMagic = errors.New("not a log file")
+	// ErrVersion says that a log file was written by a Dormouse whose format of the log is another: its version is, or features, or bytes
+	// that this format leaves zero have a meaning there.
 	ErrVersion = errors.New("unsupported log version")
-	// ErrTooLarge is returned when a payload or a snapshot is longer than MaxPayload.
-	ErrTooLarge = errors.New("log payload too large")
+	// errTooLarge is returned when a payload or a snapshot is longer than MaxPayload.
+	errTooLarge = errors.New("log payload too large")
 	// ErrClosed is returned when the log was closed.
 	ErrClosed = errors.New("log is closed")
 	// ErrPoisoned is returned by every write after a failed fsync, or after a failed write that could not be undone. The
@@ -25,28 +25,3 @@ var (
 	// durable: a crash leaves such an end, so this alone is not damage.
 	ErrTorn = errors.New("torn end of the log")
 )
-
-// VersionError says that a log file was written by a Dormouse whose format of the log is another: its version is, or features, or bytes
-// that this format leaves zero have a meaning there.
-type VersionError struct {
-	File      string
-	Offset    int64 // of what this reader does not know
-	Found     uint32
-	Supported uint32
-	Features  uint32 // feature bits that this reader does not know
-	Reserved  byte   // what stands at Offset, where there is a zero in this version
-}
-
-func (e *VersionError) Error() string {
-	what := fmt.Sprintf("found %d, this program reads %d", e.Found, e.Supported)
-	switch {
-	case e.Found != e.Supported:
-	case e.Features != 0:
-		what = fmt.Sprintf("unknown feature bits: expected 0, found %#x", e.Features)
-	default:
-		what = fmt.Sprintf("reserved byte: expected 0, found %d", e.Reserved)
-	}
-	return fmt.Sprintf("%s: offset %d: %v: %s", e.File, e.Offset, ErrVersion, what)
-}
-
-func (e *VersionError) Is(target error) bool { return target == ErrVersion }

@@ -58,7 +58,7 @@ func appendHeader(dst []byte, h fileHeader) []byte {
 }
 
 // decodeHeader reads the header of the file with this name, which says that its id is id. It returns a *damage.Error if
-// the bytes are not what was written (it wraps ErrMagic if not even the magic is there), and else a *VersionError or
+// the bytes are not what was written (it wraps errMagic if not even the magic is there), and else ErrVersion or
 // ErrForeign if they are not for this reader.
 func decodeHeader(b []byte, name string, uuid [16]byte, id uint64) (fileHeader, error) {
 	if len(b) < headerBytes {
@@ -66,7 +66,7 @@ func decodeHeader(b []byte, name string, uuid [16]byte, id uint64) (fileHeader, 
 	}
 	if string(b[:8]) != magic {
 		d := damage.New(name, 0, "log file magic", fmt.Sprintf("%q", magic), fmt.Sprintf("%q", b[:8]))
-		d.Err = ErrMagic
+		d.Err = errMagic
 		return fileHeader{}, d
 	}
 	if sum, want := xxhash.Sum64(b[:56]), binary.LittleEndian.Uint64(b[56:]); sum != want {
@@ -74,12 +74,12 @@ func decodeHeader(b []byte, name string, uuid [16]byte, id uint64) (fileHeader, 
 	}
 	v, features := binary.LittleEndian.Uint32(b[8:]), binary.LittleEndian.Uint32(b[12:])
 	if v != version {
-		return fileHeader{}, &VersionError{File: name, Offset: 8, Found: v, Supported: version, Features: features}
+		return fileHeader{}, fmt.Errorf("%s: offset 8: %w: found %d, this program reads %d", name, ErrVersion, v, version)
 	}
 	if features != 0 {
-		return fileHeader{}, &VersionError{File: name, Offset: 12, Found: v, Supported: version, Features: features}
+		return fileHeader{}, fmt.Errorf("%s: offset 12: %w: unknown feature bits: expected 0, found %#x", name, ErrVersion, features)
 	}
-	if err := reserved(name, 48, b[48:56]); err != nil {
+	if err := damage.Reserved(name, 48, b[48:56], ErrVersion); err != nil {
 		return fileHeader{}, err
 	}
 	h := fileHeader{
@@ -97,17 +97,6 @@ func decodeHeader(b []byte, name string, uuid [16]byte, id uint64) (fileHeader, 
 		return fileHeader{}, damage.New(name, 40, "first LSN", "at least 1", 0)
 	}
 	return h, nil
-}
-
-// reserved returns a *VersionError if not all of b, which lies at off, is zero. The checksum is right: another release has given those
-// bytes a meaning.
-func reserved(name string, off int64, b []byte) error {
-	for i, c := range b {
-		if c != 0 {
-			return &VersionError{File: name, Offset: off + int64(i), Found: version, Supported: version, Reserved: c}
-		}
-	}
-	return nil
 }
 
 // frameHeader is the fixed part of a frame.
@@ -169,12 +158,12 @@ func couldBeFrame(b []byte, file, offset uint64) bool {
 // frameBytes is the length of a whole frame whose length field is length.
 func frameBytes(length uint32) int64 { return roundUp(int64(length), 8) + frameTail }
 
-// reservedInFrame returns a *VersionError if the bytes that a whole frame at off leaves zero are not.
+// reservedInFrame returns ErrVersion if the bytes that a whole frame at off leaves zero are not.
 func reservedInFrame(name string, off int64, b []byte, length uint32) error {
-	if err := reserved(name, off+5, b[5:8]); err != nil {
+	if err := damage.Reserved(name, off+5, b[5:8], ErrVersion); err != nil {
 		return err
 	}
-	return reserved(name, off+int64(length), b[length:len(b)-frameTail])
+	return damage.Reserved(name, off+int64(length), b[length:len(b)-frameTail], ErrVersion)
 }
 
 // checkFrame compares the checksum of a whole frame.

@@ -65,7 +65,7 @@ func TestHeaderErrorsDiffer(t *testing.T) {
 	}
 	is := func(name string, err error, want error) {
 		t.Helper()
-		for _, target := range []error{ErrMagic, ErrVersion, ErrForeign} {
+		for _, target := range []error{errMagic, ErrVersion, ErrForeign} {
 			if errors.Is(err, target) != (target == want) {
 				t.Errorf("%s: %v; is it %q?", name, err, target)
 			}
@@ -75,23 +75,20 @@ func TestHeaderErrorsDiffer(t *testing.T) {
 	if err != nil || len(rec.Damage) == 0 { // what is in the store's other files is usable without it
 		t.Fatalf("another kind of file: %v, %+v", err, rec)
 	}
-	is("another kind of file", rec.Damage[0], ErrMagic)
+	is("another kind of file", rec.Damage[0], errMagic)
 
 	for name, x := range map[string]struct {
-		change          func(b []byte)
-		offset          int64
-		found, features uint32
-		says            string
+		change func(b []byte)
+		says   string
 	}{
-		"later version":      {func(b []byte) { b[8] = 4 }, 8, 4, 0, "found 4, this program reads 3"},
-		"the version before": {func(b []byte) { b[8] = 2 }, 8, 2, 0, "found 2, this program reads 3"},
-		"unknown feature":    {func(b []byte) { b[12] = 4 }, 12, 3, 4, "unknown feature bits: expected 0, found 0x4"},
+		"later version":      {func(b []byte) { b[8] = 4 }, "offset 8: unsupported log version: found 4, this program reads 3"},
+		"the version before": {func(b []byte) { b[8] = 2 }, "offset 8: unsupported log version: found 2, this program reads 3"},
+		"unknown feature":    {func(b []byte) { b[12] = 4 }, "offset 12: unsupported log version: unknown feature bits: expected 0, found 0x4"},
 	} {
 		_, err = open(func(b []byte) { x.change(b); resum(b) })
 		is(name, err, ErrVersion)
-		var v *VersionError
-		if !errors.As(err, &v) || v.Offset != x.offset || v.Found != x.found || v.Supported != 3 || v.Features != x.features || !strings.HasSuffix(err.Error(), x.says) {
-			t.Errorf("%s: %v, %#v", name, err, v)
+		if err == nil || !strings.HasSuffix(err.Error(), ".wal: "+x.says) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 	_, err = open(func(b []byte) { b[20] ^= 1; resum(b) })
@@ -142,8 +139,7 @@ func TestReserved(t *testing.T) {
 		at := 0
 		o := changed(t, func(b []byte) { at = change(b) }).o
 		k, err := replayAll(o)
-		var v *VersionError
-		if !errors.Is(err, ErrVersion) || !errors.As(err, &v) || v.File != o.path(1) || v.Offset != int64(at) || v.Reserved != 1 {
+		if !errors.Is(err, ErrVersion) {
 			t.Errorf("%s at %d: %v, %+v", name, at, err, k.rec)
 		} else if want := fmt.Sprintf("%s: offset %d: unsupported log version: reserved byte: expected 0, found 1", o.path(1), at); err.Error() != want {
 			t.Errorf("%s: %q", name, err)

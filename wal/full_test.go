@@ -131,7 +131,7 @@ func TestLimits(t *testing.T) {
 	large := make([]byte, MaxPayload+1)
 	_, _, rerr := log.Rotate(func(uint64) []byte { return large })
 	_, aerr := log.Append(2, large)
-	if !errors.Is(rerr, ErrTooLarge) || !errors.Is(aerr, ErrTooLarge) || log.Err() != nil {
+	if !errors.Is(rerr, errTooLarge) || !errors.Is(aerr, errTooLarge) || log.Err() != nil {
 		t.Fatalf("%v, %v, %v", rerr, aerr, log.Err())
 	}
 	for _, kind := range []uint8{0, KindSnapshot} {

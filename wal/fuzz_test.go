@@ -100,7 +100,7 @@ func lawfulReplay(t *testing.T, d *disk) {
 		}
 	}
 	if err != nil {
-		if !errors.Is(err, ErrMagic) && !errors.Is(err, ErrVersion) && !errors.Is(err, ErrForeign) {
+		if !errors.Is(err, errMagic) && !errors.Is(err, ErrVersion) && !errors.Is(err, ErrForeign) {
 			t.Fatal(err)
 		}
 		return

@@ -3,9 +3,7 @@ package wal
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"sync"
 	"sync/atomic"
 
 	"github.com/dormousekv/dormouse/internal/lock"
@@ -17,12 +15,11 @@ type Log struct {
 	o    Options
 	seed uint64
 
-	last     atomic.Uint64 // written under mu
-	durable  atomic.Uint64 // written by who has the turn
-	undone   atomic.Bool   // a frame that was refused may be on the disk; set under mu, and taken back by who has the turn
-	poison   atomic.Pointer[error]
-	poisoned sync.Once    // Options.Poisoned was called
-	taken    atomic.Int64 // bytes that all files occupy
+	last    atomic.Uint64 // written under mu
+	durable atomic.Uint64 // written by who has the turn
+	undone  atomic.Bool   // a frame that was refused may be on the disk; set under mu, and taken back by who has the turn
+	poison  vfs.Poison
+	taken   atomic.Int64 // bytes that all files occupy
 
 	turn turn // to fsync, and to replace file; taken before mu
 
@@ -229,20 +226,8 @@ func rewriteFile(fsys vfs.FS, name string) error {
 		return err
 	}
 	info, err := f.Stat()
-	b := make([]byte, windowBytes)
-	for off := int64(0); err == nil && off < info.Size; { // not up to an EOF: a disk that is gone fails there, too
-		n, rerr := f.ReadAt(b, off)
-		switch {
-		case n > 0:
-			err = writeAll(f, b[:n], off)
-			off += int64(n)
-		case rerr == io.EOF:
-			return f.Close()
-		case vfs.Passing(rerr):
-			err = fmt.Errorf("%s: offset %d: %w", name, off, rerr)
-		default:
-			off = (off/blockBytes + 1) * blockBytes
-		}
+	if err == nil {
+		_, err = vfs.Rewrite(f, make([]byte, windowBytes), 0, info.Size)
 	}
 	return errors.Join(err, f.Close())
 }
@@ -271,25 +256,16 @@ func (l *Log) Room() (used, ahead int64) {
 }
 
 // Err returns the error that every write returns since the log was poisoned, or nil.
-func (l *Log) Err() error {
-	if p := l.poison.Load(); p != nil {
-		return *p
-	}
-	return nil
-}
+func (l *Log) Err() error { return l.poison.Err() }
 
 // poisonWith makes err the answer to every later write; the first one stays.
 func (l *Log) poisonWith(err error) error {
-	err = fmt.Errorf("%w: %w", ErrPoisoned, err)
-	l.poisoned.Do(func() {
+	return l.poison.Set(err, func(err error) {
 		if l.o.Poisoned != nil {
-			l.o.Poisoned() // before anybody hears of it, and ends the process for it
+			l.o.Poisoned()
 		}
-	})
-	if l.poison.CompareAndSwap(nil, &err) {
 		l.o.Logger.Error("log poisoned", "dir", l.o.Dir, "error", err)
-	}
-	return l.Err()
+	})
 }
 
 // writable returns why nothing can be written. Its caller holds mu.

@@ -49,11 +49,6 @@ func (o Options) Validate() error {
 	return nil
 }
 
-func (o Options) String() string {
-	o = o.withDefaults()
-	return fmt.Sprintf("wal{dir %s, uuid %x, prealloc %d bytes}", o.Dir, o.UUID, o.PreallocBytes)
-}
-
 func (o Options) withDefaults() Options {
 	if o.fs == nil {
 		o.fs = vfs.OS

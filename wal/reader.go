@@ -1,11 +1,9 @@
 package wal
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 
 	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -24,7 +22,7 @@ type reader struct {
 
 	buf        []byte // the window: the bytes from at on
 	at         int64
-	err        error // of the first read that failed, or a *VersionError of the first frame of another release; nothing is read any more
+	err        error // of the first read that failed, or ErrVersion of the first frame of another release; nothing is read any more
 	unreadable []*damage.Error
 	badEnd     int64 // end of the last unreadable block
 }
@@ -104,15 +102,12 @@ func (r *reader) missed(off, n int64, err error) {
 func (r *reader) nonzero(off int64) int64 {
 	for off < r.size {
 		b := r.window(off, 1)
-		b = b[:min(len(b), len(zeros))]
-		if !bytes.Equal(b, zeros[:len(b)]) {
-			return off + int64(slices.IndexFunc(b, func(c byte) bool { return c != 0 }))
+		if i := vfs.FirstNonZero(b); i >= 0 {
+			return off + int64(i)
 		}
 		off += int64(len(b))
 	}
 	return -1
 }
-
-var zeros [4096]byte
 
 func (r *reader) Close() error { return r.f.Close() }

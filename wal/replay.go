@@ -41,7 +41,7 @@ type FileInfo struct {
 // gap. A later frame shows it: one that was written when the missing one was known to be durable, or one of this boot of the system, in
 // which a frame is written only behind a whole one. Where nothing shows it, a crash tore the log: Torn.
 //
-// Errors: what fn returned, as it is; [ErrForeign], [*VersionError] for a file that this log must not touch; and those of
+// Errors: what fn returned, as it is; [ErrForeign], [ErrVersion] for a file that this log must not touch; and those of
 // opening and reading a file, because what a disk does not say now, and may say later, is not lost: of a block that it cannot
 // read a [*damage.Error], unless the error is one that says nothing about the bytes ([vfs.Passing]). Replay changes nothing and
 // needs no more memory than the longest frame.

@@ -13,7 +13,7 @@ import (
 //
 // When Rotate returns, all frames up to lsn are durable, and so is the head of the new file, id. On a full disk the log may
 // go on in the old file, id, behind a snapshot there: the files before it can then be removed, and be the next one. If it
-// fails and the log is not poisoned, the log goes on, in the old file: vfs.ErrNoSpace, ErrTooLarge, ErrClosed; or in the new one,
+// fails and the log is not poisoned, the log goes on, in the old file: vfs.ErrNoSpace, errTooLarge, ErrClosed; or in the new one,
 // whose name is not durable yet: vfs.ErrNotSynced.
 func (l *Log) Rotate(snapshot func(lsn uint64) []byte) (id, lsn uint64, err error) {
 	l.turn.take()
@@ -85,7 +85,7 @@ func (l *Log) Rotate(snapshot func(lsn uint64) []byte) (id, lsn uint64, err erro
 // head. The caller holds the turn and mu, or the only reference.
 func (l *Log) start(id uint64, snapshot []byte, ahead int64) error {
 	if len(snapshot) > MaxPayload {
-		return fmt.Errorf("wal: start file %d: snapshot: %w: %d bytes, at most %d", id, ErrTooLarge, len(snapshot), MaxPayload)
+		return fmt.Errorf("wal: start file %d: snapshot: %w: %d bytes, at most %d", id, errTooLarge, len(snapshot), MaxPayload)
 	}
 	last := l.last.Load()
 	head := appendHeader(nil, fileHeader{uuid: l.o.UUID, id: id, first: last + 1})

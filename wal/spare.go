@@ -29,45 +29,6 @@ func (l *Log) prepareSpare() {
 	}
 }
 
-// KeptAhead returns what the log in dir keeps reserved for its next file, under whichever name, beyond a head as long as the newest file
-// is. With that as Options.PreallocBytes, a log that goes on and is closed takes no more room than it does now. A folder without a log
-// file has nothing that is known to be the log's but zeros.
-func KeptAhead(fsys vfs.FS, dir string) (int64, error) {
-	o := Options{fs: fsys, Dir: dir}
-	ids, spares, err := o.files()
-	if err != nil {
-		return 0, err
-	}
-	head := int64(0)
-	if n := len(ids); n > 0 {
-		newest := o.path(ids[n-1])
-		info, err := fsys.Stat(newest)
-		if err != nil {
-			return 0, err
-		}
-		head = roundUp(info.Size, blockBytes)
-		b, err := vfs.Head(fsys, newest)
-		if err != nil {
-			return 0, err
-		}
-		if len(b) >= headerBytes {
-			o.UUID = [16]byte(b[16:32])
-		}
-	}
-	path, _, err := o.freeSpare(spares)
-	if errors.Is(err, ErrForeign) { // all names are somebody else's
-		return 0, nil
-	}
-	if err != nil {
-		return 0, err
-	}
-	spare, err := fsys.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
-	}
-	return max(0, spare.Allocated-head), err
-}
-
 // spareBytes is what the spare should reserve. The caller holds mu.
 func (l *Log) spareBytes() int64 { return roundUp(l.headBytes, blockBytes) + l.o.PreallocBytes }
 

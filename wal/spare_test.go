@@ -101,8 +101,7 @@ var foreign = map[string]func(path string) error{
 	},
 }
 
-// What somebody else keeps under the name of the next log file stays as it is: the log makes its next file under another name, by which
-// what is kept ahead is found.
+// What somebody else keeps under the name of the next log file stays as it is: the log makes its next file under another name.
 func TestForeignSpare(t *testing.T) {
 	for what, put := range foreign {
 		t.Run(what, func(t *testing.T) {
@@ -110,9 +109,6 @@ func TestForeignSpare(t *testing.T) {
 			path := o.withDefaults().sparePath()
 			ok(t, put(path))
 			before, _ := os.ReadFile(path)
-			if n, err := KeptAhead(vfs.OS, o.Dir); n != 0 || err != nil {
-				t.Errorf("%d bytes are kept ahead before there is a log, %v", n, err)
-			}
 			for id := uint64(1); id < 4; id++ {
 				log := must(Create(o, 2*id-1, 2*id-1, []byte("head")))(t)
 				add(t, log, "a frame")
@@ -122,9 +118,6 @@ func TestForeignSpare(t *testing.T) {
 				if id != 2 { // killed: what is left of it is the next one's
 					ok(t, log.Close())
 				}
-			}
-			if n, err := KeptAhead(vfs.OS, o.Dir); n != o.PreallocBytes || err != nil {
-				t.Errorf("%d bytes are kept ahead, %v, expected %d", n, err, o.PreallocBytes)
 			}
 			if after, err := os.ReadFile(path); string(after) != string(before) || err != nil && what != "a folder" {
 				t.Errorf("%.99q is now %.99q, %v", before, after, err)
@@ -143,9 +136,6 @@ func TestForeignSpare(t *testing.T) {
 	if log, err := Create(o, 1, 1, nil); !errors.Is(err, ErrForeign) {
 		t.Errorf("all names are taken: %v, %v", log, err)
 	}
-	if n, err := KeptAhead(vfs.OS, o.Dir); n != 0 || err != nil {
-		t.Errorf("all names are taken: %d bytes are kept ahead, %v", n, err)
-	}
 }
 
 // lists compares what the folder has.
@@ -153,17 +143,6 @@ func lists(t *testing.T, o Options, when, want string) {
 	t.Helper()
 	if names, err := vfs.OS.List(o.Dir); err != nil || fmt.Sprint(names) != want {
 		t.Errorf("%s, the folder has %v, %v, expected %s", when, names, err, want)
-	}
-}
-
-// An old file that a crash kept from being made blank is kept ahead, too.
-func TestKeptAheadIsOurs(t *testing.T) {
-	o := dirOptions(t)
-	ok(t, must(Create(o, 1, 1, []byte("head")))(t).Close())
-	f := must(vfs.OS.Open(o.sparePath(), false))(t)
-	must(f.WriteAt(ownBytes(headerBytes), 0))(t)
-	if n, err := KeptAhead(vfs.OS, o.Dir); n != o.PreallocBytes || err != nil || f.Close() != nil {
-		t.Errorf("%d bytes, %v, expected %d", n, err, o.PreallocBytes)
 	}
 }
 

@@ -3,15 +3,12 @@ package admin
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"log/slog"
-	"path/filepath"
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/internal/vfs"
-	"github.com/dormousekv/dormouse/wal"
 )
 
 // CompactOptions say what is worth rewriting, and how the store is opened.
@@ -38,14 +35,8 @@ func Compact(ctx context.Context, dir string, o CompactOptions) (db.Compacted, e
 	if err != nil {
 		return db.Compacted{}, err
 	}
-	kept, err := wal.KeptAhead(vfs.OS, filepath.Join(dir, folder.LogDir))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return db.Compacted{Before: before, After: before}, err
-	}
 	// Records move to new segments, the index says so in new pages, and the log goes on for that.
-	ctx = engine.With(ctx, engine.Hidden{
-		CompactLeast: 8*engine.BlockBytes + max(0, engine.MinLogAhead-kept), LogAhead: max(kept, engine.MinLogAhead),
-	})
+	ctx = engine.With(ctx, engine.Hidden{CompactLeast: 8*engine.BlockBytes + engine.MinLogAhead, LogAhead: engine.MinLogAhead})
 	s, err := db.Open(ctx, dir, db.Options{
 		Budget: 1 << 50, MinFree: -1, SegmentBytes: 64 << 20, CheckpointInterval: -1,
 		AllowSharedDir: o.AllowSharedDir, Progress: o.Progress, Logger: o.Logger,

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 	"strings"
 	"time"
 )
@@ -141,16 +142,24 @@ func Head(fsys FS, name string) ([]byte, error) {
 	return b[:n], err
 }
 
-// Blank reports whether the head of a file holds nothing. A file of ours that begins so is one that was not written yet, or whose
+// Blank reports whether b, the head of a file, say, holds nothing. A file of ours that begins so is one that was not written yet, or whose
 // beginning a power cut took.
-func Blank(head []byte) bool {
-	for _, x := range head {
-		if x != 0 {
-			return false
+func Blank(b []byte) bool { return FirstNonZero(b) < 0 }
+
+// FirstNonZero returns the index of the first byte of b that is not zero, or -1.
+func FirstNonZero(b []byte) int {
+	base := 0
+	for len(b) > 0 {
+		n := min(len(b), len(zeros))
+		if !bytes.Equal(b[:n], zeros[:n]) {
+			return base + slices.IndexFunc(b[:n], func(c byte) bool { return c != 0 })
 		}
+		b, base = b[n:], base+n
 	}
-	return true
+	return -1
 }
+
+var zeros [4 << 10]byte
 
 // Begins reports whether a file with that head may be one that begins with mark, though a power cut took a part of its first sector.
 func Begins(head []byte, mark string) bool {

@@ -25,7 +25,7 @@ type store struct {
 const chunkTokens = 1024
 
 func newStore(name, dir string, blockTokens int) (*store, error) {
-	ix, err := index.Create(index.Options{Path: filepath.Join(dir, name+".db"), UUID: kv.UUID{1}, Logger: slog.New(slog.DiscardHandler)})
+	ix, err := index.Create(index.Options{Path: filepath.Join(dir, name+".db"), UUID: kv.UUID{1}, Logger: slog.New(slog.DiscardHandler)}, index.Applied{})
 	return &store{
 		name: name, ix: ix, hasher: kv.NewHasher(kv.Seed{1}), model: kv.Fingerprint{1}, blockTokens: blockTokens,
 		keys: keys{chunk: chunkTokens / blockTokens}, known: map[kv.Key]bool{},

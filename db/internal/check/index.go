@@ -3,7 +3,6 @@ package check
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 
 	"github.com/dormousekv/dormouse/db/internal/engine"
@@ -83,16 +82,7 @@ func (v *verifier) entry(view *index.View, x index.Entry) {
 			v.report(damage.New(v.e.Path(folder.IndexName), 0, "prefix of block "+x.Key.String(), "stored: "+need.String(), "not stored"))
 		}
 	}
-	err := v.e.Segments.Read(x.Loc, func(r *segments.Record) error {
-		same := r.Key() == x.Key && r.Group() == x.Group && r.Parent() == x.Parent && r.Model() == x.Model &&
-			r.Scope() == x.Scope && r.First() == x.First && r.TokenCount() == int(x.Tokens)
-		if !same {
-			return damage.New(r.File(), x.Loc.Offset, "record",
-				fmt.Sprintf("block %s group %d at token %d", x.Key, x.Group, x.First),
-				fmt.Sprintf("block %s group %d at token %d", r.Key(), r.Group(), r.First()))
-		}
-		return nil
-	})
+	err := v.e.Segments.Read(x.Loc, func(r *segments.Record) error { return recovery.IsRecord(r, &x) })
 	var bad *damage.Error
 	switch {
 	case err == nil:

@@ -61,7 +61,6 @@ func (v *verifier) segments(ctx context.Context, live map[loc.Loc]recovery.Named
 		}
 	}
 	v.lost(absent)
-	v.reportMissing()
 	return nil
 }
 

@@ -29,7 +29,7 @@ type Report struct {
 // Run reads every byte of every file of an open store and compares. Damage is no error but in the report; the error names the files that
 // could not be read. progress may be nil.
 func Run(ctx context.Context, e *engine.Engine, progress func(engine.Progress)) (Report, error) {
-	v := &verifier{e: e, progress: progress}
+	v := newVerifier(e, progress)
 	err := v.run(ctx)
 	return v.out, err
 }
@@ -41,23 +41,6 @@ func Saved(ctx context.Context, e *engine.Engine, progress func(engine.Progress)
 	return v.out, errors.Join(err, v.unreadFiles())
 }
 
-// Segments is the part of Run that compares the index with the segments, and every record with its checksums.
-func Segments(ctx context.Context, e *engine.Engine, progress func(engine.Progress)) (Report, error) {
-	v := &verifier{e: e, progress: progress}
-	live, err := v.entries(ctx)
-	if err == nil {
-		err = v.segments(ctx, live)
-	}
-	return v.out, err
-}
-
-// Bloom is the part of Run that compares the Bloom filter with the index.
-func Bloom(ctx context.Context, e *engine.Engine) (Report, error) {
-	v := &verifier{e: e}
-	err := v.bloom(ctx)
-	return v.out, err
-}
-
 type verifier struct {
 	e        *engine.Engine
 	progress func(engine.Progress)
@@ -65,9 +48,13 @@ type verifier struct {
 	total    int64
 	unsealed []recovery.Leftover // when it began: a checkpoint may seal them meanwhile
 	unread   map[uint64]error    // segments that could not be looked into, which says nothing about their bytes
-	missing  map[uint64]*missing
+	missing  map[uint64]bool     // segments that were reported
 
 	unreadSessions []error // of sessions that could not be read
+}
+
+func newVerifier(e *engine.Engine, progress func(engine.Progress)) *verifier {
+	return &verifier{e: e, progress: progress, missing: map[uint64]bool{}}
 }
 
 func (v *verifier) report(d *damage.Error) { v.out.Damage = append(v.out.Damage, d) }

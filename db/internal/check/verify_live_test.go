@@ -1,14 +1,18 @@
 package check_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/admin"
+	"github.com/dormousekv/dormouse/db/internal/check"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -90,5 +94,41 @@ func TestVerifyAfterTheIndexWasRebuilt(t *testing.T) {
 	report, err := admin.VerifyStore(t.Context(), s, admin.VerifyOptions{})
 	if err != nil || len(report.Damage) > 0 || len(report.Notes) > 0 {
 		t.Error(err, report.Damage, report.Notes)
+	}
+}
+
+// A dead segment that is unlinked while Verify is at work is no damage.
+func TestVerifyBesideUnlinking(t *testing.T) {
+	s := storetest.Open(t, t.TempDir(), storetest.Options())
+	m := storetest.Model(t, s, crashtest.Plain())
+	keep, gone := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}, kv.Prompt{Tokens: crashtest.Tokens(2, 64)}
+	for _, p := range []kv.Prompt{keep, gone} { // each in a segment of its own
+		storetest.Put(t, m, p)
+		storetest.OK(t, errors.Join(s.Suspend(t.Context()), s.Resume(t.Context())))
+	}
+	x, err := m.Match(t.Context(), gone, db.MatchOptions{})
+	storetest.OK(t, err)
+	if _, err := m.Delete(t.Context(), gone); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Delete(t.Context(), gone.Prefix(1)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		storetest.OK(t, s.Checkpoint(t.Context()))
+	}
+	before := len(storetest.Engine(s).Segments.Segments())
+	unlink := sync.OnceFunc(func() {
+		done := make(chan error) // somebody else does it
+		go func() { done <- errors.Join(x.Close(), storetest.Engine(s).Inside().Reclaim(t.Context())) }()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	if out, err := check.Segments(t.Context(), storetest.Engine(s), func(engine.Progress) { unlink() }); err != nil || len(out.Damage) > 0 {
+		t.Errorf("%v, %v", out.Damage, err)
+	}
+	if after := len(storetest.Engine(s).Segments.Segments()); after != before-1 {
+		t.Fatalf("%d segments, %d before: this test shows nothing", after, before)
 	}
 }

@@ -66,11 +66,6 @@ func (s *Source) verifyHit(l *prefix.Lookup, h *prefix.Hit, group int, from, to 
 		if err := w.record(r); err != nil {
 			return err
 		}
-		for i := range r.Tensors() {
-			if err := r.VerifyPlane(i); err != nil {
-				return err
-			}
-		}
-		return nil
+		return r.Verify()
 	})
 }

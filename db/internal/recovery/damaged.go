@@ -56,5 +56,5 @@ func (r *run) hasYounger(t *index.Txn, x index.Entry) (bool, error) {
 	if err != nil || !ok || named || cur.Seq <= x.Seq {
 		return false, err
 	}
-	return r.intact(x.Key, x.Group, cur.Loc), nil
+	return r.intact(&cur), nil
 }

@@ -1,9 +1,13 @@
 package recovery
 
 import (
+	"fmt"
+
 	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/segments"
 )
 
 // ID names a record in the index.
@@ -21,6 +25,16 @@ func Needs(x *index.Entry) (id ID, ok bool) {
 		return ID{x.Key, 0}, true
 	}
 	return ID{x.Parent, 0}, x.First > 0
+}
+
+// IsRecord compares a record with what the index says of it. The error is a *damage.Error of a "record".
+func IsRecord(r *segments.Record, x *index.Entry) error {
+	if r.Key() == x.Key && r.Group() == x.Group && r.Parent() == x.Parent && r.Model() == x.Model && r.Scope() == x.Scope &&
+		r.First() == x.First && r.TokenCount() == int(x.Tokens) {
+		return nil
+	}
+	return damage.New(r.File(), x.Loc.Offset, "record", fmt.Sprintf("block %s group %d at token %d", x.Key, x.Group, x.First),
+		fmt.Sprintf("block %s group %d at token %d", r.Key(), r.Group(), r.First()))
 }
 
 // Below returns block k and all blocks below it, each after its parent.
@@ -67,5 +81,5 @@ func Rerank(t *index.Txn, c *catalog.Catalog, k kv.Key) error {
 	if rank == entry.Rank {
 		return nil
 	}
-	return t.SetRank(k, rank, entry.Hits)
+	return t.Use(k, rank, entry.Hits, 0)
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/loc"
-	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
 )
 
@@ -87,7 +86,7 @@ func (r *run) dropLost(t *index.Txn) error {
 		l := x.Loc
 		is, known := whole[l]
 		if !known {
-			is = (!r.Rebuilt || r.scanned[l]) && (!reboot || r.covered(l) || r.intact(x.Key, x.Group, l))
+			is = (!r.Rebuilt || r.scanned[l]) && (!reboot || r.covered(l) || r.intact(&x))
 			whole[l] = is
 			if !is && (!reboot || r.covered(l) || r.Salvage) { // no power cut took it, or it is to be named all the same
 				r.Absent = append(r.Absent, x)
@@ -277,17 +276,12 @@ func (r *run) dropCutOff(t *index.Txn, entries []index.Entry) error {
 
 // intact reports whether every byte of a replayed record is as it was written. An error that says nothing about the bytes
 // (too many open files, no memory) ends the Open: nothing is given up for that.
-func (r *run) intact(key kv.Key, group uint8, loc loc.Loc) bool {
-	err := r.Segments.Read(loc, func(rec *segments.Record) error {
-		if rec.Key() != key || rec.Group() != group {
-			return segments.ErrDestroyed
+func (r *run) intact(x *index.Entry) bool {
+	err := r.Segments.Read(x.Loc, func(rec *segments.Record) error {
+		if err := IsRecord(rec, x); err != nil {
+			return err
 		}
-		for i := range rec.Tensors() {
-			if err := rec.VerifyPlane(i); err != nil {
-				return err
-			}
-		}
-		return nil
+		return rec.Verify()
 	})
 	if err != nil && !errors.Is(err, damage.ErrCorrupt) && !errors.Is(err, segments.ErrDestroyed) && !errors.Is(err, segments.ErrMissing) {
 		r.trouble = errors.Join(r.trouble, err)

@@ -34,7 +34,7 @@ func TestHeadOfAnotherReleaseChangesNothing(t *testing.T) {
 	}
 	a.Extra = oplog.Encode(oplog.Snapshot{Boot: "x", FormerRefs: 77})
 	os.Remove(o.Path)
-	if ix, err = index.CreateWith(o, a); err != nil {
+	if ix, err = index.Create(o, a); err != nil {
 		t.Fatal(err)
 	}
 	ix.Close()

@@ -135,7 +135,7 @@ func (r *run) unwanted(at loc.Loc, rec *segments.Record, reboot bool) bool {
 		return false
 	}
 	lsn, named := r.named.Put[at]
-	return !named || reboot && lsn > r.Log.Barrier && !sound(rec)
+	return !named || reboot && lsn > r.Log.Barrier && rec.Verify() != nil
 }
 
 // reboot reports whether what was not synced may be gone: the system was booted since the log was written, or an fsync had
@@ -166,15 +166,6 @@ func (r *run) loggedModels() map[kv.Fingerprint]kv.Descriptor {
 		}
 	}
 	return out
-}
-
-func sound(rec *segments.Record) bool {
-	for i := range rec.Tensors() {
-		if rec.VerifyPlane(i) != nil {
-			return false
-		}
-	}
-	return true
 }
 
 // doom is for what the recovery itself finds to be dead.

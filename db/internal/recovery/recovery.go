@@ -254,7 +254,7 @@ func (r *run) openIndex() error {
 	if err := r.FS.SyncDir(r.Dir); err != nil {
 		return err
 	}
-	r.Index, err = index.CreateWith(r.IndexOptions, left)
+	r.Index, err = index.Create(r.IndexOptions, left)
 	return err
 }
 

@@ -3,6 +3,8 @@ package crashfs
 import (
 	"maps"
 	"slices"
+
+	"github.com/dormousekv/dormouse/internal/vfs"
 )
 
 // Loss says what a power cut takes of what is not durable; all else that was written is there.
@@ -87,7 +89,7 @@ func (n *node) cut(lost func(off int64) bool, all bool) (*node, int) {
 	for p := int64(0); p*pageBytes < size; p++ {
 		b := make([]byte, pageBytes)
 		copy(b, out.data[p*pageBytes:])
-		if !isZero(b) {
+		if !vfs.Blank(b) {
 			out.sure[p] = b
 			out.allocate(p*pageBytes, p*pageBytes+1)
 		}

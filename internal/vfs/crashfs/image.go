@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/dormousekv/dormouse/internal/vfs"
 )
 
 // Kill returns what the next process finds after this one was killed: all that was written. What was not synced is not
@@ -150,7 +152,7 @@ func (n *node) left(rnd *rand.Rand) *node {
 	for p := int64(0); p*pageBytes < size; p++ {
 		b := make([]byte, pageBytes)
 		copy(b, out.data[p*pageBytes:])
-		if !isZero(b) {
+		if !vfs.Blank(b) {
 			out.sure[p] = b
 			out.allocate(p*pageBytes, p*pageBytes+1)
 		}
@@ -186,15 +188,6 @@ func (pg *page) left(sure []byte, rnd *rand.Rand) []byte {
 		}
 	}
 	return out
-}
-
-func isZero(b []byte) bool {
-	for _, c := range b {
-		if c != 0 {
-			return false
-		}
-	}
-	return true
 }
 
 // clone copies a node. Pages are never changed in place, so they are shared.

@@ -8,6 +8,34 @@ import (
 
 // expected is the longest usable prefix, worked out from the map by brute force.
 func (d *driver) expected(mi int, p kv.Prompt, limit int) int {
+	return max(d.expectedOf(mi, p, limit), d.expectedTails(mi, p, limit))
+}
+
+// expectedTails is the longest usable prefix that ends in a stored tail, where longer blocks lack window rows.
+func (d *driver) expectedTails(mi int, p kv.Prompt, limit int) (best int) {
+	if mi != 1 {
+		return 0
+	}
+	keys, blocks := d.chain(mi, p)
+	desc := d.models[mi].Descriptor()
+	var path []piece
+	for i, k := range keys {
+		for _, b := range d.blocks {
+			if b.parent == blocks[i].parent && b.scope == blocks[i].scope && b.model == mi && b.adapters == blocks[i].adapters &&
+				shared(b, &p) == b.end && b.end <= p.BlockCapacityEnd(i, desc.BlockTokens) {
+				best = max(best, d.usable(mi, p, min(limit, b.end), desc, append(slices.Clone(path), piece{b, b.end})))
+			}
+		}
+		b := d.blocks[k]
+		if b == nil {
+			break
+		}
+		path = append(path, piece{b, b.end})
+	}
+	return best
+}
+
+func (d *driver) expectedOf(mi int, p kv.Prompt, limit int) int {
 	keys, blocks := d.chain(mi, p)
 	desc := d.models[mi].Descriptor()
 	var path []piece

@@ -26,7 +26,7 @@ func (l *Lookup) Find() error {
 	if err := l.sharedBlock(); err != nil {
 		return err
 	}
-	return l.Measure()
+	return l.shorterPartial()
 }
 
 func (l *Lookup) nothing(why kv.ReasonCode) error {

@@ -36,7 +36,7 @@ func Run(ctx context.Context, e *engine.Engine, progress func(engine.Progress)) 
 
 // Saved is the part of Run that looks at what Repair saves by means of the index, sessions left out.
 func Saved(ctx context.Context, e *engine.Engine, progress func(engine.Progress)) (Report, error) {
-	v := &verifier{e: e, progress: progress}
+	v := newVerifier(e, progress)
 	err := v.records(ctx)
 	return v.out, errors.Join(err, v.unreadFiles())
 }

@@ -42,24 +42,32 @@ func TestSealRecovered(t *testing.T) {
 	ok(t, s.Close())
 }
 
-// A file whose header was never written holds nothing. One whose header is damaged, or that somebody cut, stays as it is.
+// A file whose header was never written holds nothing; one in which nothing was written behind it keeps it. One whose header is damaged, or
+// that somebody cut, stays as it is.
 func TestSealRecoveredOfDamagedFiles(t *testing.T) {
 	o := options(t.TempDir())
 	s := openSet(t, o)
 	unborn := makeBlock(0, 1, 5000).append(t, s, 0)
 	rotten := makeBlock(1, 1, 5000).append(t, s, 1)
 	short := makeBlock(2, 1, 5000).append(t, s, 2)
+	empty := makeBlock(3, 1, 5000).append(t, s, 3)
 	path := func(loc Loc) string { return s.segs[loc.Segment].path }
 	s.Abandon()
+	edit(t, path(empty), func(b []byte) []byte { clear(b[empty.Offset:]); return b })
 	ok(t, errors.Join(os.Truncate(path(unborn), 0), os.Truncate(path(short), short.Offset+4096)))
 	flip(t, path(rotten), 100)
 	before := map[Loc][]byte{rotten: must(os.ReadFile(path(rotten)))(t), short: must(os.ReadFile(path(short)))(t)}
 	s = openSet(t, o)
-	for loc, end := range map[Loc]int64{unborn: 0, rotten: rotten.End(), short: short.End()} { // which the index names
+	for loc, end := range map[Loc]int64{unborn: 0, empty: 0, rotten: rotten.End(), short: short.End()} { // which the index names
 		ok(t, s.SealRecovered(loc.Segment, end))
 	}
 	if _, err := os.Stat(filepath.Join(o.Dir, segmentName(unborn.Segment))); !errors.Is(err, os.ErrNotExist) {
 		t.Error("a file without a header is still there")
+	}
+	for _, info := range s.Segments() {
+		if info.ID == empty.Segment && (info.Err != nil || info.Size != empty.Offset) {
+			t.Errorf("%+v, its header ends at %d", info, empty.Offset)
+		}
 	}
 	for loc, b := range before {
 		if now := must(os.ReadFile(path(loc)))(t); !bytes.Equal(now, b) {

@@ -32,7 +32,7 @@ func Sweep(ctx context.Context, set *segments.Set, v *index.View, id uint64, fro
 		torn = append(torn, d.Offset/4096*4096)
 	})
 	var live []loc.Loc
-	if len(torn) > 0 || len(records) == 0 {
+	if len(torn) > 0 || from == 0 && len(records) == 0 {
 		live = Live(v, id)
 	}
 	if from == 0 && len(records)+len(live) == 0 {

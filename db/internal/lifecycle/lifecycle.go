@@ -14,11 +14,10 @@ import (
 // while an owner waits does not wait for that owner for ever: it may be one that a callback of another operation calls. It
 // gives way for a moment only, so that in a busy store there comes one without operations.
 type Lifecycle struct {
-	users atomic.Int64 // operations under way
-	sure  atomic.Bool  // nobody owns the store or waits for it: the way in that takes no lock
+	state atomic.Int64 // operations under way, and held
 
 	mu     lock.Mutex[lock.Lifecycle]
-	change *sync.Cond // of users, owner, owned and refuse while an owner waits
+	change *sync.Cond // of state, owner, owned and refuse while an owner waits
 	owner  bool       // guarded by mu: there is an owner, or one who waits to be it; another one waits for him
 	owned  bool       // guarded by mu
 	wanted bool       // guarded by mu: an owner waits, and operations that begin give way
@@ -32,27 +31,29 @@ const Courtesy = time.Second
 func New() *Lifecycle {
 	l := &Lifecycle{}
 	l.change = sync.NewCond(&l.mu)
-	l.sure.Store(true)
 	return l
 }
 
+// held is in state while somebody owns the store or waits for it: operations begin under mu then.
+const held = 1 << 62
+
+func (l *Lifecycle) underWay() int64 { return l.state.Load() &^ held }
+
 // Enter begins an operation. always lets it in where it would be refused: what gives something back.
 func (l *Lifecycle) Enter(always bool) error {
-	l.users.Add(1)
-	if l.sure.Load() {
-		return nil
+	for n := l.state.Load(); n < held; n = l.state.Load() {
+		if l.state.CompareAndSwap(n, n+1) {
+			return nil
+		}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.users.Add(-1) == 0 { // who waits is not under way
-		l.change.Broadcast()
-	}
 	for {
 		if l.refuse != nil && !always {
 			return l.refuse
 		}
 		if !l.owned && (always || !l.wanted) {
-			l.users.Add(1)
+			l.state.Add(1)
 			return nil
 		}
 		l.change.Wait()
@@ -61,7 +62,7 @@ func (l *Lifecycle) Enter(always bool) error {
 
 // Leave ends an operation.
 func (l *Lifecycle) Leave() {
-	if l.users.Add(-1) == 0 && !l.sure.Load() {
+	if l.state.Add(-1) == held { // the last one, and somebody waits
 		l.mu.Lock()
 		l.change.Broadcast()
 		l.mu.Unlock()
@@ -86,8 +87,8 @@ func (l *Lifecycle) Own(ctx context.Context, refuse error) error {
 		l.change.Wait()
 	}
 	l.owner, l.refuse, l.wanted = true, refuse, true
-	l.sure.Store(false)
-	if l.users.Load() > 0 {
+	l.state.Add(held)
+	if l.underWay() > 0 {
 		// By turns: one moment for the owner, who gets his way if what is under way ends, and one for operations.
 		waits := true // guarded by mu
 		var turn *time.Timer
@@ -100,14 +101,12 @@ func (l *Lifecycle) Own(ctx context.Context, refuse error) error {
 				turn.Reset(Courtesy)
 			}
 		})
-		gone := l.users.Load() == 0 // asked once a turn: who is on his way to find the store owned counts for a moment, too
-		for !gone && ctx.Err() == nil {
+		for l.underWay() > 0 && ctx.Err() == nil {
 			l.change.Wait()
-			gone = l.users.Load() == 0
 		}
 		waits = false
 		turn.Stop()
-		if !gone {
+		if l.underWay() > 0 { // it only falls while mu is held
 			l.letIn()
 			return context.Cause(ctx)
 		}
@@ -125,6 +124,6 @@ func (l *Lifecycle) Disown() {
 
 func (l *Lifecycle) letIn() {
 	l.owner, l.owned, l.wanted, l.refuse = false, false, false, nil
-	l.sure.Store(true)
+	l.state.Add(-held)
 	l.change.Broadcast()
 }

@@ -3,7 +3,6 @@ package lifecycle
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -69,7 +68,7 @@ func TestOwnerIsNotStarved(t *testing.T) {
 					return
 				}
 				inside <- struct{}{}
-				for len(inside) < 2 && !stop.Load() && l.users.Load() > 1 { // rather two at a time than none
+				for len(inside) < 2 && !stop.Load() && l.underWay() > 1 { // rather two at a time than none
 					runtime.Gosched()
 				}
 				time.Sleep(time.Millisecond)
@@ -108,7 +107,7 @@ func TestManyCallsFromACallback(t *testing.T) {
 		l.Own(t.Context(), nil)
 		l.Disown()
 	})
-	for l.sure.Load() { // the owner does not wait yet
+	for l.state.Load() < held { // the owner does not wait yet
 		time.Sleep(time.Millisecond)
 	}
 	var inside sync.WaitGroup
@@ -125,7 +124,7 @@ func TestManyCallsFromACallback(t *testing.T) {
 	inside.Wait()
 	l.Leave()
 	owner.Wait()
-	if n := l.users.Load(); n != 0 {
+	if n := l.underWay(); n != 0 {
 		t.Errorf("%d operations are under way", n)
 	}
 }
@@ -145,7 +144,7 @@ func TestOwnerGivesUp(t *testing.T) {
 			t.Errorf("the first owner: %v", err)
 		}
 	})
-	for l.sure.Load() { // the owner does not wait yet
+	for l.state.Load() < held { // the owner does not wait yet
 		time.Sleep(time.Millisecond)
 	}
 	owners.Go(func() {
@@ -160,7 +159,7 @@ func TestOwnerGivesUp(t *testing.T) {
 	}
 	stopFirst(enough)
 	owners.Wait()
-	if err := l.Enter(false); err != nil || !l.sure.Load() {
+	if err := l.Enter(false); err != nil || l.state.Load() >= held {
 		t.Errorf("an operation afterwards: %v", err)
 	}
 	l.Leave()
@@ -171,29 +170,24 @@ func TestOwnerGivesUp(t *testing.T) {
 	l.Disown()
 }
 
-// An owner who waited owns, or has an error, whoever comes meanwhile only to be refused. Callers pause, for the owner to see nobody at times.
+// An owner owns, or has an error, whoever comes meanwhile only to be refused and comes again at once: who is on his way in is no operation, and keeps no
+// owner waiting.
 func TestOwnBesideRefused(t *testing.T) {
 	l := New()
 	refused := errors.New("refused")
 	var wait sync.WaitGroup
 	var stop atomic.Bool
-	pause := func(r *rand.Rand) {
-		for until := time.Now().Add(time.Duration(r.IntN(20_000))); time.Now().Before(until); {
-		}
-	}
-	for g := range 2 {
-		r := rand.New(rand.NewPCG(1, uint64(g)))
+	for range 16 {
 		wait.Go(func() {
 			for !stop.Load() {
 				if l.Enter(false) == nil {
-					pause(r)
+					time.Sleep(10 * time.Microsecond)
 					l.Leave()
 				}
-				pause(r)
 			}
 		})
 	}
-	for begin, i := time.Now(), 0; time.Since(begin) < time.Second; i++ {
+	for i := range 10 {
 		if err := l.Own(t.Context(), refused); err != nil {
 			t.Fatal(err)
 		}
@@ -205,6 +199,7 @@ func TestOwnBesideRefused(t *testing.T) {
 			break
 		}
 		l.Disown()
+		time.Sleep(time.Millisecond)
 	}
 	stop.Store(true)
 	wait.Wait()

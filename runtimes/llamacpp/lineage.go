@@ -55,7 +55,7 @@ func (s *Session) line(sequence int) *lineage {
 		s.lines[sequence] = l
 	}
 	n := s.tokens(sequence)
-	if n == 0 && len(l.prompt.Tokens) > 0 && s.lay != nil && s.lay.window > 0 {
+	if n == 0 && len(l.prompt.Tokens) > 0 && s.window() > 0 {
 		// Where no row of a window is left, llama.cpp says that the sequence is empty, and takes tokens at any position; its other layers may have rows.
 		s.clear(sequence)
 	}
@@ -80,16 +80,29 @@ func (s *Session) back(l *lineage, n, sequence int) error {
 	if l.wrong != nil && n < l.wrong.From && !s.stops() {
 		l.wrong = nil
 	}
-	if l.wrong == nil {
+	if l.wrong == nil || gone != nil && gone.From < l.wrong.From {
 		l.wrong = gone
 	}
 	return l.refuses(n + 1)
 }
 
+// window is how many rows the window layers look back, besides the token itself; 0: there are none, or, beside recurrent layers, none that could go back alone.
+func (s *Session) window() int {
+	model := s.lib.GetModel(s.lctx)
+	switch {
+	case s.lay != nil:
+		return s.lay.window
+	case s.lib.IsRecurrent(model) || s.lib.IsHybrid != nil && s.lib.IsHybrid(model):
+		return 0
+	}
+	return max(0, int(s.lib.Window(model))-1)
+}
+
 // windowGone says why tokens from position n on would see a part of their window only. llama.cpp keeps rows behind the window for as long as nobody needs the cells,
 // and Restore brings none of them.
 func (s *Session) windowGone(l *lineage, n, sequence int) *LineageError {
-	if s.mode != Rows || s.lay.window == 0 || n <= 0 {
+	window := s.window()
+	if window == 0 || n <= 0 {
 		return nil
 	}
 	const then = "empty the sequence and call Restore"
@@ -104,7 +117,7 @@ func (s *Session) windowGone(l *lineage, n, sequence int) *LineageError {
 		}
 		return nil
 	}
-	first, need := int(s.lib.SequenceMin(s.memory, int32(sequence))), max(0, n-s.lay.window)
+	first, need := int(s.lib.SequenceMin(s.memory, int32(sequence))), max(0, n-window)
 	if first < 0 {
 		return &LineageError{sequence, n, fmt.Sprintf("tokens there see the rows from position %d on, and the window layers have none: %s", need, then)}
 	}

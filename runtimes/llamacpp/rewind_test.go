@@ -104,6 +104,62 @@ func TestBackBehindARestore(t *testing.T) {
 	}
 }
 
+// The same of a model whose states are not cut: a state is of use only if it has the whole window before the token that comes next.
+func TestOpaqueBackBehindARestore(t *testing.T) {
+	ctx := context.Background()
+	opaque := func(o *llamacpp.Options) { o.OpaqueOnly = true }
+	tokens := make([]kv.Token, 200)
+	for i := range tokens {
+		tokens[i] = kv.Token(i % 7)
+	}
+	for _, full := range []bool{false, true} {
+		store := kit.OpenStore(t)
+		kit.EvaluateAndSave(t, attach(t, store, rewound(full), opaque), kv.Tokens(tokens...), 0, 0)
+		f := rewound(full)
+		s := attach(t, store, f, opaque)
+		got, err := s.Restore(ctx, kv.Tokens(tokens...), 0)
+		if err != nil || got.Tokens < 190 {
+			t.Fatal(got, err)
+		}
+		other := append(append([]kv.Token(nil), tokens[:186]...), 9, 9, 9, 9)
+		f.cut(0, 186)
+		f.decode = 0
+		kit.WantLineage(t, "Prefill", s.Prefill(ctx, kv.Tokens(other...), 186, 0), 186)
+		if f.decode > 0 {
+			t.Errorf("%d tokens were evaluated", f.decode)
+		}
+		_, err = s.Save(ctx, kv.Tokens(tokens[:186]...), 0)
+		kit.WantLineage(t, "Save where it was cut", err, 186)
+		f.cut(0, 180)
+		kit.WantLineage(t, "Prefill further back", s.Prefill(ctx, kv.Tokens(append(tokens[:180:180], 9)...), 180, 0), 180)
+		if err := f.Decode([]kv.Token{9, 9, 9}, 180, 0); err != nil {
+			t.Fatal(err)
+		}
+		_, err = s.Save(ctx, kv.Tokens(append(tokens[:180:180], 9, 9, 9)...), 0)
+		kit.WantLineage(t, "Save behind what the caller evaluated", err, 180)
+
+		f.cut(0, 27) // no row of the window is left
+		if err := s.Truncate(0, 0); err != nil {
+			t.Error(err)
+		}
+		if err := f.Decode(tokens[27:30], 27, 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Capture(ctx, kv.Tokens(tokens[:30]...), 0); err != nil {
+			t.Error(err)
+		}
+		_, err = s.Save(ctx, kv.Tokens(tokens[:30]...), 0)
+		kit.WantLineage(t, "Save behind rows that are not there", err, 30)
+		f.cut(0, 0)
+		if err := s.Prefill(ctx, kv.Tokens(other...), 0, 0); err != nil {
+			t.Error(err)
+		}
+		if f.logits != logitsOf(t, other) {
+			t.Error("other logits")
+		}
+	}
+}
+
 // Whatever a caller takes back and evaluates again, what Prefill evaluates has the logits that it has in an empty cache; and what Save takes has
 // them when it is restored, also if the caller goes on in spite of an error.
 func TestRewinds(t *testing.T) {
@@ -111,9 +167,10 @@ func TestRewinds(t *testing.T) {
 	store, chat := kit.OpenStore(t), int32(0)
 	rapid.Check(t, func(t *rapid.T) {
 		chat++
-		full := rapid.Bool().Draw(t, "room for all")
+		full, whole := rapid.Bool().Draw(t, "room for all"), rapid.Bool().Draw(t, "whole states")
 		f := rewound(full)
-		s := attach(t, store, f, nil)
+		kept := func(o *llamacpp.Options) { o.OpaqueOnly = whole }
+		s := attach(t, store, f, kept)
 		var tokens []kv.Token
 		wrong := false // what the sequence holds, since the caller went on in spite of an error
 		save := func(tokens []kv.Token) {
@@ -122,7 +179,7 @@ func TestRewinds(t *testing.T) {
 			}
 			g := rewound(full)
 			more := append(append([]kv.Token(nil), tokens...), 9)
-			got, err := attach(t, store, g, nil).Restore(ctx, kv.Tokens(more...), 0)
+			got, err := attach(t, store, g, kept).Restore(ctx, kv.Tokens(more...), 0)
 			if err != nil {
 				t.Fatalf("%v", err)
 			}

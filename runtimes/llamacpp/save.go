@@ -247,6 +247,12 @@ func (s *Session) saveOpaque(ctx context.Context, l *lineage, prompt kv.Prompt, 
 	if err := l.seen(sequence); err != nil {
 		return db.PutResult{}, err
 	}
+	if err := l.refuses(n + 1); err != nil { // what goes on behind a state sees all of its window
+		return db.PutResult{}, err
+	}
+	if gone := s.windowGone(l, n, sequence); gone != nil {
+		return db.PutResult{}, gone
+	}
 	defer s.giveBack()
 	blob, err := s.get(sequence, 0)
 	if err != nil {

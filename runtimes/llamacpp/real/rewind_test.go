@@ -79,6 +79,53 @@ func TestTakenBack(t *testing.T) {
 	}
 }
 
+// The same of states that are not cut: none is gone on from, or stored, that lacks a part of its window.
+func TestOpaqueTakenBack(t *testing.T) {
+	library(t)
+	ctx := context.Background()
+	for _, arch := range architectures() {
+		if arch.mode != llamacpp.Rows {
+			continue
+		}
+		t.Run(arch.name, func(t *testing.T) {
+			r := newRig(t, arch.gguf(), arch.context, db.Options{Codec: quant.Raw})
+			prompt := kv.Tokens(randomTokens(1, 400)...)
+			c := r.context()
+			s := r.attach(c, func(o *llamacpp.Options) { o.OpaqueOnly = true })
+			windowed, memory := r.api.Window(r.api.GetModel(c.Pointer())) > 0, r.api.GetMemory(c.Pointer())
+			kit.EvaluateAndSave(t, s, prompt, 0, 0)
+			for _, n := range []int{386, 30} {
+				r.api.SequenceRemove(memory, 0, -1, -1)
+				got, err := s.Restore(ctx, prompt, 0)
+				if err != nil || got.Tokens != 396 {
+					t.Fatal(got, err)
+				}
+				if !r.api.SequenceRemove(memory, 0, int32(n), -1) {
+					t.Fatal("llama.cpp does not remove")
+				}
+				other := kv.Tokens(append(prompt.Tokens[:n:n], randomTokens(n, 20)...)...)
+				_, err = s.Save(ctx, prompt.Prefix(n), 0)
+				if windowed {
+					if err == nil {
+						t.Errorf("stored the state after %d tokens, which lacks rows of its window", n)
+					}
+					if err := s.Prefill(ctx, other, n, 0); err == nil {
+						t.Errorf("went on from %d tokens without rows of their window", n)
+					}
+					continue
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				kit.EvaluateAndSave(t, s, other, n, 0)
+				if d := difference(r.evaluated(other, batchTokens, 0), c.Logits(-1)); d > 2e-2 {
+					t.Errorf("taken back to %d: logits differ by %g", n, d)
+				}
+			}
+		})
+	}
+}
+
 // A state that llama_decode left half done, as it does when it is stopped between two micro-batches, is not gone on from and not stored.
 func TestStoppedInABatch(t *testing.T) {
 	library(t)

@@ -66,8 +66,8 @@ func (s *Session) line(sequence int) *lineage {
 		s.back(l, n, sequence)
 	}
 	l.cut(n)
-	if n == 0 {
-		l.wrong = nil
+	if n == 0 { // whatever comes next begins anew
+		l.wrong, l.shrunk, l.unseen = nil, false, false
 	}
 	return l
 }

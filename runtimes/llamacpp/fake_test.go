@@ -24,6 +24,7 @@ type fake struct {
 	contextLen int
 	ropeType   int32
 	recurrent  bool
+	hybrid     bool // says so; it has no recurrent layers
 	causal     string
 	meta       map[string]string
 	file       string // that it was loaded from

@@ -121,6 +121,7 @@ func (f *fake) library() *llamacpp.Library {
 		RopeScale:    func(uintptr) float32 { return 1 },
 		HasEncoder:   func(uintptr) bool { return false },
 		IsRecurrent:  func(uintptr) bool { return f.recurrent },
+		IsHybrid:     func(uintptr) bool { return f.hybrid },
 		MetaCount:    func(uintptr) int32 { return int32(len(keys)) },
 		MetaKey:      func(_ uintptr, i int32, buf *byte, size uintptr) int32 { return put(keys[i], buf, size) },
 		MetaIndex:    func(_ uintptr, i int32, buf *byte, size uintptr) int32 { return put(values[keys[i]], buf, size) },

@@ -59,8 +59,8 @@ func (s *Session) line(sequence int) *lineage {
 		// Where no row of a window is left, llama.cpp says that the sequence is empty, and takes tokens at any position; its other layers may have rows.
 		s.clear(sequence)
 	}
-	if n > 0 && n < len(l.prompt.Tokens) && (s.mode == Hybrid || s.lib.IsRecurrent(s.lib.GetModel(s.lctx))) {
-		l.shrunk = true
+	if n > 0 && n < len(l.prompt.Tokens) && s.recurs() {
+		l.shrunk, l.trusted = true, false // what the caller's word was taken for is not this state
 	}
 	if n < len(l.prompt.Tokens) {
 		s.back(l, n, sequence)
@@ -88,14 +88,19 @@ func (s *Session) back(l *lineage, n, sequence int) error {
 
 // window is how many rows the window layers look back, besides the token itself; 0: there are none, or, beside recurrent layers, none that could go back alone.
 func (s *Session) window() int {
-	model := s.lib.GetModel(s.lctx)
 	switch {
 	case s.lay != nil:
 		return s.lay.window
-	case s.lib.IsRecurrent(model) || s.lib.IsHybrid != nil && s.lib.IsHybrid(model):
+	case s.recurs():
 		return 0
 	}
-	return max(0, int(s.lib.Window(model))-1)
+	return max(0, int(s.lib.Window(s.lib.GetModel(s.lctx)))-1)
+}
+
+// recurs reports whether some layers keep a state that never forgets, in place of rows.
+func (s *Session) recurs() bool {
+	model := s.lib.GetModel(s.lctx)
+	return s.mode == Hybrid || s.lib.IsRecurrent(model) || s.lib.IsHybrid != nil && s.lib.IsHybrid(model)
 }
 
 // windowGone says why tokens from position n on would see a part of their window only. llama.cpp keeps rows behind the window for as long as nobody needs the cells,

@@ -477,3 +477,31 @@ func TestEmptiedAfterItWasNotSeen(t *testing.T) {
 		t.Error("it was emptied:", err)
 	}
 }
+
+// A hybrid's state that went back is not saved, in whatever mode it is kept, and also if the caller's word was taken for what it was before.
+func TestHybridWentBack(t *testing.T) {
+	ctx := context.Background()
+	f := kinds("plain")
+	f.hybrid = true
+	s := attach(t, kit.OpenStore(t), f, func(o *llamacpp.Options) { o.OpaqueOnly = true })
+	tokens := make([]kv.Token, 200)
+	for _, trusted := range []bool{false, true} {
+		f.cut(0, 0)
+		if trusted {
+			if err := s.Reset(0); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.Decode(tokens, 0, 0); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Save(ctx, kv.Tokens(tokens...), 0); err != nil {
+				t.Fatal(err)
+			}
+		} else if err := s.Prefill(ctx, kv.Tokens(tokens...), 0, 0); err != nil {
+			t.Fatal(err)
+		}
+		f.cut(0, 190)
+		_, err := s.Save(ctx, kv.Tokens(tokens[:190]...), 0)
+		kit.WantLineage(t, "Save", err, 0)
+	}
+}

@@ -62,7 +62,7 @@ func TestGoldenBytesAreRead(t *testing.T) {
 	}
 }
 
-// A wrong magic, a wrong version and a wrong checksum are three different errors.
+// A wrong magic, a wrong version and a wrong checksum are three different errors. A segment's version that alone is wrong is damage.
 func TestErrorsTellWhatIsWrong(t *testing.T) {
 	at := place{testUUID, 7, 8192}
 	foot := place{testUUID, 7, 16384}

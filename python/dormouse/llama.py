@@ -14,6 +14,7 @@ import json
 import os
 import sys
 import threading
+import weakref
 from array import array
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _library as lib
 from .descriptor import Descriptor
-from .errors import WrongLineage
+from .errors import DormouseError, WrongLineage
 from .handles import Handle, made
 from .memory import Adapter, Prompt, Tokens, adapters_of, prompt_of
 from .model import Model, Put, Restored
@@ -136,8 +137,9 @@ class Session(Handle):
         self._call("llama_reset", sequence)
 
     def truncate(self, tokens: int, sequence: int = 0) -> None:
-        """Says that you removed the positions behind so many tokens, before you evaluate others there. In a sliding-window model, WrongLineage says that the rows of the
-        window before them are not there any more, or were not restored: empty the sequence and restore."""
+        """Says that you removed the positions behind so many tokens, before you evaluate others there. In a sliding-window model call it whenever you removed positions,
+        whatever you evaluate there, also the same tokens: WrongLineage says that the rows of the window before them are not there any more, or were not restored: empty the
+        sequence and restore. What is evaluated there is then refused by a save, which without this call may not see it."""
         self._call("llama_truncate", sequence, lib.size("tokens", tokens))
 
     def recheck(self, adapters: Sequence[Adapter] = (), *, timeout: float | None = None, cancel: lib.Cancel | None = None) -> None:
@@ -177,6 +179,28 @@ def _tokens_of(prompt: Prompt | Tokens) -> list[int]:
     return list(tokens)
 
 
+def _watch(context: Any, session: LlamaSession) -> None:
+    """Tells the session of what its Llama takes back, when it does: llm.generate removes what the last prompt does not share with the next one, and afterwards nothing tells
+    of it where the tokens are the same."""
+    sessions: weakref.WeakSet[LlamaSession] | None = getattr(context, "_dormouse_sessions", None)
+    if sessions is None:
+        sessions, remove = weakref.WeakSet(), getattr(context, "kv_cache_seq_rm", None)
+        if remove is None:  # another release: save compares tokens
+            return
+
+        def removed(seq_id: int, p0: int, p1: int) -> bool:
+            watching = [s for s in sessions if not s.closed]
+            had = watching[0]._held(max(0, seq_id)) if watching else 0
+            done: bool = remove(seq_id, p0, p1)
+            if done and p0 < had:
+                for s in watching:
+                    s._took_back(max(0, p0), max(0, seq_id))
+            return done
+
+        context._dormouse_sessions, context.kv_cache_seq_rm = sessions, removed
+    sessions.add(session)
+
+
 def _same(a: Any, b: Any) -> int:
     return next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
 
@@ -196,6 +220,16 @@ class LlamaSession(Session):
         self._known = tokens[:n]
         self._llm.n_tokens = len(self._known)
         self._llm.input_ids[: self._llm.n_tokens] = self._known
+
+    def _took_back(self, n: int, sequence: int) -> None:
+        try:
+            self.truncate(n, sequence)
+        except WrongLineage:
+            pass  # save says so of a prompt that reaches there
+        except DormouseError:
+            return
+        if sequence == 0:
+            self._known = self._known[:n]
 
     def restore(self, prompt: Prompt | Tokens, sequence: int = 0, *, timeout: float | None = None, cancel: lib.Cancel | None = None) -> Restored:
         """Replaces what the Llama holds by the longest stored prefix. Where nothing is stored it holds nothing afterwards."""
@@ -222,7 +256,7 @@ class LlamaSession(Session):
         was restored or evaluated last, from its scope_start on, or from where the Llama was given other tokens."""
         held = array("i", self._llm.input_ids[: self._llm.n_tokens].tolist())
         same = _same(held, self._known)
-        if same < len(self._known):  # the Llama took these back and evaluated others
+        if same < len(self._known):  # the Llama took these back and evaluated others, and _watch did not see it
             with suppress(WrongLineage):  # save says so of a prompt that reaches there
                 self.truncate(same)
         put = super().save(self._all_of(held) if prompt is None else prompt, sequence, timeout=timeout, cancel=cancel)
@@ -310,4 +344,6 @@ def attach(
     def held(sequence: int) -> int:
         return last(of(context), sequence) + 1
 
-    return LlamaSession(llm, clear, held, *rest)
+    session = LlamaSession(llm, clear, held, *rest)
+    _watch(llm._ctx, session)
+    return session

@@ -233,6 +233,15 @@ with dormouse.Store("kv", min_free=-1) as store, llama.attach(store, llm) as ses
     print(session.restore(other).tokens)
     write(other)
     session.save()
+    answered = llm.input_ids[: llm.n_tokens].tolist()
+    print(session.restore(answered + [5]).tokens == len(answered))
+    for token, _ in zip(llm.generate(other, temp=0), range(9)):  # the same answer, behind what was restored, and more
+        pass
+    print(llm.input_ids[: len(answered)].tolist() == answered and llm.n_tokens > len(answered))
+    try:
+        session.save()
+    except dormouse.WrongLineage as err:
+        print(err.offset)
 """
 
 
@@ -240,7 +249,33 @@ with dormouse.Store("kv", min_free=-1) as store, llama.attach(store, llm) as ses
 def test_taken_back_behind_a_restore(tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": f"{HERE}:{os.environ.get('PYTHONPATH', '')}"}
     got = subprocess.run([sys.executable, "-c", TAKEN_BACK], cwd=tmp_path, env=env, check=False, capture_output=True, text=True)
-    assert (got.returncode, got.stdout) == (0, "True\n699\n600\n619\n"), got.stdout + got.stderr
+    assert (got.returncode, got.stdout) == (0, "True\n699\n600\n619\nTrue\nTrue\n619\n"), got.stdout + got.stderr
+
+
+TAKEN_BACK_IN_TIME = """
+import os, llama_host
+if 'LLAMA_CPP_LIB_PATH' in os.environ:
+    llama_host.load_backends()
+import dormouse, llama_cpp
+from dormouse import llama
+llm = llama_cpp.Llama(os.environ['DORMOUSE_LLAMA_MODEL'], n_ctx=2048, n_batch=256, n_ubatch=256, swa_full=False, flash_attn=True, verbose=False)
+tokens = llama_host.words(700)
+other = tokens[:690] + llama_host.words(400, seed=9)
+with dormouse.Store("kv", min_free=-1) as store, llama.attach(store, llm) as session, session.model() as model:
+    session.prefill(tokens, session.restore(tokens).tokens)
+    session.save()
+    for token, _ in zip(llm.generate(other, temp=0), range(2)):
+        pass
+    session.save()  # the window was there when the Llama took back; now it is not
+    print(model.probe(other).tokens == len(other))
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("llama_cpp") is None, reason="SKIPPED: llama-cpp-python is not installed")
+def test_what_is_taken_back_is_told_in_time(tmp_path: Path) -> None:
+    env = {**os.environ, "PYTHONPATH": f"{HERE}:{os.environ.get('PYTHONPATH', '')}"}
+    got = subprocess.run([sys.executable, "-c", TAKEN_BACK_IN_TIME], cwd=tmp_path, env=env, check=False, capture_output=True, text=True)
+    assert (got.returncode, got.stdout) == (0, "True\n"), got.stdout + got.stderr
 
 
 @pytest.fixture(scope="module")

@@ -28,8 +28,8 @@ type stretch struct {
 // them. prompt is what the sequence holds. A program with a loop of its own around llama_decode calls it after every
 // batch of at most [Session.BatchTokens] tokens; Prefill does. Of an Opaque model it notes what the sequence holds, without which Save
 // refuses it; for others it does nothing. A prompt that contradicts what
-// the session knows of the sequence is refused with ErrLineage. When all sequences together hold more than Options.CaptureBytes, what this one holds is saved, or, if the
-// store does not take it, dropped: the error is Save's, and the positions are not restorable.
+// the session knows of the sequence is refused with ErrLineage. When all sequences together hold more than Options.CaptureBytes, what the one that holds most has is
+// saved, in the scope of its last Capture, or, if the store does not take it, dropped: its positions are not restorable. If it is this one, the error is Save's.
 func (s *Session) Capture(ctx context.Context, prompt kv.Prompt, sequence int) error {
 	if ctx == nil {
 		return errNoContext
@@ -82,14 +82,42 @@ func (s *Session) Capture(ctx context.Context, prompt kv.Prompt, sequence int) e
 		return fmt.Errorf("%w: the window of sequence %d ends at %d, expected %d", ErrPositions, sequence, end, len(prompt.Tokens))
 	}
 	l.holds(prompt)
-	c := &l.captured
-	c.grow(s.lay, s.model.Descriptor(), sec, 0, len(prompt.Tokens))
-	if s.capturedBytes() > s.o.CaptureBytes && prompt.Clip(len(prompt.Tokens)) == len(prompt.Tokens) {
-		if _, err = s.Save(ctx, prompt, sequence); err != nil && ctx.Err() == nil {
-			*c = captured{} // or they would be more with every look
+	l.scope, l.scopeStart = prompt.Scope, prompt.ScopeStart
+	l.captured.grow(s.lay, s.model.Descriptor(), sec, 0, len(prompt.Tokens))
+	if s.capturedBytes() > s.o.CaptureBytes {
+		return s.saveMost(ctx, prompt, sequence)
+	}
+	return nil
+}
+
+// saveMost saves what the sequence has that holds most, which need not be the one at hand: that would save a little with every look, beside one that is idle.
+func (s *Session) saveMost(ctx context.Context, prompt kv.Prompt, sequence int) error {
+	most, l := sequence, s.lines[sequence]
+	for other, o := range s.lines {
+		if o.captured.unsaved && o.captured.bytes > l.captured.bytes {
+			most, l = other, o
 		}
 	}
-	return err
+	if most != sequence {
+		prompt = l.prompt
+		prompt.Scope, prompt.ScopeStart = l.scope, l.scopeStart
+	} else if prompt.Clip(len(prompt.Tokens)) != len(prompt.Tokens) {
+		return nil
+	}
+	_, err := s.Save(ctx, prompt, most)
+	switch {
+	case ctx.Err() != nil:
+		return err
+	case err != nil:
+		l.captured = captured{} // or they would be more with every look
+	}
+	if most == sequence {
+		return err
+	}
+	if l.captured.unsaved = false; err != nil {
+		s.o.Logger.Warn("window rows of another sequence are not stored: its prompts cannot be restored there", slog.Int("sequence", most), slog.Any("why", err))
+	}
+	return nil
 }
 
 // capturedBytes is what the session holds for Save, of all sequences.

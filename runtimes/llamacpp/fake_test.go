@@ -32,6 +32,7 @@ type fake struct {
 	refuseSet  bool
 	stale      bool                  // a state that is given back reads differently
 	full       bool                  // window layers keep all rows
+	alike      bool                  // rows of a token at a position differ a little only, whatever it saw
 	ring       int                   // so many rows of window layers are kept behind the window
 	failAfter  int                   // the next Decode fails after so many tokens; 0: it does not
 	instead    func([]kv.Step) error // of DecodeSteps
@@ -123,8 +124,12 @@ func (f *fake) Decode(tokens []kv.Token, first, sequence int) error {
 		f.logits = h.Sum64()
 		c := &fakeCell{}
 		for l := range f.layers {
-			c.k = append(c.k, f.row(f.logits, l, 'k'))
-			c.v = append(c.v, f.row(f.logits, l, 'v'))
+			k, v := f.row(f.logits, l, 'k'), f.row(f.logits, l, 'v')
+			if f.alike {
+				near := hashOf(uint64(token), uint64(pos))
+				k, v = highBytes(k, f.row(near, l, 'k')), highBytes(v, f.row(near, l, 'v'))
+			}
+			c.k, c.v = append(c.k, k), append(c.v, v)
 		}
 		cells[pos] = c
 		f.decode++
@@ -134,6 +139,14 @@ func (f *fake) Decode(tokens []kv.Token, first, sequence int) error {
 	}
 	f.forget(seq)
 	return nil
+}
+
+// highBytes gives values the sign, the exponent and the first digits of others.
+func highBytes(values, of []byte) []byte {
+	for i := 1; i < len(values); i += 2 {
+		values[i] = of[i]
+	}
+	return values
 }
 
 // DecodeSteps evaluates steps one by one, if there is room for all of them.

@@ -116,7 +116,7 @@ func (s *Session) saveHybrid(ctx context.Context, l *lineage, prompt kv.Prompt, 
 	if err := s.inOrder(l, &st.Sections[baseSection], n, sequence); err != nil {
 		return db.PutResult{}, err
 	}
-	first, sketches := s.sketchesIn(st)
+	first, sketches := sketchesIn(s.lay.format, st)
 	if err := l.same(first, sketches, n, sequence); err != nil {
 		return db.PutResult{}, err
 	}

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/dormousekv/dormouse/kv"
-	"github.com/dormousekv/dormouse/runtimes/llamacpp/state"
 )
 
 // ErrLineage is returned by Save and Capture when a sequence cannot hold what it is said to hold. The error is a
@@ -35,14 +34,16 @@ func (e *LineageError) Is(target error) bool { return target == ErrLineage }
 // lineage is what a session knows of a sequence: what it restored, evaluated, captured or saved there. llama.cpp keeps no
 // tokens, and after a shift the positions look as they always did.
 type lineage struct {
-	prompt   kv.Prompt    // the tokens of the first positions, in memory of its own
-	sketches []sketch     // of the first positions, as far as rows were seen
-	captured captured     // window rows that are not stored yet
-	states   []checkpoint // that Prefill took and are not stored yet, the first one first
-	stored   int          // at this position, the window rows before are in the store
-	trusted  bool         // since Reset, the caller's word is taken for the order of cells, too
-	unseen   bool         // the first tokens are the caller's word
-	shrunk   bool         // a recurrent state that went back: its positions were shifted, or llama.cpp took an older state
+	prompt     kv.Prompt // the tokens of the first positions, in memory of its own
+	sketches   []sketch  // of the first positions, as far as rows were seen
+	captured   captured  // window rows that are not stored yet
+	scope      string    // whose data the last Capture said it is
+	scopeStart int
+	states     []checkpoint // that Prefill took and are not stored yet, the first one first
+	stored     int          // at this position, the window rows before are in the store
+	trusted    bool         // since Reset, the caller's word is taken for the order of cells, too
+	unseen     bool         // the first tokens are the caller's word
+	shrunk     bool         // a recurrent state that went back: its positions were shifted, or llama.cpp took an older state
 
 	wrong *LineageError // from that position on, the sequence has other rows than its tokens have; nil: it has not
 }
@@ -147,8 +148,9 @@ func (s *Session) Reset(sequence int) error {
 }
 
 // Truncate tells the session that the caller has removed the positions from n on (llama_memory_seq_rm) and evaluates others there
-// without it. Prefill from position n needs no Truncate. Call it before you evaluate them: in a sliding-window model ErrLineage says that the rows of the window before n
-// are not there any more, or were not restored. What is evaluated there is refused by Save.
+// without it. Prefill from position n needs no Truncate. In a sliding-window model call it whenever you removed positions, whatever you evaluate there, also the same
+// tokens, and before you do: ErrLineage says that the rows of the window before n are not there any more, or were not restored. What is evaluated there is then refused
+// by Save, which without this call may not see it.
 func (s *Session) Truncate(sequence, n int) error {
 	if err := s.check(sequence); err != nil {
 		return err
@@ -250,91 +252,4 @@ func (l *lineage) holds(prompt kv.Prompt) {
 func (l *lineage) rests(prompt kv.Prompt) {
 	l.holds(prompt)
 	l.stored = len(prompt.Tokens)
-}
-
-const (
-	// compared is how many rows are looked at together, and apart how far they may be apart in the mean. The same tokens, evaluated in other batches or
-	// without flash attention, give distances of 0.09 (Gemma 3 270M, f16 and q8_0), 0.30 (q4_0), 0.03 (SmolLM2-135M) in the median and
-	// 0.27, 0.66, 0.10 at most; rows that were shifted by 1 to 50 positions 0.74 to 1.16 in the median.
-	compared = 8
-	apart    = 0.5
-)
-
-// same compares rows, from position first on, with what was seen of the first n positions before. Equal bits are the rule.
-// Rows that differ a little are the same tokens evaluated once more; rows that differ much, or are what another position
-// had, are other rows.
-func (l *lineage) same(first int, now []sketch, n, sequence int) error {
-	refuse := func(at int, why string) error { return &LineageError{sequence, at, why} }
-	var changed []int
-	var moved map[[sketchValues]float32]int // position by row; -1 for several
-	judge := func(last []int) error {
-		mean := 0.0
-		for _, p := range last {
-			mean += l.sketches[p].distance(&now[p-first]) / float64(len(last))
-		}
-		if mean > apart {
-			return refuse(last[0], fmt.Sprintf("the rows are not those that were there: they differ by %.2f of their length", mean))
-		}
-		return nil
-	}
-	for p := first; p < min(n, len(l.sketches), first+len(now)); p++ {
-		old, new := &l.sketches[p], &now[p-first]
-		if !old.seen || old.values == new.values {
-			continue
-		}
-		if moved == nil {
-			moved = l.positions()
-		}
-		changed = append(changed, p)
-		last := changed[max(0, len(changed)-compared):]
-		if q := moved[new.values]; q > 0 {
-			return refuse(last[0], fmt.Sprintf("the row of position %d is the one that position %d had: positions were shifted", p, q))
-		}
-		if len(last) == compared {
-			if err := judge(last); err != nil {
-				return err
-			}
-		}
-	}
-	if len(changed) > 0 && len(changed) < compared {
-		return judge(changed)
-	}
-	return nil
-}
-
-// positions finds rows that only one position has. Position 0 is left out: nothing is shifted from there.
-func (l *lineage) positions() map[[sketchValues]float32]int {
-	of := map[[sketchValues]float32]int{}
-	for p, s := range l.sketches {
-		if !s.seen {
-			continue
-		}
-		if _, twice := of[s.values]; twice {
-			p = 0
-		}
-		of[s.values] = p
-	}
-	return of
-}
-
-// see keeps sketches of rows from position first on.
-func (l *lineage) see(first int, now []sketch) {
-	if n := first + len(now); n > len(l.sketches) {
-		l.sketches = append(l.sketches, make([]sketch, n-len(l.sketches))...)
-	}
-	copy(l.sketches[first:], now)
-}
-
-// inOrder looks at the cells of a sequence that has them for itself. It fills them from the first one on, so the order of cells is that of
-// positions. After a shift, what is evaluated next goes into the cells that were freed, before those of lower positions.
-func (s *Session) inOrder(l *lineage, section *state.Section, n, sequence int) error {
-	if l.trusted || s.lay.format.Sections[baseSection].Streams == 1 && s.lib.Sequences(s.lctx) > 1 {
-		return nil // other sequences may have come and gone in between
-	}
-	for i, pos := range section.Pos {
-		if int(pos) != i && i < n {
-			return &LineageError{sequence, i, fmt.Sprintf("position %d lies in the cell of position %d: positions were shifted; if you gave it a state in another order of cells, call Reset", pos, i)}
-		}
-	}
-	return nil
 }

@@ -44,7 +44,7 @@ type Options struct {
 	// hands out the rows in the window before the last token only, so a larger number than the window leaves positions
 	// at which nothing can be restored. 0: the window, or n_ubatch if that is less.
 	CaptureTokens int
-	// CaptureBytes bounds what all sequences of the session hold until Save: window rows, which are saved at the bound, and the states on the way of prompts,
+	// CaptureBytes bounds what all sequences of the session hold until Save: window rows, of which those of the sequence that holds most are saved at the bound, and the states on the way of prompts,
 	// of which the first ones go, and one that is larger is not kept. 0: 256 MiB.
 	CaptureBytes int64
 	// Align restores only prefixes of a multiple of so many tokens: with the size of Prefill's batches, what follows is

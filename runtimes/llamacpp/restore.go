@@ -187,7 +187,11 @@ func (s *Session) restoreOpaque(ctx context.Context, m *db.Match, sequence int) 
 	case got.Tokens < n: // damage: the state at a shorter prefix has another size
 		return Restored{}, shorter(got.Tokens)
 	}
-	return s.install(sequence, n, blob, got.Reason)
+	restored, err := s.install(sequence, n, blob, got.Reason)
+	if err == nil {
+		s.line(sequence).see(s.sketchesOfWhole(blob))
+	}
+	return restored, err
 }
 
 // install hands a blob of n tokens to llama.cpp and checks what became of it.

@@ -12,10 +12,10 @@ import (
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/kit"
 )
 
-// rewound is a window cache as llama.cpp has it: a ring a little longer than the window, or with room for all.
+// rewound is a window cache as llama.cpp has it: a ring a little longer than the window, or with room for all. Rows that lack something differ a little.
 func rewound(full bool) *fake {
 	f := kinds("window")
-	f.full, f.ring = full, 32
+	f.full, f.ring, f.alike = full, 32, true
 	return f
 }
 
@@ -160,6 +160,72 @@ func TestOpaqueBackBehindARestore(t *testing.T) {
 	}
 }
 
+// The same tokens, evaluated again behind a restore by a caller who does not say so, lack a part of their window, too: whatever was saved since, and whatever is
+// stored. What is evaluated again where all of its window is there can be saved.
+func TestTheSameTokensBehindARestore(t *testing.T) {
+	ctx := context.Background()
+	tokens := make([]kv.Token, 400)
+	for i := range tokens {
+		tokens[i] = kv.Token(i % 7)
+	}
+	whole := func(o *llamacpp.Options) { o.OpaqueOnly = true }
+	refused := func(kept func(*llamacpp.Options), full bool, stored, saved, back int) {
+		t.Helper()
+		store := kit.OpenStore(t)
+		kit.EvaluateAndSave(t, attach(t, store, rewound(full), kept), kv.Tokens(tokens[:stored]...), 0, 0)
+		f := rewound(full)
+		s := attach(t, store, f, kept)
+		got, err := s.Restore(ctx, kv.Tokens(tokens[:201]...), 0)
+		if err != nil || got.Tokens != 200 {
+			t.Fatal(got, err)
+		}
+		if saved > 200 {
+			if err := f.Decode(tokens[200:saved], 200, 0); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Save(ctx, kv.Tokens(tokens[:saved]...), 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.cut(0, back)
+		if err := f.Decode(tokens[back:], back, 0); err != nil {
+			t.Fatal(err)
+		}
+		_, err = s.Save(ctx, kv.Tokens(tokens...), 0)
+		kit.WantLineage(t, "Save", err, back)
+		kit.WantLineage(t, "Capture", s.Capture(ctx, kv.Tokens(tokens...), 0), back)
+		kit.WantLineage(t, "Prefill", s.Prefill(ctx, kv.Tokens(append(tokens[:400:400], 1)...), 400, 0), back)
+		if _, err := s.Save(ctx, kv.Tokens(tokens[:back]...), 0); s.Mode() == llamacpp.Rows && err != nil {
+			t.Error("what lies before:", err)
+		}
+	}
+	rows := kit.Small
+	for _, full := range []bool{false, true} {
+		for _, back := range []int{199, 190, 180} {
+			refused(rows, full, 200, 200, back)
+			refused(rows, full, 200, 205, back)
+			refused(rows, full, 200, 350, back) // a save reads the last rows only
+			refused(rows, full, 300, 200, back) // or none of these
+			if back < 199 {                     // such a state has one row more than its next token sees
+				refused(whole, full, 200, 200, back)
+				refused(whole, full, 200, 205, back)
+			}
+		}
+		for _, kept := range []func(*llamacpp.Options){rows, whole} {
+			f := rewound(full)
+			s := attach(t, kit.OpenStore(t), f, kept)
+			kit.EvaluateAndSave(t, s, kv.Tokens(tokens[:200]...), 0, 0)
+			f.cut(0, 190)
+			if err := f.Decode(tokens[190:220], 190, 0); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Save(ctx, kv.Tokens(tokens[:220]...), 0); err != nil {
+				t.Error("evaluated again where all of the window was there:", err)
+			}
+		}
+	}
+}
+
 // Whatever a caller takes back and evaluates again, what Prefill evaluates has the logits that it has in an empty cache; and what Save takes has
 // them when it is restored, also if the caller goes on in spite of an error.
 func TestRewinds(t *testing.T) {
@@ -191,7 +257,7 @@ func TestRewinds(t *testing.T) {
 			}
 		}
 		for range rapid.IntRange(1, 8).Draw(t, "turns") {
-			how := rapid.SampledFrom([]string{"prefill", "own loop", "own loop, whatever it is told", "restore", "save"}).Draw(t, "how")
+			how := rapid.SampledFrom([]string{"prefill", "own loop", "own loop, whatever it is told", "the same tokens, not told", "restore", "save"}).Draw(t, "how")
 			n := rapid.IntRange(0, len(tokens)).Draw(t, "cut to")
 			if back := rapid.IntRange(0, 40).Draw(t, "back"); rapid.Bool().Draw(t, "a little") {
 				n = max(0, len(tokens)-back)
@@ -216,9 +282,19 @@ func TestRewinds(t *testing.T) {
 				tokens, wrong = next, false
 				continue
 			}
+			if how == "the same tokens, not told" && !full { // rows of the ring may go that nobody looked at
+				continue
+			}
 			f.cut(0, n)
 			if n == 0 {
 				wrong = false
+			}
+			if how == "the same tokens, not told" {
+				if err := f.Decode(tokens[n:], n, 0); err != nil {
+					t.Fatalf("%v", err)
+				}
+				wrong = wrong || n > 0 // it may be
+				continue
 			}
 			if n > 0 && rapid.Bool().Draw(t, "saved there") {
 				was := wrong

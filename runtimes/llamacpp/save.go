@@ -77,7 +77,11 @@ func (s *Session) saveRows(ctx context.Context, l *lineage, prompt kv.Prompt, se
 			return result, err
 		}
 	}
-	if from := s.lay.firstNeeded(prompt, stored, s.model.Descriptor().BlockTokens); from > 0 {
+	from := s.lay.firstNeeded(prompt, stored, s.model.Descriptor().BlockTokens)
+	if seen := len(l.sketches); seen > 0 && s.lay.window > 0 {
+		from = min(from, seen-1) // whatever was evaluated again, this row was
+	}
+	if from > 0 {
 		result, err := s.saveFrom(ctx, l, prompt, sequence, from)
 		if !errors.As(err, &missing) {
 			return result, err
@@ -171,8 +175,14 @@ func (s *Session) saveFrom(ctx context.Context, l *lineage, prompt kv.Prompt, se
 			return db.PutResult{}, err
 		}
 	}
-	first, sketches := s.sketchesIn(st)
+	first, sketches := sketchesIn(s.lay.format, st)
 	if err := l.same(first, sketches, n, sequence); err != nil {
+		return db.PutResult{}, err
+	}
+	if from > 0 && s.lay.window > 0 && l.again(first, sketches, n) == 0 { // the first row that was evaluated again lies before
+		return s.saveFrom(ctx, l, prompt, sequence, 0)
+	}
+	if err := s.whole(l, first, sketches, n, sequence); err != nil {
 		return db.PutResult{}, err
 	}
 	result, err := s.put(ctx, l, prompt, s.lay.rows(st))
@@ -258,9 +268,14 @@ func (s *Session) saveOpaque(ctx context.Context, l *lineage, prompt kv.Prompt, 
 	if err != nil {
 		return db.PutResult{}, err
 	}
+	first, sketches := s.sketchesOfWhole(blob)
+	if err := s.whole(l, first, sketches, n, sequence); err != nil {
+		return db.PutResult{}, err
+	}
 	result, err := s.putStates(ctx, l, prompt.Prefix(n), blob, func(blob []byte, n int) kv.Rows { return kv.Rows{kv.Packed(n, 1, blob)} })
 	if err == nil {
 		l.holds(prompt.Prefix(n))
+		l.see(first, sketches)
 	}
 	return result, err
 }

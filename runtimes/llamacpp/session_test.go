@@ -247,14 +247,16 @@ func TestCaptureBoundOfAll(t *testing.T) {
 	for name, x := range map[string]struct {
 		bytes int64
 		want  [2]bool // what is stored without a Save
-	}{"room for both": {1 << 20, [2]bool{}}, "room for one": {300 * (8 + 4) * 2 * 2 * 3 / 2, [2]bool{false, true}}, "room for none": {1000, [2]bool{true, true}}} {
+	}{"room for both": {1 << 20, [2]bool{}}, "room for one": {300 * (8 + 4) * 2 * 2 * 3 / 2, [2]bool{true, false}}, "room for none": {1000, [2]bool{true, true}}} {
 		store := kit.OpenStore(t)
-		s := attach(t, store, kinds("window"), func(o *llamacpp.Options) { o.CaptureBytes = x.bytes })
+		s := attach(t, store, kinds("window"), func(o *llamacpp.Options) { o.CaptureBytes, o.BlockTokens = x.bytes, 16 })
 		var got [2]bool
 		for i, p := range tokens {
 			if err := s.Prefill(ctx, p, 0, i); err != nil {
 				t.Fatal(err)
 			}
+		}
+		for i, p := range tokens {
 			n, _, err := s.Model().Probe(ctx, p, db.MatchOptions{})
 			if err != nil {
 				t.Fatal(err)
@@ -273,6 +275,50 @@ func TestCaptureBoundOfAll(t *testing.T) {
 		if err != nil || n > 0 != want {
 			t.Errorf("%d bytes: a state at %d tokens: %v", bytes, n, err)
 		}
+	}
+}
+
+// A sequence that is idle, and holds nearly all that may be held, is saved, as whose data it is; and others are not saved batch by batch for it.
+func TestIdleSequenceAtTheBound(t *testing.T) {
+	ctx := context.Background()
+	idle, busy := kv.Tokens(make([]kv.Token, 995)...), kv.Tokens(append([]kv.Token{1}, make([]kv.Token, 799)...)...)
+	idle.Scope, idle.ScopeStart = "somebody", 100
+	read := map[bool]int{}
+	for _, beside := range []bool{false, true} {
+		store, f := kit.OpenStore(t), kinds("window")
+		s := attach(t, store, f, func(o *llamacpp.Options) { o.CaptureBytes = 1000 * (8 + 4) * 2 * 2 })
+		if beside {
+			if err := s.Prefill(ctx, idle, 0, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.read = 0
+		if err := s.Prefill(ctx, busy, 0, 0); err != nil {
+			t.Fatal(err)
+		}
+		read[beside] = f.read
+		if !beside {
+			continue
+		}
+		if n, _, err := s.Model().Probe(ctx, idle, db.MatchOptions{}); err != nil || n != 995 {
+			t.Errorf("of the idle sequence %d tokens are stored: %v", n, err)
+		}
+		everybodys := idle
+		everybodys.Scope = ""
+		if n, _, err := s.Model().Probe(ctx, everybodys, db.MatchOptions{}); err != nil || n > 100 {
+			t.Errorf("%d tokens of somebody's are everybody's: %v", n, err)
+		}
+		g := kinds("window")
+		for _, n := range []int{200, 600, 995} {
+			g.cut(0, 0)
+			got, err := attach(t, store, g, nil).Restore(ctx, idle.Prefix(n), 0)
+			if err != nil || got.Tokens != n-1 {
+				t.Errorf("restored %d of %d of the idle sequence: %v %v", got.Tokens, n, got.Reason, err)
+			}
+		}
+	}
+	if read[true] > 3*read[false] {
+		t.Errorf("%d bytes were read beside an idle sequence, %d without one", read[true], read[false])
 	}
 }
 

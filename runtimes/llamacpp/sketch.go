@@ -3,6 +3,8 @@ package llamacpp
 import (
 	"math"
 
+	"github.com/cespare/xxhash/v2"
+
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/state"
 )
@@ -15,33 +17,20 @@ const sketchValues = 16
 // the second half of K's rows, which for latents is the half without a position.
 type sketch struct {
 	seen   bool
+	bits   uint64 // a hash of the row
 	values [sketchValues]float32
-}
-
-// sketched is the tensor that sketches are taken of: the last V of the first section that has layers.
-func (lay *layout) sketched() int {
-	section := baseSection
-	if len(lay.format.Sections[section].Layers) == 0 {
-		section = windowSection
-	}
-	last := 0
-	for i, p := range lay.planes {
-		if p.section == section {
-			last = i // K and V of a layer lie side by side, V behind
-		}
-	}
-	return last
 }
 
 // sketchOf takes sketches of rows, one each.
 func sketchOf(t kv.Tensor, rows kv.TensorRows) []sketch {
 	out := make([]sketch, 0, rows.Count())
 	size, group := t.DType.GroupBytes(), t.DType.Group()
-	half := t.Width / 2
+	half, packed := t.Width/2, state.Pack(t, rows)
+	bytes := len(packed) / max(1, rows.Count())
 	for _, p := range rows.Pieces {
 		row, elem := p.Strides(t)
 		for i := range p.Count {
-			s := sketch{seen: true}
+			s := sketch{seen: true, bits: xxhash.Sum64(packed[len(out)*bytes:][:bytes])}
 			for j := range s.values {
 				at := half + j*(t.Width-half)/sketchValues
 				if v := state.Value(t.DType, p.Mem[i*row+at/group*elem:][:size], at%group); v-v == 0 { // a number, and finite
@@ -72,9 +61,34 @@ func (s *sketch) distance(o *sketch) float64 {
 
 func sq(x float32) float64 { return float64(x) * float64(x) }
 
-// sketchesIn takes sketches of what a blob holds: those of the positions from first on, up to the first gap.
-func (s *Session) sketchesIn(st *state.State) (first int, out []sketch) {
-	i := s.lay.sketched()
-	rows := st.Sections[s.lay.planes[i].section].Rows(s.lay.planes[i].layer, s.lay.planes[i].role)
-	return rows.First, sketchOf(s.model.Descriptor().Tensors[i], rows)
+// sketchesIn takes sketches of what a blob holds, of the last V of the first section that has layers: those of the positions from first on, up to the first gap.
+func sketchesIn(f state.Format, st *state.State) (first int, out []sketch) {
+	section := baseSection
+	if len(f.Sections[section].Layers) == 0 {
+		section = windowSection
+	}
+	layers := f.Sections[section].Layers
+	last := len(layers) - 1
+	role, row := kv.RoleV, layers[last].V
+	if row.RowBytes == 0 {
+		role, row = kv.RoleK, layers[last].K
+	}
+	t, err := tensorOf(last, role, row, section)
+	if err != nil {
+		return 0, nil
+	}
+	rows := st.Sections[section].Rows(last, role)
+	return rows.First, sketchOf(t, rows)
+}
+
+// sketchesOfWhole takes sketches of a state that is not cut, where its layout is known, and what they are for: windows.
+func (s *Session) sketchesOfWhole(blob []byte) (first int, out []sketch) {
+	if s.window() == 0 || len(s.canaryFormat.Sections) == 0 {
+		return 0, nil
+	}
+	st, err := s.canaryFormat.Parse(blob)
+	if err != nil {
+		return 0, nil
+	}
+	return sketchesIn(s.canaryFormat, st)
 }

@@ -62,7 +62,7 @@ func (s *Session) stream(sequence, n, windowRows int, fill fill) (got Restored, 
 				return Restored{}, fmt.Errorf("%w: llama.cpp does not remove sequence %d", ErrState, into)
 			}
 		}
-		s.line(sequence).see(s.sketchesIn(st))
+		s.line(sequence).see(sketchesIn(s.lay.format, st))
 		bytes += int64(len(blob))
 		got.Reason = part.Reason
 	}

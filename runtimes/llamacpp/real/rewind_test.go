@@ -126,6 +126,44 @@ func TestOpaqueTakenBack(t *testing.T) {
 	}
 }
 
+// The same tokens, evaluated again behind a restore by a caller who does not say so, have rows that lack a part of their window: they are not stored. In models
+// without windows they are what they were.
+func TestTheSameTokensTakenBack(t *testing.T) {
+	library(t)
+	ctx := context.Background()
+	for _, arch := range architectures() {
+		if arch.mode != llamacpp.Rows {
+			continue
+		}
+		t.Run(arch.name, func(t *testing.T) {
+			for _, whole := range []bool{false, true} {
+				r := newRig(t, arch.gguf(), arch.context, db.Options{Codec: quant.Raw})
+				prompt := kv.Tokens(randomTokens(1, 400)...)
+				c := r.context()
+				s := r.attach(c, func(o *llamacpp.Options) { o.OpaqueOnly = whole })
+				windowed, memory := r.api.Window(r.api.GetModel(c.Pointer())) > 0, r.api.GetMemory(c.Pointer())
+				kit.EvaluateAndSave(t, s, prompt, 0, 0)
+				for _, n := range []int{390, 385, 375} {
+					r.api.SequenceRemove(memory, 0, -1, -1)
+					if got, err := s.Restore(ctx, prompt, 0); err != nil || got.Tokens < 396 {
+						t.Fatal(got, err)
+					}
+					if !r.api.SequenceRemove(memory, 0, int32(n), -1) {
+						t.Fatal("llama.cpp does not remove")
+					}
+					more := kv.Tokens(append(prompt.Tokens[:400:400], randomTokens(n, 20)...)...)
+					if err := errors.Join(c.Decode(more.Tokens[n:400], n, 0), c.Decode(more.Tokens[400:], 400, 0)); err != nil {
+						t.Fatal(err)
+					}
+					if _, err := s.Save(ctx, more, 0); errors.Is(err, llamacpp.ErrLineage) != windowed || !windowed && err != nil {
+						t.Errorf("taken back to %d, whole states %v: %v", n, whole, err)
+					}
+				}
+			}
+		})
+	}
+}
+
 // A state that llama_decode left half done, as it does when it is stopped between two micro-batches, is not gone on from and not stored.
 func TestStoppedInABatch(t *testing.T) {
 	library(t)

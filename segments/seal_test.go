@@ -196,7 +196,9 @@ func TestSealBesideAnAppend(t *testing.T) {
 	d.fails(func(op crashfs.Op) error {
 		if op.Kind == "allocate" && sealing {
 			sealing = false
-			return s.Seal(first.Segment)
+			sealed := make(chan error)
+			go func() { sealed <- s.Seal(first.Segment) }()
+			return <-sealed
 		}
 		return nil
 	})

@@ -145,12 +145,12 @@ func mkplain(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(s.Close())
 }
 
-// mkworn DIR makes a store of one model that was opened seven times, and got four prompts of 64 tokens each time.
+// mkworn DIR makes a store of one model that was opened 25 times, and got four prompts of 64 tokens the first time, and one each other time.
 func mkworn(ts *testscript.TestScript, _ bool, args []string) {
-	for life := range 7 {
+	for life := range 25 {
 		s := openStore(ts, args[0])
 		m := getModel(ts, s, tiny())
-		for i := range 4 {
+		for i := range 1 + 3*max(0, 1-life) {
 			put(ts, m, kv.Prompt{}, 10_000*life+100*i, 64, 64)
 		}
 		ts.Check(s.Close())

@@ -136,7 +136,7 @@ func (e *Engine) worth(o CompactOptions) map[uint64]bool {
 	total := int64(0)
 	for _, c := range models {
 		files := c.bytes/e.o.SegmentBytes + 1
-		then := c.bytes + files*(c.begin+BlockBytes)
+		then := c.bytes + files*c.begin
 		if !o.All && then > c.now+BlockBytes {
 			continue
 		}

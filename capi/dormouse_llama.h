@@ -115,9 +115,9 @@ DORMOUSE_API dormouse_status dormouse_llama_capture(dormouse_llama l, const dorm
 /* Says that you emptied a sequence and filled it without the session: the next save takes your word for what is in it. Not for shifted positions: those must never
  * be saved. */
 DORMOUSE_API dormouse_status dormouse_llama_reset(dormouse_llama l, int32_t sequence);
-/* Says that you removed the positions from n on (llama_memory_seq_rm), before you evaluate others there. In a sliding-window model call it whenever you removed positions,
- * whatever you evaluate there, also the same tokens: DORMOUSE_ERR_LINEAGE says that the rows of the window before n are not there any more, or were not restored: empty the
- * sequence and restore. What is evaluated there is then refused by a save, which without this call may not see it. */
+/* Says that you removed the positions from n on (llama_memory_seq_rm), before you evaluate others there. In a sliding-window model call it whenever you removed
+ * positions, whatever you evaluate there, also the same tokens: DORMOUSE_ERR_LINEAGE says that the rows of the window before n are not there any more, or were not
+ * restored: empty the sequence and restore. What is evaluated there is then refused by a save, which without this call may not see it. */
 DORMOUSE_API dormouse_status dormouse_llama_truncate(dormouse_llama l, int32_t sequence, size_t n);
 /* Says which LoRA adapters the context has now, after llama_set_adapters_lora, and compares what it computes, as attach does. */
 DORMOUSE_API dormouse_status dormouse_llama_recheck(dormouse_llama l, const dormouse_adapter *adapters, size_t n, const dormouse_call *call);

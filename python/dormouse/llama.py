@@ -137,9 +137,9 @@ class Session(Handle):
         self._call("llama_reset", sequence)
 
     def truncate(self, tokens: int, sequence: int = 0) -> None:
-        """Says that you removed the positions behind so many tokens, before you evaluate others there. In a sliding-window model call it whenever you removed positions,
-        whatever you evaluate there, also the same tokens: WrongLineage says that the rows of the window before them are not there any more, or were not restored: empty the
-        sequence and restore. What is evaluated there is then refused by a save, which without this call may not see it."""
+        """Says that you removed the positions behind so many tokens, before you evaluate others there. In a sliding-window model call it whenever you removed
+        positions, whatever you evaluate there, also the same tokens: WrongLineage says that the rows of the window before them are not there any more, or were not
+        restored: empty the sequence and restore. What is evaluated there is then refused by a save, which without this call may not see it."""
         self._call("llama_truncate", sequence, lib.size("tokens", tokens))
 
     def recheck(self, adapters: Sequence[Adapter] = (), *, timeout: float | None = None, cancel: lib.Cancel | None = None) -> None:
@@ -180,8 +180,8 @@ def _tokens_of(prompt: Prompt | Tokens) -> list[int]:
 
 
 def _watch(context: Any, session: LlamaSession) -> None:
-    """Tells the session of what its Llama takes back, when it does: llm.generate removes what the last prompt does not share with the next one, and afterwards nothing tells
-    of it where the tokens are the same."""
+    """Tells the session of what its Llama takes back, when it does: llm.generate removes what the last prompt does not share with the next one, and afterwards
+    nothing tells of it where the tokens are the same."""
     sessions: weakref.WeakSet[LlamaSession] | None = getattr(context, "_dormouse_sessions", None)
     if sessions is None:
         sessions, remove = weakref.WeakSet(), getattr(context, "kv_cache_seq_rm", None)

@@ -28,8 +28,9 @@ type stretch struct {
 // them. prompt is what the sequence holds. A program with a loop of its own around llama_decode calls it after every
 // batch of at most [Session.BatchTokens] tokens; Prefill does. Of an Opaque model it notes what the sequence holds, without which Save
 // refuses it; for others it does nothing. A prompt that contradicts what
-// the session knows of the sequence is refused with ErrLineage. When all sequences together hold more than Options.CaptureBytes, what the one that holds most has is
-// saved, in the scope of its last Capture, or, if the store does not take it, dropped: its positions are not restorable. If it is this one, the error is Save's.
+// the session knows of the sequence is refused with ErrLineage. When all sequences together hold more than Options.CaptureBytes, what the one that holds
+// most has is saved, in the scope of its last Capture, or, if the store does not take it, dropped: its positions are not restorable. If it is this one, the
+// error is Save's.
 func (s *Session) Capture(ctx context.Context, prompt kv.Prompt, sequence int) error {
 	if ctx == nil {
 		return errNoContext
@@ -90,7 +91,7 @@ func (s *Session) Capture(ctx context.Context, prompt kv.Prompt, sequence int) e
 	return nil
 }
 
-// saveMost saves what the sequence has that holds most, which need not be the one at hand: that would save a little with every look, beside one that is idle.
+// saveMost saves what the sequence has that holds most. It need not be the one at hand, which would save a little with every look, beside one that is idle.
 func (s *Session) saveMost(ctx context.Context, prompt kv.Prompt, sequence int) error {
 	most, l := sequence, s.lines[sequence]
 	for other, o := range s.lines {

@@ -108,8 +108,8 @@ func (l *lineage) again(first int, now []sketch, n int) int {
 	return n
 }
 
-// whole refuses rows below n that were evaluated once more, behind positions that were removed, where a part of their window is gone by now. Their tokens are what
-// they were, and what they lack changes them little: nothing else tells. It is sure where the cache keeps what its window layers had; else rows that
+// whole refuses rows below n that were evaluated once more, behind positions that were removed, where a part of their window is gone by now. Their tokens are
+// what they were, and what they lack changes them little: nothing else tells. It is sure where the cache keeps what its window layers had; else rows that
 // went afterwards are taken for rows that were missing.
 func (s *Session) whole(l *lineage, first int, now []sketch, n, sequence int) error {
 	at := l.again(first, now, n)

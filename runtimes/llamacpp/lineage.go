@@ -148,9 +148,9 @@ func (s *Session) Reset(sequence int) error {
 }
 
 // Truncate tells the session that the caller has removed the positions from n on (llama_memory_seq_rm) and evaluates others there
-// without it. Prefill from position n needs no Truncate. In a sliding-window model call it whenever you removed positions, whatever you evaluate there, also the same
-// tokens, and before you do: ErrLineage says that the rows of the window before n are not there any more, or were not restored. What is evaluated there is then refused
-// by Save, which without this call may not see it.
+// without it. Prefill from position n needs no Truncate. In a sliding-window model call it whenever you removed positions, whatever you evaluate there, also
+// the same tokens, and before you do: ErrLineage says that the rows of the window before n are not there any more, or were not restored. What is evaluated
+// there is then refused by Save, which without this call may not see it.
 func (s *Session) Truncate(sequence, n int) error {
 	if err := s.check(sequence); err != nil {
 		return err

@@ -61,7 +61,8 @@ func (s *sketch) distance(o *sketch) float64 {
 
 func sq(x float32) float64 { return float64(x) * float64(x) }
 
-// sketchesIn takes sketches of what a blob holds, of the last V of the first section that has layers: those of the positions from first on, up to the first gap.
+// sketchesIn takes sketches of what a blob holds, of the last V of the first section that has layers: those of the positions from first on, up to the
+// first gap.
 func sketchesIn(f state.Format, st *state.State) (first int, out []sketch) {
 	section := baseSection
 	if len(f.Sections[section].Layers) == 0 {

@@ -144,9 +144,10 @@ public final class Llama extends Handle {
     }
 
     /**
-     * Says that you removed the positions behind so many tokens, before you evaluate others there. In a sliding-window model call it whenever you removed positions,
-     * whatever you evaluate there, also the same tokens: {@link DormouseException.Code#LINEAGE} says that the rows of the window before them are not there any more, or
-     * were not restored: empty the sequence and restore. What is evaluated there is then refused by a save, which without this call may not see it.
+     * Says that you removed the positions behind so many tokens, before you evaluate others there. In a sliding-window model call it whenever you removed
+     * positions, whatever you evaluate there, also the same tokens: {@link DormouseException.Code#LINEAGE} says that the rows of the window before them are not
+     * there any more, or were not restored: empty the sequence and restore. What is evaluated there is then refused by a save, which without this call may not
+     * see it.
      */
     public void truncate(int sequence, int tokens) {
         NativeLlama.truncate(id(), sequence, Library.atLeast0("tokens", tokens));

@@ -248,7 +248,7 @@ func (m *Model) Probe(ctx context.Context, prompt kv.Prompt, o MatchOptions) (in
 }
 
 // Prefetch reads the stored prefix of prompt ahead, so that a Restore soon after finds it in memory. It returns the
-// tokens found; cancelling ctx stops it. Like Probe it leaves no trace in recency or counters.
+// tokens found; cancelling ctx stops it. Like Probe it leaves no trace in recency or counters, and waits for a damaged index.
 func (m *Model) Prefetch(ctx context.Context, prompt kv.Prompt, o MatchOptions) (int, error) {
 	tokens, _, err := m.probe(ctx, &prompt, o, func(e *engine.Engine, l *prefix.Lookup) error { return e.Source.Prefetch(ctx, l) })
 	return tokens, err

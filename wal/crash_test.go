@@ -11,69 +11,125 @@ import (
 	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
 )
 
-// script is a run of the log that meets every operation; it stops at the first error. ack is what it was promised.
+// ack is what a run of the log was promised, up to its first error.
 type ack struct {
 	appended map[uint64]wrote
 	last     uint64 // returned by Append
 	durable  uint64 // returned by Sync or Rotate
-	file     uint64 // returned by Create or Rotate
+	file     uint64 // returned by Rotate, or begun
 	oldest   uint64
 	inPlace  bool // a rotation went on in the old file
 	log      *Log
 	err      error
 }
 
-func script(o Options) *ack {
+// runs meet every operation.
+var runs = map[string]func(a *ack, d *disk) error{"with room": (*ack).withRoom, "on a full disk": (*ack).onAFullDisk}
+
+func script(d *disk, run func(a *ack, d *disk) error) *ack {
 	a := &ack{appended: map[uint64]wrote{}, oldest: 1}
-	a.err = func() error {
-		log, err := Create(o, 1, 1, []byte("state 1"))
-		if err != nil {
-			return err
-		}
-		a.log, a.file = log, 1
-		put := func(n int) error {
-			// What is refused may be on disk all the same, if undoing it is refused too.
-			w := wrote{7, strings.Repeat(fmt.Sprint(a.last+1), n)}
-			a.appended[a.last+1] = w
-			lsn, err := log.Append(w.kind, []byte(w.payload))
-			if err == nil {
-				a.last = lsn
-			}
-			return err
-		}
-		for id := uint64(2); id <= 4; id++ {
-			for n := range 4 {
-				if err := put(n * 700); err != nil {
-					return err
-				}
-				if n == 1 {
-					if err := log.Sync(a.last); err != nil {
-						return err
-					}
-					a.durable = a.last
-				}
-			}
-			got, lsn, err := log.Rotate(text(fmt.Sprint("state ", id)))
-			if err != nil {
-				return err
-			}
-			a.file, a.durable, a.inPlace = got, lsn, a.inPlace || got < id
-			if lsn != a.last {
-				return fmt.Errorf("rotated at LSN %d, not %d", lsn, a.last)
-			}
-			if err := put(10); err != nil {
-				return err
-			}
-			if id >= 3 {
-				a.oldest = id
-				if err := log.Remove(id); err != nil {
-					return err
-				}
-			}
-		}
-		return log.Close()
-	}()
+	a.err = run(a, d)
 	return a
+}
+
+// put appends a frame. What is refused may be on disk all the same, if undoing it is refused too.
+func (a *ack) put(n int, appendFrame func(kind uint8, payload []byte) (uint64, error)) error {
+	w := wrote{7, strings.Repeat(fmt.Sprint(a.last+1), n)}
+	a.appended[a.last+1] = w
+	lsn, err := appendFrame(w.kind, []byte(w.payload))
+	if err == nil {
+		a.last = lsn
+	}
+	return err
+}
+
+func (a *ack) sync() error {
+	err := a.log.Sync(a.last)
+	if err == nil {
+		a.durable = a.last
+	}
+	return err
+}
+
+// rotate goes on in file id, or in the one before, where the disk is full.
+func (a *ack) rotate(id uint64) error {
+	got, lsn, err := a.log.Rotate(text(fmt.Sprint("state ", id)))
+	if err != nil {
+		return err
+	}
+	a.file, a.durable, a.inPlace = got, lsn, a.inPlace || got < id
+	if lsn != a.last {
+		return fmt.Errorf("rotated at LSN %d, not %d", lsn, a.last)
+	}
+	return nil
+}
+
+func (a *ack) remove(below uint64) error {
+	a.oldest = below
+	return a.log.Remove(below)
+}
+
+func (a *ack) withRoom(d *disk) (err error) {
+	if a.log, err = Create(d.o, 1, 1, []byte("state 1")); err != nil {
+		return err
+	}
+	a.file = 1
+	for id := uint64(2); id <= 4; id++ {
+		for n := range 4 {
+			if err := a.put(n*700, a.log.Append); err != nil {
+				return err
+			}
+			if n == 1 {
+				if err := a.sync(); err != nil {
+					return err
+				}
+			}
+		}
+		if err := a.rotate(id); err != nil {
+			return err
+		}
+		if err := a.put(10, a.log.Append); err != nil {
+			return err
+		}
+		if id >= 3 {
+			if err := a.remove(id); err != nil {
+				return err
+			}
+		}
+	}
+	return a.log.Close()
+}
+
+// onAFullDisk goes on in the file there is, makes the next one of an old one, and begins with the first frame.
+func (a *ack) onAFullDisk(d *disk) (err error) {
+	if a.log, err = CreateLater(d.o, 1, 1, func() []byte { return []byte("state 1") }); err != nil {
+		return err
+	}
+	reserved := func() error { return a.put(20, a.log.AppendReserved) }
+	for _, step := range []func() error{
+		func() error { return a.put(700, a.log.Append) },
+		func() error { a.file = 1; return a.rotate(2) },
+		reserved,
+		func() error { d.fill(0); return a.rotate(3) }, // in the spare, and there is no other
+		reserved,
+		func() error { return a.rotate(4) },
+		func() error { return a.remove(1) }, // nothing may go
+		reserved,
+		func() error { return a.remove(a.file) },
+		reserved,
+		func() error { return a.rotate(a.file + 1) },
+		reserved,
+		func() error { return a.remove(a.file) },
+		a.sync,
+		reserved,
+		func() error { d.SetBytes(0); return a.put(3000, a.log.Append) },
+		func() error { return a.rotate(a.file + 1) },
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return a.log.Close()
 }
 
 // holds checks a crashed disk against what was acknowledged.
@@ -99,7 +155,7 @@ func (a *ack) holds(d *disk, least uint64) error {
 	if k.rec.Files[0].ID > max(a.oldest, 1) {
 		return fmt.Errorf("oldest file %d, only those below %d were removed", k.rec.Files[0].ID, a.oldest)
 	}
-	// The log can go on from there.
+	d.SetBytes(0) // the log can go on from there
 	log, err := Create(d.o, k.rec.LastFile+1, k.rec.LastLSN+1, nil)
 	if err != nil {
 		return err
@@ -123,17 +179,19 @@ func (a *ack) crashed(t *testing.T, what string, d *disk, cuts int, rnd *rand.Ra
 // Stopped before any operation, by a kill or a power cut, the log holds what it had acknowledged by then.
 func TestCrashBeforeEveryOperation(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
-	for i := 0; ; i++ {
-		d := newDisk(t)
-		d.CrashAt(i)
-		a := script(d.o)
-		if !d.Crashed() {
-			if a.err != nil || i < 50 {
-				t.Fatalf("clean run of %d operations: %v", i, a.err)
+	for name, run := range runs {
+		for i := 0; ; i++ {
+			d := newDisk(t)
+			d.CrashAt(i)
+			a := script(d, run)
+			if !d.Crashed() {
+				if a.err != nil || i < 50 || a.inPlace != (name == "on a full disk") {
+					t.Fatalf("%s: clean run of %d operations, in place %t: %v", name, i, a.inPlace, a.err)
+				}
+				break
 			}
-			return
+			a.crashed(t, fmt.Sprintf("%s: stopped before change %d", name, i), d, 6, rnd)
 		}
-		a.crashed(t, fmt.Sprintf("stopped before change %d", i), d, 6, rnd)
 	}
 }
 
@@ -141,35 +199,43 @@ func TestCrashBeforeEveryOperation(t *testing.T) {
 // good, and what it had acknowledged is there.
 func TestEveryOperationFails(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4))
-	for _, injected := range []error{
-		errInjected, &crashfs.Late{Err: errInjected}, vfs.ErrNoSpace, &crashfs.Short{Bytes: 5, Err: errInjected}, &crashfs.Short{Bytes: 70, Err: errInjected},
-	} {
-		for i := 0; ; i++ {
-			d := newDisk(t)
-			failed := ""
-			d.Before(func(op crashfs.Op) error {
-				if op.N == i {
-					failed = op.Kind
-					return injected
-				}
-				return nil
-			})
-			a := script(d.o)
-			d.Before(nil)
-			if failed == "" {
-				ok(t, a.err)
-				break
+	for name, run := range runs {
+		for _, injected := range []error{
+			errInjected, &crashfs.Late{Err: errInjected}, vfs.ErrNoSpace, &crashfs.Short{Bytes: 5, Err: errInjected}, &crashfs.Short{Bytes: 70, Err: errInjected},
+		} {
+			for i := 0; failsAt(t, name, run, i, injected, rnd); i++ {
 			}
-			what := fmt.Sprintf("operation %d (%s) fails with %q", i, failed, injected)
-			if a.err != nil && !errors.Is(a.err, injected) {
-				t.Fatalf("%s: returned %v", what, a.err)
-			}
-			if a.log != nil && a.err != nil && !errors.Is(a.err, ErrClosed) {
-				goesOn(t, d, a, what, failed)
-			}
-			a.crashed(t, what, d, 4, rnd)
 		}
 	}
+}
+
+// failsAt fails operation i of a run, and reports whether there was one.
+func failsAt(t *testing.T, name string, run func(*ack, *disk) error, i int, injected error, rnd *rand.Rand) bool {
+	d := newDisk(t)
+	failed := ""
+	d.Before(func(op crashfs.Op) error {
+		if op.N == i {
+			failed = op.Kind
+			return injected
+		}
+		return nil
+	})
+	a := script(d, run)
+	d.Before(nil)
+	if failed == "" {
+		ok(t, a.err)
+		return false
+	}
+	what := fmt.Sprintf("%s: operation %d (%s) fails with %q", name, i, failed, injected)
+	if a.err != nil && !errors.Is(a.err, injected) && !(name == "on a full disk" && errors.Is(a.err, vfs.ErrNoSpace)) {
+		t.Fatalf("%s: returned %v", what, a.err)
+	}
+	if a.log != nil && a.err != nil && !errors.Is(a.err, ErrClosed) {
+		d.SetBytes(0)
+		goesOn(t, d, a, what, failed)
+	}
+	a.crashed(t, what, d, 4, rnd)
+	return true
 }
 
 // goesOn checks that a log whose last call failed is poisoned, or works as before.

@@ -174,6 +174,26 @@ func TestForeignSpareThatIsTakenAway(t *testing.T) {
 	}
 }
 
+// What a log occupies that is yet to begin: the files before it, what an earlier run reserved, and a gift in the place of that.
+func TestBytesBeforeItBegins(t *testing.T) {
+	d := newDisk(t)
+	ok(t, d.create(1, 1, "").Close())
+	log := d.createLater(2, 1, "")
+	if got := log.Bytes(); got != d.Used() {
+		t.Errorf("Bytes is %d, the files take %d", got, d.Used())
+	}
+	const gift = logDir + "/bloom"
+	d.write(gift, 0, ownBytes(9000))
+	ok(t, log.Donate(gift))
+	if got := log.Bytes(); got != d.Used() {
+		t.Errorf("Bytes is %d, the files take %d with a gift", got, d.Used())
+	}
+	add(t, log, "first")
+	if got := log.Bytes(); got != d.Used() {
+		t.Errorf("Bytes is %d, the files take %d with a frame", got, d.Used())
+	}
+}
+
 // A folder is no gift, and stays where it is.
 func TestDonatedFolder(t *testing.T) {
 	d := newDisk(t)

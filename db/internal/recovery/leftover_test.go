@@ -42,7 +42,7 @@ func segmentFile(t *testing.T, dir string) string {
 	return names[0]
 }
 
-// What the index names and cannot be read just now is not destroyed when a killed process's segment gets its footer: the
+// What the index names and cannot be read just now is not destroyed when a killed process's segment is sealed: the
 // disk may read it again tomorrow.
 func TestSealingSparesUnreadableRecords(t *testing.T) {
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}
@@ -64,7 +64,7 @@ func TestSealingSparesUnreadableRecords(t *testing.T) {
 	storetest.Expect(t, storetest.Model(t, s, crashtest.Plain()), p, 64)
 }
 
-// A checkpoint that writes a killed process's footer does not disturb a Verify that walks over the segment.
+// A checkpoint that seals a killed process's segment does not disturb a Verify that walks over the segment.
 func TestVerifyBesideSealing(t *testing.T) {
 	for range 8 {
 		dir, last := killed(t, kv.Prompt{Tokens: crashtest.Tokens(1, 640)})

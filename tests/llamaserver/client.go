@@ -26,6 +26,7 @@ type answer struct {
 	status int
 	header string // X-Dormouse
 	text   string
+	tokens []int32       // where they were asked for
 	first  time.Duration // until the first token
 	cached int           // tokens of the prompt that were not computed
 	prompt int           // tokens that were
@@ -39,6 +40,7 @@ func (a answer) String() string {
 // piece is a part of a stream, or an answer as a whole.
 type piece struct {
 	Content string
+	Tokens  []int32
 	Timings *struct {
 		Cached int `json:"cache_n"`
 		Prompt int `json:"prompt_n"`
@@ -83,6 +85,7 @@ func complete(ctx context.Context, base string, body object) (a answer, err erro
 			a.first = time.Since(start)
 		}
 		a.text += p.Content
+		a.tokens = append(a.tokens, p.Tokens...)
 		if p.Timings != nil {
 			a.cached, a.prompt = p.Timings.Cached, p.Timings.Prompt
 		}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -34,7 +35,9 @@ type conversed struct {
 	SameText      bool   `json:"same_text"`
 	AtOnce        int    `json:"answers_at_once"`
 	AtOnceSame    int    `json:"answers_at_once_same_text"`
-	Deferred      int    `json:"most_deferred"` // requests that the server put off because their slot was at work
+	// AtOnceGap is by how much the server alone finds one token likelier than the other, in nats, at most, where answers at once begin to differ.
+	AtOnceGap float64 `json:"answers_at_once_largest_gap"`
+	Deferred  int     `json:"most_deferred"` // requests that the server put off because their slot was at work
 }
 
 // talks are conversations over one system prompt.
@@ -295,7 +298,7 @@ func (t *talks) atOnce(ctx context.Context, n int) error {
 		all.Go(func() {
 			turns <- struct{}{}
 			defer func() { <-turns }()
-			results[k].got, results[k].err = must(ctx, t.f.url, object{"prompt": t.texts[k%len(t.texts)], "n_predict": 12, "temperature": 0})
+			results[k].got, results[k].err = must(ctx, t.f.url, object{"prompt": t.texts[k%len(t.texts)], "n_predict": 12, "temperature": 0, "return_tokens": true})
 		})
 	}
 	all.Wait()
@@ -305,17 +308,67 @@ func (t *talks) atOnce(ctx context.Context, n int) error {
 		if x.err != nil {
 			return fmt.Errorf("one of %d requests at once: %w", n, x.err)
 		}
-		want, err := must(ctx, t.alone.url, object{"prompt": t.texts[k%len(t.texts)], "n_predict": 12, "temperature": 0, "cache_prompt": false})
+		want, err := must(ctx, t.alone.url, object{"prompt": t.texts[k%len(t.texts)], "n_predict": 12, "temperature": 0, "cache_prompt": false, "return_tokens": true})
 		if err != nil {
 			return err
 		}
 		t.out.AtOnce++
-		if x.got.text == want.text { // others share its batches, which decides between tokens that are as likely
+		if x.got.text == want.text {
 			t.out.AtOnceSame++
+			continue
+		}
+		gap, err := t.gap(ctx, t.texts[k%len(t.texts)], want.tokens, x.got.tokens)
+		if err != nil {
+			return err
+		}
+		if t.out.AtOnceGap = max(t.out.AtOnceGap, gap); gap > nearTie {
+			return fmt.Errorf("at once the answer is %q, alone %q: one token is likelier than the other by %.2f nats", x.got.text, want.text, gap)
 		}
 	}
 	if t.out.Deferred > 0 {
 		return fmt.Errorf("the server has put off %d requests: their slots were at work for others", t.out.Deferred)
 	}
 	return nil
+}
+
+// nearTie is how much likelier one of two tokens may be, in nats, for the batches that others share to decide between them: those move logits by a few tenths.
+const nearTie = 0.5
+
+// gap asks the server alone how much likelier a token of one answer is than that of the other, where they begin to differ.
+func (t *talks) gap(ctx context.Context, prompt string, one, other []int32) (float64, error) {
+	tokens, err := tokenize(ctx, t.alone.url, prompt)
+	if err != nil {
+		return 0, err
+	}
+	at := 0
+	for at < min(len(one), len(other)) && one[at] == other[at] {
+		at++
+	}
+	if at == min(len(one), len(other)) {
+		return 0, fmt.Errorf("two answers of %d and %d tokens differ in none: %v, %v", len(one), len(other), one, other)
+	}
+	var out struct {
+		Probabilities []struct {
+			Top []struct {
+				ID      int32
+				Logprob float64
+			} `json:"top_logprobs"`
+		} `json:"completion_probabilities"`
+	}
+	ask := object{"prompt": append(tokens, one[:at]...), "n_predict": 1, "temperature": 0, "n_probs": 64, "cache_prompt": false}
+	if err := post(ctx, join(t.alone.url, "/completion"), ask, &out); err != nil {
+		return 0, err
+	}
+	found := map[int32]float64{}
+	for _, p := range out.Probabilities[:min(1, len(out.Probabilities))] {
+		for _, x := range p.Top {
+			found[x.ID] = x.Logprob
+		}
+	}
+	a, ok := found[one[at]]
+	b, both := found[other[at]]
+	if !ok || !both {
+		return 0, fmt.Errorf("tokens %d and %d are not both among the likeliest 64", one[at], other[at])
+	}
+	return math.Abs(a - b), nil
 }

@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -329,4 +330,26 @@ func (d *disk) stands() error {
 		err = fmt.Errorf("LastLSN %d after frame %d", rec.LastLSN, last)
 	}
 	return err
+}
+
+// A good frame behind damage keeps its bytes in a file that is longer than one window of the reader, as that of every killed store is.
+func TestFlipInALongFile(t *testing.T) {
+	payloads := []string{"the first", "the payload of frame 1", "that of frame 2", "and of frame 3"}
+	for flipped := range payloads {
+		d := newDisk(t)
+		d.o.PreallocBytes = 1 << 20
+		log := d.create(1, 1, payloads[0])
+		for _, p := range payloads[1:] {
+			ok(t, log.Sync(must(log.Append(2, []byte(p)))(t)))
+		}
+		d = d.kill()
+		d.flip(d.o.path(1), int64(bytes.Index(d.read(d.o.path(1)), []byte(payloads[flipped]))), 1)
+		_, err := Replay(d.o, func(f Frame) error {
+			if want := payloads[f.LSN]; string(f.Payload) != want {
+				t.Errorf("payload %d flipped: frame %d has %q, expected %q", flipped, f.LSN, f.Payload, want)
+			}
+			return nil
+		})
+		ok(t, err)
+	}
 }

@@ -172,8 +172,10 @@ func (p *replay) frames(f, next *logFile, info *FileInfo) (end int64, err error)
 			reserved = f.nonzero(off) < 0
 			torn = !reserved && evidence(off, p.next) < p.next
 		}
+		var whole uint64
 		if bad != nil && !reserved && !torn {
-			fr, found = f.seek(off + 8)
+			whole = evidence(off, p.next)
+			fr, found = f.seek(off + 8) // last: the payload lies in the reader's window, and evidence reads on
 		}
 		switch {
 		case f.err != nil: // that, and not what zeros say
@@ -192,7 +194,7 @@ func (p *replay) frames(f, next *logFile, info *FileInfo) (end int64, err error)
 			if !found {
 				return end, nil
 			}
-			if whole := evidence(off, p.next); p.next != 0 && fr.before() >= p.next && fr.before() > whole {
+			if p.next != 0 && fr.before() >= p.next && fr.before() > whole {
 				p.next = max(p.next, whole+1)
 				p.tear(info, bad) // of the frames that are missing here, not all had been whole
 				return end, nil

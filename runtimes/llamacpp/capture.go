@@ -83,42 +83,35 @@ func (s *Session) Capture(ctx context.Context, prompt kv.Prompt, sequence int) e
 		return fmt.Errorf("%w: the window of sequence %d ends at %d, expected %d", ErrPositions, sequence, end, len(prompt.Tokens))
 	}
 	l.holds(prompt)
-	l.scope, l.scopeStart = prompt.Scope, prompt.ScopeStart
 	l.captured.grow(s.lay, s.model.Descriptor(), sec, 0, len(prompt.Tokens))
 	if s.capturedBytes() > s.o.CaptureBytes {
-		return s.saveMost(ctx, prompt, sequence)
+		return s.makeRoom(ctx, prompt, sequence)
 	}
 	return nil
 }
 
-// saveMost saves what the sequence has that holds most. It need not be the one at hand, which would save a little with every look, beside one that is idle.
-func (s *Session) saveMost(ctx context.Context, prompt kv.Prompt, sequence int) error {
-	most, l := sequence, s.lines[sequence]
-	for other, o := range s.lines {
-		if o.captured.unsaved && o.captured.bytes > l.captured.bytes {
-			most, l = other, o
+// makeRoom gives up what the session holds beyond its bound. Another sequence that holds more than the one at hand loses its captured rows: it can then
+// be restored at fewer positions. It is not saved, since only its owner knows what it holds by now. Otherwise the one at hand is saved.
+func (s *Session) makeRoom(ctx context.Context, prompt kv.Prompt, sequence int) error {
+	l := s.lines[sequence]
+	most := l
+	for _, other := range s.lines {
+		if other.captured.bytes > most.captured.bytes {
+			most = other
 		}
 	}
-	if most != sequence {
-		prompt = l.prompt
-		prompt.Scope, prompt.ScopeStart = l.scope, l.scopeStart
-	} else if prompt.Clip(len(prompt.Tokens)) != len(prompt.Tokens) {
+	if most != l {
+		most.captured = captured{}
 		return nil
 	}
-	_, err := s.Save(ctx, prompt, most)
-	switch {
-	case ctx.Err() != nil:
-		return err
-	case err != nil:
+	if prompt.Clip(len(prompt.Tokens)) != len(prompt.Tokens) {
+		return nil
+	}
+	_, err := s.Save(ctx, prompt, sequence)
+	if err != nil && ctx.Err() == nil {
 		l.captured = captured{} // or they would be more with every look
 	}
-	if most == sequence {
-		return err
-	}
-	if l.captured.unsaved = false; err != nil {
-		s.o.Logger.Warn("window rows of another sequence are not stored: its prompts cannot be restored there", slog.Int("sequence", most), slog.Any("why", err))
-	}
-	return nil
+	return err
 }
 
 // capturedBytes is what the session holds for Save, of all sequences.

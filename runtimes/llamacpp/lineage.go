@@ -34,16 +34,14 @@ func (e *LineageError) Is(target error) bool { return target == ErrLineage }
 // lineage is what a session knows of a sequence: what it restored, evaluated, captured or saved there. llama.cpp keeps no
 // tokens, and after a shift the positions look as they always did.
 type lineage struct {
-	prompt     kv.Prompt // the tokens of the first positions, in memory of its own
-	sketches   []sketch  // of the first positions, as far as rows were seen
-	captured   captured  // window rows that are not stored yet
-	scope      string    // whose data the last Capture said it is
-	scopeStart int
-	states     []checkpoint // that Prefill took and are not stored yet, the first one first
-	stored     int          // at this position, the window rows before are in the store
-	trusted    bool         // since Reset, the caller's word is taken for the order of cells, too
-	unseen     bool         // the first tokens are the caller's word
-	shrunk     bool         // a recurrent state that went back: its positions were shifted, or llama.cpp took an older state
+	prompt   kv.Prompt    // the tokens of the first positions, in memory of its own
+	sketches []sketch     // of the first positions, as far as rows were seen
+	captured captured     // window rows that are not stored yet
+	states   []checkpoint // that Prefill took and are not stored yet, the first one first
+	stored   int          // at this position, the window rows before are in the store
+	trusted  bool         // since Reset, the caller's word is taken for the order of cells, too
+	unseen   bool         // the first tokens are the caller's word
+	shrunk   bool         // a recurrent state that went back: its positions were shifted, or llama.cpp took an older state
 
 	wrong *LineageError // from that position on, the sequence has other rows than its tokens have; nil: it has not
 }

@@ -44,8 +44,8 @@ type Options struct {
 	// hands out the rows in the window before the last token only, so a larger number than the window leaves positions
 	// at which nothing can be restored. 0: the window, or n_ubatch if that is less.
 	CaptureTokens int
-	// CaptureBytes bounds what all sequences of the session hold until Save: window rows, of which those of the sequence that holds most are saved at the
-	// bound, and the states on the way of prompts, of which the first ones go, and one that is larger is not kept. 0: 256 MiB.
+	// CaptureBytes bounds what all sequences of the session hold until Save: window rows, which are saved beyond that, or dropped of another
+	// sequence if that holds more, and the states on the way of prompts, of which the first ones go, and one that is larger is not kept. 0: 256 MiB.
 	CaptureBytes int64
 	// Align restores only prefixes of a multiple of so many tokens: with the size of Prefill's batches, what follows is
 	// evaluated in the very batches in which it would have been, and from lossless rows the logits are the same to the

@@ -192,7 +192,7 @@ def _watch(context: Any, session: LlamaSession) -> None:
             watching = [s for s in sessions if not s.closed]
             had = watching[0]._held(max(0, seq_id)) if watching else 0
             done: bool = remove(seq_id, p0, p1)
-            if done and p0 < had:
+            if done is not False and p0 < had:
                 for s in watching:
                     s._took_back(max(0, p0), max(0, seq_id))
             return done

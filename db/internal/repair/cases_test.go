@@ -274,3 +274,60 @@ func TestRepairForeignFiles(t *testing.T) {
 	}
 	same(t, e, to, true, true)
 }
+
+// An empty directory that is there is the new store's afterwards, and is there, empty, after a repair that was stopped.
+func TestRepairIntoADirectoryThatIsThere(t *testing.T) {
+	e := estateOf(t, false)
+	to := filepath.Join(t.TempDir(), "new")
+	if err := os.Mkdir(to, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	was, err := os.Lstat(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, stopped := range []bool{true, false} {
+		ctx, cancel := context.WithCancel(t.Context())
+		_, err := admin.Repair(ctx, e.dir, to, admin.RepairOptions{Progress: func(db.Progress) {
+			if stopped {
+				cancel()
+			}
+		}})
+		cancel()
+		is, serr := os.Lstat(to)
+		if stopped != errors.Is(err, context.Canceled) || serr != nil || !os.SameFile(was, is) {
+			t.Fatalf("stopped %t: %v, %v", stopped, err, serr)
+		}
+		if names, _ := os.ReadDir(to); stopped != (len(names) == 0) {
+			t.Errorf("stopped %t: %d files", stopped, len(names))
+		}
+	}
+	same(t, e, to, true, true)
+}
+
+// What stands in the way of a new store is named for what it is; nobody is told to remove the damaged store.
+func TestRepairInTheWay(t *testing.T) {
+	e := estateOf(t, false)
+	damaged := filepath.Join(t.TempDir(), "kv.repair")
+	if err := os.Rename(storetest.Copy(t, e.dir), damaged); err != nil {
+		t.Fatal(err)
+	}
+	before := storetest.Tree(t, damaged)
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink("nowhere", link); err != nil {
+		t.Fatal(err)
+	}
+	for to, want := range map[string]string{
+		strings.TrimSuffix(damaged, ".repair"): "choose another name",
+		link:                                   "not a directory",
+		filepath.Join(t.TempDir(), "no folder", "new"): "is not there",
+	} {
+		_, err := admin.Repair(t.Context(), damaged, to, admin.RepairOptions{})
+		if !errors.Is(err, db.ErrNotEmpty) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "remove") {
+			t.Errorf("%s: %v", to, err)
+		}
+	}
+	if !reflect.DeepEqual(before, storetest.Tree(t, damaged)) {
+		t.Error("the damaged store was changed")
+	}
+}

@@ -104,7 +104,7 @@ func Run(ctx context.Context, from, to string, o Options) (out Repaired, err err
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, os.RemoveAll(target.building))
+			err = errors.Join(err, target.abandon())
 			out = Repaired{}
 		}
 	}()

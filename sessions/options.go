@@ -76,4 +76,7 @@ func (o Options) syncDir() error {
 	return err
 }
 
+// SyncNames makes the names in the folder durable.
+func SyncNames(o Options) error { return o.withDefaults().syncDir() }
+
 func (o Options) ours(head []byte) bool { return isOurs(head, o.UUID) }

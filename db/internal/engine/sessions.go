@@ -84,6 +84,11 @@ func (e *Engine) openOrMake(id kv.ScopeID) (*sessions.File, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return e.makeSession(id)
 	}
+	if err == nil { // who made it, or wrote it anew, may not have come to sync its name
+		if err = errors.Join(e.FS.SyncDir(e.Dir), sessions.SyncNames(e.sessionOptions())); err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+	}
 	return f, err
 }
 
@@ -98,9 +103,9 @@ func (e *Engine) makeSession(id kv.ScopeID, frames ...sessions.Frame) (*sessions
 		if err := e.FS.Mkdir(o.Dir); err != nil {
 			return nil, err
 		}
-		if err := e.FS.SyncDir(e.Dir); err != nil {
-			return nil, err
-		}
+	}
+	if err := e.FS.SyncDir(e.Dir); err != nil {
+		return nil, err
 	}
 	f, err := sessions.Create(o, id, e.seq.Add(1), frames...)
 	if err != nil {

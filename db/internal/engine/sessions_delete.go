@@ -29,8 +29,8 @@ func (e *Engine) deleteSession(id kv.ScopeID, out *Deleted, rest func() error) e
 			return err
 		}
 	}
-	if !there {
-		return nil
+	if !there { // who removed it may not have come to sync that
+		return sessions.Remove(o, id)
 	}
 	switch _, _, err := sessions.Peek(o, id); {
 	case errors.Is(err, vfs.ErrForeign):

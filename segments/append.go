@@ -150,7 +150,7 @@ func (g *segment) endWrite(off int64) {
 }
 
 // allocate reserves disk blocks for [off, end), and some more in one step, but none that the segment will not hold. What is refused stays
-// a hole: nothing else is written there, and no blocks are reserved for it by who comes next.
+// a hole in which nothing else is written.
 func (g *segment) allocate(f vfs.File, off, end, step int64) error {
 	g.space.Lock()
 	defer g.space.Unlock()

@@ -99,13 +99,6 @@ func (f *File) setEnd(end int64) {
 // Bytes is the length of the file.
 func (f *File) Bytes() int64 { return f.size.Load() }
 
-// Number is the store's sequence number when the session was made.
-func (f *File) Number() uint64 {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.head.Number
-}
-
 // Stamp tells this state of the file from others.
 func (f *File) Stamp() Stamp {
 	f.mu.Lock()

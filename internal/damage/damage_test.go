@@ -31,7 +31,7 @@ func TestIsAndAs(t *testing.T) {
 			}
 		})
 	}
-	err := error(damage.Wrap("7.seg", 0, "footer", cause))
+	err := error(damage.Wrap("7.seg", 0, "header", cause))
 	var path *fs.PathError
 	if !errors.Is(err, io.ErrUnexpectedEOF) || !errors.As(err, &path) || path != cause {
 		t.Error("the cause is lost")

@@ -250,6 +250,7 @@ func (s *Set) create(d *kv.Descriptor, fp kv.Fingerprint, length int64) (*segmen
 	s.mu.Lock()
 	s.segs[id] = g
 	s.mu.Unlock()
+	s.extended.Add(extentBlock)
 	return g, nil
 }
 

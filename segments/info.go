@@ -124,7 +124,26 @@ func (s *Set) Allocated() int64 {
 	return total
 }
 
-// Extended is by how many bytes the files have grown since Open, what was reserved ahead included. It costs nothing.
+// extentBlock is what a file system may take for the list of a segment's extents when it writes out what was reserved: ext4 does from the
+// fifth on.
+const extentBlock = 4 << 10
+
+// Extents is what the segments may still grow by though nothing more is appended: a block each for the extents of those that are not
+// complete, or not synced.
+func (s *Set) Extents() int64 {
+	n := int64(0)
+	for _, g := range s.sorted() {
+		g.mu.Lock()
+		if g.own && !g.sealed || g.dirty || g.left || g.syncing {
+			n++
+		}
+		g.mu.Unlock()
+	}
+	return n * extentBlock
+}
+
+// Extended is by how many bytes the files have grown since Open, what was reserved ahead included, and what their extents may take. It
+// costs nothing.
 func (s *Set) Extended() int64 { return s.extended.Load() }
 
 // Identify reads the UUID and the hash seed of the store whose segments lie in dir, so that a lost FORMAT can be restored.

@@ -47,6 +47,7 @@ type segment struct {
 	inflight []int64 // offsets that were reserved and are not yet written
 	dirty    bool    // written since the last fsync
 	left     bool    // by an earlier process, perhaps without one
+	syncing  bool    // an fsync is under way
 	stale    bool    // info must be read again
 	info     vfs.Info
 }

@@ -70,7 +70,7 @@ type Set struct {
 	o         Options
 	alignment int64 // of new segments
 
-	extended   atomic.Int64                    // disk blocks that were reserved since Open, in bytes
+	extended   atomic.Int64                    // disk blocks that were reserved since Open, and those for extents, in bytes
 	solid      atomic.Bool                     // pages that were punched stayed allocated
 	poison     vfs.Poison                      // the error of an fsync that has failed
 	reclaiming lock.Mutex[lock.Reclaim]        // one Reclaim at a time

@@ -101,12 +101,15 @@ func (g *segment) sync() error {
 		}
 		return err
 	}
-	g.dirty, g.left = false, false // what is written from here on is marked again
+	g.dirty, g.left, g.syncing = false, false, true // what is written from here on is marked again
 	f := g.f
 	g.pins++
 	g.mu.Unlock()
 	defer g.unpinFile()
 	err := f.Sync()
+	g.mu.Lock()
+	g.syncing, g.stale = false, true // it may have taken a block for its extents
+	g.mu.Unlock()
 	if err != nil {
 		return g.set.setPoison(err)
 	}

@@ -76,7 +76,7 @@ func OpenRebuilt(ctx context.Context, dir string, o Options, doubt error) (opene
 	if err != nil {
 		return nil, err
 	}
-	e.space.grown, e.space.log = e.Segments.Extended, func() int64 {
+	e.space.grown, e.space.extents, e.space.log = e.Segments.Extended, e.Segments.Extents, func() int64 {
 		if e.wal == nil {
 			return 0
 		}

@@ -44,16 +44,26 @@ func (e *Engine) DeleteScope(ctx context.Context, id kv.ScopeID) (Deleted, error
 	if err != nil && !errors.Is(err, ErrNotDestroyed) && !errors.Is(err, ErrNoBarrier) { // with these, rows and refs are gone for good
 		return out, err
 	}
-	serr := e.deleteSession(id, &out, func() error { return e.deleteRest(pick, named, &out) })
-	return out, errors.Join(err, serr)
+	var late error
+	serr := e.deleteSession(id, &out, func() error {
+		rest := e.deleteRest(pick, named, &out)
+		if errors.Is(rest, ErrNoBarrier) {
+			late, rest = rest, nil
+		}
+		return rest
+	})
+	return out, errors.Join(err, late, serr)
 }
 
 // deleteRest is delete of what little was stored since.
 func (e *Engine) deleteRest(pick func(t *index.Txn) ([]kv.Key, error), named func(*oplog.Ref) bool, out *Deleted) error {
 	for {
 		lsn, more, err := e.deleteSome(pick, named, out)
-		if err != nil || lsn == 0 {
+		if err != nil {
 			return err
+		}
+		if lsn == 0 {
+			lsn = e.wal.LastLSN() // as in delete
 		}
 		if err := e.Barrier(lsn); err != nil || !more {
 			return err

@@ -8,6 +8,7 @@ import (
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -62,5 +63,32 @@ func TestDeleteOfWhatIsGoneIsDurable(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// What was stored for a scope while its deletion was under way, and evicted at once, is gone for good when the deletion returns: the
+// eviction is durable, too.
+func TestDeleteScopeOfWhatIsEvictedMeanwhile(t *testing.T) {
+	disk := storetest.Over(vfs.OS)
+	s := storetest.OpenOn(t, disk, t.TempDir(), storetest.Options())
+	m := storetest.Model(t, s, crashtest.Plain())
+	f, err := s.OpenSession(t.Context(), "alice")
+	storetest.OK(t, err)
+	storetest.OK(t, f.Append(t.Context(), 1, []byte("hello")))
+	storetest.OK(t, f.Close())
+	e, evicted := storetest.Engine(s), uint64(0)
+	disk.Before(func(c storetest.Call) error {
+		if c.Kind == "stat" && strings.HasSuffix(c.Name, ".tmp") && strings.Contains(c.Name, "sessions") && evicted == 0 {
+			storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(1, 80), Scope: "alice"}) // the rows were looked for; the session is still there
+			_, err := e.Inside().EvictBlocks(100)
+			storetest.OK(t, err)
+			evicted = e.Inside().Wal().LastLSN()
+		}
+		return nil
+	})
+	_, err = s.DeleteScope(t.Context(), "alice")
+	storetest.OK(t, err)
+	if durable := e.Inside().Wal().DurableLSN(); evicted == 0 || durable < evicted {
+		t.Errorf("frame %d evicts the last of the scope, and the log is durable up to frame %d", evicted, durable)
 	}
 }

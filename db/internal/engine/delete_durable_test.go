@@ -79,10 +79,12 @@ func TestDeleteScopeOfWhatIsEvictedMeanwhile(t *testing.T) {
 	e, evicted := storetest.Engine(s), uint64(0)
 	disk.Before(func(c storetest.Call) error {
 		if c.Kind == "stat" && strings.HasSuffix(c.Name, ".tmp") && strings.Contains(c.Name, "sessions") && evicted == 0 {
-			storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(1, 80), Scope: "alice"}) // the rows were looked for; the session is still there
-			_, err := e.Inside().EvictBlocks(100)
-			storetest.OK(t, err)
-			evicted = e.Inside().Wal().LastLSN()
+			storetest.Meanwhile(func() { // the rows were looked for; the session is still there
+				storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(1, 80), Scope: "alice"})
+				_, err := e.Inside().EvictBlocks(100)
+				storetest.OK(t, err)
+				evicted = e.Inside().Wal().LastLSN()
+			})
 		}
 		return nil
 	})

@@ -63,7 +63,7 @@ type askedContext struct {
 func (c *askedContext) Err() error {
 	if f := c.asked; f != nil {
 		c.asked = nil
-		f()
+		storetest.Meanwhile(f)
 	}
 	return nil
 }

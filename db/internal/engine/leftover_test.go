@@ -59,7 +59,8 @@ func TestNewestHeadDecidesWhatIsDead(t *testing.T) {
 	}
 	v.Release()
 	for range 2 {
-		if _, _, err := e.Inside().Wal().Rotate(func(uint64) []byte { return e.Inside().Head(nil) }); err != nil {
+		head := e.Inside().Head(nil)
+		if _, _, err := e.Inside().Wal().Rotate(func(uint64) []byte { return head }); err != nil {
 			t.Fatal(err)
 		}
 		e.Catalog.Destroyed(e.Catalog.Tombstones())

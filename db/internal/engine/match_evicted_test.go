@@ -21,7 +21,7 @@ type openHook struct {
 func (h *openHook) Open(name string, readOnly bool) (vfs.File, error) {
 	if strings.HasSuffix(name, ".seg") {
 		if f := h.before.Swap(nil); f != nil {
-			(*f)()
+			storetest.Meanwhile(*f)
 		}
 	}
 	return h.FS.Open(name, readOnly)

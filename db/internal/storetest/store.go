@@ -28,6 +28,16 @@ func Options() db.Options {
 	}
 }
 
+// Meanwhile does what somebody else does, on a goroutine of its own, and waits for it: a hook is called by who may hold locks.
+func Meanwhile(do func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		do()
+	}()
+	<-done
+}
+
 // Open opens a store on the machine's disk, and closes it when the test ends.
 func Open(t testing.TB, dir string, o db.Options) *db.Store {
 	t.Helper()

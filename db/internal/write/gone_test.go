@@ -18,15 +18,17 @@ func TestPutBesideEviction(t *testing.T) {
 	e := storetest.Engine(s)
 	c := e.Hasher.Chain(m.Fingerprint(), 16, &short)
 	last := c.Key(1)
-	e.Inside().CommitMu().Lock() // as evictSome has it
-	if !e.Pins.Leave(last, 0) {
-		t.Fatal("the block is pinned")
-	}
+	leaving := make(chan bool)
 	go func() {
+		e.Inside().CommitMu().Lock() // as evictSome has it
+		leaving <- e.Pins.Leave(last, 0)
 		time.Sleep(30 * time.Millisecond)
 		e.Pins.End([]kv.Key{last})
 		e.Inside().CommitMu().Unlock()
 	}()
+	if !<-leaving {
+		t.Fatal("the block is pinned")
+	}
 	if got := storetest.Put(t, m, long); got.Blocks != 3 || got.Reused != 2 {
 		t.Errorf("%+v", got)
 	}

@@ -1,10 +1,6 @@
 package index
 
-import (
-	"bytes"
-
-	"github.com/dormousekv/dormouse/kv"
-)
+import "github.com/dormousekv/dormouse/kv"
 
 // ChildrenLike calls fn for the children of parent in scope whose token hashes begin with hashes, until it returns false.
 // Hashes are hints: compare tokens.
@@ -46,8 +42,8 @@ func (v *View) StoredPrefixes(parent kv.Key, scope kv.ScopeID, hashes []byte, fn
 	at := append(make([]byte, 0, maxKeyBytes), want...)
 	at = append(at, 0, 1) // behind the children with just these hashes
 	for {
-		ok, err := c.seekBelow(at)
-		if err != nil || !ok || !bytes.HasPrefix(c.key, want[:prefix]) {
+		ok, err := c.seekBelow(at, want[:prefix])
+		if err != nil || !ok {
 			return err
 		}
 		_, _, have, k, good := splitChildKey(c.key)

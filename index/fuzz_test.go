@@ -346,7 +346,7 @@ func fuzzIndex(t *testing.T, o Options, m *model) {
 	}
 	for b := range byte(2) {
 		v.Leaves(kv.Fingerprint{b}, nil, func(kv.Key, uint64) bool { return more() })
-		v.ScopeRoots(kv.ScopeID{b}, func(kv.Key) bool { return more() })
+		v.ScopeRoots(kv.ScopeID{b}, kv.Key{b}, func(kv.Key) bool { return more() })
 	}
 	v.Models(func(kv.Fingerprint, Counts) bool { return more() })
 	v.Segments(func(uint64, SegmentCounts) bool { return more() })

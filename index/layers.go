@@ -20,6 +20,8 @@ type cursor struct {
 	tree treeCursor // position in the base, at or beyond key in the direction of the walk
 	more bool       // the tree has a row there
 
+	within []byte // the walk ends with the rows that begin so: what was removed behind them is not passed
+
 	key, val []byte // the current row
 	kbuf     [maxKeyBytes]byte
 	qbuf     [maxKeyBytes]byte // for the caller to make a key in
@@ -35,7 +37,7 @@ func (l *layers) cursor() *cursor {
 }
 
 func (c *cursor) release() {
-	c.l, c.key, c.val = nil, nil, nil
+	c.l, c.key, c.val, c.within = nil, nil, nil, nil
 	c.tree.reset(nil)
 	cursors.Put(c)
 }
@@ -62,9 +64,9 @@ func (c *cursor) getBelow(key []byte) (val []byte, ok bool, err error) {
 	return c.tree.val, true, nil
 }
 
-// seek goes to the first row at or after key.
-func (c *cursor) seek(key []byte) (ok bool, err error) {
-	c.more = false
+// seek goes to the first row at or after key, which begins with within; ok is false if there is none that does.
+func (c *cursor) seek(key, within []byte) (ok bool, err error) {
+	c.more, c.within = false, within
 	if c.l.base != nil {
 		if c.more, err = c.tree.seek(key); err != nil {
 			return false, err
@@ -97,15 +99,13 @@ func (c *cursor) ascend(key []byte, orEqual bool) (bool, error) {
 			best = f
 		}
 		if c.more && (best == nil || bytes.Compare(c.tree.key, best.key) < 0) {
-			c.key, c.val = c.tree.key, c.tree.val
-			return true, nil
+			return c.at(c.tree.key, c.tree.val), nil
 		}
-		if best == nil {
+		if best == nil || best.val == nil && !bytes.HasPrefix(best.key, c.within) {
 			return false, nil
 		}
 		if best.val != nil {
-			c.key, c.val = best.key, best.val
-			return true, nil
+			return c.at(best.key, best.val), nil
 		}
 		key, orEqual = best.key, false
 		if err := c.pass(key); err != nil {
@@ -114,9 +114,15 @@ func (c *cursor) ascend(key []byte, orEqual bool) (bool, error) {
 	}
 }
 
-// seekBelow goes to the last row before key.
-func (c *cursor) seekBelow(key []byte) (ok bool, err error) {
-	c.more = false
+// at makes a row the current one, if the walk goes so far.
+func (c *cursor) at(key, val []byte) bool {
+	c.key, c.val = key, val
+	return bytes.HasPrefix(key, c.within)
+}
+
+// seekBelow goes to the last row before key, which begins with within or is the first that is above these; ok is false if none before it does.
+func (c *cursor) seekBelow(key, within []byte) (ok bool, err error) {
+	c.more, c.within = false, within
 	if c.l.base != nil {
 		if c.more, err = c.tree.seekBelow(key); err != nil {
 			return false, err
@@ -128,15 +134,13 @@ func (c *cursor) seekBelow(key []byte) (ok bool, err error) {
 			best = f
 		}
 		if c.more && (best == nil || bytes.Compare(c.tree.key, best.key) > 0) {
-			c.key, c.val = c.tree.key, c.tree.val
-			return true, nil
+			return c.at(c.tree.key, c.tree.val), nil
 		}
-		if best == nil {
+		if best == nil || best.val == nil && !bytes.HasPrefix(best.key, within) {
 			return false, nil
 		}
 		if best.val != nil {
-			c.key, c.val = best.key, best.val
-			return true, nil
+			return c.at(best.key, best.val), nil
 		}
 		key = best.key
 		if c.more && bytes.Equal(c.tree.key, key) {
@@ -152,8 +156,8 @@ func (c *cursor) seekBelow(key []byte) (ok bool, err error) {
 func (l *layers) scan(prefix, from []byte, fn func(key, val []byte) (bool, error)) error {
 	c := l.cursor()
 	defer c.release()
-	ok, err := c.seek(from)
-	for ; ok && err == nil && bytes.HasPrefix(c.key, prefix); ok, err = c.next() {
+	ok, err := c.seek(from, prefix)
+	for ; ok && err == nil; ok, err = c.next() {
 		if more, err := fn(c.key, c.val); err != nil || !more {
 			return err
 		}

@@ -232,12 +232,18 @@ func (m *model) compare(v *View) error {
 		}
 	}
 	for scope, want := range scopes {
-		var got []kv.Key
-		if err := v.ScopeRoots(scope, func(k kv.Key) bool { got = append(got, k); return true }); err != nil {
-			return err
-		}
-		if !slices.Equal(got, want) {
-			return fmt.Errorf("ScopeRoots(%s) = %v, want %v", scope, got, want)
+		for i := range len(want) + 1 {
+			var from kv.Key
+			if i > 0 {
+				from = want[i-1]
+			}
+			var got []kv.Key
+			if err := v.ScopeRoots(scope, from, func(k kv.Key) bool { got = append(got, k); return true }); err != nil {
+				return err
+			}
+			if !slices.Equal(got, want[max(0, i-1):]) {
+				return fmt.Errorf("ScopeRoots(%s, %s) = %v, want %v", scope, from, got, want[max(0, i-1):])
+			}
 		}
 	}
 	gotModels, gotSegments := map[kv.Fingerprint]Counts{}, map[uint64]SegmentCounts{}

@@ -91,8 +91,8 @@ func (t *Txn) store(c *cursor, e *Entry) {
 
 func (t *Txn) hasChildren(c *cursor, k kv.Key) (bool, error) {
 	q := appendChildPrefix(c.qbuf[:0], k)
-	ok, err := c.seek(q)
-	return ok && bytes.HasPrefix(c.key, q), t.fail(err)
+	ok, err := c.seek(q, q)
+	return ok, t.fail(err)
 }
 
 // Put inserts e, or replaces the entry of its key and group. The entry that is replaced leaves its Rank, Hits, Used and Hashes

@@ -242,7 +242,7 @@ func (v *View) verifyRows(ctx context.Context, note func(error)) error {
 			}
 		}
 		q := appendChildPrefix(nil, e.Key)
-		if ok, err := c.seek(q); err != nil || (ok && bytes.HasPrefix(c.key, q)) {
+		if ok, err := c.seek(q, q); err != nil || ok {
 			return err == nil, err
 		}
 		want.leaf++

@@ -1,7 +1,6 @@
 package index
 
 import (
-	"bytes"
 	"sync/atomic"
 
 	"github.com/dormousekv/dormouse/internal/damage"
@@ -117,12 +116,12 @@ func (v *View) Neighbors(parent kv.Key, scope kv.ScopeID, hashes []byte) (
 		return
 	}
 	defer c.release()
+	const prefix = childKeyBytes - 2 - 16
 	q := appendChildSeek(c.qbuf[:0], parent, scope, hashes)
 
 	// neighbor takes the row apart that the cursor has come to.
 	neighbor := func(ok bool) (k kv.Key, in bool, lcp int, err error) {
-		const prefix = childKeyBytes - 2 - 16
-		if !ok || !bytes.HasPrefix(c.key, q[:prefix]) {
+		if !ok {
 			return k, false, 0, nil
 		}
 		_, _, have, k, good := splitChildKey(c.key)
@@ -136,14 +135,14 @@ func (v *View) Neighbors(parent kv.Key, scope kv.ScopeID, hashes []byte) (
 		return k, true, lcp, nil
 	}
 
-	ok, err := c.seek(q)
+	ok, err := c.seek(q, q[:prefix])
 	if err != nil {
 		return
 	}
 	if after, okAfter, lcpAfter, err = neighbor(ok); err != nil {
 		return
 	}
-	if ok, err = c.seekBelow(q); err != nil {
+	if ok, err = c.seekBelow(q, q[:prefix]); err != nil {
 		return
 	}
 	before, okBefore, lcpBefore, err = neighbor(ok)
@@ -170,8 +169,7 @@ func (v *View) HasChildren(parent kv.Key) (bool, error) {
 	}
 	defer c.release()
 	q := appendChildPrefix(c.qbuf[:0], parent)
-	ok, err := c.seek(q)
-	return ok && bytes.HasPrefix(c.key, q), err
+	return c.seek(q, q)
 }
 
 // LeafPos is a place in the order of [View.Leaves].
@@ -197,10 +195,9 @@ func (v *View) Leaves(model kv.Fingerprint, after *LeafPos, fn func(key kv.Key, 
 	})
 }
 
-// ScopeRoots calls fn for the blocks of scope that carry [FlagScopeRoot], in order of their keys, until it returns false.
-func (v *View) ScopeRoots(scope kv.ScopeID, fn func(kv.Key) bool) error {
-	prefix := appendScopePrefix(nil, scope)
-	return v.rows(prefix, prefix, func(key, _ []byte) (bool, error) {
+// ScopeRoots calls fn for the blocks of scope that carry [FlagScopeRoot], from the key from on, in order of their keys, until it returns false.
+func (v *View) ScopeRoots(scope kv.ScopeID, from kv.Key, fn func(kv.Key) bool) error {
+	return v.rows(appendScopePrefix(nil, scope), appendScopeKey(nil, scope, from), func(key, _ []byte) (bool, error) {
 		_, k, ok := splitScopeKey(key)
 		if !ok {
 			return false, v.badRow(key, "scope row")

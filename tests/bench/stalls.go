@@ -81,7 +81,7 @@ func (r *run) putsBesideDelete() error {
 			return err
 		}
 		measure := func() error {
-			scope, err := s.fillScope(r.size.deleted)
+			scope, err := s.fillScope(r.size.deleted, manyTokens/blockTokens)
 			if err != nil {
 				return err
 			}
@@ -136,15 +136,14 @@ func (r *run) putsBesideDelete() error {
 	return nil
 }
 
-// fillScope stores so many small blocks of another model in a scope of their own.
-func (s *stored) fillScope(blocks int) (scope string, err error) {
+// fillScope stores so many small blocks of another model in a scope of their own, so many of them in a prompt.
+func (s *stored) fillScope(blocks, perPrompt int) (scope string, err error) {
 	m, err := s.Register(ctx, tiny)
 	if err != nil {
 		return "", err
 	}
 	scope = "deleted"
-	rows := newKVCache(tiny, manyTokens)
-	const perPrompt = manyTokens / blockTokens
+	rows := newKVCache(tiny, perPrompt*blockTokens)
 	err = parallel(processors(), (blocks+perPrompt-1)/perPrompt, func(i int) error {
 		n := min(perPrompt, blocks-i*perPrompt) * blockTokens
 		got, err := m.Model.Put(ctx, kv.Prompt{Tokens: tokens(i, n), Scope: scope}, rows.rows(n), db.PutOptions{})

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -32,11 +33,25 @@ func (e *Engine) Delete(ctx context.Context, m *catalog.Model, prefix *kv.Prompt
 // DeleteScope removes everything that was stored for a scope, with its refs, and returns when that is durable. The scope's session goes last: as
 // long as it is there, the deletion is not done.
 func (e *Engine) DeleteScope(ctx context.Context, id kv.ScopeID) (Deleted, error) {
+	var from kv.Key // what went before is not passed again
 	pick := func(t *index.Txn) (keys []kv.Key, err error) {
-		err = t.ScopeRoots(id, func(k kv.Key) bool {
+		enough := func() bool { return len(keys) > removeBatch } // each has a record at least
+		err = t.ScopeRoots(id, from, func(k kv.Key) bool {
 			keys = append(keys, k)
-			return len(keys) <= removeBatch // each has a record at least
+			return !enough()
 		})
+		if err == nil && !enough() && from != (kv.Key{}) { // in front of it there is what was put since
+			err = t.ScopeRoots(id, kv.Key{}, func(k kv.Key) bool {
+				if bytes.Compare(k[:], from[:]) >= 0 {
+					return false
+				}
+				keys = append(keys, k)
+				return !enough()
+			})
+		}
+		if len(keys) > 0 {
+			from = keys[0]
+		}
 		return keys, err
 	}
 	named := func(r *oplog.Ref) bool { return !r.Trail.Whole(r.Tokens) || r.Trail.Scope() == id }

@@ -94,3 +94,34 @@ func TestDeleteScopeOfWhatIsEvictedMeanwhile(t *testing.T) {
 		t.Errorf("frame %d evicts the last of the scope, and the log is durable up to frame %d", evicted, durable)
 	}
 }
+
+// What was stored for a scope between the search for its rows and the removal of its session goes with it, wherever its key lies.
+func TestDeleteScopeOfWhatIsStoredMeanwhile(t *testing.T) {
+	disk := storetest.Over(vfs.OS)
+	s := storetest.OpenOn(t, disk, t.TempDir(), storetest.Options())
+	m := storetest.Model(t, s, crashtest.Plain())
+	f, err := s.OpenSession(t.Context(), "alice")
+	storetest.OK(t, err)
+	storetest.OK(t, f.Append(t.Context(), 1, []byte("hello")))
+	storetest.OK(t, f.Close())
+	put := func(i int) { storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(i, 20), Scope: "alice"}) }
+	for i := range 2 {
+		put(i)
+	}
+	late := 0
+	disk.Before(func(c storetest.Call) error {
+		if c.Kind == "stat" && strings.HasSuffix(c.Name, ".tmp") && strings.Contains(c.Name, "sessions") && late == 0 {
+			storetest.Meanwhile(func() {
+				for ; late < 20; late++ {
+					put(100 + late)
+				}
+			})
+		}
+		return nil
+	})
+	got, err := s.DeleteScope(t.Context(), "alice")
+	storetest.OK(t, err)
+	if left := storetest.Engine(s).Counts().Blocks; late == 0 || left > 0 || got.Blocks != 44 {
+		t.Errorf("%d prompts were stored meanwhile; %d blocks are left, and %d went", late, left, got.Blocks)
+	}
+}

@@ -52,10 +52,11 @@ func (e *Engine) evictSome(goal evictGoal) (n int, freed int64, err error) {
 	defer func() { e.Pins.End(out) }()
 	var op oplog.Remove
 	var used []uint32
+	walk := leafWalk{}
 	e.commitMu.Lock() // until the small state has it too: the head of a new log file must not miss it
 	_, err = e.commitLocked(func(t *index.Txn) (oplog.Op, error) {
 		for n < evictBatch && (freed < goal.bytes || int64(n) < goal.blocks) {
-			leaf, ok, err := e.coldest(t)
+			leaf, ok, err := e.coldest(t, walk)
 			if err != nil {
 				return nil, err
 			}
@@ -64,6 +65,9 @@ func (e *Engine) evictSome(goal evictGoal) (n int, freed int64, err error) {
 			}
 			out = append(out, leaf.Key)
 			dead, bytes, err := e.removeBlock(t, leaf)
+			if err == nil {
+				err = walk.back(t, leaf)
+			}
 			if err != nil {
 				return nil, err
 			}
@@ -118,10 +122,23 @@ func (e *Engine) findWatermark() error {
 	return nil
 }
 
+// leafWalk is how far a frame's evictions have come in the leaves of each model: what went before is not passed again. A leaf that was in
+// use when it was passed is for a later frame.
+type leafWalk map[kv.Fingerprint]index.LeafPos
+
+// back has the walk meet the parent of a leaf that went, if that is a colder leaf now.
+func (w leafWalk) back(t *index.Txn, leaf index.Entry) error {
+	parent, ok, err := t.Get(leaf.Parent, 0)
+	if at := w[leaf.Model]; ok && parent.Rank < at.Rank {
+		w[leaf.Model] = index.LeafPos{Rank: parent.Rank}
+	}
+	return err
+}
+
 // coldest picks the leaf to go next and marks it as being evicted: superseded versions of a model first, then by rank.
-func (e *Engine) coldest(t *index.Txn) (index.Entry, bool, error) {
+func (e *Engine) coldest(t *index.Txn, walk leafWalk) (index.Entry, bool, error) {
 	for {
-		best, found, err := e.coldestNow(t)
+		best, found, err := e.coldestNow(t, walk)
 		if err != nil || !found || e.Pins.Leave(best.Key, 0) {
 			return best, found, err
 		}
@@ -129,7 +146,7 @@ func (e *Engine) coldest(t *index.Txn) (index.Entry, bool, error) {
 	}
 }
 
-func (e *Engine) coldestNow(t *index.Txn) (index.Entry, bool, error) {
+func (e *Engine) coldestNow(t *index.Txn, walk leafWalk) (index.Entry, bool, error) {
 	var best index.Entry
 	found, bestOld := false, false
 	current := e.currentModels()
@@ -138,7 +155,8 @@ func (e *Engine) coldestNow(t *index.Txn) (index.Entry, bool, error) {
 		var rank uint64
 		ok := false
 		var repinned []kv.Key
-		err := t.Leaves(fp, nil, func(k kv.Key, r uint64) bool {
+		from := walk[fp]
+		err := t.Leaves(fp, &from, func(k kv.Key, r uint64) bool {
 			if r>>catalog.RankBits == catalog.ClassPinned {
 				return false
 			}
@@ -163,6 +181,7 @@ func (e *Engine) coldestNow(t *index.Txn) (index.Entry, bool, error) {
 		if !ok {
 			continue
 		}
+		walk[fp] = index.LeafPos{Rank: rank} // the parents of leaves that go come as late, or are met by walk.back
 		better := !found || (!latest && !bestOld) || (!latest == bestOld && rank < best.Rank)
 		if !better {
 			continue

@@ -32,3 +32,23 @@ func TestDepthCapKeepsBeginnings(t *testing.T) {
 	storetest.Expect(t, m, long, 48)
 	storetest.Expect(t, m, short, 64)
 }
+
+// A block that becomes a leaf when its child goes, and has a lower priority than that had, goes before other leaves of the child's priority.
+func TestColdParentGoesNext(t *testing.T) {
+	s := storetest.Open(t, t.TempDir(), storetest.Options())
+	m := storetest.Model(t, s, crashtest.Plain())
+	pair, other := kv.Tokens(crashtest.Tokens(1, 32)...), kv.Tokens(crashtest.Tokens(2, 16)...)
+	for name, p := range map[string]kv.Prompt{"pair": pair, "other": other} {
+		storetest.Put(t, m, p)
+		storetest.OK(t, m.SetRef(t.Context(), name, p, db.RefOptions{Priority: 2}))
+	}
+	storetest.Expect(t, m, pair, 32)
+	storetest.Expect(t, m, other, 16) // used last
+	n, err := storetest.Engine(s).Inside().EvictBlocks(2)
+	storetest.OK(t, err)
+	storetest.Expect(t, m, pair, 0)
+	storetest.Expect(t, m, other, 16)
+	if n != 2 {
+		t.Errorf("%d blocks were evicted", n)
+	}
+}

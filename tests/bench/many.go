@@ -1,0 +1,77 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dormousekv/dormouse/db"
+)
+
+// manyGo is what a block's eviction, and its deletion with its scope, takes where many go at once, beside the same where a quarter of them go.
+func manyGo(r *run) error {
+	for _, c := range []struct {
+		name string
+		do   func(s *stored, scope string) (blocks int, err error)
+	}{
+		{"evict_many", func(s *stored, _ string) (int, error) {
+			st, err := s.Stats()
+			if err != nil {
+				return 0, err
+			}
+			if _, err := s.Shrink(ctx, st.DiskBytes/2); err != nil {
+				return 0, err
+			}
+			after, err := s.Stats()
+			return int(after.Evicted), err
+		}},
+		{"delete_many", func(s *stored, scope string) (int, error) {
+			got, err := s.DeleteScope(ctx, scope)
+			return got.Blocks, err
+		}},
+	} {
+		if !r.wants(c.name) {
+			continue
+		}
+		var few, many []float64
+		for range r.size.busyRounds {
+			for _, blocks := range []int{r.size.deleted / 4, r.size.deleted} {
+				each, err := r.goes(blocks, c.do)
+				if err != nil {
+					return fmt.Errorf("%s: %w", c.name, err)
+				}
+				if blocks < r.size.deleted {
+					few = append(few, each)
+				} else {
+					many = append(many, each)
+				}
+			}
+		}
+		r.emit(figure{
+			name: c.name, unit: "us", values: micros(many), ratios: quotients(many, few), bar: atMost(2),
+			reference: fmt.Sprintf("a block, of a store of %s prompts of a small one; of one of %s: %s",
+				count(r.size.deleted), count(r.size.deleted/4), number(median(micros(few)))+" us"),
+		})
+	}
+	return nil
+}
+
+// goes is how long do takes for each block that it takes out of a store of so many small ones, in seconds.
+func (r *run) goes(blocks int, do func(s *stored, scope string) (int, error)) (each float64, err error) {
+	s, err := r.storePrompt("many", tiny, 1, db.Options{Budget: 1 << 40, MinFree: -1, CheckpointInterval: -1, CheckpointBytes: 1 << 40})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, s.discard()) }()
+	scope, err := s.fillScope(blocks, 1)
+	if err != nil {
+		return 0, err
+	}
+	start := time.Now()
+	n, err := do(s, scope)
+	took := time.Since(start)
+	if err == nil && n < blocks/4 {
+		err = fmt.Errorf("%d of %d blocks went", n, blocks)
+	}
+	return took.Seconds() / float64(max(1, n)), err
+}

@@ -24,7 +24,7 @@ def prompt_of(seed: int) -> np.ndarray:
 
 
 def main(folder: str, what: str) -> None:
-    with dormouse.Store(folder, codec="raw", budget=1 << 30, min_free=-1) as store, store.register(DESCRIPTOR) as model:
+    with dormouse.Store(folder, codec="raw", budget=1 << 40, min_free=-1) as store, store.register(DESCRIPTOR) as model:
         if what == "write":
             for seed in itertools.count(int(os.environ.get("FROM", "0"))):
                 prompt = prompt_of(seed)

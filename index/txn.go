@@ -90,8 +90,7 @@ func (t *Txn) store(c *cursor, e *Entry) {
 }
 
 func (t *Txn) hasChildren(c *cursor, k kv.Key) (bool, error) {
-	q := appendChildPrefix(c.qbuf[:0], k)
-	ok, err := c.seek(q, q)
+	ok, err := c.hasChildren(k)
 	return ok, t.fail(err)
 }
 

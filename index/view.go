@@ -168,8 +168,16 @@ func (v *View) HasChildren(parent kv.Key) (bool, error) {
 		return false, err
 	}
 	defer c.release()
+	return c.hasChildren(parent)
+}
+
+// hasChildren looks from the end: deletions remove children from the front, and what they removed is not passed.
+func (c *cursor) hasChildren(parent kv.Key) (bool, error) {
 	q := appendChildPrefix(c.qbuf[:0], parent)
-	return c.seek(q, q)
+	for i := len(q); i < len(c.qbuf); i++ {
+		c.qbuf[i] = 0xff
+	}
+	return c.seekBelow(c.qbuf[:], q)
 }
 
 // LeafPos is a place in the order of [View.Leaves].

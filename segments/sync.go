@@ -150,6 +150,7 @@ func (g *segment) cut(end int64) error {
 	}
 	g.mu.Lock()
 	g.size, g.end, g.full, g.sealed = end, end, true, true
+	g.dirty = true // before Extents can take it for complete
 	g.mu.Unlock()
 	g.markDirty()
 	return nil

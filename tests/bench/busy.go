@@ -97,7 +97,7 @@ func evictSome(s *stored, number int, during func(func() error) error) error {
 
 // deleteSome stores a scope, and deletes it.
 func deleteSome(s *stored, number int, during func(func() error) error) error {
-	scope, err := s.fillScope(5000, manyTokens/blockTokens)
+	scope, err := s.fillScope(5000, manyTokens/blockTokens, 0)
 	if err != nil {
 		return err
 	}

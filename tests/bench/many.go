@@ -10,25 +10,30 @@ import (
 
 // manyGo is what a block's eviction, and its deletion with its scope, takes where many go at once, beside the same where a quarter of them go.
 func manyGo(r *run) error {
+	evict := func(s *stored, _ string) (int, error) {
+		st, err := s.Stats()
+		if err != nil {
+			return 0, err
+		}
+		if _, err := s.Shrink(ctx, st.DiskBytes/2); err != nil {
+			return 0, err
+		}
+		after, err := s.Stats()
+		return int(after.Evicted), err
+	}
+	remove := func(s *stored, scope string) (int, error) {
+		got, err := s.DeleteScope(ctx, scope)
+		return got.Blocks, err
+	}
 	for _, c := range []struct {
-		name string
-		do   func(s *stored, scope string) (blocks int, err error)
+		name   string
+		shared int // tokens with which all prompts begin
+		do     func(s *stored, scope string) (blocks int, err error)
 	}{
-		{"evict_many", func(s *stored, _ string) (int, error) {
-			st, err := s.Stats()
-			if err != nil {
-				return 0, err
-			}
-			if _, err := s.Shrink(ctx, st.DiskBytes/2); err != nil {
-				return 0, err
-			}
-			after, err := s.Stats()
-			return int(after.Evicted), err
-		}},
-		{"delete_many", func(s *stored, scope string) (int, error) {
-			got, err := s.DeleteScope(ctx, scope)
-			return got.Blocks, err
-		}},
+		{"evict_many", 0, evict},
+		{"evict_many_shared", blockTokens, evict},
+		{"delete_many", 0, remove},
+		{"delete_many_shared", blockTokens, remove},
 	} {
 		if !r.wants(c.name) {
 			continue
@@ -36,7 +41,7 @@ func manyGo(r *run) error {
 		var few, many []float64
 		for range r.size.busyRounds {
 			for _, blocks := range []int{r.size.deleted / 4, r.size.deleted} {
-				each, err := r.goes(blocks, c.do)
+				each, err := r.goes(blocks, c.shared, c.do)
 				if err != nil {
 					return fmt.Errorf("%s: %w", c.name, err)
 				}
@@ -49,21 +54,21 @@ func manyGo(r *run) error {
 		}
 		r.emit(figure{
 			name: c.name, unit: "us", values: micros(many), ratios: quotients(many, few), bar: atMost(2),
-			reference: fmt.Sprintf("a block, of a store of %s prompts of a small one; of one of %s: %s",
-				count(r.size.deleted), count(r.size.deleted/4), number(median(micros(few)))+" us"),
+			reference: fmt.Sprintf("a block, of a store of %s prompts of a small one each, behind %d tokens that all share; of one of %s: %s",
+				count(r.size.deleted), c.shared, count(r.size.deleted/4), number(median(micros(few)))+" us"),
 		})
 	}
 	return nil
 }
 
 // goes is how long do takes for each block that it takes out of a store of so many small ones, in seconds.
-func (r *run) goes(blocks int, do func(s *stored, scope string) (int, error)) (each float64, err error) {
+func (r *run) goes(blocks, shared int, do func(s *stored, scope string) (int, error)) (each float64, err error) {
 	s, err := r.storePrompt("many", tiny, 1, db.Options{Budget: 1 << 40, MinFree: -1, CheckpointInterval: -1, CheckpointBytes: 1 << 40})
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, s.discard()) }()
-	scope, err := s.fillScope(blocks, 1)
+	scope, err := s.fillScope(blocks, 1, shared)
 	if err != nil {
 		return 0, err
 	}

@@ -81,7 +81,7 @@ func (r *run) putsBesideDelete() error {
 			return err
 		}
 		measure := func() error {
-			scope, err := s.fillScope(r.size.deleted, manyTokens/blockTokens)
+			scope, err := s.fillScope(r.size.deleted, manyTokens/blockTokens, 0)
 			if err != nil {
 				return err
 			}
@@ -136,17 +136,20 @@ func (r *run) putsBesideDelete() error {
 	return nil
 }
 
-// fillScope stores so many small blocks of another model in a scope of their own, so many of them in a prompt.
-func (s *stored) fillScope(blocks, perPrompt int) (scope string, err error) {
+// fillScope stores so many small blocks of another model in a scope of their own, so many of them in a prompt, behind so many tokens that all
+// prompts share.
+func (s *stored) fillScope(blocks, perPrompt, shared int) (scope string, err error) {
 	m, err := s.Register(ctx, tiny)
 	if err != nil {
 		return "", err
 	}
 	scope = "deleted"
-	rows := newKVCache(tiny, perPrompt*blockTokens)
+	rows := newKVCache(tiny, shared+perPrompt*blockTokens)
 	err = parallel(processors(), (blocks+perPrompt-1)/perPrompt, func(i int) error {
-		n := min(perPrompt, blocks-i*perPrompt) * blockTokens
-		got, err := m.Model.Put(ctx, kv.Prompt{Tokens: tokens(i, n), Scope: scope}, rows.rows(n), db.PutOptions{})
+		n := shared + min(perPrompt, blocks-i*perPrompt)*blockTokens
+		prompt := kv.Prompt{Tokens: tokens(i, n), Scope: scope}
+		copy(prompt.Tokens, tokens(-1, shared))
+		got, err := m.Model.Put(ctx, prompt, rows.rows(n), db.PutOptions{})
 		if err == nil && got.Tokens != n {
 			err = fmt.Errorf("a put stored %d tokens of %d", got.Tokens, n)
 		}

@@ -74,15 +74,15 @@ func (e *Engine) DeleteScope(ctx context.Context, id kv.ScopeID) (Deleted, error
 func (e *Engine) deleteRest(pick func(t *index.Txn) ([]kv.Key, error), named func(*oplog.Ref) bool, out *Deleted) error {
 	for {
 		lsn, more, err := e.deleteSome(pick, named, out)
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
-		}
-		if lsn == 0 {
+		case more:
+			continue
+		case lsn == 0:
 			lsn = e.wal.LastLSN() // as in delete
 		}
-		if err := e.Barrier(lsn); err != nil || !more {
-			return err
-		}
+		return e.Barrier(lsn)
 	}
 }
 
@@ -167,13 +167,12 @@ func (e *Engine) delete(ctx context.Context, pick func(t *index.Txn) ([]kv.Key, 
 			continue
 		}
 		reclaimed = out.Records
-		if err := e.Barrier(last); err != nil {
-			return out, err
+		err = e.Barrier(last)
+		if err == nil && out.Records > 0 {
+			err = e.reclaim(ctx)
 		}
-		if out.Records == 0 {
-			return out, nil
-		}
-		if err := e.reclaim(ctx); err != nil || !more {
+		// Neither of these keeps the rest from going. Once it has gone, both are tried again, for all of it.
+		if !more || err != nil && !errors.Is(err, ErrNoBarrier) && !errors.Is(err, ErrNotDestroyed) {
 			return out, err
 		}
 	}
@@ -285,11 +284,11 @@ func (e *Engine) removeSubtree(t *index.Txn, k kv.Key, op *oplog.Remove, out *De
 	return false, nil
 }
 
-// someChildren are children of a block that are still there: where there are many, only some.
+// someChildren are children of a block that are still there: where there are many, as many as one frame removes.
 func someChildren(t *index.Txn, k kv.Key) (keys []kv.Key, err error) {
 	err = t.Children(k, func(child kv.Key, _ kv.ScopeID) bool {
 		keys = append(keys, child)
-		return len(keys) < 64
+		return len(keys) < removeBatch
 	})
 	return keys, err
 }

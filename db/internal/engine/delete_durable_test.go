@@ -1,12 +1,15 @@
 package engine_test
 
 import (
+	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
@@ -123,5 +126,56 @@ func TestDeleteScopeOfWhatIsStoredMeanwhile(t *testing.T) {
 	storetest.OK(t, err)
 	if left := storetest.Engine(s).Counts().Blocks; late == 0 || left > 0 || got.Blocks != 44 {
 		t.Errorf("%d prompts were stored meanwhile; %d blocks are left, and %d went", late, left, got.Blocks)
+	}
+}
+
+// noBarrier is a disk that has no room for a barrier, the shortest of the log's frames, once full is set.
+func noBarrier(full *atomic.Bool) func(c storetest.Call) error {
+	return func(c storetest.Call) error {
+		if full.Load() && c.Kind == "write" && c.InLog() && c.N < 100 {
+			return db.ErrNoSpace
+		}
+		return nil
+	}
+}
+
+// Where a full disk has no room for a barrier, a deletion of many frames goes on to its end all the same, and says so: nothing of the scope
+// is left without its session.
+func TestDeleteScopeWithoutRoomForABarrier(t *testing.T) {
+	defer engine.SetRemoveBatch(7)()
+	defer engine.SetReclaimBatch(14)()
+	for name, meanwhile := range map[string]bool{"all at once": false, "most of it meanwhile": true} {
+		t.Run(name, func(t *testing.T) {
+			var full atomic.Bool
+			refuse := noBarrier(&full)
+			disk := storetest.Over(vfs.OS)
+			s := storetest.OpenOn(t, disk, t.TempDir(), storetest.Options())
+			m := storetest.Model(t, s, crashtest.Plain())
+			f, err := s.OpenSession(t.Context(), "alice")
+			storetest.OK(t, err)
+			storetest.OK(t, f.Append(t.Context(), 1, []byte("hello")))
+			storetest.OK(t, f.Close())
+			put := func() {
+				for i := range 40 {
+					storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(i, 20), Scope: "alice"})
+				}
+				full.Store(true)
+			}
+			if !meanwhile {
+				put()
+			}
+			disk.Before(func(c storetest.Call) error {
+				if meanwhile && c.Kind == "stat" && strings.HasSuffix(c.Name, ".tmp") && strings.Contains(c.Name, "sessions") {
+					meanwhile = false
+					storetest.Meanwhile(put)
+				}
+				return refuse(c)
+			})
+			got, err := s.DeleteScope(t.Context(), "alice")
+			if left := storetest.Engine(s).Counts().Blocks; !errors.Is(err, db.ErrNoBarrier) || left > 0 || got.Blocks != 80 || got.Sessions != 1 {
+				t.Errorf("%+v, %v; %d blocks are left", got, err, left)
+			}
+			full.Store(false)
+		})
 	}
 }

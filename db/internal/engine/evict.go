@@ -129,7 +129,11 @@ type leafWalk map[kv.Fingerprint]index.LeafPos
 // back has the walk meet the parent of a leaf that went, if that is a colder leaf now.
 func (w leafWalk) back(t *index.Txn, leaf index.Entry) error {
 	parent, ok, err := t.Get(leaf.Parent, 0)
-	if at := w[leaf.Model]; ok && parent.Rank < at.Rank {
+	if err != nil || !ok || parent.Rank >= w[leaf.Model].Rank {
+		return err
+	}
+	others, err := t.HasChildren(parent.Key)
+	if err == nil && !others {
 		w[leaf.Model] = index.LeafPos{Rank: parent.Rank}
 	}
 	return err

@@ -125,9 +125,10 @@ func RemoveBatch() int { return removeBatch }
 // ReclaimBatch is about how many removed records wait to be destroyed, at most, while a deletion goes on.
 func ReclaimBatch() int { return reclaimBatch }
 
-// SetMaxHead and SetRemoveBatch change limits until the returned function is called.
-func SetMaxHead(n int) (reset func())     { return set(&maxHead, n) }
-func SetRemoveBatch(n int) (reset func()) { return set(&removeBatch, n) }
+// SetMaxHead and the others change limits until the returned function is called.
+func SetMaxHead(n int) (reset func())      { return set(&maxHead, n) }
+func SetRemoveBatch(n int) (reset func())  { return set(&removeBatch, n) }
+func SetReclaimBatch(n int) (reset func()) { return set(&reclaimBatch, n) }
 
 func set[T any](v *T, to T) (reset func()) {
 	was := *v

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes as c
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -22,6 +22,8 @@ class Numpy(Protocol):
 
     @property
     def __array_interface__(self) -> Any: ...
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Any]: ...
 
 
 Array: TypeAlias = "Buffer | Numpy"
@@ -66,6 +68,9 @@ class Rows:
 
     arrays: Sequence[Array]
     first: int = 0
+
+
+AllRows: TypeAlias = "Sequence[Array | Rows | None] | Numpy"  # an entry for each tensor, or one array of shape (tensors, n, width)
 
 
 class _PyBuffer(c.Structure):
@@ -150,13 +155,17 @@ def _hash(given: bytes) -> c.Array[c.c_uint8]:
     return (c.c_uint8 * 16)(*given)
 
 
-def rows_of(hold: ExitStack, tensors: Sequence[Tensor], rows: Sequence[Array | Rows | None], write: bool) -> tuple[object, int]:
-    """An array of dormouse_rows that is good until hold is closed. An entry is an array of rows from position 0 on, Rows, or None."""
+def rows_of(hold: ExitStack, tensors: Sequence[Tensor], rows: AllRows, write: bool) -> tuple[object, int]:
+    """An array of dormouse_rows that is good until hold is closed. An entry is an array of rows from position 0 on, Rows, or None; one array of
+    shape (tensors, n, width) is all entries."""
     if len(rows) != len(tensors):
         raise BadRows(f"rows of {len(rows)} tensors: the model has {len(tensors)}", 21)
     views: list[object] = []  # what keeps memory where it is
     said: list[int] = []  # fields of dormouse_piece
     shape: list[tuple[int, int]] = []  # of each tensor: first, and how many pieces
+    if _stacked(views, said, tensors, rows):
+        shape = [(0, 1)] * len(tensors)
+        rows = ()
     for given, tensor in zip(rows, tensors):
         if isinstance(given, Rows):
             for a in given.arrays:
@@ -174,7 +183,25 @@ def rows_of(hold: ExitStack, tensors: Sequence[Tensor], rows: Sequence[Array | R
         out += (first, at, n)
         at += n * step
     views.append(pieces)
-    return (lib.Rows * len(rows)).from_buffer(array("Q", out)), len(rows)
+    return (lib.Rows * len(tensors)).from_buffer(array("Q", out)), len(tensors)
+
+
+def _stacked(views: list[object], said: list[int], tensors: Sequence[Tensor], rows: object) -> bool:
+    """Adds the dormouse_pieces of one array of shape (tensors, n, width), which is quicker to say than an array for each tensor."""
+    try:
+        view = memoryview(rows)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return False
+    if view.readonly or not view.c_contiguous or view.ndim != 3 or not view.nbytes:
+        return False
+    (count, n, width), kinds = view.shape or (0, 0, 0), {(t.dtype, t.width) for t in tensors}
+    if any(view.format not in _PLAIN.get(dtype, ()) or w != width for dtype, w in kinds):
+        return False
+    views.append(view)
+    at, size = c.addressof(c.c_char.from_buffer(view)), view.nbytes // count
+    for i in range(count):
+        said += (at + i * size, size, n, 0, 0)
+    return True
 
 
 def _packed(views: list[object], tensor: Tensor, given: object) -> tuple[int, int, int, int, int] | None:

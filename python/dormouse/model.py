@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes as c
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from . import _library as lib
 from .descriptor import Descriptor
 from .handles import Handle, made
-from .memory import Array, Prompt, Rows, Tokens, prompt_of, rows_of
+from .memory import AllRows, Prompt, Tokens, prompt_of, rows_of
 
 if TYPE_CHECKING:
     from .store import Store
@@ -128,7 +128,7 @@ class Model(Handle):
     def put(
         self,
         prompt: Prompt | Tokens,
-        rows: Sequence[Array | Rows | None],
+        rows: AllRows,
         *,
         codec: str = "",
         compression: str = "",
@@ -181,7 +181,7 @@ class Match(Handle):
         """How many tokens are stored."""
         return self.found.tokens
 
-    def restore(self, rows: Sequence[Array | Rows | None], *, timeout: float | None = None, cancel: lib.Cancel | None = None) -> Restored:
+    def restore(self, rows: AllRows, *, timeout: float | None = None, cancel: lib.Cancel | None = None) -> Restored:
         """Writes the matched prefix into memory. Every byte is checked before; damage makes tokens smaller."""
         out = lib.Restored()
         with ExitStack() as hold:
@@ -191,7 +191,7 @@ class Match(Handle):
 
     def restore_layers(
         self,
-        rows: Sequence[Array | Rows | None],
+        rows: AllRows,
         ready: Callable[[int, int], None],
         *,
         timeout: float | None = None,
@@ -220,7 +220,7 @@ class Match(Handle):
     def extend(
         self,
         prompt: Prompt | Tokens,
-        rows: Sequence[Array | Rows | None],
+        rows: AllRows,
         *,
         codec: str = "",
         compression: str = "",
@@ -257,7 +257,7 @@ class Match(Handle):
         return planes
 
 
-def _put(name: str, number: int, model: Model, prompt: Prompt | Tokens, rows: Sequence[Array | Rows | None], how: tuple[str, str, int], limits: Any) -> Put:
+def _put(name: str, number: int, model: Model, prompt: Prompt | Tokens, rows: AllRows, how: tuple[str, str, int], limits: Any) -> Put:
     codec, compression, keep_states = how
     options, out = lib.PutOptions(keep_states=lib.size("keep_states", keep_states)), lib.PutResult()
     if codec:

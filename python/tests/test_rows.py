@@ -25,6 +25,31 @@ def test_what_is_put_is_restored(model: dormouse.Model) -> None:
     assert other.tokens == 0 and other.reason == "nothing stored"
 
 
+def test_one_array_of_all_tensors(model: dormouse.Model) -> None:
+    p, r = tokens(N), np.stack(rows(tokens(N)))
+    model.put(p, r)
+    got = np.zeros_like(r)
+    with ExitStack() as hold:
+        at = memory.rows_of(hold, DESCRIPTOR.tensors, got, True)[0]
+        each = memory.rows_of(hold, DESCRIPTOR.tensors, list(got), True)[0]
+        for a, b in zip(at, each):  # type: ignore[call-overload]
+            assert (a.first, a.n_pieces) == (b.first, b.n_pieces) == (0, 1)
+            assert bytes(a.pieces[0]) == bytes(b.pieces[0])
+    with model.match(p) as match:
+        assert match.restore(got).tokens == N
+    assert (got.view(np.uint16) == r.view(np.uint16)).all()
+    for other in (np.zeros((TENSORS, N, 2 * WIDTH), np.float16)[:, :, ::2], np.zeros((TENSORS, N, 2 * WIDTH), np.uint8)):  # each by itself, as in a list
+        with model.match(p) as match:
+            assert match.restore(other).tokens == N
+        assert (np.ascontiguousarray(other).view(np.uint16) == r.view(np.uint16)).all()
+    for bad in (got[1:], got[:, :, 1:], got[0], got.astype(np.float32)):
+        with model.match(p) as match, pytest.raises((dormouse.BadRows, TypeError)):
+            match.restore(bad)
+    got.setflags(write=False)
+    with model.match(p) as match, pytest.raises(dormouse.BadRows):
+        match.restore(got)
+
+
 @pytest.mark.parametrize("kind", [list, tuple, lambda p: array("i", p), lambda p: p.astype(np.int64), lambda p: p.astype(np.uint16), lambda p: np.repeat(p, 2)[::2]])
 def test_tokens_of_any_kind(model: dormouse.Model, kind) -> None:
     p = tokens(N)

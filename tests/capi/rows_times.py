@@ -15,7 +15,7 @@ tensors = [dormouse.Tensor(layer, role, "f16", WIDTH) for layer in range(LAYERS)
 descriptor = dormouse.Descriptor("rows", "rows", "0" * 31 + "1", "0" * 31 + "2", tensors)
 room = np.zeros(len(tensors) * TOKENS * WIDTH * 2 + 4096, np.uint8)
 mem = room[-room.ctypes.data % 4096 :][: len(tensors) * TOKENS * WIDTH * 2]
-rows = list(mem.view(np.float16).reshape(len(tensors), TOKENS, WIDTH))
+rows = mem.view(np.float16).reshape(len(tensors), TOKENS, WIDTH)
 tokens = np.arange(TOKENS, dtype=np.int32)
 
 

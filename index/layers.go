@@ -20,7 +20,7 @@ type cursor struct {
 	tree treeCursor // position in the base, at or beyond key in the direction of the walk
 	more bool       // the tree has a row there
 
-	within []byte // the walk ends with the rows that begin so: what was removed behind them is not passed
+	within []byte // the walk is over the rows that begin so, and does not pass what was removed beyond them
 
 	key, val []byte // the current row
 	kbuf     [maxKeyBytes]byte
@@ -64,7 +64,7 @@ func (c *cursor) getBelow(key []byte) (val []byte, ok bool, err error) {
 	return c.tree.val, true, nil
 }
 
-// seek goes to the first row at or after key, which begins with within; ok is false if there is none that does.
+// seek goes to the first row at or after key, of those that begin with within, as key does.
 func (c *cursor) seek(key, within []byte) (ok bool, err error) {
 	c.more, c.within = false, within
 	if c.l.base != nil {
@@ -120,7 +120,7 @@ func (c *cursor) at(key, val []byte) bool {
 	return bytes.HasPrefix(key, c.within)
 }
 
-// seekBelow goes to the last row before key, which begins with within or is the first that is above these; ok is false if none before it does.
+// seekBelow goes to the last row before key, of those that begin with within, as key does.
 func (c *cursor) seekBelow(key, within []byte) (ok bool, err error) {
 	c.more, c.within = false, within
 	if c.l.base != nil {

@@ -71,8 +71,9 @@ class Plane:
 class Model(Handle):
     """A model of a store. Prompts are Prompt, or token ids: a list, or anything with a buffer of integers, which is not copied if it is int32.
 
-    Rows are one entry a tensor of the descriptor, in its order: an array of shape (n, width), Rows of several such, or None to leave a tensor out. Arrays
-    are numpy's, or anything with the buffer protocol, of the tensor's dtype or uint8, with any positive strides. They are never copied or kept.
+    Rows are one entry a tensor of the descriptor, in its order: an array of shape (n, width), Rows of several such, or None to leave a tensor out.
+    Or they are one array of shape (tensors, n, width), which is quickest to say. Arrays are numpy's, or anything with the buffer protocol, of the
+    tensor's dtype or uint8, with any positive strides. They are never copied or kept.
     """
 
     _end, _turn = "model_close", 1

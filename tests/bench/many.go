@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/dormousekv/dormouse/db"
 )
 
 // manyGo is what a block's eviction, and its deletion with its scope, takes where many go at once, beside the same where a quarter of them go.
@@ -63,7 +61,7 @@ func manyGo(r *run) error {
 
 // goes is how long do takes for each block that it takes out of a store of so many small ones, in seconds.
 func (r *run) goes(blocks, shared int, do func(s *stored, scope string) (int, error)) (each float64, err error) {
-	s, err := r.storePrompt("many", tiny, 1, db.Options{Budget: 1 << 40, MinFree: -1, CheckpointInterval: -1, CheckpointBytes: 1 << 40})
+	s, err := r.storePrompt("many", tiny, 1, options())
 	if err != nil {
 		return 0, err
 	}

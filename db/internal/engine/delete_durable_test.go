@@ -69,20 +69,30 @@ func TestDeleteOfWhatIsGoneIsDurable(t *testing.T) {
 	}
 }
 
+// withSession gives a scope a session with a frame in it.
+func withSession(t *testing.T, s *db.Store, scope string) {
+	f, err := s.OpenSession(t.Context(), scope)
+	storetest.OK(t, err)
+	storetest.OK(t, f.Append(t.Context(), 1, []byte("hello")))
+	storetest.OK(t, f.Close())
+}
+
+// looksForSession says that DeleteScope has looked for rows and goes on to the session, which is still there.
+func looksForSession(c storetest.Call) bool {
+	return c.Kind == "stat" && strings.HasSuffix(c.Name, ".tmp") && strings.Contains(c.Name, "sessions")
+}
+
 // What was stored for a scope while its deletion was under way, and evicted at once, is gone for good when the deletion returns: the
 // eviction is durable, too.
 func TestDeleteScopeOfWhatIsEvictedMeanwhile(t *testing.T) {
 	disk := storetest.Over(vfs.OS)
 	s := storetest.OpenOn(t, disk, t.TempDir(), storetest.Options())
 	m := storetest.Model(t, s, crashtest.Plain())
-	f, err := s.OpenSession(t.Context(), "alice")
-	storetest.OK(t, err)
-	storetest.OK(t, f.Append(t.Context(), 1, []byte("hello")))
-	storetest.OK(t, f.Close())
+	withSession(t, s, "alice")
 	e, evicted := storetest.Engine(s), uint64(0)
 	disk.Before(func(c storetest.Call) error {
-		if c.Kind == "stat" && strings.HasSuffix(c.Name, ".tmp") && strings.Contains(c.Name, "sessions") && evicted == 0 {
-			storetest.Meanwhile(func() { // the rows were looked for; the session is still there
+		if looksForSession(c) && evicted == 0 {
+			storetest.Meanwhile(func() {
 				storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(1, 80), Scope: "alice"})
 				_, err := e.Inside().EvictBlocks(100)
 				storetest.OK(t, err)
@@ -91,7 +101,7 @@ func TestDeleteScopeOfWhatIsEvictedMeanwhile(t *testing.T) {
 		}
 		return nil
 	})
-	_, err = s.DeleteScope(t.Context(), "alice")
+	_, err := s.DeleteScope(t.Context(), "alice")
 	storetest.OK(t, err)
 	if durable := e.Inside().Wal().DurableLSN(); evicted == 0 || durable < evicted {
 		t.Errorf("frame %d evicts the last of the scope, and the log is durable up to frame %d", evicted, durable)
@@ -103,17 +113,14 @@ func TestDeleteScopeOfWhatIsStoredMeanwhile(t *testing.T) {
 	disk := storetest.Over(vfs.OS)
 	s := storetest.OpenOn(t, disk, t.TempDir(), storetest.Options())
 	m := storetest.Model(t, s, crashtest.Plain())
-	f, err := s.OpenSession(t.Context(), "alice")
-	storetest.OK(t, err)
-	storetest.OK(t, f.Append(t.Context(), 1, []byte("hello")))
-	storetest.OK(t, f.Close())
+	withSession(t, s, "alice")
 	put := func(i int) { storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(i, 20), Scope: "alice"}) }
 	for i := range 2 {
 		put(i)
 	}
 	late := 0
 	disk.Before(func(c storetest.Call) error {
-		if c.Kind == "stat" && strings.HasSuffix(c.Name, ".tmp") && strings.Contains(c.Name, "sessions") && late == 0 {
+		if looksForSession(c) && late == 0 {
 			storetest.Meanwhile(func() {
 				for ; late < 20; late++ {
 					put(100 + late)
@@ -151,10 +158,7 @@ func TestDeleteScopeWithoutRoomForABarrier(t *testing.T) {
 			disk := storetest.Over(vfs.OS)
 			s := storetest.OpenOn(t, disk, t.TempDir(), storetest.Options())
 			m := storetest.Model(t, s, crashtest.Plain())
-			f, err := s.OpenSession(t.Context(), "alice")
-			storetest.OK(t, err)
-			storetest.OK(t, f.Append(t.Context(), 1, []byte("hello")))
-			storetest.OK(t, f.Close())
+			withSession(t, s, "alice")
 			put := func() {
 				for i := range 40 {
 					storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(i, 20), Scope: "alice"})
@@ -165,7 +169,7 @@ func TestDeleteScopeWithoutRoomForABarrier(t *testing.T) {
 				put()
 			}
 			disk.Before(func(c storetest.Call) error {
-				if meanwhile && c.Kind == "stat" && strings.HasSuffix(c.Name, ".tmp") && strings.Contains(c.Name, "sessions") {
+				if meanwhile && looksForSession(c) {
 					meanwhile = false
 					storetest.Meanwhile(put)
 				}

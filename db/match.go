@@ -85,6 +85,9 @@ func (m *Model) match(ctx context.Context, e *engine.Engine, prompt kv.Prompt, o
 	start := time.Now()
 	x := &Match{m: m, prompt: prompt}
 	limit := o.limit(len(prompt.Tokens))
+	restores := e.Restores()
+	restores.Enter()
+	defer restores.Leave()
 	if err := x.look(e, limit); err != nil {
 		return nil, err
 	}

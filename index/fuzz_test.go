@@ -341,7 +341,7 @@ func fuzzIndex(t *testing.T, o Options, m *model) {
 		}
 		v.Neighbors(key(n), kv.ScopeID{1}, []byte{1, 0, 1, 1})
 		v.StoredPrefixes(key(n), kv.ScopeID{}, []byte{1, 1, 1, 0}, func(kv.Key, int) bool { return more() })
-		v.Children(key(n), func(kv.Key, kv.ScopeID) bool { return more() })
+		v.Children(key(n), nil, func(kv.Key, kv.ScopeID) bool { return more() })
 		v.HasChildren(key(n))
 	}
 	for b := range byte(2) {

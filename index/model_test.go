@@ -258,7 +258,7 @@ func (m *model) compare(v *View) error {
 func (m *model) compareChildren(v *View, k kv.Key) error {
 	want := m.children(k)
 	var got []kv.Key
-	if err := v.Children(k, func(c kv.Key, scope kv.ScopeID) bool {
+	if err := v.Children(k, nil, func(c kv.Key, scope kv.ScopeID) bool {
 		got = append(got, c)
 		return true
 	}); err != nil {
@@ -266,6 +266,20 @@ func (m *model) compareChildren(v *View, k kv.Key) error {
 	}
 	if !slices.EqualFunc(got, want, func(a kv.Key, b Entry) bool { return a == b.Key }) {
 		return fmt.Errorf("Children(%s) = %v, want %v", k, got, want)
+	}
+	for i, e := range want {
+		place := appendChildKey(nil, k, e.Scope, e.Hashes, e.Key)
+		from := ChildPos{slices.Clone(place)}
+		var rest []kv.Key
+		if err := v.Children(k, &from, func(c kv.Key, _ kv.ScopeID) bool {
+			rest = append(rest, c)
+			return true
+		}); err != nil {
+			return err
+		}
+		if !slices.Equal(rest, got[i:]) || !bytes.Equal(from.row, place) {
+			return fmt.Errorf("Children(%s) from the %d-th on = %v, want %v; it began at %x, not %x", k, i, rest, got[i:], from.row, place)
+		}
 	}
 	has, err := v.HasChildren(k)
 	if err != nil {

@@ -1,6 +1,7 @@
 package index
 
 import (
+	"bytes"
 	"sync/atomic"
 
 	"github.com/dormousekv/dormouse/internal/damage"
@@ -149,13 +150,24 @@ func (v *View) Neighbors(parent kv.Key, scope kv.ScopeID, hashes []byte) (
 	return
 }
 
-// Children calls fn for each child of parent, of every scope, until it returns false.
-func (v *View) Children(parent kv.Key, fn func(child kv.Key, scope kv.ScopeID) bool) error {
+// ChildPos is a place among the children of a block, in the order of [View.Children]. The zero value is the beginning.
+type ChildPos struct{ row []byte }
+
+// Children calls fn for each child of parent, of every scope, until it returns false: for those from the place from on (nil: for all).
+// Afterwards that is the place of the first of them.
+func (v *View) Children(parent kv.Key, from *ChildPos, fn func(child kv.Key, scope kv.ScopeID) bool) error {
 	prefix := appendChildPrefix(nil, parent)
-	return v.rows(prefix, prefix, func(key, _ []byte) (bool, error) {
+	start := prefix
+	if from != nil && from.row != nil {
+		start, from.row = from.row, nil
+	}
+	return v.rows(prefix, start, func(key, _ []byte) (bool, error) {
 		_, scope, _, k, ok := splitChildKey(key)
 		if !ok {
 			return false, v.badRow(key, "child row")
+		}
+		if from != nil && from.row == nil {
+			from.row = bytes.Clone(key)
 		}
 		return fn(k, scope), nil
 	})

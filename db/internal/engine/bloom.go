@@ -172,9 +172,11 @@ func (e *Engine) RebuildBloom(ctx context.Context) error {
 // bloomOf is a filter of all keys in v.
 func (e *Engine) bloomOf(ctx context.Context, v *index.View) (*index.Bloom, error) {
 	var err error
+	pace := e.workers.HousePace()
 	b := index.FillBloom(int(max(minBloomKeys, 4*v.Counts().Blocks)), e.o.BloomFPR, func(yield func(kv.Key) bool) {
 		var root, other kv.Key // parents come in runs
 		err = v.ChildRows(func(parent kv.Key, scope kv.ScopeID, hashes []byte, child kv.Key) bool {
+			pace.Rest()
 			if parent != root && parent != other {
 				if _, ok, err := v.Get(parent, 0); err == nil && ok {
 					other = parent

@@ -27,7 +27,7 @@ type Deleted struct {
 
 // Delete removes a prefix of a model, with all that continues it, and returns when that is durable.
 func (e *Engine) Delete(ctx context.Context, m *catalog.Model, prefix *kv.Prompt) (Deleted, error) {
-	return e.delete(ctx, func(t *index.Txn) ([]kv.Key, error) { return e.holding(m, t, prefix) }, e.below(m.Fingerprint, prefix))
+	return e.delete(ctx, e.removalOf(m, prefix))
 }
 
 // DeleteScope removes everything that was stored for a scope, with its refs, and returns when that is durable. The scope's session goes last: as
@@ -55,13 +55,14 @@ func (e *Engine) DeleteScope(ctx context.Context, id kv.ScopeID) (Deleted, error
 		return keys, err
 	}
 	named := func(r *oplog.Ref) bool { return !r.Trail.Whole(r.Tokens) || r.Trail.Scope() == id }
-	out, err := e.delete(ctx, pick, named)
+	what := &removal{pick: pick, named: named}
+	out, err := e.delete(ctx, what)
 	if err != nil && !errors.Is(err, ErrNotDestroyed) && !errors.Is(err, ErrNoBarrier) { // with these, rows and refs are gone for good
 		return out, err
 	}
 	var late error
 	serr := e.deleteSession(id, &out, func() error {
-		rest := e.deleteRest(pick, named, &out)
+		rest := e.deleteRest(what, &out)
 		if errors.Is(rest, ErrNoBarrier) {
 			late, rest = rest, nil
 		}
@@ -71,9 +72,9 @@ func (e *Engine) DeleteScope(ctx context.Context, id kv.ScopeID) (Deleted, error
 }
 
 // deleteRest is delete of what little was stored since.
-func (e *Engine) deleteRest(pick func(t *index.Txn) ([]kv.Key, error), named func(*oplog.Ref) bool, out *Deleted) error {
+func (e *Engine) deleteRest(what *removal, out *Deleted) error {
 	for {
-		lsn, more, err := e.deleteSome(pick, named, out)
+		lsn, more, err := e.deleteSome(what, out)
 		switch {
 		case err != nil:
 			return err
@@ -134,21 +135,35 @@ func (e *Engine) holding(m *catalog.Model, t *index.Txn, p *kv.Prompt) ([]kv.Key
 // What one log frame removes is bounded: a frame has a largest size, and puts wait meanwhile. So is what is removed before it is destroyed:
 // every log file repeats the list of that. Variables for tests.
 var (
-	removeBatch  = 128     // records
+	removeBatch  = 32      // records
 	reclaimBatch = 1 << 18 // records
 )
 
-// delete removes the subtrees of the blocks that pick names, with the refs on them and those to what is not stored any more that named
-// says yes to, and makes that durable: as one frame, or where there are more records than one has, as several, the deepest blocks first. Others
-// may put and match in between. pick may leave out what is behind more blocks than a frame has.
-func (e *Engine) delete(ctx context.Context, pick func(t *index.Txn) ([]kv.Key, error), named func(*oplog.Ref) bool) (Deleted, error) {
+// removal is what a deletion removes: the subtrees of the blocks that pick names, with the refs on them, and the refs to what is not stored any more
+// that named says yes to. pick may leave out what is behind more blocks than a frame has.
+type removal struct {
+	pick  func(t *index.Txn) ([]kv.Key, error)
+	named func(*oplog.Ref) bool
+
+	// Of blocks with more children than a frame removes, how far they have gone: what went before is not passed again.
+	gone map[kv.Key]index.ChildPos
+}
+
+// removalOf is the removal of a prefix, with all that continues it.
+func (e *Engine) removalOf(m *catalog.Model, prefix *kv.Prompt) *removal {
+	return &removal{pick: func(t *index.Txn) ([]kv.Key, error) { return e.holding(m, t, prefix) }, named: e.below(m.Fingerprint, prefix)}
+}
+
+// delete makes a removal, durably: as one frame, or where there are more records than one has, as several, the deepest blocks first. Others
+// may put and match in between.
+func (e *Engine) delete(ctx context.Context, what *removal) (Deleted, error) {
 	if err := e.Poisoned(); err != nil {
 		return Deleted{}, err
 	}
 	var out Deleted
-	pace := e.workers.Pace()
+	pace := e.workers.HousePace()
 	for last, reclaimed := uint64(0), 0; ; {
-		lsn, more, err := e.deleteSome(pick, named, &out)
+		lsn, more, err := e.deleteSome(what, &out)
 		if err != nil && last != 0 { // what has gone stays gone; on a full disk its room is what the rest needs
 			err = errors.Join(err, e.Barrier(last))
 			if errors.Is(err, vfs.ErrNoSpace) && out.Records > reclaimed && e.Poisoned() == nil && e.reclaim(ctx) == nil {
@@ -179,25 +194,25 @@ func (e *Engine) delete(ctx context.Context, pick func(t *index.Txn) ([]kv.Key, 
 }
 
 // deleteSome is one frame of delete; more says that something is left.
-func (e *Engine) deleteSome(pick func(t *index.Txn) ([]kv.Key, error), named func(*oplog.Ref) bool, out *Deleted) (lsn uint64, more bool, err error) {
+func (e *Engine) deleteSome(what *removal, out *Deleted) (lsn uint64, more bool, err error) {
 	var took Deleted
 	op := oplog.Remove{Deleted: true}
 	e.commitMu.Lock() // until the small state has it too: the head of a new log file must not miss it
 	defer e.commitMu.Unlock()
 	lsn, err = e.commitBoth(func(t *index.Txn) (oplog.Op, error) {
-		roots, err := pick(t)
+		roots, err := what.pick(t)
 		if err != nil {
 			return nil, err
 		}
 		for _, k := range roots {
-			if more, err = e.removeSubtree(t, k, &op, &took); err != nil {
+			if more, err = e.removeSubtree(t, k, what, &op, &took); err != nil {
 				return nil, err
 			}
 			if more {
 				break
 			}
 		}
-		if op.Refs, err = e.refsOf(t, op.Dead, named); err != nil || len(op.Dead) == 0 && len(op.Refs) == 0 {
+		if op.Refs, err = e.refsOf(t, op.Dead, what.named); err != nil || len(op.Dead) == 0 && len(op.Refs) == 0 {
 			return nil, err
 		}
 		op.Seq = e.seq.Load()
@@ -235,7 +250,7 @@ func (e *Engine) refsOf(t *index.Txn, dead []oplog.Dead, named func(*oplog.Ref) 
 }
 
 // removeSubtree removes block k and everything below it, deepest first; more says that op is full before that is done.
-func (e *Engine) removeSubtree(t *index.Txn, k kv.Key, op *oplog.Remove, out *Deleted) (more bool, err error) {
+func (e *Engine) removeSubtree(t *index.Txn, k kv.Key, what *removal, op *oplog.Remove, out *Deleted) (more bool, err error) {
 	// From the top down: the last of each is an ancestor of all that follow, and those before it are for later.
 	type level struct {
 		keys []kv.Key
@@ -255,7 +270,7 @@ func (e *Engine) removeSubtree(t *index.Txn, k kv.Key, op *oplog.Remove, out *De
 		}
 		k := at.keys[len(at.keys)-1]
 		if !empty {
-			below, err := someChildren(t, k)
+			below, err := what.someChildren(t, k)
 			if err != nil {
 				return false, err
 			}
@@ -285,10 +300,25 @@ func (e *Engine) removeSubtree(t *index.Txn, k kv.Key, op *oplog.Remove, out *De
 }
 
 // someChildren are children of a block that are still there: where there are many, as many as one frame removes.
-func someChildren(t *index.Txn, k kv.Key) (keys []kv.Key, err error) {
-	err = t.Children(k, func(child kv.Key, _ kv.ScopeID) bool {
-		keys = append(keys, child)
-		return len(keys) < removeBatch
-	})
+func (r *removal) someChildren(t *index.Txn, k kv.Key) (keys []kv.Key, err error) {
+	some := func(from index.ChildPos) (first index.ChildPos, err error) {
+		err = t.Children(k, &from, func(child kv.Key, _ kv.ScopeID) bool {
+			keys = append(keys, child)
+			return len(keys) < removeBatch
+		})
+		return from, err
+	}
+	from, known := r.gone[k]
+	first, err := some(from)
+	if known && err == nil && len(keys) == 0 { // in front of it there is what was put since
+		delete(r.gone, k)
+		first, err = some(index.ChildPos{})
+	}
+	if len(keys) == removeBatch {
+		if r.gone == nil {
+			r.gone = map[kv.Key]index.ChildPos{}
+		}
+		r.gone[k] = first
+	}
 	return keys, err
 }

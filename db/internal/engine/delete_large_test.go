@@ -30,6 +30,38 @@ func TestRemovalsFitAFrame(t *testing.T) {
 	}
 }
 
+// What is put below a block between two frames of its deletion goes, too, wherever it lies among what is there and what has gone.
+func TestDeletionOfWhatIsPutBetweenFrames(t *testing.T) {
+	defer engine.SetRemoveBatch(7)()
+	s := storetest.Open(t, t.TempDir(), storetest.Options())
+	m := storetest.Model(t, s, crashtest.Plain())
+	prefix := kv.Prompt{Tokens: crashtest.Tokens(1, 16)}
+	n := 0
+	put := func() {
+		storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Concat(prefix.Tokens, crashtest.Tokens(100+n, 16))})
+		n++
+	}
+	for range 60 {
+		put()
+	}
+	var out engine.Deleted
+	e := storetest.Engine(s)
+	frame := e.Inside().Deletion(e.Catalog.Model(m.Fingerprint()), &prefix)
+	for more := true; more; {
+		var err error
+		more, err = frame(&out)
+		storetest.OK(t, err)
+		for range min(4, 100-n) {
+			if more {
+				put()
+			}
+		}
+	}
+	if left := e.Counts().Blocks; n < 90 || left > 0 || out.Blocks != n+1 {
+		t.Errorf("%d prompts were put; %d blocks are left, and %d went", n, left, out.Blocks)
+	}
+}
+
 // A deletion that does not fit into one frame is done in several. After each, as after a kill there, every block has its prefix;
 // in the end all of it is gone, with the refs on it, and nothing else.
 func TestDeletionInSeveralFrames(t *testing.T) {
@@ -49,10 +81,11 @@ func TestDeletionInSeveralFrames(t *testing.T) {
 	}
 	prefix := prompts[0].Prefix(20)
 	var out engine.Deleted
+	frame := storetest.Engine(s).Inside().Deletion(storetest.Engine(s).Catalog.Model(m.Fingerprint()), &prefix)
 	for more := true; more; {
 		before := out.Records
 		var err error
-		if _, more, err = storetest.Engine(s).Inside().DeleteSome(storetest.Engine(s).Catalog.Model(m.Fingerprint()), &prefix, &out); err != nil {
+		if more, err = frame(&out); err != nil {
 			t.Fatal(err)
 		}
 		if n := out.Records - before; n > removeBatch+1 {

@@ -180,6 +180,9 @@ func (e *Engine) ReadOnly() bool { return e.wal == nil }
 // AsOf is when what a reader shows was so, and whether another process writes to the store; zero in a store that is open for writing.
 func (e *Engine) AsOf() (at time.Time, besideWriter bool) { return e.asOf, e.o.Beside }
 
+// Restores are those who match and restore: what can wait gives way to them.
+func (e *Engine) Restores() *read.Crew { return &e.workers.Restores }
+
 // Used notes that a match ended in block k.
 func (e *Engine) Used(k kv.Key) { e.recency.used(k) }
 

@@ -104,9 +104,13 @@ func (i Inside) HalfCheckpoint(ctx context.Context) error {
 	return i.e.Index.Checkpoint(ctx, c.applied)
 }
 
-// DeleteSome is one frame of the deletion of a prefix.
-func (i Inside) DeleteSome(m *catalog.Model, prefix *kv.Prompt, out *Deleted) (lsn uint64, more bool, err error) {
-	return i.e.deleteSome(func(t *index.Txn) ([]kv.Key, error) { return i.e.holding(m, t, prefix) }, i.e.below(m.Fingerprint, prefix), out)
+// Deletion is the deletion of a prefix, a frame with each call.
+func (i Inside) Deletion(m *catalog.Model, prefix *kv.Prompt) func(out *Deleted) (more bool, err error) {
+	what := i.e.removalOf(m, prefix)
+	return func(out *Deleted) (bool, error) {
+		_, more, err := i.e.deleteSome(what, out)
+		return more, err
+	}
 }
 
 // NewPut is a put that the caller runs step by step.

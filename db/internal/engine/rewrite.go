@@ -104,7 +104,7 @@ func (e *Engine) rewrite(ctx context.Context, worth func(s segments.Info, live i
 	}
 	out.Segments += len(victims)
 	var unmoved error
-	pace := e.workers.Pace()
+	pace := e.workers.HousePace()
 	for _, x := range moves {
 		if err := ctx.Err(); err != nil {
 			return err

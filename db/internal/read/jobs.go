@@ -133,7 +133,7 @@ func (r *run) split() {
 func (r *run) work(ctx context.Context, wanted layers, first, reads int) error {
 	jobs := len(r.jobs) - first
 	turns := turns{jobs: jobs, reads: reads}
-	r.source.Workers.First(jobs+reads, func(i int) bool {
+	r.source.Workers.Decode(jobs+reads, func(i int) bool {
 		if ctx.Err() != nil {
 			return false
 		}

@@ -22,6 +22,8 @@ func (s *Source) Restore(ctx context.Context, l *prefix.Lookup, rows kv.Rows, re
 	if l.Tokens == 0 {
 		return 0, nil
 	}
+	s.Workers.Restores.Enter()
+	defer s.Workers.Restores.Leave()
 	if err := l.ResolveTo(l.Tokens); err != nil {
 		return 0, err
 	}

@@ -2,37 +2,59 @@ package read
 
 import (
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// Workers bounds how many goroutines decode and encode for one store: its callers and, shared by all of them, one helper less than there
-// are processors.
+// Workers bounds how many goroutines decode and encode for one store, and says who gives way to whom: puts to restores, for which somebody waits
+// who has not read a word yet, and what keeps house (deletions, moving records, filling a Bloom filter) to both.
 type Workers struct {
-	helpers  chan struct{}
-	restores atomic.Int32 // at work
-	mu       sync.Mutex
-	quiet    chan struct{} // closed when the last of them ends; nil while there is none
+	Restores, Puts Crew
+}
+
+// Crew are those who match and restore, or those who put: the callers, and shared by all of them one helper less than there are processors. Each
+// kind has helpers of its own, so that a restore does not go without because those of a put rest.
+type Crew struct {
+	helpers chan struct{}
+	atWork  atomic.Int32
+	mu      sync.Mutex
+	over    chan struct{} // closed when the last of them leaves; nil: nobody waits for that
 }
 
 // NewWorkers returns the workers of a store.
 func NewWorkers() *Workers {
-	return &Workers{helpers: make(chan struct{}, max(0, runtime.GOMAXPROCS(0)-1))}
+	n := max(0, runtime.GOMAXPROCS(0)-1)
+	return &Workers{Restores: Crew{helpers: make(chan struct{}, n)}, Puts: Crew{helpers: make(chan struct{}, n)}}
 }
 
 // Busy is how many helpers are at work.
-func (c *Workers) Busy() int { return len(c.helpers) }
+func (c *Workers) Busy() int { return len(c.Restores.helpers) + len(c.Puts.helpers) }
 
-// limit is how many goroutines may work for one caller.
-func (c *Workers) limit() int { return cap(c.helpers) + 1 }
+// limit is how many goroutines may work for one restore.
+func (c *Workers) limit() int { return cap(c.Restores.helpers) + 1 }
 
-// Run calls do for every i in [0, n), on the caller's goroutine and on as many helpers as are free, each with a worker of
-// its own, in about that order. It returns when all are done. After a false no further one is begun.
-func (c *Workers) Run(n int, do func(i int) bool) {
+// Decode calls do for every i in [0, n), on the caller's goroutine and on as many helpers as are free, in about that order. It returns
+// when all are done. After a false no further one is begun.
+func (c *Workers) Decode(n int, do func(i int) bool) {
+	c.Restores.run(n, func() func(int) bool { return do })
+}
+
+// Encode is the same for a put, whose goroutines have a pace each.
+func (c *Workers) Encode(n int, do func(i int, pace *Pace) bool) {
+	c.Puts.run(n, func() func(int) bool {
+		pace := c.PutPace()
+		return func(i int) bool { return do(i, &pace) }
+	})
+}
+
+// run has each of its goroutines ask for what it does.
+func (c *Crew) run(n int, worker func() func(i int) bool) {
 	var next atomic.Int64
 	var stop atomic.Bool
 	work := func() {
+		do := worker()
 		for !stop.Load() {
 			i := int(next.Add(1)) - 1
 			if i >= n {
@@ -60,60 +82,85 @@ func (c *Workers) Run(n int, do func(i int) bool) {
 	wait.Wait()
 }
 
-// First is Run for a restore, to which all work that has a [Pace] gives way.
-func (c *Workers) First(n int, do func(i int) bool) {
-	c.mu.Lock()
-	if c.restores.Add(1) == 1 {
-		c.quiet = make(chan struct{})
+// Enter says that somebody is at work, until they Leave.
+func (c *Crew) Enter() { c.atWork.Add(1) }
+
+// Leave ends what Enter began.
+func (c *Crew) Leave() {
+	if c.atWork.Add(-1) > 0 {
+		return
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over != nil {
+		close(c.over)
+		c.over = nil
+	}
+}
+
+// wait returns true when nobody is at work, and false when enough says so.
+func (c *Crew) wait(enough <-chan time.Time) bool {
+	c.mu.Lock()
+	if c.atWork.Load() == 0 {
+		c.mu.Unlock()
+		return true
+	}
+	if c.over == nil {
+		c.over = make(chan struct{})
+	}
+	over := c.over
 	c.mu.Unlock()
-	defer func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.restores.Add(-1) == 0 {
-			close(c.quiet)
-			c.quiet = nil
-		}
-	}()
-	c.Run(n, do)
+	select {
+	case <-over:
+		return true
+	case <-enough:
+		return false
+	}
 }
 
-// Pace is how one goroutine's work on what nobody waits for, putting and moving records, gives way to restores, for which somebody does.
+// Pace is how one goroutine's work gives way to that of others.
 type Pace struct {
-	workers *Workers
-	began   time.Time // of the piece of work that is done
+	to    []*Crew   // who goes before it
+	began time.Time // working, after the last rest
 }
 
-// Pace begins a piece of work.
-func (c *Workers) Pace() Pace { return Pace{c, time.Now()} }
+// PutPace begins the work of a put, which gives way to restores.
+func (c *Workers) PutPace() Pace { return Pace{to: []*Crew{&c.Restores}, began: time.Now()} }
 
-// While a restore is at work, a goroutine rests so many times as long as it worked. So two of them, which all processors of the smallest machine
-// are, take a half of one; none rests longer than maxRest.
+// HousePace begins work that nobody waits for, or that is long: it gives way to restores and puts.
+func (c *Workers) HousePace() Pace {
+	return Pace{to: []*Crew{&c.Restores, &c.Puts}, began: time.Now()}
+}
+
+// A goroutine works for turn at a stretch: it lines up behind all that can run, so no more often than others notice. While somebody who goes
+// before it is at work, it rests so many times as long as it worked. So two of them, which all processors of the smallest machine are, take
+// a half of one; none rests longer than maxRest.
 const (
+	turn      = time.Millisecond / 5
 	restShare = 3
 	maxRest   = 10 * time.Millisecond
 )
 
-// Rest is called between two pieces of work that take well below a millisecond each.
+// Rest is called between two pieces of work, each of which takes less than a millisecond.
 func (p *Pace) Rest() {
-	runtime.Gosched() // a restore that has just begun does not wait for the end of a time slice
-	if p.workers.restores.Load() > 0 {
-		p.rest(min(maxRest, restShare*time.Since(p.began)))
+	worked := time.Since(p.began)
+	if worked < turn {
+		return
 	}
+	runtime.Gosched() // who has just begun does not wait for the end of a time slice
+	p.rest(min(maxRest, restShare*worked))
 	p.began = time.Now()
 }
 
 func (p *Pace) rest(long time.Duration) {
-	p.workers.mu.Lock()
-	quiet := p.workers.quiet
-	p.workers.mu.Unlock()
-	if quiet == nil {
+	if !slices.ContainsFunc(p.to, func(c *Crew) bool { return c.atWork.Load() > 0 }) {
 		return
 	}
 	enough := time.NewTimer(long)
 	defer enough.Stop()
-	select {
-	case <-quiet:
-	case <-enough.C:
+	for _, c := range p.to {
+		if !c.wait(enough.C) {
+			return
+		}
 	}
 }

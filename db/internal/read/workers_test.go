@@ -9,7 +9,7 @@ import (
 // Work that can wait rests while a restore is at work, and goes on when the last one has ended.
 func TestRestWhileRestoring(t *testing.T) {
 	w := NewWorkers()
-	pace := w.Pace()
+	pace := w.PutPace()
 	pace.Rest() // nothing to wait for
 	pace.rest(time.Hour)
 
@@ -17,11 +17,10 @@ func TestRestWhileRestoring(t *testing.T) {
 	begun, end := make(chan struct{}), [2]chan struct{}{make(chan struct{}), make(chan struct{})}
 	for _, e := range end {
 		restores.Go(func() {
-			w.First(1, func(int) bool {
-				begun <- struct{}{}
-				<-e
-				return true
-			})
+			w.Restores.Enter()
+			defer w.Restores.Leave()
+			begun <- struct{}{}
+			<-e
 		})
 		<-begun
 	}
@@ -41,8 +40,55 @@ func TestRestWhileRestoring(t *testing.T) {
 	<-rested
 	restores.Wait()
 	pace.rest(time.Hour)
-	if n := w.restores.Load(); n != 0 || w.quiet != nil {
+	if n := w.Restores.atWork.Load(); n != 0 || w.Restores.over != nil {
 		t.Errorf("%d restores are at work after all have ended", n)
+	}
+}
+
+// Puts go before what keeps house, and no put rests for another.
+func TestRestWhilePutting(t *testing.T) {
+	w := NewWorkers()
+	w.Puts.Enter()
+	put, house := w.PutPace(), w.HousePace()
+	put.rest(time.Hour)
+	rested := make(chan struct{})
+	go func() {
+		defer close(rested)
+		house.rest(time.Hour)
+	}()
+	select {
+	case <-rested:
+		t.Error("it went on beside a put")
+	case <-time.After(20 * time.Millisecond):
+	}
+	w.Puts.Leave()
+	<-rested
+
+	w.Puts.Enter()
+	w.Restores.Enter()
+	put.rest(time.Millisecond) // each is over in time beside what does not end
+	house.rest(time.Millisecond)
+}
+
+// A restore has its helpers while those of a put rest.
+func TestHelpersOfTheirOwn(t *testing.T) {
+	w := NewWorkers()
+	n := w.limit()
+	together := func(run func(n int, each func()), meanwhile func()) { // n goroutines at a time
+		var all sync.WaitGroup
+		all.Add(n)
+		run(n, func() {
+			all.Done()
+			all.Wait()
+			meanwhile()
+		})
+	}
+	put := func(n int, each func()) { w.Encode(n, func(int, *Pace) bool { each(); return true }) }
+	restore := func(n int, each func()) { w.Decode(n, func(int) bool { each(); return true }) }
+	var once sync.Once
+	together(put, func() { once.Do(func() { together(restore, func() {}) }) })
+	if w.Busy() != 0 {
+		t.Errorf("%d helpers are at work", w.Busy())
 	}
 }
 
@@ -52,10 +98,12 @@ func TestRestoresOneAfterAnother(t *testing.T) {
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
-			pace := w.Pace()
+			pace := w.PutPace()
 			for i := range 200 {
 				if i%2 == 0 {
-					w.First(3, func(int) bool { return true })
+					w.Restores.Enter()
+					w.Decode(3, func(int) bool { return true })
+					w.Restores.Leave()
 				} else {
 					pace.rest(time.Microsecond)
 					pace.Rest()

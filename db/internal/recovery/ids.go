@@ -41,7 +41,7 @@ func IsRecord(r *segments.Record, x *index.Entry) error {
 func Below(t *index.Txn, k kv.Key) ([]kv.Key, error) {
 	order := []kv.Key{k}
 	for i := 0; i < len(order); i++ {
-		if err := t.Children(order[i], func(child kv.Key, _ kv.ScopeID) bool {
+		if err := t.Children(order[i], nil, func(child kv.Key, _ kv.ScopeID) bool {
 			order = append(order, child)
 			return true
 		}); err != nil {

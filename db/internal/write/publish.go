@@ -21,6 +21,7 @@ func (w *Put) publishBatch(ctx context.Context) error {
 	if w.gated {
 		w.gated = false
 		defer w.store.PublishGate.RUnlock()
+		defer w.store.Rows.Workers.Puts.Leave()
 	}
 	if len(w.batch) == 0 {
 		return nil

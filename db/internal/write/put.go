@@ -69,7 +69,7 @@ type Put struct {
 
 	planned      []record // not yet written
 	plannedBytes int64
-	gated        bool          // holds the publish gate
+	gated        bool          // holds the publish gate, and is at work
 	batch        []index.Entry // written, not yet published
 	batchBytes   int64
 	lsn          uint64

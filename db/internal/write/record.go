@@ -56,8 +56,8 @@ func (w *Put) flush(ctx context.Context) error {
 		return w.oneByOne(ctx, planned)
 	}
 	w.enter()
-	w.store.Rows.Workers.Run(len(planned), func(k int) bool {
-		w.make(&planned[k])
+	w.store.Rows.Workers.Encode(len(planned), func(k int, pace *read.Pace) bool {
+		w.make(&planned[k], pace)
 		return true
 	})
 	for k := range planned {
@@ -88,15 +88,15 @@ var errNoRoom = errors.New("no room")
 func (w *Put) enter() {
 	if !w.gated {
 		w.store.PublishGate.RLock()
+		w.store.Rows.Workers.Puts.Enter()
 		w.gated = true
 	}
 }
 
 // make encodes and writes a record whose room is reserved. Several may be made at a time.
-func (w *Put) make(r *record) {
-	pace := w.store.Rows.Workers.Pace()
+func (w *Put) make(r *record, pace *read.Pace) {
 	defer pace.Rest()
-	b, err := w.encode(r, &pace)
+	b, err := w.encode(r, pace)
 	if err == nil {
 		defer b.Release()
 		size := w.store.Search.Segments.RecordBytes(b)
@@ -148,9 +148,9 @@ func (w *Put) withdraw(records []record) {
 // oneByOne encodes and writes records where room has to be made. Evicting waits for locks that come before the publish gate, so
 // what is written so far is published first.
 func (w *Put) oneByOne(ctx context.Context, records []record) error {
+	pace := w.store.Rows.Workers.PutPace()
 	for i := range records {
 		r := &records[i]
-		pace := w.store.Rows.Workers.Pace()
 		b, err := w.encode(r, &pace)
 		if err != nil {
 			return err

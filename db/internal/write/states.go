@@ -146,7 +146,7 @@ func (w *stateWay) wanted(t *index.Txn, s wayState) (bool, error) {
 		return !others
 	}
 	if s.key == w.chain.Key(s.block) {
-		err = t.Children(s.key, func(k kv.Key, _ kv.ScopeID) bool { return other(k) })
+		err = t.Children(s.key, nil, func(k kv.Key, _ kv.ScopeID) bool { return other(k) })
 		return others, err
 	}
 	if below, err := t.HasChildren(s.key); below || err != nil {

@@ -59,7 +59,8 @@ type Options struct {
 	// Compression is applied to planes that it makes at least 5 % smaller. 0: none.
 	Compression quant.Compression
 
-	// SegmentBytes is the size of a segment file. 0: 64 MiB, or a sixteenth of the budget if that is less.
+	// SegmentBytes is the size of a segment file. 0: 64 MiB, a sixteenth of the budget if that is less, and a 128th of it, up to 1 GiB, if
+	// that is more: each file costs Open some microseconds, and a map.
 	SegmentBytes int64
 	// BloomFPR is the false-positive rate that the Bloom filter is sized for. 0: 0.001.
 	BloomFPR float64
@@ -101,7 +102,7 @@ func (o Options) withDefaults() Options {
 	def(&o.MinFree, 256<<20)
 	o.MinFree = max(o.MinFree, 0)
 	def(&o.CheckpointBytes, min(256<<20, o.Budget/8))
-	def(&o.SegmentBytes, max(1<<20, min(64<<20, o.Budget/16)))
+	def(&o.SegmentBytes, max(1<<20, min(64<<20, o.Budget/16), min(1<<30, o.Budget/128)))
 	if o.HighWater == 0 {
 		o.HighWater = 0.70
 	}
@@ -149,7 +150,7 @@ func (o Options) Validate() error {
 	case o.CheckpointBytes < 0:
 		return bad("CheckpointBytes", o.CheckpointBytes, "a number of bytes, or 0 for 256 MiB")
 	case !(o.SegmentBytes >= 64<<10 && o.SegmentBytes <= 1<<40):
-		return bad("SegmentBytes", o.SegmentBytes, "64 KiB to 1 TiB, or 0 for 64 MiB")
+		return bad("SegmentBytes", o.SegmentBytes, "64 KiB to 1 TiB, or 0 for what suits the budget")
 	case !(o.BloomFPR >= 1e-9 && o.BloomFPR <= 0.5):
 		return bad("BloomFPR", o.BloomFPR, "1e-9 to 0.5, or 0 for 0.001")
 	}

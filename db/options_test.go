@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -15,6 +17,7 @@ import (
 	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/quant"
@@ -218,6 +221,30 @@ func TestObserver(t *testing.T) {
 		turn.Model = m.Fingerprint()
 		if observer != nil && !slices.Equal(told, slices.Repeat([]db.Observation{turn}, n)) {
 			t.Errorf("told %d times: %+v", len(told), told)
+		}
+	}
+}
+
+// Segments suit the budget: small in a small store, and not many in a large one.
+func TestSegmentsSuitTheBudget(t *testing.T) {
+	for budget, want := range map[int64]int64{8 << 20: 1 << 20, 256 << 20: 16 << 20, 4 << 30: 64 << 20, 64 << 30: 512 << 20, 1 << 40: 1 << 30} {
+		o := storetest.Options()
+		o.Budget, o.SegmentBytes = budget, 0
+		dir := t.TempDir()
+		s := storetest.Open(t, dir, o)
+		m := storetest.Model(t, s, crashtest.Plain())
+		storetest.Put(t, m, kv.Tokens(crashtest.Tokens(1, 100)...))
+		files, err := filepath.Glob(filepath.Join(dir, folder.SegmentsDir, "*"))
+		storetest.OK(t, err)
+		for _, f := range files {
+			info, err := os.Stat(f)
+			storetest.OK(t, err)
+			if info.Size() != want { // sparse
+				t.Errorf("budget %d MiB: a segment of %d MiB, not %d", budget>>20, info.Size()>>20, want>>20)
+			}
+		}
+		if len(files) != 1 {
+			t.Errorf("budget %d MiB: %d segments", budget>>20, len(files))
 		}
 	}
 }

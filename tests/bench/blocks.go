@@ -98,6 +98,9 @@ func (b *blockStore) complete() bool {
 func (b *blockStore) build() (err error) {
 	o := options()
 	o.CheckpointBytes = max(1<<30, int64(b.blocks)<<12/8) // what is not checkpointed is in memory; a checkpoint writes most of the index
+	if b.blocks > fullSize.large {
+		o.Budget, o.SegmentBytes = 2*int64(b.blocks)<<12, 0 // segments as such a store has them that nobody told otherwise
+	}
 	s, err := openStore(b.dir, tiny, o)
 	if err != nil {
 		return err

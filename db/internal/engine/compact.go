@@ -90,6 +90,10 @@ func (e *Engine) indexWorth() bool {
 	return e.Index.FreeBytes() >= max(64<<10, e.indexBytes.Load()/8)
 }
 
+// usualSegment is the size of segments in a store of usual size: whoever raises the budget has not a store of small segments thereby. A variable for
+// tests.
+var usualSegment int64 = 64 << 20
+
 // worth picks the segments that Compact rewrites: those that are mostly dead, and small ones where a model has several. Those of a model
 // are rewritten together, unless that takes more than it gives.
 func (e *Engine) worth(o CompactOptions) map[uint64]bool {
@@ -101,7 +105,7 @@ func (e *Engine) worth(o CompactOptions) map[uint64]bool {
 	v := e.View()
 	defer v.Release()
 	small := map[kv.Fingerprint]int{}
-	isSmall := func(s segments.Info) bool { return s.Size < e.o.SegmentBytes/4 }
+	isSmall := func(s segments.Info) bool { return s.Size < min(e.o.SegmentBytes, usualSegment)/4 }
 	all := e.Segments.Segments()
 	for _, s := range all {
 		if !s.Active && isSmall(s) && v.Segment(s.ID).Records > 0 {

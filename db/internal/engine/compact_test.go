@@ -17,6 +17,7 @@ import (
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
@@ -127,6 +128,25 @@ func TestCompactOfNothing(t *testing.T) {
 		}
 		storetest.OK(t, s.Close())
 		same(fmt.Sprintf("Store.Compact, live share %g", share))
+	}
+}
+
+// A store whose budget was raised, and its segments with it, is not written anew for that.
+func TestCompactOfSegmentsOfASmallerBudget(t *testing.T) {
+	defer engine.SetUsualSegment(128 << 10)()
+	dir := t.TempDir()
+	o := storetest.Options()
+	o.SegmentBytes = 64 << 10
+	s := storetest.Open(t, dir, o)
+	m := storetest.Model(t, s, crashtest.Plain())
+	for i := range 200 {
+		storetest.Put(t, m, kv.Tokens(crashtest.Tokens(i, 100)...))
+	}
+	storetest.OK(t, s.Close())
+	o.SegmentBytes = 4 << 20
+	s = storetest.Open(t, dir, o)
+	if out, err := s.Compact(t.Context(), db.CompactOptions{}); err != nil || out.Records > 0 {
+		t.Errorf("%+v, %v", out, err)
 	}
 }
 

@@ -130,9 +130,10 @@ func RemoveBatch() int { return removeBatch }
 func ReclaimBatch() int { return reclaimBatch }
 
 // SetMaxHead and the others change limits until the returned function is called.
-func SetMaxHead(n int) (reset func())      { return set(&maxHead, n) }
-func SetRemoveBatch(n int) (reset func())  { return set(&removeBatch, n) }
-func SetReclaimBatch(n int) (reset func()) { return set(&reclaimBatch, n) }
+func SetMaxHead(n int) (reset func())        { return set(&maxHead, n) }
+func SetRemoveBatch(n int) (reset func())    { return set(&removeBatch, n) }
+func SetReclaimBatch(n int) (reset func())   { return set(&reclaimBatch, n) }
+func SetUsualSegment(n int64) (reset func()) { return set(&usualSegment, n) }
 
 func set[T any](v *T, to T) (reset func()) {
 	was := *v

@@ -17,7 +17,8 @@
 //
 // A new codec needs a number, a name, Supports and For (codec.go), a layout (format.go), a case in plane.go; if it works on groups of values, also
 // groups.go, a reference in plain Go, kernels, and their check (kernel.go); golden planes, docs/format/plane.md and docs/compatibility.md. Its name
-// also stands in tools/dormouse/options.go, capi/dormouse.h and python/.
+// also stands in tools/dormouse/options.go, capi/dormouse.h and python/. One that does not work on groups needs verified.go, too. Tests list the codecs
+// by hand: golden, plane, codec, fuzz and bench here, tests/crash and tests/together.
 //
 // Values in the caller's memory are little-endian. All functions are safe for concurrent use.
 //

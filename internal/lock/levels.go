@@ -14,7 +14,7 @@ var Order = []struct {
 	{Checkpoint{}, "one checkpoint, reclaim, eviction or repair of leftovers at a time"},
 	{Sessions{}, "which sessions are open; one is made, opened, listed or removed at a time"},
 	{BloomRebuild{}, "one rebuild of the Bloom filter at a time"},
-	{PublishGate{}, "read-held from a record's append to its publishing; a checkpoint holds it while it switches files"},
+	{PublishGate{}, "read-held by a put from before its records are encoded to their publishing, its rests included; a checkpoint holds it while it switches files"},
 	{Commit{}, "one change of log, index and catalog at a time: all three say the same"},
 	{IndexKeep{}, "one checkpoint, compaction or check of index.db at a time"},
 	{IndexWrite{}, "one transaction of the index at a time"},

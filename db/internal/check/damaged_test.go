@@ -176,6 +176,36 @@ func TestZeroedRecordIsDamage(t *testing.T) {
 	storetest.Expect(t, m, p, 100)
 }
 
+// A match that meets damage in a block with which its prompt begins only is told so, and the block is flagged: nobody reads it again, and a put
+// stores it anew.
+func TestMatchFlagsDamage(t *testing.T) {
+	dir := t.TempDir()
+	s := storetest.Open(t, dir, storetest.Options())
+	m := storetest.Model(t, s, crashtest.Plain())
+	p := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}
+	storetest.Put(t, m, p)
+	for x, err := range s.Blocks(t.Context()) {
+		storetest.OK(t, err)
+		if x.First == 48 {
+			storetest.Write(t, storetest.SegmentPath(dir, x.Segment), x.Offset, make([]byte, 256))
+		}
+	}
+	other := kv.Prompt{Tokens: crashtest.Concat(p.Tokens[:56], crashtest.Tokens(2, 8))}
+	for i := range 3 {
+		x, err := m.Match(t.Context(), other, db.MatchOptions{})
+		storetest.OK(t, err)
+		if i == 0 && x.Reason().Code != db.Damaged || x.Tokens() != 48 {
+			t.Errorf("match %d: %d tokens, %v", i, x.Tokens(), x.Reason())
+		}
+		storetest.OK(t, x.Close())
+	}
+	if n := storetest.Stats(t, s).Damaged; n != 1 {
+		t.Errorf("damage was met %d times", n)
+	}
+	storetest.Put(t, m, p)
+	storetest.Expect(t, m, p, 64)
+}
+
 // A segment that somebody cut is damage where a live record lay behind the cut, and only there: each is named with its offset, by whom the
 // index knows of it or the log, whether the segment was sealed or its process was killed.
 func TestVerifyOfCutSegment(t *testing.T) {

@@ -55,7 +55,7 @@ type Engine struct {
 	ckptMu   lock.Mutex[lock.Checkpoint]
 	unsealed []recovery.Leftover // guarded by ckptMu: left so by an earlier process
 	begun    *checkpointing      // guarded by ckptMu: the last checkpoint, if it failed half-way
-	// publishGate is read-held from a record's append to its publishing, so that a checkpoint knows that below the ends it
+	// publishGate is read-held by a put from before its records are encoded to their publishing, so that a checkpoint knows that below the ends it
 	// notes there is nothing unnamed.
 	publishGate lock.RWMutex[lock.PublishGate]
 	commitMu    lock.Mutex[lock.Commit]

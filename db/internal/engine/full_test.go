@@ -86,6 +86,34 @@ func bulky() kv.Descriptor {
 	return d
 }
 
+// What was pinned for a time, and is not any more, makes room for a put, whether the worker has come by since or not.
+func TestPutsEvictWhatIsNoLongerPinned(t *testing.T) {
+	o := storetest.Options()
+	o.MaxBlocks, o.HighWater = 40, 1
+	s := storetest.Open(t, t.TempDir(), o)
+	m := storetest.Model(t, s, bulky())
+	prompt := func(i int) kv.Prompt { return kv.Prompt{Tokens: crashtest.Tokens(i, 640)} }
+	pin := func(i int, ttl time.Duration) {
+		storetest.OK(t, m.SetRef(t.Context(), fmt.Sprint(i), prompt(i), db.RefOptions{Pinned: true, TTL: ttl}))
+	}
+	put := func(i int) error {
+		_, err := m.Put(t.Context(), prompt(i), blank(bulky(), 640), db.PutOptions{})
+		return err
+	}
+	n := 0
+	for ; put(n) == nil; n++ {
+		pin(n, time.Hour)
+	}
+	if err := put(n); n != 4 || !errors.Is(err, db.ErrNoSpace) {
+		t.Fatalf("after %d pinned prompts: %v", n, err)
+	}
+	for i := range n {
+		pin(i, time.Millisecond)
+	}
+	time.Sleep(5 * time.Millisecond)
+	storetest.OK(t, put(n))
+}
+
 // When what is reserved in the log's file is used up on a full disk, the worker comes to a checkpoint, which goes on in the
 // spare, though it cannot log the removals that are due before.
 func TestWorkerMakesRoomInTheLog(t *testing.T) {

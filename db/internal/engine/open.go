@@ -87,7 +87,7 @@ func OpenRebuilt(ctx context.Context, dir string, o Options, doubt error) (opene
 		return nil, err
 	}
 	e.Search = prefix.Store{
-		Hasher: e.Hasher, Index: e.Index, Bloom: &e.bloom, Segments: e.Segments, WasDamaged: e.Catalog.IsFlagged, Cause: e.FoundBad,
+		Hasher: e.Hasher, Index: e.Index, Bloom: &e.bloom, Segments: e.Segments, WasDamaged: e.Catalog.IsFlagged, Report: e.reportDamage,
 		Collisions: &e.Count.Collisions, BloomFalse: &e.Count.BloomFalse,
 	}
 	e.again.Segments, e.again.Busy = e.Segments, e.ring.Busy

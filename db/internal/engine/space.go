@@ -123,6 +123,11 @@ func (e *Engine) MakeRoom(ctx context.Context, bytes, blocks int64) error {
 			}
 			continue
 		}
+		if n, err := e.expireRefs(); n > 0 { // the worker comes by every few seconds
+			continue
+		} else if err != nil && !errors.Is(err, vfs.ErrNoSpace) {
+			return err
+		}
 		// Nothing more may go, or enough has gone and waits: puts that fail under a long match must not empty the store.
 		held := e.held()
 		if waited == patience || (lacked || held > 0) && held <= e.Segments.Kept() {

@@ -70,7 +70,7 @@ func (e *Engine) turn(ctx context.Context, tick bool) error {
 		e.makeUp(ctx)
 		e.ckptMu.Unlock()
 	}
-	full := e.expireRefs()
+	_, full := e.expireRefs()
 	if full != nil && !errors.Is(full, vfs.ErrNoSpace) {
 		return full
 	}
@@ -165,12 +165,13 @@ func (e *Engine) aboveLowWater() evictGoal {
 	return goal
 }
 
-// expireRefs drops the refs whose time is over.
-func (e *Engine) expireRefs() error {
+// expireRefs drops the refs whose time is over, and says how many these were.
+func (e *Engine) expireRefs() (n int, err error) {
 	for _, name := range e.Catalog.Expired(time.Now()) {
 		if err := e.dropRef(name, true); err != nil && !errors.Is(err, ErrNotFound) {
-			return err
+			return n, err
 		}
+		n++
 	}
-	return nil
+	return n, nil
 }

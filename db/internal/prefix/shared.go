@@ -38,7 +38,7 @@ func (l *Lookup) sharedBlock() error {
 		}
 		shared, rerr := l.store.SharedTokens(l.prompt, entry)
 		if rerr != nil {
-			l.ends = ReasonOf(l.store.Cause(k, 0, entry.Loc, rerr), start)
+			l.ends = ReasonOf(l.store.Report(k, 0, entry.Loc, rerr), start)
 			return nil // a read error is only a miss
 		}
 		shared = min(shared, end-start) // behind end begins the prompt's own scope

@@ -18,8 +18,9 @@ type Store struct {
 
 	// WasDamaged says, at once, whether a record of a block was once found damaged. Then the index knows whether it still is.
 	WasDamaged func(kv.Key) bool
-	// Cause turns the error of a read into the one that users are to see: what is gone is told from what is damaged.
-	Cause func(key kv.Key, group uint8, at index.Loc, err error) error
+	// Report takes the error of a read, and returns the one that users are to see: what is gone is told from what is damaged, which is logged
+	// and flagged.
+	Report func(key kv.Key, group uint8, at index.Loc, err error) error
 
 	Collisions *atomic.Int64 // counts keys that belonged to another prefix
 	BloomFalse *atomic.Int64 // counts the blocks that the filter did not rule out, and that are not stored

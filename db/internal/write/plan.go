@@ -52,7 +52,7 @@ func (w *Put) Plan(prompt *kv.Prompt) error {
 }
 
 // Known returns the number of leading blocks that are stored and to which the caller has nothing to add. Closure makes that
-// a binary search: the next turn of a long conversation does not look at every earlier block.
+// a binary search in the index; then the header of each record is looked at (firstWhole).
 func (w *Put) Known() (int, error) {
 	d := w.model.Desc
 	v := w.store.Search.Index.View()

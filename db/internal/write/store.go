@@ -19,7 +19,7 @@ type Store struct {
 	Rows   *read.Source // what is stored already
 	Engine Engine
 
-	PublishGate *lock.RWMutex[lock.PublishGate] // held by readers from a record's append to its publishing: below it nothing is unnamed
+	PublishGate *lock.RWMutex[lock.PublishGate] // read-held from before records are encoded to their publishing: below it nothing is unnamed
 	Seq         *atomic.Uint64                  // the last sequence number that was given to a record
 	Grown       *atomic.Int64                   // counts the bytes that were appended since the last checkpoint
 	Replaced    *atomic.Int64                   // counts the records that puts took the place of

@@ -18,6 +18,16 @@ func largeDisk(t testing.TB) *disk {
 	return d
 }
 
+// smallSpare fills the disk, as if it had had no room for more than a few blocks of the spare.
+func (d *disk) smallSpare(log *Log) (bytes int64) {
+	d.t.Helper()
+	const small = 16 << 10
+	ok(d.t, log.spare.file.Truncate(small))
+	log.holdSpare(small)
+	d.fill(0)
+	return small
+}
+
 // Whenever the disk gets full, the log goes on in what it reserved: half a step, then the whole spare file, then it
 // refuses without losing anything, then it goes on when there is room again.
 func TestFullDisk(t *testing.T) {
@@ -64,8 +74,8 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// What a failed write left is gone, however much it was, and the space is reserved anew; if it cannot be taken away, the
-// log is poisoned.
+// What a failed write left is gone, however much it was, zeros follow the last frame, and the space is reserved anew; if it cannot be
+// taken away, the log is poisoned.
 func TestFailedWriteIsUndone(t *testing.T) {
 	for part := range 200 {
 		d := newDisk(t)
@@ -77,6 +87,9 @@ func TestFailedWriteIsUndone(t *testing.T) {
 			t.Fatalf("%v", err)
 		}
 		d.Before(nil)
+		if d.kill().replay().rec.Torn {
+			t.Fatalf("part of %d bytes: nothing follows the last frame", part)
+		}
 		add(t, log, "")
 		k := d.kill().replay()
 		if len(k.frames) != 2 || k.frames[1].Kind != 2 || k.rec.Torn || len(k.rec.Damage) > 0 {
@@ -234,6 +247,55 @@ func TestLeavesRoomForAFrame(t *testing.T) {
 	}
 }
 
+// However exactly the last blocks of a full disk are filled, zeros follow the last frame: without them, the file would look cut there.
+func TestZerosFollowTheLastFrame(t *testing.T) {
+	for what, fill := range map[string]func(t *testing.T) (d *disk, room int64, put func(payload []byte) error){
+		"a frame": func(t *testing.T) (*disk, int64, func([]byte) error) {
+			d := newDisk(t)
+			log := d.create(1, 1, "")
+			d.fill(0)
+			_, room := log.Room()
+			return d, room, func(b []byte) error { _, err := log.AppendReserved(2, b); return err }
+		},
+		"the snapshot of a log that goes on": func(t *testing.T) (*disk, int64, func([]byte) error) {
+			d, _ := stuck(t, 3)
+			path, end := d.replay().end()
+			room := must(d.Stat(path))(t).Size - end
+			return d, room, func(b []byte) error { _, err := Create(d.o, 3, 5, b); return err }
+		},
+		"the head in a small spare": func(t *testing.T) (*disk, int64, func([]byte) error) {
+			d := newDisk(t)
+			d.write(d.o.sparePath(), 0, make([]byte, blockBytes))
+			d.fill(0)
+			return d, blockBytes - headerBytes, func(b []byte) error { _, err := Create(d.o, 1, 1, b); return err }
+		},
+		"the head of the next file in a small spare": func(t *testing.T) (*disk, int64, func([]byte) error) {
+			d := largeDisk(t)
+			log := d.create(1, 1, "")
+			room := d.smallSpare(log) - headerBytes
+			d.fails(errInjected, d.writesTo(1)) // or it would go on there
+			return d, room, func(b []byte) error { _, _, err := log.Rotate(text(string(b))); return err }
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			d, room, put := fill(t)
+			err := vfs.ErrNoSpace
+			for n := room - minFrame; errors.Is(err, vfs.ErrNoSpace); n -= 8 { // the first one fills it to the last byte
+				err = put(make([]byte, n))
+			}
+			ok(t, err)
+			if k := d.kill().replay(); k.rec.Torn || len(k.rec.Damage) > 0 {
+				t.Errorf("%+v", k.rec)
+			}
+		})
+	}
+}
+
+// writesTo are the writes to a log file.
+func (d *disk) writesTo(id uint64) func(crashfs.Op) bool {
+	return func(op crashfs.Op) bool { return op.Kind == "write" && logDir+"/"+op.Name == d.o.path(id) }
+}
+
 // A rotation that fails to go on in place and then finds a small spare accounts for what the try gave up.
 func TestRotationAccountsForTheTry(t *testing.T) {
 	d := largeDisk(t)
@@ -242,10 +304,8 @@ func TestRotationAccountsForTheTry(t *testing.T) {
 	ok(t, log.Close())
 	log = d.create(2, 2, "")
 	add(t, log, "sixteen bytes...")
-	ok(t, log.spare.file.Truncate(16<<10)) // as if the disk had had no room for more
-	log.holdSpare(16 << 10)
-	d.fill(0)
-	d.fails(errInjected, func(op crashfs.Op) bool { return op.Kind == "write" && logDir+"/"+op.Name == d.o.path(2) })
+	d.smallSpare(log)
+	d.fails(errInjected, d.writesTo(2))
 	id, _ := rotate(t, log, "two")
 	d.Before(nil)
 	ok(t, log.Remove(id))

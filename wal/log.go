@@ -165,16 +165,12 @@ func (l *Log) startOrResume(snapshot []byte) error {
 	if !errors.Is(err, vfs.ErrNoSpace) || l.Err() != nil {
 		return err
 	}
-	// What was recovered has been synced; the run that gave the newest file its name may have been killed before that was durable.
-	if err := l.syncDir(); err != nil {
-		return err
-	}
-	l.durable.Store(l.last.Load())
+	l.durable.Store(l.last.Load()) // what was recovered has been synced
 	rerr := l.resume(snapshot)
 	if rerr == nil || l.Err() != nil {
 		return rerr
 	}
-	if err = l.start(l.id, snapshot, 0); err == nil { // a little is better than nothing
+	if err = l.start(l.id, snapshot, tailBytes); err == nil { // a little is better than nothing
 		return nil
 	}
 	return errors.Join(err, rerr)

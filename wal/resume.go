@@ -35,7 +35,7 @@ func (l *Log) resume(snapshot []byte) error {
 		kind: KindSnapshot, file: id, offset: uint64(end), lsn: last, durable: last, boot: l.o.Boot,
 	}, snapshot)
 	head := int64(headerBytes + len(b))
-	if left := max(size, roundUp(end+int64(len(b)), blockBytes)) - end - int64(len(b)); left < min(l.o.PreallocBytes/2, l.spare.bytes-head) {
+	if left := max(size, roundUp(end+int64(len(b))+tailBytes, blockBytes)) - end - int64(len(b)); left < min(l.o.PreallocBytes/2, l.spare.bytes-head) {
 		return errors.Join(fmt.Errorf("wal: go on in file %d: %d bytes would be left, the spare has more: %w", id, left, vfs.ErrNoSpace), f.Close())
 	}
 	size, err = l.putTail(f, b, end, size, zero)
@@ -73,7 +73,7 @@ func (l *Log) goOn(snapshot []byte) error {
 
 // putTail writes b durably at the end of a recovered file of that size. It returns the new size.
 func (l *Log) putTail(f vfs.File, b []byte, end, size int64, zero bool) (int64, error) {
-	if need := roundUp(end+int64(len(b)), blockBytes); need > size {
+	if need := roundUp(end+int64(len(b))+tailBytes, blockBytes); need > size {
 		if err := f.Allocate(size, need-size); err != nil {
 			return 0, err
 		}

@@ -184,14 +184,13 @@ func TestDoesNotGoOnInADamagedFile(t *testing.T) {
 	}
 }
 
-// A file that a killed run had just named may be known by that name in memory only: its name is made durable before the log
-// goes on in it.
-func TestGoesOnInAFileWhoseNameIsNotDurable(t *testing.T) {
+// unnamed is a log whose process was killed when its newest file had got its name, and that was not durable.
+func unnamed(t *testing.T) (killed *disk) {
+	t.Helper()
 	d := newDisk(t)
 	log := d.create(1, 1, "one")
 	add(t, log, "first")
 	renamed := false
-	var killed *disk
 	d.Before(func(op crashfs.Op) error {
 		if renamed && op.Kind == "syncdir" && killed == nil {
 			killed = d.kill()
@@ -200,8 +199,27 @@ func TestGoesOnInAFileWhoseNameIsNotDurable(t *testing.T) {
 		return nil
 	})
 	rotate(t, log, "two")
+	return killed
+}
+
+// A file that a killed run had just named may be known by that name in memory only: no other file gets a name before that is durable,
+// or a power cut could leave a hole.
+func TestNamesOfTheRunBefore(t *testing.T) {
+	d := unnamed(t)
+	d.Before(func(op crashfs.Op) error {
+		if op.Kind == "syncdir" {
+			d.afterCuts(1)
+		}
+		return nil
+	})
+	d.create(3, 2, "three")
+}
+
+// So is its name made durable before the log goes on in it.
+func TestGoesOnInAFileWhoseNameIsNotDurable(t *testing.T) {
+	killed := unnamed(t)
 	killed.fill(0)
-	log = killed.goOn(killed.replay(), "three")
+	log := killed.goOn(killed.replay(), "three")
 	lsn := addReserved(t, log, "a deletion")
 	ok(t, log.Sync(lsn))
 	for seed := range uint64(20) {
@@ -265,6 +283,33 @@ func TestCloseKeepsTheReserve(t *testing.T) {
 	d.fill(0) // somebody else took what was given up
 	if _, err := d.goOn(d.replay(), "").AppendReserved(2, []byte(nine)); err != nil {
 		t.Fatal("after a clean Close: ", err)
+	}
+}
+
+// Where the next run finds a whole spare, a clean Close gives back what the last file has reserved: the file ends with the zeros that say
+// that nothing was cut off.
+func TestCloseGivesRoomBack(t *testing.T) {
+	d := largeDisk(t)
+	log := d.create(1, 1, "")
+	add(t, log, "first")
+	ok(t, log.Close())
+	k := d.kill().replay()
+	path, end := k.end()
+	if info := must(d.Stat(path))(t); info.Size != end+tailBytes || info.Allocated != blockBytes || k.rec.Torn {
+		t.Errorf("the last frame ends at %d, the file: %+v, %+v", end, info, k.rec)
+	}
+}
+
+// Beside a spare that is only too small it gives up nothing, and the spare stays as well: on a full disk both may be all that there is.
+func TestSmallSpareStays(t *testing.T) {
+	d := largeDisk(t)
+	log := d.create(1, 1, "")
+	d.smallSpare(log)
+	full := d.Used()
+	add(t, log, "first") // no more is to be had for the spare
+	ok(t, log.Close())
+	if d.Used() != full {
+		t.Errorf("%d bytes of %d are used: blocks were given up on a full disk", d.Used(), full)
 	}
 }
 

@@ -65,7 +65,7 @@ func (l *Log) Rotate(snapshot func(lsn uint64) []byte) (id, lsn uint64, err erro
 		// left: what makes room on a full disk must find it.
 		oldBytes = l.reservedBytes
 		left := max(0, l.spare.bytes-headerBytes-frameBytes(uint32(frameHead+len(state))))
-		if l.Err() != nil || left < min(l.o.PreallocBytes/2, l.reservedBytes-l.end) || l.start(l.id+1, state, 0) != nil {
+		if l.Err() != nil || left < min(l.o.PreallocBytes/2, l.reservedBytes-l.end) || l.start(l.id+1, state, tailBytes) != nil {
 			return 0, 0, errors.Join(err, l.Err())
 		}
 	}

@@ -91,6 +91,57 @@ func TestSpareIsTriedAgain(t *testing.T) {
 	}
 }
 
+// A file that becomes the spare has lost its name durably before the next one goes, whatever comes of it: where none of them can be used,
+// a power cut must not bring back an earlier one without a later one.
+func TestOldFilesLeaveNoHole(t *testing.T) {
+	d := newDisk(t)
+	log := d.create(1, 1, "")
+	add(t, log, "first")
+	rotate(t, log, "two")
+	lsn := add(t, log, "second")
+	d.fill(0)
+	rotate(t, log, "three")
+	d.fails(errInjected, func(op crashfs.Op) bool { return op.Kind == "read" && op.Name == spareName })
+	ok(t, log.Remove(3))
+	d.afterCuts(lsn)
+	if names := must(d.List(logDir))(t); len(names) != 1 || log.Bytes() != d.Used() {
+		t.Errorf("%v are there: %d bytes are accounted for, %d are used", names, log.Bytes(), d.Used())
+	}
+}
+
+// No file stays under the spare's name that has no blocks: whatever a full disk lets the log do, a spare has room or there is none.
+func TestNoEmptySpareStays(t *testing.T) {
+	d, log := rotatedOnAFullDisk(t)
+	none := func(after string) {
+		if _, spares, err := d.o.files(); err != nil || len(spares) > 0 {
+			t.Errorf("after %s there is %v, %v", after, spares, err)
+		}
+	}
+	none("a rotation into the spare")
+	if id, _ := rotate(t, log, "in place"); id != 2 {
+		t.Fatal(id)
+	}
+	none("a rotation in place")
+	addReserved(t, log, "")
+	none("a frame")
+}
+
+// What a failed write left of a head is gone, however much it was: nothing of it lies behind a shorter one.
+func TestFailedHeadIsUndone(t *testing.T) {
+	d := newDisk(t)
+	log := d.create(1, 1, "")
+	add(t, log, "first")
+	d.fails(&crashfs.Short{Bytes: 3000, Err: errInjected}, kinds("write"))
+	if _, _, err := log.Rotate(text(strings.Repeat("head ", 700))); !errors.Is(err, errInjected) || log.Err() != nil {
+		t.Fatal(err)
+	}
+	d.Before(nil)
+	rotate(t, log, "head")
+	if damaged, torn, err := verify(d.o); err != nil || len(damaged)+len(torn) > 0 {
+		t.Error(damaged, torn, err)
+	}
+}
+
 // foreign puts something of somebody else under a name.
 var foreign = map[string]func(path string) error{
 	"a text":   func(p string) error { return os.WriteFile(p, bytes.Repeat([]byte("dear diary, "), 1<<16), 0o600) },

@@ -272,6 +272,9 @@ func (m *Model) probe(
 			reason = Reason{Code: LookupOff}
 			return nil
 		}
+		restores := e.Restores()
+		restores.Enter()
+		defer restores.Leave()
 		lease := e.Segments.Acquire()
 		defer lease.Release()
 		l := e.Search.Lookup(engine.Searched(m.ms), prompt, o.limit(len(prompt.Tokens)), false)

@@ -176,7 +176,9 @@ func (e *Engine) bloomOf(ctx context.Context, v *index.View) (*index.Bloom, erro
 	b := index.FillBloom(int(max(minBloomKeys, 4*v.Counts().Blocks)), e.o.BloomFPR, func(yield func(kv.Key) bool) {
 		var root, other kv.Key // parents come in runs
 		err = v.ChildRows(func(parent kv.Key, scope kv.ScopeID, hashes []byte, child kv.Key) bool {
-			pace.Rest()
+			if e.growth.Load() < e.o.CheckpointBytes { // else the worker has a checkpoint to make
+				pace.Rest()
+			}
 			if parent != root && parent != other {
 				if _, ok, err := v.Get(parent, 0); err == nil && ok {
 					other = parent

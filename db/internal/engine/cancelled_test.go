@@ -50,7 +50,7 @@ func idle(t testing.TB, what string, s *db.Store) {
 		t.Fatalf("%s: %d leases, %d matches", what, n, storetest.Stats(t, s).OpenMatches)
 	}
 	if e.Inside().Workers().Busy() != 0 {
-		t.Fatalf("%s: %d helpers", what, e.Inside().Workers().Busy())
+		t.Fatalf("%s: %d are at work", what, e.Inside().Workers().Busy())
 	}
 	storetest.Eventually(t, what+": nobody holds a lock", func() bool {
 		if !e.Inside().PublishGate().TryLock() {

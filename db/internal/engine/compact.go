@@ -48,7 +48,8 @@ func (e *Engine) Compact(ctx context.Context, o CompactOptions) (Compacted, erro
 	}
 	var err error
 	if len(victims) > 0 {
-		err = e.rewrite(ctx, func(s segments.Info, _ int64) bool { return victims[s.ID] }, o.Progress, &out)
+		pace := e.workers.HousePace()
+		err = e.rewrite(ctx, func(s segments.Info, _ int64) bool { return victims[s.ID] }, o.Progress, &pace, &out)
 	}
 	// One checkpoint makes the moves durable and destroys the old places; the next finds the segments empty. What cannot be moved or
 	// destroyed keeps nothing else from being done. It is said in the end, if it still stands.

@@ -135,7 +135,7 @@ func (e *Engine) holding(m *catalog.Model, t *index.Txn, p *kv.Prompt) ([]kv.Key
 // What one log frame removes is bounded: a frame has a largest size, and puts wait meanwhile. So is what is removed before it is destroyed:
 // every log file repeats the list of that. Variables for tests.
 var (
-	removeBatch  = 32      // records
+	removeBatch  = 64      // records
 	reclaimBatch = 1 << 18 // records
 )
 
@@ -145,7 +145,7 @@ type removal struct {
 	pick  func(t *index.Txn) ([]kv.Key, error)
 	named func(*oplog.Ref) bool
 
-	// Of blocks with more children than a frame removes, how far they have gone: what went before is not passed again.
+	// Of blocks with more children than a frame removes, how far they have gone: what went before is passed once more only, in the end.
 	gone map[kv.Key]index.ChildPos
 }
 
@@ -212,7 +212,11 @@ func (e *Engine) deleteSome(what *removal, out *Deleted) (lsn uint64, more bool,
 				break
 			}
 		}
-		if op.Refs, err = e.refsOf(t, op.Dead, what.named); err != nil || len(op.Dead) == 0 && len(op.Refs) == 0 {
+		named := what.named
+		if more { // it is asked of all refs: the last frame does
+			named = func(*oplog.Ref) bool { return false }
+		}
+		if op.Refs, err = e.refsOf(t, op.Dead, named); err != nil || len(op.Dead) == 0 && len(op.Refs) == 0 {
 			return nil, err
 		}
 		op.Seq = e.seq.Load()
@@ -292,6 +296,7 @@ func (e *Engine) removeSubtree(t *index.Txn, k kv.Key, what *removal, op *oplog.
 		if err != nil {
 			return false, err
 		}
+		delete(what.gone, k)
 		op.Dead = append(op.Dead, dead...)
 		out.Blocks++
 		out.Bytes += bytes

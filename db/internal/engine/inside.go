@@ -79,7 +79,8 @@ func (i Inside) LogBarrier(lsn uint64) (uint64, error)                 { return 
 
 // Rewrite moves the live records out of the segments that are worth it.
 func (i Inside) Rewrite(ctx context.Context, worth func(s segments.Info, live int64) bool, progress func(Progress), out *Compacted) error {
-	return i.e.rewrite(ctx, worth, progress, out)
+	pace := i.e.workers.HousePace()
+	return i.e.rewrite(ctx, worth, progress, &pace, out)
 }
 
 // Freeze begins a checkpoint, for whoever holds CkptMu. finish writes it.

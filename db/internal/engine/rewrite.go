@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/dormousekv/dormouse/db/internal/oplog"
+	"github.com/dormousekv/dormouse/db/internal/read"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -20,7 +21,7 @@ func (e *Engine) deadSegments() (dead map[uint64]int64, total int64) {
 	v := e.View()
 	defer v.Release()
 	for _, s := range e.Segments.Segments() {
-		n := s.Allocated - v.Segment(s.ID).Bytes - e.o.SegmentBytes/16 // header, the last page
+		n := s.Allocated - v.Segment(s.ID).Bytes - min(e.o.SegmentBytes, usualSegment)/16 // header, the last page
 		if !s.Active && n > s.Allocated/4 {
 			dead[s.ID] = n
 			total += n
@@ -46,7 +47,8 @@ func (e *Engine) rewriteDead(ctx context.Context, want int64) (freed int64, err 
 			break
 		}
 		moved := out.Bytes
-		err := e.rewrite(ctx, func(s segments.Info, _ int64) bool { return s.ID == victim }, nil, &out)
+		pace := e.workers.PutPace() // a put waits for it
+		err := e.rewrite(ctx, func(s segments.Info, _ int64) bool { return s.ID == victim }, nil, &pace, &out)
 		if errors.Is(err, vfs.ErrNoSpace) {
 			return freed, nil // evicting is the way out
 		}
@@ -80,7 +82,7 @@ func (e *Engine) rewriteDead(ctx context.Context, want int64) (freed int64, err 
 
 // rewrite moves the live records out of the segments that are worth it. One that cannot be read to its end does not keep it from
 // the others: it returns [ErrNotMoved] in the end.
-func (e *Engine) rewrite(ctx context.Context, worth func(s segments.Info, live int64) bool, progress func(Progress), out *Compacted) error {
+func (e *Engine) rewrite(ctx context.Context, worth func(s segments.Info, live int64) bool, progress func(Progress), pace *read.Pace, out *Compacted) error {
 	victims := map[uint64]bool{}
 	var total int64
 	v := e.View()
@@ -104,7 +106,6 @@ func (e *Engine) rewrite(ctx context.Context, worth func(s segments.Info, live i
 	}
 	out.Segments += len(victims)
 	var unmoved error
-	pace := e.workers.HousePace()
 	for _, x := range moves {
 		if err := ctx.Err(); err != nil {
 			return err

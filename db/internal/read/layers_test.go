@@ -11,7 +11,8 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// When a layer is ready its rows are, up to the number that comes with it; layers come in order.
+// When a layer is ready its rows are, up to the number that comes with it; layers come in order. While the caller works on one, nobody gives
+// way to that.
 func TestRestoreLayers(t *testing.T) {
 	s := storetest.Open(t, t.TempDir(), storetest.Options())
 	d := crashtest.Windowed(40)
@@ -30,6 +31,9 @@ func TestRestoreLayers(t *testing.T) {
 			t.Errorf("layer %d with %d tokens, expected layer %d with 300", layer, n, next)
 		}
 		next++
+		if n := storetest.Engine(s).Inside().Workers().Busy(); n != 0 {
+			t.Errorf("layer %d: %d are at work", layer, n)
+		}
 		checkLayers(t, d, &p, rows, layer, n, true)
 	})
 	if err != nil || got.Tokens != 300 || next != 3 {

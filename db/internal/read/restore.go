@@ -95,10 +95,8 @@ func (r *run) restore(ctx context.Context, ready func(layer, tokens int)) (int64
 		if r.spoiled() {
 			return 0, errShorter
 		}
-		for _, l := range each {
-			if ready != nil && wanted.has(l.lo) {
-				ready(l.lo, r.found.Tokens)
-			}
+		if ready != nil {
+			r.tell(ready, each, wanted)
 		}
 		r.ahead.on = false
 	}
@@ -106,6 +104,18 @@ func (r *run) restore(ctx context.Context, ready func(layer, tokens int)) (int64
 		r.again()
 	}
 	return total, nil
+}
+
+// tell says which layers are there. Meanwhile it is the caller who works: nobody gives way to that.
+func (r *run) tell(ready func(layer, tokens int), each []layers, wanted layers) {
+	restores := &r.source.Workers.Restores
+	restores.Leave()
+	defer restores.Enter()
+	for _, l := range each {
+		if wanted.has(l.lo) {
+			ready(l.lo, r.found.Tokens)
+		}
+	}
 }
 
 // atOnce is the one step of a restore for which nobody waits for layers.

@@ -21,6 +21,7 @@ type Crew struct {
 	atWork  atomic.Int32
 	mu      sync.Mutex
 	over    chan struct{} // closed when the last of them leaves; nil: nobody waits for that
+	owed    atomic.Int64  // nanoseconds that puts worked without a rest, each too short for one
 }
 
 // NewWorkers returns the workers of a store.
@@ -29,8 +30,14 @@ func NewWorkers() *Workers {
 	return &Workers{Restores: Crew{helpers: make(chan struct{}, n)}, Puts: Crew{helpers: make(chan struct{}, n)}}
 }
 
-// Busy is how many helpers are at work.
-func (c *Workers) Busy() int { return len(c.Restores.helpers) + len(c.Puts.helpers) }
+// Busy is how many are at work, helpers included.
+func (c *Workers) Busy() int {
+	n := 0
+	for _, crew := range []*Crew{&c.Restores, &c.Puts} {
+		n += len(crew.helpers) + int(crew.atWork.Load())
+	}
+	return n
+}
 
 // limit is how many goroutines may work for one restore.
 func (c *Workers) limit() int { return cap(c.Restores.helpers) + 1 }
@@ -38,23 +45,24 @@ func (c *Workers) limit() int { return cap(c.Restores.helpers) + 1 }
 // Decode calls do for every i in [0, n), on the caller's goroutine and on as many helpers as are free, in about that order. It returns
 // when all are done. After a false no further one is begun.
 func (c *Workers) Decode(n int, do func(i int) bool) {
-	c.Restores.run(n, func() func(int) bool { return do })
+	c.Restores.run(n, func() (func(int) bool, func()) { return do, func() {} })
 }
 
 // Encode is the same for a put, whose goroutines have a pace each.
 func (c *Workers) Encode(n int, do func(i int, pace *Pace) bool) {
-	c.Puts.run(n, func() func(int) bool {
+	c.Puts.run(n, func() (func(int) bool, func()) {
 		pace := c.PutPace()
-		return func(i int) bool { return do(i, &pace) }
+		return func(i int) bool { return do(i, &pace) }, func() { c.Puts.owed.Add(int64(time.Since(pace.began))) }
 	})
 }
 
-// run has each of its goroutines ask for what it does.
-func (c *Crew) run(n int, worker func() func(i int) bool) {
+// run has each of its goroutines ask for what it does, and for what it does in the end.
+func (c *Crew) run(n int, worker func() (do func(i int) bool, end func())) {
 	var next atomic.Int64
 	var stop atomic.Bool
 	work := func() {
-		do := worker()
+		do, end := worker()
+		defer end()
 		for !stop.Load() {
 			i := int(next.Add(1)) - 1
 			if i >= n {
@@ -92,7 +100,7 @@ func (c *Crew) Leave() {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.over != nil {
+	if c.over != nil && c.atWork.Load() == 0 {
 		close(c.over)
 		c.over = nil
 	}
@@ -124,8 +132,10 @@ type Pace struct {
 	began time.Time // working, after the last rest
 }
 
-// PutPace begins the work of a put, which gives way to restores.
-func (c *Workers) PutPace() Pace { return Pace{to: []*Crew{&c.Restores}, began: time.Now()} }
+// PutPace begins the work of a put, or of what a put waits for, which gives way to restores. It goes on from what small puts left.
+func (c *Workers) PutPace() Pace {
+	return Pace{to: []*Crew{&c.Restores}, began: time.Now().Add(-time.Duration(c.Puts.owed.Swap(0)))}
+}
 
 // HousePace begins work that nobody waits for, or that is long: it gives way to restores and puts.
 func (c *Workers) HousePace() Pace {
@@ -141,7 +151,7 @@ const (
 	maxRest   = 10 * time.Millisecond
 )
 
-// Rest is called between two pieces of work, each of which takes less than a millisecond.
+// Rest is called between two pieces of work, which are short: most take less than a millisecond.
 func (p *Pace) Rest() {
 	worked := time.Since(p.began)
 	if worked < turn {

@@ -70,6 +70,20 @@ func TestRestWhilePutting(t *testing.T) {
 	house.rest(time.Millisecond)
 }
 
+// Puts that are each too short for a rest owe it to the next one.
+func TestSmallPutsRest(t *testing.T) {
+	w := NewWorkers()
+	for range 3 {
+		w.Encode(1, func(int, *Pace) bool {
+			time.Sleep(turn)
+			return true
+		})
+	}
+	if pace := w.PutPace(); time.Since(pace.began) < 3*turn || w.Puts.owed.Load() != 0 {
+		t.Errorf("after three puts of %v another one has worked for %v", turn, time.Since(pace.began))
+	}
+}
+
 // A restore has its helpers while those of a put rest.
 func TestHelpersOfTheirOwn(t *testing.T) {
 	w := NewWorkers()

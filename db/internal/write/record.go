@@ -159,6 +159,7 @@ func (w *Put) oneByOne(ctx context.Context, records []record) error {
 		if !w.store.Engine.Reserve(size, r.blocks()) {
 			if err = w.publishBatch(ctx); err == nil {
 				err = w.store.Engine.MakeRoom(ctx, size, r.blocks())
+				pace = w.store.Rows.Workers.PutPace() // that was no work
 			}
 			if err != nil {
 				b.Release()

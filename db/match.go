@@ -245,7 +245,7 @@ func (x *Match) check(e *engine.Engine) error {
 	return err
 }
 
-// Probe answers how many leading tokens a Match would find, with no lease and no trace in recency or counters.
+// Probe answers how many leading tokens a Match would find, with no lease and no trace in recency or counters, but for damage that it meets.
 func (m *Model) Probe(ctx context.Context, prompt kv.Prompt, o MatchOptions) (int, Reason, error) {
 	return m.probe(ctx, &prompt, o, func(*engine.Engine, *prefix.Lookup) error { return nil })
 }

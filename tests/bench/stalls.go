@@ -75,6 +75,7 @@ func (r *run) putsAtBudget() error {
 func (r *run) putsBesideDelete() error {
 	var quietly, beside []float64
 	var took []float64
+	puts := 0
 	for range r.size.busyRounds {
 		s, err := r.storePrompt("put_p999", descriptor(r.size.layers, kv.F16), 1, options())
 		if err != nil {
@@ -121,6 +122,7 @@ func (r *run) putsBesideDelete() error {
 			if failed != nil {
 				return failed
 			}
+			puts += len(busy)
 			quietly, beside = append(quietly, percentile(alone, 0.999)), append(beside, percentile(busy, 0.999))
 			return nil
 		}
@@ -130,8 +132,8 @@ func (r *run) putsBesideDelete() error {
 	}
 	r.emit(figure{
 		name: "put_p999_during_delete", unit: "ms", values: millis(beside), ratios: quotients(beside, quietly), bar: atMost(10),
-		reference: fmt.Sprintf("puts of a block of %d tokens each while a scope of %s blocks is deleted, which takes %s; beside a store with nothing else to do: %s",
-			blockTokens, count(r.size.deleted), ms(took), ms(quietly)),
+		reference: fmt.Sprintf("puts of a block of %d tokens each while a scope of %s blocks is deleted, which takes %s (%d puts); beside a store with nothing else to do: %s",
+			blockTokens, count(r.size.deleted), ms(took), puts, ms(quietly)),
 	})
 	return nil
 }

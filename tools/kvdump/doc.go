@@ -3,7 +3,7 @@
 // also work while another process has the store open.
 //
 // Exit codes: 0 all is well, 1 damage was found or the work failed, 2 it was called wrongly (an unknown flag, no store in
-// that directory, a store that another process has open), 130 it was interrupted, and the store is whole.
+// that directory, a store that another process has open, where a command needs it closed), 130 it was interrupted, and the store is whole.
 //
 // It uses db and db/admin, and nothing below them, and obs/page for its report; of internal, the tokenizer of GGUF files.
 package main

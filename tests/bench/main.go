@@ -114,7 +114,7 @@ var benches = []struct {
 	{[]string{"put_sync"}, putSync},
 	{[]string{"put_power"}, putPower},
 	{[]string{"put_p999_at_budget", "put_p999_during_delete"}, putStalls},
-	{[]string{"evict_many", "evict_many_shared", "delete_many", "delete_many_shared"}, manyGo},
+	{[]string{"evict_many", "evict_many_shared", "delete_many", "delete_many_shared", "evict_long", "delete_long"}, manyGo},
 	{[]string{"match_hit_p50", "match_hit_p99", "match_miss"}, matchTimes},
 	{[]string{"bloom_lookup"}, bloomLookup},
 	{[]string{"bloom_rebuild_8192"}, bloomRebuild},

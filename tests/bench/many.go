@@ -39,7 +39,7 @@ func manyGo(r *run) error {
 		var few, many []float64
 		for range r.size.busyRounds {
 			for _, blocks := range []int{r.size.deleted / 4, r.size.deleted} {
-				each, err := r.goes(blocks, c.shared, c.do)
+				each, err := r.goes(blocks, 1, c.shared, c.do)
 				if err != nil {
 					return fmt.Errorf("%s: %w", c.name, err)
 				}
@@ -56,17 +56,46 @@ func manyGo(r *run) error {
 				count(r.size.deleted), c.shared, count(r.size.deleted/4), number(median(micros(few)))+" us"),
 		})
 	}
+	for _, c := range []struct {
+		name, of string
+		do       func(s *stored, scope string) (blocks int, err error)
+	}{
+		{"evict_long", "of half a store", evict},
+		{"delete_long", "of a scope", remove},
+	} {
+		if !r.wants(c.name) {
+			continue
+		}
+		var short, long []float64
+		for range r.size.busyRounds {
+			for _, to := range []struct {
+				each  *[]float64
+				share int
+			}{{&short, 4}, {&long, 1}} {
+				each, err := r.goes(4*r.size.long, r.size.long/to.share, 0, c.do)
+				if err != nil {
+					return fmt.Errorf("%s: %w", c.name, err)
+				}
+				*to.each = append(*to.each, each)
+			}
+		}
+		r.emit(figure{
+			name: c.name, unit: "us", values: micros(long), ratios: quotients(long, short), bar: atMost(2),
+			reference: fmt.Sprintf("a block, %s of 4 prompts of %s tokens; of 16 prompts of a quarter of that: %s",
+				c.of, count(r.size.long*blockTokens), number(median(micros(short)))+" us"),
+		})
+	}
 	return nil
 }
 
-// goes is how long do takes for each block that it takes out of a store of so many small ones, in seconds.
-func (r *run) goes(blocks, shared int, do func(s *stored, scope string) (int, error)) (each float64, err error) {
+// goes is how long do takes for each block that it takes out of a store of so many small ones, so many in a prompt, in seconds.
+func (r *run) goes(blocks, perPrompt, shared int, do func(s *stored, scope string) (int, error)) (each float64, err error) {
 	s, err := r.storePrompt("many", tiny, 1, options())
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, s.discard()) }()
-	scope, err := s.fillScope(blocks, 1, shared)
+	scope, err := s.fillScope(blocks, perPrompt, shared)
 	if err != nil {
 		return 0, err
 	}

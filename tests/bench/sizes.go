@@ -14,6 +14,7 @@ type sizes struct {
 	stalls     int   // puts for one P99.9
 	budget     int64 // of the store in which they evict
 	deleted    int   // blocks of the scope that is deleted beside them
+	long       int   // blocks of a long prompt
 
 	small, middle, large int // blocks of the stores that are opened; the large one is matched in, too
 	huge                 int // and in a long run, the same of this one
@@ -31,13 +32,13 @@ type sizes struct {
 }
 
 var fullSize = sizes{
-	rounds: 9, layers: 16, blocks: 256, gibBlocks: 512, putBlocks: 256, syncBlocks: 512, powerPuts: 64, restores: 200, busyRounds: 3, stalls: 2000, budget: 512 << 20, deleted: 50_000,
+	rounds: 9, layers: 16, blocks: 256, gibBlocks: 512, putBlocks: 256, syncBlocks: 512, powerPuts: 64, restores: 200, busyRounds: 3, stalls: 2000, budget: 512 << 20, deleted: 50_000, long: 4096,
 	small: 10_000, middle: 100_000, large: 1_000_000, huge: 10_000_000, pasts: 1_000_000, matches: 4000, opens: 11, models: 1000, bloomKeys: 1_000_000,
 	storyAnswer: 16, storyPhrases: 150, costRounds: 5,
 }
 
 var quickSize = sizes{
-	rounds: 5, layers: 16, blocks: 96, gibBlocks: 128, putBlocks: 64, syncBlocks: 48, powerPuts: 8, restores: 100, busyRounds: 1, stalls: 1000, budget: 512 << 20, deleted: 50_000,
+	rounds: 5, layers: 16, blocks: 96, gibBlocks: 128, putBlocks: 64, syncBlocks: 48, powerPuts: 8, restores: 100, busyRounds: 1, stalls: 1000, budget: 512 << 20, deleted: 50_000, long: 4096,
 	small: 10_000, middle: 100_000, large: 100_000, huge: 10_000_000, pasts: 20_000, matches: 2000, opens: 5, models: 1000, bloomKeys: 1_000_000,
 	storyTokens: 128, storyAnswer: 16, storyPhrases: 20, costRounds: 1,
 }

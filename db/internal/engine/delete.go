@@ -145,8 +145,18 @@ type removal struct {
 	pick  func(t *index.Txn) ([]kv.Key, error)
 	named func(*oplog.Ref) bool
 
+	// Where the last frame was full: the next one goes on there, not at the root of a long chain.
+	root kv.Key
+	way  []level
 	// Of blocks with more children than a frame removes, how far they have gone: what went before is passed once more only, in the end.
 	gone map[kv.Key]index.ChildPos
+}
+
+// level are blocks with one parent on a deletion's way down. The last of each is an ancestor of all levels that follow, and those before it
+// are for later.
+type level struct {
+	keys []kv.Key
+	dead int // records that were removed before, in this frame; -1: not known
 }
 
 // removalOf is the removal of a prefix, with all that continues it.
@@ -255,12 +265,14 @@ func (e *Engine) refsOf(t *index.Txn, dead []oplog.Dead, named func(*oplog.Ref) 
 
 // removeSubtree removes block k and everything below it, deepest first; more says that op is full before that is done.
 func (e *Engine) removeSubtree(t *index.Txn, k kv.Key, what *removal, op *oplog.Remove, out *Deleted) (more bool, err error) {
-	// From the top down: the last of each is an ancestor of all that follow, and those before it are for later.
-	type level struct {
-		keys []kv.Key
-		dead int // records that were removed before
+	way := what.way
+	if what.way = nil; len(way) == 0 || what.root != k {
+		way = []level{{keys: []kv.Key{k}, dead: -1}}
 	}
-	way := []level{{keys: []kv.Key{k}, dead: -1}}
+	for i := range way { // others may have put below them since, and the last frame may not have been written
+		way[i].dead = -1
+	}
+	what.root = k
 	empty := false // what is below the block has been removed, or cannot be
 	for len(way) > 0 {
 		at := &way[len(way)-1]
@@ -270,6 +282,7 @@ func (e *Engine) removeSubtree(t *index.Txn, k kv.Key, what *removal, op *oplog.
 			continue
 		}
 		if len(op.Dead) >= removeBatch {
+			what.way = way
 			return true, nil
 		}
 		k := at.keys[len(at.keys)-1]

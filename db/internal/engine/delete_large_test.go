@@ -2,8 +2,11 @@ package engine_test
 
 import (
 	"fmt"
+	"os"
 	"sync/atomic"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/admin"
@@ -60,6 +63,38 @@ func TestDeletionOfWhatIsPutBetweenFrames(t *testing.T) {
 	if left := e.Counts().Blocks; n < 90 || left > 0 || out.Blocks != n+1 {
 		t.Errorf("%d prompts were put; %d blocks are left, and %d went", n, left, out.Blocks)
 	}
+}
+
+// A deletion goes on in a long prompt where its last frame ended. What others branch off it meanwhile, above that place and below, goes too.
+func TestDeletionOfALongPromptBetweenFrames(t *testing.T) {
+	home := t.TempDir()
+	rapid.Check(t, func(r *rapid.T) {
+		defer engine.SetRemoveBatch(rapid.IntRange(1, 9).Draw(r, "records a frame"))()
+		dir, err := os.MkdirTemp(home, "")
+		storetest.OK(t, err)
+		s := storetest.Open(t, dir, storetest.Options())
+		defer s.Close()
+		m := storetest.Model(t, s, crashtest.Plain())
+		long := crashtest.Tokens(1, 16*rapid.IntRange(2, 40).Draw(r, "blocks"))
+		prefix := kv.Prompt{Tokens: long[:16*rapid.IntRange(1, 2).Draw(r, "of the prefix")]}
+		storetest.Put(t, m, kv.Prompt{Tokens: long})
+		stays := int64(len(prefix.Tokens)/16 - 1)
+		var out engine.Deleted
+		e := storetest.Engine(s)
+		frame := e.Inside().Deletion(e.Catalog.Model(m.Fingerprint()), &prefix)
+		for n, more := 0, true; more; n++ {
+			var err error
+			more, err = frame(&out)
+			storetest.OK(t, err)
+			if more && n < 20 && rapid.Bool().Draw(r, "a branch is put") {
+				from := rapid.IntRange(len(prefix.Tokens), len(long)).Draw(r, "after")
+				storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Concat(long[:from], crashtest.Tokens(100+n, 40))})
+			}
+		}
+		if left := e.Counts().Blocks; left != stays {
+			r.Fatalf("%d blocks are left, of %d", left, stays)
+		}
+	})
 }
 
 // A deletion that does not fit into one frame is done in several. After each, as after a kill there, every block has its prefix;
@@ -149,8 +184,15 @@ func TestDeletionOfManyBranches(t *testing.T) {
 	}
 }
 
-// On a full disk the room of what a large deletion has removed is what the rest of it needs in the log.
+// On a full disk the room of what a large deletion has removed is what the rest of it needs in the log. What a frame that was refused would have
+// removed goes with the next.
 func TestLargeDeletionOnAFullDisk(t *testing.T) {
+	for _, prompts := range []int{40, 1} {
+		t.Run(fmt.Sprint(prompts), func(t *testing.T) { testLargeDeletionOnAFullDisk(t, prompts) })
+	}
+}
+
+func testLargeDeletionOnAFullDisk(t *testing.T, prompts int) {
 	defer engine.SetRemoveBatch(7)()
 	var armed, refused atomic.Bool
 	var frames atomic.Int64
@@ -169,8 +211,8 @@ func TestLargeDeletionOnAFullDisk(t *testing.T) {
 	})
 	s := storetest.OpenOn(t, disk, t.TempDir(), storetest.Options())
 	m := storetest.Model(t, s, crashtest.Windowed(24))
-	for i := range 40 {
-		storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(i, 64), Scope: "a"})
+	for i := range prompts {
+		storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(i, 64*40/prompts), Scope: "a"})
 	}
 	before := storetest.Engine(s).Counts().Blocks
 	armed.Store(true)

@@ -86,7 +86,7 @@ func (ix *Index) replace(j *job) (err error) {
 	}
 	defer func() {
 		if err == nil {
-			ix.o.Logger.Info("index written anew", "file", ix.o.Path, "blocks", j.counts.total.Blocks,
+			ix.o.Logger.Debug("index written anew", "file", ix.o.Path, "blocks", j.counts.total.Blocks,
 				"bytesBefore", pages*pageBytes, "bytes", ix.Bytes(), "took", time.Since(start))
 		}
 	}()

@@ -75,7 +75,7 @@ func (e *Engine) rewriteDead(ctx context.Context, want int64) (freed int64, err 
 		}
 	}
 	if out.Segments > 0 {
-		e.log.Info("half-dead segments rewritten", "dir", e.Dir, "segments", out.Segments, "moved_bytes", out.Bytes, "freed_bytes", freed)
+		e.log.Debug("half-dead segments rewritten", "dir", e.Dir, "segments", out.Segments, "moved_bytes", out.Bytes, "freed_bytes", freed)
 	}
 	return freed, nil
 }

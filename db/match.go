@@ -275,7 +275,7 @@ func (m *Model) probe(
 		restores := e.Restores()
 		restores.Enter()
 		defer restores.Leave()
-		lease := e.Segments.Acquire()
+		lease := e.Segments.AcquireShort()
 		defer lease.Release()
 		l := e.Search.Lookup(engine.Searched(m.ms), prompt, o.limit(len(prompt.Tokens)), false)
 		defer l.Free()

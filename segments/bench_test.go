@@ -29,7 +29,7 @@ func BenchmarkAppend(b *testing.B) {
 						b.Fatal(err)
 					}
 					if loc.Offset == 4096 && loc.Segment > 4 {
-						s.Unlink(loc.Segment - 2)
+						s.Unlink(loc.Segment-2, false)
 						if _, err := s.Reclaim(b.Context()); err != nil {
 							b.Fatal(err)
 						}

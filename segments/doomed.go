@@ -17,8 +17,9 @@ type queue struct {
 
 // unlinking is a segment whose file is to go.
 type unlinking struct {
-	epoch uint64
-	bytes int64 // that it occupies beyond its records in the queue
+	epoch   uint64
+	bytes   int64 // that it occupies beyond its records in the queue
+	emptied bool  // no record was in it that was not in the queue: who can see none of these sees nothing of it
 }
 
 // spot identifies a record for good: offsets are never used twice.
@@ -28,23 +29,27 @@ type spot struct {
 }
 
 type doomed struct {
-	loc   Loc
-	epoch uint64
-	stuck bool // it could not be destroyed
+	loc     Loc
+	epoch   uint64
+	evicted bool // so that no lease that is Pinned sees it
+	stuck   bool // it could not be destroyed
 }
 
 // ripe returns what no lease can see, records by segment and offset.
 func (q *queue) ripe(l *leases) (unlinks []uint64, locs []Loc) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for id, u := range q.unlinks {
-		if l.blind(u.epoch) {
-			unlinks = append(unlinks, id)
+	seen := map[uint64]bool{} // segments with a record that a lease can see
+	for at, d := range q.locs {
+		if l.blind(d.epoch, d.evicted) {
+			locs = append(locs, d.loc)
+		} else {
+			seen[at.segment] = true
 		}
 	}
-	for _, d := range q.locs {
-		if l.blind(d.epoch) {
-			locs = append(locs, d.loc)
+	for id, u := range q.unlinks {
+		if l.blind(u.epoch, u.emptied) && !seen[id] {
+			unlinks = append(unlinks, id)
 		}
 	}
 	slices.Sort(unlinks)

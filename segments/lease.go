@@ -1,6 +1,7 @@
 package segments
 
 import (
+	"math"
 	"time"
 
 	"github.com/dormousekv/dormouse/internal/lock"
@@ -9,12 +10,15 @@ import (
 // leases are kept in the order in which they were taken. The epoch counts calls of Destroy: a lease that was taken in an
 // epoch may see what was destroyed in that epoch or a later one, and nothing that was destroyed before.
 type leases struct {
-	mu    lock.Mutex[lock.Leases]
-	epoch uint64
-	open  int
-	first *Lease // oldest
-	last  *Lease
+	mu      lock.Mutex[lock.Leases]
+	epoch   uint64
+	open    int
+	seeking list // whose holders may look at anything
+	pinned  list // whose holders look at what cannot be evicted, see Lease.Pinned
 }
+
+// list is a chain of leases, the oldest first.
+type list struct{ first, last *Lease }
 
 // Lease keeps what its holder can see: no record that was in the index when the lease was taken is zeroed, punched or
 // unlinked until it is released. Take the lease first and look into the index afterwards.
@@ -23,14 +27,15 @@ type Lease struct {
 	epoch      uint64
 	taken      time.Time
 	short      bool
+	in         *list // guarded by of.mu, like all below
 	prev, next *Lease
-	released   bool // guarded by of.mu
+	released   bool
 }
 
 // Acquire takes a lease. It costs the same however many are open.
 func (s *Set) Acquire() *Lease {
 	l := new(Lease)
-	s.AcquireIn(l)
+	s.acquire(l, false)
 	return l
 }
 
@@ -41,34 +46,53 @@ func (s *Set) AcquireShort() *Lease {
 	return l
 }
 
-// AcquireIn takes a lease in the memory of l, a zero Lease or one that was released.
-func (s *Set) AcquireIn(l *Lease) { s.acquire(l, false) }
+// AcquireIn is AcquireShort in the memory of l, a zero Lease or one that was released.
+func (s *Set) AcquireIn(l *Lease) { s.acquire(l, true) }
 
 func (s *Set) acquire(l *Lease, short bool) {
-	*l = Lease{of: &s.leases, taken: time.Now(), short: short}
+	*l = Lease{of: &s.leases, short: short}
 	o := l.of
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	l.epoch = o.epoch
-	l.prev = o.last
-	if o.last != nil {
-		o.last.next = l
-	} else {
-		o.first = l
-	}
-	o.last = l
+	l.taken, l.epoch = time.Now(), o.epoch
+	o.seeking.add(l)
 	o.open++
 }
 
-// Release gives the lease up. A second call does nothing.
-func (l *Lease) Release() {
+// Pinned says that from here on the holder looks only at records that cannot be evicted, as long as the lease lasts, which may be long: it
+// keeps no evicted record any more. What is deleted, replaced or moved it keeps as before.
+func (l *Lease) Pinned() {
 	o := l.of
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if l.released {
-		return
+	if !l.released && l.in != &o.pinned {
+		l.in.remove(l)
+		l.short = false
+		o.pinned.add(l)
 	}
-	l.released = true
+}
+
+// add puts l in behind all that were taken before it.
+func (o *list) add(l *Lease) {
+	before := o.last
+	for before != nil && before.taken.After(l.taken) {
+		before = before.prev
+	}
+	l.in, l.prev, l.next = o, before, o.first
+	if before != nil {
+		l.next = before.next
+		before.next = l
+	} else {
+		o.first = l
+	}
+	if l.next != nil {
+		l.next.prev = l
+	} else {
+		o.last = l
+	}
+}
+
+func (o *list) remove(l *Lease) {
 	if l.prev != nil {
 		l.prev.next = l.next
 	} else {
@@ -80,6 +104,18 @@ func (l *Lease) Release() {
 		o.last = l.prev
 	}
 	l.prev, l.next = nil, nil
+}
+
+// Release gives the lease up. A second call does nothing.
+func (l *Lease) Release() {
+	o := l.of
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if l.released {
+		return
+	}
+	l.released = true
+	l.in.remove(l)
 	o.open--
 }
 
@@ -89,8 +125,10 @@ func (s *Set) Leases() (open int, oldest time.Time) { return s.leases.count() }
 func (o *leases) count() (open int, oldest time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.first != nil {
-		oldest = o.first.taken
+	for _, in := range []*list{&o.seeking, &o.pinned} {
+		if in.first != nil && (oldest.IsZero() || in.first.taken.Before(oldest)) {
+			oldest = in.first.taken
+		}
 	}
 	return o.open, oldest
 }
@@ -103,21 +141,27 @@ func (o *leases) advance() uint64 {
 	return o.epoch - 1
 }
 
-// blind reports whether no open lease can see what was destroyed in that epoch.
-func (o *leases) blind(epoch uint64) bool {
+// blind reports whether no open lease can see what was destroyed in that epoch, and evicted.
+func (o *leases) blind(epoch uint64, evicted bool) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.first == nil || o.first.epoch > epoch
+	after := func(in *list) bool { return in.first == nil || in.first.epoch > epoch }
+	return after(&o.seeking) && (evicted || after(&o.pinned))
 }
 
-// oldest returns the epoch of the oldest open lease that is not short.
-func (o *leases) oldest() (epoch uint64, ok bool) {
+// oldest returns the epochs of the oldest open lease that is not short, and of the oldest of those that keep what was evicted; beyond all
+// epochs if there is none.
+func (o *leases) oldest() (any, keepsEvicted uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for l := o.first; l != nil; l = l.next {
-		if !l.short {
-			return l.epoch, true
+	long := func(in *list) uint64 {
+		for l := in.first; l != nil; l = l.next {
+			if !l.short {
+				return l.epoch
+			}
 		}
+		return math.MaxUint64
 	}
-	return 0, false
+	keepsEvicted = long(&o.seeking)
+	return min(keepsEvicted, long(&o.pinned)), keepsEvicted
 }

@@ -139,7 +139,7 @@ func TestReadersWithoutALease(t *testing.T) {
 	for i := range 6 {
 		s.Destroy(locs[i*10 : i*10+10])
 		if i == 3 {
-			s.Unlink(locs[0].Segment)
+			s.Unlink(locs[0].Segment, false)
 		}
 		must(s.Reclaim(t.Context()))(t)
 	}
@@ -171,4 +171,58 @@ func TestCloseWaitsForLeases(t *testing.T) {
 	if err := b.read(s, loc); !errors.Is(err, ErrClosed) {
 		t.Error(err)
 	}
+}
+
+// A lease whose holder looks only at what cannot be evicted keeps no evicted record, and all others.
+func TestPinnedLeaseKeepsNoEvictedRecord(t *testing.T) {
+	s := newSet(t)
+	var locs []Loc
+	for i := range uint64(6) {
+		locs = append(locs, makeBlock(1, i, 4000).append(t, s, 1))
+	}
+	ok(t, s.Seal(locs[0].Segment))
+	pinned, seeking := s.Acquire(), s.AcquireShort()
+	pinned.Pinned()
+	s.Destroy(locs[:1])
+	s.DestroyEvicted(locs[1:3])
+	expect := func(what string, evicted, other int64, gone int) {
+		t.Helper()
+		done := must(s.Reclaim(t.Context()))(t)
+		e, o := s.Kept()
+		if len(done) != gone || e != evicted || o != other {
+			t.Errorf("%s: %d records are gone, %d and %d bytes are kept", what, len(done), e, o)
+		}
+	}
+	expect("while somebody may look at anything", 0, locs[0].Length, 0)
+	seeking.Release()
+	expect("while all are pinned", 0, locs[0].Length, 2)
+	verify := s.Acquire()
+	s.DestroyEvicted(locs[3:4])
+	expect("while somebody looks at everything", locs[3].Length, locs[0].Length, 0)
+	verify.Release()
+	expect("after that", 0, locs[0].Length, 1)
+	s.DestroyEvicted(locs[4:])
+	s.Unlink(locs[0].Segment, true)
+	must(s.Reclaim(t.Context()))(t)
+	expect("emptied but for one", 0, s.Held(), 0)
+	if !s.Has(locs[0].Segment) {
+		t.Error("the segment of a record that a lease keeps is gone")
+	}
+	pinned.Release()
+	expect("in the end", 0, 0, 1)
+	if s.Has(locs[0].Segment) || s.Held() != 0 {
+		t.Errorf("the segment is still there, %d bytes are held", s.Held())
+	}
+	again := makeBlock(1, 9, 4000).append(t, s, 1)
+	ok(t, s.Seal(again.Segment))
+	pinned = s.Acquire()
+	pinned.Pinned()
+	s.DestroyEvicted([]Loc{again})
+	s.Unlink(again.Segment, true)
+	expect("emptied", 0, 0, 1)
+	if s.Has(again.Segment) {
+		t.Error("a segment that was emptied waits for a match")
+	}
+	pinned.Release()
+	ok(t, s.Close())
 }

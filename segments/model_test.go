@@ -169,7 +169,7 @@ func (w *world) unlink(*rapid.T) {
 		}
 	}
 	w.clock++
-	w.s.Unlink(loc.Segment)
+	w.s.Unlink(loc.Segment, false)
 }
 
 func (w *world) reclaim(*rapid.T) {
@@ -248,7 +248,7 @@ func (w *world) reopen(t *rapid.T) {
 		if k.doomed > 0 && !k.gone {
 			w.destroyLoc(loc)
 			if k.unlinks {
-				s.Unlink(loc.Segment)
+				s.Unlink(loc.Segment, false)
 			}
 		}
 	}

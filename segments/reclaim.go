@@ -13,7 +13,12 @@ import (
 // Destroy queues records whose bytes must die, in no hurry: [Set.Reclaim] does it once no lease is open that was taken
 // before this call. The caller sees to it that the records are out of the index, and that the log says so durably,
 // before it calls Destroy. A record that is queued already is not queued again.
-func (s *Set) Destroy(locs []Loc) {
+func (s *Set) Destroy(locs []Loc) { s.destroy(locs, false) }
+
+// DestroyEvicted is Destroy of records that were evicted: nobody can have had them pinned, and no lease that is [Lease.Pinned] keeps them.
+func (s *Set) DestroyEvicted(locs []Loc) { s.destroy(locs, true) }
+
+func (s *Set) destroy(locs []Loc, evicted bool) {
 	epoch := s.leases.advance()
 	q := &s.queue
 	q.mu.Lock()
@@ -26,7 +31,7 @@ func (s *Set) Destroy(locs []Loc) {
 		if _, ok := q.locs[at]; ok {
 			continue
 		}
-		q.locs[at] = doomed{loc: loc, epoch: epoch}
+		q.locs[at] = doomed{loc: loc, epoch: epoch, evicted: evicted}
 		q.bytes += loc.Length
 		if u, ok := q.unlinks[loc.Segment]; ok {
 			u.bytes = max(0, u.bytes-loc.Length)
@@ -36,8 +41,9 @@ func (s *Set) Destroy(locs []Loc) {
 }
 
 // Unlink queues a whole segment in which nothing is live. It is never appended to again; [Set.Reclaim] removes the file
-// once no lease is open that was taken before this call, and what [Set.Destroy] queued for it is done with it.
-func (s *Set) Unlink(id uint64) {
+// once no lease is open that was taken before this call, and what [Set.Destroy] queued for it is done with it. emptied says that every record
+// in it is in the queue, or was: then only the leases count that keep one of these, and those that are not [Lease.Pinned].
+func (s *Set) Unlink(id uint64, emptied bool) {
 	bytes := int64(0)
 	if g, err := s.segment(id); err == nil {
 		s.detach(g)
@@ -61,7 +67,7 @@ func (s *Set) Unlink(id uint64) {
 			bytes -= d.loc.Length
 		}
 	}
-	q.unlinks[id] = unlinking{epoch, max(0, bytes)}
+	q.unlinks[id] = unlinking{epoch, max(0, bytes), emptied}
 }
 
 // Pending returns how many records wait to be destroyed, and their bytes.
@@ -84,26 +90,34 @@ func (s *Set) Held() int64 {
 	return n
 }
 
-// Kept is the part of what [Set.Held] returns that does not come back before a lease is released that is not short.
-func (s *Set) Kept() (n int64) {
-	oldest, ok := s.leases.oldest()
-	if !ok {
-		return 0
-	}
+// Kept is the part of what [Set.Held] returns that does not come back before a lease is released that is not short: what was evicted, whole
+// segments with it, and what was deleted, replaced or moved, with the rest of its segment where that is emptied. Where holes cannot be punched,
+// that rest counts as evicted.
+func (s *Set) Kept() (evicted, other int64) {
+	oldest, keepsEvicted := s.leases.oldest()
 	q := &s.queue
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, d := range q.locs {
-		if d.epoch >= oldest && !d.stuck {
-			n += d.loc.Length
+	seen := map[uint64]bool{} // segments with records that are kept and were not evicted
+	for at, d := range q.locs {
+		switch {
+		case d.stuck:
+		case d.evicted && d.epoch >= keepsEvicted:
+			evicted += d.loc.Length
+		case !d.evicted && d.epoch >= oldest:
+			other += d.loc.Length
+			seen[at.segment] = true
 		}
 	}
-	for _, u := range q.unlinks {
-		if u.epoch >= oldest {
-			n += u.bytes
+	for id, u := range q.unlinks {
+		switch {
+		case u.emptied && seen[id] && !s.Solid():
+			other += u.bytes
+		case u.epoch >= keepsEvicted || u.epoch >= oldest && (!u.emptied || seen[id]):
+			evicted += u.bytes
 		}
 	}
-	return n
+	return evicted, other
 }
 
 // Solid reports whether destroying records gives no disk blocks back, as was seen since Open: holes cannot be punched here.

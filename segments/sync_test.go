@@ -21,7 +21,7 @@ func TestFailedSyncPoisons(t *testing.T) {
 				loc := b.append(t, s, 1)
 				s.Destroy([]Loc{makeBlock(1, 2, 5000).append(t, s, 1)})
 				if by == "Reclaim" && op == "syncdir" {
-					s.Unlink(makeBlock(2, 3, 100).append(t, s, 2).Segment)
+					s.Unlink(makeBlock(2, 3, 100).append(t, s, 2).Segment, false)
 				} else if op == "syncdir" { // the next process does not know whether names were synced
 					s.Abandon()
 					s = openSet(t, o)
@@ -103,7 +103,7 @@ func TestOrderOfWrites(t *testing.T) {
 	}{
 		{func() { s.Destroy([]Loc{loc}) }, reclaim, "[write punch sync]"},
 		{func() {}, func() error { return s.Seal(loc.Segment) }, "[truncate sync]"},
-		{func() { s.Unlink(loc.Segment) }, reclaim, "[remove syncdir]"},
+		{func() { s.Unlink(loc.Segment, false) }, reclaim, "[remove syncdir]"},
 	} {
 		d.fails(nil)
 		step.prepare()
@@ -203,7 +203,7 @@ func TestFolderCannotBeOpened(t *testing.T) {
 		t.Fatalf("sync: %v, the folder was synced %d times", err, synced())
 	}
 	s.Destroy([]Loc{loc})
-	s.Unlink(loc.Segment)
+	s.Unlink(loc.Segment, false)
 	d.fails(unopened)
 	for range 2 {
 		done, err := s.Reclaim(t.Context())
@@ -235,7 +235,7 @@ func TestFolderIsSyncedByOneAtATime(t *testing.T) {
 		return nil
 	})
 	makeBlock(1, 1, 100).append(t, s, 1)
-	s.Unlink(1)
+	s.Unlink(1, false)
 	must(s.Reclaim(t.Context()))(t)
 	if n != 2 {
 		t.Errorf("the folder was synced %d times", n)

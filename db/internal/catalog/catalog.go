@@ -47,8 +47,9 @@ type Catalog struct {
 	// not yet taken to be destroyed; if behind, some of these, or of the segments to be unlinked, wait for a barrier.
 	tombstones map[loc.Loc]struct{}
 	fresh      []loc.Loc
+	evicted    []loc.Loc // as fresh; of these no open match needs any
 	behind     bool
-	unlinked   map[uint64]struct{} // segments whose files are to go
+	unlinked   map[uint64]bool // segments whose files are to go; true: each record in it is a tombstone of its own
 
 	flagged  map[kv.Key]struct{} // some may be whole again since, or gone
 	anyFlags atomic.Bool         // changed with flagged; read without the lock
@@ -64,7 +65,7 @@ func New() *Catalog {
 		classes:    map[kv.Key]uint8{},
 		notes:      map[kv.Fingerprint]map[string][]byte{},
 		tombstones: map[loc.Loc]struct{}{},
-		unlinked:   map[uint64]struct{}{},
+		unlinked:   map[uint64]bool{},
 		flagged:    map[kv.Key]struct{}{},
 	}
 }
@@ -87,7 +88,7 @@ func Of(head *oplog.Snapshot, at Place) *Catalog {
 	c.former, c.formers = head.FormerRefs, 0
 	c.addTombstones(head.Tombstones...)
 	for _, id := range head.Unlinked {
-		c.unlinked[id] = struct{}{}
+		c.unlinked[id] = false
 	}
 	for _, k := range head.Flagged {
 		c.flagged[k] = struct{}{}
@@ -122,7 +123,7 @@ func (c *Catalog) apply(op oplog.Op, at Place) {
 	case oplog.Retire:
 		c.dropModel(op.Model)
 		for _, id := range op.Segments {
-			c.unlinked[id] = struct{}{}
+			c.unlinked[id] = false
 		}
 		c.behind = true
 	case oplog.Ref:

@@ -11,8 +11,10 @@ import (
 // Dying is what is dead and not yet destroyed.
 type Dying struct {
 	Records  []loc.Loc
-	Segments []uint64 // to be unlinked
-	Behind   bool     // some of it waits for a barrier; else for its frame
+	Evicted  []loc.Loc // records, too
+	Segments []uint64  // to be unlinked
+	Emptied  []uint64  // segments to be unlinked of which each record is dead by itself
+	Behind   bool      // some of it waits for a barrier; else for its frame
 }
 
 // Bury makes tombstones of records that nothing names any more. behind: they wait for a barrier; else for their frame.
@@ -20,6 +22,16 @@ func (c *Catalog) Bury(dead []oplog.Dead, behind bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.bury(dead, behind)
+}
+
+// BuryEvicted is Bury of records that were evicted: they wait for their frame.
+func (c *Catalog) BuryEvicted(dead []oplog.Dead) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, d := range dead {
+		c.tombstones[d.Loc] = struct{}{}
+		c.evicted = append(c.evicted, d.Loc)
+	}
 }
 
 // BuryAt is Bury of what lies at those places.
@@ -43,12 +55,14 @@ func (c *Catalog) addTombstones(locs ...loc.Loc) {
 	}
 }
 
-// Unlink has the files of segments go. behind: they wait for a barrier.
+// Unlink has the files of segments go of which each record is a tombstone, or was destroyed. behind: they wait for a barrier.
 func (c *Catalog) Unlink(behind bool, ids ...uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, id := range ids {
-		c.unlinked[id] = struct{}{}
+		if _, ok := c.unlinked[id]; !ok {
+			c.unlinked[id] = true
+		}
 	}
 	c.behind = c.behind || behind
 }
@@ -74,8 +88,15 @@ func (c *Catalog) Defer(records map[loc.Loc]bool) {
 func (c *Catalog) Take() Dying {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	d := Dying{Records: c.fresh, Segments: slices.Collect(maps.Keys(c.unlinked)), Behind: c.behind}
-	c.fresh, c.behind = nil, false
+	d := Dying{Records: c.fresh, Evicted: c.evicted, Behind: c.behind}
+	for id, emptied := range c.unlinked {
+		if emptied {
+			d.Emptied = append(d.Emptied, id)
+		} else {
+			d.Segments = append(d.Segments, id)
+		}
+	}
+	c.fresh, c.evicted, c.behind = nil, nil, false
 	return d
 }
 
@@ -83,7 +104,7 @@ func (c *Catalog) Take() Dying {
 func (c *Catalog) GiveBack(d Dying) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.fresh, c.behind = append(d.Records, c.fresh...), d.Behind || c.behind
+	c.fresh, c.evicted, c.behind = append(d.Records, c.fresh...), append(d.Evicted, c.evicted...), d.Behind || c.behind
 }
 
 // Destroyed notes that the bytes of records are gone.
@@ -149,10 +170,13 @@ func (c *Catalog) Unlinked() []uint64 {
 func (c *Catalog) Waiting() (n int, bytes int64) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	for _, l := range c.fresh {
-		bytes += l.Length
+	for _, waiting := range [][]loc.Loc{c.fresh, c.evicted} {
+		n += len(waiting)
+		for _, l := range waiting {
+			bytes += l.Length
+		}
 	}
-	return len(c.fresh), bytes
+	return n, bytes
 }
 
 // IsTombstone reports whether a record is one.

@@ -84,7 +84,7 @@ func (e *Engine) evictSome(goal evictGoal) (n int, freed int64, err error) {
 		return op, nil
 	})
 	if err == nil {
-		e.Catalog.Bury(op.Dead, false)
+		e.Catalog.BuryEvicted(op.Dead)
 	}
 	e.commitMu.Unlock()
 	if err != nil {

@@ -51,11 +51,14 @@ func (e *Engine) diskFree() (bytes int64, ok bool) {
 	return int64(min(free, math.MaxInt64/2)), err == nil
 }
 
-// coming are the bytes of what is dead and not yet destroyed: evicted, deleted or retired. They come back when the log is synced, and
-// no match can see them any more. The caller holds ckptMu; else what is being destroyed may count twice, or not at all.
+// coming are the bytes of what is dead and not yet destroyed. They come back when the log is synced, and no match can see them any more.
+// What open matches keep, because it was deleted, replaced or moved under them, is not among them: how long they stay open nobody knows. What
+// was evicted always is, so that nobody evicts twice for the same room. The caller holds ckptMu; else what is being destroyed may count
+// twice, or not at all.
 func (e *Engine) coming() int64 {
 	_, waiting := e.Catalog.Waiting()
-	return e.Segments.Held() + waiting
+	_, kept := e.Segments.Kept()
+	return e.Segments.Held() - kept + waiting
 }
 
 // lacking is what must go, beyond what is on its way out already, before so many bytes and blocks fit. The caller holds ckptMu.
@@ -102,7 +105,7 @@ func (e *Engine) MakeRoom(ctx context.Context, bytes, blocks int64) error {
 			continue
 		}
 		lacked := false
-		evicted, err := e.evict(ctx, func() evictGoal {
+		gone, err := e.evict(ctx, func() evictGoal {
 			lack := e.lacking(bytes, blocks)
 			lacked = lack.bytes > 0 || lack.blocks > 0
 			return lack
@@ -110,7 +113,7 @@ func (e *Engine) MakeRoom(ctx context.Context, bytes, blocks int64) error {
 		if err != nil {
 			return err
 		}
-		if evicted > 0 {
+		if gone > 0 {
 			if err := e.reclaim(ctx); err != nil && !errors.Is(err, ErrNotDestroyed) {
 				return err
 			}
@@ -129,8 +132,9 @@ func (e *Engine) MakeRoom(ctx context.Context, bytes, blocks int64) error {
 			return err
 		}
 		// Nothing more may go, or enough has gone and waits: puts that fail under a long match must not empty the store.
-		held := e.held()
-		if waited == patience || (lacked || held > 0) && held <= e.Segments.Kept() {
+		evicted, other := e.Segments.Kept()
+		returning := e.held() - other
+		if waited == patience || (lacked || returning > 0) && returning <= evicted {
 			return errors.Join(e.full(bytes), undone)
 		}
 		waited++

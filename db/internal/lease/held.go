@@ -1,6 +1,8 @@
 package lease
 
 import (
+	"slices"
+
 	"github.com/dormousekv/dormouse/db/internal/prefix"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
@@ -18,24 +20,26 @@ type Store struct {
 // Held is a found prefix that nobody takes away. The zero Held holds nothing. Not safe for concurrent use, nor to be copied.
 type Held struct {
 	Found *prefix.Lookup // nil: nothing was looked for
-	Rests []kv.Key       // pinned: the deepest block of the prefix, and the block with its state
+	Rests []kv.Key       // pinned: the deepest block of the prefix, the block with its state, and the one that it was moved to
 
 	leased bool
 	lease  segments.Lease
-	rests  [2]kv.Key // memory of Rests
+	moved  bool
+	rests  [3]kv.Key // memory of Rests
 }
 
 // Nothing makes h a lookup that finds nothing, for that reason.
 func (h *Held) Nothing(s *Store, m prefix.Model, p *kv.Prompt, why kv.Reason) {
 	h.Found = s.Search.Lookup(m, p, 0, false)
 	h.Found.Reason = why
-	h.Rests = h.rests[:0]
+	h.Rests, h.moved = h.rests[:0], false
 }
 
 // Find looks for a prefix ([prefix.Store.Lookup]) and holds it. Where nothing is found, nothing is held: it would keep bytes of what an
 // extension evicts. The error is one of the index; then h is as after Nothing.
 func (h *Held) Find(s *Store, m prefix.Model, p *kv.Prompt, limit int, exact bool) error {
 	h.Found = s.Search.Lookup(m, p, limit, exact)
+	h.moved = false
 	for {
 		h.acquire(s)
 		h.Rests = h.rests[:0]
@@ -51,6 +55,9 @@ func (h *Held) Find(s *Store, m prefix.Model, p *kv.Prompt, limit int, exact boo
 			return nil
 		}
 		if h.pin(s, since) {
+			if hits := h.Found.Hits; !exact || hits[len(hits)-1].Key == h.Rests[0] { // else a put may look at a block that can be evicted
+				h.lease.Pinned()
+			}
 			return nil
 		}
 		h.release()
@@ -78,12 +85,22 @@ func (h *Held) pin(s *Store, since uint64) bool {
 	return true
 }
 
-// MoveTo makes h rest on block k alone, if that is not on its way out.
-func (h *Held) MoveTo(p *Pins, k kv.Key) {
-	if p.Pin(k) {
-		p.Unpin(h.Rests...)
-		h.Rests = append(h.rests[:0], k)
+// MoveTo makes h rest on block k, if that is not on its way out, in place of the one that it was moved to before, and no more on those that
+// left. What else was found it keeps: its rows may be asked for again.
+func (h *Held) MoveTo(p *Pins, k kv.Key, left []kv.Key) {
+	if !p.Pin(k) {
+		return
 	}
+	n := len(h.Rests)
+	kept := h.rests[:0]
+	for i, r := range h.Rests {
+		if h.moved && i == n-1 || slices.Contains(left, r) {
+			p.Unpin(r)
+		} else {
+			kept = append(kept, r)
+		}
+	}
+	h.Rests, h.moved = append(kept, k), true
 }
 
 // Drop ends it. pins is nil if the store is closed.

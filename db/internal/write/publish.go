@@ -152,7 +152,7 @@ func (w *Put) moveOn(last kv.Key) {
 	w.Release()
 	w.pin = last
 	if w.extends != nil {
-		w.extends.MoveTo(w.store.Pins, last)
+		w.extends.MoveTo(w.store.Pins, last, w.left)
 	}
 }
 

@@ -92,8 +92,12 @@ func (w *Put) pins(k kv.Key) int {
 	if w.pin == k {
 		own++
 	}
-	if w.extends != nil && slices.Contains(w.extends.Rests, k) {
-		own++
+	if w.extends != nil {
+		for _, r := range w.extends.Rests {
+			if r == k {
+				own++
+			}
+		}
 	}
 	if slices.Contains(w.lent, k) {
 		own++

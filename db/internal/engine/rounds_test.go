@@ -141,3 +141,27 @@ func TestOpenMatchesInAFullStore(t *testing.T) {
 	}
 	storetest.Sound(t, s)
 }
+
+// A budget that is lowered again and again leaves a store that takes puts: the index shrinks with what goes.
+func TestBudgetLoweredToTheIndex(t *testing.T) {
+	dir, o := t.TempDir(), storetest.Options()
+	o.CheckpointInterval, o.CheckpointBytes = 0, 0
+	d := crashtest.Plain()
+	d.BlockTokens, d.Tensors = 64, d.Tensors[:2]
+	n := 0
+	for _, c := range []struct{ mib, prompts, tokens int64 }{{1024, 60, 25600}, {64, 200, 192}, {16, 200, 192}, {8, 200, 192}, {4, 200, 192}} {
+		o.Budget, o.SegmentBytes = c.mib<<20, 0
+		s := storetest.Open(t, dir, o)
+		m := storetest.Model(t, s, d)
+		for range c.prompts {
+			n++
+			p := kv.Prompt{Tokens: crashtest.Tokens(n, int(c.tokens))}
+			if _, err := m.Put(t.Context(), p, storetest.Filled(d, &p, 0, int(c.tokens)), db.PutOptions{}); err != nil {
+				t.Fatalf("put %d with %d MiB: %v", n, c.mib, err)
+			}
+		}
+		storetest.Expect(t, m, kv.Prompt{Tokens: crashtest.Tokens(n, int(c.tokens))}, int(c.tokens))
+		t.Logf("%d MiB: %d blocks", c.mib, storetest.Engine(s).Counts().Blocks)
+		storetest.OK(t, s.Close())
+	}
+}

@@ -85,6 +85,7 @@ func (e *Engine) MakeRoom(ctx context.Context, bytes, blocks int64) error {
 		return e.full(bytes)
 	}
 	const patience = 100 // what no match keeps comes back soon: the store itself looks at it, or somebody else destroys it
+	shrunk := false // index.db, of its free pages
 	for waited := 0; !e.Reserve(bytes, blocks); {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -104,10 +105,14 @@ func (e *Engine) MakeRoom(ctx context.Context, bytes, blocks int64) error {
 		} else if freed > 0 {
 			continue
 		}
-		lacked := false
+		lacked, much, live := false, false, e.Counts().Bytes
 		gone, err := e.evict(ctx, func() evictGoal {
 			lack := e.lacking(bytes, blocks)
 			lacked = lack.bytes > 0 || lack.blocks > 0
+			// Where the budget was lowered, an index of many blocks may be what fills it: it shrinks with them, below.
+			if quarter := e.Counts().Bytes - live*3/4; lack.bytes > quarter {
+				lack.bytes, much = quarter, true
+			}
 			return lack
 		})
 		if err != nil {
@@ -124,6 +129,18 @@ func (e *Engine) MakeRoom(ctx context.Context, bytes, blocks int64) error {
 			if err := e.Checkpoint(ctx); err != nil && !errors.Is(err, ErrNotDestroyed) {
 				return err
 			}
+			if much && e.indexWorth() {
+				if err := e.compactIndex(ctx); err != nil {
+					return err
+				}
+			}
+			continue
+		}
+		if !shrunk && e.indexWorth() {
+			if err := e.compactIndex(ctx); err != nil {
+				return err
+			}
+			shrunk = true
 			continue
 		}
 		if n, err := e.expireRefs(); n > 0 { // the worker comes by every few seconds

@@ -220,8 +220,19 @@ func (f *Front) reset() {
 	f.served = map[string]*served{}
 }
 
-// lostServer is called when the server does not answer.
-func (f *Front) lostServer() { f.reset() }
+// lostServer is called when the server does not answer. What is being prepared waits for it as it is: it may be starting.
+func (f *Front) lostServer() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for key, s := range f.served {
+		select {
+		case <-s.prepared:
+			s.lost()
+			delete(f.served, key)
+		default:
+		}
+	}
+}
 
 // api speaks to the server of a model.
 func (f *Front) api(model string) *api {

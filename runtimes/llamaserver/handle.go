@@ -50,19 +50,19 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // complete has a prompt computed, with what is stored of it.
 func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req *request.Request) {
 	ctx := r.Context()
-	select {
-	case <-s.prepared:
-	case <-ctx.Done():
+	if !s.await(ctx) {
 		return
-	case <-time.After(s.patience()):
 	}
 	if s.gone.Load() { // the server was started again meanwhile
 		s = f.servedFor(s.api.model)
 	}
 	m, lay, err := s.ready()
 	look := err == nil && s.watch || err != nil && s.front.o.Attach != "" && !errors.Is(err, request.PassHashing) // a server that was refused may be gone
-	if look && s.replaced(ctx) {
-		err = request.PassHashing
+	if look && s.replaced(ctx) {                                                                                  // its model may be the same, whose hash is known: then that takes no time
+		if s = f.servedFor(s.api.model); !s.await(ctx) {
+			return
+		}
+		m, lay, err = s.ready()
 	}
 	if err == nil {
 		s.mu.Lock()
@@ -135,6 +135,7 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 	if ctx.Err() != nil { // the client went: the server hears nothing of it
 		return
 	}
+	beside := s.working(sl)
 	before := s.begun(sl, prompt, req.Endpoint)
 	var fields []string
 	if req.Endpoint.Pins() {
@@ -158,6 +159,9 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 	}()
 	if req.Endpoint.Pins() {
 		s.launched(ctx, sl, x.first)
+		if !s.args.KeepsIdle { // one that ended while this one began may have been cleared
+			s.forget(s.ended(ctx, beside))
+		}
 	} else if id := sl.id; !s.chosen(ctx, sl, after, x.first) || sl.id != id {
 		before.forget()
 	}
@@ -181,6 +185,17 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 	s.completed(prompt, p, a)
 	m.Observe(p.observation(prompt, a))
 	x.breakOff()
+}
+
+// await waits until a model is prepared, for some time. It reports whether the client is still there.
+func (s *served) await(ctx context.Context) bool {
+	select {
+	case <-s.prepared:
+	case <-ctx.Done():
+		return false
+	case <-time.After(s.patience()):
+	}
+	return true
 }
 
 // admits reports whether the server takes an API key: until it does, nothing is done for a request, and nothing said of what is stored.

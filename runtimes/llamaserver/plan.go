@@ -76,6 +76,14 @@ func (s *served) begin(ctx context.Context, m *db.Model, lay *layout, sl *slot, 
 
 // saveOthers saves what only idle slots have.
 func (s *served) saveOthers(ctx context.Context, keep *slot) {
+	if !s.args.KeepsIdle {
+		for range 20 { // what is done is released soon, unless its client reads slowly
+			if len(s.ended(ctx, s.working(keep))) == 0 || ctx.Err() != nil {
+				break
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
 	for _, sl := range s.unsavedSlots(keep) {
 		s.save(ctx, sl)
 	}
@@ -96,10 +104,10 @@ func (s *served) begun(sl *slot, prompt kv.Prompt, e request.Endpoint) (before s
 	defer s.mu.Unlock()
 	before = *sl
 	sl.prompt, sl.endpoint, sl.foreign = prompt, e, s.passages
-	sl.unsaved = true
+	sl.unsaved, sl.working = true, true
 	if !s.args.KeepsIdle {
 		for _, other := range s.slots {
-			if other != sl && !other.busy {
+			if other != sl && !other.working {
 				other.forget()
 			}
 		}

@@ -202,3 +202,39 @@ func TestStreams(t *testing.T) {
 		t.Errorf("the stream is %d pieces, figures %+v:\n%s", len(pieces), got.a, got.body)
 	}
 }
+
+// Many prompts over one beginning, more at a time than there are slots: what the server clears while a request waits for its turn is not taken
+// to be there still.
+func TestManyAtOnceOverOnePrompt(t *testing.T) {
+	r := start(t, Options{}, "-c", "8192", "-np", "4", "--kv-unified")
+	system := story("You know all stories.", 10)["prompt"].(string)
+	r.ask("/completion", object{"prompt": system, "n_predict": 4, "temperature": 0})
+	r.saved()
+	var wait sync.WaitGroup
+	replies := make(chan reply, 24)
+	for worker := range 8 {
+		wait.Go(func() {
+			for i := range 3 {
+				replies <- r.ask("/completion", object{"prompt": fmt.Sprintf("%s Cat %d.", system, (worker+3*i)%8), "n_predict": 4, "temperature": 0})
+			}
+		})
+	}
+	wait.Wait()
+	close(replies)
+	computed, asked := 0, 0
+	for got := range replies {
+		if got.status != 200 || !got.a.known {
+			t.Fatalf("%+v", got)
+		}
+		n := 0
+		if _, err := fmt.Sscanf(got.header, "slot; tokens=%d", &n); err == nil && got.a.cached < n-1 {
+			t.Errorf("the answer says %q, and %d tokens were reused", got.header, got.a.cached)
+		}
+		computed += got.a.prompt
+		asked += got.a.prompt + got.a.cached
+	}
+	t.Logf("%d tokens of %d were computed", computed, asked)
+	if 4*computed > asked {
+		t.Errorf("%d tokens of %d were computed", computed, asked)
+	}
+}

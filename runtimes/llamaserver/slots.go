@@ -12,10 +12,11 @@ import (
 // slot is a sequence of the server, as far as the front knows it. The fields are guarded by served.mu; who has leased a slot may
 // read them without.
 type slot struct {
-	id     int
-	busy   bool
-	used   time.Time
-	prompt kv.Prompt // what it holds at least: the prompt that was computed in it last. What was decoded behind it, a save shows
+	id      int
+	busy    bool // leased
+	working bool // leased, and its request was sent: the server does not clear it
+	used    time.Time
+	prompt  kv.Prompt // what it holds at least: the prompt that was computed in it last. What was decoded behind it, a save shows
 	// unsaved says that it holds rows which the store may lack. A slot that another request will take is saved before.
 	unsaved  bool
 	endpoint request.Endpoint // of the request that filled it
@@ -61,7 +62,7 @@ func (s *served) lease(ctx context.Context, prompt kv.Prompt) (*slot, error) {
 func (s *served) release(sl *slot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sl.busy, sl.ended = false, time.Now()
+	sl.busy, sl.working, sl.ended = false, false, time.Now()
 	s.grant()
 }
 
@@ -110,12 +111,49 @@ func common(a, b kv.Prompt) int {
 	return n
 }
 
-// unsavedSlots are the idle slots that must be saved before another slot than keep begins to work: the server may clear them.
+// working are the slots beside one in which the server works, or was done a moment ago.
+func (s *served) working(beside *slot) (out []*slot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sl := range s.slots {
+		if sl.working && sl != beside {
+			out = append(out, sl)
+		}
+	}
+	return out
+}
+
+// ended are those of some slots in which the server does not work any more: it may clear them.
+func (s *served) ended(ctx context.Context, slots []*slot) []*slot {
+	if len(slots) == 0 {
+		return nil
+	}
+	list, err := s.api.slots(ctx)
+	if err != nil {
+		s.log.Debug("looking at the slots", "err", err)
+		return nil
+	}
+	return slices.DeleteFunc(slots, func(sl *slot) bool {
+		return !slices.ContainsFunc(list, func(st slotState) bool { return st.ID == sl.id && !st.Processing })
+	})
+}
+
+// forget says that nothing is known of some slots any more.
+func (s *served) forget(slots []*slot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sl := range slots {
+		sl.forget()
+	}
+}
+
+// unsavedSlots are the slots that must be saved before another slot than keep begins to work: the server may clear them, those too that are
+// leased to who waits for the turn.
 func (s *served) unsavedSlots(keep *slot) (out []*slot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, sl := range s.slots {
-		if sl.unsaved && sl != keep && !sl.busy {
+		if sl.unsaved && sl != keep && !sl.working {
 			out = append(out, sl)
 		}
 	}

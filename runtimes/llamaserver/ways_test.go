@@ -11,10 +11,12 @@ import (
 	"encoding/pem"
 	"log/slog"
 	"math/big"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -125,5 +127,87 @@ func selfSigned(t *testing.T, cert, key string) {
 	write(t, key, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pk})))
 	if _, err := tls.LoadX509KeyPair(cert, key); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Who only looks whether an attached server is up does not end the preparation of its model; and when it was started again, the first request
+// has what is stored.
+func TestAttachedServerStartsAgain(t *testing.T) {
+	slots := t.TempDir()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := listener.Addr().String()
+	listener.Close()
+	base := "http://" + at
+	u, err := url.Parse(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(at)
+	model, err := filepath.Abs(stories)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := func() *exec.Cmd {
+		cmd := exec.Command(program(t), "-t", "1", "-tb", "1", "-m", model, "-c", "2048", "-np", "2", "--port", port, "--slot-save-path", slots)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		return cmd
+	}
+	end := func(cmd *exec.Cmd) {
+		cmd.Process.Kill()
+		cmd.Wait()
+	}
+	r := &rig{t: t, log: &logged{}}
+	logger := slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	if r.front, err = New(u, &Arguments{}, Options{Dir: filepath.Join(t.TempDir(), "store"), Attach: base, SlotDir: slots, Logger: logger}); err != nil {
+		t.Fatal(err)
+	}
+	web := httptest.NewServer(r.front)
+	r.url = web.URL
+	defer func() {
+		web.Close()
+		if err := r.front.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Log(r.log)
+		}
+	}()
+	r.eventually(func() bool { _, err := r.front.store(); return err == nil })
+	r.front.Prepare()
+	s := r.front.servedFor("")
+	up := func() bool {
+		resp, err := http.Get(r.url + "/health")
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		return resp.StatusCode == http.StatusOK
+	}
+	if up() {
+		t.Fatal("something answers for a server that was not started")
+	}
+	cmd := server()
+	defer func() { end(cmd) }()
+	r.eventually(up)
+	r.eventually(func() bool { m, _, _ := s.ready(); return m != nil || s.gone.Load() })
+	if s.gone.Load() {
+		t.Error("a look at a server that is starting ended the preparation of its model")
+	}
+	r.settled()
+	if first := r.ask("/completion", story("Attached", 8)); first.status != 200 || !strings.HasPrefix(first.header, "miss") {
+		t.Fatalf("the first answer is %+v", first)
+	}
+	r.saved()
+	end(cmd)
+	cmd = server()
+	direct := &api{base: u, client: http.DefaultClient}
+	r.eventually(func() bool { return direct.health(context.Background()) == nil })
+	if again := r.ask("/completion", story("Attached", 8)); !strings.HasPrefix(again.header, "hit") {
+		t.Errorf("the first answer of a server that was started again is %+v", again)
 	}
 }

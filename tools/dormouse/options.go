@@ -33,7 +33,7 @@ func (o *options) flags(f *pflag.FlagSet) {
 	storeFlag(f, &o.store)
 	f.StringVar(&o.budget, "budget", "8GiB", "most that the store takes on the disk")
 	f.StringVar(&o.durability, "durability", "process", "what survives: process (a kill), or power (a power cut, too; slower)")
-	f.StringVar(&o.codec, "codec", "raw", "how rows are kept: raw (as the server has them: answers are the same to the letter), q8 (half the size of f16 rows, nearly the same), or q4r (two fifths)")
+	f.StringVar(&o.codec, "codec", "raw", "how rows are kept: raw (as the server has them, to the bit), q8 (half the size of f16 rows, nearly the same), or q4r (two fifths)")
 	f.BoolVar(&o.zstd, "zstd", false, "compress what gets at least 5 % smaller")
 	f.StringVar(&o.listen, "listen", "", "address to listen on (default: --host and --port of the server's arguments)")
 	f.StringVar(&o.attach, "attach", "", "URL of a server that is run by somebody else; needs --slot-dir")

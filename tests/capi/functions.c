@@ -1,4 +1,5 @@
 /* All functions, and what each answers to what is wrong. The argument is an empty folder. */
+#include <errno.h>
 #include <pthread.h>
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -176,9 +177,10 @@ static void with_few_files(char *self, const char *dir) {
 		pid_t child = fork();
 		if (child == 0) {
 			execv(self, (char *[]){self, is, n, NULL});
-			_exit(1);
+			_exit(errno == ENOEXEC ? 77 : 1);
 		}
 		CHECK(waitpid(child, &status, 0) == child);
+		if (WIFEXITED(status) && WEXITSTATUS(status) == 77) return; /* under qemu, which starts no other machine's programs */
 		if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) FAIL("with %d descriptors left: ended with %x", left, status);
 	}
 }

@@ -133,8 +133,8 @@ __attribute__((constructor(101))) static void before_go(void) {
 	keep_descriptors();
 }
 
-/* Runs when the library is loaded, behind Go's start in a shared library: Go's object is linked first. Two copies in one process would be two Go runtimes, with two ideas of who has a store open. The environment
- * is where they meet; a program that was started with exec keeps it, and its process id, but not the mark. */
+/* Runs when the library is loaded, behind Go's start in a shared library: Go's object is linked first. Two copies in one process would be two Go runtimes,
+ * with two ideas of who has a store open. The environment is where they meet; a program that was started with exec keeps it, and its process id, but not the mark. */
 __attribute__((constructor)) static void loaded(void) {
 	char name[64];
 	const char *other = getenv("DORMOUSE_LOADED");

@@ -71,10 +71,16 @@ func limits(c *C.dormouse_call) (ctx context.Context, end func(error) error, err
 	}, nil
 }
 
+// slack is how much longer than here a struct of a later header may be; what is longer still was not set.
+const slack = 4096
+
 // sized checks the size that a caller was compiled with: at least what this version knows.
 func sized(what string, size C.size_t, want uintptr) error {
 	if uintptr(size) < want {
 		return badArgument("%s.size is %d, expected at least %d: begin with DORMOUSE_INIT", what, size, want)
+	}
+	if uintptr(size) > want+slack {
+		return badArgument("%s.size is %d, here it is %d: begin with DORMOUSE_INIT", what, size, want)
 	}
 	return nil
 }

@@ -8,11 +8,12 @@
  * null are DORMOUSE_ERR_ARGUMENT if they are; that memory is there behind the others is the caller's word.
  *
  * Structs begin with their size, sizeof of the struct as the caller was compiled with it, so that later versions can add fields: DORMOUSE_INIT sets
- * it. All else that is zero is the default.
+ * it. All else that is zero is the default. A size that is smaller than here, or by more than 4096 bytes larger, is DORMOUSE_ERR_ARGUMENT: it was not set.
  *
  * The library brings Go's runtime with it: a few threads, some 17 MB of memory, handlers for SIGSEGV, SIGPIPE and others that hand on what is not
  * theirs. It cannot be unloaded. A process that was forked has no store: every call is DORMOUSE_ERR_FORKED there, at once; fork before the
- * library is loaded, or exec. Callbacks return: no exceptions, no longjmp. glibc only on Linux, not musl. docs/c.md says more.
+ * library is loaded, or exec. Callbacks return: no exceptions, no longjmp. Calls compute with the default rounding and without traps, whatever the caller
+ * has set, which is in force again in callbacks on its thread and after the call. glibc only on Linux, not musl. docs/c.md says more.
  */
 #ifndef DORMOUSE_H
 #define DORMOUSE_H
@@ -206,7 +207,7 @@ DORMOUSE_API dormouse_status dormouse_set_log(dormouse_log_fn fn, void *user);
  * "allow_shared_dir": false}. A name that is not known is refused. */
 DORMOUSE_API dormouse_status dormouse_open(const char *dir, const char *options, const dormouse_call *call, dormouse_store *out);
 /* Closes a store, and the handles of its models. DORMOUSE_ERR_LEASED while a match is open, DORMOUSE_ERR_BUSY while a call is at work
- * on a llama.cpp context of it: the store stays open then. */
+ * on a llama.cpp context of it: the store stays open then. Of two calls at the same time the second waits, and is DORMOUSE_ERR_HANDLE if the first has closed it. */
 DORMOUSE_API dormouse_status dormouse_close(dormouse_store s);
 /* Makes everything durable and gives back locks, maps and files, until dormouse_resume: before a phone puts the process to sleep. It waits for
  * the calls at work; others get DORMOUSE_ERR_SUSPENDED meanwhile. If its time is over while it waits, the store is not suspended; after any other error it
@@ -223,7 +224,8 @@ DORMOUSE_API dormouse_status dormouse_verify(dormouse_store s, const dormouse_ca
 /* Figures of the store as JSON, in the caller's buffer. */
 DORMOUSE_API dormouse_status dormouse_stats(dormouse_store s, char *json, size_t cap, size_t *needed);
 
-/* The hash by which weights and tokenizers are named, as 32 digits and a zero byte. Of a file: of all its bytes. */
+/* The hash by which weights and tokenizers are named, as 32 digits and a zero byte. Of a file: of all its bytes; one that is not there, or a folder, is
+ * DORMOUSE_ERR_ARGUMENT. */
 DORMOUSE_API dormouse_status dormouse_hash(const void *data, size_t n, char out[33]);
 DORMOUSE_API dormouse_status dormouse_hash_file(const char *path, char out[33]);
 /* Registers a model, or finds it. descriptor is a JSON object: {"name": "Gemma 3 270M", "architecture": "gemma3", "weights": 32 digits, "tokenizer": 32 digits,
@@ -249,7 +251,8 @@ DORMOUSE_API dormouse_status dormouse_prefetch(dormouse_model m, const dormouse_
 DORMOUSE_API dormouse_status dormouse_match_prompt(dormouse_model m, const dormouse_prompt *prompt, size_t limit, const dormouse_call *call, dormouse_match *out,
                                                    dormouse_restored *found);
 DORMOUSE_API dormouse_status dormouse_match_close(dormouse_match x);
-/* Writes the matched prefix into memory, rows[i] for tensor i of the descriptor. Every byte is checked before; damage makes out->tokens smaller. */
+/* Writes the matched prefix into memory, rows[i] for tensor i of the descriptor. Every byte is checked before; damage makes out->tokens smaller, and so do
+ * rows that end earlier. The match stays that short then: give more rows to a new one. */
 DORMOUSE_API dormouse_status dormouse_restore(dormouse_match x, const dormouse_rows *rows, size_t n_rows, const dormouse_call *call, dormouse_restored *out);
 /* Is called when all rows of a layer are there. tokens never grows; if it becomes smaller, all layers come again. It must not call the library:
  * every call is DORMOUSE_ERR_CALLBACK there, at once, but for dormouse_last_error and texts; nor wait for a thread that calls it for this match or store. */
@@ -282,11 +285,11 @@ typedef int32_t (*dormouse_view_fn)(void *user, const dormouse_plane *plane);
  * is yours to handle; dormouse_restore, which copies, answers with an error instead. */
 DORMOUSE_API dormouse_status dormouse_view(dormouse_match x, dormouse_view_fn fn, void *user, const dormouse_call *call);
 
-/* Puts a name on a stored prefix: a pin, a bookmark. options may be null. */
+/* Puts a name, which must not be null, on a stored prefix: a pin, a bookmark. options may be null. */
 DORMOUSE_API dormouse_status dormouse_set_ref(dormouse_model m, const char *name, const dormouse_prompt *prefix, const dormouse_ref_options *options,
                                               const dormouse_call *call);
 DORMOUSE_API dormouse_status dormouse_delete_ref(dormouse_store s, const char *name, const dormouse_call *call);
-/* Deletes a prefix and everything that goes on from it; of a scope: everything of it. It is durable when it returns; dormouse_sync removes the bytes.
+/* Deletes a prefix and everything that goes on from it; of a scope, which must not be null: everything of it. It is durable when it returns; dormouse_sync removes the bytes.
  * out may be null. */
 DORMOUSE_API dormouse_status dormouse_delete(dormouse_model m, const dormouse_prompt *prefix, const dormouse_call *call, dormouse_deleted *out);
 DORMOUSE_API dormouse_status dormouse_delete_scope(dormouse_store s, const char *scope, const dormouse_call *call, dormouse_deleted *out);

@@ -33,7 +33,8 @@ var handles = struct {
 
 type store struct {
 	db      *db.Store
-	closing bool // guarded by handles: nobody attaches a context any more
+	closes  sync.Mutex // held by the call that closes it: another one waits
+	closing bool       // guarded by handles: nobody attaches a context any more
 }
 
 type model struct {
@@ -91,13 +92,10 @@ func attaching(open uint64) (*session, uint64, error) {
 	return v, id, nil
 }
 
-// hold keeps calls away from a store's contexts of llama.cpp, until what it returns is called. It fails if one is at work.
+// hold keeps calls away from a store's contexts of llama.cpp, until what it returns is called. It fails if one is at work. The caller holds s.closes.
 func hold(s *store) (release func(), err error) {
 	handles.Lock()
 	defer handles.Unlock()
-	if s.closing {
-		return nil, errBusy
-	}
 	var held []*session
 	release = func() {
 		for _, v := range held {

@@ -93,6 +93,31 @@ func TestOptionsEndWhereTheyEnd(t *testing.T) {
 	}
 }
 
+// What is refused is named as the caller wrote it, not by Go's types.
+func TestOptionsOfAnotherType(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"budget": 1.5}`:                  "options: budget is number 1.5: expected a whole number below 2^63",
+		`{"budget": 99999999999999999999}`: "options: budget is number 99999999999999999999: expected a whole number below 2^63",
+		`{"codec": 7}`:                     "options: codec is a number: expected a string",
+		`{"read_only": "yes"}`:             "options: read_only is a string: expected true or false",
+		`[]`:                               "options is an array: expected an object",
+		`{"no": 1}`:                        `options: unknown field "no"`,
+	} {
+		if _, err := parseOptions(text); err == nil || err.Error() != "argument: "+want {
+			t.Errorf("%s: %v, expected %q", text, err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		`{"groups": {}}`:                "descriptor: groups is an object: expected an array",
+		`{"tensors": [{"layer": "0"}]}`: "descriptor: tensors.layer is a string: expected a whole number below 2^63",
+		`{"rope": {"base": 1e99}}`:      "descriptor: rope.base is number 1e99: expected a number below 3.4e38",
+	} {
+		if _, err := parseDescriptor(text); err == nil || err.Error() != "argument: "+want {
+			t.Errorf("%s: %v, expected %q", text, err, want)
+		}
+	}
+}
+
 // An adapter is in full strength where nothing is said, as in llama.cpp's programs.
 func TestScaleLeftOut(t *testing.T) {
 	const hash = `"hash": "000102030405060708090a0b0c0d0e0f"`

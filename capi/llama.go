@@ -16,7 +16,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"sync"
 	"unsafe"
 
@@ -80,8 +79,8 @@ func goLlamaAttach(e *C.dormouse_error, h C.dormouse_store, functions *C.dormous
 			return err
 		}
 		if path != nil {
-			if _, err := os.Stat(C.GoString(path)); err != nil {
-				return badArgument("model_path: %v", err)
+			if err := isFile("model_path", C.GoString(path)); err != nil {
+				return err
 			}
 		}
 		lib, err := llamacpp.Bind(func(name string) (uintptr, error) { return functionOf(functions, name) })

@@ -101,7 +101,11 @@ func goExtend(e *C.dormouse_error, h C.dormouse_match, prompt *C.dormouse_prompt
 	})
 }
 
-var codecNames sync.Map // of C strings, by codec
+// codecNames are C strings.
+var codecNames = struct {
+	sync.Mutex
+	of map[quant.Codec]*C.char
+}{of: map[quant.Codec]*C.char{}}
 
 // errStop ends a view that the caller wants no more of.
 var errStop = errors.New("stop")
@@ -139,9 +143,10 @@ func pinned(pin *runtime.Pinner, b []byte) (unsafe.Pointer, C.size_t) {
 }
 
 func codecName(c quant.Codec) *C.char {
-	if s, ok := codecNames.Load(c); ok {
-		return s.(*C.char)
+	codecNames.Lock()
+	defer codecNames.Unlock()
+	if codecNames.of[c] == nil {
+		codecNames.of[c] = kept(c.String())
 	}
-	s, _ := codecNames.LoadOrStore(c, C.CString(c.String()))
-	return s.(*C.char)
+	return codecNames.of[c]
 }

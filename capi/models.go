@@ -212,6 +212,9 @@ func givePut(out *C.dormouse_put_result, got db.PutResult) {
 //export goSetRef
 func goSetRef(e *C.dormouse_error, h C.dormouse_model, name *C.char, prefix *C.dormouse_prompt, o *C.dormouse_ref_options, c *C.dormouse_call) C.dormouse_status {
 	return onModel(e, h, c, func(ctx context.Context, m *model) error {
+		if name == nil {
+			return badArgument("name is null")
+		}
 		p, err := promptOf(prefix)
 		if err != nil {
 			return err
@@ -232,7 +235,7 @@ func goSetRef(e *C.dormouse_error, h C.dormouse_model, name *C.char, prefix *C.d
 			}
 			options.Pinned, options.Priority = o.pinned != 0, uint8(o.priority)
 		}
-		return m.SetRef(ctx, text(name), p, options)
+		return m.SetRef(ctx, C.GoString(name), p, options)
 	})
 }
 

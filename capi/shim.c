@@ -12,6 +12,7 @@
 #include <windows.h>
 #define getpid _getpid
 #else
+#include <fcntl.h>
 #include <pthread.h>
 #include <unistd.h>
 #endif
@@ -39,6 +40,27 @@ dormouse_error *dormouse_shim_last(void) {
 #endif
 	}
 	return mine;
+}
+
+/* What the host had set when this thread's call came in, or its last callback returned. On Go's own threads: the default. */
+static _Thread_local dormouse_fp hosts = FP_DEFAULT;
+
+int dormouse_shim_calm(void) {
+	hosts = fp_get();
+	fp_set(FP_DEFAULT);
+	return 1;
+}
+
+void dormouse_shim_leave(int *entered) {
+	(void)entered;
+	fp_set(hosts);
+}
+
+void dormouse_shim_out(void) { fp_set(hosts); }
+
+void dormouse_shim_back(void) {
+	hosts = fp_get(); /* what a callback sets stays set, as after any function of the host's */
+	fp_set(FP_DEFAULT);
 }
 
 static volatile int forked;
@@ -76,8 +98,43 @@ static int here(const void *at) {
 	return ok;
 }
 
-/* Runs when the library is loaded. Two copies in one process would be two Go runtimes, with two ideas of who has a store open. The environment
- * is where they meet; a program that was started with exec keeps it, and its process id, but not the mark. */
+static dormouse_fp loaders;
+
+/* Go's poller begins with the first file that is polled, or the first timer, and takes two descriptors that it cannot do without: a host that has none left when it opens its first store would
+ * be aborted. So they are kept from the start, and poller.go has it begin when the library is loaded. */
+#if !defined(_WIN32)
+static int reserve[3] = {-1, -1, -1};
+
+static void keep_descriptors(void) {
+	if (pipe(reserve) != 0) return;
+	reserve[2] = dup(reserve[1]);
+	for (int i = 0; i < 3; i++) fcntl(reserve[i], F_SETFD, FD_CLOEXEC);
+	fcntl(reserve[0], F_SETFL, O_NONBLOCK); /* what blocks is not polled */
+}
+
+/* Gives the room of two descriptors, and one to poll, or -1 if there were not so many. */
+int dormouse_shim_to_poll(void) {
+	int enough = reserve[2] >= 0, file = reserve[0];
+	for (int i = enough ? 1 : 0; i < 3; i++) {
+		if (reserve[i] >= 0) close(reserve[i]);
+	}
+	return enough ? file : -1;
+}
+#else
+static void keep_descriptors(void) {}
+int dormouse_shim_to_poll(void) { return -1; }
+#endif
+
+/* Go's threads inherit their floating-point control from the one that loads the library, and start further ones: the default has to be in force when Go's runtime starts, which is a
+ * constructor without a priority. */
+__attribute__((constructor(101))) static void before_go(void) {
+	loaders = fp_get();
+	fp_set(FP_DEFAULT);
+	keep_descriptors();
+}
+
+/* Runs when the library is loaded, behind Go's start in a shared library: Go's object is linked first. Two copies in one process would be two Go runtimes,
+ * with two ideas of who has a store open. The environment is where they meet; a program that was started with exec keeps it, and its process id, but not the mark. */
 __attribute__((constructor)) static void loaded(void) {
 	char name[64];
 	const char *other = getenv("DORMOUSE_LOADED");
@@ -92,6 +149,7 @@ __attribute__((constructor)) static void loaded(void) {
 	pthread_atfork(NULL, NULL, in_child);
 	pthread_key_create(&freed, forget);
 #endif
+	fp_set(loaders);
 }
 
 static dormouse_status fail(dormouse_status status, const char *message) {
@@ -134,6 +192,17 @@ dormouse_status dormouse_shim_enter(void) {
 	return DORMOUSE_OK;
 }
 
+/* Texts that the library has given out for ever, where LeakSanitizer sees them: only Go's heap has their addresses otherwise. */
+enum { TEXTS = 256 };
+static char *volatile texts[TEXTS]; /* volatile: or the compiler leaves out what nobody reads */
+static size_t n_texts;
+
+char *dormouse_shim_keep(char *text) {
+	size_t i = __atomic_fetch_add(&n_texts, 1, __ATOMIC_RELAXED);
+	if (i < TEXTS) texts[i] = text;
+	return text;
+}
+
 int32_t dormouse_abi_version(void) { return DORMOUSE_ABI_VERSION; }
 
 const char *dormouse_version(void) { return can_run() ? goVersion() : ""; }
@@ -141,30 +210,40 @@ const char *dormouse_reason_text(int32_t reason) { return can_run() ? goReasonTe
 
 dormouse_status dormouse_last_error(dormouse_error *err) {
 	size_t size;
-	if (err == NULL || err->size < sizeof(size_t)) return DORMOUSE_ERR_ARGUMENT;
+	if (err == NULL || err->size < sizeof(size_t) || err->size > sizeof *err + 4096) return DORMOUSE_ERR_ARGUMENT;
 	size = err->size < sizeof *err ? err->size : sizeof *err;
 	memcpy((char *)err + sizeof(size_t), (const char *)LAST() + sizeof(size_t), size - sizeof(size_t));
 	return DORMOUSE_OK;
 }
 
-/* Calls back from Go, which cannot call a pointer. */
-void dormouse_call_log(dormouse_log_fn fn, void *user, int32_t level, const char *line) {
+static void outside(void) {
 	inside++;
-	fn(user, level, line);
+	dormouse_shim_out();
+}
+
+static void back(void) {
+	dormouse_shim_back();
 	inside--;
 }
 
+/* Calls back from Go, which cannot call a pointer. */
+void dormouse_call_log(dormouse_log_fn fn, void *user, int32_t level, const char *line) {
+	outside();
+	fn(user, level, line);
+	back();
+}
+
 void dormouse_call_layer(dormouse_layer_fn fn, void *user, size_t layer, size_t tokens) {
-	inside++;
+	outside();
 	fn(user, layer, tokens);
-	inside--;
+	back();
 }
 
 int32_t dormouse_call_view(dormouse_view_fn fn, void *user, const dormouse_plane *plane) {
 	int32_t got;
-	inside++;
+	outside();
 	got = fn(user, plane);
-	inside--;
+	back();
 	return got;
 }
 

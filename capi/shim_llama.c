@@ -28,7 +28,11 @@ uintptr_t dormouse_shim_function(const dormouse_llama_functions *f, char *name) 
 
 /* Go cannot call a pointer. */
 int32_t dormouse_shim_decode(dormouse_llama_decode_fn fn, void *user, int32_t *tokens, size_t n, int32_t first, int32_t sequence) {
-	return fn(user, tokens, n, first, sequence);
+	int32_t got;
+	dormouse_shim_out();
+	got = fn(user, tokens, n, first, sequence);
+	dormouse_shim_back();
+	return got;
 }
 
 dormouse_status dormouse_llama_attach(dormouse_store s, const dormouse_llama_functions *functions, void *context, const char *model_path, const char *options, dormouse_llama_decode_fn decode, void *user, const dormouse_call *call, dormouse_llama *out) {

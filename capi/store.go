@@ -6,6 +6,7 @@ package main
 #include "dormouse.h"
 
 void dormouse_call_log(dormouse_log_fn fn, void *user, int32_t level, const char *line);
+char *dormouse_shim_keep(char *text);
 */
 import "C"
 
@@ -66,23 +67,29 @@ func (l lines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-var versionText = C.CString(version.Version)
+// kept is a C string that is given out for ever.
+func kept(text string) *C.char { return C.dormouse_shim_keep(C.CString(text)) }
+
+var versionText = kept(version.Version)
 
 //export goVersion
 func goVersion() *C.char { return versionText }
 
-var reasonTexts sync.Map // of C strings, by number
+// reasonTexts are C strings by number.
+var reasonTexts = sync.OnceValue(func() []*C.char {
+	texts := make([]*C.char, kv.ReasonCodes)
+	for i := range texts {
+		texts[i] = kept(kv.ReasonCode(i).String())
+	}
+	return texts
+})
 
 //export goReasonText
 func goReasonText(reason C.int32_t) *C.char {
 	if reason < 0 || int(reason) >= kv.ReasonCodes {
 		reason = 0
 	}
-	if s, ok := reasonTexts.Load(reason); ok {
-		return s.(*C.char)
-	}
-	s, _ := reasonTexts.LoadOrStore(reason, C.CString(kv.ReasonCode(reason).String()))
-	return s.(*C.char)
+	return reasonTexts()[reason]
 }
 
 //export goSetLog
@@ -136,6 +143,11 @@ func goClose(e *C.dormouse_error, h C.dormouse_store) C.dormouse_status {
 		s, err := of[*store](uint64(h.id))
 		if err != nil {
 			return err
+		}
+		s.closes.Lock()
+		defer s.closes.Unlock()
+		if _, err := of[*store](uint64(h.id)); err != nil {
+			return err // the one that this one waited for has closed it
 		}
 		release, err := hold(s) // who closed a store may free the contexts next
 		if err != nil {
@@ -265,8 +277,8 @@ func goHashFile(e *C.dormouse_error, path, out *C.char) C.dormouse_status {
 		if path == nil {
 			return badArgument("path is null")
 		}
-		if _, err := os.Stat(C.GoString(path)); err != nil {
-			return badArgument("%v", err)
+		if err := isFile("path", C.GoString(path)); err != nil {
+			return err
 		}
 		h, err := gguf.WeightsHash(context.Background(), C.GoString(path))
 		if err != nil {
@@ -274,6 +286,18 @@ func goHashFile(e *C.dormouse_error, path, out *C.char) C.dormouse_status {
 		}
 		return giveHash(h, out)
 	})
+}
+
+// isFile refuses what no model or adapter is read from.
+func isFile(what, path string) error {
+	is, err := os.Stat(path)
+	if err != nil {
+		return badArgument("%s: %v", what, err)
+	}
+	if is.IsDir() {
+		return badArgument("%s: %s is a folder: expected a file", what, path)
+	}
+	return nil
 }
 
 func giveHash(h kv.Hash, out *C.char) error {
@@ -285,16 +309,24 @@ func giveHash(h kv.Hash, out *C.char) error {
 
 //export goDeleteRef
 func goDeleteRef(e *C.dormouse_error, h C.dormouse_store, name *C.char, c *C.dormouse_call) C.dormouse_status {
-	return onStore(e, h, c, func(ctx context.Context, s *db.Store) error { return s.DeleteRef(ctx, text(name)) })
+	return onStore(e, h, c, func(ctx context.Context, s *db.Store) error {
+		if name == nil {
+			return badArgument("name is null")
+		}
+		return s.DeleteRef(ctx, C.GoString(name))
+	})
 }
 
 //export goDeleteScope
 func goDeleteScope(e *C.dormouse_error, h C.dormouse_store, scope *C.char, c *C.dormouse_call, out *C.dormouse_deleted) C.dormouse_status {
 	return onStore(e, h, c, func(ctx context.Context, s *db.Store) error {
+		if scope == nil {
+			return badArgument("scope is null")
+		}
 		if err := canDeleted(out); err != nil {
 			return err
 		}
-		d, err := s.DeleteScope(ctx, text(scope))
+		d, err := s.DeleteScope(ctx, C.GoString(scope))
 		giveDeleted(out, d)
 		return err
 	})

@@ -6,9 +6,11 @@ import (
 	"bytes"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
+	"reflect"
 	"strings"
 	"time"
 
@@ -37,12 +39,48 @@ func strictly(what, text string, v any) error {
 	d := json.NewDecoder(bytes.NewReader([]byte(text)))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
-		return badArgument("%s: %v", what, err)
+		var wrong *json.UnmarshalTypeError
+		if errors.As(err, &wrong) { // it names Go's types and structs
+			if wrong.Field != "" {
+				what += ": " + wrong.Field
+			}
+			return badArgument("%s is %s: expected %s", what, given(wrong.Value), expected(wrong.Type))
+		}
+		return badArgument("%s: %s", what, strings.TrimPrefix(err.Error(), "json: "))
 	}
 	if _, err := d.Token(); err != io.EOF {
 		return badArgument("%s: something follows the JSON object", what)
 	}
 	return nil
+}
+
+// given is what json.UnmarshalTypeError.Value says, with an article.
+func given(value string) string {
+	switch value {
+	case "array", "object":
+		return "an " + value
+	case "bool":
+		return "true or false"
+	case "string", "number":
+		return "a " + value
+	}
+	return value // "number 1.5"
+}
+
+func expected(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Int, reflect.Int64:
+		return "a whole number below 2^63"
+	case reflect.Float32:
+		return "a number below 3.4e38"
+	case reflect.String:
+		return "a string"
+	case reflect.Slice:
+		return "an array"
+	}
+	return "an object"
 }
 
 func parseOptions(text string) (o db.Options, err error) {

@@ -19,7 +19,8 @@ type Restored struct {
 
 // Restore writes the matched prefix into rows: of every tensor the rows of the positions [0, Tokens) that rows has room
 // for (of a window group the last ones only; of a StateAt group the state). Every byte is checked first: model, key,
-// parent, scope, token ids, spans and checksum. What fails shortens the prefix, and every row beyond it is zeroed.
+// parent, scope, token ids, spans and checksum. What fails shortens the prefix, and every row beyond it is zeroed. So do rows that end
+// earlier (MemoryShort), and the match stays that short: give more rows to a new one.
 //
 // rows has one entry for each tensor of the model's descriptor; one without pieces is left out. Blocks that end before the first row that
 // is asked for are not read: of them only the keys were compared. An error means that

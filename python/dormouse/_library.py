@@ -199,6 +199,8 @@ def limits(timeout: float | None, cancel: Cancel | None) -> Any:
         if timeout < _LONGEST:
             made.timeout_ms = max(1, math.ceil(timeout * 1000))
     if cancel is not None:
+        if not isinstance(cancel, Cancel):
+            raise TypeError(f"cancel is a {type(cancel).__name__}: expected a dormouse.Cancel")
         if cancel.is_set():  # where there is little to do, the library would do it
             raise errors.Cancelled("the call was cancelled before it began", 5)
         made.cancel = c.pointer(cancel._flag)
@@ -207,9 +209,19 @@ def limits(timeout: float | None, cancel: Cancel | None) -> Any:
 
 def text(what: str, value: str) -> bytes:
     """A string for C, which would end at a zero byte."""
+    if not isinstance(value, str):
+        raise TypeError(f"{what} is a {type(value).__name__}: expected a str")
     if "\0" in value:
         raise ValueError(f"{what} has a zero byte in it: {value!r}")
     return value.encode("utf-8")
+
+
+def path(what: str, value: str | bytes | os.PathLike[Any]) -> bytes:
+    """A file's name for C."""
+    name = os.fsencode(value)
+    if b"\0" in name:
+        raise ValueError(f"{what} has a zero byte in it: {value!r}")
+    return name
 
 
 def size(what: str, value: int, most: int = 2**31 - 1) -> int:

@@ -73,4 +73,4 @@ class Descriptor:
     def to_json(self) -> str:
         """The JSON that dormouse_register takes."""
         parts = {"tensors": [vars(t) for t in self.tensors], "groups": [vars(g) for g in self.groups], "rope": vars(self.rope)}
-        return json.dumps({**vars(self), **parts}, allow_nan=False)
+        return json.dumps({**vars(self), **parts}, allow_nan=False, ensure_ascii=False)

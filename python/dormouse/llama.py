@@ -112,35 +112,35 @@ class Session(Handle):
         """Brings the longest stored prefix into an empty sequence, at most all but the last token, which has to be evaluated for its logits."""
         out = lib.Restored()
         with ExitStack() as hold:
-            self._call("llama_restore", self._prompt(hold, prompt), sequence, lib.limits(timeout, cancel), c.byref(out))
+            self._call("llama_restore", self._prompt(hold, prompt), lib.size("sequence", sequence), lib.limits(timeout, cancel), c.byref(out))
         return Restored.of(out)
 
     def prefill(self, prompt: Prompt | Tokens, start: int, sequence: int = 0, *, timeout: float | None = None, cancel: lib.Cancel | None = None) -> None:
         """Evaluates the tokens from start on, in a sequence that holds those before; the logits of the last one are there then."""
         with ExitStack() as hold:
-            self._call("llama_prefill", self._prompt(hold, prompt), lib.size("start", start), sequence, lib.limits(timeout, cancel))
+            self._call("llama_prefill", self._prompt(hold, prompt), lib.size("start", start), lib.size("sequence", sequence), lib.limits(timeout, cancel))
 
     def save(self, prompt: Prompt | Tokens, sequence: int = 0, *, timeout: float | None = None, cancel: lib.Cancel | None = None) -> Put:
         """Stores what a sequence holds of a prompt. It may hold more."""
         out = lib.PutResult()
         with ExitStack() as hold:
-            self._call("llama_save", self._prompt(hold, prompt), sequence, lib.limits(timeout, cancel), c.byref(out))
+            self._call("llama_save", self._prompt(hold, prompt), lib.size("sequence", sequence), lib.limits(timeout, cancel), c.byref(out))
         return Put(out.tokens, out.blocks, out.records, out.reused, out.bytes)
 
     def capture(self, prompt: Prompt | Tokens, sequence: int = 0, *, timeout: float | None = None, cancel: lib.Cancel | None = None) -> None:
         """For a loop of your own around llama_decode, after every batch of at most info().batch_tokens: copies what llama.cpp is about to forget."""
         with ExitStack() as hold:
-            self._call("llama_capture", self._prompt(hold, prompt), sequence, lib.limits(timeout, cancel))
+            self._call("llama_capture", self._prompt(hold, prompt), lib.size("sequence", sequence), lib.limits(timeout, cancel))
 
     def reset(self, sequence: int = 0) -> None:
         """Says that you emptied a sequence and filled it without the session. Not for shifted positions."""
-        self._call("llama_reset", sequence)
+        self._call("llama_reset", lib.size("sequence", sequence))
 
     def truncate(self, tokens: int, sequence: int = 0) -> None:
         """Says that you removed the positions behind so many tokens, before you evaluate others there. In a sliding-window model call it whenever you removed
         positions, whatever you evaluate there, also the same tokens: WrongLineage says that the rows of the window before them are not there any more, or were not
         restored: empty the sequence and restore. What is evaluated there is then refused by a save, which without this call may not see it."""
-        self._call("llama_truncate", sequence, lib.size("tokens", tokens))
+        self._call("llama_truncate", lib.size("sequence", sequence), lib.size("tokens", tokens))
 
     def recheck(self, adapters: Sequence[Adapter] = (), *, timeout: float | None = None, cancel: lib.Cancel | None = None) -> None:
         """Says which LoRA adapters the context has now, and compares what it computes."""
@@ -233,7 +233,7 @@ class LlamaSession(Session):
 
     def restore(self, prompt: Prompt | Tokens, sequence: int = 0, *, timeout: float | None = None, cancel: lib.Cancel | None = None) -> Restored:
         """Replaces what the Llama holds by the longest stored prefix. Where nothing is stored it holds nothing afterwards."""
-        self._call("llama_reset", sequence)  # before the context is touched: the session may be closed, and the context freed
+        self._call("llama_reset", lib.size("sequence", sequence))  # before the context is touched: the session may be closed, and the context freed
         self._llm.reset()
         self._clear()
         self._holds(prompt, 0)  # whose data comes next is known, even if this fails
@@ -297,16 +297,16 @@ def attach(
             adapters = [Adapter(bytes.fromhex(hash_file(llm.lora_path)), llm.lora_scale)]
     else:
         handle = llama
+    if isinstance(context, (str, bytes)):
+        raise TypeError(f"context is a {type(context).__name__}: expected the address of a llama_context")
     if not context:
         raise ValueError("context is 0 or missing: expected the address of a llama_context")
     adapters = adapters or ()
     if memo is not None:
         options["memo"] = os.fspath(memo)
     if adapters:
-        options["adapters"] = [{"hash": bytes(a.hash).hex(), "scale": a.scale} for a in adapters]
-    file = None if path is None else os.fsencode(path)
-    if file is not None and b"\0" in file:
-        raise ValueError(f"path has a zero byte in it: {path!r}")
+        options["adapters"] = [{"hash": bytes(a.hash).hex(), "scale": a.scale} for a in adapters_of(adapters)]
+    file = None if path is None else lib.path("path", path)
 
     decoding = _Decoding()
     decode_batch = _function(handle, "llama_decode", c.c_void_p, _Batch)
@@ -326,7 +326,7 @@ def attach(
     callback = lib.DECODE_FN(decode)
     out = lib.Handle()
     functions = _functions(handle)
-    said = json.dumps(options, allow_nan=False).encode()
+    said = json.dumps(options, allow_nan=False, ensure_ascii=False).encode()
     with made("llama_close", out):
         _call(decoding, "llama_attach", store._number(), functions, context, file, said, callback, None, lib.limits(timeout, cancel), c.byref(out))
     rest = (out.value, store, (callback, handle, llama), decoding, adapters)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes as c
+import sys
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -30,7 +31,8 @@ Array: TypeAlias = "Buffer | Numpy"
 Tokens: TypeAlias = "Sequence[int] | Buffer | Numpy"
 
 _FORMATS = {"f32": "f", "f16": "eH", "bf16": "H"}  # what may stand for a value; bytes always may
-_PLAIN = {dtype: tuple(formats) for dtype, formats in _FORMATS.items()}
+_ORDER = ("@", "=", "<" if sys.byteorder == "little" else ">")  # ctypes writes "<f": this machine's order of bytes
+_PLAIN = {dtype: tuple(order + f for order in ("", *_ORDER) for f in formats) for dtype, formats in _FORMATS.items()}
 _WORDS = {"e": "float16", "f": "float32", "d": "float64", "B": "uint8", "H": "uint16"}
 
 
@@ -109,6 +111,22 @@ def _view(hold: ExitStack, what: str, given: object) -> memoryview:
     return view
 
 
+def _plain(view: memoryview) -> str:
+    """A view's format without its order of bytes, if that is this machine's. What it says of sizes is itemsize's to say: "=l" has 4 bytes, and ctypes writes "<l" for 8."""
+    return view.format[1:] if view.format.startswith(_ORDER) else view.format
+
+
+def bytes_of(hold: ExitStack, what: str, given: object) -> tuple[int, int, object]:
+    """Address and number of the bytes of anything with a buffer, in the order of its elements, and what keeps them where they are. ctypes would take a str, too, as
+    wchar_t: four bytes each."""
+    if isinstance(given, str):
+        raise TypeError(f"{what} is a str: expected bytes, as {what}.encode() gives")
+    view = _view(hold, what, given)
+    if not view.c_contiguous:
+        view = memoryview(view.tobytes())
+    return address(view), view.nbytes, view
+
+
 def tokens_of(hold: ExitStack, tokens: Tokens) -> tuple[int, int, object]:
     """Address and number of token ids, and what keeps them where they are. int32 that lie one after the other are not copied."""
     if isinstance(tokens, (list, tuple, range)):
@@ -120,11 +138,14 @@ def tokens_of(hold: ExitStack, tokens: Tokens) -> tuple[int, int, object]:
             ids = array("i", tokens)  # type: ignore[arg-type]
         else:
             hold.callback(view.release)
-            if view.ndim != 1 or view.format not in tuple("bBhHiIlLqQ"):
-                raise TypeError(f"token ids are of the type {view.format!r} in {view.ndim} dimensions: expected integers in one")
-            if view.format in ("i", "l") and view.itemsize == 4 and view.c_contiguous:
+            kind = _plain(view)
+            if view.ndim != 1 or kind not in tuple("bBhHiIlLqQ"):
+                order = ", in the order of bytes of other machines," if kind[:1] in tuple("<>!") else ""
+                raise TypeError(f"token ids are of the type {view.format!r}{order} in {view.ndim} dimensions: expected integers in one")
+            if kind in ("i", "l") and view.itemsize == 4 and view.c_contiguous:
                 return address(view), len(view), view
-            ids = array("i", view.tolist())
+            word = {1: "b", 2: "h", 4: "i", 8: "q"}[view.itemsize]
+            ids = array("i", memoryview(view.tobytes()).cast(word if kind.islower() else word.upper()).tolist())  # type: ignore[call-overload]
     return ids.buffer_info()[0], len(ids), ids
 
 
@@ -150,9 +171,12 @@ def adapters_of(given: Sequence[Adapter]) -> c.Array[lib.Adapter]:
 
 
 def _hash(given: bytes) -> c.Array[c.c_uint8]:
-    if len(given) != 16:
-        raise ValueError(f"a hash has 16 bytes, not {len(given)}")
-    return (c.c_uint8 * 16)(*given)
+    if isinstance(given, str):
+        raise TypeError("a hash is a str: expected 16 bytes, as bytes.fromhex(dormouse.hash(…)) gives")
+    raw = memoryview(given).tobytes()
+    if len(raw) != 16:
+        raise ValueError(f"a hash has 16 bytes, not {len(raw)}")
+    return (c.c_uint8 * 16).from_buffer_copy(raw)
 
 
 def rows_of(hold: ExitStack, tensors: Sequence[Tensor], rows: AllRows, write: bool) -> tuple[object, int]:
@@ -222,7 +246,8 @@ def _packed(views: list[object], tensor: Tensor, given: object) -> tuple[int, in
 def _piece(hold: ExitStack, tensor: Tensor, given: object, write: bool) -> tuple[int, int, int, int, int]:
     """The fields of a dormouse_piece of an array of shape (n, width) of the tensor's dtype, or (n, row_bytes) of uint8, with any strides that C can say."""
     view = _view(hold, str(tensor), given)
-    got = f"an array of {_WORDS.get(view.format, view.format)} of shape {view.shape}"
+    kind = _plain(view)
+    got = f"an array of {_WORDS.get(kind, kind)} of shape {view.shape}"
 
     def bad(why: str) -> BadRows:
         return BadRows(f"{tensor} ({tensor.dtype}, width {tensor.width}): {got}: {why}", 21)
@@ -230,8 +255,10 @@ def _piece(hold: ExitStack, tensor: Tensor, given: object, write: bool) -> tuple
     if write and view.readonly:
         raise bad("it cannot be written to")
     values, size = DTYPES[tensor.dtype]
-    as_bytes = view.format in ("B", "b", "c")
-    if not as_bytes and view.format not in tuple(_FORMATS.get(tensor.dtype, "")):
+    as_bytes = kind in ("B", "b", "c")
+    if kind[:1] in tuple("<>!"):
+        raise bad("its values are in the order of bytes of other machines")
+    if not as_bytes and kind not in tuple(_FORMATS.get(tensor.dtype, "")):
         raise bad(f"expected {tensor.dtype} or uint8")
     if view.ndim != 2:
         raise bad("expected two dimensions, rows and values")

@@ -183,7 +183,8 @@ class Match(Handle):
         return self.found.tokens
 
     def restore(self, rows: AllRows, *, timeout: float | None = None, cancel: lib.Cancel | None = None) -> Restored:
-        """Writes the matched prefix into memory. Every byte is checked before; damage makes tokens smaller."""
+        """Writes the matched prefix into memory. Every byte is checked before; damage makes tokens smaller, and so do arrays that end earlier: the match stays that
+        short then, give longer ones to a new match."""
         out = lib.Restored()
         with ExitStack() as hold:
             r, n = rows_of(hold, self.model.descriptor.tensors, rows, True)

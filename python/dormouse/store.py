@@ -6,6 +6,7 @@ import ctypes as c
 import json
 import logging
 import os
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from . import _library as lib
 from .descriptor import Descriptor
 from .errors import BUFFER, DormouseError
 from .handles import Handle, made
+from .memory import Array, bytes_of
 from .model import Deleted, Model
 
 
@@ -49,9 +51,7 @@ class Store(Handle):
             "segment_bytes": segment_bytes, "checkpoint_ms": checkpoint_ms, "checkpoint_bytes": checkpoint_bytes, "read_only": read_only,
             "allow_shared_dir": allow_shared_dir,
         }  # fmt: skip
-        path = os.fsencode(folder)
-        if b"\0" in path:
-            raise ValueError(f"the folder's name has a zero byte in it: {folder!r}")
+        path = lib.path("the folder's name", folder)
         out = lib.Handle()
         with made("close", out):
             lib.call("open", path, json.dumps(options).encode(), lib.limits(timeout, cancel), c.byref(out))
@@ -59,6 +59,8 @@ class Store(Handle):
 
     def register(self, descriptor: Descriptor, *, timeout: float | None = None, cancel: lib.Cancel | None = None) -> Model:
         """Registers a model, or finds it."""
+        if not isinstance(descriptor, Descriptor):
+            raise TypeError(f"descriptor is a {type(descriptor).__name__}: expected a dormouse.Descriptor")
         out = lib.Handle()
         lib.call("register", self._number(), descriptor.to_json().encode(), lib.limits(timeout, cancel), c.byref(out))
         return Model(out.value, self, descriptor)
@@ -145,17 +147,19 @@ def version() -> str:
     return got.decode()
 
 
-def hash(data: bytes) -> str:
-    """The hash by which weights and tokenizers are named."""
+def hash(data: Array) -> str:
+    """The hash by which weights and tokenizers are named: of bytes, or of anything else with a buffer, of all its bytes. A str is encoded first."""
     out = c.create_string_buffer(33)
-    lib.call("hash", data, len(data), out)
+    with ExitStack() as hold:
+        at, n, _keep = bytes_of(hold, "data", data)
+        lib.call("hash", at, n, out)
     return out.value.decode()
 
 
 def hash_file(path: str | os.PathLike[str]) -> str:
     """The hash of all bytes of a file."""
     out = c.create_string_buffer(33)
-    lib.call("hash_file", os.fsencode(path), out)
+    lib.call("hash_file", lib.path("the file's name", path), out)
     return out.value.decode()
 
 

@@ -369,6 +369,9 @@ def test_what_is_refused(session: llama.Session, store: dormouse.Store, host: An
         session.prefill(words(5000), 0)
     with pytest.raises(dormouse.BadArgument):
         session.restore(tokens, 7)
+    for sequence in (-1, 2**32):  # of which C would take the lower half
+        with pytest.raises(ValueError, match="sequence"):
+            session.restore(tokens, sequence)
     with pytest.raises(ValueError):
         session.prefill(tokens, -1)
     session.prefill(tokens, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from array import array
 from contextlib import ExitStack
 
@@ -55,6 +56,62 @@ def test_tokens_of_any_kind(model: dormouse.Model, kind) -> None:
     p = tokens(N)
     model.put(kind(p), rows(p))
     assert model.probe(kind(p)).tokens == N
+
+
+def unaligned(a: np.ndarray) -> np.ndarray:
+    """The same at an odd address, of which numpy writes "=i" and "=l"."""
+    return np.frombuffer(bytearray(b"\0" + a.tobytes()), np.uint8)[1:].view(a.dtype).reshape(a.shape)
+
+
+@pytest.mark.parametrize("kind", [ctypes.c_int32, ctypes.c_long, ctypes.c_uint16, ctypes.c_uint64, np.int32, np.int64, np.uint16])
+def test_tokens_with_an_order_of_bytes(model: dormouse.Model, kind) -> None:
+    """ctypes writes "<i", and "<l" for 8 bytes, where memoryview knows plain letters only."""
+    p = tokens(N)
+    given = unaligned(p.astype(kind)) if issubclass(kind, np.generic) else (kind * N)(*p.tolist())
+    assert memoryview(given).format[0] in "<="
+    model.put(given, rows(p))
+    assert model.probe(p).tokens == N
+    for same_ids in (given, np.asarray(given), np.ctypeslib.as_array(given)):
+        assert model.probe(same_ids).tokens == N
+    with ExitStack() as hold:
+        if memoryview(given).itemsize == 4:
+            assert memory.tokens_of(hold, given)[0] == memory.address(memoryview(given))  # not copied
+
+
+@pytest.mark.parametrize("dtype, kind", [("f16", ctypes.c_uint16), ("f16", ctypes.c_uint8), ("f16", ctypes.c_char), ("f32", ctypes.c_float), ("f16", np.float16), ("f32", np.float32)])
+def test_rows_with_an_order_of_bytes(store: dormouse.Store, dtype: str, kind) -> None:
+    d = dormouse.Descriptor("ctypes", "toy", "0" * 31 + "1", "0" * 31 + "2", [dormouse.Tensor(0, role, dtype, WIDTH) for role in "KV"])
+    p, bits = tokens(N), np.random.default_rng(1).integers(0, 64, (2, N, d.tensors[0].row_bytes), np.uint8)
+    if issubclass(kind, np.generic):
+        given, got, stacked = (unaligned(b.view(kind)) for b in (bits, 0 * bits, 0 * bits))
+    else:
+        values = bits.shape[2] // ctypes.sizeof(kind)
+        given, got, stacked = ((kind * values * N * 2).from_buffer(bytearray(b)) for b in (bits, 0 * bits, 0 * bits))
+    assert memoryview(given).format[0] in "<="
+    model = store.register(d)
+    model.put(p, list(given))
+    with model.match(p) as match:
+        assert match.restore(list(got)).tokens == match.restore(stacked).tokens == N
+    assert bytes(memoryview(got)) == bytes(memoryview(stacked)) == bits.tobytes()
+
+
+def test_the_order_of_bytes_of_other_machines(model: dormouse.Model) -> None:
+    p, r = tokens(N), rows(tokens(N))
+    with pytest.raises(TypeError, match="the order of bytes of other machines"):
+        model.probe(p.astype(">i4"))
+    with pytest.raises(dormouse.BadRows, match="the order of bytes of other machines"):
+        model.put(p, [r[0].astype(">f2"), *r[1:]])
+
+
+def test_hashes_are_16_bytes(model: dormouse.Model) -> None:
+    p, h = tokens(N), bytes(range(16))
+    for given in (h, bytearray(h), memoryview(h), np.frombuffer(h, np.uint32)):
+        assert model.probe(dormouse.Prompt(p, spans=[dormouse.Span(0, 5, given)], adapters=[dormouse.Adapter(given, 1)])).tokens == 0
+    for bad, error in [("0123456789abcdef", TypeError), (array("i", range(16)), ValueError), (16, TypeError), (h[:15], ValueError)]:
+        with pytest.raises(error):
+            model.probe(dormouse.Prompt(p, spans=[dormouse.Span(0, 5, bad)]))
+        with pytest.raises(error):
+            model.probe(dormouse.Prompt(p, adapters=[dormouse.Adapter(bad, 1)]))
 
 
 def test_tokens_that_are_none(model: dormouse.Model) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import logging
 import pickle
 import threading
 import warnings
+from array import array
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import dormouse
+import numpy as np
 import pytest
 from conftest import DESCRIPTOR, empty, restored, rows, same, tokens
 from dormouse import _library as lib
@@ -118,6 +121,42 @@ def test_hash(tmp_path: Path) -> None:
     assert len(dormouse.hash_file(tmp_path / "f")) == 32
     with pytest.raises(dormouse.BadArgument):
         dormouse.hash_file(tmp_path / "none")
+    with pytest.raises(ValueError, match="zero byte"):
+        dormouse.hash_file(b"a\0b")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"", b"weights-A", bytearray(b"weights-A"), memoryview(b"weights-A"), memoryview(b"weights-A")[::2], array("i", [1, 2, 3]), (ctypes.c_int * 3)(1, 2, 3),
+        ctypes.create_string_buffer(b"abc"), np.arange(12, dtype=np.float32), np.arange(12).reshape(3, 4).T, np.arange(12)[::-3], np.float16(2), np.zeros((0, 4)),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_hash_of_anything_with_a_buffer(data) -> None:
+    assert dormouse.hash(data) == dormouse.hash(bytes(memoryview(data)))
+
+
+def test_hash_of_what_is_not_bytes() -> None:
+    """ctypes takes a str as wchar_t: only a quarter of it was hashed, and models of other names were one."""
+    for bad, why in [("gemma-3-270m.Q4_0.gguf", r"data\.encode\(\)"), ([1, 2, 3], "list has no buffer"), (7, "int has no buffer"), (None, "NoneType has no buffer")]:
+        with pytest.raises(TypeError, match=why):
+            dormouse.hash(bad)
+
+
+def test_arguments_of_another_type(store: dormouse.Store, model: dormouse.Model) -> None:
+    for call, why in [
+        (lambda: store.sync(cancel=threading.Event()), "cancel is a Event: expected a dormouse.Cancel"),
+        (lambda: store.register({"name": "x"}), "descriptor is a dict: expected a dormouse.Descriptor"),
+        (lambda: store.delete_ref(b"a"), "name is a bytes: expected a str"),
+        (lambda: store.delete_scope(None), "scope is a NoneType: expected a str"),
+        (lambda: model.probe(dormouse.Prompt([1, 2], b"alice")), "scope is a bytes: expected a str"),
+    ]:
+        with pytest.raises(TypeError, match=why):
+            call()
+    half = dormouse.Descriptor("\ud83d", *[DESCRIPTOR.__dict__[n] for n in ("architecture", "weights", "tokenizer", "tensors")])
+    with pytest.raises(UnicodeEncodeError):  # which JSON in ASCII says, and the library reads as the sign for what cannot be read
+        store.register(half)
 
 
 def test_damage_has_a_place(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,8 +1,13 @@
 /* All functions, and what each answers to what is wrong. The argument is an empty folder. */
+#include <errno.h>
 #include <pthread.h>
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#if defined(__GLIBC__) && defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
 
 #include "check.h"
 
@@ -100,9 +105,111 @@ static void *restore_many(void *arg) {
 	return arg;
 }
 
+#if defined(__GLIBC__) && defined(__x86_64__)
+static unsigned hosts_fp;
+static int layers_fp;
+static void on_layer_fp(void *user, size_t layer, size_t tokens) {
+	(void)user, (void)layer, (void)tokens;
+	if (_mm_getcsr() == hosts_fp) layers_fp++;
+}
+
+static void put_q8(dormouse_model m, const dormouse_prompt *p, cache *from, cache *to, dormouse_layer_fn fn) {
+	dormouse_put_options po = DORMOUSE_INIT(dormouse_put_options);
+	dormouse_put_result put = DORMOUSE_INIT(dormouse_put_result);
+	dormouse_restored r = DORMOUSE_INIT(dormouse_restored);
+	dormouse_match x;
+	po.codec = "q8_0";
+	OK(dormouse_put(m, p, from->rows, TENSORS, &po, NULL, &put));
+	CHECK(put.blocks > 0);
+	OK(dormouse_match_prompt(m, p, DORMOUSE_ALL, NULL, &x, &r));
+	OK(dormouse_restore_layers(x, to->rows, TENSORS, fn, NULL, NULL, &r));
+	CHECK(r.tokens == N);
+	OK(dormouse_match_close(x));
+	OK(dormouse_delete(m, p, NULL, NULL));
+}
+
+/* A host may have floating-point exceptions trapped, round upward, and flush subnormals: calls compute without that, and leave it as it is. */
+static void floating_point(dormouse_model m) {
+	int32_t tokens[N];
+	cache c, got, want;
+	tokens_of(tokens, N, 9);
+	make(&c, N), make(&got, N), make(&want, N);
+	compute(&c, N, tokens);
+	memset(c.mem[0], 0, ROW);
+	for (int i = 1; i < ROW; i += 2) c.mem[1][i] = 0; /* subnormals */
+	dormouse_prompt p = prompt_of(tokens, N);
+	put_q8(m, &p, &c, &want, NULL);
+	unsigned before = _mm_getcsr();
+	hosts_fp = (0x1f80 & ~_MM_MASK_MASK) | _MM_MASK_DENORM | _MM_ROUND_UP | _MM_FLUSH_ZERO_ON; /* what is not masked is trapped */
+	_mm_setcsr(hosts_fp);
+	int real = _mm_getcsr() == hosts_fp; /* valgrind has the rounding only */
+	put_q8(m, &p, &c, &got, on_layer_fp);
+	unsigned after = _mm_getcsr();
+	_mm_setcsr(before);
+	CHECK(!real || after == hosts_fp);
+	CHECK(!real || layers_fp == LAYERS);
+	for (int t = 0; t < TENSORS; t++) CHECK(memcmp(got.mem[t], want.mem[t], N * ROW) == 0);
+	drop(&c), drop(&got), drop(&want);
+}
+#else
+static void floating_point(dormouse_model m) { (void)m; }
+#endif
+
+/* A process that has few descriptors left when it opens its first store: an error, and it goes on. */
+static void few_files(const char *dir, int left) {
+	struct rlimit most = {256, 256};
+	dormouse_store s;
+	int fd, top = -1, got;
+	CHECK(setrlimit(RLIMIT_NOFILE, &most) == 0);
+	while ((fd = open("/dev/null", O_RDONLY)) >= 0) top = fd;
+	for (int i = 0; i < left; i++) close(top - i);
+	got = dormouse_open(dir, NULL, NULL, &s);
+	const char *why = last();
+	CHECK(got == DORMOUSE_OK || strstr(why, "too many open files"));
+	_exit(0); /* without a leak check, which opens files */
+}
+
+static void with_few_files(char *self, const char *dir) {
+	for (int left = 0; left <= 4; left++) {
+		char is[4096], n[2] = {(char)('0' + left), 0};
+		int status;
+		snprintf(is, sizeof is, "%s-few", dir);
+		pid_t child = fork();
+		if (child == 0) {
+			execv(self, (char *[]){self, is, n, NULL});
+			_exit(errno == ENOEXEC ? 77 : 1);
+		}
+		CHECK(waitpid(child, &status, 0) == child);
+		if (WIFEXITED(status) && WEXITSTATUS(status) == 77) return; /* under qemu, which starts no other machine's programs */
+		if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) FAIL("with %d descriptors left: ended with %x", left, status);
+	}
+}
+
+static dormouse_store twice;
+static void *close_it(void *arg) {
+	*(int *)arg = dormouse_close(twice);
+	return NULL;
+}
+
+/* Two threads close one store: it is closed once, and neither hears of a llama.cpp context. */
+static void close_twice(const char *dir) {
+	char name[4096];
+	snprintf(name, sizeof name, "%s-twice", dir);
+	for (int i = 0; i < 10; i++) {
+		pthread_t th[2];
+		int got[2];
+		OK(dormouse_open(name, NULL, NULL, &twice));
+		for (int t = 0; t < 2; t++) CHECK(pthread_create(&th[t], NULL, close_it, &got[t]) == 0);
+		for (int t = 0; t < 2; t++) pthread_join(th[t], NULL);
+		if (got[0] + got[1] != DORMOUSE_OK + DORMOUSE_ERR_HANDLE || got[0] == got[1]) FAIL("two closes gave %d and %d", got[0], got[1]);
+	}
+}
+
 int main(int argc, char **argv) {
+	if (argc == 3) few_files(argv[1], atoi(argv[2]));
 	CHECK(argc == 2);
 	const char *dir = argv[1];
+	with_few_files(argv[0], dir);
 	int32_t tokens[N];
 	tokens_of(tokens, N, 1);
 	cache c;
@@ -123,6 +230,8 @@ int main(int argc, char **argv) {
 	OK(dormouse_hash_file(argv[0], text));
 	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_hash_file("/does/not/exist", text));
 	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_hash_file(NULL, text));
+	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_hash_file("/", text));
+	CHECK(strstr(last(), "folder"));
 
 	/* open */
 	dormouse_store s, none = {0}, wrong = {77777};
@@ -138,8 +247,14 @@ int main(int argc, char **argv) {
 	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_open(dir, "{\"codec\":\"q99\"}", NULL, &s));
 	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_open(dir, "{\"checkpoint_ms\":9223372036854775807}", NULL, &s));
 	CHECK(strstr(last(), "checkpoint_ms is 9223372036854775807"));
-	dormouse_call small = {3, 0, NULL};
+	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_open(dir, "{\"budget\":1.5}", NULL, &s));
+	CHECK(strstr(last(), "options: budget is number 1.5: expected a whole number") && !strstr(last(), "Go"));
+	dormouse_call small = {3, 0, NULL}, later = {sizeof later + 64, 0, NULL}, garbage = {(size_t)1 << 40, 0, NULL};
 	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_open(dir, NULL, &small, &s));
+	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_open(dir, NULL, &garbage, &s));
+	CHECK(strstr(last(), "dormouse_call.size is 1099511627776"));
+	OK(dormouse_open(dir, NULL, &later, &s)); /* of a later header */
+	OK(dormouse_close(s));
 	OK(dormouse_open(dir, "{\"budget\":67108864,\"codec\":\"raw\",\"durability\":\"power\"}", NULL, &s));
 	dormouse_store again;
 	WANT(DORMOUSE_ERR_LOCKED, dormouse_open(dir, NULL, NULL, &again));
@@ -280,6 +395,9 @@ int main(int argc, char **argv) {
 	ro.ttl_ms = 1000000;
 	OK(dormouse_set_ref(m, "pin", &p, &ro, NULL));
 	OK(dormouse_set_ref(m, "mark", &p, NULL, NULL));
+	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_set_ref(m, NULL, &p, NULL, NULL));
+	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_delete_ref(s, NULL, NULL));
+	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_delete_scope(s, NULL, NULL, NULL));
 	OK(dormouse_delete_ref(s, "pin", NULL));
 	WANT(DORMOUSE_ERR_NOT_FOUND, dormouse_delete_ref(s, "pin", NULL));
 	dormouse_prompt scoped = p;
@@ -307,6 +425,9 @@ int main(int argc, char **argv) {
 	OK(dormouse_put(m, &p, c.rows, TENSORS, NULL, NULL, NULL));
 	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_pressure(s, 0, NULL, NULL));
 	OK(dormouse_pressure(s, 1, NULL, &bytes));
+
+	floating_point(m);
+	close_twice(dir);
 
 	/* asleep */
 	OK(dormouse_suspend(s, NULL));
@@ -354,6 +475,8 @@ int main(int argc, char **argv) {
 	dormouse_error tiny = {4, 0, 0, "", ""};
 	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_last_error(&tiny));
 	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_last_error(NULL));
+	tiny.size = (size_t)1 << 40;
+	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_last_error(&tiny));
 	OK(dormouse_set_log(NULL, NULL));
 	drop(&c), drop(&got), drop(&more);
 	printf("functions: ok, %d lines logged\n", lines);

@@ -12,6 +12,15 @@ static const char *path;
 static dormouse_store store;
 static dormouse_llama_functions linked;
 
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+static unsigned fp(void) { return _mm_getcsr(); }
+static void round_up(int on) { _mm_setcsr(on ? 0x1f80 | _MM_ROUND_UP : 0x1f80); }
+#else
+static unsigned fp(void) { return 0; }
+static void round_up(int on) { (void)on; }
+#endif
+
 /* A decode function that does what a test wants. */
 static struct {
 	struct llama_context *context;
@@ -20,11 +29,13 @@ static struct {
 	int cancel_at;
 	dormouse_llama again; /* called from within */
 	int status, closed; /* what that said */
+	unsigned fp;        /* the floating-point control that it saw */
 } host;
 
 static int32_t decode(void *user, const int32_t *tokens, size_t n, int32_t first, int32_t sequence) {
 	CHECK(user == &host);
 	host.calls++;
+	host.fp = fp();
 	if (host.calls == host.fail_at) return 7;
 	if (host.calls == host.cancel_at) *host.cancel = 1;
 	if (host.again.id) host.status = dormouse_llama_trim(host.again), host.closed = dormouse_close(store);
@@ -95,8 +106,12 @@ static void wrong_attachments(struct llama_context *c, struct llama_context *str
 	WANT(DORMOUSE_ERR_CANCELLED, dormouse_llama_attach(store, &linked, c, path, NULL, dormouse_llama_decode, c, &cancelled, &l));
 	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_llama_attach(store, &linked, c, path, NULL, dormouse_llama_decode, c, &small, &l));
 	host.context = c, host.calls = 0, host.fail_at = 1;
+	round_up(1);
+	unsigned hosts = fp();
 	WANT(DORMOUSE_ERR_DECODE, dormouse_llama_attach(store, &linked, c, path, NULL, decode, &host, NULL, &l));
 	CHECK(strstr(last(), "returned 7"));
+	CHECK(host.fp == hosts && fp() == hosts); /* the decode function is the host's */
+	round_up(0);
 	host.fail_at = 0, host.context = stranger; /* it evaluates in another context than the one that is said */
 	CHECK(dormouse_llama_attach(store, &linked, c, path, NULL, decode, &host, NULL, &l) != DORMOUSE_OK);
 	wipe(stranger, 0);

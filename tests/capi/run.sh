@@ -31,7 +31,7 @@ say "C, C++"
 
 say "the static library, and AddressSanitizer on the C side"
 cc $flags -fsanitize=address,undefined "$here/functions.c" -o "$tmp/static" "$lib/lib/libdormouse.a" -lpthread -lresolv
-ASAN_OPTIONS=detect_leaks=0 "$tmp/static" "$tmp/s3"
+"$tmp/static" "$tmp/s3"
 cc $flags -fsanitize=address,undefined "$here/fuzz.c" -o "$tmp/fuzzed" "$lib/lib/libdormouse.a" -lpthread -lresolv
 
 say "valgrind"
@@ -51,7 +51,7 @@ calls=5000
 [ $long = 0 ] || calls=200000
 for seed in 1 2 3; do
   mkdir "$tmp/f$seed"
-  ASAN_OPTIONS=detect_leaks=0 "$tmp/fuzzed" "$tmp/f$seed" $calls $seed
+  "$tmp/fuzzed" "$tmp/f$seed" $calls $seed
 done
 
 say "Go's race detector under the C tests"

@@ -1,7 +1,12 @@
 package io.github.dormousekv;
 
 import java.io.File;
+import java.nio.ByteBuffer;
+import java.nio.CharBuffer;
+import java.nio.charset.CharacterCodingException;
+import java.nio.charset.CodingErrorAction;
 import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
 
 /**
  * Finds libdormouse.so and libdormouse_jni.so, and loads them: from the folder that the system property {@value #PROPERTY} names; or else from
@@ -45,12 +50,18 @@ final class Library {
         return value;
     }
 
-    /** A text as C takes it: UTF-8 that ends with a zero byte, and has no other. */
+    /** A text as C takes it: UTF-8 that ends with a zero byte, and has no other. Half of a surrogate pair has none: replaced by '?', different scopes would be one. */
     static byte[] text(String what, String value) {
         if (given(what, value).indexOf('\0') >= 0) {
             throw new IllegalArgumentException(what + " has a zero byte in it: " + value);
         }
-        return (value + '\0').getBytes(StandardCharsets.UTF_8);
+        CharBuffer chars = CharBuffer.wrap(value + '\0');
+        try {
+            ByteBuffer utf8 = StandardCharsets.UTF_8.newEncoder().onMalformedInput(CodingErrorAction.REPORT).onUnmappableCharacter(CodingErrorAction.REPORT).encode(chars);
+            return Arrays.copyOf(utf8.array(), utf8.limit());
+        } catch (CharacterCodingException e) {
+            throw new IllegalArgumentException(what + " has half of a surrogate pair at index " + chars.position() + ", which UTF-8 cannot say", e);
+        }
     }
 
     static int atLeast0(String what, int value) {

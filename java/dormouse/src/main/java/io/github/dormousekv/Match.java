@@ -38,7 +38,7 @@ public final class Match extends Handle {
         return found.tokens;
     }
 
-    /** Writes the matched prefix into memory. Every byte is checked before; damage makes tokens smaller. */
+    /** Writes the matched prefix into memory. Every byte is checked before; damage makes tokens smaller, and so do rows that end earlier: the match stays that short then, give more rows to a new one. */
     public Restored restore(List<Rows> rows) {
         return restore(rows, null, Call.UNLIMITED);
     }

@@ -231,6 +231,23 @@ public class RoundTest {
         }
     }
 
+    /** UTF-8 has no halves of surrogate pairs: what is replaced by '?' would be another's scope. */
+    @Test
+    public void scopesThatAreNoText() {
+        Prompt plain = Prompt.of(tokens(N, 1));
+        assertEquals(0, model.probe(plain.scope("user-\ud83d\ude00", 0)).tokens);
+        for (String half : List.of("user-\ud83d", "user-\ude00", "user-\ud83d!")) {
+            for (Runnable bad : List.<Runnable>of(() -> plain.scope(half, 0), () -> store.deleteScope(half))) {
+                String said = assertThrows(IllegalArgumentException.class, bad::run).getMessage();
+                assertTrue(said, said.startsWith("scope has half of a surrogate pair at index 5"));
+            }
+            assertTrue(assertThrows(IllegalArgumentException.class, () -> store.deleteRef(half)).getMessage().startsWith("name has"));
+            assertTrue(assertThrows(IllegalArgumentException.class, () -> Store.hashFile(new java.io.File(half))).getMessage().startsWith("the file's name has"));
+            Descriptor named = Descriptor.of(half, "toy", "0".repeat(32), "0".repeat(32)).tensor(0, "K", "f16", 64).build();
+            assertTrue(assertThrows(IllegalArgumentException.class, () -> store.register(named)).getMessage().startsWith("descriptor has"));
+        }
+    }
+
     @Test
     public void states() {
         Descriptor d = Descriptor.of("rwkv", "rwkv", "0".repeat(31) + "1", "0".repeat(31) + "2").all().state().stateFormat("1").tensor(0, "K", "f32", 8)

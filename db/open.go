@@ -80,9 +80,12 @@ func Open(ctx context.Context, dir string, o Options) (*Store, error) {
 	if err := s.acquireLock(); err != nil {
 		return nil, err
 	}
-	s.eng, err = engine.Open(ctx, dir, s.engineOptions())
-	if err != nil {
-		s.unlock()
+	defer func() { // also where Progress panics
+		if s.eng == nil {
+			s.unlock()
+		}
+	}()
+	if s.eng, err = engine.Open(ctx, dir, s.engineOptions()); err != nil {
 		return nil, err
 	}
 	s.opened()

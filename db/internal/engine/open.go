@@ -49,7 +49,7 @@ func OpenRebuilt(ctx context.Context, dir string, o Options, doubt error) (opene
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	defer func() {
-		if err != nil {
+		if err != nil || opened == nil { // also where the caller's Progress panics
 			e.Abandon()
 		}
 	}()

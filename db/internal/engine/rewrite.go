@@ -151,7 +151,7 @@ func (e *Engine) move(ctx context.Context, x index.Entry) (bool, error) {
 			return false, err
 		}
 		if !room() {
-			return false, e.full(n)
+			return false, e.full(n, 0)
 		}
 	}
 	e.publishGate.RLock()

@@ -82,10 +82,10 @@ func (e *Engine) MakeRoom(ctx context.Context, bytes, blocks int64) error {
 	}
 	e.Measure()
 	if e.hopeless(bytes) {
-		return e.full(bytes)
+		return e.full(bytes, blocks)
 	}
 	const patience = 100 // what no match keeps comes back soon: the store itself looks at it, or somebody else destroys it
-	shrunk := false // index.db, of its free pages
+	shrunk := false      // index.db, of its free pages
 	for waited := 0; !e.Reserve(bytes, blocks); {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -152,7 +152,7 @@ func (e *Engine) MakeRoom(ctx context.Context, bytes, blocks int64) error {
 		evicted, other := e.Segments.Kept()
 		returning := e.held() - other
 		if waited == patience || (lacked || returning > 0) && returning <= evicted {
-			return errors.Join(e.full(bytes), undone)
+			return errors.Join(e.full(bytes, blocks), undone)
 		}
 		waited++
 		time.Sleep(time.Duration(waited) * time.Millisecond) // 5 s in all
@@ -231,11 +231,14 @@ type errFull struct{ why string }
 func (f *errFull) Error() string { return fmt.Sprintf("%v: %s", vfs.ErrNoSpace, f.why) }
 func (f *errFull) Unwrap() error { return vfs.ErrNoSpace }
 
-func (e *Engine) full(bytes int64) error {
+func (e *Engine) full(bytes, blocks int64) error {
 	n, held := e.Segments.Pending()
 	why := fmt.Sprintf("%d bytes are needed, %d of a budget of %d are used, and nothing more can be evicted", bytes, e.space.used(), e.o.Budget)
 	if n > 0 {
 		why += fmt.Sprintf(" (%s of %s cannot be freed before open matches are closed)", damage.Count(held, "byte"), damage.Count(n, "deleted record"))
+	}
+	if stored := e.Counts().Blocks + e.space.unpublished(); e.o.MaxBlocks > 0 && stored+blocks > e.o.MaxBlocks {
+		why += fmt.Sprintf("; %d blocks are stored, of at most %d (MaxBlocks)", stored, e.o.MaxBlocks)
 	}
 	if free, ok := e.diskFree(); ok && free < bytes+e.diskReserve() {
 		why += fmt.Sprintf("; %d are free on the file system, and %d of them are kept free", free, e.diskReserve())

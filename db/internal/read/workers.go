@@ -1,7 +1,9 @@
 package read
 
 import (
+	"fmt"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -74,11 +76,25 @@ func (c *Crew) run(n int, worker func() (do func(i int) bool, end func())) {
 		}
 	}
 	var wait sync.WaitGroup
+	var broke atomic.Value // a helper's panic: the caller can recover from it, as from its own
+	defer func() {
+		stop.Store(true)
+		wait.Wait() // helpers use the caller's memory
+		if p := broke.Load(); p != nil {
+			panic(p)
+		}
+	}()
 	for range min(n-1, cap(c.helpers)) {
 		select {
 		case c.helpers <- struct{}{}:
 			wait.Go(func() {
 				defer func() { <-c.helpers }()
+				defer func() {
+					if p := recover(); p != nil {
+						stop.Store(true)
+						broke.CompareAndSwap(nil, fmt.Sprintf("%v\n\n%s", p, debug.Stack()))
+					}
+				}()
 				work()
 			})
 			continue
@@ -87,7 +103,6 @@ func (c *Crew) run(n int, worker func() (do func(i int) bool, end func())) {
 		break // the others are busy
 	}
 	work()
-	wait.Wait()
 }
 
 // Enter says that somebody is at work, until they Leave.

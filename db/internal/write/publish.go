@@ -18,11 +18,7 @@ func (w *Put) Publish(ctx context.Context) error {
 
 // publishBatch is Publish for what is written.
 func (w *Put) publishBatch(ctx context.Context) error {
-	if w.gated {
-		w.gated = false
-		defer w.store.PublishGate.RUnlock()
-		defer w.store.Rows.Workers.Puts.Leave()
-	}
+	defer w.openGate()
 	if len(w.batch) == 0 {
 		return nil
 	}

@@ -87,6 +87,7 @@ func (w *Put) Run(ctx context.Context, prompt *kv.Prompt) error {
 		return err
 	}
 	defer w.giveBack()
+	defer w.openGate()
 	stored, err := w.Known() // blocks of the chain that are known to be stored, or in the batch
 	if err != nil {
 		return err

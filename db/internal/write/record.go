@@ -93,6 +93,15 @@ func (w *Put) enter() {
 	}
 }
 
+// openGate ends what enter began: a panic must not close it for ever.
+func (w *Put) openGate() {
+	if w.gated {
+		w.gated = false
+		w.store.Rows.Workers.Puts.Leave()
+		w.store.PublishGate.RUnlock()
+	}
+}
+
 // make encodes and writes a record whose room is reserved. Several may be made at a time.
 func (w *Put) make(r *record, pace *read.Pace) {
 	defer pace.Rest()

@@ -30,10 +30,10 @@ func (o MatchOptions) Validate() error {
 	return nil
 }
 
-// Match is a stored prefix of a prompt and a lease on it: its deepest block cannot be evicted, and no bytes that it
-// can see are punched, unmapped or unlinked until Close. Methods are safe for concurrent use.
+// Match is a stored prefix of a prompt and a lease on it: nothing of the prefix is evicted, and no bytes of it are punched,
+// unmapped or unlinked until Close. Methods are safe for concurrent use.
 //
-// A lease costs disk space for as long as it is open; Stats shows the oldest. A match that found nothing has none.
+// A lease costs the disk space of what is deleted or replaced while it is open; Stats shows the oldest. A match that found nothing has none.
 type Match struct {
 	m      *Model
 	prompt kv.Prompt

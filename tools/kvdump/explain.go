@@ -139,6 +139,9 @@ func (f *explainFlags) find(s *db.Store) (*db.Model, db.ModelStats, error) {
 	}
 	switch {
 	case len(all) == 0:
+		if st, err := s.Stats(); err == nil && st.BesideWriter {
+			return nil, db.ModelStats{}, errors.New("the store holds no model as of its last checkpoint: a process has it open, and may have put some since")
+		}
 		return nil, db.ModelStats{}, errors.New("the store holds no model")
 	case f.model == "":
 		return nil, db.ModelStats{}, fmt.Errorf("the store holds %d models, name one with --model: %s", len(all), strings.Join(names, ", "))

@@ -72,10 +72,21 @@ func (l *Lease) Pinned() {
 	}
 }
 
-// add puts l in behind all that were taken before it.
+// Unpin takes back what [Lease.Pinned] said, of all leases: somebody deleted what their holders have pinned.
+func (s *Set) Unpin() {
+	o := &s.leases
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for l := o.pinned.first; l != nil; l = o.pinned.first {
+		o.pinned.remove(l)
+		o.seeking.add(l)
+	}
+}
+
+// add puts l in behind all that were taken before it: epochs grow, and clocks may stand still.
 func (o *list) add(l *Lease) {
 	before := o.last
-	for before != nil && before.taken.After(l.taken) {
+	for before != nil && (before.epoch > l.epoch || before.epoch == l.epoch && before.taken.After(l.taken)) {
 		before = before.prev
 	}
 	l.in, l.prev, l.next = o, before, o.first

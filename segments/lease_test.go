@@ -226,3 +226,27 @@ func TestPinnedLeaseKeepsNoEvictedRecord(t *testing.T) {
 	pinned.Release()
 	ok(t, s.Close())
 }
+
+// Where a clock stands still, the leases that were taken first still count first.
+func TestPinnedLeasesOfOneMoment(t *testing.T) {
+	s := newSet(t)
+	a := s.Acquire()
+	epoch := s.leases.advance()
+	b := s.Acquire()
+	b.taken = a.taken
+	b.Pinned()
+	a.Pinned()
+	if s.leases.blind(epoch, false) || !s.leases.blind(epoch, true) {
+		t.Error("what the first lease sees counts as seen by nobody, or what was evicted as seen")
+	}
+	s.Unpin()
+	if s.leases.blind(epoch, true) {
+		t.Error("what the first lease sees counts as seen by nobody after a deletion")
+	}
+	a.Release()
+	if !s.leases.blind(epoch, false) {
+		t.Error("the second lease keeps what was destroyed before it")
+	}
+	b.Release()
+	ok(t, s.Close())
+}

@@ -220,17 +220,20 @@ func (f *Front) reset() {
 	f.served = map[string]*served{}
 }
 
-// lostServer is called when the server does not answer. What is being prepared waits for it as it is: it may be starting.
+// lostServer is called when the server does not answer. What waits for its first answer goes on waiting: it may be starting.
 func (f *Front) lostServer() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for key, s := range f.served {
 		select {
 		case <-s.prepared:
-			s.lost()
-			delete(f.served, key)
 		default:
+			if s.answers.Load() == 0 {
+				continue
+			}
 		}
+		s.lost()
+		delete(f.served, key)
 	}
 }
 

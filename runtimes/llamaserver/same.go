@@ -64,6 +64,9 @@ func (s *served) replaced(ctx context.Context) bool {
 	if before.props == now.props && before.size == now.size && before.mod.Equal(now.mod) && (before.at == now.at || before.at == "" || now.at == "") && !(again && s.front.o.Attach != "") {
 		return false
 	}
+	if s.gone.Load() { // another request saw it first
+		return true
+	}
 	s.log.Info("the server is another one now", "model", p.ModelPath)
 	s.front.reset()
 	return true

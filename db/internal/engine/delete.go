@@ -235,6 +235,15 @@ func (e *Engine) deleteSome(what *removal, out *Deleted) (lsn uint64, more bool,
 	if err != nil || lsn == 0 {
 		return 0, false, err
 	}
+	if e.Pins.Removed(func(yield func(kv.Key) bool) {
+		for _, d := range op.Dead {
+			if !yield(d.Key) {
+				return
+			}
+		}
+	}) { // before anybody evicts: what the match rests on can be evicted now, and it may still read that
+		e.Segments.Unpin()
+	}
 	e.bloomRemoved(int64(took.Blocks))
 	e.Count.Deleted.Add(int64(took.Blocks))
 	out.Blocks += took.Blocks

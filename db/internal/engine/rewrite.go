@@ -34,8 +34,11 @@ func (e *Engine) deadSegments() (dead map[uint64]int64, total int64) {
 // deadest segments, one after the other, until so many bytes came back or no segment is worth it. The caller holds no lock.
 func (e *Engine) rewriteDead(ctx context.Context, want int64) (freed int64, err error) {
 	var out Compacted
-	broken := map[uint64]bool{}         // out of these nothing can be moved
-	for freed < want && e.held() == 0 { // what open matches keep is about to be punched
+	broken := map[uint64]bool{} // out of these nothing can be moved
+	for freed < want {
+		if _, kept := e.Segments.Kept(); e.held() > kept { // what comes back soon is about to be punched
+			break
+		}
 		dead, _ := e.deadSegments()
 		var victim uint64
 		for id, n := range dead {

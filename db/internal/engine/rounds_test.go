@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"bytes"
 	"math/rand/v2"
 	"testing"
 
@@ -163,5 +164,45 @@ func TestBudgetLoweredToTheIndex(t *testing.T) {
 		storetest.Expect(t, m, kv.Prompt{Tokens: crashtest.Tokens(n, int(c.tokens))}, int(c.tokens))
 		t.Logf("%d MiB: %d blocks", c.mib, storetest.Engine(s).Counts().Blocks)
 		storetest.OK(t, s.Close())
+	}
+}
+
+// A deletion under an open match takes the pin on what it rests on: what is evicted after that stays readable for whoever is reading it.
+func TestDeletionAndEvictionUnderAMatch(t *testing.T) {
+	o := storetest.Options()
+	s := storetest.Open(t, t.TempDir(), o)
+	d := crashtest.Plain()
+	m := storetest.Model(t, s, d)
+	p := kv.Prompt{Tokens: crashtest.Tokens(1, 160)}
+	storetest.Put(t, m, p)
+	x, err := m.Match(t.Context(), p, db.MatchOptions{})
+	storetest.OK(t, err)
+	viewed := 0
+	err = x.View(t.Context(), func(plane db.StoredPlane) error {
+		if viewed++; viewed == 1 {
+			before := bytes.Clone(plane.Bytes)
+			storetest.Meanwhile(func() {
+				_, err := m.Delete(t.Context(), p.Prefix(150))
+				storetest.OK(t, err)
+				_, _, err = storetest.Engine(s).Shrink(t.Context(), 0)
+				storetest.OK(t, err)
+				storetest.OK(t, s.Checkpoint(t.Context()))
+			})
+			if left := storetest.Engine(s).Counts().Blocks; left != 0 {
+				t.Errorf("%d blocks are left: nothing is tested", left)
+			}
+			if !bytes.Equal(before, plane.Bytes) {
+				t.Error("a plane that is being looked at has other bytes")
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	storetest.OK(t, x.Close())
+	storetest.OK(t, s.Sync(t.Context()))
+	if held := storetest.Engine(s).Inside().Held(); held != 0 {
+		t.Errorf("%d bytes are held", held)
 	}
 }

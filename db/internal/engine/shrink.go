@@ -12,7 +12,10 @@ func (e *Engine) Shrink(ctx context.Context, bytes int64) (used int64, evicted i
 		return 0, 0, err
 	}
 	for used := e.Measure(); used > bytes; {
-		n, err := e.evict(ctx, func() evictGoal { return evictGoal{bytes: e.space.used() - e.coming() - bytes} })
+		n, err := e.evict(ctx, func() evictGoal {
+			_, waiting := e.Catalog.Waiting()
+			return evictGoal{bytes: e.space.used() - e.held() - waiting - bytes} // what matches keep comes back, too
+		})
 		evicted += n
 		if err != nil {
 			return e.Measure(), evicted, err

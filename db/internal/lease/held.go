@@ -54,10 +54,8 @@ func (h *Held) Find(s *Store, m prefix.Model, p *kv.Prompt, limit int, exact boo
 			h.release()
 			return nil
 		}
-		if h.pin(s, since) {
-			if hits := h.Found.Hits; !exact || hits[len(hits)-1].Key == h.Rests[0] { // else a put may look at a block that can be evicted
-				h.lease.Pinned()
-			}
+		hits := h.Found.Hits
+		if h.pin(s, since, !exact || hits[len(hits)-1].Key == h.Rests[0]) { // a put may look at a block behind that, which can be evicted
 			return nil
 		}
 		h.release()
@@ -65,11 +63,15 @@ func (h *Held) Find(s *Store, m prefix.Model, p *kv.Prompt, limit int, exact boo
 	}
 }
 
-// pin pins the blocks that the prefix rests on. It fails if one is on its way out, or if something of it, a state perhaps, went since Pins
-// counted since: then nobody had it pinned.
-func (h *Held) pin(s *Store, since uint64) bool {
+// pin pins the blocks that the prefix rests on, and says so to the lease if they are all that is looked at. It fails if one is on its way out,
+// or if something of it, a state perhaps, went since Pins counted since: then nobody had it pinned. A deletion that comes later sees the pins,
+// and has the lease keep everything again.
+func (h *Held) pin(s *Store, since uint64, all bool) bool {
 	if !s.Pins.Pin(h.Rests...) {
 		return false
+	}
+	if all {
+		h.lease.Pinned()
 	}
 	if s.Pins.left.Load() == since {
 		return true

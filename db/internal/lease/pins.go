@@ -13,7 +13,7 @@ type Pins struct {
 	mu      lock.Mutex[lock.Pins]
 	pinned  map[kv.Key]int // guarded by mu: blocks that an open match or put rests on, by how many
 	leaving map[kv.Key]int // guarded by mu: blocks that are being evicted, or that a longer one takes the place of, by how many
-	left    atomic.Uint64  // counts the ends of that, and changes with leaving
+	left    atomic.Uint64  // counts the ends of that, and deletions
 }
 
 // NewPins returns those of a store in which there is no match yet.
@@ -77,6 +77,17 @@ func (p *Pins) End(keys []kv.Key) {
 		}
 	}
 	p.left.Add(1)
+}
+
+// Removed says that blocks were deleted, whoever rests on them, and reports whether anybody does.
+func (p *Pins) Removed(keys func(yield func(kv.Key) bool)) (any bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for k := range keys {
+		any = any || p.pinned[k] > 0
+	}
+	p.left.Add(1)
+	return any
 }
 
 // Counts is how many blocks are pinned, and how many are about to go.

@@ -89,6 +89,7 @@ const (
 // decode waits for the next read and decodes it.
 func (c *cold) decode(wanted layers) {
 	chunk := c.stream.Next()
+	defer c.stream.Done(chunk)
 	u := &c.units[c.first+chunk.I]
 	for i := range u.jobs {
 		j := &c.jobs[u.job+i]
@@ -99,7 +100,6 @@ func (c *cold) decode(wanted layers) {
 			j.failed.Store(true)
 		}
 	}
-	c.stream.Done(chunk)
 }
 
 func (c *cold) decodeJob(u *unit, j *coldJob, b []byte, wanted layers) error {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/dormousekv/dormouse/db/internal/prefix"
 	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/segments"
 )
 
 // run is one restore under way. Pooled.
@@ -22,6 +23,7 @@ type run struct {
 	cold    *cold // what is read around the page cache; nil: nothing
 
 	segments []uint64 // a buffer
+	reading  segments.Lease
 }
 
 // job is the rows [from, to) of one group of one hit, of some of the record's planes.

@@ -36,6 +36,8 @@ func (s *Source) Restore(ctx context.Context, l *prefix.Lookup, rows kv.Rows, re
 	l.CutAt(room, cut) // what lies beyond may have been stored, or have become usable, after the lease was taken
 	run := newRun(s, l, rows, part)
 	defer run.free()
+	s.Segments.AcquireIn(&run.reading) // what a shorter prefix needs, a state beside another block, nobody has pinned
+	defer run.reading.Release()
 	for {
 		before := l.Tokens
 		if err := l.Measure(); err != nil { // what was resolved, or read, may be bad

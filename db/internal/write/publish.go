@@ -65,6 +65,9 @@ func (w *Put) publishBatch(ctx context.Context) error {
 				}
 			}
 		}
+		if !held && len(w.left) > 0 { // what the match rested on goes, and nothing is pinned in its place
+			w.store.Search.Segments.Unpin()
+		}
 		return op, nil
 	})
 	if err != nil {

@@ -77,12 +77,18 @@ func (s *served) begin(ctx context.Context, m *db.Model, lay *layout, sl *slot, 
 // saveOthers saves what only idle slots have.
 func (s *served) saveOthers(ctx context.Context, keep *slot) {
 	if !s.args.KeepsIdle {
+		var over []*slot
 		for range 20 { // what is done is released soon, unless its client reads slowly
-			if len(s.ended(ctx, s.working(keep))) == 0 || ctx.Err() != nil {
+			if over = s.ended(ctx, s.quick(keep)); len(over) == 0 || ctx.Err() != nil {
 				break
 			}
 			time.Sleep(5 * time.Millisecond)
 		}
+		s.mu.Lock()
+		for _, sl := range over {
+			sl.slow = sl.working
+		}
+		s.mu.Unlock()
 	}
 	for _, sl := range s.unsavedSlots(keep) {
 		s.save(ctx, sl)

@@ -15,6 +15,7 @@ type slot struct {
 	id      int
 	busy    bool // leased
 	working bool // leased, and its request was sent: the server does not clear it
+	slow    bool // and was done, but its client reads slowly: nobody waits for it again
 	used    time.Time
 	prompt  kv.Prompt // what it holds at least: the prompt that was computed in it last. What was decoded behind it, a save shows
 	// unsaved says that it holds rows which the store may lack. A slot that another request will take is saved before.
@@ -62,7 +63,7 @@ func (s *served) lease(ctx context.Context, prompt kv.Prompt) (*slot, error) {
 func (s *served) release(sl *slot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sl.busy, sl.working, sl.ended = false, false, time.Now()
+	sl.busy, sl.working, sl.slow, sl.ended = false, false, false, time.Now()
 	s.grant()
 }
 
@@ -121,6 +122,14 @@ func (s *served) working(beside *slot) (out []*slot) {
 		}
 	}
 	return out
+}
+
+// quick are those of the working slots for which nobody has waited in vain.
+func (s *served) quick(beside *slot) []*slot {
+	out := s.working(beside)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(out, func(sl *slot) bool { return sl.slow })
 }
 
 // ended are those of some slots in which the server does not work any more: it may clear them.

@@ -145,6 +145,9 @@ func TestOpenMatchesInAFullStore(t *testing.T) {
 
 // A budget that is lowered again and again leaves a store that takes puts: the index shrinks with what goes.
 func TestBudgetLoweredToTheIndex(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED: stores 300 MB")
+	}
 	dir, o := t.TempDir(), storetest.Options()
 	o.CheckpointInterval, o.CheckpointBytes = 0, 0
 	d := crashtest.Plain()

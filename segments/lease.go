@@ -162,10 +162,10 @@ func (o *leases) blind(epoch uint64, evicted bool) bool {
 
 // oldest returns the epochs of the oldest open lease that is not short, and of the oldest of those that keep what was evicted; beyond all
 // epochs if there is none.
-func (o *leases) oldest() (any, keepsEvicted uint64) {
+func (o *leases) oldest() (long, keepsEvicted uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	long := func(in *list) uint64 {
+	first := func(in *list) uint64 {
 		for l := in.first; l != nil; l = l.next {
 			if !l.short {
 				return l.epoch
@@ -173,6 +173,6 @@ func (o *leases) oldest() (any, keepsEvicted uint64) {
 		}
 		return math.MaxUint64
 	}
-	keepsEvicted = long(&o.seeking)
-	return min(keepsEvicted, long(&o.pinned)), keepsEvicted
+	keepsEvicted = first(&o.seeking)
+	return min(keepsEvicted, first(&o.pinned)), keepsEvicted
 }

@@ -58,7 +58,8 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 	}
 	m, lay, err := s.ready()
 	look := err == nil && s.watch || err != nil && s.front.o.Attach != "" && !errors.Is(err, request.PassHashing) // a server that was refused may be gone
-	if look && s.replaced(ctx) {                                                                                  // its model may be the same, whose hash is known: then that takes no time
+	if look && s.replaced(ctx) {
+		// Its model may be the same, whose hash is known: then that takes no time.
 		if s = f.servedFor(s.api.model); !s.await(ctx) {
 			return
 		}

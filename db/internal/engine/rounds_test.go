@@ -146,7 +146,7 @@ func TestOpenMatchesInAFullStore(t *testing.T) {
 // A budget that is lowered again and again leaves a store that takes puts: the index shrinks with what goes.
 func TestBudgetLoweredToTheIndex(t *testing.T) {
 	if testing.Short() {
-		t.Skip("SKIPPED: stores 300 MB")
+		t.Skip("SKIPPED: with -short, because it stores 300 MB")
 	}
 	dir, o := t.TempDir(), storetest.Options()
 	o.CheckpointInterval, o.CheckpointBytes = 0, 0

@@ -130,14 +130,14 @@ func (e *Engine) MakeRoom(ctx context.Context, bytes, blocks int64) error {
 				return err
 			}
 			if much && e.indexWorth() {
-				if err := e.compactIndex(ctx); err != nil {
+				if err := e.compactIndex(ctx); err != nil && !errors.Is(err, vfs.ErrNoSpace) { // a full disk: more goes first
 					return err
 				}
 			}
 			continue
 		}
 		if !shrunk && e.indexWorth() {
-			if err := e.compactIndex(ctx); err != nil {
+			if err := e.compactIndex(ctx); err != nil && !errors.Is(err, vfs.ErrNoSpace) {
 				return err
 			}
 			shrunk = true

@@ -80,14 +80,14 @@ func (p *Pins) End(keys []kv.Key) {
 }
 
 // Removed says that blocks were deleted, whoever rests on them, and reports whether anybody does.
-func (p *Pins) Removed(keys func(yield func(kv.Key) bool)) (any bool) {
+func (p *Pins) Removed(keys func(yield func(kv.Key) bool)) (pinned bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for k := range keys {
-		any = any || p.pinned[k] > 0
+		pinned = pinned || p.pinned[k] > 0
 	}
 	p.left.Add(1)
-	return any
+	return pinned
 }
 
 // Counts is how many blocks are pinned, and how many are about to go.

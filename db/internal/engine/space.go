@@ -1,11 +1,8 @@
 package engine
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"math"
-	"time"
 
 	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/internal/damage"
@@ -72,147 +69,6 @@ func (e *Engine) lacking(bytes, blocks int64) evictGoal {
 		lack.blocks = e.Counts().Blocks + e.space.unpublished() + blocks - e.o.MaxBlocks
 	}
 	return lack
-}
-
-// MakeRoom evicts until it could reserve room for a record, or returns vfs.ErrNoSpace. The caller holds no lock and not the
-// gate.
-func (e *Engine) MakeRoom(ctx context.Context, bytes, blocks int64) error {
-	if err := e.Poisoned(); err != nil { // a reader's, too
-		return err
-	}
-	e.Measure()
-	if e.hopeless(bytes) {
-		return e.full(bytes, blocks)
-	}
-	const patience = 100 // what no match keeps comes back soon: the store itself looks at it, or somebody else destroys it
-	shrunk := false      // index.db, of its free pages
-	for waited := 0; !e.Reserve(bytes, blocks); {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		e.ckptMu.Lock()
-		e.giveBackAhead(ctx)
-		e.ckptMu.Unlock()
-		undone := e.reclaim(ctx)
-		if undone != nil && !errors.Is(undone, ErrNotDestroyed) {
-			return undone
-		}
-		if e.Reserve(bytes, blocks) {
-			return nil
-		}
-		if freed, err := e.rewriteFor(ctx, bytes); err != nil {
-			return err
-		} else if freed > 0 {
-			continue
-		}
-		lacked, much, live := false, false, e.Counts().Bytes
-		gone, err := e.evict(ctx, func() evictGoal {
-			lack := e.lacking(bytes, blocks)
-			lacked = lack.bytes > 0 || lack.blocks > 0
-			// Where the budget was lowered, an index of many blocks may be what fills it: it shrinks with them, below.
-			if quarter := e.Counts().Bytes - live*3/4; lack.bytes > quarter {
-				lack.bytes, much = quarter, true
-			}
-			return lack
-		})
-		if err != nil {
-			return err
-		}
-		if gone > 0 {
-			if err := e.reclaim(ctx); err != nil && !errors.Is(err, ErrNotDestroyed) {
-				return err
-			}
-			if e.Reserve(bytes, blocks) {
-				return nil
-			}
-			// Where pages cannot be punched, space comes back when a whole segment is dead: a checkpoint finds those.
-			if err := e.Checkpoint(ctx); err != nil && !errors.Is(err, ErrNotDestroyed) {
-				return err
-			}
-			if much && e.indexWorth() {
-				if err := e.compactIndex(ctx); err != nil && !errors.Is(err, vfs.ErrNoSpace) { // a full disk: more goes first
-					return err
-				}
-			}
-			continue
-		}
-		if !shrunk && e.indexWorth() {
-			if err := e.compactIndex(ctx); err != nil && !errors.Is(err, vfs.ErrNoSpace) {
-				return err
-			}
-			shrunk = true
-			continue
-		}
-		if n, err := e.expireRefs(); n > 0 { // the worker comes by every few seconds
-			continue
-		} else if err != nil && !errors.Is(err, vfs.ErrNoSpace) {
-			return err
-		}
-		// Nothing more may go, or enough has gone and waits: puts that fail under a long match must not empty the store.
-		evicted, other := e.Segments.Kept()
-		returning := e.held() - other
-		if waited == patience || (lacked || returning > 0) && returning <= evicted {
-			return errors.Join(e.full(bytes, blocks), undone)
-		}
-		waited++
-		time.Sleep(time.Duration(waited) * time.Millisecond) // 5 s in all
-	}
-	return nil
-}
-
-// Insist does what needs room on the disk. If the disk refuses it, though there had seemed to be room, or others took it since, something
-// is evicted, and it is tried again, as long as anything can go. The caller holds no lock and not the publish gate.
-func (e *Engine) Insist(ctx context.Context, do func() error) error {
-	for again := true; ; {
-		err := do()
-		if why := new(errFull); !errors.Is(err, vfs.ErrNoSpace) || errors.As(err, &why) || e.Poisoned() != nil {
-			return err
-		}
-		evicted, eerr := e.giveWay(ctx)
-		if eerr != nil {
-			return errors.Join(err, eerr)
-		}
-		if evicted == 0 && !again { // what was only dead was destroyed the last time
-			return err
-		}
-		again = evicted > 0
-	}
-}
-
-// giveWay makes some room on the disk, whatever is free there: what is dead is destroyed, and if that is little, something is evicted.
-func (e *Engine) giveWay(ctx context.Context) (evicted int, err error) {
-	before, _ := e.diskFree()
-	if err := e.reclaim(ctx); err != nil && !errors.Is(err, ErrNotDestroyed) {
-		return 0, err
-	}
-	if evicted, err = e.evictOnce(func() evictGoal { return evictGoal{bytes: e.allocateStep() - e.coming()} }); err != nil {
-		return 0, err
-	}
-	if err := e.reclaim(ctx); err != nil && !errors.Is(err, ErrNotDestroyed) {
-		return evicted, err
-	}
-	if free, ok := e.diskFree(); ok && free > before {
-		return evicted, nil
-	}
-	// Where pages cannot be punched, a checkpoint finds the segments that are wholly dead.
-	if err := e.Checkpoint(ctx); err != nil && !errors.Is(err, ErrNotDestroyed) && !errors.Is(err, vfs.ErrNoSpace) {
-		return evicted, err
-	}
-	return evicted, nil
-}
-
-// rewriteFor gives back the room of what is dead in half-dead segments, if so many bytes do not fit and there is some.
-func (e *Engine) rewriteFor(ctx context.Context, bytes int64) (freed int64, err error) {
-	e.ckptMu.Lock()
-	lack := e.lacking(bytes, 0).bytes
-	e.ckptMu.Unlock()
-	if lack <= 0 {
-		return 0, nil
-	}
-	if _, dead := e.deadSegments(); dead == 0 {
-		return 0, nil
-	}
-	return e.rewriteDead(ctx, lack)
 }
 
 // hopeless reports whether a record of so many bytes would not fit if nothing else were stored: evicting is no use then.

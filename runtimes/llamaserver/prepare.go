@@ -193,6 +193,9 @@ func (s *served) probe(ctx context.Context, id *identity) (*layout, kv.Descripto
 	if err := f.remap(); err != nil {
 		return fail(fmt.Errorf("%w: %w", request.PassSlots, err))
 	}
+	if f.size == 0 {
+		return fail(fmt.Errorf("%w: the server has saved a slot, and %s is empty: its --slot-save-path is another folder, where the file %s is left", request.PassSlots, f.path, f.name))
+	}
 	format, err := learn(f.bytes())
 	if err != nil {
 		return fail(fmt.Errorf("%w: %w", request.PassSlots, err))

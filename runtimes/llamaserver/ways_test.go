@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"log/slog"
 	"math/big"
 	"net"
@@ -21,6 +22,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
 
 // A server that somebody else runs is helped, too; and what others do to its slots meanwhile does no harm.
@@ -209,5 +212,29 @@ func TestAttachedServerStartsAgain(t *testing.T) {
 	r.eventually(func() bool { return direct.health(context.Background()) == nil })
 	if again := r.ask("/completion", story("Attached", 8)); !strings.HasPrefix(again.header, "hit") {
 		t.Errorf("the first answer of a server that was started again is %+v", again)
+	}
+}
+
+// Whoever names another folder than the server's is told so.
+func TestAttachedWithAnotherFolder(t *testing.T) {
+	model, err := filepath.Abs(stories)
+	if err != nil {
+		t.Fatal(err)
+	}
+	base := plain(t, "-m", model, "-c", "512", "-np", "1", "--slot-save-path", t.TempDir())
+	u, err := url.Parse(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	front, err := New(u, &Arguments{}, Options{Dir: filepath.Join(t.TempDir(), "store"), Attach: base, SlotDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer front.Close(context.Background())
+	r := &rig{t: t, front: front, log: &logged{}}
+	r.eventually(func() bool { _, err := front.store(); return err == nil })
+	err = front.servedFor("").prepare(context.Background())
+	if err == nil || !errors.Is(err, request.PassSlots) || !strings.Contains(err.Error(), "--slot-save-path is another folder") {
+		t.Errorf("the front says %v", err)
 	}
 }

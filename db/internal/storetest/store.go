@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"runtime"
 	"sync"
 	"testing"
@@ -241,12 +239,6 @@ func Stats(t testing.TB, s *db.Store) db.Stats {
 		t.Fatal(err)
 	}
 	return st
-}
-
-// Unsynced reports whether the mark of a failed fsync is in a store's folder.
-func Unsynced(s *db.Store) bool {
-	_, err := os.Stat(filepath.Join(s.Dir(), UnsyncedFile))
-	return err == nil
 }
 
 // Reopened is a store that was checkpointed, closed and opened again.

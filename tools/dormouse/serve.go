@@ -130,6 +130,9 @@ func (o *options) serve(ctx context.Context, command []string) (err error) {
 		err = o.wait(ctx, front, server, ended)
 	}
 	// New requests are refused; those at work end, as long as nobody hurries.
+	if ctx.Err() != nil {
+		fmt.Fprintf(os.Stderr, "dormouse: ending; answers that are being given have %s, then what the slots hold is saved (Ctrl-C again ends at once)\n", graceTime)
+	}
 	look.Close()
 	err = errors.Join(err, within(graceTime, func(ctx context.Context) error {
 		if web.Shutdown(ctx) != nil {

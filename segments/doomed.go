@@ -29,10 +29,10 @@ type spot struct {
 }
 
 type doomed struct {
-	loc     Loc
-	epoch   uint64
-	evicted bool // so that no lease that is Pinned sees it
-	stuck   bool // it could not be destroyed
+	loc    Loc
+	epoch  uint64
+	unseen bool // no lease that is Pinned sees it
+	stuck  bool // it could not be destroyed
 }
 
 // ripe returns what no lease can see, records by segment and offset.
@@ -41,7 +41,7 @@ func (q *queue) ripe(l *leases) (unlinks []uint64, locs []Loc) {
 	defer q.mu.Unlock()
 	seen := map[uint64]bool{} // segments with a record that a lease can see
 	for at, d := range q.locs {
-		if l.blind(d.epoch, d.evicted) {
+		if l.blind(d.epoch, d.unseen) {
 			locs = append(locs, d.loc)
 		} else {
 			seen[at.segment] = true

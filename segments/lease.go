@@ -14,7 +14,7 @@ type leases struct {
 	epoch   uint64
 	open    int
 	seeking list // whose holders may look at anything
-	pinned  list // whose holders look at what cannot be evicted, see Lease.Pinned
+	pinned  list // whose holders look at what they have pinned, see Lease.Pinned
 }
 
 // list is a chain of leases, the oldest first.
@@ -59,8 +59,8 @@ func (s *Set) acquire(l *Lease, short bool) {
 	o.open++
 }
 
-// Pinned says that from here on the holder looks only at records that cannot be evicted, as long as the lease lasts, which may be long: it
-// keeps no evicted record any more. What is deleted, replaced or moved it keeps as before.
+// Pinned says that from here on the holder looks only at records that it has pinned, as long as the lease lasts, which may be long: it keeps
+// no record any more that is destroyed unseen. What others may have pinned is kept as before.
 func (l *Lease) Pinned() {
 	o := l.of
 	o.mu.Lock()
@@ -69,17 +69,6 @@ func (l *Lease) Pinned() {
 		l.in.remove(l)
 		l.short = false
 		o.pinned.add(l)
-	}
-}
-
-// Unpin takes back what [Lease.Pinned] said, of all leases: somebody deleted what their holders have pinned.
-func (s *Set) Unpin() {
-	o := &s.leases
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for l := o.pinned.first; l != nil; l = o.pinned.first {
-		o.pinned.remove(l)
-		o.seeking.add(l)
 	}
 }
 
@@ -152,17 +141,17 @@ func (o *leases) advance() uint64 {
 	return o.epoch - 1
 }
 
-// blind reports whether no open lease can see what was destroyed in that epoch, and evicted.
-func (o *leases) blind(epoch uint64, evicted bool) bool {
+// blind reports whether no open lease can see what was destroyed in that epoch, unseen or not.
+func (o *leases) blind(epoch uint64, unseen bool) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	after := func(in *list) bool { return in.first == nil || in.first.epoch > epoch }
-	return after(&o.seeking) && (evicted || after(&o.pinned))
+	return after(&o.seeking) && (unseen || after(&o.pinned))
 }
 
-// oldest returns the epochs of the oldest open lease that is not short, and of the oldest of those that keep what was evicted; beyond all
+// oldest returns the epochs of the oldest open lease that is not short, and of the oldest of those that keep what is unseen; beyond all
 // epochs if there is none.
-func (o *leases) oldest() (long, keepsEvicted uint64) {
+func (o *leases) oldest() (long, keepsUnseen uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	first := func(in *list) uint64 {
@@ -173,6 +162,6 @@ func (o *leases) oldest() (long, keepsEvicted uint64) {
 		}
 		return math.MaxUint64
 	}
-	keepsEvicted = first(&o.seeking)
-	return min(keepsEvicted, first(&o.pinned)), keepsEvicted
+	keepsUnseen = first(&o.seeking)
+	return min(keepsUnseen, first(&o.pinned)), keepsUnseen
 }

@@ -173,8 +173,8 @@ func TestCloseWaitsForLeases(t *testing.T) {
 	}
 }
 
-// A lease whose holder looks only at what cannot be evicted keeps no evicted record, and all others.
-func TestPinnedLeaseKeepsNoEvictedRecord(t *testing.T) {
+// A lease whose holder looks only at what it has pinned keeps no record that went unseen, and all others.
+func TestPinnedLeaseKeepsNoUnseenRecord(t *testing.T) {
 	s := newSet(t)
 	var locs []Loc
 	for i := range uint64(6) {
@@ -184,24 +184,24 @@ func TestPinnedLeaseKeepsNoEvictedRecord(t *testing.T) {
 	pinned, seeking := s.Acquire(), s.AcquireShort()
 	pinned.Pinned()
 	s.Destroy(locs[:1])
-	s.DestroyEvicted(locs[1:3])
-	expect := func(what string, evicted, other int64, gone int) {
+	s.DestroyUnseen(locs[1:3])
+	expect := func(what string, unseen, seen int64, gone int) {
 		t.Helper()
 		done := must(s.Reclaim(t.Context()))(t)
-		e, o := s.Kept()
-		if len(done) != gone || e != evicted || o != other {
-			t.Errorf("%s: %d records are gone, %d and %d bytes are kept", what, len(done), e, o)
+		u, v := s.Kept()
+		if len(done) != gone || u != unseen || v != seen {
+			t.Errorf("%s: %d records are gone, %d and %d bytes are kept", what, len(done), u, v)
 		}
 	}
 	expect("while somebody may look at anything", 0, locs[0].Length, 0)
 	seeking.Release()
 	expect("while all are pinned", 0, locs[0].Length, 2)
 	verify := s.Acquire()
-	s.DestroyEvicted(locs[3:4])
+	s.DestroyUnseen(locs[3:4])
 	expect("while somebody looks at everything", locs[3].Length, locs[0].Length, 0)
 	verify.Release()
 	expect("after that", 0, locs[0].Length, 1)
-	s.DestroyEvicted(locs[4:])
+	s.DestroyUnseen(locs[4:])
 	s.Unlink(locs[0].Segment, true)
 	must(s.Reclaim(t.Context()))(t)
 	expect("emptied but for one", 0, s.Held(), 0)
@@ -217,7 +217,7 @@ func TestPinnedLeaseKeepsNoEvictedRecord(t *testing.T) {
 	ok(t, s.Seal(again.Segment))
 	pinned = s.Acquire()
 	pinned.Pinned()
-	s.DestroyEvicted([]Loc{again})
+	s.DestroyUnseen([]Loc{again})
 	s.Unlink(again.Segment, true)
 	expect("emptied", 0, 0, 1)
 	if s.Has(again.Segment) {
@@ -237,11 +237,7 @@ func TestPinnedLeasesOfOneMoment(t *testing.T) {
 	b.Pinned()
 	a.Pinned()
 	if s.leases.blind(epoch, false) || !s.leases.blind(epoch, true) {
-		t.Error("what the first lease sees counts as seen by nobody, or what was evicted as seen")
-	}
-	s.Unpin()
-	if s.leases.blind(epoch, true) {
-		t.Error("what the first lease sees counts as seen by nobody after a deletion")
+		t.Error("what the first lease sees counts as seen by nobody, or what went unseen as seen")
 	}
 	a.Release()
 	if !s.leases.blind(epoch, false) {

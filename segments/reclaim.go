@@ -15,10 +15,10 @@ import (
 // before it calls Destroy. A record that is queued already is not queued again.
 func (s *Set) Destroy(locs []Loc) { s.destroy(locs, false) }
 
-// DestroyEvicted is Destroy of records that were evicted: nobody can have had them pinned, and no lease that is [Lease.Pinned] keeps them.
-func (s *Set) DestroyEvicted(locs []Loc) { s.destroy(locs, true) }
+// DestroyUnseen is Destroy of records that nobody had pinned when they went: no lease that is [Lease.Pinned] keeps them.
+func (s *Set) DestroyUnseen(locs []Loc) { s.destroy(locs, true) }
 
-func (s *Set) destroy(locs []Loc, evicted bool) {
+func (s *Set) destroy(locs []Loc, unseen bool) {
 	epoch := s.leases.advance()
 	q := &s.queue
 	q.mu.Lock()
@@ -31,7 +31,7 @@ func (s *Set) destroy(locs []Loc, evicted bool) {
 		if _, ok := q.locs[at]; ok {
 			continue
 		}
-		q.locs[at] = doomed{loc: loc, epoch: epoch, evicted: evicted}
+		q.locs[at] = doomed{loc: loc, epoch: epoch, unseen: unseen}
 		q.bytes += loc.Length
 		if u, ok := q.unlinks[loc.Segment]; ok {
 			u.bytes = max(0, u.bytes-loc.Length)
@@ -90,34 +90,33 @@ func (s *Set) Held() int64 {
 	return n
 }
 
-// Kept is the part of what [Set.Held] returns that does not come back before a lease is released that is not short: what was evicted, whole
-// segments with it, and what was deleted, replaced or moved, with the rest of its segment where that is emptied. Where holes cannot be punched,
-// that rest counts as evicted.
-func (s *Set) Kept() (evicted, other int64) {
-	oldest, keepsEvicted := s.leases.oldest()
+// Kept is the part of what [Set.Held] returns that does not come back before a lease is released that is not short: what nobody has pinned, whole
+// segments with it, and what somebody may have, with the rest of its segment where that is emptied.
+func (s *Set) Kept() (unseen, seen int64) {
+	oldest, keepsUnseen := s.leases.oldest()
 	q := &s.queue
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	seen := map[uint64]bool{} // segments with records that are kept and were not evicted
+	segs := map[uint64]bool{} // segments with records that are kept and may be seen
 	for at, d := range q.locs {
 		switch {
 		case d.stuck:
-		case d.evicted && d.epoch >= keepsEvicted:
-			evicted += d.loc.Length
-		case !d.evicted && d.epoch >= oldest:
-			other += d.loc.Length
-			seen[at.segment] = true
+		case d.unseen && d.epoch >= keepsUnseen:
+			unseen += d.loc.Length
+		case !d.unseen && d.epoch >= oldest:
+			seen += d.loc.Length
+			segs[at.segment] = true
 		}
 	}
 	for id, u := range q.unlinks {
 		switch {
-		case u.emptied && seen[id] && !s.Solid():
-			other += u.bytes
-		case u.epoch >= keepsEvicted || u.epoch >= oldest && (!u.emptied || seen[id]):
-			evicted += u.bytes
+		case u.emptied && segs[id]:
+			seen += u.bytes
+		case u.epoch >= keepsUnseen || u.epoch >= oldest && !u.emptied:
+			unseen += u.bytes
 		}
 	}
-	return evicted, other
+	return unseen, seen
 }
 
 // Solid reports whether destroying records gives no disk blocks back, as was seen since Open: holes cannot be punched here.

@@ -47,7 +47,7 @@ type Catalog struct {
 	// not yet taken to be destroyed; if behind, some of these, or of the segments to be unlinked, wait for a barrier.
 	tombstones map[loc.Loc]struct{}
 	fresh      []loc.Loc
-	evicted    []loc.Loc // as fresh; of these no open match needs any
+	unseen     []loc.Loc // as fresh; no open match can have found them
 	behind     bool
 	unlinked   map[uint64]bool // segments whose files are to go; true: each record in it is a tombstone of its own
 

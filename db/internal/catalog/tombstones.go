@@ -11,7 +11,7 @@ import (
 // Dying is what is dead and not yet destroyed.
 type Dying struct {
 	Records  []loc.Loc
-	Evicted  []loc.Loc // records, too
+	Unseen   []loc.Loc // records, too, that no open match can have found
 	Segments []uint64  // to be unlinked
 	Emptied  []uint64  // segments to be unlinked of which each record is dead by itself
 	Behind   bool      // some of it waits for a barrier; else for its frame
@@ -24,16 +24,6 @@ func (c *Catalog) Bury(dead []oplog.Dead, behind bool) {
 	c.bury(dead, behind)
 }
 
-// BuryEvicted is Bury of records that were evicted: they wait for their frame.
-func (c *Catalog) BuryEvicted(dead []oplog.Dead) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, d := range dead {
-		c.tombstones[d.Loc] = struct{}{}
-		c.evicted = append(c.evicted, d.Loc)
-	}
-}
-
 // BuryAt is Bury of what lies at those places.
 func (c *Catalog) BuryAt(locs ...loc.Loc) {
 	c.mu.Lock()
@@ -43,7 +33,12 @@ func (c *Catalog) BuryAt(locs ...loc.Loc) {
 
 func (c *Catalog) bury(dead []oplog.Dead, behind bool) {
 	for _, d := range dead {
-		c.addTombstones(d.Loc)
+		if d.Unseen {
+			c.tombstones[d.Loc] = struct{}{}
+			c.unseen = append(c.unseen, d.Loc)
+		} else {
+			c.addTombstones(d.Loc)
+		}
 	}
 	c.behind = c.behind || behind && len(dead) > 0
 }
@@ -88,7 +83,7 @@ func (c *Catalog) Defer(records map[loc.Loc]bool) {
 func (c *Catalog) Take() Dying {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	d := Dying{Records: c.fresh, Evicted: c.evicted, Behind: c.behind}
+	d := Dying{Records: c.fresh, Unseen: c.unseen, Behind: c.behind}
 	for id, emptied := range c.unlinked {
 		if emptied {
 			d.Emptied = append(d.Emptied, id)
@@ -96,7 +91,7 @@ func (c *Catalog) Take() Dying {
 			d.Segments = append(d.Segments, id)
 		}
 	}
-	c.fresh, c.evicted, c.behind = nil, nil, false
+	c.fresh, c.unseen, c.behind = nil, nil, false
 	return d
 }
 
@@ -104,7 +99,7 @@ func (c *Catalog) Take() Dying {
 func (c *Catalog) GiveBack(d Dying) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.fresh, c.evicted, c.behind = append(d.Records, c.fresh...), append(d.Evicted, c.evicted...), d.Behind || c.behind
+	c.fresh, c.unseen, c.behind = append(d.Records, c.fresh...), append(d.Unseen, c.unseen...), d.Behind || c.behind
 }
 
 // Destroyed notes that the bytes of records are gone.
@@ -170,7 +165,7 @@ func (c *Catalog) Unlinked() []uint64 {
 func (c *Catalog) Waiting() (n int, bytes int64) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	for _, waiting := range [][]loc.Loc{c.fresh, c.evicted} {
+	for _, waiting := range [][]loc.Loc{c.fresh, c.unseen} {
 		n += len(waiting)
 		for _, l := range waiting {
 			bytes += l.Length

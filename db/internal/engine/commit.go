@@ -45,8 +45,8 @@ func (e *Engine) commitLocked(build func(t *index.Txn) (oplog.Op, error)) (lsn u
 }
 
 // commitBoth is commitLocked of an operation that changes the catalog, too: nobody sees the index after it beside the catalog
-// before it.
-func (e *Engine) commitBoth(build func(t *index.Txn) (oplog.Op, error)) (lsn uint64, err error) {
+// before it. visible, if there is one, is called in between, when all new matches see the index after it.
+func (e *Engine) commitBoth(build func(t *index.Txn) (oplog.Op, error), visible func()) (lsn uint64, err error) {
 	var release func(oplog.Op, catalog.Place)
 	var built oplog.Op
 	lsn, err = e.commitLocked(func(t *index.Txn) (oplog.Op, error) {
@@ -61,6 +61,8 @@ func (e *Engine) commitBoth(build func(t *index.Txn) (oplog.Op, error)) (lsn uin
 	}
 	if err != nil {
 		built = nil
+	} else if visible != nil {
+		visible()
 	}
 	release(built, catalog.Place{LSN: lsn})
 	return lsn, err

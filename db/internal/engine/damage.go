@@ -42,7 +42,7 @@ func (e *Engine) reportDamage(key kv.Key, group uint8, loc index.Loc, cause erro
 		}
 		op := oplog.Flag{Key: key, Group: group, Loc: loc, Flags: cur.Flags | index.FlagDamaged}
 		return op, t.SetFlags(key, group, op.Flags)
-	})
+	}, nil)
 	if err != nil {
 		e.log.Error("damage could not be recorded", "error", err)
 	}

@@ -149,7 +149,15 @@ type removal struct {
 	root kv.Key
 	way  []level
 	// Of blocks with more children than a frame removes, how far they have gone: what went before is passed once more only, in the end.
-	gone map[kv.Key]index.ChildPos
+	passed map[kv.Key]index.ChildPos
+
+	gone []removed // by the last frame
+}
+
+// removed is a block that was taken out, with so many records.
+type removed struct {
+	key, parent kv.Key
+	records     int
 }
 
 // level are blocks with one parent on a deletion's way down. The last of each is an ancestor of all levels that follow, and those before it
@@ -207,6 +215,7 @@ func (e *Engine) delete(ctx context.Context, what *removal) (Deleted, error) {
 func (e *Engine) deleteSome(what *removal, out *Deleted) (lsn uint64, more bool, err error) {
 	var took Deleted
 	op := oplog.Remove{Deleted: true}
+	what.gone = what.gone[:0]
 	e.commitMu.Lock() // until the small state has it too: the head of a new log file must not miss it
 	defer e.commitMu.Unlock()
 	lsn, err = e.commitBoth(func(t *index.Txn) (oplog.Op, error) {
@@ -231,18 +240,9 @@ func (e *Engine) deleteSome(what *removal, out *Deleted) (lsn uint64, more bool,
 		}
 		op.Seq = e.seq.Load()
 		return op, nil
-	})
+	}, func() { e.moveUp(what.gone, op.Dead) })
 	if err != nil || lsn == 0 {
 		return 0, false, err
-	}
-	if e.Pins.Removed(func(yield func(kv.Key) bool) {
-		for _, d := range op.Dead {
-			if !yield(d.Key) {
-				return
-			}
-		}
-	}) { // before anybody evicts: what the match rests on can be evicted now, and it may still read that
-		e.Segments.Unpin()
 	}
 	e.bloomRemoved(int64(took.Blocks))
 	e.Count.Deleted.Add(int64(took.Blocks))
@@ -251,6 +251,17 @@ func (e *Engine) deleteSome(what *removal, out *Deleted) (lsn uint64, more bool,
 	out.Records += len(op.Dead)
 	out.Refs += len(op.Refs)
 	return lsn, more, nil
+}
+
+// moveUp has what rested on blocks that were removed, the deepest first, rest on those before them, and notes of their records whether a match
+// may still read them. No new match finds the blocks any more, and the caller holds commitMu: nobody evicts meanwhile.
+func (e *Engine) moveUp(gone []removed, dead []oplog.Dead) {
+	for _, b := range gone {
+		if !e.Pins.Removed(b.key, b.parent) {
+			unseen(dead[:b.records])
+		}
+		dead = dead[b.records:]
+	}
 }
 
 // refsOf returns the names of the refs on blocks that are dead, and of those that named says yes to whose block is not stored. The caller
@@ -318,7 +329,8 @@ func (e *Engine) removeSubtree(t *index.Txn, k kv.Key, what *removal, op *oplog.
 		if err != nil {
 			return false, err
 		}
-		delete(what.gone, k)
+		delete(what.passed, k)
+		what.gone = append(what.gone, removed{block.Key, block.Parent, len(dead)})
 		op.Dead = append(op.Dead, dead...)
 		out.Blocks++
 		out.Bytes += bytes
@@ -335,17 +347,17 @@ func (r *removal) someChildren(t *index.Txn, k kv.Key) (keys []kv.Key, err error
 		})
 		return from, err
 	}
-	from, known := r.gone[k]
+	from, known := r.passed[k]
 	first, err := some(from)
 	if known && err == nil && len(keys) == 0 { // in front of it there is what was put since
-		delete(r.gone, k)
+		delete(r.passed, k)
 		first, err = some(index.ChildPos{})
 	}
 	if len(keys) == removeBatch {
-		if r.gone == nil {
-			r.gone = map[kv.Key]index.ChildPos{}
+		if r.passed == nil {
+			r.passed = map[kv.Key]index.ChildPos{}
 		}
-		r.gone[k] = first
+		r.passed[k] = first
 	}
 	return keys, err
 }

@@ -84,7 +84,8 @@ func (e *Engine) evictSome(goal evictGoal) (n int, freed int64, err error) {
 		return op, nil
 	})
 	if err == nil {
-		e.Catalog.BuryEvicted(op.Dead)
+		unseen(op.Dead)
+		e.Catalog.Bury(op.Dead, false)
 	}
 	e.commitMu.Unlock()
 	if err != nil {
@@ -98,6 +99,13 @@ func (e *Engine) evictSome(goal evictGoal) (n int, freed int64, err error) {
 		}
 	}
 	return n, freed, nil
+}
+
+// unseen notes of records that nobody rested on them when they went.
+func unseen(dead []oplog.Dead) {
+	for i := range dead {
+		dead[i].Unseen = true
+	}
 }
 
 // findWatermark sets the eviction watermark, the highest rank that was evicted, to that of the coldest leaf, as if the one before it had just been evicted.
@@ -143,7 +151,7 @@ func (w leafWalk) back(t *index.Txn, leaf index.Entry) error {
 func (e *Engine) coldest(t *index.Txn, walk leafWalk) (index.Entry, bool, error) {
 	for {
 		best, found, err := e.coldestNow(t, walk)
-		if err != nil || !found || e.Pins.Leave(best.Key, 0) {
+		if err != nil || !found || e.Pins.Leave(best.Key) {
 			return best, found, err
 		}
 		// A match came to rest on it meanwhile: there may be another.
@@ -168,7 +176,7 @@ func (e *Engine) coldestNow(t *index.Txn, walk leafWalk) (index.Entry, bool, err
 				repinned = append(repinned, k)
 				return true
 			}
-			if e.Pins.Pinned(k, 0) {
+			if e.Pins.Pinned(k) {
 				return true
 			}
 			pick, rank, ok = k, r, true

@@ -162,7 +162,7 @@ func (e *Engine) retire(fp kv.Fingerprint) (uint64, error) {
 	}
 	lsn, err := e.commitBoth(func(t *index.Txn) (oplog.Op, error) {
 		return op, recovery.RemoveModel(t, fp, func(index.Entry) bool { return true })
-	})
+	}, nil)
 	if err != nil {
 		return 0, err
 	}

@@ -110,6 +110,7 @@ func (e *Engine) CommitEviction(build func(t *index.Txn) (op oplog.Remove, block
 	}); err != nil {
 		return err
 	}
+	unseen(op.Dead)
 	e.Catalog.Bury(op.Dead, true) // what was put since must be durable first
 	e.bloomRemoved(int64(blocks))
 	return nil

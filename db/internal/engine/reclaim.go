@@ -31,7 +31,7 @@ func (e *Engine) reclaimLocked(ctx context.Context) error {
 func (e *Engine) reclaimAfter(ctx context.Context, durable func(behind bool) error) error {
 	dying := e.Catalog.Take()
 	n, _ := e.Segments.Pending()
-	if len(dying.Records) == 0 && len(dying.Evicted) == 0 && len(dying.Segments) == 0 && len(dying.Emptied) == 0 && n == 0 {
+	if len(dying.Records) == 0 && len(dying.Unseen) == 0 && len(dying.Segments) == 0 && len(dying.Emptied) == 0 && n == 0 {
 		return nil
 	}
 	err := func() error {
@@ -47,7 +47,7 @@ func (e *Engine) reclaimAfter(ctx context.Context, durable func(behind bool) err
 		return err
 	}
 	e.Segments.Destroy(dying.Records)
-	e.Segments.DestroyEvicted(dying.Evicted)
+	e.Segments.DestroyUnseen(dying.Unseen)
 	for _, id := range dying.Segments {
 		e.Segments.Unlink(id, false)
 	}

@@ -193,7 +193,7 @@ func (e *Engine) move(ctx context.Context, x index.Entry) (bool, error) {
 	}
 	dead := oplog.Dead{Key: x.Key, Group: x.Group, Loc: op.From}
 	if lsn == 0 {
-		dead.Loc = op.To
+		dead.Loc, dead.Unseen = op.To, true
 	}
 	e.Catalog.Bury([]oplog.Dead{dead}, lsn != 0)
 	return lsn != 0, err

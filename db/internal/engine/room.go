@@ -52,9 +52,9 @@ func (e *Engine) MakeRoom(ctx context.Context, bytes, blocks int64) error {
 			continue
 		}
 		// Nothing more may go, or enough has gone and waits: puts that fail under a long match must not empty the store.
-		evicted, other := e.Segments.Kept()
-		returning := e.held() - other
-		if waited == roomPatience || (search.lacked || returning > 0) && returning <= evicted {
+		unseen, seen := e.Segments.Kept()
+		returning := e.held() - seen
+		if waited == roomPatience || (search.lacked || returning > 0) && returning <= unseen {
 			return errors.Join(e.full(bytes, blocks), undone)
 		}
 		waited++

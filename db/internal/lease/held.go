@@ -1,8 +1,6 @@
 package lease
 
 import (
-	"slices"
-
 	"github.com/dormousekv/dormouse/db/internal/prefix"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
@@ -20,12 +18,13 @@ type Store struct {
 // Held is a found prefix that nobody takes away. The zero Held holds nothing. Not safe for concurrent use, nor to be copied.
 type Held struct {
 	Found *prefix.Lookup // nil: nothing was looked for
-	Rests []kv.Key       // pinned: the deepest block of the prefix, the block with its state, and the one that it was moved to
+	Rests []kv.Key       // pinned: the deepest block of the prefix, the block with its state, and the one that it was moved to, as they were found
 
 	leased bool
 	lease  segments.Lease
 	moved  bool
 	rests  [3]kv.Key // memory of Rests
+	pins   [3]Pin    // of Rests, one each
 }
 
 // Nothing makes h a lookup that finds nothing, for that reason.
@@ -51,7 +50,9 @@ func (h *Held) Find(s *Store, m prefix.Model, p *kv.Prompt, limit int, exact boo
 		}
 		h.Rests = h.Found.AppendRests(h.Rests)
 		if len(h.Rests) == 0 {
-			h.release()
+			if !exact || len(h.Found.Hits) == 0 { // a put reads rows that are of no use to a match, too
+				h.release()
+			}
 			return nil
 		}
 		hits := h.Found.Hits
@@ -64,11 +65,14 @@ func (h *Held) Find(s *Store, m prefix.Model, p *kv.Prompt, limit int, exact boo
 }
 
 // pin pins the blocks that the prefix rests on, and says so to the lease if they are all that is looked at. It fails if one is on its way out,
-// or if something of it, a state perhaps, went since Pins counted since: then nobody had it pinned. A deletion that comes later sees the pins,
-// and has the lease keep everything again.
+// or if something of it, a state perhaps, went since Pins counted since: then nobody had it pinned. A deletion that comes later sees the pins.
 func (h *Held) pin(s *Store, since uint64, all bool) bool {
-	if !s.Pins.Pin(h.Rests...) {
-		return false
+	for i, k := range h.Rests {
+		h.pins[i].sees = true
+		if !s.Pins.Pin(&h.pins[i], k) {
+			h.unpin(s.Pins)
+			return false
+		}
 	}
 	if all {
 		h.lease.Pinned()
@@ -80,36 +84,36 @@ func (h *Held) pin(s *Store, since uint64, all bool) bool {
 	defer v.Release()
 	for _, k := range h.Rests {
 		if ok, err := h.Found.StillIn(v, k); err != nil || !ok {
-			s.Pins.Unpin(h.Rests...)
+			h.unpin(s.Pins)
 			return false
 		}
 	}
 	return true
 }
 
-// MoveTo makes h rest on block k, if that is not on its way out, in place of the one that it was moved to before, and no more on those that
-// left. What else was found it keeps: its rows may be asked for again.
-func (h *Held) MoveTo(p *Pins, k kv.Key, left []kv.Key) {
-	if !p.Pin(k) {
-		return
-	}
+// MoveTo makes h rest on block k, too, if that is not on its way out, in place of the one that it was moved to before. What was found it
+// keeps: its rows may be asked for again.
+func (h *Held) MoveTo(p *Pins, k kv.Key) {
 	n := len(h.Rests)
-	kept := h.rests[:0]
-	for i, r := range h.Rests {
-		if h.moved && i == n-1 || slices.Contains(left, r) {
-			p.Unpin(r)
-		} else {
-			kept = append(kept, r)
-		}
+	if h.moved {
+		n--
 	}
-	h.Rests, h.moved = append(kept, k), true
+	h.pins[n].sees = true
+	if p.Pin(&h.pins[n], k) {
+		h.Rests, h.moved = append(h.Rests[:n], k), true
+	}
 }
+
+// Pins are what h rests with.
+func (h *Held) Pins() []*Pin { return []*Pin{&h.pins[0], &h.pins[1], &h.pins[2]} }
+
+func (h *Held) unpin(p *Pins) { p.Unpin(&h.pins[0], &h.pins[1], &h.pins[2]) }
 
 // Drop ends it. pins is nil if the store is closed.
 func (h *Held) Drop(pins *Pins) {
 	h.release()
 	if pins != nil {
-		pins.Unpin(h.Rests...)
+		h.unpin(pins)
 	}
 	h.Rests = nil
 	if h.Found != nil {

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"slices"
 	"sync/atomic"
 
 	"github.com/dormousekv/dormouse/internal/lock"
@@ -11,53 +12,100 @@ import (
 // concurrent use.
 type Pins struct {
 	mu      lock.Mutex[lock.Pins]
-	pinned  map[kv.Key]int // guarded by mu: blocks that an open match or put rests on, by how many
-	leaving map[kv.Key]int // guarded by mu: blocks that are being evicted, or that a longer one takes the place of, by how many
-	left    atomic.Uint64  // counts the ends of that, and deletions
+	pinned  map[kv.Key]*Pin // guarded by mu: blocks that an open match or put rests on, the first of its pins each
+	leaving map[kv.Key]int  // guarded by mu: blocks that are being evicted, or that a longer one takes the place of, by how many
+	left    atomic.Uint64   // counts the ends of that, and deletions
+}
+
+// Pin rests on one block at a time, as long as that is stored, and then on the one before it. The zero Pin rests on nothing. It must not be
+// copied while it rests on something.
+type Pin struct {
+	sees       bool   // its owner is a match: it may read all that is stored up to there
+	key        kv.Key // guarded by Pins.mu, like all below; zero: it rests on nothing
+	next, prev *Pin   // of the same block
 }
 
 // NewPins returns those of a store in which there is no match yet.
-func NewPins() *Pins { return &Pins{pinned: map[kv.Key]int{}, leaving: map[kv.Key]int{}} }
+func NewPins() *Pins { return &Pins{pinned: map[kv.Key]*Pin{}, leaving: map[kv.Key]int{}} }
 
-// Pin keeps blocks, and with them every block before them, from being evicted. It fails, and pins none, if one is on its way out.
-func (p *Pins) Pin(keys ...kv.Key) bool {
+// Pin has x rest on a block, in place of where it rested before, and so keeps that block and every one before it from being evicted. It fails,
+// and x stays where it is, if the block is on its way out.
+func (p *Pins) Pin(x *Pin, k kv.Key) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, k := range keys {
-		if _, out := p.leaving[k]; out {
-			return false
-		}
+	if _, out := p.leaving[k]; out {
+		return false
 	}
-	for _, k := range keys {
-		p.pinned[k]++
-	}
+	p.move(x, k)
 	return true
 }
 
-// Unpin takes back what Pin did.
-func (p *Pins) Unpin(keys ...kv.Key) {
+// Unpin has pins rest on nothing.
+func (p *Pins) Unpin(pins ...*Pin) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, k := range keys {
-		if p.pinned[k]--; p.pinned[k] <= 0 {
-			delete(p.pinned, k)
-		}
+	for _, x := range pins {
+		p.move(x, kv.Key{})
 	}
 }
 
-// Pinned reports whether a block is pinned more than own times.
-func (p *Pins) Pinned(k kv.Key, own int) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.pinned[k] > own
+// move has x rest on k, or on nothing where that is zero. The caller holds mu.
+func (p *Pins) move(x *Pin, k kv.Key) {
+	if x.next != nil {
+		x.next.prev = x.prev
+	}
+	switch {
+	case x.prev != nil:
+		x.prev.next = x.next
+	case x.next != nil:
+		p.pinned[x.key] = x.next
+	case !x.key.IsZero():
+		delete(p.pinned, x.key)
+	}
+	x.key, x.prev, x.next = k, nil, nil
+	if k.IsZero() {
+		return
+	}
+	if x.next = p.pinned[k]; x.next != nil {
+		x.next.prev = x
+	}
+	p.pinned[k] = x
 }
 
-// Leave marks a block that is about to go, so that nothing comes to rest on it any more, until End. It fails if the block is pinned more
-// than own times.
-func (p *Pins) Leave(k kv.Key, own int) bool {
+// Pinned reports whether a block is pinned by others than own.
+func (p *Pins) Pinned(k kv.Key, own ...*Pin) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.pinned[k] > own {
+	return p.pinnedBy(k, own)
+}
+
+func (p *Pins) pinnedBy(k kv.Key, own []*Pin) bool {
+	for x := p.pinned[k]; x != nil; x = x.next {
+		if !slices.Contains(own, x) {
+			return true
+		}
+	}
+	return false
+}
+
+// Seen reports whether a match rests on a block.
+func (p *Pins) Seen(k kv.Key) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for x := p.pinned[k]; x != nil; x = x.next {
+		if x.sees {
+			return true
+		}
+	}
+	return false
+}
+
+// Leave marks a block that is about to go, so that nothing comes to rest on it any more, until End. It fails if the block is pinned by others
+// than own.
+func (p *Pins) Leave(k kv.Key, own ...*Pin) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.pinnedBy(k, own) {
 		return false
 	}
 	p.leaving[k]++
@@ -79,15 +127,17 @@ func (p *Pins) End(keys []kv.Key) {
 	p.left.Add(1)
 }
 
-// Removed says that blocks were deleted, whoever rests on them, and reports whether anybody does.
-func (p *Pins) Removed(keys func(yield func(kv.Key) bool)) (pinned bool) {
+// Removed says that a block was taken out, whoever rests on it: what did rests on its parent from now on, on nothing if that is zero. seen
+// says that a match may still read it. Of several blocks the deepest come first.
+func (p *Pins) Removed(k, parent kv.Key) (seen bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for k := range keys {
-		pinned = pinned || p.pinned[k] > 0
+	for x := p.pinned[k]; x != nil; x = p.pinned[k] {
+		seen = seen || x.sees
+		p.move(x, parent)
 	}
 	p.left.Add(1)
-	return pinned
+	return seen
 }
 
 // Counts is how many blocks are pinned, and how many are about to go.

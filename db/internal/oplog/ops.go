@@ -57,9 +57,10 @@ type Record struct {
 
 // Dead is a record that nothing names any more, and whose bytes are to be destroyed.
 type Dead struct {
-	Key   kv.Key
-	Group uint8
-	Loc   loc.Loc
+	Key    kv.Key
+	Group  uint8
+	Loc    loc.Loc
+	Unseen bool // no open match can have found it; not logged
 }
 
 // Remove takes records out of the store: evicted, or deleted for good.

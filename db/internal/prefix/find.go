@@ -26,7 +26,11 @@ func (l *Lookup) Find() error {
 	if err := l.sharedBlock(); err != nil {
 		return err
 	}
-	return l.shorterPartial()
+	if err := l.shorterPartial(); err != nil {
+		return err
+	}
+	l.found = append(l.found[:0], l.States...)
+	return nil
 }
 
 func (l *Lookup) nothing(why kv.ReasonCode) error {

@@ -31,6 +31,7 @@ type Lookup struct {
 	Tokens int       // the usable prefix: of the first Tokens tokens, all that each group needs is stored
 	Reason kv.Reason // why not more
 	States []State   // the states that are valid behind Tokens tokens, one for each StateAt group
+	found  []State   // States as Find left them
 	broken []State   // states that turned out to be bad
 }
 
@@ -86,8 +87,9 @@ func (l *Lookup) Reset() {
 	clear(l.Hits)
 	clear(l.groups)
 	clear(l.States)
+	clear(l.found)
 	clear(l.broken)
-	l.Hits, l.groups, l.States, l.broken = l.Hits[:0], l.groups[:0], l.States[:0], l.broken[:0]
+	l.Hits, l.groups, l.States, l.found, l.broken = l.Hits[:0], l.groups[:0], l.States[:0], l.found[:0], l.broken[:0]
 	l.Tokens, l.ends, l.Reason = 0, kv.Reason{}, kv.Reason{}
 }
 

@@ -9,6 +9,12 @@ import (
 // the ends of the prefix's blocks, and of the partial blocks that begin where one of them does.
 func (l *Lookup) stateEnd(g, p int) (int, error) {
 	bad := kv.Reason{}
+	for _, s := range l.found { // it may have been deleted since
+		if s.Group == g && s.At == p && l.brokenState(s) == nil {
+			l.States = append(l.States, s)
+			return p, nil
+		}
+	}
 	for i := len(l.Hits) - 1; i >= 0; i-- {
 		h := &l.Hits[i]
 		if h.Start >= p {

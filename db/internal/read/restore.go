@@ -52,9 +52,14 @@ func (s *Source) Restore(ctx context.Context, l *prefix.Lookup, rows kv.Rows, re
 		if l.Tokens > before {
 			return 0, fmt.Errorf("db: internal: a damaged block made the match longer: %d and %d tokens", before, l.Tokens)
 		}
+		if l.Tokens == promised { // all of that is pinned: the callback of layers may take its time
+			run.reading.Release()
+		}
 		if bytes, err = run.restore(ctx, ready); !errors.Is(err, errShorter) {
 			return bytes, err
 		}
+		run.reading.Release()
+		s.Segments.AcquireIn(&run.reading)
 	}
 }
 

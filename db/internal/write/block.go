@@ -11,6 +11,14 @@ import (
 
 // Block makes sure that every group of block i that the caller has rows for is stored.
 func (w *Put) Block(ctx context.Context, i int) error {
+	if err := w.planBlock(ctx, i); err != nil || w.plannedBytes < flushBytes {
+		return err
+	}
+	return w.flush(ctx) // which may evict: no lease of this put is open
+}
+
+// planBlock plans the records of block i that are not stored.
+func (w *Put) planBlock(ctx context.Context, i int) error {
 	d := w.model.Desc
 	key := w.Chain.Key(i)
 	start, end := w.Chain.Block(i)
@@ -105,9 +113,7 @@ func (w *Put) Block(ctx context.Context, i int) error {
 				return w.gone(i)
 			}
 		}
-		if err := w.write(ctx, i, g, from, to, rows); err != nil {
-			return err
-		}
+		w.write(i, g, from, to, rows)
 	}
 	return nil
 }
@@ -131,5 +137,6 @@ func (w *Put) base(ctx context.Context, i int, head *stored) error {
 		}
 	}
 	w.Result.Blocks++
-	return w.write(ctx, i, 0, start, end, rows)
+	w.write(i, 0, start, end, rows)
+	return nil
 }

@@ -21,7 +21,7 @@ func TestPutBesideEviction(t *testing.T) {
 	leaving := make(chan bool)
 	go func() {
 		e.Inside().CommitMu().Lock() // as evictSome has it
-		leaving <- e.Pins.Leave(last, 0)
+		leaving <- e.Pins.Leave(last)
 		time.Sleep(30 * time.Millisecond)
 		e.Pins.End([]kv.Key{last})
 		e.Inside().CommitMu().Unlock()

@@ -51,17 +51,18 @@ func (w *Put) lend(k kv.Key) bool {
 	if slices.Contains(w.lent, k) {
 		return true
 	}
-	if !w.store.Pins.Pin(k) { // so that no longer block takes its place meanwhile
+	pin := new(lease.Pin)
+	if !w.store.Pins.Pin(pin, k) { // so that no longer block takes its place meanwhile
 		return false
 	}
-	w.lent = append(w.lent, k)
+	w.lent, w.lentPins = append(w.lent, k), append(w.lentPins, pin)
 	return true
 }
 
 // giveBack ends what lend began.
 func (w *Put) giveBack() {
-	w.store.Pins.Unpin(w.lent...)
-	w.lent = nil
+	w.store.Pins.Unpin(w.lentPins...)
+	w.lent, w.lentPins = nil, nil
 }
 
 // window narrows s to what it has of group g. s keeps the lease.

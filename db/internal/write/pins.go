@@ -3,6 +3,7 @@ package write
 import (
 	"errors"
 
+	"github.com/dormousekv/dormouse/db/internal/lease"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -12,11 +13,9 @@ func (w *Put) hold(i int) error {
 		return nil
 	}
 	parent := w.Chain.Parent(i)
-	if !w.store.Pins.Pin(parent) {
+	if !w.store.Pins.Pin(&w.pin, parent) {
 		return w.gone(i)
 	}
-	w.Release()
-	w.pin = parent
 	v := w.store.Search.Index.View()
 	defer v.Release()
 	if _, ok, err := v.Get(parent, 0); err != nil || !ok {
@@ -27,18 +26,21 @@ func (w *Put) hold(i int) error {
 
 // rest moves this put's pin to a block that is stored.
 func (w *Put) rest(k kv.Key) {
-	if w.idle() && w.store.Pins.Pin(k) {
-		w.Release()
-		w.pin = k
+	if w.idle() {
+		w.store.Pins.Pin(&w.pin, k)
 	}
 }
 
 // Release ends the put: it does not rest on anything any more.
-func (w *Put) Release() {
-	if !w.pin.IsZero() {
-		w.store.Pins.Unpin(w.pin)
-		w.pin = kv.Key{}
+func (w *Put) Release() { w.store.Pins.Unpin(&w.pin) }
+
+// own are the pins of this put, and of the match that it extends.
+func (w *Put) own() []*lease.Pin {
+	own := append([]*lease.Pin{&w.pin, &w.coming}, w.lentPins...)
+	if w.extends != nil {
+		own = append(own, w.extends.Pins()...)
 	}
+	return own
 }
 
 func (w *Put) gone(i int) error {

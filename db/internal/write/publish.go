@@ -34,7 +34,7 @@ func (w *Put) publishBatch(ctx context.Context) error {
 
 	defer func() {
 		w.store.Pins.End(w.left)
-		w.left = w.left[:0]
+		w.left, w.below = w.left[:0], w.below[:0]
 	}()
 	var op oplog.Put
 	var losers []oplog.Dead
@@ -54,7 +54,7 @@ func (w *Put) publishBatch(ctx context.Context) error {
 				return nil, err
 			}
 		}
-		held = !last.IsZero() && w.store.Pins.Pin(last) // before anybody can evict it again
+		held = !last.IsZero() && w.store.Pins.Pin(&w.coming, last) // before anybody can evict it again
 		if len(op.Records) == 0 {
 			return nil, nil
 		}
@@ -65,15 +65,13 @@ func (w *Put) publishBatch(ctx context.Context) error {
 				}
 			}
 		}
-		if !held && len(w.left) > 0 { // what the match rested on goes, and nothing is pinned in its place
-			w.store.Search.Segments.Unpin()
+		if !held { // what the match rested on goes, and nothing is pinned in its place
+			w.moveUp()
 		}
 		return op, nil
 	})
 	if err != nil {
-		if held {
-			w.store.Pins.Unpin(last)
-		}
+		w.store.Pins.Unpin(&w.coming)
 		// Nothing names these records: the next open sweeps them away, should this process not get to it.
 		if lsn == 0 {
 			w.store.Engine.Doom(deadOf(batch), false)
@@ -95,11 +93,12 @@ func (w *Put) publishBatch(ctx context.Context) error {
 	if held {
 		w.moveOn(last)
 	}
+	w.moveUp()
 	return nil
 }
 
 func (w *Put) publishOne(t *index.Txn, entry index.Entry, op *oplog.Put, losers *[]oplog.Dead) error {
-	dead := oplog.Dead{Key: entry.Key, Group: entry.Group, Loc: entry.Loc}
+	dead := oplog.Dead{Key: entry.Key, Group: entry.Group, Loc: entry.Loc, Unseen: true}
 	old, ok, err := t.Get(entry.Key, entry.Group)
 	if err != nil {
 		return err
@@ -148,10 +147,17 @@ func covers(x index.Entry, from, to uint16) bool {
 
 // moveOn lets this put, and the match that it extends, rest on the last block that was published, which is pinned.
 func (w *Put) moveOn(last kv.Key) {
-	w.Release()
-	w.pin = last
+	w.store.Pins.Pin(&w.pin, last)
+	w.store.Pins.Unpin(&w.coming)
 	if w.extends != nil {
-		w.extends.MoveTo(w.store.Pins, last, w.left)
+		w.extends.MoveTo(w.store.Pins, last)
+	}
+}
+
+// moveUp has what rested on the partial blocks that go rest on their parents.
+func (w *Put) moveUp() {
+	for i, k := range w.left {
+		w.store.Pins.Removed(k, w.below[i])
 	}
 }
 
@@ -166,10 +172,11 @@ func lastBlock(batch []index.Entry) kv.Key {
 	return last
 }
 
+// deadOf are the records of a batch that was never published.
 func deadOf(batch []index.Entry) []oplog.Dead {
 	out := make([]oplog.Dead, 0, len(batch))
 	for _, entry := range batch {
-		out = append(out, oplog.Dead{Key: entry.Key, Group: entry.Group, Loc: entry.Loc})
+		out = append(out, oplog.Dead{Key: entry.Key, Group: entry.Group, Loc: entry.Loc, Unseen: true})
 	}
 	return out
 }

@@ -60,12 +60,15 @@ type Put struct {
 	options Options
 	created int64 // when the put began, in Unix seconds
 
-	prompt kv.Prompt          // the part of the prompt that has rows
-	cover  []coverage         // by group
-	pin    kv.Key             // the deepest block that this put rests on
-	left   []kv.Key           // marked as leaving: partial blocks that it takes the place of
-	lent   []kv.Key           // pinned: blocks that must still be stored when what is planned is published
-	met    map[index.Loc]bool // window records whose rows this put has looked at before it replaces them
+	prompt   kv.Prompt          // the part of the prompt that has rows
+	cover    []coverage         // by group
+	pin      lease.Pin          // on the deepest block that this put rests on
+	coming   lease.Pin          // on the next one, while it is published
+	left     []kv.Key           // marked as leaving: partial blocks that it takes the place of
+	below    []kv.Key           // their parents
+	lent     []kv.Key           // blocks that must still be stored when what is planned is published
+	lentPins []*lease.Pin       // on these
+	met      map[index.Loc]bool // window records whose rows this put has looked at before it replaces them
 
 	planned      []record // not yet written
 	plannedBytes int64

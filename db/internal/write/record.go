@@ -26,14 +26,11 @@ type record struct {
 const flushBytes = 16 << 20
 
 // write plans a record. It is written by the next flush, and published after that.
-func (w *Put) write(ctx context.Context, i, g, from, to int, rows kv.Rows) error {
+func (w *Put) write(i, g, from, to int, rows kv.Rows) {
 	start, end := w.Chain.Block(i)
 	n := w.estimate(g, to-from, end-start)
 	w.planned = append(w.planned, record{i: i, g: g, from: from, to: to, rows: rows, room: n})
-	if w.plannedBytes += n; w.plannedBytes >= flushBytes {
-		return w.flush(ctx)
-	}
-	return nil
+	w.plannedBytes += n
 }
 
 // flush encodes and writes the planned records, each on one goroutine so that what was encoded is still in its cache when it

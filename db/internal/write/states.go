@@ -87,7 +87,7 @@ func (w *stateWay) thin(keep int) error {
 			} else if wanted {
 				continue
 			}
-			if !w.store.Pins.Leave(s.key, 0) {
+			if !w.store.Pins.Leave(s.key) {
 				continue // an open match rests on it
 			}
 			leaving = append(leaving, s.key)

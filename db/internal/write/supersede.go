@@ -32,8 +32,10 @@ func (w *Put) supersede(t *index.Txn, block index.Entry, op *oplog.Put) error {
 		if len(records) == 0 || !w.leave(k) {
 			continue
 		}
+		w.below = append(w.below, short.Parent)
+		unseen := !w.store.Pins.Seen(k) // else by the match that this put extends
 		for _, r := range records {
-			op.Dead = append(op.Dead, oplog.Dead{Key: k, Group: r.Group, Loc: r.Loc})
+			op.Dead = append(op.Dead, oplog.Dead{Key: k, Group: r.Group, Loc: r.Loc, Unseen: unseen})
 			if err := t.Remove(k, r.Group); err != nil {
 				return err
 			}
@@ -74,33 +76,14 @@ func (w *Put) takenOver(t *index.Txn, short, block kv.Key, op *oplog.Put) ([]ind
 
 // needed reports whether a ref, or a lease other than this put's own, rests on block k.
 func (w *Put) needed(k kv.Key) bool {
-	return w.store.Engine.Named(k) || w.store.Pins.Pinned(k, w.pins(k))
+	return w.store.Engine.Named(k) || w.store.Pins.Pinned(k, w.own()...)
 }
 
 // leave marks a partial block, so that no match comes to rest on it any more, unless one rests on it that is not this put's own.
 func (w *Put) leave(k kv.Key) bool {
-	if !w.store.Pins.Leave(k, w.pins(k)) {
+	if !w.store.Pins.Leave(k, w.own()...) {
 		return false
 	}
 	w.left = append(w.left, k)
 	return true
-}
-
-// pins is how often this put has pinned k.
-func (w *Put) pins(k kv.Key) int {
-	own := 0
-	if w.pin == k {
-		own++
-	}
-	if w.extends != nil {
-		for _, r := range w.extends.Rests {
-			if r == k {
-				own++
-			}
-		}
-	}
-	if slices.Contains(w.lent, k) {
-		own++
-	}
-	return own
 }

@@ -1,0 +1,276 @@
+package engine_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+func smallStore(t *testing.T, disk vfs.FS) *db.Store {
+	o := storetest.Options()
+	o.Budget, o.SegmentBytes = 6<<20, 256<<10
+	o.HighWater, o.LowWater = 1, 1
+	return storetest.OpenOn(t, disk, t.TempDir(), o)
+}
+
+// Somebody deletes what one match rests on: other matches keep nothing of what is evicted afterwards.
+func TestDeletionUnderOneMatchOfTwo(t *testing.T) {
+	s := smallStore(t, vfs.OS)
+	d := crashtest.Plain()
+	m := storetest.Model(t, s, d)
+	a, b := kv.Prompt{Tokens: crashtest.Tokens(1, 160)}, kv.Prompt{Tokens: crashtest.Tokens(2, 160)}
+	storetest.Put(t, m, a)
+	storetest.Put(t, m, b)
+	xa, err := m.Match(t.Context(), a, db.MatchOptions{})
+	storetest.OK(t, err)
+	xb, err := m.Match(t.Context(), b, db.MatchOptions{})
+	storetest.OK(t, err)
+	defer xb.Close()
+	_, err = m.Delete(t.Context(), a.Prefix(16))
+	storetest.OK(t, err)
+	storetest.OK(t, xa.Close())
+	for i := range 400 {
+		if err := putNth(t, m, 100+i); err != nil {
+			st := storetest.Stats(t, s)
+			t.Fatalf("put %d: %v\n(evicted %d, blocks %d)", i, err, st.Evicted, storetest.Engine(s).Counts().Blocks)
+		}
+	}
+}
+
+// States that a put gives up are no match's, unless one rests on them.
+func TestStatesGivenUpUnderAMatch(t *testing.T) {
+	for _, open := range []bool{false, true} {
+		s := smallStore(t, vfs.OS)
+		d := crashtest.Opaque()
+		m := storetest.Model(t, s, d)
+		other := kv.Prompt{Tokens: crashtest.Tokens(7, 64)}
+		storetest.PutState(t, m, other, 0)
+		if open {
+			x, err := m.Match(t.Context(), other, db.MatchOptions{})
+			storetest.OK(t, err)
+			defer x.Close()
+		}
+		chat := crashtest.Tokens(9, 64*20)
+		for turn := 1; turn <= 200; turn++ {
+			p := kv.Prompt{Tokens: append(append([]kv.Token{}, chat...), crashtest.Tokens(50, 6*turn)...)}
+			rows := storetest.Filled(d, &p, 0, len(p.Tokens))
+			for i, tensor := range d.Tensors {
+				if d.Groups[tensor.Group].Kind == kv.StateAt {
+					big := make([]byte, 100<<10)
+					copy(big, rows[i].Pieces[0].Mem)
+					rows[i] = kv.Packed(len(p.Tokens), 1, big)
+				}
+			}
+			if _, err := m.Put(t.Context(), p, rows, db.PutOptions{KeepStates: 2}); err != nil {
+				t.Errorf("open match %v: turn %d: %v", open, turn, err)
+				break
+			}
+		}
+	}
+}
+
+// Nor are partial blocks that longer ones take the place of.
+func TestPartialBlocksReplacedUnderAMatch(t *testing.T) {
+	for _, open := range []bool{false, true} {
+		s := smallStore(t, vfs.OS)
+		d := crashtest.Plain()
+		m := storetest.Model(t, s, d)
+		other := kv.Prompt{Tokens: crashtest.Tokens(7, 64)}
+		storetest.Put(t, m, other)
+		if open {
+			x, err := m.Match(t.Context(), other, db.MatchOptions{})
+			storetest.OK(t, err)
+			defer x.Close()
+		}
+		for turn := 1; turn <= 3000; turn++ {
+			p := kv.Prompt{Tokens: crashtest.Tokens(50+turn/100, 1+turn%100)}
+			if _, err := m.Put(t.Context(), p, storetest.Filled(d, &p, 0, len(p.Tokens)), db.PutOptions{}); err != nil {
+				t.Errorf("open match %v: turn %d: %v", open, turn, err)
+				break
+			}
+		}
+	}
+}
+
+// Nor are the records of a put that lost against another of the same prompt.
+func TestEqualPutsUnderAMatch(t *testing.T) {
+	for _, open := range []bool{false, true} {
+		s := smallStore(t, vfs.OS)
+		d := crashtest.Plain()
+		m := storetest.Model(t, s, d)
+		other := kv.Prompt{Tokens: crashtest.Tokens(7, 64)}
+		storetest.Put(t, m, other)
+		if open {
+			x, err := m.Match(t.Context(), other, db.MatchOptions{})
+			storetest.OK(t, err)
+			defer x.Close()
+		}
+		var failed error
+		for i := range 60 {
+			p := kv.Prompt{Tokens: crashtest.Tokens(100+i, 320)}
+			rows := storetest.Filled(d, &p, 0, 320)
+			var wg sync.WaitGroup
+			var mu sync.Mutex
+			for range 4 {
+				wg.Go(func() {
+					if _, err := m.Put(t.Context(), p, rows, db.PutOptions{}); err != nil {
+						mu.Lock()
+						failed = fmt.Errorf("put %d: %w", i, err)
+						mu.Unlock()
+					}
+				})
+			}
+			wg.Wait()
+			if failed != nil {
+				t.Error(failed)
+				break
+			}
+		}
+	}
+}
+
+// A match on a disk where holes cannot be punched lets puts evict.
+func TestMatchWithoutHoles(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		high, low float64
+		open      bool
+	}{{"puts, none open", 1, 1, false}, {"puts", 1, 1, true}, {"background", 0.7, 0.6, true}} {
+		t.Run(c.name, func(t *testing.T) {
+			o := storetest.Options()
+			o.Budget, o.SegmentBytes = 16<<20, 256<<10
+			o.HighWater, o.LowWater = c.high, c.low
+			s := storetest.OpenOn(t, crashtest.NoHoles{FS: vfs.OS}, t.TempDir(), o)
+			d := crashtest.Plain()
+			m := storetest.Model(t, s, d)
+			p := kv.Prompt{Tokens: crashtest.Tokens(1, 32)}
+			storetest.Put(t, m, p)
+			for k := range 30 {
+				storetest.OK(t, putNth(t, m, 5000+k))
+			}
+			var x *db.Match
+			if c.open {
+				var err error
+				x, err = m.Match(t.Context(), p, db.MatchOptions{})
+				storetest.OK(t, err)
+			}
+			n := 0
+			for ; n < 100; n++ {
+				if err := putNth(t, m, 10000+n); err != nil {
+					t.Errorf("put %d: %v", n, err)
+					break
+				}
+			}
+			if x != nil {
+				storetest.OK(t, x.Close())
+			}
+		})
+	}
+}
+
+// A callback of layers that takes its time keeps nothing from the puts of others.
+func TestPutsBesideSlowLayers(t *testing.T) {
+	s := smallStore(t, vfs.OS)
+	d := crashtest.Plain()
+	m := storetest.Model(t, s, d)
+	a := kv.Prompt{Tokens: crashtest.Tokens(1, 160)}
+	n := 100
+	for storetest.Stats(t, s).Evicted == 0 {
+		storetest.OK(t, putNth(t, m, n))
+		n++
+	}
+	storetest.Put(t, m, a)
+	x, err := m.Match(t.Context(), a, db.MatchOptions{})
+	storetest.OK(t, err)
+	defer x.Close()
+	in, out := make(chan bool), make(chan bool)
+	done := make(chan error)
+	go func() {
+		first := true
+		_, err := x.RestoreLayers(t.Context(), storetest.Empty(d, 160), func(layer, tokens int) {
+			if first {
+				first = false
+				close(in)
+				<-out
+			}
+		})
+		done <- err
+	}()
+	<-in
+	start := time.Now()
+	for range 5 {
+		err = putNth(t, m, n)
+		n++
+		if err != nil {
+			t.Errorf("a put beside a slow restore, after %v: %v (no space: %v)", time.Since(start), err, errors.Is(err, db.ErrNoSpace))
+			break
+		}
+	}
+	close(out)
+	storetest.OK(t, <-done)
+}
+
+// A match that was extended keeps what it found, also where the next extension goes on from elsewhere.
+func TestExtensionElsewhere(t *testing.T) {
+	s := smallStore(t, vfs.OS)
+	d := crashtest.Plain()
+	m := storetest.Model(t, s, d)
+	p := kv.Prompt{Tokens: crashtest.Tokens(1, 100)}
+	storetest.Put(t, m, p)
+	x, err := m.Match(t.Context(), p, db.MatchOptions{})
+	storetest.OK(t, err)
+	defer x.Close()
+	for _, q := range []kv.Prompt{{Tokens: crashtest.Concat(p.Tokens, crashtest.Tokens(2, 100))}, {Tokens: crashtest.Concat(p.Tokens[:90], crashtest.Tokens(3, 100))}, {Tokens: crashtest.Tokens(3, 100)}} {
+		_, err = x.Extend(t.Context(), q, storetest.Filled(d, &q, 0, len(q.Tokens)), db.PutOptions{})
+		storetest.OK(t, err)
+		for i := range 30 {
+			storetest.OK(t, putNth(t, m, 100+i))
+		}
+		rows := storetest.Empty(d, 100)
+		got, err := x.Restore(t.Context(), rows)
+		if err != nil || got.Tokens != 100 {
+			t.Errorf("%d %v %v", got.Tokens, got.Reason, err)
+		}
+	}
+}
+
+// A state that is deleted stays with the matches that found it.
+func TestDeletedStateOfAMatch(t *testing.T) {
+	for _, d := range []kv.Descriptor{crashtest.Hybrid(), crashtest.Opaque()} {
+		for _, restored := range []bool{true, false} {
+			s := storetest.Open(t, t.TempDir(), storetest.Options())
+			m := storetest.Model(t, s, d)
+			p := kv.Tokens(crashtest.Tokens(1, 64)...)
+			storetest.PutState(t, m, p, 0)
+			x, err := m.Match(t.Context(), p, db.MatchOptions{})
+			storetest.OK(t, err)
+			if restored {
+				rows := storetest.Empty(d, 64)
+				got, err := x.Restore(t.Context(), rows)
+				if err != nil || got.Tokens != 64 {
+					t.Fatal(got, err)
+				}
+			}
+			_, err = m.Delete(t.Context(), p)
+			storetest.OK(t, err)
+			rows := storetest.Empty(d, 64)
+			got, err := x.Restore(t.Context(), rows)
+			storetest.OK(t, err)
+			if restored && got.Tokens != 64 {
+				t.Errorf("%s: an open match gave 64 tokens, and after a deletion %d: %v", d.Name, got.Tokens, got.Reason)
+			}
+			if got.Tokens == 0 && got.Reason.Code != db.Gone {
+				t.Errorf("%s: the reason is %q", d.Name, got.Reason)
+			}
+			x.Close()
+		}
+	}
+}

@@ -69,6 +69,13 @@ func (c *Catalog) Named() []kv.Key {
 	return slices.Collect(maps.Keys(c.blocks))
 }
 
+// Pinned is how many blocks have a pinned ref.
+func (c *Catalog) Pinned() int {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return len(c.pins)
+}
+
 // Class is the priority of block k, which its refs say.
 func (c *Catalog) Class(k kv.Key) uint64 {
 	c.mu.RLock()

@@ -2,7 +2,9 @@ package engine
 
 import (
 	"errors"
+	"io/fs"
 
+	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/db/internal/prefix"
 	"github.com/dormousekv/dormouse/db/internal/read"
@@ -14,7 +16,7 @@ import (
 
 // reportDamage logs a record that failed a check, and flags it, so that matches stop before it and a put of the same
 // prefix replaces it. Its children stay. It returns cause as users are to see it ([engine.foundBad]). What was destroyed meanwhile,
-// cannot be read just now, or is whole and another prompt's, is not flagged.
+// cannot be read just now, with the whole folder perhaps, or is whole and another prompt's, is not flagged.
 func (e *Engine) reportDamage(key kv.Key, group uint8, loc index.Loc, cause error) error {
 	if cause = e.FoundBad(key, group, loc, cause); errors.Is(cause, segments.ErrDestroyed) {
 		return cause
@@ -23,7 +25,7 @@ func (e *Engine) reportDamage(key kv.Key, group uint8, loc index.Loc, cause erro
 		e.Count.Collisions.Add(1)
 		return cause
 	}
-	if read.Passing(cause) {
+	if read.Passing(cause) || errors.Is(cause, segments.ErrMissing) && e.away() {
 		e.log.Warn("record cannot be read just now", "block", key.String(), "group", group, "error", cause)
 		return cause
 	}
@@ -47,6 +49,12 @@ func (e *Engine) reportDamage(key kv.Key, group uint8, loc index.Loc, cause erro
 		e.log.Error("damage could not be recorded", "error", err)
 	}
 	return cause
+}
+
+// away reports whether the store's folder is not where it was: a medium that was taken out, perhaps. Its records are not missing.
+func (e *Engine) away() bool {
+	_, err := e.FS.Stat(e.Path(folder.FormatName))
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // FoundBad returns the cause for which a record cannot be used as users are to see it: a record of zeros is one that was destroyed,

@@ -93,6 +93,12 @@ func (e *Engine) full(bytes, blocks int64) error {
 	if n > 0 {
 		why += fmt.Sprintf(" (%s of %s cannot be freed before open matches are closed)", damage.Count(held, "byte"), damage.Count(n, "deleted record"))
 	}
+	if pinned := e.Catalog.Pinned(); pinned > 0 {
+		why += fmt.Sprintf("; pinned refs keep %s and what is before them", damage.Count(int64(pinned), "block"))
+	}
+	if used, _ := e.Pins.Counts(); used > 0 {
+		why += fmt.Sprintf("; open matches, and puts under way, keep %s and what is before them", damage.Count(int64(used), "block"))
+	}
 	if stored := e.Counts().Blocks + e.space.unpublished(); e.o.MaxBlocks > 0 && stored+blocks > e.o.MaxBlocks {
 		why += fmt.Sprintf("; %d blocks are stored, of at most %d (MaxBlocks)", stored, e.o.MaxBlocks)
 	}

@@ -32,7 +32,7 @@ func TestFirstRowsAreEvicted(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano())))
 	e := storetest.Engine(s)
 	counts := map[string]int{}
-	for stop := time.Now().Add(2 * time.Second); time.Now().Before(stop); {
+	for stop := time.Now().Add(time.Second); time.Now().Before(stop); {
 		_, err := m.Put(t.Context(), p, all, db.PutOptions{})
 		storetest.OK(t, err)
 		done := make(chan error)
@@ -81,7 +81,7 @@ func TestFirstRowsAreMoved(t *testing.T) {
 	_, err := m.Put(t.Context(), p, storetest.Filled(d, &p, 0, 300), db.PutOptions{})
 	storetest.OK(t, err)
 	r := rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano())))
-	for i, stop := 2, time.Now().Add(3*time.Second); time.Now().Before(stop); i++ {
+	for i, stop := 2, time.Now().Add(time.Second); time.Now().Before(stop); i++ {
 		q := kv.Prompt{Tokens: crashtest.Concat(p.Tokens[:250], crashtest.Tokens(i, 50))}
 		some := storetest.Filled(d, &q, 250, 300)
 		storetest.OK(t, storetest.Engine(s).Segments.SealAll())

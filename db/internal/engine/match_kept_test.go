@@ -20,7 +20,7 @@ import (
 
 // The law at random: an open match that was restored once gives the same again until it is closed, whatever goes on.
 func TestOpenMatchesKeep(t *testing.T) {
-	length := time.Second
+	length := 300 * time.Millisecond
 	if s := os.Getenv("DORMOUSE_MATCHES"); s != "" {
 		length, _ = time.ParseDuration(s)
 	}

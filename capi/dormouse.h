@@ -289,8 +289,8 @@ DORMOUSE_API dormouse_status dormouse_view(dormouse_match x, dormouse_view_fn fn
 DORMOUSE_API dormouse_status dormouse_set_ref(dormouse_model m, const char *name, const dormouse_prompt *prefix, const dormouse_ref_options *options,
                                               const dormouse_call *call);
 DORMOUSE_API dormouse_status dormouse_delete_ref(dormouse_store s, const char *name, const dormouse_call *call);
-/* Deletes a prefix and everything that goes on from it; of a scope, which must not be null: everything of it. It is durable when it returns; dormouse_sync removes the bytes.
- * out may be null. */
+/* Deletes a prefix and everything that goes on from it; of a scope, which must be neither null nor empty: everything of it. It is durable when it returns; dormouse_sync removes the
+ * bytes. out may be null. */
 DORMOUSE_API dormouse_status dormouse_delete(dormouse_model m, const dormouse_prompt *prefix, const dormouse_call *call, dormouse_deleted *out);
 DORMOUSE_API dormouse_status dormouse_delete_scope(dormouse_store s, const char *scope, const dormouse_call *call, dormouse_deleted *out);
 

@@ -320,8 +320,8 @@ func goDeleteRef(e *C.dormouse_error, h C.dormouse_store, name *C.char, c *C.dor
 //export goDeleteScope
 func goDeleteScope(e *C.dormouse_error, h C.dormouse_store, scope *C.char, c *C.dormouse_call, out *C.dormouse_deleted) C.dormouse_status {
 	return onStore(e, h, c, func(ctx context.Context, s *db.Store) error {
-		if scope == nil {
-			return badArgument("scope is null")
+		if scope == nil || *scope == 0 {
+			return badArgument("scope is null or empty")
 		}
 		if err := canDeleted(out); err != nil {
 			return err

@@ -128,7 +128,7 @@ type Conversation struct {
 
 // Open opens a conversation, or makes it. What a process that was killed had committed is there, and nothing else.
 //
-// It returns [ErrOpen] if it is open already, [ErrTokenizer] if it was held with another tokenizer, and the store's error, with file and
+// It returns [ErrOpen] if it is open already, in this host or in another one of the store, [ErrTokenizer] if it was held with another tokenizer, and the store's error, with file and
 // offset, if the file is damaged: the file is left as it is then.
 func (h *Host) Open(ctx context.Context, id string, o Options) (*Conversation, error) {
 	if err := o.defaults(h.lim); err != nil {
@@ -149,6 +149,9 @@ func (h *Host) Open(ctx context.Context, id string, o Options) (*Conversation, e
 		return nil, fmt.Errorf("%w: %q", ErrOpen, id)
 	}
 	file, err := h.store.OpenSession(ctx, Scope(id))
+	if errors.Is(err, db.ErrSessionOpen) {
+		return nil, fmt.Errorf("%w: %q: %w", ErrOpen, id, err)
+	}
 	if err != nil {
 		return nil, err
 	}

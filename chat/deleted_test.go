@@ -73,3 +73,30 @@ func TestDeletedWhileOpen(t *testing.T) {
 		})
 	}
 }
+
+// A conversation that another host of the store has open is neither opened nor deleted: both say so. What is not open goes, and what was never there.
+func TestOpenElsewhere(t *testing.T) {
+	r := newRoom(t, hashed.Options{BlockTokens: 16})
+	c := r.conversation("a", chat.Options{Facts: 30, Ring: 60, Reserve: 8})
+	r.turn(c, tokens(3, 18), 3, chat.BeginOptions{})
+	rt, err := hashed.New(ctx, r.store, r.o)
+	r.check(err)
+	other, err := chat.NewHost(r.store, rt.Model(), rt)
+	r.check(err)
+	_, err = other.Open(ctx, "a", chat.Options{})
+	r.want(err, chat.ErrOpen)
+	r.want(err, db.ErrSessionOpen)
+	r.want(other.Delete(ctx, "a"), chat.ErrOpen)
+	r.turn(c, tokens(4, 3), 3, chat.BeginOptions{})
+	r.check(c.Close())
+	r.check(other.Delete(ctx, "a"))
+	r.check(other.Delete(ctx, "never there"))
+	if list, err := db.Collect(r.h.List(ctx)); err != nil || len(list) > 0 {
+		t.Errorf("left is %+v, %v", list, err)
+	}
+	if refs, err := db.Collect(r.store.Refs()); err != nil || len(refs) > 0 {
+		t.Errorf("left are refs %+v, %v", refs, err)
+	}
+	r.check(other.Close())
+	r.conversation("a", chat.Options{})
+}

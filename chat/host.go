@@ -105,7 +105,8 @@ func (h *Host) info(s db.SessionInfo) (Info, error) {
 	return i, nil
 }
 
-// Delete deletes a conversation for good, file and rows. It must not be open. After the store's next Sync nothing of it is in any file.
+// Delete deletes a conversation for good, file and rows. It must not be open, in this host or in another one of the store: [ErrOpen]. After the
+// store's next Sync nothing of it is in any file.
 func (h *Host) Delete(ctx context.Context, id string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -115,8 +116,15 @@ func (h *Host) Delete(ctx context.Context, id string) error {
 	case h.open[id] != nil:
 		return fmt.Errorf("%w: %q", ErrOpen, id)
 	}
+	file, err := h.store.OpenSession(ctx, Scope(id)) // held until it is gone
+	if errors.Is(err, db.ErrSessionOpen) {
+		return fmt.Errorf("%w: %q: %w", ErrOpen, id, err)
+	}
+	if err == nil { // one that is damaged goes, too
+		defer file.Close()
+	}
 	h.clear()
-	_, err := h.store.DeleteScope(ctx, Scope(id))
+	_, err = h.store.DeleteScope(ctx, Scope(id))
 	return err
 }
 

@@ -28,7 +28,8 @@ func (h *Host) cool() bool {
 
 // Warm computes a prompt between turns, stores it, and pins it under a name: a system prompt, say, that conversations will begin with whose
 // [Options].User is empty. Turns go first: where one needs the room, Warm loads again what it had computed, or returns kv.ErrFull if there is no
-// room for it; called again, it goes on from there.
+// room for it; called again, it goes on from there. A prompt of fewer than [kv.OpeningTokens] tokens, which no lookup finds, cannot be pinned: that
+// is the store's error.
 func (h *Host) Warm(ctx context.Context, name string, prompt []kv.Token) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

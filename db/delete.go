@@ -2,6 +2,7 @@ package db
 
 import (
 	"context"
+	"errors"
 
 	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/kv"
@@ -40,13 +41,23 @@ func (m *Model) Delete(ctx context.Context, prefix kv.Prompt) (Deleted, error) {
 // DeleteScope removes everything that was stored for a scope, of every model, with all its refs and its session ([Store.OpenSession]), and
 // returns when that is durable; the session's file is gone then. It goes last: after an error, or a crash, it may be there still, and the deletion is
 // to be made again. An open [Session] of it answers ErrNotFound from now on. What
-// scopes share (the blocks before their prompts' ScopeStart) stays.
+// scopes share (the blocks before their prompts' ScopeStart) stays: it is no scope's, and a scope without a name is an error.
 func (s *Store) DeleteScope(ctx context.Context, scope string) (Deleted, error) {
+	if scope == "" {
+		return Deleted{}, errors.New("db: DeleteScope without the name of a scope")
+	}
 	return useIndex(ctx, s, func(e *engine.Engine) (Deleted, error) {
-		id := e.Hasher.Scope(scope)
-		if id.IsShared() {
-			return Deleted{}, nil
-		}
+		took, err := e.DeleteScope(ctx, e.Hasher.Scope(scope))
+		return Deleted(took), err
+	})
+}
+
+// DeleteScopeID is [Store.DeleteScope] of a scope whose name nobody knows: by its id, as [Store.Sessions] and blocks have it.
+func (s *Store) DeleteScopeID(ctx context.Context, id kv.ScopeID) (Deleted, error) {
+	if id.IsShared() {
+		return Deleted{}, errors.New("db: DeleteScopeID of what scopes share")
+	}
+	return useIndex(ctx, s, func(e *engine.Engine) (Deleted, error) {
 		took, err := e.DeleteScope(ctx, id)
 		return Deleted(took), err
 	})

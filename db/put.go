@@ -23,7 +23,7 @@ func (m *Model) Put(ctx context.Context, prompt kv.Prompt, rows kv.Rows, o PutOp
 }
 
 // Extend is Put for a prompt that goes on from this match: its lease keeps the prefix alive meanwhile. Afterwards the
-// match rests on what was stored last.
+// match rests on what was stored last, and that alone has moved: Tokens, Reason, Restore and View answer for what [Model.Match] found.
 func (x *Match) Extend(ctx context.Context, prompt kv.Prompt, rows kv.Rows, o PutOptions) (PutResult, error) {
 	return x.m.put(ctx, x, &x.held, prompt, rows, o)
 }

@@ -124,9 +124,10 @@ func (t *turns) read() Turns {
 // Histogram counts durations by powers of two: Counts[i] are those under 2^i microseconds and at least half of that; the last also counts
 // all that are longer.
 type Histogram struct {
-	Counts [48]int64
-	N      int64
-	Sum    time.Duration
+	Counts  [48]int64
+	N       int64
+	Sum     time.Duration // all of them; the longest time.Duration, 292 years, where they come to more, as the ages of evicted blocks may
+	Seconds float64       // the same in seconds, without that limit
 }
 
 // Quantile returns a bound below which the share q of the durations lies; 0 if there are none.
@@ -141,7 +142,7 @@ func (h Histogram) Quantile(q float64) time.Duration {
 }
 
 func histogram(t *engine.Times) (h Histogram) {
-	h.Counts, h.N, h.Sum = t.Read()
+	h.Counts, h.N, h.Sum, h.Seconds = t.Read()
 	return h
 }
 

@@ -3,6 +3,8 @@ package index
 import (
 	"errors"
 	"fmt"
+	"math"
+	"time"
 
 	"github.com/dormousekv/dormouse/internal/loc"
 	"github.com/dormousekv/dormouse/kv"
@@ -44,6 +46,12 @@ type Entry struct {
 	// parent's children. Group 0 only, read by [Txn.Put]; queries but [Txn.Load] leave it nil.
 	Hashes []byte
 }
+
+// SecondsOf is a time as [Entry].Created has it, MinutesOf as Used: 0 for one before 1970, as of a clock that was never set.
+func SecondsOf(t time.Time) int64 { return max(0, t.Unix()) }
+
+// MinutesOf: see [SecondsOf].
+func MinutesOf(t time.Time) uint32 { return uint32(min(SecondsOf(t)/60, math.MaxUint32)) }
 
 // MaxHashTokens is how many tokens the order of children looks at.
 const MaxHashTokens = 64

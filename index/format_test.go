@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -131,4 +132,23 @@ func TestEntryRoundTrip(t *testing.T) {
 			t.Fatalf("got %v %x, want %v %x", got, back, e, hashes)
 		}
 	})
+}
+
+// A clock that was never set may be before 1970: what is put then is stored, and nobody knows when it was.
+func TestBefore1970(t *testing.T) {
+	for when, want := range map[time.Time]struct {
+		seconds int64
+		minutes uint32
+	}{
+		time.Unix(-1, 0): {}, time.Date(1900, 1, 1, 0, 0, 0, 0, time.UTC): {}, {}: {},
+		time.Unix(0, 0): {}, time.Unix(119, 0): {119, 1}, time.Date(2400, 1, 1, 0, 0, 0, 0, time.UTC): {13569465600, 226157760},
+	} {
+		if s, m := SecondsOf(when), MinutesOf(when); s != want.seconds || m != want.minutes {
+			t.Errorf("%v: %d s, %d min, expected %+v", when, s, m, want)
+		}
+		e := Entry{Key: kv.Key{1}, Tokens: 16, Loc: Loc{Segment: 1, Offset: 4096, Length: 4096}, Created: SecondsOf(when), Used: MinutesOf(when)}
+		if err := Memory().Update(func(txn *Txn) error { return txn.Put(e) }); err != nil {
+			t.Errorf("%v: %v", when, err)
+		}
+	}
 }

@@ -92,7 +92,7 @@ func (f *family) collect(s *sample, out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(f.desc, kind, f.front(s.front))
 	case f.hist != nil && s.stats != nil:
 		h, first, last, step := f.hist(s.stats)
-		out <- prometheus.MustNewConstHistogram(f.desc, uint64(h.N), h.Sum.Seconds(), buckets(h, first, last, step))
+		out <- prometheus.MustNewConstHistogram(f.desc, uint64(h.N), h.Seconds, buckets(h, first, last, step))
 	case f.many != nil:
 		f.many(s, func(value float64, labels ...string) {
 			out <- prometheus.MustNewConstMetric(f.desc, kind, value, labels...)

@@ -8,12 +8,14 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"math"
 	"net/http/httptest"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -111,7 +113,7 @@ func used(t *testing.T) (s *db.Store, rec *figures.Recorder) {
 	return s, rec
 }
 
-// gathered is what a scrape gives: values by name and labels. Of a histogram there is the count.
+// gathered is what a scrape gives: values by name and labels. Of a histogram there is the count, and with " sum" behind its name the sum.
 func gathered(t *testing.T, o obs.Options) (values map[string]float64, names map[string]bool) {
 	t.Helper()
 	r := prometheus.NewPedanticRegistry()
@@ -138,6 +140,7 @@ func gathered(t *testing.T, o obs.Options) (values map[string]float64, names map
 				values[key] = m.GetGauge().GetValue()
 			case m.GetHistogram() != nil:
 				values[key] = float64(m.GetHistogram().GetSampleCount())
+				values[key+" sum"] = m.GetHistogram().GetSampleSum()
 				last := uint64(0)
 				for _, b := range m.GetHistogram().GetBucket() {
 					if b.GetCumulativeCount() < last || b.GetCumulativeCount() > m.GetHistogram().GetSampleCount() {
@@ -149,6 +152,37 @@ func gathered(t *testing.T, o obs.Options) (values map[string]float64, names map
 		}
 	}
 	return values, names
+}
+
+// Ages of evicted blocks may come to more than a time.Duration holds: then Sum stops there, and seconds go on.
+func TestSumOfAges(t *testing.T) { synctest.Test(t, testSumOfAges) }
+
+func testSumOfAges(t *testing.T) {
+	s := open(t)
+	defer s.Close()
+	turn(t, model(t, s, "old"), kv.Prompt{Tokens: tokens(1, 64)})
+	if err := s.Suspend(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	const century = 36525 * 24 * time.Hour
+	time.Sleep(century)
+	if err := s.Resume(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Pressure(t.Context(), db.Critical); err != nil {
+		t.Fatal(err)
+	}
+	st, err := s.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if age := st.EvictedAge; age.N != 4 || age.Sum != math.MaxInt64 || age.Seconds != 4*century.Seconds() {
+		t.Errorf("ages of %d blocks: %v, %v s; expected 4, %v, %v s", age.N, age.Sum, age.Seconds, time.Duration(math.MaxInt64), 4*century.Seconds())
+	}
+	got, _ := gathered(t, obs.Options{Store: func() *db.Store { return s }})
+	if sum := got["dormouse_store_eviction_age_seconds sum"]; sum != 4*century.Seconds() {
+		t.Errorf("the metric's sum is %v", sum)
+	}
 }
 
 // What is scraped is what Stats and the recorder say, and all metrics are there.

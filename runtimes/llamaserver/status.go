@@ -119,8 +119,9 @@ type Purge struct {
 
 // Purged says what a purge deleted.
 type Purged struct {
-	Models int
-	Bytes  int64
+	Models   int
+	Sessions int   // files of conversations
+	Bytes    int64 // of stored records, and of these files
 }
 
 // ErrPurge is returned for a Purge that says nothing, or too much.
@@ -153,37 +154,45 @@ func (f *Front) Purge(ctx context.Context, p Purge) (out Purged, err error) {
 
 // PurgeStore purges a store that no front has open.
 func PurgeStore(ctx context.Context, store *db.Store, p Purge) (out Purged, err error) {
-	before, err := store.Stats()
+	took := func(d db.Deleted, err error) error {
+		out.Sessions += d.Sessions
+		out.Bytes += d.Bytes
+		return err
+	}
+	if p.Key != "" {
+		if err := took(store.DeleteScope(ctx, ScopeOfKey(p.Key))); err != nil {
+			return out, err
+		}
+		return out, store.Sync(ctx)
+	}
+	models, err := db.Collect(store.Models())
 	if err != nil {
 		return out, err
 	}
-	if p.Key != "" {
-		if _, err = store.DeleteScope(ctx, ScopeOfKey(p.Key)); err != nil {
-			return out, err
+	for _, m := range models {
+		if p.All || m.Descriptor.Name == p.Model || m.Fingerprint.String() == p.Model {
+			if err := store.Retire(ctx, m.Fingerprint); err != nil {
+				return out, err
+			}
+			out.Models++
+			out.Bytes += m.Bytes
 		}
-	} else {
-		models, err := db.Collect(store.Models())
+	}
+	if p.Model != "" && out.Models == 0 {
+		return out, fmt.Errorf("no model %q is stored", p.Model)
+	}
+	if p.All {
+		sessions, err := db.Collect(store.Sessions(ctx))
 		if err != nil {
 			return out, err
 		}
-		for _, m := range models {
-			if p.All || m.Descriptor.Name == p.Model || m.Fingerprint.String() == p.Model {
-				if err := store.Retire(ctx, m.Fingerprint); err != nil {
-					return out, err
-				}
-				out.Models++
+		for _, x := range sessions {
+			if err := took(store.DeleteScopeID(ctx, x.Scope)); err != nil {
+				return out, err
 			}
 		}
-		if p.Model != "" && out.Models == 0 {
-			return out, fmt.Errorf("no model %q is stored", p.Model)
-		}
 	}
-	if err := store.Sync(ctx); err != nil {
-		return out, err
-	}
-	after, err := store.Stats()
-	out.Bytes = before.DiskBytes - after.DiskBytes
-	return out, err
+	return out, store.Sync(ctx)
 }
 
 // eraseSlots empties the idle slots.

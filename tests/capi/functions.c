@@ -398,6 +398,7 @@ int main(int argc, char **argv) {
 	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_set_ref(m, NULL, &p, NULL, NULL));
 	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_delete_ref(s, NULL, NULL));
 	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_delete_scope(s, NULL, NULL, NULL));
+	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_delete_scope(s, "", NULL, NULL));
 	OK(dormouse_delete_ref(s, "pin", NULL));
 	WANT(DORMOUSE_ERR_NOT_FOUND, dormouse_delete_ref(s, "pin", NULL));
 	dormouse_prompt scoped = p;

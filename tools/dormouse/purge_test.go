@@ -3,11 +3,18 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"io/fs"
+	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/dustin/go-humanize"
+
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/kv"
 )
 
 // A store in a folder that others can write to is purged as it is served: where that was asked for.
@@ -36,4 +43,67 @@ func TestPurgeOfSharedFolder(t *testing.T) {
 	purge(0, "purged", "--allow-shared-dir")
 	t.Setenv("DORMOUSE_ALLOW_SHARED_DIR", "true")
 	purge(0, "purged")
+}
+
+// A purge of everything leaves nothing of a conversation either, and says what went.
+func TestPurgeAll(t *testing.T) {
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
+	dir := t.TempDir()
+	const secret = "what was said in confidence"
+	s, err := db.Open(t.Context(), dir, db.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := kv.Descriptor{
+		Name: "m", Weights: kv.HashOf("m"), Architecture: "test", Tokenizer: kv.HashOf("m"), RoPE: kv.RoPE{Type: kv.NoRoPE},
+		Tensors: []kv.Tensor{{Role: kv.RoleK, DType: kv.F16, Width: 512}},
+	}
+	m, err := s.Register(t.Context(), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := kv.Prompt{Tokens: make([]kv.Token, 1000), Scope: "anna"}
+	if _, err := m.Model.Put(t.Context(), p, kv.Rows{kv.Packed(0, 1000, make([]byte, 1000*1024))}, db.PutOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	length := int64(0)
+	for _, scope := range []string{"anna", "bert"} {
+		x, err := s.OpenSession(t.Context(), scope)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := x.Append(t.Context(), 1, []byte(secret)); err != nil {
+			t.Fatal(err)
+		}
+		length += x.Bytes()
+	}
+	st, err := s.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var out, said bytes.Buffer
+	code := run(context.Background(), []string{"purge", "--all", "--store", dir}, &out, &said)
+	if want := fmt.Sprintf("purged: 1 model, 2 conversations, %s\n", humanize.IBytes(uint64(st.LiveBytes+length))); code != 0 || out.String() != want {
+		t.Errorf("%d %q %q, expected %q", code, out.String(), said.String(), want)
+	}
+	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		if bytes.Contains(b, []byte(secret)) {
+			t.Errorf("%s has it still", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	out.Reset()
+	if code := run(context.Background(), []string{"purge", "--all", "--store", dir}, &out, &said); code != 0 || out.String() != "purged: 0 models, 0 conversations, 0 B\n" {
+		t.Errorf("once more: %d %q %q", code, out.String(), said.String())
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/dustin/go-humanize"
+	"github.com/dustin/go-humanize/english"
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
@@ -133,7 +134,8 @@ func newPurge() *cobra.Command {
 			if err != nil {
 				return errWork{err}
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "purged: %d models, %s\n", out.Models, humanize.IBytes(uint64(max(0, out.Bytes))))
+			fmt.Fprintf(cmd.OutOrStdout(), "purged: %s, %s, %s\n", english.Plural(out.Models, "model", ""), english.Plural(out.Sessions, "conversation", ""),
+				humanize.IBytes(uint64(out.Bytes)))
 			return nil
 		},
 	}
@@ -141,7 +143,7 @@ func newPurge() *cobra.Command {
 	sharedFlag(cmd.Flags(), &sharedDir)
 	cmd.Flags().StringVar(&p.Model, "model", "", "a model, by name or fingerprint")
 	cmd.Flags().StringVar(&p.Key, "key", "", "what requests with this API key have stored (serve --scope-by-key)")
-	cmd.Flags().BoolVar(&p.All, "all", false, "everything")
+	cmd.Flags().BoolVar(&p.All, "all", false, "everything, conversations too")
 	cmd.MarkFlagsMutuallyExclusive("model", "key", "all")
 	return cmd
 }

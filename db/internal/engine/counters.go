@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"math"
 	"math/bits"
 	"sync/atomic"
 	"time"
@@ -73,24 +74,31 @@ func (c *Counters) RaiseHigh(used int64) {
 // buckets of a histogram: the last one begins at two years.
 const buckets = 48
 
-// Times is a histogram of durations that is being counted: by powers of two microseconds.
+// Times is a histogram of durations that is being counted: by powers of two microseconds. Their sum is kept in two parts, since the ages of
+// evicted blocks come to more than the 292 years that a time.Duration holds.
 type Times struct {
-	counts [buckets]atomic.Int64
-	nanos  atomic.Int64
+	counts         [buckets]atomic.Int64
+	seconds, nanos atomic.Int64 // the whole seconds of each duration, and what is left of them
 }
 
 // Add counts a duration. A clock that was put back makes none.
 func (h *Times) Add(d time.Duration) {
 	d = max(0, d)
 	h.counts[min(bits.Len64(uint64(d.Microseconds())), len(h.counts)-1)].Add(1)
-	h.nanos.Add(int64(d))
+	h.seconds.Add(int64(d / time.Second))
+	h.nanos.Add(int64(d % time.Second))
 }
 
-// Read returns the counts, how many they are, and the sum of the durations.
-func (h *Times) Read() (counts [buckets]int64, n int64, sum time.Duration) {
+// Read returns the counts, how many they are, and the sum of the durations in seconds and, up to what a duration can be, as one.
+func (h *Times) Read() (counts [buckets]int64, n int64, sum time.Duration, seconds float64) {
 	for i := range h.counts {
 		counts[i] = h.counts[i].Load()
 		n += counts[i]
 	}
-	return counts, n, time.Duration(h.nanos.Load())
+	whole, nanos := h.seconds.Load(), time.Duration(h.nanos.Load())
+	seconds = float64(whole) + nanos.Seconds()
+	if whole > int64((math.MaxInt64-nanos)/time.Second) {
+		return counts, n, math.MaxInt64, seconds
+	}
+	return counts, n, time.Duration(whole)*time.Second + nanos, seconds
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/dormousekv/dormouse/db/internal/catalog"
@@ -95,7 +96,8 @@ func (e *Engine) evictSome(goal evictGoal) (n int, freed int64, err error) {
 	e.Count.Evicted.Add(int64(n))
 	for now := minute(); len(used) > 0; used = used[1:] {
 		if used[0] != 0 {
-			e.Count.EvictedAge.Add((time.Duration(now) - time.Duration(used[0])) * time.Minute)
+			age := min(time.Duration(now)-time.Duration(used[0]), math.MaxInt64/time.Minute)
+			e.Count.EvictedAge.Add(age * time.Minute)
 		}
 	}
 	return n, freed, nil

@@ -25,7 +25,7 @@ type blockUse struct {
 const usesLimit = 1 << 14
 
 // minute is the time, as the index keeps it.
-func minute() uint32 { return uint32(time.Now().Unix() / 60) }
+func minute() uint32 { return index.MinutesOf(time.Now()) }
 
 // used notes that a match ended in block k.
 func (r *recency) used(k kv.Key) {

@@ -26,11 +26,32 @@ func (l *Lookup) Find() error {
 	if err := l.sharedBlock(); err != nil {
 		return err
 	}
+	if !l.openingStored() {
+		l.Reset()
+		return l.nothing(kv.NothingStored)
+	}
 	if err := l.shorterPartial(); err != nil {
 		return err
 	}
 	l.found = append(l.found[:0], l.States...)
 	return nil
+}
+
+// openingStored reports whether a stored prompt begins with the first tokens of this one, or what was read of it is damaged. The Bloom filter
+// says so at once only where there is one, and it still knows what was removed.
+func (l *Lookup) openingStored() bool {
+	end := 0
+	for i := range l.Hits {
+		if h := &l.Hits[i]; h.Groups != nil && h.Groups[0].Bad != nil {
+			return true
+		}
+		end = l.Hits[i].End
+	}
+	need := kv.OpeningTokens
+	if l.exact {
+		need = 1
+	}
+	return end >= need || l.ends.Code != kv.Diverged && l.ends.Code != kv.Ends
 }
 
 func (l *Lookup) nothing(why kv.ReasonCode) error {

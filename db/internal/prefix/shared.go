@@ -42,7 +42,7 @@ func (l *Lookup) sharedBlock() error {
 			return nil // a read error is only a miss
 		}
 		shared = min(shared, end-start) // behind end begins the prompt's own scope
-		if shared < int(entry.Tokens) && start+shared < end {
+		if shared < int(entry.Tokens) && start+shared < end && l.ends.Err == nil {
 			l.ends = kv.Reason{Code: kv.Diverged, At: start + shared}
 		}
 		if start+shared > best.End {

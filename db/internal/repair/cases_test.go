@@ -42,6 +42,59 @@ func TestRebuildBesideDamagedHeader(t *testing.T) {
 	}
 }
 
+// A ref survives the eviction of its prefix, and so it survives Repair: nothing is lost of a sound store, with and without its index. Where the
+// store is damaged so that nobody knows whether the prefix was there, its ref is lost.
+func TestRepairRefsOfEvicted(t *testing.T) {
+	for name, c := range map[string]struct {
+		harm string
+		lost bool
+	}{"sound": {}, "no index": {harm: storetest.IndexFile}, "no log": {harm: storetest.LogDir, lost: true}} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			s := storetest.Open(t, dir, storetest.Options())
+			m := storetest.Model(t, s, crashtest.Plain())
+			for i, name := range []string{"gone", "pinned"} {
+				p := kv.Prompt{Tokens: crashtest.Tokens(1+i, 100)}
+				storetest.Put(t, m, p)
+				if err := m.SetRef(t.Context(), name, p, db.RefOptions{Pinned: i > 0, Meta: []byte("mine")}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := s.Pressure(t.Context(), db.Critical); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if c.harm != "" {
+				if err := os.RemoveAll(filepath.Join(dir, c.harm)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			out, to := repairTo(t, dir)
+			if c.lost {
+				if out.Whole() || len(out.LostRefs) != 1 {
+					t.Errorf("refs %+v are lost, unknown %q", out.LostRefs, out.Unknown)
+				}
+				return
+			}
+			if !out.Whole() || out.Refs != 2 || !strings.Contains(strings.Join(out.Notes, "\n"), `ref "gone"`) {
+				t.Errorf("%d refs, lost %+v, notes %q", out.Refs, out.LostRefs, out.Notes)
+			}
+			if _, refs := holdings(t, to); len(refs) != 2 || string(refs["gone"].Meta) != "mine" || refs["gone"].Tokens != 100 {
+				t.Errorf("refs %+v", refs)
+			}
+			s = storetest.Open(t, to, storetest.Options())
+			storetest.Sound(t, s)
+			m = storetest.Model(t, s, crashtest.Plain())
+			storetest.Expect(t, m, kv.Prompt{Tokens: crashtest.Tokens(2, 100)}, 100)
+			if took, err := m.Delete(t.Context(), kv.Prompt{Tokens: crashtest.Tokens(1, 100)}); err != nil || took.Refs != 1 {
+				t.Errorf("deleting what the evicted one names takes %+v, %v", took, err)
+			}
+		})
+	}
+}
+
 // spoil changes a bit of a file.
 func spoil(t *testing.T, path string, at int64) {
 	t.Helper()

@@ -308,23 +308,43 @@ func (c *copier) publish() error {
 	return nil
 }
 
-// refs sets the refs whose prefix was saved.
+// refs sets the refs whose prefix was saved, and those whose prefix was evicted before: refs survive that.
 func (c *copier) refs() error {
 	w := c.w
+	all := w.allKnown()
 	for _, ref := range w.e.Catalog.Refs() {
 		id := recovery.ID{Key: ref.Block, Group: 0}
 		x := w.entries[id]
-		if first := int(x.First); !w.saved[id] || x.Model != ref.Model || ref.Tokens <= first || ref.Tokens > first+int(x.Tokens) {
+		saved := w.saved[id] && x.Model == ref.Model && ref.Tokens > int(x.First) && ref.Tokens <= int(x.First)+int(x.Tokens)
+		if !saved && (c.loaded[ref.Model] == nil || !all || w.known(id)) {
 			w.out.LostRefs = append(w.out.LostRefs, LostRef{ref, fmt.Errorf("block %s: %w", ref.Block, ErrPrefixLost)})
 			continue
 		}
 		if _, err := c.n.LogState(ref); err != nil {
 			return err
 		}
-		if err := c.n.Reclass(ref.Block); err != nil {
-			return err
+		if saved {
+			if err := c.n.Reclass(ref.Block); err != nil {
+				return err
+			}
+		} else {
+			w.out.Notes = append(w.out.Notes, fmt.Sprintf("ref %q: its prefix had been evicted; the ref is saved", ref.Name))
 		}
 		w.out.Refs++
 	}
 	return nil
+}
+
+// allKnown reports whether index and log, or whole segments, say of every block that there was that it was there.
+func (w *damagedStore) allKnown() bool {
+	r := w.e.Found
+	damaged := len(w.fs.damage)+len(w.found.Damage)+len(r.Log.Damage)+len(r.Damage) > 0
+	return len(w.unknown()) == 0 && !(r.Rebuilt && damaged)
+}
+
+// known reports whether anything says that there was such a block.
+func (w *damagedStore) known(id recovery.ID) bool {
+	is := func(x index.Entry) bool { return recovery.IDOf(&x) == id }
+	_, ok := w.entries[id]
+	return ok || slices.ContainsFunc(w.e.Found.Absent, is) || slices.ContainsFunc(w.e.Found.Left, is)
 }

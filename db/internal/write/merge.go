@@ -120,7 +120,7 @@ func (w *Put) head(ctx context.Context, i int, known bool) (*stored, error) {
 	}
 	if end < need || need > 0 && out.hit == nil {
 		defer out.release(w.store.Pins)
-		return nil, &kv.NotStoredError{Stored: end, Needed: need, Reason: out.why}
+		return nil, &kv.NotStoredError{Stored: end, Needed: w.cover[0].start, Reason: out.why}
 	}
 	return out, nil
 }

@@ -80,7 +80,7 @@ type Put struct {
 
 // New begins a put. extends is what a match holds that the prompt goes on from; it moves on with the put. nil: there is none.
 func (s *Store) New(m Model, rows kv.Rows, extends *lease.Held, o Options) *Put {
-	return &Put{store: s, model: m, rows: rows, extends: extends, options: o, created: time.Now().Unix()}
+	return &Put{store: s, model: m, rows: rows, extends: extends, options: o, created: index.SecondsOf(time.Now())}
 }
 
 // Run stores block after block, a chunk at a time, and waits until that is as durable as the store's mode says. Afterwards the put rests on

@@ -34,6 +34,7 @@ var methods = map[string]method{
 	"Store.Compact":       {4, (*worker).compact},
 	"Store.DeleteRef":     {10, func(w *worker) error { return w.s.DeleteRef(ctx, w.refName()) }},
 	"Store.DeleteScope":   {2, (*worker).deleteScope},
+	"Store.DeleteScopeID": {1, (*worker).deleteScopeID},
 	"Store.Dir":           {1, func(w *worker) error { return same(w.s.Dir(), w.dir) }},
 	"Store.Options":       {1, func(w *worker) error { return same(w.s.Options().Policy.Name(), "cost-aware") }},
 	"Store.Identity":      {1, func(w *worker) error { _, err := w.s.Identity(); return err }},
@@ -163,6 +164,14 @@ func (w *worker) pressure() error {
 
 func (w *worker) deleteScope() error {
 	_, err := w.s.DeleteScope(ctx, []string{"alice", "bob"}[w.r.IntN(2)])
+	return err
+}
+
+func (w *worker) deleteScopeID() error {
+	id, err := w.s.ScopeID([]string{"alice", "bob"}[w.r.IntN(2)])
+	if err == nil {
+		_, err = w.s.DeleteScopeID(ctx, id)
+	}
 	return err
 }
 

@@ -61,7 +61,10 @@ func (x *Match) restoreInto(ctx context.Context, rows kv.Rows, ready func(layer,
 	}
 	defer x.leave()
 	asked := x.tokens
-	bytes, err := e.Source.Restore(ctx, x.held.Found, rows, ready, part)
+	bytes, err := int64(0), x.held.Resolve(e.Pins, asked)
+	if err == nil {
+		bytes, err = e.Source.Restore(ctx, x.held.Found, rows, ready, part)
+	}
 	if engine.IsIndexDamage(err) {
 		x.m.s.indexDamaged(err)
 		x.held.Found.Reset()
@@ -99,6 +102,9 @@ type StoredPlane struct {
 // match, nor the store's Suspend, Resume or Close. A fault while fn reads a truncated file is returned as ErrCorrupt.
 func (x *Match) View(ctx context.Context, fn func(StoredPlane) error) error {
 	return using(x, func(e *engine.Engine) error {
+		if err := x.held.Resolve(e.Pins, x.tokens); err != nil {
+			return err
+		}
 		return e.Source.View(ctx, x.held.Found, x.tokens, func(p read.StoredPlane) error { return fn(StoredPlane(p)) })
 	})
 }

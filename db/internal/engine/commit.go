@@ -13,11 +13,14 @@ import (
 )
 
 // Commit publishes what build changes in the index, and appends the frame that says so, or does neither. build returns
-// the operation, nil for nothing to log. The caller holds no lock.
-func (e *Engine) Commit(build func(t *index.Txn) (oplog.Op, error)) (lsn uint64, err error) {
+// the operation, nil for nothing to log. visible, if there is one, is called afterwards, before anybody else can commit. The caller holds no lock.
+func (e *Engine) Commit(build func(t *index.Txn) (oplog.Op, error), visible func()) (lsn uint64, err error) {
 	e.commitMu.Lock()
 	defer e.commitMu.Unlock()
-	return e.commitLocked(build)
+	if lsn, err = e.commitLocked(build); err == nil && visible != nil {
+		visible()
+	}
+	return lsn, err
 }
 
 func (e *Engine) commitLocked(build func(t *index.Txn) (oplog.Op, error)) (lsn uint64, err error) {

@@ -42,7 +42,7 @@ func TestUsesOutliveAFailedChange(t *testing.T) {
 	storetest.Put(t, m, p)
 	storetest.Expect(t, m, p, 32)
 	e, failed := storetest.Engine(s), errors.New("not this time")
-	if _, err := e.Commit(func(*index.Txn) (oplog.Op, error) { return nil, failed }); !errors.Is(err, failed) {
+	if _, err := e.Commit(func(*index.Txn) (oplog.Op, error) { return nil, failed }, nil); !errors.Is(err, failed) {
 		t.Fatal(err)
 	}
 	storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(2, 32)})

@@ -274,3 +274,28 @@ func TestDeletedStateOfAMatch(t *testing.T) {
 		}
 	}
 }
+
+// What is deleted and stored anew is not what a match found: it gives what is before that, before and after an eviction.
+func TestStoredAnewUnderAMatch(t *testing.T) {
+	s := storetest.Open(t, t.TempDir(), storetest.Options())
+	d := crashtest.Plain()
+	m := storetest.Model(t, s, d)
+	p := kv.Prompt{Tokens: crashtest.Tokens(1, 160)}
+	storetest.Put(t, m, p)
+	x, err := m.Match(t.Context(), p, db.MatchOptions{})
+	storetest.OK(t, err)
+	_, err = m.Delete(t.Context(), p.Prefix(70))
+	storetest.OK(t, err)
+	storetest.Put(t, m, p)
+	for _, when := range []string{"at first", "after an eviction"} {
+		rows := storetest.Empty(d, 160)
+		got, err := x.Restore(t.Context(), rows)
+		if err != nil || got.Tokens != 64 || got.Reason.Code != db.Gone {
+			t.Errorf("%s: %d tokens, %v, %v", when, got.Tokens, got.Reason, err)
+		}
+		storetest.CheckRows(t, d, &p, rows, got.Tokens)
+		_, _, err = storetest.Engine(s).Shrink(t.Context(), 0)
+		storetest.OK(t, err)
+	}
+	storetest.OK(t, x.Close())
+}

@@ -187,7 +187,7 @@ func (e *Engine) move(ctx context.Context, x index.Entry) (bool, error) {
 			return nil, err
 		}
 		return op, t.SetLoc(x.Key, x.Group, to, seq)
-	})
+	}, nil)
 	if err != nil && lsn != 0 {
 		return false, err // the log names one place and the index the other: both stay until the index is rebuilt
 	}

@@ -104,6 +104,12 @@ func (h *Held) MoveTo(p *Pins, k kv.Key) {
 	}
 }
 
+// Resolve asks where the records lie of what was found up to position p, as [prefix.Lookup.ResolveTo] does. A block that was deleted since is
+// gone, also where it was stored anew: h does not rest on that.
+func (h *Held) Resolve(pins *Pins, p int) error {
+	return h.Found.ResolveHeld(p, func() kv.Key { return pins.at(&h.pins[0]) })
+}
+
 // Pins are what h rests with.
 func (h *Held) Pins() []*Pin { return []*Pin{&h.pins[0], &h.pins[1], &h.pins[2]} }
 

@@ -72,6 +72,13 @@ func (p *Pins) move(x *Pin, k kv.Key) {
 	p.pinned[k] = x
 }
 
+// at is where x rests now; zero if on nothing.
+func (p *Pins) at(x *Pin) kv.Key {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return x.key
+}
+
 // Pinned reports whether a block is pinned by others than own.
 func (p *Pins) Pinned(k kv.Key, own ...*Pin) bool {
 	p.mu.Lock()

@@ -27,6 +27,7 @@ type Lookup struct {
 	groups []Group   // of all hits, a model's groups for each
 	ends   kv.Reason // why there are no more hits
 	hashes []byte    // token hashes, a buffer
+	fresh  []int     // hits that ResolveHeld resolves, a buffer
 
 	Tokens int       // the usable prefix: of the first Tokens tokens, all that each group needs is stored
 	Reason kv.Reason // why not more

@@ -103,6 +103,34 @@ func (l *Lookup) ResolveTo(p int) error {
 	return nil
 }
 
+// ResolveHeld is ResolveTo for one who keeps the hits up to a block from going: up to the one that rests returns, once all are resolved. What
+// lies behind that and was not resolved before is gone, also if the index has it: it was put since.
+func (l *Lookup) ResolveHeld(p int, rests func() kv.Key) error {
+	l.fresh = l.fresh[:0]
+	for i := range l.Hits {
+		if h := &l.Hits[i]; h.Start < p && h.Groups == nil {
+			l.fresh = append(l.fresh, i)
+		}
+	}
+	if len(l.fresh) == 0 {
+		return nil
+	}
+	if err := l.ResolveTo(p); err != nil {
+		return err
+	}
+	k := rests()
+	last := len(l.Hits) - 1
+	for last >= 0 && l.Hits[last].Key != k {
+		last--
+	}
+	for _, i := range l.fresh {
+		if i > last {
+			l.groupsOf(i)[0].Bad = ErrGone
+		}
+	}
+	return nil
+}
+
 // ResolveAll resolves every hit. The error is one of the index.
 func (l *Lookup) ResolveAll() error { return l.ResolveTo(l.limit) }
 

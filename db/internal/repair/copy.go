@@ -294,7 +294,7 @@ func (c *copier) publish() error {
 			op.Records = append(op.Records, oplog.RecordOf(x))
 		}
 		return op, nil
-	})
+	}, nil)
 	if err != nil {
 		return err
 	}

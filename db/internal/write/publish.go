@@ -65,10 +65,12 @@ func (w *Put) publishBatch(ctx context.Context) error {
 				}
 			}
 		}
-		if !held { // what the match rested on goes, and nothing is pinned in its place
-			w.moveUp()
-		}
 		return op, nil
+	}, func() {
+		if held {
+			w.moveOn(last)
+		}
+		w.moveUp()
 	})
 	if err != nil {
 		w.store.Pins.Unpin(&w.coming)
@@ -90,10 +92,6 @@ func (w *Put) publishBatch(ctx context.Context) error {
 		w.lsn = lsn
 		w.store.Replaced.Add(int64(len(op.Dead)))
 	}
-	if held {
-		w.moveOn(last)
-	}
-	w.moveUp()
 	return nil
 }
 

@@ -41,8 +41,9 @@ type Engine interface {
 	Named(k kv.Key) bool
 
 	// Commit publishes what build changes in the index, and logs the operation that it returns, or does neither. A nil operation: there is
-	// nothing to log. If lsn is not 0 in spite of an error, the operation is logged.
-	Commit(build func(t *index.Txn) (oplog.Op, error)) (lsn uint64, err error)
+	// nothing to log. If lsn is not 0 in spite of an error, the operation is logged. visible, if there is one, is called where there is none,
+	// before anybody else can commit.
+	Commit(build func(t *index.Txn) (oplog.Op, error), visible func()) (lsn uint64, err error)
 	// CommitEviction is Commit of a removal, after which what is dead is destroyed.
 	CommitEviction(build func(t *index.Txn) (op oplog.Remove, blocks int, err error)) error
 	// RemoveBlock takes a block without children out of the index, with the records of all its groups.

@@ -253,6 +253,14 @@ func (e *Engine) deleteSome(what *removal, out *Deleted) (lsn uint64, more bool,
 	return lsn, more, nil
 }
 
+// before is the block that one hangs from; zero for the first of a prompt.
+func before(block index.Entry) kv.Key {
+	if block.First == 0 {
+		return kv.Key{}
+	}
+	return block.Parent
+}
+
 // moveUp has what rested on blocks that were removed, the deepest first, rest on those before them, and notes of their records whether a match
 // may still read them. No new match finds the blocks any more, and the caller holds commitMu: nobody evicts meanwhile.
 func (e *Engine) moveUp(gone []removed, dead []oplog.Dead) {
@@ -330,7 +338,7 @@ func (e *Engine) removeSubtree(t *index.Txn, k kv.Key, what *removal, op *oplog.
 			return false, err
 		}
 		delete(what.passed, k)
-		what.gone = append(what.gone, removed{block.Key, block.Parent, len(dead)})
+		what.gone = append(what.gone, removed{block.Key, before(block), len(dead)})
 		op.Dead = append(op.Dead, dead...)
 		out.Blocks++
 		out.Bytes += bytes

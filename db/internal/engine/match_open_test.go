@@ -299,3 +299,122 @@ func TestStoredAnewUnderAMatch(t *testing.T) {
 	}
 	storetest.OK(t, x.Close())
 }
+
+// The partial blocks that a match itself put, and then replaced, are none that it found: they wait for no other match.
+func TestExtensionsReplacePartialBlocks(t *testing.T) {
+	for _, open := range []bool{false, true} {
+		t.Run(fmt.Sprint("open ", open), func(t *testing.T) {
+			s := smallStore(t, vfs.OS)
+			d := crashtest.Plain()
+			m := storetest.Model(t, s, d)
+			other := kv.Prompt{Tokens: crashtest.Tokens(7, 64)}
+			storetest.Put(t, m, other)
+			if open {
+				x, err := m.Match(t.Context(), other, db.MatchOptions{})
+				storetest.OK(t, err)
+				defer x.Close()
+			}
+			for chat := range 30 {
+				all := crashtest.Tokens(50+chat, 101)
+				y, err := m.Match(t.Context(), kv.Prompt{Tokens: all[:1]}, db.MatchOptions{NoLookup: true})
+				storetest.OK(t, err)
+				for n := 1; n <= 100; n++ {
+					p := kv.Prompt{Tokens: all[:n]}
+					if _, err := y.Extend(t.Context(), p, storetest.Filled(d, &p, 0, n), db.PutOptions{}); err != nil {
+						t.Fatalf("chat %d, %d tokens: %v", chat, n, err)
+					}
+				}
+				storetest.OK(t, y.Close())
+			}
+			storetest.OK(t, storetest.Engine(s).Inside().Reclaim(t.Context()))
+		})
+	}
+}
+
+// Nor does what a match put and somebody deletes.
+func TestDeletedExtensionOfAMatch(t *testing.T) {
+	s := storetest.Open(t, t.TempDir(), storetest.Options())
+	d := crashtest.Plain()
+	m := storetest.Model(t, s, d)
+	other := kv.Prompt{Tokens: crashtest.Tokens(7, 64)}
+	storetest.Put(t, m, other)
+	x, err := m.Match(t.Context(), other, db.MatchOptions{})
+	storetest.OK(t, err)
+	defer x.Close()
+	p := kv.Tokens(crashtest.Tokens(1, 160)...)
+	y, err := m.Match(t.Context(), p, db.MatchOptions{})
+	storetest.OK(t, err)
+	if y.Tokens() != 0 {
+		t.Fatal(y.Tokens())
+	}
+	_, err = y.Extend(t.Context(), p, storetest.Filled(d, &p, 0, 160), db.PutOptions{})
+	storetest.OK(t, err)
+	_, err = m.Delete(t.Context(), p.Prefix(16))
+	storetest.OK(t, err)
+	storetest.OK(t, y.Close())
+	err = s.Sync(t.Context())
+	if held := storetest.Engine(s).Inside().Held(); held != 0 || err != nil {
+		t.Errorf("%d bytes held of what no match found; Sync: %v", held, err)
+	}
+}
+
+// What rested on a first block that was deleted rests on nothing.
+func TestPinOnADeletedFirstBlock(t *testing.T) {
+	s := storetest.Open(t, t.TempDir(), storetest.Options())
+	d := crashtest.Plain()
+	m := storetest.Model(t, s, d)
+	p := kv.Tokens(crashtest.Tokens(1, 160)...)
+	storetest.Put(t, m, p)
+	x, err := m.Match(t.Context(), p, db.MatchOptions{})
+	storetest.OK(t, err)
+	defer x.Close()
+	_, err = m.Delete(t.Context(), p.Prefix(16))
+	storetest.OK(t, err)
+	if n, _ := storetest.Engine(s).Pins.Counts(); n != 0 || storetest.Engine(s).Counts().Blocks != 0 {
+		t.Errorf("%d pinned blocks, %d stored", n, storetest.Engine(s).Counts().Blocks)
+	}
+}
+
+// A put that fails takes nothing from the match that it extends.
+func TestFailedExtensionKeepsPins(t *testing.T) {
+	full := false
+	disk := storetest.Failing(func(c storetest.Call) error {
+		if full && c.InLog() && (c.Kind == "write" || c.Kind == "create") {
+			return vfs.ErrNoSpace
+		}
+		return nil
+	})
+	s := storetest.OpenOn(t, disk, t.TempDir(), storetest.Options())
+	d := crashtest.Plain()
+	m := storetest.Model(t, s, d)
+	e := storetest.Engine(s)
+	q := kv.Tokens(crashtest.Tokens(1, 48)...)
+	p := q.Prefix(40)
+	storetest.Put(t, m, p)
+	x, err := m.Match(t.Context(), p, db.MatchOptions{})
+	storetest.OK(t, err)
+	defer x.Close()
+	got, err := x.Restore(t.Context(), storetest.Empty(d, 40))
+	storetest.OK(t, err)
+	first := got.Tokens
+	chain := e.Hasher.Chain(m.Fingerprint(), 16, &q)
+	last := chain.Key(2)
+	if !e.Pins.Leave(last) { // as an eviction of that block, which has left commitMu, and not yet called End
+		t.Fatal("pinned")
+	}
+	full = true
+	_, err = x.Extend(t.Context(), q, storetest.Filled(d, &q, 0, 48), db.PutOptions{})
+	full = false
+	if err == nil {
+		t.Error("the extension has not failed: nothing is tested")
+	}
+	e.Pins.End([]kv.Key{last})
+	_, err = e.Inside().EvictBlocks(1)
+	storetest.OK(t, err)
+	storetest.OK(t, e.Inside().Reclaim(t.Context()))
+	got, err = x.Restore(t.Context(), storetest.Empty(d, 40))
+	storetest.OK(t, err)
+	if got.Tokens != first {
+		t.Errorf("an open match gave %d tokens, now %d: %v", first, got.Tokens, got.Reason)
+	}
+}

@@ -55,8 +55,7 @@ func (h *Held) Find(s *Store, m prefix.Model, p *kv.Prompt, limit int, exact boo
 			}
 			return nil
 		}
-		hits := h.Found.Hits
-		if h.pin(s, since, !exact || hits[len(hits)-1].Key == h.Rests[0]) { // a put may look at a block behind that, which can be evicted
+		if h.pin(s, since, !exact) { // a put looks at blocks behind that, too, and not for long
 			return nil
 		}
 		h.release()
@@ -64,17 +63,17 @@ func (h *Held) Find(s *Store, m prefix.Model, p *kv.Prompt, limit int, exact boo
 	}
 }
 
-// pin pins the blocks that the prefix rests on, and says so to the lease if they are all that is looked at. It fails if one is on its way out,
-// or if something of it, a state perhaps, went since Pins counted since: then nobody had it pinned. A deletion that comes later sees the pins.
-func (h *Held) pin(s *Store, since uint64, all bool) bool {
+// pin pins the blocks that the prefix rests on. If it is for long, they are all that is looked at, and the lease is told so. It fails if one
+// is on its way out, or if something of it, a state perhaps, went since Pins counted since: then nobody had it pinned. A deletion that comes later sees the pins.
+func (h *Held) pin(s *Store, since uint64, long bool) bool {
 	for i, k := range h.Rests {
-		h.pins[i].sees = true
+		h.pins[i].sees = long
 		if !s.Pins.Pin(&h.pins[i], k) {
 			h.unpin(s.Pins)
 			return false
 		}
 	}
-	if all {
+	if long {
 		h.lease.Pinned()
 	}
 	if s.Pins.left.Load() == since {
@@ -98,7 +97,9 @@ func (h *Held) MoveTo(p *Pins, k kv.Key) {
 	if h.moved {
 		n--
 	}
-	h.pins[n].sees = true
+	if !h.moved {
+		h.pins[n].sees = false // only what was found is read
+	}
 	if p.Pin(&h.pins[n], k) {
 		h.Rests, h.moved = append(h.Rests[:n], k), true
 	}

@@ -20,7 +20,7 @@ type Pins struct {
 // Pin rests on one block at a time, as long as that is stored, and then on the one before it. The zero Pin rests on nothing. It must not be
 // copied while it rests on something.
 type Pin struct {
-	sees       bool   // its owner is a match: it may read all that is stored up to there
+	sees       bool   // a match has found the block: it may read all that is stored up to there
 	key        kv.Key // guarded by Pins.mu, like all below; zero: it rests on nothing
 	next, prev *Pin   // of the same block
 }

@@ -32,7 +32,11 @@ func (w *Put) supersede(t *index.Txn, block index.Entry, op *oplog.Put) error {
 		if len(records) == 0 || !w.leave(k) {
 			continue
 		}
-		w.below = append(w.below, short.Parent)
+		parent := short.Parent
+		if short.First == 0 { // which hangs from no block
+			parent = kv.Key{}
+		}
+		w.below = append(w.below, parent)
 		unseen := !w.store.Pins.Seen(k) // else by the match that this put extends
 		for _, r := range records {
 			op.Dead = append(op.Dead, oplog.Dead{Key: k, Group: r.Group, Loc: r.Loc, Unseen: unseen})

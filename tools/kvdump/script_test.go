@@ -141,6 +141,8 @@ func mkplain(ts *testscript.TestScript, _ bool, args []string) {
 	m := getModel(ts, s, tiny())
 	put(ts, m, kv.Prompt{Spans: []kv.Span{{Start: 20, Len: 10, Hash: kv.Hash{0xaa}}}}, 0, 64, 64)
 	put(ts, m, kv.Prompt{Adapters: []kv.Adapter{{Hash: kv.Hash{0xbb}, Scale: 0.5}}}, 100, 64, 64)
+	// The last block is put alone: the order of the records of one put is not promised, and so it is the last of its segment.
+	put(ts, m, kv.Prompt{Scope: "alice", ScopeStart: 32}, 200, 48, 48)
 	put(ts, m, kv.Prompt{Scope: "alice", ScopeStart: 32}, 200, 64, 64)
 	ts.Check(s.Close())
 }

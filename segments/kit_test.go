@@ -337,3 +337,6 @@ func golden(t *testing.T, name string, got []byte) {
 		t.Errorf("%s: the bytes of the format changed: %d bytes, expected %d", name, len(got), len(want))
 	}
 }
+
+// noRest has a Reclaim work on.
+func noRest() {}

@@ -173,7 +173,7 @@ func (w *world) unlink(*rapid.T) {
 }
 
 func (w *world) reclaim(*rapid.T) {
-	for _, loc := range must(w.s.Reclaim(w.t.Context()))(w.t) {
+	for _, loc := range must(w.s.Reclaim(w.t.Context(), noRest))(w.t) {
 		k := w.recs[loc]
 		if k.doomed == 0 || k.gone || w.seen(k.doomed) {
 			w.t.Fatalf("%v was destroyed: doomed at %d, gone %t", loc, k.doomed, k.gone)

@@ -133,8 +133,9 @@ func (s *Set) PendingUnlinks() int {
 // Reclaim destroys what is queued and no open lease can see: it overwrites each record's header with zeros, punches its
 // pages, syncs the files, and unlinks segments. done are the records whose bytes are gone for good, those of files that
 // do not exist included. What failed stays in the queue; doing it twice is harmless. It must not be called from a
-// callback of Read, Scan or Verify.
-func (s *Set) Reclaim(ctx context.Context) (done []Loc, err error) {
+// callback of Read, Scan or Verify. rest is called between two records: it may take its time, and holds up those who scan or
+// verify their segment.
+func (s *Set) Reclaim(ctx context.Context, rest func()) (done []Loc, err error) {
 	s.reclaiming.Lock()
 	defer s.reclaiming.Unlock()
 	if err := s.writable(); err != nil {
@@ -172,7 +173,7 @@ func (s *Set) Reclaim(ctx context.Context) (done []Loc, err error) {
 		for n < len(wipes) && wipes[n].Segment == wipes[0].Segment {
 			n++
 		}
-		wiped, werr := s.wipe(wipes[:n])
+		wiped, werr := s.wipe(wipes[:n], rest)
 		s.queue.remove(wiped)
 		if werr != nil {
 			s.queue.stick(wipes[:n])
@@ -222,7 +223,7 @@ func (s *Set) unlink(id uint64) (gone bool, err error) {
 }
 
 // wipe destroys records of one segment and returns those that are durably gone.
-func (s *Set) wipe(locs []Loc) (done []Loc, err error) {
+func (s *Set) wipe(locs []Loc, rest func()) (done []Loc, err error) {
 	g, err := s.segment(locs[0].Segment)
 	if err != nil {
 		return locs, nil // the file is gone, and the bytes with it
@@ -277,6 +278,7 @@ func (s *Set) wipe(locs []Loc) (done []Loc, err error) {
 			done = append(done, loc)
 			continue
 		}
+		rest()
 		if len(run) > 0 && loc.Offset != to {
 			punch()
 		}

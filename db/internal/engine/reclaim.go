@@ -54,7 +54,8 @@ func (e *Engine) reclaimAfter(ctx context.Context, durable func(behind bool) err
 	for _, id := range dying.Emptied {
 		e.Segments.Unlink(id, true)
 	}
-	done, err := e.Segments.Reclaim(ctx)
+	pace := e.workers.PutPace() // a put waits for it, in a full store
+	done, err := e.Segments.Reclaim(ctx, pace.Rest)
 	e.Catalog.Destroyed(done)
 	if err == nil {
 		e.Catalog.DropUnlinked(e.Segments.Has)

@@ -172,7 +172,9 @@ func (p *Pace) Rest() {
 	if worked < turn {
 		return
 	}
-	runtime.Gosched() // who has just begun does not wait for the end of a time slice
+	// Who has just begun does not wait for the end of a time slice: neither for the thread's processor, nor for the goroutine's.
+	yield()
+	runtime.Gosched()
 	p.rest(min(maxRest, restShare*worked))
 	p.began = time.Now()
 }

@@ -165,15 +165,22 @@ func restoreBusy(r *run) (err error) {
 
 // sample times a lap so often; the first tenth does not count.
 func sample(n int, l lap) (all []float64, err error) {
+	all, err = sampleAll(n/10+n, l)
+	if err != nil {
+		return nil, err
+	}
+	return all[n/10:], nil
+}
+
+// sampleAll times a lap so often.
+func sampleAll(n int, l lap) (all []float64, err error) {
 	defer quiet()()
-	for i := -n / 10; i < n; i++ {
+	for range n {
 		took, err := l()
 		if err != nil {
 			return nil, err
 		}
-		if i >= 0 {
-			all = append(all, took.Seconds())
-		}
+		all = append(all, took.Seconds())
 	}
 	return all, nil
 }

@@ -66,6 +66,16 @@ func memoryBacked(dir string) (bool, error) {
 	return st.Type == unix.TMPFS_MAGIC || st.Type == unix.RAMFS_MAGIC, err
 }
 
+// writeBack returns when nothing that a file system holds waits to be written to its disk.
+func writeBack(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return unix.Syncfs(int(f.Fd()))
+}
+
 // syncData makes a file's bytes durable.
 func syncData(f *os.File) error { return unix.Fdatasync(int(f.Fd())) }
 

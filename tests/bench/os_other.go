@@ -35,3 +35,6 @@ const syncDataName = "fsync"
 
 func loadAverage() string   { return "unknown" }
 func processorName() string { return runtime.GOARCH }
+
+// writeBack does nothing here: the two runs that it is to make alike differ by what an earlier one left to be written.
+func writeBack(string) error { return nil }

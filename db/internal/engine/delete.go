@@ -178,6 +178,8 @@ func (e *Engine) delete(ctx context.Context, what *removal) (Deleted, error) {
 	if err := e.Poisoned(); err != nil {
 		return Deleted{}, err
 	}
+	e.deletions.Add(1)
+	defer e.deletions.Add(-1)
 	var out Deleted
 	pace := e.workers.HousePace()
 	for last, reclaimed := uint64(0), 0; ; {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -222,5 +223,54 @@ func testLargeDeletionOnAFullDisk(t *testing.T, prompts int) {
 	}
 	if !refused.Load() {
 		t.Error("the log was never full: this test shows nothing")
+	}
+}
+
+// A deletion destroys what it removed when all of it is, however many puts go on beside it: each time that something is destroyed, all that they
+// wrote is synced first.
+func TestPutsBesideALargeDeletion(t *testing.T) {
+	const blocks = 4096
+	var deleting atomic.Bool
+	var frames, syncs atomic.Int64
+	disk := storetest.Failing(func(c storetest.Call) error {
+		switch {
+		case !deleting.Load():
+		case c.Kind == "write" && c.InLog():
+			frames.Add(1)
+			time.Sleep(time.Millisecond) // puts, and the background worker, have their turn
+		case c.Kind == "sync" && c.InSegments():
+			syncs.Add(1)
+		case c.Kind == "punch":
+			deleting.Store(false)
+		}
+		return nil
+	})
+	o := storetest.Options()
+	o.SegmentBytes, o.CheckpointBytes = 256<<20, 1<<30 // a segment that is begun is synced, too, and a checkpoint destroys what has gone so far
+	s := storetest.OpenOn(t, disk, t.TempDir(), o)
+	m := storetest.Model(t, s, crashtest.Plain())
+	doomed := kv.Prompt{Tokens: crashtest.Tokens(1, blocks*16)}
+	storetest.Put(t, m, doomed)
+	storetest.OK(t, s.Sync(t.Context()))
+	deleting.Store(true)
+	done := make(chan error, 1)
+	go func() {
+		out, err := m.Delete(t.Context(), kv.Prompt{Tokens: doomed.Tokens[:16]})
+		if err == nil && out.Blocks != blocks {
+			err = fmt.Errorf("%d blocks deleted, not %d", out.Blocks, blocks)
+		}
+		done <- err
+	}()
+	for puts := 0; ; puts++ {
+		select {
+		case err := <-done:
+			t.Logf("%d puts beside it; before something was destroyed, %d writes of the log and %d syncs of segments", puts, frames.Load(), syncs.Load())
+			if err != nil || deleting.Load() || frames.Load() < blocks/int64(engine.RemoveBatch()) || syncs.Load() > 3 {
+				t.Errorf("err %v", err)
+			}
+			return
+		default:
+			storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(100+puts, 16)})
+		}
 	}
 }

@@ -88,6 +88,7 @@ type Engine struct {
 	bloomBytes            atomic.Int64 // of the Bloom filter's file, or of the least one
 	dirty                 atomic.Bool  // there is something for a checkpoint to do
 	crowded               atomic.Int32 // files of the log that were there when the store was opened
+	deletions             atomic.Int32 // that are under way
 
 	onDamage func(error) // has a damaged index rebuilt; set by Start
 

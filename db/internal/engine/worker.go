@@ -101,8 +101,12 @@ func (e *Engine) maybeBackground() {
 	}
 }
 
-// doomedEnough reports whether so many records wait to be destroyed that one sync of the log is worth it.
+// doomedEnough reports whether so many records wait to be destroyed that one sync of the log is worth it. A deletion that goes on does
+// that itself, once for all of it.
 func (e *Engine) doomedEnough() bool {
+	if e.deletions.Load() > 0 {
+		return false
+	}
 	n, _ := e.Catalog.Waiting()
 	return n >= 1024
 }

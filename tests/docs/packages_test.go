@@ -52,3 +52,57 @@ func TestMapOfThePackages(t *testing.T) {
 		}
 	}
 }
+
+// So it does for the packages outside: what each imports of ours, but for what only it or all of them may use, internal/. That of db itself is a
+// sentence.
+func TestMapOfTheOuterPackages(t *testing.T) {
+	page, err := os.ReadFile("../../docs/design.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(page), "\n## 3. Packages\n")
+	_, section, _ = strings.Cut(section, "\n```\n")
+	section, _, found := strings.Cut(section, "\n```\n")
+	if !found {
+		t.Fatal("docs/design.md has no map of the packages")
+	}
+	const module = "github.com/dormousekv/dormouse/"
+	short := func(path string) string {
+		path = strings.TrimPrefix(strings.TrimPrefix(path, module), "db/internal/")
+		return strings.TrimPrefix(path, "runtimes/")
+	}
+	parent := ""
+	said := 0
+	for _, m := range regexp.MustCompile(`(?m)^( *)([\w/]+)/ (?:.* -> (.*))?`).FindAllStringSubmatch(section, -1) {
+		path := m[2]
+		if m[1] == "" {
+			parent = path
+		} else {
+			path = parent + "/" + path
+		}
+		if m[3] == "" || path == "db" || strings.HasPrefix(path, "db/internal/") {
+			continue
+		}
+		said++
+		out, err := exec.Command("go", "list", "-f", `{{join .Imports " "}}`, "../../"+path).Output()
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+			continue
+		}
+		imports := map[string]bool{}
+		for _, x := range strings.Fields(string(out)) {
+			inner := strings.Contains(x, "/internal/") && !strings.HasPrefix(x, module+"db/internal/")
+			if strings.HasPrefix(x, module) && !inner {
+				imports[short(x)] = true
+			}
+		}
+		list := strings.Split(strings.TrimPrefix(m[3], "none but internal"), ", ")
+		slices.Sort(list)
+		if want, got := strings.Join(slices.Sorted(maps.Keys(imports)), ", "), strings.Join(list, ", "); got != want {
+			t.Errorf("%s imports %q, the map says %q", path, want, got)
+		}
+	}
+	if said < 15 {
+		t.Errorf("only %d packages found on the map", said)
+	}
+}

@@ -192,8 +192,7 @@ func TestMatchFlagsDamage(t *testing.T) {
 	}
 	other := kv.Prompt{Tokens: crashtest.Concat(p.Tokens[:56], crashtest.Tokens(2, 8))}
 	for i := range 3 {
-		x, err := m.Match(t.Context(), other, db.MatchOptions{})
-		storetest.OK(t, err)
+		x := storetest.Match(t, m, other)
 		if i == 0 && x.Reason().Code != db.Damaged || x.Tokens() != 48 {
 			t.Errorf("match %d: %d tokens, %v", i, x.Tokens(), x.Reason())
 		}

@@ -22,8 +22,7 @@ func TestFolderIsAwayForAMoment(t *testing.T) {
 	m = storetest.Model(t, s, crashtest.Plain())
 	storetest.Put(t, m, q) // the log is open, and a segment, but not the one of p
 	storetest.OK(t, os.Rename(dir, dir+".away"))
-	x, err := m.Match(t.Context(), p, db.MatchOptions{})
-	storetest.OK(t, err)
+	x := storetest.Match(t, m, p)
 	if got, err := x.Restore(t.Context(), storetest.Empty(m.Descriptor(), 64)); err != nil || got.Tokens != 0 || got.Reason.Code != db.Damaged {
 		t.Errorf("%+v, %v: nothing is tested", got, err)
 	}

@@ -227,8 +227,7 @@ func TestOpenMatchDoesNotEmptyTheStore(t *testing.T) {
 	o.Budget, o.HighWater, o.LowWater = 16<<20, 0.3, 0.25
 	s := storetest.Open(t, t.TempDir(), o)
 	m := storetest.Model(t, s, crashtest.Plain())
-	x, err := m.Match(t.Context(), kv.Prompt{Tokens: crashtest.Tokens(1, 64)}, db.MatchOptions{})
-	storetest.OK(t, err)
+	x := storetest.Match(t, m, kv.Prompt{Tokens: crashtest.Tokens(1, 64)})
 	defer x.Close()
 	for i := 0; storetest.Stats(t, s).Evicted == 0 && !storetest.Engine(s).Inside().AboveHighWater(); i++ {
 		storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(i+1, 256)})
@@ -292,8 +291,7 @@ func TestBudgetWithoutHoles(t *testing.T) {
 		if i < len(warm)*3 && i%3 == 0 {
 			storetest.Put(t, m, warm[i/3])
 		}
-		x, err := m.Match(t.Context(), warm[i%len(warm)], db.MatchOptions{})
-		storetest.OK(t, err)
+		x := storetest.Match(t, m, warm[i%len(warm)])
 		if want := 64; i >= len(warm)*3 && x.Tokens() != want {
 			t.Fatalf("put %d: %d tokens of a warm prompt are left, want %d", i, x.Tokens(), want)
 		}

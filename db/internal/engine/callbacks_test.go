@@ -18,8 +18,7 @@ func TestCallbacksUseTheStore(t *testing.T) {
 	m := storetest.Model(t, s, crashtest.Plain())
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}
 	storetest.Put(t, m, p)
-	x, err := m.Match(t.Context(), p, db.MatchOptions{})
-	storetest.OK(t, err)
+	x := storetest.Match(t, m, p)
 	defer x.Close()
 
 	var wait sync.WaitGroup
@@ -34,7 +33,7 @@ func TestCallbacksUseTheStore(t *testing.T) {
 		<-asked
 		time.Sleep(20 * time.Millisecond) // Suspend waits by now, most likely
 	})
-	err = x.View(t.Context(), func(db.StoredPlane) error {
+	err := x.View(t.Context(), func(db.StoredPlane) error {
 		ask()
 		if _, _, err := m.Probe(t.Context(), p, db.MatchOptions{}); err != nil && !errors.Is(err, db.ErrSuspended) {
 			return err

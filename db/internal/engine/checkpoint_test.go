@@ -72,8 +72,7 @@ func TestKilledWithMoreToDestroyThanALogHeadHolds(t *testing.T) {
 	kept, gone := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}, kv.Prompt{Tokens: crashtest.Tokens(2, 16*200)}
 	storetest.Put(t, m, kept)
 	storetest.Put(t, m, gone)
-	reader, err := m.Match(t.Context(), gone, db.MatchOptions{})
-	storetest.OK(t, err)
+	reader := storetest.Match(t, m, gone)
 	defer reader.Close()
 	if _, err := m.Delete(t.Context(), gone.Prefix(16)); err != nil {
 		t.Fatal(err)

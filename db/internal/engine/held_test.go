@@ -35,8 +35,7 @@ func TestRetiredModelUnderALease(t *testing.T) {
 			for i := range n {
 				storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(i, 320)})
 			}
-			x, err := m.Match(t.Context(), kv.Prompt{Tokens: crashtest.Tokens(0, 320)}, db.MatchOptions{})
-			storetest.OK(t, err)
+			x := storetest.Match(t, m, kv.Prompt{Tokens: crashtest.Tokens(0, 320)})
 			defer x.Close()
 			own := storetest.Engine(s).Measure()
 			full := 0.45

@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -48,8 +47,7 @@ func TestMatchBesideAnEviction(t *testing.T) {
 	}
 	fs.before.Store(&evict)
 	q := p.Prefix(40)
-	x, err := m.Match(t.Context(), q, db.MatchOptions{})
-	storetest.OK(t, err)
+	x := storetest.Match(t, m, q)
 	defer x.Close()
 	if !met {
 		t.Fatal("nothing was evicted meanwhile")
@@ -89,8 +87,7 @@ func TestMatchBesideAStateThatGoes(t *testing.T) {
 		}
 		fs.before.Store(&thin)
 		q := p.Prefix(40)
-		x, err := m.Match(t.Context(), q, db.MatchOptions{})
-		storetest.OK(t, err)
+		x := storetest.Match(t, m, q)
 		defer x.Close()
 		if !met {
 			t.Fatal("no state went meanwhile")

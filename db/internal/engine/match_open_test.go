@@ -29,12 +29,10 @@ func TestDeletionUnderOneMatchOfTwo(t *testing.T) {
 	a, b := kv.Prompt{Tokens: crashtest.Tokens(1, 160)}, kv.Prompt{Tokens: crashtest.Tokens(2, 160)}
 	storetest.Put(t, m, a)
 	storetest.Put(t, m, b)
-	xa, err := m.Match(t.Context(), a, db.MatchOptions{})
-	storetest.OK(t, err)
-	xb, err := m.Match(t.Context(), b, db.MatchOptions{})
-	storetest.OK(t, err)
+	xa := storetest.Match(t, m, a)
+	xb := storetest.Match(t, m, b)
 	defer xb.Close()
-	_, err = m.Delete(t.Context(), a.Prefix(16))
+	_, err := m.Delete(t.Context(), a.Prefix(16))
 	storetest.OK(t, err)
 	storetest.OK(t, xa.Close())
 	for i := range 400 {
@@ -54,8 +52,7 @@ func TestStatesGivenUpUnderAMatch(t *testing.T) {
 		other := kv.Prompt{Tokens: crashtest.Tokens(7, 64)}
 		storetest.PutState(t, m, other, 0)
 		if open {
-			x, err := m.Match(t.Context(), other, db.MatchOptions{})
-			storetest.OK(t, err)
+			x := storetest.Match(t, m, other)
 			defer x.Close()
 		}
 		chat := crashtest.Tokens(9, 64*20)
@@ -86,8 +83,7 @@ func TestPartialBlocksReplacedUnderAMatch(t *testing.T) {
 		other := kv.Prompt{Tokens: crashtest.Tokens(7, 64)}
 		storetest.Put(t, m, other)
 		if open {
-			x, err := m.Match(t.Context(), other, db.MatchOptions{})
-			storetest.OK(t, err)
+			x := storetest.Match(t, m, other)
 			defer x.Close()
 		}
 		for turn := 1; turn <= 3000; turn++ {
@@ -109,8 +105,7 @@ func TestEqualPutsUnderAMatch(t *testing.T) {
 		other := kv.Prompt{Tokens: crashtest.Tokens(7, 64)}
 		storetest.Put(t, m, other)
 		if open {
-			x, err := m.Match(t.Context(), other, db.MatchOptions{})
-			storetest.OK(t, err)
+			x := storetest.Match(t, m, other)
 			defer x.Close()
 		}
 		var failed error
@@ -158,9 +153,7 @@ func TestMatchWithoutHoles(t *testing.T) {
 			}
 			var x *db.Match
 			if c.open {
-				var err error
-				x, err = m.Match(t.Context(), p, db.MatchOptions{})
-				storetest.OK(t, err)
+				x = storetest.Match(t, m, p)
 			}
 			n := 0
 			for ; n < 100; n++ {
@@ -188,8 +181,7 @@ func TestPutsBesideSlowLayers(t *testing.T) {
 		n++
 	}
 	storetest.Put(t, m, a)
-	x, err := m.Match(t.Context(), a, db.MatchOptions{})
-	storetest.OK(t, err)
+	x := storetest.Match(t, m, a)
 	defer x.Close()
 	in, out := make(chan bool), make(chan bool)
 	done := make(chan error)
@@ -207,7 +199,7 @@ func TestPutsBesideSlowLayers(t *testing.T) {
 	<-in
 	start := time.Now()
 	for range 5 {
-		err = putNth(t, m, n)
+		err := putNth(t, m, n)
 		n++
 		if err != nil {
 			t.Errorf("a put beside a slow restore, after %v: %v (no space: %v)", time.Since(start), err, errors.Is(err, db.ErrNoSpace))
@@ -225,11 +217,10 @@ func TestExtensionElsewhere(t *testing.T) {
 	m := storetest.Model(t, s, d)
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 100)}
 	storetest.Put(t, m, p)
-	x, err := m.Match(t.Context(), p, db.MatchOptions{})
-	storetest.OK(t, err)
+	x := storetest.Match(t, m, p)
 	defer x.Close()
 	for _, q := range []kv.Prompt{{Tokens: crashtest.Concat(p.Tokens, crashtest.Tokens(2, 100))}, {Tokens: crashtest.Concat(p.Tokens[:90], crashtest.Tokens(3, 100))}, {Tokens: crashtest.Tokens(3, 100)}} {
-		_, err = x.Extend(t.Context(), q, storetest.Filled(d, &q, 0, len(q.Tokens)), db.PutOptions{})
+		_, err := x.Extend(t.Context(), q, storetest.Filled(d, &q, 0, len(q.Tokens)), db.PutOptions{})
 		storetest.OK(t, err)
 		for i := range 30 {
 			storetest.OK(t, putNth(t, m, 100+i))
@@ -250,8 +241,7 @@ func TestDeletedStateOfAMatch(t *testing.T) {
 			m := storetest.Model(t, s, d)
 			p := kv.Tokens(crashtest.Tokens(1, 64)...)
 			storetest.PutState(t, m, p, 0)
-			x, err := m.Match(t.Context(), p, db.MatchOptions{})
-			storetest.OK(t, err)
+			x := storetest.Match(t, m, p)
 			if restored {
 				rows := storetest.Empty(d, 64)
 				got, err := x.Restore(t.Context(), rows)
@@ -259,7 +249,7 @@ func TestDeletedStateOfAMatch(t *testing.T) {
 					t.Fatal(got, err)
 				}
 			}
-			_, err = m.Delete(t.Context(), p)
+			_, err := m.Delete(t.Context(), p)
 			storetest.OK(t, err)
 			rows := storetest.Empty(d, 64)
 			got, err := x.Restore(t.Context(), rows)
@@ -282,9 +272,8 @@ func TestStoredAnewUnderAMatch(t *testing.T) {
 	m := storetest.Model(t, s, d)
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 160)}
 	storetest.Put(t, m, p)
-	x, err := m.Match(t.Context(), p, db.MatchOptions{})
-	storetest.OK(t, err)
-	_, err = m.Delete(t.Context(), p.Prefix(70))
+	x := storetest.Match(t, m, p)
+	_, err := m.Delete(t.Context(), p.Prefix(70))
 	storetest.OK(t, err)
 	storetest.Put(t, m, p)
 	for _, when := range []string{"at first", "after an eviction"} {
@@ -310,8 +299,7 @@ func TestExtensionsReplacePartialBlocks(t *testing.T) {
 			other := kv.Prompt{Tokens: crashtest.Tokens(7, 64)}
 			storetest.Put(t, m, other)
 			if open {
-				x, err := m.Match(t.Context(), other, db.MatchOptions{})
-				storetest.OK(t, err)
+				x := storetest.Match(t, m, other)
 				defer x.Close()
 			}
 			for chat := range 30 {
@@ -338,16 +326,14 @@ func TestDeletedExtensionOfAMatch(t *testing.T) {
 	m := storetest.Model(t, s, d)
 	other := kv.Prompt{Tokens: crashtest.Tokens(7, 64)}
 	storetest.Put(t, m, other)
-	x, err := m.Match(t.Context(), other, db.MatchOptions{})
-	storetest.OK(t, err)
+	x := storetest.Match(t, m, other)
 	defer x.Close()
 	p := kv.Tokens(crashtest.Tokens(1, 160)...)
-	y, err := m.Match(t.Context(), p, db.MatchOptions{})
-	storetest.OK(t, err)
+	y := storetest.Match(t, m, p)
 	if y.Tokens() != 0 {
 		t.Fatal(y.Tokens())
 	}
-	_, err = y.Extend(t.Context(), p, storetest.Filled(d, &p, 0, 160), db.PutOptions{})
+	_, err := y.Extend(t.Context(), p, storetest.Filled(d, &p, 0, 160), db.PutOptions{})
 	storetest.OK(t, err)
 	_, err = m.Delete(t.Context(), p.Prefix(16))
 	storetest.OK(t, err)
@@ -365,10 +351,9 @@ func TestPinOnADeletedFirstBlock(t *testing.T) {
 	m := storetest.Model(t, s, d)
 	p := kv.Tokens(crashtest.Tokens(1, 160)...)
 	storetest.Put(t, m, p)
-	x, err := m.Match(t.Context(), p, db.MatchOptions{})
-	storetest.OK(t, err)
+	x := storetest.Match(t, m, p)
 	defer x.Close()
-	_, err = m.Delete(t.Context(), p.Prefix(16))
+	_, err := m.Delete(t.Context(), p.Prefix(16))
 	storetest.OK(t, err)
 	if n, _ := storetest.Engine(s).Pins.Counts(); n != 0 || storetest.Engine(s).Counts().Blocks != 0 {
 		t.Errorf("%d pinned blocks, %d stored", n, storetest.Engine(s).Counts().Blocks)
@@ -391,8 +376,7 @@ func TestFailedExtensionKeepsPins(t *testing.T) {
 	q := kv.Tokens(crashtest.Tokens(1, 48)...)
 	p := q.Prefix(40)
 	storetest.Put(t, m, p)
-	x, err := m.Match(t.Context(), p, db.MatchOptions{})
-	storetest.OK(t, err)
+	x := storetest.Match(t, m, p)
 	defer x.Close()
 	got, err := x.Restore(t.Context(), storetest.Empty(d, 40))
 	storetest.OK(t, err)

@@ -28,15 +28,13 @@ func TestRoundsInAFullStore(t *testing.T) {
 			long := kv.Prompt{Tokens: crashtest.Tokens(1, 330)}
 			storetest.Put(t, m, long)
 			other := crashtest.Concat(long.Tokens[:325], crashtest.Tokens(2, 20)) // it ends within the block of another prompt
-			x, err := m.Match(t.Context(), kv.Prompt{Tokens: other}, db.MatchOptions{})
-			storetest.OK(t, err)
+			x := storetest.Match(t, m, kv.Prompt{Tokens: other})
 			if x.Tokens() != 325 {
 				t.Fatalf("matched %d tokens: %v", x.Tokens(), x.Reason())
 			}
 			grown := kv.Prompt{Tokens: crashtest.Tokens(3, 35)}
 			storetest.Put(t, m, grown)
-			chat, err := m.Match(t.Context(), grown, db.MatchOptions{})
-			storetest.OK(t, err)
+			chat := storetest.Match(t, m, grown)
 			for i := range 400 {
 				p := kv.Prompt{Tokens: crashtest.Concat(crashtest.Tokens(7, 80), crashtest.Tokens(100+i, 220))}
 				round, err := m.Match(t.Context(), p, db.MatchOptions{Limit: len(p.Tokens) - 1})
@@ -119,8 +117,7 @@ func TestOpenMatchesInAFullStore(t *testing.T) {
 			t.Fatalf("put %d: %v", i, err)
 		}
 		q := kv.Prompt{Tokens: crashtest.Concat(p.Tokens[:50+rnd.IntN(len(p.Tokens)-50)], crashtest.Tokens(3000+i, 20))}
-		x, err := m.Match(t.Context(), q, db.MatchOptions{})
-		storetest.OK(t, err)
+		x := storetest.Match(t, m, q)
 		open = append(open, held{x, q, x.Tokens()})
 		if i%3 == 0 {
 			check(open[rnd.IntN(len(open))])
@@ -178,10 +175,9 @@ func TestDeletionAndEvictionUnderAMatch(t *testing.T) {
 	m := storetest.Model(t, s, d)
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 160)}
 	storetest.Put(t, m, p)
-	x, err := m.Match(t.Context(), p, db.MatchOptions{})
-	storetest.OK(t, err)
+	x := storetest.Match(t, m, p)
 	viewed := 0
-	err = x.View(t.Context(), func(plane db.StoredPlane) error {
+	err := x.View(t.Context(), func(plane db.StoredPlane) error {
 		if viewed++; viewed == 1 {
 			before := bytes.Clone(plane.Bytes)
 			storetest.Meanwhile(func() {

@@ -47,8 +47,7 @@ func TestSuspend(t *testing.T) {
 	storetest.Expect(t, m, one, 200)
 	matches := map[string]*db.Match{}
 	for name, p := range map[string]kv.Prompt{"kept": one, "deleted": three} {
-		x, err := m.Match(t.Context(), p, db.MatchOptions{})
-		storetest.OK(t, err)
+		x := storetest.Match(t, m, p)
 		defer x.Close()
 		matches[name] = x
 	}
@@ -98,8 +97,7 @@ func TestMatchMethodsAndSuspend(t *testing.T) {
 	m := storetest.Model(t, s, crashtest.Plain())
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}
 	storetest.Put(t, m, p)
-	x, err := m.Match(t.Context(), p, db.MatchOptions{})
-	storetest.OK(t, err)
+	x := storetest.Match(t, m, p)
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	again := func(f func()) {

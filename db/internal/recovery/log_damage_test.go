@@ -76,8 +76,7 @@ func deletedInLog(t *testing.T) (w *crashRun, p kv.Prompt) {
 	p = kv.Tokens(crashtest.Tokens(1, 48)...)
 	storetest.Put(t, m, p)
 	storetest.OK(t, s.Checkpoint(t.Context()))
-	x, err := m.Match(t.Context(), p, db.MatchOptions{})
-	storetest.OK(t, err)
+	x := storetest.Match(t, m, p)
 	if got, err := m.Delete(t.Context(), p.Prefix(10)); err != nil || got.Blocks != 3 {
 		t.Fatal(got, err)
 	}
@@ -155,8 +154,7 @@ func TestIndexCannotBeRebuiltNow(t *testing.T) {
 	m := storetest.Model(t, s, crashtest.Plain())
 	p := kv.Tokens(crashtest.Tokens(1, 48)...)
 	storetest.Put(t, m, p)
-	x, err := m.Match(t.Context(), p, db.MatchOptions{})
-	storetest.OK(t, err)
+	x := storetest.Match(t, m, p)
 	defer x.Close()
 	denied.Store(true)
 	losesIndex(t, s)

@@ -147,6 +147,14 @@ func PutState(t testing.TB, m *db.Model, p kv.Prompt, keep int) {
 	}
 }
 
+// Match matches a prompt. The caller closes the match.
+func Match(t testing.TB, m *db.Model, p kv.Prompt) *db.Match {
+	t.Helper()
+	x, err := m.Match(t.Context(), p, db.MatchOptions{})
+	OK(t, err)
+	return x
+}
+
 // Restore matches p, restores it, checks every row, and returns the number of tokens.
 func Restore(t testing.TB, m *db.Model, p kv.Prompt) (int, db.Reason) {
 	t.Helper()

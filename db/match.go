@@ -195,7 +195,7 @@ func (x *Match) Close() error {
 		x.held.Drop(nil)
 	} else {
 		x.held.Drop(e.Pins)
-		if n, _ := e.Segments.Pending(); n > 0 || e.Segments.PendingUnlinks() > 0 {
+		if e.Segments.Ripe() {
 			e.Signal()
 		}
 	}

@@ -30,7 +30,7 @@ func BenchmarkAppend(b *testing.B) {
 					}
 					if loc.Offset == 4096 && loc.Segment > 4 {
 						s.Unlink(loc.Segment-2, false)
-						if _, err := s.Reclaim(b.Context(), noRest); err != nil {
+						if _, _, err := s.Reclaim(b.Context(), nil); err != nil {
 							b.Fatal(err)
 						}
 					}

@@ -87,7 +87,7 @@ func makeSample(t testing.TB, seal bool) *sample {
 		x.locs = append(x.locs, b.append(t, s, 1))
 	}
 	s.Destroy([]Loc{x.locs[sampleGone]})
-	must(s.Reclaim(t.Context(), noRest))(t)
+	reclaim(t, s)
 	if seal {
 		ok(t, s.Close())
 	} else {
@@ -259,7 +259,7 @@ func TestTruncatedUnderTheMap(t *testing.T) {
 		t.Error("not reported")
 	}
 	s.Destroy(locs)
-	if done, err := s.Reclaim(t.Context(), noRest); len(done) != 3 || err != nil {
+	if done, _, err := s.Reclaim(t.Context(), nil); len(done) != 3 || err != nil {
 		t.Error(done, err)
 	}
 	if st, err := os.Stat(path); err != nil || st.Size() != locs[1].Offset+100 {

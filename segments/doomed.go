@@ -12,13 +12,19 @@ type queue struct {
 	mu      lock.Mutex[lock.SegmentQueue]
 	locs    map[spot]doomed
 	bytes   int64                // of those that are not stuck
+	ready   []Loc                // of locs: no lease can see them any more; by segment and offset
 	unlinks map[uint64]unlinking // by segment id
+	in      map[uint64]int       // how many of locs are in a segment
+
+	// Behind the lowest epochs of those that are neither ready nor stuck; 0 if there are none. If no lease is blind for these, none is for others.
+	unseen, seen uint64
 }
 
 // unlinking is a segment whose file is to go.
 type unlinking struct {
 	epoch   uint64
 	bytes   int64 // that it occupies beyond its records in the queue
+	stuck   bool  // it could not be removed
 	emptied bool  // no record was in it that was not in the queue: who can see none of these sees nothing of it
 }
 
@@ -35,16 +41,35 @@ type doomed struct {
 	stuck  bool // it could not be destroyed
 }
 
-// ripe returns what no lease can see, records by segment and offset.
-func (q *queue) ripe(l *leases) (unlinks []uint64, locs []Loc) {
+// note counts an epoch of what a lease may still see.
+func (q *queue) note(d doomed) {
+	lowest := &q.seen
+	if d.unseen {
+		lowest = &q.unseen
+	}
+	if *lowest == 0 || d.epoch < *lowest {
+		*lowest = d.epoch + 1
+	}
+}
+
+// ripe returns what no lease can see, records by segment and offset. Those that it found the last time and that were not tried come first, alone:
+// old says so.
+func (q *queue) ripe(l *leases) (unlinks []uint64, locs []Loc, old bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if len(q.ready) > 0 {
+		return nil, q.ready, true
+	}
+	q.unseen, q.seen = 0, 0
 	seen := map[uint64]bool{} // segments with a record that a lease can see
 	for at, d := range q.locs {
 		if l.blind(d.epoch, d.unseen) {
-			locs = append(locs, d.loc)
-		} else {
-			seen[at.segment] = true
+			q.ready = append(q.ready, d.loc)
+			continue
+		}
+		seen[at.segment] = true
+		if !d.stuck {
+			q.note(d)
 		}
 	}
 	for id, u := range q.unlinks {
@@ -53,10 +78,41 @@ func (q *queue) ripe(l *leases) (unlinks []uint64, locs []Loc) {
 		}
 	}
 	slices.Sort(unlinks)
-	slices.SortFunc(locs, func(a, b Loc) int {
+	slices.SortFunc(q.ready, func(a, b Loc) int {
 		return cmp.Or(cmp.Compare(a.Segment, b.Segment), cmp.Compare(a.Offset, b.Offset))
 	})
-	return unlinks, locs
+	return unlinks, q.ready, false
+}
+
+// tried notes that those were the first n that ripe returned. The rest is for the next time.
+func (q *queue) tried(n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.ready = q.ready[n:]; len(q.ready) == 0 {
+		q.ready = nil
+	}
+}
+
+// anew has ripe look at all of them the next time.
+func (q *queue) anew() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.ready = nil
+}
+
+// any reports whether there is something that no lease can see, and that was not tried in vain.
+func (q *queue) any(l *leases) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.ready) > 0 || q.unseen > 0 && l.blind(q.unseen-1, true) || q.seen > 0 && l.blind(q.seen-1, false) {
+		return true
+	}
+	for id, u := range q.unlinks {
+		if !u.stuck && l.blind(u.epoch, u.emptied) && (!u.emptied || q.in[id] == 0) {
+			return true
+		}
+	}
+	return false
 }
 
 func (q *queue) remove(locs []Loc) {
@@ -72,6 +128,9 @@ func (q *queue) removeLocked(at spot) {
 		q.bytes -= d.loc.Length
 	}
 	delete(q.locs, at)
+	if q.in[at.segment]--; q.in[at.segment] <= 0 {
+		delete(q.in, at.segment)
+	}
 }
 
 // stick notes that what is still there of some records could not be destroyed, so that nobody counts on their room.
@@ -93,21 +152,22 @@ func (q *queue) stickSegment(id uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if u, ok := q.unlinks[id]; ok {
-		u.bytes = 0
+		u.bytes, u.stuck = 0, true
 		q.unlinks[id] = u
 	}
 }
 
-// forget removes a segment with all its records, and returns those.
-func (q *queue) forget(id uint64) (locs []Loc) {
+// forget removes a segment with all its records, and returns those, and what is left of what ripe returned.
+func (q *queue) forget(id uint64) (locs, ready []Loc) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	delete(q.unlinks, id)
+	q.ready = slices.DeleteFunc(q.ready, func(l Loc) bool { return l.Segment == id })
 	for at, d := range q.locs {
 		if at.segment == id {
 			locs = append(locs, d.loc)
 			q.removeLocked(at)
 		}
 	}
-	return locs
+	return locs, q.ready
 }

@@ -88,7 +88,7 @@ func TestFillAFileSystem(t *testing.T) {
 			break
 		}
 	}
-	must(s.Reclaim(t.Context(), noRest))(t)
+	reclaim(t, s)
 	makeBlock(1, 1, 200<<10).append(t, s, 1)
 	ok(t, s.Close())
 	for _, info := range s.Segments() {

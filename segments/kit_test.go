@@ -1,6 +1,7 @@
 package segments
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -338,5 +339,12 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 }
 
-// noRest has a Reclaim work on.
-func noRest() {}
+// reclaim destroys all that no lease can see.
+func reclaim(t rapid.TB, s *Set) []Loc {
+	t.Helper()
+	done, more, err := s.Reclaim(context.Background(), nil)
+	if err != nil || more {
+		t.Fatal(more, err)
+	}
+	return done
+}

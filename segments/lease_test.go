@@ -73,7 +73,7 @@ func TestLeasedBytesNeverChange(t *testing.T) {
 	}
 	background.Go(func() {
 		for !stopped() {
-			done, err := s.Reclaim(context.Background(), noRest)
+			done, _, err := s.Reclaim(context.Background(), nil)
 			if err != nil {
 				t.Error(err)
 			}
@@ -104,7 +104,7 @@ func TestLeasedBytesNeverChange(t *testing.T) {
 	if reads.Load() == 0 || reclaimed.Load() == 0 {
 		t.Errorf("%d reads, %d records reclaimed: nothing was tested", reads.Load(), reclaimed.Load())
 	}
-	must(s.Reclaim(t.Context(), noRest))(t)
+	reclaim(t, s)
 	if n, bytes := s.Pending(); n != 0 || bytes != 0 {
 		t.Errorf("%d records, %d bytes still wait without any lease", n, bytes)
 	}
@@ -141,7 +141,7 @@ func TestReadersWithoutALease(t *testing.T) {
 		if i == 3 {
 			s.Unlink(locs[0].Segment, false)
 		}
-		must(s.Reclaim(t.Context(), noRest))(t)
+		reclaim(t, s)
 	}
 	wg.Wait()
 	ok(t, s.Close())
@@ -187,7 +187,7 @@ func TestPinnedLeaseKeepsNoUnseenRecord(t *testing.T) {
 	s.DestroyUnseen(locs[1:3])
 	expect := func(what string, unseen, seen int64, gone int) {
 		t.Helper()
-		done := must(s.Reclaim(t.Context(), noRest))(t)
+		done := reclaim(t, s)
 		u, v := s.Kept()
 		if len(done) != gone || u != unseen || v != seen {
 			t.Errorf("%s: %d records are gone, %d and %d bytes are kept", what, len(done), u, v)
@@ -203,7 +203,7 @@ func TestPinnedLeaseKeepsNoUnseenRecord(t *testing.T) {
 	expect("after that", 0, locs[0].Length, 1)
 	s.DestroyUnseen(locs[4:])
 	s.Unlink(locs[0].Segment, true)
-	must(s.Reclaim(t.Context(), noRest))(t)
+	reclaim(t, s)
 	expect("emptied but for one", 0, s.Held(), 0)
 	if !s.Has(locs[0].Segment) {
 		t.Error("the segment of a record that a lease keeps is gone")

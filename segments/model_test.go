@@ -1,6 +1,7 @@
 package segments
 
 import (
+	"context"
 	"errors"
 	"os"
 	"slices"
@@ -172,13 +173,31 @@ func (w *world) unlink(*rapid.T) {
 	w.s.Unlink(loc.Segment, false)
 }
 
-func (w *world) reclaim(*rapid.T) {
-	for _, loc := range must(w.s.Reclaim(w.t.Context(), noRest))(w.t) {
+// reclaimSome stops after some records.
+func (w *world) reclaimSome(t *rapid.T) {
+	most := rapid.IntRange(0, 3).Draw(t, "most")
+	done, more, err := w.s.Reclaim(context.Background(), func(records int, _ int64) bool { return records == most })
+	ok(t, err)
+	if more && !w.s.Ripe() {
+		w.t.Fatal("there is more, and nothing is ripe")
+	}
+	w.destroyed(done)
+}
+
+func (w *world) destroyed(locs []Loc) {
+	for _, loc := range locs {
 		k := w.recs[loc]
 		if k.doomed == 0 || k.gone || w.seen(k.doomed) {
 			w.t.Fatalf("%v was destroyed: doomed at %d, gone %t", loc, k.doomed, k.gone)
 		}
 		k.gone = true
+	}
+}
+
+func (w *world) reclaim(*rapid.T) {
+	w.destroyed(reclaim(w.t, w.s))
+	if w.s.Ripe() {
+		w.t.Fatal("something is ripe after all was destroyed")
 	}
 	for loc, k := range w.recs {
 		if k.doomed > 0 && !k.gone && !w.seen(k.doomed) {
@@ -287,7 +306,7 @@ func TestAgainstAModel(t *testing.T) {
 			"copy":    w.copy,
 			"destroy": w.destroy,
 			"unlink":  w.unlink,
-			"reclaim": w.reclaim,
+			"reclaim": w.reclaim, "reclaimSome": w.reclaimSome,
 			"acquire": w.acquire,
 			"release": w.release,
 			"sync":    w.sync,

@@ -1,7 +1,6 @@
 package segments
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -24,14 +23,17 @@ func (s *Set) destroy(locs []Loc, unseen bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.locs == nil {
-		q.locs = map[spot]doomed{}
+		q.locs, q.in = map[spot]doomed{}, map[uint64]int{}
 	}
 	for _, loc := range locs {
 		at := spot{loc.Segment, loc.Offset}
 		if _, ok := q.locs[at]; ok {
 			continue
 		}
-		q.locs[at] = doomed{loc: loc, epoch: epoch, unseen: unseen}
+		d := doomed{loc: loc, epoch: epoch, unseen: unseen}
+		q.locs[at] = d
+		q.note(d)
+		q.in[loc.Segment]++
 		q.bytes += loc.Length
 		if u, ok := q.unlinks[loc.Segment]; ok {
 			u.bytes = max(0, u.bytes-loc.Length)
@@ -67,7 +69,7 @@ func (s *Set) Unlink(id uint64, emptied bool) {
 			bytes -= d.loc.Length
 		}
 	}
-	q.unlinks[id] = unlinking{epoch, max(0, bytes), emptied}
+	q.unlinks[id] = unlinking{epoch: epoch, bytes: max(0, bytes), emptied: emptied}
 }
 
 // Pending returns how many records wait to be destroyed, and their bytes.
@@ -119,6 +121,9 @@ func (s *Set) Kept() (unseen, seen int64) {
 	return unseen, seen
 }
 
+// Ripe reports whether something waits that no lease can see, and that was not tried in vain before.
+func (s *Set) Ripe() bool { return s.queue.any(&s.leases) }
+
 // Solid reports whether destroying records gives no disk blocks back, as was seen since Open: holes cannot be punched here.
 func (s *Set) Solid() bool { return s.solid.Load() }
 
@@ -133,15 +138,38 @@ func (s *Set) PendingUnlinks() int {
 // Reclaim destroys what is queued and no open lease can see: it overwrites each record's header with zeros, punches its
 // pages, syncs the files, and unlinks segments. done are the records whose bytes are gone for good, those of files that
 // do not exist included. What failed stays in the queue; doing it twice is harmless. It must not be called from a
-// callback of Read, Scan or Verify. rest is called between two records: it may take its time, and holds up those who scan or
-// verify their segment.
-func (s *Set) Reclaim(ctx context.Context, rest func()) (done []Loc, err error) {
+// callback of Read, Scan or Verify.
+//
+// enough, if there is one, is asked before each record, and told how many went before and their bytes; it may take its time. After a true no
+// further one is destroyed, and more says that there are some.
+func (s *Set) Reclaim(ctx context.Context, enough func(records int, bytes int64) bool) (done []Loc, more bool, err error) {
 	s.reclaiming.Lock()
 	defer s.reclaiming.Unlock()
 	if err := s.writable(); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	unlinks, wipes := s.queue.ripe(&s.leases)
+	records, bytes := 0, int64(0)
+	stop := func(next Loc) bool {
+		if more = more || ctx.Err() != nil || enough != nil && enough(records, bytes); !more {
+			records, bytes = records+1, bytes+next.Length
+		}
+		return more
+	}
+	for old := true; old && !more && s.Err() == nil; {
+		var gone []Loc
+		var rerr error
+		gone, old, rerr = s.reclaimRipe(ctx, stop)
+		done, err = append(done, gone...), errors.Join(err, rerr)
+	}
+	if more {
+		err = errors.Join(err, ctx.Err())
+	}
+	return done, more, err
+}
+
+// reclaimRipe is Reclaim of what is ripe, or, if old says so, of what was found to be ripe before.
+func (s *Set) reclaimRipe(ctx context.Context, stop func(next Loc) bool) (done []Loc, old bool, err error) {
+	unlinks, wipes, old := s.queue.ripe(&s.leases)
 	var unlinked []uint64
 	for _, id := range unlinks {
 		if ctx.Err() != nil {
@@ -153,37 +181,37 @@ func (s *Set) Reclaim(ctx context.Context, rest func()) (done []Loc, err error) 
 		}
 		if gone {
 			unlinked = append(unlinked, id)
-			wipes = slices.DeleteFunc(wipes, func(l Loc) bool { return l.Segment == id })
 		}
 	}
 	// Where there is no file, somebody may have been killed between removing it and syncing the folder.
 	if len(unlinks) > 0 || slices.ContainsFunc(wipes, func(l Loc) bool { return !s.Has(l.Segment) }) {
 		if serr := s.syncFolder(); serr != nil {
-			return nil, errors.Join(err, serr)
+			s.queue.anew()
+			return nil, false, errors.Join(err, serr)
 		}
 	}
 	for _, id := range unlinked {
-		done = append(done, s.queue.forget(id)...)
+		var locs []Loc
+		locs, wipes = s.queue.forget(id)
+		done = append(done, locs...)
 	}
 	for len(wipes) > 0 {
-		if ctx.Err() != nil {
-			return done, errors.Join(err, ctx.Err())
-		}
 		n := 1
 		for n < len(wipes) && wipes[n].Segment == wipes[0].Segment {
 			n++
 		}
-		wiped, werr := s.wipe(wipes[:n], rest)
+		wiped, tried, werr := s.wipe(wipes[:n], stop)
 		s.queue.remove(wiped)
 		if werr != nil {
-			s.queue.stick(wipes[:n])
+			s.queue.stick(wipes[:tried])
 		}
-		done, wipes = append(done, wiped...), wipes[n:]
-		if err = errors.Join(err, werr); s.Err() != nil {
+		s.queue.tried(tried)
+		done, wipes = append(done, wiped...), wipes[tried:]
+		if err = errors.Join(err, werr); s.Err() != nil || tried < n {
 			break
 		}
 	}
-	return done, err
+	return done, old, err
 }
 
 // unlink removes a segment's file. It waits for another time while the file is being read or written.
@@ -222,37 +250,36 @@ func (s *Set) unlink(id uint64) (gone bool, err error) {
 	return true, nil
 }
 
-// wipe destroys records of one segment and returns those that are durably gone.
-func (s *Set) wipe(locs []Loc, rest func()) (done []Loc, err error) {
+// wipe destroys records of one segment, in the order of their places, until stop says so, and returns those that are durably gone and how many it
+// has tried.
+func (s *Set) wipe(locs []Loc, stop func(next Loc) bool) (done []Loc, tried int, err error) {
 	g, err := s.segment(locs[0].Segment)
 	if err != nil {
-		return locs, nil // the file is gone, and the bytes with it
+		return locs, len(locs), nil // the file is gone, and the bytes with it
 	}
 	g.wipe.Lock()
 	defer g.wipe.Unlock()
 	f, err := g.pinFile()
 	if errors.Is(err, ErrMissing) {
-		return locs, nil
+		return locs, len(locs), nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, len(locs), err
 	}
 	defer g.unpinFile()
 	if g.foreign() {
-		return locs, nil // what was ours is not there any more
+		return locs, len(locs), nil // what was ours is not there any more
 	}
 	b, err := g.pin()
 	if err != nil {
-		return nil, err
+		return nil, len(locs), err
 	}
 	defer g.unpin()
 	info, err := f.Stat()
 	if err != nil {
-		return nil, err
+		return nil, len(locs), err
 	}
 	b = b[:min(int64(len(b)), info.Size)] // writing behind the end of a file that somebody cut would lengthen it
-	locs = slices.Clone(locs)
-	slices.SortFunc(locs, func(a, b Loc) int { return cmp.Compare(a.Offset, b.Offset) })
 	zeros := make([]byte, 4<<10)
 	var run []Loc // of records one behind the other, in [from, to), that lost their headers
 	var from, to int64
@@ -273,12 +300,15 @@ func (s *Set) wipe(locs []Loc, rest func()) (done []Loc, err error) {
 		run = nil
 	}
 	for _, loc := range locs {
+		if stop(loc) {
+			break
+		}
+		tried++
 		n := g.extent(b, loc)
 		if n <= 0 {
 			done = append(done, loc)
 			continue
 		}
-		rest()
 		if len(run) > 0 && loc.Offset != to {
 			punch()
 		}
@@ -301,12 +331,12 @@ func (s *Set) wipe(locs []Loc, rest func()) (done []Loc, err error) {
 	}
 	punch()
 	if len(done) == 0 {
-		return nil, err
+		return nil, tried, err
 	}
 	if serr := g.sync(); serr != nil {
-		return nil, serr
+		return nil, tried, serr
 	}
-	return done, err
+	return done, tried, err
 }
 
 // extent is how many bytes at loc may be destroyed: none outside of that record, and none of the header. A header that is

@@ -31,13 +31,13 @@ func TestReclaimFailsAnywhere(t *testing.T) {
 			}
 			return nil
 		})
-		done, err := s.Reclaim(t.Context(), noRest)
+		done, _, err := s.Reclaim(t.Context(), nil)
 		failed := n > i && err != nil
 		if pending, _ := s.Pending(); pending+len(done) != len(locs) {
 			t.Errorf("operation %d: %d done, %d pending", i, len(done), pending)
 		}
 		d.fails(nil)
-		again, err := s.Reclaim(t.Context(), noRest)
+		again, _, err := s.Reclaim(t.Context(), nil)
 		if err != nil || len(done)+len(again) != len(locs) {
 			t.Errorf("operation %d: %d, then %d of %d: %v", i, len(done), len(again), len(locs), err)
 		}
@@ -76,7 +76,7 @@ func TestDestroyedBytesAreZero(t *testing.T) {
 		{Segment: 1, Offset: locs[0].Offset, Length: 1 << 20}, // a real record, and far more
 	}
 	s.Destroy(append(bogus, locs[1], damaged))
-	if done, err := s.Reclaim(t.Context(), noRest); err != nil || len(done) != len(bogus)+2 {
+	if done, _, err := s.Reclaim(t.Context(), nil); err != nil || len(done) != len(bogus)+2 {
 		t.Fatal(done, err)
 	}
 	for _, loc := range []Loc{locs[0], locs[1], damaged} {
@@ -115,7 +115,7 @@ func TestSyncBetweenStepsOfReclaim(t *testing.T) {
 			go func() { synced <- s.Sync() }()
 			return <-synced
 		})
-		if done, err := s.Reclaim(t.Context(), noRest); err != nil || len(done) != len(locs) {
+		if done, _, err := s.Reclaim(t.Context(), nil); err != nil || len(done) != len(locs) {
 			t.Fatal(done, err)
 		}
 		kinds := d.kinds()
@@ -145,7 +145,7 @@ func TestReclaimOfMissingFileSyncsFolder(t *testing.T) {
 	s, d, _ := onDisk(t)
 	missing := []Loc{{Segment: 7, Offset: 4096, Length: 4096}}
 	s.Destroy(missing)
-	if done, err := s.Reclaim(t.Context(), noRest); err != nil || len(done) != 1 {
+	if done, _, err := s.Reclaim(t.Context(), nil); err != nil || len(done) != 1 {
 		t.Fatal(done, err)
 	}
 	if !slices.Contains(d.kinds(), "syncdir") {
@@ -153,7 +153,7 @@ func TestReclaimOfMissingFileSyncsFolder(t *testing.T) {
 	}
 	d.fails(failing(errSick, "syncdir"))
 	s.Destroy(missing)
-	if done, err := s.Reclaim(t.Context(), noRest); err == nil || len(done) > 0 || s.Err() == nil {
+	if done, _, err := s.Reclaim(t.Context(), nil); err == nil || len(done) > 0 || s.Err() == nil {
 		t.Errorf("%v, %v", done, err)
 	}
 	s.Abandon()
@@ -169,7 +169,7 @@ func TestHalfWrittenRecordIsDestroyedLater(t *testing.T) {
 		t.Fatal("it was written")
 	}
 	d.fails(nil)
-	if done, err := s.Reclaim(t.Context(), noRest); err != nil || len(done) != 1 {
+	if done, _, err := s.Reclaim(t.Context(), nil); err != nil || len(done) != 1 {
 		t.Errorf("%v, %v", done, err)
 	}
 	all.check(t, s)

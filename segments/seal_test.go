@@ -232,7 +232,7 @@ func TestWalksFillNoHoles(t *testing.T) {
 	}
 	alive := locs[3]
 	s.Destroy(append(locs[:3:3], locs[4:]...))
-	must(s.Reclaim(t.Context(), noRest))(t)
+	reclaim(t, s)
 	for _, sealed := range []bool{false, true} {
 		if sealed {
 			ok(t, errors.Join(s.Seal(alive.Segment), s.Close()))

@@ -182,7 +182,7 @@ func TestReadOnlyWritesNothing(t *testing.T) {
 	ok(t, b.read(s, loc))
 	_, err := b.try(t, s, 1)
 	_, cerr := s.Copy(loc, 2)
-	_, rerr := s.Reclaim(t.Context(), noRest)
+	_, _, rerr := s.Reclaim(t.Context(), nil)
 	for _, err := range []error{err, cerr, rerr, s.Sync(), s.Seal(1), s.SealRecovered(1, loc.End())} {
 		if !errors.Is(err, ErrReadOnly) {
 			t.Error(err)
@@ -205,7 +205,7 @@ func TestMissingFileIsOnlyDamage(t *testing.T) {
 		}
 	}
 	s.Destroy([]Loc{loc})
-	if done, err := s.Reclaim(t.Context(), noRest); len(done) != 1 || err != nil {
+	if done, _, err := s.Reclaim(t.Context(), nil); len(done) != 1 || err != nil {
 		t.Error(done, err)
 	}
 	ok(t, s.Close())

@@ -122,10 +122,11 @@ func (g *segment) seal() (done bool) {
 	g.mu.Lock()
 	busy, done, end := len(g.inflight) > 0, g.gone || g.sealed, g.end
 	g.mu.Unlock()
-	if done || busy {
+	if done || busy || !g.wipe.TryLock() { // who walks over it, or destroys in it, may take long
 		return done
 	}
-	if err := g.cut(end); err != nil {
+	defer g.wipe.Unlock()
+	if err := g.cutLocked(end); err != nil {
 		g.set.o.Logger.Info("a full segment keeps its planned size for now", "file", g.path, "err", err)
 		return false
 	}
@@ -137,6 +138,11 @@ func (g *segment) seal() (done bool) {
 func (g *segment) cut(end int64) error {
 	g.wipe.Lock()
 	defer g.wipe.Unlock()
+	return g.cutLocked(end)
+}
+
+// cutLocked is cut. The caller holds g.wipe.
+func (g *segment) cutLocked(end int64) error {
 	f, err := g.pinFile()
 	if err != nil {
 		return err

@@ -35,7 +35,7 @@ func TestFailedSyncPoisons(t *testing.T) {
 					err = s.Sync()
 				case "Reclaim":
 					var done []Loc
-					if done, err = s.Reclaim(t.Context(), noRest); len(done) > 0 {
+					if done, _, err = s.Reclaim(t.Context(), nil); len(done) > 0 {
 						t.Error("a record was reported gone without a sync")
 					}
 				case "Seal":
@@ -51,7 +51,7 @@ func TestFailedSyncPoisons(t *testing.T) {
 				}
 				d.fails(nil)
 				_, aerr := b.try(t, s, 1)
-				_, rerr := s.Reclaim(t.Context(), noRest)
+				_, _, rerr := s.Reclaim(t.Context(), nil)
 				for _, err := range []error{aerr, rerr, s.Sync(), s.Seal(loc.Segment)} {
 					if !errors.Is(err, errSick) {
 						t.Errorf("after a failed fsync: %v", err)
@@ -95,7 +95,7 @@ func TestOrderOfWrites(t *testing.T) {
 	s, d, _ := onDisk(t)
 	loc := makeBlock(1, 1, 9000).append(t, s, 1)
 	ok(t, s.Sync())
-	reclaim := func() error { _, err := s.Reclaim(t.Context(), noRest); return err }
+	reclaim := func() error { _, _, err := s.Reclaim(t.Context(), nil); return err }
 	for _, step := range []struct {
 		prepare func()
 		do      func() error
@@ -206,13 +206,13 @@ func TestFolderCannotBeOpened(t *testing.T) {
 	s.Unlink(loc.Segment, false)
 	d.fails(unopened)
 	for range 2 {
-		done, err := s.Reclaim(t.Context(), noRest)
+		done, _, err := s.Reclaim(t.Context(), nil)
 		if pending, _ := s.Pending(); !errors.Is(err, vfs.ErrNotSynced) || len(done) > 0 || pending != 1 || s.PendingUnlinks() != 1 || s.Err() != nil {
 			t.Fatalf("reclaim: %v, %d done, %d pending, poisoned: %v", err, len(done), pending, s.Err())
 		}
 	}
 	d.fails(nil)
-	done, err := s.Reclaim(t.Context(), noRest)
+	done, _, err := s.Reclaim(t.Context(), nil)
 	if pending, _ := s.Pending(); err != nil || len(done) != 1 || pending+s.PendingUnlinks() != 0 || synced() != 1 {
 		t.Fatalf("reclaim: %v, %d done, %d pending, the folder was synced %d times", err, len(done), pending, synced())
 	}
@@ -236,7 +236,7 @@ func TestFolderIsSyncedByOneAtATime(t *testing.T) {
 	})
 	makeBlock(1, 1, 100).append(t, s, 1)
 	s.Unlink(1, false)
-	must(s.Reclaim(t.Context(), noRest))(t)
+	reclaim(t, s)
 	if n != 2 {
 		t.Errorf("the folder was synced %d times", n)
 	}
@@ -245,4 +245,24 @@ func TestFolderIsSyncedByOneAtATime(t *testing.T) {
 		t.Error(err)
 	}
 	s.Abandon()
+}
+
+// A full segment that somebody walks over, or destroys in, keeps nobody from syncing: a later Sync cuts it.
+func TestSyncBesideAWalk(t *testing.T) {
+	s, _, _ := onDisk(t)
+	loc := makeBlock(1, 1, 9000).append(t, s, 1)
+	for _, beside := range []bool{true, false} {
+		sealed := make(chan error, 1)
+		if beside {
+			must(s.Scan(t.Context(), loc.Segment, 0, func(Loc, *Record) error {
+				go func() { sealed <- s.Seal(loc.Segment) }()
+				return <-sealed
+			}, nil))(t)
+		} else {
+			ok(t, s.Sync())
+		}
+		if got := s.Segments()[0].Sealed; got == beside {
+			t.Errorf("beside a walk %t: cut %t", beside, got)
+		}
+	}
 }

@@ -60,7 +60,7 @@ func (e *Engine) checkpointLocked(ctx context.Context) error {
 	e.stateGrowth.Add(-c.stateGrowth)
 	e.Count.Checkpoints.Add(1)
 	e.Count.CheckpointNanos.Store(int64(since(start)))
-	return e.reclaimLocked(ctx)
+	return e.reclaimRest(ctx)
 }
 
 // worthRotating reports whether the log should go on in a new file although c failed again: on a full disk, that may have the

@@ -52,7 +52,7 @@ type Engine struct {
 	bloomLoad *bloomLoad
 	removed   atomic.Int64 // blocks removed since the filter was built
 
-	ckptMu   lock.Mutex[lock.Checkpoint]
+	ckptMu   waited
 	unsealed []recovery.Leftover // guarded by ckptMu: left so by an earlier process
 	begun    *checkpointing      // guarded by ckptMu: the last checkpoint, if it failed half-way
 	// publishGate is read-held by a put from before its records are encoded to their publishing, so that a checkpoint knows that below the ends it

@@ -26,7 +26,7 @@ type Watcher interface{ Started(e *Engine) }
 
 func (i Inside) Wal() *wal.Log                                { return i.e.wal }
 func (i Inside) Bloom() *atomic.Pointer[index.Bloom]          { return &i.e.bloom }
-func (i Inside) CkptMu() *lock.Mutex[lock.Checkpoint]         { return &i.e.ckptMu }
+func (i Inside) CkptMu() *lock.Mutex[lock.Checkpoint]         { return &i.e.ckptMu.Mutex }
 func (i Inside) PublishGate() *lock.RWMutex[lock.PublishGate] { return &i.e.publishGate }
 func (i Inside) CommitMu() *lock.Mutex[lock.Commit]           { return &i.e.commitMu }
 func (i Inside) Workers() *read.Workers                       { return i.e.workers }

@@ -119,7 +119,7 @@ func (e *Engine) Retire(ctx context.Context, fp kv.Fingerprint) error {
 	if err := e.Barrier(lsn); err != nil {
 		return err
 	}
-	return e.reclaimLocked(ctx)
+	return e.reclaimRest(ctx)
 }
 
 // goneForGood returns err, which may say that there is no such thing, when that is made durable: what took it, another call, may not be

@@ -238,7 +238,7 @@ func (e *Engine) startLog(ctx context.Context, r *recovery.Result) error {
 	if sound && size > int64(maxHead) && len(head()) > maxHead { // so many records wait to be destroyed that the log could never begin
 		e.Catalog.Defer(r.Listed)
 		e.ckptMu.Lock()
-		err := e.reclaimAfter(ctx, func(behind bool) error { // its frames are read: the log that is to begin is the barrier
+		_, err := e.reclaimAfter(ctx, nil, func(behind bool) error { // its frames are read: the log that is to begin is the barrier
 			if behind {
 				if err := e.Segments.Sync(); err != nil {
 					return err

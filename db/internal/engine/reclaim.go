@@ -4,21 +4,77 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/internal/lock"
 	"github.com/dormousekv/dormouse/segments"
 )
 
-// reclaim destroys the bytes of doomed records that no lease can see: the frames that doomed them are made durable
-// first, then headers are zeroed, pages punched, and dead segments unlinked.
-func (e *Engine) reclaim(ctx context.Context) error {
-	e.ckptMu.Lock()
-	defer e.ckptMu.Unlock()
-	return e.reclaimLocked(ctx)
+// waited is a lock that knows whether somebody waits for it.
+type waited struct {
+	lock.Mutex[lock.Checkpoint]
+	waiting atomic.Int32
 }
 
-func (e *Engine) reclaimLocked(ctx context.Context) error {
-	return e.reclaimAfter(ctx, func(behind bool) error {
+// Lock takes it.
+func (m *waited) Lock() {
+	m.waiting.Add(1)
+	m.Mutex.Lock()
+	m.waiting.Add(-1)
+}
+
+// reclaim destroys the bytes of doomed records that no lease can see: the frames that doomed them are made durable
+// first, then headers are zeroed, pages punched, and dead segments unlinked. Who waits for ckptMu has it in between.
+func (e *Engine) reclaim(ctx context.Context) error {
+	for {
+		more, err := e.reclaimSome(ctx, e.givingWay())
+		if ctx.Err() != nil {
+			e.Signal() // the worker does the rest
+		}
+		if err != nil || !more {
+			return err
+		}
+	}
+}
+
+// reclaimFor is reclaim for who waits for so many bytes: more says that something is left when these have come back.
+func (e *Engine) reclaimFor(ctx context.Context, bytes int64) (more bool, err error) {
+	return e.reclaimSome(ctx, func(records int, done int64) bool { return records >= reclaimShare && done >= bytes })
+}
+
+func (e *Engine) reclaimSome(ctx context.Context, enough func(records int, bytes int64) bool) (more bool, err error) {
+	e.ckptMu.Lock()
+	defer e.ckptMu.Unlock()
+	return e.reclaimLocked(ctx, enough)
+}
+
+// reclaimShare is how many records are destroyed at least before somebody else has ckptMu: each share takes an fsync.
+const reclaimShare = 64
+
+// givingWay ends a share when somebody waits for ckptMu, and rests while restores are at work.
+func (e *Engine) givingWay() func(records int, bytes int64) bool {
+	pace := e.workers.PutPace()
+	return func(records int, _ int64) bool {
+		if e.ckptMu.waiting.Load() > 0 {
+			return records >= reclaimShare
+		}
+		pace.Rest()
+		return false
+	}
+}
+
+// reclaimRest is reclaim for who holds ckptMu and goes on with something else: the worker does what is left when somebody waits for that.
+func (e *Engine) reclaimRest(ctx context.Context) error {
+	more, err := e.reclaimLocked(ctx, e.givingWay())
+	if more {
+		e.Signal()
+	}
+	return err
+}
+
+func (e *Engine) reclaimLocked(ctx context.Context, enough func(records int, bytes int64) bool) (more bool, err error) {
+	return e.reclaimAfter(ctx, enough, func(behind bool) error {
 		if behind {
 			return e.allDurable()
 		}
@@ -27,14 +83,17 @@ func (e *Engine) reclaimLocked(ctx context.Context) error {
 }
 
 // reclaimAfter is reclaim where durable makes the frames that doomed the records durable, and everything else if some wait for a barrier.
-// The caller holds ckptMu.
-func (e *Engine) reclaimAfter(ctx context.Context, durable func(behind bool) error) error {
+// enough is that of [segments.Set.Reclaim]. The caller holds ckptMu.
+func (e *Engine) reclaimAfter(ctx context.Context, enough func(records int, bytes int64) bool, durable func(behind bool) error) (more bool, err error) {
 	dying := e.Catalog.Take()
-	n, _ := e.Segments.Pending()
-	if len(dying.Records) == 0 && len(dying.Unseen) == 0 && len(dying.Segments) == 0 && len(dying.Emptied) == 0 && n == 0 {
-		return nil
+	fresh := len(dying.Records) > 0 || len(dying.Unseen) > 0 || len(dying.Segments) > 0 || len(dying.Emptied) > 0
+	if n, _ := e.Segments.Pending(); !fresh && n == 0 && e.Segments.PendingUnlinks() == 0 {
+		return false, nil
 	}
-	err := func() error {
+	err = func() error {
+		if !fresh { // the others were durable when they were queued
+			return nil
+		}
 		if dying.Behind { // the old places go only when the new ones are safe, those of an earlier process included
 			if err := e.sealLeftovers(ctx); err != nil {
 				return err
@@ -44,7 +103,7 @@ func (e *Engine) reclaimAfter(ctx context.Context, durable func(behind bool) err
 	}()
 	if err != nil {
 		e.Catalog.GiveBack(dying)
-		return err
+		return false, err
 	}
 	e.Segments.Destroy(dying.Records)
 	e.Segments.DestroyUnseen(dying.Unseen)
@@ -54,8 +113,7 @@ func (e *Engine) reclaimAfter(ctx context.Context, durable func(behind bool) err
 	for _, id := range dying.Emptied {
 		e.Segments.Unlink(id, true)
 	}
-	pace := e.workers.PutPace() // a put waits for it, in a full store
-	done, err := e.Segments.Reclaim(ctx, pace.Rest)
+	done, more, err := e.Segments.Reclaim(ctx, enough)
 	e.Catalog.Destroyed(done)
 	if err == nil {
 		e.Catalog.DropUnlinked(e.Segments.Has)
@@ -64,7 +122,7 @@ func (e *Engine) reclaimAfter(ctx context.Context, durable func(behind bool) err
 	if err != nil && ctx.Err() == nil && e.Segments.Err() == nil {
 		err = fmt.Errorf("%w: %w", ErrNotDestroyed, err)
 	}
-	return err
+	return more && len(done) > 0, err
 }
 
 // sealLeftovers cuts the segments that an earlier process was writing to behind their last records.

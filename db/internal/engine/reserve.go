@@ -53,13 +53,13 @@ func (e *Engine) makeUp(ctx context.Context) {
 		return
 	}
 	e.giveBackAhead(ctx)
-	err := e.reclaimLocked(ctx) // what is dead, and waits since the kill, may be enough
+	_, err := e.reclaimLocked(ctx, nil) // what is dead, and waits since the kill, may be enough
 	evicted := 0
 	for n := 1; err == nil && n > 0 && over() > e.coming(); evicted += n {
 		n, _, err = e.evictSome(evictGoal{bytes: over() - e.coming()})
 	}
 	if err == nil {
-		err = e.reclaimLocked(ctx)
+		_, err = e.reclaimLocked(ctx, nil)
 	}
 	e.log.Info("room was made for the log's files of processes that were killed", "dir", e.Dir, "evicted", evicted, "error", err)
 }

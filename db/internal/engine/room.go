@@ -39,12 +39,15 @@ func (e *Engine) MakeRoom(ctx context.Context, bytes, blocks int64) error {
 		e.ckptMu.Lock()
 		e.giveBackAhead(ctx)
 		e.ckptMu.Unlock()
-		undone := e.reclaim(ctx)
+		more, undone := e.reclaimFor(ctx, bytes)
 		if undone != nil && !errors.Is(undone, ErrNotDestroyed) {
 			return undone
 		}
 		if e.Reserve(bytes, blocks) {
 			return nil
+		}
+		if more {
+			continue
 		}
 		if found, err := e.moreRoom(ctx, search); err != nil {
 			return err
@@ -160,13 +163,13 @@ func (e *Engine) Insist(ctx context.Context, do func() error) error {
 // giveWay makes some room on the disk, whatever is free there: what is dead is destroyed, and if that is little, something is evicted.
 func (e *Engine) giveWay(ctx context.Context) (evicted int, err error) {
 	before, _ := e.diskFree()
-	if err := e.reclaim(ctx); err != nil && !errors.Is(err, ErrNotDestroyed) {
+	if _, err := e.reclaimFor(ctx, e.allocateStep()); err != nil && !errors.Is(err, ErrNotDestroyed) {
 		return 0, err
 	}
 	if evicted, err = e.evictOnce(func() evictGoal { return evictGoal{bytes: e.allocateStep() - e.coming()} }); err != nil {
 		return 0, err
 	}
-	if err := e.reclaim(ctx); err != nil && !errors.Is(err, ErrNotDestroyed) {
+	if _, err := e.reclaimFor(ctx, e.allocateStep()); err != nil && !errors.Is(err, ErrNotDestroyed) {
 		return evicted, err
 	}
 	if free, ok := e.diskFree(); ok && free > before {

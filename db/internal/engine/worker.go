@@ -80,11 +80,15 @@ func (e *Engine) turn(ctx context.Context, tick bool) error {
 		return err
 	}
 	if (tick && e.dirty.Load()) || e.growth.Load() >= e.o.CheckpointBytes {
-		if err := e.Checkpoint(ctx); err != nil {
+		if err := e.Checkpoint(ctx); errors.Is(err, ErrNotDestroyed) {
+			full = errors.Join(full, err)
+		} else if err != nil {
 			return errors.Join(full, err)
 		}
-	} else if n, _ := e.Segments.Pending(); n > 0 || e.Segments.PendingUnlinks() > 0 || e.doomedEnough() {
-		if err := e.reclaim(ctx); err != nil {
+	} else if e.Segments.Ripe() || e.doomedEnough() {
+		if err := e.reclaim(ctx); errors.Is(err, ErrNotDestroyed) {
+			full = errors.Join(full, err)
+		} else if err != nil {
 			return errors.Join(full, err)
 		}
 	}

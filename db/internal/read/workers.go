@@ -23,6 +23,7 @@ type Crew struct {
 	atWork  atomic.Int32
 	mu      sync.Mutex
 	over    chan struct{} // closed when the last of them leaves; nil: nobody waits for that
+	left    atomic.Int64  // when somebody left, in nanoseconds of the clock of born
 	owed    atomic.Int64  // nanoseconds that puts worked without a rest, each too short for one
 }
 
@@ -110,6 +111,7 @@ func (c *Crew) Enter() { c.atWork.Add(1) }
 
 // Leave ends what Enter began.
 func (c *Crew) Leave() {
+	c.left.Store(int64(time.Since(born)))
 	if c.atWork.Add(-1) > 0 {
 		return
 	}
@@ -164,7 +166,10 @@ const (
 	turn      = time.Millisecond / 5
 	restShare = 3
 	maxRest   = 10 * time.Millisecond
+	lately    = 100 * time.Millisecond
 )
+
+var born = time.Now()
 
 // Rest is called between two pieces of work, which are short: most take less than a millisecond.
 func (p *Pace) Rest() {
@@ -172,8 +177,13 @@ func (p *Pace) Rest() {
 	if worked < turn {
 		return
 	}
-	// Who has just begun does not wait for the end of a time slice: neither for the thread's processor, nor for the goroutine's.
-	yield()
+	// Who has just begun does not wait for the end of a time slice: neither for the goroutine's processor nor, where one may well have begun that
+	// nobody knows of yet, for the thread's: that one costs a time slice wherever other programs compute.
+	if slices.ContainsFunc(p.to, func(c *Crew) bool {
+		return c.atWork.Load() > 0 || c.left.Load() > 0 && time.Since(born)-time.Duration(c.left.Load()) < lately
+	}) {
+		yield()
+	}
 	runtime.Gosched()
 	p.rest(min(maxRest, restShare*worked))
 	p.began = time.Now()

@@ -1,0 +1,169 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// slowHeaders is a disk on which each header that is destroyed takes a while once it is armed, and counts them.
+func slowHeaders(armed *atomic.Bool, headers *atomic.Int64) *storetest.Disk {
+	return storetest.Failing(func(c storetest.Call) error {
+		if armed.Load() && c.InSegments() && c.Kind == "write" && c.N == 4096 {
+			headers.Add(1)
+			time.Sleep(200 * time.Microsecond)
+		}
+		return nil
+	})
+}
+
+// A put that needs room waits for some of what a large deletion destroys, and not for all of it, though restores are at work all the time.
+func TestPutForRoomBesideALargeDeletion(t *testing.T) {
+	const blocks = 3000
+	var armed atomic.Bool
+	var headers atomic.Int64
+	o := storetest.Options()
+	o.Budget, o.SegmentBytes, o.HighWater, o.LowWater = 64<<20, 32<<20, 1, 1
+	o.CheckpointInterval = 5 * time.Second
+	s := storetest.OpenOn(t, slowHeaders(&armed, &headers), t.TempDir(), o)
+	m := storetest.Model(t, s, crashtest.Plain())
+	doomed := kv.Prompt{Tokens: crashtest.Tokens(1, blocks*16)}
+	storetest.Put(t, m, doomed)
+	for n := 100; storetest.Stats(t, s).Evicted == 0; n++ {
+		storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(n, 16*32)})
+	}
+	storetest.OK(t, storetest.Match(t, m, kv.Prompt{Tokens: doomed.Tokens[:16*(blocks-200)]}).Close()) // so that it is not evicted
+	storetest.OK(t, s.Sync(t.Context()))
+	storetest.Engine(s).Restores().Enter()
+	defer storetest.Engine(s).Restores().Leave()
+	armed.Store(true)
+	done := make(chan error, 1)
+	go func() {
+		_, err := m.Delete(t.Context(), kv.Prompt{Tokens: doomed.Tokens[:16]})
+		done <- err
+	}()
+	most, puts := int64(0), 0
+	for over := false; !over; puts++ {
+		select {
+		case err := <-done:
+			storetest.OK(t, err)
+			over = true
+		default:
+		}
+		before := headers.Load()
+		storetest.OK(t, putNth(t, m, 100_000+puts))
+		most = max(most, headers.Load()-before)
+	}
+	t.Logf("%d puts; %d headers were destroyed, at most %d while one put waited", puts, headers.Load(), most)
+	if most > blocks/2 {
+		t.Errorf("a put waited for %d headers of %d", most, headers.Load())
+	}
+}
+
+// A deletion whose caller has given up does not go on destroying; the worker does.
+func TestCancelledWhileDestroying(t *testing.T) {
+	const blocks = 1000
+	var armed atomic.Bool
+	var headers atomic.Int64
+	o := storetest.Options()
+	o.SegmentBytes = 64 << 20
+	s := storetest.OpenOn(t, slowHeaders(&armed, &headers), t.TempDir(), o)
+	m := storetest.Model(t, s, crashtest.Plain())
+	doomed := kv.Prompt{Tokens: crashtest.Tokens(1, blocks*16)}
+	storetest.Put(t, m, doomed)
+	storetest.OK(t, s.Sync(t.Context()))
+	armed.Store(true)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		for headers.Load() == 0 {
+			time.Sleep(100 * time.Microsecond)
+		}
+		cancel()
+	}()
+	out, err := m.Delete(ctx, kv.Prompt{Tokens: doomed.Tokens[:16]})
+	if n := headers.Load(); out.Blocks != blocks || !errors.Is(err, context.Canceled) || n > blocks/2 {
+		t.Errorf("%d blocks deleted, %d headers destroyed: %v", out.Blocks, n, err)
+	}
+	armed.Store(false)
+	storetest.Eventually(t, "the worker destroys the rest", func() bool {
+		n, _ := storetest.Engine(s).Segments.Pending()
+		return n == 0
+	})
+}
+
+// While one match keeps a record that was deleted, others cost no syncs when they are closed.
+func TestMatchesCloseBesideOneThatKeeps(t *testing.T) {
+	var counting atomic.Bool
+	var syncs atomic.Int64
+	disk := storetest.Failing(func(c storetest.Call) error {
+		if counting.Load() && c.Kind == "sync" {
+			syncs.Add(1)
+		}
+		return nil
+	})
+	o := storetest.Options()
+	o.SegmentBytes = 64 << 20
+	s := storetest.OpenOn(t, disk, t.TempDir(), o)
+	m := storetest.Model(t, s, crashtest.Plain())
+	gone, chat := kv.Prompt{Tokens: crashtest.Tokens(1, 320)}, kv.Prompt{Tokens: crashtest.Tokens(2, 320)}
+	storetest.Put(t, m, gone)
+	storetest.Put(t, m, chat)
+	storetest.OK(t, s.Sync(t.Context()))
+	keeps := storetest.Match(t, m, gone)
+	_, err := m.Delete(t.Context(), gone.Prefix(300))
+	storetest.OK(t, err)
+	counting.Store(true)
+	for i := range 50 { // turns of a conversation
+		x := storetest.Match(t, m, chat)
+		chat.Tokens = crashtest.Concat(chat.Tokens, crashtest.Tokens(1000+i, 7))
+		_, err := x.Extend(t.Context(), chat, storetest.Filled(crashtest.Plain(), &chat, x.Tokens(), len(chat.Tokens)), db.PutOptions{})
+		storetest.OK(t, err)
+		storetest.OK(t, x.Close())
+		time.Sleep(2 * time.Millisecond) // the worker has its turn
+	}
+	if n := syncs.Load(); n > 2 {
+		t.Errorf("%d syncs beside 50 turns", n)
+	}
+	storetest.OK(t, keeps.Close())
+	storetest.Eventually(t, "what the match kept is destroyed", func() bool {
+		n, _ := storetest.Engine(s).Segments.Pending()
+		return n == 0
+	})
+}
+
+// What cannot be destroyed keeps the worker from nothing: the Bloom filter is built anew all the same.
+func TestBloomBesideWhatCannotBeDestroyed(t *testing.T) {
+	var denied atomic.Bool
+	disk := storetest.Failing(func(c storetest.Call) error {
+		if denied.Load() && c.Kind == "open" && strings.HasSuffix(c.Name, "0000000000000001.seg") {
+			return errors.New("input/output error")
+		}
+		return nil
+	})
+	dir := t.TempDir()
+	s := storetest.OpenOn(t, disk, dir, storetest.Options())
+	m := storetest.Model(t, s, crashtest.Plain())
+	for i := range 24 {
+		storetest.Put(t, m, kv.Tokens(crashtest.Tokens(i, 320)...))
+	}
+	storetest.OK(t, s.Close())
+	s = storetest.OpenOn(t, disk, dir, storetest.Options())
+	m = storetest.Model(t, s, crashtest.Plain())
+	storetest.Put(t, m, kv.Tokens(crashtest.Tokens(999, 16)...))
+	denied.Store(true)
+	if _, err := m.Delete(t.Context(), kv.Tokens(crashtest.Tokens(1, 16)...)); !errors.Is(err, db.ErrNotDestroyed) {
+		t.Fatal(err)
+	}
+	storetest.Engine(s).Inside().Bloom().Store(nil) // as after many removals
+	storetest.Put(t, m, kv.Tokens(crashtest.Tokens(1000, 16)...))
+	storetest.Eventually(t, "the filter is there", func() bool { return storetest.Engine(s).Inside().Bloom().Load() != nil })
+	denied.Store(false)
+}

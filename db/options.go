@@ -38,8 +38,8 @@ type Options struct {
 	MinFree int64
 	// MaxBlocks bounds the number of stored blocks. 0: no bound but the budget.
 	MaxBlocks int64
-	// HighWater and LowWater are shares of the budget: when live records take more than the high one, blocks are evicted in
-	// the background down to the low one. 0: 0.70 and 0.60. Both at 1 evict only what a put needs.
+	// HighWater and LowWater are shares of what pinned refs leave of the budget, and of MaxBlocks: when all other live records take more than the
+	// high one, blocks are evicted in the background down to the low one. 0: 0.70 and 0.60. Both at 1 evict only what a put needs.
 	HighWater, LowWater float64
 	// Policy orders eviction. Nil: LRU.
 	Policy Policy

@@ -37,8 +37,10 @@ type Catalog struct {
 	blocks  map[kv.Key]int
 	pins    map[kv.Key]int
 	classes map[kv.Key]uint8
-	former  oplog.FormerRefs
-	formers uint64 // counts the refs that went, or were set anew, since this catalog was made
+	// pinChanges counts pinned refs that were set or went; it is read without the lock.
+	pinChanges atomic.Uint64
+	former     oplog.FormerRefs
+	formers    uint64 // counts the refs that went, or were set anew, since this catalog was made
 
 	notes     map[kv.Fingerprint]map[string][]byte
 	noteBytes int64

@@ -76,6 +76,16 @@ func (c *Catalog) Pinned() int {
 	return len(c.pins)
 }
 
+// PinChanges grows with each pinned ref that is set or goes.
+func (c *Catalog) PinChanges() uint64 { return c.pinChanges.Load() }
+
+// PinnedBlocks lists the blocks that have a pinned ref.
+func (c *Catalog) PinnedBlocks() []kv.Key {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return slices.Collect(maps.Keys(c.pins))
+}
+
 // Class is the priority of block k, which its refs say.
 func (c *Catalog) Class(k kv.Key) uint64 {
 	c.mu.RLock()
@@ -135,6 +145,7 @@ func (c *Catalog) count(r oplog.Ref, delta int) {
 	add(c.blocks)
 	if r.Pinned {
 		add(c.pins)
+		c.pinChanges.Add(1)
 	}
 	if r.Priority == 0 {
 		return

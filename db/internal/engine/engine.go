@@ -89,6 +89,7 @@ type Engine struct {
 	dirty                 atomic.Bool  // there is something for a checkpoint to do
 	crowded               atomic.Int32 // files of the log that were there when the store was opened
 	deletions             atomic.Int32 // that are under way
+	pinned                pinned
 
 	onDamage func(error) // has a damaged index rebuilt; set by Start
 

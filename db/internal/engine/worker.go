@@ -126,8 +126,14 @@ func (e *Engine) aboveHighWater() bool {
 		e.measureOnce()
 		n.Bytes = e.space.used() - e.held()
 	}
-	return float64(n.Bytes) > e.o.HighWater*float64(e.o.Budget) ||
-		e.o.MaxBlocks > 0 && float64(n.Blocks) > e.o.HighWater*float64(e.o.MaxBlocks)
+	above := func(bytes, blocks int64) bool {
+		return n.Bytes > mark(e.o.HighWater, e.o.Budget, bytes) || e.o.MaxBlocks > 0 && n.Blocks > mark(e.o.HighWater, e.o.MaxBlocks, blocks)
+	}
+	if !above(0, 0) {
+		return false
+	}
+	// Where pins have changed, the worker counts them before it evicts.
+	return e.Catalog.PinChanges() != e.pinned.asOf.Load() || above(e.pinned.bytes.Load(), e.pinned.blocks.Load())
 }
 
 // held are the bytes that are evicted already, or of a retired model, and come back when the open matches are closed: evicting
@@ -136,6 +142,12 @@ func (e *Engine) held() int64 { return e.Segments.Held() }
 
 // evictToLowWater evicts down to the low-water mark if what is stored is above the high one.
 func (e *Engine) evictToLowWater(ctx context.Context) error {
+	if !e.aboveHighWater() {
+		return nil
+	}
+	if err := e.countPinned(); err != nil {
+		return err
+	}
 	if !e.aboveHighWater() {
 		return nil
 	}
@@ -151,7 +163,7 @@ func (e *Engine) evictToLowWater(ctx context.Context) error {
 	if undone != nil && !errors.Is(undone, ErrNotDestroyed) || !e.Segments.Solid() {
 		return undone
 	}
-	if over := e.Measure() - e.held() - int64(e.o.HighWater*float64(e.o.Budget)); over > 0 {
+	if over := e.Measure() - e.held() - mark(e.o.HighWater, e.o.Budget, e.pinned.bytes.Load()); over > 0 {
 		_, err := e.rewriteDead(ctx, over)
 		return errors.Join(undone, err)
 	}
@@ -166,9 +178,9 @@ func (e *Engine) aboveLowWater() evictGoal {
 		_, dead := e.deadSegments() // comes back by rewriting, not by evicting more
 		n.Bytes = e.space.used() - coming - max(0, dead-(coming-e.held()))
 	}
-	goal := evictGoal{bytes: n.Bytes - int64(e.o.LowWater*float64(e.o.Budget))}
+	goal := evictGoal{bytes: n.Bytes - mark(e.o.LowWater, e.o.Budget, e.pinned.bytes.Load())}
 	if e.o.MaxBlocks > 0 {
-		goal.blocks = n.Blocks - int64(e.o.LowWater*float64(e.o.MaxBlocks))
+		goal.blocks = n.Blocks - mark(e.o.LowWater, e.o.MaxBlocks, e.pinned.blocks.Load())
 	}
 	return goal
 }

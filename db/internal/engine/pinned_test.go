@@ -32,9 +32,12 @@ func TestPinsAboveTheWaterMarks(t *testing.T) {
 			}
 			var recent []kv.Prompt
 			conversations := func(first int) {
-				for i := range 60 {
+				for i := range 40 {
 					recent = append(recent, put(first+i))
 					storetest.OK(t, e.Inside().EvictToLowWater(t.Context()))
+					if i%4 > 0 {
+						continue
+					}
 					for _, p := range recent[max(0, len(recent)-8):] {
 						if got, _, err := m.Probe(t.Context(), p, db.MatchOptions{}); err != nil || got != len(p.Tokens) {
 							t.Fatalf("after %d conversations only %d tokens are there of one of the 8 newest (%v)", i, got, err)

@@ -38,9 +38,12 @@ func (e *Engine) reclaim(ctx context.Context) error {
 	}
 }
 
-// reclaimFor is reclaim for who waits for so many bytes: more says that something is left when these have come back.
+// reclaimFor is reclaim for who waits for so many bytes: more says that something is left when these have come back. Where holes cannot be
+// punched, no record gives anything back by itself: there it is all done at once.
 func (e *Engine) reclaimFor(ctx context.Context, bytes int64) (more bool, err error) {
-	return e.reclaimSome(ctx, func(records int, done int64) bool { return records >= reclaimShare && done >= bytes })
+	return e.reclaimSome(ctx, func(records int, done int64) bool {
+		return records >= reclaimShare && done >= bytes && !e.Segments.Solid()
+	})
 }
 
 func (e *Engine) reclaimSome(ctx context.Context, enough func(records int, bytes int64) bool) (more bool, err error) {

@@ -167,3 +167,31 @@ func TestBloomBesideWhatCannotBeDestroyed(t *testing.T) {
 	storetest.Eventually(t, "the filter is there", func() bool { return storetest.Engine(s).Inside().Bloom().Load() != nil })
 	denied.Store(false)
 }
+
+// What could not be destroyed is tried again by the worker, though nobody does anything with the store.
+func TestIdleStoreTriesAgain(t *testing.T) {
+	var denied atomic.Bool
+	disk := storetest.Failing(func(c storetest.Call) error {
+		if denied.Load() && c.InSegments() && c.Kind == "punch" {
+			return errors.New("input/output error")
+		}
+		return nil
+	})
+	o := storetest.Options()
+	o.CheckpointInterval = 20 * time.Millisecond
+	s := storetest.OpenOn(t, disk, t.TempDir(), o)
+	m := storetest.Model(t, s, crashtest.Plain())
+	p := kv.Tokens(crashtest.Tokens(1, 320)...)
+	storetest.Put(t, m, p)
+	storetest.OK(t, s.Checkpoint(t.Context()))
+	denied.Store(true)
+	if _, err := m.Delete(t.Context(), p.Prefix(16)); !errors.Is(err, db.ErrNotDestroyed) {
+		t.Fatal(err)
+	}
+	time.Sleep(200 * time.Millisecond) // checkpoints of the deletion itself
+	denied.Store(false)
+	storetest.Eventually(t, "it is destroyed", func() bool {
+		n, _ := storetest.Engine(s).Segments.Pending()
+		return n == 0
+	})
+}

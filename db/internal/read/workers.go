@@ -169,7 +169,7 @@ const (
 	lately    = 100 * time.Millisecond
 )
 
-var born = time.Now()
+var born = time.Now() // the clock of Crew.left
 
 // Rest is called between two pieces of work, which are short: most take less than a millisecond.
 func (p *Pace) Rest() {

@@ -36,11 +36,12 @@ func (e *Engine) checkpointLocked(ctx context.Context) error {
 		return err
 	}
 	start := time.Now()
+	rest := e.restBetween()
 	e.makeUp(ctx)
 
 	// One that failed comes first. While that goes on failing, each try must not make another log file.
 	if c := e.begun; c != nil {
-		if err := e.writeCheckpoint(ctx, c); err != nil && !e.worthRotating(c) {
+		if err := e.writeCheckpoint(ctx, c, rest); err != nil && !e.worthRotating(c) {
 			e.dirty.Store(true)
 			return err
 		}
@@ -51,8 +52,10 @@ func (e *Engine) checkpointLocked(ctx context.Context) error {
 		return err
 	}
 	e.begun = c
+	rest()
 	e.SyncSessions() // one that refuses writes says so itself, and is no reason for a log that grows for ever; what follows sees a failed fsync
-	if err := e.writeCheckpoint(ctx, c); err != nil {
+	rest()
+	if err := e.writeCheckpoint(ctx, c, rest); err != nil {
 		e.dirty.Store(true) // the frozen part still waits
 		return err
 	}
@@ -60,7 +63,19 @@ func (e *Engine) checkpointLocked(ctx context.Context) error {
 	e.stateGrowth.Add(-c.stateGrowth)
 	e.Count.Checkpoints.Add(1)
 	e.Count.CheckpointNanos.Store(int64(since(start)))
+	rest()
 	return e.reclaimRest(ctx)
+}
+
+// restBetween returns what rests between two steps of a checkpoint, each of which syncs files, while restores are at work and nobody waits for
+// ckptMu. Without it one restore has all of them beside it, and every sync keeps a processor for a while. The caller holds ckptMu.
+func (e *Engine) restBetween() func() {
+	pace := e.workers.PutPace()
+	return func() {
+		if e.ckptMu.waiting.Load() == 0 {
+			pace.Rest()
+		}
+	}
 }
 
 // worthRotating reports whether the log should go on in a new file although c failed again: on a full disk, that may have the
@@ -71,8 +86,8 @@ func (e *Engine) worthRotating(c *checkpointing) bool {
 	return ahead < least || c.indexed && used >= least
 }
 
-// writeCheckpoint does what is still to be done of a checkpoint that has begun. The caller holds ckptMu.
-func (e *Engine) writeCheckpoint(ctx context.Context, c *checkpointing) error {
+// writeCheckpoint does what is still to be done of a checkpoint that has begun, and calls rest between its steps. The caller holds ckptMu.
+func (e *Engine) writeCheckpoint(ctx context.Context, c *checkpointing, rest func()) error {
 	if err := e.sealLeftovers(ctx); err != nil {
 		return err
 	}
@@ -80,15 +95,18 @@ func (e *Engine) writeCheckpoint(ctx context.Context, c *checkpointing) error {
 		return err
 	}
 	e.checkpointed(c.applied.LSN)
+	rest()
 	if !c.indexed {
 		if err := e.Index.Checkpoint(ctx, c.applied); err != nil {
 			return err
 		}
 		c.indexed = true
+		rest()
 		if err := e.writeBloom(c); err != nil { // no reason for a log that grows for ever
 			e.log.Warn("the Bloom filter's file could not be written: the next open may have to rebuild it", "dir", e.Dir, "error", err)
 		}
 	}
+	rest()
 	e.Measure() // the log still has its old files: this is the most
 	if err := e.wal.Remove(c.applied.WALFile); err != nil {
 		return err

@@ -90,7 +90,7 @@ func (i Inside) Freeze() (finish func(context.Context) error, err error) {
 		return nil, err
 	}
 	i.e.begun = c
-	return func(ctx context.Context) error { return i.e.writeCheckpoint(ctx, c) }, nil
+	return func(ctx context.Context) error { return i.e.writeCheckpoint(ctx, c, func() {}) }, nil
 }
 
 // HalfCheckpoint makes a checkpoint up to where index.db has it.

@@ -179,7 +179,11 @@ func (e *Engine) delete(ctx context.Context, what *removal) (Deleted, error) {
 		return Deleted{}, err
 	}
 	e.deletions.Add(1)
-	defer e.deletions.Add(-1)
+	defer func() {
+		if e.deletions.Add(-1) == 0 && e.Segments.Ripe() {
+			e.Signal() // what was given up by matches since this one began to destroy
+		}
+	}()
 	var out Deleted
 	pace := e.workers.HousePace()
 	for last, reclaimed := uint64(0), 0; ; {

@@ -139,6 +139,51 @@ func TestMatchesCloseBesideOneThatKeeps(t *testing.T) {
 	})
 }
 
+// Matches that are closed beside a deletion do not have the worker destroy what that does: the two would have the lock in turns, with a sync each.
+func TestMatchesCloseBesideALargeDeletion(t *testing.T) {
+	const blocks = 1000
+	var armed atomic.Bool
+	var syncs atomic.Int64
+	disk := storetest.Failing(func(c storetest.Call) error {
+		switch {
+		case !armed.Load() || !c.InSegments():
+		case c.Kind == "sync":
+			syncs.Add(1)
+		case c.Kind == "write" && c.N == 4096:
+			time.Sleep(200 * time.Microsecond)
+		}
+		return nil
+	})
+	o := storetest.Options()
+	o.SegmentBytes = 64 << 20
+	s := storetest.OpenOn(t, disk, t.TempDir(), o)
+	m := storetest.Model(t, s, crashtest.Plain())
+	doomed, chat := kv.Prompt{Tokens: crashtest.Tokens(1, blocks*16)}, kv.Prompt{Tokens: crashtest.Tokens(2, 64)}
+	storetest.Put(t, m, doomed)
+	storetest.Put(t, m, chat)
+	storetest.OK(t, s.Sync(t.Context()))
+	armed.Store(true)
+	done := make(chan error, 1)
+	go func() {
+		_, err := m.Delete(t.Context(), doomed.Prefix(16))
+		done <- err
+	}()
+	matches := 0
+	for over := false; !over; matches++ {
+		select {
+		case err := <-done:
+			storetest.OK(t, err)
+			over = true
+		default:
+			storetest.Expect(t, m, chat, 64)
+		}
+	}
+	t.Logf("%d matches, %d syncs", matches, syncs.Load())
+	if n := syncs.Load(); n > 8 {
+		t.Errorf("a deletion took %d syncs of segments beside %d matches", n, matches)
+	}
+}
+
 // What cannot be destroyed keeps the worker from nothing: the Bloom filter is built anew all the same.
 func TestBloomBesideWhatCannotBeDestroyed(t *testing.T) {
 	var denied atomic.Bool

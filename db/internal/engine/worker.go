@@ -85,7 +85,7 @@ func (e *Engine) turn(ctx context.Context, tick bool) error {
 		} else if err != nil {
 			return errors.Join(full, err)
 		}
-	} else if n, _ := e.Segments.Pending(); e.Segments.Ripe() || e.doomedEnough() || tick && n+e.Segments.PendingUnlinks() > 0 { // with a tick, what failed before, too
+	} else if n, _ := e.Segments.Pending(); e.deletions.Load() == 0 && (e.Segments.Ripe() || e.doomedEnough() || tick && n+e.Segments.PendingUnlinks() > 0) { // with a tick, what failed before, too
 		if err := e.reclaim(ctx); errors.Is(err, ErrNotDestroyed) {
 			full = errors.Join(full, err)
 		} else if err != nil {

@@ -45,7 +45,7 @@ type Options struct {
 	Policy Policy
 
 	Durability Durability
-	// CheckpointInterval is the time between checkpoints while there is something to write. 0: 5 s; negative: only when
+	// CheckpointInterval is the time between checkpoints while there is something to write, 1 ms or more. 0: 5 s; negative: only when
 	// CheckpointBytes is reached or Checkpoint is called.
 	CheckpointInterval time.Duration
 	// CheckpointBytes is the growth of segments and log after which a checkpoint starts. 0: 256 MiB, or an eighth of the
@@ -147,6 +147,8 @@ func (o Options) Validate() error {
 		return bad("LowWater", o.LowWater, fmt.Sprintf("a share of the budget, over 0 and up to HighWater, which is %v, or 0 for 0.6", o.HighWater))
 	case o.Durability > Power:
 		return bad("Durability", uint8(o.Durability), "Process (0) or Power (1)")
+	case o.CheckpointInterval > 0 && o.CheckpointInterval < time.Millisecond:
+		return bad("CheckpointInterval", o.CheckpointInterval, "a duration of 1 ms or more (5*time.Second, say), 0 for 5 s, or less for none")
 	case o.CheckpointBytes < 0:
 		return bad("CheckpointBytes", o.CheckpointBytes, "a number of bytes, or 0 for 256 MiB")
 	case !(o.SegmentBytes >= 64<<10 && o.SegmentBytes <= 1<<40):

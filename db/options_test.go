@@ -49,7 +49,7 @@ func TestOptionsAreChecked(t *testing.T) {
 			"HighWater":          share,
 			"LowWater":           finite(math.SmallestNonzeroFloat64, 0.7),
 			"Durability":         finite(0, float64(db.Power)),
-			"CheckpointInterval": func(float64) bool { return true },
+			"CheckpointInterval": func(x float64) bool { return x <= 0 || x >= float64(time.Millisecond) },
 			"CheckpointBytes":    atLeast(0),
 			"Codec":              codec,
 			"Compression":        compression,

@@ -154,6 +154,9 @@ func (s *Store) DeleteRef(ctx context.Context, name string) error {
 
 // remove is onIndex for what removes something of a name: if the try that met damage in the index had logged it, the next one finds nothing.
 func (s *Store) remove(ctx context.Context, do func(*engine.Engine) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	tried := false
 	return onIndex(ctx, s, func(e *engine.Engine) error {
 		err := do(e)

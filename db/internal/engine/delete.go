@@ -178,6 +178,9 @@ func (e *Engine) delete(ctx context.Context, what *removal) (Deleted, error) {
 	if err := e.Poisoned(); err != nil {
 		return Deleted{}, err
 	}
+	if err := ctx.Err(); err != nil {
+		return Deleted{}, err
+	}
 	e.deletions.Add(1)
 	defer func() {
 		if e.deletions.Add(-1) == 0 && e.Segments.Ripe() {

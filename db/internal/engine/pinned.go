@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"math"
 	"sync/atomic"
+	"time"
 
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
@@ -11,22 +13,41 @@ import (
 // of the budget, pins above the low one would have everything else go whenever the high one is crossed.
 type pinned struct {
 	asOf          atomic.Uint64 // the catalog's PinChanges when it was counted
+	again         atomic.Int64  // when it may be counted again, in nanoseconds
 	bytes, blocks atomic.Int64
 }
 
-// mark is a share of what a limit leaves beside what is pinned, and that.
+// mark is a share of what a limit leaves beside what is pinned, and that: of one block, one.
 func mark(share float64, limit, pinned int64) int64 {
 	pinned = min(pinned, limit)
-	return pinned + int64(share*float64(limit-pinned))
+	return pinned + int64(math.Ceil(share*float64(limit-pinned)))
 }
 
-// countPinned counts what pinned refs keep, if these have changed since the last time: their blocks, and all that these continue. The caller holds
-// no lock.
+// byteMark is the mark of the bytes of blocks. Where much is pinned, the high one may lie behind what puts can reach, which the store's other files
+// leave: then both are shares of that, or puts would have to evict for themselves, and wait for it.
+func (e *Engine) byteMark(share float64, pinned int64) int64 {
+	limit := e.o.Budget
+	if reach := limit - e.reserveBytes() - e.indexBytes.Load() - e.allocateStep(); pinned > 0 && mark(e.o.HighWater, limit, pinned) > reach {
+		limit = max(0, reach)
+	}
+	return mark(share, limit, pinned)
+}
+
+// pinsOutdated reports whether pins have changed since they were counted, and may be counted again. Counting takes a microsecond for each block
+// that they keep, and who sets a pin each turn must not have the worker count all the time.
+func (e *Engine) pinsOutdated() bool {
+	return e.Catalog.PinChanges() != e.pinned.asOf.Load() && int64(since(begun)) >= e.pinned.again.Load()
+}
+
+// begun is the beginning of pinned.again's clock, which does not stand still or go back.
+var begun = time.Now()
+
+// countPinned counts what pinned refs keep, if they are outdated: their blocks, and all that these continue. The caller holds no lock.
 func (e *Engine) countPinned() error {
-	asOf := e.Catalog.PinChanges()
-	if asOf == e.pinned.asOf.Load() {
+	if !e.pinsOutdated() {
 		return nil
 	}
+	asOf, start := e.Catalog.PinChanges(), time.Now()
 	v := e.View()
 	defer v.Release()
 	var bytes int64
@@ -57,5 +78,6 @@ func (e *Engine) countPinned() error {
 	e.pinned.bytes.Store(bytes)
 	e.pinned.blocks.Store(int64(len(seen)))
 	e.pinned.asOf.Store(asOf)
+	e.pinned.again.Store(int64(since(begun) + min(time.Second, 20*since(start))))
 	return nil
 }

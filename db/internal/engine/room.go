@@ -24,6 +24,19 @@ const roomPatience = 100
 // MakeRoom evicts until it could reserve room for a record, or returns vfs.ErrNoSpace. The caller holds no lock and not the
 // gate.
 func (e *Engine) MakeRoom(ctx context.Context, bytes, blocks int64) error {
+	return e.makeRoom(ctx, bytes, blocks, roomPatience)
+}
+
+// TryRoom is MakeRoom for several records: it does not wait for what open matches keep. Where holes cannot be punched it finds nothing. What is
+// evicted there comes back with whole segments, and who asks for much evicts what is warm.
+func (e *Engine) TryRoom(ctx context.Context, bytes, blocks int64) error {
+	if e.Segments.Solid() {
+		return vfs.ErrNoSpace
+	}
+	return e.makeRoom(ctx, bytes, blocks, 0)
+}
+
+func (e *Engine) makeRoom(ctx context.Context, bytes, blocks int64, patience int) error {
 	if err := e.Poisoned(); err != nil { // a reader's, too
 		return err
 	}
@@ -57,7 +70,7 @@ func (e *Engine) MakeRoom(ctx context.Context, bytes, blocks int64) error {
 		// Nothing more may go, or enough has gone and waits: puts that fail under a long match must not empty the store.
 		unseen, seen := e.Segments.Kept()
 		returning := e.held() - seen
-		if waited == roomPatience || (search.lacked || returning > 0) && returning <= unseen {
+		if waited >= patience || (search.lacked || returning > 0) && returning <= unseen {
 			return errors.Join(e.full(bytes, blocks), undone)
 		}
 		waited++

@@ -11,7 +11,8 @@ func (e *Engine) Shrink(ctx context.Context, bytes int64) (used int64, evicted i
 	if err := e.Poisoned(); err != nil {
 		return 0, 0, err
 	}
-	for used := e.Measure(); used > bytes; {
+	most := e.Counts().Blocks // those that are put meanwhile are no reason to go on
+	for used := e.Measure(); used > bytes && int64(evicted) <= most; {
 		n, err := e.evict(ctx, func() evictGoal {
 			_, waiting := e.Catalog.Waiting()
 			return evictGoal{bytes: e.space.used() - e.held() - waiting - bytes} // what matches keep comes back, too

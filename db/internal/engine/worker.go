@@ -115,9 +115,20 @@ func (e *Engine) doomedEnough() bool {
 	return n >= 1024
 }
 
-// aboveHighWater reports whether what is stored is above the high-water mark. What is dead does not count, because its pages are punched:
-// where they cannot be, all that the files occupy does.
+// aboveHighWater reports whether what is stored is above the high-water mark, or may be: pins have changed, and the worker counts them before it
+// evicts.
 func (e *Engine) aboveHighWater() bool {
+	return e.above(0, 0) && (e.pinsOutdated() || e.aboveCounted())
+}
+
+// aboveCounted reports whether what is stored is above the high-water mark, by the pins that were counted last.
+func (e *Engine) aboveCounted() bool {
+	return e.above(e.pinned.bytes.Load(), e.pinned.blocks.Load())
+}
+
+// above reports whether what is stored is above the high-water mark if so much is pinned. What is dead does not count, because its pages are
+// punched: where they cannot be, all that the files occupy does.
+func (e *Engine) above(bytes, blocks int64) bool {
 	if e.o.HighWater >= 1 {
 		return false // puts evict what they need
 	}
@@ -126,14 +137,7 @@ func (e *Engine) aboveHighWater() bool {
 		e.measureOnce()
 		n.Bytes = e.space.used() - e.held()
 	}
-	above := func(bytes, blocks int64) bool {
-		return n.Bytes > mark(e.o.HighWater, e.o.Budget, bytes) || e.o.MaxBlocks > 0 && n.Blocks > mark(e.o.HighWater, e.o.MaxBlocks, blocks)
-	}
-	if !above(0, 0) {
-		return false
-	}
-	// Where pins have changed, the worker counts them before it evicts.
-	return e.Catalog.PinChanges() != e.pinned.asOf.Load() || above(e.pinned.bytes.Load(), e.pinned.blocks.Load())
+	return n.Bytes > e.byteMark(e.o.HighWater, bytes) || e.o.MaxBlocks > 0 && n.Blocks > mark(e.o.HighWater, e.o.MaxBlocks, blocks)
 }
 
 // held are the bytes that are evicted already, or of a retired model, and come back when the open matches are closed: evicting
@@ -145,11 +149,8 @@ func (e *Engine) evictToLowWater(ctx context.Context) error {
 	if !e.aboveHighWater() {
 		return nil
 	}
-	if err := e.countPinned(); err != nil {
+	if err := e.countPinned(); err != nil || !e.aboveCounted() {
 		return err
-	}
-	if !e.aboveHighWater() {
-		return nil
 	}
 	if e.Segments.Solid() {
 		if err := e.reclaim(ctx); err != nil && !errors.Is(err, ErrNotDestroyed) {
@@ -163,7 +164,7 @@ func (e *Engine) evictToLowWater(ctx context.Context) error {
 	if undone != nil && !errors.Is(undone, ErrNotDestroyed) || !e.Segments.Solid() {
 		return undone
 	}
-	if over := e.Measure() - e.held() - mark(e.o.HighWater, e.o.Budget, e.pinned.bytes.Load()); over > 0 {
+	if over := e.Measure() - e.held() - e.byteMark(e.o.HighWater, e.pinned.bytes.Load()); over > 0 {
 		_, err := e.rewriteDead(ctx, over)
 		return errors.Join(undone, err)
 	}
@@ -178,7 +179,7 @@ func (e *Engine) aboveLowWater() evictGoal {
 		_, dead := e.deadSegments() // comes back by rewriting, not by evicting more
 		n.Bytes = e.space.used() - coming - max(0, dead-(coming-e.held()))
 	}
-	goal := evictGoal{bytes: n.Bytes - mark(e.o.LowWater, e.o.Budget, e.pinned.bytes.Load())}
+	goal := evictGoal{bytes: n.Bytes - e.byteMark(e.o.LowWater, e.pinned.bytes.Load())}
 	if e.o.MaxBlocks > 0 {
 		goal.blocks = n.Blocks - mark(e.o.LowWater, e.o.MaxBlocks, e.pinned.blocks.Load())
 	}

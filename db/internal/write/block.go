@@ -136,7 +136,6 @@ func (w *Put) base(ctx context.Context, i int, head *stored) error {
 			return err
 		}
 	}
-	w.Result.Blocks++
 	w.write(i, 0, start, end, rows)
 	return nil
 }

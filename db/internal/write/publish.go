@@ -90,6 +90,9 @@ func (w *Put) publishBatch(ctx context.Context) error {
 	w.store.Engine.Doom(losers, false)
 	if lsn > 0 {
 		w.lsn = lsn
+		if to := endOf(batch); to > 0 {
+			w.Result.Tokens = to
+		}
 		w.store.Replaced.Add(int64(len(op.Dead)))
 	}
 	return nil
@@ -168,6 +171,16 @@ func lastBlock(batch []index.Entry) kv.Key {
 		}
 	}
 	return last
+}
+
+// endOf is where the last block of a batch ends; 0: it has none.
+func endOf(batch []index.Entry) (tokens int) {
+	for _, entry := range batch {
+		if entry.Group == 0 {
+			tokens = int(entry.First) + int(entry.Tokens)
+		}
+	}
+	return tokens
 }
 
 // deadOf are the records of a batch that was never published.

@@ -25,7 +25,7 @@ type Options struct {
 
 // Result says what a put did.
 type Result struct {
-	Tokens  int   // the prompt is now stored up to here
+	Tokens  int   // the prompt is now stored up to here, after an error at least
 	Blocks  int   // blocks that were not stored before
 	Records int   // records written
 	Reused  int   // records that were stored already; their headers are whole, their rows were not read
@@ -95,6 +95,14 @@ func (w *Put) Run(ctx context.Context, prompt *kv.Prompt) error {
 	if err != nil {
 		return err
 	}
+	if stored > 0 {
+		_, w.Result.Tokens = w.Chain.Block(stored - 1)
+	}
+	if stored < w.Chain.Len() {
+		if err := w.hopeless(); err != nil {
+			return err
+		}
+	}
 	for i := stored; i < w.Chain.Len(); i++ {
 		if err := ctx.Err(); err != nil {
 			return errors.Join(err, w.Publish(ctx))
@@ -116,4 +124,15 @@ func (w *Put) Run(ctx context.Context, prompt *kv.Prompt) error {
 		_, w.Result.Tokens = w.Chain.Block(stored - 1)
 	}
 	return w.store.Engine.Durable(w.lsn)
+}
+
+// hopeless returns an error if the prompt, at the least that it takes, would not fit if nothing else were stored: then nothing is evicted for it. How much smaller it would get
+// by compression nobody knows.
+func (w *Put) hopeless() error {
+	bytes := int64(0)
+	for i := 0; i < w.Chain.Len() && w.options.Compression == quant.None; i++ {
+		start, end := w.Chain.Block(i)
+		bytes += w.planes(0, end-start, 0)
+	}
+	return w.store.Engine.Hopeless(bytes, int64(w.Chain.Len()))
 }

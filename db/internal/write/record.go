@@ -7,6 +7,7 @@ import (
 
 	"github.com/dormousekv/dormouse/db/internal/read"
 	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/quant"
 	"github.com/dormousekv/dormouse/segments"
@@ -50,7 +51,16 @@ func (w *Put) flush(ctx context.Context) error {
 		blocks += r.blocks()
 	}
 	if !w.store.Engine.Reserve(bytes, blocks) {
-		return w.oneByOne(ctx, planned)
+		err := w.publishBatch(ctx) // evicting waits for locks that come before the publish gate
+		if err == nil {
+			err = w.store.Engine.TryRoom(ctx, bytes, blocks)
+		}
+		if errors.Is(err, vfs.ErrNoSpace) {
+			return w.oneByOne(ctx, planned)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	w.enter()
 	w.store.Rows.Workers.Encode(len(planned), func(k int, pace *read.Pace) bool {
@@ -138,6 +148,7 @@ func (w *Put) add(r *record) {
 	w.batch = append(w.batch, r.entry)
 	w.batchBytes += r.entry.Loc.Length
 	w.Result.Records++
+	w.Result.Blocks += int(r.blocks())
 	w.Result.Bytes += r.entry.Loc.Length
 }
 
@@ -151,8 +162,8 @@ func (w *Put) withdraw(records []record) {
 	}
 }
 
-// oneByOne encodes and writes records where room has to be made. Evicting waits for locks that come before the publish gate, so
-// what is written so far is published first.
+// oneByOne encodes and writes records where there is no room for all of them, or they are larger than was thought: as many as fit. What is
+// written so far is published before room is made.
 func (w *Put) oneByOne(ctx context.Context, records []record) error {
 	pace := w.store.Rows.Workers.PutPace()
 	for i := range records {
@@ -245,17 +256,19 @@ func (w *Put) idle() bool { return len(w.planned) == 0 && len(w.batch) == 0 }
 
 // estimate is about what a record takes, exceptions left out but for those of a prompt's first tokens.
 func (w *Put) estimate(g, rows, tokens int) int64 {
-	d := w.model.Desc
-	n := int64(8192 + 4*tokens)
+	return int64(8192+4*tokens+256*len(w.model.GroupTensors[g])) + w.planes(g, rows, exactTokens)
+}
+
+// planes is what the planes of a group take, with exceptions for so many rows.
+func (w *Put) planes(g, rows, exact int) (n int64) {
 	for _, ti := range w.model.GroupTensors[g] {
-		t := d.Tensors[ti]
-		switch {
-		case t.Width == 0:
-			for _, p := range w.rows[ti].Pieces {
-				n += int64(len(p.Mem))
-			}
-		default:
-			n += int64(quant.MaxEncodedBytes(w.options.Codec.For(t), t, rows, exactTokens)) + 256
+		t := w.model.Desc.Tensors[ti]
+		if t.Width > 0 {
+			n += int64(quant.MaxEncodedBytes(w.options.Codec.For(t), t, rows, exact))
+			continue
+		}
+		for _, p := range w.rows[ti].Pieces {
+			n += int64(len(p.Mem))
 		}
 	}
 	return n

@@ -1,0 +1,170 @@
+package engine_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// A prompt that does not fit into the budget, or has more blocks than may be stored, costs nobody else anything.
+func TestHopelessPutEvictsNothing(t *testing.T) {
+	for _, limit := range []string{"Budget", "MaxBlocks"} {
+		t.Run(limit, func(t *testing.T) {
+			o := storetest.Options()
+			o.Budget, o.SegmentBytes = 32<<20, 2<<20
+			if limit == "MaxBlocks" {
+				o.MaxBlocks = 500
+			}
+			s := storetest.Open(t, t.TempDir(), o)
+			m := storetest.Model(t, s, bulky())
+			put := func(p kv.Prompt) (db.PutResult, error) {
+				return m.Put(t.Context(), p, blank(bulky(), len(p.Tokens)), db.PutOptions{})
+			}
+			const chats = 20
+			chat := func(i int) kv.Prompt { return kv.Prompt{Tokens: crashtest.Tokens(i, 640)} }
+			for i := range chats {
+				_, err := put(chat(i))
+				storetest.OK(t, err)
+			}
+			giant := kv.Prompt{Tokens: crashtest.Tokens(999, 64*1200)}
+			got, err := put(giant)
+			if !errors.Is(err, db.ErrNoSpace) || !strings.Contains(fmt.Sprint(err), "the prompt") || got.Blocks > 0 {
+				t.Errorf("%+v, %v", got, err)
+			}
+			if n := storetest.Stats(t, s).Evicted; n > 0 {
+				t.Errorf("%d blocks were evicted", n)
+			}
+			for i := range chats {
+				if got, _, err := m.Probe(t.Context(), chat(i), db.MatchOptions{}); err != nil || got != 640 {
+					t.Errorf("%d tokens of conversation %d are there (%v)", got, i, err)
+				}
+			}
+		})
+	}
+}
+
+// What a put stored before it found no room is said.
+func TestTokensOfAPutThatFoundNoRoom(t *testing.T) {
+	o := storetest.Options()
+	o.Budget, o.SegmentBytes, o.HighWater, o.LowWater = 64<<20, 2<<20, 1, 1
+	s := storetest.Open(t, t.TempDir(), o)
+	m := storetest.Model(t, s, bulky())
+	pinned := kv.Prompt{Tokens: crashtest.Tokens(1, 64*900)}
+	if _, err := m.Put(t.Context(), pinned, blank(bulky(), len(pinned.Tokens)), db.PutOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	storetest.OK(t, m.SetRef(t.Context(), "pinned", pinned, db.RefOptions{Pinned: true}))
+	p := kv.Prompt{Tokens: crashtest.Tokens(2, 64*1500)}
+	got, err := m.Put(t.Context(), p, blank(bulky(), len(p.Tokens)), db.PutOptions{})
+	if !errors.Is(err, db.ErrNoSpace) || got.Tokens == 0 || got.Tokens != 64*got.Blocks {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	if there, _, err := m.Probe(t.Context(), p, db.MatchOptions{}); err != nil || there != got.Tokens {
+		t.Errorf("%d tokens are stored, the put said %d (%v)", there, got.Tokens, err)
+	}
+}
+
+// Puts into a full store make room for many records at once: with a sync or two each, not with one a record.
+func TestPutsIntoAFullStoreSyncSeldom(t *testing.T) {
+	for _, pinned := range []float64{0, 0.8} {
+		t.Run(fmt.Sprint(pinned), func(t *testing.T) {
+			var syncs atomic.Int64
+			disk := storetest.Failing(func(c storetest.Call) error {
+				if c.Kind == "sync" {
+					syncs.Add(1)
+				}
+				return nil
+			})
+			o := storetest.Options()
+			o.Budget, o.SegmentBytes = 64<<20, 2<<20
+			if pinned == 0 {
+				o.HighWater, o.LowWater = 1, 1
+			}
+			s := storetest.OpenOn(t, disk, t.TempDir(), o)
+			m := storetest.Model(t, s, bulky())
+			n := 0
+			put := func() kv.Prompt {
+				n++
+				p := kv.Prompt{Tokens: crashtest.Tokens(n, 1280)}
+				_, err := m.Put(t.Context(), p, blank(bulky(), len(p.Tokens)), db.PutOptions{})
+				storetest.OK(t, err)
+				return p
+			}
+			for float64(storetest.Engine(s).Counts().Bytes) < pinned*float64(o.Budget) {
+				storetest.OK(t, m.SetRef(t.Context(), fmt.Sprint(n), put(), db.RefOptions{Pinned: true}))
+			}
+			for storetest.Stats(t, s).Evicted == 0 {
+				put()
+			}
+			const puts = 40
+			before := syncs.Load()
+			for range puts {
+				put()
+			}
+			if got := syncs.Load() - before; got > 6*puts {
+				t.Errorf("%d syncs for %d puts of 20 blocks", got, puts)
+			}
+		})
+	}
+}
+
+// Shrinking ends, though others put all the time: what they put is no reason to go on.
+func TestShrinkBesidePuts(t *testing.T) {
+	o := storetest.Options()
+	o.Budget, o.SegmentBytes = 256<<20, 4<<20
+	s := storetest.Open(t, t.TempDir(), o)
+	m := storetest.Model(t, s, bulky())
+	var n atomic.Int64
+	put := func() error {
+		p := kv.Prompt{Tokens: crashtest.Tokens(int(n.Add(1)), 640)}
+		_, err := m.Put(t.Context(), p, blank(bulky(), len(p.Tokens)), db.PutOptions{})
+		return err
+	}
+	for range 20 {
+		storetest.OK(t, put())
+	}
+	var stop atomic.Bool
+	var wait sync.WaitGroup
+	for range 2 {
+		wait.Go(func() {
+			for !stop.Load() {
+				if err := put(); err != nil && !errors.Is(err, db.ErrNoSpace) && !errors.Is(err, db.ErrNotStored) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for range 5 {
+		stored := storetest.Engine(s).Counts().Blocks
+		before := storetest.Stats(t, s).Evicted
+		_, err := s.Shrink(t.Context(), 0)
+		storetest.OK(t, err)
+		if gone := storetest.Stats(t, s).Evicted - before; gone > 3*stored+2000 {
+			t.Errorf("%d blocks went of %d", gone, stored)
+		}
+	}
+	stop.Store(true)
+	wait.Wait()
+}
+
+// One block may be stored: it stays.
+func TestMaxBlocksOfOne(t *testing.T) {
+	o := storetest.Options()
+	o.MaxBlocks = 1
+	s := storetest.Open(t, t.TempDir(), o)
+	m := storetest.Model(t, s, crashtest.Plain())
+	for i := range 3 {
+		p := kv.Prompt{Tokens: crashtest.Tokens(i, 16)}
+		storetest.Put(t, m, p)
+		storetest.OK(t, storetest.Engine(s).Inside().EvictToLowWater(t.Context()))
+		storetest.Expect(t, m, p, 16)
+	}
+}

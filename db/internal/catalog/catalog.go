@@ -31,12 +31,13 @@ type Catalog struct {
 	models     map[kv.Fingerprint]*Model
 	modelBytes int64 // of all models, as oplog.Model.Bytes counts
 
-	refs     map[string]oplog.Ref
+	refs     map[string]*ref
 	refBytes int64
-	// blocks counts the refs of a block, pins the pinned ones; classes holds the highest priority among them.
-	blocks  map[kv.Key]int
+	// blocks has the first of the refs on a block, from which the others follow, so that many on one block cost each of them nothing. pins
+	// counts the pinned ones; classes counts those of each priority but 0, the highest last.
+	blocks  map[kv.Key]*ref
 	pins    map[kv.Key]int
-	classes map[kv.Key]uint8
+	classes map[kv.Key][]classCount
 	// pinChanges counts pinned refs that were set or went; it is read without the lock.
 	pinChanges atomic.Uint64
 	former     oplog.FormerRefs
@@ -61,10 +62,10 @@ type Catalog struct {
 func New() *Catalog {
 	return &Catalog{
 		models:     map[kv.Fingerprint]*Model{},
-		refs:       map[string]oplog.Ref{},
-		blocks:     map[kv.Key]int{},
+		refs:       map[string]*ref{},
+		blocks:     map[kv.Key]*ref{},
 		pins:       map[kv.Key]int{},
-		classes:    map[kv.Key]uint8{},
+		classes:    map[kv.Key][]classCount{},
 		notes:      map[kv.Fingerprint]map[string][]byte{},
 		tombstones: map[loc.Loc]struct{}{},
 		unlinked:   map[uint64]bool{},

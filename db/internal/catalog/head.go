@@ -25,7 +25,7 @@ func (c *Catalog) Head(boot string, ends map[uint64]int64, next oplog.Counters) 
 	defer c.mu.RUnlock()
 	head := oplog.Snapshot{Boot: boot, Ends: ends, Next: next, FormerRefs: c.former}
 	for _, name := range slices.Sorted(maps.Keys(c.refs)) {
-		head.Refs = append(head.Refs, c.refs[name])
+		head.Refs = append(head.Refs, c.refs[name].Ref)
 	}
 	head.Tombstones = slices.Collect(maps.Keys(c.tombstones))
 	head.Unlinked = slices.Collect(maps.Keys(c.unlinked))

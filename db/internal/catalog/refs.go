@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -16,8 +17,11 @@ const ClassPinned = 255
 func (c *Catalog) Ref(name string) (oplog.Ref, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	r, ok := c.refs[name]
-	return r, ok
+	r := c.refs[name]
+	if r == nil {
+		return oplog.Ref{}, false
+	}
+	return r.Ref, true
 }
 
 // Refs lists all refs by name.
@@ -27,17 +31,17 @@ func (c *Catalog) Refs() []oplog.Ref {
 	c.mu.RUnlock()
 	out := make([]oplog.Ref, 0, len(refs))
 	for _, name := range slices.Sorted(maps.Keys(refs)) {
-		out = append(out, refs[name])
+		out = append(out, refs[name].Ref)
 	}
 	return out
 }
 
-// RefsWhere returns the names of the refs for which pick says yes, sorted. pick must not use the catalog.
+// RefsWhere returns the names of the refs for which pick says yes, sorted. It looks at all refs. pick must not use the catalog, nor change a ref.
 func (c *Catalog) RefsWhere(pick func(*oplog.Ref) (bool, error)) (names []string, err error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	for name, r := range c.refs {
-		yes, err := pick(&r)
+		yes, err := pick(&r.Ref)
 		if err != nil {
 			return nil, err
 		}
@@ -59,7 +63,17 @@ func (c *Catalog) Expired(now time.Time) []string {
 func (c *Catalog) IsNamed(k kv.Key) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return c.blocks[k] > 0
+	return c.blocks[k] != nil
+}
+
+// RefsOn returns the names of the refs on block k, in no order.
+func (c *Catalog) RefsOn(k kv.Key) (names []string) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for r := c.blocks[k]; r != nil; r = r.next {
+		names = append(names, r.Name)
+	}
+	return names
 }
 
 // Named lists the blocks that refs are on.
@@ -93,7 +107,10 @@ func (c *Catalog) Class(k kv.Key) uint64 {
 	if c.pins[k] > 0 {
 		return ClassPinned
 	}
-	return uint64(c.classes[k])
+	if counts := c.classes[k]; len(counts) > 0 {
+		return uint64(counts[len(counts)-1].priority)
+	}
+	return 0
 }
 
 // FormerDeleted reports whether log and index may hold what refs said that are gone, and something was deleted since. What it returns
@@ -115,51 +132,94 @@ func (c *Catalog) ForgetFormer(asOf uint64) bool {
 	return true
 }
 
-func (c *Catalog) setRef(r oplog.Ref) {
-	if old, ok := c.refs[r.Name]; ok {
-		delete(c.refs, r.Name) // count looks at those that stay
-		c.count(old, -1)
+// ref is a ref, between others on its block. What it says never changes: who lists refs reads it without the lock.
+type ref struct {
+	oplog.Ref
+	prev, next *ref
+}
+
+// classCount is how many refs of one block have a priority.
+type classCount struct {
+	priority uint8
+	refs     int
+}
+
+func (c *Catalog) setRef(set oplog.Ref) {
+	if old := c.refs[set.Name]; old != nil {
+		c.take(old)
 		c.former = max(c.former, oplog.FormerSet)
 		c.formers++
 	}
+	r := &ref{Ref: set}
 	c.refs[r.Name] = r
+	c.link(r)
 	c.count(r, 1)
 }
 
 func (c *Catalog) dropRef(name string) {
-	if r, ok := c.refs[name]; ok {
-		delete(c.refs, name)
-		c.count(r, -1)
+	if r := c.refs[name]; r != nil {
+		c.take(r)
 		c.former = oplog.FormerDeleted
 		c.formers++
 	}
 }
 
-func (c *Catalog) count(r oplog.Ref, delta int) {
-	c.refBytes += int64(delta) * r.Bytes()
-	add := func(m map[kv.Key]int) {
-		if m[r.Block] += delta; m[r.Block] == 0 {
-			delete(m, r.Block)
-		}
+func (c *Catalog) take(r *ref) {
+	delete(c.refs, r.Name)
+	c.unlink(r)
+	c.count(r, -1)
+}
+
+// link puts a ref before the others on its block.
+func (c *Catalog) link(r *ref) {
+	r.next = c.blocks[r.Block]
+	if r.next != nil {
+		r.next.prev = r
 	}
-	add(c.blocks)
+	c.blocks[r.Block] = r
+}
+
+func (c *Catalog) unlink(r *ref) {
+	if r.next != nil {
+		r.next.prev = r.prev
+	}
+	switch {
+	case r.prev != nil:
+		r.prev.next = r.next
+	case r.next != nil:
+		c.blocks[r.Block] = r.next
+	default:
+		delete(c.blocks, r.Block)
+	}
+}
+
+func (c *Catalog) count(r *ref, delta int) {
+	c.refBytes += int64(delta) * r.Bytes()
 	if r.Pinned {
-		add(c.pins)
+		if c.pins[r.Block] += delta; c.pins[r.Block] == 0 {
+			delete(c.pins, r.Block)
+		}
 		c.pinChanges.Add(1)
 	}
-	if r.Priority == 0 {
+	if r.Priority > 0 {
+		c.countClass(r, delta)
+	}
+}
+
+func (c *Catalog) countClass(r *ref, delta int) {
+	counts := c.classes[r.Block]
+	i, ok := slices.BinarySearchFunc(counts, r.Priority, func(x classCount, p uint8) int { return cmp.Compare(x.priority, p) })
+	if !ok {
+		counts = slices.Insert(counts, i, classCount{priority: r.Priority})
+	}
+	if counts[i].refs += delta; counts[i].refs == 0 {
+		counts = slices.Delete(counts, i, i+1)
+	}
+	if len(counts) == 0 {
+		delete(c.classes, r.Block)
 		return
 	}
-	if delta > 0 {
-		c.classes[r.Block] = max(c.classes[r.Block], r.Priority)
-		return
-	}
-	delete(c.classes, r.Block)
-	for _, other := range c.refs {
-		if other.Block == r.Block && other.Priority > 0 {
-			c.classes[r.Block] = max(c.classes[r.Block], other.Priority)
-		}
-	}
+	c.classes[r.Block] = counts
 }
 
 // RankBits is the width of the order in which blocks of one class are evicted; the byte of a rank above it holds the class.

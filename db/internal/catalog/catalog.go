@@ -40,6 +40,7 @@ type Catalog struct {
 	classes map[kv.Key][]classCount
 	// pinChanges counts pinned refs that were set or went; it is read without the lock.
 	pinChanges atomic.Uint64
+	refWalks   atomic.Uint64 // as well
 	former     oplog.FormerRefs
 	formers    uint64 // counts the refs that went, or were set anew, since this catalog was made
 

@@ -40,6 +40,7 @@ func (c *Catalog) Refs() []oplog.Ref {
 func (c *Catalog) RefsWhere(pick func(*oplog.Ref) (bool, error)) (names []string, err error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
+	c.refWalks.Add(1)
 	for name, r := range c.refs {
 		yes, err := pick(&r.Ref)
 		if err != nil {
@@ -52,6 +53,9 @@ func (c *Catalog) RefsWhere(pick func(*oplog.Ref) (bool, error)) (names []string
 	slices.Sort(names)
 	return names, nil
 }
+
+// RefWalks is how often [Catalog.RefsWhere] looked at all refs: for tests.
+func (c *Catalog) RefWalks() uint64 { return c.refWalks.Load() }
 
 // Expired returns the names of the refs whose time is over.
 func (c *Catalog) Expired(now time.Time) []string {

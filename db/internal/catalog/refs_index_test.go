@@ -106,9 +106,9 @@ func sortedKeys(keys []kv.Key) []kv.Key {
 	return keys
 }
 
-// A ref with a priority comes and goes without a look at the others, however many are on its block. With one, this test takes hours.
+// A ref with a priority comes and goes without a look at the others, however many are on its block. With one, this test takes most of an hour.
 func TestManyRefsWithPriority(t *testing.T) {
-	const n = 100_000
+	const n = 200_000
 	c, k := New(), kv.Key{1}
 	set := func(i int) {
 		c.Apply(oplog.Ref{Name: fmt.Sprint(i), Block: k, Priority: uint8(1 + i%254)}, Place{})

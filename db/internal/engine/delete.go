@@ -242,7 +242,7 @@ func (e *Engine) deleteSome(what *removal, out *Deleted) (lsn uint64, more bool,
 		}
 		named := what.named
 		if more { // it is asked of all refs: the last frame does
-			named = func(*oplog.Ref) bool { return false }
+			named = nil
 		}
 		if op.Refs, err = e.refsOf(t, op.Dead, named); err != nil || len(op.Dead) == 0 && len(op.Refs) == 0 {
 			return nil, err
@@ -281,23 +281,31 @@ func (e *Engine) moveUp(gone []removed, dead []oplog.Dead) {
 	}
 }
 
-// refsOf returns the names of the refs on blocks that are dead, and of those that named says yes to whose block is not stored. The caller
-// holds commitMu.
-func (e *Engine) refsOf(t *index.Txn, dead []oplog.Dead, named func(*oplog.Ref) bool) ([]string, error) {
+// refsOf returns the names of the refs on blocks that are dead, and of those that named says yes to whose block is not stored; named may be nil.
+// The caller holds commitMu.
+func (e *Engine) refsOf(t *index.Txn, dead []oplog.Dead, named func(*oplog.Ref) bool) (names []string, err error) {
 	gone := map[kv.Key]bool{}
 	for _, d := range dead {
-		gone[d.Key] = true
+		if !gone[d.Key] {
+			gone[d.Key] = true
+			names = append(names, e.Catalog.RefsOn(d.Key)...)
+		}
 	}
-	return e.Catalog.RefsWhere(func(r *oplog.Ref) (bool, error) {
-		if gone[r.Block] {
-			return true, nil
+	if named != nil {
+		others, err := e.Catalog.RefsWhere(func(r *oplog.Ref) (bool, error) {
+			if gone[r.Block] || !named(r) {
+				return false, nil
+			}
+			_, stored, err := t.Get(r.Block, 0) // then it says itself whether it goes
+			return !stored, err
+		})
+		if err != nil {
+			return nil, err
 		}
-		if !named(r) {
-			return false, nil
-		}
-		_, stored, err := t.Get(r.Block, 0) // then it says itself whether it goes
-		return !stored, err
-	})
+		names = append(names, others...)
+	}
+	slices.Sort(names)
+	return names, nil
 }
 
 // removeSubtree removes block k and everything below it, deepest first; more says that op is full before that is done.

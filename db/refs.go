@@ -179,7 +179,7 @@ func (s *Store) Ref(name string) (Ref, error) {
 	})
 }
 
-// Refs lists all refs by name.
+// Refs lists all refs by name, with those whose time is over until they are dropped ([Ref.Expired]).
 func (s *Store) Refs() iter.Seq2[Ref, error] {
 	return listed(s, func(e *engine.Engine) ([]Ref, error) { return s.usedRefs(e, e.Catalog.Refs()), nil })
 }

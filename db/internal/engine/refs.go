@@ -57,23 +57,19 @@ func (e *Engine) ReserveRef(r oplog.Ref) (bytes int64, ok bool) {
 	return bytes, e.space.reserve(bytes, e.o.Budget-e.reserveBytes())
 }
 
-// dropRef drops a ref; if expired is set only one whose time is over, and which nobody set anew meanwhile.
-func (e *Engine) dropRef(name string, expired bool) error {
+// dropRef drops a ref; if expired is set only one whose time is over, and which nobody set anew meanwhile. It is not durable yet.
+func (e *Engine) dropRef(name string, expired bool) (lsn uint64, err error) {
 	e.commitMu.Lock()
+	defer e.commitMu.Unlock()
 	old, ok := e.Catalog.Ref(name)
 	if !ok || expired && !old.Expired(time.Now()) {
-		e.commitMu.Unlock()
-		return fmt.Errorf("%w: ref %q", ErrNotFound, name)
+		return 0, fmt.Errorf("%w: ref %q", ErrNotFound, name)
 	}
-	lsn, err := e.logStateLocked(oplog.Unref{Name: name})
-	if err == nil {
-		err = e.reclassLocked(old.Block)
-	}
-	e.commitMu.Unlock()
+	lsn, err = e.logStateLocked(oplog.Unref{Name: name})
 	if err != nil {
-		return err
+		return 0, err
 	}
-	return e.durable(lsn)
+	return lsn, e.reclassLocked(old.Block)
 }
 
 // Reclass ranks a block anew after its refs changed.
@@ -97,8 +93,11 @@ func (e *Engine) reclassLocked(keys ...kv.Key) error {
 
 // DeleteRef drops a ref. In Power mode it returns when that is durable, also where another call has dropped it.
 func (e *Engine) DeleteRef(name string) error {
-	err := e.dropRef(name, false)
-	if e.o.Power {
+	lsn, err := e.dropRef(name, false)
+	switch {
+	case err == nil:
+		err = e.durable(lsn)
+	case e.o.Power:
 		err = e.goneForGood(err, e.wal.Sync)
 	}
 	return err

@@ -186,10 +186,11 @@ func (e *Engine) aboveLowWater() evictGoal {
 	return goal
 }
 
-// expireRefs drops the refs whose time is over, and says how many these were.
+// expireRefs drops the refs whose time is over, and says how many these were. It does not wait for the disk: a ref that a power cut brings back has
+// run out as before, Store.Ref does not give it, and the next turn drops it again.
 func (e *Engine) expireRefs() (n int, err error) {
 	for _, name := range e.Catalog.Expired(time.Now()) {
-		if err := e.dropRef(name, true); err != nil && !errors.Is(err, ErrNotFound) {
+		if _, err := e.dropRef(name, true); err != nil && !errors.Is(err, ErrNotFound) {
 			return n, err
 		}
 		n++

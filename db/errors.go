@@ -95,7 +95,8 @@ var (
 // Its Error says all of that; errors.Is finds [ErrCorrupt] and the cause.
 type CorruptError = damage.Error
 
-// PendingError is returned by Sync when deleted bytes are still in a file because a lease can see them.
+// PendingError is returned by Sync when deleted bytes are still in a file because a lease can see them: an open match, or a Verify, which also keeps what
+// lies in the segment that it is at.
 type PendingError struct {
 	Records  int
 	Bytes    int64 // of the records

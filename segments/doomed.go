@@ -12,9 +12,10 @@ type queue struct {
 	mu      lock.Mutex[lock.SegmentQueue]
 	locs    map[spot]doomed
 	bytes   int64                // of those that are not stuck
-	ready   []Loc                // of locs: no lease can see them any more; by segment and offset
+	ready   []doomed             // of locs: no lease can see them any more; as ripe orders them
 	unlinks map[uint64]unlinking // by segment id
 	in      map[uint64]int       // how many of locs are in a segment
+	passed  map[uint64]bool      // segments that somebody walked over when they were tried
 
 	// Behind the lowest epochs of those that are neither ready nor stuck; 0 if there are none. If no lease is blind for these, none is for others.
 	unseen, seen uint64
@@ -38,8 +39,11 @@ type doomed struct {
 	loc    Loc
 	epoch  uint64
 	unseen bool // no lease that is Pinned sees it
-	stuck  bool // it could not be destroyed
+	failed int  // how often it could not be destroyed
 }
+
+// stuck reports whether it was tried in vain, so that nobody counts on its room.
+func (d doomed) stuck() bool { return d.failed > 0 }
 
 // note counts an epoch of what a lease may still see.
 func (q *queue) note(d doomed) {
@@ -52,9 +56,9 @@ func (q *queue) note(d doomed) {
 	}
 }
 
-// ripe returns what no lease can see, records by segment and offset. Those that it found the last time and that were not tried come first, alone:
-// old says so.
-func (q *queue) ripe(l *leases) (unlinks []uint64, locs []Loc, old bool) {
+// ripe returns what no lease can see, records by segment and offset. In each segment, those that were tried in vain come last, the one first that
+// was tried the fewest times. Those that it found the last time and that were not tried come first, alone: old says so.
+func (q *queue) ripe(l *leases) (unlinks []uint64, wipes []doomed, old bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.ready) > 0 {
@@ -64,11 +68,11 @@ func (q *queue) ripe(l *leases) (unlinks []uint64, locs []Loc, old bool) {
 	seen := map[uint64]bool{} // segments with a record that a lease can see
 	for at, d := range q.locs {
 		if l.blind(d.epoch, d.unseen) {
-			q.ready = append(q.ready, d.loc)
+			q.ready = append(q.ready, d)
 			continue
 		}
 		seen[at.segment] = true
-		if !d.stuck {
+		if !d.stuck() {
 			q.note(d)
 		}
 	}
@@ -78,13 +82,13 @@ func (q *queue) ripe(l *leases) (unlinks []uint64, locs []Loc, old bool) {
 		}
 	}
 	slices.Sort(unlinks)
-	slices.SortFunc(q.ready, func(a, b Loc) int {
-		return cmp.Or(cmp.Compare(a.Segment, b.Segment), cmp.Compare(a.Offset, b.Offset))
+	slices.SortFunc(q.ready, func(a, b doomed) int {
+		return cmp.Or(cmp.Compare(a.loc.Segment, b.loc.Segment), cmp.Compare(a.failed, b.failed), cmp.Compare(a.loc.Offset, b.loc.Offset))
 	})
 	return unlinks, q.ready, false
 }
 
-// tried notes that those were the first n that ripe returned. The rest is for the next time.
+// tried notes that those were the first n that ripe returned, or that they are left for later. The rest is for the next time.
 func (q *queue) tried(n int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -100,7 +104,7 @@ func (q *queue) anew() {
 	q.ready = nil
 }
 
-// any reports whether there is something that no lease can see, and that was not tried in vain.
+// any reports whether there is something that no lease can see, and that was neither tried in vain nor passed.
 func (q *queue) any(l *leases) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -108,7 +112,7 @@ func (q *queue) any(l *leases) bool {
 		return true
 	}
 	for id, u := range q.unlinks {
-		if !u.stuck && l.blind(u.epoch, u.emptied) && (!u.emptied || q.in[id] == 0) {
+		if !u.stuck && !q.passed[id] && l.blind(u.epoch, u.emptied) && (!u.emptied || q.in[id] == 0) {
 			return true
 		}
 	}
@@ -124,7 +128,7 @@ func (q *queue) remove(locs []Loc) {
 }
 
 func (q *queue) removeLocked(at spot) {
-	if d := q.locs[at]; !d.stuck {
+	if d := q.locs[at]; !d.stuck() {
 		q.bytes -= d.loc.Length
 	}
 	delete(q.locs, at)
@@ -139,11 +143,15 @@ func (q *queue) stick(locs []Loc) {
 	defer q.mu.Unlock()
 	for _, loc := range locs {
 		at := spot{loc.Segment, loc.Offset}
-		if d, ok := q.locs[at]; ok && !d.stuck {
-			d.stuck = true
-			q.locs[at] = d
+		d, ok := q.locs[at]
+		if !ok {
+			continue
+		}
+		if !d.stuck() {
 			q.bytes -= d.loc.Length
 		}
+		d.failed++
+		q.locs[at] = d
 	}
 }
 
@@ -158,11 +166,11 @@ func (q *queue) stickSegment(id uint64) {
 }
 
 // forget removes a segment with all its records, and returns those, and what is left of what ripe returned.
-func (q *queue) forget(id uint64) (locs, ready []Loc) {
+func (q *queue) forget(id uint64) (locs []Loc, ready []doomed) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	delete(q.unlinks, id)
-	q.ready = slices.DeleteFunc(q.ready, func(l Loc) bool { return l.Segment == id })
+	q.ready = slices.DeleteFunc(q.ready, func(d doomed) bool { return d.loc.Segment == id })
 	for at, d := range q.locs {
 		if at.segment == id {
 			locs = append(locs, d.loc)
@@ -170,4 +178,29 @@ func (q *queue) forget(id uint64) (locs, ready []Loc) {
 		}
 	}
 	return locs, q.ready
+}
+
+// pass notes that somebody may be walking over a segment: what is in it counts as not ripe, until again.
+func (q *queue) pass(id uint64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.passed == nil {
+		q.passed = map[uint64]bool{}
+	}
+	q.passed[id] = true
+}
+
+// again has a segment's records tried that were passed.
+func (q *queue) again(id uint64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.passed[id] {
+		return
+	}
+	delete(q.passed, id)
+	for at, d := range q.locs {
+		if at.segment == id && !d.stuck() {
+			q.note(d)
+		}
+	}
 }

@@ -21,7 +21,8 @@ type world struct {
 	recs   map[Loc]*known
 	locs   []Loc // all that were ever given, in order
 	leases []*held
-	clock  int // counts destroys and leases
+	walks  map[uint64]func() // ends a walk over that segment
+	clock  int               // counts destroys and leases
 	seed   uint64
 	steps  int
 }
@@ -187,7 +188,7 @@ func (w *world) reclaimSome(t *rapid.T) {
 func (w *world) destroyed(locs []Loc) {
 	for _, loc := range locs {
 		k := w.recs[loc]
-		if k.doomed == 0 || k.gone || w.seen(k.doomed) {
+		if k.doomed == 0 || k.gone || w.seen(k.doomed) || w.walks[loc.Segment] != nil {
 			w.t.Fatalf("%v was destroyed: doomed at %d, gone %t", loc, k.doomed, k.gone)
 		}
 		k.gone = true
@@ -200,7 +201,7 @@ func (w *world) reclaim(*rapid.T) {
 		w.t.Fatal("something is ripe after all was destroyed")
 	}
 	for loc, k := range w.recs {
-		if k.doomed > 0 && !k.gone && !w.seen(k.doomed) {
+		if k.doomed > 0 && !k.gone && !w.seen(k.doomed) && w.walks[loc.Segment] == nil {
 			w.t.Fatalf("%v was not destroyed", loc)
 		}
 	}
@@ -221,6 +222,45 @@ func (w *world) release(t *rapid.T) {
 	w.leases = slices.Delete(w.leases, i, i+1)
 }
 
+// walk begins to walk over a segment, or ends that.
+func (w *world) walk(*rapid.T) {
+	loc, _ := w.pick(func(k *known) bool { return !k.gone })
+	if end := w.walks[loc.Segment]; end != nil {
+		end()
+		ripe := false
+		for at, k := range w.recs {
+			ripe = ripe || at.Segment == loc.Segment && k.doomed > 0 && !k.gone && !w.seen(k.doomed)
+		}
+		if ripe && !w.s.Ripe() {
+			w.t.Fatal("what somebody walked over does not get ripe")
+		}
+		return
+	}
+	began, over, done := make(chan struct{}), make(chan struct{}), make(chan error)
+	first := true
+	go func(s *Set) {
+		done <- s.Verify(context.Background(), loc.Segment, func(Loc) bool { return false }, func(*damage.Error) {}, func(int64) {
+			if first {
+				first = false
+				close(began)
+				<-over
+			}
+		})
+	}(w.s)
+	<-began
+	w.walks[loc.Segment] = func() {
+		delete(w.walks, loc.Segment)
+		close(over)
+		ok(w.t, <-done)
+	}
+}
+
+func (w *world) endWalks() {
+	for _, end := range w.walks {
+		end()
+	}
+}
+
 func (w *world) sync(*rapid.T) {
 	ok(w.t, w.s.Sync())
 }
@@ -234,6 +274,7 @@ func (w *world) seal(*rapid.T) {
 func (w *world) trim(*rapid.T) { w.s.Trim() }
 
 func (w *world) reopen(t *rapid.T) {
+	w.endWalks()
 	switch rapid.IntRange(0, 2).Draw(t, "how") {
 	case 0:
 		if len(w.leases) > 0 {
@@ -295,10 +336,10 @@ func TestAgainstAModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		dir := must(os.MkdirTemp(base, ""))(t)
 		defer os.RemoveAll(dir)
-		w := &world{t: t, o: options(dir), recs: map[Loc]*known{}}
+		w := &world{t: t, o: options(dir), recs: map[Loc]*known{}, walks: map[uint64]func(){}}
 		w.o.fs = unsynced{vfs.OS}
 		w.s = must(Open(w.o))(t)
-		defer func() { w.s.Abandon() }()
+		defer func() { w.endWalks(); w.s.Abandon() }()
 		t.Repeat(map[string]func(*rapid.T){
 			"":        func(*rapid.T) { w.check() },
 			"append":  w.append,
@@ -309,6 +350,7 @@ func TestAgainstAModel(t *testing.T) {
 			"reclaim": w.reclaim, "reclaimSome": w.reclaimSome,
 			"acquire": w.acquire,
 			"release": w.release,
+			"walk":    w.walk,
 			"sync":    w.sync,
 			"seal":    w.seal,
 			"trim":    w.trim,

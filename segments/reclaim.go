@@ -102,7 +102,7 @@ func (s *Set) Kept() (unseen, seen int64) {
 	segs := map[uint64]bool{} // segments with records that are kept and may be seen
 	for at, d := range q.locs {
 		switch {
-		case d.stuck:
+		case d.stuck():
 		case d.unseen && d.epoch >= keepsUnseen:
 			unseen += d.loc.Length
 		case !d.unseen && d.epoch >= oldest:
@@ -137,8 +137,11 @@ func (s *Set) PendingUnlinks() int {
 
 // Reclaim destroys what is queued and no open lease can see: it overwrites each record's header with zeros, punches its
 // pages, syncs the files, and unlinks segments. done are the records whose bytes are gone for good, those of files that
-// do not exist included. What failed stays in the queue; doing it twice is harmless. It must not be called from a
-// callback of Read, Scan or Verify.
+// do not exist included. It must not be called from a callback of Read, Scan or Verify.
+//
+// What failed stays in the queue; doing it twice is harmless. Of what failed before, one record of each segment is tried first, and the others only
+// if that goes. The error names a few segments and a few causes, and says how many more there were. What lies in a segment that somebody walks over
+// stays, too, and is no error: [Set.Ripe] says when the walk is over.
 //
 // enough, if there is one, is asked before each record, and told how many went before and their bytes; it may take its time. After a true no
 // further one is destroyed, and more says that there are some.
@@ -155,12 +158,13 @@ func (s *Set) Reclaim(ctx context.Context, enough func(records int, bytes int64)
 		}
 		return more
 	}
+	why := failures{most: 3, of: "segment"}
 	for old := true; old && !more && s.Err() == nil; {
 		var gone []Loc
-		var rerr error
-		gone, old, rerr = s.reclaimRipe(ctx, stop)
-		done, err = append(done, gone...), errors.Join(err, rerr)
+		gone, old = s.reclaimRipe(ctx, stop, &why)
+		done = append(done, gone...)
 	}
+	err = why.err()
 	if more {
 		err = errors.Join(err, ctx.Err())
 	}
@@ -168,15 +172,16 @@ func (s *Set) Reclaim(ctx context.Context, enough func(records int, bytes int64)
 }
 
 // reclaimRipe is Reclaim of what is ripe, or, if old says so, of what was found to be ripe before.
-func (s *Set) reclaimRipe(ctx context.Context, stop func(next Loc) bool) (done []Loc, old bool, err error) {
+func (s *Set) reclaimRipe(ctx context.Context, stop func(next Loc) bool, why *failures) (done []Loc, old bool) {
 	unlinks, wipes, old := s.queue.ripe(&s.leases)
 	var unlinked []uint64
 	for _, id := range unlinks {
 		if ctx.Err() != nil {
 			break // what is unlinked already is synced below
 		}
-		gone, uerr := s.unlink(id)
-		if err = errors.Join(err, uerr); uerr != nil {
+		gone, err := s.tryUnlink(id)
+		if err != nil {
+			why.add(err)
 			s.queue.stickSegment(id)
 		}
 		if gone {
@@ -184,10 +189,11 @@ func (s *Set) reclaimRipe(ctx context.Context, stop func(next Loc) bool) (done [
 		}
 	}
 	// Where there is no file, somebody may have been killed between removing it and syncing the folder.
-	if len(unlinks) > 0 || slices.ContainsFunc(wipes, func(l Loc) bool { return !s.Has(l.Segment) }) {
-		if serr := s.syncFolder(); serr != nil {
+	if len(unlinks) > 0 || slices.ContainsFunc(wipes, func(d doomed) bool { return !s.Has(d.loc.Segment) }) {
+		if err := s.syncFolder(); err != nil {
+			why.add(err)
 			s.queue.anew()
-			return nil, false, errors.Join(err, serr)
+			return nil, false
 		}
 	}
 	for _, id := range unlinked {
@@ -197,21 +203,74 @@ func (s *Set) reclaimRipe(ctx context.Context, stop func(next Loc) bool) (done [
 	}
 	for len(wipes) > 0 {
 		n := 1
-		for n < len(wipes) && wipes[n].Segment == wipes[0].Segment {
+		for n < len(wipes) && wipes[n].loc.Segment == wipes[0].loc.Segment {
 			n++
 		}
-		wiped, tried, werr := s.wipe(wipes[:n], stop)
-		s.queue.remove(wiped)
-		if werr != nil {
-			s.queue.stick(wipes[:tried])
-		}
+		wiped, tried := s.wipeSegment(wipes[:n], stop, why)
 		s.queue.tried(tried)
 		done, wipes = append(done, wiped...), wipes[tried:]
-		if err = errors.Join(err, werr); s.Err() != nil || tried < n {
+		if s.Err() != nil || tried < n {
 			break
 		}
 	}
-	return done, old, err
+	return done, old
+}
+
+// wipeSegment is wipe of what the queue has of one segment, and tells it what came of that. Of what was tried in vain before, one is tried first. If
+// that fails again, the others count as tried.
+func (s *Set) wipeSegment(wipes []doomed, stop func(next Loc) bool, why *failures) (done []Loc, tried int) {
+	bad := failures{most: 1, of: "record"}
+	defer func() { why.add(bad.err()) }()
+	probed := false
+	for tried < len(wipes) {
+		locs := nextTogether(wipes[tried:], probed)
+		wiped, n, passed := s.wipe(locs, stop, &bad)
+		done = append(done, wiped...)
+		s.queue.remove(wiped)
+		if passed {
+			return done, len(wipes)
+		}
+		failed := n - len(wiped)
+		if failed > 0 {
+			s.queue.stick(locs[:n])
+		}
+		if wipes[tried].stuck() {
+			if failed > 0 && !probed {
+				bad.more += len(wipes) - tried - n
+				return done, len(wipes)
+			}
+			probed = true
+		}
+		if tried += n; n < len(locs) || s.Err() != nil {
+			break
+		}
+	}
+	return done, tried
+}
+
+// nextTogether returns the records that are tried together with the first: those that were never tried, or one that was tried in vain, or, once
+// such a one has gone, all others like it.
+func nextTogether(wipes []doomed, probed bool) (locs []Loc) {
+	for _, d := range wipes {
+		if d.stuck() != wipes[0].stuck() || d.stuck() && !probed && len(locs) == 1 {
+			break
+		}
+		locs = append(locs, d.loc)
+	}
+	return locs
+}
+
+// tryUnlink is unlink, but for a segment that somebody walks over: it is left for later.
+func (s *Set) tryUnlink(id uint64) (gone bool, err error) {
+	g, err := s.segment(id)
+	if err != nil {
+		return true, nil // there is no such file
+	}
+	if !g.tryChange() {
+		return false, nil
+	}
+	defer g.changed()
+	return s.unlinkLocked(g)
 }
 
 // unlink removes a segment's file. It waits for another time while the file is being read or written.
@@ -221,7 +280,12 @@ func (s *Set) unlink(id uint64) (gone bool, err error) {
 		return true, nil // there is no such file
 	}
 	g.wipe.Lock()
-	defer g.wipe.Unlock()
+	defer g.changed()
+	return s.unlinkLocked(g)
+}
+
+// unlinkLocked is unlink. The caller holds g.wipe.
+func (s *Set) unlinkLocked(g *segment) (gone bool, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.pins > 0 || len(g.inflight) > 0 {
@@ -242,7 +306,7 @@ func (s *Set) unlink(id uint64) (gone bool, err error) {
 	}
 	g.gone = true
 	s.mu.Lock()
-	delete(s.segs, id)
+	delete(s.segs, g.id)
 	s.newName = true
 	delete(s.dirty, g)
 	s.filling = slices.DeleteFunc(s.filling, func(f *segment) bool { return f == g })
@@ -251,14 +315,23 @@ func (s *Set) unlink(id uint64) (gone bool, err error) {
 }
 
 // wipe destroys records of one segment, in the order of their places, until stop says so, and returns those that are durably gone and how many it
-// has tried.
-func (s *Set) wipe(locs []Loc, stop func(next Loc) bool) (done []Loc, tried int, err error) {
+// has tried. passed says that it did nothing, since somebody walks over the segment.
+func (s *Set) wipe(locs []Loc, stop func(next Loc) bool, bad *failures) (done []Loc, tried int, passed bool) {
 	g, err := s.segment(locs[0].Segment)
 	if err != nil {
-		return locs, len(locs), nil // the file is gone, and the bytes with it
+		return locs, len(locs), false // the file is gone, and the bytes with it
 	}
-	g.wipe.Lock()
-	defer g.wipe.Unlock()
+	if !g.tryChange() {
+		return nil, 0, true
+	}
+	defer g.changed()
+	done, tried, err = g.wipeLocked(locs, stop, bad)
+	bad.add(err)
+	return done, tried, false
+}
+
+// wipeLocked is wipe. The caller holds g.wipe. bad has the errors of single records, and err is one of all.
+func (g *segment) wipeLocked(locs []Loc, stop func(next Loc) bool, bad *failures) (done []Loc, tried int, err error) {
 	f, err := g.pinFile()
 	if errors.Is(err, ErrMissing) {
 		return locs, len(locs), nil
@@ -290,11 +363,12 @@ func (s *Set) wipe(locs []Loc, stop func(next Loc) bool) (done []Loc, tried int,
 		freed, perr := f.Punch(from, to-from)
 		g.markDirty() // after the last of it: a Sync of somebody else takes the mark away
 		if perr != nil {
-			err = errors.Join(err, perr)
+			bad.add(perr)
+			bad.more += len(run) - 1
 		} else {
 			done = append(done, run...)
 			if !freed {
-				s.solid.Store(true)
+				g.set.solid.Store(true)
 			}
 		}
 		run = nil
@@ -320,7 +394,7 @@ func (s *Set) wipe(locs []Loc, stop func(next Loc) bool) (done []Loc, tried int,
 		}
 		g.markDirty()
 		if werr != nil {
-			err = errors.Join(err, werr)
+			bad.add(werr)
 			punch()
 			continue
 		}
@@ -331,12 +405,12 @@ func (s *Set) wipe(locs []Loc, stop func(next Loc) bool) (done []Loc, tried int,
 	}
 	punch()
 	if len(done) == 0 {
+		return nil, tried, nil
+	}
+	if err := g.sync(); err != nil {
 		return nil, tried, err
 	}
-	if serr := g.sync(); serr != nil {
-		return nil, tried, serr
-	}
-	return done, tried, err
+	return done, tried, nil
 }
 
 // extent is how many bytes at loc may be destroyed: none outside of that record, and none of the header. A header that is

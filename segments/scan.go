@@ -25,7 +25,7 @@ func (s *Set) Scan(ctx context.Context, id uint64, from int64, fn func(loc Loc, 
 		return 0, err
 	}
 	g.wipe.RLock()
-	defer g.wipe.RUnlock()
+	defer g.walked()
 	im, err := g.open()
 	if err != nil {
 		return 0, err

@@ -52,6 +52,27 @@ type segment struct {
 	info     vfs.Info
 }
 
+// tryChange takes g.wipe for Reclaim, unless somebody has it. What is passed then is ripe again when that one gives it back.
+func (g *segment) tryChange() bool {
+	if g.wipe.TryLock() {
+		return true
+	}
+	g.set.queue.pass(g.id)
+	return g.wipe.TryLock() // it may have been given back before the note
+}
+
+// changed gives g.wipe back that was taken to destroy or cut.
+func (g *segment) changed() {
+	g.wipe.Unlock()
+	g.set.queue.again(g.id)
+}
+
+// walked gives g.wipe back that was taken to walk.
+func (g *segment) walked() {
+	g.wipe.RUnlock()
+	g.set.queue.again(g.id)
+}
+
 // at is the place that a record at off must name.
 func (g *segment) at(off int64) place { return place{g.set.o.UUID, g.id, off} }
 

@@ -125,7 +125,7 @@ func (g *segment) seal() (done bool) {
 	if done || busy || !g.wipe.TryLock() { // who walks over it, or destroys in it, may take long
 		return done
 	}
-	defer g.wipe.Unlock()
+	defer g.changed()
 	if err := g.cutLocked(end); err != nil {
 		g.set.o.Logger.Info("a full segment keeps its planned size for now", "file", g.path, "err", err)
 		return false
@@ -137,7 +137,7 @@ func (g *segment) seal() (done bool) {
 // the segment is being written to.
 func (g *segment) cut(end int64) error {
 	g.wipe.Lock()
-	defer g.wipe.Unlock()
+	defer g.changed()
 	return g.cutLocked(end)
 }
 
@@ -276,7 +276,7 @@ func (s *Set) SealRecovered(id uint64, end int64) error {
 // clear destroys what was torn in [from, to), in a file that cannot be cut.
 func (g *segment) clear(from, to int64) error {
 	g.wipe.Lock()
-	defer g.wipe.Unlock()
+	defer g.changed()
 	f, err := g.pinFile()
 	if err != nil {
 		return err

@@ -25,7 +25,7 @@ func (s *Set) Verify(ctx context.Context, id uint64, live func(Loc) bool, report
 		return err
 	}
 	g.wipe.RLock()
-	defer g.wipe.RUnlock()
+	defer g.walked()
 	im, err := g.open()
 	if err != nil {
 		return err

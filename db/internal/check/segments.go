@@ -31,6 +31,7 @@ func (v *verifier) segments(ctx context.Context, live map[loc.Loc]recovery.Named
 			}
 			v.report(d)
 		}, v.read)
+		v.passedBy()
 		var bad *damage.Error
 		isBad := errors.As(err, &bad)
 		if errors.Is(err, segments.ErrMissing) {

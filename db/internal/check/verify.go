@@ -88,7 +88,7 @@ func (v *verifier) records(ctx context.Context) error {
 	e := v.e
 	v.unsealed = e.Leftovers()
 	lease := e.Segments.Acquire() // what is evicted meanwhile stays as it is
-	defer lease.Release()
+	defer func() { lease.Release(); v.passedBy() }()
 	v.total = e.Measure()
 	for _, s := range e.Segments.Segments() { // holes are read, too
 		v.total += max(0, s.Size-s.Allocated)
@@ -106,6 +106,13 @@ func (v *verifier) records(ctx context.Context) error {
 		return err
 	}
 	return v.segments(ctx, live)
+}
+
+// passedBy has the worker destroy what waited for the verifier.
+func (v *verifier) passedBy() {
+	if v.e.Segments.Ripe() {
+		v.e.Signal()
+	}
 }
 
 // unreadFiles is the error that names what could not be read.

@@ -157,24 +157,24 @@ func (e *Engine) laterHead(ends map[uint64]int64) (encode func() []byte, sizeBou
 }
 
 // SyncAll makes all that was acknowledged durable, and destroys the bytes of what was deleted, refs included. What open matches can still see
-// stays: [Engine.Pending] counts it.
-func (e *Engine) SyncAll(ctx context.Context) error {
+// is left, and what lies where a Verify is at work.
+func (e *Engine) SyncAll(ctx context.Context) (left Left, err error) {
 	if err := e.Poisoned(); err != nil {
-		return err
+		return left, err
 	}
 	e.ckptMu.Lock()
-	err := e.sealLeftovers(ctx) // behind their ends there may be what a power cut tore, of what was deleted since
+	err = e.sealLeftovers(ctx) // behind their ends there may be what a power cut tore, of what was deleted since
 	e.ckptMu.Unlock()
 	if err != nil {
-		return err
+		return left, err
 	}
 	if err := e.Sync(); err != nil {
-		return err
+		return left, err
 	}
-	if err := e.reclaim(ctx); err != nil {
-		return err
+	if left, err = e.reclaimAll(ctx); err != nil {
+		return left, err
 	}
-	return e.scrubRefs(ctx)
+	return left, e.scrubRefs(ctx)
 }
 
 // scrubRefs sees to it that no file holds what refs said that are gone, if something was deleted since: a log that begins with those that

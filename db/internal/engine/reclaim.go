@@ -27,15 +27,42 @@ func (m *waited) Lock() {
 // reclaim destroys the bytes of doomed records that no lease can see: the frames that doomed them are made durable
 // first, then headers are zeroed, pages punched, and dead segments unlinked. Who waits for ckptMu has it in between.
 func (e *Engine) reclaim(ctx context.Context) error {
+	_, err := e.reclaimAll(ctx)
+	return err
+}
+
+// Left is what a reclaim had to leave, because a lease can see it, or somebody walks over its segment.
+type Left struct {
+	Records  int
+	Bytes    int64 // of the records
+	Segments int   // that wait to be unlinked
+	Leases   int   // that are open
+}
+
+// reclaimAll is reclaim, and says what is left. What no lease keeps any more when it is counted is tried once more.
+func (e *Engine) reclaimAll(ctx context.Context) (left Left, err error) {
 	for {
-		more, err := e.reclaimSome(ctx, e.givingWay())
+		before := left
+		more, err := e.reclaimAndCount(ctx, &left)
 		if ctx.Err() != nil {
 			e.Signal() // the worker does the rest
 		}
-		if err != nil || !more {
-			return err
+		released := left != before && left.Records+left.Segments > 0 && left.Leases == 0 && e.Segments.Ripe()
+		if err != nil || !more && !released {
+			return left, err
 		}
 	}
+}
+
+// reclaimAndCount is one share of reclaimAll. It counts before others have ckptMu: what they queue, and leave, is not the caller's.
+func (e *Engine) reclaimAndCount(ctx context.Context, left *Left) (more bool, err error) {
+	e.ckptMu.Lock()
+	defer e.ckptMu.Unlock()
+	more, err = e.reclaimLocked(ctx, e.givingWay())
+	left.Records, left.Bytes = e.Segments.Pending()
+	left.Segments = e.Segments.PendingUnlinks()
+	left.Leases, _ = e.Segments.Leases()
+	return more, err
 }
 
 // reclaimFor is reclaim for who waits for so many bytes: more says that something is left when these have come back. Where holes cannot be

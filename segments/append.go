@@ -196,6 +196,62 @@ func (g *segment) allocate(f vfs.File, off, end, step int64) error {
 	return nil
 }
 
+// GiveBackAhead gives back the disk blocks that segments have reserved behind their last records, but for those that are being written to
+// just now, and returns how many bytes that were. The segments are appended to as before. Where holes cannot be punched, nothing comes back.
+func (s *Set) GiveBackAhead() (bytes int64, err error) {
+	if err := s.writable(); err != nil {
+		return 0, err
+	}
+	for _, g := range s.sorted() {
+		if !g.own || s.Solid() {
+			continue
+		}
+		n, gerr := g.giveBackAhead()
+		bytes, err = bytes+n, errors.Join(err, gerr)
+	}
+	return bytes, err
+}
+
+// giveBackAhead leaves alone what somebody walks over, cuts, or reserves blocks in. A record that comes meanwhile waits for blocks of its own.
+func (g *segment) giveBackAhead() (bytes int64, err error) {
+	if !g.wipe.TryLock() {
+		return 0, nil
+	}
+	defer g.changed()
+	if !g.space.TryLock() {
+		return 0, nil
+	}
+	defer g.space.Unlock()
+	g.mu.Lock()
+	end, idle := g.end, !g.sealed && !g.gone && len(g.inflight) == 0
+	g.mu.Unlock()
+	if !idle || g.allocated <= end {
+		return 0, nil
+	}
+	f, err := g.pinFile()
+	if err != nil {
+		return 0, err
+	}
+	defer g.unpinFile()
+	// One page tells whether holes can be punched. Where they cannot be, zeros are written, and so much of them would take room.
+	page := min(end+g.head.alignment, g.allocated)
+	freed, err := f.Punch(end, page-end)
+	if err == nil && !freed {
+		g.set.solid.Store(true)
+		return 0, nil
+	}
+	if err == nil {
+		_, err = f.Punch(page, g.allocated-page)
+	}
+	if err == nil {
+		bytes, g.allocated = g.allocated-end, end
+	}
+	g.mu.Lock()
+	g.stale = true
+	g.mu.Unlock()
+	return bytes, err
+}
+
 // RecordBytes is what Append takes of a segment for the record that b holds.
 func (s *Set) RecordBytes(b *Builder) int64 { return alignUp(b.size, s.alignment) }
 

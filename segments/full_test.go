@@ -3,7 +3,9 @@ package segments
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"sync"
 	"testing"
 
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -193,6 +195,88 @@ func TestRefusedRoomStaysAHole(t *testing.T) {
 		ok(t, s.Seal(last.Segment))
 		if n := must(d.Stat(g.path))(t).Allocated; n > most {
 			t.Errorf("%v: %d bytes are allocated, expected at most %d", order, n, most)
+		}
+	}
+}
+
+// What is reserved ahead of the records of many models goes back, but for the one that is being written to, and all of them go on in the
+// segments that they have.
+func TestGiveBackAhead(t *testing.T) {
+	_, d, o := onDisk(t)
+	o.SegmentBytes, o.AllocateStep = 4<<20, 1<<20
+	s := openSet(t, o)
+	all := stored{}
+	const models = 8
+	for n := range models {
+		all.add(t, s, n, uint64(n), 3000)
+	}
+	w, err := s.writer(testModel(0))
+	ok(t, err)
+	_, _, off, err := s.reserve(w, w.active.head.model, minAlignment)
+	ok(t, err)
+	given := must(s.GiveBackAhead())(t)
+	if given < (models-1)*o.AllocateStep*9/10 || given > (models-1)*o.AllocateStep {
+		t.Errorf("%d bytes came back of %d segments", given, models-1)
+	}
+	w.active.endWrite(off)
+	w.active.unpinFile()
+	given += must(s.GiveBackAhead())(t)
+	for _, info := range s.Segments() {
+		real := must(d.Stat(info.Path))(t)
+		if real.Allocated != info.Allocated || real.Allocated > info.End || real.Size != o.SegmentBytes {
+			t.Errorf("%+v of %+v", real, info)
+		}
+	}
+	if more := must(s.GiveBackAhead())(t); given > models*o.AllocateStep || more != 0 {
+		t.Errorf("%d bytes came back of %d segments, and then %d", given, models, more)
+	}
+	for n := range models {
+		all.add(t, s, n, uint64(models+n), 3000, 20<<10)
+	}
+	if n := len(s.Segments()); n != models {
+		t.Errorf("there are %d segments of %d models", n, models)
+	}
+	all.check(t, s)
+	ok(t, s.Close())
+	s = openSet(t, o)
+	all.check(t, s)
+	s.Abandon()
+}
+
+// Records that are written while blocks are given back keep theirs.
+func TestGiveBackAheadBesideAppends(t *testing.T) {
+	o := options(t.TempDir())
+	o.SegmentBytes, o.AllocateStep = 8<<20, 256<<10
+	s := openSet(t, o)
+	const models, records = 3, 60
+	found := make([]stored, models)
+	var writers sync.WaitGroup
+	for n := range models {
+		found[n] = stored{}
+		writers.Go(func() {
+			for i := range uint64(records) {
+				found[n].add(t, s, n, uint64(n)<<32|i, 9000)
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); writers.Wait() }()
+	for given := int64(0); ; {
+		more, err := s.GiveBackAhead()
+		ok(t, err)
+		given += more
+		select {
+		case <-done:
+			if given == 0 && !s.Solid() {
+				t.Error("nothing came back")
+			}
+			for _, more := range found[1:] {
+				maps.Copy(found[0], more)
+			}
+			found[0].check(t, s)
+			ok(t, s.Close())
+			return
+		default:
 		}
 	}
 }

@@ -79,6 +79,7 @@ type Engine struct {
 	Found  *recovery.Result // with Options.Salvage; written by Open only
 
 	clock, seq, watermark atomic.Uint64
+	walked                atomic.Int64 // how often evictions have gone through the leaves of a model
 	growth                atomic.Int64 // bytes appended to segments and log since the last checkpoint
 	stateGrowth           atomic.Int64 // of these, the frames that change only the catalog
 	measured              atomic.Bool

@@ -53,15 +53,15 @@ func (e *Engine) evictSome(goal evictGoal) (n int, freed int64, err error) {
 	defer func() { e.Pins.End(out) }()
 	var op oplog.Remove
 	var used []uint32
-	walk := leafWalk{}
 	e.commitMu.Lock() // until the small state has it too: the head of a new log file must not miss it
 	_, err = e.commitLocked(func(t *index.Txn) (oplog.Op, error) {
+		walks := e.leafWalks(t)
 		for n < evictBatch && (freed < goal.bytes || int64(n) < goal.blocks) {
-			leaf, ok, err := e.coldest(t, walk)
+			leaf, walk, err := e.coldest(t, walks)
 			if err != nil {
 				return nil, err
 			}
-			if !ok {
+			if walk == nil {
 				break
 			}
 			out = append(out, leaf.Key)
@@ -132,88 +132,114 @@ func (e *Engine) findWatermark() error {
 	return nil
 }
 
-// leafWalk is how far a frame's evictions have come in the leaves of each model: what went before is not passed again. A leaf that was in
+// leafWalk is how far a frame's evictions have come in the leaves of a model: what went before is not passed again. A leaf that was in
 // use when it was passed is for a later frame.
-type leafWalk map[kv.Fingerprint]index.LeafPos
+type leafWalk struct {
+	model kv.Fingerprint
+	old   bool // a later version of the model is registered
+	from  index.LeafPos
+	known bool          // next and more are what they were found to be: no leaf of the model went since, and next did not come into use
+	more  bool          // there is a next
+	next  index.LeafPos // the model's coldest leaf that may go
+}
 
-// back has the walk meet the parent of a leaf that went, if that is a colder leaf now.
-func (w leafWalk) back(t *index.Txn, leaf index.Entry) error {
+// leafWalks begins those of all registered models that have blocks. They hold for one frame: the commit lock keeps models and refs as they
+// are, and what changes among the leaves of a model is what the frame removes there.
+func (e *Engine) leafWalks(t *index.Txn) (walks []*leafWalk) {
+	latest := e.Catalog.Latest()
+	t.Models(func(fp kv.Fingerprint, _ index.Counts) bool {
+		if is, registered := latest[fp]; registered {
+			walks = append(walks, &leafWalk{model: fp, old: !is})
+		}
+		return true
+	})
+	return walks
+}
+
+// back has the walk look anew after a leaf of its model went, and meet its parent, if that is a colder leaf now.
+func (w *leafWalk) back(t *index.Txn, leaf index.Entry) error {
+	w.known = false
 	parent, ok, err := t.Get(leaf.Parent, 0)
-	if err != nil || !ok || parent.Rank >= w[leaf.Model].Rank {
+	if err != nil || !ok || parent.Rank >= w.from.Rank {
 		return err
 	}
 	others, err := t.HasChildren(parent.Key)
 	if err == nil && !others {
-		w[leaf.Model] = index.LeafPos{Rank: parent.Rank}
+		w.from = index.LeafPos{Rank: parent.Rank}
 	}
 	return err
 }
 
-// coldest picks the leaf to go next and marks it as being evicted: superseded versions of a model first, then by rank.
-func (e *Engine) coldest(t *index.Txn, walk leafWalk) (index.Entry, bool, error) {
+// before reports whether the next leaf of w goes before that of x: superseded versions of a model first, then by rank.
+func (w *leafWalk) before(x *leafWalk) bool {
+	if w.old != x.old {
+		return w.old
+	}
+	return w.next.Rank < x.next.Rank
+}
+
+// coldest picks the leaf to go next and marks it as being evicted. It returns the walk that has come to it, nil if no leaf may go.
+func (e *Engine) coldest(t *index.Txn, walks []*leafWalk) (leaf index.Entry, walk *leafWalk, err error) {
 	for {
-		best, found, err := e.coldestNow(t, walk)
-		if err != nil || !found || e.Pins.Leave(best.Key) {
-			return best, found, err
+		var first *leafWalk
+		for _, w := range walks {
+			if !w.known {
+				if err := e.walkOn(t, w); err != nil {
+					return leaf, nil, err
+				}
+			}
+			if w.more && (first == nil || w.before(first)) {
+				first = w
+			}
 		}
-		// A match came to rest on it meanwhile: there may be another.
+		if first == nil {
+			return leaf, nil, nil
+		}
+		leaf, stored, err := t.Get(first.next.Key, 0)
+		switch {
+		case err != nil:
+			return leaf, nil, err
+		case !stored:
+			first.more = false
+		case e.Pins.Leave(leaf.Key):
+			return leaf, first, nil
+		default:
+			first.known = false // a match came to rest on it meanwhile: there may be another
+		}
 	}
 }
 
-func (e *Engine) coldestNow(t *index.Txn, walk leafWalk) (index.Entry, bool, error) {
-	var best index.Entry
-	found, bestOld := false, false
-	current := e.currentModels()
-	for fp, latest := range current {
-		var pick kv.Key
-		var rank uint64
-		ok := false
-		var repinned []kv.Key
-		from := walk[fp]
-		err := t.Leaves(fp, &from, func(k kv.Key, r uint64) bool {
-			if r>>catalog.RankBits == catalog.ClassPinned {
-				return false
-			}
-			if e.Catalog.Class(k) == catalog.ClassPinned {
-				repinned = append(repinned, k)
-				return true
-			}
-			if e.Pins.Pinned(k) {
-				return true
-			}
-			pick, rank, ok = k, r, true
+// walkOn finds the coldest leaf of a model that may go.
+func (e *Engine) walkOn(t *index.Txn, w *leafWalk) error {
+	e.walked.Add(1)
+	w.known, w.more = true, false
+	var repinned []kv.Key
+	err := t.Leaves(w.model, &w.from, func(k kv.Key, rank uint64) bool {
+		if rank>>catalog.RankBits == catalog.ClassPinned {
 			return false
-		})
-		if err != nil {
-			return best, false, err
 		}
-		for _, k := range repinned { // so that the next walk stops before them
-			if err := recovery.Rerank(t, e.Catalog, k); err != nil {
-				return best, false, err
-			}
+		if e.Catalog.Class(k) == catalog.ClassPinned {
+			repinned = append(repinned, k)
+			return true
 		}
-		if !ok {
-			continue
+		if e.Pins.Pinned(k) {
+			return true
 		}
-		walk[fp] = index.LeafPos{Rank: rank} // the parents of leaves that go come as late, or are met by walk.back
-		better := !found || (!latest && !bestOld) || (!latest == bestOld && rank < best.Rank)
-		if !better {
-			continue
-		}
-		entry, stored, err := t.Get(pick, 0)
-		if err != nil {
-			return best, false, err
-		}
-		if stored {
-			best, found, bestOld = entry, true, !latest
+		w.next, w.more = index.LeafPos{Rank: rank, Key: k}, true
+		return false
+	})
+	if err != nil {
+		return err
+	}
+	for _, k := range repinned { // so that the next walk stops before them
+		if err := recovery.Rerank(t, e.Catalog, k); err != nil {
+			return err
 		}
 	}
-	return best, found, nil
-}
-
-// currentModels tells for every model whether it is the latest version of its name.
-func (e *Engine) currentModels() map[kv.Fingerprint]bool {
-	return e.Catalog.Latest()
+	if w.more {
+		w.from = index.LeafPos{Rank: w.next.Rank} // the parents of leaves that go come as late, or are met by back
+	}
+	return nil
 }
 
 // removeBlock takes a block without children out of the index, with the records of all its groups. Its parent, if that

@@ -42,6 +42,9 @@ func (i Inside) ReserveBytes() int64                          { return i.e.reser
 func (i Inside) AboveHighWater() bool                         { return i.e.aboveHighWater() }
 func (i Inside) OpenEnds() map[uint64]int64                   { return i.e.openEnds() }
 
+// LeafWalks is how often evictions have gone through the leaves of a model.
+func (i Inside) LeafWalks() int64 { return i.e.walked.Load() }
+
 // Space is what the files are counted to occupy, what puts under way have reserved of it, and the blocks that they are about to add.
 func (i Inside) Space() (used, reserved, blocks int64) {
 	u := &i.e.space

@@ -1,6 +1,9 @@
 package engine
 
-import "context"
+import (
+	"context"
+	"errors"
+)
 
 // reserveBytes is what a put leaves of the budget for all that is not records, so that the budget holds while a checkpoint
 // runs, and after one that comes late.
@@ -42,7 +45,7 @@ func (e *Engine) checkpointBytes() int64 {
 	return n
 }
 
-// makeUp gives back what killed processes had reserved ahead in their segments, destroys what is dead, and evicts, for the log's files that they left, if the
+// makeUp gives back what segments have reserved ahead, destroys what is dead, and evicts, for the log's files that they left, if the
 // budget has not the room for as many again: so it holds however many are killed before a checkpoint of theirs has removed a file. The caller holds ckptMu.
 func (e *Engine) makeUp(ctx context.Context) {
 	if e.crowded.Swap(0) <= 1 {
@@ -64,16 +67,20 @@ func (e *Engine) makeUp(ctx context.Context) {
 	e.log.Info("room was made for the log's files of processes that were killed", "dir", e.Dir, "evicted", evicted, "error", err)
 }
 
-// giveBackAhead gives back the disk blocks that killed processes had reserved in the segments that they were writing: nobody writes there
-// any more. What cannot be given back, on a full disk perhaps, keeps nobody from evicting: a checkpoint tries again. The caller holds ckptMu.
-func (e *Engine) giveBackAhead(ctx context.Context) {
-	if len(e.unsealed) == 0 {
-		return
+// giveBackAhead gives back the disk blocks that segments have reserved ahead of their records: those of killed processes, where nobody writes
+// any more, and those of models that nobody puts to just now. It returns how many bytes the latter were. What cannot be given back, on a full
+// disk perhaps, keeps nobody from evicting: a checkpoint tries again with the former. The caller holds ckptMu.
+func (e *Engine) giveBackAhead(ctx context.Context) (bytes int64) {
+	left := len(e.unsealed) > 0
+	lerr := e.sealLeftovers(ctx)
+	bytes, err := e.Segments.GiveBackAhead()
+	if err = errors.Join(lerr, err); err != nil {
+		e.log.Warn("the room that segments had reserved ahead is not given back yet", "dir", e.Dir, "error", err)
 	}
-	if err := e.sealLeftovers(ctx); err != nil {
-		e.log.Warn("the room that killed processes had reserved is not given back yet", "dir", e.Dir, "error", err)
+	if left || bytes > 0 {
+		e.Measure()
 	}
-	e.Measure()
+	return bytes
 }
 
 // ahead takes room for disk blocks that a segment reserves beyond what its record needs, if there is some without evicting.

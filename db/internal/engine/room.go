@@ -173,13 +173,17 @@ func (e *Engine) Insist(ctx context.Context, do func() error) error {
 	}
 }
 
-// giveWay makes some room on the disk, whatever is free there: what is dead is destroyed, and if that is little, something is evicted.
+// giveWay makes some room on the disk, whatever is free there: what was reserved ahead goes back, what is dead is destroyed, and if that is
+// little, something is evicted.
 func (e *Engine) giveWay(ctx context.Context) (evicted int, err error) {
 	before, _ := e.diskFree()
+	e.ckptMu.Lock()
+	given := e.giveBackAhead(ctx)
+	e.ckptMu.Unlock()
 	if _, err := e.reclaimFor(ctx, e.allocateStep()); err != nil && !errors.Is(err, ErrNotDestroyed) {
 		return 0, err
 	}
-	if evicted, err = e.evictOnce(func() evictGoal { return evictGoal{bytes: e.allocateStep() - e.coming()} }); err != nil {
+	if evicted, err = e.evictOnce(func() evictGoal { return evictGoal{bytes: e.allocateStep() - given - e.coming()} }); err != nil {
 		return 0, err
 	}
 	if _, err := e.reclaimFor(ctx, e.allocateStep()); err != nil && !errors.Is(err, ErrNotDestroyed) {

@@ -70,7 +70,7 @@ func (o PutOptions) Validate() error { return validCodecs("PutOptions", o.Codec,
 
 // PutResult says what a put did.
 type PutResult struct {
-	Tokens  int   // the prompt is now stored up to here, after an error at least
+	Tokens  int   // the prompt is now stored up to here, after an error at least so far
 	Blocks  int   // blocks that were not stored before
 	Records int   // records written
 	Reused  int   // records that were stored already; their headers are whole, their rows were not read

@@ -94,7 +94,7 @@ func (m *Model) setRef(ctx context.Context, e *engine.Engine, name string, prefi
 	if err != nil {
 		return err
 	}
-	defer func() { x.Close() }()
+	defer x.Close()
 	ref := oplog.Ref{
 		Name: name, Model: m.ms.Fingerprint, Tokens: len(prefix.Tokens),
 		Pinned: o.Pinned, Priority: o.Priority, Set: time.Now().UTC().Round(0), Meta: slices.Clone(o.Meta),
@@ -111,16 +111,9 @@ func (m *Model) setRef(ctx context.Context, e *engine.Engine, name string, prefi
 	}
 	room, ok := e.ReserveRef(ref)
 	if !ok {
-		x.Close() // its lease would keep what has to go
-		if err := e.MakeRoom(ctx, room, 0); err != nil {
+		if err := e.MakeRoom(ctx, room, 0); err != nil { // what the ref is to name stays: the match is open
 			return err
 		}
-		again, err := m.whole(ctx, e, prefix) // or a part of it went
-		if err != nil {
-			e.GiveUp(room, 0)
-			return err
-		}
-		x = again
 	}
 	defer e.GiveUp(room, 0)
 	ref.Block = x.held.Rests[len(x.held.Rests)-1]

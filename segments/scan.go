@@ -24,7 +24,7 @@ func (s *Set) Scan(ctx context.Context, id uint64, from int64, fn func(loc Loc, 
 	if err != nil {
 		return 0, err
 	}
-	g.wipe.RLock()
+	g.walk()
 	defer g.walked()
 	im, err := g.open()
 	if err != nil {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"sync/atomic"
+	"time"
 
 	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/lock"
@@ -19,7 +21,8 @@ type segment struct {
 	path string
 
 	// wipe keeps whoever walks over the file (Scan, Verify) apart from whoever destroys or cuts it (Reclaim, sealing).
-	wipe lock.RWMutex[lock.SegmentWipe]
+	wipe  lock.RWMutex[lock.SegmentWipe]
+	walks atomic.Int32 // that are under way, or wait for wipe
 
 	// space serializes the reservation of disk blocks; held during fallocate.
 	space     lock.Mutex[lock.SegmentSpace]
@@ -52,13 +55,23 @@ type segment struct {
 	info     vfs.Info
 }
 
-// tryChange takes g.wipe for Reclaim, unless somebody has it. What is passed then is ripe again when that one gives it back.
+// tryChange takes g.wipe for Reclaim, unless somebody walks over the segment. What is passed then is ripe again when the walk is over. Who cuts it has
+// soon done.
 func (g *segment) tryChange() bool {
-	if g.wipe.TryLock() {
-		return true
+	for !g.wipe.TryLock() {
+		if g.walks.Load() > 0 {
+			g.set.queue.pass(g.id)
+			return g.wipe.TryLock() // it may have been given back before the note
+		}
+		time.Sleep(50 * time.Microsecond)
 	}
-	g.set.queue.pass(g.id)
-	return g.wipe.TryLock() // it may have been given back before the note
+	return true
+}
+
+// walk takes g.wipe to read all of the segment, until walked.
+func (g *segment) walk() {
+	g.walks.Add(1)
+	g.wipe.RLock()
 }
 
 // changed gives g.wipe back that was taken to destroy or cut.
@@ -70,6 +83,7 @@ func (g *segment) changed() {
 // walked gives g.wipe back that was taken to walk.
 func (g *segment) walked() {
 	g.wipe.RUnlock()
+	g.walks.Add(-1)
 	g.set.queue.again(g.id)
 }
 

@@ -24,7 +24,7 @@ func (s *Set) Verify(ctx context.Context, id uint64, live func(Loc) bool, report
 	if err != nil {
 		return err
 	}
-	g.wipe.RLock()
+	g.walk()
 	defer g.walked()
 	im, err := g.open()
 	if err != nil {

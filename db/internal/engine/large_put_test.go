@@ -3,6 +3,8 @@ package engine_test
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -11,7 +13,9 @@ import (
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/quant"
 )
 
 // A prompt that does not fit into the budget, or has more blocks than may be stored, costs nobody else anything.
@@ -167,4 +171,127 @@ func TestMaxBlocksOfOne(t *testing.T) {
 		storetest.OK(t, storetest.Engine(s).Inside().EvictToLowWater(t.Context()))
 		storetest.Expect(t, m, p, 16)
 	}
+}
+
+// What fits is not refused: however little a codec leaves of the rows, and whatever the prompt's beginning was stored with.
+func TestWhatFitsIsNotHopeless(t *testing.T) {
+	for _, c := range []struct {
+		first, then db.PutOptions
+	}{
+		{db.PutOptions{Codec: quant.ByteSplit}, db.PutOptions{Codec: quant.ByteSplit}},
+		{db.PutOptions{Codec: quant.Q8_0}, db.PutOptions{Codec: quant.Raw}},
+		{db.PutOptions{Codec: quant.Raw, Compression: quant.Zstd}, db.PutOptions{Codec: quant.Raw}},
+	} {
+		o := storetest.Options()
+		o.Budget, o.SegmentBytes, o.HighWater, o.LowWater = 32<<20, 2<<20, 1, 1
+		s := storetest.Open(t, t.TempDir(), o)
+		m := storetest.Model(t, s, bulky())
+		p := kv.Prompt{Tokens: crashtest.Tokens(1, 64*1000)}
+		if _, err := m.Put(t.Context(), p, blank(bulky(), len(p.Tokens)), c.first); err != nil {
+			t.Fatalf("%+v: %v", c.first, err)
+		}
+		p.Tokens = crashtest.Concat(p.Tokens, crashtest.Tokens(2, 64))
+		if _, err := m.Put(t.Context(), p, blank(bulky(), len(p.Tokens)), c.then); err != nil {
+			t.Fatalf("%+v behind %+v: %v", c.then, c.first, err)
+		}
+	}
+}
+
+// A put evicts what it takes, and not what its records could take at most.
+func TestPutsEvictWhatTheyTake(t *testing.T) {
+	for _, with := range []db.PutOptions{{}, {Compression: quant.Zstd}, {Codec: quant.ByteSplit}} {
+		o := storetest.Options()
+		o.Budget, o.SegmentBytes, o.HighWater, o.LowWater = 32<<20, 1<<20, 1, 1
+		s := storetest.Open(t, t.TempDir(), o)
+		m := storetest.Model(t, s, bulky())
+		n := 0
+		put := func(blocks int) {
+			n++
+			p := kv.Prompt{Tokens: crashtest.Tokens(n, 64*blocks)}
+			_, err := m.Put(t.Context(), p, blank(bulky(), len(p.Tokens)), with)
+			storetest.OK(t, err)
+		}
+		for storetest.Stats(t, s).Evicted == 0 {
+			put(15)
+		}
+		before := storetest.Stats(t, s).Evicted
+		const blocks = 300
+		put(blocks)
+		if gone := storetest.Stats(t, s).Evicted - before; gone > 2*blocks {
+			t.Errorf("%+v: %d blocks went for %d", with, gone, blocks)
+		}
+	}
+}
+
+// A log that gets no more room is what the put says, and it is not tried again and again.
+func TestPutIntoAFullStoreWhoseLogIsFull(t *testing.T) {
+	var armed atomic.Bool
+	var refused atomic.Int64
+	disk := storetest.Failing(func(c storetest.Call) error {
+		if armed.Load() && c.InLog() && (c.Kind == "write" || c.Kind == "allocate") {
+			refused.Add(1)
+			return vfs.ErrNoSpace
+		}
+		return nil
+	})
+	o := storetest.Options()
+	o.Budget, o.SegmentBytes, o.HighWater, o.LowWater = 64<<20, 2<<20, 1, 1
+	s := storetest.OpenOn(t, disk, t.TempDir(), o)
+	m := storetest.Model(t, s, bulky())
+	put := func(i, blocks int) error {
+		p := kv.Prompt{Tokens: crashtest.Tokens(i, 64*blocks)}
+		_, err := m.Put(t.Context(), p, blank(bulky(), len(p.Tokens)), db.PutOptions{})
+		return err
+	}
+	for i := range 25 {
+		storetest.OK(t, put(i, 40))
+	}
+	storetest.OK(t, s.Sync(t.Context()))
+	armed.Store(true)
+	err := put(500, 1000)
+	armed.Store(false)
+	if !errors.Is(err, db.ErrNoSpace) || refused.Load() > 20 {
+		t.Errorf("%d times the log had no room: %v", refused.Load(), err)
+	}
+	storetest.Sound(t, s)
+}
+
+// smallDisk says that so much is free beside a store.
+type smallDisk struct {
+	vfs.FS
+	total int64
+	dir   string
+}
+
+func (d *smallDisk) Space(string) (uint64, int, error) {
+	used := int64(0)
+	filepath.WalkDir(d.dir, func(path string, e fs.DirEntry, err error) error {
+		if err == nil && !e.IsDir() {
+			if info, err := vfs.OS.Stat(path); err == nil {
+				used += info.Allocated
+			}
+		}
+		return nil
+	})
+	return uint64(max(0, d.total-used)), 4096, nil
+}
+
+// The first put after an Open, before anybody has asked what the files occupy, knows what could be evicted.
+func TestLargePutRightAfterOpenOnAFullDisk(t *testing.T) {
+	disk := &smallDisk{vfs.OS, 64 << 20, t.TempDir()}
+	o := storetest.Options()
+	o.Budget, o.SegmentBytes = 1<<30, 4<<20
+	put := func(s *db.Store, i, blocks int) error {
+		m := storetest.Model(t, s, bulky())
+		p := kv.Prompt{Tokens: crashtest.Tokens(i, 64*blocks)}
+		_, err := m.Put(t.Context(), p, blank(bulky(), len(p.Tokens)), db.PutOptions{})
+		return err
+	}
+	s := storetest.OpenOn(t, disk, disk.dir, o)
+	for i := 0; storetest.Stats(t, s).Evicted == 0; i++ {
+		storetest.OK(t, put(s, i, 60))
+	}
+	storetest.OK(t, s.Close())
+	s = storetest.OpenOn(t, disk, disk.dir, o)
+	storetest.OK(t, put(s, 1000, 600))
 }

@@ -27,7 +27,7 @@ func mark(share float64, limit, pinned int64) int64 {
 // leave: then both are shares of that, or puts would have to evict for themselves, and wait for it.
 func (e *Engine) byteMark(share float64, pinned int64) int64 {
 	limit := e.o.Budget
-	if reach := limit - e.reserveBytes() - e.indexBytes.Load() - e.allocateStep(); pinned > 0 && mark(e.o.HighWater, limit, pinned) > reach {
+	if reach := limit - e.reserveBytes() - e.indexBytes.Load(); pinned > 0 && mark(e.o.HighWater, limit, pinned) > reach {
 		limit = max(0, reach)
 	}
 	return mark(share, limit, pinned)

@@ -27,6 +27,9 @@ func (e *Engine) MakeRoom(ctx context.Context, bytes, blocks int64) error {
 	return e.makeRoom(ctx, bytes, blocks, roomPatience)
 }
 
+// RoomShare is how many bytes of records room is made for at a time.
+func (e *Engine) RoomShare() int64 { return e.allocateStep() }
+
 // TryRoom is MakeRoom for several records: it does not wait for what open matches keep. Where holes cannot be punched it finds nothing. What is
 // evicted there comes back with whole segments, and who asks for much evicts what is warm.
 func (e *Engine) TryRoom(ctx context.Context, bytes, blocks int64) error {

@@ -71,14 +71,18 @@ func (e *Engine) lacking(bytes, blocks int64) evictGoal {
 	return lack
 }
 
-// Hopeless returns an error if a prompt of so many bytes and blocks would not fit if nothing else were stored.
+// Hopeless returns an error if so many new bytes of a prompt, or all its blocks, would not fit if nothing else were stored.
 func (e *Engine) Hopeless(bytes, blocks int64) error {
 	if e.o.MaxBlocks > 0 && blocks > e.o.MaxBlocks {
 		return &errFull{fmt.Sprintf("the prompt has %d blocks, and at most %d are stored (MaxBlocks)", blocks, e.o.MaxBlocks)}
 	}
 	const little = 16 << 20 // what is less, and not of a small budget, is not worth asking the file system
-	if bytes > min(little, e.o.Budget/2) && e.hopeless(bytes) {
-		return &errFull{fmt.Sprintf("the prompt takes %d bytes at least, more than a budget of %d and the disk have if nothing else is stored", bytes, e.o.Budget)}
+	if bytes <= min(little, e.o.Budget/2) {
+		return nil
+	}
+	e.measureOnce()
+	if e.hopeless(bytes) {
+		return &errFull{fmt.Sprintf("the prompt takes %d bytes more at least, which is more than a budget of %d and the disk have if nothing else is stored", bytes, e.o.Budget)}
 	}
 	return nil
 }

@@ -70,6 +70,7 @@ func (w *Put) Known() (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	w.had = n
 	for g, group := range d.Groups {
 		switch c := w.cover[g]; {
 		case group.Kind == kv.Window && c.start < c.end:

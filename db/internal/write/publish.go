@@ -90,7 +90,7 @@ func (w *Put) publishBatch(ctx context.Context) error {
 	w.store.Engine.Doom(losers, false)
 	if lsn > 0 {
 		w.lsn = lsn
-		if to := endOf(batch); to > 0 {
+		if to := endOf(batch); to > 0 && len(w.model.Desc.Groups) == 1 { // else windows or states may still be missing
 			w.Result.Tokens = to
 		}
 		w.store.Replaced.Add(int64(len(op.Dead)))

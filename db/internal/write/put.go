@@ -25,7 +25,7 @@ type Options struct {
 
 // Result says what a put did.
 type Result struct {
-	Tokens  int   // the prompt is now stored up to here, after an error at least
+	Tokens  int   // the prompt is now stored up to here, after an error at least so far
 	Blocks  int   // blocks that were not stored before
 	Records int   // records written
 	Reused  int   // records that were stored already; their headers are whole, their rows were not read
@@ -62,6 +62,7 @@ type Put struct {
 
 	prompt   kv.Prompt          // the part of the prompt that has rows
 	cover    []coverage         // by group
+	had      int                // leading blocks that were stored when it began
 	pin      lease.Pin          // on the deepest block that this put rests on
 	coming   lease.Pin          // on the next one, while it is published
 	left     []kv.Key           // marked as leaving: partial blocks that it takes the place of
@@ -98,10 +99,8 @@ func (w *Put) Run(ctx context.Context, prompt *kv.Prompt) error {
 	if stored > 0 {
 		_, w.Result.Tokens = w.Chain.Block(stored - 1)
 	}
-	if stored < w.Chain.Len() {
-		if err := w.hopeless(); err != nil {
-			return err
-		}
+	if err := w.hopeless(); err != nil {
+		return err
 	}
 	for i := stored; i < w.Chain.Len(); i++ {
 		if err := ctx.Err(); err != nil {
@@ -126,13 +125,21 @@ func (w *Put) Run(ctx context.Context, prompt *kv.Prompt) error {
 	return w.store.Engine.Durable(w.lsn)
 }
 
-// hopeless returns an error if the prompt, at the least that it takes, would not fit if nothing else were stored: then nothing is evicted for it. How much smaller it would get
-// by compression nobody knows.
+// hopeless returns an error if the prompt would not fit if nothing else were stored: then nothing is evicted for it. It asks for the least that
+// the new blocks can take; how much smaller compression makes them nobody knows.
 func (w *Put) hopeless() error {
-	bytes := int64(0)
-	for i := 0; i < w.Chain.Len() && w.options.Compression == quant.None; i++ {
-		start, end := w.Chain.Block(i)
-		bytes += w.planes(0, end-start, 0)
+	if w.had == w.Chain.Len() {
+		return nil
 	}
-	return w.store.Engine.Hopeless(bytes, int64(w.Chain.Len()))
+	least := uint64(0)
+	for i := w.had; i < w.Chain.Len() && w.options.Compression == quant.None; i++ {
+		start, end := w.Chain.Block(i)
+		for _, ti := range w.model.GroupTensors[0] {
+			t := w.model.Desc.Tensors[ti]
+			if lo, _, err := quant.PlaneBytes(quant.Plane{Codec: w.options.Codec.For(t), Rows: end - start}, t); err == nil {
+				least += lo
+			}
+		}
+	}
+	return w.store.Engine.Hopeless(int64(least), int64(w.Chain.Len()))
 }

@@ -51,16 +51,7 @@ func (w *Put) flush(ctx context.Context) error {
 		blocks += r.blocks()
 	}
 	if !w.store.Engine.Reserve(bytes, blocks) {
-		err := w.publishBatch(ctx) // evicting waits for locks that come before the publish gate
-		if err == nil {
-			err = w.store.Engine.TryRoom(ctx, bytes, blocks)
-		}
-		if errors.Is(err, vfs.ErrNoSpace) {
-			return w.oneByOne(ctx, planned)
-		}
-		if err != nil {
-			return err
-		}
+		return w.oneByOne(ctx, planned)
 	}
 	w.enter()
 	w.store.Rows.Workers.Encode(len(planned), func(k int, pace *read.Pace) bool {
@@ -162,10 +153,16 @@ func (w *Put) withdraw(records []record) {
 	}
 }
 
-// oneByOne encodes and writes records where there is no room for all of them, or they are larger than was thought: as many as fit. What is
-// written so far is published before room is made.
+// oneByOne encodes and writes records where room has to be made. Evicting waits for locks that come before the publish gate, so
+// what is written so far is published first.
 func (w *Put) oneByOne(ctx context.Context, records []record) error {
 	pace := w.store.Rows.Workers.PutPace()
+	var ahead room // made for records that follow
+	giveBack := func() {
+		w.store.Engine.GiveUp(ahead.bytes, ahead.blocks)
+		ahead = room{}
+	}
+	defer giveBack()
 	for i := range records {
 		r := &records[i]
 		b, err := w.encode(r, &pace)
@@ -173,14 +170,17 @@ func (w *Put) oneByOne(ctx context.Context, records []record) error {
 			return err
 		}
 		size := w.store.Search.Segments.RecordBytes(b)
-		if !w.store.Engine.Reserve(size, r.blocks()) {
-			if err = w.publishBatch(ctx); err == nil {
-				err = w.store.Engine.MakeRoom(ctx, size, r.blocks())
-				pace = w.store.Rows.Workers.PutPace() // that was no work
-			}
-			if err != nil {
-				b.Release()
-				return err
+		if !ahead.take(size, r.blocks()) {
+			giveBack() // it is enough for this one perhaps, which is smaller than was thought
+			if !w.store.Engine.Reserve(size, r.blocks()) {
+				if err = w.publishBatch(ctx); err == nil {
+					ahead, err = w.makeRoom(ctx, size, records[i:])
+					pace = w.store.Rows.Workers.PutPace() // that was no work
+				}
+				if err != nil {
+					b.Release()
+					return err
+				}
 			}
 		}
 		w.enter()
@@ -194,6 +194,36 @@ func (w *Put) oneByOne(ctx context.Context, records []record) error {
 		w.add(r)
 	}
 	return nil
+}
+
+// room is what is reserved.
+type room struct{ bytes, blocks int64 }
+
+// take uses so much of it, if it has that.
+func (x *room) take(bytes, blocks int64) bool {
+	if bytes > x.bytes || blocks > x.blocks {
+		return false
+	}
+	x.bytes, x.blocks = x.bytes-bytes, x.blocks-blocks
+	return true
+}
+
+// makeRoom makes room for the first of some records, whose size is known, and ahead for some of those that follow: each time takes a sync or two.
+// What they take nobody knows before they are encoded, so it is little that more than that may be evicted.
+func (w *Put) makeRoom(ctx context.Context, size int64, records []record) (ahead room, err error) {
+	first := records[0].blocks()
+	for i := 1; i < len(records) && ahead.bytes+records[i].room <= w.store.Engine.RoomShare()-size; i++ {
+		ahead.bytes, ahead.blocks = ahead.bytes+records[i].room, ahead.blocks+records[i].blocks()
+	}
+	if ahead.bytes > 0 {
+		if err = w.store.Engine.TryRoom(ctx, size+ahead.bytes, first+ahead.blocks); err == nil {
+			return ahead, nil
+		}
+		if !errors.Is(err, vfs.ErrNoSpace) {
+			return room{}, err
+		}
+	}
+	return room{}, w.store.Engine.MakeRoom(ctx, size, first)
 }
 
 // encode makes a record's bytes. Safe to call for several records at a time.
@@ -256,19 +286,17 @@ func (w *Put) idle() bool { return len(w.planned) == 0 && len(w.batch) == 0 }
 
 // estimate is about what a record takes, exceptions left out but for those of a prompt's first tokens.
 func (w *Put) estimate(g, rows, tokens int) int64 {
-	return int64(8192+4*tokens+256*len(w.model.GroupTensors[g])) + w.planes(g, rows, exactTokens)
-}
-
-// planes is what the planes of a group take, with exceptions for so many rows.
-func (w *Put) planes(g, rows, exact int) (n int64) {
+	d := w.model.Desc
+	n := int64(8192 + 4*tokens)
 	for _, ti := range w.model.GroupTensors[g] {
-		t := w.model.Desc.Tensors[ti]
-		if t.Width > 0 {
-			n += int64(quant.MaxEncodedBytes(w.options.Codec.For(t), t, rows, exact))
-			continue
-		}
-		for _, p := range w.rows[ti].Pieces {
-			n += int64(len(p.Mem))
+		t := d.Tensors[ti]
+		switch {
+		case t.Width == 0:
+			for _, p := range w.rows[ti].Pieces {
+				n += int64(len(p.Mem))
+			}
+		default:
+			n += int64(quant.MaxEncodedBytes(w.options.Codec.For(t), t, rows, exactTokens)) + 256
 		}
 	}
 	return n

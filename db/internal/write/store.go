@@ -32,9 +32,10 @@ type Engine interface {
 	GiveUp(bytes, blocks int64)
 	// MakeRoom is Reserve that evicts. The caller holds no lock, and not the publish gate.
 	MakeRoom(ctx context.Context, bytes, blocks int64) error
-	// TryRoom is MakeRoom that does not wait for what open matches keep.
+	// TryRoom is MakeRoom that does not wait for what open matches keep. RoomShare is how many bytes it is asked for at a time.
 	TryRoom(ctx context.Context, bytes, blocks int64) error
-	// Hopeless returns an error if a prompt of so many bytes and blocks would not fit if nothing else were stored.
+	RoomShare() int64
+	// Hopeless returns an error if so many new bytes of a prompt, or all its blocks, would not fit if nothing else were stored.
 	Hopeless(bytes, blocks int64) error
 
 	// Whole reports whether a record is stored, and whole as far as its header says. One that is not is flagged. The caller holds no lock.

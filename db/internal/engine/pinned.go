@@ -33,7 +33,7 @@ func (e *Engine) byteMark(share float64, pinned int64) int64 {
 	return mark(share, limit, pinned)
 }
 
-// pinsOutdated reports whether pins have changed since they were counted, and may be counted again. Counting takes a microsecond for each block
+// pinsOutdated reports whether pins have changed since they were counted, and may be counted again for that alone. Counting takes a microsecond for each block
 // that they keep, and who sets a pin each turn must not have the worker count all the time.
 func (e *Engine) pinsOutdated() bool {
 	return e.Catalog.PinChanges() != e.pinned.asOf.Load() && int64(since(begun)) >= e.pinned.again.Load()
@@ -42,12 +42,13 @@ func (e *Engine) pinsOutdated() bool {
 // begun is the beginning of pinned.again's clock, which does not stand still or go back.
 var begun = time.Now()
 
-// countPinned counts what pinned refs keep, if they are outdated: their blocks, and all that these continue. The caller holds no lock.
+// countPinned counts what pinned refs keep, if these have changed since the last time: their blocks, and all that these continue. The caller holds
+// no lock.
 func (e *Engine) countPinned() error {
-	if !e.pinsOutdated() {
+	asOf, start := e.Catalog.PinChanges(), time.Now()
+	if asOf == e.pinned.asOf.Load() {
 		return nil
 	}
-	asOf, start := e.Catalog.PinChanges(), time.Now()
 	v := e.View()
 	defer v.Release()
 	var bytes int64

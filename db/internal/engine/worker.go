@@ -152,10 +152,6 @@ func (e *Engine) evictToLowWater(ctx context.Context) error {
 	if err := e.countPinned(); err != nil || !e.aboveCounted() {
 		return err
 	}
-	e.pinned.again.Store(0) // before anything goes, by the pins that there are now
-	if err := e.countPinned(); err != nil || !e.aboveCounted() {
-		return err
-	}
 	if e.Segments.Solid() {
 		if err := e.reclaim(ctx); err != nil && !errors.Is(err, ErrNotDestroyed) {
 			return err

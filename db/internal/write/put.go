@@ -125,8 +125,8 @@ func (w *Put) Run(ctx context.Context, prompt *kv.Prompt) error {
 	return w.store.Engine.Durable(w.lsn)
 }
 
-// hopeless returns an error if the prompt would not fit if nothing else were stored: then nothing is evicted for it. It asks for the least that
-// the new blocks can take; how much smaller compression makes them nobody knows.
+// hopeless returns an error if the prompt would not fit if nothing else were stored: then nothing is evicted for it. It asks for the least that the
+// new blocks can take. How much smaller compression makes them nobody knows.
 func (w *Put) hopeless() error {
 	if w.had == w.Chain.Len() {
 		return nil

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 func main() {
@@ -33,7 +34,7 @@ func command() (err error) {
 	draw := flag.String("draw", "", "draw the charts of the file of -cost into this `folder`; with -only draw, measure nothing")
 	flag.Parse()
 	var stop context.CancelFunc
-	ctx, stop = signal.NotifyContext(ctx, os.Interrupt) // what was made is to be removed
+	ctx, stop = signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM) // what was made is to be removed
 	defer stop()
 	if flag.NArg() > 0 {
 		return fmt.Errorf("unexpected arguments: %v", flag.Args())
@@ -75,13 +76,11 @@ func command() (err error) {
 		return err
 	}
 	before := loadAverage()
-	if err := r.all(); err != nil {
-		return err
-	}
+	err = r.all() // what was measured before it failed, or was interrupted, is printed
 	if *asJSON {
-		return r.writeJSON(os.Stdout)
+		return errors.Join(err, r.writeJSON(os.Stdout))
 	}
-	return r.writeTable(os.Stdout, before, loadAverage())
+	return errors.Join(err, r.writeTable(os.Stdout, before, loadAverage()))
 }
 
 // run is one run of the program.

@@ -98,25 +98,40 @@ func Crash(s *db.Store, matches ...*db.Match) {
 	}
 }
 
-// OK ends the test with err, unless that is nil.
-func OK(t interface {
+// TB is a test, or a rapid one.
+type TB interface {
 	Helper()
 	Fatal(...any)
-}, err error) {
+}
+
+// OK ends the test with err, unless that is nil.
+func OK(t TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
+// Must is what a call returned, unless that was an error, with which the test ends: Must(f())(t).
+func Must[T any](v T, err error) func(TB) T {
+	return func(t TB) T {
+		t.Helper()
+		OK(t, err)
+		return v
+	}
+}
+
+// Fresh opens a new store with a model in it.
+func Fresh(t testing.TB, o db.Options, d kv.Descriptor) (*db.Store, *db.Model) {
+	t.Helper()
+	s := Open(t, t.TempDir(), o)
+	return s, Model(t, s, d)
+}
+
 // Model registers a model.
 func Model(t testing.TB, s *db.Store, d kv.Descriptor) *db.Model {
 	t.Helper()
-	m, err := s.Register(context.Background(), d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m.Model
+	return Must(s.Register(context.Background(), d))(t).Model
 }
 
 // Put stores p and returns what that did.

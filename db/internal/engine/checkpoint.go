@@ -228,6 +228,9 @@ func (e *Engine) finish(ctx context.Context) error {
 	if err := e.Segments.SealAll(); err != nil {
 		return err
 	}
+	// What is dead goes before the checkpoint, since the log's new head names all of it that is still there: the next process would destroy it once more.
+	// What could not be done the checkpoint tries again, and says.
+	_ = e.reclaim(ctx)
 	return e.Checkpoint(ctx)
 }
 

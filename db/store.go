@@ -119,7 +119,7 @@ func (s *Store) Close() error {
 		return s.unsaved
 	}
 	e.Halt()
-	err := e.End(context.Background(), e.Close)
+	err := e.End(context.Background())
 	s.unlock()
 	segments.GiveBack(worthCollecting)
 	return err
@@ -167,7 +167,7 @@ func (s *Store) Suspend(ctx context.Context) error {
 	}
 	e := s.eng
 	e.Halt()
-	s.suspended, s.unsaved = true, e.End(ctx, e.Abandon)
+	s.suspended, s.unsaved = true, e.End(ctx)
 	s.unlock()
 	return s.unsaved
 }

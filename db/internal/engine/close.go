@@ -7,15 +7,15 @@ import (
 	"github.com/dormousekv/dormouse/db/internal/folder"
 )
 
-// End leaves the files as finish does, and lets go of them as letGo does. An index.db that is found damaged on the way is removed: the
+// End leaves the files as finish does, which syncs all of them, and lets go of them. An index.db that is found damaged on the way is removed: the
 // next open rebuilds it from segments and log, which have everything, and must be durable for that. The caller holds the lock.
-func (e *Engine) End(ctx context.Context, letGo func() error) error {
+func (e *Engine) End(ctx context.Context) error {
 	err := e.finish(ctx)
 	if !IsIndexDamage(err) {
-		return errors.Join(err, letGo())
+		return errors.Join(err, e.Abandon())
 	}
 	e.log.Error("index is damaged; the next open rebuilds it", "dir", e.Dir, "error", err)
-	saved := errors.Join(e.Sync(), letGo())
+	saved := errors.Join(e.Sync(), e.Abandon())
 	if rerr := e.FS.Remove(e.Path(folder.IndexName)); rerr != nil {
 		e.log.Error("damaged index could not be removed", "dir", e.Dir, "error", rerr)
 		return errors.Join(err, saved)
@@ -31,12 +31,27 @@ func (e *Engine) Halt() {
 	e.bloomLoad.wait()
 }
 
-// Close lets go of every file.
-func (e *Engine) Close() error {
+// Abandon closes whatever is open, also of an Open that failed, though matches can see it.
+func (e *Engine) Abandon() (err error) {
+	e.bloomLoad.drop()
+	e.again.Drop()
 	e.ring.Free()
-	err := e.letGoSessions()
+	err = e.letGoSessions()
 	if e.wal != nil {
 		err = errors.Join(err, e.wal.Close())
 	}
-	return errors.Join(err, e.Index.Close(), e.Segments.Close(), e.unlock())
+	if e.Index != nil {
+		err = errors.Join(err, e.Index.Close())
+	}
+	if e.Segments != nil {
+		err = errors.Join(err, e.Segments.Abandon())
+	}
+	return errors.Join(err, e.unlock())
+}
+
+func (e *Engine) unlock() error {
+	if e.lock == nil {
+		return nil
+	}
+	return e.lock.Release()
 }

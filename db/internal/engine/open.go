@@ -151,31 +151,6 @@ func (e *Engine) recover(ctx context.Context, doubt error) (*recovery.Result, er
 	return &r, nil
 }
 
-// Abandon closes whatever is open, also of an Open that failed, though matches can see it.
-func (e *Engine) Abandon() (err error) {
-	e.bloomLoad.drop()
-	e.again.Drop()
-	e.ring.Free()
-	err = e.letGoSessions()
-	if e.wal != nil {
-		err = errors.Join(err, e.wal.Close())
-	}
-	if e.Index != nil {
-		err = errors.Join(err, e.Index.Close())
-	}
-	if e.Segments != nil {
-		err = errors.Join(err, e.Segments.Abandon())
-	}
-	return errors.Join(err, e.unlock())
-}
-
-func (e *Engine) unlock() error {
-	if e.lock == nil {
-		return nil
-	}
-	return e.lock.Release()
-}
-
 // openFormat reads FORMAT, or writes it for a new store.
 func (e *Engine) openFormat() error {
 	var restored bool

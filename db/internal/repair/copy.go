@@ -60,7 +60,7 @@ func (w *damagedStore) copyTo(ctx context.Context, dir string) (err error) {
 	}
 	n.Halt()
 	defer segments.GiveBack(0)
-	return errors.Join(err, n.End(context.Background(), n.Close))
+	return errors.Join(err, n.End(context.Background()))
 }
 
 // rank has all that is copied count as used when it was put, unless the index says more. The shift is that of db's policies.

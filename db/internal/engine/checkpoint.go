@@ -62,7 +62,7 @@ func (e *Engine) checkpointLocked(ctx context.Context) error {
 	e.growth.Add(-c.growth)
 	e.stateGrowth.Add(-c.stateGrowth)
 	e.Count.Checkpoints.Add(1)
-	e.Count.CheckpointNanos.Store(int64(since(start)))
+	e.Count.CheckpointNanos.Store(int64(time.Since(start)))
 	rest()
 	return e.reclaimRest(ctx)
 }

@@ -175,8 +175,6 @@ func (e *Engine) Poisoned() error {
 	return e.Index.Err()
 }
 
-func since(t time.Time) time.Duration { return time.Since(t) }
-
 // ReadOnly reports whether the store was opened without leave to write.
 func (e *Engine) ReadOnly() bool { return e.wal == nil }
 

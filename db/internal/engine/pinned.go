@@ -36,7 +36,7 @@ func (e *Engine) byteMark(share float64, pinned int64) int64 {
 // pinsOutdated reports whether pins have changed since they were counted, and may be counted again for that alone. Counting takes a microsecond for each block
 // that they keep, and who sets a pin each turn must not have the worker count all the time.
 func (e *Engine) pinsOutdated() bool {
-	return e.Catalog.PinChanges() != e.pinned.asOf.Load() && int64(since(begun)) >= e.pinned.again.Load()
+	return e.Catalog.PinChanges() != e.pinned.asOf.Load() && int64(time.Since(begun)) >= e.pinned.again.Load()
 }
 
 // begun is the beginning of pinned.again's clock, which does not stand still or go back.
@@ -79,6 +79,6 @@ func (e *Engine) countPinned() error {
 	e.pinned.bytes.Store(bytes)
 	e.pinned.blocks.Store(int64(len(seen)))
 	e.pinned.asOf.Store(asOf)
-	e.pinned.again.Store(int64(since(begun) + min(time.Second, 20*since(start))))
+	e.pinned.again.Store(int64(time.Since(begun) + min(time.Second, 20*time.Since(start))))
 	return nil
 }

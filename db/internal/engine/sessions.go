@@ -24,8 +24,8 @@ type sessionSet struct {
 	mu   lock.Mutex[lock.Sessions]
 	open map[kv.ScopeID]*Session // guarded by mu
 
-	counted      atomic.Bool
-	files, bytes atomic.Int64 // of this store, once counted
+	counted atomic.Bool
+	bytes   atomic.Int64 // of this store's files, once counted: the budget's
 }
 
 // Session is an open one. Its file is let go of by Suspend, and opened again when it is next used.
@@ -107,12 +107,7 @@ func (e *Engine) makeSession(id kv.ScopeID, frames ...sessions.Frame) (*sessions
 	if err := e.FS.SyncDir(e.Dir); err != nil {
 		return nil, err
 	}
-	f, err := sessions.Create(o, id, e.seq.Add(1), frames...)
-	if err != nil {
-		return nil, err
-	}
-	e.sessions.files.Add(1)
-	return f, nil
+	return sessions.Create(o, id, e.seq.Add(1), frames...)
 }
 
 // CopySession makes a session of what another store has.

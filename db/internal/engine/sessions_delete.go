@@ -49,22 +49,11 @@ func (e *Engine) deleteSession(id kv.ScopeID, out *Deleted, rest func() error) e
 		x.stamp.Size = 0
 		delete(s.open, id)
 	}
-	before := e.hasSession(id)
-	err := sessions.Remove(o, id)
-	if before && !e.hasSession(id) {
-		s.files.Add(-1)
-	}
-	if err != nil {
+	if err := sessions.Remove(o, id); err != nil {
 		return fmt.Errorf("the scope's session is not deleted: %w", err)
 	}
 	out.Sessions, out.Bytes = 1, out.Bytes+bytes
 	return nil
-}
-
-// hasSession reports whether a scope has a file that is not empty. The caller holds sessionSet.mu.
-func (e *Engine) hasSession(id kv.ScopeID) bool {
-	info, err := e.FS.Stat(e.sessionOptions().Path(id))
-	return err == nil && info.Size > 0
 }
 
 // rewriteSessions writes every session's file anew, after an fsync of an earlier process that failed. One that is damaged stays.

@@ -12,7 +12,7 @@ import (
 	"github.com/dormousekv/dormouse/sessions"
 )
 
-// sessionNames calls do for every file that has the name of a session. The caller holds sessionSet.mu, or nobody writes.
+// sessionNames calls do for every file that has the name of a session. Unless the caller holds sessionSet.mu, files may come and go meanwhile.
 func (e *Engine) sessionNames(do func(id kv.ScopeID, tmp bool, path string, info vfs.Info) error) error {
 	dir := e.Path(folder.SessionsDir)
 	names, err := e.FS.List(dir)
@@ -50,13 +50,13 @@ func (e *Engine) countSessions() {
 	if s.counted.Load() {
 		return
 	}
-	files, bytes := e.sessionsNow()
-	s.files.Add(files)
+	_, bytes := e.SessionStats()
 	s.bytes.Add(bytes)
 	s.counted.Store(true)
 }
 
-func (e *Engine) sessionsNow() (files, bytes int64) {
+// SessionStats is how many session files there are, and what they occupy. It asks the folder: of what comes or goes meanwhile, some may be missed.
+func (e *Engine) SessionStats() (files, bytes int64) {
 	err := e.sessionNames(func(_ kv.ScopeID, tmp bool, _ string, info vfs.Info) error {
 		if info.Regular && info.Size > 0 {
 			bytes += info.Allocated
@@ -70,15 +70,6 @@ func (e *Engine) sessionsNow() (files, bytes int64) {
 		e.log.Warn("what sessions occupy is not known", "dir", e.Dir, "error", err)
 	}
 	return files, bytes
-}
-
-// SessionStats is how many session files there are, and what they occupy.
-func (e *Engine) SessionStats() (files, bytes int64) {
-	if e.ReadOnly() {
-		return e.sessionsNow()
-	}
-	e.countSessions()
-	return e.sessions.files.Load(), e.sessions.bytes.Load()
 }
 
 // Sessions lists the session files by scope.

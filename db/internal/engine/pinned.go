@@ -33,7 +33,7 @@ func (e *Engine) byteMark(share float64, pinned int64) int64 {
 	return mark(share, limit, pinned)
 }
 
-// pinsOutdated reports whether pins have changed since they were counted, and may be counted again for that alone. Counting takes a microsecond for each block
+// pinsOutdated reports whether pins have changed since they were counted, and may be counted again for that alone. Counting takes some microseconds for each block
 // that they keep, and who sets a pin each turn must not have the worker count all the time.
 func (e *Engine) pinsOutdated() bool {
 	return e.Catalog.PinChanges() != e.pinned.asOf.Load() && int64(time.Since(begun)) >= e.pinned.again.Load()

@@ -21,13 +21,9 @@ func TestModelOfAnotherCallIsDurable(t *testing.T) {
 		}
 		return nil
 	}), t.TempDir(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	defer s.Close()
-	if _, err := s.Register(t.Context(), crashtest.Plain()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(s.Register(t.Context(), crashtest.Plain()))(t)
 	bad.Store(true)
 	if _, err := s.Register(t.Context(), crashtest.Windowed(16)); err == nil { // it is known now, and its frame not durable
 		t.Fatal("the log cannot be synced")

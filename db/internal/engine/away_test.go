@@ -40,8 +40,7 @@ func TestNoSpaceSaysWhatKeepsIt(t *testing.T) {
 	o := storetest.Options()
 	o.Budget, o.SegmentBytes = 3<<20, 256<<10
 	for _, by := range []string{"pinned refs keep", "open matches, and puts under way, keep"} {
-		s := storetest.Open(t, t.TempDir(), o)
-		m := storetest.Model(t, s, crashtest.Plain())
+		_, m := storetest.Fresh(t, o, crashtest.Plain())
 		var err error
 		for n := 0; err == nil; n++ {
 			if err = putNth(t, m, n); err != nil {

@@ -24,24 +24,20 @@ func TestFilterBuiltDuringACheckpoint(t *testing.T) {
 	storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(2, 32)})
 
 	e.Inside().CkptMu().Lock()
-	finish, err := e.Inside().Freeze()
-	storetest.OK(t, err)
+	finish := storetest.Must(e.Inside().Freeze())(t)
 	for range 2 {
 		if n, err := e.Inside().EvictBlocks(1); err != nil || n != 1 {
 			t.Fatal(n, err)
 		}
 	}
 	storetest.OK(t, e.RebuildBloom(t.Context()))
-	err = finish(t.Context())
+	err := finish(t.Context())
 	e.Inside().CkptMu().Unlock()
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 
 	back := 0
 	for seed := range uint64(12) {
-		image, err := d.PowerCut(rand.New(rand.NewPCG(seed, 1)), dirs.Next())
-		storetest.OK(t, err)
+		image := storetest.Must(d.PowerCut(rand.New(rand.NewPCG(seed, 1)), dirs.Next()))(t)
 		storetest.OK(t, crashtest.Reboot(image, image.Dir()))
 		s := storetest.OpenOn(t, image, image.Dir(), o)
 		storetest.Stats(t, s) // waits for the filter

@@ -33,9 +33,7 @@ func TestBudgetHoldsWhereCheckpointsAreKilled(t *testing.T) {
 	storetest.Model(t, s, newer)
 	rows := storetest.Filled(d, &kv.Prompt{Tokens: crashtest.Tokens(0, 512)}, 0, 512) // good enough for all of them: nothing is restored
 	for i := 0; storetest.Engine(s).Count.Evicted.Load() == 0; i++ {
-		if _, err := m.Put(t.Context(), kv.Prompt{Tokens: crashtest.Tokens(i, 512)}, rows, db.PutOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(m.Put(t.Context(), kv.Prompt{Tokens: crashtest.Tokens(i, 512)}, rows, db.PutOptions{}))(t)
 	}
 	var killed atomic.Bool
 	before := func(c storetest.Call) error {

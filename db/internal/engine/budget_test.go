@@ -21,8 +21,7 @@ func TestImpossiblePutEvictsNothing(t *testing.T) {
 	o := storetest.Options()
 	o.Budget, o.SegmentBytes = 4<<20, 256<<10
 	o.HighWater, o.LowWater = 1, 1
-	s := storetest.Open(t, t.TempDir(), o)
-	m := storetest.Model(t, s, crashtest.Plain())
+	s, m := storetest.Fresh(t, o, crashtest.Plain())
 	var prompts []kv.Prompt
 	for i := range 20 {
 		prompts = append(prompts, kv.Prompt{Tokens: crashtest.Tokens(i+1, 64)})
@@ -52,14 +51,12 @@ func TestImpossiblePutEvictsNothing(t *testing.T) {
 func TestRoundsMakeRoom(t *testing.T) {
 	o := storetest.Options()
 	o.Budget, o.HighWater, o.LowWater = 1<<20, 0, 0
-	s := storetest.Open(t, t.TempDir(), o)
 	d := crashtest.Plain()
-	m := storetest.Model(t, s, d)
+	_, m := storetest.Fresh(t, o, d)
 	for i := range 40 {
 		p := kv.Prompt{Tokens: crashtest.Tokens(i, 320)}
 		rows := storetest.Filled(d, &p, 0, 320)
-		x, err := m.Match(t.Context(), p, db.MatchOptions{Limit: 319})
-		storetest.OK(t, err)
+		x := storetest.Must(m.Match(t.Context(), p, db.MatchOptions{Limit: 319}))(t)
 		if _, err := x.Extend(t.Context(), p, rows, db.PutOptions{}); err != nil {
 			t.Errorf("round %d: %v", i, err)
 		}
@@ -183,8 +180,7 @@ func TestExtentsAreCounted(t *testing.T) {
 				t.Fatal(err)
 			}
 		case 3:
-			_, err := m.Delete(t.Context(), p.Prefix(16))
-			storetest.OK(t, err)
+			storetest.Must(m.Delete(t.Context(), p.Prefix(16)))(t)
 		case 4, 5:
 			evicted += storetest.Engine(s).Count.Evicted.Load()
 			if r.IntN(2) == 0 {
@@ -225,8 +221,7 @@ func TestExtentsAreCounted(t *testing.T) {
 func TestOpenMatchDoesNotEmptyTheStore(t *testing.T) {
 	o := storetest.Options()
 	o.Budget, o.HighWater, o.LowWater = 16<<20, 0.3, 0.25
-	s := storetest.Open(t, t.TempDir(), o)
-	m := storetest.Model(t, s, crashtest.Plain())
+	s, m := storetest.Fresh(t, o, crashtest.Plain())
 	x := storetest.Match(t, m, kv.Prompt{Tokens: crashtest.Tokens(1, 64)})
 	defer x.Close()
 	for i := 0; storetest.Stats(t, s).Evicted == 0 && !storetest.Engine(s).Inside().AboveHighWater(); i++ {
@@ -246,8 +241,7 @@ func TestConcurrentPutsHoldTheBudget(t *testing.T) {
 	o := storetest.Options()
 	o.Budget, o.SegmentBytes, o.MaxBlocks = 4<<20, 256<<10, 150
 	o.HighWater, o.LowWater = 1, 1
-	s := storetest.Open(t, t.TempDir(), o)
-	m := storetest.Model(t, s, crashtest.Plain())
+	s, m := storetest.Fresh(t, o, crashtest.Plain())
 	var wait sync.WaitGroup
 	for g := range 8 {
 		wait.Go(func() {

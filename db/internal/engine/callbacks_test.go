@@ -14,8 +14,7 @@ import (
 
 // A callback may use the store while somebody waits to have it to himself: neither waits for the other.
 func TestCallbacksUseTheStore(t *testing.T) {
-	s := storetest.Open(t, t.TempDir(), storetest.Options())
-	m := storetest.Model(t, s, crashtest.Plain())
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}
 	storetest.Put(t, m, p)
 	x := storetest.Match(t, m, p)

@@ -172,16 +172,14 @@ func TestCancelledAtEachPoint(t *testing.T) {
 				}
 			}
 			storetest.Expect(t, m, long(1), 400)
-			st, err := s.Stats()
-			storetest.OK(t, err)
+			st := storetest.Must(s.Stats())(t)
 			storetest.OK(t, s.Close())
 			report, err := admin.Verify(t.Context(), dir, admin.VerifyOptions{})
 			if err != nil || len(report.Damage) > 0 {
 				t.Fatal(err, report.Damage)
 			}
 			s = storetest.Open(t, dir, o)
-			again, err := s.Stats()
-			storetest.OK(t, err)
+			again := storetest.Must(s.Stats())(t)
 			if st.Blocks != again.Blocks || st.StoredRecords != again.StoredRecords || st.LiveBytes != again.LiveBytes {
 				t.Errorf("%d blocks, %d records, %d bytes; opened again %d, %d, %d", st.Blocks, st.StoredRecords, st.LiveBytes,
 					again.Blocks, again.StoredRecords, again.LiveBytes)

@@ -37,9 +37,7 @@ func TestCheckpointThatKeepsFailing(t *testing.T) {
 			t.Fatalf("after %d checkpoints that failed the log takes %d bytes, after 2 it took %d", i+1, n, first)
 		}
 	}
-	if _, err := m.Delete(t.Context(), kv.Prompt{Tokens: crashtest.Tokens(2, 16)}); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(m.Delete(t.Context(), kv.Prompt{Tokens: crashtest.Tokens(2, 16)}))(t)
 	check := func(s *db.Store) {
 		t.Helper()
 		m := storetest.Model(t, s, crashtest.Plain())
@@ -74,9 +72,7 @@ func TestKilledWithMoreToDestroyThanALogHeadHolds(t *testing.T) {
 	storetest.Put(t, m, gone)
 	reader := storetest.Match(t, m, gone)
 	defer reader.Close()
-	if _, err := m.Delete(t.Context(), gone.Prefix(16)); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(m.Delete(t.Context(), gone.Prefix(16)))(t)
 	image := storetest.Copy(t, dir)
 	const maxHead = 4000
 	defer engine.SetMaxHead(maxHead)()
@@ -103,8 +99,7 @@ func TestRebuildKeepsTheLiveCopy(t *testing.T) {
 	w := storetest.Engine(s).Inside().NewPut(storetest.Engine(s).Catalog.Model(m.Fingerprint()), storetest.Filled(crashtest.Plain(), &p, 0, 64), nil, write.Options{})
 	storetest.OK(t, errors.Join(w.Plan(&p), w.Block(t.Context(), 0)))
 	storetest.Put(t, m, p)
-	x, err := m.Match(t.Context(), p, db.MatchOptions{}) // keeps the loser's bytes
-	storetest.OK(t, err)
+	x := storetest.Match(t, m, p) // keeps the loser's bytes
 	defer x.Close()
 	storetest.OK(t, w.Publish(t.Context()))
 	if w.Result.Records != 1 {

@@ -27,8 +27,7 @@ func TestCloseBesideEverything(t *testing.T) {
 	var mu sync.Mutex
 	kept := map[int]bool{}
 	for round := range 12 {
-		s, err := storetest.TryOpen(vfs.OS, dir, o)
-		storetest.OK(t, err)
+		s := storetest.Must(storetest.TryOpen(vfs.OS, dir, o))(t)
 		var all sync.WaitGroup
 		var done atomic.Int64
 		for g := range 4 {
@@ -76,7 +75,8 @@ func TestCloseBesideEverything(t *testing.T) {
 		for done.Load() < 100 && !t.Failed() {
 			runtime.Gosched()
 		}
-		for err = db.ErrLeased; errors.Is(err, db.ErrLeased); {
+		err := db.ErrLeased
+		for errors.Is(err, db.ErrLeased) {
 			runtime.Gosched()
 			err = s.Close()
 		}

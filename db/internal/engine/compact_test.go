@@ -33,8 +33,7 @@ func TestPutsBesideCompactions(t *testing.T) {
 		t.Run(d.Name, func(t *testing.T) {
 			o := storetest.Options()
 			o.SegmentBytes = 1 << 20
-			s := storetest.Open(t, t.TempDir(), o)
-			m := storetest.Model(t, s, d)
+			s, m := storetest.Fresh(t, o, d)
 			const talks = 3
 			var done atomic.Bool
 			var puts, moving sync.WaitGroup
@@ -90,9 +89,7 @@ func subfolder(t rapid.TB, dir string) (files map[string]string, bytes int64) {
 		bytes += info.Allocated
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	return files, bytes
 }
 
@@ -190,8 +187,7 @@ func halfDead(t *testing.T, o db.Options) string {
 	}
 	for i := range 100 {
 		p := kv.Tokens(crashtest.Tokens(2*i, 100)...)
-		_, err := m.Delete(t.Context(), p.Prefix(16))
-		storetest.OK(t, err)
+		storetest.Must(m.Delete(t.Context(), p.Prefix(16)))(t)
 	}
 	storetest.OK(t, s.Close())
 	return dir
@@ -239,10 +235,7 @@ func anyStore(rt *rapid.T, t *testing.T, dir string) {
 func compacted(t rapid.TB, dir string, share float64) (shrunk, moved int) {
 	ctx, o := context.Background(), storetest.Options()
 	holds := func() map[string]int {
-		s, err := db.Open(ctx, dir, db.Options{ReadOnly: true, Logger: o.Logger})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := storetest.Must(db.Open(ctx, dir, db.Options{ReadOnly: true, Logger: o.Logger}))(t)
 		defer s.Close()
 		got := map[string]int{}
 		for b, err := range s.Blocks(ctx) {
@@ -259,10 +252,7 @@ func compacted(t rapid.TB, dir string, share float64) (shrunk, moved int) {
 	}
 	want, before := holds(), size()
 	for round := range 3 {
-		out, err := admin.Compact(ctx, dir, admin.CompactOptions{CompactOptions: db.CompactOptions{LiveShare: share}, Logger: o.Logger})
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := storetest.Must(admin.Compact(ctx, dir, admin.CompactOptions{CompactOptions: db.CompactOptions{LiveShare: share}, Logger: o.Logger}))(t)
 		after := size()
 		if out.Before != before || out.After != after || after > before {
 			t.Fatalf("compact %d: %d bytes are %d now; it says %+v", round, before, after, out)

@@ -71,8 +71,7 @@ func TestDeleteOfWhatIsGoneIsDurable(t *testing.T) {
 
 // withSession gives a scope a session with a frame in it.
 func withSession(t *testing.T, s *db.Store, scope string) {
-	f, err := s.OpenSession(t.Context(), scope)
-	storetest.OK(t, err)
+	f := storetest.Must(s.OpenSession(t.Context(), scope))(t)
 	storetest.OK(t, f.Append(t.Context(), 1, []byte("hello")))
 	storetest.OK(t, f.Close())
 }
@@ -94,15 +93,13 @@ func TestDeleteScopeOfWhatIsEvictedMeanwhile(t *testing.T) {
 		if looksForSession(c) && evicted == 0 {
 			storetest.Meanwhile(func() {
 				storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(1, 80), Scope: "alice"})
-				_, err := e.Inside().EvictBlocks(100)
-				storetest.OK(t, err)
+				storetest.Must(e.Inside().EvictBlocks(100))(t)
 				evicted = e.Inside().Wal().LastLSN()
 			})
 		}
 		return nil
 	})
-	_, err := s.DeleteScope(t.Context(), "alice")
-	storetest.OK(t, err)
+	storetest.Must(s.DeleteScope(t.Context(), "alice"))(t)
 	if durable := e.Inside().Wal().DurableLSN(); evicted == 0 || durable < evicted {
 		t.Errorf("frame %d evicts the last of the scope, and the log is durable up to frame %d", evicted, durable)
 	}
@@ -129,8 +126,7 @@ func TestDeleteScopeOfWhatIsStoredMeanwhile(t *testing.T) {
 		}
 		return nil
 	})
-	got, err := s.DeleteScope(t.Context(), "alice")
-	storetest.OK(t, err)
+	got := storetest.Must(s.DeleteScope(t.Context(), "alice"))(t)
 	if left := storetest.Engine(s).Counts().Blocks; late == 0 || left > 0 || got.Blocks != 44 {
 		t.Errorf("%d prompts were stored meanwhile; %d blocks are left, and %d went", late, left, got.Blocks)
 	}

@@ -37,8 +37,7 @@ func TestRemovalsFitAFrame(t *testing.T) {
 // What is put below a block between two frames of its deletion goes, too, wherever it lies among what is there and what has gone.
 func TestDeletionOfWhatIsPutBetweenFrames(t *testing.T) {
 	defer engine.SetRemoveBatch(7)()
-	s := storetest.Open(t, t.TempDir(), storetest.Options())
-	m := storetest.Model(t, s, crashtest.Plain())
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 	prefix := kv.Prompt{Tokens: crashtest.Tokens(1, 16)}
 	n := 0
 	put := func() {
@@ -52,9 +51,7 @@ func TestDeletionOfWhatIsPutBetweenFrames(t *testing.T) {
 	e := storetest.Engine(s)
 	frame := e.Inside().Deletion(e.Catalog.Model(m.Fingerprint()), &prefix)
 	for more := true; more; {
-		var err error
-		more, err = frame(&out)
-		storetest.OK(t, err)
+		more = storetest.Must(frame(&out))(t)
 		for range min(4, 100-n) {
 			if more {
 				put()
@@ -71,8 +68,7 @@ func TestDeletionOfALongPromptBetweenFrames(t *testing.T) {
 	home := t.TempDir()
 	rapid.Check(t, func(r *rapid.T) {
 		defer engine.SetRemoveBatch(rapid.IntRange(1, 9).Draw(r, "records a frame"))()
-		dir, err := os.MkdirTemp(home, "")
-		storetest.OK(t, err)
+		dir := storetest.Must(os.MkdirTemp(home, ""))(t)
 		s := storetest.Open(t, dir, storetest.Options())
 		defer s.Close()
 		m := storetest.Model(t, s, crashtest.Plain())
@@ -84,9 +80,7 @@ func TestDeletionOfALongPromptBetweenFrames(t *testing.T) {
 		e := storetest.Engine(s)
 		frame := e.Inside().Deletion(e.Catalog.Model(m.Fingerprint()), &prefix)
 		for n, more := 0, true; more; n++ {
-			var err error
-			more, err = frame(&out)
-			storetest.OK(t, err)
+			more = storetest.Must(frame(&out))(t)
 			if more && n < 20 && rapid.Bool().Draw(r, "a branch is put") {
 				from := rapid.IntRange(len(prefix.Tokens), len(long)).Draw(r, "after")
 				storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Concat(long[:from], crashtest.Tokens(100+n, 40))})
@@ -141,10 +135,9 @@ func TestDeletionInSeveralFrames(t *testing.T) {
 				t.Fatalf("%d of %d tokens are left, and the ref: %v", got, len(p.Tokens), err)
 			}
 		}
-		if _, err := m.Delete(t.Context(), prefix); err != nil { // once more, as whoever was killed would
-			t.Fatal(err)
-		}
-		if left := storetest.Engine(s).Counts().Blocks; left != 5 { // of the other one, and the first
+		storetest.Must(m.Delete(t.Context(), prefix))(t) // once more, as whoever was killed would
+		// Those of the other one are left, and the first.
+		if left := storetest.Engine(s).Counts().Blocks; left != 5 {
 			t.Fatalf("%d blocks are left", left)
 		}
 	}
@@ -169,8 +162,7 @@ func TestDeletionOfManyBranches(t *testing.T) {
 	const branches = 150
 	for _, batch := range []int{7, 64, 512} {
 		reset := engine.SetRemoveBatch(batch)
-		s := storetest.Open(t, t.TempDir(), storetest.Options())
-		m := storetest.Model(t, s, crashtest.Windowed(24))
+		s, m := storetest.Fresh(t, storetest.Options(), crashtest.Windowed(24))
 		opening := crashtest.Tokens(1, 64)
 		for i := range branches {
 			storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Concat(opening, crashtest.Tokens(100+i, 20)), Scope: "a", ScopeStart: 48})

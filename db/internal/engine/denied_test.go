@@ -214,9 +214,7 @@ func TestMovesBesideASegmentThatCannotBeOpened(t *testing.T) {
 	}
 	oldest := filepath.Base(files[0]) // the first segments may be gone, if the background evicted all that was in them
 	var id uint64
-	if _, err := fmt.Sscanf(oldest, "%x.seg", &id); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(fmt.Sscanf(oldest, "%x.seg", &id))(t)
 	disk := storetest.Shut(vfs.OS, oldest, &denied, syscall.EIO)
 	o.Budget += 256 << 10 // less than what moves
 	s = storetest.OpenOn(t, disk, dir, o)

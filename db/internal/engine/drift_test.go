@@ -197,8 +197,7 @@ func TestCountsAfterEverything(t *testing.T) {
 	}
 	type counts struct{ blocks, records, bytes int64 }
 	of := func(s *db.Store) counts {
-		st, err := s.Stats()
-		storetest.OK(t, err)
+		st := storetest.Must(s.Stats())(t)
 		return counts{st.Blocks, st.StoredRecords, st.LiveBytes}
 	}
 	quiet := o
@@ -268,8 +267,7 @@ func rowsOf(t *testing.T, s *db.Store) map[recovery.ID]row {
 func seedOf(t testing.TB) uint64 {
 	seed := rand.Uint64()
 	if s := os.Getenv("DORMOUSE_SEED"); s != "" {
-		n, err := strconv.ParseUint(s, 10, 64)
-		storetest.OK(t, err)
+		n := storetest.Must(strconv.ParseUint(s, 10, 64))(t)
 		seed = n
 	}
 	t.Logf("DORMOUSE_SEED=%d", seed)

@@ -110,8 +110,7 @@ func TestEvictionOrderOfSeveralModels(t *testing.T) {
 		}
 		gone := 0
 		for _, frame := range []int{1, 40, 100, 1000} {
-			evicted, err := e.Inside().EvictBlocks(frame)
-			storetest.OK(t, err)
+			evicted := storetest.Must(e.Inside().EvictBlocks(frame))(t)
 			dead := e.Catalog.Take()
 			defer e.Catalog.GiveBack(dead)
 			if len(dead.Unseen) != evicted {

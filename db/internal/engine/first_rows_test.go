@@ -33,18 +33,16 @@ func TestFirstRowsAreEvicted(t *testing.T) {
 	e := storetest.Engine(s)
 	counts := map[string]int{}
 	for stop := time.Now().Add(time.Second); time.Now().Before(stop); {
-		_, err := m.Put(t.Context(), p, all, db.PutOptions{})
-		storetest.OK(t, err)
+		storetest.Must(m.Put(t.Context(), p, all, db.PutOptions{}))(t)
 		done := make(chan error)
 		go func() {
 			_, err := m.Put(t.Context(), q, some, db.PutOptions{})
 			done <- err
 		}()
 		time.Sleep(time.Duration(r.IntN(4000)) * time.Microsecond)
-		_, err = e.Inside().EvictBlocks(2)
-		storetest.OK(t, err)
+		storetest.Must(e.Inside().EvictBlocks(2))(t)
 		storetest.OK(t, e.Inside().Reclaim(t.Context()))
-		err = <-done
+		err := <-done
 		var missing *db.NotStoredError
 		switch {
 		case err == nil:
@@ -57,8 +55,7 @@ func TestFirstRowsAreEvicted(t *testing.T) {
 		default:
 			t.Fatal(err)
 		}
-		_, err = e.Inside().EvictBlocks(4)
-		storetest.OK(t, err)
+		storetest.Must(e.Inside().EvictBlocks(4))(t)
 		storetest.OK(t, e.Inside().Reclaim(t.Context()))
 	}
 	t.Log(counts)
@@ -78,8 +75,7 @@ func TestFirstRowsAreMoved(t *testing.T) {
 	}
 	m := storetest.Model(t, s, d)
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 300)}
-	_, err := m.Put(t.Context(), p, storetest.Filled(d, &p, 0, 300), db.PutOptions{})
-	storetest.OK(t, err)
+	storetest.Must(m.Put(t.Context(), p, storetest.Filled(d, &p, 0, 300), db.PutOptions{}))(t)
 	r := rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano())))
 	for i, stop := 2, time.Now().Add(time.Second); time.Now().Before(stop); i++ {
 		q := kv.Prompt{Tokens: crashtest.Concat(p.Tokens[:250], crashtest.Tokens(i, 50))}
@@ -96,7 +92,6 @@ func TestFirstRowsAreMoved(t *testing.T) {
 			t.Fatalf("put %d beside a compaction: %v", i, err)
 		}
 		storetest.OK(t, <-done)
-		_, err = m.Delete(t.Context(), q.Prefix(280))
-		storetest.OK(t, err)
+		storetest.Must(m.Delete(t.Context(), q.Prefix(280)))(t)
 	}
 }

@@ -90,8 +90,7 @@ func bulky() kv.Descriptor {
 func TestPutsEvictWhatIsNoLongerPinned(t *testing.T) {
 	o := storetest.Options()
 	o.MaxBlocks, o.HighWater = 40, 1
-	s := storetest.Open(t, t.TempDir(), o)
-	m := storetest.Model(t, s, bulky())
+	_, m := storetest.Fresh(t, o, bulky())
 	prompt := func(i int) kv.Prompt { return kv.Prompt{Tokens: crashtest.Tokens(i, 640)} }
 	pin := func(i int, ttl time.Duration) {
 		storetest.OK(t, m.SetRef(t.Context(), fmt.Sprint(i), prompt(i), db.RefOptions{Pinned: true, TTL: ttl}))
@@ -217,8 +216,7 @@ func cutReserved(t *testing.T, dir string) {
 		t.Fatal(names, err)
 	}
 	for _, name := range names {
-		b, err := os.ReadFile(name)
-		storetest.OK(t, err)
+		b := storetest.Must(os.ReadFile(name))(t)
 		n := len(bytes.TrimRight(b, "\x00"))
 		storetest.OK(t, os.Truncate(name, int64(n+7)/8*8))
 	}

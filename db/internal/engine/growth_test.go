@@ -15,8 +15,7 @@ import (
 
 // What is logged while a checkpoint is written is in none, and counts for the next one.
 func TestGrowthDuringACheckpoint(t *testing.T) {
-	s := storetest.Open(t, t.TempDir(), storetest.Options())
-	m := storetest.Model(t, s, crashtest.Plain())
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 32)}
 	storetest.Put(t, m, p)
 	if err := s.Checkpoint(&askedContext{t.Context(), func() {
@@ -36,8 +35,7 @@ func TestGrowthDuringACheckpoint(t *testing.T) {
 
 // A change that is not made does not take with it what matches have used.
 func TestUsesOutliveAFailedChange(t *testing.T) {
-	s := storetest.Open(t, t.TempDir(), storetest.Options())
-	m := storetest.Model(t, s, crashtest.Plain())
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 32)}
 	storetest.Put(t, m, p)
 	storetest.Expect(t, m, p, 32)

@@ -27,8 +27,7 @@ func TestRetiredModelUnderALease(t *testing.T) {
 			other.Name = "gone"
 			gone, m := storetest.Model(t, s, other), storetest.Model(t, s, crashtest.Plain())
 			evicted := func() int64 {
-				st, err := s.Stats()
-				storetest.OK(t, err)
+				st := storetest.Must(s.Stats())(t)
 				return st.Evicted
 			}
 			n := 8
@@ -56,9 +55,7 @@ func TestRetiredModelUnderALease(t *testing.T) {
 				if errors.Is(err, db.ErrNoSpace) {
 					break
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				storetest.OK(t, err)
 				if c.high < 1 && storetest.Engine(s).Measure()-retired > int64(0.4*float64(o.Budget)) { // its own are too many soon
 					break
 				}

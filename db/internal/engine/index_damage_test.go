@@ -37,10 +37,8 @@ func TestDeleteWithADamagedIndex(t *testing.T) {
 	}
 	storetest.OK(t, s.Checkpoint(t.Context()))
 	name := filepath.Join(dir, storetest.IndexFile)
-	b, err := os.ReadFile(name)
-	storetest.OK(t, err)
-	f, err := os.OpenFile(name, os.O_RDWR, 0)
-	storetest.OK(t, err)
+	b := storetest.Must(os.ReadFile(name))(t)
+	f := storetest.Must(os.OpenFile(name, os.O_RDWR, 0))(t)
 	defer f.Close()
 	row := append(append([]byte{2}, k[:]...), 0) // of the table of blocks; its checksum comes behind the key
 	for at := 0; ; at++ {
@@ -49,9 +47,7 @@ func TestDeleteWithADamagedIndex(t *testing.T) {
 			break
 		}
 		at += i
-		if _, err := f.WriteAt([]byte{^b[at+len(row)]}, int64(at+len(row))); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(f.WriteAt([]byte{^b[at+len(row)]}, int64(at+len(row))))(t)
 	}
 	if _, err := m.Delete(t.Context(), p); err == nil {
 		if n, err := m.Match(t.Context(), p, db.MatchOptions{}); err == nil { // meets the damage, if the Delete has not
@@ -65,9 +61,7 @@ func TestDeleteWithADamagedIndex(t *testing.T) {
 		t.Fatal(err)
 	}
 	storetest.Eventually(t, "the index is rebuilt", func() bool { return len(admin.IndexProblems(s)) > 0 })
-	if _, err := m.Delete(t.Context(), p); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(m.Delete(t.Context(), p))(t)
 	storetest.Expect(t, m, p, 0)
 }
 
@@ -165,8 +159,7 @@ func damagedBehind(t *testing.T, disk vfs.FS, n int) (*db.Store, *db.Model) {
 	s = storetest.OpenOn(t, disk, dir, storetest.Options())
 	m = storetest.Model(t, s, crashtest.Plain())
 	storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(n-1, 32)}) // so that there is something to sync
-	info, err := os.Stat(filepath.Join(dir, storetest.IndexFile))
-	storetest.OK(t, err)
+	info := storetest.Must(os.Stat(filepath.Join(dir, storetest.IndexFile)))(t)
 	for at := int64(4 * 4096); at < info.Size(); at += 4096 {
 		storetest.Write(t, filepath.Join(dir, storetest.IndexFile), at+1000, make([]byte, 2000))
 	}

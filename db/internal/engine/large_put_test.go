@@ -27,16 +27,14 @@ func TestHopelessPutEvictsNothing(t *testing.T) {
 			if limit == "MaxBlocks" {
 				o.MaxBlocks = 500
 			}
-			s := storetest.Open(t, t.TempDir(), o)
-			m := storetest.Model(t, s, bulky())
+			s, m := storetest.Fresh(t, o, bulky())
 			put := func(p kv.Prompt) (db.PutResult, error) {
 				return m.Put(t.Context(), p, blank(bulky(), len(p.Tokens)), db.PutOptions{})
 			}
 			const chats = 20
 			chat := func(i int) kv.Prompt { return kv.Prompt{Tokens: crashtest.Tokens(i, 640)} }
 			for i := range chats {
-				_, err := put(chat(i))
-				storetest.OK(t, err)
+				storetest.Must(put(chat(i)))(t)
 			}
 			giant := kv.Prompt{Tokens: crashtest.Tokens(999, 64*1200)}
 			got, err := put(giant)
@@ -59,12 +57,9 @@ func TestHopelessPutEvictsNothing(t *testing.T) {
 func TestTokensOfAPutThatFoundNoRoom(t *testing.T) {
 	o := storetest.Options()
 	o.Budget, o.SegmentBytes, o.HighWater, o.LowWater = 64<<20, 2<<20, 1, 1
-	s := storetest.Open(t, t.TempDir(), o)
-	m := storetest.Model(t, s, bulky())
+	_, m := storetest.Fresh(t, o, bulky())
 	pinned := kv.Prompt{Tokens: crashtest.Tokens(1, 64*900)}
-	if _, err := m.Put(t.Context(), pinned, blank(bulky(), len(pinned.Tokens)), db.PutOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(m.Put(t.Context(), pinned, blank(bulky(), len(pinned.Tokens)), db.PutOptions{}))(t)
 	storetest.OK(t, m.SetRef(t.Context(), "pinned", pinned, db.RefOptions{Pinned: true}))
 	p := kv.Prompt{Tokens: crashtest.Tokens(2, 64*1500)}
 	got, err := m.Put(t.Context(), p, blank(bulky(), len(p.Tokens)), db.PutOptions{})
@@ -98,8 +93,7 @@ func TestPutsIntoAFullStoreSyncSeldom(t *testing.T) {
 			put := func() kv.Prompt {
 				n++
 				p := kv.Prompt{Tokens: crashtest.Tokens(n, 1280)}
-				_, err := m.Put(t.Context(), p, blank(bulky(), len(p.Tokens)), db.PutOptions{})
-				storetest.OK(t, err)
+				storetest.Must(m.Put(t.Context(), p, blank(bulky(), len(p.Tokens)), db.PutOptions{}))(t)
 				return p
 			}
 			for float64(storetest.Engine(s).Counts().Bytes) < pinned*float64(o.Budget) {
@@ -124,8 +118,7 @@ func TestPutsIntoAFullStoreSyncSeldom(t *testing.T) {
 func TestShrinkBesidePuts(t *testing.T) {
 	o := storetest.Options()
 	o.Budget, o.SegmentBytes = 256<<20, 4<<20
-	s := storetest.Open(t, t.TempDir(), o)
-	m := storetest.Model(t, s, bulky())
+	s, m := storetest.Fresh(t, o, bulky())
 	var n atomic.Int64
 	put := func() error {
 		p := kv.Prompt{Tokens: crashtest.Tokens(int(n.Add(1)), 640)}
@@ -149,8 +142,7 @@ func TestShrinkBesidePuts(t *testing.T) {
 	for range 5 {
 		stored := storetest.Engine(s).Counts().Blocks
 		before := storetest.Stats(t, s).Evicted
-		_, err := s.Shrink(t.Context(), 0)
-		storetest.OK(t, err)
+		storetest.Must(s.Shrink(t.Context(), 0))(t)
 		if gone := storetest.Stats(t, s).Evicted - before; gone > 3*stored+2000 {
 			t.Errorf("%d blocks went of %d", gone, stored)
 		}
@@ -163,8 +155,7 @@ func TestShrinkBesidePuts(t *testing.T) {
 func TestMaxBlocksOfOne(t *testing.T) {
 	o := storetest.Options()
 	o.MaxBlocks = 1
-	s := storetest.Open(t, t.TempDir(), o)
-	m := storetest.Model(t, s, crashtest.Plain())
+	s, m := storetest.Fresh(t, o, crashtest.Plain())
 	for i := range 3 {
 		p := kv.Prompt{Tokens: crashtest.Tokens(i, 16)}
 		storetest.Put(t, m, p)
@@ -184,8 +175,7 @@ func TestWhatFitsIsNotHopeless(t *testing.T) {
 	} {
 		o := storetest.Options()
 		o.Budget, o.SegmentBytes, o.HighWater, o.LowWater = 32<<20, 2<<20, 1, 1
-		s := storetest.Open(t, t.TempDir(), o)
-		m := storetest.Model(t, s, bulky())
+		_, m := storetest.Fresh(t, o, bulky())
 		p := kv.Prompt{Tokens: crashtest.Tokens(1, 64*1000)}
 		if _, err := m.Put(t.Context(), p, blank(bulky(), len(p.Tokens)), c.first); err != nil {
 			t.Fatalf("%+v: %v", c.first, err)
@@ -202,14 +192,12 @@ func TestPutsEvictWhatTheyTake(t *testing.T) {
 	for _, with := range []db.PutOptions{{}, {Compression: quant.Zstd}, {Codec: quant.ByteSplit}} {
 		o := storetest.Options()
 		o.Budget, o.SegmentBytes, o.HighWater, o.LowWater = 32<<20, 1<<20, 1, 1
-		s := storetest.Open(t, t.TempDir(), o)
-		m := storetest.Model(t, s, bulky())
+		s, m := storetest.Fresh(t, o, bulky())
 		n := 0
 		put := func(blocks int) {
 			n++
 			p := kv.Prompt{Tokens: crashtest.Tokens(n, 64*blocks)}
-			_, err := m.Put(t.Context(), p, blank(bulky(), len(p.Tokens)), with)
-			storetest.OK(t, err)
+			storetest.Must(m.Put(t.Context(), p, blank(bulky(), len(p.Tokens)), with))(t)
 		}
 		for storetest.Stats(t, s).Evicted == 0 {
 			put(15)

@@ -64,18 +64,15 @@ func ignore(err, that error) error {
 func TestCheckpointAndSyncBesideVerify(t *testing.T) {
 	o := storetest.Options()
 	o.SegmentBytes = 8 << 20
-	s := storetest.Open(t, t.TempDir(), o)
-	m := storetest.Model(t, s, crashtest.Plain())
+	s, m := storetest.Fresh(t, o, crashtest.Plain())
 	p, gone := kv.Prompt{Tokens: crashtest.Tokens(1, 16*200)}, kv.Prompt{Tokens: crashtest.Tokens(2, 64)}
 	storetest.Put(t, m, p)
 	storetest.Put(t, m, gone)
 	storetest.OK(t, s.Checkpoint(t.Context()))
 	x := storetest.Match(t, m, gone)
-	_, err := m.Delete(t.Context(), gone)
-	storetest.OK(t, err)
+	storetest.Must(m.Delete(t.Context(), gone))(t)
 	all, calls := 0, 0
-	_, err = admin.VerifyStore(t.Context(), s, admin.VerifyOptions{Progress: func(db.Progress) { all++ }})
-	storetest.OK(t, err)
+	storetest.Must(admin.VerifyStore(t.Context(), s, admin.VerifyOptions{Progress: func(db.Progress) { all++ }}))(t)
 	at, over := make(chan struct{}), make(chan struct{})
 	verified := make(chan error, 1)
 	go func() {
@@ -139,8 +136,7 @@ func TestSyncBesideWhatAPutLeaves(t *testing.T) {
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}
 	storetest.Put(t, m, p)
 	storetest.OK(t, m.SetRef(t.Context(), "chat", p, db.RefOptions{}))
-	_, err := m.Delete(t.Context(), p)
-	storetest.OK(t, err)
+	storetest.Must(m.Delete(t.Context(), p))(t)
 	armed.Store(true)
 	storetest.OK(t, s.Sync(t.Context()))
 	armed.Store(false)

@@ -14,9 +14,8 @@ import (
 
 // A put whose window rows lie before those that are stored leaves the record as it is, and no lease behind.
 func TestDisjointWindowRowsLeaveNoLease(t *testing.T) {
-	s := storetest.Open(t, t.TempDir(), storetest.Options())
 	d := crashtest.Windowed(40)
-	m := storetest.Model(t, s, d)
+	s, m := storetest.Fresh(t, storetest.Options(), d)
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 16)}
 	for _, r := range [][2]int{{12, 16}, {2, 8}} {
 		rows := storetest.Filled(d, &p, 0, 16)
@@ -26,13 +25,9 @@ func TestDisjointWindowRowsLeaveNoLease(t *testing.T) {
 				rows[i] = w[i]
 			}
 		}
-		if _, err := m.Put(t.Context(), p, rows, db.PutOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(m.Put(t.Context(), p, rows, db.PutOptions{}))(t)
 	}
-	if _, err := m.Delete(t.Context(), p); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(m.Delete(t.Context(), p))(t)
 	if err := s.Sync(t.Context()); err != nil {
 		t.Errorf("something still holds the deleted records: %v", err)
 	}

@@ -43,9 +43,7 @@ func TestChildStore(t *testing.T) {
 		m := storetest.Model(t, s, crashtest.Plain())
 		storetest.Expect(t, m, kv.Prompt{Tokens: crashtest.Tokens(1, 200)}, 200)
 		storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(2, 200)})
-		if _, err := m.Delete(t.Context(), kv.Prompt{Tokens: crashtest.Tokens(3, 200)[:1]}); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(m.Delete(t.Context(), kv.Prompt{Tokens: crashtest.Tokens(3, 200)[:1]}))(t)
 		storetest.OK(t, s.Close())
 	}
 }

@@ -38,14 +38,10 @@ func TestNoWriteMakesAFileLonger(t *testing.T) {
 	for i := range 100 {
 		storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(i, 32+i)})
 		if i%20 == 0 {
-			if err := s.Checkpoint(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, s.Checkpoint(t.Context()))
 		}
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Close())
 	if n := writes.Load(); n < 300 {
 		t.Errorf("%d writes: this test shows little", n)
 	}

@@ -44,8 +44,7 @@ func TestManyModelsReserveNothingThatOthersNeed(t *testing.T) {
 	}
 	for i := range models {
 		d := numbered(i)
-		normal, err := d.Normal()
-		storetest.OK(t, err)
+		normal := storetest.Must(d.Normal())(t)
 		if n := segments[normal.Fingerprint()]; n != 1 {
 			t.Errorf("model %d has %d segments", i, n)
 		}

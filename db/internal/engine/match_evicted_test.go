@@ -52,9 +52,7 @@ func TestMatchBesideAnEviction(t *testing.T) {
 	if !met {
 		t.Fatal("nothing was evicted meanwhile")
 	}
-	if _, err := storetest.Engine(s).Inside().EvictBlocks(3); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(storetest.Engine(s).Inside().EvictBlocks(3))(t)
 	rows := storetest.Empty(crashtest.Plain(), 40)
 	promised := x.Tokens()
 	got, err := x.Restore(t.Context(), rows)

@@ -32,8 +32,7 @@ func TestDeletionUnderOneMatchOfTwo(t *testing.T) {
 	xa := storetest.Match(t, m, a)
 	xb := storetest.Match(t, m, b)
 	defer xb.Close()
-	_, err := m.Delete(t.Context(), a.Prefix(16))
-	storetest.OK(t, err)
+	storetest.Must(m.Delete(t.Context(), a.Prefix(16)))(t)
 	storetest.OK(t, xa.Close())
 	for i := range 400 {
 		if err := putNth(t, m, 100+i); err != nil {
@@ -220,8 +219,7 @@ func TestExtensionElsewhere(t *testing.T) {
 	x := storetest.Match(t, m, p)
 	defer x.Close()
 	for _, q := range []kv.Prompt{{Tokens: crashtest.Concat(p.Tokens, crashtest.Tokens(2, 100))}, {Tokens: crashtest.Concat(p.Tokens[:90], crashtest.Tokens(3, 100))}, {Tokens: crashtest.Tokens(3, 100)}} {
-		_, err := x.Extend(t.Context(), q, storetest.Filled(d, &q, 0, len(q.Tokens)), db.PutOptions{})
-		storetest.OK(t, err)
+		storetest.Must(x.Extend(t.Context(), q, storetest.Filled(d, &q, 0, len(q.Tokens)), db.PutOptions{}))(t)
 		for i := range 30 {
 			storetest.OK(t, putNth(t, m, 100+i))
 		}
@@ -237,8 +235,7 @@ func TestExtensionElsewhere(t *testing.T) {
 func TestDeletedStateOfAMatch(t *testing.T) {
 	for _, d := range []kv.Descriptor{crashtest.Hybrid(), crashtest.Opaque()} {
 		for _, restored := range []bool{true, false} {
-			s := storetest.Open(t, t.TempDir(), storetest.Options())
-			m := storetest.Model(t, s, d)
+			_, m := storetest.Fresh(t, storetest.Options(), d)
 			p := kv.Tokens(crashtest.Tokens(1, 64)...)
 			storetest.PutState(t, m, p, 0)
 			x := storetest.Match(t, m, p)
@@ -249,11 +246,9 @@ func TestDeletedStateOfAMatch(t *testing.T) {
 					t.Fatal(got, err)
 				}
 			}
-			_, err := m.Delete(t.Context(), p)
-			storetest.OK(t, err)
+			storetest.Must(m.Delete(t.Context(), p))(t)
 			rows := storetest.Empty(d, 64)
-			got, err := x.Restore(t.Context(), rows)
-			storetest.OK(t, err)
+			got := storetest.Must(x.Restore(t.Context(), rows))(t)
 			if restored && got.Tokens != 64 {
 				t.Errorf("%s: an open match gave 64 tokens, and after a deletion %d: %v", d.Name, got.Tokens, got.Reason)
 			}
@@ -267,14 +262,12 @@ func TestDeletedStateOfAMatch(t *testing.T) {
 
 // What is deleted and stored anew is not what a match found: it gives what is before that, before and after an eviction.
 func TestStoredAnewUnderAMatch(t *testing.T) {
-	s := storetest.Open(t, t.TempDir(), storetest.Options())
 	d := crashtest.Plain()
-	m := storetest.Model(t, s, d)
+	s, m := storetest.Fresh(t, storetest.Options(), d)
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 160)}
 	storetest.Put(t, m, p)
 	x := storetest.Match(t, m, p)
-	_, err := m.Delete(t.Context(), p.Prefix(70))
-	storetest.OK(t, err)
+	storetest.Must(m.Delete(t.Context(), p.Prefix(70)))(t)
 	storetest.Put(t, m, p)
 	for _, when := range []string{"at first", "after an eviction"} {
 		rows := storetest.Empty(d, 160)
@@ -304,8 +297,7 @@ func TestExtensionsReplacePartialBlocks(t *testing.T) {
 			}
 			for chat := range 30 {
 				all := crashtest.Tokens(50+chat, 101)
-				y, err := m.Match(t.Context(), kv.Prompt{Tokens: all[:1]}, db.MatchOptions{NoLookup: true})
-				storetest.OK(t, err)
+				y := storetest.Must(m.Match(t.Context(), kv.Prompt{Tokens: all[:1]}, db.MatchOptions{NoLookup: true}))(t)
 				for n := 1; n <= 100; n++ {
 					p := kv.Prompt{Tokens: all[:n]}
 					if _, err := y.Extend(t.Context(), p, storetest.Filled(d, &p, 0, n), db.PutOptions{}); err != nil {
@@ -321,9 +313,8 @@ func TestExtensionsReplacePartialBlocks(t *testing.T) {
 
 // Nor does what a match put and somebody deletes.
 func TestDeletedExtensionOfAMatch(t *testing.T) {
-	s := storetest.Open(t, t.TempDir(), storetest.Options())
 	d := crashtest.Plain()
-	m := storetest.Model(t, s, d)
+	s, m := storetest.Fresh(t, storetest.Options(), d)
 	other := kv.Prompt{Tokens: crashtest.Tokens(7, 64)}
 	storetest.Put(t, m, other)
 	x := storetest.Match(t, m, other)
@@ -333,12 +324,10 @@ func TestDeletedExtensionOfAMatch(t *testing.T) {
 	if y.Tokens() != 0 {
 		t.Fatal(y.Tokens())
 	}
-	_, err := y.Extend(t.Context(), p, storetest.Filled(d, &p, 0, 160), db.PutOptions{})
-	storetest.OK(t, err)
-	_, err = m.Delete(t.Context(), p.Prefix(16))
-	storetest.OK(t, err)
+	storetest.Must(y.Extend(t.Context(), p, storetest.Filled(d, &p, 0, 160), db.PutOptions{}))(t)
+	storetest.Must(m.Delete(t.Context(), p.Prefix(16)))(t)
 	storetest.OK(t, y.Close())
-	err = s.Sync(t.Context())
+	err := s.Sync(t.Context())
 	if held := storetest.Engine(s).Inside().Held(); held != 0 || err != nil {
 		t.Errorf("%d bytes held of what no match found; Sync: %v", held, err)
 	}
@@ -346,15 +335,13 @@ func TestDeletedExtensionOfAMatch(t *testing.T) {
 
 // What rested on a first block that was deleted rests on nothing.
 func TestPinOnADeletedFirstBlock(t *testing.T) {
-	s := storetest.Open(t, t.TempDir(), storetest.Options())
 	d := crashtest.Plain()
-	m := storetest.Model(t, s, d)
+	s, m := storetest.Fresh(t, storetest.Options(), d)
 	p := kv.Tokens(crashtest.Tokens(1, 160)...)
 	storetest.Put(t, m, p)
 	x := storetest.Match(t, m, p)
 	defer x.Close()
-	_, err := m.Delete(t.Context(), p.Prefix(16))
-	storetest.OK(t, err)
+	storetest.Must(m.Delete(t.Context(), p.Prefix(16)))(t)
 	if n, _ := storetest.Engine(s).Pins.Counts(); n != 0 || storetest.Engine(s).Counts().Blocks != 0 {
 		t.Errorf("%d pinned blocks, %d stored", n, storetest.Engine(s).Counts().Blocks)
 	}
@@ -378,8 +365,7 @@ func TestFailedExtensionKeepsPins(t *testing.T) {
 	storetest.Put(t, m, p)
 	x := storetest.Match(t, m, p)
 	defer x.Close()
-	got, err := x.Restore(t.Context(), storetest.Empty(d, 40))
-	storetest.OK(t, err)
+	got := storetest.Must(x.Restore(t.Context(), storetest.Empty(d, 40)))(t)
 	first := got.Tokens
 	chain := e.Hasher.Chain(m.Fingerprint(), 16, &q)
 	last := chain.Key(2)
@@ -387,17 +373,15 @@ func TestFailedExtensionKeepsPins(t *testing.T) {
 		t.Fatal("pinned")
 	}
 	full = true
-	_, err = x.Extend(t.Context(), q, storetest.Filled(d, &q, 0, 48), db.PutOptions{})
+	_, err := x.Extend(t.Context(), q, storetest.Filled(d, &q, 0, 48), db.PutOptions{})
 	full = false
 	if err == nil {
 		t.Error("the extension has not failed: nothing is tested")
 	}
 	e.Pins.End([]kv.Key{last})
-	_, err = e.Inside().EvictBlocks(1)
-	storetest.OK(t, err)
+	storetest.Must(e.Inside().EvictBlocks(1))(t)
 	storetest.OK(t, e.Inside().Reclaim(t.Context()))
-	got, err = x.Restore(t.Context(), storetest.Empty(d, 40))
-	storetest.OK(t, err)
+	got = storetest.Must(x.Restore(t.Context(), storetest.Empty(d, 40)))(t)
 	if got.Tokens != first {
 		t.Errorf("an open match gave %d tokens, now %d: %v", first, got.Tokens, got.Reason)
 	}

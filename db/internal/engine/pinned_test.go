@@ -16,14 +16,12 @@ func TestPinsAboveTheWaterMarks(t *testing.T) {
 		t.Run(fmt.Sprint(share), func(t *testing.T) {
 			o := storetest.Options()
 			o.Budget, o.SegmentBytes = 64<<20, 2<<20
-			s := storetest.Open(t, t.TempDir(), o)
-			m := storetest.Model(t, s, bulky())
+			s, m := storetest.Fresh(t, o, bulky())
 			e := storetest.Engine(s)
 			common := crashtest.Tokens(9, 320)
 			put := func(i int) kv.Prompt {
 				p := kv.Prompt{Tokens: crashtest.Concat(common, crashtest.Tokens(i, 640))}
-				_, err := m.Put(t.Context(), p, blank(bulky(), len(p.Tokens)), db.PutOptions{})
-				storetest.OK(t, err)
+				storetest.Must(m.Put(t.Context(), p, blank(bulky(), len(p.Tokens)), db.PutOptions{}))(t)
 				return p
 			}
 			n := 0

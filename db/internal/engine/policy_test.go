@@ -13,8 +13,7 @@ import (
 func TestDepthCapKeepsBeginnings(t *testing.T) {
 	o := storetest.Options()
 	o.Policy = db.DepthCap(64)
-	s := storetest.Open(t, t.TempDir(), o)
-	m := storetest.Model(t, s, crashtest.Plain())
+	s, m := storetest.Fresh(t, o, crashtest.Plain())
 	short, long := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}, kv.Prompt{Tokens: crashtest.Tokens(2, 160)}
 	storetest.Put(t, m, short)
 	storetest.Put(t, m, long)
@@ -35,8 +34,7 @@ func TestDepthCapKeepsBeginnings(t *testing.T) {
 
 // A block that becomes a leaf when its child goes, and has a lower priority than that had, goes before other leaves of the child's priority.
 func TestColdParentGoesNext(t *testing.T) {
-	s := storetest.Open(t, t.TempDir(), storetest.Options())
-	m := storetest.Model(t, s, crashtest.Plain())
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 	pair, other := kv.Tokens(crashtest.Tokens(1, 32)...), kv.Tokens(crashtest.Tokens(2, 16)...)
 	for name, p := range map[string]kv.Prompt{"pair": pair, "other": other} {
 		storetest.Put(t, m, p)
@@ -44,8 +42,7 @@ func TestColdParentGoesNext(t *testing.T) {
 	}
 	storetest.Expect(t, m, pair, 32)
 	storetest.Expect(t, m, other, 16) // used last
-	n, err := storetest.Engine(s).Inside().EvictBlocks(2)
-	storetest.OK(t, err)
+	n := storetest.Must(storetest.Engine(s).Inside().EvictBlocks(2))(t)
 	storetest.Expect(t, m, pair, 0)
 	storetest.Expect(t, m, other, 16)
 	if n != 2 {

@@ -24,9 +24,7 @@ func TestDeletionLooksAtAllRefsOnce(t *testing.T) {
 	}
 	storetest.Put(t, m, evicted)
 	set("evicted", evicted, db.RefOptions{})
-	if _, err := storetest.Engine(s).Inside().EvictBlocks(1 << 20); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(storetest.Engine(s).Inside().EvictBlocks(1 << 20))(t)
 	storetest.Put(t, m, p)
 	storetest.Put(t, m, other)
 	for i := range 64 {
@@ -34,8 +32,7 @@ func TestDeletionLooksAtAllRefsOnce(t *testing.T) {
 		set(fmt.Sprint("other ", i), other, db.RefOptions{})
 	}
 	before := c.RefWalks()
-	did, err := m.Delete(t.Context(), p.Prefix(16))
-	storetest.OK(t, err)
+	did := storetest.Must(m.Delete(t.Context(), p.Prefix(16)))(t)
 	if did.Blocks != 64 || did.Refs != 65 || len(c.Refs()) != 64 {
 		t.Errorf("%d blocks went and %d refs, %d are left", did.Blocks, did.Refs, len(c.Refs()))
 	}

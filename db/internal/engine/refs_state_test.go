@@ -75,9 +75,7 @@ func TestRefWhosePrefixIsPutAnew(t *testing.T) {
 	found := e.Search.Lookup(engine.Searched(e.Catalog.Model(m.Fingerprint())), &p, len(p.Tokens), false)
 	storetest.OK(t, found.Find())
 	rests := found.AppendRests(nil)
-	if _, err := m.Delete(t.Context(), p.Prefix(50)); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(m.Delete(t.Context(), p.Prefix(50)))(t)
 	storetest.Put(t, m, kv.Tokens(crashtest.Concat(p.Tokens, crashtest.Tokens(2, 30))...))
 	ref := oplog.Ref{Name: "ref", Model: m.Fingerprint(), Block: rests[0], Tokens: 64}
 	if err := e.LogRef(ref, found); !errors.Is(err, engine.ErrRefGone) {

@@ -22,9 +22,8 @@ func TestRoundsInAFullStore(t *testing.T) {
 			o := storetest.Options()
 			o.Budget, o.SegmentBytes = 6<<20, 256<<10
 			o.HighWater, o.LowWater = c.high, c.low
-			s := storetest.Open(t, t.TempDir(), o)
 			d := crashtest.Plain()
-			m := storetest.Model(t, s, d)
+			s, m := storetest.Fresh(t, o, d)
 			long := kv.Prompt{Tokens: crashtest.Tokens(1, 330)}
 			storetest.Put(t, m, long)
 			other := crashtest.Concat(long.Tokens[:325], crashtest.Tokens(2, 20)) // it ends within the block of another prompt
@@ -37,11 +36,9 @@ func TestRoundsInAFullStore(t *testing.T) {
 			chat := storetest.Match(t, m, grown)
 			for i := range 400 {
 				p := kv.Prompt{Tokens: crashtest.Concat(crashtest.Tokens(7, 80), crashtest.Tokens(100+i, 220))}
-				round, err := m.Match(t.Context(), p, db.MatchOptions{Limit: len(p.Tokens) - 1})
-				storetest.OK(t, err)
+				round := storetest.Must(m.Match(t.Context(), p, db.MatchOptions{Limit: len(p.Tokens) - 1}))(t)
 				rows := storetest.Empty(d, len(p.Tokens))
-				got, err := round.Restore(t.Context(), rows)
-				storetest.OK(t, err)
+				got := storetest.Must(round.Restore(t.Context(), rows))(t)
 				storetest.CheckRows(t, d, &p, rows, got.Tokens)
 				if _, err := round.Extend(t.Context(), p, storetest.Filled(d, &p, 0, len(p.Tokens)), db.PutOptions{}); err != nil {
 					t.Fatalf("round %d: %v", i, err)
@@ -55,8 +52,7 @@ func TestRoundsInAFullStore(t *testing.T) {
 				}
 				if i == 50 { // from here on it rests on another block, too
 					p := kv.Prompt{Tokens: other}
-					_, err := x.Extend(t.Context(), p, storetest.Filled(d, &p, 0, len(other)), db.PutOptions{})
-					storetest.OK(t, err)
+					storetest.Must(x.Extend(t.Context(), p, storetest.Filled(d, &p, 0, len(other)), db.PutOptions{}))(t)
 				}
 			}
 			if n := storetest.Stats(t, s).Evicted; n < 1000 {
@@ -92,9 +88,8 @@ func TestRoundsInAFullStore(t *testing.T) {
 func TestOpenMatchesInAFullStore(t *testing.T) {
 	o := storetest.Options()
 	o.Budget, o.SegmentBytes = 6<<20, 256<<10
-	s := storetest.Open(t, t.TempDir(), o)
 	d := crashtest.Windowed(24)
-	m := storetest.Model(t, s, d)
+	s, m := storetest.Fresh(t, o, d)
 	type held struct {
 		x *db.Match
 		p kv.Prompt
@@ -170,9 +165,8 @@ func TestBudgetLoweredToTheIndex(t *testing.T) {
 // A deletion under an open match takes what the match rests on: it rests on what is before that then, and nobody evicts that.
 func TestDeletionAndEvictionUnderAMatch(t *testing.T) {
 	o := storetest.Options()
-	s := storetest.Open(t, t.TempDir(), o)
 	d := crashtest.Plain()
-	m := storetest.Model(t, s, d)
+	s, m := storetest.Fresh(t, o, d)
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 160)}
 	storetest.Put(t, m, p)
 	x := storetest.Match(t, m, p)
@@ -181,9 +175,8 @@ func TestDeletionAndEvictionUnderAMatch(t *testing.T) {
 		if viewed++; viewed == 1 {
 			before := bytes.Clone(plane.Bytes)
 			storetest.Meanwhile(func() {
-				_, err := m.Delete(t.Context(), p.Prefix(150))
-				storetest.OK(t, err)
-				_, _, err = storetest.Engine(s).Shrink(t.Context(), 0)
+				storetest.Must(m.Delete(t.Context(), p.Prefix(150)))(t)
+				_, _, err := storetest.Engine(s).Shrink(t.Context(), 0)
 				storetest.OK(t, err)
 				storetest.OK(t, s.Checkpoint(t.Context()))
 			})

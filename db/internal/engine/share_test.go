@@ -118,14 +118,12 @@ func TestMatchesCloseBesideOneThatKeeps(t *testing.T) {
 	storetest.Put(t, m, chat)
 	storetest.OK(t, s.Sync(t.Context()))
 	keeps := storetest.Match(t, m, gone)
-	_, err := m.Delete(t.Context(), gone.Prefix(300))
-	storetest.OK(t, err)
+	storetest.Must(m.Delete(t.Context(), gone.Prefix(300)))(t)
 	counting.Store(true)
 	for i := range 50 { // turns of a conversation
 		x := storetest.Match(t, m, chat)
 		chat.Tokens = crashtest.Concat(chat.Tokens, crashtest.Tokens(1000+i, 7))
-		_, err := x.Extend(t.Context(), chat, storetest.Filled(crashtest.Plain(), &chat, x.Tokens(), len(chat.Tokens)), db.PutOptions{})
-		storetest.OK(t, err)
+		storetest.Must(x.Extend(t.Context(), chat, storetest.Filled(crashtest.Plain(), &chat, x.Tokens(), len(chat.Tokens)), db.PutOptions{}))(t)
 		storetest.OK(t, x.Close())
 		time.Sleep(2 * time.Millisecond) // the worker has its turn
 	}

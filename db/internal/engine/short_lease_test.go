@@ -15,8 +15,7 @@ func TestPutAwaitsShortLeases(t *testing.T) {
 	o := storetest.Options()
 	o.Budget, o.SegmentBytes = 4<<20, 256<<10
 	o.HighWater, o.LowWater = 1, 1
-	s := storetest.Open(t, t.TempDir(), o)
-	m := storetest.Model(t, s, crashtest.Plain())
+	s, m := storetest.Fresh(t, o, crashtest.Plain())
 	n := 0
 	next := func() error { n++; return putNth(t, m, n) }
 	for storetest.Stats(t, s).Evicted == 0 {

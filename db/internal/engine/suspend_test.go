@@ -93,8 +93,7 @@ func TestSuspend(t *testing.T) {
 
 // Methods of a match, and a writer that waits for all of them to end, do not wait for one another in a circle.
 func TestMatchMethodsAndSuspend(t *testing.T) {
-	s := storetest.Open(t, t.TempDir(), storetest.Options())
-	m := storetest.Model(t, s, crashtest.Plain())
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}
 	storetest.Put(t, m, p)
 	x := storetest.Match(t, m, p)

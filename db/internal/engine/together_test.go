@@ -26,9 +26,7 @@ func TestDestroyAgainOnAFullDisk(t *testing.T) {
 	for i := range 3 {
 		storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(i, 64)})
 	}
-	if _, err := m.Delete(t.Context(), kv.Prompt{Tokens: crashtest.Tokens(0, 64)[:1]}); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(m.Delete(t.Context(), kv.Prompt{Tokens: crashtest.Tokens(0, 64)[:1]}))(t)
 	storetest.Crash(s)
 	var full atomic.Bool
 	disk := storetest.Failing(func(c storetest.Call) error { // punching needs no page
@@ -110,8 +108,7 @@ func TestLogBesideCheckpoint(t *testing.T) {
 // by the filter that puts have added to and by one that was rebuilt.
 func TestScopeBeginsWithinTheOpening(t *testing.T) {
 	for _, at := range []int{1, 10, 15, 16, 17} {
-		s := storetest.Open(t, t.TempDir(), storetest.Options())
-		m := storetest.Model(t, s, crashtest.Plain())
+		s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 		p := kv.Prompt{Tokens: crashtest.Tokens(1, 100), Scope: "alice", ScopeStart: at}
 		storetest.Put(t, m, p)
 		storetest.Eventually(t, "the Bloom filter is built", func() bool { return storetest.Engine(s).Inside().Bloom().Load() != nil })
@@ -129,8 +126,7 @@ func TestScopeBeginsWithinTheOpening(t *testing.T) {
 // deleted rows must not come back in it.
 func TestDeletedRowsAreNotBorrowed(t *testing.T) {
 	for _, d := range []kv.Descriptor{crashtest.Plain(), crashtest.Windowed(40)} {
-		s := storetest.Open(t, t.TempDir(), storetest.Options())
-		m := storetest.Model(t, s, d)
+		s, m := storetest.Fresh(t, storetest.Options(), d)
 		short := kv.Prompt{Tokens: crashtest.Tokens(1, 40)}
 		long := kv.Prompt{Tokens: crashtest.Concat(short.Tokens, crashtest.Tokens(2, 20))}
 		storetest.Put(t, m, short)
@@ -140,9 +136,7 @@ func TestDeletedRowsAreNotBorrowed(t *testing.T) {
 		for i := first; i < w.Chain.Len() && err == nil; i++ {
 			err = w.Block(t.Context(), i)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, err)
 		if del, err := m.Delete(t.Context(), short.Prefix(36)); err != nil || del.Blocks != 1 {
 			t.Fatalf("%+v, %v", del, err)
 		}
@@ -161,21 +155,16 @@ func TestDeletedRowsAreNotBorrowed(t *testing.T) {
 // its own is published.
 func TestPutCountsOnNothingDeleted(t *testing.T) {
 	for _, d := range []kv.Descriptor{crashtest.Plain(), crashtest.Windowed(40)} {
-		s := storetest.Open(t, t.TempDir(), storetest.Options())
-		m := storetest.Model(t, s, d)
+		s, m := storetest.Fresh(t, storetest.Options(), d)
 		p := kv.Prompt{Tokens: crashtest.Tokens(1, 48)}
 		storetest.Put(t, m, p.Prefix(16))
 		w := storetest.Engine(s).Inside().NewPut(storetest.Engine(s).Catalog.Model(m.Fingerprint()), storetest.Filled(d, &p, 0, 48), nil, write.Options{Codec: storetest.Options().Codec})
 		storetest.OK(t, w.Plan(&p))
-		if _, err := w.Known(); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(w.Known())(t)
 		err := errors.Join(w.Block(t.Context(), 0), w.Block(t.Context(), 1))
 		storetest.Put(t, m, p)
 		storetest.OK(t, errors.Join(err, w.Block(t.Context(), 2)))
-		if _, err := m.Delete(t.Context(), p.Prefix(1)); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(m.Delete(t.Context(), p.Prefix(1)))(t)
 		storetest.Put(t, m, p.Prefix(16))
 		if err := w.Publish(t.Context()); !errors.Is(err, db.ErrNotStored) {
 			t.Errorf("%s: published above what was deleted: %v", d.Name, err)

@@ -78,9 +78,7 @@ func testLastUsed(t *testing.T) {
 	match(48)
 	reopen()
 	want("match before closing", 100, 200, 300)
-	if _, err := m.Delete(t.Context(), kv.Tokens(crashtest.Tokens(1, 48)...)); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(m.Delete(t.Context(), kv.Tokens(crashtest.Tokens(1, 48)...)))(t)
 	want("without the last", 100, 300)
 	at(400)
 	storetest.Put(t, m, kv.Tokens(crashtest.Tokens(1, 64)...))
@@ -119,9 +117,7 @@ func testCreated(t *testing.T) {
 	}
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, err)
 	}
 	at(100)
 	storetest.Put(t, m, kv.Tokens(crashtest.Tokens(1, 48)...))
@@ -162,15 +158,12 @@ func testCreated(t *testing.T) {
 func TestEvictedAge(t *testing.T) { synctest.Test(t, testEvictedAge) }
 
 func testEvictedAge(t *testing.T) {
-	s := storetest.Open(t, t.TempDir(), storetest.Options())
-	m := storetest.Model(t, s, crashtest.Plain())
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 	storetest.Put(t, m, kv.Tokens(crashtest.Tokens(1, 16)...))
 	time.Sleep(72 * time.Hour)
 	storetest.Put(t, m, kv.Tokens(crashtest.Tokens(2, 16)...))
 	time.Sleep(5 * time.Minute)
-	if _, err := s.Pressure(t.Context(), db.Critical); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(s.Pressure(t.Context(), db.Critical))(t)
 	check := func() {
 		t.Helper()
 		const want = 72*time.Hour + 5*time.Minute + 5*time.Minute

@@ -16,54 +16,6 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// A put that could not fit into an empty store evicts nothing.
-func TestImpossiblePutEvictsNothing(t *testing.T) {
-	o := storetest.Options()
-	o.Budget, o.SegmentBytes = 4<<20, 256<<10
-	o.HighWater, o.LowWater = 1, 1
-	s, m := storetest.Fresh(t, o, crashtest.Plain())
-	var prompts []kv.Prompt
-	for i := range 20 {
-		prompts = append(prompts, kv.Prompt{Tokens: crashtest.Tokens(i+1, 64)})
-		storetest.Put(t, m, prompts[i])
-	}
-	large := storetest.Model(t, s, crashtest.Opaque())
-	for _, n := range []int64{o.Budget, o.Budget * 2, o.Budget - 4096} {
-		p := kv.Prompt{Tokens: crashtest.Tokens(100, 32)}
-		rows := kv.Rows{kv.Packed(32, 1, make([]byte, n))}
-		if _, err := large.Put(t.Context(), p, rows, db.PutOptions{}); !errors.Is(err, db.ErrNoSpace) {
-			t.Fatalf("put of %d bytes: %v", n, err)
-		}
-		if n := storetest.Stats(t, s).Evicted; n > 0 {
-			t.Fatalf("%d blocks were evicted", n)
-		}
-	}
-	for _, p := range prompts {
-		storetest.Expect(t, m, p, 64)
-	}
-	total, _, parts := storetest.Occupied(t, s.Dir())
-	if total > o.Budget {
-		t.Errorf("%d bytes are occupied: %v", total, parts)
-	}
-}
-
-// A round of match, restore and extend makes room as a put does: a match that found nothing keeps no bytes that are evicted behind it.
-func TestRoundsMakeRoom(t *testing.T) {
-	o := storetest.Options()
-	o.Budget, o.HighWater, o.LowWater = 1<<20, 0, 0
-	d := crashtest.Plain()
-	_, m := storetest.Fresh(t, o, d)
-	for i := range 40 {
-		p := kv.Prompt{Tokens: crashtest.Tokens(i, 320)}
-		rows := storetest.Filled(d, &p, 0, 320)
-		x := storetest.Must(m.Match(t.Context(), p, db.MatchOptions{Limit: 319}))(t)
-		if _, err := x.Extend(t.Context(), p, rows, db.PutOptions{}); err != nil {
-			t.Errorf("round %d: %v", i, err)
-		}
-		storetest.OK(t, x.Close())
-	}
-}
-
 // TestBudgetHoldsAtAllTimes fills stores of several models without background eviction, with checkpoints, compactions and
 // closes between, and asks the system after each step. Temporary files count.
 func TestBudgetHoldsAtAllTimes(t *testing.T) {

@@ -25,40 +25,43 @@ func putNth(t *testing.T, m *db.Model, n int) error {
 	return err
 }
 
-// A segment in which nothing can be destroyed takes room from the others, and no more: puts evict what makes room.
+// A segment in which nothing can be destroyed takes room from the others, and no more: puts, and the background, evict what makes room there.
 func TestPutsBesideASegmentThatCannotBeOpened(t *testing.T) {
-	o := storetest.Options()
-	var denied atomic.Bool
-	disk := storetest.Shut(vfs.OS, "0000000000000001.seg", &denied, syscall.EIO)
-	o.Budget, o.SegmentBytes = 4<<20, 256<<10
-	o.HighWater, o.LowWater = 1, 1
-	dir := t.TempDir()
-	s := storetest.OpenOn(t, disk, dir, o)
-	m := storetest.Model(t, s, crashtest.Plain())
-	n := 0
-	next := func() error { n++; return putNth(t, m, n) }
-	for storetest.Stats(t, s).Evicted == 0 {
-		storetest.OK(t, next())
-	}
-	first := kv.Prompt{Tokens: crashtest.Tokens(n, 320)}
-	storetest.OK(t, s.Close())
-	s = storetest.OpenOn(t, disk, dir, o)
-	m = storetest.Model(t, s, crashtest.Plain())
-	storetest.Expect(t, m, first, 320)
-	denied.Store(true)
-	failed := 0
-	var last error
-	for range 60 {
-		if err := next(); err != nil {
-			failed++
-			last = err
+	for _, background := range []bool{false, true} {
+		o := storetest.Options()
+		var denied atomic.Bool
+		disk := storetest.Shut(vfs.OS, "0000000000000001.seg", &denied, syscall.EIO)
+		o.Budget, o.SegmentBytes = 4<<20, 256<<10
+		if !background {
+			o.HighWater, o.LowWater = 1, 1
 		}
+		dir := t.TempDir()
+		s := storetest.OpenOn(t, disk, dir, o)
+		m := storetest.Model(t, s, crashtest.Plain())
+		n := 0
+		next := func() error { n++; return putNth(t, m, n) }
+		for n < 12 || !background && storetest.Stats(t, s).Evicted == 0 { // the background is still below the high-water mark
+			storetest.OK(t, next())
+		}
+		storetest.OK(t, s.Close())
+		s = storetest.OpenOn(t, disk, dir, o)
+		m = storetest.Model(t, s, crashtest.Plain())
+		storetest.Expect(t, m, kv.Prompt{Tokens: crashtest.Tokens(n, 320)}, 320)
+		storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(1000, 16)})
+		denied.Store(true)
+		if background {
+			if _, err := m.Delete(t.Context(), kv.Prompt{Tokens: crashtest.Tokens(1, 320)}); err == nil {
+				t.Fatal("deleted, and nothing could be destroyed")
+			}
+		}
+		for range 60 {
+			if err := next(); err != nil {
+				t.Fatalf("background %t: put %d: %v", background, n, err)
+			}
+			storetest.Engine(s).Inside().EvictToLowWater(t.Context()) // as the background does: what it says of that segment is logged
+		}
+		denied.Store(false)
 	}
-	t.Logf("%d evicted, %d puts failed: %v", storetest.Stats(t, s).Evicted, failed, last)
-	if failed > 0 {
-		t.Errorf("%d puts failed: %v", failed, last)
-	}
-	denied.Store(false)
 }
 
 // besideDenied makes a store of four segments, three of which are mostly dead. The first one is mostly alive, may not be opened while
@@ -112,45 +115,33 @@ func inSegments(t *testing.T, s *db.Store) (ids []uint64) {
 	return slices.Compact(ids)
 }
 
-// A segment in which nothing can be destroyed does not keep Compact from the others: it says so in the end.
+// A segment in which nothing can be destroyed does not keep Compact from the others: it says so in the end. Nor does one out of which nothing
+// can be moved. The next compaction does what is left.
 func TestCompactBesideASegmentThatCannotBeOpened(t *testing.T) {
-	var denied atomic.Bool
-	s, lives := besideDenied(t, &denied)
-	out, err := s.Compact(t.Context(), db.CompactOptions{})
-	if !errors.Is(err, db.ErrNotDestroyed) || errors.Is(err, db.ErrNotMoved) {
-		t.Errorf("compact: %v", err)
-	}
-	if in := inSegments(t, s); out.Segments != 3 || !slices.Equal(in, []uint64{1, 5}) {
-		t.Errorf("after %+v records live in the segments %v", out, in)
-	}
-	denied.Store(false)
-	m := storetest.Model(t, s, crashtest.Plain())
-	for _, p := range lives {
-		storetest.Expect(t, m, p, 320)
-	}
-}
-
-// Nor does one out of which nothing can be moved. The next compaction does what is left.
-func TestCompactOfASegmentThatCannotBeOpened(t *testing.T) {
-	var denied atomic.Bool
-	s, lives := besideDenied(t, &denied)
-	out, err := s.Compact(t.Context(), db.CompactOptions{LiveShare: 1})
-	if !errors.Is(err, db.ErrNotDestroyed) || !errors.Is(err, db.ErrNotMoved) {
-		t.Errorf("compact: %v", err)
-	}
-	if in := inSegments(t, s); out.Segments != 3 || !slices.Equal(in, []uint64{1, 5}) {
-		t.Errorf("after %+v records live in the segments %v", out, in)
-	}
-	denied.Store(false)
-	if _, err := s.Compact(t.Context(), db.CompactOptions{LiveShare: 1}); err != nil {
-		t.Errorf("compact once it can be opened: %v", err)
-	}
-	if in := inSegments(t, s); slices.Contains(in, 1) {
-		t.Errorf("then records live in the segments %v", in)
-	}
-	m := storetest.Model(t, s, crashtest.Plain())
-	for _, p := range lives {
-		storetest.Expect(t, m, p, 320)
+	for _, c := range []struct {
+		o      db.CompactOptions
+		moving bool // something would have to be moved out of it, too
+	}{{db.CompactOptions{}, false}, {db.CompactOptions{LiveShare: 1}, true}} {
+		var denied atomic.Bool
+		s, lives := besideDenied(t, &denied)
+		out, err := s.Compact(t.Context(), c.o)
+		if !errors.Is(err, db.ErrNotDestroyed) || errors.Is(err, db.ErrNotMoved) != c.moving {
+			t.Errorf("compact: %v", err)
+		}
+		if in := inSegments(t, s); out.Segments != 3 || !slices.Equal(in, []uint64{1, 5}) {
+			t.Errorf("after %+v records live in the segments %v", out, in)
+		}
+		denied.Store(false)
+		if _, err := s.Compact(t.Context(), c.o); err != nil {
+			t.Errorf("compact once it can be opened: %v", err)
+		}
+		if in := inSegments(t, s); slices.Contains(in, 1) == c.moving {
+			t.Errorf("then records live in the segments %v", in)
+		}
+		m := storetest.Model(t, s, crashtest.Plain())
+		for _, p := range lives {
+			storetest.Expect(t, m, p, 320)
+		}
 	}
 }
 
@@ -161,38 +152,6 @@ func TestCompactBesideASegmentThatCanBeOpenedAgain(t *testing.T) {
 	if _, err := s.Compact(t.Context(), db.CompactOptions{Progress: func(db.Progress) { denied.Store(false) }}); err != nil {
 		t.Error(err)
 	}
-}
-
-// A segment in which nothing can be destroyed does not keep the background from evicting what makes room in others.
-func TestEvictionBesideASegmentThatCannotBeOpened(t *testing.T) {
-	o := storetest.Options()
-	var denied atomic.Bool
-	disk := storetest.Shut(vfs.OS, "0000000000000001.seg", &denied, syscall.EIO)
-	o.Budget, o.SegmentBytes = 4<<20, 256<<10
-	dir := t.TempDir()
-	s := storetest.OpenOn(t, disk, dir, o)
-	m := storetest.Model(t, s, crashtest.Plain())
-	n := 0
-	next := func() error { n++; return putNth(t, m, n) }
-	for range 12 { // below the high-water mark
-		storetest.OK(t, next())
-	}
-	storetest.OK(t, s.Close())
-	s = storetest.OpenOn(t, disk, dir, o)
-	m = storetest.Model(t, s, crashtest.Plain())
-	storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(1000, 16)})
-	first := kv.Prompt{Tokens: crashtest.Tokens(1, 320)}
-	denied.Store(true)
-	if _, err := m.Delete(t.Context(), first); err == nil {
-		t.Fatal("deleted, and nothing could be destroyed")
-	}
-	for range 60 {
-		if err := next(); err != nil {
-			t.Fatalf("put %d: %v", n, err)
-		}
-		storetest.Engine(s).Inside().EvictToLowWater(t.Context()) // as the background does: what it says of that segment is logged
-	}
-	denied.Store(false)
 }
 
 // Nor does it end a compaction: what moves awaits the room of the old places, and those are in other segments.

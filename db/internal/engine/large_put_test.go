@@ -18,36 +18,53 @@ import (
 	"github.com/dormousekv/dormouse/quant"
 )
 
-// A prompt that does not fit into the budget, or has more blocks than may be stored, costs nobody else anything.
+// A prompt that does not fit into the budget, or has more blocks than may be stored, costs nobody else anything. Nor does a record that fits only
+// into a store without index and log, or in none.
 func TestHopelessPutEvictsNothing(t *testing.T) {
-	for _, limit := range []string{"Budget", "MaxBlocks"} {
-		t.Run(limit, func(t *testing.T) {
+	const budget = 32 << 20
+	prompt := func(t *testing.T, _ *db.Store, m *db.Model) error {
+		got, err := putBlank(m, bulkyPrompt(999, 1200))
+		if !strings.Contains(fmt.Sprint(err), "the prompt") || got.Blocks > 0 {
+			t.Errorf("%+v, %v", got, err)
+		}
+		return err
+	}
+	record := func(bytes int) func(*testing.T, *db.Store, *db.Model) error {
+		return func(t *testing.T, s *db.Store, _ *db.Model) error {
+			large := storetest.Model(t, s, crashtest.Opaque())
+			_, err := large.Put(t.Context(), kv.Tokens(crashtest.Tokens(100, 32)...), kv.Rows{kv.Packed(32, 1, make([]byte, bytes))}, db.PutOptions{})
+			return err
+		}
+	}
+	for _, c := range []struct {
+		what      string
+		maxBlocks int64
+		put       func(*testing.T, *db.Store, *db.Model) error
+	}{
+		{"bytes of a prompt", 0, prompt}, {"blocks of a prompt", 500, prompt},
+		{"a record as large as the budget", 0, record(budget)}, {"one of twice that", 0, record(2 * budget)}, {"one just below", 0, record(budget - 4096)},
+	} {
+		t.Run(c.what, func(t *testing.T) {
 			o := storetest.Options()
-			o.Budget, o.SegmentBytes = 32<<20, 2<<20
-			if limit == "MaxBlocks" {
-				o.MaxBlocks = 500
-			}
+			o.Budget, o.SegmentBytes, o.MaxBlocks = budget, 2<<20, c.maxBlocks
 			s, m := storetest.Fresh(t, o, bulky())
-			put := func(p kv.Prompt) (db.PutResult, error) {
-				return m.Put(t.Context(), p, blank(bulky(), len(p.Tokens)), db.PutOptions{})
-			}
 			const chats = 20
-			chat := func(i int) kv.Prompt { return kv.Prompt{Tokens: crashtest.Tokens(i, 640)} }
 			for i := range chats {
-				storetest.Must(put(chat(i)))(t)
+				storetest.Must(putBlank(m, bulkyPrompt(i, 10)))(t)
 			}
-			giant := kv.Prompt{Tokens: crashtest.Tokens(999, 64*1200)}
-			got, err := put(giant)
-			if !errors.Is(err, db.ErrNoSpace) || !strings.Contains(fmt.Sprint(err), "the prompt") || got.Blocks > 0 {
-				t.Errorf("%+v, %v", got, err)
+			if err := c.put(t, s, m); !errors.Is(err, db.ErrNoSpace) {
+				t.Error(err)
 			}
 			if n := storetest.Stats(t, s).Evicted; n > 0 {
 				t.Errorf("%d blocks were evicted", n)
 			}
 			for i := range chats {
-				if got, _, err := m.Probe(t.Context(), chat(i), db.MatchOptions{}); err != nil || got != 640 {
+				if got, _, err := m.Probe(t.Context(), bulkyPrompt(i, 10), db.MatchOptions{}); err != nil || got != 640 {
 					t.Errorf("%d tokens of conversation %d are there (%v)", got, i, err)
 				}
+			}
+			if total, _, parts := storetest.Occupied(t, s.Dir()); total > budget {
+				t.Errorf("%d bytes are occupied: %v", total, parts)
 			}
 		})
 	}
@@ -58,11 +75,11 @@ func TestTokensOfAPutThatFoundNoRoom(t *testing.T) {
 	o := storetest.Options()
 	o.Budget, o.SegmentBytes, o.HighWater, o.LowWater = 64<<20, 2<<20, 1, 1
 	_, m := storetest.Fresh(t, o, bulky())
-	pinned := kv.Prompt{Tokens: crashtest.Tokens(1, 64*900)}
-	storetest.Must(m.Put(t.Context(), pinned, blank(bulky(), len(pinned.Tokens)), db.PutOptions{}))(t)
+	pinned := bulkyPrompt(1, 900)
+	storetest.Must(putBlank(m, pinned))(t)
 	storetest.OK(t, m.SetRef(t.Context(), "pinned", pinned, db.RefOptions{Pinned: true}))
-	p := kv.Prompt{Tokens: crashtest.Tokens(2, 64*1500)}
-	got, err := m.Put(t.Context(), p, blank(bulky(), len(p.Tokens)), db.PutOptions{})
+	p := bulkyPrompt(2, 1500)
+	got, err := putBlank(m, p)
 	if !errors.Is(err, db.ErrNoSpace) || got.Tokens == 0 || got.Tokens != 64*got.Blocks {
 		t.Fatalf("%+v, %v", got, err)
 	}
@@ -92,8 +109,8 @@ func TestPutsIntoAFullStoreSyncSeldom(t *testing.T) {
 			n := 0
 			put := func() kv.Prompt {
 				n++
-				p := kv.Prompt{Tokens: crashtest.Tokens(n, 1280)}
-				storetest.Must(m.Put(t.Context(), p, blank(bulky(), len(p.Tokens)), db.PutOptions{}))(t)
+				p := bulkyPrompt(n, 20)
+				storetest.Must(putBlank(m, p))(t)
 				return p
 			}
 			for float64(storetest.Engine(s).Counts().Bytes) < pinned*float64(o.Budget) {
@@ -121,8 +138,7 @@ func TestShrinkBesidePuts(t *testing.T) {
 	s, m := storetest.Fresh(t, o, bulky())
 	var n atomic.Int64
 	put := func() error {
-		p := kv.Prompt{Tokens: crashtest.Tokens(int(n.Add(1)), 640)}
-		_, err := m.Put(t.Context(), p, blank(bulky(), len(p.Tokens)), db.PutOptions{})
+		_, err := putBlank(m, bulkyPrompt(int(n.Add(1)), 10))
 		return err
 	}
 	for range 20 {
@@ -176,7 +192,7 @@ func TestWhatFitsIsNotHopeless(t *testing.T) {
 		o := storetest.Options()
 		o.Budget, o.SegmentBytes, o.HighWater, o.LowWater = 32<<20, 2<<20, 1, 1
 		_, m := storetest.Fresh(t, o, bulky())
-		p := kv.Prompt{Tokens: crashtest.Tokens(1, 64*1000)}
+		p := bulkyPrompt(1, 1000)
 		if _, err := m.Put(t.Context(), p, blank(bulky(), len(p.Tokens)), c.first); err != nil {
 			t.Fatalf("%+v: %v", c.first, err)
 		}
@@ -196,7 +212,7 @@ func TestPutsEvictWhatTheyTake(t *testing.T) {
 		n := 0
 		put := func(blocks int) {
 			n++
-			p := kv.Prompt{Tokens: crashtest.Tokens(n, 64*blocks)}
+			p := bulkyPrompt(n, blocks)
 			storetest.Must(m.Put(t.Context(), p, blank(bulky(), len(p.Tokens)), with))(t)
 		}
 		for storetest.Stats(t, s).Evicted == 0 {
@@ -227,8 +243,7 @@ func TestPutIntoAFullStoreWhoseLogIsFull(t *testing.T) {
 	s := storetest.OpenOn(t, disk, t.TempDir(), o)
 	m := storetest.Model(t, s, bulky())
 	put := func(i, blocks int) error {
-		p := kv.Prompt{Tokens: crashtest.Tokens(i, 64*blocks)}
-		_, err := m.Put(t.Context(), p, blank(bulky(), len(p.Tokens)), db.PutOptions{})
+		_, err := putBlank(m, bulkyPrompt(i, blocks))
 		return err
 	}
 	for i := range 25 {
@@ -271,8 +286,7 @@ func TestLargePutRightAfterOpenOnAFullDisk(t *testing.T) {
 	o.Budget, o.SegmentBytes = 1<<30, 4<<20
 	put := func(s *db.Store, i, blocks int) error {
 		m := storetest.Model(t, s, bulky())
-		p := kv.Prompt{Tokens: crashtest.Tokens(i, 64*blocks)}
-		_, err := m.Put(t.Context(), p, blank(bulky(), len(p.Tokens)), db.PutOptions{})
+		_, err := putBlank(m, bulkyPrompt(i, blocks))
 		return err
 	}
 	s := storetest.OpenOn(t, disk, disk.dir, o)

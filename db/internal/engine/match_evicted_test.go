@@ -1,29 +1,24 @@
 package engine_test
 
 import (
-	"strings"
 	"sync/atomic"
 	"testing"
 
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
-	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// openHook runs something before a segment is opened.
-type openHook struct {
-	vfs.FS
-	before atomic.Pointer[func()]
-}
-
-func (h *openHook) Open(name string, readOnly bool) (vfs.File, error) {
-	if strings.HasSuffix(name, ".seg") {
-		if f := h.before.Swap(nil); f != nil {
-			storetest.Meanwhile(*f)
+// beforeOpen is a disk that runs something once before a segment is opened, when the test has said what.
+func beforeOpen(what *atomic.Pointer[func()]) *storetest.Disk {
+	return storetest.Failing(func(c storetest.Call) error {
+		if c.Kind == "open" && c.InSegments() {
+			if do := what.Swap(nil); do != nil {
+				storetest.Meanwhile(*do)
+			}
 		}
-	}
-	return h.FS.Open(name, readOnly)
+		return nil
+	})
 }
 
 // A block that is evicted after a match found it, and before the match rests on it, is none that the match rests on: what it
@@ -34,9 +29,8 @@ func TestMatchBesideAnEviction(t *testing.T) {
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 48)}
 	storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), p)
 	storetest.OK(t, s.Close())
-	fs := &openHook{FS: vfs.OS}
-	o := storetest.Options()
-	s = storetest.OpenOn(t, fs, dir, o)
+	var before atomic.Pointer[func()]
+	s = storetest.OpenOn(t, beforeOpen(&before), dir, storetest.Options())
 	m := storetest.Model(t, s, crashtest.Plain())
 	met := false
 	evict := func() { // the match compares the tokens of the last block
@@ -45,7 +39,7 @@ func TestMatchBesideAnEviction(t *testing.T) {
 			t.Error(n, err)
 		}
 	}
-	fs.before.Store(&evict)
+	before.Store(&evict)
 	q := p.Prefix(40)
 	x := storetest.Match(t, m, q)
 	defer x.Close()
@@ -72,9 +66,8 @@ func TestMatchBesideAStateThatGoes(t *testing.T) {
 			storetest.PutState(t, storetest.Model(t, s, d), p.Prefix(n), 0)
 		}
 		storetest.OK(t, s.Close())
-		fs := &openHook{FS: vfs.OS}
-		o := storetest.Options()
-		s = storetest.OpenOn(t, fs, dir, o)
+		var before atomic.Pointer[func()]
+		s = storetest.OpenOn(t, beforeOpen(&before), dir, storetest.Options())
 		m := storetest.Model(t, s, d)
 		met := false
 		thin := func() { // the match compares the tokens of the last block
@@ -83,7 +76,7 @@ func TestMatchBesideAStateThatGoes(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		fs.before.Store(&thin)
+		before.Store(&thin)
 		q := p.Prefix(40)
 		x := storetest.Match(t, m, q)
 		defer x.Close()

@@ -42,92 +42,85 @@ func TestDeletionUnderOneMatchOfTwo(t *testing.T) {
 	}
 }
 
-// States that a put gives up are no match's, unless one rests on them.
-func TestStatesGivenUpUnderAMatch(t *testing.T) {
-	for _, open := range []bool{false, true} {
-		s := smallStore(t, vfs.OS)
-		d := crashtest.Opaque()
-		m := storetest.Model(t, s, d)
-		other := kv.Prompt{Tokens: crashtest.Tokens(7, 64)}
-		storetest.PutState(t, m, other, 0)
-		if open {
-			x := storetest.Match(t, m, other)
-			defer x.Close()
-		}
-		chat := crashtest.Tokens(9, 64*20)
-		for turn := 1; turn <= 200; turn++ {
-			p := kv.Prompt{Tokens: append(append([]kv.Token{}, chat...), crashtest.Tokens(50, 6*turn)...)}
-			rows := storetest.Filled(d, &p, 0, len(p.Tokens))
-			for i, tensor := range d.Tensors {
-				if d.Groups[tensor.Group].Kind == kv.StateAt {
-					big := make([]byte, 100<<10)
-					copy(big, rows[i].Pieces[0].Mem)
-					rows[i] = kv.Packed(len(p.Tokens), 1, big)
+// What puts give up is no match's, unless one rests on it: an open match of another prompt keeps none of it, and the store goes on taking puts.
+func TestGivenUpUnderAnotherMatch(t *testing.T) {
+	for _, c := range []struct {
+		what string
+		d    kv.Descriptor
+		puts func(t *testing.T, m *db.Model)
+	}{
+		{"states", crashtest.Opaque(), putManyStates},
+		{"partial blocks that longer ones take the place of", crashtest.Plain(), func(t *testing.T, m *db.Model) {
+			for turn := 1; turn <= 3000; turn++ {
+				storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(50+turn/100, 1+turn%100)})
+			}
+		}},
+		{"records of a put that lost against another of the same prompt", crashtest.Plain(), putManyTwice},
+		{"partial blocks that a match itself put, and then replaced", crashtest.Plain(), extendByOne},
+	} {
+		for _, open := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, open %t", c.what, open), func(t *testing.T) {
+				s := smallStore(t, vfs.OS)
+				m := storetest.Model(t, s, c.d)
+				other := kv.Prompt{Tokens: crashtest.Tokens(7, 64)}
+				storetest.PutState(t, m, other, 0)
+				if open {
+					x := storetest.Match(t, m, other)
+					defer x.Close()
 				}
-			}
-			if _, err := m.Put(t.Context(), p, rows, db.PutOptions{KeepStates: 2}); err != nil {
-				t.Errorf("open match %v: turn %d: %v", open, turn, err)
-				break
-			}
+				c.puts(t, m)
+				storetest.OK(t, storetest.Engine(s).Inside().Reclaim(t.Context()))
+			})
 		}
 	}
 }
 
-// Nor are partial blocks that longer ones take the place of.
-func TestPartialBlocksReplacedUnderAMatch(t *testing.T) {
-	for _, open := range []bool{false, true} {
-		s := smallStore(t, vfs.OS)
-		d := crashtest.Plain()
-		m := storetest.Model(t, s, d)
-		other := kv.Prompt{Tokens: crashtest.Tokens(7, 64)}
-		storetest.Put(t, m, other)
-		if open {
-			x := storetest.Match(t, m, other)
-			defer x.Close()
-		}
-		for turn := 1; turn <= 3000; turn++ {
-			p := kv.Prompt{Tokens: crashtest.Tokens(50+turn/100, 1+turn%100)}
-			if _, err := m.Put(t.Context(), p, storetest.Filled(d, &p, 0, len(p.Tokens)), db.PutOptions{}); err != nil {
-				t.Errorf("open match %v: turn %d: %v", open, turn, err)
-				break
+// putManyStates puts a chat whose every turn gives up the state of the turn before the last.
+func putManyStates(t *testing.T, m *db.Model) {
+	d, chat := m.Descriptor(), crashtest.Tokens(9, 64*20)
+	for turn := 1; turn <= 200; turn++ {
+		p := kv.Prompt{Tokens: crashtest.Concat(chat, crashtest.Tokens(50, 6*turn))}
+		rows := storetest.Filled(d, &p, 0, len(p.Tokens))
+		for i, tensor := range d.Tensors {
+			if d.Groups[tensor.Group].Kind == kv.StateAt {
+				big := make([]byte, 100<<10)
+				copy(big, rows[i].Pieces[0].Mem)
+				rows[i] = kv.Packed(len(p.Tokens), 1, big)
 			}
 		}
+		storetest.Must(m.Put(t.Context(), p, rows, db.PutOptions{KeepStates: 2}))(t)
 	}
 }
 
-// Nor are the records of a put that lost against another of the same prompt.
-func TestEqualPutsUnderAMatch(t *testing.T) {
-	for _, open := range []bool{false, true} {
-		s := smallStore(t, vfs.OS)
-		d := crashtest.Plain()
-		m := storetest.Model(t, s, d)
-		other := kv.Prompt{Tokens: crashtest.Tokens(7, 64)}
-		storetest.Put(t, m, other)
-		if open {
-			x := storetest.Match(t, m, other)
-			defer x.Close()
+// putManyTwice has four at a time put the same prompt.
+func putManyTwice(t *testing.T, m *db.Model) {
+	for i := 0; i < 60 && !t.Failed(); i++ {
+		p := kv.Prompt{Tokens: crashtest.Tokens(100+i, 320)}
+		rows := storetest.Filled(m.Descriptor(), &p, 0, 320)
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				if _, err := m.Put(t.Context(), p, rows, db.PutOptions{}); err != nil {
+					t.Errorf("put %d: %v", i, err)
+				}
+			})
 		}
-		var failed error
-		for i := range 60 {
-			p := kv.Prompt{Tokens: crashtest.Tokens(100+i, 320)}
-			rows := storetest.Filled(d, &p, 0, 320)
-			var wg sync.WaitGroup
-			var mu sync.Mutex
-			for range 4 {
-				wg.Go(func() {
-					if _, err := m.Put(t.Context(), p, rows, db.PutOptions{}); err != nil {
-						mu.Lock()
-						failed = fmt.Errorf("put %d: %w", i, err)
-						mu.Unlock()
-					}
-				})
-			}
-			wg.Wait()
-			if failed != nil {
-				t.Error(failed)
-				break
+		wg.Wait()
+	}
+}
+
+// extendByOne has matches that found nothing extended a token at a time.
+func extendByOne(t *testing.T, m *db.Model) {
+	for chat := range 30 {
+		all := crashtest.Tokens(50+chat, 101)
+		y := storetest.Must(m.Match(t.Context(), kv.Prompt{Tokens: all[:1]}, db.MatchOptions{NoLookup: true}))(t)
+		for n := 1; n <= 100; n++ {
+			p := kv.Prompt{Tokens: all[:n]}
+			if _, err := y.Extend(t.Context(), p, storetest.Filled(m.Descriptor(), &p, 0, n), db.PutOptions{}); err != nil {
+				t.Fatalf("chat %d, %d tokens: %v", chat, n, err)
 			}
 		}
+		storetest.OK(t, y.Close())
 	}
 }
 
@@ -282,36 +275,7 @@ func TestStoredAnewUnderAMatch(t *testing.T) {
 	storetest.OK(t, x.Close())
 }
 
-// The partial blocks that a match itself put, and then replaced, are none that it found: they wait for no other match.
-func TestExtensionsReplacePartialBlocks(t *testing.T) {
-	for _, open := range []bool{false, true} {
-		t.Run(fmt.Sprint("open ", open), func(t *testing.T) {
-			s := smallStore(t, vfs.OS)
-			d := crashtest.Plain()
-			m := storetest.Model(t, s, d)
-			other := kv.Prompt{Tokens: crashtest.Tokens(7, 64)}
-			storetest.Put(t, m, other)
-			if open {
-				x := storetest.Match(t, m, other)
-				defer x.Close()
-			}
-			for chat := range 30 {
-				all := crashtest.Tokens(50+chat, 101)
-				y := storetest.Must(m.Match(t.Context(), kv.Prompt{Tokens: all[:1]}, db.MatchOptions{NoLookup: true}))(t)
-				for n := 1; n <= 100; n++ {
-					p := kv.Prompt{Tokens: all[:n]}
-					if _, err := y.Extend(t.Context(), p, storetest.Filled(d, &p, 0, n), db.PutOptions{}); err != nil {
-						t.Fatalf("chat %d, %d tokens: %v", chat, n, err)
-					}
-				}
-				storetest.OK(t, y.Close())
-			}
-			storetest.OK(t, storetest.Engine(s).Inside().Reclaim(t.Context()))
-		})
-	}
-}
-
-// Nor does what a match put and somebody deletes.
+// What a match put and somebody deletes is none that it found: it waits for no other match.
 func TestDeletedExtensionOfAMatch(t *testing.T) {
 	d := crashtest.Plain()
 	s, m := storetest.Fresh(t, storetest.Options(), d)

@@ -21,7 +21,7 @@ func TestPinsAboveTheWaterMarks(t *testing.T) {
 			common := crashtest.Tokens(9, 320)
 			put := func(i int) kv.Prompt {
 				p := kv.Prompt{Tokens: crashtest.Concat(common, crashtest.Tokens(i, 640))}
-				storetest.Must(m.Put(t.Context(), p, blank(bulky(), len(p.Tokens)), db.PutOptions{}))(t)
+				storetest.Must(putBlank(m, p))(t)
 				return p
 			}
 			n := 0

@@ -3,14 +3,15 @@ package engine_test
 import (
 	"context"
 	"errors"
-	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -185,12 +186,7 @@ func TestMatchesCloseBesideALargeDeletion(t *testing.T) {
 // What cannot be destroyed keeps the worker from nothing: the Bloom filter is built anew all the same.
 func TestBloomBesideWhatCannotBeDestroyed(t *testing.T) {
 	var denied atomic.Bool
-	disk := storetest.Failing(func(c storetest.Call) error {
-		if denied.Load() && c.Kind == "open" && strings.HasSuffix(c.Name, "0000000000000001.seg") {
-			return errors.New("input/output error")
-		}
-		return nil
-	})
+	disk := storetest.Shut(vfs.OS, "0000000000000001.seg", &denied, syscall.EIO)
 	dir := t.TempDir()
 	s := storetest.OpenOn(t, disk, dir, storetest.Options())
 	m := storetest.Model(t, s, crashtest.Plain())

@@ -122,6 +122,16 @@ func TestScopeBeginsWithinTheOpening(t *testing.T) {
 	}
 }
 
+// halfPut is a put of a prompt's rows from first on whose steps the caller does.
+func halfPut(t *testing.T, s *db.Store, m *db.Model, p *kv.Prompt, first int) *write.Put {
+	t.Helper()
+	e := storetest.Engine(s)
+	rows := storetest.Filled(m.Descriptor(), p, first, len(p.Tokens))
+	w := e.Inside().NewPut(e.Catalog.Model(m.Fingerprint()), rows, nil, write.Options{Codec: storetest.Options().Codec})
+	storetest.OK(t, w.Plan(p))
+	return w
+}
+
 // An extension completes its first block with rows of a stored one. If that is deleted before the new block is published, the
 // deleted rows must not come back in it.
 func TestDeletedRowsAreNotBorrowed(t *testing.T) {
@@ -130,8 +140,7 @@ func TestDeletedRowsAreNotBorrowed(t *testing.T) {
 		short := kv.Prompt{Tokens: crashtest.Tokens(1, 40)}
 		long := kv.Prompt{Tokens: crashtest.Concat(short.Tokens, crashtest.Tokens(2, 20))}
 		storetest.Put(t, m, short)
-		w := storetest.Engine(s).Inside().NewPut(storetest.Engine(s).Catalog.Model(m.Fingerprint()), storetest.Filled(d, &long, 38, 60), nil, write.Options{Codec: storetest.Options().Codec})
-		storetest.OK(t, w.Plan(&long))
+		w := halfPut(t, s, m, &long, 38)
 		first, err := w.Known()
 		for i := first; i < w.Chain.Len() && err == nil; i++ {
 			err = w.Block(t.Context(), i)
@@ -158,8 +167,7 @@ func TestPutCountsOnNothingDeleted(t *testing.T) {
 		s, m := storetest.Fresh(t, storetest.Options(), d)
 		p := kv.Prompt{Tokens: crashtest.Tokens(1, 48)}
 		storetest.Put(t, m, p.Prefix(16))
-		w := storetest.Engine(s).Inside().NewPut(storetest.Engine(s).Catalog.Model(m.Fingerprint()), storetest.Filled(d, &p, 0, 48), nil, write.Options{Codec: storetest.Options().Codec})
-		storetest.OK(t, w.Plan(&p))
+		w := halfPut(t, s, m, &p, 0)
 		storetest.Must(w.Known())(t)
 		err := errors.Join(w.Block(t.Context(), 0), w.Block(t.Context(), 1))
 		storetest.Put(t, m, p)

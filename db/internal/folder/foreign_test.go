@@ -25,13 +25,9 @@ func layOut(t *testing.T, files map[string]string) string {
 	dir := filepath.Join(t.TempDir(), "mine")
 	for name, content := range files {
 		file := filepath.Join(dir, filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, os.MkdirAll(filepath.Dir(file), 0o700))
 		if strings.HasSuffix(name, "/") {
-			if err := os.MkdirAll(file, 0o700); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, os.MkdirAll(file, 0o700))
 		} else if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -42,11 +38,7 @@ func layOut(t *testing.T, files map[string]string) string {
 // contentOf is a file as a string.
 func contentOf(t *testing.T, path string) string {
 	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(b)
+	return string(storetest.Must(os.ReadFile(path))(t))
 }
 
 // otherBolt is a bbolt file of another program.
@@ -56,9 +48,7 @@ func otherBolt(t *testing.T) string {
 	if err == nil {
 		err = other.Update(func(tx *bolt.Tx) error { _, err := tx.CreateBucket([]byte("accounts")); return err })
 	}
-	if err := errors.Join(err, other.Close()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, errors.Join(err, other.Close()))
 	return contentOf(t, path)
 }
 
@@ -202,13 +192,9 @@ func TestForeignFileRefused(t *testing.T) {
 		mine, err := os.ReadFile(path)
 		had := err == nil
 		if test.without != "" {
-			if err := os.Remove(filepath.Join(at, test.without)); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, os.Remove(filepath.Join(at, test.without)))
 		}
-		if err := os.WriteFile(path, []byte(test.content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, os.WriteFile(path, []byte(test.content), 0o600))
 		before := storetest.Tree(t, at)
 		delete(before, filepath.Join(at, storetest.LockFile))
 		if s, err := db.Open(t.Context(), at, storetest.Options()); !errors.Is(err, db.ErrForeign) || !strings.Contains(err.Error(), path) {
@@ -228,13 +214,9 @@ func TestForeignFileRefused(t *testing.T) {
 			!slices.ContainsFunc(r.Notes, func(n string) bool { return strings.Contains(n, path) }) {
 			t.Errorf("%s: Verify does not name it: %+v, %v", what, r, err)
 		}
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, os.Remove(path))
 		if had && test.name != storetest.IndexFile && test.name != storetest.BloomFile && test.name != storetest.FormatFile {
-			if err := os.WriteFile(path, mine, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, os.WriteFile(path, mine, 0o600))
 		}
 		storetest.CheckSmall(t, at, what, storetest.Options())
 	}
@@ -265,12 +247,8 @@ func TestForeignFileLeftAlone(t *testing.T) {
 			if strings.HasPrefix(name, "bloom/") {
 				os.Remove(filepath.Join(dir, storetest.BloomFile))
 			}
-			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, os.MkdirAll(filepath.Dir(path), 0o700))
+			storetest.OK(t, os.WriteFile(path, []byte(content), 0o600))
 			same := func(after string) {
 				t.Helper()
 				if b, err := os.ReadFile(path); err != nil || string(b) != content {
@@ -286,9 +264,7 @@ func TestForeignFileLeftAlone(t *testing.T) {
 			}
 			for _, lost := range []string{"", storetest.IndexFile, ""} {
 				if lost != "" {
-					if err := os.Remove(filepath.Join(dir, lost)); err != nil {
-						t.Fatal(err)
-					}
+					storetest.OK(t, os.Remove(filepath.Join(dir, lost)))
 				}
 				s := storetest.Open(t, dir, storetest.Options())
 				same("Open")
@@ -296,30 +272,20 @@ func TestForeignFileLeftAlone(t *testing.T) {
 				p := kv.Prompt{Tokens: crashtest.Tokens(9, 100)}
 				storetest.Put(t, m, p)
 				storetest.Expect(t, m, p, 100)
-				if _, err := s.DeleteScope(t.Context(), "alice"); err != nil {
-					t.Fatal(err)
-				}
-				if _, err := m.Delete(t.Context(), p); err != nil {
-					t.Fatal(err)
-				}
+				storetest.Must(s.DeleteScope(t.Context(), "alice"))(t)
+				storetest.Must(m.Delete(t.Context(), p))(t)
 				if _, err := s.Compact(t.Context(), db.CompactOptions{LiveShare: 1}); err != nil && name != "segments/0000000000000001.seg" {
 					t.Fatal(err)
 				}
-				if err := s.Retire(t.Context(), m.Fingerprint()); err != nil {
-					t.Fatal(err)
-				}
+				storetest.OK(t, s.Retire(t.Context(), m.Fingerprint()))
 				for range 3 {
-					if err := s.Checkpoint(t.Context()); err != nil {
-						t.Fatal(err)
-					}
+					storetest.OK(t, s.Checkpoint(t.Context()))
 				}
 				if err := s.Sync(t.Context()); err != nil {
 					t.Errorf("Sync: %v", err)
 				}
 				same("use")
-				if err := errors.Join(s.Suspend(t.Context()), s.Resume(t.Context()), s.Close()); err != nil {
-					t.Fatal(err)
-				}
+				storetest.OK(t, errors.Join(s.Suspend(t.Context()), s.Resume(t.Context()), s.Close()))
 				same("Close")
 			}
 		})

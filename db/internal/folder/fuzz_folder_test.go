@@ -41,22 +41,13 @@ var folderNames = []string{
 // otherStore is a store like the tiny one, with another UUID.
 func otherStore(t testing.TB) storetest.Image {
 	dir := filepath.Join(t.TempDir(), "other")
-	s, err := storetest.TryOpen(vfs.OS, dir, storetest.TinyOptions())
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := storetest.Must(storetest.TryOpen(vfs.OS, dir, storetest.TinyOptions()))(t)
 	m := storetest.Model(t, s, storetest.TinyModels()[0])
 	storetest.Put(t, m, storetest.TinyPrompts()[0])
-	if err := s.Checkpoint(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Checkpoint(t.Context()))
 	storetest.Put(t, m, storetest.TinyPrompts()[1])
 	storetest.Crash(s)
-	files, err := storetest.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return files
+	return storetest.Must(storetest.ReadDir(dir))(t)
 }
 
 // FuzzFolder opens, uses, closes, verifies and repairs folders in which a store, or a part of one, lies among files of others, under foreign

@@ -105,14 +105,8 @@ func (p *planted) bytes(t testing.TB, name string, kind int) []byte {
 		if err == nil && kind == plantBolt {
 			err = other.Update(func(tx *bolt.Tx) error { _, err := tx.CreateBucket([]byte("accounts")); return err })
 		}
-		if err := errors.Join(err, other.Close()); err != nil {
-			t.Fatal(err)
-		}
-		b, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return b
+		storetest.OK(t, errors.Join(err, other.Close()))
+		return storetest.Must(os.ReadFile(file))(t)
 	case plantOther, plantMagic:
 		from := p.other
 		if kind == plantMagic {
@@ -143,11 +137,6 @@ func (p *planted) bytes(t testing.TB, name string, kind int) []byte {
 // plant lays a base out, with more in it. It returns nil if that cannot be done.
 func plant(t testing.TB, dir string, tiny, other storetest.Image, base byte, plants []byte) *planted {
 	p := &planted{dir: dir, elsewhere: dir + ".elsewhere", tiny: tiny, other: other, kinds: map[string]int{}}
-	must := func(err error) {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	b := folderBases[int(base)%len(folderBases)]
 	m := storetest.Image{}
 	for name, x := range tiny {
@@ -158,8 +147,8 @@ func plant(t testing.TB, dir string, tiny, other storetest.Image, base byte, pla
 	if b.name == "a store that an fsync failed in" {
 		m[storetest.UnsyncedFile] = nil
 	}
-	must(m.Write(dir))
-	must(os.WriteFile(p.elsewhere, []byte("what a link leads to"), 0o600))
+	storetest.OK(t, m.Write(dir))
+	storetest.OK(t, os.WriteFile(p.elsewhere, []byte("what a link leads to"), 0o600))
 	for ; len(plants) >= 2 && len(p.kinds) < 6; plants = plants[2:] {
 		name, kind := folderNames[int(plants[0])%len(folderNames)], int(plants[1])%plantKinds
 		file := filepath.Join(dir, filepath.FromSlash(name))
@@ -180,16 +169,16 @@ func plant(t testing.TB, dir string, tiny, other storetest.Image, base byte, pla
 		p.kinds[name] = kind
 		switch kind {
 		case plantFolder:
-			must(os.Mkdir(file, 0o700))
+			storetest.OK(t, os.Mkdir(file, 0o700))
 		case plantFull:
-			must(os.Mkdir(file, 0o700))
-			must(os.WriteFile(filepath.Join(file, "inside"), []byte("inside"), 0o600))
+			storetest.OK(t, os.Mkdir(file, 0o700))
+			storetest.OK(t, os.WriteFile(filepath.Join(file, "inside"), []byte("inside"), 0o600))
 		case plantLink:
 			if err := os.Symlink(p.elsewhere, file); err != nil {
 				t.Skipf("SKIPPED: no links here: %v", err)
 			}
 		default:
-			must(os.WriteFile(file, p.bytes(t, name, kind), 0o600))
+			storetest.OK(t, os.WriteFile(file, p.bytes(t, name, kind), 0o600))
 		}
 	}
 	p.judge(t)
@@ -256,7 +245,7 @@ func (p *planted) foreign(t testing.TB) map[string]string {
 // outlineOf describes all that lies in a folder.
 func outlineOf(t testing.TB, dir string) map[string]string {
 	out := map[string]string{}
-	if err := filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {
+	storetest.OK(t, filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {
 		if err != nil || file == dir {
 			return err
 		}
@@ -281,9 +270,7 @@ func outlineOf(t testing.TB, dir string) map[string]string {
 		}
 		out[filepath.ToSlash(name)] = is
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return out
 }
 
@@ -325,9 +312,7 @@ func (p *planted) try(t testing.TB) {
 	os.RemoveAll(to)
 	p.same(t, all, true, "Repair of it")
 	if src := p.dir + ".from"; len(all) > 0 {
-		if err := p.tiny.Write(src); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, p.tiny.Write(src))
 		if _, err := admin.Repair(t.Context(), src, p.dir, admin.RepairOptions{}); !errors.Is(err, db.ErrNotEmpty) && !errors.Is(err, db.ErrUnsafeDir) {
 			t.Errorf("Repair into it: %v", err)
 		}

@@ -48,9 +48,7 @@ func TestCallbacksUseTheStore(t *testing.T) {
 	}
 	storetest.OK(t, s.Resume(t.Context()))
 	for b, err := range s.Blocks(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, err)
 		storetest.OK(t, s.Suspend(t.Context()))
 		storetest.OK(t, s.Resume(t.Context()))
 		_ = b

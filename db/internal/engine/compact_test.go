@@ -164,10 +164,7 @@ func TestCompactNeverMakesAStoreLarger(t *testing.T) {
 		if runs++; runs > most {
 			return
 		}
-		home, err := os.MkdirTemp(t.TempDir(), "")
-		if err != nil {
-			rt.Fatal(err)
-		}
+		home := storetest.Must(os.MkdirTemp(t.TempDir(), ""))(rt)
 		defer os.RemoveAll(home)
 		dir := filepath.Join(home, "st")
 		anyStore(rt, t, dir)
@@ -215,18 +212,12 @@ func anyStore(rt *rapid.T, t *testing.T, dir string) {
 			} else {
 				_, err = m.Put(t.Context(), p, storetest.Filled(d, &p, 0, len(p.Tokens)), db.PutOptions{})
 			}
-			if err != nil {
-				rt.Fatal(err)
-			}
+			storetest.OK(rt, err)
 		}
 		if rapid.IntRange(0, 5).Draw(rt, "shrink") == 0 {
-			if _, err := s.Shrink(t.Context(), rapid.Int64Range(1<<20, 4<<20).Draw(rt, "to")); err != nil {
-				rt.Fatal(err)
-			}
+			storetest.Must(s.Shrink(t.Context(), rapid.Int64Range(1<<20, 4<<20).Draw(rt, "to")))(rt)
 		}
-		if err := s.Close(); err != nil {
-			rt.Fatal(err)
-		}
+		storetest.OK(rt, s.Close())
 	}
 }
 
@@ -239,9 +230,7 @@ func compacted(t rapid.TB, dir string, share float64) (shrunk, moved int) {
 		defer s.Close()
 		got := map[string]int{}
 		for b, err := range s.Blocks(ctx) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, err)
 			got[fmt.Sprint(b.Model, b.Key, b.Group)] = b.Rows
 		}
 		return got

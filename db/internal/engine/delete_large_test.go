@@ -113,10 +113,7 @@ func TestDeletionInSeveralFrames(t *testing.T) {
 	frame := storetest.Engine(s).Inside().Deletion(storetest.Engine(s).Catalog.Model(m.Fingerprint()), &prefix)
 	for more := true; more; {
 		before := out.Records
-		var err error
-		if more, err = frame(&out); err != nil {
-			t.Fatal(err)
-		}
+		more = storetest.Must(frame(&out))(t)
 		if n := out.Records - before; n > removeBatch+1 {
 			t.Fatalf("%d records in a frame", n)
 		}

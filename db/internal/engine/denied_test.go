@@ -106,9 +106,7 @@ func besideDenied(t *testing.T, denied *atomic.Bool) (s *db.Store, lives []kv.Pr
 func inSegments(t *testing.T, s *db.Store) (ids []uint64) {
 	t.Helper()
 	for x, err := range s.Blocks(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, err)
 		ids = append(ids, x.Segment)
 	}
 	slices.Sort(ids)

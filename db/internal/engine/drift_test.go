@@ -252,14 +252,12 @@ func rowsOf(t *testing.T, s *db.Store) map[recovery.ID]row {
 	out := map[recovery.ID]row{}
 	v := storetest.Engine(s).View()
 	defer v.Release()
-	if err := v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
+	storetest.OK(t, v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
 		out[recovery.IDOf(&x)] = row{
 			x.Parent, kv.Key(x.Model), x.Scope, x.First, x.Tokens, x.RowFirst, x.RowCount, x.Flags &^ index.FlagPartial, string(x.Hashes), x.Rank >> catalog.RankBits,
 		}
 		return true
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return out
 }
 

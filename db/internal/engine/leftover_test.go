@@ -46,12 +46,10 @@ func TestNewestHeadDecidesWhatIsDead(t *testing.T) {
 	storetest.OK(t, s.Checkpoint(t.Context()))
 	e := storetest.Engine(s)
 	v := e.View()
-	if err := v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
+	storetest.OK(t, v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
 		e.Catalog.BuryAt(x.Loc)
 		return true
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	v.Release()
 	for range 2 {
 		head := e.Inside().Head(nil)

@@ -26,9 +26,7 @@ func testLastUsed(t *testing.T) {
 	m := storetest.Model(t, s, crashtest.Plain())
 	used := func() (out []int) { // by position
 		for b, err := range s.Blocks(t.Context()) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, err)
 			for len(out) <= b.First/16 {
 				out = append(out, 0)
 			}
@@ -101,9 +99,7 @@ func testCreated(t *testing.T) {
 		t.Helper()
 		got := make([]int, len(want))
 		for b, err := range s.Blocks(t.Context()) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, err)
 			got[b.First/16] = int(b.Created.Sub(start) / time.Second)
 		}
 		if !slices.Equal(got, want) {

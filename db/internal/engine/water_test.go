@@ -79,9 +79,7 @@ func (d *tide) run() {
 	}
 	for range 6 {
 		d.closeMatches()
-		if err := d.s.Close(); err != nil {
-			d.t.Fatal(err)
-		}
+		storetest.OK(d.t, d.s.Close())
 		d.o.Budget = 12<<20 + d.r.Int64N(36<<20)
 		d.openStore()
 		shrink := int64(0)
@@ -126,9 +124,7 @@ func (d *tide) run() {
 		for range 3 {
 			d.put(64)
 		}
-		if err := d.s.Checkpoint(context.Background()); err != nil {
-			d.t.Fatal(err)
-		}
+		storetest.OK(d.t, d.s.Checkpoint(context.Background()))
 		close(stop)
 		watch.Wait()
 		d.look()
@@ -151,10 +147,7 @@ func (d *tide) room() int64 {
 }
 
 func (d *tide) live() int64 {
-	st, err := d.s.Stats()
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	st := storetest.Must(d.s.Stats())(d.t)
 	return st.LiveBytes
 }
 
@@ -190,10 +183,7 @@ func (d *tide) putOne(id, n int) {
 func (d *tide) match() {
 	for range 20 {
 		p := kv.Prompt{Tokens: crashtest.Tokens(d.r.IntN(d.next+1)+1, 64)}
-		x, err := d.m.Match(context.Background(), p, db.MatchOptions{})
-		if err != nil {
-			d.t.Fatal(err)
-		}
+		x := storetest.Must(d.m.Match(context.Background(), p, db.MatchOptions{}))(d.t)
 		if d.open = append(d.open, x); x.Tokens() > 0 {
 			return
 		}

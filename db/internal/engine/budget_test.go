@@ -5,11 +5,15 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/internal/memdir"
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -168,26 +172,6 @@ func TestExtentsAreCounted(t *testing.T) {
 	t.Logf("at most %d bytes of %d", most, o.Budget)
 }
 
-// Bytes that an open match keeps from being reclaimed must not make the background evict one more share of the store at
-// each turn.
-func TestOpenMatchDoesNotEmptyTheStore(t *testing.T) {
-	o := storetest.Options()
-	o.Budget, o.HighWater, o.LowWater = 16<<20, 0.3, 0.25
-	s, m := storetest.Fresh(t, o, crashtest.Plain())
-	x := storetest.Match(t, m, kv.Prompt{Tokens: crashtest.Tokens(1, 64)})
-	defer x.Close()
-	for i := 0; storetest.Stats(t, s).Evicted == 0 && !storetest.Engine(s).Inside().AboveHighWater(); i++ {
-		storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(i+1, 256)})
-	}
-	before := storetest.Engine(s).Counts().Blocks
-	for range 30 {
-		storetest.OK(t, storetest.Engine(s).Inside().EvictToLowWater(t.Context()))
-	}
-	if after := storetest.Engine(s).Counts().Blocks; after < before/2 {
-		t.Fatalf("of %d blocks %d are left", before, after)
-	}
-}
-
 // Puts that run at the same time do not take the same room.
 func TestConcurrentPutsHoldTheBudget(t *testing.T) {
 	o := storetest.Options()
@@ -248,5 +232,136 @@ func TestBudgetWithoutHoles(t *testing.T) {
 	}
 	if storetest.Stats(t, s).WriteAmplification <= 1 {
 		t.Error("nothing was rewritten: this test shows nothing")
+	}
+}
+
+// A budget that is lowered again and again leaves a store that takes puts: the index shrinks with what goes.
+func TestBudgetLoweredToTheIndex(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED: with -short, because it stores 300 MB")
+	}
+	dir, o := t.TempDir(), storetest.Options()
+	o.CheckpointInterval, o.CheckpointBytes = 0, 0
+	d := crashtest.Plain()
+	d.BlockTokens, d.Tensors = 64, d.Tensors[:2]
+	n := 0
+	for _, c := range []struct{ mib, prompts, tokens int64 }{{1024, 60, 25600}, {64, 200, 192}, {16, 200, 192}, {8, 200, 192}, {4, 200, 192}} {
+		o.Budget, o.SegmentBytes = c.mib<<20, 0
+		s := storetest.Open(t, dir, o)
+		m := storetest.Model(t, s, d)
+		for range c.prompts {
+			n++
+			p := kv.Prompt{Tokens: crashtest.Tokens(n, int(c.tokens))}
+			if _, err := m.Put(t.Context(), p, storetest.Filled(d, &p, 0, int(c.tokens)), db.PutOptions{}); err != nil {
+				t.Fatalf("put %d with %d MiB: %v", n, c.mib, err)
+			}
+		}
+		storetest.Expect(t, m, kv.Prompt{Tokens: crashtest.Tokens(n, int(c.tokens))}, int(c.tokens))
+		t.Logf("%d MiB: %d blocks", c.mib, storetest.Engine(s).Counts().Blocks)
+		storetest.OK(t, s.Close())
+	}
+}
+
+// A compaction moves records until the budget has just the room that a checkpoint needs. If that checkpoint is killed, the next process
+// goes on in two more files of the log before it can remove one, and if it is killed, too, so does the next: the budget holds all the same.
+func TestBudgetHoldsWhereCheckpointsAreKilled(t *testing.T) {
+	dir := t.TempDir()
+	o := storetest.Options()
+	o.Budget, o.SegmentBytes = 32<<20, 1<<20
+	o.HighWater, o.LowWater = 1, 1
+	disk := storetest.Over(vfs.OS)
+	s := storetest.OpenOn(t, disk, dir, o)
+	d := crashtest.Plain()
+	d.BlockTokens = 512 // few records: a small index
+	m := storetest.Model(t, s, d)
+	newer := d
+	newer.Weights = kv.HashOf("newer")
+	storetest.Model(t, s, newer)
+	rows := storetest.Filled(d, &kv.Prompt{Tokens: crashtest.Tokens(0, 512)}, 0, 512) // good enough for all of them: nothing is restored
+	for i := 0; storetest.Engine(s).Count.Evicted.Load() == 0; i++ {
+		storetest.Must(m.Put(t.Context(), kv.Prompt{Tokens: crashtest.Tokens(i, 512)}, rows, db.PutOptions{}))(t)
+	}
+	var killed atomic.Bool
+	before := func(c storetest.Call) error {
+		if c.Changes() && strings.HasPrefix(filepath.Base(c.Name), folder.BloomName) {
+			killed.Store(true)
+		}
+		if killed.Load() {
+			return os.ErrDeadlineExceeded // the index is written, and the log still has its old file
+		}
+		return nil
+	}
+	_, err := s.Compact(t.Context(), db.CompactOptions{All: true, Progress: func(db.Progress) { disk.Before(before) }})
+	if !killed.Load() {
+		t.Fatalf("no checkpoint was needed: this test shows nothing (%v)", err)
+	}
+	storetest.Crash(s)
+	left, _, _ := storetest.Occupied(t, dir)
+
+	const processes = 10
+	for i := range processes {
+		disk, most, parts := storetest.Over(vfs.OS), int64(0), map[string]int64(nil)
+		killed.Store(false)
+		var mu sync.Mutex
+		disk.Before(func(c storetest.Call) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if n, _, p := storetest.Occupied(t, dir); c.Changes() && n > most {
+				most, parts = n, p
+			}
+			if i < processes-1 {
+				return before(c)
+			}
+			return nil
+		})
+		s = storetest.OpenOn(t, disk, dir, o)
+		storetest.Model(t, s, []kv.Descriptor{d, newer}[i%2]) // the latest version now: a frame for which nobody makes room
+		if err := s.Checkpoint(t.Context()); err != nil && !killed.Load() {
+			t.Fatal(err)
+		}
+		evicted := storetest.Engine(s).Count.Evicted.Load()
+		storetest.Crash(s)
+		t.Logf("process %d: %d bytes at the beginning, at most %d of %d, %d blocks evicted", i, left, most, o.Budget, evicted)
+		if most > o.Budget {
+			t.Errorf("process %d: %d bytes are occupied of a budget of %d: %v", i, most, o.Budget, parts)
+		}
+		left, _, _ = storetest.Occupied(t, dir)
+	}
+}
+
+// Each process that is killed leaves a segment with room that it had reserved ahead, and a file of the log. However many are killed before a checkpoint
+// of theirs, that room is given back before a block goes for it.
+func TestNothingIsEvictedForWhatKilledProcessesReserved(t *testing.T) {
+	dir := t.TempDir()
+	o := storetest.Options()
+	o.Budget, o.SegmentBytes = 64<<20, 16<<20
+	d := crashtest.Plain()
+	const processes = 80
+	for i := range processes {
+		s := storetest.Open(t, dir, o)
+		m := storetest.Model(t, s, d)
+		p := kv.Prompt{Tokens: crashtest.Tokens(i, 64)}
+		if _, err := m.Put(t.Context(), p, storetest.Filled(d, &p, 0, 64), db.PutOptions{}); err != nil {
+			t.Fatalf("process %d: %v", i, err)
+		}
+		if err := storetest.Engine(s).Inside().Turn(t.Context(), false); err != nil {
+			t.Fatalf("process %d: %v", i, err)
+		}
+		evicted := storetest.Engine(s).Count.Evicted.Load()
+		storetest.Crash(s)
+		left, _, parts := storetest.Occupied(t, dir)
+		if left > o.Budget {
+			t.Errorf("process %d: %d bytes are occupied of a budget of %d: %v", i, left, o.Budget, parts)
+		}
+		if evicted > 0 {
+			t.Fatalf("process %d: %d blocks were evicted, and %d bytes are occupied: %v", i, evicted, left, parts)
+		}
+	}
+	s := storetest.Open(t, dir, o)
+	m := storetest.Model(t, s, d)
+	for i := range processes {
+		if n, why, err := m.Probe(t.Context(), kv.Prompt{Tokens: crashtest.Tokens(i, 64)}, db.MatchOptions{}); err != nil || n != 64 {
+			t.Errorf("of prompt %d, %d tokens are stored: %v, %v", i, n, why, err)
+		}
 	}
 }

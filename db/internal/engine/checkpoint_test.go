@@ -3,14 +3,24 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/engine"
+	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -107,4 +117,205 @@ func TestRebuildKeepsTheLiveCopy(t *testing.T) {
 	storetest.OK(t, os.Remove(filepath.Join(dir, storetest.IndexFile)))
 	s = storetest.Open(t, dir, storetest.Options())
 	storetest.Expect(t, storetest.Model(t, s, crashtest.Plain()), p, 64)
+}
+
+// The Bloom filter's file knows what the index of the same checkpoint has, although the filter was built anew while the checkpoint
+// was written and does not know what was evicted meanwhile: a power cut can take the frame that says so.
+func TestFilterBuiltDuringACheckpoint(t *testing.T) {
+	dirs := crashtest.NewDirs(t)
+	d := crashtest.NewDisk(dirs.Next())
+	o := storetest.Options()
+	s := storetest.OpenOn(t, d, d.Dir(), o)
+	m, e := storetest.Model(t, s, crashtest.Plain()), storetest.Engine(s)
+	p := kv.Prompt{Tokens: crashtest.Tokens(1, 32)}
+	storetest.Put(t, m, p)
+	storetest.OK(t, s.Checkpoint(t.Context()))
+	storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(2, 32)})
+
+	e.Inside().CkptMu().Lock()
+	finish := storetest.Must(e.Inside().Freeze())(t)
+	for range 2 {
+		if n, err := e.Inside().EvictBlocks(1); err != nil || n != 1 {
+			t.Fatal(n, err)
+		}
+	}
+	storetest.OK(t, e.RebuildBloom(t.Context()))
+	err := finish(t.Context())
+	e.Inside().CkptMu().Unlock()
+	storetest.OK(t, err)
+
+	back := 0
+	for seed := range uint64(12) {
+		image := storetest.Must(d.PowerCut(rand.New(rand.NewPCG(seed, 1)), dirs.Next()))(t)
+		storetest.OK(t, crashtest.Reboot(image, image.Dir()))
+		s := storetest.OpenOn(t, image, image.Dir(), o)
+		storetest.Stats(t, s) // waits for the filter
+		if storetest.Engine(s).Counts().Blocks == 4 {
+			back++
+		}
+		var v index.View
+		filter := storetest.Engine(s).Search.Look(&v)
+		storetest.OK(t, v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
+			if filter != nil && !filter.MayContain(x.Key) {
+				t.Errorf("image %d: the filter denies block %s, which is stored", seed, x.Key)
+			}
+			return true
+		}))
+		v.Release()
+	}
+	if back == 0 {
+		t.Fatal("the evictions are durable in every image")
+	}
+}
+
+// A crash between the index's commit and the Bloom filter's file leaves a filter that is older than the index. It must not
+// deny what the index has.
+func TestBloomFileOlderThanIndex(t *testing.T) {
+	dir := t.TempDir()
+	s := storetest.Open(t, dir, storetest.Options())
+	m := storetest.Model(t, s, crashtest.Plain())
+	storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(1, 64)})
+	storetest.OK(t, s.Checkpoint(t.Context()))
+	p := kv.Prompt{Tokens: crashtest.Tokens(2, 64)}
+	storetest.Put(t, m, p)
+	e := storetest.Engine(s)
+	storetest.OK(t, e.Inside().HalfCheckpoint(t.Context()))
+	storetest.Crash(s)
+	s = storetest.Open(t, dir, storetest.Options())
+	storetest.Expect(t, storetest.Model(t, s, crashtest.Plain()), p, 64)
+}
+
+// What is logged while a checkpoint is written is in none, and counts for the next one.
+func TestGrowthDuringACheckpoint(t *testing.T) {
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
+	p := kv.Prompt{Tokens: crashtest.Tokens(1, 32)}
+	storetest.Put(t, m, p)
+	storetest.OK(t, s.Checkpoint(&askedContext{t.Context(), func() {
+		storetest.OK(t, m.SetRef(t.Context(), "late", p, db.RefOptions{Meta: make([]byte, db.MaxRefMeta)}))
+		storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(2, 32)})
+	}}))
+	if n, all := storetest.Engine(s).Inside().StateGrowth().Load(), storetest.Engine(s).Inside().Growth().Load(); n < db.MaxRefMeta || all < n+1<<10 {
+		t.Errorf("%d bytes of refs, %d in all are said to be behind the checkpoint", n, all)
+	}
+	storetest.OK(t, s.Checkpoint(t.Context()))
+	if n, all := storetest.Engine(s).Inside().StateGrowth().Load(), storetest.Engine(s).Inside().Growth().Load(); n != 0 || all != 0 {
+		t.Errorf("%d bytes of refs, %d in all are said to be behind the next one", n, all)
+	}
+}
+
+// What an older head of the log gave up and the newest one does not is alive: a power cut had taken what stood in its place,
+// and a recovery, which a crash ended before it could remove the older head, has kept it.
+func TestNewestHeadDecidesWhatIsDead(t *testing.T) {
+	dir := t.TempDir()
+	p := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}
+	s := storetest.Open(t, dir, storetest.Options())
+	storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), p)
+	storetest.OK(t, s.Checkpoint(t.Context()))
+	e := storetest.Engine(s)
+	v := e.View()
+	storetest.OK(t, v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
+		e.Catalog.BuryAt(x.Loc)
+		return true
+	}))
+	v.Release()
+	for range 2 {
+		head := e.Inside().Head(nil)
+		if _, _, err := e.Inside().Wal().Rotate(func(uint64) []byte { return head }); err != nil {
+			t.Fatal(err)
+		}
+		e.Catalog.Destroyed(e.Catalog.Tombstones())
+	}
+	storetest.Crash(s)
+	storetest.OK(t, os.Remove(filepath.Join(dir, storetest.IndexFile)))
+	s = storetest.Open(t, dir, storetest.Options())
+	storetest.Expect(t, storetest.Model(t, s, crashtest.Plain()), p, 64)
+}
+
+// Files that stay open are made longer by reserving blocks, never by a write: for that, XFS gives a file as much again as it has, 64 KiB or
+// more, until it is closed. No budget has room for that.
+func TestNoWriteMakesAFileLonger(t *testing.T) {
+	o := storetest.Options()
+	o.SegmentBytes = 64 << 10
+	var writes atomic.Int64
+	disk := storetest.Failing(func(c storetest.Call) error {
+		if c.Kind != "write" || strings.HasSuffix(c.Name, ".tmp") || strings.HasSuffix(c.Name, folder.LockName) {
+			return nil
+		}
+		info, err := vfs.OS.Stat(c.Name)
+		if err == nil && c.Off+c.N > info.Size {
+			err = fmt.Errorf("a write of %d bytes at %d, into a file of %d", c.N, c.Off, info.Size)
+			t.Errorf("%s: %v", c.Name, err)
+		}
+		if c.InSegments() || c.InLog() {
+			writes.Add(1)
+		}
+		return err
+	})
+	s := storetest.OpenOn(t, disk, t.TempDir(), o)
+	m := storetest.Model(t, s, crashtest.Plain())
+	for i := range 100 {
+		storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(i, 32+i)})
+		if i%20 == 0 {
+			storetest.OK(t, s.Checkpoint(t.Context()))
+		}
+	}
+	storetest.OK(t, s.Close())
+	if n := writes.Load(); n < 300 {
+		t.Errorf("%d writes: this test shows little", n)
+	}
+}
+
+// gatedRemove is a file system on which the removal of a log file meets a listing of the log's folder, if there may be one.
+type gatedRemove struct {
+	vfs.FS
+	on               *atomic.Bool
+	removing, listed chan struct{}
+	removed          chan struct{}
+}
+
+func (f gatedRemove) Remove(name string) error {
+	if filepath.Ext(name) != ".wal" || !f.on.CompareAndSwap(true, false) {
+		return f.FS.Remove(name)
+	}
+	close(f.removing)
+	select {
+	case <-f.listed:
+	case <-time.After(200 * time.Millisecond): // nobody lists files that are being removed
+	}
+	defer close(f.removed)
+	return f.FS.Remove(name)
+}
+
+func (f gatedRemove) List(dir string) ([]string, error) {
+	names, err := f.FS.List(dir)
+	select {
+	case <-f.removing:
+		select {
+		case <-f.listed:
+		default:
+			close(f.listed)
+			<-f.removed
+		}
+	default:
+	}
+	return names, err
+}
+
+// The log can be listed while a checkpoint removes its files.
+func TestLogBesideCheckpoint(t *testing.T) {
+	f := gatedRemove{vfs.OS, new(atomic.Bool), make(chan struct{}), make(chan struct{}), make(chan struct{})}
+	s := storetest.OpenOn(t, f, t.TempDir(), storetest.Options())
+	storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), kv.Prompt{Tokens: crashtest.Tokens(1, 16)})
+	f.on.Store(true)
+	var beside sync.WaitGroup
+	beside.Go(func() {
+		if err := s.Checkpoint(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+	<-f.removing
+	if _, err := db.Collect(admin.Log(t.Context(), s)); err != nil {
+		t.Error(err)
+	}
+	beside.Wait()
 }

@@ -18,13 +18,6 @@ import (
 	"github.com/dormousekv/dormouse/segments"
 )
 
-// putNth puts the nth of many prompts of 320 tokens.
-func putNth(t *testing.T, m *db.Model, n int) error {
-	p := kv.Prompt{Tokens: crashtest.Tokens(n, 320)}
-	_, err := m.Put(t.Context(), p, storetest.Filled(crashtest.Plain(), &p, 0, 320), db.PutOptions{})
-	return err
-}
-
 // A segment in which nothing can be destroyed takes room from the others, and no more: puts, and the background, evict what makes room there.
 func TestPutsBesideASegmentThatCannotBeOpened(t *testing.T) {
 	for _, background := range []bool{false, true} {
@@ -102,17 +95,6 @@ func besideDenied(t *testing.T, denied *atomic.Bool) (s *db.Store, lives []kv.Pr
 	return s, lives
 }
 
-// inSegments lists the segments in which something lives.
-func inSegments(t *testing.T, s *db.Store) (ids []uint64) {
-	t.Helper()
-	for x, err := range s.Blocks(t.Context()) {
-		storetest.OK(t, err)
-		ids = append(ids, x.Segment)
-	}
-	slices.Sort(ids)
-	return slices.Compact(ids)
-}
-
 // A segment in which nothing can be destroyed does not keep Compact from the others: it says so in the end. Nor does one out of which nothing
 // can be moved. The next compaction does what is left.
 func TestCompactBesideASegmentThatCannotBeOpened(t *testing.T) {
@@ -152,7 +134,8 @@ func TestCompactBesideASegmentThatCanBeOpenedAgain(t *testing.T) {
 	}
 }
 
-// Nor does it end a compaction: what moves awaits the room of the old places, and those are in other segments.
+// A segment in which nothing can be destroyed does not end a compaction: what moves awaits the room of the old places, and those are in other
+// segments.
 func TestMovesBesideASegmentThatCannotBeOpened(t *testing.T) {
 	o := storetest.Options()
 	var denied atomic.Bool

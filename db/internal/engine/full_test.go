@@ -2,7 +2,6 @@ package engine_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/db"
-	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -65,33 +63,6 @@ func TestPutsAndRefsEvictOnAFullDisk(t *testing.T) {
 	if _, err := putBlank(m, p); err != nil {
 		t.Fatalf("with room again: %v", err)
 	}
-}
-
-// blank returns rows for n positions that nobody looks at.
-func blank(d kv.Descriptor, n int) kv.Rows {
-	rows := make(kv.Rows, len(d.Tensors))
-	for i, t := range d.Tensors {
-		rows[i] = kv.Packed(0, n, make([]byte, n*t.RowBytes()))
-	}
-	return rows
-}
-
-// bulky is plain with blocks of 32 KiB, so that index and log take little beside them.
-func bulky() kv.Descriptor {
-	d := crashtest.Plain()
-	d.Name, d.BlockTokens = "bulky", 64
-	for i := range d.Tensors {
-		d.Tensors[i].Width = 64
-	}
-	return d
-}
-
-// bulkyPrompt is one of some blocks of bulky.
-func bulkyPrompt(i, blocks int) kv.Prompt { return kv.Prompt{Tokens: crashtest.Tokens(i, 64*blocks)} }
-
-// putBlank puts a prompt with rows that nobody looks at.
-func putBlank(m *db.Model, p kv.Prompt) (db.PutResult, error) {
-	return m.Put(context.Background(), p, blank(m.Descriptor(), len(p.Tokens)), db.PutOptions{})
 }
 
 // What was pinned for a time, and is not any more, makes room for a put, whether the worker has come by since or not.
@@ -226,10 +197,55 @@ func cutReserved(t *testing.T, dir string) {
 	}
 }
 
-// soundFolder fails the test where Verify finds damage in a folder that nobody has open.
-func soundFolder(t *testing.T, dir string) {
-	t.Helper()
-	if r, err := admin.Verify(t.Context(), dir, admin.VerifyOptions{}); err != nil || len(r.Damage) > 0 {
-		t.Error(r.Damage, err)
+// A full disk without room for a barrier says both: that there is none, and why.
+func TestNoBarrierOnAFullDisk(t *testing.T) {
+	var full atomic.Bool
+	o := storetest.Options()
+	disk := storetest.Full(&full)
+	s := storetest.OpenOn(t, disk, t.TempDir(), o)
+	storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), kv.Prompt{Tokens: crashtest.Tokens(1, 64)})
+	storetest.OK(t, s.Sync(t.Context()))
+	full.Store(true)
+	for err := error(nil); err == nil; {
+		_, err = storetest.Engine(s).Inside().LogBarrier(0)
 	}
+	if err := storetest.Engine(s).Barrier(storetest.Engine(s).Inside().Wal().LastLSN()); !errors.Is(err, db.ErrNoBarrier) || !errors.Is(err, db.ErrNoSpace) {
+		t.Errorf("a barrier without room: %v", err)
+	}
+	full.Store(false)
+	if err := s.Sync(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A record's pages may have been punched by a process that was killed before it said so. Destroying it once more needs a page
+// on a full disk, and must work nevertheless: deletions and evictions make room there.
+func TestDestroyAgainOnAFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	s := storetest.Open(t, dir, storetest.Options())
+	m := storetest.Model(t, s, crashtest.Plain())
+	for i := range 3 {
+		storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(i, 64)})
+	}
+	storetest.Must(m.Delete(t.Context(), kv.Prompt{Tokens: crashtest.Tokens(0, 64)[:1]}))(t)
+	storetest.Crash(s)
+	var full atomic.Bool
+	disk := storetest.Failing(func(c storetest.Call) error { // punching needs no page
+		if full.Load() && c.Kind == "write" && c.InSegments() {
+			return db.ErrNoSpace
+		}
+		return nil
+	})
+	s = storetest.OpenOn(t, disk, dir, storetest.Options())
+	m = storetest.Model(t, s, crashtest.Plain())
+	full.Store(true)
+	if _, err := m.Delete(t.Context(), kv.Prompt{Tokens: crashtest.Tokens(1, 64)[:1]}); err != nil {
+		t.Errorf("delete on a full disk: %v", err)
+	}
+	if err := s.Sync(t.Context()); err != nil {
+		t.Errorf("sync on a full disk: %v", err)
+	}
+	full.Store(false)
+	storetest.Expect(t, m, kv.Prompt{Tokens: crashtest.Tokens(1, 64)}, 0)
+	storetest.Expect(t, m, kv.Prompt{Tokens: crashtest.Tokens(2, 64)}, 64)
 }

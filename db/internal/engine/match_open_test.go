@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"sync"
@@ -13,13 +14,6 @@ import (
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )
-
-func smallStore(t *testing.T, disk vfs.FS) *db.Store {
-	o := storetest.Options()
-	o.Budget, o.SegmentBytes = 6<<20, 256<<10
-	o.HighWater, o.LowWater = 1, 1
-	return storetest.OpenOn(t, disk, t.TempDir(), o)
-}
 
 // Somebody deletes what one match rests on: other matches keep nothing of what is evicted afterwards.
 func TestDeletionUnderOneMatchOfTwo(t *testing.T) {
@@ -348,5 +342,42 @@ func TestFailedExtensionKeepsPins(t *testing.T) {
 	got = storetest.Must(x.Restore(t.Context(), storetest.Empty(d, 40)))(t)
 	if got.Tokens != first {
 		t.Errorf("an open match gave %d tokens, now %d: %v", first, got.Tokens, got.Reason)
+	}
+}
+
+// A deletion under an open match takes what the match rests on: it rests on what is before that then, and nobody evicts that.
+func TestDeletionAndEvictionUnderAMatch(t *testing.T) {
+	o := storetest.Options()
+	d := crashtest.Plain()
+	s, m := storetest.Fresh(t, o, d)
+	p := kv.Prompt{Tokens: crashtest.Tokens(1, 160)}
+	storetest.Put(t, m, p)
+	x := storetest.Match(t, m, p)
+	viewed := 0
+	err := x.View(t.Context(), func(plane db.StoredPlane) error {
+		if viewed++; viewed == 1 {
+			before := bytes.Clone(plane.Bytes)
+			storetest.Meanwhile(func() {
+				storetest.Must(m.Delete(t.Context(), p.Prefix(150)))(t)
+				_, _, err := storetest.Engine(s).Shrink(t.Context(), 0)
+				storetest.OK(t, err)
+				storetest.OK(t, s.Checkpoint(t.Context()))
+			})
+			if left := storetest.Engine(s).Counts().Blocks; left != 9 {
+				t.Errorf("%d blocks are left, not the 9 before the one that was deleted", left)
+			}
+			if !bytes.Equal(before, plane.Bytes) {
+				t.Error("a plane that is being looked at has other bytes")
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	storetest.OK(t, x.Close())
+	storetest.OK(t, s.Sync(t.Context()))
+	if held := storetest.Engine(s).Inside().Held(); held != 0 {
+		t.Errorf("%d bytes are held", held)
 	}
 }

@@ -15,6 +15,39 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
+// Bytes that an open match keeps from being reclaimed must not make the background evict one more share of the store at
+// each turn.
+func TestOpenMatchDoesNotEmptyTheStore(t *testing.T) {
+	o := storetest.Options()
+	o.Budget, o.HighWater, o.LowWater = 16<<20, 0.3, 0.25
+	s, m := storetest.Fresh(t, o, crashtest.Plain())
+	x := storetest.Match(t, m, kv.Prompt{Tokens: crashtest.Tokens(1, 64)})
+	defer x.Close()
+	for i := 0; storetest.Stats(t, s).Evicted == 0 && !storetest.Engine(s).Inside().AboveHighWater(); i++ {
+		storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(i+1, 256)})
+	}
+	before := storetest.Engine(s).Counts().Blocks
+	for range 30 {
+		storetest.OK(t, storetest.Engine(s).Inside().EvictToLowWater(t.Context()))
+	}
+	if after := storetest.Engine(s).Counts().Blocks; after < before/2 {
+		t.Fatalf("of %d blocks %d are left", before, after)
+	}
+}
+
+// One block may be stored: it stays.
+func TestMaxBlocksOfOne(t *testing.T) {
+	o := storetest.Options()
+	o.MaxBlocks = 1
+	s, m := storetest.Fresh(t, o, crashtest.Plain())
+	for i := range 3 {
+		p := kv.Prompt{Tokens: crashtest.Tokens(i, 16)}
+		storetest.Put(t, m, p)
+		storetest.OK(t, storetest.Engine(s).Inside().EvictToLowWater(t.Context()))
+		storetest.Expect(t, m, p, 16)
+	}
+}
+
 // What is stored never falls below the low-water mark by more than a segment or a put because of eviction: whatever budget the store is
 // opened with again, and though puts make room for themselves, the background evicts, and somebody shrinks the store, all at the same
 // time, while open matches keep what was evicted before from coming back.
@@ -195,4 +228,53 @@ func (d *tide) closeMatches() {
 		x.Close()
 	}
 	d.open = nil
+}
+
+// However much is pinned, the background leaves the newest conversations of those that it may evict. What is pinned no longer makes room again.
+func TestPinsAboveTheWaterMarks(t *testing.T) {
+	for _, share := range []float64{0.5, 0.63, 0.72} {
+		t.Run(fmt.Sprint(share), func(t *testing.T) {
+			o := storetest.Options()
+			o.Budget, o.SegmentBytes = 64<<20, 2<<20
+			s, m := storetest.Fresh(t, o, bulky())
+			e := storetest.Engine(s)
+			common := crashtest.Tokens(9, 320)
+			put := func(i int) kv.Prompt {
+				p := kv.Prompt{Tokens: crashtest.Concat(common, crashtest.Tokens(i, 640))}
+				storetest.Must(putBlank(m, p))(t)
+				return p
+			}
+			n := 0
+			for ; float64(e.Counts().Bytes) < share*float64(o.Budget); n++ {
+				storetest.OK(t, m.SetRef(t.Context(), fmt.Sprint(n), put(n), db.RefOptions{Pinned: true}))
+			}
+			var recent []kv.Prompt
+			conversations := func(first int) {
+				for i := range 40 {
+					recent = append(recent, put(first+i))
+					storetest.OK(t, e.Inside().EvictToLowWater(t.Context()))
+					if i%4 > 0 {
+						continue
+					}
+					for _, p := range recent[max(0, len(recent)-8):] {
+						if got, _, err := m.Probe(t.Context(), p, db.MatchOptions{}); err != nil || got != len(p.Tokens) {
+							t.Fatalf("after %d conversations only %d tokens are there of one of the 8 newest (%v)", i, got, err)
+						}
+					}
+				}
+			}
+			conversations(1000)
+			if e.Counts().Bytes > o.Budget*95/100 {
+				t.Errorf("%d bytes of %d", e.Counts().Bytes, o.Budget)
+			}
+			for i := range n {
+				storetest.OK(t, s.DeleteRef(t.Context(), fmt.Sprint(i)))
+			}
+			conversations(2000)
+			storetest.Eventually(t, "what pins keep is counted again, and what they left is evicted", func() bool {
+				storetest.OK(t, e.Inside().EvictToLowWater(t.Context()))
+				return e.Counts().Bytes <= o.Budget*7/10
+			})
+		})
+	}
 }

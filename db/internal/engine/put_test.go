@@ -2,106 +2,63 @@ package engine_test
 
 import (
 	"errors"
-	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/dormousekv/dormouse/db"
-	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
-	"github.com/dormousekv/dormouse/db/internal/write"
-	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// A record's pages may have been punched by a process that was killed before it said so. Destroying it once more needs a page
-// on a full disk, and must work nevertheless: deletions and evictions make room there.
-func TestDestroyAgainOnAFullDisk(t *testing.T) {
-	dir := t.TempDir()
-	s := storetest.Open(t, dir, storetest.Options())
-	m := storetest.Model(t, s, crashtest.Plain())
-	for i := range 3 {
-		storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(i, 64)})
-	}
-	storetest.Must(m.Delete(t.Context(), kv.Prompt{Tokens: crashtest.Tokens(0, 64)[:1]}))(t)
-	storetest.Crash(s)
-	var full atomic.Bool
-	disk := storetest.Failing(func(c storetest.Call) error { // punching needs no page
-		if full.Load() && c.Kind == "write" && c.InSegments() {
-			return db.ErrNoSpace
+// In Power mode a model is in the store when that is durable, also for who asks for it while another call registers it.
+func TestModelOfAnotherCallIsDurable(t *testing.T) {
+	var bad atomic.Bool
+	o := storetest.Options()
+	o.Durability = db.Power
+	s, err := storetest.TryOpen(storetest.Failing(func(c storetest.Call) error {
+		if bad.Load() && c.Kind == "sync" && c.InLog() {
+			return errors.New("the disk is gone")
 		}
 		return nil
-	})
-	s = storetest.OpenOn(t, disk, dir, storetest.Options())
-	m = storetest.Model(t, s, crashtest.Plain())
-	full.Store(true)
-	if _, err := m.Delete(t.Context(), kv.Prompt{Tokens: crashtest.Tokens(1, 64)[:1]}); err != nil {
-		t.Errorf("delete on a full disk: %v", err)
+	}), t.TempDir(), o)
+	storetest.OK(t, err)
+	defer s.Close()
+	storetest.Must(s.Register(t.Context(), crashtest.Plain()))(t)
+	bad.Store(true)
+	if _, err := s.Register(t.Context(), crashtest.Windowed(16)); err == nil { // it is known now, and its frame not durable
+		t.Fatal("the log cannot be synced")
 	}
-	if err := s.Sync(t.Context()); err != nil {
-		t.Errorf("sync on a full disk: %v", err)
+	if _, err := s.Register(t.Context(), crashtest.Windowed(16)); err == nil {
+		t.Error("a model was acknowledged whose frame is not durable")
 	}
-	full.Store(false)
-	storetest.Expect(t, m, kv.Prompt{Tokens: crashtest.Tokens(1, 64)}, 0)
-	storetest.Expect(t, m, kv.Prompt{Tokens: crashtest.Tokens(2, 64)}, 64)
-}
-
-// gatedRemove is a file system on which the removal of a log file meets a listing of the log's folder, if there may be one.
-type gatedRemove struct {
-	vfs.FS
-	on               *atomic.Bool
-	removing, listed chan struct{}
-	removed          chan struct{}
-}
-
-func (f gatedRemove) Remove(name string) error {
-	if filepath.Ext(name) != ".wal" || !f.on.CompareAndSwap(true, false) {
-		return f.FS.Remove(name)
-	}
-	close(f.removing)
-	select {
-	case <-f.listed:
-	case <-time.After(200 * time.Millisecond): // nobody lists files that are being removed
-	}
-	defer close(f.removed)
-	return f.FS.Remove(name)
-}
-
-func (f gatedRemove) List(dir string) ([]string, error) {
-	names, err := f.FS.List(dir)
-	select {
-	case <-f.removing:
-		select {
-		case <-f.listed:
-		default:
-			close(f.listed)
-			<-f.removed
-		}
-	default:
-	}
-	return names, err
-}
-
-// The log can be listed while a checkpoint removes its files.
-func TestLogBesideCheckpoint(t *testing.T) {
-	f := gatedRemove{vfs.OS, new(atomic.Bool), make(chan struct{}), make(chan struct{}), make(chan struct{})}
-	s := storetest.OpenOn(t, f, t.TempDir(), storetest.Options())
-	storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), kv.Prompt{Tokens: crashtest.Tokens(1, 16)})
-	f.on.Store(true)
-	var beside sync.WaitGroup
-	beside.Go(func() {
-		if err := s.Checkpoint(t.Context()); err != nil {
-			t.Error(err)
-		}
-	})
-	<-f.removing
-	if _, err := db.Collect(admin.Log(t.Context(), s)); err != nil {
+	if _, err := s.Register(t.Context(), crashtest.Plain()); err != nil { // reads go on
 		t.Error(err)
 	}
-	beside.Wait()
+}
+
+// A put whose window rows lie before those that are stored leaves the record as it is, and no lease behind.
+func TestDisjointWindowRowsLeaveNoLease(t *testing.T) {
+	d := crashtest.Windowed(40)
+	s, m := storetest.Fresh(t, storetest.Options(), d)
+	p := kv.Prompt{Tokens: crashtest.Tokens(1, 16)}
+	for _, r := range [][2]int{{12, 16}, {2, 8}} {
+		rows := storetest.Filled(d, &p, 0, 16)
+		w := storetest.Filled(d, &p, r[0], r[1])
+		for i := range d.Tensors {
+			if d.Tensors[i].Group == 1 {
+				rows[i] = w[i]
+			}
+		}
+		storetest.Must(m.Put(t.Context(), p, rows, db.PutOptions{}))(t)
+	}
+	storetest.Must(m.Delete(t.Context(), p))(t)
+	if err := s.Sync(t.Context()); err != nil {
+		t.Errorf("something still holds the deleted records: %v", err)
+	}
+	if n, b := storetest.Engine(s).Segments.Pending(); n != 0 {
+		t.Errorf("%d records, %d bytes, wait for a lease", n, b)
+	}
 }
 
 // A scope that begins within the first 16 tokens ends the first block there. What is stored behind it is found all the same,
@@ -120,16 +77,6 @@ func TestScopeBeginsWithinTheOpening(t *testing.T) {
 			t.Errorf("scope at %d, after the filter was rebuilt: %d tokens (%v), expected 100", at, n, reason)
 		}
 	}
-}
-
-// halfPut is a put of a prompt's rows from first on whose steps the caller does.
-func halfPut(t *testing.T, s *db.Store, m *db.Model, p *kv.Prompt, first int) *write.Put {
-	t.Helper()
-	e := storetest.Engine(s)
-	rows := storetest.Filled(m.Descriptor(), p, first, len(p.Tokens))
-	w := e.Inside().NewPut(e.Catalog.Model(m.Fingerprint()), rows, nil, write.Options{Codec: storetest.Options().Codec})
-	storetest.OK(t, w.Plan(p))
-	return w
 }
 
 // An extension completes its first block with rows of a stored one. If that is deleted before the new block is published, the

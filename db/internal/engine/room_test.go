@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
@@ -17,6 +18,30 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/quant"
 )
+
+// Whoever is told that there is no space is told what keeps it.
+func TestNoSpaceSaysWhatKeepsIt(t *testing.T) {
+	o := storetest.Options()
+	o.Budget, o.SegmentBytes = 3<<20, 256<<10
+	for _, by := range []string{"pinned refs keep", "open matches, and puts under way, keep"} {
+		_, m := storetest.Fresh(t, o, crashtest.Plain())
+		var err error
+		for n := 0; err == nil; n++ {
+			if err = putNth(t, m, n); err != nil {
+				break
+			}
+			p := kv.Prompt{Tokens: crashtest.Tokens(n, 320)}
+			if strings.HasPrefix(by, "pinned") {
+				err = m.SetRef(t.Context(), string(rune('a'+n)), p.Prefix(320), db.RefOptions{Pinned: true})
+			} else if x, merr := m.Match(t.Context(), p, db.MatchOptions{}); merr == nil {
+				defer x.Close()
+			}
+		}
+		if !strings.Contains(err.Error(), by) {
+			t.Errorf("no word of %q: %v", by, err)
+		}
+	}
+}
 
 // A prompt that does not fit into the budget, or has more blocks than may be stored, costs nobody else anything. Nor does a record that fits only
 // into a store without index and log, or in none.
@@ -167,19 +192,6 @@ func TestShrinkBesidePuts(t *testing.T) {
 	wait.Wait()
 }
 
-// One block may be stored: it stays.
-func TestMaxBlocksOfOne(t *testing.T) {
-	o := storetest.Options()
-	o.MaxBlocks = 1
-	s, m := storetest.Fresh(t, o, crashtest.Plain())
-	for i := range 3 {
-		p := kv.Prompt{Tokens: crashtest.Tokens(i, 16)}
-		storetest.Put(t, m, p)
-		storetest.OK(t, storetest.Engine(s).Inside().EvictToLowWater(t.Context()))
-		storetest.Expect(t, m, p, 16)
-	}
-}
-
 // What fits is not refused: however little a codec leaves of the rows, and whatever the prompt's beginning was stored with.
 func TestWhatFitsIsNotHopeless(t *testing.T) {
 	for _, c := range []struct {
@@ -296,4 +308,44 @@ func TestLargePutRightAfterOpenOnAFullDisk(t *testing.T) {
 	storetest.OK(t, s.Close())
 	s = storetest.OpenOn(t, disk, disk.dir, o)
 	storetest.OK(t, put(s, 1000, 600))
+}
+
+// What is evicted and only the store itself still looks at comes back: a put waits for that, and does not say that there is no room.
+func TestPutAwaitsShortLeases(t *testing.T) {
+	o := storetest.Options()
+	o.Budget, o.SegmentBytes = 4<<20, 256<<10
+	o.HighWater, o.LowWater = 1, 1
+	s, m := storetest.Fresh(t, o, crashtest.Plain())
+	n := 0
+	next := func() error { n++; return putNth(t, m, n) }
+	for storetest.Stats(t, s).Evicted == 0 {
+		storetest.OK(t, next())
+	}
+	set := storetest.Engine(s).Segments
+	short := set.AcquireShort()
+	done := make(chan error)
+	go func() {
+		for range 20 {
+			if err := next(); err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- nil
+	}()
+	for held := int64(0); held == 0 || held != set.Held(); time.Sleep(20 * time.Millisecond) { // until nothing more is evicted
+		held = set.Held()
+		select {
+		case err := <-done:
+			t.Fatalf("the puts ended while all that they evicted was kept: %v", err)
+		default:
+		}
+	}
+	short.Release()
+	storetest.OK(t, <-done)
+	if x, err := m.Match(t.Context(), kv.Prompt{Tokens: crashtest.Tokens(n, 320)}, db.MatchOptions{}); err != nil || x.Tokens() != 320 {
+		t.Error(err, x.Tokens())
+	} else {
+		x.Close()
+	}
 }

@@ -4,13 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -187,3 +192,181 @@ func TestCancelledAtEachPoint(t *testing.T) {
 
 // stopped is what an operation returns that met the end of c.
 func (c stopAt) stopped() error { return context.Canceled }
+
+// A callback may use the store while somebody waits to have it to himself: neither waits for the other.
+func TestCallbacksUseTheStore(t *testing.T) {
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
+	p := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}
+	storetest.Put(t, m, p)
+	x := storetest.Match(t, m, p)
+	defer x.Close()
+
+	var wait sync.WaitGroup
+	asked := make(chan struct{})
+	ask := sync.OnceFunc(func() {
+		wait.Go(func() {
+			close(asked)
+			if err := s.Suspend(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+		<-asked
+		time.Sleep(20 * time.Millisecond) // Suspend waits by now, most likely
+	})
+	err := x.View(t.Context(), func(db.StoredPlane) error {
+		ask()
+		if _, _, err := m.Probe(t.Context(), p, db.MatchOptions{}); err != nil && !errors.Is(err, db.ErrSuspended) {
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	wait.Wait()
+	if _, _, err := m.Probe(t.Context(), p, db.MatchOptions{}); !errors.Is(err, db.ErrSuspended) {
+		t.Errorf("probe of a suspended store: %v", err)
+	}
+	storetest.OK(t, s.Resume(t.Context()))
+	for b, err := range s.Blocks(t.Context()) {
+		storetest.OK(t, err)
+		storetest.OK(t, s.Suspend(t.Context()))
+		storetest.OK(t, s.Resume(t.Context()))
+		_ = b
+	}
+}
+
+// A store that is closed in the midst of everything, suspended and rebuilt beside, ends whole, with every operation answered and
+// no goroutine left; what was acknowledged is there when it is opened again.
+func TestCloseBesideEverything(t *testing.T) {
+	before := runtime.NumGoroutine()
+	seed := seedOf(t)
+	dir := t.TempDir()
+	o := storetest.Options()
+	o.SegmentBytes, o.HighWater, o.LowWater = 256<<10, 1, 1
+	var mu sync.Mutex
+	kept := map[int]bool{}
+	for round := range 12 {
+		s := storetest.Must(storetest.TryOpen(vfs.OS, dir, o))(t)
+		var all sync.WaitGroup
+		var done atomic.Int64
+		for g := range 4 {
+			all.Go(func() {
+				r := rand.New(rand.NewPCG(seed+uint64(round), uint64(g)))
+				m, err := s.Register(t.Context(), crashtest.Plain())
+				for err == nil || errors.Is(err, db.ErrSuspended) {
+					if m.Model == nil {
+						m, err = s.Register(t.Context(), crashtest.Plain())
+						continue
+					}
+					done.Add(1)
+					id := r.IntN(1000)
+					p := kv.Prompt{Tokens: crashtest.Tokens(id, 48)}
+					switch r.IntN(8) {
+					case 0:
+						if err = s.Suspend(t.Context()); err == nil {
+							err = s.Resume(t.Context())
+						}
+					case 1:
+						if r.IntN(4) == 0 {
+							storetest.DoubtIndex(s)
+						}
+					case 2:
+						err = s.Checkpoint(t.Context())
+					case 3, 4:
+						var x *db.Match
+						if x, err = m.Match(t.Context(), p, db.MatchOptions{}); err == nil {
+							err = x.View(t.Context(), func(db.StoredPlane) error { _, err := s.Stats(); return err })
+							x.Close()
+						}
+					default:
+						if _, err = m.Put(t.Context(), p, storetest.Filled(crashtest.Plain(), &p, 0, 48), db.PutOptions{}); err == nil {
+							mu.Lock()
+							kept[id] = true
+							mu.Unlock()
+						}
+					}
+				}
+				if !errors.Is(err, db.ErrClosed) {
+					t.Error(err)
+				}
+			})
+		}
+		for done.Load() < 100 && !t.Failed() {
+			runtime.Gosched()
+		}
+		err := db.ErrLeased
+		for errors.Is(err, db.ErrLeased) {
+			runtime.Gosched()
+			err = s.Close()
+		}
+		if err != nil {
+			t.Error("close:", err)
+		}
+		all.Wait()
+		// Whoever resumed last has the lock.
+		if err := s.Close(); err != nil && !errors.Is(err, db.ErrClosed) {
+			t.Error(err)
+		}
+	}
+	soundFolder(t, dir)
+	s := storetest.Open(t, dir, o)
+	m := storetest.Model(t, s, crashtest.Plain())
+	for id := range kept {
+		storetest.Expect(t, m, kv.Prompt{Tokens: crashtest.Tokens(id, 48)}, 48)
+	}
+	storetest.OK(t, s.Close())
+	t.Log(len(kept), "prompts")
+	storetest.Eventually(t, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= before })
+}
+
+// A panic that passes through a put and that the caller recovers from, a library's host say, leaves a store that can be used and closed.
+func TestPanicInAPut(t *testing.T) {
+	var armed atomic.Bool
+	disk := storetest.Failing(func(c storetest.Call) error {
+		if c.Kind == "write" && strings.HasSuffix(c.Name, ".seg") && armed.CompareAndSwap(true, false) {
+			panic("broken")
+		}
+		return nil
+	})
+	s := storetest.OpenOn(t, disk, t.TempDir(), storetest.Options())
+	d := crashtest.Plain()
+	m := storetest.Model(t, s, d)
+	for n := range 4 {
+		p := kv.Prompt{Tokens: crashtest.Tokens(n, 64*(1+n))}
+		armed.Store(true)
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("nothing panicked")
+				}
+			}()
+			m.Put(t.Context(), p, storetest.Filled(d, &p, 0, len(p.Tokens)), db.PutOptions{})
+		}()
+		storetest.Put(t, m, p)
+		storetest.OK(t, s.Checkpoint(t.Context()))
+		storetest.Expect(t, m, p, len(p.Tokens))
+	}
+	storetest.OK(t, s.Close())
+}
+
+// An Open whose Progress panics leaves no lock.
+func TestPanicInProgress(t *testing.T) {
+	dir, o := t.TempDir(), storetest.Options()
+	s := storetest.Open(t, dir, o)
+	m := storetest.Model(t, s, crashtest.Plain())
+	storetest.OK(t, putNth(t, m, 1))
+	storetest.OK(t, s.Close())
+	storetest.Remove(t, dir, "index.db")
+	o.Progress = func(db.Progress) { panic("broken") }
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("nothing panicked")
+			}
+		}()
+		storetest.Open(t, dir, o)
+	}()
+	o.Progress = nil
+	storetest.OK(t, storetest.Open(t, dir, o).Close())
+}

@@ -43,13 +43,13 @@ func (e *Engine) evictOnce(goal func() evictGoal) (blocks int, err error) {
 	if want.bytes <= 0 && want.blocks <= 0 {
 		return 0, nil
 	}
-	blocks, _, err = e.evictSome(want)
-	return blocks, err
+	return e.evictSome(want)
 }
 
 // evictSome evicts some leaves, in one frame.
-func (e *Engine) evictSome(goal evictGoal) (n int, freed int64, err error) {
+func (e *Engine) evictSome(goal evictGoal) (n int, err error) {
 	var out []kv.Key
+	var freed int64
 	defer func() { e.Pins.End(out) }()
 	var op oplog.Remove
 	var used []uint32
@@ -90,7 +90,7 @@ func (e *Engine) evictSome(goal evictGoal) (n int, freed int64, err error) {
 	}
 	e.commitMu.Unlock()
 	if err != nil {
-		return 0, 0, err
+		return 0, err
 	}
 	e.bloomRemoved(int64(n))
 	e.Count.Evicted.Add(int64(n))
@@ -100,7 +100,7 @@ func (e *Engine) evictSome(goal evictGoal) (n int, freed int64, err error) {
 			e.Count.EvictedAge.Add(age * time.Minute)
 		}
 	}
-	return n, freed, nil
+	return n, nil
 }
 
 // unseen notes of records that nobody rested on them when they went.

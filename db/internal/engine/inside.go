@@ -37,7 +37,7 @@ func (i Inside) OpenEnds() map[uint64]int64           { return i.e.openEnds() }
 // EvictBlocks evicts n blocks, or what there is, whoever is destroying something meanwhile.
 func (i Inside) EvictBlocks(n int) (evicted int, err error) {
 	for evicted < n {
-		some, _, err := i.e.evictSome(evictGoal{blocks: int64(n - evicted)})
+		some, err := i.e.evictSome(evictGoal{blocks: int64(n - evicted)})
 		if err != nil || some == 0 {
 			return evicted, err
 		}

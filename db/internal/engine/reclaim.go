@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/dormousekv/dormouse/db/internal/recovery"
 	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/lock"
 	"github.com/dormousekv/dormouse/segments"
@@ -68,15 +69,11 @@ func (e *Engine) reclaimAndCount(ctx context.Context, left *Left) (more bool, er
 // reclaimFor is reclaim for who waits for so many bytes: more says that something is left when these have come back. Where holes cannot be
 // punched, no record gives anything back by itself: there it is all done at once.
 func (e *Engine) reclaimFor(ctx context.Context, bytes int64) (more bool, err error) {
-	return e.reclaimSome(ctx, func(records int, done int64) bool {
-		return records >= reclaimShare && done >= bytes && !e.Segments.Solid()
-	})
-}
-
-func (e *Engine) reclaimSome(ctx context.Context, enough func(records int, bytes int64) bool) (more bool, err error) {
 	e.ckptMu.Lock()
 	defer e.ckptMu.Unlock()
-	return e.reclaimLocked(ctx, enough)
+	return e.reclaimLocked(ctx, func(records int, done int64) bool {
+		return records >= reclaimShare && done >= bytes && !e.Segments.Solid()
+	})
 }
 
 // reclaimShare is how many records are destroyed at least before somebody else has ckptMu: each share takes an fsync.
@@ -165,6 +162,24 @@ func (e *Engine) sealLeftovers(ctx context.Context) error {
 		e.unsealed = e.unsealed[1:]
 	}
 	return nil
+}
+
+// sealLeftover cuts a segment that an earlier process left, and removes one that was never born. What could not be read when the
+// segment was swept, and can be now, is swept first.
+func (e *Engine) sealLeftover(ctx context.Context, u *recovery.Leftover) error {
+	err := e.Segments.SealRecovered(u.ID, u.End)
+	if !errors.Is(err, segments.ErrBehind) {
+		return err
+	}
+	v := e.View()
+	defer v.Release()
+	again, unnamed, err := recovery.Sweep(ctx, e.Segments, v, u.ID, u.From, e.log)
+	if err != nil {
+		return err
+	}
+	e.Catalog.BuryAt(unnamed...)
+	*u = again
+	return e.Segments.SealRecovered(u.ID, u.End)
 }
 
 // emptySegments returns the finished segments in which nothing lives, but for files that have no more of a segment than the name. The caller holds the publish gate, so that no record waits

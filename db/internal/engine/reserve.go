@@ -59,7 +59,7 @@ func (e *Engine) makeUp(ctx context.Context) {
 	_, err := e.reclaimLocked(ctx, nil) // what is dead, and waits since the kill, may be enough
 	evicted := 0
 	for n := 1; err == nil && n > 0 && over() > e.coming(); evicted += n {
-		n, _, err = e.evictSome(evictGoal{bytes: over() - e.coming()})
+		n, err = e.evictSome(evictGoal{bytes: over() - e.coming()})
 	}
 	if err == nil {
 		_, err = e.reclaimLocked(ctx, nil)

@@ -115,9 +115,7 @@ func TestBudgetHoldsAtAllTimes(t *testing.T) {
 // blocks before it has seen them: none of them brings it over its budget.
 func TestExtentsAreCounted(t *testing.T) {
 	disk := crashtest.NewExtents(vfs.OS)
-	o := storetest.Options()
-	o.Budget, o.SegmentBytes = 6<<20, 64<<10
-	o.HighWater, o.LowWater = 1, 1
+	o := putsEvict(6<<20, 64<<10)
 	dir := t.TempDir()
 	s := storetest.OpenOn(t, disk, dir, o)
 	r := rand.New(rand.NewPCG(1, 2))
@@ -174,9 +172,8 @@ func TestExtentsAreCounted(t *testing.T) {
 
 // Puts that run at the same time do not take the same room.
 func TestConcurrentPutsHoldTheBudget(t *testing.T) {
-	o := storetest.Options()
-	o.Budget, o.SegmentBytes, o.MaxBlocks = 4<<20, 256<<10, 150
-	o.HighWater, o.LowWater = 1, 1
+	o := putsEvict(4<<20, 256<<10)
+	o.MaxBlocks = 150
 	s, m := storetest.Fresh(t, o, crashtest.Plain())
 	var wait sync.WaitGroup
 	for g := range 8 {
@@ -266,9 +263,7 @@ func TestBudgetLoweredToTheIndex(t *testing.T) {
 // goes on in two more files of the log before it can remove one, and if it is killed, too, so does the next: the budget holds all the same.
 func TestBudgetHoldsWhereCheckpointsAreKilled(t *testing.T) {
 	dir := t.TempDir()
-	o := storetest.Options()
-	o.Budget, o.SegmentBytes = 32<<20, 1<<20
-	o.HighWater, o.LowWater = 1, 1
+	o := putsEvict(32<<20, 1<<20)
 	disk := storetest.Over(vfs.OS)
 	s := storetest.OpenOn(t, disk, dir, o)
 	d := crashtest.Plain()

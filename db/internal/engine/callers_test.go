@@ -138,9 +138,7 @@ func TestCancelledAtEachPoint(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			o := storetest.Options()
-			o.Budget, o.SegmentBytes = 4<<20, 256<<10
-			o.HighWater, o.LowWater = 1, 1
+			o := putsEvict(4<<20, 256<<10)
 			if c.name == "extend" {
 				o.Budget *= 8 // the open match keeps what would have to be evicted
 			}

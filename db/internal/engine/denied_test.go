@@ -137,10 +137,8 @@ func TestCompactBesideASegmentThatCanBeOpenedAgain(t *testing.T) {
 // A segment in which nothing can be destroyed does not end a compaction: what moves awaits the room of the old places, and those are in other
 // segments.
 func TestMovesBesideASegmentThatCannotBeOpened(t *testing.T) {
-	o := storetest.Options()
+	o := putsEvict(4<<20, 256<<10)
 	var denied atomic.Bool
-	o.Budget, o.SegmentBytes = 4<<20, 256<<10
-	o.HighWater, o.LowWater = 1, 1
 	dir := t.TempDir()
 	s := storetest.Open(t, dir, o)
 	m := storetest.Model(t, s, crashtest.Plain())

@@ -35,8 +35,7 @@ func TestPutForRoomBesideALargeDeletion(t *testing.T) {
 	const blocks = 3000
 	var armed atomic.Bool
 	var headers atomic.Int64
-	o := storetest.Options()
-	o.Budget, o.SegmentBytes, o.HighWater, o.LowWater = 64<<20, 32<<20, 1, 1
+	o := putsEvict(64<<20, 32<<20)
 	o.CheckpointInterval = 5 * time.Second
 	s := storetest.OpenOn(t, slowHeaders(&armed, &headers), t.TempDir(), o)
 	m := storetest.Model(t, s, crashtest.Plain())

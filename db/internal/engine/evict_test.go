@@ -244,9 +244,7 @@ func TestFirstRowsAreMoved(t *testing.T) {
 
 // What the segments of many models have reserved ahead of a small prompt each goes back before anything is evicted for a long one.
 func TestManyModelsReserveNothingThatOthersNeed(t *testing.T) {
-	o := storetest.Options()
-	o.Budget, o.SegmentBytes = 64<<20, 4<<20
-	o.HighWater, o.LowWater = 1, 1
+	o := putsEvict(64<<20, 4<<20)
 	s := storetest.Open(t, t.TempDir(), o)
 	small := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}
 	const models = 80 // a step ahead of each would be more than the budget

@@ -12,7 +12,6 @@ import (
 	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/db/internal/write"
 	"github.com/dormousekv/dormouse/internal/memdir"
-	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -71,11 +70,11 @@ func inSegments(t *testing.T, s *db.Store) (ids []uint64) {
 	return slices.Compact(ids)
 }
 
-func smallStore(t *testing.T, disk vfs.FS) *db.Store {
+// putsEvict are the options of a store whose background evicts nothing: puts do, what they need.
+func putsEvict(budget, segmentBytes int64) db.Options {
 	o := storetest.Options()
-	o.Budget, o.SegmentBytes = 6<<20, 256<<10
-	o.HighWater, o.LowWater = 1, 1
-	return storetest.OpenOn(t, disk, t.TempDir(), o)
+	o.Budget, o.SegmentBytes, o.HighWater, o.LowWater = budget, segmentBytes, 1, 1
+	return o
 }
 
 // numbered is a model that differs from others in its name and its weights.

@@ -17,9 +17,8 @@ import (
 
 // Somebody deletes what one match rests on: other matches keep nothing of what is evicted afterwards.
 func TestDeletionUnderOneMatchOfTwo(t *testing.T) {
-	s := smallStore(t, vfs.OS)
 	d := crashtest.Plain()
-	m := storetest.Model(t, s, d)
+	s, m := storetest.Fresh(t, putsEvict(6<<20, 256<<10), d)
 	a, b := kv.Prompt{Tokens: crashtest.Tokens(1, 160)}, kv.Prompt{Tokens: crashtest.Tokens(2, 160)}
 	storetest.Put(t, m, a)
 	storetest.Put(t, m, b)
@@ -54,8 +53,7 @@ func TestGivenUpUnderAnotherMatch(t *testing.T) {
 	} {
 		for _, open := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, open %t", c.what, open), func(t *testing.T) {
-				s := smallStore(t, vfs.OS)
-				m := storetest.Model(t, s, c.d)
+				s, m := storetest.Fresh(t, putsEvict(6<<20, 256<<10), c.d)
 				other := kv.Prompt{Tokens: crashtest.Tokens(7, 64)}
 				storetest.PutState(t, m, other, 0)
 				if open {
@@ -157,9 +155,8 @@ func TestMatchWithoutHoles(t *testing.T) {
 
 // A callback of layers that takes its time keeps nothing from the puts of others.
 func TestPutsBesideSlowLayers(t *testing.T) {
-	s := smallStore(t, vfs.OS)
 	d := crashtest.Plain()
-	m := storetest.Model(t, s, d)
+	s, m := storetest.Fresh(t, putsEvict(6<<20, 256<<10), d)
 	a := kv.Prompt{Tokens: crashtest.Tokens(1, 160)}
 	n := 100
 	for storetest.Stats(t, s).Evicted == 0 {
@@ -198,9 +195,8 @@ func TestPutsBesideSlowLayers(t *testing.T) {
 
 // A match that was extended keeps what it found, also where the next extension goes on from elsewhere.
 func TestExtensionElsewhere(t *testing.T) {
-	s := smallStore(t, vfs.OS)
 	d := crashtest.Plain()
-	m := storetest.Model(t, s, d)
+	_, m := storetest.Fresh(t, putsEvict(6<<20, 256<<10), d)
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 100)}
 	storetest.Put(t, m, p)
 	x := storetest.Match(t, m, p)

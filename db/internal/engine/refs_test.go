@@ -22,8 +22,7 @@ import (
 // a longer prompt brings back its blocks, with a state of its own only.
 func TestRefWhoseStateGoesMeanwhile(t *testing.T) {
 	d := crashtest.NewDisk(crashtest.NewDirs(t).Next())
-	o := storetest.Options()
-	o.Budget, o.SegmentBytes, o.HighWater, o.LowWater = 4<<20, 64<<10, 1, 1
+	o := putsEvict(4<<20, 64<<10)
 	s := storetest.OpenOn(t, d, d.Dir(), o)
 	m, e := storetest.Model(t, s, crashtest.Opaque()), storetest.Engine(s)
 	for i := range 20 {

@@ -97,8 +97,7 @@ func TestHopelessPutEvictsNothing(t *testing.T) {
 
 // What a put stored before it found no room is said.
 func TestTokensOfAPutThatFoundNoRoom(t *testing.T) {
-	o := storetest.Options()
-	o.Budget, o.SegmentBytes, o.HighWater, o.LowWater = 64<<20, 2<<20, 1, 1
+	o := putsEvict(64<<20, 2<<20)
 	_, m := storetest.Fresh(t, o, bulky())
 	pinned := bulkyPrompt(1, 900)
 	storetest.Must(putBlank(m, pinned))(t)
@@ -201,8 +200,7 @@ func TestWhatFitsIsNotHopeless(t *testing.T) {
 		{db.PutOptions{Codec: quant.Q8_0}, db.PutOptions{Codec: quant.Raw}},
 		{db.PutOptions{Codec: quant.Raw, Compression: quant.Zstd}, db.PutOptions{Codec: quant.Raw}},
 	} {
-		o := storetest.Options()
-		o.Budget, o.SegmentBytes, o.HighWater, o.LowWater = 32<<20, 2<<20, 1, 1
+		o := putsEvict(32<<20, 2<<20)
 		_, m := storetest.Fresh(t, o, bulky())
 		p := bulkyPrompt(1, 1000)
 		if _, err := m.Put(t.Context(), p, blank(bulky(), len(p.Tokens)), c.first); err != nil {
@@ -218,8 +216,7 @@ func TestWhatFitsIsNotHopeless(t *testing.T) {
 // A put evicts what it takes, and not what its records could take at most.
 func TestPutsEvictWhatTheyTake(t *testing.T) {
 	for _, with := range []db.PutOptions{{}, {Compression: quant.Zstd}, {Codec: quant.ByteSplit}} {
-		o := storetest.Options()
-		o.Budget, o.SegmentBytes, o.HighWater, o.LowWater = 32<<20, 1<<20, 1, 1
+		o := putsEvict(32<<20, 1<<20)
 		s, m := storetest.Fresh(t, o, bulky())
 		n := 0
 		put := func(blocks int) {
@@ -250,8 +247,7 @@ func TestPutIntoAFullStoreWhoseLogIsFull(t *testing.T) {
 		}
 		return nil
 	})
-	o := storetest.Options()
-	o.Budget, o.SegmentBytes, o.HighWater, o.LowWater = 64<<20, 2<<20, 1, 1
+	o := putsEvict(64<<20, 2<<20)
 	s := storetest.OpenOn(t, disk, t.TempDir(), o)
 	m := storetest.Model(t, s, bulky())
 	put := func(i, blocks int) error {
@@ -312,9 +308,7 @@ func TestLargePutRightAfterOpenOnAFullDisk(t *testing.T) {
 
 // What is evicted and only the store itself still looks at comes back: a put waits for that, and does not say that there is no room.
 func TestPutAwaitsShortLeases(t *testing.T) {
-	o := storetest.Options()
-	o.Budget, o.SegmentBytes = 4<<20, 256<<10
-	o.HighWater, o.LowWater = 1, 1
+	o := putsEvict(4<<20, 256<<10)
 	s, m := storetest.Fresh(t, o, crashtest.Plain())
 	n := 0
 	next := func() error { n++; return putNth(t, m, n) }

@@ -2,10 +2,15 @@ package admin
 
 import (
 	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
-	"github.com/dormousekv/dormouse/db/internal/repair"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -18,7 +23,7 @@ type RepairOptions struct {
 }
 
 // ErrPrefixLost is the reason for which [Repair] leaves out a sound record, or a ref: a block before it is lost.
-var ErrPrefixLost = repair.ErrPrefixLost
+var ErrPrefixLost = errors.New("its prefix is lost")
 
 // Repaired says what Repair saved, and what it could not.
 type Repaired struct {
@@ -97,23 +102,62 @@ type LostSession struct {
 // all segments are lost, a cancelled context. Then there is no new store, and nothing of it is left. What is lost is no error but
 // in the report. Until it is whole, the new store is in to.repair: a process that is killed leaves that.
 func Repair(ctx context.Context, from, to string, o RepairOptions) (out Repaired, err error) {
-	got, err := repair.Run(ctx, from, to, repair.Options{Progress: o.Progress, AllowSharedDir: o.AllowSharedDir, FS: vfs.From(ctx)})
-	out = Repaired{
-		Blocks: got.Blocks, Records: got.Records, Bytes: got.Bytes, Models: got.Models, Refs: got.Refs,
-		Sessions: got.Sessions, Damage: got.Damage, Unknown: got.Unknown, Notes: got.Notes,
+	if from, err = filepath.Abs(from); err != nil {
+		return out, err
 	}
-	for _, l := range got.Lost {
-		out.Lost = append(out.Lost, LostRecord(l))
+	if to, err = filepath.Abs(to); err != nil {
+		return out, err
 	}
-	for _, l := range got.LostSessions {
-		out.LostSessions = append(out.LostSessions, LostSession(l))
+	if err := folder.Prepare(vfs.OS, from, true, o.AllowSharedDir); err != nil {
+		return out, err
 	}
-	for _, l := range got.LostRefs {
-		out.LostRefs = append(out.LostRefs, LostRef{refOf(l.Ref), l.Err})
+	if err := folder.CheckFiles(from, o.AllowSharedDir, slog.New(slog.DiscardHandler)); err != nil {
+		return out, err
 	}
-	return out, err
+	w := newDamagedStore(vfs.From(ctx), from, o, &out)
+	lock, err := w.lock()
+	if err != nil {
+		return out, err
+	}
+	if lock != nil {
+		defer lock.Release()
+	}
+	target, err := newTarget(from, to)
+	if err != nil {
+		return out, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, target.abandon())
+			out = Repaired{}
+		}
+	}()
+	if err := w.open(ctx); err != nil {
+		return out, err
+	}
+	defer w.e.Abandon()
+	if err := w.copyTo(ctx, target.building); err != nil {
+		return out, err
+	}
+	w.report()
+	return out, target.commit()
 }
 
+// lock takes the lock of the damaged store, as every reader does. A store without LOCK, or with something else of that name,
+// is one that no process has open.
+func (w *damagedStore) lock() (*vfs.Lock, error) {
+	name := filepath.Join(w.dir, folder.LockName)
+	if info, err := os.Lstat(name); err == nil && !info.Mode().IsRegular() {
+		return nil, nil
+	}
+	lock, err := vfs.ShareLock(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return lock, err
+}
+
+// refOf is a ref as db shows it.
 func refOf(r oplog.Ref) db.Ref {
 	return db.Ref{
 		Name: r.Name, Model: r.Model, Block: r.Block, Tokens: r.Tokens, Pinned: r.Pinned, Priority: r.Priority,

@@ -1,4 +1,4 @@
-package repair_test
+package admin_test
 
 import (
 	"encoding/binary"

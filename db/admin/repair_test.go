@@ -1,4 +1,4 @@
-package repair_test
+package admin_test
 
 import (
 	"fmt"
@@ -103,5 +103,3 @@ func TestRepairMissing(t *testing.T) {
 		}
 	}
 }
-
-// treeOf reads every file of a directory.

@@ -1,4 +1,4 @@
-package repair
+package admin
 
 import (
 	"fmt"
@@ -22,9 +22,6 @@ type salvageFS struct {
 }
 
 func newSalvageFS(below vfs.FS) *salvageFS {
-	if below == nil {
-		below = vfs.OS
-	}
 	return &salvageFS{FS: below, bad: map[string]*damage.Error{}, blocks: map[string]bool{}}
 }
 

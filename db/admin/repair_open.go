@@ -1,4 +1,4 @@
-package repair
+package admin
 
 import (
 	"context"
@@ -22,7 +22,7 @@ import (
 // damagedStore is one, opened as far as it can be read.
 type damagedStore struct {
 	dir string
-	o   Options
+	o   RepairOptions
 	out *Repaired
 	fs  *salvageFS
 	e   *engine.Engine
@@ -33,9 +33,9 @@ type damagedStore struct {
 	failed  map[recovery.ID]error // why a record of entries was not saved
 }
 
-func newDamagedStore(dir string, o Options, out *Repaired) *damagedStore {
+func newDamagedStore(disk vfs.FS, dir string, o RepairOptions, out *Repaired) *damagedStore {
 	return &damagedStore{
-		dir: dir, o: o, out: out, fs: newSalvageFS(o.FS),
+		dir: dir, o: o, out: out, fs: newSalvageFS(disk),
 		entries: map[recovery.ID]index.Entry{}, saved: map[recovery.ID]bool{}, failed: map[recovery.ID]error{},
 	}
 }

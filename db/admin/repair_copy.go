@@ -1,4 +1,4 @@
-package repair
+package admin
 
 import (
 	"cmp"
@@ -174,7 +174,7 @@ func (c *copier) record(ctx context.Context, x index.Entry) error {
 	}
 	var b *segments.Builder
 	err := w.e.Segments.Read(x.Loc, func(r *segments.Record) (err error) {
-		if err := isRecord(r, &x); err != nil {
+		if err := recovery.IsRecord(r, &x); err != nil {
 			return err
 		}
 		b, err = copyOf(r)
@@ -236,16 +236,6 @@ func (w *damagedStore) cutOff(x *index.Entry) error {
 		return ErrPrefixLost
 	}
 	return nil
-}
-
-// isRecord compares a record with what the index says of it.
-func isRecord(r *segments.Record, x *index.Entry) error {
-	if r.Key() == x.Key && r.Group() == x.Group && r.Parent() == x.Parent && r.Model() == x.Model && r.Scope() == x.Scope &&
-		r.First() == x.First && r.TokenCount() == int(x.Tokens) {
-		return nil
-	}
-	return damage.New(r.File(), x.Loc.Offset, "record", fmt.Sprintf("block %s group %d at token %d", x.Key, x.Group, x.First),
-		fmt.Sprintf("block %s group %d at token %d", r.Key(), r.Group(), r.First()))
 }
 
 // copyOf lays a record out anew, with the checksums that it has: what is between its planes is not copied.
@@ -317,7 +307,7 @@ func (c *copier) refs() error {
 		x := w.entries[id]
 		saved := w.saved[id] && x.Model == ref.Model && ref.Tokens > int(x.First) && ref.Tokens <= int(x.First)+int(x.Tokens)
 		if !saved && (c.loaded[ref.Model] == nil || !all || w.known(id)) {
-			w.out.LostRefs = append(w.out.LostRefs, LostRef{ref, fmt.Errorf("block %s: %w", ref.Block, ErrPrefixLost)})
+			w.out.LostRefs = append(w.out.LostRefs, LostRef{refOf(ref), fmt.Errorf("block %s: %w", ref.Block, ErrPrefixLost)})
 			continue
 		}
 		if _, err := c.n.LogState(ref); err != nil {

@@ -6,7 +6,6 @@ import (
 	"math"
 	"math/bits"
 	"sync/atomic"
-	"unsafe"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -20,10 +19,10 @@ import (
 // at n keys half of its bits are set. The probes are h1 + i h2 (Kirsch, Mitzenmacher 2006), with h1 = murmur3 and h2 =
 // xxhash of the key. Keys are hashes with the store's seed in them already, so the filter needs no seed of its own.
 type Bloom struct {
-	words []atomic.Uint64
-	bits  uint64 // 64 len(words)
-	k     int
-	n     int          // capacity
+	words []uint64     // read and changed by atomic operations as soon as somebody else can see the filter
+	bits  uint64       // 64 len(words)
+	k     int          // probes
+	n     int          // how many keys it holds at the rate that it was made for: half of its bits are set then
 	keys  atomic.Int64 // adds that changed a bit
 	set   atomic.Int64 // bits set
 }
@@ -48,7 +47,7 @@ func NewBloom(n int, p float64) *Bloom {
 }
 
 func newBloom(words, k, n int) *Bloom {
-	return &Bloom{words: make([]atomic.Uint64, words), bits: uint64(words) * 64, k: k, n: n}
+	return &Bloom{words: make([]uint64, words), bits: uint64(words) * 64, k: k, n: n}
 }
 
 func bloomHashes(k *kv.Key) (h1, h2 uint64) {
@@ -90,11 +89,8 @@ func (b *Bloom) Add(k kv.Key) {
 	for range b.k {
 		i, mask := b.place(h)
 		w := &b.words[i]
-		for old := w.Load(); old&mask == 0; old = w.Load() {
-			if w.CompareAndSwap(old, old|mask) {
-				fresh++
-				break
-			}
+		if atomic.LoadUint64(w)&mask == 0 && atomic.OrUint64(w, mask)&mask == 0 {
+			fresh++
 		}
 		h += step
 	}
@@ -108,15 +104,14 @@ func (b *Bloom) Add(k kv.Key) {
 // are most of what Add takes.
 func FillBloom(n int, p float64, keys iter.Seq[kv.Key]) *Bloom {
 	b := NewBloom(n, p)
-	words := unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(b.words))), len(b.words))
 	set, added := 0, int64(0)
 	for k := range keys {
 		before := set
 		h, step := bloomHashes(&k)
 		for range b.k {
 			i, mask := b.place(h)
-			old := words[i]
-			words[i] = old | mask
+			old := b.words[i]
+			b.words[i] = old | mask
 			set += bits.OnesCount64(mask &^ old)
 			h += step
 		}
@@ -134,7 +129,7 @@ func (b *Bloom) MayContain(k kv.Key) bool {
 	h, step := bloomHashes(&k)
 	for range b.k {
 		i, mask := b.place(h)
-		if b.words[i].Load()&mask == 0 {
+		if atomic.LoadUint64(&b.words[i])&mask == 0 {
 			return false
 		}
 		h += step
@@ -144,12 +139,6 @@ func (b *Bloom) MayContain(k kv.Key) bool {
 
 // Bits is the size of the filter.
 func (b *Bloom) Bits() uint64 { return b.bits }
-
-// K is the number of probes.
-func (b *Bloom) K() int { return b.k }
-
-// Capacity is how many keys the filter holds at the rate that it was made for. Half of its bits are set then.
-func (b *Bloom) Capacity() int { return b.n }
 
 // Keys is how many different keys were added, but for those whose bits were all set by others.
 func (b *Bloom) Keys() int64 { return b.keys.Load() }

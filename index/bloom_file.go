@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"math/bits"
 	"sync/atomic"
-	"unsafe"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -46,26 +45,12 @@ func encodeBloom(b *Bloom, uuid kv.UUID, lsn uint64) []byte {
 	buf = le.AppendUint32(buf, uint32(len(b.words)))
 	buf = le.AppendUint32(buf, bloomHash)
 	for i := range b.words {
-		buf = le.AppendUint64(buf, b.words[i].Load())
+		buf = le.AppendUint64(buf, atomic.LoadUint64(&b.words[i]))
 	}
 	return le.AppendUint64(buf, xxhash.Sum64(buf))
 }
 
-// bloomWords are the words of a filter in the memory that they were read to, where that is laid out as the words are: a
-// copy of some megabytes would be most of what opening a store costs.
-func bloomWords(b []byte) []atomic.Uint64 {
-	n := len(b) / 8
-	if p := unsafe.Pointer(unsafe.SliceData(b)); uintptr(p)%8 == 0 && binary.NativeEndian.Uint16([]byte{1, 0}) == 1 {
-		return unsafe.Slice((*atomic.Uint64)(p), n)
-	}
-	words := make([]atomic.Uint64, n)
-	for i := range words {
-		words[i].Store(binary.LittleEndian.Uint64(b[8*i:]))
-	}
-	return words
-}
-
-// decodeBloom reads the file's bytes, which become the filter's own.
+// decodeBloom reads the file's bytes.
 func decodeBloom(name string, buf []byte, uuid kv.UUID) (*Bloom, uint64, error) {
 	le := binary.LittleEndian
 	bad := func(off int64, what string, expected, found any) (*Bloom, uint64, error) {
@@ -103,10 +88,11 @@ func decodeBloom(name string, buf []byte, uuid kv.UUID) (*Bloom, uint64, error) 
 	if capacity > words*64 {
 		return bad(48, "capacity", fmt.Sprintf("at most %d keys", words*64), capacity)
 	}
-	b := &Bloom{words: bloomWords(buf[bloomHeaderBytes:end]), bits: words * 64, k: int(k), n: int(capacity)}
+	b := newBloom(int(words), int(k), int(capacity))
 	set := 0
 	for i := range b.words {
-		set += bits.OnesCount64(b.words[i].Load())
+		b.words[i] = le.Uint64(buf[bloomHeaderBytes+8*i:])
+		set += bits.OnesCount64(b.words[i])
 	}
 	b.set.Store(int64(set))
 	b.keys.Store(int64(le.Uint64(buf[40:])))

@@ -5,11 +5,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"math/bits"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/spaolacci/murmur3"
@@ -30,14 +32,14 @@ func randomKey(r *rand.Rand) (k kv.Key) {
 // TestBloomSize is the formula, at the size that the design names.
 func TestBloomSize(t *testing.T) {
 	b := NewBloom(36465, 0.001)
-	if b.Bits() != 524288 || b.K() != 10 || b.Capacity() != 36465 {
-		t.Errorf("%d bits, %d probes, %d keys; want 524288, 10, 36465", b.Bits(), b.K(), b.Capacity())
+	if b.Bits() != 524288 || b.k != 10 || b.n != 36465 {
+		t.Errorf("%d bits, %d probes, %d keys; want 524288, 10, 36465", b.Bits(), b.k, b.n)
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		n, p := rapid.IntRange(0, 100000).Draw(t, "n"), rapid.Float64Range(1e-9, 0.9).Draw(t, "p")
 		b := NewBloom(n, p)
-		if b.Capacity() < n || b.K() < 1 || b.Bits()%64 != 0 || float64(b.Bits()) > 64+1+float64(max(n, 1))*-math.Log(p)/math.Ln2/math.Ln2 {
-			t.Fatalf("%d keys at %g: %d bits, %d probes, capacity %d", n, p, b.Bits(), b.K(), b.Capacity())
+		if b.n < n || b.k < 1 || b.Bits()%64 != 0 || float64(b.Bits()) > 64+1+float64(max(n, 1))*-math.Log(p)/math.Ln2/math.Ln2 {
+			t.Fatalf("%d keys at %g: %d bits, %d probes, capacity %d", n, p, b.Bits(), b.k, b.n)
 		}
 	})
 }
@@ -57,7 +59,7 @@ func TestMurmur(t *testing.T) {
 func TestBloomFalsePositives(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	b := NewBloom(36465, 0.001)
-	for range b.Capacity() {
+	for range b.n {
 		b.Add(randomKey(r))
 	}
 	const probes = 2_000_000
@@ -118,10 +120,7 @@ func TestBloomNoFalseNegatives(t *testing.T) {
 	wg.Wait()
 	set := 0
 	for i := range b.words {
-		w := b.words[i].Load()
-		for ; w != 0; w &= w - 1 {
-			set++
-		}
+		set += bits.OnesCount64(atomic.LoadUint64(&b.words[i]))
 	}
 	if got := int(math.Round(b.Fill() * float64(b.Bits()))); got != set {
 		t.Errorf("%d bits set, Fill says %d", set, got)
@@ -150,7 +149,7 @@ func TestBloomFile(t *testing.T) {
 	if err != nil || lsn != 77 {
 		t.Fatal(lsn, err)
 	}
-	if got.Bits() != b.Bits() || got.K() != b.K() || got.Capacity() != b.Capacity() || got.Keys() != b.Keys() || got.Fill() != b.Fill() {
+	if got.Bits() != b.Bits() || got.k != b.k || got.n != b.n || got.Keys() != b.Keys() || got.Fill() != b.Fill() {
 		t.Error("another filter")
 	}
 	for _, k := range keys {

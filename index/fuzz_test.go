@@ -219,8 +219,8 @@ func fuzzBloom(t *testing.T, data []byte) {
 		if !b.MayContain(kv.Key{9}) {
 			t.Error("false negative")
 		}
-		if rate := b.EstimatedFPR(); !(rate >= 0 && rate <= 1) || b.Capacity() < 0 {
-			t.Errorf("%d keys, wrong with %g", b.Capacity(), rate)
+		if rate := b.EstimatedFPR(); !(rate >= 0 && rate <= 1) || b.n < 0 {
+			t.Errorf("%d keys, wrong with %g", b.n, rate)
 		}
 	}
 }

@@ -6,26 +6,14 @@ import "github.com/dormousekv/dormouse/kv"
 // Hashes are hints: compare tokens.
 func (v *View) ChildrenLike(parent kv.Key, scope kv.ScopeID, hashes []byte, fn func(child kv.Key) bool) error {
 	prefix := appendChildSeek(nil, parent, scope, hashes[:min(len(hashes), maxHashBytes)])
-	return v.rows(prefix, prefix, func(key, _ []byte) (bool, error) {
-		_, _, _, k, ok := splitChildKey(key)
-		if !ok {
-			return false, v.badRow(key, "child row")
-		}
-		return fn(k), nil
-	})
+	return v.children(prefix, prefix, func(_ kv.Key, _ kv.ScopeID, _ []byte, k kv.Key) bool { return fn(k) })
 }
 
 // ChildRows calls fn for every block of the store, children of one parent after each other, until it returns false.
 // hashes is valid only during the call.
 func (v *View) ChildRows(fn func(parent kv.Key, scope kv.ScopeID, hashes []byte, child kv.Key) bool) error {
 	prefix := []byte{tableChild}
-	return v.rows(prefix, prefix, func(key, _ []byte) (bool, error) {
-		parent, scope, hashes, k, ok := splitChildKey(key)
-		if !ok {
-			return false, v.badRow(key, "child row")
-		}
-		return fn(parent, scope, hashes, k), nil
-	})
+	return v.children(prefix, prefix, fn)
 }
 
 // StoredPrefixes calls fn for the children of parent in scope all of whose token hashes begin hashes, the longest first, until

@@ -95,7 +95,7 @@ func checkNumber(v *View, n *uint64, blocks int) error {
 		leaves++
 		return wrong == nil
 	})
-	_, _, okB, okA, _, _, nerr := v.Neighbors(key(0), kv.ScopeID{}, []byte{byte(blocks / 2), 1})
+	_, _, okB, okA, nerr := v.Neighbors(key(0), kv.ScopeID{}, []byte{byte(blocks / 2), 1})
 	if wrong == nil && (seen != blocks || leaves != blocks || !okB || !okA || v.Counts().Bytes != int64(*n)*int64(blocks)) {
 		wrong = fmt.Errorf("%d entries, %d leaves, neighbours %v %v, counts %v", seen, leaves, okB, okA, v.Counts())
 	}

@@ -64,17 +64,9 @@ func (t *Txn) Load(k kv.Key, group uint8) (e Entry, ok bool, err error) {
 
 // load reads an entry with its hashes, which are the caller's to keep.
 func (t *Txn) load(c *cursor, k kv.Key, group uint8) (e Entry, ok bool, err error) {
-	key := appendBlockKey(c.qbuf[:0], k, group)
-	val, ok, err := c.get(key)
-	if err != nil || !ok {
-		return e, false, t.fail(err)
-	}
-	hashes, ok := decodeEntry(&e, key, val)
-	if !ok {
-		return e, false, t.fail(t.badRow(key, "block row"))
-	}
+	hashes, ok, err := c.entry(&e, k, group)
 	e.Hashes = bytes.Clone(hashes)
-	return e, true, nil
+	return e, ok, t.fail(err)
 }
 
 func (t *Txn) store(c *cursor, e *Entry) {

@@ -1,7 +1,6 @@
 package index
 
 import (
-	"bytes"
 	"sync/atomic"
 
 	"github.com/dormousekv/dormouse/internal/damage"
@@ -58,20 +57,21 @@ func (v *View) Get(k kv.Key, group uint8) (Entry, bool, error) {
 		return e, false, err
 	}
 	defer c.release()
-	ok, err := c.entry(&e, k, group)
+	_, ok, err := c.entry(&e, k, group)
 	return e, ok, err
 }
 
-func (c *cursor) entry(e *Entry, k kv.Key, group uint8) (bool, error) {
+// entry reads an entry, and returns its hashes, which are valid until the cursor's next move.
+func (c *cursor) entry(e *Entry, k kv.Key, group uint8) (hashes []byte, ok bool, err error) {
 	key := appendBlockKey(c.qbuf[:0], k, group)
 	val, ok, err := c.get(key)
 	if err != nil || !ok {
-		return false, err
+		return nil, false, err
 	}
-	if _, ok := decodeEntry(e, key, val); !ok {
-		return false, c.l.badRow(key, "block row")
+	if hashes, ok = decodeEntry(e, key, val); !ok {
+		return nil, false, c.l.badRow(key, "block row")
 	}
-	return true, nil
+	return hashes, true, nil
 }
 
 // Groups calls fn for the entries of all groups of a block, in order of the group, until it returns false.
@@ -107,11 +107,9 @@ func (v *View) rows(prefix, from []byte, fn func(key, val []byte) (bool, error))
 }
 
 // Neighbors returns the children of parent in scope that are adjacent to hashes, the token hashes of what a prompt goes
-// on with: before sorts below them, after at or above. lcpBefore and lcpAfter count the leading tokens whose hashes agree.
-// No child of that scope agrees in more. Hashes are hints: compare tokens.
-func (v *View) Neighbors(parent kv.Key, scope kv.ScopeID, hashes []byte) (
-	before, after kv.Key, okBefore, okAfter bool, lcpBefore, lcpAfter int, err error,
-) {
+// on with: before sorts below them, after at or above. No child of that scope agrees in more leading tokens than the better of the
+// two. Hashes are hints: compare tokens.
+func (v *View) Neighbors(parent kv.Key, scope kv.ScopeID, hashes []byte) (before, after kv.Key, okBefore, okAfter bool, err error) {
 	c, err := v.begin()
 	if err != nil {
 		return
@@ -121,32 +119,20 @@ func (v *View) Neighbors(parent kv.Key, scope kv.ScopeID, hashes []byte) (
 	q := appendChildSeek(c.qbuf[:0], parent, scope, hashes)
 
 	// neighbor takes the row apart that the cursor has come to.
-	neighbor := func(ok bool) (k kv.Key, in bool, lcp int, err error) {
-		if !ok {
-			return k, false, 0, nil
+	neighbor := func(ok bool, err error) (kv.Key, bool, error) {
+		if err != nil || !ok {
+			return kv.Key{}, false, err
 		}
-		_, _, have, k, good := splitChildKey(c.key)
+		_, _, _, k, good := splitChildKey(c.key)
 		if !good {
-			return k, false, 0, c.l.badRow(c.key, "child row")
+			return k, false, c.l.badRow(c.key, "child row")
 		}
-		want := q[prefix:]
-		for lcp*2+1 < min(len(have), len(want)) && have[lcp*2] == want[lcp*2] && have[lcp*2+1] == want[lcp*2+1] {
-			lcp++
-		}
-		return k, true, lcp, nil
+		return k, true, nil
 	}
-
-	ok, err := c.seek(q, q[:prefix])
-	if err != nil {
+	if after, okAfter, err = neighbor(c.seek(q, q[:prefix])); err != nil {
 		return
 	}
-	if after, okAfter, lcpAfter, err = neighbor(ok); err != nil {
-		return
-	}
-	if ok, err = c.seekBelow(q, q[:prefix]); err != nil {
-		return
-	}
-	before, okBefore, lcpBefore, err = neighbor(ok)
+	before, okBefore, err = neighbor(c.seekBelow(q, q[:prefix]))
 	return
 }
 
@@ -161,15 +147,22 @@ func (v *View) Children(parent kv.Key, from *ChildPos, fn func(child kv.Key, sco
 	if from != nil && from.row != nil {
 		start, from.row = from.row, nil
 	}
-	return v.rows(prefix, start, func(key, _ []byte) (bool, error) {
-		_, scope, _, k, ok := splitChildKey(key)
+	return v.children(prefix, start, func(_ kv.Key, scope kv.ScopeID, hashes []byte, k kv.Key) bool {
+		if from != nil && from.row == nil {
+			from.row = appendChildKey(nil, parent, scope, hashes, k)
+		}
+		return fn(k, scope)
+	})
+}
+
+// children calls fn for the child rows that begin with prefix, from one on, until it returns false.
+func (v *View) children(prefix, from []byte, fn func(parent kv.Key, scope kv.ScopeID, hashes []byte, child kv.Key) bool) error {
+	return v.rows(prefix, from, func(key, _ []byte) (bool, error) {
+		parent, scope, hashes, k, ok := splitChildKey(key)
 		if !ok {
 			return false, v.badRow(key, "child row")
 		}
-		if from != nil && from.row == nil {
-			from.row = bytes.Clone(key)
-		}
-		return fn(k, scope), nil
+		return fn(parent, scope, hashes, k), nil
 	})
 }
 

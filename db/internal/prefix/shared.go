@@ -21,7 +21,7 @@ func (l *Lookup) sharedBlock() error {
 	l.hashes = l.store.Hasher.AppendTokenHashes(l.hashes[:0], l.prompt, start, end)
 	hashes := l.hashes
 	parent, scope := l.chain.Parent(i), l.chain.Scope(i)
-	before, after, okB, okA, _, _, err := l.view.Neighbors(parent, scope, hashes)
+	before, after, okB, okA, err := l.view.Neighbors(parent, scope, hashes)
 	if err != nil {
 		return err
 	}

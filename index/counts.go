@@ -1,10 +1,6 @@
 package index
 
-import (
-	"encoding/binary"
-
-	"github.com/dormousekv/dormouse/kv"
-)
+import "github.com/dormousekv/dormouse/kv"
 
 // Counts is how much is stored: in all, or of one model.
 type Counts struct {
@@ -66,24 +62,5 @@ func (c *counters) put(key, val []byte, gone bool, edit uint64) {
 		c.rows = c.rows.drop(key, edit)
 	} else {
 		c.rows = c.rows.set(key, val, edit)
-	}
-}
-
-func (c *counters) models(fn func(kv.Fingerprint, Counts) bool) {
-	c.rows.walk(func(key, val []byte) bool {
-		if key[0] != tableModel {
-			return false
-		}
-		counts, _ := decodeCounts(val)
-		return fn(kv.Fingerprint(key[1:]), counts)
-	})
-}
-
-func (c *counters) segments(fn func(uint64, SegmentCounts) bool) {
-	for n := c.rows.ceil([]byte{tableSegment}, true); n != nil; n = c.rows.ceil(n.key, false) {
-		counts, _ := decodeSegmentCounts(n.val)
-		if !fn(binary.BigEndian.Uint64(n.key[1:]), counts) {
-			return
-		}
 	}
 }

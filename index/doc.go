@@ -14,7 +14,7 @@
 //
 // It must not know about segments, the log, tokens or policies: a location is a few numbers to it, a rank one number.
 //
-// From the top down: view.go and txn.go (queries, changes), layers.go (the merged order), treap.go (overlays), format.go (the
-// bytes of rows); snapshot.go, tree.go and pages.go (reading bbolt's pages, every number checked); bolt.go (bbolt itself,
+// From the top down: view.go, children.go and txn.go (queries, changes), layers.go (the merged order), treap.go (overlays), format.go
+// (the bytes of rows); snapshot.go, tree.go and pages.go (reading bbolt's pages, every number checked); bolt.go (bbolt itself,
 // contained), checkpoint.go, rewrite.go, verify.go; and bloom.go.
 package index

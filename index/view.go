@@ -1,6 +1,7 @@
 package index
 
 import (
+	"encoding/binary"
 	"sync/atomic"
 
 	"github.com/dormousekv/dormouse/internal/damage"
@@ -106,85 +107,6 @@ func (v *View) rows(prefix, from []byte, fn func(key, val []byte) (bool, error))
 	return v.scan(prefix, from, fn)
 }
 
-// Neighbors returns the children of parent in scope that are adjacent to hashes, the token hashes of what a prompt goes
-// on with: before sorts below them, after at or above. No child of that scope agrees in more leading tokens than the better of the
-// two. Hashes are hints: compare tokens.
-func (v *View) Neighbors(parent kv.Key, scope kv.ScopeID, hashes []byte) (before, after kv.Key, okBefore, okAfter bool, err error) {
-	c, err := v.begin()
-	if err != nil {
-		return
-	}
-	defer c.release()
-	const prefix = childKeyBytes - 2 - 16
-	q := appendChildSeek(c.qbuf[:0], parent, scope, hashes)
-
-	// neighbor takes the row apart that the cursor has come to.
-	neighbor := func(ok bool, err error) (kv.Key, bool, error) {
-		if err != nil || !ok {
-			return kv.Key{}, false, err
-		}
-		_, _, _, k, good := splitChildKey(c.key)
-		if !good {
-			return k, false, c.l.badRow(c.key, "child row")
-		}
-		return k, true, nil
-	}
-	if after, okAfter, err = neighbor(c.seek(q, q[:prefix])); err != nil {
-		return
-	}
-	before, okBefore, err = neighbor(c.seekBelow(q, q[:prefix]))
-	return
-}
-
-// ChildPos is a place among the children of a block, in the order of [View.Children]. The zero value is the beginning.
-type ChildPos struct{ row []byte }
-
-// Children calls fn for each child of parent, of every scope, until it returns false: for those from the place from on (nil: for all).
-// Afterwards that is the place of the first of them.
-func (v *View) Children(parent kv.Key, from *ChildPos, fn func(child kv.Key, scope kv.ScopeID) bool) error {
-	prefix := appendChildPrefix(nil, parent)
-	start := prefix
-	if from != nil && from.row != nil {
-		start, from.row = from.row, nil
-	}
-	return v.children(prefix, start, func(_ kv.Key, scope kv.ScopeID, hashes []byte, k kv.Key) bool {
-		if from != nil && from.row == nil {
-			from.row = appendChildKey(nil, parent, scope, hashes, k)
-		}
-		return fn(k, scope)
-	})
-}
-
-// children calls fn for the child rows that begin with prefix, from one on, until it returns false.
-func (v *View) children(prefix, from []byte, fn func(parent kv.Key, scope kv.ScopeID, hashes []byte, child kv.Key) bool) error {
-	return v.rows(prefix, from, func(key, _ []byte) (bool, error) {
-		parent, scope, hashes, k, ok := splitChildKey(key)
-		if !ok {
-			return false, v.badRow(key, "child row")
-		}
-		return fn(parent, scope, hashes, k), nil
-	})
-}
-
-// HasChildren reports whether parent has a child of any scope.
-func (v *View) HasChildren(parent kv.Key) (bool, error) {
-	c, err := v.begin()
-	if err != nil {
-		return false, err
-	}
-	defer c.release()
-	return c.hasChildren(parent)
-}
-
-// hasChildren looks from the end: deletions remove children from the front, and what they removed is not passed.
-func (c *cursor) hasChildren(parent kv.Key) (bool, error) {
-	q := appendChildPrefix(c.qbuf[:0], parent)
-	for i := len(q); i < len(c.qbuf); i++ {
-		c.qbuf[i] = 0xff
-	}
-	return c.seekBelow(c.qbuf[:], q)
-}
-
 // LeafPos is a place in the order of [View.Leaves].
 type LeafPos struct {
 	Rank uint64
@@ -229,7 +151,23 @@ func (v *View) CountsOf(model kv.Fingerprint) Counts { return v.counters.model(m
 func (v *View) Segment(id uint64) SegmentCounts { return v.counters.segment(id) }
 
 // Models calls fn for each model that has entries, in order of the fingerprint, until it returns false.
-func (v *View) Models(fn func(kv.Fingerprint, Counts) bool) { v.counters.models(fn) }
+func (v *View) Models(fn func(kv.Fingerprint, Counts) bool) {
+	v.counters.rows.walk(func(key, val []byte) bool {
+		if key[0] != tableModel {
+			return false
+		}
+		counts, _ := decodeCounts(val)
+		return fn(kv.Fingerprint(key[1:]), counts)
+	})
+}
 
 // Segments calls fn for each segment that has live records, in order of the id, until it returns false.
-func (v *View) Segments(fn func(id uint64, live SegmentCounts) bool) { v.counters.segments(fn) }
+func (v *View) Segments(fn func(id uint64, live SegmentCounts) bool) {
+	rows := v.counters.rows
+	for n := rows.ceil([]byte{tableSegment}, true); n != nil; n = rows.ceil(n.key, false) {
+		counts, _ := decodeSegmentCounts(n.val)
+		if !fn(binary.BigEndian.Uint64(n.key[1:]), counts) {
+			return
+		}
+	}
+}

@@ -18,10 +18,9 @@ func (v *verifier) segments(ctx context.Context, live map[loc.Loc]recovery.Named
 	seen := map[loc.Loc]bool{}
 	for _, s := range e.Segments.Segments() {
 		v.out.Files++
-		err := e.Segments.Verify(ctx, s.ID, func(l segments.Loc) bool {
-			loc := l
-			_, ok := live[loc]
-			seen[loc] = seen[loc] || ok
+		err := e.Segments.Verify(ctx, s.ID, func(l loc.Loc) bool {
+			_, ok := live[l]
+			seen[l] = seen[l] || ok
 			return ok
 		}, func(d *damage.Error) {
 			// Of a segment that holds something, no crash takes the header.

@@ -44,9 +44,7 @@ func TestLargeTree(t *testing.T) {
 			}
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		extra := make([]byte, r.IntN(100_000))
 		ok(t, ix.Checkpoint(context.Background(), Applied{LSN: uint64(round), Extra: extra}))
 		verifyClean(t, ix)
@@ -137,9 +135,7 @@ func TestWrittenByAnotherProgramSince(t *testing.T) {
 	if err == nil {
 		err = errors.Join(other.Update(func(tx *bolt.Tx) error { return tx.Bucket(bucketName).Put([]byte{tableBlock, 1}, []byte("x")) }), other.Close())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	fill(t, ix, m, 300, 310)
 	if err := ix.Checkpoint(context.Background(), Applied{LSN: 7}); !errors.Is(err, ErrDamaged) {
 		t.Fatal(err)

@@ -46,9 +46,7 @@ func TestNeighbors(t *testing.T) {
 				}
 			}
 			got := []kv.Key{}
-			if err := v.ChildrenLike(key(1), scope, q, func(k kv.Key) bool { got = append(got, k); return true }); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, v.ChildrenLike(key(1), scope, q, func(k kv.Key) bool { got = append(got, k); return true }))
 			short := map[kv.Key]bool{}
 			for _, e := range m.children(key(1)) {
 				short[e.Key] = e.Scope == scope && bytes.HasPrefix(hashesOf(Entry{Hashes: q}), hashesOf(e))

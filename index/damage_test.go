@@ -37,9 +37,7 @@ func TestBitFlips(t *testing.T) {
 	missed := map[string]int{}
 	try := func(off int64, bit int) {
 		bitsTried++
-		if _, err := f.WriteAt([]byte{clean[off] ^ 1<<bit}, off); err != nil {
-			t.Fatal(err)
-		}
+		must(f.WriteAt([]byte{clean[off] ^ 1<<bit}, off))(t)
 		defer f.WriteAt(clean[off:off+1], off)
 		kind := used[uint64(off/pageBytes)]
 		if kind == "" {

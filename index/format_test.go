@@ -7,14 +7,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-
-	"pgregory.net/rapid"
 
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -103,35 +100,6 @@ func TestGolden(t *testing.T) {
 	b.Add(kv.Key{1})
 	b.Add(kv.Key{2})
 	golden(t, "bloom.golden", []byte(hex.Dump(encodeBloom(b, testUUID, 42))))
-}
-
-// TestEntryRoundTrip: every entry comes back as it was put.
-func TestEntryRoundTrip(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		id := func(name string) (b [16]byte) {
-			copy(b[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, name))
-			return b
-		}
-		e := Entry{
-			Key: id("key"), Group: rapid.Byte().Draw(t, "group"), Parent: id("parent"), Model: id("model"), Scope: id("scope"),
-			Loc: Loc{
-				Segment: rapid.Uint64().Draw(t, "segment"), Offset: rapid.Int64Range(0, math.MaxInt64).Draw(t, "offset"),
-				Length: rapid.Int64Range(0, math.MaxInt64).Draw(t, "length"), Tier: rapid.Byte().Draw(t, "tier"),
-			},
-			First: rapid.Uint32().Draw(t, "first"), Tokens: rapid.Uint16().Draw(t, "tokens"),
-			RowFirst: rapid.Uint16().Draw(t, "rowFirst"), RowCount: rapid.Uint16().Draw(t, "rowCount"),
-			Flags: rapid.Byte().Draw(t, "flags"), Seq: rapid.Uint64().Draw(t, "seq"),
-			Rank: rapid.Uint64().Draw(t, "rank"), Hits: rapid.Uint32().Draw(t, "hits"), Used: rapid.Uint32().Draw(t, "used"),
-			Created: rapid.Int64Range(0, math.MaxInt64).Draw(t, "created"),
-		}
-		hashes := rapid.SliceOfN(rapid.Byte(), 0, 64).Draw(t, "hashes")
-		hashes = append(hashes, hashes...)
-		var got Entry
-		back, ok := decodeEntry(&got, appendBlockKey(nil, e.Key, e.Group), appendEntry(nil, &e, hashes))
-		if !ok || fmt.Sprint(got) != fmt.Sprint(e) || !bytes.Equal(back, hashes) {
-			t.Fatalf("got %v %x, want %v %x", got, back, e, hashes)
-		}
-	})
 }
 
 // A clock that was never set may be before 1970: what is put then is stored, and nobody knows when it was.

@@ -20,8 +20,15 @@ import (
 
 // FuzzEntry: whatever is read as a row of any table is written as the same bytes.
 func FuzzEntry(f *testing.F) {
-	e := Entry{Key: key(1), Parent: key(2), Loc: Loc{Segment: 1, Offset: 2, Length: 3, Tier: 4}, Rank: 7}
-	entry := appendEntry(nil, &e, []byte{1, 2})
+	e := Entry{
+		Key: key(1), Parent: key(2), Model: kv.Fingerprint{3}, Scope: kv.ScopeID{4}, Loc: Loc{Segment: 5, Offset: 6, Length: 7, Tier: 8},
+		First: 9, Tokens: 10, RowFirst: 11, RowCount: 12, Flags: 13, Seq: 14, Rank: 15, Hits: 16, Used: 17, Created: 18,
+	}
+	entry := appendEntry(nil, &e, bytes.Repeat([]byte{1, 2}, MaxHashTokens))
+	var back Entry
+	if decodeEntry(&back, appendBlockKey(nil, e.Key, 0), entry); !reflect.DeepEqual(back, e) {
+		f.Fatalf("%+v became %+v", e, back)
+	}
 	edit := func(off int, v uint64) []byte {
 		b := bytes.Clone(entry)
 		binary.LittleEndian.PutUint64(b[off:], v)
@@ -30,9 +37,10 @@ func FuzzEntry(f *testing.F) {
 	store := appendStore(nil, &storeRow{UUID: testUUID, Applied: Applied{LSN: 3}, ExtraBytes: 5})
 	fuzzkit.Seeds(f,
 		[]any{appendBlockKey(nil, e.Key, 1), entry},
-		[]any{appendBlockKey(nil, e.Key, 1), edit(56, 1<<63)},  // offset
-		[]any{appendBlockKey(nil, e.Key, 1), edit(64, 1<<63)},  // length
-		[]any{appendBlockKey(nil, e.Key, 1), edit(108, 1<<63)}, // created
+		[]any{appendBlockKey(nil, e.Key, 1), edit(56, 1<<63)},                 // offset
+		[]any{appendBlockKey(nil, e.Key, 1), edit(64, 1<<63)},                 // length
+		[]any{appendBlockKey(nil, e.Key, 1), edit(108, 1<<63)},                // created
+		[]any{appendBlockKey(nil, e.Key, 1), appendEntry(nil, &e, []byte{1})}, // half a token's hash
 		[]any{[]byte{tableBlock}, []byte{}},
 		[]any{appendBlockKey(nil, e.Key, 0), make([]byte, entryBytes+maxHashBytes+2)},
 		[]any{appendChildKey(nil, key(1), kv.ScopeID{2}, []byte{0, 0, 3, 4}, key(5)), []byte{}},

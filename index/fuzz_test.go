@@ -37,16 +37,16 @@ func FuzzEntry(f *testing.F) {
 	store := appendStore(nil, &storeRow{UUID: testUUID, Applied: Applied{LSN: 3}, ExtraBytes: 5})
 	fuzzkit.Seeds(f,
 		[]any{appendBlockKey(nil, e.Key, 1), entry},
-		[]any{appendBlockKey(nil, e.Key, 1), edit(56, 1<<63)},                 // offset
-		[]any{appendBlockKey(nil, e.Key, 1), edit(64, 1<<63)},                 // length
-		[]any{appendBlockKey(nil, e.Key, 1), edit(108, 1<<63)},                // created
-		[]any{appendBlockKey(nil, e.Key, 1), appendEntry(nil, &e, []byte{1})}, // half a token's hash
+		[]any{appendBlockKey(nil, e.Key, 1), edit(56, 1<<63)},  // offset
+		[]any{appendBlockKey(nil, e.Key, 1), edit(64, 1<<63)},  // length
+		[]any{appendBlockKey(nil, e.Key, 1), edit(108, 1<<63)}, // created
 		[]any{[]byte{tableBlock}, []byte{}},
 		[]any{appendBlockKey(nil, e.Key, 0), make([]byte, entryBytes+maxHashBytes+2)},
 		[]any{appendChildKey(nil, key(1), kv.ScopeID{2}, []byte{0, 0, 3, 4}, key(5)), []byte{}},
 		[]any{appendLeafKey(nil, kv.Fingerprint{1}, 1<<63, key(2)), appendCounts(nil, Counts{1, 2, 3})},
 		[]any{appendScopeKey(nil, kv.ScopeID{1}, key(2)), appendSegmentCounts(nil, SegmentCounts{1, 2})},
 		[]any{storeKey, store}, []any{storeKey, store[:95]}, []any{appendModelKey(nil, kv.Fingerprint{1}), appendCounts(nil, Counts{-1, 2, 3})},
+		[]any{appendBlockKey(nil, e.Key, 1), appendEntry(nil, &e, []byte{1})}, // half a token's hash
 	)
 	f.Fuzz(func(t *testing.T, key, payload []byte) {
 		fuzzkit.Bounded(t, 1<<18+uint64(16*(len(key)+len(payload))), func() { fuzzRow(t, key, payload) })

@@ -1,15 +1,10 @@
 package index
 
 import (
-	"context"
-	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
-	"time"
-
-	bolt "go.etcd.io/bbolt"
 
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -31,17 +26,6 @@ func benchEntries(n int) []Entry {
 	return es
 }
 
-func putAll(b *testing.B, ix *Index, es []Entry) {
-	ok(b, ix.Update(func(tx *Txn) error {
-		for _, e := range es {
-			if err := tx.Put(e); err != nil {
-				return err
-			}
-		}
-		return nil
-	}))
-}
-
 // bench100k are the blocks of the larger benchmarks, made once.
 var bench100k = sync.OnceValue(func() []Entry { return benchEntries(100_000) })
 
@@ -49,12 +33,11 @@ func checkpointed(b *testing.B, es []Entry) *Index {
 	ix := must(Create(testOptions(b.TempDir()), Applied{}))(b)
 	b.Cleanup(func() { ix.Close() })
 	putAll(b, ix, es)
-	ok(b, ix.Checkpoint(context.Background(), Applied{LSN: 1}))
+	save(b, ix, 1)
 	return ix
 }
 
-// BenchmarkLookup compares a lookup in the Bloom filter, in an index of 100,000 blocks, and in bbolt itself with values of
-// the same size.
+// BenchmarkLookup looks for a block in an index of 100,000, and in an overlay of 10,000. tests/bench has the Bloom filter beside bbolt.
 func BenchmarkLookup(b *testing.B) {
 	es := bench100k()
 	ix := checkpointed(b, es)
@@ -88,52 +71,6 @@ func BenchmarkLookup(b *testing.B) {
 		b.ReportAllocs()
 		for i := 0; b.Loop(); i++ {
 			if _, ok, _ := ov.Get(es[i*7919%10_000].Key, 0); !ok {
-				b.Fatal("missing")
-			}
-		}
-	})
-	b.Run("parallel", func(b *testing.B) {
-		b.RunParallel(func(pb *testing.PB) {
-			for i := 0; pb.Next(); i++ {
-				v := ix.View()
-				v.Get(es[i*7919%len(es)].Key, 0)
-				v.Release()
-			}
-		})
-	})
-	bloom := NewBloom(len(es), 0.001)
-	for _, e := range es {
-		bloom.Add(e.Key)
-	}
-	b.Run("bloom/present", func(b *testing.B) {
-		b.ReportAllocs()
-		for i := 0; b.Loop(); i++ {
-			if !bloom.MayContain(es[i*7919%len(es)].Key) {
-				b.Fatal("missing")
-			}
-		}
-	})
-	b.Run("bloom/absent", func(b *testing.B) {
-		for i := 0; b.Loop(); i++ {
-			bloom.MayContain(absent[i%len(absent)])
-		}
-	})
-	b.Run("bbolt/present", func(b *testing.B) {
-		db := must(bolt.Open(b.TempDir()+"/b.db", 0o600, &bolt.Options{NoSync: true, Timeout: time.Second}))(b)
-		defer db.Close()
-		ok(b, db.Update(func(tx *bolt.Tx) error {
-			bk, err := tx.CreateBucket([]byte("b"))
-			for _, e := range es {
-				err = bk.Put(e.Key[:], make([]byte, entryBytes+maxHashBytes))
-			}
-			return err
-		}))
-		tx := must(db.Begin(false))(b)
-		defer tx.Rollback()
-		bk := tx.Bucket([]byte("b"))
-		b.ReportAllocs()
-		for i := 0; b.Loop(); i++ {
-			if bk.Get(es[i*7919%len(es)].Key[:]) == nil {
 				b.Fatal("missing")
 			}
 		}
@@ -181,7 +118,7 @@ func BenchmarkPut(b *testing.B) {
 		ok(b, ix.Update(func(tx *Txn) error { return tx.Put(e) }))
 		if i%10_000 == 9_999 {
 			b.StopTimer()
-			ok(b, ix.Checkpoint(context.Background(), Applied{}))
+			save(b, ix, 0)
 			b.StartTimer()
 		}
 	}
@@ -211,23 +148,9 @@ func BenchmarkCheckpoint(b *testing.B) {
 		}
 		putAll(b, ix, batch)
 		b.StartTimer()
-		ok(b, ix.Checkpoint(context.Background(), Applied{LSN: 2}))
+		save(b, ix, 2)
 	}
 	b.ReportMetric(float64(ix.Bytes())/float64(ix.counts.total.Blocks), "file-B/block")
-}
-
-// BenchmarkOpen opens an index of 100,000 blocks.
-func BenchmarkOpen(b *testing.B) {
-	ix := checkpointed(b, bench100k())
-	o := ix.o
-	ok(b, ix.Compact())
-	size := float64(ix.Bytes()) / float64(ix.counts.total.Blocks)
-	ix.Close()
-	for b.Loop() {
-		ix := must(Open(o))(b)
-		ix.Close()
-	}
-	b.ReportMetric(size, "file-B/block")
 }
 
 // BenchmarkVerify reads all of an index of 100,000 blocks.
@@ -236,19 +159,5 @@ func BenchmarkVerify(b *testing.B) {
 	b.SetBytes(int64(ix.rows.base.meta.pages) * pageBytes)
 	for b.Loop() {
 		verifyClean(b, ix)
-	}
-}
-
-// BenchmarkBloomAdd adds keys to a filter for 8,192: the rebuild of one.
-func BenchmarkBloomAdd(b *testing.B) {
-	var keys [8192]kv.Key
-	for i := range keys {
-		binary.LittleEndian.PutUint64(keys[i][:], uint64(i)*0x9E3779B97F4A7C15)
-	}
-	for b.Loop() {
-		f := NewBloom(len(keys), 0.001)
-		for _, k := range keys {
-			f.Add(k)
-		}
 	}
 }

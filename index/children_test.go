@@ -20,8 +20,7 @@ func TestNeighbors(t *testing.T) {
 		n := rapid.IntRange(0, 30).Draw(t, "children")
 		for i := range n {
 			e := Entry{Key: key(i + 10), Parent: key(1), Scope: rapid.SampledFrom(scopes).Draw(t, "scope"), Hashes: drawHashes(t)}
-			m.put(e)
-			ok(t, ix.Update(func(tx *Txn) error { return tx.Put(e) }))
+			enter(t, ix, m, []Entry{e})
 		}
 		v := ix.View()
 		defer v.Release()

@@ -134,8 +134,7 @@ func TestMemory(t *testing.T) {
 	m := newModel()
 	for n := range 50 {
 		e := Entry{Key: key(n + 1), Parent: key(n / 2), Rank: uint64(n), Hashes: []byte{byte(n), 0}, Loc: Loc{Length: 5}}
-		m.put(e)
-		ok(t, ix.Update(func(tx *Txn) error { return tx.Put(e) }))
+		enter(t, ix, m, []Entry{e})
 		if n == 20 {
 			ix.Freeze()
 		}

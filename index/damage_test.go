@@ -320,15 +320,8 @@ func TestLeakedLock(t *testing.T) {
 		t.Fatal("the lock is free: this test tests nothing")
 	}
 	ix2 := must(Create(o, Applied{}))(t) // though neither the view nor the index are closed
-	ok(t, ix2.Update(func(tx *Txn) error {
-		for _, e := range m.sorted() {
-			if err := tx.Put(e); err != nil {
-				return err
-			}
-		}
-		return nil
-	}))
-	ok(t, ix2.Checkpoint(context.Background(), Applied{LSN: 1}))
+	putAll(t, ix2, m.sorted())
+	save(t, ix2, 1)
 	v.Release()
 	ix.Close()
 	verifyClean(t, ix2)

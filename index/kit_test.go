@@ -115,8 +115,7 @@ func build(t testing.TB, o Options, blocks int) *model {
 			}
 			return nil
 		}))
-		a := Applied{LSN: uint64(round), Extra: make([]byte, 100)}
-		ok(t, ix.Checkpoint(context.Background(), a))
+		ok(t, ix.Checkpoint(context.Background(), Applied{LSN: uint64(round), Extra: make([]byte, 100)}))
 	}
 	ok(t, ix.Close())
 	return m
@@ -205,9 +204,17 @@ func fill(t testing.TB, ix *Index, m *model, from, to int) {
 // enter puts entries into an index and its model.
 func enter(t rapid.TB, ix *Index, m *model, entries []Entry) {
 	t.Helper()
+	for _, e := range entries {
+		m.put(e)
+	}
+	putAll(t, ix, entries)
+}
+
+// putAll puts entries into an index, in one update.
+func putAll(t rapid.TB, ix *Index, entries []Entry) {
+	t.Helper()
 	ok(t, ix.Update(func(tx *Txn) error {
 		for _, e := range entries {
-			m.put(e)
 			if err := tx.Put(e); err != nil {
 				return err
 			}

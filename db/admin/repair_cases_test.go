@@ -3,10 +3,8 @@ package admin_test
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
 
@@ -22,23 +20,16 @@ import (
 // A segment whose header is damaged keeps its records when the index has to be rebuilt: they name their model and their place
 // themselves. It was skipped, and then unlinked as empty.
 func TestRebuildBesideDamagedHeader(t *testing.T) {
-	dir := t.TempDir()
-	s := storetest.Open(t, dir, storetest.Options())
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 100)}
-	storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), p)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	spoil(t, filepath.Join(dir, storetest.SegmentsDir, "0000000000000001.seg"), 60)
-	if err := os.Remove(filepath.Join(dir, storetest.IndexFile)); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Put(t, m, p)
+	storetest.OK(t, s.Close())
+	spoil(t, filepath.Join(s.Dir(), storetest.FirstSegment), 60)
+	storetest.Remove(t, s.Dir(), storetest.IndexFile)
 	for range 2 {
-		s = storetest.Open(t, dir, storetest.Options())
+		s = storetest.Open(t, s.Dir(), storetest.Options())
 		storetest.Expect(t, storetest.Model(t, s, crashtest.Plain()), p, 100)
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, s.Close())
 	}
 }
 
@@ -50,28 +41,18 @@ func TestRepairRefsOfEvicted(t *testing.T) {
 		lost bool
 	}{"sound": {}, "no index": {harm: storetest.IndexFile}, "no log": {harm: storetest.LogDir, lost: true}} {
 		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			s := storetest.Open(t, dir, storetest.Options())
-			m := storetest.Model(t, s, crashtest.Plain())
+			s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 			for i, name := range []string{"gone", "pinned"} {
 				p := kv.Prompt{Tokens: crashtest.Tokens(1+i, 100)}
 				storetest.Put(t, m, p)
-				if err := m.SetRef(t.Context(), name, p, db.RefOptions{Pinned: i > 0, Meta: []byte("mine")}); err != nil {
-					t.Fatal(err)
-				}
+				storetest.OK(t, m.SetRef(t.Context(), name, p, db.RefOptions{Pinned: i > 0, Meta: []byte("mine")}))
 			}
-			if _, err := s.Pressure(t.Context(), db.Critical); err != nil {
-				t.Fatal(err)
-			}
-			if err := s.Close(); err != nil {
-				t.Fatal(err)
-			}
+			storetest.Must(s.Pressure(t.Context(), db.Critical))(t)
+			storetest.OK(t, s.Close())
 			if c.harm != "" {
-				if err := os.RemoveAll(filepath.Join(dir, c.harm)); err != nil {
-					t.Fatal(err)
-				}
+				storetest.OK(t, os.RemoveAll(filepath.Join(s.Dir(), c.harm)))
 			}
-			out, to := repairTo(t, dir)
+			out, to := repairTo(t, s.Dir())
 			if c.lost {
 				if out.Whole() || len(out.LostRefs) != 1 {
 					t.Errorf("refs %+v are lost, unknown %q", out.LostRefs, out.Unknown)
@@ -95,45 +76,20 @@ func TestRepairRefsOfEvicted(t *testing.T) {
 	}
 }
 
-// spoil changes a bit of a file.
-func spoil(t *testing.T, path string, at int64) {
-	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b[at] ^= 1
-	if err := os.WriteFile(path, b, 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // Deletions whose bytes a match keeps hold as long as the log, or the index's copy of its head, says so. Where nothing does,
 // the report says that they may be back.
 func TestRepairDeletions(t *testing.T) {
-	dir := t.TempDir()
-	s := storetest.Open(t, dir, storetest.Options())
-	m := storetest.Model(t, s, crashtest.Plain())
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 	kept, gone := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}, kv.Prompt{Tokens: crashtest.Tokens(2, 64)}
 	storetest.Put(t, m, kept)
 	storetest.Put(t, m, gone)
-	early := filepath.Join(t.TempDir(), storetest.LogDir)
-	storetest.CopyTo(t, filepath.Join(dir, storetest.LogDir), early)
-	x, err := m.Match(t.Context(), gone, db.MatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := m.Delete(t.Context(), gone); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Checkpoint(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	image := filepath.Join(t.TempDir(), "image")
-	storetest.CopyTo(t, dir, image)
+	early := storetest.Copy(t, filepath.Join(s.Dir(), storetest.LogDir))
+	x := storetest.Match(t, m, gone)
+	storetest.Must(m.Delete(t.Context(), gone))(t)
+	storetest.OK(t, s.Checkpoint(t.Context()))
+	image := storetest.Copy(t, s.Dir())
 	x.Close()
-	stale := filepath.Join(t.TempDir(), "stale") // a log that ends before the deletion, beside a later index
-	storetest.CopyTo(t, image, stale)
+	stale := storetest.Copy(t, image) // a log that ends before the deletion, beside a later index
 	os.RemoveAll(filepath.Join(stale, storetest.LogDir))
 	storetest.CopyTo(t, early, filepath.Join(stale, storetest.LogDir))
 	if out, to := repairTo(t, stale); len(out.Unknown) == 0 {
@@ -146,8 +102,7 @@ func TestRepairDeletions(t *testing.T) {
 		lost []string
 		back int
 	}{{nil, 48}, {[]string{"wal"}, 48}, {[]string{"index.db"}, 48}, {[]string{"index.db", "wal"}, 64}} { // the last block was deleted
-		old := filepath.Join(t.TempDir(), "old")
-		storetest.CopyTo(t, image, old)
+		old := storetest.Copy(t, image)
 		for _, name := range test.lost {
 			os.RemoveAll(filepath.Join(old, name))
 		}
@@ -159,16 +114,6 @@ func TestRepairDeletions(t *testing.T) {
 			t.Errorf("without %v: nothing is said of deletions: %+v", test.lost, out)
 		}
 	}
-}
-
-func repairTo(t *testing.T, dir string) (admin.Repaired, string) {
-	t.Helper()
-	to := filepath.Join(t.TempDir(), "new")
-	out, err := admin.Repair(t.Context(), dir, to, admin.RepairOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out, to
 }
 
 // Blocks that the disk cannot read cost what is in them and nothing else: here the start of FORMAT, of a segment, of the index,
@@ -212,12 +157,8 @@ func TestRepairModelOfAnotherRelease(t *testing.T) {
 	if !errors.Is(err, db.ErrVersion) || !strings.Contains(err.Error(), "dtype 77") || !strings.Contains(err.Error(), ".wal: ") || strings.Contains(err.Error(), "offset 0:") {
 		t.Errorf("%v, %+v", err, out)
 	}
-	if _, err := os.Lstat(to); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("something is made: %v", err)
-	}
-	if after := storetest.Tree(t, e.dir); !reflect.DeepEqual(after, before) {
-		t.Errorf("the store was changed: %v, %v before", after, before)
-	}
+	nothingLeft(t, to)
+	storetest.SameTree(t, before, storetest.Tree(t, e.dir), "a repair")
 }
 
 // A frame whose checksum is right and that makes no sense is damage like any other: what the log says before and behind it counts.
@@ -266,19 +207,14 @@ func TestRepairStopped(t *testing.T) {
 		if !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
-		if _, err := os.Lstat(to); !errors.Is(err, fs.ErrNotExist) {
-			t.Fatalf("stopped after %d: something is left: %v", after, err)
-		}
-		if _, err := os.Lstat(to + ".repair"); !errors.Is(err, fs.ErrNotExist) {
-			t.Fatalf("stopped after %d: something is left: %v", after, err)
+		if nothingLeft(t, to); t.Failed() {
+			t.Fatalf("stopped after %d", after)
 		}
 		if after > 5 {
 			after += 7
 		}
 	}
-	if !reflect.DeepEqual(before, storetest.Tree(t, e.dir)) {
-		t.Error("the old store was changed")
-	}
+	storetest.SameTree(t, before, storetest.Tree(t, e.dir), "a repair")
 }
 
 // A segment of another store among the files is told from the store's own. FORMAT or a log file of another store are refused by name: nothing
@@ -287,20 +223,11 @@ func TestRepairForeignFiles(t *testing.T) {
 	e, other := estateOf(t, false), estateOf(t, false)
 	take := func(dir, from, as string) {
 		t.Helper()
-		b, err := os.ReadFile(filepath.Join(other.dir, from))
-		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, as), b, 0o600)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := storetest.Must(os.ReadFile(filepath.Join(other.dir, from)))(t)
+		storetest.OK(t, os.WriteFile(filepath.Join(dir, as), b, 0o600))
 	}
-	logs, err := filepath.Glob(filepath.Join(other.dir, storetest.LogDir, "*.wal"))
-	if err != nil || len(logs) != 1 {
-		t.Fatal(logs, err)
-	}
-	log := filepath.Join(storetest.LogDir, filepath.Base(logs[0]))
-	for _, name := range []string{storetest.FormatFile, log} {
+	log, _ := storetest.NewestLog(t, other.dir)
+	for _, name := range []string{storetest.FormatFile, filepath.Join(storetest.LogDir, filepath.Base(log))} {
 		for _, logged := range []bool{true, false} {
 			dir := storetest.Copy(t, e.dir)
 			if !logged {
@@ -313,11 +240,7 @@ func TestRepairForeignFiles(t *testing.T) {
 			if !errors.Is(err, db.ErrForeign) || !strings.Contains(err.Error(), filepath.Join(dir, name)) {
 				t.Errorf("%s of another store: %v", name, err)
 			}
-			for _, path := range []string{to, to + ".repair"} {
-				if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-					t.Errorf("something is left: %v", err)
-				}
-			}
+			nothingLeft(t, to)
 		}
 	}
 	take(e.dir, storetest.SegmentsDir+"/0000000000000002.seg", storetest.SegmentsDir+"/00000000000000ff.seg")
@@ -332,13 +255,8 @@ func TestRepairForeignFiles(t *testing.T) {
 func TestRepairIntoADirectoryThatIsThere(t *testing.T) {
 	e := estateOf(t, false)
 	to := filepath.Join(t.TempDir(), "new")
-	if err := os.Mkdir(to, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	was, err := os.Lstat(to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, os.Mkdir(to, 0o700))
+	was := storetest.Must(os.Lstat(to))(t)
 	for _, stopped := range []bool{true, false} {
 		ctx, cancel := context.WithCancel(t.Context())
 		_, err := admin.Repair(ctx, e.dir, to, admin.RepairOptions{Progress: func(db.Progress) {
@@ -362,14 +280,10 @@ func TestRepairIntoADirectoryThatIsThere(t *testing.T) {
 func TestRepairInTheWay(t *testing.T) {
 	e := estateOf(t, false)
 	damaged := filepath.Join(t.TempDir(), "kv.repair")
-	if err := os.Rename(storetest.Copy(t, e.dir), damaged); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, os.Rename(storetest.Copy(t, e.dir), damaged))
 	before := storetest.Tree(t, damaged)
 	link := filepath.Join(t.TempDir(), "link")
-	if err := os.Symlink("nowhere", link); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, os.Symlink("nowhere", link))
 	for to, want := range map[string]string{
 		strings.TrimSuffix(damaged, ".repair"): "choose another name",
 		link:                                   "not a directory",
@@ -380,7 +294,5 @@ func TestRepairInTheWay(t *testing.T) {
 			t.Errorf("%s: %v", to, err)
 		}
 	}
-	if !reflect.DeepEqual(before, storetest.Tree(t, damaged)) {
-		t.Error("the damaged store was changed")
-	}
+	storetest.SameTree(t, before, storetest.Tree(t, damaged), "a repair")
 }

@@ -1,24 +1,25 @@
 package admin_test
 
 import (
-	"encoding/binary"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
 	"testing"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
-
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/recovery"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
-	"github.com/dormousekv/dormouse/internal/boot"
+	"github.com/dormousekv/dormouse/internal/memdir"
+	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )
+
+func TestMain(m *testing.M) { memdir.Main(m) }
 
 // said is a prompt of a model, and how much of it is stored.
 type said struct {
@@ -43,7 +44,8 @@ func estateOf(t *testing.T, killed bool) estate {
 	o := storetest.Options()
 	o.SegmentBytes = 256 << 10
 	s := storetest.Open(t, dir, o)
-	m, w, q, gone := storetest.Model(t, s, crashtest.Plain()), storetest.Model(t, s, crashtest.Windowed(40)), storetest.Model(t, s, crashtest.Opaque()), storetest.Model(t, s, named("gone"))
+	m, w := storetest.Model(t, s, crashtest.Plain()), storetest.Model(t, s, crashtest.Windowed(40))
+	q, gone := storetest.Model(t, s, crashtest.Opaque()), storetest.Model(t, s, named("gone"))
 	var all []said
 	store := func(m *db.Model, p kv.Prompt) {
 		storetest.Put(t, m, p)
@@ -57,15 +59,11 @@ func estateOf(t *testing.T, killed bool) estate {
 	store(m, kv.Prompt{Tokens: crashtest.Tokens(3, 48), Spans: []kv.Span{{Start: 10, Len: 12, Hash: kv.Hash{7}}}})
 	store(m, kv.Prompt{Tokens: crashtest.Tokens(4, 64), Adapters: []kv.Adapter{{Hash: kv.Hash{9}, Scale: 0.5}}})
 	ref := func(m *db.Model, name string, n int, o db.RefOptions) {
-		if err := m.SetRef(t.Context(), name, kv.Prompt{Tokens: crashtest.Tokens(1, n)}, o); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, m.SetRef(t.Context(), name, kv.Prompt{Tokens: crashtest.Tokens(1, n)}, o))
 	}
 	ref(m, "system", 64, db.RefOptions{Pinned: true, Meta: []byte("meta")})
 	ref(m, "session", 100, db.RefOptions{Priority: 3, TTL: time.Hour})
-	if err := s.Checkpoint(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Checkpoint(t.Context()))
 	for i := range 6 {
 		store(m, kv.Prompt{Tokens: crashtest.Concat(crashtest.Tokens(1, 64), crashtest.Tokens(50+i, 40+i))})
 	}
@@ -74,37 +72,21 @@ func estateOf(t *testing.T, killed bool) estate {
 	store(m, kv.Prompt{Tokens: crashtest.Tokens(5, 90)})
 	ref(w, "window", 70, db.RefOptions{})
 	ref(m, "short", 32, db.RefOptions{})
-	if err := s.DeleteRef(t.Context(), "short"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.DeleteScope(t.Context(), "alice"); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Retire(t.Context(), gone.Fingerprint()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.DeleteRef(t.Context(), "short"))
+	storetest.Must(s.DeleteScope(t.Context(), "alice"))(t)
+	storetest.OK(t, s.Retire(t.Context(), gone.Fingerprint()))
 	// A deletion whose bytes a match keeps.
-	x, err := m.Match(t.Context(), kv.Prompt{Tokens: crashtest.Tokens(5, 90)}, db.MatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := m.Delete(t.Context(), kv.Prompt{Tokens: crashtest.Tokens(5, 90)}); err != nil {
-		t.Fatal(err)
-	}
+	x := storetest.Match(t, m, kv.Prompt{Tokens: crashtest.Tokens(5, 90)})
+	storetest.Must(m.Delete(t.Context(), kv.Prompt{Tokens: crashtest.Tokens(5, 90)}))(t)
 	storetest.Stats(t, s) // waits for the Bloom filter
 	out := estate{dir: dir, prompts: all, models: map[kv.Fingerprint]kv.Descriptor{}}
 	if killed {
-		out.dir = filepath.Join(t.TempDir(), "image")
-		storetest.CopyTo(t, dir, out.dir)
+		out.dir = storetest.Copy(t, dir)
 	}
 	x.Close()
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Close())
 	out.live, out.refs = holdings(t, out.dir)
-	check := filepath.Join(t.TempDir(), "check")
-	storetest.CopyTo(t, out.dir, check)
-	s = reader(t, check)
+	s = reader(t, storetest.Copy(t, out.dir))
 	for i := range out.prompts {
 		p := &out.prompts[i]
 		out.models[p.desc.Fingerprint()] = p.desc
@@ -115,27 +97,8 @@ func estateOf(t *testing.T, killed bool) estate {
 
 // rebooted has the log say that another boot of the system wrote it.
 func rebooted(t *testing.T, e estate) estate {
-	if boot.ID() == "" {
-		return e // nothing tells a boot here
-	}
-	format, err := os.ReadFile(filepath.Join(e.dir, storetest.FormatFile))
-	if err != nil {
-		t.Fatal(err)
-	}
-	logs, err := filepath.Glob(filepath.Join(e.dir, storetest.LogDir, "*.wal"))
-	if err != nil || len(logs) == 0 {
-		t.Fatal(logs, err)
-	}
-	for _, log := range logs {
-		b, err := os.ReadFile(log)
-		if err == nil {
-			crashtest.RebootFrames(b, binary.LittleEndian.Uint64(b[72:]), xxhash.Sum64(format[40:56]), boot.ID())
-			err = os.WriteFile(log, b, 0o600)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	t.Helper()
+	storetest.OK(t, crashtest.Reboot(vfs.OS, e.dir))
 	return e
 }
 
@@ -148,24 +111,14 @@ func named(name string) kv.Descriptor {
 // holdings lists the records and refs of a closed store.
 func holdings(t *testing.T, dir string) (map[recovery.ID]db.Block, map[string]db.Ref) {
 	t.Helper()
-	o := storetest.Options()
-	o.ReadOnly = true
-	s, err := db.Open(t.Context(), dir, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := reader(t, dir)
 	defer s.Close()
 	blocks, refs := map[recovery.ID]db.Block{}, map[string]db.Ref{}
 	for b, err := range s.Blocks(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, err)
 		blocks[recovery.ID{Key: b.Key, Group: uint8(b.Group)}] = b
 	}
-	all, err := db.Collect(s.Refs())
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := storetest.Must(db.Collect(s.Refs()))(t)
 	for _, r := range all {
 		r.Set, r.Expires, r.Used = r.Set.UTC(), r.Expires.UTC(), time.Time{} // the blocks have that
 		refs[r.Name] = r
@@ -187,30 +140,28 @@ func give(t *testing.T, s *db.Store, p said) (int, db.Reason) {
 	if errors.Is(err, db.ErrReadOnly) {
 		return 0, db.Reason{}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	return storetest.Restore(t, m.Model, p.prompt)
 }
 
-// repaired repairs dir, checks what must hold whatever was damaged, and returns the report and the new store's directory.
-func repaired(t *testing.T, e estate, dir string) (admin.Repaired, string) {
+// repairTo repairs dir, and returns the report and the new store's directory.
+func repairTo(t *testing.T, dir string) (admin.Repaired, string) {
 	t.Helper()
 	to := filepath.Join(t.TempDir(), "new")
-	out, err := admin.Repair(t.Context(), dir, to, admin.RepairOptions{})
-	if err != nil {
-		t.Fatalf("repair: %v", err)
-	}
+	return storetest.Must(admin.Repair(t.Context(), dir, to, admin.RepairOptions{}))(t), to
+}
+
+// repaired is repairTo, and checks what must hold whatever was damaged.
+func repaired(t *testing.T, e estate, dir string) (admin.Repaired, string) {
+	t.Helper()
+	out, to := repairTo(t, dir)
 	checkRepaired(t, e, &out, to)
 	return out, to
 }
 
 func checkRepaired(t *testing.T, e estate, out *admin.Repaired, to string) {
 	t.Helper()
-	v, err := admin.Verify(t.Context(), to, admin.VerifyOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := storetest.Must(admin.Verify(t.Context(), to, admin.VerifyOptions{}))(t)
 	for _, d := range v.Damage {
 		t.Errorf("the new store is damaged: %v", d)
 	}
@@ -250,6 +201,23 @@ func checkRepaired(t *testing.T, e estate, out *admin.Repaired, to string) {
 		got, why := give(t, s, p) // compares every row
 		if got > p.tokens && len(out.Unknown) == 0 {
 			t.Errorf("%d tokens of a prompt of %s, were %d (%v)", got, p.desc.Name, p.tokens, why)
+		}
+	}
+}
+
+// spoil changes a bit of a file.
+func spoil(t *testing.T, path string, at int64) {
+	t.Helper()
+	b := storetest.Must(os.ReadFile(path))(t)
+	storetest.Write(t, path, at, []byte{b[at] ^ 1})
+}
+
+// nothingLeft checks that nothing is left of a new store that was not finished.
+func nothingLeft(t *testing.T, to string) {
+	t.Helper()
+	for _, path := range []string{to, to + ".repair"} {
+		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("something is left of the new store: %s: %v", path, err)
 		}
 	}
 }

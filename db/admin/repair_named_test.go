@@ -2,13 +2,13 @@ package admin_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
@@ -17,65 +17,29 @@ import (
 
 // The index is lost, and of a record that the log names, and does not take away, nothing but zeros is left: it is lost, not given up.
 func TestRepairNamesWhatTheLogSaysIsThere(t *testing.T) {
-	dir := t.TempDir()
-	s := storetest.Open(t, dir, storetest.Options())
-	m := storetest.Model(t, s, crashtest.Plain())
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 	storetest.Put(t, m, kv.Tokens(crashtest.Tokens(1, 64)...))
-	if err := s.Checkpoint(t.Context()); err != nil { // so that the log does not go back to the beginning
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Checkpoint(t.Context())) // so that the log does not go back to the beginning
 	p := kv.Tokens(crashtest.Tokens(2, 16)...)
 	storetest.Put(t, m, p)
-	var b db.Block
-	for x, err := range s.Blocks(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		if x.Offset >= b.Offset {
-			b = x
-		}
-	}
-	killed := filepath.Join(t.TempDir(), "killed")
-	if err := os.CopyFS(killed, os.DirFS(dir)); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(filepath.Join(killed, storetest.IndexFile), 0); err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.OpenFile(filepath.Join(killed, segmentOf(b.Segment)), os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.WriteAt(make([]byte, b.Bytes), b.Offset); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
-	out, err := admin.Repair(t.Context(), killed, filepath.Join(t.TempDir(), "new"), admin.RepairOptions{})
-	if err != nil || len(out.Lost) != 1 || out.Lost[0].Block != b.Key || out.Lost[0].Offset != b.Offset {
-		t.Errorf("lost %+v, unknown %q, %v; block %v at %d is", out.Lost, out.Unknown, err, b.Key, b.Offset)
+	b := storetest.Record(t, s, m, p, 0, 0)
+	killed := storetest.Copy(t, s.Dir())
+	storetest.OK(t, os.Truncate(filepath.Join(killed, storetest.IndexFile), 0))
+	storetest.Write(t, storetest.SegmentPath(killed, b.Segment), b.Offset, make([]byte, b.Bytes))
+	if out, _ := repairTo(t, killed); len(out.Lost) != 1 || out.Lost[0].Block != b.Key || out.Lost[0].Offset != b.Offset {
+		t.Errorf("lost %+v, unknown %q; block %v at %d is", out.Lost, out.Unknown, b.Key, b.Offset)
 	}
 }
 
 // A segment of which nothing is left, not even its header, is named where index.db is lost, too: nobody knows what was in it.
 func TestRepairNamesEmptiedSegment(t *testing.T) {
-	dir := t.TempDir()
-	s := storetest.Open(t, dir, storetest.Options())
-	storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), kv.Prompt{Tokens: crashtest.Tokens(1, 64)})
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
+	storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(1, 64)})
+	storetest.OK(t, s.Close())
+	for _, file := range []string{storetest.IndexFile, storetest.FirstSegment} {
+		storetest.OK(t, os.Truncate(filepath.Join(s.Dir(), file), 0))
 	}
-	for _, file := range []string{storetest.IndexFile, filepath.Join(storetest.SegmentsDir, "0000000000000001.seg")} {
-		if err := os.Truncate(filepath.Join(dir, file), 0); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, err := admin.Repair(t.Context(), dir, filepath.Join(t.TempDir(), "new"), admin.RepairOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got.Whole() || len(got.Lost) != 1 || !strings.HasSuffix(got.Lost[0].File, "0000000000000001.seg") {
+	if got, _ := repairTo(t, s.Dir()); got.Whole() || len(got.Lost) != 1 || !strings.HasSuffix(got.Lost[0].File, "0000000000000001.seg") {
 		t.Errorf("lost %+v, unknown %q", got.Lost, got.Unknown)
 	}
 }
@@ -84,16 +48,14 @@ func TestRepairNamesEmptiedSegment(t *testing.T) {
 // still tells of it.
 func TestRepairNamesDamagedHeaders(t *testing.T) {
 	e := estateOf(t, false)
-	if err := os.Remove(filepath.Join(e.dir, storetest.IndexFile)); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Remove(t, e.dir, storetest.IndexFile)
 	tried := 0
 	for id, b := range e.live {
 		if tried++; tried > 12 {
 			break
 		}
 		dir := storetest.Copy(t, e.dir)
-		file := filepath.Join(dir, segmentOf(b.Segment))
+		file := storetest.SegmentPath(dir, b.Segment)
 		spoil(t, file, b.Offset+50)
 		out, to := repaired(t, e, dir)
 		saved, _ := holdings(t, to)
@@ -101,7 +63,7 @@ func TestRepairNamesDamagedHeaders(t *testing.T) {
 			t.Errorf("%d at %d of %s is saved", b.Group, b.Offset, file)
 		}
 		for id, b := range e.live { // and all that hangs on it
-			file := filepath.Join(dir, segmentOf(b.Segment))
+			file := storetest.SegmentPath(dir, b.Segment)
 			if _, ok := saved[id]; !ok && !slices.ContainsFunc(out.Lost, func(l admin.LostRecord) bool {
 				return l.File == file && b.Offset <= l.Offset && l.Offset < b.Offset+b.Bytes
 			}) {
@@ -114,7 +76,7 @@ func TestRepairNamesDamagedHeaders(t *testing.T) {
 // Neither index nor log can be read, nor the headers of the segments of a model: its records are named, and what else there is is saved.
 func TestRepairNamesModelsThatAreLost(t *testing.T) {
 	e := estateOf(t, false)
-	os.Remove(filepath.Join(e.dir, storetest.IndexFile))
+	storetest.Remove(t, e.dir, storetest.IndexFile)
 	os.RemoveAll(filepath.Join(e.dir, storetest.LogDir))
 	var lost kv.Fingerprint
 	spoilt, records := map[uint64]bool{}, 0
@@ -126,7 +88,7 @@ func TestRepairNamesModelsThatAreLost(t *testing.T) {
 			continue
 		}
 		if records++; !spoilt[b.Segment] {
-			spoil(t, filepath.Join(e.dir, segmentOf(b.Segment)), 60)
+			spoil(t, storetest.SegmentPath(e.dir, b.Segment), 60)
 			spoilt[b.Segment] = true
 		}
 	}
@@ -144,20 +106,12 @@ func TestRepairNamesModelsThatAreLost(t *testing.T) {
 
 // What the torn end of a log may have put is saved, if it is whole: it may have been acknowledged.
 func TestRepairTornEnd(t *testing.T) {
-	s := storetest.Open(t, t.TempDir(), storetest.Options())
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 	p := kv.Tokens(crashtest.Tokens(1, 64)...)
-	storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), p)
+	storetest.Put(t, m, p)
 	dir := storetest.Copy(t, s.Dir()) // as a kill leaves it
-	logs, err := filepath.Glob(filepath.Join(dir, storetest.LogDir, "*.wal"))
-	if err != nil || len(logs) != 1 {
-		t.Fatal(logs, err)
-	}
-	b, err := os.ReadFile(logs[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	end := len(bytes.TrimRight(b, "\x00"))
-	spoil(t, logs[0], int64(end-20))
+	log, b := storetest.NewestLog(t, dir)
+	spoil(t, log, int64(len(bytes.TrimRight(b, "\x00"))-20))
 	out, to := repairTo(t, dir)
 	if out.Unknown == "" || len(out.Lost) > 0 {
 		t.Errorf("%+v", out)
@@ -169,13 +123,13 @@ func TestRepairTornEnd(t *testing.T) {
 // After a reboot, what the log put behind its last barrier and is not whole may have been taken by a power cut, which nobody calls damage. It is
 // lost all the same, and named.
 func TestRepairNamesWhatAPowerCutTook(t *testing.T) {
-	s := storetest.Open(t, t.TempDir(), storetest.Options())
-	storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), kv.Tokens(crashtest.Tokens(1, 64)...))
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
+	storetest.Put(t, m, kv.Tokens(crashtest.Tokens(1, 64)...))
 	e := rebooted(t, estate{dir: storetest.Copy(t, s.Dir())})
 	e.live, e.refs = holdings(t, e.dir)
 	for _, b := range e.live {
 		dir := storetest.Copy(t, e.dir)
-		spoil(t, filepath.Join(dir, segmentOf(b.Segment)), b.Offset+50)
+		spoil(t, storetest.SegmentPath(dir, b.Segment), b.Offset+50)
 		out, to := repaired(t, e, dir)
 		saved, _ := holdings(t, to)
 		for id := range e.live { // with what hangs on it
@@ -183,5 +137,28 @@ func TestRepairNamesWhatAPowerCutTook(t *testing.T) {
 				t.Errorf("block %s at %d damaged, %s not named: lost %+v", b.Key, b.Offset, id.Key, out.Lost)
 			}
 		}
+	}
+}
+
+// After an fsync that failed, what is wrong in the log is an end that was lost, for Repair as for Verify.
+func TestRepairAfterAFailedFsync(t *testing.T) {
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
+	for i := range 5 {
+		storetest.Put(t, m, kv.Tokens(crashtest.Tokens(1+i, 32)...))
+	}
+	dir := storetest.Copy(t, s.Dir()) // as a kill leaves it
+	log, b := storetest.NewestLog(t, dir)
+	at := 64
+	for range 3 { // head, model, first put
+		at += (int(binary.LittleEndian.Uint32(b[at:]))+7)/8*8 + 8
+	}
+	spoil(t, log, int64(at+60))
+	storetest.OK(t, os.WriteFile(filepath.Join(dir, storetest.UnsyncedFile), nil, 0o600))
+	seen, err := admin.Verify(t.Context(), dir, admin.VerifyOptions{})
+	if err != nil || len(seen.Damage) > 0 {
+		t.Fatal(seen.Damage, err)
+	}
+	if got, _ := repairTo(t, dir); len(got.Damage) > 0 {
+		t.Errorf("Repair reports %v, which Verify calls no damage", got.Damage)
 	}
 }

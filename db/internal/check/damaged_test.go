@@ -22,19 +22,13 @@ func TestFolderForSegment(t *testing.T) {
 	p, q := kv.Prompt{Tokens: crashtest.Tokens(1, 100)}, kv.Prompt{Tokens: crashtest.Tokens(2, 60)}
 	storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), p)
 	storetest.Put(t, storetest.Model(t, s, crashtest.Windowed(40)), q)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Close())
 	files, err := filepath.Glob(filepath.Join(dir, storetest.SegmentsDir, "*.seg"))
 	if err != nil || len(files) != 2 {
 		t.Fatal(files, err)
 	}
-	if err := os.Remove(files[0]); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll(filepath.Join(files[0], "with something in it"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, os.Remove(files[0]))
+	storetest.OK(t, os.MkdirAll(filepath.Join(files[0], "with something in it"), 0o700))
 	r, err := admin.Verify(t.Context(), dir, admin.VerifyOptions{})
 	if err != nil || !slices.ContainsFunc(r.Damage, func(d *db.CorruptError) bool { return d.File == files[0] }) {
 		t.Errorf("verify: %+v, %v", r, err)
@@ -84,17 +78,10 @@ func TestLinkForIndex(t *testing.T) {
 	s := storetest.Open(t, dir, storetest.Options())
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 100)}
 	storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), p)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Close())
 	name := filepath.Join(dir, storetest.IndexFile)
-	if err := os.Rename(name, elsewhere); err != nil {
-		t.Fatal(err)
-	}
-	before, err := os.ReadFile(elsewhere)
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, os.Rename(name, elsewhere))
+	before := storetest.Must(os.ReadFile(elsewhere))(t)
 	if err := os.Symlink(elsewhere, name); err != nil {
 		t.Skipf("SKIPPED: no links here: %v", err)
 	}
@@ -115,13 +102,9 @@ func TestFoldersOfOthers(t *testing.T) {
 		s := storetest.Open(t, dir, storetest.Options())
 		p := kv.Prompt{Tokens: crashtest.Tokens(1, 100)}
 		storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), p)
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, s.Close())
 		path := filepath.Join(dir, sub)
-		if err := os.Rename(path, elsewhere); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, os.Rename(path, elsewhere))
 		if err := os.Symlink(elsewhere, path); err != nil {
 			t.Skipf("SKIPPED: no links here: %v", err)
 		}
@@ -138,9 +121,7 @@ func TestFoldersOfOthers(t *testing.T) {
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Rename(elsewhere, path); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, os.Rename(elsewhere, path))
 		s = storetest.Open(t, dir, storetest.Options())
 		storetest.Expect(t, storetest.Model(t, s, crashtest.Plain()), p, 100)
 	}
@@ -154,18 +135,13 @@ func TestZeroedRecordIsDamage(t *testing.T) {
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 100)}
 	storetest.Put(t, m, p)
 	for x, err := range s.Blocks(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, err)
 		if x.First != 48 {
 			continue
 		}
 		storetest.Write(t, storetest.SegmentPath(dir, x.Segment), x.Offset, make([]byte, 256))
 	}
-	x, err := m.Match(t.Context(), p, db.MatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := storetest.Must(m.Match(t.Context(), p, db.MatchOptions{}))(t)
 	defer x.Close()
 	var bad *db.CorruptError
 	got, err := x.Restore(t.Context(), storetest.Empty(crashtest.Plain(), 100))
@@ -264,9 +240,7 @@ func TestDamagedGroupIsSaidToBe(t *testing.T) {
 			storetest.Put(t, m, short)
 			storetest.Put(t, m, long)
 			for x, err := range s.Blocks(t.Context()) {
-				if err != nil {
-					t.Fatal(err)
-				}
+				storetest.OK(t, err)
 				if x.Group != 1 || x.First+x.Tokens != 100 {
 					continue
 				}

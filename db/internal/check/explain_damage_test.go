@@ -23,29 +23,18 @@ func explained(t *testing.T, dir string, d kv.Descriptor, p kv.Prompt) db.Explan
 	o := storetest.Options()
 	o.ReadOnly = true
 	s := storetest.Open(t, dir, o)
-	m, err := s.Model(fingerprint(t, d))
-	if err != nil {
-		t.Fatal(err)
-	}
-	x, err := m.Explain(t.Context(), p, db.MatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := storetest.Must(s.Model(fingerprint(t, d)))(t)
+	x := storetest.Must(m.Explain(t.Context(), p, db.MatchOptions{}))(t)
 	if got, why := storetest.Restore(t, m, p); got != x.Tokens || why.Code != x.Reason.Code || why.At != x.Reason.At {
 		t.Errorf("%s: explain promises %d tokens (%v), and %d are restored (%v)", d.Name, x.Tokens, x.Reason, got, why)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Close())
 	return x
 }
 
 func fingerprint(t *testing.T, d kv.Descriptor) kv.Fingerprint {
 	t.Helper()
-	d, err := d.Normal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := storetest.Must(d.Normal())(t)
 	return d.Fingerprint()
 }
 
@@ -64,9 +53,7 @@ func TestExplainPromisesWhatIsRestored(t *testing.T) {
 			storetest.Put(t, m, p.Prefix(n))
 		}
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Close())
 	files, err := filepath.Glob(filepath.Join(dir, storetest.SegmentsDir, "*.seg"))
 	if err != nil || len(files) == 0 {
 		t.Fatal(files, err)
@@ -84,10 +71,7 @@ func TestExplainPromisesWhatIsRestored(t *testing.T) {
 	}
 	for range flips {
 		file := files[r.IntN(len(files))]
-		b, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := storetest.Must(os.ReadFile(file))(t)
 		at := r.IntN(len(b))
 		for b[at] == 0 {
 			at = r.IntN(len(b))
@@ -114,15 +98,11 @@ func TestExplainOfMissingSegment(t *testing.T) {
 	other.Name, other.Weights = "other", kv.HashOf("other")
 	storetest.Put(t, storetest.Model(t, s, other), p.Prefix(40))
 	storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), p)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Close())
 	if x := explained(t, dir, other, p); x.Tokens != 40 || len(x.Elsewhere) != 1 || x.Elsewhere[0].Tokens != 90 {
 		t.Fatalf("sound: %+v", x)
 	}
-	if err := os.Remove(filepath.Join(dir, storetest.SegmentsDir, "0000000000000002.seg")); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, os.Remove(filepath.Join(dir, storetest.SegmentsDir, "0000000000000002.seg")))
 	x := explained(t, dir, crashtest.Plain(), p)
 	if x.Tokens != 0 || x.Reason.Code != db.Damaged || !errors.Is(x.Reason.Err, segments.ErrMissing) || len(x.Blocks) == 0 {
 		t.Errorf("%+v", x)
@@ -146,9 +126,7 @@ func TestExplainOfUnreadableSegment(t *testing.T) {
 	s := storetest.OpenOn(t, disk, dir, o)
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 32)}
 	storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), p)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Close())
 	s = storetest.OpenOn(t, disk, dir, o)
 	m := storetest.Model(t, s, crashtest.Plain())
 	shut.Store(true)

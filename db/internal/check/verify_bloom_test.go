@@ -33,18 +33,12 @@ func TestVerifyWhileTheBloomFilterIsBuiltAnew(t *testing.T) {
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 16*20)}
 	storetest.Put(t, m, p)
 	storetest.Eventually(t, "the Bloom filter is there", func() bool { return storetest.Engine(s).Inside().Bloom().Load() != nil })
-	if err := s.Checkpoint(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Checkpoint(t.Context()))
 	out, err := check.Bloom(&askedContext{t.Context(), func() {
 		_, err := m.Delete(t.Context(), p.Prefix(16))
-		if err = errors.Join(err, storetest.Engine(s).RebuildBloom(t.Context())); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, errors.Join(err, storetest.Engine(s).RebuildBloom(t.Context())))
 	}}, storetest.Engine(s))
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	if len(out.Damage) > 0 {
 		t.Fatalf("%d false reports, the first: %v", len(out.Damage), out.Damage[0])
 	}

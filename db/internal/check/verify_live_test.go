@@ -61,9 +61,7 @@ func TestVerifyDuringCheckpoints(t *testing.T) {
 		}
 	}
 	close(stop)
-	if err := <-stopped; err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, <-stopped)
 }
 
 // An index that was damaged and is rebuilt is no damage of the open store any more, and is looked into.
@@ -71,26 +69,17 @@ func TestVerifyAfterTheIndexWasRebuilt(t *testing.T) {
 	dir := t.TempDir()
 	s := storetest.Open(t, dir, storetest.Options())
 	storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), kv.Prompt{Tokens: crashtest.Tokens(1, 64)})
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Close())
 	name := filepath.Join(dir, storetest.IndexFile)
-	b, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := storetest.Must(os.ReadFile(name))(t)
 	copy(b[:8192], make([]byte, 8192))
-	if err := os.WriteFile(name, b, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, os.WriteFile(name, b, 0o600))
 	if report, err := admin.Verify(t.Context(), dir, admin.VerifyOptions{}); err != nil || len(report.Damage) == 0 {
 		t.Fatal("a closed store's damaged index is not reported", err)
 	}
 	s = storetest.Open(t, dir, storetest.Options())
 	storetest.Eventually(t, "the Bloom filter is built", func() bool { return storetest.Stats(t, s).BloomBytes > 0 })
-	if err := s.Checkpoint(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Checkpoint(t.Context()))
 	report, err := admin.VerifyStore(t.Context(), s, admin.VerifyOptions{})
 	if err != nil || len(report.Damage) > 0 || len(report.Notes) > 0 {
 		t.Error(err, report.Damage, report.Notes)
@@ -107,12 +96,8 @@ func TestVerifyBesideUnlinking(t *testing.T) {
 		storetest.OK(t, errors.Join(s.Suspend(t.Context()), s.Resume(t.Context())))
 	}
 	x := storetest.Match(t, m, gone)
-	if _, err := m.Delete(t.Context(), gone); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := m.Delete(t.Context(), gone.Prefix(1)); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(m.Delete(t.Context(), gone))(t)
+	storetest.Must(m.Delete(t.Context(), gone.Prefix(1)))(t)
 	for range 2 {
 		storetest.OK(t, s.Checkpoint(t.Context()))
 	}

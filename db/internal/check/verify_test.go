@@ -19,10 +19,7 @@ import (
 
 func TestVerifyHealthy(t *testing.T) {
 	dir := storetest.Small(t)
-	r, err := admin.Verify(t.Context(), dir, admin.VerifyOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := storetest.Must(admin.Verify(t.Context(), dir, admin.VerifyOptions{}))(t)
 	for _, d := range r.Damage {
 		t.Errorf("healthy store: %v", d)
 	}
@@ -43,18 +40,12 @@ func TestVerifyNamesAMissingSegmentOnce(t *testing.T) {
 		w := storetest.Model(t, s, crashtest.Windowed(40))
 		storetest.Put(t, w, kv.Prompt{Tokens: crashtest.Tokens(1, 100)})
 		storetest.Put(t, w, kv.Prompt{Tokens: crashtest.Tokens(2, 16)})
-		if err := s.Sync(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, s.Sync(t.Context()))
 		if lost != "" { // what a store looks like whose process was killed
 			copied := t.TempDir()
-			if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, os.CopyFS(copied, os.DirFS(dir)))
 			dir = copied
-			if err := errors.Join(os.Chmod(dir, 0o700), os.Remove(filepath.Join(dir, lost))); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, errors.Join(os.Chmod(dir, 0o700), os.Remove(filepath.Join(dir, lost))))
 		} else if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -63,9 +54,7 @@ func TestVerifyNamesAMissingSegmentOnce(t *testing.T) {
 			t.Fatalf("sound: %+v, %v", rep, err)
 		}
 		file := filepath.Join(dir, storetest.SegmentsDir, "0000000000000002.seg")
-		if err := os.Remove(file); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, os.Remove(file))
 		rep, err = admin.Verify(t.Context(), dir, admin.VerifyOptions{AllowSharedDir: true})
 		if err != nil || len(rep.Damage) != 1 || rep.Records != 2 {
 			t.Errorf("without %q: %d damaged places, %d records, %v: %v", lost, len(rep.Damage), rep.Records, rep.Damage, err)
@@ -89,17 +78,13 @@ func TestVerifyGoesOnWhereASegmentCannotBeOpened(t *testing.T) {
 	s := storetest.OpenOn(t, disk, dir, o)
 	storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), kv.Prompt{Tokens: crashtest.Tokens(1, 64)})
 	storetest.Put(t, storetest.Model(t, s, crashtest.Windowed(40)), kv.Prompt{Tokens: crashtest.Tokens(2, 64)})
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Close())
 	f, err := os.OpenFile(filepath.Join(dir, storetest.SegmentsDir, other), os.O_RDWR, 0)
 	if err == nil {
 		_, err = f.WriteAt([]byte("damage"), 4096+600)
 		err = errors.Join(err, f.Close())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	s = storetest.OpenOn(t, disk, dir, o)
 	shut.Store(true)
 	rep, err := admin.VerifyStore(t.Context(), s, admin.VerifyOptions{})

@@ -54,14 +54,14 @@ func frameEnd(b []byte) int {
 // LogHead is the payload of the frame that the newest log file in a store's folder begins with.
 func LogHead(t testing.TB, dir string) []byte {
 	t.Helper()
-	_, b := newestLog(t, dir)
+	_, b := NewestLog(t, dir)
 	return b[logHeader+frameHead:][:binary.LittleEndian.Uint32(b[logHeader:])-frameHead]
 }
 
 // AppendToLog writes a frame behind the last one of the log of a store whose process was killed.
 func AppendToLog(t testing.TB, dir string, kind uint8, payload []byte) {
 	t.Helper()
-	path, b := newestLog(t, dir)
+	path, b := NewestLog(t, dir)
 	last, at := logHeader, logHeader
 	for end := frameEnd(b[at:]); end > 0; end = frameEnd(b[at:]) {
 		last, at = at, at+end+frameSum
@@ -85,7 +85,8 @@ func AppendToLog(t testing.TB, dir string, kind uint8, payload []byte) {
 	Write(t, path, int64(at), le.AppendUint64(f, sum.Sum64()))
 }
 
-func newestLog(t testing.TB, dir string) (path string, b []byte) {
+// NewestLog is the path of the newest file of the log in a store's folder, and its bytes.
+func NewestLog(t testing.TB, dir string) (path string, b []byte) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, LogDir, "*.wal"))
 	if err != nil || len(files) == 0 {

@@ -273,9 +273,7 @@ func TestOpenErrors(t *testing.T) {
 	// Another bbolt file: whole, but without our bucket. And ours with another format version.
 	os.Remove(o.Path)
 	db := must(bolt.Open(o.Path, 0o600, &bolt.Options{PageSize: pageBytes, Timeout: time.Second}))(t)
-	if err := db.Update(func(tx *bolt.Tx) error { _, err := tx.CreateBucket([]byte("other")); return err }); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, db.Update(func(tx *bolt.Tx) error { _, err := tx.CreateBucket([]byte("other")); return err }))
 	db.Close()
 	if _, err := Open(o); !errors.Is(err, ErrForeign) || errors.Is(err, ErrDamaged) {
 		t.Error("no bucket:", err)

@@ -51,13 +51,10 @@ func TestFolderForSegment(t *testing.T) {
 
 // A folder in the place of the Bloom filter's file keeps no checkpoint from being made: it can be rebuilt.
 func TestFolderForBloom(t *testing.T) {
-	dir := t.TempDir()
-	s := storetest.Open(t, dir, storetest.Options())
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 100)}
-	storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), p)
-	if err := os.MkdirAll(filepath.Join(dir, storetest.BloomFile, "with something in it"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Put(t, m, p)
+	storetest.OK(t, os.MkdirAll(filepath.Join(s.Dir(), storetest.BloomFile, "with something in it"), 0o700))
 	before := storetest.Log(t, s).ID
 	if err := s.Checkpoint(t.Context()); err != nil {
 		t.Errorf("checkpoint: %v", err)
@@ -65,10 +62,8 @@ func TestFolderForBloom(t *testing.T) {
 	if files, err := db.Collect(admin.Log(t.Context(), s)); err != nil || len(files) != 1 || files[0].ID != before+1 {
 		t.Errorf("the log has %+v after a checkpoint in file %d, %v", files, before, err)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	s = storetest.Open(t, dir, storetest.Options())
+	storetest.OK(t, s.Close())
+	s = storetest.Open(t, s.Dir(), storetest.Options())
 	storetest.Expect(t, storetest.Model(t, s, crashtest.Plain()), p, 100)
 }
 
@@ -118,9 +113,7 @@ func TestFoldersOfOthers(t *testing.T) {
 			}
 		}
 		storetest.SameTree(t, before, storetest.Tree(t, elsewhere), "an Open through a link")
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, os.Remove(path))
 		storetest.OK(t, os.Rename(elsewhere, path))
 		s = storetest.Open(t, dir, storetest.Options())
 		storetest.Expect(t, storetest.Model(t, s, crashtest.Plain()), p, 100)
@@ -129,19 +122,11 @@ func TestFoldersOfOthers(t *testing.T) {
 
 // A record that somebody else zeroed is damage, not one that was deleted or evicted after the match.
 func TestZeroedRecordIsDamage(t *testing.T) {
-	dir := t.TempDir()
-	s := storetest.Open(t, dir, storetest.Options())
-	m := storetest.Model(t, s, crashtest.Plain())
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 100)}
 	storetest.Put(t, m, p)
-	for x, err := range s.Blocks(t.Context()) {
-		storetest.OK(t, err)
-		if x.First != 48 {
-			continue
-		}
-		storetest.Write(t, storetest.SegmentPath(dir, x.Segment), x.Offset, make([]byte, 256))
-	}
-	x := storetest.Must(m.Match(t.Context(), p, db.MatchOptions{}))(t)
+	storetest.ZeroPlace(t, s.Dir(), storetest.Place(t, s, m, p, 3, 0), 256)
+	x := storetest.Match(t, m, p)
 	defer x.Close()
 	var bad *db.CorruptError
 	got, err := x.Restore(t.Context(), storetest.Empty(crashtest.Plain(), 100))
@@ -155,17 +140,10 @@ func TestZeroedRecordIsDamage(t *testing.T) {
 // A match that meets damage in a block with which its prompt begins only is told so, and the block is flagged: nobody reads it again, and a put
 // stores it anew.
 func TestMatchFlagsDamage(t *testing.T) {
-	dir := t.TempDir()
-	s := storetest.Open(t, dir, storetest.Options())
-	m := storetest.Model(t, s, crashtest.Plain())
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}
 	storetest.Put(t, m, p)
-	for x, err := range s.Blocks(t.Context()) {
-		storetest.OK(t, err)
-		if x.First == 48 {
-			storetest.Write(t, storetest.SegmentPath(dir, x.Segment), x.Offset, make([]byte, 256))
-		}
-	}
+	storetest.ZeroPlace(t, s.Dir(), storetest.Place(t, s, m, p, 3, 0), 256)
 	other := kv.Prompt{Tokens: crashtest.Concat(p.Tokens[:56], crashtest.Tokens(2, 8))}
 	for i := range 3 {
 		x := storetest.Match(t, m, other)
@@ -233,19 +211,12 @@ func TestVerifyOfCutSegment(t *testing.T) {
 func TestDamagedGroupIsSaidToBe(t *testing.T) {
 	for _, d := range []kv.Descriptor{crashtest.Opaque(), crashtest.Windowed(40)} {
 		t.Run(d.Name, func(t *testing.T) {
-			dir := t.TempDir()
-			s := storetest.Open(t, dir, storetest.Options())
-			m := storetest.Model(t, s, d)
+			s, m := storetest.Fresh(t, storetest.Options(), d)
 			short, long := kv.Prompt{Tokens: crashtest.Tokens(1, 48)}, kv.Prompt{Tokens: crashtest.Tokens(1, 100)}
 			storetest.Put(t, m, short)
 			storetest.Put(t, m, long)
-			for x, err := range s.Blocks(t.Context()) {
-				storetest.OK(t, err)
-				if x.Group != 1 || x.First+x.Tokens != 100 {
-					continue
-				}
-				storetest.Write(t, storetest.SegmentPath(dir, x.Segment), x.Offset, []byte("no record"))
-			}
+			at := storetest.Place(t, s, m, long, 6, 1) // of the last block
+			storetest.Write(t, storetest.SegmentPath(s.Dir(), at.Segment), at.Offset, []byte("no record"))
 			for i := range 2 {
 				n, reason := storetest.Restore(t, m, long)
 				if n >= 100 || n < 48 || reason.Code != db.Damaged {

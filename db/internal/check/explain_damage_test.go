@@ -34,7 +34,7 @@ func explained(t *testing.T, dir string, d kv.Descriptor, p kv.Prompt) db.Explan
 
 func fingerprint(t *testing.T, d kv.Descriptor) kv.Fingerprint {
 	t.Helper()
-	d := storetest.Must(d.Normal())(t)
+	d = storetest.Must(d.Normal())(t)
 	return d.Fingerprint()
 }
 
@@ -102,7 +102,7 @@ func TestExplainOfMissingSegment(t *testing.T) {
 	if x := explained(t, dir, other, p); x.Tokens != 40 || len(x.Elsewhere) != 1 || x.Elsewhere[0].Tokens != 90 {
 		t.Fatalf("sound: %+v", x)
 	}
-	storetest.OK(t, os.Remove(filepath.Join(dir, storetest.SegmentsDir, "0000000000000002.seg")))
+	storetest.OK(t, os.Remove(storetest.SegmentPath(dir, 2)))
 	x := explained(t, dir, crashtest.Plain(), p)
 	if x.Tokens != 0 || x.Reason.Code != db.Damaged || !errors.Is(x.Reason.Err, segments.ErrMissing) || len(x.Blocks) == 0 {
 		t.Errorf("%+v", x)

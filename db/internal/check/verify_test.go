@@ -5,17 +5,24 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 
+	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/admin"
+	"github.com/dormousekv/dormouse/db/internal/check"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/internal/memdir"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
 )
+
+func TestMain(m *testing.M) { memdir.Main(m) }
 
 func TestVerifyHealthy(t *testing.T) {
 	dir := storetest.Small(t)
@@ -34,28 +41,26 @@ func TestVerifyHealthy(t *testing.T) {
 // A segment that is gone is one damage, which says how much lay in it, whoever knows that: the index, or the log without it.
 func TestVerifyNamesAMissingSegmentOnce(t *testing.T) {
 	for _, lost := range []string{"", storetest.IndexFile} {
-		dir := t.TempDir()
-		s := storetest.Open(t, dir, storetest.Options())
-		storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), kv.Prompt{Tokens: crashtest.Tokens(1, 32)})
+		s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
+		storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(1, 32)})
 		w := storetest.Model(t, s, crashtest.Windowed(40))
 		storetest.Put(t, w, kv.Prompt{Tokens: crashtest.Tokens(1, 100)})
 		storetest.Put(t, w, kv.Prompt{Tokens: crashtest.Tokens(2, 16)})
 		storetest.OK(t, s.Sync(t.Context()))
+		dir := s.Dir()
 		if lost != "" { // what a store looks like whose process was killed
-			copied := t.TempDir()
-			storetest.OK(t, os.CopyFS(copied, os.DirFS(dir)))
-			dir = copied
-			storetest.OK(t, errors.Join(os.Chmod(dir, 0o700), os.Remove(filepath.Join(dir, lost))))
-		} else if err := s.Close(); err != nil {
-			t.Fatal(err)
+			dir = storetest.Copy(t, dir)
+			storetest.Remove(t, dir, lost)
+		} else {
+			storetest.OK(t, s.Close())
 		}
-		rep, err := admin.Verify(t.Context(), dir, admin.VerifyOptions{AllowSharedDir: true})
+		rep, err := admin.Verify(t.Context(), dir, admin.VerifyOptions{})
 		if err != nil || len(rep.Damage) > 0 || rep.Records != 2+8*2 {
 			t.Fatalf("sound: %+v, %v", rep, err)
 		}
-		file := filepath.Join(dir, storetest.SegmentsDir, "0000000000000002.seg")
+		file := storetest.SegmentPath(dir, 2)
 		storetest.OK(t, os.Remove(file))
-		rep, err = admin.Verify(t.Context(), dir, admin.VerifyOptions{AllowSharedDir: true})
+		rep, err = admin.Verify(t.Context(), dir, admin.VerifyOptions{})
 		if err != nil || len(rep.Damage) != 1 || rep.Records != 2 {
 			t.Errorf("without %q: %d damaged places, %d records, %v: %v", lost, len(rep.Damage), rep.Records, rep.Damage, err)
 			continue
@@ -79,12 +84,7 @@ func TestVerifyGoesOnWhereASegmentCannotBeOpened(t *testing.T) {
 	storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), kv.Prompt{Tokens: crashtest.Tokens(1, 64)})
 	storetest.Put(t, storetest.Model(t, s, crashtest.Windowed(40)), kv.Prompt{Tokens: crashtest.Tokens(2, 64)})
 	storetest.OK(t, s.Close())
-	f, err := os.OpenFile(filepath.Join(dir, storetest.SegmentsDir, other), os.O_RDWR, 0)
-	if err == nil {
-		_, err = f.WriteAt([]byte("damage"), 4096+600)
-		err = errors.Join(err, f.Close())
-	}
-	storetest.OK(t, err)
+	storetest.Write(t, storetest.SegmentPath(dir, 2), 4096+600, []byte("damage"))
 	s = storetest.OpenOn(t, disk, dir, o)
 	shut.Store(true)
 	rep, err := admin.VerifyStore(t.Context(), s, admin.VerifyOptions{})
@@ -101,5 +101,117 @@ func TestVerifyGoesOnWhereASegmentCannotBeOpened(t *testing.T) {
 	}
 	if !named {
 		t.Errorf("the damage of %s is not named: %v", other, rep.Damage)
+	}
+}
+
+// Files that a checkpoint is about to rename are no strange files.
+func TestVerifyDuringCheckpoints(t *testing.T) {
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
+	stop, stopped := make(chan struct{}), make(chan error)
+	go func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				stopped <- nil
+				return
+			default:
+			}
+			p := kv.Prompt{Tokens: crashtest.Tokens(i%7, 16*12)}
+			_, err := m.Put(t.Context(), p, storetest.Filled(m.Descriptor(), &p, 0, len(p.Tokens)), db.PutOptions{})
+			if err == nil {
+				_, err = s.Compact(t.Context(), db.CompactOptions{All: true})
+			}
+			if err == nil && i%3 == 0 {
+				_, err = m.Delete(t.Context(), p.Prefix(16))
+			}
+			if err != nil {
+				stopped <- err
+				<-stop
+				return
+			}
+		}
+	}()
+	for range 25 {
+		report, err := admin.VerifyStore(t.Context(), s, admin.VerifyOptions{})
+		if err != nil || len(report.Damage) > 0 {
+			t.Error(err, report.Damage)
+			break
+		}
+		for _, n := range report.Notes {
+			if strings.Contains(n, "not a file of the store") {
+				t.Errorf("noted: %s", n)
+			}
+		}
+		if t.Failed() {
+			break
+		}
+	}
+	close(stop)
+	storetest.OK(t, <-stopped)
+}
+
+// An index that was damaged and is rebuilt is no damage of the open store any more, and is looked into.
+func TestVerifyAfterTheIndexWasRebuilt(t *testing.T) {
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
+	dir := s.Dir()
+	storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(1, 64)})
+	storetest.OK(t, s.Close())
+	storetest.Write(t, filepath.Join(dir, storetest.IndexFile), 0, make([]byte, 8192))
+	if report, err := admin.Verify(t.Context(), dir, admin.VerifyOptions{}); err != nil || len(report.Damage) == 0 {
+		t.Fatal("a closed store's damaged index is not reported", err)
+	}
+	s = storetest.Open(t, dir, storetest.Options())
+	storetest.Eventually(t, "the Bloom filter is built", func() bool { return storetest.Stats(t, s).BloomBytes > 0 })
+	storetest.OK(t, s.Checkpoint(t.Context()))
+	report, err := admin.VerifyStore(t.Context(), s, admin.VerifyOptions{})
+	if err != nil || len(report.Damage) > 0 || len(report.Notes) > 0 {
+		t.Error(err, report.Damage, report.Notes)
+	}
+}
+
+// A dead segment that is unlinked while Verify is at work is no damage.
+func TestVerifyBesideUnlinking(t *testing.T) {
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
+	keep, gone := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}, kv.Prompt{Tokens: crashtest.Tokens(2, 64)}
+	for _, p := range []kv.Prompt{keep, gone} { // each in a segment of its own
+		storetest.Put(t, m, p)
+		storetest.OK(t, errors.Join(s.Suspend(t.Context()), s.Resume(t.Context())))
+	}
+	x := storetest.Match(t, m, gone)
+	storetest.Must(m.Delete(t.Context(), gone))(t)
+	storetest.Must(m.Delete(t.Context(), gone.Prefix(1)))(t)
+	for range 2 {
+		storetest.OK(t, s.Checkpoint(t.Context()))
+	}
+	before := len(storetest.Engine(s).Segments.Segments())
+	unlink := sync.OnceFunc(func() {
+		done := make(chan error) // somebody else does it
+		go func() { done <- errors.Join(x.Close(), storetest.Engine(s).Inside().Reclaim(t.Context())) }()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	if out, err := check.Segments(t.Context(), storetest.Engine(s), func(engine.Progress) { unlink() }); err != nil || len(out.Damage) > 0 {
+		t.Errorf("%v, %v", out.Damage, err)
+	}
+	if after := len(storetest.Engine(s).Segments.Segments()); after != before-1 {
+		t.Fatalf("%d segments, %d before: this test shows nothing", after, before)
+	}
+}
+
+// A Bloom filter that is built anew while Verify compares the old one with the index does not know what was deleted meanwhile.
+// That is no damage.
+func TestVerifyWhileTheBloomFilterIsBuiltAnew(t *testing.T) {
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
+	p := kv.Prompt{Tokens: crashtest.Tokens(1, 16*20)}
+	storetest.Put(t, m, p)
+	storetest.Eventually(t, "the Bloom filter is there", func() bool { return storetest.Engine(s).Inside().Bloom().Load() != nil })
+	storetest.OK(t, s.Checkpoint(t.Context()))
+	out := storetest.Must(check.Bloom(storetest.Asked(t.Context(), func() {
+		storetest.Must(m.Delete(t.Context(), p.Prefix(16)))(t)
+		storetest.OK(t, storetest.Engine(s).RebuildBloom(t.Context()))
+	}), storetest.Engine(s)))(t)
+	if len(out.Damage) > 0 {
+		t.Fatalf("%d false reports, the first: %v", len(out.Damage), out.Damage[0])
 	}
 }

@@ -121,6 +121,22 @@ func Must[T any](v T, err error) func(TB) T {
 	}
 }
 
+// Asked is a context that runs fn when it is first asked whether it is over.
+func Asked(ctx context.Context, fn func()) context.Context { return &asked{ctx, fn} }
+
+type asked struct {
+	context.Context
+	fn func()
+}
+
+func (c *asked) Err() error {
+	if fn := c.fn; fn != nil {
+		c.fn = nil
+		fn()
+	}
+	return nil
+}
+
 // Fresh opens a new store with a model in it.
 func Fresh(t testing.TB, o db.Options, d kv.Descriptor) (*db.Store, *db.Model) {
 	t.Helper()

@@ -172,28 +172,23 @@ func (j *job) changes(fn func(key, payload []byte) error) error {
 			return err
 		}
 	}
-	var err error
-	each := func(key, val []byte) bool {
-		err = fn(key, val)
-		return err == nil
-	}
-	j.frozen.walk(each)
-	if err != nil {
+	if err := j.frozen.each(fn); err != nil {
 		return err
 	}
-	j.counts.rows.walk(func(key, val []byte) bool {
+	if err := j.counts.rows.each(func(key, val []byte) error {
 		if n := j.had.rows.find(key); n != nil && bytes.Equal(n.val, val) {
-			return true
+			return nil
 		}
-		return each(key, val)
-	})
-	if err != nil {
+		return fn(key, val)
+	}); err != nil {
 		return err
 	}
-	j.had.rows.walk(func(key, _ []byte) bool {
-		return j.counts.rows.find(key) != nil || each(key, nil)
+	return j.had.rows.each(func(key, _ []byte) error {
+		if j.counts.rows.find(key) != nil {
+			return nil
+		}
+		return fn(key, nil)
 	})
-	return err
 }
 
 func (j *job) storePayload() []byte {

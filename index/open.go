@@ -63,13 +63,12 @@ func Create(o Options, a Applied) (*Index, error) {
 func (ix *Index) load() error {
 	file := ix.rows.base.file
 	c := ix.rows.cursor()
+	defer c.release()
 	val, ok, err := c.get(storeKey)
 	if err != nil || !ok {
-		c.release()
 		return err // the snapshot has seen to it that there is such a row
 	}
 	s, err := decodeStore(file.path, val)
-	c.release()
 	if err != nil {
 		return err
 	}

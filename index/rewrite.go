@@ -209,12 +209,7 @@ func (j *job) rows(put func(key, payload []byte) error) error {
 			return err
 		}
 	}
-	var err error
-	j.counts.rows.walk(func(key, val []byte) bool {
-		err = put(key, val)
-		return err == nil
-	})
-	if err != nil {
+	if err := j.counts.rows.each(put); err != nil {
 		return err
 	}
 	return put(endKey, empty)
@@ -273,14 +268,13 @@ func (w *batchWriter) put(key, payload []byte) (err error) {
 		}
 		w.b.FillPercent = 0.9 // in order: no later row comes between
 	}
-	if w.n++; w.n >= rewriteRows {
-		defer func() {
-			if err == nil {
-				err = w.flush()
-			}
-		}()
+	if err = w.b.Put(bytes.Clone(key), encodeValue(key, payload)); err != nil {
+		return err
 	}
-	return w.b.Put(bytes.Clone(key), encodeValue(key, payload))
+	if w.n++; w.n < rewriteRows {
+		return nil
+	}
+	return w.flush()
 }
 
 func (w *batchWriter) flush() error {

@@ -66,6 +66,15 @@ func (n *node) walk(fn func(key, val []byte) bool) bool {
 	return n == nil || (n.left.walk(fn) && fn(n.key, n.val) && n.right.walk(fn))
 }
 
+// each is walk with a function that can fail, which ends it.
+func (n *node) each(fn func(key, val []byte) error) (err error) {
+	n.walk(func(key, val []byte) bool {
+		err = fn(key, val)
+		return err == nil
+	})
+	return err
+}
+
 // size counts the nodes.
 func (n *node) size() int {
 	if n == nil {

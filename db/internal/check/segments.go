@@ -17,7 +17,10 @@ import (
 // segments checks every byte of every segment. What is dead is not looked into.
 func (v *verifier) segments(ctx context.Context, live map[loc.Loc]recovery.Named) error {
 	e := v.e
-	seen := map[loc.Loc]bool{}
+	seen, holds := map[loc.Loc]bool{}, map[uint64]bool{} // holds: the segments in which a live record lies
+	for l := range live {
+		holds[l.Segment] = true
+	}
 	for _, s := range e.Segments.Segments() {
 		v.out.Files++
 		err := e.Segments.Verify(ctx, s.ID, func(l loc.Loc) bool {
@@ -37,7 +40,7 @@ func (v *verifier) segments(ctx context.Context, live map[loc.Loc]recovery.Named
 		isBad := errors.As(err, &bad)
 		if errors.Is(err, segments.ErrMissing) {
 			v.out.Files-- // if nothing lives in it, it was unlinked since it was listed: no lease keeps a segment that was dead before
-			if isBad && holds(live, s.ID) {
+			if isBad && holds[s.ID] {
 				v.miss(s.ID, bad.Err)
 			}
 		} else if isBad {
@@ -68,22 +71,9 @@ func (v *verifier) segments(ctx context.Context, live map[loc.Loc]recovery.Named
 
 // skip keeps why a segment, or a record in it, could not be read.
 func (v *verifier) skip(segment uint64, err error) {
-	if v.unread == nil {
-		v.unread = map[uint64]error{}
-	}
 	if v.unread[segment] == nil {
 		v.unread[segment] = err
 	}
-}
-
-// holds reports whether a live record lies in a segment.
-func holds(live map[loc.Loc]recovery.Named, segment uint64) bool {
-	for loc := range live {
-		if loc.Segment == segment {
-			return true
-		}
-	}
-	return false
 }
 
 // unfinished reports whether off lies where an earlier process was still writing, or where destruction is decided and not
@@ -98,7 +88,7 @@ func (v *verifier) unfinished(id uint64, off int64) bool {
 		return true
 	}
 	for _, l := range v.e.Catalog.Tombstones() {
-		if l.Segment == id && l.Offset <= off && off < l.Offset+l.Length {
+		if l.Segment == id && l.Offset <= off && off < l.End() {
 			return true
 		}
 	}

@@ -54,7 +54,7 @@ type verifier struct {
 }
 
 func newVerifier(e *engine.Engine, progress func(engine.Progress)) *verifier {
-	return &verifier{e: e, progress: progress, missing: map[uint64]bool{}}
+	return &verifier{e: e, progress: progress, unread: map[uint64]error{}, missing: map[uint64]bool{}}
 }
 
 func (v *verifier) report(d *damage.Error) { v.out.Damage = append(v.out.Damage, d) }

@@ -138,7 +138,7 @@ func TestRepairUnreadable(t *testing.T) {
 		if failed == 0 || len(out.Damage) == 0 {
 			t.Errorf("%s: %d reads failed, %+v", suffix, failed, out)
 		}
-		checkRepaired(t, e, &out, to)
+		checkRepaired(t, e, &out, to, noneUntold)
 		if len(out.Lost) > 0 || out.Records != len(e.live) {
 			t.Errorf("%s: %d of %d records: %+v", suffix, out.Records, len(e.live), out.Lost)
 		}

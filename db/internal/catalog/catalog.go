@@ -33,9 +33,9 @@ type Catalog struct {
 
 	refs     map[string]*ref
 	refBytes int64
-	// blocks has the first of the refs on a block, from which the others follow, so that many on one block cost each of them nothing. pins
-	// counts the pinned ones; classes counts those of each priority but 0, the highest last.
-	blocks  map[kv.Key]*ref
+	// blocks has the refs on each block. pins counts the pinned ones; classes counts those of each priority but 0, the highest last: so many
+	// on one block cost each of them nothing.
+	blocks  map[kv.Key][]*ref
 	pins    map[kv.Key]int
 	classes map[kv.Key][]classCount
 	// pinChanges counts pinned refs that were set or went; it is read without the lock.
@@ -64,7 +64,7 @@ func New() *Catalog {
 	return &Catalog{
 		models:     map[kv.Fingerprint]*Model{},
 		refs:       map[string]*ref{},
-		blocks:     map[kv.Key]*ref{},
+		blocks:     map[kv.Key][]*ref{},
 		pins:       map[kv.Key]int{},
 		classes:    map[kv.Key][]classCount{},
 		notes:      map[kv.Fingerprint]map[string][]byte{},

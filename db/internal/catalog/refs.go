@@ -67,14 +67,14 @@ func (c *Catalog) Expired(now time.Time) []string {
 func (c *Catalog) IsNamed(k kv.Key) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return c.blocks[k] != nil
+	return len(c.blocks[k]) > 0
 }
 
 // RefsOn returns the names of the refs on block k, in no order.
 func (c *Catalog) RefsOn(k kv.Key) (names []string) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	for r := c.blocks[k]; r != nil; r = r.next {
+	for _, r := range c.blocks[k] {
 		names = append(names, r.Name)
 	}
 	return names
@@ -136,10 +136,10 @@ func (c *Catalog) ForgetFormer(asOf uint64) bool {
 	return true
 }
 
-// ref is a ref, between others on its block. What it says never changes: who lists refs reads it without the lock.
+// ref is a ref among those on its block. What it says never changes: who lists refs reads it without the lock.
 type ref struct {
 	oplog.Ref
-	prev, next *ref
+	at int // its place among them
 }
 
 // classCount is how many refs of one block have a priority.
@@ -154,9 +154,9 @@ func (c *Catalog) setRef(set oplog.Ref) {
 		c.former = max(c.former, oplog.FormerSet)
 		c.formers++
 	}
-	r := &ref{Ref: set}
+	r := &ref{Ref: set, at: len(c.blocks[set.Block])}
 	c.refs[r.Name] = r
-	c.link(r)
+	c.blocks[r.Block] = append(c.blocks[r.Block], r)
 	c.count(r, 1)
 }
 
@@ -168,33 +168,18 @@ func (c *Catalog) dropRef(name string) {
 	}
 }
 
+// take takes a ref out. The last one on its block gets its place.
 func (c *Catalog) take(r *ref) {
 	delete(c.refs, r.Name)
-	c.unlink(r)
-	c.count(r, -1)
-}
-
-// link puts a ref before the others on its block.
-func (c *Catalog) link(r *ref) {
-	r.next = c.blocks[r.Block]
-	if r.next != nil {
-		r.next.prev = r
-	}
-	c.blocks[r.Block] = r
-}
-
-func (c *Catalog) unlink(r *ref) {
-	if r.next != nil {
-		r.next.prev = r.prev
-	}
-	switch {
-	case r.prev != nil:
-		r.prev.next = r.next
-	case r.next != nil:
-		c.blocks[r.Block] = r.next
-	default:
+	on := c.blocks[r.Block]
+	last := len(on) - 1
+	on[r.at] = on[last]
+	on[r.at].at = r.at
+	on[last] = nil
+	if c.blocks[r.Block] = on[:last]; last == 0 {
 		delete(c.blocks, r.Block)
 	}
+	c.count(r, -1)
 }
 
 func (c *Catalog) count(r *ref, delta int) {

@@ -201,25 +201,18 @@ func (c *cold) findRest() {
 	c.starts = append(c.starts, len(c.units))
 }
 
-// What the map's way is left to say, or to do.
-var (
-	errLargePlane = errors.New("a plane is larger than the ring")
-	errOtherTable = errors.New("the planes are of other tensors")
-)
+// errLargePlane leaves a record to the map's way.
+var errLargePlane = errors.New("a plane is larger than the ring")
 
-// planes appends units of the planes, from one on, that job i wants of some layers.
+// planes appends units of the planes, from one on, that job i wants of some layers. The record's table was compared with its beginning.
 func (c *cold) planes(units []unit, r *segments.Record, i int, wanted layers, from int) ([]unit, error) {
 	j, m := &c.jobs[i], c.run.found.Model()
-	d, tensors := m.Desc, m.GroupTensors[j.group]
 	var end int64 // of the last plane of the newest unit
 	mine := len(units)
 	for p := from; p < r.Tensors(); p++ {
 		te := r.Tensor(p)
-		if p >= len(tensors) || int(te.Tensor) != tensors[p] { // whose beginning was looked at up to the first plane that it lacks
-			return nil, errOtherTable
-		}
 		dst := c.run.rows[te.Tensor]
-		if !wanted.has(d.Tensors[te.Tensor].Layer) || max(j.from, dst.First) >= min(j.to, dst.End()) {
+		if !wanted.has(m.Desc.Tensors[te.Tensor].Layer) || max(j.from, dst.First) >= min(j.to, dst.End()) {
 			continue
 		}
 		a, b := int64(te.Offset)&^(vfs.DirectAlign-1), min(vfs.AlignDirect(int64(te.Offset+te.Length)), r.Loc().Length)

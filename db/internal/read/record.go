@@ -80,11 +80,11 @@ func (w *pooledDecoder) record(r *segments.Record) error {
 	if err := identifyRows(r, m, w.prompt, h, group, to); err != nil {
 		return err
 	}
-	tensors := m.GroupTensors[group]
-	if r.Tensors() != len(tensors) {
-		return fmt.Errorf("record %s has %d tensors, group %d has %d", h.Key, r.Tensors(), group, len(tensors))
+	tensors, err := tensorsOf(r, m, group)
+	if err != nil {
+		return err
 	}
-	end := r.Tensors()
+	end := len(tensors)
 	if w.planes.end > 0 {
 		end = min(end, w.planes.end)
 	}
@@ -92,11 +92,7 @@ func (w *pooledDecoder) record(r *segments.Record) error {
 		w.part.next = end
 	}
 	for i := w.planes.first; i < end; i += w.planes.step {
-		te := r.Tensor(i)
-		ti := int(te.Tensor)
-		if ti != tensors[i] {
-			return fmt.Errorf("plane %d of record %s is of tensor %d, in group %d it is tensor %d", i, h.Key, ti, group, tensors[i])
-		}
+		te, ti := r.Tensor(i), tensors[i]
 		t := m.Desc.Tensors[ti]
 		if !w.layers.has(t.Layer) {
 			continue
@@ -138,16 +134,11 @@ func hasRows(h *prefix.Hit, te segments.TensorEntry, from, to int) error {
 // decodeVerified writes rows of plane i from row from on, and verifies its checksum on the way.
 func decodeVerified(r *segments.Record, i int, te segments.TensorEntry, dst kv.TensorRows, t kv.Tensor, from int, written int64) error {
 	err := quant.DecodeVerified(dst, t, PlaneOf(te), r.Plane(i), from, te.CRC, quant.DecodeOptions{Bytes: written})
-	if err != nil {
-		return placed(r, i, err)
+	if err == nil {
+		return nil
 	}
-	return nil
-}
-
-// placed adds to a checksum's error where the plane lies.
-func placed(r *segments.Record, i int, err error) error {
 	var bad *damage.Error
-	if errors.Is(err, quant.ErrChecksum) && errors.As(err, &bad) {
+	if errors.Is(err, quant.ErrChecksum) && errors.As(err, &bad) { // which does not know where the plane lies
 		return r.PlaneDamage(i, bad.Expected, bad.Found)
 	}
 	return err

@@ -60,6 +60,20 @@ func identifyRows(r *segments.Record, m *prefix.Model, p *kv.Prompt, h *prefix.H
 	return nil
 }
 
+// tensorsOf returns the tensors of a record's planes, and refuses one whose planes are not of the group's, in order.
+func tensorsOf(r *segments.Record, m *prefix.Model, group int) ([]int, error) {
+	tensors := m.GroupTensors[group]
+	if r.Tensors() != len(tensors) {
+		return nil, damage.New(r.File(), r.Loc().Offset, "number of planes of a record", len(tensors), r.Tensors())
+	}
+	for i, ti := range tensors {
+		if te := r.Tensor(i); int(te.Tensor) != ti {
+			return nil, damage.New(r.File(), r.Loc().Offset, fmt.Sprintf("tensor of plane %d of a record", i), ti, te.Tensor)
+		}
+	}
+	return tensors, nil
+}
+
 // PlaneOf is what a record's table says about a plane.
 func PlaneOf(te segments.TensorEntry) quant.Plane {
 	return quant.Plane{

@@ -10,8 +10,8 @@ import (
 
 // State writes a state that l found into the rows of its tensors.
 func (s *Source) State(l *prefix.Lookup, st *prefix.State, rows kv.Rows) error {
-	return s.readState(l, st, func(r *segments.Record, i int, t kv.Tensor, te segments.TensorEntry) error {
-		dst := rows[te.Tensor]
+	return s.readState(l, st, func(r *segments.Record, i, tensor int, te segments.TensorEntry) error {
+		t, dst := l.Model().Desc.Tensors[tensor], rows[tensor]
 		if dst.Count() == 0 {
 			return nil
 		}
@@ -27,8 +27,9 @@ func (s *Source) State(l *prefix.Lookup, st *prefix.State, rows kv.Rows) error {
 
 // StateBytes is how many bytes the state of a tensor has.
 func (s *Source) StateBytes(l *prefix.Lookup, st *prefix.State, tensor int) (n int64, err error) {
-	err = s.readState(l, st, func(_ *segments.Record, _ int, t kv.Tensor, te segments.TensorEntry) error {
-		if int(te.Tensor) == tensor {
+	err = s.readState(l, st, func(_ *segments.Record, _, ti int, te segments.TensorEntry) error {
+		if ti == tensor {
+			t := l.Model().Desc.Tensors[ti]
 			n = int64(t.RowBytes())
 			if t.Width == 0 {
 				n = stateLength(te)
@@ -40,8 +41,7 @@ func (s *Source) StateBytes(l *prefix.Lookup, st *prefix.State, tensor int) (n i
 }
 
 // readState calls fn for each plane of a state's record, after comparing everything that identifies it.
-func (s *Source) readState(l *prefix.Lookup, st *prefix.State, fn func(r *segments.Record, i int, t kv.Tensor, te segments.TensorEntry) error) error {
-	d, tensors := l.Model().Desc, l.Model().GroupTensors[st.Group]
+func (s *Source) readState(l *prefix.Lookup, st *prefix.State, fn func(r *segments.Record, i, tensor int, te segments.TensorEntry) error) error {
 	return s.Segments.Read(st.Loc, func(r *segments.Record) error {
 		if err := identify(r, l.Model(), st.Key, st.Parent, st.Scope, st.Group, st.Start); err != nil {
 			return err
@@ -49,15 +49,12 @@ func (s *Source) readState(l *prefix.Lookup, st *prefix.State, fn func(r *segmen
 		if shared := r.MatchTokens(l.Prompt(), st.Start); st.Start+shared != st.At || r.TokenCount() != shared {
 			return fmt.Errorf("%w: the state of block %s is not that after these %d tokens", prefix.ErrCollision, st.Key, st.At)
 		}
-		if r.Tensors() != len(tensors) {
-			return fmt.Errorf("state record %s has %d tensors, group %d has %d", st.Key, r.Tensors(), st.Group, len(tensors))
+		tensors, err := tensorsOf(r, l.Model(), st.Group)
+		if err != nil {
+			return err
 		}
 		for i, ti := range tensors {
-			te := r.Tensor(i)
-			if int(te.Tensor) != ti {
-				return fmt.Errorf("plane %d of state record %s is of tensor %d, in group %d it is tensor %d", i, st.Key, te.Tensor, st.Group, ti)
-			}
-			if err := fn(r, i, d.Tensors[te.Tensor], te); err != nil {
+			if err := fn(r, i, ti, r.Tensor(i)); err != nil {
 				return err
 			}
 		}

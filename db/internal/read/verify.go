@@ -52,7 +52,7 @@ func (s *Source) Verify(ctx context.Context, l *prefix.Lookup) error {
 	}
 }
 
-func verifyPlane(r *segments.Record, i int, _ kv.Tensor, _ segments.TensorEntry) error {
+func verifyPlane(r *segments.Record, i, _ int, _ segments.TensorEntry) error {
 	return r.VerifyPlane(i)
 }
 

@@ -57,19 +57,16 @@ func (s *Source) View(ctx context.Context, l *prefix.Lookup, tokens int, fn func
 }
 
 func (s *Source) viewRecord(l *prefix.Lookup, h *prefix.Hit, g, from, to int, fn func(StoredPlane) error) error {
-	d, tensors := l.Model().Desc, l.Model().GroupTensors[g]
 	return s.Segments.Read(h.Groups[g].Loc, func(r *segments.Record) error {
 		if err := identifyRows(r, l.Model(), l.Prompt(), h, g, to); err != nil {
 			return damage.Wrap(r.File(), r.Loc().Offset, "record", err)
 		}
-		if r.Tensors() != len(tensors) {
-			return damage.New(r.File(), r.Loc().Offset, "number of planes of a record", len(tensors), r.Tensors())
+		tensors, err := tensorsOf(r, l.Model(), g)
+		if err != nil {
+			return err
 		}
 		for i, ti := range tensors {
 			te := r.Tensor(i)
-			if int(te.Tensor) != ti {
-				return damage.New(r.File(), r.Loc().Offset, fmt.Sprintf("tensor of plane %d of a record", i), ti, te.Tensor)
-			}
 			if err := r.VerifyPlane(i); err != nil {
 				return err
 			}
@@ -79,10 +76,10 @@ func (s *Source) viewRecord(l *prefix.Lookup, h *prefix.Hit, g, from, to int, fn
 			p := PlaneOf(te)
 			first := h.Start + int(te.FirstRow)
 			out := StoredPlane{
-				Tensor: int(te.Tensor), First: first, Rows: min(p.Rows, to-first), Codec: p.Codec, Bytes: r.Plane(i),
+				Tensor: ti, First: first, Rows: min(p.Rows, to-first), Codec: p.Codec, Bytes: r.Plane(i),
 			}
 			if p.Codec == quant.Q8_0 && p.Compression == quant.None {
-				codes, err := quant.Codes(p, d.Tensors[te.Tensor], r.Plane(i))
+				codes, err := quant.Codes(p, l.Model().Desc.Tensors[ti], r.Plane(i))
 				if err != nil {
 					return err
 				}

@@ -22,7 +22,6 @@ type Again struct {
 	Busy     func() bool // a cold restore is under way
 
 	mu    lock.Mutex[lock.Reads] // guards all below
-	bytes int64                  // of what somebody is at work on
 	stop  context.CancelFunc     // ends that
 	ended chan struct{}          // closed when it has ended; nil: nobody is at work
 }
@@ -34,9 +33,9 @@ func (a *Again) Add(places []segments.Loc) {
 	if a.ended != nil {
 		return
 	}
+	bytes := int64(0)
 	for i, at := range places {
-		if a.bytes += at.Length; a.bytes > againBytes {
-			a.bytes -= at.Length
+		if bytes += at.Length; bytes > againBytes {
 			places = places[:i]
 			break
 		}
@@ -48,7 +47,7 @@ func (a *Again) Add(places []segments.Loc) {
 		vfs.Idly(func() { a.work(ctx, places) })
 		stop()
 		a.mu.Lock()
-		a.bytes, a.stop, a.ended = 0, nil, nil
+		a.stop, a.ended = nil, nil
 		a.mu.Unlock()
 		close(ended)
 	}()
@@ -63,13 +62,6 @@ func (a *Again) Drop() {
 		stop()
 		<-ended
 	}
-}
-
-// Waiting is how many bytes are being read, and wait for it.
-func (a *Again) Waiting() int64 {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.bytes
 }
 
 func (a *Again) work(ctx context.Context, places []segments.Loc) {

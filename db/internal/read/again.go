@@ -109,8 +109,7 @@ func (r *run) again() {
 	}
 	places := make([]segments.Loc, 0, len(r.cold.jobs))
 	for i := range r.cold.jobs {
-		j := &r.cold.jobs[i]
-		places = append(places, j.hit.Groups[j.group].Loc)
+		places = append(places, r.cold.jobs[i].at())
 	}
 	s.Again.Add(places)
 }

@@ -66,8 +66,7 @@ func (r *run) inMemory() bool {
 	const each = 1 << 20
 	r.openSegments()
 	for i, bytes := 0, int64(each); i < len(r.jobs); i++ {
-		j := &r.jobs[i]
-		at := j.hit.Groups[j.group].Loc
+		at := r.jobs[i].at()
 		if bytes += at.Length; bytes < each {
 			continue
 		}
@@ -83,8 +82,7 @@ func (r *run) openSegments() {
 	const most = 64
 	r.segments = r.segments[:0]
 	for i := range r.jobs {
-		j := &r.jobs[i]
-		id := j.hit.Groups[j.group].Loc.Segment
+		id := r.jobs[i].at().Segment
 		if n := len(r.segments); (n == 0 || r.segments[n-1] != id) && n < most && !slices.Contains(r.segments, id) {
 			r.segments = append(r.segments, id)
 		}
@@ -98,8 +96,7 @@ func (r *run) openSegments() {
 func (r *run) startAhead() {
 	bytes := int64(0)
 	for i := range r.jobs {
-		j := &r.jobs[i]
-		bytes += j.hit.Groups[j.group].Loc.Length
+		bytes += r.jobs[i].at().Length
 	}
 	r.ahead.on = true
 	r.ahead.asked.Store(0)
@@ -118,7 +115,7 @@ func (r *run) askAhead(i int) {
 		}
 		if r.ahead.asked.CompareAndSwap(k, k+1) {
 			if j := &r.jobs[k]; j.plane == 0 {
-				r.source.Segments.ReadAhead(j.hit.Groups[j.group].Loc)
+				r.source.Segments.ReadAhead(j.at())
 			}
 		}
 	}

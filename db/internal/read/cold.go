@@ -104,7 +104,7 @@ func (c *cold) decode(wanted layers) {
 
 func (c *cold) decodeJob(u *unit, j *coldJob, b []byte, wanted layers) error {
 	r := c.run
-	at := j.hit.Groups[j.group].Loc
+	at := j.at()
 	d := decoder{
 		model: r.found.Model(), prompt: r.found.Prompt(), job: &j.job, rows: r.rows, layers: wanted, written: r.written,
 		planes: planes{u.from, 1, u.to},
@@ -126,7 +126,7 @@ func (r *run) takeBack() {
 	for i := range r.cold.jobs {
 		if j := &r.cold.jobs[i]; j.failed.Load() && !j.back {
 			j.back = true
-			r.source.Segments.ReadAhead(j.hit.Groups[j.group].Loc)
+			r.source.Segments.ReadAhead(j.at())
 			r.jobs = append(r.jobs, j.job)
 		}
 	}

@@ -54,19 +54,20 @@ func (c *cold) find() bool {
 	for i := range order {
 		order[i] = i
 	}
-	at := func(i int) segments.Loc { j := &r.jobs[i]; return j.hit.Groups[j.group].Loc }
 	slices.SortStableFunc(order, func(a, b int) int {
-		return cmp.Or(cmp.Compare(at(a).Segment, at(b).Segment), cmp.Compare(at(a).Offset, at(b).Offset))
+		x, y := r.jobs[a].at(), r.jobs[b].at()
+		return cmp.Or(cmp.Compare(x.Segment, y.Segment), cmp.Compare(x.Offset, y.Offset))
 	})
 	shapes := c.shapes()
 	shares, parts := int64(0), int64(0)
 	for len(order) > 0 {
 		first := &r.jobs[order[0]]
-		loc, shape := at(order[0]), &shapes[first.group]
+		loc, shape := first.at(), &shapes[first.group]
 		split := c.split(shape, loc)
 		n := 1
 		for ; !split && n < len(order); n++ {
-			next, s := at(order[n]), &shapes[r.jobs[order[n]].group]
+			j := &r.jobs[order[n]]
+			next, s := j.at(), &shapes[j.group]
 			if next.Segment != loc.Segment || next.Offset != loc.End() || loc.Length+next.Length > unitBytes || s.first != shape.first || c.split(s, next) {
 				break
 			}
@@ -176,7 +177,7 @@ func (c *cold) findRest() {
 		if !j.parts || j.failed.Load() {
 			continue
 		}
-		err := c.run.source.Segments.ReadPart(j.hit.Groups[j.group].Loc, j.head, nil, 0, func(r *segments.Record) error {
+		err := c.run.source.Segments.ReadPart(j.at(), j.head, nil, 0, func(r *segments.Record) error {
 			for k, wanted := range c.steps {
 				from := 0
 				if k == 0 {

@@ -36,6 +36,9 @@ type job struct {
 	err         error
 }
 
+// at is where the job's record lies.
+func (j *job) at() segments.Loc { return j.hit.Groups[j.group].Loc }
+
 // layers are those from lo to hi.
 type layers struct{ lo, hi int }
 
@@ -149,7 +152,7 @@ func (r *run) work(ctx context.Context, wanted layers, first, reads int) error {
 		i += first
 		r.askAhead(i)
 		j := &r.jobs[i]
-		j.err = readRows(r.source, j.hit.Groups[j.group].Loc, decoder{
+		j.err = readRows(r.source, j.at(), decoder{
 			model: r.found.Model(), prompt: r.found.Prompt(), job: j, rows: r.rows, layers: wanted, written: r.written,
 			planes: planes{first: j.plane, step: j.step},
 		})

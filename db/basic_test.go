@@ -37,8 +37,7 @@ func TestToTheToken(t *testing.T) {
 }
 
 func TestSpans(t *testing.T) {
-	s := storetest.Open(t, t.TempDir(), storetest.Options())
-	m := storetest.Model(t, s, crashtest.Plain())
+	_, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 200), Spans: []kv.Span{{Start: 70, Len: 60, Hash: kv.Hash{1}}}}
 	storetest.Put(t, m, p)
 	storetest.Expect(t, m, p, 200)
@@ -53,10 +52,7 @@ func TestSpans(t *testing.T) {
 	inside := kv.Prompt{Tokens: crashtest.Concat(p.Tokens[:100], crashtest.Tokens(9, 100)), Spans: p.Spans}
 	storetest.Expect(t, m, inside, 70)
 	// A limit inside the span.
-	x, err := m.Match(t.Context(), p, db.MatchOptions{Limit: 100})
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := storetest.Must(m.Match(t.Context(), p, db.MatchOptions{Limit: 100}))(t)
 	defer x.Close()
 	if x.Tokens() != 70 || x.Reason().Code != db.InSpan {
 		t.Errorf("limit inside a span: %d tokens, %v", x.Tokens(), x.Reason())
@@ -84,10 +80,7 @@ func TestIdentity(t *testing.T) {
 	} {
 		other := crashtest.Plain()
 		change(&other)
-		m, err := s.Register(t.Context(), other)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := storetest.Must(s.Register(t.Context(), other))(t)
 		if len(m.Differs) == 0 {
 			t.Errorf("%s: no difference was explained", name)
 		}
@@ -111,8 +104,7 @@ func TestIdentity(t *testing.T) {
 }
 
 func TestScopes(t *testing.T) {
-	s := storetest.Open(t, t.TempDir(), storetest.Options())
-	m := storetest.Model(t, s, crashtest.Plain())
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 	system, chat := crashtest.Tokens(1, 100), crashtest.Tokens(2, 200)
 	alice := kv.Prompt{Tokens: crashtest.Concat(system, chat), Scope: "alice", ScopeStart: 100}
 	bob := kv.Prompt{Tokens: crashtest.Concat(system, chat), Scope: "bob", ScopeStart: 100}
@@ -165,9 +157,7 @@ func TestWindow(t *testing.T) {
 			rows[i] = rows[i].Slice(tensor, 140, 200)
 		}
 	}
-	if _, err := m.Put(t.Context(), p, rows, db.PutOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(m.Put(t.Context(), p, rows, db.PutOptions{}))(t)
 	storetest.Expect(t, m, p, 200)
 	storetest.Expect(t, m, p.Prefix(190), 190)
 	storetest.Expect(t, m, p.Prefix(180), 180)
@@ -181,9 +171,7 @@ func TestWindow(t *testing.T) {
 			all[i] = kv.TensorRows{}
 		}
 	}
-	if _, err := m.Put(t.Context(), p, all, db.PutOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(m.Put(t.Context(), p, all, db.PutOptions{}))(t)
 	for n := 16; n <= 200; n++ {
 		storetest.Expect(t, m, p.Prefix(n), n)
 	}
@@ -204,10 +192,7 @@ func TestOpaqueState(t *testing.T) {
 	for _, c := range []struct{ ask, want int }{{200, 133}, {133, 133}, {132, 64}, {64, 64}, {63, 50}, {50, 50}, {49, 0}} {
 		storetest.Expect(t, m, p.Prefix(c.ask), c.want)
 	}
-	x, err := m.Match(t.Context(), p, db.MatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := storetest.Match(t, m, p)
 	defer x.Close()
 	if n, err := x.StateBytes(0); err != nil || n != int64(len(storetest.Truth(d, &p, 0, 132))) {
 		t.Errorf("state has %d bytes, %v", n, err)
@@ -220,10 +205,7 @@ func TestExtendFromWhatTheCallerHas(t *testing.T) {
 	m := storetest.Model(t, s, d)
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 200)}
 	storetest.Put(t, m, p.Prefix(70))
-	x, err := m.Match(t.Context(), p, db.MatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := storetest.Match(t, m, p)
 	defer x.Close()
 	res, err := x.Extend(t.Context(), p, storetest.Filled(d, &p, 70, 200), db.PutOptions{})
 	if err != nil || res.Tokens != 200 {
@@ -246,12 +228,8 @@ func TestReopen(t *testing.T) {
 	m := storetest.Model(t, s, crashtest.Plain())
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 300)}
 	storetest.Put(t, m, p)
-	if err := m.SetRef(t.Context(), "system", p.Prefix(100), db.RefOptions{Pinned: true, Meta: []byte("mine")}); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, m.SetRef(t.Context(), "system", p.Prefix(100), db.RefOptions{Pinned: true, Meta: []byte("mine")}))
+	storetest.OK(t, s.Close())
 	s = storetest.Open(t, dir, storetest.Options())
 	storetest.Expect(t, storetest.Model(t, s, crashtest.Plain()), p, 300)
 	r, err := s.Ref("system")

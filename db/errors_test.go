@@ -20,14 +20,8 @@ import (
 
 // Every error that a caller can ask for has a line that says when it is returned, and a row in the manual.
 func TestErrorsAreInTheManual(t *testing.T) {
-	f, err := parser.ParseFile(token.NewFileSet(), "errors.go", nil, parser.ParseComments)
-	if err != nil {
-		t.Fatal(err)
-	}
-	manual, err := os.ReadFile(filepath.Join("..", "docs", "operations.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := storetest.Must(parser.ParseFile(token.NewFileSet(), "errors.go", nil, parser.ParseComments))(t)
+	manual := storetest.Must(os.ReadFile(filepath.Join("..", "docs", "operations.md")))(t)
 	n := 0
 	ast.Inspect(f, func(node ast.Node) bool {
 		v, ok := node.(*ast.ValueSpec)
@@ -51,10 +45,7 @@ func TestErrorsAreInTheManual(t *testing.T) {
 
 // The comment of CorruptError shows the fields that it has: go doc shows none of an alias.
 func TestCorruptErrorShowsItsFields(t *testing.T) {
-	f, err := parser.ParseFile(token.NewFileSet(), "errors.go", nil, parser.ParseComments)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := storetest.Must(parser.ParseFile(token.NewFileSet(), "errors.go", nil, parser.ParseComments))(t)
 	doc := ""
 	for _, d := range f.Decls {
 		if g, ok := d.(*ast.GenDecl); ok && g.Tok == token.TYPE && g.Specs[0].(*ast.TypeSpec).Name.Name == "CorruptError" {
@@ -66,10 +57,7 @@ func TestCorruptErrorShowsItsFields(t *testing.T) {
 	if !ok || !ok2 {
 		t.Fatalf("the comment shows no struct: %s", doc)
 	}
-	shown, err := parser.ParseExpr(block + "\n}")
-	if err != nil {
-		t.Fatal(err)
-	}
+	shown := storetest.Must(parser.ParseExpr(block + "\n}"))(t)
 	var fields []string
 	for _, x := range shown.(*ast.StructType).Fields.List {
 		fields = append(fields, x.Names[0].Name+" "+x.Type.(*ast.Ident).Name)
@@ -85,18 +73,13 @@ func TestCorruptErrorShowsItsFields(t *testing.T) {
 
 // Every method of a match says that it was closed.
 func TestClosedMatchSaysSo(t *testing.T) {
-	s := storetest.Open(t, t.TempDir(), storetest.Options())
-	m := storetest.Model(t, s, crashtest.Plain())
+	_, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}
 	storetest.Put(t, m, p)
 	x, err := m.Match(t.Context(), p, db.MatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	for range 2 {
-		if err := x.Close(); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, x.Close())
 	}
 	d := m.Descriptor()
 	rows := storetest.Filled(d, &p, 0, 64)
@@ -119,8 +102,7 @@ func TestClosedMatchSaysSo(t *testing.T) {
 
 // What is called with a context that is done does nothing, and says so.
 func TestRemovingWithAContextThatIsDone(t *testing.T) {
-	s := storetest.Open(t, t.TempDir(), storetest.Options())
-	m := storetest.Model(t, s, crashtest.Plain())
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 64), Scope: "user", ScopeStart: 16}
 	storetest.Put(t, m, p)
 	storetest.OK(t, m.SetRef(t.Context(), "ref", p, db.RefOptions{}))

@@ -39,9 +39,7 @@ func makeTiny(f *testing.F) {
 	m, blob, gone := storetest.Model(f, s, storetest.TinyModels()[0]), storetest.Model(f, s, storetest.TinyModels()[1]), storetest.Model(f, s, crashtest.Plain())
 	must := func(err error) {
 		f.Helper()
-		if err != nil {
-			f.Fatal(err)
-		}
+		storetest.OK(f, err)
 	}
 	p := storetest.TinyPrompts()
 	storetest.Put(f, m, p[0])
@@ -188,9 +186,7 @@ func FuzzStore(f *testing.F) {
 		}
 		dir := dirs.Next()
 		defer os.RemoveAll(dir)
-		if err := m.Write(dir); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, m.Write(dir))
 		fuzzkit.Bounded(t, tinyBytes, func() { exercise(t, dir, !seal) })
 	})
 }
@@ -201,9 +197,7 @@ func FuzzLog(f *testing.F) {
 	tiny := tinyStore(f)
 	dirs := crashtest.NewDirs(f)
 	dir := dirs.Next()
-	if err := tiny.Write(dir); err != nil {
-		f.Fatal(err)
-	}
+	storetest.OK(f, tiny.Write(dir))
 	o := wal.Options{Dir: filepath.Join(dir, storetest.LogDir), UUID: kv.UUID(tiny[storetest.FormatFile][40:56]), PreallocBytes: 4096}
 	var head, own []byte
 	var first, file uint64
@@ -240,30 +234,19 @@ func FuzzLog(f *testing.F) {
 		if len(snapshot) == 0 {
 			snapshot = head
 		}
-		if err := m.Write(dir); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, m.Write(dir))
 		o := o
 		o.Dir = filepath.Join(dir, storetest.LogDir)
-		if err := os.Mkdir(o.Dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
-		l, err := wal.Create(o, file, first, snapshot)
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, os.Mkdir(o.Dir, 0o700))
+		l := storetest.Must(wal.Create(o, file, first, snapshot))(t)
 		for len(frames) >= 3 {
 			n := min(int(binary.LittleEndian.Uint16(frames[1:])), len(frames)-3)
 			if kind := frames[0]; kind > oplog.KindSnapshot {
-				if _, err := l.Append(kind, frames[3:3+n]); err != nil {
-					t.Fatal(err)
-				}
+				storetest.Must(l.Append(kind, frames[3:3+n]))(t)
 			}
 			frames = frames[3+n:]
 		}
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, l.Close())
 		fuzzkit.Bounded(t, tinyBytes, func() { exercise(t, dir, false) })
 	})
 }

@@ -17,14 +17,11 @@ import (
 
 // Every list is asked for in one way: it ends with its error, its loop body may call the store, and what reads the disk can be cancelled.
 func TestLists(t *testing.T) {
-	s := storetest.Open(t, t.TempDir(), storetest.Options())
-	m := storetest.Model(t, s, crashtest.Plain())
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 	for i := range 3 {
 		p := kv.Tokens(crashtest.Tokens(i+1, 32)...)
 		storetest.Put(t, m, p)
-		if err := errors.Join(m.SetRef(t.Context(), fmt.Sprint("ref ", i), p, db.RefOptions{}), m.SetNote(t.Context(), fmt.Sprint("note ", i), []byte{1})); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, errors.Join(m.SetRef(t.Context(), fmt.Sprint("ref ", i), p, db.RefOptions{}), m.SetNote(t.Context(), fmt.Sprint("note ", i), []byte{1})))
 	}
 	blocks, err := db.Collect(s.Blocks(t.Context()))
 	if err != nil || len(blocks) != 6 {
@@ -51,9 +48,7 @@ func TestLists(t *testing.T) {
 		}
 	}
 	for ref, err := range s.Refs() {
-		if err := errors.Join(err, s.DeleteRef(t.Context(), ref.Name)); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, errors.Join(err, s.DeleteRef(t.Context(), ref.Name)))
 		if ref.Name == "ref 1" {
 			break
 		}
@@ -61,9 +56,7 @@ func TestLists(t *testing.T) {
 	if left, err := db.Collect(s.Refs()); err != nil || len(left) != 1 || left[0].Name != "ref 2" {
 		t.Errorf("refs %v, %v", left, err)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Close())
 	for name, list := range lists(t.Context()) {
 		if n, err := list(); n > 0 || !errors.Is(err, db.ErrClosed) {
 			t.Errorf("%s of a closed store: %d, %v", name, n, err)

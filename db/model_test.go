@@ -105,9 +105,7 @@ func runModel(t *testing.T, seed uint64, ops int) {
 		}
 	}
 	d.release()
-	if err := d.s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, d.s.Close())
 }
 
 func (d *driver) note(format string, args ...any) {

@@ -18,16 +18,10 @@ import (
 // notesOf are a model's notes.
 func notesOf(t *testing.T, m *db.Model) map[string]string {
 	t.Helper()
-	names, err := db.Collect(m.Notes())
-	if err != nil {
-		t.Fatal(err)
-	}
+	names := storetest.Must(db.Collect(m.Notes()))(t)
 	out := map[string]string{}
 	for _, name := range names {
-		value, err := m.Note(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		value := storetest.Must(m.Note(name))(t)
 		out[name] = string(value)
 	}
 	return out
@@ -44,9 +38,7 @@ func TestNotes(t *testing.T) {
 	}
 	set := func(m *db.Model, name, value string) {
 		t.Helper()
-		if err := m.SetNote(t.Context(), name, []byte(value)); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, m.SetNote(t.Context(), name, []byte(value)))
 	}
 	set(m, "canary", "first")
 	set(m, "canary", "second")
@@ -67,9 +59,7 @@ func TestNotes(t *testing.T) {
 	check("set")
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}
 	storetest.Put(t, m, p)
-	if _, err := m.Delete(t.Context(), p); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(m.Delete(t.Context(), p))(t)
 	renamed := crashtest.Plain()
 	renamed.Name = "another name"
 	storetest.Model(t, s, renamed)
@@ -83,26 +73,16 @@ func TestNotes(t *testing.T) {
 		s = storetest.Open(t, dir, storetest.Options())
 		check("killed, without " + lost)
 	}
-	if err := s.Suspend(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Resume(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Suspend(t.Context()))
+	storetest.OK(t, s.Resume(t.Context()))
 	check("suspended")
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Close())
 	to := filepath.Join(t.TempDir(), "repaired")
-	if _, err := admin.Repair(t.Context(), dir, to, admin.RepairOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(admin.Repair(t.Context(), dir, to, admin.RepairOptions{}))(t)
 	s = storetest.Open(t, to, storetest.Options())
 	check("repaired")
 	m = storetest.Model(t, s, crashtest.Plain())
-	if err := s.Retire(t.Context(), m.Fingerprint()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Retire(t.Context(), m.Fingerprint()))
 	if _, err := m.Note("canary"); !errors.Is(err, db.ErrRetired) {
 		t.Error(err)
 	}
@@ -111,9 +91,7 @@ func TestNotes(t *testing.T) {
 	}
 	want = map[string]string{}
 	check("retired")
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Close())
 	s = storetest.Open(t, to, storetest.Options())
 	check("retired, opened again")
 }
@@ -130,9 +108,7 @@ func TestNotesAreBounded(t *testing.T) {
 		}
 	}
 	mine := []byte("mine")
-	if err := m.SetNote(t.Context(), "0", mine); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, m.SetNote(t.Context(), "0", mine))
 	mine[0] = 'x'
 	got, err := m.Note("0")
 	if err != nil || string(got) != "mine" {
@@ -159,9 +135,7 @@ func TestNotesAreBounded(t *testing.T) {
 	if err := m.SetNote(t.Context(), "one more", []byte{1}); err != nil {
 		t.Error(err)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Close())
 	o.ReadOnly = true
 	s = storetest.Open(t, dir, o)
 	m = storetest.Model(t, s, crashtest.Plain())

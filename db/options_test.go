@@ -26,8 +26,7 @@ import (
 // Every number in an options struct is taken or refused as its doc comment says, at the call that takes the options; a refusal
 // names the field and the value. A field of a new number fails here until it is listed.
 func TestOptionsAreChecked(t *testing.T) {
-	s := storetest.Open(t, t.TempDir(), storetest.Options())
-	m := storetest.Model(t, s, crashtest.Plain())
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 	p := kv.Tokens(crashtest.Tokens(1, 32)...)
 	storetest.Put(t, m, p)
 	finite := func(low, high float64) func(float64) bool {
@@ -164,13 +163,10 @@ func TestOptionsAreRefusedByOpen(t *testing.T) {
 			t.Errorf("%v, want it to say %q", err, says)
 		}
 	}
-	s := storetest.Open(t, t.TempDir(), storetest.Options())
-	m := storetest.Model(t, s, crashtest.Plain())
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 	p := kv.Tokens(crashtest.Tokens(1, 32)...)
 	storetest.Put(t, m, p)
-	if err := m.SetRef(t.Context(), "name", p, db.RefOptions{TTL: math.MaxInt64}); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, m.SetRef(t.Context(), "name", p, db.RefOptions{TTL: math.MaxInt64}))
 	if r, err := s.Ref("name"); err != nil || !r.Expires.After(time.Now()) {
 		t.Errorf("a ref of the longest life ends at %v (%v)", r.Expires, err)
 	}
@@ -188,8 +184,7 @@ func TestObserver(t *testing.T) {
 	}} {
 		o := storetest.Options()
 		o.Observer = observer
-		s := storetest.Open(t, t.TempDir(), o)
-		m := storetest.Model(t, s, crashtest.Plain())
+		s, m := storetest.Fresh(t, o, crashtest.Plain())
 		turn := db.Observation{
 			Asked: 100, Found: 80, Loaded: 70, Reused: 60, Prefilled: 40, Decoded: 30, Unused: 10,
 			Lookup: 1, Load: 2, Prefill: 3, Decode: 4, Reason: db.Reason{Code: db.Ends, At: 80},
@@ -203,13 +198,9 @@ func TestObserver(t *testing.T) {
 			})
 		}
 		workers.Wait()
-		if err := s.Suspend(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, s.Suspend(t.Context()))
 		m.Observe(turn) // a turn may end then
-		if err := s.Resume(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, s.Resume(t.Context()))
 		const n = 21
 		want := db.Turns{
 			Observed: n, Asked: n * 100, Found: n * 80, Loaded: n * 70, Reused: n * 60, Prefilled: n * 40, Decoded: n * 30, Unused: n * 10,
@@ -234,11 +225,9 @@ func TestSegmentsSuitTheBudget(t *testing.T) {
 		s := storetest.Open(t, dir, o)
 		m := storetest.Model(t, s, crashtest.Plain())
 		storetest.Put(t, m, kv.Tokens(crashtest.Tokens(1, 100)...))
-		files, err := filepath.Glob(filepath.Join(dir, folder.SegmentsDir, "*"))
-		storetest.OK(t, err)
+		files := storetest.Must(filepath.Glob(filepath.Join(dir, folder.SegmentsDir, "*")))(t)
 		for _, f := range files {
-			info, err := os.Stat(f)
-			storetest.OK(t, err)
+			info := storetest.Must(os.Stat(f))(t)
 			if info.Size() != want { // sparse
 				t.Errorf("budget %d MiB: a segment of %d MiB, not %d", budget>>20, info.Size()>>20, want>>20)
 			}

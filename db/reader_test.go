@@ -40,20 +40,14 @@ func TestReaderBesideWriter(t *testing.T) {
 	m := storetest.Model(t, w, crashtest.Plain())
 	first, second := kv.Tokens(crashtest.Tokens(1, 200)...), kv.Tokens(crashtest.Tokens(2, 200)...)
 	storetest.Put(t, m, first)
-	if err := m.SetRef(t.Context(), "system", first, db.RefOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, m.SetRef(t.Context(), "system", first, db.RefOptions{}))
 	before := time.Now()
-	if err := w.Checkpoint(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, w.Checkpoint(t.Context()))
 	storetest.Put(t, m, second)
 
 	r := storetest.Open(t, dir, readOnly())
 	other := storetest.Open(t, dir, readOnly())
-	if err := other.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, other.Close())
 	st, err := r.Stats()
 	if err != nil || !st.BesideWriter || st.AsOf.Before(before.Add(-time.Second)) || st.AsOf.After(time.Now()) {
 		t.Errorf("as of %v, beside a writer %t, %v; the checkpoint was after %v", st.AsOf, st.BesideWriter, err, before)
@@ -69,36 +63,21 @@ func TestReaderBesideWriter(t *testing.T) {
 	}
 
 	// What goes meanwhile is gone for the reader, too, and what comes is there when it looks again.
-	x, err := rm.Match(t.Context(), first, db.MatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := m.Delete(t.Context(), first.Prefix(1)); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Sync(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	x := storetest.Match(t, rm, first)
+	storetest.Must(m.Delete(t.Context(), first.Prefix(1)))(t)
+	storetest.OK(t, w.Sync(t.Context()))
 	if got, err := x.Restore(t.Context(), storetest.Empty(rm.Descriptor(), 200)); err != nil || got.Tokens != 0 || got.Reason.Code != db.Gone {
 		t.Errorf("of what was deleted %d tokens, %v, %v", got.Tokens, got.Reason, err)
 	}
-	if err := errors.Join(x.Close(), w.Checkpoint(t.Context()), r.Suspend(t.Context()), r.Resume(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, errors.Join(x.Close(), w.Checkpoint(t.Context()), r.Suspend(t.Context()), r.Resume(t.Context())))
 	storetest.Expect(t, rm, first, 0)
 	storetest.Expect(t, rm, second, 200)
 
 	// The writer closes; the reader goes on, and a store without a writer is verified.
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, w.Close())
 	storetest.Expect(t, rm, second, 200)
-	if rep, err := admin.VerifyStore(t.Context(), r, admin.VerifyOptions{}); err != nil || len(rep.Damage) > 0 {
-		t.Errorf("verify: %v, %v", rep.Damage, err)
-	}
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Sound(t, r)
+	storetest.OK(t, r.Close())
 }
 
 // A writer opens a store that readers have open.
@@ -108,9 +87,7 @@ func TestWriterBesideReaders(t *testing.T) {
 	storetest.Put(t, storetest.Model(t, storetest.Open(t, dir, storetest.Options()), crashtest.Plain()), p)
 	// The first store is closed by a kill in effect: a reader replays its log.
 	crash := t.TempDir()
-	if err := os.CopyFS(crash, os.DirFS(dir)); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, os.CopyFS(crash, os.DirFS(dir)))
 	r := storetest.Open(t, crash, readOnly())
 	if st, err := r.Stats(); err != nil || st.BesideWriter || st.AsOf.IsZero() {
 		t.Errorf("%v, beside a writer %t, %v", st.AsOf, st.BesideWriter, err)
@@ -119,14 +96,10 @@ func TestWriterBesideReaders(t *testing.T) {
 	w := storetest.Open(t, crash, storetest.Options())
 	m := storetest.Model(t, w, crashtest.Plain())
 	storetest.Expect(t, m, p, 200)
-	if _, err := m.Delete(t.Context(), p.Prefix(1)); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(m.Delete(t.Context(), p.Prefix(1)))(t)
 	for range 3 {
 		storetest.Put(t, m, kv.Tokens(crashtest.Tokens(2, 200)...))
-		if err := w.Checkpoint(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, w.Checkpoint(t.Context()))
 	}
 	if got := storedOf(t, storetest.Model(t, r, crashtest.Plain()), p); got != 0 {
 		t.Errorf("%d tokens of what was deleted", got)
@@ -145,13 +118,9 @@ func TestReadersBesideABusyWriter(t *testing.T) {
 	var done atomic.Bool
 	var wait sync.WaitGroup
 	w, err := db.Open(t.Context(), dir, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	storetest.Put(t, storetest.Model(t, w, crashtest.Plain()), kv.Tokens(crashtest.Tokens(7, 100)...))
-	if err := w.Checkpoint(t.Context()); err != nil { // so that readers know the model
-		t.Fatal(err)
-	}
+	storetest.OK(t, w.Checkpoint(t.Context())) // so that readers know the model
 	rounds := 8
 	if testing.Short() {
 		rounds = 3
@@ -227,12 +196,8 @@ func TestChildThatDies(t *testing.T) {
 		t.Skip("SKIPPED: runs in a child process only, which other tests start")
 	}
 	s, p := storetest.Open(t, dir, storetest.Options()), kv.Tokens(crashtest.Tokens(1, 200)...)
-	if _, err := storetest.Model(t, s, crashtest.Plain()).Delete(t.Context(), p.Prefix(1)); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Sync(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(storetest.Model(t, s, crashtest.Plain()).Delete(t.Context(), p.Prefix(1)))(t)
+	storetest.OK(t, s.Sync(t.Context()))
 	fmt.Println("killed now")
 	if self, err := os.FindProcess(os.Getpid()); err == nil {
 		self.Kill()
@@ -259,20 +224,13 @@ func TestReaderAfterAKilledWriter(t *testing.T) {
 		s := storetest.Open(t, dir, storetest.Options())
 		p := kv.Tokens(crashtest.Tokens(1, 200)...)
 		storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), p)
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, s.Close())
 		if lost != "" {
-			if err := os.Remove(filepath.Join(dir, lost)); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, os.Remove(filepath.Join(dir, lost)))
 		}
 		r := storetest.Open(t, dir, readOnly())
 		rm := storetest.Model(t, r, crashtest.Plain())
-		x, err := rm.Match(t.Context(), p, db.MatchOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		x := storetest.Match(t, rm, p)
 		killedChild(t, "delete and die", dir)
 		got, err := x.Restore(t.Context(), storetest.Empty(rm.Descriptor(), 200))
 		if err != nil || got.Tokens != 0 || got.Reason.Code != db.Gone {
@@ -284,10 +242,7 @@ func TestReaderAfterAKilledWriter(t *testing.T) {
 		x.Close()
 
 		// LOCK has a dead process's pid. A writer waits for a reader that has it for a moment all the same.
-		reading, err := vfs.ShareLock(filepath.Join(dir, storetest.LockFile))
-		if err != nil {
-			t.Fatal(err)
-		}
+		reading := storetest.Must(vfs.ShareLock(filepath.Join(dir, storetest.LockFile)))(t)
 		time.AfterFunc(50*time.Millisecond, func() { reading.Release() })
 		storetest.Open(t, dir, storetest.Options())
 	}
@@ -298,12 +253,8 @@ func TestVerifyWithoutLock(t *testing.T) {
 	dir := t.TempDir()
 	s := storetest.Open(t, dir, storetest.Options())
 	storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), kv.Tokens(crashtest.Tokens(1, 64)...))
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(filepath.Join(dir, storetest.LockFile)); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Close())
+	storetest.OK(t, os.Remove(filepath.Join(dir, storetest.LockFile)))
 	asked := 0
 	_, err := admin.Verify(t.Context(), dir, admin.VerifyOptions{Progress: func(db.Progress) {
 		if asked++; asked%8 != 1 { // each waits for the lock, for a second
@@ -330,17 +281,11 @@ func TestPlanesOfWhatIsGone(t *testing.T) {
 		},
 		"retire": func(s *db.Store, m *db.Model, p kv.Prompt) error { return s.Retire(t.Context(), m.Fingerprint()) },
 	} {
-		s := storetest.Open(t, t.TempDir(), storetest.Options())
-		m := storetest.Model(t, s, crashtest.Plain())
+		s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 		p := kv.Tokens(crashtest.Tokens(1, 160)...)
 		storetest.Put(t, m, p)
-		all, err := db.Collect(s.Blocks(t.Context()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(do(s, m, p), s.Sync(t.Context()), s.Checkpoint(t.Context())); err != nil {
-			t.Fatal(err)
-		}
+		all := storetest.Must(db.Collect(s.Blocks(t.Context())))(t)
+		storetest.OK(t, errors.Join(do(s, m, p), s.Sync(t.Context()), s.Checkpoint(t.Context())))
 		if _, err := db.Collect(admin.Planes(t.Context(), s, all[0])); !errors.Is(err, db.ErrGone) || errors.Is(err, db.ErrCorrupt) {
 			t.Errorf("%s: %v", how, err)
 		}
@@ -349,13 +294,10 @@ func TestPlanesOfWhatIsGone(t *testing.T) {
 
 // What a caller writes into a ref's metadata is the caller's.
 func TestMetadataOfARefIsACopy(t *testing.T) {
-	s := storetest.Open(t, t.TempDir(), storetest.Options())
-	m := storetest.Model(t, s, crashtest.Plain())
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 	p := kv.Tokens(crashtest.Tokens(1, 64)...)
 	storetest.Put(t, m, p)
-	if err := m.SetRef(t.Context(), "a", p, db.RefOptions{Meta: []byte("hello")}); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, m.SetRef(t.Context(), "a", p, db.RefOptions{Meta: []byte("hello")}))
 	for range 2 {
 		r, err := s.Ref("a")
 		if err != nil || string(r.Meta) != "hello" {
@@ -372,18 +314,12 @@ func TestReaderWithASmallBudget(t *testing.T) {
 	m := storetest.Model(t, s, crashtest.Plain())
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 4096)} // 1 MiB
 	storetest.Put(t, m, p)
-	if err := m.SetRef(t.Context(), "ref", p, db.RefOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, m.SetRef(t.Context(), "ref", p, db.RefOptions{}))
 	gone := kv.Prompt{Tokens: crashtest.Tokens(3, 64)}
 	storetest.Put(t, m, gone)
 	x, err := m.Match(t.Context(), gone, db.MatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := m.Delete(t.Context(), gone); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
+	storetest.Must(m.Delete(t.Context(), gone))(t)
 	storetest.Crash(s, x) // so that something waits to be destroyed
 	o := storetest.Options()
 	o.ReadOnly, o.Budget = true, 1<<20

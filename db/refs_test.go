@@ -40,15 +40,11 @@ func TestBudgetHoldsWithRefs(t *testing.T) {
 			}
 			p := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}
 			storetest.Put(t, m, p)
-			if err := m.SetRef(t.Context(), "keep", p, db.RefOptions{Pinned: true}); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, m.SetRef(t.Context(), "keep", p, db.RefOptions{Pinned: true}))
 			fill(10, 24)
 			check("filled")
 			for i := range c.sets {
-				if err := m.SetRef(t.Context(), fmt.Sprint("ref ", i%c.names), p, db.RefOptions{Pinned: true, Meta: make([]byte, db.MaxRefMeta)}); err != nil {
-					t.Fatal(err)
-				}
+				storetest.OK(t, m.SetRef(t.Context(), fmt.Sprint("ref ", i%c.names), p, db.RefOptions{Pinned: true, Meta: make([]byte, db.MaxRefMeta)}))
 				if i%500 == 0 {
 					check(fmt.Sprint("ref ", i))
 				}
@@ -56,9 +52,7 @@ func TestBudgetHoldsWithRefs(t *testing.T) {
 			check("refs are set")
 			fill(500, 6) // makes room for what the next checkpoint writes
 			for i := range 3 {
-				if err := s.Checkpoint(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				storetest.OK(t, s.Checkpoint(t.Context()))
 				check("checkpoint")
 				fill(1000*i+1000, 6)
 				check("filled again")
@@ -89,9 +83,7 @@ func TestRefsMakeRoom(t *testing.T) {
 			t.Fatal(i, err)
 		}
 		if i%50 == 0 {
-			if err := s.Checkpoint(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, s.Checkpoint(t.Context()))
 		}
 		if total, _, parts := storetest.Occupied(t, dir); total > o.Budget {
 			t.Fatalf("%d refs: %d bytes are occupied of a budget of %d: %v", i, total, o.Budget, parts)
@@ -119,18 +111,10 @@ func TestPriorityAfterAKill(t *testing.T) {
 	first, second := kv.Prompt{Tokens: crashtest.Tokens(1, 16)}, kv.Prompt{Tokens: crashtest.Tokens(2, 16)}
 	storetest.Put(t, m, first)
 	storetest.Put(t, m, second)
-	if err := m.SetRef(t.Context(), "second", second, db.RefOptions{Priority: 9}); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Checkpoint(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.DeleteRef(t.Context(), "second"); err != nil {
-		t.Fatal(err)
-	}
-	if err := m.SetRef(t.Context(), "first", first, db.RefOptions{Priority: 9}); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, m.SetRef(t.Context(), "second", second, db.RefOptions{Priority: 9}))
+	storetest.OK(t, s.Checkpoint(t.Context()))
+	storetest.OK(t, s.DeleteRef(t.Context(), "second"))
+	storetest.OK(t, m.SetRef(t.Context(), "first", first, db.RefOptions{Priority: 9}))
 	again := storetest.Open(t, storetest.Copy(t, dir), o)
 	for name, s := range map[string]*db.Store{"after a kill": again, "still open": s} {
 		m := storetest.Model(t, s, crashtest.Plain())

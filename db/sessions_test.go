@@ -25,19 +25,14 @@ import (
 
 func openSession(t *testing.T, s *db.Store, scope string) *db.Session {
 	t.Helper()
-	x, err := s.OpenSession(t.Context(), scope)
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := storetest.Must(s.OpenSession(t.Context(), scope))(t)
 	return x
 }
 
 func appendTo(t *testing.T, x *db.Session, bodies ...string) {
 	t.Helper()
 	for _, b := range bodies {
-		if err := x.Append(t.Context(), 7, []byte(b)); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, x.Append(t.Context(), 7, []byte(b)))
 	}
 }
 
@@ -62,18 +57,14 @@ func wantFrames(t *testing.T, when string, x *db.Session, want ...string) {
 // sessionPath is the file of a scope's session.
 func sessionPath(t *testing.T, s *db.Store, scope string) string {
 	t.Helper()
-	id, err := s.ScopeID(scope)
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := storetest.Must(s.ScopeID(scope))(t)
 	return filepath.Join(s.Dir(), "sessions", id.String())
 }
 
 // A scope without a name has no session, and nothing that could be deleted as its own: what scopes share stays. By its id, as it is listed, a
 // scope goes like by its name.
 func TestScopeWithoutName(t *testing.T) {
-	s := storetest.Open(t, t.TempDir(), storetest.Options())
-	m := storetest.Model(t, s, crashtest.Plain())
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 100)}
 	own := kv.Prompt{Tokens: p.Tokens, Scope: "alice", ScopeStart: 50}
 	storetest.Put(t, m, p)
@@ -128,28 +119,20 @@ func TestSession(t *testing.T) {
 				t.Error(info, x.Bytes(), err)
 			}
 
-			if err := s.Suspend(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, s.Suspend(t.Context()))
 			if err := x.Append(t.Context(), 7, nil); !errors.Is(err, db.ErrSuspended) {
 				t.Error(err)
 			}
-			if err := s.Resume(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, s.Resume(t.Context()))
 			appendTo(t, x, "four")
 			wantFrames(t, "resumed", x, "one", "", "three", "four")
 			storetest.Crash(s)
 			s = storetest.Open(t, dir, o)
 			x = openSession(t, s, "alice")
 			wantFrames(t, "killed", x, "one", "", "three", "four")
-			if err := x.Replace(t.Context(), []db.SessionFrame{{Kind: 7, Body: []byte("new")}}); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, x.Replace(t.Context(), []db.SessionFrame{{Kind: 7, Body: []byte("new")}}))
 			appendTo(t, x, "more")
-			if err := x.Close(); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, x.Close())
 			if err := x.Append(t.Context(), 7, nil); !errors.Is(err, db.ErrSessionClosed) {
 				t.Error(err)
 			}
@@ -190,9 +173,7 @@ func TestSession(t *testing.T) {
 				}
 			}
 			x = openSession(t, s, "alice")
-			if err := s.Close(); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, s.Close())
 			if err := x.Append(t.Context(), 7, nil); !errors.Is(err, db.ErrClosed) {
 				t.Error(err)
 			}
@@ -214,26 +195,16 @@ func TestSessionStale(t *testing.T) {
 		appendTo(t, x, scope)
 		all = append(all, x)
 	}
-	if err := s.Suspend(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Suspend(t.Context()))
 	other := storetest.Open(t, dir, storetest.Options())
-	if err := openSession(t, other, "same").Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, openSession(t, other, "same").Close())
 	appendTo(t, openSession(t, other, "appended"), "x")
-	if err := openSession(t, other, "replaced").Replace(t.Context(), []db.SessionFrame{{Kind: 7, Body: []byte("replaced")}}); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, openSession(t, other, "replaced").Replace(t.Context(), []db.SessionFrame{{Kind: 7, Body: []byte("replaced")}}))
 	for _, scope := range scopes[3:] {
-		if _, err := other.DeleteScope(t.Context(), scope); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(other.DeleteScope(t.Context(), scope))(t)
 	}
 	appendTo(t, openSession(t, other, "made anew"), "made anew")
-	if err := errors.Join(other.Close(), s.Resume(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, errors.Join(other.Close(), s.Resume(t.Context())))
 	for i, x := range all {
 		err := x.Append(t.Context(), 7, []byte("y"))
 		if i == 0 && err != nil || i > 0 && !errors.Is(err, db.ErrStale) {
@@ -260,9 +231,7 @@ func inFiles(t *testing.T, dir, text string) (names []string) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	return names
 }
 
@@ -278,13 +247,8 @@ func TestSessionDeleted(t *testing.T) {
 	appendTo(t, x, secret)
 	appendTo(t, bob, "b")
 	path := sessionPath(t, s, "alice")
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path+".tmp", b, 0o600); err != nil { // as a kill in the middle of a Replace leaves it
-		t.Fatal(err)
-	}
+	b := storetest.Must(os.ReadFile(path))(t)
+	storetest.OK(t, os.WriteFile(path+".tmp", b, 0o600)) // as a kill in the middle of a Replace leaves it
 	before := storetest.Stats(t, s)
 	took, err := s.DeleteScope(t.Context(), "alice")
 	if err != nil || took.Sessions != 1 || took.Blocks == 0 {
@@ -314,14 +278,10 @@ func TestSessionDeleted(t *testing.T) {
 	appendTo(t, x2, "and more")
 	storetest.Crash(s)
 	s = storetest.Open(t, dir, storetest.Options())
-	if err := s.Sync(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Sync(t.Context()))
 	x2 = openSession(t, s, "alice")
 	wantFrames(t, "made anew", x2, "again", "and more")
-	if err := x2.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, x2.Close())
 	if took, err := s.DeleteScope(t.Context(), "alice"); err != nil || took.Sessions != 1 {
 		t.Errorf("a closed one: %+v, %v", took, err)
 	}
@@ -349,9 +309,7 @@ func TestSessionBudget(t *testing.T) {
 		return err
 	}
 	for i := range 60 {
-		if err := put(i); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, put(i))
 	}
 	full := storetest.Stats(t, s)
 	n, evicted := 0, int64(0)
@@ -390,9 +348,7 @@ func TestSessionBudget(t *testing.T) {
 	if got := framesOf(t, x); len(got) != n {
 		t.Errorf("%d frames are there after Shrink, %d were", len(got), n)
 	}
-	if err := x.Replace(t.Context(), []db.SessionFrame{{Kind: 7, Body: []byte("short")}}); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, x.Replace(t.Context(), []db.SessionFrame{{Kind: 7, Body: []byte("short")}}))
 	if err := put(1002); err != nil {
 		t.Error(fmt.Errorf("a put after a session became short: %w", err))
 	}
@@ -414,13 +370,9 @@ func TestSessionDamage(t *testing.T) {
 		t.Errorf("open sessions: %v %q %v", report.Damage, report.Notes, err)
 	}
 	pathA, pathB := sessionPath(t, s, "alice"), sessionPath(t, s, "bob")
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Close())
 	whole, err := os.ReadFile(pathA)
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	report, err = admin.Verify(t.Context(), dir, admin.VerifyOptions{})
 	if err != nil || len(report.Damage)+len(report.Notes) > 0 {
 		t.Errorf("a sound store: %v %q %v", report.Damage, report.Notes, err)
@@ -429,10 +381,7 @@ func TestSessionDamage(t *testing.T) {
 	const second = 96 + 40 // behind the head and a frame of three bytes
 	other := storetest.Open(t, t.TempDir(), storetest.Options())
 	appendTo(t, openSession(t, other, "alice"), "another store's")
-	foreign, err := os.ReadFile(sessionPath(t, other, "alice"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	foreign := storetest.Must(os.ReadFile(sessionPath(t, other, "alice")))(t)
 	version := slices.Clone(whole)
 	version[8] = 2
 	binary.LittleEndian.PutUint64(version[88:], xxhash.Sum64(version[:88]))
@@ -459,9 +408,7 @@ func TestSessionDamage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := storetest.Copy(t, dir)
 			path := filepath.Join(dir, "sessions", filepath.Base(pathA))
-			if err := os.WriteFile(path, c.b, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, os.WriteFile(path, c.b, 0o600))
 			before := storetest.Tree(t, filepath.Join(dir, "sessions"))
 			report, err := admin.Verify(t.Context(), dir, admin.VerifyOptions{})
 			switch {
@@ -536,9 +483,7 @@ func TestSessionDamage(t *testing.T) {
 	t.Run("strangers", func(t *testing.T) {
 		dir := storetest.Copy(t, dir)
 		for _, name := range []string{"a letter", filepath.Base(pathB) + ".tmp", "0123"} {
-			if err := os.WriteFile(filepath.Join(dir, "sessions", name), []byte("dear friend"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, os.WriteFile(filepath.Join(dir, "sessions", name), []byte("dear friend"), 0o600))
 		}
 		report, err := admin.Verify(t.Context(), dir, admin.VerifyOptions{})
 		if err != nil || len(report.Damage) > 0 || len(report.Notes) != 3 {
@@ -564,9 +509,7 @@ func TestSessionDamage(t *testing.T) {
 		}
 		for _, name := range []string{"", filepath.Base(pathB)} {
 			dir := storetest.Copy(t, dir)
-			if err := os.Chmod(filepath.Join(dir, "sessions", name), 0o722); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, os.Chmod(filepath.Join(dir, "sessions", name), 0o722))
 			if _, err := storetest.TryOpen(vfs.OS, dir, storetest.Options()); !errors.Is(err, db.ErrUnsafeDir) {
 				t.Errorf("%q: %v", name, err)
 			}
@@ -638,10 +581,7 @@ func TestSessionTogether(t *testing.T) {
 	})
 	wg.Wait()
 	for _, scope := range []string{"a", "b", "c"} {
-		id, err := s.ScopeID(scope)
-		if err != nil {
-			t.Fatal(err)
-		}
+		id := storetest.Must(s.ScopeID(scope))(t)
 		got, err := db.Collect(s.ReadSession(t.Context(), id))
 		if err != nil || len(got) != n {
 			t.Fatalf("%s: %d frames: %v", scope, len(got), err)

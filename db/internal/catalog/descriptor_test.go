@@ -21,9 +21,7 @@ func TestHandleOfARetiredModel(t *testing.T) {
 	m := storetest.Model(t, s, d)
 	p := kv.Tokens(crashtest.Tokens(1, 48)...)
 	storetest.Put(t, m, p)
-	if err := s.Retire(t.Context(), m.Fingerprint()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Retire(t.Context(), m.Fingerprint()))
 	if _, err := m.Put(t.Context(), p, storetest.Filled(d, &p, 0, 48), db.PutOptions{}); !errors.Is(err, db.ErrRetired) {
 		t.Errorf("put for a retired model: %v", err)
 	}
@@ -31,19 +29,14 @@ func TestHandleOfARetiredModel(t *testing.T) {
 	storetest.Expect(t, x, p, 0)
 	storetest.Put(t, m, p)
 	storetest.Expect(t, m, p, 48)
-	if err := errors.Join(s.Suspend(t.Context()), s.Resume(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, errors.Join(s.Suspend(t.Context()), s.Resume(t.Context())))
 	storetest.Expect(t, m, p, 48)
 }
 
 // registerAsBefore registers a model that is refused today, as an older release did, and opens the store again.
 func registerAsBefore(t *testing.T, s *db.Store, d kv.Descriptor) *db.Store {
 	t.Helper()
-	normal, err := d.Normal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	normal := storetest.Must(d.Normal())(t)
 	old := oplog.NewModel(&normal, storetest.Log(t, s).LastLSN)
 	storetest.Crash(s)
 	storetest.AppendToLog(t, s.Dir(), old.Kind(), oplog.Encode(old))
@@ -56,22 +49,12 @@ func TestModelWithoutTensorsAfterResume(t *testing.T) {
 	for i, tensors := range [][]kv.Tensor{nil, {}} {
 		d := crashtest.Toy(kv.Descriptor{Name: "none", BlockTokens: 16, Tensors: tensors, Shards: i + 1})
 		s = registerAsBefore(t, s, d)
-		d, err := d.Normal()
-		if err != nil {
-			t.Fatal(err)
-		}
-		m, err := s.Model(d.Fingerprint())
-		if err != nil {
-			t.Fatal(err)
-		}
+		d = storetest.Must(d.Normal())(t)
+		m := storetest.Must(s.Model(d.Fingerprint()))(t)
 		storetest.Put(t, m, kv.Tokens(crashtest.Tokens(1, 48)...))
 		for range 2 {
-			if err := s.Suspend(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			if err := s.Resume(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, s.Suspend(t.Context()))
+			storetest.OK(t, s.Resume(t.Context()))
 			storetest.Expect(t, m, kv.Tokens(crashtest.Tokens(1, 48)...), 48)
 		}
 	}
@@ -89,12 +72,8 @@ func TestDescriptorIsCopied(t *testing.T) {
 	d.Groups[1].Window = 1
 	d.Tensors[0].Width = 64
 	p := kv.Tokens(crashtest.Tokens(1, 48)...)
-	if _, err := m.Put(t.Context(), p, storetest.Filled(want, &p, 0, 48), db.PutOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(m.Put(t.Context(), p, storetest.Filled(want, &p, 0, 48), db.PutOptions{}))(t)
+	storetest.OK(t, s.Close())
 	s = storetest.Open(t, dir, storetest.Options())
 	m = storetest.Model(t, s, want)
 	if n, why, err := m.Probe(t.Context(), p, db.MatchOptions{}); m.Fingerprint() != fp || err != nil || n != 48 {
@@ -145,22 +124,14 @@ func TestModelThatWouldBeRefused(t *testing.T) {
 		if _, err := s.Register(t.Context(), d); !errors.Is(err, kv.ErrDescriptor) {
 			t.Errorf("it is registered again: %v", err)
 		}
-		normal, err := d.Normal()
-		if err != nil {
-			t.Fatal(err)
-		}
+		normal := storetest.Must(d.Normal())(t)
 		stored := func() *db.Model {
-			m, err := s.Model(normal.Fingerprint())
-			if err != nil {
-				t.Fatal(err)
-			}
+			m := storetest.Must(s.Model(normal.Fingerprint()))(t)
 			return m
 		}
 		storetest.Put(t, stored(), p)
 		for range 2 { // from the log, then from its head
-			if err := s.Close(); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, s.Close())
 			if r, err := admin.Verify(t.Context(), dir, admin.VerifyOptions{}); err != nil || len(r.Damage) > 0 {
 				t.Fatalf("%v, %v", r.Damage, err)
 			}
@@ -191,10 +162,7 @@ func TestRegisterAndModel(t *testing.T) {
 		}
 	}
 	register(newer, first.Fingerprint())
-	normal, err := newer.Normal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	normal := storetest.Must(newer.Normal())(t)
 	second := normal.Fingerprint()
 	lsn := storetest.Log(t, s).LastLSN
 	for range 2 {
@@ -212,9 +180,7 @@ func TestRegisterAndModel(t *testing.T) {
 		t.Errorf("%d frames were written for what is there", now-lsn)
 	}
 	register(old, second) // the latest again
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Close())
 	o := storetest.Options()
 	o.ReadOnly = true
 	s = storetest.Open(t, dir, o)

@@ -57,9 +57,7 @@ func TestHeadIsBounded(t *testing.T) {
 	storetest.Put(t, m, p)
 	meta := make([]byte, db.MaxRefMeta)
 	for i := range 2000 {
-		if err := m.SetRef(t.Context(), fmt.Sprintf("ref %d", i), p, db.RefOptions{Meta: meta}); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, m.SetRef(t.Context(), fmt.Sprintf("ref %d", i), p, db.RefOptions{Meta: meta}))
 	}
 	var last *db.Model
 	var err error
@@ -92,9 +90,7 @@ func TestHeadIsBounded(t *testing.T) {
 	if got := len(storetest.LogHead(t, dir)); got > wal.MaxPayload/2+1<<20 || got < 20*size {
 		t.Errorf("the head takes %d bytes", got)
 	}
-	if err := s.Retire(t.Context(), last.Fingerprint()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Retire(t.Context(), last.Fingerprint()))
 	storetest.Model(t, s, namedModel(n, size-8<<10))
 	s = storetest.Reopened(t, s, o)
 	storetest.Expect(t, storetest.Model(t, s, crashtest.Plain()), p, 48)
@@ -137,9 +133,7 @@ func TestModelsHoldBudget(t *testing.T) {
 	s := storetest.Open(t, dir, o)
 	m := storetest.Model(t, s, crashtest.Plain())
 	p := kv.Tokens(crashtest.Tokens(1, 200)...)
-	if _, err := m.Put(t.Context(), p, storetest.Filled(m.Descriptor(), &p, 0, len(p.Tokens)), db.PutOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(m.Put(t.Context(), p, storetest.Filled(m.Descriptor(), &p, 0, len(p.Tokens)), db.PutOptions{}))(t)
 	var all []*db.Model
 	for {
 		x, err := s.Register(t.Context(), namedModel(len(all), 20<<10))
@@ -149,9 +143,7 @@ func TestModelsHoldBudget(t *testing.T) {
 		if errors.Is(err, db.ErrNoSpace) {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, err)
 		all = append(all, x.Model)
 	}
 	if len(all) < 2 {
@@ -159,13 +151,9 @@ func TestModelsHoldBudget(t *testing.T) {
 	}
 	s = storetest.Reopened(t, s, o)
 	for _, x := range all[1:] {
-		if err := s.Retire(t.Context(), x.Fingerprint()); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, s.Retire(t.Context(), x.Fingerprint()))
 	}
-	if _, err := s.Compact(t.Context(), db.CompactOptions{}); err != nil { // index.db has had all of them
-		t.Fatal(err)
-	}
+	storetest.Must(s.Compact(t.Context(), db.CompactOptions{}))(t) // index.db has had all of them
 	if _, err := s.Register(t.Context(), all[1].Descriptor()); err != nil {
 		t.Errorf("where models were retired: %v", err)
 	}

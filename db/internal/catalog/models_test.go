@@ -43,9 +43,7 @@ func TestCurrentVersionAfterAKill(t *testing.T) {
 	m := storetest.Model(t, s, one)
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 16)}
 	storetest.Put(t, m, p)
-	if err := s.Checkpoint(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Checkpoint(t.Context()))
 	for range 1000 {
 		storetest.Expect(t, m, p, 16)
 	}
@@ -53,10 +51,7 @@ func TestCurrentVersionAfterAKill(t *testing.T) {
 	storetest.Model(t, s, two)
 	again := storetest.Open(t, storetest.Copy(t, dir), storetest.Options())
 	fp := storetest.Model(t, again, one).Fingerprint() // the app went back to it
-	models, err := db.Collect(again.Models())
-	if err != nil {
-		t.Fatal(err)
-	}
+	models := storetest.Must(db.Collect(again.Models()))(t)
 	for _, m := range models {
 		if want := m.Fingerprint == fp; m.Latest != want {
 			t.Errorf("the version with weights %d: current = %t, expected %t", m.Descriptor.Weights[0], m.Latest, want)

@@ -27,10 +27,7 @@ func layered(name string, tensors int) kv.Descriptor {
 // normal is d in its normal form.
 func normal(t *testing.T, d kv.Descriptor) *kv.Descriptor {
 	t.Helper()
-	d, err := d.Normal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	d = storetest.Must(d.Normal())(t)
 	return &d
 }
 
@@ -93,9 +90,7 @@ func TestDescriptorThatCannotBeRead(t *testing.T) {
 				}
 				s = storetest.Reopened(t, s, storetest.Options())
 			}
-			if err := s.Close(); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, s.Close())
 			to := filepath.Join(t.TempDir(), "repaired")
 			if r, err := admin.Repair(t.Context(), dir, to, admin.RepairOptions{}); err != nil || r.Models != 1 {
 				t.Errorf("repair: %d models, %v", r.Models, err)
@@ -104,9 +99,7 @@ func TestDescriptorThatCannotBeRead(t *testing.T) {
 			storetest.Expect(t, storetest.Model(t, s, crashtest.Plain()), p, 48)
 			storetest.Model(t, s, d)
 			s = storetest.Open(t, dir, storetest.Options())
-			if err := s.Retire(t.Context(), fp); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, s.Retire(t.Context(), fp))
 			m := storetest.Model(t, s, d)
 			storetest.Put(t, m, p)
 			storetest.Expect(t, m, p, 48)

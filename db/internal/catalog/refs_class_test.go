@@ -12,16 +12,13 @@ import (
 
 // A ref that is set anew, on another block or with another priority, takes its priority along.
 func TestRefTakesItsPriorityAlong(t *testing.T) {
-	s := storetest.Open(t, t.TempDir(), storetest.Options())
-	m := storetest.Model(t, s, crashtest.Plain())
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 	p, q := kv.Tokens(crashtest.Tokens(1, 32)...), kv.Tokens(crashtest.Tokens(2, 32)...)
 	storetest.Put(t, m, p)
 	storetest.Put(t, m, q)
 	set := func(name string, p kv.Prompt, priority uint8) {
 		t.Helper()
-		if err := m.SetRef(t.Context(), name, p, db.RefOptions{Priority: priority}); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, m.SetRef(t.Context(), name, p, db.RefOptions{Priority: priority}))
 	}
 	classes := func(ofP, ofQ uint64) {
 		t.Helper()

@@ -13,19 +13,13 @@ import (
 
 // A ref of an older build does not say what it was: it goes with the next deletion of its model once nothing of it is stored.
 func TestDeletionsTakeRefsThatDoNotSayWhatTheyAre(t *testing.T) {
-	s := storetest.Open(t, t.TempDir(), storetest.Options())
-	m := storetest.Model(t, s, crashtest.Plain())
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 	p, kept := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}, kv.Prompt{Tokens: crashtest.Tokens(2, 64)}
 	for name, p := range map[string]kv.Prompt{"gone": p, "kept": kept} {
 		storetest.Put(t, m, p)
-		if err := m.SetRef(t.Context(), name, p, db.RefOptions{Pinned: name == "kept"}); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, m.SetRef(t.Context(), name, p, db.RefOptions{Pinned: name == "kept"}))
 	}
-	refs, err := db.Collect(s.Refs())
-	if err != nil {
-		t.Fatal(err)
-	}
+	refs := storetest.Must(db.Collect(s.Refs()))(t)
 	storetest.Crash(s)
 	for _, r := range refs {
 		old := oplog.Ref{Name: r.Name, Model: r.Model, Block: r.Block, Tokens: r.Tokens, Pinned: r.Pinned}
@@ -33,9 +27,7 @@ func TestDeletionsTakeRefsThatDoNotSayWhatTheyAre(t *testing.T) {
 	}
 	s = storetest.Open(t, s.Dir(), storetest.Options())
 	m = storetest.Model(t, s, crashtest.Plain())
-	if _, err := s.Shrink(t.Context(), 1); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(s.Shrink(t.Context(), 1))(t)
 	if d, err := m.Delete(t.Context(), kv.Prompt{Tokens: crashtest.Tokens(3, 64)}); err != nil || d.Refs != 1 {
 		t.Errorf("%+v, %v", d, err)
 	}

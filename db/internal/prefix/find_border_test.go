@@ -14,8 +14,7 @@ import (
 // Where a stored prefix ends does not depend on what the Bloom filter says beyond it: the one that is kept up, which still holds what was
 // evicted, one that says yes to everything, and none find the same, for prompts that end or diverge anywhere.
 func TestBorderWhateverTheFilterSays(t *testing.T) {
-	s := storetest.Open(t, t.TempDir(), storetest.Options())
-	m := storetest.Model(t, s, crashtest.Plain())
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 	e := storetest.Engine(s)
 	r := rand.New(rand.NewPCG(1, 2))
 	const prompts, n = 12, 40 * 16
@@ -40,9 +39,7 @@ func TestBorderWhateverTheFilterSays(t *testing.T) {
 			p.Tokens = crashtest.Concat(p.Tokens[:1+r.IntN(len(p.Tokens))], crashtest.Tokens(1000+r.IntN(1000), r.IntN(300)))
 			e.Inside().Bloom().Store(nil)
 			want, _, err := m.Probe(t.Context(), p, db.MatchOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, err)
 			for name, b := range map[string]*index.Bloom{"the filter kept up": kept, "a full one": yes} {
 				e.Inside().Bloom().Store(b)
 				if got, _, err := m.Probe(t.Context(), p, db.MatchOptions{}); got != want || err != nil {
@@ -51,9 +48,7 @@ func TestBorderWhateverTheFilterSays(t *testing.T) {
 			}
 			e.Inside().Bloom().Store(kept)
 		}
-		if _, err := e.Inside().EvictBlocks(20); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(e.Inside().EvictBlocks(20))(t)
 	}
 	if e.Count.BloomFalse.Load() == falseYes {
 		t.Error("no false yes was met")

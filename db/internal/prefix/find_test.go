@@ -13,8 +13,7 @@ func TestLargeBlocksThatAgreeAtFirst(t *testing.T) {
 	d := crashtest.Opaque()
 	d.BlockTokens = 512
 	for round := range 8 { // keys, and so the order of ties, differ in every store
-		s := storetest.Open(t, t.TempDir(), storetest.Options())
-		m := storetest.Model(t, s, d)
+		s, m := storetest.Fresh(t, storetest.Options(), d)
 		p := kv.Prompt{Tokens: crashtest.Tokens(1, 400)}
 		for _, n := range []int{128, 200, 300} {
 			storetest.Put(t, m, p.Prefix(n))
@@ -28,8 +27,6 @@ func TestLargeBlocksThatAgreeAtFirst(t *testing.T) {
 		storetest.Put(t, w, kv.Prompt{Tokens: crashtest.Concat(p.Tokens[:180], crashtest.Tokens(4, 50))})
 		storetest.Put(t, w, kv.Prompt{Tokens: crashtest.Concat(p.Tokens[:140], crashtest.Tokens(5, 50))})
 		storetest.Expect(t, w, p, 180)
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, s.Close())
 	}
 }

@@ -17,10 +17,7 @@ func TestReasonCodes(t *testing.T) {
 	if zero := (db.Reason{}); zero.Code != db.NoReason || zero.Code == db.Complete || zero.String() != "no reason" {
 		t.Errorf("the zero Reason is %v", zero)
 	}
-	manual, err := os.ReadFile("../../../docs/operations.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	manual := storetest.Must(os.ReadFile("../../../docs/operations.md"))(t)
 	seen := map[string]bool{db.NoReason.String(): true}
 	for c := db.NoReason + 1; int(c) < kv.ReasonCodes; c++ {
 		name := c.String()
@@ -36,16 +33,12 @@ func TestReasonCodes(t *testing.T) {
 
 // What was not asked for has a reason, too, and Stats counts no match without one.
 func TestReasonsAreSaid(t *testing.T) {
-	s := storetest.Open(t, t.TempDir(), storetest.Options())
-	m := storetest.Model(t, s, crashtest.Plain())
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 100)}
 	storetest.Put(t, m, p)
 	for _, o := range []db.MatchOptions{{}, {Limit: 3}, {Limit: 64}, {NoLookup: true}} {
 		for _, asked := range []kv.Prompt{p, {}, {Tokens: crashtest.Tokens(2, 100)}, {Tokens: crashtest.Tokens(1, 200)}} {
-			x, err := m.Match(t.Context(), asked, o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			x := storetest.Must(m.Match(t.Context(), asked, o))(t)
 			got, err := x.Restore(t.Context(), storetest.Empty(m.Descriptor(), 100))
 			if err != nil || got.Reason.Code == db.NoReason || x.Reason().Code == db.NoReason {
 				t.Errorf("%+v, %d tokens: match %v, restore %v, %v", o, len(asked.Tokens), x.Reason(), got.Reason, err)
@@ -76,9 +69,7 @@ func TestNothingStored(t *testing.T) {
 			storetest.Put(t, m, kv.Prompt{Tokens: kept})
 			storetest.Put(t, m, kv.Prompt{Tokens: gone})
 			storetest.Put(t, m, kv.Prompt{Tokens: gone, Scope: "anna", ScopeStart: 8})
-			if _, err := m.Delete(t.Context(), kv.Prompt{Tokens: gone[:1]}); err != nil {
-				t.Fatal(err)
-			}
+			storetest.Must(m.Delete(t.Context(), kv.Prompt{Tokens: gone[:1]}))(t)
 			check := func(when string) {
 				t.Helper()
 				for what, p := range map[string]kv.Prompt{
@@ -101,9 +92,7 @@ func TestNothingStored(t *testing.T) {
 				}
 			}
 			check("after a deletion")
-			if err := s.Close(); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, s.Close())
 			o := storetest.Options()
 			o.ReadOnly = true
 			s = storetest.Open(t, dir, o)
@@ -118,8 +107,7 @@ func TestNothingStored(t *testing.T) {
 
 // A put that lacks the rows before its own says how many it needs of them, not where the first block that is missing ends.
 func TestNeededRows(t *testing.T) {
-	s := storetest.Open(t, t.TempDir(), storetest.Options())
-	m := storetest.Model(t, s, crashtest.Plain())
+	_, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 100)}
 	for _, stored := range []int{0, 40} {
 		if stored > 0 {

@@ -24,9 +24,7 @@ func TestReadAgain(t *testing.T) {
 	storetest.Put(t, m, p)
 	var stored int64
 	for b, err := range s.Blocks(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, err)
 		stored += b.Bytes
 	}
 	var mu sync.Mutex
@@ -49,9 +47,7 @@ func TestReadAgain(t *testing.T) {
 	if again() || so() != 0 {
 		t.Fatalf("waiting %t, %d bytes were asked for, of what nobody ever wanted before", again(), so())
 	}
-	if err := s.Checkpoint(t.Context()); err != nil { // the index gets to know of that match
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Checkpoint(t.Context())) // the index gets to know of that match
 	storetest.Expect(t, m, p, 700)
 	storetest.Eventually(t, "all asked for once more", func() bool { return so() >= stored && !again() })
 	if so() != stored {
@@ -60,9 +56,7 @@ func TestReadAgain(t *testing.T) {
 
 	other := kv.Prompt{Tokens: crashtest.Tokens(2, 700)}
 	storetest.Put(t, m, other)
-	if err := m.SetRef(t.Context(), "other", other, db.RefOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, m.SetRef(t.Context(), "other", other, db.RefOptions{}))
 	before := so()
 	if n, err := m.Prefetch(t.Context(), other, db.MatchOptions{}); n != 700 || err != nil || so() != before+stored {
 		t.Fatalf("prefetched %d tokens, %v, %d bytes", n, err, so()-before)
@@ -86,9 +80,7 @@ func TestReadAgain(t *testing.T) {
 
 	third := kv.Prompt{Tokens: crashtest.Tokens(3, 700)}
 	storetest.Put(t, m, third)
-	if err := m.SetRef(t.Context(), "third", third, db.RefOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, m.SetRef(t.Context(), "third", third, db.RefOptions{}))
 	before = so()
 	storetest.Expect(t, m, third, 700)
 	storetest.Eventually(t, "a prompt with a name asked for once more", func() bool { return so() >= before+stored && !again() })

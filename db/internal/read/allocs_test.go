@@ -15,24 +15,18 @@ func TestMatchAllocations(t *testing.T) {
 	if storetest.Race || lock.Checked {
 		t.Skip("SKIPPED: the race detector, and the check of the locks' order, allocate themselves")
 	}
-	s := storetest.Open(t, t.TempDir(), storetest.Options())
-	m := storetest.Model(t, s, crashtest.Plain())
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 1024)}
 	storetest.Put(t, m, p)
 	for _, checkpointed := range []bool{false, true} {
 		if checkpointed {
-			if err := s.Checkpoint(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, s.Checkpoint(t.Context()))
 		}
 		for name, p := range map[string]kv.Prompt{
 			"hit": p, "to the token": {Tokens: append(crashtest.Tokens(1, 1000), 7, 8, 9)}, "miss": {Tokens: crashtest.Tokens(2, 1024)},
 		} {
 			n := testing.AllocsPerRun(200, func() {
-				x, err := m.Match(t.Context(), p, db.MatchOptions{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				x := storetest.Match(t, m, p)
 				x.Close()
 			})
 			if n > 2 {
@@ -49,16 +43,12 @@ func TestRestoreAllocations(t *testing.T) {
 	}
 	o := storetest.Options()
 	o.Codec = 0
-	s := storetest.Open(t, t.TempDir(), o)
-	m := storetest.Model(t, s, crashtest.Plain())
+	_, m := storetest.Fresh(t, o, crashtest.Plain())
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 4096)}
 	storetest.Put(t, m, p)
 	rows := storetest.Empty(crashtest.Plain(), 4096)
 	cost := func(n int) float64 {
-		x, err := m.Match(t.Context(), p, db.MatchOptions{Limit: n})
-		if err != nil {
-			t.Fatal(err)
-		}
+		x := storetest.Must(m.Match(t.Context(), p, db.MatchOptions{Limit: n}))(t)
 		defer x.Close()
 		return testing.AllocsPerRun(20, func() {
 			if got, err := x.Restore(t.Context(), rows); err != nil || got.Tokens != n {

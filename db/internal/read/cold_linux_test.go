@@ -16,25 +16,16 @@ import (
 func cool(t *testing.T, dir string) bool {
 	t.Helper()
 	var fs unix.Statfs_t
-	if err := unix.Statfs(dir, &fs); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, unix.Statfs(dir, &fs))
 	paths, err := filepath.Glob(filepath.Join(dir, storetest.SegmentsDir, "*.seg"))
 	if err != nil || len(paths) == 0 {
 		t.Fatal(paths, err)
 	}
 	for _, path := range paths {
-		f, err := os.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := storetest.Must(os.Open(path))(t)
 		defer f.Close()
-		if err := f.Sync(); err != nil {
-			t.Fatal(err)
-		}
-		if err := unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, f.Sync())
+		storetest.OK(t, unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED))
 	}
 	return fs.Type != unix.TMPFS_MAGIC
 }
@@ -42,16 +33,10 @@ func cool(t *testing.T, dir string) bool {
 // resident reports whether the first and the last page of a record are in memory.
 func resident(t *testing.T, dir string, b db.Block) bool {
 	t.Helper()
-	f, err := vfs.OS.Open(storetest.SegmentPath(dir, b.Segment), true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := storetest.Must(vfs.OS.Open(storetest.SegmentPath(dir, b.Segment), true))(t)
 	defer f.Close()
 	end := b.Offset + b.Bytes
-	m, err := f.Map(end)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := storetest.Must(f.Map(end))(t)
 	defer m.Close()
 	in := func(off int64) bool { n, known := vfs.Missing(m, off, 1); return known && n == 0 }
 	return in(b.Offset) && in(end-1)

@@ -30,9 +30,7 @@ func TestColdRestore(t *testing.T) {
 	s := storetest.Open(t, dir, o)
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 1500)} // 12 MB
 	storetest.Put(t, storetest.Model(t, s, wide()), p)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Close())
 	canCool := cool(t, dir)
 	s = storetest.Open(t, dir, o)
 	if storetest.Expect(t, storetest.Model(t, s, wide()), p, 1500); !canCool {
@@ -41,9 +39,7 @@ func TestColdRestore(t *testing.T) {
 
 	inMemory := func() (n, all int) {
 		for x, err := range s.Blocks(t.Context()) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, err)
 			if all++; resident(t, dir, x) {
 				n++
 			}
@@ -51,9 +47,7 @@ func TestColdRestore(t *testing.T) {
 		return n, all
 	}
 	again := func() *db.Model {
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, s.Close())
 		cool(t, dir)
 		s = storetest.Open(t, dir, o)
 		return storetest.Model(t, s, wide())
@@ -73,10 +67,7 @@ func TestColdRestore(t *testing.T) {
 	if _, err := m.Prefetch(over, p, db.MatchOptions{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
-	x, err := m.Match(t.Context(), p, db.MatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := storetest.Match(t, m, p)
 	defer x.Close()
 	if _, err := x.Restore(over, storetest.Empty(wide(), 1500)); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)

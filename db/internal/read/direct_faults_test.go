@@ -100,9 +100,7 @@ func TestDirectDamage(t *testing.T) {
 	m := storetest.Model(t, s, wide())
 	storetest.Put(t, m, p)
 	b := storetest.Record(t, s, m, p, 5, 0)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Close())
 	tell := func(t *testing.T, at float64, cut bool, cold bool) string {
 		dir := storetest.Copy(t, sound)
 		disk := storetest.Cold(func(string, int64) bool { return cold })
@@ -111,9 +109,7 @@ func TestDirectDamage(t *testing.T) {
 		s := storetest.OpenOn(t, disk, dir, storetest.Options())
 		m := storetest.Model(t, s, wide())
 		x, err := m.Match(t.Context(), p, db.MatchOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, err)
 		defer x.Close()
 		rows := storetest.Empty(wide(), 700)
 		var seen directs
@@ -121,16 +117,12 @@ func TestDirectDamage(t *testing.T) {
 		var got db.Restored
 		if cut {
 			storetest.Expect(t, m, p, 700) // the file is mapped
-			if err := os.Truncate(path, off); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, os.Truncate(path, off))
 			got, err = x.Restore(t.Context(), rows)
 		} else {
 			storetest.Flip(t, path, off, 3, func() { got, err = x.Restore(t.Context(), rows) })
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, err)
 		if cold != (seen.reads.Load() > 0) || seen.open.Load() != 0 {
 			t.Fatalf("cold %t: %d direct reads, %d files are still open", cold, seen.reads.Load(), seen.open.Load())
 		}

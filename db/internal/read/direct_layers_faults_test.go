@@ -25,9 +25,7 @@ func TestDirectFaultsOfParts(t *testing.T) {
 		o.Codec = rapid.SampledFrom([]quant.Codec{quant.Raw, quant.Q8_0}).Draw(rt, "codec")
 		disk := storetest.Cold(patches(rapid.Uint64().Draw(rt, "seed"), rapid.SampledFrom([]uint64{0, 4}).Draw(rt, "in memory, one of")))
 		s, err := storetest.TryOpen(disk, memdir.Disk(t), o)
-		if err != nil {
-			rt.Fatal(err)
-		}
+		storetest.OK(rt, err)
 		defer s.Close()
 		m := storetest.Model(t, s, d)
 		p := kv.Prompt{Tokens: crashtest.Tokens(1, rapid.IntRange(100, 1200).Draw(rt, "tokens"))}

@@ -20,10 +20,7 @@ func forge(t *testing.T, dir string, b db.Block, tokens, planes int, plane, tens
 	t.Helper()
 	const tableLength, headSum, entry = 152, 252, 64 // docs/format/segment.md
 	path := storetest.SegmentPath(dir, b.Segment)
-	file, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := storetest.Must(os.ReadFile(path))(t)
 	head := file[b.Offset : b.Offset+segments.HeadBytes(tokens, planes)]
 	table := head[len(head)-int(binary.LittleEndian.Uint32(head[tableLength:])):]
 	binary.LittleEndian.PutUint16(table[entry*plane:], tensor)
@@ -43,19 +40,14 @@ func TestDirectTableOfAnother(t *testing.T) {
 	m := storetest.Model(t, s, d)
 	storetest.Put(t, m, p)
 	b := storetest.Record(t, s, m, p, 1, 0)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Close())
 	for plane := range uint16(4) {
 		for _, tensor := range []uint16{kv.MaxTensors - 1, 4, 3 - plane} {
 			for _, cold := range []bool{false, true} {
 				dir := storetest.Copy(t, sound)
 				forge(t, dir, b, 512, 4, plane, tensor)
 				s := storetest.OpenOn(t, storetest.Cold(func(string, int64) bool { return cold }), dir, storetest.Options())
-				x, err := storetest.Model(t, s, d).Match(t.Context(), p, db.MatchOptions{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				x := storetest.Must(storetest.Model(t, s, d).Match(t.Context(), p, db.MatchOptions{}))(t)
 				if err := x.View(t.Context(), func(db.StoredPlane) error { return nil }); !errors.Is(err, db.ErrCorrupt) {
 					t.Errorf("plane %d of tensor %d, cold %t: a view ends with %v", plane, tensor, cold, err)
 				}
@@ -66,9 +58,7 @@ func TestDirectTableOfAnother(t *testing.T) {
 				}
 				storetest.CheckRows(t, d, &p, rows, got.Tokens)
 				x.Close()
-				if err := s.Close(); err != nil {
-					t.Fatal(err)
-				}
+				storetest.OK(t, s.Close())
 			}
 		}
 	}
@@ -86,9 +76,7 @@ func TestStateTableOfAnother(t *testing.T) {
 	m := storetest.Model(t, s, d)
 	storetest.PutState(t, m, p, 4)
 	b := storetest.Record(t, s, m, p, 2, 1)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Close())
 	for plane := range uint16(3) {
 		for _, tensor := range []uint16{kv.MaxTensors - 1, 0, 4 + (plane+1)%3} {
 			dir := storetest.Copy(t, sound)
@@ -97,9 +85,7 @@ func TestStateTableOfAnother(t *testing.T) {
 			if n, reason := storetest.Restore(t, storetest.Model(t, s, d), p); n != 0 {
 				t.Errorf("plane %d of tensor %d: %d tokens, %v", plane, tensor, n, reason)
 			}
-			if err := s.Close(); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, s.Close())
 		}
 	}
 }

@@ -62,10 +62,7 @@ func TestDirectRestore(t *testing.T) {
 		disk := storetest.Cold(patches(rapid.Uint64().Draw(rt, "seed"), rapid.SampledFrom([]uint64{0, 2, 4}).Draw(rt, "in memory, one of")))
 		disk.Before(func(c storetest.Call) error { seen.count(c); return nil })
 		dir := memdir.Disk(t)
-		s, err := storetest.TryOpen(disk, dir, o)
-		if err != nil {
-			rt.Fatal(err)
-		}
+		s := storetest.Must(storetest.TryOpen(disk, dir, o))(rt)
 		defer s.Close()
 		m := storetest.Model(t, s, d)
 		p := kv.Prompt{Tokens: crashtest.Tokens(1, rapid.IntRange(100, 1200).Draw(rt, "tokens"))}
@@ -140,11 +137,8 @@ func TestDirectManySegments(t *testing.T) {
 }
 
 // restored are the bytes of each tensor after a restore of all of p.
-func restored(t interface{ Fatal(...any) }, m *db.Model, p kv.Prompt, restore func(x *db.Match, rows kv.Rows) (db.Restored, error)) (mem []string) {
-	x, err := m.Match(context.Background(), p, db.MatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+func restored(t storetest.TB, m *db.Model, p kv.Prompt, restore func(x *db.Match, rows kv.Rows) (db.Restored, error)) (mem []string) {
+	x := storetest.Must(m.Match(context.Background(), p, db.MatchOptions{}))(t)
 	defer x.Close()
 	rows := storetest.Empty(m.Descriptor(), len(p.Tokens))
 	got, err := restore(x, rows)

@@ -15,8 +15,7 @@ import (
 func TestRestoreOfLaterRows(t *testing.T) {
 	for name, d := range map[string]kv.Descriptor{"plain": crashtest.Plain(), "windowed": crashtest.Windowed(40)} {
 		t.Run(name, func(t *testing.T) {
-			s := storetest.Open(t, t.TempDir(), storetest.Options())
-			m := storetest.Model(t, s, d)
+			s, m := storetest.Fresh(t, storetest.Options(), d)
 			p := kv.Tokens(crashtest.Tokens(1, 160)...)
 			storetest.Put(t, m, p)
 			first := 96 // blocks of 16
@@ -42,10 +41,7 @@ func TestRestoreOfLaterRows(t *testing.T) {
 					return x.RestoreLayers(t.Context(), rows, func(int, int) {})
 				},
 			} {
-				x, err := m.Match(t.Context(), p, db.MatchOptions{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				x := storetest.Match(t, m, p)
 				rows := make(kv.Rows, len(m.Descriptor().Tensors))
 				for i, tensor := range m.Descriptor().Tensors {
 					rows[i] = kv.Packed(first, 160-first, make([]byte, (160-first)*tensor.RowBytes()))
@@ -54,9 +50,7 @@ func TestRestoreOfLaterRows(t *testing.T) {
 				if err != nil || got.Tokens != 160 || got.Bytes != later {
 					t.Errorf("%s: %d tokens (%v), %d bytes were read, expected %d; %v", call, got.Tokens, got.Reason, got.Bytes, later, err)
 				}
-				if err := x.Close(); err != nil {
-					t.Fatal(err)
-				}
+				storetest.OK(t, x.Close())
 				for i, tensor := range m.Descriptor().Tensors {
 					from, size := first, tensor.RowBytes()
 					if w := m.Descriptor().Groups[tensor.Group].Window; w > 0 {
@@ -69,10 +63,7 @@ func TestRestoreOfLaterRows(t *testing.T) {
 					}
 				}
 			}
-			x, err := m.Match(t.Context(), p, db.MatchOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			x := storetest.Match(t, m, p)
 			defer x.Close()
 			got, err := x.Restore(t.Context(), storetest.Empty(m.Descriptor(), 160))
 			if err != nil || got.Tokens != 0 || !errors.Is(got.Reason.Err, db.ErrCorrupt) {

@@ -19,10 +19,7 @@ func TestRestoreLayers(t *testing.T) {
 	m := storetest.Model(t, s, d)
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 300)}
 	storetest.Put(t, m, p)
-	x, err := m.Match(t.Context(), p, db.MatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := storetest.Match(t, m, p)
 	defer x.Close()
 	rows := storetest.Empty(d, 300)
 	next := 0
@@ -70,34 +67,22 @@ func TestRestoreLayersOverDamage(t *testing.T) {
 	storetest.Put(t, m, p)
 	var at db.Block
 	for b, err := range s.Blocks(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, err)
 		if b.First == 96 {
 			at = b
 		}
 	}
 	names, _ := filepath.Glob(filepath.Join(dir, storetest.SegmentsDir, "*.seg"))
-	f, err := os.OpenFile(names[0], os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := storetest.Must(os.OpenFile(names[0], os.O_RDWR, 0))(t)
 	defer f.Close()
 	// The planes end the record: this byte is one of the last tensor, which is of layer 1.
 	off := at.Offset + at.Bytes - 1
 	b := make([]byte, 1)
 	for ; b[0] == 0; off-- {
-		if _, err := f.ReadAt(b, off); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(f.ReadAt(b, off))(t)
 	}
-	if _, err := f.WriteAt([]byte{^b[0]}, off+1); err != nil {
-		t.Fatal(err)
-	}
-	x, err := m.Match(t.Context(), p, db.MatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(f.WriteAt([]byte{^b[0]}, off+1))(t)
+	x := storetest.Match(t, m, p)
 	defer x.Close()
 	rows := storetest.Empty(d, 160)
 	type call struct{ layer, tokens int }

@@ -88,21 +88,12 @@ func eachRow(t kv.Tensor, rows kv.TensorRows, fn func(pos int, row []byte, set f
 // cancelled: what is reported as restored is right, everything behind it is zero, and no byte beside the rows is written.
 func TestRestoreIntoAnyLayout(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		dir, err := os.MkdirTemp("", "layout")
-		if err != nil {
-			rt.Fatal(err)
-		}
+		dir := storetest.Must(os.MkdirTemp("", "layout"))(rt)
 		defer os.RemoveAll(dir)
-		s, err := db.Open(t.Context(), dir, storetest.Options())
-		if err != nil {
-			rt.Fatal(err)
-		}
+		s := storetest.Must(db.Open(t.Context(), dir, storetest.Options()))(rt)
 		defer s.Close()
 		d := odd(rapid.SampledFrom([]int{1, 5, 15, 16, 17, 32, 40}).Draw(rt, "window"))
-		m, err := s.Register(t.Context(), d)
-		if err != nil {
-			rt.Fatal(err)
-		}
+		m := storetest.Must(s.Register(t.Context(), d))(rt)
 		d = m.Descriptor()
 		n := rapid.IntRange(kv.OpeningTokens, 70).Draw(rt, "tokens")
 		p := kv.Tokens(crashtest.Tokens(1, n)...)
@@ -130,26 +121,18 @@ func TestRestoreIntoAnyLayout(t *testing.T) {
 				Codec:       rapid.SampledFrom([]quant.Codec{quant.Raw, quant.ByteSplit}).Draw(rt, "codec"),
 				Compression: quant.Compression(rapid.IntRange(0, 3).Draw(rt, "compression")),
 			}
-			if _, err := m.Put(t.Context(), q, rows, o); err != nil {
-				rt.Fatal(err)
-			}
+			storetest.Must(m.Put(t.Context(), q, rows, o))(rt)
 		}
 		damaged := rapid.Bool().Draw(rt, "damaged")
 		if damaged {
-			stored, err := db.Collect(s.Blocks(t.Context()))
-			if err != nil {
-				rt.Fatal(err)
-			}
+			stored := storetest.Must(db.Collect(s.Blocks(t.Context())))(rt)
 			slices.SortFunc(stored, func(a, b db.Block) int {
 				return cmp.Or(cmp.Compare(a.First, b.First), cmp.Compare(a.Tokens, b.Tokens), cmp.Compare(a.Group, b.Group))
 			})
 			at := rapid.SampledFrom(stored).Draw(rt, "record")
 			flipByte(t, dir, at, rapid.Int64Range(0, at.Bytes-1).Draw(rt, "byte"))
 		}
-		x, err := m.Match(t.Context(), p, db.MatchOptions{Limit: rapid.IntRange(0, n).Draw(rt, "limit")})
-		if err != nil {
-			rt.Fatal(err)
-		}
+		x := storetest.Must(m.Match(t.Context(), p, db.MatchOptions{Limit: rapid.IntRange(0, n).Draw(rt, "limit")}))(rt)
 		defer x.Close()
 		for range 2 {
 			rows := make(kv.Rows, len(d.Tensors))
@@ -239,9 +222,6 @@ func checkLayout(rt *rapid.T, d kv.Descriptor, p *kv.Prompt, i int, rows kv.Tens
 // flipByte damages a byte of a record.
 func flipByte(t *testing.T, dir string, at db.Block, i int64) {
 	path := storetest.SegmentPath(dir, at.Segment)
-	file, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := storetest.Must(os.ReadFile(path))(t)
 	storetest.Write(t, path, at.Offset+i, []byte{file[at.Offset+i] ^ 0x10})
 }

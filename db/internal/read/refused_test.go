@@ -3,7 +3,6 @@ package read_test
 import (
 	"testing"
 
-	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/kv"
@@ -14,21 +13,13 @@ func TestRefusedRestoreZeroesRows(t *testing.T) {
 	for _, d := range []kv.Descriptor{crashtest.Plain(), crashtest.Windowed(20), crashtest.Opaque()} {
 		for _, closed := range []string{"match", "store"} {
 			t.Run(d.Name+" closed "+closed, func(t *testing.T) {
-				s := storetest.Open(t, t.TempDir(), storetest.Options())
-				m := storetest.Model(t, s, d)
+				s, m := storetest.Fresh(t, storetest.Options(), d)
 				p := kv.Tokens(crashtest.Tokens(1, 32)...)
 				storetest.Put(t, m, p)
-				x, err := m.Match(t.Context(), p, db.MatchOptions{})
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := x.Close(); err != nil {
-					t.Fatal(err)
-				}
+				x := storetest.Match(t, m, p)
+				storetest.OK(t, x.Close())
 				if closed == "store" {
-					if err := s.Close(); err != nil {
-						t.Fatal(err)
-					}
+					storetest.OK(t, s.Close())
 				}
 				rows := storetest.Empty(d, 32)
 				if got, err := x.Restore(t.Context(), rows); err == nil || got.Tokens != 0 {

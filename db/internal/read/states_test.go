@@ -17,8 +17,7 @@ import (
 func TestStatesAtTwoPositions(t *testing.T) {
 	d := crashtest.Opaque()
 	d.Tensors = append(d.Tensors, d.Tensors[0])
-	s := storetest.Open(t, t.TempDir(), storetest.Options())
-	m := storetest.Model(t, s, d)
+	_, m := storetest.Fresh(t, storetest.Options(), d)
 	p := kv.Tokens(crashtest.Tokens(1, 48)...)
 	for _, first := range [][2]int{{0, 48}, {48, 0}, {16, 48}} {
 		rows := storetest.Filled(d, &p, 0, 48)
@@ -70,29 +69,18 @@ func TestKeepStates(t *testing.T) {
 		}
 		storetest.PutState(t, m, p.Prefix(199), 4) // again: nothing to give up
 		check("put again", m, want)
-		c, err := s.Stats()
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := storetest.Must(s.Stats())(t)
 		if c.Blocks > 16 { // 13 of the prompt, and what ends at the states
 			t.Errorf("%s: %d blocks: the tails of states that went are still there", d.Name, c.Blocks)
 		}
 		killed := t.TempDir() // as a process leaves it that ends here
-		if err := os.CopyFS(killed, os.DirFS(dir)); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, os.CopyFS(killed, os.DirFS(dir)))
 		check("killed", storetest.Model(t, storetest.Open(t, killed, storetest.Options()), d), want)
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, s.Close())
 		s = storetest.Open(t, dir, storetest.Options())
 		check("opened again", storetest.Model(t, s, d), want)
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Remove(filepath.Join(dir, "index.db")); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, s.Close())
+		storetest.OK(t, os.Remove(filepath.Join(dir, "index.db")))
 		s = storetest.Open(t, dir, storetest.Options())
 		check("rebuilt", storetest.Model(t, s, d), want)
 	}
@@ -118,9 +106,7 @@ func TestKeepStatesOfOthers(t *testing.T) {
 			return p
 		},
 		"ref": func(t *testing.T, s *db.Store, m *db.Model) kv.Prompt {
-			if err := m.SetRef(t.Context(), "doc", kv.Tokens(base[:doc]...), db.RefOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, m.SetRef(t.Context(), "doc", kv.Tokens(base[:doc]...), db.RefOptions{}))
 			return with(2)
 		},
 		"another branch": func(t *testing.T, s *db.Store, m *db.Model) kv.Prompt {
@@ -129,8 +115,7 @@ func TestKeepStatesOfOthers(t *testing.T) {
 		},
 	} {
 		for _, at := range []int{doc, 96} { // within a block, and at its end
-			s := storetest.Open(t, t.TempDir(), storetest.Options())
-			m := storetest.Model(t, s, crashtest.Hybrid())
+			s, m := storetest.Fresh(t, storetest.Options(), crashtest.Hybrid())
 			storetest.PutState(t, m, kv.Tokens(base[:30]...), 0)
 			storetest.PutState(t, m, kv.Tokens(base[:at]...), 0)
 			if at != doc && name != "another branch" {
@@ -154,10 +139,7 @@ func TestKeepStatesUnderMatch(t *testing.T) {
 		var matches []*db.Match
 		for _, n := range []int{20, 32, 45} {
 			storetest.PutState(t, m, p.Prefix(n), 0)
-			x, err := m.Match(t.Context(), p.Prefix(n), db.MatchOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			x := storetest.Match(t, m, p.Prefix(n))
 			defer x.Close()
 			matches = append(matches, x)
 		}

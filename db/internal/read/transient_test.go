@@ -39,12 +39,8 @@ func TestWindowRowsOutliveWantOfFiles(t *testing.T) {
 			rows[i] = rows[i].Slice(tensor, 0, 8)
 		}
 	}
-	if _, err := m.Put(t.Context(), p, rows, db.PutOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(m.Put(t.Context(), p, rows, db.PutOptions{}))(t)
+	storetest.OK(t, s.Close())
 	s = storetest.OpenOn(t, disk, dir, o)
 	m = storetest.Model(t, s, d)
 	storetest.Put(t, m, kv.Tokens(crashtest.Tokens(2, 64)...)) // so that there is a segment to write to
@@ -53,9 +49,7 @@ func TestWindowRowsOutliveWantOfFiles(t *testing.T) {
 	short.Store(false)
 	storetest.MayFail(t, err)
 	if err != nil {
-		if _, err := m.Put(t.Context(), p, windowOnly(d, &p, 8, 16), db.PutOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(m.Put(t.Context(), p, windowOnly(d, &p, 8, 16), db.PutOptions{}))(t)
 	}
 	storetest.Expect(t, m, p, 16)
 }
@@ -85,9 +79,7 @@ func TestDeleteForWantOfFilesTakesNoOthers(t *testing.T) {
 	q := kv.Tokens(crashtest.Concat(p.Tokens[:16], []kv.Token{likeToken(t, s, p, 16)})...)
 	storetest.Put(t, m, p)
 	storetest.Put(t, m, q)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Close())
 	s = storetest.OpenOn(t, disk, dir, o)
 	m = storetest.Model(t, s, crashtest.Plain())
 	storetest.Put(t, m, kv.Tokens(crashtest.Tokens(2, 64)...)) // so that there is a segment and a log to write to

@@ -14,18 +14,13 @@ import (
 // A View of a prefix that was deleted after the match, but for the last block, whose place the match knows, does not pass over
 // what is gone: nobody would miss it.
 func TestViewNamesWhatIsGone(t *testing.T) {
-	s := storetest.Open(t, t.TempDir(), storetest.Options())
-	m := storetest.Model(t, s, crashtest.Plain())
+	_, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}
 	storetest.Put(t, m, p)
 	x, err := m.Match(t.Context(), p, db.MatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	defer x.Close()
-	if _, err := m.Delete(t.Context(), p.Prefix(16)); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(m.Delete(t.Context(), p.Prefix(16)))(t)
 	next := 0
 	err = x.View(t.Context(), func(p db.StoredPlane) error {
 		if p.Tensor == 0 {

@@ -77,9 +77,7 @@ func TestOpenGivesNothingUpForWantOfFiles(t *testing.T) {
 	if err == nil {
 		err = rebooted(image)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	t.Cleanup(func() { os.RemoveAll(image.Dir()) })
 	image.Before(func(op crashfs.Op) error {
 		if op.Kind == "map" && strings.HasPrefix(op.Name, storetest.SegmentsDir) {

@@ -50,17 +50,14 @@ func TestOpenAfterAFailedSyncWhosePagesAreGone(t *testing.T) {
 		w.kill()
 		w.j.cut = true
 		for seed := range uint64(6) {
-			image, err := w.d.PowerCut(rand.New(rand.NewPCG(seed, 5)), crashtest.NewDirs(t).Next())
-			storetest.OK(t, err)
+			image := storetest.Must(w.d.PowerCut(rand.New(rand.NewPCG(seed, 5)), crashtest.NewDirs(t).Next()))(t)
 			f, err := image.Create(filepath.Join(image.Dir(), storetest.UnsyncedFile)) // it is the same boot
 			if err == nil {
 				err = f.Close()
 			} else if errors.Is(err, fs.ErrExist) {
 				err = nil
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, err)
 			x := &crashRun{d: image, k: w.k}
 			if err := w.j.compare(x, false); err != nil {
 				t.Errorf("sync %d, image %d: %v", first, seed, err)
@@ -75,8 +72,7 @@ func TestOpenAfterAFailedSyncWithABadSector(t *testing.T) {
 	w := crashCase(t, crashMode{power: true})
 	w.steps(t, putAll()...)
 	w.kill()
-	mark, err := w.d.Create(filepath.Join(w.d.Dir(), storetest.UnsyncedFile))
-	storetest.OK(t, err)
+	mark := storetest.Must(w.d.Create(filepath.Join(w.d.Dir(), storetest.UnsyncedFile)))(t)
 	mark.Close()
 	bad := failBehind(w.d, 0, func(op crashfs.Op) bool {
 		return op.Kind == "read" && strings.HasPrefix(op.Name, storetest.SegmentsDir) && op.Len >= 4096

@@ -54,8 +54,7 @@ func TestStoreOfAnotherVersion(t *testing.T) {
 		for _, by := range []uint32{^uint32(0), 1} {
 			dir := storetest.Copy(t, sound)
 			file := filepath.Join(dir, name)
-			b, err := os.ReadFile(file)
-			storetest.OK(t, err)
+			b := storetest.Must(os.ReadFile(file))(t)
 			le := binary.LittleEndian
 			version := le.Uint32(b[at.version:]) + by
 			le.PutUint32(b[at.version:], version)
@@ -86,8 +85,7 @@ func refusesAsItIs(t *testing.T, what, dir string) {
 			t.Errorf("%s: %s: %v", what, who, err)
 		}
 	}
-	after, err := storetest.ReadDir(dir)
-	storetest.OK(t, err)
+	after := storetest.Must(storetest.ReadDir(dir))(t)
 	delete(before, storetest.LockFile)
 	delete(after, storetest.LockFile)
 	if !maps.EqualFunc(before, after, bytes.Equal) {

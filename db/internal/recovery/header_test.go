@@ -17,11 +17,8 @@ import (
 // loseHeader zeroes the first page of a store's first segment.
 func loseHeader(t *testing.T, dir string) {
 	t.Helper()
-	f, err := os.OpenFile(filepath.Join(dir, storetest.FirstSegment), os.O_RDWR, 0)
-	storetest.OK(t, err)
-	if _, err := f.WriteAt(make([]byte, 4096), 0); err != nil {
-		t.Fatal(err)
-	}
+	f := storetest.Must(os.OpenFile(filepath.Join(dir, storetest.FirstSegment), os.O_RDWR, 0))(t)
+	storetest.Must(f.WriteAt(make([]byte, 4096), 0))(t)
 	storetest.OK(t, f.Close())
 }
 
@@ -105,9 +102,7 @@ func TestHeaderlessSegmentComesBack(t *testing.T) {
 		if err == nil && without != "" {
 			err = back.Remove(filepath.Join(back.Dir(), without))
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, err)
 		last := nextRun(t, back, w.k, newCrashJournal(w.k))
 		for _, kind := range []string{"open", "put", "checkpoint", "reopen"} {
 			storetest.OK(t, last.do(crashOp{kind: kind, chat: 0, n: n}))
@@ -129,17 +124,13 @@ func headerless(t *testing.T, n int, left int64) (w *crashRun, image *crashfs.Di
 	t.Helper()
 	w = crashCase(t, crashMode{})
 	w.steps(t, crashOp{kind: "put", chat: 0, n: n - 20})
-	if _, err := w.model(0).Delete(t.Context(), crashChats()[0].p.Prefix(1)); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(w.model(0).Delete(t.Context(), crashChats()[0].p.Prefix(1)))(t)
 	image = w.diesBeforeFrame(t, n)
 	err := tear(image, left)
 	if err == nil {
 		err = rebooted(image)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	return w, image
 }
 

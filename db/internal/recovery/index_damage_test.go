@@ -20,22 +20,16 @@ func damagedAtClose(t *testing.T) *crashRun {
 	next.steps(t, crashOp{kind: "open"})
 	x := storetest.Match(t, next.model(0), crashChats()[0].p)
 	x.Close()
-	f, err := os.OpenFile(filepath.Join(image.Dir(), storetest.IndexFile), os.O_RDWR, 0)
-	storetest.OK(t, err)
+	f := storetest.Must(os.OpenFile(filepath.Join(image.Dir(), storetest.IndexFile), os.O_RDWR, 0))(t)
 	defer f.Close()
-	info, err := f.Stat()
-	storetest.OK(t, err)
+	info := storetest.Must(f.Stat())(t)
 	tables := 2 * int64(os.Getpagesize()) // behind the meta pages
 	b := make([]byte, info.Size()-tables)
-	if _, err := f.ReadAt(b, tables); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(f.ReadAt(b, tables))(t)
 	for i := range b {
 		b[i] ^= 0x55
 	}
-	if _, err := f.WriteAt(b, tables); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(f.WriteAt(b, tables))(t)
 	return next
 }
 

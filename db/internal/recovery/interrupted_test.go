@@ -47,13 +47,9 @@ func TestInterruptedRebuild(t *testing.T) {
 			storetest.Put(t, m, gone)
 			storetest.OK(t, m.SetRef(t.Context(), "kept", kept, db.RefOptions{Pinned: true}))
 			reader := storetest.Match(t, m, gone)
-			if _, err := m.Delete(t.Context(), gone.Prefix(16)); err != nil {
-				t.Fatal(err)
-			}
-			if err := s.Checkpoint(t.Context()); err != nil { // into the index
-				t.Fatal(err)
-			}
-			dir = storetest.Copy(t, dir) // killed while somebody still reads what was deleted
+			storetest.Must(m.Delete(t.Context(), gone.Prefix(16)))(t)
+			storetest.OK(t, s.Checkpoint(t.Context())) // into the index
+			dir = storetest.Copy(t, dir)               // killed while somebody still reads what was deleted
 			reader.Close()
 			storetest.OK(t, os.RemoveAll(filepath.Join(dir, storetest.LogDir)))
 			for range 2 {

@@ -21,9 +21,7 @@ func killed(t *testing.T, p kv.Prompt) (dir string, last db.Block) {
 	s := storetest.Open(t, dir, storetest.Options())
 	storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), p)
 	for b, err := range s.Blocks(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, err)
 		if b.Offset > last.Offset {
 			last = b
 		}
@@ -101,9 +99,7 @@ func TestOpenWritesNothing(t *testing.T) {
 	if n, _, err := storetest.Model(t, s, crashtest.Plain()).Probe(t.Context(), p, db.MatchOptions{}); err != nil || n != 64 {
 		t.Fatal(n, err)
 	}
-	if _, err := s.Stats(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(s.Stats())(t)
 	storetest.OK(t, s.Close())
 	storetest.SameTree(t, before, storetest.Tree(t, dir), "opened, probed and closed")
 

@@ -48,8 +48,7 @@ func TestLogNameLostBeforeAnother(t *testing.T) {
 	dies(next, crashOp{kind: "put", chat: 2, n: 60})
 	dirs := crashtest.NewDirs(t)
 	for seed := range uint64(100) {
-		image, err := crashtest.CutAndReboot(next.d, rand.New(rand.NewPCG(seed, 5)), dirs)
-		storetest.OK(t, err)
+		image := storetest.Must(crashtest.CutAndReboot(next.d, rand.New(rand.NewPCG(seed, 5)), dirs))(t)
 		names, _ := image.List(filepath.Join(image.Dir(), storetest.LogDir))
 		last := &crashRun{d: image, k: w.k, j: newCrashJournal(w.k)}
 		if err := last.do(crashOp{kind: "open"}); err != nil {
@@ -70,8 +69,7 @@ func deletedInLog(t *testing.T) (w *crashRun, p kv.Prompt) {
 	t.Helper()
 	d := crashtest.NewDisk(crashtest.NewDirs(t).Next())
 	o := storetest.Options()
-	s, err := storetest.TryOpen(d, d.Dir(), o)
-	storetest.OK(t, err)
+	s := storetest.Must(storetest.TryOpen(d, d.Dir(), o))(t)
 	m := storetest.Model(t, s, crashtest.Plain())
 	p = kv.Tokens(crashtest.Tokens(1, 48)...)
 	storetest.Put(t, m, p)
@@ -112,8 +110,7 @@ func TestOpenOfAnUnreadableLog(t *testing.T) {
 				_, err := storetest.TryOpen(d, d.Dir(), o)
 				namesLog(t, err, why)
 				d.Before(nil)
-				s, err := storetest.TryOpen(d, d.Dir(), o)
-				storetest.OK(t, err)
+				s := storetest.Must(storetest.TryOpen(d, d.Dir(), o))(t)
 				if doubts := storetest.Engine(s).Doubts; len(doubts) > 0 {
 					t.Errorf("the index was rebuilt: %v", doubts)
 				}
@@ -194,17 +191,14 @@ func TestDeletedBehindDamagedMove(t *testing.T) {
 	for at < len(before) && before[at] == after[at] {
 		at++
 	}
-	if _, err := m.Delete(t.Context(), p.Prefix(17)); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(m.Delete(t.Context(), p.Prefix(17)))(t)
 	storetest.Expect(t, m, p, 16)
 	storetest.Put(t, m, kv.Tokens(crashtest.Tokens(9, 32)...)) // shows that the frames before were durable
 	image := storetest.Copy(t, dir)
 	reader.Close()
 	storetest.ZeroPlace(t, image, to, to.Length)
 	name := filepath.Join(image, storetest.LogDir, filepath.Base(wals[len(wals)-1]))
-	b, err := os.ReadFile(name)
-	storetest.OK(t, err)
+	b := storetest.Must(os.ReadFile(name))(t)
 	b[at+60] ^= 0xff
 	storetest.OK(t, os.WriteFile(name, b, 0o600))
 	s = storetest.Open(t, image, storetest.Options())
@@ -227,9 +221,7 @@ func TestDeletedBelowBehindDamage(t *testing.T) {
 	storetest.OK(t, err)
 	wals, _ := filepath.Glob(filepath.Join(dir, storetest.LogDir, "*.wal"))
 	before, _ := os.ReadFile(wals[len(wals)-1])
-	if _, err := m.Delete(t.Context(), p.Prefix(1)); err != nil { // the deepest blocks first
-		t.Fatal(err)
-	}
+	storetest.Must(m.Delete(t.Context(), p.Prefix(1)))(t) // the deepest blocks first
 	after, _ := os.ReadFile(wals[len(wals)-1])
 	at := 0
 	for at < len(before) && before[at] == after[at] {

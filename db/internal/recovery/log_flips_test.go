@@ -53,9 +53,7 @@ func newFlips(t *testing.T, kept bool) *flips {
 	m, err := s.Register(t.Context(), crashtest.Model("plain"))
 	no := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, err)
 	}
 	no(err)
 	x := &flips{want: map[string]int{}}
@@ -159,9 +157,7 @@ func (x *flips) each(t *testing.T, fn func(f wal.Frame)) {
 			return nil
 		})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 }
 
 // frame is that in which the byte at off lies; the file's header counts to the first.

@@ -27,9 +27,7 @@ func TestWindowRowsOfAnEarlierFrame(t *testing.T) {
 			rows[i] = kv.TensorRows{}
 		}
 	}
-	if _, err := m.Put(t.Context(), p, rows, db.PutOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(m.Put(t.Context(), p, rows, db.PutOptions{}))(t)
 	storetest.Expect(t, m, p, 40)
 	storetest.Put(t, m, p)
 	storetest.Expect(t, m, p, 48)
@@ -77,9 +75,7 @@ func TestUnreadableGoesWithItsPrompt(t *testing.T) {
 		s = storetest.Open(t, image, storetest.Options())
 		m = storetest.Model(t, s, crashtest.Plain())
 		storetest.Restore(t, m, p)
-		if _, err := m.Delete(t.Context(), p.Prefix(16)); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(m.Delete(t.Context(), p.Prefix(16)))(t)
 		storetest.OK(t, s.Sync(t.Context()))
 		if b, err = os.ReadFile(path); err != nil {
 			t.Fatal(err)

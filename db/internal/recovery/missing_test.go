@@ -15,8 +15,7 @@ import (
 
 func TestFormatIsRestored(t *testing.T) {
 	dir := storetest.Small(t)
-	want, err := os.ReadFile(filepath.Join(dir, storetest.FormatFile))
-	storetest.OK(t, err)
+	want := storetest.Must(os.ReadFile(filepath.Join(dir, storetest.FormatFile)))(t)
 	damaged := bytes.Clone(want)
 	damaged[50] ^= 4
 	for what, b := range map[string][]byte{"missing": nil, "empty": {}, "short": want[:40], "flipped": damaged} {
@@ -47,8 +46,7 @@ func TestReadOnlyChangesNothing(t *testing.T) {
 		os.Remove(filepath.Join(at, lost))
 		before := storetest.Tree(t, at)
 		storetest.CheckSmall(t, at, "without "+lost, o)
-		s, err := db.Open(t.Context(), at, o)
-		storetest.OK(t, err)
+		s := storetest.Must(db.Open(t.Context(), at, o))(t)
 		m := storetest.Model(t, s, crashtest.Plain())
 		storetest.Expect(t, m, p, 90)
 		_, putErr := m.Put(t.Context(), p, storetest.Filled(m.Descriptor(), &p, 0, 90), db.PutOptions{})

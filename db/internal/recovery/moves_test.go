@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
-	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
@@ -38,23 +37,17 @@ func TestMovedOnBetweenCheckpoints(t *testing.T) {
 				if err := storetest.Engine(s).Inside().Rewrite(t.Context(), func(segments.Info, int64) bool { return true }, nil, &out); err != nil || out.Records == 0 {
 					t.Fatal(err, out)
 				}
-				if err := s.Sync(t.Context()); err != nil { // destroys the old places
-					t.Fatal(err)
-				}
+				storetest.OK(t, s.Sync(t.Context())) // destroys the old places
 			}
 			image := storetest.Copy(t, dir)
-			if err := os.WriteFile(filepath.Join(image, storetest.UnsyncedFile), nil, 0o600); err != nil { // as after a reboot
-				t.Fatal(err)
-			}
+			storetest.OK(t, os.WriteFile(filepath.Join(image, storetest.UnsyncedFile), nil, 0o600)) // as after a reboot
 			if lost {
 				storetest.OK(t, os.Remove(filepath.Join(image, storetest.IndexFile)))
 			}
 			s = storetest.Open(t, image, o)
 			t.Logf("checkpoint %v, index lost %v, %d moves", begun, lost, moves)
 			storetest.Expect(t, storetest.Model(t, s, crashtest.Windowed(40)), p, 100)
-			if got, err := admin.VerifyStore(t.Context(), s, admin.VerifyOptions{}); err != nil || len(got.Damage) > 0 {
-				t.Error(got.Damage, err)
-			}
+			storetest.Sound(t, s)
 		}
 	}
 }
@@ -92,11 +85,8 @@ func TestMovedTwiceStays(t *testing.T) {
 	}
 	image := storetest.Copy(t, dir)
 	for _, l := range places {
-		f, err := os.OpenFile(filepath.Join(image, storetest.SegmentsDir, filepath.Base(storetest.Engine(s).SegmentPath(l.Segment))), os.O_RDWR, 0)
-		storetest.OK(t, err)
-		if _, err := f.WriteAt(make([]byte, l.Length), l.Offset); err != nil {
-			t.Fatal(err)
-		}
+		f := storetest.Must(os.OpenFile(filepath.Join(image, storetest.SegmentsDir, filepath.Base(storetest.Engine(s).SegmentPath(l.Segment))), os.O_RDWR, 0))(t)
+		storetest.Must(f.WriteAt(make([]byte, l.Length), l.Offset))(t)
 		f.Close()
 	}
 	storetest.OK(t, os.Remove(filepath.Join(image, storetest.IndexFile)))
@@ -110,17 +100,14 @@ func TestMovedTwiceStays(t *testing.T) {
 
 // A move that comes when the model is retired already begins no segment for it.
 func TestMoveOfARetiredModel(t *testing.T) {
-	s := storetest.Open(t, t.TempDir(), storetest.Options())
-	m := storetest.Model(t, s, crashtest.Plain())
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 	p := kv.Tokens(crashtest.Tokens(1, 48)...)
 	storetest.Put(t, m, p)
 	var moves []index.Entry
 	v := storetest.Engine(s).View()
 	err := v.Blocks(kv.Key{}, 0, func(x index.Entry) bool { moves = append(moves, x); return true })
 	v.Release()
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	reader, err := m.Match(t.Context(), p, db.MatchOptions{}) // keeps the segment
 	storetest.OK(t, err)
 	storetest.OK(t, s.Retire(t.Context(), m.Fingerprint()))

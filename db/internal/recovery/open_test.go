@@ -29,8 +29,7 @@ func TestFirstOpensOnADiskThatCannotSync(t *testing.T) {
 			w.kill()
 		}
 		for seed := range uint64(12) {
-			image, err := d.PowerCut(rand.New(rand.NewPCG(seed, 3)), dirs.Next())
-			storetest.OK(t, err)
+			image := storetest.Must(d.PowerCut(rand.New(rand.NewPCG(seed, 3)), dirs.Next()))(t)
 			x := &crashRun{d: image, k: crashModes[0]}
 			if err := x.open(); err != nil {
 				t.Errorf("%d syncs were done, image %d: %v", first, seed, err)

@@ -22,8 +22,7 @@ func TestHeadOfAnotherReleaseChangesNothing(t *testing.T) {
 	storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), kv.Prompt{Tokens: crashtest.Tokens(1, 64)})
 	storetest.Eventually(t, "filter", func() bool { return storetest.Stats(t, s).BloomBytes > 0 })
 	storetest.OK(t, s.Close())
-	format, err := os.ReadFile(filepath.Join(dir, "FORMAT"))
-	storetest.OK(t, err)
+	format := storetest.Must(os.ReadFile(filepath.Join(dir, "FORMAT")))(t)
 	o := index.Options{Path: filepath.Join(dir, "index.db"), UUID: kv.UUID(format[40:56])}
 	ix, err := index.Open(o)
 	storetest.OK(t, err)

@@ -139,9 +139,7 @@ func (p *crashPoint) image(d *crashfs.Disk, j *crashJournal, i int) {
 		} else {
 			out, err = d.Kill(dir)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, err)
 		return out, dir
 	}
 	image, dir := cut(d, power)

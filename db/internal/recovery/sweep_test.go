@@ -72,8 +72,7 @@ func TestSweepThatCouldNotReadAll(t *testing.T) {
 	storetest.Put(t, m, never)
 	now, ahead := storetest.Engine(s).Inside().Wal().Room()
 	log := filepath.Join(dir, storetest.LogDir, "0000000000000001.wal")
-	b, err := os.ReadFile(log)
-	storetest.OK(t, err)
+	b := storetest.Must(os.ReadFile(log))(t)
 	frames := int64(len(b)) - ahead
 	clear(b[frames-(now-used) : frames]) // killed before the last put was logged
 	image := storetest.Copy(t, dir)

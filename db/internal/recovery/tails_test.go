@@ -22,8 +22,7 @@ func TestTailBelowPoorerBlock(t *testing.T) {
 	d.StateFormat = "1"
 	d.Groups = append(d.Groups, kv.Group{Kind: kv.StateAt})
 	d.Tensors = append(d.Tensors, kv.Tensor{Layer: 9, Role: kv.RoleState, DType: kv.Bytes, Group: 2})
-	s := storetest.Open(t, t.TempDir(), storetest.Options())
-	m := storetest.Model(t, s, d)
+	_, m := storetest.Fresh(t, storetest.Options(), d)
 	long := kv.Prompt{Tokens: crashtest.Tokens(1, 80)}
 	storetest.Put(t, m, kv.Prompt{Tokens: long.Tokens[:22]})
 	rows := storetest.Filled(d, &long, 0, 80)
@@ -32,9 +31,7 @@ func TestTailBelowPoorerBlock(t *testing.T) {
 			rows[i] = r
 		}
 	}
-	if _, err := m.Put(t.Context(), long, rows, db.PutOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(m.Put(t.Context(), long, rows, db.PutOptions{}))(t)
 	p := kv.Prompt{Tokens: crashtest.Concat(long.Tokens[:60], crashtest.Tokens(2, 20))}
 	for _, n := range []int{22, 23, 30, 60, 80} {
 		if got, why := storetest.Restore(t, m, kv.Prompt{Tokens: p.Tokens[:n]}); got < 22 {
@@ -72,12 +69,9 @@ func TestSupersededTailThatIsPutAgain(t *testing.T) {
 		storetest.Expect(t, m, p, 40)
 		storetest.Sound(t, s)
 		storetest.NothingDeadIsFound(t, s)
-		if _, err := m.Delete(t.Context(), p.Prefix(33)); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(m.Delete(t.Context(), p.Prefix(33)))(t)
 		storetest.OK(t, errors.Join(s.Sync(t.Context()), s.Close()))
-		b, err := os.ReadFile(filepath.Join(image, storetest.FirstSegment))
-		storetest.OK(t, err)
+		b := storetest.Must(os.ReadFile(filepath.Join(image, storetest.FirstSegment)))(t)
 		if rest := b[first.Offset:][:first.Length]; slices.ContainsFunc(rest, func(x byte) bool { return x != 0 }) {
 			t.Errorf("case %d: after Delete and Sync the first copy is still in the file, at %d", i, first.Offset)
 		}
@@ -126,9 +120,7 @@ func TestManyTailsSuperseded(t *testing.T) {
 	for n := 18; n <= len(p.Tokens); n++ {
 		storetest.Put(t, m, p.Prefix(n))
 	}
-	if err := s.Sync(t.Context()); err != nil { // destroys all but the last
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Sync(t.Context())) // destroys all but the last
 	for _, lost := range []bool{false, true} {
 		image := storetest.Copy(t, dir)
 		storetest.CutPower(t, image, lost)

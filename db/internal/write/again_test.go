@@ -35,16 +35,9 @@ func TestPutAgainOverDamage(t *testing.T) {
 						if !ok {
 							t.Skip("SKIPPED: no record of this group")
 						}
-						if err := s.Close(); err != nil {
-							t.Fatal(err)
-						}
-						f, err := os.OpenFile(storetest.SegmentPath(dir, x.Segment), os.O_RDWR, 0)
-						if err != nil {
-							t.Fatal(err)
-						}
-						if err := damage(f, x.Offset); err != nil {
-							t.Fatal(err)
-						}
+						storetest.OK(t, s.Close())
+						f := storetest.Must(os.OpenFile(storetest.SegmentPath(dir, x.Segment), os.O_RDWR, 0))(t)
+						storetest.OK(t, damage(f, x.Offset))
 						f.Close()
 						s = storetest.Open(t, dir, storetest.Options())
 						m = storetest.Model(t, s, d)

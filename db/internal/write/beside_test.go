@@ -14,8 +14,7 @@ import (
 // the other.
 func TestPutsOfOneWindowBesideEachOther(t *testing.T) {
 	d := crashtest.Windowed(8)
-	s := storetest.Open(t, t.TempDir(), storetest.Options())
-	m := storetest.Model(t, s, d)
+	s, m := storetest.Fresh(t, storetest.Options(), d)
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 16)}
 	rows := func(from, to int) kv.Rows { // of the window alone
 		out := storetest.Filled(d, &p, from, to)
@@ -32,28 +31,18 @@ func TestPutsOfOneWindowBesideEachOther(t *testing.T) {
 			base[i] = kv.TensorRows{}
 		}
 	}
-	if _, err := m.Put(t.Context(), p, base, db.PutOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Must(m.Put(t.Context(), p, base, db.PutOptions{}))(t)
 	slow := storetest.Engine(s).Inside().NewPut(storetest.Engine(s).Catalog.Model(m.Fingerprint()), rows(0, 8), nil, write.Options{Codec: storetest.Options().Codec})
-	if err := slow.Plan(&p); err != nil {
-		t.Fatal(err)
-	}
-	if err := slow.Block(t.Context(), 0); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := m.Put(t.Context(), p, rows(8, 16), db.PutOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, slow.Plan(&p))
+	storetest.OK(t, slow.Block(t.Context(), 0))
+	storetest.Must(m.Put(t.Context(), p, rows(8, 16), db.PutOptions{}))(t)
 	storetest.Expect(t, m, p, 16)
 	err := slow.Publish(t.Context())
 	slow.Release()
 	if write.IsGone(err) { // put starts over
 		_, err = m.Put(t.Context(), p, rows(0, 8), db.PutOptions{})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, err)
 	storetest.Expect(t, m, p, 16)
 }
 
@@ -97,9 +86,7 @@ func TestRowsGoOnFromTheTailWithWindowRows(t *testing.T) {
 	storetest.Put(t, m, other)
 	putFrom(t, m, p.Prefix(104), 0, 100)
 	putFrom(t, m, p, 88, 88)
-	if _, err := m.Delete(t.Context(), other); err != nil { // it has these rows, too
-		t.Fatal(err)
-	}
+	storetest.Must(m.Delete(t.Context(), other))(t) // it has these rows, too
 	for _, n := range []int{74, 88, 90, 128} {
 		storetest.Expect(t, m, p.Prefix(n), n)
 	}

@@ -25,9 +25,7 @@ func continuations(t testing.TB, n int) (*db.Store, *db.Model, func(i int) kv.Pr
 	}
 	for i := range n {
 		p := prompt(i)
-		if _, err := m.Put(t.Context(), p, storetest.Filled(d, &p, 0, len(p.Tokens)), db.PutOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		storetest.Must(m.Put(t.Context(), p, storetest.Filled(d, &p, 0, len(p.Tokens)), db.PutOptions{}))(t)
 	}
 	return s, m, prompt
 }
@@ -50,9 +48,7 @@ func TestRightContinuationAmongMany(t *testing.T) {
 		}
 	}
 	check()
-	if err := s.Checkpoint(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Checkpoint(t.Context()))
 	check()
 }
 
@@ -72,9 +68,7 @@ func TestRebuiltFilterKnowsEveryOpening(t *testing.T) {
 	for _, p := range small {
 		storetest.Put(t, m, p)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Close())
 	storetest.Remove(t, s.Dir(), storetest.BloomFile)
 	s = storetest.Open(t, s.Dir(), storetest.Options())
 	storetest.Eventually(t, "the Bloom filter is built", func() bool { return storetest.Stats(t, s).BloomBytes > 0 })

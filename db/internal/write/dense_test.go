@@ -60,15 +60,10 @@ func TestDenseValues(t *testing.T) {
 	if again, err := m.Put(t.Context(), p, rows, db.PutOptions{Codec: quant.Raw}); err != nil || again.Records > 0 {
 		t.Fatalf("put again in another codec: %+v, %v", again, err)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.OK(t, s.Close())
 	s = storetest.Open(t, dir, o)
 	m = storetest.Model(t, s, d)
-	x, err := m.Match(t.Context(), p, db.MatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := storetest.Match(t, m, p)
 	defer x.Close()
 	seen := 0
 	if err := x.View(t.Context(), func(v db.StoredPlane) error {

@@ -11,8 +11,7 @@ import (
 
 // A put whose parent is being evicted at that moment stores the whole prompt all the same: it has all its rows.
 func TestPutBesideEviction(t *testing.T) {
-	s := storetest.Open(t, t.TempDir(), storetest.Options())
-	m := storetest.Model(t, s, crashtest.Plain())
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 	short, long := kv.Prompt{Tokens: crashtest.Tokens(1, 32)}, kv.Prompt{Tokens: crashtest.Tokens(1, 80)}
 	storetest.Put(t, m, short)
 	e := storetest.Engine(s)

@@ -25,9 +25,7 @@ func TestMatchStaysAsLongAsItWas(t *testing.T) {
 			storetest.Put(t, m, short)
 			bare := storetest.Filled(d, &long, 0, 100)
 			bare[0] = kv.TensorRows{} // tokens without their state
-			if _, err := m.Put(t.Context(), long, bare, db.PutOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			storetest.Must(m.Put(t.Context(), long, bare, db.PutOptions{}))(t)
 		} else {
 			storetest.Put(t, m, short)
 			late := storetest.Filled(d, &long, 0, 100)
@@ -36,14 +34,9 @@ func TestMatchStaysAsLongAsItWas(t *testing.T) {
 					late[i] = late[i].Slice(tensor, 90, 100)
 				}
 			}
-			if _, err := m.Put(t.Context(), long, late, db.PutOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			storetest.Must(m.Put(t.Context(), long, late, db.PutOptions{}))(t)
 		}
-		x, err := m.Match(t.Context(), p, db.MatchOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		x := storetest.Match(t, m, p)
 		defer x.Close()
 		promised, why := x.Tokens(), x.Reason()
 		storetest.Put(t, m, long)
@@ -67,10 +60,7 @@ func TestRestoreIntoLessMemory(t *testing.T) {
 		p := kv.Prompt{Tokens: crashtest.Tokens(4, 150)}
 		storetest.Put(t, m, p)
 		for _, room := range []int{149, 130, 97, 96, 95, 50, 17} {
-			x, err := m.Match(t.Context(), p, db.MatchOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			x := storetest.Match(t, m, p)
 			rows := storetest.Empty(m.Descriptor(), room)
 			got, err := x.Restore(t.Context(), rows)
 			if err != nil || got.Tokens != room || got.Reason.Code != db.MemoryShort {
@@ -103,10 +93,7 @@ func TestBudgetHoldsForManyModels(t *testing.T) {
 			t.Fatal(err)
 		}
 		if i%3 == 0 {
-			x, err := m.Match(t.Context(), p, db.MatchOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			x := storetest.Match(t, m, p)
 			defer x.Close()
 			held = append(held, x)
 		}
@@ -116,9 +103,7 @@ func TestBudgetHoldsForManyModels(t *testing.T) {
 				t.Fatal(err)
 			}
 		case i%10 == 9:
-			if err := s.Checkpoint(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, s.Checkpoint(t.Context()))
 		}
 		if st, err := s.Stats(); err != nil || st.DiskHighWater > st.Budget {
 			t.Fatalf("after put %d: %d bytes were in use, of a budget of %d (%v)", i, st.DiskHighWater, st.Budget, err)

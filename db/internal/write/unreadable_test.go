@@ -40,16 +40,9 @@ func entryOf(t *testing.T, s *db.Store, m *db.Model, p kv.Prompt, i int) index.E
 // spoilTokens damages the first token of a record.
 func spoilTokens(t *testing.T, s *db.Store, x index.Entry) {
 	t.Helper()
-	f, err := os.OpenFile(storetest.Engine(s).SegmentPath(x.Loc.Segment), os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.WriteAt([]byte{0xff, 0xff, 0xff, 0xff}, x.Loc.Offset+256); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	f := storetest.Must(os.OpenFile(storetest.Engine(s).SegmentPath(x.Loc.Segment), os.O_RDWR, 0))(t)
+	storetest.Must(f.WriteAt([]byte{0xff, 0xff, 0xff, 0xff}, x.Loc.Offset+256))(t)
+	storetest.OK(t, f.Close())
 }
 
 // broad is plain with blocks of more tokens than the index knows.
@@ -75,9 +68,7 @@ func TestUnreadableBlockIsStoredAnew(t *testing.T) {
 				storetest.Put(t, m, other)
 				switch how {
 				case "ref":
-					if err := m.SetRef(t.Context(), "named", p, db.RefOptions{Pinned: true}); err != nil {
-						t.Fatal(err)
-					}
+					storetest.OK(t, m.SetRef(t.Context(), "named", p, db.RefOptions{Pinned: true}))
 				case "lease":
 					defer match(t, m, p).Close()
 				}
@@ -87,17 +78,13 @@ func TestUnreadableBlockIsStoredAnew(t *testing.T) {
 					storetest.Expect(t, m, p, 0)
 				case "after a reopen":
 					storetest.Expect(t, m, p, 0)
-					if err := s.Close(); err != nil {
-						t.Fatal(err)
-					}
+					storetest.OK(t, s.Close())
 					s = storetest.Open(t, dir, storetest.Options())
 					m = storetest.Model(t, s, d)
 				case "extend":
 					x := match(t, m, p)
 					defer x.Close()
-					if _, err := x.Extend(t.Context(), p, storetest.Filled(d, &p, 0, len(p.Tokens)), db.PutOptions{}); err != nil {
-						t.Fatal(err)
-					}
+					storetest.Must(x.Extend(t.Context(), p, storetest.Filled(d, &p, 0, len(p.Tokens)), db.PutOptions{}))(t)
 				}
 				if how != "extend" {
 					if got := storetest.Put(t, m, p); got.Blocks != 1 {
@@ -113,10 +100,7 @@ func TestUnreadableBlockIsStoredAnew(t *testing.T) {
 
 func match(t *testing.T, m *db.Model, p kv.Prompt) *db.Match {
 	t.Helper()
-	x, err := m.Match(t.Context(), p, db.MatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := storetest.Match(t, m, p)
 	return x
 }
 
@@ -124,8 +108,7 @@ func match(t *testing.T, m *db.Model, p kv.Prompt) *db.Match {
 func TestDeleteBelowAnUnreadableBlock(t *testing.T) {
 	for _, d := range []kv.Descriptor{crashtest.Plain(), broad()} {
 		t.Run(d.Name, func(t *testing.T) {
-			s := storetest.Open(t, t.TempDir(), storetest.Options())
-			m := storetest.Model(t, s, d)
+			s, m := storetest.Fresh(t, storetest.Options(), d)
 			p := kv.Tokens(crashtest.Tokens(1, 3*d.BlockTokens)...)
 			storetest.Put(t, m, p)
 			spoilTokens(t, s, entryOf(t, s, m, p, 0))
@@ -141,26 +124,19 @@ func TestPutBesideADeletionAndAnotherPut(t *testing.T) {
 	for _, d := range []kv.Descriptor{crashtest.Plain(), crashtest.Windowed(20), crashtest.Opaque()} {
 		for _, again := range []int{0, 16, 32} {
 			t.Run(fmt.Sprint(d.Name, again), func(t *testing.T) {
-				s := storetest.Open(t, t.TempDir(), storetest.Options())
-				m := storetest.Model(t, s, d)
+				s, m := storetest.Fresh(t, storetest.Options(), d)
 				p := kv.Tokens(crashtest.Tokens(1, 48)...)
 				storetest.Put(t, m, p.Prefix(32))
 				slow := storetest.Engine(s).Inside().NewPut(storetest.Engine(s).Catalog.Model(m.Fingerprint()), storetest.Filled(d, &p, 0, 48), nil, write.Options{Codec: storetest.Options().Codec})
-				if err := slow.Plan(&p); err != nil {
-					t.Fatal(err)
-				}
+				storetest.OK(t, slow.Plan(&p))
 				n, err := slow.Known()
 				if err != nil || n > 2 {
 					t.Fatal(n, err)
 				}
 				for i := n; i < 3; i++ {
-					if err := slow.Block(t.Context(), i); err != nil {
-						t.Fatal(err)
-					}
+					storetest.OK(t, slow.Block(t.Context(), i))
 				}
-				if _, err := m.Delete(t.Context(), p.Prefix(16)); err != nil {
-					t.Fatal(err)
-				}
+				storetest.Must(m.Delete(t.Context(), p.Prefix(16)))(t)
 				if again > 0 {
 					storetest.Put(t, m, p.Prefix(again))
 				}
@@ -170,9 +146,7 @@ func TestPutBesideADeletionAndAnotherPut(t *testing.T) {
 				storetest.Restore(t, m, p)
 				storetest.Put(t, m, p)
 				storetest.Expect(t, m, p, 48)
-				if _, err := admin.VerifyStore(t.Context(), s, admin.VerifyOptions{}); err != nil {
-					t.Fatal(err)
-				}
+				storetest.Must(admin.VerifyStore(t.Context(), s, admin.VerifyOptions{}))(t)
 			})
 		}
 	}
@@ -182,22 +156,15 @@ func TestPutBesideADeletionAndAnotherPut(t *testing.T) {
 func TestRestoreComparesTokens(t *testing.T) {
 	for _, d := range []kv.Descriptor{crashtest.Plain(), crashtest.Windowed(20), crashtest.Opaque()} {
 		t.Run(d.Name, func(t *testing.T) {
-			s := storetest.Open(t, t.TempDir(), storetest.Options())
-			m := storetest.Model(t, s, d)
+			s, m := storetest.Fresh(t, storetest.Options(), d)
 			p := kv.Tokens(crashtest.Tokens(1, 32)...)
 			q := kv.Tokens(crashtest.Concat(p.Tokens[:16], crashtest.Tokens(2, 16))...)
 			storetest.Put(t, m, p.Prefix(16))
 			forged := storetest.Engine(s).Inside().NewPut(storetest.Engine(s).Catalog.Model(m.Fingerprint()), storetest.Filled(d, &p, 0, 32), nil, write.Options{Codec: storetest.Options().Codec})
-			if err := forged.Plan(&p); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, forged.Plan(&p))
 			forged.Chain = storetest.Engine(s).Hasher.Chain(m.Fingerprint(), d.BlockTokens, &q)
-			if err := forged.Block(t.Context(), 1); err != nil {
-				t.Fatal(err)
-			}
-			if err := forged.Publish(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, forged.Block(t.Context(), 1))
+			storetest.OK(t, forged.Publish(t.Context()))
 			forged.Release()
 			if n, why := storetest.Restore(t, m, q); n > 16 || why.Code != db.Collision && why.Code != db.StateMissing {
 				t.Errorf("%d tokens of another prompt (%v)", n, why)

@@ -37,7 +37,6 @@ import (
 //	expect session S               has what was acknowledged, or also what was under way; after a cut, at least what was durable
 //	expect session S or P none     it is there still, or neither it nor P is
 //	expect bytes session S none    what was said is in no file. some: in one
-//	expect sealed                  all segments are, of a store in which this process has put nothing
 //	expect ref|note NAME none, expect ref NAME N, expect note NAME TEXT
 //	verify clean|damaged [FILE]|any     what the last reopen found. Unless it is said, it must be clean
 //

@@ -3,8 +3,12 @@ package crashtest
 import (
 	"bytes"
 	"encoding/binary"
+	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
 )
 
 const pageBytes = 4096
@@ -17,6 +21,20 @@ type Span struct {
 
 // Has reports whether a byte of a file is in it.
 func (s Span) Has(file string, off int64) bool { return s.File == file && s.From <= off && off < s.To }
+
+// Files are the contents of all files of a store, by the names that its disk has for them.
+func Files(d *crashfs.Disk) map[string][]byte {
+	out := map[string][]byte{}
+	for _, dir := range []string{"", "wal/", "segments/", "sessions/"} {
+		names, _ := d.List(filepath.Join(d.Dir(), dir))
+		for _, name := range names {
+			if b, err := vfs.ReadAll(d, filepath.Join(d.Dir(), dir, name), 1<<30); err == nil {
+				out[dir+name] = b
+			}
+		}
+	}
+	return out
+}
 
 // BytesOf are the places in files that show tokens or rows of a prompt.
 func BytesOf(x *Chat, files map[string][]byte) (out []Span) {

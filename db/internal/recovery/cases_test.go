@@ -3,7 +3,6 @@ package recovery_test
 import (
 	"errors"
 	"math/rand/v2"
-	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -73,12 +72,7 @@ func TestOpenGivesNothingUpForWantOfFiles(t *testing.T) {
 	w := crashCase(t, crashMode{power: true})
 	w.steps(t, putAll()...)
 	w.j.cut = true
-	image, err := w.d.PowerCut(rand.New(rand.NewPCG(1, 5)), crashtest.NewDirs(t).Next())
-	if err == nil {
-		err = rebooted(image)
-	}
-	storetest.OK(t, err)
-	t.Cleanup(func() { os.RemoveAll(image.Dir()) })
+	image := storetest.Must(crashtest.CutAndReboot(w.d, rand.New(rand.NewPCG(1, 5)), crashtest.NewDirs(t)))(t)
 	image.Before(func(op crashfs.Op) error {
 		if op.Kind == "map" && strings.HasPrefix(op.Name, storetest.SegmentsDir) {
 			return vfs.PassingErrors[0]

@@ -12,9 +12,8 @@ import (
 // crashChat is one conversation.
 type crashChat struct {
 	*crashtest.Chat
-	p    kv.Prompt
-	d    kv.Descriptor
-	find map[[16]byte]int
+	p kv.Prompt
+	d kv.Descriptor
 }
 
 // crashSystem is how many tokens all conversations begin with: two whole blocks and a half.
@@ -34,7 +33,7 @@ var crashChats = sync.OnceValue(func() []*crashChat {
 			p.Scope, p.ScopeStart = scope, crashSystem
 		}
 		x := crashtest.NewChat(d, p, crashSystem)
-		chats = append(chats, &crashChat{x, x.Prompt, x.Model, x.Find})
+		chats = append(chats, &crashChat{x, x.Prompt, x.Model})
 	}
 	return chats
 })

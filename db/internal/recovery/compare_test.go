@@ -2,17 +2,15 @@ package recovery_test
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strconv"
 	"strings"
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/admin"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
-	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -157,38 +155,17 @@ func (j *crashJournal) grep(d *crashfs.Disk) (found []string) {
 	if len(j.wiped) == 0 {
 		return nil
 	}
-	want := map[[16]byte]int{}
-	var first [1 << 16]bool
+	want := &crashtest.Chat{Find: map[[16]byte]int{}} // by the chat that they are of
 	for c, at := range j.wiped {
-		for b, pos := range crashChats()[c].find {
+		for b, pos := range crashChats()[c].Find {
 			if pos >= at {
-				want[b] = c
-				first[binary.LittleEndian.Uint16(b[:])] = true
+				want.Find[b] = c
 			}
 		}
 	}
-	for name, b := range crashFiles(d) {
-		for i := 0; i+16 <= len(b); i++ {
-			if first[binary.LittleEndian.Uint16(b[i:])] {
-				if c, ok := want[[16]byte(b[i:])]; ok {
-					found = append(found, fmt.Sprintf("%s at %d: of chat %d", name, i, c))
-				}
-			}
-		}
+	files := crashtest.Files(d)
+	for _, at := range crashtest.BytesOf(want, files) {
+		found = append(found, fmt.Sprintf("%s at %d: of chat %d", at.File, at.From, want.Find[[16]byte(files[at.File][at.From:])]))
 	}
 	return found
-}
-
-// crashFiles are the contents of all files.
-func crashFiles(d *crashfs.Disk) map[string][]byte {
-	out := map[string][]byte{}
-	for _, dir := range []string{"", storetest.LogDir, storetest.SegmentsDir} {
-		names, _ := d.List(filepath.Join(d.Dir(), dir))
-		for _, name := range names {
-			if b, err := vfs.ReadAll(d, filepath.Join(d.Dir(), dir, name), 1<<30); err == nil {
-				out[filepath.Join(dir, name)] = b
-			}
-		}
-	}
-	return out
 }

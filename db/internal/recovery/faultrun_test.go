@@ -27,14 +27,13 @@ type faultRun struct {
 	fault diskFault
 	at    int
 
-	mu      sync.Mutex
-	fires   firings
-	failing bool
-	must    []int // by chat: what was acknowledged and not deleted since
-	most    []int // by chat: what may be there
-	log     []string
-	images  int
-	failed  bool
+	mu     sync.Mutex
+	fires  firings
+	must   []int // by chat: what was acknowledged and not deleted since
+	most   []int // by chat: what may be there
+	log    []string
+	images int
+	failed bool
 }
 
 // firings are the calls that failed: the store's background works, too.
@@ -65,7 +64,7 @@ func (f *faultRun) errorf(format string, args ...any) {
 func (f *faultRun) arm(d *crashfs.Disk, at int) {
 	now, _ := d.Ops()
 	at += now
-	f.fires, f.failing = firings{}, true
+	f.fires = firings{}
 	d.Before(func(op crashfs.Op) error {
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -111,20 +110,13 @@ func (f *faultRun) run() (ended bool) {
 		return true
 	}
 	d.Before(nil)
-	f.failing = false
 	w.kill()
 	f.images++
-	f.image(d, func(dir string) (*crashfs.Disk, error) { return d.Kill(dir) }, "kill", true)
+	f.image(storetest.Must(d.Kill(f.dirs.Next()))(f.t), "kill", true)
 	rnd := rand.New(rand.NewPCG(f.seed, uint64(f.at)))
 	for range 2 {
 		f.images++
-		f.image(d, func(dir string) (*crashfs.Disk, error) {
-			cut, err := d.PowerCut(rnd, dir)
-			if err == nil {
-				err = rebooted(cut)
-			}
-			return cut, err
-		}, "power cut", f.k.power)
+		f.image(storetest.Must(crashtest.CutAndReboot(d, rnd, f.dirs))(f.t), "power cut", f.k.power)
 	}
 	return false
 }
@@ -357,13 +349,8 @@ func (f *faultRun) makeDoWith(w *crashRun) {
 }
 
 // image compares what the next process finds: once as it is, and once after an open during which the disk failed.
-func (f *faultRun) image(d *crashfs.Disk, make func(dir string) (*crashfs.Disk, error), how string, strong bool) {
-	dir := f.dirs.Next()
-	defer os.RemoveAll(dir)
-	image, err := make(dir)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+func (f *faultRun) image(image *crashfs.Disk, how string, strong bool) {
+	defer os.RemoveAll(image.Dir())
 	w := &crashRun{d: image, k: f.k, sparse: true, j: newCrashJournal(f.k)}
 	defer w.kill()
 	f.arm(image, rand.IntN(120))
@@ -376,7 +363,6 @@ func (f *faultRun) image(d *crashfs.Disk, make func(dir string) (*crashfs.Disk, 
 	}
 	w.kill()
 	image.Before(nil)
-	f.failing = false
 	first := f.so().first
 	how += fmt.Sprintf(", and an open during which %s %s failed", first.Kind, first.Name)
 	if err := w.open(); err != nil {

@@ -123,7 +123,7 @@ func TestRewriteOfWhatCannotBeReadJustNow(t *testing.T) {
 				w.steps(t, second, crashOp{kind: "put", chat: 1, n: 90})
 				w.d.Crash()
 				w.kill()
-				w.cuts(t, 8, "")
+				w.cuts(t, 8)
 			})
 		}
 	}

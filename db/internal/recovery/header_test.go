@@ -88,7 +88,7 @@ func TestHeaderlessSegmentComesBack(t *testing.T) {
 		x := crashChats()[0]
 		n := len(x.p.Tokens)
 		w, image := headerless(t, n, 300)
-		torn := crashFiles(image)[storetest.FirstSegment]
+		torn := crashtest.Files(image)[storetest.FirstSegment]
 		run := nextRun(t, image, w.k, newCrashJournal(w.k))
 		run.steps(t, crashOp{kind: "open"}, crashOp{kind: "checkpoint"})
 		back := run.dies(t)
@@ -97,7 +97,7 @@ func TestHeaderlessSegmentComesBack(t *testing.T) {
 			_, err = f.WriteAt(torn, 0)
 		}
 		if err == nil {
-			err = errors.Join(f.Sync(), f.Close(), back.SyncDir(filepath.Join(back.Dir(), storetest.SegmentsDir)), rebooted(back))
+			err = errors.Join(f.Sync(), f.Close(), back.SyncDir(filepath.Join(back.Dir(), storetest.SegmentsDir)), crashtest.Reboot(back, back.Dir()))
 		}
 		if err == nil && without != "" {
 			err = back.Remove(filepath.Join(back.Dir(), without))
@@ -128,7 +128,7 @@ func headerless(t *testing.T, n int, left int64) (w *crashRun, image *crashfs.Di
 	image = w.diesBeforeFrame(t, n)
 	err := tear(image, left)
 	if err == nil {
-		err = rebooted(image)
+		err = crashtest.Reboot(image, image.Dir())
 	}
 	storetest.OK(t, err)
 	return w, image

@@ -42,7 +42,7 @@ func TestEndMeetsADamagedIndex(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(w.d.Dir(), storetest.IndexFile)); err == nil {
 			t.Errorf("%s: the damaged index is still there: no checkpoint met it", end)
 		}
-		w.cuts(t, 8, "")
+		w.cuts(t, 8)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -170,6 +171,36 @@ func TestIndexCannotBeRebuiltNow(t *testing.T) {
 	storetest.Put(t, m, kv.Tokens(crashtest.Tokens(2, 48)...))
 }
 
+// newestLog is the newest file of a store's log, and what it holds.
+func newestLog(t *testing.T, dir string) (path string, b []byte) {
+	t.Helper()
+	all := storetest.Must(filepath.Glob(filepath.Join(dir, storetest.LogDir, "*.wal")))(t)
+	path = slices.Max(all)
+	return path, storetest.Must(os.ReadFile(path))(t)
+}
+
+// newFrame is where the first frame begins that do appends to a store's log.
+func newFrame(t *testing.T, dir string, do func()) (at int) {
+	t.Helper()
+	path, before := newestLog(t, dir)
+	do()
+	now, after := newestLog(t, dir)
+	if now != path {
+		t.Fatalf("%s is the newest log file, and was %s", now, path)
+	}
+	for at < len(before) && before[at] == after[at] {
+		at++
+	}
+	return at
+}
+
+// spoilFrame changes a byte of the frame that begins there.
+func spoilFrame(t *testing.T, dir string, at int) {
+	t.Helper()
+	path, b := newestLog(t, dir)
+	storetest.Write(t, path, int64(at)+60, []byte{^b[at+60]})
+}
+
 // The frame of a move is damaged; what was moved was deleted, and the new place was destroyed before the old one.
 func TestDeletedBehindDamagedMove(t *testing.T) {
 	dir := t.TempDir()
@@ -181,26 +212,16 @@ func TestDeletedBehindDamagedMove(t *testing.T) {
 	storetest.OK(t, s.Checkpoint(t.Context()))
 	reader, err := m.Match(t.Context(), other, db.MatchOptions{}) // keeps what is deleted
 	storetest.OK(t, err)
-	wals, _ := filepath.Glob(filepath.Join(dir, storetest.LogDir, "*.wal"))
-	before, _ := os.ReadFile(wals[len(wals)-1])
 	key := storetest.Key(t, s, m, p, 1)
-	storetest.MoveAll(t, s, func(x index.Entry) bool { return x.Key == key })
+	at := newFrame(t, dir, func() { storetest.MoveAll(t, s, func(x index.Entry) bool { return x.Key == key }) })
 	to := storetest.Place(t, s, m, p, 1, 0)
-	after, _ := os.ReadFile(wals[len(wals)-1])
-	at := 0
-	for at < len(before) && before[at] == after[at] {
-		at++
-	}
 	storetest.Must(m.Delete(t.Context(), p.Prefix(17)))(t)
 	storetest.Expect(t, m, p, 16)
 	storetest.Put(t, m, kv.Tokens(crashtest.Tokens(9, 32)...)) // shows that the frames before were durable
 	image := storetest.Copy(t, dir)
 	reader.Close()
 	storetest.ZeroPlace(t, image, to, to.Length)
-	name := filepath.Join(image, storetest.LogDir, filepath.Base(wals[len(wals)-1]))
-	b := storetest.Must(os.ReadFile(name))(t)
-	b[at+60] ^= 0xff
-	storetest.OK(t, os.WriteFile(name, b, 0o600))
+	spoilFrame(t, image, at)
 	s = storetest.Open(t, image, storetest.Options())
 	if got, _ := storetest.Restore(t, storetest.Model(t, s, crashtest.Plain()), p); got != 16 {
 		t.Errorf("%d tokens, expected 16: what was deleted is back", got)
@@ -219,22 +240,11 @@ func TestDeletedBelowBehindDamage(t *testing.T) {
 	storetest.OK(t, s.Checkpoint(t.Context()))
 	reader, err := m.Match(t.Context(), other, db.MatchOptions{}) // keeps what is deleted
 	storetest.OK(t, err)
-	wals, _ := filepath.Glob(filepath.Join(dir, storetest.LogDir, "*.wal"))
-	before, _ := os.ReadFile(wals[len(wals)-1])
-	storetest.Must(m.Delete(t.Context(), p.Prefix(1)))(t) // the deepest blocks first
-	after, _ := os.ReadFile(wals[len(wals)-1])
-	at := 0
-	for at < len(before) && before[at] == after[at] {
-		at++
-	}
+	at := newFrame(t, dir, func() { storetest.Must(m.Delete(t.Context(), p.Prefix(1)))(t) }) // the deepest blocks first
 	storetest.Put(t, m, p.Prefix(32))
 	image := storetest.Copy(t, dir)
 	reader.Close()
-	name := filepath.Join(image, storetest.LogDir, filepath.Base(wals[len(wals)-1]))
-	after, err = os.ReadFile(name)
-	storetest.OK(t, err)
-	after[at+60] ^= 0xff
-	storetest.OK(t, os.WriteFile(name, after, 0o600))
+	spoilFrame(t, image, at)
 	s = storetest.Open(t, image, storetest.Options())
 	if got, _ := storetest.Restore(t, storetest.Model(t, s, crashtest.Plain()), p); got != 32 {
 		t.Errorf("%d tokens, expected 32: what was deleted is back", got)

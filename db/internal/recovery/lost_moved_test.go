@@ -14,13 +14,11 @@ import (
 // The child is where it was at the checkpoint, and the damaged block stays below it, as after TestReplacedBetweenCheckpoints.
 func TestDamagedParentOfTwiceMoved(t *testing.T) {
 	for moves := range 3 {
-		dir := t.TempDir()
-		s := storetest.Open(t, dir, storetest.Options())
-		m := storetest.Model(t, s, crashtest.Plain())
+		s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 		p := kv.Tokens(crashtest.Tokens(1, 48)...)
 		storetest.Put(t, m, p)
 		storetest.OK(t, s.Checkpoint(t.Context()))
-		storetest.ZeroPlace(t, dir, storetest.Place(t, s, m, p, 1, 0), 4096)
+		storetest.ZeroPlace(t, s.Dir(), storetest.Place(t, s, m, p, 1, 0), 4096)
 		storetest.Expect(t, m, p, 16)
 		storetest.Put(t, m, p)
 		storetest.Expect(t, m, p, 48)
@@ -30,12 +28,7 @@ func TestDamagedParentOfTwiceMoved(t *testing.T) {
 			storetest.MoveAll(t, s, func(x index.Entry) bool { return x.Key == child })
 			lost = append(lost, storetest.Place(t, s, m, p, 2, 0))
 		}
-		image := storetest.Copy(t, dir)
-		for _, l := range lost {
-			storetest.ZeroPlace(t, image, l, 4096)
-		}
-		storetest.CutPower(t, image, false)
-		s = storetest.Open(t, image, storetest.Options())
+		s = storetest.Open(t, afterCut(t, s, false, lost...), storetest.Options())
 		m = storetest.Model(t, s, crashtest.Plain())
 		storetest.Expect(t, m, p, 16)
 		storetest.Put(t, m, p.Prefix(32))
@@ -51,30 +44,24 @@ func TestChildOfMovedAndReplaced(t *testing.T) {
 		begun, again := i&1 > 0, i&2 > 0
 		o := storetest.Options()
 		o.Durability = db.Power
-		dir := t.TempDir()
-		s := storetest.Open(t, dir, o)
-		m := storetest.Model(t, s, crashtest.Plain())
+		s, m := storetest.Fresh(t, o, crashtest.Plain())
 		p := kv.Tokens(crashtest.Tokens(1, 64)...)
 		storetest.Put(t, m, p.Prefix(32))
 		if begun {
 			storetest.OK(t, s.Checkpoint(t.Context()))
 		}
-		sync := func() {
-			storetest.OK(t, s.Sync(t.Context()))
-		}
+		sync := func() { storetest.OK(t, s.Sync(t.Context())) }
 		for range 1 + i/2 {
 			storetest.MoveAll(t, s, func(index.Entry) bool { return true })
 			sync() // destroys the old places
 		}
 		storetest.Put(t, m, p)
-		storetest.ZeroPlace(t, dir, storetest.Place(t, s, m, p, 1, 0), 4096)
+		storetest.ZeroPlace(t, s.Dir(), storetest.Place(t, s, m, p, 1, 0), 4096)
 		storetest.Expect(t, m, p, 16)
 		storetest.Put(t, m, p.Prefix(32))
 		storetest.Expect(t, m, p, 64)
 		sync()
-		image := storetest.Copy(t, dir)
-		storetest.CutPower(t, image, false)
-		s = storetest.Open(t, image, o)
+		s = storetest.Open(t, afterCut(t, s, false), o)
 		t.Logf("checkpoint %v, moved twice %v", begun, again)
 		storetest.Expect(t, storetest.Model(t, s, crashtest.Plain()), p, 64)
 		storetest.Sound(t, s)

@@ -14,10 +14,8 @@ import (
 
 // A tail and a block that was put again, whose window rows are of an earlier frame; a power cut takes these: the tail is still there.
 func TestWindowRowsOfAnEarlierFrame(t *testing.T) {
-	dir := t.TempDir()
-	s := storetest.Open(t, dir, storetest.Options())
 	d := crashtest.Windowed(40)
-	m := storetest.Model(t, s, d)
+	s, m := storetest.Fresh(t, storetest.Options(), d)
 	p := kv.Tokens(crashtest.Tokens(1, 48)...)
 	storetest.Put(t, m, p.Prefix(40))
 	storetest.OK(t, s.Checkpoint(t.Context()))
@@ -32,15 +30,12 @@ func TestWindowRowsOfAnEarlierFrame(t *testing.T) {
 	storetest.Put(t, m, p)
 	storetest.Expect(t, m, p, 48)
 	storetest.Expect(t, m, p.Prefix(40), 40)
-	storetest.ZeroPlace(t, dir, storetest.Place(t, s, m, p, 2, 0), 4096)
+	storetest.ZeroPlace(t, s.Dir(), storetest.Place(t, s, m, p, 2, 0), 4096)
 	storetest.Restore(t, m, p)
 	storetest.Put(t, m, p)
 	storetest.Expect(t, m, p, 48)
 	window := storetest.Place(t, s, m, p, 2, 1)
-	image := storetest.Copy(t, dir)
-	storetest.ZeroPlace(t, image, window, 4096)
-	storetest.CutPower(t, image, false)
-	s = storetest.Open(t, image, storetest.Options())
+	s = storetest.Open(t, afterCut(t, s, false, window), storetest.Options())
 	if got, why := storetest.Restore(t, storetest.Model(t, s, d), p); got != 40 {
 		t.Errorf("%d tokens (%v), expected 40", got, why)
 	}
@@ -50,16 +45,14 @@ func TestWindowRowsOfAnEarlierFrame(t *testing.T) {
 func TestUnreadableGoesWithItsPrompt(t *testing.T) {
 	for i := range 8 {
 		rebuild, block, zero := i&1 > 0, 2+i&2/2, i&4 > 0
-		dir := t.TempDir()
-		s := storetest.Open(t, dir, storetest.Options())
-		m := storetest.Model(t, s, crashtest.Plain())
+		s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 		p := kv.Tokens(crashtest.Tokens(1, 64)...)
 		storetest.Put(t, m, p.Prefix(32))
 		storetest.OK(t, s.Checkpoint(t.Context()))
 		storetest.Put(t, m, p)
 		needle := storetest.Truth(crashtest.Plain(), &p, 0, 16*block+8)
 		x := storetest.Place(t, s, m, p, block, 0)
-		image := storetest.Copy(t, dir)
+		image := storetest.Copy(t, s.Dir())
 		path := storetest.SegmentPath(image, x.Segment)
 		b, err := os.ReadFile(path)
 		storetest.OK(t, err)

@@ -2,17 +2,13 @@ package recovery_test
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
-	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
-	"github.com/dormousekv/dormouse/segments"
 )
 
 // Records that were put, and moved on and on, between two checkpoints are there after a power cut: the places that they left are
@@ -21,30 +17,19 @@ func TestMovedOnBetweenCheckpoints(t *testing.T) {
 	for i := range 4 {
 		begun, lost := i&1 > 0, i&2 > 0 // a checkpoint comes between the put and the moves; the index is lost
 		for moves := range 3 {
-			dir := t.TempDir()
 			o := storetest.Options()
 			o.Durability = db.Power
-			s := storetest.Open(t, dir, o)
-			m := storetest.Model(t, s, crashtest.Windowed(40))
+			s, m := storetest.Fresh(t, o, crashtest.Windowed(40))
 			p := kv.Tokens(crashtest.Tokens(1, 100)...)
 			storetest.Put(t, m, p)
 			if begun {
 				storetest.OK(t, s.Checkpoint(t.Context()))
 			}
 			for range moves {
-				storetest.OK(t, storetest.Engine(s).Segments.SealAll())
-				var out engine.Compacted
-				if err := storetest.Engine(s).Inside().Rewrite(t.Context(), func(segments.Info, int64) bool { return true }, nil, &out); err != nil || out.Records == 0 {
-					t.Fatal(err, out)
-				}
+				storetest.MoveAll(t, s, func(index.Entry) bool { return true })
 				storetest.OK(t, s.Sync(t.Context())) // destroys the old places
 			}
-			image := storetest.Copy(t, dir)
-			storetest.OK(t, os.WriteFile(filepath.Join(image, storetest.UnsyncedFile), nil, 0o600)) // as after a reboot
-			if lost {
-				storetest.OK(t, os.Remove(filepath.Join(image, storetest.IndexFile)))
-			}
-			s = storetest.Open(t, image, o)
+			s = storetest.Open(t, afterCut(t, s, lost), o)
 			t.Logf("checkpoint %v, index lost %v, %d moves", begun, lost, moves)
 			storetest.Expect(t, storetest.Model(t, s, crashtest.Windowed(40)), p, 100)
 			storetest.Sound(t, s)
@@ -60,24 +45,12 @@ func TestMovedTwiceStays(t *testing.T) {
 	m := storetest.Model(t, s, crashtest.Plain())
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}
 	storetest.Put(t, m, p)
-	var places []index.Loc
-	for i := range 2 {
-		storetest.OK(t, storetest.Engine(s).Segments.SealAll())
-		var out engine.Compacted
-		if err := storetest.Engine(s).Inside().Rewrite(t.Context(), func(segments.Info, int64) bool { return true }, nil, &out); err != nil || out.Records != 4 {
-			t.Fatal(err, out)
-		}
-		v := storetest.Engine(s).View()
-		if err := v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
-			if i == 0 {
-				places = append(places, x.Loc)
-			}
-			return true
-		}); err != nil {
-			t.Fatal(err)
-		}
-		v.Release()
+	var places []index.Loc // in the middle
+	storetest.MoveAll(t, s, func(index.Entry) bool { return true })
+	for i := range 4 {
+		places = append(places, storetest.Place(t, s, m, p, i, 0))
 	}
+	storetest.MoveAll(t, s, func(index.Entry) bool { return true })
 	stopped, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := s.Checkpoint(stopped); err == nil { // it got as far as a head of the log that lists what is to be destroyed
@@ -85,16 +58,14 @@ func TestMovedTwiceStays(t *testing.T) {
 	}
 	image := storetest.Copy(t, dir)
 	for _, l := range places {
-		f := storetest.Must(os.OpenFile(filepath.Join(image, storetest.SegmentsDir, filepath.Base(storetest.Engine(s).SegmentPath(l.Segment))), os.O_RDWR, 0))(t)
-		storetest.Must(f.WriteAt(make([]byte, l.Length), l.Offset))(t)
-		f.Close()
+		storetest.ZeroPlace(t, image, l, l.Length)
 	}
-	storetest.OK(t, os.Remove(filepath.Join(image, storetest.IndexFile)))
+	storetest.Remove(t, image, storetest.IndexFile)
 	for range 2 {
 		s := storetest.Open(t, image, storetest.Options())
 		storetest.Expect(t, storetest.Model(t, s, crashtest.Plain()), p, 64)
 		storetest.OK(t, s.Close())
-		os.Remove(filepath.Join(image, storetest.IndexFile))
+		storetest.Remove(t, image, storetest.IndexFile)
 	}
 }
 
@@ -133,11 +104,7 @@ func TestMovedAfterRetireStays(t *testing.T) {
 	storetest.OK(t, s.Retire(t.Context(), m.Fingerprint()))
 	m = storetest.Model(t, s, crashtest.Plain())
 	storetest.Put(t, m, p)
-	storetest.OK(t, storetest.Engine(s).Segments.SealAll())
-	var out engine.Compacted
-	if err := storetest.Engine(s).Inside().Rewrite(t.Context(), func(segments.Info, int64) bool { return true }, nil, &out); err != nil || out.Records != 4 {
-		t.Fatal(err, out)
-	}
+	storetest.MoveAll(t, s, func(index.Entry) bool { return true })
 	for _, destroyed := range []bool{false, true} {
 		if destroyed {
 			storetest.OK(t, s.Sync(t.Context()))
@@ -145,7 +112,7 @@ func TestMovedAfterRetireStays(t *testing.T) {
 		for _, lost := range []bool{false, true} {
 			image := storetest.Copy(t, dir)
 			if lost {
-				storetest.OK(t, os.Remove(filepath.Join(image, storetest.IndexFile)))
+				storetest.Remove(t, image, storetest.IndexFile)
 			}
 			s := storetest.Open(t, image, storetest.Options())
 			m := storetest.Model(t, s, crashtest.Plain())

@@ -72,7 +72,7 @@ func TestWantOfFilesToSyncAFolder(t *testing.T) {
 				w.steps(t, o, crashOp{kind: "put", chat: 1, n: 90}, crashOp{kind: "sync"})
 				w.d.Crash()
 				w.kill()
-				w.cuts(t, 8, "")
+				w.cuts(t, 8)
 			})
 		}
 	}
@@ -97,5 +97,5 @@ func TestFolderOfTheIndexCannotBeOpened(t *testing.T) {
 	w.steps(t, crashOp{kind: "checkpoint"}, crashOp{kind: "put", chat: 3, n: 60})
 	w.d.Crash()
 	w.kill()
-	w.cuts(t, 6, "")
+	w.cuts(t, 6)
 }

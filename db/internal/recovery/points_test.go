@@ -126,24 +126,15 @@ func (p *crashPoint) image(d *crashfs.Disk, j *crashJournal, i int) {
 	rnd := rand.New(rand.NewPCG(p.seed, uint64(p.at)<<8|uint64(i)))
 	power := i > 0
 	// cut makes the image that a disk leaves.
-	cut := func(d *crashfs.Disk, power bool) (*crashfs.Disk, string) {
+	cut := func(d *crashfs.Disk, power bool) *crashfs.Disk {
 		p.images++
-		dir := p.dirs.Next()
-		var out *crashfs.Disk
-		var err error
 		if power {
-			out, err = d.PowerCut(rnd, dir)
-			if err == nil {
-				err = rebooted(out)
-			}
-		} else {
-			out, err = d.Kill(dir)
+			return storetest.Must(crashtest.CutAndReboot(d, rnd, p.dirs))(t)
 		}
-		storetest.OK(t, err)
-		return out, dir
+		return storetest.Must(d.Kill(p.dirs.Next()))(t)
 	}
-	image, dir := cut(d, power)
-	defer func() { os.RemoveAll(dir) }()
+	image := cut(d, power)
+	defer func() { os.RemoveAll(image.Dir()) }()
 	how := "kill"
 	if power {
 		how = "power cut"
@@ -162,14 +153,14 @@ func (p *crashPoint) image(d *crashfs.Disk, j *crashJournal, i int) {
 		})
 		again := rnd.IntN(2) == 0
 		power = power || again
-		next, nextDir := cut(image, again)
-		os.RemoveAll(dir)
-		image, dir = next, nextDir
+		next := cut(image, again)
+		os.RemoveAll(image.Dir())
+		image = next
 		how += fmt.Sprintf(", then another (power cut: %t)", again)
 	}
 	if lost := []string{"", "", "", storetest.IndexFile, storetest.BloomFile}[rnd.IntN(5)]; lost != "" {
-		image.Remove(filepath.Join(dir, lost))
-		image.SyncDir(dir)
+		image.Remove(filepath.Join(image.Dir(), lost))
+		image.SyncDir(image.Dir())
 		how += ", and without " + lost
 	}
 	w := &crashRun{d: image, k: p.k}

@@ -3,7 +3,6 @@ package recovery_test
 import (
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
@@ -48,7 +47,7 @@ func (w *crashRun) steps(t *testing.T, ops ...crashOp) {
 }
 
 // cuts compares several of the states in which a power cut can leave w's disk with its journal.
-func (w *crashRun) cuts(t *testing.T, n int, without string) {
+func (w *crashRun) cuts(t *testing.T, n int) {
 	t.Helper()
 	dirs := crashtest.NewDirs(t)
 	w.j.cut = true
@@ -56,10 +55,6 @@ func (w *crashRun) cuts(t *testing.T, n int, without string) {
 		image, err := crashtest.CutAndReboot(w.d, rand.New(rand.NewPCG(seed, 5)), dirs)
 		if err != nil {
 			t.Fatal(err)
-		}
-		if without != "" {
-			image.Remove(filepath.Join(image.Dir(), without))
-			image.SyncDir(image.Dir())
 		}
 		x := &crashRun{d: image, k: w.k}
 		err = w.j.compare(x, !w.k.power)

@@ -60,7 +60,7 @@ func TestEndOfAStoreThatSuspendedItself(t *testing.T) {
 		w.steps(t, putAll()...)
 		w.suspendsItself(t, nil)
 		w.ends(t, end)
-		w.cuts(t, 8, "")
+		w.cuts(t, 8)
 	}
 }
 
@@ -94,7 +94,7 @@ func TestFailedSyncOfAStoreThatSuspendedItself(t *testing.T) {
 		}
 		storetest.OK(t, w.s.Resume(t.Context()))
 		w.ends(t, "suspend")
-		w.cuts(t, 4, "")
+		w.cuts(t, 4)
 
 		w = crashCase(t, crashMode{})
 		w.steps(t, putAll()...)

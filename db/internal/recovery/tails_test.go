@@ -46,9 +46,7 @@ func TestSupersededTailThatIsPutAgain(t *testing.T) {
 	for i := range 8 {
 		d := []kv.Descriptor{crashtest.Plain(), crashtest.Windowed(40)}[i&1]
 		both, lost := i&2 > 0, i&4 > 0
-		dir := t.TempDir()
-		s := storetest.Open(t, dir, storetest.Options())
-		m := storetest.Model(t, s, d)
+		s, m := storetest.Fresh(t, storetest.Options(), d)
 		p := kv.Tokens(crashtest.Tokens(1, 64)...)
 		storetest.Put(t, m, p.Prefix(40))
 		first := storetest.Place(t, s, m, p.Prefix(40), 2, 0)
@@ -59,11 +57,7 @@ func TestSupersededTailThatIsPutAgain(t *testing.T) {
 		if both {
 			torn = append(torn, storetest.Place(t, s, m, p.Prefix(40), 2, 0))
 		}
-		image := storetest.Copy(t, dir)
-		for _, l := range torn {
-			storetest.ZeroPlace(t, image, l, 4096)
-		}
-		storetest.CutPower(t, image, lost)
+		image := afterCut(t, s, lost, torn...)
 		s = storetest.Open(t, image, storetest.Options())
 		m = storetest.Model(t, s, d)
 		storetest.Expect(t, m, p, 40)
@@ -75,7 +69,7 @@ func TestSupersededTailThatIsPutAgain(t *testing.T) {
 		if rest := b[first.Offset:][:first.Length]; slices.ContainsFunc(rest, func(x byte) bool { return x != 0 }) {
 			t.Errorf("case %d: after Delete and Sync the first copy is still in the file, at %d", i, first.Offset)
 		}
-		storetest.OK(t, os.Remove(filepath.Join(image, storetest.IndexFile)))
+		storetest.Remove(t, image, storetest.IndexFile)
 		storetest.Expect(t, storetest.Model(t, storetest.Open(t, image, storetest.Options()), d), p, 32)
 	}
 }
@@ -84,9 +78,7 @@ func TestSupersededTailThatIsPutAgain(t *testing.T) {
 func TestManyTailsLost(t *testing.T) {
 	d := crashtest.Windowed(40)
 	d.BlockTokens = 64
-	dir := t.TempDir()
-	s := storetest.Open(t, dir, storetest.Options())
-	m := storetest.Model(t, s, d)
+	s, m := storetest.Fresh(t, storetest.Options(), d)
 	p := kv.Tokens(crashtest.Tokens(1, 64)...)
 	storetest.Put(t, m, p.Prefix(17))
 	storetest.OK(t, s.Checkpoint(t.Context()))
@@ -95,12 +87,7 @@ func TestManyTailsLost(t *testing.T) {
 		storetest.Put(t, m, p.Prefix(n))
 		lost = append(lost, storetest.Place(t, s, m, p.Prefix(n), 0, 0), storetest.Place(t, s, m, p.Prefix(n), 0, 1))
 	}
-	image := storetest.Copy(t, dir)
-	for _, l := range lost {
-		storetest.ZeroPlace(t, image, l, 4096)
-	}
-	storetest.CutPower(t, image, false)
-	s = openFrugally(t, image, storetest.Options())
+	s = openFrugally(t, afterCut(t, s, false, lost...), storetest.Options())
 	storetest.Expect(t, storetest.Model(t, s, d), p, 17)
 	storetest.Sound(t, s)
 }
@@ -111,9 +98,7 @@ func TestManyTailsSuperseded(t *testing.T) {
 	d.BlockTokens = 512
 	o := storetest.Options()
 	o.Budget = 2 << 30
-	dir := t.TempDir()
-	s := storetest.Open(t, dir, o)
-	m := storetest.Model(t, s, d)
+	s, m := storetest.Fresh(t, o, d)
 	p := kv.Tokens(crashtest.Tokens(1, 257)...)
 	storetest.Put(t, m, p.Prefix(17))
 	storetest.OK(t, s.Checkpoint(t.Context()))
@@ -122,9 +107,7 @@ func TestManyTailsSuperseded(t *testing.T) {
 	}
 	storetest.OK(t, s.Sync(t.Context())) // destroys all but the last
 	for _, lost := range []bool{false, true} {
-		image := storetest.Copy(t, dir)
-		storetest.CutPower(t, image, lost)
-		s := openFrugally(t, image, o)
+		s := openFrugally(t, afterCut(t, s, lost), o)
 		storetest.Expect(t, storetest.Model(t, s, d), p, len(p.Tokens))
 		storetest.Sound(t, s)
 	}

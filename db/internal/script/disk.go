@@ -20,20 +20,6 @@ const (
 	pageBytes      = 4096
 )
 
-// files are the contents of all files on the disk, by the names that it has for them.
-func (r *scriptRun) files() map[string][]byte {
-	out := map[string][]byte{}
-	for _, dir := range []string{"", logFolder, segmentsFolder, "sessions/"} {
-		names, _ := r.d.List(filepath.Join(r.d.Dir(), dir))
-		for _, name := range names {
-			if b, err := vfs.ReadAll(r.d, filepath.Join(r.d.Dir(), dir, name), 1<<30); err == nil {
-				out[dir+name] = b
-			}
-		}
-	}
-	return out
-}
-
 // newFrame is what was written to the log between two states of its files.
 func newFrame(before, after map[string][]byte) (scriptFrame, bool) {
 	for _, name := range crashtest.LogFiles(after) {
@@ -61,7 +47,7 @@ func newFrame(before, after map[string][]byte) (scriptFrame, bool) {
 // frame is where the frame of a put lies, if it is still there.
 func (r *scriptRun) frame(name string) (crashtest.Span, error) {
 	f, ok := r.frames[r.id(name)]
-	b := r.files()[f.file]
+	b := crashtest.Files(r.d)[f.file]
 	switch end := f.off + int64(len(f.b)); {
 	case !ok:
 		return crashtest.Span{}, malformed("it was never put")
@@ -90,7 +76,7 @@ func (r *scriptRun) write(name string, off int64, b []byte) error {
 
 // zeroHeaders clears the first pages of all segments.
 func (r *scriptRun) zeroHeaders([]string) error {
-	for name := range r.files() {
+	for name := range crashtest.Files(r.d) {
 		if strings.HasPrefix(name, segmentsFolder) {
 			if err := r.write(name, 0, make([]byte, pageBytes)); err != nil {
 				return err
@@ -106,7 +92,7 @@ func (r *scriptRun) harmFile(a []string) error {
 	switch a[1] {
 	case "drop":
 		err = errors.New("no file has such a name")
-		for name := range r.files() {
+		for name := range crashtest.Files(r.d) {
 			if strings.HasPrefix(name, a[2]) {
 				path := filepath.Join(r.d.Dir(), name)
 				err = errors.Join(r.d.Remove(path), r.d.SyncDir(filepath.Dir(path)))
@@ -118,7 +104,7 @@ func (r *scriptRun) harmFile(a []string) error {
 			err = errors.Join(f.Truncate(0), f.Sync(), f.Close())
 		}
 	default:
-		b := r.files()[a[2]]
+		b := crashtest.Files(r.d)[a[2]]
 		if len(b) == 0 {
 			return malformed("there is no such file")
 		}
@@ -194,7 +180,7 @@ func (r *scriptRun) loss(thing string) (sector func(name string, off int64) bool
 	if part != "first-sector" && part != "sectors" {
 		part, words = "", append([]string{part}, words...)
 	}
-	files := r.files()
+	files := crashtest.Files(r.d)
 	spans := crashtest.RecordsOf(r.all(words[0]), files)
 	if from, said := number(words[2]); said {
 		spans = slices.DeleteFunc(spans, func(s crashtest.Span) bool { return crashtest.FirstOf(files, s) != uint32(from) })

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/dormousekv/dormouse/db"
-	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -30,10 +29,10 @@ func length(name string, said ...string) int {
 // put stores a prompt. What was stored of it, or may have been, is what "all" means.
 func (r *scriptRun) put(a []string) error {
 	name := a[1]
-	n := length(name, a[3], a[4])
+	n := length(name, a[2])
 	x := crashtest.Named(r.model, name, max(n, r.put0[r.id(name)]))
 	rows := x.Rows(0, n)
-	if a[5] != "" {
+	if a[3] != "" {
 		for i, tensor := range x.Model.Tensors {
 			if x.Model.Groups[tensor.Group].Kind != kv.All {
 				rows[i] = kv.TensorRows{}
@@ -74,13 +73,13 @@ func stored(n int, res db.PutResult, err error) error {
 
 // logged does a put, and remembers its frame and what it stored.
 func (r *scriptRun) logged(name string, n int, put func() error) error {
-	before := r.files()
+	before := crashtest.Files(r.d)
 	r.tried[r.id(name)] = max(n, r.tried[r.id(name)])
 	err := put()
 	if !r.d.Crashed() {
 		r.put0[r.id(name)] = max(n, r.put0[r.id(name)])
 	}
-	if f, ok := newFrame(before, r.files()); ok {
+	if f, ok := newFrame(before, crashtest.Files(r.d)); ok {
 		r.frames[r.id(name)] = f
 	}
 	return err
@@ -113,7 +112,7 @@ func (r *scriptRun) upkeep(a []string) error {
 		return r.s.Checkpoint(ctx)
 	case "compact":
 		r.before = maps.Collect(func(yield func(string, bool) bool) {
-			for name := range r.files() {
+			for name := range crashtest.Files(r.d) {
 				yield(name, true)
 			}
 		})
@@ -181,7 +180,7 @@ func (r *scriptRun) expectRefBytes(a []string) error { return r.expectIn(refMeta
 
 // expectIn says that some file has b, or none.
 func (r *scriptRun) expectIn(b []byte, want string) error {
-	for name, all := range r.files() {
+	for name, all := range crashtest.Files(r.d) {
 		if bytes.Contains(all, b) {
 			if want == "none" {
 				return fmt.Errorf("%s still has it", name)
@@ -261,18 +260,8 @@ func restored(x *crashtest.Chat, match *db.Match) (int, error) {
 	return got.Tokens, err
 }
 
-// expectSealed is for a process that has put nothing: what an earlier one left is finished.
-func (r *scriptRun) expectSealed([]string) error {
-	for s, err := range admin.Segments(ctx, r.s) {
-		if err != nil || !s.Sealed {
-			return errors.Join(fmt.Errorf("segment %d is not", s.ID), err)
-		}
-	}
-	return nil
-}
-
 func (r *scriptRun) expectBytes(a []string) error {
-	x, files := r.all(a[1]), r.files()
+	x, files := r.all(a[1]), crashtest.Files(r.d)
 	at := crashtest.BytesOf(x, files)
 	if len(at) > 0 && a[2] == "none" {
 		return fmt.Errorf("%d pieces are left, the first in %s at %d", len(at), at[0].File, at[0].From)
@@ -295,7 +284,7 @@ func (r *scriptRun) expectBytes(a []string) error {
 // harm turns a bit in the middle of a frame, or in the rows or the head of a prompt's record, the first one if none is said; or clears that one's
 // first page.
 func (r *scriptRun) harm(a []string) error {
-	files := r.files()
+	files := crashtest.Files(r.d)
 	var at crashtest.Span
 	if a[2] == "frame" {
 		s, err := r.frame(a[3])

@@ -43,7 +43,7 @@ type scriptCommand struct {
 var scriptCommands = []scriptCommand{
 	{`(open|reopen)((?: power| process| no-holes| coarse| budget N| read-only)*)`, (*scriptRun).open},
 	{`use (plain|window|state|hybrid|long|other)`, (*scriptRun).use},
-	{`put P( N| 0\.\.N)?( bare)?`, (*scriptRun).put},
+	{`put P(?: N)?( bare)?`, (*scriptRun).put},
 	{`extend P( N)?`, (*scriptRun).extend},
 	{`delete P(?: from N)?`, (*scriptRun).delete},
 	{`delete scope (NAME)`, (*scriptRun).deleteScope},
@@ -60,7 +60,6 @@ var scriptCommands = []scriptCommand{
 	{`(hold|release) P`, (*scriptRun).hold},
 	{`expect P (all|none|N)( or more)?`, (*scriptRun).expect},
 	{`expect bytes ref (NAME) (some|none)`, (*scriptRun).expectRefBytes},
-	{`expect sealed`, (*scriptRun).expectSealed},
 	{`expect bytes P (some|none)`, (*scriptRun).expectBytes},
 	{`expect (ref|note) (NAME) (none|NAME|N)`, (*scriptRun).expectNamed},
 	{`verify (clean|damaged|any)(?: (FILE))?`, (*scriptRun).verify},

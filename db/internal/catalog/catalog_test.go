@@ -68,35 +68,6 @@ func TestAllNotesAreBounded(t *testing.T) {
 	}
 }
 
-// Refs give their block the highest priority among them, and take it back; a pin is above all.
-func TestClasses(t *testing.T) {
-	c, k := New(), kv.Key{1}
-	set := func(name string, priority uint8, pinned bool) {
-		c.Apply(oplog.Ref{Name: name, Block: k, Priority: priority, Pinned: pinned}, Place{})
-	}
-	is := func(want uint64) {
-		t.Helper()
-		for what, c := range map[string]*Catalog{"live": c, "read": through(t, c)} {
-			if got := c.Class(k); got != want {
-				t.Errorf("%s: class %d, expected %d", what, got, want)
-			}
-		}
-	}
-	set("a", 3, false)
-	set("b", 7, false)
-	is(7)
-	set("c", 0, true)
-	is(ClassPinned)
-	c.Apply(oplog.Unref{Name: "c"}, Place{})
-	set("b", 2, false)
-	is(3)
-	c.Apply(oplog.Remove{Refs: []string{"a", "b"}}, Place{})
-	is(0)
-	if c.IsNamed(k) || len(c.Refs()) != 0 || c.HeadBytes() != 0 {
-		t.Errorf("%v is left, %d bytes", c.Refs(), c.HeadBytes())
-	}
-}
-
 // What refs said that are gone is known to be in files until it is scrubbed, and nothing went since.
 func TestFormerRefs(t *testing.T) {
 	c := New()

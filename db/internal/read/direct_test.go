@@ -58,13 +58,11 @@ func TestDirectRestore(t *testing.T) {
 		o := storetest.Options()
 		o.SegmentBytes = rapid.SampledFrom([]int64{1 << 20, 5 << 20}).Draw(rt, "segment bytes")
 		o.Codec = rapid.SampledFrom([]quant.Codec{quant.Raw, quant.Q8_0, quant.Q4R}).Draw(rt, "codec")
+		x := drawDirect(t, rt, o, d)
+		defer x.s.Close()
+		m := x.m
 		var seen directs
-		disk := storetest.Cold(patches(rapid.Uint64().Draw(rt, "seed"), rapid.SampledFrom([]uint64{0, 2, 4}).Draw(rt, "in memory, one of")))
-		disk.Before(func(c storetest.Call) error { seen.count(c); return nil })
-		dir := memdir.Disk(t)
-		s := storetest.Must(storetest.TryOpen(disk, dir, o))(rt)
-		defer s.Close()
-		m := storetest.Model(t, s, d)
+		x.disk.Before(func(c storetest.Call) error { seen.count(c); return nil })
 		p := kv.Prompt{Tokens: crashtest.Tokens(1, rapid.IntRange(100, 1200).Draw(rt, "tokens"))}
 		other := kv.Prompt{Tokens: crashtest.Tokens(2, len(p.Tokens))}
 		for end := 0; end < len(p.Tokens); { // two prompts, in turns: their records lie among each other's
@@ -75,36 +73,16 @@ func TestDirectRestore(t *testing.T) {
 			}
 		}
 		n := len(p.Tokens)
-		want := restored(rt, m, p, func(x *db.Match, rows kv.Rows) (db.Restored, error) {
-			disk.Deny(true) // through the map
-			defer disk.Deny(false)
-			return x.Restore(t.Context(), rows)
-		})
+		x.throughTheMap(rt, p)
 		if seen.reads.Load() != 0 {
 			rt.Fatal("the reference was read around the page cache")
 		}
-		same := func(what string, restore func(x *db.Match, rows kv.Rows) (db.Restored, error)) {
-			got := restored(rt, m, p, restore)
-			for i := range got {
-				if got[i] != want[i] {
-					rt.Fatalf("%s: tensor %d differs from a restore through the map", what, i)
-				}
-			}
-		}
-		same("at once", func(x *db.Match, rows kv.Rows) (db.Restored, error) { return x.Restore(t.Context(), rows) })
 		next := 0
-		same("by layers", func(x *db.Match, rows kv.Rows) (db.Restored, error) {
-			return x.RestoreLayers(t.Context(), rows, func(layer, tokens int) {
-				if layer != next || tokens != n {
-					rt.Fatalf("layer %d with %d tokens, expected layer %d with %d", layer, tokens, next, n)
-				}
-				next++
-				for i, tensor := range d.Tensors {
-					if tensor.Layer == layer && string(rows[i].Pieces[0].Mem) != want[i] {
-						rt.Fatalf("tensor %d is not there when layer %d is ready", i, layer)
-					}
-				}
-			})
+		x.sameRows(rt, func(layer, tokens int) {
+			if layer != next || tokens != n {
+				rt.Fatalf("layer %d with %d tokens, expected layer %d with %d", layer, tokens, next, n)
+			}
+			next++
 		})
 		if seen.open.Load() != 0 {
 			rt.Fatalf("%d files are still open", seen.open.Load())
@@ -134,6 +112,55 @@ func TestDirectManySegments(t *testing.T) {
 	if seen.most.Load() != 64 || seen.open.Load() != 0 {
 		t.Errorf("%d files were open at once, %d still are", seen.most.Load(), seen.open.Load())
 	}
+}
+
+// direct is a store with a model of which a part is in memory, and what a restore of p through the map gives, by tensor.
+type direct struct {
+	disk *storetest.ColdDisk
+	s    *db.Store
+	m    *db.Model
+	p    kv.Prompt
+	want []string
+}
+
+// drawDirect opens a store with d. The caller closes it.
+func drawDirect(t *testing.T, rt *rapid.T, o db.Options, d kv.Descriptor) *direct {
+	inMemory := rapid.SampledFrom([]uint64{0, 2, 4}).Draw(rt, "in memory, one of")
+	x := &direct{disk: storetest.Cold(patches(rapid.Uint64().Draw(rt, "seed"), inMemory))}
+	x.s = storetest.Must(storetest.TryOpen(x.disk, memdir.Disk(t), o))(rt)
+	x.m = storetest.Model(t, x.s, d)
+	return x
+}
+
+// throughTheMap restores p without a read around the page cache.
+func (x *direct) throughTheMap(t storetest.TB, p kv.Prompt) {
+	x.disk.Deny(true)
+	defer x.disk.Deny(false)
+	x.p = p
+	x.want = restored(t, x.m, p, func(x *db.Match, rows kv.Rows) (db.Restored, error) { return x.Restore(context.Background(), rows) })
+}
+
+func (x *direct) same(rt *rapid.T, what string, restore func(x *db.Match, rows kv.Rows) (db.Restored, error)) {
+	for i, got := range restored(rt, x.m, x.p, restore) {
+		if got != x.want[i] {
+			rt.Fatalf("%s: tensor %d differs from a restore through the map", what, i)
+		}
+	}
+}
+
+// sameRows restores the prompt at once, and by layers, each of which is there when ready is told of it.
+func (x *direct) sameRows(rt *rapid.T, ready func(layer, tokens int)) {
+	x.same(rt, "at once", func(m *db.Match, rows kv.Rows) (db.Restored, error) { return m.Restore(context.Background(), rows) })
+	x.same(rt, "by layers", func(m *db.Match, rows kv.Rows) (db.Restored, error) {
+		return m.RestoreLayers(context.Background(), rows, func(layer, tokens int) {
+			ready(layer, tokens)
+			for i, tensor := range x.m.Descriptor().Tensors {
+				if tensor.Layer <= layer && string(rows[i].Pieces[0].Mem) != x.want[i] {
+					rt.Fatalf("tensor %d is not there when layer %d is ready", i, layer)
+				}
+			}
+		})
+	})
 }
 
 // restored are the bytes of each tensor after a restore of all of p.

@@ -1,48 +1,22 @@
 package write_test
 
 import (
-	"errors"
 	"fmt"
-	"os"
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
-	"github.com/dormousekv/dormouse/db/internal/read"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/db/internal/write"
-	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// mayFail ends the test for an error that is not that of a put whose prefix is not stored.
-func mayFail(t *testing.T, err error) {
+// spoilTokens damages the first token of a prompt's first record.
+func spoilTokens(t *testing.T, s *db.Store, m *db.Model, p kv.Prompt) {
 	t.Helper()
-	var missing *db.NotStoredError
-	if err != nil && !errors.As(err, &missing) && !read.Passing(err) {
-		t.Fatal(err)
-	}
-}
-
-// entryOf is what the index says about block i of a prompt.
-func entryOf(t *testing.T, s *db.Store, m *db.Model, p kv.Prompt, i int) index.Entry {
-	t.Helper()
-	v := storetest.Engine(s).View()
-	defer v.Release()
-	x, ok, err := v.Get(storetest.Engine(s).Hasher.Chain(m.Fingerprint(), m.Descriptor().BlockTokens, &p).Key(i), 0)
-	if err != nil || !ok {
-		t.Fatal(ok, err)
-	}
-	return x
-}
-
-// spoilTokens damages the first token of a record.
-func spoilTokens(t *testing.T, s *db.Store, x index.Entry) {
-	t.Helper()
-	f := storetest.Must(os.OpenFile(storetest.Engine(s).SegmentPath(x.Loc.Segment), os.O_RDWR, 0))(t)
-	storetest.Must(f.WriteAt([]byte{0xff, 0xff, 0xff, 0xff}, x.Loc.Offset+256))(t)
-	storetest.OK(t, f.Close())
+	at := storetest.Place(t, s, m, p, 0, 0)
+	storetest.Write(t, storetest.SegmentPath(s.Dir(), at.Segment), at.Offset+256, []byte{0xff, 0xff, 0xff, 0xff})
 }
 
 // broad is plain with blocks of more tokens than the index knows.
@@ -70,9 +44,9 @@ func TestUnreadableBlockIsStoredAnew(t *testing.T) {
 				case "ref":
 					storetest.OK(t, m.SetRef(t.Context(), "named", p, db.RefOptions{Pinned: true}))
 				case "lease":
-					defer match(t, m, p).Close()
+					defer storetest.Match(t, m, p).Close()
 				}
-				spoilTokens(t, s, entryOf(t, s, m, p, 0))
+				spoilTokens(t, s, m, p)
 				switch how {
 				case "put, met before":
 					storetest.Expect(t, m, p, 0)
@@ -82,7 +56,7 @@ func TestUnreadableBlockIsStoredAnew(t *testing.T) {
 					s = storetest.Open(t, dir, storetest.Options())
 					m = storetest.Model(t, s, d)
 				case "extend":
-					x := match(t, m, p)
+					x := storetest.Match(t, m, p)
 					defer x.Close()
 					storetest.Must(x.Extend(t.Context(), p, storetest.Filled(d, &p, 0, len(p.Tokens)), db.PutOptions{}))(t)
 				}
@@ -98,12 +72,6 @@ func TestUnreadableBlockIsStoredAnew(t *testing.T) {
 	}
 }
 
-func match(t *testing.T, m *db.Model, p kv.Prompt) *db.Match {
-	t.Helper()
-	x := storetest.Match(t, m, p)
-	return x
-}
-
 // What was stored below a block that cannot be read any more can be deleted.
 func TestDeleteBelowAnUnreadableBlock(t *testing.T) {
 	for _, d := range []kv.Descriptor{crashtest.Plain(), broad()} {
@@ -111,7 +79,7 @@ func TestDeleteBelowAnUnreadableBlock(t *testing.T) {
 			s, m := storetest.Fresh(t, storetest.Options(), d)
 			p := kv.Tokens(crashtest.Tokens(1, 3*d.BlockTokens)...)
 			storetest.Put(t, m, p)
-			spoilTokens(t, s, entryOf(t, s, m, p, 0))
+			spoilTokens(t, s, m, p)
 			if got, err := m.Delete(t.Context(), p.Prefix(2*d.BlockTokens)); err != nil || got.Blocks != 2 {
 				t.Errorf("%+v deleted (%v)", got, err)
 			}
@@ -142,7 +110,7 @@ func TestPutBesideADeletionAndAnotherPut(t *testing.T) {
 				}
 				err = slow.Publish(t.Context())
 				slow.Release()
-				mayFail(t, err)
+				storetest.MayFail(t, err)
 				storetest.Restore(t, m, p)
 				storetest.Put(t, m, p)
 				storetest.Expect(t, m, p, 48)

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
@@ -82,11 +81,6 @@ func deletedInLog(t *testing.T) (w *crashRun, p kv.Prompt) {
 	return &crashRun{s: s, d: d, held: []crashHeld{{x: x}}}, p
 }
 
-// logFails has every read of the log fail.
-func logFails(d *crashfs.Disk, why error) {
-	failBehind(d, 0, func(op crashfs.Op) bool { return op.Kind == "read" && strings.HasPrefix(op.Name, storetest.LogDir) }, func() error { return why })
-}
-
 // namesLog checks that an error says which file of the log could not be read, where, and why; and that it says damage only of what
 // the disk cannot read.
 func namesLog(t *testing.T, err, why error) {
@@ -107,7 +101,7 @@ func TestOpenOfAnUnreadableLog(t *testing.T) {
 			d := w.dies(t)
 			o := storetest.Options()
 			for _, o.ReadOnly = range []bool{true, false} {
-				logFails(d, why)
+				failBehind(d, 0, func(op crashfs.Op) bool { return op.Kind == "read" && strings.HasPrefix(op.Name, storetest.LogDir) }, func() error { return why })
 				_, err := storetest.TryOpen(d, d.Dir(), o)
 				namesLog(t, err, why)
 				d.Before(nil)
@@ -126,49 +120,41 @@ func TestOpenOfAnUnreadableLog(t *testing.T) {
 	}
 }
 
-// So does rebuilding a damaged index of an open store: it suspends itself, and Resume says why, until the log can be read.
-func TestRebuildOnAnUnreadableLog(t *testing.T) {
-	for _, why := range append(vfs.PassingErrors, errDisk) {
-		t.Run(fmt.Sprint(why), func(t *testing.T) {
-			w, p := deletedInLog(t)
-			defer w.kill()
-			d, s := w.d, w.s
-			logFails(d, why)
-			losesIndex(t, s)
-			namesLog(t, s.Resume(t.Context()), why)
-			d.Before(nil)
-			storetest.OK(t, s.Resume(t.Context()))
-			storetest.Expect(t, storetest.Model(t, s, crashtest.Plain()), p, 0)
-		})
-	}
-}
-
-// A store whose index is found damaged, and cannot be rebuilt just now, suspends itself: Resume goes on with all that it had.
+// So does rebuilding a damaged index of an open store, of which neither the log nor a segment can be read just now: it suspends itself, and
+// Resume says why, until they can be read, and then goes on with all that it had.
 func TestIndexCannotBeRebuiltNow(t *testing.T) {
-	o := storetest.Options()
-	var denied atomic.Bool
-	disk := storetest.Shut(vfs.OS, "0000000000000001.seg", &denied, syscall.EIO)
-	s := storetest.OpenOn(t, disk, t.TempDir(), o)
-	m := storetest.Model(t, s, crashtest.Plain())
-	p := kv.Tokens(crashtest.Tokens(1, 48)...)
-	storetest.Put(t, m, p)
-	x := storetest.Match(t, m, p)
-	defer x.Close()
-	denied.Store(true)
-	losesIndex(t, s)
-	if _, _, err := m.Probe(t.Context(), p, db.MatchOptions{}); !errors.Is(err, db.ErrSuspended) {
-		t.Errorf("probe while the index cannot be rebuilt: %v", err)
+	for where, kind := range map[string]string{storetest.LogDir: "read", storetest.SegmentsDir: "open"} {
+		for _, why := range append(vfs.PassingErrors, errDisk) {
+			t.Run(fmt.Sprint(where, " ", why), func(t *testing.T) {
+				w, p := deletedInLog(t)
+				defer w.kill()
+				d, s := w.d, w.s
+				m, kept := storetest.Model(t, s, crashtest.Plain()), kv.Tokens(crashtest.Tokens(2, 48)...)
+				storetest.Put(t, m, kept)
+				x := storetest.Match(t, m, kept)
+				w.held = append(w.held, crashHeld{x: x})
+				failBehind(d, 0, func(op crashfs.Op) bool { return op.Kind == kind && strings.HasPrefix(op.Name, where) }, func() error { return why })
+				losesIndex(t, s)
+				if _, _, err := m.Probe(t.Context(), kept, db.MatchOptions{}); !errors.Is(err, db.ErrSuspended) {
+					t.Errorf("probe while the index cannot be rebuilt: %v", err)
+				}
+				err := s.Resume(t.Context())
+				if where == storetest.LogDir {
+					namesLog(t, err, why)
+				} else if !errors.Is(err, why) {
+					t.Errorf("resumed: %v", err)
+				}
+				d.Before(nil)
+				storetest.OK(t, s.Resume(t.Context()))
+				storetest.Expect(t, m, p, 0)
+				storetest.Expect(t, m, kept, 48)
+				if err := x.View(t.Context(), func(db.StoredPlane) error { return nil }); err != nil || x.Tokens() != 48 {
+					t.Errorf("a match that was open covers %d tokens, %v", x.Tokens(), err)
+				}
+				storetest.Put(t, m, kv.Tokens(crashtest.Tokens(3, 48)...))
+			})
+		}
 	}
-	if err := s.Resume(t.Context()); !errors.Is(err, syscall.EIO) {
-		t.Errorf("resumed: %v", err)
-	}
-	denied.Store(false)
-	storetest.OK(t, s.Resume(t.Context()))
-	storetest.Expect(t, m, p, 48)
-	if err := x.View(t.Context(), func(db.StoredPlane) error { return nil }); err != nil || x.Tokens() != 48 {
-		t.Errorf("a match that was open covers %d tokens, %v", x.Tokens(), err)
-	}
-	storetest.Put(t, m, kv.Tokens(crashtest.Tokens(2, 48)...))
 }
 
 // newestLog is the newest file of a store's log, and what it holds.

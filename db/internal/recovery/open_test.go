@@ -77,25 +77,3 @@ func TestWantOfFilesToSyncAFolder(t *testing.T) {
 		}
 	}
 }
-
-// A folder that cannot be opened when index.db gets its new name is no failed fsync: that call fails, and the next tries again.
-func TestFolderOfTheIndexCannotBeOpened(t *testing.T) {
-	w := crashCase(t, crashMode{power: true})
-	w.steps(t, putAll()...)
-	w.steps(t, crashOp{kind: "checkpoint"})
-	failed := failBehind(w.d, 0, func(op crashfs.Op) bool { return op.Kind == "syncdir" && op.Name == "." },
-		func() error { return vfs.PassingErrors[0] })
-	_, err := w.s.Compact(t.Context(), db.CompactOptions{All: true})
-	w.d.Before(nil)
-	if failed.Load() == 0 || !errors.Is(err, vfs.ErrNotSynced) {
-		t.Fatalf("compact: %d failed, %v", failed.Load(), err)
-	}
-	if err := storetest.Engine(w.s).Poisoned(); err != nil {
-		t.Errorf("poisoned: %v", err)
-	}
-	w.steps(t, crashOp{kind: "put", chat: 4, n: 80})
-	w.steps(t, crashOp{kind: "checkpoint"}, crashOp{kind: "put", chat: 3, n: 60})
-	w.d.Crash()
-	w.kill()
-	w.cuts(t, 6)
-}

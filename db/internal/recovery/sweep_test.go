@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -93,14 +92,9 @@ func TestSweepThatCouldNotReadAll(t *testing.T) {
 	}
 	storetest.Expect(t, m, p, 64)
 	storetest.Expect(t, m, never, 0)
-	rep, err := admin.VerifyStore(t.Context(), s, admin.VerifyOptions{})
-	if err != nil || len(rep.Damage) > 0 {
-		t.Errorf("verify: %v, %v", rep.Damage, err)
-	}
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
-	os.Remove(filepath.Join(image, storetest.IndexFile))
+	storetest.Sound(t, s)
+	storetest.OK(t, s.Close())
+	storetest.Remove(t, image, storetest.IndexFile)
 	s = storetest.Open(t, image, storetest.Options())
 	m = storetest.Model(t, s, crashtest.Plain())
 	storetest.Expect(t, m, p, 64)

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"math/rand/v2"
 	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -256,5 +258,80 @@ func TestDirectTogether(t *testing.T) {
 	}
 	if err := s.Suspend(t.Context()); err != nil || ring.Held() != 0 {
 		t.Errorf("%v; the ring holds %d bytes after Suspend", err, ring.Held())
+	}
+}
+
+// Whatever reads around the page cache fail or lie, of whichever parts of records: each layer is right when it is ready, and so is a restore at
+// once, and one piece by piece.
+func TestDirectFaultsOfParts(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		d := drawModel(rt)
+		o := storetest.Options()
+		o.Codec = rapid.SampledFrom([]quant.Codec{quant.Raw, quant.Q8_0}).Draw(rt, "codec")
+		x := drawDirect(t, rt, o, d)
+		defer x.s.Close()
+		p := kv.Prompt{Tokens: crashtest.Tokens(1, rapid.IntRange(100, 1200).Draw(rt, "tokens"))}
+		n := len(p.Tokens)
+		storetest.Put(t, x.m, p)
+		x.throughTheMap(rt, p)
+		var mu sync.Mutex
+		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "faults"), 1))
+		oneIn := rapid.SampledFrom([]int{1, 2, 4}).Draw(rt, "one of")
+		lie := rapid.Bool().Draw(rt, "lie")
+		hit := func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return r.IntN(oneIn) == 0
+		}
+		if lie {
+			x.disk.Spoil(func(b []byte) {
+				if hit() {
+					b[len(b)/3] ^= 4
+				}
+			})
+		} else {
+			x.disk.Before(func(c storetest.Call) error {
+				if (c.Kind == "readdirect" || c.Kind == "opendirect") && hit() {
+					return syscall.EIO
+				}
+				return nil
+			})
+		}
+		x.sameRows(rt, func(int, int) {})
+		piece := rapid.IntRange(1, n).Draw(rt, "piece")
+		x.same(rt, "in pieces", func(m *db.Match, rows kv.Rows) (got db.Restored, err error) {
+			for from := 0; from < n && err == nil; from += piece {
+				part := make(kv.Rows, len(rows))
+				for i := range rows {
+					part[i] = rows[i].Slice(d.Tensors[i], max(from, rows[i].First), min(n, from+piece))
+				}
+				got, err = m.RestoreRange(t.Context(), part)
+			}
+			return got, err
+		})
+		x.disk.Before(nil)
+		x.disk.Spoil(nil)
+	})
+}
+
+// A plane as large as the ring has not room in it, since it begins in the middle of a page: its record, and no other one, is read through the map.
+func TestDirectPlaneAsLargeAsTheRing(t *testing.T) {
+	d := crashtest.Toy(kv.Descriptor{Name: "large", BlockTokens: 512, Tensors: []kv.Tensor{
+		{Role: kv.RoleK, DType: kv.F16, Width: 1024}, {Role: kv.RoleV, DType: kv.F16, Width: 8192}, // 1 and 8 MiB
+	}})
+	o := storetest.Options()
+	o.Codec = quant.Raw
+	var seen directs
+	disk := storetest.Cold(nil)
+	s := storetest.OpenOn(t, disk, memdir.Disk(t), o)
+	m := storetest.Model(t, s, d)
+	disk.Before(func(c storetest.Call) error { seen.count(c); return nil })
+	for _, n := range []int{512, 800} { // the second record has parts, too, and smaller planes
+		p := kv.Prompt{Tokens: crashtest.Tokens(n, n)}
+		storetest.Put(t, m, p)
+		storetest.Expect(t, m, p, n)
+	}
+	if disk.Before(nil); seen.reads.Load() == 0 || seen.open.Load() != 0 {
+		t.Errorf("%d direct reads, %d files are still open", seen.reads.Load(), seen.open.Load())
 	}
 }

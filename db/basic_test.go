@@ -129,6 +129,36 @@ func TestScopes(t *testing.T) {
 	storetest.Expect(t, m, wholly, 300)
 }
 
+// A scope without a name has no session, and nothing that could be deleted as its own: what scopes share stays. By its id, as it is listed, a
+// scope goes like by its name.
+func TestScopeWithoutName(t *testing.T) {
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
+	p := kv.Prompt{Tokens: crashtest.Tokens(1, 100)}
+	own := kv.Prompt{Tokens: p.Tokens, Scope: "alice", ScopeStart: 50}
+	storetest.Put(t, m, p)
+	storetest.Put(t, m, own)
+	appendTo(t, openSession(t, s, "alice"), "one")
+	if _, err := s.OpenSession(t.Context(), ""); err == nil {
+		t.Error("a session without a scope")
+	}
+	if took, err := s.DeleteScope(t.Context(), ""); err == nil {
+		t.Errorf("the scope without a name is deleted: %+v", took)
+	}
+	if took, err := s.DeleteScopeID(t.Context(), kv.ScopeID{}); err == nil {
+		t.Errorf("what scopes share is deleted: %+v", took)
+	}
+	storetest.Expect(t, m, own, 100)
+	all, err := db.Collect(s.Sessions(t.Context()))
+	if err != nil || len(all) != 1 {
+		t.Fatalf("sessions %+v, %v", all, err)
+	}
+	if took, err := s.DeleteScopeID(t.Context(), all[0].Scope); err != nil || took.Sessions != 1 || took.Blocks == 0 {
+		t.Errorf("%+v, %v", took, err)
+	}
+	storetest.Expect(t, m, own, 50)
+	storetest.Expect(t, m, p, 100)
+}
+
 func TestConversationsShareTheirSystemPrompt(t *testing.T) {
 	s := storetest.Open(t, t.TempDir(), storetest.Options())
 	d := crashtest.Plain()

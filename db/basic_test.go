@@ -253,9 +253,8 @@ func TestExtendFromWhatTheCallerHas(t *testing.T) {
 }
 
 func TestReopen(t *testing.T) {
-	dir := t.TempDir()
-	s := storetest.Open(t, dir, storetest.Options())
-	m := storetest.Model(t, s, crashtest.Plain())
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
+	dir := s.Dir()
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 300)}
 	storetest.Put(t, m, p)
 	storetest.OK(t, m.SetRef(t.Context(), "system", p.Prefix(100), db.RefOptions{Pinned: true, Meta: []byte("mine")}))

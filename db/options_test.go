@@ -221,9 +221,8 @@ func TestSegmentsSuitTheBudget(t *testing.T) {
 	for budget, want := range map[int64]int64{8 << 20: 1 << 20, 256 << 20: 16 << 20, 4 << 30: 64 << 20, 64 << 30: 512 << 20, 1 << 40: 1 << 30} {
 		o := storetest.Options()
 		o.Budget, o.SegmentBytes = budget, 0
-		dir := t.TempDir()
-		s := storetest.Open(t, dir, o)
-		m := storetest.Model(t, s, crashtest.Plain())
+		s, m := storetest.Fresh(t, o, crashtest.Plain())
+		dir := s.Dir()
 		storetest.Put(t, m, kv.Tokens(crashtest.Tokens(1, 100)...))
 		files := storetest.Must(filepath.Glob(filepath.Join(dir, folder.SegmentsDir, "*")))(t)
 		for _, f := range files {

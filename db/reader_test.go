@@ -35,9 +35,8 @@ func storedOf(t *testing.T, m *db.Model, p kv.Prompt) int {
 
 // A reader beside the writer sees what the last checkpoint wrote, and says when that was. Suspend and Resume bring it up to date.
 func TestReaderBesideWriter(t *testing.T) {
-	dir := t.TempDir()
-	w := storetest.Open(t, dir, storetest.Options())
-	m := storetest.Model(t, w, crashtest.Plain())
+	w, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
+	dir := w.Dir()
 	first, second := kv.Tokens(crashtest.Tokens(1, 200)...), kv.Tokens(crashtest.Tokens(2, 200)...)
 	storetest.Put(t, m, first)
 	storetest.OK(t, m.SetRef(t.Context(), "system", first, db.RefOptions{}))
@@ -309,9 +308,8 @@ func TestMetadataOfARefIsACopy(t *testing.T) {
 
 // A reader whose budget is smaller than what is stored refuses all that would write, and makes no room for it.
 func TestReaderWithASmallBudget(t *testing.T) {
-	dir := t.TempDir()
-	s := storetest.Open(t, dir, storetest.Options())
-	m := storetest.Model(t, s, crashtest.Plain())
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
+	dir := s.Dir()
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 4096)} // 1 MiB
 	storetest.Put(t, m, p)
 	storetest.OK(t, m.SetRef(t.Context(), "ref", p, db.RefOptions{}))

@@ -29,9 +29,8 @@ func TestBudgetHoldsWithRefs(t *testing.T) {
 			o := storetest.Options()
 			o.Budget, o.SegmentBytes = 8<<20, 256<<10
 			o.HighWater, o.LowWater = 1, 1
-			dir := t.TempDir()
-			s := storetest.Open(t, dir, o)
-			m := storetest.Model(t, s, crashtest.Plain())
+			s, m := storetest.Fresh(t, o, crashtest.Plain())
+			dir := s.Dir()
 			fill := func(from, n int) {
 				for i := range n {
 					storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(from+i, 640)})
@@ -74,9 +73,8 @@ func TestRefsMakeRoom(t *testing.T) {
 	o := storetest.Options()
 	o.Budget, o.SegmentBytes = 8<<20, 256<<10
 	o.HighWater, o.LowWater = 1, 1
-	dir := t.TempDir()
-	s := storetest.Open(t, dir, o)
-	m := storetest.Model(t, s, crashtest.Plain())
+	s, m := storetest.Fresh(t, o, crashtest.Plain())
+	dir := s.Dir()
 	for i := range 24 {
 		storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(10+i, 640)})
 	}
@@ -281,9 +279,8 @@ func TestNotes(t *testing.T) {
 // Every log file repeats the notes, so they are few and small. A value is the caller's to change before and after.
 func TestNotesAreBounded(t *testing.T) {
 	o := storetest.Options()
-	dir := t.TempDir()
-	s := storetest.Open(t, dir, o)
-	m := storetest.Model(t, s, crashtest.Plain())
+	s, m := storetest.Fresh(t, o, crashtest.Plain())
+	dir := s.Dir()
 	for name, value := range map[string]int{"": 1, string(make([]byte, db.MaxNoteName+1)): 1, "too long": db.MaxNoteBytes + 1} {
 		if err := m.SetNote(t.Context(), name, make([]byte, value)); !errors.Is(err, db.ErrLimit) {
 			t.Errorf("a note of %d bytes, its name of %d", value, len(name))

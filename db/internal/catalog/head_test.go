@@ -50,9 +50,8 @@ func TestHeadIsBounded(t *testing.T) {
 	const size = 900 << 10
 	o := storetest.Options()
 	o.Budget = 1 << 30
-	dir := t.TempDir()
-	s := storetest.Open(t, dir, o)
-	m := storetest.Model(t, s, crashtest.Plain())
+	s, m := storetest.Fresh(t, o, crashtest.Plain())
+	dir := s.Dir()
 	p := kv.Tokens(crashtest.Tokens(1, 48)...)
 	storetest.Put(t, m, p)
 	meta := make([]byte, db.MaxRefMeta)

@@ -62,9 +62,8 @@ func TestReasonsAreSaid(t *testing.T) {
 func TestNothingStored(t *testing.T) {
 	for name, d := range map[string]kv.Descriptor{"rows": crashtest.Plain(), "windows": crashtest.Windowed(32), "states": crashtest.Opaque()} {
 		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			s := storetest.Open(t, dir, storetest.Options())
-			m := storetest.Model(t, s, d)
+			s, m := storetest.Fresh(t, storetest.Options(), d)
+			dir := s.Dir()
 			kept, gone := crashtest.Tokens(1, 100), crashtest.Tokens(2, 100)
 			storetest.Put(t, m, kv.Prompt{Tokens: kept})
 			storetest.Put(t, m, kv.Prompt{Tokens: gone})

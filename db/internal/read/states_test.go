@@ -48,9 +48,8 @@ func statesAt(t *testing.T, m *db.Model, p kv.Prompt) (at []int) {
 // whose index was built anew; every prefix that is still matched is right.
 func TestKeepStates(t *testing.T) {
 	for _, d := range []kv.Descriptor{crashtest.Opaque(), crashtest.Hybrid()} {
-		dir := t.TempDir()
-		s := storetest.Open(t, dir, storetest.Options())
-		m := storetest.Model(t, s, d)
+		s, m := storetest.Fresh(t, storetest.Options(), d)
+		dir := s.Dir()
 		p := kv.Tokens(crashtest.Tokens(1, 200)...)
 		var put []int
 		check := func(when string, m *db.Model, want []int) {

@@ -104,9 +104,8 @@ func TestInterruptedRebuild(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			s := storetest.Open(t, dir, storetest.Options())
-			m := storetest.Model(t, s, crashtest.Plain())
+			s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
+			dir := s.Dir()
 			kept, gone := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}, kv.Prompt{Tokens: crashtest.Tokens(2, 64)}
 			storetest.Put(t, m, kept)
 			storetest.Put(t, m, gone)

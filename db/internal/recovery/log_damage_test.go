@@ -189,15 +189,13 @@ func spoilFrame(t *testing.T, dir string, at int) {
 
 // The frame of a move is damaged; what was moved was deleted, and the new place was destroyed before the old one.
 func TestDeletedBehindDamagedMove(t *testing.T) {
-	dir := t.TempDir()
-	s := storetest.Open(t, dir, storetest.Options())
-	m := storetest.Model(t, s, crashtest.Plain())
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
+	dir := s.Dir()
 	other, p := kv.Tokens(crashtest.Tokens(7, 32)...), kv.Tokens(crashtest.Tokens(1, 32)...)
 	storetest.Put(t, m, other)
 	storetest.Put(t, m, p)
 	storetest.OK(t, s.Checkpoint(t.Context()))
-	reader, err := m.Match(t.Context(), other, db.MatchOptions{}) // keeps what is deleted
-	storetest.OK(t, err)
+	reader := storetest.Match(t, m, other) // keeps what is deleted
 	key := storetest.Key(t, s, m, p, 1)
 	at := newFrame(t, dir, func() { storetest.MoveAll(t, s, func(x index.Entry) bool { return x.Key == key }) })
 	to := storetest.Place(t, s, m, p, 1, 0)
@@ -217,15 +215,13 @@ func TestDeletedBehindDamagedMove(t *testing.T) {
 // A deletion takes what hangs below, though the frame that said so for that is damaged, and though the prefix was put again since.
 func TestDeletedBelowBehindDamage(t *testing.T) {
 	defer engine.SetRemoveBatch(2)()
-	dir := t.TempDir()
-	s := storetest.Open(t, dir, storetest.Options())
-	m := storetest.Model(t, s, crashtest.Plain())
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
+	dir := s.Dir()
 	other, p := kv.Tokens(crashtest.Tokens(7, 32)...), kv.Tokens(crashtest.Tokens(1, 64)...)
 	storetest.Put(t, m, other)
 	storetest.Put(t, m, p)
 	storetest.OK(t, s.Checkpoint(t.Context()))
-	reader, err := m.Match(t.Context(), other, db.MatchOptions{}) // keeps what is deleted
-	storetest.OK(t, err)
+	reader := storetest.Match(t, m, other)                                                   // keeps what is deleted
 	at := newFrame(t, dir, func() { storetest.Must(m.Delete(t.Context(), p.Prefix(1)))(t) }) // the deepest blocks first
 	storetest.Put(t, m, p.Prefix(32))
 	image := storetest.Copy(t, dir)

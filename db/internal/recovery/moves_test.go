@@ -45,9 +45,8 @@ func TestMovedOnBetweenCheckpoints(t *testing.T) {
 // A record that was moved twice is there, also if the index is lost and a kill came when only the place in the middle was
 // destroyed.
 func TestMovedTwiceStays(t *testing.T) {
-	dir := t.TempDir()
-	s := storetest.Open(t, dir, storetest.Options())
-	m := storetest.Model(t, s, crashtest.Plain())
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
+	dir := s.Dir()
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}
 	storetest.Put(t, m, p)
 	var places []index.Loc // in the middle
@@ -84,8 +83,7 @@ func TestMoveOfARetiredModel(t *testing.T) {
 	err := v.Blocks(kv.Key{}, 0, func(x index.Entry) bool { moves = append(moves, x); return true })
 	v.Release()
 	storetest.OK(t, err)
-	reader, err := m.Match(t.Context(), p, db.MatchOptions{}) // keeps the segment
-	storetest.OK(t, err)
+	reader := storetest.Match(t, m, p) // keeps the segment
 	storetest.OK(t, s.Retire(t.Context(), m.Fingerprint()))
 	if moved, err := storetest.Engine(s).Inside().Move(t.Context(), moves[0]); moved || err != nil {
 		t.Fatal(moved, err)
@@ -134,9 +132,8 @@ func TestSecondCopyIsInALongHead(t *testing.T) {
 	defer engine.SetMaxHead(wal.MaxPayload)()
 	for range 8 {
 		engine.SetMaxHead(wal.MaxPayload)
-		dir := t.TempDir()
-		s := storetest.Open(t, dir, storetest.Options())
-		m := storetest.Model(t, s, crashtest.Plain())
+		s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
+		dir := s.Dir()
 		tail := kv.Tokens(crashtest.Tokens(1, 40)...)
 		x := kv.Tokens(crashtest.Concat(tail.Tokens, crashtest.Tokens(2, 8))...)
 		y := kv.Tokens(crashtest.Concat(tail.Tokens, crashtest.Tokens(3, 8))...)
@@ -177,8 +174,7 @@ func TestLostSegmentIsInALongHead(t *testing.T) {
 		storetest.Put(t, m, p)
 		storetest.Put(t, retired, p)
 		storetest.OK(t, s.Checkpoint(t.Context()))
-		reader, err := retired.Match(t.Context(), p, db.MatchOptions{}) // keeps its segment
-		storetest.OK(t, err)
+		reader := storetest.Match(t, retired, p) // keeps its segment
 		storetest.OK(t, s.Retire(t.Context(), retired.Fingerprint()))
 		background := storetest.Engine(s).Inside().CkptMu() // whose barrier would cover what is moved
 		background.Lock()

@@ -138,9 +138,8 @@ func headerless(t *testing.T, n int, left int64) (w *crashRun, image *crashfs.Di
 
 // A segment that somebody cut, and of which the header is lost, is damage: the store goes on beside it.
 func TestHeaderLostOfCutSegment(t *testing.T) {
-	dir := t.TempDir()
-	s := storetest.Open(t, dir, storetest.Options())
-	m := storetest.Model(t, s, crashtest.Plain())
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
+	dir := s.Dir()
 	p := kv.Tokens(crashtest.Tokens(1, 48)...)
 	for n := 16; n <= 48; n += 16 { // one after the other, so that the last block is the last record
 		storetest.Put(t, m, p.Prefix(n))
@@ -294,9 +293,8 @@ func (f badEndFile) Map(size int64) (vfs.Mapping, error) {
 // A record that no frame names, and that could not be read when the store was opened, keeps nothing from being sealed when it
 // can be read again.
 func TestSweepThatCouldNotReadAll(t *testing.T) {
-	dir := t.TempDir()
-	s := storetest.Open(t, dir, storetest.Options())
-	m := storetest.Model(t, s, crashtest.Plain())
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
+	dir := s.Dir()
 	p, never := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}, kv.Prompt{Tokens: crashtest.Tokens(2, 64)}
 	storetest.Put(t, m, p)
 	var end int64

@@ -33,9 +33,8 @@ func TestPutAgainOverDamage(t *testing.T) {
 			for first := range 4 {
 				for group := range max(1, len(d.Groups)) {
 					t.Run(fmt.Sprintf("%s %s block %d group %d", d.Name, name, first, group), func(t *testing.T) {
-						dir := t.TempDir()
-						s := storetest.Open(t, dir, storetest.Options())
-						m := storetest.Model(t, s, d)
+						s, m := storetest.Fresh(t, storetest.Options(), d)
+						dir := s.Dir()
 						p := kv.Tokens(crashtest.Tokens(1, tokensOf)...)
 						storetest.Put(t, m, p)
 						x, ok := storetest.FindRecord(t, s, m, p, first, group)
@@ -276,9 +275,8 @@ func TestDenseValues(t *testing.T) {
 	}
 	o := storetest.Options()
 	o.Codec = 0
-	dir := t.TempDir()
-	s := storetest.Open(t, dir, o)
-	m := storetest.Model(t, s, d)
+	s, m := storetest.Fresh(t, o, d)
+	dir := s.Dir()
 	p := kv.Tokens(crashtest.Tokens(1, n)...)
 	res, err := m.Put(t.Context(), p, rows, db.PutOptions{Codec: quant.Q4R})
 	if err != nil || res.Tokens != n {

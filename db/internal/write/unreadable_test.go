@@ -33,9 +33,8 @@ func TestUnreadableBlockIsStoredAnew(t *testing.T) {
 	for _, d := range []kv.Descriptor{crashtest.Plain(), broad()} {
 		for _, how := range []string{"put", "put, met before", "extend", "after a reopen", "ref", "lease"} {
 			t.Run(fmt.Sprint(d.Name, ", ", how), func(t *testing.T) {
-				dir := t.TempDir()
-				s := storetest.Open(t, dir, storetest.Options())
-				m := storetest.Model(t, s, d)
+				s, m := storetest.Fresh(t, storetest.Options(), d)
+				dir := s.Dir()
 				n := d.BlockTokens
 				p := kv.Tokens(crashtest.Tokens(1, 3*n-5)...)
 				other := kv.Tokens(crashtest.Concat(p.Tokens[:2*n], crashtest.Tokens(2, n))...)

@@ -129,10 +129,7 @@ func TestDocsShowTheExamples(t *testing.T) {
 		"../README.md":         {body(t, "example_test.go", "Example", "store, err := db.Open", "check(match.Close())")},
 		"../docs/embedding.md": {declaration(t, "round_example_test.go", "model"), declaration(t, "round_example_test.go", "round"), declaration(t, "forget_example_test.go", "forget")},
 	} {
-		b, err := os.ReadFile(doc)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := storetest.Must(os.ReadFile(doc))(t)
 		for _, code := range want {
 			if !strings.Contains(string(b), code) {
 				t.Errorf("%s does not show this:\n%s", doc, code)
@@ -144,15 +141,9 @@ func TestDocsShowTheExamples(t *testing.T) {
 // declaration is the source of a variable or a function, with its comment.
 func declaration(t *testing.T, file, name string) string {
 	t.Helper()
-	b, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := storetest.Must(os.ReadFile(file))(t)
 	fset := token.NewFileSet()
-	f, err := parser.ParseFile(fset, file, b, parser.ParseComments)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := storetest.Must(parser.ParseFile(fset, file, b, parser.ParseComments))(t)
 	for _, d := range f.Decls {
 		from := d.Pos()
 		switch d := d.(type) {

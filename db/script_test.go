@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/db/internal/script"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
 )
 
 // Scripts: laws of docs/reliability.md as text, in testdata/LAW/NAME.txt. The grammar, a command a line or several with ";" between:
@@ -83,10 +84,7 @@ var scriptLaws = map[string]string{
 
 // TestScripts runs testdata/LAW/NAME.txt: `go test ./db -run TestScripts/damage/torn -v` runs one.
 func TestScripts(t *testing.T) {
-	doc, err := os.ReadFile(filepath.Join("..", "docs", "reliability.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	doc := storetest.Must(os.ReadFile(filepath.Join("..", "docs", "reliability.md")))(t)
 	for law, row := range scriptLaws {
 		if !strings.Contains(string(doc), "\n| "+row) {
 			t.Errorf("docs/reliability.md has no row %q, of law %s", row, law)
@@ -100,17 +98,12 @@ func TestScripts(t *testing.T) {
 	for _, file := range files {
 		law := filepath.Base(filepath.Dir(file))
 		t.Run(law+"/"+strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := storetest.Must(os.ReadFile(file))(t)
 			if scriptLaws[law] == "" {
 				t.Fatalf("%s: no law has the name %s", file, law)
 			}
 			x, err := script.Parse(file, string(text))
-			if err != nil {
-				t.Fatal(err)
-			}
+			storetest.OK(t, err)
 			counts[x.State]++
 			if x.State == "cannot run" {
 				t.Skip("SKIPPED: " + x.State + ": " + x.Why)

@@ -77,11 +77,7 @@ func (w *crashRun) dies(t *testing.T) *crashfs.Disk {
 	t.Helper()
 	w.d.Crash()
 	w.kill()
-	image, err := w.d.Kill(crashtest.NewDirs(t).Next())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return image
+	return storetest.Must(w.d.Kill(crashtest.NewDirs(t).Next()))(t)
 }
 
 // nextRun is the process that comes next on a disk. It opens no store yet.
@@ -94,9 +90,7 @@ func nextRun(t *testing.T, d *crashfs.Disk, k crashMode, j *crashJournal) *crash
 func (w *crashRun) steps(t *testing.T, ops ...crashOp) {
 	t.Helper()
 	for _, o := range ops {
-		if err := w.step(o); err != nil {
-			t.Fatal(err)
-		}
+		storetest.OK(t, w.step(o))
 	}
 }
 
@@ -106,12 +100,9 @@ func (w *crashRun) cuts(t *testing.T, n int) {
 	dirs := crashtest.NewDirs(t)
 	w.j.cut = true
 	for seed := range uint64(n) {
-		image, err := crashtest.CutAndReboot(w.d, rand.New(rand.NewPCG(seed, 5)), dirs)
-		if err != nil {
-			t.Fatal(err)
-		}
+		image := storetest.Must(crashtest.CutAndReboot(w.d, rand.New(rand.NewPCG(seed, 5)), dirs))(t)
 		x := &crashRun{d: image, k: w.k}
-		err = w.j.compare(x, !w.k.power)
+		err := w.j.compare(x, !w.k.power)
 		x.kill()
 		os.RemoveAll(image.Dir())
 		if err != nil {

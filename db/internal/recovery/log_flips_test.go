@@ -50,25 +50,18 @@ func newFlips(t *testing.T, kept bool) *flips {
 	o := storetest.Options()
 	o.Budget, o.SegmentBytes = 16<<20, 256<<10
 	s := storetest.Open(t, dir, o)
-	m, err := s.Register(t.Context(), crashtest.Model("plain"))
-	no := func(err error) {
-		t.Helper()
-		storetest.OK(t, err)
-	}
-	no(err)
+	m := storetest.Model(t, s, crashtest.Model("plain"))
 	x := &flips{want: map[string]int{}}
 	matches, only := []*db.Match{}, map[uint64]string{}
 	put := func(name string, n int) {
 		c := crashtest.Named("plain", name, max(n, x.want[name]))
-		_, err := m.Put(t.Context(), c.Prompt.Prefix(n), c.Rows(0, n), db.PutOptions{})
-		no(err)
+		storetest.Must(m.Put(t.Context(), c.Prompt.Prefix(n), c.Rows(0, n), db.PutOptions{}))(t)
 		x.want[name] = max(n, x.want[name])
 		x.gone = slices.DeleteFunc(x.gone, func(g string) bool { return g == name })
 	}
 	del := func(name string, from int) {
 		lsn := storetest.Engine(s).Inside().Wal().LastLSN() + 1
-		_, err := m.Delete(t.Context(), crashtest.Named("plain", name, x.want[name]).Prompt.Prefix(from+1))
-		no(err)
+		storetest.Must(m.Delete(t.Context(), crashtest.Named("plain", name, x.want[name]).Prompt.Prefix(from+1)))(t)
 		if len(matches) > 0 {
 			only[lsn] = name
 		}
@@ -80,32 +73,26 @@ func newFlips(t *testing.T, kept bool) *flips {
 	put("X", 64)
 	put("Y", 64)
 	put("T", 80)
-	no(s.Close()) // what is to be moved must be in finished segments
+	storetest.OK(t, s.Close()) // what is to be moved must be in finished segments
 	s = storetest.Open(t, dir, o)
-	no(s.Checkpoint(t.Context()))
-	m, err = s.Register(t.Context(), crashtest.Model("plain"))
-	no(err)
-	match := func() {
-		m, err := m.Match(t.Context(), crashtest.Named("plain", "X", 64).Prompt, db.MatchOptions{})
-		no(err)
-		matches = append(matches, m)
-	}
+	storetest.OK(t, s.Checkpoint(t.Context()))
+	m = storetest.Model(t, s, crashtest.Model("plain"))
+	match := func() { matches = append(matches, storetest.Match(t, m, crashtest.Named("plain", "X", 64).Prompt)) }
 	if kept {
 		match()
 	}
 	put("B", 64)
 	put("T", 128) // its tail goes
 	put("A/D", 128)
-	no(m.SetRef(t.Context(), "ref", crashtest.Named("plain", "B", 64).Prompt, db.RefOptions{Meta: []byte("meta")}))
+	storetest.OK(t, m.SetRef(t.Context(), "ref", crashtest.Named("plain", "B", 64).Prompt, db.RefOptions{Meta: []byte("meta")}))
 	put("A/E", 128)
 	del("A/E", 64)
 	del("Y", 0)
 	put("Y", 64)
-	_, err = storetest.Engine(s).Inside().EvictBlocks(1) // V, which is the coldest
-	no(err)
+	storetest.Must(storetest.Engine(s).Inside().EvictBlocks(1))(t) // V, which is the coldest
 	delete(x.want, "V")
-	no(storetest.Engine(s).Inside().Rewrite(t.Context(), func(segments.Info, int64) bool { return true }, nil, &engine.Compacted{}))
-	no(storetest.Engine(s).Inside().Reclaim(t.Context())) // the old places
+	storetest.OK(t, storetest.Engine(s).Inside().Rewrite(t.Context(), func(segments.Info, int64) bool { return true }, nil, &engine.Compacted{}))
+	storetest.OK(t, storetest.Engine(s).Inside().Reclaim(t.Context())) // the old places
 	put("Z", 64)
 	del("Z", 0)
 	match()
@@ -114,12 +101,11 @@ func newFlips(t *testing.T, kept bool) *flips {
 	if err := s.Sync(t.Context()); !errors.As(err, new(*db.PendingError)) {
 		t.Fatal(err)
 	}
-	x.files, err = storetest.ReadDir(dir)
-	no(err)
+	x.files = storetest.Must(storetest.ReadDir(dir))(t)
 	for _, m := range matches {
-		no(m.Close())
+		storetest.OK(t, m.Close())
 	}
-	no(s.Close())
+	storetest.OK(t, s.Close())
 	for name := range x.files {
 		if strings.HasSuffix(name, ".wal") {
 			x.log = name

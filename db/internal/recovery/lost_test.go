@@ -59,8 +59,7 @@ func TestUnreadableGoesWithItsPrompt(t *testing.T) {
 		x := storetest.Place(t, s, m, p, block, 0)
 		image := storetest.Copy(t, s.Dir())
 		path := storetest.SegmentPath(image, x.Segment)
-		b, err := os.ReadFile(path)
-		storetest.OK(t, err)
+		b := storetest.Must(os.ReadFile(path))(t)
 		keep := bytes.Clone(b)
 		b[x.Offset+20] ^= 0x40 // as the disk gives it just now
 		if zero {
@@ -75,17 +74,13 @@ func TestUnreadableGoesWithItsPrompt(t *testing.T) {
 		storetest.Restore(t, m, p)
 		storetest.Must(m.Delete(t.Context(), p.Prefix(16)))(t)
 		storetest.OK(t, s.Sync(t.Context()))
-		if b, err = os.ReadFile(path); err != nil {
-			t.Fatal(err)
-		}
+		b = storetest.Must(os.ReadFile(path))(t)
 		if bytes.Contains(b, needle) {
 			t.Errorf("rebuild %v, block %d, zeroed %v: after Delete and Sync a row is in %s", rebuild, block, zero, filepath.Base(path))
 		}
 		again := storetest.Copy(t, image)
 		path = storetest.SegmentPath(again, x.Segment)
-		if b, err = os.ReadFile(path); err != nil {
-			t.Fatal(err)
-		}
+		b = storetest.Must(os.ReadFile(path))(t)
 		if bytes.Contains(b, needle) { // the disk reads it again
 			copy(b[x.Offset:][:512], keep[x.Offset:])
 			storetest.OK(t, os.WriteFile(path, b, 0o600))

@@ -95,17 +95,13 @@ func TestHeaderlessSegmentComesBack(t *testing.T) {
 		run := nextRun(t, image, w.k, newCrashJournal(w.k))
 		run.steps(t, crashOp{kind: "open"}, crashOp{kind: "checkpoint"})
 		back := run.dies(t)
-		f, err := back.Create(filepath.Join(back.Dir(), storetest.FirstSegment))
-		if err == nil {
-			_, err = f.WriteAt(torn, 0)
+		f := storetest.Must(back.Create(filepath.Join(back.Dir(), storetest.FirstSegment)))(t)
+		storetest.Must(f.WriteAt(torn, 0))(t)
+		storetest.OK(t, errors.Join(f.Sync(), f.Close(), back.SyncDir(filepath.Join(back.Dir(), storetest.SegmentsDir))))
+		storetest.OK(t, crashtest.Reboot(back, back.Dir()))
+		if without != "" {
+			storetest.OK(t, back.Remove(filepath.Join(back.Dir(), without)))
 		}
-		if err == nil {
-			err = errors.Join(f.Sync(), f.Close(), back.SyncDir(filepath.Join(back.Dir(), storetest.SegmentsDir)), crashtest.Reboot(back, back.Dir()))
-		}
-		if err == nil && without != "" {
-			err = back.Remove(filepath.Join(back.Dir(), without))
-		}
-		storetest.OK(t, err)
 		last := nextRun(t, back, w.k, newCrashJournal(w.k))
 		for _, kind := range []string{"open", "put", "checkpoint", "reopen"} {
 			storetest.OK(t, last.do(crashOp{kind: kind, chat: 0, n: n}))
@@ -128,11 +124,8 @@ func headerless(t *testing.T, n int, left int64) (w *crashRun, image *crashfs.Di
 	w.steps(t, crashOp{kind: "put", chat: 0, n: n - 20})
 	storetest.Must(w.model(0).Delete(t.Context(), crashChats()[0].p.Prefix(1)))(t)
 	image = w.diesBeforeFrame(t, n)
-	err := tear(image, left)
-	if err == nil {
-		err = crashtest.Reboot(image, image.Dir())
-	}
-	storetest.OK(t, err)
+	storetest.OK(t, tear(image, left))
+	storetest.OK(t, crashtest.Reboot(image, image.Dir()))
 	return w, image
 }
 

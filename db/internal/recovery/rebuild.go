@@ -221,16 +221,13 @@ func (r *run) dropOrphans() error {
 			return int(int64(a.First) - int64(b.First))
 		})
 		for _, x := range all {
-			need := x.Parent
-			if x.Group > 0 {
-				need = x.Key
-			}
-			parent, ok, err := t.Get(need, 0)
+			need, hangs := Needs(&x)
+			parent, ok, err := t.Get(need.Key, need.Group)
 			if err != nil {
 				return err
 			}
 			switch {
-			case x.Group == 0 && x.First == 0:
+			case !hangs:
 				ok = true
 			case x.Group == 0 && ok:
 				ok = parent.Model == x.Model && parent.First+uint32(parent.Tokens) == x.First

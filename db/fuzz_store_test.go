@@ -265,7 +265,7 @@ func anyOps() []oplog.Op {
 			Models: []oplog.Model{oplog.NewModel(&d, 7)}, Refs: []oplog.Ref{ref}, Tombstones: []loc.Loc{at}, Unlinked: []uint64{9},
 			Flagged: []kv.Key{key}, Notes: []oplog.Note{note}, FormerRefs: oplog.FormerDeleted,
 		},
-		oplog.Put{Records: []oplog.Record{{Key: key, Parent: kv.Key{2}, Model: model, Loc: at, First: 16, Tokens: 16, RowCount: 16, Seq: 8}}, Dead: dead},
+		oplog.Put{Records: []index.Entry{{Key: key, Parent: kv.Key{2}, Model: model, Loc: at, First: 16, Tokens: 16, RowCount: 16, Seq: 8}}, Dead: dead},
 		oplog.Remove{Deleted: true, Dead: dead, Refs: []string{"a ref"}, Seq: 9},
 		oplog.Move{Key: key, From: at, To: at, Seq: 10},
 		oplog.NewModel(&d, 8),

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"sync"
 	"testing"
 
@@ -59,43 +58,6 @@ func testFullDisk(t *testing.T, op string, before uint64) {
 		}
 	}
 	s.Abandon()
-}
-
-// A real full file system, if there is a small one to fill.
-func TestFillAFileSystem(t *testing.T) {
-	dir := os.Getenv("DORMOUSE_SMALL_FS")
-	if dir == "" {
-		t.Skip("SKIPPED: set DORMOUSE_SMALL_FS to a folder on a file system of some MiB, which this test fills")
-	}
-	o := options(dir)
-	o.SegmentBytes, o.AllocateStep = 4<<20, 1<<20
-	s := openSet(t, o)
-	live := stored{}
-	var full error
-	for i := uint64(0); full == nil && i < 1<<16; i++ {
-		b := makeBlock(1, i, 200<<10)
-		var loc Loc
-		if loc, full = b.try(t, s, 1); full == nil {
-			live[loc] = b
-		}
-	}
-	if !errors.Is(full, vfs.ErrNoSpace) {
-		t.Fatal(full)
-	}
-	live.check(t, s)
-	for loc := range live { // destroying works on a full disk, and makes room
-		s.Destroy([]Loc{loc})
-		delete(live, loc)
-		if len(live) < 4 {
-			break
-		}
-	}
-	reclaim(t, s)
-	makeBlock(1, 1, 200<<10).append(t, s, 1)
-	ok(t, s.Close())
-	for _, info := range s.Segments() {
-		os.Remove(info.Path)
-	}
 }
 
 // Blocks are not reserved ahead where there is room only for what is needed.

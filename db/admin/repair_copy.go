@@ -281,7 +281,7 @@ func (c *copier) publish() error {
 			if err := t.Put(x); err != nil {
 				return nil, err
 			}
-			op.Records = append(op.Records, oplog.RecordOf(x))
+			op.Records = append(op.Records, x)
 		}
 		return op, nil
 	}, nil)

@@ -69,7 +69,7 @@ const recordBytes = 138
 //	 80 │ place 25 │ u8 kind = 1 │ u8 group │ u8 flags │
 //	108 │ u32 first │ u16 tokens │ u16 first row │ u16 rows │ u64 seq │ u64 created │
 //	134 │ bytes hashes │
-func appendRecord(b []byte, x Record) []byte {
+func appendRecord(b []byte, x index.Entry) []byte {
 	b = append(b, x.Key[:]...)
 	b = append(b, x.Parent[:]...)
 	b = append(b, x.Model[:]...)
@@ -89,12 +89,12 @@ func appendRecord(b []byte, x Record) []byte {
 // kindChained is that of records in segments, of which there is only one.
 const kindChained = 1
 
-func (r *reader) record() Record {
+func (r *reader) record() index.Entry {
 	b := r.Take(recordBytes - 4)
 	if b == nil {
-		return Record{}
+		return index.Entry{}
 	}
-	x := Record{
+	x := index.Entry{
 		Key: kv.Key(b[0:16]), Parent: kv.Key(b[16:32]), Model: kv.Fingerprint(b[32:48]), Scope: kv.ScopeID(b[48:64]),
 		Loc: r.placeIn(b[80:]), Group: b[106], Flags: b[107],
 		First: le.Uint32(b[108:]), Tokens: le.Uint16(b[112:]), RowFirst: le.Uint16(b[114:]), RowCount: le.Uint16(b[116:]),

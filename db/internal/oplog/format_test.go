@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/fuzzkit"
 	"github.com/dormousekv/dormouse/internal/loc"
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -86,8 +87,8 @@ func drawOp(t *rapid.T) Op {
 		}
 		return s
 	case KindPut:
-		return Put{Records: some(t, func() Record {
-			x := Record{
+		return Put{Records: some(t, func() index.Entry {
+			x := index.Entry{
 				Key: id(), Group: rapid.Byte().Draw(t, "group"), Parent: id(), Model: id(), Scope: id(), Loc: place(),
 				First: rapid.Uint32().Draw(t, "first"), Tokens: rapid.Uint16().Draw(t, "tokens"), RowFirst: rapid.Uint16().Draw(t, "row"),
 				RowCount: rapid.Uint16().Draw(t, "rows"), Flags: flags(), Seq: number(), Created: size.Draw(t, "created"), Hashes: data(9),
@@ -148,7 +149,7 @@ func TestCut(t *testing.T) {
 
 // What only another release can have a meaning for is refused as another version.
 func TestReserved(t *testing.T) {
-	record := func(x Record) []byte { return Encode(Put{Records: []Record{x}}) }
+	record := func(x index.Entry) []byte { return Encode(Put{Records: []index.Entry{x}}) }
 	set := func(b []byte, at int, to byte) []byte {
 		b = bytes.Clone(b)
 		b[at] = to
@@ -159,10 +160,10 @@ func TestReserved(t *testing.T) {
 		kind    uint8
 		payload []byte
 	}{
-		"tier":          {KindPut, record(Record{Loc: loc.Loc{Tier: 1}})},
-		"flags":         {KindPut, record(Record{Flags: 8})},
-		"runtime's key": {KindPut, set(record(Record{}), first+79, 1)},
-		"record kind":   {KindPut, set(record(Record{}), first+105, 2)},
+		"tier":          {KindPut, record(index.Entry{Loc: loc.Loc{Tier: 1}})},
+		"flags":         {KindPut, record(index.Entry{Flags: 8})},
+		"runtime's key": {KindPut, set(record(index.Entry{}), first+79, 1)},
+		"record kind":   {KindPut, set(record(index.Entry{}), first+105, 2)},
 		"former refs":   {KindSnapshot, Encode(Snapshot{FormerRefs: 3})},
 		"flag's flags":  {KindFlag, Encode(Flag{Flags: 0x80})},
 	} {
@@ -188,7 +189,7 @@ func TestHostile(t *testing.T) {
 		"offset":          {KindFlag, Encode(Flag{Loc: loc.Loc{Offset: -1}})},
 		"length":          {KindFlag, Encode(Flag{Loc: loc.Loc{Length: -1}})},
 		"end":             {KindFlag, Encode(Flag{Loc: loc.Loc{Offset: math.MaxInt64, Length: 1}})},
-		"hashes":          {KindPut, Encode(Put{Records: []Record{{Hashes: []byte{1}}}})},
+		"hashes":          {KindPut, Encode(Put{Records: []index.Entry{{Hashes: []byte{1}}}})},
 		"bool":            {KindRemove, append([]byte{2}, zeros[:16]...)},
 		"tokens":          {KindRef, Encode(Ref{Tokens: -1})},
 		"nanoseconds":     {KindRef, append(append(zeros[:46:46], long...), zeros[:28]...)},

@@ -21,7 +21,7 @@ func samples() []Op {
 	place := func(n uint64) loc.Loc {
 		return loc.Loc{Segment: 0x0102030405060700 + n, Offset: 0x1112131415161700 + int64(n), Length: 0x2122232425262700 + int64(n)}
 	}
-	record := Record{
+	record := index.Entry{
 		Key: id(1), Group: 3, Parent: id(2), Model: id(3), Scope: id(4), Loc: place(1), First: 0x31323334, Tokens: 0x4142,
 		RowFirst: 0x5152, RowCount: 0x6162, Flags: index.FlagDamaged | index.FlagScopeRoot, Seq: 0x8182838485868788,
 		Created: 0x7172737475767778, Hashes: []byte{0xde, 0xad, 0xbe, 0xef},
@@ -41,7 +41,7 @@ func samples() []Op {
 			Models: []Model{NewModel(&gemma, 0xe1e2e3e4e5e6e7e8)}, Refs: []Ref{{Name: "alone"}, ref}, Tombstones: []loc.Loc{place(4)},
 			Unlinked: []uint64{0x9192939495969798}, Flagged: []kv.Key{id(21)}, Notes: []Note{note}, FormerRefs: FormerDeleted,
 		},
-		Put{Records: []Record{record, {}}, Dead: dead},
+		Put{Records: []index.Entry{record, {}}, Dead: dead},
 		Remove{Deleted: true, Dead: dead, Refs: []string{"a ref", "another"}, Seq: 0x4142434445464748},
 		Move{Key: id(12), Group: 4, From: place(5), To: place(6), Seq: 0x0102030405060708},
 		NewModel(&gemma, 0x1112131415161718),

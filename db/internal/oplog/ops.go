@@ -3,6 +3,7 @@ package oplog
 import (
 	"time"
 
+	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/loc"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/wal"
@@ -34,25 +35,8 @@ type Op interface {
 
 // Put publishes records. Dead are those that they replace.
 type Put struct {
-	Records []Record
+	Records []index.Entry // rank, hits and last use are not logged
 	Dead    []Dead
-}
-
-// Record is what the index says of a record.
-type Record struct {
-	Key                kv.Key
-	Group              uint8
-	Parent             kv.Key
-	Model              kv.Fingerprint
-	Scope              kv.ScopeID
-	Loc                loc.Loc
-	First              uint32
-	Tokens             uint16
-	RowFirst, RowCount uint16
-	Flags              uint8
-	Seq                uint64 // sequence number: orders copies of one key
-	Created            int64  // when it was put, in Unix seconds; 0 if nobody knows
-	Hashes             []byte // of its tokens; kv.TokenHashBytes each
 }
 
 // Dead is a record that nothing names any more, and whose bytes are to be destroyed.

@@ -129,7 +129,7 @@ func (r *run) retire(t *index.Txn, op oplog.Retire) error {
 func (r *run) coverBloom(op oplog.Put) {
 	for _, rec := range op.Records {
 		if rec.Group == 0 {
-			r.addToBloom(rec.Entry())
+			r.addToBloom(rec)
 		}
 	}
 }
@@ -169,8 +169,7 @@ func (r *run) put(t *index.Txn, op oplog.Put) error {
 			return err
 		}
 	}
-	for _, rec := range op.Records {
-		entry := rec.Entry()
+	for _, entry := range op.Records {
 		if younger, err := r.hasYounger(t, entry); err != nil {
 			return err
 		} else if younger {
@@ -183,9 +182,9 @@ func (r *run) put(t *index.Txn, op oplog.Put) error {
 		if err := t.Put(entry); err != nil {
 			return err
 		}
-		id := ID{rec.Key, rec.Group}
-		r.instead(rec.Loc, id, same[id])
-		r.instead(rec.Loc, id, tails[rec.Parent]...)
+		id := ID{entry.Key, entry.Group}
+		r.instead(entry.Loc, id, same[id])
+		r.instead(entry.Loc, id, tails[entry.Parent]...)
 	}
 	return nil
 }

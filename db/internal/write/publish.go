@@ -60,7 +60,7 @@ func (w *Put) publishBatch(ctx context.Context) error {
 		}
 		for _, r := range op.Records {
 			if r.Group == 0 {
-				if err := w.supersede(t, r.Entry(), &op); err != nil {
+				if err := w.supersede(t, r, &op); err != nil {
 					return nil, err
 				}
 			}
@@ -137,7 +137,7 @@ func (w *Put) publishOne(t *index.Txn, entry index.Entry, op *oplog.Put, losers 
 	if err := t.Put(entry); err != nil {
 		return err
 	}
-	op.Records = append(op.Records, oplog.RecordOf(entry))
+	op.Records = append(op.Records, entry)
 	return nil
 }
 

@@ -70,7 +70,7 @@ func (w *Put) takenOver(t *index.Txn, short, block kv.Key, op *oplog.Put) ([]ind
 		if !ok || group.Kind == kv.StateAt || !covers(long, r.RowFirst, r.RowFirst+r.RowCount) {
 			return nil, nil
 		}
-		if !slices.ContainsFunc(op.Records, func(rec oplog.Record) bool { return rec.Key == block && rec.Group == uint8(g) }) {
+		if !slices.ContainsFunc(op.Records, func(rec index.Entry) bool { return rec.Key == block && rec.Group == uint8(g) }) {
 			return nil, nil
 		}
 		records = append(records, r)

@@ -3,6 +3,7 @@ package segments
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 
@@ -17,7 +18,6 @@ type writer struct {
 	mu         lock.Mutex[lock.Appender]
 	descriptor kv.Descriptor
 	active     *segment // nil: the next record starts a new one
-	retired    bool
 }
 
 // Append writes the record in b to the model's active segment and returns where it lies. d must be normal and have the
@@ -96,9 +96,6 @@ func (s *Set) writer(d *kv.Descriptor, fp kv.Fingerprint) (*writer, error) {
 func (s *Set) reserve(w *writer, fp kv.Fingerprint, length int64) (*segment, vfs.File, int64, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.retired {
-		return nil, nil, 0, ErrClosed
-	}
 	if w.active != nil {
 		if f, off, ok, err := w.active.take(length); ok || err != nil {
 			return w.active, f, off, err
@@ -324,25 +321,22 @@ func (s *Set) fill(g *segment) {
 	s.mu.Unlock()
 }
 
-func (s *Set) allWriters() []*writer {
+// endWriters ends appending to what is being appended to.
+func (s *Set) endWriters() {
 	s.mu.RLock()
-	defer s.mu.RUnlock()
-	all := make([]*writer, 0, len(s.writers))
-	for _, w := range s.writers {
-		all = append(all, w)
+	all := slices.Collect(maps.Values(s.writers))
+	s.mu.RUnlock()
+	for _, w := range all {
+		s.endWriter(w)
 	}
-	return all
 }
 
-// retireWriters ends all appending.
-func (s *Set) retireWriters() {
-	for _, w := range s.allWriters() {
-		w.mu.Lock()
-		w.retired = true
-		if w.active != nil {
-			s.fill(w.active)
-			w.active = nil
-		}
-		w.mu.Unlock()
+// endWriter ends appending to the writer's segment: the next Sync seals it, and the model's next record begins another.
+func (s *Set) endWriter(w *writer) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.active != nil {
+		s.fill(w.active)
+		w.active = nil
 	}
 }

@@ -33,7 +33,7 @@ func (s *Set) Close() error {
 
 	var err error
 	if !s.o.ReadOnly && poison == nil {
-		s.retireWriters()
+		s.endWriters()
 		err = s.syncLocked()
 	}
 	for _, g := range s.sorted() {

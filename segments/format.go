@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"hash/crc32"
 
-	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/vfs"
 )
 
@@ -33,22 +32,5 @@ func crcAround(b []byte, off int) uint32 {
 func alignUp(n, a int64) int64 { return (n + a - 1) &^ (a - 1) }
 
 func isZero(b []byte) bool { return vfs.Blank(b) }
-
-// area is the bytes [from, to) of a header.
-type area struct{ from, to int }
-
-// reserved returns an [ErrVersion] that names the first byte of b that is drawn as zero and is not; off is where b lies in the file,
-// which is left to the caller. The checksum of b is right: another release has given that byte a meaning.
-func reserved(b []byte, off int64, what string, all ...area) *damage.Error {
-	for _, s := range all {
-		if i := vfs.FirstNonZero(b[s.from:s.to]); i >= 0 {
-			i += s.from
-			e := damage.New("", off+int64(i), "reserved byte of a "+what, 0, b[i])
-			e.Err = ErrVersion
-			return e
-		}
-	}
-	return nil
-}
 
 func crc32c(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }

@@ -130,8 +130,13 @@ func decodeSegmentHeader(b []byte, uuid kv.UUID, id uint64) (h segmentHeader, _ 
 		e.Err = ErrVersion
 		return segmentHeader{}, e
 	}
-	if e := reserved(b, 0, "segment header", area{10, 12}, area{88, segmentCRCOffset}); e != nil { // a cipher and its key among them
-		return segmentHeader{}, e
+	for _, zero := range [][2]int{{10, 12}, {88, segmentCRCOffset}} { // a cipher and its key among them
+		if i := vfs.FirstNonZero(b[zero[0]:zero[1]]); i >= 0 { // the checksum is right: another release has given that byte a meaning
+			at := zero[0] + i
+			_, e := fail(int64(at), "reserved byte of a segment header", 0, b[at])
+			e.Err = ErrVersion
+			return segmentHeader{}, e
+		}
 	}
 	planned := le.Uint64(b[72:])
 	h = segmentHeader{

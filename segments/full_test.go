@@ -118,7 +118,7 @@ func TestRefusedRoomStaysAHole(t *testing.T) {
 		s := openSet(t, o)
 		all := stored{}
 		all.add(t, s, 1, 1, 100)
-		w := s.allWriters()[0]
+		w := must(s.writer(testModel(1)))(t)
 		g := w.active
 		const length = 32 << 10
 		take := func() int64 {
@@ -154,7 +154,7 @@ func TestRefusedRoomStaysAHole(t *testing.T) {
 			g.endWrite(written)
 		}
 		all.check(t, s)
-		ok(t, s.Seal(last.Segment))
+		ok(t, s.SealAll())
 		if n := must(d.Stat(g.path))(t).Allocated; n > most {
 			t.Errorf("%v: %d bytes are allocated, expected at most %d", order, n, most)
 		}

@@ -85,7 +85,7 @@ func TestLeasedBytesNeverChange(t *testing.T) {
 			s.Segments()
 			for _, info := range s.Segments() {
 				if info.Active && info.ID%2 == 0 {
-					if err := s.Seal(info.ID); err != nil {
+					if err := s.SealAll(); err != nil {
 						t.Error(err)
 					}
 				}
@@ -180,7 +180,7 @@ func TestPinnedLeaseKeepsNoUnseenRecord(t *testing.T) {
 	for i := range uint64(6) {
 		locs = append(locs, makeBlock(1, i, 4000).append(t, s, 1))
 	}
-	ok(t, s.Seal(locs[0].Segment))
+	ok(t, s.SealAll())
 	pinned, seeking := s.Acquire(), s.AcquireShort()
 	pinned.Pinned()
 	s.Destroy(locs[:1])
@@ -214,7 +214,7 @@ func TestPinnedLeaseKeepsNoUnseenRecord(t *testing.T) {
 		t.Errorf("the segment is still there, %d bytes are held", s.Held())
 	}
 	again := makeBlock(1, 9, 4000).append(t, s, 1)
-	ok(t, s.Seal(again.Segment))
+	ok(t, s.SealAll())
 	pinned = s.Acquire()
 	pinned.Pinned()
 	s.DestroyUnseen([]Loc{again})

@@ -266,8 +266,6 @@ func (w *world) sync(*rapid.T) {
 }
 
 func (w *world) seal(*rapid.T) {
-	loc, _ := w.pick(func(k *known) bool { return !k.gone })
-	ok(w.t, w.s.Seal(loc.Segment))
 	ok(w.t, w.s.SealAll())
 }
 

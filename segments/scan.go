@@ -15,7 +15,7 @@ import (
 // who knows up to which offset records were acknowledged can.
 //
 // end is the offset behind the last record that was found. An error of fn, or of ctx, ends the walk and is returned. Planes
-// are not verified; fn may, and a fault in fn counts as damage of that record. fn must not call Reclaim, Seal or Sync.
+// are not verified; fn may, and a fault in fn counts as damage of that record. fn must not call Reclaim, SealAll or Sync.
 func (s *Set) Scan(ctx context.Context, id uint64, from int64, fn func(loc Loc, r *Record) error, bad func(*damage.Error)) (end int64, err error) {
 	if bad == nil {
 		bad = func(*damage.Error) {}

@@ -141,7 +141,7 @@ func TestUncutSegmentIsCutOnClose(t *testing.T) {
 		}
 		return nil
 	})
-	ok(t, s.Read(loc, func(*Record) error { return s.Seal(loc.Segment) }))
+	ok(t, s.Read(loc, func(*Record) error { return s.SealAll() }))
 	if info := s.Segments()[0]; info.Sealed || info.Size != o.SegmentBytes || s.OpenEnds()[loc.Segment] != loc.End() {
 		t.Errorf("%+v, open %v", info, s.OpenEnds())
 	}
@@ -197,7 +197,7 @@ func TestSealBesideAnAppend(t *testing.T) {
 		if op.Kind == "allocate" && sealing {
 			sealing = false
 			sealed := make(chan error)
-			go func() { sealed <- s.Seal(first.Segment) }()
+			go func() { sealed <- s.SealAll() }()
 			return <-sealed
 		}
 		return nil
@@ -235,7 +235,7 @@ func TestWalksFillNoHoles(t *testing.T) {
 	reclaim(t, s)
 	for _, sealed := range []bool{false, true} {
 		if sealed {
-			ok(t, errors.Join(s.Seal(alive.Segment), s.Close()))
+			ok(t, errors.Join(s.SealAll(), s.Close()))
 			s = openSet(t, o)
 		}
 		path := filepath.Join(o.Dir, segmentName(alive.Segment))

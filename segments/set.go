@@ -74,7 +74,7 @@ type Set struct {
 	solid      atomic.Bool                     // pages that were punched stayed allocated
 	poison     vfs.Poison                      // the error of an fsync that has failed
 	reclaiming lock.Mutex[lock.Reclaim]        // one Reclaim at a time
-	syncing    lock.Mutex[lock.SegmentsSync]   // one Sync, Seal or Close at a time
+	syncing    lock.Mutex[lock.SegmentsSync]   // one Sync, SealAll or Close at a time
 	folder     lock.Mutex[lock.SegmentsFolder] // one SyncDir at a time, until its failure is known
 
 	mu      lock.RWMutex[lock.Segments] // guards all below; held for map lookups only

@@ -183,7 +183,7 @@ func TestReadOnlyWritesNothing(t *testing.T) {
 	_, err := b.try(t, s, 1)
 	_, cerr := s.Copy(loc, 2)
 	_, _, rerr := s.Reclaim(t.Context(), nil)
-	for _, err := range []error{err, cerr, rerr, s.Sync(), s.Seal(1), s.SealRecovered(1, loc.End())} {
+	for _, err := range []error{err, cerr, rerr, s.Sync(), s.SealAll(), s.SealRecovered(1, loc.End())} {
 		if !errors.Is(err, ErrReadOnly) {
 			t.Error(err)
 		}

@@ -162,49 +162,28 @@ func (g *segment) cutLocked(end int64) error {
 	return nil
 }
 
-// Seal ends appending to a segment that this Set made, cuts the file behind its last record, and syncs. Sealing happens by
-// itself when a record does not fit; Seal is for a model that will not be written for long. A segment that is sealed
-// already, or that another Set made, is left as it is.
-func (s *Set) Seal(id uint64) error {
-	g, err := s.segment(id)
-	if err != nil {
-		return err
-	}
-	s.syncing.Lock()
-	defer s.syncing.Unlock()
-	if err := s.writable(); err != nil {
-		return err
-	}
-	s.detach(g)
-	s.fill(g)
-	return s.syncLocked()
-}
-
-// Forget lets go of the descriptor that a model's segments are begun with, when none of them is appended to any more and none of its
-// records is under way: the model that has its fingerprint next may be another one.
-func (s *Set) Forget(fp kv.Fingerprint) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.writers, fp)
-}
-
-// SealAll seals every segment that is being appended to: before files are given up for long, so that the blocks that were
-// reserved ahead go back.
+// SealAll ends appending to every segment that this Set made, cuts the files behind their last records, and syncs: before files are given
+// up for long, so that the blocks that were reserved ahead go back. Sealing happens by itself when a record does not fit.
 func (s *Set) SealAll() error {
 	s.syncing.Lock()
 	defer s.syncing.Unlock()
 	if err := s.writable(); err != nil {
 		return err
 	}
-	for _, w := range s.allWriters() {
-		w.mu.Lock()
-		if w.active != nil {
-			s.fill(w.active)
-			w.active = nil
-		}
-		w.mu.Unlock()
-	}
+	s.endWriters()
 	return s.syncLocked()
+}
+
+// Forget ends appending to a model's segment and lets go of the descriptor that its segments are begun with, when none of its records is
+// under way: the model that has its fingerprint next may be another one, and writes to a segment of its own.
+func (s *Set) Forget(fp kv.Fingerprint) {
+	s.mu.Lock()
+	w := s.writers[fp]
+	delete(s.writers, fp)
+	s.mu.Unlock()
+	if w != nil {
+		s.endWriter(w)
+	}
 }
 
 // detach takes g away from its writer.
@@ -251,7 +230,7 @@ func (s *Set) SealRecovered(id uint64, end int64) error {
 	}
 	switch {
 	case g.own:
-		return fmt.Errorf("%s was made by this process: Seal it", g.path)
+		return fmt.Errorf("%s was made by this process: SealAll seals it", g.path)
 	case bad != nil && end == 0 && !found && !strange && !errors.Is(bad, ErrVersion):
 		_, err := s.unlink(id)
 		return err

@@ -14,7 +14,7 @@ import (
 // After a failed fsync nothing is written any more, wherever it failed; reads go on; another Set recovers.
 func TestFailedSyncPoisons(t *testing.T) {
 	for _, op := range []string{"sync", "syncdir"} {
-		for _, by := range []string{"Append", "Sync", "Reclaim", "Seal", "Close"} {
+		for _, by := range []string{"Append", "Sync", "Reclaim", "SealAll", "Close"} {
 			t.Run(op+" by "+by, func(t *testing.T) {
 				s, d, o := onDisk(t)
 				b := makeBlock(1, 1, 5000)
@@ -38,8 +38,8 @@ func TestFailedSyncPoisons(t *testing.T) {
 					if done, _, err = s.Reclaim(t.Context(), nil); len(done) > 0 {
 						t.Error("a record was reported gone without a sync")
 					}
-				case "Seal":
-					err = s.Seal(loc.Segment)
+				case "SealAll":
+					err = s.SealAll()
 				case "Close":
 					if err := s.Close(); !errors.Is(err, errSick) {
 						t.Error(err)
@@ -52,7 +52,7 @@ func TestFailedSyncPoisons(t *testing.T) {
 				d.fails(nil)
 				_, aerr := b.try(t, s, 1)
 				_, _, rerr := s.Reclaim(t.Context(), nil)
-				for _, err := range []error{aerr, rerr, s.Sync(), s.Seal(loc.Segment)} {
+				for _, err := range []error{aerr, rerr, s.Sync(), s.SealAll()} {
 					if !errors.Is(err, errSick) {
 						t.Errorf("after a failed fsync: %v", err)
 					}
@@ -102,7 +102,7 @@ func TestOrderOfWrites(t *testing.T) {
 		want    string
 	}{
 		{func() { s.Destroy([]Loc{loc}) }, reclaim, "[write punch sync]"},
-		{func() {}, func() error { return s.Seal(loc.Segment) }, "[truncate sync]"},
+		{func() {}, s.SealAll, "[truncate sync]"},
 		{func() { s.Unlink(loc.Segment, false) }, reclaim, "[remove syncdir]"},
 	} {
 		d.fails(nil)
@@ -139,7 +139,7 @@ func TestSyncBesideOneThatMarksTheFile(t *testing.T) {
 	makeBlock(1, 2, 100).append(t, s, 1)
 	synced(s.Sync, "")
 	other()
-	synced(func() error { return s.Seal(loc.Segment) }, "truncate")
+	synced(s.SealAll, "truncate")
 }
 
 // That a segment was cut is made durable by the next Sync that gets to its end, should the first one fail on the way.
@@ -154,7 +154,7 @@ func TestSyncThatFailsSyncsNextTime(t *testing.T) {
 		}
 		return nil
 	})
-	if err := s.Seal(loc.Segment); !errors.Is(err, errSick) {
+	if err := s.SealAll(); !errors.Is(err, errSick) {
 		t.Fatal(err)
 	}
 	d.fails(nil)
@@ -255,7 +255,7 @@ func TestSyncBesideAWalk(t *testing.T) {
 		sealed := make(chan error, 1)
 		if beside {
 			must(s.Scan(t.Context(), loc.Segment, 0, func(Loc, *Record) error {
-				go func() { sealed <- s.Seal(loc.Segment) }()
+				go func() { sealed <- s.SealAll() }()
 				return <-sealed
 			}, nil))(t)
 		} else {

@@ -14,7 +14,7 @@ import (
 // report gets one error for each thing that is wrong. Those that wrap [ErrRemains] are not damage but bytes that no record
 // covers: a write that a crash tore before it was acknowledged, or a destruction that a crash cut short.
 //
-// The error is that of ctx, or of a file that cannot be opened. Callbacks must not call Reclaim, Seal or Sync. In a segment
+// The error is that of ctx, or of a file that cannot be opened. Callbacks must not call Reclaim, SealAll or Sync. In a segment
 // that this Set still appends to, the walk ends where a record is being written.
 func (s *Set) Verify(ctx context.Context, id uint64, live func(Loc) bool, report func(*damage.Error), progress func(bytes int64)) error {
 	if progress == nil {

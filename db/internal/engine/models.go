@@ -153,11 +153,6 @@ func (e *Engine) retire(fp kv.Fingerprint) (uint64, error) {
 		} else if !mine {
 			continue
 		}
-		if s.Active { // should the model come back, its records must not go to a file that is to be unlinked
-			if err := e.Segments.Seal(s.ID); err != nil {
-				return 0, err
-			}
-		}
 		op.Segments = append(op.Segments, s.ID)
 	}
 	lsn, err := e.commitBoth(func(t *index.Txn) (oplog.Op, error) {
@@ -166,7 +161,7 @@ func (e *Engine) retire(fp kv.Fingerprint) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	e.Segments.Forget(fp)
+	e.Segments.Forget(fp) // should the model come back, its records must not go to a file that is to be unlinked
 	e.bloomRemoved(1 << 20)
 	return lsn, nil
 }

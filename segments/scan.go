@@ -2,6 +2,7 @@ package segments
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/dormousekv/dormouse/internal/damage"
@@ -34,16 +35,27 @@ func (s *Set) Scan(ctx context.Context, id uint64, from int64, fn func(loc Loc, 
 	if im.headErr != nil && from < im.start {
 		bad(im.headErr)
 	}
-	end = max(im.start, alignUp(max(from, 0), im.alignment))
+	from = max(im.start, alignUp(max(from, 0), im.alignment))
+	return im.scan(ctx, from, fn, func(e *damage.Error) {
+		if errors.Is(e, ErrRemains) { // where a record may begin: it can be destroyed from there
+			e.Offset -= e.Offset % im.alignment
+		}
+		bad(e)
+	}, func(int64, int64) {})
+}
+
+// scan is the walk of Scan and Verify from an aligned offset on. passed is told of each stretch that was looked at.
+func (im *image) scan(ctx context.Context, from int64, fn func(Loc, *Record) error, bad func(*damage.Error), passed func(from, to int64)) (end int64, err error) {
+	end = from
 	var r Record
 	st := stretch{}
-	for off := end; off < im.limit; {
+	for off := from; off < im.limit; {
 		if err := ctx.Err(); err != nil {
 			return end, err
 		}
-		next := off + im.alignment
+		next := min(off+im.alignment, im.limit)
 		var e *damage.Error
-		var v verdict
+		v := isDamaged // if there is a fault before anybody knows
 		var fnErr error
 		fault := vfs.Guard(func() error {
 			switch v, e = im.probe(off, &r); v {
@@ -51,9 +63,9 @@ func (s *Set) Scan(ctx context.Context, id uint64, from int64, fn func(loc Loc, 
 				next = r.loc.End()
 				fnErr = fn(r.loc, &r)
 			case isZero256:
-				if im.nonZero(off, min(next, im.limit)) >= 0 { // sectors of a page reach the disk one by one
+				if i := im.nonZero(off, next); i >= 0 { // sectors of a page reach the disk one by one
 					st.afterZeros = true
-					v, e = isRubbish, remains(g.path, off)
+					v, e = isRubbish, remains(im.g.path, i)
 				}
 			}
 			return nil
@@ -62,17 +74,21 @@ func (s *Set) Scan(ctx context.Context, id uint64, from int64, fn func(loc Loc, 
 		case fnErr != nil:
 			return end, fnErr
 		case fault != nil:
-			v, e = isDamaged, damage.Wrap(g.path, off, "record", fault)
-		}
-		if v == isRecord {
+			bad(damage.Wrap(im.g.path, off, "record", fault))
+			st = stretch{quiet: v != isRecord} // of a record the end is known
+		case st.meet(v, e):
+			bad(e)
+		case v == isRecord:
 			end = next
 		}
-		if st.meet(v, e) {
-			bad(e)
-		}
+		passed(off, next)
 		off = next
 	}
-	return end, nil
+	return end, ctx.Err()
+}
+
+func remains(file string, off int64) *damage.Error {
+	return &damage.Error{File: file, Offset: off, What: "bytes behind a zeroed header", Expected: "0", Found: "something else", Err: ErrRemains}
 }
 
 // image is the mapped bytes of one segment with what is needed to walk over them.

@@ -31,49 +31,59 @@ func (s *Set) Verify(ctx context.Context, id uint64, live func(Loc) bool, report
 		return err
 	}
 	defer im.close()
-	v := &verifier{im: im, live: live, report: report, progress: progress}
+	v := &verifier{im: im, report: report}
 	v.header()
-	if err := v.records(ctx); err != nil {
-		return err
+	progress(min(im.start, im.size))
+	g.mu.Lock()
+	m := g.m
+	g.mu.Unlock()
+	ahead := im.start
+	passed := func(from, to int64) {
+		if m != nil && to+readAheadBytes/2 > ahead {
+			ahead = max(ahead, to)
+			m.WillNeed(ahead, readAheadBytes)
+			ahead += readAheadBytes
+		}
+		progress(to - from)
 	}
-	return ctx.Err()
+	passed(im.start, im.start)
+	_, err = im.scan(ctx, im.start, func(loc Loc, r *Record) error {
+		if live(loc) {
+			v.record(r)
+		}
+		return nil
+	}, report, passed)
+	return err
 }
 
 // readAheadBytes is how far ahead of the walk the system is asked to read.
 const readAheadBytes = 4 << 20
 
 type verifier struct {
-	im       *image
-	live     func(Loc) bool
-	report   func(*damage.Error)
-	progress func(int64)
-}
-
-// guard runs f and reports a fault in it.
-func (v *verifier) guard(off int64, what string, f func()) {
-	if err := vfs.Guard(func() error { f(); return nil }); err != nil {
-		v.report(damage.Wrap(v.im.g.path, off, what, err))
-	}
+	im     *image
+	report func(*damage.Error)
 }
 
 func (v *verifier) header() {
 	im := v.im
 	if im.headErr != nil {
 		v.report(im.headErr)
-	} else {
-		if _, err := im.g.descriptor(); err != nil {
-			v.report(asDamage(err, im.g.path, segmentHeaderBytes, "model descriptor"))
-		}
-		v.guard(0, "segment header", func() {
-			v.zero(segmentHeaderBytes+int64(len(im.head.descriptor)), min(im.start, int64(len(im.b))), "padding of the segment header")
-			if h := im.b[:min(segmentHeaderBytes, len(im.b))]; len(h) == segmentHeaderBytes {
-				if _, bad := decodeSegmentHeader(im.b, im.g.set.o.UUID, im.g.id); bad != nil {
-					v.report(im.g.inFile(bad)) // it was sound when the file was opened
-				}
-			}
-		})
+		return
 	}
-	v.progress(min(im.start, im.size))
+	if _, err := im.g.descriptor(); err != nil {
+		v.report(asDamage(err, im.g.path, segmentHeaderBytes, "model descriptor"))
+	}
+	if fault := vfs.Guard(func() error {
+		v.zero(segmentHeaderBytes+int64(len(im.head.descriptor)), min(im.start, int64(len(im.b))), "padding of the segment header")
+		if len(im.b) >= segmentHeaderBytes {
+			if _, bad := decodeSegmentHeader(im.b, im.g.set.o.UUID, im.g.id); bad != nil {
+				v.report(im.g.inFile(bad)) // it was sound when the file was opened
+			}
+		}
+		return nil
+	}); fault != nil {
+		v.report(damage.Wrap(im.g.path, 0, "segment header", fault))
+	}
 }
 
 // zero reports the first byte of [from, to) that is not zero.
@@ -87,60 +97,6 @@ func (v *verifier) zero(from, to int64, what string) bool {
 	}
 	v.report(damage.New(v.im.g.path, i, what, "0", v.im.b[i]))
 	return false
-}
-
-// records walks from the header to the end of the file.
-func (v *verifier) records(ctx context.Context) error {
-	im := v.im
-	st := stretch{}
-	ahead := im.start
-	im.g.mu.Lock()
-	m := im.g.m
-	im.g.mu.Unlock()
-	for off := im.start; off < im.limit; {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if m != nil && off+readAheadBytes/2 > ahead {
-			ahead = max(ahead, off)
-			m.WillNeed(ahead, readAheadBytes)
-			ahead += readAheadBytes
-		}
-		next := min(off+im.alignment, im.limit)
-		v.guard(off, "record", func() { v.unit(off, &next, &st) })
-		v.progress(next - off)
-		off = next
-	}
-	return nil
-}
-
-// unit checks what begins at off and sets next to where it ends, before it touches what may fault.
-func (v *verifier) unit(off int64, next *int64, st *stretch) {
-	im := v.im
-	var r Record
-	kind, e := im.probe(off, &r)
-	switch kind {
-	case isRecord:
-		*next = r.loc.End()
-		st.meet(kind, nil)
-		if v.live(r.loc) {
-			v.record(&r)
-		}
-	case isZero256:
-		st.meet(kind, nil)
-		if i := im.nonZero(off, *next); i >= 0 && !st.quiet {
-			st.quiet = true
-			v.report(remains(im.g.path, i))
-		}
-	default:
-		if st.meet(kind, e) {
-			v.report(e)
-		}
-	}
-}
-
-func remains(file string, off int64) *damage.Error {
-	return &damage.Error{File: file, Offset: off, What: "bytes behind a zeroed header", Expected: "0", Found: "something else", Err: ErrRemains}
 }
 
 // record checks all bytes of a live record behind its head.

@@ -1,11 +1,14 @@
 package segments
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"slices"
 
+	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/vfs"
 )
 
@@ -139,9 +142,9 @@ func (s *Set) PendingUnlinks() int {
 // pages, syncs the files, and unlinks segments. done are the records whose bytes are gone for good, those of files that
 // do not exist included. It must not be called from a callback of Read, Scan or Verify.
 //
-// What failed stays in the queue; doing it twice is harmless. Of what failed before, one record of each segment is tried first, and the others only
-// if that goes. The error names a few segments and a few causes, and says how many more there were. What lies in a segment that somebody walks over
-// stays, too, and is no error: [Set.Ripe] says when the walk is over.
+// What failed stays in the queue; doing it twice is harmless. Of what failed before in a segment, the first that fails again ends the tries there.
+// The error is the first, and says how many more there were; one that ended all writing is always in it. What lies in a segment that somebody walks
+// over stays, too, and is no error: [Set.Ripe] says when the walk is over.
 //
 // enough, if there is one, is asked before each record, and told how many went before and their bytes; it may take its time. After a true no
 // further one is destroyed, and more says that there are some.
@@ -158,13 +161,16 @@ func (s *Set) Reclaim(ctx context.Context, enough func(records int, bytes int64)
 		}
 		return more
 	}
-	why := failures{most: 3, of: "segment"}
+	var why failures
 	for old := true; old && !more && s.Err() == nil; {
 		var gone []Loc
 		gone, old = s.reclaimRipe(ctx, stop, &why)
 		done = append(done, gone...)
 	}
 	err = why.err()
+	if poison := s.Err(); poison != nil && !errors.Is(err, vfs.ErrPoisoned) {
+		err = errors.Join(err, poison)
+	}
 	if more {
 		err = errors.Join(err, ctx.Err())
 	}
@@ -181,7 +187,7 @@ func (s *Set) reclaimRipe(ctx context.Context, stop func(next Loc) bool, why *fa
 		}
 		gone, err := s.tryUnlink(id)
 		if err != nil {
-			why.add(err)
+			why.add(err, 1)
 			s.queue.stickSegment(id)
 		}
 		if gone {
@@ -191,7 +197,7 @@ func (s *Set) reclaimRipe(ctx context.Context, stop func(next Loc) bool, why *fa
 	// Where there is no file, somebody may have been killed between removing it and syncing the folder.
 	if len(unlinks) > 0 || slices.ContainsFunc(wipes, func(d doomed) bool { return !s.Has(d.loc.Segment) }) {
 		if err := s.syncFolder(); err != nil {
-			why.add(err)
+			why.add(err, 1)
 			s.queue.anew()
 			return nil, false
 		}
@@ -206,9 +212,12 @@ func (s *Set) reclaimRipe(ctx context.Context, stop func(next Loc) bool, why *fa
 		for n < len(wipes) && wipes[n].loc.Segment == wipes[0].loc.Segment {
 			n++
 		}
-		wiped, tried := s.wipeSegment(wipes[:n], stop, why)
+		gone, failed, tried, err := s.wipe(wipes[:n], stop)
+		why.add(err, len(failed))
+		s.queue.remove(gone)
+		s.queue.stick(failed)
 		s.queue.tried(tried)
-		done, wipes = append(done, wiped...), wipes[tried:]
+		done, wipes = append(done, gone...), wipes[tried:]
 		if s.Err() != nil || tried < n {
 			break
 		}
@@ -216,48 +225,27 @@ func (s *Set) reclaimRipe(ctx context.Context, stop func(next Loc) bool, why *fa
 	return done, old
 }
 
-// wipeSegment is wipe of what the queue has of one segment, and tells it what came of that. Of what was tried in vain before, one is tried first. If
-// that fails again, the others count as tried.
-func (s *Set) wipeSegment(wipes []doomed, stop func(next Loc) bool, why *failures) (done []Loc, tried int) {
-	bad := failures{most: 1, of: "record"}
-	defer func() { why.add(bad.err()) }()
-	probed := false
-	for tried < len(wipes) {
-		locs := nextTogether(wipes[tried:], probed)
-		wiped, n, passed := s.wipe(locs, stop, &bad)
-		done = append(done, wiped...)
-		s.queue.remove(wiped)
-		if passed {
-			return done, len(wipes)
-		}
-		failed := n - len(wiped)
-		if failed > 0 {
-			s.queue.stick(locs[:n])
-		}
-		if wipes[tried].stuck() {
-			if failed > 0 && !probed {
-				bad.more += len(wipes) - tried - n
-				return done, len(wipes)
-			}
-			probed = true
-		}
-		if tried += n; n < len(locs) || s.Err() != nil {
-			break
-		}
-	}
-	return done, tried
+// failures are what is said of many: the first, and how many more there were.
+type failures struct {
+	first error
+	more  int
 }
 
-// nextTogether returns the records that are tried together with the first: those that were never tried, or one that was tried in vain, or, once
-// such a one has gone, all others like it.
-func nextTogether(wipes []doomed, probed bool) (locs []Loc) {
-	for _, d := range wipes {
-		if d.stuck() != wipes[0].stuck() || d.stuck() && !probed && len(locs) == 1 {
-			break
-		}
-		locs = append(locs, d.loc)
+// add counts err, of n things; nil is none.
+func (f *failures) add(err error, n int) {
+	if err == nil {
+		return
 	}
-	return locs
+	if f.more += n; f.first == nil {
+		f.first, f.more = err, n-1
+	}
+}
+
+func (f *failures) err() error {
+	if f.more == 0 {
+		return f.first
+	}
+	return fmt.Errorf("%w; and %s", f.first, damage.Count(f.more, "other"))
 }
 
 // tryUnlink is unlink, but for a segment that somebody walks over: it is left for later.
@@ -314,43 +302,41 @@ func (s *Set) unlinkLocked(g *segment) (gone bool, err error) {
 	return true, nil
 }
 
-// wipe destroys records of one segment, in the order of their places, until stop says so, and returns those that are durably gone and how many it
-// has tried. passed says that it did nothing, since somebody walks over the segment.
-func (s *Set) wipe(locs []Loc, stop func(next Loc) bool, bad *failures) (done []Loc, tried int, passed bool) {
-	g, err := s.segment(locs[0].Segment)
+// wipe destroys records of one segment, in their order, until stop says so, and returns those that are durably gone, those that could not be
+// destroyed, with the first error of these, and how many were tried or are left for later. It does nothing while somebody walks over the segment.
+func (s *Set) wipe(wipes []doomed, stop func(next Loc) bool) (done, failed []Loc, tried int, err error) {
+	g, err := s.segment(wipes[0].loc.Segment)
 	if err != nil {
-		return locs, len(locs), false // the file is gone, and the bytes with it
+		return places(wipes), nil, len(wipes), nil // the file is gone, and the bytes with it
 	}
 	if !g.tryChange() {
-		return nil, 0, true
+		return nil, nil, len(wipes), nil
 	}
 	defer g.changed()
-	done, tried, err = g.wipeLocked(locs, stop, bad)
-	bad.add(err)
-	return done, tried, false
+	return g.wipeLocked(wipes, stop)
 }
 
-// wipeLocked is wipe. The caller holds g.wipe. bad has the errors of single records, and err is one of all.
-func (g *segment) wipeLocked(locs []Loc, stop func(next Loc) bool, bad *failures) (done []Loc, tried int, err error) {
+// wipeLocked is wipe. The caller holds g.wipe.
+func (g *segment) wipeLocked(wipes []doomed, stop func(next Loc) bool) (done, failed []Loc, tried int, err error) {
 	f, err := g.pinFile()
 	if errors.Is(err, ErrMissing) {
-		return locs, len(locs), nil
+		return places(wipes), nil, len(wipes), nil
 	}
 	if err != nil {
-		return nil, len(locs), err
+		return nil, places(wipes), len(wipes), err
 	}
 	defer g.unpinFile()
 	if g.foreign() {
-		return locs, len(locs), nil // what was ours is not there any more
+		return places(wipes), nil, len(wipes), nil // what was ours is not there any more
 	}
 	b, err := g.pin()
 	if err != nil {
-		return nil, len(locs), err
+		return nil, places(wipes), len(wipes), err
 	}
 	defer g.unpin()
 	info, err := f.Stat()
 	if err != nil {
-		return nil, len(locs), err
+		return nil, places(wipes), len(wipes), err
 	}
 	b = b[:min(int64(len(b)), info.Size)] // writing behind the end of a file that somebody cut would lengthen it
 	zeros := make([]byte, 4<<10)
@@ -363,8 +349,7 @@ func (g *segment) wipeLocked(locs []Loc, stop func(next Loc) bool, bad *failures
 		freed, perr := f.Punch(from, to-from)
 		g.markDirty() // after the last of it: a Sync of somebody else takes the mark away
 		if perr != nil {
-			bad.add(perr)
-			bad.more += len(run) - 1
+			failed, err = append(failed, run...), cmp.Or(err, perr)
 		} else {
 			done = append(done, run...)
 			if !freed {
@@ -373,7 +358,8 @@ func (g *segment) wipeLocked(locs []Loc, stop func(next Loc) bool, bad *failures
 		}
 		run = nil
 	}
-	for _, loc := range locs {
+	for _, d := range wipes {
+		loc := d.loc
 		if stop(loc) {
 			break
 		}
@@ -394,23 +380,36 @@ func (g *segment) wipeLocked(locs []Loc, stop func(next Loc) bool, bad *failures
 		}
 		g.markDirty()
 		if werr != nil {
-			bad.add(werr)
+			failed, err = append(failed, loc), cmp.Or(err, werr)
 			punch()
-			continue
+		} else {
+			if len(run) == 0 {
+				from = loc.Offset
+			}
+			run, to = append(run, loc), loc.Offset+n
 		}
-		if len(run) == 0 {
-			from = loc.Offset
+		if d.stuck() {
+			if punch(); slices.Contains(failed, loc) {
+				tried = len(wipes) // thousands may fail like this one, each time
+				break
+			}
 		}
-		run, to = append(run, loc), loc.Offset+n
 	}
 	punch()
 	if len(done) == 0 {
-		return nil, tried, nil
+		return nil, failed, tried, err
 	}
-	if err := g.sync(); err != nil {
-		return nil, tried, err
+	if serr := g.sync(); serr != nil {
+		return nil, append(failed, done...), tried, serr
 	}
-	return done, tried, nil
+	return done, failed, tried, err
+}
+
+func places(wipes []doomed) (locs []Loc) {
+	for _, d := range wipes {
+		locs = append(locs, d.loc)
+	}
+	return locs
 }
 
 // extent is how many bytes at loc may be destroyed: none outside of that record, and none of the header. A header that is

@@ -51,9 +51,11 @@ func TestPoisonAfterOneThatCannotBeDestroyed(t *testing.T) {
 	locs := []Loc{makeBlock(1, 1, 100).append(t, s, 1), makeBlock(2, 2, 100).append(t, s, 2)}
 	ok(t, s.Sync())
 	s.Destroy(locs)
-	n := 0
+	written := false
 	d.fails(func(op crashfs.Op) error {
-		if n++; n == 1 && op.Kind == "write" || op.Kind == "sync" {
+		first := op.Kind == "write" && !written
+		written = written || first
+		if first || op.Kind == "sync" {
 			return errSick
 		}
 		return nil

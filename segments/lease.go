@@ -17,8 +17,18 @@ type leases struct {
 	pinned  list // whose holders look at what they have pinned, see Lease.Pinned
 }
 
-// list is a chain of leases, the oldest first.
-type list struct{ first, last *Lease }
+// list is a ring of leases, the oldest first, that begins and ends with root, which is none and older than all.
+type list struct{ root Lease }
+
+func (o *list) init() { o.root.prev, o.root.next = &o.root, &o.root }
+
+// first is the oldest lease; nil if there is none.
+func (o *list) first() *Lease {
+	if o.root.next == &o.root {
+		return nil
+	}
+	return o.root.next
+}
 
 // Lease keeps what its holder can see: no record that was in the index when the lease was taken is zeroed, punched or
 // unlinked until it is released. Take the lease first and look into the index afterwards.
@@ -66,7 +76,7 @@ func (l *Lease) Pinned() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !l.released && l.in != &o.pinned {
-		l.in.remove(l)
+		l.remove()
 		l.short = false
 		o.pinned.add(l)
 	}
@@ -74,36 +84,17 @@ func (l *Lease) Pinned() {
 
 // add puts l in behind all that were taken before it: epochs grow, and clocks may stand still.
 func (o *list) add(l *Lease) {
-	before := o.last
-	for before != nil && (before.epoch > l.epoch || before.epoch == l.epoch && before.taken.After(l.taken)) {
+	before := o.root.prev
+	for before.epoch > l.epoch || before.epoch == l.epoch && before.taken.After(l.taken) {
 		before = before.prev
 	}
-	l.in, l.prev, l.next = o, before, o.first
-	if before != nil {
-		l.next = before.next
-		before.next = l
-	} else {
-		o.first = l
-	}
-	if l.next != nil {
-		l.next.prev = l
-	} else {
-		o.last = l
-	}
+	l.in, l.prev, l.next = o, before, before.next
+	l.prev.next, l.next.prev = l, l
 }
 
-func (o *list) remove(l *Lease) {
-	if l.prev != nil {
-		l.prev.next = l.next
-	} else {
-		o.first = l.next
-	}
-	if l.next != nil {
-		l.next.prev = l.prev
-	} else {
-		o.last = l.prev
-	}
-	l.prev, l.next = nil, nil
+func (l *Lease) remove() {
+	l.prev.next, l.next.prev = l.next, l.prev
+	l.prev, l.next = nil, nil // who keeps it keeps no other
 }
 
 // Release gives the lease up. A second call does nothing.
@@ -115,7 +106,7 @@ func (l *Lease) Release() {
 		return
 	}
 	l.released = true
-	l.in.remove(l)
+	l.remove()
 	o.open--
 }
 
@@ -126,8 +117,8 @@ func (o *leases) count() (open int, oldest time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, in := range []*list{&o.seeking, &o.pinned} {
-		if in.first != nil && (oldest.IsZero() || in.first.taken.Before(oldest)) {
-			oldest = in.first.taken
+		if l := in.first(); l != nil && (oldest.IsZero() || l.taken.Before(oldest)) {
+			oldest = l.taken
 		}
 	}
 	return o.open, oldest
@@ -145,7 +136,7 @@ func (o *leases) advance() uint64 {
 func (o *leases) blind(epoch uint64, unseen bool) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	after := func(in *list) bool { return in.first == nil || in.first.epoch > epoch }
+	after := func(in *list) bool { l := in.first(); return l == nil || l.epoch > epoch }
 	return after(&o.seeking) && (unseen || after(&o.pinned))
 }
 
@@ -155,7 +146,7 @@ func (o *leases) oldest() (long, keepsUnseen uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	first := func(in *list) uint64 {
-		for l := in.first; l != nil; l = l.next {
+		for l := in.root.next; l != &in.root; l = l.next {
 			if !l.short {
 				return l.epoch
 			}

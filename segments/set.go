@@ -103,6 +103,8 @@ func Open(o Options) (*Set, error) {
 		writers: map[kv.Fingerprint]*writer{},
 		dirty:   map[*segment]struct{}{},
 	}
+	s.leases.seeking.init()
+	s.leases.pinned.init()
 	names, err := o.fs.List(o.Dir)
 	if err != nil {
 		return nil, err

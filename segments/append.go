@@ -310,7 +310,7 @@ func (s *Set) create(d *kv.Descriptor, fp kv.Fingerprint, length int64) (*segmen
 // fill ends appending to g: the next Sync seals it.
 func (s *Set) fill(g *segment) {
 	g.mu.Lock()
-	already := g.full || !g.own
+	already := g.full
 	g.full = true
 	g.mu.Unlock()
 	if already {

@@ -51,9 +51,8 @@ func (s *Set) destroy(locs []Loc, unseen bool) {
 func (s *Set) Unlink(id uint64, emptied bool) {
 	bytes := int64(0)
 	if g, err := s.segment(id); err == nil {
-		s.detach(g)
 		g.mu.Lock()
-		g.full = true
+		g.full = true // its writer begins another
 		bytes = g.statLocked().Allocated
 		g.mu.Unlock()
 	}

@@ -186,24 +186,6 @@ func (s *Set) Forget(fp kv.Fingerprint) {
 	}
 }
 
-// detach takes g away from its writer.
-func (s *Set) detach(g *segment) {
-	if !g.own {
-		return
-	}
-	s.mu.RLock()
-	w := s.writers[g.head.model]
-	s.mu.RUnlock()
-	if w == nil {
-		return
-	}
-	w.mu.Lock()
-	if w.active == g {
-		w.active = nil
-	}
-	w.mu.Unlock()
-}
-
 // SealRecovered seals a segment that an earlier process left: all behind end, which is what [Set.Scan] returned, is cut away, and the
 // next Sync makes that durable. A valid record behind end is an error, and nothing is changed. A file whose header is damaged stays as it
 // is, so that nothing hides the damage. If end is 0, nothing was ever there: a file without a sound header was never born, and is removed.

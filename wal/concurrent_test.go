@@ -17,8 +17,7 @@ import (
 
 // 16 goroutines append and sync, others rotate, remove and look: every frame is there once, whole, under its number.
 func TestConcurrentUse(t *testing.T) {
-	d := newDisk(t)
-	log := d.create(1, 1, "")
+	d, log := newLog(t)
 	const writers, each = 16, 60
 	var mu sync.Mutex
 	written := map[uint64]wrote{} // guarded by mu
@@ -90,8 +89,7 @@ func TestConcurrentUse(t *testing.T) {
 
 // While one fsync runs, all who come wait for one more.
 func TestOneSyncServesAll(t *testing.T) {
-	d := newDisk(t)
-	log := d.create(1, 1, "")
+	d, log := newLog(t)
 	const others = 16
 	var syncs atomic.Int32
 	begun, finish := make(chan struct{}), make(chan struct{})

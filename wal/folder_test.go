@@ -187,8 +187,7 @@ func TestFolderCannotBeOpenedForTheSpare(t *testing.T) {
 // rotatedOnAFullDisk is a log that has just gone on in its second file.
 func rotatedOnAFullDisk(t *testing.T) (*disk, *Log) {
 	t.Helper()
-	d := newDisk(t)
-	log := d.create(1, 1, "")
+	d, log := newLog(t)
 	add(t, log, "first")
 	d.fill(0)
 	rotate(t, log, "head")

@@ -178,8 +178,7 @@ func TestRenamedFile(t *testing.T) {
 
 // A frame within a payload is no frame, even when the one around it is lost.
 func TestFrameWithinAPayload(t *testing.T) {
-	d := newDisk(t)
-	log := d.create(1, 1, "")
+	d, log := newLog(t)
 	inner := appendFrame(nil, log.seed, frameHeader{kind: 66, file: 1, offset: 120, lsn: 3, durable: 2}, []byte("forged"))
 	add(t, log, string(append(make([]byte, 8), inner...)))
 	add(t, log, "")

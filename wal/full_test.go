@@ -18,6 +18,12 @@ func largeDisk(t testing.TB) *disk {
 	return d
 }
 
+func largeLog(t testing.TB) (*disk, *Log) {
+	t.Helper()
+	d := largeDisk(t)
+	return d, d.create(1, 1, "")
+}
+
 // smallSpare fills the disk, as if it had had no room for more than a few blocks of the spare.
 func (d *disk) smallSpare(log *Log) (bytes int64) {
 	d.t.Helper()
@@ -35,8 +41,7 @@ func TestFullDisk(t *testing.T) {
 	const step = 64 << 10
 	frames := step / int(frameBytes(uint32(frameHead+len(payload))))
 	for before := 0; before < 2*frames; before += 13 {
-		d := largeDisk(t)
-		log := d.create(1, 1, "")
+		d, log := largeLog(t)
 		for range before {
 			add(t, log, payload)
 		}
@@ -78,8 +83,7 @@ func TestFullDisk(t *testing.T) {
 // taken away, the log is poisoned.
 func TestFailedWriteIsUndone(t *testing.T) {
 	for part := range 200 {
-		d := newDisk(t)
-		log := d.create(1, 1, "")
+		d, log := newLog(t)
 		add(t, log, "first")
 		short := &crashfs.Short{Bytes: part, Err: errInjected}
 		d.fails(short, kinds("write"))
@@ -108,8 +112,7 @@ func TestFailedWriteIsUndone(t *testing.T) {
 // A frame that was written whole, and refused all the same, does not come back with a power cut behind a rotation: the file that it was
 // in looked damaged.
 func TestRefusedFrameStaysAway(t *testing.T) {
-	d := newDisk(t)
-	log := d.create(1, 1, "")
+	d, log := newLog(t)
 	ok(t, log.Sync(add(t, log, "first")))
 	d.fails(&crashfs.Late{Err: errInjected}, kinds("write"))
 	if _, err := log.Append(2, []byte("refused")); !errors.Is(err, errInjected) || log.Err() != nil {
@@ -139,8 +142,7 @@ func TestCreateRefusesUsedIDs(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	d := newDisk(t)
-	log := d.create(1, 1, "")
+	d, log := newLog(t)
 	large := make([]byte, MaxPayload+1)
 	_, _, rerr := log.Rotate(func(uint64) []byte { return large })
 	_, aerr := log.Append(2, large)
@@ -208,8 +210,7 @@ func TestStateThatGrewLeavesTheReserve(t *testing.T) {
 // A rotation on a full disk without a spare goes on in the current file: then the files before it can go, and one of them is the
 // spare of the next rotation.
 func TestRotationInPlace(t *testing.T) {
-	d := largeDisk(t)
-	log := d.create(1, 1, "")
+	d, log := largeLog(t)
 	add(t, log, "first")
 	d.fill(0)
 	for i, want := range []uint64{2, 2, 3, 3, 4} {
@@ -231,8 +232,7 @@ func TestRotationInPlace(t *testing.T) {
 // On a full disk what makes room leaves the room for one frame more: what says that it is durable.
 func TestLeavesRoomForAFrame(t *testing.T) {
 	for n := range 64 {
-		d := newDisk(t)
-		log := d.create(1, 1, "")
+		d, log := newLog(t)
 		d.fill(0)
 		var err error
 		for err == nil {
@@ -251,8 +251,7 @@ func TestLeavesRoomForAFrame(t *testing.T) {
 func TestZerosFollowTheLastFrame(t *testing.T) {
 	for what, fill := range map[string]func(t *testing.T) (d *disk, room int64, put func(payload []byte) error){
 		"a frame": func(t *testing.T) (*disk, int64, func([]byte) error) {
-			d := newDisk(t)
-			log := d.create(1, 1, "")
+			d, log := newLog(t)
 			d.fill(0)
 			_, room := log.Room()
 			return d, room, func(b []byte) error { _, err := log.AppendReserved(2, b); return err }
@@ -270,8 +269,7 @@ func TestZerosFollowTheLastFrame(t *testing.T) {
 			return d, blockBytes - headerBytes, func(b []byte) error { _, err := Create(d.o, 1, 1, b); return err }
 		},
 		"the head of the next file in a small spare": func(t *testing.T) (*disk, int64, func([]byte) error) {
-			d := largeDisk(t)
-			log := d.create(1, 1, "")
+			d, log := largeLog(t)
 			room := d.smallSpare(log) - headerBytes
 			d.fails(errInjected, d.writesTo(1)) // or it would go on there
 			return d, room, func(b []byte) error { _, _, err := log.Rotate(text(string(b))); return err }
@@ -298,8 +296,7 @@ func (d *disk) writesTo(id uint64) func(crashfs.Op) bool {
 
 // A rotation that fails to go on in place and then finds a small spare accounts for what the try gave up.
 func TestRotationAccountsForTheTry(t *testing.T) {
-	d := largeDisk(t)
-	log := d.create(1, 1, "")
+	d, log := largeLog(t)
 	add(t, log, "sixteen bytes...")
 	ok(t, log.Close())
 	log = d.create(2, 2, "")

@@ -38,6 +38,13 @@ func diskOf(t rapid.TB, c *crashfs.Disk, o Options) *disk {
 	return &disk{Disk: c, t: t, o: o}
 }
 
+// newLog is an empty log on a disk of its own.
+func newLog(t rapid.TB) (*disk, *Log) {
+	t.Helper()
+	d := newDisk(t)
+	return d, d.create(1, 1, "")
+}
+
 // create is Create, with frame 1 as the next one of file 1, and so on.
 func (d *disk) create(id, next uint64, snapshot string) *Log {
 	d.t.Helper()

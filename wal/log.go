@@ -324,24 +324,21 @@ func (l *Log) Close() error {
 	}
 	l.closed = true
 	err := l.Err()
-	if !l.begun.Load() { // there is nothing else to close
-		if l.spare.file != nil {
-			err = errors.Join(err, l.spare.file.Close())
-			l.spare.file = nil
-		}
-		return err
-	}
-	if err == nil {
+	begun := l.begun.Load() // else there is no file
+	if err == nil && begun {
 		err = l.fsync(l.file, l.last.Load())
 	}
 	// Without a whole spare, what is reserved here is all that the next run may find on a full disk. Else the next Replay need not
 	// read it; that it does is no one's error.
-	if err == nil && l.spare.file != nil && l.spare.bytes >= l.spareBytes() && l.file.Truncate(l.end+tailBytes) != nil {
+	if err == nil && begun && l.spare.file != nil && l.spare.bytes >= l.spareBytes() && l.file.Truncate(l.end+tailBytes) != nil {
 		l.o.Logger.Info("the last log file keeps its reserved space", "file", l.file.Name())
 	}
 	if l.spare.file != nil {
 		err = errors.Join(err, l.spare.file.Close())
 		l.spare.file = nil
 	}
-	return errors.Join(err, l.file.Close())
+	if begun {
+		err = errors.Join(err, l.file.Close())
+	}
+	return err
 }

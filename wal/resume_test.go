@@ -222,17 +222,12 @@ func TestGoesOnInAFileWhoseNameIsNotDurable(t *testing.T) {
 	log := killed.goOn(killed.replay(), "three")
 	lsn := addReserved(t, log, "a deletion")
 	ok(t, log.Sync(lsn))
-	for seed := range uint64(20) {
-		if k := killed.cut(rand.New(rand.NewPCG(seed, 1))).replay(); k.rec.LastLSN < lsn {
-			t.Fatalf("power cut %d: frame %d was durable (DurableLSN %d), replayed to %d: %+v", seed, lsn, log.DurableLSN(), k.rec.LastLSN, k.rec)
-		}
-	}
+	killed.afterCuts(lsn)
 }
 
 // The log does not go on in the newest file where that leaves nothing and the spare has room.
 func TestGoesOnWhereRoomIs(t *testing.T) {
-	d := largeDisk(t)
-	log := d.create(1, 1, "")
+	d, log := largeLog(t)
 	d.fill(0)
 	var err error
 	for n := 16; err == nil; n = 48 {
@@ -255,8 +250,7 @@ func TestGoesOnWhereRoomIs(t *testing.T) {
 
 // smallFile is a log that has reserved its next file and was closed, so that its only file is small.
 func smallFile(t *testing.T) *disk {
-	d := largeDisk(t)
-	log := d.create(1, 1, "")
+	d, log := largeLog(t)
 	add(t, log, strings.Repeat(".", 8192-112-48))
 	ok(t, log.Close())
 	return d
@@ -289,8 +283,7 @@ func TestCloseKeepsTheReserve(t *testing.T) {
 // Where the next run finds a whole spare, a clean Close gives back what the last file has reserved: the file ends with the zeros that say
 // that nothing was cut off.
 func TestCloseGivesRoomBack(t *testing.T) {
-	d := largeDisk(t)
-	log := d.create(1, 1, "")
+	d, log := largeLog(t)
 	add(t, log, "first")
 	ok(t, log.Close())
 	k := d.kill().replay()
@@ -302,8 +295,7 @@ func TestCloseGivesRoomBack(t *testing.T) {
 
 // Beside a spare that is only too small it gives up nothing, and the spare stays as well: on a full disk both may be all that there is.
 func TestSmallSpareStays(t *testing.T) {
-	d := largeDisk(t)
-	log := d.create(1, 1, "")
+	d, log := largeLog(t)
 	d.smallSpare(log)
 	full := d.Used()
 	add(t, log, "first") // no more is to be had for the spare
@@ -337,8 +329,7 @@ func TestRecyclesALargeFile(t *testing.T) {
 
 // To sync what was recovered, no file is begun where there is no room for one.
 func TestSyncOfWhatWasRecovered(t *testing.T) {
-	d := newDisk(t)
-	log := d.create(1, 1, "")
+	d, log := newLog(t)
 	add(t, log, "first")
 	d.resize(d.o.path(1), log.end)
 	ok(t, d.Remove(d.o.sparePath()))

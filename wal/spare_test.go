@@ -51,8 +51,7 @@ func TestTornSpareIsUsed(t *testing.T) {
 
 // What a checkpoint does not need any more becomes the spare, where there is none.
 func TestOldFileBecomesTheSpare(t *testing.T) {
-	d := newDisk(t)
-	log := d.create(1, 1, "")
+	d, log := newLog(t)
 	add(t, log, "first")
 	d.fill(0)
 	full := d.Used()
@@ -74,8 +73,7 @@ func TestOldFileBecomesTheSpare(t *testing.T) {
 
 // A spare that could not be reserved is reserved at the next append that finds room.
 func TestSpareIsTriedAgain(t *testing.T) {
-	d := newDisk(t)
-	log := d.create(1, 1, "")
+	d, log := newLog(t)
 	d.fill(0)
 	rotate(t, log, "")
 	if _, err := d.Stat(d.o.sparePath()); err == nil {
@@ -94,8 +92,7 @@ func TestSpareIsTriedAgain(t *testing.T) {
 // A file that becomes the spare has lost its name durably before the next one goes, whatever comes of it: where none of them can be used,
 // a power cut must not bring back an earlier one without a later one.
 func TestOldFilesLeaveNoHole(t *testing.T) {
-	d := newDisk(t)
-	log := d.create(1, 1, "")
+	d, log := newLog(t)
 	add(t, log, "first")
 	rotate(t, log, "two")
 	lsn := add(t, log, "second")
@@ -128,8 +125,7 @@ func TestNoEmptySpareStays(t *testing.T) {
 
 // What a failed write left of a head is gone, however much it was: nothing of it lies behind a shorter one.
 func TestFailedHeadIsUndone(t *testing.T) {
-	d := newDisk(t)
-	log := d.create(1, 1, "")
+	d, log := newLog(t)
 	add(t, log, "first")
 	d.fails(&crashfs.Short{Bytes: 3000, Err: errInjected}, kinds("write"))
 	if _, _, err := log.Rotate(text(strings.Repeat("head ", 700))); !errors.Is(err, errInjected) || log.Err() != nil {
@@ -301,8 +297,7 @@ func TestWantOfFilesForTheSpare(t *testing.T) {
 // A file that cannot be opened after it became the log's next one: nothing is written any more, because its name may be on the disk,
 // and what went on in the file before would look like damage.
 func TestWantOfFilesForANamedFile(t *testing.T) {
-	d := newDisk(t)
-	log := d.create(1, 1, "")
+	d, log := newLog(t)
 	lsn := add(t, log, "first")
 	failed := d.passingOpens(suffix)
 	if _, _, err := log.Rotate(text("head")); *failed == 0 || !vfs.Passing(err) {

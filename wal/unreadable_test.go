@@ -43,8 +43,7 @@ var errSick = errors.New("input/output error")
 // eachBlockSick calls try for each block of a log of 30 frames, which cannot be read because of why; end is where the frames end.
 func eachBlockSick(t *testing.T, why error, try func(d *disk, block, end int64)) {
 	t.Helper()
-	d := newDisk(t)
-	log := d.create(1, 1, "")
+	d, log := newLog(t)
 	for range 30 { // together longer than what is read at a time
 		add(t, log, strings.Repeat("r", windowBytes/20))
 	}

@@ -75,10 +75,6 @@ func (r *reader) placeIn(b []byte) loc.Loc {
 // known refuses a value that only another release can have a meaning for.
 func (r *reader) known(what string, found, only uint64) {
 	if found != only {
-		r.unknown(what, found, only)
+		r.Fail(vfs.ErrVersion, "%s %#x, this release knows %d", what, found, only)
 	}
-}
-
-func (r *reader) unknown(what string, found, only uint64) {
-	r.Fail(vfs.ErrVersion, "%s %#x, this release knows %d", what, found, only)
 }

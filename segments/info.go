@@ -42,11 +42,7 @@ func (s *Set) Segments() []Info {
 func (g *segment) describe() Info {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	var err error
-	if !g.known {
-		err = g.openLocked()
-		g.releaseFileLocked()
-	}
+	err := g.knowLocked()
 	if err == nil && g.headErr != nil {
 		err = g.headErr
 	}
@@ -64,13 +60,11 @@ func (g *segment) describe() Info {
 // Finished lists the segments to which nothing is appended any more. It touches no file.
 func (s *Set) Finished() []uint64 {
 	var ids []uint64
-	for _, g := range s.sorted() {
-		g.mu.Lock()
+	s.each(func(g *segment) {
 		if !g.own || g.full {
 			ids = append(ids, g.id)
 		}
-		g.mu.Unlock()
-	}
+	})
 	return ids
 }
 
@@ -78,13 +72,11 @@ func (s *Set) Finished() []uint64 {
 // no file.
 func (s *Set) OpenEnds() map[uint64]int64 {
 	ends := map[uint64]int64{}
-	for _, g := range s.sorted() {
-		g.mu.Lock()
+	s.each(func(g *segment) {
 		if g.own && !g.sealed && g.end > 0 {
 			ends[g.id] = g.end
 		}
-		g.mu.Unlock()
-	}
+	})
 	return ends
 }
 
@@ -97,11 +89,8 @@ func (s *Set) Ours(id uint64) bool {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !g.known {
-		if err := g.openLocked(); err != nil {
-			return errors.Is(err, ErrMissing) // a folder or a link: unlinking it leaves it alone
-		}
-		g.releaseFileLocked()
+	if err := g.knowLocked(); err != nil {
+		return errors.Is(err, ErrMissing) // a folder or a link: unlinking it leaves it alone
 	}
 	return !g.strange
 }
@@ -116,11 +105,7 @@ func (s *Set) Has(id uint64) bool {
 // Allocated is the sum of Info.Allocated over all segments. It reads no headers.
 func (s *Set) Allocated() int64 {
 	total := int64(0)
-	for _, g := range s.sorted() {
-		g.mu.Lock()
-		total += g.statLocked().Allocated
-		g.mu.Unlock()
-	}
+	s.each(func(g *segment) { total += g.statLocked().Allocated })
 	return total
 }
 
@@ -132,13 +117,11 @@ const extentBlock = 4 << 10
 // complete, or not synced.
 func (s *Set) Extents() int64 {
 	n := int64(0)
-	for _, g := range s.sorted() {
-		g.mu.Lock()
+	s.each(func(g *segment) {
 		if g.own && !g.sealed || g.dirty || g.left || g.syncing {
 			n++
 		}
-		g.mu.Unlock()
-	}
+	})
 	return n * extentBlock
 }
 

@@ -278,10 +278,7 @@ func (s *Set) unlinkLocked(g *segment) (gone bool, err error) {
 	if g.pins > 0 || len(g.inflight) > 0 {
 		return false, nil
 	}
-	if !g.known {
-		g.openLocked() // one that cannot be opened is no other store's, as far as anybody knows
-		g.releaseFileLocked()
-	}
+	g.knowLocked()  // one that cannot be opened is no other store's, as far as anybody knows
 	g.dirty = false // nobody needs these bytes
 	g.dropLocked()
 	if g.foreignLocked() {

@@ -129,6 +129,15 @@ func (g *segment) openLocked() error {
 	return nil
 }
 
+// knowLocked reads the header of a file that nobody has opened yet, and leaves it closed. g.mu is held.
+func (g *segment) knowLocked() error {
+	if g.known {
+		return nil
+	}
+	defer g.releaseFileLocked()
+	return g.openLocked()
+}
+
 // openFileLocked opens the file, whatever is in it. g.mu is held.
 func (g *segment) openFileLocked() error {
 	if g.gone {
@@ -320,21 +329,14 @@ func (g *segment) foreignLocked() bool { return g.headErr != nil && errors.Is(g.
 func (g *segment) foreign() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !g.known {
-		g.openLocked()
-		g.releaseFileLocked()
-	}
+	g.knowLocked()
 	return g.foreignLocked()
 }
 
 // descriptor decodes the header's descriptor.
 func (g *segment) descriptor() (kv.Descriptor, error) {
 	g.mu.Lock()
-	err := error(nil)
-	if !g.known {
-		err = g.openLocked()
-		g.releaseFileLocked()
-	}
+	err := g.knowLocked()
 	head, bad := g.head, g.headErr
 	g.mu.Unlock()
 	if err != nil {

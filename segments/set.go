@@ -214,6 +214,15 @@ func (s *Set) sorted() []*segment {
 	return all
 }
 
+// each calls do with every segment, by id, one at a time under its lock.
+func (s *Set) each(do func(g *segment)) {
+	for _, g := range s.sorted() {
+		g.mu.Lock()
+		do(g)
+		g.mu.Unlock()
+	}
+}
+
 // Descriptor returns the model descriptor in a segment's header, whose fingerprint was checked.
 func (s *Set) Descriptor(id uint64) (kv.Descriptor, error) {
 	g, err := s.segment(id)

@@ -45,8 +45,8 @@ func (s *Set) Scan(ctx context.Context, id uint64, from int64, fn func(loc Loc, 
 }
 
 // scan is the walk of Scan and Verify from an aligned offset on. passed is told of each stretch that was looked at.
-func (im *image) scan(ctx context.Context, from int64, fn func(Loc, *Record) error, bad func(*damage.Error), passed func(from, to int64)) (end int64, err error) {
-	end = from
+func (im *image) scan(ctx context.Context, from int64, fn func(Loc, *Record) error, bad func(*damage.Error), passed func(from, to int64)) (int64, error) {
+	end := from
 	var r Record
 	st := stretch{}
 	for off := from; off < im.limit; {

@@ -66,7 +66,17 @@ func (e *Engine) Compact(ctx context.Context, o CompactOptions) (Compacted, erro
 	return out, errors.Join(err, undone)
 }
 
-// shrinkIndex rewrites index.db without its free pages, unless that gives nothing back.
+// compactIndex rewrites index.db without its free pages.
+func (e *Engine) compactIndex(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	e.ckptMu.Lock()
+	defer e.ckptMu.Unlock()
+	return e.Index.Compact()
+}
+
+// shrinkIndex is compactIndex, unless that gives nothing back.
 func (e *Engine) shrinkIndex(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err

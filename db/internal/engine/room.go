@@ -97,7 +97,7 @@ func (e *Engine) moreRoom(ctx context.Context, search *roomSearch) (found bool, 
 	}
 	if !search.shrunk && e.indexWorth() {
 		search.shrunk = true
-		return true, e.tryShrinkIndex(ctx)
+		return true, e.tryCompactIndex(ctx)
 	}
 	n, err := e.expireRefs() // the worker comes by every few seconds
 	if n > 0 || errors.Is(err, vfs.ErrNoSpace) {
@@ -144,14 +144,14 @@ func (e *Engine) lookAfterEviction(ctx context.Context, much bool) error {
 		return err
 	}
 	if much && e.indexWorth() {
-		return e.tryShrinkIndex(ctx)
+		return e.tryCompactIndex(ctx)
 	}
 	return nil
 }
 
-// tryShrinkIndex is shrinkIndex where the disk may be full: then more has to go first.
-func (e *Engine) tryShrinkIndex(ctx context.Context) error {
-	if err := e.shrinkIndex(ctx); !errors.Is(err, vfs.ErrNoSpace) {
+// tryCompactIndex is compactIndex where the disk may be full: then more has to go first.
+func (e *Engine) tryCompactIndex(ctx context.Context) error {
+	if err := e.compactIndex(ctx); !errors.Is(err, vfs.ErrNoSpace) {
 		return err
 	}
 	return nil

@@ -29,7 +29,7 @@ func (e *Engine) Shrink(ctx context.Context, bytes int64) (used int64, evicted i
 		}
 	}
 	if used := e.Measure(); used > bytes {
-		if err := e.shrinkIndex(ctx); err != nil {
+		if err := e.compactIndex(ctx); err != nil {
 			return used, evicted, err
 		}
 	}

@@ -1,14 +1,11 @@
 package segments
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"slices"
 
-	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/vfs"
 )
 
@@ -142,8 +139,8 @@ func (s *Set) PendingUnlinks() int {
 // do not exist included. It must not be called from a callback of Read, Scan or Verify.
 //
 // What failed stays in the queue; doing it twice is harmless. Of what failed before in a segment, the first that fails again ends the tries there.
-// The error is the first, and says how many more there were; one that ended all writing is always in it. What lies in a segment that somebody walks
-// over stays, too, and is no error: [Set.Ripe] says when the walk is over.
+// The error is the first, with one of each other cause, and says how many there were. What lies in a segment that somebody walks over stays, too, and
+// is no error: [Set.Ripe] says when the walk is over.
 //
 // enough, if there is one, is asked before each record, and told how many went before and their bytes; it may take its time. After a true no
 // further one is destroyed, and more says that there are some.
@@ -166,10 +163,7 @@ func (s *Set) Reclaim(ctx context.Context, enough func(records int, bytes int64)
 		gone, old = s.reclaimRipe(ctx, stop, &why)
 		done = append(done, gone...)
 	}
-	err = why.err()
-	if poison := s.Err(); poison != nil && !errors.Is(err, vfs.ErrPoisoned) {
-		err = errors.Join(err, poison)
-	}
+	err = tell(why.err(), s.Err())
 	if more {
 		err = errors.Join(err, ctx.Err())
 	}
@@ -224,29 +218,6 @@ func (s *Set) reclaimRipe(ctx context.Context, stop func(next Loc) bool, why *fa
 	return done, old
 }
 
-// failures are what is said of many: the first, and how many more there were.
-type failures struct {
-	first error
-	more  int
-}
-
-// add counts err, of n things; nil is none.
-func (f *failures) add(err error, n int) {
-	if err == nil {
-		return
-	}
-	if f.more += n; f.first == nil {
-		f.first, f.more = err, n-1
-	}
-}
-
-func (f *failures) err() error {
-	if f.more == 0 {
-		return f.first
-	}
-	return fmt.Errorf("%w; and %s", f.first, damage.Count(f.more, "other"))
-}
-
 // tryUnlink is unlink, but for a segment that somebody walks over: it is left for later.
 func (s *Set) tryUnlink(id uint64) (gone bool, err error) {
 	g, err := s.segment(id)
@@ -299,7 +270,7 @@ func (s *Set) unlinkLocked(g *segment) (gone bool, err error) {
 }
 
 // wipe destroys records of one segment, in their order, until stop says so, and returns those that are durably gone, those that could not be
-// destroyed, with the first error of these, and how many were tried or are left for later. It does nothing while somebody walks over the segment.
+// destroyed, with the error that tells of these, and how many were tried or are left for later. It does nothing while somebody walks over the segment.
 func (s *Set) wipe(wipes []doomed, stop func(next Loc) bool) (done, failed []Loc, tried int, err error) {
 	g, err := s.segment(wipes[0].loc.Segment)
 	if err != nil {
@@ -345,7 +316,7 @@ func (g *segment) wipeLocked(wipes []doomed, stop func(next Loc) bool) (done, fa
 		freed, perr := f.Punch(from, to-from)
 		g.markDirty() // after the last of it: a Sync of somebody else takes the mark away
 		if perr != nil {
-			failed, err = append(failed, run...), cmp.Or(err, perr)
+			failed, err = append(failed, run...), tell(err, perr)
 		} else {
 			done = append(done, run...)
 			if !freed {
@@ -376,7 +347,7 @@ func (g *segment) wipeLocked(wipes []doomed, stop func(next Loc) bool) (done, fa
 		}
 		g.markDirty()
 		if werr != nil {
-			failed, err = append(failed, loc), cmp.Or(err, werr)
+			failed, err = append(failed, loc), tell(err, werr)
 			punch()
 		} else {
 			if len(run) == 0 {
@@ -396,7 +367,7 @@ func (g *segment) wipeLocked(wipes []doomed, stop func(next Loc) bool) (done, fa
 		return nil, failed, tried, err
 	}
 	if serr := g.sync(); serr != nil {
-		return nil, append(failed, done...), tried, serr
+		return nil, append(failed, done...), tried, tell(err, serr)
 	}
 	return done, failed, tried, err
 }

@@ -202,11 +202,11 @@ func (s spared) record(b db.Block) bool {
 	return !ok || s.record(s.e.live[up])
 }
 
-// untold reports whether nothing can tell that there was a record: zeros are where it began, or the end of the file is before it, and index.db, which named
-// it, is harmed as well. docs/reliability.md has that among what stays.
+// untold reports whether nothing can tell that there was a record: zeros are in its place, or the end of the file is before it, and index.db, which
+// named it, is harmed as well. docs/reliability.md has that among what stays.
 func (s spared) untold(b db.Block) bool {
 	return !s.file(func(f string) bool { return f == "index.db" }) && slices.ContainsFunc(s.harms, func(h harm) bool {
-		return h.file == segmentOf(b.Segment) && (h.what == "zeroed pages" || h.what == "cut") && h.from <= b.Offset && b.Offset < h.to
+		return h.file == segmentOf(b.Segment) && (h.what == "zeroed pages" || h.what == "cut") && h.from <= b.Offset && b.Offset+b.Bytes <= h.to
 	})
 }
 

@@ -190,10 +190,12 @@ func TestGrowthDuringACheckpoint(t *testing.T) {
 	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 32)}
 	storetest.Put(t, m, p)
-	storetest.OK(t, s.Checkpoint(&askedContext{t.Context(), func() {
-		storetest.OK(t, m.SetRef(t.Context(), "late", p, db.RefOptions{Meta: make([]byte, db.MaxRefMeta)}))
-		storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(2, 32)})
-	}}))
+	storetest.OK(t, s.Checkpoint(storetest.Asked(t.Context(), func() {
+		storetest.Meanwhile(func() {
+			storetest.OK(t, m.SetRef(t.Context(), "late", p, db.RefOptions{Meta: make([]byte, db.MaxRefMeta)}))
+			storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(2, 32)})
+		})
+	})))
 	if n, all := storetest.Engine(s).Inside().StateGrowth().Load(), storetest.Engine(s).Inside().Growth().Load(); n < db.MaxRefMeta || all < n+1<<10 {
 		t.Errorf("%d bytes of refs, %d in all are said to be behind the checkpoint", n, all)
 	}

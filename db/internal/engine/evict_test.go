@@ -158,11 +158,10 @@ func TestEvictionAsksModelsOnce(t *testing.T) {
 	}
 }
 
-// A put goes on from rows of another prompt's block that are evicted meanwhile: it has them, or says that they are gone.
-func TestFirstRowsAreEvicted(t *testing.T) {
+// longBlocks is a store of a model whose records take a while to be written.
+func longBlocks(t *testing.T) (*db.Store, *db.Model) {
 	o := storetest.Options()
 	o.SegmentBytes = 64 << 20
-	s := storetest.Open(t, t.TempDir(), o)
 	d := crashtest.Hybrid()
 	d.BlockTokens = 512
 	for i := range d.Tensors {
@@ -170,11 +169,16 @@ func TestFirstRowsAreEvicted(t *testing.T) {
 			d.Tensors[i].Width = 2048
 		}
 	}
-	m := storetest.Model(t, s, d)
+	return storetest.Fresh(t, o, d)
+}
+
+// A put goes on from rows of another prompt's block that are evicted meanwhile: it has them, or says that they are gone.
+func TestFirstRowsAreEvicted(t *testing.T) {
+	s, m := longBlocks(t)
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 300)}
-	all := storetest.Filled(d, &p, 0, 300)
+	all := storetest.Filled(m.Descriptor(), &p, 0, 300)
 	q := kv.Prompt{Tokens: crashtest.Concat(p.Tokens[:250], crashtest.Tokens(2, 50))}
-	some := storetest.Filled(d, &q, 250, 300)
+	some := storetest.Filled(m.Descriptor(), &q, 250, 300)
 	r := rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano())))
 	e := storetest.Engine(s)
 	counts := map[string]int{}
@@ -209,23 +213,13 @@ func TestFirstRowsAreEvicted(t *testing.T) {
 
 // Nor does a move take them away.
 func TestFirstRowsAreMoved(t *testing.T) {
-	o := storetest.Options()
-	o.SegmentBytes = 64 << 20
-	s := storetest.Open(t, t.TempDir(), o)
-	d := crashtest.Hybrid()
-	d.BlockTokens = 512
-	for i := range d.Tensors {
-		if d.Tensors[i].Width > 0 {
-			d.Tensors[i].Width = 2048
-		}
-	}
-	m := storetest.Model(t, s, d)
+	s, m := longBlocks(t)
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 300)}
-	storetest.Must(m.Put(t.Context(), p, storetest.Filled(d, &p, 0, 300), db.PutOptions{}))(t)
+	storetest.Must(m.Put(t.Context(), p, storetest.Filled(m.Descriptor(), &p, 0, 300), db.PutOptions{}))(t)
 	r := rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano())))
 	for i, stop := 2, time.Now().Add(time.Second); time.Now().Before(stop); i++ {
 		q := kv.Prompt{Tokens: crashtest.Concat(p.Tokens[:250], crashtest.Tokens(i, 50))}
-		some := storetest.Filled(d, &q, 250, 300)
+		some := storetest.Filled(m.Descriptor(), &q, 250, 300)
 		storetest.OK(t, storetest.Engine(s).Segments.SealAll())
 		done := make(chan error)
 		go func() {

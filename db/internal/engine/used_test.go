@@ -1,7 +1,6 @@
 package engine_test
 
 import (
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -198,18 +197,4 @@ func TestUsesOutliveAFailedChange(t *testing.T) {
 	if x, ok, err := v.Get(c.Key(1), 0); err != nil || !ok || x.Hits != 1 {
 		t.Errorf("%d hits, expected 1 (%v, %v)", x.Hits, ok, err)
 	}
-}
-
-// askedContext runs something when it is first asked whether it is over.
-type askedContext struct {
-	context.Context
-	asked func()
-}
-
-func (c *askedContext) Err() error {
-	if f := c.asked; f != nil {
-		c.asked = nil
-		storetest.Meanwhile(f)
-	}
-	return nil
 }

@@ -1,7 +1,7 @@
 // Command bench measures what Dormouse promises to be fast at, each figure beside its reference.
 //
-//	go run ./tests/bench            some minutes, 10 GB of disk
-//	go run ./tests/bench -quick     under two minutes, smaller
+//	go run ./tests/bench            36 minutes, 10 GB of disk
+//	go run ./tests/bench -quick     two to three minutes, smaller
 //	go run ./tests/bench -only restore_warm,put -json
 //	go run ./tests/bench -long -only open_1e7       an hour, 55 GB of disk
 //	go run ./tests/bench -cost costs.json -draw docs

@@ -25,7 +25,7 @@ func main() {
 }
 
 func command() (err error) {
-	quick := flag.Bool("quick", false, "smaller and fewer: under two minutes")
+	quick := flag.Bool("quick", false, "smaller and fewer: two to three minutes")
 	asJSON := flag.Bool("json", false, "print one JSON object a line, for machines")
 	only := flag.String("only", "", "comma-separated `names` of figures; default: all")
 	long := flag.Bool("long", false, "also what takes one to two hours: a store of 10,000,000 blocks, 55 GB of disk (21 GB where the file system compresses)")

@@ -13,6 +13,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/internal/lock"
 	"github.com/dormousekv/dormouse/internal/vfs"
 )
 
@@ -33,7 +34,9 @@ type boltFile struct {
 
 	poison atomic.Pointer[error] // the first damage met: nothing is read any more
 	halted vfs.Poison            // the first failed write: nothing is written any more, reads go on
-	stuck  atomic.Bool           // bbolt panicked and may hold its locks: closing it could wait for ever
+	stuck  atomic.Bool           // bbolt panicked and may hold its locks: whatever it is asked for could wait for ever
+
+	reading lock.Mutex[lock.IndexFile] // a read transaction begins or ends
 }
 
 // lockWait bounds how long opening waits for another holder of bbolt's lock. Zero would be for ever.
@@ -225,12 +228,25 @@ func (file *boltFile) hold(s *snapshot) error {
 	return nil
 }
 
+// begin and end take turns: bbolt holds a lock while one begins that it needs to end another, and keeps it where it meets damage.
 func (file *boltFile) begin() (tx *bolt.Tx, err error) {
+	file.reading.Lock()
+	defer file.reading.Unlock()
 	err = file.contain("begin", func() error {
 		tx, err = file.db.Begin(false)
 		return err
 	})
 	return tx, err
+}
+
+// end ends a read transaction, if that is possible.
+func (file *boltFile) end(tx *bolt.Tx) error {
+	file.reading.Lock()
+	defer file.reading.Unlock()
+	if file.stuck.Load() {
+		return nil
+	}
+	return file.contain("end", tx.Rollback)
 }
 
 // next is a snapshot of the commit that was just made.
@@ -241,7 +257,7 @@ func (file *boltFile) next() (*snapshot, error) {
 	}
 	s, err := file.snapshot(uint64(tx.ID()))
 	if err != nil {
-		return nil, errors.Join(err, file.contain("end", tx.Rollback))
+		return nil, errors.Join(err, file.end(tx))
 	}
 	s.tx = tx
 	return s, nil

@@ -65,7 +65,7 @@ type Applied struct {
 
 // Index is the index of one store. Safe for concurrent use.
 //
-// Locks, in the order in which they are taken: keep, write, mu.
+// Locks, in the order in which they are taken: keep, write, mu, and that of the file (boltFile.reading).
 type Index struct {
 	o       Options
 	keep    lock.Mutex[lock.IndexKeep] // one Checkpoint, Compact or Verify at a time

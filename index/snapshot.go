@@ -32,8 +32,8 @@ func (s *snapshot) release() error {
 	if s.refs.Add(-1) > 0 {
 		return nil
 	}
-	if s.tx != nil && !s.file.stuck.Load() {
-		s.file.contain("end", s.tx.Rollback)
+	if s.tx != nil {
+		s.file.end(s.tx)
 	}
 	return s.file.drop()
 }

@@ -41,6 +41,7 @@ var Order = []struct {
 	{Segments{}, "which segments there are"},
 	{Lifecycle{}, "who uses the store, and who waits for it (db/internal/lifecycle)"},
 	{Index{}, "the versions of the index in memory"},
+	{IndexFile{}, "one read transaction of index.db begins or ends at a time"},
 	{Ring{}, "the memory of direct reads, and who has it (db/internal/direct)"},
 	{Reads{}, "one restore's direct reads that are under way; what is to be read again"},
 }
@@ -78,6 +79,7 @@ type (
 	Sessions       struct{}
 	SessionFile    struct{}
 	Index          struct{}
+	IndexFile      struct{}
 	Ring           struct{}
 	Reads          struct{}
 )
@@ -113,6 +115,7 @@ func (Segments) place()       {}
 func (Sessions) place()       {}
 func (SessionFile) place()    {}
 func (Index) place()          {}
+func (IndexFile) place()      {}
 func (Ring) place()           {}
 func (Reads) place()          {}
 

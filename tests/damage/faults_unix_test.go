@@ -64,11 +64,14 @@ func TestCutUnderTheStore(t *testing.T) {
 		if rounds%3 > 1 {
 			files = append(files, "bloom")
 		}
-		n := 0
-		watch(t, fmt.Sprintf("round %d of seed %d", rounds, seed), func() {
-			c.work(rnd, files, cuts)
-			n = c.after()
+		off := dog(func() string {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return fmt.Sprintf("round %d of seed %d: operations %v, errors %v, wrong %v", rounds, seed, c.done, c.odd, c.wrong)
 		})
+		c.work(rnd, files, cuts)
+		n := c.after()
+		off()
 		intact, all = intact+n, all+len(c.kept)
 		for k, n := range c.done {
 			done[k] += n
@@ -134,6 +137,11 @@ func (c *cutting) count(what string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.done[what]++
+	c.metLocked(what, err)
+}
+
+// metLocked notes an error. The caller holds c.mu.
+func (c *cutting) metLocked(what string, err error) {
 	if err == nil {
 		return
 	}
@@ -241,6 +249,10 @@ func (c *cutting) lostBy(file string) (out []db.Block) {
 			return slices.Clone(out)
 		case errors.Is(bad, db.ErrSuspended): // index.db was cut again while it was rebuilt
 			c.count("resume", c.s.Resume(ctx))
+		default:
+			c.mu.Lock()
+			c.metLocked("list", bad)
+			c.mu.Unlock()
 		}
 		time.Sleep(time.Millisecond) // the index is being rebuilt
 	}

@@ -1,9 +1,14 @@
 package damage
 
 import (
+	"bytes"
+	"cmp"
 	"fmt"
+	"math"
 	"os"
 	"runtime/pprof"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -23,11 +28,27 @@ func dog(what func() string) (off func()) {
 			case <-tick.C:
 			}
 		}
-		fmt.Fprintf(os.Stderr, "HANGS: %s\n", what())
-		pprof.Lookup("goroutine").WriteTo(os.Stderr, 2)
+		fmt.Fprintf(os.Stderr, "%s\nHANGS: %s\n", stacks(), what())
 		os.Exit(3)
 	}()
 	return func() { tick.Stop(); close(done) }
+}
+
+// stacks are those of all goroutines. What they wait for comes last: the end is all that some logs keep.
+func stacks() string {
+	var b bytes.Buffer
+	pprof.Lookup("goroutine").WriteTo(&b, 2)
+	all := strings.Split(strings.TrimSpace(b.String()), "\n\n")
+	waits := func(stack string) int {
+		for i, in := range []string{"testing.(*T).Run(", "lifecycle.(*Lifecycle).Enter", "[select", "[chan receive", "[sync.Cond.Wait", "[sync."} {
+			if strings.Contains(stack, in) {
+				return i
+			}
+		}
+		return math.MaxInt
+	}
+	slices.SortStableFunc(all, func(x, y string) int { return cmp.Compare(waits(x), waits(y)) })
+	return strings.Join(all, "\n\n")
 }
 
 // watch runs do, which must end.

@@ -10,12 +10,12 @@ import (
 
 // Coded streams: bytes in chunks, each as small as huff0 makes it.
 
+// scratches go back only from where nothing panicked: huff0 leaves one half changed by a read fault, and what is encoded with that is wrong.
 var scratches = sync.Pool{New: func() any { return new(huff0.Scratch) }}
 
 // appendCoded appends src as a coded stream.
 func appendCoded(dst, src []byte) []byte {
 	s := scratches.Get().(*huff0.Scratch)
-	defer scratches.Put(s)
 	for len(src) > 0 {
 		chunk := src[:min(len(src), chunkBytes)]
 		src = src[len(chunk):]
@@ -30,6 +30,7 @@ func appendCoded(dst, src []byte) []byte {
 			dst = appendChunk(dst, modeStored, chunk)
 		}
 	}
+	scratches.Put(s)
 	return dst
 }
 
@@ -75,7 +76,12 @@ func decodeChunk(dst []byte, mode uint8, body []byte) error {
 		return nil
 	}
 	s := scratches.Get().(*huff0.Scratch)
-	defer scratches.Put(s)
+	err := decodeHuff0(dst, body, s)
+	scratches.Put(s)
+	return err
+}
+
+func decodeHuff0(dst, body []byte, s *huff0.Scratch) error {
 	s, streams, err := huff0.ReadTable(body, s)
 	if err != nil {
 		return fmt.Errorf("huff0 table: %w", err)

@@ -10,7 +10,7 @@ import (
 )
 
 // ErrCodec is returned when a codec or compression is unknown, is reserved for a later release, or cannot hold the
-// tensor. It is not damage: a newer release may have written the plane.
+// tensor. It is not damage: a newer release may have written the plane. The store flags the record all the same, so that a put stores it anew.
 var ErrCodec = errors.New("quant: codec not supported")
 
 // Codec says how values become bytes. The numbers are stored; they never change. The zero Codec means that none is

@@ -15,7 +15,7 @@ import (
 )
 
 // reportDamage logs a record that failed a check, and flags it, so that matches stop before it and a put of the same
-// prefix replaces it. Its children stay. It returns cause as users are to see it ([engine.foundBad]). What was destroyed meanwhile,
+// prefix replaces it. Its children stay. It returns cause as users are to see it ([Engine.FoundBad]). What was destroyed meanwhile,
 // cannot be read just now, with the whole folder perhaps, or is whole and another prompt's, is not flagged.
 func (e *Engine) reportDamage(key kv.Key, group uint8, loc index.Loc, cause error) error {
 	if cause = e.FoundBad(key, group, loc, cause); errors.Is(cause, segments.ErrDestroyed) {

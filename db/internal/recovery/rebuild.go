@@ -15,8 +15,8 @@ import (
 	"github.com/dormousekv/dormouse/segments"
 )
 
-// scan enters every record that the segments hold. What is not live any more is sorted out by the log.
-func (r *run) scan(ctx context.Context) error {
+// enterSegments is the first step of a rebuild: it enters every record that the segments hold. What is not live any more is sorted out by the log.
+func (r *run) enterSegments(ctx context.Context) error {
 	r.scanned, r.logged = map[loc.Loc]bool{}, map[loc.Loc]index.Entry{}
 	r.fromScan = map[kv.Fingerprint]kv.Descriptor{}
 	r.named = r.Log.Names()

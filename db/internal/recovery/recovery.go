@@ -148,7 +148,7 @@ func (r *run) run(ctx context.Context) (err error) {
 		return err
 	}
 	if r.Rebuilt {
-		if err := r.scan(ctx); err != nil {
+		if err := r.enterSegments(ctx); err != nil {
 			return err
 		}
 	}

@@ -49,7 +49,8 @@ type Engine interface {
 	// nothing to log. If lsn is not 0 in spite of an error, the operation is logged. visible, if there is one, is called where there is none,
 	// before anybody else can commit.
 	Commit(build func(t *index.Txn) (oplog.Op, error), visible func()) (lsn uint64, err error)
-	// CommitEviction is Commit of a removal, after which what is dead is destroyed.
+	// CommitEviction is Commit of a removal of what goes for something that was put since: what is dead waits for a barrier, as what is replaced does. No
+	// counter has it.
 	CommitEviction(build func(t *index.Txn) (op oplog.Remove, blocks int, err error)) error
 	// RemoveBlock takes a block without children out of the index, with the records of all its groups.
 	RemoveBlock(t *index.Txn, block index.Entry) (dead []oplog.Dead, err error)

@@ -9,7 +9,8 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// supersede removes the partial blocks that a new block begins with: their rows are in it.
+// supersede removes the partial blocks that a new block begins with: their rows are in it. Recovery pairs the two again, from the frame (package recovery,
+// run.put); what stays beside a longer block is found by prefix.StoredPrefixes.
 func (w *Put) supersede(t *index.Txn, block index.Entry, op *oplog.Put) error {
 	i := w.prompt.BlockAt(int(block.First), w.model.Desc.BlockTokens)
 	partial, err := prefix.StoredPrefixes(t, w.store.Search.Hasher, &w.prompt, w.Chain, i, int(block.First)+int(block.Tokens)-1)

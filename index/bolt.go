@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"runtime"
 	"runtime/debug"
 	"sync/atomic"
@@ -122,15 +123,39 @@ func (file *boltFile) openBolt() error {
 	err := file.contain("open", func() (err error) {
 		file.db, err = bolt.Open(file.path, 0o600, &bolt.Options{
 			Timeout: lockWait, PageSize: pageBytes, InitialMmapSize: int(file.mapped), FreelistType: bolt.FreelistMapType, NoStatistics: true,
+			OpenFile: openFilled,
 		})
 		return err
 	})
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errEmptied) {
+		return file.damaged(damage.Wrap(file.path, 0, "index", err))
+	}
 	if err != nil {
 		return fmt.Errorf("open %s: %w", file.path, err)
 	}
 	file.db.AllocSize = growBytes
 	file.db.MaxSize = int(file.mapped) - 1
 	return nil
+}
+
+var errEmptied = errors.New("the file was emptied while it was open")
+
+// openFilled opens a file for bbolt that has something in it. Where one was removed or emptied, bbolt would begin another, which nobody could
+// tell from somebody else's.
+func openFilled(name string, flag int, mode fs.FileMode) (*os.File, error) {
+	f, err := os.OpenFile(name, flag&^os.O_CREATE, mode)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && info.Size() == 0 {
+		err = errEmptied
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 // precheck reads the file's size and the meta page of its last commit. Both meta pages must be whole: the older one alone

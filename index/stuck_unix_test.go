@@ -4,6 +4,7 @@ package index
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"os"
 	"sync"
@@ -42,5 +43,28 @@ func TestReleaseWhileBeginFails(t *testing.T) {
 		start.Done()
 		done.Wait()
 		ok(t, ix.Close())
+	}
+}
+
+// A file that is emptied, or removed, before bbolt has opened it is damaged. bbolt would begin a new one there, which counted as somebody else's.
+func TestEmptiedBeforeTheFirstCommit(t *testing.T) {
+	for name, lose := range map[string]func(path string) error{
+		"emptied": func(path string) error { return os.Truncate(path, 0) },
+		"removed": os.Remove,
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := testOptions(memdir.Dir(t))
+			ix := must(Create(o, Applied{}))(t)
+			base := ix.base()
+			ok(t, lose(o.Path))
+			if err := base.file.ready(base); !errors.Is(err, ErrDamaged) {
+				t.Errorf("bbolt opens it: %v", err)
+			}
+			if err := ix.Update(func(*Txn) error { return nil }); !errors.Is(err, ErrDamaged) {
+				t.Errorf("it is changed on: %v", err)
+			}
+			ok(t, ix.Close())
+			ok(t, must(Create(o, Applied{}))(t).Close())
+		})
 	}
 }

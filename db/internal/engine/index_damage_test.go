@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
@@ -142,6 +143,45 @@ func TestDamagedIndexIsAwaited(t *testing.T) {
 		s, m := damagedBehind(t, vfs.OS, n)
 		if err := do(s, m); err != nil {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Somebody removes index.db, which is derived, or puts an old copy there: nothing is lost, and the store goes on.
+func TestIndexRemovedFromAnOpenStore(t *testing.T) {
+	prompts := []kv.Prompt{{Tokens: crashtest.Tokens(1, 32)}, {Tokens: crashtest.Tokens(2, 32)}, {Tokens: crashtest.Tokens(3, 32)}}
+	for _, before := range []bool{true, false} { // the first commit, for which bbolt opens the file
+		for _, copied := range []bool{false, true} {
+			t.Run(fmt.Sprintf("before %t, copied %t", before, copied), func(t *testing.T) {
+				dir := t.TempDir()
+				s := storetest.Open(t, dir, storetest.Options())
+				m := storetest.Model(t, s, crashtest.Plain())
+				name := filepath.Join(dir, storetest.IndexFile)
+				old := storetest.Must(os.ReadFile(name))(t)
+				storetest.Put(t, m, prompts[0])
+				storetest.OK(t, s.Close())
+				s = storetest.Open(t, dir, storetest.Options())
+				m = storetest.Model(t, s, crashtest.Plain())
+				storetest.Put(t, m, prompts[1])
+				if !before {
+					storetest.OK(t, s.Checkpoint(t.Context()))
+					storetest.Put(t, m, prompts[2])
+				}
+				storetest.OK(t, os.Remove(name))
+				if copied {
+					storetest.OK(t, os.WriteFile(name, old, 0o600))
+				}
+				storetest.Put(t, m, prompts[2])
+				storetest.OK(t, s.Checkpoint(t.Context()))
+				for range 2 {
+					for _, p := range prompts {
+						storetest.Expect(t, m, p, 32)
+					}
+					storetest.OK(t, s.Close())
+					s = storetest.Open(t, dir, storetest.Options())
+					m = storetest.Model(t, s, crashtest.Plain())
+				}
+			})
 		}
 	}
 }

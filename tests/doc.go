@@ -7,6 +7,7 @@
 //   - turns: a chat with a real model, whose processes are killed in the middle of turns; a program and a test;
 //   - llamaserver: dormouse serve as a process before a real llama-server, compared with that server alone; a program and a test;
 //   - crash: a child works a store hard and is killed, or its disk loses power; a program and a test;
+//   - filesystems: the same child killed on overlayfs, FUSE, NTFS and exFAT; a script;
 //   - damage: every bit flipped, every file cut, replaced, linked or unreadable; files cut under a running store;
 //   - full: a disk that others fill, at random moments;
 //   - together: many goroutines at once, and whether what they saw could have happened one after the other;

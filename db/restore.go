@@ -24,7 +24,8 @@ type Restored struct {
 //
 // rows has one entry for each tensor of the model's descriptor; one without pieces is left out. Blocks that end before the first row that
 // is asked for are not read: of them only the keys were compared. An error means that
-// the call itself was wrong (a closed match, a cancelled context): then all rows are zero; rows that do not fit are not touched.
+// the call itself was wrong (a closed match, a cancelled context): then all rows are zero; rows that do not fit are not touched. Memory that
+// faults when it is written, the map of a file on a full disk, say, is kv.ErrRows, too, and no damage of what is stored: use none of these rows.
 func (x *Match) Restore(ctx context.Context, rows kv.Rows) (Restored, error) {
 	return x.RestoreLayers(ctx, rows, nil)
 }
@@ -47,14 +48,17 @@ func (x *Match) RestoreRange(ctx context.Context, rows kv.Rows) (Restored, error
 }
 
 // restoreInto is Restore. With part, rows are a part of the prefix and do not end it.
-func (x *Match) restoreInto(ctx context.Context, rows kv.Rows, ready func(layer, tokens int), part bool) (Restored, error) {
+func (x *Match) restoreInto(ctx context.Context, rows kv.Rows, ready func(layer, tokens int), part bool) (got Restored, err error) {
 	start := time.Now()
 	d := &x.m.ms.Desc
 	if err := rows.Validate(d); err != nil {
 		return Restored{}, err
 	}
-	var got Restored
-	defer func() { read.Zero(d, rows, got.Tokens) }()
+	defer func() {
+		if zerr := read.Zero(d, rows, got.Tokens); err == nil && zerr != nil {
+			got, err = Restored{}, zerr
+		}
+	}()
 	e, err := x.enter()
 	if err != nil {
 		return got, err
@@ -99,7 +103,7 @@ type StoredPlane struct {
 // View hands out the matched prefix as it is stored, plane by plane in order of position, without a copy. Each plane's
 // identity and checksum are compared before fn sees it; the first that fails ends the walk with its error, and so does what was
 // deleted or evicted before the match first looked for it (ErrNotStored). An error of fn ends it too; fn must not call methods of this
-// match, nor the store's Suspend, Resume or Close. A fault while fn reads a truncated file is returned as ErrCorrupt.
+// match, nor the store's Suspend, Resume or Close. A fault while fn reads a truncated file is returned as ErrCorrupt, one in other memory as kv.ErrRows.
 func (x *Match) View(ctx context.Context, fn func(StoredPlane) error) error {
 	return using(x, func(e *engine.Engine) error {
 		if err := x.held.Resolve(e.Pins, x.tokens); err != nil {

@@ -330,7 +330,7 @@ func (file *boltFile) panicked(what string, r any) error {
 		err = fmt.Errorf("%v", r)
 	}
 	if e, ok := r.(interface{ Addr() uintptr }); ok {
-		err = fmt.Errorf("%w (address %#x)", vfs.ErrFault, e.Addr())
+		err = &vfs.Fault{Addr: e.Addr()}
 	}
 	return file.damaged(damage.Wrap(file.path, 0, "index, in "+what, err))
 }

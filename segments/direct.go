@@ -55,7 +55,7 @@ func (s *Set) ReadPart(loc Loc, head, part []byte, at int64, fn func(*Record) er
 		*r = Record{}
 		recordPool.Put(r)
 	}()
-	return vfs.Guard(func() error { // fn writes to memory that may be a map
+	return Callers(func() error {
 		if err := g.view(head, loc, r); err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/kv"
 )
 
 var recordPool = sync.Pool{New: func() any { return new(Record) }}
@@ -18,6 +19,7 @@ var recordPool = sync.Pool{New: func() any { return new(Record) }}
 //   - a *damage.Error: the header is broken or names another place, the file is too short, a page cannot be read
 //     (vfs.ErrFault), the file is gone (ErrMissing);
 //   - ErrDestroyed: the header is zeros;
+//   - ErrMemory: fn met a fault elsewhere;
 //   - the system's, when the file cannot be opened or mapped at the moment.
 //
 // A reader holds a [Lease], taken before it learned loc.
@@ -49,11 +51,40 @@ func (s *Set) Read(loc Loc, fn func(*Record) error) error {
 		}
 		return err
 	})
-	if errors.Is(err, vfs.ErrFault) && !errors.Is(err, damage.ErrCorrupt) {
+	fault := faultIn(err)
+	switch {
+	case fault == nil || errors.Is(err, damage.ErrCorrupt):
+		return err
+	case fault.Within(b):
 		return damage.Wrap(g.path, loc.Offset, "record", err)
+	}
+	return notOurs(fault)
+}
+
+// faultIn is the fault that err tells of; nil if none.
+func faultIn(err error) *vfs.Fault {
+	if err == nil {
+		return nil
+	}
+	var fault *vfs.Fault
+	errors.As(err, &fault)
+	return fault
+}
+
+// ErrMemory is returned where memory that the caller gave, for rows, say, cannot be read or written: it is the map of a file that somebody cut, or
+// that has no room on the disk. What is stored is none the worse for it.
+var ErrMemory = fmt.Errorf("%w: memory cannot be read or written", kv.ErrRows)
+
+// Callers runs fn, which uses memory of the caller's and no map of ours. A fault is ErrMemory.
+func Callers(fn func() error) error {
+	err := vfs.Guard(fn)
+	if fault := faultIn(err); fault != nil {
+		return notOurs(fault)
 	}
 	return err
 }
+
+func notOurs(f *vfs.Fault) error { return fmt.Errorf("%w at address %#x", ErrMemory, f.Addr) }
 
 // view makes r the record at loc, of which b has all bytes, or the first.
 func (g *segment) view(b []byte, loc Loc, r *Record) error {

@@ -5,13 +5,26 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"unsafe"
 )
 
 // ErrFault is wrapped by what [Guard] returns when f touched a page that has no file behind it.
 var ErrFault = errors.New("read fault: the file was truncated or cannot be read")
 
-// Guard runs f and turns a memory fault in it (a map whose file was truncated, an unreadable sector) into an error that
-// wraps [ErrFault]. Other panics go on. It protects only this goroutine: whatever f starts needs its own Guard.
+// Fault is what [Guard] returns. It wraps [ErrFault].
+type Fault struct{ Addr uintptr }
+
+func (f *Fault) Error() string { return fmt.Sprintf("%v (address %#x)", ErrFault, f.Addr) }
+func (f *Fault) Unwrap() error { return ErrFault }
+
+// Within reports whether f touched b.
+func (f *Fault) Within(b []byte) bool {
+	from := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
+	return f.Addr >= from && f.Addr-from < uintptr(len(b))
+}
+
+// Guard runs f and turns a memory fault in it (a map whose file was truncated, an unreadable sector) into a [Fault].
+// Other panics go on. It protects only this goroutine: whatever f starts needs its own Guard.
 func Guard(f func() error) (err error) {
 	old := debug.SetPanicOnFault(true)
 	defer func() {
@@ -30,7 +43,7 @@ func faultOf(r any) error {
 		runtime.Error
 		Addr() uintptr
 	}); ok {
-		return fmt.Errorf("%w (address %#x)", ErrFault, e.Addr())
+		return &Fault{e.Addr()}
 	}
 	panic(r)
 }

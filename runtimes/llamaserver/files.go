@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/state"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
@@ -286,7 +287,13 @@ func (s *served) restoreTokens(ctx context.Context, match *db.Match, lay *layout
 			s.folder.done(f)
 		}
 	}()
-	file, _ := lay.format.Build(f.bytes(), plan)
+	var file *state.File
+	if err := vfs.Guard(func() error { // where slot files lie on a disk, that may be full
+		file, _ = lay.format.Build(f.bytes(), plan)
+		return nil
+	}); err != nil {
+		return 0, 0, fmt.Errorf("slot file %s: %w", f.path, err)
+	}
 	got, err := match.Restore(ctx, lay.rows(sectionsOf(file.State), file.Recurrent, n))
 	if err != nil || got.Tokens < n {
 		return got.Tokens, 0, err
@@ -294,12 +301,17 @@ func (s *served) restoreTokens(ctx context.Context, match *db.Match, lay *layout
 	if err := lay.checkState(file.Recurrent, n); err != nil {
 		return 0, 0, err
 	}
-	for _, c := range file.Checkpoints { // it has the rows of the window section
-		for layer := range c.State.Sections[0].Layers() {
-			for _, role := range []kv.Role{kv.RoleK, kv.RoleV} {
-				copyRows(c.State.Sections[0].Rows(layer, role), file.State.Sections[windowSection].Rows(layer, role))
+	if err := vfs.Guard(func() error {
+		for _, c := range file.Checkpoints { // it has the rows of the window section
+			for layer := range c.State.Sections[0].Layers() {
+				for _, role := range []kv.Role{kv.RoleK, kv.RoleV} {
+					copyRows(c.State.Sections[0].Rows(layer, role), file.State.Sections[windowSection].Rows(layer, role))
+				}
 			}
 		}
+		return nil
+	}); err != nil {
+		return 0, 0, fmt.Errorf("slot file %s: %w", f.path, err)
 	}
 	done, err := s.api.slot(ctx, "restore", sl.id, f.name)
 	if err != nil && s.makeRoom(ctx, sl) { // other slots had the cells

@@ -21,6 +21,9 @@ func (e *Engine) reportDamage(key kv.Key, group uint8, loc index.Loc, cause erro
 	if cause = e.FoundBad(key, group, loc, cause); errors.Is(cause, segments.ErrDestroyed) {
 		return cause
 	}
+	if errors.Is(cause, segments.ErrMemory) {
+		return cause
+	}
 	if errors.Is(cause, prefix.ErrCollision) {
 		e.Count.Collisions.Add(1)
 		return cause

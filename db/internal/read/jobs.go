@@ -2,6 +2,7 @@ package read
 
 import (
 	"context"
+	"errors"
 	"math"
 	"sync"
 
@@ -161,18 +162,20 @@ func (r *run) work(ctx context.Context, wanted layers, first, reads int) error {
 	return ctx.Err()
 }
 
-// spoiled marks the records that could not be restored, and reports them.
-func (r *run) spoiled() bool {
-	bad := false
+// spoiled marks the records that could not be restored, and reports them: errShorter. It is no record's fault where the rows could not be written.
+func (r *run) spoiled() (err error) {
 	for i := range r.jobs {
 		j := &r.jobs[i]
 		if j.err == nil {
 			continue
 		}
-		bad = true
+		if errors.Is(j.err, segments.ErrMemory) {
+			return j.err
+		}
+		err = errShorter
 		if g := &j.hit.Groups[j.group]; g.Bad == nil {
 			g.Bad = r.source.Report(j.hit.Key, uint8(j.group), g.Loc, j.err)
 		}
 	}
-	return bad
+	return err
 }

@@ -99,8 +99,8 @@ func (r *run) restore(ctx context.Context, ready func(layer, tokens int)) (int64
 		if err := r.step(ctx, i, wanted); err != nil {
 			return 0, err
 		}
-		if r.spoiled() {
-			return 0, errShorter
+		if err := r.spoiled(); err != nil {
+			return 0, err
 		}
 		if ready != nil {
 			r.tell(ready, each, wanted)

@@ -1,18 +1,24 @@
 package read
 
-import "github.com/dormousekv/dormouse/kv"
+import (
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/segments"
+)
 
-// Zero clears the rows behind the first n tokens, and the states if n is 0.
-func Zero(d *kv.Descriptor, rows kv.Rows, n int) {
-	for i, t := range d.Tensors {
-		if d.Groups[t.Group].Kind == kv.StateAt {
-			if n == 0 {
-				zero(t, rows[i], rows[i].First)
+// Zero clears the rows behind the first n tokens, and the states if n is 0. The error is segments.ErrMemory.
+func Zero(d *kv.Descriptor, rows kv.Rows, n int) error {
+	return segments.Callers(func() error {
+		for i, t := range d.Tensors {
+			if d.Groups[t.Group].Kind == kv.StateAt {
+				if n == 0 {
+					zero(t, rows[i], rows[i].First)
+				}
+				continue
 			}
-			continue
+			zero(t, rows[i], n)
 		}
-		zero(t, rows[i], n)
-	}
+		return nil
+	})
 }
 
 // zero clears the rows of positions from on.

@@ -227,7 +227,15 @@ func (w *Put) makeRoom(ctx context.Context, size int64, records []record) (ahead
 }
 
 // encode makes a record's bytes. Safe to call for several records at a time.
-func (w *Put) encode(r *record, pace *read.Pace) (*segments.Builder, error) {
+func (w *Put) encode(r *record, pace *read.Pace) (b *segments.Builder, err error) {
+	err = segments.Callers(func() error {
+		b, err = w.build(r, pace)
+		return err
+	})
+	return b, err
+}
+
+func (w *Put) build(r *record, pace *read.Pace) (*segments.Builder, error) {
 	d := w.model.Desc
 	start, end := w.Chain.Block(r.i)
 	meta := segments.Meta{

@@ -56,7 +56,7 @@ typedef enum dormouse_status {
 	DORMOUSE_ERR_LIMIT = 18,       /* too large, or too many */
 	DORMOUSE_ERR_NOT_DESTROYED = 19, /* all is done, but some deleted bytes could not be destroyed yet */
 	DORMOUSE_ERR_PROMPT = 20,      /* the prompt contradicts itself */
-	DORMOUSE_ERR_ROWS = 21,        /* rows do not fit the model's tensors */
+	DORMOUSE_ERR_ROWS = 21,        /* rows do not fit the model's tensors, or their memory cannot be read or written */
 	DORMOUSE_ERR_DESCRIPTOR = 22,  /* the model's descriptor is refused */
 	DORMOUSE_ERR_FOREIGN = 23,     /* the folder, or a file in it, is not the store's, or can be written to by others */
 	DORMOUSE_ERR_VERSION = 24,     /* a store of another version of the format */

@@ -55,7 +55,7 @@ func (s *Set) Read(loc Loc, fn func(*Record) error) error {
 	switch {
 	case fault == nil || errors.Is(err, damage.ErrCorrupt):
 		return err
-	case fault.Within(b):
+	case fault.Within(b) || fault.Addr == 0: // it is not known where
 		return damage.Wrap(g.path, loc.Offset, "record", err)
 	}
 	return notOurs(fault)

@@ -2,6 +2,7 @@ package db
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/dormousekv/dormouse/db/internal/engine"
@@ -55,8 +56,8 @@ func (x *Match) restoreInto(ctx context.Context, rows kv.Rows, ready func(layer,
 		return Restored{}, err
 	}
 	defer func() {
-		if zerr := read.Zero(d, rows, got.Tokens); err == nil && zerr != nil {
-			got, err = Restored{}, zerr
+		if zerr := read.Zero(d, rows, got.Tokens); zerr != nil && !errors.Is(err, kv.ErrRows) {
+			got, err = Restored{}, errors.Join(err, zerr)
 		}
 	}()
 	e, err := x.enter()

@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"sync/atomic"
@@ -127,7 +128,12 @@ func (file *boltFile) openBolt() error {
 		})
 		return err
 	})
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errEmptied) {
+	gone := errors.Is(err, fs.ErrNotExist)
+	if gone {
+		_, missing := os.Stat(filepath.Dir(file.path)) // with its folder it comes back perhaps
+		gone = missing == nil
+	}
+	if gone || errors.Is(err, errEmptied) {
 		return file.damaged(damage.Wrap(file.path, 0, "index", err))
 	}
 	if err != nil {

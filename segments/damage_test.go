@@ -255,6 +255,15 @@ func TestTruncatedUnderTheMap(t *testing.T) {
 	if err := blocks[2].read(s, locs[2]); !errors.Is(err, vfs.ErrFault) {
 		t.Error(err)
 	}
+	first, _ := s.segment(1)
+	whole := must(first.pin())(t)
+	defer first.unpin()
+	err := s.Read(locs[0], func(*Record) error { // hands the map to a put into another store, say
+		return Callers(func() error { return errors.New(string(whole[locs[2].Offset:][:1])) })
+	})
+	if !errors.Is(err, errCorrupt) || errors.Is(err, ErrMemory) {
+		t.Errorf("a fault in the map, met by another: %v", err)
+	}
 	if bad, _ := verify(t, s, 1, nil); len(bad) == 0 {
 		t.Error("not reported")
 	}

@@ -56,9 +56,12 @@ func (s *Set) Read(loc Loc, fn func(*Record) error) error {
 	case fault == nil || errors.Is(err, damage.ErrCorrupt):
 		return err
 	case fault.Within(b) || fault.Addr == 0: // it is not known where
+		if errors.Is(err, ErrMemory) { // as somebody took it for whom fn had it read
+			err = fault
+		}
 		return damage.Wrap(g.path, loc.Offset, "record", err)
 	}
-	return notOurs(fault)
+	return &memoryError{fault}
 }
 
 // faultIn is the fault that err tells of; nil if none.
@@ -79,12 +82,16 @@ var ErrMemory = fmt.Errorf("%w: memory cannot be read or written", kv.ErrRows)
 func Callers(fn func() error) error {
 	err := vfs.Guard(fn)
 	if fault := faultIn(err); fault != nil {
-		return notOurs(fault)
+		return &memoryError{fault}
 	}
 	return err
 }
 
-func notOurs(f *vfs.Fault) error { return fmt.Errorf("%w at address %#x", ErrMemory, f.Addr) }
+// memoryError is ErrMemory, with the fault: whoever gave that memory may know it for a map of theirs.
+type memoryError struct{ fault *vfs.Fault }
+
+func (e *memoryError) Error() string   { return fmt.Sprintf("%v at address %#x", ErrMemory, e.fault.Addr) }
+func (e *memoryError) Unwrap() []error { return []error{ErrMemory, e.fault} }
 
 // view makes r the record at loc, of which b has all bytes, or the first.
 func (g *segment) view(b []byte, loc Loc, r *Record) error {

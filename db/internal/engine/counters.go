@@ -16,6 +16,7 @@ type Kept struct {
 	Count Counters
 	Pins  *lease.Pins // what open matches rest on
 	open  map[kv.ScopeID]*Session
+	uuid  kv.UUID // of the store; zero until it is open
 }
 
 // NewKept is what a store begins with.

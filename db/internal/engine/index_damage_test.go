@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"sync"
@@ -244,5 +245,55 @@ func TestDamagedIndexIsAwaitedInReason(t *testing.T) {
 	}
 	if _, err := m.Delete(t.Context(), known); err != nil {
 		t.Error(err)
+	}
+}
+
+// A store's folder is not where it was when its index turns out to be damaged: the medium was pulled out, and its mount point is empty, or another
+// store lies there. Nothing is made there, nor written into another store, and what is stored is there again when the folder is.
+func TestFolderGoneWhenTheIndexIsRebuilt(t *testing.T) {
+	for _, there := range []string{"nothing", "an empty folder", "another store"} {
+		t.Run(there, func(t *testing.T) {
+			top := t.TempDir()
+			dir, away := filepath.Join(top, "store"), filepath.Join(top, "away")
+			prompts := []kv.Prompt{{Tokens: crashtest.Tokens(1, 32)}, {Tokens: crashtest.Tokens(2, 32)}}
+			s := storetest.Open(t, dir, storetest.Options())
+			m := storetest.Model(t, s, crashtest.Plain())
+			storetest.Put(t, m, prompts[0])
+			storetest.OK(t, s.Close())
+			s = storetest.Open(t, dir, storetest.Options())
+			m = storetest.Model(t, s, crashtest.Plain())
+			storetest.Put(t, m, prompts[1])
+			storetest.OK(t, os.Rename(dir, away))
+			switch there {
+			case "an empty folder":
+				storetest.OK(t, os.Mkdir(dir, 0o700))
+			case "another store":
+				other := storetest.Open(t, dir, storetest.Options())
+				storetest.OK(t, other.Close())
+			}
+			before, _ := storetest.ReadDir(dir)
+			storetest.DoubtIndex(s)
+			storetest.Eventually(t, "the rebuild ends", func() bool {
+				_, err := s.Stats()
+				return errors.Is(err, db.ErrSuspended)
+			})
+			if err := s.Checkpoint(t.Context()); !errors.Is(err, db.ErrSuspended) {
+				t.Errorf("a checkpoint: %v", err)
+			}
+			if after, _ := storetest.ReadDir(dir); !maps.EqualFunc(before, after, bytes.Equal) {
+				t.Errorf("%d files became %d, or changed", len(before), len(after))
+			}
+			storetest.OK(t, os.RemoveAll(dir))
+			storetest.OK(t, os.Rename(away, dir))
+			storetest.OK(t, s.Resume(t.Context()))
+			for range 2 {
+				for _, p := range prompts {
+					storetest.Expect(t, m, p, 32)
+				}
+				storetest.OK(t, s.Close())
+				s = storetest.Open(t, dir, storetest.Options())
+				m = storetest.Model(t, s, crashtest.Plain())
+			}
+		})
 	}
 }

@@ -53,9 +53,15 @@ func OpenRebuilt(ctx context.Context, dir string, o Options, doubt error) (opene
 			e.Abandon()
 		}
 	}()
+	if doubt != nil {
+		if err := e.stillHere(); err != nil {
+			return nil, err
+		}
+	}
 	if err := e.openFormat(); err != nil {
 		return nil, err
 	}
+	e.Kept.uuid = e.Format.UUID
 	if err := e.lockFormat(); err != nil {
 		return nil, err
 	}
@@ -149,6 +155,19 @@ func (e *Engine) recover(ctx context.Context, doubt error) (*recovery.Result, er
 	e.clock.Store(r.Clock)
 	e.planBloom(&r)
 	return &r, nil
+}
+
+// stillHere fails where the store whose index is in doubt does not lie there any more: the medium was pulled out, or the folder moved. None is made
+// in its place, and what another holds is not touched.
+func (e *Engine) stillHere() error {
+	f, _, err := folder.Read(e.FS, e.Dir)
+	if was := e.Kept.uuid; err == nil && was != (kv.UUID{}) && f.UUID != was {
+		return fmt.Errorf("%s: %w: store %s lies where %s was", e.Dir, vfs.ErrForeign, f.UUID, was)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: the store that was open is not there: %w", e.Dir, err)
+	}
+	return nil
 }
 
 // openFormat reads FORMAT, or writes it for a new store.

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/dormousekv/dormouse/db/internal/engine"
+	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/db/internal/lifecycle"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/segments"
@@ -173,7 +174,8 @@ func (s *Store) Suspend(ctx context.Context) error {
 }
 
 // Resume takes the lock again and goes on. Open matches are looked up anew when they are next used: another process may
-// have changed the store meanwhile. ErrLocked if another process has the store open: call it again later.
+// have changed the store meanwhile. ErrLocked if another process has the store open, fs.ErrNotExist if its folder is not there, or empty: call it
+// again later.
 func (s *Store) Resume(ctx context.Context) error {
 	if err := s.lifecycle.Own(ctx, nil); err != nil {
 		return fmt.Errorf("db: resume: operations are under way still: %w", err)
@@ -184,6 +186,9 @@ func (s *Store) Resume(ctx context.Context) error {
 			return ErrClosed
 		}
 		return nil
+	}
+	if _, _, err := folder.Read(s.fs, s.dir); err != nil { // Open would make another store
+		return fmt.Errorf("%s: the store that was open is not there: %w", s.dir, err)
 	}
 	if err := s.acquireLock(); err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -284,6 +285,9 @@ func TestFolderGoneWhenTheIndexIsRebuilt(t *testing.T) {
 				t.Errorf("%d files became %d, or changed", len(before), len(after))
 			}
 			storetest.OK(t, os.RemoveAll(dir))
+			if err := s.Resume(t.Context()); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("Resume: %v", err)
+			}
 			storetest.OK(t, os.Rename(away, dir))
 			storetest.OK(t, s.Resume(t.Context()))
 			for range 2 {

@@ -90,7 +90,9 @@ func Callers(fn func() error) error {
 // memoryError is ErrMemory, with the fault: whoever gave that memory may know it for a map of theirs.
 type memoryError struct{ fault *vfs.Fault }
 
-func (e *memoryError) Error() string   { return fmt.Sprintf("%v at address %#x", ErrMemory, e.fault.Addr) }
+func (e *memoryError) Error() string {
+	return fmt.Sprintf("%v at address %#x", ErrMemory, e.fault.Addr)
+}
 func (e *memoryError) Unwrap() []error { return []error{ErrMemory, e.fault} }
 
 // view makes r the record at loc, of which b has all bytes, or the first.

@@ -187,8 +187,8 @@ func (s *Store) Resume(ctx context.Context) error {
 		}
 		return nil
 	}
-	if _, _, err := folder.Read(s.fs, s.dir); err != nil { // Open would make another store
-		return fmt.Errorf("%s: the store that was open is not there: %w", s.dir, err)
+	if _, err := folder.StillThere(s.fs, s.dir); err != nil {
+		return err
 	}
 	if err := s.acquireLock(); err != nil {
 		return err

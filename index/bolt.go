@@ -128,12 +128,7 @@ func (file *boltFile) openBolt() error {
 		})
 		return err
 	})
-	gone := errors.Is(err, fs.ErrNotExist)
-	if gone {
-		_, missing := os.Stat(filepath.Dir(file.path)) // with its folder it comes back perhaps
-		gone = missing == nil
-	}
-	if gone || errors.Is(err, errEmptied) {
+	if errors.Is(err, errEmptied) || errors.Is(err, fs.ErrNotExist) && exists(filepath.Dir(file.path)) { // with its folder it may come back
 		return file.damaged(damage.Wrap(file.path, 0, "index", err))
 	}
 	if err != nil {
@@ -142,6 +137,11 @@ func (file *boltFile) openBolt() error {
 	file.db.AllocSize = growBytes
 	file.db.MaxSize = int(file.mapped) - 1
 	return nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 var errEmptied = errors.New("the file was emptied while it was open")

@@ -292,7 +292,7 @@ func (s *served) restoreTokens(ctx context.Context, match *db.Match, lay *layout
 		file, _ = lay.format.Build(f.bytes(), plan)
 		return nil
 	}); err != nil {
-		return 0, 0, fmt.Errorf("slot file %s: %w", f.path, err)
+		return 0, 0, fmt.Errorf("slot file %s cannot be written, its disk may be full: %w", f.path, err)
 	}
 	got, err := match.Restore(ctx, lay.rows(sectionsOf(file.State), file.Recurrent, n))
 	if err != nil || got.Tokens < n {
@@ -311,7 +311,7 @@ func (s *served) restoreTokens(ctx context.Context, match *db.Match, lay *layout
 		}
 		return nil
 	}); err != nil {
-		return 0, 0, fmt.Errorf("slot file %s: %w", f.path, err)
+		return 0, 0, fmt.Errorf("slot file %s cannot be written, its disk may be full: %w", f.path, err)
 	}
 	done, err := s.api.slot(ctx, "restore", sl.id, f.name)
 	if err != nil && s.makeRoom(ctx, sl) { // other slots had the cells

@@ -149,6 +149,19 @@ func TestDamagedIndexIsAwaited(t *testing.T) {
 	}
 }
 
+// expectNowAndLater expects whole prompts in a store, and when it was opened again. It closes the store.
+func expectNowAndLater(t *testing.T, s *db.Store, prompts []kv.Prompt) {
+	t.Helper()
+	for range 2 {
+		m := storetest.Model(t, s, crashtest.Plain())
+		for _, p := range prompts {
+			storetest.Expect(t, m, p, 32)
+		}
+		storetest.OK(t, s.Close())
+		s = storetest.Open(t, s.Dir(), storetest.Options())
+	}
+}
+
 // Somebody removes index.db, which is derived, or puts an old copy there: nothing is lost, and the store goes on.
 func TestIndexRemovedFromAnOpenStore(t *testing.T) {
 	prompts := []kv.Prompt{{Tokens: crashtest.Tokens(1, 32)}, {Tokens: crashtest.Tokens(2, 32)}, {Tokens: crashtest.Tokens(3, 32)}}
@@ -175,14 +188,7 @@ func TestIndexRemovedFromAnOpenStore(t *testing.T) {
 				}
 				storetest.Put(t, m, prompts[2])
 				storetest.OK(t, s.Checkpoint(t.Context()))
-				for range 2 {
-					for _, p := range prompts {
-						storetest.Expect(t, m, p, 32)
-					}
-					storetest.OK(t, s.Close())
-					s = storetest.Open(t, dir, storetest.Options())
-					m = storetest.Model(t, s, crashtest.Plain())
-				}
+				expectNowAndLater(t, s, prompts)
 			})
 		}
 	}
@@ -290,14 +296,7 @@ func TestFolderGoneWhenTheIndexIsRebuilt(t *testing.T) {
 			}
 			storetest.OK(t, os.Rename(away, dir))
 			storetest.OK(t, s.Resume(t.Context()))
-			for range 2 {
-				for _, p := range prompts {
-					storetest.Expect(t, m, p, 32)
-				}
-				storetest.OK(t, s.Close())
-				s = storetest.Open(t, dir, storetest.Options())
-				m = storetest.Model(t, s, crashtest.Plain())
-			}
+			expectNowAndLater(t, s, prompts)
 		})
 	}
 }

@@ -157,17 +157,13 @@ func (e *Engine) recover(ctx context.Context, doubt error) (*recovery.Result, er
 	return &r, nil
 }
 
-// stillHere fails where the store whose index is in doubt does not lie there any more: the medium was pulled out, or the folder moved. None is made
-// in its place, and what another holds is not touched.
+// stillHere fails where the store whose index is in doubt does not lie there any more, or another one does, which is not touched.
 func (e *Engine) stillHere() error {
-	f, _, err := folder.Read(e.FS, e.Dir)
+	f, err := folder.StillThere(e.FS, e.Dir)
 	if was := e.Kept.uuid; err == nil && was != (kv.UUID{}) && f.UUID != was {
-		return fmt.Errorf("%s: %w: store %s lies where %s was", e.Dir, vfs.ErrForeign, f.UUID, was)
+		err = fmt.Errorf("%s: %w: store %s lies where %s was", e.Dir, vfs.ErrForeign, f.UUID, was)
 	}
-	if err != nil {
-		return fmt.Errorf("%s: the store that was open is not there: %w", e.Dir, err)
-	}
-	return nil
+	return err
 }
 
 // openFormat reads FORMAT, or writes it for a new store.

@@ -143,6 +143,16 @@ func Read(fsys vfs.FS, dir string) (f Format, restored bool, err error) {
 	return f, false, err
 }
 
+// StillThere is Read for a store that has been open: where there is none any more the medium was pulled out, say, or the folder moved, and none is to
+// be made in its place.
+func StillThere(fsys vfs.FS, dir string) (Format, error) {
+	f, _, err := Read(fsys, dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%s: the store that was open is not there: %w", dir, err)
+	}
+	return f, err
+}
+
 // ReadFile reads the file FORMAT itself.
 func ReadFile(fsys vfs.FS, dir string) (Format, error) {
 	name := filepath.Join(dir, FormatName)

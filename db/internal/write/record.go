@@ -235,6 +235,7 @@ func (w *Put) encode(r *record, pace *read.Pace) (b *segments.Builder, err error
 	return b, err
 }
 
+// build is encode of rows that can be read.
 func (w *Put) build(r *record, pace *read.Pace) (*segments.Builder, error) {
 	d := w.model.Desc
 	start, end := w.Chain.Block(r.i)

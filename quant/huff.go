@@ -75,8 +75,11 @@ func decodeChunk(dst []byte, mode uint8, body []byte) error {
 		}
 		return nil
 	}
+	mem := getBuffer(len(body)) // as in decompress
+	defer mem.release()
+	copy(mem.b, body)
 	s := scratches.Get().(*huff0.Scratch)
-	err := decodeHuff0(dst, body, s)
+	err := decodeHuff0(dst, mem.b, s)
 	scratches.Put(s)
 	return err
 }

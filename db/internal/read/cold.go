@@ -1,6 +1,7 @@
 package read
 
 import (
+	"math"
 	"sync/atomic"
 
 	"github.com/dormousekv/dormouse/db/internal/direct"
@@ -19,7 +20,7 @@ type cold struct {
 	steps  []layers
 	units  []unit // the beginnings and whole records of the first step; then those of the others
 	later  []unit // whole records without the first step's layers
-	starts []int  // of the units of each step, those that goOn has found; one more for the end
+	counts []int  // of the units of each step, those that goOn has found
 	stream *direct.Stream
 	first  int // unit that is the stream's first
 }
@@ -29,10 +30,13 @@ type coldJob struct {
 	job
 	parts  bool        // it is read in parts
 	head   []byte      // of a record that is read in parts: what comes before its planes
-	next   int         // the first plane of the first step that its beginning does not have
+	next   int         // the first plane of the first step that its beginning does not have, or noPlane
 	failed atomic.Bool // it is to be read through the map
 	back   bool        // and one of the run's jobs again
 }
+
+// noPlane stands for the one behind a record's last.
+const noPlane = math.MaxInt
 
 // unit is what one read brings: whole records, the beginning of one, or planes of one.
 type unit struct {
@@ -43,24 +47,21 @@ type unit struct {
 	from, to  int // planes; none: the records from their beginning on
 }
 
-// start begins the reads of the first step.
+// start begins the reads of the first step, but for what only the beginnings can tell.
 func (c *cold) start() (reads int) {
 	c.begin(0)
 	return len(c.units)
 }
 
-// goOn begins the reads of what is left, when all beginnings are there.
-func (c *cold) goOn() {
+// goOn begins the reads of the steps [from, to), of which counts tells how many there are. All beginnings are there, and nothing is being read.
+func (c *cold) goOn(from, to int) {
 	c.stream.Stop()
 	n := len(c.units)
-	c.findRest()
-	if c.starts[0] = n; len(c.units) > n {
+	c.findRest(from, to)
+	if len(c.units) > n {
 		c.begin(n)
 	}
 }
-
-// reads is how many reads step i has beside what start began.
-func (c *cold) reads(i int) int { return c.starts[i+1] - c.starts[i] }
 
 // begin starts the reads from unit first on.
 func (c *cold) begin(first int) {

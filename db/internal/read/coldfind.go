@@ -168,22 +168,24 @@ func grow(each []layers, share int64) (steps []layers) {
 	return steps
 }
 
-// findRest makes units of what the beginnings have left: for each step its planes, in the order of the jobs.
-func (c *cold) findRest() {
-	rest := make([][]unit, len(c.steps))
-	rest[min(1, len(rest)-1)] = c.later
+// findRest makes units of what the beginnings have left for the steps [from, to): for each step its planes, in the order of the jobs.
+func (c *cold) findRest(from, to int) {
+	rest := make([][]unit, to)
+	if at := min(1, len(c.steps)-1); from <= at && at < to {
+		rest[at] = c.later
+	}
 	for i := range c.jobs {
 		j := &c.jobs[i]
-		if !j.parts || j.failed.Load() {
+		if !j.parts || j.failed.Load() || to == 1 && j.next == noPlane {
 			continue
 		}
 		err := c.run.source.Segments.ReadPart(j.at(), j.head, nil, 0, func(r *segments.Record) error {
-			for k, wanted := range c.steps {
-				from := 0
+			for k := from; k < to; k++ {
+				first := 0
 				if k == 0 {
-					from = j.next
+					first = j.next
 				}
-				units, err := c.planes(rest[k], r, i, wanted, from)
+				units, err := c.planes(rest[k], r, i, c.steps[k], first)
 				if err != nil {
 					return err
 				}
@@ -195,11 +197,10 @@ func (c *cold) findRest() {
 			j.failed.Store(true)
 		}
 	}
-	for _, units := range rest {
-		c.starts = append(c.starts, len(c.units))
+	for _, units := range rest[from:] {
+		c.counts = append(c.counts, len(units))
 		c.units = append(c.units, units...)
 	}
-	c.starts = append(c.starts, len(c.units))
 }
 
 // errLargePlane leaves a record to the map's way.

@@ -89,7 +89,7 @@ func (w *pooledDecoder) record(r *segments.Record) error {
 		end = min(end, w.planes.end)
 	}
 	if w.part != nil {
-		w.part.next = end
+		w.part.next = noPlane
 	}
 	for i := w.planes.first; i < end; i += w.planes.step {
 		te, ti := r.Tensor(i), tensors[i]

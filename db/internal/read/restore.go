@@ -142,14 +142,18 @@ func (r *run) step(ctx context.Context, i int, wanted layers) error {
 		r.takeBack()
 		return err
 	}
-	if i == 0 {
+	switch i {
+	case 0:
 		if err := phase(r.cold.start()); err != nil {
 			return err
 		}
-		r.cold.goOn()
+		r.cold.goOn(0, 1)
 		r.takeBack() // those whose beginnings are right, and say that the rest cannot be read so
+	case 1: // whoever waits for the first layers has them already
+		r.cold.goOn(1, len(r.cold.steps))
+		r.takeBack()
 	}
-	for reads := r.cold.reads(i); reads > 0 || first < len(r.jobs); reads = 0 {
+	for reads := r.cold.counts[i]; reads > 0 || first < len(r.jobs); reads = 0 {
 		if err := phase(reads); err != nil {
 			return err
 		}

@@ -187,13 +187,10 @@ func decode(dst kv.TensorRows, t kv.Tensor, p Plane, stored []byte, from int, ho
 	if err := checkStream(p.Compression, stream, length); err != nil || dst.Count() == 0 {
 		return sum, err
 	}
-	if mem, ok := wholePlane(dst, t, p); ok {
-		if len(mem) != length {
-			return sum, stateError(t, length, len(mem))
-		}
-		return sum, decompress(mem, p.Compression, stream)
+	if mem, ok := stateMem(dst); ok && t.Width == 0 && len(mem) != length {
+		return sum, stateError(t, length, len(mem))
 	}
-	buf := getBuffer(length)
+	buf := getBuffer(length) // and not the caller's memory, which may fault, too: see decompress
 	defer buf.release()
 	if err := decompress(buf.b, p.Compression, stream); err != nil {
 		return sum, err

@@ -140,21 +140,6 @@ func stateMem(rows kv.TensorRows) ([]byte, bool) {
 	return nil, false
 }
 
-// wholePlane is the memory of dst if it takes a Raw plane as it is: all rows, packed, or a state. A compressed plane is
-// decompressed right there.
-func wholePlane(dst kv.TensorRows, t kv.Tensor, p Plane) ([]byte, bool) {
-	switch {
-	case p.Codec != Raw:
-		return nil, false
-	case t.Width == 0:
-		return stateMem(dst)
-	case dst.Count() != p.Rows:
-		return nil, false
-	}
-	mem := packedRows(dst, t)
-	return mem, mem != nil
-}
-
 func stateError(t kv.Tensor, stored, mem int) error {
 	return fmt.Errorf("%w: %s: the stored state has %d bytes, its memory has %d", kv.ErrRows, t, stored, mem)
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -217,9 +218,8 @@ func (p *planted) judge(t testing.TB) {
 	}
 }
 
-// foreign are the paths that must stay as they are: all of them if this is no store.
-func (p *planted) foreign(t testing.TB) map[string]string {
-	all := outlineOf(t, p.dir)
+// foreign are the paths, among all, that must stay as they are: all of them if this is no store.
+func (p *planted) foreign(all map[string]string) map[string]string {
 	if !p.store {
 		strangers := false
 		for name := range all {
@@ -256,11 +256,11 @@ func outlineOf(t testing.TB, dir string) map[string]string {
 		is := d.Type().String()
 		switch {
 		case d.Type().IsRegular():
-			b, err := os.ReadFile(file)
+			content, err := sumOf(file)
 			if err != nil {
 				return err
 			}
-			is += string(b)
+			is += content
 		case d.Type()&fs.ModeSymlink != 0:
 			to, err := os.Readlink(file)
 			if err != nil {
@@ -274,13 +274,36 @@ func outlineOf(t testing.TB, dir string) map[string]string {
 	return out
 }
 
+// sumOf tells files of different content apart, and says how long one is and how it begins.
+func sumOf(file string) (string, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	sum, b, begin := xxhash.New(), make([]byte, 64<<10), ""
+	for n := int64(0); ; {
+		got, err := f.Read(b)
+		if n == 0 {
+			begin = string(b[:min(got, 40)])
+		}
+		sum.Write(b[:got])
+		if n += int64(got); err == io.EOF {
+			return fmt.Sprintf("%d bytes that begin with %q, sum %x", n, begin, sum.Sum64()), nil
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+}
+
 // same compares what must not have changed.
 func (p *planted) same(t testing.TB, want map[string]string, nothingElse bool, after string) {
 	t.Helper()
 	now := outlineOf(t, p.dir)
 	for name, is := range want {
 		if got, ok := now[name]; !ok || got != is {
-			t.Errorf("%s changed %s (is there: %t): %d bytes that begin with %.40q, before %d with %.40q", after, name, ok, len(got), got, len(is), is)
+			t.Errorf("%s changed %s (is there: %t): %s, before %s", after, name, ok, got, is)
 		}
 	}
 	for name := range now {
@@ -296,7 +319,8 @@ func (p *planted) same(t testing.TB, want map[string]string, nothingElse bool, a
 // try opens, uses and repairs, and looks after each what became of what is not ours.
 func (p *planted) try(t testing.TB) {
 	t.Helper()
-	all, foreign := outlineOf(t, p.dir), p.foreign(t)
+	all := outlineOf(t, p.dir)
+	foreign := p.foreign(all)
 	refused := !p.store && len(foreign) > 0
 	o := storetest.TinyOptions()
 	o.ReadOnly = true

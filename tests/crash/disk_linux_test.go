@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/dormousekv/dormouse/internal/memdir"
 )
 
 // TestPowerCuts cuts the power a few times under each file system, in each durability mode. DORMOUSE_CRASH_SEED gives the
@@ -22,7 +24,7 @@ func TestPowerCuts(t *testing.T) {
 	if !inNamespace(t) {
 		return
 	}
-	p := plan{loops: 3, lives: 3, seed: uint64(time.Now().UnixNano()), span: 150 * time.Millisecond, lines: 300, dir: t.TempDir(), log: t.Logf}
+	p := plan{loops: 3, lives: 3, seed: uint64(time.Now().UnixNano()), span: 150 * time.Millisecond, lines: 300, dir: memdir.Dir(t), log: t.Logf}
 	if n, err := strconv.Atoi(os.Getenv("DORMOUSE_POWER_CUTS")); err == nil {
 		p.loops = n
 	}
@@ -56,7 +58,7 @@ func TestSyncedFilesOutliveThePower(t *testing.T) {
 	if !inNamespace(t) {
 		return
 	}
-	dir := t.TempDir()
+	dir := memdir.Dir(t)
 	boots, err := coverBootID(dir, 1)
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package damage
 
 import (
+	"bytes"
 	"errors"
 	"io/fs"
 	"os"
@@ -96,10 +97,7 @@ func write(path string, b []byte) error {
 	if err != nil {
 		return err
 	}
-	end := len(b)
-	for end > 0 && b[end-1] == 0 {
-		end--
-	}
+	end := lastByte(b) + 1
 	if end > 0 {
 		_, err = f.Write(b[:end])
 	}
@@ -109,8 +107,13 @@ func write(path string, b []byte) error {
 	return errors.Join(err, f.Close())
 }
 
+var zeros [4096]byte
+
 // lastByte is where the last byte lies that is not zero.
 func lastByte(b []byte) int {
+	for bytes.HasSuffix(b, zeros[:]) {
+		b = b[:len(b)-len(zeros)]
+	}
 	for i := len(b) - 1; i >= 0; i-- {
 		if b[i] != 0 {
 			return i

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cespare/xxhash/v2"
+
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/internal/memdir"
@@ -222,7 +224,7 @@ func outline(t *testing.T, dir string) string {
 			if err != nil && !errors.Is(err, fs.ErrPermission) {
 				return err
 			}
-			fmt.Fprintf(&b, " %d %x", info.Size(), hashOf(content))
+			fmt.Fprintf(&b, " %d %x", info.Size(), xxhash.Sum64(content))
 		}
 		b.WriteByte('\n')
 		return nil
@@ -231,15 +233,6 @@ func outline(t *testing.T, dir string) string {
 		t.Fatal(err)
 	}
 	return b.String()
-}
-
-func hashOf(b []byte) (h uint64) {
-	for i, x := range b {
-		if x != 0 {
-			h = mix(h, uint64(i)<<8|uint64(x))
-		}
-	}
-	return h
 }
 
 // Whatever lies in the place of one file, the store does without it or says so, and nothing else is lost.

@@ -24,8 +24,13 @@ func (s Span) Has(file string, off int64) bool { return s.File == file && s.From
 
 // Files are the contents of all files of a store, by the names that its disk has for them.
 func Files(d *crashfs.Disk) map[string][]byte {
+	return FilesIn(d, "", "wal/", "segments/", "sessions/")
+}
+
+// FilesIn is Files of some folders.
+func FilesIn(d *crashfs.Disk, folders ...string) map[string][]byte {
 	out := map[string][]byte{}
-	for _, dir := range []string{"", "wal/", "segments/", "sessions/"} {
+	for _, dir := range folders {
 		names, _ := d.List(filepath.Join(d.Dir(), dir))
 		for _, name := range names {
 			if b, err := vfs.ReadAll(d, filepath.Join(d.Dir(), dir, name), 1<<30); err == nil {
@@ -38,13 +43,14 @@ func Files(d *crashfs.Disk) map[string][]byte {
 
 // BytesOf are the places in files that show tokens or rows of a prompt.
 func BytesOf(x *Chat, files map[string][]byte) (out []Span) {
-	var first [1 << 16]bool
+	var first [1 << 16]bool // by a hash of eight bytes: hardly any others have it
+	hash := func(b []byte) uint64 { return binary.LittleEndian.Uint64(b) * 0x9e3779b97f4a7c15 >> 48 }
 	for b := range x.Find {
-		first[binary.LittleEndian.Uint16(b[:])] = true
+		first[hash(b[:])] = true
 	}
 	for name, b := range files {
 		for i := 0; i+16 <= len(b); i++ {
-			if first[binary.LittleEndian.Uint16(b[i:])] {
+			if first[hash(b[i:])] {
 				if _, ok := x.Find[[16]byte(b[i:])]; ok {
 					out = append(out, Span{name, int64(i), int64(i) + 16})
 				}

@@ -44,7 +44,17 @@ func TestBudgetHoldsAtAllTimes(t *testing.T) {
 					dir, blocks = shm, 0
 				}
 			}
-			s := storetest.Open(t, dir, o)
+			// The worst moment of a checkpoint is before some change of the disk.
+			disk := storetest.Failing(func(c storetest.Call) error {
+				if !c.Changes() || t.Failed() {
+					return nil
+				}
+				if n, _, parts := storetest.Occupied(t, dir); n > o.Budget {
+					t.Errorf("before %s %s: %d bytes are occupied of a budget of %d: %v", c.Kind, c.Name, n, o.Budget, parts)
+				}
+				return nil
+			})
+			s := storetest.OpenOn(t, disk, dir, o)
 			r := rand.New(rand.NewPCG(1, uint64(models)))
 			var most, evicted int64
 			defer func() { t.Logf("at most %d bytes of %d", most, o.Budget) }()
@@ -60,23 +70,6 @@ func TestBudgetHoldsAtAllTimes(t *testing.T) {
 					t.Fatalf("%s: %d bytes are occupied of a budget of %d: %v", what, n, o.Budget, parts)
 				}
 			}
-			// The worst moment of a checkpoint is seen by whoever looks meanwhile.
-			stop := make(chan struct{})
-			var watch sync.WaitGroup
-			watch.Go(func() {
-				for {
-					select {
-					case <-stop:
-						return
-					default:
-					}
-					if n, _, parts := storetest.Occupied(t, dir); n > o.Budget {
-						t.Errorf("meanwhile: %d bytes are occupied of a budget of %d: %v", n, o.Budget, parts)
-						return
-					}
-				}
-			})
-			defer func() { close(stop); watch.Wait() }()
 			for i := range c.steps {
 				d := crashtest.Plain()
 				d.Name = fmt.Sprint("model ", r.IntN(models))
@@ -99,7 +92,7 @@ func TestBudgetHoldsAtAllTimes(t *testing.T) {
 				case 4:
 					evicted += storetest.Engine(s).Count.Evicted.Load()
 					storetest.OK(t, s.Close())
-					s = storetest.Open(t, dir, o)
+					s = storetest.OpenOn(t, disk, dir, o)
 					check(fmt.Sprint("open at ", i))
 				}
 			}

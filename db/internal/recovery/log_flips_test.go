@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path"
@@ -207,10 +208,14 @@ func (x *flips) flip(dir string, i int64, repair bool) error {
 	if err != nil {
 		return err
 	}
+	gone := &crashtest.Chat{Find: map[[16]byte]int{}}
 	for _, name := range x.gone {
-		if at := crashtest.BytesOf(crashtest.Named("plain", name, 64*(1+strings.Count(name, "/"))), after); len(at) > 0 && f.only != name {
-			return fmt.Errorf("%s was deleted, and is in %v", name, at[0])
+		if f.only != name {
+			maps.Copy(gone.Find, crashtest.Named("plain", name, 64*(1+strings.Count(name, "/"))).Find)
 		}
+	}
+	if at := crashtest.BytesOf(gone, after); len(at) > 0 {
+		return fmt.Errorf("something of %v was deleted, and is in %v", x.gone, at[0])
 	}
 	return nil
 }

@@ -47,7 +47,7 @@ func newFrame(before, after map[string][]byte) (scriptFrame, bool) {
 // frame is where the frame of a put lies, if it is still there.
 func (r *scriptRun) frame(name string) (crashtest.Span, error) {
 	f, ok := r.frames[r.id(name)]
-	b := crashtest.Files(r.d)[f.file]
+	b := crashtest.FilesIn(r.d, logFolder)[f.file]
 	switch end := f.off + int64(len(f.b)); {
 	case !ok:
 		return crashtest.Span{}, malformed("it was never put")

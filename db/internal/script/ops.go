@@ -73,13 +73,13 @@ func stored(n int, res db.PutResult, err error) error {
 
 // logged does a put, and remembers its frame and what it stored.
 func (r *scriptRun) logged(name string, n int, put func() error) error {
-	before := crashtest.Files(r.d)
+	before := crashtest.FilesIn(r.d, logFolder)
 	r.tried[r.id(name)] = max(n, r.tried[r.id(name)])
 	err := put()
 	if !r.d.Crashed() {
 		r.put0[r.id(name)] = max(n, r.put0[r.id(name)])
 	}
-	if f, ok := newFrame(before, crashtest.Files(r.d)); ok {
+	if f, ok := newFrame(before, crashtest.FilesIn(r.d, logFolder)); ok {
 		r.frames[r.id(name)] = f
 	}
 	return err

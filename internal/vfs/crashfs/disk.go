@@ -48,6 +48,7 @@ type Disk struct {
 	crashAt int              // guarded by mu; -1: never
 	crashed bool             // guarded by mu
 	before  func(Op) error   // guarded by mu; called without it
+	head    [metaBytes]byte  // guarded by mu: what look reads into
 }
 
 // change is something done to the entries of a directory. A rename is one change, kept or lost as a whole.

@@ -59,12 +59,12 @@ func (d *Disk) look() {
 			n = &node{outside: true, real: f}
 			d.do(change{dir: parent(rel), new: rel, node: n})
 		}
-		n.look(filepath.Join(d.o.Dir, rel))
+		n.look(filepath.Join(d.o.Dir, rel), &d.head)
 	}
 }
 
 // look copies a file of Outside if it has changed.
-func (n *node) look(name string) {
+func (n *node) look(name string, meta *[metaBytes]byte) {
 	if n.real == nil {
 		f, err := os.Open(name)
 		if err != nil {
@@ -72,7 +72,7 @@ func (n *node) look(name string) {
 		}
 		n.real = f
 	}
-	head := make([]byte, metaBytes)
+	head := meta[:]
 	k, err := n.real.ReadAt(head, 0)
 	if err != nil && err != io.EOF {
 		return

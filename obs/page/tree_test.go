@@ -1,7 +1,6 @@
 package page
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/binary"
 	"iter"
@@ -21,6 +20,7 @@ func wood(r *rand.Rand, models, n int, fork float64) (list []db.ModelStats, bloc
 	for i := range models {
 		list = append(list, db.ModelStats{Fingerprint: kv.Fingerprint{byte(i + 1)}, Descriptor: kv.Descriptor{Name: "model"}, Latest: true})
 	}
+	blocks = make([]db.Block, 0, n+n/2)
 	for i := range n {
 		b := db.Block{Tokens: 1 + r.IntN(64), Bytes: 1 + r.Int64N(1<<20), Hits: uint32(r.IntN(3)), Used: time.Unix(60*r.Int64N(1e6), 0)}
 		binary.BigEndian.PutUint64(b.Key[:], r.Uint64())
@@ -53,10 +53,21 @@ func wood(r *rand.Rand, models, n int, fork float64) (list []db.ModelStats, bloc
 			m.Bytes += b.Bytes
 		}
 	}
-	slices.SortFunc(blocks, func(a, b db.Block) int {
-		return cmp.Or(bytes.Compare(a.Key[:], b.Key[:]), cmp.Compare(a.Group, b.Group))
-	})
-	return list, blocks
+	// By key, and then by group, as they were made. Blocks are large: what is sorted are their places.
+	type place struct {
+		key uint64
+		at  int
+	}
+	order := make([]place, len(blocks))
+	for i := range blocks {
+		order[i] = place{binary.BigEndian.Uint64(blocks[i].Key[:]), i}
+	}
+	slices.SortFunc(order, func(a, b place) int { return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.at, b.at)) })
+	sorted := make([]db.Block, len(blocks))
+	for i, o := range order {
+		sorted[i] = blocks[o.at]
+	}
+	return list, sorted
 }
 
 func listOf(blocks []db.Block) iter.Seq2[db.Block, error] {

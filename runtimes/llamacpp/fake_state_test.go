@@ -37,8 +37,9 @@ func (f *fake) section(b []byte, seq int32, windowed bool) []byte {
 	u32 := func(v int) { b = binary.LittleEndian.AppendUint32(b, uint32(v)) }
 	u64 := func(v int) { b = binary.LittleEndian.AppendUint64(b, uint64(v)) }
 	var pos []int32
-	for p := range f.seqs[seq] {
-		if !windowed || p > f.max(seq)-int32(f.window) && f.inWindow(f.seqs[seq][p]) {
+	last := f.max(seq)
+	for p, c := range f.seqs[seq] {
+		if !windowed || p > last-int32(f.window) && f.inWindow(c) {
 			pos = append(pos, p)
 		}
 	}

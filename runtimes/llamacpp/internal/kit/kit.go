@@ -71,19 +71,22 @@ func Flip(t testing.TB, dir string, rng *rand.Rand) {
 	if err != nil || len(files) == 0 {
 		t.Fatal("no segments", err)
 	}
-	path := files[rng.IntN(len(files))]
-	b, err := os.ReadFile(path)
+	f, err := os.OpenFile(files[rng.IntN(len(files))], os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 100000 {
-		if at := 8192 + rng.IntN(len(b)-8192); b[at] != 0 {
-			f, err := os.OpenFile(path, os.O_RDWR, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer f.Close()
-			if _, err := f.WriteAt([]byte{b[at] ^ 0x40}, int64(at)); err != nil {
+		b, at := make([]byte, 1), 8192+rng.IntN(int(info.Size())-8192)
+		if _, err := f.ReadAt(b, int64(at)); err != nil {
+			t.Fatal(err)
+		}
+		if b[0] != 0 {
+			if _, err := f.WriteAt([]byte{b[0] ^ 0x40}, int64(at)); err != nil {
 				t.Fatal(err)
 			}
 			return

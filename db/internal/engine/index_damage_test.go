@@ -216,6 +216,7 @@ func damagedBehind(t *testing.T, disk vfs.FS, n int) (*db.Store, *db.Model) {
 
 // The wait ends with its context, and an operation that a callback calls does not wait for a rebuild that waits for the callback.
 func TestDamagedIndexIsAwaitedInReason(t *testing.T) {
+	t.Parallel() // it waits
 	known := kv.Prompt{Tokens: crashtest.Tokens(3, 32)}
 	disk := storetest.Over(vfs.OS)
 	s, m := damagedBehind(t, disk, 200)

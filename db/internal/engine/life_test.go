@@ -152,6 +152,7 @@ func TestLocked(t *testing.T) {
 
 // Somebody takes LOCK for a leftover and removes it, while the store is in use. It stays one process's.
 func TestLockedWithoutLock(t *testing.T) {
+	t.Parallel() // it waits for locks
 	dir := t.TempDir()
 	s := storetest.Open(t, dir, storetest.Options())
 	for range 2 {

@@ -1,6 +1,7 @@
 package read_test
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -122,7 +123,7 @@ type direct struct {
 	s    *db.Store
 	m    *db.Model
 	p    kv.Prompt
-	want []string
+	want [][]byte
 }
 
 // drawDirect opens a store with d. The caller closes it.
@@ -144,7 +145,7 @@ func (x *direct) throughTheMap(t storetest.TB, p kv.Prompt) {
 
 func (x *direct) same(rt *rapid.T, what string, restore func(x *db.Match, rows kv.Rows) (db.Restored, error)) {
 	for i, got := range restored(rt, x.m, x.p, restore) {
-		if got != x.want[i] {
+		if !bytes.Equal(got, x.want[i]) {
 			rt.Fatalf("%s: tensor %d differs from a restore through the map", what, i)
 		}
 	}
@@ -157,7 +158,7 @@ func (x *direct) sameRows(rt *rapid.T, ready func(layer, tokens int)) {
 		return m.RestoreLayers(context.Background(), rows, func(layer, tokens int) {
 			ready(layer, tokens)
 			for i, tensor := range x.m.Descriptor().Tensors {
-				if tensor.Layer <= layer && string(rows[i].Pieces[0].Mem) != x.want[i] {
+				if tensor.Layer <= layer && !bytes.Equal(rows[i].Pieces[0].Mem, x.want[i]) {
 					rt.Fatalf("tensor %d is not there when layer %d is ready", i, layer)
 				}
 			}
@@ -166,7 +167,7 @@ func (x *direct) sameRows(rt *rapid.T, ready func(layer, tokens int)) {
 }
 
 // restored are the bytes of each tensor after a restore of all of p.
-func restored(t storetest.TB, m *db.Model, p kv.Prompt, restore func(x *db.Match, rows kv.Rows) (db.Restored, error)) (mem []string) {
+func restored(t storetest.TB, m *db.Model, p kv.Prompt, restore func(x *db.Match, rows kv.Rows) (db.Restored, error)) (mem [][]byte) {
 	x := storetest.Must(m.Match(context.Background(), p, db.MatchOptions{}))(t)
 	defer x.Close()
 	rows := storetest.Empty(m.Descriptor(), len(p.Tokens))
@@ -175,7 +176,7 @@ func restored(t storetest.TB, m *db.Model, p kv.Prompt, restore func(x *db.Match
 		t.Fatal(got, err)
 	}
 	for _, r := range rows {
-		mem = append(mem, string(r.Pieces[0].Mem))
+		mem = append(mem, r.Pieces[0].Mem)
 	}
 	return mem
 }

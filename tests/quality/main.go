@@ -74,7 +74,7 @@ func run(args []string) error {
 	flags.IntVar(&s.follow, "follow", 256, "compare the predictions after the `N` tokens that follow")
 	flags.IntVar(&s.threads, "threads", runtime.GOMAXPROCS(0), "`N` threads")
 	rows := flags.String("rows", "", "measure only the lines of the table whose first column matches this `regexp`")
-	flags.StringVar(&s.dir, "keep", "", "keep the stores in this `folder`; a later run with the same text restores the prompt from there instead of computing it")
+	flags.StringVar(&s.dir, "keep", "", "keep the stores in this `folder`; a later run with the same text restores the prompt from there instead of computing it; bytes a value are then of all that is kept there")
 	flags.Parse(args) // ends the program if they are wrong
 	for _, name := range []string{"DORMOUSE_LLAMA_MODEL", "DORMOUSE_LLAMA_SMOL"} {
 		if path := os.Getenv(name); path != "" && !given(flags, "model") {

@@ -236,7 +236,7 @@ func compacted(t rapid.TB, dir string, share float64) (shrunk, moved int) {
 		return got
 	}
 	size := func() int64 {
-		_, n := subfolder(t, dir)
+		n, _, _ := storetest.Occupied(t, dir)
 		return n
 	}
 	want, before := holds(), size()

@@ -139,7 +139,7 @@ func Flip(t testing.TB, path string, at int64, bit int, then func()) {
 }
 
 // Occupied is what the files in a folder occupy, how many they are, and what each folder and each file beside them does.
-func Occupied(t testing.TB, dir string) (total int64, files int, parts map[string]int64) {
+func Occupied(t TB, dir string) (total int64, files int, parts map[string]int64) {
 	t.Helper()
 	parts = map[string]int64{}
 	filepath.WalkDir(dir, func(name string, d os.DirEntry, err error) error {

@@ -3,6 +3,8 @@ package engine_test
 import (
 	"errors"
 	"math/rand/v2"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/internal/memdir"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -270,6 +273,32 @@ func TestManyModelsReserveNothingThatOthersNeed(t *testing.T) {
 	if used := storetest.Engine(s).Measure(); used > o.Budget {
 		t.Errorf("%d bytes are used of %d", used, o.Budget)
 	}
+}
+
+// A store that has as many blocks as it may, and disk enough, does not give back for each put what its segment has reserved ahead, to reserve it
+// anew.
+func TestFullOfBlocksKeepsWhatItReservedAhead(t *testing.T) {
+	o := putsEvict(1<<30, 64<<20)
+	o.MaxBlocks = 100
+	var full atomic.Bool
+	var steps atomic.Int64
+	disk := storetest.Failing(func(c storetest.Call) error {
+		if full.Load() && (c.Kind == "allocate" || c.Kind == "punch") && strings.HasSuffix(c.Name, ".seg") && c.N >= 1<<20 {
+			steps.Add(1)
+		}
+		return nil
+	})
+	s := storetest.OpenOn(t, disk, memdir.Disk(t), o)
+	m := storetest.Model(t, s, crashtest.Plain())
+	const puts = 200 // of 4 KiB each
+	for i := range 100 + puts {
+		full.Store(i >= 100)
+		storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(i, 16)})
+	}
+	if st := storetest.Stats(t, s); st.Evicted < puts || steps.Load() > 2 {
+		t.Errorf("%d blocks were evicted; a step of disk blocks was reserved or given back %d times", st.Evicted, steps.Load())
+	}
+	storetest.Sound(t, s)
 }
 
 // DepthCap drops the far end of a long session before anything else, however late that was used, and keeps every beginning.

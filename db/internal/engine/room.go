@@ -53,7 +53,9 @@ func (e *Engine) makeRoom(ctx context.Context, bytes, blocks int64, patience int
 			return err
 		}
 		e.ckptMu.Lock()
-		e.giveBackAhead(ctx)
+		if e.over(bytes) > 0 { // else it would be reserved again at once
+			e.giveBackAhead(ctx)
+		}
 		e.ckptMu.Unlock()
 		more, undone := e.reclaimFor(ctx, bytes)
 		if undone != nil && !errors.Is(undone, ErrNotDestroyed) {

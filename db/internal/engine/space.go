@@ -60,15 +60,20 @@ func (e *Engine) coming() int64 {
 
 // lacking is what must go, beyond what is on its way out already, before so many bytes and blocks fit. The caller holds ckptMu.
 func (e *Engine) lacking(bytes, blocks int64) evictGoal {
-	over := e.space.used() + bytes + e.reserveBytes() - e.o.Budget
-	if free, ok := e.diskFree(); ok {
-		over = max(over, bytes+e.diskReserve()-free)
-	}
-	lack := evictGoal{bytes: over - e.coming()}
+	lack := evictGoal{bytes: e.over(bytes) - e.coming()}
 	if e.o.MaxBlocks > 0 && blocks > 0 {
 		lack.blocks = e.Counts().Blocks + e.space.unpublished() + blocks - e.o.MaxBlocks
 	}
 	return lack
+}
+
+// over is how much there is not room for of so many bytes just now, in the budget or on the disk.
+func (e *Engine) over(bytes int64) int64 {
+	over := e.space.used() + bytes + e.reserveBytes() - e.o.Budget
+	if free, ok := e.diskFree(); ok {
+		over = max(over, bytes+e.diskReserve()-free)
+	}
+	return over
 }
 
 // Hopeless returns an error if so many new bytes of a prompt, or all its blocks, would not fit if nothing else were stored.

@@ -19,7 +19,7 @@ func Main(m *testing.M) { os.Exit(Run(m)) }
 
 // Run is Main for a TestMain that does more: it returns the code to exit with.
 func Run(m *testing.M) int {
-	flag.Parse()
+	Unlogged()
 	if flag.Lookup("test.bench").Value.String() != "" {
 		return m.Run()
 	}
@@ -38,6 +38,13 @@ func Run(m *testing.M) int {
 	disk = os.TempDir()
 	os.Setenv("TMPDIR", dir)
 	return m.Run()
+}
+
+// Unlogged is called by a TestMain whose tests open very many files. The go command has each of them written down and looks all of them up
+// afterwards, to know whether it can show this result again: a quarter of the time of go test ./... . So there is nothing that it could show again.
+func Unlogged() {
+	flag.Parse()
+	flag.Set("test.testlogfile", "")
 }
 
 // Disk makes an empty folder on the disk for the length of a test, though Main runs it: for what a file system in memory does not do.

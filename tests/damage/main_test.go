@@ -1,0 +1,13 @@
+package damage
+
+import (
+	"os"
+	"testing"
+
+	"github.com/dormousekv/dormouse/internal/memdir"
+)
+
+func TestMain(m *testing.M) {
+	memdir.Unlogged()
+	os.Exit(m.Run())
+}

@@ -106,10 +106,12 @@ func checkStream(c Compression, stream []byte, length int) error {
 func decompress(dst []byte, c Compression, stream []byte) error {
 	var out []byte
 	var err error
-	mem := getBuffer(len(stream)) // a fault in the decoders' assembly ends the process if the garbage collector runs then
-	defer mem.release()
-	copy(mem.b, stream)
-	stream = mem.b
+	if c != Huff0 { // decodeChunk does the same
+		mem := getBuffer(len(stream)) // a fault in the decoders' assembly ends the process if the garbage collector runs then
+		defer mem.release()
+		copy(mem.b, stream)
+		stream = mem.b
+	}
 	switch c {
 	case Zstd:
 		d := zstdDecoders.Get().(*zstd.Decoder)

@@ -70,6 +70,23 @@ func TestBudgetHoldsAtAllTimes(t *testing.T) {
 					t.Fatalf("%s: %d bytes are occupied of a budget of %d: %v", what, n, o.Budget, parts)
 				}
 			}
+			// What bbolt writes is no call of the disk: whoever looks meanwhile sees it.
+			stop := make(chan struct{})
+			var watch sync.WaitGroup
+			watch.Go(func() {
+				for !c.often {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					if n, _, parts := storetest.Occupied(t, dir); n > o.Budget {
+						t.Errorf("meanwhile: %d bytes are occupied of a budget of %d: %v", n, o.Budget, parts)
+						return
+					}
+				}
+			})
+			defer func() { close(stop); watch.Wait() }()
 			for i := range c.steps {
 				d := crashtest.Plain()
 				d.Name = fmt.Sprint("model ", r.IntN(models))

@@ -317,8 +317,14 @@ func TestDirectFaultsOfParts(t *testing.T) {
 
 // A plane as large as the ring has not room in it, since it begins in the middle of a page: its record, and no other one, is read through the map.
 func TestDirectPlaneAsLargeAsTheRing(t *testing.T) {
+	for name, layer := range map[string]int{"its layer is the last": 1, "there is one layer": 0} {
+		t.Run(name, func(t *testing.T) { directLargePlane(t, layer) })
+	}
+}
+
+func directLargePlane(t *testing.T, layer int) {
 	d := crashtest.Toy(kv.Descriptor{Name: "large", BlockTokens: 512, Tensors: []kv.Tensor{
-		{Role: kv.RoleK, DType: kv.F16, Width: 1024}, {Role: kv.RoleV, DType: kv.F16, Width: 8192}, // 1 and 8 MiB
+		{Role: kv.RoleK, DType: kv.F16, Width: 1024}, {Role: kv.RoleV, DType: kv.F16, Width: 8192, Layer: layer}, // 1 and 8 MiB
 	}})
 	o := storetest.Options()
 	o.Codec = quant.Raw
@@ -331,6 +337,13 @@ func TestDirectPlaneAsLargeAsTheRing(t *testing.T) {
 		p := kv.Prompt{Tokens: crashtest.Tokens(n, n)}
 		storetest.Put(t, m, p)
 		storetest.Expect(t, m, p, n)
+		x, rows, told := storetest.Match(t, m, p), storetest.Empty(d, n), 0
+		got, err := x.RestoreLayers(t.Context(), rows, func(int, int) { told++ })
+		if err != nil || got.Tokens != n || told != layer+1 {
+			t.Errorf("%+v, %v, told of %d layers", got, err, told)
+		}
+		storetest.CheckRows(t, d, &p, rows, n)
+		storetest.OK(t, x.Close())
 	}
 	if disk.Before(nil); seen.reads.Load() == 0 || seen.open.Load() != 0 {
 		t.Errorf("%d direct reads, %d files are still open", seen.reads.Load(), seen.open.Load())

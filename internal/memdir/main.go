@@ -19,7 +19,7 @@ func Main(m *testing.M) { os.Exit(Run(m)) }
 
 // Run is Main for a TestMain that does more: it returns the code to exit with.
 func Run(m *testing.M) int {
-	Unlogged()
+	unlogged()
 	if flag.Lookup("test.bench").Value.String() != "" {
 		return m.Run()
 	}
@@ -40,9 +40,15 @@ func Run(m *testing.M) int {
 	return m.Run()
 }
 
-// Unlogged is called by a TestMain whose tests open very many files. The go command has each of them written down and looks all of them up
-// afterwards, to know whether it can show this result again: a quarter of the time of go test ./... . So there is nothing that it could show again.
-func Unlogged() {
+// MainOnDisk is Main for tests that choose themselves where their folders are.
+func MainOnDisk(m *testing.M) {
+	unlogged()
+	os.Exit(m.Run())
+}
+
+// unlogged has the go command not write down which files the tests open. They are very many, and it would look all of them up afterwards, to know
+// whether it can show this result again: a quarter of the time of go test ./... . So there is nothing that it could show again.
+func unlogged() {
 	flag.Parse()
 	flag.Set("test.testlogfile", "")
 }

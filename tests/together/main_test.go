@@ -1,13 +1,9 @@
 package together
 
 import (
-	"os"
 	"testing"
 
 	"github.com/dormousekv/dormouse/internal/memdir"
 )
 
-func TestMain(m *testing.M) {
-	memdir.Unlogged()
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { memdir.MainOnDisk(m) }

@@ -13,11 +13,32 @@ import (
 // aheadBytes is how much of what is not in memory is asked for before it is needed: enough for a disk to work at its rate.
 const aheadBytes = 16 << 20
 
-// ahead is how far a run has asked for what comes.
+// ahead asks for what is not in memory before it is needed. Nil asks for nothing.
 type ahead struct {
-	on    bool
-	asked atomic.Int64 // jobs
-	depth int64        // jobs ahead of the one that is worked on
+	n, depth int64       // jobs, and how many of them ahead of the one that is worked on
+	ask      func(i int) // asks for the bytes of job i
+	asked    atomic.Int64
+}
+
+// newAhead returns what asks for n jobs of so many bytes in all.
+func newAhead(n int, bytes int64, ask func(i int)) *ahead {
+	return &ahead{n: int64(n), depth: max(2, aheadBytes*int64(n)/max(1, bytes)), ask: ask}
+}
+
+// to asks for what comes after job i.
+func (a *ahead) to(i int) {
+	if a == nil {
+		return
+	}
+	for target := min(a.n, int64(i)+1+a.depth); ; {
+		k := a.asked.Load()
+		if k >= target {
+			return
+		}
+		if a.asked.CompareAndSwap(k, k+1) {
+			a.ask(int(k))
+		}
+	}
 }
 
 // fetched says of which prefix the records were asked for last. Until they are there, the system says that they are not in memory.
@@ -92,31 +113,13 @@ func (r *run) openSegments() {
 	}
 }
 
-// startAhead begins to ask ahead for the jobs' records.
-func (r *run) startAhead() {
+// aheadOfJobs asks for the records of the run's jobs.
+func (r *run) aheadOfJobs() *ahead {
 	bytes := int64(0)
 	for i := range r.jobs {
 		bytes += r.jobs[i].at().Length
 	}
-	r.ahead.on = true
-	r.ahead.asked.Store(0)
-	r.ahead.depth = max(2, aheadBytes*int64(len(r.jobs))/max(1, bytes))
-}
-
-// askAhead asks for the records that come after job i.
-func (r *run) askAhead(i int) {
-	if !r.ahead.on {
-		return
-	}
-	for target := min(int64(len(r.jobs)), int64(i)+1+r.ahead.depth); ; {
-		k := r.ahead.asked.Load()
-		if k >= target {
-			return
-		}
-		if r.ahead.asked.CompareAndSwap(k, k+1) {
-			if j := &r.jobs[k]; j.plane == 0 {
-				r.source.Segments.ReadAhead(j.at())
-			}
-		}
-	}
+	return newAhead(len(r.jobs), bytes, func(i int) {
+		r.source.Segments.ReadAhead(r.jobs[i].at())
+	})
 }

@@ -10,69 +10,47 @@ import (
 // cold is what a run reads around the page cache: records that are not in memory, by reads that are long enough. The map is for all else,
 // and for what fails here: whatever is wrong with a file is said by one way of reading.
 //
-// A record is read as a whole, with its neighbours in the file; or in parts, if it is long, or if layers are wanted one after the other. Of
-// such a one the beginning comes first, which says where its planes are, then its planes, a run of them at a time, step by step.
+// A record is read as a whole, with its neighbours in the file; or in parts, if it is long, or if layers are wanted one after the other:
+// its head through the map, which says where its planes are, then these, a run of them at a time, step by step.
 type cold struct {
 	run    *run
 	mem    []byte // the ring
 	files  files
-	jobs   []coldJob
 	steps  []layers
-	units  []unit // the beginnings and whole records of the first step; then those of the others
-	later  []unit // whole records without the first step's layers
-	counts []int  // of the units of each step, those that goOn has found
+	told   bool // a layer before these steps was read through the map
+	jobs   []coldJob
+	units  []unit // in the order of the steps
+	counts []int  // of the units of each step
 	stream *direct.Stream
-	first  int // unit that is the stream's first
 }
 
 // coldJob is a job whose record is read around the page cache.
 type coldJob struct {
 	job
 	parts  bool        // it is read in parts
-	head   []byte      // of a record that is read in parts: what comes before its planes
-	next   int         // the first plane of the first step that its beginning does not have, or noPlane
+	head   []byte      // of such a record: what comes before its planes
 	failed atomic.Bool // it is to be read through the map
 	back   bool        // and one of the run's jobs again
 }
 
-// noPlane stands for the one behind a record's last.
-const noPlane = math.MaxInt
-
-// unit is what one read brings: whole records, the beginning of one, or planes of one.
+// unit is what one read brings: whole records, or planes of one.
 type unit struct {
 	segment   uint64
 	off       int64
 	size      int
 	job, jobs int // the first job, and how many
-	from, to  int // planes; none: the records from their beginning on
+	from, to  int // planes; none: whole records
 }
 
-// start begins the reads of the first step, but for what only the beginnings can tell.
-func (c *cold) start() (reads int) {
-	c.begin(0)
-	return len(c.units)
-}
-
-// goOn begins the reads of the steps [from, to), of which counts tells how many there are. All beginnings are there, and nothing is being read.
-func (c *cold) goOn(from, to int) {
-	c.stream.Stop()
-	n := len(c.units)
-	c.findRest(from, to)
-	if len(c.units) > n {
-		c.begin(n)
-	}
-}
-
-// begin starts the reads from unit first on.
-func (c *cold) begin(first int) {
-	units := c.units[first:]
+// start begins the reads.
+func (c *cold) start() {
+	units := c.units
 	bytes, largest := 0, 0
 	for i := range units {
 		bytes += units[i].size
 		largest = max(largest, units[i].size)
 	}
-	readers := min(max(underWay/max(1, bytes/len(units)), minReaders), maxReaders)
-	c.first = first
+	readers := min(max(underWay*len(units)/max(1, bytes), minReaders), maxReaders)
 	c.stream = direct.Start(c.mem[:min(len(c.mem), 2*readers*largest)], direct.Plan{ // the caches like memory that is used again soon
 		N:    len(units),
 		Size: func(i int) int { return units[i].size },
@@ -91,7 +69,7 @@ const (
 func (c *cold) decode(wanted layers) {
 	chunk := c.stream.Next()
 	defer c.stream.Done(chunk)
-	u := &c.units[c.first+chunk.I]
+	u := &c.units[chunk.I]
 	for i := range u.jobs {
 		j := &c.jobs[u.job+i]
 		if j.failed.Load() {
@@ -113,12 +91,8 @@ func (c *cold) decodeJob(u *unit, j *coldJob, b []byte, wanted layers) error {
 	if u.to > 0 {
 		return readPart(r.source, at, j.head, b, u.off-at.Offset, d)
 	}
-	if j.parts {
-		d.part = j
-	} else {
-		d.layers = anyLayer
-		b = b[at.Offset-u.off:][:at.Length]
-	}
+	d.layers = layers{c.steps[0].lo, math.MaxInt}
+	b = b[at.Offset-u.off:][:at.Length]
 	return readPart(r.source, at, b, b, 0, d)
 }
 
@@ -137,9 +111,7 @@ func (r *run) takeBack() {
 func (r *run) stopCold() {
 	c := r.cold
 	r.cold = nil
-	if c.stream != nil {
-		c.stream.Stop()
-	}
+	c.stream.Stop()
 	c.files.close()
 	r.source.Ring.Give(c.mem)
 }

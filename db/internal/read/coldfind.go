@@ -1,6 +1,7 @@
 package read
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"slices"
@@ -19,14 +20,12 @@ const (
 	maxGap    = 64 << 10  // between planes, that is read, too
 )
 
-// findCold finds the jobs whose records are to be read around the page cache, takes them out of the run's, and has the map's way ask ahead
-// for what else is not in memory. With several steps, layers are wanted one after the other.
-func (r *run) findCold(steps []layers) bool {
-	if r.inMemory() {
-		return false
-	}
-	defer r.startAhead()
-	c := &cold{run: r, files: files{}, steps: steps}
+// findCold finds the jobs whose records are to be read around the page cache, takes them out of the run's, and begins to read; and has the
+// map's way ask ahead for what else is not in memory. With several steps, layers are wanted one after the other; told: the
+// first has been.
+func (r *run) findCold(steps []layers, told bool) bool {
+	defer func() { r.ahead = r.aheadOfJobs() }()
+	c := &cold{run: r, files: files{}, steps: steps, told: told}
 	if r.source.Ring == nil || r.underWay() || !c.find() {
 		return false
 	}
@@ -44,10 +43,13 @@ func (r *run) findCold(steps []layers) bool {
 	}
 	clear(r.jobs[len(rest):])
 	r.jobs, r.cold = rest, c
+	c.plan()
+	c.start()
+	r.takeBack()
 	return true
 }
 
-// find makes units of the run's jobs, and marks those jobs. False: there is nothing to read.
+// find makes units of whole records of the run's jobs, and marks all jobs that are cold. False: there is none.
 func (c *cold) find() bool {
 	r := c.run
 	order := make([]int, len(r.jobs))
@@ -68,45 +70,41 @@ func (c *cold) find() bool {
 		for ; !split && n < len(order); n++ {
 			j := &r.jobs[order[n]]
 			next, s := j.at(), &shapes[j.group]
-			if next.Segment != loc.Segment || next.Offset != loc.End() || loc.Length+next.Length > unitBytes || s.first != shape.first || c.split(s, next) {
+			if next.Segment != loc.Segment || next.Offset != loc.End() || loc.Length+next.Length > unitBytes || c.split(s, next) {
 				break
 			}
 			loc.Length += next.Length
 		}
 		mine := order[:n]
 		order = order[n:]
-		missing, known := r.source.Segments.Missing(loc)
-		if !known || loc.Length < minUnit || 4*missing <= 3*loc.Length || shape.largest > direct.RingBytes || !c.files.has(r.source.Segments, loc.Segment) {
+		look := loc
+		if c.told {
+			skip := min(r.head(first).Length+vfs.AlignDirect(first.at().Length/shape.layers)+vfs.DirectAlign, loc.Length-1)
+			look.Offset, look.Length = look.Offset+skip, look.Length-skip
+		}
+		missing, known := r.source.Segments.Missing(look)
+		if !known || loc.Length < minUnit || 4*missing <= 3*look.Length || shape.largest > direct.RingBytes || !c.files.has(r.source.Segments, loc.Segment) {
 			continue
 		}
-		u := unit{segment: loc.Segment, off: loc.Offset, size: int(loc.Length), job: len(c.jobs), jobs: n}
+		if split {
+			shares, parts = shares+loc.Length/shape.layers, parts+1
+		} else {
+			c.units = append(c.units, unit{segment: loc.Segment, off: loc.Offset, size: int(loc.Length), job: len(c.jobs), jobs: n})
+		}
 		for _, i := range mine {
 			r.jobs[i].cold = true
 			c.jobs = append(c.jobs, coldJob{job: r.jobs[i], parts: split})
 		}
-		if split {
-			u.size = c.beginning(first, shape, loc.Length)
-			shares, parts = shares+loc.Length/shape.layers, parts+1
-		}
-		if shape.first {
-			c.units = append(c.units, u)
-		} else {
-			c.later = append(c.later, u)
-		}
-	}
-	if len(c.units) == 0 { // none has the first layer
-		c.units, c.later = c.later, nil
 	}
 	if len(c.steps) > 1 && parts > 0 {
 		c.steps = grow(c.steps, shares/parts)
 	}
-	return len(c.units) > 0
+	return len(c.jobs) > 0
 }
 
 // shape is what the records of a group have in common.
 type shape struct {
 	layers  int64
-	first   bool  // it has the first step's layers
 	largest int64 // bytes of the largest plane, uncoded
 }
 
@@ -119,7 +117,6 @@ func (c *cold) shapes() []shape {
 		for _, ti := range tensors {
 			t := m.Desc.Tensors[ti]
 			in = append(in, t.Layer)
-			s.first = s.first || c.steps[0].has(t.Layer)
 			s.largest = max(s.largest, int64(m.Desc.BlockTokens)*int64(t.RowBytes()))
 		}
 		slices.Sort(in)
@@ -128,32 +125,9 @@ func (c *cold) shapes() []shape {
 	return all
 }
 
-// split reports whether a record is read in parts: if it is long, or has the first layer and enough of each.
+// split reports whether a record is read in parts: if it is long, or if layers are wanted and it has enough of each.
 func (c *cold) split(s *shape, loc segments.Loc) bool {
-	return loc.Length > maxWhole || len(c.steps) > 1 && s.first && loc.Length/s.layers >= minShare
-}
-
-// beginning is how much is read of the beginning of a record of so many bytes: the head and, if it is not much, the planes of the first
-// step; of a long one that is wanted as a whole, a part.
-func (c *cold) beginning(j *job, s *shape, length int64) int {
-	const spans = 1 << 10 // of the head, if there are a few
-	m := c.run.found.Model()
-	tensors := m.GroupTensors[j.group]
-	n := int64(unitBytes)
-	if len(c.steps) > 1 {
-		n = segments.HeadBytes(j.hit.Tokens, len(tensors)) + spans
-		wanted, all := 0, 0
-		for _, ti := range tensors {
-			t := m.Desc.Tensors[ti]
-			if all += t.RowBytes(); c.steps[0].has(t.Layer) {
-				wanted = all
-			}
-		}
-		if planes := length * int64(wanted) / int64(max(1, all)); planes <= length/2 {
-			n += planes
-		}
-	}
-	return int(min(vfs.AlignDirect(n), length, direct.RingBytes))
+	return loc.Length > maxWhole || len(c.steps) > 1 && loc.Length/s.layers >= minShare
 }
 
 // grow joins layers to steps, each twice as many as the one before, until what a record of so many bytes a layer has of a step is well read.
@@ -168,24 +142,30 @@ func grow(each []layers, share int64) (steps []layers) {
 	return steps
 }
 
-// findRest makes units of what the beginnings have left for the steps [from, to): for each step its planes, in the order of the jobs.
-func (c *cold) findRest(from, to int) {
-	rest := make([][]unit, to)
-	if at := min(1, len(c.steps)-1); from <= at && at < to {
-		rest[at] = c.later
-	}
+// plan reads the heads of the records that are read in parts, and makes units of their planes: for each step in the order of the jobs.
+func (c *cold) plan() {
+	r := c.run
+	heads := make([]int, 0, len(c.jobs))
 	for i := range c.jobs {
-		j := &c.jobs[i]
-		if !j.parts || j.failed.Load() || to == 1 && j.next == noPlane {
-			continue
+		if c.jobs[i].parts {
+			heads = append(heads, i)
 		}
-		err := c.run.source.Segments.ReadPart(j.at(), j.head, nil, 0, func(r *segments.Record) error {
-			for k := from; k < to; k++ {
-				first := 0
-				if k == 0 {
-					first = j.next
-				}
-				units, err := c.planes(rest[k], r, i, c.steps[k], first)
+	}
+	ahead := newAhead(len(heads), 0, func(i int) { r.source.Segments.ReadAhead(r.head(&c.jobs[heads[i]].job)) })
+	rest := make([][]unit, len(c.steps))
+	for n, i := range heads {
+		ahead.to(n)
+		j := &c.jobs[i]
+		err := r.source.Segments.Read(j.at(), func(x *segments.Record) error {
+			if err := identifyRows(x, r.found.Model(), r.found.Prompt(), j.hit, j.group, j.to); err != nil {
+				return err
+			}
+			if _, err := tensorsOf(x, r.found.Model(), j.group); err != nil {
+				return err
+			}
+			j.head = bytes.Clone(x.Head())
+			for k, wanted := range c.steps {
+				units, err := c.planes(rest[k], x, i, wanted)
 				if err != nil {
 					return err
 				}
@@ -197,21 +177,22 @@ func (c *cold) findRest(from, to int) {
 			j.failed.Store(true)
 		}
 	}
-	for _, units := range rest[from:] {
+	rest[0] = append(c.units, rest[0]...) // whole records come first
+	c.units = slices.Concat(rest...)
+	for _, units := range rest {
 		c.counts = append(c.counts, len(units))
-		c.units = append(c.units, units...)
 	}
 }
 
 // errLargePlane leaves a record to the map's way.
 var errLargePlane = errors.New("a plane is larger than the ring")
 
-// planes appends units of the planes, from one on, that job i wants of some layers. The record's table was compared with its beginning.
-func (c *cold) planes(units []unit, r *segments.Record, i int, wanted layers, from int) ([]unit, error) {
+// planes appends units of the planes that job i wants of some layers.
+func (c *cold) planes(units []unit, r *segments.Record, i int, wanted layers) ([]unit, error) {
 	j, m := &c.jobs[i], c.run.found.Model()
 	var end int64 // of the last plane of the newest unit
 	mine := len(units)
-	for p := from; p < r.Tensors(); p++ {
+	for p := range r.Tensors() {
 		te := r.Tensor(p)
 		dst := c.run.rows[te.Tensor]
 		if !wanted.has(m.Desc.Tensors[te.Tensor].Layer) || max(j.from, dst.First) >= min(j.to, dst.End()) {

@@ -3,7 +3,6 @@ package read
 import (
 	"context"
 	"errors"
-	"math"
 	"sync"
 
 	"github.com/dormousekv/dormouse/db/internal/prefix"
@@ -20,7 +19,7 @@ type run struct {
 
 	jobs    []job
 	written int64 // bytes that the jobs write
-	ahead   ahead
+	ahead   *ahead
 	cold    *cold // what is read around the page cache; nil: nothing
 
 	segments []uint64 // a buffer
@@ -40,14 +39,6 @@ type job struct {
 // at is where the job's record lies.
 func (j *job) at() segments.Loc { return j.hit.Groups[j.group].Loc }
 
-// layers are those from lo to hi.
-type layers struct{ lo, hi int }
-
-// anyLayer asks for the planes of all layers.
-var anyLayer = layers{math.MinInt, math.MaxInt}
-
-func (l layers) has(layer int) bool { return l.lo <= layer && layer <= l.hi }
-
 var runs = sync.Pool{New: func() any { return new(run) }}
 
 func newRun(s *Source, l *prefix.Lookup, rows kv.Rows, part bool) *run {
@@ -58,7 +49,7 @@ func newRun(s *Source, l *prefix.Lookup, rows kv.Rows, part bool) *run {
 
 func (r *run) free() {
 	clear(r.jobs)
-	r.source, r.found, r.rows, r.jobs = nil, nil, nil, r.jobs[:0]
+	r.source, r.found, r.rows, r.ahead, r.jobs = nil, nil, nil, nil, r.jobs[:0]
 	if cap(r.jobs) <= 1<<14 {
 		runs.Put(r)
 	}
@@ -151,15 +142,19 @@ func (r *run) work(ctx context.Context, wanted layers, first, reads int) error {
 			}
 		}
 		i += first
-		r.askAhead(i)
-		j := &r.jobs[i]
-		j.err = readRows(r.source, j.at(), decoder{
-			model: r.found.Model(), prompt: r.found.Prompt(), job: j, rows: r.rows, layers: wanted, written: r.written,
-			planes: planes{first: j.plane, step: j.step},
-		})
+		r.ahead.to(i)
+		r.do(&r.jobs[i], wanted)
 		return true
 	})
 	return ctx.Err()
+}
+
+// do reads a job's record through the map.
+func (r *run) do(j *job, wanted layers) {
+	j.err = readRows(r.source, j.at(), decoder{
+		model: r.found.Model(), prompt: r.found.Prompt(), job: j, rows: r.rows, layers: wanted, written: r.written,
+		planes: planes{first: j.plane, step: j.step},
+	})
 }
 
 // spoiled marks the records that could not be restored, and reports them: errShorter. It is no record's fault where the rows could not be written.

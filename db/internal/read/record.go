@@ -1,7 +1,6 @@
 package read
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"sync"
@@ -28,8 +27,7 @@ type decoder struct {
 	rows    kv.Rows
 	layers  layers
 	planes  planes
-	written int64    // bytes that are written beside these
-	part    *coldJob // whose record's beginning was read; nil: the planes are all there
+	written int64 // bytes that are written beside these
 }
 
 // planes are every step-th of a record's planes, from the first one to end, or to the last one if that is 0.
@@ -88,9 +86,6 @@ func (w *pooledDecoder) record(r *segments.Record) error {
 	if w.planes.end > 0 {
 		end = min(end, w.planes.end)
 	}
-	if w.part != nil {
-		w.part.next = noPlane
-	}
 	for i := w.planes.first; i < end; i += w.planes.step {
 		te, ti := r.Tensor(i), tensors[i]
 		t := m.Desc.Tensors[ti]
@@ -106,18 +101,11 @@ func (w *pooledDecoder) record(r *segments.Record) error {
 		if a >= b {
 			continue
 		}
-		if w.part != nil && !r.Has(i) {
-			w.part.next = i
-			break
-		}
 		dst = dst.SliceIn(w.pieces[:0], t, a, b)
 		w.pieces = dst.Pieces
 		if err := decodeVerified(r, i, te, dst, t, a-first, w.written); err != nil {
 			return err
 		}
-	}
-	if w.part != nil {
-		w.part.head = bytes.Clone(r.Head())
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package read
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,14 +84,26 @@ func (r *run) restore(ctx context.Context, ready func(layer, tokens int)) (int64
 		return 0, err
 	}
 	total += r.plan()
-	each, steps := atOnce, atOnce
+	each := atOnce
 	if ready != nil {
 		each = layersOf(r.found.Model().Desc)
-		steps = each
 	}
-	if r.findCold(steps) {
-		defer r.stopCold()
-		steps = r.cold.steps
+	steps := each
+	if !r.inMemory() {
+		if len(each) > 1 {
+			if err := r.firstLayer(ctx, each[0]); err != nil {
+				return 0, err
+			}
+			if err := r.spoiled(); err != nil {
+				return 0, err
+			}
+			r.tell(ready, each, each[0])
+			steps = each[1:]
+		}
+		if r.findCold(steps, len(steps) < len(each)) {
+			defer r.stopCold()
+			steps = r.cold.steps
+		}
 	}
 	r.split()
 	for i, wanted := range steps {
@@ -105,7 +116,7 @@ func (r *run) restore(ctx context.Context, ready func(layer, tokens int)) (int64
 		if ready != nil {
 			r.tell(ready, each, wanted)
 		}
-		r.ahead.on = false
+		r.ahead = nil
 	}
 	if r.cold != nil {
 		r.again()
@@ -125,9 +136,6 @@ func (r *run) tell(ready func(layer, tokens int), each []layers, wanted layers) 
 	}
 }
 
-// atOnce is the one step of a restore for which nobody waits for layers.
-var atOnce = []layers{anyLayer}
-
 // step reads the i-th of the steps in which layers are wanted. What failed around the page cache is read once more through the map, so that
 // there is one way only to say what is wrong with it.
 func (r *run) step(ctx context.Context, i int, wanted layers) error {
@@ -135,40 +143,15 @@ func (r *run) step(ctx context.Context, i int, wanted layers) error {
 		return r.work(ctx, wanted, 0, 0)
 	}
 	first := 0
-	phase := func(reads int) error {
+	for reads := r.cold.counts[i]; reads > 0 || first < len(r.jobs); reads = 0 {
 		jobs := len(r.jobs)
-		err := r.work(ctx, wanted, first, reads)
+		if err := r.work(ctx, wanted, first, reads); err != nil {
+			return err
+		}
 		first = jobs
 		r.takeBack()
-		return err
-	}
-	switch i {
-	case 0:
-		if err := phase(r.cold.start()); err != nil {
-			return err
-		}
-		r.cold.goOn(0, 1)
-		r.takeBack() // those whose beginnings are right, and say that the rest cannot be read so
-	case 1: // whoever waits for the first layers has them already
-		r.cold.goOn(1, len(r.cold.steps))
-		r.takeBack()
-	}
-	for reads := r.cold.counts[i]; reads > 0 || first < len(r.jobs); reads = 0 {
-		if err := phase(reads); err != nil {
-			return err
-		}
 	}
 	return nil
-}
-
-// layersOf are the layers of a model's tensors, in order.
-func layersOf(d *kv.Descriptor) []layers {
-	var out []layers
-	for _, t := range d.Tensors {
-		out = append(out, layers{t.Layer, t.Layer})
-	}
-	slices.SortFunc(out, func(a, b layers) int { return cmp.Compare(a.lo, b.lo) })
-	return slices.Compact(out)
 }
 
 // restoreStates writes the states that are valid at the end of the usable prefix; of a part, only those that are asked for are read.

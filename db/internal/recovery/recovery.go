@@ -196,8 +196,8 @@ func (r *run) beside() error {
 	return nil
 }
 
-// openIndex opens index.db, or decides that it must be rebuilt: it is missing, damaged, another store's, or of another
-// generation than the log.
+// openIndex opens index.db, or decides that it must be rebuilt: it is missing, damaged, or of another generation than the log. Another
+// store's is an error; a reader does without it.
 func (r *run) openIndex() error {
 	doubt := func(why error) {
 		r.Rebuilt = true

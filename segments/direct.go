@@ -40,7 +40,7 @@ func (d *Direct) Close() error {
 }
 
 // ReadPart is [Set.Read] of a record of which somebody read a part. head are the record's first bytes, at least those before its first
-// plane; part are its bytes from offset at on, of which planes are taken that lie in it as a whole ([Record.Has]). Both may be the same
+// plane; part are its bytes from offset at on, of which planes are taken that lie in it as a whole ([Record.Plane]). Both may be the same
 // memory, which must stay as it is until fn returns. Nothing is read from the file.
 func (s *Set) ReadPart(loc Loc, head, part []byte, at int64, fn func(*Record) error) error {
 	g, err := s.segment(loc.Segment)
@@ -98,12 +98,12 @@ func (s *Set) Missing(loc Loc) (bytes int64, known bool) {
 	return bytes, known
 }
 
-// Resident reports whether the first and the last page of a record are in memory. Where the system does not say, they are
-// not.
+// Resident reports whether two pages of a record are in memory, one behind its beginning and one before its end, which may have been read
+// without the rest. Where the system does not say, they are not.
 func (s *Set) Resident(loc Loc) (yes bool) {
 	s.mapped(loc, func(m vfs.Mapping) {
-		in := func(off int64) bool { n, known := vfs.Missing(m, off, 1); return known && n == 0 }
-		yes = in(loc.Offset) && in(loc.End()-1)
+		in := func(off int64) bool { yes, _ := vfs.Resident(m, loc.Offset+off); return yes }
+		yes = in(loc.Length*3/8) && in(loc.Length*7/8)
 	})
 	return yes
 }

@@ -135,9 +135,6 @@ func (r *Record) Plane(i int) []byte {
 	return r.b[from : from+e.Length : from+e.Length]
 }
 
-// Has reports whether plane i is in the part of the record that was read.
-func (r *Record) Has(i int) bool { return r.has(r.Tensor(i)) }
-
 func (r *Record) has(e TensorEntry) bool {
 	n := uint64(len(r.b))
 	return e.Offset >= r.part && e.Offset-r.part <= n && e.Length <= n-(e.Offset-r.part)

@@ -10,22 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Missing asks mincore. Asking about each page takes 70 ns, for all that a restore reads a twentieth of its time.
-func (m *osMapping) Missing(off, n int64) (bytes int64, known bool) {
-	for at := off; at < off+n; at += missingStep {
-		in, known := m.resident(at)
-		if !known {
-			return 0, false
-		}
-		if !in {
-			bytes += min(missingStep, off+n-at)
-		}
-	}
-	return bytes, true
-}
-
-// resident reports whether the page at off is in memory. It does not read it.
-func (m *osMapping) resident(off int64) (yes, known bool) {
+// Resident asks mincore. Asking about each page takes 70 ns, for all that a restore reads a twentieth of its time.
+func (m *osMapping) Resident(off int64) (yes, known bool) {
 	page := clamp(m.m, off, 1)
 	if len(page) == 0 {
 		return false, false

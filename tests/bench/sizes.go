@@ -32,7 +32,7 @@ type sizes struct {
 }
 
 var fullSize = sizes{
-	rounds: 9, layers: 16, blocks: 256, gibBlocks: 512, putBlocks: 256, syncBlocks: 512, powerPuts: 64, restores: 200, busyRounds: 3, stalls: 2000, budget: 512 << 20, deleted: 50_000, long: 4096,
+	rounds: 9, layers: 16, blocks: 256, gibBlocks: 512, putBlocks: 256, syncBlocks: 512, powerPuts: 64, restores: 500, busyRounds: 7, stalls: 2000, budget: 512 << 20, deleted: 50_000, long: 4096,
 	small: 10_000, middle: 100_000, large: 1_000_000, huge: 10_000_000, pasts: 1_000_000, matches: 4000, opens: 11, models: 1000, bloomKeys: 1_000_000,
 	storyAnswer: 16, storyPhrases: 150, costRounds: 5,
 }

@@ -25,7 +25,7 @@ func newAhead(n int, bytes int64, ask func(i int)) *ahead {
 	return &ahead{n: int64(n), depth: max(2, aheadBytes*int64(n)/max(1, bytes)), ask: ask}
 }
 
-// to asks for what comes after job i.
+// to asks for all jobs up to depth behind job i.
 func (a *ahead) to(i int) {
 	if a == nil {
 		return

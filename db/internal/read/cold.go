@@ -17,7 +17,6 @@ type cold struct {
 	mem    []byte // the ring
 	files  files
 	steps  []layers
-	told   bool // a layer before these steps was read through the map
 	jobs   []coldJob
 	units  []unit // in the order of the steps
 	counts []int  // of the units of each step
@@ -107,11 +106,16 @@ func (r *run) takeBack() {
 	}
 }
 
-// stopCold ends all reads and gives the ring back.
+// stopCold ends all reads, if there are any, and gives the ring back.
 func (r *run) stopCold() {
 	c := r.cold
+	if c == nil {
+		return
+	}
 	r.cold = nil
-	c.stream.Stop()
+	if c.stream != nil {
+		c.stream.Stop()
+	}
 	c.files.close()
 	r.source.Ring.Give(c.mem)
 }

@@ -38,6 +38,6 @@ func resident(t *testing.T, dir string, b db.Block) bool {
 	end := b.Offset + b.Bytes
 	m := storetest.Must(f.Map(end))(t)
 	defer m.Close()
-	in := func(off int64) bool { n, known := vfs.Missing(m, off, 1); return known && n == 0 }
+	in := func(off int64) bool { yes, known := vfs.Resident(m, off); return known && yes }
 	return in(b.Offset) && in(end-1)
 }

@@ -21,11 +21,11 @@ const (
 )
 
 // findCold finds the jobs whose records are to be read around the page cache, takes them out of the run's, and begins to read; and has the
-// map's way ask ahead for what else is not in memory. With several steps, layers are wanted one after the other; told: the
-// first has been.
-func (r *run) findCold(steps []layers, told bool) bool {
+// map's way ask ahead for what else is not in memory. With several steps, layers are wanted one after the other. Whoever calls it calls
+// stopCold at the end.
+func (r *run) findCold(steps []layers) bool {
 	defer func() { r.ahead = r.aheadOfJobs() }()
-	c := &cold{run: r, files: files{}, steps: steps, told: told}
+	c := &cold{run: r, files: files{}, steps: steps}
 	if r.source.Ring == nil || r.underWay() || !c.find() {
 		return false
 	}
@@ -77,13 +77,7 @@ func (c *cold) find() bool {
 		}
 		mine := order[:n]
 		order = order[n:]
-		look := loc
-		if c.told {
-			skip := min(r.head(first).Length+vfs.AlignDirect(first.at().Length/shape.layers)+vfs.DirectAlign, loc.Length-1)
-			look.Offset, look.Length = look.Offset+skip, look.Length-skip
-		}
-		missing, known := r.source.Segments.Missing(look)
-		if !known || loc.Length < minUnit || 4*missing <= 3*look.Length || shape.largest > direct.RingBytes || !c.files.has(r.source.Segments, loc.Segment) {
+		if loc.Length < minUnit || 4*c.missing(mine) < 3*loc.Length || shape.largest > direct.RingBytes || !c.files.has(r.source.Segments, loc.Segment) {
 			continue
 		}
 		if split {
@@ -100,6 +94,26 @@ func (c *cold) find() bool {
 		c.steps = grow(c.steps, shares/parts)
 	}
 	return len(c.jobs) > 0
+}
+
+// missing is about how many bytes of jobs' records are not in memory. Each is asked about by itself, since the beginning of any may be there
+// without the rest; of short ones that lie side by side, some. Where the system does not say, none is.
+func (c *cold) missing(jobs []int) (bytes int64) {
+	const each = 256 << 10
+	left := int64(0) // bytes that were not asked about
+	for n, i := range jobs {
+		at := c.run.jobs[i].at()
+		if left += at.Length; left < each && n < len(jobs)-1 {
+			continue
+		}
+		missing, known := c.run.source.Segments.Missing(at)
+		if !known {
+			return 0
+		}
+		bytes += left * missing / at.Length
+		left = 0
+	}
+	return bytes
 }
 
 // shape is what the records of a group have in common.
@@ -142,7 +156,8 @@ func grow(each []layers, share int64) (steps []layers) {
 	return steps
 }
 
-// plan reads the heads of the records that are read in parts, and makes units of their planes: for each step in the order of the jobs.
+// plan reads the heads of the records that are read in parts, through the map, and makes units of their planes: for each step in the order
+// of the jobs. Nothing is being read around the page cache yet.
 func (c *cold) plan() {
 	r := c.run
 	heads := make([]int, 0, len(c.jobs))
@@ -151,10 +166,12 @@ func (c *cold) plan() {
 			heads = append(heads, i)
 		}
 	}
-	ahead := newAhead(len(heads), 0, func(i int) { r.source.Segments.ReadAhead(r.head(&c.jobs[heads[i]].job)) })
+	for _, i := range heads {
+		r.source.Segments.ReadAhead(r.head(&c.jobs[i].job))
+	}
 	rest := make([][]unit, len(c.steps))
-	for n, i := range heads {
-		ahead.to(n)
+	mine := make([][]unit, len(c.steps)) // of one record
+	for _, i := range heads {
 		j := &c.jobs[i]
 		err := r.source.Segments.Read(j.at(), func(x *segments.Record) error {
 			if err := identifyRows(x, r.found.Model(), r.found.Prompt(), j.hit, j.group, j.to); err != nil {
@@ -165,16 +182,20 @@ func (c *cold) plan() {
 			}
 			j.head = bytes.Clone(x.Head())
 			for k, wanted := range c.steps {
-				units, err := c.planes(rest[k], x, i, wanted)
+				units, err := c.planes(mine[k][:0], x, i, wanted)
 				if err != nil {
 					return err
 				}
-				rest[k] = units
+				mine[k] = units
 			}
 			return nil
 		})
 		if err != nil {
 			j.failed.Store(true)
+			continue
+		}
+		for k, units := range mine {
+			rest[k] = append(rest[k], units...)
 		}
 	}
 	rest[0] = append(c.units, rest[0]...) // whole records come first
@@ -187,11 +208,10 @@ func (c *cold) plan() {
 // errLargePlane leaves a record to the map's way.
 var errLargePlane = errors.New("a plane is larger than the ring")
 
-// planes appends units of the planes that job i wants of some layers.
+// planes appends units of the planes that job i wants of some layers to none.
 func (c *cold) planes(units []unit, r *segments.Record, i int, wanted layers) ([]unit, error) {
 	j, m := &c.jobs[i], c.run.found.Model()
 	var end int64 // of the last plane of the newest unit
-	mine := len(units)
 	for p := range r.Tensors() {
 		te := r.Tensor(p)
 		dst := c.run.rows[te.Tensor]
@@ -202,7 +222,7 @@ func (c *cold) planes(units []unit, r *segments.Record, i int, wanted layers) ([
 		if b-a > direct.RingBytes {
 			return nil, errLargePlane
 		}
-		if n := len(units); n > mine {
+		if n := len(units); n > 0 {
 			u := &units[n-1]
 			if start := u.off - r.Loc().Offset; a-end <= maxGap && b-start <= unitBytes {
 				u.size, u.to, end = int(b-start), p+1, b

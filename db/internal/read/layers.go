@@ -32,34 +32,43 @@ func layersOf(d *kv.Descriptor) []layers {
 	return slices.Compact(out)
 }
 
-// firstLayer restores the first layer of records that are not in memory, and reads little else. It does so through the map: the page cache
-// has more short reads under way than goroutines have that wait for each.
-func (r *run) firstLayer(ctx context.Context, first layers) error {
+// firstLayer restores the first layer of records that are not in memory, if it is at most a quarter of them, and reads little else. It does so
+// through the map: the page cache has more short reads under way than goroutines have that wait for each. Done is false if nothing was
+// restored.
+func (r *run) firstLayer(ctx context.Context, first layers) (done bool, err error) {
 	var jobs []*job
 	var places []segments.Loc // of the beginning of each job's record
-	bytes, together := int64(0), true
+	asked, all, apart := int64(0), int64(0), int64(0)
 	for i := range r.jobs {
 		j := &r.jobs[i]
-		at, all, any := r.beginning(j, first)
-		if !any {
+		all += j.at().Length
+		at, other, has := r.beginning(j, first)
+		if !has {
 			continue
 		}
 		jobs, places = append(jobs, j), append(places, at)
-		bytes, together = bytes+at.Length, together && all
+		asked, apart = asked+at.Length+other, apart+other
 	}
-	ahead := newAhead(len(jobs), bytes, func(i int) { r.source.Segments.ReadAhead(places[i]) })
-	if !together {
-		for i, j := range jobs {
-			ahead.to(i)
-			r.source.askPlanes(r.found.Model().Desc, j.at(), first)
+	if err := ctx.Err(); err != nil || 4*asked > all {
+		return false, err
+	}
+	ask := func(i int) { r.source.Segments.ReadAhead(places[i]) }
+	if apart > 0 { // all heads first, which say where the planes are
+		for i := range places {
+			ask(i)
 		}
+		ask = func(i int) { r.source.askPlanes(r.found.Model().Desc, jobs[i].at(), first) }
 	}
+	ahead := newAhead(len(jobs), asked, ask)
 	r.source.Workers.Decode(len(jobs), func(i int) bool {
+		if ctx.Err() != nil {
+			return false
+		}
 		ahead.to(i)
 		r.do(jobs[i], first)
-		return ctx.Err() == nil
+		return true
 	})
-	return ctx.Err()
+	return true, ctx.Err()
 }
 
 // head is about where the head of a job's record lies.
@@ -70,8 +79,9 @@ func (r *run) head(j *job) segments.Loc {
 	return at
 }
 
-// beginning is about where the head of a job's record lies and, if they follow it, all its planes of some layers. Any is whether it has any.
-func (r *run) beginning(j *job, wanted layers) (at segments.Loc, all, any bool) {
+// beginning is about where the head of a job's record lies, with all its planes of some layers if they follow it. Apart is how many bytes they
+// have if they do not; has is whether there are any.
+func (r *run) beginning(j *job, wanted layers) (at segments.Loc, apart int64, has bool) {
 	m := r.found.Model()
 	before, mine, end := 0, 0, 0 // bytes of rows
 	for _, ti := range m.GroupTensors[j.group] {
@@ -83,11 +93,13 @@ func (r *run) beginning(j *job, wanted layers) (at segments.Loc, all, any bool) 
 		}
 	}
 	at = r.head(j)
-	if all = mine == end; all {
-		length := j.at().Length
-		at.Length = min(length, at.Length+vfs.AlignDirect(length*int64(mine)/int64(max(1, before))))
+	length := j.at().Length
+	share := vfs.AlignDirect(length * int64(mine) / int64(max(1, before)))
+	if mine < end {
+		return at, share, true
 	}
-	return at, all, end > 0
+	at.Length = min(length, at.Length+share)
+	return at, 0, mine > 0
 }
 
 // askPlanes asks for a record's planes of some layers, once its head is there.

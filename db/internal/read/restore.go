@@ -84,6 +84,8 @@ func (r *run) restore(ctx context.Context, ready func(layer, tokens int)) (int64
 		return 0, err
 	}
 	total += r.plan()
+	r.ahead = nil
+	defer r.stopCold()
 	each := atOnce
 	if ready != nil {
 		each = layersOf(r.found.Model().Desc)
@@ -91,17 +93,19 @@ func (r *run) restore(ctx context.Context, ready func(layer, tokens int)) (int64
 	steps := each
 	if !r.inMemory() {
 		if len(each) > 1 {
-			if err := r.firstLayer(ctx, each[0]); err != nil {
+			done, err := r.firstLayer(ctx, each[0])
+			if err == nil {
+				err = r.spoiled()
+			}
+			if err != nil {
 				return 0, err
 			}
-			if err := r.spoiled(); err != nil {
-				return 0, err
+			if done {
+				r.tell(ready, each, each[0])
+				steps = each[1:]
 			}
-			r.tell(ready, each, each[0])
-			steps = each[1:]
 		}
-		if r.findCold(steps, len(steps) < len(each)) {
-			defer r.stopCold()
+		if r.findCold(steps) {
 			steps = r.cold.steps
 		}
 	}

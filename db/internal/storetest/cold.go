@@ -62,14 +62,8 @@ type coldMap struct {
 	f *coldFile
 }
 
-func (m *coldMap) Missing(off, n int64) (bytes int64, known bool) {
-	const page = 4096
-	for at := off / page * page; at < off+n; at += page {
-		if m.f.disk.missing(m.f.Name(), at/page) {
-			bytes += page
-		}
-	}
-	return bytes, true
+func (m *coldMap) Resident(off int64) (yes, known bool) {
+	return !m.f.disk.missing(m.f.Name(), off/4096), true
 }
 
 func (m *coldMap) WillNeed(off, n int64) {

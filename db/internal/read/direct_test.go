@@ -344,6 +344,9 @@ func directLargePlane(t *testing.T, layer int) {
 		}
 		storetest.CheckRows(t, d, &p, rows, n)
 		storetest.OK(t, x.Close())
+		if n == 512 && seen.reads.Load() > 0 {
+			t.Errorf("%d reads around the page cache of a record that is read through the map", seen.reads.Load())
+		}
 	}
 	if disk.Before(nil); seen.reads.Load() == 0 || seen.open.Load() != 0 {
 		t.Errorf("%d direct reads, %d files are still open", seen.reads.Load(), seen.open.Load())

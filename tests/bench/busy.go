@@ -22,8 +22,19 @@ type busyWork struct {
 	do         func(s *stored, number int, during func(func() error) error) error
 }
 
-// busyWorks: during is called around the part that counts; restores that touch no such part are left out.
+// busyWorks: during is called around the part that counts; restores that touch no such part are left out. The first two have nothing to do with
+// a store: what any other goroutine costs a restore that has all processors.
 var busyWorks = []busyWork{
+	{"restore_p99_beside_sleep", "another goroutine sleeps for 5 ms at a time, and does nothing else", func(s *stored, number int, during func(func() error) error) error {
+		return during(func() error { time.Sleep(5 * time.Millisecond); return nil })
+	}},
+	{"restore_p99_beside_count", "another goroutine counts", func(s *stored, number int, during func(func() error) error) error {
+		return during(func() error {
+			for end := time.Now().Add(5 * time.Millisecond); time.Now().Before(end); {
+			}
+			return nil
+		})
+	}},
 	{"restore_p99_during_put", "another goroutine puts prompts of 1,024 tokens", func(s *stored, number int, during func(func() error) error) error {
 		return during(func() error { return s.putSome(number, 16) })
 	}},

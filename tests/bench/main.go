@@ -107,7 +107,7 @@ var benches = []struct {
 	{[]string{"restore_warm_unverified"}, restoreUnverified},
 	{[]string{"restore_warm_q8_passthrough"}, restorePassthrough},
 	{[]string{restoreColdName, restoreFresh, restoreLayer}, restoreColds},
-	{[]string{"restore_p99_during_put", "restore_p99_during_checkpoint", "restore_p99_during_compact", "restore_p99_during_evict", "restore_p99_during_delete"}, restoreBusy},
+	{[]string{"restore_p99_beside_sleep", "restore_p99_beside_count", "restore_p99_during_put", "restore_p99_during_checkpoint", "restore_p99_during_compact", "restore_p99_during_evict", "restore_p99_during_delete"}, restoreBusy},
 	{[]string{"put"}, putProcess},
 	{[]string{cpuRestore, cpuPut}, cpuTimes},
 	{[]string{"put_sync"}, putSync},

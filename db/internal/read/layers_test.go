@@ -259,7 +259,7 @@ func TestLayersOverDamage(t *testing.T) {
 func TestCancelledFirstLayer(t *testing.T) {
 	for name, order := range orders {
 		t.Run(name, func(t *testing.T) {
-			const tokens = 3000
+			const tokens = 1500
 			d := layered(8, 512, 64, order)
 			disk := newPageCache()
 			s := storetest.OpenOn(t, disk, memdir.Disk(t), storetest.Options())

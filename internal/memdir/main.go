@@ -24,7 +24,7 @@ func Run(m *testing.M) int {
 		return m.Run()
 	}
 	debug.SetGCPercent(400)
-	debug.SetMemoryLimit(1 << 30) // what a cleanup frees takes two collections: without a limit the second is ever later
+	debug.SetMemoryLimit(2 << 30) // what a cleanup frees takes two collections: without a limit the second is ever later
 	if os.Getenv("TMPDIR") != "" {
 		return m.Run()
 	}

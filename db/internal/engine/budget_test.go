@@ -272,8 +272,14 @@ func TestBudgetLoweredToTheIndex(t *testing.T) {
 // A compaction moves records until the budget has just the room that a checkpoint needs. If that checkpoint is killed, the next process
 // goes on in two more files of the log before it can remove one, and if it is killed, too, so does the next: the budget holds all the same.
 func TestBudgetHoldsWhereCheckpointsAreKilled(t *testing.T) {
+	for _, budget := range []int64{32 << 20, 64 << 20} { // whose log has files of 512 KiB, and of 1 MiB: what moves leave must do for both
+		t.Run(fmt.Sprint(budget>>20, " MiB"), func(t *testing.T) { budgetBesideKills(t, budget) })
+	}
+}
+
+func budgetBesideKills(t *testing.T, budget int64) {
 	dir := t.TempDir()
-	o := putsEvict(64<<20, 1<<20) // files of the log of 1 MiB: with 32 MiB, all that moves leave may be wrong by one of them, and nothing is seen
+	o := putsEvict(budget, 1<<20)
 	disk := storetest.Over(vfs.OS)
 	s := storetest.OpenOn(t, disk, dir, o)
 	d := crashtest.Plain()

@@ -158,7 +158,7 @@ func TestSecondCopyIsInALongHead(t *testing.T) {
 		storetest.Put(t, m, kv.Tokens(crashtest.Tokens(9, 32)...)) // begins the log
 		storetest.Expect(t, m, tail, 40)
 		head := storetest.Must(recovery.ReadHead(storetest.LogHead(t, image)))(t)
-		for _, l := range append(lost, first) { // first: else a replay may have it stand in, which is destroyed
+		for _, l := range append(lost, first) { // without the first in it, a later replay could take that copy for the one that lives, and it is destroyed
 			if !slices.Contains(head.Tombstones, l) {
 				t.Errorf("the head does not list %+v: %+v", l, head.Tombstones)
 			}

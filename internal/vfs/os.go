@@ -77,7 +77,9 @@ func (osFS) List(dir string) ([]string, error) {
 	}
 	names := make([]string, 0, len(entries))
 	for _, e := range entries {
-		names = append(names, e.Name())
+		if !SystemName(e.Name()) {
+			names = append(names, e.Name())
+		}
 	}
 	sort.Strings(names)
 	return names, err

@@ -43,7 +43,7 @@ type FS interface {
 	Remove(name string) error
 	// Mkdir makes a directory of mode 0700; an existing one is fine.
 	Mkdir(name string) error
-	// List returns the names in a directory, sorted; none if there is no directory.
+	// List returns the names in a directory, sorted, but for those that systems put there ([SystemName]); none if there is no directory.
 	List(dir string) ([]string, error)
 	Stat(name string) (Info, error)
 	// SyncDir makes creations, renames and removals in dir durable. After an error that is not ErrNotSynced, what holds for a

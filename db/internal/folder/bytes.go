@@ -11,12 +11,12 @@ import (
 
 // Bytes returns the allocated bytes of a store's files. It opens none of them.
 func Bytes(fsys vfs.FS, dir string) (total int64, err error) {
-	for _, folder := range []string{dir, filepath.Join(dir, LogDir), filepath.Join(dir, SegmentsDir), filepath.Join(dir, SessionsDir)} {
-		names, lerr := fsys.List(folder)
+	for _, sub := range []string{"", LogDir, SegmentsDir, SessionsDir} {
+		names, lerr := fsys.List(filepath.Join(dir, sub))
 		err = errors.Join(err, lerr)
 		for _, name := range names {
-			info, serr := fsys.Stat(filepath.Join(folder, name))
-			if info.Regular {
+			info, serr := fsys.Stat(filepath.Join(dir, sub, name))
+			if info.Regular && HasName(sub, name) {
 				total += info.Allocated
 			}
 			if !errors.Is(serr, fs.ErrNotExist) {

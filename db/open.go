@@ -56,6 +56,7 @@ func Open(ctx context.Context, dir string, o Options) (*Store, error) {
 		return nil, err
 	}
 	disk := vfs.From(ctx)
+	unsaid := o.MinFree == 0
 	o = o.withDefaults()
 	if dir == "" { // a variable that is not set, and not the current directory
 		return nil, errors.New("db: Open without the name of a directory")
@@ -66,6 +67,9 @@ func Open(ctx context.Context, dir string, o Options) (*Store, error) {
 	}
 	if err := folder.Prepare(disk, dir, o.ReadOnly, o.AllowSharedDir); err != nil {
 		return nil, err
+	}
+	if unsaid {
+		o.MinFree = minFreeIn(dir)
 	}
 	if !o.ReadOnly {
 		if err := folder.RefuseOthers(disk, dir); err != nil { // before a LOCK is left among them

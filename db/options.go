@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/db/internal/engine"
+	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/quant"
 )
 
@@ -33,8 +34,8 @@ func (d Durability) String() string {
 type Options struct {
 	// Budget bounds the allocated bytes of all files of the store. 0: 4 GiB.
 	Budget int64
-	// MinFree is what the store leaves free on its file system. 0: 256 MiB; negative: nothing for others, only what its own
-	// next checkpoint needs.
+	// MinFree is what the store leaves free on its file system. 0: 256 MiB, or a sixteenth of a file system of less than 4 GiB when Open looks at
+	// it; negative: nothing for others, only what its own next checkpoint needs.
 	MinFree int64
 	// MaxBlocks bounds the number of stored blocks. 0: no bound but the budget.
 	MaxBlocks int64
@@ -99,7 +100,7 @@ func (o Options) withDefaults() Options {
 		}
 	}
 	def(&o.Budget, 4<<30)
-	def(&o.MinFree, 256<<20)
+	def(&o.MinFree, mostMinFree)
 	o.MinFree = max(o.MinFree, 0)
 	def(&o.CheckpointBytes, min(256<<20, o.Budget/8))
 	def(&o.SegmentBytes, max(1<<20, min(64<<20, o.Budget/16), min(1<<30, o.Budget/128)))
@@ -124,6 +125,18 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
+// mostMinFree is the default of MinFree, but for small file systems.
+const mostMinFree = 256 << 20
+
+// minFreeIn is the default of MinFree for a store in a directory. 256 MiB of a small volume may be all of it: then nothing would ever be stored.
+func minFreeIn(dir string) int64 {
+	total, err := vfs.VolumeBytes(dir)
+	if err != nil || total == 0 { // a file system that does not say
+		return mostMinFree
+	}
+	return int64(min(mostMinFree, max(1, total/16)))
+}
+
 // maxBytes is beyond every disk, and leaves sums of sizes room: 1 EiB.
 const maxBytes = 1 << 60
 
@@ -138,7 +151,7 @@ func (o Options) Validate() error {
 	case !(o.Budget >= 1<<20 && o.Budget <= maxBytes):
 		return bad("Budget", o.Budget, "1 MiB to 1 EiB, or 0 for 4 GiB")
 	case o.MinFree > maxBytes:
-		return bad("MinFree", o.MinFree, "at most 1 EiB, 0 for 256 MiB, or less for none")
+		return bad("MinFree", o.MinFree, "at most 1 EiB, 0 for 256 MiB or a sixteenth of a smaller file system, or less for none")
 	case o.MaxBlocks < 0:
 		return bad("MaxBlocks", o.MaxBlocks, "a number of blocks, or 0 for no bound")
 	case !(o.HighWater > 0 && o.HighWater <= 1):

@@ -41,6 +41,10 @@ type Stats struct {
 	Sessions, SessionBytes           int64 // files of sessions, and their allocated bytes, which DiskBytes has, too
 	DiskBytes, DiskHighWater         int64 // allocated bytes of all files, and the most they ever were
 	Budget                           int64
+	// DiskFree is what is free on the file system, -1 if it does not say, and KeptFree what of that is left free: [Options.MinFree], or what the
+	// next checkpoint needs. Full: nothing is stored, whatever is evicted, because that much would not be left.
+	DiskFree, KeptFree int64
+	Full               bool
 	// AsOf is when that was so: of a store that is open read-only, when it was opened, or where another process writes to it
 	// (BesideWriter), when that one made its last checkpoint. Zero: now.
 	AsOf           time.Time
@@ -173,6 +177,7 @@ func (s *Store) stats(e *engine.Engine) Stats {
 		DiskBytes: used, DiskHighWater: c.High.Load(), Budget: s.o.Budget, OpenMatches: s.matches.Load(),
 		Poisoned: !e.ReadOnly() && e.Poisoned() != nil, Turns: s.turns.read(),
 	}
+	out.DiskFree, out.KeptFree, out.Full = e.Room()
 	out.AsOf, out.BesideWriter = e.AsOf()
 	out.Sessions, out.SessionBytes = e.SessionStats()
 	for code := range c.Reasons {

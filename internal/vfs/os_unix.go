@@ -43,6 +43,15 @@ func (osFS) Space(dir string) (uint64, int, error) {
 	return uint64(st.Bavail) * uint64(st.Bsize), int(st.Bsize), nil
 }
 
+// VolumeBytes is the size of the file system that a directory is on.
+func VolumeBytes(dir string) (uint64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, &fs.PathError{Op: "statfs", Path: dir, Err: err}
+	}
+	return uint64(st.Blocks) * uint64(st.Bsize), nil
+}
+
 func advise(b []byte, off, n int64, need bool) {
 	b = clamp(b, off, n)
 	if len(b) == 0 {

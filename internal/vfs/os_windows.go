@@ -16,15 +16,26 @@ func allocated(info os.FileInfo) int64 { return info.Size() }
 func (osFS) SyncDir(string) error { return nil }
 
 func (osFS) Space(dir string) (uint64, int, error) {
+	free, _, err := space(dir)
+	return free, 4096, err
+}
+
+// VolumeBytes is the size of the file system that a directory is on.
+func VolumeBytes(dir string) (uint64, error) {
+	_, total, err := space(dir)
+	return total, err
+}
+
+func space(dir string) (free, total uint64, err error) {
 	p, err := windows.UTF16PtrFromString(dir)
 	if err != nil {
 		return 0, 0, err
 	}
-	var free, total, totalFree uint64
-	if err := windows.GetDiskFreeSpaceEx(p, &free, &total, &totalFree); err != nil {
+	var unused uint64
+	if err := windows.GetDiskFreeSpaceEx(p, &free, &total, &unused); err != nil {
 		return 0, 0, &fs.PathError{Op: "free space of", Path: dir, Err: err}
 	}
-	return free, 4096, nil
+	return free, total, nil
 }
 
 func advise([]byte, int64, int64, bool) {}

@@ -102,6 +102,16 @@ func (e *Engine) hopeless(bytes int64) bool {
 	return ok && free+e.space.used() < bytes+max(e.o.MinFree, least)
 }
 
+// Room is what is free on the file system, -1 if that is not known; what is left free of that; and whether for this reason nothing can be stored,
+// even if all that is stored was evicted.
+func (e *Engine) Room() (free, kept int64, full bool) {
+	free, ok := e.diskFree()
+	if !ok {
+		free = -1
+	}
+	return free, e.diskReserve(), !e.ReadOnly() && e.hopeless(1)
+}
+
 // errFull is the vfs.ErrNoSpace of a store in which nothing more may go.
 type errFull struct{ why string }
 

@@ -301,7 +301,7 @@ func (a *Arguments) Listen() string {
 func (a *Arguments) command(port int, slots string) []string {
 	out := append([]string{a.Program}, a.args...)
 	out = append(out, "--host", "127.0.0.1", "--port", strconv.Itoa(port))
-	if a.Slots == "" {
+	if a.Slots == "" && slots != "" {
 		out = append(out, slotsFlag[0], slots+string(filepath.Separator))
 	}
 	return out

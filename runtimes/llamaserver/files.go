@@ -70,15 +70,7 @@ func (s *served) save(ctx context.Context, sl *slot) {
 		again()
 		return
 	}
-	f, err := s.folder.create(0)
-	if err == nil {
-		if _, err = s.api.slot(ctx, "save", id, f.name); err == nil {
-			err = f.remap()
-		}
-		if err != nil {
-			f.close()
-		}
-	}
+	f, _, err := s.saveSlot(ctx, id)
 	if err != nil {
 		<-s.puts
 		again()

@@ -27,7 +27,8 @@ type Options struct {
 	DB  db.Options // of the store
 	// Memo is a file that remembers hashes of model files, so that each is read once. Empty: they are read at every start.
 	Memo string
-	// Attach is the address of a server that somebody else runs; SlotDir its --slot-save-path, and APIKey one that it accepts.
+	// Attach is the address of a server that somebody else runs, and APIKey one that it accepts. SlotDir is its --slot-save-path then. Else SlotDir is
+	// where a folder for slot files is made; empty: in memory if some folder there can be written to, and on the store's volume if no other can.
 	Attach, SlotDir, APIKey string
 	// Variant is told of a server that the front has not started: whatever in its arguments changes rows (RoPE, overrides). Servers with
 	// different variants share nothing.
@@ -86,15 +87,23 @@ func New(base *url.URL, args *Arguments, o Options) (*Front, error) {
 	if o.MaxBody <= 0 {
 		o.MaxBody = 32 << 20
 	}
-	slots := args.Slots
+	slots, in := args.Slots, o.SlotDir
 	if o.Attach != "" {
-		if slots = o.SlotDir; slots == "" {
+		if slots, in = o.SlotDir, ""; slots == "" {
 			return nil, errors.New("llamaserver: Options.SlotDir is empty: it is the folder of the server's --slot-save-path")
 		}
 	}
-	folder, err := newSlotFolder(slots)
-	if err != nil {
+	folder, err := newSlotFolder(slots, in, o.Dir)
+	switch {
+	case err != nil && in != "":
 		return nil, fmt.Errorf("llamaserver: folder of the slots: %w", err)
+	case err != nil: // nowhere: the server is as it would be without a front
+		o.Logger.Warn("no folder for slot files: nothing is kept", "err", err)
+		folder = &slotFolder{none: fmt.Errorf("no folder for slot files can be made: %w", err)}
+	case folder.onDisk():
+		o.Logger.Warn("slot files lie on a disk: what slots hold is written there for a moment", "folder", folder.path)
+	default:
+		o.Logger.Info("slot files", "are", folder.String())
 	}
 	f := &Front{o: o, args: args, log: o.Logger, base: base, folder: folder, served: map[string]*served{}}
 	f.ctx, f.stop = context.WithCancel(context.Background())

@@ -49,6 +49,8 @@ func (s *served) prepare(ctx context.Context) error {
 		return fmt.Errorf("%w: %s", request.PassArgs, s.args.Refused)
 	case p.TotalSlots == 0:
 		return fmt.Errorf("%w: the server has none", request.PassSlots)
+	case s.folder.none != nil:
+		return fmt.Errorf("%w: %w", request.PassSlots, s.folder.none)
 	}
 	var list []loraAdapter
 	if len(s.args.Adapters) > 0 || s.front.o.Attach != "" { // it waits for a server that is at work
@@ -78,7 +80,7 @@ func (s *served) prepare(ctx context.Context) error {
 		_, err := m.Note(rowsNote)
 		known = err == nil
 	}
-	if !known || s.front.o.Attach != "" { // what somebody else has started is looked at each time
+	if !known || s.front.o.Attach != "" || !s.reaches(ctx) { // what somebody else has started is looked at each time
 		if m, lay, err = s.look(ctx, store, id, note); err != nil {
 			return err
 		}
@@ -178,23 +180,13 @@ func (s *served) probe(ctx context.Context, id *identity) (*layout, kv.Descripto
 	if err := s.api.compute(ctx, sl.id, tokens, id.adapters); err != nil {
 		return fail(err)
 	}
-	f, err := s.folder.create(0)
+	f, done, err := s.saveSlot(ctx, sl.id)
 	if err != nil {
 		return fail(fmt.Errorf("%w: %w", request.PassSlots, err))
 	}
 	defer f.close()
-	done, err := s.api.slot(ctx, "save", sl.id, f.name)
-	switch {
-	case err != nil:
-		return fail(fmt.Errorf("%w: %w", request.PassSlots, err))
-	case done.Saved == 0:
+	if done.Saved == 0 {
 		return fail(errors.New("a request has cleared the slot meanwhile"))
-	}
-	if err := f.remap(); err != nil {
-		return fail(fmt.Errorf("%w: %w", request.PassSlots, err))
-	}
-	if f.size == 0 {
-		return fail(fmt.Errorf("%w: the server has saved a slot, and %s is empty: its --slot-save-path is another folder, where the file %s is left", request.PassSlots, f.path, f.name))
 	}
 	format, err := learn(f.bytes())
 	if err != nil {

@@ -51,6 +51,7 @@ type served struct {
 	answers   atomic.Int64               // when the server was first seen to answer, in Unix nanoseconds; 0: it does not
 	prepared  chan struct{}              // closed when it is known what the server runs
 	gone      atomic.Bool                // the server was restarted: this is about the one before
+	reached   atomic.Bool                // the server has written a slot file: it reaches the folder
 }
 
 func newServed(f *Front, a *api) *served {

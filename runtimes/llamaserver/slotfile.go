@@ -3,65 +3,45 @@ package llamaserver
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/dormousekv/dormouse/internal/vfs"
 )
 
 // slotFolder is the folder through which slots go: --slot-save-path. On Linux its files are links to memory of this process, so
-// that rows never reach a disk; elsewhere they are files that only this user can read. Safe for concurrent use.
+// that rows never reach a disk. Elsewhere, and where the server cannot follow such links, they are files that only the server's user can read. Safe for concurrent use.
 type slotFolder struct {
-	path  string
-	lock  *vfs.Lock // of a folder that was made here: it is removed at the end
-	next  atomic.Uint64
-	spare spareFile
+	path   string
+	lock   *vfs.Lock // of a folder that was made here: it is removed at the end
+	memory bool      // what lies in it is in memory
+	none   error     // why there is no folder: nothing can be kept
+	next   atomic.Uint64
+	spare  spareFile
+
+	mu    sync.Mutex
+	links bool // its files are links to memory of this process
+	owner int  // whose files are, where they are no links: this user's number, 0 for this process's own
 }
 
-// newSlotFolder uses a folder of the user's, or, where that is empty, makes one.
-func newSlotFolder(users string) (*slotFolder, error) {
-	if users != "" {
-		abs, err := filepath.Abs(users)
-		return &slotFolder{path: abs}, err
+// newSlotFolder uses a folder of the user's, or, where that is empty, makes one in a given folder, or else in the best that there is for a store.
+func newSlotFolder(users, in, store string) (*slotFolder, error) {
+	if users == "" {
+		return makeSlotFolder(in, store)
 	}
-	sweep(memoryFolder())
-	dir, err := os.MkdirTemp(memoryFolder(), folderPrefix+strconv.Itoa(os.Getpid())+"-")
-	if err != nil {
-		return nil, err
-	}
-	lock, err := vfs.AcquireLock(filepath.Join(dir, folderLock), false)
-	if err != nil {
-		os.RemoveAll(dir)
-		return nil, err
-	}
-	return &slotFolder{path: dir, lock: lock}, nil
+	abs, err := filepath.Abs(users)
+	f := &slotFolder{path: abs}
+	f.look()
+	return f, err
 }
 
-const (
-	folderPrefix = "dormouse-slots-"
-	folderLock   = "LOCK"
-)
-
-// sweep removes what fronts left that were killed: nobody has their folders locked. Process numbers would not tell: containers that share a
-// folder of memory each have their own.
-func sweep(dir string) {
-	if dir == "" {
-		dir = os.TempDir()
-	}
-	old, _ := filepath.Glob(filepath.Join(dir, folderPrefix+"*"))
-	for _, path := range old {
-		lock, err := vfs.AcquireLock(filepath.Join(path, folderLock), true)
-		if err == nil {
-			lock.Release()
-		} else if info, missing := os.Stat(path); !errors.Is(err, fs.ErrNotExist) || missing != nil || time.Since(info.ModTime()) < time.Minute {
-			continue // a front's, or one that is being made
-		}
-		os.RemoveAll(path) // of another user: it stays
-	}
+// look finds out what kind of folder it is.
+func (f *slotFolder) look() {
+	f.memory = inMemory(f.path)
+	f.links = linksWork()
 }
 
 func (f *slotFolder) close() error {
@@ -79,8 +59,7 @@ func (f *slotFolder) create(size int64) (*slotFile, error) {
 	}
 	name := "dormouse-" + strconv.Itoa(os.Getpid()) + "-" + strconv.FormatUint(f.next.Add(1), 10)
 	s := &slotFile{name: name, path: filepath.Join(f.path, name)}
-	var err error
-	if s.file, err = makeSlotFile(s.path); err != nil {
+	if err := f.open(s); err != nil {
 		return nil, fmt.Errorf("slot file %s: %w", s.path, err)
 	}
 	if err := s.resize(size); err != nil {
@@ -88,6 +67,76 @@ func (f *slotFolder) create(size int64) (*slotFile, error) {
 		return nil, fmt.Errorf("slot file %s of %d bytes: %w", s.path, size, err)
 	}
 	return s, nil
+}
+
+// open makes the file: a link to memory, or, where links cannot be made, a file of its own.
+func (f *slotFolder) open(s *slotFile) (err error) {
+	f.mu.Lock()
+	links, owner := f.links, f.owner
+	f.mu.Unlock()
+	if links {
+		if s.file, err = linkToMemory(s.path); err == nil {
+			s.linked = true
+			return nil
+		}
+	}
+	if s.file, err = os.OpenFile(s.path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+		return err
+	}
+	if links { // a file system without links
+		f.mu.Lock()
+		f.links = false
+		f.mu.Unlock()
+	}
+	if owner != 0 {
+		if err = s.file.Chown(owner, -1); err != nil {
+			s.close()
+		}
+	}
+	return err
+}
+
+// plain has files be no links from now on, but files of a user. In a folder that was made here, that user may open them, and cannot make, remove or
+// see others: who could put links there would have this process write where they lead.
+func (f *slotFolder) plain(owner int) error {
+	if owner != 0 && f.lock != nil {
+		if err := os.Chmod(f.path, 0o711); err != nil {
+			return err
+		}
+	}
+	f.mu.Lock()
+	f.links, f.owner = false, owner
+	f.mu.Unlock()
+	f.spare.empty()
+	return nil
+}
+
+// linked has files be links again.
+func (f *slotFolder) linked() {
+	f.mu.Lock()
+	f.links, f.owner = linksWork(), 0
+	f.mu.Unlock()
+	f.spare.empty()
+}
+
+// String says where slot files are.
+func (f *slotFolder) String() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.links:
+		return "in memory of this process, with links to it in " + f.path
+	case f.memory:
+		return "files in " + f.path + ", which is in memory"
+	}
+	return "files in " + f.path + ", which is on a disk: what slots hold is written there, and removed"
+}
+
+// onDisk reports whether what slots hold reaches a disk.
+func (f *slotFolder) onDisk() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return !f.links && !f.memory
 }
 
 // done is said of a file that the server has written or read to its end. One that it may still be at is closed instead.

@@ -2,11 +2,16 @@
 
 package llamaserver
 
-import "os"
+import (
+	"errors"
+	"os"
+)
 
-// memoryFolder is where a folder of slot files lies best: the system's for temporary files.
-func memoryFolder() string { return "" }
+// memoryPlaces are folders that lie in memory: none that this system tells of.
+func memoryPlaces() []string { return nil }
 
-func makeSlotFile(path string) (*os.File, error) {
-	return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-}
+func inMemory(string) bool { return false }
+
+func linksWork() bool { return false }
+
+func linkToMemory(string) (*os.File, error) { return nil, errors.ErrUnsupported }

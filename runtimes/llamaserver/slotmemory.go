@@ -10,11 +10,12 @@ import (
 
 // slotFile is a file of a [slotFolder], with memory for its contents.
 type slotFile struct {
-	name string // as the server knows it
-	path string
-	file *os.File
-	size int
-	mem  mmap.MMap // of size bytes, or more: what was there before the file became shorter
+	name   string // as the server knows it
+	path   string
+	file   *os.File
+	linked bool // the path is a link to memory of this process
+	size   int
+	mem    mmap.MMap // of size bytes, or more: what was there before the file became shorter
 }
 
 // resize makes the file so long. What bytes gave before is invalid.

@@ -12,7 +12,7 @@ import (
 
 // The memory of a file is used again, whatever its length, and no more once somebody has removed its name.
 func TestSpareSlotFile(t *testing.T) {
-	folder, err := newSlotFolder("")
+	folder, err := newSlotFolder("", "", t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

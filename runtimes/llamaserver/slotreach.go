@@ -1,0 +1,110 @@
+package llamaserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"time"
+)
+
+// A server need not reach what this process gives it. In another PID namespace it cannot follow links to memory of this process; as another user
+// it can open neither those nor files of this user; with other mounts it sees another folder, or none. Its answer is a status that names no cause. So the first
+// time it is tried: with links, and if they fail, with ordinary files, of the server's user if need be.
+
+// saveSlot has the server save a slot into a new file, which is mapped. The caller closes it, or gives it to done.
+func (s *served) saveSlot(ctx context.Context, id int) (*slotFile, slotAction, error) {
+	f, done, err := s.saveOnce(ctx, id)
+	if err == nil || s.reached.Load() || !notWritten(err) {
+		return f, done, err
+	}
+	first := err
+	who, known := userOf(s.front.base)
+	if !known {
+		who = os.Geteuid()
+	}
+	owner := 0
+	if me := os.Geteuid(); who != me {
+		if owner = who; me != 0 {
+			return nil, done, fmt.Errorf("%w: %s", first, s.whyUnreached(who))
+		}
+	}
+	if err := s.folder.plain(owner); err != nil {
+		return nil, done, errors.Join(first, err)
+	}
+	if f, done, err = s.saveOnce(ctx, id); err != nil {
+		s.folder.linked()
+		if notWritten(err) {
+			err = fmt.Errorf("%w: %s", first, s.whyUnreached(who))
+		}
+		return nil, done, err
+	}
+	log := s.log.Info
+	if s.folder.onDisk() {
+		log = s.log.Warn
+	}
+	log("the server cannot follow links to memory of this process: slot files are files of their own now", "are", s.folder.String(), "because", s.whyUnreached(who))
+	return f, done, nil
+}
+
+// errElsewhere says that a server has saved a slot, and that nothing is in the file.
+var errElsewhere = errors.New("the server has saved a slot, and the file is empty: its --slot-save-path is another folder, or it has other mounts")
+
+// notWritten reports whether a server could not write a file, or wrote another one.
+func notWritten(err error) bool {
+	var status *statusError
+	return errors.Is(err, errElsewhere) || errors.As(err, &status) && status.status >= 400 && status.status != http.StatusServiceUnavailable && !unsupported(err)
+}
+
+func (s *served) saveOnce(ctx context.Context, id int) (*slotFile, slotAction, error) {
+	f, err := s.folder.create(0)
+	if err != nil {
+		return nil, slotAction{}, err
+	}
+	done, err := s.api.slot(ctx, "save", id, f.name)
+	if err == nil {
+		err = f.remap()
+	}
+	if err == nil && f.size == 0 {
+		err = fmt.Errorf("%s: %w", f.path, errElsewhere)
+	}
+	if err != nil {
+		f.close()
+		return nil, done, err
+	}
+	s.reached.Store(true)
+	return f, done, nil
+}
+
+// reachTime bounds the trial of a server whose slot files are known: a slot that is at work is not waited for.
+const reachTime = 2 * time.Second
+
+// reaches tries whether the server reaches the folder, with a slot that has nothing in it yet. False: it is to be looked at closely.
+func (s *served) reaches(ctx context.Context) bool {
+	if err := s.take(ctx); err != nil {
+		return true
+	}
+	defer s.give()
+	short, cancel := context.WithTimeout(ctx, reachTime)
+	defer cancel()
+	f, _, err := s.saveSlot(short, 0)
+	if err == nil {
+		f.close()
+	}
+	return err == nil || !notWritten(err) // what is at work is tried when it is saved
+}
+
+// whyUnreached says in words what keeps the server, which runs as a user, from slot files, and what to do about it.
+func (s *served) whyUnreached(user int) string {
+	path := s.folder.path
+	why := sandbox(s.front.base, path)
+	if me := os.Geteuid(); user >= 0 && user != me && why == "" {
+		why = fmt.Sprintf("it runs as user %d and this process as user %d, so neither can open what the other has", user, me)
+	}
+	if why == "" {
+		why = "it may be kept from it by a namespace of its own, or by AppArmor, SELinux or Landlock"
+	}
+	return fmt.Sprintf("the server does not reach the slot files in %s, or the links there to memory of this process: %s. "+
+		"Run both as one user and in one sandbox, or name a folder that both see and can write to with --slot-dir, best on a tmpfs", path, why)
+}

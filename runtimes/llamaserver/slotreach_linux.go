@@ -1,0 +1,73 @@
+package llamaserver
+
+import (
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// userOf is the user who listens at an address of this machine. The eighth word of a line of /proc/net/tcp is who, the tenth the socket's inode.
+func userOf(u *url.URL) (uid int, ok bool) {
+	words := listenerWords(u)
+	if words == nil {
+		return 0, false
+	}
+	uid, err := strconv.Atoi(words[7])
+	return uid, err == nil
+}
+
+func listenerWords(u *url.URL) []string {
+	port, err := strconv.Atoi(u.Port())
+	if err != nil {
+		return nil
+	}
+	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		b, _ := os.ReadFile(table)
+		for line := range strings.Lines(string(b)) {
+			if w := strings.Fields(line); len(w) > 9 && w[3] == "0A" && strings.HasSuffix(w[1], fmt.Sprintf(":%04X", port)) {
+				return w
+			}
+		}
+	}
+	return nil
+}
+
+// sandbox says what of a process that listens at an address is other than of this one, as far as it can be seen. "" if nothing is.
+func sandbox(u *url.URL, folder string) string {
+	words := listenerWords(u)
+	if words == nil {
+		return ""
+	}
+	fds, _ := filepath.Glob("/proc/[0-9]*/fd/*")
+	for _, fd := range fds {
+		if to, err := os.Readlink(fd); err != nil || to != "socket:["+words[9]+"]" {
+			continue
+		}
+		proc := filepath.Dir(filepath.Dir(fd))
+		other := func(ns string) bool {
+			theirs, err := os.Readlink(proc + "/ns/" + ns)
+			ours, e := os.Readlink("/proc/self/ns/" + ns)
+			return err == nil && e == nil && theirs != ours
+		}
+		var why []string
+		if other("pid") {
+			why = append(why, "it is in another PID namespace")
+		}
+		if other("user") {
+			why = append(why, "it is in another user namespace")
+		}
+		if there, err := os.Stat(proc + "/root" + folder); other("mnt") {
+			if here, e := os.Stat(folder); err != nil || e != nil || !os.SameFile(here, there) {
+				why = append(why, "it has other mounts, and does not see that folder")
+			}
+		}
+		if why != nil {
+			return strings.Join(why, "; ") + " (process " + filepath.Base(proc) + ")"
+		}
+		return ""
+	}
+	return ""
+}

@@ -1,0 +1,130 @@
+package llamaserver
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// needRoot skips what cannot be made without root.
+func needRoot(t *testing.T, programs ...string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("SKIPPED: servers in namespaces and as other users are untested: that needs root")
+	}
+	for _, p := range programs {
+		if _, err := exec.LookPath(p); err != nil {
+			t.Skip("SKIPPED: servers in namespaces and as other users are untested: ", err)
+		}
+	}
+}
+
+// startBehind starts a server whose command line begins with something else. The model is where every user can read it.
+func startBehind(t *testing.T, o Options, before ...string) *rig {
+	t.Helper()
+	dir := t.TempDir()
+	for d := dir; d != "/" && d != os.TempDir(); d = filepath.Dir(d) {
+		if err := os.Chmod(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	os.Chmod(os.TempDir(), 0o755) // a folder of this test process alone
+	b, err := os.ReadFile(stories)
+	if err != nil {
+		t.Fatal(err)
+	}
+	model := filepath.Join(dir, "stories.gguf")
+	if err := os.WriteFile(model, b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	a, err := ParseArguments(append(before, program(t), "-t", "1", "-tb", "1", "-m", model, "-np", "1", "-c", "1024"), os.Environ())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.Dir == "" {
+		o.Dir = filepath.Join(t.TempDir(), "store")
+	}
+	o.SaveAfter = 20 * time.Millisecond
+	r := startWith(t, o, a)
+	r.settled()
+	return r
+}
+
+// keeps looks whether a prompt is stored, and restored after the server was killed.
+func (r *rig) keeps() {
+	r.t.Helper()
+	if _, _, err := r.front.servedFor("").ready(); err != nil {
+		r.t.Fatal(err)
+	}
+	ask := story("Once upon a time", 12)
+	first := r.ask("/completion", ask)
+	r.saved()
+	r.ask("/completion", story("Another day", 12))
+	r.saved()
+	again := r.ask("/completion", ask)
+	if !strings.HasPrefix(again.header, "hit") || again.text != first.text {
+		r.t.Errorf("%q %q, expected a hit and %q", again.header, again.text, first.text)
+	}
+	r.saved()
+}
+
+// A server in a PID namespace of its own, or of another user, cannot follow links to memory of the front. It gets files: they are kept like links, by a front that
+// begins anew, too, and are nobody else's.
+func TestSandboxedServer(t *testing.T) {
+	needRoot(t, "unshare", "setpriv")
+	user := []string{"setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"}
+	namespace := []string{"unshare", "--pid", "--fork", "--mount-proc"}
+	for name, before := range map[string][]string{
+		"PID namespace": namespace, "another user": user, "both": append(append([]string{}, namespace...), user...),
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := Options{Dir: filepath.Join(t.TempDir(), "store")}
+			for range 2 {
+				r := startBehind(t, o, before...)
+				r.keeps()
+				if got := r.front.folder.String(); !strings.Contains(got, "files in") {
+					t.Errorf("slot files are %s", got)
+				}
+				info, err := os.Stat(r.front.SlotFolder())
+				if err != nil || info.Mode().Perm()&0o066 != 0 {
+					t.Errorf("others can list the folder of slot files: %v %v", info.Mode(), err)
+				}
+				f, err := r.front.folder.create(5)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if info, err := os.Stat(f.path); err != nil || info.Mode().Perm() != 0o600 {
+					t.Errorf("others can read slot files: %v %v", info.Mode(), err)
+				}
+				f.close()
+				r.stop()
+				if _, err := os.Stat(r.front.SlotFolder()); err == nil {
+					t.Error("the folder of slot files is left")
+				}
+			}
+		})
+	}
+}
+
+// A server that reaches neither links nor files is told of in words, and its requests are answered.
+func TestServerThatReachesNothing(t *testing.T) {
+	needRoot(t, "unshare", "mount")
+	r := startBehind(t, Options{}, "unshare", "--mount", "--pid", "--fork", "--mount-proc", "sh", "-c",
+		// the folder is there, as it must be for the server to start, and is another one
+		`for last; do :; done; mount -t tmpfs none /dev/shm && mkdir -p "$last" && exec "$@"`, "sh")
+	_, _, err := r.front.servedFor("").ready()
+	if err == nil {
+		t.Fatal("it is kept")
+	}
+	for _, word := range []string{"slots_not_saved", "PID namespace", "other mounts", r.front.SlotFolder(), "--slot-dir"} {
+		if !strings.Contains(err.Error(), word) {
+			t.Errorf("%q is not in: %v", word, err)
+		}
+	}
+	if got := r.ask("/completion", story("Once", 12)); got.status != 200 || !strings.HasPrefix(got.header, "pass; reason=slots_not_saved") {
+		t.Errorf("%d %s", got.status, got.header)
+	}
+}

@@ -69,7 +69,7 @@ func Open(ctx context.Context, dir string, o Options) (*Store, error) {
 		return nil, err
 	}
 	if unsaid {
-		o.MinFree = minFreeIn(dir)
+		o.MinFree = folder.MinFree(dir)
 	}
 	if !o.ReadOnly {
 		if err := folder.RefuseOthers(disk, dir); err != nil { // before a LOCK is left among them

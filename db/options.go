@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/db/internal/engine"
-	"github.com/dormousekv/dormouse/internal/vfs"
+	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/quant"
 )
 
@@ -100,7 +100,7 @@ func (o Options) withDefaults() Options {
 		}
 	}
 	def(&o.Budget, 4<<30)
-	def(&o.MinFree, mostMinFree)
+	def(&o.MinFree, folder.MostMinFree)
 	o.MinFree = max(o.MinFree, 0)
 	def(&o.CheckpointBytes, min(256<<20, o.Budget/8))
 	def(&o.SegmentBytes, max(1<<20, min(64<<20, o.Budget/16), min(1<<30, o.Budget/128)))
@@ -123,18 +123,6 @@ func (o Options) withDefaults() Options {
 		o.Logger = slog.Default()
 	}
 	return o
-}
-
-// mostMinFree is the default of MinFree, but for small file systems.
-const mostMinFree = 256 << 20
-
-// minFreeIn is the default of MinFree for a store in a directory. 256 MiB of a small volume may be all of it: then nothing would ever be stored.
-func minFreeIn(dir string) int64 {
-	total, err := vfs.VolumeBytes(dir)
-	if err != nil || total == 0 { // a file system that does not say
-		return mostMinFree
-	}
-	return int64(min(mostMinFree, max(1, total/16)))
 }
 
 // maxBytes is beyond every disk, and leaves sums of sizes room: 1 EiB.

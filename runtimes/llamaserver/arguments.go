@@ -224,8 +224,8 @@ func (a *Arguments) take(f argument) (err error) {
 		a.Shifts = false
 	case "--host", "LLAMA_ARG_HOST":
 		a.Host = f.value()
-		if strings.HasSuffix(a.Host, ".sock") || strings.Contains(a.Host, ",") {
-			return fmt.Errorf("%s %s: the front listens on one address, and on no socket file", f.name, a.Host)
+		if strings.Contains(a.Host, ",") {
+			return fmt.Errorf("%s %s: the front listens on one address", f.name, a.Host)
 		}
 	case "--port", "LLAMA_ARG_PORT":
 		if a.Port, err = strconv.Atoi(f.value()); err != nil || a.Port < 0 || a.Port > 65535 {
@@ -285,9 +285,12 @@ func firstKey(file string) (string, error) {
 	return "", fmt.Errorf("%s has no key", file)
 }
 
-// Listen is the address on which the user expects the server.
+// Listen is the address on which the user expects the server: host and port, or, as for llama-server, the path of a socket file that ends in .sock.
 func (a *Arguments) Listen() string {
 	host, port := a.Host, a.Port
+	if strings.HasSuffix(host, ".sock") {
+		return host
+	}
 	if host == "" {
 		host = "127.0.0.1"
 	}

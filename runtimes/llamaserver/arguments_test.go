@@ -91,7 +91,7 @@ func TestArgumentsOfIdleSlots(t *testing.T) {
 }
 
 func TestArgumentsRefused(t *testing.T) {
-	for _, line := range []string{"", "s --port x", "s --port 70000", "s --host /run/a.sock", "s --api-key-file /does/not/exist"} {
+	for _, line := range []string{"", "s --port x", "s --port 70000", "s --host 127.0.0.1,::1", "s --api-key-file /does/not/exist"} {
 		if _, err := ParseArguments(strings.Fields(line), nil); err == nil {
 			t.Errorf("%q is accepted", line)
 		}

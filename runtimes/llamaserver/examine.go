@@ -43,6 +43,9 @@ func (f *Front) Examine(ctx context.Context, within time.Duration) ([]Check, err
 		return nil, err
 	}
 	out := []Check{{true, "server", p.Build}, {p.TotalSlots > 0, "slots", fmt.Sprintf("%d, each for %d tokens", p.TotalSlots, p.Defaults.Context)}}
+	if slots := f.slotFiles(); f.folder.none == nil {
+		out = append(out, slots)
+	}
 	model, lay, err := s.ready()
 	if err != nil {
 		return append(out, Check{false, "model", err.Error()}), nil
@@ -60,6 +63,15 @@ func (f *Front) Examine(ctx context.Context, within time.Duration) ([]Check, err
 		out = append(out, Check{true, "media", "requests with images or sound pass as they are"})
 	}
 	return out, nil
+}
+
+// slotFiles says where slot files are.
+func (f *Front) slotFiles() Check {
+	is := f.folder.String()
+	if f.folder.onDisk() {
+		is += ". A folder in memory, which --slot-dir names, spares the disk: a tmpfs, or /dev/shm"
+	}
+	return Check{true, "slot files", is}
 }
 
 func layers(lay *layout) (n int) {

@@ -109,6 +109,7 @@ func (s *served) save(ctx context.Context, sl *slot) {
 			}
 			s.log.Warn("the slot files look otherwise than before: the server is looked at anew", "err", err)
 			s.front.reset()
+		case errors.Is(err, db.ErrNoSpace): // it is said when that begins
 		case err != nil:
 			s.log.Warn("storing a slot", "slot", id, "tokens", len(prompt.Tokens), "err", err)
 		default: // the slot is known to its end, if nobody has taken it meanwhile
@@ -223,6 +224,7 @@ func (s *served) putRows(ctx context.Context, m *db.Model, prompt kv.Prompt, row
 		}
 	}
 	_, err := m.Put(ctx, prompt, rows, db.PutOptions{})
+	s.front.put(err)
 	return err
 }
 

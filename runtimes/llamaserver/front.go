@@ -54,9 +54,11 @@ type Front struct {
 	record figures.Recorder
 
 	db      atomic.Pointer[db.Store]
-	dbState atomic.Value // openError: why there is no store
-	started atomic.Int64 // how often the server was
-	answers atomic.Bool  // it has answered once
+	dbState atomic.Value           // openError: why there is no store
+	tried   chan struct{}          // closed when it is known for the first time whether there is one
+	noRoom  atomic.Pointer[string] // why nothing could be stored the last time; nil: it could
+	started atomic.Int64           // how often the server was
+	answers atomic.Bool            // it has answered once
 
 	mu     sync.Mutex
 	served map[string]*served // by model, where the server has several; else by ""
@@ -69,8 +71,8 @@ type Front struct {
 	stop context.CancelFunc
 }
 
-// errNoStore is what stands in for a store that is being opened.
-var errNoStore = errors.New("the store is being opened")
+// ErrOpening is what Opened gives while the store is being opened.
+var ErrOpening = errors.New("the store is being opened")
 
 // New makes a front for a server at base that was, or will be, started with these arguments. It opens the store in the background:
 // until then requests pass.
@@ -105,9 +107,9 @@ func New(base *url.URL, args *Arguments, o Options) (*Front, error) {
 	default:
 		o.Logger.Info("slot files", "are", folder.String())
 	}
-	f := &Front{o: o, args: args, log: o.Logger, base: base, folder: folder, served: map[string]*served{}}
+	f := &Front{o: o, args: args, log: o.Logger, base: base, folder: folder, served: map[string]*served{}, tried: make(chan struct{})}
 	f.ctx, f.stop = context.WithCancel(context.Background())
-	f.dbState.Store(stateOf(errNoStore))
+	f.dbState.Store(stateOf(ErrOpening))
 	transport := &http.Transport{
 		DialContext: (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext, DisableCompression: true,
 		// A connection that is kept holds one of the server's few threads for 5 s, in which others wait, and ends in the middle of a request.
@@ -167,13 +169,15 @@ func stateOf(err error) openError { return openError{err} }
 // openStore opens the store, and tries again as long as another process has it.
 func (f *Front) openStore() {
 	defer f.work.Done()
-	said := ""
+	said, first := "", sync.OnceFunc(func() { close(f.tried) })
+	defer first()
 	for f.ctx.Err() == nil {
 		store, err := db.Open(f.ctx, f.o.Dir, f.o.DB)
 		if err == nil {
 			f.db.Store(store)
 			f.dbState.Store(stateOf(nil))
 			f.log.Info("the store is open", "dir", f.o.Dir)
+			f.sayRoom(store)
 			f.again()
 			return
 		}
@@ -181,6 +185,7 @@ func (f *Front) openStore() {
 			return
 		}
 		f.dbState.Store(stateOf(err))
+		first()
 		if said != err.Error() {
 			said = err.Error()
 			f.log.Warn("no store: requests pass until there is one", "dir", f.o.Dir, "err", err)

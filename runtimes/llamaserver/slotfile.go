@@ -124,6 +124,8 @@ func (f *slotFolder) String() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
+	case f.none != nil:
+		return f.none.Error()
 	case f.links:
 		return "in memory of this process, with links to it in " + f.path
 	case f.memory:

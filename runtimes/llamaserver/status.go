@@ -14,15 +14,18 @@ import (
 
 // Status is how a front is.
 type Status struct {
-	Dir       string        // of the store
-	Store     string        // "open", or why there is none
-	Bytes     int64         // that the store takes
-	Budget    int64         // that it may take
-	Server    string        // in words; empty where somebody else runs it
-	ServerPID int           `json:",omitempty"`
-	Models    []ModelStatus // that the server runs
-	Started   int64         // how often the server was started
-	Requests  []Count
+	Dir   string // of the store
+	Store string // "open", or why there is none
+	// NotStoring is why nothing is stored though the store is open: "not storing: 3.9 MiB free, 256 MiB are kept free". Empty: it is.
+	NotStoring string        `json:",omitempty"`
+	SlotFiles  string        // where they are, in words
+	Bytes      int64         // that the store takes
+	Budget     int64         // that it may take
+	Server     string        // in words
+	ServerPID  int           `json:",omitempty"`
+	Models     []ModelStatus // that the server runs
+	Started    int64         // how often the server was started
+	Requests   []Count
 	// Tokens of all prompts: asked for, not computed, computed; and restored from the store, but computed again all the same.
 	Asked, Reused, Computed, Unused int64
 	Saved                           time.Duration // of computing, less what lookups and restores took
@@ -53,9 +56,15 @@ type SlotStatus struct {
 	Unsaved bool
 }
 
-// Status says how the front is. It asks neither server nor disk.
-func (f *Front) Status(context.Context) (Status, error) {
-	out := Status{Dir: f.o.Dir, Store: "open", Started: f.started.Load()}
+// Status says how the front is. It asks the file system what is free, and a server that somebody else runs whether it answers.
+func (f *Front) Status(ctx context.Context) (Status, error) {
+	out := Status{Dir: f.o.Dir, Store: "open", Started: f.started.Load(), SlotFiles: f.folder.String()}
+	if f.o.Attach != "" {
+		out.Server = "answers at " + f.o.Attach
+		if err := f.Reach(ctx, time.Second); err != nil {
+			out.Server = "does not answer at " + f.o.Attach + ": " + err.Error()
+		}
+	}
 	r := f.record.Read()
 	out.Asked, out.Reused, out.Computed, out.Unused, out.Saved = r.Asked, r.Reused, r.Computed, r.Unused, r.Saved
 	for kind, n := range r.Requests {
@@ -70,7 +79,7 @@ func (f *Front) Status(context.Context) (Status, error) {
 		if err != nil {
 			return out, err
 		}
-		out.Bytes, out.Budget = st.DiskBytes, store.Options().Budget
+		out.Bytes, out.Budget, out.NotStoring = st.DiskBytes, store.Options().Budget, f.notStoring(st)
 	}
 	for _, s := range f.models() {
 		out.Models = append(out.Models, s.status())

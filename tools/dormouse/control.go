@@ -25,8 +25,9 @@ type control struct {
 }
 
 // socketPaths are where the socket of a store's front may be, the place of this process first: one that a service manager started has other
-// variables than a shell. Socket names are short: the store's folder is hashed, whatever link leads there.
-func socketPaths(dir string) ([]string, error) {
+// variables than a shell. Socket names are short: the store's folder is hashed, whatever link leads there. The last place is that folder itself: in a container without
+// a home there may be no other.
+func socketPaths(dir string) []string {
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = real
 	}
@@ -36,10 +37,8 @@ func socketPaths(dir string) ([]string, error) {
 	}
 	if cache, err := os.UserCacheDir(); err == nil {
 		bases = append(bases, filepath.Join(cache, "dormouse"))
-	} else if len(bases) == 0 {
-		return nil, err
 	}
-	bases = append(bases, fmt.Sprint("/run/user/", os.Getuid()))
+	bases = append(bases, runFolder())
 	sum := sha256.Sum256([]byte(dir))
 	var paths []string
 	for _, base := range bases {
@@ -47,31 +46,22 @@ func socketPaths(dir string) ([]string, error) {
 			paths = append(paths, path)
 		}
 	}
-	return paths, nil
+	return append(paths, filepath.Join(dir, "dormouse-control.sock"))
 }
 
+// runFolder is this user's folder for what lives as long as a session; the system makes it.
+func runFolder() string { return fmt.Sprint("/run/user/", os.Getuid()) }
+
 func newControl(dir string, front *llamaserver.Front, process *llamaserver.Process) (*control, error) {
-	paths, err := socketPaths(dir)
-	if err != nil {
-		return nil, err
-	}
+	paths := socketPaths(dir)
 	for _, path := range paths {
 		if conn, err := net.Dial("unix", path); err == nil { // of one that holds the store
 			conn.Close()
 			return nil, fmt.Errorf("another dormouse serve answers at %s", path)
 		}
 	}
-	path := paths[0]
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, err
-	}
-	os.Remove(path)
-	l, err := net.Listen("unix", path)
+	l, path, err := listenFirst(paths)
 	if err != nil {
-		return nil, err
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		l.Close()
 		return nil, err
 	}
 	mux := http.NewServeMux()
@@ -96,6 +86,29 @@ func newControl(dir string, front *llamaserver.Front, process *llamaserver.Proce
 	return c, nil
 }
 
+// listenFirst makes the socket in the first place that takes one.
+func listenFirst(paths []string) (net.Listener, string, error) {
+	var failed []error
+	for _, path := range paths {
+		err := error(nil)
+		if base := filepath.Dir(path); base != runFolder() {
+			err = os.MkdirAll(base, 0o700)
+		}
+		if err == nil {
+			os.Remove(path)
+			var l net.Listener
+			if l, err = net.Listen("unix", path); err == nil {
+				if err = os.Chmod(path, 0o600); err == nil {
+					return l, path, nil
+				}
+				l.Close()
+			}
+		}
+		failed = append(failed, err)
+	}
+	return nil, "", errors.Join(failed...)
+}
+
 func (c *control) close() {
 	if c != nil {
 		c.server.Close()
@@ -117,10 +130,7 @@ var errNoFront = errors.New("no dormouse serve of this store runs")
 
 // ask calls the front of a store.
 func ask(ctx context.Context, dir, method, path string, body io.Reader, out any) error {
-	sockets, err := socketPaths(dir)
-	if err != nil {
-		return err
-	}
+	sockets := socketPaths(dir)
 	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var first error
 		for _, socket := range sockets {

@@ -6,12 +6,16 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/url"
 	"os"
 	"path/filepath"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver"
 )
 
@@ -40,7 +44,18 @@ func (o *options) doctor(ctx context.Context, command []string, within time.Dura
 	if err != nil {
 		return err
 	}
-	args, err := llamaserver.ParseArguments(command, os.Environ())
+	if within <= 0 {
+		return fmt.Errorf("--within %v: expected more than 0", within)
+	}
+	args, base := &llamaserver.Arguments{}, (*url.URL)(nil)
+	if o.attach == "" {
+		args, err = llamaserver.ParseArguments(command, os.Environ())
+	} else if base, err = o.attached(); err == nil {
+		if len(command) > 0 {
+			return errors.New("--attach is for a server that runs already: name no command")
+		}
+		args.Prefix, base.Path = base.Path, ""
+	}
 	if err != nil {
 		return err
 	}
@@ -52,45 +67,66 @@ func (o *options) doctor(ctx context.Context, command []string, within time.Dura
 		}
 		fmt.Fprintf(out, "%s %-10s %s\n", mark, what, detail)
 	}
-	say(args.Refused == "", "arguments", orElse(args.Refused, "nothing in them stands in the way"))
+	if o.attach == "" {
+		say(args.Refused == "", "arguments", orElse(args.Refused, "nothing in them stands in the way"))
+	}
 	if args.Rows != "" {
 		say(true, "variant", "kept apart from servers without "+args.Rows)
 	}
-	checkDisk(f, say)
+	o.checkDisk(f, say)
 	tmp, err := os.MkdirTemp("", "dormouse-doctor-")
+	if err != nil { // a container whose own files are read-only
+		tmp, err = os.MkdirTemp(nearest(f.Dir), "dormouse-slots-doctor-")
+	}
 	if err != nil {
 		return errWork{err}
 	}
 	defer os.RemoveAll(tmp)
-	f.Dir, f.DB.Budget = filepath.Join(tmp, "store"), 256<<20
-	server, err := llamaserver.NewProcess(args, slog.New(slog.DiscardHandler))
-	if err != nil {
-		return errWork{err}
+	f.Dir, f.DB.Budget, f.DB.MinFree = filepath.Join(tmp, "store"), 256<<20, -1
+	var server *llamaserver.Process
+	if o.attach == "" {
+		if server, err = llamaserver.NewProcess(args, slog.New(slog.DiscardHandler)); err != nil {
+			return errWork{err}
+		}
+		base = server.URL()
 	}
-	front, err := llamaserver.New(server.URL(), args, f)
+	front, err := llamaserver.New(base, args, f)
 	if err != nil {
 		return errWork{err}
 	}
 	stop := func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), stopTime)
 		defer cancel()
+		if server == nil {
+			return front.Close(ctx)
+		}
 		return errors.Join(front.Close(ctx), server.Stop(ctx))
-	}
-	if err := server.Run(front.SlotFolder(), front.Started); err != nil {
-		return errWork{errors.Join(err, stop())}
 	}
 	watched, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go func() { // a wrong flag, or a model that cannot be read, is not waited for
-		select {
-		case <-server.Ended():
-			cancel()
-		case <-watched.Done():
+	state := func() string { return "of somebody else" }
+	if server == nil {
+		if why := o.unreached(ctx, front); why != "" {
+			say(false, "server", why)
+			return errWork{errors.Join(errStandsInTheWay, stop())}
 		}
-	}()
+		front.Prepare()
+	} else {
+		state = server.State
+		if err := server.Run(front.SlotFolder(), front.Started); err != nil {
+			return errWork{errors.Join(err, stop())}
+		}
+		go func() { // a wrong flag, or a model that cannot be read, is not waited for
+			select {
+			case <-server.Ended():
+				cancel()
+			case <-watched.Done():
+			}
+		}()
+	}
 	found, err := front.Examine(watched, within)
 	if err != nil {
-		return errWork{errors.Join(fmt.Errorf("the server: %w (%s)", err, server.State()), stop())}
+		return errWork{errors.Join(fmt.Errorf("the server: %w (%s)", err, state()), stop())}
 	}
 	for _, c := range found {
 		say(c.OK, c.What, c.Detail)
@@ -102,33 +138,44 @@ func (o *options) doctor(ctx context.Context, command []string, within time.Dura
 Passes as it is: requests with images or sound, with several prompts or n above 1, with "cache_prompt": false, with an id_slot of their own,
 /infill, /embeddings, and tools in /v1/responses that are no functions.`)
 	if !good {
-		return errWork{errors.New("something stands in the way, see above")}
+		return errWork{errStandsInTheWay}
 	}
 	return nil
 }
 
-func checkDisk(f llamaserver.Options, say func(ok bool, what, detail string)) {
-	dir := f.Dir
-	for {
-		if _, err := os.Stat(dir); err == nil || dir == filepath.Dir(dir) {
-			break
+var errStandsInTheWay = errors.New("something stands in the way, see above")
+
+// checkDisk looks whether the store can be made, or opened, and has room.
+func (o *options) checkDisk(f llamaserver.Options, say func(ok bool, what, detail string)) {
+	if err := admin.CheckDir(f.Dir, o.sharedDir); err != nil {
+		detail := err.Error()
+		switch {
+		case errors.Is(err, db.ErrNotEmpty):
+			detail += ": name a folder of its own with --store"
+		case errors.Is(err, db.ErrUnsafeDir):
+			detail += ": --allow-shared-dir accepts it"
 		}
-		dir = filepath.Dir(dir)
+		say(false, "store", detail)
+		return
 	}
-	if list, err := os.ReadDir(f.Dir); err == nil && len(list) > 0 {
-		if _, err := os.Stat(filepath.Join(f.Dir, "FORMAT")); err != nil {
-			say(false, "store", f.Dir+" has files that are no store, "+list[0].Name()+" among them: name a folder of its own with --store")
-			return
-		}
-	}
-	test, err := os.CreateTemp(dir, ".dormouse-doctor-")
+	test, err := os.CreateTemp(nearest(f.Dir), ".dormouse-doctor-")
 	if err != nil {
-		say(false, "store", err.Error())
+		say(false, "store", f.Dir+" cannot be written to: "+err.Error())
 		return
 	}
 	test.Close()
 	os.Remove(test.Name())
 	say(true, "store", f.Dir+" can be written to")
+	free, used, kept, err := admin.Room(f.Dir, f.DB.MinFree)
+	if err != nil {
+		say(false, "room", err.Error())
+		return
+	}
+	room := fmt.Sprintf("%s free, %s are kept free", humanize.IBytes(uint64(free)), humanize.IBytes(uint64(kept)))
+	if free+used <= kept {
+		room = "not storing: " + room + ": choose less with --min-free"
+	}
+	say(free+used > kept, "room", room)
 }
 
 func orElse(s, otherwise string) string {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -10,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -22,7 +20,9 @@ import (
 // options are the flags of serve and doctor.
 type options struct {
 	store, budget, durability, codec string
-	listen, attach, slotDir, apiKey  string
+	minFree                          string
+	listenOn, attach, slotDir        string
+	apiKey                           string
 	variant, log                     string
 	scopeByKey, zstd, allowRemote    bool
 	sharedDir                        bool
@@ -32,12 +32,13 @@ type options struct {
 func (o *options) flags(f *pflag.FlagSet) {
 	storeFlag(f, &o.store)
 	f.StringVar(&o.budget, "budget", "8GiB", "most that the store takes on the disk")
+	f.StringVar(&o.minFree, "min-free", "auto", "what is left free on its file system: auto (256 MiB, or a sixteenth of a smaller volume), none (or 0), or a size")
 	f.StringVar(&o.durability, "durability", "process", "what survives: process (a kill), or power (a power cut, too; slower)")
 	f.StringVar(&o.codec, "codec", "raw", "how rows are kept: raw (as the server has them, to the bit), q8 (half the size of f16 rows, nearly the same), or q4r (two fifths)")
 	f.BoolVar(&o.zstd, "zstd", false, "compress what gets at least 5 % smaller")
-	f.StringVar(&o.listen, "listen", "", "address to listen on (default: --host and --port of the server's arguments)")
+	f.StringVar(&o.listenOn, "listen", "", "address to listen on, or the path of a socket file that ends in .sock (default: --host and --port of the server's arguments)")
 	f.StringVar(&o.attach, "attach", "", "URL of a server that is run by somebody else; needs --slot-dir")
-	f.StringVar(&o.slotDir, "slot-dir", "", "with --attach: the folder of the server's --slot-save-path")
+	f.StringVar(&o.slotDir, "slot-dir", "", "where slot files go (default: in memory); with --attach: the folder of the server's --slot-save-path")
 	f.StringVar(&o.apiKey, "api-key", "", "with --attach: an API key that the server accepts")
 	f.StringVar(&o.variant, "variant", "", "with --attach: the server's arguments that change what is computed (RoPE, overrides); servers of other variants share nothing")
 	f.BoolVar(&o.scopeByKey, "scope-by-key", false, "requests with different API keys share nothing but system prompts")
@@ -55,7 +56,7 @@ func sharedFlag(f *pflag.FlagSet, on *bool) {
 	f.BoolVar(on, "allow-shared-dir", false, "accept a store folder that others can write to")
 }
 
-// fromEnvironment takes flags that were not given from variables: --save-after from DORMOUSE_SAVE_AFTER.
+// fromEnvironment takes flags that were not given from variables: --save-after from DORMOUSE_SAVE_AFTER. One that is empty says nothing.
 // With names, of these alone.
 func fromEnvironment(cmd *cobra.Command, names ...string) (err error) {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
@@ -63,7 +64,7 @@ func fromEnvironment(cmd *cobra.Command, names ...string) (err error) {
 			return
 		}
 		name := "DORMOUSE_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
-		if v, ok := os.LookupEnv(name); ok && !f.Changed && err == nil {
+		if v, ok := os.LookupEnv(name); ok && v != "" && !f.Changed && err == nil {
 			if e := cmd.Flags().Set(f.Name, v); e != nil {
 				err = fmt.Errorf("%s: %w", name, e)
 			}
@@ -72,28 +73,18 @@ func fromEnvironment(cmd *cobra.Command, names ...string) (err error) {
 	return err
 }
 
-// storeDir is where the store is.
-func storeDir(dir string) (string, error) {
-	if dir == "" {
-		base, err := os.UserCacheDir()
-		if err != nil {
-			return "", fmt.Errorf("%w: say where the store is to be with --store", err)
-		}
-		dir = filepath.Join(base, "dormouse", "llama-server")
-	}
-	return filepath.Abs(dir)
-}
-
 // front makes the options of a front.
 func (o *options) front(logger *slog.Logger) (f llamaserver.Options, err error) {
 	if f.Dir, err = storeDir(o.store); err != nil {
 		return f, err
 	}
-	budget, err := humanize.ParseBytes(o.budget)
-	if err != nil || budget == 0 || budget > 1<<62 {
-		return f, fmt.Errorf("--budget %q: expected a size such as 8GiB", o.budget)
+	f.DB = db.Options{Logger: logger, AllowSharedDir: o.sharedDir}
+	if f.DB.Budget, err = size("budget", o.budget, leastBudget); err != nil {
+		return f, err
 	}
-	f.DB = db.Options{Budget: int64(budget), Logger: logger, AllowSharedDir: o.sharedDir}
+	if f.DB.MinFree, err = minFree(o.minFree); err != nil {
+		return f, err
+	}
 	switch o.durability {
 	case "process":
 		f.DB.Durability = db.Process
@@ -108,7 +99,7 @@ func (o *options) front(logger *slog.Logger) (f llamaserver.Options, err error) 
 	}
 	codec, err := quant.ParseCodec(name)
 	if err != nil {
-		return f, fmt.Errorf("--codec: %w (q8 is q8_0)", err)
+		return f, fmt.Errorf("--codec %q: expected raw, q8 or q4r: %w", o.codec, err)
 	}
 	f.DB.Codec = codec
 	if o.zstd {
@@ -118,17 +109,45 @@ func (o *options) front(logger *slog.Logger) (f llamaserver.Options, err error) 
 		return f, err
 	}
 	switch {
-	case o.attach == "" && o.slotDir != "":
-		return f, errors.New("--slot-dir is for --attach")
-	case o.attach != "" && o.slotDir == "":
-		return f, errors.New("--attach needs --slot-dir, the folder of the server's --slot-save-path")
 	case o.saveAfter <= 0:
 		return f, fmt.Errorf("--save-after %v: expected more than 0", o.saveAfter)
 	}
-	f.Memo = filepath.Join(filepath.Dir(f.Dir), filepath.Base(f.Dir)+".models")
-	f.Attach, f.SlotDir, f.APIKey, f.Variant = o.attach, o.slotDir, o.apiKey, o.variant
+	if o.slotDir != "" {
+		if f.SlotDir, err = path("slot-dir", o.slotDir); err == nil {
+			err = isFolder("slot-dir", f.SlotDir)
+		}
+		if err != nil {
+			return f, err
+		}
+	}
+	f.Memo = memo(f.Dir)
+	f.Attach, f.APIKey, f.Variant = o.attach, o.apiKey, o.variant
 	f.ScopeByKey, f.SaveAfter, f.Logger = o.scopeByKey, o.saveAfter, logger
 	return f, nil
+}
+
+// memo is the file that remembers hashes of models: beside the store, or in its folder where nothing can be written beside it, as at the root of a volume.
+func memo(store string) string {
+	beside := store + ".models"
+	if _, err := os.Stat(beside); err == nil {
+		return beside
+	}
+	if try, err := os.CreateTemp(nearest(filepath.Dir(store)), ".dormouse-"); err == nil {
+		try.Close()
+		os.Remove(try.Name())
+		return beside
+	}
+	return filepath.Join(store, "dormouse-models")
+}
+
+// nearest is a folder, or the first above it that is there.
+func nearest(dir string) string {
+	for {
+		if _, err := os.Stat(dir); err == nil || dir == filepath.Dir(dir) {
+			return dir
+		}
+		dir = filepath.Dir(dir)
+	}
 }
 
 // logger writes to stderr.

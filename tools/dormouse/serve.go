@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -64,10 +63,10 @@ func (o *options) serve(ctx context.Context, command []string) (err error) {
 		if len(command) > 0 {
 			return errors.New("--attach is for a server that runs already: name no command")
 		}
-		if base, err = url.Parse(strings.TrimSuffix(o.attach, "/")); err != nil || base.Host == "" {
-			return fmt.Errorf("--attach %q: expected an address such as http://127.0.0.1:8080", o.attach)
+		if base, err = o.attached(); err != nil {
+			return err
 		}
-		if o.listen == "" {
+		if o.listenOn == "" {
 			return errors.New("--attach needs --listen, the address where clients will find the front")
 		}
 		args.Prefix, base.Path = base.Path, ""
@@ -80,16 +79,14 @@ func (o *options) serve(ctx context.Context, command []string) (err error) {
 		}
 		base = server.URL()
 	}
-	if err := os.MkdirAll(filepath.Dir(f.Dir), 0o700); err != nil {
-		return errWork{err}
-	}
-	address := o.listen
+	os.MkdirAll(filepath.Dir(f.Dir), 0o700) // for the memo of hashes; if the store cannot be made, that is said below
+	address := o.listenOn
 	if address == "" {
 		address = args.Listen()
 	}
-	listener, err := net.Listen("tcp", address)
+	listener, err := o.listen(address)
 	if err != nil {
-		return errWork{fmt.Errorf("%w: is llama-server running already? Stop it, or choose another --port", err)}
+		return errWork{err}
 	}
 	front, err := llamaserver.New(base, args, f)
 	if err != nil {
@@ -126,7 +123,10 @@ func (o *options) serve(ctx context.Context, command []string) (err error) {
 		front.Prepare()
 	}
 	if err == nil {
-		fmt.Fprintf(os.Stderr, "dormouse: %s answers for llama-server; prompts are kept in %s (at most %s)\n", listener.Addr(), f.Dir, o.budget)
+		fmt.Fprintf(os.Stderr, "dormouse: %s answers for llama-server; %s\n", listener.Addr(), o.kept(front, f.Dir))
+		if why := o.unreached(ctx, front); why != "" {
+			logger.Warn(why + ": requests are answered with 503 until somebody does")
+		}
 		err = o.wait(ctx, front, server, ended)
 	}
 	// New requests are refused; those at work end, as long as nobody hurries.
@@ -147,6 +147,21 @@ func (o *options) serve(ctx context.Context, command []string) (err error) {
 		return errWork{err}
 	}
 	return nil
+}
+
+// openTime is how long the first line waits to say whether there is a store: one whose index was lost takes longer.
+const openTime = 2 * time.Second
+
+// kept says whether prompts are kept, and where.
+func (o *options) kept(front *llamaserver.Front, dir string) string {
+	switch err := front.Opened(openTime); {
+	case err == nil:
+		return fmt.Sprintf("prompts are kept in %s (at most %s)", dir, o.budget)
+	case errors.Is(err, llamaserver.ErrOpening):
+		return fmt.Sprintf("the store in %s is being opened, until then nothing is kept", dir)
+	default:
+		return fmt.Sprintf("nothing is kept until there is a store: %v", err)
+	}
 }
 
 func within(d time.Duration, f func(context.Context) error) error {

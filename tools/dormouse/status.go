@@ -54,8 +54,17 @@ func printStatus(cmd *cobra.Command, s llamaserver.Status) {
 		fmt.Fprintf(out, ", %s of %s", humanize.IBytes(uint64(s.Bytes)), humanize.IBytes(uint64(s.Budget)))
 	}
 	fmt.Fprintln(out)
-	if s.Server != "" {
+	if s.NotStoring != "" {
+		fmt.Fprintf(out, "warning  %s (serve --min-free)\n", s.NotStoring)
+	}
+	switch {
+	case s.Server != "" && s.ServerPID > 0:
 		fmt.Fprintf(out, "server   %s, process %d, started %d times\n", s.Server, s.ServerPID, s.Started)
+	case s.Server != "":
+		fmt.Fprintf(out, "server   %s\n", s.Server)
+	}
+	if s.SlotFiles != "" {
+		fmt.Fprintf(out, "slots    %s\n", s.SlotFiles)
 	}
 	for _, m := range s.Models {
 		switch {

@@ -59,7 +59,7 @@ func Unsafe(path string, info os.FileInfo, allowed bool) error {
 }
 
 func unsafeError(path, why string) error {
-	return fmt.Errorf("%s: %w: %s. Options.AllowSharedDir accepts it: for a program that runs as root in a container, say, on a folder of another owner",
+	return fmt.Errorf("%s: %w: %s. AllowSharedDir (--allow-shared-dir) accepts it: for a program that runs as root in a container, say, on a folder of another owner",
 		path, ErrUnsafeDir, why)
 }
 

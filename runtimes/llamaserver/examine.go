@@ -43,7 +43,7 @@ func (f *Front) Examine(ctx context.Context, within time.Duration) ([]Check, err
 		return nil, err
 	}
 	out := []Check{{true, "server", p.Build}, {p.TotalSlots > 0, "slots", fmt.Sprintf("%d, each for %d tokens", p.TotalSlots, p.Defaults.Context)}}
-	if slots := f.slotFiles(); f.folder.none == nil {
+	if slots := f.slotFiles(); f.folder.missing() == nil {
 		out = append(out, slots)
 	}
 	model, lay, err := s.ready()

@@ -98,10 +98,11 @@ func New(base *url.URL, args *Arguments, o Options) (*Front, error) {
 	folder, err := newSlotFolder(slots, in, o.Dir)
 	switch {
 	case err != nil && in != "":
-		return nil, fmt.Errorf("llamaserver: folder of the slots: %w", err)
+		return nil, fmt.Errorf("llamaserver: no folder for slot files can be made in %s (Options.SlotDir, --slot-dir): %w", in, err)
 	case err != nil: // nowhere: the server is as it would be without a front
 		o.Logger.Warn("no folder for slot files: nothing is kept", "err", err)
-		folder = &slotFolder{none: fmt.Errorf("no folder for slot files can be made: %w", err)}
+		folder = &slotFolder{}
+		folder.without(fmt.Errorf("no folder for slot files can be made: %w", err))
 	case folder.onDisk():
 		o.Logger.Warn("slot files lie on a disk: what slots hold is written there for a moment", "folder", folder.path)
 	default:

@@ -109,6 +109,7 @@ func startWith(t testing.TB, o Options, a *Arguments) (r *rig) {
 			t.Log("the front's log:\n" + r.log.String())
 		}
 	})
+	r.server.Unseen = r.front.Unseen
 	if err := r.server.Run(r.front.SlotFolder(), r.front.Started); err != nil {
 		t.Fatal(err)
 	}

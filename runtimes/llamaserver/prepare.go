@@ -49,8 +49,8 @@ func (s *served) prepare(ctx context.Context) error {
 		return fmt.Errorf("%w: %s", request.PassArgs, s.args.Refused)
 	case p.TotalSlots == 0:
 		return fmt.Errorf("%w: the server has none", request.PassSlots)
-	case s.folder.none != nil:
-		return fmt.Errorf("%w: %w", request.PassSlots, s.folder.none)
+	case s.folder.missing() != nil:
+		return fmt.Errorf("%w: %w", request.PassSlots, s.folder.missing())
 	}
 	var list []loraAdapter
 	if len(s.args.Adapters) > 0 || s.front.o.Attach != "" { // it waits for a server that is at work

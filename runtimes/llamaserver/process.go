@@ -10,8 +10,10 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -21,6 +23,9 @@ import (
 type Process struct {
 	// Output takes what the server prints. Nil: this process's own.
 	Output io.Writer
+	// Unseen is called when a server that something else starts (bubblewrap, a script) has ended before it answered: in a sandbox with mounts of its own it refuses to
+	// start with a folder for slot files that it does not see. If it gives true, the server is started once more without one. Nil: it is not.
+	Unseen func() bool
 
 	args    *Arguments
 	port    int
@@ -117,6 +122,10 @@ func (p *Process) loop(first chan<- error) {
 		p.mu.Unlock()
 		if stopped {
 			return
+		}
+		if p.slots != "" && p.args.Slots == "" && !strings.Contains(filepath.Base(p.args.Program), "llama-server") && p.Unseen != nil && p.Unseen() {
+			p.slots = ""
+			continue
 		}
 		ended()
 		if time.Since(began) > calm {

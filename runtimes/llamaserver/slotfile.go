@@ -18,13 +18,13 @@ type slotFolder struct {
 	path   string
 	lock   *vfs.Lock // of a folder that was made here: it is removed at the end
 	memory bool      // what lies in it is in memory
-	none   error     // why there is no folder: nothing can be kept
 	next   atomic.Uint64
 	spare  spareFile
 
 	mu    sync.Mutex
-	links bool // its files are links to memory of this process
-	owner int  // whose files are, where they are no links: this user's number, 0 for this process's own
+	none  error // why the server has no such folder: nothing can be kept
+	links bool  // its files are links to memory of this process
+	owner int   // whose files are, where they are no links: this user's number, 0 for this process's own
 }
 
 // newSlotFolder uses a folder of the user's, or, where that is empty, makes one in a given folder, or else in the best that there is for a store.
@@ -117,6 +117,20 @@ func (f *slotFolder) linked() {
 	f.links, f.owner = linksWork(), 0
 	f.mu.Unlock()
 	f.spare.empty()
+}
+
+// without says why the server has no such folder.
+func (f *slotFolder) without(why error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.none = why
+}
+
+// missing is why the server has no such folder; nil: it has one.
+func (f *slotFolder) missing() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.none
 }
 
 // String says where slot files are.

@@ -128,3 +128,26 @@ func TestServerThatReachesNothing(t *testing.T) {
 		t.Errorf("%d %s", got.status, got.header)
 	}
 }
+
+// A server whose sandbox hides the folder does not start with it. It is started without, and what is missing is said.
+func TestServerThatSeesNoFolder(t *testing.T) {
+	needRoot(t, "unshare", "mount")
+	r := startBehind(t, Options{}, "unshare", "--mount", "sh", "-c", `mount -t tmpfs none /dev/shm && exec "$@"`, "sh")
+	_, _, err := r.front.servedFor("").ready()
+	if err == nil {
+		t.Fatal("it is kept")
+	}
+	for _, word := range []string{"slots_not_saved", r.front.SlotFolder(), "sandbox", "--slot-dir"} {
+		if !strings.Contains(err.Error(), word) {
+			t.Errorf("%q is not in: %v", word, err)
+		}
+	}
+	if got := r.ask("/completion", story("Once", 12)); got.status != 200 || !strings.HasPrefix(got.header, "pass; reason=slots_not_saved") {
+		t.Errorf("%d %s", got.status, got.header)
+	}
+	select {
+	case <-r.server.Ended():
+		t.Error("it counts as a server that was started wrongly")
+	default:
+	}
+}

@@ -113,6 +113,17 @@ func (f *Front) models() []*served {
 	return out
 }
 
+// Unseen is for [Process.Unseen]: a server that has ended before it ever answered is started once more without a folder for slot files, and then nothing is kept.
+func (f *Front) Unseen() bool {
+	if f.answers.Load() {
+		return false
+	}
+	f.folder.without(fmt.Errorf("with --slot-save-path %s the server ended before it answered, so it was started without: in a sandbox with mounts of its own it may not see that folder: "+
+		"name one that it sees with --slot-dir", f.folder.path))
+	f.log.Warn("the server has ended before it answered: it is started once more without a folder for slot files, which it may not see", "folder", f.folder.path)
+	return true
+}
+
 // SlotFolder is the folder that the server needs as its --slot-save-path.
 func (f *Front) SlotFolder() string { return f.folder.path }
 

@@ -112,7 +112,7 @@ func (o *options) doctor(ctx context.Context, command []string, within time.Dura
 		}
 		front.Prepare()
 	} else {
-		state = server.State
+		state, server.Unseen = server.State, front.Unseen
 		if err := server.Run(front.SlotFolder(), front.Started); err != nil {
 			return errWork{errors.Join(err, stop())}
 		}

@@ -118,6 +118,7 @@ func (o *options) serve(ctx context.Context, command []string) (err error) {
 		}
 	}()
 	if server != nil {
+		server.Unseen = front.Unseen
 		err = server.Run(front.SlotFolder(), front.Started)
 	} else {
 		front.Prepare()

@@ -102,6 +102,7 @@ func (o *options) doctor(ctx context.Context, command []string, within time.Dura
 		}
 		return errors.Join(front.Close(ctx), server.Stop(ctx))
 	}
+	front.Opened(openTime) // a server that runs already is looked at once
 	watched, cancel := context.WithCancel(ctx)
 	defer cancel()
 	state := func() string { return "of somebody else" }
@@ -149,11 +150,8 @@ var errStandsInTheWay = errors.New("something stands in the way, see above")
 func (o *options) checkDisk(f llamaserver.Options, say func(ok bool, what, detail string)) {
 	if err := admin.CheckDir(f.Dir, o.sharedDir); err != nil {
 		detail := err.Error()
-		switch {
-		case errors.Is(err, db.ErrNotEmpty):
+		if errors.Is(err, db.ErrNotEmpty) {
 			detail += ": name a folder of its own with --store"
-		case errors.Is(err, db.ErrUnsafeDir):
-			detail += ": --allow-shared-dir accepts it"
 		}
 		say(false, "store", detail)
 		return

@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/internal/version"
 	"github.com/dormousekv/dormouse/internal/visible"
 )
@@ -49,9 +48,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return 0
 	case errors.As(err, &work):
 		fmt.Fprintln(stderr, "dormouse:", err)
-		if errors.Is(err, db.ErrUnsafeDir) {
-			fmt.Fprintln(stderr, "--allow-shared-dir accepts it.")
-		}
 		return 1
 	case ctx.Err() != nil:
 		return 130

@@ -35,7 +35,7 @@ func minFree(value string) (int64, error) {
 	}
 	n, err := size("min-free", value, 0)
 	if err != nil {
-		return 0, fmt.Errorf("--min-free %q: expected auto, none, or a size such as 1GiB", value)
+		return 0, fmt.Errorf("--min-free %q: expected auto, none, or a size of up to %s, such as 1GiB", value, humanize.IBytes(mostBytes))
 	}
 	if n == 0 {
 		return -1, nil

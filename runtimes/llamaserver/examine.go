@@ -43,16 +43,13 @@ func (f *Front) Examine(ctx context.Context, within time.Duration) ([]Check, err
 		return nil, err
 	}
 	out := []Check{{true, "server", p.Build}, {p.TotalSlots > 0, "slots", fmt.Sprintf("%d, each for %d tokens", p.TotalSlots, p.Defaults.Context)}}
-	if slots := f.slotFiles(); f.folder.missing() == nil {
-		out = append(out, slots)
-	}
 	model, lay, err := s.ready()
 	if err != nil {
 		return append(out, Check{false, "model", err.Error()}), nil
 	}
 	d := model.Descriptor()
 	out = append(out, Check{true, "model", fmt.Sprintf("%s (%s), %s", d.Name, d.Architecture, p.ModelPath)},
-		Check{true, "layout", fmt.Sprintf("slot files of version %d, %d layers, %d bytes a token", lay.format.Version, layers(lay), d.TokenBytes())})
+		f.slotFiles(), Check{true, "layout", fmt.Sprintf("slot files of version %d, %d layers, %d bytes a token", lay.format.Version, layers(lay), d.TokenBytes())})
 	if lay.window > 0 {
 		out = append(out, Check{true, "window", fmt.Sprintf("layers look back %d tokens: a long prompt can be restored at its end, and where the server made a checkpoint", lay.window+1)})
 	}

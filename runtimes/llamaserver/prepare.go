@@ -80,7 +80,8 @@ func (s *served) prepare(ctx context.Context) error {
 		_, err := m.Note(rowsNote)
 		known = err == nil
 	}
-	if !known || s.front.o.Attach != "" || !s.reaches(ctx) { // what somebody else has started is looked at each time
+	// What somebody else has started is looked at each time. A server that sleeps is not woken to see whether it reaches the slot folder.
+	if !known || s.front.o.Attach != "" || !p.Sleeping && !s.reaches(ctx) {
 		if m, lay, err = s.look(ctx, store, id, note); err != nil {
 			return err
 		}

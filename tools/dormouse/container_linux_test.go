@@ -180,6 +180,7 @@ func TestReadOnlyContainer(t *testing.T) {
 		"shm is read-only":   {`mount -t tmpfs -o ro shm "$R/dev/shm"; mount -t tmpfs m "$R/tmp"`, nil, "links to it in /tmp/"},
 		"no memory":          {``, nil, "links to it in /srv/dormouse-slots-"},
 		"links not followed": {`mount -t tmpfs -o nosymfollow shm "$R/dev/shm"`, nil, "files in /dev/shm/"},
+		"as documented":      {`mount -t tmpfs -o mode=1777 run "$R/run"; chown 1000 "$R/srv"; chmod 700 "$R/srv"`, []string{"/usr/bin/setpriv", "--reuid", "1000", "--regid", "1000", "--clear-groups"}, "links to it in /run/"},
 		"nobody, shm":        {own + `mount -t tmpfs -o mode=1777 shm "$R/dev/shm"`, nobody, "links to it in /dev/shm/"},
 		"nobody, no memory":  {own, nobody, "links to it in /srv/dormouse-slots-"},
 	} {
@@ -224,5 +225,28 @@ func TestContainerWithoutAPlace(t *testing.T) {
 				t.Error("it is not said that nothing is kept, and why")
 			}
 		})
+	}
+}
+
+// Who wants more left free than a volume has is told at once, in the log and by status, that nothing is stored; once, and not at each turn.
+func TestNotStoring(t *testing.T) {
+	image := volume(t)
+	prompt := "Once upon a time " + strings.Repeat("the little dog ran to the park and saw a tree. ", 8)
+	f := startContainer(t, image, `mount -t tmpfs shm "$R/dev/shm"`, nil, "--store", "/srv", "--min-free", "256MiB")
+	for range 3 {
+		f.ask(prompt)
+		f.ask("Another day " + prompt)
+	}
+	s, err := f.status()
+	if err != nil || s.Store != "open" || !strings.HasPrefix(s.NotStoring, "not storing: ") || !strings.Contains(s.NotStoring, "free, 256 MiB are kept free") {
+		t.Errorf("%+v %v", s, err)
+	}
+	f.stop()
+	if n := strings.Count(f.log.String(), "not storing"); n < 1 || n > 2 {
+		t.Errorf("it is said %d times", n)
+	}
+	f = startContainer(t, image, `mount -t tmpfs shm "$R/dev/shm"`, nil, "--store", "/srv", "--min-free", "none")
+	if s, err := f.status(); err != nil || s.NotStoring != "" {
+		t.Errorf("%+v %v", s, err)
 	}
 }

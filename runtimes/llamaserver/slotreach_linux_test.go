@@ -78,7 +78,8 @@ func TestSandboxedServer(t *testing.T) {
 	user := []string{"setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"}
 	namespace := []string{"unshare", "--pid", "--fork", "--mount-proc"}
 	for name, before := range map[string][]string{
-		"PID namespace": namespace, "another user": user, "both": append(append([]string{}, namespace...), user...),
+		"user namespace": {"unshare", "--user", "--map-root-user"},
+		"PID namespace":  namespace, "another user": user, "both": append(append([]string{}, namespace...), user...),
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := Options{Dir: filepath.Join(t.TempDir(), "store")}

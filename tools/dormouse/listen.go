@@ -34,7 +34,10 @@ func (o *options) listen(address string) (net.Listener, error) {
 			l, err = net.Listen("unix", address)
 		}
 	}
-	if errors.Is(err, syscall.EADDRINUSE) {
+	switch {
+	case errors.Is(err, syscall.EINVAL):
+		err = fmt.Errorf("%w: the path of a socket file has some hundred bytes at most, this one has %d", err, len(address))
+	case errors.Is(err, syscall.EADDRINUSE):
 		err = fmt.Errorf("%w: another server answers there, or it is no socket: choose another path", err)
 	}
 	return l, err

@@ -161,7 +161,7 @@ func (o *options) kept(front *llamaserver.Front, dir string) string {
 	case errors.Is(err, llamaserver.ErrOpening):
 		return fmt.Sprintf("the store in %s is being opened, until then nothing is kept", dir)
 	default:
-		return fmt.Sprintf("nothing is kept until there is a store: %v", err)
+		return fmt.Sprintf("nothing is kept until there is a store (--store): %v", err)
 	}
 }
 

@@ -41,7 +41,7 @@ func (s *Store) opened() {
 	}
 }
 
-// Open opens the store in dir, or makes one if dir is empty or missing. It takes milliseconds, whatever the store
+// Open opens the store in dir, or makes one if dir is missing, or empty but for what systems put there (docs/format/store.md). It takes milliseconds, whatever the store
 // holds, unless the index is lost: rebuilding it reads every record's header, reports progress and can be cancelled.
 //
 // A directory is a store if it has a FORMAT, or, where that is lost, a segment whose header is sound. In any other directory that is not

@@ -97,27 +97,25 @@ func (f *slotFolder) open(s *slotFile) (err error) {
 }
 
 // plain has files be no links from now on, but files of a user. In a folder that was made here, that user may open them, and cannot make, remove or
-// see others: who could put links there would have this process write where they lead.
-func (f *slotFolder) plain(owner int) error {
+// see others: who could put links there would have this process write where they lead. back has it be as it was.
+func (f *slotFolder) plain(owner int) (back func(), err error) {
 	if owner != 0 && f.lock != nil {
 		if err := os.Chmod(f.path, 0o711); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	f.mu.Lock()
+	links, before := f.links, f.owner
 	f.links, f.owner = false, owner
 	f.mu.Unlock()
 	f.spare.empty()
-	return nil
+	return func() {
+		f.mu.Lock()
+		f.links, f.owner = links, before
+		f.mu.Unlock()
+	}, nil
 }
 
-// linked has files be links again.
-func (f *slotFolder) linked() {
-	f.mu.Lock()
-	f.links, f.owner = linksWork(), 0
-	f.mu.Unlock()
-	f.spare.empty()
-}
 
 // without says why the server has no such folder.
 func (f *slotFolder) without(why error) {

@@ -30,11 +30,12 @@ func (s *served) saveSlot(ctx context.Context, id int) (*slotFile, slotAction, e
 			return nil, done, fmt.Errorf("%w: %s", first, s.whyUnreached(who))
 		}
 	}
-	if err := s.folder.plain(owner); err != nil {
+	back, err := s.folder.plain(owner)
+	if err != nil {
 		return nil, done, errors.Join(first, err)
 	}
 	if f, done, err = s.saveOnce(ctx, id); err != nil {
-		s.folder.linked()
+		back()
 		if notWritten(err) {
 			err = fmt.Errorf("%w: %s", first, s.whyUnreached(who))
 		}

@@ -95,6 +95,9 @@ func New(base *url.URL, args *Arguments, o Options) (*Front, error) {
 			return nil, errors.New("llamaserver: Options.SlotDir is empty: it is the folder of the server's --slot-save-path")
 		}
 	}
+	if slots != "" && in != "" {
+		return nil, fmt.Errorf("llamaserver: %s (--slot-save-path) and %s (--slot-dir) both name the folder of slot files: name one", slots, in)
+	}
 	folder, err := newSlotFolder(slots, in, o.Dir)
 	switch {
 	case err != nil && in != "":

@@ -116,7 +116,6 @@ func (f *slotFolder) plain(owner int) (back func(), err error) {
 	}, nil
 }
 
-
 // without says why the server has no such folder.
 func (f *slotFolder) without(why error) {
 	f.mu.Lock()

@@ -56,6 +56,7 @@ type Session struct {
 	sung         bool
 	deviation    float64
 	canaryFormat state.Format // without sections: not understood
+	rest         int          // bytes of a state behind what that format describes: the recurrent part of a hybrid
 	shape        string
 
 	manyDims bool // a position is more than one number: tokens are not counted by it
@@ -173,9 +174,7 @@ func Attach(ctx context.Context, store *db.Store, lib *Library, lctx uintptr, o 
 	}
 	s.model = registered.Model
 	s.shape = state.Shape(blob)
-	if s.canaryFormat = formatOf(blob, 2); s.lay != nil {
-		s.canaryFormat = s.lay.format
-	}
+	s.canaryFormat, s.rest = s.formatOf(blob, tail)
 	song.portrait, song.settings = s.portraitOf(blob), s.settings(model)
 	if err := s.verify(ctx, song, inOneOrder(o.Adapters), true); err != nil {
 		return nil, err

@@ -62,10 +62,7 @@ func (s *Session) newCanary(model uintptr, arch string) canary {
 
 // portraitOf is the portrait of a state of the canary.
 func (s *Session) portraitOf(blob []byte) portrait.Portrait {
-	rest := 0
-	if s.lay != nil && s.lay.recurrent != nil {
-		rest = min(s.lay.recurrent.Size(), len(blob))
-	}
+	rest := min(s.rest, len(blob))
 	return portrait.Of(s.canaryFormat, blob[:len(blob)-rest], blob[len(blob)-rest:])
 }
 
@@ -79,7 +76,7 @@ func (s *Session) sing(c canary, sequence, step int) ([]byte, error) {
 	}
 	step = max(1, min(step, int(s.lib.Batch(s.lctx))))
 	for i := 0; i < len(c.tokens); i += step {
-		if err := s.o.Decode(slices.Clone(c.tokens[i:min(i+step, len(c.tokens))]), c.position+i, sequence); err != nil {
+		if err := s.decode(slices.Clone(c.tokens[i:min(i+step, len(c.tokens))]), c.position+i, sequence); err != nil {
 			return nil, fmt.Errorf("%w: %d tokens at position %d: %w", errNotEvaluated, len(c.tokens), c.position, err)
 		}
 	}
@@ -208,12 +205,26 @@ func decodeCanary(b []byte) (c canary, ok bool) {
 	return c, ok
 }
 
-// formatOf is the layout of a blob, whether or not it is one of rows; without sections if it is not understood.
-func formatOf(blob []byte, sections int) state.Format {
-	for n := sections; n > 0; n-- {
-		if f, err := state.Learn(blob, n); err == nil {
-			return f
+// formatOf is the layout of a blob, whether or not it is kept as rows, and how many bytes follow that it does not describe: the recurrent part of a hybrid, which is
+// what can be had of the blob alone. It has no sections if it is not understood.
+func (s *Session) formatOf(blob, tail []byte) (f state.Format, rest int) {
+	if s.lay != nil {
+		if s.lay.recurrent != nil {
+			rest = s.lay.recurrent.Size()
+		}
+		return s.lay.format, rest
+	}
+	if s.recurs() {
+		part, err := state.Body(tail)
+		if err != nil || !bytes.HasSuffix(blob, part) {
+			return f, 0
+		}
+		rest = len(part)
+	}
+	for n := 2; n > 0; n-- {
+		if f, err := state.Learn(blob[:len(blob)-rest], n); err == nil {
+			return f, rest
 		}
 	}
-	return state.Format{}
+	return state.Format{}, 0
 }

@@ -49,13 +49,18 @@ func (s *Session) Capture(ctx context.Context, prompt kv.Prompt, sequence int) e
 	if err := s.identified(prompt); err != nil {
 		return err
 	}
+	if n := len(l.prompt.Tokens); s.streams() && s.captures() && (l.unsettled || n == 0 || len(prompt.Tokens)-n > s.BatchTokens()) {
+		if err := s.settled(l, len(prompt.Tokens), sequence); err != nil {
+			return err
+		}
+	}
 	if s.mode == Opaque && s.tokens(sequence) == len(prompt.Tokens) {
 		if len(l.prompt.Tokens) == 0 && len(prompt.Tokens) > s.BatchTokens() {
 			l.unseen = true
 		}
 		l.holds(prompt)
 	}
-	if s.mode != Rows || s.lay.window == 0 {
+	if !s.captures() {
 		return nil
 	}
 	if s.o.CaptureTokens > s.lay.window+1 { // rows between two looks are lost, so every look is saved for itself
@@ -89,6 +94,9 @@ func (s *Session) Capture(ctx context.Context, prompt kv.Prompt, sequence int) e
 	}
 	return nil
 }
+
+// captures reports whether the model has window rows that are copied on the way.
+func (s *Session) captures() bool { return s.mode == Rows && s.lay.window > 0 }
 
 // makeRoom gives up what the session holds beyond its bound. Another sequence that holds more than the one at hand loses its captured rows: it can then
 // be restored at fewer positions. It is not saved, since only its owner knows what it holds by now. Otherwise the one at hand is saved.

@@ -82,7 +82,7 @@ func (l *lineage) see(first int, now []sketch) {
 // inOrder looks at the cells of a sequence that has them for itself. It fills them from the first one on, so the order of cells is that of
 // positions. After a shift, what is evaluated next goes into the cells that were freed, before those of lower positions.
 func (s *Session) inOrder(l *lineage, section *state.Section, n, sequence int) error {
-	if l.trusted || s.lay.format.Sections[baseSection].Streams == 1 && s.lib.Sequences(s.lctx) > 1 {
+	if l.trusted || !s.ownCells() {
 		return nil // other sequences may have come and gone in between
 	}
 	for i, pos := range section.Pos {

@@ -37,6 +37,7 @@ type fake struct {
 	failAfter  int                   // the next Decode fails after so many tokens; 0: it does not
 	instead    func([]kv.Step) error // of DecodeSteps
 	sequences  int                   // 0: 3
+	shifts     bool                  // its positions can be shifted
 
 	seqs   map[int32]map[int32]*fakeCell // by sequence, by position
 	logits uint64

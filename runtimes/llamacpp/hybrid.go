@@ -93,6 +93,9 @@ func (s *Session) saveHybrid(ctx context.Context, l *lineage, prompt kv.Prompt, 
 			return db.PutResult{}, err
 		}
 	}
+	if err := s.settled(l, n, sequence); err != nil {
+		return db.PutResult{}, err
+	}
 	defer s.giveBack()
 	blob, err := s.get(sequence, 0)
 	if err != nil {

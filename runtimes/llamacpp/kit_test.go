@@ -113,6 +113,7 @@ func (f *fake) library() *llamacpp.Library {
 		SequenceCopy: func(_ uintptr, from, to, p0, p1 int32) { f.copy(from, to, p0, p1) },
 		SequenceMax:  func(_ uintptr, seq int32) int32 { return f.max(seq) },
 		SequenceMin:  func(_ uintptr, seq int32) int32 { return f.min(seq) },
+		CanShift:     func(uintptr) bool { return f.shifts },
 		Layers:       func(uintptr) int32 { return int32(len(f.layers)) },
 		Heads:        func(uintptr) int32 { return 1 },
 		Embedding:    func(uintptr) int32 { return 16 },

@@ -63,6 +63,13 @@ type Library struct {
 	// removed is refused.
 	SequenceMin func(memory uintptr, sequence int32) int32 `c:"llama_memory_seq_pos_min,optional"`
 
+	// CanShift says whether positions of the memory can be shifted. Without it they are taken to be.
+	CanShift func(memory uintptr) bool `c:"llama_memory_can_shift,optional"`
+	// Logits are those of the last decode, which Save and Restore leave as they are where they have to evaluate a token.
+	Logits func(ctx uintptr) *float32 `c:"llama_get_logits,optional"`
+	// SetAdapters sets the LoRA adapters of a context: n pointers of them, and as many scales. Without it, Session.SetAdapters is refused.
+	SetAdapters func(ctx uintptr, adapters *uintptr, n uintptr, scales *float32) int32 `c:"llama_set_adapters_lora,optional"`
+
 	// ContextTokensEach is what one sequence may hold, where that is less than the context.
 	ContextTokensEach func(ctx uintptr) uint32 `c:"llama_n_ctx_seq,optional"`
 }

@@ -44,6 +44,10 @@ type lineage struct {
 	shrunk   bool         // a recurrent state that went back: its positions were shifted, or llama.cpp took an older state
 
 	wrong *LineageError // from that position on, the sequence has other rows than its tokens have; nil: it has not
+	off   *LineageError // from that position on, positions were shifted, or rows copied that the session knows nothing of
+
+	// Until the next decode, llama.cpp may have something put off here: after Reset, and where positions went and nobody said so.
+	unsettled, moved bool
 }
 
 // line returns what is known of a sequence. What was known of positions that it does not have any more is forgotten.
@@ -62,11 +66,12 @@ func (s *Session) line(sequence int) *lineage {
 		l.shrunk, l.trusted = true, false // what the caller's word was taken for is not this state
 	}
 	if n < len(l.prompt.Tokens) {
+		l.moved = n > 0
 		s.back(l, n, sequence)
 	}
 	l.cut(n)
 	if n == 0 { // whatever comes next begins anew
-		l.wrong, l.shrunk, l.unseen = nil, false, false
+		l.wrong, l.off, l.shrunk, l.unseen = nil, nil, false, false
 	}
 	return l
 }
@@ -82,7 +87,10 @@ func (s *Session) back(l *lineage, n, sequence int) error {
 	if l.wrong == nil || gone != nil && gone.From < l.wrong.From {
 		l.wrong = gone
 	}
-	return l.refuses(n + 1)
+	if l.wrong == nil || n < l.wrong.From {
+		return nil
+	}
+	return l.wrong
 }
 
 // window is how many rows the window layers look back, besides the token itself; 0: there are none, or, beside recurrent layers, none that could go back alone.
@@ -140,7 +148,7 @@ func (s *Session) Reset(sequence int) error {
 	if err := s.check(sequence); err != nil {
 		return err
 	}
-	s.lines[sequence] = &lineage{trusted: true}
+	s.lines[sequence] = &lineage{trusted: true, unsettled: true}
 	s.ended(sequence)
 	return nil
 }
@@ -164,18 +172,23 @@ func (l *lineage) cut(n int) {
 	}
 	l.sketches = l.sketches[:min(n, len(l.sketches))]
 	l.captured.cut(n)
+	if l.off != nil && n <= l.off.From {
+		l.off = nil
+	}
 	if n < l.stored {
 		l.stored = 0
 	}
 	l.states = slices.DeleteFunc(l.states, func(c checkpoint) bool { return len(c.prompt.Tokens) > n })
 }
 
-// refuses returns l.wrong, if the first n positions are not all before it.
+// refuses returns l.off or l.wrong, if the first n positions are not all before it.
 func (l *lineage) refuses(n int) error {
-	if l.wrong == nil || n <= l.wrong.From {
-		return nil
+	for _, bad := range []*LineageError{l.off, l.wrong} {
+		if bad != nil && n > bad.From {
+			return bad
+		}
 	}
-	return l.wrong
+	return nil
 }
 
 // agrees compares the first n tokens of a prompt with what is known of the sequence.

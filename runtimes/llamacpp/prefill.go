@@ -52,7 +52,15 @@ func (s *Session) Prefill(ctx context.Context, prompt kv.Prompt, from, sequence 
 	if from > 0 && len(l.prompt.Tokens) == 0 {
 		l.unseen = true
 	}
-	if l.agrees(prompt, from, sequence) == nil { // else it was shifted: what follows is an approximation in any case
+	whole := l.agrees(prompt, from, sequence) == nil                            // else it was shifted: what follows is an approximation in any case
+	if whole && (l.unsettled || !s.ownCells() || s.streams() && s.captures()) { // where a sequence has its cells for itself, their order tells of a shift afterwards
+		err := s.settled(l, from, sequence)
+		if err != nil && !errors.Is(err, ErrLineage) {
+			return err
+		}
+		whole = err == nil
+	}
+	if whole {
 		if err := s.back(l, from, sequence); err != nil {
 			return err
 		}
@@ -71,7 +79,7 @@ func (s *Session) Prefill(ctx context.Context, prompt kv.Prompt, from, sequence 
 			return err
 		}
 		end := s.batchEnd(prompt, from, batch, last)
-		if err := s.o.Decode(prompt.Tokens[from:end], from, sequence); err != nil {
+		if err := s.decode(prompt.Tokens[from:end], from, sequence); err != nil {
 			if s.stops() && s.tokens(sequence) != from {
 				l.wrong = &LineageError{sequence, from, fmt.Sprintf("Decode failed when the state had taken in some of the tokens [%d, %d): empty the sequence", from, end)}
 			}

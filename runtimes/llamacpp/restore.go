@@ -49,7 +49,7 @@ func (s *Session) Restore(ctx context.Context, prompt kv.Prompt, sequence int) (
 	if err != nil {
 		return Restored{}, err
 	}
-	delete(s.lines, sequence)
+	s.lines[sequence] = &lineage{unsettled: true}
 	defer s.giveBack()
 	s.ended(sequence)
 	turn, start := &turn{Observation: db.Observation{Asked: len(prompt.Tokens)}}, time.Now()
@@ -110,6 +110,11 @@ func (s *Session) restore(ctx context.Context, prompt kv.Prompt, sequence, limit
 	turn.Found, turn.Lookup = max(turn.Found, n), turn.Lookup+time.Since(start)
 	if n == 0 {
 		return Restored{Reason: m.Reason()}, nil
+	}
+	if s.streams() && s.line(sequence).unsettled { // a copy into this stream, or out of it, may be due
+		if err := s.settle(sequence, nil); err != nil {
+			return Restored{}, err
+		}
 	}
 	most := n
 	if s.mode != Opaque && s.lay.oneBuffer() && n+s.otherTokens(sequence) == int(s.lib.ContextTokens(s.lctx)) { // no cell would be left for the next token

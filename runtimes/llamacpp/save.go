@@ -77,6 +77,9 @@ func (s *Session) saveRows(ctx context.Context, l *lineage, prompt kv.Prompt, se
 			return result, err
 		}
 	}
+	if err := s.settled(l, n, sequence); err != nil {
+		return db.PutResult{}, err
+	}
 	from := s.lay.firstNeeded(prompt, stored, s.model.Descriptor().BlockTokens)
 	if seen := len(l.sketches); seen > 0 && s.lay.window > 0 {
 		from = min(from, seen-1) // whatever was evaluated again, this row was
@@ -124,25 +127,35 @@ func (lay *layout) firstNeeded(prompt kv.Prompt, stored, blockTokens int) int {
 	return max(0, from-comparedBefore)
 }
 
-// read returns the state of a sequence, without the positions before from if they can be left out: where sequences share one
+// readFrom returns the state of a sequence, without the positions before from if they can be left out: where sequences share one
 // buffer, an empty one is given the others for the length of the call.
-func (s *Session) read(sequence, from int) (*state.State, error) {
-	if free, ok := s.freeSequence(sequence); ok && from > 0 {
-		s.lib.SequenceCopy(s.memory, int32(sequence), int32(free), int32(from), -1)
-		st, err := s.parse(free)
-		if !s.clear(free) {
-			return nil, fmt.Errorf("%w: llama.cpp does not remove sequence %d", ErrState, free)
-		}
-		return st, err
+func (s *Session) readFrom(sequence, from int) ([]byte, error) {
+	if from == 0 || s.mode != Rows {
+		return s.get(sequence, 0)
 	}
-	return s.parse(sequence)
+	free, ok := s.freeSequence(sequence)
+	if !ok {
+		return s.get(sequence, 0)
+	}
+	s.lib.SequenceCopy(s.memory, int32(sequence), int32(free), int32(from), -1)
+	blob, err := s.get(free, 0)
+	if !s.clear(free) {
+		return nil, fmt.Errorf("%w: llama.cpp does not remove sequence %d", ErrState, free)
+	}
+	return blob, err
 }
 
-func (s *Session) parse(sequence int) (*state.State, error) {
-	blob, err := s.get(sequence, 0)
+func (s *Session) read(sequence, from int) (*state.State, error) {
+	blob, err := s.readFrom(sequence, from)
 	if err != nil {
 		return nil, err
 	}
+	return s.parsed(blob)
+}
+
+func (s *Session) parse(sequence int) (*state.State, error) { return s.read(sequence, 0) }
+
+func (s *Session) parsed(blob []byte) (*state.State, error) {
 	st, err := s.lay.format.Parse(blob)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrState, err)
@@ -262,6 +275,9 @@ func (s *Session) saveOpaque(ctx context.Context, l *lineage, prompt kv.Prompt, 
 	}
 	if gone := s.windowGone(l, n, sequence); gone != nil {
 		return db.PutResult{}, gone
+	}
+	if err := s.settled(l, n, sequence); err != nil {
+		return db.PutResult{}, err
 	}
 	defer s.giveBack()
 	blob, err := s.get(sequence, 0)

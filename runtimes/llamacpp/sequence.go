@@ -151,6 +151,9 @@ func (s *Session) in(sequence int, f func(sequence int) error) (err error) {
 	if all-s.tokens(sequence)+canaryLength > cells {
 		sequence = longest
 	}
+	if err := s.settleHeld(sequence); err != nil {
+		return err
+	}
 	held, err := s.get(sequence, 0)
 	if err != nil {
 		return err

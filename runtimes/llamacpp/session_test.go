@@ -65,6 +65,9 @@ func TestRestoredIsAsIfEvaluated(t *testing.T) {
 				if err := s2.Prefill(ctx, prompt, got.Tokens, sequence); err != nil {
 					t.Fatalf("prefill: %v", err)
 				}
+				if got.Tokens > 0 && kind == "streams" { // has what was put off done
+					g.decode--
+				}
 				if g.decode != len(other)-got.Tokens {
 					t.Fatalf("%d tokens were evaluated, %d of %d were restored", g.decode, got.Tokens, len(other))
 				}

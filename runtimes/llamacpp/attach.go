@@ -66,11 +66,14 @@ type Session struct {
 	lines map[int]*lineage // by sequence
 	turns map[int]*turn    // by sequence: those that have not ended
 
+	number  uint64   // of the sessions of this process
+	files   *files   // that the model was loaded from; nil: not known
 	runtime *Runtime // to which all sequences belong; nil: there is none
 }
 
 // Attach finds out how states of a llama.cpp context can be kept and registers its model in the store. lctx is the
-// llama_context pointer; it must stay valid while the session is used. The session needs no closing.
+// llama_context pointer; it must stay valid while the session is used. The session needs no closing. A context has one session: if it has one already, that one's calls
+// return [ErrReplaced] from then on.
 //
 // It evaluates eight tokens (Options.Decode), and 24 the first time: the logits of the last decode are lost. What the context computes for them is compared with what it
 // computed when rows were first stored under its identity; an [IdentityError] says that it is something else.
@@ -106,9 +109,13 @@ func Attach(ctx context.Context, store *db.Store, lib *Library, lctx uintptr, o 
 	if model == 0 || s.memory == 0 {
 		return nil, fmt.Errorf("%w: the context has no KV cache", ErrRefused)
 	}
+	s.files = filesOf(o.Identity)
 	desc, head, err := lib.describe(ctx, model, o.Identity)
 	if err != nil {
 		return nil, err
+	}
+	if s.files != nil && o.Weights == (kv.Hash{}) {
+		s.files.weights = desc.Weights
 	}
 	if head.Forgotten != nil {
 		o.Logger.Warn("what was read of the model file could not be remembered: every attach reads all of it", slog.String("memo", o.Memo), slog.Any("err", head.Forgotten))
@@ -180,6 +187,7 @@ func Attach(ctx context.Context, store *db.Store, lib *Library, lctx uintptr, o 
 		return nil, err
 	}
 	s.o.DiscardCanary = false // once
+	s.begins()
 	o.Logger.Info("llama.cpp context attached", slog.String("model", desc.Name), slog.String("mode", s.mode.String()),
 		slog.String("why", s.why), slog.String("fingerprint", s.model.Fingerprint().String()))
 	return s, nil
@@ -210,7 +218,7 @@ func (s *Session) refuse(model uintptr, arch string) error {
 // probe returns the state of a sequence that holds the canary, and checks that llama.cpp takes it back. Of a model with a window, and of a
 // hybrid, it has the last part alone, too, if that can be had.
 func (s *Session) probe(c canary) (blob, tail []byte, err error) {
-	if err := s.check(s.o.Sequence); err != nil {
+	if err := s.has(s.o.Sequence); err != nil {
 		return nil, nil, err
 	}
 	err = s.in(s.o.Sequence, func(sequence int) error {

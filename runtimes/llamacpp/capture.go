@@ -32,10 +32,7 @@ type stretch struct {
 // most has is saved, in the scope of its last Capture, or, if the store does not take it, dropped: its positions are not restorable. If it is this one, the
 // error is Save's.
 func (s *Session) Capture(ctx context.Context, prompt kv.Prompt, sequence int) error {
-	if ctx == nil {
-		return errNoContext
-	}
-	if err := s.check(sequence); err != nil {
+	if err := s.begin(ctx, sequence); err != nil {
 		return err
 	}
 	prompt = ordered(prompt)

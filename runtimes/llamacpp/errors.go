@@ -19,6 +19,8 @@ var (
 	// ErrPositions is returned by Save when the cache does not hold the prompt that it is said to hold: it is empty, or
 	// its first positions are gone.
 	ErrPositions = errors.New("llamacpp: positions in the cache do not fit the prompt")
+	// ErrReplaced is returned by a session after another one was attached to the same llama.cpp context.
+	ErrReplaced = errors.New("llamacpp: another session was attached to the context")
 	// ErrTooLong is returned by Prefill for a prompt that is longer than the context, before any of it is evaluated.
 	ErrTooLong = errors.New("llamacpp: the prompt is longer than the context")
 )

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"unsafe"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -228,3 +229,6 @@ func (f *fake) max(seq int32) int32 {
 	}
 	return last
 }
+
+// address is the pointer of its context.
+func (f *fake) address() uintptr { return uintptr(unsafe.Pointer(f)) }

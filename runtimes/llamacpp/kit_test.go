@@ -152,7 +152,7 @@ func attach(t kit.Fataler, store *db.Store, f *fake, change func(*llamacpp.Optio
 	if change != nil {
 		change(&o)
 	}
-	s, err := llamacpp.Attach(context.Background(), store, f.library(), 1, o)
+	s, err := llamacpp.Attach(context.Background(), store, f.library(), f.address(), o)
 	if err != nil {
 		t.Fatalf("attach: %v", err)
 	}

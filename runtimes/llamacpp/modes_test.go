@@ -31,7 +31,7 @@ func TestModes(t *testing.T) {
 			f := kinds("plain")
 			x.change(f)
 			o := options(f.Decode)
-			s, err := llamacpp.Attach(context.Background(), store, f.library(), 1, o)
+			s, err := llamacpp.Attach(context.Background(), store, f.library(), f.address(), o)
 			if x.mode == 0 {
 				if !errors.Is(err, llamacpp.ErrRefused) {
 					t.Fatalf("not refused: %v", err)
@@ -51,7 +51,7 @@ func TestModes(t *testing.T) {
 				x.change(f)
 				o := options(f.Decode)
 				o.RowsOnly = true
-				if _, err := llamacpp.Attach(context.Background(), store, f.library(), 1, o); !errors.Is(err, llamacpp.ErrRefused) {
+				if _, err := llamacpp.Attach(context.Background(), store, f.library(), f.address(), o); !errors.Is(err, llamacpp.ErrRefused) {
 					t.Errorf("RowsOnly: %v", err)
 				}
 			}
@@ -59,12 +59,12 @@ func TestModes(t *testing.T) {
 	}
 	f := kinds("plain")
 	o := options(nil)
-	if _, err := llamacpp.Attach(context.Background(), store, f.library(), 1, o); !errors.Is(err, llamacpp.ErrNeedDecode) {
+	if _, err := llamacpp.Attach(context.Background(), store, f.library(), f.address(), o); !errors.Is(err, llamacpp.ErrNeedDecode) {
 		t.Errorf("no Decode: %v", err)
 	}
 	o = options(f.Decode)
 	o.Weights = kv.Hash{}
-	if _, err := llamacpp.Attach(context.Background(), store, f.library(), 1, o); !errors.Is(err, llamacpp.ErrRefused) {
+	if _, err := llamacpp.Attach(context.Background(), store, f.library(), f.address(), o); !errors.Is(err, llamacpp.ErrRefused) {
 		t.Errorf("no identity: %v", err)
 	}
 	lib := f.library()
@@ -279,7 +279,7 @@ func TestOptionsWithoutSense(t *testing.T) {
 		f := kinds("plain")
 		o := options(f.Decode)
 		c.change(&o)
-		_, err := llamacpp.Attach(t.Context(), kit.OpenStore(t), f.library(), 1, o)
+		_, err := llamacpp.Attach(t.Context(), kit.OpenStore(t), f.library(), f.address(), o)
 		if err == nil || !strings.Contains(err.Error(), c.field) || !strings.Contains(err.Error(), c.says) || f.decode != 0 {
 			t.Errorf("%s of %s: %v, %d decoded", c.field, c.says, err, f.decode)
 		}

@@ -20,10 +20,7 @@ import (
 // for is refused with ErrTooLong before anything is evaluated, and so is one with ErrLineage that goes on where its tokens would not see all that they should: further
 // back in a sliding-window model than what Restore brought and llama.cpp kept, or behind a state that cannot be cut and that Decode left half done.
 func (s *Session) Prefill(ctx context.Context, prompt kv.Prompt, from, sequence int) error {
-	if ctx == nil {
-		return errNoContext
-	}
-	if err := s.check(sequence); err != nil {
+	if err := s.begin(ctx, sequence); err != nil {
 		return err
 	}
 	prompt = ordered(prompt)

@@ -31,10 +31,7 @@ type Restored struct {
 //
 // An error leaves the sequence empty, but for ErrNotEmpty, which leaves it as it was.
 func (s *Session) Restore(ctx context.Context, prompt kv.Prompt, sequence int) (Restored, error) {
-	if ctx == nil {
-		return Restored{}, errNoContext
-	}
-	if err := s.check(sequence); err != nil {
+	if err := s.begin(ctx, sequence); err != nil {
 		return Restored{}, err
 	}
 	prompt = ordered(prompt)

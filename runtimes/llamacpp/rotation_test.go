@@ -65,7 +65,7 @@ func TestRotationThatContradictsTheBlob(t *testing.T) {
 			f := wide(rotation)
 			o := options(f.Decode)
 			o.Rotated = &option
-			_, err := llamacpp.Attach(context.Background(), kit.OpenStore(t), f.library(), 1, o)
+			_, err := llamacpp.Attach(context.Background(), kit.OpenStore(t), f.library(), f.address(), o)
 			if want := rotation[0] > 0 != option; want != (errors.Is(err, llamacpp.ErrRefused) && strings.Contains(err.Error(), "Options.Rotated")) {
 				t.Errorf("rotation %v, Options.Rotated %v: %v", *rotation, option, err)
 			}

@@ -53,6 +53,9 @@ func (s *Session) Runtime(o RuntimeOptions) (*Runtime, error) {
 	if s.runtime != nil {
 		return nil, fmt.Errorf("%w: the context has a Runtime already", ErrSequence)
 	}
+	if err := s.over(); err != nil {
+		return nil, err
+	}
 	all := int(s.lib.Sequences(s.lctx))
 	for i := range all {
 		if n := s.tokens(i); n > 0 {
@@ -78,6 +81,9 @@ func (r *Runtime) Limits() kv.Limits { return r.limits }
 
 // able refuses what cannot be done here, and sequences that are not the caller's.
 func (r *Runtime) able(sequences ...int) error {
+	if err := r.s.over(); err != nil {
+		return err
+	}
 	if r.limits.Missing != "" {
 		return fmt.Errorf("%w: a conversation in this context of %s: %s", kv.ErrUnsupported, r.s.model.Descriptor().Name, r.limits.Missing)
 	}

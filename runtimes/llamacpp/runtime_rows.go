@@ -25,6 +25,9 @@ func (r *Runtime) Load(ctx context.Context, p kv.Prompt, seq int, ranges []kv.Ra
 		return 0, err
 	}
 	p = ordered(p)
+	if err := r.s.unchanged(ctx); err != nil {
+		return 0, err
+	}
 	if err := r.s.identified(p); err != nil {
 		return 0, err
 	}
@@ -135,6 +138,9 @@ func (r *Runtime) Store(ctx context.Context, p kv.Prompt, seq int, rg kv.Range) 
 	}
 	p = ordered(p)
 	if err := p.Validate(); err != nil {
+		return err
+	}
+	if err := r.s.unchanged(ctx); err != nil {
 		return err
 	}
 	if err := r.s.identified(p); err != nil {

@@ -30,10 +30,7 @@ import (
 // on the way, and nowhere else: save before evaluating tokens that are not part of every continuation. Of a model whose positions have several dimensions (M-RoPE), prompts with
 // spans are refused: an image's positions there are not as many as its tokens.
 func (s *Session) Save(ctx context.Context, prompt kv.Prompt, sequence int) (db.PutResult, error) {
-	if ctx == nil {
-		return db.PutResult{}, errNoContext
-	}
-	if err := s.check(sequence); err != nil {
+	if err := s.begin(ctx, sequence); err != nil {
 		return db.PutResult{}, err
 	}
 	prompt = ordered(prompt)

@@ -2,14 +2,33 @@ package llamacpp
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/largemem"
 )
 
-// check refuses a sequence that llama.cpp would abort for, or that belongs to a Runtime.
+// check refuses a sequence that llama.cpp would abort for, or that belongs to a Runtime, and a session that another one has replaced.
 func (s *Session) check(sequence int) error {
+	if err := s.over(); err != nil {
+		return err
+	}
+	return s.has(sequence)
+}
+
+// begin is check of a call that reads or writes rows: the context must still run the model that it ran.
+func (s *Session) begin(ctx context.Context, sequence int) error {
+	if ctx == nil {
+		return errNoContext
+	}
+	if err := s.check(sequence); err != nil {
+		return err
+	}
+	return s.unchanged(ctx)
+}
+
+func (s *Session) has(sequence int) error {
 	if s.runtime != nil {
 		return fmt.Errorf("%w: %d belongs to the session's Runtime", ErrSequence, sequence)
 	}

@@ -74,7 +74,7 @@ func TestTwoFirstSessions(t *testing.T) {
 				lib := f.library()
 				<-begin
 				var err error
-				sessions[i], err = llamacpp.Attach(ctx, store, lib, 1, o)
+				sessions[i], err = llamacpp.Attach(ctx, store, lib, f.address(), o)
 				done <- err
 			}()
 		}

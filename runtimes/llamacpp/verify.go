@@ -214,6 +214,9 @@ func (s *Session) Recheck(ctx context.Context, adapters ...kv.Adapter) error {
 	if ctx == nil {
 		return errNoContext
 	}
+	if err := errors.Join(s.over(), s.unchanged(ctx)); err != nil {
+		return err
+	}
 	return s.recheckIn(ctx, s.o.Sequence, inOneOrder(adapters), true)
 }
 

@@ -1,0 +1,69 @@
+package llamacpp
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/runtimes/internal/modelfile"
+)
+
+// files are those that the context's model was loaded from. A model that is mapped computes with what is in them now: who writes into them changes the weights in use.
+type files struct {
+	path, memo string
+	stamp      modelfile.Stamp
+	weights    kv.Hash // of what they held when that was their stamp; zero: the caller said what they hold
+	bad        error   // what was found at this stamp
+}
+
+// filesOf is what an Attach begins with, before it reads them.
+func filesOf(id Identity) *files {
+	if id.Path == "" {
+		return nil
+	}
+	f := &files{path: id.Path, memo: id.Memo}
+	f.stamp, _ = modelfile.StampOf(f.path) // reading them says why not
+	return f
+}
+
+// unchanged refuses a context whose model's files are not what they were. A file that was moved away or replaced by another is no doubt where the system tells that this process
+// has the old one mapped; else all that changed is hashed once. What the sequences hold may have been computed while the files were others: it is stored only if nothing
+// but the time of change is another one.
+func (s *Session) unchanged(ctx context.Context) error {
+	f := s.files
+	if f == nil {
+		return nil
+	}
+	now, err := modelfile.StampOf(f.path)
+	if err == nil && now == f.stamp {
+		return f.bad
+	}
+	if modelfile.Replaced(f.path) {
+		f.stamp, f.bad = now, nil
+		return nil
+	}
+	const way = "load the model again and attach, or put the file back"
+	if err != nil {
+		return fmt.Errorf("%w: %w: whether the model in memory is still what was loaded from there is not known: %s", ErrIdentity, err, way)
+	}
+	var hash kv.Hash
+	if f.weights != hash {
+		if hash, err = modelfile.WeightsHash(ctx, f.path, f.memo); err != nil {
+			return fmt.Errorf("llamacpp: weights: %w", err)
+		}
+	}
+	if hash == f.weights && hash != (kv.Hash{}) && f.stamp.OnlyStatus(now) && f.bad == nil {
+		f.stamp = now
+		return nil
+	}
+	for i := range int(s.lib.Sequences(s.lctx)) {
+		if s.tokens(i) > 0 {
+			s.line(i).off = &LineageError{i, 0, fmt.Sprintf("it may have been evaluated while %s was another file: empty the sequence", f.path)}
+		}
+	}
+	f.stamp, f.bad = now, nil
+	if hash != f.weights || hash == (kv.Hash{}) {
+		f.bad = fmt.Errorf("%w: %s was changed after the context was attached: the model in memory may compute with what is in it now: %s", ErrIdentity, f.path, way)
+	}
+	return f.bad
+}

@@ -80,6 +80,9 @@ func (s *Session) Prefill(ctx context.Context, prompt kv.Prompt, from, sequence 
 			if s.stops() && s.tokens(sequence) != from {
 				l.wrong = &LineageError{sequence, from, fmt.Sprintf("Decode failed when the state had taken in some of the tokens [%d, %d): empty the sequence", from, end)}
 			}
+			if s.mode == Rows && l.agrees(prompt, from, sequence) == nil { // the micro-batches before the one that failed
+				l.holds(prompt.Prefix(prompt.Clip(min(s.tokens(sequence), end))))
+			}
 			return fmt.Errorf("llamacpp: evaluate the tokens [%d, %d): %w", from, end, err)
 		}
 		from = end

@@ -63,18 +63,15 @@ func (s *Session) settle(sequence int, then func() error) (err error) {
 			into, at = i, 0
 		}
 	}
-	var held []byte
+	var recurrent []byte
 	switch {
 	case at == 0:
 		s.clear(into) // as Prefill from position 0 does
-	case s.recurs() && s.streams():
-		return fmt.Errorf("%w: llama.cpp copies rows between streams (llama_memory_seq_cp) in the next llama_decode only; whether such a copy is due is not known, "+
-			"no sequence is empty, and a recurrent state cannot go back by the token that would have it done: empty a sequence, or make the context with one sequence more", ErrRefused)
-	case s.recurs():
-		if held, err = s.get(into, 0); err != nil {
+	case s.recurs(): // it cannot go back by a token, but alone it can be put back
+		if recurrent, err = s.get(into, FlagPartial); err != nil {
 			return err
 		}
-		held = bytes.Clone(held)
+		recurrent = bytes.Clone(recurrent)
 	}
 	back := s.keepLogits()
 	err = s.decode([]kv.Token{s.lib.canaryTokens(s.lib.GetModel(s.lctx))[0]}, at, into)
@@ -88,19 +85,18 @@ func (s *Session) settle(sequence int, then func() error) (err error) {
 	if err == nil && then != nil {
 		err = then()
 	}
-	switch {
-	case at == 0:
+	if at == 0 {
 		s.clear(into)
-	case held != nil:
-		s.clear(into)
-		if lineage := (*LineageError)(nil); errors.As(err, &lineage) { // what was held is older than what was put off
-			return fmt.Errorf("%w; it could not be put back, and is empty now", err)
+		return err
+	}
+	if recurrent != nil {
+		s.lib.Synchronize(s.lctx)
+		if n := s.lib.StateSet(s.lctx, &recurrent[0], uintptr(len(recurrent)), int32(into), FlagPartial); int(n) != len(recurrent) {
+			return errors.Join(err, fmt.Errorf("%w: llama.cpp took %d of %d bytes of a recurrent state into sequence %d", ErrState, n, len(recurrent), into))
 		}
-		if perr := s.set(into, held); perr != nil {
-			return errors.Join(err, perr)
-		}
-	case !s.lib.SequenceRemove(s.memory, int32(into), int32(at), -1) || s.tokens(into) != at:
-		return errors.Join(err, fmt.Errorf("%w: llama.cpp does not take back a token of sequence %d", ErrState, into))
+	}
+	if !s.lib.SequenceRemove(s.memory, int32(into), int32(at), -1) || s.tokens(into) != at {
+		err = errors.Join(err, fmt.Errorf("%w: llama.cpp does not take back a token of sequence %d", ErrState, into))
 	}
 	return err
 }
@@ -254,7 +250,7 @@ func (s *Session) settled(l *lineage, n, sequence int) error {
 // ownCells reports whether a sequence shares its cells with no other.
 func (s *Session) ownCells() bool { return s.lib.Sequences(s.lctx) == 1 || s.streams() }
 
-// settleHeld has done what was put off in a sequence that is about to be taken out. Of a hybrid's only sequence that cannot be had: what was put off there, a shift, is lost.
+// settleHeld has done what was put off in a sequence that is about to be taken out.
 func (s *Session) settleHeld(sequence int) error {
 	if len(s.canaryFormat.Sections) == 0 { // the first Attach to learn it: whether there are streams is seen here
 		blob, err := s.get(sequence, 0)
@@ -269,9 +265,6 @@ func (s *Session) settleHeld(sequence int) error {
 			}
 		}
 		s.canaryFormat, s.rest = s.formatOf(blob, tail)
-	}
-	if s.recurs() && !s.streams() {
-		return nil
 	}
 	return s.settle(sequence, nil)
 }

@@ -46,7 +46,10 @@ extern "C" {
 	OPTIONAL(llama_model_size) OPTIONAL(llama_model_n_params) /* the file at the path is then not compared with the model */ \
 	OPTIONAL(llama_model_get_vocab) OPTIONAL(llama_vocab_n_tokens) /* rare tokens are then evaluated to know the model again by */ \
 	OPTIONAL(llama_n_ctx_seq)          /* a sequence is then taken to have room for n_ctx tokens */ \
-	OPTIONAL(llama_memory_seq_pos_min) /* a sequence of a sliding-window model from which positions were removed is then refused */
+	OPTIONAL(llama_memory_seq_pos_min) /* a sequence of a sliding-window model from which positions were removed is then refused */ \
+	OPTIONAL(llama_memory_can_shift)   /* positions are then taken to be such as can be shifted: a save may evaluate a token where it need not */ \
+	OPTIONAL(llama_get_logits)         /* logits of the last decode are then lost where a save or a restore evaluates a token */ \
+	OPTIONAL(llama_set_adapters_lora)  /* dormouse_llama_set_adapters is then refused */
 
 typedef void (*dormouse_llama_fn)(void);
 
@@ -71,7 +74,8 @@ typedef int32_t (*dormouse_llama_decode_fn)(void *user, const int32_t *tokens, s
 /* A llama_context that is attached to a store. */
 typedef struct dormouse_llama { uint64_t id; } dormouse_llama;
 
-/* Finds out how states of a context can be kept, and registers its model. The context must stay until dormouse_llama_close. model_path is the GGUF file from which
+/* Finds out how states of a context can be kept, and registers its model. The context must stay until dormouse_llama_close. A context has one session: calls of the one that was attached
+ * before return DORMOUSE_ERR_CLOSED from then on, but for dormouse_llama_close. model_path is the GGUF file from which
  * the model was loaded, the first one if it is split: all its bytes are hashed, unless the memo remembers them. It may be null if options name the weights
  * and the tokenizer.
  *
@@ -121,6 +125,10 @@ DORMOUSE_API dormouse_status dormouse_llama_reset(dormouse_llama l, int32_t sequ
 DORMOUSE_API dormouse_status dormouse_llama_truncate(dormouse_llama l, int32_t sequence, size_t n);
 /* Says which LoRA adapters the context has now, after llama_set_adapters_lora, and compares what it computes, as attach does. */
 DORMOUSE_API dormouse_status dormouse_llama_recheck(dormouse_llama l, const dormouse_adapter *adapters, size_t n, const dormouse_call *call);
+/* Sets the LoRA adapters of the context, in place of all that were set (llama_set_adapters_lora), and compares what it computes, as recheck does: a program that sets them in no other
+ * way cannot forget to say so. loaded are n pointers of llama_adapter_lora_init, adapters what they are: the hash of the file (dormouse_hash_file), and the scale. What the sequences hold
+ * that was not evaluated by dormouse_llama_prefill is not stored any more: it was computed with others. */
+DORMOUSE_API dormouse_status dormouse_llama_set_adapters(dormouse_llama l, void *const *loaded, const dormouse_adapter *adapters, size_t n, const dormouse_call *call);
 /* Gives back memory that is kept between calls, and captured rows that were not saved. */
 DORMOUSE_API dormouse_status dormouse_llama_trim(dormouse_llama l);
 

@@ -55,6 +55,12 @@ public:
 	void recheck(const std::vector<dormouse_adapter> &adapters, const dormouse_call *call = nullptr) {
 		check(dormouse_llama_recheck(l, adapters.data(), adapters.size(), call));
 	}
+	// set_adapters sets the context's LoRA adapters, and says so: loaded are those of llama_adapter_lora_init.
+	void set_adapters(const std::vector<llama_adapter_lora *> &loaded, const std::vector<dormouse_adapter> &adapters, const dormouse_call *call = nullptr) {
+		if (loaded.size() != adapters.size()) throw std::invalid_argument("dormouse: as many adapters as are loaded must be said");
+		std::vector<void *> all(loaded.begin(), loaded.end());
+		check(dormouse_llama_set_adapters(l, all.data(), adapters.data(), adapters.size(), call));
+	}
 	void trim() { check(dormouse_llama_trim(l)); }
 	// info says how states are kept, as JSON.
 	std::string info() const {

@@ -69,6 +69,7 @@ var statuses = []struct {
 	{syscall.EROFS, C.DORMOUSE_ERR_DENIED},
 	{syscall.ENOSPC, C.DORMOUSE_ERR_NO_SPACE},
 	{syscall.ENOTDIR, C.DORMOUSE_ERR_FOREIGN},
+	{llamacpp.ErrReplaced, C.DORMOUSE_ERR_CLOSED},
 	{llamacpp.ErrSequence, C.DORMOUSE_ERR_ARGUMENT},
 	{llamacpp.ErrNeedDecode, C.DORMOUSE_ERR_ARGUMENT},
 	{llamacpp.ErrIdentity, C.DORMOUSE_ERR_IDENTITY},

@@ -122,7 +122,11 @@ func decoder(fn C.dormouse_llama_decode_fn, user unsafe.Pointer) llamacpp.Decode
 		if len(tokens) == 0 {
 			return nil
 		}
-		if got := C.dormouse_shim_decode(fn, user, (*C.int32_t)(unsafe.Pointer(&tokens[0])), C.size_t(len(tokens)), C.int32_t(first), C.int32_t(sequence)); got != 0 {
+		got := C.dormouse_shim_decode(fn, user, (*C.int32_t)(unsafe.Pointer(&tokens[0])), C.size_t(len(tokens)), C.int32_t(first), C.int32_t(sequence))
+		switch {
+		case got == 1: // as llama_decode says that there is no room
+			return fmt.Errorf("%w returned 1 for %d tokens from position %d on: %w", errDecode, len(tokens), first, kv.ErrFull)
+		case got != 0:
 			return fmt.Errorf("%w returned %d for %d tokens from position %d on", errDecode, got, len(tokens), first)
 		}
 		return nil
@@ -234,6 +238,27 @@ func goLlamaRecheck(e *C.dormouse_error, h C.dormouse_llama, adapters *C.dormous
 			return err
 		}
 		return s.Recheck(ctx, given...)
+	})
+}
+
+//export goLlamaSetAdapters
+func goLlamaSetAdapters(e *C.dormouse_error, h C.dormouse_llama, loaded *unsafe.Pointer, adapters *C.dormouse_adapter, n C.size_t, c *C.dormouse_call) C.dormouse_status {
+	return onSession(e, h, c, func(ctx context.Context, s *session) error {
+		given, err := adaptersOf(adapters, n)
+		if err != nil {
+			return err
+		}
+		if loaded == nil && len(given) > 0 {
+			return badArgument("loaded is null, for %d adapters", len(given))
+		}
+		var all []llamacpp.Adapter
+		for i, p := range unsafe.Slice(loaded, len(given)) {
+			if p == nil {
+				return badArgument("loaded[%d] is null", i)
+			}
+			all = append(all, llamacpp.Adapter{Adapter: given[i], Pointer: uintptr(p)})
+		}
+		return s.SetAdapters(ctx, all...)
 	})
 }
 

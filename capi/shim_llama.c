@@ -90,6 +90,11 @@ dormouse_status dormouse_llama_recheck(dormouse_llama l, const dormouse_adapter 
 	return goLlamaRecheck(LAST(), l, (dormouse_adapter *)adapters, n, (dormouse_call *)call);
 }
 
+dormouse_status dormouse_llama_set_adapters(dormouse_llama l, void *const *loaded, const dormouse_adapter *adapters, size_t n, const dormouse_call *call) {
+	ENTER();
+	return goLlamaSetAdapters(LAST(), l, (void **)loaded, (dormouse_adapter *)adapters, n, (dormouse_call *)call);
+}
+
 dormouse_status dormouse_llama_trim(dormouse_llama l) {
 	ENTER();
 	return goLlamaTrim(LAST(), l);

@@ -99,7 +99,7 @@ _SIGNATURES: dict[str, list[Any]] = {
     "llama_attach": [Handle, _P, _P, _S, _S, DECODE_FN, _P, _P, _P], "llama_close": [Handle], "llama_info": [Handle, _P, _Z, _P],
     "llama_model": [Handle, _P], "llama_restore": [Handle, _P, _I, _P, _P], "llama_prefill": [Handle, _P, _Z, _I, _P],
     "llama_save": [Handle, _P, _I, _P, _P], "llama_capture": [Handle, _P, _I, _P], "llama_reset": [Handle, _I],
-    "llama_truncate": [Handle, _I, _Z], "llama_recheck": [Handle, _P, _Z, _P], "llama_trim": [Handle],
+    "llama_truncate": [Handle, _I, _Z], "llama_recheck": [Handle, _P, _Z, _P], "llama_set_adapters": [Handle, _P, _P, _Z, _P], "llama_trim": [Handle],
 }  # fmt: skip
 
 _lock = threading.Lock()

@@ -148,6 +148,16 @@ class Session(Handle):
         self._call("llama_recheck", given, len(adapters), lib.limits(timeout, cancel))
         self.adapters = tuple(adapters)
 
+    def set_adapters(
+        self, adapters: Sequence[tuple[int, Adapter]] = (), *, timeout: float | None = None, cancel: lib.Cancel | None = None
+    ) -> None:
+        """Sets the context's LoRA adapters, in place of all that were set, and compares what it computes: a program that sets them in no other way cannot forget
+        to say so. Each is the address of a llama_adapter_lora, and what it is."""
+        said = [adapter for _, adapter in adapters]
+        loaded = (c.c_void_p * len(said))(*(address for address, _ in adapters))
+        self._call("llama_set_adapters", loaded, adapters_of(said), len(said), lib.limits(timeout, cancel))
+        self.adapters = tuple(said)
+
     def trim(self) -> None:
         """Gives back memory that is kept between calls."""
         self._call("llama_trim")

@@ -144,4 +144,26 @@ NATIVE(void, recheck)(JNIEnv *env, jclass c, jlong l, jobjectArray prompt, jlong
 	free_all(&g);
 }
 
+/* As many are loaded as the prompt has adapters. */
+NATIVE(void, setAdapters)(JNIEnv *env, jclass c, jlong l, jlongArray loaded, jobjectArray prompt, jlong ms, jobject cancel) {
+	given g = begin(env, ms, cancel);
+	dormouse_prompt p;
+	if (prompt_of(&g, prompt, &p)) {
+		size_t n = p.n_adapters;
+		void **all = calloc(n + 1, sizeof *all);
+		if (all == NULL) {
+			throw_new(env, "java/lang/OutOfMemoryError", "dormouse: no memory for the adapters' addresses");
+		} else {
+			for (size_t i = 0; i < n; i++) {
+				jlong one = 0;
+				(*env)->GetLongArrayRegion(env, loaded, (jsize)i, 1, &one);
+				all[i] = (void *)(intptr_t)one;
+			}
+			if (!(*env)->ExceptionCheck(env)) check(env, dormouse_llama_set_adapters(LLAMA(l), all, p.adapters, n, limits(&g)));
+			free(all);
+		}
+	}
+	free_all(&g);
+}
+
 NATIVE(void, trim)(JNIEnv *env, jclass c, jlong l) { check(env, dormouse_llama_trim(LLAMA(l))); }

@@ -159,6 +159,20 @@ public final class Llama extends Handle {
         NativeLlama.recheck(id(), packed, Call.ms(call), call.flag());
     }
 
+    /**
+     * Sets the context's LoRA adapters, in place of all that were set, and compares what it computes: a program that sets them in no other way cannot forget to say
+     * so. Prompts name the same ones.
+     *
+     * @param loaded the addresses of the llama_adapter_lora, one for each
+     * @param adapters what they are
+     */
+    public void setAdapters(long[] loaded, List<Prompt.Adapter> adapters, Call call) {
+        if (Library.given("loaded", loaded).length != Library.given("adapters", adapters).size()) {
+            throw new IllegalArgumentException(loaded.length + " adapters are loaded, " + adapters.size() + " are said");
+        }
+        NativeLlama.setAdapters(id(), loaded.clone(), Prompt.of().adapters(adapters).packed(), Call.ms(call), call.flag());
+    }
+
     /** Gives back memory that is kept between calls, and captured rows that were not saved. */
     public void trim() {
         NativeLlama.trim(id());

@@ -28,5 +28,7 @@ final class NativeLlama {
 
     static native void recheck(long llama, Object[] prompt, long ms, ByteBuffer cancel);
 
+    static native void setAdapters(long llama, long[] loaded, Object[] prompt, long ms, ByteBuffer cancel);
+
     static native void trim(long llama);
 }

@@ -1,0 +1,62 @@
+package llamacpp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// Adapter is a LoRA adapter that llama.cpp has loaded.
+type Adapter struct {
+	kv.Adapter         // what its file holds ([WeightsHash]), and the scale it is set with
+	Pointer    uintptr // the llama_adapter_lora, of llama_adapter_lora_init
+}
+
+// SetAdapters sets the LoRA adapters of the context, in place of all that were set (llama_set_adapters_lora), and compares what it computes then, as [Session.Recheck] does. Prompts name
+// the same ones. A program that sets adapters in no other way cannot forget to say so: what it evaluates without Prefill is stored under these, and what the
+// sequences hold that the session did not see come is not stored any more, since it was evaluated with others.
+//
+// After an error of the comparison llama.cpp has the new adapters, and nothing is stored or restored until SetAdapters or Recheck succeeds. Of adapters that change no row the error
+// says so: then call Recheck with those that are left, and leave them out of prompts.
+func (s *Session) SetAdapters(ctx context.Context, adapters ...Adapter) error {
+	if ctx == nil {
+		return errNoContext
+	}
+	if err := errors.Join(s.over(), s.unchanged(ctx)); err != nil {
+		return err
+	}
+	if s.lib.SetAdapters == nil {
+		return fmt.Errorf("%w: the library has no llama_set_adapters_lora: set them, and call Recheck", ErrRefused)
+	}
+	given, pointers, scales := make([]kv.Adapter, len(adapters)), make([]uintptr, len(adapters)), make([]float32, len(adapters))
+	for i, a := range adapters {
+		if a.Pointer == 0 {
+			return fmt.Errorf("%w: the pointer of adapter %d is 0", ErrRefused, i)
+		}
+		given[i], pointers[i], scales[i] = a.Adapter, a.Pointer, a.Scale
+	}
+	if err := (&kv.Prompt{Adapters: given}).Validate(); err != nil {
+		return fmt.Errorf("llamacpp: adapters: %w", err)
+	}
+	given = inOneOrder(given)
+	if adaptersKey(given) != adaptersKey(s.adapters) || !s.sung {
+		for i := range int(s.lib.Sequences(s.lctx)) {
+			if l, n := s.line(i), s.tokens(i); s.runtime == nil && n > len(l.prompt.Tokens) {
+				l.off = &LineageError{i, len(l.prompt.Tokens), "it was evaluated before the adapters were set: empty the sequence"}
+			}
+		}
+	}
+	s.sung = false
+	s.lib.Synchronize(s.lctx)
+	var first *uintptr
+	var scale *float32
+	if len(adapters) > 0 {
+		first, scale = &pointers[0], &scales[0]
+	}
+	if got := s.lib.SetAdapters(s.lctx, first, uintptr(len(adapters)), scale); got != 0 {
+		return fmt.Errorf("%w: llama_set_adapters_lora returned %d for %d adapters, and which the context has is not known: call SetAdapters again", ErrState, got, len(adapters))
+	}
+	return s.recheckIn(ctx, s.o.Sequence, given, true)
+}

@@ -217,16 +217,21 @@ func sketchesAt(section *state.Section, layer int, role kv.Role, row state.Tenso
 	return sketchOf(t, rows.Slice(t, rows.First, max(rows.First, min(rows.End(), n)))), nil
 }
 
-// differs returns the first position that is not what it was, and whether the values of any are others.
+// differs returns the first position that is not what it was, and whether most values of any are others.
 func (d *digest) differs(now *digest) (at int, copied bool) {
 	at = int(^uint(0) >> 1)
 	for p := max(d.first, now.first); p < min(d.first+len(d.k), now.first+len(now.k)); p++ {
 		a, b := p-d.first, p-now.first
-		other := d.v[a].values != now.v[b].values
-		if d.k[a].bits != now.k[b].bits || other {
+		other := 0
+		for i, x := range d.v[a].values {
+			if x != now.v[b].values[i] {
+				other++
+			}
+		}
+		if d.k[a].bits != now.k[b].bits || other > 0 {
 			at = min(at, p)
 		}
-		copied = copied || other
+		copied = copied || other > sketchValues/2 // of latents, a shift changes the part that has a position
 	}
 	return at, copied
 }

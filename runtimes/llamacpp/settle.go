@@ -231,7 +231,7 @@ func (d *digest) differs(now *digest) (at int, copied bool) {
 		if d.k[a].bits != now.k[b].bits || other > 0 {
 			at = min(at, p)
 		}
-		copied = copied || other > sketchValues/2 // of latents, a shift changes the part that has a position
+		copied = copied || other > sketchValues*3/4 // of latents, a shift changes the part that has a position
 	}
 	return at, copied
 }

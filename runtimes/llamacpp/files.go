@@ -12,6 +12,7 @@ import (
 type files struct {
 	path, memo string
 	stamp      modelfile.Stamp
+	loaded     modelfile.Mapped
 	weights    kv.Hash // of what they held when that was their stamp; zero: the caller said what they hold
 	bad        error   // what was found at this stamp
 }
@@ -21,7 +22,7 @@ func filesOf(id Identity) *files {
 	if id.Path == "" {
 		return nil
 	}
-	f := &files{path: id.Path, memo: id.Memo}
+	f := &files{path: id.Path, memo: id.Memo, loaded: modelfile.MappedAs(id.Path)}
 	f.stamp, _ = modelfile.StampOf(f.path) // reading them says why not
 	return f
 }
@@ -38,7 +39,7 @@ func (s *Session) unchanged(ctx context.Context) error {
 	if err == nil && now == f.stamp {
 		return f.bad
 	}
-	if modelfile.Replaced(f.path) {
+	if f.loaded.Still(now) {
 		f.stamp, f.bad = now, nil
 		return nil
 	}

@@ -185,6 +185,7 @@ static void wrong_calls(struct llama_context *c, const int32_t *tokens) {
 		WANT(DORMOUSE_ERR_HANDLE, dormouse_llama_reset(h, 0));
 		WANT(DORMOUSE_ERR_HANDLE, dormouse_llama_truncate(h, 0, 1));
 		WANT(DORMOUSE_ERR_HANDLE, dormouse_llama_recheck(h, NULL, 0, NULL));
+		WANT(DORMOUSE_ERR_HANDLE, dormouse_llama_set_adapters(h, NULL, NULL, 0, NULL));
 		WANT(DORMOUSE_ERR_HANDLE, dormouse_llama_trim(h));
 		WANT(DORMOUSE_ERR_HANDLE, dormouse_llama_model(h, &m));
 		WANT(DORMOUSE_ERR_HANDLE, dormouse_llama_info(h, text, sizeof text, NULL));

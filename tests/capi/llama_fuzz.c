@@ -87,7 +87,7 @@ int main(int argc, char **argv) {
 			if (rnd(2)) wipe(c, sequence);
 			else llama_memory_seq_rm(llama_get_memory(c), sequence, (llama_pos)rnd(MOST), -1);
 			break;
-		case 12: status = rnd(4) ? dormouse_llama_trim(l) : dormouse_llama_recheck(l, &lora, rnd(2), cc); break;
+		case 12: status = rnd(4) ? dormouse_llama_trim(l) : rnd(2) ? dormouse_llama_recheck(l, &lora, rnd(2), cc) : dormouse_llama_set_adapters(l, NULL, &lora, rnd(2), cc); break;
 		case 13: status = dormouse_llama_info(l, text, rnd(sizeof text), &needed); break;
 		case 14:
 			if ((status = dormouse_llama_model(l, rnd(9) ? &m : NULL)) != 0) break;

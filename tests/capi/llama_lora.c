@@ -160,7 +160,36 @@ int main(int argc, char **argv) {
 	set(a, adapter, 1);
 	OK(attach(a, options, &la));
 	restored(la, a, &with, adapted);
+
+	/* set through the session: nobody has to say so */
+	void *loaded = adapter, *none_loaded = NULL;
+	OK(dormouse_llama_set_adapters(la, NULL, NULL, 0, NULL));
+	restored(la, a, &plain, base);
+	WANT(DORMOUSE_ERR_IDENTITY, dormouse_llama_save(la, &with, 0, NULL, NULL) == DORMOUSE_ERR_POSITIONS ? DORMOUSE_ERR_IDENTITY : DORMOUSE_OK);
+	OK(dormouse_llama_set_adapters(la, &loaded, &said, 1, NULL));
+	restored(la, a, &with, adapted);
+	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_llama_set_adapters(la, NULL, &said, 1, NULL));
+	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_llama_set_adapters(la, &loaded, NULL, 1, NULL));
+	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_llama_set_adapters(la, &none_loaded, &said, 1, NULL));
+	restored(la, a, &with, adapted);
+	WANT(DORMOUSE_ERR_HANDLE, dormouse_llama_set_adapters(none, &loaded, &said, 1, NULL));
+	/* what was evaluated with others is not stored under these */
+	for (int i = 0; i < 40; i++) CHECK(dormouse_llama_decode(a, tokens + i, 1, i, 0) == 0);
+	OK(dormouse_llama_set_adapters(la, &loaded, &half, 1, NULL));
+	less.n_tokens = 40;
+	WANT(DORMOUSE_ERR_LINEAGE, dormouse_llama_save(la, &less, 0, NULL, NULL));
+	wipe(a, 0);
+	OK(dormouse_llama_set_adapters(la, &loaded, &said, 1, NULL));
+
+	/* a context has one session, the last one */
+	OK(attach(a, options, &lb));
+	WANT(DORMOUSE_ERR_CLOSED, dormouse_llama_restore(la, &with, 0, NULL, &r));
+	WANT(DORMOUSE_ERR_CLOSED, dormouse_llama_prefill(la, &with, 0, 0, NULL));
+	WANT(DORMOUSE_ERR_CLOSED, dormouse_llama_save(la, &with, 0, NULL, NULL));
+	WANT(DORMOUSE_ERR_CLOSED, dormouse_llama_set_adapters(la, NULL, NULL, 0, NULL));
 	OK(dormouse_llama_close(la));
+	restored(lb, a, &with, adapted);
+	OK(dormouse_llama_close(lb));
 	OK(dormouse_close(store));
 	llama_free(a), llama_free(b);
 	llama_adapter_lora_free(adapter);

@@ -67,6 +67,7 @@ type holding struct {
 	tokens []kv.Token
 	taint  taint
 	told   bool // since Reset its word is taken
+	untold bool // filled anew without a word: what the session knew may be refused
 	known  int  // the session knows so many of the tokens
 }
 
@@ -134,6 +135,12 @@ func (h *host) decoded() {
 func (h *host) evaluate(i int, tokens []kv.Token) {
 	s := &h.seqs[i]
 	shifted := s.taint == pending
+	if len(s.tokens) == 0 && h.s != nil {
+		if s.untold = h.chance(30); !s.untold {
+			h.must(h.s.Reset(i))
+			s.told = true
+		}
+	}
 	for len(tokens) > 0 {
 		n := min(len(tokens), 1+h.rng.IntN(batchTokens))
 		h.must(h.c.Decode(tokens[:n], len(s.tokens), i))
@@ -178,7 +185,7 @@ func (h *host) attach() {
 	h.decoded()
 	for i := range h.seqs {
 		x := &h.seqs[i]
-		x.taint, x.told, x.known = x.taint.lost(), false, 0
+		x.taint, x.told, x.known, x.untold = x.taint.lost(), false, 0, len(x.tokens) > 0 && s.Mode() != llamacpp.Rows
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -148,7 +149,7 @@ func (h *host) step() {
 		h.decoded()
 		x.tokens = p.Tokens
 		if n == 0 {
-			x.told = false
+			x.told, x.untold = false, false
 		}
 		switch {
 		case shifted && h.own() && !x.told:
@@ -209,7 +210,8 @@ func (h *host) step() {
 		h.keep(mem, int32(i))
 		h.note("kept %d", i)
 		for j := range h.seqs {
-			if j != i {
+			if j != i { // of streams, llama.cpp keeps the attention rows of all
+				h.api.SequenceRemove(mem, int32(j), -1, -1)
 				h.emptied(j)
 			}
 		}
@@ -254,7 +256,7 @@ func (h *host) step() {
 		}
 		h.must(h.s.Reset(i))
 		h.note("state of %d, out and in", i)
-		x.taint, x.told, x.known = x.taint.lost(), true, 0
+		x.taint, x.told, x.known, x.untold = x.taint.lost(), true, 0, false
 		if !h.settledFor(i) {
 			x.taint = unseen // a copy was due, and what was taken out was not it
 		}
@@ -329,9 +331,14 @@ func (h *host) save(i int) {
 		if x.taint == sound {
 			x.known = max(x.known, min(len(p.Tokens), len(x.tokens)))
 		}
+	case x.untold:
+		h.count["saves of what was filled anew without a word refused"]++
 	case x.taint == sound && !lie && len(p.Tokens) == len(x.tokens):
 		h.count["sound rows refused"]++
 		h.count[fmt.Sprint("sound: ", reasonOf(err))]++
+		if os.Getenv("DORMOUSE_HOST_WHY") != "" {
+			h.t.Logf("sound rows refused: %v\n%s", err, strings.Join(h.log[max(0, len(h.log)-12):], "\n"))
+		}
 	default:
 		h.count["other saves refused"]++
 	}

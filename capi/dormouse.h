@@ -47,7 +47,7 @@ typedef enum dormouse_status {
 	DORMOUSE_ERR_POISONED = 9,     /* an fsync has failed: close the store and open it again */
 	DORMOUSE_ERR_LOCKED = 10,      /* the store is open already; the message names the process */
 	DORMOUSE_ERR_SUSPENDED = 11,   /* between suspend and resume */
-	DORMOUSE_ERR_CLOSED = 12,      /* the store was closed */
+	DORMOUSE_ERR_CLOSED = 12,      /* the store was closed, or another session was attached to the context of llama.cpp */
 	DORMOUSE_ERR_READ_ONLY = 13,   /* the store was opened read-only */
 	DORMOUSE_ERR_LEASED = 14,      /* close was called while a match is open */
 	DORMOUSE_ERR_NOT_STORED = 15,  /* a prefix that the call needs is not in the store */

@@ -10,7 +10,7 @@ import (
 )
 
 // DecodeFunc evaluates tokens at the positions first, first+1, … of a sequence in one llama_decode call, with the logits
-// of the last one. It is the caller's, because llama_batch is passed by value.
+// of the last one. It is the caller's, because llama_batch is passed by value. Its error wraps kv.ErrFull where llama_decode returned 1: there is no room, and nothing has changed.
 type DecodeFunc func(tokens []kv.Token, first, sequence int) error
 
 // Options say what a context is and how its states are stored. Identity.Path or Identity.Weights must be set.
@@ -18,7 +18,7 @@ type Options struct {
 	Identity
 
 	// Decode is needed by Prefill, and by Attach, which evaluates a few tokens at a high position: the format of states is learned from
-	// them, and that the context computes what is stored.
+	// them, and that the context computes what is stored. Restore, Save and Capture evaluate one where llama.cpp may have put something off.
 	Decode DecodeFunc
 	// Sequence is the one that Attach evaluates them in, if it is empty, and then it is so again afterwards; else Attach takes another that
 	// is empty. If none is, or there is no room beside the others, what this one holds, or the longest one, is taken out meanwhile and put back.

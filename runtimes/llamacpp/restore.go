@@ -26,6 +26,8 @@ type Restored struct {
 // the session builds all of it in memory, which it gives back at the end. Damage that is met on the way, or ctx being cancelled,
 // never leaves a part: the sequence is emptied, and after damage a shorter prefix restored.
 //
+// Where sequences have streams of their own, it evaluates one token first, so that no copy that llama.cpp has put off overwrites what is restored.
+//
 // The first time after the prompt's adapters are others than before, it evaluates a few tokens to see that the context has them; adapters
 // with which nothing is stored yet are refused with ErrIdentity: [Session.Recheck] takes the first look.
 //

@@ -21,6 +21,10 @@ import (
 // decodes either: they are approximations. A caller who changed the sequence without the session says so ([Session.Reset],
 // [Session.Truncate]).
 //
+// llama.cpp copies rows between streams, and rotates the keys of shifted positions, in the next llama_decode only. So rows that the session did not see come are looked at
+// before and after a token is evaluated in an empty sequence (else behind the end of one) and removed again: what changes by that was shifted, or copied without a word, and is refused with ErrLineage.
+// A copy that Reset told of is stored. The logits of the last decode stay, if it was asked for those of one token.
+//
 // What is stored already is not read: of a prompt that is stored as a whole nothing at all, and then nothing is checked but its tokens.
 // Where sequences share one buffer and one of them is empty, the others' rows are read only; else the whole state.
 //

@@ -201,8 +201,8 @@ func (s *Session) sings(adapters []kv.Adapter, note []byte) {
 	s.adapters, s.note, s.sung = slices.Clone(adapters), note, true
 }
 
-// Recheck compares what the context computes with what is stored, as Attach does. Call it after the context's LoRA adapters have changed
-// (llama_set_adapters_lora), with those that it has now, before Save or Prefill of a prompt with them. It evaluates a few tokens in a sequence that is
+// Recheck compares what the context computes with what is stored, as Attach does. Call it after you have changed the context's LoRA adapters yourself
+// (llama_set_adapters_lora; [Session.SetAdapters] does both), with those that it has now, before Save or Prefill of a prompt with them. It evaluates a few tokens in a sequence that is
 // empty, or takes the tokens of one out and puts them back, as Attach does; the logits of the last decode are lost.
 //
 // What is said first of a set of adapters is taken as it is, and is what all later contexts with them must compute; but adapters

@@ -6,8 +6,10 @@ import ctypes
 import importlib.util
 import json
 import os
+import random
 import re
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -341,6 +343,52 @@ def test_a_loop_of_ones_own(session: llama.Session, host: Any) -> None:
     session.save(words(50, 8))
 
 
+def lora(folder: Path) -> Path:
+    """An adapter of the small model's keys: a GGUF file."""
+    rank, width, out, layers = 4, 64, 32, 5
+
+    def text(s: str) -> bytes:
+        return struct.pack("<Q", len(s)) + s.encode()
+
+    head, data = b"GGUF" + struct.pack("<IQQ", 3, 2 * layers, 4), b""
+    for key, value in (("general.architecture", "llama"), ("general.type", "adapter"), ("adapter.type", "lora")):
+        head += text(key) + struct.pack("<I", 8) + text(value)
+    head += text("adapter.lora.alpha") + struct.pack("<If", 6, rank)
+    values = random.Random(7)
+    for i in range(2 * layers):
+        n, m = (rank, out) if i % 2 else (width, rank)
+        head += text(f"blk.{i // 2}.attn_k.weight.lora_{'ab'[i % 2]}") + struct.pack("<IQQIQ", 2, n, m, 0, len(data))
+        data += struct.pack(f"<{n * m}f", *(values.uniform(-0.5, 0.5) for _ in range(n * m)))
+    file = folder / "lora.gguf"
+    file.write_bytes(head + bytes(-len(head) % 32) + data)
+    return file
+
+
+def test_adapters_are_set_through_the_session(session: llama.Session, store: dormouse.Store, host: Any, lib: Any, tmp_path: Path) -> None:
+    file = lora(tmp_path)
+    lib.handle.llama_adapter_lora_init.restype = ctypes.c_void_p
+    lib.handle.llama_get_model.restype = ctypes.c_void_p
+    model = lib.handle.llama_get_model(ctypes.c_void_p(host.context))
+    loaded = lib.handle.llama_adapter_lora_init(ctypes.c_void_p(model), os.fsencode(file))
+    assert loaded
+    adapter = dormouse.Adapter(bytes.fromhex(dormouse.hash_file(file)), 0.5)
+    tokens = words(N, 5)
+    session.prefill(tokens, 0)
+    session.save(tokens)
+    host.clear(0)
+    session.set_adapters([(loaded, adapter)])
+    assert session.restore(tokens).tokens == 0  # its rows are others
+    session.prefill(tokens, 0)
+    session.save(tokens)
+    host.clear(0)
+    assert session.restore(tokens).tokens == N - 1
+    host.clear(0)
+    session.set_adapters()
+    assert session.restore(tokens).tokens == N - 1
+    with pytest.raises(dormouse.NotTheModel):
+        session.recheck([adapter])
+
+
 def test_what_is_refused(session: llama.Session, store: dormouse.Store, host: Any, lib: Any) -> None:
     tokens = words(N, 4)
 
@@ -348,6 +396,10 @@ def test_what_is_refused(session: llama.Session, store: dormouse.Store, host: An
         llama.attach(store, **{"llama": lib.handle, "context": host.context, "path": SMALL, **how}).close()
 
     attach(codec="q8_0", rows_only=True)
+    for call in (lambda: session.save(tokens), lambda: session.restore(tokens), session.recheck, session.set_adapters):
+        with pytest.raises(dormouse.Closed, match="another session"):  # a context has one session, the last one
+            call()
+    session = llama.attach(store, lib.handle, context=host.context, path=SMALL)
     for how in ({"context": 0}, {"context": None}, {"llama": ctypes.CDLL(None)}, {"path": "a\0b"}):
         with pytest.raises(ValueError):
             attach(**how)
@@ -361,6 +413,8 @@ def test_what_is_refused(session: llama.Session, store: dormouse.Store, host: An
     with pytest.raises(dormouse.NotTheModel):
         session.recheck([dormouse.Adapter(bytes(16), 1.0)])
     session.recheck()
+    with pytest.raises(dormouse.BadArgument, match="null"):
+        session.set_adapters([(0, dormouse.Adapter(bytes(16), 1.0))])
     with pytest.raises(dormouse.WrongPositions):
         session.prefill(tokens, 5)
     with pytest.raises(dormouse.WrongPositions):

@@ -150,6 +150,9 @@ public class EngineTest {
             assertSame(Code.IDENTITY, refused(() -> session.recheck(List.of(lora), any))); // the context has none
             assertSame(Code.LINEAGE, refused(() -> session.save(prompt.adapter(lora), 0, any))); // nor was the sequence filled with it
             session.recheck(List.of(), any);
+            session.setAdapters(new long[0], List.of(), any);
+            assertThrows(IllegalArgumentException.class, () -> session.setAdapters(new long[0], List.of(lora), any));
+            assertSame(Code.ARGUMENT, refused(() -> session.setAdapters(new long[1], List.of(lora), any)));
             session.capture(prompt, 0, any);
             session.trim();
             session.truncate(0, 5);
@@ -171,6 +174,16 @@ public class EngineTest {
                     Llama.attach(store, libllama(), (Long) contextOf(second), model, new Llama.Options().adapters(adapters), any);
                 }
             }));
+            try (Engine second = engine(store, model, 512)) { // a context has one session, the last one
+                long ctx = (Long) contextOf(second);
+                Llama first = Llama.attach(store, libllama(), ctx, model, new Llama.Options(), any);
+                try (Llama next = Llama.attach(store, libllama(), ctx, model, new Llama.Options(), any)) {
+                    assertSame(Code.CLOSED, refused(() -> first.save(prompt, 0, any)));
+                    assertSame(Code.CLOSED, refused(() -> first.setAdapters(new long[0], List.of(), any)));
+                    next.recheck(List.of(), any);
+                }
+                first.close();
+            }
             e.close();
             assertSame(Code.CLOSED, refused(() -> session.restore(prompt, 0, any)));
             assertSame(Code.ARGUMENT, refused(() -> {

@@ -128,6 +128,10 @@ func (s *Session) look(l *lineage, known, sequence int) error {
 	}
 	var before, after []digest
 	before, err := s.digests(sequence, known, n)
+	if errors.Is(err, errNotParsed) { // cells that two sequences share were shifted for both
+		l.off = &LineageError{sequence, 0, err.Error()}
+		return l.off
+	}
 	if err != nil {
 		return err
 	}
@@ -154,6 +158,9 @@ func (s *Session) look(l *lineage, known, sequence int) error {
 	})
 }
 
+// errNotParsed says that a state is not made as those of the context are.
+var errNotParsed = fmt.Errorf("%w: not understood", ErrState)
+
 // digest is what is compared of a section: the bits of the first layer's K, which a shift changes, and some values of the last layer's V, which only other rows do.
 type digest struct {
 	first int
@@ -179,7 +186,7 @@ func (s *Session) digests(sequence, from, n int) (out []digest, err error) {
 	}
 	st, err := format.Parse(blob[:len(blob)-rest])
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrState, err)
+		return nil, fmt.Errorf("%w: %w", errNotParsed, err)
 	}
 	for i, section := range format.Sections {
 		layers := section.Layers

@@ -25,21 +25,21 @@ import (
 
 // hostCalls are what a host calls beside the session.
 type hostCalls struct {
-	add, div              func(memory uintptr, sequence, from, to, by int32)
-	keep                  func(memory uintptr, sequence int32)
-	clear                 func(memory uintptr, data bool)
-	causal, embed, warmup func(c uintptr, on bool)
-	threads               func(c uintptr, n, batch int32)
-	size                  func(c uintptr) uintptr
-	get, set              func(c uintptr, b *byte, n uintptr) uintptr
-	setLora               func(c uintptr, adapters *uintptr, n uintptr, scales *float32) int32
+	add, div      func(memory uintptr, sequence, from, to, by int32)
+	keep          func(memory uintptr, sequence int32)
+	clear         func(memory uintptr, data bool)
+	causal, embed func(c uintptr, on bool)
+	threads       func(c uintptr, n, batch int32)
+	size          func(c uintptr) uintptr
+	get, set      func(c uintptr, b *byte, n uintptr) uintptr
+	setLora       func(c uintptr, adapters *uintptr, n uintptr, scales *float32) int32
 }
 
 func (r *rig) hostCalls() (h hostCalls) {
 	r.t.Helper()
 	for name, f := range map[string]any{
 		"llama_memory_seq_add": &h.add, "llama_memory_seq_div": &h.div, "llama_memory_seq_keep": &h.keep, "llama_memory_clear": &h.clear, "llama_set_causal_attn": &h.causal,
-		"llama_set_embeddings": &h.embed, "llama_set_warmup": &h.warmup, "llama_set_n_threads": &h.threads, "llama_state_get_size": &h.size, "llama_state_get_data": &h.get,
+		"llama_set_embeddings": &h.embed, "llama_set_n_threads": &h.threads, "llama_state_get_size": &h.size, "llama_state_get_data": &h.get,
 		"llama_state_set_data": &h.set, "llama_set_adapters_lora": &h.setLora,
 	} {
 		at, err := r.lib.Lookup(name)
@@ -68,6 +68,7 @@ type holding struct {
 	taint  taint
 	told   bool // since Reset its word is taken
 	untold bool // filled anew without a word: what the session knew may be refused
+	shares bool // cells with another one, in one buffer
 	known  int  // the session knows so many of the tokens
 }
 
@@ -87,8 +88,10 @@ type host struct {
 	tried     []kv.Prompt
 	cold      map[string][]float32
 	log       []string
+	fails     bool // the next decode does, halfway
 	tolerance float64
 	worst     float64
+	seen      float64 // how far the control's logits were off
 	count     map[string]int
 }
 
@@ -170,6 +173,17 @@ func (h *host) attach() {
 	}
 	s, err := h.tryAttach(h.c, func(o *llamacpp.Options) {
 		o.OpaqueOnly, o.Sequence, o.BlockTokens = h.opaque, h.rng.IntN(len(h.seqs)), 16
+		decode := o.Decode
+		o.Decode = func(tokens []kv.Token, first, sequence int) error {
+			if h.fails {
+				h.fails = false
+				if half := len(tokens) / 2; half > 0 {
+					return errors.Join(errDecodeFails, decode(tokens[:half], first, sequence))
+				}
+				return errDecodeFails
+			}
+			return decode(tokens, first, sequence)
+		}
 		for _, a := range h.sets[h.on] {
 			o.Adapters = append(o.Adapters, a.Adapter)
 		}
@@ -277,7 +291,7 @@ func (h *host) audit(p kv.Prompt, set int) {
 	s, err := h.tryAttach(c, func(o *llamacpp.Options) { o.OpaqueOnly, o.Adapters, o.BlockTokens = h.opaque, p.Adapters, 16 })
 	h.must(err)
 	longer := p
-	if h.chance(50) { // a part of it, and other tokens
+	if h.chance(map[bool]int{true: 50, false: 15}[s.Mode() == llamacpp.Rows]) { // a part of it, and other tokens
 		longer = kv.Prompt{Tokens: slices.Concat(p.Tokens[:h.rng.IntN(len(p.Tokens)+1)], randomTokens(h.rng.IntN(1e6), 3)), Adapters: p.Adapters}
 	}
 	into := h.rng.IntN(max(1, h.opt.Sequences))
@@ -301,13 +315,48 @@ func (h *host) judge(what string, p kv.Prompt, set, tokens int, c *llama.Context
 	}
 }
 
+// control shows that one wrong row would be seen: one row of zeros in what is restored.
+func (h *host) control() {
+	if h.s.Mode() != llamacpp.Rows {
+		return
+	}
+	good, spoil := h.api, false
+	lib := *h.api
+	lib.StateSet = func(c uintptr, src *byte, n uintptr, sequence int32, flags uint32) uintptr {
+		if spoil {
+			zeroLastRow(h.t, src, n)
+		}
+		return good.StateSet(c, src, n, sequence, flags)
+	}
+	h.api = &lib
+	defer func() { h.api = good }()
+	p := kv.Tokens(randomTokens(77, 150)...)
+	c := h.rig.context()
+	defer c.Close()
+	s, err := h.tryAttach(c, func(o *llamacpp.Options) { o.BlockTokens = 16 })
+	h.must(err)
+	h.must(s.Prefill(h.ctx, p, 0, 0))
+	_, err = s.Save(h.ctx, p, 0)
+	h.must(err)
+	c.Clear()
+	spoil = true
+	got, err := s.Restore(h.ctx, p, 0)
+	if h.must(err); got.Tokens != 149 {
+		h.fatal("control: %+v", got)
+	}
+	h.must(s.Prefill(h.ctx, p, 149, 0))
+	if h.seen = difference(h.run(p, 0), c.Logits(-1)); h.seen <= h.tolerance {
+		h.fatal("control: a row of zeros among 149 moves the logits by %.2g only", h.seen)
+	}
+}
+
 // report is the counts in one order.
 func (h *host) report() string {
 	var out []string
 	for _, k := range slices.Sorted(maps.Keys(h.count)) {
 		out = append(out, fmt.Sprintf("%s %d", k, h.count[k]))
 	}
-	return fmt.Sprintf("%s; furthest from a cold run: %.1e of %.1e", strings.Join(out, ", "), h.worst, h.tolerance)
+	return fmt.Sprintf("%s; furthest from a cold run: %.1e of %.1e; one row of zeros %.1e", strings.Join(out, ", "), h.worst, h.tolerance, h.seen)
 }
 
 // bytes of a state of the context's.

@@ -79,7 +79,7 @@ func (h *host) step() {
 			}
 			return
 		}
-		if errors.Is(err, llamacpp.ErrLineage) && x.taint != sound {
+		if errors.Is(err, llamacpp.ErrLineage) && (x.taint != sound || x.untold) {
 			return
 		}
 		h.must(err)

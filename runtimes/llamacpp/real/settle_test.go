@@ -115,7 +115,7 @@ func TestLateCopies(t *testing.T) {
 			near("a copy of what is restored into", b, c)
 
 			q = r.withStore(db.Options{Codec: quant.Raw})
-			c, s, mem = prefilled(q)
+			_, s, mem = prefilled(q)
 			r.api.SequenceRemove(mem, 0, -1, -1)
 			if err := s.Prefill(ctx, kv.Tokens(a[:90]...), 0, 0); err != nil {
 				t.Fatal(err)
@@ -150,7 +150,7 @@ func TestLateCopies(t *testing.T) {
 
 			// A copy that nobody told of is refused, or stored as it is.
 			q = r.withStore(db.Options{Codec: quant.Raw})
-			c, s, mem = prefilled(q)
+			_, s, mem = prefilled(q)
 			r.api.SequenceCopy(mem, 0, 1, -1, -1)
 			_, err := s.Save(ctx, kv.Tokens(a[:140]...), 1)
 			if !errors.Is(err, llamacpp.ErrLineage) {

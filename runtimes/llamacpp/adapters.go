@@ -41,11 +41,15 @@ func (s *Session) SetAdapters(ctx context.Context, adapters ...Adapter) error {
 		return fmt.Errorf("llamacpp: adapters: %w", err)
 	}
 	given = inOneOrder(given)
-	if adaptersKey(given) != adaptersKey(s.adapters) || !s.sung {
-		for i := range int(s.lib.Sequences(s.lctx)) {
-			if l, n := s.line(i), s.tokens(i); s.runtime == nil && n > len(l.prompt.Tokens) {
-				l.off = &LineageError{i, len(l.prompt.Tokens), "it was evaluated before the adapters were set: empty the sequence"}
-			}
+	if err := s.mayHave(given); err != nil {
+		return err
+	}
+	for i := range int(s.lib.Sequences(s.lctx)) {
+		if s.runtime != nil || adaptersKey(given) == adaptersKey(s.adapters) && s.sung {
+			break
+		}
+		if l, n := s.line(i), s.tokens(i); n > len(l.prompt.Tokens) {
+			l.off = &LineageError{i, len(l.prompt.Tokens), "it was evaluated before the adapters were set: empty the sequence"}
 		}
 	}
 	s.sung = false
@@ -59,4 +63,17 @@ func (s *Session) SetAdapters(ctx context.Context, adapters ...Adapter) error {
 		return fmt.Errorf("%w: llama_set_adapters_lora returned %d for %d adapters, and which the context has is not known: call SetAdapters again", ErrState, got, len(adapters))
 	}
 	return s.recheckIn(ctx, s.o.Sequence, given, true)
+}
+
+// mayHave refuses other adapters than before for a context whose Runtime has rows: they would be stored under these.
+func (s *Session) mayHave(adapters []kv.Adapter) error {
+	if s.runtime == nil || adaptersKey(adapters) == adaptersKey(s.adapters) {
+		return nil
+	}
+	for i := range s.runtime.held {
+		if s.runtime.held[i].End() > 0 {
+			return fmt.Errorf("%w: sequence %d of the Runtime has rows that were computed with other adapters: remove them first", ErrNotEmpty, i)
+		}
+	}
+	return nil
 }

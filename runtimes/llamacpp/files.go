@@ -58,8 +58,13 @@ func (s *Session) unchanged(ctx context.Context) error {
 		return nil
 	}
 	for i := range int(s.lib.Sequences(s.lctx)) {
-		if s.tokens(i) > 0 {
-			s.line(i).off = &LineageError{i, 0, fmt.Sprintf("it may have been evaluated while %s was another file: empty the sequence", f.path)}
+		off := &LineageError{i, 0, fmt.Sprintf("it may have been evaluated while %s was another file: empty the sequence", f.path)}
+		switch {
+		case s.tokens(i) == 0:
+		case s.runtime == nil:
+			s.line(i).off = off
+		case i < len(s.runtime.off):
+			s.runtime.off[i] = off
 		}
 	}
 	f.stamp, f.bad = now, nil

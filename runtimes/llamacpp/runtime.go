@@ -34,6 +34,7 @@ type Runtime struct {
 	limits  kv.Limits
 	scratch int             // the sequence that rows go through
 	held    []held.Sequence // by sequence of the caller
+	off     []*LineageError // by sequence of the caller: why its rows may be those of another model; nil: they are not
 	steps   []kv.Step       // of the last Decode
 	kept    [][]float32     // logits of those of its steps that were not in its last batch
 }
@@ -67,7 +68,7 @@ func (s *Session) Runtime(o RuntimeOptions) (*Runtime, error) {
 	if r.limits, err = s.limits(all); err != nil {
 		return nil, err
 	}
-	r.held = make([]held.Sequence, r.limits.Sequences)
+	r.held, r.off = make([]held.Sequence, r.limits.Sequences), make([]*LineageError, r.limits.Sequences)
 	s.runtime = r
 	clear(s.lines)
 	for seq := range s.turns {
@@ -222,6 +223,9 @@ func (r *Runtime) Copy(from, to int, rg kv.Range) error {
 	}
 	r.share(from, to, rg)
 	r.held[to].Copy(&r.held[from], rg)
+	if r.off[from] != nil {
+		r.off[to] = r.off[from]
+	}
 	return nil
 }
 
@@ -253,6 +257,8 @@ func (r *Runtime) remove(seq int, rg kv.Range) bool {
 	r.each(seq, func(seq int32) {
 		ok = r.s.lib.SequenceRemove(r.s.memory, seq, int32(rg.Start), int32(rg.End)) && ok
 	})
-	r.held[seq].Remove(rg)
+	if r.held[seq].Remove(rg); r.held[seq].End() == 0 {
+		r.off[seq] = nil
+	}
 	return ok
 }

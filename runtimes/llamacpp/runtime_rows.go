@@ -149,6 +149,8 @@ func (r *Runtime) Store(ctx context.Context, p kv.Prompt, seq int, rg kv.Range) 
 	switch {
 	case rg.Len() == 0:
 		return nil
+	case r.off[seq] != nil:
+		return r.off[seq]
 	case rg.Start < 0 || rg.End > len(p.Tokens) || p.Clip(rg.End) < rg.End:
 		return fmt.Errorf("%w: the rows [%d, %d) of a prompt of %d tokens, or it ends in a span", ErrPositions, rg.Start, rg.End, len(p.Tokens))
 	case !r.held[seq].All(rg):

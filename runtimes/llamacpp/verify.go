@@ -217,7 +217,11 @@ func (s *Session) Recheck(ctx context.Context, adapters ...kv.Adapter) error {
 	if err := errors.Join(s.over(), s.unchanged(ctx)); err != nil {
 		return err
 	}
-	return s.recheckIn(ctx, s.o.Sequence, inOneOrder(adapters), true)
+	adapters = inOneOrder(adapters)
+	if err := s.mayHave(adapters); err != nil {
+		return err
+	}
+	return s.recheckIn(ctx, s.o.Sequence, adapters, true)
 }
 
 func (s *Session) recheckIn(ctx context.Context, sequence int, adapters []kv.Adapter, mayStore bool) error {

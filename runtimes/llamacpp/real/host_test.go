@@ -28,9 +28,9 @@ var errDecodeFails = errors.New("the host's decode function fails")
 // DORMOUSE_HOST_AUDITS is how many audits there are in all, DORMOUSE_HOST_SEED where the chance begins.
 func TestHost(t *testing.T) {
 	lib, api := library(t)
-	audits, seed := 150, uint64(1)
+	audits, seed := 65, uint64(1)
 	if testing.Short() {
-		audits = 60
+		audits = 26
 	}
 	if text := os.Getenv("DORMOUSE_HOST_AUDITS"); text != "" {
 		n, err := strconv.Atoi(text)

@@ -55,7 +55,8 @@ class Adapter:
 
 @dataclass(frozen=True)
 class Prompt:
-    """Token ids, and what else a model is conditioned on. From scope_start on the data is scope's: a user's, a conversation's."""
+    """Token ids, and what else a model is conditioned on. From scope_start on the data is scope's: a user's, a conversation's. scope_start counts tokens, not
+    characters. One beyond the last token, or without a scope, is refused: the user's data would be everybody's."""
 
     tokens: Tokens
     scope: str = ""

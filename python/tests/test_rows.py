@@ -255,6 +255,15 @@ def test_scopes_spans_adapters(model: dormouse.Model, store: dormouse.Store) -> 
     assert model.probe(dormouse.Prompt(p, scope="alice", scope_start=64)).tokens < N
     with pytest.raises(dormouse.BadPrompt):
         model.probe(dormouse.Prompt(p, spans=[dormouse.Span(N - 1, 5, h)]))
+    for wrong, says in [
+        (dormouse.Prompt(p, "alice", N + 5), f"token {N + 5}, the prompt has {N} tokens"),  # characters taken for tokens
+        (dormouse.Prompt(p, scope_start=64), "starts at 64, and Scope is empty"),
+    ]:
+        for call in [
+            lambda: model.put(wrong, r), lambda: model.match(wrong), lambda: model.probe(wrong), lambda: model.set_ref("ref", wrong), lambda: model.delete(wrong),
+        ]:  # fmt: skip
+            with pytest.raises(dormouse.BadPrompt, match=says):
+                call()
     for bad in [dormouse.Prompt(p, "a\0b"), dormouse.Prompt(p, "a", -1), dormouse.Prompt(p, spans=[dormouse.Span(-1, 5, h)]), dormouse.Prompt(p, spans=[dormouse.Span(1, 5, b"")])]:
         with pytest.raises(ValueError):
             model.probe(bad)

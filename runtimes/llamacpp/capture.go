@@ -39,6 +39,9 @@ func (s *Session) Capture(ctx context.Context, prompt kv.Prompt, sequence int) e
 		return err
 	}
 	prompt = ordered(prompt)
+	if err := prompt.Validate(); err != nil {
+		return err
+	}
 	l := s.line(sequence)
 	if err := l.agrees(prompt, len(prompt.Tokens), sequence); err != nil {
 		return err

@@ -163,9 +163,8 @@ func (s *served) put(ctx context.Context, m *db.Model, lay *layout, w *saved) ([
 	if !slices.Equal(f.Tokens[:n], w.prompt.Tokens[:n]) {
 		return nil, errOtherTokens
 	}
-	prompt := w.prompt
+	prompt := w.prompt.Prefix(n)
 	prompt.Tokens = slices.Clone(f.Tokens)
-	prompt.ScopeStart = min(prompt.ScopeStart, len(prompt.Tokens))
 	for i := range f.State.Sections {
 		first, end, whole := f.State.Sections[i].Range()
 		if i == windowSection {

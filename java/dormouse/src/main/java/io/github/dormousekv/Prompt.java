@@ -52,7 +52,10 @@ public final class Prompt {
         return new Prompt(Library.given("tokens", tokens), "", 0, Collections.emptyList(), Collections.emptyList());
     }
 
-    /** The same tokens, and from start on the data is scope's: a user's, a conversation's. */
+    /**
+     * The same tokens, and from start on the data is scope's: a user's, a conversation's. start counts tokens, not characters. What takes a prompt refuses
+     * one whose start lies beyond its last token, or that has a start and an empty scope: the user's data would be everybody's.
+     */
     public Prompt scope(String scope, int start) {
         Library.text("scope", scope);
         return new Prompt(tokens, scope, Library.atLeast0("scope's start", start), spans, adapters);

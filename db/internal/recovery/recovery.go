@@ -167,35 +167,6 @@ func (r *run) run(ctx context.Context) (err error) {
 	return r.sweep(ctx)
 }
 
-// Beside recovers a store that another process writes to: what its last checkpoint wrote is what there is.
-func Beside(in Input) (Result, error) {
-	r := newRun(in)
-	err := r.beside()
-	return r.Result, err
-}
-
-func (r *run) beside() error {
-	r.Log = &Log{}
-	ix, err := index.Open(r.IndexOptions)
-	if err != nil {
-		return fmt.Errorf("the store is open in a process that writes, and what its last checkpoint wrote cannot be read: %w", err)
-	}
-	r.Index, r.Applied = ix, ix.Applied()
-	if len(r.Applied.Extra) > 0 {
-		head, err := ReadHead(r.Applied.Extra)
-		if verr := r.headOfAnotherRelease(); verr != nil {
-			return verr
-		}
-		if err != nil {
-			return damage.Wrap(r.IndexOptions.Path, 0, "copy of the log head", err)
-		}
-		r.Adopt(&head, catalog.Place{File: r.IndexOptions.Path})
-		r.Log.First, r.Log.HasFirst = head, true
-	}
-	r.numbers()
-	return nil
-}
-
 // openIndex opens index.db, or decides that it must be rebuilt: it is missing, damaged, or of another generation than the log. Another
 // store's is an error; a reader does without it.
 func (r *run) openIndex() error {

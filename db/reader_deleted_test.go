@@ -16,6 +16,7 @@ import (
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -300,6 +301,46 @@ func TestReadersOpenWhileOthersAreDeleted(t *testing.T) {
 	t.Logf("%d readers opened", opens)
 	if opens < 3 {
 		t.Error("hardly a reader opened: this shows nothing")
+	}
+}
+
+// While a reader reads the log, the writer makes checkpoints, which remove the file or make a new one of it.
+func TestReaderWhoseLogIsTakenAway(t *testing.T) {
+	for at := range 8 {
+		w, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
+		p, q := kv.Tokens(crashtest.Tokens(1, 100)...), kv.Tokens(crashtest.Tokens(2, 100)...)
+		storetest.Put(t, m, p)
+		storetest.Put(t, m, q)
+		storetest.OK(t, w.Checkpoint(t.Context()))
+		storetest.Put(t, m, kv.Tokens(crashtest.Tokens(3, 40_000)...)) // its frame is longer than what is read at once
+		x := storetest.Match(t, m, p)
+		storetest.Must(m.Delete(t.Context(), p.Prefix(1)))(t)
+		disk, calls := storetest.Over(vfs.OS), 0
+		disk.Before(func(c storetest.Call) error {
+			if c.InLog() {
+				if calls++; calls == at+1 {
+					storetest.Meanwhile(func() { // twice: the spare of the first is the next file of the second
+						for range 2 {
+							storetest.Put(t, m, kv.Tokens(crashtest.Tokens(4+at, 100)...))
+							if err := w.Checkpoint(t.Context()); err != nil {
+								t.Error(err)
+							}
+						}
+					})
+				}
+			}
+			return nil
+		})
+		r := storetest.OpenOn(t, disk, w.Dir(), readOnly())
+		rm := storetest.Model(t, r, crashtest.Plain())
+		if n, reason := storetest.Restore(t, rm, p); n > 0 {
+			t.Errorf("a checkpoint before call %d for the log: %d tokens are restored that were deleted before (%v)", at, n, reason)
+		}
+		storetest.Expect(t, rm, q, 100)
+		if calls <= at {
+			t.Errorf("there are %d calls for the log", calls)
+		}
+		storetest.OK(t, errors.Join(r.Close(), x.Close()))
 	}
 }
 

@@ -149,6 +149,10 @@ func (e *Engine) recover(ctx context.Context, doubt error) (*recovery.Result, er
 	}
 	run := func() (recovery.Result, error) { return recovery.Run(ctx, in) }
 	if e.o.Beside {
+		in.Copied = func() (bool, error) { return true, nil }
+		if h, ok := e.FS.(folder.HeldIndex); ok {
+			in.Copied = h.Same
+		}
 		run = func() (recovery.Result, error) { return recovery.Beside(in) }
 	}
 	r, err := run()

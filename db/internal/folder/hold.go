@@ -90,6 +90,20 @@ func (h HeldIndex) Moved() bool {
 	return err != nil || !info.Changed.Equal(h.copy.info.Changed)
 }
 
+// Same reports whether the file is what it was when it was copied, as its meta pages say: each commit changes them.
+func (h HeldIndex) Same() (bool, error) {
+	if h.Moved() || h.copy == nil {
+		return !h.Moved(), nil
+	}
+	f, err := h.FS.Open(h.path, true)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	metas, err := beginning(f, index.MetaBytes)
+	return bytes.HasPrefix(h.copy.b, metas) && len(metas) == min(len(h.copy.b), index.MetaBytes), err
+}
+
 func (h HeldIndex) missing(do string) error {
 	return &fs.PathError{Op: do, Path: h.path, Err: fs.ErrNotExist}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/damage"
+	"github.com/dormousekv/dormouse/internal/vfs"
 )
 
 // A reader beside a writer shows what the last checkpoint wrote, but for what was removed since. A deletion that returned holds for whoever
@@ -89,6 +90,14 @@ func (r *run) removals() (*Log, error) {
 		if f.Err != nil && f.LSN > r.Applied.LSN {
 			return nil, f.Err
 		}
+	}
+	// A checkpoint writes index.db before it makes a new file of an old one. If it did since the copy was taken, what was read may have had an end
+	// too early.
+	switch same, err := r.Copied(); {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return nil, err
+	case !same || err != nil:
+		return nil, &ErrWritten{fmt.Errorf("%s: it changed all the time: %w", r.IndexOptions.Path, vfs.ErrLocked)}
 	}
 	if r.Applied.WALFile == 0 { // it was never written: nothing is in it
 		return log, nil

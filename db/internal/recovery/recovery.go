@@ -27,8 +27,9 @@ type Input struct {
 	Hasher   kv.Hasher
 	Unsynced bool // an fsync had failed: what is in memory of this boot need not be on the disk
 	ReadOnly bool
-	Salvage  bool  // of a reader: as much as can be read is to be saved, whatever the log lost
-	Doubt    error // why index.db is not to be used; nil: it is looked at
+	Salvage  bool                          // of a reader: as much as can be read is to be saved, whatever the log lost
+	Doubt    error                         // why index.db is not to be used; nil: it is looked at
+	Copied   func() (same bool, err error) // of Beside: whether index.db is still what its copy is
 	Logger   *slog.Logger
 
 	IndexOptions index.Options

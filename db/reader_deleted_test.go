@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -360,6 +361,9 @@ func TestReaderBeforeTheFirstCheckpoint(t *testing.T) {
 	}
 	rm := storetest.Model(t, r, crashtest.Plain())
 	storetest.Expect(t, rm, p, 0)
+	if _, err := r.Register(t.Context(), crashtest.Opaque()); !errors.Is(err, db.ErrReadOnly) || !strings.Contains(err.Error(), "has no model \"opaque\"") {
+		t.Errorf("a model that the writer has not registered: %v", err)
+	}
 	storetest.OK(t, errors.Join(w.Checkpoint(t.Context()), r.Suspend(t.Context()), r.Resume(t.Context())))
 	storetest.Expect(t, rm, p, 100)
 	if st := storetest.Stats(t, r); st.AsOf.IsZero() {

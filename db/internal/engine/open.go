@@ -187,8 +187,8 @@ func (e *Engine) openFormat() error {
 	var err error
 	e.Format, restored, err = folder.Read(e.FS, e.Dir)
 	switch {
-	case err == nil && e.Format.ReadOnly != 0 && !e.o.ReadOnly:
-		return fmt.Errorf("%s: %w: features %#x can only be read by this release", e.Path(folder.FormatName), vfs.ErrVersion, e.Format.ReadOnly)
+	case err == nil && !e.o.ReadOnly && e.checkFeatures() != nil:
+		return e.checkFeatures()
 	case err == nil && restored:
 		e.log.Warn("FORMAT was lost and is restored from a segment", "dir", e.Dir)
 		if e.o.ReadOnly {

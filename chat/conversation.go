@@ -15,8 +15,8 @@ type Options struct {
 	// System is the system prompt. That of a conversation that exists is kept if it is nil, and changed if it is another one: the next turn
 	// begins with a rewrite.
 	System []kv.Token
-	// User is whose the system prompt is: its rows are shared by all conversations of one user. Empty: by all. It is fixed when a
-	// conversation is made.
+	// User is whose the system prompt is: its rows are shared by all conversations of one user, and go with the last of them ([Host.Delete]).
+	// Empty: by all. It is fixed when a conversation is made.
 	User string
 
 	// Facts is how many tokens the system prompt and the facts may take, Ring how many the turns in the cache may. 0: 512 and 1,536, less if

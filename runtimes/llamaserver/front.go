@@ -89,6 +89,9 @@ func New(base *url.URL, args *Arguments, o Options) (*Front, error) {
 	if o.MaxBody <= 0 {
 		o.MaxBody = 32 << 20
 	}
+	if o.ScopeByKey && o.APIKey == "" && args.APIKey == "" {
+		o.Logger.Warn("no API key of the server is given: for --scope-by-key a key is whatever a client says it is, and who sends none shares with all others who send none")
+	}
 	slots, in := args.Slots, o.SlotDir
 	if o.Attach != "" {
 		if slots, in = o.SlotDir, ""; slots == "" {

@@ -2,6 +2,7 @@
 #ifndef DORMOUSE_HPP
 #define DORMOUSE_HPP
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <stdexcept>
@@ -69,6 +70,18 @@ public:
 	std::vector<dormouse_adapter> adapters;
 	std::string scope;
 	size_t scope_start = 0;
+
+	// prefix is the first n tokens, to be put or looked for: a beginning of what comes before scope_start is everybody's, as it is in the whole. n lies inside
+	// no span.
+	Prompt prefix(size_t n) const {
+		Prompt p = *this;
+		if (n > tokens.size()) throw std::out_of_range("dormouse: a prefix that is longer than its prompt");
+		p.tokens.resize(n), p.spans.clear();
+		for (const dormouse_span &s : spans)
+			if (s.start + s.len <= n) p.spans.push_back(s);
+		if (scope_start <= tokens.size()) p.scope_start = std::min(scope_start, n); // else a mistake, and it stays one
+		return p;
+	}
 
 	// c is valid as long as this prompt is, and is not changed.
 	dormouse_prompt c() const {

@@ -7,7 +7,7 @@ import sys
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from . import _library as lib
@@ -63,6 +63,14 @@ class Prompt:
     scope_start: int = 0
     spans: Sequence[Span] = ()
     adapters: Sequence[Adapter] = ()
+
+    def prefix(self, n: int) -> Prompt:
+        """The first n tokens, to be put or looked for: a beginning of the system prompt is everybody's, as it is in the whole. n lies inside no span."""
+        all: Any = self.tokens
+        if not 0 <= n <= len(all):
+            raise ValueError(f"a prefix of {n} tokens of a prompt of {len(all)}")
+        start = min(self.scope_start, n) if self.scope_start <= len(all) else self.scope_start  # a mistake stays one
+        return replace(self, tokens=all[:n], scope_start=start, spans=[s for s in self.spans if s.start + s.len <= n])
 
 
 @dataclass(frozen=True)

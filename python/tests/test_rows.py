@@ -255,6 +255,12 @@ def test_scopes_spans_adapters(model: dormouse.Model, store: dormouse.Store) -> 
     assert model.probe(dormouse.Prompt(p, scope="alice", scope_start=64)).tokens < N
     with pytest.raises(dormouse.BadPrompt):
         model.probe(dormouse.Prompt(p, spans=[dormouse.Span(N - 1, 5, h)]))
+    whole = dormouse.Prompt(p, scope="bob", scope_start=64, spans=[dormouse.Span(70, 10, h)])
+    for n in (30, 64, 66, 80):
+        model.put(whole.prefix(n), r)
+        assert model.probe(whole.prefix(n)).tokens == n and model.probe(whole).tokens == max(n, 64)
+    model.set_ref("half", whole.prefix(30), pinned=True)
+    assert store.delete_scope("bob").refs == 0 and model.probe(whole).tokens == 64 == model.probe(dormouse.Prompt(p, "eve", 64)).tokens
     for wrong, says in [
         (dormouse.Prompt(p, "alice", N + 5), f"token {N + 5}, the prompt has {N} tokens"),  # characters taken for tokens
         (dormouse.Prompt(p, scope_start=64), "starts at 64, and Scope is empty"),

@@ -62,6 +62,13 @@ int main(int argc, char **argv) {
 		moved.close();
 	}
 	CHECK(model.probe(prompt).tokens == n && model.prefetch(prompt) == n);
+	CHECK(model.put(prompt.prefix(30), rows).tokens == 30 && model.probe(prompt.prefix(30)).tokens == 30);
+	try {
+		model.probe(dormouse::Prompt(tokens, "alice", n + 5).prefix(n - 1));
+		FAIL("a scope begins behind its prompt");
+	} catch (const dormouse::Error &e) {
+		CHECK(e.status == DORMOUSE_ERR_PROMPT);
+	}
 	model.set_ref("pin", prompt);
 	store.delete_ref("pin");
 	CHECK(store.pressure(1) <= 1 << 20);

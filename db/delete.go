@@ -26,8 +26,8 @@ type Deleted struct {
 // What is not stored any more a ref knows by hashes alone ([kv.Trail]). So one to an evicted prompt that parts from the prefix only within
 // its last 64th may go, too; none that continues it stays.
 //
-// Blocks before the one with the last token stay: other prompts may go on from them. To delete a whole conversation, give
-// its scope to DeleteScope.
+// Blocks before the one with the last token stay: other prompts may go on from them. The same tokens with other adapters, in another scope or of
+// another model are other prefixes, and stay. To delete a whole conversation, whatever it was computed with, give its scope to DeleteScope.
 func (m *Model) Delete(ctx context.Context, prefix kv.Prompt) (Deleted, error) {
 	if err := prefix.Validate(); err != nil {
 		return Deleted{}, err

@@ -234,15 +234,14 @@ func (l *log) set(f fact) {
 	l.lastFact = max(l.lastFact, f.id)
 }
 
-// settle places the facts that wait, and takes those out of view that are removed.
-func (l *log) settle() {
-	for _, f := range l.pending {
+// settle places facts, and takes those out of view that are removed.
+func (l *log) settle(facts []fact) {
+	for _, f := range facts {
 		l.supersede(f.name)
 		if len(f.tokens) > 0 {
 			l.place(part{kind: factPart, id: f.id, name: f.name, view: l.factView()}, f.tokens)
 		}
 	}
-	l.pending = nil
 }
 
 // evict takes turns out for good.

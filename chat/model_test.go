@@ -111,21 +111,7 @@ func (m *model) coming() (fs []mpart) {
 
 // begin evicts for room, places the facts, and computes a message. The policy is "the last recent turns".
 func (m *model) begin(message []kv.Token, room, recent, prio int) {
-	for {
-		sum, first := 0, -1
-		for i, p := range m.parts {
-			if p.kind == "turn" && !p.gone {
-				sum += p.end - p.start
-				if first < 0 || p.prio < m.parts[first].prio {
-					first = i
-				}
-			}
-		}
-		if sum+room <= m.ring {
-			break
-		}
-		m.parts[first].gone = true
-	}
+	m.evict(room, len(m.parts))
 	for _, f := range m.pending {
 		for i := range m.parts {
 			if m.parts[i].kind == "fact" && m.parts[i].name == f.name {
@@ -147,6 +133,30 @@ func (m *model) begin(message []kv.Token, room, recent, prio int) {
 	m.next++
 	m.sees = m.view(func(p mpart) bool { return standing(p) || slices.Contains(turns, p.id) })
 	m.put(mpart{kind: "turn", id: m.next, prio: prio, tokens: message}, m.sees)
+}
+
+// find is the number of a turn's part; -1: there is none.
+func (m *model) find(id uint64) int {
+	return slices.IndexFunc(m.parts, func(p mpart) bool { return p.kind == "turn" && p.id == id })
+}
+
+// evict makes room among the first n parts.
+func (m *model) evict(room, n int) {
+	for {
+		sum, first := 0, -1
+		for i, p := range m.parts[:n] {
+			if p.kind == "turn" && !p.gone {
+				sum += p.end - p.start
+				if first < 0 || p.prio < m.parts[first].prio {
+					first = i
+				}
+			}
+		}
+		if sum+room <= m.ring {
+			break
+		}
+		m.parts[first].gone = true
+	}
 }
 
 // extend adds tokens to the turn that is last.

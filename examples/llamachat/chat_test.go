@@ -317,7 +317,7 @@ func TestChatKilledInBranch(t *testing.T) {
 	args := small(filepath.Join(dir, "store"))
 	a, b := filepath.Join(dir, "a.json"), filepath.Join(dir, "b.json")
 	say(t, args, "Once upon a time there was a cat", "/fact name Anna", "And a dog", "/export "+a)
-	for _, moment := range []string{"> /branch 8\n", "1) ", "Which one, 1 to 8?"} {
+	for _, moment := range []string{"> /branch 8\n", "\n1) ", "\n8) "} {
 		r := begin(t, append(args, "-answer", "90")...)
 		r.say("/branch 8")
 		r.until(moment)

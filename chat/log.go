@@ -11,7 +11,7 @@ import (
 // TurnID numbers the turns of a conversation from 1. A number is not used twice.
 type TurnID uint64
 
-// sinks are the first positions that every view has: models put attention there that belongs nowhere else.
+// sinks is how many of the first positions every view has: models put attention there that belongs nowhere else.
 const sinks = 4
 
 type kind uint8
@@ -163,10 +163,16 @@ func (l *log) waiting() (n int) {
 	return n
 }
 
-// always is what every view has: the first rows, and the last one, without which no runtime goes on.
+// always is what every view has: the first rows, and the last one, without which no runtime goes on. The first rows are the system prompt's, or without one
+// those of the first fact or turn, also where that is hidden or evicted. Of a fact that is gone no view has a token.
 func (l *log) always() []kv.Range {
-	n := len(l.tokens)
-	return []kv.Range{{Start: 0, End: min(sinks, l.system())}, {Start: max(0, n-1), End: n}}
+	n, first := len(l.tokens), 0
+	if i := slices.IndexFunc(l.parts, func(p part) bool { return p.end > p.start }); i >= 0 {
+		if p := &l.parts[i]; p.kind != factPart || !p.gone {
+			first = min(sinks, p.end)
+		}
+	}
+	return []kv.Range{{Start: 0, End: first}, {Start: max(0, n-1), End: n}}
 }
 
 // factView is what a fact is computed in: the system prompt and the facts.

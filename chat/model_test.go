@@ -76,8 +76,13 @@ func (m *model) view(in func(p mpart) bool) func(pos int) bool {
 			}
 		}
 	}
-	for i := range min(4, len(m.system)) {
-		see[i] = true
+	for _, p := range m.parts {
+		if p.end > p.start { // the first rows, but of a fact that is gone
+			for i := p.start; i < min(p.end, 4) && !(p.gone && p.kind == "fact"); i++ {
+				see[i] = true
+			}
+			break
+		}
 	}
 	if n > 0 {
 		see[n-1] = true

@@ -192,7 +192,7 @@ class Match(Handle):
             lost.refuse(rows, self.model.descriptor.tensors, sys._getframe(1))
         out = lib.Restored()
         with ExitStack() as hold:
-            r, n = rows_of(hold, self.model.descriptor.tensors, rows, True)
+            r, n = rows_of(hold, self.model.descriptor.tensors, rows, write=True, apart=True)
             lib.call("restore", number, r, n, lib.limits(timeout, cancel), c.byref(out))
         return Restored.of(out)
 
@@ -220,7 +220,7 @@ class Match(Handle):
 
         out = lib.Restored()
         with ExitStack() as hold:
-            r, n = rows_of(hold, self.model.descriptor.tensors, rows, True)
+            r, n = rows_of(hold, self.model.descriptor.tensors, rows, write=True, apart=True)
             fn = lib.LAYER_FN(tell)
             lib.call("restore_layers", number, r, n, fn, None, lib.limits(timeout, cancel), c.byref(out))
         if raised:

@@ -127,16 +127,16 @@ func (r *run) same(got []float32) {
 	}
 }
 
-func (r *run) begin() { r.beginInstead(0, 0) }
+func (r *run) begin() { r.beginInstead(0) }
 
 // instead begins a turn in the place of another one, and of all after it.
 func (r *run) instead() {
-	if id, i, ok := r.someTurn(); ok {
-		r.beginInstead(id, i)
+	if id, _, ok := r.someTurn(); ok {
+		r.beginInstead(id)
 	}
 }
 
-func (r *run) beginInstead(id TurnID, i int) {
+func (r *run) beginInstead(id TurnID) {
 	message := r.tokens("message", 12)
 	reserve := rapid.IntRange(1, 20).Draw(r.T, "reserve")
 	r.recent = rapid.IntRange(0, 4).Draw(r.T, "recent")
@@ -162,7 +162,7 @@ func (r *run) beginInstead(id TurnID, i int) {
 	}
 	if id != 0 {
 		r.settled() // to make room
-		i = r.m.find(uint64(id))
+		i := r.m.find(uint64(id))
 		r.m.evict(len(message)+reserve, i)
 		r.before = r.m.clone()
 		r.m.cut(i)

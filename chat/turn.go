@@ -22,7 +22,7 @@ type BeginOptions struct {
 	Meta      []byte    // the caller's, kept with the turn: at most MaxMeta bytes
 
 	// Instead is a turn in whose place this one comes: it and all after it are taken back with Commit, in the same frame of the file. Until then, also after a
-	// kill or Abort, the conversation has them. Facts stay. 0: none.
+	// kill or Abort, the conversation has them; Turns and View show it without them while the turn is open. Facts stay. 0: none.
 	Instead TurnID
 }
 

@@ -164,11 +164,14 @@ func (l *log) waiting() (n int) {
 }
 
 // always is what every view has: the first rows, and the last one, without which no runtime goes on. The first rows are the system prompt's, or without one
-// those of the first fact or turn, also where that is hidden or evicted. Of a fact that is gone no view has a token.
+// those of the first fact or turn, also where that is hidden or evicted: but never all of a turn. Of a fact that is gone no view has a token.
 func (l *log) always() []kv.Range {
 	n, first := len(l.tokens), 0
 	if i := slices.IndexFunc(l.parts, func(p part) bool { return p.end > p.start }); i >= 0 {
-		if p := &l.parts[i]; p.kind != factPart || !p.gone {
+		switch p := &l.parts[i]; {
+		case p.kind == turnPart:
+			first = min(sinks, p.end-1)
+		case !p.gone:
 			first = min(sinks, p.end)
 		}
 	}

@@ -77,8 +77,12 @@ func (m *model) view(in func(p mpart) bool) func(pos int) bool {
 		}
 	}
 	for _, p := range m.parts {
-		if p.end > p.start { // the first rows, but of a fact that is gone
-			for i := p.start; i < min(p.end, 4) && !(p.gone && p.kind == "fact"); i++ {
+		if p.end > p.start { // the first rows, but of a fact that is gone, and never all of a turn
+			first := min(p.end, 4)
+			if p.kind == "turn" {
+				first = min(p.end-1, 4)
+			}
+			for i := p.start; i < first && !(p.gone && p.kind == "fact"); i++ {
 				see[i] = true
 			}
 			break

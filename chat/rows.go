@@ -145,6 +145,9 @@ func (c *Conversation) sweep(ctx context.Context) error {
 		gone[n-1].End--
 		gone = merged(gone)
 	}
+	if c.old != nil { // nothing is stored until the turn is committed: what is not stays until then
+		gone = clipped(gone, 0, c.stored)
+	}
 	if n := len(gone); n > 0 && gone[n-1].End > c.stored { // what comes after them could never be stored
 		if err := c.store(ctx); err != nil {
 			return err

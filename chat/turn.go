@@ -462,6 +462,7 @@ func (t *Turn) commit(ctx context.Context) error {
 	if err := c.note(ctx, kind, body); err != nil {
 		return err
 	}
+	instead := c.old != nil
 	c.evicted, c.old = nil, nil
 	start := len(c.log.tokens)
 	c.log.place(t.part, t.tokens)
@@ -476,6 +477,9 @@ func (t *Turn) commit(ctx context.Context) error {
 	c.stats.Turns++
 	if c.seq >= 0 {
 		c.store(ctx)
+	}
+	if instead && c.seq >= 0 {
+		c.sweep(ctx) // what had to stay until it was stored; or the next turn does
 	}
 	t.stats.Stored = c.stats.Stored - before.Stored
 	if c.stats.StoreErrors > before.StoreErrors {

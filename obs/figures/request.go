@@ -112,6 +112,7 @@ var words = map[string]string{
 	"model_being_read":    "the model's file is still being read",
 	"server_arguments":    "an argument of the server that changes rows",
 	"other_rows":          "the server computes other rows than those stored for its model",
+	"files_changed":       "a file of the model was replaced: which one the server has loaded cannot be seen",
 	"slots_not_saved":     "the server saves no slots",
 	"rendered_otherwise":  "the server renders this prompt otherwise than it says",
 	"not_understood":      "a body that is not understood: the server answers it",

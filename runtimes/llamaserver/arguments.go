@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Arguments are what a llama-server was asked to do: its command line and its environment, as far as a front must know them.
@@ -33,6 +34,8 @@ type Arguments struct {
 	KeepsIdle bool
 	// Shifts says that a prompt which fills the context goes on with shifted rows, which are approximations.
 	Shifts bool
+	// Sleep is after how long without work the server gives up its model, and loads it again when it is asked; 0: never.
+	Sleep time.Duration
 	// Router says that the server starts a server for each model.
 	Router bool
 
@@ -260,6 +263,10 @@ func (a *Arguments) take(f argument) (err error) {
 		a.idle.apart = strings.HasPrefix(strings.TrimLeft(f.name, "-"), "no") || off(f)
 	case "-cram", "--cache-ram", "LLAMA_ARG_CACHE_RAM":
 		a.idle.noRAM = f.value() == "0"
+	case "--sleep-idle-seconds":
+		if n, err := strconv.Atoi(f.value()); err == nil {
+			a.Sleep = time.Duration(max(0, n)) * time.Second
+		}
 	case "--models-dir", "--models-preset", "LLAMA_ARG_MODELS_DIR", "LLAMA_ARG_MODELS_PRESET":
 		a.Router = true
 	}

@@ -54,6 +54,10 @@ func (s *served) save(ctx context.Context, sl *slot) {
 	if s.watch && s.replaced(ctx) {
 		return
 	}
+	if err := s.own(ctx, sl); err != nil {
+		s.later(sl, err)
+		return
+	}
 	if !alone && (adapted || s.taken(ctx, sl)) { // the same tokens under another adapter are other rows
 		return
 	}
@@ -71,6 +75,14 @@ func (s *served) save(ctx context.Context, sl *slot) {
 		return
 	}
 	f, _, err := s.saveSlot(ctx, id)
+	if err == nil {
+		if e := s.own(ctx, sl); e != nil { // a change came between
+			s.folder.done(f)
+			<-s.puts
+			s.later(sl, e)
+			return
+		}
+	}
 	if err != nil {
 		<-s.puts
 		again()

@@ -62,6 +62,7 @@ type Front struct {
 
 	mu     sync.Mutex
 	served map[string]*served // by model, where the server has several; else by ""
+	loaded map[string]*loaded // likewise
 	closed bool
 
 	stilled sync.Mutex // held by who takes the turns of several models
@@ -114,7 +115,7 @@ func New(base *url.URL, args *Arguments, o Options) (*Front, error) {
 	default:
 		o.Logger.Info("slot files", "are", folder.String())
 	}
-	f := &Front{o: o, args: args, log: o.Logger, base: base, folder: folder, served: map[string]*served{}, tried: make(chan struct{})}
+	f := &Front{o: o, args: args, log: o.Logger, base: base, folder: folder, served: map[string]*served{}, loaded: map[string]*loaded{}, tried: make(chan struct{})}
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	f.dbState.Store(stateOf(ErrOpening))
 	transport := &http.Transport{
@@ -228,6 +229,10 @@ func (f *Front) again() {
 // Started says that the server was started, or started again: nothing is known of it.
 func (f *Front) Started() {
 	f.started.Add(1)
+	files := f.willLoad()
+	f.mu.Lock()
+	f.loaded = files
+	f.mu.Unlock()
 	f.reset()
 	f.Prepare()
 }

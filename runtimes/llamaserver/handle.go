@@ -65,6 +65,14 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 		}
 		m, lay, err = s.ready()
 	}
+	if err == nil || errors.Is(err, request.PassFiles) {
+		if s, err = f.looked(ctx, s); err == nil {
+			m, lay, err = s.ready()
+		}
+		if ctx.Err() != nil {
+			return
+		}
+	}
 	if err == nil {
 		s.mu.Lock()
 		if s.otherwise[req.Endpoint] {
@@ -128,6 +136,23 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 		s.avoid(ctx, sl)
 	}
 	p := s.begin(ctx, m, lay, sl, prompt)
+	if err := s.sound(ctx); err != nil { // the restored rows may be of files that the server has no more
+		if p.restored > 0 {
+			s.mu.Lock()
+			sl.forget()
+			s.mu.Unlock()
+			if err := s.api.erase(s.front.ctx, sl.id); err != nil {
+				s.log.Warn("emptying a slot whose rows may be of other files", "slot", sl.id, "err", err)
+				give()
+				f.lostServer()
+				writeError(w, http.StatusServiceUnavailable, "unavailable_error", "a slot of llama-server cannot be emptied: "+err.Error())
+				return
+			}
+		}
+		give()
+		f.pass(w, r, s, req.Endpoint, req.Body, err)
+		return
+	}
 	if p.held == 0 && p.restored == 0 && !s.withoutOthersAdapters(ctx, sl) {
 		give()
 		f.pass(w, r, s, req.Endpoint, req.Body, request.PassServer)
@@ -186,6 +211,31 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 	s.completed(prompt, p, a)
 	m.Observe(p.observation(prompt, a))
 	x.breakOff()
+}
+
+// looked compares the files of a model with those that the server has loaded. Where the server has loaded other ones, it gives the state of those.
+func (f *Front) looked(ctx context.Context, s *served) (*served, error) {
+	err := s.sound(ctx)
+	_, _, before := s.ready()
+	switch {
+	case err == nil && before != nil: // it can be told again
+		err = errAnew
+	case err == nil, !errors.Is(err, errAnew):
+		s.mu.Lock()
+		s.doubt = err
+		s.mu.Unlock()
+		return s, err
+	}
+	if !s.gone.Load() {
+		f.log.Info("the server's files are looked at anew", "model", s.named())
+		f.reset()
+	}
+	s = f.servedFor(s.api.model)
+	if !s.await(ctx) {
+		return s, ctx.Err()
+	}
+	_, _, err = s.ready()
+	return s, err
 }
 
 // await waits until a model is prepared, for some time. It reports whether the client is still there.
@@ -255,6 +305,7 @@ func keyOf(r *http.Request) string {
 
 // other passes what is no completion. Requests that may work in slots, or change them, are told to the model's state.
 func (f *Front) other(w http.ResponseWriter, r *http.Request) {
+	f.glance(r.Context())
 	rest := strings.TrimPrefix(r.URL.Path, f.args.Prefix)
 	post := r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodOptions
 	switch {
@@ -296,6 +347,7 @@ func (f *Front) forgetSlots() {
 
 // pass hands a request on that may work in any slot.
 func (f *Front) pass(w http.ResponseWriter, r *http.Request, s *served, e request.Endpoint, body []byte, why error) {
+	f.glance(r.Context())
 	reason := reasonOf(why)
 	if e != request.None {
 		f.log.Debug("passing a request", "endpoint", e, "reason", reason, "err", why)

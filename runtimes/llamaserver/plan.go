@@ -25,6 +25,7 @@ type plan struct {
 // begin saves the slots that would lose what only they have, and brings what is stored of the prompt into the leased slot, if
 // that pays. The caller has the turn. What fails is logged: the server computes the prompt then.
 func (s *served) begin(ctx context.Context, m *db.Model, lay *layout, sl *slot, prompt kv.Prompt) *plan {
+	s.own(ctx, sl)
 	p := &plan{slot: sl, held: common(sl.prompt, prompt)}
 	keep := sl
 	if p.held < len(sl.prompt.Tokens) { // its end goes

@@ -17,6 +17,7 @@ import (
 // through turn, one at a time: a server whose slots share a cache clears the idle ones when another begins.
 type served struct {
 	api    *api
+	loaded *loaded
 	folder *slotFolder
 	log    *slog.Logger
 	front  *Front
@@ -42,6 +43,7 @@ type served struct {
 	seen      seen   // of a server that somebody else runs
 	note      string // where the store remembers how slot files look
 	refused   error  // why nothing is cached; nil: all is well
+	doubt     error  // why nothing is just now: it is looked at again with each request
 	adapters  []loraAdapter
 	notReused int                       // restores in a row that the server did not reuse
 	differ    map[request.Endpoint]int  // slots in a row that held other tokens than the prompt, for no known reason
@@ -56,7 +58,7 @@ type served struct {
 
 func newServed(f *Front, a *api) *served {
 	return &served{
-		api: a, front: f, folder: f.folder, log: f.log, args: f.args, watch: f.o.Attach != "" || f.args.Router,
+		api: a, front: f, loaded: f.loadedBy(a.model), folder: f.folder, log: f.log, args: f.args, watch: f.o.Attach != "" || f.args.Router,
 		turn: make(chan struct{}, 1), born: time.Now(), prepared: make(chan struct{}), puts: make(chan struct{}, 2), differ: map[request.Endpoint]int{}, otherwise: map[request.Endpoint]bool{},
 		admitted: map[[sha256.Size]byte]bool{},
 	}

@@ -22,6 +22,7 @@ type slot struct {
 	unsaved  bool
 	endpoint request.Endpoint // of the request that filled it
 	foreign  int              // served.passages when that began
+	drops    int              // loaded.dropped when that began
 	ended    time.Time
 }
 

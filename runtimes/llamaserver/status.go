@@ -94,8 +94,8 @@ func (s *served) status() ModelStatus {
 	if s.model != nil {
 		m.Fingerprint = s.model.Fingerprint().String()
 	}
-	if s.refused != nil {
-		m.Refused = s.refused.Error()
+	if err := cmp.Or(s.refused, s.doubt); err != nil {
+		m.Refused = err.Error()
 	}
 	for _, sl := range s.slots {
 		m.Slots = append(m.Slots, SlotStatus{sl.id, sl.busy, len(sl.prompt.Tokens), sl.unsaved})

@@ -3,7 +3,9 @@ package modelfile
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"time"
 )
 
 // Stamp is what the system says of a file: what is in the file cannot change, and no other file can take its place, without another stamp.
@@ -46,6 +48,12 @@ func StampOf(path string) Stamp {
 	}
 	s.Links = links(path)
 	return s
+}
+
+// ChangedAfter reports whether the file, or a name of it, changed after a time. Where the system does not tell, it says no.
+func (s Stamp) ChangedAfter(t time.Time) bool {
+	nanos, err := strconv.ParseInt(s.Changed, 10, 64)
+	return err == nil && time.Unix(0, nanos).After(t)
 }
 
 // id is the stamp as the memo spells it.

@@ -59,6 +59,7 @@ const maxCode = 40
 const (
 	Other       = "other"        // every reason that is none
 	ServerCache = "server_cache" // the server still had what a store would have given
+	NotReused   = "not_reused"   // the server computed again what it had, or was given
 )
 
 // Code is a store's reason as a code: "nothing_stored".
@@ -120,6 +121,7 @@ var words = map[string]string{
 	"unknown_endpoint":    "an endpoint that is passed through",
 	"server_failed":       "the server did not answer what the front asked",
 	"api_key":             "the server does not take the API key",
+	NotReused:             "the server computed again what it had, or was given",
 	ServerCache:           "the server still had it in its slot",
 	Other:                 "another reason",
 }

@@ -136,7 +136,11 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 		s.avoid(ctx, sl)
 	}
 	p := s.begin(ctx, m, lay, sl, prompt)
-	if err := s.sound(ctx); err != nil { // the restored rows may be of files that the server has no more
+	err = s.sound(ctx)
+	if err == nil && s.gone.Load() {
+		err = request.PassHashing
+	}
+	if err != nil { // the restored rows may be of files that the server has no more
 		if p.restored > 0 {
 			s.mu.Lock()
 			sl.forget()
@@ -177,7 +181,7 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 		s.log.Debug("looking at the slots", "err", err)
 	}
 	setBody(r, body)
-	x.header, x.sent = p.header(), true
+	x.header, x.sent = p.header, true
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -196,6 +200,7 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 	a := readAnswer(x.kept)
 	a.known = a.known && x.whole // an answer that says how far it is has figures in each of its parts
 	s.finished(p, prompt, req.Endpoint, a)
+	s.disproved(p, a)
 	full := len(prompt.Tokens)+a.decoded >= s.context
 	if !a.known { // the client left: how far the server went is not known
 		full = s.args.Shifts || f.o.Attach != ""
@@ -217,6 +222,9 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 func (f *Front) looked(ctx context.Context, s *served) (*served, error) {
 	err := s.sound(ctx)
 	_, _, before := s.ready()
+	if err == nil && before == nil {
+		err = s.sameScales(ctx)
+	}
 	switch {
 	case err == nil && before != nil: // it can be told again
 		err = errAnew
@@ -355,7 +363,7 @@ func (f *Front) pass(w http.ResponseWriter, r *http.Request, s *served, e reques
 	if body != nil {
 		setBody(r, body)
 	}
-	x := &exchange{first: make(chan struct{}), header: "pass; reason=" + string(reason)}
+	x := &exchange{first: make(chan struct{}), header: func(answered) string { return "pass; reason=" + string(reason) }}
 	if _, _, err := s.ready(); err != nil || s.gone.Load() { // nothing of it is in a slot that was saved, or will be
 		f.forward(w, r, x)
 	} else {

@@ -110,7 +110,8 @@ func (l *loaded) restarted() {
 	if now := stampsOf(l.paths); slices.Equal(now, l.seen) {
 		l.forget(l.paths, now)
 	}
-	l.inodes = nil
+	l.hashes, l.id, l.inodes = nil, nil, nil
+	l.drops++
 }
 
 // settle is called when the files were hashed. It finds out which of them the server has mapped, and gives an error if that is not what was

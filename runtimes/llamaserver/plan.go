@@ -26,6 +26,9 @@ type plan struct {
 // that pays. The caller has the turn. What fails is logged: the server computes the prompt then.
 func (s *served) begin(ctx context.Context, m *db.Model, lay *layout, sl *slot, prompt kv.Prompt) *plan {
 	s.own(ctx, sl)
+	if len(sl.prompt.Tokens) > 0 && !s.watch { // else that was looked at just now
+		s.believed(ctx, sl)
+	}
 	p := &plan{slot: sl, held: common(sl.prompt, prompt)}
 	keep := sl
 	if p.held < len(sl.prompt.Tokens) { // its end goes

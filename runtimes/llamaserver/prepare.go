@@ -135,7 +135,10 @@ func (s *served) identity(ctx context.Context, p props, list []loraAdapter) (*id
 		return nil, err
 	}
 	rows := strings.TrimSpace(s.args.Rows + " " + s.front.o.Variant)
-	of := fmt.Sprintf("%q %q %d %d %v", p.Build, rows, p.Defaults.Context, len(list), list)
+	of := fmt.Sprintf("%q %q %d %q", p.Build, rows, p.Defaults.Context, paths)
+	for _, a := range list {
+		of += fmt.Sprintf(" %d %q", a.ID, a.Invocation)
+	}
 	if id := s.loaded.known(of); id != nil {
 		return id, nil
 	}

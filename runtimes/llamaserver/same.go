@@ -38,7 +38,7 @@ func (s *served) replaced(ctx context.Context) bool {
 	}
 	now := seenOf(p, s.at())
 	for _, st := range list {
-		now.task = max(now.task, st.Task)
+		now.task = max(now.task, st.task())
 	}
 	s.mu.Lock()
 	again := now.task < before.task

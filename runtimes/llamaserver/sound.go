@@ -49,11 +49,12 @@ func (s *served) compare(ctx context.Context, l *loaded) (wait <-chan struct{}, 
 	switch {
 	case how == modelfile.Unchanged && len(others) == 0 && !l.altered:
 		return nil, nil
-	case l.hashes == nil: // they changed before they were hashed
-		if how == modelfile.Unchanged {
+	case l.hashes == nil: // nothing was hashed since this process is the server
+		clean := len(others) == 0 && !l.altered
+		switch {
+		case clean && how == modelfile.Unchanged:
 			return nil, nil
-		}
-		if how == modelfile.Touched || s.maps(l, now) || s.asleep(ctx) {
+		case clean && how == modelfile.Touched, s.maps(l, now), s.asleep(ctx):
 			return nil, l.anew(now)
 		}
 		return nil, l.doubt(s, now)
@@ -80,7 +81,7 @@ func (s *served) compare(ctx context.Context, l *loaded) (wait <-chan struct{}, 
 					return wait, err
 				}
 				if same && !l.altered {
-					l.stamps = now
+					l.stamps = slices.Clone(now)
 					return nil, nil
 				}
 			}
@@ -104,7 +105,7 @@ func (s *served) compare(ctx context.Context, l *loaded) (wait <-chan struct{}, 
 		if how == modelfile.Rewritten { // what was computed while they were other bytes is nothing
 			l.drops++
 		}
-		l.stamps = now
+		l.stamps = slices.Clone(now)
 		return nil, nil
 	}
 	l.altered = true
@@ -161,11 +162,11 @@ func (s *served) heldOf(l *loaded, paths []string) held {
 	return out
 }
 
-// maps reports whether the server has mapped what lies at all paths that have changed. The caller holds l.mu.
+// maps reports whether the server has mapped what lies now at all paths where something may have changed. The caller holds l.mu.
 func (s *served) maps(l *loaded, now []modelfile.Stamp) bool {
 	mapped := mappedBy(s.front.base)
 	for i, n := range now {
-		if n.Since(l.stamps[i]) > modelfile.Touched {
+		if n.Since(l.stamps[i]) > modelfile.Touched || l.strayed[n.Path] || l.altered {
 			if inode, _ := inodeAt(mapped, n.Path); inode == "" {
 				return false
 			}
@@ -218,6 +219,9 @@ func (s *served) own(ctx context.Context, sl *slot) error {
 	err := s.sound(ctx)
 	if errors.Is(err, request.PassHashing) {
 		return err
+	}
+	if err == nil {
+		err = s.sameScales(ctx)
 	}
 	drops := s.loaded.dropped()
 	s.mu.Lock()

@@ -228,8 +228,8 @@ func (f *Front) again() {
 
 // Started says that the server was started, or started again: nothing is known of it.
 func (f *Front) Started() {
-	f.started.Add(1)
 	files := f.willLoad()
+	f.started.Add(1)
 	f.mu.Lock()
 	f.loaded = files
 	f.mu.Unlock()

@@ -18,9 +18,10 @@ func (p *plan) outcome(a answered) figures.Outcome {
 	return figures.Miss
 }
 
-// reused is how many tokens did not need to be computed: as the server says, or, where it did not, as it is expected to.
+// reused is how many tokens of those that were restored, or believed to be in the slot, did not need to be computed: as the server says, or, where it
+// did not, as it is expected to. What the server found by itself, a front has no part in.
 func (p *plan) reused(a answered) (n int, known bool) {
-	if n = max(p.restored, p.held); a.known {
+	if n = max(p.restored, p.held); a.known && n >= fewTokens {
 		n = a.cached
 	}
 	if n < fewTokens {

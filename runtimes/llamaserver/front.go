@@ -315,6 +315,7 @@ func (f *Front) servedFor(model string) *served {
 				}
 				return
 			}
+			f.log.Debug("looking at the server", "model", model, "err", err)
 			select { // it is being started
 			case <-f.ctx.Done():
 				return

@@ -2,13 +2,18 @@ package llamaserver
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/quant"
 )
 
 // two are copies of one small model with different weights, of the same size, in a folder of their own.
@@ -92,13 +97,13 @@ var replacements = map[string]func(t *testing.T, model, other string){
 // A server that sleeps loads its files again: what was computed by the files before is not for the new ones, and the other way round.
 func TestFilesChangeWhileAsleep(t *testing.T) {
 	for name, replace := range replacements {
-		for _, how := range []string{"--mmap", "--no-mmap"} {
-			t.Run(name+how, func(t *testing.T) {
+		for _, how := range []string{"mmap", "none"} {
+			t.Run(name+" "+how, func(t *testing.T) {
 				model, other := two(t)
 				a, b, c := story("First", 8), story("Second", 8), story("Third", 8)
 				wantB, wantC := alone(t, b, "-m", other), alone(t, c, "-m", model)
 				dir := filepath.Join(t.TempDir(), "store")
-				args := []string{"-c", "2048", "-np", "1", "--cache-ram", "0", how, "-m", model}
+				args := []string{"-c", "2048", "-np", "1", "--cache-ram", "0", "-lm", how, "-m", model}
 				r := start(t, Options{Dir: dir}, append(args, "--sleep-idle-seconds", "1")...)
 				for _, body := range []object{a, b} {
 					r.ask("/completion", body)
@@ -141,12 +146,12 @@ func TestFilesChangeWhileAsleep(t *testing.T) {
 
 // Whoever asks the server while its model is another one wakes it: what it has then is not what lies there again afterwards.
 func TestFilesChangeAndComeBack(t *testing.T) {
-	for _, how := range []string{"--mmap", "--no-mmap"} {
+	for _, how := range []string{"mmap", "none"} {
 		t.Run(how, func(t *testing.T) {
 			model, other := two(t)
 			a := story("First", 8)
 			wantOld, wantNew := alone(t, a, "-m", model), alone(t, a, "-m", other)
-			r := start(t, Options{}, "-c", "2048", "-np", "1", how, "-m", model, "--sleep-idle-seconds", "2")
+			r := start(t, Options{}, "-c", "2048", "-np", "1", "-lm", how, "-m", model, "--sleep-idle-seconds", "2")
 			r.ask("/completion", a)
 			r.saved()
 			r.asleep()
@@ -169,7 +174,7 @@ func TestFilesChangeAndComeBack(t *testing.T) {
 				if got.text != wantNew || strings.HasPrefix(got.header, "hit") {
 					t.Errorf("the server has the new file: %q (%s), alone %q", got.text, got.header, wantNew)
 				}
-				if how == "--no-mmap" && !strings.HasPrefix(got.header, "pass; reason=files_changed") {
+				if how == "none" && !strings.HasPrefix(got.header, "pass; reason=files_changed") {
 					t.Errorf("which file it has cannot be seen: %s", got.header)
 				}
 				r.settled()
@@ -221,7 +226,7 @@ func TestFilesAreTouched(t *testing.T) {
 		for _, sleep := range []string{"1", "-1"} {
 			t.Run(name+" "+sleep, func(t *testing.T) {
 				model, _ := two(t)
-				r := start(t, Options{}, "-c", "2048", "-np", "1", "--cache-ram", "0", "--no-mmap", "-m", model, "--sleep-idle-seconds", sleep)
+				r := start(t, Options{}, "-c", "2048", "-np", "1", "--cache-ram", "0", "-lm", "none", "-m", model, "--sleep-idle-seconds", sleep)
 				a, b := story("First", 8), story("Second", 8)
 				for _, body := range []object{a, b} {
 					r.ask("/completion", body)
@@ -250,7 +255,7 @@ func TestChangeBeforeASave(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			model, other := two(t)
 			dir := filepath.Join(t.TempDir(), "store")
-			args := []string{"-c", "2048", "-np", "1", "--cache-ram", "0", "--no-mmap", "-m", model}
+			args := []string{"-c", "2048", "-np", "1", "--cache-ram", "0", "-lm", "none", "-m", model}
 			r := start(t, Options{Dir: dir, SaveAfter: time.Second}, args...)
 			a, b := story("Before", 8), story("Between", 8)
 			wantB := alone(t, b, "-m", model)
@@ -323,14 +328,14 @@ func TestMappedFileIsReplaced(t *testing.T) {
 // A server of somebody else whose file was replaced before the front came has another one than lies there.
 func TestAttachedServerHasAnotherFile(t *testing.T) {
 	for name, replace := range replacements {
-		for _, how := range []string{"--mmap", "--no-mmap"} {
-			if name == "written over" && how == "--mmap" {
+		for _, how := range []string{"mmap", "none"} {
+			if name == "written over" && how == "mmap" {
 				continue // what is mapped is what was written
 			}
-			t.Run(name+how, func(t *testing.T) {
+			t.Run(name+" "+how, func(t *testing.T) {
 				model, other := two(t)
 				time.Sleep(20 * time.Millisecond) // the system's clock for files has ticks
-				r, again := attachedTo(t, model, func() { time.Sleep(20 * time.Millisecond); replace(t, model, other) }, how)
+				r, again := attachedTo(t, model, func() { time.Sleep(20 * time.Millisecond); replace(t, model, other) }, "-lm", how)
 				r.settled()
 				a := story("Somebody's", 8)
 				for range 2 {
@@ -340,7 +345,7 @@ func TestAttachedServerHasAnotherFile(t *testing.T) {
 					r.settled()
 				}
 				time.Sleep(20 * time.Millisecond)
-				again(model, how)
+				again(model, "-lm", how)
 				r.eventually(func() bool {
 					got := r.ask("/completion", a)
 					r.settled()
@@ -349,4 +354,31 @@ func TestAttachedServerHasAnotherFile(t *testing.T) {
 			})
 		}
 	}
+}
+
+// attachedAt is a front before a server that somebody else runs at an address.
+func attachedAt(t *testing.T, base, slots string) *rig {
+	t.Helper()
+	u, err := url.Parse(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t: t, log: &logged{}}
+	logger := slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	if r.front, err = New(u, &Arguments{}, Options{Dir: filepath.Join(t.TempDir(), "store"), DB: db.Options{Codec: quant.Raw}, Attach: base, SlotDir: slots, Logger: logger}); err != nil {
+		t.Fatal(err)
+	}
+	web := httptest.NewServer(r.front)
+	r.url = web.URL
+	t.Cleanup(func() {
+		web.Close()
+		if err := r.front.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Log(r.log)
+		}
+	})
+	r.settled()
+	return r
 }

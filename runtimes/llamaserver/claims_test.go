@@ -100,7 +100,7 @@ func TestBeliefIsDisproved(t *testing.T) {
 	}
 	between := httptest.NewServer(proxy)
 	t.Cleanup(between.Close)
-	r := attachedAt(t, between.URL, slots)
+	r := attachedAt(t, between.URL, slots, &Arguments{KeepsIdle: true})
 	direct := &api{base: base, client: http.DefaultClient}
 	one, two := story("One", 10), story("Two", 10)
 	for _, body := range []object{one, two} {
@@ -115,8 +115,8 @@ func TestBeliefIsDisproved(t *testing.T) {
 	if got := r.ask("/completion", one); got.header != "miss; reason=not_reused" || got.a.cached > 1 {
 		t.Errorf("of an emptied slot: %s, %d tokens reused", got.header, got.a.cached)
 	}
-	if n := r.front.Figures().Count(figures.Hit); n != 0 {
-		t.Errorf("%d hits are counted", n)
+	if f := r.front.Figures(); f.Count(figures.Hit) != 0 {
+		t.Errorf("%d hits are counted", f.Count(figures.Hit))
 	}
 	r.saved()
 	if got := r.ask("/completion", two); !strings.HasPrefix(got.header, "hit; tokens=") || claim(got.header) != got.a.cached {
@@ -132,7 +132,7 @@ func TestScalesChangeElsewhere(t *testing.T) {
 	write(t, adapter, string(ggufgen.LoRA("llama", 7, 0.5, ggufgen.LoRATarget{Name: "blk.0.attn_k.weight", In: 128, Out: 128})))
 	slots := t.TempDir()
 	base := plain(t, "-m", model, "-c", "2048", "-np", "1", "--lora", adapter, "--slot-save-path", slots)
-	r := attachedAt(t, base, slots)
+	r := attachedAt(t, base, slots, &Arguments{})
 	tokens := make([]int, 200)
 	for i := range tokens {
 		tokens[i] = 3 + i*i%50

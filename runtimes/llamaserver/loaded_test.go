@@ -357,7 +357,7 @@ func TestAttachedServerHasAnotherFile(t *testing.T) {
 }
 
 // attachedAt is a front before a server that somebody else runs at an address.
-func attachedAt(t *testing.T, base, slots string) *rig {
+func attachedAt(t *testing.T, base, slots string, a *Arguments) *rig {
 	t.Helper()
 	u, err := url.Parse(base)
 	if err != nil {
@@ -365,7 +365,7 @@ func attachedAt(t *testing.T, base, slots string) *rig {
 	}
 	r := &rig{t: t, log: &logged{}}
 	logger := slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	if r.front, err = New(u, &Arguments{}, Options{Dir: filepath.Join(t.TempDir(), "store"), DB: db.Options{Codec: quant.Raw}, Attach: base, SlotDir: slots, Logger: logger}); err != nil {
+	if r.front, err = New(u, a, Options{Dir: filepath.Join(t.TempDir(), "store"), DB: db.Options{Codec: quant.Raw}, Attach: base, SlotDir: slots, Logger: logger}); err != nil {
 		t.Fatal(err)
 	}
 	web := httptest.NewServer(r.front)

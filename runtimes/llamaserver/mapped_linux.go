@@ -100,6 +100,9 @@ func statOf(pid int) []string {
 	return strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
 }
 
+// startTicks is how coarse the times are by which the start of a process is known. In so short a time none opens its model.
+const startTicks = 30 * time.Millisecond
+
 // startOf is when the server at an address was started, as far as that is to be seen.
 func startOf(u *url.URL) (time.Time, bool) {
 	if !here(u) {
@@ -118,5 +121,5 @@ func startOf(u *url.URL) (time.Time, bool) {
 	if err != nil {
 		return time.Time{}, false
 	}
-	return time.Now().Add(-time.Duration((since - ticks/100) * float64(time.Second))), true
+	return time.Now().Add(startTicks - time.Duration((since-ticks/100)*float64(time.Second))), true
 }

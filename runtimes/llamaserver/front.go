@@ -260,6 +260,9 @@ func (f *Front) lostServer() {
 		}
 		s.lost()
 		delete(f.served, key)
+		if f.o.Attach != "" && !s.loaded.doubtful() { // another process may come in its place. That it has come, a doubt needs to see
+			s.loaded.restarted()
+		}
 	}
 }
 

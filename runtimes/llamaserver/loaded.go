@@ -27,6 +27,7 @@ type loaded struct {
 	drops   int  // how often what slots hold became doubtful
 	check   *rehash
 	said    string
+	at      string // where the server listens, if somebody else runs it and that can be seen
 }
 
 // rehash is a look at all bytes of files with certain stamps.
@@ -112,6 +113,24 @@ func (l *loaded) restarted() {
 	}
 	l.hashes, l.id, l.inodes = nil, nil, nil
 	l.drops++
+}
+
+// listensAt says where the server listens: elsewhere, it is another process.
+func (l *loaded) listensAt(at string) {
+	l.mu.Lock()
+	before := l.at
+	l.at = at
+	l.mu.Unlock()
+	if before != "" && at != "" && before != at {
+		l.restarted()
+	}
+}
+
+// doubtful reports whether the server may have other files than those that were hashed.
+func (l *loaded) doubtful() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.strayed) > 0 || l.altered
 }
 
 // settle is called when the files were hashed. It finds out which of them the server has mapped, and gives an error if that is not what was

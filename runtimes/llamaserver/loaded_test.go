@@ -356,6 +356,35 @@ func TestAttachedServerHasAnotherFile(t *testing.T) {
 	}
 }
 
+// A server of somebody else that is started again after its file was written over has what is there now, also where nobody had asked in between.
+func TestAttachedServerStartsWithAnotherFile(t *testing.T) {
+	for name, replace := range replacements {
+		t.Run(name, func(t *testing.T) {
+			model, other := two(t)
+			r, again := attached(t, model)
+			r.settled()
+			a := story("Somebody's", 8)
+			want := alone(t, a, "-m", other)
+			r.ask("/completion", a)
+			r.saved()
+			if err := r.server.Signal(os.Kill); err != nil {
+				t.Fatal(err)
+			}
+			r.eventually(func() bool { return r.ask("/completion", a).status == http.StatusServiceUnavailable })
+			replace(t, model, other)
+			again(model)
+			r.eventually(func() bool {
+				got := r.ask("/completion", a)
+				r.settled()
+				if got.text != want || strings.HasPrefix(got.header, "hit") {
+					t.Fatalf("%q (%s), alone %q", got.text, got.header, want)
+				}
+				return strings.HasPrefix(got.header, "miss")
+			})
+		})
+	}
+}
+
 // attachedAt is a front before a server that somebody else runs at an address.
 func attachedAt(t *testing.T, base, slots string, a *Arguments) *rig {
 	t.Helper()

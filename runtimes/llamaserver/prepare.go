@@ -128,6 +128,7 @@ func (s *served) identity(ctx context.Context, p props, list []loraAdapter) (*id
 		return nil, fmt.Errorf("%w: the file of the server's model cannot be read here: %w", request.PassModel, err)
 	}
 	s.loaded.of(paths)
+	s.loaded.listensAt(s.at())
 	if err := s.sound(ctx); err != nil && !errors.Is(err, errAnew) {
 		if errors.Is(err, request.PassHashing) {
 			return nil, errChanging // it goes on

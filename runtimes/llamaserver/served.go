@@ -145,7 +145,11 @@ func (s *served) idle(sl *slot) {
 	s.mu.Lock()
 	ended := sl.ended
 	s.mu.Unlock()
-	time.AfterFunc(s.front.o.SaveAfter, func() {
+	after := s.front.o.SaveAfter
+	if s.args.Sleep > 0 { // the server empties its slots when it sleeps
+		after = min(after, s.args.Sleep/2)
+	}
+	time.AfterFunc(after, func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if s.gone.Load() || s.take(ctx) != nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/internal/gguf/ggufgen"
 	"github.com/dormousekv/dormouse/quant"
 )
 
@@ -410,4 +411,79 @@ func attachedAt(t *testing.T, base, slots string, a *Arguments) *rig {
 	})
 	r.settled()
 	return r
+}
+
+// Each file counts: an adapter, a part of a model that is split, and where a link leads to.
+func TestEachFileCounts(t *testing.T) {
+	tiny := func(seed uint64) string { return string(ggufgen.WithText(ggufgen.LLaMA(seed, 2, 64))) }
+	lora := func(seed uint64) string {
+		return string(ggufgen.LoRA("llama", seed, 0.5, ggufgen.LoRATarget{Name: "blk.0.attn_k.weight", In: 128, Out: 128}))
+	}
+	for _, c := range []struct {
+		name   string
+		make   func(dir string) (args []string)
+		change func(dir string) error
+	}{
+		{"adapter", func(dir string) []string {
+			write(t, filepath.Join(dir, "model.gguf"), tiny(1))
+			write(t, filepath.Join(dir, "a.gguf"), lora(7))
+			write(t, filepath.Join(dir, "b.gguf"), lora(8))
+			return []string{"-m", filepath.Join(dir, "model.gguf"), "--lora", filepath.Join(dir, "a.gguf")}
+		}, func(dir string) error { return os.Rename(filepath.Join(dir, "b.gguf"), filepath.Join(dir, "a.gguf")) }},
+		{"link", func(dir string) []string {
+			write(t, filepath.Join(dir, "one.gguf"), tiny(1))
+			write(t, filepath.Join(dir, "two.gguf"), tiny(2))
+			if err := os.Symlink("one.gguf", filepath.Join(dir, "model.gguf")); err != nil {
+				t.Fatal(err)
+			}
+			return []string{"-m", filepath.Join(dir, "model.gguf")}
+		}, func(dir string) error {
+			if err := os.Symlink("two.gguf", filepath.Join(dir, "new")); err != nil {
+				return err
+			}
+			return os.Rename(filepath.Join(dir, "new"), filepath.Join(dir, "model.gguf"))
+		}},
+		{"folder", func(dir string) []string {
+			for i, name := range []string{"v1", "v2"} {
+				if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				write(t, filepath.Join(dir, name, "model.gguf"), tiny(uint64(i+1)))
+			}
+			if err := os.Symlink("v1", filepath.Join(dir, "current")); err != nil {
+				t.Fatal(err)
+			}
+			return []string{"-m", filepath.Join(dir, "current", "model.gguf")}
+		}, func(dir string) error {
+			if err := os.Symlink("v2", filepath.Join(dir, "new")); err != nil {
+				return err
+			}
+			return os.Rename(filepath.Join(dir, "new"), filepath.Join(dir, "current"))
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			args := append([]string{"-c", "2048", "-np", "1", "--cache-ram", "0"}, c.make(dir)...)
+			r := start(t, Options{}, append(args, "--sleep-idle-seconds", "1")...)
+			tokens := make([]int, 200)
+			for i := range tokens {
+				tokens[i] = 3 + i*i%50
+			}
+			body := object{"prompt": tokens, "n_predict": 8, "temperature": 0}
+			r.ask("/completion", body)
+			r.saved()
+			r.asleep()
+			if err := c.change(dir); err != nil {
+				t.Fatal(err)
+			}
+			want := alone(t, body, args...)
+			for i := range 2 {
+				got := r.ask("/completion", body)
+				if got.text != want || i == 0 && !strings.HasPrefix(got.header, "miss") {
+					t.Errorf("%q (%s), alone %q", got.text, got.header, want)
+				}
+				r.saved()
+			}
+		})
+	}
 }

@@ -239,8 +239,11 @@ func (f *Front) looked(ctx context.Context, s *served) (*served, error) {
 		f.reset()
 	}
 	s = f.servedFor(s.api.model)
-	if !s.await(ctx) {
+	select {
+	case <-s.prepared:
+	case <-ctx.Done():
 		return s, ctx.Err()
+	case <-time.After(waitPrepared): // it has answered: it only has to load its files
 	}
 	_, _, err = s.ready()
 	return s, err

@@ -78,6 +78,13 @@ func (l *loaded) of(paths []string) {
 	}
 }
 
+// have reports whether files are among those that are known.
+func (l *loaded) have(paths []string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !slices.ContainsFunc(paths, func(p string) bool { return !slices.Contains(l.paths, p) })
+}
+
 // forget takes files for those that the server has loaded. The caller holds mu.
 func (l *loaded) forget(paths []string, stamps []modelfile.Stamp) {
 	l.paths, l.stamps, l.seen = paths, slices.Clone(stamps), stamps

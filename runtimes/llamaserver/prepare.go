@@ -109,7 +109,7 @@ func (s *served) prepare(ctx context.Context) error {
 
 // wake has a server that sleeps load its files again.
 func (s *served) wake(ctx context.Context, p props) (props, error) {
-	if paths, err := filesOf(p.ModelPath, nil); err == nil {
+	if paths, err := filesOf(p.ModelPath, nil); err == nil && !s.loaded.have(paths) {
 		s.loaded.of(paths)
 	}
 	if _, err := s.api.slots(ctx); err != nil {

@@ -225,10 +225,7 @@ func (f *Front) looked(ctx context.Context, s *served) (*served, error) {
 	if err == nil && before == nil {
 		err = s.sameScales(ctx)
 	}
-	switch {
-	case err == nil && before != nil: // it can be told again
-		err = errAnew
-	case err == nil, !errors.Is(err, errAnew):
+	if toldAgain := err == nil && before != nil; !toldAgain && !errors.Is(err, errAnew) {
 		s.mu.Lock()
 		s.doubt = err
 		s.mu.Unlock()

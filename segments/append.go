@@ -279,9 +279,10 @@ func (s *Set) create(d *kv.Descriptor, fp kv.Fingerprint, length int64) (*segmen
 		set: s, id: id, path: filepath.Join(s.o.Dir, segmentName(id)),
 		known: true, head: head, size: head.planned, own: true, end: head.end(), stale: true,
 	}
-	if g.f, err = s.o.fs.Create(g.path); err != nil {
+	if g.f, err = vfs.CreateHandle(s.o.fs, g.path, s.poisoned); err != nil {
 		return nil, err
 	}
+	defer g.f.Release()
 	err = g.f.Truncate(head.planned)
 	if err == nil {
 		err = g.allocate(g.f, 0, head.end(), head.end())

@@ -39,9 +39,10 @@ type segment struct {
 	headErr  *damage.Error // the header is damaged: head holds an alignment and nothing else
 	strange  bool          // nothing at its beginning says that the file is this store's
 	size     int64         // of the file, when it was opened or cut
-	f        vfs.File
+	f        *vfs.Handle
 	m        vfs.Mapping
 	mapped   int64
+	touched  bool // the map was used since unmapIdle came by
 	pins     int  // readers and writers that hold f or m
 	full     bool // nothing more is appended
 	sealed   bool // cut behind its last record
@@ -100,7 +101,7 @@ func (g *segment) missing(err error) error {
 	return g.set.missing(g.path, err)
 }
 
-// openLocked opens the file and, the first time, reads its header. g.mu is held.
+// openLocked opens the file and, the first time, reads its header. Who calls it holds g.f then, and gives it back. g.mu is held.
 func (g *segment) openLocked() error {
 	if err := g.openFileLocked(); err != nil {
 		return err
@@ -108,6 +109,14 @@ func (g *segment) openLocked() error {
 	if g.known {
 		return nil
 	}
+	err := g.readHeaderLocked()
+	if err != nil {
+		g.f.Release()
+	}
+	return err
+}
+
+func (g *segment) readHeaderLocked() error {
 	info, err := g.f.Stat()
 	if err != nil {
 		return err
@@ -135,18 +144,22 @@ func (g *segment) knowLocked() error {
 		return nil
 	}
 	defer g.releaseFileLocked()
-	return g.openLocked()
+	err := g.openLocked()
+	if err == nil {
+		g.f.Release()
+	}
+	return err
 }
 
-// openFileLocked opens the file, whatever is in it. g.mu is held.
+// openFileLocked opens the file, whatever is in it, and holds it. g.mu is held.
 func (g *segment) openFileLocked() error {
 	if g.gone {
 		return g.missing(fs.ErrNotExist)
 	}
 	if g.f != nil {
-		return nil
+		return g.f.Hold()
 	}
-	f, err := g.set.o.fs.Open(g.path, g.set.o.ReadOnly)
+	f, err := vfs.OpenHandle(g.set.o.fs, g.path, g.set.o.ReadOnly, g.set.poisoned)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, vfs.ErrNotRegular) {
 		return g.missing(err)
 	}
@@ -180,27 +193,54 @@ func readUpTo(f vfs.File, off, n, size int64) ([]byte, error) {
 // pin makes sure that the file is mapped and stays so until unpin. The bytes go on to the mapped size, which may lie
 // beyond the end of the file: read them under vfs.Guard.
 func (g *segment) pin() (b []byte, err error) {
+	b, mapped, err := g.tryPin()
+	if vfs.NoMemory(err) && g.set.unmapIdle(true) > 0 { // a process may have so many maps and no more
+		b, mapped, err = g.tryPin()
+	}
+	if mapped && g.set.maps.Load() > maxMaps {
+		g.set.unmapIdle(false)
+	}
+	return b, err
+}
+
+// tryPin is pin, and says whether it made the map.
+func (g *segment) tryPin() (b []byte, mapped bool, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.m == nil {
-		if err := g.openLocked(); err != nil {
-			return nil, err
+	switch {
+	case g.m == nil:
+		if err := g.mapLocked(); err != nil {
+			return nil, false, err
 		}
-		if g.size == 0 {
+		if mapped = g.m != nil; !mapped {
 			g.pins++
-			return nil, nil
+			return nil, false, nil
 		}
-		m, err := g.f.Map(g.size)
-		if err != nil {
-			return nil, err
-		}
-		g.m, g.mapped = m, g.size
-		g.releaseFileLocked()
-	} else if g.gone {
-		return nil, g.missing(fs.ErrNotExist)
+	case g.gone:
+		return nil, false, g.missing(fs.ErrNotExist)
 	}
 	g.pins++
-	return g.m.Bytes()[:min(g.mapped, g.size)], nil
+	g.touched = true
+	return g.m.Bytes()[:min(g.mapped, g.size)], mapped, nil
+}
+
+// mapLocked maps the file, unless that is empty. g.mu is held.
+func (g *segment) mapLocked() error {
+	if err := g.openLocked(); err != nil {
+		return err
+	}
+	defer g.releaseFileLocked()
+	defer g.f.Release()
+	if g.size == 0 {
+		return nil
+	}
+	m, err := g.f.Map(g.size)
+	if err != nil {
+		return err
+	}
+	g.m, g.mapped = m, g.size
+	g.set.maps.Add(1)
+	return nil
 }
 
 func (g *segment) unpin() {
@@ -217,7 +257,7 @@ func (g *segment) unpinLocked() {
 	}
 }
 
-// pinFile opens the file for writing, until unpin.
+// pinFile opens the file for writing, until unpinFile.
 func (g *segment) pinFile() (vfs.File, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -228,16 +268,18 @@ func (g *segment) pinFile() (vfs.File, error) {
 	return g.f, nil
 }
 
-// unpinFile is unpin for a file that nobody may need again soon.
+// unpinFile is unpin for a file that pinFile opened, and that nobody may need again soon.
 func (g *segment) unpinFile() {
 	g.mu.Lock()
-	defer g.mu.Unlock()
+	f := g.f
 	g.unpinLocked()
 	g.releaseFileLocked()
+	g.mu.Unlock()
+	f.Release()
 }
 
-// releaseFileLocked closes the file if it need not stay open: thousands of segments share one process's limit of open
-// files. A file with unsynced bytes stays, so that its fsync reports every write error since.
+// releaseFileLocked closes the file if nobody needs it soon. One with unsynced bytes, or that is appended to, stays, as far as there are handles
+// for it ([vfs.Handle]).
 func (g *segment) releaseFileLocked() {
 	if g.f == nil || g.pins > 0 || g.dirty || g.own && !g.sealed {
 		return
@@ -284,6 +326,7 @@ func (g *segment) unmapLocked() {
 		g.set.o.Logger.Warn("unmapping a segment failed", "file", g.path, "err", err)
 	}
 	g.m = nil
+	g.set.maps.Add(-1)
 }
 
 // identity is what the header says about every record of the file. With a damaged header, ok is false and the alignment

@@ -75,6 +75,7 @@ type Set struct {
 	poison     vfs.Poison                      // the error of an fsync that has failed
 	reclaiming lock.Mutex[lock.Reclaim]        // one Reclaim at a time
 	syncing    lock.Mutex[lock.SegmentsSync]   // one Sync, SealAll or Close at a time
+	maps       atomic.Int64                    // how many segments are mapped
 	folder     lock.Mutex[lock.SegmentsFolder] // one SyncDir at a time, until its failure is known
 
 	mu      lock.RWMutex[lock.Segments] // guards all below; held for map lookups only
@@ -170,6 +171,9 @@ func (s *Set) setPoison(err error) error {
 	})
 }
 
+// poisoned is setPoison for a file whose handle was needed elsewhere.
+func (s *Set) poisoned(err error) { s.setPoison(err) }
+
 func (s *Set) noteDirty(g *segment) {
 	s.mu.Lock()
 	s.dirty[g] = struct{}{}
@@ -253,6 +257,25 @@ func (s *Set) mapped(loc Loc, do func(m vfs.Mapping)) {
 	if m != nil && loc.Offset >= 0 && loc.Length > 0 && loc.Offset < size && loc.Length <= size-loc.Offset {
 		do(m)
 	}
+}
+
+// maxMaps is how many segments are mapped at a time, beyond those that are in use: a quarter of what Linux lets a process have. A variable for
+// tests.
+var maxMaps int64 = 16 << 10
+
+// unmapIdle gives back the maps that nobody uses, and of these, unless all are to go, those that were not used since it came by the last time, if
+// there are some. It returns how many.
+func (s *Set) unmapIdle(all bool) (n int) {
+	for round := 0; n == 0 && round < 2; round++ { // the first may find that all were used since
+		s.each(func(g *segment) {
+			if g.m != nil && g.pins == 0 && (all || !g.touched) {
+				g.unmapLocked()
+				n++
+			}
+			g.touched = false
+		})
+	}
+	return n
 }
 
 // Trim gives back every map and file handle that is not in use at this moment; they come back when needed. It returns how

@@ -94,7 +94,7 @@ func (g *segment) sync() error {
 		g.mu.Unlock()
 		return nil
 	}
-	if err := g.openFileLocked(); err != nil { // one that an earlier process left, and nobody has open
+	if err := g.openFileLocked(); err != nil { // one that an earlier process left, and nobody has open, or that was closed for want of handles
 		g.mu.Unlock()
 		if errors.Is(err, ErrMissing) {
 			return nil

@@ -31,7 +31,7 @@ type segment struct {
 	// fsync is held while the file is synced, so that nobody takes a sync that is under way for one that is done.
 	fsync lock.Mutex[lock.SegmentSync]
 
-	own bool // made by this Set, and appended to until it is full; never changes
+	own bool // made by this Set, or resumed before anybody used it, and appended to until it is full; never changes then
 
 	mu       lock.Mutex[lock.SegmentFile] // guards all below
 	known    bool                         // head and size are those of the file; head does not change any more
@@ -42,11 +42,13 @@ type segment struct {
 	f        *vfs.Handle
 	m        vfs.Mapping
 	mapped   int64
-	touched  bool // the map was used since unmapIdle came by
-	pins     int  // readers and writers that hold f or m
-	full     bool // nothing more is appended
-	sealed   bool // cut behind its last record
-	gone     bool // unlinked
+	touched  bool          // the map was used since unmapIdle came by
+	pins     int           // readers and writers that hold f or m
+	old      []vfs.Mapping // of before it was resumed, for who has them pinned
+	full     bool          // nothing more is appended
+	sealed   bool          // full, and cut behind its last record
+	resting  bool          // own, not full, and cut behind its last record, or to be cut: take gives it its planned size again
+	gone     bool          // unlinked
 	end      int64
 	inflight []int64 // offsets that were reserved and are not yet written
 	dirty    bool    // written since the last fsync
@@ -130,7 +132,7 @@ func (g *segment) readHeaderLocked() error {
 		head = segmentHeader{alignment: minAlignment}
 		g.headErr = g.inFile(bad)
 	}
-	if bad == nil && info.Size < head.planned {
+	if bad == nil && info.Size < head.planned && !g.own {
 		g.end, g.sealed = info.Size, true
 	}
 	g.strange = bad != nil && !marked(b, g.set.o.UUID)
@@ -252,7 +254,11 @@ func (g *segment) unpin() {
 // unpinLocked closes a file that was given up while this was its last reader.
 func (g *segment) unpinLocked() {
 	g.pins--
-	if g.gone && g.pins == 0 {
+	if g.pins > 0 {
+		return
+	}
+	g.unmapOldLocked()
+	if g.gone {
 		g.dropLocked()
 	}
 }
@@ -281,7 +287,7 @@ func (g *segment) unpinFile() {
 // releaseFileLocked closes the file if nobody needs it soon. One with unsynced bytes, or that is appended to, stays, as far as there are handles
 // for it ([vfs.Handle]).
 func (g *segment) releaseFileLocked() {
-	if g.f == nil || g.pins > 0 || g.dirty || g.own && !g.sealed {
+	if g.f == nil || g.pins > 0 || g.dirty || g.own && !g.sealed && !g.resting {
 		return
 	}
 	g.f.Close()
@@ -311,7 +317,7 @@ func (g *segment) dropLocked() {
 func (g *segment) unmap() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.m == nil || g.pins > 1 {
+	if g.m == nil && g.old == nil || g.pins > 1 {
 		return false
 	}
 	g.unmapLocked()
@@ -319,14 +325,20 @@ func (g *segment) unmap() bool {
 }
 
 func (g *segment) unmapLocked() {
-	if g.m == nil {
-		return
+	if g.m != nil {
+		g.old, g.m = append(g.old, g.m), nil
 	}
-	if err := g.m.Close(); err != nil {
-		g.set.o.Logger.Warn("unmapping a segment failed", "file", g.path, "err", err)
+	g.unmapOldLocked()
+}
+
+func (g *segment) unmapOldLocked() {
+	for _, m := range g.old {
+		if err := m.Close(); err != nil {
+			g.set.o.Logger.Warn("unmapping a segment failed", "file", g.path, "err", err)
+		}
+		g.set.maps.Add(-1)
 	}
-	g.m = nil
-	g.set.maps.Add(-1)
+	g.old = nil
 }
 
 // identity is what the header says about every record of the file. With a damaged header, ok is false and the alignment

@@ -83,7 +83,8 @@ type Set struct {
 	writers map[kv.Fingerprint]*writer
 	nextID  uint64
 	dirty   map[*segment]struct{}
-	filling []*segment // full, and not yet sealed
+	filling []*segment // full, and not yet sealed; or resting, and perhaps not yet cut
+	resting []*segment // that a model's next record may go to
 	newName bool       // the folder has entries that no SyncDir has covered
 	closed  bool
 
@@ -91,8 +92,8 @@ type Set struct {
 	queue  queue
 }
 
-// Open lists the folder; files are opened and mapped when they are needed. Nothing is ever appended to the files that
-// are there: each model's next record starts a new one.
+// Open lists the folder; files are opened and mapped when they are needed. Nothing is appended to the files that are there, but to those that
+// [Set.Resume] is called for.
 func Open(o Options) (*Set, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err

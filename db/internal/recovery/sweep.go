@@ -51,7 +51,7 @@ func Sweep(ctx context.Context, set *segments.Set, v *index.View, id uint64, fro
 			end = max(end, l.Offset+l.Length)
 		}
 	}
-	return Leftover{ID: id, From: from, End: end}, unnamed, err
+	return Leftover{ID: id, From: from, End: end, Torn: len(torn) > 0}, unnamed, err
 }
 
 // Live are the records of a segment that the index names.

@@ -218,6 +218,9 @@ func (s *Set) GiveBackAhead() (bytes int64, err error) {
 
 // giveBackAhead leaves alone what somebody walks over, cuts, or reserves blocks in. A record that comes meanwhile waits for blocks of its own.
 func (g *segment) giveBackAhead() (bytes int64, err error) {
+	if bytes := g.cutResting(); bytes > 0 {
+		return bytes, nil
+	}
 	if !g.wipe.TryLock() {
 		return 0, nil
 	}
@@ -229,7 +232,7 @@ func (g *segment) giveBackAhead() (bytes int64, err error) {
 	g.mu.Lock()
 	end, idle := g.end, !g.sealed && !g.gone && len(g.inflight) == 0
 	g.mu.Unlock()
-	if !idle || g.allocated <= end { // nor where it rests: the next sync cuts it
+	if !idle || g.allocated <= end {
 		return 0, nil
 	}
 	f, err := g.pinFile()

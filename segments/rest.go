@@ -201,6 +201,20 @@ func (g *segment) restLocked() (done bool) {
 	return true
 }
 
+// cutResting cuts the segment if it rests, and returns how many bytes came back.
+func (g *segment) cutResting() (bytes int64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.resting || g.size == g.end {
+		return 0
+	}
+	before := g.statLocked().Allocated
+	if !g.restLocked() {
+		return 0
+	}
+	return max(0, before-g.statLocked().Allocated)
+}
+
 // wakeLocked gives a segment that rests its planned size. What was reserved behind its end goes back before, and is reserved anew. g.mu is held, and
 // g.f.
 func (g *segment) wakeLocked() error {

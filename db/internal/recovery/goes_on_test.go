@@ -116,3 +116,38 @@ func TestNoPlaceIsUsedTwice(t *testing.T) {
 		places[at] = true
 	}
 }
+
+// A reader that came while a segment rested reads on when a writer goes on with it, and sees what came when it is opened anew.
+func TestReaderOfASegmentThatGoesOn(t *testing.T) {
+	o, dir := storetest.Options(), t.TempDir()
+	a, b := kv.Tokens(crashtest.Tokens(1, 64)...), kv.Tokens(crashtest.Tokens(2, 64)...)
+	s := storetest.Open(t, dir, o)
+	storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), a)
+	storetest.OK(t, s.Close())
+
+	s = storetest.Open(t, dir, o)
+	beside := o
+	beside.ReadOnly = true
+	early, late := storetest.Open(t, dir, beside), storetest.Open(t, dir, beside)
+	read := func(r *db.Store, p kv.Prompt, want int) {
+		t.Helper()
+		storetest.Expect(t, storetest.Model(t, r, crashtest.Plain()), p, want)
+	}
+	read(early, a, 64) // it maps the segment as short as it is
+	storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), b)
+	storetest.OK(t, s.Checkpoint(t.Context()))
+	for _, r := range []*db.Store{early, late} {
+		read(r, a, 64)
+		read(r, b, 0)
+		storetest.OK(t, r.Suspend(t.Context()))
+		storetest.OK(t, r.Resume(t.Context()))
+		read(r, a, 64)
+		read(r, b, 64)
+	}
+	storetest.OK(t, s.Close())
+	read(early, a, 64)
+	read(early, b, 64)
+	if n := len(segmentFiles(t, dir)); n != 1 {
+		t.Errorf("%d segments", n)
+	}
+}

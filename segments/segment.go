@@ -192,77 +192,6 @@ func readUpTo(f vfs.File, off, n, size int64) ([]byte, error) {
 	return b[:k], err
 }
 
-// pin makes sure that the file is mapped and stays so until unpin. The bytes go on to the mapped size, which may lie
-// beyond the end of the file: read them under vfs.Guard.
-func (g *segment) pin() (b []byte, err error) {
-	b, mapped, err := g.tryPin()
-	if vfs.NoMemory(err) && g.set.unmapIdle(true) > 0 { // a process may have so many maps and no more
-		b, mapped, err = g.tryPin()
-	}
-	if mapped && g.set.maps.Load() > maxMaps {
-		g.set.unmapIdle(false)
-	}
-	return b, err
-}
-
-// tryPin is pin, and says whether it made the map.
-func (g *segment) tryPin() (b []byte, mapped bool, err error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	switch {
-	case g.m == nil:
-		if err := g.mapLocked(); err != nil {
-			return nil, false, err
-		}
-		if mapped = g.m != nil; !mapped {
-			g.pins++
-			return nil, false, nil
-		}
-	case g.gone:
-		return nil, false, g.missing(fs.ErrNotExist)
-	}
-	g.pins++
-	g.touched = true
-	return g.m.Bytes()[:min(g.mapped, g.size)], mapped, nil
-}
-
-// mapLocked maps the file, unless that is empty. g.mu is held.
-func (g *segment) mapLocked() error {
-	if err := g.openLocked(); err != nil {
-		return err
-	}
-	defer g.releaseFileLocked()
-	defer g.f.Release()
-	if g.size == 0 {
-		return nil
-	}
-	m, err := g.f.Map(g.size)
-	if err != nil {
-		return err
-	}
-	g.m, g.mapped = m, g.size
-	g.set.maps.Add(1)
-	return nil
-}
-
-func (g *segment) unpin() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.unpinLocked()
-}
-
-// unpinLocked closes a file that was given up while this was its last reader.
-func (g *segment) unpinLocked() {
-	g.pins--
-	if g.pins > 0 {
-		return
-	}
-	g.unmapOldLocked()
-	if g.gone {
-		g.dropLocked()
-	}
-}
-
 // pinFile opens the file for writing, until unpinFile.
 func (g *segment) pinFile() (vfs.File, error) {
 	g.mu.Lock()
@@ -311,34 +240,6 @@ func (g *segment) dropLocked() {
 		g.f.Close()
 		g.f = nil
 	}
-}
-
-// unmap drops the map if nobody but the caller, who holds the file, is using it.
-func (g *segment) unmap() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.m == nil && g.old == nil || g.pins > 1 {
-		return false
-	}
-	g.unmapLocked()
-	return true
-}
-
-func (g *segment) unmapLocked() {
-	if g.m != nil {
-		g.old, g.m = append(g.old, g.m), nil
-	}
-	g.unmapOldLocked()
-}
-
-func (g *segment) unmapOldLocked() {
-	for _, m := range g.old {
-		if err := m.Close(); err != nil {
-			g.set.o.Logger.Warn("unmapping a segment failed", "file", g.path, "err", err)
-		}
-		g.set.maps.Add(-1)
-	}
-	g.old = nil
 }
 
 // identity is what the header says about every record of the file. With a damaged header, ok is false and the alignment

@@ -260,25 +260,6 @@ func (s *Set) mapped(loc Loc, do func(m vfs.Mapping)) {
 	}
 }
 
-// maxMaps is how many segments are mapped at a time, beyond those that are in use: a quarter of what Linux lets a process have. A variable for
-// tests.
-var maxMaps int64 = 16 << 10
-
-// unmapIdle gives back the maps that nobody uses, and of these, unless all are to go, those that were not used since it came by the last time, if
-// there are some. It returns how many.
-func (s *Set) unmapIdle(all bool) (n int) {
-	for round := 0; n == 0 && round < 2; round++ { // the first may find that all were used since
-		s.each(func(g *segment) {
-			if g.m != nil && g.pins == 0 && (all || !g.touched) {
-				g.unmapLocked()
-				n++
-			}
-			g.touched = false
-		})
-	}
-	return n
-}
-
 // Trim gives back every map and file handle that is not in use at this moment; they come back when needed. It returns how
 // many segments still hold one: those that are being read, and those with writes that were not synced.
 func (s *Set) Trim() (held int) {

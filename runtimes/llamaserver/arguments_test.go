@@ -38,16 +38,16 @@ func TestArgumentsThatChangeRows(t *testing.T) {
 		{"LLAMA_ARG_ROPE_FREQ_SCALE=0.5", "s -m m", "LLAMA_ARG_ROPE_FREQ_SCALE 0.5", ""},
 		{"", "s -m m --override-kv a=int:1 --a-flag-of-next-year 7", "--a-flag-of-next-year 7 --override-kv a=int:1", ""},
 		{"", "s -m m --lora a.gguf --lora-scaled b.gguf:0.5", "", ""}, // named by request
-		{"", "s -m m --cache-reuse 256", "", refusedFlags["--cache-reuse"]},
+		{"", "s -m m --cache-reuse 256", "", reuseRefused},
 		{"", "s -m m --cache-reuse 0", "", ""},
-		{"LLAMA_ARG_NO_CACHE_PROMPT=1", "s -m m", "", refusedFlags["--no-cache-prompt"]},
+		{"LLAMA_ARG_NO_CACHE_PROMPT=1", "s -m m", "", "the server was told not to reuse prompts"},
 		{"", "s -m m -md d.gguf", "", draftRefused},
 		{"", "s -m m --swa-full", "", swaRefused},
 		{"LLAMA_ARG_SWA_FULL=0", "s -m m", "", ""},
 		{"", "s -m m --swa_full", "", swaRefused}, // the server takes _ for -
 		{"", "s -m m --rope_freq_base 1e6", "--rope-freq-base 1e6", ""},
-		{"", "s --fim-qwen-7b-default", "--fim-qwen-7b-default", refusedFlags["--cache-reuse"]},
-		{"", "s -m m --embeddings", "", refusedFlags["--embeddings"]},
+		{"", "s --fim-qwen-7b-default", "--fim-qwen-7b-default", reuseRefused},
+		{"", "s -m m --embeddings", "", "an embedding server computes no prompts"},
 	} {
 		a := parsed(t, c.env, c.line)
 		if a.Rows != c.rows || a.Refused != c.refused {

@@ -67,7 +67,7 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 	}
 	if err == nil {
 		s.mu.Lock()
-		if s.otherwise[req.Endpoint] {
+		if s.differ.resting(req.Kind()) {
 			err = request.PassDiffers
 		}
 		s.mu.Unlock()
@@ -127,7 +127,7 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 	if s.watch || s.busyElsewhere() {
 		s.avoid(ctx, sl)
 	}
-	p := s.begin(ctx, m, lay, sl, prompt)
+	p := s.begin(ctx, m, lay, sl, prompt, req)
 	if p.held == 0 && p.restored == 0 && !s.withoutOthersAdapters(ctx, sl) {
 		give()
 		f.pass(w, r, s, req.Endpoint, req.Body, request.PassServer)
@@ -137,7 +137,7 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 		return
 	}
 	beside := s.working(sl)
-	before := s.begun(sl, prompt, req.Endpoint)
+	before := s.begun(sl, prompt, req)
 	var fields []string
 	if req.Endpoint.Pins() {
 		fields = append(fields, fmt.Sprintf(`"id_slot":%d`, sl.id))
@@ -170,7 +170,7 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 	<-done
 	a := readAnswer(x.kept)
 	a.known = a.known && x.whole // an answer that says how far it is has figures in each of its parts
-	s.finished(p, prompt, req.Endpoint, a)
+	s.finished(p, prompt, a)
 	full := len(prompt.Tokens)+a.decoded >= s.context
 	if !a.known { // the client left: how far the server went is not known
 		full = s.args.Shifts || f.o.Attach != ""

@@ -44,6 +44,7 @@ func (s *served) save(ctx context.Context, sl *slot) {
 	prompt, e, kind, id := sl.prompt, sl.endpoint, sl.kind, sl.id
 	sl.unsaved = false
 	m, lay := s.model, s.lay
+	left := sl.left
 	alone := !s.watch && s.foreign == 0 && s.passages == sl.foreign
 	adapted := len(s.adapters) > 0
 	s.mu.Unlock()
@@ -76,6 +77,9 @@ func (s *served) save(ctx context.Context, sl *slot) {
 		s.log.Warn("saving a slot: it will be computed again", "slot", id, "tokens", len(prompt.Tokens), "err", err)
 		return
 	}
+	if left {
+		s.holds(sl, f, lay)
+	}
 	w := &saved{f, prompt, make(chan struct{})}
 	s.mu.Lock()
 	s.pending = append(s.pending, w)
@@ -94,7 +98,7 @@ func (s *served) save(ctx context.Context, sl *slot) {
 		tokens, err := s.put(context.Background(), m, lay, w)
 		switch {
 		case errors.Is(err, errOtherTokens):
-			if alone && e.Pins() { // else another request has been there
+			if alone && !left && e.Pins() { // else another request has been there
 				s.differs(kind, err)
 			}
 			s.mu.Lock()

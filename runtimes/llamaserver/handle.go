@@ -99,7 +99,7 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 			f.work.Add(1)
 			go func() {
 				defer f.work.Done()
-				s.stopped(sl)
+				s.left(sl)
 				s.release(sl)
 				s.idle(sl)
 			}()
@@ -170,10 +170,15 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 	<-done
 	a := readAnswer(x.kept)
 	a.known = a.known && x.whole // an answer that says how far it is has figures in each of its parts
+	if x.sent && !x.whole {
+		s.mu.Lock()
+		sl.left = true
+		s.mu.Unlock()
+	}
 	s.finished(p, prompt, a)
 	full := len(prompt.Tokens)+a.decoded >= s.context
-	if !a.known { // the client left: how far the server went is not known
-		full = s.args.Shifts || f.o.Attach != ""
+	if !a.known { // the client left
+		full = s.mayShift(req, len(prompt.Tokens))
 	}
 	if full { // its rows may have been shifted
 		s.mu.Lock()

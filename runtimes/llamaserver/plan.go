@@ -129,7 +129,7 @@ func (s *served) begun(sl *slot, prompt kv.Prompt, req *request.Request) (before
 	defer s.mu.Unlock()
 	before = *sl
 	sl.prompt, sl.endpoint, sl.kind, sl.foreign = prompt, req.Endpoint, req.Kind(), s.passages
-	sl.unsaved, sl.working = true, true
+	sl.unsaved, sl.working, sl.left = true, true, false
 	sl.adapters, sl.adapted = prompt.Adapters, true
 	s.cleared(sl)
 	return before
@@ -180,34 +180,6 @@ func (s *served) launched(ctx context.Context, sl *slot, answering <-chan struct
 			}
 		}
 	}
-}
-
-// stopTime is how long a server may take to see that a client has gone.
-const stopTime = 10 * time.Second
-
-// stopped waits until the server works in a slot no more whose client has gone. What is done to a slot at work is put off by the server, for
-// as long as it likes.
-func (s *served) stopped(sl *slot) {
-	ctx, cancel := context.WithTimeout(s.front.ctx, stopTime)
-	defer cancel()
-	for pause := 2 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
-		list, err := s.api.slots(ctx)
-		if err != nil || s.gone.Load() {
-			break
-		}
-		for _, st := range list {
-			if st.ID == sl.id && !st.Processing {
-				return
-			}
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	sl.forget()
 }
 
 // finished compares what the server reused with what it was given, and the prompt that it has computed with the one that the front knows.

@@ -27,6 +27,7 @@ type slot struct {
 	// what was restored into it, when the next request names others.
 	adapters []kv.Adapter
 	adapted  bool
+	left     bool // its client went before the end: how far the server came, and whether it began, is not known
 	ended    time.Time
 }
 

@@ -22,3 +22,19 @@ func (r *Request) Kind() string {
 	}
 	return r.Endpoint.String() + " with " + strings.Join(with, ", ")
 }
+
+// MostTokens is how many tokens an answer may have, if the request says so. Of several bounds the largest counts: which one the server takes depends
+// on the release.
+func (r *Request) MostTokens() (most int, bounded bool) {
+	for _, key := range []string{"n_predict", "max_tokens", "max_completion_tokens", "max_output_tokens"} {
+		if !r.Has(key) {
+			continue
+		}
+		n, ok := r.whole(key)
+		if !ok || n < 0 {
+			return 0, false
+		}
+		most, bounded = max(most, n), true
+	}
+	return most, bounded
+}

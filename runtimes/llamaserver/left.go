@@ -52,10 +52,14 @@ func (s *served) leftIdle(ctx context.Context, sl *slot) (looked, done bool) {
 	return true, true
 }
 
+// hearing is how long the server is left in peace. It looks whether a client is still there when it has had nothing to answer to anybody for a second:
+// who asks it about its slots more often keeps it at work to the end.
+const hearing = 1500 * time.Millisecond
+
 // stopped waits until the server works in a slot no more: when it hears that the client has gone, it ends the batch at which it is, however long that
 // takes. What is done to a slot at work is put off by the server. It reports false if there is no such server any more.
 func (s *served) stopped(sl *slot) bool {
-	for pause := 2 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+	for {
 		list, err := s.api.slots(s.front.ctx)
 		if err != nil || s.gone.Load() {
 			return false
@@ -66,7 +70,7 @@ func (s *served) stopped(sl *slot) bool {
 		select {
 		case <-s.front.ctx.Done():
 			return false
-		case <-time.After(pause):
+		case <-time.After(hearing):
 		}
 	}
 }

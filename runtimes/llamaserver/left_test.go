@@ -107,7 +107,7 @@ func TestGivenUpInALongBatch(t *testing.T) {
 	}
 	r := start(t, Options{}, "-m", smol, "-c", "4096", "-np", "1", "-b", "2048", "-ub", "2048")
 	var text strings.Builder
-	for i := range 260 {
+	for i := range 120 {
 		fmt.Fprintf(&text, "Line %d of the long report is about sheep number %d. ", i, i*7)
 	}
 	body := object{"prompt": text.String(), "n_predict": 2, "temperature": 0}

@@ -64,6 +64,8 @@ type Front struct {
 	served map[string]*served // by model, where the server has several; else by ""
 	closed bool
 
+	refusals rests[refusedModel] // models of which nothing is kept
+
 	stilled sync.Mutex // held by who takes the turns of several models
 
 	work sync.WaitGroup
@@ -111,7 +113,7 @@ func New(base *url.URL, args *Arguments, o Options) (*Front, error) {
 	default:
 		o.Logger.Info("slot files", "are", folder.String())
 	}
-	f := &Front{o: o, args: args, log: o.Logger, base: base, folder: folder, served: map[string]*served{}, tried: make(chan struct{})}
+	f := &Front{o: o, args: args, log: o.Logger, base: base, folder: folder, served: map[string]*served{}, tried: make(chan struct{}), refusals: rests[refusedModel]{}}
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	f.dbState.Store(stateOf(ErrOpening))
 	transport := &http.Transport{
@@ -289,6 +291,7 @@ func (f *Front) servedFor(model string) *served {
 			case f.ctx.Err() != nil || s.gone.Load():
 				return
 			case err == nil:
+				f.keptOf(model)
 				f.log.Info("prompts of this model are kept", "model", s.name, "slots", s.usable, "fingerprint", s.model.Fingerprint())
 				return
 			case errors.As(err, &p):
@@ -297,10 +300,12 @@ func (f *Front) servedFor(model string) *served {
 					s.refuse(nil)
 					continue
 				}
+				f.refusedFor(model, p)
 				f.log.Warn("nothing is kept of this model", "reason", p, "err", err)
 				return
 			case refuses(err):
 				s.refuse(fmt.Errorf("%w: %w", request.PassModel, err))
+				f.refusedFor(model, request.PassModel)
 				f.log.Warn("the server refuses to be looked at", "model", model, "err", err)
 				if model != "" { // a router has no such model, at least now
 					f.drop(model, s)

@@ -65,6 +65,9 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 		}
 		m, lay, err = s.ready()
 	}
+	if err != nil {
+		f.lookAgain(s, reasonOf(err))
+	}
 	if err == nil {
 		s.mu.Lock()
 		if s.differ.resting(req.Kind()) {

@@ -346,3 +346,10 @@ func must(t testing.TB, address string) *url.URL {
 	}
 	return u
 }
+
+// serve has the front answer at an address.
+func (r *rig) serve() {
+	web := httptest.NewServer(r.front)
+	r.t.Cleanup(web.Close)
+	r.url = web.URL
+}

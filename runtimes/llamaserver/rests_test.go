@@ -239,6 +239,57 @@ func TestAdaptersByRequest(t *testing.T) {
 	}
 }
 
+// A server that computes again what it was given is left alone for such requests, and tried again; other requests are helped meanwhile. The answer says
+// why.
+func TestNotReused(t *testing.T) {
+	r := start(t, Options{}, "-c", "2048", "-np", "1")
+	var forgets atomic.Bool
+	r.between(func(req *http.Request) {
+		if forgets.Load() && req.URL.Path == "/completion" && req.Method == http.MethodPost {
+			if err := r.front.api("").erase(req.Context(), 0); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	ask := func(i int, more string) string {
+		t.Helper()
+		body := story(fmt.Sprint("Turn about ", i%2, more), 8)
+		if more != "" {
+			body["grammar"] = more
+		}
+		got := r.ask("/completion", body)
+		r.saved()
+		return got.header
+	}
+	const grammar = "root ::= [a-z ]+"
+	for i := range 2 {
+		ask(i, "")
+		ask(i, grammar)
+	}
+	forgets.Store(true)
+	for i := range maxFailed {
+		ask(i, grammar)
+	}
+	if said := ask(0, grammar) + ask(1, grammar); !strings.Contains(said, "miss; reason=not_reused") {
+		t.Errorf("after %d restores for nothing: %s", maxFailed, said)
+	}
+	forgets.Store(false)
+	if m := r.front.servedFor("").status(); len(m.Resting) != 1 || m.Resting[0].Reason != "not_reused" || m.Resting[0].Case != "completion with grammar" {
+		t.Errorf("the status says %+v", m.Resting)
+	}
+	if said := ask(0, "") + ask(1, ""); !strings.Contains(said, "hit") {
+		t.Errorf("other requests: %s", said)
+	}
+	for i := 0; !strings.HasPrefix(ask(i, grammar), "hit"); i++ {
+		if i > 2*restRequests {
+			t.Fatal("it is not tried again")
+		}
+	}
+	if said := ask(0, grammar) + ask(1, grammar); !strings.Contains(said, "hit") || len(r.front.servedFor("").status().Resting) > 0 {
+		t.Errorf("afterwards: %s", said)
+	}
+}
+
 // A template whose text changes while a request waits, because it says the time, ends nothing; and what differs for one kind of requests
 // is left alone for that kind.
 func TestPromptsThatDiffer(t *testing.T) {

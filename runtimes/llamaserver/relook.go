@@ -1,0 +1,62 @@
+package llamaserver
+
+import (
+	"slices"
+
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
+)
+
+// refusedModel is a model of which nothing is kept, and why.
+type refusedModel struct {
+	model string
+	why   request.Pass
+}
+
+// refusedFor notes that nothing is kept of a model: it is looked at again after some requests, or some time. A file that could not be read may be there
+// again, and a slot that could not be saved.
+func (f *Front) refusedFor(model string, why request.Pass) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.refusals.rest(refusedModel{model, why})
+}
+
+// looks is how often a model was refused in a row.
+func (f *Front) looks(model string, why request.Pass) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if c := f.refusals[refusedModel{model, why}]; c != nil {
+		return c.times
+	}
+	return 0
+}
+
+// keptOf forgets that a model was refused.
+func (f *Front) keptOf(model string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for of := range f.refusals {
+		if of.model == model {
+			f.refusals.worked(of)
+		}
+	}
+}
+
+// lookAgain has a refused model prepared anew, in the background, if it is time for that. What the server was started with stays as it is, and the
+// store comes by itself.
+func (f *Front) lookAgain(s *served, why request.Pass) {
+	if slices.Contains([]request.Pass{request.PassArgs, request.PassStore, request.PassHashing}, why) {
+		return
+	}
+	f.mu.Lock()
+	model, of := s.api.model, refusedModel{s.api.model, why}
+	again := f.served[model] == s && f.refusals[of] != nil && !f.refusals.resting(of)
+	if again {
+		s.lost()
+		delete(f.served, model)
+	}
+	f.mu.Unlock()
+	if again {
+		f.log.Info("a model of which nothing is kept is looked at again", "model", s.named(), "reason", why)
+		f.servedFor(model)
+	}
+}

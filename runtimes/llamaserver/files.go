@@ -115,6 +115,7 @@ func (s *served) save(ctx context.Context, sl *slot) {
 		case errors.Is(err, db.ErrNoSpace): // it is said when that begins
 		case err != nil:
 			s.log.Warn("storing a slot", "slot", id, "tokens", len(prompt.Tokens), "err", err)
+			s.front.wakes(err)
 		default: // the slot is known to its end, if nobody has taken it meanwhile
 			s.mu.Lock()
 			s.differ.worked(kind)

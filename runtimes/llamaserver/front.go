@@ -59,6 +59,7 @@ type Front struct {
 	noRoom  atomic.Pointer[string] // why nothing could be stored the last time; nil: it could
 	started atomic.Int64           // how often the server was
 	answers atomic.Bool            // it has answered once
+	waking  atomic.Bool            // a store that was suspended is to go on
 
 	mu     sync.Mutex
 	served map[string]*served // by model, where the server has several; else by ""
@@ -284,6 +285,7 @@ func (f *Front) servedFor(model string) *served {
 	go func() {
 		defer f.work.Done()
 		defer close(s.prepared)
+		opened := false
 		for pause := 10 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 			err := s.prepare(f.ctx)
 			var p request.Pass
@@ -296,10 +298,12 @@ func (f *Front) servedFor(model string) *served {
 				return
 			case errors.As(err, &p):
 				s.refuse(err)
-				if _, e := f.store(); p == request.PassStore && e == nil { // it was opened meanwhile, and again may have come before the refusal
+				if _, e := f.store(); p == request.PassStore && e == nil && !opened { // it was opened meanwhile, and again may have come before the refusal
+					opened = true
 					s.refuse(nil)
 					continue
 				}
+				f.wakes(err)
 				f.refusedFor(model, p)
 				f.log.Warn("nothing is kept of this model", "reason", p, "err", err)
 				return

@@ -47,6 +47,7 @@ func (s *served) begin(ctx context.Context, m *db.Model, lay *layout, sl *slot, 
 	if err != nil {
 		p.why = figures.LookupFailed
 		s.log.Warn("looking up a prompt", "err", err)
+		s.front.wakes(err)
 		return p
 	}
 	defer match.Close()

@@ -1,8 +1,10 @@
 package llamaserver
 
 import (
-	"slices"
+	"errors"
+	"time"
 
+	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
 
@@ -44,7 +46,7 @@ func (f *Front) keptOf(model string) {
 // lookAgain has a refused model prepared anew, in the background, if it is time for that. What the server was started with stays as it is, and the
 // store comes by itself.
 func (f *Front) lookAgain(s *served, why request.Pass) {
-	if slices.Contains([]request.Pass{request.PassArgs, request.PassStore, request.PassHashing}, why) {
+	if _, err := f.store(); why == request.PassArgs || why == request.PassHashing || why == request.PassStore && err != nil {
 		return
 	}
 	f.mu.Lock()
@@ -59,4 +61,31 @@ func (f *Front) lookAgain(s *served, why request.Pass) {
 		f.log.Info("a model of which nothing is kept is looked at again", "model", s.named(), "reason", why)
 		f.servedFor(model)
 	}
+}
+
+// wakes has a store go on that has suspended itself, since its index was damaged and could not be made anew just then. It tries until it does.
+func (f *Front) wakes(err error) {
+	store, none := f.store()
+	if none != nil || !errors.Is(err, db.ErrSuspended) || f.ctx.Err() != nil || !f.waking.CompareAndSwap(false, true) {
+		return
+	}
+	f.work.Add(1)
+	go func() {
+		defer f.work.Done()
+		defer f.waking.Store(false)
+		for pause := time.Second; ; pause = min(2*pause, time.Minute) {
+			err := store.Resume(f.ctx)
+			if err == nil {
+				f.log.Info("the store goes on", "dir", f.o.Dir)
+				f.again()
+				return
+			}
+			f.log.Warn("the store is suspended", "dir", f.o.Dir, "err", err)
+			select {
+			case <-f.ctx.Done():
+				return
+			case <-time.After(pause):
+			}
+		}
+	}()
 }

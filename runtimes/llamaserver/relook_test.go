@@ -93,3 +93,22 @@ func TestRefusedModelIsLookedAtAgain(t *testing.T) {
 		}
 	}
 }
+
+// A store that is suspended, as it does itself when its index is damaged and cannot be made anew just then, goes on as soon as it can.
+func TestSuspendedStoreGoesOn(t *testing.T) {
+	r := start(t, Options{}, "-c", "2048", "-np", "1")
+	r.ask("/completion", story("Suspended", 8))
+	r.saved()
+	if err := r.front.Store().Suspend(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	r.killServer()
+	if got := r.ask("/completion", story("Suspended", 8)); got.status != 200 {
+		t.Errorf("while it is suspended: %+v", got)
+	}
+	r.eventually(func() bool {
+		r.front.eraseSlots(context.Background())
+		r.front.forgetSlots()
+		return strings.HasPrefix(r.ask("/completion", story("Suspended", 8)).header, "hit")
+	})
+}

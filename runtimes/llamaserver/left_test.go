@@ -41,8 +41,11 @@ func (r *rig) leave(body object, after int) {
 			r.t.Fatalf("it was answered too soon: %d %s %s", got.status, got.header, got.body)
 		default:
 		}
-		list, err := direct.slots(context.Background())
-		if err != nil {
+		var list []struct {
+			Processing bool `json:"is_processing"`
+			Tokens     int  `json:"n_prompt_tokens"`
+		}
+		if direct.call(context.Background(), "/slots", nil, nil, &list) != nil {
 			return false
 		}
 		for _, st := range list {

@@ -167,7 +167,7 @@ func TestSlowRestore(t *testing.T) {
 			t.Errorf("restore %d after a slow one: %s", i, got.header)
 		}
 	}
-	hold.Store(int64(500 * time.Millisecond)) // and now always
+	hold.Store(int64(2 * time.Second)) // and now always
 	said := ""
 	for i := 0; i < 20 && !strings.HasPrefix(said, "miss"); i++ {
 		said = ask(1 + i).header

@@ -59,7 +59,14 @@ const maxCode = 40
 const (
 	Other       = "other"        // every reason that is none
 	ServerCache = "server_cache" // the server still had what a store would have given
-	NotReused   = "not_reused"   // the server computed again what it had, or was given
+
+	// Why a front did not restore what was found.
+	TooFew        = "too_few"        // so few tokens that computing them takes no longer
+	TooSlow       = "too_slow"       // restores of this size have taken longer than computing them
+	NotReused     = "not_reused"     // the server computed again what it had, or was given
+	SlotTaken     = "slot_taken"     // another client of the server works in the slot
+	RestoreFailed = "restore_failed" // the server, or the disk, did not do it
+	LookupFailed  = "lookup_failed"  // the store did not answer
 )
 
 // Code is a store's reason as a code: "nothing_stored".
@@ -121,8 +128,13 @@ var words = map[string]string{
 	"unknown_endpoint":    "an endpoint that is passed through",
 	"server_failed":       "the server did not answer what the front asked",
 	"api_key":             "the server does not take the API key",
-	NotReused:             "the server computed again what it had, or was given",
 	ServerCache:           "the server still had it in its slot",
+	TooFew:                "so few tokens that computing them takes no longer",
+	TooSlow:               "restores of this size have taken longer than computing; it is tried again now and then",
+	NotReused:             "the server computed again what it had, or was given; it is tried again now and then",
+	SlotTaken:             "another client of the server works in the slot",
+	RestoreFailed:         "it was found, and could not be restored",
+	LookupFailed:          "the store could not be asked",
 	Other:                 "another reason",
 }
 

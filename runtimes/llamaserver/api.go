@@ -242,6 +242,19 @@ func (a *api) compute(ctx context.Context, slot int, tokens []int32, adapters ma
 	return a.call(ctx, "/completion", nil, body, nil)
 }
 
+// adapt has a token computed in a slot, with a request's own choice of adapters; lora nil: with the server's.
+func (a *api) adapt(ctx context.Context, slot int, token int32, lora json.RawMessage) error {
+	fields := map[string]any{"prompt": []int32{token}, "n_predict": 0, "id_slot": slot, "cache_prompt": false}
+	if lora != nil {
+		fields["lora"] = lora
+	}
+	body, err := json.Marshal(fields)
+	if err != nil {
+		return err
+	}
+	return a.call(ctx, "/completion", nil, body, nil)
+}
+
 // erase empties a slot.
 func (a *api) erase(ctx context.Context, slot int) error {
 	ctx, cancel := context.WithTimeout(ctx, slotTime)

@@ -59,11 +59,14 @@ type Front struct {
 	noRoom  atomic.Pointer[string] // why nothing could be stored the last time; nil: it could
 	started atomic.Int64           // how often the server was
 	answers atomic.Bool            // it has answered once
+	waking  atomic.Bool            // a store that was suspended is to go on
 
 	mu     sync.Mutex
 	served map[string]*served // by model, where the server has several; else by ""
 	loaded map[string]*loaded // likewise
 	closed bool
+
+	refusals rests[refusedModel] // models of which nothing is kept
 
 	stilled sync.Mutex // held by who takes the turns of several models
 
@@ -115,7 +118,7 @@ func New(base *url.URL, args *Arguments, o Options) (*Front, error) {
 	default:
 		o.Logger.Info("slot files", "are", folder.String())
 	}
-	f := &Front{o: o, args: args, log: o.Logger, base: base, folder: folder, served: map[string]*served{}, loaded: map[string]*loaded{}, tried: make(chan struct{})}
+	f := &Front{o: o, args: args, log: o.Logger, base: base, folder: folder, served: map[string]*served{}, loaded: map[string]*loaded{}, tried: make(chan struct{}), refusals: rests[refusedModel]{}}
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	f.dbState.Store(stateOf(ErrOpening))
 	transport := &http.Transport{
@@ -293,6 +296,7 @@ func (f *Front) servedFor(model string) *served {
 	go func() {
 		defer f.work.Done()
 		defer close(s.prepared)
+		opened := false
 		for pause := 10 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 			err := s.prepare(f.ctx)
 			var p request.Pass
@@ -300,18 +304,23 @@ func (f *Front) servedFor(model string) *served {
 			case f.ctx.Err() != nil || s.gone.Load():
 				return
 			case err == nil:
+				f.keptOf(model)
 				f.log.Info("prompts of this model are kept", "model", s.name, "slots", s.usable, "fingerprint", s.model.Fingerprint())
 				return
 			case errors.As(err, &p):
 				s.refuse(err)
-				if _, e := f.store(); p == request.PassStore && e == nil { // it was opened meanwhile, and again may have come before the refusal
+				if _, e := f.store(); p == request.PassStore && e == nil && !opened { // it was opened meanwhile, and again may have come before the refusal
+					opened = true
 					s.refuse(nil)
 					continue
 				}
+				f.wakes(err)
+				f.refusedFor(model, p)
 				f.log.Warn("nothing is kept of this model", "reason", p, "err", err)
 				return
 			case refuses(err):
 				s.refuse(fmt.Errorf("%w: %w", request.PassModel, err))
+				f.refusedFor(model, request.PassModel)
 				f.log.Warn("the server refuses to be looked at", "model", model, "err", err)
 				if model != "" { // a router has no such model, at least now
 					f.drop(model, s)

@@ -73,9 +73,12 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 			return
 		}
 	}
+	if err != nil {
+		f.lookAgain(s, reasonOf(err))
+	}
 	if err == nil {
 		s.mu.Lock()
-		if s.otherwise[req.Endpoint] {
+		if s.differ.resting(req.Kind()) {
 			err = request.PassDiffers
 		}
 		s.mu.Unlock()
@@ -107,7 +110,7 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 			f.work.Add(1)
 			go func() {
 				defer f.work.Done()
-				s.stopped(sl)
+				s.left(sl)
 				s.release(sl)
 				s.idle(sl)
 			}()
@@ -135,7 +138,7 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 	if s.watch || s.busyElsewhere() {
 		s.avoid(ctx, sl)
 	}
-	p := s.begin(ctx, m, lay, sl, prompt)
+	p := s.begin(ctx, m, lay, sl, prompt, req)
 	err = s.sound(ctx)
 	if err == nil && s.gone.Load() {
 		err = request.PassHashing
@@ -166,7 +169,7 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 		return
 	}
 	beside := s.working(sl)
-	before := s.begun(sl, prompt, req.Endpoint)
+	before := s.begun(sl, prompt, req)
 	var fields []string
 	if req.Endpoint.Pins() {
 		fields = append(fields, fmt.Sprintf(`"id_slot":%d`, sl.id))
@@ -199,11 +202,16 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 	<-done
 	a := readAnswer(x.kept)
 	a.known = a.known && x.whole // an answer that says how far it is has figures in each of its parts
-	s.finished(p, prompt, req.Endpoint, a)
+	if x.sent && !x.whole {
+		s.mu.Lock()
+		sl.left = true
+		s.mu.Unlock()
+	}
+	s.finished(p, prompt, a)
 	s.disproved(p, a)
 	full := len(prompt.Tokens)+a.decoded >= s.context
-	if !a.known { // the client left: how far the server went is not known
-		full = s.args.Shifts || f.o.Attach != ""
+	if !a.known { // the client left
+		full = s.mayShift(req, len(prompt.Tokens))
 	}
 	if full { // its rows may have been shifted
 		s.mu.Lock()

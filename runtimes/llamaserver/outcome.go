@@ -55,6 +55,9 @@ func (p *plan) code(a answered) string {
 	case n > 0 && p.restored == 0:
 		return figures.ServerCache
 	}
+	if p.restored == 0 && p.why != "" {
+		return p.why
+	}
 	return figures.Code(p.reason.Code)
 }
 
@@ -104,8 +107,9 @@ func (f *Front) Figures() figures.Front {
 		switch {
 		case m.Refused != "":
 			out.Notes = append(out.Notes, figures.Note{Level: figures.Warn, Text: "Nothing is kept of " + m.Name + ": " + m.Refused})
-		case !m.Restores:
-			out.Notes = append(out.Notes, figures.Note{Level: figures.Bad, Text: "The server computes again what is restored of " + m.Name + ": nothing is restored any more until it is started again."})
+		}
+		for _, r := range m.Resting {
+			out.Notes = append(out.Notes, figures.Note{Level: figures.Warn, Text: fmt.Sprintf("Of %s, this is left alone for now: %s, since %s. It is tried again after %d requests, or %s.", m.Name, r.Case, figures.Words(r.Reason), r.Requests, r.Within)})
 		}
 	}
 	return out

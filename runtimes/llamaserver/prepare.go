@@ -163,21 +163,18 @@ func (s *served) look(ctx context.Context, store *db.Store, id *identity, note s
 	if err != nil {
 		return nil, nil, err
 	}
-	registered, err := store.Register(ctx, desc)
+	m, err := s.part(ctx, store, desc, rows)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", request.PassStore, err)
-	}
-	if err := s.sameRows(ctx, registered.Model, rows); err != nil {
 		return nil, nil, err
 	}
 	value, err := json.Marshal(lay.format)
 	if err == nil {
-		err = registered.Model.SetNote(ctx, note, value)
+		err = m.SetNote(ctx, note, value)
 	}
 	if err != nil {
 		s.log.Warn("remembering how slot files look", "err", err)
 	}
-	return registered.Model, lay, nil
+	return m, lay, nil
 }
 
 // formatNote names the note in which a model remembers how a server's slot files look: everything that was said to the server goes into it.

@@ -45,9 +45,8 @@ type served struct {
 	refused   error  // why nothing is cached; nil: all is well
 	doubt     error  // why nothing is just now: it is looked at again with each request
 	adapters  []loraAdapter
-	notReused int                       // restores in a row that the server did not reuse
-	differ    map[request.Endpoint]int  // slots in a row that held other tokens than the prompt, for no known reason
-	otherwise map[request.Endpoint]bool // endpoints whose prompts the server renders in another way
+	notReused rests[string] // kinds of requests for which the server did not reuse what was restored
+	differ    rests[string] // kinds of requests whose prompts the server renders in another way
 	pending   []*saved
 	admitted  map[[sha256.Size]byte]bool // hashes of API keys that the server takes
 	answers   atomic.Int64               // when the server was first seen to answer, in Unix nanoseconds; 0: it does not
@@ -59,7 +58,7 @@ type served struct {
 func newServed(f *Front, a *api) *served {
 	return &served{
 		api: a, front: f, loaded: f.loadedBy(a.model), folder: f.folder, log: f.log, args: f.args, watch: f.o.Attach != "" || f.args.Router,
-		turn: make(chan struct{}, 1), born: time.Now(), prepared: make(chan struct{}), puts: make(chan struct{}, 2), differ: map[request.Endpoint]int{}, otherwise: map[request.Endpoint]bool{},
+		turn: make(chan struct{}, 1), born: time.Now(), prepared: make(chan struct{}), puts: make(chan struct{}, 2), notReused: rests[string]{}, differ: rests[string]{},
 		admitted: map[[sha256.Size]byte]bool{},
 	}
 }

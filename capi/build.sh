@@ -50,12 +50,32 @@ Libs: -L\${prefix}/lib -ldormouse
 Libs.private: -lpthread -lresolv -ldl
 PC
 cat >"$out/lib/cmake/dormouse/dormouse-config.cmake" <<CMAKE
+if(TARGET dormouse::dormouse) # found before in this directory, or in one above
+  return()
+endif()
 get_filename_component(_dormouse "\${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
 add_library(dormouse::dormouse SHARED IMPORTED)
 set_target_properties(dormouse::dormouse PROPERTIES IMPORTED_LOCATION "\${_dormouse}/lib/$shared" INTERFACE_INCLUDE_DIRECTORIES "\${_dormouse}/include")
 add_library(dormouse::static STATIC IMPORTED)
 set_target_properties(dormouse::static PROPERTIES IMPORTED_LOCATION "\${_dormouse}/lib/libdormouse.a" INTERFACE_INCLUDE_DIRECTORIES "\${_dormouse}/include"
   INTERFACE_LINK_LIBRARIES "pthread;resolv;\${CMAKE_DL_LIBS}")
-set(dormouse_VERSION "$version")
+unset(_dormouse)
+CMAKE
+# Who asks for 0.1 is served by any release 0.1.x (docs/compatibility.md), who asks for a range by what is in it.
+IFS=.- read -r major minor _ <<<"$version"
+cat >"$out/lib/cmake/dormouse/dormouse-config-version.cmake" <<CMAKE
+set(PACKAGE_VERSION "${version%%-*}")
+set(PACKAGE_VERSION_COMPATIBLE FALSE)
+if(PACKAGE_FIND_VERSION_RANGE)
+  if(NOT PACKAGE_VERSION VERSION_LESS PACKAGE_FIND_VERSION_MIN AND NOT PACKAGE_VERSION VERSION_GREATER PACKAGE_FIND_VERSION_MAX)
+    set(PACKAGE_VERSION_COMPATIBLE TRUE)
+  endif()
+elseif(NOT PACKAGE_VERSION VERSION_LESS PACKAGE_FIND_VERSION AND PACKAGE_FIND_VERSION_MAJOR EQUAL $major
+    AND (PACKAGE_FIND_VERSION_COUNT EQUAL 1 OR PACKAGE_FIND_VERSION_MINOR EQUAL $minor))
+  set(PACKAGE_VERSION_COMPATIBLE TRUE)
+endif()
+if(PACKAGE_VERSION VERSION_EQUAL PACKAGE_FIND_VERSION)
+  set(PACKAGE_VERSION_EXACT TRUE)
+endif()
 CMAKE
 ls -l "$out/lib/$shared" "$out/lib/libdormouse.a" | awk '{print $5, $9}'

@@ -118,7 +118,7 @@ typedef struct dormouse_prompt {
 	const dormouse_adapter *adapters; /* in the order in which they apply */
 	size_t n_adapters;
 	const char *scope; /* whose data follows scope_start: a user, a conversation; null or empty: shared by all */
-	size_t scope_start;
+	size_t scope_start; /* counts tokens: at most n_tokens (for a beginning of a prompt, cut it, too), and 0 without a scope; else DORMOUSE_ERR_PROMPT */
 } dormouse_prompt;
 
 /* count rows in one stretch of memory. */

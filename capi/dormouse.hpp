@@ -2,8 +2,10 @@
 #ifndef DORMOUSE_HPP
 #define DORMOUSE_HPP
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -70,6 +72,18 @@ public:
 	std::string scope;
 	size_t scope_start = 0;
 
+	// prefix is the first n tokens, to be put or looked for: a beginning of what comes before scope_start is everybody's, as it is in the whole. n lies inside
+	// no span.
+	Prompt prefix(size_t n) const {
+		Prompt p = *this;
+		if (n > tokens.size()) throw std::out_of_range("dormouse: a prefix that is longer than its prompt");
+		p.tokens.resize(n), p.spans.clear();
+		for (const dormouse_span &s : spans)
+			if (s.start + s.len <= n) p.spans.push_back(s);
+		if (scope_start <= tokens.size()) p.scope_start = std::min(scope_start, n); // else a mistake, and it stays one
+		return p;
+	}
+
 	// c is valid as long as this prompt is, and is not changed.
 	dormouse_prompt c() const {
 		dormouse_prompt p = DORMOUSE_INIT(dormouse_prompt);
@@ -88,12 +102,27 @@ inline dormouse_piece packed(void *mem, size_t bytes, size_t count) {
 	return p;
 }
 
-// Match is a stored prefix of a prompt, held until it is destroyed.
+// Opened is the open store beneath handles. A store that cannot be closed when its Store is destroyed, since a match is open or a call is at work on a
+// context of llama.cpp, is closed by the last Match or Llama that goes.
+class Opened {
+public:
+	Opened() = default;
+	Opened(const Opened &) = delete;
+	Opened &operator=(const Opened &) = delete;
+	~Opened() {
+		if (s.id) dormouse_close(s);
+	}
+
+	dormouse_store s = {};
+};
+
+// Match is a stored prefix of a prompt, held until it is destroyed. It may outlive its Store, which is closed when the match is gone.
 class Match {
 public:
-	Match(dormouse_match x, dormouse_restored found) : found(found), x(x) {}
-	Match(Match &&o) noexcept : found(o.found), x(std::exchange(o.x, dormouse_match{})) {}
+	Match(dormouse_match x, dormouse_restored found, std::shared_ptr<Opened> store = nullptr) : store(std::move(store)), found(found), x(x) {}
+	Match(Match &&o) noexcept : store(std::move(o.store)), found(o.found), x(std::exchange(o.x, dormouse_match{})) {}
 	Match &operator=(Match &&o) noexcept {
+		std::swap(store, o.store);
 		std::swap(x, o.x);
 		found = o.found;
 		return *this;
@@ -141,6 +170,7 @@ public:
 	void close() {
 		check(dormouse_match_close(x));
 		x = dormouse_match{};
+		store.reset();
 	}
 	dormouse_put_result extend(const Prompt &prompt, const std::vector<dormouse_rows> &rows, const dormouse_put_options *options = nullptr, const dormouse_call *call = nullptr) {
 		dormouse_put_result out = DORMOUSE_INIT(dormouse_put_result);
@@ -151,16 +181,18 @@ public:
 	dormouse_match get() const { return x; }
 
 private:
+	std::shared_ptr<Opened> store; // goes when the match is closed
 	dormouse_restored found;
 	dormouse_match x;
 };
 
-// Model is a registered model. It must not outlive its store.
+// Model is a registered model. Of a store that was closed every call is DORMOUSE_ERR_HANDLE.
 class Model {
 public:
-	explicit Model(dormouse_model m) : m(m) {}
-	Model(Model &&o) noexcept : m(std::exchange(o.m, dormouse_model{})) {}
+	explicit Model(dormouse_model m, std::shared_ptr<Opened> store = nullptr) : store(std::move(store)), m(m) {}
+	Model(Model &&o) noexcept : store(std::move(o.store)), m(std::exchange(o.m, dormouse_model{})) {}
 	Model &operator=(Model &&o) noexcept {
+		std::swap(store, o.store);
 		std::swap(m, o.m);
 		return *this;
 	}
@@ -188,7 +220,7 @@ public:
 		dormouse_restored found = DORMOUSE_INIT(dormouse_restored);
 		dormouse_prompt p = prompt.c();
 		check(dormouse_match_prompt(m, &p, limit, call, &x, &found));
-		return Match(x, found);
+		return Match(x, found, store.lock());
 	}
 	dormouse_put_result put(const Prompt &prompt, const std::vector<dormouse_rows> &rows, const dormouse_put_options *options = nullptr, const dormouse_call *call = nullptr) {
 		dormouse_put_result out = DORMOUSE_INIT(dormouse_put_result);
@@ -217,56 +249,59 @@ public:
 	dormouse_model get() const { return m; }
 
 private:
+	std::weak_ptr<Opened> store; // a model keeps nothing open
 	dormouse_model m;
 };
 
-// Store is an open store. close says what went wrong; the destructor cannot. Matches go before it.
+// Store is an open store. close says what went wrong, and leaves it open while a match is. The destructor cannot say it: then the last match closes it.
 class Store {
 public:
-	explicit Store(const std::string &dir, const std::string &options = "", const dormouse_call *call = nullptr) {
-		check(dormouse_open(c_text(dir), options.empty() ? nullptr : c_text(options), call, &s));
+	explicit Store(const std::string &dir, const std::string &options = "", const dormouse_call *call = nullptr) : o(std::make_shared<Opened>()) {
+		check(dormouse_open(c_text(dir), options.empty() ? nullptr : c_text(options), call, &o->s));
 	}
-	Store(Store &&o) noexcept : s(std::exchange(o.s, dormouse_store{})) {}
-	Store &operator=(Store &&o) noexcept {
-		std::swap(s, o.s);
+	Store(Store &&) noexcept = default;
+	Store &operator=(Store &&other) noexcept {
+		std::swap(o, other.o);
 		return *this;
 	}
 	~Store() {
-		if (s.id) dormouse_close(s);
+		if (o && o->s.id && dormouse_close(o->s) == DORMOUSE_OK) o->s = dormouse_store{};
 	}
 
 	void close() {
-		check(dormouse_close(s));
-		s = dormouse_store{};
+		check(dormouse_close(get()));
+		o->s = dormouse_store{};
 	}
 	Model register_model(const std::string &descriptor, const dormouse_call *call = nullptr) {
 		dormouse_model m = {};
-		check(dormouse_register(s, c_text(descriptor), call, &m));
-		return Model(m);
+		check(dormouse_register(get(), c_text(descriptor), call, &m));
+		return Model(m, o);
 	}
-	void suspend(const dormouse_call *call = nullptr) { check(dormouse_suspend(s, call)); }
-	void resume(const dormouse_call *call = nullptr) { check(dormouse_resume(s, call)); }
-	void sync(const dormouse_call *call = nullptr) { check(dormouse_sync(s, call)); }
+	void suspend(const dormouse_call *call = nullptr) { check(dormouse_suspend(get(), call)); }
+	void resume(const dormouse_call *call = nullptr) { check(dormouse_resume(get(), call)); }
+	void sync(const dormouse_call *call = nullptr) { check(dormouse_sync(get(), call)); }
 	// pressure frees what a system that is short of memory (level 1 to 3) needs; it gives the bytes on disk.
 	int64_t pressure(int32_t level, const dormouse_call *call = nullptr) {
 		int64_t freed = 0;
-		check(dormouse_pressure(s, level, call, &freed));
+		check(dormouse_pressure(get(), level, call, &freed));
 		return freed;
 	}
-	void delete_ref(const std::string &name, const dormouse_call *call = nullptr) { check(dormouse_delete_ref(s, c_text(name), call)); }
+	void delete_ref(const std::string &name, const dormouse_call *call = nullptr) { check(dormouse_delete_ref(get(), c_text(name), call)); }
 	dormouse_deleted delete_scope(const std::string &scope, const dormouse_call *call = nullptr) {
 		dormouse_deleted out = DORMOUSE_INIT(dormouse_deleted);
-		check(dormouse_delete_scope(s, c_text(scope), call, &out));
+		check(dormouse_delete_scope(get(), c_text(scope), call, &out));
 		return out;
 	}
-	std::string stats() const { return text([this](char *buf, size_t cap, size_t *needed) { return dormouse_stats(s, buf, cap, needed); }); }
+	std::string stats() const { return text([this](char *buf, size_t cap, size_t *needed) { return dormouse_stats(get(), buf, cap, needed); }); }
 	std::string verify(const dormouse_call *call = nullptr) {
-		return text([this, call](char *buf, size_t cap, size_t *needed) { return dormouse_verify(s, call, buf, cap, needed); });
+		return text([this, call](char *buf, size_t cap, size_t *needed) { return dormouse_verify(get(), call, buf, cap, needed); });
 	}
-	dormouse_store get() const { return s; }
+	dormouse_store get() const { return o ? o->s : dormouse_store{}; }
+	// opened is what keeps the store open: a handle that is not to lose it holds a copy.
+	std::shared_ptr<Opened> opened() const { return o; }
 
 private:
-	dormouse_store s = {};
+	std::shared_ptr<Opened> o;
 };
 
 } // namespace dormouse

@@ -8,17 +8,19 @@
 
 namespace dormouse {
 
-// Llama is a llama_context that is attached to a store. It is gone before either of them.
+// Llama is a llama_context that is attached to a store. It goes before the context. When its Store goes first, it is closed with it, unless a call is at work
+// on the context: then the store is closed when the Llama is gone.
 class Llama {
 public:
 	// model_path is the file from which the context's model was loaded; options are those of dormouse_llama_attach.
-	Llama(const Store &store, llama_context *context, const std::string &model_path, const std::string &options = "", const dormouse_call *call = nullptr) {
+	Llama(const Store &store, llama_context *context, const std::string &model_path, const std::string &options = "", const dormouse_call *call = nullptr) : store(store.opened()) {
 		dormouse_llama_functions linked = dormouse_llama_linked();
 		check(dormouse_llama_attach(store.get(), &linked, context, model_path.empty() ? nullptr : c_text(model_path), options.empty() ? nullptr : c_text(options),
 			dormouse_llama_decode, context, call, &l));
 	}
-	Llama(Llama &&o) noexcept : l(std::exchange(o.l, dormouse_llama{})) {}
+	Llama(Llama &&o) noexcept : store(std::move(o.store)), l(std::exchange(o.l, dormouse_llama{})) {}
 	Llama &operator=(Llama &&o) noexcept {
+		std::swap(store, o.store);
 		std::swap(l, o.l);
 		return *this;
 	}
@@ -69,11 +71,12 @@ public:
 	Model model() const {
 		dormouse_model m = {};
 		check(dormouse_llama_model(l, &m));
-		return Model(m);
+		return Model(m, store);
 	}
 	dormouse_llama get() const { return l; }
 
 private:
+	std::shared_ptr<Opened> store; // goes when the session is closed
 	dormouse_llama l = {};
 };
 

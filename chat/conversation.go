@@ -15,8 +15,8 @@ type Options struct {
 	// System is the system prompt. That of a conversation that exists is kept if it is nil, and changed if it is another one: the next turn
 	// begins with a rewrite.
 	System []kv.Token
-	// User is whose the system prompt is: its rows are shared by all conversations of one user. Empty: by all. It is fixed when a
-	// conversation is made.
+	// User is whose the system prompt is: its rows are shared by all conversations of one user, and go with the last of them ([Host.Delete]).
+	// Empty: by all. It is fixed when a conversation is made.
 	User string
 
 	// Facts is how many tokens the system prompt and the facts may take, Ring how many the turns in the cache may. 0: 512 and 1,536, less if
@@ -117,6 +117,7 @@ type Conversation struct {
 	stepping bool // the rewrite is being computed,
 	urgent   bool // and somebody waits for it
 	turn     *Turn
+	old      *aside // what the open turn takes the place of; nil: nothing
 	re       *rewriting
 	rewrite  string // why the log is to be rewritten; empty: it need not be
 	unstored bool   // the rows of a new log are not stored yet
@@ -329,8 +330,8 @@ func (c *Conversation) SetSystem(ctx context.Context, tokens []kv.Token) error {
 	return c.store(ctx)
 }
 
-// Rewind takes back a turn and all that came after it, to edit its message or to answer it anew. Facts stay. It is durable when Rewind
-// returns: if the process is killed before the new turn's Commit, the conversation has neither turn.
+// Rewind takes back a turn and all that came after it. Facts stay. It is durable when Rewind returns. To edit a message, or to answer it anew, use
+// [BeginOptions].Instead: there the old turn stays until the new one is committed.
 func (c *Conversation) Rewind(ctx context.Context, id TurnID) error {
 	leave, err := c.enter(true)
 	if err != nil {
@@ -346,21 +347,7 @@ func (c *Conversation) Rewind(ctx context.Context, id TurnID) error {
 	if err := c.note(ctx, rewindFrame, w.b); err != nil {
 		return err
 	}
-	c.dropRewrite()
-	start := c.log.parts[i].start
-	c.log.cut(i)
-	c.stored = min(c.stored, start)
-	if c.seq < 0 || c.rows < start {
-		c.rows = min(c.rows, start)
-		return nil
-	}
-	c.rows = start
-	if c.hole >= start {
-		c.hole = noHole
-	}
-	if last := c.log.parts[i-1]; last.gone || c.h.rt.Remove(c.seq, kv.Range{Start: start, End: everything.End}) != nil {
-		c.park() // the row that the next turn goes on from is in no cache
-	}
+	c.takeBack(i)
 	return nil
 }
 

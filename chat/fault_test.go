@@ -23,9 +23,10 @@ func script(r *room, retry func(what string, f func() error)) (seen []string) {
 		retry("open", func() (err error) { c, err = r.h.Open(ctx, "a", o); return err })
 	}
 	var t *chat.Turn
+	instead := chat.TurnID(0)
 	begin := func(seed, n, recent int) {
 		retry("begin", func() (err error) {
-			t, err = c.Begin(ctx, tokens(seed, n), chat.BeginOptions{Policy: chat.Recent(recent)})
+			t, err = c.Begin(ctx, tokens(seed, n), chat.BeginOptions{Policy: chat.Recent(recent), Instead: instead})
 			return err
 		})
 		retry("logits", func() error {
@@ -88,6 +89,16 @@ func script(r *room, retry func(what string, f func() error)) (seen []string) {
 	begin(13, 8, 2)
 	generate(3)
 	commit()
+	instead = t.ID()
+	retry("fact", func() error { return c.SetFact(ctx, "b", tokens(16, 5)) })
+	begin(17, 8, 2)
+	generate(2)
+	retry("abort", func() error { return t.Abort(ctx) })
+	note("turns", len(c.Turns()))
+	begin(18, 9, 2)
+	generate(3)
+	commit()
+	instead = 0
 	retry("forget", func() error { return c.Forget(ctx, t.ID()) })
 	retry("warm", func() error { return r.h.Warm(ctx, "w", tokens(14, 300)) })
 	retry("close", func() error { return c.Close() })

@@ -34,6 +34,9 @@ func (c *Conversation) note(ctx context.Context, kind uint8, body []byte) error 
 
 // refile writes the log to the file as it is. What is stored of turns that were taken back is deleted: the new file does not know them.
 func (c *Conversation) refile(ctx context.Context) error {
+	if c.old != nil {
+		return nil // the file has what the open turn takes the place of: it is written anew after the turn
+	}
 	if err := c.deleteRows(ctx, c.log.othersRoots()); err != nil {
 		return err
 	}

@@ -21,6 +21,8 @@ const (
 	metaFrame   = 5
 	placedFrame = 6 // a fact of a log that was rewritten
 	placeFrame  = 7 // facts that were set are placed now, or removed
+
+	insteadFrame = 8 // a turn that was committed in the place of others
 )
 
 // head is the first frame: whose file it is.
@@ -211,9 +213,11 @@ func (f *fact) encode() []byte {
 	return w.b
 }
 
+func (r *in) fact() fact { return fact{r.uint(), string(r.bytes()), r.tokens()} }
+
 func decodeFact(b []byte) (f fact, err error) {
 	r := in{b: b}
-	f.id, f.name, f.tokens = r.uint(), string(r.bytes()), r.tokens()
+	f = r.fact()
 	return f, r.end()
 }
 
@@ -349,17 +353,20 @@ func (l *log) apply(f db.SessionFrame) error {
 		}
 		i, err := l.turn(id)
 		if err != nil {
-			return fmt.Errorf("%w: %w", errFrame, err)
+			return notThere(err)
 		}
 		l.cut(i)
 		return nil
+	case insteadFrame:
+		return l.applyInstead(f.Body)
 	case placeFrame:
 		r := in{b: f.Body}
 		n := r.int()
 		if err := r.end(); err != nil || n != len(l.pending) {
 			return errors.Join(err, fmt.Errorf("%w: %d facts are placed, and %d were set", errFrame, n, len(l.pending)))
 		}
-		l.settle()
+		l.settle(l.pending)
+		l.pending = nil
 		return nil
 	case metaFrame:
 		l.meta = slices.Clone(f.Body)
@@ -367,6 +374,9 @@ func (l *log) apply(f db.SessionFrame) error {
 	}
 	return fmt.Errorf("%w: a frame of a conversation of kind %d, which this release does not know", db.ErrVersion, f.Kind)
 }
+
+// notThere is the error of a frame that takes back a turn which is not in the log.
+func notThere(err error) error { return fmt.Errorf("%w: %w", errFrame, err) }
 
 func (l *log) applyTurn(t *turnRecord) error {
 	l.evict(t.evicted)

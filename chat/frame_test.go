@@ -14,6 +14,15 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
+// inPlace are facts that are set, and a turn in the place of turn 4 of sample, before which one of them is placed and another one removed.
+func inPlace() []db.SessionFrame {
+	placed := []fact{{2, "gone", nil}, {5, "new", []kv.Token{11}}, {6, "name", nil}}
+	o := aside{id: 4, placed: placed}
+	turn := turnRecord{part: part{kind: turnPart, id: 5, view: []kv.Range{{Start: 0, End: 5}, {Start: 6, End: 7}},
+		turn: turnNote{user: 1, at: time.UnixMilli(1_700_000_002_000).UTC()}}, tokens: []kv.Token{12, 13}}
+	return []db.SessionFrame{{Kind: factFrame, Body: placed[1].encode()}, {Kind: factFrame, Body: placed[2].encode()}, {Kind: insteadFrame, Body: o.encode(turn.encode())}}
+}
+
 // sample is a file with a frame of each kind.
 func sample() []db.SessionFrame {
 	h := head{id: "a", user: "u", tokenizer: kv.HashOf("t"), fingerprint: kv.Fingerprint{1, 2}, lastTurn: 2, lastFact: 1, created: time.UnixMilli(1_700_000_000_000).UTC(), system: []kv.Token{1, 2, 3, 4, 5}}
@@ -52,6 +61,11 @@ func TestFrames(t *testing.T) {
 		t.Errorf("%+v, %v", s, err)
 	}
 
+	if s, err = Inspect(append(slices.Clone(frames[:7]), inPlace()...)); err != nil || s.Turns != 1 || !slices.Equal(s.Facts, []string{"new"}) {
+		t.Errorf("a turn in the place of another one: %+v, %v", s, err)
+	}
+	frames = append(frames, inPlace()...)
+
 	next := head{id: "a"}
 	body := next.encode()
 	body[0]++
@@ -65,6 +79,9 @@ func TestFrames(t *testing.T) {
 		{[]db.SessionFrame{{Kind: headFrame, Body: body}}, db.ErrVersion},
 		{[]db.SessionFrame{frames[0], {Kind: 99}}, db.ErrVersion},
 		{[]db.SessionFrame{frames[0], {Kind: rewindFrame, Body: []byte{9}}}, db.ErrCorrupt},
+		{frames, db.ErrCorrupt}, // in the place of a turn that was taken back
+		{append(slices.Clone(frames[:7]), db.SessionFrame{Kind: insteadFrame, Body: []byte{4, 9}}), db.ErrCorrupt},
+		{append(slices.Clone(frames[:7]), db.SessionFrame{Kind: insteadFrame, Body: append(inPlace()[2].Body, 0)}), db.ErrCorrupt},
 		{[]db.SessionFrame{frames[0], {Kind: placeFrame, Body: []byte{1}}}, db.ErrCorrupt},
 		{[]db.SessionFrame{frames[0], frames[2]}, db.ErrCorrupt}, // its view has a fact that is not there
 		{append(slices.Clone(frames[:3]), frames[2]), db.ErrCorrupt},
@@ -114,6 +131,7 @@ func FuzzFrames(f *testing.F) {
 	}
 	f.Add(pack(sample()))
 	f.Add(pack(sample()[:3]))
+	f.Add(pack(append(sample(), inPlace()...)))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var frames []db.SessionFrame
 		for len(b) >= 3 {

@@ -106,7 +106,8 @@ func (h *Host) info(s db.SessionInfo) (Info, error) {
 }
 
 // Delete deletes a conversation for good, file and rows. It must not be open, in this host or in another one of the store: [ErrOpen]. After the
-// store's next Sync nothing of it is in any file.
+// store's next Sync nothing of it is in any file, but the system prompt, which is everybody's. One that is a user's own ([Options].User) goes with
+// the last conversation of that user.
 func (h *Host) Delete(ctx context.Context, id string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -124,8 +125,51 @@ func (h *Host) Delete(ctx context.Context, id string) error {
 		defer file.Close()
 	}
 	h.clear()
+	if err := h.deleteSystem(ctx, id); err != nil { // before the file goes, which says that there is something to delete
+		return err
+	}
 	_, err = h.store.DeleteScope(ctx, Scope(id))
 	return err
+}
+
+// deleteSystem deletes the system prompt of a conversation, if it is a user's own, and no other conversation of that user is left. It is in no
+// conversation's scope.
+func (h *Host) deleteSystem(ctx context.Context, id string) error {
+	var own *head
+	others := map[string]bool{} // users
+	for s, err := range h.store.Sessions(ctx) {
+		if err != nil {
+			return err
+		}
+		if s.First.Kind != headFrame {
+			continue
+		}
+		switch x, err := decodeHead(s.First.Body); {
+		case err != nil: // its user is not known
+		case x.id == id:
+			own = &x
+		default:
+			others[x.user] = true
+		}
+	}
+	if own == nil || own.user == "" || others[own.user] || len(own.system) == 0 {
+		return nil
+	}
+	first := newLog(Scope(id), own.user, own.system).prompt()
+	models, err := db.Collect(h.store.Models())
+	if err != nil {
+		return err
+	}
+	for _, x := range models { // the first token says whose it is: so also what the prompt was before it was changed
+		m, err := h.store.Model(x.Fingerprint)
+		if err == nil {
+			_, err = m.Delete(ctx, first.Prefix(1))
+		}
+		if err != nil && !errors.Is(err, db.ErrNotFound) && !errors.Is(err, db.ErrRetired) && !errors.Is(err, db.ErrCorrupt) {
+			return err
+		}
+	}
+	return nil
 }
 
 // clear drops rows that the runtime has kept of what nobody computes now.

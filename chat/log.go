@@ -11,7 +11,7 @@ import (
 // TurnID numbers the turns of a conversation from 1. A number is not used twice.
 type TurnID uint64
 
-// sinks are the first positions that every view has: models put attention there that belongs nowhere else.
+// sinks is how many of the first positions every view has: models put attention there that belongs nowhere else.
 const sinks = 4
 
 type kind uint8
@@ -163,10 +163,19 @@ func (l *log) waiting() (n int) {
 	return n
 }
 
-// always is what every view has: the first rows, and the last one, without which no runtime goes on.
+// always is what every view has: the first rows, and the last one, without which no runtime goes on. The first rows are the system prompt's, or without one
+// those of the first fact or turn, also where that is hidden or evicted: but never all of a turn. Of a fact that is gone no view has a token.
 func (l *log) always() []kv.Range {
-	n := len(l.tokens)
-	return []kv.Range{{Start: 0, End: min(sinks, l.system())}, {Start: max(0, n-1), End: n}}
+	n, first := len(l.tokens), 0
+	if i := slices.IndexFunc(l.parts, func(p part) bool { return p.end > p.start }); i >= 0 {
+		switch p := &l.parts[i]; {
+		case p.kind == turnPart:
+			first = min(sinks, p.end-1)
+		case !p.gone:
+			first = min(sinks, p.end)
+		}
+	}
+	return []kv.Range{{Start: 0, End: first}, {Start: max(0, n-1), End: n}}
 }
 
 // factView is what a fact is computed in: the system prompt and the facts.
@@ -234,15 +243,14 @@ func (l *log) set(f fact) {
 	l.lastFact = max(l.lastFact, f.id)
 }
 
-// settle places the facts that wait, and takes those out of view that are removed.
-func (l *log) settle() {
-	for _, f := range l.pending {
+// settle places facts, and takes those out of view that are removed.
+func (l *log) settle(facts []fact) {
+	for _, f := range facts {
 		l.supersede(f.name)
 		if len(f.tokens) > 0 {
 			l.place(part{kind: factPart, id: f.id, name: f.name, view: l.factView()}, f.tokens)
 		}
 	}
-	l.pending = nil
 }
 
 // evict takes turns out for good.

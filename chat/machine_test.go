@@ -78,6 +78,7 @@ type run struct {
 	c        *Conversation
 	m        *model
 	turn     *Turn
+	before   *model // what the open turn takes the place of; nil: nothing
 	rewrites int
 	recent   int
 }
@@ -126,7 +127,16 @@ func (r *run) same(got []float32) {
 	}
 }
 
-func (r *run) begin() {
+func (r *run) begin() { r.beginInstead(0) }
+
+// instead begins a turn in the place of another one, and of all after it.
+func (r *run) instead() {
+	if id, _, ok := r.someTurn(); ok {
+		r.beginInstead(id)
+	}
+}
+
+func (r *run) beginInstead(id TurnID) {
 	message := r.tokens("message", 12)
 	reserve := rapid.IntRange(1, 20).Draw(r.T, "reserve")
 	r.recent = rapid.IntRange(0, 4).Draw(r.T, "recent")
@@ -136,7 +146,10 @@ func (r *run) begin() {
 		r.check(r.c.rewriteNow(ctx))
 		r.settled()
 	}
-	r.turn, err = r.c.Begin(ctx, message, BeginOptions{Policy: Recent(r.recent), Reserve: reserve, Priority: prio})
+	if id != 0 && r.m.find(uint64(id)) < 0 {
+		id = 0 // it was evicted, and rewritten away
+	}
+	r.turn, err = r.c.Begin(ctx, message, BeginOptions{Policy: Recent(r.recent), Reserve: reserve, Priority: prio, Instead: id})
 	var long *TooLongError
 	if errors.As(err, &long) {
 		if len(message)+reserve <= r.o.Ring {
@@ -147,6 +160,13 @@ func (r *run) begin() {
 	if err != nil {
 		r.Fatalf("begin: %v\nmodel:%v", err, r.m)
 	}
+	if id != 0 {
+		r.settled() // to make room
+		i := r.m.find(uint64(id))
+		r.m.evict(len(message)+reserve, i)
+		r.before = r.m.clone()
+		r.m.cut(i)
+	}
 	r.m.begin(message, len(message)+reserve, r.recent, prio)
 	if got := uint64(r.turn.ID()); got != r.m.next {
 		r.Fatalf("turn %d, want %d", got, r.m.next)
@@ -156,10 +176,16 @@ func (r *run) begin() {
 	r.same(got)
 }
 
-func (r *run) ended() { r.turn = nil }
+func (r *run) ended() { r.turn, r.before = nil, nil }
 
 // aborted is the model when a turn was aborted: evictions and facts stay, the turn does not.
 func (r *run) aborted() {
+	if r.before != nil {
+		r.before.next = r.m.next
+		r.m = r.before
+		r.ended()
+		return
+	}
 	i := len(r.m.parts) - 1
 	n := r.m.parts[i].start
 	r.m.parts, r.m.tokens, r.m.rows = r.m.parts[:i], r.m.tokens[:n], r.m.rows[:n]
@@ -280,6 +306,9 @@ func (r *run) setFact() {
 		r.Fatalf("%d tokens of facts in %d", n, r.o.Facts)
 	}
 	r.m.set(name, tokens, 0)
+	if r.before != nil {
+		r.before.set(name, tokens, 0)
+	}
 }
 
 func (r *run) someTurn() (TurnID, int, bool) {
@@ -383,6 +412,7 @@ func TestConversation(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"begin":    idle(r.begin),
 			"begin 2":  idle(r.begin),
+			"instead":  idle(r.instead),
 			"generate": open(r.generate),
 			"verify":   open(r.verify),
 			"branches": open(r.branches),

@@ -76,8 +76,17 @@ func (m *model) view(in func(p mpart) bool) func(pos int) bool {
 			}
 		}
 	}
-	for i := range min(4, len(m.system)) {
-		see[i] = true
+	for _, p := range m.parts {
+		if p.end > p.start { // the first rows, but of a fact that is gone, and never all of a turn
+			first := min(p.end, 4)
+			if p.kind == "turn" {
+				first = min(p.end-1, 4)
+			}
+			for i := p.start; i < first && !(p.gone && p.kind == "fact"); i++ {
+				see[i] = true
+			}
+			break
+		}
 	}
 	if n > 0 {
 		see[n-1] = true
@@ -111,21 +120,7 @@ func (m *model) coming() (fs []mpart) {
 
 // begin evicts for room, places the facts, and computes a message. The policy is "the last recent turns".
 func (m *model) begin(message []kv.Token, room, recent, prio int) {
-	for {
-		sum, first := 0, -1
-		for i, p := range m.parts {
-			if p.kind == "turn" && !p.gone {
-				sum += p.end - p.start
-				if first < 0 || p.prio < m.parts[first].prio {
-					first = i
-				}
-			}
-		}
-		if sum+room <= m.ring {
-			break
-		}
-		m.parts[first].gone = true
-	}
+	m.evict(room, len(m.parts))
 	for _, f := range m.pending {
 		for i := range m.parts {
 			if m.parts[i].kind == "fact" && m.parts[i].name == f.name {
@@ -147,6 +142,30 @@ func (m *model) begin(message []kv.Token, room, recent, prio int) {
 	m.next++
 	m.sees = m.view(func(p mpart) bool { return standing(p) || slices.Contains(turns, p.id) })
 	m.put(mpart{kind: "turn", id: m.next, prio: prio, tokens: message}, m.sees)
+}
+
+// find is the number of a turn's part; -1: there is none.
+func (m *model) find(id uint64) int {
+	return slices.IndexFunc(m.parts, func(p mpart) bool { return p.kind == "turn" && p.id == id })
+}
+
+// evict makes room among the first n parts.
+func (m *model) evict(room, n int) {
+	for {
+		sum, first := 0, -1
+		for i, p := range m.parts[:n] {
+			if p.kind == "turn" && !p.gone {
+				sum += p.end - p.start
+				if first < 0 || p.prio < m.parts[first].prio {
+					first = i
+				}
+			}
+		}
+		if sum+room <= m.ring {
+			break
+		}
+		m.parts[first].gone = true
+	}
 }
 
 // extend adds tokens to the turn that is last.

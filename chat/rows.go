@@ -19,7 +19,7 @@ func (c *Conversation) load(ctx context.Context) error {
 			return err
 		}
 		facts, turns := c.log.sizes()
-		if missing := len(c.log.tokens) - c.rows; missing > c.o.Ring && missing > facts+turns { // a new log takes less
+		if missing := len(c.log.tokens) - c.rows; c.old == nil && missing > c.o.Ring && missing > facts+turns { // a new log takes less
 			c.rewrite = "its rows are not stored any more"
 			if err := c.rewriteNow(ctx); err != nil {
 				return fmt.Errorf("rewriting the log (%s): %w", c.rewrite, err)
@@ -145,6 +145,9 @@ func (c *Conversation) sweep(ctx context.Context) error {
 		gone[n-1].End--
 		gone = merged(gone)
 	}
+	if c.old != nil { // nothing is stored until the turn is committed: what is not stays until then
+		gone = clipped(gone, 0, c.stored)
+	}
 	if n := len(gone); n > 0 && gone[n-1].End > c.stored { // what comes after them could never be stored
 		if err := c.store(ctx); err != nil {
 			return err
@@ -177,6 +180,9 @@ const headPriority = 100
 // store puts the rows that are new. A store that is full or fails costs time later, and nothing else: the error is counted. Of a conversation
 // that somebody has deleted meanwhile nothing is stored.
 func (c *Conversation) store(ctx context.Context) error {
+	if c.old != nil {
+		return ctx.Err() // the log is one that nobody has yet
+	}
 	c.unstored = false
 	p := c.log.prompt()
 	n := p.Clip(min(c.rows, c.hole))

@@ -20,6 +20,10 @@ type BeginOptions struct {
 	Reserve   int       // room for the answer, in tokens; 0: the conversation's
 	Priority  int       // turns of a lower one are evicted first: state of the user that changes often
 	Meta      []byte    // the caller's, kept with the turn: at most MaxMeta bytes
+
+	// Instead is a turn in whose place this one comes: it and all after it are taken back with Commit, in the same frame of the file. Until then, also after a
+	// kill or Abort, the conversation has them; Turns and View show it without them while the turn is open. Facts stay. 0: none.
+	Instead TurnID
 }
 
 // Turn is a message and its answer while it is computed. It ends with Commit or Abort.
@@ -39,12 +43,17 @@ type Turn struct {
 
 // Begin begins a turn: it evicts whole turns until the message and its answer have room, the oldest of the lowest priority first, places the
 // facts that were set, and computes the message in the view that the policy chooses. It returns a [*TooLongError] if there cannot be room.
-func (c *Conversation) Begin(ctx context.Context, message []kv.Token, o BeginOptions) (*Turn, error) {
+func (c *Conversation) Begin(ctx context.Context, message []kv.Token, o BeginOptions) (_ *Turn, err error) {
 	leave, err := c.enter(true)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
+	if o.Instead != 0 {
+		if _, err := c.log.turn(o.Instead); err != nil {
+			return nil, err
+		}
+	}
 	if err := errors.Join(c.h.check(message), o.check(message)); err != nil {
 		return nil, err
 	}
@@ -60,7 +69,7 @@ func (c *Conversation) Begin(ctx context.Context, message []kv.Token, o BeginOpt
 	room := len(message) + o.Reserve
 	before := c.stats
 	began := time.Now()
-	c.makeRoom(0) // Ring may be less than it was
+	c.makeRoom(0, 0) // Ring may be less than it was
 	if why, now := c.due(); now {
 		if err := c.rewriteNow(ctx); err != nil {
 			return nil, fmt.Errorf("rewriting the log (%s): %w", why, err)
@@ -69,10 +78,21 @@ func (c *Conversation) Begin(ctx context.Context, message []kv.Token, o BeginOpt
 	if err := c.load(ctx); err != nil {
 		return nil, err
 	}
-	c.makeRoom(room)
-	if need := len(c.log.tokens) + c.log.waiting() + room; c.h.lim.Trained > 0 && need > c.h.lim.Trained {
+	c.makeRoom(room, o.Instead)
+	after := c.log.without(o.Instead)
+	if need := len(after.tokens) + after.waiting() + room; c.h.lim.Trained > 0 && need > c.h.lim.Trained {
 		if err := c.rewriteNow(ctx); err != nil {
 			return nil, fmt.Errorf("rewriting the log (%d tokens, and the model was trained for %d): %w", need, c.h.lim.Trained, err)
+		}
+	}
+	if o.Instead != 0 {
+		defer func() {
+			if err != nil {
+				c.putBack()
+			}
+		}()
+		if err := c.setAside(ctx, o.Instead); err != nil {
+			return nil, err
 		}
 	}
 	if err := c.placeFacts(ctx); err != nil {
@@ -121,19 +141,23 @@ func (o *BeginOptions) check(message []kv.Token) error {
 	return p.Validate()
 }
 
-// makeRoom evicts turns until room tokens fit.
-func (c *Conversation) makeRoom(room int) {
+// makeRoom evicts turns until room tokens fit, in the place of the turns from instead on; 0: behind all.
+func (c *Conversation) makeRoom(room int, instead TurnID) {
 	for {
-		_, turns := c.log.sizes()
-		if turns+room <= c.o.Ring {
-			return
-		}
 		var first *part
+		turns := 0
 		for i := range c.log.parts {
 			p := &c.log.parts[i]
-			if p.kind == turnPart && !p.gone && (first == nil || p.turn.priority < first.turn.priority) {
+			if p.kind != turnPart || p.gone || instead != 0 && p.id >= uint64(instead) {
+				continue
+			}
+			turns += p.end - p.start
+			if first == nil || p.turn.priority < first.turn.priority {
 				first = p
 			}
+		}
+		if turns+room <= c.o.Ring {
+			return
 		}
 		first.gone = true
 		c.evicted = append(c.evicted, TurnID(first.id))
@@ -146,12 +170,17 @@ func (c *Conversation) placeFacts(ctx context.Context) error {
 	if len(c.log.pending) == 0 {
 		return nil
 	}
-	var w out
-	w.int(len(c.log.pending))
-	if err := c.note(ctx, placeFrame, w.b); err != nil {
-		return err
+	if c.old != nil {
+		c.old.placed = c.log.pending
+	} else {
+		var w out
+		w.int(len(c.log.pending))
+		if err := c.note(ctx, placeFrame, w.b); err != nil {
+			return err
+		}
 	}
-	c.log.settle()
+	c.log.settle(c.log.pending)
+	c.log.pending = nil
 	return c.catchUp(ctx)
 }
 
@@ -426,10 +455,15 @@ func (t *Turn) commit(ctx context.Context) error {
 	c := t.c
 	before := c.stats
 	r := turnRecord{part: t.part, tokens: t.tokens, evicted: c.evicted}
-	if err := c.note(ctx, turnFrame, r.encode()); err != nil {
+	kind, body := uint8(turnFrame), r.encode()
+	if c.old != nil {
+		kind, body = insteadFrame, c.old.encode(body)
+	}
+	if err := c.note(ctx, kind, body); err != nil {
 		return err
 	}
-	c.evicted = nil
+	instead := c.old != nil
+	c.evicted, c.old = nil, nil
 	start := len(c.log.tokens)
 	c.log.place(t.part, t.tokens)
 	if err := c.h.rt.Copy(t.seq, c.seq, kv.Range{Start: start, End: start + t.rows}); err != nil {
@@ -444,6 +478,9 @@ func (t *Turn) commit(ctx context.Context) error {
 	if c.seq >= 0 {
 		c.store(ctx)
 	}
+	if instead && c.seq >= 0 {
+		c.sweep(ctx) // what had to stay until it was stored; or the next turn does
+	}
 	t.stats.Stored = c.stats.Stored - before.Stored
 	if c.stats.StoreErrors > before.StoreErrors {
 		t.stats.StoreError = c.stats.StoreError
@@ -453,8 +490,8 @@ func (t *Turn) commit(ctx context.Context) error {
 	return nil
 }
 
-// Abort ends the turn as if it had not begun. Facts that it placed stay, and turns that were evicted for it are evicted until the conversation
-// is opened again; for good, if its log is rewritten before that.
+// Abort ends the turn as if it had not begun: turns in whose place it came are there again. Facts that it placed stay, and turns that were evicted for it are
+// evicted until the conversation is opened again; for good, if its log is rewritten before that.
 func (t *Turn) Abort(context.Context) error {
 	t.c.h.mu.Lock()
 	defer t.c.h.mu.Unlock()
@@ -470,6 +507,7 @@ func (t *Turn) Abort(context.Context) error {
 func (t *Turn) end() {
 	t.dropBranches()
 	t.c.h.release(t.seq)
+	t.c.putBack()
 	t.c.turn, t.ended = nil, true
 	t.c.h.turns--
 }

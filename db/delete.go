@@ -26,8 +26,8 @@ type Deleted struct {
 // What is not stored any more a ref knows by hashes alone ([kv.Trail]). So one to an evicted prompt that parts from the prefix only within
 // its last 64th may go, too; none that continues it stays.
 //
-// Blocks before the one with the last token stay: other prompts may go on from them. To delete a whole conversation, give
-// its scope to DeleteScope.
+// Blocks before the one with the last token stay: other prompts may go on from them. The same tokens with other adapters, in another scope or of
+// another model are other prefixes, and stay. To delete a whole conversation, whatever it was computed with, give its scope to DeleteScope.
 func (m *Model) Delete(ctx context.Context, prefix kv.Prompt) (Deleted, error) {
 	if err := prefix.Validate(); err != nil {
 		return Deleted{}, err
@@ -41,7 +41,8 @@ func (m *Model) Delete(ctx context.Context, prefix kv.Prompt) (Deleted, error) {
 // DeleteScope removes everything that was stored for a scope, of every model, with all its refs and its session ([Store.OpenSession]), and
 // returns when that is durable; the session's file is gone then. It goes last: after an error, or a crash, it may be there still, and the deletion is
 // to be made again. An open [Session] of it answers ErrNotFound from now on. What
-// scopes share (the blocks before their prompts' ScopeStart) stays: it is no scope's, and a scope without a name is an error.
+// scopes share (the blocks before their prompts' ScopeStart) stays: it is no scope's, and neither is a ref to a prefix that ends there, whatever
+// its prompt's Scope and its metadata say. A scope without a name is an error.
 func (s *Store) DeleteScope(ctx context.Context, scope string) (Deleted, error) {
 	if scope == "" {
 		return Deleted{}, errors.New("db: DeleteScope without the name of a scope")

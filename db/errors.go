@@ -29,7 +29,7 @@ var (
 	// ErrSuspended is returned by every operation between Suspend and Resume. A store whose index is found damaged, and cannot be
 	// rebuilt just now, for want of room or file handles, say, suspends itself.
 	ErrSuspended = errors.New("store is suspended")
-	// ErrGone is returned by [Store.Planes] of a record that was deleted, evicted or moved meanwhile, by this process or by one that writes.
+	// ErrGone is returned by admin.Planes (package db/admin) of a record that was deleted, evicted or moved meanwhile, by this process or by one that writes.
 	ErrGone = segments.ErrDestroyed
 	// ErrReadOnly is returned by operations that would write to a store that was opened read-only.
 	ErrReadOnly = folder.ErrReadOnly

@@ -153,7 +153,8 @@ func (d *driver) prompt() kv.Prompt {
 
 func (d *driver) step(i int) {
 	mi := d.r.IntN(len(d.models))
-	switch n := d.r.IntN(100); {
+	n := d.r.IntN(100)
+	switch {
 	case n < 35:
 		p := d.prompt()
 		d.note("%d put model %d, %d tokens, scope %q@%d, spans %v", i, mi, len(p.Tokens), p.Scope, p.ScopeStart, p.Spans)
@@ -220,6 +221,9 @@ func (d *driver) step(i int) {
 		d.open()
 	}
 	d.compare()
+	if i%5 == 0 || n == 92 {
+		d.reader(n == 92) // right behind a checkpoint
+	}
 }
 
 func (d *driver) must(err error) {

@@ -67,9 +67,9 @@ type Options struct {
 	BloomFPR float64
 
 	// ReadOnly opens a store without changing a byte of it, and keeps nobody out: readers share it, also with a process that writes.
-	// If that was there first, a reader sees what its last checkpoint wrote ([Stats.AsOf]); if it came later, what there was before.
-	// [Store.Suspend] and [Store.Resume] bring a reader up to date. What is deleted or evicted meanwhile is [Gone]. A reader holds
-	// the index in memory: 200 bytes or so for each block.
+	// If that was there first, a reader sees what its last checkpoint wrote ([Stats.AsOf]), without what was deleted or evicted since; if it
+	// came later, what there was before. [Store.Suspend] and [Store.Resume] bring a reader up to date. What is deleted or evicted after that
+	// is found until its bytes are destroyed, and then [Gone]. A reader holds the index in memory: 200 bytes or so for each block.
 	ReadOnly bool
 	// AllowSharedDir accepts a directory and files that other users own or can write to: a program that runs as root in a container on a
 	// folder of another owner needs it. Whoever can write there can make the store give wrong rows.

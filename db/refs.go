@@ -45,7 +45,7 @@ func (r Ref) Expired(now time.Time) bool { return !r.Expires.IsZero() && r.Expir
 type RefOptions struct {
 	Pinned   bool          // the prefix is never evicted; Delete and Retire still take it
 	Priority uint8         // 1 to 254: evicted after everything of a lower priority
-	TTL      time.Duration // 0: for ever
+	TTL      time.Duration // of the ref, and not of what is stored; 0: for ever
 	Meta     []byte        // the caller's, at most MaxRefMeta bytes
 }
 

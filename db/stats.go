@@ -46,7 +46,8 @@ type Stats struct {
 	DiskFree, KeptFree int64
 	Full               bool
 	// AsOf is when that was so: of a store that is open read-only, when it was opened, or where another process writes to it
-	// (BesideWriter), when that one made its last checkpoint. Zero: now.
+	// (BesideWriter), when that one made its last checkpoint: of what was removed since, nothing is shown. Zero: now; beside a writer, it
+	// has made no checkpoint yet.
 	AsOf           time.Time
 	BesideWriter   bool
 	Poisoned       bool  // an fsync has failed: nothing is written any more, see [ErrPoisoned]

@@ -149,7 +149,11 @@ var errEmptied = errors.New("the file was emptied while it was open")
 // openFilled opens a file for bbolt that has something in it. Where one was removed or emptied, bbolt would begin another, which nobody could
 // tell from somebody else's.
 func openFilled(name string, flag int, mode fs.FileMode) (*os.File, error) {
-	f, err := os.OpenFile(name, flag&^os.O_CREATE, mode)
+	var f *os.File
+	err := vfs.WithHandle(func() (err error) {
+		f, err = os.OpenFile(name, flag&^os.O_CREATE, mode)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -40,6 +40,13 @@ func removeTemporary(o Options, path string) error {
 	return nil
 }
 
+// CheckTemporary returns ErrForeign if what lies under the name that an index has while it is written anew is somebody else's: then [Open] for writing
+// refuses the index.
+func CheckTemporary(o Options) error {
+	o = o.withDefaults()
+	return checkTemporary(o, o.Path+".tmp")
+}
+
 // checkTemporary returns ErrForeign if what has a temporary name of ours cannot be the beginning of an index.
 func checkTemporary(o Options, path string) error {
 	bolt := binary.LittleEndian.AppendUint32(nil, boltMagic)

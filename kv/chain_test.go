@@ -91,6 +91,35 @@ func TestKeysOfOtherStores(t *testing.T) {
 	})
 }
 
+// A prefix has the whole prompt's first keys, scopes and trail, wherever it ends: also where it ends before the scope begins, and its own
+// ScopeStart is its length.
+func TestKeysOfPrefix(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := hashings.Draw(t, "hashing")
+		p := prompts.Draw(t, "prompt")
+		n := cutPoint(t, &p)
+		q := p.Prefix(n)
+		if err := q.Validate(); err != nil {
+			t.Fatalf("the prefix of %d tokens: %v", n, err)
+		}
+		whole, part := h.chain(&p), h.chain(&q)
+		for i := range part.Len() {
+			_, end := part.Block(i)
+			if part.Key(i) != whole.Partial(i, end) || part.Parent(i) != whole.Parent(i) || part.Scope(i) != whole.Scope(i) {
+				t.Fatalf("block %d of the prefix of %d tokens is not that of the whole, whose scope begins at %d", i, n, p.ScopeStart)
+			}
+		}
+		if _, end := whole.Block(0); n >= min(end, kv.OpeningTokens) && n > 0 && part.Opening() != whole.Opening() {
+			t.Fatalf("the prefix of %d tokens has another opening", n)
+		}
+		hasher := kv.NewHasher(h.seed)
+		a, b := hasher.Trail(h.print, &q), hasher.Trail(h.print, &p)
+		if !a.Begins(n, b, len(p.Tokens)) {
+			t.Fatalf("by its trail the prefix of %d tokens does not begin the prompt", n)
+		}
+	})
+}
+
 // What lies before ScopeStart has the same keys in every scope, what follows has keys and a scope id of its own.
 func TestScopesPart(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -118,7 +147,7 @@ func TestScopesPart(t *testing.T) {
 				t.Fatalf("block %d is in scope %s", i, a.Scope(i))
 			}
 		}
-		if (a.Opening() == b.Opening()) != (alice.ScopeStart > 0 || len(alice.Tokens) == 0 && alice.ScopeStart > 0) {
+		if (a.Opening() == b.Opening()) != (alice.ScopeStart > 0) {
 			t.Fatalf("scope at %d: equal openings = %v", alice.ScopeStart, a.Opening() == b.Opening())
 		}
 	})

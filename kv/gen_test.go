@@ -40,16 +40,17 @@ var prompts = rapid.Custom(func(t *rapid.T) kv.Prompt {
 		Adapters: adapterRuns.Draw(t, "adapters"),
 		Scope:    scopeNames.Draw(t, "scope"),
 	}
-	p.ScopeStart = rapid.OneOf(rapid.Just(0), rapid.IntRange(0, len(p.Tokens)), rapid.IntRange(0, 400)).Draw(t, "scope start")
+	p.ScopeStart = rapid.OneOf(rapid.Just(0), rapid.Just(len(p.Tokens)), rapid.IntRange(0, len(p.Tokens))).Draw(t, "scope start")
 	p.Spans = drawSpans(t, 0, len(p.Tokens))
 	startScope(&p)
 	return p
 })
 
-// startScope moves the scope's start out of a span.
+// startScope moves the scope's start into the prompt and out of a span. Without a scope nothing starts.
 func startScope(p *kv.Prompt) {
-	if at := p.Clip(p.ScopeStart); at < min(p.ScopeStart, len(p.Tokens)) {
-		p.ScopeStart = at
+	p.ScopeStart = p.Clip(p.ScopeStart)
+	if p.Scope == "" {
+		p.ScopeStart = 0
 	}
 }
 

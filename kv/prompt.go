@@ -6,7 +6,7 @@ import (
 	"math"
 )
 
-// ErrPrompt is returned when a prompt contradicts itself: a span outside it, overlapping spans, a negative position.
+// ErrPrompt is returned when a prompt contradicts itself: a span outside it, overlapping spans, a scope that begins behind its end.
 var ErrPrompt = errors.New("kv: invalid prompt")
 
 // MaxTokens is the longest prompt: positions are stored in 32 bits.
@@ -21,9 +21,9 @@ type Prompt struct {
 
 	// Scope is whose data follows ScopeStart: a user, a tenant, a conversation owner. Blocks before ScopeStart are
 	// shared with every scope; blocks from there on are found only by prompts of the same scope. An empty Scope
-	// shares everything. ScopeStart lies inside no span.
+	// shares everything, and has no start.
 	Scope      string
-	ScopeStart int
+	ScopeStart int // counts tokens: at most len(Tokens), and inside no span
 }
 
 // Span is a run of positions that stand for something other than their token ids: an image, an audio clip. It is atomic:
@@ -67,10 +67,15 @@ func (p *Prompt) Validate() error {
 			return fmt.Errorf("%w: adapter %d has scale %g, expected a finite number", ErrPrompt, i, s)
 		}
 	}
-	if p.ScopeStart < 0 {
+	switch {
+	case p.ScopeStart < 0:
 		return fmt.Errorf("%w: scope starts at %d", ErrPrompt, p.ScopeStart)
+	case p.ScopeStart > 0 && p.Scope == "":
+		return fmt.Errorf("%w: scope starts at %d, and Scope is empty: all of the prompt would be shared", ErrPrompt, p.ScopeStart)
+	case p.ScopeStart > len(p.Tokens): // characters taken for tokens
+		return fmt.Errorf("%w: scope starts at token %d, the prompt has %d tokens: all of it would be shared", ErrPrompt, p.ScopeStart, len(p.Tokens))
 	}
-	if at := p.Clip(p.ScopeStart); p.Scope != "" && at < min(p.ScopeStart, len(p.Tokens)) {
+	if at := p.Clip(p.ScopeStart); at < p.ScopeStart {
 		return fmt.Errorf("%w: scope starts at %d, inside the span that starts at %d: part of it would be shared", ErrPrompt, p.ScopeStart, at)
 	}
 	return nil
@@ -87,10 +92,14 @@ func (p *Prompt) Clip(n int) int {
 	return n
 }
 
-// Prefix returns the first n tokens of p, which shares p's memory. n must not lie inside a span ([Prompt.Clip]).
+// Prefix returns the first n tokens of p, which shares p's memory. n must not lie inside a span ([Prompt.Clip]). A prefix that ends before
+// the scope begins is shared as a whole: its ScopeStart is n. Its keys are the first ones of p.
 func (p *Prompt) Prefix(n int) Prompt {
 	q := *p
 	q.Tokens = p.Tokens[:n:n]
+	if p.ScopeStart <= len(p.Tokens) { // else it is a mistake, and the prefix is refused as well
+		q.ScopeStart = min(p.ScopeStart, n)
+	}
 	for i, s := range p.Spans {
 		if s.End() > n {
 			q.Spans = p.Spans[:i:i]
@@ -129,10 +138,11 @@ func (p *Prompt) Block(i, blockTokens int) (start, end int) {
 	return start, min(start+blockTokens, n)
 }
 
-// BlockCapacityEnd returns where block i would end if the prompt went on for ever: a block that ends before it is a partial one.
+// BlockCapacityEnd returns where block i would end if the prompt went on for ever: a block that ends before it is a partial one. Only a
+// token of the scope says where that begins. A prompt without any may be the prefix of one whose scope begins further on.
 func (p *Prompt) BlockCapacityEnd(i, blockTokens int) int {
 	start, _ := p.Block(i, blockTokens)
-	if p.Scope != "" && start < p.ScopeStart {
+	if start < p.ScopeStart && p.ScopeStart < len(p.Tokens) {
 		return min(start+blockTokens, p.ScopeStart)
 	}
 	return start + blockTokens

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -35,8 +36,11 @@ func TestBlocksAgree(t *testing.T) {
 		if n := p.Blocks(size); n != len(want) {
 			t.Fatalf("%d blocks, want %d", n, len(want))
 		}
-		endless := clonePrompt(p) // where blocks end if the prompt goes on
+		endless := clonePrompt(p) // where blocks end if the prompt goes on: in its scope, if that has begun
 		endless.Tokens = append(endless.Tokens, make([]kv.Token, 2*size)...)
+		if p.ScopeStart == len(p.Tokens) {
+			endless.ScopeStart = len(endless.Tokens)
+		}
 		for i, w := range want {
 			start, end := p.Block(i, size)
 			if start != w[0] || end != w[1] {
@@ -66,8 +70,9 @@ func TestBlocksOfPrefix(t *testing.T) {
 			if start != pStart || end != min(pEnd, len(q.Tokens)) {
 				t.Fatalf("block %d is [%d, %d) of the prefix of %d, but [%d, %d) of the whole", i, start, end, len(q.Tokens), pStart, pEnd)
 			}
-			if capacity := q.BlockCapacityEnd(i, size); capacity != p.BlockCapacityEnd(i, size) {
-				t.Fatalf("block %d has another capacity in the prefix", i)
+			whole, capacity := p.BlockCapacityEnd(i, size), q.BlockCapacityEnd(i, size)
+			if begun := p.ScopeStart < len(q.Tokens); capacity < whole || capacity > whole && (begun || whole != p.ScopeStart) {
+				t.Fatalf("block %d of the prefix of %d has capacity to %d, of the whole to %d", i, len(q.Tokens), capacity, whole)
 			}
 			if end < q.BlockCapacityEnd(i, size) && i != q.Blocks(size)-1 {
 				t.Fatalf("block %d is a tail, though not the last", i)
@@ -101,7 +106,7 @@ func TestClipAndPrefix(t *testing.T) {
 		if len(q.Tokens) != got || !slices.Equal(places(&q), places(&p)[:got]) {
 			t.Fatalf("the prefix of %d tokens says something else than the prompt", got)
 		}
-		if q.Scope != p.Scope || q.ScopeStart != p.ScopeStart || !slices.Equal(q.Adapters, p.Adapters) {
+		if q.Scope != p.Scope || q.ScopeStart != min(p.ScopeStart, got) || !slices.Equal(q.Adapters, p.Adapters) {
 			t.Fatal("the prefix lost its scope or adapters")
 		}
 		_ = append(q.Tokens, 99) // the prefix shares memory, and must not write what lies beyond it
@@ -119,7 +124,7 @@ func TestPromptValidate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := kv.Prompt{Tokens: make([]kv.Token, rapid.SampledFrom([]int{64, 64, 20, 1, 0}).Draw(t, "tokens")), Scope: scopeNames.Draw(t, "scope")}
 		p.ScopeStart = extreme.Draw(t, "scope start")
-		valid := p.ScopeStart >= 0
+		valid := p.ScopeStart >= 0 && p.ScopeStart <= len(p.Tokens) && (p.Scope != "" || p.ScopeStart == 0)
 		end := 0
 		for range rapid.IntRange(0, 3).Draw(t, "spans") {
 			s := kv.Span{Start: extreme.Draw(t, "start"), Len: extreme.Draw(t, "length")}
@@ -147,6 +152,38 @@ func TestPromptValidate(t *testing.T) {
 		}
 		p.Clip(extreme.Draw(t, "clip"))
 	})
+}
+
+// A scope that cannot begin where the prompt says is refused with both numbers: characters may have been taken for tokens.
+func TestScopeThatCannotBegin(t *testing.T) {
+	for _, x := range []struct {
+		scope string
+		start int
+		says  []string
+	}{
+		{"alice", 105, []string{"105", "100 tokens"}},
+		{"alice", 101, []string{"101", "100 tokens"}},
+		{"alice", 100, nil},
+		{"alice", 0, nil},
+		{"", 1, []string{"scope starts at 1", "Scope is empty"}},
+		{"", 105, []string{"105", "Scope is empty"}},
+	} {
+		p := kv.Prompt{Tokens: make([]kv.Token, 100), Scope: x.scope, ScopeStart: x.start}
+		err := p.Validate()
+		if (err != nil) != (x.says != nil) || err != nil && !errors.Is(err, kv.ErrPrompt) {
+			t.Fatalf("scope %q at %d: %v", x.scope, x.start, err)
+		}
+		for _, n := range []int{100, 99, 50, 1} { // a mistake stays one, whatever is cut off
+			if q := p.Prefix(n); (q.Validate() != nil) != (err != nil) {
+				t.Fatalf("scope %q at %d: %v, its prefix of %d tokens: %v", x.scope, x.start, err, n, q.Validate())
+			}
+		}
+		for _, s := range x.says {
+			if !strings.Contains(err.Error(), s) {
+				t.Errorf("scope %q at %d: %v does not say %q", x.scope, x.start, err, s)
+			}
+		}
+	}
 }
 
 // Tokens is a prompt of nothing but its tokens.

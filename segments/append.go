@@ -101,8 +101,11 @@ func (s *Set) reserve(w *writer, fp kv.Fingerprint, length int64) (*segment, vfs
 			return w.active, f, off, err
 		}
 	}
-	g, err := s.create(&w.descriptor, fp, length)
-	if err != nil {
+	g, f, off, err := s.takeResting(w, fp, length)
+	if g != nil || err != nil {
+		return g, f, off, err
+	}
+	if g, err = s.create(&w.descriptor, fp, length); err != nil {
 		return nil, nil, 0, err
 	}
 	f, off, ok, err := g.take(length)
@@ -129,6 +132,10 @@ func (g *segment) take(length int64) (f vfs.File, off int64, ok bool, err error)
 		return nil, 0, false, nil
 	}
 	if err := g.openLocked(); err != nil {
+		return nil, 0, false, err
+	}
+	if err := g.wakeLocked(); err != nil {
+		g.f.Release()
 		return nil, 0, false, err
 	}
 	off = g.end
@@ -211,6 +218,9 @@ func (s *Set) GiveBackAhead() (bytes int64, err error) {
 
 // giveBackAhead leaves alone what somebody walks over, cuts, or reserves blocks in. A record that comes meanwhile waits for blocks of its own.
 func (g *segment) giveBackAhead() (bytes int64, err error) {
+	if bytes := g.cutResting(); bytes > 0 {
+		return bytes, nil
+	}
 	if !g.wipe.TryLock() {
 		return 0, nil
 	}
@@ -279,9 +289,10 @@ func (s *Set) create(d *kv.Descriptor, fp kv.Fingerprint, length int64) (*segmen
 		set: s, id: id, path: filepath.Join(s.o.Dir, segmentName(id)),
 		known: true, head: head, size: head.planned, own: true, end: head.end(), stale: true,
 	}
-	if g.f, err = s.o.fs.Create(g.path); err != nil {
+	if g.f, err = vfs.CreateHandle(s.o.fs, g.path, s.poisoned); err != nil {
 		return nil, err
 	}
+	defer g.f.Release()
 	err = g.f.Truncate(head.planned)
 	if err == nil {
 		err = g.allocate(g.f, 0, head.end(), head.end())
@@ -321,22 +332,22 @@ func (s *Set) fill(g *segment) {
 	s.mu.Unlock()
 }
 
-// endWriters ends appending to what is being appended to.
-func (s *Set) endWriters() {
+// endWriters ends appending to what is being appended to: end is told of each segment.
+func (s *Set) endWriters(end func(g *segment)) {
 	s.mu.RLock()
 	all := slices.Collect(maps.Values(s.writers))
 	s.mu.RUnlock()
 	for _, w := range all {
-		s.endWriter(w)
+		s.endWriter(w, end)
 	}
 }
 
-// endWriter ends appending to the writer's segment: the next Sync seals it, and the model's next record begins another.
-func (s *Set) endWriter(w *writer) {
+// endWriter ends appending to the writer's segment: the model's next record begins another, or goes on in one that rests.
+func (s *Set) endWriter(w *writer, end func(g *segment)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.active != nil {
-		s.fill(w.active)
+		end(w.active)
 		w.active = nil
 	}
 }

@@ -33,7 +33,7 @@ func (s *Set) Close() error {
 
 	var err error
 	if !s.o.ReadOnly && poison == nil {
-		s.endWriters()
+		s.endWriters(s.fill)
 		err = s.syncLocked()
 	}
 	for _, g := range s.sorted() {

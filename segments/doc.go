@@ -8,7 +8,7 @@
 //   - A [Lease] keeps alive what its holder can see. [Set.Destroy] queues, [Set.Reclaim] zeroes, punches and unlinks.
 //   - [Set.Scan] finds the records of a file again without any index, [Set.Verify] looks at every byte.
 //
-// It promises that ids and offsets are never used twice, that a file which was opened is never appended to, that a record
+// It promises that ids and offsets are never used twice, that a file which was there is appended to only where [Set.Resume] says so, that a record
 // is handed out only if it names its own place and its header's checksum fits, and that damaged, truncated or vanished
 // files end in an error, never in a panic. A full disk is [vfs.ErrNoSpace]; a failed fsync makes all later writes fail.
 //

@@ -15,7 +15,7 @@ type Info struct {
 	Path      string
 	Model     kv.Fingerprint // zero if the header cannot be read
 	Active    bool           // records may still be appended
-	Sealed    bool           // the file ends with its last record
+	Sealed    bool           // the file ends with its last record; if it rests, it may be appended to again
 	Size      int64          // of the file; much of it may be a hole
 	Allocated int64          // bytes of the disk blocks it occupies
 
@@ -52,23 +52,24 @@ func (g *segment) describe() Info {
 		begin = g.head.end()
 	}
 	return Info{
-		ID: g.id, Path: g.path, Model: g.head.model, Active: g.own && !g.full, Sealed: g.sealed,
+		ID: g.id, Path: g.path, Model: g.head.model, Active: g.own && !g.full && !g.resting, Sealed: g.sealed || g.resting && st.Size == g.end,
 		Size: st.Size, Allocated: st.Allocated, Begin: begin, End: g.end, Err: err,
 	}
 }
 
-// Finished lists the segments to which nothing is appended any more. It touches no file.
+// Finished lists the segments to which nothing is appended just now: those that rest are among them, and [Set.Finish] ends that. It touches
+// no file.
 func (s *Set) Finished() []uint64 {
 	var ids []uint64
 	s.each(func(g *segment) {
-		if !g.own || g.full {
+		if !g.own || g.full || g.resting {
 			ids = append(ids, g.id)
 		}
 	})
 	return ids
 }
 
-// OpenEnds returns, for each segment that this Set has begun and not sealed, where its next record would go. It touches
+// OpenEnds returns, for each segment that this Set has begun or resumed, and not sealed, where its next record would go. It touches
 // no file.
 func (s *Set) OpenEnds() map[uint64]int64 {
 	ends := map[uint64]int64{}
@@ -118,7 +119,7 @@ const extentBlock = 4 << 10
 func (s *Set) Extents() int64 {
 	n := int64(0)
 	s.each(func(g *segment) {
-		if g.own && !g.sealed || g.dirty || g.left || g.syncing {
+		if g.own && !g.sealed && !g.resting || g.dirty || g.left || g.syncing {
 			n++
 		}
 	})

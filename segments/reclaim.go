@@ -49,6 +49,7 @@ func (s *Set) Unlink(id uint64, emptied bool) {
 	bytes := int64(0)
 	if g, err := s.segment(id); err == nil {
 		g.mu.Lock()
+		g.finishLocked()
 		g.full = true // its writer begins another
 		bytes = g.statLocked().Allocated
 		g.mu.Unlock()
@@ -264,7 +265,8 @@ func (s *Set) unlinkLocked(g *segment) (gone bool, err error) {
 	delete(s.segs, g.id)
 	s.newName = true
 	delete(s.dirty, g)
-	s.filling = slices.DeleteFunc(s.filling, func(f *segment) bool { return f == g })
+	same := func(x *segment) bool { return x == g }
+	s.filling, s.resting = slices.DeleteFunc(s.filling, same), slices.DeleteFunc(s.resting, same)
 	s.mu.Unlock()
 	return true, nil
 }

@@ -135,8 +135,8 @@ func (g *segment) open() (*image, error) {
 
 // close ends the walk.
 func (im *image) close() {
-	im.g.unpinFile()
 	im.g.unpin()
+	im.g.unpinFile() // the last, so that it closes the file
 }
 
 func (im *image) setLimits(settled int64) {

@@ -31,7 +31,7 @@ type segment struct {
 	// fsync is held while the file is synced, so that nobody takes a sync that is under way for one that is done.
 	fsync lock.Mutex[lock.SegmentSync]
 
-	own bool // made by this Set, and appended to until it is full; never changes
+	own bool // made by this Set, or resumed before anybody used it, and appended to until it is full; never changes then
 
 	mu       lock.Mutex[lock.SegmentFile] // guards all below
 	known    bool                         // head and size are those of the file; head does not change any more
@@ -39,13 +39,16 @@ type segment struct {
 	headErr  *damage.Error // the header is damaged: head holds an alignment and nothing else
 	strange  bool          // nothing at its beginning says that the file is this store's
 	size     int64         // of the file, when it was opened or cut
-	f        vfs.File
+	f        *vfs.Handle
 	m        vfs.Mapping
 	mapped   int64
-	pins     int  // readers and writers that hold f or m
-	full     bool // nothing more is appended
-	sealed   bool // cut behind its last record
-	gone     bool // unlinked
+	touched  bool          // the map was used since unmapIdle came by
+	pins     int           // readers and writers that hold f or m
+	old      []vfs.Mapping // of before it was resumed, for who has them pinned
+	full     bool          // nothing more is appended
+	sealed   bool          // full, and cut behind its last record
+	resting  bool          // own, not full, and cut behind its last record, or to be cut: take gives it its planned size again
+	gone     bool          // unlinked
 	end      int64
 	inflight []int64 // offsets that were reserved and are not yet written
 	dirty    bool    // written since the last fsync
@@ -100,7 +103,7 @@ func (g *segment) missing(err error) error {
 	return g.set.missing(g.path, err)
 }
 
-// openLocked opens the file and, the first time, reads its header. g.mu is held.
+// openLocked opens the file and, the first time, reads its header. Who calls it holds g.f then, and gives it back. g.mu is held.
 func (g *segment) openLocked() error {
 	if err := g.openFileLocked(); err != nil {
 		return err
@@ -108,6 +111,14 @@ func (g *segment) openLocked() error {
 	if g.known {
 		return nil
 	}
+	err := g.readHeaderLocked()
+	if err != nil {
+		g.f.Release()
+	}
+	return err
+}
+
+func (g *segment) readHeaderLocked() error {
 	info, err := g.f.Stat()
 	if err != nil {
 		return err
@@ -121,7 +132,7 @@ func (g *segment) openLocked() error {
 		head = segmentHeader{alignment: minAlignment}
 		g.headErr = g.inFile(bad)
 	}
-	if bad == nil && info.Size < head.planned {
+	if bad == nil && info.Size < head.planned && !g.own {
 		g.end, g.sealed = info.Size, true
 	}
 	g.strange = bad != nil && !marked(b, g.set.o.UUID)
@@ -135,18 +146,22 @@ func (g *segment) knowLocked() error {
 		return nil
 	}
 	defer g.releaseFileLocked()
-	return g.openLocked()
+	err := g.openLocked()
+	if err == nil {
+		g.f.Release()
+	}
+	return err
 }
 
-// openFileLocked opens the file, whatever is in it. g.mu is held.
+// openFileLocked opens the file, whatever is in it, and holds it. g.mu is held.
 func (g *segment) openFileLocked() error {
 	if g.gone {
 		return g.missing(fs.ErrNotExist)
 	}
 	if g.f != nil {
-		return nil
+		return g.f.Hold()
 	}
-	f, err := g.set.o.fs.Open(g.path, g.set.o.ReadOnly)
+	f, err := vfs.OpenHandle(g.set.o.fs, g.path, g.set.o.ReadOnly, g.set.poisoned)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, vfs.ErrNotRegular) {
 		return g.missing(err)
 	}
@@ -177,47 +192,7 @@ func readUpTo(f vfs.File, off, n, size int64) ([]byte, error) {
 	return b[:k], err
 }
 
-// pin makes sure that the file is mapped and stays so until unpin. The bytes go on to the mapped size, which may lie
-// beyond the end of the file: read them under vfs.Guard.
-func (g *segment) pin() (b []byte, err error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.m == nil {
-		if err := g.openLocked(); err != nil {
-			return nil, err
-		}
-		if g.size == 0 {
-			g.pins++
-			return nil, nil
-		}
-		m, err := g.f.Map(g.size)
-		if err != nil {
-			return nil, err
-		}
-		g.m, g.mapped = m, g.size
-		g.releaseFileLocked()
-	} else if g.gone {
-		return nil, g.missing(fs.ErrNotExist)
-	}
-	g.pins++
-	return g.m.Bytes()[:min(g.mapped, g.size)], nil
-}
-
-func (g *segment) unpin() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.unpinLocked()
-}
-
-// unpinLocked closes a file that was given up while this was its last reader.
-func (g *segment) unpinLocked() {
-	g.pins--
-	if g.gone && g.pins == 0 {
-		g.dropLocked()
-	}
-}
-
-// pinFile opens the file for writing, until unpin.
+// pinFile opens the file for writing, until unpinFile.
 func (g *segment) pinFile() (vfs.File, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -228,18 +203,20 @@ func (g *segment) pinFile() (vfs.File, error) {
 	return g.f, nil
 }
 
-// unpinFile is unpin for a file that nobody may need again soon.
+// unpinFile is unpin for a file that pinFile opened, and that nobody may need again soon.
 func (g *segment) unpinFile() {
 	g.mu.Lock()
-	defer g.mu.Unlock()
+	f := g.f
 	g.unpinLocked()
 	g.releaseFileLocked()
+	g.mu.Unlock()
+	f.Release()
 }
 
-// releaseFileLocked closes the file if it need not stay open: thousands of segments share one process's limit of open
-// files. A file with unsynced bytes stays, so that its fsync reports every write error since.
+// releaseFileLocked closes the file if nobody needs it soon. One with unsynced bytes, or that is appended to, stays, as far as there are handles
+// for it ([vfs.Handle]).
 func (g *segment) releaseFileLocked() {
-	if g.f == nil || g.pins > 0 || g.dirty || g.own && !g.sealed {
+	if g.f == nil || g.pins > 0 || g.dirty || g.own && !g.sealed && !g.resting {
 		return
 	}
 	g.f.Close()
@@ -263,27 +240,6 @@ func (g *segment) dropLocked() {
 		g.f.Close()
 		g.f = nil
 	}
-}
-
-// unmap drops the map if nobody but the caller, who holds the file, is using it.
-func (g *segment) unmap() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.m == nil || g.pins > 1 {
-		return false
-	}
-	g.unmapLocked()
-	return true
-}
-
-func (g *segment) unmapLocked() {
-	if g.m == nil {
-		return
-	}
-	if err := g.m.Close(); err != nil {
-		g.set.o.Logger.Warn("unmapping a segment failed", "file", g.path, "err", err)
-	}
-	g.m = nil
 }
 
 // identity is what the header says about every record of the file. With a damaged header, ok is false and the alignment

@@ -75,6 +75,7 @@ type Set struct {
 	poison     vfs.Poison                      // the error of an fsync that has failed
 	reclaiming lock.Mutex[lock.Reclaim]        // one Reclaim at a time
 	syncing    lock.Mutex[lock.SegmentsSync]   // one Sync, SealAll or Close at a time
+	maps       atomic.Int64                    // how many segments are mapped
 	folder     lock.Mutex[lock.SegmentsFolder] // one SyncDir at a time, until its failure is known
 
 	mu      lock.RWMutex[lock.Segments] // guards all below; held for map lookups only
@@ -82,7 +83,8 @@ type Set struct {
 	writers map[kv.Fingerprint]*writer
 	nextID  uint64
 	dirty   map[*segment]struct{}
-	filling []*segment // full, and not yet sealed
+	filling []*segment // full, and not yet sealed; or resting, and perhaps not yet cut
+	resting []*segment // that a model's next record may go to
 	newName bool       // the folder has entries that no SyncDir has covered
 	closed  bool
 
@@ -90,8 +92,8 @@ type Set struct {
 	queue  queue
 }
 
-// Open lists the folder; files are opened and mapped when they are needed. Nothing is ever appended to the files that
-// are there: each model's next record starts a new one.
+// Open lists the folder; files are opened and mapped when they are needed. Nothing is appended to the files that are there, but to those that
+// [Set.Resume] is called for.
 func Open(o Options) (*Set, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -169,6 +171,9 @@ func (s *Set) setPoison(err error) error {
 		s.o.Logger.Error("an fsync failed: no more writes", "err", err)
 	})
 }
+
+// poisoned is setPoison for a file whose handle was needed elsewhere.
+func (s *Set) poisoned(err error) { s.setPoison(err) }
 
 func (s *Set) noteDirty(g *segment) {
 	s.mu.Lock()

@@ -94,7 +94,7 @@ func (g *segment) sync() error {
 		g.mu.Unlock()
 		return nil
 	}
-	if err := g.openFileLocked(); err != nil { // one that an earlier process left, and nobody has open
+	if err := g.openFileLocked(); err != nil { // one that an earlier process left, and nobody has open, or that was closed for want of handles
 		g.mu.Unlock()
 		if errors.Is(err, ErrMissing) {
 			return nil
@@ -116,10 +116,14 @@ func (g *segment) sync() error {
 	return nil
 }
 
-// seal cuts a full segment behind its last record, unless records are still being written. One that cannot be cut just now keeps its
+// seal cuts a segment that is full, or rests, behind its last record, unless records are still being written. One that cannot be cut just now keeps its
 // planned size, and the next Sync tries again.
 func (g *segment) seal() (done bool) {
 	g.mu.Lock()
+	if !g.full { // it rests, or is appended to again
+		defer g.mu.Unlock()
+		return g.restLocked()
+	}
 	busy, done, end := len(g.inflight) > 0, g.gone || g.sealed, g.end
 	g.mu.Unlock()
 	if done || busy || !g.wipe.TryLock() { // who walks over it, or destroys in it, may take long
@@ -170,11 +174,11 @@ func (s *Set) SealAll() error {
 	if err := s.writable(); err != nil {
 		return err
 	}
-	s.endWriters()
+	s.endWriters(s.fill)
 	return s.syncLocked()
 }
 
-// Forget ends appending to a model's segment and lets go of the descriptor that its segments are begun with, when none of its records is
+// Forget ends appending to a model's segments and lets go of the descriptor that its segments are begun with, when none of its records is
 // under way: the model that has its fingerprint next may be another one, and writes to a segment of its own.
 func (s *Set) Forget(fp kv.Fingerprint) {
 	s.mu.Lock()
@@ -182,7 +186,14 @@ func (s *Set) Forget(fp kv.Fingerprint) {
 	delete(s.writers, fp)
 	s.mu.Unlock()
 	if w != nil {
-		s.endWriter(w)
+		s.endWriter(w, s.fill)
+	}
+	for _, g := range s.restingOnes() {
+		g.mu.Lock()
+		if err := g.knowLocked(); err != nil || g.headErr != nil || g.head.model == fp {
+			g.finishLocked()
+		}
+		g.mu.Unlock()
 	}
 }
 
@@ -212,7 +223,7 @@ func (s *Set) SealRecovered(id uint64, end int64) error {
 	}
 	switch {
 	case g.own:
-		return fmt.Errorf("%s was made by this process: SealAll seals it", g.path)
+		return fmt.Errorf("%s is appended to by this process, which seals it", g.path)
 	case bad != nil && end == 0 && !found && !strange && !errors.Is(bad, ErrVersion):
 		_, err := s.unlink(id)
 		return err

@@ -18,7 +18,7 @@ type File struct {
 	size  atomic.Int64 // end, for who waits for nobody
 
 	mu        lock.Mutex[lock.SessionFile] // guards all below
-	f         vfs.File
+	f         *vfs.Handle
 	head      Head
 	end       int64 // where the next frame goes
 	durable   int64 // up to here the file is known to be
@@ -69,10 +69,11 @@ func Open(o Options, scope [16]byte) (*File, error) {
 
 // open takes the file that has the name. The caller holds mu, or the only reference.
 func (f *File) open() error {
-	file, err := f.o.fs.Open(f.o.Path(f.scope), false)
+	file, err := vfs.OpenHandle(f.o.fs, f.o.Path(f.scope), false, f.o.Poisoned)
 	if err != nil {
 		return err
 	}
+	defer file.Release()
 	c, err := read(f.o, file, f.scope)
 	if err == nil && c.Torn != "" {
 		f.o.Logger.Warn("the torn end of a session was cut", "file", file.Name(), "offset", c.End, "bytes", c.Size-c.End, "why", c.Torn)
@@ -126,6 +127,10 @@ func (f *File) Contents() (Contents, error) {
 	if f.refuse != nil {
 		return Contents{}, f.refuse
 	}
+	if err := f.f.Hold(); err != nil {
+		return Contents{}, err
+	}
+	defer f.f.Release()
 	return read(f.o, f.f, f.scope)
 }
 
@@ -140,6 +145,10 @@ func (f *File) Append(frame Frame, durable bool) error {
 	if err := f.writable(); err != nil {
 		return err
 	}
+	if err := f.f.Hold(); err != nil { // nothing is written yet: it may be tried again
+		return err
+	}
+	defer f.f.Release()
 	if err := f.append(frame); err != nil {
 		return err
 	}
@@ -216,14 +225,18 @@ func (f *File) syncAll() error {
 	if f.failed != nil {
 		return f.failed
 	}
+	if f.proven >= f.end {
+		return nil
+	}
+	if err := f.f.Hold(); err != nil {
+		return err
+	}
+	defer f.f.Release()
 	if f.durable < f.end {
 		if err := f.o.sync(f.f); err != nil {
 			return f.fail(err)
 		}
 		f.durable = f.end
-	}
-	if f.proven >= f.end {
-		return nil
 	}
 	if err := f.append(Frame{Kind: kindDurable}); err != nil {
 		return f.failed // nil on a full disk: it does without

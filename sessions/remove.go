@@ -25,6 +25,13 @@ func Remove(o Options, scope [16]byte) error {
 	return nil
 }
 
+// CheckTemporary returns vfs.ErrForeign where what lies under the name that a scope's file has while it is written anew is somebody else's: then the
+// file cannot be.
+func CheckTemporary(o Options, scope [16]byte) error {
+	o = o.withDefaults()
+	return vfs.CheckOwn(o.fs, o.Path(scope)+tmpSuffix, o.ours)
+}
+
 func (o Options) erase(name string) error {
 	switch err := vfs.CheckOwn(o.fs, name, o.ours); {
 	case errors.Is(err, fs.ErrNotExist):

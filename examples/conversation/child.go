@@ -154,13 +154,12 @@ func (h *holder) do(ctx context.Context, c *chat.Conversation, s step, die bool)
 			return e, h.host.Tidy(ctx) // the rewrite would come between turns, by itself
 		}
 		return e, nil
-	case "edit":
-		turns := c.Turns()
-		if err := c.Rewind(ctx, turns[len(turns)-s.back].ID); err != nil {
-			return e, err
-		}
 	}
 	o := chat.BeginOptions{}
+	if s.do == "edit" { // until Commit the old turn stays
+		turns := c.Turns()
+		o.Instead = turns[len(turns)-s.back].ID
+	}
 	if s.recent > 0 {
 		o.Policy = chat.Recent(s.recent)
 	}

@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -74,6 +76,21 @@ func TestThePicture(t *testing.T) {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in\n%s", want, out)
 		}
+	}
+	// The page shows lines of it.
+	page, err := os.ReadFile("../../docs/conversations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	drawn := strings.Split(out, "\n")
+	shown := regexp.MustCompile(`(?m)^ +\d+  SSS.*$`).FindAllString(string(page), -1)
+	for _, line := range shown {
+		if !slices.Contains(drawn, line) {
+			t.Errorf("docs/conversations.md shows\n%s\nwhich is not drawn in\n%s", line, out)
+		}
+	}
+	if len(shown) < 4 {
+		t.Errorf("docs/conversations.md shows %d lines of the picture", len(shown))
 	}
 }
 

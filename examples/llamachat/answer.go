@@ -13,13 +13,13 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// begin begins a turn with a message of the user, whose words stay with it.
-func (t *talk) begin(ctx context.Context, text string) (*chat.Turn, error) {
+// begin begins a turn with a message of the user, whose words stay with it, in the place of another turn if there is to be one.
+func (t *talk) begin(ctx context.Context, text string, instead chat.TurnID) (*chat.Turn, error) {
 	message, err := t.tokens.around(t.template.user, text, t.template.toAnswer, false)
 	if err != nil {
 		return nil, err
 	}
-	turn, err := t.c.Begin(ctx, message, chat.BeginOptions{Meta: []byte(text)})
+	turn, err := t.c.Begin(ctx, message, chat.BeginOptions{Meta: []byte(text), Instead: instead})
 	var long *chat.TooLongError
 	switch {
 	case errors.As(err, &long):
@@ -30,10 +30,10 @@ func (t *talk) begin(ctx context.Context, text string) (*chat.Turn, error) {
 	return turn, err
 }
 
-// ask asks the model and shows its answer as it comes. Ctrl-C ends the answer, and what there is of it is kept.
-func (t *talk) ask(ctx context.Context, text string, temperature float64) error {
+// ask asks the model and shows its answer as it comes. Ctrl-C ends the answer, and what there is of it is kept. A turn in whose place it asks stays until then.
+func (t *talk) ask(ctx context.Context, text string, temperature float64, instead chat.TurnID) error {
 	return t.in.interruptible(ctx, func(ctx context.Context) error {
-		turn, err := t.begin(ctx, text)
+		turn, err := t.begin(ctx, text, instead)
 		if err != nil {
 			return err
 		}
@@ -126,7 +126,7 @@ func (t *talk) newest() (chat.TurnInfo, error) {
 	return turns[len(turns)-1], nil
 }
 
-// again takes the last turn back and asks anew.
+// again asks anew, in the place of the last turn.
 func (t *talk) again(ctx context.Context, text string, temperature float64) error {
 	last, err := t.newest()
 	if err != nil {
@@ -135,28 +135,20 @@ func (t *talk) again(ctx context.Context, text string, temperature float64) erro
 	if text == "" {
 		text = string(last.Meta)
 	}
-	if err := t.c.Rewind(ctx, last.ID); err != nil {
-		return err
-	}
-	delete(t.last, t.c.ID())
-	return t.ask(ctx, text, temperature)
+	return t.ask(ctx, text, temperature, last.ID)
 }
 
-// branch answers the last message n times at once, and lets the user pick an answer.
+// branch answers the last message n times at once, and lets the user pick an answer. The one that was there stays until then.
 func (t *talk) branch(ctx context.Context, n int) error {
 	last, err := t.newest()
 	if err != nil {
 		return err
 	}
-	if err := t.c.Rewind(ctx, last.ID); err != nil {
-		return err
-	}
-	delete(t.last, t.c.ID())
 	var turn *chat.Turn
 	var branches []*chat.Branch
 	var ended []bool
 	err = t.in.interruptible(ctx, func(ctx context.Context) (err error) {
-		if turn, err = t.begin(ctx, string(last.Meta)); err != nil {
+		if turn, err = t.begin(ctx, string(last.Meta), last.ID); err != nil {
 			return err
 		}
 		if branches, err = turn.Fork(ctx, n); err != nil {
@@ -178,13 +170,7 @@ func (t *talk) branch(ctx context.Context, n int) error {
 	}
 	choice := t.choose(n)
 	if choice == 0 {
-		for _, b := range branches {
-			err = errors.Join(err, b.Drop())
-		}
-		if err = errors.Join(err, turn.Append(ctx, without(last.Answer, t.end))); err != nil {
-			return errors.Join(err, turn.Abort(ctx))
-		}
-		return t.commit(ctx, turn)
+		return turn.Abort(ctx)
 	}
 	if err := branches[choice-1].Promote(ctx); err != nil {
 		return errors.Join(err, turn.Abort(ctx))

@@ -310,3 +310,25 @@ func TestChatBrokenOff(t *testing.T) {
 		t.Errorf("Ctrl-C at the prompt: %v", err)
 	}
 }
+
+// A chat that is killed while /branch makes answers, or waits for the choice, has the answer that was there, and none of the others.
+func TestChatKilledInBranch(t *testing.T) {
+	dir := t.TempDir()
+	args := small(filepath.Join(dir, "store"))
+	a, b := filepath.Join(dir, "a.json"), filepath.Join(dir, "b.json")
+	say(t, args, "Once upon a time there was a cat", "/fact name Anna", "And a dog", "/export "+a)
+	for _, moment := range []string{"> /branch 8\n", "\n1) ", "\n8) "} {
+		r := begin(t, append(args, "-answer", "90")...)
+		r.say("/branch 8")
+		r.until(moment)
+		r.cmd.Process.Kill()
+		r.cmd.Wait()
+		out, code := say(t, args, "/export "+b)
+		before, _ := os.ReadFile(a)
+		after, _ := os.ReadFile(b)
+		if code != 0 || len(before) == 0 || !bytes.Equal(before, after) {
+			t.Errorf("killed behind %q: code %d, %s\nthe export is\n%s\nit was\n%s", moment, code, out, after, before)
+		}
+		os.Remove(b)
+	}
+}

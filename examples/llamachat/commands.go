@@ -53,13 +53,13 @@ func (t *talk) loop(ctx context.Context) error {
 // do does what a line says.
 func (t *talk) do(ctx context.Context, line string) error {
 	if message, doubled := strings.CutPrefix(line, "//"); doubled {
-		return t.ask(ctx, "/"+message, t.o.temperature)
+		return t.ask(ctx, "/"+message, t.o.temperature, 0)
 	}
 	if line == "" || line[0] != '/' {
 		if line == "" {
 			return nil
 		}
-		return t.ask(ctx, line, t.o.temperature)
+		return t.ask(ctx, line, t.o.temperature, 0)
 	}
 	name, rest, _ := strings.Cut(line, " ")
 	rest = strings.TrimSpace(rest)

@@ -26,9 +26,9 @@ func (osFS) OpenDirect(name string) (DirectFile, error) {
 	if err := checkRegular(name); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_DIRECT|openFlags, 0)
+	f, err := openFile(name, os.O_RDONLY|unix.O_DIRECT|openFlags, 0)
 	if errors.Is(err, unix.EINVAL) { // a file system that has no such reads
-		f, err = os.OpenFile(name, os.O_RDONLY|openFlags, 0)
+		f, err = openFile(name, os.O_RDONLY|openFlags, 0)
 	}
 	if err != nil {
 		return nil, mapError(err)

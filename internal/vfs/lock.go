@@ -66,7 +66,7 @@ func take(name string, readOnly, shared bool) (*Lock, error) {
 	if info, err := os.Lstat(name); err == nil && !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("lock %s: not a regular file but %s", name, info.Mode().Type())
 	}
-	f, err := os.OpenFile(name, flag|openFlags, 0o600)
+	f, err := openFile(name, flag|openFlags, 0o600)
 	if err != nil {
 		return nil, err
 	}

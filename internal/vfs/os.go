@@ -17,7 +17,7 @@ var OS FS = osFS{}
 type osFS struct{}
 
 func (osFS) Create(name string) (File, error) {
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL|openFlags, 0o600)
+	f, err := openFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL|openFlags, 0o600)
 	if err != nil {
 		return nil, mapError(err)
 	}
@@ -32,11 +32,20 @@ func (osFS) Open(name string, readOnly bool) (File, error) {
 	if err := checkRegular(name); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(name, flag|openFlags, 0)
+	f, err := openFile(name, flag|openFlags, 0)
 	if err != nil {
 		return nil, mapError(err)
 	}
 	return &osFile{File: f}, nil
+}
+
+// openFile is [os.OpenFile], where the process has a handle left.
+func openFile(name string, flag int, mode fs.FileMode) (f *os.File, err error) {
+	err = WithHandle(func() error {
+		f, err = os.OpenFile(name, flag, mode)
+		return err
+	})
+	return f, err
 }
 
 // checkRegular refuses what is no regular file, before it is opened: that may have an effect, or wait.
@@ -71,7 +80,11 @@ func (osFS) Mkdir(name string) error {
 }
 
 func (osFS) List(dir string) ([]string, error) {
-	entries, err := os.ReadDir(dir)
+	var entries []fs.DirEntry
+	err := WithHandle(func() (err error) {
+		entries, err = os.ReadDir(dir)
+		return err
+	})
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

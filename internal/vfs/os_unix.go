@@ -23,7 +23,7 @@ func allocated(info os.FileInfo) int64 {
 }
 
 func (osFS) SyncDir(dir string) error {
-	f, err := os.Open(dir)
+	f, err := openFile(dir, os.O_RDONLY, 0)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNotSynced, err)
 	}

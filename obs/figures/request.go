@@ -59,6 +59,14 @@ const maxCode = 40
 const (
 	Other       = "other"        // every reason that is none
 	ServerCache = "server_cache" // the server still had what a store would have given
+
+	// Why a front did not restore what was found.
+	TooFew        = "too_few"        // so few tokens that computing them takes no longer
+	TooSlow       = "too_slow"       // restores of this size have taken longer than computing them
+	NotReused     = "not_reused"     // the server computed again what it had, or was given
+	SlotTaken     = "slot_taken"     // another client of the server works in the slot
+	RestoreFailed = "restore_failed" // the server, or the disk, did not do it
+	LookupFailed  = "lookup_failed"  // the store did not answer
 )
 
 // Code is a store's reason as a code: "nothing_stored".
@@ -112,6 +120,7 @@ var words = map[string]string{
 	"model_being_read":    "the model's file is still being read",
 	"server_arguments":    "an argument of the server that changes rows",
 	"other_rows":          "the server computes other rows than those stored for its model",
+	"files_changed":       "a file of the model was replaced: which one the server has loaded cannot be seen",
 	"slots_not_saved":     "the server saves no slots",
 	"rendered_otherwise":  "the server renders this prompt otherwise than it says",
 	"not_understood":      "a body that is not understood: the server answers it",
@@ -120,6 +129,12 @@ var words = map[string]string{
 	"server_failed":       "the server did not answer what the front asked",
 	"api_key":             "the server does not take the API key",
 	ServerCache:           "the server still had it in its slot",
+	TooFew:                "so few tokens that computing them takes no longer",
+	TooSlow:               "restores of this size have taken longer than computing; it is tried again now and then",
+	NotReused:             "the server computed again what it had, or was given; it is tried again now and then",
+	SlotTaken:             "another client of the server works in the slot",
+	RestoreFailed:         "it was found, and could not be restored",
+	LookupFailed:          "the store could not be asked",
 	Other:                 "another reason",
 }
 

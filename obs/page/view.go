@@ -159,7 +159,11 @@ func (v *figuresView) addStore(st db.Stats, readOnly bool) {
 		v.note(figures.Bad, "A key belonged to another prompt: please report it.")
 	}
 	if st.BesideWriter {
-		v.note(figures.Fine, "Another process has the store open: this is what its last checkpoint wrote, at "+st.AsOf.UTC().Format("15:04:05 UTC")+".")
+		if st.AsOf.IsZero() {
+			v.note(figures.Fine, "Another process has the store open, and has made no checkpoint yet: what it has stored is not seen.")
+		} else {
+			v.note(figures.Fine, "Another process has the store open: this is what its last checkpoint wrote, at "+st.AsOf.UTC().Format("15:04:05 UTC")+", without what was removed since.")
+		}
 	}
 }
 

@@ -16,7 +16,8 @@ from . import errors
 
 _Self = TypeVar("_Self", bound="Handle")
 _open: weakref.WeakSet[Handle] = weakref.WeakSet()
-_later: list[tuple[str, int]] = []  # what Python dropped within a callback, where it cannot be closed
+_later: list[tuple[str, int]] = []  # what Python dropped where it cannot be closed: within a callback, or a store before its match
+_NOT_NOW = (errors.Leased, errors.Busy, errors.InCallback)
 
 
 @contextmanager
@@ -41,7 +42,7 @@ class Handle:
     def __init__(self, number: int) -> None:
         self._id, self._pid = number, os.getpid()
         _open.add(self)
-        _close_dropped()
+        close_dropped()
 
     @property
     def closed(self) -> bool:
@@ -57,10 +58,10 @@ class Handle:
         number = self._id
         if number == 0:
             return
-        _close_dropped()
+        close_dropped()
         try:
             lib.call(self._end, number)
-        except (errors.Leased, errors.Busy, errors.Forked, errors.InCallback):
+        except (errors.Forked, *_NOT_NOW):
             raise  # it is open still
         except errors.Closed:
             self._id = 0  # its store was closed, or another thread was faster
@@ -69,6 +70,7 @@ class Handle:
             raise
         else:
             self._id = 0
+        close_dropped()  # a store that waited for this match
 
     def __reduce__(self) -> Any:
         raise TypeError(f"a {type(self).__name__} belongs to its process, and is closed once: it is not copied or pickled. Give the folder's name, and open the store there")
@@ -87,7 +89,7 @@ class Handle:
             warnings.warn(f"a {type(self).__name__.lower()} was not closed", ResourceWarning, source=self, stacklevel=2)
         try:
             self.close()
-        except errors.InCallback:
+        except _NOT_NOW:
             _later.append((self._end, self._id))
         except errors.DormouseError:
             pass
@@ -96,24 +98,26 @@ class Handle:
         return True
 
 
-def _close_dropped() -> None:
-    for _ in range(len(_later)):
+def close_dropped() -> None:
+    """Closes what Python dropped where it could not be closed, as far as it can be now."""
+    waiting = []
+    while _later:
         try:
             end, number = _later.pop()
         except IndexError:  # another thread was faster
-            return
+            break
         try:
             lib.call(end, number)
-        except errors.InCallback:
-            _later.append((end, number))
-            return
+        except _NOT_NOW:
+            waiting.append((end, number))
         except errors.DormouseError:
             pass
+    _later.extend(waiting)
 
 
 def _at_exit() -> None:
     """Closes what is open, while Python can still take a line of the log."""
-    _close_dropped()
+    close_dropped()
     for h in sorted(_open, key=lambda h: h._turn):
         try:
             if h._pid == os.getpid():

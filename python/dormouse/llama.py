@@ -274,7 +274,10 @@ class LlamaSession(Session):
         return put
 
     def _all_of(self, held: Tokens) -> Prompt:
-        same = _same(held, self._asked.tokens)
+        asked: Any = self._asked.tokens
+        if self._asked.scope_start > (len(asked) if self._asked.scope else 0):
+            return self._asked  # a mistake: it is refused, however long the answer was
+        same = _same(held, asked)
         spans = [replace(s, len=min(s.len, same - s.start)) for s in self._asked.spans if s.start < same]
         return replace(self._asked, tokens=held, scope_start=min(self._asked.scope_start, same), spans=spans)
 

@@ -7,7 +7,7 @@ import sys
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from . import _library as lib
@@ -55,13 +55,22 @@ class Adapter:
 
 @dataclass(frozen=True)
 class Prompt:
-    """Token ids, and what else a model is conditioned on. From scope_start on the data is scope's: a user's, a conversation's."""
+    """Token ids, and what else a model is conditioned on. From scope_start on the data is scope's: a user's, a conversation's. scope_start counts tokens, not
+    characters. One beyond the last token, or without a scope, is refused: the user's data would be everybody's."""
 
     tokens: Tokens
     scope: str = ""
     scope_start: int = 0
     spans: Sequence[Span] = ()
     adapters: Sequence[Adapter] = ()
+
+    def prefix(self, n: int) -> Prompt:
+        """The first n tokens, to be put or looked for: a beginning of the system prompt is everybody's, as it is in the whole. n lies inside no span."""
+        all: Any = self.tokens
+        if not 0 <= n <= len(all):
+            raise ValueError(f"a prefix of {n} tokens of a prompt of {len(all)}")
+        start = min(self.scope_start, n) if self.scope_start <= len(all) else self.scope_start  # a mistake stays one
+        return replace(self, tokens=all[:n], scope_start=start, spans=[s for s in self.spans if s.start + s.len <= n])
 
 
 @dataclass(frozen=True)
@@ -179,8 +188,8 @@ def _hash(given: bytes) -> c.Array[c.c_uint8]:
     return (c.c_uint8 * 16).from_buffer_copy(raw)
 
 
-def rows_of(hold: ExitStack, tensors: Sequence[Tensor], rows: AllRows, write: bool) -> tuple[object, int]:
-    """An array of dormouse_rows that is good until hold is closed. An entry is an array of rows from position 0 on, Rows, or None; one array of
+def rows_of(hold: ExitStack, tensors: Sequence[Tensor], rows: AllRows, write: bool, apart: bool = False) -> tuple[object, int]:
+    """An array of dormouse_rows that is good until hold is closed. apart refuses two that are the same memory. An entry is an array of rows from position 0 on, Rows, or None; one array of
     shape (tensors, n, width) is all entries."""
     if len(rows) != len(tensors):
         raise BadRows(f"rows of {len(rows)} tensors: the model has {len(tensors)}", 21)
@@ -200,6 +209,10 @@ def rows_of(hold: ExitStack, tensors: Sequence[Tensor], rows: AllRows, write: bo
             shape.append((0, 1))
         else:
             shape.append((0, 0))
+    if apart:
+        starts = [at for at in said[::5] if at]
+        if len(set(starts)) < len(starts):
+            raise BadRows("two tensors have the same memory, as in [array] * n: what is restored into one would be lost in the other", 21)
     hold.callback(views.clear)
     pieces, out = array("Q", said), list[int]()
     at, step = pieces.buffer_info()[0], c.sizeof(lib.Piece)

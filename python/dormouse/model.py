@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ctypes as c
 import math
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from . import _library as lib
+from . import lost
 from .descriptor import Descriptor
 from .handles import Handle, made
 from .memory import AllRows, Prompt, Tokens, prompt_of, rows_of
@@ -184,11 +186,14 @@ class Match(Handle):
 
     def restore(self, rows: AllRows, *, timeout: float | None = None, cancel: lib.Cancel | None = None) -> Restored:
         """Writes the matched prefix into memory. Every byte is checked before; damage makes tokens smaller, and so do arrays that end earlier: the match stays that
-        short then, give longer ones to a new match."""
+        short then, give longer ones to a new match. An array that nobody holds but this call is refused (BadRows): what is written into a copy is lost."""
+        number = self._number()
+        if sys.getrefcount(rows) <= lost.ALONE:
+            lost.refuse(rows, self.model.descriptor.tensors, sys._getframe(1))
         out = lib.Restored()
         with ExitStack() as hold:
-            r, n = rows_of(hold, self.model.descriptor.tensors, rows, True)
-            lib.call("restore", self._number(), r, n, lib.limits(timeout, cancel), c.byref(out))
+            r, n = rows_of(hold, self.model.descriptor.tensors, rows, write=True, apart=True)
+            lib.call("restore", number, r, n, lib.limits(timeout, cancel), c.byref(out))
         return Restored.of(out)
 
     def restore_layers(
@@ -201,6 +206,9 @@ class Match(Handle):
     ) -> Restored:
         """restore, in the order of the layers: ready(layer, tokens) when all rows of a layer are there. If tokens becomes smaller, all layers come again. It
         must not call the store (InCallback); what it raises ends the calls to it, and is raised when the restore is over."""
+        number = self._number()
+        if sys.getrefcount(rows) <= lost.ALONE:
+            lost.refuse(rows, self.model.descriptor.tensors, sys._getframe(1))
         raised: list[BaseException] = []
 
         def tell(_: int | None, layer: int, tokens: int) -> None:
@@ -212,9 +220,9 @@ class Match(Handle):
 
         out = lib.Restored()
         with ExitStack() as hold:
-            r, n = rows_of(hold, self.model.descriptor.tensors, rows, True)
+            r, n = rows_of(hold, self.model.descriptor.tensors, rows, write=True, apart=True)
             fn = lib.LAYER_FN(tell)
-            lib.call("restore_layers", self._number(), r, n, fn, None, lib.limits(timeout, cancel), c.byref(out))
+            lib.call("restore_layers", number, r, n, fn, None, lib.limits(timeout, cancel), c.byref(out))
         if raised:
             raise raised[0]
         return Restored.of(out)

@@ -22,7 +22,7 @@ class Store(Handle):
     """Opens, or makes, the store in a folder. One process may have it open at a time, or several read-only.
 
     Sizes are in bytes; budget is what all files may take; durability is "process" (a kill loses nothing that was put) or "power"; codec is how rows are
-    stored: "raw" gives back the same bits, "q8_0" takes half the room of 16-bit floats, "q4r" two fifths. 0 and "" choose. timeout, here and elsewhere, is in seconds; cancel
+    stored: "" is "q8_0", which is lossy and takes half the room of 16-bit floats; "raw" gives back the same bits; "q4r" takes two fifths. 0 and "" choose. timeout, here and elsewhere, is in seconds; cancel
     ends the call when another thread sets it.
     """
 

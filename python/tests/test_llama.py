@@ -184,6 +184,17 @@ with dormouse.Store("kv", min_free=-1) as store, llama.attach(store, llm) as ses
             session.restore(secret, cancel=cancel)
         except dormouse.Cancelled:
             pass
+    wrong = Prompt(tokens, scope="somebody", scope_start=len(tokens) + 4)  # characters taken for tokens
+    try:
+        session.restore(wrong)
+    except dormouse.BadPrompt:
+        pass
+    for token, _ in zip(llm.generate(tokens, temp=0), range(8)):  # the answer goes on behind where the scope would begin
+        pass
+    try:
+        session.save()
+    except dormouse.BadPrompt as err:
+        print("token %d, the prompt has %d tokens" % (len(tokens) + 4, len(tokens)) in str(err), model.probe(tokens).tokens)
     for known, prompt in ((failed, tokens), (evaluated, tokens), (restored, tokens), (restored, other)):
         known()
         for token, _ in zip(llm.generate(prompt, temp=0), range(8)):
@@ -204,7 +215,7 @@ with dormouse.Store("kv", min_free=-1) as store, llama.attach(store, llm) as ses
 def test_what_is_somebodys_stays_so(tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": f"{HERE}:{os.environ.get('PYTHONPATH', '')}"}
     got = subprocess.run([sys.executable, "-c", SOMEBODYS], cwd=tmp_path, env=env, check=False, capture_output=True, text=True)
-    assert (got.returncode, got.stdout) == (0, "True True\nTrue True\nTrue True\nTrue True\n16 24\nTrue\n"), got.stdout + got.stderr
+    assert (got.returncode, got.stdout) == (0, "True 0\nTrue True\nTrue True\nTrue True\nTrue True\n16 24\nTrue\n"), got.stdout + got.stderr
 
 
 TAKEN_BACK = """

@@ -70,13 +70,13 @@ def in_child(work) -> int:
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_forked(model: dormouse.Model, store: dormouse.Store, tmp_path: Path) -> None:
-    p = tokens(N)
+    p, got = tokens(N), empty(N)
     model.put(p, rows(p))
     match = model.match(p)
 
     def child() -> bool:
         for call in (
-            lambda: model.probe(p), lambda: match.restore(empty(N)), store.sync, store.close, match.close, model.close, lambda: dormouse.Store(tmp_path / "t"), lambda: dormouse.hash(b""),
+            lambda: model.probe(p), lambda: match.restore(got), store.sync, store.close, match.close, model.close, lambda: dormouse.Store(tmp_path / "t"), lambda: dormouse.hash(b""),
         ):  # fmt: skip
             try:
                 call()

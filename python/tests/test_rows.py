@@ -255,6 +255,21 @@ def test_scopes_spans_adapters(model: dormouse.Model, store: dormouse.Store) -> 
     assert model.probe(dormouse.Prompt(p, scope="alice", scope_start=64)).tokens < N
     with pytest.raises(dormouse.BadPrompt):
         model.probe(dormouse.Prompt(p, spans=[dormouse.Span(N - 1, 5, h)]))
+    whole = dormouse.Prompt(p, scope="bob", scope_start=64, spans=[dormouse.Span(70, 10, h)])
+    for n in (30, 64, 66, 80):
+        model.put(whole.prefix(n), r)
+        assert model.probe(whole.prefix(n)).tokens == n and model.probe(whole).tokens == max(n, 64)
+    model.set_ref("half", whole.prefix(30), pinned=True)
+    assert store.delete_scope("bob").refs == 0 and model.probe(whole).tokens == 64 == model.probe(dormouse.Prompt(p, "eve", 64)).tokens
+    for wrong, says in [
+        (dormouse.Prompt(p, "alice", N + 5), f"token {N + 5}, the prompt has {N} tokens"),  # characters taken for tokens
+        (dormouse.Prompt(p, scope_start=64), "starts at 64, and Scope is empty"),
+    ]:
+        for call in [
+            lambda: model.put(wrong, r), lambda: model.match(wrong), lambda: model.probe(wrong), lambda: model.set_ref("ref", wrong), lambda: model.delete(wrong),
+        ]:  # fmt: skip
+            with pytest.raises(dormouse.BadPrompt, match=says):
+                call()
     for bad in [dormouse.Prompt(p, "a\0b"), dormouse.Prompt(p, "a", -1), dormouse.Prompt(p, spans=[dormouse.Span(-1, 5, h)]), dormouse.Prompt(p, spans=[dormouse.Span(1, 5, b"")])]:
         with pytest.raises(ValueError):
             model.probe(bad)
@@ -273,3 +288,102 @@ def test_float32_and_states(store: dormouse.Store) -> None:
         got_k, got = np.zeros_like(k), np.zeros((1, size), np.uint8)
         assert size == 200 and match.restore([got_k, dormouse.Rows([got], first=40)]).tokens == 40
     assert same([got_k, got], [k, state])
+
+
+# Memory that is freed when the call returns: what is restored into it is lost. Each makes rows of a cache of shape (tensors, WIDTH, N).
+FREED = {
+    "reshape of a transposed array": lambda cache: [t.reshape(4, N, -1).transpose(1, 0, 2).reshape(N, -1) for t in cache],
+    "contiguous": lambda cache: [np.ascontiguousarray(t.T) for t in cache],
+    "a conversion": lambda cache: [t.T.astype(np.float16) for t in cache],
+    "a flat copy": lambda cache: [t.T.flatten().reshape(N, WIDTH) for t in cache],
+    "fancy indices": lambda cache: [t.T[np.arange(N)] for t in cache],
+    "bytes": lambda cache: [np.ascontiguousarray(t.T).view(np.uint8) for t in cache],
+    "a slice of a copy": lambda cache: [t.T.copy()[:N] for t in cache],
+    "a tuple": lambda cache: tuple(t.T.copy() for t in cache),
+    "one copy among views": lambda cache: [cache[0].T, cache[1].T, cache[2].T, cache[3].T.copy()],
+    "the same copy for all": lambda cache: [cache[0].T.copy()] * TENSORS,
+    "pieces": lambda cache: [dormouse.Rows([t.T[:100].copy(), t.T[100:].copy()]) for t in cache],
+    "one piece": lambda cache: [dormouse.Rows([t.T[:100], t.T[100:].copy()]) for t in cache],
+    "one array of all": lambda cache: np.ascontiguousarray(cache.transpose(0, 2, 1)),
+    "a stack": lambda cache: np.stack([t.T for t in cache]),
+    "a part of a stack": lambda cache: np.stack([t.T for t in cache])[:, :N],
+    "an array of ctypes": lambda cache: [(ctypes.c_uint16 * WIDTH * N)() for t in cache],
+}
+
+
+@pytest.mark.parametrize("kind", FREED)
+def test_memory_that_is_freed_is_refused(model: dormouse.Model, kind: str) -> None:
+    """The list and its arrays are the call's alone: restore would say complete, and the cache would stay zeros."""
+    p, r, make = tokens(N), rows(tokens(N)), FREED[kind]
+    cache = np.zeros((TENSORS, WIDTH, N), np.float16)
+    if kind != "the same copy for all":
+        model.put(p, make(np.stack([t.T for t in r])))  # a put only reads
+    else:
+        model.put(p, r)
+    with model.match(p) as match:
+        with pytest.raises(dormouse.BadRows, match="nobody else holds this"):
+            match.restore(make(cache))
+        with pytest.raises(dormouse.BadRows, match="nobody else holds this"):
+            match.restore(rows=make(cache), timeout=60)
+        with pytest.raises(dormouse.BadRows, match="nobody else holds this"):
+            match.restore_layers(make(cache), lambda layer, n: None)
+        assert not cache.any()
+        held = make(cache)
+        if kind != "the same copy for all":
+            assert match.restore(held).tokens == N
+
+
+def test_one_memory_for_several_tensors_is_refused(model: dormouse.Model) -> None:
+    """Of [array] * n each tensor would overwrite the one before, and restore would say complete."""
+    p, r = tokens(N), rows(tokens(N))
+    model.put(p, r)
+    cache, halves = [np.zeros((N, WIDTH), np.float16)] * TENSORS, np.zeros((N, TENSORS, WIDTH), np.float16)
+    with model.match(p) as match:
+        for same_memory in (cache, [cache[0], cache[0].view(np.uint16), *empty(N)[2:]], [dormouse.Rows([a]) for a in cache]):
+            with pytest.raises(dormouse.BadRows, match="the same memory"):
+                match.restore(same_memory)
+        assert not cache[0].any()
+        beside = [halves[:, t] for t in range(TENSORS)]
+        assert match.restore(beside).tokens == N
+        assert same([np.ascontiguousarray(b) for b in beside], r)
+    assert model.put([7, *p[1:]], cache).tokens == N  # a put only reads
+
+
+def test_memory_that_somebody_holds_is_taken(model: dormouse.Model) -> None:
+    p, r = tokens(N), rows(tokens(N))
+    model.put(p, r)
+    cache = np.zeros((TENSORS, WIDTH, N), np.float16)
+    flat, held = np.zeros((TENSORS, N, WIDTH), np.float16), empty(N)
+    mapped, backing = (ctypes.c_uint16 * WIDTH * N * TENSORS)(), [bytearray(N * 2 * WIDTH) for _ in range(TENSORS)]
+
+    class Runtime:
+        rows = empty(N)
+        pairs = [dormouse.Rows([a]) for a in empty(N)]
+
+    def helper(match: dormouse.Match, given: object) -> int:
+        return match.restore(given).tokens
+
+    def nested(match: dormouse.Match, given: object) -> int:
+        return helper(match, given)
+
+    with model.match(p) as match:
+        for _ in range(60):  # Python compiles what is run often in another way
+            in_a_local = [np.zeros((N, WIDTH), np.float16) for _ in range(TENSORS)]
+            assert match.restore(in_a_local).tokens == helper(match, in_a_local) == nested(match, in_a_local) == N
+            assert match.restore([t.T for t in cache]).tokens == N
+            assert match.restore(cache.transpose(0, 2, 1)).tokens == N
+            assert match.restore(list(held)).tokens == match.restore([*held]).tokens == match.restore(held[:]).tokens == match.restore(tuple(held)).tokens == N
+            assert match.restore([a[:N] for a in held]).tokens == match.restore([a.reshape(N, 2, -1).reshape(N, WIDTH) for a in held]).tokens == N
+            assert match.restore([dormouse.Rows([a[:9], a[9:]]) for a in held]).tokens == match.restore(Runtime.pairs).tokens == match.restore(Runtime().rows).tokens == N
+            assert match.restore(flat[:]).tokens == match.restore(flat.view(np.uint16)).tokens == match.restore(flat.view(np.uint8)).tokens == match.restore(list(flat)).tokens == N
+            assert match.restore(list(mapped)).tokens == match.restore(np.ctypeslib.as_array(mapped)).tokens == N
+            assert match.restore([np.frombuffer(b, np.float16).reshape(N, WIDTH) for b in backing]).tokens == N
+            assert match.restore([memoryview(b).cast("B", (N, 2 * WIDTH)) for b in backing]).tokens == N
+            assert match.restore_layers([t.T for t in cache], lambda layer, n: None).tokens == N
+            one, both = {"rows": empty(N)}, [empty(N)]
+            assert match.restore(one["rows"]).tokens == match.restore(both[0]).tokens == match.restore(*both).tokens == match.restore(**one).tokens == N
+            assert [match.restore(x).tokens for x in both] == [N] and list(map(match.restore, both))[0].tokens == N
+            if walrus := empty(N):
+                assert match.restore(walrus).tokens == match.restore(again := empty(N)).tokens == N
+            for got in (in_a_local, [t.T for t in cache], held, Runtime.rows, list(flat), one["rows"], both[0], walrus, again):
+                assert same([np.ascontiguousarray(g) for g in got], r)

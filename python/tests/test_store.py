@@ -6,6 +6,8 @@ import ctypes
 import gc
 import logging
 import pickle
+import subprocess
+import sys
 import threading
 import warnings
 from array import array
@@ -224,20 +226,58 @@ def test_no_space(tmp_path: Path) -> None:
             store.register(DESCRIPTOR).put(tokens(N), rows(tokens(N)))
 
 
+def test_what_is_dropped_in_a_ring_is_closed(tmp_path: Path) -> None:
+    """Python drops what refers to itself in any order: a store before its match, too, and closes it then when the match goes. It must not stay locked."""
+
+    class App:
+        def __init__(self) -> None:
+            self.me = self
+            self.store = dormouse.Store(tmp_path / "s")
+            self.match = self.store.register(DESCRIPTOR).match(tokens(N))
+            self.store.me = self.match.me = self  # type: ignore[attr-defined]
+
+    for _ in range(3):
+        App()
+        with pytest.warns(ResourceWarning):
+            gc.collect()
+        dormouse.Store(tmp_path / "s").close()
+
+
+def test_ends_in_the_wrong_order(tmp_path: Path) -> None:
+    """A store that ends before its match says Leased, and stays; it is closed when both are gone, or with the interpreter."""
+    store = dormouse.Store(tmp_path / "s")
+    with pytest.raises(dormouse.Leased), store.register(DESCRIPTOR).match([1, 2, 3]), store:
+        pass
+    assert not store.closed
+    store.close()
+    with pytest.raises(dormouse.Leased), dormouse.Store(tmp_path / "s") as store:
+        match = store.register(DESCRIPTOR).match([1, 2, 3])
+    match.close()
+    with pytest.warns(ResourceWarning):
+        del store, match
+    dormouse.Store(tmp_path / "s").close()
+    program = "import dormouse, sys\ns = dormouse.Store(sys.argv[1])\nm = s.register(dormouse.Descriptor('t', 't', '1' * 32, '2' * 32, [dormouse.Tensor(0, 'K', 'f16', 32)]))\nx = m.match([1])\nx.s = s; s.x = x\n"
+    for end in ("", "del s, m, x", "raise SystemExit", "del s; import builtins; builtins.x = x"):
+        done = subprocess.run([sys.executable, "-W", "ignore", "-c", program + end, tmp_path / "s"], capture_output=True, text=True)
+        assert done.returncode == 0 and done.stderr == ""
+        with dormouse.Store(tmp_path / "s", read_only=True):
+            pass
+
+
 def test_limits(model: dormouse.Model, store: dormouse.Store) -> None:
-    p, r = tokens(N), rows(tokens(N))
+    p, r, got = tokens(N), rows(tokens(N)), empty(N)
     cancel = dormouse.Cancel()
     model.put(p, r, timeout=60, cancel=cancel)
     cancel.set()
     assert cancel.is_set()
     with model.match(p) as match:
-        for call in (lambda: model.put(p, r, cancel=cancel), lambda: match.restore(empty(N), cancel=cancel), lambda: model.probe(p, cancel=cancel)):
+        for call in (lambda: model.put(p, r, cancel=cancel), lambda: match.restore(got, cancel=cancel), lambda: model.probe(p, cancel=cancel)):
             with pytest.raises(dormouse.Cancelled):
                 call()
     cancel.clear()
     for timeout in (None, 1e300, float("inf"), 3600):
         with model.match(p, cancel=cancel, timeout=timeout) as match:
-            match.restore(empty(N), cancel=cancel, timeout=timeout)
+            match.restore(got, cancel=cancel, timeout=timeout)
     for timeout in (0, -4, float("nan")):
         with pytest.raises(ValueError, match="timeout"):
             model.probe(p, timeout=timeout)
@@ -281,6 +321,7 @@ def test_other_threads_run_during_a_call(model: dormouse.Model) -> None:
     """ready is called from within a restore, and waits for a thread that needs the GIL."""
     p = tokens(N)
     model.put(p, rows(p))
+    got = empty(N)
     with model.match(p) as match:
 
         def ready(layer: int, n: int) -> None:
@@ -288,4 +329,4 @@ def test_other_threads_run_during_a_call(model: dormouse.Model) -> None:
             t.start()
             t.join()
 
-        assert match.restore_layers(empty(N), ready).tokens == N
+        assert match.restore_layers(got, ready).tokens == N

@@ -49,6 +49,7 @@ var checks = []struct {
 	{"a load ends where the store does", loadBeyond},
 	{"a load fills a gap", loadGap},
 	{"recipe spans keep rows apart", spans},
+	{"a scope that cannot begin is refused", scopeThatCannotBegin},
 	{"rows that are not there are not stored", storeNothing},
 	{"a cancelled call changes nothing", cancelled},
 	{"nothing leaks", leaks},

@@ -209,3 +209,19 @@ func cancelled(c *check) {
 	token := c.tokens(1)
 	c.same("after calls that were cancelled", c.decode(1, 60, token, 1)[0], c.decode(0, 60, token, 1)[0])
 }
+
+// A prompt whose scope begins behind its end is refused, also where the rows that are asked for end before that: they would be everybody's.
+func scopeThatCannotBegin(c *check) {
+	tokens := c.tokens(60)
+	c.fill(0, 0, tokens)
+	for _, p := range []kv.Prompt{{Tokens: tokens, Scope: "somebody", ScopeStart: 61}, {Tokens: tokens, ScopeStart: 30}} {
+		for _, r := range []kv.Range{span(0, 60), span(0, 40)} {
+			if err := c.r.Store(background, p, 0, r); !errors.Is(err, kv.ErrPrompt) {
+				c.Fatalf("store of %v, scope %q at %d of 60 tokens: %v", r, p.Scope, p.ScopeStart, err)
+			}
+		}
+		if n, err := c.r.Load(background, p, 1, nil); !errors.Is(err, kv.ErrPrompt) {
+			c.Fatalf("load, scope %q at %d of 60 tokens: %d, %v", p.Scope, p.ScopeStart, n, err)
+		}
+	}
+}

@@ -30,12 +30,15 @@ type stretch struct {
 // refuses it; for others it does nothing. A prompt that contradicts what
 // the session knows of the sequence is refused with ErrLineage. When all sequences together hold more than Options.CaptureBytes, what the one that holds
 // most has is saved, in the scope of its last Capture, or, if the store does not take it, dropped: its positions are not restorable. If it is this one, the
-// error is Save's.
+// error is Save's. So say here, and to Prefill, whose the prompt is (Scope, ScopeStart): to say it to Save alone comes too late for what was saved before.
 func (s *Session) Capture(ctx context.Context, prompt kv.Prompt, sequence int) error {
 	if err := s.begin(ctx, sequence); err != nil {
 		return err
 	}
 	prompt = ordered(prompt)
+	if err := prompt.Validate(); err != nil {
+		return err
+	}
 	l := s.line(sequence)
 	if err := l.agrees(prompt, len(prompt.Tokens), sequence); err != nil {
 		return err

@@ -11,10 +11,10 @@ import (
 // files are those that the context's model was loaded from. A model that is mapped computes with what is in them now: who writes into them changes the weights in use.
 type files struct {
 	path, memo string
-	stamp      modelfile.Stamp
+	stamps     modelfile.Stamps
 	loaded     modelfile.Mapped
 	weights    kv.Hash // of what they held when that was their stamp; zero: the caller said what they hold
-	bad        error   // what was found at this stamp
+	bad        error   // what was found at these stamps
 }
 
 // filesOf is what an Attach begins with, before it reads them.
@@ -23,7 +23,7 @@ func filesOf(id Identity) *files {
 		return nil
 	}
 	f := &files{path: id.Path, memo: id.Memo, loaded: modelfile.MappedAs(id.Path)}
-	f.stamp, _ = modelfile.StampOf(f.path) // reading them says why not
+	f.stamps, _ = modelfile.StampsOf(f.path) // reading them says why not
 	return f
 }
 
@@ -35,12 +35,13 @@ func (s *Session) unchanged(ctx context.Context) error {
 	if f == nil {
 		return nil
 	}
-	now, err := modelfile.StampOf(f.path)
-	if err == nil && now == f.stamp {
+	now, err := modelfile.StampsOf(f.path)
+	change := now.Since(f.stamps)
+	if err == nil && change == modelfile.Unchanged {
 		return f.bad
 	}
 	if f.loaded.Still(now) {
-		f.stamp, f.bad = now, nil
+		f.stamps, f.bad = now, nil
 		return nil
 	}
 	const way = "load the model again and attach, or put the file back"
@@ -53,8 +54,8 @@ func (s *Session) unchanged(ctx context.Context) error {
 			return fmt.Errorf("llamacpp: weights: %w", err)
 		}
 	}
-	if hash == f.weights && hash != (kv.Hash{}) && f.stamp.OnlyStatus(now) && f.bad == nil {
-		f.stamp = now
+	if hash == f.weights && hash != (kv.Hash{}) && change == modelfile.Touched && f.bad == nil {
+		f.stamps = now
 		return nil
 	}
 	for i := range int(s.lib.Sequences(s.lctx)) {
@@ -67,7 +68,7 @@ func (s *Session) unchanged(ctx context.Context) error {
 			s.runtime.off[i] = off
 		}
 	}
-	f.stamp, f.bad = now, nil
+	f.stamps, f.bad = now, nil
 	if hash != f.weights || hash == (kv.Hash{}) {
 		f.bad = fmt.Errorf("%w: %s was changed after the context was attached: the model in memory may compute with what is in it now: %s", ErrIdentity, f.path, way)
 	}

@@ -24,6 +24,9 @@ func (s *Session) Prefill(ctx context.Context, prompt kv.Prompt, from, sequence 
 		return err
 	}
 	prompt = ordered(prompt)
+	if err := prompt.Validate(); err != nil { // before anything is evaluated that Save would refuse
+		return err
+	}
 	if err := s.identified(prompt); errors.Is(err, ErrIdentity) { // a store that fails does not keep tokens from being evaluated
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
@@ -56,6 +57,47 @@ func TestPrefillWithoutAStore(t *testing.T) {
 				t.Errorf("the sequence has %d tokens, not 200", n)
 			}
 		})
+	}
+}
+
+// A context that is attached to a store which another process writes to restores what is there as of that one's last checkpoint; before the first one, nothing.
+// What it cannot do it says in words.
+func TestAttachBesideAWriter(t *testing.T) {
+	ctx := context.Background()
+	dir := t.TempDir()
+	p := kv.Tokens(make([]kv.Token, 150)...)
+	w := kit.OpenStoreAt(t, dir, db.Options{CheckpointInterval: -1})
+	r := kit.OpenStoreAt(t, dir, db.Options{ReadOnly: true})
+	f := kinds("plain")
+	o := options(f.Decode)
+	if _, err := llamacpp.Attach(ctx, r, f.library(), 1, o); !errors.Is(err, db.ErrReadOnly) || !strings.Contains(err.Error(), "a process that writes registers it") {
+		t.Errorf("attach, and nobody has registered the model: %v", err)
+	}
+	s := attach(t, w, kinds("plain"), nil)
+	if err := s.Prefill(ctx, p, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Save(ctx, p, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(r.Suspend(ctx), r.Resume(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	reading := attach(t, r, f, nil)
+	if got, err := reading.Restore(ctx, p, 0); err != nil || got.Tokens != 0 {
+		t.Errorf("before the first checkpoint: %d tokens, %v", got.Tokens, err)
+	}
+	if err := errors.Join(w.Checkpoint(ctx), r.Suspend(ctx), r.Resume(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := reading.Restore(ctx, p, 0); err != nil || got.Tokens != 149 {
+		t.Errorf("after it: %d tokens, %v", got.Tokens, err)
+	}
+	if err := reading.Prefill(ctx, p, 149, 0); err != nil {
+		t.Error(err)
+	}
+	if _, err := reading.Save(ctx, kv.Tokens(make([]kv.Token, 149)...), 0); err != nil && !errors.Is(err, db.ErrReadOnly) {
+		t.Errorf("save: %v", err)
 	}
 }
 

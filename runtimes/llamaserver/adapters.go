@@ -3,6 +3,8 @@ package llamaserver
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/dormousekv/dormouse/kv"
@@ -22,22 +24,16 @@ func (s *served) adaptersOf(r *request.Request) (out []kv.Adapter, err error) {
 		scales[a.ID] = a.Scale
 	}
 	if r.Has("lora") {
-		if r.Endpoint == request.Messages || r.Endpoint == request.Responses { // whether the server reads it there is not documented, and releases differ
-			return nil, request.PassAdapters
-		}
-		own, err := chosenScales(r.Fields["lora"])
+		own, err := chosenScales(r.Fields["lora"], scales)
 		if err != nil {
 			return nil, err
 		}
-		for n := range scales { // what is not named is off
-			scales[n] = 0
+		// Releases do not agree whether an empty list is none, or those of the server, nor whether these endpoints read it at all: they need not where
+		// both are the same.
+		if doubt := r.Endpoint == request.Messages || r.Endpoint == request.Responses || len(own) == 0; doubt && !maps.Equal(whole(own, scales), scales) {
+			return nil, request.PassAdapters
 		}
-		for n, scale := range own {
-			if _, ok := scales[n]; !ok {
-				return nil, request.PassAdapters
-			}
-			scales[n] = scale
-		}
+		scales = whole(own, scales)
 	}
 	for _, a := range list {
 		if scale := scales[a.ID]; scale != 0 {
@@ -48,13 +44,20 @@ func (s *served) adaptersOf(r *request.Request) (out []kv.Adapter, err error) {
 	return out, nil
 }
 
-// chosenScales reads a request's own adapters. Names are compared letter by letter, as the server does, and none may be left out.
-func chosenScales(raw json.RawMessage) (map[int]float32, error) {
+// whole is what a request's own adapters come to: those that it does not name are off.
+func whole(own, of map[int]float32) map[int]float32 {
+	out := map[int]float32{}
+	for n := range of {
+		out[n] = own[n]
+	}
+	return out
+}
+
+// chosenScales reads a request's own adapters, of those that the server has. Names are compared letter by letter, as the server does, and none may be left
+// out.
+func chosenScales(raw json.RawMessage, of map[int]float32) (map[int]float32, error) {
 	var list []map[string]json.RawMessage
 	if json.Unmarshal(raw, &list) != nil {
-		return nil, request.PassAdapters
-	}
-	if len(list) == 0 { // releases do not agree whether that is none, or those of the server
 		return nil, request.PassAdapters
 	}
 	out := map[int]float32{}
@@ -64,9 +67,36 @@ func chosenScales(raw json.RawMessage) (map[int]float32, error) {
 		if len(one) != 2 || json.Unmarshal(one["id"], &id) != nil || json.Unmarshal(one["scale"], &scale) != nil || id == nil || scale == nil {
 			return nil, request.PassAdapters
 		}
+		if _, ok := of[*id]; !ok {
+			return nil, request.PassAdapters
+		}
 		out[*id] = *scale // the last counts
 	}
 	return out, nil
+}
+
+// adapt has a token computed in a slot with the adapters of a request, if the last one in the slot had others, or nobody knows: the server throws
+// away what a slot holds when its adapters change, and would throw away what is to be restored.
+func (s *served) adapt(ctx context.Context, sl *slot, prompt kv.Prompt, req *request.Request) error {
+	s.mu.Lock()
+	adapted := len(s.adapters) == 0 || sl.adapted && slices.Equal(sl.adapters, prompt.Adapters)
+	s.mu.Unlock()
+	if adapted {
+		return nil
+	}
+	var lora json.RawMessage
+	if req.Has("lora") && req.Endpoint.Pins() {
+		lora = req.Fields["lora"]
+	}
+	if err := s.api.adapt(ctx, sl.id, prompt.Tokens[0], lora); err != nil {
+		return fmt.Errorf("having a slot take the adapters of a request: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sl.forget()
+	sl.adapters, sl.adapted = prompt.Adapters, true
+	s.cleared(sl)
+	return nil
 }
 
 // withoutOthersAdapters empties a slot of a server that has adapters: such a server may go on with rows that were computed with others.

@@ -139,10 +139,26 @@ func (a *api) health(ctx context.Context) error {
 // slotState is what GET /slots says of a slot.
 type slotState struct {
 	ID         int  `json:"id"`
-	Task       int  `json:"id_task"` // the last one that began in it
+	Last       *int `json:"id_task"` // the task that began last in it; nil: none has since the server loaded its model
 	Processing bool `json:"is_processing"`
-	Tokens     int  `json:"n_prompt_tokens"` // that it holds
+	Tokens     *int `json:"n_prompt_tokens"` // that it holds; nil: none has begun, or the release does not say
 	Context    int  `json:"n_ctx"`
+}
+
+// task is the number of the last task, 0 if there was none.
+func (s slotState) task() int {
+	if s.Last == nil {
+		return 0
+	}
+	return *s.Last
+}
+
+// holds is how many tokens a slot has, if the server says so.
+func (s slotState) holds() (n int, known bool) {
+	if s.Tokens != nil {
+		return *s.Tokens, true
+	}
+	return 0, s.Last == nil
 }
 
 func (a *api) slots(ctx context.Context) (s []slotState, err error) {
@@ -218,6 +234,19 @@ func (a *api) compute(ctx context.Context, slot int, tokens []int32, adapters ma
 	}
 	if off != nil {
 		fields["lora"] = off
+	}
+	body, err := json.Marshal(fields)
+	if err != nil {
+		return err
+	}
+	return a.call(ctx, "/completion", nil, body, nil)
+}
+
+// adapt has a token computed in a slot, with a request's own choice of adapters; lora nil: with the server's.
+func (a *api) adapt(ctx context.Context, slot int, token int32, lora json.RawMessage) error {
+	fields := map[string]any{"prompt": []int32{token}, "n_predict": 0, "id_slot": slot, "cache_prompt": false}
+	if lora != nil {
+		fields["lora"] = lora
 	}
 	body, err := json.Marshal(fields)
 	if err != nil {

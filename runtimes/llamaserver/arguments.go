@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Arguments are what a llama-server was asked to do: its command line and its environment, as far as a front must know them.
@@ -33,6 +34,8 @@ type Arguments struct {
 	KeepsIdle bool
 	// Shifts says that a prompt which fills the context goes on with shifted rows, which are approximations.
 	Shifts bool
+	// Sleep is after how long without work the server gives up its model, and loads it again when it is asked; 0: never.
+	Sleep time.Duration
 	// Router says that the server starts a server for each model.
 	Router bool
 
@@ -50,19 +53,6 @@ var (
 	portFlag  = []string{"--port", "LLAMA_ARG_PORT"}
 	slotsFlag = []string{"--slot-save-path", "LLAMA_ARG_SLOT_SAVE_PATH"}
 
-	// refusedFlags make caching unsafe, or the user has asked for none.
-	refusedFlags = map[string]string{
-		"--no-cache-prompt": "the server was told not to reuse prompts", "LLAMA_ARG_NO_CACHE_PROMPT": "the server was told not to reuse prompts",
-		"--cache-reuse": "--cache-reuse shifts rows, which makes them approximations", "LLAMA_ARG_CACHE_REUSE": "--cache-reuse shifts rows, which makes them approximations",
-		"-gan": "self-extend shifts rows", "--grp-attn-n": "self-extend shifts rows", "LLAMA_ARG_GRP_ATTN_N": "self-extend shifts rows",
-		"--control-vector": "control vectors change what rows are", "--control-vector-scaled": "control vectors change what rows are",
-		"--embedding": "an embedding server computes no prompts", "--embeddings": "an embedding server computes no prompts", "LLAMA_ARG_EMBEDDINGS": "an embedding server computes no prompts",
-		"--rerank": "a reranking server computes no prompts", "--reranking": "a reranking server computes no prompts", "LLAMA_ARG_RERANKING": "a reranking server computes no prompts",
-		"-md": draftRefused, "--model-draft": draftRefused, "--spec-draft-model": draftRefused, "LLAMA_ARG_MODEL_DRAFT": draftRefused, "LLAMA_ARG_SPEC_DRAFT_MODEL": draftRefused,
-		"-hfd": draftRefused, "-hfrd": draftRefused, "--hf-repo-draft": draftRefused, "--spec-draft-hf": draftRefused,
-		"--swa-full": swaRefused, "LLAMA_ARG_SWA_FULL": swaRefused,
-		"--no-slots": "the front needs to see the slots (--no-slots)", "LLAMA_ARG_NO_ENDPOINT_SLOTS": "the front needs to see the slots (--no-slots)",
-	}
 	// harmless arguments change nothing of what a row is: where and how fast it is computed, what is sampled, who may ask, what is logged.
 	harmless = strings.Fields(`
 		-t --threads -tb --threads-batch -C --cpu-mask -Cr --cpu-range --cpu-strict --prio --poll -Cb --cpu-mask-batch -Crb --cpu-range-batch
@@ -87,7 +77,10 @@ var (
 		--metrics --props --slots --slot-save-path --media-path --models-dir --models-preset --models-max --models-autoload
 		--no-models-autoload --jinja --no-jinja --reasoning-format -rea --reasoning --reasoning-effort --reasoning-budget
 		--reasoning-budget-message --reasoning-preserve --no-reasoning-preserve --chat-template --chat-template-file --skip-chat-parsing
-		--no-skip-chat-parsing --prefill-assistant --no-prefill-assistant -sps --slot-prompt-similarity --lora-init-without-apply
+		--no-skip-chat-parsing --prefill-assistant --no-prefill-assistant -sps --slot-prompt-similarity --lora-init-without-apply --embd-normalize
+		--image-min-tokens --image-max-tokens --mtmd-batch-max-tokens -mmdev --mmproj-device --video-fps --video-timestamp-interval --video-ffmpeg-dir --tools
+		--tools-runtime -ag --agent -no-ag --no-agent --mcp-servers-config --mcp-servers-json --webui-mcp-proxy --no-webui-mcp-proxy -td -tbd -Cd -Crd -Cbd -Crbd
+		-ctkd -ctvd -devd -ngld -otd -cmoed -ncmoed -lcs -lcd
 		--sleep-idle-seconds --log-prompts-dir --lora --lora-scaled --version --help -h
 		LLAMA_API_KEY HF_TOKEN LLAMA_ARG_THREADS LLAMA_ARG_THREADS_BATCH LLAMA_ARG_CTX_SIZE LLAMA_ARG_N_PREDICT LLAMA_ARG_BATCH LLAMA_ARG_UBATCH
 		LLAMA_ARG_FLASH_ATTN LLAMA_ARG_NO_PERF LLAMA_ARG_PERF LLAMA_ARG_KV_OFFLOAD LLAMA_ARG_NO_KV_OFFLOAD LLAMA_ARG_REPACK LLAMA_ARG_NO_REPACK LLAMA_ARG_CACHE_TYPE_K
@@ -104,14 +97,12 @@ var (
 		LLAMA_ARG_API_KEY_FILE LLAMA_ARG_BACKEND_SAMPLING LLAMA_ARG_CORS_CREDENTIALS LLAMA_ARG_CORS_HEADERS LLAMA_ARG_CORS_METHODS LLAMA_ARG_CORS_ORIGINS
 		LLAMA_ARG_FREQUENCY_PENALTY LLAMA_ARG_LAZY_MODE LLAMA_ARG_LOAD_MODE LLAMA_ARG_LOG_JSONL LLAMA_ARG_MIN_P LLAMA_ARG_MOE_CACHE_MIB LLAMA_ARG_NO_HOST
 		LLAMA_ARG_N_CPU_FFN LLAMA_ARG_PRESENCE_PENALTY LLAMA_ARG_REASONING_EFFORT LLAMA_ARG_REASONING_PRESERVE LLAMA_ARG_REPEAT_PENALTY LLAMA_ARG_RPC
+		LLAMA_ARG_AGENT LLAMA_ARG_TOOLS LLAMA_ARG_TOOLS_RUNTIME LLAMA_ARG_IMAGE_MIN_TOKENS LLAMA_ARG_IMAGE_MAX_TOKENS LLAMA_ARG_MTMD_BATCH_MAX_TOKENS
+		LLAMA_ARG_MCP_SERVERS_CONFIG LLAMA_ARG_MCP_SERVERS_JSON LLAMA_ARG_VIDEO_FPS LLAMA_ARG_VIDEO_FFMPEG_DIR LLAMA_ARG_VIDEO_TIMESTAMP_INTERVAL
 		LLAMA_ARG_SKIP_CHAT_PARSING LLAMA_ARG_SPEC_TYPE LLAMA_ARG_SSE_PING_INTERVAL LLAMA_ARG_TEMPERATURE LLAMA_ARG_THINK_BUDGET_MESSAGE LLAMA_ARG_TOP_K
 		LLAMA_ARG_TOP_P LLAMA_ARG_UI_CONFIG LLAMA_ARG_UI_CONFIG_FILE LLAMA_ARG_UI_MCP_PROXY
 		LLAMA_ARG_REASONING LLAMA_ARG_REASONING_FORMAT LLAMA_ARG_THINK_BUDGET LLAMA_ARG_CHAT_TEMPLATE LLAMA_ARG_CHAT_TEMPLATE_FILE LLAMA_ARG_PREFILL_ASSISTANT`)
 )
-
-const swaRefused = "--swa-full: the server takes what is restored for all rows of its window layers, of which a slot file has the last ones only"
-
-const draftRefused = "a draft model has a cache of its own, which slot files do not bring back"
 
 // ParseArguments reads how a llama-server is to be started: its program and arguments, and the environment that it would get.
 func ParseArguments(command, environ []string) (*Arguments, error) {
@@ -146,10 +137,11 @@ func ParseArguments(command, environ []string) (*Arguments, error) {
 		if err := a.take(f); err != nil {
 			return nil, err
 		}
-		if !slices.Contains(harmless, f.name) && refusedFlags[f.name] == "" {
+		if changesRows(f) {
 			rows = append(rows, strings.TrimSpace(f.name+" "+strings.Join(f.values, " ")))
 		}
 	}
+	a.Refused = refused(said)
 	a.KeepsIdle = a.idle.keep || a.idle.apart || a.idle.noRAM
 	slices.Sort(a.settings)
 	slices.Sort(rows)
@@ -211,12 +203,6 @@ func (a *Arguments) replaced(name string) bool {
 }
 
 func (a *Arguments) take(f argument) (err error) {
-	if why, ok := refusedFlags[f.name]; ok && !off(f) {
-		a.Refused = why
-	}
-	if strings.HasPrefix(f.name, "--fim-") { // they all say --cache-reuse 256
-		a.Refused = refusedFlags["--cache-reuse"]
-	}
 	switch f.name {
 	case "--context-shift", "LLAMA_ARG_CONTEXT_SHIFT":
 		a.Shifts = !off(f)
@@ -254,22 +240,24 @@ func (a *Arguments) take(f argument) (err error) {
 			file, _, _ := strings.Cut(one, ":")
 			a.Adapters = append(a.Adapters, file)
 		}
-	case "--cache-idle-slots", "--no-cache-idle-slots", "LLAMA_ARG_CACHE_IDLE_SLOTS":
-		a.idle.keep = strings.HasPrefix(f.name, "--no") || off(f)
-	case "-kvu", "--kv-unified", "-no-kvu", "--no-kv-unified", "LLAMA_ARG_KV_UNIFIED":
-		a.idle.apart = strings.HasPrefix(strings.TrimLeft(f.name, "-"), "no") || off(f)
+	case "--cache-idle-slots", "LLAMA_ARG_CACHE_IDLE_SLOTS":
+		a.idle.keep = off(f)
+	case "--no-cache-idle-slots", "LLAMA_ARG_NO_CACHE_IDLE_SLOTS":
+		a.idle.keep = true
+	case "-kvu", "--kv-unified", "LLAMA_ARG_KV_UNIFIED":
+		a.idle.apart = off(f)
+	case "-no-kvu", "--no-kv-unified", "LLAMA_ARG_NO_KV_UNIFIED":
+		a.idle.apart = true
 	case "-cram", "--cache-ram", "LLAMA_ARG_CACHE_RAM":
 		a.idle.noRAM = f.value() == "0"
+	case "--sleep-idle-seconds":
+		if n, err := strconv.Atoi(f.value()); err == nil {
+			a.Sleep = time.Duration(max(0, n)) * time.Second
+		}
 	case "--models-dir", "--models-preset", "LLAMA_ARG_MODELS_DIR", "LLAMA_ARG_MODELS_PRESET":
 		a.Router = true
 	}
 	return nil
-}
-
-// off reports whether the argument says no.
-func off(f argument) bool {
-	v := strings.ToLower(f.value())
-	return v == "0" || v == "off" || v == "false" || v == "disabled"
 }
 
 func firstKey(file string) (string, error) {

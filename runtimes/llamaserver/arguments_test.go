@@ -1,6 +1,7 @@
 package llamaserver
 
 import (
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -38,16 +39,16 @@ func TestArgumentsThatChangeRows(t *testing.T) {
 		{"LLAMA_ARG_ROPE_FREQ_SCALE=0.5", "s -m m", "LLAMA_ARG_ROPE_FREQ_SCALE 0.5", ""},
 		{"", "s -m m --override-kv a=int:1 --a-flag-of-next-year 7", "--a-flag-of-next-year 7 --override-kv a=int:1", ""},
 		{"", "s -m m --lora a.gguf --lora-scaled b.gguf:0.5", "", ""}, // named by request
-		{"", "s -m m --cache-reuse 256", "", refusedFlags["--cache-reuse"]},
+		{"", "s -m m --cache-reuse 256", "", reuseRefused},
 		{"", "s -m m --cache-reuse 0", "", ""},
-		{"LLAMA_ARG_NO_CACHE_PROMPT=1", "s -m m", "", refusedFlags["--no-cache-prompt"]},
+		{"LLAMA_ARG_NO_CACHE_PROMPT=1", "s -m m", "", "the server was told not to reuse prompts"},
 		{"", "s -m m -md d.gguf", "", draftRefused},
 		{"", "s -m m --swa-full", "", swaRefused},
 		{"LLAMA_ARG_SWA_FULL=0", "s -m m", "", ""},
 		{"", "s -m m --swa_full", "", swaRefused}, // the server takes _ for -
 		{"", "s -m m --rope_freq_base 1e6", "--rope-freq-base 1e6", ""},
-		{"", "s --fim-qwen-7b-default", "--fim-qwen-7b-default", refusedFlags["--cache-reuse"]},
-		{"", "s -m m --embeddings", "", refusedFlags["--embeddings"]},
+		{"", "s --fim-qwen-7b-default", "--fim-qwen-7b-default", reuseRefused},
+		{"", "s -m m --embeddings", "", "an embedding server computes no prompts"},
 	} {
 		a := parsed(t, c.env, c.line)
 		if a.Rows != c.rows || a.Refused != c.refused {
@@ -109,5 +110,68 @@ func TestArgumentsOfShifts(t *testing.T) {
 		if a := parsed(t, c.env, c.line); a.Shifts != c.shifts {
 			t.Errorf("%s %s: rows are shifted: %v, expected %v", c.env, c.line, a.Shifts, c.shifts)
 		}
+	}
+}
+
+// A default that is said aloud is none the less one; of all that is said of one thing, the last counts.
+func TestArgumentsSaidAloud(t *testing.T) {
+	none := "the server was told not to reuse prompts"
+	for _, c := range []struct{ env, line, rows, refused string }{
+		{"", "s -m m --cache-reuse 0 --no-context-shift -np -1 -n -1 --keep -1 --cache-ram -1 --sleep-idle-seconds -1 --spec-type none", "", ""},
+		{"", "s -m m --spec-draft-n-max 16 --draft-min 0 --spec-draft-p-min 0.75 -ctkd f16 --threads-draft -1", "", ""},
+		{"LLAMA_ARG_SPEC_DRAFT_N_MAX=16 LLAMA_ARG_DRAFT_MIN=0 LLAMA_ARG_N_GPU_LAYERS_DRAFT=0", "s -m m", "", ""},
+		{"", "s -m m --rope-freq-base 0 --rope-freq-scale 0.0 --yarn-orig-ctx 0 --yarn-ext-factor -1.00", "", ""},
+		{"LLAMA_ARG_ROPE_FREQ_BASE=0 LLAMA_ARG_YARN_EXT_FACTOR=-1", "s -m m", "", ""},
+		{"", "s -m m --rope-freq-base 1 --yarn-ext-factor 0", "--rope-freq-base 1 --yarn-ext-factor 0", ""},
+		{"LLAMA_ARG_CACHE_REUSE=256", "s -m m --cache-reuse 0", "", ""},
+		{"LLAMA_ARG_CACHE_REUSE=0", "s -m m --cache-reuse 1", "", reuseRefused},
+		{"", "s -m m --cache-reuse 256 --cache-reuse 0", "", ""},
+		{"", "s -m m -gan 1", "", ""},
+		{"", "s -m m -gan 4", "", "self-extend shifts rows"},
+		{"", "s -m m --no-cache-prompt --cache-prompt", "", ""},
+		{"", "s -m m --cache-prompt --no-cache-prompt", "", none},
+		{"LLAMA_ARG_CACHE_PROMPT=1", "s -m m", "", ""},
+		{"LLAMA_ARG_CACHE_PROMPT=0", "s -m m", "", none},
+		{"LLAMA_ARG_NO_CACHE_PROMPT=0", "s -m m", "", none}, // the server does not look at its value
+		{"LLAMA_ARG_CACHE_PROMPT=0", "s -m m --cache-prompt", "", ""},
+		{"LLAMA_ARG_ENDPOINT_SLOTS=0", "s -m m", "", "the front needs to see the slots (--no-slots)"},
+		{"", "s -m m --no-slots --slots", "", ""},
+		{"LLAMA_ARG_SPEC_DRAFT_MODEL=", "s -m m", "", ""},
+		{"LLAMA_ARG_SWA_FULL=", "s -m m", "", ""},
+		{"LLAMA_ARG_EMBEDDINGS=0 LLAMA_ARG_RERANKING=off", "s -m m", "", ""},
+		{"LLAMA_ARG_NO_KV_UNIFIED=1 LLAMA_ARG_NO_MMAP=1 LLAMA_ARG_NO_WARMUP=1", "s -m m", "LLAMA_ARG_NO_WARMUP 1", ""},
+	} {
+		a := parsed(t, c.env, c.line)
+		if a.Rows != c.rows || a.Refused != c.refused {
+			t.Errorf("%s %s: rows %q refused %q, expected %q and %q", c.env, c.line, a.Rows, a.Refused, c.rows, c.refused)
+		}
+	}
+}
+
+// What variables and flags come to is what the server makes of them.
+func TestArgumentsAreTheServers(t *testing.T) {
+	for _, c := range []struct{ env, args string }{
+		{"LLAMA_ARG_CACHE_PROMPT=0", ""}, {"LLAMA_ARG_NO_CACHE_PROMPT=0", ""}, {"LLAMA_ARG_CACHE_PROMPT=1", ""}, {"LLAMA_ARG_CACHE_PROMPT=0", "--cache-prompt"},
+		{"", "--no-cache-prompt --cache-prompt"}, {"LLAMA_ARG_ENDPOINT_SLOTS=off", ""}, {"LLAMA_ARG_NO_ENDPOINT_SLOTS=0", ""}, {"", "--no-slots --slots"},
+		{"LLAMA_ARG_CACHE_REUSE=9", "--cache-reuse 0"}, {"", "--cache_reuse 0"}, {"LLAMA_ARG_SWA_FULL=", ""}, {"LLAMA_ARG_SPEC_DRAFT_MODEL=", "--rope-freq-base 0 --yarn-ext-factor -1"},
+	} {
+		t.Run(c.env+" "+c.args, func(t *testing.T) {
+			if name, value, ok := strings.Cut(c.env, "="); ok {
+				t.Setenv(name, value)
+			}
+			a := parsed(t, c.env, "s -m m "+c.args)
+			base := plain(t, append([]string{"-c", "512", "-np", "1"}, strings.Fields(c.args)...)...)
+			resp, err := http.Get(base + "/slots")
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			body := story("Of the server's own", 4)
+			ask(t, t.Context(), base, "/completion", body)
+			got := ask(t, t.Context(), base, "/completion", body)
+			if keeps := got.a.cached > 0 && resp.StatusCode == http.StatusOK; keeps != (a.Refused == "") {
+				t.Errorf("the server reuses %d tokens, and its slots are answered with %s; the front says %q", got.a.cached, resp.Status, a.Refused)
+			}
+		})
 	}
 }

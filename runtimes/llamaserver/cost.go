@@ -1,32 +1,78 @@
 package llamaserver
 
 import (
+	"cmp"
+	"fmt"
+	"math/bits"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/dormousekv/dormouse/obs/figures"
 )
 
 // fewTokens are not worth a restore, nor a save.
 const fewTokens = 32
 
-// costs are what prefills and restores have taken so far. Safe for concurrent use.
+// costs are what prefills and restores have taken so far. Restores are weighed by how many tokens they have: a short one takes a while for nothing but
+// being one. Safe for concurrent use.
 type costs struct {
-	mu               sync.Mutex
-	prefill, restore rate
+	mu      sync.Mutex
+	prefill rate
+	restore map[int]*rate // by size
+	slow    rests[gain]   // what takes longer than computing it
 }
 
-// rate is a running mean of nanoseconds a token; old figures count for less and less.
-type rate struct{ nanos, tokens float64 }
+// sizeOf is the size of a restore: a power of two.
+func sizeOf(tokens int) int { return bits.Len(uint(tokens)) }
+
+// gain is a kind of restore: how large it is, and how much of it a slot lacks.
+type gain struct{ size, lacking int }
+
+func (g gain) String() string {
+	return fmt.Sprintf("restores of %d to %d tokens for the sake of %d to %d", 1<<(g.size-1), 1<<g.size-1, 1<<(g.lacking-1), 1<<g.lacking-1)
+}
+
+// rate is what the last measurements have taken, in nanoseconds a token.
+type rate struct{ last []measurement }
+
+type measurement struct {
+	took   time.Duration
+	tokens int
+}
+
+func (m measurement) each() float64 { return float64(m.took) / float64(m.tokens) }
+
+const (
+	maxMeasured = 16
+	fewMeasured = 3 // on less nothing is decided
+)
 
 func (r *rate) add(d time.Duration, tokens int) {
-	const keep = 0.8
-	r.nanos, r.tokens = keep*r.nanos+float64(d), keep*r.tokens+float64(tokens)
+	if len(r.last) == maxMeasured {
+		r.last = r.last[1:]
+	}
+	r.last = append(r.last, measurement{d, tokens})
 }
 
-func (r rate) of(tokens int) time.Duration {
-	if r.tokens == 0 {
+// of is how long tokens take, by the measurements in the middle: a disk that spins up, or a machine that was suspended, says nothing of the next
+// time.
+func (r *rate) of(tokens int) time.Duration {
+	if len(r.last) == 0 {
 		return 0
 	}
-	return time.Duration(r.nanos / r.tokens * float64(tokens))
+	sorted := slices.SortedFunc(slices.Values(r.last), func(a, b measurement) int { return cmp.Compare(a.each(), b.each()) })
+	n := len(sorted)
+	fast, slow := n/4, n/4
+	if n >= fewMeasured {
+		slow = max(1, slow)
+	}
+	var sum measurement
+	for _, m := range sorted[fast : n-slow] {
+		sum.took += m.took
+		sum.tokens += m.tokens
+	}
+	return time.Duration(sum.each() * float64(tokens))
 }
 
 func (c *costs) computed(d time.Duration, tokens int) {
@@ -38,19 +84,47 @@ func (c *costs) computed(d time.Duration, tokens int) {
 	c.prefill.add(d, tokens)
 }
 
-func (c *costs) restored(d time.Duration, tokens int) {
+// restored notes what a restore took that a slot lacked some tokens of. One that was only tried, since others had taken too long, and has paid,
+// makes an end of what the others say.
+func (c *costs) restored(d time.Duration, tokens, lacking int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.restore.add(d, tokens)
+	size, g := sizeOf(tokens), gain{sizeOf(tokens), sizeOf(lacking)}
+	if c.restore == nil {
+		c.restore, c.slow = map[int]*rate{}, rests[gain]{}
+	}
+	if c.restore[size] == nil {
+		c.restore[size] = &rate{}
+	}
+	switch tried := c.slow[g] != nil; {
+	case tried && d < c.prefill.of(lacking):
+		c.slow.worked(g)
+		c.restore[size].last = nil
+	case tried:
+		c.slow.rest(g)
+	}
+	c.restore[size].add(d, tokens)
 }
 
-// pays reports whether restoring tokens takes less than computing those of them that a slot lacks. As long as nothing was
-// measured, it does.
+// pays reports whether restoring tokens takes less than computing those of them that a slot lacks. As long as too little was measured to say,
+// it does; and what does not is tried again now and then.
 func (c *costs) pays(tokens, lacking int) bool {
-	if lacking < fewTokens {
-		return false
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.prefill.tokens == 0 || c.restore.tokens == 0 || c.restore.of(tokens) < c.prefill.of(lacking)
+	g := gain{sizeOf(tokens), sizeOf(lacking)}
+	r := c.restore[g.size]
+	if len(c.prefill.last) == 0 || r == nil || len(r.last) < fewMeasured || r.of(tokens) < c.prefill.of(lacking) {
+		return true
+	}
+	if c.slow[g] == nil {
+		c.slow.rest(g)
+	}
+	return !c.slow.resting(g)
+}
+
+// resting says which sizes are not restored just now.
+func (c *costs) resting() []Resting {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.slow.list(figures.TooSlow, gain.String)
 }

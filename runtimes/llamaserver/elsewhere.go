@@ -24,13 +24,8 @@ func (s *served) avoid(ctx context.Context, sl *slot) {
 	working := map[int]bool{}
 	for _, st := range list {
 		working[st.ID] = st.Processing
-		if st.ID >= len(s.slots) {
-			continue
-		}
-		if had := s.slots[st.ID]; (!had.busy || had == sl) && (st.Processing || st.Tokens < len(had.prompt.Tokens)) {
-			had.forget()
-		}
 	}
+	s.believe(list, sl)
 	if !working[sl.id] {
 		return
 	}
@@ -103,7 +98,7 @@ const settle = 50 * time.Millisecond
 func (s *served) newest(ctx context.Context) (task int, err error) {
 	list, err := s.api.slots(ctx)
 	for _, st := range list {
-		task = max(task, st.Task)
+		task = max(task, st.task())
 	}
 	return task, err
 }
@@ -124,7 +119,7 @@ func (s *served) chosen(ctx context.Context, sl *slot, after int, answering <-ch
 			s.log.Debug("looking at the slots", "err", err)
 			continue
 		}
-		list = slices.DeleteFunc(list, func(st slotState) bool { return st.Task <= after })
+		list = slices.DeleteFunc(list, func(st slotState) bool { return st.task() <= after })
 		if len(list) == 1 && s.move(sl, list[0].ID) {
 			return true
 		}

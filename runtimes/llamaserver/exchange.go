@@ -12,7 +12,7 @@ import (
 
 // exchange is a request on its way through the proxy.
 type exchange struct {
-	header string // X-Dormouse of the answer
+	header func(answered) string // X-Dormouse of the answer, by what it says of itself; what it has not said yet is not known
 	first  chan struct{}
 	once   sync.Once
 	status int
@@ -24,7 +24,8 @@ type exchange struct {
 
 type exchangeKey struct{}
 
-// Header is what the answer of a completion says about itself: "hit; tokens=1512; ms=38", "miss", or "pass; reason=media".
+// Header is what the answer of a completion says about itself: "hit; tokens=1512; ms=38", "miss; reason=nothing_stored", or "pass; reason=media". A
+// stream begins before the server says what it reused: then it is "hit; expected=1512; ms=38".
 const Header = "X-Dormouse"
 
 // forward hands a request to the server and its answer to the client. An answer that breaks off is noted in x, since a panic of a
@@ -39,9 +40,29 @@ func (f *Front) forward(w http.ResponseWriter, r *http.Request, x *exchange) {
 
 // answered is called with the server's answer, before any of it is passed on.
 func (x *exchange) answered(resp *http.Response) {
-	resp.Header.Set(Header, x.header)
+	var a answered
+	if resp.StatusCode == http.StatusOK && 0 < resp.ContentLength && resp.ContentLength <= maxHeld { // all of it is there
+		x.begins()
+		b, err := io.ReadAll(resp.Body)
+		a = readAnswer(b)
+		resp.Body = readCloser{io.MultiReader(bytes.NewReader(b), &ended{err}), resp.Body}
+	}
+	resp.Header.Set(Header, x.header(a))
 	x.status = resp.StatusCode
 	resp.Body = &tail{ReadCloser: resp.Body, first: x.begins, end: func(kept []byte, whole bool) { x.kept, x.whole = kept, whole }}
+}
+
+// maxHeld is how long an answer may be that is read before any of it is passed on, since its end says what was reused.
+const maxHeld = 4 << 20
+
+// ended gives an error, or that there is no more.
+type ended struct{ err error }
+
+func (e *ended) Read([]byte) (int, error) {
+	if e.err != nil {
+		return 0, e.err
+	}
+	return 0, io.EOF
 }
 
 // begins is called at the answer's first byte.

@@ -10,7 +10,6 @@ import (
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/state"
-	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
 
 // learn finds out how a server lays out its slot files: by how many caches with rows its model has.
@@ -42,9 +41,10 @@ type saved struct {
 // save has the server write a slot, and stores what is in it, in the background. The caller has the turn.
 func (s *served) save(ctx context.Context, sl *slot) {
 	s.mu.Lock()
-	prompt, e, id := sl.prompt, sl.endpoint, sl.id
+	prompt, e, kind, id := sl.prompt, sl.endpoint, sl.kind, sl.id
 	sl.unsaved = false
 	m, lay := s.model, s.lay
+	left := sl.left
 	alone := !s.watch && s.foreign == 0 && s.passages == sl.foreign
 	adapted := len(s.adapters) > 0
 	s.mu.Unlock()
@@ -52,6 +52,10 @@ func (s *served) save(ctx context.Context, sl *slot) {
 		return
 	}
 	if s.watch && s.replaced(ctx) {
+		return
+	}
+	if err := s.own(ctx, sl); err != nil {
+		s.later(sl, err)
 		return
 	}
 	if !alone && (adapted || s.taken(ctx, sl)) { // the same tokens under another adapter are other rows
@@ -71,11 +75,22 @@ func (s *served) save(ctx context.Context, sl *slot) {
 		return
 	}
 	f, _, err := s.saveSlot(ctx, id)
+	if err == nil {
+		if e := s.own(ctx, sl); e != nil { // a change came between
+			s.folder.done(f)
+			<-s.puts
+			s.later(sl, e)
+			return
+		}
+	}
 	if err != nil {
 		<-s.puts
 		again()
 		s.log.Warn("saving a slot: it will be computed again", "slot", id, "tokens", len(prompt.Tokens), "err", err)
 		return
+	}
+	if left {
+		s.holds(sl, f, lay)
 	}
 	w := &saved{f, prompt, make(chan struct{})}
 	s.mu.Lock()
@@ -95,8 +110,8 @@ func (s *served) save(ctx context.Context, sl *slot) {
 		tokens, err := s.put(context.Background(), m, lay, w)
 		switch {
 		case errors.Is(err, errOtherTokens):
-			if alone && e.Pins() { // else another request has been there
-				s.differs(e, err)
+			if alone && !left && e.Pins() { // else another request has been there
+				s.differs(kind, err)
 			}
 			s.mu.Lock()
 			if !sl.busy && common(sl.prompt, prompt) == len(prompt.Tokens) {
@@ -112,9 +127,10 @@ func (s *served) save(ctx context.Context, sl *slot) {
 		case errors.Is(err, db.ErrNoSpace): // it is said when that begins
 		case err != nil:
 			s.log.Warn("storing a slot", "slot", id, "tokens", len(prompt.Tokens), "err", err)
+			s.front.wakes(err)
 		default: // the slot is known to its end, if nobody has taken it meanwhile
 			s.mu.Lock()
-			delete(s.differ, e)
+			s.differ.worked(kind)
 			if !sl.busy && len(sl.prompt.Tokens) > 0 && common(sl.prompt, prompt) == len(prompt.Tokens) && len(sl.prompt.Tokens) == len(prompt.Tokens) {
 				sl.prompt.Tokens = tokens
 			}
@@ -123,27 +139,15 @@ func (s *served) save(ctx context.Context, sl *slot) {
 	}()
 }
 
-// maxDiffers is how many slots in a row may hold other tokens than they should: the template that says the time does that once.
-const maxDiffers = 3
-
-// differs counts a slot that holds other tokens than the prompt that was computed in it.
-func (s *served) differs(e request.Endpoint, err error) {
+// differs counts a prompt of which the server has made other tokens than the front. Once is nothing: a template that says the time does that.
+func (s *served) differs(kind string, err error) {
 	s.mu.Lock()
-	s.differ[e]++
-	n := s.differ[e]
+	rests := s.differ.failed(kind)
 	s.mu.Unlock()
-	s.log.Warn("a slot does not hold its prompt", "endpoint", e, "in a row", n, "err", err)
-	if n == maxDiffers {
-		s.rendersOtherwise(e, err)
+	s.log.Warn("the server has made other tokens of a prompt than the front", "kind", kind, "err", err)
+	if rests {
+		s.log.Warn("the server makes other tokens of such prompts than the front: they pass for a while", "kind", kind)
 	}
-}
-
-// rendersOtherwise has an endpoint pass from now on.
-func (s *served) rendersOtherwise(e request.Endpoint, err error) {
-	s.mu.Lock()
-	s.otherwise[e] = true
-	s.mu.Unlock()
-	s.log.Warn("the server makes other tokens of prompts than the front: this endpoint passes from now on", "endpoint", e, "err", err)
 }
 
 // errOtherTokens says that a slot does not hold the prompt that it should.
@@ -163,9 +167,8 @@ func (s *served) put(ctx context.Context, m *db.Model, lay *layout, w *saved) ([
 	if !slices.Equal(f.Tokens[:n], w.prompt.Tokens[:n]) {
 		return nil, errOtherTokens
 	}
-	prompt := w.prompt
+	prompt := w.prompt.Prefix(n)
 	prompt.Tokens = slices.Clone(f.Tokens)
-	prompt.ScopeStart = min(prompt.ScopeStart, len(prompt.Tokens))
 	for i := range f.State.Sections {
 		first, end, whole := f.State.Sections[i].Range()
 		if i == windowSection {

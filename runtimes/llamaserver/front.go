@@ -59,10 +59,14 @@ type Front struct {
 	noRoom  atomic.Pointer[string] // why nothing could be stored the last time; nil: it could
 	started atomic.Int64           // how often the server was
 	answers atomic.Bool            // it has answered once
+	waking  atomic.Bool            // a store that was suspended is to go on
 
 	mu     sync.Mutex
 	served map[string]*served // by model, where the server has several; else by ""
+	loaded map[string]*loaded // likewise
 	closed bool
+
+	refusals rests[refusedModel] // models of which nothing is kept
 
 	stilled sync.Mutex // held by who takes the turns of several models
 
@@ -89,6 +93,9 @@ func New(base *url.URL, args *Arguments, o Options) (*Front, error) {
 	if o.MaxBody <= 0 {
 		o.MaxBody = 32 << 20
 	}
+	if o.ScopeByKey && o.APIKey == "" && args.APIKey == "" {
+		o.Logger.Warn("no API key of the server is given: for --scope-by-key a key is whatever a client says it is, and who sends none shares with all others who send none")
+	}
 	slots, in := args.Slots, o.SlotDir
 	if o.Attach != "" {
 		if slots, in = o.SlotDir, ""; slots == "" {
@@ -111,7 +118,7 @@ func New(base *url.URL, args *Arguments, o Options) (*Front, error) {
 	default:
 		o.Logger.Info("slot files", "are", folder.String())
 	}
-	f := &Front{o: o, args: args, log: o.Logger, base: base, folder: folder, served: map[string]*served{}, tried: make(chan struct{})}
+	f := &Front{o: o, args: args, log: o.Logger, base: base, folder: folder, served: map[string]*served{}, loaded: map[string]*loaded{}, tried: make(chan struct{}), refusals: rests[refusedModel]{}}
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	f.dbState.Store(stateOf(ErrOpening))
 	transport := &http.Transport{
@@ -224,7 +231,11 @@ func (f *Front) again() {
 
 // Started says that the server was started, or started again: nothing is known of it.
 func (f *Front) Started() {
+	files := f.willLoad()
 	f.started.Add(1)
+	f.mu.Lock()
+	f.loaded = files
+	f.mu.Unlock()
 	f.reset()
 	f.Prepare()
 }
@@ -252,6 +263,9 @@ func (f *Front) lostServer() {
 		}
 		s.lost()
 		delete(f.served, key)
+		if f.o.Attach != "" && !s.loaded.doubtful() { // another process may come in its place. That it has come, a doubt needs to see
+			s.loaded.restarted()
+		}
 	}
 }
 
@@ -282,6 +296,7 @@ func (f *Front) servedFor(model string) *served {
 	go func() {
 		defer f.work.Done()
 		defer close(s.prepared)
+		opened := false
 		for pause := 10 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 			err := s.prepare(f.ctx)
 			var p request.Pass
@@ -289,24 +304,30 @@ func (f *Front) servedFor(model string) *served {
 			case f.ctx.Err() != nil || s.gone.Load():
 				return
 			case err == nil:
+				f.keptOf(model)
 				f.log.Info("prompts of this model are kept", "model", s.name, "slots", s.usable, "fingerprint", s.model.Fingerprint())
 				return
 			case errors.As(err, &p):
 				s.refuse(err)
-				if _, e := f.store(); p == request.PassStore && e == nil { // it was opened meanwhile, and again may have come before the refusal
+				if _, e := f.store(); p == request.PassStore && e == nil && !opened { // it was opened meanwhile, and again may have come before the refusal
+					opened = true
 					s.refuse(nil)
 					continue
 				}
+				f.wakes(err)
+				f.refusedFor(model, p)
 				f.log.Warn("nothing is kept of this model", "reason", p, "err", err)
 				return
 			case refuses(err):
 				s.refuse(fmt.Errorf("%w: %w", request.PassModel, err))
+				f.refusedFor(model, request.PassModel)
 				f.log.Warn("the server refuses to be looked at", "model", model, "err", err)
 				if model != "" { // a router has no such model, at least now
 					f.drop(model, s)
 				}
 				return
 			}
+			f.log.Debug("looking at the server", "model", model, "err", err)
 			select { // it is being started
 			case <-f.ctx.Done():
 				return

@@ -65,9 +65,20 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 		}
 		m, lay, err = s.ready()
 	}
+	if err == nil || errors.Is(err, request.PassFiles) {
+		if s, err = f.looked(ctx, s); err == nil {
+			m, lay, err = s.ready()
+		}
+		if ctx.Err() != nil {
+			return
+		}
+	}
+	if err != nil {
+		f.lookAgain(s, reasonOf(err))
+	}
 	if err == nil {
 		s.mu.Lock()
-		if s.otherwise[req.Endpoint] {
+		if s.differ.resting(req.Kind()) {
 			err = request.PassDiffers
 		}
 		s.mu.Unlock()
@@ -99,7 +110,7 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 			f.work.Add(1)
 			go func() {
 				defer f.work.Done()
-				s.stopped(sl)
+				s.left(sl)
 				s.release(sl)
 				s.idle(sl)
 			}()
@@ -127,7 +138,28 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 	if s.watch || s.busyElsewhere() {
 		s.avoid(ctx, sl)
 	}
-	p := s.begin(ctx, m, lay, sl, prompt)
+	p := s.begin(ctx, m, lay, sl, prompt, req)
+	err = s.sound(ctx)
+	if err == nil && s.gone.Load() {
+		err = request.PassHashing
+	}
+	if err != nil { // the restored rows may be of files that the server has no more
+		if p.restored > 0 {
+			s.mu.Lock()
+			sl.forget()
+			s.mu.Unlock()
+			if err := s.api.erase(s.front.ctx, sl.id); err != nil {
+				s.log.Warn("emptying a slot whose rows may be of other files", "slot", sl.id, "err", err)
+				give()
+				f.lostServer()
+				writeError(w, http.StatusServiceUnavailable, "unavailable_error", "a slot of llama-server cannot be emptied: "+err.Error())
+				return
+			}
+		}
+		give()
+		f.pass(w, r, s, req.Endpoint, req.Body, err)
+		return
+	}
 	if p.held == 0 && p.restored == 0 && !s.withoutOthersAdapters(ctx, sl) {
 		give()
 		f.pass(w, r, s, req.Endpoint, req.Body, request.PassServer)
@@ -137,7 +169,7 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 		return
 	}
 	beside := s.working(sl)
-	before := s.begun(sl, prompt, req.Endpoint)
+	before := s.begun(sl, prompt, req)
 	var fields []string
 	if req.Endpoint.Pins() {
 		fields = append(fields, fmt.Sprintf(`"id_slot":%d`, sl.id))
@@ -152,7 +184,7 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 		s.log.Debug("looking at the slots", "err", err)
 	}
 	setBody(r, body)
-	x.header, x.sent = p.header(), true
+	x.header, x.sent = p.header, true
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -170,10 +202,16 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 	<-done
 	a := readAnswer(x.kept)
 	a.known = a.known && x.whole // an answer that says how far it is has figures in each of its parts
-	s.finished(p, prompt, req.Endpoint, a)
+	if x.sent && !x.whole {
+		s.mu.Lock()
+		sl.left = true
+		s.mu.Unlock()
+	}
+	s.finished(p, prompt, a)
+	s.disproved(p, a)
 	full := len(prompt.Tokens)+a.decoded >= s.context
-	if !a.known { // the client left: how far the server went is not known
-		full = s.args.Shifts || f.o.Attach != ""
+	if !a.known { // the client left
+		full = s.mayShift(req, len(prompt.Tokens))
 	}
 	if full { // its rows may have been shifted
 		s.mu.Lock()
@@ -186,6 +224,34 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 	s.completed(prompt, p, a)
 	m.Observe(p.observation(prompt, a))
 	x.breakOff()
+}
+
+// looked compares the files of a model with those that the server has loaded. Where the server has loaded other ones, it gives the state of those.
+func (f *Front) looked(ctx context.Context, s *served) (*served, error) {
+	err := s.sound(ctx)
+	_, _, before := s.ready()
+	if err == nil && before == nil {
+		err = s.sameScales(ctx)
+	}
+	if toldAgain := err == nil && before != nil; !toldAgain && !errors.Is(err, errAnew) {
+		s.mu.Lock()
+		s.doubt = err
+		s.mu.Unlock()
+		return s, err
+	}
+	if !s.gone.Load() {
+		f.log.Info("the server's files are looked at anew", "model", s.named())
+		f.reset()
+	}
+	s = f.servedFor(s.api.model)
+	select {
+	case <-s.prepared:
+	case <-ctx.Done():
+		return s, ctx.Err()
+	case <-time.After(waitPrepared): // it has answered: it only has to load its files
+	}
+	_, _, err = s.ready()
+	return s, err
 }
 
 // await waits until a model is prepared, for some time. It reports whether the client is still there.
@@ -255,6 +321,7 @@ func keyOf(r *http.Request) string {
 
 // other passes what is no completion. Requests that may work in slots, or change them, are told to the model's state.
 func (f *Front) other(w http.ResponseWriter, r *http.Request) {
+	f.glance(r.Context())
 	rest := strings.TrimPrefix(r.URL.Path, f.args.Prefix)
 	post := r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodOptions
 	switch {
@@ -296,6 +363,7 @@ func (f *Front) forgetSlots() {
 
 // pass hands a request on that may work in any slot.
 func (f *Front) pass(w http.ResponseWriter, r *http.Request, s *served, e request.Endpoint, body []byte, why error) {
+	f.glance(r.Context())
 	reason := reasonOf(why)
 	if e != request.None {
 		f.log.Debug("passing a request", "endpoint", e, "reason", reason, "err", why)
@@ -303,7 +371,7 @@ func (f *Front) pass(w http.ResponseWriter, r *http.Request, s *served, e reques
 	if body != nil {
 		setBody(r, body)
 	}
-	x := &exchange{first: make(chan struct{}), header: "pass; reason=" + string(reason)}
+	x := &exchange{first: make(chan struct{}), header: func(answered) string { return "pass; reason=" + string(reason) }}
 	if _, _, err := s.ready(); err != nil || s.gone.Load() { // nothing of it is in a slot that was saved, or will be
 		f.forward(w, r, x)
 	} else {

@@ -190,6 +190,11 @@ func TestConnectionsAreNotKept(t *testing.T) {
 
 // attached is a front before a server that somebody else runs, and how to run another in its place.
 func attached(t *testing.T, model string) (r *rig, replace func(model string, more ...string)) {
+	return attachedTo(t, model, func() {})
+}
+
+// attachedTo is attached, with something that happens after the server was started and before the front is.
+func attachedTo(t *testing.T, model string, between func(), more ...string) (r *rig, replace func(model string, more ...string)) {
 	program := program(t)
 	slots := t.TempDir()
 	r = &rig{t: t, log: &logged{}}
@@ -221,7 +226,8 @@ func attached(t *testing.T, model string) (r *rig, replace func(model string, mo
 		r.eventually(func() bool { return direct.health(ctx) == nil })
 	}
 	t.Cleanup(func() { r.server.Stop(ctx) })
-	replace(model)
+	replace(model, more...)
+	between()
 	var err error
 	if r.front, err = New(r.server.URL(), &Arguments{}, Options{
 		Dir: filepath.Join(t.TempDir(), "store"), DB: db.Options{Codec: quant.Raw}, Attach: r.server.URL().String(), SlotDir: slots, Logger: logger,

@@ -327,3 +327,29 @@ func (r *rig) soil() {
 	r.front.folder.spare.empty()
 	r.front.folder.done(f)
 }
+
+// other has a test use the server of another variable of the environment.
+func other(t *testing.T, name string) {
+	t.Helper()
+	path := os.Getenv(name)
+	if path == "" {
+		t.Skipf("SKIPPED: no llama-server: run tests/llama/server.sh and set %s to what it prints", name)
+	}
+	t.Setenv("DORMOUSE_LLAMA_SERVER", path)
+}
+
+func must(t testing.TB, address string) *url.URL {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// serve has the front answer at an address.
+func (r *rig) serve() {
+	web := httptest.NewServer(r.front)
+	r.t.Cleanup(web.Close)
+	r.url = web.URL
+}

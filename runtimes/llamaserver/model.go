@@ -21,14 +21,12 @@ type identity struct {
 	desc     kv.Descriptor
 	window   int // rows that a window layer looks back, the token's own included; 0: the file does not say
 	adapters map[int]kv.Hash
+	ids      []int // of the adapters, in the order in which the server names them
 }
 
 // identify reads which model a server runs: the file that /props names, whose bytes are hashed once and remembered in memo, the server's build, and
 // the arguments that change rows.
 func identify(ctx context.Context, p props, rows string, adapters []loraAdapter, memo string) (*identity, error) {
-	if p.ModelPath == "" {
-		return nil, errors.New("the server does not name the file of its model")
-	}
 	if _, err := os.Stat(p.ModelPath); err != nil {
 		return nil, fmt.Errorf("the file of the server's model cannot be read here: %w", err)
 	}
@@ -63,6 +61,7 @@ func identify(ctx context.Context, p props, rows string, adapters []loraAdapter,
 		if id.adapters[a.ID], err = modelfile.WeightsHash(ctx, a.Path, memo); err != nil {
 			return nil, fmt.Errorf("LoRA adapter %s: %w", a.Path, err)
 		}
+		id.ids = append(id.ids, a.ID)
 	}
 	return id, nil
 }

@@ -11,28 +11,52 @@ import (
 )
 
 // outcome says what became of a plan.
-func (p *plan) outcome() figures.Outcome {
-	if p.restored > 0 || p.held >= fewTokens {
+func (p *plan) outcome(a answered) figures.Outcome {
+	if n, _ := p.reused(a); n > 0 {
 		return figures.Hit
 	}
 	return figures.Miss
 }
 
-// header is what the answer says of the plan that it was computed by.
-func (p *plan) header() string {
-	switch {
-	case p.restored > 0:
-		return fmt.Sprintf("hit; tokens=%d; ms=%d", p.restored, (p.lookup + p.load).Milliseconds())
-	case p.held >= fewTokens:
-		return fmt.Sprintf("slot; tokens=%d", p.held)
+// reused is how many tokens of those that were restored, or believed to be in the slot, did not need to be computed: as the server says, or, where it
+// did not, as it is expected to. What the server found by itself, a front has no part in.
+func (p *plan) reused(a answered) (n int, known bool) {
+	if n = max(p.restored, p.held); a.known && n >= fewTokens {
+		n = a.cached
 	}
-	return "miss; reason=" + p.code()
+	if n < fewTokens {
+		n = 0
+	}
+	return n, a.known
+}
+
+// header is what the answer says of the plan that it was computed by. What is sent before the server has said what it reused is what it is expected to.
+func (p *plan) header(a answered) string {
+	n, known := p.reused(a)
+	tokens := "tokens"
+	if !known {
+		tokens = "expected"
+	}
+	switch {
+	case n == 0:
+		return "miss; reason=" + p.code(a)
+	case p.restored > 0:
+		return fmt.Sprintf("hit; %s=%d; ms=%d", tokens, n, (p.lookup + p.load).Milliseconds())
+	}
+	return fmt.Sprintf("slot; %s=%d", tokens, n)
 }
 
 // code is why no more was found.
-func (p *plan) code() string {
-	if p.restored == 0 && p.held >= fewTokens {
+func (p *plan) code(a answered) string {
+	n, _ := p.reused(a)
+	switch {
+	case n == 0 && max(p.restored, p.held) >= fewTokens:
+		return figures.NotReused
+	case n > 0 && p.restored == 0:
 		return figures.ServerCache
+	}
+	if p.restored == 0 && p.why != "" {
+		return p.why
 	}
 	return figures.Code(p.reason.Code)
 }
@@ -54,7 +78,7 @@ func (p *plan) unused(a answered) int {
 
 func (s *served) completed(prompt kv.Prompt, p *plan, a answered) {
 	s.front.record.Add(figures.Request{
-		Ended: time.Now(), Model: s.named(), Outcome: p.outcome(), Reason: p.code(), Asked: len(prompt.Tokens), Reused: a.cached, Computed: a.prompt,
+		Ended: time.Now(), Model: s.named(), Outcome: p.outcome(a), Reason: p.code(a), Asked: len(prompt.Tokens), Reused: a.cached, Computed: a.prompt,
 		Restored: p.restored, Unused: p.unused(a), Lookup: p.lookup, Restore: p.load, Prefill: a.prefill,
 	})
 }
@@ -83,8 +107,9 @@ func (f *Front) Figures() figures.Front {
 		switch {
 		case m.Refused != "":
 			out.Notes = append(out.Notes, figures.Note{Level: figures.Warn, Text: "Nothing is kept of " + m.Name + ": " + m.Refused})
-		case !m.Restores:
-			out.Notes = append(out.Notes, figures.Note{Level: figures.Bad, Text: "The server computes again what is restored of " + m.Name + ": nothing is restored any more until it is started again."})
+		}
+		for _, r := range m.Resting {
+			out.Notes = append(out.Notes, figures.Note{Level: figures.Warn, Text: fmt.Sprintf("Of %s, this is left alone for now: %s, since %s. It is tried again after %d requests, or %s.", m.Name, r.Case, figures.Words(r.Reason), r.Requests, r.Within)})
 		}
 	}
 	return out

@@ -7,14 +7,17 @@ import (
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/obs/figures"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
 
 // plan is what was decided for a request.
 type plan struct {
 	slot     *slot
-	held     int // leading tokens that the slot had
-	found    int // that the store has
+	kind     string // of request, in words
+	why      string // nothing was restored, if the store's reason is not why: a code of figures
+	held     int    // leading tokens that the slot had
+	found    int    // that the store has
 	restored int
 	reason   db.Reason
 	lookup   time.Duration
@@ -24,8 +27,12 @@ type plan struct {
 
 // begin saves the slots that would lose what only they have, and brings what is stored of the prompt into the leased slot, if
 // that pays. The caller has the turn. What fails is logged: the server computes the prompt then.
-func (s *served) begin(ctx context.Context, m *db.Model, lay *layout, sl *slot, prompt kv.Prompt) *plan {
-	p := &plan{slot: sl, held: common(sl.prompt, prompt)}
+func (s *served) begin(ctx context.Context, m *db.Model, lay *layout, sl *slot, prompt kv.Prompt, req *request.Request) *plan {
+	s.own(ctx, sl)
+	if len(sl.prompt.Tokens) > 0 && !s.watch { // else that was looked at just now
+		s.believed(ctx, sl)
+	}
+	p := &plan{slot: sl, kind: req.Kind(), held: common(sl.prompt, prompt)}
 	keep := sl
 	if p.held < len(sl.prompt.Tokens) { // its end goes
 		keep = nil
@@ -42,36 +49,62 @@ func (s *served) begin(ctx context.Context, m *db.Model, lay *layout, sl *slot, 
 	match, err := m.Match(ctx, prompt, db.MatchOptions{Limit: len(prompt.Tokens) - 1})
 	p.lookup = time.Since(start)
 	if err != nil {
+		p.why = figures.LookupFailed
 		s.log.Warn("looking up a prompt", "err", err)
+		s.front.wakes(err)
 		return p
 	}
 	defer match.Close()
 	p.found, p.reason = match.Tokens(), match.Reason()
-	if !s.costs.pays(p.found, p.found-p.held) || s.restoresUnused() {
+	if p.found <= p.held { // the store's reason says why, or the slot has more
+		return p
+	}
+	if p.why = s.notWorth(p); p.why != "" {
 		return p
 	}
 	if s.taken(ctx, sl) { // a restore would wait for it, and all others for the restore
-		p.held = 0
+		p.held, p.why = 0, figures.SlotTaken
 		return p
 	}
 	start = time.Now()
-	n, bytes, err := s.restore(ctx, match, lay, sl, prompt)
+	n, bytes, err := 0, int64(0), s.adapt(ctx, sl, prompt, req)
+	if err == nil {
+		n, bytes, err = s.restore(ctx, match, lay, sl, prompt)
+	}
 	p.load, p.bytes = time.Since(start), bytes
 	if err != nil {
 		s.log.Warn("restoring a prompt", "slot", sl.id, "tokens", p.found, "err", err)
 		s.mu.Lock()
 		sl.forget()
 		s.mu.Unlock()
-		p.held = 0
+		p.held, p.why = 0, figures.RestoreFailed
 		return p
 	}
 	if p.restored = n; n > 0 {
 		s.mu.Lock()
 		sl.prompt, sl.unsaved = prompt.Prefix(n), false
 		s.mu.Unlock()
-		s.costs.restored(p.lookup+p.load, n)
+		s.costs.restored(p.lookup+p.load, n, n-p.held)
 	}
 	return p
+}
+
+// notWorth is why what was found is not restored: a code, or none.
+func (s *served) notWorth(p *plan) string {
+	lacking := p.found - p.held
+	if lacking < fewTokens {
+		return figures.TooFew
+	}
+	s.mu.Lock()
+	rests := s.notReused.resting(p.kind)
+	s.mu.Unlock()
+	switch {
+	case rests:
+		return figures.NotReused
+	case !s.costs.pays(p.found, lacking):
+		return figures.TooSlow
+	}
+	return ""
 }
 
 // saveOthers saves what only idle slots have.
@@ -95,30 +128,28 @@ func (s *served) saveOthers(ctx context.Context, keep *slot) {
 	}
 }
 
-// maxNotReused is how many restores in a row may be for nothing.
-const maxNotReused = 3
-
-func (s *served) restoresUnused() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.notReused >= maxNotReused
-}
-
 // begun notes what the slots hold once a prompt has begun in one of them. It gives what that slot holds if the server refuses.
-func (s *served) begun(sl *slot, prompt kv.Prompt, e request.Endpoint) (before slot) {
+func (s *served) begun(sl *slot, prompt kv.Prompt, req *request.Request) (before slot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before = *sl
-	sl.prompt, sl.endpoint, sl.foreign = prompt, e, s.passages
-	sl.unsaved, sl.working = true, true
-	if !s.args.KeepsIdle {
-		for _, other := range s.slots {
-			if other != sl && !other.working {
-				other.forget()
-			}
+	sl.prompt, sl.endpoint, sl.kind, sl.foreign = prompt, req.Endpoint, req.Kind(), s.passages
+	sl.unsaved, sl.working, sl.left = true, true, false
+	sl.adapters, sl.adapted = prompt.Adapters, true
+	s.cleared(sl)
+	return before
+}
+
+// cleared notes that a request begins in a slot: the server may empty the idle ones. The caller holds mu.
+func (s *served) cleared(sl *slot) {
+	if s.args.KeepsIdle {
+		return
+	}
+	for _, other := range s.slots {
+		if other != sl && !other.working {
+			other.forget()
 		}
 	}
-	return before
 }
 
 // failed notes what a slot holds whose request the server has answered with an error: what it held before, if it was the request's fault.
@@ -126,7 +157,7 @@ func (s *served) failed(sl *slot, before slot, status int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if status >= 400 && status < 500 {
-		sl.prompt, sl.unsaved, sl.endpoint, sl.foreign = before.prompt, before.unsaved, before.endpoint, before.foreign
+		sl.prompt, sl.unsaved, sl.endpoint, sl.kind, sl.foreign = before.prompt, before.unsaved, before.endpoint, before.kind, before.foreign
 	} else {
 		sl.forget()
 	}
@@ -156,41 +187,13 @@ func (s *served) launched(ctx context.Context, sl *slot, answering <-chan struct
 	}
 }
 
-// stopTime is how long a server may take to see that a client has gone.
-const stopTime = 10 * time.Second
-
-// stopped waits until the server works in a slot no more whose client has gone. What is done to a slot at work is put off by the server, for
-// as long as it likes.
-func (s *served) stopped(sl *slot) {
-	ctx, cancel := context.WithTimeout(s.front.ctx, stopTime)
-	defer cancel()
-	for pause := 2 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
-		list, err := s.api.slots(ctx)
-		if err != nil || s.gone.Load() {
-			break
-		}
-		for _, st := range list {
-			if st.ID == sl.id && !st.Processing {
-				return
-			}
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	sl.forget()
-}
-
 // finished compares what the server reused with what it was given, and the prompt that it has computed with the one that the front knows.
-func (s *served) finished(p *plan, prompt kv.Prompt, e request.Endpoint, a answered) {
+func (s *served) finished(p *plan, prompt kv.Prompt, a answered) {
 	if !a.known {
 		return
 	}
 	if n := a.cached + a.prompt; n != len(prompt.Tokens) {
-		s.rendersOtherwise(e, fmt.Errorf("%w: it has %d, expected %d", errOtherTokens, n, len(prompt.Tokens)))
+		s.differs(p.kind, fmt.Errorf("%w: it has %d, expected %d", errOtherTokens, n, len(prompt.Tokens)))
 		s.mu.Lock()
 		p.slot.forget()
 		s.mu.Unlock()
@@ -200,25 +203,36 @@ func (s *served) finished(p *plan, prompt kv.Prompt, e request.Endpoint, a answe
 	if p.restored == 0 {
 		return
 	}
+	if expected := p.restored - s.lay.again(p.restored); a.cached < expected {
+		s.unused(p, a)
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if expected := p.restored - s.lay.again(p.restored); a.cached >= expected {
-		s.notReused = 0
-		return
-	}
-	if a.cached == 0 && s.lay.window > 0 && !s.lay.strict.Swap(true) {
-		s.log.Info("the server did not reuse what was restored: it gets a checkpoint with it from now on", "model", s.name)
-		m, note := s.model, strictNote(s.note)
+	s.notReused.worked(p.kind)
+}
+
+// unused counts a restore that the server did not reuse.
+func (s *served) unused(p *plan, a answered) {
+	s.mu.Lock()
+	rests := s.notReused.failed(p.kind)
+	p.slot.adapted = false
+	s.mu.Unlock()
+	s.log.Warn("restored but not reused", "model", s.name, "kind", p.kind, "slot", p.slot.id, "restored", p.restored, "reused", a.cached)
+	// Whether the server wants checkpoints is found out by trying: both ways, if neither works.
+	if strict := s.lay.strict.Load(); a.cached == 0 && s.lay.window > 0 && (!strict || rests) && s.lay.strict.CompareAndSwap(strict, !strict) {
+		s.log.Info("the server did not reuse what was restored: the next time it is done in the other way", "model", s.name, "with a checkpoint", !strict)
+		m, note, value := s.model, strictNote(s.note), []byte{1}
+		if strict {
+			value = nil
+		}
 		s.wait.Go(func() {
-			if err := m.SetNote(context.Background(), note, []byte{1}); err != nil {
-				s.log.Warn("remembering that the server wants checkpoints", "err", err)
+			if err := m.SetNote(context.Background(), note, value); err != nil {
+				s.log.Warn("remembering whether the server wants checkpoints", "err", err)
 			}
 		})
-		return
 	}
-	s.notReused++
-	s.log.Warn("restored but not reused", "model", s.name, "slot", p.slot.id, "restored", p.restored, "reused", a.cached, "in a row", s.notReused)
-	if s.notReused == maxNotReused {
-		s.log.Warn("the server does not reuse what is restored: no more is restored for this model until the server is started again", "model", s.name)
+	if rests {
+		s.log.Warn("the server does not reuse what is restored: nothing is restored for such requests for a while", "model", s.name, "kind", p.kind)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/runtimes/internal/modelfile"
 	"github.com/dormousekv/dormouse/runtimes/internal/portrait"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/state"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
@@ -25,6 +26,11 @@ func (s *served) prepare(ctx context.Context) error {
 	p, err := s.api.props(ctx)
 	if err != nil {
 		return err
+	}
+	if p.Sleeping { // what it has is what it loads when it wakes
+		if p, err = s.wake(ctx, p); err != nil {
+			return err
+		}
 	}
 	s.answers.CompareAndSwap(0, time.Now().UnixNano())
 	s.front.answers.Store(true)
@@ -61,9 +67,9 @@ func (s *served) prepare(ctx context.Context) error {
 	if s.front.o.Attach != "" && p.ModelPath != "" && !filepath.IsAbs(p.ModelPath) {
 		return fmt.Errorf("%w: the server names its model %s, in a folder that is not known here: start it with the whole path", request.PassModel, p.ModelPath)
 	}
-	id, err := identify(ctx, p, strings.TrimSpace(s.args.Rows+" "+s.front.o.Variant), list, s.front.o.Memo)
+	id, err := s.identity(ctx, p, list)
 	if err != nil {
-		return fmt.Errorf("%w: %w", request.PassModel, err)
+		return err
 	}
 	store, err := s.front.store()
 	if err != nil {
@@ -89,10 +95,62 @@ func (s *served) prepare(ctx context.Context) error {
 	if b, err := m.Note(strictNote(note)); err == nil && len(b) > 0 {
 		lay.strict.Store(true)
 	}
+	if err := s.sound(ctx); err != nil { // what was seen of rows may be of other files
+		if errors.Is(err, request.PassFiles) {
+			return err
+		}
+		return errChanging
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.id, s.lay, s.model, s.adapters, s.name, s.note = id, lay, m, list, m.Descriptor().Name, note
 	return nil
+}
+
+// wake has a server that sleeps load its files again.
+func (s *served) wake(ctx context.Context, p props) (props, error) {
+	if paths, err := filesOf(p.ModelPath, nil); err == nil && !s.loaded.have(paths) {
+		s.loaded.of(paths)
+	}
+	if _, err := s.api.slots(ctx); err != nil {
+		return p, err
+	}
+	return s.api.props(ctx)
+}
+
+// identity reads which model the server runs, and makes sure that the files which are read are those that the server has.
+func (s *served) identity(ctx context.Context, p props, list []loraAdapter) (*identity, error) {
+	if p.ModelPath == "" {
+		return nil, fmt.Errorf("%w: the server does not name the file of its model", request.PassModel)
+	}
+	paths, err := filesOf(p.ModelPath, list)
+	if err != nil {
+		return nil, fmt.Errorf("%w: the file of the server's model cannot be read here: %w", request.PassModel, err)
+	}
+	s.loaded.of(paths)
+	s.loaded.listensAt(s.at())
+	if err := s.sound(ctx); err != nil && !errors.Is(err, errAnew) {
+		if errors.Is(err, request.PassHashing) {
+			return nil, errChanging // it goes on
+		}
+		return nil, err
+	}
+	rows := strings.TrimSpace(s.args.Rows + " " + s.front.o.Variant)
+	of := fmt.Sprintf("%q %q %d %q", p.Build, rows, p.Defaults.Context, paths)
+	for _, a := range list {
+		of += fmt.Sprintf(" %d %q", a.ID, a.Invocation)
+	}
+	if id := s.loaded.known(of); id != nil {
+		return id, nil
+	}
+	id, err := identify(ctx, p, rows, list, s.front.o.Memo)
+	if err != nil {
+		if errors.Is(err, modelfile.ErrChanged) {
+			return nil, err
+		}
+		return nil, fmt.Errorf("%w: %w", request.PassModel, err)
+	}
+	return id, s.loaded.settle(s, p.ModelPath, id, of)
 }
 
 // look finds out how slot files look, and remembers it.
@@ -105,21 +163,18 @@ func (s *served) look(ctx context.Context, store *db.Store, id *identity, note s
 	if err != nil {
 		return nil, nil, err
 	}
-	registered, err := store.Register(ctx, desc)
+	m, err := s.part(ctx, store, desc, rows)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", request.PassStore, err)
-	}
-	if err := s.sameRows(ctx, registered.Model, rows); err != nil {
 		return nil, nil, err
 	}
 	value, err := json.Marshal(lay.format)
 	if err == nil {
-		err = registered.Model.SetNote(ctx, note, value)
+		err = m.SetNote(ctx, note, value)
 	}
 	if err != nil {
 		s.log.Warn("remembering how slot files look", "err", err)
 	}
-	return registered.Model, lay, nil
+	return m, lay, nil
 }
 
 // formatNote names the note in which a model remembers how a server's slot files look: everything that was said to the server goes into it.

@@ -1,27 +1,17 @@
 package llamaserver
 
-import (
-	"context"
-	"os"
-	"time"
-)
+import "context"
 
 // seen is what tells a server from one that somebody else has started in its place.
 type seen struct {
 	props props
-	size  int64 // of the model's file
-	mod   time.Time
 	at    string // the socket at which it listens, if that can be seen
 	task  int    // the last one that began in a slot: the numbers of a server grow
 }
 
 func seenOf(p props, at string) seen {
 	p.Sleeping = false
-	out := seen{props: p, at: at}
-	if info, err := os.Stat(p.ModelPath); err == nil {
-		out.size, out.mod = info.Size(), info.ModTime()
-	}
-	return out
+	return seen{props: p, at: at}
 }
 
 // at is where the server of somebody else listens. Those of a router have no place that the front knows.
@@ -48,7 +38,7 @@ func (s *served) replaced(ctx context.Context) bool {
 	}
 	now := seenOf(p, s.at())
 	for _, st := range list {
-		now.task = max(now.task, st.Task)
+		now.task = max(now.task, st.task())
 	}
 	s.mu.Lock()
 	again := now.task < before.task
@@ -61,13 +51,17 @@ func (s *served) replaced(ctx context.Context) bool {
 		}
 	}
 	s.mu.Unlock()
-	if before.props == now.props && before.size == now.size && before.mod.Equal(now.mod) && (before.at == now.at || before.at == "" || now.at == "") && !(again && s.front.o.Attach != "") {
+	if again {
+		s.loaded.restarted()
+	}
+	if before.props == now.props && (before.at == now.at || before.at == "" || now.at == "") && !(again && s.front.o.Attach != "") {
 		return false
 	}
 	if s.gone.Load() { // another request saw it first
 		return true
 	}
 	s.log.Info("the server is another one now", "model", p.ModelPath)
+	s.loaded.restarted()
 	s.front.reset()
 	return true
 }

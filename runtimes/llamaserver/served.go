@@ -17,6 +17,7 @@ import (
 // through turn, one at a time: a server whose slots share a cache clears the idle ones when another begins.
 type served struct {
 	api    *api
+	loaded *loaded
 	folder *slotFolder
 	log    *slog.Logger
 	front  *Front
@@ -42,10 +43,10 @@ type served struct {
 	seen      seen   // of a server that somebody else runs
 	note      string // where the store remembers how slot files look
 	refused   error  // why nothing is cached; nil: all is well
+	doubt     error  // why nothing is just now: it is looked at again with each request
 	adapters  []loraAdapter
-	notReused int                       // restores in a row that the server did not reuse
-	differ    map[request.Endpoint]int  // slots in a row that held other tokens than the prompt, for no known reason
-	otherwise map[request.Endpoint]bool // endpoints whose prompts the server renders in another way
+	notReused rests[string] // kinds of requests for which the server did not reuse what was restored
+	differ    rests[string] // kinds of requests whose prompts the server renders in another way
 	pending   []*saved
 	admitted  map[[sha256.Size]byte]bool // hashes of API keys that the server takes
 	answers   atomic.Int64               // when the server was first seen to answer, in Unix nanoseconds; 0: it does not
@@ -56,8 +57,8 @@ type served struct {
 
 func newServed(f *Front, a *api) *served {
 	return &served{
-		api: a, front: f, folder: f.folder, log: f.log, args: f.args, watch: f.o.Attach != "" || f.args.Router,
-		turn: make(chan struct{}, 1), born: time.Now(), prepared: make(chan struct{}), puts: make(chan struct{}, 2), differ: map[request.Endpoint]int{}, otherwise: map[request.Endpoint]bool{},
+		api: a, front: f, loaded: f.loadedBy(a.model), folder: f.folder, log: f.log, args: f.args, watch: f.o.Attach != "" || f.args.Router,
+		turn: make(chan struct{}, 1), born: time.Now(), prepared: make(chan struct{}), puts: make(chan struct{}, 2), notReused: rests[string]{}, differ: rests[string]{},
 		admitted: map[[sha256.Size]byte]bool{},
 	}
 }
@@ -143,7 +144,11 @@ func (s *served) idle(sl *slot) {
 	s.mu.Lock()
 	ended := sl.ended
 	s.mu.Unlock()
-	time.AfterFunc(s.front.o.SaveAfter, func() {
+	after := s.front.o.SaveAfter
+	if s.args.Sleep > 0 { // the server empties its slots when it sleeps
+		after = min(after, s.args.Sleep/2)
+	}
+	time.AfterFunc(after, func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if s.gone.Load() || s.take(ctx) != nil {

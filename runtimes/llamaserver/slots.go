@@ -21,12 +21,19 @@ type slot struct {
 	// unsaved says that it holds rows which the store may lack. A slot that another request will take is saved before.
 	unsaved  bool
 	endpoint request.Endpoint // of the request that filled it
+	kind     string           // and in words, what kind of request that was
 	foreign  int              // served.passages when that began
+	drops    int              // loaded.dropped when that began
+	// adapters are those of the last request that began in the slot, if adapted says that they are known. A server throws away what a slot holds, and
+	// what was restored into it, when the next request names others.
+	adapters []kv.Adapter
+	adapted  bool
+	left     bool // its client went before the end: how far the server came, and whether it began, is not known
 	ended    time.Time
 }
 
 // forget says that nothing is known of the slot any more.
-func (s *slot) forget() { s.prompt, s.unsaved = kv.Prompt{}, false }
+func (s *slot) forget() { s.prompt, s.unsaved, s.adapted = kv.Prompt{}, false, false }
 
 // waiter is a request that waits for a slot.
 type waiter struct {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/obs/figures"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
 
 // Status is how a front is.
@@ -43,9 +45,9 @@ type ModelStatus struct {
 	Name        string
 	Fingerprint string // as the store knows it; empty: nothing is kept
 	Refused     string // why nothing is kept
-	Restores    bool   // false: the server did not reuse what was restored, so nothing is any more
 	Storing     bool   // what a slot had is on its way into the store, or a request on its way into a slot
 	Slots       []SlotStatus
+	Resting     []Resting `json:",omitempty"` // what is left alone for a while
 }
 
 // SlotStatus is a slot as the front knows it.
@@ -90,13 +92,15 @@ func (f *Front) Status(ctx context.Context) (Status, error) {
 func (s *served) status() ModelStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m := ModelStatus{Name: s.name, Restores: s.notReused < maxNotReused, Storing: len(s.pending) > 0 || len(s.turn) > 0}
+	m := ModelStatus{Name: s.name, Storing: len(s.pending) > 0 || len(s.turn) > 0}
 	if s.model != nil {
 		m.Fingerprint = s.model.Fingerprint().String()
 	}
-	if s.refused != nil {
-		m.Refused = s.refused.Error()
+	if err := cmp.Or(s.refused, s.doubt); err != nil {
+		m.Refused = err.Error()
 	}
+	itself := func(kind string) string { return kind }
+	m.Resting = slices.Concat(s.notReused.list(figures.NotReused, itself), s.differ.list(string(request.PassDiffers), itself), s.costs.resting())
 	for _, sl := range s.slots {
 		m.Slots = append(m.Slots, SlotStatus{sl.id, sl.busy, len(sl.prompt.Tokens), sl.unsaved})
 	}

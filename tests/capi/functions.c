@@ -404,6 +404,14 @@ int main(int argc, char **argv) {
 	dormouse_prompt scoped = p;
 	scoped.scope = "alice", scoped.scope_start = 64;
 	OK(dormouse_put(m, &scoped, c.rows, TENSORS, NULL, NULL, &put));
+	dormouse_prompt unscoped = scoped; /* characters taken for tokens: all of it would be shared */
+	unscoped.scope_start = N + 5;
+	WANT(DORMOUSE_ERR_PROMPT, dormouse_put(m, &unscoped, c.rows, TENSORS, NULL, NULL, &put));
+	WANT(DORMOUSE_ERR_PROMPT, dormouse_probe(m, &unscoped, DORMOUSE_ALL, NULL, &r));
+	WANT(DORMOUSE_ERR_PROMPT, dormouse_set_ref(m, "mark", &unscoped, NULL, NULL));
+	WANT(DORMOUSE_ERR_PROMPT, dormouse_delete(m, &unscoped, NULL, NULL));
+	unscoped.scope = "", unscoped.scope_start = 64;
+	WANT(DORMOUSE_ERR_PROMPT, dormouse_put(m, &unscoped, c.rows, TENSORS, NULL, NULL, &put));
 	dormouse_deleted d = DORMOUSE_INIT(dormouse_deleted);
 	OK(dormouse_delete_scope(s, "alice", NULL, &d));
 	CHECK(d.blocks > 0 && d.bytes > 0);

@@ -51,6 +51,10 @@ kills=12
 [ "${3:-}" != -long ] || kills=200
 FIRST=0.3 bash "$here/kills.sh" "$tmp/llama_kill" "$tmp/lk" $kills "$small" "$llama"
 
+say "llama.cpp from C++: handles that end in any order"
+c++ -std=c++17 $flags "$here/llama_order.cpp" -o "$tmp/llama_order" $link $its
+"$tmp/llama_order" "$tmp/lo" "$small" "$llama"
+
 say "llama.cpp from C++: the example, whose process is killed and goes on"
 c++ -std=c++17 $flags "$root/examples/llamahost/main.cpp" -o "$tmp/llamahost" $link $its
 "$tmp/llamahost" "$DORMOUSE_LLAMA_MODEL" "$tmp/lh" "$root/examples/llamachat/prompt.txt" 1 32 "$llama" 600

@@ -79,20 +79,37 @@ else
   echo "SKIPPED: no pkg-config here"
 fi
 if command -v cmake >/dev/null; then
-  mkdir "$tmp/cmake"
+  mkdir -p "$tmp/cmake/part"
+  printf 'find_package(dormouse 0.1 REQUIRED)\nadd_executable(part "%s")\ntarget_link_libraries(part dormouse::static)\n' "$here/story.cpp" >"$tmp/cmake/part/CMakeLists.txt"
   cat >"$tmp/cmake/CMakeLists.txt" <<CMAKE
 cmake_minimum_required(VERSION 3.13)
 project(story CXX)
 find_package(dormouse REQUIRED)
+find_package(dormouse 0.1 REQUIRED) # again, as a library that the project takes in does
+find_package(dormouse 0.1.0 EXACT REQUIRED)
+add_subdirectory(part)
+foreach(other 0.0 0.2 0.1.99 1 1.0)
+  unset(dormouse_DIR CACHE)
+  find_package(dormouse \${other} QUIET)
+  if(dormouse_FOUND)
+    message(FATAL_ERROR "release \${dormouse_VERSION} is found where \${other} is asked for")
+  endif()
+endforeach()
+unset(dormouse_DIR CACHE)
+find_package(dormouse 0 REQUIRED)
 add_executable(story "$here/story.cpp")
 target_link_libraries(story dormouse::dormouse)
 CMAKE
-  cmake -S "$tmp/cmake" -B "$tmp/cmake/b" -Ddormouse_DIR="$lib/lib/cmake/dormouse" >/dev/null
+  cmake -S "$tmp/cmake" -B "$tmp/cmake/b" -DCMAKE_PREFIX_PATH="$lib" >/dev/null
   cmake --build "$tmp/cmake/b" >/dev/null
   "$tmp/cmake/b/story" "$tmp/s6"
+  "$tmp/cmake/b/part/part" "$tmp/s8"
 else
   echo "SKIPPED: no cmake here"
 fi
+
+say "docs/c.md"
+bash "$here/docs.sh" "$lib" "$tmp/docs"
 
 say "Python"
 python=

@@ -1,9 +1,81 @@
 // The story of a store in C++: put, close, open, restore; an error that is caught. The argument is an empty folder.
 #include <cstdio>
 #include <cstring>
+#include <thread>
 
 #include "check.h"
 #include "dormouse.hpp"
+
+// is_free is whether nobody in this process has the store.
+static bool is_free(const char *dir) {
+	try {
+		dormouse::Store store(dir);
+		return true;
+	} catch (const dormouse::Error &e) {
+		if (e.status != DORMOUSE_ERR_LOCKED) throw;
+		return false;
+	}
+}
+
+// any_order destroys stores, models and matches in every order: the store is closed when the Store and the last match are gone, and a model keeps nothing.
+static void any_order(const char *dir, const dormouse::Prompt &prompt) {
+	using namespace dormouse;
+	struct Runtime { // members are destroyed from the last to the first
+		std::unique_ptr<Match> first, second;
+		std::unique_ptr<Model> model;
+		std::unique_ptr<Store> store;
+	};
+	for (int order = 0; order < 24; order++) {
+		Runtime r;
+		r.store = std::make_unique<Store>(dir);
+		r.model = std::make_unique<Model>(r.store->register_model(descriptor));
+		r.first = std::make_unique<Match>(r.model->match(prompt));
+		r.second = std::make_unique<Match>(r.model->match(prompt));
+		std::vector<int> left = {0, 1, 2, 3};
+		for (int n = 4, at = order; n > 0; at /= n--) {
+			int which = left[at % n];
+			left.erase(left.begin() + at % n);
+			if (which == 0) r.first.reset();
+			if (which == 1) r.second.reset();
+			if (which == 2) r.model.reset();
+			if (which == 3) r.store.reset();
+			bool open = r.store || r.first || r.second;
+			CHECK(is_free(dir) == !open);
+			if (r.model && open) CHECK(r.model->probe(prompt).tokens > 0); // it goes on as long as the store is open
+			if (r.model && !open) try {
+				r.model->probe(prompt);
+				FAIL("a model of a store that is closed finds something");
+			} catch (const Error &e) {
+				CHECK(e.status == DORMOUSE_ERR_HANDLE);
+			}
+		}
+	}
+	std::unique_ptr<Match> kept;
+	{
+		Store store(dir), moved(std::move(store));
+		kept = std::make_unique<Match>(moved.register_model(descriptor).match(prompt));
+		try {
+			moved.close();
+			FAIL("a store was closed while a match is open");
+		} catch (const Error &e) {
+			CHECK(e.status == DORMOUSE_ERR_LEASED);
+		}
+		CHECK(moved.stats().size() > 0); // it is open still
+		Match other = moved.register_model(descriptor).match(prompt);
+		other = std::move(*kept);
+		kept = std::make_unique<Match>(std::move(other));
+	}
+	CHECK(!is_free(dir) && kept->tokens() > 0);
+	kept->close();
+	CHECK(is_free(dir));
+	std::thread([&] {
+		Store store(dir);
+		kept = std::make_unique<Match>(store.register_model(descriptor).match(prompt));
+	}).join();
+	CHECK(!is_free(dir));
+	std::thread([&] { kept.reset(); }).join();
+	CHECK(is_free(dir));
+}
 
 int main(int argc, char **argv) {
 	if (argc != 2) return 2;
@@ -27,6 +99,7 @@ int main(int argc, char **argv) {
 		}
 		store.close();
 	}
+	any_order(argv[1], prompt);
 	dormouse::Store store(argv[1], "{\"codec\":\"raw\"}");
 	auto model = store.register_model(descriptor);
 	{
@@ -62,6 +135,13 @@ int main(int argc, char **argv) {
 		moved.close();
 	}
 	CHECK(model.probe(prompt).tokens == n && model.prefetch(prompt) == n);
+	CHECK(model.put(prompt.prefix(30), rows).tokens == 30 && model.probe(prompt.prefix(30)).tokens == 30);
+	try {
+		model.probe(dormouse::Prompt(tokens, "alice", n + 5).prefix(n - 1));
+		FAIL("a scope begins behind its prompt");
+	} catch (const dormouse::Error &e) {
+		CHECK(e.status == DORMOUSE_ERR_PROMPT);
+	}
 	model.set_ref("pin", prompt);
 	store.delete_ref("pin");
 	CHECK(store.pressure(1) <= 1 << 20);

@@ -74,12 +74,13 @@ func (l *list) extend(ctx context.Context, sees []bool, tokens ...kv.Token) erro
 	return l.rt.Copy(1, 0, kv.Range{Start: n, End: p.end})
 }
 
-// view is the positions of the items that in says yes to. The first four of the system prompt and the last position are in every view.
+// view is the positions of the items that in says yes to. The first four of the first item, but not all of a turn and none of a fact that is gone, and the last position are in every view.
 func (l *list) view(in func(p item) bool) []bool {
 	see := make([]bool, len(l.tokens))
-	for _, p := range l.items {
+	first := slices.IndexFunc(l.items, func(p item) bool { return p.end > p.start })
+	for i, p := range l.items {
 		for pos := p.start; pos < p.end; pos++ {
-			see[pos] = !p.gone && in(p) || p.kind == "system" && pos < 4 || pos == len(see)-1
+			see[pos] = !p.gone && in(p) || i == first && pos < 4 && !(p.gone && p.kind == "fact") && !(p.kind == "turn" && pos == p.end-1) || pos == len(see)-1
 		}
 	}
 	return see

@@ -51,6 +51,29 @@ func TestChatSaysWhatIsSaid(t *testing.T) {
 	}
 }
 
+// The program goes on, for all users, after lines that say nothing, or too much.
+func TestChatGoesOnAfterAnyLine(t *testing.T) {
+	var dir string
+	for _, b := range blocks(t, "docs/conversations.md", "go") {
+		if b.program() {
+			dir = module(t, b.code)
+		}
+	}
+	if out, err := goCommand(t, dir, false, "build", "-o", "talks.exe", ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	p := exec.CommandContext(t.Context(), "./talks.exe")
+	p.Dir = dir
+	lines := []string{"ada: How are you?", "", "ada", "ada:", "ada: ", ": hi", "ada: /edit ", "ada: /edit", "ada: \xff", "ada: /log x", strings.Repeat("name", 1000) + ": hi",
+		"ada: " + strings.Repeat("word ", 5000), "carl: /log", "carl: /edit hi", "ada: /log"}
+	p.Stdin = strings.NewReader(strings.Join(lines, "\n") + "\n")
+	out, err := p.CombinedOutput()
+	prompts := strings.Count("\n"+string(out), "\n> ") + strings.Count(string(out), "> > ")
+	if _, last, _ := strings.Cut(string(out), "  1 How are you?:"); err != nil || prompts < len(lines) || !strings.HasSuffix(last, "\n> ") {
+		t.Errorf("%v: %d prompts for %d lines:\n%.3000s", err, prompts, len(lines), out)
+	}
+}
+
 type process struct {
 	t   *testing.T
 	cmd *exec.Cmd

@@ -253,7 +253,7 @@ func (w *worker) prompt() kv.Prompt {
 		p.Tokens = append(p.Tokens, truth.Tokens(uint64(100+r.IntN(40)), 120)[:1+r.IntN(120)]...)
 	}
 	if r.IntN(3) == 0 {
-		p.Scope, p.ScopeStart = []string{"alice", "bob"}[r.IntN(2)], []int{10, 32, 40}[r.IntN(3)]
+		p.Scope, p.ScopeStart = []string{"alice", "bob"}[r.IntN(2)], min([]int{10, 32, 40}[r.IntN(3)], len(p.Tokens))
 	}
 	if r.IntN(6) == 0 && len(p.Tokens) > 70 {
 		p.Spans = []kv.Span{{Start: 45, Len: 20, Hash: kv.Hash{byte(r.IntN(2))}}}

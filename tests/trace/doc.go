@@ -6,7 +6,7 @@
 //   - [Load] and [LoadSynthetic]: the Mooncake traces, 12,031 requests of a public chat service and 3,993 built from public
 //     data sets, embedded in the package;
 //   - [Chat] and [Phone]: generated traffic, the same for the same seed on every machine;
-//   - [Simulate]: a prefix tree of blocks with a capacity, and the [Policy] that says which leaf goes first;
+//   - [Simulation.Run]: a prefix tree of blocks with a capacity, and the [Policy] that says which leaf goes first;
 //   - the policies of the table in docs/eviction.md.
 //
 // It promises that a simulation is deterministic: the same requests, capacity and policy give the same figures.

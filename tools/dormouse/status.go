@@ -72,10 +72,11 @@ func printStatus(cmd *cobra.Command, s llamaserver.Status) {
 			fmt.Fprintf(out, "model    %s: nothing is kept: %s\n", m.Name, m.Refused)
 		case m.Fingerprint == "":
 			fmt.Fprintf(out, "model    %s: being looked at\n", m.Name)
-		case !m.Restores:
-			fmt.Fprintf(out, "model    %s: the server did not reuse what was restored, so nothing is restored any more\n", m.Name)
 		default:
 			fmt.Fprintf(out, "model    %s (%s)\n", m.Name, m.Fingerprint)
+		}
+		for _, r := range m.Resting {
+			fmt.Fprintf(out, "resting  %s: %s; tried again after %d requests, or %s\n", r.Case, r.Reason, r.Requests, r.Within)
 		}
 		if len(m.Slots) > 0 {
 			t := table.NewWriter()

@@ -29,7 +29,7 @@ func TestControlCharacters(t *testing.T) {
 			return
 		}
 		answer(w, llamaserver.Status{Dir: dir, Models: []llamaserver.ModelStatus{
-			{Name: name, Restores: true, Fingerprint: "1"}, {Name: "two", Refused: name}}}, nil)
+			{Name: name, Fingerprint: "1"}, {Name: "two", Refused: name}}}, nil)
 	})}
 	go server.Serve(l)
 	defer server.Close()

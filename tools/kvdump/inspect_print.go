@@ -14,7 +14,10 @@ import (
 // printInventory prints tables that fit into 80 columns, unless names are long.
 func printInventory(w io.Writer, inv *inventory, f *inspectFlags) {
 	fmt.Fprintf(w, "store %s, format %d\n%s\n", inv.UUID, inv.Version, inv.Dir)
-	if inv.Writing {
+	switch {
+	case inv.Writing && inv.AsOf.IsZero():
+		fmt.Fprintln(w, "a process has it open, and has made no checkpoint yet: what it has stored is not seen")
+	case inv.Writing:
 		fmt.Fprintf(w, "a process has it open: this is its last checkpoint, %s old\n", max(0, time.Since(inv.AsOf)).Round(100*time.Millisecond))
 	}
 	fmt.Fprintf(w, "%s on disk, %s alive\n", size(inv.DiskBytes), size(inv.LiveBytes))

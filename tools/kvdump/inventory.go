@@ -16,7 +16,7 @@ import (
 type inventory struct {
 	Dir        string          `json:"dir"`
 	AsOf       time.Time       `json:"as_of"`         // when that was so
-	Writing    bool            `json:"beside_writer"` // a process has the store open, and as_of is its last checkpoint
+	Writing    bool            `json:"beside_writer"` // a process has the store open, and as_of is its last checkpoint; zero: it has made none
 	Version    uint32          `json:"format_version"`
 	UUID       string          `json:"uuid"`
 	DiskBytes  int64           `json:"disk_bytes"`

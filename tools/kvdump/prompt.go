@@ -104,6 +104,8 @@ func (f *promptFlags) prompt(cmd *cobra.Command) (p kv.Prompt, err error) {
 		return p, fmt.Errorf("--scope-start %d: expected a position, 0 or more", f.scopeStart)
 	case cmd.Flags().Changed("scope-start") && f.scope == "":
 		return p, fmt.Errorf("--scope-start %d: no scope; expected --scope with it", f.scopeStart)
+	case f.scopeStart > len(p.Tokens):
+		return p, fmt.Errorf("--scope-start %d: the prompt has %d tokens; expected the position of a token, or of the prompt's end", f.scopeStart, len(p.Tokens))
 	}
 	return p, p.Validate()
 }

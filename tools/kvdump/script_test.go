@@ -87,8 +87,11 @@ func tiny() kv.Descriptor {
 	return d
 }
 
-func openStore(ts *testscript.TestScript, dir string) *db.Store {
-	s, err := db.Open(context.Background(), ts.MkAbs(dir), db.Options{CheckpointInterval: -1, Logger: slog.New(slog.DiscardHandler)})
+func openStore(ts *testscript.TestScript, dir string) *db.Store { return openSized(ts, dir, 0) }
+
+// openSized is openStore with segments of so many bytes.
+func openSized(ts *testscript.TestScript, dir string, segment int64) *db.Store {
+	s, err := db.Open(context.Background(), ts.MkAbs(dir), db.Options{CheckpointInterval: -1, SegmentBytes: segment, Logger: slog.New(slog.DiscardHandler)})
 	ts.Check(err)
 	return s
 }
@@ -150,7 +153,7 @@ func mkplain(ts *testscript.TestScript, _ bool, args []string) {
 // mkworn DIR makes a store of one model that was opened 25 times, and got four prompts of 64 tokens the first time, and one each other time.
 func mkworn(ts *testscript.TestScript, _ bool, args []string) {
 	for life := range 25 {
-		s := openStore(ts, args[0])
+		s := openSized(ts, args[0], int64(64-life)<<20) // none goes on with the segment of one before, which is larger than it makes them
 		m := getModel(ts, s, tiny())
 		for i := range 1 + 3*max(0, 1-life) {
 			put(ts, m, kv.Prompt{}, 10_000*life+100*i, 64, 64)

@@ -98,6 +98,9 @@ func (v *verifier) entry(view *index.View, x index.Entry) {
 
 // bloom checks the filter's bytes, and that it denies nothing that is stored.
 func (v *verifier) bloom(ctx context.Context) error {
+	if v.foreignBloom {
+		return nil
+	}
 	e := v.e
 	b, lsn, current, err := e.BloomFile()
 	var bad *damage.Error
@@ -108,9 +111,6 @@ func (v *verifier) bloom(ctx context.Context) error {
 		return nil
 	case errors.Is(err, index.ErrMissing), errors.Is(err, fs.ErrNotExist):
 		v.note("%s: missing; it will be rebuilt", e.Path(folder.BloomName))
-		return nil
-	case errors.Is(err, vfs.ErrForeign): // not to be opened for writing
-		v.report(damage.Wrap(e.Path(folder.BloomName), 0, "Bloom filter", err))
 		return nil
 	case err != nil:
 		v.note("%s: %v; it will be rebuilt", e.Path(folder.BloomName), err)

@@ -30,7 +30,11 @@ func (v *verifier) sessions(ctx context.Context) error {
 			v.note("%s: not a file of the store", path)
 			continue
 		case tmp:
-			v.note("%s: a crash left it when a session was written anew", path)
+			if err := v.e.CheckSessionTemporary(id); errors.Is(err, vfs.ErrForeign) {
+				v.note("%v: the session cannot be written anew", err)
+			} else {
+				v.note("%s: a crash left it when a session was written anew", path)
+			}
 			continue
 		}
 		c, err := v.e.ReadSessionFile(id)
@@ -38,8 +42,8 @@ func (v *verifier) sessions(ctx context.Context) error {
 		switch {
 		case errors.Is(err, vfs.ErrVersion):
 			return folder.OfAnotherRelease(err)
-		case errors.Is(err, vfs.ErrForeign), errors.Is(err, vfs.ErrNotRegular):
-			v.note("%v", err)
+		case errors.Is(err, vfs.ErrForeign), errors.Is(err, vfs.ErrNotRegular): // the store does without
+			v.note("%v: the session cannot be opened", err)
 			continue
 		case errors.Is(err, fs.ErrNotExist):
 			if _, err := v.e.FS.Stat(path); err == nil {

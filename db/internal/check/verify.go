@@ -51,6 +51,7 @@ type verifier struct {
 	missing  map[uint64]bool     // segments that were reported
 
 	unreadSessions []error // of sessions that could not be read
+	foreignBloom   bool    // a refusal names the Bloom filter's file
 }
 
 func newVerifier(e *engine.Engine, progress func(engine.Progress)) *verifier {
@@ -74,6 +75,7 @@ func (v *verifier) run(ctx context.Context) error {
 	if err := v.records(ctx); err != nil {
 		return err
 	}
+	v.refusals()
 	if err := v.bloom(ctx); err != nil {
 		return err
 	}
@@ -143,12 +145,8 @@ func (v *verifier) files() {
 	known := map[string]bool{
 		folder.FormatName: true, folder.LockName: true, folder.IndexName: true, folder.BloomName: true, folder.UnsyncedName: true, folder.LogDir: true, folder.SegmentsDir: true, folder.SessionsDir: true,
 	}
-	for _, check := range []func() error{e.CheckUnsynced, func() error {
-		return vfs.CheckOwn(e.FS, e.Path(folder.LockName), vfs.IsLock)
-	}} {
-		if err := check(); errors.Is(err, vfs.ErrForeign) {
-			v.note("%v", err)
-		}
+	if err := vfs.CheckOwn(e.FS, e.Path(folder.LockName), vfs.IsLock); errors.Is(err, vfs.ErrForeign) {
+		v.note("%v", err)
 	}
 	wal.Strange(e.LogOptions(), func(path string, why error) { v.note("%s: %v", path, why) })
 	names, _ := e.FS.List(e.Path(folder.SegmentsDir))
@@ -166,6 +164,16 @@ func (v *verifier) files() {
 			v.note("%s: not a file of the store", e.Path(n))
 		}
 	}
+}
+
+// refusals reports what would keep the store from being opened for writing. What the index and the log say of themselves is reported with them.
+func (v *verifier) refusals() {
+	v.e.BetweenCheckpoints(func() {
+		for _, r := range v.e.Refusals() {
+			v.report(damage.Wrap(r.File, r.Offset, r.What, r.Err))
+			v.foreignBloom = v.foreignBloom || r.File == v.e.Path(folder.BloomName)
+		}
+	})
 }
 
 // log checks every byte of the log. A torn end is what a crash leaves, and no damage.

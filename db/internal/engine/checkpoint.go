@@ -127,8 +127,8 @@ func (e *Engine) freeze() (*checkpointing, error) {
 		return nil, err
 	}
 	e.forgetFlags()
-	ends := e.openEnds()
 	empty := e.emptySegments()
+	ends := e.openEnds()
 	var head []byte
 	var a index.Applied
 	var err error
@@ -216,7 +216,8 @@ func (e *Engine) Sync() error {
 	return errors.Join(e.SyncSessions(), e.allDurable())
 }
 
-// finish leaves the files as the next Open likes them: segments that end with their last record, a log of one head. A store in which
+// finish leaves the files as the next Open likes them: segments that end with their last record, of which those with room are gone on with, and a
+// log of one head. A store in which
 // nothing was written or used since it was opened is like that. Nobody else uses the engine.
 func (e *Engine) finish(ctx context.Context) error {
 	if e.wal == nil {
@@ -225,7 +226,7 @@ func (e *Engine) finish(ctx context.Context) error {
 	if e.asOpened() && e.Poisoned() == nil {
 		return nil
 	}
-	if err := e.Segments.SealAll(); err != nil {
+	if err := e.Segments.Rest(); err != nil {
 		return err
 	}
 	// What is dead goes before the checkpoint, since the log's new head names all of it that is still there: the next process would destroy it once more.
@@ -239,5 +240,5 @@ func (e *Engine) asOpened() bool {
 	e.ckptMu.Lock()
 	defer e.ckptMu.Unlock()
 	waiting, _ := e.Catalog.Waiting()
-	return !e.wal.Begun() && !e.dirty.Load() && e.recency.none() && len(e.unsealed) == 0 && waiting == 0
+	return !e.wal.Begun() && !e.dirty.Load() && e.recency.none() && len(e.unsealed) == 0 && !e.Segments.Uncut() && waiting == 0
 }

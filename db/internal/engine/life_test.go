@@ -183,7 +183,7 @@ func TestFolderIsAwayForAMoment(t *testing.T) {
 	storetest.Put(t, m, p)
 	s = storetest.Reopened(t, s, storetest.Options())
 	m = storetest.Model(t, s, crashtest.Plain())
-	storetest.Put(t, m, q) // the log is open, and a segment, but not the one of p
+	storetest.Put(t, storetest.Model(t, s, crashtest.Windowed(40)), q) // the log is open, and a segment, but not the one of p
 	storetest.OK(t, os.Rename(dir, dir+".away"))
 	x := storetest.Match(t, m, p)
 	if got, err := x.Restore(t.Context(), storetest.Empty(m.Descriptor(), 64)); err != nil || got.Tokens != 0 || got.Reason.Code != db.Damaged {

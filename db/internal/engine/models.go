@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/dormousekv/dormouse/db/internal/catalog"
+	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/db/internal/recovery"
 	"github.com/dormousekv/dormouse/index"
@@ -36,6 +37,10 @@ func (e *Engine) Register(ctx context.Context, desc *kv.Descriptor) (none Regist
 			err = e.durable(ms.LSN())
 		}
 		return Registered{Model: ms}, err
+	}
+	if e.wal == nil {
+		return none, fmt.Errorf("%w, and has no model %q with fingerprint %s yet: a process that writes registers it; then open the store anew, or Suspend and Resume it",
+			folder.ErrReadOnly, desc.Name, fp)
 	}
 	if err := e.BoundState(ctx); err != nil {
 		return none, err

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/db/internal/folder"
@@ -34,8 +35,18 @@ func Open(ctx context.Context, dir string, o Options) (*Engine, error) {
 }
 
 // OpenRebuilt opens what is in dir, or makes a new store there: FORMAT, segments, index, log, Bloom filter, in this
-// order. The caller holds the lock. A doubt about the index has it built anew.
-func OpenRebuilt(ctx context.Context, dir string, o Options, doubt error) (opened *Engine, err error) {
+// order. The caller holds the lock. A doubt about the index has it built anew. A reader beside a writer looks again where that one has changed the
+// files meanwhile, for a while.
+func OpenRebuilt(ctx context.Context, dir string, o Options, doubt error) (*Engine, error) {
+	for until := time.Now().Add(folder.ReaderWait); ; time.Sleep(5 * time.Millisecond) {
+		e, err := open(ctx, dir, o, doubt)
+		if written := (*recovery.ErrWritten)(nil); !errors.As(err, &written) || ctx.Err() != nil || time.Now().After(until) {
+			return e, err
+		}
+	}
+}
+
+func open(ctx context.Context, dir string, o Options, doubt error) (opened *Engine, err error) {
 	if o.Beside && !o.ReadOnly {
 		return nil, errors.New("engine: beside a writer, a store is only read")
 	}
@@ -125,7 +136,7 @@ func OpenRebuilt(ctx context.Context, dir string, o Options, doubt error) (opene
 	return e, e.findWatermark()
 }
 
-// recover finds out what the store is. A reader beside a writer takes what the last checkpoint wrote.
+// recover finds out what the store is. A reader beside a writer takes what the last checkpoint wrote, without what was removed since.
 func (e *Engine) recover(ctx context.Context, doubt error) (*recovery.Result, error) {
 	e.pending.on.Store(true) // until it is known whether the Bloom filter's file can be used
 	in := recovery.Input{
@@ -138,6 +149,10 @@ func (e *Engine) recover(ctx context.Context, doubt error) (*recovery.Result, er
 	}
 	run := func() (recovery.Result, error) { return recovery.Run(ctx, in) }
 	if e.o.Beside {
+		in.Copied = func() (bool, error) { return true, nil }
+		if h, ok := e.FS.(folder.HeldIndex); ok {
+			in.Copied = h.Same
+		}
 		run = func() (recovery.Result, error) { return recovery.Beside(in) }
 	}
 	r, err := run()
@@ -172,8 +187,8 @@ func (e *Engine) openFormat() error {
 	var err error
 	e.Format, restored, err = folder.Read(e.FS, e.Dir)
 	switch {
-	case err == nil && e.Format.ReadOnly != 0 && !e.o.ReadOnly:
-		return fmt.Errorf("%s: %w: features %#x can only be read by this release", e.Path(folder.FormatName), vfs.ErrVersion, e.Format.ReadOnly)
+	case err == nil && !e.o.ReadOnly && e.checkFeatures() != nil:
+		return e.checkFeatures()
 	case err == nil && restored:
 		e.log.Warn("FORMAT was lost and is restored from a segment", "dir", e.Dir)
 		if e.o.ReadOnly {

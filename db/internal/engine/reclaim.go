@@ -189,7 +189,7 @@ func (e *Engine) emptySegments() []uint64 {
 	defer v.Release()
 	var ids []uint64
 	for _, id := range e.Segments.Finished() {
-		if v.Segment(id).Records == 0 && e.Segments.Ours(id) {
+		if v.Segment(id).Records == 0 && e.Segments.Ours(id) && e.Segments.Finish(id) {
 			ids = append(ids, id)
 		}
 	}

@@ -91,7 +91,7 @@ func (e *Engine) rewrite(ctx context.Context, worth func(s segments.Info, live i
 	v := e.View()
 	for _, s := range e.Segments.Segments() {
 		live := v.Segment(s.ID)
-		if !s.Active && live.Records > 0 && worth(s, live.Bytes) {
+		if !s.Active && live.Records > 0 && worth(s, live.Bytes) && e.Segments.Finish(s.ID) { // else it may take what is moved out of it
 			victims[s.ID] = true
 			total += live.Bytes
 		}

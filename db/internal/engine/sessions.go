@@ -45,6 +45,11 @@ type SessionInfo struct {
 	Err      error
 }
 
+// CheckSessionTemporary returns vfs.ErrForeign where a session cannot be written anew: what lies under the name that it has meanwhile is somebody else's.
+func (e *Engine) CheckSessionTemporary(id kv.ScopeID) error {
+	return sessions.CheckTemporary(e.sessionOptions(), id)
+}
+
 func (e *Engine) sessionOptions() sessions.Options {
 	return vfs.On(e.FS, sessions.Options{
 		Dir: e.Path(folder.SessionsDir), UUID: e.Format.UUID, Poisoned: e.Segments.Poison, Logger: e.log,

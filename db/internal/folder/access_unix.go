@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dormousekv/dormouse/internal/vfs"
 )
 
 func accessOf(info os.FileInfo) access {
@@ -23,7 +25,11 @@ func accessOf(info os.FileInfo) access {
 // looked at is left out: whoever needs it says why. A store has hundreds of segments, and Open waits: so each is asked for by its name
 // in the directory alone.
 func filesIn(dir string, named func(string) bool, do func(name string, a access) error) error {
-	f, err := os.Open(dir)
+	var f *os.File
+	err := vfs.WithHandle(func() (err error) {
+		f, err = os.Open(dir)
+		return err
+	})
 	if err != nil {
 		return nil
 	}

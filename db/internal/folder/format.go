@@ -64,6 +64,9 @@ func (f Format) Encode() []byte {
 	return binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b))
 }
 
+// ReadOnlyAt is where FORMAT has the features that keep a release which does not know them from writing.
+const ReadOnlyAt = 24
+
 // Decode reads a FORMAT file. A damaged one is a *damage.Error, one of another release a vfs.ErrVersion.
 func Decode(file string, b []byte) (f Format, err error) {
 	if len(b) != formatBytes {
@@ -78,7 +81,7 @@ func Decode(file string, b []byte) (f Format, err error) {
 	f.Version = binary.LittleEndian.Uint32(b[8:])
 	f.HashID = binary.LittleEndian.Uint32(b[12:])
 	f.Compatible = binary.LittleEndian.Uint64(b[16:])
-	f.ReadOnly = binary.LittleEndian.Uint64(b[24:])
+	f.ReadOnly = binary.LittleEndian.Uint64(b[ReadOnlyAt:])
 	f.Incompatible = binary.LittleEndian.Uint64(b[32:])
 	copy(f.UUID[:], b[40:])
 	copy(f.Seed[:], b[56:])

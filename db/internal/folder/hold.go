@@ -16,7 +16,7 @@ import (
 type HeldIndex struct {
 	vfs.FS
 	path string
-	copy *memoryFile
+	copy *memoryFile // nil: it was not there
 }
 
 // HoldIndex copies index.db, if it is there, into memory. A writer that has the store open may be writing to it: pages that the last
@@ -25,7 +25,9 @@ func HoldIndex(fsys vfs.FS, path string) (vfs.FS, error) {
 	for until := time.Now().Add(ReaderWait); ; time.Sleep(5 * time.Millisecond) {
 		f, whole, err := copyIndex(fsys, path)
 		switch {
-		case errors.Is(err, fs.ErrNotExist), errors.Is(err, vfs.ErrNotRegular):
+		case errors.Is(err, fs.ErrNotExist): // and is not there for who looks again, though a writer may have made it since
+			return HeldIndex{FS: fsys, path: path}, nil
+		case errors.Is(err, vfs.ErrNotRegular):
 			return fsys, nil // whoever needs it says so
 		case err != nil:
 			return nil, err
@@ -71,29 +73,61 @@ func beginning(f vfs.File, n int64) ([]byte, error) {
 	return b[:got], err
 }
 
-// Changed is when the file was last written to that was copied.
-func (h HeldIndex) Changed() time.Time { return h.copy.info.Changed }
+// Changed is when the file was last written to that was copied; zero if there was none.
+func (h HeldIndex) Changed() time.Time {
+	if h.copy == nil {
+		return time.Time{}
+	}
+	return h.copy.info.Changed
+}
 
 // Moved reports whether the file was written to since.
 func (h HeldIndex) Moved() bool {
 	info, err := h.FS.Stat(h.path)
+	if h.copy == nil {
+		return !errors.Is(err, fs.ErrNotExist)
+	}
 	return err != nil || !info.Changed.Equal(h.copy.info.Changed)
+}
+
+// Same reports whether the file is what it was when it was copied, as its meta pages say: each commit changes them.
+func (h HeldIndex) Same() (bool, error) {
+	if h.Moved() || h.copy == nil {
+		return !h.Moved(), nil
+	}
+	f, err := h.FS.Open(h.path, true)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	metas, err := beginning(f, index.MetaBytes)
+	return bytes.HasPrefix(h.copy.b, metas) && len(metas) == min(len(h.copy.b), index.MetaBytes), err
+}
+
+func (h HeldIndex) missing(do string) error {
+	return &fs.PathError{Op: do, Path: h.path, Err: fs.ErrNotExist}
 }
 
 // Open opens a file of the store.
 func (h HeldIndex) Open(name string, readOnly bool) (vfs.File, error) {
-	if name == h.path && readOnly {
-		return h.copy, nil
+	switch {
+	case name != h.path || !readOnly:
+		return h.FS.Open(name, readOnly)
+	case h.copy == nil:
+		return nil, h.missing("open")
 	}
-	return h.FS.Open(name, readOnly)
+	return h.copy, nil
 }
 
 // Stat describes a file of the store.
 func (h HeldIndex) Stat(name string) (vfs.Info, error) {
-	if name == h.path {
-		return h.copy.info, nil
+	switch {
+	case name != h.path:
+		return h.FS.Stat(name)
+	case h.copy == nil:
+		return vfs.Info{}, h.missing("stat")
 	}
-	return h.FS.Stat(name)
+	return h.copy.info, nil
 }
 
 // memoryFile is a file's bytes as they once were.

@@ -5,5 +5,5 @@
 // log. It writes index.db only where that is built anew. What is to be destroyed is listed, and left to the engine.
 //
 // replay.go applies frames, lost.go takes out what a power cut took, rebuild.go makes a new index, sweep.go looks at segments that were being
-// written. [Beside] is for a reader beside a writer: the index alone.
+// written. [Beside] is for a reader beside a writer: the index, and of the log what it removes.
 package recovery

@@ -74,7 +74,8 @@ func newFlips(t *testing.T, kept bool) *flips {
 	put("X", 64)
 	put("Y", 64)
 	put("T", 80)
-	storetest.OK(t, s.Close()) // what is to be moved must be in finished segments
+	storetest.OK(t, storetest.Engine(s).Segments.SealAll()) // what is to be moved must be in finished segments
+	storetest.OK(t, s.Close())
 	s = storetest.Open(t, dir, o)
 	storetest.OK(t, s.Checkpoint(t.Context()))
 	m = storetest.Model(t, s, crashtest.Model("plain"))

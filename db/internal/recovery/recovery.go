@@ -27,8 +27,9 @@ type Input struct {
 	Hasher   kv.Hasher
 	Unsynced bool // an fsync had failed: what is in memory of this boot need not be on the disk
 	ReadOnly bool
-	Salvage  bool  // of a reader: as much as can be read is to be saved, whatever the log lost
-	Doubt    error // why index.db is not to be used; nil: it is looked at
+	Salvage  bool                          // of a reader: as much as can be read is to be saved, whatever the log lost
+	Doubt    error                         // why index.db is not to be used; nil: it is looked at
+	Copied   func() (same bool, err error) // of Beside: whether index.db is still what its copy is
 	Logger   *slog.Logger
 
 	IndexOptions index.Options
@@ -64,11 +65,12 @@ type Named struct {
 	Tokens int
 }
 
-// Leftover is a segment that an earlier process was writing to. What the index does not name from From on is a tombstone; no
-// record lies behind End, which is 0 if nothing ever lay there.
+// Leftover is a segment that an earlier process was writing to, and that is not gone on with. What the index does not name from From on is a
+// tombstone; no record lies behind End, which is 0 if nothing ever lay there. Torn: there is something else than records and zeros.
 type Leftover struct {
 	ID        uint64
 	From, End int64
+	Torn      bool
 }
 
 // Adopt replaces the catalog by that of a log head, with what that still had to destroy. What an earlier head lists and this one does not
@@ -165,35 +167,6 @@ func (r *run) run(ctx context.Context) (err error) {
 		}
 	}
 	return r.sweep(ctx)
-}
-
-// Beside recovers a store that another process writes to: what its last checkpoint wrote is what there is.
-func Beside(in Input) (Result, error) {
-	r := newRun(in)
-	err := r.beside()
-	return r.Result, err
-}
-
-func (r *run) beside() error {
-	r.Log = &Log{}
-	ix, err := index.Open(r.IndexOptions)
-	if err != nil {
-		return fmt.Errorf("the store is open in a process that writes, and what its last checkpoint wrote cannot be read: %w", err)
-	}
-	r.Index, r.Applied = ix, ix.Applied()
-	if len(r.Applied.Extra) > 0 {
-		head, err := ReadHead(r.Applied.Extra)
-		if verr := r.headOfAnotherRelease(); verr != nil {
-			return verr
-		}
-		if err != nil {
-			return damage.Wrap(r.IndexOptions.Path, 0, "copy of the log head", err)
-		}
-		r.Adopt(&head, catalog.Place{File: r.IndexOptions.Path})
-		r.Log.First, r.Log.HasFirst = head, true
-	}
-	r.numbers()
-	return nil
 }
 
 // openIndex opens index.db, or decides that it must be rebuilt: it is missing, damaged, or of another generation than the log. Another
@@ -295,35 +268,6 @@ func (r *run) gap() error {
 			r.Log = &Log{Recovered: r.Log.Recovered}
 		}
 		return fmt.Errorf("it has frame %d, the log ends at %d", r.Applied.LSN, r.Log.LastLSN)
-	}
-	return nil
-}
-
-// sweep finds the records that were written but never named by a frame, in the segments that were being written to when the
-// store was last open.
-func (r *run) sweep(ctx context.Context) error {
-	v := r.Index.View()
-	defer v.Release()
-	log := r.Log
-	for _, id := range r.Segments.Finished() {
-		from, open := log.First.Ends[id]
-		done := log.HasFirst && !open && id < log.First.Next.Segment
-		if !done || log.Damaged() {
-			r.Segments.Left(id) // before anything that rests on its records is acknowledged
-		}
-		if done {
-			continue // finished, and everything in it named, before the oldest log file began
-		}
-		left, unnamed, err := Sweep(ctx, r.Segments, v, id, from, r.Logger)
-		if errors.Is(err, damage.ErrCorrupt) || errors.Is(err, segments.ErrMissing) {
-			r.Logger.Error("segment cannot be read", "error", err)
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		r.Catalog.BuryAt(unnamed...)
-		r.Leftover = append(r.Leftover, left)
 	}
 	return nil
 }

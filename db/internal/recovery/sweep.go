@@ -6,13 +6,90 @@ import (
 	"log/slog"
 	"math"
 	"slices"
+	"sync"
 
+	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/loc"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
 )
+
+// sweep finds the records that were written but never named by a frame, in the segments that were being written to when the
+// store was last open. Those with room are gone on with.
+func (r *run) sweep(ctx context.Context) error {
+	v := r.Index.View()
+	defer v.Release()
+	log := r.Log
+	said := sync.OnceValue(r.ends)
+	// A segment in which nothing lives is removed. After damage of the log, and where memory may not be what the disk has, nobody knows what lay there.
+	resume := func(id uint64, end int64) bool {
+		return log.HasFirst && !log.Damaged() && !r.Unsynced && v.Segment(id).Records > 0 && r.Segments.Resume(id, end)
+	}
+	for _, id := range r.Segments.Finished() {
+		from, open := log.First.Ends[id]
+		done := log.HasFirst && !open && id < log.First.Next.Segment
+		closed := open && r.Segments.EndsAt(id, from) && !log.Damaged() && said()[id] <= from
+		if (!done || log.Damaged()) && !closed {
+			r.Segments.Left(id) // before anything that rests on its records is acknowledged
+		}
+		if done {
+			continue // finished, and everything in it named, before the oldest log file began
+		}
+		if closed { // cut and synced by who closed the store
+			resume(id, from)
+			continue
+		}
+		left, unnamed, err := Sweep(ctx, r.Segments, v, id, from, r.Logger)
+		if errors.Is(err, damage.ErrCorrupt) || errors.Is(err, segments.ErrMissing) {
+			r.Logger.Error("segment cannot be read", "error", err)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		r.Catalog.BuryAt(unnamed...)
+		if left.Torn || !resume(id, max(left.End, said()[id])) {
+			r.Leftover = append(r.Leftover, left)
+		}
+	}
+	return nil
+}
+
+// ends are, by segment, behind all places that the log, or the catalog, names: no record may come to one of them again, whatever became of those
+// that lay there.
+func (r *run) ends() map[uint64]int64 {
+	ends := map[uint64]int64{}
+	add := func(l loc.Loc) { ends[l.Segment] = max(ends[l.Segment], l.End()) }
+	dead := func(all []oplog.Dead) {
+		for _, d := range all {
+			add(d.Loc)
+		}
+	}
+	for _, f := range r.Log.Frames {
+		switch op := f.Op.(type) {
+		case oplog.Snapshot:
+			for _, l := range op.Tombstones {
+				add(l)
+			}
+		case oplog.Put:
+			for _, x := range op.Records {
+				add(x.Loc)
+			}
+			dead(op.Dead)
+		case oplog.Remove:
+			dead(op.Dead)
+		case oplog.Move:
+			add(op.From)
+			add(op.To)
+		}
+	}
+	for _, l := range r.Catalog.Tombstones() {
+		add(l)
+	}
+	return ends
+}
 
 // Sweep finds what lies from from on in a segment that an earlier process left, and v does not name: nothing will name it any more.
 func Sweep(ctx context.Context, set *segments.Set, v *index.View, id uint64, from int64, log *slog.Logger) (left Leftover, unnamed []loc.Loc, err error) {
@@ -51,7 +128,7 @@ func Sweep(ctx context.Context, set *segments.Set, v *index.View, id uint64, fro
 			end = max(end, l.Offset+l.Length)
 		}
 	}
-	return Leftover{ID: id, From: from, End: end}, unnamed, err
+	return Leftover{ID: id, From: from, End: end, Torn: len(torn) > 0}, unnamed, err
 }
 
 // Live are the records of a segment that the index names.

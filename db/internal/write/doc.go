@@ -8,7 +8,7 @@
 // It promises that a block is published only below a stored parent, that what was deleted meanwhile does not come back in a copy, and that
 // no record outlasts the put unnamed: what is not published is handed over to be destroyed.
 //
-// It owns [ThinStates], too, by which a conversation keeps only its first and last states.
+// It owns [Store.ThinStates], too, by which a conversation keeps only its first and last states.
 //
 // It does not know who makes room or where frames go: [Engine] does.
 package write

@@ -39,6 +39,9 @@ func ReadHead(path, memo string) (h Head, err error) {
 	if h, err = readHead(path); err != nil {
 		return h, err
 	}
+	if now, err := modelID(path); err != nil || now != id { // it may be the head of another file
+		return h, fmt.Errorf("%s: %w", path, ErrChanged)
+	}
 	if f := strings.Fields(h.Architecture); len(f) == 1 && f[0] == h.Architecture { // a word, as the memo's lines are made of
 		sets := oneSet
 		if h.TwoSets {

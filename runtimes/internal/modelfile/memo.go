@@ -34,9 +34,15 @@ func WeightsHash(ctx context.Context, path, memo string) (kv.Hash, error) {
 	if err != nil {
 		return kv.Hash{}, err
 	}
+	if now, err := modelID(path); err != nil || now != id { // what was read may be of two files
+		return kv.Hash{}, fmt.Errorf("%s: %w", path, ErrChanged)
+	}
 	remember(memo, weightsTag, id, h.String())
 	return h, nil
 }
+
+// ErrChanged is returned when a model's file changed while it was read: reading it again tells more.
+var ErrChanged = errors.New("the file changed while it was read")
 
 // modelID changes when one of a model's files does.
 func modelID(path string) (string, error) {
@@ -46,11 +52,11 @@ func modelID(path string) (string, error) {
 	}
 	var ids []string
 	for _, p := range paths {
-		id, err := fileID(p)
+		s, err := stampOf(p)
 		if err != nil {
 			return "", err
 		}
-		ids = append(ids, id)
+		ids = append(ids, s.id())
 	}
 	return strings.Join(ids, "+"), nil
 }

@@ -1,99 +1,98 @@
 package modelfile
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
-
-	"github.com/dormousekv/dormouse/internal/gguf"
+	"time"
 )
 
-// Stamp changes when one of a model's files does. Where there are inodes it is device, inode, size, and times of modification and of change of each file.
-type Stamp string
-
-// StampOf is the stamp of a model's files now, all parts if it is split. It reads none of them.
-func StampOf(path string) (Stamp, error) {
-	id, err := modelID(path)
-	return Stamp(id), err
+// Stamp is what the system says of a file: what is in the file cannot change, and no other file can take its place, without another stamp.
+type Stamp struct {
+	Path    string
+	File    string // device and inode; where there are none, a hash of the path
+	Written string // size, and time of modification: who writes the bytes may set it back
+	Changed string // time of change, which nobody can set back; empty where there is none
+	Links   string // the symbolic links that lead from the path to the file
 }
 
-// OnlyStatus reports whether at most the times of change differ: names, owners and rights changed, or the contents under a time of modification that was set back. Their hash
-// tells which.
-func (s Stamp) OnlyStatus(now Stamp) bool { return s.first(4) == now.first(4) }
+// Change is how much of a stamp another one has changed.
+type Change int
 
-// SameFiles reports whether they are the files that they were, whatever is in them now.
-func (s Stamp) SameFiles(now Stamp) bool { return s.first(2) == now.first(2) }
+const (
+	Unchanged Change = iota
+	Touched          // the same file with the same size and time of modification: its mode, a name of it, or a link to it
+	Rewritten        // the same file, and somebody has written to it
+	Another          // another file lies there, or none
+)
 
-// first are the first n fields of each file, where there are five.
-func (s Stamp) first(n int) string {
-	parts := strings.Split(string(s), "+")
-	for i, part := range parts {
-		if fields := strings.Split(part, ":"); len(fields) == 5 {
-			parts[i] = strings.Join(fields[:n], ":")
-		}
+// Since is what has happened to a file since it had another stamp.
+func (s Stamp) Since(before Stamp) Change {
+	switch {
+	case s.File != before.File || s.File == "":
+		return Another
+	case s.Written != before.Written:
+		return Rewritten
+	case s.Changed != before.Changed || s.Links != before.Links:
+		return Touched
 	}
-	return strings.Join(parts, "+")
+	return Unchanged
 }
 
-// Mapped is a model's files as they can be found again among what a process has mapped.
-type Mapped struct {
-	stamp Stamp
-	paths []string // without symbolic links
-}
-
-// MappedAs notes the files that a path leads to now.
-func MappedAs(path string) Mapped {
-	stamp, err := StampOf(path)
-	paths, also := gguf.Splits(path)
-	if err != nil || also != nil {
-		return Mapped{}
-	}
-	for i, p := range paths {
-		if p, err = filepath.Abs(p); err == nil {
-			p, err = filepath.EvalSymlinks(p)
-		}
-		if err != nil {
-			return Mapped{}
-		}
-		paths[i] = p
-	}
-	return Mapped{stamp, paths}
-}
-
-// Still reports whether this process has all of them mapped, though the path leads to others now, or to none: whoever changes those does not change these. Where the system does not
-// tell (all but Linux), or the model was not mapped, it says no.
-func (m Mapped) Still(now Stamp) bool {
-	if len(m.paths) == 0 || m.stamp.SameFiles(now) {
-		return false
-	}
-	maps, err := os.ReadFile("/proc/self/maps")
+// StampOf looks at a file. Of one that is not there, or cannot be looked at, the stamp says nothing but the path.
+func StampOf(path string) Stamp {
+	s, err := stampOf(path)
 	if err != nil {
-		return false
+		return Stamp{Path: path}
 	}
-	for i, part := range strings.Split(string(m.stamp), "+") {
-		fields := strings.Split(part, ":")
-		if len(fields) != 5 || !mapsHave(maps, fields[1], m.paths[i]) {
-			return false
-		}
-		if there, err := fileID(m.paths[i]); err == nil && Stamp(part).SameFiles(Stamp(there)) && !Stamp(part).OnlyStatus(Stamp(there)) {
-			return false // it is still there under its name, and was changed
-		}
-	}
-	return true
+	s.Links = links(path)
+	return s
 }
 
-// mapsHave reports whether a line of maps has the inode under that path, or under none any more.
-func mapsHave(maps []byte, inode, path string) bool {
-	for line := range bytes.Lines(maps) {
-		line = bytes.TrimSpace(line)
-		name, found := bytes.CutSuffix(line, []byte(" "+path))
-		if !found {
-			name, found = bytes.CutSuffix(line, []byte(" "+path+" (deleted)"))
+// ChangedAfter reports whether the file, or a name of it, changed after a time. Where the system does not tell, it says no.
+func (s Stamp) ChangedAfter(t time.Time) bool {
+	nanos, err := strconv.ParseInt(s.Changed, 10, 64)
+	return err == nil && time.Unix(0, nanos).After(t)
+}
+
+// id is the stamp as the memo spells it.
+func (s Stamp) id() string {
+	id := s.File + ":" + s.Written
+	if s.Changed != "" {
+		id += ":" + s.Changed
+	}
+	return id
+}
+
+// maxLinks is how many links in a row a path may have: as many as Linux follows.
+const maxLinks = 40
+
+// links names the symbolic links on the way to a file, with what changes when one of them is made anew.
+func links(path string) string {
+	var out []string
+	path, err := filepath.Abs(path)
+	for range maxLinks {
+		if err != nil {
+			break
 		}
-		if fields := bytes.Fields(name); found && len(fields) == 5 && string(fields[4]) == inode {
-			return true
+		link := ""
+		for at := path; at != filepath.Dir(at); at = filepath.Dir(at) { // the outermost link is followed first
+			if info, err := os.Lstat(at); err == nil && info.Mode()&os.ModeSymlink != 0 {
+				link = at
+			}
+		}
+		if link == "" {
+			break
+		}
+		var to string
+		if to, err = os.Readlink(link); err == nil {
+			out = append(out, link+">"+to+":"+linkID(link))
+			if !filepath.IsAbs(to) {
+				to = filepath.Join(filepath.Dir(link), to)
+			}
+			path = filepath.Join(to, strings.TrimPrefix(path, link))
 		}
 	}
-	return false
+	return strings.Join(out, " ")
 }

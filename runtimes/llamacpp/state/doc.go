@@ -5,7 +5,7 @@
 //
 //   - [Format], what a blob says about the cache it comes from, learned from a small blob of that very cache ([Learn]):
 //     the blobs carry no version and their layout has changed under an unchanged version number;
-//   - [Parse] and [Build], and [Section.Rows]: the canonical rows of a layer, in position order, one row a token, whether
+//   - [Format.Parse] and [Format.Build], and [Section.Rows]: the canonical rows of a layer, in position order, one row a token, whether
 //     the cache is row-major or, without flash attention, channel-major;
 //   - [FileFormat], the same for the files in which llama-server saves its slots ([LearnFile]), and what a server needs to
 //     find in a [File] before it uses it.

@@ -17,6 +17,7 @@ const (
 	PassHashing  Pass = "model_being_read"
 	PassArgs     Pass = "server_arguments"
 	PassRows     Pass = "other_rows"
+	PassFiles    Pass = "files_changed"
 	PassSlots    Pass = "slots_not_saved"
 	PassDiffers  Pass = "rendered_otherwise"
 	PassBody     Pass = "not_understood"

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"slices"
 )
 
 // Server does what only the server can.
@@ -48,8 +49,29 @@ func renderChat(ctx context.Context, a Server, body []byte) ([]int32, error) {
 	return a.Tokenize(ctx, text, true)
 }
 
-// renderPrompt makes tokens of a prompt: text, tokens, or a mixture.
+// renderPrompt makes tokens of a prompt: text, tokens, or a mixture; in an object, or as the only one of a list.
 func renderPrompt(ctx context.Context, a Server, raw json.RawMessage) ([]int32, error) {
+	var parts []json.RawMessage
+	if json.Unmarshal(raw, &parts) != nil || parts == nil {
+		return renderOne(ctx, a, raw)
+	}
+	switch {
+	case numberIn(parts):
+		return renderMixed(ctx, a, parts)
+	case len(parts) == 0:
+		return nil, PassBody
+	case len(parts) > 1:
+		return nil, PassMany
+	}
+	var inner []json.RawMessage // the server takes no list of texts in a list
+	if json.Unmarshal(parts[0], &inner) == nil && inner != nil && (len(inner) == 0 || !numberIn(inner)) {
+		return nil, PassBody
+	}
+	return renderOne(ctx, a, parts[0])
+}
+
+// renderOne makes tokens of one prompt: text, a mixture of tokens and texts, or an object with one of these.
+func renderOne(ctx context.Context, a Server, raw json.RawMessage) ([]int32, error) {
 	raw = bytes.TrimSpace(raw)
 	if len(raw) == 0 {
 		return nil, PassBody
@@ -61,24 +83,37 @@ func renderPrompt(ctx context.Context, a Server, raw json.RawMessage) ([]int32, 
 			return nil, PassBody
 		}
 		return a.Tokenize(ctx, text, true)
-	case '{':
-		return nil, PassMedia
 	case '[':
-	default:
-		return nil, PassBody
+		var parts []json.RawMessage
+		if err := json.Unmarshal(raw, &parts); err != nil || len(parts) == 0 {
+			return nil, PassBody
+		}
+		return renderMixed(ctx, a, parts)
+	case '{':
+		var fields map[string]json.RawMessage
+		if err := json.Unmarshal(raw, &fields); err != nil {
+			return nil, PassBody
+		}
+		if _, ok := fields["multimodal_data"]; ok { // a server without media refuses it even where it is empty
+			return nil, PassMedia
+		}
+		if text := bytes.TrimSpace(fields["prompt_string"]); len(text) > 0 && text[0] != '{' {
+			return renderOne(ctx, a, text)
+		}
 	}
-	var parts []json.RawMessage
-	if err := json.Unmarshal(raw, &parts); err != nil || len(parts) == 0 {
-		return nil, PassBody
-	}
-	var out []int32
-	numbers := false
+	return nil, PassBody
+}
+
+// renderMixed makes tokens of tokens and texts.
+func renderMixed(ctx context.Context, a Server, parts []json.RawMessage) (out []int32, err error) {
 	for i, p := range parts {
 		var text string
 		var id int32
 		switch {
+		case null(p):
+			return nil, PassBody
 		case json.Unmarshal(p, &id) == nil:
-			out, numbers = append(out, id), true
+			out = append(out, id)
 		case json.Unmarshal(p, &text) == nil:
 			tokens, err := a.Tokenize(ctx, text, i == 0)
 			if err != nil {
@@ -89,13 +124,19 @@ func renderPrompt(ctx context.Context, a Server, raw json.RawMessage) ([]int32, 
 			return nil, PassMany
 		}
 	}
-	if !numbers { // texts alone are a prompt each
-		if len(parts) > 1 {
-			return nil, PassMany
-		}
-	}
 	return out, nil
 }
+
+// numberIn reports whether a list has a token.
+func numberIn(parts []json.RawMessage) bool {
+	return slices.ContainsFunc(parts, func(p json.RawMessage) bool {
+		var id int32
+		return json.Unmarshal(p, &id) == nil && !null(p)
+	})
+}
+
+// null reports whether a value is none.
+func null(v json.RawMessage) bool { return string(bytes.TrimSpace(v)) == "null" }
 
 // mediaIn says PassMedia where a message has a part that is no text.
 func mediaIn(raw json.RawMessage) error {

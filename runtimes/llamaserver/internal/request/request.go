@@ -3,6 +3,7 @@ package request
 import (
 	"bytes"
 	"encoding/json"
+	"math"
 	"strings"
 )
 
@@ -13,42 +14,73 @@ type Request struct {
 	Fields   map[string]json.RawMessage
 }
 
-// Parse reads a body, and says with an error of type Pass why it cannot be helped.
+// mark is the byte order mark with which some clients begin a text. The server skips it.
+var mark = []byte("\xef\xbb\xbf")
+
+// Parse reads a body, and says with an error of type Pass why it cannot be helped. It compares values, as the server reads them: null says
+// nothing, and a default that is said aloud says no more than one that is not.
 func Parse(e Endpoint, body []byte) (*Request, error) {
-	r := &Request{Endpoint: e, Body: body}
-	if err := json.Unmarshal(body, &r.Fields); err != nil || r.Fields == nil {
+	r := &Request{Endpoint: e, Body: bytes.TrimPrefix(body, mark)}
+	if err := json.Unmarshal(r.Body, &r.Fields); err != nil || r.Fields == nil {
 		return nil, PassBody // the server says what is wrong with it
 	}
-	var n float64
-	switch {
-	case !r.Bool("cache_prompt", true):
-		return nil, PassOff
-	case r.Has("id_slot"):
-		return nil, PassSlot
-	case r.Has("n_cache_reuse"):
-		return nil, PassReuse
-	case r.Has("n_indent") && e == Infill:
-		return nil, PassEndpoint
+	if e == Messages { // the server makes a chat of it, and reads none of the fields below
+		return r, nil
 	}
-	for _, key := range []string{"n", "n_cmpl", "best_of"} {
-		if r.Has(key) && (json.Unmarshal(r.Fields[key], &n) != nil || n != 1) {
+	if r.Has("cache_prompt") {
+		var cache bool
+		switch {
+		case json.Unmarshal(r.Fields["cache_prompt"], &cache) != nil:
+			return nil, PassBody
+		case !cache:
+			return nil, PassOff
+		}
+	}
+	if slot, ok := r.whole("id_slot"); ok && slot != -1 { // of anything but a number, the server says that it is the default
+		return nil, PassSlot
+	}
+	reuse, ok := r.whole("n_cache_reuse")
+	switch {
+	case !ok && r.Has("n_cache_reuse") || reuse < 0:
+		return nil, PassBody
+	case reuse > 0:
+		return nil, PassReuse
+	}
+	answers := "n_cmpl" // n is its other name, and is read where there is none of this one
+	if !r.Has(answers) {
+		answers = "n"
+	}
+	for _, key := range []string{answers, "best_of"} {
+		if n, ok := r.whole(key); r.Has(key) && (!ok || n != 1) {
 			return nil, PassMany
 		}
 	}
 	return r, nil
 }
 
+// Has reports whether a field says something.
 func (r *Request) Has(key string) bool {
 	v, ok := r.Fields[key]
-	return ok && string(bytes.TrimSpace(v)) != "null"
+	return ok && !null(v)
 }
 
-func (r *Request) Bool(key string, otherwise bool) bool {
-	var b bool
-	if r.Has(key) && json.Unmarshal(r.Fields[key], &b) == nil {
-		return b
+// whole is a field as the server reads a whole number: of a fraction what is before the point, of a truth 1 or 0. It gives false where there
+// is none.
+func (r *Request) whole(key string) (int, bool) {
+	if !r.Has(key) {
+		return 0, false
 	}
-	return otherwise
+	var n float64
+	var truth bool
+	switch v := r.Fields[key]; {
+	case json.Unmarshal(v, &n) == nil && math.Abs(n) < 1<<31:
+		return int(n), true
+	case json.Unmarshal(v, &truth) != nil:
+		return 0, false
+	case truth:
+		return 1, true
+	}
+	return 0, true
 }
 
 // With is the body with further fields behind the client's own: of two with one name, the server takes the last.

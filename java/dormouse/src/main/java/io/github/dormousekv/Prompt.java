@@ -1,6 +1,7 @@
 package io.github.dormousekv;
 
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
 
@@ -52,10 +53,31 @@ public final class Prompt {
         return new Prompt(Library.given("tokens", tokens), "", 0, Collections.emptyList(), Collections.emptyList());
     }
 
-    /** The same tokens, and from start on the data is scope's: a user's, a conversation's. */
+    /**
+     * The same tokens, and from start on the data is scope's: a user's, a conversation's. start counts tokens, not characters. What takes a prompt refuses
+     * one whose start lies beyond its last token, or that has a start and an empty scope: the user's data would be everybody's.
+     */
     public Prompt scope(String scope, int start) {
         Library.text("scope", scope);
         return new Prompt(tokens, scope, Library.atLeast0("scope's start", start), spans, adapters);
+    }
+
+    /**
+     * The first n tokens, to be put or looked for: a beginning of what comes before the scope's start is everybody's, as it is in the whole. n lies inside
+     * no span.
+     */
+    public Prompt prefix(int n) {
+        if (n < 0 || n > tokens.length) {
+            throw new IllegalArgumentException("a prefix of " + n + " tokens of a prompt of " + tokens.length);
+        }
+        List<Span> inside = new ArrayList<>();
+        for (Span s : spans) {
+            if (s.start + s.length <= n) {
+                inside.add(s);
+            }
+        }
+        int start = scopeStart > tokens.length ? scopeStart : Math.min(scopeStart, n); // a mistake stays one
+        return new Prompt(Arrays.copyOf(tokens, n), scope, start, inside, adapters);
     }
 
     /** The same with one more span. They are added in the order of their positions. */

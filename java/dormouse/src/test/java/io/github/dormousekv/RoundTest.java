@@ -226,6 +226,24 @@ public class RoundTest {
         store.sync();
         assertTrue(model.probe(alice).tokens < N);
         refused(Code.PROMPT, "", () -> model.probe(plain.span(new Prompt.Span(N - 1, 5, hash))));
+        Prompt bob = plain.scope("bob", 64).span(new Prompt.Span(70, 10, hash));
+        for (int n : new int[] {30, 64, 66, 80}) {
+            model.put(bob.prefix(n), rows);
+            assertEquals(n, model.probe(bob.prefix(n)).tokens);
+            assertEquals(Math.max(n, 64), model.probe(bob).tokens); // Alice had stored what they share
+        }
+        store.deleteScope("bob");
+        assertEquals(64, model.probe(bob).tokens);
+        assertThrows(IllegalArgumentException.class, () -> bob.prefix(N + 1));
+        for (Prompt wrong : List.of(plain.scope("alice", N + 5), plain.scope("", 64))) { // characters taken for tokens; a start of nothing
+            String says = "scope starts at";
+            refused(Code.PROMPT, says, () -> model.put(wrong, rows));
+            refused(Code.PROMPT, says, () -> model.probe(wrong));
+            refused(Code.PROMPT, says, () -> model.match(wrong));
+            refused(Code.PROMPT, says, () -> model.setRef("ref", wrong, new Model.RefOptions()));
+            refused(Code.PROMPT, says, () -> model.delete(wrong));
+        }
+        refused(Code.PROMPT, "token " + (N + 5) + ", the prompt has " + N + " tokens", () -> model.put(plain.scope("alice", N + 5), rows));
         for (Runnable bad : List.<Runnable>of(() -> plain.scope("a\0b", 0), () -> plain.scope("a", -1), () -> new Prompt.Span(-1, 5, hash), () -> new Prompt.Span(1, 5, new byte[15]))) {
             assertThrows(IllegalArgumentException.class, bad::run);
         }

@@ -9,7 +9,7 @@ import (
 )
 
 // What a stamp tells of a file that changed: its contents, its status alone, or that it is another file.
-func TestStamp(t *testing.T) {
+func TestStamps(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("SKIPPED: no inodes")
 	}
@@ -21,9 +21,9 @@ func TestStamp(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	of := func() Stamp {
+	of := func() Stamps {
 		t.Helper()
-		s, err := StampOf(path)
+		s, err := StampsOf(path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -31,39 +31,39 @@ func TestStamp(t *testing.T) {
 	}
 	was := of()
 	for _, x := range []struct {
-		name               string
-		do                 func() error
-		same, status, file bool
+		name string
+		do   func() error
+		want Change
 	}{
-		{"nothing", func() error { return nil }, true, true, true},
-		{"rights of the second part", func() error { return os.Chmod(second, 0o600) }, false, true, true},
-		{"another name", func() error { return os.Link(path, path+".link") }, false, true, true},
-		{"times", func() error { later := time.Now().Add(time.Hour); return os.Chtimes(second, later, later) }, false, false, true},
-		{"contents", func() error { return os.WriteFile(path, []byte("three"), 0o644) }, false, false, true},
+		{"nothing", func() error { return nil }, Unchanged},
+		{"rights of the second part", func() error { return os.Chmod(second, 0o600) }, Touched},
+		{"another name", func() error { return os.Link(path, path+".link") }, Touched},
+		{"times", func() error { later := time.Now().Add(time.Hour); return os.Chtimes(second, later, later) }, Rewritten},
+		{"contents", func() error { return os.WriteFile(path, []byte("three"), 0o644) }, Rewritten},
 		{"another file", func() error {
 			if err := os.WriteFile(path+".new", []byte("three"), 0o644); err != nil {
 				return err
 			}
 			return os.Rename(path+".new", path)
-		}, false, false, false},
+		}, Another},
 	} {
 		time.Sleep(20 * time.Millisecond) // the clock of file systems is coarse
 		if err := x.do(); err != nil {
 			t.Fatal(err)
 		}
 		now := of()
-		if (was == now) != x.same || was.OnlyStatus(now) != x.status || was.SameFiles(now) != x.file {
-			t.Errorf("%s: %s is %s: same %v, only status %v, same files %v", x.name, was, now, was == now, was.OnlyStatus(now), was.SameFiles(now))
+		if got := now.Since(was); got != x.want {
+			t.Errorf("%s: %v is %v: %d, want %d", x.name, was, now, got, x.want)
 		}
 		was = now
 	}
 	if err := os.Remove(second); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := StampOf(path); err == nil {
-		t.Errorf("a part is missing: %s", s)
+	if s, err := StampsOf(path); err == nil {
+		t.Errorf("a part is missing: %v", s)
 	}
-	if MappedAs(path).Still("") {
+	if MappedAs(path).Still(nil) {
 		t.Error("a file that nobody has mapped")
 	}
 }

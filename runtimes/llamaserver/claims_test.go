@@ -1,0 +1,176 @@
+package llamaserver
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/dormousekv/dormouse/internal/gguf/ggufgen"
+	"github.com/dormousekv/dormouse/obs/figures"
+)
+
+// claim is how many tokens an answer says were there, if it says so for certain.
+func claim(header string) int {
+	_, rest, _ := strings.Cut(header, "; tokens=")
+	n, _, _ := strings.Cut(rest, ";")
+	v, _ := strconv.Atoi(n)
+	return v
+}
+
+// Slots that share a cache which is full are emptied by the server: what they held is restored, and nothing is said that is not so.
+func TestSlotsThatShareAFullCache(t *testing.T) {
+	r := start(t, Options{}, "-c", "512", "-np", "2", "-kvu", "--cache-ram", "0")
+	for round := range 3 {
+		for _, begin := range []string{"One", "Two"} {
+			got := r.ask("/completion", story(begin, 14))
+			r.saved()
+			if n := claim(got.header); n > got.a.cached {
+				t.Errorf("round %d: %s, and %d tokens were reused", round, got.header, got.a.cached)
+			}
+			if round > 0 && got.a.prompt > 32 {
+				t.Errorf("round %d: %d tokens of a stored prompt were computed (%s)", round, got.a.prompt, got.header)
+			}
+		}
+	}
+}
+
+// The header of an answer that is whole says what was reused; that of a stream, which begins before, what is expected.
+func TestHeaderSaysWhatWasReused(t *testing.T) {
+	r := start(t, Options{}, "-c", "2048", "-np", "1", "--cache-ram", "0")
+	body := story("Said", 8)
+	stream := story("Said", 8)
+	stream["stream"] = true
+	r.ask("/completion", body)
+	r.saved()
+	for _, c := range []struct {
+		body  object
+		kills bool
+		want  string
+	}{
+		{body, false, "slot; tokens="}, {body, true, "hit; tokens="}, {stream, false, "slot; expected="}, {stream, true, "hit; expected="},
+	} {
+		if c.kills {
+			r.killServer()
+		}
+		got := r.ask("/completion", c.body)
+		if !strings.HasPrefix(got.header, c.want) || strings.Contains(c.want, "tokens") && claim(got.header) != got.a.cached || got.a.cached < 100 {
+			t.Errorf("%s, expected %s; %d tokens were reused", got.header, c.want, got.a.cached)
+		}
+		r.saved()
+	}
+}
+
+// A server that does not say what its slots hold, and empties them: what was believed of one is not said to be so, nor counted, and of the others
+// nothing is believed any more.
+func TestBeliefIsDisproved(t *testing.T) {
+	slots := t.TempDir()
+	model, err := filepath.Abs(stories)
+	if err != nil {
+		t.Fatal(err)
+	}
+	base, err := url.Parse(plain(t, "-m", model, "-c", "2048", "-np", "2", "--cache-ram", "0", "--slot-save-path", slots))
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := httputil.NewSingleHostReverseProxy(base)
+	proxy.ModifyResponse = func(resp *http.Response) error { // as a release that says less
+		if resp.Request.URL.Path != "/slots" {
+			return nil
+		}
+		var list []map[string]any
+		if err := json.NewDecoder(resp.Body).Decode(&list); err != nil {
+			return err
+		}
+		for _, s := range list {
+			delete(s, "n_prompt_tokens")
+			s["id_task"] = 1
+		}
+		b, err := json.Marshal(list)
+		resp.Body, resp.ContentLength = io.NopCloser(strings.NewReader(string(b))), int64(len(b))
+		resp.Header.Set("Content-Length", strconv.Itoa(len(b)))
+		return err
+	}
+	between := httptest.NewServer(proxy)
+	t.Cleanup(between.Close)
+	r := attachedAt(t, between.URL, slots, &Arguments{KeepsIdle: true})
+	direct := &api{base: base, client: http.DefaultClient}
+	one, two := story("One", 10), story("Two", 10)
+	for _, body := range []object{one, two} {
+		r.ask("/completion", body)
+		r.saved()
+	}
+	for id := range 2 {
+		if err := direct.erase(context.Background(), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := r.ask("/completion", one); got.header != "miss; reason=not_reused" || got.a.cached > 1 {
+		t.Errorf("of an emptied slot: %s, %d tokens reused", got.header, got.a.cached)
+	}
+	if f := r.front.Figures(); f.Count(figures.Hit) != 0 {
+		t.Errorf("%d hits are counted", f.Count(figures.Hit))
+	}
+	r.saved()
+	if got := r.ask("/completion", two); !strings.HasPrefix(got.header, "hit; tokens=") || claim(got.header) != got.a.cached {
+		t.Errorf("after it was disproved: %s, %d tokens reused", got.header, got.a.cached)
+	}
+}
+
+// The scales of a server's adapters may be set by others, and by its sleep.
+func TestScalesChangeElsewhere(t *testing.T) {
+	dir := t.TempDir()
+	model, adapter := filepath.Join(dir, "model.gguf"), filepath.Join(dir, "adapter.gguf")
+	write(t, model, string(ggufgen.WithText(ggufgen.LLaMA(1, 2, 64))))
+	write(t, adapter, string(ggufgen.LoRA("llama", 7, 0.5, ggufgen.LoRATarget{Name: "blk.0.attn_k.weight", In: 128, Out: 128})))
+	slots := t.TempDir()
+	base := plain(t, "-m", model, "-c", "2048", "-np", "1", "--lora", adapter, "--slot-save-path", slots)
+	r := attachedAt(t, base, slots, &Arguments{})
+	tokens := make([]int, 200)
+	for i := range tokens {
+		tokens[i] = 3 + i*i%50
+	}
+	body := object{"prompt": tokens, "n_predict": 2, "temperature": 0}
+	r.ask("/completion", body)
+	r.saved()
+	if got := ask(t, context.Background(), base, "/lora-adapters", `[{"id":0,"scale":0.25}]`); got.status != http.StatusOK {
+		t.Fatalf("setting the scale: %+v", got)
+	}
+	got := r.ask("/completion", body)
+	if !strings.HasPrefix(got.header, "miss") {
+		t.Errorf("with another scale: %s", got.header)
+	}
+}
+
+// What is mapped is read as Linux writes it.
+func TestMappingsAreRead(t *testing.T) {
+	for line, want := range map[string]mapping{
+		"7f7ed2edf000-7f7ed2ffe000 r--s 00003000 fe:00 5326368                    /a/b c.gguf":           {"fe:00 5326368", "/a/b c.gguf", false},
+		"7f7ed2edf000-7f7ed2ffe000 r--s 00003000 fe:00 5326368                    /a/b c.gguf (deleted)": {"fe:00 5326368", "/a/b c.gguf", true},
+		"7ffd1c5f2000-7ffd1c614000 rw-p 00000000 00:00 0                          [stack]":               {},
+		"7ffd1c5f2000-7ffd1c614000 rw-p 00000000 00:00 0":                                                {},
+		"": {},
+	} {
+		if got, ok := parseMapping(line); got != want || ok != (want.path != "") {
+			t.Errorf("%q is read as %+v", line, got)
+		}
+	}
+	mapped := []mapping{{"1 7", "/m", true}, {"1 8", "/m", false}, {"1 9", "/moved", false}}
+	for _, c := range []struct {
+		path, inode string
+		want        held
+	}{
+		{"/m", "1 7", unseen}, {"/m", "1 8", first}, {"/m", "", last}, {"/m", "1 9", unseen}, {"/n", "1 9", first}, {"/n", "", unseen}, {"/m", "1 5", last},
+	} {
+		if got := heldOf(mapped, c.path, c.inode); got != c.want {
+			t.Errorf("%s, which had %q: %d, expected %d", c.path, c.inode, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,92 @@
+package llamaserver
+
+import (
+	"net"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// mapping is a file that a process has in its memory.
+type mapping struct {
+	file string // device and inode, as the system's list of mappings spells them
+	path string // where it lies now
+	gone bool   // nowhere any more
+}
+
+// gonePath is how Linux spells the path of a file that lies nowhere any more.
+const gonePath = " (deleted)"
+
+// parseMapping reads a line of /proc/PID/maps: addresses, rights, offset, device, inode, path.
+func parseMapping(line string) (m mapping, ok bool) {
+	var words [5]string
+	rest := strings.TrimSpace(line)
+	for i := range words {
+		words[i], rest, _ = strings.Cut(strings.TrimLeft(rest, " "), " ")
+	}
+	path := strings.TrimLeft(rest, " ")
+	if !strings.HasPrefix(path, "/") || words[4] == "0" {
+		return m, false
+	}
+	m = mapping{file: words[3] + " " + words[4]}
+	m.path, m.gone = strings.CutSuffix(path, gonePath)
+	return m, true
+}
+
+// here reports whether a server's address is on this machine: only then its processes are to be seen.
+func here(u *url.URL) bool {
+	ip := net.ParseIP(u.Hostname())
+	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// held is which file a server has mapped of those that lay at a path.
+type held int
+
+const (
+	unseen held = iota // that cannot be told: it has read the file and mapped nothing, or somebody else runs it
+	first              // the one that it was seen with
+	last               // the one that lies there now
+)
+
+// heldOf says which file of a path is mapped: the one that was, whose inode is given, or the one that lies there now.
+func heldOf(mapped []mapping, path, inode string) held {
+	path = resolved(path)
+	has := func(is func(m mapping) bool) bool { return slices.ContainsFunc(mapped, is) }
+	was := inode != "" && has(func(m mapping) bool { return m.file == inode })
+	is := has(func(m mapping) bool { return m.path == path && !m.gone && m.file != inode })
+	switch {
+	case was && !is:
+		return first
+	case is && !was:
+		return last
+	}
+	return unseen
+}
+
+// inodeAt is the mapped file that lies at a path, and whether one is mapped that lay there and is gone.
+func inodeAt(mapped []mapping, path string) (inode string, gone bool) {
+	path = resolved(path)
+	for _, m := range mapped {
+		if m.path == path {
+			if m.gone {
+				gone = true
+			} else {
+				inode = m.file
+			}
+		}
+	}
+	return inode, gone && inode == ""
+}
+
+// resolved is the path without links, as mappings have it.
+func resolved(path string) string {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return path
+	}
+	if to, err := filepath.EvalSymlinks(abs); err == nil {
+		return to
+	}
+	return abs
+}

@@ -1,0 +1,261 @@
+package llamaserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dormousekv/dormouse/runtimes/internal/modelfile"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
+)
+
+// sound reports whether the server still has the files that were hashed. Else it says why that cannot be told, or errAnew. It looks at the
+// files' stamps, and asks for more only where they changed.
+func (s *served) sound(ctx context.Context) error {
+	deadline := time.After(waitPrepared)
+	for {
+		wait, err := s.compare(ctx, s.loaded)
+		if wait == nil {
+			return err
+		}
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return request.PassHashing
+		case <-deadline: // others go on meanwhile
+			return request.PassHashing
+		}
+	}
+}
+
+// compare is one look. It gives a channel where bytes are being read: then the answer comes later.
+func (s *served) compare(ctx context.Context, l *loaded) (wait <-chan struct{}, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := stampsOf(l.paths)
+	l.seen = now
+	how := modelfile.Unchanged
+	var others []string // paths at which another file lies, or lay
+	for i, s := range now {
+		c := s.Since(l.stamps[i])
+		how = max(how, c)
+		if c == modelfile.Another || l.strayed[s.Path] {
+			others = append(others, s.Path)
+		}
+	}
+	switch {
+	case how == modelfile.Unchanged && len(others) == 0 && !l.altered:
+		return nil, nil
+	case l.hashes == nil: // nothing was hashed since this process is the server
+		clean := len(others) == 0 && !l.altered
+		switch {
+		case clean && how == modelfile.Unchanged:
+			return nil, nil
+		case clean && how == modelfile.Touched, s.maps(l, now), s.asleep(ctx):
+			return nil, l.anew(now)
+		}
+		return nil, l.doubt(s, now)
+	}
+	if len(others) > 0 {
+		switch s.heldOf(l, others) {
+		case first:
+			if how == modelfile.Another {
+				for _, p := range others {
+					l.strayed[p] = true
+				}
+				if l.altered {
+					return nil, l.doubt(s, now)
+				}
+				return nil, nil
+			}
+			l.strayed = map[string]bool{}
+		case last:
+			return nil, l.anew(now)
+		default:
+			if len(l.strayed) == 0 { // the same bytes in another file are the same
+				same, wait, err := s.sameBytes(l, now)
+				if wait != nil || err != nil {
+					return wait, err
+				}
+				if same && !l.altered {
+					l.stamps = slices.Clone(now)
+					return nil, nil
+				}
+			}
+			for _, p := range others {
+				l.strayed[p] = true
+			}
+			if s.asleep(ctx) {
+				return nil, l.anew(now)
+			}
+			return nil, l.doubt(s, now)
+		}
+	}
+	if how == modelfile.Unchanged && !l.altered {
+		return nil, nil
+	}
+	same, wait, err := s.sameBytes(l, now)
+	if wait != nil || err != nil {
+		return wait, err
+	}
+	if same && !l.altered {
+		if how == modelfile.Rewritten { // what was computed while they were other bytes is nothing
+			l.drops++
+		}
+		l.stamps = slices.Clone(now)
+		return nil, nil
+	}
+	l.altered = true
+	if s.asleep(ctx) {
+		return nil, l.anew(now)
+	}
+	return nil, l.doubt(s, now)
+}
+
+// anew notes that the server has loaded, or will load, what lies at the paths now.
+func (l *loaded) anew(now []modelfile.Stamp) error {
+	l.forget(l.paths, now)
+	return errAnew
+}
+
+// doubt says what cannot be told.
+func (l *loaded) doubt(s *served, now []modelfile.Stamp) error {
+	var what []string
+	for i, n := range now {
+		switch c := n.Since(l.stamps[i]); {
+		case n.File == "":
+			what = append(what, n.Path+" is gone")
+		case c == modelfile.Another:
+			what = append(what, n.Path+" is another file")
+		case c == modelfile.Unchanged && l.strayed[n.Path]:
+			what = append(what, n.Path+" was another file for a while")
+		case c != modelfile.Unchanged || l.altered:
+			what = append(what, n.Path+" was written to")
+		}
+	}
+	err := fmt.Errorf("%w: since the server has loaded its files, %s, and which one it has now cannot be seen: start the server again", request.PassFiles, strings.Join(what, ", "))
+	if l.said != err.Error() {
+		l.said = err.Error()
+		s.log.Warn("requests pass", "err", err)
+	}
+	l.drops++
+	return err
+}
+
+// heldOf is which files the server has mapped of some paths. The caller holds l.mu.
+func (s *served) heldOf(l *loaded, paths []string) held {
+	mapped := mappedBy(s.front.base)
+	out := held(-1)
+	for _, p := range paths {
+		h := heldOf(mapped, p, l.inodes[p])
+		if out >= 0 && h != out {
+			return unseen
+		}
+		out = h
+	}
+	if out == last && !slices.Equal(stampsOf(l.paths), l.seen) { // it changes just now
+		return unseen
+	}
+	return out
+}
+
+// maps reports whether the server has mapped what lies now at all paths where something may have changed. The caller holds l.mu.
+func (s *served) maps(l *loaded, now []modelfile.Stamp) bool {
+	mapped := mappedBy(s.front.base)
+	for i, n := range now {
+		if n.Since(l.stamps[i]) > modelfile.Touched || l.strayed[n.Path] || l.altered {
+			if inode, _ := inodeAt(mapped, n.Path); inode == "" {
+				return false
+			}
+		}
+	}
+	return slices.Equal(stampsOf(l.paths), now)
+}
+
+// asleep reports whether the server has given its files up, and will load them again.
+func (s *served) asleep(ctx context.Context) bool {
+	p, err := s.api.props(ctx)
+	return err == nil && p.Sleeping
+}
+
+// sameBytes compares what is in the files now with what was hashed. The caller holds l.mu.
+func (s *served) sameBytes(l *loaded, now []modelfile.Stamp) (same bool, wait <-chan struct{}, err error) {
+	if slices.ContainsFunc(now, func(n modelfile.Stamp) bool { return n.File == "" }) {
+		return false, nil, nil
+	}
+	if l.check == nil || !slices.Equal(l.check.stamps, now) {
+		c := &rehash{stamps: now, done: make(chan struct{})}
+		l.check = c
+		hashes, memo := l.hashes, s.front.o.Memo
+		s.front.work.Go(func() {
+			defer close(c.done)
+			c.same = true
+			for path, want := range hashes {
+				h, err := modelfile.WeightsHash(s.front.ctx, path, memo)
+				c.err = errors.Join(c.err, err)
+				c.same = c.same && h == want
+			}
+		})
+	}
+	select {
+	case <-l.check.done:
+	default:
+		return false, l.check.done, nil
+	}
+	c := l.check
+	if c.err != nil {
+		l.check = nil // it is tried again
+		return false, nil, fmt.Errorf("%w: %w", request.PassFiles, c.err)
+	}
+	return c.same, nil, nil
+}
+
+// own gives an error unless what a slot holds was computed by the files that were hashed. It is forgotten then, but if the files are just being
+// read. The caller has the turn, or the slot.
+func (s *served) own(ctx context.Context, sl *slot) error {
+	err := s.sound(ctx)
+	if errors.Is(err, request.PassHashing) {
+		return err
+	}
+	if err == nil {
+		err = s.sameScales(ctx)
+	}
+	drops := s.loaded.dropped()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil && (sl.drops != drops || s.gone.Load()) {
+		err = errAnew
+	}
+	if err == nil {
+		return nil
+	}
+	if len(sl.prompt.Tokens) > 0 {
+		s.log.Warn("what a slot holds is dropped: the files of the model changed since it was computed", "slot", sl.id, "tokens", len(sl.prompt.Tokens), "err", err)
+	}
+	sl.forget()
+	sl.drops = drops
+	return err
+}
+
+// later has a slot saved once the files have been read that are just being read.
+func (s *served) later(sl *slot, err error) {
+	if !errors.Is(err, request.PassHashing) {
+		return
+	}
+	s.mu.Lock()
+	sl.unsaved = len(sl.prompt.Tokens) > 0
+	s.mu.Unlock()
+	s.idle(sl)
+}
+
+// glance notes what became of the files before a request goes on that may wake the server.
+func (f *Front) glance(ctx context.Context) {
+	for _, s := range f.models() {
+		if _, _, err := s.ready(); (s.args.Sleep > 0 || s.watch) && (err == nil || errors.Is(err, request.PassFiles)) && errors.Is(s.sound(ctx), errAnew) && !s.gone.Load() {
+			f.reset()
+		}
+	}
+}

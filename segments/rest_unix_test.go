@@ -1,0 +1,7 @@
+//go:build unix
+
+package segments
+
+import "syscall"
+
+var errNoMemory error = syscall.ENOMEM

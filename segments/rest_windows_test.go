@@ -1,0 +1,5 @@
+package segments
+
+import "golang.org/x/sys/windows"
+
+var errNoMemory error = windows.ERROR_NOT_ENOUGH_MEMORY

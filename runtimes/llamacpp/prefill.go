@@ -52,8 +52,9 @@ func (s *Session) Prefill(ctx context.Context, prompt kv.Prompt, from, sequence 
 	if from > 0 && len(l.prompt.Tokens) == 0 {
 		l.unseen = true
 	}
-	whole := l.agrees(prompt, from, sequence) == nil                            // else it was shifted: what follows is an approximation in any case
-	if whole && (l.unsettled || !s.ownCells() || s.streams() && s.captures()) { // where a sequence has its cells for itself, their order tells of a shift afterwards
+	whole := l.agrees(prompt, from, sequence) == nil // else it was shifted: what follows is an approximation in any case
+	// Where a sequence has its cells for itself, their order tells of a shift afterwards, unless its state is kept whole.
+	if whole && (l.unsettled || s.mode == Opaque || !s.ownCells() || s.streams() && s.captures()) {
 		err := s.settled(l, from, sequence)
 		if err != nil && !errors.Is(err, ErrLineage) {
 			return err

@@ -150,7 +150,7 @@ func (h *host) evaluate(i int, tokens []kv.Token) {
 		h.decoded()
 		s.tokens, tokens = append(s.tokens[:len(s.tokens):len(s.tokens)], tokens[:n]...), tokens[n:]
 	}
-	if shifted && h.own() && !s.told {
+	if shifted && h.own() && !s.told && h.s.Mode() != llamacpp.Opaque { // whole states are not looked into
 		s.taint = ordered
 	}
 }

@@ -73,10 +73,6 @@ func (r *run) dropListed(t *index.Txn, listed []loc.Loc) error {
 
 // dropLost takes out what is not whole, and then what has lost its prefix.
 func (r *run) dropLost(t *index.Txn) error {
-	reboot := r.reboot()
-	if !reboot && !r.Rebuilt {
-		return nil
-	}
 	entries, err := r.entered(t)
 	if err != nil {
 		return err
@@ -86,9 +82,9 @@ func (r *run) dropLost(t *index.Txn) error {
 		l := x.Loc
 		is, known := whole[l]
 		if !known {
-			is = (!r.Rebuilt || r.scanned[l]) && (!reboot || r.covered(l) || r.intact(&x))
+			is = (!r.Rebuilt || r.scanned[l]) && (r.covered(l) || r.intact(&x))
 			whole[l] = is
-			if !is && (!reboot || r.covered(l) || r.Salvage) { // no power cut took it, or it is to be named all the same
+			if !is && (r.covered(l) || r.headless(l.Segment) || r.Salvage) { // nothing but damage took it, or it is to be named all the same
 				r.Absent = append(r.Absent, x)
 			}
 		}
@@ -124,6 +120,12 @@ func (r *run) dropLost(t *index.Txn) error {
 func (r *run) covered(l loc.Loc) bool {
 	p := r.arrivals[l]
 	return p != nil && !p.synced && p.lsn <= r.Log.Barrier
+}
+
+// headless reports whether a segment has lost its header, or is not there: it was durable before the first record was written.
+func (r *run) headless(id uint64) bool {
+	_, err := r.Segments.Descriptor(id)
+	return errors.Is(err, damage.ErrCorrupt) || errors.Is(err, segments.ErrMissing)
 }
 
 // entered are the entries that the replay made and that are there, each behind the block that it hangs on.

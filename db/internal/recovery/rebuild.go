@@ -8,7 +8,6 @@ import (
 	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/index"
-	"github.com/dormousekv/dormouse/internal/boot"
 	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/loc"
 	"github.com/dormousekv/dormouse/kv"
@@ -20,7 +19,7 @@ func (r *run) enterSegments(ctx context.Context) error {
 	r.scanned, r.logged = map[loc.Loc]bool{}, map[loc.Loc]index.Entry{}
 	r.fromScan = map[kv.Fingerprint]kv.Descriptor{}
 	r.named = r.Log.Names()
-	doomed, reboot := r.Log.Tombstones(r.Applied.Extra), r.reboot()
+	doomed := r.Log.Tombstones(r.Applied.Extra)
 	var headless bool // one of the segments
 	var total, done int64
 	for _, s := range r.Segments.Segments() {
@@ -69,7 +68,7 @@ func (r *run) enterSegments(ctx context.Context) error {
 			if doomed[at] {
 				return nil // it may be younger than the copy that lives
 			}
-			if r.unwanted(at, rec, reboot) {
+			if r.unwanted(at, rec) {
 				r.doom(at) // never acknowledged, or torn
 				return nil
 			}
@@ -130,18 +129,12 @@ func (r *run) loggedLengths(doomed map[loc.Loc]bool) map[loc.Loc]int64 {
 
 // unwanted reports whether a record was never acknowledged, or a power cut tore it. Where the log is damaged, a frame that is lost may have
 // named it; and what a barrier covers is damaged, if it is not whole.
-func (r *run) unwanted(at loc.Loc, rec *segments.Record, reboot bool) bool {
+func (r *run) unwanted(at loc.Loc, rec *segments.Record) bool {
 	if !r.Log.Young(at) || r.Log.Damaged() {
 		return false
 	}
 	lsn, named := r.named.Put[at]
-	return !named || reboot && lsn > r.Log.Barrier && rec.Verify() != nil
-}
-
-// reboot reports whether what was not synced may be gone: the system was booted since the log was written, or an fsync had
-// failed, and the pages that the disk never got need not be in memory any more.
-func (r *run) reboot() bool {
-	return r.Log.HasFirst && (r.Log.First.Boot == "" || r.Log.First.Boot != boot.ID() || r.Unsynced)
+	return !named || lsn > r.Log.Barrier && rec.Verify() != nil
 }
 
 // loggedModels are the descriptors in the log and in the small state of the index, for segments whose header is lost.

@@ -50,6 +50,9 @@ import (
 //	                               compact wrote), any (the script runs eight times, or with DORMOUSE_CRASH=all 200 times, each with another
 //	                               part of it)
 //	cut revive NAME                nothing is lost, but the removal of that file
+//	cut power …                    a script with a cut runs once more, with the volume lost instead, in the same boot; not this one
+//	unplug                         the volume goes: every call fails. The process lives on
+//	plug [lose THING [and THING]|revive NAME]      it comes back in the same boot, without what is lost. What a store has open stays useless
 //	flip frame P, flip record|head P [at N], zero record P [at N], zero header     a bit; the first page, of the newest such record. The store may
 //	                               be open
 //	flip|empty|drop FILE           drop: all whose names begin so

@@ -1,6 +1,7 @@
 package recovery
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/dormousekv/dormouse/db/internal/oplog"
@@ -25,6 +26,9 @@ func (r *run) removeBelow(t *index.Txn, op oplog.Remove) error {
 				return err
 			}
 		}
+		r.partial = slices.DeleteFunc(r.partial, func(x index.Entry) bool {
+			return x.Seq <= op.Seq && (d.Group == 0 || x.Group == d.Group) && slices.Contains(keys, x.Key)
+		})
 		for _, k := range slices.Backward(keys) {
 			var gone []index.Entry
 			if err := t.Groups(k, func(x index.Entry) bool {
@@ -40,6 +44,35 @@ func (r *run) removeBelow(t *index.Txn, op oplog.Remove) error {
 					return err
 				}
 			}
+		}
+	}
+	return nil
+}
+
+// enterPartial enters what the scan found of records that no frame names and that are not whole. A frame that is lost may have named them, or
+// what took the frame took their bytes, too. So they stand in the place of nothing that is whole, and are kept only for what hangs on them.
+func (r *run) enterPartial(t *index.Txn) error {
+	slices.SortFunc(r.partial, func(a, b index.Entry) int { // the last block first, of two copies the later one
+		return cmp.Or(cmp.Compare(b.First, a.First), cmp.Compare(a.Group, b.Group), cmp.Compare(b.Seq, a.Seq))
+	})
+	for _, x := range r.partial {
+		if _, ok, err := t.Get(x.Key, x.Group); err != nil {
+			return err
+		} else if ok || r.Catalog.IsDead(x.Loc) {
+			continue
+		}
+		keep := r.Salvage // what cannot be saved is to be named
+		if !keep && x.Group == 0 {
+			var err error
+			if keep, err = r.bears(t, x.Key); err != nil {
+				return err
+			}
+		}
+		if !keep {
+			continue // dropUnnamed has it destroyed
+		}
+		if err := t.Put(x); err != nil {
+			return err
 		}
 	}
 	return nil

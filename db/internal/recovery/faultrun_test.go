@@ -116,7 +116,7 @@ func (f *faultRun) run() (ended bool) {
 	rnd := rand.New(rand.NewPCG(f.seed, uint64(f.at)))
 	for range 2 {
 		f.images++
-		f.image(storetest.Must(crashtest.CutAndReboot(d, rnd, f.dirs))(f.t), "power cut", f.k.power)
+		f.image(storetest.Must(crashtest.Cut(d, rnd, f.dirs))(f.t), "power cut", f.k.power)
 	}
 	return false
 }

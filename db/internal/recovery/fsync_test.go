@@ -250,7 +250,7 @@ func TestOpenGivesNothingUpForWantOfFiles(t *testing.T) {
 	w := crashCase(t, crashMode{power: true})
 	w.steps(t, putAll()...)
 	w.j.cut = true
-	image := storetest.Must(crashtest.CutAndReboot(w.d, rand.New(rand.NewPCG(1, 5)), crashtest.NewDirs(t)))(t)
+	image := storetest.Must(crashtest.Cut(w.d, rand.New(rand.NewPCG(1, 5)), crashtest.NewDirs(t)))(t)
 	image.Before(func(op crashfs.Op) error {
 		if op.Kind == "map" && strings.HasPrefix(op.Name, storetest.SegmentsDir) {
 			return vfs.PassingErrors[0]

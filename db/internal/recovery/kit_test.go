@@ -100,7 +100,7 @@ func (w *crashRun) cuts(t *testing.T, n int) {
 	dirs := crashtest.NewDirs(t)
 	w.j.cut = true
 	for seed := range uint64(n) {
-		image := storetest.Must(crashtest.CutAndReboot(w.d, rand.New(rand.NewPCG(seed, 5)), dirs))(t)
+		image := storetest.Must(crashtest.Cut(w.d, rand.New(rand.NewPCG(seed, 5)), dirs))(t)
 		x := &crashRun{d: image, k: w.k}
 		err := w.j.compare(x, !w.k.power)
 		x.kill()

@@ -10,6 +10,7 @@ import (
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/loc"
+	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
 )
 
@@ -239,18 +240,23 @@ func (r *run) keepDamaged(t *index.Txn, x index.Entry, p *arrival) (bool, error)
 	if !wasDamaged(x, p) {
 		return false, nil
 	}
-	bears, err := t.HasChildren(x.Key)
-	if err == nil && !bears {
-		err = t.Groups(x.Key, func(g index.Entry) bool {
-			bears = bears || g.Group > 0
-			return !bears
-		})
-	}
-	if err != nil || !bears {
+	if bears, err := r.bears(t, x.Key); err != nil || !bears {
 		return false, err
 	}
 	r.Catalog.Apply(oplog.Flag{Key: x.Key}, catalog.Place{})
 	return true, t.SetFlags(x.Key, 0, x.Flags|index.FlagDamaged)
+}
+
+// bears reports whether something hangs on block k.
+func (r *run) bears(t *index.Txn, k kv.Key) (bool, error) {
+	bears, err := t.HasChildren(k)
+	if err == nil && !bears {
+		err = t.Groups(k, func(g index.Entry) bool {
+			bears = bears || g.Group > 0
+			return !bears
+		})
+	}
+	return bears, err
 }
 
 // dropCutOff takes out what hangs on a block that is not there, and keeps what is live from being destroyed. After a rebuild

@@ -131,7 +131,7 @@ func (p *crashPoint) image(d *crashfs.Disk, j *crashJournal, i int) {
 	cut := func(d *crashfs.Disk, power bool) *crashfs.Disk {
 		p.images++
 		if power {
-			return storetest.Must(crashtest.CutAndReboot(d, rnd, p.dirs))(t)
+			return storetest.Must(crashtest.Cut(d, rnd, p.dirs))(t)
 		}
 		return storetest.Must(d.Kill(p.dirs.Next()))(t)
 	}

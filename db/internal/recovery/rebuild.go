@@ -78,9 +78,12 @@ func (r *run) enterSegments(ctx context.Context) error {
 			} else {
 				r.scanned[at] = true
 				r.scanSeq = max(r.scanSeq, entry.Seq)
-				if _, named := r.named.Put[at]; named {
+				switch _, named := r.named.Put[at]; {
+				case named:
 					r.logged[at] = entry // the log says when it comes, and whether it stays
-				} else {
+				case r.Log.Young(at) && rec.Verify() != nil:
+					r.partial = append(r.partial, entry)
+				default:
 					batch = append(batch, entry)
 				}
 			}

@@ -38,6 +38,9 @@ func (r *run) apply() error {
 			if err := r.removeDoomed(t); err != nil {
 				return err
 			}
+			if err := r.enterPartial(t); err != nil {
+				return err
+			}
 		}
 		return r.classes(t)
 	})
@@ -122,7 +125,9 @@ func (r *run) frame(t *index.Txn, f Frame) error {
 // retire takes out what a model had when it was retired. In a rebuild the scan may have entered what came since, for the same model
 // registered again: that lies in other segments.
 func (r *run) retire(t *index.Txn, op oplog.Retire) error {
-	return RemoveModel(t, op.Model, func(x index.Entry) bool { return !r.Rebuilt || slices.Contains(op.Segments, x.Loc.Segment) })
+	gone := func(x index.Entry) bool { return !r.Rebuilt || slices.Contains(op.Segments, x.Loc.Segment) }
+	r.partial = slices.DeleteFunc(r.partial, func(x index.Entry) bool { return x.Model == op.Model && gone(x) })
+	return RemoveModel(t, op.Model, gone)
 }
 
 // coverBloom adds blocks that the index has already: the Bloom filter's file may be older than it.

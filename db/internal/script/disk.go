@@ -121,16 +121,50 @@ func (r *scriptRun) cut(a []string) error {
 	if err := r.kill(); err != nil {
 		return err
 	}
-	things, back := strings.Split(a[1], " and "), a[2]
+	image, err := r.loses(a)
+	if r.went && a[1] == "" {
+		return r.backWith(image, err)
+	}
+	if err == nil {
+		err = crashtest.Reboot(image, image.Dir())
+	}
+	return r.onto(image, err)
+}
+
+// plug has the volume come back in the same boot; a store that is open lives on.
+func (r *scriptRun) plug(a []string) error {
+	image, err := r.loses(a)
+	if err == nil && r.s != nil {
+		return r.d.Plug(image)
+	}
+	return r.backWith(image, err)
+}
+
+func (r *scriptRun) backWith(image *crashfs.Disk, err error) error {
+	if err == nil {
+		image.SameBoot()
+	}
+	return r.onto(image, err)
+}
+
+func (r *scriptRun) unplug([]string) error {
+	r.d.Unplug()
+	return nil
+}
+
+// loses makes the disk that is left without what is lost.
+func (r *scriptRun) loses(a []string) (*crashfs.Disk, error) {
+	what, back := a[2], a[3]
+	things := strings.Split(what, " and ")
 	if slices.Contains(things, "any") {
-		return r.onto(crashtest.CutAndReboot(r.d, r.rnd, r.dirs))
+		return r.d.PowerCut(r.rnd, r.dirs.Next())
 	}
 	var loss crashfs.Loss
 	var lost []func(name string, off int64) bool
 	for _, thing := range things {
 		sector, all, err := r.loss(thing)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		loss.All = loss.All || all && back == ""
 		lost = append(lost, sector)
@@ -142,13 +176,10 @@ func (r *scriptRun) cut(a []string) error {
 		loss.Back = func(name string) bool { return name == back }
 	}
 	image, n, err := r.d.Cut(loss, r.dirs.Next())
-	if err == nil && n == 0 && a[1] != "nothing" && (a[1] != "" || back != "") {
-		return malformed("there is nothing to lose")
+	if err == nil && n == 0 && what != "nothing" && (what != "" || back != "") {
+		return nil, malformed("there is nothing to lose")
 	}
-	if err == nil {
-		err = crashtest.Reboot(image, image.Dir())
-	}
-	return r.onto(image, err)
+	return image, err
 }
 
 // loss reports which sectors a power cut takes with a thing, or whether all that is not durable goes.

@@ -17,6 +17,7 @@ type Script struct {
 	file        string
 	lines       []scriptLine
 	drawn, each bool // has a cut whose loss is drawn; something that fails at each call
+	cuts        bool // has a power cut
 }
 
 type scriptLine struct {
@@ -65,7 +66,9 @@ var scriptCommands = []scriptCommand{
 	{`verify (clean|damaged|any)(?: (FILE))?`, (*scriptRun).verify},
 
 	{`(kill|close)`, (*scriptRun).end},
-	{`cut(?: lose (LOSS(?: and LOSS)*)| revive (FILE))?`, (*scriptRun).cut},
+	{`cut( power)?(?: lose (LOSS(?: and LOSS)*)| revive (FILE))?`, (*scriptRun).cut},
+	{`unplug`, (*scriptRun).unplug},
+	{`plug()(?: lose (LOSS(?: and LOSS)*)| revive (FILE))?`, (*scriptRun).plug},
 	{`(flip) (frame) P`, (*scriptRun).harm},
 	{`zero header`, (*scriptRun).zeroHeaders},
 	{`(flip|zero) (record|head) P(?: at N)?`, (*scriptRun).harm},
@@ -153,11 +156,12 @@ func Parse(file, text string) (*Script, error) {
 				}
 				unknown = unknown || !known
 				l.choices = append(l.choices, c)
+				x.cuts = x.cuts || strings.HasPrefix(text, "cut") && !strings.HasPrefix(text, "cut power")
 			}
 			if perhaps {
 				l.choices = append(l.choices, scriptChoice{})
 			}
-			x.drawn = x.drawn || strings.HasPrefix(text, "cut lose") && strings.Contains(text, " any")
+			x.drawn = x.drawn || (strings.HasPrefix(text, "cut") || strings.HasPrefix(text, "plug")) && strings.Contains(text, " any")
 			x.each = x.each || strings.HasSuffix(text, " each") || strings.Contains(text, " each with ")
 			if n := len(x.lines); strings.HasPrefix(text, "open") != (n == 0) {
 				if n > 0 {

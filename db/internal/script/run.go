@@ -25,6 +25,7 @@ import (
 type scriptRun struct {
 	dirs *crashtest.Dirs
 	rnd  *rand.Rand // draws what "cut lose any" takes
+	went bool       // each power cut is the loss of the volume, in the same boot
 	nth  int64      // the call at which an "each" fails
 
 	d       *crashfs.Disk
@@ -60,8 +61,19 @@ type scriptFrame struct {
 	b    []byte
 }
 
-// Run runs a script with every choice that it leaves, with several losses if they are drawn, and with each call that is to fail.
+// Run runs a script with every choice that it leaves, with several losses if they are drawn, and with each call that is to fail; where the
+// power is cut once more, with the volume lost instead.
 func Run(t testing.TB, x *Script) error {
+	if err := run(t, x, false); err != nil || !x.cuts {
+		return err
+	}
+	if err := run(t, x, true); err != nil {
+		return fmt.Errorf("%w, the volume lost instead of the power", err)
+	}
+	return nil
+}
+
+func run(t testing.TB, x *Script, went bool) error {
 	first, seeds := uint64(0), uint64(1)
 	if x.drawn {
 		seed, all := crashtest.Seed(t)
@@ -75,7 +87,7 @@ func Run(t testing.TB, x *Script) error {
 		for seed := first; seed < first+seeds; seed++ {
 			for nth := int64(1); nth > 0; {
 				r := &scriptRun{
-					dirs: dirs, rnd: rand.New(rand.NewPCG(seed, 7)), nth: nth, d: crashtest.NewDisk(dirs.Next()), model: "plain",
+					dirs: dirs, went: went, rnd: rand.New(rand.NewPCG(seed, 7)), nth: nth, d: crashtest.NewDisk(dirs.Next()), model: "plain",
 					put0: map[string]int{}, tried: map[string]int{}, frames: map[string]scriptFrame{}, held: map[string]*db.Match{}, talks: map[string]*talk{}, o: scriptOptions{budget: 16 << 20},
 				}
 				err := r.run(x, choice)
@@ -143,7 +155,7 @@ func (r *scriptRun) run(x *Script, choice []int) error {
 func (r *scriptRun) line(l scriptLine, c scriptChoice) error {
 	verb, _, _ := strings.Cut(c.text, " ")
 	ends := slices.Contains([]string{"kill", "close", "cut", "reopen"}, verb)
-	anytime := ends && verb != "close" || slices.Contains([]string{"fail", "die", "allow", "use", "flip", "zero", "fill", "room"}, verb)
+	anytime := ends && verb != "close" || slices.Contains([]string{"fail", "die", "allow", "use", "flip", "zero", "fill", "room", "plug", "unplug"}, verb)
 	switch offline := slices.Contains([]string{"open", "drop", "empty"}, verb); {
 	case offline && r.s != nil:
 		return malformed("the store is open")
@@ -331,15 +343,15 @@ func (r *scriptRun) verify(a []string) error {
 		}
 		return fmt.Errorf("no such damage was found: %v, %q", r.found.Damage, r.found.Notes)
 	}
-	if len(r.found.Damage) > 0 {
-		return fmt.Errorf("found when it was opened again: %v", r.found.Damage)
+	if bad := crashtest.Unexpected(r.d, r.found.Damage); len(bad) > 0 {
+		return fmt.Errorf("found when it was opened again: %v", bad)
 	}
 	if r.s == nil || r.faults.armed() {
 		return nil
 	}
 	rep, err := admin.VerifyStore(ctx, r.s, admin.VerifyOptions{})
-	if err == nil && len(rep.Damage) > 0 {
-		err = fmt.Errorf("found: %v", rep.Damage)
+	if bad := crashtest.Unexpected(r.d, rep.Damage); err == nil && len(bad) > 0 {
+		err = fmt.Errorf("found: %v", bad)
 	}
 	st, serr := r.s.Stats()
 	switch {

@@ -73,6 +73,9 @@ func (d *Disk) call(kind, name string, n int, do func(rel string) error) error {
 	if d.crashed {
 		return &fs.PathError{Op: kind, Path: name, Err: ErrCrashed}
 	}
+	if d.volume.gone {
+		return &fs.PathError{Op: kind, Path: name, Err: errGone}
+	}
 	if err := do(rel); err != nil {
 		return wrapped(kind, name, err)
 	}
@@ -88,6 +91,9 @@ func (d *Disk) enter(kind, rel string, n int) (func(Op) error, Op, error) {
 	}
 	if d.crashed {
 		return nil, op, ErrCrashed
+	}
+	if d.volume.gone {
+		return nil, op, errGone
 	}
 	if op.Changes() || d.isOutside(rel) {
 		d.look()

@@ -49,6 +49,7 @@ type Disk struct {
 	crashed bool             // guarded by mu
 	before  func(Op) error   // guarded by mu; called without it
 	head    [metaBytes]byte  // guarded by mu: what look reads into
+	volume  volume           // guarded by mu
 }
 
 // change is something done to the entries of a directory. A rename is one change, kept or lost as a whole.
@@ -165,7 +166,7 @@ func (d *Disk) Create(name string) (vfs.File, error) {
 		}
 		n := newNode()
 		d.do(change{dir: parent(rel), new: rel, node: n})
-		f = &file{d: d, n: n, name: name}
+		f = &file{d: d, n: n, name: name, plugged: d.volume.plugged}
 		return nil
 	})
 	if f == nil || err != nil {
@@ -184,7 +185,7 @@ func (d *Disk) Open(name string, readOnly bool) (vfs.File, error) {
 		case n.dir:
 			return errors.New("not a regular file but a directory")
 		}
-		f = &file{d: d, n: n, name: name, readOnly: readOnly}
+		f = &file{d: d, n: n, name: name, readOnly: readOnly, plugged: d.volume.plugged}
 		if n.outside {
 			var err error
 			f.real, err = vfs.OS.Open(name, readOnly)

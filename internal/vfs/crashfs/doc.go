@@ -5,6 +5,7 @@
 // SyncDir; until then each is kept, lost, or kept in part:
 //
 //	[Disk.PowerCut]  a disk as it could look after the power was lost, another one for each random source
+//	[Disk.Unplug], [Disk.Plug]   the volume goes, and comes back in the same boot without what was not durable; the process may live on
 //	[Disk.Kill]      a disk as the next process finds it: everything is there, and what was not synced still is not
 //	[Disk.CrashAt]   from a given change on nothing is done any more
 //	[Disk.Before]    a hook that lets any call fail: not done, done in part, or done and then reported as failed

@@ -19,6 +19,7 @@ type file struct {
 	readOnly bool
 	real     vfs.File // of Options.Outside
 	closed   bool     // guarded by Disk.mu
+	plugged  int      // volume.plugged when it was opened
 }
 
 func (f *file) Name() string { return f.name }
@@ -29,6 +30,8 @@ func (f *file) call(kind string, n int, do func() error) error {
 		switch {
 		case f.closed:
 			return fs.ErrClosed
+		case kind != "close" && f.plugged != f.d.volume.plugged:
+			return errGone
 		case changing[kind] && kind != "sync" && (f.readOnly || f.real != nil):
 			return fs.ErrPermission
 		}
@@ -112,7 +115,7 @@ func (f *file) WriteAt(b []byte, off int64) (n int, err error) {
 
 // write is WriteAt. The caller holds mu.
 func (f *file) write(b []byte, off int64) (int, error) {
-	if f.d.crashed || f.closed || f.readOnly || len(b) == 0 {
+	if f.d.crashed || f.d.volume.gone || f.closed || f.readOnly || len(b) == 0 {
 		return 0, nil
 	}
 	n := f.n

@@ -59,7 +59,9 @@ func (d *Disk) PowerCut(rnd *rand.Rand, dir string) (*Disk, error) {
 func (d *Disk) empty(dir string) *Disk {
 	o := d.o
 	o.Dir = dir
-	return New(o)
+	out := New(o)
+	out.volume.went = d.volume.went
+	return out
 }
 
 // writeOutside makes the real files.

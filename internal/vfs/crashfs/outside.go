@@ -46,7 +46,7 @@ func (d *Disk) settle() {
 
 // look copies the files of Outside that have changed. The caller holds mu.
 func (d *Disk) look() {
-	if d.crashed {
+	if d.crashed || d.volume.gone {
 		return
 	}
 	for _, rel := range d.o.Outside {

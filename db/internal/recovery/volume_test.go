@@ -1,0 +1,87 @@
+package recovery_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/db/admin"
+	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/internal/loc"
+	"github.com/dormousekv/dormouse/kv"
+)
+
+// A volume that goes and comes back in the same boot loses what was not synced, as a power cut does, and may leave a frame of this boot
+// behind one that it took: that reads as damage, since memory would have lost neither. What was durable is there nevertheless, what was
+// deleted is not, and nothing but frames of the log is named.
+func TestFrameTornWithTheVolume(t *testing.T) {
+	kept, other := kv.Tokens(crashtest.Tokens(1, 64)...), kv.Tokens(crashtest.Tokens(9, 32)...)
+	plane := func(t *testing.T, dir string, l loc.Loc) { // its header and tokens are there, and the last page of its planes is not
+		storetest.Write(t, storetest.SegmentPath(dir, l.Segment), l.End()-4096, make([]byte, 4096))
+	}
+	cases := map[string]func(t *testing.T, s *db.Store, m *db.Model) (at int, lost []loc.Loc){
+		"move": func(t *testing.T, s *db.Store, m *db.Model) (int, []loc.Loc) {
+			at := newFrame(t, s.Dir(), func() { storetest.MoveAll(t, s, func(x index.Entry) bool { return x.First == 0 }) })
+			return at, []loc.Loc{storetest.Place(t, s, m, kept, 0, 0)}
+		},
+		"put": func(t *testing.T, s *db.Store, m *db.Model) (int, []loc.Loc) {
+			longer := kv.Tokens(crashtest.Concat(kept.Tokens, crashtest.Tokens(2, 16))...)
+			at := newFrame(t, s.Dir(), func() { storetest.Put(t, m, longer) })
+			return at, []loc.Loc{storetest.Place(t, s, m, longer, 4, 0)}
+		},
+		"longer": func(t *testing.T, s *db.Store, m *db.Model) (int, []loc.Loc) {
+			tail := kv.Tokens(crashtest.Concat(kept.Tokens, crashtest.Tokens(2, 8))...)
+			longer := kv.Tokens(crashtest.Concat(kept.Tokens, crashtest.Tokens(2, 16))...)
+			storetest.Put(t, m, tail)
+			at := newFrame(t, s.Dir(), func() { storetest.Put(t, m, longer) })
+			return at, []loc.Loc{storetest.Place(t, s, m, longer, 4, 0)}
+		},
+	}
+	for name, do := range cases {
+		for _, without := range []string{"", storetest.IndexFile} {
+			t.Run(name+" without "+without, func(t *testing.T) {
+				o := storetest.Options()
+				s, m := storetest.Fresh(t, o, crashtest.Plain())
+				deleted := kv.Tokens(crashtest.Tokens(5, 64)...)
+				storetest.Put(t, m, kept)
+				storetest.Put(t, m, deleted)
+				reader := storetest.Match(t, m, deleted) // keeps its bytes
+				storetest.Must(m.Delete(t.Context(), deleted.Prefix(1)))(t)
+				storetest.OK(t, s.Checkpoint(t.Context()))
+				background := storetest.Engine(s).Inside().CkptMu() // whose barrier would cover what is lost
+				background.Lock()
+				at, lost := do(t, s, m)
+				storetest.Put(t, m, other) // a frame of this boot behind it
+				image := storetest.Copy(t, s.Dir())
+				background.Unlock()
+				reader.Close()
+				spoilFrame(t, image, at)
+				for _, l := range lost {
+					plane(t, image, l)
+				}
+				if without != "" {
+					storetest.Remove(t, image, without)
+				}
+				s = storetest.Open(t, image, o)
+				m = storetest.Model(t, s, crashtest.Plain())
+				for range 2 { // the second time behind a checkpoint
+					storetest.Expect(t, m, kept, 64)
+					storetest.Expect(t, m, deleted, 0)
+					storetest.Expect(t, m, other, 32)
+					storetest.OK(t, s.Sync(t.Context()))
+					rep := storetest.Must(admin.VerifyStore(t.Context(), s, admin.VerifyOptions{}))(t)
+					for _, d := range rep.Damage {
+						if !strings.HasSuffix(d.File, ".wal") {
+							t.Errorf("verify names %v", d)
+						}
+					}
+					storetest.OK(t, s.Close())
+					s = storetest.Open(t, image, o)
+					m = storetest.Model(t, s, crashtest.Plain())
+				}
+			})
+		}
+	}
+}

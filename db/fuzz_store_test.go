@@ -261,7 +261,7 @@ func anyOps() []oplog.Op {
 	note := oplog.Note{Model: model, Name: "canary", Value: []byte{0xca, 0xfe}}
 	return []oplog.Op{
 		oplog.Snapshot{
-			Boot: "boot", Ends: map[uint64]int64{1: 0x3132333435363738}, Next: oplog.Counters{Seq: 1 << 60, Segment: 1 << 60, Clock: 1 << 60},
+			Ends: map[uint64]int64{1: 0x3132333435363738}, Next: oplog.Counters{Seq: 1 << 60, Segment: 1 << 60, Clock: 1 << 60},
 			Models: []oplog.Model{oplog.NewModel(&d, 7)}, Refs: []oplog.Ref{ref}, Tombstones: []loc.Loc{at}, Unlinked: []uint64{9},
 			Flagged: []kv.Key{key}, Notes: []oplog.Note{note}, FormerRefs: oplog.FormerDeleted,
 		},

@@ -6,13 +6,11 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// ID names this boot. Empty if unknown: then every open is like one after a reboot.
-var ID = sync.OnceValue(read)
-
-// Number is ID as a frame of the log has it; 0 if it is unknown.
+// Number names this boot, as each frame of the log says it; 0 if the system does not tell.
 var Number = sync.OnceValue(func() uint64 {
-	if ID() == "" {
+	id := read()
+	if id == "" {
 		return 0
 	}
-	return max(1, xxhash.Sum64String(ID()))
+	return max(1, xxhash.Sum64String(id))
 })

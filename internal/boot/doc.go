@@ -1,2 +1,3 @@
-// Package boot names the running system: after another boot, bytes that were not synced may be gone.
+// Package boot names the running system. What was written to a file in one boot is in memory in the order in which it was written, until the
+// system ends or the volume goes. So it is evidence of damage, and no proof that something is there.
 package boot

@@ -31,7 +31,7 @@ func aModel(t *testing.T, name string, i int) oplog.Model {
 // through is the catalog as a log head gives it back.
 func through(t *testing.T, c *Catalog) *Catalog {
 	t.Helper()
-	op, err := oplog.Decode(oplog.KindSnapshot, c.Head("boot", nil, oplog.Counters{})())
+	op, err := oplog.Decode(oplog.KindSnapshot, c.Head(nil, oplog.Counters{})())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestAllNotesAreBounded(t *testing.T) {
 	if n := c.HeadBytes(); n < MaxHeadBytes-2*oplog.MaxNoteBytes || n > MaxHeadBytes {
 		t.Errorf("%d bytes of models and notes: %v", n, refused)
 	}
-	if n := int64(len(c.Head("", nil, oplog.Counters{})())); n > c.HeadBound(0) {
+	if n := int64(len(c.Head(nil, oplog.Counters{})())); n > c.HeadBound(0) {
 		t.Errorf("a head of %d bytes, at most %d", n, c.HeadBound(0))
 	}
 	again := through(t, c)

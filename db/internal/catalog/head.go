@@ -20,10 +20,10 @@ const (
 
 // Head returns what encodes the catalog as it is now, with ends and the next numbers, as the head of a log file. Changes until it is called
 // do not touch it, and it takes no lock.
-func (c *Catalog) Head(boot string, ends map[uint64]int64, next oplog.Counters) (encode func() []byte) {
+func (c *Catalog) Head(ends map[uint64]int64, next oplog.Counters) (encode func() []byte) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	head := oplog.Snapshot{Boot: boot, Ends: ends, Next: next, FormerRefs: c.former}
+	head := oplog.Snapshot{Ends: ends, Next: next, FormerRefs: c.former}
 	for _, name := range slices.Sorted(maps.Keys(c.refs)) {
 		head.Refs = append(head.Refs, c.refs[name].Ref)
 	}

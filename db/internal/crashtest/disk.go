@@ -1,7 +1,6 @@
 package crashtest
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
@@ -22,13 +21,12 @@ import (
 )
 
 // Reboot makes the log say that it was written by a system that ran before this one was booted, as after a power cut:
-// it replaces the boot's name in the snapshots that the log files begin with, and its number in all frames. The disk must have nothing unsynced.
+// it replaces the boot's number in all frames. The disk must have nothing unsynced.
 func Reboot(d vfs.FS, at string) error {
 	const walDir, seedAt, seedBytes = "wal", 40, 16
-	id := boot.ID()
 	format, err := vfs.ReadAll(d, filepath.Join(at, "FORMAT"), 1<<16)
-	if id == "" || err != nil || len(format) < seedAt+seedBytes {
-		return nil // every open takes the log for an older system's, or there is none
+	if boot.Number() == 0 || err != nil || len(format) < seedAt+seedBytes {
+		return nil // no frame says its boot, or there is none
 	}
 	dir := filepath.Join(at, walDir)
 	names, err := d.List(dir)
@@ -51,7 +49,7 @@ func Reboot(d vfs.FS, at string) error {
 		b := make([]byte, info.Size)
 		f.ReadAt(b, 0)
 		if n, err := strconv.ParseUint(strings.TrimSuffix(name, ".wal"), 16, 64); err == nil {
-			RebootFrames(b, n, xxhash.Sum64(format[seedAt:seedAt+seedBytes]), boot.ID())
+			RebootFrames(b, n, xxhash.Sum64(format[seedAt:seedAt+seedBytes]))
 		}
 		if _, err := f.WriteAt(b, 0); err != nil {
 			return err
@@ -64,7 +62,7 @@ func Reboot(d vfs.FS, at string) error {
 }
 
 // RebootFrames does so in the bytes of one log file (docs/format/wal.md), behind what is torn, too.
-func RebootFrames(b []byte, id, seed uint64, boot string) {
+func RebootFrames(b []byte, id, seed uint64) {
 	const header, head, tail = 64, 48, 8
 	for off := header; off+head+tail <= len(b); off += 8 {
 		f := b[off:]
@@ -83,9 +81,6 @@ func RebootFrames(b []byte, id, seed uint64, boot string) {
 			continue
 		}
 		binary.LittleEndian.PutUint64(f[40:], binary.LittleEndian.Uint64(f[40:])+1) // and another after the next cut
-		if at := bytes.Index(f[:end], []byte(boot)); at >= 0 && off == header {
-			copy(f[at:], bytes.Repeat([]byte{'x'}, len(boot)))
-		}
 		binary.LittleEndian.PutUint64(f[end:], sum())
 	}
 }

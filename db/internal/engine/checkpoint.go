@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/index"
-	"github.com/dormousekv/dormouse/internal/boot"
 	"github.com/dormousekv/dormouse/internal/vfs"
 )
 
@@ -153,7 +152,7 @@ func (e *Engine) freeze() (*checkpointing, error) {
 // takes no lock.
 // The caller holds the publish gate and commitMu.
 func (e *Engine) laterHead(ends map[uint64]int64) (encode func() []byte, sizeBound int64) {
-	return e.Catalog.Head(boot.ID(), ends, e.nextCounters()), e.Catalog.HeadBound(len(ends))
+	return e.Catalog.Head(ends, e.nextCounters()), e.Catalog.HeadBound(len(ends))
 }
 
 // SyncAll makes all that was acknowledged durable, and destroys the bytes of what was deleted, refs included. What open matches can still see

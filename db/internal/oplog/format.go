@@ -207,11 +207,11 @@ func (r *reader) note() Note {
 	return n
 }
 
-// snapshot = string boot | u64 next seq | u64 next segment | u64 clock | u8 former refs | ends: list of {u64 segment, u64 end} |
+// snapshot = string "" | u64 next seq | u64 next segment | u64 clock | u8 former refs | ends: list of {u64 segment, u64 end} |
 //
 //	list of model | list of ref | tombstones: list of place | unlinked: list of u64 | flagged: list of key 16 | list of note
 func (op Snapshot) append(b []byte) []byte {
-	b = packed.AppendBytes(b, op.Boot)
+	b = packed.AppendBytes(b, "")
 	b = le.AppendUint64(b, op.Next.Seq)
 	b = le.AppendUint64(b, op.Next.Segment)
 	b = le.AppendUint64(b, op.Next.Clock)
@@ -228,8 +228,9 @@ func (op Snapshot) append(b []byte) []byte {
 }
 
 func (r *reader) snapshot() Snapshot {
+	r.Text() // of a boot, where an earlier build wrote it: nothing depends on that
 	s := Snapshot{
-		Boot: r.Text(), Next: Counters{Seq: r.U64(), Segment: r.U64(), Clock: r.U64()}, FormerRefs: FormerRefs(r.U8()),
+		Next: Counters{Seq: r.U64(), Segment: r.U64(), Clock: r.U64()}, FormerRefs: FormerRefs(r.U8()),
 	}
 	if s.FormerRefs > FormerDeleted {
 		r.Fail(vfs.ErrVersion, "former refs %d", s.FormerRefs)

@@ -78,7 +78,7 @@ func drawOp(t *rapid.T) Op {
 	switch rapid.Uint8Range(1, lastKind).Draw(t, "kind") {
 	case KindSnapshot:
 		s := Snapshot{
-			Boot: rapid.String().Draw(t, "boot"), Next: Counters{number(), number(), number()}, Ends: map[uint64]int64{},
+			Next: Counters{number(), number(), number()}, Ends: map[uint64]int64{},
 			Models: some(t, model), Refs: some(t, ref), Tombstones: some(t, place), Unlinked: some(t, number), Flagged: some(t, func() kv.Key { return id() }),
 			Notes: some(t, note), FormerRefs: FormerRefs(rapid.Uint8Range(0, 2).Draw(t, "former")),
 		}

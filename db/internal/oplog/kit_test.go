@@ -36,7 +36,7 @@ func samples() []Op {
 	note := Note{Model: id(15), Name: "canary", Value: []byte{0xca, 0xfe}}
 	return []Op{
 		Snapshot{
-			Boot: "0a1b2c3d-boot", Ends: map[uint64]int64{0xa1a2a3a4a5a6a7a8: 0x3132333435363738, 7: 0},
+			Ends:   map[uint64]int64{0xa1a2a3a4a5a6a7a8: 0x3132333435363738, 7: 0},
 			Next:   Counters{Seq: 0xb1b2b3b4b5b6b7b8, Segment: 0xc1c2c3c4c5c6c7c8, Clock: 0xd1d2d3d4d5d6d7d8},
 			Models: []Model{NewModel(&gemma, 0xe1e2e3e4e5e6e7e8)}, Refs: []Ref{{Name: "alone"}, ref}, Tombstones: []loc.Loc{place(4)},
 			Unlinked: []uint64{0x9192939495969798}, Flagged: []kv.Key{id(21)}, Notes: []Note{note}, FormerRefs: FormerDeleted,

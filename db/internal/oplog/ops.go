@@ -115,7 +115,6 @@ const BarrierBytes = 8
 
 // Snapshot is the small state of a store, as the head of each log file repeats it.
 type Snapshot struct {
-	Boot       string // of the running system: after another boot, unsynced bytes may be gone
 	Next       Counters
 	Ends       map[uint64]int64 // segments that were being written, and up to where every record in them is named
 	Models     []Model

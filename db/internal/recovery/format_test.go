@@ -129,7 +129,7 @@ func TestHeadOfAnotherReleaseChangesNothing(t *testing.T) {
 	if a.LSN == 0 || len(a.Extra) == 0 {
 		t.Fatal(a)
 	}
-	a.Extra = oplog.Encode(oplog.Snapshot{Boot: "x", FormerRefs: 77})
+	a.Extra = oplog.Encode(oplog.Snapshot{FormerRefs: 77})
 	os.Remove(o.Path)
 	if ix, err = index.Create(o, a); err != nil {
 		t.Fatal(err)

@@ -49,8 +49,8 @@ type Options struct {
 	// CheckpointInterval is the time between checkpoints while there is something to write, 1 ms or more. 0: 5 s; negative: only when
 	// CheckpointBytes is reached or Checkpoint is called.
 	CheckpointInterval time.Duration
-	// CheckpointBytes is the growth of segments and log after which a checkpoint starts. 0: 256 MiB, or an eighth of the
-	// budget if that is less.
+	// CheckpointBytes is the growth of segments and log after which a checkpoint starts. 0: 64 MiB, or an eighth of the
+	// budget if that is less. So much the next Open reads and checks after a process that was killed.
 	CheckpointBytes int64
 
 	// Codec is how float tensors are stored unless a put says otherwise. 0: Q8_0 where the width allows, else Raw. quant.Q4R is
@@ -102,7 +102,7 @@ func (o Options) withDefaults() Options {
 	def(&o.Budget, 4<<30)
 	def(&o.MinFree, folder.MostMinFree)
 	o.MinFree = max(o.MinFree, 0)
-	def(&o.CheckpointBytes, min(256<<20, o.Budget/8))
+	def(&o.CheckpointBytes, min(64<<20, o.Budget/8))
 	def(&o.SegmentBytes, max(1<<20, min(64<<20, o.Budget/16), min(1<<30, o.Budget/128)))
 	if o.HighWater == 0 {
 		o.HighWater = 0.70
@@ -151,7 +151,7 @@ func (o Options) Validate() error {
 	case o.CheckpointInterval > 0 && o.CheckpointInterval < time.Millisecond:
 		return bad("CheckpointInterval", o.CheckpointInterval, "a duration of 1 ms or more (5*time.Second, say), 0 for 5 s, or less for none")
 	case o.CheckpointBytes < 0:
-		return bad("CheckpointBytes", o.CheckpointBytes, "a number of bytes, or 0 for 256 MiB")
+		return bad("CheckpointBytes", o.CheckpointBytes, "a number of bytes, or 0 for 64 MiB")
 	case !(o.SegmentBytes >= 64<<10 && o.SegmentBytes <= 1<<40):
 		return bad("SegmentBytes", o.SegmentBytes, "64 KiB to 1 TiB, or 0 for what suits the budget")
 	case !(o.BloomFPR >= 1e-9 && o.BloomFPR <= 0.5):

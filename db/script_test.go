@@ -76,8 +76,8 @@ import (
 var scriptLaws = map[string]string{
 	"hit":       "A hit is never wrong",
 	"killed":    "Nothing acknowledged is lost when the process is killed",
-	"power":     "`Power`: nothing acknowledged is lost when the power is cut",
-	"process":   "`Process`: nothing older than the last checkpoint or `Sync` is lost when the power is cut",
+	"power":     "`Power`: nothing acknowledged is lost when the power is cut, or the volume goes",
+	"process":   "`Process`: nothing older than the last checkpoint or `Sync` is lost when the power is cut, or the volume goes",
 	"deletions": "Deletions hold, in both modes, whatever is rebuilt",
 	"closure":   "Every stored block's prefix is stored",
 	"damage":    "Damage costs the damaged blocks; `Verify` names file and offset",

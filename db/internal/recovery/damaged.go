@@ -89,5 +89,5 @@ func (r *run) hasYounger(t *index.Txn, x index.Entry) (bool, error) {
 	if err != nil || !ok || named || cur.Seq <= x.Seq {
 		return false, err
 	}
-	return r.intact(&cur), nil
+	return r.intact(&cur)
 }

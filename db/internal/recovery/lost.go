@@ -2,16 +2,13 @@ package recovery
 
 import (
 	"cmp"
-	"errors"
 	"slices"
 
 	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/index"
-	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/loc"
 	"github.com/dormousekv/dormouse/kv"
-	"github.com/dormousekv/dormouse/segments"
 )
 
 // What a power cut took. The log is replayed as if all its records were there. Of those that the index names then, some are not
@@ -74,25 +71,37 @@ func (r *run) dropListed(t *index.Txn, listed []loc.Loc) error {
 
 // dropLost takes out what is not whole, and then what has lost its prefix.
 func (r *run) dropLost(t *index.Txn) error {
+	named := map[loc.Loc]bool{}
 	entries, err := r.entered(t)
 	if err != nil {
 		return err
 	}
-	whole := map[loc.Loc]bool{}
-	lost := func(x index.Entry) bool {
-		l := x.Loc
-		is, known := whole[l]
-		if !known {
-			is = (!r.Rebuilt || r.scanned[l]) && (r.covered(l) || r.intact(&x))
-			whole[l] = is
-			if !is && (r.covered(l) || r.headless(l.Segment) || r.Salvage) { // nothing but damage took it, or it is to be named all the same
+	whole, err := r.areWhole(entries)
+	if err != nil {
+		return err
+	}
+	lost := func(x index.Entry) (bool, error) {
+		is, known := whole[x.Loc]
+		if !known { // it stood in the place of one that is lost
+			var err error
+			if is, err = r.isWhole(&x); err != nil {
+				return false, err
+			}
+			whole[x.Loc] = is
+		}
+		if !is && !named[x.Loc] {
+			named[x.Loc] = true
+			if r.covered(x.Loc) || r.headless(x.Loc.Segment) || r.Salvage { // nothing but damage took it, or it is to be named all the same
 				r.Absent = append(r.Absent, x)
 			}
 		}
-		return !is
+		return !is, nil
 	}
 	waiting, err := r.takeBack(t, upwards(entries), nil, func(x index.Entry, p *arrival) (bool, error) {
-		return lost(x) && !wasDamaged(x, p), nil
+		if wasDamaged(x, p) {
+			return false, nil
+		}
+		return lost(x)
 	})
 	if err != nil {
 		return err
@@ -101,8 +110,8 @@ func (r *run) dropLost(t *index.Txn) error {
 		return err
 	}
 	waiting, err = r.takeBack(t, upwards(entries), waiting, func(x index.Entry, p *arrival) (bool, error) {
-		if !lost(x) {
-			return false, nil
+		if is, err := lost(x); err != nil || !is {
+			return false, err
 		}
 		kept, err := r.keepDamaged(t, x, p)
 		return !kept, err
@@ -115,18 +124,6 @@ func (r *run) dropLost(t *index.Txn) error {
 		return err
 	}
 	return r.dropCutOff(t, entries)
-}
-
-// covered reports whether a barrier says that what the replay entered at l had been durable: what is wrong there is damage.
-func (r *run) covered(l loc.Loc) bool {
-	p := r.arrivals[l]
-	return p != nil && !p.synced && p.lsn <= r.Log.Barrier
-}
-
-// headless reports whether a segment has lost its header, or is not there: it was durable before the first record was written.
-func (r *run) headless(id uint64) bool {
-	_, err := r.Segments.Descriptor(id)
-	return errors.Is(err, damage.ErrCorrupt) || errors.Is(err, segments.ErrMissing)
 }
 
 // entered are the entries that the replay made and that are there, each behind the block that it hangs on.
@@ -280,19 +277,4 @@ func (r *run) dropCutOff(t *index.Txn, entries []index.Entry) error {
 	}
 	r.Catalog.Exhume(live)
 	return nil
-}
-
-// intact reports whether every byte of a replayed record is as it was written. An error that says nothing about the bytes
-// (too many open files, no memory) ends the Open: nothing is given up for that.
-func (r *run) intact(x *index.Entry) bool {
-	err := r.Segments.Read(x.Loc, func(rec *segments.Record) error {
-		if err := IsRecord(rec, x); err != nil {
-			return err
-		}
-		return rec.Verify()
-	})
-	if err != nil && !errors.Is(err, damage.ErrCorrupt) && !errors.Is(err, segments.ErrDestroyed) && !errors.Is(err, segments.ErrMissing) {
-		r.trouble = errors.Join(r.trouble, err)
-	}
-	return err == nil
 }

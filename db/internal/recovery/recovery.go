@@ -105,7 +105,6 @@ type run struct {
 	Input
 	Result
 
-	trouble  error                   // reads that failed for reasons of their own
 	scanned  map[loc.Loc]bool        // records that the scan found, in a rebuild
 	partial  []index.Entry           // those of them that no frame names and that are not whole
 	logged   map[loc.Loc]index.Entry // those of them that the log enters

@@ -31,9 +31,6 @@ func (r *run) apply() error {
 		if err := r.dropLost(t); err != nil {
 			return err
 		}
-		if r.trouble != nil {
-			return r.trouble
-		}
 		if r.Rebuilt {
 			if err := r.removeDoomed(t); err != nil {
 				return err

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/admin"
@@ -37,6 +38,7 @@ type finding struct {
 type checkOrder struct {
 	Mode      mode
 	WorldSeed uint64
+	Went      bool // left.Went
 	Steps     []checkStep
 }
 
@@ -137,7 +139,7 @@ func (c *checker) verify(dir, when string) {
 		c.find(findVerify, 0, "verify %s: %v", when, err)
 	}
 	for i, d := range rep.Damage {
-		if i < 5 {
+		if i < 5 && !(c.o.Went && strings.HasSuffix(d.File, ".wal")) {
 			c.find(findVerify, 0, "verify %s: %v", when, d)
 		}
 	}

@@ -106,7 +106,7 @@ func TestFindings(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			got, err := x.check([]checkStep{{What: "test", Dir: dir, Verify: dir}})
+			got, err := x.check([]checkStep{{What: "test", Dir: dir, Verify: dir}}, false)
 			if err != nil {
 				t.Fatal(err)
 			}

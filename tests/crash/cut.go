@@ -21,6 +21,7 @@ type cutter interface {
 type left struct {
 	Dir   string // where the store is found; the next child works in cutter.Dir
 	Power bool   // the power was lost: in db.Process mode what was put after the last checkpoint may be gone
+	Went  bool   // the volume went, once, and came back in the same boot: a frame of the log that it lost may look damaged
 	Note  string // what a finding should say about the cut
 }
 

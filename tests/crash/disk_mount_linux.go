@@ -74,6 +74,11 @@ func (m *machine) On(options string) (dir string, err error) {
 	if err := m.boots.Next(); err != nil {
 		return "", err
 	}
+	return m.plug(options)
+}
+
+// plug is On of the disk alone, in the same boot: a volume that went comes back.
+func (m *machine) plug(options string) (dir string, err error) {
 	if m.disk, err = startDisk(m.image(), filepath.Join(m.dir, "disk")); err != nil {
 		return "", err
 	}

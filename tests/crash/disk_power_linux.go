@@ -17,6 +17,7 @@ type unplugged struct {
 	rnd     *rand.Rand
 	back    *exec.Cmd // writes back; nil: nobody
 	cuts    cutCounts
+	went    bool // the volume did, and came back in the same boot, at least once
 }
 
 // newUnplugged makes a machine with that file system below dir, and boots it.
@@ -35,8 +36,11 @@ func newUnplugged(ctx context.Context, fs fileSystem, dir string, boots *bootID,
 
 func (u *unplugged) Dir() string { return filepath.Join(u.m.mnt, "store") }
 
-func (u *unplugged) boot() error {
-	if _, err := u.m.On(u.options); err != nil {
+func (u *unplugged) boot() error { return u.on(u.m.On) }
+
+// on lets the disk work again.
+func (u *unplugged) on(on func(options string) (dir string, err error)) error {
+	if _, err := on(u.options); err != nil {
 		return err
 	}
 	if u.rnd.IntN(3) == 0 { // the kernel is left alone
@@ -57,7 +61,7 @@ func (u *unplugged) boot() error {
 }
 
 // Cut lets the power fail within the next writes and flushes, kills the child while nothing is answered, so that it
-// acknowledges nothing that the disk does not have, and boots again.
+// acknowledges nothing that the disk does not have, and boots again. As often only the volume goes, and comes back in the same boot.
 func (u *unplugged) Cut(c *child) (left, error) {
 	disk := u.m.disk
 	if err := disk.Arm(ArmOrder{N: u.rnd.Int64N(1 << u.rnd.IntN(9)), Full: u.rnd.IntN(2) == 0}); err != nil {
@@ -84,12 +88,16 @@ func (u *unplugged) Cut(c *child) (left, error) {
 	if err := u.m.keep(); err != nil {
 		return left{}, err
 	}
-	note := fmt.Sprintf("%s -o %q, power cut after %d writes and %d flushes, loss %s: of %d unflushed blocks %d were kept, %d in an older version",
-		u.m.fs.name, u.options, cut.Writes, cut.Flushes, loss, cut.Unflushed, cut.Kept+cut.Stale, cut.Stale)
-	if err := u.boot(); err != nil {
+	what, on := "power cut", u.m.On
+	if u.rnd.IntN(2) == 0 {
+		what, on, u.went = "volume lost", u.m.plug, true
+	}
+	note := fmt.Sprintf("%s -o %q, %s after %d writes and %d flushes, loss %s: of %d unflushed blocks %d were kept, %d in an older version",
+		u.m.fs.name, u.options, what, cut.Writes, cut.Flushes, loss, cut.Unflushed, cut.Kept+cut.Stale, cut.Stale)
+	if err := u.on(on); err != nil {
 		return left{}, fmt.Errorf("%s: %w", note, err)
 	}
-	return left{Dir: u.Dir(), Power: true, Note: note}, nil
+	return left{Dir: u.Dir(), Power: true, Went: u.went, Note: note}, nil
 }
 
 func (u *unplugged) stopBack() error {

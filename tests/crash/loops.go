@@ -144,7 +144,7 @@ func (s *subject) live(l life) error {
 	if err != nil {
 		return err
 	}
-	got, err := s.check(steps)
+	got, err := s.check(steps, left.Went)
 	if err != nil {
 		return err
 	}
@@ -254,7 +254,7 @@ func (s *subject) steps(l life, left left) (steps []checkStep, err error) {
 }
 
 // check has a process compare stores with the journal.
-func (s *subject) check(steps []checkStep) (out checked, err error) {
+func (s *subject) check(steps []checkStep, went bool) (out checked, err error) {
 	if len(steps) == 0 {
 		return out, nil
 	}
@@ -262,7 +262,7 @@ func (s *subject) check(steps []checkStep) (out checked, err error) {
 	if err != nil {
 		return out, err
 	}
-	cmd, err := again(order{Check: &checkOrder{Mode: s.mode, WorldSeed: s.worldSeed, Steps: steps}})
+	cmd, err := again(order{Check: &checkOrder{Mode: s.mode, WorldSeed: s.worldSeed, Went: went, Steps: steps}})
 	if err != nil {
 		return out, err
 	}

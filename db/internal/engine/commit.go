@@ -125,16 +125,3 @@ func (e *Engine) BoundState(ctx context.Context) error {
 	}
 	return e.Checkpoint(ctx)
 }
-
-// durable makes an acknowledgement wait for the disk where the mode says so: for segments and log at the same time, and each of them is synced
-// once for all who wait. So a crash may leave a frame without its record. Nobody was told of that; the next open reads what no barrier covers,
-// takes it out, and what it had replaced comes back, since nothing of that is destroyed before a barrier.
-func (e *Engine) durable(lsn uint64) error {
-	if !e.o.Power || lsn == 0 {
-		return nil
-	}
-	log := make(chan error, 1)
-	go func() { log <- e.wal.Sync(lsn) }()
-	err := e.Segments.Sync()
-	return errors.Join(err, <-log)
-}

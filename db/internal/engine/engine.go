@@ -61,6 +61,7 @@ type Engine struct {
 	commitMu    lock.Mutex[lock.Commit]
 
 	barriers barriers
+	rounds   *rounds
 
 	Catalog *catalog.Catalog
 

@@ -56,7 +56,7 @@ func open(ctx context.Context, dir string, o Options, doubt error) (opened *Engi
 	e := &Engine{
 		Kept: o.Kept, Dir: dir, o: o, FS: o.FS, log: o.Logger, workers: read.NewWorkers(),
 		Catalog:  catalog.New(),
-		sessions: &sessionSet{open: o.Kept.open}, barriers: barriers{turn: make(chan struct{}, 1)},
+		sessions: &sessionSet{open: o.Kept.open}, barriers: barriers{turn: make(chan struct{}, 1)}, rounds: newRounds(),
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	defer func() {

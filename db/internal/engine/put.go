@@ -57,6 +57,9 @@ func (e *Engine) written(m *catalog.Model) write.Model {
 // Put stores the rows of a prompt, and makes room for them. extends is the match that it goes on from, or nil.
 func (e *Engine) Put(ctx context.Context, m *catalog.Model, p *kv.Prompt, rows kv.Rows, extends *lease.Held, o PutOptions) (sum write.Result, err error) {
 	start := time.Now()
+	if e.o.Power {
+		defer e.rounds.putBegins()()
+	}
 	model := e.written(m)
 	for range putAttempts {
 		var last *write.Put // what it has stored stays while room is made for the rest
@@ -130,10 +133,12 @@ func (e *Engine) Ranked(x *index.Entry) { x.Rank, x.Used = e.rank(*x), minute() 
 
 // Durable returns when the mode's promise holds for a put whose last frame is lsn.
 func (e *Engine) Durable(lsn uint64) error {
-	if e.o.Power {
-		lsn = e.wal.LastLSN() // some of it may have been stored by another put: wait for that one, too
+	if !e.o.Power {
+		return nil
 	}
-	return e.durable(lsn)
+	e.rounds.coming.Add(-1) // it is in one
+	defer e.rounds.coming.Add(1)
+	return e.durable(e.wal.LastLSN()) // some of it may have been stored by another put: wait for that one, too
 }
 
 // Whole reports whether the index has a record and its header can be read; one that is damaged is flagged.

@@ -3,6 +3,7 @@ package recovery_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/admin"
@@ -10,6 +11,7 @@ import (
 	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/loc"
+	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -84,4 +86,34 @@ func TestFrameTornWithTheVolume(t *testing.T) {
 			})
 		}
 	}
+}
+
+// In mode Power segments and log are synced at the same time: neither waits for the other.
+func TestPowerSyncsBothAtOnce(t *testing.T) {
+	d := crashtest.NewDisk(crashtest.NewDirs(t).Next())
+	o := storetest.Options()
+	o.Durability = db.Power
+	s := storetest.Must(storetest.TryOpen(d, d.Dir(), o))(t)
+	m := storetest.Model(t, s, crashtest.Plain())
+	storetest.Put(t, m, kv.Tokens(crashtest.Tokens(1, 64)...)) // begins log and segment
+	both := map[string]chan struct{}{storetest.SegmentsDir: make(chan struct{}), storetest.LogDir: make(chan struct{})}
+	d.Before(func(op crashfs.Op) error {
+		for folder, begun := range both {
+			if op.Kind != "sync" || !strings.HasPrefix(op.Name, folder) {
+				continue
+			}
+			close(begun)
+			for _, other := range both {
+				select {
+				case <-other:
+				case <-time.After(10 * time.Second): // it hangs else
+					return errDisk
+				}
+			}
+		}
+		return nil
+	})
+	storetest.Put(t, m, kv.Tokens(crashtest.Tokens(2, 64)...))
+	d.Before(nil)
+	storetest.OK(t, s.Close())
 }

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 // toySize is everything, as small as it goes.
 var toySize = sizes{
 	rounds: 2, layers: 2, blocks: 16, gibBlocks: 16, putBlocks: 8, syncBlocks: 4, powerPuts: 2, restores: 10, busyRounds: 1, stalls: 300, budget: 32 << 20, deleted: 300, long: 16,
-	small: 256, middle: 512, large: 1024, huge: 2048, matches: 32, opens: 2, models: 20, bloomKeys: 20_000,
+	small: 256, middle: 512, large: 1024, huge: 2048, matches: 32, opens: 2, killed: 1 << 12, models: 20, bloomKeys: 20_000,
 	storyTokens: 64, storyAnswer: 16, storyPhrases: 3,
 }
 

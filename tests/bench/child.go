@@ -17,6 +17,8 @@ const (
 	childRestore = "restore" // a prompt, once
 	childMemory  = "memory"  // a prompt, and every level of pressure
 	childStore   = "store"   // matches and restores all over a store of many blocks
+	childKilled  = "killed"  // puts, until it is killed
+	childOpen    = "open"    // Open, and nothing else
 	childCost    = "cost"    // a prompt of a model, from a disk of some rate
 )
 
@@ -30,6 +32,7 @@ type child struct {
 	File           string
 	Warm           bool   // the second time counts
 	Group          string // of processes whose disk is slow
+	Behind         int64  // bytes that are to lie behind the checkpoint of who is killed
 	Took           time.Duration
 	Footprints     []footprint
 }
@@ -69,6 +72,10 @@ func isChild() bool {
 			err = c.memory()
 		case childCost:
 			err = c.cost()
+		case childKilled:
+			err = c.killed()
+		case childOpen:
+			err = c.open()
 		case childStore:
 			err = c.store()
 		default:

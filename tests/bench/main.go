@@ -119,6 +119,7 @@ var benches = []struct {
 	{[]string{"bloom_rebuild_8192"}, bloomRebuild},
 	{[]string{"bloom_fpr"}, bloomRate},
 	{[]string{"open_1e4", "open_1e5", "open_1e6"}, openTimes},
+	{[]string{"open_killed_0", "open_killed_0_cold", "open_killed_64", "open_killed_64_cold", "open_killed_256", "open_killed_256_cold"}, openKilled},
 	{[]string{"open_1e6_after_checkpoints", "open_1e6_after_evictions", "open_1e6_after_compaction"}, openPasts},
 	{[]string{"open_10_models", "open_1000_models"}, openModels},
 	{footprintNames("1e6"), openFootprints},

@@ -21,7 +21,8 @@ type sizes struct {
 	pasts                int // blocks of the stores that came to be in other ways
 	matches              int // a round
 	opens                int
-	models               int // of the store of many models
+	killed               int64 // bytes of a MiB that lies behind a checkpoint
+	models               int   // of the store of many models
 	bloomKeys            int
 
 	storyTokens  int // of warmstart's prompt; 0: all
@@ -33,13 +34,13 @@ type sizes struct {
 
 var fullSize = sizes{
 	rounds: 9, layers: 16, blocks: 256, gibBlocks: 512, putBlocks: 256, syncBlocks: 512, powerPuts: 64, restores: 500, busyRounds: 7, stalls: 2000, budget: 512 << 20, deleted: 50_000, long: 4096,
-	small: 10_000, middle: 100_000, large: 1_000_000, huge: 10_000_000, pasts: 1_000_000, matches: 4000, opens: 11, models: 1000, bloomKeys: 1_000_000,
+	small: 10_000, middle: 100_000, large: 1_000_000, huge: 10_000_000, pasts: 1_000_000, matches: 4000, opens: 11, killed: 1 << 20, models: 1000, bloomKeys: 1_000_000,
 	storyAnswer: 16, storyPhrases: 150, costRounds: 5,
 }
 
 var quickSize = sizes{
 	rounds: 5, layers: 16, blocks: 96, gibBlocks: 128, putBlocks: 64, syncBlocks: 48, powerPuts: 8, restores: 100, busyRounds: 1, stalls: 1000, budget: 512 << 20, deleted: 50_000, long: 4096,
-	small: 10_000, middle: 100_000, large: 100_000, huge: 10_000_000, pasts: 20_000, matches: 2000, opens: 5, models: 1000, bloomKeys: 1_000_000,
+	small: 10_000, middle: 100_000, large: 100_000, huge: 10_000_000, pasts: 20_000, matches: 2000, opens: 5, killed: 1 << 18, models: 1000, bloomKeys: 1_000_000,
 	storyTokens: 128, storyAnswer: 16, storyPhrases: 20, costRounds: 1,
 }
 

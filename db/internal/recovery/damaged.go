@@ -2,10 +2,12 @@ package recovery
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/internal/loc"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -50,11 +52,13 @@ func (r *run) removeBelow(t *index.Txn, op oplog.Remove) error {
 }
 
 // enterPartial enters what the scan found of records that no frame names and that are not whole. A frame that is lost may have named them, or
-// what took the frame took their bytes, too. So they stand in the place of nothing that is whole, and are kept only for what hangs on them.
+// what took the frame took their bytes, too. So they stand in the place of nothing that is whole, and are kept only for what hangs on them and had
+// been durable: then they had been, too, and are damaged.
 func (r *run) enterPartial(t *index.Txn) error {
 	slices.SortFunc(r.partial, func(a, b index.Entry) int { // the last block first, of two copies the later one
 		return cmp.Or(cmp.Compare(b.First, a.First), cmp.Compare(a.Group, b.Group), cmp.Compare(b.Seq, a.Seq))
 	})
+	kept := map[loc.Loc]bool{}
 	for _, x := range r.partial {
 		if _, ok, err := t.Get(x.Key, x.Group); err != nil {
 			return err
@@ -64,18 +68,37 @@ func (r *run) enterPartial(t *index.Txn) error {
 		keep := r.Salvage // what cannot be saved is to be named
 		if !keep && x.Group == 0 {
 			var err error
-			if keep, err = r.bears(t, x.Key); err != nil {
+			if keep, err = r.bore(t, x.Key, kept); err != nil {
 				return err
 			}
 		}
 		if !keep {
 			continue // dropUnnamed has it destroyed
 		}
+		kept[x.Loc] = true
 		if err := t.Put(x); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// bore reports whether something hangs on block k that had been durable, or is kept because it had been.
+func (r *run) bore(t *index.Txn, k kv.Key, kept map[loc.Loc]bool) (bore bool, err error) {
+	look := func(x index.Entry) bool {
+		bore = bore || kept[x.Loc] || !r.Log.Young(x.Loc) || r.covered(x.Loc)
+		return !bore
+	}
+	if err := t.Groups(k, look); err != nil || bore {
+		return bore, err
+	}
+	var failed error
+	err = t.Children(k, nil, func(child kv.Key, _ kv.ScopeID) bool {
+		x, ok, err := t.Get(child, 0)
+		failed = err
+		return err == nil && (!ok || look(x))
+	})
+	return bore, errors.Join(err, failed)
 }
 
 // hasYounger reports whether the scan entered a copy of a record that no frame names, and that came after the one that a frame names: one

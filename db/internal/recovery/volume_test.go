@@ -33,6 +33,12 @@ func TestFrameTornWithTheVolume(t *testing.T) {
 			at := newFrame(t, s.Dir(), func() { storetest.Put(t, m, longer) })
 			return at, []loc.Loc{storetest.Place(t, s, m, longer, 4, 0)}
 		},
+		"prefix of a whole one": func(t *testing.T, s *db.Store, m *db.Model) (int, []loc.Loc) {
+			longer := kv.Tokens(crashtest.Concat(kept.Tokens, crashtest.Tokens(2, 32))...)
+			at := newFrame(t, s.Dir(), func() { storetest.Put(t, m, longer.Prefix(80)) })
+			storetest.Put(t, m, longer)
+			return at, []loc.Loc{storetest.Place(t, s, m, longer, 4, 0)}
+		},
 		"longer": func(t *testing.T, s *db.Store, m *db.Model) (int, []loc.Loc) {
 			tail := kv.Tokens(crashtest.Concat(kept.Tokens, crashtest.Tokens(2, 8))...)
 			longer := kv.Tokens(crashtest.Concat(kept.Tokens, crashtest.Tokens(2, 16))...)

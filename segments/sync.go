@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"sync"
 
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
@@ -45,12 +46,7 @@ func (s *Set) flush() error {
 	dirty, newName := s.dirty, s.newName
 	s.dirty, s.newName = map[*segment]struct{}{}, false
 	s.mu.Unlock()
-	var err error
-	for g := range dirty {
-		if err = g.sync(); err != nil {
-			break
-		}
-	}
+	err := syncAll(dirty)
 	if err == nil && newName {
 		err = s.syncFolder()
 	}
@@ -62,6 +58,38 @@ func (s *Set) flush() error {
 		return err
 	}
 	return s.Err() // another sync of these files or the folder, in Reclaim, may have failed meanwhile
+}
+
+// syncers is how many segments are synced at a time: each waits for the disk, and has its file open meanwhile.
+const syncers = 8
+
+// syncAll syncs segments, and returns the first error that it meets.
+func syncAll(all map[*segment]struct{}) error {
+	next, failed := make(chan *segment, len(all)), make(chan error, len(all))
+	for g := range all {
+		next <- g
+	}
+	close(next)
+	syncOne := func() {
+		for g := range next {
+			if err := g.sync(); err != nil {
+				failed <- err
+				return
+			}
+		}
+	}
+	var others sync.WaitGroup
+	for range min(syncers, len(all)) - 1 {
+		others.Go(syncOne)
+	}
+	syncOne()
+	others.Wait()
+	select {
+	case err := <-failed:
+		return err
+	default:
+		return nil
+	}
 }
 
 // syncFolder makes names durable. A failure poisons the set, unless the folder could not even be opened.

@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
@@ -264,5 +267,37 @@ func TestSyncBesideAWalk(t *testing.T) {
 		if got := s.Segments()[0].Sealed; got == beside {
 			t.Errorf("beside a walk %t: cut %t", beside, got)
 		}
+	}
+}
+
+// Segments of several models are synced at the same time, and the error of one is the error of all.
+func TestSegmentsAreSyncedAtOnce(t *testing.T) {
+	s, d, _ := onDisk(t)
+	const models = 4
+	for n := 1; n <= models; n++ {
+		makeBlock(n, uint64(n), 5000).append(t, s, n)
+	}
+	var begun sync.WaitGroup
+	begun.Add(models)
+	all := make(chan struct{})
+	go func() { begun.Wait(); close(all) }()
+	var syncs atomic.Int32
+	d.fails(func(op crashfs.Op) error {
+		if op.Kind != "sync" {
+			return nil
+		}
+		begun.Done()
+		select {
+		case <-all:
+		case <-time.After(10 * time.Second): // it hangs else
+			t.Error("one waits for another")
+		}
+		if syncs.Add(1) == 2 {
+			return errSick
+		}
+		return nil
+	})
+	if err := s.Sync(); !errors.Is(err, errSick) || s.Err() == nil {
+		t.Errorf("sync: %v, poisoned by %v", err, s.Err())
 	}
 }

@@ -46,7 +46,7 @@ func (s *Set) flush() error {
 	dirty, newName := s.dirty, s.newName
 	s.dirty, s.newName = map[*segment]struct{}{}, false
 	s.mu.Unlock()
-	err := syncAll(dirty)
+	err := eachAtOnce(dirty, (*segment).sync)
 	if err == nil && newName {
 		err = s.syncFolder()
 	}
@@ -63,16 +63,46 @@ func (s *Set) flush() error {
 // syncers is how many segments are synced at a time: each waits for the disk, and has its file open meanwhile.
 const syncers = 8
 
-// syncAll syncs segments, and returns the first error that it meets.
-func syncAll(all map[*segment]struct{}) error {
+// WriteBack gives the disk what was appended before the call, ahead of a Sync (vfs.WriteBack). Its failure is that of a Sync.
+func (s *Set) WriteBack() error {
+	if err := s.writable(); err != nil {
+		return err
+	}
+	s.mu.RLock()
+	dirty := maps.Clone(s.dirty)
+	s.mu.RUnlock()
+	return eachAtOnce(dirty, (*segment).writeBack)
+}
+
+// writeBack holds the lock of who syncs: an error is told once, and must be known before somebody else's fsync is taken for one that succeeded.
+func (g *segment) writeBack() error {
+	g.fsync.Lock()
+	defer g.fsync.Unlock()
+	g.mu.Lock()
+	f := g.f
+	if f == nil || g.gone || !g.dirty {
+		g.mu.Unlock()
+		return nil
+	}
+	g.pins++
+	g.mu.Unlock()
+	defer g.unpinFile()
+	if err := vfs.WriteBack(f); err != nil {
+		return g.set.setPoison(err)
+	}
+	return nil
+}
+
+// eachAtOnce does something with segments, and returns the first error that it meets.
+func eachAtOnce(all map[*segment]struct{}, do func(*segment) error) error {
 	next, failed := make(chan *segment, len(all)), make(chan error, len(all))
 	for g := range all {
 		next <- g
 	}
 	close(next)
-	syncOne := func() {
+	doSome := func() {
 		for g := range next {
-			if err := g.sync(); err != nil {
+			if err := do(g); err != nil {
 				failed <- err
 				return
 			}
@@ -80,9 +110,9 @@ func syncAll(all map[*segment]struct{}) error {
 	}
 	var others sync.WaitGroup
 	for range min(syncers, len(all)) - 1 {
-		others.Go(syncOne)
+		others.Go(doSome)
 	}
-	syncOne()
+	doSome()
 	others.Wait()
 	select {
 	case err := <-failed:

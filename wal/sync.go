@@ -90,6 +90,26 @@ func (l *Log) fsync(f vfs.File, last uint64) error {
 	return nil
 }
 
+// WriteBack gives the disk what was appended before the call, ahead of a Sync (vfs.WriteBack). Its failure is that of an fsync: it is told
+// once, so nobody else syncs meanwhile.
+func (l *Log) WriteBack() error {
+	if !l.begun.Load() {
+		return nil
+	}
+	l.turn.take()
+	defer l.turn.pass()
+	l.mu.Lock()
+	err, f := l.writable(), l.file
+	l.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if err := vfs.WriteBack(f); err != nil {
+		return l.poisonWith(fmt.Errorf("write back: %w", err))
+	}
+	return nil
+}
+
 // syncDir makes the names of the log files durable. Its failure poisons the log, unless the folder could not even be opened.
 func (l *Log) syncDir() error {
 	err := l.o.fs.SyncDir(l.o.Dir)

@@ -105,9 +105,19 @@ func (e *Engine) durable(lsn uint64) error {
 		return nil
 	}
 	return e.rounds.wait(func() error {
-		log, last := make(chan error, 1), e.wal.LastLSN()
-		go func() { log <- e.wal.Sync(last) }()
-		err := e.Segments.Sync()
-		return errors.Join(err, <-log)
+		last := e.wal.LastLSN()
+		// What was written first: a journal that has both files' blocks commits once for both.
+		if err := both(e.Segments.WriteBack, e.wal.WriteBack); err != nil {
+			return err
+		}
+		return both(e.Segments.Sync, func() error { return e.wal.Sync(last) })
 	})
+}
+
+// both does two things at the same time.
+func both(one, other func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- other() }()
+	err := one()
+	return errors.Join(err, <-done)
 }

@@ -259,6 +259,12 @@ func (e *Engine) startLog(ctx context.Context, r *recovery.Result) error {
 		head, _ = e.laterHead(e.openEnds())
 	}
 	o, id, lsn := e.LogOptions(), max(r.Log.LastFile, r.Applied.WALFile)+1, max(r.Log.LastLSN, r.Applied.LSN)+1
+	if sound && len(r.Listed) > 0 { // before a segment is cut behind what lives: what lay there, and was lost, must not look as if somebody had cut it
+		var err error
+		if e.wal, err = wal.Create(o, id, lsn, head()); !errors.Is(err, vfs.ErrNoSpace) {
+			return err
+		}
+	}
 	var err error
 	if sound && (r.Rebuilt || len(r.Log.Files) == 0) { // the log is what says that there is a store
 		e.wal, err = wal.Create(o, id, lsn, head())

@@ -105,12 +105,13 @@ type run struct {
 	Input
 	Result
 
-	scanned  map[loc.Loc]bool        // records that the scan found, in a rebuild
-	partial  []index.Entry           // those of them that no frame names and that are not whole
-	logged   map[loc.Loc]index.Entry // those of them that the log enters
-	named    Names                   // for a rebuild
-	arrivals map[loc.Loc]*arrival    // what the replay entered
-	scanSeq  uint64                  // the highest sequence number that the scan found
+	scanned  map[loc.Loc]bool         // records that the scan found, in a rebuild
+	files    map[uint64]segments.Info // once something is lost
+	partial  []index.Entry            // those of them that no frame names and that are not whole
+	logged   map[loc.Loc]index.Entry  // those of them that the log enters
+	named    Names                    // for a rebuild
+	arrivals map[loc.Loc]*arrival     // what the replay entered
+	scanSeq  uint64                   // the highest sequence number that the scan found
 	fromScan map[kv.Fingerprint]kv.Descriptor
 	fromLog  map[kv.Fingerprint]kv.Descriptor
 	unranked map[kv.Key]struct{} // blocks whose class may be another one now

@@ -69,10 +69,17 @@ func (r *run) covered(l loc.Loc) bool {
 	return p != nil && !p.synced && p.lsn <= r.Log.Barrier
 }
 
-// headless reports whether a segment has lost its header, or is not there: it was durable before the first record was written.
-func (r *run) headless(id uint64) bool {
-	_, err := r.Segments.Descriptor(id)
-	return errors.Is(err, damage.ErrCorrupt) || errors.Is(err, segments.ErrMissing)
+// harmed reports whether the segment at l has lost what was durable before its first record was written: its name, its header, or its length,
+// which nobody cuts but behind the last record that lives.
+func (r *run) harmed(l loc.Loc) bool {
+	if r.files == nil {
+		r.files = map[uint64]segments.Info{}
+		for _, f := range r.Segments.Segments() {
+			r.files[f.ID] = f
+		}
+	}
+	f, ok := r.files[l.Segment]
+	return !ok || errors.Is(f.Err, damage.ErrCorrupt) || l.End() > f.Size
 }
 
 // intact reports whether every byte of a replayed record is as it was written. An error says nothing about the bytes (too many open files, no

@@ -140,7 +140,7 @@ func open(ctx context.Context, dir string, o Options, doubt error) (opened *Engi
 func (e *Engine) recover(ctx context.Context, doubt error) (*recovery.Result, error) {
 	e.pending.on.Store(true) // until it is known whether the Bloom filter's file can be used
 	in := recovery.Input{
-		FS: e.FS, Dir: e.Dir, Segments: e.Segments, Bloom: e.Path(folder.BloomName), Hasher: e.Hasher,
+		FS: e.FS, Dir: e.Dir, Segments: e.Segments, Bloom: e.Path(folder.BloomName), Hasher: e.Hasher, Unsynced: e.unsynced(),
 		ReadOnly: e.o.ReadOnly, Salvage: e.o.Salvage, Doubt: doubt, Logger: e.log, IndexOptions: e.indexOptions(), LogOptions: e.ReadLogOptions(),
 		Rank: e.order, AddKey: e.pending.add,
 	}

@@ -25,6 +25,7 @@ type Input struct {
 	Segments *segments.Set // open; its ids are raised above all that were ever given
 	Bloom    string        // path of the Bloom filter's file, which goes with an index that is built anew
 	Hasher   kv.Hasher
+	Unsynced bool // an fsync had failed: what is in memory need not be on the disk
 	ReadOnly bool
 	Salvage  bool                          // of a reader: as much as can be read is to be saved, whatever the log lost
 	Doubt    error                         // why index.db is not to be used; nil: it is looked at

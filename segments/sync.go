@@ -79,11 +79,18 @@ func (g *segment) writeBack() error {
 	g.fsync.Lock()
 	defer g.fsync.Unlock()
 	g.mu.Lock()
-	f := g.f
-	if f == nil || g.gone || !g.dirty {
+	if g.gone || !g.dirty {
 		g.mu.Unlock()
 		return nil
 	}
+	if err := g.openFileLocked(); err != nil {
+		g.mu.Unlock()
+		if errors.Is(err, ErrMissing) {
+			return nil
+		}
+		return err
+	}
+	f := g.f
 	g.pins++
 	g.mu.Unlock()
 	defer g.unpinFile()

@@ -14,3 +14,12 @@ func WriteBack(f File) error {
 	}
 	return nil
 }
+
+// WriteBack implements [WriteBacker].
+func (h *Handle) WriteBack() error {
+	f, err := h.held()
+	if err != nil {
+		return err
+	}
+	return WriteBack(f)
+}

@@ -99,21 +99,25 @@ func (s *served) adapt(ctx context.Context, sl *slot, prompt kv.Prompt, req *req
 	return nil
 }
 
-// withoutOthersAdapters empties a slot of a server that has adapters: such a server may go on with rows that were computed with others.
-// It gives false where that cannot be done: somebody is at work in the slot.
-func (s *served) withoutOthersAdapters(ctx context.Context, sl *slot) bool {
+// withoutOthersRows empties a slot of which nothing is known where the server may go on with rows that are not those of the prompt: of a server with adapters,
+// with rows that were computed with others; else if it is soiled. It gives false where that cannot be done: somebody is at work in the slot.
+func (s *served) withoutOthersRows(ctx context.Context, sl *slot) bool {
+	soiled, _ := s.loaded.soiled()
 	s.mu.Lock()
-	adapted := len(s.adapters) > 0
+	clean := len(s.adapters) == 0 && sl.pure == soiled
 	s.mu.Unlock()
-	if !adapted {
+	if clean {
 		return true
 	}
 	if s.taken(ctx, sl) {
 		return false
 	}
 	if err := s.api.erase(ctx, sl.id); err != nil && !unsupported(err) {
-		s.log.Warn("emptying a slot that may hold rows of other adapters", "slot", sl.id, "err", err)
+		s.log.Warn("emptying a slot that may hold rows of other adapters, or shifted ones", "slot", sl.id, "err", err)
 		return false
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sl.prompt, sl.unsaved, sl.pure = kv.Prompt{}, false, soiled
 	return true
 }

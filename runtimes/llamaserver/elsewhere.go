@@ -54,12 +54,16 @@ func (s *served) taken(ctx context.Context, sl *slot) bool {
 	return false
 }
 
-// passThrough has a request work in whichever slot the server chooses. What only slots have is saved before, since it may be lost.
-func (s *served) passThrough(ctx context.Context, x *exchange, forward func()) {
+// passThrough has a request work in whichever slot the server chooses. What only slots have is saved before, since it may be lost, and since the request
+// may soil them.
+func (s *served) passThrough(ctx context.Context, x *exchange, soils bool, forward func()) {
 	if s.take(ctx) != nil {
 		return
 	}
 	s.saveOthers(ctx, nil)
+	if soils {
+		defer s.loaded.soils()()
+	}
 	s.mu.Lock()
 	s.foreign++
 	s.passages++
@@ -148,7 +152,7 @@ func (s *served) move(sl *slot, id int) bool {
 		return false
 	}
 	other := s.slots[id]
-	sl.id, other.id = other.id, sl.id
+	sl.id, other.id, sl.pure, other.pure = other.id, sl.id, other.pure, sl.pure
 	s.slots[sl.id], s.slots[other.id] = sl, other
 	other.forget()
 	return true

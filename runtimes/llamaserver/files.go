@@ -58,7 +58,8 @@ func (s *served) save(ctx context.Context, sl *slot) {
 		s.later(sl, err)
 		return
 	}
-	if !alone && (adapted || s.taken(ctx, sl)) { // the same tokens under another adapter are other rows
+	_, soiling := s.loaded.soiled()
+	if soiling || !alone && (adapted || s.taken(ctx, sl)) { // the same tokens under another adapter, or shifted, are other rows
 		return
 	}
 	again := func() { // the client went whose request would have taken it: only this slot has it still

@@ -160,7 +160,7 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 		f.pass(w, r, s, req.Endpoint, req.Body, err)
 		return
 	}
-	if p.held == 0 && p.restored == 0 && !s.withoutOthersAdapters(ctx, sl) {
+	if p.held == 0 && p.restored == 0 && !s.withoutOthersRows(ctx, sl) {
 		give()
 		f.pass(w, r, s, req.Endpoint, req.Body, request.PassServer)
 		return
@@ -190,12 +190,13 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 		defer close(done)
 		f.forward(w, r, x)
 	}()
+	id, stayed := sl.id, true
 	if req.Endpoint.Pins() {
 		s.launched(ctx, sl, x.first)
 		if !s.args.KeepsIdle { // one that ended while this one began may have been cleared
 			s.forget(s.ended(ctx, beside))
 		}
-	} else if id := sl.id; !s.chosen(ctx, sl, after, x.first) || sl.id != id {
+	} else if stayed = s.chosen(ctx, sl, after, x.first) && sl.id == id; !stayed {
 		before.forget()
 	}
 	give()
@@ -216,6 +217,13 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 	if full { // its rows may have been shifted
 		s.mu.Lock()
 		sl.forget()
+		sl.pure = -1
+		s.mu.Unlock()
+	}
+	if soiled, _ := s.loaded.soiled(); soiled > 0 && !req.Endpoint.Pins() && !(stayed && a.known && a.cached <= max(p.held, p.restored)) {
+		s.mu.Lock()
+		sl.forget() // the server may have gone on with rows that nobody here knows
+		sl.pure = -1
 		s.mu.Unlock()
 	}
 	if x.status >= http.StatusBadRequest && !a.known {
@@ -319,48 +327,6 @@ func keyOf(r *http.Request) string {
 	return strings.TrimPrefix(key, "Bearer ")
 }
 
-// other passes what is no completion. Requests that may work in slots, or change them, are told to the model's state.
-func (f *Front) other(w http.ResponseWriter, r *http.Request) {
-	f.glance(r.Context())
-	rest := strings.TrimPrefix(r.URL.Path, f.args.Prefix)
-	post := r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodOptions
-	switch {
-	case strings.HasPrefix(rest, "/slots/") && post:
-		if f.args.Slots == "" && f.o.Attach == "" { // as without us: nobody asked for a folder
-			writeError(w, http.StatusNotImplemented, "not_supported_error", "This server does not support slots action. Start it with `--slot-save-path`")
-			return
-		}
-		defer f.forgetSlots()
-		f.proxy.ServeHTTP(w, r)
-	case strings.HasPrefix(rest, "/lora-adapters") && post, strings.HasPrefix(rest, "/models/") && post, rest == "/props" && post:
-		resume := f.still(r.Context())
-		defer resume()
-		defer f.reset() // what it computes now is something else
-		f.proxy.ServeHTTP(w, r)
-	case post && !quiet[rest]:
-		f.pass(w, r, f.servedFor(""), request.None, nil, request.PassEndpoint)
-	default:
-		f.proxy.ServeHTTP(w, r)
-	}
-}
-
-// quiet are the endpoints that do no work in a slot.
-var quiet = map[string]bool{
-	"/tokenize": true, "/detokenize": true, "/apply-template": true, "/v1/messages/count_tokens": true, "/tools": true, "/cors-proxy": true,
-}
-
-func (f *Front) forgetSlots() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, s := range f.served {
-		s.mu.Lock()
-		for _, sl := range s.slots {
-			sl.forget()
-		}
-		s.mu.Unlock()
-	}
-}
-
 // pass hands a request on that may work in any slot.
 func (f *Front) pass(w http.ResponseWriter, r *http.Request, s *served, e request.Endpoint, body []byte, why error) {
 	f.glance(r.Context())
@@ -371,11 +337,15 @@ func (f *Front) pass(w http.ResponseWriter, r *http.Request, s *served, e reques
 	if body != nil {
 		setBody(r, body)
 	}
+	soils := e != request.None && (body == nil || e.MayShift(body))
 	x := &exchange{first: make(chan struct{}), header: func(answered) string { return "pass; reason=" + string(reason) }}
 	if _, _, err := s.ready(); err != nil || s.gone.Load() { // nothing of it is in a slot that was saved, or will be
+		if soils {
+			defer s.loaded.soils()()
+		}
 		f.forward(w, r, x)
 	} else {
-		s.passThrough(r.Context(), x, func() { f.forward(w, r, x) })
+		s.passThrough(r.Context(), x, soils, func() { f.forward(w, r, x) })
 	}
 	if e != request.None {
 		s.passedBy(reason, readAnswer(x.kept))

@@ -25,6 +25,8 @@ type loaded struct {
 	strayed map[string]bool
 	altered bool // other bytes were in one of the files
 	drops   int  // how often what slots hold became doubtful
+	foul    int  // how often rows came into the server that are none of this model for their tokens: see [loaded.soil]
+	soiling int  // requests at work that bring such rows
 	check   *rehash
 	said    string
 	at      string // where the server listens, if somebody else runs it and that can be seen

@@ -66,6 +66,7 @@ func (s *served) begin(ctx context.Context, m *db.Model, lay *layout, sl *slot, 
 		p.held, p.why = 0, figures.SlotTaken
 		return p
 	}
+	soiled, _ := s.loaded.soiled()
 	start = time.Now()
 	n, bytes, err := 0, int64(0), s.adapt(ctx, sl, prompt, req)
 	if err == nil {
@@ -82,7 +83,7 @@ func (s *served) begin(ctx context.Context, m *db.Model, lay *layout, sl *slot, 
 	}
 	if p.restored = n; n > 0 {
 		s.mu.Lock()
-		sl.prompt, sl.unsaved = prompt.Prefix(n), false
+		sl.prompt, sl.unsaved, sl.pure = prompt.Prefix(n), false, soiled
 		s.mu.Unlock()
 		s.costs.restored(p.lookup+p.load, n, n-p.held)
 	}

@@ -24,6 +24,7 @@ type slot struct {
 	kind     string           // and in words, what kind of request that was
 	foreign  int              // served.passages when that began
 	drops    int              // loaded.dropped when that began
+	pure     int              // loaded.soiled when it was known to hold nothing else than what the model has computed
 	// adapters are those of the last request that began in the slot, if adapted says that they are known. A server throws away what a slot holds, and
 	// what was restored into it, when the next request names others.
 	adapters []kv.Adapter

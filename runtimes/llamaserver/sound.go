@@ -104,6 +104,7 @@ func (s *served) compare(ctx context.Context, l *loaded) (wait <-chan struct{}, 
 	if same && !l.altered {
 		if how == modelfile.Rewritten { // what was computed while they were other bytes is nothing
 			l.drops++
+			l.foul++
 		}
 		l.stamps = slices.Clone(now)
 		return nil, nil

@@ -58,6 +58,16 @@ func Parse(e Endpoint, body []byte) (*Request, error) {
 	return r, nil
 }
 
+// MayShift reports whether the server may shift rows for a request, whatever else it says.
+func (e Endpoint) MayShift(body []byte) bool {
+	r := &Request{Endpoint: e}
+	if e == Messages || json.Unmarshal(bytes.TrimPrefix(body, mark), &r.Fields) != nil {
+		return false // the server reads no such field, or no such body
+	}
+	reuse, ok := r.whole("n_cache_reuse")
+	return r.Has("n_cache_reuse") && (!ok || reuse > 0)
+}
+
 // Has reports whether a field says something.
 func (r *Request) Has(key string) bool {
 	v, ok := r.Fields[key]

@@ -1,0 +1,53 @@
+package llamaserver
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
+)
+
+// other passes what is no completion. Requests that may work in slots, or change them, are told to the model's state.
+func (f *Front) other(w http.ResponseWriter, r *http.Request) {
+	f.glance(r.Context())
+	rest := strings.TrimPrefix(r.URL.Path, f.args.Prefix)
+	post := r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodOptions
+	switch {
+	case strings.HasPrefix(rest, "/slots/") && post:
+		if f.args.Slots == "" && f.o.Attach == "" { // as without us: nobody asked for a folder
+			writeError(w, http.StatusNotImplemented, "not_supported_error", "This server does not support slots action. Start it with `--slot-save-path`")
+			return
+		}
+		defer f.forgetSlots()
+		if a := r.URL.Query()["action"]; len(a) != 1 || a[0] != "save" && a[0] != "erase" { // a client's file may be of any model
+			defer f.soils()()
+		}
+		f.proxy.ServeHTTP(w, r)
+	case strings.HasPrefix(rest, "/lora-adapters") && post, strings.HasPrefix(rest, "/models/") && post, rest == "/props" && post:
+		resume := f.still(r.Context())
+		defer resume()
+		defer f.reset() // what it computes now is something else
+		f.proxy.ServeHTTP(w, r)
+	case post && !quiet[rest]:
+		f.pass(w, r, f.servedFor(""), request.None, nil, request.PassEndpoint)
+	default:
+		f.proxy.ServeHTTP(w, r)
+	}
+}
+
+// quiet are the endpoints that do no work in a slot.
+var quiet = map[string]bool{
+	"/tokenize": true, "/detokenize": true, "/apply-template": true, "/v1/messages/count_tokens": true, "/tools": true, "/cors-proxy": true,
+}
+
+func (f *Front) forgetSlots() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range f.served {
+		s.mu.Lock()
+		for _, sl := range s.slots {
+			sl.forget()
+		}
+		s.mu.Unlock()
+	}
+}

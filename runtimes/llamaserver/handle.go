@@ -177,6 +177,9 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 	if !req.Has("cache_prompt") {
 		fields = append(fields, `"cache_prompt":true`)
 	}
+	if s.front.o.Attach != "" && !req.Has("n_cache_reuse") { // nobody may have seen whether it was started with --cache-reuse
+		fields = append(fields, `"n_cache_reuse":0`)
+	}
 	body, after := req.Body, 0
 	if req.Endpoint.Pins() {
 		body = req.With(fields...)

@@ -91,6 +91,25 @@ func withChildren(pid int) []int {
 	return out
 }
 
+// startedAs is with which words, and in which environment, the server at an address was started; nil where that is not to be seen.
+func startedAs(u *url.URL) (command, environ []string) {
+	if !here(u) {
+		return nil, nil
+	}
+	pid := listening(listener(u))
+	if pid == 0 {
+		return nil, nil
+	}
+	words := func(name string) []string {
+		b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/" + name)
+		if err != nil || len(b) == 0 {
+			return nil
+		}
+		return strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00")
+	}
+	return words("cmdline"), words("environ")
+}
+
 // statOf is what /proc/PID/stat says behind the program's name: state, parent, …
 func statOf(pid int) []string {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")

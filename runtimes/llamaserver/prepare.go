@@ -50,6 +50,11 @@ func (s *served) prepare(ctx context.Context) error {
 			return fmt.Errorf("%w: %w", request.PassModel, err)
 		}
 	}
+	if s.front.o.Attach != "" { // where its arguments are to be seen, they count
+		if a, err := ParseArguments(startedAs(s.front.base)); err == nil && a.Refused != "" {
+			return fmt.Errorf("%w: %s", request.PassArgs, a.Refused)
+		}
+	}
 	switch {
 	case s.args.Refused != "":
 		return fmt.Errorf("%w: %s", request.PassArgs, s.args.Refused)

@@ -3,13 +3,15 @@ package llamaserver
 import (
 	"encoding/json"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"path/filepath"
 	"strings"
 	"testing"
 )
 
-// Rows that the server has shifted for a request are approximations. Who asks for the same prompt afterwards, and not for that, gets none of them, and
-// none are stored.
-func TestShiftedRowsStayWithWhoAskedForThem(t *testing.T) {
+// shiftable are two prompts: of the whole one, a server that shifts rows takes all of the short one but a few tokens.
+func shiftable() (body func(tokens []int, more object) object, whole, short []int) {
 	part := func(n, by int) (out []int) {
 		for i := range n {
 			out = append(out, 300+(i*i*by+7*i)%150)
@@ -17,15 +19,21 @@ func TestShiftedRowsStayWithWhoAskedForThem(t *testing.T) {
 		return out
 	}
 	begin, middle, end := part(20, 3), part(70, 5), part(120, 11)
-	whole := append(append(append([]int{1}, begin...), middle...), end...)
-	short := append(append([]int{1}, begin...), end...)
-	body := func(tokens []int, more object) object {
+	whole = append(append(append([]int{1}, begin...), middle...), end...)
+	short = append(append([]int{1}, begin...), end...)
+	return func(tokens []int, more object) object {
 		b := object{"prompt": tokens, "n_predict": 24, "temperature": 0}
 		for k, v := range more {
 			b[k] = v
 		}
 		return b
-	}
+	}, whole, short
+}
+
+// Rows that the server has shifted for a request are approximations. Who asks for the same prompt afterwards, and not for that, gets none of them, and
+// none are stored.
+func TestShiftedRowsStayWithWhoAskedForThem(t *testing.T) {
+	body, whole, short := shiftable()
 	for _, ram := range []string{"0", "100"} {
 		t.Run(ram, func(t *testing.T) {
 			args := []string{"-c", "2048", "-np", "1", "--cache-ram", ram}
@@ -125,6 +133,35 @@ func TestShiftedRowsAreFoundByTheServer(t *testing.T) {
 		got := r.ask(chat, talk(1, nil))
 		if got.text != want.text {
 			t.Errorf("%q (%s, %d reused), alone %q", got.text, got.header, got.a.cached, want.text)
+		}
+		r.saved()
+	}
+}
+
+// A server that somebody else has started may shift rows for everybody: nothing of it is kept. Where nobody sees that, it is not to do so for the front.
+func TestAttachedServerThatShifts(t *testing.T) {
+	model, err := filepath.Abs(stories)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, whole, short := shiftable()
+	args := []string{"-c", "2048", "-np", "1", "--cache-ram", "0", "-m", model}
+	want := alone(t, body(short, nil), args...)
+	folder := t.TempDir()
+	base := plain(t, append(args, "--slot-save-path", folder, "--cache-reuse", "16")...)
+	if command, _ := startedAs(must(t, base)); command != nil {
+		r := attachedAt(t, base, folder, &Arguments{})
+		if got := r.ask("/completion", body(whole, nil)); got.header != "pass; reason=server_arguments" {
+			t.Errorf("its arguments can be seen: %s", got.header)
+		}
+	}
+	behind := httptest.NewServer(httputil.NewSingleHostReverseProxy(must(t, base))) // another process has the socket
+	defer behind.Close()
+	r := attachedAt(t, behind.URL, folder, &Arguments{})
+	for _, tokens := range [][]int{whole, short, short} {
+		got := r.ask("/completion", body(tokens, nil))
+		if len(tokens) == len(short) && got.text != want {
+			t.Errorf("%q (%s, %d reused), alone %q", got.text, got.header, got.a.cached, want)
 		}
 		r.saved()
 	}

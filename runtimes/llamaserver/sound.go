@@ -75,6 +75,9 @@ func (s *served) compare(ctx context.Context, l *loaded) (wait <-chan struct{}, 
 		case last:
 			return nil, l.anew(now)
 		default:
+			if s.asleep(ctx) { // it loads what lies there, whatever that is: to read it may take longer than it sleeps
+				return nil, l.anew(now)
+			}
 			if len(l.strayed) == 0 { // the same bytes in another file are the same
 				same, wait, err := s.sameBytes(l, now)
 				if wait != nil || err != nil {
@@ -88,14 +91,14 @@ func (s *served) compare(ctx context.Context, l *loaded) (wait <-chan struct{}, 
 			for _, p := range others {
 				l.strayed[p] = true
 			}
-			if s.asleep(ctx) {
-				return nil, l.anew(now)
-			}
 			return nil, l.doubt(s, now)
 		}
 	}
 	if how == modelfile.Unchanged && !l.altered {
 		return nil, nil
+	}
+	if s.asleep(ctx) { // it loads what lies there, whatever that is
+		return nil, l.anew(now)
 	}
 	same, wait, err := s.sameBytes(l, now)
 	if wait != nil || err != nil {
@@ -110,9 +113,6 @@ func (s *served) compare(ctx context.Context, l *loaded) (wait <-chan struct{}, 
 		return nil, nil
 	}
 	l.altered = true
-	if s.asleep(ctx) {
-		return nil, l.anew(now)
-	}
 	return nil, l.doubt(s, now)
 }
 

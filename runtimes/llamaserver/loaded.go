@@ -113,15 +113,22 @@ func (f *Front) willLoad() map[string]*loaded {
 	return map[string]*loaded{"": l}
 }
 
-// restarted says that another process is the server now, which began after the last look. If the files are what they were then, it has them.
-func (l *loaded) restarted() {
+// restarted says that another process is the server now, which began after the last look. If the files are what they were then, it has them. It reports
+// whether they may be others than those that were hashed: then the model is to be prepared anew.
+func (l *loaded) restarted() (others bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if now := stampsOf(l.paths); slices.Equal(now, l.seen) {
+	now := stampsOf(l.paths)
+	l.inodes = nil
+	l.drops++
+	if slices.Equal(now, l.stamps) && len(l.strayed) == 0 && !l.altered && l.hashes != nil {
+		return false
+	}
+	if slices.Equal(now, l.seen) {
 		l.forget(l.paths, now)
 	}
-	l.hashes, l.id, l.inodes = nil, nil, nil
-	l.drops++
+	l.hashes, l.id = nil, nil
+	return true
 }
 
 // listensAt says where the server listens: elsewhere, it is another process.

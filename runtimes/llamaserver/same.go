@@ -23,7 +23,7 @@ func (s *served) at() string {
 }
 
 // replaced reports whether a server that the front has not started is another one now: another model, or started again, maybe with other arguments. All
-// is looked at anew then. Of a router, which starts its servers with the same arguments, the slots are forgotten.
+// is looked at anew then. Of a router, which starts its servers with the same arguments, the slots are forgotten, and all is if their files changed.
 func (s *served) replaced(ctx context.Context) bool {
 	s.mu.Lock()
 	before := s.seen // before the server is asked: others ask, too, and may hear of later tasks
@@ -51,17 +51,17 @@ func (s *served) replaced(ctx context.Context) bool {
 		}
 	}
 	s.mu.Unlock()
-	if again {
-		s.loaded.restarted()
-	}
-	if before.props == now.props && (before.at == now.at || before.at == "" || now.at == "") && !(again && s.front.o.Attach != "") {
+	others := again && s.loaded.restarted()
+	if before.props == now.props && (before.at == now.at || before.at == "" || now.at == "") && !(again && s.front.o.Attach != "") && !others {
 		return false
 	}
 	if s.gone.Load() { // another request saw it first
 		return true
 	}
 	s.log.Info("the server is another one now", "model", p.ModelPath)
-	s.loaded.restarted()
+	if !again {
+		s.loaded.restarted()
+	}
 	s.front.reset()
 	return true
 }

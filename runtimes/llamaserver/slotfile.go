@@ -3,6 +3,7 @@ package llamaserver
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -16,15 +17,15 @@ import (
 // that rows never reach a disk. Elsewhere, and where the server cannot follow such links, they are files that only the server's user can read. Safe for concurrent use.
 type slotFolder struct {
 	path   string
-	lock   *vfs.Lock // of a folder that was made here: it is removed at the end
-	memory bool      // what lies in it is in memory
+	memory bool // what lies in it is in memory
 	next   atomic.Uint64
 	spare  spareFile
 
 	mu    sync.Mutex
-	none  error // why the server has no such folder: nothing can be kept
-	links bool  // its files are links to memory of this process
-	owner int   // whose files are, where they are no links: this user's number, 0 for this process's own
+	lock  *vfs.Lock // of a folder that was made here: it is removed at the end
+	none  error     // why the server has no such folder: nothing can be kept
+	links bool      // its files are links to memory of this process
+	owner int       // whose files are, where they are no links: this user's number, 0 for this process's own
 }
 
 // newSlotFolder uses a folder of the user's, or, where that is empty, makes one in a given folder, or else in the best that there is for a store.
@@ -46,6 +47,8 @@ func (f *slotFolder) look() {
 
 func (f *slotFolder) close() error {
 	f.spare.drop()
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if f.lock == nil {
 		return nil
 	}
@@ -59,7 +62,13 @@ func (f *slotFolder) create(size int64) (*slotFile, error) {
 	}
 	name := "dormouse-" + strconv.Itoa(os.Getpid()) + "-" + strconv.FormatUint(f.next.Add(1), 10)
 	s := &slotFile{name: name, path: filepath.Join(f.path, name)}
-	if err := f.open(s); err != nil {
+	err := f.open(s)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = f.remake(); err == nil {
+			err = f.open(s)
+		}
+	}
+	if err != nil {
 		return nil, fmt.Errorf("slot file %s: %w", s.path, err)
 	}
 	if err := s.resize(size); err != nil {
@@ -99,12 +108,13 @@ func (f *slotFolder) open(s *slotFile) (err error) {
 // plain has files be no links from now on, but files of a user. In a folder that was made here, that user may open them, and cannot make, remove or
 // see others: who could put links there would have this process write where they lead. back has it be as it was.
 func (f *slotFolder) plain(owner int) (back func(), err error) {
+	f.mu.Lock()
 	if owner != 0 && f.lock != nil {
 		if err := os.Chmod(f.path, 0o711); err != nil {
+			f.mu.Unlock()
 			return nil, err
 		}
 	}
-	f.mu.Lock()
 	links, before := f.links, f.owner
 	f.links, f.owner = false, owner
 	f.mu.Unlock()

@@ -58,6 +58,35 @@ func slotFolderIn(place string) (*slotFolder, error) {
 	return f, nil
 }
 
+// remake makes a folder again that was made here and is gone: what lies in /tmp too long, or in a user's folder of memory after the last logout, is removed.
+func (f *slotFolder) remake() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.lock == nil {
+		return &fs.PathError{Op: "open", Path: f.path, Err: fs.ErrNotExist}
+	}
+	if err := os.Mkdir(f.path, 0o700); err != nil {
+		if errors.Is(err, fs.ErrExist) { // by another request, just now
+			return nil
+		}
+		return err
+	}
+	lock, err := vfs.AcquireLock(filepath.Join(f.path, folderLock), false)
+	if err == nil && f.owner != 0 {
+		err = os.Chmod(f.path, 0o711)
+	}
+	if err != nil {
+		if lock != nil {
+			lock.Release()
+		}
+		os.RemoveAll(f.path)
+		return err
+	}
+	f.lock.Release()
+	f.lock = lock
+	return nil
+}
+
 // try writes a slot file, and removes it.
 func (f *slotFolder) try() error {
 	s, err := f.create(1)

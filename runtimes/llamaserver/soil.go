@@ -1,5 +1,10 @@
 package llamaserver
 
+import (
+	"maps"
+	"slices"
+)
+
 // soil says that rows are in the server that are not those which its files compute of their tokens: shifted ones, those of a slot file of a client, or
 // those of other bytes that were in a file for a while. It goes on with them when it is asked for these tokens. What slots hold is doubtful from now on.
 func (l *loaded) soil() {
@@ -33,9 +38,10 @@ func (l *loaded) soiled() (times int, now bool) {
 // soils is [loaded.soils] of all models.
 func (f *Front) soils() (ended func()) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
+	list := slices.Collect(maps.Values(f.loaded))
+	f.mu.Unlock()
 	var all []func()
-	for _, l := range f.loaded {
+	for _, l := range list { // it may be waiting for the server
 		all = append(all, l.soils())
 	}
 	return func() {

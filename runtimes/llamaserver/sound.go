@@ -234,7 +234,7 @@ func (s *served) own(ctx context.Context, sl *slot) error {
 		return nil
 	}
 	if len(sl.prompt.Tokens) > 0 {
-		s.log.Warn("what a slot holds is dropped: the files of the model changed since it was computed", "slot", sl.id, "tokens", len(sl.prompt.Tokens), "err", err)
+		s.log.Warn("what a slot holds is dropped: other rows may have come into it, or other files into the server", "slot", sl.id, "tokens", len(sl.prompt.Tokens), "err", err)
 	}
 	sl.forget()
 	sl.drops = drops

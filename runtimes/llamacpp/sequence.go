@@ -83,7 +83,7 @@ func (s *Session) roomFor(n int) []byte {
 	return s.large[:n]
 }
 
-// giveBack frees what roomFor returned, if it is more than may be kept.
+// giveBack ends what roomFor returned, if it is more than the session keeps: it waits for the next session that needs as much, or goes back to the system.
 func (s *Session) giveBack() {
 	if s.large != nil {
 		largemem.Free(s.large)
@@ -92,9 +92,10 @@ func (s *Session) giveBack() {
 }
 
 // Trim gives back the memory that the session keeps between calls: as much as the largest state that it moved, and captured
-// window rows that were not saved yet, whose positions are then not restorable.
+// window rows that were not saved yet, whose positions are then not restorable. So it does with what all sessions of the process keep for the next restore.
 func (s *Session) Trim() {
 	s.buf = nil
+	largemem.Trim()
 	for _, l := range s.lines {
 		l.captured, l.states = captured{}, nil
 	}

@@ -24,13 +24,16 @@ type sketch struct {
 // sketchOf takes sketches of rows, one each.
 func sketchOf(t kv.Tensor, rows kv.TensorRows) []sketch {
 	out := make([]sketch, 0, rows.Count())
-	size, group := t.DType.GroupBytes(), t.DType.Group()
-	half, packed := t.Width/2, state.Pack(t, rows)
-	bytes := len(packed) / max(1, rows.Count())
+	size, group, bytes := t.DType.GroupBytes(), t.DType.Group(), t.RowBytes()
+	half := t.Width / 2
 	for _, p := range rows.Pieces {
 		row, elem := p.Strides(t)
+		packed, each := p.Mem, row
+		if elem != size { // a row is not in one piece
+			packed, each = state.Pack(t, kv.TensorRows{Pieces: []kv.Piece{p}}), bytes
+		}
 		for i := range p.Count {
-			s := sketch{seen: true, bits: xxhash.Sum64(packed[len(out)*bytes:][:bytes])}
+			s := sketch{seen: true, bits: xxhash.Sum64(packed[i*each:][:bytes])}
 			for j := range s.values {
 				at := half + j*(t.Width-half)/sketchValues
 				if v := state.Value(t.DType, p.Mem[i*row+at/group*elem:][:size], at%group); v-v == 0 { // a number, and finite

@@ -2,8 +2,6 @@
 
 package largemem
 
-// Make returns n bytes of zeros.
-func Make(n int) []byte { return make([]byte, n) }
+func take(n int) []byte { return make([]byte, n) }
 
-// Free ends what Make returned.
-func Free([]byte) {}
+func give([]byte) {}

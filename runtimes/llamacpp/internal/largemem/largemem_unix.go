@@ -4,8 +4,7 @@ package largemem
 
 import "golang.org/x/sys/unix"
 
-// Make returns n bytes of zeros.
-func Make(n int) []byte {
+func take(n int) []byte {
 	b, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
 		return make([]byte, n)
@@ -14,7 +13,6 @@ func Make(n int) []byte {
 	return b
 }
 
-// Free ends what Make returned.
-func Free(b []byte) {
+func give(b []byte) {
 	_ = unix.Munmap(b) // memory that was made in another way is not known to it, and stays the collector's
 }

@@ -130,8 +130,7 @@ func (s *Session) keepsWindows(l kv.Limits) (missing string, err error) {
 
 // zeros gives an empty sequence rows of zeros at the positions [from, to).
 func (s *Session) zeros(sequence, from, to int) error {
-	buf := s.memoryFor(s.lay.size(s.lay.cells(from, to, to, to-from, sequence), true))
-	clear(buf)
+	clear(s.roomFor(s.lay.size(s.lay.cells(from, to, to, to-from, sequence), true))) // of which the blob is made
 	_, _, blob := s.build(from, to, to, to-from, sequence)
 	return s.set(sequence, blob)
 }

@@ -23,8 +23,8 @@ func (s *Session) stream(sequence, n, windowRows int, fill fill) (got Restored, 
 		if free, ok := s.freeSequence(sequence); ok {
 			pieces := (whole + piecesize.Bytes - 1) / piecesize.Bytes
 			step, scratch = max(1, (n+pieces-1)/pieces), free
-			if block := s.model.Descriptor().BlockTokens; step > block { // what lies in two pieces is read and checked twice
-				step -= step % block
+			if block := s.model.Descriptor().BlockTokens; step > block { // a block that lies in two pieces is read and checked twice
+				step = (step + block/2) / block * block
 			}
 		}
 	}

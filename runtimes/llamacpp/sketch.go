@@ -24,7 +24,7 @@ type sketch struct {
 // sketchOf takes sketches of rows, one each.
 func sketchOf(t kv.Tensor, rows kv.TensorRows) []sketch {
 	out := make([]sketch, 0, rows.Count())
-	size, group, bytes := t.DType.GroupBytes(), t.DType.Group(), t.RowBytes()
+	size, values, bytes := t.DType.GroupBytes(), t.DType.Group(), t.RowBytes()
 	half := t.Width / 2
 	for _, p := range rows.Pieces {
 		row, elem := p.Strides(t)
@@ -32,11 +32,15 @@ func sketchOf(t kv.Tensor, rows kv.TensorRows) []sketch {
 		if elem != size { // a row is not in one piece
 			packed, each = state.Pack(t, kv.TensorRows{Pieces: []kv.Piece{p}}), bytes
 		}
+		var group, within [sketchValues]int // where in a row, and where in the group
+		for j := range group {
+			at := half + j*(t.Width-half)/sketchValues
+			group[j], within[j] = at/values*elem, at%values
+		}
 		for i := range p.Count {
 			s := sketch{seen: true, bits: xxhash.Sum64(packed[i*each:][:bytes])}
 			for j := range s.values {
-				at := half + j*(t.Width-half)/sketchValues
-				if v := state.Value(t.DType, p.Mem[i*row+at/group*elem:][:size], at%group); v-v == 0 { // a number, and finite
+				if v := state.Value(t.DType, p.Mem[i*row+group[j]:][:size], within[j]); v-v == 0 { // a number, and finite
 					s.values[j] = v
 				}
 			}

@@ -20,14 +20,19 @@ func Values(d kv.DType, b []byte) []float32 {
 
 // Value reads value i of a group of an element type of ggml's; of others it is 0.
 func Value(d kv.DType, group []byte, i int) float32 {
+	if d == kv.F16 { // nearly all caches
+		return half(binary.LittleEndian.Uint16(group))
+	}
+	return valueOf(d, group, i)
+}
+
+func valueOf(d kv.DType, group []byte, i int) float32 {
 	u16 := func(at int) uint16 { return binary.LittleEndian.Uint16(group[at:]) }
 	nibble := func(from int) byte { return group[from+i%16] >> (i / 16 * 4) & 15 }
 	fifth := func(from int) byte { return byte(binary.LittleEndian.Uint32(group[from:])>>i) & 1 << 4 }
 	switch d {
 	case kv.F32:
 		return math.Float32frombits(binary.LittleEndian.Uint32(group))
-	case kv.F16:
-		return half(u16(0))
 	case kv.BF16:
 		return math.Float32frombits(uint32(u16(0)) << 16)
 	case kv.Q8_0:

@@ -23,7 +23,8 @@ type Restored struct {
 // cells that several of them share are taken to be as many, if the whole prefix does not fit.
 //
 // The state is handed over in pieces of a few MiB where sequences share one buffer and one more of them is empty; else
-// the session builds all of it in memory, which it gives back at the end. Damage that is met on the way, or ctx being cancelled,
+// the session builds all of it in memory, which waits for the next restore if it is no more than 64 MiB, until [Session.Trim] or until the system wants it,
+// and else is given back at the end. Damage that is met on the way, or ctx being cancelled,
 // never leaves a part: the sequence is emptied, and after damage a shorter prefix restored.
 //
 // Where sequences have streams of their own, it evaluates one token first, so that no copy that llama.cpp has put off overwrites what is restored.

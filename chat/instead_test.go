@@ -71,6 +71,35 @@ func TestInstead(t *testing.T) {
 	}
 }
 
+// A policy that panics, in a program that recovers, has begun no turn: the old ones are there, and what is said next comes after them.
+func TestInsteadPolicyPanics(t *testing.T) {
+	r := newRoom(t, hashed.Options{})
+	o := chat.Options{System: tokens(1, 20), Ring: 200, Reserve: 20}
+	c := r.conversation("a", o)
+	r.turn(c, tokens(2, 20), 8, chat.BeginOptions{})
+	second := r.turn(c, tokens(3, 20), 8, chat.BeginOptions{})
+	r.check(c.SetFact(ctx, "waits", tokens(4, 5)))
+	want := c.Turns()
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the policy's panic is gone")
+			}
+		}()
+		c.Begin(ctx, tokens(5, 9), chat.BeginOptions{Instead: second, Policy: func([]chat.TurnInfo, []float32) []bool { panic("a policy") }})
+	}()
+	if got := c.Turns(); !reflect.DeepEqual(got, want) {
+		t.Errorf("after the panic: %+v, want %+v", got, want)
+	}
+	third := r.turn(c, tokens(6, 9), 3, chat.BeginOptions{})
+	r.again()
+	c = r.conversation("a", o)
+	if got := c.Turns(); len(got) != 3 || got[1].ID != second || got[2].ID != third {
+		t.Errorf("opened again: %+v, want turn %d after those of before", got, third)
+	}
+	r.clean(c)
+}
+
 // insteadChild, in the environment, makes the test binary a process that answers a turn anew in a store, and waits to be killed.
 const insteadChild = "CHAT_INSTEAD_CHILD"
 

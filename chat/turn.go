@@ -87,7 +87,7 @@ func (c *Conversation) Begin(ctx context.Context, message []kv.Token, o BeginOpt
 	}
 	if o.Instead != 0 {
 		defer func() {
-			if err != nil {
+			if c.turn == nil { // it failed, or the policy panicked
 				c.putBack()
 			}
 		}()

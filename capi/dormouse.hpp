@@ -219,8 +219,9 @@ public:
 		dormouse_match x = {};
 		dormouse_restored found = DORMOUSE_INIT(dormouse_restored);
 		dormouse_prompt p = prompt.c();
+		auto opened = store.lock(); // before the match is open: a Store that goes meanwhile is closed by it
 		check(dormouse_match_prompt(m, &p, limit, call, &x, &found));
-		return Match(x, found, store.lock());
+		return Match(x, found, std::move(opened));
 	}
 	dormouse_put_result put(const Prompt &prompt, const std::vector<dormouse_rows> &rows, const dormouse_put_options *options = nullptr, const dormouse_call *call = nullptr) {
 		dormouse_put_result out = DORMOUSE_INIT(dormouse_put_result);

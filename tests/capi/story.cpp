@@ -75,6 +75,24 @@ static void any_order(const char *dir, const dormouse::Prompt &prompt) {
 	CHECK(!is_free(dir));
 	std::thread([&] { kept.reset(); }).join();
 	CHECK(is_free(dir));
+	for (int i = 0; i < 300; i++) { // the Store goes while another thread asks for a match: there is none, or it closes the store
+		auto store = std::make_unique<Store>(dir);
+		Model model = store->register_model(descriptor);
+		std::unique_ptr<Match> found;
+		std::thread asks([&] {
+			try {
+				found = std::make_unique<Match>(model.match(prompt));
+			} catch (const Error &e) {
+				CHECK(e.status == DORMOUSE_ERR_HANDLE || e.status == DORMOUSE_ERR_CLOSED);
+			}
+		});
+		std::this_thread::sleep_for(std::chrono::microseconds(i));
+		store.reset();
+		asks.join();
+		CHECK(is_free(dir) == !found);
+		found.reset();
+		CHECK(is_free(dir));
+	}
 }
 
 int main(int argc, char **argv) {

@@ -16,7 +16,7 @@ if [ -e "$root/.cache/llama/env.sh" ]; then
   . "$root/.cache/llama/env.sh"
   home=$(dirname "$(dirname "$(readlink -f "$(command -v javac)")")")
   llama=$DORMOUSE_LLAMA_LIB
-  c++ -std=c++17 -Wall -Wextra -Werror -fPIC -shared -isystem "$(bash "$root/tests/llama/headers.sh")" -I"$home/include" -I"$home/include/linux" "$java/sample/src/main/cpp/engine.cpp" \
+  c++ -std=c++17 -Wall -Wextra -Werror -fPIC -shared -isystem "$(bash "$root/tests/llama/headers.sh")" -I"$home/include" -I"$home/include/linux" "$java/sample/src/main/cpp/engine.cpp" "$java/sample/src/test/cpp/lora.cpp" \
     -o "$tmp/libengine.so" "$llama"/libllama.v*.so "$llama"/libggml.v*.so "$llama"/libggml-base.so -Wl,-z,defs -Wl,-rpath,"$llama"
   options=-Ddormouse.engine=$tmp/libengine.so
 fi

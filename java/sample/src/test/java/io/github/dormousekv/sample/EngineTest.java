@@ -32,7 +32,7 @@ import org.junit.rules.TemporaryFolder;
 /** The sample's engine over a real llama.cpp: killed, restored and written on, and what io.github.dormousekv.Llama refuses. */
 public class EngineTest {
     private static final File ROOT = new File("../..");
-    private static final File SMALL = new File(ROOT, "runtimes/llamacpp/testdata/stories260K-f32.gguf");
+    static final File SMALL = new File(ROOT, "runtimes/llamacpp/testdata/stories260K-f32.gguf");
 
     @Rule
     public TemporaryFolder folder = new TemporaryFolder();
@@ -109,7 +109,7 @@ public class EngineTest {
         assertTrue(got.size() > 1 && got.get(1).length() > 10);
     }
 
-    private static <T> T field(Engine e, String name, Class<T> type) throws ReflectiveOperationException {
+    static <T> T field(Engine e, String name, Class<T> type) throws ReflectiveOperationException {
         Field f = Engine.class.getDeclaredField(name);
         f.setAccessible(true);
         return type.cast(f.get(e));
@@ -171,11 +171,11 @@ public class EngineTest {
             assertSame(Code.IDENTITY, refused(() -> { // an adapter that the context does not have
                 try (Engine second = engine(store, model, 512)) {
                     List<Prompt.Adapter> adapters = List.of(new Prompt.Adapter(new byte[] {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, -1}, 0.5f));
-                    Llama.attach(store, libllama(), (Long) contextOf(second), model, new Llama.Options().adapters(adapters), any);
+                    Llama.attach(store, libllama(), (Long) call(second, "context"), model, new Llama.Options().adapters(adapters), any);
                 }
             }));
             try (Engine second = engine(store, model, 512)) { // a context has one session, the last one
-                long ctx = (Long) contextOf(second);
+                long ctx = (Long) call(second, "context");
                 Llama first = Llama.attach(store, libllama(), ctx, model, new Llama.Options(), any);
                 try (Llama next = Llama.attach(store, libllama(), ctx, model, new Llama.Options(), any)) {
                     assertSame(Code.CLOSED, refused(() -> first.save(prompt, 0, any)));
@@ -188,16 +188,17 @@ public class EngineTest {
             assertSame(Code.CLOSED, refused(() -> session.restore(prompt, 0, any)));
             assertSame(Code.ARGUMENT, refused(() -> {
                 try (Engine second = engine(store, model, 512)) {
-                    long ctx = (Long) contextOf(second);
+                    long ctx = (Long) call(second, "context");
                     Llama.attach(store, libllama(), ctx, model, new Llama.Options().with("rows_only", true).with("nonsense", 1), any);
                 }
             }));
         }
     }
 
-    private static Object contextOf(Engine e) {
+    /** A function of llama.cpp's that the engine keeps to itself. */
+    static Object call(Engine e, String name) {
         try {
-            java.lang.reflect.Method m = Engine.class.getDeclaredMethod("context", long.class);
+            java.lang.reflect.Method m = Engine.class.getDeclaredMethod(name, long.class);
             m.setAccessible(true);
             return m.invoke(e, field(e, "engine", Long.class));
         } catch (ReflectiveOperationException err) {

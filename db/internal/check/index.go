@@ -37,6 +37,7 @@ func (v *verifier) index(ctx context.Context) error {
 	}
 	if e.ReadOnly() { // else they were left out, and that is done
 		v.lost(e.Absent)
+		v.unproven(e.Lost)
 	}
 	if len(doubts) > 0 {
 		return nil

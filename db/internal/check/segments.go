@@ -121,3 +121,21 @@ func (v *verifier) lost(records []index.Entry) {
 		v.report(damage.New(v.e.SegmentPath(r.Loc.Segment), r.Loc.Offset, "record header", "block "+r.Key.String(), "no such record"))
 	}
 }
+
+// mostUnproven bounds how many records unproven names one by one: a power cut may take thousands.
+const mostUnproven = 32
+
+// unproven notes records that are not whole and that no barrier covers: what a disk has lost and what is damaged look the same there.
+func (v *verifier) unproven(records []index.Entry) {
+	slices.SortFunc(records, func(a, b index.Entry) int {
+		return cmp.Or(cmp.Compare(a.Loc.Segment, b.Loc.Segment), cmp.Compare(a.Loc.Offset, b.Loc.Offset))
+	})
+	for i, r := range records {
+		if i == mostUnproven {
+			v.note("%d more records are not whole, the last in %s", len(records)-i, v.e.SegmentPath(records[len(records)-1].Loc.Segment))
+			return
+		}
+		bad := damage.New(v.e.SegmentPath(r.Loc.Segment), r.Loc.Offset, "record", "block "+r.Key.String()+", as the log says", "no such record, or not all of it")
+		v.note("%v: it had not reached the disk when the store ended, or it was damaged since", bad)
+	}
+}

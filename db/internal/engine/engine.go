@@ -77,6 +77,7 @@ type Engine struct {
 
 	Doubts []error          // why index.db was not used, if it is there; written by Open only
 	Absent []index.Entry    // records that the log names and a rebuild did not find; written by Open only
+	Lost   []index.Entry    // records that are not whole, of which nothing says that they had been durable; written by Open only
 	Found  *recovery.Result // with Options.Salvage; written by Open only
 
 	clock, seq, watermark atomic.Uint64

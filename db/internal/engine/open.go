@@ -162,7 +162,7 @@ func (e *Engine) recover(ctx context.Context, doubt error) (*recovery.Result, er
 	if err != nil {
 		return nil, err
 	}
-	e.Catalog, e.unsealed, e.Doubts, e.Absent = r.Catalog, r.Leftover, r.Doubts, r.Absent
+	e.Catalog, e.unsealed, e.Doubts, e.Absent, e.Lost = r.Catalog, r.Leftover, r.Doubts, r.Absent, r.Lost
 	if e.o.Salvage {
 		e.Found = &r
 	}

@@ -93,6 +93,8 @@ func (r *run) dropLost(t *index.Txn) error {
 			named[x.Loc] = true
 			if r.covered(x.Loc) || r.harmed(x.Loc) || r.Salvage { // nothing but damage took it, or it is to be named all the same
 				r.Absent = append(r.Absent, x)
+			} else {
+				r.Lost = append(r.Lost, x)
 			}
 		}
 		return !is, nil

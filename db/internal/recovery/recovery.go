@@ -53,6 +53,7 @@ type Result struct {
 	Found      map[loc.Loc]bool // dead, as the scan or the replay found out
 	Doubts     []error          // why index.db was not used, if it is there
 	Absent     []index.Entry    // records that the log names and that are not there
+	Lost       []index.Entry    // records that no barrier covers and that are not whole: the disk never had them, or they are damaged
 	Left       []index.Entry    // records that are there and left out: their prefix, or the descriptor of their model, is lost
 	Damage     []*damage.Error  // that a rebuild met in segments, where records may have been of which nothing tells
 	Rebuilt    bool             // the index is built from segments and log alone

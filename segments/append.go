@@ -293,6 +293,7 @@ func (s *Set) create(d *kv.Descriptor, fp kv.Fingerprint, length int64) (*segmen
 		return nil, err
 	}
 	defer g.f.Release()
+	g.f.Again = g.stillOursLocked
 	err = g.f.Truncate(head.planned)
 	if err == nil {
 		err = g.allocate(g.f, 0, head.end(), head.end())

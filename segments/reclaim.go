@@ -253,8 +253,8 @@ func (s *Set) unlinkLocked(g *segment) (gone bool, err error) {
 	g.knowLocked()  // one that cannot be opened is no other store's, as far as anybody knows
 	g.dirty = false // nobody needs these bytes
 	g.dropLocked()
-	if g.foreignLocked() {
-		s.o.Logger.Warn("what lies in the place of a segment is left alone", "file", g.path, "err", g.headErr)
+	if err := g.lookAgainLocked(); errors.Is(err, ErrForeign) {
+		s.o.Logger.Warn("what lies in the place of a segment is left alone", "file", g.path, "err", err)
 	} else if info, err := s.o.fs.Stat(g.path); err == nil && !info.Regular {
 		s.o.Logger.Warn("what lies in the place of a segment is left alone", "file", g.path, "err", vfs.ErrNotRegular)
 	} else if err := s.o.fs.Remove(g.path); err != nil && !errors.Is(err, fs.ErrNotExist) {

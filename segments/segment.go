@@ -165,10 +165,37 @@ func (g *segment) openFileLocked() error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, vfs.ErrNotRegular) {
 		return g.missing(err)
 	}
+	if err == nil {
+		if err = g.stillOursLocked(f); err != nil {
+			f.Close()
+			f.Release()
+		}
+	}
 	if err != nil {
 		return err
 	}
+	f.Again = g.stillOursLocked
 	g.f = f
+	return nil
+}
+
+// stillOursLocked refuses another store's file that has come to this one's place while it was not open: somebody removed the folder, and made a
+// store there. What cannot be read, or is damaged, proves nothing. g.mu is held.
+func (g *segment) stillOursLocked(f vfs.File) error {
+	if !g.known || g.headErr != nil || g.set.o.ReadOnly { // a reader changes nothing
+		return nil
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil
+	}
+	b, err := readSegmentHeader(f, info.Size)
+	if err != nil {
+		return nil
+	}
+	if _, bad := decodeSegmentHeader(b, g.set.o.UUID, g.id); bad != nil && errors.Is(bad, ErrForeign) {
+		return g.missing(g.inFile(bad))
+	}
 	return nil
 }
 
@@ -276,6 +303,20 @@ func (g *segment) statLocked() vfs.Info {
 		}
 	}
 	return g.info
+}
+
+// lookAgainLocked opens the file, which nobody has open, and closes it. The error says whose it is, if it is known to be another store's.
+func (g *segment) lookAgainLocked() error {
+	if g.foreignLocked() {
+		return g.headErr
+	}
+	err := g.openFileLocked()
+	if err == nil {
+		g.f.Close()
+		g.f.Release()
+		g.f = nil
+	}
+	return err
 }
 
 // foreignLocked reports whether the file is known to be another store's: it must not be changed. Only after it was opened.

@@ -86,9 +86,23 @@ func (f *File) open() error {
 	if err != nil {
 		return errors.Join(err, file.Close())
 	}
+	file.Again = f.stillOurs
 	f.f, f.head, f.refuse, f.allocated = file, c.Head, nil, info.Allocated
 	f.durable, f.proven = c.proven, c.proven
 	f.setEnd(c.End)
+	return nil
+}
+
+// stillOurs refuses another store's file that has come to this one's place while it was not open: somebody removed the folder, and made a store
+// there. What cannot be read, or is damaged, proves nothing.
+func (f *File) stillOurs(file vfs.File) error {
+	b := make([]byte, headBytes)
+	if _, err := file.ReadAt(b, 0); err != nil {
+		return nil
+	}
+	if _, err := decodeHead(b, file.Name(), f.o.UUID, f.scope); errors.Is(err, vfs.ErrForeign) {
+		return err
+	}
 	return nil
 }
 

@@ -21,6 +21,10 @@ type Handle struct {
 	failed   func(err error)
 	unsynced atomic.Bool // written since the last Sync began
 
+	// Again looks at the file when it was opened again, before it is used: somebody may have put another one in its place. An error is that of Hold.
+	// Nil: nobody looks. It is set by who made the handle, and must not use it.
+	Again func(f File) error
+
 	mu   sync.Mutex // guards all below; held while the file is opened, or synced to be closed
 	f    File       // nil: it is not open just now
 	uses int
@@ -53,6 +57,12 @@ func (h *Handle) Hold() error {
 		f, err := h.fs.Open(h.name, h.readOnly)
 		if err != nil {
 			return err
+		}
+		if h.Again != nil {
+			if err := h.Again(f); err != nil {
+				f.Close()
+				return err
+			}
 		}
 		h.f = f
 		pool.count(1)

@@ -150,15 +150,17 @@ func (r *run) addToBloom(x index.Entry) {
 func (r *run) put(t *index.Txn, op oplog.Put) error {
 	same := map[ID]*replaced{}        // by what the frame has for them
 	tails := map[kv.Key][]*replaced{} // by the block before them
+	seq := uint64(0)
 	for _, rec := range op.Records {
 		same[ID{rec.Key, rec.Group}] = nil
+		seq = max(seq, rec.Seq)
 	}
 	for _, d := range op.Dead {
 		cur, ok, err := t.Load(d.Key, d.Group)
 		if err != nil {
 			return err
 		}
-		if !ok || cur.Loc != d.Loc {
+		if !ok || cur.Loc != d.Loc && !r.movedUnread(&cur, seq) {
 			continue // a rebuild: it is destroyed
 		}
 		x := &replaced{entry: cur}
@@ -220,9 +222,18 @@ func (r *run) move(t *index.Txn, op oplog.Move) error {
 	// A rebuild: the old place is destroyed, and the scan found the new one, unless that is, too.
 	if x, found := r.logged[op.To]; found && (!ok || cur.Seq < x.Seq) {
 		r.instead(op.To, id)
+		if ok && r.movedUnread(&cur, x.Seq) {
+			r.instead(op.To, id, &replaced{entry: cur})
+		}
 		return t.Put(x)
 	}
 	return nil
+}
+
+// movedUnread reports whether a frame of that number may be about cur, though it names another place: a frame that moved it there is lost. What
+// the disk lost of the new places it may have kept at the old one: nothing is destroyed there before a barrier.
+func (r *run) movedUnread(cur *index.Entry, seq uint64) bool {
+	return r.Log.Damaged() && cur.Seq < seq
 }
 
 // removeDoomed takes out what the scan entered although its destruction was already decided.

@@ -1,6 +1,8 @@
 package recovery_test
 
 import (
+	"math/rand/v2"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -8,11 +10,13 @@ import (
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/storetest"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/loc"
 	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
 	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/segments"
 )
 
 // A volume that goes and comes back in the same boot loses what was not synced, as a power cut does, and may leave a frame of this boot
@@ -122,4 +126,34 @@ func TestPowerSyncsBothAtOnce(t *testing.T) {
 	storetest.Put(t, m, kv.Tokens(crashtest.Tokens(2, 64)...))
 	d.Before(nil)
 	storetest.OK(t, s.Close())
+}
+
+// What was durable and is moved twice before the next barrier is there when the volume goes, whatever it takes of the moves: where a frame of the
+// first is lost and one of the second is not, the log says nothing of where the record lay before.
+func TestMovedTwiceWhenTheVolumeGoes(t *testing.T) {
+	dirs := crashtest.NewDirs(t)
+	d := crashtest.NewDisk(dirs.Next())
+	w := &crashRun{d: d, k: crashMode{power: true}}
+	storetest.OK(t, w.open())
+	t.Cleanup(func() { w.kill() })
+	long := kv.Tokens(crashtest.Tokens(1, 640)...)
+	m := w.model(0)
+	storetest.Put(t, m, long)
+	storetest.OK(t, w.s.Sync(t.Context()))
+	for range 2 { // without a sync in between
+		var out engine.Compacted
+		all := func(segments.Info, int64) bool { return true }
+		storetest.OK(t, storetest.Engine(w.s).Inside().Rewrite(t.Context(), all, nil, &out))
+	}
+	for seed := range uint64(100) {
+		image := storetest.Must(d.PowerCut(rand.New(rand.NewPCG(seed, 5)), dirs.Next()))(t)
+		image.SameBoot()
+		x := &crashRun{d: image, k: w.k}
+		storetest.OK(t, x.open())
+		if n, reason := storetest.Restore(t, x.model(0), long); n != len(long.Tokens) {
+			t.Errorf("loss %d: %d tokens are there (%v)", seed, n, reason)
+		}
+		x.kill()
+		os.RemoveAll(image.Dir())
+	}
 }

@@ -392,7 +392,10 @@ func (g *segment) extent(b []byte, loc Loc) (n int64) {
 	if head {
 		return 0 // what was taken for rubbish when the header could not be read
 	}
-	if loc.Offset < minAlignment || loc.Length <= 0 || loc.Offset >= limit || known && loc.Offset%alignment != 0 {
+	if loc.Offset >= limit && loc.Length > 0 {
+		return 0 // it was lost before the file was that long, or it was cut away
+	}
+	if loc.Offset < minAlignment || loc.Length <= 0 || known && loc.Offset%alignment != 0 {
 		g.set.o.Logger.Error("a record to destroy lies outside of its segment", "file", g.path, "offset", loc.Offset, "length", loc.Length)
 		return 0
 	}

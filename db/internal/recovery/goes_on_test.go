@@ -1,6 +1,8 @@
 package recovery_test
 
 import (
+	"bytes"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
@@ -149,5 +151,31 @@ func TestReaderOfASegmentThatGoesOn(t *testing.T) {
 	read(early, b, 64)
 	if n := len(segmentFiles(t, dir)); n != 1 {
 		t.Errorf("%d segments", n)
+	}
+}
+
+// A record that was lost before its segment was that long again is no fault to report when it is to be destroyed.
+func TestLostBehindTheEndIsNoError(t *testing.T) {
+	o, dir := storetest.Options(), t.TempDir()
+	var said bytes.Buffer
+	o.Logger = slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelError}))
+	s := storetest.Open(t, dir, o)
+	storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), kv.Tokens(crashtest.Tokens(1, 64)...))
+	storetest.OK(t, s.Close())
+	file := segmentFiles(t, dir)[0]
+	end := storetest.Must(os.Stat(file))(t).Size()
+
+	s = storetest.Open(t, dir, o)
+	storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), kv.Tokens(crashtest.Tokens(2, 64)...))
+	storetest.Crash(s)
+	storetest.OK(t, os.Truncate(file, end)) // what a power cut takes, and leaves the log
+
+	said.Reset()
+	s = storetest.Open(t, dir, o)
+	storetest.Put(t, storetest.Model(t, s, crashtest.Plain()), kv.Tokens(crashtest.Tokens(3, 64)...))
+	storetest.OK(t, s.Sync(t.Context()))
+	storetest.OK(t, s.Close())
+	if said.Len() > 0 {
+		t.Error(said.String())
 	}
 }

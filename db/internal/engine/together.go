@@ -21,6 +21,8 @@ type rounds struct {
 	took   time.Duration // guarded by turn: by its sync
 }
 
+var errNotSynced = errors.New("the sync of those who waited together did not come to its end")
+
 // round is who waits for one sync.
 type round struct {
 	size int           // guarded by rounds.open
@@ -72,6 +74,7 @@ func (x *rounds) wait(sync func() error) error {
 	x.open <- newRound()
 	defer close(r.done)
 	start := time.Now()
+	r.err = errNotSynced // of who panics in it: a Logger of the host's, say
 	r.err = sync()
 	x.size, x.took = r.size, time.Since(start)
 	return r.err

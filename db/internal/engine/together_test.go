@@ -98,3 +98,30 @@ func TestRoundsGather(t *testing.T) {
 		})
 	}
 }
+
+// Where who syncs for all does not come to the end of it (a Logger of the host's panics), nobody takes that for a sync.
+func TestRoundThatPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newRounds()
+		x.turn <- struct{}{} // another round is under way
+		var all sync.WaitGroup
+		var acknowledged atomic.Int32
+		for range 3 {
+			all.Go(func() {
+				defer func() { recover() }()
+				if x.wait(func() error { panic("a logger's") }) == nil {
+					acknowledged.Add(1)
+				}
+			})
+		}
+		synctest.Wait()
+		<-x.turn
+		all.Wait()
+		if n := acknowledged.Load(); n > 0 {
+			t.Errorf("%d were told that it was durable", n)
+		}
+		if err := x.wait(func() error { return nil }); err != nil {
+			t.Errorf("the next round: %v", err)
+		}
+	})
+}

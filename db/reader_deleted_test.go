@@ -301,3 +301,13 @@ func TestReadersOpenWhileOthersAreDeleted(t *testing.T) {
 		t.Error("hardly a reader opened: this shows nothing")
 	}
 }
+
+// A longer block that came since the checkpoint takes nothing of what a reader is shown: the shorter one that it replaced is still there.
+func TestReaderSeesWhatALongerBlockReplaced(t *testing.T) {
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
+	storetest.Put(t, m, atCheckpoint)
+	storetest.OK(t, s.Checkpoint(t.Context()))
+	storetest.Put(t, m, alices.Prefix(sharedByBoth+112))
+	r := storetest.Open(t, s.Dir(), readOnly())
+	storetest.Expect(t, storetest.Model(t, r, crashtest.Plain()), alices, len(atCheckpoint.Tokens))
+}

@@ -82,6 +82,9 @@ func (h *host) step() {
 		if errors.Is(err, llamacpp.ErrLineage) && (x.taint != sound || x.untold) {
 			return
 		}
+		if len(p.Tokens) > h.opt.Tokens/h.opt.Sequences && errors.Is(err, llamacpp.ErrTooLong) { // and nothing of it was evaluated
+			return
+		}
 		h.must(err)
 		shifted := x.taint == pending
 		h.decoded()
@@ -254,8 +257,10 @@ func (h *host) shift(i int) {
 	}
 	h.add(m.memory, int32(i), int32(to), -1, int32(from-to))
 	h.note("shifted %d: [%d, %d) went", i, from, to)
+	seen := x.known >= n
 	x.tokens, x.known = kit.Without(x.tokens, from, to), min(x.known, from)
-	if x.taint == sound {
+	recurrent := h.api.IsRecurrent(h.api.GetModel(h.c.Pointer()))
+	if x.taint == sound && (seen || !recurrent) { // a recurrent state has a position and no keys to be rotated: nothing tells of a shift but that position
 		x.taint = pending
 	} else {
 		x.taint = unseen

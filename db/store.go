@@ -175,7 +175,7 @@ func (s *Store) Suspend(ctx context.Context) error {
 
 // Resume takes the lock again and goes on. Open matches are looked up anew when they are next used: another process may
 // have changed the store meanwhile. ErrLocked if another process has the store open, fs.ErrNotExist if its folder is not there, or empty: call it
-// again later.
+// again later. An error, too, if another store lies there: it names both, and touches nothing.
 func (s *Store) Resume(ctx context.Context) error {
 	if err := s.lifecycle.Own(ctx, nil); err != nil {
 		return fmt.Errorf("db: resume: operations are under way still: %w", err)

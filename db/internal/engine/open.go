@@ -72,6 +72,9 @@ func open(ctx context.Context, dir string, o Options, doubt error) (opened *Engi
 	if err := e.openFormat(); err != nil {
 		return nil, err
 	}
+	if was := e.Kept.uuid; was != (kv.UUID{}) && e.Format.UUID != was { // Resume, and another medium lies there
+		return nil, e.another(e.Format.UUID)
+	}
 	e.Kept.uuid = e.Format.UUID
 	if err := e.lockFormat(); err != nil {
 		return nil, err
@@ -172,11 +175,16 @@ func (e *Engine) recover(ctx context.Context, doubt error) (*recovery.Result, er
 	return &r, nil
 }
 
+// another is the error where another store lies at the place of the one that was open.
+func (e *Engine) another(found kv.UUID) error {
+	return fmt.Errorf("%s: %w: store %s lies where %s was", e.Dir, vfs.ErrForeign, found, e.Kept.uuid)
+}
+
 // stillHere fails where the store whose index is in doubt does not lie there any more, or another one does, which is not touched.
 func (e *Engine) stillHere() error {
 	f, err := folder.StillThere(e.FS, e.Dir)
 	if was := e.Kept.uuid; err == nil && was != (kv.UUID{}) && f.UUID != was {
-		err = fmt.Errorf("%s: %w: store %s lies where %s was", e.Dir, vfs.ErrForeign, f.UUID, was)
+		err = e.another(f.UUID)
 	}
 	return err
 }

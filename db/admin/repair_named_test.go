@@ -104,6 +104,29 @@ func TestRepairNamesModelsThatAreLost(t *testing.T) {
 	}
 }
 
+// The index is lost, and of a record that no frame of the log names any more the first half is zeros: whether it was destroyed or is lost nobody can
+// tell, and that is said.
+func TestRepairSaysWhatLiesBehindZeros(t *testing.T) {
+	e := estateOf(t, false)
+	storetest.Remove(t, e.dir, storetest.IndexFile)
+	said := 0
+	for id, b := range e.live {
+		dir := storetest.Copy(t, e.dir)
+		storetest.Write(t, storetest.SegmentPath(dir, b.Segment), b.Offset, make([]byte, b.Bytes/2))
+		out, to := repaired(t, e, dir)
+		have, _ := holdings(t, to)
+		if _, saved := have[id]; saved || out.Whole() {
+			t.Errorf("of block %v at %d of segment %d nothing is said: damage %v, notes %q", b.Key, b.Offset, b.Segment, out.Damage, out.Notes)
+		}
+		if strings.Contains(out.Unknown, "behind zeros") {
+			said++
+		}
+	}
+	if said == 0 {
+		t.Errorf("of %d records none is said to be unknown", len(e.live))
+	}
+}
+
 // What the torn end of a log may have put is saved, if it is whole: it may have been acknowledged.
 func TestRepairTornEnd(t *testing.T) {
 	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())

@@ -28,6 +28,7 @@ type damagedStore struct {
 	e   *engine.Engine
 
 	found   check.Report                // of all but sessions
+	remains []*damage.Error             // bytes that no record explains
 	entries map[recovery.ID]index.Entry // all that is stored; when it is copied, what is lost and known, too
 	saved   map[recovery.ID]bool
 	failed  map[recovery.ID]error // why a record of entries was not saved
@@ -79,7 +80,7 @@ func (w *damagedStore) recover(ctx context.Context, doubt error) (err error) {
 			w.e.Abandon()
 		}
 	}()
-	if w.found, err = check.Saved(ctx, w.e, w.o.Progress); err != nil {
+	if w.found, w.remains, err = check.Saved(ctx, w.e, w.o.Progress); err != nil {
 		return err
 	}
 	for _, d := range w.found.Damage {

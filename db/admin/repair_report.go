@@ -179,6 +179,11 @@ func (w *damagedStore) unknown() (why []string) {
 				damage.Count(len(missing), "segment"), strings.Join(missing, ", ")))
 		}
 	}
+	if r.Rebuilt && len(w.remains) > 0 {
+		at := w.remains[0]
+		why = append(why, fmt.Sprintf("what lies behind zeros in %s, the first %s at offset %d, is of records that were destroyed or of records that are lost: index.db, which would tell, is damaged or not there",
+			damage.Count(len(w.remains), "place"), at.File, at.Offset))
+	}
 	for _, name := range []string{folder.SegmentsDir, folder.SessionsDir} {
 		if bad := w.fs.bad[w.path(name)]; bad != nil {
 			why = append(why, fmt.Sprintf("what was in a folder is not known: %v", bad))

@@ -250,7 +250,10 @@ func (r *rig) overhead(ctx context.Context, out *measured) error {
 	tiny := *r
 	tiny.model = tinyModel
 	store := filepath.Join(r.dir, "no-store")
-	if err := os.WriteFile(store, []byte("not a folder"), 0o600); err != nil {
+	if err := os.Mkdir(store, 0o700); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(store, "letter.txt"), []byte("somebody's own file"), 0o600); err != nil {
 		return err
 	}
 	f, err := tiny.serve(ctx, store, nil, "-c", "512")
@@ -260,6 +263,9 @@ func (r *rig) overhead(ctx context.Context, out *measured) error {
 	r.procs = tiny.procs
 	body := object{"prompt": "Once upon a time", "n_predict": 1, "temperature": 0}
 	if err := until(ctx, "a front without a store passes requests", func() (bool, error) {
+		if !f.running() {
+			return false, errors.New("it has ended")
+		}
 		a, err := complete(ctx, f.url, body)
 		return err == nil && a.header == "pass; reason=no_store", nil
 	}); err != nil {

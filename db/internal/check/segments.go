@@ -29,11 +29,15 @@ func (v *verifier) segments(ctx context.Context, live map[loc.Loc]recovery.Named
 			return ok
 		}, func(d *damage.Error) {
 			// Of a segment that holds something, no crash takes the header.
-			if errors.Is(d, segments.ErrRemains) && d.Offset > 0 || v.unfinished(s.ID, d.Offset) {
+			switch remains := errors.Is(d, segments.ErrRemains) && d.Offset > 0; {
+			case v.unfinished(s.ID, d.Offset):
 				v.note("%v", d)
-				return
+			case remains:
+				v.note("%v", d)
+				v.remains = append(v.remains, d)
+			default:
+				v.report(d)
 			}
-			v.report(d)
 		}, v.read)
 		v.passedBy()
 		var bad *damage.Error

@@ -80,8 +80,9 @@ func (x *rounds) wait(sync func() error) error {
 	return r.err
 }
 
-// gather waits until as many are in the round as were in the last one, if so many are on their way, and no longer than a sync takes: those who
-// come together share one sync then, where else the first would have one of its own, and the others wait for two.
+// gather waits until as many are in the round as were in the last one, if so many are on their way, and no longer than an eighth of a sync: those who
+// come together share one sync then, where else the first would have one of its own, and the others wait for two. Where a sync is as quick as a put
+// is encoded, to wait would make processors and disk take turns.
 func (x *rounds) gather(r *round) {
 	var late <-chan time.Time
 	for {
@@ -92,7 +93,7 @@ func (x *rounds) gather(r *round) {
 			return
 		}
 		if late == nil {
-			late = time.After(x.took)
+			late = time.After(x.took / 8)
 		}
 		select {
 		case <-x.came:

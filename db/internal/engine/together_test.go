@@ -51,10 +51,10 @@ func TestRoundsAreShared(t *testing.T) {
 	})
 }
 
-// A round waits for as many puts as were in the last one, if so many are on their way, and no longer than a sync takes; nobody waits for puts that
+// A round waits for as many puts as were in the last one, if so many are on their way, and no longer than an eighth of a sync; nobody waits for puts that
 // ended otherwise, and one that puts alone waits for nobody.
 func TestRoundsGather(t *testing.T) {
-	const took = 10 * time.Millisecond
+	const took = 80 * time.Millisecond
 	for name, c := range map[string]struct {
 		last, coming int
 		arrive       []time.Duration // of those that are coming; negative: it gives up then

@@ -215,8 +215,9 @@ func (g *segment) cutResting() (bytes int64) {
 	return max(0, before-g.statLocked().Allocated)
 }
 
-// wakeLocked gives a segment that rests its planned size. What was reserved behind its end goes back before, and is reserved anew. g.mu is held, and
-// g.f.
+// wakeLocked gives a segment that rests its planned size, which is durable before the first record is written behind its end, as [Set.create] has it: so
+// no power cut takes the length, and a file that ends before a record was cut by somebody. What was reserved behind its end goes back before, and is
+// reserved anew. g.mu is held, and g.f.
 func (g *segment) wakeLocked() error {
 	if !g.resting {
 		return nil
@@ -232,6 +233,9 @@ func (g *segment) wakeLocked() error {
 	}
 	if err := g.f.Truncate(g.head.planned); err != nil {
 		return err
+	}
+	if err := g.f.Sync(); err != nil {
+		return s.setPoison(err)
 	}
 	if g.m != nil { // the next reader maps all of it
 		g.old, g.m = append(g.old, g.m), nil

@@ -316,3 +316,18 @@ func TestNoMaps(t *testing.T) {
 	all.check(t, s)
 	s.Abandon()
 }
+
+// The planned size of a segment that is gone on with is durable before a record is written behind its end, as that of a new one is: a file that
+// ends before its records was cut by somebody, and by no power cut.
+func TestWokenSizeIsDurable(t *testing.T) {
+	s, d, o := onDisk(t)
+	stored{}.add(t, s, 1, 1, 100)
+	s = resumed(t, o, left(t, s))
+	loc := makeBlock(1, 2, 3000).append(t, s, 1)
+	image, _, err := d.Cut(crashfs.Loss{All: true}, t.TempDir())
+	ok(t, err)
+	info, err := image.Stat(filepath.Join(image.Dir(), segmentName(loc.Segment)))
+	if err != nil || info.Size < loc.End() {
+		t.Errorf("behind a power cut that took all that was not synced: %+v, %v: the record that lay at %d to %d was in the file", info, err, loc.Offset, loc.End())
+	}
+}

@@ -87,8 +87,12 @@ func TestRoundsGather(t *testing.T) {
 				}
 				start := time.Now()
 				x.wait(sync)
-				if waited := time.Since(start); waited != c.waits*time.Millisecond || x.size != c.size {
-					t.Errorf("waited %v for %d, expected %d ms and %d", waited, x.size, c.waits, c.size)
+				waited := time.Since(start)
+				x.turn <- struct{}{}
+				size := x.size
+				<-x.turn
+				if waited != c.waits*time.Millisecond || size != c.size {
+					t.Errorf("waited %v for %d, expected %d ms and %d", waited, size, c.waits, c.size)
 				}
 				time.Sleep(time.Second)
 				if n := x.coming.Load(); n != 0 {

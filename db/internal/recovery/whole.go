@@ -70,7 +70,7 @@ func (r *run) covered(l loc.Loc) bool {
 }
 
 // harmed reports whether the segment at l has lost what was durable before its first record was written: its name, its header, or its length,
-// which nobody cuts but behind the last record that lives. One that rested gets its length again without a sync.
+// which nobody cuts but behind the last record that lives.
 func (r *run) harmed(l loc.Loc) bool {
 	if r.files == nil {
 		r.files = map[uint64]segments.Info{}
@@ -79,7 +79,7 @@ func (r *run) harmed(l loc.Loc) bool {
 		}
 	}
 	f, ok := r.files[l.Segment]
-	return !ok || errors.Is(f.Err, damage.ErrCorrupt) || l.End() > f.Size && r.Log.HasFirst && l.Segment >= r.Log.First.Next.Segment
+	return !ok || errors.Is(f.Err, damage.ErrCorrupt) || l.End() > f.Size
 }
 
 // intact reports whether every byte of a replayed record is as it was written. An error says nothing about the bytes (too many open files, no

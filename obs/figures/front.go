@@ -12,10 +12,15 @@ type Kind struct {
 type Front struct {
 	Since    time.Time
 	Requests map[Kind]int64
-	// Tokens, as in a [Request].
-	Asked, Reused, Computed, Restored, Unused int64
-	Saved                                     time.Duration
-	Lookup, Restore, Prefill                  time.Duration
+	// Tokens of prompts of which it is known what became of them: Asked is Reused and Computed together. FromStore are those of Reused that came out
+	// of the store; the server had the others.
+	Asked, Reused, Computed, FromStore int64
+	// Unknown are tokens of all other prompts: of cancelled requests, say.
+	Unknown int64
+	// Restored are tokens that were brought out of the store, and Unused those of them that were computed again.
+	Restored, Unused         int64
+	Saved                    time.Duration
+	Lookup, Restore, Prefill time.Duration
 
 	Rates  []Rate    // by model
 	Recent []Request // the last hundred, the newest first
@@ -28,6 +33,14 @@ type Front struct {
 	Server      string // a few words on how it is: "running", "starting"; empty: there is none
 	Store       string // why there is no store, if there is none: "another dormouse has it open"
 	Notes       []Note
+}
+
+// Total is how many requests were counted.
+func (f *Front) Total() (n int64) {
+	for _, c := range f.Requests {
+		n += c
+	}
+	return n
 }
 
 // Count is how many requests ended so.

@@ -23,6 +23,8 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.other(w, r)
 		return
 	}
+	v, r := f.arrives(r)
+	defer v.end()
 	body, err := io.ReadAll(io.LimitReader(r.Body, f.o.MaxBody+1))
 	if err != nil {
 		writeError(w, http.StatusBadRequest, "invalid_request_error", "reading the request: "+err.Error())
@@ -232,7 +234,7 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 	if x.status >= http.StatusBadRequest && !a.known {
 		s.failed(sl, before, x.status)
 	}
-	s.completed(prompt, p, a)
+	s.completed(visitOf(r), x, prompt, p, a)
 	m.Observe(p.observation(prompt, a))
 	x.breakOff()
 }
@@ -350,8 +352,8 @@ func (f *Front) pass(w http.ResponseWriter, r *http.Request, s *served, e reques
 	} else {
 		s.passThrough(r.Context(), x, soils, func() { f.forward(w, r, x) })
 	}
-	if e != request.None {
-		s.passedBy(reason, readAnswer(x.kept))
+	if v := visitOf(r); v != nil {
+		s.passedBy(v, x, reason)
 	}
 	x.breakOff()
 }

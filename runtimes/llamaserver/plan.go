@@ -17,6 +17,7 @@ type plan struct {
 	kind     string // of request, in words
 	why      string // nothing was restored, if the store's reason is not why: a code of figures
 	held     int    // leading tokens that the slot had
+	parts    bool   // the slot had others behind them
 	found    int    // that the store has
 	restored int
 	reason   db.Reason
@@ -35,7 +36,7 @@ func (s *served) begin(ctx context.Context, m *db.Model, lay *layout, sl *slot, 
 	p := &plan{slot: sl, kind: req.Kind(), held: common(sl.prompt, prompt)}
 	keep := sl
 	if p.held < len(sl.prompt.Tokens) { // its end goes
-		keep = nil
+		p.parts, keep = p.held < len(prompt.Tokens), nil
 		if sl.unsaved {
 			s.save(ctx, sl)
 		}

@@ -28,9 +28,11 @@ type Status struct {
 	Models     []ModelStatus // that the server runs
 	Started    int64         // how often the server was started
 	Requests   []Count
-	// Tokens of all prompts: asked for, not computed, computed; and restored from the store, but computed again all the same.
-	Asked, Reused, Computed, Unused int64
-	Saved                           time.Duration // of computing, less what lookups and restores took
+	// Tokens of prompts of which it is known what became of them: asked for, which is those not computed and those computed together; of those not computed, those
+	// that came out of the store. Unknown are tokens of all other prompts: of cancelled requests, say. Unused were restored from the store, but computed
+	// again all the same.
+	Asked, Reused, Computed, FromStore, Unknown, Unused int64
+	Saved                                               time.Duration // of computing, less what lookups and restores took
 }
 
 // Count is how many requests ended in one way.
@@ -68,7 +70,7 @@ func (f *Front) Status(ctx context.Context) (Status, error) {
 		}
 	}
 	r := f.record.Read()
-	out.Asked, out.Reused, out.Computed, out.Unused, out.Saved = r.Asked, r.Reused, r.Computed, r.Unused, r.Saved
+	out.Asked, out.Reused, out.Computed, out.FromStore, out.Unknown, out.Unused, out.Saved = r.Asked, r.Reused, r.Computed, r.FromStore, r.Unknown, r.Unused, r.Saved
 	for kind, n := range r.Requests {
 		out.Requests = append(out.Requests, Count{kind.Outcome.String(), kind.Reason, n})
 	}

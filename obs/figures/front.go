@@ -28,10 +28,15 @@ type Front struct {
 
 	// The recorder does not know these; a front fills them in.
 
+	// SavedEver is the time that was saved since EverSince, in earlier starts, too; the zero time: nothing is known of them.
+	SavedEver time.Duration
+	EverSince time.Time
+
 	Slots, Busy int    // of the server; no slots: there is no such thing
 	Restarts    int64  // of the server, by us
 	Server      string // a few words on how it is: "running", "starting"; empty: there is none
 	Store       string // why there is no store, if there is none: "another dormouse has it open"
+	NotStoring  string // why nothing is stored though there is one: "not storing: 3.9 MiB free, 256 MiB are kept free"
 	Notes       []Note
 }
 

@@ -121,6 +121,18 @@ func (r *Recorder) Observe(o db.Observation) {
 	r.Add(q)
 }
 
+// Remember says what rates were measured before: of models of which none was measured since.
+func (r *Recorder) Remember(rates ...Rate) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.begin(time.Now())
+	for _, x := range rates {
+		if x.Model = Name(x.Model); r.rates[x.Model] == nil && len(r.rates) < maxModels && x.PerSecond > 0 {
+			r.rates[x.Model] = &x
+		}
+	}
+}
+
 // begin makes the maps. The caller holds mu.
 func (r *Recorder) begin(now time.Time) {
 	if r.sum.Requests == nil {

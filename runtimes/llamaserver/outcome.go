@@ -87,10 +87,11 @@ func (p *plan) unused(a answered) int {
 // completed counts a request that was looked up.
 func (s *served) completed(v *visit, x *exchange, prompt kv.Prompt, p *plan, a answered) {
 	outcome, why := p.outcome(x, a)
-	v.count(x, figures.Request{
+	q := v.count(x, figures.Request{
 		Model: s.named(), Outcome: outcome, Reason: why, Asked: len(prompt.Tokens), Reused: a.cached, Computed: a.prompt,
 		Restored: p.restored, Unused: p.unused(a), Lookup: p.lookup, Restore: p.load, Prefill: a.prefill,
 	})
+	s.front.totals.add(s.model, q)
 }
 
 // passedBy counts a request that was passed on as it is.
@@ -107,6 +108,12 @@ func (s *served) passedBy(v *visit, x *exchange, why request.Pass) {
 // Figures says what the front has done, and how it is now, for a page or a scrape.
 func (f *Front) Figures() figures.Front {
 	out := f.record.Read()
+	out.SavedEver, out.EverSince = f.totals.sum()
+	if store := f.db.Load(); store != nil {
+		if st, err := store.Stats(); err == nil {
+			out.NotStoring = f.notStoring(st)
+		}
+	}
 	out.Restarts = max(0, f.started.Load()-1)
 	if _, err := f.store(); err != nil {
 		out.Store = err.Error()

@@ -30,6 +30,20 @@ func (o Outcome) String() string {
 	return [...]string{Pass: "pass", Miss: "miss", Hit: "hit", Slot: "slot", Cancelled: "cancelled"}[min(o, Cancelled)]
 }
 
+// MarshalText has JSON say an outcome in a word.
+func (o Outcome) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
+
+// UnmarshalText reads that word. What is not known is Pass.
+func (o *Outcome) UnmarshalText(b []byte) error {
+	*o = Pass
+	for _, x := range Outcomes {
+		if x.String() == string(b) {
+			*o = x
+		}
+	}
+	return nil
+}
+
 // Request is one request that has ended. What is not known is zero.
 type Request struct {
 	Ended   time.Time // zero: when it is added

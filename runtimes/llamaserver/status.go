@@ -37,7 +37,8 @@ type Status struct {
 	// SavedEver is the same of all starts of fronts with this store, since EverSince; the zero time: nothing was counted yet.
 	SavedEver time.Duration
 	EverSince time.Time
-	Rates     []figures.Rate // how fast prompts are computed, by model, as measured; of earlier starts, too
+	Recent    []figures.Request // the last ones, the newest first
+	Rates     []figures.Rate    // how fast prompts are computed, by model, as measured; of earlier starts, too
 }
 
 // Count is how many requests ended in one way.
@@ -75,7 +76,7 @@ func (f *Front) Status(ctx context.Context) (Status, error) {
 		}
 	}
 	r := f.record.Read()
-	out.Asked, out.Reused, out.Computed, out.FromStore, out.Unknown, out.Unused, out.Saved, out.Since, out.Rates = r.Asked, r.Reused, r.Computed, r.FromStore, r.Unknown, r.Unused, r.Saved, r.Since, r.Rates
+	out.Asked, out.Reused, out.Computed, out.FromStore, out.Unknown, out.Unused, out.Saved, out.Since, out.Rates, out.Recent = r.Asked, r.Reused, r.Computed, r.FromStore, r.Unknown, r.Unused, r.Saved, r.Since, r.Rates, r.Recent
 	out.SavedEver, out.EverSince = f.totals.sum()
 	for kind, n := range r.Requests {
 		out.Requests = append(out.Requests, Count{kind.Outcome.String(), kind.Reason, n})

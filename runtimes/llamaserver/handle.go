@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/causes"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
 
@@ -36,6 +37,7 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	setBody(r, body)
+	v.client = causes.Program(v.client, body)
 	req, err := request.Parse(e, body)
 	model := ""
 	if req != nil && f.args.Router {

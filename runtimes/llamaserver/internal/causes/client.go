@@ -1,6 +1,7 @@
 package causes
 
 import (
+	"bytes"
 	"net/http"
 	"strings"
 )
@@ -73,4 +74,26 @@ func Client(h http.Header) string {
 		}
 	}
 	return ""
+}
+
+// programs are known by what their system prompts say: their headers are those of a library.
+var programs = []struct{ library, says, client string }{
+	{OpenAINode, "operating inside pi, a coding agent harness", Pi},
+	{OpenAIPython, "You MUST use this *file listing* format", Aider},
+	{OpenAIPython, "All changes to files must use this *SEARCH/REPLACE block* format", Aider},
+	{OpenAIPython, "I switched to a new code base. Please don't consider the above files", Aider},
+	{AnthropicPython, "All changes to files must use this *SEARCH/REPLACE block* format", Aider},
+}
+
+// beginning is how much of a request is looked at, in bytes.
+const beginning = 16 << 10
+
+// Program names the program that sent a request, where its headers name a library alone: some are known by how their system prompts begin.
+func Program(client string, body []byte) string {
+	for _, p := range programs {
+		if client == p.library && bytes.Contains(body[:min(len(body), beginning)], []byte(p.says)) {
+			return p.client
+		}
+	}
+	return client
 }

@@ -1,153 +1,95 @@
 package causes
 
-import (
-	"regexp"
-	"slices"
-	"strings"
+// The codes of causes.
+const (
+	Billing      = "billing_header"
+	Compacted    = "compaction"
+	Cleared      = "results_cleared"
+	Moved        = "message_moved"
+	Thoughts     = "thoughts_dropped"
+	Instructions = "project_instructions"
+	Git          = "git_status"
+	Directory    = "working_directory"
+	Clock        = "clock"
+	RandomID     = "random_id"
+	Reordered    = "reordered"
+	OtherTools   = "other_tools"
+	OtherPrompt  = "other_system_prompt"
 )
 
-// kind is a known cause: how it is seen, and what helps, by client; "" is what helps with any other.
+// kind is a known cause: how it is seen, and what is to be said.
 type kind struct {
-	code   string
-	holds  func(*Split) bool
-	advice map[string]string
+	code  string
+	holds func(*Split) bool
+	front map[string]string // where the place is in the system prompt or the tools: by client; "" is for all others
+	rest  string            // where it is elsewhere; empty: there it is no such cause
 }
+
+func (k *kind) advice(s *Split) string {
+	if !s.fixed() {
+		return k.rest
+	}
+	if advice := k.front[s.Client]; advice != "" {
+		return advice
+	}
+	return k.front[""]
+}
+
+const (
+	behind = ", behind the system prompt and the tools, where it does least harm: nothing is to be set"
+	// What was seen to help with a client: docs/llama-server.md has the versions.
+	asClaude   = ": run it with --exclude-dynamic-system-prompt-sections, or start dormouse serve with --normalize claude-code"
+	asOpenCode = ", in front of its tools, and it has no setting for that: start dormouse serve with --normalize opencode"
+	asQwen     = `: set "memory": {"enableManagedAutoMemory": false} in ~/.qwen/settings.json, or start dormouse serve with --normalize qwen-code`
+	asPi       = ", in front of its tools, and it has no setting for that: start dormouse serve with --normalize pi"
+	asOther    = ", in front of what is always the same: have the client say it in the first message instead, or write a rule for dormouse serve --normalize"
+)
 
 var kinds = []kind{
 	{Billing, (*Split).billing, map[string]string{
-		ClaudeCode: "its system prompt begins with a billing header that changes: set CLAUDE_CODE_ATTRIBUTION_HEADER=0 in its environment",
-		"":         "the system prompt begins with Claude Code's billing header, which changes: set CLAUDE_CODE_ATTRIBUTION_HEADER=0 where Claude Code runs",
-	}},
-	{Compacted, (*Split).compacted, map[string]string{
-		"": "the client has replaced the conversation by a summary of it: nothing is to be set, the next turns are found again",
-	}},
+		"": "its system prompt begins with a billing header, which is another one in each conversation: set CLAUDE_CODE_ATTRIBUTION_HEADER=0 in its environment",
+	}, "its prompt begins with a billing header, which is another one in each conversation: set CLAUDE_CODE_ATTRIBUTION_HEADER=0 in its environment"},
+	{Compacted, (*Split).compacted, nil,
+		"the client has put a summary in the place of the conversation: nothing is to be set, and the next turns are found again"},
+	{Cleared, (*Split).cleared, nil,
+		"the client has taken old results of tools out of the conversation: what came behind them is computed once more, and the next turns are found again (opencode does not with OPENCODE_DISABLE_PRUNE=1)"},
+	{Moved, (*Split).moved, nil,
+		"it sends its files and its reminder anew behind the whole conversation at each turn, so the last message of the turn before is computed again: nothing is to be set"},
+	{Thoughts, (*Split).thoughts, nil,
+		"the model's thoughts are left out of earlier turns, by the client or by the model's chat template: what came behind them is computed again, and nothing is to be set"},
+	{Instructions, (*Split).instructions, map[string]string{
+		OpenCode: "its system prompt has the project's AGENTS.md, in front of its tools, and it has no setting for that: start dormouse serve with --normalize opencode",
+		QwenCode: "its system prompt has the project's QWEN.md or AGENTS.md, in front of its tools, and it has no setting for that: start dormouse serve with --normalize qwen-code",
+		Pi:       "its system prompt has the project's AGENTS.md, in front of its tools, and it has no setting for that: start dormouse serve with --normalize pi",
+		"":       "its system prompt has the project's instructions" + asOther,
+	}, "its first message has the project's instructions" + behind},
 	{Git, (*Split).git, map[string]string{
-		ClaudeCode: "its system prompt has the state of the git repository: run it with --exclude-dynamic-system-prompt-sections",
-		"":         "the system prompt has the state of the git repository: have the client leave it out, or put it behind the tools, into the first message",
-	}},
+		ClaudeCode: "its system prompt has the state of the git repository" + asClaude,
+		"":         "its system prompt has the state of the git repository" + asOther,
+	}, "its first message has the state of the git repository" + behind},
 	{Directory, (*Split).directory, map[string]string{
-		ClaudeCode: "its system prompt has the working directory: run it with --exclude-dynamic-system-prompt-sections",
-		"":         "the prompt has the working directory in front of what is always the same: have the client leave it out, or move it behind",
-	}},
-	{Clock, (*Split).clock, map[string]string{
-		ClaudeCode: "its system prompt has a date: run it with --exclude-dynamic-system-prompt-sections",
-		"":         "the prompt has a date or a time in front of what is always the same: have the client leave it out, or move it to the last message",
-	}},
+		ClaudeCode: "its system prompt has the working directory and a folder for memories" + asClaude,
+		OpenCode:   "its system prompt has the working directory" + asOpenCode,
+		QwenCode:   "its system prompt has a folder for memories of each project" + asQwen,
+		Pi:         "its system prompt ends with the working directory" + asPi,
+		"":         "its system prompt has the working directory" + asOther,
+	}, "a message has the working directory" + behind},
 	{RandomID, (*Split).randomID, map[string]string{
-		"": "the prompt has an id that is another one each time: have the client leave it out",
-	}},
+		"": "its prompt has an id that is another one each time" + asOther,
+	}, "calls of tools have ids that are others each time: nothing is to be set in one conversation, which repeats them"},
+	{Clock, (*Split).clock, map[string]string{
+		ClaudeCode: "its system prompt or a tool has a date" + asClaude,
+		OpenCode:   "its system prompt has the date" + asOpenCode,
+		Pi:         "its system prompt ends with the date" + asPi,
+		"":         "its prompt has a date or a time" + asOther,
+	}, "the date or the time is in the prompt, and what is behind it is computed anew when it changes: nothing is to be set if that is once a day"},
 	{Reordered, (*Split).reordered, map[string]string{
-		"": "the same tools, or keys of their JSON, come in another order: have the client sort them",
-	}},
-	{Thoughts, (*Split).thoughts, map[string]string{
-		"": "the client leaves the model's thoughts out of earlier turns: what came behind them is computed again",
-	}},
-	{Rewritten, (*Split).rewritten, map[string]string{
-		Aider: "it moves its reminder behind the newest message at every turn: what came behind the place is computed again, and nothing is to be set",
-	}},
-}
-
-// fixed is whether the place is in what an agent sends before anything that its user wrote.
-func (s *Split) fixed() bool { return s.Part == "system prompt" || s.Part == "tools" }
-
-// lines are the lines in which the prompts parted.
-func (s *Split) lines() (mine, theirs string) {
-	begin := s.Before[strings.LastIndexByte(s.Before, '\n')+1:]
-	first := func(behind string) string {
-		line, _, _ := strings.Cut(behind, "\n")
-		return begin + line
-	}
-	return first(s.Mine), first(s.Theirs)
-}
-
-// both is whether the pattern matches, on both sides, a text that reaches over the place or begins there.
-func (s *Split) both(re *regexp.Regexp) bool {
-	return over(re, s.Before, s.Mine) && over(re, s.Before, s.Theirs)
-}
-
-func over(re *regexp.Regexp, before, behind string) bool {
-	at := len(before)
-	return slices.ContainsFunc(re.FindAllStringIndex(before+behind, -1), func(m []int) bool { return m[0] <= at && m[1] > at })
-}
-
-func (s *Split) billing() bool {
-	mine, theirs := s.lines()
-	const header = "x-anthropic-billing-header"
-	return s.Part != "tools" && strings.Contains(mine, header) && strings.Contains(theirs, header)
-}
-
-var summaries = regexp.MustCompile(`(?i)^.{0,200}(this session is being continued from a previous conversation|another language model started to solve this problem)`)
-
-// compacted is whether one of both sides is a summary that an agent put in place of the conversation.
-func (s *Split) compacted() bool {
-	return strings.HasPrefix(s.Part, "message") && summaries.MatchString(s.Mine) != summaries.MatchString(s.Theirs)
-}
-
-var gitHead = regexp.MustCompile(`(?i)(gitStatus:|git status|Current branch:|Recent commits:|Main branch)`)
-
-// git is whether the place lies in what an agent says of a repository: behind its heading, with nothing but lines of status or commits between.
-func (s *Split) git() bool {
-	at := gitHead.FindAllStringIndex(s.Before, -1)
-	return s.fixed() && at != nil && !strings.Contains(s.Before[at[len(at)-1][1]:], "\n\n\n")
-}
-
-var path = regexp.MustCompile(`(?:[A-Za-z]:\\|~/|/)[\w.@+~-]+(?:[/\\][\w.@+~-]*)*`)
-var ofDirectory = regexp.MustCompile(`(?i)(working directory|current directory|workspace|cwd|project root|memory|directory)`)
-
-// directory is whether both have a path there, and the line is about one.
-func (s *Split) directory() bool {
-	mine, theirs := s.lines()
-	return (s.fixed() || strings.Contains(s.Before, "<cwd>")) && s.both(path) && ofDirectory.MatchString(mine) && ofDirectory.MatchString(theirs)
-}
-
-var clock = regexp.MustCompile(`(?i)(?:` +
-	`\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?)?` +
-	`|\d{1,2}:\d{2}(?::\d{2})` +
-	`|\d{1,2}[/.]\d{1,2}[/.]\d{4}` +
-	`|(?:mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?,? (?:\d{1,2} )?(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?,? \d{1,4}(?:,? \d{4})?(?:,? \d{1,2}:\d{2}(?::\d{2})?)?` +
-	`)`)
-
-func (s *Split) clock() bool { return s.fixed() && s.both(clock) }
-
-var randomID = regexp.MustCompile(`\b(?:[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{16,64}|(?:call|toolu|chatcmpl|msg|req|ses)_[0-9A-Za-z]{8,})\b`)
-
-func (s *Split) randomID() bool { return s.both(randomID) }
-
-var jsonName = regexp.MustCompile(`"name": ?"([^"]+)"`)
-var jsonKey = regexp.MustCompile(`"([\w$-]+)": ?`)
-
-// reordered is whether, in the tools, what one has at the place the other has later, and the other way round.
-func (s *Split) reordered() bool {
-	if s.Part != "tools" {
-		return false
-	}
-	swapped := func(re *regexp.Regexp) bool {
-		mine, theirs := first(re, s.Before, s.Mine), first(re, s.Before, s.Theirs)
-		return mine != "" && theirs != "" && mine != theirs && strings.Contains(s.Theirs, mine) && strings.Contains(s.Mine, theirs)
-	}
-	return swapped(jsonName) || swapped(jsonKey)
-}
-
-// first is the first match that ends behind the place, if it begins not far from there.
-func first(re *regexp.Regexp, before, behind string) string {
-	for _, m := range re.FindAllStringIndex(before+behind, -1) {
-		if m[1] > len(before) {
-			if m[0] > len(before)+2 {
-				return ""
-			}
-			return (before + behind)[m[0]:m[1]]
-		}
-	}
-	return ""
-}
-
-// thoughts is whether one side has thoughts where the other has none.
-func (s *Split) thoughts() bool {
-	mine, theirs := strings.TrimSpace(s.Mine), strings.TrimSpace(s.Theirs)
-	return strings.HasPrefix(s.Part, "message") && strings.HasPrefix(mine, "<think>") != strings.HasPrefix(theirs, "<think>")
-}
-
-// rewritten is whether the client is one that is known to move messages.
-func (s *Split) rewritten() bool {
-	return s.Client == Aider && strings.HasPrefix(s.Part, "message")
+		"": "the same tools, or the same keys of their JSON, come in another order each time: have the client sort them",
+	}, ""},
+	{OtherTools, (*Split).otherTools, map[string]string{
+		"": "it offers other tools than before, or in another order, as subagents and other modes do: keep servers of tools (MCP) and modes the same where you can",
+	}, ""},
+	{OtherPrompt, (*Split).otherPrompt, map[string]string{
+		"": "it is another system prompt, as of a subagent, of a title, or of another program: nothing is to be set",
+	}, ""},
 }

@@ -65,22 +65,12 @@ type Request struct {
 
 	Lookup, Restore, Prefill time.Duration
 
-	Parted *Parted // where the prompt went another way than what was stored, or lay in a slot; nil: it did not, or nobody looked
+	Parted *Parted // where the prompt parted from the nearest one, if it reused little; nil: it did not, or nobody knows
 
 	// Saved is how much longer the request would have taken without the store: the time in which the model's measured prefill rate computes what
 	// was restored and used, less Lookup and Restore; never below 0, and 0 until that rate is known, or where nobody says what was used. The recorder
 	// fills it in.
 	Saved time.Duration
-}
-
-// Parted says where a prompt parted from the nearest one that was stored or lay in a slot.
-type Parted struct {
-	Token  int           // position of the first token that differs
-	Part   string        // of the request in which that is: "system prompt", "tools", "message 3", "template"
-	Common int           // how long both had been the same, in tokens
-	Age    time.Duration // of the other prompt; 0: not known
-	Cause  string        // a code
-	Advice string        // a sentence
 }
 
 // Known reports whether it is known what became of the prompt's tokens.

@@ -39,6 +39,8 @@ type Options struct {
 	SaveAfter time.Duration
 	// MaxBody bounds the bodies that are looked at; larger ones pass. 0: 32 MiB.
 	MaxBody int64
+	// Explain keeps in memory the texts around the places where the last 20 prompts parted from stored ones, for [Front.Explain].
+	Explain bool
 	Logger  *slog.Logger // nil: slog.Default()
 }
 
@@ -68,6 +70,8 @@ type Front struct {
 	closed bool
 
 	refusals rests[refusedModel] // models of which nothing is kept
+
+	explained explanations // where prompts parted, with their texts
 
 	stilled sync.Mutex // held by who takes the turns of several models
 

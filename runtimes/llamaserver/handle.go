@@ -172,6 +172,7 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 	if ctx.Err() != nil { // the client went: the server hears nothing of it
 		return
 	}
+	p.parted = s.parted(ctx, m, p, prompt, r, req)
 	beside := s.working(sl)
 	before := s.begun(sl, prompt, req)
 	var fields []string

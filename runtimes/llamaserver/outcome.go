@@ -43,13 +43,17 @@ func (p *plan) header(a answered) string {
 	if !known {
 		tokens = "expected"
 	}
+	parted := ""
+	if x := p.partedEarly(a); x != nil {
+		parted = x.header(known)
+	}
 	switch {
 	case n == 0:
-		return "miss; reason=" + p.code(a)
+		return "miss; reason=" + p.code(a) + parted
 	case p.restored > 0:
-		return fmt.Sprintf("hit; %s=%d; ms=%d", tokens, n, (p.lookup + p.load).Milliseconds())
+		return fmt.Sprintf("hit; %s=%d; ms=%d", tokens, n, (p.lookup+p.load).Milliseconds()) + parted
 	}
-	return fmt.Sprintf("slot; %s=%d", tokens, n)
+	return fmt.Sprintf("slot; %s=%d", tokens, n) + parted
 }
 
 // code is why no more was found.
@@ -89,7 +93,7 @@ func (s *served) completed(v *visit, x *exchange, prompt kv.Prompt, p *plan, a a
 	outcome, why := p.outcome(x, a)
 	q := v.count(x, figures.Request{
 		Model: s.named(), Outcome: outcome, Reason: why, Asked: len(prompt.Tokens), Reused: a.cached, Computed: a.prompt,
-		Restored: p.restored, Unused: p.unused(a), Lookup: p.lookup, Restore: p.load, Prefill: a.prefill,
+		Restored: p.restored, Unused: p.unused(a), Lookup: p.lookup, Restore: p.load, Prefill: a.prefill, Parted: p.partedEarly(a).figures(),
 	})
 	s.front.totals.add(s.model, q)
 }

@@ -21,6 +21,8 @@ type plan struct {
 	found    int    // that the store has
 	restored int
 	reason   db.Reason
+	near     nearest  // where it parts from the nearest prompt of a slot, as far as that is known before
+	parted   *parting // and from what is stored, too, if little is reused; nil: it does not, or nobody knows
 	lookup   time.Duration
 	load     time.Duration
 	bytes    int64
@@ -34,6 +36,7 @@ func (s *served) begin(ctx context.Context, m *db.Model, lay *layout, sl *slot, 
 		s.believed(ctx, sl)
 	}
 	p := &plan{slot: sl, kind: req.Kind(), held: common(sl.prompt, prompt)}
+	p.near = s.nearestSlot(prompt)
 	keep := sl
 	if p.held < len(sl.prompt.Tokens) { // its end goes
 		p.parts, keep = p.held < len(prompt.Tokens), nil

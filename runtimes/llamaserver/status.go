@@ -181,6 +181,7 @@ func (f *Front) Purge(ctx context.Context, p Purge) (out Purged, err error) {
 	f.keepTotals(ctx)
 	out, err = PurgeStore(ctx, store, p)
 	f.recall(store)
+	f.explained.empty()
 	f.reset() // who has looked at the model meanwhile
 	f.eraseSlots(ctx)
 	f.folder.spare.empty()

@@ -91,9 +91,13 @@ func (p *plan) unused(a answered) int {
 // completed counts a request that was looked up.
 func (s *served) completed(v *visit, x *exchange, prompt kv.Prompt, p *plan, a answered) {
 	outcome, why := p.outcome(x, a)
+	var parted *parting
+	if why != figures.NotAnswered { // else nothing was computed
+		parted = p.partedEarly(a)
+	}
 	q := v.count(x, figures.Request{
 		Model: s.named(), Outcome: outcome, Reason: why, Asked: len(prompt.Tokens), Reused: a.cached, Computed: a.prompt,
-		Restored: p.restored, Unused: p.unused(a), Lookup: p.lookup, Restore: p.load, Prefill: a.prefill, Parted: p.partedEarly(a).figures(),
+		Restored: p.restored, Unused: p.unused(a), Lookup: p.lookup, Restore: p.load, Prefill: a.prefill, Parted: parted.figures(),
 	})
 	s.front.totals.add(s.model, q)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/obs/figures"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/causes"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
 
@@ -312,6 +313,22 @@ func TestPartedTellsNothingOfOthers(t *testing.T) {
 				t.Error("the log has a text")
 			}
 		})
+	}
+}
+
+// A known cause is named, with what helps.
+func TestPartedNamesTheCause(t *testing.T) {
+	r := templated(t, Options{}, "smollm2.jinja")
+	at := func(date string) object {
+		return talk(object{"system": "You help the little cat.\nToday's date: " + date + "\nYou are kind."})
+	}
+	r.ask("/v1/chat/completions", at("2026-11-27"))
+	r.ask("/v1/chat/completions", at("2026-12-01"))
+	if p := r.lastParted(2); p == nil || p.Cause != causes.Clock || p.Advice == "" {
+		t.Errorf("%+v", p)
+	}
+	if got := r.log.String(); !strings.Contains(got, "cause="+causes.Clock) || strings.Contains(got, "2026-12-01") {
+		t.Error("the log says too little, or too much")
 	}
 }
 

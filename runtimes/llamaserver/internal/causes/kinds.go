@@ -40,7 +40,7 @@ func (k *kind) advice(s *Split) string {
 }
 
 const (
-	behind = ", behind the system prompt and the tools, where it does least harm: nothing is to be set"
+	behind    = ", behind the system prompt and the tools, where it does least harm: nothing is to be set"
 	asBilling = " begins with a billing header, which is another one in each conversation: set CLAUDE_CODE_ATTRIBUTION_HEADER=0 in its environment"
 	// What was seen to help with a client: docs/llama-server.md has the versions.
 	asClaude   = ": run it with --exclude-dynamic-system-prompt-sections, or start dormouse serve with --normalize claude-code"

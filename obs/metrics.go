@@ -172,16 +172,18 @@ func families() []family {
 		}),
 
 		// What a front counts.
-		labelled("counter", "front_requests_total", "Requests by outcome (hit, miss, pass) and by why no more was reused, or why it was passed through.", []string{"outcome", "reason"}, func(s *sample, emit func(float64, ...string)) {
+		labelled("counter", "front_requests_total", "Requests by outcome (hit: from the store; slot: the server still had it; miss; pass; cancelled: the client left) and by why no more was reused, or why it was passed through.", []string{"outcome", "reason"}, func(s *sample, emit func(float64, ...string)) {
 			if s.front != nil {
 				for k, n := range s.front.Requests {
 					emit(float64(n), k.Outcome.String(), k.Reason)
 				}
 			}
 		}),
-		ofFront("counter", "tokens_asked_total", "Tokens of all prompts.", func(f *Front) float64 { return float64(f.Asked) }),
+		ofFront("counter", "tokens_asked_total", "Tokens of prompts of which it is known what became of them: reused and computed together.", func(f *Front) float64 { return float64(f.Asked) }),
 		ofFront("counter", "tokens_reused_total", "Tokens of prompts that were not computed: from the store, or still in the server's memory.", func(f *Front) float64 { return float64(f.Reused) }),
 		ofFront("counter", "tokens_computed_total", "Tokens of prompts that were computed.", func(f *Front) float64 { return float64(f.Computed) }),
+		ofFront("counter", "tokens_from_store_total", "Tokens of the reused ones that came out of the store.", func(f *Front) float64 { return float64(f.FromStore) }),
+		ofFront("counter", "tokens_unknown_total", "Tokens of prompts of which it is not known what became of them: of cancelled requests, say.", func(f *Front) float64 { return float64(f.Unknown) }),
 		ofFront("counter", "tokens_restored_total", "Tokens that were brought out of the store.", func(f *Front) float64 { return float64(f.Restored) }),
 		ofFront("counter", "tokens_unused_total", "Tokens that were restored but not reused.", func(f *Front) float64 { return float64(f.Unused) }),
 		ofFront("counter", "saved_seconds_total", "Time in which the measured prefill rate would have computed what was restored and used, less lookup and restore.", func(f *Front) float64 { return f.Saved.Seconds() }),

@@ -40,7 +40,8 @@ func TestReasonsOfTheFrontHaveWords(t *testing.T) {
 		t.Fatal(err)
 	}
 	found := regexp.MustCompile(`Pass = "(.*)"`).FindAllStringSubmatch(string(b), -1)
-	known := map[string]bool{Other: true, ServerCache: true, TooFew: true, TooSlow: true, NotReused: true, SlotTaken: true, RestoreFailed: true, LookupFailed: true}
+	known := map[string]bool{Other: true, ServerCache: true, TooFew: true, TooSlow: true, NotReused: true, SlotTaken: true, RestoreFailed: true, LookupFailed: true,
+		ClientLeft: true, NotAnswered: true}
 	for c := range kv.ReasonCode(kv.ReasonCodes) {
 		known[Code(c)] = true
 	}
@@ -82,20 +83,95 @@ func TestRecorderIsBounded(t *testing.T) {
 	var r Recorder
 	for i := range 5000 {
 		r.Add(Request{
-			Model: fmt.Sprint("model", i), Outcome: Outcome(i % 3), Reason: fmt.Sprint("reason_", i), Asked: 100, Reused: 60, Computed: 40, Restored: 60,
+			Model: fmt.Sprint("model", i), Outcome: Outcome(i % 4), Reason: fmt.Sprint("reason_", i), Asked: 100, Reused: 60, Computed: 40, Restored: 60,
 			Prefill: time.Second,
 		})
 	}
 	r.Add(Request{Model: strings.Repeat("ä", 1000), Asked: -5, Lookup: -time.Hour})
 	f := r.Read()
-	if len(f.Requests) > maxKinds+3 || len(f.Rates) > maxModels || len(f.Recent) != RecentRequests || len(f.Series.Points) > maxPoints {
+	if len(f.Requests) > maxKinds+4 || len(f.Rates) > maxModels || len(f.Recent) != RecentRequests || len(f.Series.Points) > maxPoints {
 		t.Errorf("%d kinds, %d rates, %d requests, %d points", len(f.Requests), len(f.Rates), len(f.Recent), len(f.Series.Points))
 	}
-	if n := f.Count(Hit) + f.Count(Miss) + f.Count(Pass); n != 5001 || f.Asked != 500_000 || f.Reused != 300_000 || f.Computed != 200_000 || f.Lookup != 0 {
+	if n := f.Count(Hit) + f.Count(Slot) + f.Count(Miss) + f.Count(Pass); n != 5001 || f.Total() != n || f.Asked != 500_000 || f.Reused != 300_000 || f.Computed != 200_000 || f.Lookup != 0 {
 		t.Errorf("%d requests, %+v", n, f)
 	}
 	if m := f.Recent[0].Model; len(m) > maxName+3 || !strings.HasPrefix(m, "ää") || f.Recent[1].Model != "model4999" {
 		t.Errorf("the last models are %q, %q", m, f.Recent[1].Model)
+	}
+}
+
+// Whatever requests say: each is counted once, tokens asked are those reused and computed, and who left before the end had no hit.
+func TestSumsAgree(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var r Recorder
+		n := rapid.IntRange(0, 200).Draw(t, "requests")
+		cancelled, unknown := int64(0), int64(0)
+		for range n {
+			tokens := rapid.IntRange(-5, 9000)
+			q := Request{
+				Outcome: Outcome(rapid.IntRange(0, 6).Draw(t, "outcome")), Reason: rapid.SampledFrom([]string{"complete", "diverged", "media", "Text of a user", ""}).Draw(t, "reason"),
+				Asked: tokens.Draw(t, "asked"), Cancelled: rapid.Bool().Draw(t, "cancelled"), Restored: tokens.Draw(t, "restored"), Unused: tokens.Draw(t, "unused"), Prefill: time.Second,
+			}
+			if rapid.Bool().Draw(t, "the server tells") {
+				q.Reused, q.Computed = tokens.Draw(t, "reused"), tokens.Draw(t, "computed")
+			}
+			got := r.Add(q)
+			if got.Cancelled {
+				cancelled++
+			}
+			if !got.Known() {
+				unknown += int64(got.Asked)
+			}
+			if got.Cancelled != (got.Outcome == Cancelled) || q.Cancelled && !got.Cancelled || got.FromStore() > got.Reused {
+				t.Fatalf("%+v became %+v", q, got)
+			}
+		}
+		f := r.Read()
+		sum := int64(0)
+		for _, o := range Outcomes {
+			reasons := int64(0)
+			for k, c := range f.Requests {
+				if k.Outcome == o {
+					reasons += c
+				}
+			}
+			if f.Count(o) != reasons {
+				t.Fatalf("%v: %d, by reason %d", o, f.Count(o), reasons)
+			}
+			sum += reasons
+		}
+		var p Point
+		for _, x := range f.Series.Points {
+			p.add(x)
+		}
+		switch {
+		case sum != int64(n), f.Total() != sum, p.Hits+p.Slots+p.Misses+p.Passed+p.Cancelled != sum:
+			t.Fatalf("%d requests, counted as %d, %d, %+v", n, sum, f.Total(), p)
+		case f.Asked != f.Reused+f.Computed, p.Asked != f.Asked, p.Reused != f.Reused, p.Computed != f.Computed, f.FromStore > f.Reused, f.Unknown != unknown:
+			t.Fatalf("%+v, %+v, unknown %d", f, p, unknown)
+		case f.Count(Cancelled) != cancelled:
+			t.Fatalf("%d of %d are cancelled", f.Count(Cancelled), cancelled)
+		}
+	})
+}
+
+// Of a request nothing is kept but what may be shown: no path of a user's, no words of a client's own.
+func TestNothingOfTheRequestIsKept(t *testing.T) {
+	var r Recorder
+	secret := "Hello, I am Ada"
+	got := r.Add(Request{
+		Endpoint: "/v1/messages", Client: "claude-code", Asked: 5, Cancelled: true, FirstByte: -1,
+		Parted: &Parted{Token: -1, Part: "message 3", Cause: "clock", Advice: "Set this."},
+	})
+	if got.Endpoint != "/v1/messages" || got.Client != "claude-code" || got.FirstByte != 0 || *got.Parted != (Parted{Part: "message 3", Cause: "clock", Advice: "Set this."}) {
+		t.Errorf("%+v, %+v", got, got.Parted)
+	}
+	long := strings.Repeat("a", 5000)
+	for _, text := range []string{secret, long, "<b>", "a\x00"} {
+		got = r.Add(Request{Endpoint: text, Client: text, Parted: &Parted{Part: text, Cause: text, Advice: long}})
+		if got.Endpoint != "" || got.Client != "" || got.Parted.Part != "" || got.Parted.Cause != Other || len(got.Parted.Advice) > maxAdvice {
+			t.Errorf("%+v, %+v", got, got.Parted)
+		}
 	}
 }
 
@@ -106,7 +182,7 @@ func TestSaved(t *testing.T) {
 		r.Add(q)
 		return r.Read().Recent[0].Saved
 	}
-	if d := last(Request{Model: "m", Outcome: Hit, Restored: 1000, Computed: 10, Prefill: time.Second}); d != 0 {
+	if d := last(Request{Model: "m", Outcome: Hit, Reused: 1000, Restored: 1000, Computed: 10, Prefill: time.Second}); d != 0 {
 		t.Errorf("%v were saved before a rate was known", d)
 	}
 	r.Add(Request{Model: "m", Outcome: Miss, Computed: 500, Prefill: 5 * time.Second}) // 100 tokens a second
@@ -114,12 +190,14 @@ func TestSaved(t *testing.T) {
 		q    Request
 		want time.Duration
 	}{
-		{Request{Model: "m", Restored: 1000, Lookup: time.Second, Restore: 2 * time.Second}, 7 * time.Second},
-		{Request{Model: "m", Restored: 1000, Unused: 600}, 4 * time.Second},
-		{Request{Model: "m", Restored: 1000, Unused: 1000}, 0},
-		{Request{Model: "m", Restored: 10, Restore: time.Second}, 0},
+		{Request{Model: "m", Reused: 1000, Restored: 1000, Lookup: time.Second, Restore: 2 * time.Second}, 7 * time.Second},
+		{Request{Model: "m", Reused: 400, Restored: 1000, Unused: 600}, 4 * time.Second},
+		{Request{Model: "m", Reused: 10, Restored: 1000, Unused: 1000}, 0},
+		{Request{Model: "m", Reused: 10, Restored: 10, Restore: time.Second}, 0},
 		{Request{Model: "m", Reused: 1000}, 0}, // the server had them
-		{Request{Model: "another", Restored: 1000}, 0},
+		{Request{Model: "another", Reused: 1000, Restored: 1000}, 0},
+		{Request{Model: "m", Restored: 1000, Asked: 1000}, 0}, // nobody says whether they were used
+		{Request{Model: "m", Restored: 1000, Asked: 1000, Cancelled: true}, 0},
 	} {
 		if d := last(c.q); d != c.want {
 			t.Errorf("%+v saved %v, expected %v", c.q, d, c.want)
@@ -200,11 +278,12 @@ func TestObserve(t *testing.T) {
 	var r Recorder
 	r.Observe(db.Observation{Asked: 100, Prefilled: 100, Prefill: time.Second, Reason: db.Reason{Code: db.NothingStored}})
 	r.Observe(db.Observation{Asked: 100, Found: 90, Loaded: 90, Reused: 90, Prefilled: 10, Reason: db.Reason{Code: db.Ends, At: 90}})
+	r.Observe(db.Observation{Asked: 100, Found: 60, Reused: 80, Prefilled: 20, Reason: db.Reason{Code: db.Ends, At: 60}})
 	r.Observe(db.Observation{Asked: 100, Prefilled: 100, Reason: db.Reason{Code: db.LookupOff}})
 	r.Observe(db.Observation{Asked: 100, Prefilled: 100})
-	want := map[Kind]int64{{Miss, "nothing_stored"}: 1, {Hit, "stored_prefix_ends"}: 1, {Pass, "lookup_off"}: 1, {Pass, "no_reason"}: 1}
+	want := map[Kind]int64{{Miss, "nothing_stored"}: 1, {Hit, "stored_prefix_ends"}: 1, {Slot, "stored_prefix_ends"}: 1, {Pass, "lookup_off"}: 1, {Pass, "no_reason"}: 1}
 	f := r.Read()
-	if fmt.Sprint(f.Requests) != fmt.Sprint(want) || f.Asked != 400 || f.Reused != 90 || f.Computed != 310 || f.Saved != 900*time.Millisecond {
+	if fmt.Sprint(f.Requests) != fmt.Sprint(want) || f.Asked != 500 || f.Reused != 170 || f.FromStore != 90 || f.Computed != 330 || f.Saved != 900*time.Millisecond {
 		t.Errorf("%+v", f)
 	}
 }
@@ -216,7 +295,7 @@ func TestTogether(t *testing.T) {
 	for g := range 8 {
 		all.Go(func() {
 			for i := range 500 {
-				r.Add(Request{Model: fmt.Sprint(g), Outcome: Hit, Reason: "complete", Asked: 1})
+				r.Add(Request{Model: fmt.Sprint(g), Outcome: Hit, Reason: "complete", Asked: 1, Reused: 1})
 				if i%50 == 0 {
 					r.Read()
 				}

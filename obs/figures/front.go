@@ -12,10 +12,15 @@ type Kind struct {
 type Front struct {
 	Since    time.Time
 	Requests map[Kind]int64
-	// Tokens, as in a [Request].
-	Asked, Reused, Computed, Restored, Unused int64
-	Saved                                     time.Duration
-	Lookup, Restore, Prefill                  time.Duration
+	// Tokens of prompts of which it is known what became of them: Asked is Reused and Computed together. FromStore are those of Reused that came out
+	// of the store; the server had the others.
+	Asked, Reused, Computed, FromStore int64
+	// Unknown are tokens of all other prompts: of cancelled requests, say.
+	Unknown int64
+	// Restored are tokens that were brought out of the store, and Unused those of them that were computed again.
+	Restored, Unused         int64
+	Saved                    time.Duration
+	Lookup, Restore, Prefill time.Duration
 
 	Rates  []Rate    // by model
 	Recent []Request // the last hundred, the newest first
@@ -23,11 +28,24 @@ type Front struct {
 
 	// The recorder does not know these; a front fills them in.
 
+	// SavedEver is the time that was saved since EverSince, in earlier starts, too; the zero time: nothing is known of them.
+	SavedEver time.Duration
+	EverSince time.Time
+
 	Slots, Busy int    // of the server; no slots: there is no such thing
 	Restarts    int64  // of the server, by us
 	Server      string // a few words on how it is: "running", "starting"; empty: there is none
 	Store       string // why there is no store, if there is none: "another dormouse has it open"
+	NotStoring  string // why nothing is stored though there is one: "not storing: 3.9 MiB free, 256 MiB are kept free"
 	Notes       []Note
+}
+
+// Total is how many requests were counted.
+func (f *Front) Total() (n int64) {
+	for _, c := range f.Requests {
+		n += c
+	}
+	return n
 }
 
 // Count is how many requests ended so.

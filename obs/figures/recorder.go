@@ -42,19 +42,29 @@ func Name(name string) string {
 	return strings.ToValidUTF8(name, "\uFFFD")
 }
 
-// Add counts a request that has ended.
-func (r *Recorder) Add(q Request) {
+// Add counts a request that has ended. It returns it as it was counted.
+func (r *Recorder) Add(q Request) Request {
 	now := time.Now()
 	if q.Ended.IsZero() || q.Ended.After(now) {
 		q.Ended = now
 	}
 	q.Model = Name(q.Model)
-	q.Reason = clean(q.Reason)
+	q.Reason, q.Endpoint, q.Client = clean(q.Reason), plain(q.Endpoint, maxPath), plain(q.Client, maxClient)
+	q.Parted = q.Parted.checked()
+	if q.Outcome > Cancelled {
+		q.Outcome = Pass
+	}
+	if q.Cancelled = q.Cancelled || q.Outcome == Cancelled; q.Cancelled {
+		q.Outcome, q.Reason = Cancelled, ClientLeft
+	}
 	for _, n := range []*int{&q.Asked, &q.Reused, &q.Computed, &q.Restored, &q.Unused} {
 		*n = max(0, *n)
 	}
-	for _, d := range []*time.Duration{&q.Lookup, &q.Restore, &q.Prefill} {
+	for _, d := range []*time.Duration{&q.Lookup, &q.Restore, &q.Prefill, &q.FirstByte} {
 		*d = max(0, *d)
+	}
+	if q.Known() {
+		q.Asked = q.Reused + q.Computed
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -67,7 +77,12 @@ func (r *Recorder) Add(q Request) {
 	q.Saved = r.saved(q)
 
 	s := &r.sum
-	s.Asked += int64(q.Asked)
+	if q.Known() {
+		s.Asked += int64(q.Asked)
+	} else {
+		s.Unknown += int64(q.Asked)
+	}
+	s.FromStore += int64(q.FromStore())
 	s.Reused += int64(q.Reused)
 	s.Computed += int64(q.Computed)
 	s.Restored += int64(q.Restored)
@@ -85,6 +100,7 @@ func (r *Recorder) Add(q Request) {
 	r.next = (r.next + 1) % RecentRequests
 	p := r.series.at(q.Ended)
 	p.add(point(q))
+	return q
 }
 
 // Observe counts a turn that a runtime drove. It is a [db.Options] Observer. The request's model is the fingerprint; package page shows the
@@ -95,12 +111,26 @@ func (r *Recorder) Observe(o db.Observation) {
 		Restored: o.Loaded, Unused: o.Unused, Lookup: o.Lookup, Restore: o.Load, Prefill: o.Prefill, Model: o.Model.String(),
 	}
 	switch {
-	case o.Reused > 0:
+	case o.Reused > 0 && o.Loaded > 0:
 		q.Outcome = Hit
+	case o.Reused > 0:
+		q.Outcome = Slot
 	case o.Reason.Code == db.NoReason, o.Reason.Code == db.LookupOff:
 		q.Outcome = Pass
 	}
 	r.Add(q)
+}
+
+// Remember says what rates were measured before: of models of which none was measured since.
+func (r *Recorder) Remember(rates ...Rate) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.begin(time.Now())
+	for _, x := range rates {
+		if x.Model = Name(x.Model); r.rates[x.Model] == nil && len(r.rates) < maxModels && x.PerSecond > 0 {
+			r.rates[x.Model] = &x
+		}
+	}
 }
 
 // begin makes the maps. The caller holds mu.
@@ -133,7 +163,7 @@ func (r *Recorder) saved(q Request) time.Duration {
 			}
 		}
 	}
-	used := q.Restored - q.Unused
+	used := q.FromStore()
 	if rate == nil || used <= 0 {
 		return 0
 	}

@@ -15,21 +15,33 @@ const (
 	Pass Outcome = iota
 	// Miss: it was looked up, and nothing came out of the store; Reason says why.
 	Miss
-	// Hit: tokens came out of the store, or were still in the server's memory; Reason says why no more.
+	// Hit: tokens came out of the store; Reason says why no more.
 	Hit
+	// Slot: nothing had to come out of the store, since the server still had tokens in its memory; Reason says why no more.
+	Slot
+	// Cancelled: the client left before the end of its answer.
+	Cancelled
 )
 
 // Outcomes are all of them.
-var Outcomes = []Outcome{Hit, Miss, Pass}
+var Outcomes = []Outcome{Hit, Slot, Miss, Pass, Cancelled}
 
 func (o Outcome) String() string {
-	switch o {
-	case Hit:
-		return "hit"
-	case Miss:
-		return "miss"
+	return [...]string{Pass: "pass", Miss: "miss", Hit: "hit", Slot: "slot", Cancelled: "cancelled"}[min(o, Cancelled)]
+}
+
+// MarshalText has JSON say an outcome in a word.
+func (o Outcome) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
+
+// UnmarshalText reads that word. What is not known is Pass.
+func (o *Outcome) UnmarshalText(b []byte) error {
+	*o = Pass
+	for _, x := range Outcomes {
+		if x.String() == string(b) {
+			*o = x
+		}
 	}
-	return "pass"
+	return nil
 }
 
 // Request is one request that has ended. What is not known is zero.
@@ -39,6 +51,12 @@ type Request struct {
 	Outcome Outcome
 	Reason  string // a code: [Code] of a store's reason, or the front's own, such as "media"
 
+	Endpoint  string        // the path that was asked: "/v1/chat/completions"
+	Client    string        // what program asked, by the headers: "claude-code"; empty: not known
+	FirstByte time.Duration // from when the request came to the first byte of its answer; of a stream, that is the first token
+	Cancelled bool          // the client left before the end: then Outcome is Cancelled, whatever was planned
+
+	// Of a prompt either Reused and Computed add up to its tokens, or both are 0: then it is not known what became of them.
 	Asked    int // tokens of the prompt
 	Reused   int // of these, not computed: they came out of the store, or were in the server's memory
 	Computed int // of these, computed
@@ -47,9 +65,23 @@ type Request struct {
 
 	Lookup, Restore, Prefill time.Duration
 
+	Parted *Parted // where the prompt parted from the nearest one, if it reused little; nil: it did not, or nobody knows
+
 	// Saved is how much longer the request would have taken without the store: the time in which the model's measured prefill rate computes what
-	// was restored and used, less Lookup and Restore; never below 0, and 0 until that rate is known. The recorder fills it in.
+	// was restored and used, less Lookup and Restore; never below 0, and 0 until that rate is known, or where nobody says what was used. The recorder
+	// fills it in.
 	Saved time.Duration
+}
+
+// Known reports whether it is known what became of the prompt's tokens.
+func (q *Request) Known() bool { return q.Reused+q.Computed > 0 }
+
+// FromStore are the tokens that came out of the store and were used.
+func (q *Request) FromStore() int {
+	if !q.Known() {
+		return 0
+	}
+	return min(max(0, q.Restored-q.Unused), q.Reused)
 }
 
 // maxCode is the longest code of a reason, in bytes.
@@ -67,6 +99,9 @@ const (
 	SlotTaken     = "slot_taken"     // another client of the server works in the slot
 	RestoreFailed = "restore_failed" // the server, or the disk, did not do it
 	LookupFailed  = "lookup_failed"  // the store did not answer
+
+	ClientLeft  = "client_left"  // before the end of its answer
+	NotAnswered = "not_answered" // by the server, but with an error, or not to the end
 )
 
 // Code is a store's reason as a code: "nothing_stored".
@@ -80,6 +115,47 @@ func Code(c kv.ReasonCode) string {
 		}
 		return r
 	}, c.String())
+}
+
+// maxPath is the longest path of an endpoint, and maxClient the longest name of a client, in bytes.
+const (
+	maxPath   = 60
+	maxClient = 40
+)
+
+// plain is a name if it is made of what names of endpoints and clients have, and nothing if it is not.
+func plain(name string, most int) string {
+	if len(name) > most {
+		return ""
+	}
+	for _, r := range name {
+		if (r < 'a' || r > 'z') && (r < '0' || r > '9') && !strings.ContainsRune("/_-.", r) {
+			return ""
+		}
+	}
+	return name
+}
+
+// maxAdvice is the longest advice, in bytes.
+const maxAdvice = 400
+
+// checked is a copy of which a page may show all.
+func (p *Parted) checked() *Parted {
+	if p == nil {
+		return nil
+	}
+	out := *p
+	out.Token, out.Common, out.Age = max(0, p.Token), max(0, p.Common), max(0, p.Age)
+	out.Part = plain(strings.ReplaceAll(p.Part, " ", "_"), maxCode)
+	out.Part = strings.ReplaceAll(out.Part, "_", " ")
+	if out.Cause != "" {
+		out.Cause = clean(p.Cause)
+	}
+	if len(p.Advice) > maxAdvice {
+		out.Advice = p.Advice[:maxAdvice]
+	}
+	out.Advice = strings.ToValidUTF8(out.Advice, "")
+	return &out
 }
 
 // clean is a code that may be shown to anybody.
@@ -135,6 +211,8 @@ var words = map[string]string{
 	SlotTaken:             "another client of the server works in the slot",
 	RestoreFailed:         "it was found, and could not be restored",
 	LookupFailed:          "the store could not be asked",
+	ClientLeft:            "the client left before the end of its answer",
+	NotAnswered:           "the server answered with an error, or broke off",
 	Other:                 "another reason",
 }
 

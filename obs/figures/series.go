@@ -15,28 +15,34 @@ type Series struct {
 
 // Point is what ended in one stretch of time.
 type Point struct {
-	Hits, Misses, Passed    int64 // requests
-	Asked, Reused, Computed int64 // tokens
-	Saved                   time.Duration
+	Hits, Slots, Misses, Passed, Cancelled int64 // requests
+	Asked, Reused, Computed                int64 // tokens, where it is known what became of them
+	Saved                                  time.Duration
 }
 
 func point(q Request) (p Point) {
 	switch q.Outcome {
 	case Hit:
 		p.Hits = 1
+	case Slot:
+		p.Slots = 1
 	case Miss:
 		p.Misses = 1
+	case Cancelled:
+		p.Cancelled = 1
 	default:
 		p.Passed = 1
 	}
-	p.Asked, p.Reused, p.Computed, p.Saved = int64(q.Asked), int64(q.Reused), int64(q.Computed), q.Saved
+	p.Asked, p.Reused, p.Computed, p.Saved = int64(q.Reused+q.Computed), int64(q.Reused), int64(q.Computed), q.Saved
 	return p
 }
 
 func (p *Point) add(q Point) {
 	p.Hits += q.Hits
+	p.Slots += q.Slots
 	p.Misses += q.Misses
 	p.Passed += q.Passed
+	p.Cancelled += q.Cancelled
 	p.Asked += q.Asked
 	p.Reused += q.Reused
 	p.Computed += q.Computed

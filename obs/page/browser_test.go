@@ -16,6 +16,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+	"github.com/dustin/go-humanize"
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/obs/figures"
@@ -70,8 +71,9 @@ func numbers(t *testing.T, b *browser, s *db.Store, rec *figures.Recorder) {
 		t.Fatalf("the recorder has %+v, the store %+v", f, st)
 	}
 	for selector, want := range map[string]string{
-		tile("Hit rate"): fmt.Sprintf("%d of %d requests, %d passed through", st.Hits, st.Matches, f.Count(figures.Pass)),
-		tile("Evicted"):  fmt.Sprintf("blocks; %d are stored", st.Blocks),
+		tile("Requests"):             fmt.Sprintf("%d from the store, %d not found, %d passed through", st.Hits, st.Matches-st.Hits, f.Count(figures.Pass)),
+		tile("Prompt tokens reused"): humanize.Comma(st.TokensReused) + " of " + humanize.Comma(st.TokensAsked) + ", all from the store",
+		tile("Evicted"):              fmt.Sprintf("blocks; %d are stored", st.Blocks),
 	} {
 		if got := b.text(t, selector); got != want {
 			t.Errorf("%s says %q, expected %q", selector, got, want)

@@ -65,13 +65,18 @@ type timesView struct {
 
 type frontView struct {
 	Since    int64         `json:"since"`
+	Total    int64         `json:"total"`
 	Hits     int64         `json:"hits"`
+	Slotted  int64         `json:"slotted"`
 	Misses   int64         `json:"misses"`
 	Passed   int64         `json:"passed"`
+	Left     int64         `json:"cancelled"`
 	Kinds    []kindView    `json:"kinds"`
 	Asked    int64         `json:"asked"`
 	Reused   int64         `json:"reused"`
 	Computed int64         `json:"computed"`
+	Stored   int64         `json:"fromStore"`
+	Unknown  int64         `json:"unknown"`
 	Restored int64         `json:"restored"`
 	Unused   int64         `json:"unused"`
 	Saved    float64       `json:"saved"`
@@ -83,7 +88,7 @@ type frontView struct {
 	Recent   []requestView `json:"recent"`
 	Start    int64         `json:"start"`
 	Width    float64       `json:"width"`
-	Points   [][6]float64  `json:"points"` // hits, misses, passed, tokens asked, reused, seconds saved
+	Points   [][4]float64  `json:"points"` // requests, tokens asked, tokens reused, seconds saved
 }
 
 type kindView struct {
@@ -212,10 +217,11 @@ const fingerprintDigits = 2 * len(kv.Fingerprint{})
 // addFront fills in what a front says of itself.
 func (v *figuresView) addFront(f figures.Front) {
 	x := &frontView{
-		Since: millis(f.Since), Hits: f.Count(figures.Hit), Misses: f.Count(figures.Miss), Passed: f.Count(figures.Pass), Kinds: []kindView{},
-		Asked: f.Asked, Reused: f.Reused, Computed: f.Computed, Restored: f.Restored, Unused: f.Unused, Saved: f.Saved.Seconds(),
+		Since: millis(f.Since), Total: f.Total(), Hits: f.Count(figures.Hit), Slotted: f.Count(figures.Slot), Misses: f.Count(figures.Miss),
+		Passed: f.Count(figures.Pass), Left: f.Count(figures.Cancelled), Kinds: []kindView{},
+		Asked: f.Asked, Reused: f.Reused, Computed: f.Computed, Stored: f.FromStore, Unknown: f.Unknown, Restored: f.Restored, Unused: f.Unused, Saved: f.Saved.Seconds(),
 		Slots: f.Slots, Busy: f.Busy, Restarts: f.Restarts, Server: f.Server, Rates: []rateView{}, Recent: []requestView{},
-		Start: millis(f.Series.Start), Width: f.Series.Width.Seconds(), Points: [][6]float64{},
+		Start: millis(f.Series.Start), Width: f.Series.Width.Seconds(), Points: [][4]float64{},
 	}
 	for k, n := range f.Requests {
 		c := coded(k.Reason)
@@ -234,9 +240,8 @@ func (v *figuresView) addFront(f figures.Front) {
 		})
 	}
 	for _, p := range f.Series.Points {
-		x.Points = append(x.Points, [6]float64{
-			float64(p.Hits), float64(p.Misses), float64(p.Passed), float64(p.Asked), float64(p.Reused), p.Saved.Seconds(),
-		})
+		requests := p.Hits + p.Slots + p.Misses + p.Passed + p.Cancelled
+		x.Points = append(x.Points, [4]float64{float64(requests), float64(p.Asked), float64(p.Reused), p.Saved.Seconds()})
 	}
 	v.Front = x
 	if f.Store != "" {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"time"
 )
 
 // exchange is a request on its way through the proxy.
@@ -16,8 +17,9 @@ type exchange struct {
 	first  chan struct{}
 	once   sync.Once
 	status int
-	kept   []byte // of the answer
-	whole  bool   // the answer came to its end
+	began  time.Time // when its first byte came
+	kept   []byte    // of the answer
+	whole  bool      // the answer came to its end
 	sent   bool
 	broken any // what the proxy panicked with: the answer broke off
 }
@@ -67,7 +69,10 @@ func (e *ended) Read([]byte) (int, error) {
 
 // begins is called at the answer's first byte.
 func (x *exchange) begins() {
-	x.once.Do(func() { close(x.first) })
+	x.once.Do(func() {
+		x.began = time.Now()
+		close(x.first)
+	})
 }
 
 // breakOff has the client's connection end where the server's did. It is called last, by the goroutine that serves the request.
@@ -78,7 +83,9 @@ func (x *exchange) breakOff() {
 }
 
 // failed is called when no answer will come.
-func (x *exchange) failed() { x.begins() }
+func (x *exchange) failed() {
+	x.once.Do(func() { close(x.first) })
+}
 
 func setBody(r *http.Request, body []byte) {
 	r.Body = io.NopCloser(bytes.NewReader(body))

@@ -39,6 +39,8 @@ type Options struct {
 	SaveAfter time.Duration
 	// MaxBody bounds the bodies that are looked at; larger ones pass. 0: 32 MiB.
 	MaxBody int64
+	// Explain keeps in memory the texts around the places where the last 20 prompts parted from stored ones, for [Front.Explain].
+	Explain bool
 	Logger  *slog.Logger // nil: slog.Default()
 }
 
@@ -52,6 +54,7 @@ type Front struct {
 	proxy  *httputil.ReverseProxy
 	folder *slotFolder
 	record figures.Recorder
+	totals totals
 
 	db      atomic.Pointer[db.Store]
 	dbState atomic.Value           // openError: why there is no store
@@ -67,6 +70,8 @@ type Front struct {
 	closed bool
 
 	refusals rests[refusedModel] // models of which nothing is kept
+
+	explained explanations // where prompts parted, with their texts
 
 	stilled sync.Mutex // held by who takes the turns of several models
 
@@ -121,6 +126,7 @@ func New(base *url.URL, args *Arguments, o Options) (*Front, error) {
 	f := &Front{o: o, args: args, log: o.Logger, base: base, folder: folder, served: map[string]*served{}, loaded: map[string]*loaded{}, tried: make(chan struct{}), refusals: rests[refusedModel]{}}
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	f.dbState.Store(stateOf(ErrOpening))
+	f.record.Read() // counts are since now
 	transport := &http.Transport{
 		DialContext: (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext, DisableCompression: true,
 		// A connection that is kept holds one of the server's few threads for 5 s, in which others wait, and ends in the middle of a request.
@@ -170,50 +176,6 @@ func New(base *url.URL, args *Arguments, o Options) (*Front, error) {
 func brokeOff(err error) bool {
 	var op net.Error
 	return errors.As(err, &op) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || strings.Contains(err.Error(), "transport connection broken")
-}
-
-// openError makes errors of all types fit into one atomic value.
-type openError struct{ err error }
-
-func stateOf(err error) openError { return openError{err} }
-
-// openStore opens the store, and tries again as long as another process has it.
-func (f *Front) openStore() {
-	defer f.work.Done()
-	said, first := "", sync.OnceFunc(func() { close(f.tried) })
-	defer first()
-	for f.ctx.Err() == nil {
-		store, err := db.Open(f.ctx, f.o.Dir, f.o.DB)
-		if err == nil {
-			f.db.Store(store)
-			f.dbState.Store(stateOf(nil))
-			f.log.Info("the store is open", "dir", f.o.Dir)
-			f.sayRoom(store)
-			f.again()
-			return
-		}
-		if f.ctx.Err() != nil {
-			return
-		}
-		f.dbState.Store(stateOf(err))
-		first()
-		if said != err.Error() {
-			said = err.Error()
-			f.log.Warn("no store: requests pass until there is one", "dir", f.o.Dir, "err", err)
-		}
-		select {
-		case <-f.ctx.Done():
-		case <-time.After(2 * time.Second):
-		}
-	}
-}
-
-// store is the store, or why there is none.
-func (f *Front) store() (*db.Store, error) {
-	if s := f.db.Load(); s != nil {
-		return s, nil
-	}
-	return nil, f.dbState.Load().(openError).err
 }
 
 // again has models prepared anew that could not be before.
@@ -401,6 +363,7 @@ func (f *Front) Close(ctx context.Context) error {
 	f.work.Wait()
 	var err error
 	if store := f.db.Load(); store != nil {
+		f.keepTotals(ctx)
 		err = store.Close()
 	}
 	return errors.Join(err, f.folder.close())

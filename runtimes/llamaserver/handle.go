@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/causes"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
 
@@ -23,6 +24,8 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.other(w, r)
 		return
 	}
+	v, r := f.arrives(r)
+	defer v.end()
 	body, err := io.ReadAll(io.LimitReader(r.Body, f.o.MaxBody+1))
 	if err != nil {
 		writeError(w, http.StatusBadRequest, "invalid_request_error", "reading the request: "+err.Error())
@@ -34,6 +37,7 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	setBody(r, body)
+	v.client = causes.Program(v.client, body)
 	req, err := request.Parse(e, body)
 	model := ""
 	if req != nil && f.args.Router {
@@ -168,6 +172,7 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 	if ctx.Err() != nil { // the client went: the server hears nothing of it
 		return
 	}
+	p.parted = s.parted(ctx, m, p, prompt, r, req)
 	beside := s.working(sl)
 	before := s.begun(sl, prompt, req)
 	var fields []string
@@ -232,7 +237,7 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 	if x.status >= http.StatusBadRequest && !a.known {
 		s.failed(sl, before, x.status)
 	}
-	s.completed(prompt, p, a)
+	s.completed(visitOf(r), x, prompt, p, a)
 	m.Observe(p.observation(prompt, a))
 	x.breakOff()
 }
@@ -350,8 +355,8 @@ func (f *Front) pass(w http.ResponseWriter, r *http.Request, s *served, e reques
 	} else {
 		s.passThrough(r.Context(), x, soils, func() { f.forward(w, r, x) })
 	}
-	if e != request.None {
-		s.passedBy(reason, readAnswer(x.kept))
+	if v := visitOf(r); v != nil {
+		s.passedBy(v, x, reason)
 	}
 	x.breakOff()
 }

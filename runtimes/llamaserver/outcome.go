@@ -2,7 +2,7 @@ package llamaserver
 
 import (
 	"fmt"
-	"time"
+	"net/http"
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/kv"
@@ -10,18 +10,24 @@ import (
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
 
-// outcome says what became of a plan.
-func (p *plan) outcome(a answered) figures.Outcome {
-	if n, _ := p.reused(a); n > 0 {
-		return figures.Hit
+// outcome says what became of a plan, and why no more.
+func (p *plan) outcome(x *exchange, a answered) (figures.Outcome, string) {
+	n, known := p.reused(a)
+	switch {
+	case !known && (!x.whole || x.status >= http.StatusBadRequest):
+		return figures.Miss, figures.NotAnswered
+	case n == 0:
+		return figures.Miss, p.code(a)
+	case p.restored == 0:
+		return figures.Slot, p.code(a)
 	}
-	return figures.Miss
+	return figures.Hit, p.code(a)
 }
 
-// reused is how many tokens of those that were restored, or believed to be in the slot, did not need to be computed: as the server says, or, where it
-// did not, as it is expected to. What the server found by itself, a front has no part in.
+// reused is how many tokens did not need to be computed: as the server says, or, where it did not, as it is expected to of what was restored, or
+// believed to be in the slot.
 func (p *plan) reused(a answered) (n int, known bool) {
-	if n = max(p.restored, p.held); a.known && n >= fewTokens {
+	if n = max(p.restored, p.held); a.known {
 		n = a.cached
 	}
 	if n < fewTokens {
@@ -37,13 +43,17 @@ func (p *plan) header(a answered) string {
 	if !known {
 		tokens = "expected"
 	}
+	parted := ""
+	if x := p.partedEarly(a); x != nil {
+		parted = x.header(known)
+	}
 	switch {
 	case n == 0:
-		return "miss; reason=" + p.code(a)
+		return "miss; reason=" + p.code(a) + parted
 	case p.restored > 0:
-		return fmt.Sprintf("hit; %s=%d; ms=%d", tokens, n, (p.lookup + p.load).Milliseconds())
+		return fmt.Sprintf("hit; %s=%d; ms=%d", tokens, n, (p.lookup+p.load).Milliseconds()) + parted
 	}
-	return fmt.Sprintf("slot; %s=%d", tokens, n)
+	return fmt.Sprintf("slot; %s=%d", tokens, n) + parted
 }
 
 // code is why no more was found.
@@ -52,7 +62,9 @@ func (p *plan) code(a answered) string {
 	switch {
 	case n == 0 && max(p.restored, p.held) >= fewTokens:
 		return figures.NotReused
-	case n > 0 && p.restored == 0:
+	case n > 0 && p.restored == 0 && p.parts && p.why == "": // the slot had been another conversation's
+		return figures.Code(kv.Diverged)
+	case n > 0 && p.restored == 0 && (p.why == "" || p.why == figures.TooFew):
 		return figures.ServerCache
 	}
 	if p.restored == 0 && p.why != "" {
@@ -76,22 +88,40 @@ func (p *plan) unused(a answered) int {
 	return max(0, p.restored-a.cached)
 }
 
-func (s *served) completed(prompt kv.Prompt, p *plan, a answered) {
-	s.front.record.Add(figures.Request{
-		Ended: time.Now(), Model: s.named(), Outcome: p.outcome(a), Reason: p.code(a), Asked: len(prompt.Tokens), Reused: a.cached, Computed: a.prompt,
-		Restored: p.restored, Unused: p.unused(a), Lookup: p.lookup, Restore: p.load, Prefill: a.prefill,
+// completed counts a request that was looked up.
+func (s *served) completed(v *visit, x *exchange, prompt kv.Prompt, p *plan, a answered) {
+	outcome, why := p.outcome(x, a)
+	var parted *parting
+	if why != figures.NotAnswered { // else nothing was computed
+		parted = p.partedEarly(a)
+	}
+	q := v.count(x, figures.Request{
+		Model: s.named(), Outcome: outcome, Reason: why, Asked: len(prompt.Tokens), Reused: a.cached, Computed: a.prompt,
+		Restored: p.restored, Unused: p.unused(a), Lookup: p.lookup, Restore: p.load, Prefill: a.prefill, Parted: parted.figures(),
 	})
+	s.front.totals.add(s.model, q)
 }
 
-func (s *served) passedBy(why request.Pass, a answered) {
-	s.front.record.Add(figures.Request{
-		Ended: time.Now(), Model: s.named(), Outcome: figures.Pass, Reason: string(why), Asked: a.cached + a.prompt, Reused: a.cached, Computed: a.prompt, Prefill: a.prefill,
+// passedBy counts a request that was passed on as it is.
+func (s *served) passedBy(v *visit, x *exchange, why request.Pass) {
+	a := readAnswer(x.kept)
+	if !x.whole { // it says how far it was
+		a = answered{}
+	}
+	v.count(x, figures.Request{
+		Model: s.named(), Outcome: figures.Pass, Reason: string(why), Asked: a.cached + a.prompt, Reused: a.cached, Computed: a.prompt, Prefill: a.prefill,
 	})
 }
 
 // Figures says what the front has done, and how it is now, for a page or a scrape.
 func (f *Front) Figures() figures.Front {
 	out := f.record.Read()
+	out.SavedEver, out.EverSince = f.totals.sum()
+	if store := f.db.Load(); store != nil {
+		if st, err := store.Stats(); err == nil {
+			out.NotStoring = f.notStoring(st)
+		}
+	}
 	out.Restarts = max(0, f.started.Load()-1)
 	if _, err := f.store(); err != nil {
 		out.Store = err.Error()

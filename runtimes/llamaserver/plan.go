@@ -17,9 +17,12 @@ type plan struct {
 	kind     string // of request, in words
 	why      string // nothing was restored, if the store's reason is not why: a code of figures
 	held     int    // leading tokens that the slot had
+	parts    bool   // the slot had others behind them
 	found    int    // that the store has
 	restored int
 	reason   db.Reason
+	near     nearest  // where it parts from the nearest prompt of a slot, as far as that is known before
+	parted   *parting // and from what is stored, too, if little is reused; nil: it does not, or nobody knows
 	lookup   time.Duration
 	load     time.Duration
 	bytes    int64
@@ -33,9 +36,10 @@ func (s *served) begin(ctx context.Context, m *db.Model, lay *layout, sl *slot, 
 		s.believed(ctx, sl)
 	}
 	p := &plan{slot: sl, kind: req.Kind(), held: common(sl.prompt, prompt)}
+	p.near = s.nearestSlot(prompt)
 	keep := sl
 	if p.held < len(sl.prompt.Tokens) { // its end goes
-		keep = nil
+		p.parts, keep = p.held < len(prompt.Tokens), nil
 		if sl.unsaved {
 			s.save(ctx, sl)
 		}

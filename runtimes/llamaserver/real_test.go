@@ -33,7 +33,7 @@ func TestAnswerAfterKill(t *testing.T) {
 		t.Errorf("of what the slot still has the answer says %s", still.header)
 	}
 	r.eventually(func() bool { // a request is counted when its client has all of the answer
-		return r.front.Figures().Requests[figures.Kind{Outcome: figures.Hit, Reason: figures.ServerCache}] == 1
+		return r.front.Figures().Requests[figures.Kind{Outcome: figures.Slot, Reason: figures.ServerCache}] == 1
 	})
 	r.saved()
 	longer := story("Once upon a time", 12)

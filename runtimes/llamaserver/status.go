@@ -28,9 +28,17 @@ type Status struct {
 	Models     []ModelStatus // that the server runs
 	Started    int64         // how often the server was started
 	Requests   []Count
-	// Tokens of all prompts: asked for, not computed, computed; and restored from the store, but computed again all the same.
-	Asked, Reused, Computed, Unused int64
-	Saved                           time.Duration // of computing, less what lookups and restores took
+	// Tokens of prompts of which it is known what became of them: asked for, which is those not computed and those computed together; of those not computed, those
+	// that came out of the store. Unknown are tokens of all other prompts: of cancelled requests, say. Unused were restored from the store, but computed
+	// again all the same.
+	Asked, Reused, Computed, FromStore, Unknown, Unused int64
+	Since                                               time.Time     // this start: all counts and tokens are since then
+	Saved                                               time.Duration // of computing, less what lookups and restores took
+	// SavedEver is the same of all starts of fronts with this store, since EverSince; the zero time: nothing was counted yet.
+	SavedEver time.Duration
+	EverSince time.Time
+	Recent    []figures.Request // the last ones, the newest first
+	Rates     []figures.Rate    // how fast prompts are computed, by model, as measured; of earlier starts, too
 }
 
 // Count is how many requests ended in one way.
@@ -68,7 +76,8 @@ func (f *Front) Status(ctx context.Context) (Status, error) {
 		}
 	}
 	r := f.record.Read()
-	out.Asked, out.Reused, out.Computed, out.Unused, out.Saved = r.Asked, r.Reused, r.Computed, r.Unused, r.Saved
+	out.Asked, out.Reused, out.Computed, out.FromStore, out.Unknown, out.Unused, out.Saved, out.Since, out.Rates, out.Recent = r.Asked, r.Reused, r.Computed, r.FromStore, r.Unknown, r.Unused, r.Saved, r.Since, r.Rates, r.Recent
+	out.SavedEver, out.EverSince = f.totals.sum()
 	for kind, n := range r.Requests {
 		out.Requests = append(out.Requests, Count{kind.Outcome.String(), kind.Reason, n})
 	}
@@ -169,7 +178,10 @@ func (f *Front) Purge(ctx context.Context, p Purge) (out Purged, err error) {
 	resume := f.still(ctx)
 	defer resume()
 	f.reset() // what slots hold of it is not stored again
+	f.keepTotals(ctx)
 	out, err = PurgeStore(ctx, store, p)
+	f.recall(store)
+	f.explained.empty()
 	f.reset() // who has looked at the model meanwhile
 	f.eraseSlots(ctx)
 	f.folder.spare.empty()

@@ -18,21 +18,26 @@ import (
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+	"github.com/dustin/go-humanize"
 
 	"github.com/dormousekv/dormouse/runtimes/llamaserver"
 )
 
 // tally is what status, metrics and page must agree on.
 type tally struct {
-	Hits, Misses, Passed, Asked, Reused, Computed, Unused, Restarts, DiskBytes, Budget int64
+	Hits, Slots, Misses, Passed, Cancelled, Asked, Reused, Computed, Unused, Unknown, Restarts, DiskBytes, Budget int64
 }
 
 func tallyOf(s llamaserver.Status) tally {
-	t := tally{Asked: s.Asked, Reused: s.Reused, Computed: s.Computed, Unused: s.Unused, Restarts: s.Started - 1, DiskBytes: s.Bytes, Budget: s.Budget}
+	t := tally{Asked: s.Asked, Reused: s.Reused, Computed: s.Computed, Unused: s.Unused, Unknown: s.Unknown, Restarts: s.Started - 1, DiskBytes: s.Bytes, Budget: s.Budget}
 	for _, c := range s.Requests {
 		switch c.Outcome {
 		case "hit":
 			t.Hits += c.N
+		case "slot":
+			t.Slots += c.N
+		case "cancelled":
+			t.Cancelled += c.N
 		case "miss":
 			t.Misses += c.N
 		case "pass":
@@ -81,7 +86,8 @@ func (f *front) checkMetrics(ctx context.Context) error {
 			Hits: m.sum("dormouse_front_requests_total", `outcome="hit"`), Misses: m.sum("dormouse_front_requests_total", `outcome="miss"`),
 			Passed: m.sum("dormouse_front_requests_total", `outcome="pass"`), Asked: m.sum("dormouse_front_tokens_asked_total", ""),
 			Reused: m.sum("dormouse_front_tokens_reused_total", ""), Computed: m.sum("dormouse_front_tokens_computed_total", ""),
-			Unused: m.sum("dormouse_front_tokens_unused_total", ""), Restarts: m.sum("dormouse_front_server_restarts_total", ""),
+			Slots: m.sum("dormouse_front_requests_total", `outcome="slot"`), Cancelled: m.sum("dormouse_front_requests_total", `outcome="cancelled"`),
+			Unused: m.sum("dormouse_front_tokens_unused_total", ""), Unknown: m.sum("dormouse_front_tokens_unknown_total", ""), Restarts: m.sum("dormouse_front_server_restarts_total", ""),
 			DiskBytes: m.sum("dormouse_store_disk_bytes", ""), Budget: m.sum("dormouse_store_budget_bytes", ""),
 		}, nil
 	})
@@ -150,8 +156,8 @@ func (f *front) checkPage(ctx context.Context) error {
 	}
 	if err := f.agree(ctx, func() (t tally, err error) {
 		time.Sleep(1200 * time.Millisecond) // figures come once a second
-		return chromedp.Run(tab.ctx, chromedp.Evaluate[tally](`({Hits: figures.front.hits, Misses: figures.front.misses, Passed: figures.front.passed,
-			Asked: figures.front.asked, Reused: figures.front.reused, Computed: figures.front.computed, Unused: figures.front.unused,
+		return chromedp.Run(tab.ctx, chromedp.Evaluate[tally](`({Hits: figures.front.hits, Slots: figures.front.slotted, Misses: figures.front.misses, Passed: figures.front.passed, Cancelled: figures.front.cancelled,
+			Asked: figures.front.asked, Reused: figures.front.reused, Computed: figures.front.computed, Unused: figures.front.unused, Unknown: figures.front.unknown,
 			Restarts: figures.front.restarts, DiskBytes: figures.store.diskBytes, Budget: figures.store.budget})`))
 	}); err != nil {
 		return fmt.Errorf("/dormouse/: %w", err)
@@ -161,14 +167,19 @@ func (f *front) checkPage(ctx context.Context) error {
 		return err
 	}
 	t := tallyOf(status)
-	passed := ""
-	if t.Passed > 0 {
-		passed = fmt.Sprintf(", %d passed through", t.Passed)
+	var ended []string
+	for _, x := range []struct {
+		n   int64
+		how string
+	}{{t.Hits, "from the store"}, {t.Slots, "still in a slot"}, {t.Misses, "not found"}, {t.Passed, "passed through"}, {t.Cancelled, "cancelled"}} {
+		if x.n > 0 {
+			ended = append(ended, humanize.Comma(x.n)+" "+x.how)
+		}
 	}
-	want := fmt.Sprintf("%d of %d requests%s", t.Hits, t.Hits+t.Misses, passed)
-	shown, err := chromedp.Run(tab.ctx, chromedp.Evaluate[string](`document.querySelector('.tile[data-tile="Hit rate"] .under').innerText`))
+	want := humanize.Comma(t.Hits+t.Slots+t.Misses+t.Passed+t.Cancelled) + ": " + strings.Join(ended, ", ")
+	shown, err := chromedp.Run(tab.ctx, chromedp.Evaluate[string](`((t) => t.querySelector('.value').innerText + ': ' + t.querySelector('.under').innerText)(document.querySelector('.tile[data-tile="Requests"]'))`))
 	if err == nil && shown != want {
-		err = fmt.Errorf("the hit rate's tile says %q, expected %q", shown, want)
+		err = fmt.Errorf("the tile of requests says %q, expected %q", shown, want)
 	}
 	if err != nil {
 		return fmt.Errorf("/dormouse/: %w", err)

@@ -18,7 +18,7 @@ import (
 	"github.com/dormousekv/dormouse/runtimes/llamaserver"
 )
 
-// control is how status and purge reach a front that runs: a socket file that only this user can open.
+// control is how status, explain and purge reach a front that runs: a socket file that only this user can open.
 type control struct {
 	path   string
 	server *http.Server
@@ -71,6 +71,10 @@ func newControl(dir string, front *llamaserver.Front, process *llamaserver.Proce
 			s.Server, s.ServerPID = process.State(), process.PID()
 		}
 		answer(w, s, err)
+	})
+	mux.HandleFunc("GET /explain", func(w http.ResponseWriter, _ *http.Request) {
+		list, err := front.Explain()
+		answer(w, list, err)
 	})
 	mux.HandleFunc("POST /purge", func(w http.ResponseWriter, r *http.Request) {
 		var p llamaserver.Purge

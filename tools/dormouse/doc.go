@@ -3,6 +3,7 @@
 //
 //	dormouse serve -- llama-server -m model.gguf --port 8080
 //	dormouse status
+//	dormouse explain
 //	dormouse purge --all
 //	dormouse doctor -- llama-server -m model.gguf
 //

@@ -22,12 +22,30 @@ import (
 func newDoctor() *cobra.Command {
 	o := &options{}
 	var within time.Duration
+	var watch bool
+	var w watching
 	cmd := &cobra.Command{
 		Use:   "doctor [flags] -- llama-server [its arguments]",
-		Short: "Start the server for a moment and say what will be kept of it, and what not",
+		Short: "Start the server for a moment and say what will be kept of it, and what not; or watch what a running one is asked",
+		Long: `Start the server for a moment and say what will be kept of it, and what not.
+
+With --watch it starts nothing: it follows the requests that a running dormouse serve gets, and says, after three of a client, what that client should
+be set to, so that more of its prompts is reused.`,
+		Example: "  dormouse doctor -- llama-server -m model.gguf --port 8080\n  dormouse doctor --watch --for 10m",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := fromEnvironment(cmd); err != nil {
 				return err
+			}
+			switch {
+			case watch && len(args) > 0:
+				return errors.New("--watch follows a dormouse serve that runs already: name no command")
+			case watch && w.within < 0:
+				return fmt.Errorf("--for %v: expected more than 0", w.within)
+			case watch:
+				w.store = o.store
+				return w.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			case w.asJSON || w.within != 0:
+				return errors.New("--json and --for go with --watch")
 			}
 			return o.doctor(cmd.Context(), args, within, cmd.OutOrStdout())
 		},
@@ -35,6 +53,9 @@ func newDoctor() *cobra.Command {
 	cmd.Flags().SetInterspersed(false)
 	o.flags(cmd.Flags())
 	cmd.Flags().DurationVar(&within, "within", 5*time.Minute, "how long the server may take to load its model")
+	cmd.Flags().BoolVar(&watch, "watch", false, "follow the requests of a dormouse serve that runs, and say what its clients should be set to")
+	cmd.Flags().DurationVar(&w.within, "for", 0, "with --watch: for how long (default: until Ctrl-C)")
+	cmd.Flags().BoolVar(&w.asJSON, "json", false, "with --watch: one JSON object a line")
 	return cmd
 }
 

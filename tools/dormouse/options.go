@@ -25,7 +25,7 @@ type options struct {
 	apiKey                           string
 	variant, log                     string
 	scopeByKey, zstd, allowRemote    bool
-	sharedDir                        bool
+	sharedDir, explain               bool
 	saveAfter                        time.Duration
 }
 
@@ -45,6 +45,7 @@ func (o *options) flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.allowRemote, "page-for-all", false, "show the page and the metrics to other machines, too")
 	sharedFlag(f, &o.sharedDir)
 	f.DurationVar(&o.saveAfter, "save-after", 300*time.Millisecond, "how long a slot is idle before it is saved")
+	f.BoolVar(&o.explain, "explain", false, "keep the text around the place where each of the last 20 prompts parted from what is stored, in memory, for dormouse explain")
 	f.StringVar(&o.log, "log", "info", "what is logged: debug, info, warn or error")
 }
 
@@ -122,6 +123,7 @@ func (o *options) front(logger *slog.Logger) (f llamaserver.Options, err error) 
 	}
 	f.Memo = memo(f.Dir)
 	f.Attach, f.APIKey, f.Variant = o.attach, o.apiKey, o.variant
+	f.Explain = o.explain
 	f.ScopeByKey, f.SaveAfter, f.Logger = o.scopeByKey, o.saveAfter, logger
 	return f, nil
 }

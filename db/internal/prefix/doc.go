@@ -7,6 +7,7 @@
 // It owns
 //
 //   - [Lookup]: one search and what it found, with the reason why it is no longer ([kv.Reason]);
+//   - [Store.Nearest]: where a prompt parts from the stored prompt that has most tokens in common with it;
 //   - [StoredPrefixes]: the stored blocks that a longer block begins with, among them partial blocks: those that are shorter than
 //     they could be, where a prompt ended.
 //

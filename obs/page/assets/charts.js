@@ -1,4 +1,4 @@
-// Two charts over the same time: the share of requests that were helped, and the time that was saved.
+// Two charts over the same time: the share of prompt tokens that were reused, and the time that was saved.
 
 const HIGH = 132, LEFT = 52, LOW = 20;
 
@@ -9,7 +9,7 @@ function bars(front, width) {
   const group = Math.max(1, Math.ceil(points.length / room));
   const out = [];
   for (let end = points.length; end > 0; end -= group) {
-    const sum = [0, 0, 0, 0, 0, 0];
+    const sum = [0, 0, 0, 0];
     for (const p of points.slice(Math.max(0, end - group), end)) p.forEach((v, i) => (sum[i] += v));
     out.unshift({ at: front.start + 1000 * front.width * Math.max(0, end - group), sum });
   }
@@ -55,13 +55,13 @@ function even(x) {
 function drawCharts(front) {
   by("overtime").hidden = !front || !front.points.length;
   if (by("overtime").hidden) return;
-  chart("rate", front, ([hit, miss]) => (hit + miss ? (100 * hit) / (hit + miss) : null), () => 100, (v) => v + " %",
-    ([hit, miss, passed]) => percent(hit, hit + miss) + " of " + count(hit + miss, "request") + (passed ? ", " + number(passed) + " passed through" : ""));
-  chart("saved", front, (p) => (p[5] > 0 ? p[5] : null), (all) => even(Math.max(0.1, ...all.map((v) => v || 0))), (v) => (v ? short(v) : "0"),
-    (p) => span(p[5]) + " saved, " + number(p[4]) + " of " + count(p[3], "token") + " reused");
-  by("rate").setAttribute("aria-label", "Hit rate over time, " + percent(front.hits, front.hits + front.misses) + " in all");
+  chart("rate", front, ([, asked, reused]) => (asked ? share(reused, asked) : null), () => 100, (v) => v + " %",
+    ([requests, asked, reused]) => percent(reused, asked) + " of " + count(asked, "prompt token") + " in " + count(requests, "request"));
+  chart("saved", front, (p) => (p[3] > 0 ? p[3] : null), (all) => even(Math.max(0.1, ...all.map((v) => v || 0))), (v) => (v ? short(v) : "0"),
+    (p) => span(p[3]) + " saved, " + number(p[2]) + " of " + count(p[1], "token") + " reused");
+  by("rate").setAttribute("aria-label", "Share of prompt tokens reused over time, " + percent(front.reused, front.asked) + " in all");
   by("saved").setAttribute("aria-label", "Time saved, " + span(front.saved) + " in all");
-  by("rate-now").textContent = percent(front.hits, front.hits + front.misses);
+  by("rate-now").textContent = percent(front.reused, front.asked);
   by("saved-now").textContent = span(front.saved);
 }
 

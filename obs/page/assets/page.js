@@ -22,14 +22,24 @@ function meter(part, whole) {
   return svg("svg", { class: "meter", viewBox: "0 0 100 4", preserveAspectRatio: "none", "aria-hidden": "true" }, svg("rect", { class: "rail", x: 0, y: 0, width: 100, height: 4 }), bar);
 }
 
+// reusedFrom says how many tokens were reused, and who had them.
+function reusedFrom({ reused, asked, fromStore }) {
+  const from = !reused ? "" : fromStore === reused ? ", all from the store" : !fromStore ? ", all still in the server" : ": " + percent(fromStore, asked) + " from the store, " + percent(reused - fromStore, asked) + " still in the server";
+  return number(reused) + " of " + number(asked) + from;
+}
+
+// outcomes are how requests ended: the numbers add up to all of them.
+function outcomes(front) {
+  const all = [[front.hits, "from the store"], [front.slotted, "still in a slot"], [front.misses, "not found"], [front.passed, "passed through"], [front.cancelled, "cancelled"]];
+  return all.filter(([n]) => n).map(([n, how]) => number(n) + " " + how).join(", ");
+}
+
 function drawTiles() {
   const { store, front, report } = figures;
   const all = [];
   if (front) {
-    const looked = front.hits + front.misses;
-    const helped = looked ? number(front.hits) + " of " + count(looked, "request") : "no request yet";
-    all.push(tile("Hit rate", percent(front.hits, looked), helped + (front.passed ? ", " + number(front.passed) + " passed through" : "")));
-    all.push(tile("Tokens reused", percent(front.reused, front.asked), front.asked ? large(front.reused) + " of " + large(front.asked) : "no prompt yet"));
+    all.push(tile("Prompt tokens reused", percent(front.reused, front.asked), front.asked ? reusedFrom(front) : "no prompt yet"));
+    all.push(tile("Requests", number(front.total), front.total ? outcomes(front) : "none yet"));
     const rate = front.rates.length === 1 ? "computing takes 1 s for " + number(Math.round(front.rates[0].perSecond)) + " tokens" : front.rates.length ? "by the measured rates" : "no rate is measured yet";
     all.push(tile("Time saved", span(front.saved), rate));
   } else if (store && !report) {

@@ -5,7 +5,7 @@
 //
 // It promises that memory is bounded, whatever comes in: by the last hundred requests, 240 points in time, 64 reasons and 64 models. Nothing of a
 // request gets in but counts, times, a model's name, and a reason that is a code of ours: letters, digits and underscores, anything else
-// is "other".
+// is "other". With it go at most four types of a request's parts, words such as "web_search".
 //
 // It must not know how a front works, nor who reads the figures.
 package figures

@@ -49,7 +49,7 @@ func (r *Recorder) Add(q Request) {
 		q.Ended = now
 	}
 	q.Model = Name(q.Model)
-	q.Reason = clean(q.Reason)
+	q.Reason, q.Types = clean(q.Reason), cleanTypes(q.Types)
 	for _, n := range []*int{&q.Asked, &q.Reused, &q.Computed, &q.Restored, &q.Unused} {
 		*n = max(0, *n)
 	}

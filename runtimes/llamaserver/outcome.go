@@ -83,9 +83,9 @@ func (s *served) completed(prompt kv.Prompt, p *plan, a answered) {
 	})
 }
 
-func (s *served) passedBy(why request.Pass, a answered) {
+func (s *served) passedBy(why request.Pass, types string, a answered) {
 	s.front.record.Add(figures.Request{
-		Ended: time.Now(), Model: s.named(), Outcome: figures.Pass, Reason: string(why), Asked: a.cached + a.prompt, Reused: a.cached, Computed: a.prompt, Prefill: a.prefill,
+		Ended: time.Now(), Model: s.named(), Outcome: figures.Pass, Reason: string(why), Types: types, Asked: a.cached + a.prompt, Reused: a.cached, Computed: a.prompt, Prefill: a.prefill,
 	})
 }
 

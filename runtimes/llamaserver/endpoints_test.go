@@ -299,7 +299,7 @@ func TestDocsNameEveryEndpointAndField(t *testing.T) {
 	tables, _, _ = strings.Cut(tables, "\n## ")
 	rows := map[string]string{}
 	head := ""
-	for _, m := range regexp.MustCompile("(?m)^(?:### (.*)|\\| (.+?) \\| (.+?) \\| .*\\|)$").FindAllStringSubmatch(tables, -1) {
+	for _, m := range regexp.MustCompile(`(?m)^(?:### (.*)|\| (.+?) \| (.+?) \| .*\|)$`).FindAllStringSubmatch(tables, -1) {
 		if m[1] != "" {
 			head = strings.Trim(m[1], "`")
 		} else if !strings.HasPrefix(m[2], "---") && m[3] != " " && m[2] != "endpoint" && m[2] != "field" {

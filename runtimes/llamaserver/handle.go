@@ -77,8 +77,9 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 		f.lookAgain(s, reasonOf(err))
 	}
 	if err == nil {
+		kind := req.Kind()
 		s.mu.Lock()
-		if s.differ.resting(req.Kind()) {
+		if s.differ.resting(kind) {
 			err = req.Unlike()
 		}
 		s.mu.Unlock()

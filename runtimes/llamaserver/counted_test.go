@@ -41,7 +41,9 @@ func TestServersThatTreatToolsOtherwise(t *testing.T) {
 				setBody(req, []byte(strings.Replace(string(readBody(t, req)), `[{"type":"web_search"}]`, c.tools, 1)))
 			})
 			ask := func(tools []object) reply {
+				before := r.requests()
 				got := r.ask("/v1/responses", object{"input": longer, "tools": tools, "max_output_tokens": 4, "temperature": 0})
+				r.eventually(func() bool { return r.requests() > before })
 				r.saved()
 				return got
 			}

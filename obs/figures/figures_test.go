@@ -78,6 +78,18 @@ func TestTextIsNoReason(t *testing.T) {
 	}
 }
 
+// Types of parts are words, or nothing.
+func TestTypesAreWords(t *testing.T) {
+	for types, want := range map[string]string{"web_search": "tools that are no functions", "web_search,x-1.2": "(web_search,x-1.2)", "Tell me": "", "a b": "", strings.Repeat("a", 141): ""} {
+		var r Recorder
+		r.Add(Request{Reason: "tools", Types: types})
+		q := r.Read().Recent[0]
+		if (want == "") != (q.Types == "") || !strings.Contains(q.Why(), want) {
+			t.Errorf("%q: %q, %q", types, q.Types, q.Why())
+		}
+	}
+}
+
 // Memory is bounded, and nothing is lost of the sums.
 func TestRecorderIsBounded(t *testing.T) {
 	var r Recorder

@@ -49,7 +49,8 @@ func (r *Recorder) Add(q Request) Request {
 		q.Ended = now
 	}
 	q.Model = Name(q.Model)
-	q.Reason, q.Endpoint, q.Client = clean(q.Reason), plain(q.Endpoint, maxPath), plain(q.Client, maxClient)
+	q.Reason, q.Types = clean(q.Reason), cleanTypes(q.Types)
+	q.Endpoint, q.Client = plain(q.Endpoint, maxPath), plain(q.Client, maxClient)
 	q.Parted = q.Parted.checked()
 	if q.Outcome > Cancelled {
 		q.Outcome = Pass

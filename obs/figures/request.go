@@ -50,6 +50,7 @@ type Request struct {
 	Model   string    // its name
 	Outcome Outcome
 	Reason  string // a code: [Code] of a store's reason, or the front's own, such as "media"
+	Types   string // types of the request's parts that the reason is about, with commas between: "web_search"; letters, digits, underscores, points and hyphens
 
 	Endpoint  string        // the path that was asked: "/v1/chat/completions"
 	Client    string        // what program asked, by the headers: "claude-code"; empty: not known
@@ -84,8 +85,11 @@ func (q *Request) FromStore() int {
 	return min(max(0, q.Restored-q.Unused), q.Reused)
 }
 
-// maxCode is the longest code of a reason, in bytes.
-const maxCode = 40
+// How long the code of a reason and the types that it is about may be, in bytes.
+const (
+	maxCode  = 40
+	maxTypes = 140
+)
 
 // Codes that are not a store's reasons.
 const (
@@ -171,6 +175,14 @@ func clean(code string) string {
 	return code
 }
 
+// cleanTypes are types that may be shown to anybody: words of the protocols, with commas between. Others are none.
+func cleanTypes(types string) string {
+	if len(types) > maxTypes || strings.Trim(types, "abcdefghijklmnopqrstuvwxyz0123456789_.,-") != "" {
+		return ""
+	}
+	return types
+}
+
 // words are what people are told of a code.
 var words = map[string]string{
 	"no_reason":           "no reason given",
@@ -199,6 +211,7 @@ var words = map[string]string{
 	"files_changed":       "a file of the model was replaced: which one the server has loaded cannot be seen",
 	"slots_not_saved":     "the server saves no slots",
 	"rendered_otherwise":  "the server renders this prompt otherwise than it says",
+	"tools":               "tools that are no functions, which the server renders otherwise, or refuses",
 	"not_understood":      "a body that is not understood: the server answers it",
 	"adapters":            "adapters that cannot be named exactly",
 	"unknown_endpoint":    "an endpoint that is passed through",

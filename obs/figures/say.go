@@ -46,9 +46,12 @@ func Share(part, whole int64) string {
 	}
 }
 
-// Why says in words why no more of a prompt was reused.
+// Why says in words why no more of a prompt was reused, with the types of the parts that the reason is about.
 func (q *Request) Why() string {
 	out := Words(q.Reason)
+	if q.Types != "" {
+		out += " (" + q.Types + ")"
+	}
 	if q.Unused > 0 {
 		out += "; " + Comma(q.Unused) + " tokens were restored and computed again"
 	}

@@ -236,7 +236,7 @@ func (v *figuresView) addFront(f figures.Front) {
 	}
 	for _, q := range f.Recent {
 		x.Recent = append(x.Recent, requestView{
-			millis(q.Ended), q.Model, q.Outcome.String(), figures.Words(q.Reason), q.Asked, q.Reused, q.Computed, q.Unused, q.Saved.Seconds(),
+			millis(q.Ended), q.Model, q.Outcome.String(), q.Why(), q.Asked, q.Reused, q.Computed, q.Unused, q.Saved.Seconds(),
 		})
 	}
 	for _, p := range f.Series.Points {

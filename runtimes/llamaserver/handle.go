@@ -81,9 +81,10 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 		f.lookAgain(s, reasonOf(err))
 	}
 	if err == nil {
+		kind := req.Kind()
 		s.mu.Lock()
-		if s.differ.resting(req.Kind()) {
-			err = request.PassDiffers
+		if s.differ.resting(kind) {
+			err = req.Unlike()
 		}
 		s.mu.Unlock()
 	}
@@ -307,6 +308,12 @@ func (s *served) admits(ctx context.Context, key string) bool {
 // prompt makes the prompt of a request: its tokens, adapters and scope.
 func (s *served) prompt(ctx context.Context, r *http.Request, req *request.Request) (p kv.Prompt, err error) {
 	if p.Tokens, err = req.Render(ctx, s.api); err != nil {
+		if refusesBody(err) {
+			err = req.Refused() // the server says what is wrong with it
+		}
+		return p, err
+	}
+	if err := s.counts(ctx, req, len(p.Tokens)); err != nil {
 		return p, err
 	}
 	if p.Adapters, err = s.adaptersOf(req); err != nil {
@@ -346,7 +353,12 @@ func (f *Front) pass(w http.ResponseWriter, r *http.Request, s *served, e reques
 		setBody(r, body)
 	}
 	soils := e != request.None && (body == nil || e.MayShift(body))
-	x := &exchange{first: make(chan struct{}), header: func(answered) string { return "pass; reason=" + string(reason) }}
+	types := typesOf(why)
+	says := "pass; reason=" + string(reason)
+	if types != "" {
+		says += "; type=" + types
+	}
+	x := &exchange{first: make(chan struct{}), header: func(answered) string { return says }}
 	if _, _, err := s.ready(); err != nil || s.gone.Load() { // nothing of it is in a slot that was saved, or will be
 		if soils {
 			defer s.loaded.soils()()
@@ -356,7 +368,7 @@ func (f *Front) pass(w http.ResponseWriter, r *http.Request, s *served, e reques
 		s.passThrough(r.Context(), x, soils, func() { f.forward(w, r, x) })
 	}
 	if v := visitOf(r); v != nil {
-		s.passedBy(v, x, reason)
+		s.passedBy(v, x, reason, types)
 	}
 	x.breakOff()
 }

@@ -37,7 +37,9 @@ func (f *Front) other(w http.ResponseWriter, r *http.Request) {
 
 // quiet are the endpoints that do no work in a slot.
 var quiet = map[string]bool{
-	"/tokenize": true, "/detokenize": true, "/apply-template": true, "/v1/messages/count_tokens": true, "/tools": true, "/cors-proxy": true,
+	"/tokenize": true, "/detokenize": true, "/apply-template": true, "/tools": true, "/cors-proxy": true, "/v1/streams/lookup": true,
+	"/v1/messages/count_tokens": true, "/responses/input_tokens": true, "/v1/responses/input_tokens": true,
+	"/chat/completions/input_tokens": true, "/v1/chat/completions/input_tokens": true, "/v1/chat/completions/control": true,
 }
 
 func (f *Front) forgetSlots() {

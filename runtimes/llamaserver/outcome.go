@@ -103,13 +103,13 @@ func (s *served) completed(v *visit, x *exchange, prompt kv.Prompt, p *plan, a a
 }
 
 // passedBy counts a request that was passed on as it is.
-func (s *served) passedBy(v *visit, x *exchange, why request.Pass) {
+func (s *served) passedBy(v *visit, x *exchange, why request.Pass, types string) {
 	a := readAnswer(x.kept)
 	if !x.whole { // it says how far it was
 		a = answered{}
 	}
 	v.count(x, figures.Request{
-		Model: s.named(), Outcome: figures.Pass, Reason: string(why), Asked: a.cached + a.prompt, Reused: a.cached, Computed: a.prompt, Prefill: a.prefill,
+		Model: s.named(), Outcome: figures.Pass, Reason: string(why), Types: types, Asked: a.cached + a.prompt, Reused: a.cached, Computed: a.prompt, Prefill: a.prefill,
 	})
 }
 

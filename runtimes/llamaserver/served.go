@@ -45,8 +45,9 @@ type served struct {
 	refused   error  // why nothing is cached; nil: all is well
 	doubt     error  // why nothing is just now: it is looked at again with each request
 	adapters  []loraAdapter
-	notReused rests[string] // kinds of requests for which the server did not reuse what was restored
-	differ    rests[string] // kinds of requests whose prompts the server renders in another way
+	notReused rests[string]   // kinds of requests for which the server did not reuse what was restored
+	differ    rests[string]   // kinds of requests whose prompts the server renders in another way
+	counted   map[string]bool // kinds of requests of which the server has counted as many tokens as the front
 	pending   []*saved
 	admitted  map[[sha256.Size]byte]bool // hashes of API keys that the server takes
 	answers   atomic.Int64               // when the server was first seen to answer, in Unix nanoseconds; 0: it does not
@@ -59,7 +60,7 @@ func newServed(f *Front, a *api) *served {
 	return &served{
 		api: a, front: f, loaded: f.loadedBy(a.model), folder: f.folder, log: f.log, args: f.args, watch: f.o.Attach != "" || f.args.Router,
 		turn: make(chan struct{}, 1), born: time.Now(), prepared: make(chan struct{}), puts: make(chan struct{}, 2), notReused: rests[string]{}, differ: rests[string]{},
-		admitted: map[[sha256.Size]byte]bool{},
+		admitted: map[[sha256.Size]byte]bool{}, counted: map[string]bool{},
 	}
 }
 
@@ -181,6 +182,13 @@ func reasonOf(err error) request.Pass {
 		return p
 	}
 	return request.PassServer
+}
+
+// typesOf are the types of a request's parts for which it passes, if it is because of such.
+func typesOf(err error) string {
+	var b request.Because
+	errors.As(err, &b)
+	return b.Types.String()
 }
 
 // named is the model's name, which changes once it is known what the server runs.

@@ -17,6 +17,9 @@ func (r *Request) Kind() string {
 			with = append(with, key)
 		}
 	}
+	if t := r.Unsure(); len(t) > 0 {
+		with = append(with, "type "+t.String())
+	}
 	if with == nil {
 		return r.Endpoint.String()
 	}

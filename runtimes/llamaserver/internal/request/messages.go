@@ -6,94 +6,86 @@ import (
 )
 
 // messagesAsChat makes the chat request that the server makes of a request to /v1/messages: system prompt, texts, thoughts, tools, their calls
-// and results.
-func messagesAsChat(fields map[string]json.RawMessage) ([]byte, error) {
+// and results. Parts of other types are left out.
+func messagesAsChat(in fields) wording {
 	var out []any
-	if v, ok := fields["system"]; ok && string(v) != "null" {
-		system, err := systemText(v)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, object{"role": "system", "content": system})
+	var unsure Types
+	if v, ok := in["system"]; ok && !null(v) {
+		out = append(out, object{"role": "system", "content": systemText(v, &unsure)})
 	}
-	items, err := list[json.RawMessage](fields["messages"])
-	if err != nil {
-		return nil, err
+	items, ok := list[json.RawMessage](in["messages"])
+	if !ok {
+		return wording{err: notUnderstood("messages")}
 	}
 	for _, raw := range items {
-		var m struct {
-			Role    string          `json:"role"`
-			Content json.RawMessage `json:"content"`
+		var m fields
+		if json.Unmarshal(raw, &m) != nil || m == nil {
+			return wording{err: notUnderstood("message")}
 		}
-		if json.Unmarshal(raw, &m) != nil {
-			return nil, PassEndpoint
-		}
-		if isText(m.Content) {
+		role, _ := text(m["role"])
+		switch content, ok := m["content"]; {
+		case !ok && role == "assistant": // it says nothing
+		case !isList(content):
 			out = append(out, raw)
-			continue
+		default:
+			more, err := blocks(role, content, &unsure)
+			if err != nil {
+				return wording{err: err}
+			}
+			out = append(out, more...)
 		}
-		more, err := blocks(m.Role, m.Content)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, more...)
 	}
 	more := object{}
-	if v := fields["tools"]; !empty(v) {
-		if more["tools"], err = messagesTools(v); err != nil {
-			return nil, err
+	if v, ok := in["tools"]; ok && isList(v) {
+		tools, ok := list[fields](v)
+		if !ok {
+			return wording{err: notUnderstood("tools")}
 		}
+		more["tools"] = messagesTools(tools, &unsure)
 	}
-	if v := fields["tool_choice"]; !empty(v) {
-		var choice struct {
-			Type string `json:"type"`
-		}
-		if json.Unmarshal(v, &choice) != nil {
-			return nil, PassEndpoint
-		}
-		switch choice.Type {
+	var choice, thinking fields
+	if json.Unmarshal(in["tool_choice"], &choice) == nil {
+		switch kind, _ := text(choice["type"]); kind {
 		case "auto":
 			more["tool_choice"] = "auto"
 		case "any", "tool":
 			more["tool_choice"] = "required"
 		}
 	}
-	if v := fields["thinking"]; !empty(v) {
-		thinking := struct {
-			Type   string `json:"type"`
-			Budget int    `json:"budget_tokens"`
-		}{Budget: 10000}
-		if json.Unmarshal(v, &thinking) != nil {
-			return nil, PassEndpoint
-		}
-		if thinking.Type == "enabled" {
-			more["thinking_budget_tokens"] = thinking.Budget
+	if json.Unmarshal(in["thinking"], &thinking) == nil {
+		if kind, _ := text(thinking["type"]); kind == "enabled" {
+			more["thinking_budget_tokens"] = 10000
+			if v, ok := thinking["budget_tokens"]; ok && !null(v) {
+				more["thinking_budget_tokens"] = v
+			}
 		}
 	}
-	if v, ok := fields["chat_template_kwargs"]; ok {
+	if v, ok := in["chat_template_kwargs"]; ok {
 		more["chat_template_kwargs"] = v
 	}
-	return chatBody(out, more)
+	return chatOf(out, more, unsure)
 }
 
-// systemText is a system prompt: a text, or parts of text.
-func systemText(raw json.RawMessage) (string, error) {
-	if isText(raw) {
-		t, err := text(raw)
-		return unstamped(t), err
+// systemText is a system prompt: a text, or parts of text. Of anything else the server says that it is empty.
+func systemText(raw json.RawMessage, unsure *Types) string {
+	t, _ := text(raw)
+	if !isList(raw) {
+		return unstamped(t)
 	}
-	parts, err := list[block](raw)
-	if err != nil {
-		return "", err
+	parts, ok := list[fields](raw)
+	if !ok {
+		unsure.add("system")
 	}
 	var out strings.Builder
 	for _, p := range parts {
-		if p.Type != "text" {
-			return "", PassEndpoint
+		if kind, _ := text(p["type"]); kind != "text" {
+			unsure.add(kind)
+			continue
 		}
-		out.WriteString(unstamped(p.Text))
+		t, _ := text(p["text"])
+		out.WriteString(unstamped(t))
 	}
-	return out.String(), nil
+	return out.String()
 }
 
 // unstamped has the stamp of a text that begins with a billing header made the same in all requests. Servers do that, since nothing behind it
@@ -114,56 +106,49 @@ func unstamped(t string) string {
 	return t
 }
 
-// block is a part of a message of /v1/messages.
-type block struct {
-	Type      string          `json:"type"`
-	Text      string          `json:"text"`
-	Thinking  string          `json:"thinking"`
-	ID        string          `json:"id"`
-	Name      string          `json:"name"`
-	Input     json.RawMessage `json:"input"`
-	ToolUseID string          `json:"tool_use_id"`
-	Content   json.RawMessage `json:"content"`
-}
-
 // blocks makes the messages of a message whose content are blocks: itself, and one for each result of a tool.
-func blocks(role string, content json.RawMessage) ([]any, error) {
-	raws, err := list[json.RawMessage](content)
-	if err != nil {
-		return nil, err
+func blocks(role string, content json.RawMessage, unsure *Types) ([]any, error) {
+	raws, ok := list[json.RawMessage](content)
+	if !ok {
+		return nil, notUnderstood("content")
 	}
 	var texts, calls, results []any
 	thoughts := ""
 	for _, raw := range raws {
-		var b block
-		if json.Unmarshal(raw, &b) != nil {
-			return nil, PassEndpoint
+		var b fields
+		if json.Unmarshal(raw, &b) != nil || b == nil {
+			return nil, notUnderstood("content")
 		}
-		switch b.Type {
+		switch kind, _ := text(b["type"]); kind {
 		case "text":
 			texts = append(texts, raw)
 		case "thinking":
-			thoughts += b.Thinking
+			t, _ := text(b["thinking"])
+			thoughts += t
 		case "redacted_thinking": // nobody can read it
 		case "tool_use":
-			if b.Input == nil {
-				b.Input = json.RawMessage("{}")
+			input := b["input"]
+			if len(input) == 0 || null(input) {
+				input = json.RawMessage("{}")
 			}
-			arguments, err := dump(b.Input)
+			arguments, err := dump(input)
 			if err != nil {
 				return nil, err
 			}
-			calls = append(calls, toolCall(b.ID, b.Name, arguments))
+			id, _ := text(b["id"])
+			name, _ := text(b["name"])
+			calls = append(calls, toolCall(id, name, arguments))
 		case "tool_result":
-			said, err := resultText(b.Content)
+			said, err := resultText(b["content"], unsure)
 			if err != nil {
 				return nil, err
 			}
-			results = append(results, object{"role": "tool", "tool_call_id": b.ToolUseID, "content": said})
-		case "image", "document":
+			id, _ := text(b["tool_use_id"])
+			results = append(results, object{"role": "tool", "tool_call_id": id, "content": said})
+		case "image":
 			return nil, PassMedia
 		default:
-			return nil, PassEndpoint
+			unsure.add(kind)
 		}
 	}
 	var out []any
@@ -183,43 +168,45 @@ func blocks(role string, content json.RawMessage) ([]any, error) {
 	return append(out, results...), nil
 }
 
-// resultText is what a tool said: a text, or parts of text.
-func resultText(raw json.RawMessage) (string, error) {
-	switch {
-	case empty(raw):
-		return "", nil
-	case isText(raw):
-		return text(raw)
+// resultText is what a tool said: a text, or parts of text. Of anything else the server says that it is empty.
+func resultText(raw json.RawMessage, unsure *Types) (string, error) {
+	if !isList(raw) {
+		t, _ := text(raw)
+		return t, nil
 	}
-	parts, err := list[block](raw)
-	if err != nil {
-		return "", err
+	parts, ok := list[fields](raw)
+	if !ok {
+		return "", notUnderstood("tool_result")
 	}
 	var out strings.Builder
 	for _, p := range parts {
-		if p.Type != "text" {
+		switch kind, _ := text(p["type"]); kind {
+		case "text":
+			t, _ := text(p["text"])
+			out.WriteString(t)
+		case "image":
 			return "", PassMedia
+		default:
+			unsure.add(kind)
 		}
-		out.WriteString(p.Text)
 	}
 	return out.String(), nil
 }
 
-func messagesTools(raw json.RawMessage) ([]any, error) {
-	tools, err := list[struct {
-		Name        string          `json:"name"`
-		Description string          `json:"description"`
-		Schema      json.RawMessage `json:"input_schema"`
-	}](raw)
-	if err != nil {
-		return nil, err
-	}
-	var out []any
+// messagesTools makes functions of tools. The server does that with tools of other types, too, which are names without a schema.
+func messagesTools(tools []fields, unsure *Types) []any {
+	out := []any{}
 	for _, t := range tools {
-		if t.Schema == nil {
-			t.Schema = json.RawMessage("{}")
+		if kind, ok := text(t["type"]); ok && kind != "custom" {
+			unsure.add(kind)
 		}
-		out = append(out, object{"type": "function", "function": object{"name": t.Name, "description": t.Description, "parameters": t.Schema}})
+		name, _ := text(t["name"])
+		description, _ := text(t["description"])
+		schema, ok := t["input_schema"]
+		if !ok {
+			schema = json.RawMessage("{}")
+		}
+		out = append(out, object{"type": "function", "function": object{"name": name, "description": description, "parameters": schema}})
 	}
-	return out, nil
+	return out
 }

@@ -85,30 +85,17 @@ type piece struct {
 	text    int // which mark follows; -1: none
 }
 
-// chat is the chat request that the server makes of this one.
-func (r *Request) chat() ([]byte, error) {
-	switch r.Endpoint {
-	case Chat:
-		return r.Body, nil
-	case Responses:
-		return responsesAsChat(r.Fields)
-	case Messages:
-		return messagesAsChat(r.Fields)
-	}
-	return nil, PassEndpoint
-}
-
 // marked puts marks in place of texts.
 func (r *Request) marked() (*marked, error) {
-	body, err := r.chat()
-	if err != nil {
-		return nil, err
+	chat := r.asChat()
+	if chat.err != nil {
+		return nil, chat.err
 	}
 	var nonce [8]byte
 	rand.Read(nonce[:])
 	m := &marked{calls: map[int]bool{}, mark: fmt.Sprintf("M%xN", nonce)}
 	var messages []map[string]json.RawMessage
-	if json.Unmarshal(body, &m.body) != nil || json.Unmarshal(m.body["messages"], &messages) != nil {
+	if json.Unmarshal(chat.body, &m.body) != nil || json.Unmarshal(m.body["messages"], &messages) != nil {
 		return nil, PassBody
 	}
 	m.messages = len(messages)
@@ -126,6 +113,7 @@ func (r *Request) marked() (*marked, error) {
 			}
 		}
 	}
+	var err error
 	m.body["messages"], err = json.Marshal(messages)
 	return m, err
 }
@@ -289,7 +277,7 @@ func (r *Request) itemOf(i int) int {
 	lo, hi := 0, len(items)
 	for lo < hi {
 		n := (lo + hi) / 2
-		some := *r
+		some := Request{Endpoint: r.Endpoint, Body: r.Body}
 		some.Fields = map[string]json.RawMessage{}
 		for k, v := range r.Fields {
 			some.Fields[k] = v
@@ -298,8 +286,8 @@ func (r *Request) itemOf(i int) int {
 		var chat struct {
 			Messages []json.RawMessage `json:"messages"`
 		}
-		body, err := some.chat()
-		if err == nil && json.Unmarshal(body, &chat) == nil && len(chat.Messages) > i {
+		made := some.asChat()
+		if made.err == nil && json.Unmarshal(made.body, &chat) == nil && len(chat.Messages) > i {
 			hi = n
 		} else {
 			lo = n + 1

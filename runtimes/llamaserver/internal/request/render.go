@@ -25,18 +25,12 @@ func (r *Request) Render(ctx context.Context, a Server) ([]int32, error) {
 			return nil, err
 		}
 		return renderChat(ctx, a, r.Body)
-	case Responses:
-		body, err := responsesAsChat(r.Fields)
-		if err != nil {
-			return nil, err
+	case Responses, Messages:
+		w := r.asChat()
+		if w.err != nil {
+			return nil, w.err
 		}
-		return renderChat(ctx, a, body)
-	case Messages:
-		body, err := messagesAsChat(r.Fields)
-		if err != nil {
-			return nil, err
-		}
-		return renderChat(ctx, a, body)
+		return renderChat(ctx, a, w.body)
 	}
 	return nil, PassEndpoint
 }
@@ -138,7 +132,7 @@ func numberIn(parts []json.RawMessage) bool {
 // null reports whether a value is none.
 func null(v json.RawMessage) bool { return string(bytes.TrimSpace(v)) == "null" }
 
-// mediaIn says PassMedia where a message has a part that is no text.
+// mediaIn says PassMedia where a message has an image, sound or video, and what it is where it has another part that is no text.
 func mediaIn(raw json.RawMessage) error {
 	var list []struct {
 		Content json.RawMessage `json:"content"`
@@ -163,8 +157,12 @@ func mediaInContent(raw json.RawMessage) error {
 		return PassBody
 	}
 	for _, p := range parts {
-		if string(p["type"]) != `"text"` {
+		switch kind, _ := text(p["type"]); kind {
+		case "text":
+		case "image_url", "input_audio", "input_video", "audio_url", "video_url", "image", "file":
 			return PassMedia
+		default:
+			return notUnderstood(kind)
 		}
 	}
 	return nil

@@ -12,6 +12,8 @@ type Request struct {
 	Endpoint Endpoint
 	Body     []byte
 	Fields   map[string]json.RawMessage
+
+	chat *wording // what it is in the words of a chat, once somebody has asked
 }
 
 // mark is the byte order mark with which some clients begin a text. The server skips it.

@@ -56,6 +56,7 @@ func TestMediaIsSeen(t *testing.T) {
 		`[{"role":"a","content":"x"},{"role":"u","content":[{"type":"input_audio"}]}]`: PassMedia,
 		`[{"role":"user","content":[{"type":"image_url","Type":"text"}]}]`:             PassMedia,
 		`[{"role":"assistant","content":null,"tool_calls":[{"id":"1"}]}]`:              nil,
+		`[{"role":"assistant","content":[{"type":"refusal","refusal":"no"}]}]`:         PassBody,
 		`"text"`: PassBody,
 	} {
 		if err := mediaIn(json.RawMessage(messages)); !errors.Is(err, want) {

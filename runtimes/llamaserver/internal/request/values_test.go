@@ -131,6 +131,37 @@ func TestKinds(t *testing.T) {
 	}
 }
 
+// Tools that are no functions make another kind, and are named in words that a header may have.
+func TestTypesOfParts(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"input":"a","tools":[{"type":"web_search"},{"type":"function"},{"type":"namespace"},{"type":"web_search"}]}`: "responses with tools, type namespace,web_search",
+		`{"input":"a","tools":[{"type":"a\r\nb"},{"name":"f"},{"type":3}]}`:                                            "responses with tools, type none,other",
+		`{"input":"a","tools":[{"type":"a"},{"type":"b"},{"type":"c"},{"type":"d"},{"type":"e"}]}`:                     "responses with tools, type a,b,c,d",
+	} {
+		r, err := Parse(Responses, []byte(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Kind(); got != want {
+			t.Errorf("%s: %q, expected %q", body, got, want)
+		}
+		if err := r.Unlike(); !errors.Is(err, PassTools) {
+			t.Errorf("%s: %v", body, err)
+		}
+	}
+	for body, want := range map[string]string{
+		`{"messages":[],"tools":[{"type":"web_search"}]}`: "tools: web_search", `{"messages":[],"tools":[{"type":"function"}]}`: "not_understood",
+	} {
+		r, err := Parse(Chat, []byte(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Refused().Error(); got != want {
+			t.Errorf("%s: %q, expected %q", body, got, want)
+		}
+	}
+}
+
 func TestMostTokens(t *testing.T) {
 	for body, want := range map[string]int{
 		`{}`: -1, `{"n_predict":-1}`: -1, `{"max_tokens":null}`: -1, `{"n_predict":"5"}`: -1, `{"n_predict":-1,"max_tokens":5}`: -1,

@@ -1,0 +1,73 @@
+package llamaserver
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
+)
+
+// maxCounted bounds for how many kinds of requests it is remembered that the server counts them as the front does.
+const maxCounted = 64
+
+// counts asks the server how many tokens a request has, where the front is not sure how the server renders it: a kind of requests is asked for once. What
+// the server counts otherwise rests, as if it had computed it.
+func (s *served) counts(ctx context.Context, req *request.Request, tokens int) error {
+	if len(req.Unsure()) == 0 {
+		return nil
+	}
+	kind := req.Kind()
+	s.mu.Lock()
+	known := s.counted[kind]
+	s.mu.Unlock()
+	if known {
+		return nil
+	}
+	n, err := s.api.countTokens(ctx, req)
+	switch {
+	case unsupported(err): // this release counts nothing beforehand: what the slot has afterwards is compared, as always
+	case refusesBody(err):
+		return req.Refused()
+	case err != nil:
+		return err
+	case n != tokens:
+		s.log.Warn("the server counts other tokens of such prompts than the front: they pass for a while", "kind", kind, "server", n, "front", tokens)
+		s.mu.Lock()
+		s.differ.rest(kind)
+		s.mu.Unlock()
+		return req.Unlike()
+	}
+	s.mu.Lock()
+	if len(s.counted) >= maxCounted {
+		clear(s.counted)
+	}
+	s.counted[kind] = true
+	s.mu.Unlock()
+	return nil
+}
+
+// countTokens is how many tokens the server makes of a request.
+func (a *api) countTokens(ctx context.Context, req *request.Request) (int, error) {
+	path := "/v1/responses/input_tokens"
+	if req.Endpoint == request.Messages {
+		path = "/v1/messages/count_tokens"
+	}
+	var out struct {
+		Tokens *int `json:"input_tokens"`
+	}
+	err := a.call(ctx, path, nil, req.Body, &out)
+	if err == nil && out.Tokens == nil {
+		err = errors.New("llama-server " + path + ": the answer has no count")
+	}
+	if err != nil {
+		return 0, err
+	}
+	return *out.Tokens, nil
+}
+
+// refusesBody reports whether the server has read a request and will have none of it. It says 500 of a chat that its template refuses.
+func refusesBody(err error) bool {
+	var s *statusError
+	return errors.As(err, &s) && (s.status == http.StatusBadRequest || s.status == http.StatusInternalServerError)
+}

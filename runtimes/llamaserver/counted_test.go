@@ -1,0 +1,73 @@
+package llamaserver
+
+import (
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
+)
+
+// Servers of other releases make functions of tools that are none, or refuse them: such requests pass and say which tools it is about, until the server
+// counts as the front does. One that counts nothing beforehand is believed, and compared afterwards.
+func TestServersThatTreatToolsOtherwise(t *testing.T) {
+	template, err := filepath.Abs("testdata/tools.jinja")
+	if err != nil {
+		t.Fatal(err)
+	}
+	search := []object{{"type": "web_search"}}
+	for _, c := range []struct {
+		name         string
+		tools        string // what the server sees in place of the tool
+		path         string // where it is asked for its count
+		status       int
+		header, then string
+	}{
+		{"functions", `[{"type":"function","name":"web_search","parameters":{}}]`, "/v1/responses/input_tokens", 200, "pass; reason=tools; type=web_search", "pass; reason=tools; type=web_search"},
+		{"refused", `"none"`, "/v1/responses/input_tokens", 400, "pass; reason=tools; type=web_search", "miss; reason=nothing_stored"},
+		{"counts nothing", `[]`, "/v1/count", 200, "miss; reason=nothing_stored", "slot"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := start(t, Options{}, "-c", "2048", "-np", "1", "--jinja", "--chat-template-file", template)
+			otherwise := true
+			r.between(func(req *http.Request) {
+				if !otherwise || !strings.HasPrefix(req.URL.Path, "/v1/responses") {
+					return
+				}
+				if strings.HasSuffix(req.URL.Path, "input_tokens") {
+					req.URL.Path = c.path
+				}
+				setBody(req, []byte(strings.Replace(string(readBody(t, req)), `[{"type":"web_search"}]`, c.tools, 1)))
+			})
+			ask := func(tools []object) reply {
+				before := r.requests()
+				got := r.ask("/v1/responses", object{"input": longer, "tools": tools, "max_output_tokens": 4, "temperature": 0})
+				r.eventually(func() bool { return r.requests() > before })
+				r.saved()
+				return got
+			}
+			if got := ask(search); got.status != c.status || !strings.HasPrefix(got.header, c.header) {
+				t.Errorf("%d %s, expected %s\n%s", got.status, got.header, c.header, got.body)
+			}
+			if q := r.front.Figures().Recent[0]; strings.Contains(c.header, "tools") && (q.Reason != string(request.PassTools) || q.Types != "web_search") {
+				t.Errorf("the figures say %q of %q", q.Reason, q.Types)
+			}
+			otherwise = false
+			if got := ask(search); !strings.HasPrefix(got.header, c.then) {
+				t.Errorf("then: %s, expected %s", got.header, c.then)
+			}
+			if got := ask([]object{}); strings.HasPrefix(got.header, "pass") {
+				t.Errorf("without tools: %s", got.header)
+			}
+			for i := 0; strings.HasPrefix(ask(search).header, "pass"); i++ {
+				if i > restRequests {
+					t.Fatal("it passes for good")
+				}
+			}
+			if got := ask(search); !strings.HasPrefix(got.header, "slot") {
+				t.Errorf("afterwards: %s", got.header)
+			}
+		})
+	}
+}

@@ -328,11 +328,8 @@ func (f *Front) servedFor(model string) *served {
 				return
 			}
 			f.log.Debug("looking at the server", "model", model, "err", err)
-			select { // it is being started
-			case <-f.ctx.Done():
-				return
-			case <-time.After(pause):
-			}
+			s.strange(err)
+			s.hold.pause(f.ctx, pause) // it is being started
 		}
 	}()
 	return s

@@ -10,7 +10,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
@@ -44,33 +43,30 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.pass(w, r, s, e, body, err)
 		return
 	}
-	f.complete(w, r, s, req)
+	f.complete(w, r, s, req, false)
 }
 
-// complete has a prompt computed, with what is stored of it.
-func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req *request.Request) {
+// complete has a prompt computed, with what is stored of it. again: the server has begun to load its model while it was asked for this request before.
+func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req *request.Request, again bool) {
 	ctx := r.Context()
-	if !s.await(ctx) {
+	if s = f.held(w, r, s); s == nil {
 		return
-	}
-	if s.gone.Load() { // the server was started again meanwhile
-		s = f.servedFor(s.api.model)
 	}
 	m, lay, err := s.ready()
 	look := err == nil && s.watch || err != nil && s.front.o.Attach != "" && !errors.Is(err, request.PassHashing) // a server that was refused may be gone
 	if look && s.replaced(ctx) {
 		// Its model may be the same, whose hash is known: then that takes no time.
-		if s = f.servedFor(s.api.model); !s.await(ctx) {
+		if s = f.held(w, r, f.servedFor(s.api.model)); s == nil {
 			return
 		}
 		m, lay, err = s.ready()
 	}
 	if err == nil || errors.Is(err, request.PassFiles) {
-		if s, err = f.looked(ctx, s); err == nil {
-			m, lay, err = s.ready()
-		}
-		if ctx.Err() != nil {
+		if s, err = f.looked(w, r, s); s == nil || ctx.Err() != nil {
 			return
+		}
+		if err == nil {
+			m, lay, err = s.ready()
 		}
 	}
 	if err != nil {
@@ -83,12 +79,17 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 		}
 		s.mu.Unlock()
 	}
-	if err == nil && !s.admits(ctx, keyOf(r)) {
-		err = request.PassKey // the server says that it does not take it
+	if err == nil {
+		err = s.admits(ctx, keyOf(r))
 	}
 	var prompt kv.Prompt
 	if err == nil {
 		prompt, err = s.prompt(ctx, r, req)
+	}
+	if loading(err) && !again { // it was started anew just now
+		f.lostServer()
+		f.complete(w, r, f.servedFor(s.api.model), req, true)
+		return
 	}
 	if err == nil && len(prompt.Tokens) >= s.context {
 		err = request.PassBody // the server says that it does not fit
@@ -237,8 +238,10 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 	x.breakOff()
 }
 
-// looked compares the files of a model with those that the server has loaded. Where the server has loaded other ones, it gives the state of those.
-func (f *Front) looked(ctx context.Context, s *served) (*served, error) {
+// looked compares the files of a model with those that the server has loaded. Where the server has loaded other ones, it gives the state of those; nil if
+// the request was answered.
+func (f *Front) looked(w http.ResponseWriter, r *http.Request, s *served) (*served, error) {
+	ctx := r.Context()
 	err := s.sound(ctx)
 	_, _, before := s.ready()
 	if err == nil && before == nil {
@@ -254,49 +257,37 @@ func (f *Front) looked(ctx context.Context, s *served) (*served, error) {
 		f.log.Info("the server's files are looked at anew", "model", s.named())
 		f.reset()
 	}
-	s = f.servedFor(s.api.model)
-	select {
-	case <-s.prepared:
-	case <-ctx.Done():
-		return s, ctx.Err()
-	case <-time.After(waitPrepared): // it has answered: it only has to load its files
+	if s = f.held(w, r, f.servedFor(s.api.model)); s == nil {
+		return nil, nil
 	}
 	_, _, err = s.ready()
 	return s, err
 }
 
-// await waits until a model is prepared, for some time. It reports whether the client is still there.
-func (s *served) await(ctx context.Context) bool {
-	select {
-	case <-s.prepared:
-	case <-ctx.Done():
-		return false
-	case <-time.After(s.patience()):
-	}
-	return true
-}
-
-// admits reports whether the server takes an API key: until it does, nothing is done for a request, and nothing said of what is stored.
-func (s *served) admits(ctx context.Context, key string) bool {
+// admits gives an error unless the server takes an API key: until it does, nothing is done for a request, and nothing said of what is stored.
+func (s *served) admits(ctx context.Context, key string) error {
 	if s.api.key == "" {
-		return true
+		return nil
 	}
 	sum := sha256.Sum256([]byte(key))
 	s.mu.Lock()
 	known := s.admitted[sum]
 	s.mu.Unlock()
 	if known {
-		return true
+		return nil
 	}
 	with := *s.api
 	with.key = key
 	if _, err := with.Tokenize(ctx, "", false); err != nil {
-		return false
+		if loading(err) {
+			return err
+		}
+		return request.PassKey // the server says that it does not take it
 	}
 	s.mu.Lock()
 	s.admitted[sum] = true
 	s.mu.Unlock()
-	return true
+	return nil
 }
 
 // prompt makes the prompt of a request: its tokens, adapters and scope.

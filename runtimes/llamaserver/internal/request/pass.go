@@ -15,6 +15,8 @@ const (
 	PassStore    Pass = "no_store"
 	PassModel    Pass = "unknown_model"
 	PassHashing  Pass = "model_being_read"
+	PassUnhashed Pass = "model_being_hashed" // its file is read for the first time
+	PassLoading  Pass = "server_loading"     // the server says so, or does not answer yet
 	PassArgs     Pass = "server_arguments"
 	PassRows     Pass = "other_rows"
 	PassFiles    Pass = "files_changed"

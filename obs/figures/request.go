@@ -126,6 +126,8 @@ var words = map[string]string{
 	"slots_not_saved":     "the server saves no slots",
 	"rendered_otherwise":  "the server renders this prompt otherwise than it says",
 	"not_understood":      "a body that is not understood: the server answers it",
+	"body_too_large":      "a body so large that it is not looked at: the server answers it",
+	"too_long":            "longer than the context of a slot: the server says so",
 	"adapters":            "adapters that cannot be named exactly",
 	"unknown_endpoint":    "an endpoint that is passed through",
 	"server_failed":       "the server did not answer what the front asked",

@@ -52,6 +52,7 @@ type Front struct {
 	proxy  *httputil.ReverseProxy
 	folder *slotFolder
 	record figures.Recorder
+	bodies pace
 
 	db      atomic.Pointer[db.Store]
 	dbState atomic.Value           // openError: why there is no store
@@ -118,7 +119,7 @@ func New(base *url.URL, args *Arguments, o Options) (*Front, error) {
 	default:
 		o.Logger.Info("slot files", "are", folder.String())
 	}
-	f := &Front{o: o, args: args, log: o.Logger, base: base, folder: folder, served: map[string]*served{}, loaded: map[string]*loaded{}, tried: make(chan struct{}), refusals: rests[refusedModel]{}}
+	f := &Front{o: o, args: args, log: o.Logger, base: base, folder: folder, served: map[string]*served{}, loaded: map[string]*loaded{}, tried: make(chan struct{}), bodies: bodyPace, refusals: rests[refusedModel]{}}
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	f.dbState.Store(stateOf(ErrOpening))
 	transport := &http.Transport{
@@ -149,6 +150,10 @@ func New(base *url.URL, args *Arguments, o Options) (*Front, error) {
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			if x, ok := r.Context().Value(exchangeKey{}).(*exchange); ok {
 				x.failed()
+			}
+			if wasSlow(r) {
+				writeSlow(w)
+				return
 			}
 			if r.Context().Err() != nil { // the client went
 				return

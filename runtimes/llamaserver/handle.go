@@ -1,6 +1,7 @@
 package llamaserver
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -17,19 +18,24 @@ import (
 
 // ServeHTTP passes a request to the server, and helps where it can.
 func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	r = f.bodies.inTime(w, r)
 	e := request.EndpointOf(r.URL.Path, f.args.Prefix)
 	if e == request.None || r.Method != http.MethodPost {
 		f.other(w, r)
 		return
 	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, f.o.MaxBody+1))
+	if errors.Is(err, errSlow) {
+		writeSlow(w)
+		return
+	}
 	if err != nil {
 		writeError(w, http.StatusBadRequest, "invalid_request_error", "reading the request: "+err.Error())
 		return
 	}
 	if int64(len(body)) > f.o.MaxBody {
-		r.Body = readCloser{io.MultiReader(strings.NewReader(string(body)), r.Body), r.Body}
-		f.pass(w, r, f.servedFor(""), e, nil, request.PassBody)
+		r.Body = readCloser{io.MultiReader(bytes.NewReader(body), r.Body), r.Body}
+		f.pass(w, r, f.servedFor(""), e, nil, request.PassLarge)
 		return
 	}
 	setBody(r, body)
@@ -90,9 +96,6 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 		f.lostServer()
 		f.complete(w, r, f.servedFor(s.api.model), req, true)
 		return
-	}
-	if err == nil && len(prompt.Tokens) >= s.context {
-		err = request.PassBody // the server says that it does not fit
 	}
 	if err == nil && len(prompt.Tokens) == 0 {
 		err = request.PassBody
@@ -292,8 +295,11 @@ func (s *served) admits(ctx context.Context, key string) error {
 
 // prompt makes the prompt of a request: its tokens, adapters and scope.
 func (s *served) prompt(ctx context.Context, r *http.Request, req *request.Request) (p kv.Prompt, err error) {
-	if p.Tokens, err = req.Render(ctx, s.api); err != nil {
+	if p.Tokens, err = req.Render(ctx, &bounded{api: s.api, room: s.context}); err != nil {
 		return p, err
+	}
+	if len(p.Tokens) >= s.context { // of a prompt that is tokens already
+		return p, request.PassLong
 	}
 	if p.Adapters, err = s.adaptersOf(req); err != nil {
 		return p, err

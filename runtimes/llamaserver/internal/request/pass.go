@@ -23,6 +23,8 @@ const (
 	PassSlots    Pass = "slots_not_saved"
 	PassDiffers  Pass = "rendered_otherwise"
 	PassBody     Pass = "not_understood"
+	PassLarge    Pass = "body_too_large"
+	PassLong     Pass = "too_long" // for the context of a slot
 	PassAdapters Pass = "adapters"
 	PassEndpoint Pass = "unknown_endpoint"
 	PassServer   Pass = "server_failed"

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -18,26 +19,36 @@ import (
 // The first request after a start is the one that matters: an agent whose server was restarted repeats its request at once, with a whole conversation. So it
 // is held until the model is prepared. While the server loads nothing is held: the server says so itself, and the client asks again.
 
-// heldTime is how long a request is held at most, from the server's first answer on.
-const heldTime = 5 * time.Second
+// How long a request is held at most, from the server's first answer on.
+const (
+	heldTime  = 5 * time.Second // if rows of the model are stored
+	briefTime = time.Second     // else: what the request computes is kept then
+)
+
+// Files that are larger take longer to be hashed than a request waits.
+const quickBytes = 64 << 20
 
 // hold is what requests wait for while a model is prepared.
 type hold struct {
-	met  chan struct{} // closed when the server has loaded the model
-	free chan struct{} // closed when it is known that waiting does not pay
-	poke chan struct{} // a request has seen that the server answers
-	once [2]sync.Once
+	met   chan struct{} // closed when the server has loaded the model
+	brief chan struct{} // closed when it is known that nothing is stored of it
+	free  chan struct{} // closed when it is known that its file is to be hashed first
+	poke  chan struct{} // a request has seen that the server answers
+	once  [3]sync.Once
 
 	mu  sync.Mutex
 	why request.Pass // requests pass, while it is not known what the server runs
 }
 
 func newHold() *hold {
-	return &hold{met: make(chan struct{}), free: make(chan struct{}), poke: make(chan struct{}, 1), why: request.PassHashing}
+	return &hold{met: make(chan struct{}), brief: make(chan struct{}), free: make(chan struct{}), poke: make(chan struct{}, 1), why: request.PassHashing}
 }
 
 // meets says that the server has loaded its model.
 func (h *hold) meets() { h.once[0].Do(func() { close(h.met) }) }
+
+// shortens has requests wait for a short time only.
+func (h *hold) shortens() { h.once[2].Do(func() { close(h.brief) }) }
 
 // release has requests pass while the model is being prepared.
 func (h *hold) release(why request.Pass) {
@@ -113,16 +124,22 @@ func (s *served) patient(ctx context.Context) bool {
 	case <-ctx.Done():
 		return false
 	}
-	t := time.NewTimer(time.Until(time.Unix(0, s.answers.Load()).Add(heldTime)))
-	defer t.Stop()
-	select {
-	case <-s.prepared:
-	case <-s.hold.free:
-	case <-t.C:
-	case <-ctx.Done():
-		return false
+	since := time.Unix(0, s.answers.Load())
+	for brief, most := s.hold.brief, heldTime; ; brief, most = nil, briefTime {
+		t := time.NewTimer(time.Until(since.Add(most)))
+		defer t.Stop()
+		select {
+		case <-s.prepared:
+			return true
+		case <-s.hold.free:
+			return true
+		case <-t.C:
+			return true
+		case <-ctx.Done():
+			return false
+		case <-brief:
+		}
 	}
-	return true
 }
 
 // answersTo asks the server for a request whether it has begun to answer. If not, the request gets what the server says to that: the request itself never
@@ -182,14 +199,28 @@ var hopByHop = map[string]bool{
 	"Accept-Encoding": true,
 }
 
-// remembered reports whether the hashes of all files are: nothing but the memo is read.
-func (s *served) remembered(model string, list []loraAdapter) bool {
-	_, ok := modelfile.Remembered(model, s.front.o.Memo)
+// expectHashing has requests pass while files are hashed that no memo remembers.
+func (s *served) expectHashing(model string, list []loraAdapter) {
+	names := []string{model}
 	for _, a := range list {
-		_, also := modelfile.Remembered(a.Path, s.front.o.Memo)
-		ok = ok && also
+		names = append(names, a.Path)
 	}
-	return ok
+	size := int64(0)
+	for _, name := range names {
+		if _, ok := modelfile.Remembered(name, s.front.o.Memo); ok {
+			continue
+		}
+		s.hold.shortens()
+		parts, _ := filesOf(name, nil)
+		for _, p := range parts {
+			if info, err := os.Stat(p); err == nil {
+				size += info.Size()
+			}
+		}
+	}
+	if size > quickBytes {
+		s.hold.release(request.PassUnhashed)
+	}
 }
 
 // opened is the store, once it is known whether there is one.

@@ -35,6 +35,8 @@ func TestHeld(t *testing.T) {
 		{"nothing happens", true, func(s *served, leave func()) {}, heldTime, false},
 		{"it is prepared", true, func(s *served, leave func()) { after(time.Second, func() { close(s.prepared) }) }, time.Second, false},
 		{"waiting does not pay", true, func(s *served, leave func()) { after(time.Second, func() { s.hold.release(request.PassUnhashed) }) }, time.Second, false},
+		{"nothing is stored", true, func(s *served, leave func()) { after(time.Second/2, s.hold.shortens) }, briefTime, false},
+		{"it is known late that nothing is stored", true, func(s *served, leave func()) { after(2*time.Second, s.hold.shortens) }, 2 * time.Second, false},
 		{"the client goes", true, func(s *served, leave func()) { after(time.Second, leave) }, time.Second, true},
 		{"a long load", false, func(s *served, leave func()) {
 			after(time.Hour, func() { s.answers.Store(time.Now().UnixNano()); s.hold.meets() })

@@ -82,7 +82,7 @@ func (s *served) prepare(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", request.PassStore, err)
 	}
 	if !stores(store, id) {
-		s.hold.release(request.PassHashing)
+		s.hold.shortens()
 	}
 	// How slot files look is remembered by what the server was started with: then nothing needs to be computed to see it.
 	note := formatNote(s.args, p)
@@ -152,9 +152,7 @@ func (s *served) identity(ctx context.Context, p props, list []loraAdapter) (*id
 	if id := s.loaded.known(of); id != nil {
 		return id, nil
 	}
-	if !s.remembered(p.ModelPath, list) {
-		s.hold.release(request.PassUnhashed)
-	}
+	s.expectHashing(p.ModelPath, list)
 	id, err := identify(ctx, p, rows, list, s.front.o.Memo)
 	if err != nil {
 		if errors.Is(err, modelfile.ErrChanged) {

@@ -194,9 +194,6 @@ func (p *process) end() error {
 	return nil
 }
 
-// killOf kills a process that is none of ours.
-func killOf(pid int) error { return syscall.Kill(pid, syscall.SIGKILL) }
-
 func freePort() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -144,21 +145,34 @@ func (r *rig) wayServe(w *way, port, store string, command []string) error {
 	return nil
 }
 
-// wayServer kills the server behind a front that goes on.
+// wayServer kills the server behind a front that goes on. A server that has ended often is started again later and later: so now and then the front is new, too.
 func (r *rig) wayServer(w *way, port, store string) error {
 	var f *front
 	command := append([]string{r.server}, r.serverArgs("--port", port, "-np", "2")...)
+	kills := 0
 	w.begin = func(ctx context.Context) (_ *front, err error) {
-		if f == nil {
+		first := f == nil
+		if kills++; first || kills > 2 {
+			if !first {
+				f.kill()
+			}
+			kills = 1
 			f, err = r.serveAt(ctx, port, store, nil, append([]string{"--"}, command...)...)
-			return f, err
+			if first || err != nil {
+				return f, err
+			}
+			if err := f.ready(ctx); err != nil {
+				return nil, err
+			}
 		}
 		before, err := f.status(ctx)
 		if err != nil {
 			return nil, err
 		}
 		if before.ServerPID > 0 {
-			killOf(before.ServerPID)
+			if err := syscall.Kill(before.ServerPID, syscall.SIGKILL); err != nil {
+				return nil, err
+			}
 		}
 		// Until the front has seen it end, a request would meet a connection that breaks off.
 		return f, until(ctx, "the server has ended", func() (bool, error) { return gone(before.ServerPID), nil })
@@ -266,6 +280,9 @@ func (r *rig) startMany(ctx context.Context, w way) (out wayStart, err error) {
 				out.Hits++ // of two at once, the second may find in a slot what was restored for the first
 			}
 			first, ready = append(first, x.first), append(ready, x.ended.Sub(began))
+		}
+		if out.Hits == out.Firsts { // what they have logged tells nothing
+			r.procs = slices.DeleteFunc(r.procs, func(p *process) bool { return !p.running() })
 		}
 	}
 	out.First, out.Ready = spreadOf(first), spreadOf(ready)

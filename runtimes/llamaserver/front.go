@@ -55,6 +55,7 @@ type Front struct {
 	folder *slotFolder
 	record figures.Recorder
 	totals totals
+	bodies pace
 
 	db      atomic.Pointer[db.Store]
 	dbState atomic.Value           // openError: why there is no store
@@ -123,7 +124,7 @@ func New(base *url.URL, args *Arguments, o Options) (*Front, error) {
 	default:
 		o.Logger.Info("slot files", "are", folder.String())
 	}
-	f := &Front{o: o, args: args, log: o.Logger, base: base, folder: folder, served: map[string]*served{}, loaded: map[string]*loaded{}, tried: make(chan struct{}), refusals: rests[refusedModel]{}}
+	f := &Front{o: o, args: args, log: o.Logger, base: base, folder: folder, served: map[string]*served{}, loaded: map[string]*loaded{}, tried: make(chan struct{}), bodies: bodyPace, refusals: rests[refusedModel]{}}
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	f.dbState.Store(stateOf(ErrOpening))
 	f.record.Read() // counts are since now
@@ -155,6 +156,10 @@ func New(base *url.URL, args *Arguments, o Options) (*Front, error) {
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			if x, ok := r.Context().Value(exchangeKey{}).(*exchange); ok {
 				x.failed()
+			}
+			if wasSlow(r) {
+				writeSlow(w)
+				return
 			}
 			if r.Context().Err() != nil { // the client went
 				return
@@ -290,11 +295,8 @@ func (f *Front) servedFor(model string) *served {
 				return
 			}
 			f.log.Debug("looking at the server", "model", model, "err", err)
-			select { // it is being started
-			case <-f.ctx.Done():
-				return
-			case <-time.After(pause):
-			}
+			s.strange(err)
+			s.hold.pause(f.ctx, pause) // it is being started
 		}
 	}()
 	return s

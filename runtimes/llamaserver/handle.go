@@ -1,6 +1,7 @@
 package llamaserver
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -10,7 +11,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/causes"
@@ -19,6 +19,7 @@ import (
 
 // ServeHTTP passes a request to the server, and helps where it can.
 func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	r = f.bodies.inTime(w, r)
 	e := request.EndpointOf(r.URL.Path, f.args.Prefix)
 	if e == request.None || r.Method != http.MethodPost {
 		f.other(w, r)
@@ -27,13 +28,17 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v, r := f.arrives(r)
 	defer v.end()
 	body, err := io.ReadAll(io.LimitReader(r.Body, f.o.MaxBody+1))
+	if errors.Is(err, errSlow) {
+		writeSlow(w)
+		return
+	}
 	if err != nil {
 		writeError(w, http.StatusBadRequest, "invalid_request_error", "reading the request: "+err.Error())
 		return
 	}
 	if int64(len(body)) > f.o.MaxBody {
-		r.Body = readCloser{io.MultiReader(strings.NewReader(string(body)), r.Body), r.Body}
-		f.pass(w, r, f.servedFor(""), e, nil, request.PassBody)
+		r.Body = readCloser{io.MultiReader(bytes.NewReader(body), r.Body), r.Body}
+		f.pass(w, r, f.servedFor(""), e, nil, request.PassLarge)
 		return
 	}
 	setBody(r, body)
@@ -48,33 +53,30 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.pass(w, r, s, e, body, err)
 		return
 	}
-	f.complete(w, r, s, req)
+	f.complete(w, r, s, req, false)
 }
 
-// complete has a prompt computed, with what is stored of it.
-func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req *request.Request) {
+// complete has a prompt computed, with what is stored of it. again: the server has begun to load its model while it was asked for this request before.
+func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req *request.Request, again bool) {
 	ctx := r.Context()
-	if !s.await(ctx) {
+	if s = f.held(w, r, s); s == nil {
 		return
-	}
-	if s.gone.Load() { // the server was started again meanwhile
-		s = f.servedFor(s.api.model)
 	}
 	m, lay, err := s.ready()
 	look := err == nil && s.watch || err != nil && s.front.o.Attach != "" && !errors.Is(err, request.PassHashing) // a server that was refused may be gone
 	if look && s.replaced(ctx) {
 		// Its model may be the same, whose hash is known: then that takes no time.
-		if s = f.servedFor(s.api.model); !s.await(ctx) {
+		if s = f.held(w, r, f.servedFor(s.api.model)); s == nil {
 			return
 		}
 		m, lay, err = s.ready()
 	}
 	if err == nil || errors.Is(err, request.PassFiles) {
-		if s, err = f.looked(ctx, s); err == nil {
-			m, lay, err = s.ready()
-		}
-		if ctx.Err() != nil {
+		if s, err = f.looked(w, r, s); s == nil || ctx.Err() != nil {
 			return
+		}
+		if err == nil {
+			m, lay, err = s.ready()
 		}
 	}
 	if err != nil {
@@ -88,15 +90,17 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 		}
 		s.mu.Unlock()
 	}
-	if err == nil && !s.admits(ctx, keyOf(r)) {
-		err = request.PassKey // the server says that it does not take it
+	if err == nil {
+		err = s.admits(ctx, keyOf(r))
 	}
 	var prompt kv.Prompt
 	if err == nil {
 		prompt, err = s.prompt(ctx, r, req)
 	}
-	if err == nil && len(prompt.Tokens) >= s.context {
-		err = request.PassBody // the server says that it does not fit
+	if loading(err) && !again { // it was started anew just now
+		f.lostServer()
+		f.complete(w, r, f.servedFor(s.api.model), req, true)
+		return
 	}
 	if err == nil && len(prompt.Tokens) == 0 {
 		err = request.PassBody
@@ -243,8 +247,10 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 	x.breakOff()
 }
 
-// looked compares the files of a model with those that the server has loaded. Where the server has loaded other ones, it gives the state of those.
-func (f *Front) looked(ctx context.Context, s *served) (*served, error) {
+// looked compares the files of a model with those that the server has loaded. Where the server has loaded other ones, it gives the state of those; nil if
+// the request was answered.
+func (f *Front) looked(w http.ResponseWriter, r *http.Request, s *served) (*served, error) {
+	ctx := r.Context()
 	err := s.sound(ctx)
 	_, _, before := s.ready()
 	if err == nil && before == nil {
@@ -260,54 +266,42 @@ func (f *Front) looked(ctx context.Context, s *served) (*served, error) {
 		f.log.Info("the server's files are looked at anew", "model", s.named())
 		f.reset()
 	}
-	s = f.servedFor(s.api.model)
-	select {
-	case <-s.prepared:
-	case <-ctx.Done():
-		return s, ctx.Err()
-	case <-time.After(waitPrepared): // it has answered: it only has to load its files
+	if s = f.held(w, r, f.servedFor(s.api.model)); s == nil {
+		return nil, nil
 	}
 	_, _, err = s.ready()
 	return s, err
 }
 
-// await waits until a model is prepared, for some time. It reports whether the client is still there.
-func (s *served) await(ctx context.Context) bool {
-	select {
-	case <-s.prepared:
-	case <-ctx.Done():
-		return false
-	case <-time.After(s.patience()):
-	}
-	return true
-}
-
-// admits reports whether the server takes an API key: until it does, nothing is done for a request, and nothing said of what is stored.
-func (s *served) admits(ctx context.Context, key string) bool {
+// admits gives an error unless the server takes an API key: until it does, nothing is done for a request, and nothing said of what is stored.
+func (s *served) admits(ctx context.Context, key string) error {
 	if s.api.key == "" {
-		return true
+		return nil
 	}
 	sum := sha256.Sum256([]byte(key))
 	s.mu.Lock()
 	known := s.admitted[sum]
 	s.mu.Unlock()
 	if known {
-		return true
+		return nil
 	}
 	with := *s.api
 	with.key = key
 	if _, err := with.Tokenize(ctx, "", false); err != nil {
-		return false
+		if loading(err) {
+			return err
+		}
+		return request.PassKey // the server says that it does not take it
 	}
 	s.mu.Lock()
 	s.admitted[sum] = true
 	s.mu.Unlock()
-	return true
+	return nil
 }
 
 // prompt makes the prompt of a request: its tokens, adapters and scope.
 func (s *served) prompt(ctx context.Context, r *http.Request, req *request.Request) (p kv.Prompt, err error) {
-	if p.Tokens, err = req.Render(ctx, s.api); err != nil {
+	if p.Tokens, err = req.Render(ctx, &bounded{api: s.api, room: s.context}); err != nil {
 		if refusesBody(err) {
 			err = req.Refused() // the server says what is wrong with it
 		}
@@ -315,6 +309,9 @@ func (s *served) prompt(ctx context.Context, r *http.Request, req *request.Reque
 	}
 	if err := s.counts(ctx, req, len(p.Tokens)); err != nil {
 		return p, err
+	}
+	if len(p.Tokens) >= s.context { // of a prompt that is tokens already
+		return p, request.PassLong
 	}
 	if p.Adapters, err = s.adaptersOf(req); err != nil {
 		return p, err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -141,7 +142,7 @@ func (r *rig) settled() {
 	r.t.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		s := r.front.servedFor("")
-		if m, _, err := s.ready(); (m != nil || reasonOf(err) != request.PassHashing) && !s.gone.Load() && reasonOf(err) != request.PassStore {
+		if m, _, err := s.ready(); (m != nil || !errors.Is(err, request.PassHashing)) && !s.gone.Load() && reasonOf(err) != request.PassStore {
 			return
 		}
 	}

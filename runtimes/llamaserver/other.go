@@ -9,8 +9,10 @@ import (
 
 // other passes what is no completion. Requests that may work in slots, or change them, are told to the model's state.
 func (f *Front) other(w http.ResponseWriter, r *http.Request) {
-	f.glance(r.Context())
 	rest := strings.TrimPrefix(r.URL.Path, f.args.Prefix)
+	if rest != "/health" && rest != "/v1/health" { // these wake no server, and are never held
+		f.glance(r.Context())
+	}
 	post := r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodOptions
 	switch {
 	case strings.HasPrefix(rest, "/slots/") && post:

@@ -34,6 +34,7 @@ func (s *served) prepare(ctx context.Context) error {
 	}
 	s.answers.CompareAndSwap(0, time.Now().UnixNano())
 	s.front.answers.Store(true)
+	s.hold.meets()
 	s.mu.Lock()
 	s.name, s.context, s.usable, s.seen = filepath.Base(p.ModelAlias), p.Defaults.Context, p.TotalSlots, seenOf(p, s.at())
 	for i := len(s.slots); i < p.TotalSlots; i++ {
@@ -76,9 +77,12 @@ func (s *served) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	store, err := s.front.store()
+	store, err := s.front.opened(ctx)
 	if err != nil {
 		return fmt.Errorf("%w: %w", request.PassStore, err)
+	}
+	if !stores(store, id) {
+		s.hold.shortens()
 	}
 	// How slot files look is remembered by what the server was started with: then nothing needs to be computed to see it.
 	note := formatNote(s.args, p)
@@ -148,6 +152,7 @@ func (s *served) identity(ctx context.Context, p props, list []loraAdapter) (*id
 	if id := s.loaded.known(of); id != nil {
 		return id, nil
 	}
+	s.expectHashing(p.ModelPath, list)
 	id, err := identify(ctx, p, rows, list, s.front.o.Memo)
 	if err != nil {
 		if errors.Is(err, modelfile.ErrChanged) {

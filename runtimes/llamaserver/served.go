@@ -52,6 +52,7 @@ type served struct {
 	admitted  map[[sha256.Size]byte]bool // hashes of API keys that the server takes
 	answers   atomic.Int64               // when the server was first seen to answer, in Unix nanoseconds; 0: it does not
 	prepared  chan struct{}              // closed when it is known what the server runs
+	hold      *hold                      // what requests wait for until then
 	gone      atomic.Bool                // the server was restarted: this is about the one before
 	reached   atomic.Bool                // the server has written a slot file: it reaches the folder
 }
@@ -59,24 +60,9 @@ type served struct {
 func newServed(f *Front, a *api) *served {
 	return &served{
 		api: a, front: f, loaded: f.loadedBy(a.model), folder: f.folder, log: f.log, args: f.args, watch: f.o.Attach != "" || f.args.Router,
-		turn: make(chan struct{}, 1), born: time.Now(), prepared: make(chan struct{}), puts: make(chan struct{}, 2), notReused: rests[string]{}, differ: rests[string]{},
+		turn: make(chan struct{}, 1), born: time.Now(), prepared: make(chan struct{}), hold: newHold(), puts: make(chan struct{}, 2), notReused: rests[string]{}, differ: rests[string]{},
 		admitted: map[[sha256.Size]byte]bool{}, counted: map[string]bool{},
 	}
-}
-
-// How long a request waits for a server that was just started to be looked at. A model whose file is read for the first time takes longer: then
-// requests pass.
-const (
-	waitAnswer   = 200 * time.Millisecond
-	waitPrepared = time.Second
-)
-
-func (s *served) patience() time.Duration {
-	at := s.answers.Load()
-	if at == 0 {
-		return waitAnswer
-	}
-	return time.Until(time.Unix(0, at).Add(waitPrepared))
 }
 
 // ready is the model's part of the store, or why there is none.
@@ -87,7 +73,7 @@ func (s *served) ready() (*db.Model, *layout, error) {
 	case s.refused != nil:
 		return nil, nil, s.refused
 	case s.model == nil:
-		return nil, nil, request.PassHashing
+		return nil, nil, s.hold.reason()
 	}
 	return s.model, s.lay, nil
 }

@@ -12,10 +12,13 @@ import (
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
 
+// soundTime is how long a request waits for bytes that are read to see whether they are the same.
+const soundTime = time.Second
+
 // sound reports whether the server still has the files that were hashed. Else it says why that cannot be told, or errAnew. It looks at the
 // files' stamps, and asks for more only where they changed.
 func (s *served) sound(ctx context.Context) error {
-	deadline := time.After(waitPrepared)
+	deadline := time.After(soundTime)
 	for {
 		wait, err := s.compare(ctx, s.loaded)
 		if wait == nil {

@@ -23,7 +23,7 @@ type subcommand struct {
 	run  func(ctx context.Context, r *rig) (any, error)
 }
 
-var subcommands = []subcommand{{"measure", measure}, {"twenty", twenty}, {"clients", clients}, {"load", load}, {"faults", faults}}
+var subcommands = []subcommand{{"measure", measure}, {"twenty", twenty}, {"clients", clients}, {"load", load}, {"faults", faults}, {"starts", starts}}
 
 // settings are the flags.
 type settings struct {
@@ -31,6 +31,8 @@ type settings struct {
 	tiny   bool // the model is the one of testdata: small prompts
 	rounds int
 	time   time.Duration
+	starts int
+	only   string
 	quick  bool // fewer of everything, for tests
 }
 
@@ -48,7 +50,7 @@ func run(ctx context.Context, args []string, out, say io.Writer) (err error) {
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		i := slices.IndexFunc(subcommands, func(c subcommand) bool { return c.name == args[0] })
 		if i < 0 {
-			return fmt.Errorf("%q: expected measure, twenty, clients, load, faults, or nothing, which is measure", args[0])
+			return fmt.Errorf("%q: expected measure, twenty, clients, load, faults, starts, or nothing, which is measure", args[0])
 		}
 		what, args = subcommands[i], args[1:]
 	}
@@ -56,15 +58,17 @@ func run(ctx context.Context, args []string, out, say io.Writer) (err error) {
 	flags := flag.NewFlagSet(what.name, flag.ContinueOnError)
 	flags.SetOutput(say)
 	asJSON := flags.Bool("json", false, "print one object, on the last line, and nothing else")
-	flags.StringVar(&s.model, "model", "", "GGUF `file` (default: Gemma 3 270M; of load and faults the tiny one of testdata)")
+	flags.StringVar(&s.model, "model", "", "GGUF `file` (default: Gemma 3 270M; of load, faults and starts the tiny one of testdata)")
 	flags.IntVar(&s.rounds, "rounds", 1, "measure: `N` prompts, of which the medians are reported")
 	flags.DurationVar(&s.time, "for", time.Minute, "load: how long")
+	flags.IntVar(&s.starts, "n", 100, "starts: how often everything is started anew, in each `way`")
+	flags.StringVar(&s.only, "only", "", "starts: only ways whose names have this `text`")
 	flags.BoolVar(&s.quick, "quick", false, "fewer of everything, and the tiny model, as the tests have it")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if flags.NArg() > 0 || s.rounds < 1 || s.rounds > 100 || s.time <= 0 {
-		return fmt.Errorf("%q: expected -rounds 1 to 100, -for above 0, and nothing else", args)
+	if flags.NArg() > 0 || s.rounds < 1 || s.rounds > 100 || s.time <= 0 || s.starts < 1 {
+		return fmt.Errorf("%q: expected -rounds 1 to 100, -for and -n above 0, and nothing else", args)
 	}
 	// Servers end connections that are kept, also while a request is on its way on them.
 	transport.DisableKeepAlives = true
@@ -73,7 +77,7 @@ func run(ctx context.Context, args []string, out, say io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.close()) }()
-	if err := r.prepare(ctx, what.name == "load" || what.name == "faults"); err != nil {
+	if err := r.prepare(ctx, slices.Contains([]string{"load", "faults", "starts"}, what.name)); err != nil {
 		return err
 	}
 	report, err := what.run(ctx, r)

@@ -45,3 +45,5 @@ func TestUsage(t *testing.T) {
 		}
 	}
 }
+
+func TestStarts(t *testing.T) { try(t, "starts", "-n", "3") }

@@ -25,10 +25,8 @@ func WeightsHash(ctx context.Context, path, memo string) (kv.Hash, error) {
 	if err != nil {
 		return kv.Hash{}, err
 	}
-	if f := recall(memo, weightsTag, id, 1); f != nil {
-		if h, ok := parseHash(f[0]); ok {
-			return h, nil
-		}
+	if h, ok := remembered(id, memo); ok {
+		return h, nil
 	}
 	h, err := gguf.WeightsHash(ctx, path)
 	if err != nil {
@@ -39,6 +37,22 @@ func WeightsHash(ctx context.Context, path, memo string) (kv.Hash, error) {
 	}
 	remember(memo, weightsTag, id, h.String())
 	return h, nil
+}
+
+// Remembered is the hash of a model's files, if the memo has it. It reads none of them.
+func Remembered(path, memo string) (kv.Hash, bool) {
+	id, err := modelID(path)
+	if err != nil {
+		return kv.Hash{}, false
+	}
+	return remembered(id, memo)
+}
+
+func remembered(id, memo string) (kv.Hash, bool) {
+	if f := recall(memo, weightsTag, id, 1); f != nil {
+		return parseHash(f[0])
+	}
+	return kv.Hash{}, false
 }
 
 // ErrChanged is returned when a model's file changed while it was read: reading it again tells more.

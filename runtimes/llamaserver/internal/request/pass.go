@@ -20,6 +20,8 @@ const (
 	PassStore    Pass = "no_store"
 	PassModel    Pass = "unknown_model"
 	PassHashing  Pass = "model_being_read"
+	PassUnhashed Pass = "model_being_hashed" // its file is read for the first time
+	PassLoading  Pass = "server_loading"     // the server says so, or does not answer yet
 	PassArgs     Pass = "server_arguments"
 	PassRows     Pass = "other_rows"
 	PassFiles    Pass = "files_changed"
@@ -27,6 +29,8 @@ const (
 	PassDiffers  Pass = "rendered_otherwise"
 	PassTools    Pass = "tools"
 	PassBody     Pass = "not_understood"
+	PassLarge    Pass = "body_too_large"
+	PassLong     Pass = "too_long" // for the context of a slot
 	PassAdapters Pass = "adapters"
 	PassEndpoint Pass = "unknown_endpoint"
 	PassServer   Pass = "server_failed"

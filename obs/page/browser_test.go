@@ -52,11 +52,27 @@ func sane(t *testing.T, b *browser, models int) {
 	if n := eval[int](t, b, "document.body.querySelectorAll('script:not([type=\"application/json\"])').length"); n > 1 {
 		t.Errorf("%d scripts in the body: a name became one", n)
 	}
+	if n := eval[int](t, b, apart); n > 0 {
+		t.Errorf("below %d boxes are several too narrow to be told from each other", n)
+	}
 	wide := eval[float64](t, b, "[...document.querySelectorAll('#tree .model rect')].reduce((n, r) => n + Number(r.getAttribute('width')) + 1, 0) - Number(document.querySelector('#tree').getAttribute('width'))")
 	if wide < -3 || wide > 3 {
 		t.Errorf("the models' boxes are %g pixels wider than the whole", wide)
 	}
 }
+
+// apart is a law of the tree: of what stands beside one another below one box, at most one is too narrow to be told from the next.
+const apart = `(() => {
+	const wide = Object.fromEntries([...document.querySelectorAll("#tree .box")].map((g) => [g.dataset.id, Number(g.querySelector("rect").getAttribute("width"))]));
+	const wrong = [];
+	const walk = (n) => {
+		const narrow = (n.drawn || []).filter((k) => wide[k.id] !== undefined && wide[k.id] < 12);
+		if (narrow.length > 1) wrong.push(n.id);
+		(n.drawn || []).forEach(walk);
+	};
+	walk(forest);
+	return wrong.length;
+})()`
 
 // numbers compares what is written with what the store and the recorder say.
 func numbers(t *testing.T, b *browser, s *db.Store, rec *figures.Recorder) {
@@ -71,9 +87,9 @@ func numbers(t *testing.T, b *browser, s *db.Store, rec *figures.Recorder) {
 		t.Fatalf("the recorder has %+v, the store %+v", f, st)
 	}
 	for selector, want := range map[string]string{
-		tile("Requests"):             fmt.Sprintf("%d from the store, %d not found, %d passed through", st.Hits, st.Matches-st.Hits, f.Count(figures.Pass)),
-		tile("Prompt tokens reused"): humanize.Comma(st.TokensReused) + " of " + humanize.Comma(st.TokensAsked) + ", all from the store",
-		tile("Evicted"):              fmt.Sprintf("blocks; %d are stored", st.Blocks),
+		tile("Requests"):      fmt.Sprintf("%d from the store, %d not found, %d passed through", st.Hits, st.Matches-st.Hits, f.Count(figures.Pass)),
+		tile("Tokens reused"): humanize.Comma(st.TokensReused) + " of " + humanize.Comma(st.TokensAsked) + ", all from the store",
+		tile("Made room"):     "blocks removed; " + humanize.Comma(st.Blocks) + " are stored",
 	} {
 		if got := b.text(t, selector); got != want {
 			t.Errorf("%s says %q, expected %q", selector, got, want)
@@ -84,7 +100,7 @@ func numbers(t *testing.T, b *browser, s *db.Store, rec *figures.Recorder) {
 	if want := (sum{float64(st.LiveBytes), float64(st.Blocks), float64(st.StoredRecords), float64(st.Hits)}); got != want {
 		t.Errorf("the page has %+v, the store %+v", got, want)
 	}
-	blocks := eval[int64](t, b, "[...document.querySelectorAll('#models tbody tr')].reduce((n, r) => n + Number(r.cells[2].innerText.replace(',', '')), 0)")
+	blocks := eval[int64](t, b, "[...document.querySelectorAll('#models tbody tr')].reduce((n, r) => n + Number(r.cells[3].innerText.replace(',', '')), 0)")
 	if blocks != st.Blocks {
 		t.Errorf("the models' blocks are %d in all, the store has %d", blocks, st.Blocks)
 	}
@@ -138,7 +154,7 @@ func TestPageInBrowser(t *testing.T) {
 		t.Errorf("%d boxes above what is looked at, expected the whole and the model", n)
 	}
 	b.do(t, chromedp.Focus("#tree"), chromedp.KeyEvent(kb.ArrowDown))
-	if pick := b.text(t, "#pick"); !strings.Contains(pick, "Tokens 512 to") || !strings.Contains(pick, "scope ") {
+	if pick := b.text(t, "#pick"); !strings.Contains(pick, "Tokens 512 to") || !strings.Contains(pick, "private: scope ") {
 		t.Errorf("of a conversation the page says %q", pick)
 	}
 	b.do(t, chromedp.KeyEvent(kb.ArrowUp), chromedp.KeyEvent(kb.Escape), chromedp.KeyEvent(kb.Escape))
@@ -152,8 +168,8 @@ func TestPageInBrowser(t *testing.T) {
 		t.Errorf("%d of 65 requests are shown", rows)
 	}
 	b.do(t, chromedp.Click("#all"))
-	rec.Add(figures.Request{Model: "newest", Outcome: figures.Pass, Reason: "media"})
-	b.until(t, "document.querySelector('#recent tbody .model').innerText === 'newest'")
+	rec.Add(figures.Request{Model: "newest", Outcome: figures.Pass, Reason: "media", Client: "codex", Endpoint: "/v1/responses"})
+	b.until(t, "document.querySelector('#recent tbody .who').innerText.replace(/\\s+/g, ' ') === 'codex /v1/responses · newest'")
 	numbers(t, b, s, rec)
 
 	light := eval[string](t, b, "getComputedStyle(document.body).backgroundColor")
@@ -271,14 +287,14 @@ func TestStatesInBrowser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := b.text(t, tile("Hit rate")), fmt.Sprintf("%d of %d matches", st.Hits, st.Matches); got != want {
+	if got, want := b.text(t, tile("Prompts found")), fmt.Sprintf("%d of %d prompts", st.Hits, st.Matches); got != want {
 		t.Errorf("without a front the page says %q, expected %q", got, want)
 	}
 	b.shot(t, "page-embedded")
 	if _, err := s.Pressure(t.Context(), db.Critical); err != nil {
 		t.Fatal(err)
 	}
-	b.until(t, fmt.Sprintf("/^blocks; half of them were used less than [0-9]+ min before; 0 are stored$/.test(document.querySelector(%q).innerText)", tile("Evicted")))
+	b.until(t, fmt.Sprintf("/^blocks removed; half of them had not been used for up to [0-9]+ min; 0 are stored$/.test(document.querySelector(%q).innerText)", tile("Made room")))
 
 	// Colours are ages.
 	classes := eval[[]string](t, b, `(() => {

@@ -128,17 +128,28 @@ const (
 	qwen  = "Qwen3-4B-Instruct-Q4_K_M"
 )
 
+// askers are programs, each with its endpoint.
+var askers = [][2]string{{"claude-code", "/v1/messages"}, {"opencode", "/v1/chat/completions"}, {"codex", "/v1/responses"}, {"", "/completion"}}
+
 // ask does a turn as a front does, now.
 func ask(t testing.TB, m *db.Model, name string, p kv.Prompt, rec *figures.Recorder) {
 	restored, why := turn(t, m, p)
+	asker := askers[int(p.Tokens[len(p.Tokens)-1])/100_000%len(askers)]
 	n := len(p.Tokens)
 	q := figures.Request{
 		Model: name, Outcome: figures.Hit, Reason: figures.Code(why.Code), Asked: n, Reused: restored, Computed: n - restored,
 		Restored: restored, Lookup: 40 * time.Microsecond, Restore: time.Duration(restored) * 20 * time.Microsecond,
-		Prefill: time.Duration(float64(n-restored) / 190 * float64(time.Second)),
+		Prefill: time.Duration(float64(n-restored) / 190 * float64(time.Second)), Client: asker[0], Endpoint: asker[1],
 	}
+	q.FirstByte = q.Lookup + q.Restore + q.Prefill + 4*time.Millisecond
 	if restored == 0 {
 		q.Outcome = figures.Miss
+	}
+	if 2*restored < n && restored > 0 {
+		q.Parted = &figures.Parted{
+			Token: restored + 12, Common: restored + 12, Part: "tools", Age: 3 * time.Hour, Cause: "working_directory",
+			Advice: "The working directory stands before the tools: start the client with --exclude-dynamic-system-prompt-sections, or serve with --normalize.",
+		}
 	}
 	if rec != nil {
 		rec.Add(q)
@@ -205,7 +216,16 @@ func live(t *testing.T, dir string, rec *figures.Recorder) {
 func talk(t *testing.T, s *db.Store, rec *figures.Recorder) {
 	g, q := register(t, s, desc(gemma, 3)), register(t, s, desc(qwen, 2))
 	talkTo(t, g, gemma, run(1, 512), 14, 5, 0, rec)
-	rec.Add(figures.Request{Model: qwen, Outcome: figures.Pass, Reason: "several_answers"})
+	rec.Add(figures.Request{Model: qwen, Outcome: figures.Pass, Reason: "model_being_read", Client: "qwen-code", Endpoint: "/v1/chat/completions", FirstByte: 27 * time.Second, Reused: 5, Computed: 7199, Prefill: 26 * time.Second})
+	rec.Add(figures.Request{
+		Model: qwen, Outcome: figures.Hit, Reason: "diverged", Client: "claude-code", Endpoint: "/v1/messages", Reused: 312, Computed: 6892, Restored: 312, FirstByte: 26 * time.Second, Prefill: 27 * time.Second,
+		Parted: &figures.Parted{
+			Token: 312, Common: 312, Part: "system prompt", Age: 3 * time.Hour, Cause: "working_directory",
+			Advice: "The working directory stands in front of the tools: start Claude Code with --exclude-dynamic-system-prompt-sections.",
+		},
+	})
+	rec.Add(figures.Request{Model: qwen, Outcome: figures.Slot, Reason: "server_cache", Client: "claude-code", Endpoint: "/v1/messages", Reused: 7203, Computed: 1, FirstByte: 140 * time.Millisecond})
+	rec.Add(figures.Request{Model: gemma, Cancelled: true, Asked: 18_874, Client: "claude-code", Endpoint: "/v1/messages"})
 	ask(t, q, qwen, kv.Prompt{Tokens: run(3001, 180)}, rec)
 	talkTo(t, q, qwen, run(2, 1280), 11, 3, 0, rec)
 }

@@ -64,31 +64,34 @@ type timesView struct {
 }
 
 type frontView struct {
-	Since    int64         `json:"since"`
-	Total    int64         `json:"total"`
-	Hits     int64         `json:"hits"`
-	Slotted  int64         `json:"slotted"`
-	Misses   int64         `json:"misses"`
-	Passed   int64         `json:"passed"`
-	Left     int64         `json:"cancelled"`
-	Kinds    []kindView    `json:"kinds"`
-	Asked    int64         `json:"asked"`
-	Reused   int64         `json:"reused"`
-	Computed int64         `json:"computed"`
-	Stored   int64         `json:"fromStore"`
-	Unknown  int64         `json:"unknown"`
-	Restored int64         `json:"restored"`
-	Unused   int64         `json:"unused"`
-	Saved    float64       `json:"saved"`
-	Slots    int           `json:"slots"`
-	Busy     int           `json:"busy"`
-	Restarts int64         `json:"restarts"`
-	Server   string        `json:"server"`
-	Rates    []rateView    `json:"rates"`
-	Recent   []requestView `json:"recent"`
-	Start    int64         `json:"start"`
-	Width    float64       `json:"width"`
-	Points   [][4]float64  `json:"points"` // requests, tokens asked, tokens reused, seconds saved
+	Since      int64         `json:"since"`
+	Total      int64         `json:"total"`
+	Hits       int64         `json:"hits"`
+	Slotted    int64         `json:"slotted"`
+	Misses     int64         `json:"misses"`
+	Passed     int64         `json:"passed"`
+	Left       int64         `json:"cancelled"`
+	Kinds      []kindView    `json:"kinds"`
+	Asked      int64         `json:"asked"`
+	Reused     int64         `json:"reused"`
+	Computed   int64         `json:"computed"`
+	Stored     int64         `json:"fromStore"`
+	Unknown    int64         `json:"unknown"`
+	Restored   int64         `json:"restored"`
+	Unused     int64         `json:"unused"`
+	Saved      float64       `json:"saved"`
+	Ever       float64       `json:"savedEver"` // since everSince, in earlier starts, too
+	EverFrom   int64         `json:"everSince"` // 0: nothing is known of earlier starts
+	Slots      int           `json:"slots"`
+	notStoring bool          // a note says so
+	Busy       int           `json:"busy"`
+	Restarts   int64         `json:"restarts"`
+	Server     string        `json:"server"`
+	Rates      []rateView    `json:"rates"`
+	Recent     []requestView `json:"recent"`
+	Start      int64         `json:"start"`
+	Width      float64       `json:"width"`
+	Points     [][4]float64  `json:"points"` // requests, tokens asked, tokens reused, seconds saved
 }
 
 type kindView struct {
@@ -104,13 +107,28 @@ type rateView struct {
 type requestView struct {
 	At       int64   `json:"at"`
 	Model    string  `json:"model"`
+	Client   string  `json:"client"`
+	Endpoint string  `json:"endpoint"`
 	Outcome  string  `json:"outcome"`
 	Why      string  `json:"why"`
+	Parted   string  `json:"parted"` // where its prompt parted from the nearest other, in words
+	Advice   string  `json:"advice"`
+	Known    bool    `json:"known"` // what became of its tokens
 	Asked    int     `json:"asked"`
 	Reused   int     `json:"reused"`
-	Computed int     `json:"computed"`
-	Unused   int     `json:"unused"`
+	First    float64 `json:"firstByte"`
 	Saved    float64 `json:"saved"`
+}
+
+func requestOf(q figures.Request) requestView {
+	v := requestView{
+		At: millis(q.Ended), Model: q.Model, Client: q.Client, Endpoint: q.Endpoint, Outcome: q.Outcome.String(), Why: q.Why(), Known: q.Known(),
+		Asked: q.Asked, Reused: q.Reused, First: q.FirstByte.Seconds(), Saved: q.Saved.Seconds(),
+	}
+	if q.Parted != nil {
+		v.Parted, v.Advice = q.Parted.Says(q.Asked), q.Parted.Advice
+	}
+	return v
 }
 
 func millis(t time.Time) int64 {
@@ -157,6 +175,9 @@ func (v *figuresView) addStore(st db.Stats, readOnly bool) {
 	if st.Poisoned {
 		v.note(figures.Bad, "The disk failed to keep what was written. Nothing is stored any more until the store is opened again.")
 	}
+	if st.Full && (v.Front == nil || !v.Front.notStoring) {
+		v.note(figures.Warn, "not storing: "+room(st.DiskFree)+" free, "+room(st.KeptFree)+" are kept free")
+	}
 	if st.Damaged > 0 {
 		v.note(figures.Warn, fmt.Sprintf("%s failed a check and %s not used. kvdump verify says where the damage is.", plural(st.Damaged, "record"), was(st.Damaged)))
 	}
@@ -172,6 +193,21 @@ func (v *figuresView) addStore(st db.Stats, readOnly bool) {
 	}
 }
 
+// room is bytes as people read them: 3.9 MiB.
+func room(n int64) string {
+	x, unit := float64(max(0, n)), "B"
+	for _, u := range []string{"KiB", "MiB", "GiB", "TiB"} {
+		if x < 1024 {
+			break
+		}
+		x, unit = x/1024, u
+	}
+	if x < 10 && unit != "B" {
+		return fmt.Sprintf("%.1f %s", x, unit)
+	}
+	return fmt.Sprintf("%.0f %s", x, unit)
+}
+
 func was(n int64) string {
 	if n == 1 {
 		return "was"
@@ -183,7 +219,7 @@ func plural(n int64, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return figures.Comma(n) + " " + what + "s"
 }
 
 func (v *figuresView) note(l figures.Level, text string) {
@@ -220,6 +256,7 @@ func (v *figuresView) addFront(f figures.Front) {
 		Since: millis(f.Since), Total: f.Total(), Hits: f.Count(figures.Hit), Slotted: f.Count(figures.Slot), Misses: f.Count(figures.Miss),
 		Passed: f.Count(figures.Pass), Left: f.Count(figures.Cancelled), Kinds: []kindView{},
 		Asked: f.Asked, Reused: f.Reused, Computed: f.Computed, Stored: f.FromStore, Unknown: f.Unknown, Restored: f.Restored, Unused: f.Unused, Saved: f.Saved.Seconds(),
+		Ever: f.SavedEver.Seconds(), EverFrom: millis(f.EverSince),
 		Slots: f.Slots, Busy: f.Busy, Restarts: f.Restarts, Server: f.Server, Rates: []rateView{}, Recent: []requestView{},
 		Start: millis(f.Series.Start), Width: f.Series.Width.Seconds(), Points: [][4]float64{},
 	}
@@ -235,17 +272,19 @@ func (v *figuresView) addFront(f figures.Front) {
 		x.Rates = append(x.Rates, rateView{r.Model, r.PerSecond})
 	}
 	for _, q := range f.Recent {
-		x.Recent = append(x.Recent, requestView{
-			millis(q.Ended), q.Model, q.Outcome.String(), q.Why(), q.Asked, q.Reused, q.Computed, q.Unused, q.Saved.Seconds(),
-		})
+		x.Recent = append(x.Recent, requestOf(q))
 	}
 	for _, p := range f.Series.Points {
 		requests := p.Hits + p.Slots + p.Misses + p.Passed + p.Cancelled
 		x.Points = append(x.Points, [4]float64{float64(requests), float64(p.Asked), float64(p.Reused), p.Saved.Seconds()})
 	}
+	x.notStoring = f.NotStoring != ""
 	v.Front = x
 	if f.Store != "" {
 		v.note(figures.Warn, f.Store)
+	}
+	if f.NotStoring != "" {
+		v.note(figures.Warn, f.NotStoring)
 	}
 	for _, n := range f.Notes {
 		v.note(n.Level, n.Text)

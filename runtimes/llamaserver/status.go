@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -35,10 +36,11 @@ type Status struct {
 	Since                                               time.Time     // this start: all counts and tokens are since then
 	Saved                                               time.Duration // of computing, less what lookups and restores took
 	// SavedEver is the same of all starts of fronts with this store, since EverSince; the zero time: nothing was counted yet.
-	SavedEver time.Duration
-	EverSince time.Time
-	Recent    []figures.Request // the last ones, the newest first
-	Rates     []figures.Rate    // how fast prompts are computed, by model, as measured; of earlier starts, too
+	SavedEver  time.Duration
+	EverSince  time.Time
+	Recent     []figures.Request // the last ones, the newest first
+	Goroutines int               // of the front's process
+	Rates      []figures.Rate    // how fast prompts are computed, by model, as measured; of earlier starts, too
 }
 
 // Count is how many requests ended in one way.
@@ -78,6 +80,7 @@ func (f *Front) Status(ctx context.Context) (Status, error) {
 	r := f.record.Read()
 	out.Asked, out.Reused, out.Computed, out.FromStore, out.Unknown, out.Unused, out.Saved, out.Since, out.Rates, out.Recent = r.Asked, r.Reused, r.Computed, r.FromStore, r.Unknown, r.Unused, r.Saved, r.Since, r.Rates, r.Recent
 	out.SavedEver, out.EverSince = f.totals.sum()
+	out.Goroutines = runtime.NumGoroutine()
 	for kind, n := range r.Requests {
 		out.Requests = append(out.Requests, Count{kind.Outcome.String(), kind.Reason, n})
 	}

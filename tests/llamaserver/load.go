@@ -21,11 +21,14 @@ type loaded struct {
 	Server   string `json:"server"`
 	Model    string `json:"model"`
 	Requests int64  `json:"requests"`
+	Left     int64  `json:"cancelled"` // of these, by their clients
 	AtOnce   int    `json:"at_once"`
 	Failed   int64  `json:"failed"`
 	Asked    int64  `json:"asked_tokens"`
 	Reused   int64  `json:"reused_tokens"`
+	Computed int64  `json:"computed_tokens"`
 	Unused   int64  `json:"restored_not_reused"`
+	Counted  tally  `json:"counted"` // by the front
 	// Of the front's process: when it was idle after a while, and at the end; memory is that which belongs to no file.
 	Before taken `json:"before"`
 	After  taken `json:"after"`
@@ -36,13 +39,15 @@ type loaded struct {
 
 // taken is what a process has of the system.
 type taken struct {
+	Goroutines  int `json:"goroutines,omitempty"` // when it is idle
+	SlotFiles   int `json:"slot_files,omitempty"` // likewise
 	Descriptors int `json:"descriptors"`
 	Threads     int `json:"threads"`
 	AnonKiB     int `json:"anonymous_kib"`
 	RSSKiB      int `json:"rss_kib"`
 }
 
-// load asks as many as atOnce requests at a time.
+// load asks as many as atOnce requests at a time, of which some are cancelled.
 func load(ctx context.Context, r *rig) (any, error) {
 	out := &loaded{Server: r.version, Model: filepath.Base(r.model), AtOnce: 64}
 	f, err := r.serve(ctx, filepath.Join(r.dir, "store"), []string{"--budget", "256MiB", "--log", "warn"}, "-c", "2048", "-np", "4", "--log-disable")
@@ -52,6 +57,7 @@ func load(ctx context.Context, r *rig) (any, error) {
 	if err := f.ready(ctx); err != nil {
 		return nil, err
 	}
+	var clients asked
 	burst := func(d time.Duration) ([]taken, error) {
 		working, stop := context.WithTimeout(ctx, d)
 		defer stop()
@@ -61,11 +67,7 @@ func load(ctx context.Context, r *rig) (any, error) {
 		for range out.AtOnce {
 			all.Go(func() {
 				for working.Err() == nil {
-					n := next.Add(1)
-					ask, _ := song(n%40, 6)
-					_, err := must(ctx, f.url, object{"prompt": diary("Ada", n%7, 40) + ask, "n_predict": 8, "temperature": 0, "stream": n%2 == 0})
-					atomic.AddInt64(&out.Requests, 1)
-					if err != nil {
+					if err := clients.one(ctx, f.url, next.Add(1)); err != nil {
 						atomic.AddInt64(&out.Failed, 1)
 						select {
 						case errs <- err:
@@ -97,7 +99,16 @@ func load(ctx context.Context, r *rig) (any, error) {
 			return taken{}, err
 		}
 		time.Sleep(2 * time.Second)
-		return look(f.pid())
+		s, err := f.stored(ctx)
+		if err != nil {
+			return taken{}, err
+		}
+		t, err := look(f.pid())
+		if err == nil {
+			t.Goroutines = s.Goroutines
+			t.SlotFiles, err = f.slotFiles(ctx)
+		}
+		return t, err
 	}
 	if _, err := burst(r.time / 4); err != nil { // until everything is warm
 		return out, err
@@ -118,8 +129,9 @@ func load(ctx context.Context, r *rig) (any, error) {
 	if err != nil {
 		return out, err
 	}
-	out.Asked, out.Reused, out.Unused = status.Asked, status.Reused, status.Unused
-	var wrong []error
+	out.Requests, out.Left, out.Counted = clients.Requests.Load(), clients.Cancelled.Load(), tallyOf(status)
+	out.Asked, out.Reused, out.Computed, out.Unused = status.Asked, status.Reused, status.Computed, status.Unused
+	wrong := []error{clients.agrees(status), f.checkMetrics(ctx)}
 	for _, x := range []struct {
 		what          string
 		before, after int
@@ -127,6 +139,8 @@ func load(ctx context.Context, r *rig) (any, error) {
 	}{
 		// Connections that were left idle are kept for a while: a few more or less are none that leak. 64 at a time for a minute would leak thousands.
 		{"descriptors, idle", out.Before.Descriptors, out.After.Descriptors, 32}, {"descriptors, at work", out.Second.Descriptors, out.Last.Descriptors, 64},
+		{"goroutines, idle", out.Before.Goroutines, out.After.Goroutines, 16},
+		{"slot files, idle", out.Before.SlotFiles, out.After.SlotFiles, 2},
 		{"threads, idle", out.Before.Threads, out.After.Threads, 8},
 		{"KiB of memory, idle", out.Before.AnonKiB, out.After.AnonKiB, max(32<<10, out.Before.AnonKiB/2)},
 		{"KiB of memory, at work", out.Second.AnonKiB, out.Last.AnonKiB, max(32<<10, out.Second.AnonKiB/2)},
@@ -174,7 +188,7 @@ func mean(of []taken) (m taken) {
 		m.RSSKiB += t.RSSKiB
 	}
 	if n := len(of); n > 0 {
-		m = taken{m.Descriptors / n, m.Threads / n, m.AnonKiB / n, m.RSSKiB / n}
+		m = taken{Descriptors: m.Descriptors / n, Threads: m.Threads / n, AnonKiB: m.AnonKiB / n, RSSKiB: m.RSSKiB / n}
 	}
 	return m
 }

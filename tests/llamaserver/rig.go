@@ -356,21 +356,8 @@ func (f *front) killServer(ctx context.Context) error {
 
 // inner is the address of the server behind the front.
 func (f *front) inner(ctx context.Context) (string, error) {
-	s, err := f.status(ctx)
-	if err != nil {
-		return "", err
-	}
-	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", s.ServerPID))
-	if err != nil {
-		return "", err
-	}
-	words := strings.Split(string(line), "\x00")
-	for i := len(words) - 2; i >= 0; i-- {
-		if words[i] == "--port" {
-			return "http://127.0.0.1:" + words[i+1], nil
-		}
-	}
-	return "", fmt.Errorf("the server was started without --port: %q", words)
+	port, err := f.argument(ctx, "--port")
+	return "http://127.0.0.1:" + port, err
 }
 
 // gone reports whether no such process runs. A zombie is none.

@@ -59,7 +59,7 @@ func printStatus(cmd *cobra.Command, s llamaserver.Status) {
 	}
 	switch {
 	case s.Server != "" && s.ServerPID > 0:
-		fmt.Fprintf(out, "server   %s, process %d, started %d times\n", s.Server, s.ServerPID, s.Started)
+		fmt.Fprintf(out, "server   %s, process %d, started %s\n", s.Server, s.ServerPID, times(s.Started))
 	case s.Server != "":
 		fmt.Fprintf(out, "server   %s\n", s.Server)
 	}
@@ -76,7 +76,7 @@ func printStatus(cmd *cobra.Command, s llamaserver.Status) {
 			fmt.Fprintf(out, "model    %s (%s)\n", m.Name, m.Fingerprint)
 		}
 		for _, r := range m.Resting {
-			fmt.Fprintf(out, "resting  %s: %s; tried again after %d requests, or %s\n", r.Case, r.Reason, r.Requests, r.Within)
+			fmt.Fprintf(out, "resting  %s is left alone for now: %s; tried again after %d requests, or %s\n", r.Case, figures.Words(r.Reason), r.Requests, r.Within)
 		}
 		if len(m.Slots) > 0 {
 			t := table.NewWriter()
@@ -91,26 +91,20 @@ func printStatus(cmd *cobra.Command, s llamaserver.Status) {
 				case sl.Unsaved:
 					state = "idle, not saved yet"
 				}
-				t.AppendRow(table.Row{sl.ID, sl.Tokens, state})
+				t.AppendRow(table.Row{sl.ID, figures.Comma(sl.Tokens), state})
 			}
 			t.Render()
 		}
 	}
-	if len(s.Requests) > 0 {
-		t := table.NewWriter()
-		t.SetOutputMirror(out)
-		t.SetStyle(table.StyleLight)
-		t.AppendHeader(table.Row{"requests", "", "why no more was reused"})
-		for _, c := range s.Requests {
-			t.AppendRow(table.Row{c.N, c.Outcome, figures.Words(c.Reason)})
-		}
-		t.Render()
+	printRequests(out, s)
+}
+
+// times is how often.
+func times(n int64) string {
+	if n == 1 {
+		return "once"
 	}
-	fmt.Fprintf(out, "tokens   %d asked, %d reused, %d computed\n", s.Asked, s.Reused, s.Computed)
-	fmt.Fprintf(out, "saved    %.1f s of computing\n", s.Saved.Seconds())
-	if s.Unused > 0 {
-		fmt.Fprintf(out, "warning  %d tokens were restored and computed again\n", s.Unused)
-	}
+	return figures.Comma(n) + " times"
 }
 
 func newPurge() *cobra.Command {

@@ -38,14 +38,14 @@ function drawTiles() {
   const { store, front, report } = figures;
   const all = [];
   if (front) {
-    all.push(tile("Prompt tokens reused", percent(front.reused, front.asked), front.asked ? reusedFrom(front) : "no prompt yet"));
+    all.push(tile("Tokens reused", percent(front.reused, front.asked), front.asked ? reusedFrom(front) : "no prompt yet"));
     all.push(tile("Requests", number(front.total), front.total ? outcomes(front) : "none yet"));
     const rate = front.rates.length === 1 ? "computing takes 1 s for " + number(Math.round(front.rates[0].perSecond)) + " tokens" : front.rates.length ? "by the measured rates" : "no rate is measured yet";
-    all.push(tile("Time saved", span(front.saved), rate));
+    all.push(tile("Time saved", span(front.everSince ? front.savedEver : front.saved), front.everSince ? "since " + day(front.everSince) + ", " + span(front.saved) + " of it since this start" : rate));
   } else if (store && !report) {
-    const found = store.matches ? number(store.hits) + " of " + (store.matches === 1 ? "1 match" : number(store.matches) + " matches") : "nothing was looked up yet";
-    all.push(tile("Hit rate", percent(store.hits, store.matches), found));
-    all.push(tile("Tokens reused", percent(store.tokensReused, store.tokensAsked), store.tokensAsked ? large(store.tokensReused) + " of " + large(store.tokensAsked) : "no prompt yet"));
+    const found = store.matches ? number(store.hits) + " of " + (store.matches === 1 ? "1 prompt" : number(store.matches) + " prompts") : "nothing was looked up yet";
+    all.push(tile("Prompts found", percent(store.hits, store.matches), found));
+    all.push(tile("Tokens reused", percent(store.tokensReused, store.tokensAsked), store.tokensAsked ? number(store.tokensReused) + " of " + number(store.tokensAsked) : "no prompt yet"));
   }
   if (store) {
     if (store.budget) all.push(tile("On disk", size(store.diskBytes), "of " + size(store.budget) + ", " + size(store.liveBytes) + " in use", meter(store.diskBytes, store.budget)));
@@ -53,15 +53,15 @@ function drawTiles() {
     if (report) {
       all.push(tile("Blocks", large(store.blocks), count(store.records, "record")));
     } else {
-      const age = store.evictedAge ? "; half of them were used less than " + rough(store.evictedAge) + " before" : "";
-      all.push(tile("Evicted", large(store.evicted), "blocks" + age + "; " + large(store.blocks) + " are stored"));
+      const age = store.evictedAge ? "; half of them had not been used for up to " + rough(store.evictedAge) : "";
+      all.push(tile("Made room", number(store.evicted), "blocks removed" + age + "; " + number(store.blocks) + " are stored"));
     }
   }
   if (report && tree) {
     const sum = (of) => tree.models.reduce((n, m) => n + m[of], 0);
     all.push(tile("Tokens", large(sum("tokens")), count(tree.models.length, "model")));
-    all.push(tile("Hits", large(sum("hits")), "matches that ended in what is stored"));
-    all.push(tile("Last used", ago(tree.used), tree.scopes ? count(tree.scopes, "scope") : "nothing belongs to a scope"));
+    all.push(tile("Used", times(sum("hits")), "prompts that were restored from what is stored"));
+    all.push(tile("Last used", ago(tree.used), tree.scopes ? count(tree.scopes, "scope") + " with prompts of their own" : "everything is shared"));
   }
   if (front && front.slots) {
     const dots = el("p", { class: "dots", "aria-hidden": "true" });
@@ -70,6 +70,8 @@ function drawTiles() {
   }
   by("tiles").dataset.n = all.length;
   by("tiles").replaceChildren(...all);
+  by("since").hidden = !front || !front.since;
+  if (front) by("since").textContent = "Counted since this start, " + when(front.since) + (front.everSince ? "; the time saved since " + day(front.everSince) + "." : ".");
 }
 
 function drawNotes() {
@@ -78,23 +80,29 @@ function drawNotes() {
   by("notes").replaceChildren(...notes.map((n) => el("p", { class: "note " + (["fine", "warn", "bad"].includes(n.level) ? n.level : "warn") }, n.text)));
 }
 
+const OUTCOMES = { hit: "from the store", slot: "the server still had it in a slot", miss: "not found", pass: "passed through to the server as it is", cancelled: "the client left" };
+
+// asker is who asked for what: a program if it is known, the path, and the model if there are several.
+function asker(q, models) {
+  const [name, ...under] = [q.client, q.endpoint, models > 1 && q.model].filter(Boolean);
+  return el("td", { class: "who" }, el("span", { class: "name" }, name || q.model), under.length ? el("span", { class: "under" }, under.join(" · ")) : "");
+}
+
 function drawRequests() {
   const recent = (figures.front && figures.front.recent) || [];
   by("requests").hidden = !figures.front;
+  const models = new Set(recent.map((q) => q.model)).size;
   const rows = (showAll ? recent : recent.slice(0, FIRST)).map((q) => {
-    const most = q.asked || q.reused + q.computed;
-    const reused = svg("rect", { class: "bar", x: 0, y: 0, width: Math.min(100, share(q.reused, most)), height: 6 });
-    const known = most > 0;
-    const bar = svg("svg", { class: "meter", viewBox: "0 0 100 6", preserveAspectRatio: "none", role: "img", "aria-label": percent(q.reused, most) }, svg("rect", { class: known ? "rail" : "rail no", x: 0, y: 0, width: 100, height: 6 }), reused);
-    const n = (v, name) => el("td", { class: "n " + name + (known ? "" : " no") }, known ? number(v) : "–");
-    return el("tr", {},
-      el("td", { class: "when" }, when(q.at)), el("td", { class: "model" }, q.model),
-      el("td", { class: "how" }, el("span", { class: "pill " + q.outcome }, q.outcome)),
-      n(q.asked, "asked"), n(q.reused, "reused"), n(q.computed, "computed"), el("td", { class: "share" + (known ? "" : " no") }, bar),
-      el("td", { class: "reason" }, q.why + (q.unused ? "; " + number(q.unused) + " restored for nothing" : "")));
+    const text = q.known ? number(q.reused) + " of " + number(q.asked) : q.asked ? "not known, of " + number(q.asked) : "–";
+    const reused = el("td", { class: "n reused" + (q.known ? "" : " no") }, el("span", {}, text), q.known ? meter(q.reused, q.asked) : "");
+    return el("tr", { class: q.firstByte ? "" : "silent" },
+      el("td", { class: "when" }, when(q.at)), asker(q, models),
+      el("td", { class: "how" }, el("span", { class: "pill " + q.outcome, title: OUTCOMES[q.outcome] || "" }, q.outcome)),
+      reused, el("td", { class: "n first" }, q.firstByte ? span(q.firstByte) : "–"),
+      el("td", { class: "reason" }, q.why, q.parted && el("p", { class: "parted" }, q.parted), q.advice && el("p", { class: "advice" }, q.advice)));
   });
   by("recent").tHead.hidden = !rows.length;
-  if (!rows.length) rows.push(el("tr", {}, el("td", { colspan: 8, class: "soft" }, "No request yet.")));
+  if (!rows.length) rows.push(el("tr", {}, el("td", { colspan: 6, class: "soft" }, "No request yet.")));
   by("recent").tBodies[0].replaceChildren(...rows);
   by("all").hidden = recent.length <= FIRST;
   by("all").textContent = showAll ? "Show fewer" : "Show all " + recent.length;
@@ -110,17 +118,18 @@ function drawWhy() {
 }
 
 function drawTimes() {
-  const { times, store, front } = figures;
-  by("times").hidden = !times.length;
-  by("durations").hidden = !times.length;
-  by("durations").tBodies[0].replaceChildren(...times.map((t) => el("tr", {},
+  const { times: all, store, front } = figures;
+  by("times").hidden = !all.length;
+  by("durations").hidden = !all.length;
+  by("durations").tBodies[0].replaceChildren(...all.map((t) => el("tr", {},
     el("td", {}, t.what), el("td", { class: "n" }, large(t.n)), el("td", { class: "n few" }, span(t.mean)), el("td", { class: "n" }, span(t.p50)), el("td", { class: "n" }, span(t.p95)))));
   const facts = [];
   if (front) {
-    facts.push(["Restored for nothing", count(front.unused, "token")]);
+    if (front.unused) facts.push(["Restored, and computed again", count(front.unused, "token")]);
+    if (front.unknown) facts.push(["Prompts of cancelled or failed requests", count(front.unknown, "token")]);
     for (const r of front.rates.slice(0, 6)) facts.push(["Computing, " + r.model, number(Math.round(r.perSecond)) + " tokens a second"]);
   }
-  if (store) facts.push(["Leases open", number(store.openMatches)], ["Conversations kept", number(store.sessions)]);
+  if (store && store.sessions) facts.push(["Conversations kept", number(store.sessions)]);
   by("facts").replaceChildren(...facts.flatMap(([k, v]) => [el("dt", {}, k), el("dd", {}, v)]));
 }
 
@@ -135,7 +144,7 @@ function drawFigures() {
   part("charts", [figures.front, document.body.clientWidth], () => drawCharts(figures.front));
   part("requests", [figures.front && figures.front.recent, showAll], drawRequests);
   part("why", [figures.front && figures.front.kinds, figures.store && figures.store.reasons], drawWhy);
-  part("times", [figures.times, figures.store, figures.front && [figures.front.unused, figures.front.rates]], drawTimes);
+  part("times", [figures.times, figures.store, figures.front && [figures.front.unused, figures.front.unknown, figures.front.rates]], drawTimes);
 }
 
 function state(how, text) {

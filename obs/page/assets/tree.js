@@ -1,6 +1,7 @@
 // The icicle: each box is a run of tokens; below it is what goes on from it. Its width is its bytes and all theirs.
 
 const ROW = 30;
+const SMALL = 14; // pixels: boxes that are narrower are drawn as one
 const AGES = [ // the newest first: minutes, and what the legend says
   [10, "last 10 minutes"], [60, "last hour"], [24 * 60, "last day"], [7 * 24 * 60, "last week"], [Infinity, "longer ago"],
 ];
@@ -8,6 +9,7 @@ const AGES = [ // the newest first: minutes, and what the legend says
 let forest = null; // the root node: all that is stored
 let zoomed = "all"; // ids, which outlive an update
 let picked = "";
+const groups = new Map(); // of the small ones below a node, their ids: by the group's id
 
 function age(ms) {
   if (!ms) return "none";
@@ -35,8 +37,30 @@ function plant(view) {
   return root;
 }
 
+// group is several small nodes below one as one.
+function group(up, kids) {
+  const sum = (of) => kids.reduce((n, k) => n + (k[of] || 0), 0);
+  return {
+    kind: "group", id: up.id + "~", up, model: up.model || kids[0].model, kids, more: kids.reduce((n, k) => n + (k.more || 1), 0), bytes: sum("bytes"), blocks: sum("blocks"),
+    tokens: sum("tokens"), hits: sum("hits"), used: Math.max(...kids.map((k) => k.used)),
+  };
+}
+
+// spread is what is drawn below a node of a width: its large ones, and its small ones together. The largest come first.
+function spread(n, width) {
+  const small = n.kids.filter((k) => (width * k.bytes) / n.bytes < SMALL);
+  if (n.kind === "group" || small.length < 2) return n.kids;
+  const all = group(n, small);
+  groups.set(all.id, new Set(small.map((k) => k.id)));
+  return [...n.kids.filter((k) => !small.includes(k)), all];
+}
+
 function find(id, n = forest) {
   if (!n || n.id === id) return n;
+  if (id === n.id + "~" && groups.has(id)) {
+    const kids = n.kids.filter((k) => groups.get(id).has(k.id));
+    if (kids.length) return group(n, kids);
+  }
   for (const k of n.kids) {
     const x = find(id, k);
     if (x) return x;
@@ -54,7 +78,12 @@ function label(n, width) {
     all: () => ["everything · " + size(n.bytes), "everything", "all"],
     model: () => [n.name + " · " + size(n.bytes), n.name],
     more: () => ["… " + number(n.more) + " more", "…"],
-    run: () => [count(n.tokens, "token") + (n.hits ? " · " + count(n.hits, "hit") : ""), count(n.tokens, "token"), number(n.tokens)],
+    group: () => [number(n.more) + " small ones", "… " + number(n.more), "…"],
+    run: () => {
+      const what = count(n.tokens, "token"), used = n.hits ? " · used " + times(n.hits) : "";
+      const mine = n.who ? [n.who + " · " + what + used, n.who + " · " + what, n.who] : [];
+      return [...mine, what + used, what, number(n.tokens)];
+    },
   }[n.kind]();
   const fits = (width - 12) / (n.kind === "model" ? 7.6 : 6.7);
   const text = long.find((t) => t.length <= fits);
@@ -62,21 +91,27 @@ function label(n, width) {
   return n.kind === "model" && fits > 5 ? n.name.slice(0, fits - 1) + "…" : "";
 }
 
+// branches are how many prompts go on from a node.
+const branches = (n) => number(n.kids.reduce((sum, k) => sum + (k.more || 1), 0));
+
 function describe(n) {
   const used = "last used " + ago(n.used);
   switch (n.kind) {
     case "all":
       return ["Everything: " + size(n.bytes), "tap a box to look closer"];
     case "model":
-      return [n.name + (n.latest ? "" : " (an older version)"), size(n.bytes), count(n.blocks, "block"), count(n.tokens, "token"), count(n.hits, "hit"), used];
+      return [n.name + (n.latest ? "" : " (an older version)"), size(n.bytes), count(n.tokens, "token"), "used " + times(n.hits), used];
+    case "group":
+      return [number(n.more) + " small ones, drawn as one", "tap to look closer", size(n.bytes), count(n.tokens, "token"), "used " + times(n.hits), used];
     case "more":
-      return [number(n.more) + " smaller ones, drawn as one", size(n.bytes), count(n.blocks, "block"), count(n.tokens, "token"), count(n.hits, "hit"), used];
+      return [number(n.more) + " smaller ones, drawn as one", size(n.bytes), count(n.tokens, "token"), "used " + times(n.hits), used];
   }
   const behind = n.bytes - n.own;
   return [
-    "Tokens " + number(n.first) + " to " + number(n.first + n.tokens), count(n.blocks, "block"), size(n.own) + (behind ? " and " + size(behind) + " behind it" : ""),
-    count(n.hits, "hit"), used, n.scope ? "scope " + n.scope : "shared", n.model.name,
-  ];
+    "Tokens " + number(n.first) + " to " + number(n.first + n.tokens), n.who && "asked for by " + n.who, n.kids.length > 1 && "the same in " + branches(n) + " prompts",
+    size(n.own) + (behind ? " and " + size(behind) + " behind it" : ""), n.hits ? "used " + times(n.hits) : "not used yet", used, n.scope ? "private: scope " + n.scope : "shared",
+    n.model.name,
+  ].filter(Boolean);
 }
 
 function pick(n) {
@@ -118,7 +153,9 @@ function drawTree() {
   const lay = (n, x, w, row) => {
     box(n, x, w, row);
     let left = x;
-    for (const k of n.kids) {
+    n.drawn = spread(n, w);
+    if (n.kind === "group" && n !== focus) return;
+    for (const k of n.drawn) {
       const part = (w * k.bytes) / n.bytes;
       if (part >= 1) lay(k, left, part, row + 1);
       left += part;
@@ -136,11 +173,11 @@ function steer(e) {
   const n = find(picked) || forest;
   if (!n) return;
   const beside = (by) => {
-    const all = n.up ? n.up.kids : [n];
-    return all[all.indexOf(n) + by];
+    const all = n.up ? n.up.drawn || n.up.kids : [n];
+    return all[all.findIndex((k) => k.id === n.id) + by];
   };
   const to = {
-    ArrowDown: () => n.kids[0], ArrowUp: () => n.up, ArrowLeft: () => beside(-1), ArrowRight: () => beside(1), Enter: () => n, Escape: () => n.up || n,
+    ArrowDown: () => (n.drawn || n.kids)[0], ArrowUp: () => n.up, ArrowLeft: () => beside(-1), ArrowRight: () => beside(1), Enter: () => n, Escape: () => n.up || n,
   }[e.key];
   if (!to) return;
   e.preventDefault();
@@ -165,6 +202,6 @@ function showTree(view) {
     ...AGES.map(([, text], i) => el("li", {}, el("i", { class: "swatch u" + i }), text)), el("li", {}, el("i", { class: "swatch none" }), "not known"));
   by("models").tBodies[0].replaceChildren(...view.models.map((m) => el("tr", {},
     el("td", { class: "name", title: m.id }, m.name, m.latest ? "" : el("span", { class: "soft" }, " older version")),
-    el("td", { class: "n" }, size(m.bytes)), el("td", { class: "n" }, number(m.blocks)), el("td", { class: "n few" }, number(m.tokens)),
-    el("td", { class: "n" }, number(m.hits)), el("td", { class: "n" }, m.blocks ? ago(m.used) : "–"))));
+    el("td", { class: "n" }, size(m.bytes)), el("td", { class: "n" }, number(m.tokens)), el("td", { class: "n few" }, number(m.blocks)),
+    el("td", { class: "n" }, times(m.hits)), el("td", { class: "n" }, m.blocks ? ago(m.used) : "–"))));
 }

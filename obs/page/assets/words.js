@@ -68,6 +68,11 @@ function when(ms) {
   return (far ? at.toLocaleDateString([], { day: "numeric", month: "short" }) + ", " : "") + at.toLocaleTimeString([], { hour12: false });
 }
 
+// day is a date.
+const day = (ms) => new Date(ms).toLocaleDateString([], { day: "numeric", month: "short", year: "numeric" });
+
+const times = (n) => (n === 0 ? "never" : n === 1 ? "once" : number(n) + " times");
+
 const share = (part, whole) => (whole > 0 ? (100 * part) / whole : 0);
 
 function percent(part, whole) {

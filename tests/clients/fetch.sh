@@ -11,7 +11,7 @@ set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$here/../../.cache/clients/bin"
-dir=$(cd "$here/../../.cache/clients" && pwd)
+dir=$(cd "$here/../../.cache/clients" && pwd -P)
 tmp=$(mktemp -d "$dir/fetch.XXXXXX")
 trap 'rm -rf "$tmp"' EXIT
 

@@ -41,7 +41,7 @@ var clients = []client{
 	{
 		name: "claude-code", program: "claude", version: []string{"--version"},
 		env: func(url string) []string {
-			return []string{"ANTHROPIC_BASE_URL=" + url, "ANTHROPIC_AUTH_TOKEN=none", "ANTHROPIC_MODEL=" + modelName, "ANTHROPIC_DEFAULT_HAIKU_MODEL=" + modelName,
+			return []string{"ANTHROPIC_BASE_URL=" + url, "ANTHROPIC_AUTH_TOKEN=none",
 				"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_TELEMETRY=1", "DISABLE_ERROR_REPORTING=1", "DISABLE_AUTOUPDATER=1"}
 		},
 		first:  func(text string) []string { return []string{"-p", text} },

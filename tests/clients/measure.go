@@ -46,6 +46,7 @@ type said struct {
 const (
 	question = "What is this folder about? Answer in one sentence, and change nothing."
 	another  = "Thank you. What would you do next?"
+	other    = "List the files of this folder, and say in a few words what is in each of them."
 )
 
 // patience is for one turn of a client.
@@ -84,7 +85,7 @@ func (r *rig) measure(ctx context.Context, c client) (*row, error) {
 	if err := u.stack.stored(ctx); err != nil {
 		return nil, err
 	}
-	elsewhere, err := u.turn(ctx, "another folder", "garden", c.first(question))
+	elsewhere, err := u.turn(ctx, "another folder", "garden", c.first(other))
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +112,7 @@ func (r *rig) measure(ctx context.Context, c client) (*row, error) {
 	if err := u.stack.stored(ctx); err != nil {
 		return nil, err
 	}
-	advised, err := u.turn(ctx, "advised, another folder", "garden", c.first(question))
+	advised, err := u.turn(ctx, "advised, another folder", "garden", c.first(other))
 	if err != nil {
 		return nil, err
 	}

@@ -49,6 +49,7 @@ func run(ctx context.Context, args []string, out, say io.Writer) (err error) {
 	only := flags.String("only", "", "this client alone, or some, with commas between: `NAME`")
 	starts := flags.Int("starts", 100, "start front and server `N` times, and look at the first request of each")
 	file := flags.String("model", "", "GGUF `file` of a real model (default: one with random layers, and the tokenizer of Qwen2.5-Coder)")
+	strict := flags.Bool("strict", false, "fail if a first request after a start is no hit, or a turn that goes on reuses less than half")
 	keep := flags.String("keep", "", "leave all that was made in `DIR`: logs, and what clients sent")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -88,6 +89,9 @@ func run(ctx context.Context, args []string, out, say io.Writer) (err error) {
 			continue
 		}
 		rows = append(rows, row)
+		if *strict && 2*row.ResumedTokens < row.ResumedPrompt {
+			failed = errors.Join(failed, fmt.Errorf("%s: going on after a kill, %d of %d tokens were reused: %s", c.name, row.ResumedTokens, row.ResumedPrompt, row.Said.Resumed))
+		}
 		if *asJSON {
 			if err := json.NewEncoder(out).Encode(row); err != nil {
 				return err
@@ -100,6 +104,9 @@ func run(ctx context.Context, args []string, out, say io.Writer) (err error) {
 	}
 	if l.FirstHits, l.Others, err = r.starts(ctx, rows[0].resumed, *starts); err != nil {
 		return errors.Join(failed, err)
+	}
+	if *strict && l.FirstHits < *starts {
+		failed = errors.Join(failed, fmt.Errorf("of %d first requests after a start %d were hits: %v", *starts, l.FirstHits, l.Others))
 	}
 	if *asJSON {
 		return errors.Join(failed, json.NewEncoder(out).Encode(l))

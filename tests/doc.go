@@ -6,6 +6,7 @@
 //   - llama: the script that fetches stock llama.cpp and a real model;
 //   - turns: a chat with a real model, whose processes are killed in the middle of turns; a program and a test;
 //   - llamaserver: dormouse serve as a process before a real llama-server, compared with that server alone; a program and a test;
+//   - clients: the programs that people put before a llama-server, from npm and PyPI, killed, resumed and in another folder; a program;
 //   - crash: a child works a store hard and is killed, or its disk loses power; a program and a test;
 //   - filesystems: the same child killed on overlayfs, FUSE, NTFS and exFAT; a script;
 //   - damage: every bit flipped, every file cut, replaced, linked or unreadable; files cut under a running store;

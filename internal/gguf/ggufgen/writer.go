@@ -82,6 +82,12 @@ func (w *Writer) Strings(name string, v ...string) {
 	}
 }
 
+// Raw adds a value as another file has it: its type, and its bytes.
+func (w *Writer) Raw(name string, typ uint32, value []byte) {
+	w.key(name, typ)
+	w.keys = append(w.keys, value...)
+}
+
 // Tensor adds an f32 tensor whose elements fill gives, in order; dims[0] is the fastest dimension.
 func (w *Writer) Tensor(name string, fill func(i int) float32, dims ...int) {
 	w.infos = binary.LittleEndian.AppendUint32(str(w.infos, name), uint32(len(dims)))

@@ -37,6 +37,8 @@ type Options struct {
 	ScopeByKey bool
 	// SaveAfter is how long a slot is idle before it is saved. 0: 300 ms.
 	SaveAfter time.Duration
+	// Normalize are rules that change requests before they are rendered and forwarded: sets by name ("claude-code"), or files.
+	Normalize []string
 	// MaxBody bounds the bodies that are looked at; larger ones pass. 0: 32 MiB.
 	MaxBody int64
 	Logger  *slog.Logger // nil: slog.Default()
@@ -52,6 +54,7 @@ type Front struct {
 	proxy  *httputil.ReverseProxy
 	folder *slotFolder
 	record figures.Recorder
+	rules  normalizer
 
 	db      atomic.Pointer[db.Store]
 	dbState atomic.Value           // openError: why there is no store
@@ -96,6 +99,10 @@ func New(base *url.URL, args *Arguments, o Options) (*Front, error) {
 	if o.ScopeByKey && o.APIKey == "" && args.APIKey == "" {
 		o.Logger.Warn("no API key of the server is given: for --scope-by-key a key is whatever a client says it is, and who sends none shares with all others who send none")
 	}
+	rules, err := newNormalizer(o.Normalize, o.Logger)
+	if err != nil {
+		return nil, err
+	}
 	slots, in := args.Slots, o.SlotDir
 	if o.Attach != "" {
 		if slots, in = o.SlotDir, ""; slots == "" {
@@ -118,7 +125,7 @@ func New(base *url.URL, args *Arguments, o Options) (*Front, error) {
 	default:
 		o.Logger.Info("slot files", "are", folder.String())
 	}
-	f := &Front{o: o, args: args, log: o.Logger, base: base, folder: folder, served: map[string]*served{}, loaded: map[string]*loaded{}, tried: make(chan struct{}), refusals: rests[refusedModel]{}}
+	f := &Front{o: o, args: args, log: o.Logger, base: base, folder: folder, rules: rules, served: map[string]*served{}, loaded: map[string]*loaded{}, tried: make(chan struct{}), refusals: rests[refusedModel]{}}
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	f.dbState.Store(stateOf(ErrOpening))
 	transport := &http.Transport{

@@ -33,6 +33,7 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.pass(w, r, f.servedFor(""), e, nil, request.PassBody)
 		return
 	}
+	body, r = f.rules.apply(e, body, r)
 	setBody(r, body)
 	req, err := request.Parse(e, body)
 	model := ""

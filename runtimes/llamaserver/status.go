@@ -27,6 +27,7 @@ type Status struct {
 	ServerPID  int           `json:",omitempty"`
 	Models     []ModelStatus // that the server runs
 	Started    int64         // how often the server was started
+	Normalized []Normalized  `json:",omitempty"` // by Options.Normalize
 	Requests   []Count
 	// Tokens of all prompts: asked for, not computed, computed; and restored from the store, but computed again all the same.
 	Asked, Reused, Computed, Unused int64
@@ -67,6 +68,7 @@ func (f *Front) Status(ctx context.Context) (Status, error) {
 			out.Server = "does not answer at " + f.o.Attach + ": " + err.Error()
 		}
 	}
+	out.Normalized = f.rules.counts()
 	r := f.record.Read()
 	out.Asked, out.Reused, out.Computed, out.Unused, out.Saved = r.Asked, r.Reused, r.Computed, r.Unused, r.Saved
 	for kind, n := range r.Requests {

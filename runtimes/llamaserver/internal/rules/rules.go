@@ -46,8 +46,8 @@ type Rule struct {
 // Rules are applied in their order.
 type Rules []Rule
 
-// Apply gives the body of a request as the rules have it, and the names of those that found something. With none, the body is the one that was given.
-func (rs Rules) Apply(e request.Endpoint, body []byte) (out []byte, applied []string) {
+// Apply gives the body of a request as the rules have it, and which of them found something. With none, the body is the one that was given.
+func (rs Rules) Apply(e request.Endpoint, body []byte) (out []byte, applied []int) {
 	if len(rs) == 0 {
 		return body, nil
 	}
@@ -56,7 +56,7 @@ func (rs Rules) Apply(e request.Endpoint, body []byte) (out []byte, applied []st
 		return body, nil
 	}
 	var lines []string
-	for _, r := range rs {
+	for i, r := range rs {
 		found := false
 		for _, t := range d.texts {
 			if !slices.ContainsFunc(r.Parts, t.in) || r.Action == Move && d.target == nil {
@@ -70,8 +70,8 @@ func (rs Rules) Apply(e request.Endpoint, body []byte) (out []byte, applied []st
 				}
 			}
 		}
-		if found && !slices.Contains(applied, r.Name) {
-			applied = append(applied, r.Name)
+		if found {
+			applied = append(applied, i)
 		}
 	}
 	if applied == nil {

@@ -46,15 +46,17 @@ type Options struct {
 
 // Front is a reverse proxy before a llama-server that keeps what the server has computed. It is an http.Handler.
 type Front struct {
-	o      Options
-	args   *Arguments
-	log    *slog.Logger
-	base   *url.URL
-	client *http.Client
-	proxy  *httputil.ReverseProxy
-	folder *slotFolder
-	record figures.Recorder
-	rules  normalizer
+	o       Options
+	args    *Arguments
+	log     *slog.Logger
+	base    *url.URL
+	client  *http.Client
+	proxy   *httputil.ReverseProxy
+	folder  *slotFolder
+	record  figures.Recorder
+	rules   normalizer
+	traffic traffic
+	warming warming
 
 	db      atomic.Pointer[db.Store]
 	dbState atomic.Value           // openError: why there is no store
@@ -101,7 +103,7 @@ func New(base *url.URL, args *Arguments, o Options) (*Front, error) {
 	}
 	rules, err := newNormalizer(o.Normalize, o.Logger)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("llamaserver: Options.Normalize: %w", err)
 	}
 	slots, in := args.Slots, o.SlotDir
 	if o.Attach != "" {
@@ -394,6 +396,7 @@ func (f *Front) Close(ctx context.Context) error {
 		list = append(list, s)
 	}
 	f.mu.Unlock()
+	f.warming.drop(func(*warmJob) bool { return true }) // nobody waits for it
 	for _, s := range list {
 		if _, _, err := s.ready(); err == nil && !s.gone.Load() {
 			s.unbusy(ctx)

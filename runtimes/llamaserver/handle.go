@@ -19,6 +19,9 @@ import (
 // ServeHTTP passes a request to the server, and helps where it can.
 func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	e := request.EndpointOf(r.URL.Path, f.args.Prefix)
+	if r.Method == http.MethodPost {
+		defer f.traffic.begin()()
+	}
 	if e == request.None || r.Method != http.MethodPost {
 		f.other(w, r)
 		return
@@ -233,7 +236,9 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 	if x.status >= http.StatusBadRequest && !a.known {
 		s.failed(sl, before, x.status)
 	}
-	s.completed(prompt, p, a)
+	if _, ours := own(ctx); !ours { // what nobody asked for is no request
+		s.completed(prompt, p, a)
+	}
 	m.Observe(p.observation(prompt, a))
 	x.breakOff()
 }
@@ -302,6 +307,9 @@ func (s *served) admits(ctx context.Context, key string) bool {
 
 // prompt makes the prompt of a request: its tokens, adapters and scope.
 func (s *served) prompt(ctx context.Context, r *http.Request, req *request.Request) (p kv.Prompt, err error) {
+	if p, ok := own(ctx); ok {
+		return p, nil
+	}
 	if p.Tokens, err = req.Render(ctx, s.api); err != nil {
 		return p, err
 	}
@@ -333,6 +341,10 @@ func keyOf(r *http.Request) string {
 
 // pass hands a request on that may work in any slot.
 func (f *Front) pass(w http.ResponseWriter, r *http.Request, s *served, e request.Endpoint, body []byte, why error) {
+	if _, ours := own(r.Context()); ours { // in a slot of the server's choice it would not be kept
+		writeError(w, http.StatusServiceUnavailable, "unavailable_error", reasonOf(why).Error())
+		return
+	}
 	f.glance(r.Context())
 	reason := reasonOf(why)
 	if e != request.None {

@@ -2,7 +2,6 @@ package llamaserver
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -28,12 +27,18 @@ type Normalized struct {
 	Requests int64  // in which it found something
 }
 
+// CheckNormalize says what is wrong with [Options.Normalize].
+func CheckNormalize(from []string) error {
+	_, err := newNormalizer(from, slog.New(slog.DiscardHandler))
+	return err
+}
+
 func newNormalizer(from []string, log *slog.Logger) (n normalizer, err error) {
 	n.log = log
 	for _, name := range from {
 		rs, err := rules.Load(name)
 		if err != nil {
-			return n, fmt.Errorf("llamaserver: Options.Normalize (--normalize): %w", err)
+			return n, err
 		}
 		log.Info("requests are normalized", "by", name, "rules", len(rs))
 		n.rules = append(n.rules, rs...)

@@ -110,7 +110,7 @@ func TestNormalized(t *testing.T) {
 // Whoever names rules that cannot be had is told so, before anything is started.
 func TestNormalizedByNothing(t *testing.T) {
 	_, err := New(nowhere(t), &Arguments{}, Options{Dir: t.TempDir() + "/store", Normalize: []string{"claude"}})
-	if err == nil || !strings.Contains(err.Error(), "--normalize") || !strings.Contains(err.Error(), "claude-code") {
+	if err == nil || !strings.Contains(err.Error(), "Options.Normalize") || !strings.Contains(err.Error(), "claude-code") {
 		t.Errorf("%v", err)
 	}
 }

@@ -168,6 +168,7 @@ func (f *Front) Purge(ctx context.Context, p Purge) (out Purged, err error) {
 	if err != nil {
 		return out, err
 	}
+	f.warming.drop(func(j *warmJob) bool { return p.All || p.Model != "" || p.Key == j.keep.Key }) // or it would be computed again
 	resume := f.still(ctx)
 	defer resume()
 	f.reset() // what slots hold of it is not stored again

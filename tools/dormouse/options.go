@@ -128,6 +128,9 @@ func (o *options) front(logger *slog.Logger) (f llamaserver.Options, err error) 
 		}
 		f.Normalize = append(f.Normalize, name)
 	}
+	if err := llamaserver.CheckNormalize(f.Normalize); err != nil {
+		return f, fmt.Errorf("--normalize: %w", err)
+	}
 	f.Memo = memo(f.Dir)
 	f.Attach, f.APIKey, f.Variant = o.attach, o.apiKey, o.variant
 	f.ScopeByKey, f.SaveAfter, f.Logger = o.scopeByKey, o.saveAfter, logger

@@ -30,6 +30,7 @@ type Ref struct {
 	Priority uint8
 	Expires  time.Time // zero: never
 	Set      time.Time
+	Stored   bool // the block is stored, and so is all that it continues
 	// Used is when the ref's block was last put, or a match ended in it, to the minute ([Block.Used]); matches that went on behind it are
 	// counted where they ended. Zero: not known, or the block is not stored any more.
 	Used time.Time
@@ -183,11 +184,11 @@ func (s *Store) usedRefs(e *engine.Engine, refs []oplog.Ref) (out []Ref) {
 	defer v.Release()
 	for _, r := range refs {
 		ref := refOf(r)
-		x, _, err := v.Get(r.Block, 0)
+		x, ok, err := v.Get(r.Block, 0)
 		if engine.IsIndexDamage(err) {
 			s.indexDamaged(err)
 		}
-		ref.Used = timeOf(60 * int64(x.Used))
+		ref.Stored, ref.Used = ok && err == nil, timeOf(60*int64(x.Used))
 		out = append(out, ref)
 	}
 	return out

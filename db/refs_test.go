@@ -106,6 +106,30 @@ func TestRefsMakeRoom(t *testing.T) {
 	}
 }
 
+// A ref outlives what it names, unless it pins that: it says so.
+func TestRefsSayWhatIsStored(t *testing.T) {
+	o := storetest.Options()
+	o.Budget, o.SegmentBytes = 8<<20, 256<<10
+	s, m := storetest.Fresh(t, o, crashtest.Plain())
+	for i, name := range []string{"named", "pinned"} {
+		p := kv.Prompt{Tokens: crashtest.Tokens(1+i, 64)}
+		storetest.Put(t, m, p)
+		storetest.OK(t, m.SetRef(t.Context(), name, p, db.RefOptions{Pinned: name == "pinned"}))
+	}
+	stored := func() (named, pinned bool) {
+		return storetest.Must(s.Ref("named"))(t).Stored, storetest.Must(s.Ref("pinned"))(t).Stored
+	}
+	if named, pinned := stored(); !named || !pinned {
+		t.Errorf("of what was put, the refs say %v and %v", named, pinned)
+	}
+	for i := 0; storetest.Stats(t, s).Evicted < 40; i++ {
+		storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(10+i, 640)})
+	}
+	if named, pinned := stored(); named || !pinned {
+		t.Errorf("after evictions the refs say %v, expected false, and %v, expected true", named, pinned)
+	}
+}
+
 // After a kill, what has a higher priority still goes later.
 func TestPriorityAfterAKill(t *testing.T) {
 	dir := t.TempDir()

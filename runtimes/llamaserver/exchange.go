@@ -27,7 +27,8 @@ type exchange struct {
 type exchangeKey struct{}
 
 // Header is what the answer of a completion says about itself: "hit; tokens=1512; ms=38", "miss; reason=nothing_stored", or "pass; reason=media". A
-// stream begins before the server says what it reused: then it is "hit; expected=1512; ms=38".
+// stream begins before the server says what it reused: then it is "hit; expected=1512; ms=38". What rules have changed is said behind it:
+// "; normalized=billing-header,cwd".
 const Header = "X-Dormouse"
 
 // forward hands a request to the server and its answer to the client. An answer that breaks off is noted in x, since a panic of a
@@ -49,7 +50,7 @@ func (x *exchange) answered(resp *http.Response) {
 		a = readAnswer(b)
 		resp.Body = readCloser{io.MultiReader(bytes.NewReader(b), &ended{err}), resp.Body}
 	}
-	resp.Header.Set(Header, x.header(a))
+	resp.Header.Set(Header, x.header(a)+normalizedBy(resp.Request.Context()))
 	x.status = resp.StatusCode
 	resp.Body = &tail{ReadCloser: resp.Body, first: x.begins, end: func(kept []byte, whole bool) { x.kept, x.whole = kept, whole }}
 }

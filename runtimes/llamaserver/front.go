@@ -37,6 +37,8 @@ type Options struct {
 	ScopeByKey bool
 	// SaveAfter is how long a slot is idle before it is saved. 0: 300 ms.
 	SaveAfter time.Duration
+	// Normalize are rules that change requests before they are rendered and forwarded: sets by name ("claude-code"), or files.
+	Normalize []string
 	// MaxBody bounds the bodies that are looked at; larger ones pass. 0: 32 MiB.
 	MaxBody int64
 	// Explain keeps in memory the texts around the places where the last 20 prompts parted from stored ones, for [Front.Explain].
@@ -46,16 +48,19 @@ type Options struct {
 
 // Front is a reverse proxy before a llama-server that keeps what the server has computed. It is an http.Handler.
 type Front struct {
-	o      Options
-	args   *Arguments
-	log    *slog.Logger
-	base   *url.URL
-	client *http.Client
-	proxy  *httputil.ReverseProxy
-	folder *slotFolder
-	record figures.Recorder
-	totals totals
-	bodies pace
+	o       Options
+	args    *Arguments
+	log     *slog.Logger
+	base    *url.URL
+	client  *http.Client
+	proxy   *httputil.ReverseProxy
+	folder  *slotFolder
+	record  figures.Recorder
+	totals  totals
+	bodies  pace
+	rules   normalizer
+	traffic traffic
+	warming warming
 
 	db      atomic.Pointer[db.Store]
 	dbState atomic.Value           // openError: why there is no store
@@ -102,6 +107,10 @@ func New(base *url.URL, args *Arguments, o Options) (*Front, error) {
 	if o.ScopeByKey && o.APIKey == "" && args.APIKey == "" {
 		o.Logger.Warn("no API key of the server is given: for --scope-by-key a key is whatever a client says it is, and who sends none shares with all others who send none")
 	}
+	rules, err := newNormalizer(o.Normalize, o.Logger)
+	if err != nil {
+		return nil, fmt.Errorf("llamaserver: Options.Normalize: %w", err)
+	}
 	slots, in := args.Slots, o.SlotDir
 	if o.Attach != "" {
 		if slots, in = o.SlotDir, ""; slots == "" {
@@ -124,7 +133,7 @@ func New(base *url.URL, args *Arguments, o Options) (*Front, error) {
 	default:
 		o.Logger.Info("slot files", "are", folder.String())
 	}
-	f := &Front{o: o, args: args, log: o.Logger, base: base, folder: folder, served: map[string]*served{}, loaded: map[string]*loaded{}, tried: make(chan struct{}), bodies: bodyPace, refusals: rests[refusedModel]{}}
+	f := &Front{o: o, args: args, log: o.Logger, base: base, folder: folder, rules: rules, served: map[string]*served{}, loaded: map[string]*loaded{}, tried: make(chan struct{}), bodies: bodyPace, refusals: rests[refusedModel]{}}
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	f.dbState.Store(stateOf(ErrOpening))
 	f.record.Read() // counts are since now
@@ -351,6 +360,7 @@ func (f *Front) Close(ctx context.Context) error {
 		list = append(list, s)
 	}
 	f.mu.Unlock()
+	f.warming.drop(func(*warmJob) bool { return true }) // nobody waits for it
 	for _, s := range list {
 		if _, _, err := s.ready(); err == nil && !s.gone.Load() {
 			s.unbusy(ctx)

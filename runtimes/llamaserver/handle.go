@@ -21,6 +21,9 @@ import (
 func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r = f.bodies.inTime(w, r)
 	e := request.EndpointOf(r.URL.Path, f.args.Prefix)
+	if r.Method == http.MethodPost {
+		defer f.traffic.begin()()
+	}
 	if e == request.None || r.Method != http.MethodPost {
 		f.other(w, r)
 		return
@@ -41,6 +44,7 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.pass(w, r, f.servedFor(""), e, nil, request.PassLarge)
 		return
 	}
+	body, r = f.rules.apply(e, body, r)
 	setBody(r, body)
 	v.client = causes.Program(v.client, body)
 	req, err := request.Parse(e, body)
@@ -242,7 +246,9 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 	if x.status >= http.StatusBadRequest && !a.known {
 		s.failed(sl, before, x.status)
 	}
-	s.completed(visitOf(r), x, prompt, p, a)
+	if _, ours := own(ctx); !ours { // what nobody asked for is no request
+		s.completed(visitOf(r), x, prompt, p, a)
+	}
 	m.Observe(p.observation(prompt, a))
 	x.breakOff()
 }
@@ -301,6 +307,9 @@ func (s *served) admits(ctx context.Context, key string) error {
 
 // prompt makes the prompt of a request: its tokens, adapters and scope.
 func (s *served) prompt(ctx context.Context, r *http.Request, req *request.Request) (p kv.Prompt, err error) {
+	if p, ok := own(ctx); ok {
+		return p, nil
+	}
 	if p.Tokens, err = req.Render(ctx, &bounded{api: s.api, room: s.context}); err != nil {
 		if refusesBody(err) {
 			err = req.Refused() // the server says what is wrong with it
@@ -341,6 +350,10 @@ func keyOf(r *http.Request) string {
 
 // pass hands a request on that may work in any slot.
 func (f *Front) pass(w http.ResponseWriter, r *http.Request, s *served, e request.Endpoint, body []byte, why error) {
+	if _, ours := own(r.Context()); ours { // in a slot of the server's choice it would not be kept
+		writeError(w, http.StatusServiceUnavailable, "unavailable_error", reasonOf(why).Error())
+		return
+	}
 	f.glance(r.Context())
 	reason := reasonOf(why)
 	if e != request.None {

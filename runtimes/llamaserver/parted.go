@@ -84,7 +84,8 @@ func early(reused, asked int) bool { return asked >= fewTokens && 10*reused < 9*
 func (s *served) parted(ctx context.Context, m *db.Model, p *plan, prompt kv.Prompt, r *http.Request, req *request.Request) *parting {
 	expected, _ := p.reused(answered{})
 	store, err := s.front.store()
-	if !early(expected, len(prompt.Tokens)) || err != nil {
+	v := visitOf(r) // nil: nobody asked for it, it is computed ahead
+	if v == nil || !early(expected, len(prompt.Tokens)) || err != nil {
 		return nil
 	}
 	near, found, err := admin.FindNearest(ctx, store, m.Fingerprint(), prompt, theirTokens)
@@ -99,7 +100,7 @@ func (s *served) parted(ctx context.Context, m *db.Model, p *plan, prompt kv.Pro
 	if len(x.theirs) == 0 { // nothing is stored, or what is stored ends: nothing parts
 		return nil
 	}
-	return &parting{s: s, visit: visitOf(r), req: req, prompt: prompt, nearest: x}
+	return &parting{s: s, visit: v, req: req, prompt: prompt, nearest: x}
 }
 
 // strange reports whether two prompts have nothing in common to speak of: what a template writes first, say.

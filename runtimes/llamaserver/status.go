@@ -28,6 +28,7 @@ type Status struct {
 	ServerPID  int           `json:",omitempty"`
 	Models     []ModelStatus // that the server runs
 	Started    int64         // how often the server was started
+	Normalized []Normalized  `json:",omitempty"` // by Options.Normalize
 	Requests   []Count
 	// Tokens of prompts of which it is known what became of them: asked for, which is those not computed and those computed together; of those not computed, those
 	// that came out of the store. Unknown are tokens of all other prompts: of cancelled requests, say. Unused were restored from the store, but computed
@@ -77,6 +78,7 @@ func (f *Front) Status(ctx context.Context) (Status, error) {
 			out.Server = "does not answer at " + f.o.Attach + ": " + err.Error()
 		}
 	}
+	out.Normalized = f.rules.counts()
 	r := f.record.Read()
 	out.Asked, out.Reused, out.Computed, out.FromStore, out.Unknown, out.Unused, out.Saved, out.Since, out.Rates, out.Recent = r.Asked, r.Reused, r.Computed, r.FromStore, r.Unknown, r.Unused, r.Saved, r.Since, r.Rates, r.Recent
 	out.SavedEver, out.EverSince = f.totals.sum()
@@ -178,6 +180,7 @@ func (f *Front) Purge(ctx context.Context, p Purge) (out Purged, err error) {
 	if err != nil {
 		return out, err
 	}
+	f.warming.drop(func(j *warmJob) bool { return p.All || p.Model != "" || p.Key == j.keep.Key }) // or it would be computed again
 	resume := f.still(ctx)
 	defer resume()
 	f.reset() // what slots hold of it is not stored again

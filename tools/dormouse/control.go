@@ -18,7 +18,7 @@ import (
 	"github.com/dormousekv/dormouse/runtimes/llamaserver"
 )
 
-// control is how status, explain and purge reach a front that runs: a socket file that only this user can open.
+// control is how status, explain, purge, pin and warm reach a front that runs: a socket file that only this user can open.
 type control struct {
 	path   string
 	server *http.Server
@@ -85,6 +85,7 @@ func newControl(dir string, front *llamaserver.Front, process *llamaserver.Proce
 		out, err := front.Purge(r.Context(), p)
 		answer(w, out, err)
 	})
+	pinRoutes(mux, front)
 	c := &control{path, &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}}
 	go c.server.Serve(l)
 	return c, nil

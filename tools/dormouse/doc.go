@@ -5,6 +5,8 @@
 //	dormouse status
 //	dormouse explain
 //	dormouse purge --all
+//	dormouse pin agent.json
+//	dormouse warm agent.json
 //	dormouse doctor -- llama-server -m model.gguf
 //
 // Exit codes: 0 all is well, 1 it failed, 2 it was called wrongly, 130 it was interrupted.

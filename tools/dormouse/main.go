@@ -36,7 +36,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		Use: "dormouse", Short: "Keep what a language model has computed of your prompts", Version: version.Version,
 		SilenceErrors: true, SilenceUsage: true,
 	}
-	root.AddCommand(newServe(), newStatus(), newExplain(), newPurge(), newDoctor())
+	root.AddCommand(newServe(), newStatus(), newExplain(), newPurge(), newDoctor(), newPin(), newWarm(), newUnpin())
 	root.SetArgs(args)
 	stderr = visible.Writer{Writer: stderr}
 	root.SetOut(visible.Writer{Writer: stdout})

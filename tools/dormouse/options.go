@@ -24,6 +24,7 @@ type options struct {
 	listenOn, attach, slotDir        string
 	apiKey                           string
 	variant, log                     string
+	normalize                        []string
 	scopeByKey, zstd, allowRemote    bool
 	sharedDir, explain               bool
 	saveAfter                        time.Duration
@@ -42,6 +43,7 @@ func (o *options) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.apiKey, "api-key", "", "with --attach: an API key that the server accepts")
 	f.StringVar(&o.variant, "variant", "", "with --attach: the server's arguments that change what is computed (RoPE, overrides); servers of other variants share nothing")
 	f.BoolVar(&o.scopeByKey, "scope-by-key", false, "requests with different API keys share nothing but system prompts")
+	f.StringSliceVar(&o.normalize, "normalize", nil, "rules that change requests, so that prompts which say the same begin the same: claude-code, codex, opencode, pi, qwen-code, or a file")
 	f.BoolVar(&o.allowRemote, "page-for-all", false, "show the page and the metrics to other machines, too")
 	sharedFlag(f, &o.sharedDir)
 	f.DurationVar(&o.saveAfter, "save-after", 300*time.Millisecond, "how long a slot is idle before it is saved")
@@ -120,6 +122,15 @@ func (o *options) front(logger *slog.Logger) (f llamaserver.Options, err error) 
 		if err != nil {
 			return f, err
 		}
+	}
+	for _, name := range o.normalize {
+		if name, err = path("normalize", name); err != nil {
+			return f, err
+		}
+		f.Normalize = append(f.Normalize, name)
+	}
+	if err := llamaserver.CheckNormalize(f.Normalize); err != nil {
+		return f, fmt.Errorf("--normalize: %w", err)
 	}
 	f.Memo = memo(f.Dir)
 	f.Attach, f.APIKey, f.Variant = o.attach, o.apiKey, o.variant

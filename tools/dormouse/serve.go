@@ -94,7 +94,7 @@ func (o *options) serve(ctx context.Context, command []string) (err error) {
 	}
 	control, err := newControl(f.Dir, front, server)
 	if err != nil {
-		logger.Warn("dormouse status and purge will not reach this process", "err", err)
+		logger.Warn("dormouse status, purge, pin and warm will not reach this process", "err", err)
 	}
 	defer control.close()
 	now := func() figures.Front {

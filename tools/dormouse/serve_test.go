@@ -60,6 +60,7 @@ func TestTypedWrongly(t *testing.T) {
 		{"serve --bogus", 2, "--bogus"},
 		{"serve -- /does/not/exist", 1, "cannot be started"},
 		{"serve --budget -4 -- x", 2, "--budget"},
+		{"serve --normalize claude -- x", 2, "claude-code, codex, opencode"},
 		{"serve --attach http://127.0.0.1:1", 2, "--slot-dir"},
 		{"serve --store " + t.TempDir() + "/s --listen 127.0.0.1:0 -- SERVER -m /does/not/exist.gguf", 1, "before it answered"},
 		{"status", 1, "no dormouse serve"},

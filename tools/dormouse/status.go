@@ -66,6 +66,9 @@ func printStatus(cmd *cobra.Command, s llamaserver.Status) {
 	if s.SlotFiles != "" {
 		fmt.Fprintf(out, "slots    %s\n", s.SlotFiles)
 	}
+	for _, n := range s.Normalized {
+		fmt.Fprintf(out, "rule     %s (%s): %s in %s\n", n.Rule, n.From, n.Action, english.Plural(int(n.Requests), "request", ""))
+	}
 	for _, m := range s.Models {
 		switch {
 		case m.Refused != "":

@@ -1,0 +1,122 @@
+package llamaserver
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// What agents send when a conversation is to become shorter, in the shapes in which they were seen to send it. Claude Code asks at the end of the
+// conversation as it was: all of it is reused. Codex leaves its tools away, so that with a template that has them behind the system prompt only that
+// is. opencode, qwen-code and pi ask somebody else, with another system prompt: these are new prompts, of which nothing can have been computed.
+func TestCompaction(t *testing.T) {
+	schema := object{"type": "object"}
+	const system = "MARK You are a good helper of all. You are a good helper of all. You are a good helper of all."
+	turn := func(i int) (q, a string) {
+		return fmt.Sprint("What is in ", i, "?"), fmt.Sprintf("In %d there is a story of a dog and a cat.", i)
+	}
+	chat := func(kind string, system string) (out []object) {
+		if system != "" {
+			out = append(out, object{"role": "system", "content": system})
+		}
+		for i := range 3 {
+			q, a := turn(i)
+			if kind == "" {
+				out = append(out, object{"role": "user", "content": q}, object{"role": "assistant", "content": a})
+				continue
+			}
+			out = append(out, object{"type": "message", "role": "user", "content": []object{{"type": "input_text", "text": q}}},
+				object{"type": "message", "role": "assistant", "content": []object{{"type": "output_text", "text": a}}})
+		}
+		return out
+	}
+	said := func() string {
+		var b strings.Builder
+		for i := range 3 {
+			q, a := turn(i)
+			b.WriteString("[User]: " + q + "\n\n[Assistant]: " + a + "\n\n")
+		}
+		return b.String()
+	}()
+	functions := []object{{"type": "function", "function": object{"name": "read", "description": "reads a file", "parameters": schema}}}
+	ask := func(text string) object { return object{"role": "user", "content": text} }
+	input := func(text string) object {
+		return object{"type": "message", "role": "user", "content": []object{{"type": "input_text", "text": text}}}
+	}
+	r := start(t, Options{}, append(systemFirst(t), "-c", "8192", "-np", "1")...)
+	for _, c := range []struct {
+		client, path string
+		before, call object // MARK is something else each time
+		least, most  string // of the prompt before: what is reused of it at least, and at most
+	}{
+		{
+			"claude-code", "/v1/messages",
+			object{"system": []object{{"type": "text", "text": system}}, "tools": []object{{"name": "read", "description": "reads a file", "input_schema": schema}}, "messages": append(chat("", ""), ask("And?")), "max_tokens": 4, "temperature": 0},
+			object{"system": []object{{"type": "text", "text": system}}, "tools": []object{{"name": "read", "description": "reads a file", "input_schema": schema}}, "messages": append(chat("", ""),
+				object{"role": "user", "content": []object{{"type": "text", "text": "And?\n"}, {"type": "text", "text": "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools. Write a summary."}}}), "max_tokens": 4, "temperature": 0},
+			"all", "all",
+		},
+		{
+			"codex", "/v1/responses",
+			object{"instructions": system, "tools": []object{{"type": "function", "name": "read", "description": "reads a file", "parameters": schema}}, "input": append(chat("input", ""), input("And?")), "max_output_tokens": 4, "temperature": 0},
+			object{"instructions": system, "tools": []object{}, "input": append(chat("input", ""), input("And?"), input("You are performing a CONTEXT CHECKPOINT COMPACTION.")), "max_output_tokens": 4, "temperature": 0},
+			"system", "system",
+		},
+		{
+			"opencode", "/v1/chat/completions",
+			object{"tools": functions, "messages": append(chat("", system), ask("And?")), "max_tokens": 4, "temperature": 0},
+			object{"messages": []object{{"role": "system", "content": "MARK You are a context summarization agent."}, ask("Here is the conversation so far:\n\n<conversation>\n" + said + "</conversation>\n\nCreate a new anchored summary.")}, "max_tokens": 4, "temperature": 0},
+			"", "",
+		},
+		{
+			"qwen-code", "/v1/chat/completions",
+			object{"tools": functions, "messages": append(chat("", system), ask("And?")), "max_tokens": 4, "temperature": 0},
+			object{"messages": append(chat("", "MARK You are the component that summarizes internal chat history."), ask("First, reason in your scratchpad. Then, generate the <state_snapshot>.")), "max_tokens": 4, "temperature": 0},
+			"", "",
+		},
+		{
+			"pi", "/v1/chat/completions",
+			object{"tools": functions, "messages": append(chat("", system), ask("And?")), "max_tokens": 4, "temperature": 0},
+			object{"messages": []object{{"role": "system", "content": "MARK You are a context summarization assistant."}, ask("<conversation>\n" + said + "</conversation>\n\nCreate a structured context checkpoint summary.")}, "max_tokens": 4, "temperature": 0},
+			"", "",
+		},
+	} {
+		t.Run(c.client, func(t *testing.T) {
+			for _, store := range []bool{false, true} {
+				marked := func(body object) string {
+					b, err := json.Marshal(body)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return strings.ReplaceAll(string(b), "MARK", fmt.Sprintf("%s %v.", c.client, store))
+				}
+				before := r.ask(c.path, marked(c.before))
+				if before.status != 200 {
+					t.Fatalf("the conversation: %d %s %s", before.status, before.header, before.body)
+				}
+				all := before.a.cached + before.a.prompt
+				r.saved()
+				if store {
+					r.ask("/completion", story("Of something else", 4)) // the slot is needed
+					r.saved()
+				}
+				got := r.ask(c.path, marked(c.call))
+				if got.status != 200 || strings.HasPrefix(got.header, "pass") {
+					t.Fatalf("the compaction: %d %s %s", got.status, got.header, got.body)
+				}
+				// What a template writes behind the last message, and a few letters at a border, are the prompt's own.
+				const few = 40
+				least := map[string]int{"all": all - few, "system": len(system) / 6, "": 0}[c.least]
+				most := map[string]int{"all": all, "system": all / 2, "": few}[c.most]
+				if got.a.cached < least || got.a.cached > most {
+					t.Errorf("of %d tokens the compaction reuses %d, expected %d to %d (%s)", all, got.a.cached, least, most, got.header)
+				}
+				if way := map[bool]string{false: "slot", true: "hit"}[store]; least > 0 && !strings.HasPrefix(got.header, way) {
+					t.Errorf("the compaction is %s, expected a %s", got.header, way)
+				}
+				r.saved()
+			}
+		})
+	}
+}

@@ -1,0 +1,262 @@
+package llamaserver
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/obs/figures"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
+)
+
+// Keep names the prefix of a request: all that comes before the last message of the user.
+type Keep struct {
+	Name     string
+	Endpoint string // the path to which a client sends it; empty: it is guessed
+	Body     []byte // as a client sends it
+	Key      string // the API key with which, where they are kept apart (Options.ScopeByKey)
+	Pin      bool   // no eviction takes it
+}
+
+// Kept is a prefix with a name.
+type Kept struct {
+	Name   string
+	Model  string `json:",omitempty"`
+	Tokens int    `json:",omitempty"`
+	Pinned bool
+	// State in words: "pinned", "stored", "evicted", "of a model that does not run here now", or why it is not computed yet.
+	State string
+	Set   time.Time `json:",omitzero"`
+}
+
+// refPrefix begins the names of the refs that are pins.
+const refPrefix = "pin/"
+
+// keptMeta is what a ref says of itself.
+type keptMeta struct {
+	Model string `json:"model"`
+}
+
+const maxPinName = 100
+
+// read checks what is to be kept, and reads the request.
+func (f *Front) read(k *Keep) (*request.Request, error) {
+	odd := func(r rune) bool { return !unicode.IsPrint(r) }
+	if k.Name == "" || len(k.Name) > maxPinName || !utf8.ValidString(k.Name) || strings.ContainsFunc(k.Name, odd) {
+		return nil, fmt.Errorf("name %q: expected 1 to %d bytes that can be printed", k.Name, maxPinName)
+	}
+	e := request.Guess(k.Body)
+	if k.Endpoint != "" {
+		e = request.EndpointOf(k.Endpoint, f.args.Prefix)
+		if e == request.None {
+			e = request.EndpointOf(k.Endpoint, "")
+		}
+	}
+	switch {
+	case e == request.None && k.Endpoint != "":
+		return nil, fmt.Errorf("endpoint %q computes no prompt: expected /v1/chat/completions, /v1/messages, /v1/responses or /completion", k.Endpoint)
+	case e == request.None:
+		return nil, errors.New("it has none of messages, input and prompt: it is no request body, or say the endpoint")
+	}
+	body, _ := f.rules.rules.Apply(e, k.Body)
+	req, err := request.Parse(e, body)
+	if err != nil {
+		return nil, inWords(err)
+	}
+	return req, nil
+}
+
+// inWords is an error with the words for its reason.
+func inWords(err error) error {
+	var p request.Pass
+	if errors.As(err, &p) {
+		return fmt.Errorf("%s (%w)", figures.Words(string(p)), err)
+	}
+	return err
+}
+
+// prefix is the prompt that is to be kept, of the model that it is of.
+func (f *Front) prefix(ctx context.Context, k *Keep, req *request.Request) (s *served, p kv.Prompt, err error) {
+	model := ""
+	if f.args.Router {
+		json.Unmarshal(req.Fields["model"], &model) // the router says what is wrong with it
+	}
+	if s = f.servedFor(model); !s.patient(ctx) {
+		return s, p, ctx.Err()
+	}
+	if _, _, err = s.ready(); err != nil {
+		return s, p, err
+	}
+	if p.Tokens, err = req.Prefix(ctx, s.api); err != nil {
+		return s, p, err
+	}
+	if len(p.Tokens) >= s.context {
+		return s, p, fmt.Errorf("it has %d tokens: a slot has room for %d", len(p.Tokens), s.context)
+	}
+	if len(p.Tokens) < fewTokens {
+		return s, p, fmt.Errorf("it has %d tokens: expected at least %d, since fewer are quicker computed than found", len(p.Tokens), fewTokens)
+	}
+	if p.Adapters, err = s.adaptersOf(req); err != nil {
+		return s, p, err
+	}
+	if f.o.ScopeByKey {
+		p.Scope = ScopeOfKey(k.Key)
+		p.ScopeStart, err = req.SharedTokens(ctx, s.api, p.Tokens)
+	}
+	return s, p, err
+}
+
+// keep gives a stored prefix its name.
+func (s *served) keep(ctx context.Context, k *Keep, p kv.Prompt) (Kept, error) {
+	out := Kept{Name: k.Name, Model: s.named(), Tokens: len(p.Tokens), Pinned: k.Pin, State: stateWord(k.Pin), Set: time.Now()}
+	m, _, err := s.ready()
+	if err != nil {
+		return out, err
+	}
+	if err := s.saveNow(ctx); err != nil {
+		return out, err
+	}
+	meta, err := json.Marshal(keptMeta{out.Model})
+	if err != nil {
+		return out, err
+	}
+	if len(meta) > db.MaxRefMeta {
+		meta = nil
+	}
+	if err = m.SetRef(ctx, refPrefix+k.Name, p, db.RefOptions{Pinned: k.Pin, Meta: meta}); err == nil {
+		s.log.Info("a prefix is kept by name", "name", k.Name, "model", out.Model, "tokens", out.Tokens, "pinned", k.Pin)
+	}
+	return out, err
+}
+
+func stateWord(pinned bool) string {
+	if pinned {
+		return "pinned"
+	}
+	return "stored"
+}
+
+// saveNow saves what only idle slots have, and waits until it is stored.
+func (s *served) saveNow(ctx context.Context) error {
+	if err := s.take(ctx); err != nil {
+		return err
+	}
+	s.saveOthers(ctx, nil)
+	s.give()
+	s.stored(ctx, func(*saved) bool { return true })
+	return ctx.Err()
+}
+
+// Pin keeps the prefix of a request through evictions, if all of it is stored.
+func (f *Front) Pin(ctx context.Context, k Keep) (Kept, error) {
+	k.Pin = true
+	req, err := f.read(&k)
+	if err != nil {
+		return Kept{}, err
+	}
+	s, p, err := f.prefix(ctx, &k, req)
+	if err != nil {
+		return Kept{}, inWords(err)
+	}
+	out, err := s.keep(ctx, &k, p)
+	var missing *db.NotStoredError
+	if errors.As(err, &missing) {
+		return out, fmt.Errorf("%d of its %d tokens are stored, so nothing was pinned: have it computed by a request of its kind, or by dormouse warm --pin", missing.Stored, missing.Needed)
+	}
+	if err == nil {
+		f.warming.drop(func(j *warmJob) bool { return j.keep.Name == k.Name })
+	}
+	return out, err
+}
+
+// Pins lists the prefixes that have a name, by name: those that are stored, and those that are to be computed.
+func (f *Front) Pins() (out []Kept, err error) {
+	store, err := f.store()
+	if err != nil {
+		return nil, err
+	}
+	running := map[kv.Fingerprint]bool{}
+	for _, s := range f.models() {
+		if m, _, err := s.ready(); err == nil {
+			running[m.Fingerprint()] = true
+		}
+	}
+	waiting := f.warming.list()
+	for r, err := range store.Refs() {
+		if err != nil {
+			return nil, err
+		}
+		name, ok := strings.CutPrefix(r.Name, refPrefix)
+		if !ok || slices.ContainsFunc(waiting, func(k Kept) bool { return k.Name == name }) {
+			continue
+		}
+		k := Kept{Name: name, Tokens: r.Tokens, Pinned: r.Pinned, State: stateWord(r.Pinned), Set: r.Set}
+		var meta keptMeta
+		if json.Unmarshal(r.Meta, &meta) == nil {
+			k.Model = meta.Model
+		}
+		switch {
+		case !r.Stored:
+			k.State = "not stored any more: it was evicted, or deleted"
+		case !running[r.Model]:
+			k.State += ", of a model that does not run here now, or of another build"
+		}
+		out = append(out, k)
+	}
+	out = append(out, waiting...)
+	slices.SortFunc(out, func(a, b Kept) int { return cmp.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+// Unpin takes the name off a prefix, which stays stored until it is evicted. What was to be computed under it is not.
+func (f *Front) Unpin(ctx context.Context, name string) error {
+	dropped := f.warming.drop(func(j *warmJob) bool { return j.keep.Name == name })
+	store, err := f.store()
+	if err != nil {
+		return err
+	}
+	if err = store.DeleteRef(ctx, refPrefix+name); errors.Is(err, db.ErrNotFound) {
+		if dropped > 0 {
+			return nil
+		}
+		return fmt.Errorf("nothing is called %q: see dormouse pin --list", name)
+	}
+	return err
+}
+
+// ownKey marks the context of a request that the front makes itself, with the prompt that it is to compute.
+type ownKey struct{}
+
+// own is the prompt of a request that the front makes itself.
+func own(ctx context.Context) (p kv.Prompt, ok bool) {
+	p, ok = ctx.Value(ownKey{}).(kv.Prompt)
+	return p, ok
+}
+
+// sink takes an answer that nobody reads.
+type sink struct {
+	header http.Header
+	status int
+	said   []byte
+}
+
+func (s *sink) Header() http.Header { return s.header }
+
+func (s *sink) WriteHeader(status int) { s.status = status }
+
+func (s *sink) Write(b []byte) (int, error) {
+	if room := 1000 - len(s.said); room > 0 {
+		s.said = append(s.said, b[:min(room, len(b))]...)
+	}
+	return len(b), nil
+}

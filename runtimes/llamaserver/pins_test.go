@@ -1,0 +1,190 @@
+package llamaserver
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dormousekv/dormouse/db"
+)
+
+// keepOf is what dormouse pin sends of an agent's request.
+func keepOf(t testing.TB, name string, body object) Keep {
+	t.Helper()
+	b, err := json.Marshal(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Keep{Name: name, Body: b}
+}
+
+// flood has other prompts computed and stored until what was not used for longest is evicted, twice over.
+func (r *rig) flood() {
+	r.t.Helper()
+	evicted := func() int64 {
+		st, err := r.front.Store().Stats()
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		return st.Evicted
+	}
+	before, n := evicted(), 0
+	for ; evicted() < before+40 && n < 200; n++ {
+		if got := r.ask("/completion", story(fmt.Sprint(n, " is the number of this story, ", n), 9)); got.status != 200 {
+			r.t.Fatalf("story %d: %+v", n, got)
+		}
+		r.saved()
+	}
+	if n == 200 {
+		r.t.Fatal("nothing is evicted")
+	}
+}
+
+// small is a store with room for some ten prompts.
+func small() db.Options { return db.Options{Budget: 3 << 20, SegmentBytes: 256 << 10} }
+
+// What is pinned is found after everything else was evicted, and after both were started again; what is not pinned is gone. The name can be taken off.
+func TestPinsOutliveEviction(t *testing.T) {
+	dir, args := filepath.Join(t.TempDir(), "store"), append(systemFirst(t), "-c", "4096", "-np", "1", "--cache-ram", "0")
+	r := start(t, Options{Dir: dir, DB: small(), SaveAfter: 20 * time.Millisecond}, args...)
+	first, other := agent("/home/ann"), agent("/srv/other")
+	if _, err := r.front.Pin(t.Context(), keepOf(t, "shop", first)); err == nil || !strings.Contains(err.Error(), "dormouse warm") {
+		t.Errorf("a pin of what is not stored: %v", err)
+	}
+	r.ask("/v1/chat/completions", first)
+	kept, err := r.front.Pin(t.Context(), keepOf(t, "shop", first)) // its slot was not even saved
+	if err != nil || kept.State != "pinned" || kept.Tokens < 200 {
+		t.Fatalf("%+v, %v", kept, err)
+	}
+	r.ask("/v1/chat/completions", other)
+	r.saved()
+	r.flood()
+	question := func(body object) reply {
+		messages := body["messages"].([]object)
+		body["messages"] = []object{messages[0], {"role": "user", "content": "Something else?"}}
+		return r.ask("/v1/chat/completions", body)
+	}
+	if got := question(agent("/home/ann")); !strings.HasPrefix(got.header, "hit") || got.a.cached < kept.Tokens-1 {
+		t.Errorf("of %d pinned tokens %d are reused after evictions (%s)", kept.Tokens, got.a.cached, got.header)
+	}
+	r.flood()
+	if got := question(agent("/srv/other")); got.a.cached > kept.Tokens/2 {
+		t.Errorf("what was not pinned is there, too, %d tokens of it (%s): the test shows nothing", got.a.cached, got.header)
+	}
+	r.stop()
+	r = start(t, Options{Dir: dir, DB: small(), SaveAfter: 20 * time.Millisecond}, args...)
+	list, err := r.front.Pins()
+	if err != nil || len(list) != 1 || list[0].Name != "shop" || list[0].Tokens != kept.Tokens || !list[0].Pinned || list[0].State != "pinned" || list[0].Model != kept.Model {
+		t.Errorf("after a restart the pins are %+v, %v", list, err)
+	}
+	if got := question(agent("/home/ann")); !strings.HasPrefix(got.header, "hit") || got.a.cached < kept.Tokens-1 {
+		t.Errorf("after a restart %d of %d pinned tokens are reused (%s)", got.a.cached, kept.Tokens, got.header)
+	}
+	if err := r.front.Unpin(t.Context(), "shop"); err != nil {
+		t.Error(err)
+	}
+	if err := r.front.Unpin(t.Context(), "shop"); err == nil || !strings.Contains(err.Error(), `"shop"`) {
+		t.Errorf("a name that is none: %v", err)
+	}
+	r.flood()
+	if got := question(agent("/home/ann")); got.a.cached > kept.Tokens/2 {
+		t.Errorf("what is pinned no more was not evicted: %d tokens are reused (%s)", got.a.cached, got.header)
+	}
+}
+
+// What is to be warm is computed when nobody asks for anything, up to its last token, by each way in; and whoever asks first has all of it.
+func TestWarm(t *testing.T) {
+	r := start(t, Options{}, append(systemFirst(t), "-c", "4096", "-np", "2")...)
+	schema := object{"type": "object"}
+	system := "You know everything about dogs, cats, trees and parks. You know it of all of them."
+	for _, c := range []struct {
+		name, path string
+		body       object
+	}{
+		{"chat", "/v1/chat/completions", agent("/home/ann")},
+		{"messages", "/v1/messages", object{"system": []object{{"type": "text", "text": system}}, "tools": []object{{"name": "write", "description": "writes", "input_schema": schema}}, "messages": []object{{"role": "user", "content": "Go"}}, "max_tokens": 4}},
+		{"responses", "/v1/responses", object{"instructions": "Well. " + system, "tools": []object{{"type": "function", "name": "seek", "description": "seeks", "parameters": schema}}, "input": "Go", "max_output_tokens": 4}},
+		{"completion", "/completion", object{"prompt": "Once " + system, "n_predict": 4}},
+	} {
+		k := keepOf(t, c.name, c.body)
+		k.Pin = c.name == "chat"
+		if got, err := r.front.Warm(t.Context(), k); err != nil || !strings.HasPrefix(got.State, "waits until") || got.Tokens == 0 {
+			t.Fatalf("%s: %+v, %v", c.name, got, err)
+		}
+	}
+	r.eventually(func() bool {
+		list, err := r.front.Pins()
+		if err != nil || len(list) != 4 {
+			t.Fatalf("%+v, %v", list, err)
+		}
+		for _, k := range list {
+			if k.State != "stored" && k.State != "pinned" {
+				return false
+			}
+		}
+		return true
+	})
+	if f := r.front.Figures(); f.Asked != 0 || len(f.Recent) != 0 {
+		t.Errorf("what the front did by itself counts as requests: %+v", f.Recent)
+	}
+	r.saved()
+	r.killServer()
+	list, err := r.front.Pins()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens := map[string]int{}
+	for _, k := range list {
+		tokens[k.Name] = k.Tokens
+		if k.Pinned != (k.Name == "chat") {
+			t.Errorf("%+v", k)
+		}
+	}
+	if got := r.ask("/v1/chat/completions", agent("/home/ann")); !strings.HasPrefix(got.header, "hit") || got.a.cached < tokens["chat"]-1 {
+		t.Errorf("of %d warm tokens the first request reuses %d (%s)", tokens["chat"], got.a.cached, got.header)
+	}
+	if got, err := r.front.Warm(t.Context(), keepOf(t, "again", agent("/home/ann"))); err != nil || got.State != "stored" {
+		t.Errorf("what is stored: %+v, %v", got, err)
+	}
+	for _, k := range []Keep{{Name: "", Body: []byte(`{"prompt":"a"}`)}, {Name: "a\n", Body: []byte(`{"prompt":"a"}`)}, {Name: "a", Body: []byte(`{}`)}, {Name: "a", Body: []byte(`[`)}, {Name: "a", Endpoint: "/v1/models", Body: []byte(`{"prompt":"a"}`)},
+		{Name: "a", Body: []byte(`{"messages":[{"role":"user","content":[{"type":"image_url"}]},{"role":"user","content":"q"}]}`)}, {Name: "a", Body: []byte(`{"prompt":"short"}`)}} {
+		if got, err := r.front.Warm(t.Context(), k); err == nil {
+			t.Errorf("%s %s: %+v", k.Name, k.Body, got)
+		}
+	}
+}
+
+// Who asks is not kept waiting by what nobody asks for, which goes on afterwards; and what is not wanted any more is not computed.
+func TestWarmGivesWay(t *testing.T) {
+	r := start(t, Options{}, append(systemFirst(t), "-c", "4096", "-np", "1")...)
+	if _, err := r.front.Warm(t.Context(), keepOf(t, "one", agent("/home/ann"))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.front.Warm(t.Context(), keepOf(t, "two", agent("/srv/other"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.front.Unpin(t.Context(), "two"); err != nil {
+		t.Error(err)
+	}
+	if list, err := r.front.Pins(); err != nil || len(list) != 1 || list[0].Name != "one" {
+		t.Errorf("%+v, %v", list, err)
+	}
+	idle, cancel, err := r.front.traffic.idle(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cancel()
+	if got := r.ask("/completion", story("Somebody asks", 4)); got.status != 200 {
+		t.Fatalf("%+v", got)
+	}
+	if idle.Err() == nil {
+		t.Error("what is done at idle is not given up for a request")
+	}
+	r.eventually(func() bool {
+		list, err := r.front.Pins()
+		return err == nil && len(list) == 1 && list[0].State == "stored"
+	})
+}

@@ -109,6 +109,9 @@ func ParseArguments(command, environ []string) (*Arguments, error) {
 	if len(command) == 0 {
 		return nil, errors.New("no server is named: dormouse serve -- llama-server -m model.gguf")
 	}
+	if strings.HasSuffix(command[0], ".gguf") {
+		return nil, fmt.Errorf("%s is a model, expected a server: dormouse serve -- llama-server -m %s", command[0], command[0])
+	}
 	a := &Arguments{Program: command[0]}
 	var said []argument
 	for _, e := range environ {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/obs/figures"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
@@ -150,7 +151,7 @@ func (f *Front) Store() *db.Store { return f.db.Load() }
 
 // Purge says what to delete. Exactly one field is set.
 type Purge struct {
-	Model string // by name, or fingerprint
+	Model string // by name, by fingerprint, or by what one fingerprint alone begins with
 	Key   string // what requests with this API key alone have stored (Options.ScopeByKey)
 	All   bool
 }
@@ -211,17 +212,18 @@ func PurgeStore(ctx context.Context, store *db.Store, p Purge) (out Purged, err 
 	if err != nil {
 		return out, err
 	}
+	chosen, err := p.models(models)
+	if err != nil {
+		return out, err
+	}
 	for _, m := range models {
-		if p.All || m.Descriptor.Name == p.Model || m.Fingerprint.String() == p.Model {
+		if chosen[m.Fingerprint] {
 			if err := store.Retire(ctx, m.Fingerprint); err != nil {
 				return out, err
 			}
 			out.Models++
 			out.Bytes += m.Bytes
 		}
-	}
-	if p.Model != "" && out.Models == 0 {
-		return out, fmt.Errorf("no model %q is stored", p.Model)
 	}
 	if p.All {
 		sessions, err := db.Collect(store.Sessions(ctx))
@@ -236,6 +238,34 @@ func PurgeStore(ctx context.Context, store *db.Store, p Purge) (out Purged, err 
 	}
 	return out, store.Sync(ctx)
 }
+
+// models are those of the stored ones that a purge is about.
+func (p *Purge) models(stored []db.ModelStats) (map[kv.Fingerprint]bool, error) {
+	chosen := map[kv.Fingerprint]bool{}
+	for _, m := range stored {
+		if p.All || m.Descriptor.Name == p.Model || m.Fingerprint.String() == p.Model {
+			chosen[m.Fingerprint] = true
+		}
+	}
+	if p.All || len(chosen) > 0 {
+		return chosen, nil
+	}
+	for _, m := range stored {
+		if len(p.Model) >= leastPrefix && strings.HasPrefix(m.Fingerprint.String(), p.Model) {
+			chosen[m.Fingerprint] = true
+		}
+	}
+	switch len(chosen) {
+	case 0:
+		return nil, fmt.Errorf("no model %q is stored", p.Model)
+	case 1:
+		return chosen, nil
+	}
+	return nil, fmt.Errorf("%d models have fingerprints that begin with %q: write more of it", len(chosen), p.Model)
+}
+
+// leastPrefix is how many letters of a fingerprint name a model, if no other begins so.
+const leastPrefix = 4
 
 // eraseSlots empties the idle slots.
 func (f *Front) eraseSlots(ctx context.Context) {

@@ -31,22 +31,37 @@ func socketPaths(dir string) []string {
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = real
 	}
-	var bases []string
+	sum := sha256.Sum256([]byte(dir))
+	var paths []string
+	for _, base := range socketBases() {
+		if path := filepath.Join(base, "dormouse-"+hex.EncodeToString(sum[:6])+".sock"); !slices.Contains(paths, path) {
+			paths = append(paths, path)
+		}
+	}
+	return append(paths, filepath.Join(dir, "dormouse-control.sock"))
+}
+
+// runningSockets are the sockets of all fronts of this user, but for those that lie in the folder of their store.
+func runningSockets() (paths []string) {
+	for _, base := range socketBases() {
+		found, _ := filepath.Glob(filepath.Join(base, "dormouse-????????????.sock"))
+		for _, path := range found {
+			if !slices.Contains(paths, path) {
+				paths = append(paths, path)
+			}
+		}
+	}
+	return paths
+}
+
+func socketBases() (bases []string) {
 	if base := os.Getenv("XDG_RUNTIME_DIR"); base != "" {
 		bases = append(bases, base)
 	}
 	if cache, err := os.UserCacheDir(); err == nil {
 		bases = append(bases, filepath.Join(cache, "dormouse"))
 	}
-	bases = append(bases, runFolder())
-	sum := sha256.Sum256([]byte(dir))
-	var paths []string
-	for _, base := range bases {
-		if path := filepath.Join(base, "dormouse-"+hex.EncodeToString(sum[:6])+".sock"); !slices.Contains(paths, path) {
-			paths = append(paths, path)
-		}
-	}
-	return append(paths, filepath.Join(dir, "dormouse-control.sock"))
+	return append(bases, runFolder())
 }
 
 // runFolder is this user's folder for what lives as long as a session; the system makes it.
@@ -135,7 +150,15 @@ var errNoFront = errors.New("no dormouse serve of this store runs")
 
 // ask calls the front of a store.
 func ask(ctx context.Context, dir, method, path string, body io.Reader, out any) error {
-	sockets := socketPaths(dir)
+	err := askAt(ctx, socketPaths(dir), method, path, body, out)
+	if errors.Is(err, errNoFront) {
+		return fmt.Errorf("%w (%s)", err, dir)
+	}
+	return err
+}
+
+// askAt calls the front that answers at one of some sockets.
+func askAt(ctx context.Context, sockets []string, method, path string, body io.Reader, out any) error {
 	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var first error
 		for _, socket := range sockets {
@@ -155,7 +178,7 @@ func ask(ctx context.Context, dir, method, path string, body io.Reader, out any)
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return fmt.Errorf("%w: %s (%w)", errNoFront, dir, err)
+		return fmt.Errorf("%w: %w", errNoFront, err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {

@@ -37,6 +37,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		SilenceErrors: true, SilenceUsage: true,
 	}
 	root.AddCommand(newServe(), newStatus(), newExplain(), newPurge(), newDoctor(), newPin(), newWarm(), newUnpin())
+	root.SetFlagErrorFunc(flagError)
 	root.SetArgs(args)
 	stderr = visible.Writer{Writer: stderr}
 	root.SetOut(visible.Writer{Writer: stdout})

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,7 +23,7 @@ func newStatus() *cobra.Command {
 	var store string
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "status", Short: "Say how a running dormouse serve is", Args: cobra.NoArgs,
+		Use: "status", Short: "Say how the dormouse serve is that runs, or, without --store, all that run here", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := fromEnvironment(cmd, "store"); err != nil {
 				return err
@@ -31,20 +32,51 @@ func newStatus() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var s llamaserver.Status
-			if err := ask(cmd.Context(), dir, "GET", "/status", nil, &s); err != nil {
+			all, err := statuses(cmd.Context(), dir, store == "")
+			if err != nil {
 				return errWork{err}
 			}
-			if asJSON {
-				return json.NewEncoder(cmd.OutOrStdout()).Encode(s)
+			for i, s := range all {
+				switch {
+				case asJSON:
+					if err := json.NewEncoder(cmd.OutOrStdout()).Encode(s); err != nil {
+						return err
+					}
+				case i > 0:
+					fmt.Fprintln(cmd.OutOrStdout())
+					fallthrough
+				default:
+					printStatus(cmd, s)
+				}
 			}
-			printStatus(cmd, s)
 			return nil
 		},
 	}
 	storeFlag(cmd.Flags(), &store)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "as one JSON object")
 	return cmd
+}
+
+// statuses are those of the front of a store; where none was named and that one does not run, of all fronts that run here.
+func statuses(ctx context.Context, dir string, any bool) ([]llamaserver.Status, error) {
+	var s llamaserver.Status
+	err := ask(ctx, dir, "GET", "/status", nil, &s)
+	if err == nil {
+		return []llamaserver.Status{s}, nil
+	}
+	var all []llamaserver.Status
+	if any && errors.Is(err, errNoFront) {
+		for _, socket := range runningSockets() {
+			var s llamaserver.Status
+			if askAt(ctx, []string{socket}, "GET", "/status", nil, &s) == nil {
+				all = append(all, s)
+			}
+		}
+	}
+	if len(all) == 0 {
+		return nil, err
+	}
+	return all, nil
 }
 
 func printStatus(cmd *cobra.Command, s llamaserver.Status) {

@@ -80,7 +80,7 @@ function label(n, width) {
     more: () => ["… " + number(n.more) + " more", "…"],
     group: () => [number(n.more) + " small ones", "… " + number(n.more), "…"],
     run: () => {
-      const what = count(n.tokens, "token"), used = n.hits ? " · used " + times(n.hits) : "";
+      const what = count(n.tokens, "token"), used = n.hits ? " · found " + times(n.hits) : "";
       const mine = n.who ? [n.who + " · " + what + used, n.who + " · " + what, n.who] : [];
       return [...mine, what + used, what, number(n.tokens)];
     },
@@ -100,16 +100,16 @@ function describe(n) {
     case "all":
       return ["Everything: " + size(n.bytes), "tap a box to look closer"];
     case "model":
-      return [n.name + (n.latest ? "" : " (an older version)"), size(n.bytes), count(n.tokens, "token"), "used " + times(n.hits), used];
+      return [n.name + (n.latest ? "" : " (an older version)"), size(n.bytes), count(n.tokens, "token"), "found " + times(n.hits), used];
     case "group":
-      return [number(n.more) + " small ones, drawn as one", "tap to look closer", size(n.bytes), count(n.tokens, "token"), "used " + times(n.hits), used];
+      return [number(n.more) + " small ones, drawn as one", "tap to look closer", size(n.bytes), count(n.tokens, "token"), "found " + times(n.hits), used];
     case "more":
-      return [number(n.more) + " smaller ones, drawn as one", size(n.bytes), count(n.tokens, "token"), "used " + times(n.hits), used];
+      return [number(n.more) + " smaller ones, drawn as one", size(n.bytes), count(n.tokens, "token"), "found " + times(n.hits), used];
   }
   const behind = n.bytes - n.own;
   return [
     "Tokens " + number(n.first) + " to " + number(n.first + n.tokens), n.who && "asked for by " + n.who, n.kids.length > 1 && "the same in " + branches(n) + " prompts",
-    size(n.own) + (behind ? " and " + size(behind) + " behind it" : ""), n.hits ? "used " + times(n.hits) : "not used yet", used, n.scope ? "private: scope " + n.scope : "shared",
+    size(n.own) + (behind ? " and " + size(behind) + " behind it" : ""), n.hits ? "found " + times(n.hits) : "not found yet", used, n.scope ? "private: scope " + n.scope : "shared",
     n.model.name,
   ].filter(Boolean);
 }

@@ -34,8 +34,8 @@ func printRequests(out io.Writer, s llamaserver.Status) {
 		t.Render()
 	}
 	if s.Asked > 0 {
-		fmt.Fprintf(out, "tokens   %s of %s reused: %s from the store, %s still in the server; %s computed\n", figures.Comma(s.Reused), figures.Comma(s.Asked),
-			figures.Share(s.FromStore, s.Asked), figures.Share(s.Reused-s.FromStore, s.Asked), figures.Comma(s.Computed))
+		fmt.Fprintf(out, "tokens   %s of %s reused (%s): %s from the store, %s still in the server; %s computed\n", figures.Comma(s.Reused), figures.Comma(s.Asked),
+			figures.Share(s.Reused, s.Asked), figures.Comma(s.FromStore), figures.Comma(s.Reused-s.FromStore), figures.Comma(s.Computed))
 	}
 	if s.Unknown > 0 {
 		fmt.Fprintf(out, "         of %s more, in requests that were cancelled or came to nothing, it is not known\n", figures.Comma(s.Unknown))

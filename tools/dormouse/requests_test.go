@@ -32,7 +32,7 @@ func TestRequestsInWords(t *testing.T) {
 	printRequests(&out, s)
 	for _, want := range []string{
 		"requests 4 since this start: 2 from the store, 1 not found, 1 cancelled\n",
-		"tokens   7,515 of 21,612 reused: 35 % from the store, 0 % still in the server; 14,097 computed\n",
+		"tokens   7,515 of 21,612 reused (35 %): 7,515 from the store, 0 still in the server; 14,097 computed\n",
 		"         of 9,000 more, in requests that were cancelled or came to nothing, it is not known\n",
 		"saved    3 h 12 min of computing since 3 Nov 2026, 1 min 15 s of it since this start\n",
 		"speed    m: 100 tokens of a prompt are computed in a second\n",

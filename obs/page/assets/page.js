@@ -24,7 +24,7 @@ function meter(part, whole) {
 
 // reusedFrom says how many tokens were reused, and who had them.
 function reusedFrom({ reused, asked, fromStore }) {
-  const from = !reused ? "" : fromStore === reused ? ", all from the store" : !fromStore ? ", all still in the server" : ": " + percent(fromStore, asked) + " from the store, " + percent(reused - fromStore, asked) + " still in the server";
+  const from = !reused ? "" : fromStore === reused ? ", all from the store" : !fromStore ? ", all still in the server" : ": " + number(fromStore) + " from the store, " + number(reused - fromStore) + " still in the server";
   return number(reused) + " of " + number(asked) + from;
 }
 

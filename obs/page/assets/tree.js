@@ -2,6 +2,7 @@
 
 const ROW = 30;
 const SMALL = 14; // pixels: boxes that are narrower are drawn as one
+const THIN = 6; // and one that is narrower even so is left out
 const AGES = [ // the newest first: minutes, and what the legend says
   [10, "last 10 minutes"], [60, "last hour"], [24 * 60, "last day"], [7 * 24 * 60, "last week"], [Infinity, "longer ago"],
 ];
@@ -157,6 +158,7 @@ function drawTree() {
     if (n.kind === "group" && n !== focus) return;
     for (const k of n.drawn) {
       const part = (w * k.bytes) / n.bytes;
+      if (k.more && part < THIN) break; // it is the last one
       if (part >= 1) lay(k, left, part, row + 1);
       left += part;
     }

@@ -210,7 +210,7 @@ func (t *tab) sameRequests(recent []figures.Request) error {
 			line = "not known, of " + humanize.Comma(int64(q.Asked)) + " " + q.Why()
 		}
 		if q.Parted != nil {
-			line += " " + q.Parted.Says(q.Asked) + " " + q.Parted.Advice
+			line += " " + q.Parted.Says(q.Asked) + " " + q.Parted.Advise()
 		}
 		want = append(want, strings.Join(strings.Fields(line), " "))
 	}

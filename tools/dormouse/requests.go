@@ -44,7 +44,7 @@ func printRequests(out io.Writer, s llamaserver.Status) {
 		fmt.Fprintf(out, "warning  %s tokens were restored and computed again\n", figures.Comma(s.Unused))
 	}
 	switch {
-	case !s.EverSince.IsZero():
+	case !s.EverSince.IsZero() && s.EverSince.Before(s.Since):
 		fmt.Fprintf(out, "saved    %s of computing since %s, %s of it since this start\n", long(s.SavedEver), s.EverSince.Local().Format("2 Jan 2006"), long(s.Saved))
 	case s.Asked > 0:
 		fmt.Fprintf(out, "saved    %s of computing since this start\n", long(s.Saved))
@@ -79,8 +79,8 @@ func printShort(out io.Writer, recent []figures.Request) {
 		fmt.Fprintf(out, "            %s\n", q.Why())
 		if q.Parted != nil {
 			fmt.Fprintf(out, "            %s\n", q.Parted.Says(q.Asked))
-			if q.Parted.Advice != "" {
-				fmt.Fprintf(out, "            %s\n", q.Parted.Advice)
+			if advice := q.Parted.Advise(); advice != "" {
+				fmt.Fprintf(out, "            %s\n", advice)
 			}
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Comma is a number as people read it: 7,204.
@@ -83,6 +85,15 @@ func (p *Parted) Says(asked int) string {
 		out += ", from a prompt of " + Ago(p.Age) + " before"
 	}
 	return out
+}
+
+// Advise is the advice as a sentence of its own; empty: there is none.
+func (p *Parted) Advise() string {
+	if p.Advice == "" {
+		return ""
+	}
+	first, n := utf8.DecodeRuneInString(p.Advice)
+	return string(unicode.ToUpper(first)) + p.Advice[n:]
 }
 
 func plural(n int, what string) string {

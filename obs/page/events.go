@@ -158,7 +158,7 @@ func (h *hub) draw(ctx context.Context) {
 		}
 		drawn, at = st, time.Now()
 		pause = max(pause, treeShare*t.Took)
-		h.send(ctx, "tree", encode(viewOf(t)))
+		h.send(ctx, "tree", encode(viewOf(t, h.o.Askers)))
 	}
 }
 

@@ -25,6 +25,8 @@ type Options struct {
 	Store func() *db.Store
 	// Front has the figures of the front. Nil: there is no front.
 	Front func() figures.Front
+	// Askers are the programs that have asked for a block, by name, which is named by the beginning of its key. Nil, or empty: not known.
+	Askers func(block string) string
 	// Anywhere answers whoever asks. Otherwise only this machine is answered: see [Page.ServeHTTP].
 	Anywhere bool
 	// Every is the time between two updates. 0: a second.

@@ -30,7 +30,7 @@ func WriteReport(ctx context.Context, w io.Writer, s *db.Store, title string) (T
 	v := newFigures(title)
 	v.Report, v.At = true, time.Now().UnixMilli()
 	v.addStore(st, s.Options().ReadOnly)
-	b, err := report(v, viewOf(t))
+	b, err := report(v, viewOf(t, nil))
 	if err != nil {
 		return t, err
 	}

@@ -171,7 +171,7 @@ func TestTreeOfAMillion(t *testing.T) {
 			t.Fatal(err)
 		}
 		nodes := judge(t, tree, blocks)
-		if size := len(encode(viewOf(tree))); nodes > mostNodes || size > 400_000 {
+		if size := len(encode(viewOf(tree, nil))); nodes > mostNodes || size > 400_000 {
 			t.Errorf("%s: %d nodes, %d bytes", name, nodes, size)
 		} else {
 			t.Logf("%s: %d blocks in %v: %d nodes, %d bytes", name, n, tree.Took.Round(time.Millisecond), nodes, size)
@@ -214,7 +214,7 @@ func TestTreeOfNonsense(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		encode(viewOf(tree))
+		encode(viewOf(tree, nil))
 		for _, m := range tree.Models { // nor does it hide anything
 			sum := int64(0)
 			for _, k := range m.Kids {

@@ -126,7 +126,7 @@ func requestOf(q figures.Request) requestView {
 		Asked: q.Asked, Reused: q.Reused, First: q.FirstByte.Seconds(), Saved: q.Saved.Seconds(),
 	}
 	if q.Parted != nil {
-		v.Parted, v.Advice = q.Parted.Says(q.Asked), q.Parted.Advice
+		v.Parted, v.Advice = q.Parted.Says(q.Asked), q.Parted.Advise()
 	}
 	return v
 }

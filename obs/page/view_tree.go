@@ -42,11 +42,12 @@ type nodeView struct {
 	Hits   int64       `json:"hits"`
 	Used   int64       `json:"used"`
 	Scope  string      `json:"scope,omitempty"`
+	Who    string      `json:"who,omitempty"` // programs that have asked for it
 	More   int         `json:"more,omitempty"`
 	Kids   []*nodeView `json:"kids,omitempty"`
 }
 
-func viewOf(t Tree) treeView {
+func viewOf(t Tree, askers func(string) string) treeView {
 	v := treeView{
 		At: millis(t.At), Bytes: t.Bytes, Blocks: t.Blocks, Records: t.Records, Damaged: t.Damaged, TooMany: t.TooMany, Scopes: t.Scopes,
 		Shared: t.Shared, Used: millis(t.LastUsed), Models: []modelView{},
@@ -54,9 +55,14 @@ func viewOf(t Tree) treeView {
 	var nodes func(from []*Node) []*nodeView
 	nodes = func(from []*Node) (out []*nodeView) {
 		for _, n := range from {
-			out = append(out, &nodeView{
-				n.ID, n.First, n.Tokens, n.Blocks, n.Own, n.Bytes, n.Hits, millis(n.Used), n.Scope, n.More, nodes(n.Kids),
-			})
+			x := &nodeView{
+				ID: n.ID, First: n.First, Tokens: n.Tokens, Blocks: n.Blocks, Own: n.Own, Bytes: n.Bytes, Hits: n.Hits, Used: millis(n.Used), Scope: n.Scope, More: n.More,
+				Kids: nodes(n.Kids),
+			}
+			if askers != nil && n.More == 0 {
+				x.Who = askers(n.ID)
+			}
+			out = append(out, x)
 		}
 		return out
 	}

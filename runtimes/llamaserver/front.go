@@ -61,6 +61,7 @@ type Front struct {
 	rules   normalizer
 	traffic traffic
 	warming warming
+	askers  askers
 
 	db      atomic.Pointer[db.Store]
 	dbState atomic.Value           // openError: why there is no store

@@ -100,6 +100,7 @@ func (s *served) completed(v *visit, x *exchange, prompt kv.Prompt, p *plan, a a
 		Restored: p.restored, Unused: p.unused(a), Lookup: p.lookup, Restore: p.load, Prefill: a.prefill, Parted: parted.figures(),
 	})
 	s.front.totals.add(s.model, q)
+	s.askedBy(q.Client, prompt)
 }
 
 // passedBy counts a request that was passed on as it is.

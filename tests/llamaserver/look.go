@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,6 +21,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/dustin/go-humanize"
 
+	"github.com/dormousekv/dormouse/obs/figures"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver"
 )
 
@@ -184,6 +186,9 @@ func (f *front) checkPage(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("/dormouse/: %w", err)
 	}
+	if err := tab.sameRequests(status.Recent); err != nil {
+		return fmt.Errorf("/dormouse/: %w", err)
+	}
 	html, err := chromedp.Run(tab.ctx, chromedp.Evaluate[string](`document.documentElement.outerHTML + JSON.stringify([figures, tree])`))
 	if err == nil && strings.Contains(html, secret) {
 		err = errors.New("a word of a prompt stands on it")
@@ -192,6 +197,28 @@ func (f *front) checkPage(ctx context.Context) error {
 		return fmt.Errorf("/dormouse/: %w", err)
 	}
 	return tab.fine(join(f.url, "/dormouse/"))
+}
+
+// sameRequests compares the requests that the page shows with those of the status: who asked, how many tokens were reused, and why no more, in words.
+func (t *tab) sameRequests(recent []figures.Request) error {
+	var want []string
+	for _, q := range recent[:min(len(recent), 12)] {
+		line := "– " + q.Why()
+		if q.Known() {
+			line = humanize.Comma(int64(q.Reused)) + " of " + humanize.Comma(int64(q.Asked)) + " " + q.Why()
+		} else if q.Asked > 0 {
+			line = "not known, of " + humanize.Comma(int64(q.Asked)) + " " + q.Why()
+		}
+		if q.Parted != nil {
+			line += " " + q.Parted.Says(q.Asked) + " " + q.Parted.Advise()
+		}
+		want = append(want, strings.Join(strings.Fields(line), " "))
+	}
+	shown, err := chromedp.Run(t.ctx, chromedp.Evaluate[[]string](`[...document.querySelectorAll("#recent tbody tr")].map((r) => (r.querySelector(".reused").innerText + " " + r.querySelector(".reason").innerText).replace(/\s+/g, " ").trim())`))
+	if err == nil && !slices.Equal(shown, want) {
+		err = fmt.Errorf("the page shows the requests %q, dormouse status %q", shown, want)
+	}
+	return err
 }
 
 // tab is one of a real Chromium, and all that went wrong in it.

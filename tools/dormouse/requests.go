@@ -34,8 +34,8 @@ func printRequests(out io.Writer, s llamaserver.Status) {
 		t.Render()
 	}
 	if s.Asked > 0 {
-		fmt.Fprintf(out, "tokens   %s of %s reused: %s from the store, %s still in the server; %s computed\n", figures.Comma(s.Reused), figures.Comma(s.Asked),
-			figures.Share(s.FromStore, s.Asked), figures.Share(s.Reused-s.FromStore, s.Asked), figures.Comma(s.Computed))
+		fmt.Fprintf(out, "tokens   %s of %s reused (%s): %s from the store, %s still in the server; %s computed\n", figures.Comma(s.Reused), figures.Comma(s.Asked),
+			figures.Share(s.Reused, s.Asked), figures.Comma(s.FromStore), figures.Comma(s.Reused-s.FromStore), figures.Comma(s.Computed))
 	}
 	if s.Unknown > 0 {
 		fmt.Fprintf(out, "         of %s more, in requests that were cancelled or came to nothing, it is not known\n", figures.Comma(s.Unknown))
@@ -44,7 +44,7 @@ func printRequests(out io.Writer, s llamaserver.Status) {
 		fmt.Fprintf(out, "warning  %s tokens were restored and computed again\n", figures.Comma(s.Unused))
 	}
 	switch {
-	case !s.EverSince.IsZero():
+	case !s.EverSince.IsZero() && s.EverSince.Before(s.Since):
 		fmt.Fprintf(out, "saved    %s of computing since %s, %s of it since this start\n", long(s.SavedEver), s.EverSince.Local().Format("2 Jan 2006"), long(s.Saved))
 	case s.Asked > 0:
 		fmt.Fprintf(out, "saved    %s of computing since this start\n", long(s.Saved))
@@ -79,8 +79,8 @@ func printShort(out io.Writer, recent []figures.Request) {
 		fmt.Fprintf(out, "            %s\n", q.Why())
 		if q.Parted != nil {
 			fmt.Fprintf(out, "            %s\n", q.Parted.Says(q.Asked))
-			if q.Parted.Advice != "" {
-				fmt.Fprintf(out, "            %s\n", q.Parted.Advice)
+			if advice := q.Parted.Advise(); advice != "" {
+				fmt.Fprintf(out, "            %s\n", advice)
 			}
 		}
 	}

@@ -23,7 +23,7 @@ func TestRequestsInWords(t *testing.T) {
 	f := r.Read()
 	s := llamaserver.Status{
 		Asked: f.Asked, Reused: f.Reused, Computed: f.Computed, FromStore: f.FromStore, Unknown: f.Unknown, Saved: f.Saved, Recent: f.Recent, Rates: f.Rates,
-		SavedEver: 3*time.Hour + 12*time.Minute, EverSince: time.Date(2026, 11, 3, 12, 0, 0, 0, time.UTC),
+		Since: f.Since, SavedEver: 3*time.Hour + 12*time.Minute, EverSince: time.Date(2025, 11, 3, 12, 0, 0, 0, time.UTC),
 	}
 	for k, n := range f.Requests {
 		s.Requests = append(s.Requests, llamaserver.Count{Outcome: k.Outcome.String(), Reason: k.Reason, N: n})
@@ -32,9 +32,9 @@ func TestRequestsInWords(t *testing.T) {
 	printRequests(&out, s)
 	for _, want := range []string{
 		"requests 4 since this start: 2 from the store, 1 not found, 1 cancelled\n",
-		"tokens   7,515 of 21,612 reused: 35 % from the store, 0 % still in the server; 14,097 computed\n",
+		"tokens   7,515 of 21,612 reused (35 %): 7,515 from the store, 0 still in the server; 14,097 computed\n",
 		"         of 9,000 more, in requests that were cancelled or came to nothing, it is not known\n",
-		"saved    3 h 12 min of computing since 3 Nov 2026, 1 min 15 s of it since this start\n",
+		"saved    3 h 12 min of computing since 3 Nov 2025, 1 min 15 s of it since this start\n",
 		"speed    m: 100 tokens of a prompt are computed in a second\n",
 		"little reused, of the last 4 requests:\n",
 		"/v1/responses  hit: 312 of 7,204 tokens reused, first byte after 1.2 s\n            what is stored goes on differently\n" +

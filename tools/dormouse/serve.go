@@ -104,7 +104,7 @@ func (o *options) serve(ctx context.Context, command []string) (err error) {
 		}
 		return f
 	}
-	look := page.New(page.Options{Title: "llama-server", Store: front.Store, Front: now, Anywhere: o.allowRemote})
+	look := page.New(page.Options{Title: "llama-server", Store: front.Store, Front: now, Askers: front.Askers, Anywhere: o.allowRemote})
 	measure := obs.Handler(obs.Options{Store: front.Store, Front: now})
 	web := &http.Server{
 		Handler: o.handler(front, look, measure), ReadHeaderTimeout: time.Minute, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),

@@ -24,7 +24,7 @@ function meter(part, whole) {
 
 // reusedFrom says how many tokens were reused, and who had them.
 function reusedFrom({ reused, asked, fromStore }) {
-  const from = !reused ? "" : fromStore === reused ? ", all from the store" : !fromStore ? ", all still in the server" : ": " + percent(fromStore, asked) + " from the store, " + percent(reused - fromStore, asked) + " still in the server";
+  const from = !reused ? "" : fromStore === reused ? ", all from the store" : !fromStore ? ", all still in the server" : ": " + number(fromStore) + " from the store, " + number(reused - fromStore) + " still in the server";
   return number(reused) + " of " + number(asked) + from;
 }
 
@@ -41,7 +41,7 @@ function drawTiles() {
     all.push(tile("Tokens reused", percent(front.reused, front.asked), front.asked ? reusedFrom(front) : "no prompt yet"));
     all.push(tile("Requests", number(front.total), front.total ? outcomes(front) : "none yet"));
     const rate = front.rates.length === 1 ? "computing takes 1 s for " + number(Math.round(front.rates[0].perSecond)) + " tokens" : front.rates.length ? "by the measured rates" : "no rate is measured yet";
-    all.push(tile("Time saved", span(front.everSince ? front.savedEver : front.saved), front.everSince ? "since " + day(front.everSince) + ", " + span(front.saved) + " of it since this start" : rate));
+    all.push(tile("Time saved", span(front.everSince ? front.savedEver : front.saved), !front.everSince ? rate : front.everSince >= front.since ? "since this start; " + rate : "since " + day(front.everSince) + ", " + span(front.saved) + " of it since this start"));
   } else if (store && !report) {
     const found = store.matches ? number(store.hits) + " of " + (store.matches === 1 ? "1 prompt" : number(store.matches) + " prompts") : "nothing was looked up yet";
     all.push(tile("Prompts found", percent(store.hits, store.matches), found));
@@ -60,7 +60,7 @@ function drawTiles() {
   if (report && tree) {
     const sum = (of) => tree.models.reduce((n, m) => n + m[of], 0);
     all.push(tile("Tokens", large(sum("tokens")), count(tree.models.length, "model")));
-    all.push(tile("Used", times(sum("hits")), "prompts that were restored from what is stored"));
+    all.push(tile("Found", times(sum("hits")), "by prompts that began like what is stored"));
     all.push(tile("Last used", ago(tree.used), tree.scopes ? count(tree.scopes, "scope") + " with prompts of their own" : "everything is shared"));
   }
   if (front && front.slots) {
@@ -71,7 +71,7 @@ function drawTiles() {
   by("tiles").dataset.n = all.length;
   by("tiles").replaceChildren(...all);
   by("since").hidden = !front || !front.since;
-  if (front) by("since").textContent = "Counted since this start, " + when(front.since) + (front.everSince ? "; the time saved since " + day(front.everSince) + "." : ".");
+  if (front) by("since").textContent = "Counted since this start, " + when(front.since) + (front.everSince && front.everSince < front.since ? "; the time saved since " + day(front.everSince) + "." : ".");
 }
 
 function drawNotes() {

@@ -2,6 +2,7 @@
 
 const ROW = 30;
 const SMALL = 14; // pixels: boxes that are narrower are drawn as one
+const THIN = 6; // and one that is narrower even so is left out
 const AGES = [ // the newest first: minutes, and what the legend says
   [10, "last 10 minutes"], [60, "last hour"], [24 * 60, "last day"], [7 * 24 * 60, "last week"], [Infinity, "longer ago"],
 ];
@@ -80,7 +81,7 @@ function label(n, width) {
     more: () => ["… " + number(n.more) + " more", "…"],
     group: () => [number(n.more) + " small ones", "… " + number(n.more), "…"],
     run: () => {
-      const what = count(n.tokens, "token"), used = n.hits ? " · used " + times(n.hits) : "";
+      const what = count(n.tokens, "token"), used = n.hits ? " · found " + times(n.hits) : "";
       const mine = n.who ? [n.who + " · " + what + used, n.who + " · " + what, n.who] : [];
       return [...mine, what + used, what, number(n.tokens)];
     },
@@ -100,16 +101,16 @@ function describe(n) {
     case "all":
       return ["Everything: " + size(n.bytes), "tap a box to look closer"];
     case "model":
-      return [n.name + (n.latest ? "" : " (an older version)"), size(n.bytes), count(n.tokens, "token"), "used " + times(n.hits), used];
+      return [n.name + (n.latest ? "" : " (an older version)"), size(n.bytes), count(n.tokens, "token"), "found " + times(n.hits), used];
     case "group":
-      return [number(n.more) + " small ones, drawn as one", "tap to look closer", size(n.bytes), count(n.tokens, "token"), "used " + times(n.hits), used];
+      return [number(n.more) + " small ones, drawn as one", "tap to look closer", size(n.bytes), count(n.tokens, "token"), "found " + times(n.hits), used];
     case "more":
-      return [number(n.more) + " smaller ones, drawn as one", size(n.bytes), count(n.tokens, "token"), "used " + times(n.hits), used];
+      return [number(n.more) + " smaller ones, drawn as one", size(n.bytes), count(n.tokens, "token"), "found " + times(n.hits), used];
   }
   const behind = n.bytes - n.own;
   return [
     "Tokens " + number(n.first) + " to " + number(n.first + n.tokens), n.who && "asked for by " + n.who, n.kids.length > 1 && "the same in " + branches(n) + " prompts",
-    size(n.own) + (behind ? " and " + size(behind) + " behind it" : ""), n.hits ? "used " + times(n.hits) : "not used yet", used, n.scope ? "private: scope " + n.scope : "shared",
+    size(n.own) + (behind ? " and " + size(behind) + " behind it" : ""), n.hits ? "found " + times(n.hits) : "not found yet", used, n.scope ? "private: scope " + n.scope : "shared",
     n.model.name,
   ].filter(Boolean);
 }
@@ -157,6 +158,7 @@ function drawTree() {
     if (n.kind === "group" && n !== focus) return;
     for (const k of n.drawn) {
       const part = (w * k.bytes) / n.bytes;
+      if (k.more && part < THIN) break; // it is the last one
       if (part >= 1) lay(k, left, part, row + 1);
       left += part;
     }

@@ -78,7 +78,7 @@ const share = (part, whole) => (whole > 0 ? (100 * part) / whole : 0);
 function percent(part, whole) {
   if (!whole) return "–";
   const p = share(part, whole);
-  return (p > 0 && p < 1 ? "<1" : p < 100 && p > 99 ? ">99" : p.toFixed(0)) + " %";
+  return (p > 0 && p < 1 ? "<1" : p < 100 && p > 99 ? ">99" : p.toFixed(0)) + "\u00a0%";
 }
 
 const count = (n, what) => (n === 1 ? "1 " + what : number(n) + " " + what + "s");

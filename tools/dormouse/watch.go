@@ -206,7 +206,7 @@ func (c *watchedClient) parted(q figures.Request, p *figures.Parted) {
 		c.once(p.Cause+p.Advice, x)
 	case p.Common > 0 && q.Short():
 		x.Kind = saidParted
-		x.Text = fmt.Sprintf("%s: it %s; why is not known", reused, p.Says(q.Asked))
+		x.Text = fmt.Sprintf("%s: it %s; why is not known: dormouse explain shows the text on both sides, of a serve that was started with --explain", reused, p.Says(q.Asked))
 		c.once(p.Part, x)
 	}
 }

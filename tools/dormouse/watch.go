@@ -109,6 +109,7 @@ type watchedClient struct {
 	recent   []figures.Request // the last ones, the newest last
 	waiting  []Said            // what is said once there are enough
 	said     map[string]bool   // by kind and what
+	unknown  map[string]int    // how often it parted in a part of a request, and nobody knew why
 	well     bool              // that was said last
 }
 
@@ -138,7 +139,7 @@ func (w *watched) news(recent []figures.Request) (out []Said) {
 		w.last = later(w.last, q.Ended)
 		c := w.clients[q.Client]
 		if c == nil {
-			c = &watchedClient{said: map[string]bool{}}
+			c = &watchedClient{said: map[string]bool{}, unknown: map[string]int{}}
 			w.clients[q.Client] = c
 		}
 		out = append(out, c.add(q)...)
@@ -204,7 +205,10 @@ func (c *watchedClient) parted(q figures.Request, p *figures.Parted) {
 	case p.Cause != "":
 		x.Text = fmt.Sprintf("%s: %s (%s)", program(q.Client), p.Advice, p.Says(q.Asked))
 		c.once(p.Cause+p.Advice, x)
-	case p.Common > 0 && q.Short():
+	case q.Short():
+		if c.unknown[p.Part]++; c.unknown[p.Part] < 2 { // once, something may have been set, or another prompt begun
+			return
+		}
 		x.Kind = saidParted
 		x.Text = fmt.Sprintf("%s: it %s; why is not known: dormouse explain shows the text on both sides, of a serve that was started with --explain", reused, p.Says(q.Asked))
 		c.once(p.Part, x)

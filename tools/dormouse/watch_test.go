@@ -95,12 +95,15 @@ func TestWatchTellsClientsApart(t *testing.T) {
 
 // What nobody knows the cause of is said, and that requests pass.
 func TestWatchSaysWhatItDoesNotKnow(t *testing.T) {
-	x := asked{"codex", 6231, 900, "?", "tools"}
+	x, pass := asked{"codex", 6231, 900, "?", "tools"}, asked{client: "codex"}
 	if got := watchedText(x, x, x, x); got != "Codex: 900 of 6,231 tokens were reused: it parted at token 900 of 6,231, in the tools; why is not known: dormouse explain shows the text on both sides, of a serve that was started with --explain\n" {
 		t.Errorf("%q", got)
 	}
-	pass := asked{client: "codex"}
-	if got := watchedText(pass, pass, x, pass, pass); got != "Codex: 900 of 6,231 tokens were reused: it parted at token 900 of 6,231, in the tools; why is not known: dormouse explain shows the text on both sides, of a serve that was started with --explain\n" {
+	y := asked{"codex", 6231, 3, "?", "system prompt"}
+	if got := watchedText(y, pass, pass); got != "" {
+		t.Errorf("parted once: %q", got)
+	}
+	if got := watchedText(pass, x, x, pass, pass); got != "Codex: 900 of 6,231 tokens were reused: it parted at token 900 of 6,231, in the tools; why is not known: dormouse explain shows the text on both sides, of a serve that was started with --explain\n" {
 		t.Errorf("%q", got)
 	}
 	if got := watchedText(pass, pass, pass, pass); got != "Codex: nothing is kept of its requests at /v1/messages: "+figures.Words("media")+"\n" {

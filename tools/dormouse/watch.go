@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/obs/figures"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver"
 )
@@ -109,7 +110,7 @@ type watchedClient struct {
 	recent   []figures.Request // the last ones, the newest last
 	waiting  []Said            // what is said once there are enough
 	said     map[string]bool   // by kind and what
-	unknown  map[string]int    // how often it parted in a part of a request, and nobody knew why
+	doubts   map[string]int    // how often was seen what is said only of the second time
 	well     bool              // that was said last
 }
 
@@ -139,7 +140,7 @@ func (w *watched) news(recent []figures.Request) (out []Said) {
 		w.last = later(w.last, q.Ended)
 		c := w.clients[q.Client]
 		if c == nil {
-			c = &watchedClient{said: map[string]bool{}, unknown: map[string]int{}}
+			c = &watchedClient{said: map[string]bool{}, doubts: map[string]int{}}
 			w.clients[q.Client] = c
 		}
 		out = append(out, c.add(q)...)
@@ -198,19 +199,22 @@ func (c *watchedClient) once(what string, x Said) {
 }
 
 func (c *watchedClient) parted(q figures.Request, p *figures.Parted) {
-	x := c.about(q, saidCause)
-	x.Part, x.Token, x.Cause, x.Advice = p.Part, p.Token, p.Cause, p.Advice
-	reused := fmt.Sprintf("%s: %s of %s tokens were reused", program(q.Client), figures.Comma(q.Reused), figures.Comma(q.Asked))
-	switch {
-	case p.Cause != "":
-		x.Text = fmt.Sprintf("%s: %s (%s)", program(q.Client), p.Advice, p.Says(q.Asked))
-		c.once(p.Cause+p.Advice, x)
-	case q.Short():
-		if c.unknown[p.Part]++; c.unknown[p.Part] < 2 { // once, something may have been set, or another prompt begun
+	// Once, something may have been set, or the first prompt of a program come, which has nothing in common with those of others.
+	if p.Cause == "" || p.Token < kv.OpeningTokens {
+		what := p.Cause + " in " + p.Part
+		if c.doubts[what]++; c.doubts[what] < 2 {
 			return
 		}
+	}
+	x := c.about(q, saidCause)
+	x.Part, x.Token, x.Cause, x.Advice = p.Part, p.Token, p.Cause, p.Advice
+	if p.Cause != "" {
+		x.Text = fmt.Sprintf("%s: %s (%s)", program(q.Client), p.Advice, p.Says(q.Asked))
+		c.once(p.Cause+p.Advice, x)
+	} else if q.Short() {
 		x.Kind = saidParted
-		x.Text = fmt.Sprintf("%s: it %s; why is not known: dormouse explain shows the text on both sides, of a serve that was started with --explain", reused, p.Says(q.Asked))
+		x.Text = fmt.Sprintf("%s: %s of %s tokens were reused: it %s; why is not known: dormouse explain shows the text on both sides, of a serve that was started with --explain",
+			program(q.Client), figures.Comma(q.Reused), figures.Comma(q.Asked), p.Says(q.Asked))
 		c.once(p.Part, x)
 	}
 }

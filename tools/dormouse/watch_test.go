@@ -99,6 +99,10 @@ func TestWatchSaysWhatItDoesNotKnow(t *testing.T) {
 	if got := watchedText(x, x, x, x); got != "Codex: 900 of 6,231 tokens were reused: it parted at token 900 of 6,231, in the tools; why is not known: dormouse explain shows the text on both sides, of a serve that was started with --explain\n" {
 		t.Errorf("%q", got)
 	}
+	first := asked{"codex", 6231, 3, "other_system_prompt", "system prompt"}
+	if got := watchedText(first, pass, pass); got != "" {
+		t.Errorf("the first one of a program: %q", got)
+	}
 	y := asked{"codex", 6231, 3, "?", "system prompt"}
 	if got := watchedText(y, pass, pass); got != "" {
 		t.Errorf("parted once: %q", got)

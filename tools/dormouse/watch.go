@@ -155,7 +155,7 @@ func (w *watched) few() (out []Said) {
 	}
 	for name, c := range w.clients {
 		if c.requests < enough {
-			x := c.about(c.recent[len(c.recent)-1], saidFew)
+			x := c.about(figures.Request{Ended: time.Now(), Client: name}, saidFew)
 			x.Text = fmt.Sprintf("%s: %d of the %d requests that it takes to say something", program(name), c.requests, enough)
 			out = append(out, x)
 		}
@@ -171,6 +171,9 @@ func (c *watchedClient) about(q figures.Request, kind string) Said {
 
 // add takes in a request, and gives what is to be said of its client.
 func (c *watchedClient) add(q figures.Request) (out []Said) {
+	if q.Cancelled { // it says nothing of what is kept: Codex gives up a request now and then, and sends it anew
+		return nil
+	}
 	c.requests++
 	if c.recent = append(c.recent, q); len(c.recent) > enough {
 		c.recent = c.recent[1:]

@@ -34,6 +34,8 @@ func watchedText(list ...asked) string {
 		at = at.Add(time.Second)
 		q := figures.Request{Ended: at, Client: a.client, Endpoint: "/v1/messages", Outcome: figures.Hit, Asked: a.tokens, Reused: a.reuse, Computed: a.tokens - a.reuse}
 		switch {
+		case a.tokens < 0:
+			q.Outcome, q.Cancelled, q.Asked, q.Computed = figures.Cancelled, true, 0, 0
 		case a.tokens == 0:
 			q.Outcome, q.Reason = figures.Pass, "media"
 		case a.cause == "?":
@@ -110,7 +112,8 @@ func TestWatchSaysWhatItDoesNotKnow(t *testing.T) {
 	if got := watchedText(pass, x, x, pass, pass); got != "Codex: 900 of 6,231 tokens were reused: it parted at token 900 of 6,231, in the tools; why is not known: dormouse explain shows the text on both sides, of a serve that was started with --explain\n" {
 		t.Errorf("%q", got)
 	}
-	if got := watchedText(pass, pass, pass, pass); got != "Codex: nothing is kept of its requests at /v1/messages: "+figures.Words("media")+"\n" {
+	left := asked{client: "codex", tokens: -1}
+	if got := watchedText(left, pass, left, pass, left, pass, pass); got != "Codex: nothing is kept of its requests at /v1/messages: "+figures.Words("media")+"\n" {
 		t.Errorf("%q", got)
 	}
 }

@@ -4,8 +4,11 @@ import (
 	"encoding/json"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/rules"
 )
 
 // recorded is where two requests of a real client parted, rendered as Qwen2.5's template does; homes and folders have other names.
@@ -164,6 +167,23 @@ func TestCausesAreWordsOfThisPackage(t *testing.T) {
 				t.Errorf("%+v", c)
 			}
 		}
+	}
+}
+
+// The rules that are advised come along with dormouse serve.
+func TestAdvisedRulesAreThere(t *testing.T) {
+	n := 0
+	for _, k := range kinds {
+		for _, advice := range k.front {
+			for _, m := range regexp.MustCompile(`--normalize ([a-z-]+)`).FindAllStringSubmatch(advice, -1) {
+				if n++; !slices.Contains(rules.Sets(), m[1]) {
+					t.Errorf("%s: there is no set of rules %q", k.code, m[1])
+				}
+			}
+		}
+	}
+	if n == 0 {
+		t.Error("none is advised")
 	}
 }
 

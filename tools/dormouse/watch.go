@@ -171,7 +171,7 @@ func (c *watchedClient) about(q figures.Request, kind string) Said {
 
 // add takes in a request, and gives what is to be said of its client.
 func (c *watchedClient) add(q figures.Request) (out []Said) {
-	if q.Cancelled { // it says nothing of what is kept: Codex gives up a request now and then, and sends it anew
+	if q.Cancelled && !q.Known() { // it says nothing of what is kept. Codex leaves before the end of an answer that it has read
 		return nil
 	}
 	c.requests++

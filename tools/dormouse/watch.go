@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/obs/figures"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver"
 )
@@ -203,7 +202,7 @@ func (c *watchedClient) once(what string, x Said) {
 
 func (c *watchedClient) parted(q figures.Request, p *figures.Parted) {
 	// Once, something may have been set, or the first prompt of a program come, which has nothing in common with those of others.
-	if p.Cause == "" || p.Token < kv.OpeningTokens {
+	if p.Cause == "" || p.Apart() {
 		what := p.Cause + " in " + p.Part
 		if c.doubts[what]++; c.doubts[what] < 2 {
 			return

@@ -63,9 +63,12 @@ func (q *Request) Why() string {
 // alike are so few tokens in common that two prompts have nothing to do with each other: what a template puts before each of them.
 const alike = 16
 
+// Apart reports whether two prompts have nothing in common to speak of.
+func (p *Parted) Apart() bool { return p.Common < alike }
+
 // Says says where a prompt of so many tokens parted from the nearest other: "parted at token 312 of 7,204, in the tools, from a prompt of 2 h before". The advice is not in it.
 func (p *Parted) Says(asked int) string {
-	if p.Common < alike {
+	if p.Apart() {
 		return "has only its first " + plural(p.Common, "token") + " in common with any prompt that is there"
 	}
 	out := "parted at token " + Comma(p.Token)

@@ -109,6 +109,7 @@ type watchedClient struct {
 	recent   []figures.Request // the last ones, the newest last
 	waiting  []Said            // what is said once there are enough
 	said     map[string]bool   // by kind and what
+	doubts   map[string]int    // how often was seen what is said only of the second time
 	well     bool              // that was said last
 }
 
@@ -138,7 +139,7 @@ func (w *watched) news(recent []figures.Request) (out []Said) {
 		w.last = later(w.last, q.Ended)
 		c := w.clients[q.Client]
 		if c == nil {
-			c = &watchedClient{said: map[string]bool{}}
+			c = &watchedClient{said: map[string]bool{}, doubts: map[string]int{}}
 			w.clients[q.Client] = c
 		}
 		out = append(out, c.add(q)...)
@@ -153,7 +154,7 @@ func (w *watched) few() (out []Said) {
 	}
 	for name, c := range w.clients {
 		if c.requests < enough {
-			x := c.about(c.recent[len(c.recent)-1], saidFew)
+			x := c.about(figures.Request{Ended: time.Now(), Client: name}, saidFew)
 			x.Text = fmt.Sprintf("%s: %d of the %d requests that it takes to say something", program(name), c.requests, enough)
 			out = append(out, x)
 		}
@@ -169,6 +170,9 @@ func (c *watchedClient) about(q figures.Request, kind string) Said {
 
 // add takes in a request, and gives what is to be said of its client.
 func (c *watchedClient) add(q figures.Request) (out []Said) {
+	if q.Cancelled && !q.Known() { // it says nothing of what is kept. Codex leaves before the end of an answer that it has read
+		return nil
+	}
 	c.requests++
 	if c.recent = append(c.recent, q); len(c.recent) > enough {
 		c.recent = c.recent[1:]
@@ -197,16 +201,22 @@ func (c *watchedClient) once(what string, x Said) {
 }
 
 func (c *watchedClient) parted(q figures.Request, p *figures.Parted) {
+	// Once, something may have been set, or the first prompt of a program come, which has nothing in common with those of others.
+	if p.Cause == "" || p.Apart() {
+		what := p.Cause + " in " + p.Part
+		if c.doubts[what]++; c.doubts[what] < 2 {
+			return
+		}
+	}
 	x := c.about(q, saidCause)
 	x.Part, x.Token, x.Cause, x.Advice = p.Part, p.Token, p.Cause, p.Advice
-	reused := fmt.Sprintf("%s: %s of %s tokens were reused", program(q.Client), figures.Comma(q.Reused), figures.Comma(q.Asked))
-	switch {
-	case p.Cause != "":
+	if p.Cause != "" {
 		x.Text = fmt.Sprintf("%s: %s (%s)", program(q.Client), p.Advice, p.Says(q.Asked))
 		c.once(p.Cause+p.Advice, x)
-	case p.Common > 0 && q.Short():
+	} else if q.Short() {
 		x.Kind = saidParted
-		x.Text = fmt.Sprintf("%s: it %s; why is not known", reused, p.Says(q.Asked))
+		x.Text = fmt.Sprintf("%s: %s of %s tokens were reused: it %s; why is not known: dormouse explain shows the text on both sides, of a serve that was started with --explain",
+			program(q.Client), figures.Comma(q.Reused), figures.Comma(q.Asked), p.Says(q.Asked))
 		c.once(p.Part, x)
 	}
 }

@@ -34,6 +34,8 @@ func watchedText(list ...asked) string {
 		at = at.Add(time.Second)
 		q := figures.Request{Ended: at, Client: a.client, Endpoint: "/v1/messages", Outcome: figures.Hit, Asked: a.tokens, Reused: a.reuse, Computed: a.tokens - a.reuse}
 		switch {
+		case a.tokens < 0:
+			q.Outcome, q.Cancelled, q.Asked, q.Computed = figures.Cancelled, true, 0, 0
 		case a.tokens == 0:
 			q.Outcome, q.Reason = figures.Pass, "media"
 		case a.cause == "?":
@@ -95,15 +97,23 @@ func TestWatchTellsClientsApart(t *testing.T) {
 
 // What nobody knows the cause of is said, and that requests pass.
 func TestWatchSaysWhatItDoesNotKnow(t *testing.T) {
-	x := asked{"codex", 6231, 900, "?", "tools"}
-	if got := watchedText(x, x, x, x); got != "Codex: 900 of 6,231 tokens were reused: it parted at token 900 of 6,231, in the tools; why is not known\n" {
+	x, pass := asked{"codex", 6231, 900, "?", "tools"}, asked{client: "codex"}
+	if got := watchedText(x, x, x, x); got != "Codex: 900 of 6,231 tokens were reused: it parted at token 900 of 6,231, in the tools; why is not known: dormouse explain shows the text on both sides, of a serve that was started with --explain\n" {
 		t.Errorf("%q", got)
 	}
-	pass := asked{client: "codex"}
-	if got := watchedText(pass, pass, x, pass, pass); got != "Codex: 900 of 6,231 tokens were reused: it parted at token 900 of 6,231, in the tools; why is not known\n" {
+	first := asked{"codex", 6231, 3, "other_system_prompt", "system prompt"}
+	if got := watchedText(first, pass, pass); got != "" {
+		t.Errorf("the first one of a program: %q", got)
+	}
+	y := asked{"codex", 6231, 3, "?", "system prompt"}
+	if got := watchedText(y, pass, pass); got != "" {
+		t.Errorf("parted once: %q", got)
+	}
+	if got := watchedText(pass, x, x, pass, pass); got != "Codex: 900 of 6,231 tokens were reused: it parted at token 900 of 6,231, in the tools; why is not known: dormouse explain shows the text on both sides, of a serve that was started with --explain\n" {
 		t.Errorf("%q", got)
 	}
-	if got := watchedText(pass, pass, pass, pass); got != "Codex: nothing is kept of its requests at /v1/messages: "+figures.Words("media")+"\n" {
+	left := asked{client: "codex", tokens: -1}
+	if got := watchedText(left, pass, left, pass, left, pass, pass); got != "Codex: nothing is kept of its requests at /v1/messages: "+figures.Words("media")+"\n" {
 		t.Errorf("%q", got)
 	}
 }

@@ -4,8 +4,11 @@ import (
 	"encoding/json"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/rules"
 )
 
 // recorded is where two requests of a real client parted, rendered as Qwen2.5's template does; homes and folders have other names.
@@ -127,6 +130,9 @@ func TestNoCauseIsNamedInDoubt(t *testing.T) {
 		{"a description of a tool", Split{Part: "tools", Before: `{"name": "read", "description": "Reads`, Mine: ` a file", "x": 1`, Theirs: ` files", "x": 1`}},
 		{"a key that only one has", Split{Part: "tools", Before: `{"name": "read", `, Mine: `"strict": true, "type": "object"}`, Theirs: `"type": "object"}`}},
 		{"a thought in both", Split{Part: "message 3", Before: "<|im_start|>assistant\n<think>\n", Mine: "Hm.", Theirs: "Ah."}},
+		{"a folder in nobody knows which part", Split{Before: "Working directory: /src/", Mine: "one\n", Theirs: "two\n"}},
+		{"git in a prompt that is no chat", Split{Part: "prompt", Before: "gitStatus: it is\nRecent commits:\n", Mine: "2d2eabe begin", Theirs: "1f5475e begin"}},
+		{"an id in nobody knows which part", Split{Before: "call_", Mine: "a8f2b3c4d5", Theirs: "ffe0b3c4d5"}},
 		{"a number", Split{Part: "system prompt", Before: "You have ", Mine: "1234567 tokens.", Theirs: "7654321 tokens."}},
 		{"a version", Split{Part: "system prompt", Before: "OS Version: Linux 6.1", Mine: "8.44\n", Theirs: "7.1\n"}},
 	} {
@@ -141,11 +147,13 @@ func TestCausesAreWordsOfThisPackage(t *testing.T) {
 	known := map[Cause]bool{}
 	codes := map[string]bool{}
 	for _, k := range kinds {
-		if codes[k.code] || !regexp.MustCompile(`^[a-z_]{3,40}$`).MatchString(k.code) || k.front == nil && k.rest == "" || k.front != nil && k.front[""] == "" {
+		if codes[k.code] || !regexp.MustCompile(`^[a-z_]{3,40}$`).MatchString(k.code) || k.front == nil && k.message == "" || k.front != nil && k.front[""] == "" {
 			t.Errorf("%+v", k)
 		}
 		codes[k.code] = true
-		known[Cause{k.code, k.rest}], known[Cause{k.code, k.tools}] = true, true
+		for _, advice := range []string{k.tools, k.message, k.other} {
+			known[Cause{k.code, advice}] = true
+		}
 		for _, advice := range k.front {
 			known[Cause{k.code, advice}] = true
 			if len(advice) > 400 || strings.HasSuffix(advice, ".") {
@@ -159,6 +167,23 @@ func TestCausesAreWordsOfThisPackage(t *testing.T) {
 				t.Errorf("%+v", c)
 			}
 		}
+	}
+}
+
+// The rules that are advised come along with dormouse serve.
+func TestAdvisedRulesAreThere(t *testing.T) {
+	n := 0
+	for _, k := range kinds {
+		for _, advice := range k.front {
+			for _, m := range regexp.MustCompile(`--normalize ([a-z-]+)`).FindAllStringSubmatch(advice, -1) {
+				if n++; !slices.Contains(rules.Sets(), m[1]) {
+					t.Errorf("%s: there is no set of rules %q", k.code, m[1])
+				}
+			}
+		}
+	}
+	if n == 0 {
+		t.Error("none is advised")
 	}
 }
 

@@ -34,15 +34,15 @@ func serverFlag(cmd *cobra.Command) string {
 	return ""
 }
 
-// meant is the flag whose name differs from said by the fewest letters, if these are two at most, or that begins like it.
+// meant is the flag whose name differs from said by the fewest letters, if these are two at most and a fourth at most, or that begins like it.
 func meant(flags *pflag.FlagSet, said string) (name string) {
 	best := 3
 	flags.VisitAll(func(f *pflag.Flag) {
 		d := letters(said, f.Name)
 		if len(said) > 2 && strings.HasPrefix(f.Name, said) {
-			d = min(d, 2)
+			d = min(d, 1)
 		}
-		if d < best && d < len(said) {
+		if d < best && 4*d <= len(said) {
 			best, name = d, f.Name
 		}
 	})

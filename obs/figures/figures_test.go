@@ -40,7 +40,7 @@ func TestReasonsOfTheFrontHaveWords(t *testing.T) {
 		t.Fatal(err)
 	}
 	found := regexp.MustCompile(`Pass = "(.*)"`).FindAllStringSubmatch(string(b), -1)
-	known := map[string]bool{Other: true, ServerCache: true, TooFew: true, TooSlow: true, NotReused: true, SlotTaken: true, RestoreFailed: true, LookupFailed: true,
+	known := map[string]bool{Other: true, ServerCache: true, TooFew: true, NotChosen: true, TooSlow: true, NotReused: true, SlotTaken: true, RestoreFailed: true, LookupFailed: true,
 		ClientLeft: true, NotAnswered: true}
 	for c := range kv.ReasonCode(kv.ReasonCodes) {
 		known[Code(c)] = true

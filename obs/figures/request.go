@@ -100,6 +100,7 @@ const (
 	TooFew        = "too_few"        // so few tokens that computing them takes no longer
 	TooSlow       = "too_slow"       // restores of this size have taken longer than computing them
 	NotReused     = "not_reused"     // the server computed again what it had, or was given
+	NotChosen     = "not_chosen"     // so little of the prompt that the server would choose another slot than the one with it
 	SlotTaken     = "slot_taken"     // another client of the server works in the slot
 	RestoreFailed = "restore_failed" // the server, or the disk, did not do it
 	LookupFailed  = "lookup_failed"  // the store did not answer
@@ -225,6 +226,7 @@ var words = map[string]string{
 	TooFew:                "so few tokens that computing them takes no longer",
 	TooSlow:               "restores of this size have taken longer than computing; it is tried again now and then",
 	NotReused:             "the server computed again what it had, or was given; it is tried again now and then",
+	NotChosen:             "less than a tenth of the prompt: llama-server goes on in a slot that it chooses itself",
 	SlotTaken:             "another client of the server works in the slot",
 	RestoreFailed:         "it was found, and could not be restored",
 	LookupFailed:          "the store could not be asked",

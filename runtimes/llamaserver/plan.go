@@ -66,6 +66,10 @@ func (s *served) begin(ctx context.Context, m *db.Model, lay *layout, sl *slot, 
 	if p.why = s.notWorth(p); p.why != "" {
 		return p
 	}
+	if !req.Endpoint.Pins() && p.found*leastChosen <= len(prompt.Tokens) {
+		p.why = figures.NotChosen
+		return p
+	}
 	if s.taken(ctx, sl) { // a restore would wait for it, and all others for the restore
 		p.held, p.why = 0, figures.SlotTaken
 		return p
@@ -93,6 +97,10 @@ func (s *served) begin(ctx context.Context, m *db.Model, lay *layout, sl *slot, 
 	}
 	return p
 }
+
+// leastChosen is how much of a prompt a slot must have, as a divisor, that llama-server chooses it for what it has (--slot-prompt-similarity, a tenth if it is
+// not said). With less it takes the slot that was not used for longest, and what was restored elsewhere is of no use.
+const leastChosen = 10
 
 // notWorth is why what was found is not restored: a code, or none.
 func (s *served) notWorth(p *plan) string {

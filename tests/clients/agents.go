@@ -46,7 +46,7 @@ var clients = []client{
 		},
 		first:  func(text string) []string { return []string{"-p", text} },
 		next:   func(text string) []string { return []string{"-p", "--continue", text} },
-		advice: advice{env: []string{"CLAUDE_CODE_ATTRIBUTION_HEADER=0"}, args: []string{"--exclude-dynamic-system-prompt-sections"}},
+		advice: advice{front: []string{"--normalize", "claude-code"}},
 	},
 	{
 		name: "codex", program: "codex", version: []string{"--version"},

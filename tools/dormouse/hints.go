@@ -34,7 +34,7 @@ func serverFlag(cmd *cobra.Command) string {
 	return ""
 }
 
-// meant is the flag whose name differs from said by the fewest letters, if these are two at most and a fourth at most, or that begins like it.
+// meant is the flag whose name differs from said by the fewest letters, if these are a third at most, or that begins like it.
 func meant(flags *pflag.FlagSet, said string) (name string) {
 	best := 3
 	flags.VisitAll(func(f *pflag.Flag) {
@@ -42,7 +42,7 @@ func meant(flags *pflag.FlagSet, said string) (name string) {
 		if len(said) > 2 && strings.HasPrefix(f.Name, said) {
 			d = min(d, 1)
 		}
-		if d < best && 4*d <= len(said) {
+		if d < best && 3*d <= len(said)+1 {
 			best, name = d, f.Name
 		}
 	})

@@ -119,6 +119,13 @@ var conversations = []conversation{
 		}
 		return quoted("You are an expert coding assistant.\n- read pi docs" + more + "\nCurrent date: 2026-11-28\nCurrent working directory: " + f)
 	}},
+	{client: "pi", e: request.Chat, system: func(f string) string { // since 1.6
+		more := ""
+		if strings.Contains(f, "other") {
+			more = "\n\n<project_context>\nProject-specific instructions and guidelines:\n\n<project_instructions path=\"" + f + "/AGENTS.md\">\nUse tabs.\n\n</project_instructions>\n</project_context>"
+		}
+		return quoted("<docs>\nread pi docs\n</docs>" + more + "\n\n<cwd>\n" + f + "\n</cwd>")
+	}},
 }
 
 func quoted(s string) string {
@@ -163,8 +170,14 @@ func (c conversation) parts(t testing.TB, body []byte) (system any, messages []a
 // With its set, a client's system prompt is the same in each folder, and what was moved is read in the first message of the user, in each turn at the same place:
 // a later turn begins with all of the one before.
 func TestSetsOfClients(t *testing.T) {
-	if len(conversations) != len(Sets()) {
-		t.Errorf("there are sets for %v", Sets())
+	tried := map[string]bool{}
+	for _, c := range conversations {
+		tried[c.client] = true
+	}
+	for _, name := range Sets() {
+		if !tried[name] {
+			t.Errorf("no conversation of %s is tried", name)
+		}
 	}
 	for _, c := range conversations {
 		t.Run(c.client, func(t *testing.T) {

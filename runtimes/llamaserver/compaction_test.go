@@ -115,6 +115,9 @@ func TestCompaction(t *testing.T) {
 				if way := map[bool]string{false: "slot", true: "hit"}[store]; least > 0 && !strings.HasPrefix(got.header, way) {
 					t.Errorf("the compaction is %s, expected a %s", got.header, way)
 				}
+				if c.least != "all" && !strings.Contains(got.header, "; parted=") { // then the answer says where
+					t.Errorf("the compaction is %s", got.header)
+				}
 				r.saved()
 			}
 		})

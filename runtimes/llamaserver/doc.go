@@ -6,7 +6,8 @@
 //   - [Arguments], what a server was asked to do, and [Process], which starts it, starts it again and ends it;
 //   - [Front], the http.Handler: requests that compute a prompt are rendered, tokenized, looked up, and forwarded with the slot in which
 //     their prefix lies; everything else, and whatever cannot be named exactly, passes as it is;
-//   - the slots: which request gets which, what they hold, when they are saved.
+//   - the slots: which request gets which, what they hold, when they are saved;
+//   - rules that change requests ([Options.Normalize]), and prefixes that have a name: pinned, or to be computed at idle ([Front.Pin], [Front.Warm]).
 //
 // It promises that a request is answered as the server alone would answer it, with or without a store: what fails here costs
 // time, never an answer. A prefix is restored only into a slot that the front has leased. What is stored are the rows and tokens that the

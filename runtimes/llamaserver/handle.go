@@ -246,9 +246,7 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 	if x.status >= http.StatusBadRequest && !a.known {
 		s.failed(sl, before, x.status)
 	}
-	if _, ours := own(ctx); !ours { // what nobody asked for is no request
-		s.completed(visitOf(r), x, prompt, p, a)
-	}
+	s.completed(visitOf(r), x, prompt, p, a)
 	m.Observe(p.observation(prompt, a))
 	x.breakOff()
 }

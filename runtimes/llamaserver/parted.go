@@ -84,8 +84,8 @@ func early(reused, asked int) bool { return asked >= fewTokens && 10*reused < 9*
 func (s *served) parted(ctx context.Context, m *db.Model, p *plan, prompt kv.Prompt, r *http.Request, req *request.Request) *parting {
 	expected, _ := p.reused(answered{})
 	store, err := s.front.store()
-	v := visitOf(r) // nil: nobody asked for it, it is computed ahead
-	if v == nil || !early(expected, len(prompt.Tokens)) || err != nil {
+	v := visitOf(r)
+	if v.own || !early(expected, len(prompt.Tokens)) || err != nil { // of what nobody asked for nobody asks why
 		return nil
 	}
 	near, found, err := admin.FindNearest(ctx, store, m.Fingerprint(), prompt, theirTokens)

@@ -1,8 +1,12 @@
 package llamaserver
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -172,12 +176,15 @@ func TestWarmGivesWay(t *testing.T) {
 	if list, err := r.front.Pins(); err != nil || len(list) != 1 || list[0].Name != "one" {
 		t.Errorf("%+v, %v", list, err)
 	}
+	if err := r.server.Signal(os.Kill); err != nil { // what is to be computed waits for the next server, and nothing of that is a request
+		t.Fatal(err)
+	}
 	idle, cancel, err := r.front.traffic.idle(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer cancel()
-	if got := r.ask("/completion", story("Somebody asks", 4)); got.status != 200 {
+	if got := r.untilAnswered("/completion", story("Somebody asks", 4)); got.status != 200 {
 		t.Fatalf("%+v", got)
 	}
 	if idle.Err() == nil {
@@ -187,4 +194,110 @@ func TestWarmGivesWay(t *testing.T) {
 		list, err := r.front.Pins()
 		return err == nil && len(list) == 1 && list[0].State == "stored"
 	})
+}
+
+// A model with sliding windows goes on only where its state was saved: a prefix that is warm ends there. And keys share no more of it than they share of anything.
+func TestWarmOfWindowsAndKeys(t *testing.T) {
+	model := os.Getenv("DORMOUSE_LLAMA_MODEL")
+	if model == "" {
+		t.Skip("SKIPPED: no model with windows: run tests/llama/fetch.sh and set DORMOUSE_LLAMA_MODEL to what it prints")
+	}
+	r := start(t, Options{ScopeByKey: true}, "-m", model, "-c", "2048", "-np", "1", "--cache-ram", "0", "--api-key", "ann,bob", "--chat-template", "chatml")
+	body := agent("/home/ann")
+	delete(body, "tools")
+	body["messages"].([]object)[0]["content"] = strings.Repeat("You know everything about dogs, cats, trees and parks. ", 5)
+	ask := func(key, path string, body any) reply {
+		t.Helper()
+		b, err := json.Marshal(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.url+path, bytes.NewReader(b))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+key)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		all, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return reply{status: resp.StatusCode, header: resp.Header.Get(Header), body: string(all), a: readAnswer(all)}
+	}
+	another := func() { // takes the slot
+		t.Helper()
+		r.saved()
+		if got := ask("ann", "/completion", object{"prompt": "Something else", "n_predict": 1}); got.status != 200 {
+			t.Fatalf("%+v", got)
+		}
+	}
+	warm := func(k Keep) int {
+		t.Helper()
+		if _, err := r.front.Warm(t.Context(), k); err != nil {
+			t.Fatal(err)
+		}
+		tokens := 0
+		r.eventually(func() bool {
+			list, err := r.front.Pins()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, x := range list {
+				if x.Name == k.Name && x.State == "pinned" {
+					tokens = x.Tokens
+				}
+			}
+			return tokens > 0
+		})
+		return tokens
+	}
+	k := keepOf(t, "chat", body)
+	k.Pin = true
+	n := warm(k)
+	another()
+	for _, key := range []string{"ann", "bob"} { // a system prompt is everybody's
+		if got := ask(key, "/v1/chat/completions", body); got.status != 200 || !strings.HasPrefix(got.header, "hit") || got.a.cached < n-1 {
+			t.Errorf("%s: of %d warm tokens %d are reused: %d %s %s", key, n, got.a.cached, got.status, got.header, got.body)
+		}
+		another()
+	}
+	anns := Keep{Name: "anns", Key: "ann", Pin: true, Body: []byte(`{"prompt":"` + strings.Repeat("All that Ann says of her dog is a secret. ", 5) + `","n_predict":2}`)}
+	n = warm(anns)
+	another()
+	question := object{"prompt": strings.Repeat("All that Ann says of her dog is a secret. ", 5) + "So what is it?", "n_predict": 2}
+	if got := ask("bob", "/completion", question); got.status != 200 || !strings.HasPrefix(got.header, "miss") {
+		t.Errorf("another key's is found: %d %s", got.status, got.header)
+	}
+	another()
+	if got := ask("ann", "/completion", question); got.status != 200 || !strings.HasPrefix(got.header, "hit") || got.a.cached < n-2 { // a letter may join the last token
+		t.Errorf("of %d warm tokens %d are reused by whose they are: %d %s", n, got.a.cached, got.status, got.header)
+	}
+	// What is purged is not computed again.
+	end := r.front.traffic.begin()
+	defer end()
+	for _, k := range []Keep{{Name: "anns next", Key: "ann", Body: []byte(`{"prompt":"` + strings.Repeat("Ann has a cat, too, and it likes the dog. ", 10) + `"}`)}, {Name: "bobs", Key: "bob", Body: []byte(`{"prompt":"` + strings.Repeat("Bob has a cat, and he likes it. ", 10) + `"}`)}} {
+		if _, err := r.front.Warm(t.Context(), k); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := r.front.Purge(t.Context(), Purge{Key: "ann"}); err != nil {
+		t.Fatal(err)
+	}
+	list, err := r.front.Pins()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, x := range list {
+		if x.State != "not stored any more: it was evicted, or deleted" {
+			names = append(names, x.Name)
+		}
+	}
+	if fmt.Sprint(names) != "[bobs chat]" {
+		t.Errorf("after a purge of ann's there are %+v", list)
+	}
 }

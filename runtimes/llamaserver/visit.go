@@ -19,6 +19,7 @@ type visit struct {
 	endpoint string
 	client   string
 	counted  bool
+	own      bool // the front asks by itself: that is no request
 }
 
 type visitKey struct{}
@@ -37,6 +38,9 @@ func visitOf(r *http.Request) *visit {
 
 // count counts the visit, with what is known of it: an answer that the client did not wait for is none.
 func (v *visit) count(x *exchange, q figures.Request) figures.Request {
+	if v.own {
+		return figures.Request{}
+	}
 	v.counted = true
 	q.Ended, q.Endpoint, q.Client = time.Now(), v.endpoint, v.client
 	if x != nil && !x.began.IsZero() {

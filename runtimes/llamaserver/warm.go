@@ -238,6 +238,8 @@ func (f *Front) warmNow(ctx context.Context, j *warmJob) (err error) {
 		return err
 	}
 	r.Header.Set("Content-Type", "application/json")
+	v, r := f.arrives(r)
+	v.own = true
 	key := j.keep.Key
 	if key == "" {
 		key = s.api.key

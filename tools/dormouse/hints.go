@@ -42,7 +42,7 @@ func meant(flags *pflag.FlagSet, said string) (name string) {
 		if len(said) > 2 && strings.HasPrefix(f.Name, said) {
 			d = min(d, 1)
 		}
-		if d < best && 3*d <= len(said)+1 {
+		if d < best && 3*d <= len(said) {
 			best, name = d, f.Name
 		}
 	})

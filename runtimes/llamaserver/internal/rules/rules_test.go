@@ -345,3 +345,22 @@ func alike(a, b any) bool {
 	}
 	return a == b
 }
+
+// The example of the manual is one.
+func TestExampleOfTheManual(t *testing.T) {
+	b, err := os.ReadFile("../../../../docs/llama-server.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, file, found := strings.Cut(string(b), "```json\n{\n  \"rules\"")
+	file, _, ends := strings.Cut(file, "```")
+	if !found || !ends {
+		t.Fatal("the manual has no example of a file of rules")
+	}
+	rs := parsed(t, "{\n  \"rules\""+file)
+	const body = `{"messages":[{"role":"system","content":"request_id=00112233445566778899aabbccddeeff\nYou work in /a b\nBe brief."},{"role":"user","content":"q"}]}`
+	const want = `{"messages":[{"role":"system","content":"You work in the folder named below.\nBe brief."},{"role":"user","content":"q\nThe folder is /a b"}]}`
+	if got, _ := rs.Apply(request.Chat, []byte(body)); string(got) != want {
+		t.Errorf("it makes %s of %s, expected %s", got, body, want)
+	}
+}

@@ -69,6 +69,7 @@ type Front struct {
 	noRoom  atomic.Pointer[string] // why nothing could be stored the last time; nil: it could
 	started atomic.Int64           // how often the server was
 	answers atomic.Bool            // it has answered once
+	head    atomic.Pointer[head]   // of the model's file
 	waking  atomic.Bool            // a store that was suspended is to go on
 
 	mu     sync.Mutex
@@ -208,6 +209,7 @@ func (f *Front) again() {
 
 // Started says that the server was started, or started again: nothing is known of it.
 func (f *Front) Started() {
+	f.readAhead()
 	files := f.willLoad()
 	f.started.Add(1)
 	f.mu.Lock()

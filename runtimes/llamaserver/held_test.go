@@ -2,6 +2,7 @@ package llamaserver
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -105,5 +106,58 @@ func TestFirstRequest(t *testing.T) {
 	})
 	if got.status != http.StatusOK || !strings.HasPrefix(got.header, "hit") || got.text != want.text {
 		t.Errorf("the first request after a start, which was refused %d times: %d %q (%s), expected %q", loading, got.status, got.text, got.header, want.text)
+	}
+}
+
+// A front that is started before a server that sleeps has it wake for the first request, which is helped.
+func TestFirstRequestWakesTheServer(t *testing.T) {
+	dir, slots := t.TempDir(), t.TempDir()
+	model, err := filepath.Abs(stories)
+	if err != nil {
+		t.Fatal(err)
+	}
+	base := plain(t, "-m", model, "-c", "2048", "-np", "1", "--slot-save-path", slots, "--sleep-idle-seconds", "1")
+	body := story("Asleep", 12)
+	begin := func() *rig {
+		r := &rig{t: t, log: &logged{}}
+		o := Options{Dir: filepath.Join(dir, "store"), Memo: filepath.Join(dir, "memo"), Attach: base, SlotDir: slots, Logger: slog.New(slog.NewTextHandler(r.log, nil))}
+		if r.front, err = New(must(t, base), &Arguments{}, o); err != nil {
+			t.Fatal(err)
+		}
+		r.serve()
+		return r
+	}
+	end := func(r *rig) {
+		if err := r.front.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}
+	r := begin()
+	r.settled()
+	want := r.ask("/completion", body)
+	r.saved()
+	end(r)
+	direct := &api{base: must(t, base), client: http.DefaultClient}
+	r.eventually(func() bool { p, err := direct.props(t.Context()); return err == nil && p.Sleeping })
+	r = begin()
+	defer end(r)
+	if got := r.ask("/completion", body); !strings.HasPrefix(got.header, "hit") || got.text != want.text {
+		t.Errorf("%d %q (%s), expected %q", got.status, got.text, got.header, want.text)
+	}
+}
+
+// While a server with an API key starts, who has no key hears what the server says, and never waits to be helped.
+func TestNoKeyWhileTheServerLoads(t *testing.T) {
+	r := startUnready(t, Options{}, "-c", "2048", "--api-key", "secret")
+	r.eventually(func() bool {
+		got := r.ask("/completion", story("Nobody", 8))
+		if got.status != http.StatusServiceUnavailable && got.status != http.StatusUnauthorized || !strings.HasPrefix(got.header, "pass") {
+			t.Fatalf("%d %q %s", got.status, got.header, got.body)
+		}
+		m, _, _ := r.front.servedFor("").ready()
+		return m != nil
+	})
+	if got := r.ask("/completion", story("Nobody", 8)); got.status != http.StatusUnauthorized || got.header != "pass; reason=api_key" {
+		t.Errorf("%d %q", got.status, got.header)
 	}
 }

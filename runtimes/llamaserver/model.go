@@ -26,11 +26,11 @@ type identity struct {
 
 // identify reads which model a server runs: the file that /props names, whose bytes are hashed once and remembered in memo, the server's build, and
 // the arguments that change rows.
-func identify(ctx context.Context, p props, rows string, adapters []loraAdapter, memo string) (*identity, error) {
+func identify(ctx context.Context, p props, rows string, adapters []loraAdapter, memo string, open func(path string) (*gguf.File, error)) (*identity, error) {
 	if _, err := os.Stat(p.ModelPath); err != nil {
 		return nil, fmt.Errorf("the file of the server's model cannot be read here: %w", err)
 	}
-	f, err := gguf.Open(p.ModelPath)
+	f, err := open(p.ModelPath)
 	if err != nil {
 		return nil, err
 	}

@@ -153,7 +153,7 @@ func (s *served) identity(ctx context.Context, p props, list []loraAdapter) (*id
 		return id, nil
 	}
 	s.expectHashing(p.ModelPath, list)
-	id, err := identify(ctx, p, rows, list, s.front.o.Memo)
+	id, err := identify(ctx, p, rows, list, s.front.o.Memo, s.front.openModel)
 	if err != nil {
 		if errors.Is(err, modelfile.ErrChanged) {
 			return nil, err

@@ -29,6 +29,7 @@ type exchangeKey struct{}
 // Header is what the answer of a completion says about itself: "hit; tokens=1512; ms=38", "miss; reason=nothing_stored", or "pass; reason=media". A
 // stream begins before the server says what it reused: then it is "hit; expected=1512; ms=38". What rules have changed is said behind it:
 // "; normalized=billing-header,cwd".
+// Where little is reused, "; parted=312; part=tools" says where the prompt parted from the nearest one: see parted.go.
 const Header = "X-Dormouse"
 
 // forward hands a request to the server and its answer to the client. An answer that breaks off is noted in x, since a panic of a

@@ -130,10 +130,7 @@ func (x *parting) explain(p place) {
 	}
 	e := Explained{
 		Ended: time.Now(), Model: x.s.named(), Endpoint: x.visit.endpoint, Client: x.visit.client, Token: x.common, Asked: len(x.prompt.Tokens), Part: x.said.Part,
-		Cause: x.said.Cause, Advice: x.said.Advice, Before: lastOf(p.text[:p.at], explainedText), Mine: firstOf(p.text[p.at:], explainedText), Theirs: firstOf(p.theirs, explainedText),
-	}
-	if !x.at.IsZero() {
-		e.Age = max(0, time.Since(x.at))
+		Cause: x.said.Cause, Advice: x.said.Advice, Before: lastOf(p.text[:p.at], explainedText), Mine: firstOf(p.text[p.at:], explainedText), Theirs: firstOf(p.theirs, explainedText), Age: x.age,
 	}
 	x.s.front.explained.add(e)
 }

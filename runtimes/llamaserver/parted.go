@@ -42,6 +42,7 @@ type parting struct {
 	req    *request.Request
 	prompt kv.Prompt
 	nearest
+	age time.Duration // of the other prompt, when this one came; 0: not known
 
 	once sync.Once
 	said figures.Parted
@@ -100,7 +101,11 @@ func (s *served) parted(ctx context.Context, m *db.Model, p *plan, prompt kv.Pro
 	if len(x.theirs) == 0 { // nothing is stored, or what is stored ends: nothing parts
 		return nil
 	}
-	return &parting{s: s, visit: v, req: req, prompt: prompt, nearest: x}
+	out := &parting{s: s, visit: v, req: req, prompt: prompt, nearest: x}
+	if !x.at.IsZero() {
+		out.age = max(0, time.Since(x.at))
+	}
+	return out
 }
 
 // strange reports whether two prompts have nothing in common to speak of: what a template writes first, say.
@@ -109,8 +114,8 @@ func (x *nearest) strange() bool { return x.common < kv.OpeningTokens }
 // tell says what is known of the place before the server was asked.
 func (x *parting) tell() figures.Parted {
 	out := figures.Parted{Token: x.common, Common: x.common}
-	if !x.strange() && !x.at.IsZero() && !x.s.front.keyed() {
-		out.Age = max(0, time.Since(x.at))
+	if !x.strange() && !x.s.front.keyed() {
+		out.Age = x.age
 	}
 	return out
 }

@@ -7,9 +7,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
+	"github.com/dormousekv/dormouse/obs/figures"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver"
 )
 
@@ -53,10 +53,10 @@ func printExplained(cmd *cobra.Command, list []llamaserver.Explained) {
 	for _, x := range list {
 		age := ""
 		if x.Age > 0 {
-			age = ", stored " + humanize.RelTime(x.Ended.Add(-x.Age), x.Ended, "before", "after")
+			age = ", stored " + figures.Ago(x.Age) + " before"
 		}
 		fmt.Fprintf(out, "%s  %s  %s\n", x.Ended.Format(time.TimeOnly), cmp.Or(x.Client, "unknown client"), x.Endpoint)
-		fmt.Fprintf(out, "  parted  at token %s of %s, in: %s%s\n", humanize.Comma(int64(x.Token)), humanize.Comma(int64(x.Asked)), cmp.Or(x.Part, "unknown"), age)
+		fmt.Fprintf(out, "  parted  at token %s of %s, in: %s%s\n", figures.Comma(x.Token), figures.Comma(x.Asked), cmp.Or(x.Part, "unknown"), age)
 		if x.Cause != "" {
 			fmt.Fprintf(out, "  cause   %s: %s\n", x.Cause, x.Advice)
 		}

@@ -291,6 +291,29 @@ func (a *Arguments) Listen() string {
 	return net.JoinHostPort(strings.Trim(host, "[]"), strconv.Itoa(port))
 }
 
+// withoutRAM has the server keep no prompts in memory beside those of its slots. It is said in the environment: an older release, which has no such cache, knows
+// no such flag. It gives what was asked for instead.
+func (a *Arguments) withoutRAM() (asked []string) {
+	const name = "LLAMA_ARG_CACHE_RAM"
+	var args []string
+	for rest := a.args; len(rest) > 0; {
+		f, n := next(rest)
+		if f.name == "-cram" || f.name == "--cache-ram" {
+			asked = append(asked, rest[:n]...)
+		} else {
+			args = append(args, rest[:n]...)
+		}
+		rest = rest[n:]
+	}
+	other := func(e string) bool { return strings.HasPrefix(e, name+"=") }
+	a.args = args
+	a.env = append(slices.DeleteFunc(slices.Clone(a.env), other), name+"=0")
+	a.settings = append(slices.DeleteFunc(slices.Clone(a.settings), other), name+"=0")
+	slices.Sort(a.settings)
+	a.idle.noRAM, a.KeepsIdle = true, true
+	return asked
+}
+
 // command is how the server is started behind a front.
 func (a *Arguments) command(port int, slots string) []string {
 	out := append([]string{a.Program}, a.args...)

@@ -21,5 +21,8 @@
 // again, and files are replaced while it runs. So they are compared before a prompt is looked up, after each restore, before its request is sent, and
 // before and after each save. A restore before a sleep does no harm: the server loses it with its slots. In doubt requests pass.
 //
+// A request that goes on where its slot's last one ended is sent before its tokens are known (ahead.go). With [Options.ScopeByKey] nothing begins in a slot
+// that holds what another key has computed (apart.go).
+//
 // It must not know about commands, pages or metrics; obs/figures counts for it.
 package llamaserver

@@ -56,16 +56,18 @@ func (s *served) taken(ctx context.Context, sl *slot) bool {
 
 // passThrough has a request work in whichever slot the server chooses. What only slots have is saved before, since it may be lost, and since the request
 // may soil them.
-func (s *served) passThrough(ctx context.Context, x *exchange, soils bool, forward func()) {
+func (s *served) passThrough(ctx context.Context, x *exchange, soils bool, scope string, apart, forward func()) {
 	if s.take(ctx) != nil {
 		return
 	}
 	s.saveOthers(ctx, nil)
+	apart()
 	if soils {
 		defer s.loaded.soils()()
 	}
 	s.mu.Lock()
 	s.foreign++
+	s.passes(scope, 1)
 	s.passages++
 	for _, sl := range s.slots {
 		if !sl.busy {
@@ -87,6 +89,7 @@ func (s *served) passThrough(ctx context.Context, x *exchange, soils bool, forwa
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.foreign--
+	s.passes(scope, -1)
 	s.passages++
 	for _, sl := range s.slots {
 		if !sl.busy && !sl.unsaved {
@@ -125,6 +128,9 @@ func (s *served) chosen(ctx context.Context, sl *slot, after int, answering <-ch
 		}
 		list = slices.DeleteFunc(list, func(st slotState) bool { return st.task() <= after })
 		if len(list) == 1 && s.move(sl, list[0].ID) {
+			s.mu.Lock()
+			sl.task = list[0].task()
+			s.mu.Unlock()
 			return true
 		}
 		if len(list) > 0 { // requests that passed are there, too

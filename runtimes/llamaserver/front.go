@@ -33,7 +33,8 @@ type Options struct {
 	// Variant is told of a server that the front has not started: whatever in its arguments changes rows (RoPE, overrides). Servers with
 	// different variants share nothing.
 	Variant string
-	// ScopeByKey keeps what requests with one API key computed from those with another. System prompts are shared all the same.
+	// ScopeByKey keeps what requests with one API key computed from those with another, in the store, in slots and in the server's memory. System prompts are
+	// shared all the same. A server that New is told of is started without its cache in memory then.
 	ScopeByKey bool
 	// SaveAfter is how long a slot is idle before it is saved. 0: 300 ms.
 	SaveAfter time.Duration
@@ -108,6 +109,9 @@ func New(base *url.URL, args *Arguments, o Options) (*Front, error) {
 	}
 	if o.ScopeByKey && o.APIKey == "" && args.APIKey == "" {
 		o.Logger.Warn("no API key of the server is given: for --scope-by-key a key is whatever a client says it is, and who sends none shares with all others who send none")
+	}
+	if o.ScopeByKey && o.Attach == "" {
+		args.startsWithoutRAM(o.Logger)
 	}
 	rules, err := newNormalizer(o.Normalize, o.Logger)
 	if err != nil {

@@ -97,6 +97,12 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 	if err == nil {
 		err = s.admits(ctx, keyOf(r))
 	}
+	var shape *request.Shape
+	if err == nil {
+		if shape, err = request.ShapeOf(ctx, req, s.api); err == nil && f.ahead(w, r, s, m, lay, req, shape) {
+			return
+		}
+	}
 	var prompt kv.Prompt
 	if err == nil {
 		prompt, err = s.prompt(ctx, r, req)
@@ -118,19 +124,13 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 		return // the client went
 	}
 	x := &exchange{first: make(chan struct{})}
+	k := &sent{s: s, m: m, sl: sl, visit: visitOf(r), req: req, shape: shape, prompt: prompt, x: x}
 	defer func() {
 		if x.sent && !x.whole { // the client has gone, and the server may still be at work
-			f.work.Add(1)
-			go func() {
-				defer f.work.Done()
-				s.left(sl)
-				s.release(sl)
-				s.idle(sl)
-			}()
+			f.work.Go(k.free)
 			return
 		}
-		s.release(sl)
-		s.idle(sl)
+		k.free()
 	}()
 	if s.take(ctx) != nil {
 		return
@@ -150,6 +150,17 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 	defer give()
 	if s.watch || s.busyElsewhere() {
 		s.avoid(ctx, sl)
+	}
+	only := sl
+	if !req.Endpoint.Pins() {
+		only = nil
+	}
+	if _, err := s.apart(ctx, only, prompt, true); err != nil {
+		give()
+		if ctx.Err() == nil {
+			f.pass(w, r, s, req.Endpoint, req.Body, fmt.Errorf("%w: %w", request.PassServer, err))
+		}
+		return
 	}
 	p := s.begin(ctx, m, lay, sl, prompt, req)
 	err = s.sound(ctx)
@@ -182,72 +193,9 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 		return
 	}
 	p.parted = s.parted(ctx, m, p, prompt, r, req)
-	beside := s.working(sl)
-	before := s.begun(sl, prompt, req)
-	var fields []string
-	if req.Endpoint.Pins() {
-		fields = append(fields, fmt.Sprintf(`"id_slot":%d`, sl.id))
-	}
-	if !req.Has("cache_prompt") {
-		fields = append(fields, `"cache_prompt":true`)
-	}
-	if s.front.o.Attach != "" && !req.Has("n_cache_reuse") { // nobody may have seen whether it was started with --cache-reuse
-		fields = append(fields, `"n_cache_reuse":0`)
-	}
-	body, after := req.Body, 0
-	if req.Endpoint.Pins() {
-		body = req.With(fields...)
-	} else if after, err = s.newest(ctx); err != nil {
-		s.log.Debug("looking at the slots", "err", err)
-	}
-	setBody(r, body)
-	x.header, x.sent = p.header, true
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		f.forward(w, r, x)
-	}()
-	id, stayed := sl.id, true
-	if req.Endpoint.Pins() {
-		s.launched(ctx, sl, x.first)
-		if !s.args.KeepsIdle { // one that ended while this one began may have been cleared
-			s.forget(s.ended(ctx, beside))
-		}
-	} else if stayed = s.chosen(ctx, sl, after, x.first) && sl.id == id; !stayed {
-		before.forget()
-	}
-	give()
-	<-done
-	a := readAnswer(x.kept)
-	a.known = a.known && x.whole // an answer that says how far it is has figures in each of its parts
-	if x.sent && !x.whole {
-		s.mu.Lock()
-		sl.left = true
-		s.mu.Unlock()
-	}
-	s.finished(p, prompt, a)
-	s.disproved(p, a)
-	full := len(prompt.Tokens)+a.decoded >= s.context
-	if !a.known { // the client left
-		full = s.mayShift(req, len(prompt.Tokens))
-	}
-	if full { // its rows may have been shifted
-		s.mu.Lock()
-		sl.forget()
-		sl.pure = -1
-		s.mu.Unlock()
-	}
-	if soiled, _ := s.loaded.soiled(); soiled > 0 && !req.Endpoint.Pins() && !(stayed && a.known && a.cached <= max(p.held, p.restored)) {
-		s.mu.Lock()
-		sl.forget() // the server may have gone on with rows that nobody here knows
-		sl.pure = -1
-		s.mu.Unlock()
-	}
-	if x.status >= http.StatusBadRequest && !a.known {
-		s.failed(sl, before, x.status)
-	}
-	s.completed(visitOf(r), x, prompt, p, a)
-	m.Observe(p.observation(prompt, a))
+	k.plan = p
+	k.send(w, r, give)
+	k.ended(k.answer())
 	x.breakOff()
 }
 
@@ -368,12 +316,20 @@ func (f *Front) pass(w http.ResponseWriter, r *http.Request, s *served, e reques
 	}
 	x := &exchange{first: make(chan struct{}), header: func(answered) string { return says }}
 	if _, _, err := s.ready(); err != nil || s.gone.Load() { // nothing of it is in a slot that was saved, or will be
+		if f.o.ScopeByKey {
+			uncached(r, e, body)
+		}
 		if soils {
 			defer s.loaded.soils()()
 		}
 		f.forward(w, r, x)
 	} else {
-		s.passThrough(r.Context(), x, soils, func() { f.forward(w, r, x) })
+		apart := func() {
+			if f.o.ScopeByKey {
+				s.apartForPass(r.Context(), r, e, body)
+			}
+		}
+		s.passThrough(r.Context(), x, soils, ScopeOfKey(keyOf(r)), apart, func() { f.forward(w, r, x) })
 	}
 	if v := visitOf(r); v != nil {
 		s.passedBy(v, x, reason, types)

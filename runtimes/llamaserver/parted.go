@@ -65,7 +65,7 @@ func (s *served) nearestSlot(prompt kv.Prompt) (best nearest) {
 		if sl.prompt.Scope != prompt.Scope {
 			theirs = theirs[:min(open(sl.prompt), open(prompt))]
 		}
-		n := common(kv.Prompt{Tokens: theirs, Adapters: sl.prompt.Adapters}, prompt)
+		n := alike(theirs, prompt.Tokens)
 		if len(theirs) == 0 || !slices.Equal(sl.prompt.Adapters, prompt.Adapters) || n < best.common || n == best.common && best.theirs != nil {
 			continue
 		}

@@ -91,7 +91,7 @@ func (s *served) begin(ctx context.Context, m *db.Model, lay *layout, sl *slot, 
 	}
 	if p.restored = n; n > 0 {
 		s.mu.Lock()
-		sl.prompt, sl.unsaved, sl.pure = prompt.Prefix(n), false, soiled
+		sl.prompt, sl.unsaved, sl.pure, sl.empty = prompt.Prefix(n), false, soiled, false
 		s.mu.Unlock()
 		s.costs.restored(p.lookup+p.load, n, n-p.held)
 	}
@@ -149,6 +149,7 @@ func (s *served) begun(sl *slot, prompt kv.Prompt, req *request.Request) (before
 	sl.prompt, sl.endpoint, sl.kind, sl.foreign = prompt, req.Endpoint, req.Kind(), s.passages
 	sl.unsaved, sl.working, sl.left = true, true, false
 	sl.adapters, sl.adapted = prompt.Adapters, true
+	sl.last, sl.task, sl.coming, sl.empty = nil, -1, len(prompt.Tokens) == 0, false
 	s.cleared(sl)
 	return before
 }
@@ -171,6 +172,7 @@ func (s *served) failed(sl *slot, before slot, status int) {
 	defer s.mu.Unlock()
 	if status >= 400 && status < 500 {
 		sl.prompt, sl.unsaved, sl.endpoint, sl.kind, sl.foreign = before.prompt, before.unsaved, before.endpoint, before.kind, before.foreign
+		sl.last, sl.task, sl.kept, sl.coming = before.last, -1, before.kept, false
 	} else {
 		sl.forget()
 	}
@@ -194,6 +196,9 @@ func (s *served) launched(ctx context.Context, sl *slot, answering <-chan struct
 		}
 		for _, st := range list {
 			if st.ID == sl.id && st.Processing {
+				s.mu.Lock()
+				sl.task = st.task()
+				s.mu.Unlock()
 				return
 			}
 		}

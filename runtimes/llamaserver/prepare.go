@@ -52,9 +52,11 @@ func (s *served) prepare(ctx context.Context) error {
 		}
 	}
 	if s.front.o.Attach != "" { // where its arguments are to be seen, they count
-		if a, err := ParseArguments(startedAs(s.front.base)); err == nil && a.Refused != "" {
+		a, err := ParseArguments(startedAs(s.front.base))
+		if err == nil && a.Refused != "" {
 			return fmt.Errorf("%w: %s", request.PassArgs, a.Refused)
 		}
+		s.saysApart(a)
 	}
 	switch {
 	case s.args.Refused != "":

@@ -33,9 +33,10 @@ type served struct {
 	slots     []*slot
 	usable    int // slots from here on are gone
 	queue     []*waiter
-	foreign   int // requests at work in slots that the front did not choose
-	passages  int // how often one began or ended
-	context   int // tokens that a slot has room for
+	foreign   int            // requests at work in slots that the front did not choose
+	passages  int            // how often one began or ended
+	passing   map[string]int // and of whom they are, by scope, where requests are kept apart by their keys
+	context   int            // tokens that a slot has room for
 	id        *identity
 	model     *db.Model
 	lay       *layout
@@ -48,6 +49,7 @@ type served struct {
 	notReused rests[string]   // kinds of requests for which the server did not reuse what was restored
 	differ    rests[string]   // kinds of requests whose prompts the server renders in another way
 	counted   map[string]bool // kinds of requests of which the server has counted as many tokens as the front
+	overtaken rests[string]   // kinds of requests of which more was stored than the slot had to which they were sent ahead
 	pending   []*saved
 	admitted  map[[sha256.Size]byte]bool // hashes of API keys that the server takes
 	answers   atomic.Int64               // when the server was first seen to answer, in Unix nanoseconds; 0: it does not
@@ -60,7 +62,7 @@ type served struct {
 func newServed(f *Front, a *api) *served {
 	return &served{
 		api: a, front: f, loaded: f.loadedBy(a.model), folder: f.folder, log: f.log, args: f.args, watch: f.o.Attach != "" || f.args.Router,
-		turn: make(chan struct{}, 1), born: time.Now(), prepared: make(chan struct{}), hold: newHold(), puts: make(chan struct{}, 2), notReused: rests[string]{}, differ: rests[string]{},
+		turn: make(chan struct{}, 1), born: time.Now(), prepared: make(chan struct{}), hold: newHold(), puts: make(chan struct{}, 2), notReused: rests[string]{}, differ: rests[string]{}, overtaken: rests[string]{}, passing: map[string]int{},
 		admitted: map[[sha256.Size]byte]bool{}, counted: map[string]bool{},
 	}
 }

@@ -31,10 +31,22 @@ type slot struct {
 	adapted  bool
 	left     bool // its client went before the end: how far the server came, and whether it began, is not known
 	ended    time.Time
+
+	// Of the slot's last request, if it was answered and nothing has changed since: what it said, the server's number of it if that was seen, whether the slot
+	// kept all that it had before, and whether that was restored.
+	last     *request.Shape
+	task     int
+	kept     bool
+	restored bool
+	empty    bool // it was emptied, and nothing has begun in it since
+	coming   bool // a request was sent whose tokens are not known yet: they are what the slot holds next
 }
 
 // forget says that nothing is known of the slot any more.
-func (s *slot) forget() { s.prompt, s.unsaved, s.adapted = kv.Prompt{}, false, false }
+func (s *slot) forget() {
+	s.prompt, s.unsaved, s.adapted = kv.Prompt{}, false, false
+	s.last, s.kept, s.coming, s.empty = nil, false, false, false
+}
 
 // waiter is a request that waits for a slot.
 type waiter struct {
@@ -113,9 +125,9 @@ func common(a, b kv.Prompt) int {
 	if !slices.Equal(a.Adapters, b.Adapters) {
 		return 0
 	}
-	n := 0
-	for n < len(a.Tokens) && n < len(b.Tokens) && a.Tokens[n] == b.Tokens[n] {
-		n++
+	n := alike(a.Tokens, b.Tokens)
+	if a.Scope != b.Scope {
+		n = min(n, bothHave(a, b))
 	}
 	return n
 }

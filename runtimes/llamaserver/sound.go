@@ -258,7 +258,7 @@ func (s *served) later(sl *slot, err error) {
 // glance notes what became of the files before a request goes on that may wake the server.
 func (f *Front) glance(ctx context.Context) {
 	for _, s := range f.models() {
-		if _, _, err := s.ready(); (s.args.Sleep > 0 || s.watch) && (err == nil || errors.Is(err, request.PassFiles)) && errors.Is(s.sound(ctx), errAnew) && !s.gone.Load() {
+		if _, _, err := s.ready(); (err == nil || errors.Is(err, request.PassFiles)) && (s.args.Sleep > 0 || s.watch) && errors.Is(s.sound(ctx), errAnew) && !s.gone.Load() {
 			f.reset()
 		}
 	}

@@ -19,7 +19,9 @@ type visit struct {
 	endpoint string
 	client   string
 	counted  bool
-	own      bool // the front asks by itself: that is no request
+	own      bool      // the front asks by itself: that is no request
+	left     time.Time // when the client had its answer, where it is counted later
+	gone     bool      // and whether it had gone before
 }
 
 type visitKey struct{}
@@ -41,14 +43,20 @@ func (v *visit) count(x *exchange, q figures.Request) figures.Request {
 	if v.own {
 		return figures.Request{}
 	}
-	v.counted = true
-	q.Ended, q.Endpoint, q.Client = time.Now(), v.endpoint, v.client
+	gone, ended := v.gone, v.left
+	if ended.IsZero() { // else the client has gone its way, and this comes later
+		v.counted, gone, ended = true, v.ctx.Err() != nil, time.Now()
+	}
+	q.Ended, q.Endpoint, q.Client = ended, v.endpoint, v.client
 	if x != nil && !x.began.IsZero() {
 		q.FirstByte = x.began.Sub(v.began)
 	}
-	q.Cancelled = v.ctx.Err() != nil && (x == nil || !x.whole)
+	q.Cancelled = gone && (x == nil || !x.whole)
 	return v.front.record.Add(q)
 }
+
+// leaves says that the client has its answer, or has gone, and that the visit is counted later.
+func (v *visit) leaves() { v.counted, v.gone, v.left = true, v.ctx.Err() != nil, time.Now() }
 
 // end counts a visit that has come to nothing: the client left before the server heard of it, or the front itself said what is wrong.
 func (v *visit) end() {

@@ -6,6 +6,7 @@
 //	load       64 requests at a time, some cancelled in the middle: all others are answered, what the front has counted adds up, and neither goroutines, descriptors,
 //	           threads, slot files nor memory grow
 //	starts     front, server, or both are killed and started again many times: the first request is a hit each time
+//	overhead   the next turn of a conversation whose tokens lie in the slot: with a front, without, and through a proxy that does nothing else
 //	faults     slot files that are damaged on their way, another model under the same port, a server that hangs
 //
 // Each prints what it measured and ends with 1, and a sentence, if something is wrong. With -json the last line is one object. It fetches

@@ -23,7 +23,7 @@ type subcommand struct {
 	run  func(ctx context.Context, r *rig) (any, error)
 }
 
-var subcommands = []subcommand{{"measure", measure}, {"twenty", twenty}, {"clients", clients}, {"load", load}, {"faults", faults}, {"starts", starts}}
+var subcommands = []subcommand{{"measure", measure}, {"twenty", twenty}, {"clients", clients}, {"load", load}, {"faults", faults}, {"starts", starts}, {"overhead", overhead}}
 
 // settings are the flags.
 type settings struct {
@@ -31,8 +31,9 @@ type settings struct {
 	tiny   bool // the model is the one of testdata: small prompts
 	rounds int
 	time   time.Duration
-	starts int
+	times  int
 	only   string
+	tokens int
 	quick  bool // fewer of everything, for tests
 }
 
@@ -50,7 +51,7 @@ func run(ctx context.Context, args []string, out, say io.Writer) (err error) {
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		i := slices.IndexFunc(subcommands, func(c subcommand) bool { return c.name == args[0] })
 		if i < 0 {
-			return fmt.Errorf("%q: expected measure, twenty, clients, load, faults, starts, or nothing, which is measure", args[0])
+			return fmt.Errorf("%q: expected measure, twenty, clients, load, faults, starts, overhead, or nothing, which is measure", args[0])
 		}
 		what, args = subcommands[i], args[1:]
 	}
@@ -61,14 +62,19 @@ func run(ctx context.Context, args []string, out, say io.Writer) (err error) {
 	flags.StringVar(&s.model, "model", "", "GGUF `file` (default: Gemma 3 270M; of load, faults and starts the tiny one of testdata)")
 	flags.IntVar(&s.rounds, "rounds", 1, "measure: `N` prompts, of which the medians are reported")
 	flags.DurationVar(&s.time, "for", time.Minute, "load: how long")
-	flags.IntVar(&s.starts, "n", 100, "starts: how often everything is started anew, in each `way`")
+	times := 100
+	if what.name == "overhead" {
+		times = 30
+	}
+	flags.IntVar(&s.times, "n", times, "starts: how often everything is started anew, in each way; overhead: `N` pairs")
 	flags.StringVar(&s.only, "only", "", "starts: only ways whose names have this `text`")
+	flags.IntVar(&s.tokens, "tokens", 20000, "overhead: `N` tokens that lie in the slot")
 	flags.BoolVar(&s.quick, "quick", false, "fewer of everything, and the tiny model, as the tests have it")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if flags.NArg() > 0 || s.rounds < 1 || s.rounds > 100 || s.time <= 0 || s.starts < 1 {
-		return fmt.Errorf("%q: expected -rounds 1 to 100, -for and -n above 0, and nothing else", args)
+	if flags.NArg() > 0 || s.rounds < 1 || s.rounds > 100 || s.time <= 0 || s.times < 1 || s.tokens < 100 {
+		return fmt.Errorf("%q: expected -rounds 1 to 100, -for and -n above 0, -tokens 100 or more, and nothing else", args)
 	}
 	// Servers end connections that are kept, also while a request is on its way on them.
 	transport.DisableKeepAlives = true

@@ -37,6 +37,8 @@ func TestTwenty(t *testing.T) { try(t, "twenty") }
 
 func TestLoad(t *testing.T) { try(t, "load", "-for", "5s") }
 
+func TestOverhead(t *testing.T) { try(t, "overhead", "-n", "4") }
+
 func TestUsage(t *testing.T) {
 	t.Chdir("../..")
 	for _, args := range [][]string{{"what"}, {"-what"}, {"twenty", "-rounds", "0"}, {"load", "-for", "-4s"}, {"measure", "more"}} {

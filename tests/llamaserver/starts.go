@@ -238,7 +238,7 @@ func (r *rig) wayRouter(w *way, port, store string) error {
 
 // startMany has the prompt stored once, and then asks it anew after each start.
 func (r *rig) startMany(ctx context.Context, w way) (out wayStart, err error) {
-	out = wayStart{Way: w.name, Starts: r.starts, Outcomes: map[string]int{}}
+	out = wayStart{Way: w.name, Starts: r.times, Outcomes: map[string]int{}}
 	f, err := w.begin(ctx)
 	if err != nil {
 		return out, err
@@ -258,7 +258,7 @@ func (r *rig) startMany(ctx context.Context, w way) (out wayStart, err error) {
 		return out, err
 	}
 	var first, ready []time.Duration
-	for range r.starts {
+	for range r.times {
 		w.end()
 		began := time.Now()
 		if f, err = w.begin(ctx); err != nil {

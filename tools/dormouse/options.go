@@ -42,7 +42,7 @@ func (o *options) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.slotDir, "slot-dir", "", "where slot files go (default: in memory); with --attach: the folder of the server's --slot-save-path")
 	f.StringVar(&o.apiKey, "api-key", "", "with --attach: an API key that the server accepts")
 	f.StringVar(&o.variant, "variant", "", "with --attach: the server's arguments that change what is computed (RoPE, overrides); servers of other variants share nothing")
-	f.BoolVar(&o.scopeByKey, "scope-by-key", false, "requests with different API keys share nothing but system prompts")
+	f.BoolVar(&o.scopeByKey, "scope-by-key", false, "requests with different API keys share nothing but system prompts: neither from the store, nor from slots; the server has no cache in memory then")
 	f.StringSliceVar(&o.normalize, "normalize", nil, "rules that change requests, so that prompts which say the same begin the same: claude-code, codex, opencode, pi, qwen-code, or a file")
 	f.BoolVar(&o.allowRemote, "page-for-all", false, "show the page and the metrics to other machines, too")
 	sharedFlag(f, &o.sharedDir)

@@ -60,6 +60,15 @@ func Parse(e Endpoint, body []byte) (*Request, error) {
 	return r, nil
 }
 
+// Fields reads a body, and asks for nothing.
+func Fields(e Endpoint, body []byte) (*Request, error) {
+	r := &Request{Endpoint: e, Body: bytes.TrimPrefix(body, mark)}
+	if err := json.Unmarshal(r.Body, &r.Fields); err != nil || r.Fields == nil {
+		return nil, PassBody
+	}
+	return r, nil
+}
+
 // MayShift reports whether the server may shift rows for a request, whatever else it says.
 func (e Endpoint) MayShift(body []byte) bool {
 	r := &Request{Endpoint: e}

@@ -40,6 +40,7 @@ type lineage struct {
 	states   []checkpoint // that Prefill took and are not stored yet, the first one first
 	stored   int          // at this position, the window rows before are in the store
 	trusted  bool         // since Reset, the caller's word is taken for the order of cells, too
+	told     int          // how many tokens the sequence had at Reset, or fewer if Truncate said so since
 	unseen   bool         // the first tokens are the caller's word
 	shrunk   bool         // a recurrent state that went back: its positions were shifted, or llama.cpp took an older state
 
@@ -141,14 +142,15 @@ func (s *Session) windowGone(l *lineage, n, sequence int) *LineageError {
 
 // Reset tells the session that the caller has emptied a sequence and filled it again without it: by a decode loop of
 // his own, llama_memory_seq_cp or llama_state_seq_set_data. The next Save takes his word for what is in it. It is not for
-// sequences whose positions were shifted: their rows must never be saved.
+// sequences whose positions were shifted: their rows must never be saved. Call it after the sequence was filled: llama.cpp copies rows late, and a copy that is still
+// due is stored only if the sequence has the positions that it had at Reset.
 //
 // Restore, and Prefill from position 0, need no Reset.
 func (s *Session) Reset(sequence int) error {
 	if err := s.check(sequence); err != nil {
 		return err
 	}
-	s.lines[sequence] = &lineage{trusted: true, unsettled: true}
+	s.lines[sequence] = &lineage{trusted: true, unsettled: true, told: s.tokens(sequence)}
 	s.ended(sequence)
 	return nil
 }
@@ -161,7 +163,9 @@ func (s *Session) Truncate(sequence, n int) error {
 	if err := s.check(sequence); err != nil {
 		return err
 	}
-	return s.back(s.line(sequence), max(n, 0), sequence)
+	l := s.line(sequence)
+	l.told = min(l.told, max(n, 0))
+	return s.back(l, max(n, 0), sequence)
 }
 
 // cut forgets the positions from n on.

@@ -120,7 +120,8 @@ func (s *Session) keepLogits() func() {
 }
 
 // look has llama.cpp do what it has put off, and finds out whether that changed a sequence's rows from position known on. Then positions were shifted, or
-// the sequence is a copy of another one that the session was not told of: neither is stored. A copy is taken if Reset said so.
+// the sequence is a copy of another one that the session was not told of: neither is stored. A copy is taken if Reset said so. But one decode makes the copy and rotates
+// its keys. All rows are others then, so they do not tell whether the copy was shifted, too. The number of positions tells it: a shift leaves fewer than there were at Reset.
 func (s *Session) look(l *lineage, known, sequence int) error {
 	n := s.tokens(sequence)
 	if !s.putsOff() || s.lib.Sequences(s.lctx) == 1 && n >= s.room() { // a shift leaves cells free
@@ -144,11 +145,14 @@ func (s *Session) look(l *lineage, known, sequence int) error {
 			from, other := before[i].differs(&after[i])
 			at, copied = min(at, from), copied || other
 		}
-		if at == n || copied && l.trusted {
+		if at == n || copied && l.trusted && n == l.told {
 			return nil
 		}
 		why := "positions were shifted, and llama.cpp had not rotated their keys yet"
-		if copied {
+		switch {
+		case copied && l.trusted:
+			why = fmt.Sprintf("it is a copy of another sequence (llama_memory_seq_cp) and has %d positions, %d when Reset told of it: they were shifted, perhaps. If you shifted none, call Reset", n, l.told)
+		case copied:
 			why = "it was copied from another sequence (llama_memory_seq_cp), of which the session was not told: if you filled it yourself, and shifted no positions, call Reset"
 		}
 		if l.off == nil || at < l.off.From {

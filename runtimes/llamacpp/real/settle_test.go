@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
@@ -217,6 +218,74 @@ func TestShiftedAtOnce(t *testing.T) {
 				}
 				if put, err := s.Save(ctx, kv.Tokens(want...), 0); err == nil { // nor the second time
 					t.Errorf("%s, %+v, %s, once more: stored %d", name, o, how, put.Tokens)
+				}
+				c.Close()
+			}
+		}
+	}
+}
+
+// A host copies a sequence into another stream, calls Reset, and shifts the copy. Only the next decode makes the copy, and it rotates the keys as well. Nothing of it is stored. A copy
+// that only lost its end is stored, if Truncate or Reset said so.
+func TestLateCopyShifted(t *testing.T) {
+	library(t)
+	ctx := context.Background()
+	models := lateCopies()
+	delete(models, "M-RoPE") // is not shifted
+	delete(models, "jamba")  // does not rotate
+	for name, file := range models {
+		for _, sequences := range []int{2, 3} {
+			all := newRig(t, file(), llama.ContextOptions{Sequences: sequences, Tokens: 256 * sequences, FullWindow: true}, db.Options{Codec: quant.Raw})
+			for how, refused := range map[string]bool{
+				"shifted": true, "shifted, and its source is gone": true, "shifted, evaluated on": true, "Reset, copied, shifted": true,
+				"its end is gone": true, "its end is gone, Truncate": false, "its end is gone, Reset": false,
+			} {
+				r := all.withStore(db.Options{Codec: quant.Raw})
+				c := r.context()
+				s := r.attach(c, nil)
+				m := r.memory(c)
+				must := func(err error) {
+					t.Helper()
+					if err != nil {
+						t.Fatalf("%s, %d sequences, %s: %v", name, sequences, how, err)
+					}
+				}
+				tokens := randomTokens(1, 136)
+				want, shifts := tokens[:70], strings.Contains(how, "shifted")
+				if shifts {
+					want = kit.Without(tokens, 23, 96)
+				}
+				must(s.Prefill(ctx, kv.Tokens(tokens...), 0, 0))
+				if strings.HasPrefix(how, "Reset, ") {
+					must(s.Reset(1))
+					r.api.SequenceCopy(m.memory, 0, 1, -1, -1)
+				} else {
+					r.api.SequenceCopy(m.memory, 0, 1, -1, -1)
+					must(s.Reset(1))
+				}
+				if shifts {
+					if !m.remove(m.memory, 1, 23, 96) {
+						t.Fatal(name)
+					}
+					m.add(m.memory, 1, 96, -1, 23-96)
+				} else if !m.remove(m.memory, 1, 70, -1) { // a recurrent state does not go back
+					continue
+				}
+				switch {
+				case strings.HasSuffix(how, "source is gone"):
+					r.api.SequenceRemove(m.memory, 0, -1, -1)
+				case strings.HasSuffix(how, "evaluated on"):
+					want = append(want, randomTokens(5, 20)...)
+					must(s.Prefill(ctx, kv.Tokens(want...), 63, 1))
+				case strings.HasSuffix(how, "Truncate"):
+					must(s.Truncate(1, 70))
+				case strings.HasSuffix(how, ", Reset"):
+					must(s.Reset(1))
+				}
+				for range 2 {
+					if _, err := s.Save(ctx, kv.Tokens(want...), 1); refused != errors.Is(err, llamacpp.ErrLineage) || !refused && err != nil {
+						t.Errorf("%s, %d sequences, %s: %v", name, sequences, how, err)
+					}
 				}
 				c.Close()
 			}

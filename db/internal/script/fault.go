@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
@@ -187,6 +188,10 @@ func (r *scriptRun) until(call string, goOn func()) error {
 	goOn()
 	select {
 	case <-waits:
+		// Calls that were made at the same time come to their end, so that what they do is done before the next command.
+		for end := time.Now().Add(5 * time.Second); r.d.UnderWay() > 1 && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+		}
 		return nil
 	case err := <-p.ended:
 		r.pending = nil

@@ -50,6 +50,9 @@ func (d *Disk) Before(hook func(Op) error) {
 	d.before = hook
 }
 
+// UnderWay is how many calls have begun and not ended: those that wait in a hook are among them.
+func (d *Disk) UnderWay() int { return int(d.underWay.Load()) }
+
 // call counts a call, lets it fail if it is to, and else runs do under mu. Errors are wrapped with the name.
 func (d *Disk) call(kind, name string, n int, do func(rel string) error) error {
 	rel, err := d.rel(kind, name)
@@ -60,6 +63,8 @@ func (d *Disk) call(kind, name string, n int, do func(rel string) error) error {
 	if err != nil {
 		return &fs.PathError{Op: kind, Path: name, Err: err}
 	}
+	d.underWay.Add(1)
+	defer d.underWay.Add(-1)
 	var failed error
 	if hook != nil {
 		failed = hook(op)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/dormousekv/dormouse/internal/vfs"
 )
@@ -37,6 +38,8 @@ type Options struct {
 
 // Disk is a file system in memory. It is safe for concurrent use.
 type Disk struct {
+	underWay atomic.Int32 // calls that have begun and not ended
+
 	o Options
 
 	mu      sync.Mutex

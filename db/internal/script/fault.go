@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -82,6 +83,15 @@ func (f *scriptFaults) before(op crashfs.Op) error {
 	return met.do()
 }
 
+// through ends a rule that was met: nothing waits for it any more.
+func (f *scriptFaults) through(x *scriptRule) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if x != nil {
+		x.always = false
+	}
+}
+
 func (f *scriptFaults) clear(r *scriptRun) {
 	r.d.Before(nil)
 	f.mu.Lock()
@@ -146,6 +156,7 @@ func (r *scriptRun) room(a []string) error {
 type scriptPending struct {
 	waits, goOn, dead chan struct{}
 	ended             chan error
+	rule              *scriptRule // where it waits
 }
 
 func (r *scriptRun) begin(call string, command func() error) error {
@@ -166,30 +177,48 @@ func (r *scriptRun) goOn(a []string) error {
 	if a[1] != "" {
 		return r.until(a[1], func() { close(goOn) })
 	}
+	r.faults.through(p.rule)
 	close(goOn)
 	r.pending = nil
 	return <-p.ended
 }
 
-// until lets a pending command come to a call, and wait there.
+// besides is how long a call waits that a pending command makes beside the one that waits: longer than the next command takes, which may be to cut
+// the power. Such a call may also be of that next command, so it does not wait for ever.
+const besides = 100 * time.Millisecond
+
+// until lets a pending command come to a call, and wait there. Other calls that it makes at the same time come to their end before the next command, but
+// for those of the same kind.
 func (r *scriptRun) until(call string, goOn func()) error {
 	p := r.pending
 	p.waits, p.goOn = make(chan struct{}), make(chan struct{})
 	waits, next := p.waits, p.goOn
-	r.faults.add(r, &scriptRule{call: newCall(call), pending: true, do: func() error {
-		close(waits)
+	var first sync.Once
+	var waiting atomic.Int32
+	r.faults.through(p.rule)
+	p.rule = &scriptRule{call: newCall(call), pending: true, always: true, do: func() error {
+		waiting.Add(1)
+		defer waiting.Add(-1)
+		var enough <-chan time.Time
+		others := true
+		first.Do(func() { others = false; close(waits) })
+		if others {
+			enough = time.After(besides)
+		}
 		select {
 		case <-next:
+			return nil
+		case <-enough:
 			return nil
 		case <-p.dead:
 			return crashfs.ErrCrashed
 		}
-	}})
+	}}
+	r.faults.add(r, p.rule)
 	goOn()
 	select {
 	case <-waits:
-		// Calls that were made at the same time come to their end, so that what they do is done before the next command.
-		for end := time.Now().Add(5 * time.Second); r.d.UnderWay() > 1 && time.Now().Before(end); {
+		for end := time.Now().Add(5 * time.Second); r.d.UnderWay() > int(waiting.Load()) && time.Now().Before(end); {
 			time.Sleep(time.Millisecond)
 		}
 		return nil

@@ -28,6 +28,8 @@ func (s *served) mayReuse(sl *slot, prompt kv.Prompt) bool {
 	switch held := sl.prompt; {
 	case sl.empty:
 		return true
+	case sl.coming && held.Scope == prompt.Scope: // its tokens are not known yet, but whose they are
+		return true
 	case len(held.Tokens) == 0: // nobody knows whose it is
 		return false
 	case held.Scope == prompt.Scope:

@@ -85,6 +85,26 @@ func TestTooLongIsBounded(t *testing.T) {
 	}
 }
 
+// A body that nobody reads for a while, since slots are at work, is not slow: all of it may have come.
+func TestBodiesWaitToBeRead(t *testing.T) {
+	p := pace{silence: 10 * time.Second, grace: time.Second, rate: 1 << 20}
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r = p.inTime(w, r)
+		time.Sleep(p.grace + p.grace/2)
+		n, err := io.Copy(io.Discard, r.Body)
+		fmt.Fprint(w, n, err)
+	}))
+	defer web.Close()
+	resp, err := http.Post(web.URL, "text/plain", strings.NewReader(strings.Repeat("x", 256<<10)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if b, err := io.ReadAll(resp.Body); err != nil || string(b) != fmt.Sprint(256<<10, nil) {
+		t.Errorf("%q, %v", b, err)
+	}
+}
+
 // A body that stops, or comes a byte now and then, ends with 408, whoever was to read it. An upload that goes on takes its time, and the server is not taken for
 // lost.
 func TestSlowBodies(t *testing.T) {

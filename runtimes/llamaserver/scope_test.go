@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/dormousekv/dormouse/kv"
 )
 
 // Where the server is not known to check API keys, keeping requests apart by them is less than it seems: the front says so.
@@ -139,6 +141,23 @@ func changed(body object) object {
 		panic(err)
 	}
 	return out
+}
+
+// What was sent before its tokens are known is of a key all the same: that key neither waits for it nor loses it, all others do.
+func TestComingPromptHasAKey(t *testing.T) {
+	s := &served{}
+	sl := &slot{prompt: kv.Prompt{Scope: ScopeOfKey("alice")}, unsaved: true, working: true, coming: true}
+	for key, may := range map[string]bool{"alice": true, "bob": false} {
+		for _, tokens := range [][]int32{nil, {1, 2, 3}} {
+			if got := s.mayReuse(sl, kv.Prompt{Tokens: tokens, Scope: ScopeOfKey(key)}); got != may {
+				t.Errorf("%s, with %d tokens: %v", key, len(tokens), got)
+			}
+		}
+	}
+	sl.forget()
+	if s.mayReuse(sl, kv.Prompt{Scope: ScopeOfKey("alice")}) {
+		t.Error("a slot of which nothing is known may be reused")
+	}
 }
 
 // What another key has at work is waited for where the server chooses the slot: else it might go on with it.

@@ -30,6 +30,7 @@ type slowBody struct {
 	conn   *http.ResponseController
 	waited time.Duration // for its bytes: as long as nobody reads it, none can come
 	n      int64
+	always bool        // the deadline of HTTP/2 ends a body that nobody reads just then, too
 	slow   atomic.Bool // it has ended so
 }
 
@@ -40,7 +41,7 @@ func (p pace) inTime(w http.ResponseWriter, r *http.Request) *http.Request {
 	if r.Body == nil || r.Body == http.NoBody {
 		return r
 	}
-	b := &slowBody{ReadCloser: r.Body, p: p, conn: http.NewResponseController(w)}
+	b := &slowBody{ReadCloser: r.Body, p: p, conn: http.NewResponseController(w), always: r.ProtoMajor > 1}
 	r = r.WithContext(context.WithValue(r.Context(), slowBodyKey{}, b))
 	r.Body = b
 	return r
@@ -66,7 +67,7 @@ func (b *slowBody) Read(buf []byte) (int, error) {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		b.slow.Store(true)
 		err = errSlow
-	case err != nil: // the end: what follows on this connection has time
+	case err != nil, b.always: // the end: what follows on this connection has time
 		b.conn.SetReadDeadline(time.Time{})
 	}
 	return n, err

@@ -28,6 +28,8 @@ func (s *served) mayReuse(sl *slot, prompt kv.Prompt) bool {
 	switch held := sl.prompt; {
 	case sl.empty:
 		return true
+	case sl.coming && held.Scope == prompt.Scope: // its tokens are not known yet, but whose they are
+		return true
 	case len(held.Tokens) == 0: // nobody knows whose it is
 		return false
 	case held.Scope == prompt.Scope:
@@ -95,10 +97,7 @@ func (s *served) clearOf(ctx context.Context, only *slot, prompt kv.Prompt) (wor
 			working = true
 			continue
 		}
-		s.mu.Lock()
-		unsaved := sl.unsaved && !sl.working
-		s.mu.Unlock()
-		if unsaved {
+		if s.unsavedAtEnd(sl) {
 			s.save(ctx, sl)
 		}
 		if err := s.api.erase(ctx, sl.id); err != nil {
@@ -110,6 +109,24 @@ func (s *served) clearOf(ctx context.Context, only *slot, prompt kv.Prompt) (wor
 		s.mu.Unlock()
 	}
 	return working, nil
+}
+
+// unsavedAtEnd reports whether a slot in which the server works no more is to be saved. What is done is released soon, unless its client reads slowly: until
+// then nobody knows whether its rows may be stored. The caller has the turn.
+func (s *served) unsavedAtEnd(sl *slot) bool {
+	for range 20 {
+		s.mu.Lock()
+		soon, unsaved := sl.unsaved && sl.working && !sl.slow, sl.unsaved && !sl.working
+		s.mu.Unlock()
+		if !soon {
+			return unsaved
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sl.slow = sl.working
+	return sl.unsaved && !sl.working
 }
 
 // apartForPass does for a request that passes what apart does for others: its slot is the server's choice, and its tokens are not known. Where it would have

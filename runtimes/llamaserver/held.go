@@ -248,10 +248,10 @@ func stores(store *db.Store, id *identity) bool {
 	return false
 }
 
-// strange has requests pass, if what a server says before it has loaded a model is neither an answer nor that it will be one.
+// strange has requests pass, if what a server says before it has loaded a model is neither an answer nor that it will be one: another status, or 200 with
+// something else than a llama-server says.
 func (s *served) strange(err error) {
-	var status *statusError
-	if s.answers.Load() == 0 && errors.As(err, &status) && !loading(err) {
+	if s.answers.Load() == 0 && !loading(err) && !brokeOff(err) {
 		s.hold.release(request.PassServer)
 	}
 }

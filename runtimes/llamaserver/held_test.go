@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -64,6 +65,30 @@ func TestHeld(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// What answers 200 with anything, a web page, say, is no llama-server: requests pass.
+func TestNothingHeldForAPage(t *testing.T) {
+	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Write([]byte("<html>")) }))
+	defer page.Close()
+	f, err := New(must(t, page.URL), &Arguments{}, Options{Dir: t.TempDir() + "/store", Attach: page.URL, SlotDir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close(context.Background())
+	web := httptest.NewServer(f)
+	defer web.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	req, _ := http.NewRequestWithContext(ctx, http.MethodPost, web.URL+"/completion", strings.NewReader(`{"prompt":"x"}`))
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if got := resp.Header.Get(Header); resp.StatusCode != http.StatusOK || got != "pass; reason=server_failed" {
+		t.Errorf("%d %q", resp.StatusCode, got)
 	}
 }
 

@@ -95,12 +95,23 @@ func (s *served) completed(v *visit, x *exchange, prompt kv.Prompt, p *plan, a a
 	if why != figures.NotAnswered { // else nothing was computed
 		parted = p.partedEarly(a)
 	}
-	q := v.count(x, figures.Request{
-		Model: s.named(), Outcome: outcome, Reason: why, Asked: len(prompt.Tokens), Reused: a.cached, Computed: a.prompt,
-		Restored: p.restored, Unused: p.unused(a), Lookup: p.lookup, Restore: p.load, Prefill: a.prefill, Parted: parted.figures(),
-	})
-	s.front.totals.add(s.model, q)
-	s.askedBy(q.Client, prompt)
+	count := func() {
+		q := v.count(x, figures.Request{
+			Model: s.named(), Outcome: outcome, Reason: why, Asked: len(prompt.Tokens), Reused: a.cached, Computed: a.prompt,
+			Restored: p.restored, Unused: p.unused(a), Lookup: p.lookup, Restore: p.load, Prefill: a.prefill, Parted: parted.figures(),
+		})
+		s.front.totals.add(s.model, q)
+		s.askedBy(q.Client, prompt)
+	}
+	if parted == nil {
+		count()
+		return
+	}
+	// The server is asked for texts: neither the end of a stream nor the next request in the slot waits for that.
+	if v.left.IsZero() {
+		v.leaves()
+	}
+	s.wait.Go(count)
 }
 
 // passedBy counts a request that was passed on as it is.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -259,6 +260,43 @@ func TestStreamsSayTheToken(t *testing.T) {
 		t.Errorf("%q, expected token %d", got.header, want)
 	}
 	if p := r.lastParted(2); p == nil || p.Part != "system prompt" || p.Token != want {
+		t.Errorf("the figures have %+v", p)
+	}
+}
+
+// slowTexts is a server that gives no texts.
+type slowTexts struct {
+	http.RoundTripper
+	asked, over chan struct{}
+	once        sync.Once
+}
+
+func (s *slowTexts) RoundTrip(r *http.Request) (*http.Response, error) {
+	if strings.HasSuffix(r.URL.Path, "/detokenize") {
+		s.once.Do(func() { close(s.asked); <-r.Context().Done(); close(s.over) })
+		return nil, r.Context().Err()
+	}
+	return s.RoundTripper.RoundTrip(r)
+}
+
+// A stream ends when the server has ended it, and its slot is free then, however long it takes to see where its prompt parted.
+func TestStreamsEndBeforeThePartIsKnown(t *testing.T) {
+	r := templated(t, Options{}, "qwen2.5.jinja")
+	r.ask("/v1/chat/completions", talk(nil))
+	r.saved()
+	a := r.front.servedFor("").api
+	slow := &slowTexts{RoundTripper: a.client.Transport, asked: make(chan struct{}), over: make(chan struct{})}
+	a.client = &http.Client{Transport: slow}
+	body := talk(object{"system": "You help the little cat. The folder is /home/two and you are kind."})
+	body["stream"] = true
+	r.ask("/v1/chat/completions", body)
+	select {
+	case <-slow.over:
+		t.Error("the stream ended when the server had been asked in vain for texts")
+	default:
+	}
+	<-slow.asked
+	if p := r.lastParted(2); p == nil || p.Part != "" {
 		t.Errorf("the figures have %+v", p)
 	}
 }

@@ -6,9 +6,13 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/dormousekv/dormouse/kv"
 )
 
 // Where the server is not known to check API keys, keeping requests apart by them is less than it seems: the front says so.
@@ -139,6 +143,56 @@ func changed(body object) object {
 		panic(err)
 	}
 	return out
+}
+
+// What was sent before its tokens are known is of a key all the same: that key neither waits for it nor loses it, all others do.
+func TestComingPromptHasAKey(t *testing.T) {
+	s := &served{}
+	sl := &slot{prompt: kv.Prompt{Scope: ScopeOfKey("alice")}, unsaved: true, working: true, coming: true}
+	for key, may := range map[string]bool{"alice": true, "bob": false} {
+		for _, tokens := range [][]int32{nil, {1, 2, 3}} {
+			if got := s.mayReuse(sl, kv.Prompt{Tokens: tokens, Scope: ScopeOfKey(key)}); got != may {
+				t.Errorf("%s, with %d tokens: %v", key, len(tokens), got)
+			}
+		}
+	}
+	sl.forget()
+	if s.mayReuse(sl, kv.Prompt{Scope: ScopeOfKey("alice")}) {
+		t.Error("a slot of which nothing is known may be reused")
+	}
+}
+
+// A slot whose answer is done, and whose request has not given it back yet, is saved before it is emptied for another key. A client that reads slowly is not
+// waited for.
+func TestSlotIsSavedBeforeAnotherKeyEmptiesIt(t *testing.T) {
+	for name, slow := range map[string]bool{"done": false, "a slow client": true} {
+		t.Run(name, func(t *testing.T) {
+			sl := &slot{prompt: kv.Prompt{Tokens: make([]int32, 100), Scope: ScopeOfKey("alice")}, unsaved: true, busy: true, working: true}
+			s := &served{front: &Front{o: Options{ScopeByKey: true}}, log: slog.New(slog.DiscardHandler), slots: []*slot{sl}, turn: make(chan struct{}, 1)}
+			var unsaved bool
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodPost {
+					s.mu.Lock()
+					unsaved = sl.unsaved // a save begins with saying that it is not
+					s.mu.Unlock()
+					io.WriteString(w, "{}")
+					return
+				}
+				io.WriteString(w, `[{"id":0}]`)
+			}))
+			defer server.Close()
+			s.api = &api{base: must(t, server.URL), client: http.DefaultClient}
+			if !slow {
+				time.AfterFunc(20*time.Millisecond, func() { s.release(sl) })
+			}
+			if ok, err := s.apart(t.Context(), nil, kv.Prompt{Tokens: make([]int32, 100), Scope: ScopeOfKey("bob")}, true); !ok || err != nil {
+				t.Fatal(ok, err)
+			}
+			if unsaved != slow || !sl.empty {
+				t.Errorf("it was emptied unsaved: %v; it is empty: %v", unsaved, sl.empty)
+			}
+		})
+	}
 }
 
 // What another key has at work is waited for where the server chooses the slot: else it might go on with it.

@@ -26,11 +26,12 @@ var errSlow = errors.New("the body of the request did not come, or too slowly")
 // slowBody ends a body that comes too slowly.
 type slowBody struct {
 	io.ReadCloser
-	p     pace
-	conn  *http.ResponseController
-	start time.Time
-	n     int64
-	slow  atomic.Bool // it has ended so
+	p      pace
+	conn   *http.ResponseController
+	waited time.Duration // for its bytes: as long as nobody reads it, none can come
+	n      int64
+	always bool        // the deadline of HTTP/2 ends a body that nobody reads just then, too
+	slow   atomic.Bool // it has ended so
 }
 
 type slowBodyKey struct{}
@@ -40,7 +41,7 @@ func (p pace) inTime(w http.ResponseWriter, r *http.Request) *http.Request {
 	if r.Body == nil || r.Body == http.NoBody {
 		return r
 	}
-	b := &slowBody{ReadCloser: r.Body, p: p, conn: http.NewResponseController(w), start: time.Now()}
+	b := &slowBody{ReadCloser: r.Body, p: p, conn: http.NewResponseController(w), always: r.ProtoMajor > 1}
 	r = r.WithContext(context.WithValue(r.Context(), slowBodyKey{}, b))
 	r.Body = b
 	return r
@@ -54,18 +55,19 @@ func wasSlow(r *http.Request) bool {
 
 func (b *slowBody) Read(buf []byte) (int, error) {
 	now := time.Now()
-	until, end := now.Add(b.p.silence), b.start.Add(b.p.grace+time.Duration(b.n/b.p.rate)*time.Second)
+	until, end := now.Add(b.p.silence), now.Add(b.p.grace+time.Duration(b.n/b.p.rate)*time.Second-b.waited)
 	if end.Before(until) {
 		until = end
 	}
 	b.conn.SetReadDeadline(until) // a connection that knows none is one of a test
 	n, err := b.ReadCloser.Read(buf)
 	b.n += int64(n)
+	b.waited += time.Since(now)
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		b.slow.Store(true)
 		err = errSlow
-	case err != nil: // the end: what follows on this connection has time
+	case err != nil, b.always: // the end: what follows on this connection has time
 		b.conn.SetReadDeadline(time.Time{})
 	}
 	return n, err

@@ -301,7 +301,7 @@ func (f *Front) servedFor(model string) *served {
 				f.refusedFor(model, p)
 				f.log.Warn("nothing is kept of this model", "reason", p, "err", err)
 				return
-			case refuses(err):
+			case refuses(err) && !s.stranger(err):
 				s.refuse(fmt.Errorf("%w: %w", request.PassModel, err))
 				f.refusedFor(model, request.PassModel)
 				f.log.Warn("the server refuses to be looked at", "model", model, "err", err)

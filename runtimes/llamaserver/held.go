@@ -248,6 +248,12 @@ func stores(store *db.Store, id *identity) bool {
 	return false
 }
 
+// stranger reports whether something answers at the address of a server that somebody else starts, and is none: one may come in its place at any time.
+func (s *served) stranger(err error) bool {
+	var status *statusError
+	return s.front.o.Attach != "" && s.answers.Load() == 0 && errors.As(err, &status) && status.status == http.StatusNotFound
+}
+
 // strange has requests pass, if what a server says before it has loaded a model is neither an answer nor that it will be one: another status, or 200 with
 // something else than a llama-server says.
 func (s *served) strange(err error) {

@@ -2,6 +2,7 @@ package llamaserver
 
 import (
 	"encoding/json"
+	"github.com/dormousekv/dormouse/obs/figures"
 	"maps"
 	"os"
 	"path/filepath"
@@ -272,6 +273,11 @@ func (r *rig) example(t *testing.T, e exampleOf) {
 	}
 	first := got.header
 	got, tokens := asked()
+	for range 3 { // by its measurements the front may compute what it has found; then the slot has it
+		if strings.HasPrefix(got.header, "miss; reason="+figures.TooSlow) {
+			got, tokens = asked()
+		}
+	}
 	if kept := strings.HasPrefix(got.header, "slot; ") || strings.HasPrefix(got.header, "hit; "); got.status != 200 || !kept || got.a.cached+got.a.prompt != tokens || got.a.cached < tokens-1 {
 		t.Errorf("%s %s %v: %d, first %q, then %q: the server has %d tokens and %d of them cached, the front %d\n%s",
 			e.path, e.of, e.body, got.status, first, got.header, got.a.cached+got.a.prompt, got.a.cached, tokens, got.body[:min(len(got.body), 300)])

@@ -280,7 +280,7 @@ func (f *Front) servedFor(model string) *served {
 		defer f.work.Done()
 		defer close(s.prepared)
 		opened := false
-		for pause := 10 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		for pause, most := 10*time.Millisecond, loadPause; ; pause = min(2*pause, most) {
 			err := s.prepare(f.ctx)
 			var p request.Pass
 			switch {
@@ -312,11 +312,20 @@ func (f *Front) servedFor(model string) *served {
 			}
 			f.log.Debug("looking at the server", "model", model, "err", err)
 			s.strange(err)
+			if most = loadPause; s.stranger(err) {
+				most = strangerPause
+			}
 			s.hold.pause(f.ctx, pause) // it is being started
 		}
 	}()
 	return s
 }
+
+// How long the front waits at most between two looks at a server that is being started, and at something of somebody's that is none.
+const (
+	loadPause     = 100 * time.Millisecond
+	strangerPause = 2 * time.Second
+)
 
 // drop forgets a model.
 func (f *Front) drop(model string, s *served) {

@@ -92,10 +92,10 @@ func (s *served) adapt(ctx context.Context, sl *slot, prompt kv.Prompt, req *req
 		return fmt.Errorf("having a slot take the adapters of a request: %w", err)
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	sl.forget()
 	sl.adapters, sl.adapted = prompt.Adapters, true
-	s.cleared(sl)
+	s.mu.Unlock()
+	s.forgetEmptied(ctx, sl, nil)
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/dormousekv/dormouse/internal/gguf/ggufgen"
 	"github.com/dormousekv/dormouse/obs/figures"
@@ -121,6 +122,32 @@ func TestBeliefIsDisproved(t *testing.T) {
 	r.saved()
 	if got := r.ask("/completion", two); !strings.HasPrefix(got.header, "hit; tokens=") || claim(got.header) != got.a.cached {
 		t.Errorf("after it was disproved: %s, %d tokens reused", got.header, got.a.cached)
+	}
+}
+
+// Of slots that ended while a request began in another one, those are forgotten that the server has emptied, and no others: what they hold is saved still.
+func TestOnlyEmptiedSlotsAreForgotten(t *testing.T) {
+	r := start(t, Options{SaveAfter: time.Hour}, "-c", "2048", "-np", "2")
+	r.ask("/completion", story("One", 10))
+	s := r.front.servedFor("")
+	s.unbusy(t.Context())
+	var sl *slot
+	for _, x := range s.slots {
+		if len(x.prompt.Tokens) > 0 {
+			sl = x
+		}
+	}
+	if sl == nil {
+		t.Fatal("no slot has a prompt")
+	}
+	if s.forgetEmptied(t.Context(), nil, nil); len(sl.prompt.Tokens) == 0 || !sl.unsaved {
+		t.Errorf("a slot that has its prompt is forgotten: %d tokens, unsaved %v", len(sl.prompt.Tokens), sl.unsaved)
+	}
+	if err := s.api.erase(t.Context(), sl.id); err != nil {
+		t.Fatal(err)
+	}
+	if s.forgetEmptied(t.Context(), nil, nil); len(sl.prompt.Tokens) > 0 || sl.unsaved {
+		t.Errorf("an emptied slot is believed to have %d tokens, unsaved %v", len(sl.prompt.Tokens), sl.unsaved)
 	}
 }
 

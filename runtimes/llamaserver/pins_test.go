@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -179,6 +180,9 @@ func TestWarmGivesWay(t *testing.T) {
 	if err := r.server.Signal(os.Kill); err != nil { // what is to be computed waits for the next server, and nothing of that is a request
 		t.Fatal(err)
 	}
+	r.front.warming.turn.Lock() // one thing is done at idle at a time: it is this test now
+	free := sync.OnceFunc(r.front.warming.turn.Unlock)
+	defer free()
 	idle, cancel, err := r.front.traffic.idle(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
@@ -190,6 +194,7 @@ func TestWarmGivesWay(t *testing.T) {
 	if idle.Err() == nil {
 		t.Error("what is done at idle is not given up for a request")
 	}
+	free()
 	r.eventually(func() bool {
 		list, err := r.front.Pins()
 		return err == nil && len(list) == 1 && list[0].State == "stored"

@@ -141,7 +141,7 @@ func (s *served) saveOthers(ctx context.Context, keep *slot) {
 	}
 }
 
-// begun notes what the slots hold once a prompt has begun in one of them. It gives what that slot holds if the server refuses.
+// begun notes what a slot holds once a prompt has begun in it. It gives what it holds if the server refuses.
 func (s *served) begun(sl *slot, prompt kv.Prompt, req *request.Request) (before slot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,20 +150,7 @@ func (s *served) begun(sl *slot, prompt kv.Prompt, req *request.Request) (before
 	sl.unsaved, sl.working, sl.left = true, true, false
 	sl.adapters, sl.adapted = prompt.Adapters, true
 	sl.last, sl.task, sl.coming, sl.empty = nil, -1, len(prompt.Tokens) == 0, false
-	s.cleared(sl)
 	return before
-}
-
-// cleared notes that a request begins in a slot: the server may empty the idle ones. The caller holds mu.
-func (s *served) cleared(sl *slot) {
-	if s.args.KeepsIdle {
-		return
-	}
-	for _, other := range s.slots {
-		if other != sl && !other.working {
-			other.forget()
-		}
-	}
 }
 
 // failed notes what a slot holds whose request the server has answered with an error: what it held before, if it was the request's fault.
@@ -179,14 +166,14 @@ func (s *served) failed(sl *slot, before slot, status int) {
 }
 
 // launched waits until a request that was sent works in its slot, its answer has begun, or the client has gone: what is done to slots
-// afterwards comes after it.
-func (s *served) launched(ctx context.Context, sl *slot, answering <-chan struct{}) {
+// afterwards comes after it. It gives what the server says of its slots if the request is seen there.
+func (s *served) launched(ctx context.Context, sl *slot, answering <-chan struct{}) []slotState {
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		select {
 		case <-answering:
-			return
+			return nil
 		case <-ctx.Done():
-			return
+			return nil
 		case <-time.After(pause):
 		}
 		list, err := s.api.slots(ctx)
@@ -199,7 +186,7 @@ func (s *served) launched(ctx context.Context, sl *slot, answering <-chan struct
 				s.mu.Lock()
 				sl.task = st.task()
 				s.mu.Unlock()
-				return
+				return list
 			}
 		}
 	}

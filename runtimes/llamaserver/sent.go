@@ -27,7 +27,6 @@ type sent struct {
 // send sends the request and waits for the end of the answer. The caller has the turn, which is given when the request works in its slot.
 func (k *sent) send(w http.ResponseWriter, r *http.Request, give func()) {
 	s, sl, x, ctx := k.s, k.sl, k.x, r.Context()
-	beside := s.working(sl)
 	k.before = s.begun(sl, k.prompt, k.req)
 	var fields []string
 	if k.req.Endpoint.Pins() {
@@ -57,14 +56,13 @@ func (k *sent) send(w http.ResponseWriter, r *http.Request, give func()) {
 	}()
 	id := sl.id
 	k.stayed = true
+	var seen []slotState
 	if k.req.Endpoint.Pins() {
-		s.launched(ctx, sl, x.first)
-		if !s.args.KeepsIdle { // one that ended while this one began may have been cleared
-			s.forget(s.ended(ctx, beside))
-		}
+		seen = s.launched(ctx, sl, x.first)
 	} else if k.stayed = s.chosen(ctx, sl, after, x.first) && sl.id == id; !k.stayed {
 		k.before.forget()
 	}
+	s.forgetEmptied(ctx, sl, seen)
 	give()
 	<-done
 }

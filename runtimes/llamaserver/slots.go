@@ -167,6 +167,35 @@ func (s *served) ended(ctx context.Context, slots []*slot) []*slot {
 	})
 }
 
+// forgetEmptied forgets the slots that the server has emptied since a request began in another one, if it does that: those in which it does not work and of which
+// it does not say that they have all that was in them. list is what it says of its slots since then; nil: it is asked.
+func (s *served) forgetEmptied(ctx context.Context, begun *slot, list []slotState) {
+	if s.args.KeepsIdle {
+		return
+	}
+	if list == nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), slotTime)
+		defer cancel()
+		var err error
+		if list, err = s.api.slots(ctx); err != nil {
+			s.log.Debug("looking at the slots", "err", err)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sl := range s.slots {
+		has := sl == begun || sl.working && len(list) == 0
+		for _, st := range list {
+			if n, known := st.holds(); st.ID == sl.id {
+				has = has || st.Processing && sl.working || known && n >= fewTokens && n >= len(sl.prompt.Tokens)
+			}
+		}
+		if !has {
+			sl.forget()
+		}
+	}
+}
+
 // forget says that nothing is known of some slots any more.
 func (s *served) forget(slots []*slot) {
 	s.mu.Lock()

@@ -12,6 +12,7 @@ type document struct {
 	raw    []byte
 	texts  []*text // in the order in which they stand there
 	target *text   // the end of the first user message; nil: there is none with a text
+	lead   *text   // the end of the system prompt; nil: likewise
 }
 
 // body is the document with the texts that were changed.
@@ -120,22 +121,28 @@ func read(e request.Endpoint, body []byte) *document {
 		return last
 	}
 	if system != "" {
-		content(root.get(system), System)
+		d.lead = content(root.get(system), System)
 	}
 	s.described(root.get("tools"), func(n *node) { add(n, Tools) })
 	in := root.get(messages)
 	if in != nil && in.kind == '"' { // the input of /v1/responses may be a text
 		d.target = add(in, Rest, First, Last)
 	}
-	head := true
+	head, answered := true, false
 	var last *node
 	for _, m := range in.list() {
 		role := s.text(m.get("role"))
-		if head = head && e != request.Messages && (role == "system" || role == "developer"); head {
-			content(m.get("content"), System)
+		ofSystem := role == "system" || role == "developer"
+		if head = head && e != request.Messages && ofSystem; head {
+			if t := content(m.get("content"), System); t != nil {
+				d.lead = t
+			}
 			continue
 		}
 		content(m.get("content"), Rest)
+		if answered = answered || !ofSystem && role != "user"; ofSystem && !answered {
+			content(m.get("content"), Second)
+		}
 		if role == "user" {
 			if last = m; d.target == nil {
 				d.target = content(m.get("content"), First)

@@ -153,8 +153,8 @@ func (p *parser) rule() (r Rule, err error) {
 		case "parts":
 			return p.array(key, func() error {
 				s, err := p.text(key)
-				if err == nil && !slices.Contains([]Part{System, Tools, First, Last, Rest}, Part(s)) {
-					err = p.errorf("parts: %q: expected %q, %q, %q, %q or %q", s, System, Tools, First, Last, Rest)
+				if err == nil && !slices.Contains(known, Part(s)) {
+					err = p.errorf("parts: %q: expected one of %q", s, known)
 				}
 				r.Parts = append(r.Parts, Part(s))
 				return err
@@ -182,8 +182,8 @@ func (p *parser) rule() (r Rule, err error) {
 				return p.errorf("pattern: %q is found in an empty text, too", s)
 			}
 		case "action":
-			if r.Action = Action(s); r.Action != Drop && r.Action != Move {
-				return p.errorf("action: %q: expected %q or %q", s, Drop, Move)
+			if r.Action = Action(s); r.Action != Drop && r.Action != Move && r.Action != Lead {
+				return p.errorf("action: %q: expected %q, %q or %q", s, Drop, Move, Lead)
 			}
 		case "leave":
 			r.Leave = s
@@ -211,8 +211,12 @@ func (p *parser) rule() (r Rule, err error) {
 		return r, p.errorf("rule %s: line is for what is moved", r.Name)
 	}
 	for _, part := range r.Parts {
-		if r.Action == Move && !slices.Contains(movable, part) {
+		switch {
+		case r.Action == Drop || slices.Contains(from[r.Action], part):
+		case r.Action == Move:
 			return r, p.errorf("rule %s: nothing can be moved from %q: it would change the first message in the middle of a conversation", r.Name, part)
+		default:
+			return r, p.errorf("rule %s: nothing can lead from %q, expected %q: else it would change the system prompt in the middle of a conversation", r.Name, part, Second)
 		}
 	}
 	return r, nil

@@ -16,6 +16,7 @@ type Action string
 const (
 	Drop Action = "drop" // it goes: only for what no model needs to read
 	Move Action = "move" // it becomes a line behind the first user message
+	Lead Action = "lead" // it becomes the end of the system prompt: for what says the same in every conversation, and stands behind a question
 )
 
 // Part is a part of a request.
@@ -25,12 +26,17 @@ const (
 	System Part = "system"        // the system prompt: of a chat all messages before the first one of another role
 	Tools  Part = "tools"         // the descriptions of tools, and of their parameters
 	First  Part = "first message" // the first message of the user
+	Second Part = "second system" // messages of the system behind that one, and before the first answer
 	Last   Part = "last message"  // the last one
 	Rest   Part = "messages"      // all messages behind the system prompt
 )
 
-// movable are the parts from which a text can be moved. What came from a later message would change the first one in the middle of a conversation.
-var movable = []Part{System, Tools, First}
+// known are all parts.
+var known = []Part{System, Tools, First, Second, Last, Rest}
+
+// from are the parts from which a text can be taken elsewhere. What came from a later message would change the first one, or the system prompt, in the middle of
+// a conversation.
+var from = map[Action][]Part{Move: {System, Tools, First, Second}, Lead: {Second}}
 
 // Rule finds texts in parts of a request, and drops or moves them.
 type Rule struct {
@@ -55,18 +61,19 @@ func (rs Rules) Apply(e request.Endpoint, body []byte) (out []byte, applied []in
 	if d == nil {
 		return body, nil
 	}
-	var lines []string
+	to := map[Action]*text{Move: d.target, Lead: d.lead}
+	lines := map[Action][]string{}
 	for i, r := range rs {
 		found := false
 		for _, t := range d.texts {
-			if !slices.ContainsFunc(r.Parts, t.in) || r.Action == Move && d.target == nil {
+			if !slices.ContainsFunc(r.Parts, t.in) || r.Action != Drop && to[r.Action] == nil {
 				continue
 			}
 			moved, ok := t.cut(r)
 			found = found || ok
 			for _, line := range moved {
-				if !slices.Contains(lines, line) {
-					lines = append(lines, line)
+				if !slices.Contains(lines[r.Action], line) {
+					lines[r.Action] = append(lines[r.Action], line)
 				}
 			}
 		}
@@ -77,8 +84,8 @@ func (rs Rules) Apply(e request.Endpoint, body []byte) (out []byte, applied []in
 	if applied == nil {
 		return body, nil
 	}
-	if len(lines) > 0 {
-		d.target.add("\n" + strings.Join(lines, "\n"))
+	for action, lines := range lines {
+		to[action].add("\n" + strings.Join(lines, "\n"))
 	}
 	return d.body(), applied
 }
@@ -91,7 +98,7 @@ func (t *text) cut(r Rule) (lines []string, found bool) {
 			continue
 		}
 		at = append(at, m[0], m[1])
-		if r.Action == Move {
+		if r.Action != Drop {
 			line := t.plain[m[0]:m[1]]
 			if r.Line != "" {
 				line = string(r.Pattern.ExpandString(nil, r.Line, t.plain, m))

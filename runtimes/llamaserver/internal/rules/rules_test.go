@@ -81,6 +81,7 @@ type conversation struct {
 	client string
 	e      request.Endpoint
 	system func(folder string) string
+	second func(folder string) string // behind the first message of the user; nil: nothing
 }
 
 // What clients say of the folder, in their words; the rest of their system prompts is the same everywhere.
@@ -90,6 +91,12 @@ var conversations = []conversation{
 			quoted("\nYou are an interactive agent.\n\n# Memory\n\nYou have a persistent file-based memory at `/home/ann/.claude/projects/"+strings.ReplaceAll(f, "/", "-")+"/memory/`. This directory already exists.\n\n"+
 				"# Environment\nYou have been invoked in the following environment: \n - Primary working directory: "+f+"\n - Is a git repository: "+fmt.Sprint(len(f)%2 == 0)+"\n - Platform: linux\n\n# Context\nBe brief.\n\n"+
 				"gitStatus: This is the git status at the start of the conversation. Note that this status is a snapshot in time.\n\nStatus:\n?? "+f+".txt\n\nRecent commits:\nb6b7e7c first") + `}]`
+	}},
+	{client: "claude-code", e: request.Messages, system: func(f string) string { // since 2.1.332
+		return `[{"type":"text","text":"x-anthropic-billing-header: cc_version=2.1.332.` + f[len(f)-3:] + `; cc_entrypoint=sdk-cli;"},{"type":"text","text":"You are an agent."}]`
+	}, second: func(f string) string {
+		return quoted("# Environment\nYou have been invoked in the following environment: \n - Primary working directory: " + f + "\n - Is a git repository: " + fmt.Sprint(len(f)%2 == 0) +
+			"\n - Platform: linux\n\nThe following skills are available.\n\nToday's date is 2026-11-" + fmt.Sprint(10+len(f)) + ".")
 	}},
 	{client: "opencode", e: request.Chat, system: func(f string) string {
 		more := ""
@@ -136,6 +143,9 @@ func quoted(s string) string {
 // body is the request after some answers.
 func (c conversation) body(folder string, answers int) []byte {
 	messages := []string{`{"role":"user","content":[{"type":"text","text":"What is in it?"}]}`}
+	if c.second != nil {
+		messages = append(messages, `{"role":"system","content":`+c.second(folder)+`}`)
+	}
 	for i := range answers {
 		messages = append(messages, fmt.Sprintf(`{"role":"assistant","content":"Number %d."}`, i), fmt.Sprintf(`{"role":"user","content":"And %d?"}`, i))
 	}
@@ -238,6 +248,7 @@ func TestFilesThatAreWrong(t *testing.T) {
 		rule(`"name": "b", "parts": ["system"], "pattern": "x", "action": "delete"`):                "line 3: action:",
 		rule(`"name": "b", "parts": ["system"], "pattern": "x", "action": "drop", "line": "y"`):     "line is for what is moved",
 		rule(`"name": "b", "parts": ["last message"], "pattern": "x", "action": "move"`):            `nothing can be moved from "last message"`,
+		rule(`"name": "b", "parts": ["system"], "pattern": "x", "action": "lead"`):                  `nothing can lead from "system"`,
 		rule(`"name": "b"`): "lacks parts, pattern, action",
 		rule(`"name": 5`):   "line 3: name: expected a text",
 		`{"rules": [{"name": "b", "parts": [], "pattern": `: "ends too soon",

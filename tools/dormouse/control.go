@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dormousekv/dormouse/runtimes/llamaserver"
@@ -147,6 +148,26 @@ func answer(w http.ResponseWriter, v any, err error) {
 
 // errNoFront is returned where no front of the store runs.
 var errNoFront = errors.New("no dormouse serve of this store runs")
+
+// frontOf is the store whose front is asked: the one that was named, or the default one. Where that was not said and has none, it is that of the only front
+// that runs here.
+func frontOf(ctx context.Context, store string) (dir string, err error) {
+	if dir, err = storeDir(store); err != nil || store != "" {
+		return dir, err
+	}
+	all, err := statuses(ctx, dir, true)
+	switch {
+	case err != nil: // whoever asks it says so
+		return dir, nil
+	case len(all) == 1:
+		return all[0].Dir, nil
+	}
+	var dirs []string
+	for _, s := range all {
+		dirs = append(dirs, s.Dir)
+	}
+	return "", fmt.Errorf("several dormouse serve run here: say with --store which one is meant, of %s", strings.Join(dirs, ", "))
+}
 
 // ask calls the front of a store.
 func ask(ctx context.Context, dir, method, path string, body io.Reader, out any) error {

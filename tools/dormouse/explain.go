@@ -24,7 +24,7 @@ kept only by a dormouse serve that was started with --explain, in its memory, an
 			if err := fromEnvironment(cmd, "store"); err != nil {
 				return err
 			}
-			dir, err := storeDir(store)
+			dir, err := frontOf(cmd.Context(), store)
 			if err != nil {
 				return err
 			}

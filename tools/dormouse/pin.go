@@ -172,7 +172,7 @@ func overControl(cmd *cobra.Command, method, path string, in, out any) error {
 	if err := fromEnvironment(cmd, "store"); err != nil {
 		return err
 	}
-	dir, err := storeDir(cmd.Flag("store").Value.String())
+	dir, err := frontOf(cmd.Context(), cmd.Flag("store").Value.String())
 	if err != nil {
 		return err
 	}

@@ -75,3 +75,59 @@ func TestFrontIsFound(t *testing.T) {
 		t.Errorf("a second front: %v", err)
 	}
 }
+
+// Who names no store means the only front that runs here; where there are several, they are named, and none is chosen.
+func TestOnlyFrontIsMeant(t *testing.T) {
+	base, err := os.MkdirTemp("", "d") // names of sockets are short
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(base)
+	t.Setenv("HOME", base)
+	t.Setenv("XDG_CACHE_HOME", "")
+	t.Setenv("XDG_RUNTIME_DIR", base)
+	front := func() string {
+		dir := t.TempDir()
+		l, err := net.Listen("unix", socketPaths(dir)[0])
+		if err != nil {
+			t.Skip("SKIPPED: no sockets in files here: ", err)
+		}
+		server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/status" {
+				answer(w, llamaserver.Status{Dir: dir}, nil)
+				return
+			}
+			answer(w, []llamaserver.Explained{}, nil)
+		})}
+		go server.Serve(l)
+		t.Cleanup(func() { server.Close() })
+		return dir
+	}
+	say := func(line string) (int, string) {
+		var out bytes.Buffer
+		code := run(t.Context(), strings.Fields(line), &out, &out)
+		return code, out.String()
+	}
+	const explain, watch = "explain", "doctor --watch --for 1ms"
+	if code, text := say(explain); code != 1 || !strings.Contains(text, "no dormouse serve") {
+		t.Errorf("none runs: %d, %s", code, text)
+	}
+	one := front()
+	for _, line := range []string{explain, watch} {
+		if code, text := say(line); code != 0 {
+			t.Errorf("%s: %d, %s", line, code, text)
+		}
+	}
+	if _, text := say(watch); !strings.Contains(text, one) {
+		t.Errorf("it does not say which one it watches: %s", text)
+	}
+	two := front()
+	for _, line := range []string{explain, watch} {
+		if code, text := say(line); code == 0 || !strings.Contains(text, one) || !strings.Contains(text, two) {
+			t.Errorf("two run: %s: %d, %s", line, code, text)
+		}
+		if code, text := say(line + " --store " + two); code != 0 {
+			t.Errorf("of two one is named: %s: %d, %s", line, code, text)
+		}
+	}
+}

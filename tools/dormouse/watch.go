@@ -25,7 +25,7 @@ type watching struct {
 }
 
 func (w watching) run(ctx context.Context, out, errs io.Writer) error {
-	dir, err := storeDir(w.store)
+	dir, err := frontOf(ctx, w.store)
 	if err != nil {
 		return err
 	}

@@ -94,16 +94,23 @@ var path = regexp.MustCompile(`(?:[A-Za-z]:\\|~/|/)[^\s"'<>|` + "`" + `]*`)
 var folder = regexp.MustCompile(`(?i)\b(?:(?:working|current|primary working|workspace|project)[ _]?(?:directory|root|folder)|cwd|workspaces?|memory|workspace_roots)\b`)
 var whereNow = regexp.MustCompile(`^\s*(?:- )?(?:(?:Primary|Current) )?[Ww]orking directory: |<cwd>|<workspace_roots>|^I'm currently working in the directory: |^Workspace root folder: `)
 
-// directory is whether both have a path at the place, in a line that says that it is where the agent works or keeps its notes.
+// label is a line that says what the next one is: a tag, or words with a colon.
+var label = regexp.MustCompile(`^\s*(?:<[\w-]+>|[^.]*:)\s*$`)
+
+// directory is whether both have a path at the place, in a line that says that it is where the agent works or keeps its notes, or under one.
 func (s *Split) directory() bool {
 	mine, _, at := s.lines()
 	if !s.over(path) {
 		return false
 	}
-	if s.message() {
-		return whereNow.MatchString(mine[:at])
+	above := strings.TrimSuffix(s.Before[:max(0, len(s.Before)-at)], "\n")
+	if above = above[strings.LastIndexByte(above, '\n')+1:]; !label.MatchString(above) {
+		above = ""
 	}
-	return s.Part != "template" && folder.MatchString(mine)
+	if s.message() {
+		return whereNow.MatchString(mine[:at]) || whereNow.MatchString(above)
+	}
+	return s.Part != "template" && (folder.MatchString(mine) || folder.MatchString(above))
 }
 
 // id is one that nobody chose: a UUID, a long hexadecimal number, an id of a call.

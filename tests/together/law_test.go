@@ -15,14 +15,15 @@ import (
 //     was such a deletion), or has stored the blocks before. A put is one step only if it is one frame of the log, under 32 MiB.
 //   - A tail that the new, longer block begins with goes or stays, as leases have it.
 //   - A call that meets the retirement of its model may find an empty model where others find none.
-//   - Match and the first Restore are two steps: what is deleted between them, Restore does not get, but for the last blocks,
-//     which Match has looked at.
+//   - Match and the first Restore are two steps: what is deleted between them, Restore does not get, also where it was stored anew, but for the last
+//     blocks, which Match has looked at.
 
 // state is a model at one moment.
 type state struct {
 	registered bool
 	blocks     uint64
 	refs       [refNames]refAt
+	deleted    [clientsEach + 1]uint64 // blocks, since a client's last match
 }
 
 const refNames = 3
@@ -37,6 +38,7 @@ type refAt struct {
 // call is what a client asks for.
 type call struct {
 	what    string
+	client  int // match and restore
 	p       kv.Prompt
 	from    int // put: of the first row
 	limit   int // match
@@ -132,6 +134,7 @@ func (u *universe) step(s state, in call, out answer) []state {
 		if n < kv.OpeningTokens {
 			n = 0
 		}
+		s.deleted[in.client] = 0
 		return when(s, out == answer{n: n})
 	case "restore":
 		return when(s, out.fail == "" && u.restores(s, in, out.n))
@@ -262,7 +265,7 @@ func (u *universe) restores(s state, in call, n int) bool {
 		looked = min(looked, in.matched-g.Window)
 	}
 	for i, x := range path[:last] {
-		if x.id >= 0 && s.blocks>>x.id&1 == 1 {
+		if x.id >= 0 && s.blocks&^s.deleted[in.client]>>x.id&1 == 1 {
 			continue
 		}
 		if n == usable(x.start) {
@@ -279,6 +282,9 @@ func (u *universe) restores(s state, in call, n int) bool {
 func (u *universe) remove(s state, set uint64, out answer) []state {
 	gone := s.blocks & set
 	s.blocks &^= set
+	for i := range s.deleted {
+		s.deleted[i] |= gone
+	}
 	refs := 0
 	for i, r := range s.refs {
 		if r.block&gone != 0 {

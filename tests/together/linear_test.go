@@ -77,8 +77,9 @@ func disturb(t *testing.T, s *db.Store, r *rand.Rand, resumes *atomic.Int64, sto
 				err = nil
 			}
 		default:
-			resumes.Add(1)
+			resumes.Add(1) // odd: one is under way
 			err = errors.Join(s.Suspend(ctx), s.Resume(ctx))
+			resumes.Add(1)
 		}
 		if err != nil {
 			t.Error(err)

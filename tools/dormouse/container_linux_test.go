@@ -26,7 +26,7 @@ mount -t proc proc "$R/proc"
 mount -t tmpfs -o mode=755 dev "$R/dev"
 for d in null zero random urandom; do : > "$R/dev/$d"; mount --bind /dev/$d "$R/dev/$d"; done
 mkdir "$R/dev/shm"
-mount -t tmpfs opt "$R/opt"; cp "$SELF" "$R/opt/dormouse"; mount -o remount,ro "$R/opt"
+mount -t tmpfs opt "$R/opt"; cp "$SELF" "$R/opt/dormouse"; cp "$MODEL" "$R/opt/model.gguf"; chmod 644 "$R/opt/model.gguf"; mount -o remount,ro "$R/opt"
 mount -o loop "$V" "$R/srv"
 %s
 mount -o remount,ro "$R/dev"
@@ -82,9 +82,9 @@ func startUnready(t *testing.T, image, setup string, before []string, flags ...s
 	l.Close()
 	line := append([]string{"--mount", "--propagation", "private", "sh", "-c", fmt.Sprintf(enter, setup), "sh"}, before...)
 	line = append(append(line, "/opt/dormouse", "serve"), flags...)
-	line = append(line, "--", server, "-m", model, "-t", "1", "-tb", "1", "-np", "1", "-c", "512", "--port", port)
+	line = append(line, "--", server, "-m", "/opt/model.gguf", "-t", "1", "-tb", "1", "-np", "1", "-c", "512", "--port", port)
 	c := &container{t: t, cmd: exec.Command("unshare", line...), url: "http://127.0.0.1:" + port, log: &output{}}
-	c.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), asCommand + "=1", "R=" + t.TempDir(), "V=" + image, "SELF=" + self}
+	c.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), asCommand + "=1", "R=" + t.TempDir(), "V=" + image, "SELF=" + self, "MODEL=" + model}
 	c.cmd.Stdout, c.cmd.Stderr = c.log, c.log
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := c.cmd.Start(); err != nil {

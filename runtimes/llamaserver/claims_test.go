@@ -9,6 +9,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -143,6 +144,12 @@ func TestOnlyEmptiedSlotsAreForgotten(t *testing.T) {
 	if s.forgetEmptied(t.Context(), nil, nil); len(sl.prompt.Tokens) == 0 || !sl.unsaved {
 		t.Errorf("a slot that has its prompt is forgotten: %d tokens, unsaved %v", len(sl.prompt.Tokens), sl.unsaved)
 	}
+	all := sl.prompt
+	sl.working, sl.prompt.Tokens = true, append(slices.Clone(all.Tokens), all.Tokens...) // its client went before all was computed
+	if s.forgetEmptied(t.Context(), nil, nil); len(sl.prompt.Tokens) == 0 || !sl.unsaved {
+		t.Errorf("what was computed for a client that went is forgotten: %d tokens, unsaved %v", len(sl.prompt.Tokens), sl.unsaved)
+	}
+	sl.working, sl.prompt = false, all
 	if err := s.api.erase(t.Context(), sl.id); err != nil {
 		t.Fatal(err)
 	}

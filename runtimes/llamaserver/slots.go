@@ -167,8 +167,9 @@ func (s *served) ended(ctx context.Context, slots []*slot) []*slot {
 	})
 }
 
-// forgetEmptied forgets the slots that the server has emptied since a request began in another one, if it does that: those in which it does not work and of which
-// it does not say that they have all that was in them. list is what it says of its slots since then; nil: it is asked.
+// forgetEmptied forgets what the server has emptied since a request began in slot begun: it may empty all slots in which it does not work. A slot is kept if
+// the server says that its tokens are there. A leased one may have fewer than its prompt, since its client went: who has leased it sees to that. list is
+// what the server says of its slots since then; nil: it is asked.
 func (s *served) forgetEmptied(ctx context.Context, begun *slot, list []slotState) {
 	if s.args.KeepsIdle {
 		return
@@ -187,7 +188,7 @@ func (s *served) forgetEmptied(ctx context.Context, begun *slot, list []slotStat
 		has := sl == begun || sl.working && len(list) == 0
 		for _, st := range list {
 			if n, known := st.holds(); st.ID == sl.id {
-				has = has || st.Processing && sl.working || known && n >= fewTokens && n >= len(sl.prompt.Tokens)
+				has = has || st.Processing && sl.working || known && n >= fewTokens && (n >= len(sl.prompt.Tokens) || sl.working)
 			}
 		}
 		if !has {

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/testkit/crashtest"
 	"github.com/dormousekv/dormouse/kv"
 )
 

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/dormousekv/dormouse/db"
-	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/db/internal/testkit/storetest"
 	"github.com/dormousekv/dormouse/kv"
 )
 

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dormousekv/dormouse/db/internal/script"
-	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/db/internal/testkit/script"
+	"github.com/dormousekv/dormouse/db/internal/testkit/storetest"
 )
 
 // Scripts: laws of docs/reliability.md as text, in testdata/LAW/NAME.txt. The grammar, a command a line or several with ";" between:

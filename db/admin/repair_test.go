@@ -17,7 +17,7 @@ import (
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/recovery"
-	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/db/internal/testkit/storetest"
 )
 
 // A healthy store comes out as it was, whether it was closed or killed.

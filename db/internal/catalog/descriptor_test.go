@@ -10,9 +10,9 @@ import (
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/admin"
-	"github.com/dormousekv/dormouse/db/internal/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
-	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/db/internal/testkit/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/testkit/storetest"
 	"github.com/dormousekv/dormouse/kv"
 )
 

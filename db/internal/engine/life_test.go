@@ -16,8 +16,8 @@ import (
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/admin"
-	"github.com/dormousekv/dormouse/db/internal/crashtest"
-	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/db/internal/testkit/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/testkit/storetest"
 	"github.com/dormousekv/dormouse/kv"
 )
 

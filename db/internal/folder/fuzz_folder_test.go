@@ -8,8 +8,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/dormousekv/dormouse/db/internal/crashtest"
-	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/db/internal/testkit/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/testkit/storetest"
 	"github.com/dormousekv/dormouse/internal/fuzzkit"
 	"github.com/dormousekv/dormouse/internal/vfs"
 )

@@ -10,7 +10,7 @@ import (
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/folder"
-	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/db/internal/testkit/storetest"
 	"github.com/dormousekv/dormouse/internal/vfs"
 )
 

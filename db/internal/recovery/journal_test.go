@@ -6,7 +6,7 @@ import (
 	"strconv"
 
 	"github.com/dormousekv/dormouse/db"
-	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/db/internal/testkit/storetest"
 	"github.com/dormousekv/dormouse/kv"
 )
 

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/db/admin"
-	"github.com/dormousekv/dormouse/db/internal/crashtest"
-	"github.com/dormousekv/dormouse/db/internal/storetest"
+	"github.com/dormousekv/dormouse/db/internal/testkit/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/testkit/storetest"
 	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
 )
 

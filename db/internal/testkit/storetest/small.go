@@ -7,7 +7,7 @@ import (
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/admin"
-	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/testkit/crashtest"
 	"github.com/dormousekv/dormouse/kv"
 )
 

@@ -3,7 +3,7 @@ package storetest
 import (
 	"testing"
 
-	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/testkit/crashtest"
 	"github.com/dormousekv/dormouse/kv"
 )
 

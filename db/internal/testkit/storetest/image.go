@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
-	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/testkit/crashtest"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/quant"
 )

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
-	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/testkit/crashtest"
 )
 
 // Run runs a script with every choice that it leaves, with several losses if they are drawn, and with each call that is to fail; where the

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/testkit/crashtest"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
 )

@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/dormousekv/dormouse/db"
-	"github.com/dormousekv/dormouse/db/internal/crashtest"
+	"github.com/dormousekv/dormouse/db/internal/testkit/crashtest"
 	"github.com/dormousekv/dormouse/kv"
 )
 

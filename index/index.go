@@ -181,40 +181,38 @@ func (ix *Index) look(v *View) {
 	}
 }
 
-// Update runs fn and publishes what it did as the next version; after an error or a panic nothing is. Updates run one at
-// a time and never touch the disk but to read. fn must not call Update, Freeze, Checkpoint, Compact or Verify.
-func (ix *Index) Update(fn func(t *Txn) error) error {
+// Begin begins a change of the index. Changes are made one at a time: whoever begins the next one waits until this one was published or
+// ended. They never touch the disk but to read. The caller calls [Txn.End], and in between neither Update, Freeze, Checkpoint, Compact nor Verify.
+func (ix *Index) Begin() (*Txn, error) {
 	ix.write.Lock()
-	defer ix.write.Unlock()
 	ix.edits++
-	t := &Txn{edit: ix.edits}
+	t := &Txn{edit: ix.edits, open: true}
 	t.View.ix = ix
 	ix.mu.Lock()
 	ix.look(&t.View)
 	ix.mu.Unlock()
-	defer t.Release()
+	err := t.err
+	if err == nil && t.base != nil {
+		err = t.base.file.writable()
+	}
+	if err != nil {
+		t.End()
+		return nil, err
+	}
+	return t, nil
+}
 
-	if t.err != nil {
-		return t.err
+// Update is a change that fn makes. After an error or a panic of fn nothing is changed.
+func (ix *Index) Update(fn func(t *Txn) error) error {
+	t, err := ix.Begin()
+	if err != nil {
+		return err
 	}
-	if t.base != nil {
-		if err := t.base.file.writable(); err != nil {
-			return err
-		}
-	}
+	defer t.End()
 	if err := fn(t); err != nil {
 		return err
 	}
-	if t.bad != nil {
-		return t.bad
-	}
-	ix.mu.Lock()
-	defer ix.mu.Unlock()
-	if ix.closed {
-		return ErrClosed
-	}
-	ix.rows.active, ix.counts = t.active, t.counters
-	return nil
+	return t.Publish()
 }
 
 // Freeze ends the overlay that the next [Index.Checkpoint] will write: later updates go to a new one above it. Whoever

@@ -7,8 +7,8 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// Txn is the change that [Index.Update] builds. Its queries see what it has done so far. It ends when the function that
-// it was given to returns; it must not be used by two goroutines at a time.
+// Txn is a change of the index that is being built: [Index.Begin]. Its queries see what it has done so far. It must not be used by two goroutines
+// at a time.
 //
 // It keeps these rows in step with the entries of group 0:
 //
@@ -21,6 +21,39 @@ type Txn struct {
 	View
 	edit uint64
 	bad  error // the first failed read: what was built since may be wrong, and is not published
+	open bool  // neither published nor ended
+}
+
+// Err returns the first error of a read. A change that met one cannot be published.
+func (t *Txn) Err() error { return t.bad }
+
+// Publish makes the change the index's next version. It ends the change, also where it fails and nothing is changed.
+func (t *Txn) Publish() error {
+	if !t.open {
+		panic("index: a change is published that was ended")
+	}
+	defer t.End()
+	if t.bad != nil {
+		return t.bad
+	}
+	ix := t.View.ix
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	if ix.closed {
+		return ErrClosed
+	}
+	ix.rows.active, ix.counts = t.active, t.counters
+	return nil
+}
+
+// End gives up what was not published. A second call does nothing.
+func (t *Txn) End() {
+	if !t.open {
+		return
+	}
+	t.open = false
+	t.Release()
+	t.View.ix.write.Unlock()
 }
 
 func (t *Txn) set(key, val []byte) {

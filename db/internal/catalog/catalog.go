@@ -113,7 +113,7 @@ func (c *Catalog) apply(op oplog.Op, at Place) {
 	case oplog.Put:
 		c.bury(op.Dead, true) // what takes their place must be durable first
 	case oplog.Remove:
-		c.bury(op.Dead, op.Deleted)
+		c.bury(op.Dead, op.Deleted || op.Behind)
 		for _, name := range op.Refs {
 			c.dropRef(name)
 		}

@@ -37,8 +37,8 @@ func (e *Engine) Abandon() (err error) {
 	e.again.Drop()
 	e.ring.Free()
 	err = e.letGoSessions()
-	if e.wal != nil {
-		err = errors.Join(err, e.wal.Close())
+	if e.Ledger.WAL != nil {
+		err = errors.Join(err, e.Ledger.WAL.Close())
 	}
 	if e.Index != nil {
 		err = errors.Join(err, e.Index.Close())

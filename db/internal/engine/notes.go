@@ -10,43 +10,36 @@ import (
 
 // SetNote keeps a value with a model, and returns when the mode's promise holds. An empty one removes it.
 func (e *Engine) SetNote(ctx context.Context, n oplog.Note) error {
-	if e.wal == nil {
+	if e.Ledger.WAL == nil {
 		return folder.ErrReadOnly
 	}
 	old, had := e.Catalog.Note(n.Model, n.Name)
 	if had && bytes.Equal(old, n.Value) || !had && len(n.Value) == 0 {
-		return e.durable(e.wal.LastLSN()) // another call's, perhaps
+		return e.Ledger.Durable(e.Ledger.WAL.LastLSN()) // another call's, perhaps
 	}
-	if err := e.BoundState(ctx); err != nil {
+	if err := e.Space.BoundState(ctx); err != nil {
 		return err
 	}
 	room := 3 * n.Bytes()
-	if err := e.reserveState(ctx, room); err != nil {
+	if err := e.Space.ReserveState(ctx, room); err != nil {
 		return err
 	}
-	defer e.space.giveUp(room, 0)
+	defer e.Budget.GiveUp(room, 0)
 	lsn, err := e.logNote(n)
 	if err != nil {
 		return err
 	}
-	return e.durable(lsn)
+	return e.Ledger.Durable(lsn)
 }
 
 func (e *Engine) logNote(n oplog.Note) (uint64, error) {
-	e.commitMu.Lock()
-	defer e.commitMu.Unlock()
+	c, err := e.Ledger.Begin()
+	if err != nil {
+		return 0, err
+	}
+	defer c.End()
 	if err := e.Catalog.NoteFits(n); err != nil {
 		return 0, err
 	}
-	return e.logStateLocked(n)
-}
-
-// reserveState reserves room for a model or note, of which there will be one in the log, one in the head of the next log file and one in
-// the index. Others make way. The caller gives it up when the log has it.
-func (e *Engine) reserveState(ctx context.Context, room int64) error {
-	e.measureOnce()
-	if e.space.reserve(room, e.o.Budget-e.reserveBytes()) {
-		return nil
-	}
-	return e.MakeRoom(ctx, room, 0)
+	return c.LogState(n)
 }

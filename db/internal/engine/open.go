@@ -97,22 +97,22 @@ func open(ctx context.Context, dir string, o Options, doubt error) (opened *Engi
 		return nil, err
 	}
 	e.space.grown, e.space.extents, e.space.log = e.Segments.Extended, e.Segments.Extents, func() int64 {
-		if e.wal == nil {
+		if e.Ledger.WAL == nil {
 			return 0
 		}
-		return e.wal.Bytes() + e.sessions.bytes.Load()
+		return e.Ledger.WAL.Bytes() + e.Journals.bytes.Load()
 	}
 	r, err := e.recover(ctx, doubt)
 	if err != nil {
 		return nil, err
 	}
 	e.Search = prefix.Store{
-		Hasher: e.Hasher, Index: e.Index, Bloom: &e.bloom, Segments: e.Segments, WasDamaged: e.Catalog.IsFlagged, Report: e.reportDamage,
+		Hasher: e.Hasher, Index: e.Index, Bloom: &e.bloom, Segments: e.Segments, WasDamaged: e.Catalog.IsFlagged, Report: e.Judge.Report,
 		Collisions: &e.Count.Collisions, BloomFalse: &e.Count.BloomFalse,
 	}
 	e.again.Segments, e.again.Busy = e.Segments, e.ring.Busy
 	e.Source = read.Source{
-		Segments: e.Segments, Workers: e.workers, Ring: &e.ring, Again: &e.again, Named: e.Catalog.IsNamed, Cause: e.FoundBad, Report: e.reportDamage,
+		Segments: e.Segments, Workers: e.workers, Ring: &e.ring, Again: &e.again, Named: e.Catalog.IsNamed, Cause: e.Judge.FoundBad, Report: e.Judge.Report,
 	}
 	e.Leases = lease.Store{Search: &e.Search, Pins: e.Pins, Committed: e.awaitCommit}
 	e.writes = write.Store{
@@ -128,10 +128,10 @@ func open(ctx context.Context, dir string, o Options, doubt error) (opened *Engi
 	if err := e.startLog(ctx, r); err != nil {
 		return nil, err
 	}
-	if !e.pending.on.Load() && e.bloom.Load() == nil && e.Counts().Blocks == 0 {
+	if !e.pending.on.Load() && e.bloom.Load() == nil && e.Ledger.Counts().Blocks == 0 {
 		e.bloom.Store(index.NewBloom(minBloomKeys, o.BloomFPR))
 	}
-	e.dirty.Store(r.Rebuilt || r.Changed) // the worker's first checkpoint keeps what was recovered
+	e.Ledger.Dirty.Store(r.Rebuilt || r.Changed) // the worker's first checkpoint keeps what was recovered
 	if err := e.endUnsynced(ctx); err != nil {
 		return nil, err
 	}
@@ -169,8 +169,8 @@ func (e *Engine) recover(ctx context.Context, doubt error) (*recovery.Result, er
 	if e.o.Salvage {
 		e.Found = &r
 	}
-	e.seq.Store(r.Seq)
-	e.clock.Store(r.Clock)
+	e.Ledger.Seq.Store(r.Seq)
+	e.Ledger.Ranks.Clock.Store(r.Clock)
 	e.planBloom(&r)
 	return &r, nil
 }
@@ -246,11 +246,11 @@ func (e *Engine) makeFolders() error {
 
 // startLog begins a new log file whose head repeats the small state. The files before it stay until a checkpoint.
 func (e *Engine) startLog(ctx context.Context, r *recovery.Result) error {
-	head, size := e.laterHead(e.openEnds())
+	head, size := e.laterHead(e.Checkpoints.OpenEnds())
 	sound := e.Segments.Err() == nil                             // else nothing is written
 	if sound && size > int64(maxHead) && len(head()) > maxHead { // so many records wait to be destroyed that the log could never begin
 		e.Catalog.Defer(r.Listed)
-		e.ckptMu.Lock()
+		e.Checkpoints.Lock()
 		_, err := e.reclaimAfter(ctx, nil, func(behind bool) error { // its frames are read: the log that is to begin is the barrier
 			if behind {
 				if err := e.Segments.Sync(); err != nil {
@@ -259,25 +259,25 @@ func (e *Engine) startLog(ctx context.Context, r *recovery.Result) error {
 			}
 			return wal.SyncFiles(e.LogOptions())
 		})
-		e.ckptMu.Unlock()
+		e.Checkpoints.Unlock()
 		if err != nil && !errors.Is(err, ErrNotDestroyed) {
 			return err
 		}
 		e.Catalog.BuryAt(slices.Collect(maps.Keys(r.Listed))...) // though its segment may be gone
-		head, _ = e.laterHead(e.openEnds())
+		head, _ = e.laterHead(e.Checkpoints.OpenEnds())
 	}
 	o, id, lsn := e.LogOptions(), max(r.Log.LastFile, r.Applied.WALFile)+1, max(r.Log.LastLSN, r.Applied.LSN)+1
 	if sound && len(r.Listed) > 0 { // before a segment is cut behind what lives: what lay there, and was lost, must not look as if somebody had cut it
 		var err error
-		if e.wal, err = wal.Create(o, id, lsn, head()); !errors.Is(err, vfs.ErrNoSpace) {
+		if e.Ledger.WAL, err = wal.Create(o, id, lsn, head()); !errors.Is(err, vfs.ErrNoSpace) {
 			return err
 		}
 	}
 	var err error
 	if sound && (r.Rebuilt || len(r.Log.Files) == 0) { // the log is what says that there is a store
-		e.wal, err = wal.Create(o, id, lsn, head())
+		e.Ledger.WAL, err = wal.Create(o, id, lsn, head())
 	} else {
-		e.wal, err = wal.CreateLater(o, id, lsn, head)
+		e.Ledger.WAL, err = wal.CreateLater(o, id, lsn, head)
 	}
 	return err
 }

@@ -17,8 +17,8 @@ import (
 
 // Leftovers are the segments that an earlier process did not seal, and that are not sealed yet.
 func (e *Engine) Leftovers() []recovery.Leftover {
-	e.ckptMu.Lock()
-	defer e.ckptMu.Unlock()
+	e.Checkpoints.Lock()
+	defer e.Checkpoints.Unlock()
 	return slices.Clone(e.unsealed)
 }
 
@@ -27,43 +27,43 @@ func (e *Engine) Disk() vfs.FS { return e.o.FS }
 
 // BetweenCheckpoints calls do while no checkpoint runs and nothing is destroyed.
 func (e *Engine) BetweenCheckpoints(do func()) {
-	e.ckptMu.Lock()
-	defer e.ckptMu.Unlock()
+	e.Checkpoints.Lock()
+	defer e.Checkpoints.Unlock()
 	do()
 }
 
 // HoldLog calls do while no file of the log is removed, and nothing appended.
 func (e *Engine) HoldLog(do func()) {
-	e.ckptMu.Lock()
-	defer e.ckptMu.Unlock()
-	e.commitMu.Lock()
-	defer e.commitMu.Unlock()
+	e.Checkpoints.Lock()
+	defer e.Checkpoints.Unlock()
+	e.Ledger.Lock()
+	defer e.Ledger.Unlock()
 	do()
 }
 
 // BloomFile reads the Bloom filter's file. It is current if the filter in use came from it or was written to it.
 func (e *Engine) BloomFile() (b *index.Bloom, lsn uint64, current bool, err error) {
 	e.bloomLoad.wait()
-	e.ckptMu.Lock()
-	defer e.ckptMu.Unlock()
+	e.Checkpoints.Lock()
+	defer e.Checkpoints.Unlock()
 	b, lsn, err = index.ReadBloom(e.FS, e.Path(folder.BloomName), e.Format.UUID)
 	return b, lsn, e.bloomLSN == lsn && e.bloom.Load() != nil, err
 }
 
 // RaiseNumbers keeps sequence numbers and times up to these from being given again.
 func (e *Engine) RaiseNumbers(seq, clock uint64) {
-	e.seq.Store(max(e.seq.Load(), seq))
-	e.clock.Store(max(e.clock.Load(), clock))
+	e.Ledger.Seq.Store(max(e.Ledger.Seq.Load(), seq))
+	e.Ledger.Ranks.Clock.Store(max(e.Ledger.Ranks.Clock.Load(), clock))
 }
 
 // Appending keeps checkpoints from beginning until done is called: records that are appended have to be committed before.
 func (e *Engine) Appending() (done func()) {
-	e.publishGate.RLock()
-	return e.publishGate.RUnlock
+	e.Ledger.Gate.RLock()
+	return e.Ledger.Gate.RUnlock
 }
 
 // Grew notes bytes that were appended, and reports whether a checkpoint is due.
-func (e *Engine) Grew(bytes int64) (due bool) { return e.growth.Add(bytes) >= e.o.CheckpointBytes }
+func (e *Engine) Grew(bytes int64) (due bool) { return e.Ledger.Growth.Add(bytes) >= e.o.CheckpointBytes }
 
 // Record reads a record of the index, whose bytes stay readable meanwhile. segments.ErrDestroyed if it does not lie at l any more.
 func (e *Engine) Record(key kv.Key, group uint8, l loc.Loc, read func(*segments.Record) error) error {
@@ -79,7 +79,7 @@ func (e *Engine) Record(key kv.Key, group uint8, l loc.Loc, read func(*segments.
 		return err
 	}
 	if err := e.Segments.Read(l, read); err != nil {
-		return e.FoundBad(key, group, l, err)
+		return e.Judge.FoundBad(key, group, l, err)
 	}
 	return nil
 }

@@ -72,7 +72,7 @@ func (e *Engine) endUnsynced(ctx context.Context) error {
 	}
 	err := e.Index.Compact()
 	if err == nil {
-		err = e.Checkpoint(ctx)
+		err = e.Space.Checkpoint(ctx)
 	}
 	if err == nil {
 		err = e.FS.Remove(e.Path(folder.UnsyncedName))

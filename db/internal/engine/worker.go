@@ -16,7 +16,7 @@ func (e *Engine) Start(onDamage func(error)) {
 		w.Started(e)
 	}
 	e.bloomLoad.start()
-	if e.wal == nil {
+	if e.Ledger.WAL == nil {
 		close(e.done)
 		return
 	}
@@ -62,13 +62,13 @@ const manyLogFiles = 2
 // what cannot be destroyed.
 func (e *Engine) turn(ctx context.Context, tick bool) error {
 	if n := e.crowded.Load(); n > manyLogFiles { // else each process that is killed before its first checkpoint leaves one more
-		if err := e.Checkpoint(ctx); err != nil && !errors.Is(err, ErrNotDestroyed) {
+		if err := e.Space.Checkpoint(ctx); err != nil && !errors.Is(err, ErrNotDestroyed) {
 			return err
 		}
 	} else if n > 1 {
-		e.ckptMu.Lock()
+		e.Checkpoints.Lock()
 		e.makeUp(ctx)
-		e.ckptMu.Unlock()
+		e.Checkpoints.Unlock()
 	}
 	_, full := e.expireRefs()
 	if full != nil && !errors.Is(full, vfs.ErrNoSpace) {
@@ -79,8 +79,8 @@ func (e *Engine) turn(ctx context.Context, tick bool) error {
 	} else if err != nil {
 		return err
 	}
-	if (tick && e.dirty.Load()) || e.growth.Load() >= e.o.CheckpointBytes {
-		if err := e.Checkpoint(ctx); errors.Is(err, ErrNotDestroyed) {
+	if (tick && e.Ledger.Dirty.Load()) || e.Ledger.Growth.Load() >= e.o.CheckpointBytes {
+		if err := e.Space.Checkpoint(ctx); errors.Is(err, ErrNotDestroyed) {
 			full = errors.Join(full, err)
 		} else if err != nil {
 			return errors.Join(full, err)
@@ -100,7 +100,7 @@ func (e *Engine) turn(ctx context.Context, tick bool) error {
 
 // maybeBackground wakes the worker when there is something that should not wait for its tick.
 func (e *Engine) maybeBackground() {
-	if e.growth.Load() >= e.o.CheckpointBytes || e.aboveHighWater() || e.doomedEnough() || e.BloomStale() {
+	if e.Ledger.Growth.Load() >= e.o.CheckpointBytes || e.aboveHighWater() || e.doomedEnough() || e.BloomStale() {
 		e.Signal()
 	}
 }
@@ -132,7 +132,7 @@ func (e *Engine) above(bytes, blocks int64) bool {
 	if e.o.HighWater >= 1 {
 		return false // puts evict what they need
 	}
-	n := e.Counts()
+	n := e.Ledger.Counts()
 	if e.Segments.Solid() {
 		e.measureOnce()
 		n.Bytes = e.space.used() - e.held()
@@ -173,7 +173,7 @@ func (e *Engine) evictToLowWater(ctx context.Context) error {
 
 // aboveLowWater is how much is above the low-water mark. The caller holds ckptMu.
 func (e *Engine) aboveLowWater() evictGoal {
-	n := e.Counts()
+	n := e.Ledger.Counts()
 	if e.Segments.Solid() {
 		coming := e.coming()
 		_, dead := e.deadSegments() // comes back by rewriting, not by evicting more

@@ -50,6 +50,7 @@ type Dead struct {
 // Remove takes records out of the store: evicted, or deleted for good.
 type Remove struct {
 	Deleted bool // false: evicted
+	Behind  bool // what was put since must be durable before the bytes go; not logged
 	Dead    []Dead
 	Refs    []string // refs that go with them
 	Seq     uint64   // the last that was given to a record: what has a later one was stored since
@@ -165,3 +166,11 @@ func (op Note) Bytes() int64 { return int64(64 + len(op.Name) + len(op.Value)) }
 
 // Expired reports whether the ref's time is over.
 func (op Ref) Expired(now time.Time) bool { return !op.Expires.IsZero() && op.Expires.Before(now) }
+
+// Before is the block that one hangs from; zero for the first of a prompt.
+func Before(block index.Entry) kv.Key {
+	if block.First == 0 {
+		return kv.Key{}
+	}
+	return block.Parent
+}

@@ -29,7 +29,7 @@ func (w *Put) planBlock(ctx context.Context, i int) error {
 		return err
 	}
 	if stored = stored && base.Flags&index.FlagDamaged == 0; stored { // what is below one that is damaged stays
-		if stored, err = w.store.Engine.Whole(key, 0); err != nil {
+		if stored, err = w.store.Judge.Whole(key, 0); err != nil {
 			return err
 		}
 	}
@@ -71,7 +71,7 @@ func (w *Put) planBlock(ctx context.Context, i int) error {
 			return err
 		}
 		if ok && old.Flags&index.FlagDamaged == 0 && covers(old, uint16(from-start), uint16(to-start)) {
-			whole, err := w.store.Engine.Whole(key, uint8(g))
+			whole, err := w.store.Judge.Whole(key, uint8(g))
 			if err != nil {
 				return err
 			}

@@ -93,10 +93,10 @@ func (w *Put) Known() (int, error) {
 func (w *Put) firstWhole(n int) (int, error) {
 	for i := range n {
 		k := w.Chain.Key(i)
-		if w.store.Engine.WasDamaged(k) {
+		if w.store.Ledger.Catalog.IsFlagged(k) {
 			return i, nil
 		}
-		if ok, err := w.store.Engine.Whole(k, 0); err != nil || !ok {
+		if ok, err := w.store.Judge.Whole(k, 0); err != nil || !ok {
 			return i, err
 		}
 	}

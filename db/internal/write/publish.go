@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/dormousekv/dormouse/db/internal/commit"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
@@ -27,7 +28,7 @@ func (w *Put) publishBatch(ctx context.Context) error {
 	defer func() {
 		for _, entry := range batch {
 			if entry.Group == 0 {
-				w.store.Engine.GiveUp(0, 1)
+				w.store.Budget.GiveUp(0, 1)
 			}
 		}
 	}()
@@ -36,47 +37,12 @@ func (w *Put) publishBatch(ctx context.Context) error {
 		w.store.Pins.End(w.left)
 		w.left, w.below = w.left[:0], w.below[:0]
 	}()
-	var op oplog.Put
-	var losers []oplog.Dead
-	last, held := lastBlock(batch), false
-	lsn, err := w.store.Engine.Commit(func(t *index.Txn) (oplog.Op, error) {
-		if err := w.model.Registered(); err != nil {
-			return nil, err
-		}
-		// What was deleted meanwhile must not come back in a copy, nor count as stored.
-		for _, k := range w.lent {
-			if _, ok, err := t.Get(k, 0); err != nil || !ok {
-				return nil, errors.Join(err, &kv.NotStoredError{Needed: int(batch[0].First), Reason: kv.Reason{Code: kv.Gone, At: int(batch[0].First)}})
-			}
-		}
-		for _, entry := range batch {
-			if err := w.publishOne(t, entry, &op, &losers); err != nil {
-				return nil, err
-			}
-		}
-		held = !last.IsZero() && w.store.Pins.Pin(&w.coming, last) // before anybody can evict it again
-		if len(op.Records) == 0 {
-			return nil, nil
-		}
-		for _, r := range op.Records {
-			if r.Group == 0 {
-				if err := w.supersede(t, r, &op); err != nil {
-					return nil, err
-				}
-			}
-		}
-		return op, nil
-	}, func() {
-		if held {
-			w.moveOn(last)
-		}
-		w.moveUp()
-	})
+	op, lsn, err := w.commit(batch)
 	if err != nil {
 		w.store.Pins.Unpin(&w.coming)
 		// Nothing names these records: the next open sweeps them away, should this process not get to it.
 		if lsn == 0 {
-			w.store.Engine.Doom(deadOf(batch), false)
+			w.store.Ledger.Catalog.Bury(deadOf(batch), false)
 			for _, entry := range batch {
 				w.Result.Records--
 				if entry.Group == 0 {
@@ -86,14 +52,70 @@ func (w *Put) publishBatch(ctx context.Context) error {
 		}
 		return err
 	}
-	w.store.Engine.Doom(op.Dead, len(op.Dead) > 0) // what takes their place must be durable first
-	w.store.Engine.Doom(losers, false)
 	if lsn > 0 {
-		w.lsn = lsn
 		if to := endOf(batch); to > 0 && len(w.model.Desc.Groups) == 1 { // else windows or states may still be missing
 			w.Result.Tokens = to
 		}
 		w.store.Replaced.Add(int64(len(op.Dead)))
+	}
+	return nil
+}
+
+// commit publishes the records of a batch: it builds the index's next version, logs the frame, shows the version, and has pins and catalog follow.
+// lsn is that of the frame; 0: nothing is logged, and if there is no error, others have stored all of it meanwhile.
+func (w *Put) commit(batch []index.Entry) (op oplog.Put, lsn uint64, err error) {
+	c, err := w.store.Ledger.Begin()
+	if err != nil {
+		return op, 0, err
+	}
+	defer c.End()
+
+	// Build.
+	if err := w.model.Registered(); err != nil {
+		return op, 0, err
+	}
+	if err := w.stillThere(c.Index, batch); err != nil {
+		return op, 0, err
+	}
+	var losers []oplog.Dead
+	for _, entry := range batch {
+		if err := w.publishOne(c.Index, entry, &op, &losers); err != nil {
+			return op, 0, err
+		}
+	}
+	last := lastBlock(batch)
+	held := !last.IsZero() && w.store.Pins.Pin(&w.coming, last) // before anybody can evict it again
+	for _, r := range op.Records {
+		if r.Group == 0 {
+			if err := w.supersede(c.Index, r, &op); err != nil {
+				return op, 0, err
+			}
+		}
+	}
+
+	// Log and publish.
+	if len(op.Records) > 0 {
+		lsn, err = c.Commit(op)
+	} else {
+		_, err = c.Commit(nil)
+	}
+	if err != nil {
+		return op, lsn, err
+	}
+	if held {
+		w.moveOn(last)
+	}
+	w.moveUp()
+	w.store.Ledger.Catalog.Bury(losers, false)
+	return op, lsn, nil
+}
+
+// stillThere fails if a block that this put rests on went: what was deleted meanwhile must not come back in a copy, nor count as stored.
+func (w *Put) stillThere(t *index.Txn, batch []index.Entry) error {
+	for _, k := range w.lent {
+		if _, ok, err := t.Get(k, 0); err != nil || !ok {
+			return errors.Join(err, &kv.NotStoredError{Needed: int(batch[0].First), Reason: kv.Reason{Code: kv.Gone, At: int(batch[0].First)}})
+		}
 	}
 	return nil
 }
@@ -128,11 +150,11 @@ func (w *Put) publishOne(t *index.Txn, entry index.Entry, op *oplog.Put, losers 
 		op.Dead = append(op.Dead, oplog.Dead{Key: entry.Key, Group: entry.Group, Loc: old.Loc})
 	}
 	if entry.Group == 0 {
-		w.store.Engine.AddToBloom(entry.Key)
+		w.store.Filter.Add(entry.Key)
 		if entry.First == 0 { // however short: it may end where a scope begins
-			w.store.Engine.AddToBloom(w.store.Search.Hasher.Opening(entry.Parent, entry.Scope, entry.Hashes))
+			w.store.Filter.Add(w.store.Search.Hasher.Opening(entry.Parent, entry.Scope, entry.Hashes))
 		}
-		w.store.Engine.Ranked(&entry)
+		entry.Rank, entry.Used = w.store.Ledger.Ranks.Now(w.store.Ledger.Catalog, entry), commit.Minute()
 	}
 	if err := t.Put(entry); err != nil {
 		return err

@@ -76,7 +76,6 @@ type Put struct {
 	gated        bool          // holds the publish gate, and is at work
 	batch        []index.Entry // written, not yet published
 	batchBytes   int64
-	lsn          uint64
 }
 
 // New begins a put. extends is what a match holds that the prompt goes on from; it moves on with the put. nil: there is none.
@@ -122,7 +121,7 @@ func (w *Put) Run(ctx context.Context, prompt *kv.Prompt) error {
 	if stored > 0 {
 		_, w.Result.Tokens = w.Chain.Block(stored - 1)
 	}
-	return w.store.Engine.Durable(w.lsn)
+	return w.store.Ledger.PutDurable()
 }
 
 // hopeless returns an error if the prompt would not fit if nothing else were stored: then nothing is evicted for it. It asks for the least that the
@@ -141,5 +140,5 @@ func (w *Put) hopeless() error {
 			}
 		}
 	}
-	return w.store.Engine.Hopeless(int64(least), int64(w.Chain.Len()))
+	return w.store.Budget.Hopeless(int64(least), int64(w.Chain.Len()))
 }

@@ -46,11 +46,11 @@ func (w *Put) flush(ctx context.Context) error {
 	for i := range planned {
 		r := &planned[i]
 		w.Chain.Key(r.i)                 // so that the goroutines only read the chain
-		r.entry.Seq = w.store.Seq.Add(1) // in the order of the chain
+		r.entry.Seq = w.store.Ledger.Seq.Add(1) // in the order of the chain
 		bytes += r.room
 		blocks += r.blocks()
 	}
-	if !w.store.Engine.Reserve(bytes, blocks) {
+	if !w.store.Budget.Reserve(bytes, blocks) {
 		return w.oneByOne(ctx, planned)
 	}
 	w.enter()
@@ -85,7 +85,7 @@ var errNoRoom = errors.New("no room")
 // enter closes the publish gate to checkpoints until the batch is published or given up.
 func (w *Put) enter() {
 	if !w.gated {
-		w.store.PublishGate.RLock()
+		w.store.Ledger.Gate.RLock()
 		w.store.Rows.Workers.Puts.Enter()
 		w.gated = true
 	}
@@ -96,7 +96,7 @@ func (w *Put) openGate() {
 	if w.gated {
 		w.gated = false
 		w.store.Rows.Workers.Puts.Leave()
-		w.store.PublishGate.RUnlock()
+		w.store.Ledger.Gate.RUnlock()
 	}
 }
 
@@ -108,7 +108,7 @@ func (w *Put) make(r *record, pace *read.Pace) {
 		defer b.Release()
 		size := w.store.Search.Segments.RecordBytes(b)
 		if more := size - r.room; more > 0 {
-			if err = errNoRoom; w.store.Engine.Reserve(more, 0) {
+			if err = errNoRoom; w.store.Budget.Reserve(more, 0) {
 				r.room, err = size, nil
 			}
 		}
@@ -118,7 +118,7 @@ func (w *Put) make(r *record, pace *read.Pace) {
 	}
 	if err != nil {
 		r.err = err
-		w.store.Engine.GiveUp(r.room, r.blocks())
+		w.store.Budget.GiveUp(r.room, r.blocks())
 	}
 }
 
@@ -129,8 +129,8 @@ func (w *Put) append(r *record, b *segments.Builder) error {
 		return err
 	}
 	r.entry.Loc = loc
-	w.store.Grown.Add(loc.Length)
-	w.store.Engine.GiveUp(r.room, 0)
+	w.store.Ledger.Growth.Add(loc.Length)
+	w.store.Budget.GiveUp(r.room, 0)
 	return nil
 }
 
@@ -147,8 +147,8 @@ func (w *Put) add(r *record) {
 func (w *Put) withdraw(records []record) {
 	for i := range records {
 		if r := &records[i]; r.err == nil {
-			w.store.Engine.Doom(deadOf([]index.Entry{r.entry}), false)
-			w.store.Engine.GiveUp(0, r.blocks())
+			w.store.Ledger.Catalog.Bury(deadOf([]index.Entry{r.entry}), false)
+			w.store.Budget.GiveUp(0, r.blocks())
 		}
 	}
 }
@@ -159,7 +159,7 @@ func (w *Put) oneByOne(ctx context.Context, records []record) error {
 	pace := w.store.Rows.Workers.PutPace()
 	var ahead room // made for records that follow
 	giveBack := func() {
-		w.store.Engine.GiveUp(ahead.bytes, ahead.blocks)
+		w.store.Budget.GiveUp(ahead.bytes, ahead.blocks)
 		ahead = room{}
 	}
 	defer giveBack()
@@ -172,7 +172,7 @@ func (w *Put) oneByOne(ctx context.Context, records []record) error {
 		size := w.store.Search.Segments.RecordBytes(b)
 		if !ahead.take(size, r.blocks()) {
 			giveBack() // it is enough for this one perhaps, which is smaller than was thought
-			if !w.store.Engine.Reserve(size, r.blocks()) {
+			if !w.store.Budget.Reserve(size, r.blocks()) {
 				if err = w.publishBatch(ctx); err == nil {
 					ahead, err = w.makeRoom(ctx, size, records[i:])
 					pace = w.store.Rows.Workers.PutPace() // that was no work
@@ -188,7 +188,7 @@ func (w *Put) oneByOne(ctx context.Context, records []record) error {
 		err = w.append(r, b)
 		b.Release()
 		if err != nil {
-			w.store.Engine.GiveUp(size, r.blocks())
+			w.store.Budget.GiveUp(size, r.blocks())
 			return err
 		}
 		w.add(r)
@@ -212,18 +212,18 @@ func (x *room) take(bytes, blocks int64) bool {
 // What they take nobody knows before they are encoded, so it is little that more than that may be evicted.
 func (w *Put) makeRoom(ctx context.Context, size int64, records []record) (ahead room, err error) {
 	first := records[0].blocks()
-	for i := 1; i < len(records) && ahead.bytes+records[i].room <= w.store.Engine.RoomShare()-size; i++ {
+	for i := 1; i < len(records) && ahead.bytes+records[i].room <= w.store.Budget.Step()-size; i++ {
 		ahead.bytes, ahead.blocks = ahead.bytes+records[i].room, ahead.blocks+records[i].blocks()
 	}
 	if ahead.bytes > 0 {
-		if err = w.store.Engine.TryRoom(ctx, size+ahead.bytes, first+ahead.blocks); err == nil {
+		if err = w.store.Space.TryRoom(ctx, size+ahead.bytes, first+ahead.blocks); err == nil {
 			return ahead, nil
 		}
 		if !errors.Is(err, vfs.ErrNoSpace) {
 			return room{}, err
 		}
 	}
-	return room{}, w.store.Engine.MakeRoom(ctx, size, first)
+	return room{}, w.store.Space.MakeRoom(ctx, size, first)
 }
 
 // encode makes a record's bytes. Safe to call for several records at a time.

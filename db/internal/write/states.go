@@ -1,6 +1,7 @@
 package write
 
 import (
+	"github.com/dormousekv/dormouse/db/internal/commit"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/db/internal/prefix"
 	"github.com/dormousekv/dormouse/index"
@@ -76,52 +77,66 @@ func (w *stateWay) states(v prefix.Reader) ([]wayState, error) {
 func (w *stateWay) thin(keep int) error {
 	var leaving []kv.Key
 	defer func() { w.store.Pins.End(leaving) }()
-	return w.store.Engine.CommitEviction(func(t *index.Txn) (op oplog.Remove, blocks int, err error) {
-		states, err := w.states(t)
-		if err != nil || len(states) <= keep {
-			return op, 0, err
+	c, err := w.store.Ledger.Begin()
+	if err != nil {
+		return err
+	}
+	defer c.End()
+	states, err := w.states(c.Index)
+	if err != nil || len(states) <= keep {
+		return err
+	}
+	op, blocks := oplog.Remove{Behind: true, Seq: w.store.Ledger.Seq.Load()}, int64(0)
+	for _, s := range states[1 : len(states)-keep+1] {
+		if wanted, err := w.wanted(c.Index, s); err != nil {
+			return err
+		} else if wanted {
+			continue
 		}
-		for _, s := range states[1 : len(states)-keep+1] {
-			if wanted, err := w.wanted(t, s); err != nil {
-				return op, 0, err
-			} else if wanted {
-				continue
-			}
-			if !w.store.Pins.Leave(s.key) {
-				continue // an open match rests on it
-			}
-			leaving = append(leaving, s.key)
-			dead, block, err := w.remove(t, s)
-			if err != nil {
-				return op, 0, err
-			}
-			op.Dead = append(op.Dead, dead...)
-			if block {
-				blocks++
-			}
+		if !w.store.Pins.Leave(s.key) {
+			continue // an open match rests on it
 		}
-		return op, blocks, nil
-	})
+		leaving = append(leaving, s.key)
+		dead, block, err := w.remove(c, s)
+		if err != nil {
+			return err
+		}
+		op.Dead = append(op.Dead, dead...)
+		if block {
+			blocks++
+		}
+	}
+	if len(op.Dead) == 0 {
+		return nil
+	}
+	for i := range op.Dead {
+		op.Dead[i].Unseen = true // no match rests on them
+	}
+	if _, err := c.Commit(op); err != nil {
+		return err
+	}
+	w.store.Filter.Removed(blocks)
+	return nil
 }
 
 // remove takes a state out of the index. A partial block goes with it: its rows are in what goes on from it.
-func (w *stateWay) remove(t *index.Txn, s wayState) (dead []oplog.Dead, block bool, err error) {
+func (w *stateWay) remove(c *commit.Change, s wayState) (dead []oplog.Dead, block bool, err error) {
 	if s.key != w.chain.Key(s.block) {
-		entry, ok, err := t.Get(s.key, 0)
+		entry, ok, err := c.Index.Get(s.key, 0)
 		if err != nil {
 			return nil, false, err
 		}
 		if ok {
-			dead, err := w.store.Engine.RemoveBlock(t, entry)
+			dead, _, err := c.RemoveBlock(entry)
 			return dead, true, err
 		}
 	}
-	return []oplog.Dead{{Key: s.key, Group: w.group, Loc: s.entry.Loc}}, false, t.Remove(s.key, w.group)
+	return []oplog.Dead{{Key: s.key, Group: w.group, Loc: s.entry.Loc}}, false, c.Index.Remove(s.key, w.group)
 }
 
 // wanted reports whether a state is another's as well: scopes share it, a ref names its block, or some other prompt goes on from it.
 func (w *stateWay) wanted(t *index.Txn, s wayState) (bool, error) {
-	if w.prompt.Scope != "" && s.at <= w.prompt.ScopeStart || w.store.Engine.Named(s.key) {
+	if w.prompt.Scope != "" && s.at <= w.prompt.ScopeStart || w.store.Ledger.Catalog.IsNamed(s.key) {
 		return true, nil
 	}
 	own := map[kv.Key]bool{}

@@ -81,7 +81,7 @@ func (w *Put) takenOver(t *index.Txn, short, block kv.Key, op *oplog.Put) ([]ind
 
 // needed reports whether a ref, or a lease other than this put's own, rests on block k.
 func (w *Put) needed(k kv.Key) bool {
-	return w.store.Engine.Named(k) || w.store.Pins.Pinned(k, w.own()...)
+	return w.store.Ledger.Catalog.IsNamed(k) || w.store.Pins.Pinned(k, w.own()...)
 }
 
 // leave marks a partial block, so that no match comes to rest on it any more, unless one rests on it that is not this put's own.

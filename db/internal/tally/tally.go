@@ -1,4 +1,5 @@
-package engine
+// Package tally counts what a store did, and how long that took.
+package tally
 
 import (
 	"math"
@@ -6,23 +7,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/dormousekv/dormouse/db/internal/lease"
-	"github.com/dormousekv/dormouse/db/internal/write"
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// Kept is what a store has over all of its engines, one after the other: each goes on with what the one before it left.
-type Kept struct {
-	Count Counters
-	Pins  *lease.Pins // what open matches rest on
-	open  map[kv.ScopeID]*Session
-	uuid  kv.UUID // of the store; zero until it is open
-}
-
-// NewKept is what a store begins with.
-func NewKept() *Kept { return &Kept{Pins: lease.NewPins(), open: map[kv.ScopeID]*Session{}} }
-
-// Counters are an engine's part of db.Stats. What KeepStates gives up is counted nowhere.
+// Counters are what db.Stats counts. What KeepStates gives up is counted nowhere.
 type Counters struct {
 	Matches, Hits, TokensAsked, TokensReused atomic.Int64
 	Reasons                                  [kv.ReasonCodes]atomic.Int64
@@ -53,12 +41,12 @@ func (c *Counters) Restored(tokens int, bytes int64, d time.Duration) {
 	c.RestoreTime.Add(d)
 }
 
-// Put counts a put.
-func (c *Counters) Put(r write.Result, d time.Duration) {
+// Put counts a put that wrote so many records and bytes, and found so many records stored.
+func (c *Counters) Put(records, reused int, bytes int64, d time.Duration) {
 	c.Puts.Add(1)
-	c.Records.Add(int64(r.Records))
-	c.Reused.Add(int64(r.Reused))
-	c.BytesPut.Add(r.Bytes)
+	c.Records.Add(int64(records))
+	c.Reused.Add(int64(reused))
+	c.BytesPut.Add(bytes)
 	c.PutTime.Add(d)
 }
 
@@ -102,4 +90,10 @@ func (h *Times) Read() (counts [buckets]int64, n int64, sum time.Duration, secon
 		return counts, n, math.MaxInt64, seconds
 	}
 	return counts, n, time.Duration(whole)*time.Second + nanos, seconds
+}
+
+// Progress is how far long work has come: db.Progress.
+type Progress struct {
+	What        string
+	Done, Total int64
 }

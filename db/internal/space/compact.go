@@ -1,9 +1,11 @@
-package engine
+package space
 
 import (
 	"context"
 	"errors"
 
+	"github.com/dormousekv/dormouse/db/internal/checkpoint"
+	"github.com/dormousekv/dormouse/db/internal/tally"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
 )
@@ -12,7 +14,7 @@ import (
 type CompactOptions struct {
 	LiveShare float64 // 0: one half
 	All       bool
-	Progress  func(Progress)
+	Progress  func(tally.Progress)
 	Least     int64 // bytes that rewriting segments must give back in all
 }
 
@@ -25,8 +27,8 @@ type Compacted struct {
 }
 
 // Compact gives space back. A segment that cannot be read or changed just now is left as it is, and is the error after the others are done.
-func (e *Engine) Compact(ctx context.Context, o CompactOptions) (Compacted, error) {
-	if err := e.Poisoned(); err != nil {
+func (sp *Space) Compact(ctx context.Context, o CompactOptions) (Compacted, error) {
+	if err := sp.Ledger.Poisoned(); err != nil {
 		return Compacted{}, err
 	}
 	if err := ctx.Err(); err != nil {
@@ -35,60 +37,60 @@ func (e *Engine) Compact(ctx context.Context, o CompactOptions) (Compacted, erro
 	if o.LiveShare == 0 {
 		o.LiveShare = 0.5
 	}
-	out := Compacted{Before: e.Measure()}
-	if !e.asOpened() { // what waits to be destroyed or sealed is no segment's gain
-		if err := e.Checkpoint(ctx); err != nil && !errors.Is(err, ErrNotDestroyed) {
+	out := Compacted{Before: sp.Budget.Measure()}
+	if !sp.Checkpoints.AsOpened() { // what waits to be destroyed or sealed is no segment's gain
+		if err := sp.Checkpoint(ctx); err != nil && !errors.Is(err, checkpoint.ErrNotDestroyed) {
 			return out, err
 		}
 	}
-	victims := e.worth(o)
-	if len(victims) == 0 && len(e.emptySegments()) == 0 && !e.indexWorth() {
-		out.After = e.Measure()
+	victims := sp.worth(o)
+	if len(victims) == 0 && len(sp.Checkpoints.Empty()) == 0 && !sp.indexWorth() {
+		out.After = sp.Budget.Measure()
 		return out, nil
 	}
 	var err error
 	if len(victims) > 0 {
-		pace := e.workers.HousePace()
-		err = e.rewrite(ctx, func(s segments.Info, _ int64) bool { return victims[s.ID] }, o.Progress, &pace, &out)
+		pace := sp.Workers.HousePace()
+		err = sp.rewrite(ctx, func(s segments.Info, _ int64) bool { return victims[s.ID] }, o.Progress, &pace, &out)
 	}
 	// One checkpoint makes the moves durable and destroys the old places; the next finds the segments empty. What cannot be moved or
 	// destroyed keeps nothing else from being done. It is said in the end, if it still stands.
 	var undone error
 	for range 2 {
-		if undone == nil || errors.Is(undone, ErrNotDestroyed) {
-			undone = e.Checkpoint(ctx)
+		if undone == nil || errors.Is(undone, checkpoint.ErrNotDestroyed) {
+			undone = sp.Checkpoint(ctx)
 		}
 	}
-	if (err == nil || errors.Is(err, ErrNotMoved)) && (undone == nil || errors.Is(undone, ErrNotDestroyed)) {
-		undone = errors.Join(undone, e.shrinkIndex(ctx))
+	if (err == nil || errors.Is(err, ErrNotMoved)) && (undone == nil || errors.Is(undone, checkpoint.ErrNotDestroyed)) {
+		undone = errors.Join(undone, sp.shrinkIndex(ctx))
 	}
-	out.After = e.Measure()
+	out.After = sp.Budget.Measure()
 	return out, errors.Join(err, undone)
 }
 
 // compactIndex rewrites index.db without its free pages.
-func (e *Engine) compactIndex(ctx context.Context) error {
+func (sp *Space) compactIndex(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	e.ckptMu.Lock()
-	defer e.ckptMu.Unlock()
-	return e.Index.Compact()
+	sp.Checkpoints.Lock()
+	defer sp.Checkpoints.Unlock()
+	return sp.Ledger.Index.Compact()
 }
 
 // shrinkIndex is compactIndex, unless that gives nothing back.
-func (e *Engine) shrinkIndex(ctx context.Context) error {
+func (sp *Space) shrinkIndex(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	e.ckptMu.Lock()
-	defer e.ckptMu.Unlock()
-	return e.Index.Shrink()
+	sp.Checkpoints.Lock()
+	defer sp.Checkpoints.Unlock()
+	return sp.Ledger.Index.Shrink()
 }
 
 // indexWorth reports whether enough of index.db is free to write it anew.
-func (e *Engine) indexWorth() bool {
-	return e.Index.FreeBytes() >= max(64<<10, e.indexBytes.Load()/8)
+func (sp *Space) indexWorth() bool {
+	return sp.Ledger.Index.FreeBytes() >= max(64<<10, sp.Budget.IndexBytes()/8)
 }
 
 // usualSegment is the size of segments in a store of usual size: whoever raises the budget has not a store of small segments thereby. A variable for
@@ -97,17 +99,17 @@ var usualSegment int64 = 64 << 20
 
 // worth picks the segments that Compact rewrites: those that are mostly dead, and small ones where a model has several. Those of a model
 // are rewritten together, unless that takes more than it gives.
-func (e *Engine) worth(o CompactOptions) map[uint64]bool {
+func (sp *Space) worth(o CompactOptions) map[uint64]bool {
 	type candidate struct {
 		ids        []uint64
 		bytes      int64 // alive
 		now, begin int64 // allocated; where the first record lies
 	}
-	v := e.View()
+	v := sp.Ledger.View()
 	defer v.Release()
 	small := map[kv.Fingerprint]int{}
-	isSmall := func(s segments.Info) bool { return s.Size < min(e.o.SegmentBytes, usualSegment)/4 }
-	all := e.Segments.Segments()
+	isSmall := func(s segments.Info) bool { return s.Size < min(sp.SegmentBytes, usualSegment)/4 }
+	all := sp.Ledger.Segments.Segments()
 	for _, s := range all {
 		if !s.Active && isSmall(s) && v.Segment(s.ID).Records > 0 {
 			small[s.Model]++
@@ -140,7 +142,7 @@ func (e *Engine) worth(o CompactOptions) map[uint64]bool {
 	victims := map[uint64]bool{}
 	total := int64(0)
 	for _, c := range models {
-		files := c.bytes/e.o.SegmentBytes + 1
+		files := c.bytes/sp.SegmentBytes + 1
 		then := c.bytes + files*c.begin
 		if !o.All && then > c.now+BlockBytes {
 			continue

@@ -1,4 +1,4 @@
-package engine
+package commit
 
 import (
 	"errors"
@@ -21,30 +21,35 @@ type barriers struct {
 	lsn  uint64 // guarded by turn: it covers up to this frame, and is durable itself
 }
 
+func newBarriers() barriers { return barriers{turn: make(chan struct{}, 1)} }
+
+// ErrNoBarrier says that a full disk has no room for a barrier.
+var ErrNoBarrier = errors.New("no room for a barrier in the log")
+
 // Barrier returns when everything up to frame lsn is durable, and a barrier that says so, too. One of the callers that wait does it for
 // all of them. On a full disk everything may be durable without that (ErrNoBarrier); on any other error, frame lsn is, if the log could be
 // synced.
-func (e *Engine) Barrier(lsn uint64) error {
-	b := &e.barriers
+func (l *Ledger) Barrier(lsn uint64) error {
+	b := &l.barriers
 	b.turn <- struct{}{}
 	defer func() { <-b.turn }()
 	if b.any && b.lsn >= lsn {
 		return nil
 	}
-	last := e.wal.LastLSN()                   // before the sync of the segments begins: what the frames behind it put need not be part of that
-	err := e.Segments.Sync()                  // what an earlier process left in them, too
-	if lerr := e.wal.Sync(last); err == nil { // begins the log, which syncs the files before. A deletion holds without the segments
+	last := l.WAL.LastLSN()                   // before the sync of the segments begins: what the frames behind it put need not be part of that
+	err := l.Segments.Sync()                  // what an earlier process left in them, too
+	if lerr := l.WAL.Sync(last); err == nil { // begins the log, which syncs the files before. A deletion holds without the segments
 		err = lerr
 	}
 	if err != nil {
 		return err
 	}
-	at, err := e.logBarrier(last)
+	at, err := l.logBarrier(last)
 	switch {
-	case errors.Is(err, vfs.ErrNoSpace) && e.Poisoned() == nil:
+	case errors.Is(err, vfs.ErrNoSpace) && l.Poisoned() == nil:
 		return fmt.Errorf("%w: %w", ErrNoBarrier, err)
 	case err == nil:
-		err = e.wal.Sync(at)
+		err = l.WAL.Sync(at)
 	}
 	if err != nil {
 		return err
@@ -56,40 +61,40 @@ func (e *Engine) Barrier(lsn uint64) error {
 }
 
 // logBarrier appends the frame. It counts when it is durable.
-func (e *Engine) logBarrier(lsn uint64) (at uint64, err error) {
+func (l *Ledger) logBarrier(lsn uint64) (at uint64, err error) {
 	frame := oplog.Encode(oplog.Barrier{LSN: lsn})
-	e.commitMu.Lock()
-	defer e.commitMu.Unlock()
-	if err := e.Poisoned(); err != nil {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.Poisoned(); err != nil {
 		return 0, err
 	}
-	return e.appendFrame(oplog.KindBarrier, frame) // no growth: it comes with frames that are, and says nothing that a checkpoint should keep
+	return l.append(oplog.KindBarrier, frame) // no growth: it comes with frames that are, and says nothing that a checkpoint should keep
 }
 
-// allDurable is barrier of what there is, for who does without the frame where there is no room for it.
-func (e *Engine) allDurable() error {
-	err := e.Barrier(e.wal.LastLSN())
+// AllDurable is barrier of what there is, for who does without the frame where there is no room for it.
+func (l *Ledger) AllDurable() error {
+	err := l.Barrier(l.WAL.LastLSN())
 	if errors.Is(err, ErrNoBarrier) {
-		e.log.Warn("a full disk has no room for a barrier", "dir", e.Dir, "error", err)
+		l.Logger.Warn("a full disk has no room for a barrier", "dir", l.Dir, "error", err)
 		return nil
 	}
 	return err
 }
 
-// checkpointed notes that segments and log are durable up to lsn, as the head of the next log file and the index say. The frame is for
+// Checkpointed notes that segments and log are durable up to lsn, as the head of the next log file and the index say. The frame is for
 // who finds no index.
-func (e *Engine) checkpointed(lsn uint64) {
-	b := &e.barriers
+func (l *Ledger) Checkpointed(lsn uint64) {
+	b := &l.barriers
 	b.turn <- struct{}{}
 	defer func() { <-b.turn }()
 	if b.any && b.lsn >= lsn {
 		return
 	}
 	b.any, b.lsn = true, lsn
-	at, err := e.logBarrier(lsn)
+	at, err := l.logBarrier(lsn)
 	switch {
 	case err != nil:
-		e.log.Info("no barrier after a checkpoint", "dir", e.Dir, "why", err)
+		l.Logger.Info("no barrier after a checkpoint", "dir", l.Dir, "why", err)
 	case at == lsn+1:
 		b.lsn = at
 	}

@@ -1,4 +1,4 @@
-package engine
+package budget
 
 import (
 	"github.com/dormousekv/dormouse/internal/lock"

@@ -289,7 +289,7 @@ func (s *Set) create(d *kv.Descriptor, fp kv.Fingerprint, length int64) (*segmen
 		set: s, id: id, path: filepath.Join(s.o.Dir, segmentName(id)),
 		known: true, head: head, size: head.planned, own: true, end: head.end(), stale: true,
 	}
-	if g.f, err = vfs.CreateHandle(s.o.fs, g.path, s.poisoned); err != nil {
+	if g.f, err = vfs.CreateHandle(s.o.FS, g.path, s.poisoned); err != nil {
 		return nil, err
 	}
 	defer g.f.Release()
@@ -310,7 +310,7 @@ func (s *Set) create(d *kv.Descriptor, fp kv.Fingerprint, length int64) (*segmen
 		err = s.syncFolder()
 	}
 	if err != nil {
-		return nil, errors.Join(err, g.f.Close(), s.o.fs.Remove(g.path))
+		return nil, errors.Join(err, g.f.Close(), s.o.FS.Remove(g.path))
 	}
 	s.mu.Lock()
 	s.segs[id] = g

@@ -55,7 +55,7 @@ func (m imageMap) WillNeed(int64, int64) {}
 func (m imageMap) Close() error          { return nil }
 
 func imageSet(t testing.TB, b []byte) *Set {
-	return openSet(t, Options{fs: &image1{b: b}, Dir: image1Dir, UUID: testUUID, Seed: testSeed, ReadOnly: true})
+	return openSet(t, Options{FS: &image1{b: b}, Dir: image1Dir, UUID: testUUID, Seed: testSeed, ReadOnly: true})
 }
 
 // sample is a segment file with three live records, one that is destroyed (2), and one that is dead but still there (3).

@@ -25,7 +25,7 @@ func (s *Set) OpenDirect(id uint64) (*Direct, error) {
 	if _, err := g.pin(); err != nil {
 		return nil, err
 	}
-	f, err := vfs.OpenDirect(s.o.fs, g.path)
+	f, err := vfs.OpenDirect(s.o.FS, g.path)
 	if err != nil {
 		g.unpin()
 		return nil, err

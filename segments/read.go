@@ -121,7 +121,7 @@ func (g *segment) view(b []byte, loc Loc, r *Record) error {
 // destroyed is the error for a header of zeros. The last page of a map reads as zeros behind the end of a file that
 // somebody cut, so the file's size is asked for again.
 func (g *segment) destroyed(loc Loc) error {
-	if info, err := g.set.o.fs.Stat(g.path); err == nil && info.Size < loc.End() {
+	if info, err := g.set.o.FS.Stat(g.path); err == nil && info.Size < loc.End() {
 		return damage.New(g.path, loc.Offset, "segment", fmt.Sprintf("a file of at least %d bytes", loc.End()), info.Size)
 	}
 	return fmt.Errorf("%s: offset %d: %w", g.path, loc.Offset, ErrDestroyed)

@@ -255,9 +255,9 @@ func (s *Set) unlinkLocked(g *segment) (gone bool, err error) {
 	g.dropLocked()
 	if err := g.lookAgainLocked(); errors.Is(err, ErrForeign) {
 		s.o.Logger.Warn("what lies in the place of a segment is left alone", "file", g.path, "err", err)
-	} else if info, err := s.o.fs.Stat(g.path); err == nil && !info.Regular {
+	} else if info, err := s.o.FS.Stat(g.path); err == nil && !info.Regular {
 		s.o.Logger.Warn("what lies in the place of a segment is left alone", "file", g.path, "err", vfs.ErrNotRegular)
-	} else if err := s.o.fs.Remove(g.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	} else if err := s.o.FS.Remove(g.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
 	g.gone = true

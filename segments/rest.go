@@ -44,7 +44,7 @@ func (s *Set) Resume(id uint64, end int64) bool {
 	if err != nil || s.o.ReadOnly {
 		return false
 	}
-	info, err := s.o.fs.Stat(g.path)
+	info, err := s.o.FS.Stat(g.path)
 	if err != nil || !info.Regular || info.Size < end || end < minAlignment {
 		return false
 	}
@@ -72,7 +72,7 @@ func (s *Set) EndsAt(id uint64, end int64) bool {
 	if err != nil {
 		return false
 	}
-	info, err := s.o.fs.Stat(g.path)
+	info, err := s.o.FS.Stat(g.path)
 	return err == nil && info.Regular && info.Size == end
 }
 

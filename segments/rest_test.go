@@ -18,7 +18,7 @@ func left(t testing.TB, s *Set) map[uint64]int64 {
 	ends := s.OpenEnds()
 	ok(t, s.Abandon())
 	for id, end := range ends {
-		if info, err := s.o.fs.Stat(s.segs[id].path); err != nil || info.Size != end || info.Allocated > end {
+		if info, err := s.o.FS.Stat(s.segs[id].path); err != nil || info.Size != end || info.Allocated > end {
 			t.Errorf("segment %d: %+v, %v: expected %d bytes", id, info, err, end)
 		}
 	}
@@ -310,7 +310,7 @@ func TestNoMaps(t *testing.T) {
 		all.add(t, s, 1, i, 60<<10-700)
 	}
 	ok(t, s.Close())
-	o.fs = &noMaps{FS: vfs.OS, left: 3}
+	o.FS = &noMaps{FS: vfs.OS, left: 3}
 	s = openSet(t, o)
 	all.check(t, s)
 	all.check(t, s)

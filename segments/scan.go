@@ -116,7 +116,7 @@ func (g *segment) open() (*image, error) {
 		g.unpin()
 		return nil, err
 	}
-	info, err := g.set.o.fs.Stat(g.path)
+	info, err := g.set.o.FS.Stat(g.path)
 	if err != nil {
 		g.unpinFile()
 		g.unpin()

@@ -98,7 +98,7 @@ func TestSealRecoveredIsDurable(t *testing.T) {
 		ok(t, errors.Join(s.SealRecovered(loc.Segment, loc.End()), s.Sync()))
 		for seed := range uint64(8) {
 			image := must(d.PowerCut(rand.New(rand.NewPCG(seed, 1)), diskDir))(t)
-			o.fs = image
+			o.FS = image
 			cut := openSet(t, o)
 			info := cut.Segments()[0]
 			if info.Sealed == mapped || !mapped && info.Size != loc.End() {
@@ -116,7 +116,7 @@ func TestHeaderIsDurableBeforeTheFirstRecord(t *testing.T) {
 	s, d, o := onDisk(t)
 	loc := makeBlock(1, 1, 5000).append(t, s, 1)
 	for seed := range uint64(16) {
-		o.fs = must(d.PowerCut(rand.New(rand.NewPCG(seed, 1)), diskDir))(t)
+		o.FS = must(d.PowerCut(rand.New(rand.NewPCG(seed, 1)), diskDir))(t)
 		cut := openSet(t, o)
 		if info := cut.Segments(); len(info) != 1 || info[0].ID != loc.Segment || info[0].Err != nil {
 			t.Errorf("after a power cut: %+v", info)

@@ -161,7 +161,7 @@ func (g *segment) openFileLocked() error {
 	if g.f != nil {
 		return g.f.Hold()
 	}
-	f, err := vfs.OpenHandle(g.set.o.fs, g.path, g.set.o.ReadOnly, g.set.poisoned)
+	f, err := vfs.OpenHandle(g.set.o.FS, g.path, g.set.o.ReadOnly, g.set.poisoned)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, vfs.ErrNotRegular) {
 		return g.missing(err)
 	}
@@ -297,7 +297,7 @@ func (g *segment) markDirty() {
 // statLocked returns the file's size and blocks, asking the system only if they may have changed.
 func (g *segment) statLocked() vfs.Info {
 	if g.stale || g.info.Size == 0 {
-		info, err := g.set.o.fs.Stat(g.path)
+		info, err := g.set.o.FS.Stat(g.path)
 		if err == nil {
 			g.info, g.stale = info, g.dirty
 		}

@@ -14,11 +14,9 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-func init() { vfs.Hide(func(o *Options, f vfs.FS) { o.fs = f }) }
-
 // Options say where a store's segments are and how new ones are made.
 type Options struct {
-	fs   vfs.FS // vfs.On sets it; nil: the operating system's
+	FS   vfs.FS // nil: the operating system
 	Dir  string // the folder of the segment files; it must exist unless ReadOnly
 	UUID kv.UUID
 	Seed kv.Seed
@@ -50,8 +48,8 @@ func (o *Options) Validate() error {
 }
 
 func (o Options) withDefaults() Options {
-	if o.fs == nil {
-		o.fs = vfs.OS
+	if o.FS == nil {
+		o.FS = vfs.OS
 	}
 	if o.SegmentBytes == 0 {
 		o.SegmentBytes = 64 << 20
@@ -107,7 +105,7 @@ func Open(o Options) (*Set, error) {
 	}
 	s.leases.seeking.init()
 	s.leases.pinned.init()
-	names, err := o.fs.List(o.Dir)
+	names, err := o.FS.List(o.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +117,7 @@ func Open(o Options) (*Set, error) {
 	}
 	if !o.ReadOnly {
 		s.newName = len(s.segs) > 0 // a process that was killed may have made some and synced no entry
-		_, block, err := o.fs.Space(o.Dir)
+		_, block, err := o.FS.Space(o.Dir)
 		if err != nil {
 			return nil, err
 		}

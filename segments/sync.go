@@ -133,7 +133,7 @@ func eachAtOnce(all map[*segment]struct{}, do func(*segment) error) error {
 func (s *Set) syncFolder() error {
 	s.folder.Lock()
 	defer s.folder.Unlock()
-	err := s.o.fs.SyncDir(s.o.Dir)
+	err := s.o.FS.SyncDir(s.o.Dir)
 	if err != nil && !errors.Is(err, vfs.ErrNotSynced) {
 		return s.setPoison(err)
 	}

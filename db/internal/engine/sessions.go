@@ -11,7 +11,6 @@ import (
 
 	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/internal/lock"
-	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/sessions"
 )
@@ -51,10 +50,10 @@ func (e *Engine) CheckSessionTemporary(id kv.ScopeID) error {
 }
 
 func (e *Engine) sessionOptions() sessions.Options {
-	return vfs.On(e.FS, sessions.Options{
-		Dir: e.Path(folder.SessionsDir), UUID: e.Format.UUID, Poisoned: e.Segments.Poison, Logger: e.log,
+	return sessions.Options{
+		FS: e.FS, Dir: e.Path(folder.SessionsDir), UUID: e.Format.UUID, Poisoned: e.Segments.Poison, Logger: e.log,
 		Grew: func(n int64) { e.sessions.bytes.Add(n) },
-	})
+	}
 }
 
 // OpenSession opens a scope's session, or makes it.

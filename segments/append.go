@@ -242,13 +242,12 @@ func (g *segment) giveBackAhead() (bytes int64, err error) {
 	defer g.unpinFile()
 	// One page tells whether holes can be punched. Where they cannot be, zeros are written, and so much of them would take room.
 	page := min(end+g.head.alignment, g.allocated)
-	freed, err := f.Punch(end, page-end)
+	freed, err := g.punch(f, end, page-end)
 	if err == nil && !freed {
-		g.set.solid.Store(true)
 		return 0, nil
 	}
 	if err == nil {
-		_, err = f.Punch(page, g.allocated-page)
+		_, err = g.punch(f, page, g.allocated-page)
 	}
 	if err == nil {
 		bytes, g.allocated = g.allocated-end, end

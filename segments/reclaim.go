@@ -298,16 +298,10 @@ func (g *segment) wipeLocked(wipes []doomed, stop func(next Loc) bool) (done, fa
 	if g.foreign() {
 		return places(wipes), nil, len(wipes), nil // what was ours is not there any more
 	}
-	b, err := g.pin()
-	if err != nil {
-		return nil, places(wipes), len(wipes), err
-	}
-	defer g.unpin()
 	info, err := f.Stat()
 	if err != nil {
 		return nil, places(wipes), len(wipes), err
 	}
-	b = b[:min(int64(len(b)), info.Size)] // writing behind the end of a file that somebody cut would lengthen it
 	zeros := make([]byte, 4<<10)
 	var run []Loc // of records one behind the other, in [from, to), that lost their headers
 	var from, to int64
@@ -315,15 +309,12 @@ func (g *segment) wipeLocked(wipes []doomed, stop func(next Loc) bool) (done, fa
 		if len(run) == 0 {
 			return
 		}
-		freed, perr := f.Punch(from, to-from)
+		_, perr := g.punch(f, from, to-from)
 		g.markDirty() // after the last of it: a Sync of somebody else takes the mark away
 		if perr != nil {
 			failed, err = append(failed, run...), tell(err, perr)
 		} else {
 			done = append(done, run...)
-			if !freed {
-				g.set.solid.Store(true)
-			}
 		}
 		run = nil
 	}
@@ -333,7 +324,12 @@ func (g *segment) wipeLocked(wipes []doomed, stop func(next Loc) bool) (done, fa
 			break
 		}
 		tried++
-		n := g.extent(b, loc)
+		n, merr := g.extent(loc, info.Size)
+		if merr != nil { // no map can be had just now
+			failed, err = append(failed, places(wipes[tried-1:])...), tell(err, merr)
+			tried = len(wipes)
+			break
+		}
 		if n <= 0 {
 			done = append(done, loc)
 			continue
@@ -381,9 +377,34 @@ func places(wipes []doomed) (locs []Loc) {
 	return locs
 }
 
-// extent is how many bytes at loc may be destroyed: none outside of that record, and none of the header. A header that is
+// punch makes [off, off+n) a hole, or zeros where the file system punches none: Solid knows that then. The caller has pinned the file, and
+// not its map.
+func (g *segment) punch(f vfs.File, off, n int64) (freed bool, err error) {
+	if !holesUnderMaps {
+		g.unmap() // if somebody reads there just now, the range becomes zeros
+	}
+	freed, err = f.Punch(off, n)
+	if err == nil && !freed {
+		g.set.solid.Store(true)
+	}
+	return freed, err
+}
+
+// holesUnderMaps is [vfs.HolesUnderMaps]. A variable for tests.
+var holesUnderMaps = vfs.HolesUnderMaps
+
+// extent is how many bytes at loc may be destroyed in a file of that size: none outside of that record, and none of the header. A header that is
 // zero or broken says nothing, then loc is believed.
-func (g *segment) extent(b []byte, loc Loc) (n int64) {
+func (g *segment) extent(loc Loc, size int64) (n int64, err error) {
+	b, err := g.pin()
+	if err != nil {
+		return 0, err
+	}
+	defer g.unpin()
+	return g.extentIn(b[:min(int64(len(b)), size)], loc), nil // writing behind the end of a file that somebody cut would lengthen it
+}
+
+func (g *segment) extentIn(b []byte, loc Loc) (n int64) {
 	_, alignment, known := g.identity()
 	limit := int64(len(b))
 	g.mu.Lock()

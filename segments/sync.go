@@ -319,7 +319,7 @@ func (g *segment) clear(from, to int64) error {
 		return err
 	}
 	defer g.unpinFile()
-	_, err = f.Punch(from, to-from)
+	_, err = g.punch(f, from, to-from)
 	g.markDirty()
 	return err
 }

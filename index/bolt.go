@@ -78,7 +78,7 @@ func roundMap(size int64) int64 {
 
 // openFile opens and maps path, and returns the meta page of its last commit.
 func openFile(o Options, path string) (_ *boltFile, now meta, err error) {
-	f, err := o.fs.Open(path, true)
+	f, err := o.FS.Open(path, true)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, now, fmt.Errorf("%w: %s", ErrMissing, path)

@@ -172,7 +172,7 @@ func (f *failFS) SyncDir(dir string) error {
 func failing(t *testing.T) (*failFS, Options, *Index, *model) {
 	t.Helper()
 	fsys, o := &failFS{FS: vfs.OS}, testOptions(t.TempDir())
-	o.fs = fsys
+	o.FS = fsys
 	ix := must(Create(o, Applied{}))(t)
 	t.Cleanup(func() { ix.Close() })
 	return fsys, o, ix, newModel()

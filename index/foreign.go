@@ -22,7 +22,7 @@ import (
 // whether it is known to be this store's index, or an empty file in its place. A link is vfs.ErrNotRegular, and a folder ErrForeign.
 func Whose(o Options) (ours bool, err error) {
 	o = o.withDefaults()
-	w, err := lookAt(o.fs, o.Path)
+	w, err := lookAt(o.FS, o.Path)
 	if err != nil {
 		return false, err
 	}
@@ -34,7 +34,7 @@ func removeTemporary(o Options, path string) error {
 	if err := checkTemporary(o, path); err != nil {
 		return err
 	}
-	if err := o.fs.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := o.FS.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
@@ -50,7 +50,7 @@ func CheckTemporary(o Options) error {
 // checkTemporary returns ErrForeign if what has a temporary name of ours cannot be the beginning of an index.
 func checkTemporary(o Options, path string) error {
 	bolt := binary.LittleEndian.AppendUint32(nil, boltMagic)
-	err := vfs.CheckOwn(o.fs, path, func(head []byte) bool {
+	err := vfs.CheckOwn(o.FS, path, func(head []byte) bool {
 		const at = pageHeaderBytes
 		whole := len(head) >= at+4 && bytes.Equal(head[at:at+4], bolt)
 		torn := vfs.Blank(head[:min(len(head), 8)]) && len(bytes.TrimRight(head, "\x00")) <= at+4
@@ -62,7 +62,7 @@ func checkTemporary(o Options, path string) error {
 	if err != nil {
 		return err
 	}
-	w, err := lookAt(o.fs, path)
+	w, err := lookAt(o.FS, path)
 	if errors.Is(err, vfs.ErrNotRegular) { // a link
 		return nil
 	}

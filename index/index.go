@@ -30,11 +30,9 @@ var (
 // fail marks damage as reason for a rebuild.
 func fail(err *damage.Error) error { return fmt.Errorf("%w: %w", ErrDamaged, err) }
 
-func init() { vfs.Hide(func(o *Options, f vfs.FS) { o.fs = f }) }
-
 // Options says where the index is and whose.
 type Options struct {
-	fs   vfs.FS // vfs.On sets it; nil: the operating system's. bbolt itself always uses the operating system's files, by the same names
+	FS   vfs.FS // nil: the operating system. bbolt uses the operating system in any case, by the same names
 	Path string // index.db
 	UUID kv.UUID
 	// Halted, if not nil, is called when a write has failed after which nothing more is written; it must not call the Index's methods.
@@ -44,8 +42,8 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.fs == nil {
-		o.fs = vfs.OS
+	if o.FS == nil {
+		o.FS = vfs.OS
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
@@ -117,7 +115,7 @@ func (ix *Index) Bytes() int64 {
 	if ix.o.Path == "" {
 		return 0
 	}
-	info, err := ix.o.fs.Stat(ix.o.Path)
+	info, err := ix.o.FS.Stat(ix.o.Path)
 	if err != nil {
 		return 0
 	}

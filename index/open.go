@@ -49,11 +49,11 @@ func Create(o Options, a Applied) (*Index, error) {
 	if err := writeFile(o, tmp, (&job{uuid: o.UUID, applied: a}).rows); err != nil {
 		return nil, err
 	}
-	if err := o.fs.Rename(tmp, o.Path); err != nil {
-		o.fs.Remove(tmp)
+	if err := o.FS.Rename(tmp, o.Path); err != nil {
+		o.FS.Remove(tmp)
 		return nil, err
 	}
-	if err := o.fs.SyncDir(filepath.Dir(o.Path)); err != nil {
+	if err := o.FS.SyncDir(filepath.Dir(o.Path)); err != nil {
 		return nil, err
 	}
 	return Open(o)

@@ -79,7 +79,7 @@ func (ix *Index) replace(j *job) (err error) {
 		return err
 	}
 	if j.smaller && !ix.smaller(tmp) {
-		if err := ix.o.fs.Remove(tmp); err != nil {
+		if err := ix.o.FS.Remove(tmp); err != nil {
 			return err
 		}
 		return errNoSmaller
@@ -105,11 +105,11 @@ func (ix *Index) replace(j *job) (err error) {
 
 // smaller reports whether a new file occupies less than the one in use.
 func (ix *Index) smaller(tmp string) bool {
-	old, err := ix.o.fs.Stat(ix.o.Path)
+	old, err := ix.o.FS.Stat(ix.o.Path)
 	if err != nil {
 		return true
 	}
-	made, err := ix.o.fs.Stat(tmp)
+	made, err := ix.o.FS.Stat(tmp)
 	return err == nil && made.Allocated < old.Allocated
 }
 
@@ -124,12 +124,12 @@ func (ix *Index) base() *snapshot {
 func (ix *Index) nameOpen(j *job, tmp string) error {
 	next, err := openSnapshot(ix.o, tmp)
 	if err != nil {
-		ix.o.fs.Remove(tmp)
+		ix.o.FS.Remove(tmp)
 		return err
 	}
-	if err := ix.o.fs.Rename(tmp, ix.o.Path); err != nil {
+	if err := ix.o.FS.Rename(tmp, ix.o.Path); err != nil {
 		next.release()
-		ix.o.fs.Remove(tmp)
+		ix.o.FS.Remove(tmp)
 		return err
 	}
 	next.file.path = ix.o.Path
@@ -150,7 +150,7 @@ func (ix *Index) syncName() error {
 	if err := base.file.writable(); err != nil { // no failed fsync is tried again
 		return err
 	}
-	err := ix.o.fs.SyncDir(filepath.Dir(ix.o.Path))
+	err := ix.o.FS.SyncDir(filepath.Dir(ix.o.Path))
 	if err == nil {
 		ix.nameDue = false
 		return nil
@@ -170,14 +170,14 @@ func (ix *Index) nameClosed(j *job, tmp string) error {
 	for end := time.Now().Add(busyWait); old.file.refs.Load() > 1 || old.refs.Load() > 2; time.Sleep(time.Millisecond) {
 		// More than one snapshot, or of this one more uses than the index's and j's: a view is open.
 		if time.Now().After(end) {
-			ix.o.fs.Remove(tmp)
+			ix.o.FS.Remove(tmp)
 			return fmt.Errorf("%w: %s", errBusy, ix.o.Path)
 		}
 	}
 	j.release()
 	err := old.release()
 	if err == nil {
-		err = ix.o.fs.Rename(tmp, ix.o.Path)
+		err = ix.o.FS.Rename(tmp, ix.o.Path)
 	}
 	next, oerr := openSnapshot(ix.o, ix.o.Path) // the new file, or the old one after a failure
 	if oerr != nil {
@@ -186,7 +186,7 @@ func (ix *Index) nameClosed(j *job, tmp string) error {
 	}
 	if err != nil {
 		ix.rows.base = next
-		ix.o.fs.Remove(tmp)
+		ix.o.FS.Remove(tmp)
 		return err
 	}
 	ix.adopt(j, next)
@@ -226,7 +226,7 @@ func writeFile(o Options, path string, rows func(put func(key, payload []byte) e
 			err = errors.Join(err, file.contain("close", file.db.Close))
 		}
 		if err != nil {
-			o.fs.Remove(path)
+			o.FS.Remove(path)
 			err = noSpace(err)
 		}
 	}()

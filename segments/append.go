@@ -3,9 +3,9 @@ package segments
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"path/filepath"
 	"slices"
+	"sync"
 
 	"github.com/dormousekv/dormouse/internal/lock"
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -20,6 +20,12 @@ type writer struct {
 	active     *segment // nil: the next record starts a new one
 }
 
+// appender says where the next record of each model goes.
+type appender struct {
+	files   *files
+	writers sync.Map // *writer by kv.Fingerprint
+}
+
 // Append writes the record in b to the model's active segment and returns where it lies. d must be normal and have the
 // fingerprint fp. The bytes survive the process when Append returns, and a power loss after the next Sync. Errors:
 // vfs.ErrNoSpace when the disk is full (nothing is lost, reads go on), errRecord, ErrClosed, ErrReadOnly, and the
@@ -31,21 +37,21 @@ func (s *Set) Append(d *kv.Descriptor, fp kv.Fingerprint, b *Builder) (Loc, erro
 	if b.h.model != fp {
 		return Loc{}, fmt.Errorf("%w: it is of model %s, not %s", errRecord, b.h.model, fp)
 	}
-	w, err := s.writer(d, fp)
+	w, err := s.appender.writer(d, fp)
 	if err != nil {
 		return Loc{}, err
 	}
-	return s.append(w, fp, b)
+	return s.appender.append(w, fp, b)
 }
 
-func (s *Set) append(w *writer, fp kv.Fingerprint, b *Builder) (Loc, error) {
-	length := alignUp(b.size, s.alignment)
-	g, f, off, err := s.reserve(w, fp, length)
+func (a *appender) append(w *writer, fp kv.Fingerprint, b *Builder) (Loc, error) {
+	length := alignUp(b.size, a.files.alignment)
+	g, f, off, err := a.reserve(w, fp, length)
 	if err != nil {
 		return Loc{}, err
 	}
 	defer g.unpinFile()
-	if err := g.allocate(f, off, off+length, s.o.AllocateStep); err != nil {
+	if err := g.allocate(f, off, off+length, a.files.o.AllocateStep); err != nil {
 		g.endWrite(off) // zeros, which occupy nothing
 		return Loc{}, err
 	}
@@ -55,7 +61,7 @@ func (s *Set) append(w *writer, fp kv.Fingerprint, b *Builder) (Loc, error) {
 		g.markDirty()
 		g.endWrite(off)
 		if zerr != nil { // Reclaim tries again: what a rebuild of the index finds there would be taken for alive
-			s.Destroy([]Loc{{Segment: g.id, Offset: off, Length: length}})
+			a.files.queue.destroy([]Loc{{Segment: g.id, Offset: off, Length: length}}, false)
 		}
 		return Loc{}, errors.Join(err, zerr)
 	}
@@ -65,35 +71,31 @@ func (s *Set) append(w *writer, fp kv.Fingerprint, b *Builder) (Loc, error) {
 }
 
 // writer returns the writer of a model, making it at the model's first record.
-func (s *Set) writer(d *kv.Descriptor, fp kv.Fingerprint) (*writer, error) {
-	if err := s.writable(); err != nil {
+func (a *appender) writer(d *kv.Descriptor, fp kv.Fingerprint) (*writer, error) {
+	if err := a.files.writable(); err != nil {
 		return nil, err
 	}
-	s.mu.RLock()
-	w := s.writers[fp]
-	s.mu.RUnlock()
-	if w != nil {
+	if w := a.known(fp); w != nil {
 		return w, nil
 	}
 	if got := d.Fingerprint(); got != fp {
 		return nil, fmt.Errorf("%w: its descriptor has the fingerprint %s, not %s", errRecord, got, fp)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil, ErrClosed
-	}
-	if w = s.writers[fp]; w == nil {
-		own := *d
-		own.Groups, own.Tensors = slices.Clone(d.Groups), slices.Clone(d.Tensors)
-		w = &writer{descriptor: own}
-		s.writers[fp] = w
-	}
-	return w, nil
+	own := *d
+	own.Groups, own.Tensors = slices.Clone(d.Groups), slices.Clone(d.Tensors)
+	w, _ := a.writers.LoadOrStore(fp, &writer{descriptor: own})
+	return w.(*writer), a.files.writable() // Close may have ended those there were, and not this one
+}
+
+// known returns the writer of a model that has one; nil otherwise.
+func (a *appender) known(fp kv.Fingerprint) *writer {
+	w, _ := a.writers.Load(fp)
+	known, _ := w.(*writer)
+	return known
 }
 
 // reserve takes [off, off+length) of the model's active segment, or of a new one, and pins its file.
-func (s *Set) reserve(w *writer, fp kv.Fingerprint, length int64) (*segment, vfs.File, int64, error) {
+func (a *appender) reserve(w *writer, fp kv.Fingerprint, length int64) (*segment, vfs.File, int64, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.active != nil {
@@ -101,27 +103,63 @@ func (s *Set) reserve(w *writer, fp kv.Fingerprint, length int64) (*segment, vfs
 			return w.active, f, off, err
 		}
 	}
-	g, f, off, err := s.takeResting(w, fp, length)
+	g, f, off, err := a.takeResting(w, fp, length)
 	if g != nil || err != nil {
 		return g, f, off, err
 	}
-	if g, err = s.create(&w.descriptor, fp, length); err != nil {
+	if g, err = a.create(&w.descriptor, fp, length); err != nil {
 		return nil, nil, 0, err
 	}
 	f, off, ok, err := g.take(length)
 	if err != nil || !ok {
 		return nil, nil, 0, errors.Join(err, fmt.Errorf("%s has no room for its first record", g.path))
 	}
-	if g.head.planned > s.segmentBytes() {
+	if g.head.planned > a.files.segmentBytes {
 		// A record that is larger than a segment: it lives alone, and the active segment goes on.
-		s.fill(g)
+		g.fill()
 		return g, f, off, nil
 	}
 	if w.active != nil {
-		s.fill(w.active)
+		w.active.fill()
 	}
 	w.active = g
 	return g, f, off, nil
+}
+
+// takeResting is take in a segment of the model that rests, which becomes the active one; nil if there is none with so much room. w.mu is held.
+func (a *appender) takeResting(w *writer, fp kv.Fingerprint, length int64) (*segment, vfs.File, int64, error) {
+	var packed []byte
+	for _, g := range a.files.restingOnes() {
+		if length >= a.files.segmentBytes { // it gets one to itself
+			break
+		}
+		var err error
+		if packed == nil {
+			if packed, err = encodeDescriptor(&w.descriptor); err != nil {
+				return nil, nil, 0, err
+			}
+		}
+		if mine, err := g.restsFor(fp, packed); err != nil {
+			return nil, nil, 0, err
+		} else if !mine {
+			continue
+		}
+		f, off, ok, err := g.take(length)
+		if vfs.Passing(err) {
+			return nil, nil, 0, err
+		}
+		if err != nil || !ok {
+			a.files.o.Logger.Info("a segment is not gone on with", "file", g.path, "err", err)
+			g.finish()
+			continue
+		}
+		if w.active != nil {
+			w.active.fill()
+		}
+		w.active = g
+		return g, f, off, nil
+	}
+	return nil, nil, 0, nil
 }
 
 // take reserves length bytes if they fit.
@@ -153,143 +191,30 @@ func (g *segment) endWrite(off int64) {
 	g.inflight = slices.Delete(g.inflight, i, i+1)
 }
 
-// allocate reserves disk blocks for [off, end), and some more in one step, but none that the segment will not hold. What is refused stays
-// a hole in which nothing else is written.
-func (g *segment) allocate(f vfs.File, off, end, step int64) error {
-	g.space.Lock()
-	defer g.space.Unlock()
-	if end <= g.allocated {
-		return nil
-	}
-	g.mu.Lock()
-	g.allocated = max(g.allocated, min(off, g.settledLocked())) // beyond what was refused out of order
-	g.mu.Unlock()
-	steps := (end - g.allocated + step - 1) / step
-	ahead := min(g.allocated+steps*step, g.head.planned)
-	if ask := g.set.o.Ahead; ask != nil && ahead > end {
-		if done, ok := ask(ahead - end); ok {
-			defer done()
-		} else {
-			ahead = end
-		}
-	}
-	err := f.Allocate(g.allocated, ahead-g.allocated)
-	if errors.Is(err, vfs.ErrNoSpace) {
-		from, tried := min(off, g.allocated), ahead // what was reserved before goes back with it
-		if ahead = g.allocated; tried > end {
-			if err = f.Allocate(g.allocated, end-g.allocated); err == nil {
-				ahead, from = end, end
-			}
-		}
-		// Some file systems have allocated a part when they find that the disk is full.
-		if _, perr := f.Punch(from, tried-from); err != nil {
-			err = errors.Join(err, perr)
-		}
-		g.mu.Lock()
-		g.stale = true
-		g.mu.Unlock()
-	}
-	if err != nil {
-		if off <= g.allocated { // else an earlier one still waits for its blocks
-			g.allocated = end
-		}
-		return err
-	}
-	g.set.extended.Add(ahead - g.allocated)
-	g.allocated = ahead
-	return nil
-}
-
-// GiveBackAhead gives back the disk blocks that segments have reserved behind their last records, but for those that are being written to
-// just now, and returns how many bytes that were. The segments are appended to as before. Where holes cannot be punched, nothing comes back.
-func (s *Set) GiveBackAhead() (bytes int64, err error) {
-	if err := s.writable(); err != nil {
-		return 0, err
-	}
-	for _, g := range s.sorted() {
-		if !g.own || s.Solid() {
-			continue
-		}
-		n, gerr := g.giveBackAhead()
-		bytes, err = bytes+n, errors.Join(err, gerr)
-	}
-	return bytes, err
-}
-
-// giveBackAhead leaves alone what somebody walks over, cuts, or reserves blocks in. A record that comes meanwhile waits for blocks of its own.
-func (g *segment) giveBackAhead() (bytes int64, err error) {
-	if bytes := g.cutResting(); bytes > 0 {
-		return bytes, nil
-	}
-	if !g.wipe.TryLock() {
-		return 0, nil
-	}
-	defer g.changed()
-	if !g.space.TryLock() {
-		return 0, nil
-	}
-	defer g.space.Unlock()
-	g.mu.Lock()
-	end, idle := g.end, !g.sealed && !g.gone && len(g.inflight) == 0
-	g.mu.Unlock()
-	if !idle || g.allocated <= end {
-		return 0, nil
-	}
-	f, err := g.pinFile()
-	if err != nil {
-		return 0, err
-	}
-	defer g.unpinFile()
-	// One page tells whether holes can be punched. Where they cannot be, zeros are written, and so much of them would take room.
-	page := min(end+g.head.alignment, g.allocated)
-	freed, err := f.Punch(end, page-end)
-	if err == nil && !freed {
-		g.set.solid.Store(true)
-		return 0, nil
-	}
-	if err == nil {
-		_, err = f.Punch(page, g.allocated-page)
-	}
-	if err == nil {
-		bytes, g.allocated = g.allocated-end, end
-	}
-	g.mu.Lock()
-	g.stale = true
-	g.mu.Unlock()
-	return bytes, err
-}
-
 // RecordBytes is what Append takes of a segment for the record that b holds.
-func (s *Set) RecordBytes(b *Builder) int64 { return alignUp(b.size, s.alignment) }
-
-// segmentBytes is the planned size of a segment that holds more than one record.
-func (s *Set) segmentBytes() int64 { return alignUp(s.o.SegmentBytes, s.alignment) }
+func (s *Set) RecordBytes(b *Builder) int64 { return alignUp(b.size, s.files.alignment) }
 
 // create makes a segment for a record of length bytes: a sparse file of its planned size with the header in it. Both are durable before
 // the first record is written, so that no power cut takes the header of a segment that holds something.
-func (s *Set) create(d *kv.Descriptor, fp kv.Fingerprint, length int64) (*segment, error) {
-	if err := s.writable(); err != nil {
+func (a *appender) create(d *kv.Descriptor, fp kv.Fingerprint, length int64) (*segment, error) {
+	if err := a.files.writable(); err != nil {
 		return nil, err
 	}
 	packed, err := encodeDescriptor(d)
 	if err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	id := s.nextID
-	s.nextID++
-	s.mu.Unlock()
-
+	id := a.files.newID()
 	head := segmentHeader{
-		uuid: s.o.UUID, seed: s.o.Seed, hashID: kv.HashID, model: fp, id: id,
-		alignment: s.alignment, descriptor: packed,
+		uuid: a.files.o.UUID, seed: a.files.o.Seed, hashID: kv.HashID, model: fp, id: id,
+		alignment: a.files.alignment, descriptor: packed,
 	}
-	head.planned = max(s.segmentBytes(), head.end()+length+s.alignment) // a sealed file is always shorter
+	head.planned = max(a.files.segmentBytes, head.end()+length+a.files.alignment) // a sealed file is always shorter
 	g := &segment{
-		set: s, id: id, path: filepath.Join(s.o.Dir, segmentName(id)),
+		files: a.files, id: id, path: filepath.Join(a.files.o.Dir, segmentName(id)),
 		known: true, head: head, size: head.planned, own: true, end: head.end(), stale: true,
 	}
-	if g.f, err = vfs.CreateHandle(s.o.fs, g.path, s.poisoned); err != nil {
+	if g.f, err = vfs.CreateHandle(a.files.o.FS, g.path, a.files.poisoned); err != nil {
 		return nil, err
 	}
 	defer g.f.Release()
@@ -303,48 +228,39 @@ func (s *Set) create(d *kv.Descriptor, fp kv.Fingerprint, length int64) (*segmen
 	}
 	if err == nil {
 		if err = g.f.Sync(); err != nil {
-			err = s.setPoison(err)
+			err = a.files.setPoison(err)
 		}
 	}
 	if err == nil {
-		err = s.syncFolder()
+		err = a.files.syncFolder()
 	}
 	if err != nil {
-		return nil, errors.Join(err, g.f.Close(), s.o.fs.Remove(g.path))
+		return nil, errors.Join(err, g.f.Close(), a.files.o.FS.Remove(g.path))
 	}
-	s.mu.Lock()
-	s.segs[id] = g
-	s.mu.Unlock()
-	s.extended.Add(extentBlock)
+	a.files.add(g)
 	return g, nil
 }
 
 // fill ends appending to g: the next Sync seals it.
-func (s *Set) fill(g *segment) {
+func (g *segment) fill() {
 	g.mu.Lock()
 	already := g.full
 	g.full = true
 	g.mu.Unlock()
-	if already {
-		return
+	if !already {
+		g.files.noteUncut(g)
 	}
-	s.mu.Lock()
-	s.filling = append(s.filling, g)
-	s.mu.Unlock()
 }
 
 // endWriters ends appending to what is being appended to: end is told of each segment.
-func (s *Set) endWriters(end func(g *segment)) {
-	s.mu.RLock()
-	all := slices.Collect(maps.Values(s.writers))
-	s.mu.RUnlock()
-	for _, w := range all {
-		s.endWriter(w, end)
+func (a *appender) endWriters(end func(g *segment)) {
+	for _, w := range a.writers.Range {
+		w.(*writer).end(end)
 	}
 }
 
-// endWriter ends appending to the writer's segment: the model's next record begins another, or goes on in one that rests.
-func (s *Set) endWriter(w *writer, end func(g *segment)) {
+// end ends appending to the writer's segment: the model's next record begins another, or goes on in one that rests.
+func (w *writer) end(end func(g *segment)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.active != nil {

@@ -12,10 +12,10 @@ func (s *Set) Close() error {
 	defer s.reclaiming.Unlock()
 	s.syncing.Lock()
 	defer s.syncing.Unlock()
-	if open, oldest := s.leases.count(); open > 0 {
+	if open, oldest := s.files.queue.leases.count(); open > 0 {
 		return fmt.Errorf("%w: %d leases are open, the oldest for %s", ErrLeased, open, time.Since(oldest).Round(time.Millisecond))
 	}
-	for _, g := range s.sorted() {
+	for _, g := range s.files.sorted() {
 		g.mu.Lock()
 		pins := g.pins
 		g.mu.Unlock()
@@ -23,20 +23,15 @@ func (s *Set) Close() error {
 			return fmt.Errorf("%w: %s is being read or written", ErrLeased, g.path)
 		}
 	}
-	s.mu.Lock()
-	closed, poison := s.closed, s.poison.Err()
-	s.closed = true
-	s.mu.Unlock()
-	if closed {
+	if s.files.close() {
 		return ErrClosed
 	}
-
 	var err error
-	if !s.o.ReadOnly && poison == nil {
-		s.endWriters(s.fill)
-		err = s.syncLocked()
+	if !s.files.o.ReadOnly && s.Err() == nil {
+		s.appender.endWriters((*segment).fill)
+		err = s.files.syncLocked()
 	}
-	for _, g := range s.sorted() {
+	for _, g := range s.files.sorted() {
 		g.close()
 	}
 	return err
@@ -45,14 +40,10 @@ func (s *Set) Close() error {
 // Abandon closes all files as they are: nothing is synced or sealed, and open leases keep nothing any more. It is for
 // a store that could not be opened, or that gives up its files after it has synced. No other call may be under way.
 func (s *Set) Abandon() error {
-	s.mu.Lock()
-	closed := s.closed
-	s.closed = true
-	s.mu.Unlock()
-	if closed {
+	if s.files.close() {
 		return ErrClosed
 	}
-	for _, g := range s.sorted() {
+	for _, g := range s.files.sorted() {
 		g.close()
 	}
 	return nil

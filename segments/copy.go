@@ -4,7 +4,7 @@ package segments
 // the copy lies. Every plane is verified on the way: damage is not carried on, it is the error that Read would return.
 // The original stays.
 func (s *Set) Copy(loc Loc, seq uint64) (Loc, error) {
-	if err := s.writable(); err != nil {
+	if err := s.files.writable(); err != nil {
 		return Loc{}, err
 	}
 	var b *Builder
@@ -20,17 +20,15 @@ func (s *Set) Copy(loc Loc, seq uint64) (Loc, error) {
 		return Loc{}, err
 	}
 	fp := b.h.model
-	s.mu.RLock()
-	w := s.writers[fp]
-	s.mu.RUnlock()
+	w := s.appender.known(fp)
 	if w == nil {
 		d, err := s.Descriptor(loc.Segment)
 		if err != nil {
 			return Loc{}, err
 		}
-		if w, err = s.writer(&d, fp); err != nil {
+		if w, err = s.appender.writer(&d, fp); err != nil {
 			return Loc{}, err
 		}
 	}
-	return s.append(w, fp, b)
+	return s.appender.append(w, fp, b)
 }

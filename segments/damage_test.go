@@ -55,7 +55,7 @@ func (m imageMap) WillNeed(int64, int64) {}
 func (m imageMap) Close() error          { return nil }
 
 func imageSet(t testing.TB, b []byte) *Set {
-	return openSet(t, Options{fs: &image1{b: b}, Dir: image1Dir, UUID: testUUID, Seed: testSeed, ReadOnly: true})
+	return openSet(t, Options{FS: &image1{b: b}, Dir: image1Dir, UUID: testUUID, Seed: testSeed, ReadOnly: true})
 }
 
 // sample is a segment file with three live records, one that is destroyed (2), and one that is dead but still there (3).
@@ -93,7 +93,7 @@ func makeSample(t testing.TB, seal bool) *sample {
 	} else {
 		s.Abandon()
 	}
-	x.b = must(os.ReadFile(s.segs[1].path))(t)
+	x.b = must(os.ReadFile(s.files.byID[1].path))(t)
 	return x
 }
 
@@ -244,7 +244,7 @@ func TestTruncatedUnderTheMap(t *testing.T) {
 		locs = append(locs, blocks[i].append(t, s, 1))
 	}
 	ok(t, blocks[2].read(s, locs[2]))
-	path := s.segs[1].path
+	path := s.files.byID[1].path
 	ok(t, os.Truncate(path, locs[1].Offset+100))
 	ok(t, blocks[0].read(s, locs[0]))
 	for i := 1; i < 3; i++ {
@@ -255,7 +255,7 @@ func TestTruncatedUnderTheMap(t *testing.T) {
 	if err := blocks[2].read(s, locs[2]); !errors.Is(err, vfs.ErrFault) {
 		t.Error(err)
 	}
-	first, _ := s.segment(1)
+	first, _ := s.files.segment(1)
 	whole := must(first.pin())(t)
 	defer first.unpin()
 	err := s.Read(locs[0], func(*Record) error { // hands the map to a put into another store, say
@@ -298,7 +298,7 @@ func TestPayloadIsNeverARecord(t *testing.T) {
 	if found, _, bad := recordsOf(t, s, 1); !slices.Equal(found, []Loc{la, lb, lc}) || len(bad) > 0 {
 		t.Error(found, bad)
 	}
-	flip(t, s.segs[1].path, lb.Offset+20) // now the walk goes through b's planes
+	flip(t, s.files.byID[1].path, lb.Offset+20) // now the walk goes through b's planes
 	if found, _, bad := recordsOf(t, s, 1); !slices.Equal(found, []Loc{la, lc}) || len(bad) != 1 {
 		t.Error(found, bad)
 	}

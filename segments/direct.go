@@ -18,14 +18,14 @@ type Direct struct {
 // OpenDirect opens a segment for reads around the page cache, until Close. The file cannot be dropped meanwhile; what a lease keeps of it
 // stays, too. Where the file system has no such reads, the error is [errors.ErrUnsupported].
 func (s *Set) OpenDirect(id uint64) (*Direct, error) {
-	g, err := s.segment(id)
+	g, err := s.files.segment(id)
 	if err != nil {
 		return nil, err
 	}
 	if _, err := g.pin(); err != nil {
 		return nil, err
 	}
-	f, err := vfs.OpenDirect(s.o.fs, g.path)
+	f, err := vfs.OpenDirect(s.files.o.FS, g.path)
 	if err != nil {
 		g.unpin()
 		return nil, err
@@ -43,7 +43,7 @@ func (d *Direct) Close() error {
 // plane; part are its bytes from offset at on, of which planes are taken that lie in it as a whole ([Record.Plane]). Both may be the same
 // memory, which must stay as it is until fn returns. Nothing is read from the file.
 func (s *Set) ReadPart(loc Loc, head, part []byte, at int64, fn func(*Record) error) error {
-	g, err := s.segment(loc.Segment)
+	g, err := s.files.segment(loc.Segment)
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (s *Set) Prepare(ids []uint64) {
 	var wait sync.WaitGroup
 	turns := make(chan struct{}, atOnce)
 	for _, id := range ids {
-		g, err := s.segment(id)
+		g, err := s.files.segment(id)
 		if err != nil || g.isMapped() {
 			continue
 		}
@@ -94,14 +94,14 @@ func (g *segment) isMapped() bool {
 
 // Missing returns how many bytes at loc are not in memory, as [vfs.Missing] does. Where the segment cannot be opened, known is false, too.
 func (s *Set) Missing(loc Loc) (bytes int64, known bool) {
-	s.mapped(loc, func(m vfs.Mapping) { bytes, known = vfs.Missing(m, loc.Offset, loc.Length) })
+	s.files.mapped(loc, func(m vfs.Mapping) { bytes, known = vfs.Missing(m, loc.Offset, loc.Length) })
 	return bytes, known
 }
 
 // Resident reports whether two pages of a record are in memory, one behind its beginning and one before its end, which may have been read
 // without the rest. Where the system does not say, they are not.
 func (s *Set) Resident(loc Loc) (yes bool) {
-	s.mapped(loc, func(m vfs.Mapping) {
+	s.files.mapped(loc, func(m vfs.Mapping) {
 		in := func(off int64) bool { yes, _ := vfs.Resident(m, loc.Offset+off); return yes }
 		yes = in(loc.Length*3/8) && in(loc.Length*7/8)
 	})

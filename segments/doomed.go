@@ -9,6 +9,8 @@ import (
 
 // queue holds what must be destroyed and may still be seen.
 type queue struct {
+	leases leases // that may see it
+
 	mu      lock.Mutex[lock.SegmentQueue]
 	locs    map[spot]doomed
 	bytes   int64                // of those that are not stuck
@@ -56,9 +58,53 @@ func (q *queue) note(d doomed) {
 	}
 }
 
+// destroy queues records.
+func (q *queue) destroy(locs []Loc, unseen bool) {
+	epoch := q.leases.advance()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.locs == nil {
+		q.locs, q.in = map[spot]doomed{}, map[uint64]int{}
+	}
+	for _, loc := range locs {
+		at := spot{loc.Segment, loc.Offset}
+		if _, ok := q.locs[at]; ok {
+			continue
+		}
+		d := doomed{loc: loc, epoch: epoch, unseen: unseen}
+		q.locs[at] = d
+		q.note(d)
+		q.in[loc.Segment]++
+		q.bytes += loc.Length
+		if u, ok := q.unlinks[loc.Segment]; ok {
+			u.bytes = max(0, u.bytes-loc.Length)
+			q.unlinks[loc.Segment] = u
+		}
+	}
+}
+
+// unlink queues a segment that occupies so many bytes.
+func (q *queue) unlink(id uint64, bytes int64, emptied bool) {
+	epoch := q.leases.advance()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.unlinks == nil {
+		q.unlinks = map[uint64]unlinking{}
+	}
+	if _, ok := q.unlinks[id]; ok {
+		return
+	}
+	for at, d := range q.locs {
+		if at.segment == id {
+			bytes -= d.loc.Length
+		}
+	}
+	q.unlinks[id] = unlinking{epoch: epoch, bytes: max(0, bytes), emptied: emptied}
+}
+
 // ripe returns what no lease can see, records by segment and offset. In each segment, those that were tried in vain come last, the one first that
 // was tried the fewest times. Those that it found the last time and that were not tried come first, alone: old says so.
-func (q *queue) ripe(l *leases) (unlinks []uint64, wipes []doomed, old bool) {
+func (q *queue) ripe() (unlinks []uint64, wipes []doomed, old bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.ready) > 0 {
@@ -67,7 +113,7 @@ func (q *queue) ripe(l *leases) (unlinks []uint64, wipes []doomed, old bool) {
 	q.unseen, q.seen = 0, 0
 	seen := map[uint64]bool{} // segments with a record that a lease can see
 	for at, d := range q.locs {
-		if l.blind(d.epoch, d.unseen) {
+		if q.leases.blind(d.epoch, d.unseen) {
 			q.ready = append(q.ready, d)
 			continue
 		}
@@ -77,7 +123,7 @@ func (q *queue) ripe(l *leases) (unlinks []uint64, wipes []doomed, old bool) {
 		}
 	}
 	for id, u := range q.unlinks {
-		if l.blind(u.epoch, u.emptied) && !seen[id] {
+		if q.leases.blind(u.epoch, u.emptied) && !seen[id] {
 			unlinks = append(unlinks, id)
 		}
 	}
@@ -105,14 +151,14 @@ func (q *queue) anew() {
 }
 
 // any reports whether there is something that no lease can see, and that was neither tried in vain nor passed.
-func (q *queue) any(l *leases) bool {
+func (q *queue) any() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.ready) > 0 || q.unseen > 0 && l.blind(q.unseen-1, true) || q.seen > 0 && l.blind(q.seen-1, false) {
+	if len(q.ready) > 0 || q.unseen > 0 && q.leases.blind(q.unseen-1, true) || q.seen > 0 && q.leases.blind(q.seen-1, false) {
 		return true
 	}
 	for id, u := range q.unlinks {
-		if !u.stuck && !q.passed[id] && l.blind(u.epoch, u.emptied) && (!u.emptied || q.in[id] == 0) {
+		if !u.stuck && !q.passed[id] && q.leases.blind(u.epoch, u.emptied) && (!u.emptied || q.in[id] == 0) {
 			return true
 		}
 	}

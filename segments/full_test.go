@@ -118,11 +118,11 @@ func TestRefusedRoomStaysAHole(t *testing.T) {
 		s := openSet(t, o)
 		all := stored{}
 		all.add(t, s, 1, 1, 100)
-		w := must(s.writer(testModel(1)))(t)
+		w := must(s.appender.writer(testModel(1)))(t)
 		g := w.active
 		const length = 32 << 10
 		take := func() int64 {
-			_, _, off, err := s.reserve(w, g.head.model, length)
+			_, _, off, err := s.appender.reserve(w, g.head.model, length)
 			ok(t, err)
 			return off
 		}
@@ -172,9 +172,9 @@ func TestGiveBackAhead(t *testing.T) {
 	for n := range models {
 		all.add(t, s, n, uint64(n), 3000)
 	}
-	w, err := s.writer(testModel(0))
+	w, err := s.appender.writer(testModel(0))
 	ok(t, err)
-	_, _, off, err := s.reserve(w, w.active.head.model, minAlignment)
+	_, _, off, err := s.appender.reserve(w, w.active.head.model, minAlignment)
 	ok(t, err)
 	given := must(s.GiveBackAhead())(t)
 	if given < (models-1)*o.AllocateStep*9/10 || given > (models-1)*o.AllocateStep {

@@ -31,7 +31,7 @@ type Info struct {
 // Segments lists all files by id. The header of a file that was not opened before is read, once; sizes are asked for again
 // only where they may have changed.
 func (s *Set) Segments() []Info {
-	all := s.sorted()
+	all := s.files.sorted()
 	out := make([]Info, 0, len(all))
 	for _, g := range all {
 		out = append(out, g.describe())
@@ -61,7 +61,7 @@ func (g *segment) describe() Info {
 // no file.
 func (s *Set) Finished() []uint64 {
 	var ids []uint64
-	s.each(func(g *segment) {
+	s.files.each(func(g *segment) {
 		if !g.own || g.full || g.resting {
 			ids = append(ids, g.id)
 		}
@@ -73,7 +73,7 @@ func (s *Set) Finished() []uint64 {
 // no file.
 func (s *Set) OpenEnds() map[uint64]int64 {
 	ends := map[uint64]int64{}
-	s.each(func(g *segment) {
+	s.files.each(func(g *segment) {
 		if g.own && !g.sealed && g.end > 0 {
 			ends[g.id] = g.end
 		}
@@ -84,10 +84,11 @@ func (s *Set) OpenEnds() map[uint64]int64 {
 // Ours reports whether a segment's file shows that it is this store's: its header does, or there are zeros in the place of
 // the header, as a power cut leaves them. What only has the name of a segment is nobody's to remove who has no other reason to.
 func (s *Set) Ours(id uint64) bool {
-	g, err := s.segment(id)
-	if err != nil {
-		return true // there is no such file
-	}
+	g, err := s.files.segment(id)
+	return err != nil || g.ours() // or there is no such file
+}
+
+func (g *segment) ours() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err := g.knowLocked(); err != nil {
@@ -97,16 +98,12 @@ func (s *Set) Ours(id uint64) bool {
 }
 
 // Has reports whether a segment's file was there when it was last looked for.
-func (s *Set) Has(id uint64) bool {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.segs[id] != nil
-}
+func (s *Set) Has(id uint64) bool { return s.files.has(id) }
 
 // Allocated is the sum of Info.Allocated over all segments. It reads no headers.
 func (s *Set) Allocated() int64 {
 	total := int64(0)
-	s.each(func(g *segment) { total += g.statLocked().Allocated })
+	s.files.each(func(g *segment) { total += g.statLocked().Allocated })
 	return total
 }
 
@@ -118,7 +115,7 @@ const extentBlock = 4 << 10
 // complete, or not synced.
 func (s *Set) Extents() int64 {
 	n := int64(0)
-	s.each(func(g *segment) {
+	s.files.each(func(g *segment) {
 		if g.own && !g.sealed && !g.resting || g.dirty || g.left || g.syncing {
 			n++
 		}
@@ -128,7 +125,7 @@ func (s *Set) Extents() int64 {
 
 // Extended is by how many bytes the files have grown since Open, what was reserved ahead included, and what their extents may take. It
 // costs nothing.
-func (s *Set) Extended() int64 { return s.extended.Load() }
+func (s *Set) Extended() int64 { return s.files.extended.Load() }
 
 // Identify reads the UUID and the hash seed of the store whose segments lie in dir, so that a lost FORMAT can be restored.
 // found is false if there is no segment. It takes the first header that is sound; if there are segments and none has one,

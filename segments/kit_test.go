@@ -192,7 +192,7 @@ const diskDir = "/segments"
 func onDisk(t testing.TB) (*Set, *disk, Options) {
 	d := &disk{Disk: crashfs.New(crashfs.Options{Dir: diskDir})}
 	o := options(diskDir)
-	o.fs = d
+	o.FS = d
 	d.fails(nil)
 	return openSet(t, o), d, o
 }

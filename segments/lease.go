@@ -42,26 +42,30 @@ type Lease struct {
 	released   bool
 }
 
+func (o *leases) init() {
+	o.seeking.init()
+	o.pinned.init()
+}
+
 // Acquire takes a lease. It costs the same however many are open.
 func (s *Set) Acquire() *Lease {
 	l := new(Lease)
-	s.acquire(l, false)
+	s.files.queue.leases.acquire(l, false)
 	return l
 }
 
 // AcquireShort takes a lease that is given up soon. [Set.Kept] does not count it.
 func (s *Set) AcquireShort() *Lease {
 	l := new(Lease)
-	s.acquire(l, true)
+	s.files.queue.leases.acquire(l, true)
 	return l
 }
 
 // AcquireIn is AcquireShort in the memory of l, a zero Lease or one that was released.
-func (s *Set) AcquireIn(l *Lease) { s.acquire(l, true) }
+func (s *Set) AcquireIn(l *Lease) { s.files.queue.leases.acquire(l, true) }
 
-func (s *Set) acquire(l *Lease, short bool) {
-	*l = Lease{of: &s.leases, short: short}
-	o := l.of
+func (o *leases) acquire(l *Lease, short bool) {
+	*l = Lease{of: o, short: short}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	l.taken, l.epoch = time.Now(), o.epoch
@@ -111,7 +115,7 @@ func (l *Lease) Release() {
 }
 
 // Leases returns how many leases are open and since when the oldest is.
-func (s *Set) Leases() (open int, oldest time.Time) { return s.leases.count() }
+func (s *Set) Leases() (open int, oldest time.Time) { return s.files.queue.leases.count() }
 
 func (o *leases) count() (open int, oldest time.Time) {
 	o.mu.Lock()

@@ -231,16 +231,16 @@ func TestPinnedLeaseKeepsNoUnseenRecord(t *testing.T) {
 func TestPinnedLeasesOfOneMoment(t *testing.T) {
 	s := newSet(t)
 	a := s.Acquire()
-	epoch := s.leases.advance()
+	epoch := s.files.queue.leases.advance()
 	b := s.Acquire()
 	b.taken = a.taken
 	b.Pinned()
 	a.Pinned()
-	if s.leases.blind(epoch, false) || !s.leases.blind(epoch, true) {
+	if s.files.queue.leases.blind(epoch, false) || !s.files.queue.leases.blind(epoch, true) {
 		t.Error("what the first lease sees counts as seen by nobody, or what went unseen as seen")
 	}
 	a.Release()
-	if !s.leases.blind(epoch, false) {
+	if !s.files.queue.leases.blind(epoch, false) {
 		t.Error("the second lease keeps what was destroyed before it")
 	}
 	b.Release()

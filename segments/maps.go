@@ -12,9 +12,9 @@ var maxMaps int64 = 16 << 10
 
 // unmapIdle gives back the maps that nobody uses, and of these, unless all are to go, those that were not used since it came by the last time, if
 // there are some. It returns how many.
-func (s *Set) unmapIdle(all bool) (n int) {
+func (f *files) unmapIdle(all bool) (n int) {
 	for round := 0; n == 0 && round < 2; round++ { // the first may find that all were used since
-		s.each(func(g *segment) {
+		f.each(func(g *segment) {
 			if g.m != nil && g.pins == 0 && (all || !g.touched) {
 				g.unmapLocked()
 				n++
@@ -29,11 +29,11 @@ func (s *Set) unmapIdle(all bool) (n int) {
 // beyond the end of the file: read them under vfs.Guard.
 func (g *segment) pin() (b []byte, err error) {
 	b, mapped, err := g.tryPin()
-	if vfs.NoMemory(err) && g.set.unmapIdle(true) > 0 { // a process may have so many maps and no more
+	if vfs.NoMemory(err) && g.files.unmapIdle(true) > 0 { // a process may have so many maps and no more
 		b, mapped, err = g.tryPin()
 	}
-	if mapped && g.set.maps.Load() > maxMaps {
-		g.set.unmapIdle(false)
+	if mapped && g.files.maps.Load() > maxMaps {
+		g.files.unmapIdle(false)
 	}
 	return b, err
 }
@@ -74,7 +74,7 @@ func (g *segment) mapLocked() error {
 		return err
 	}
 	g.m, g.mapped = m, g.size
-	g.set.maps.Add(1)
+	g.files.maps.Add(1)
 	return nil
 }
 
@@ -117,9 +117,9 @@ func (g *segment) unmapLocked() {
 func (g *segment) unmapOldLocked() {
 	for _, m := range g.old {
 		if err := m.Close(); err != nil {
-			g.set.o.Logger.Warn("unmapping a segment failed", "file", g.path, "err", err)
+			g.files.o.Logger.Warn("unmapping a segment failed", "file", g.path, "err", err)
 		}
-		g.set.maps.Add(-1)
+		g.files.maps.Add(-1)
 	}
 	g.old = nil
 }

@@ -335,7 +335,7 @@ func TestAgainstAModel(t *testing.T) {
 		dir := must(os.MkdirTemp(base, ""))(t)
 		defer os.RemoveAll(dir)
 		w := &world{t: t, o: options(dir), recs: map[Loc]*known{}, walks: map[uint64]func(){}}
-		w.o.fs = unsynced{vfs.OS}
+		w.o.FS = unsynced{vfs.OS}
 		w.s = must(Open(w.o))(t)
 		defer func() { w.endWalks(); w.s.Abandon() }()
 		t.Repeat(map[string]func(*rapid.T){

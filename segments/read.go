@@ -24,7 +24,7 @@ var recordPool = sync.Pool{New: func() any { return new(Record) }}
 //
 // A reader holds a [Lease], taken before it learned loc.
 func (s *Set) Read(loc Loc, fn func(*Record) error) error {
-	g, err := s.segment(loc.Segment)
+	g, err := s.files.segment(loc.Segment)
 	if err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func (s *Set) Read(loc Loc, fn func(*Record) error) error {
 			return err
 		}
 		err := fn(r)
-		if s.o.ReadOnly && isZero(b[loc.Offset:loc.Offset+recordHeaderBytes]) { // another process destroyed it meanwhile, header first
+		if s.files.o.ReadOnly && isZero(b[loc.Offset:loc.Offset+recordHeaderBytes]) { // another process destroyed it meanwhile, header first
 			return g.destroyed(loc)
 		}
 		return err
@@ -121,7 +121,7 @@ func (g *segment) view(b []byte, loc Loc, r *Record) error {
 // destroyed is the error for a header of zeros. The last page of a map reads as zeros behind the end of a file that
 // somebody cut, so the file's size is asked for again.
 func (g *segment) destroyed(loc Loc) error {
-	if info, err := g.set.o.fs.Stat(g.path); err == nil && info.Size < loc.End() {
+	if info, err := g.files.o.FS.Stat(g.path); err == nil && info.Size < loc.End() {
 		return damage.New(g.path, loc.Offset, "segment", fmt.Sprintf("a file of at least %d bytes", loc.End()), info.Size)
 	}
 	return fmt.Errorf("%s: offset %d: %w", g.path, loc.Offset, ErrDestroyed)

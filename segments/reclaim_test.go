@@ -71,7 +71,7 @@ func TestDestroyedBytesAreZero(t *testing.T) {
 		locs = append(locs, makeBlock(1, i, 5000).append(t, s, 1))
 	}
 	damaged := locs[3] // neither zero nor a record: the location is believed
-	path := s.segs[1].path
+	path := s.files.byID[1].path
 	flip(t, path, damaged.Offset)
 	want := must(os.ReadFile(path))(t)
 	bogus := []Loc{

@@ -35,10 +35,10 @@ func TestAnotherStoresSegmentIsNotWrittenTo(t *testing.T) {
 			theirs.Dir, theirs.UUID = t.TempDir(), kv.UUID{77}
 			other := openSet(t, theirs)
 			stored{}.add(t, other, 1, 2, 9000)
-			path := other.segs[1].path
+			path := other.files.byID[1].path
 			ok(t, other.SealAll())
 			ok(t, other.Close())
-			mine := s.segs[1].path
+			mine := s.files.byID[1].path
 			ok(t, os.Rename(path, mine))
 			before := must(os.ReadFile(mine))(t)
 
@@ -49,7 +49,7 @@ func TestAnotherStoresSegmentIsNotWrittenTo(t *testing.T) {
 			if err != nil && !errors.Is(err, ErrForeign) || err == nil && at.Segment == 1 {
 				t.Error(at, err)
 			}
-			s.Destroy([]Loc{{Segment: 1, Offset: s.segs[1].head.end(), Length: 4096}})
+			s.Destroy([]Loc{{Segment: 1, Offset: s.files.byID[1].head.end(), Length: 4096}})
 			_, _, _ = s.Reclaim(t.Context(), nil)
 			s.Unlink(1, false)
 			_, _, _ = s.Reclaim(t.Context(), nil)

@@ -2,7 +2,6 @@ package segments
 
 import (
 	"bytes"
-	"slices"
 
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
@@ -17,22 +16,20 @@ import (
 func (s *Set) Rest() error {
 	s.syncing.Lock()
 	defer s.syncing.Unlock()
-	if err := s.writable(); err != nil {
+	if err := s.files.writable(); err != nil {
 		return err
 	}
-	s.endWriters(func(g *segment) {
+	s.appender.endWriters(func(g *segment) {
 		g.mu.Lock()
 		g.resting = !g.full && !g.gone
 		rests := g.resting
 		g.mu.Unlock()
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.filling = append(s.filling, g)
+		s.files.noteUncut(g)
 		if rests {
-			s.resting = append(s.resting, g)
+			s.files.noteResting(g)
 		}
 	})
-	return s.syncLocked()
+	return s.files.syncLocked()
 }
 
 // Resume has the next records of its model go to a segment that an earlier process left, from end on, where it has room. The caller, who has
@@ -40,11 +37,11 @@ func (s *Set) Rest() error {
 // the log since the segment was made says that it is being written to. Otherwise an offset could be used twice, or a record that was never
 // acknowledged be found. It reports whether the segment can be resumed, as far as that is known without reading its header.
 func (s *Set) Resume(id uint64, end int64) bool {
-	g, err := s.segment(id)
-	if err != nil || s.o.ReadOnly {
+	g, err := s.files.segment(id)
+	if err != nil || s.files.o.ReadOnly {
 		return false
 	}
-	info, err := s.o.fs.Stat(g.path)
+	info, err := s.files.o.FS.Stat(g.path)
 	if err != nil || !info.Regular || info.Size < end || end < minAlignment {
 		return false
 	}
@@ -57,38 +54,38 @@ func (s *Set) Resume(id uint64, end int64) bool {
 	}
 	g.own, g.resting, g.sealed = true, true, false
 	g.size, g.end, g.allocated = info.Size, end, end
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.resting = append(s.resting, g)
+	s.files.noteResting(g)
 	if info.Size > end {
-		s.filling = append(s.filling, g)
+		s.files.noteUncut(g)
 	}
 	return true
 }
 
 // EndsAt reports whether a segment's file ends there. It does not open it.
 func (s *Set) EndsAt(id uint64, end int64) bool {
-	g, err := s.segment(id)
+	g, err := s.files.segment(id)
 	if err != nil {
 		return false
 	}
-	info, err := s.o.fs.Stat(g.path)
+	info, err := s.files.o.FS.Stat(g.path)
 	return err == nil && info.Regular && info.Size == end
 }
 
 // Uncut reports whether there are files that the next Sync cuts.
 func (s *Set) Uncut() bool {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return len(s.filling) > 0
+	s.files.mu.RLock()
+	defer s.files.mu.RUnlock()
+	return len(s.files.filling) > 0
 }
 
 // Finish sees to it that nothing is appended any more to a segment that rests. False: one is appended to just now.
 func (s *Set) Finish(id uint64) bool {
-	g, err := s.segment(id)
-	if err != nil {
-		return true // there is no such file
-	}
+	g, err := s.files.segment(id)
+	return err != nil || g.finish() // or there is no such file
+}
+
+// finish ends a segment's rest, and reports whether nothing is appended any more.
+func (g *segment) finish() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.finishLocked()
@@ -102,61 +99,16 @@ func (g *segment) finishLocked() {
 	}
 	// What has no sound header stays as it is, so that nothing hides the damage.
 	g.resting, g.full, g.sealed = false, true, g.size == g.end || g.headErr != nil
-	s := g.set
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.resting = slices.DeleteFunc(s.resting, func(x *segment) bool { return x == g })
-	if !g.sealed && !slices.Contains(s.filling, g) {
-		s.filling = append(s.filling, g)
+	g.files.noteAwake(g)
+	if !g.sealed {
+		g.files.noteUncut(g)
 	}
-}
-
-func (s *Set) restingOnes() []*segment {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return slices.Clone(s.resting)
 }
 
 // resumableLocked reports whether records of this Set can go behind end. g.mu is held, and the header was read.
 func (g *segment) resumableLocked(end int64) bool {
-	return g.headErr == nil && g.head.alignment == g.set.alignment && end%g.head.alignment == 0 && end >= g.head.end() &&
-		g.head.planned <= g.set.segmentBytes() && end < g.head.planned-g.head.alignment
-}
-
-// takeResting is take in a segment of the model that rests, which becomes the active one; nil if there is none with so much room. w.mu is held.
-func (s *Set) takeResting(w *writer, fp kv.Fingerprint, length int64) (*segment, vfs.File, int64, error) {
-	var packed []byte
-	for _, g := range s.restingOnes() {
-		if length >= s.segmentBytes() { // it gets one to itself
-			break
-		}
-		var err error
-		if packed == nil {
-			if packed, err = encodeDescriptor(&w.descriptor); err != nil {
-				return nil, nil, 0, err
-			}
-		}
-		if mine, err := g.restsFor(fp, packed); err != nil {
-			return nil, nil, 0, err
-		} else if !mine {
-			continue
-		}
-		f, off, ok, err := g.take(length)
-		if vfs.Passing(err) {
-			return nil, nil, 0, err
-		}
-		if err != nil || !ok {
-			s.o.Logger.Info("a segment is not gone on with", "file", g.path, "err", err)
-			s.Finish(g.id)
-			continue
-		}
-		if w.active != nil {
-			s.fill(w.active)
-		}
-		w.active = g
-		return g, f, off, nil
-	}
-	return nil, nil, 0, nil
+	return g.headErr == nil && g.head.alignment == g.files.alignment && end%g.head.alignment == 0 && end >= g.head.end() &&
+		g.head.planned <= g.files.segmentBytes && end < g.head.planned-g.head.alignment
 }
 
 // restsFor reports whether the segment waits for records of that model. Of one that cannot be gone on with, nobody asks again.
@@ -171,7 +123,7 @@ func (g *segment) restsFor(fp kv.Fingerprint, packed []byte) (bool, error) {
 		return false, err
 	}
 	if err != nil || !g.resumableLocked(g.end) || g.head.model == fp && !bytes.Equal(g.head.descriptor, packed) {
-		g.set.o.Logger.Info("a segment is not gone on with", "file", g.path, "err", err)
+		g.files.o.Logger.Info("a segment is not gone on with", "file", g.path, "err", err)
 		g.finishLocked()
 		return false, nil
 	}
@@ -193,11 +145,11 @@ func (g *segment) restLocked() (done bool) {
 		g.f.Release()
 	}
 	if err != nil {
-		g.set.o.Logger.Info("a segment that rests keeps its planned size for now", "file", g.path, "err", err)
+		g.files.o.Logger.Info("a segment that rests keeps its planned size for now", "file", g.path, "err", err)
 		return false
 	}
 	g.size, g.dirty, g.stale = g.end, true, true
-	g.set.noteDirty(g)
+	g.files.noteDirty(g)
 	return true
 }
 
@@ -222,20 +174,20 @@ func (g *segment) wakeLocked() error {
 	if !g.resting {
 		return nil
 	}
-	s := g.set
+	f := g.files
 	if g.size != g.end {
 		before := g.statLocked().Allocated // as it was counted
 		if err := g.f.Truncate(g.end); err != nil {
 			return err
 		}
 		g.size, g.stale = g.end, true
-		s.extended.Add(min(0, g.statLocked().Allocated-before))
+		f.extended.Add(min(0, g.statLocked().Allocated-before))
 	}
 	if err := g.f.Truncate(g.head.planned); err != nil {
 		return err
 	}
 	if err := g.f.Sync(); err != nil {
-		return s.setPoison(err)
+		return f.setPoison(err)
 	}
 	if g.m != nil { // the next reader maps all of it
 		g.old, g.m = append(g.old, g.m), nil
@@ -245,10 +197,8 @@ func (g *segment) wakeLocked() error {
 	}
 	g.size, g.resting = g.head.planned, false
 	g.dirty, g.stale = true, true
-	s.extended.Add(extentBlock)
-	s.noteDirty(g)
-	s.mu.Lock()
-	s.resting = slices.DeleteFunc(s.resting, func(x *segment) bool { return x == g })
-	s.mu.Unlock()
+	f.extended.Add(extentBlock)
+	f.noteDirty(g)
+	f.noteAwake(g)
 	return nil
 }

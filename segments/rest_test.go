@@ -18,7 +18,7 @@ func left(t testing.TB, s *Set) map[uint64]int64 {
 	ends := s.OpenEnds()
 	ok(t, s.Abandon())
 	for id, end := range ends {
-		if info, err := s.o.fs.Stat(s.segs[id].path); err != nil || info.Size != end || info.Allocated > end {
+		if info, err := s.files.o.FS.Stat(s.files.byID[id].path); err != nil || info.Size != end || info.Allocated > end {
 			t.Errorf("segment %d: %+v, %v: expected %d bytes", id, info, err, end)
 		}
 	}
@@ -90,8 +90,8 @@ func TestReadersOfASegmentThatGoesOn(t *testing.T) {
 		return r.Verify()
 	}))
 	all.check(t, s)
-	if err := s.Read(first, func(r *Record) error { return r.Verify() }); err != nil || s.maps.Load() != 1 {
-		t.Errorf("%v; %d maps", err, s.maps.Load())
+	if err := s.Read(first, func(r *Record) error { return r.Verify() }); err != nil || s.files.maps.Load() != 1 {
+		t.Errorf("%v; %d maps", err, s.files.maps.Load())
 	}
 	ok(t, reader.Read(first, func(r *Record) error { return r.Verify() }))
 	reader.Abandon()
@@ -251,14 +251,14 @@ func TestMapsAreBounded(t *testing.T) {
 	ok(t, s.Read(held, func(r *Record) error {
 		for range 3 {
 			all.check(t, s)
-			if n := s.maps.Load(); n > maxMaps+1 {
+			if n := s.files.maps.Load(); n > maxMaps+1 {
 				t.Errorf("%d maps, at most %d", n, maxMaps)
 			}
 		}
 		return r.Verify()
 	}))
 	ok(t, s.Close())
-	if n := s.maps.Load(); n != 0 {
+	if n := s.files.maps.Load(); n != 0 {
 		t.Errorf("%d maps are left", n)
 	}
 }
@@ -310,7 +310,7 @@ func TestNoMaps(t *testing.T) {
 		all.add(t, s, 1, i, 60<<10-700)
 	}
 	ok(t, s.Close())
-	o.fs = &noMaps{FS: vfs.OS, left: 3}
+	o.FS = &noMaps{FS: vfs.OS, left: 3}
 	s = openSet(t, o)
 	all.check(t, s)
 	all.check(t, s)

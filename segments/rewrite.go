@@ -7,30 +7,29 @@ import "github.com/dormousekv/dormouse/internal/vfs"
 // in memory, and is left as the disk has it; but what cannot be read for a reason that passes ([vfs.Passing]) may be, and is an
 // error. A failure makes all later writing calls fail, as the failed fsync did.
 func (s *Set) Rewrite(id uint64, records []Loc) error {
-	if err := s.writable(); err != nil {
+	if err := s.files.writable(); err != nil {
 		return err
 	}
-	err := s.rewrite(id, records)
+	g, err := s.files.segment(id)
+	if err == nil {
+		err = g.rewrite(records)
+	}
 	if err != nil {
-		return s.setPoison(err)
+		return s.files.setPoison(err)
 	}
 	return nil
 }
 
 // Poison makes all later writing calls fail with err, as a failed fsync does.
-func (s *Set) Poison(err error) { s.setPoison(err) }
+func (s *Set) Poison(err error) { s.files.setPoison(err) }
 
-func (s *Set) rewrite(id uint64, records []Loc) error {
-	g, err := s.segment(id)
-	if err != nil {
-		return err
-	}
+func (g *segment) rewrite(records []Loc) error {
 	f, err := g.pinFile()
 	if err != nil {
 		return err
 	}
 	defer g.unpinFile()
-	if g.foreign() || len(records) == 0 && !s.Ours(id) {
+	if g.foreign() || len(records) == 0 && !g.ours() {
 		return nil
 	}
 	g.mu.Lock()
@@ -44,7 +43,7 @@ func (s *Set) rewrite(id uint64, records []Loc) error {
 			return err
 		}
 		if unread != nil {
-			s.o.Logger.Error("what cannot be read is not written again", "file", g.path, "offset", p.Offset, "length", p.Length, "err", unread)
+			g.files.o.Logger.Error("what cannot be read is not written again", "file", g.path, "offset", p.Offset, "length", p.Length, "err", unread)
 		}
 	}
 	g.markDirty()

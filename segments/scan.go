@@ -21,7 +21,7 @@ func (s *Set) Scan(ctx context.Context, id uint64, from int64, fn func(loc Loc, 
 	if bad == nil {
 		bad = func(*damage.Error) {}
 	}
-	g, err := s.segment(id)
+	g, err := s.files.segment(id)
 	if err != nil {
 		return 0, err
 	}
@@ -116,7 +116,7 @@ func (g *segment) open() (*image, error) {
 		g.unpin()
 		return nil, err
 	}
-	info, err := g.set.o.fs.Stat(g.path)
+	info, err := g.files.o.FS.Stat(g.path)
 	if err != nil {
 		g.unpinFile()
 		g.unpin()

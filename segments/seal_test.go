@@ -51,7 +51,7 @@ func TestSealRecoveredOfDamagedFiles(t *testing.T) {
 	rotten := makeBlock(1, 1, 5000).append(t, s, 1)
 	short := makeBlock(2, 1, 5000).append(t, s, 2)
 	empty := makeBlock(3, 1, 5000).append(t, s, 3)
-	path := func(loc Loc) string { return s.segs[loc.Segment].path }
+	path := func(loc Loc) string { return s.files.byID[loc.Segment].path }
 	s.Abandon()
 	edit(t, path(empty), func(b []byte) []byte { clear(b[empty.Offset:]); return b })
 	ok(t, errors.Join(os.Truncate(path(unborn), 0), os.Truncate(path(short), short.Offset+4096)))
@@ -87,7 +87,7 @@ func TestSealRecoveredIsDurable(t *testing.T) {
 		s, d, o := onDisk(t)
 		loc := makeBlock(1, 1, 5000).append(t, s, 1)
 		ok(t, s.Sync())
-		f := must(d.Open(s.segs[loc.Segment].path, false))(t)
+		f := must(d.Open(s.files.byID[loc.Segment].path, false))(t)
 		must(f.WriteAt([]byte("torn"), loc.End()+5000))(t)
 		ok(t, errors.Join(f.Sync(), f.Close()))
 		s.Abandon()
@@ -98,7 +98,7 @@ func TestSealRecoveredIsDurable(t *testing.T) {
 		ok(t, errors.Join(s.SealRecovered(loc.Segment, loc.End()), s.Sync()))
 		for seed := range uint64(8) {
 			image := must(d.PowerCut(rand.New(rand.NewPCG(seed, 1)), diskDir))(t)
-			o.fs = image
+			o.FS = image
 			cut := openSet(t, o)
 			info := cut.Segments()[0]
 			if info.Sealed == mapped || !mapped && info.Size != loc.End() {
@@ -116,7 +116,7 @@ func TestHeaderIsDurableBeforeTheFirstRecord(t *testing.T) {
 	s, d, o := onDisk(t)
 	loc := makeBlock(1, 1, 5000).append(t, s, 1)
 	for seed := range uint64(16) {
-		o.fs = must(d.PowerCut(rand.New(rand.NewPCG(seed, 1)), diskDir))(t)
+		o.FS = must(d.PowerCut(rand.New(rand.NewPCG(seed, 1)), diskDir))(t)
 		cut := openSet(t, o)
 		if info := cut.Segments(); len(info) != 1 || info[0].ID != loc.Segment || info[0].Err != nil {
 			t.Errorf("after a power cut: %+v", info)
@@ -131,7 +131,7 @@ func TestUncutSegmentIsCutOnClose(t *testing.T) {
 	s, d, o := onDisk(t)
 	all := stored{}
 	loc := all.add(t, s, 1, 1, 5000)
-	g := s.segs[loc.Segment]
+	g := s.files.byID[loc.Segment]
 	d.fails(func(op crashfs.Op) error {
 		if g.mu.TryLock() {
 			defer g.mu.Unlock()
@@ -204,7 +204,7 @@ func TestSealBesideAnAppend(t *testing.T) {
 	})
 	last := all.add(t, s, 1, 2, 20<<10)
 	ok(t, s.Sync())
-	real := must(d.Stat(s.segs[first.Segment].path))(t)
+	real := must(d.Stat(s.files.byID[first.Segment].path))(t)
 	if info := s.Segments()[0]; sealing || !info.Sealed || real.Size != last.End() || real.Allocated > last.End() {
 		t.Errorf("asked to seal %t; %+v of %+v, the records end at %d", !sealing, real, info, last.End())
 	}

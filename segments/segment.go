@@ -16,9 +16,9 @@ import (
 // segment is one file. It is opened and mapped when somebody needs it. The map covers the whole planned size from the
 // start and is never moved; a file that is no longer written is mapped without keeping it open.
 type segment struct {
-	set  *Set
-	id   uint64
-	path string
+	files *files // those that it is one of
+	id    uint64
+	path  string
 
 	// wipe keeps whoever walks over the file (Scan, Verify) apart from whoever destroys or cuts it (Reclaim, sealing).
 	wipe  lock.RWMutex[lock.SegmentWipe]
@@ -63,7 +63,7 @@ type segment struct {
 func (g *segment) tryChange() bool {
 	for !g.wipe.TryLock() {
 		if g.walks.Load() > 0 {
-			g.set.queue.pass(g.id)
+			g.files.queue.pass(g.id)
 			return g.wipe.TryLock() // it may have been given back before the note
 		}
 		time.Sleep(50 * time.Microsecond)
@@ -80,18 +80,18 @@ func (g *segment) walk() {
 // changed gives g.wipe back that was taken to destroy or cut.
 func (g *segment) changed() {
 	g.wipe.Unlock()
-	g.set.queue.again(g.id)
+	g.files.queue.again(g.id)
 }
 
 // walked gives g.wipe back that was taken to walk.
 func (g *segment) walked() {
 	g.wipe.RUnlock()
 	g.walks.Add(-1)
-	g.set.queue.again(g.id)
+	g.files.queue.again(g.id)
 }
 
 // at is the place that a record at off must name.
-func (g *segment) at(off int64) place { return place{g.set.o.UUID, g.id, off} }
+func (g *segment) at(off int64) place { return place{g.files.o.UUID, g.id, off} }
 
 // inFile fills in the file's name.
 func (g *segment) inFile(e *damage.Error) *damage.Error {
@@ -100,7 +100,7 @@ func (g *segment) inFile(e *damage.Error) *damage.Error {
 }
 
 func (g *segment) missing(err error) error {
-	return g.set.missing(g.path, err)
+	return g.files.missing(g.path, err)
 }
 
 // openLocked opens the file and, the first time, reads its header. Who calls it holds g.f then, and gives it back. g.mu is held.
@@ -127,7 +127,7 @@ func (g *segment) readHeaderLocked() error {
 	if err != nil {
 		return err
 	}
-	head, bad := decodeSegmentHeader(b, g.set.o.UUID, g.id)
+	head, bad := decodeSegmentHeader(b, g.files.o.UUID, g.id)
 	if bad != nil {
 		head = segmentHeader{alignment: minAlignment}
 		g.headErr = g.inFile(bad)
@@ -135,7 +135,7 @@ func (g *segment) readHeaderLocked() error {
 	if bad == nil && info.Size < head.planned && !g.own {
 		g.end, g.sealed = info.Size, true
 	}
-	g.strange = bad != nil && !marked(b, g.set.o.UUID)
+	g.strange = bad != nil && !marked(b, g.files.o.UUID)
 	g.head, g.size, g.info, g.known = head, info.Size, info, true
 	return nil
 }
@@ -161,7 +161,7 @@ func (g *segment) openFileLocked() error {
 	if g.f != nil {
 		return g.f.Hold()
 	}
-	f, err := vfs.OpenHandle(g.set.o.fs, g.path, g.set.o.ReadOnly, g.set.poisoned)
+	f, err := vfs.OpenHandle(g.files.o.FS, g.path, g.files.o.ReadOnly, g.files.poisoned)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, vfs.ErrNotRegular) {
 		return g.missing(err)
 	}
@@ -182,7 +182,7 @@ func (g *segment) openFileLocked() error {
 // stillOursLocked refuses another store's file that has come to this one's place while it was not open: somebody removed the folder, and made a
 // store there. What cannot be read, or is damaged, proves nothing. g.mu is held.
 func (g *segment) stillOursLocked(f vfs.File) error {
-	if !g.known || g.headErr != nil || g.set.o.ReadOnly { // a reader changes nothing
+	if !g.known || g.headErr != nil || g.files.o.ReadOnly { // a reader changes nothing
 		return nil
 	}
 	info, err := f.Stat()
@@ -193,7 +193,7 @@ func (g *segment) stillOursLocked(f vfs.File) error {
 	if err != nil {
 		return nil
 	}
-	if _, bad := decodeSegmentHeader(b, g.set.o.UUID, g.id); bad != nil && errors.Is(bad, ErrForeign) {
+	if _, bad := decodeSegmentHeader(b, g.files.o.UUID, g.id); bad != nil && errors.Is(bad, ErrForeign) {
 		return g.missing(g.inFile(bad))
 	}
 	return nil
@@ -291,13 +291,13 @@ func (g *segment) markDirty() {
 	g.mu.Lock()
 	g.dirty, g.stale = true, true
 	g.mu.Unlock()
-	g.set.noteDirty(g) // even if it was marked: who marked it may not have come to this line yet
+	g.files.noteDirty(g) // even if it was marked: who marked it may not have come to this line yet
 }
 
 // statLocked returns the file's size and blocks, asking the system only if they may have changed.
 func (g *segment) statLocked() vfs.Info {
 	if g.stale || g.info.Size == 0 {
-		info, err := g.set.o.fs.Stat(g.path)
+		info, err := g.files.o.FS.Stat(g.path)
 		if err == nil {
 			g.info, g.stale = info, g.dirty
 		}

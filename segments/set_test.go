@@ -58,7 +58,7 @@ func TestReopenStartsNewFiles(t *testing.T) {
 			s.RaiseID(100)
 		}
 		loc := makeBlock(1, round, 500).append(t, s, 1)
-		path := s.segs[loc.Segment].path
+		path := s.files.byID[loc.Segment].path
 		if contents[path] != "" {
 			t.Fatalf("segment %d was appended to by two processes", loc.Segment)
 		}
@@ -139,7 +139,7 @@ func TestCopy(t *testing.T) {
 	ok(t, b.read(s, from))
 	b.meta.Seq = 99
 	ok(t, b.read(s, to))
-	flip(t, s.segs[from.Segment].path, from.Offset+5000)
+	flip(t, s.files.byID[from.Segment].path, from.Offset+5000)
 	if _, err := s.Copy(from, 100); !errors.Is(err, errCorrupt) {
 		t.Errorf("a damaged plane was copied: %v", err)
 	}
@@ -155,12 +155,12 @@ func TestIdentify(t *testing.T) {
 	makeBlock(1, 1, 10).append(t, s, 1)
 	makeBlock(2, 1, 10).append(t, s, 2)
 	s.Abandon()
-	flip(t, s.segs[1].path, 20)
+	flip(t, s.files.byID[1].path, 20)
 	uuid, seed, found, err := Identify(vfs.OS, o.Dir)
 	if uuid != testUUID || seed != testSeed || !found || err != nil {
 		t.Error(uuid, seed, found, err)
 	}
-	flip(t, s.segs[2].path, 20)
+	flip(t, s.files.byID[2].path, 20)
 	if _, _, found, err := Identify(vfs.OS, o.Dir); found || !errors.Is(err, errCorrupt) {
 		t.Error(found, err)
 	}
@@ -198,7 +198,7 @@ func TestMissingFileIsOnlyDamage(t *testing.T) {
 	loc := b.append(t, s, 1)
 	ok(t, s.Close())
 	s = openSet(t, o)
-	ok(t, os.Remove(s.segs[loc.Segment].path))
+	ok(t, os.Remove(s.files.byID[loc.Segment].path))
 	for _, l := range []Loc{loc, {Segment: 77, Offset: 4096, Length: 4096}} {
 		if err := b.read(s, l); !errors.Is(err, ErrMissing) || !errors.Is(err, errCorrupt) {
 			t.Error(err)

@@ -16,48 +16,48 @@ import (
 func (s *Set) Sync() error {
 	s.syncing.Lock()
 	defer s.syncing.Unlock()
-	if err := s.writable(); err != nil {
+	if err := s.files.writable(); err != nil {
 		return err
 	}
-	return s.syncLocked()
+	return s.files.syncLocked()
 }
 
 // syncLocked cuts full segments behind their last records, and syncs.
-func (s *Set) syncLocked() error {
-	s.mu.Lock()
-	filling := s.filling
-	s.filling = nil
-	s.mu.Unlock()
+func (f *files) syncLocked() error {
+	f.mu.Lock()
+	filling := f.filling
+	f.filling = nil
+	f.mu.Unlock()
 	var later []*segment
 	for _, g := range filling {
 		if !g.seal() {
 			later = append(later, g)
 		}
 	}
-	s.mu.Lock()
-	s.filling = append(s.filling, later...)
-	s.mu.Unlock()
-	return s.flush()
+	f.mu.Lock()
+	f.filling = append(f.filling, later...)
+	f.mu.Unlock()
+	return f.flush()
 }
 
 // flush syncs the files that were written since the last time, and the folder.
-func (s *Set) flush() error {
-	s.mu.Lock()
-	dirty, newName := s.dirty, s.newName
-	s.dirty, s.newName = map[*segment]struct{}{}, false
-	s.mu.Unlock()
+func (f *files) flush() error {
+	f.mu.Lock()
+	dirty, newName := f.dirty, f.newName
+	f.dirty, f.newName = map[*segment]struct{}{}, false
+	f.mu.Unlock()
 	err := eachAtOnce(dirty, (*segment).sync)
 	if err == nil && newName {
-		err = s.syncFolder()
+		err = f.syncFolder()
 	}
 	if err != nil {
-		s.mu.Lock() // unless an fsync has failed, the next Sync does the rest
-		maps.Copy(s.dirty, dirty)
-		s.newName = s.newName || newName
-		s.mu.Unlock()
+		f.mu.Lock() // unless an fsync has failed, the next Sync does the rest
+		maps.Copy(f.dirty, dirty)
+		f.newName = f.newName || newName
+		f.mu.Unlock()
 		return err
 	}
-	return s.Err() // another sync of these files or the folder, in Reclaim, may have failed meanwhile
+	return f.poison.Err() // another sync of these files or the folder, in Reclaim, may have failed meanwhile
 }
 
 // syncers is how many segments are synced at a time: each waits for the disk, and has its file open meanwhile.
@@ -65,12 +65,12 @@ const syncers = 8
 
 // WriteBack gives the disk what was appended before the call, ahead of a Sync (vfs.WriteBack). Its failure is that of a Sync.
 func (s *Set) WriteBack() error {
-	if err := s.writable(); err != nil {
+	if err := s.files.writable(); err != nil {
 		return err
 	}
-	s.mu.RLock()
-	dirty := maps.Clone(s.dirty)
-	s.mu.RUnlock()
+	s.files.mu.RLock()
+	dirty := maps.Clone(s.files.dirty)
+	s.files.mu.RUnlock()
 	return eachAtOnce(dirty, (*segment).writeBack)
 }
 
@@ -95,7 +95,7 @@ func (g *segment) writeBack() error {
 	g.mu.Unlock()
 	defer g.unpinFile()
 	if err := vfs.WriteBack(f); err != nil {
-		return g.set.setPoison(err)
+		return g.files.setPoison(err)
 	}
 	return nil
 }
@@ -129,24 +129,13 @@ func eachAtOnce(all map[*segment]struct{}, do func(*segment) error) error {
 	}
 }
 
-// syncFolder makes names durable. A failure poisons the set, unless the folder could not even be opened.
-func (s *Set) syncFolder() error {
-	s.folder.Lock()
-	defer s.folder.Unlock()
-	err := s.o.fs.SyncDir(s.o.Dir)
-	if err != nil && !errors.Is(err, vfs.ErrNotSynced) {
-		return s.setPoison(err)
-	}
-	return err
-}
-
 // Left has the next Sync make a segment durable that an earlier process wrote and may not have synced.
 func (s *Set) Left(id uint64) {
-	if g, err := s.segment(id); err == nil && !s.o.ReadOnly {
+	if g, err := s.files.segment(id); err == nil && !s.files.o.ReadOnly {
 		g.mu.Lock()
 		g.left = true
 		g.mu.Unlock()
-		s.noteDirty(g)
+		s.files.noteDirty(g)
 	}
 }
 
@@ -176,7 +165,7 @@ func (g *segment) sync() error {
 	g.syncing, g.stale = false, true // it may have taken a block for its extents
 	g.mu.Unlock()
 	if err != nil {
-		return g.set.setPoison(err)
+		return g.files.setPoison(err)
 	}
 	return nil
 }
@@ -196,7 +185,7 @@ func (g *segment) seal() (done bool) {
 	}
 	defer g.changed()
 	if err := g.cutLocked(end); err != nil {
-		g.set.o.Logger.Info("a full segment keeps its planned size for now", "file", g.path, "err", err)
+		g.files.o.Logger.Info("a full segment keeps its planned size for now", "file", g.path, "err", err)
 		return false
 	}
 	return true
@@ -236,24 +225,20 @@ func (g *segment) cutLocked(end int64) error {
 func (s *Set) SealAll() error {
 	s.syncing.Lock()
 	defer s.syncing.Unlock()
-	if err := s.writable(); err != nil {
+	if err := s.files.writable(); err != nil {
 		return err
 	}
-	s.endWriters(s.fill)
-	return s.syncLocked()
+	s.appender.endWriters((*segment).fill)
+	return s.files.syncLocked()
 }
 
 // Forget ends appending to a model's segments and lets go of the descriptor that its segments are begun with, when none of its records is
 // under way: the model that has its fingerprint next may be another one, and writes to a segment of its own.
 func (s *Set) Forget(fp kv.Fingerprint) {
-	s.mu.Lock()
-	w := s.writers[fp]
-	delete(s.writers, fp)
-	s.mu.Unlock()
-	if w != nil {
-		s.endWriter(w, s.fill)
+	if w, ok := s.appender.writers.LoadAndDelete(fp); ok {
+		w.(*writer).end((*segment).fill)
 	}
-	for _, g := range s.restingOnes() {
+	for _, g := range s.files.restingOnes() {
 		g.mu.Lock()
 		if err := g.knowLocked(); err != nil || g.headErr != nil || g.head.model == fp {
 			g.finishLocked()
@@ -266,7 +251,7 @@ func (s *Set) Forget(fp kv.Fingerprint) {
 // next Sync makes that durable. A valid record behind end is an error, and nothing is changed. A file whose header is damaged stays as it
 // is, so that nothing hides the damage. If end is 0, nothing was ever there: a file without a sound header was never born, and is removed.
 func (s *Set) SealRecovered(id uint64, end int64) error {
-	g, err := s.segment(id)
+	g, err := s.files.segment(id)
 	if err != nil {
 		return err
 	}
@@ -277,7 +262,7 @@ func (s *Set) SealRecovered(id uint64, end int64) error {
 	}
 	s.syncing.Lock()
 	defer s.syncing.Unlock()
-	if err := s.writable(); err != nil {
+	if err := s.files.writable(); err != nil {
 		return err
 	}
 	g.mu.Lock()
@@ -290,10 +275,10 @@ func (s *Set) SealRecovered(id uint64, end int64) error {
 	case g.own:
 		return fmt.Errorf("%s is appended to by this process, which seals it", g.path)
 	case bad != nil && end == 0 && !found && !strange && !errors.Is(bad, ErrVersion):
-		_, err := s.unlink(id)
+		_, err := s.files.unlink(id)
 		return err
 	case bad != nil:
-		s.o.Logger.Warn("a segment with a damaged header is not sealed", "file", g.path, "err", bad)
+		s.files.o.Logger.Warn("a segment with a damaged header is not sealed", "file", g.path, "err", bad)
 		return nil
 	case size <= end: // sealed; or somebody cut away what the index, or the log, can name
 		return nil
@@ -306,7 +291,7 @@ func (s *Set) SealRecovered(id uint64, end int64) error {
 	if cerr == nil {
 		return nil
 	}
-	s.o.Logger.Info("a segment that an earlier process left keeps its planned size", "file", g.path, "err", cerr)
+	s.files.o.Logger.Info("a segment that an earlier process left keeps its planned size", "file", g.path, "err", cerr)
 	return g.clear(end, size)
 }
 
@@ -319,7 +304,7 @@ func (g *segment) clear(from, to int64) error {
 		return err
 	}
 	defer g.unpinFile()
-	_, err = f.Punch(from, to-from)
+	_, err = g.punch(f, from, to-from)
 	g.markDirty()
 	return err
 }

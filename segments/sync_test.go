@@ -80,7 +80,7 @@ func TestMarkComesBeforeError(t *testing.T) {
 	marked := 0
 	o.Poisoned = func() {
 		marked++
-		if s.poison.Err() != nil {
+		if s.files.poison.Err() != nil {
 			t.Error("the error is known already")
 		}
 	}
@@ -124,7 +124,7 @@ func TestSyncBesideOneThatMarksTheFile(t *testing.T) {
 	s, d, _ := onDisk(t)
 	loc := makeBlock(1, 1, 100).append(t, s, 1)
 	ok(t, s.Sync())
-	g := must(s.segment(loc.Segment))(t)
+	g := must(s.files.segment(loc.Segment))(t)
 	synced := func(do func() error, after string) {
 		t.Helper()
 		ok(t, do())
@@ -149,8 +149,8 @@ func TestSyncBesideOneThatMarksTheFile(t *testing.T) {
 func TestSyncThatFailsSyncsNextTime(t *testing.T) {
 	s, d, _ := onDisk(t)
 	loc := makeBlock(1, 1, 5000).append(t, s, 1)
-	left := &segment{set: s, id: 99, path: diskDir + "/left", left: true} // cannot be opened: no fsync has failed
-	s.noteDirty(left)
+	left := &segment{files: &s.files, id: 99, path: diskDir + "/left", left: true} // cannot be opened: no fsync has failed
+	s.files.noteDirty(left)
 	d.fails(func(op crashfs.Op) error {
 		if op.Kind == "open" && op.Name == "left" {
 			return errSick
@@ -230,8 +230,8 @@ func TestFolderIsSyncedByOneAtATime(t *testing.T) {
 	n := 0
 	d.fails(func(op crashfs.Op) error {
 		if op.Kind == "syncdir" {
-			if n++; s.folder.TryLock() {
-				s.folder.Unlock()
+			if n++; s.files.folder.TryLock() {
+				s.files.folder.Unlock()
 				t.Error("another one may sync the folder")
 			}
 		}

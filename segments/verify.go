@@ -20,7 +20,7 @@ func (s *Set) Verify(ctx context.Context, id uint64, live func(Loc) bool, report
 	if progress == nil {
 		progress = func(int64) {}
 	}
-	g, err := s.segment(id)
+	g, err := s.files.segment(id)
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (v *verifier) header() {
 	if fault := vfs.Guard(func() error {
 		v.zero(segmentHeaderBytes+int64(len(im.head.descriptor)), min(im.start, int64(len(im.b))), "padding of the segment header")
 		if len(im.b) >= segmentHeaderBytes {
-			if _, bad := decodeSegmentHeader(im.b, im.g.set.o.UUID, im.g.id); bad != nil {
+			if _, bad := decodeSegmentHeader(im.b, im.g.files.o.UUID, im.g.id); bad != nil {
 				v.report(im.g.inFile(bad)) // it was sound when the file was opened
 			}
 		}

@@ -38,11 +38,11 @@ type Stamp struct {
 func Create(o Options, scope [16]byte, number uint64, frames ...Frame) (*File, error) {
 	o = o.withDefaults()
 	path := o.Path(scope)
-	if info, err := o.fs.Stat(path); err == nil {
+	if info, err := o.FS.Stat(path); err == nil {
 		if !info.Regular || info.Size > 0 {
 			return nil, &fs.PathError{Op: "create", Path: path, Err: fs.ErrExist}
 		}
-		if err := o.fs.Remove(path); err != nil {
+		if err := o.FS.Remove(path); err != nil {
 			return nil, err
 		}
 	}
@@ -51,7 +51,7 @@ func Create(o Options, scope [16]byte, number uint64, frames ...Frame) (*File, e
 		return nil, err
 	}
 	if err := f.install(); err != nil {
-		o.fs.Remove(f.tmp())
+		o.FS.Remove(f.tmp())
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
@@ -69,7 +69,7 @@ func Open(o Options, scope [16]byte) (*File, error) {
 
 // open takes the file that has the name. The caller holds mu, or the only reference.
 func (f *File) open() error {
-	file, err := vfs.OpenHandle(f.o.fs, f.o.Path(f.scope), false, f.o.Poisoned)
+	file, err := vfs.OpenHandle(f.o.FS, f.o.Path(f.scope), false, f.o.Poisoned)
 	if err != nil {
 		return err
 	}
@@ -287,7 +287,7 @@ func (f *File) Replace(frames []Frame) error {
 		err = f.install()
 	}
 	if f.refuse != nil { // the old one is there still, or nothing can be opened
-		f.o.fs.Remove(f.tmp())
+		f.o.FS.Remove(f.tmp())
 		if oerr := f.open(); oerr != nil {
 			err = errors.Join(err, oerr)
 		}
@@ -303,8 +303,8 @@ func (f *File) tmp() string { return f.o.Path(f.scope) + tmpSuffix }
 
 // write writes and syncs what is to become the file, under its temporary name. A failure leaves nothing there.
 func (f *File) write(number uint64, frames []Frame) (err error) {
-	left, serr := f.o.fs.Stat(f.tmp())
-	if err := vfs.RemoveOwn(f.o.fs, f.tmp(), f.o.ours); err != nil {
+	left, serr := f.o.FS.Stat(f.tmp())
+	if err := vfs.RemoveOwn(f.o.FS, f.tmp(), f.o.ours); err != nil {
 		return err
 	}
 	if serr == nil {
@@ -319,7 +319,7 @@ func (f *File) write(number uint64, frames []Frame) (err error) {
 	for _, frame := range frames {
 		b = appendFrame(b, frameSeed(h.ID), frameAt{kind: frame.Kind, offset: uint64(len(b))}, frame.Body)
 	}
-	file, err := f.o.fs.Create(f.tmp())
+	file, err := f.o.FS.Create(f.tmp())
 	if err != nil {
 		return err
 	}
@@ -327,7 +327,7 @@ func (f *File) write(number uint64, frames []Frame) (err error) {
 		err = f.o.sync(file)
 	}
 	if err = errors.Join(err, file.Close()); err != nil {
-		f.o.fs.Remove(f.tmp())
+		f.o.FS.Remove(f.tmp())
 	}
 	return err
 }
@@ -335,7 +335,7 @@ func (f *File) write(number uint64, frames []Frame) (err error) {
 // install gives what write wrote its name, and opens it. After an error it is open if it has the name. The caller holds mu, or the only
 // reference.
 func (f *File) install() error {
-	if err := f.o.fs.Rename(f.tmp(), f.o.Path(f.scope)); err != nil {
+	if err := f.o.FS.Rename(f.tmp(), f.o.Path(f.scope)); err != nil {
 		return err
 	}
 	if err := f.open(); err != nil {

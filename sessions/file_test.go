@@ -152,10 +152,10 @@ func (s *script) try(next []string, do func() error) error {
 }
 
 func (s *script) run() (err error) {
-	if err := s.o.fs.Mkdir(s.o.Dir); err != nil {
+	if err := s.o.FS.Mkdir(s.o.Dir); err != nil {
 		return err
 	}
-	if err := s.o.fs.SyncDir(strings.TrimSuffix(s.o.Dir, "/sessions")); err != nil {
+	if err := s.o.FS.SyncDir(strings.TrimSuffix(s.o.Dir, "/sessions")); err != nil {
 		return err
 	}
 	if err := s.try([]string{}, func() (err error) { s.f, err = Create(s.o, testScope, 5); return err }); err != nil {
@@ -230,7 +230,7 @@ func (s *script) holds(got []string, power bool) bool {
 // check opens what is left, writes to it, and reads it.
 func (s *script) check(t *testing.T, disk *crashfs.Disk, power bool, what string) {
 	t.Helper()
-	o := vfs.On[Options](disk, Options{Dir: disk.Dir() + "/sessions", UUID: testUUID})
+	o := Options{FS: disk, Dir: disk.Dir() + "/sessions", UUID: testUUID}
 	// Of a file that is being emptied a power cut may leave anything.
 	gone := power && s.f != nil && s.holds(nil, power)
 	f, err := Open(o, testScope)
@@ -270,7 +270,7 @@ func TestEveryCrash(t *testing.T) {
 		for n := 0; ; n++ {
 			disk := crashfs.New(crashfs.Options{Dir: t.TempDir()})
 			disk.CrashAt(n)
-			s := &script{o: vfs.On[Options](disk, Options{Dir: disk.Dir() + "/sessions", UUID: testUUID}), durable: durable}
+			s := &script{o: Options{FS: disk, Dir: disk.Dir() + "/sessions", UUID: testUUID}, durable: durable}
 			err := s.run()
 			killed, kerr := disk.Kill(t.TempDir())
 			if kerr != nil {
@@ -314,7 +314,7 @@ func TestEveryFailure(t *testing.T) {
 				}
 				return nil
 			})
-			s := &script{o: vfs.On[Options](disk, Options{Dir: disk.Dir() + "/sessions", UUID: testUUID}), durable: true}
+			s := &script{o: Options{FS: disk, Dir: disk.Dir() + "/sessions", UUID: testUUID}, durable: true}
 			err := s.run()
 			if failed && err != nil && s.f != nil && s.f.Err() != nil {
 				if aerr := s.f.Append(Frame{7, []byte("x")}, true); !errors.Is(aerr, cause) && !errors.Is(aerr, ErrClosed) {
@@ -344,7 +344,7 @@ func TestLives(t *testing.T) {
 	for seed := range uint64(300) {
 		rnd := rand.New(rand.NewPCG(seed, 11))
 		disk := crashfs.New(crashfs.Options{Dir: t.TempDir()})
-		o := vfs.On[Options](disk, Options{Dir: disk.Dir() + "/sessions", UUID: testUUID})
+		o := Options{FS: disk, Dir: disk.Dir() + "/sessions", UUID: testUUID}
 		if err := errors.Join(disk.Mkdir(o.Dir), disk.SyncDir(disk.Dir())); err != nil {
 			t.Fatal(err)
 		}
@@ -380,7 +380,7 @@ func TestLives(t *testing.T) {
 			if disk, err = disk.Kill(t.TempDir()); err != nil {
 				t.Fatal(err)
 			}
-			o = vfs.On[Options](disk, Options{Dir: disk.Dir() + "/sessions", UUID: testUUID})
+			o = Options{FS: disk, Dir: disk.Dir() + "/sessions", UUID: testUUID}
 			if f, err = Open(o, testScope); err != nil {
 				t.Fatalf("seed %d, life %d: %v", seed, life, err)
 			}
@@ -393,7 +393,7 @@ func TestLives(t *testing.T) {
 		if disk, err = disk.PowerCut(rnd, t.TempDir()); err != nil {
 			t.Fatal(err)
 		}
-		o = vfs.On[Options](disk, Options{Dir: disk.Dir() + "/sessions", UUID: testUUID})
+		o = Options{FS: disk, Dir: disk.Dir() + "/sessions", UUID: testUUID}
 		if f, err = Open(o, testScope); err != nil {
 			t.Fatalf("seed %d, power cut: %v", seed, err)
 		}
@@ -407,7 +407,7 @@ func TestLives(t *testing.T) {
 // A disk that is full takes no frame, and the next ones when it has room.
 func TestFull(t *testing.T) {
 	disk := crashfs.New(crashfs.Options{Dir: t.TempDir()})
-	o := vfs.On[Options](disk, Options{Dir: disk.Dir() + "/sessions", UUID: testUUID})
+	o := Options{FS: disk, Dir: disk.Dir() + "/sessions", UUID: testUUID}
 	if err := disk.Mkdir(o.Dir); err != nil {
 		t.Fatal(err)
 	}

@@ -22,11 +22,9 @@ var (
 	ErrKind = errors.New("kind of a frame is 0: expected 1 to 255")
 )
 
-func init() { vfs.Hide(func(o *Options, f vfs.FS) { o.fs = f }) }
-
 // Options say where the files are and whose.
 type Options struct {
-	fs   vfs.FS   // vfs.On sets it; nil: the operating system's
+	FS   vfs.FS   // nil: the operating system
 	Dir  string   // the folder of the files; it must exist for Create
 	UUID [16]byte // of the store
 
@@ -40,8 +38,8 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.fs == nil {
-		o.fs = vfs.OS
+	if o.FS == nil {
+		o.FS = vfs.OS
 	}
 	if o.Poisoned == nil {
 		o.Poisoned = func(error) {}
@@ -69,7 +67,7 @@ func (o Options) sync(f vfs.File) error {
 
 // syncDir makes the names in the folder durable.
 func (o Options) syncDir() error {
-	err := o.fs.SyncDir(o.Dir)
+	err := o.FS.SyncDir(o.Dir)
 	if err != nil && !errors.Is(err, vfs.ErrNotSynced) && !errors.Is(err, fs.ErrNotExist) {
 		o.Poisoned(err)
 	}

@@ -26,7 +26,7 @@ type Contents struct {
 // one whose head is damaged, none. fs.ErrNotExist if there is none, or an empty one: that is being deleted. vfs.ErrVersion, vfs.ErrForeign.
 func Read(o Options, scope [16]byte) (Contents, error) {
 	o = o.withDefaults()
-	f, err := o.fs.Open(o.Path(scope), true)
+	f, err := o.FS.Open(o.Path(scope), true)
 	if err != nil {
 		return Contents{}, err
 	}
@@ -55,7 +55,7 @@ func read(o Options, f vfs.File, scope [16]byte) (Contents, error) {
 // Peek is Read of the head and the first frame; the frame is of kind 0 if there is none.
 func Peek(o Options, scope [16]byte) (h Head, first Frame, err error) {
 	o = o.withDefaults()
-	f, err := o.fs.Open(o.Path(scope), true)
+	f, err := o.FS.Open(o.Path(scope), true)
 	if err != nil {
 		return Head{}, Frame{}, err
 	}

@@ -29,11 +29,11 @@ func Remove(o Options, scope [16]byte) error {
 // file cannot be.
 func CheckTemporary(o Options, scope [16]byte) error {
 	o = o.withDefaults()
-	return vfs.CheckOwn(o.fs, o.Path(scope)+tmpSuffix, o.ours)
+	return vfs.CheckOwn(o.FS, o.Path(scope)+tmpSuffix, o.ours)
 }
 
 func (o Options) erase(name string) error {
-	switch err := vfs.CheckOwn(o.fs, name, o.ours); {
+	switch err := vfs.CheckOwn(o.FS, name, o.ours); {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case errors.Is(err, vfs.ErrForeign):
@@ -41,12 +41,12 @@ func (o Options) erase(name string) error {
 	case err != nil:
 		return err
 	}
-	info, err := o.fs.Stat(name)
+	info, err := o.FS.Stat(name)
 	if err != nil {
 		return err
 	}
 	if info.Regular && info.Size > 0 {
-		f, err := o.fs.Open(name, false)
+		f, err := o.FS.Open(name, false)
 		if err != nil {
 			return err
 		}
@@ -54,7 +54,7 @@ func (o Options) erase(name string) error {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	if err := o.fs.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := o.FS.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	o.Grew(-info.Allocated)

@@ -17,7 +17,7 @@ func (l *Log) adoptSpare() error {
 	if l.spare.file != nil {
 		return nil
 	}
-	f, err := l.o.fs.Open(l.sparePath, false)
+	f, err := l.o.FS.Open(l.sparePath, false)
 	if errors.Is(err, fs.ErrNotExist) {
 		l.holdSpare(0)
 		return nil
@@ -35,7 +35,7 @@ func (l *Log) adoptSpare() error {
 		return err
 	}
 	l.o.Logger.Info("the space reserved for the next log file cannot be used", "dir", l.o.Dir, "error", err)
-	if err := l.o.fs.Remove(l.sparePath); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := l.o.FS.Remove(l.sparePath); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	l.holdSpare(0)
@@ -95,12 +95,12 @@ func (l *Log) recycle(belowFile uint64) (used bool, err error) {
 	if err := l.dropSpare(); err != nil {
 		return false, nil // it is removed instead
 	}
-	if err := l.o.fs.Rename(l.o.path(l.older[0].id), l.sparePath); err != nil {
+	if err := l.o.FS.Rename(l.o.path(l.older[0].id), l.sparePath); err != nil {
 		return false, nil // it is removed instead
 	}
 	if err := l.syncDir(); err != nil {
 		if errors.Is(err, vfs.ErrNotSynced) { // it is tried again, with the file under its own name
-			err = errors.Join(err, l.o.fs.Rename(l.sparePath, l.o.path(l.older[0].id)))
+			err = errors.Join(err, l.o.FS.Rename(l.sparePath, l.o.path(l.older[0].id)))
 		}
 		return false, err
 	}
@@ -120,19 +120,19 @@ func (l *Log) Donate(name string) error {
 	if err := l.writable(); err != nil {
 		return err
 	}
-	if info, err := l.o.fs.Stat(name); err != nil {
+	if info, err := l.o.FS.Stat(name); err != nil {
 		return err
 	} else if !info.Regular {
 		return fmt.Errorf("wal: %s: %w", name, vfs.ErrNotRegular)
 	}
 	if !l.begun.Load() && l.spare.file == nil {
-		if err := l.o.fs.Rename(name, l.sparePath); err != nil {
+		if err := l.o.FS.Rename(name, l.sparePath); err != nil {
 			return err
 		}
-		if info, err := l.o.fs.Stat(l.sparePath); err == nil { // until begin
+		if info, err := l.o.FS.Stat(l.sparePath); err == nil { // until begin
 			l.holdSpare(info.Allocated)
 		}
 		return nil
 	}
-	return l.o.fs.Remove(name)
+	return l.o.FS.Remove(name)
 }

@@ -56,7 +56,7 @@ func (o Options) freeSpare(spares []string) (path string, left []string, err err
 // UUID in one place; of a log file's head a power cut may have left no more than the first bytes.
 func (o Options) checkSpare(path string) error {
 	own := string(appendHeader(nil, fileHeader{uuid: o.UUID})[:32])
-	return vfs.CheckOwn(o.fs, path, func(head []byte) bool {
+	return vfs.CheckOwn(o.FS, path, func(head []byte) bool {
 		return vfs.Begins(head, own) || len(head) >= 32 && [16]byte(head[16:32]) == o.UUID
 	})
 }
@@ -64,7 +64,7 @@ func (o Options) checkSpare(path string) error {
 // Strange says of each name in the folder what makes it somebody else's, if something does; the log leaves such files alone.
 func Strange(o Options, say func(path string, why error)) {
 	o = o.withDefaults()
-	names, _ := o.fs.List(o.Dir)
+	names, _ := o.FS.List(o.Dir)
 	for _, name := range names {
 		path := filepath.Join(o.Dir, name)
 		if !Named(name) {
@@ -91,7 +91,7 @@ func (o Options) list() ([]uint64, error) {
 
 // files returns the ids of the log files, ascending, and the names that spares have or may have.
 func (o Options) files() (ids []uint64, spares []string, err error) {
-	names, err := o.fs.List(o.Dir)
+	names, err := o.FS.List(o.Dir)
 	if err != nil {
 		return nil, nil, fmt.Errorf("list the log files: %w", err)
 	}

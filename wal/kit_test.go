@@ -34,7 +34,7 @@ func newDisk(t rapid.TB) *disk {
 }
 
 func diskOf(t rapid.TB, c *crashfs.Disk, o Options) *disk {
-	o.fs = c
+	o.FS = c
 	return &disk{Disk: c, t: t, o: o}
 }
 

@@ -88,7 +88,7 @@ func CreateLater(o Options, id, nextLSN uint64, snapshot func() []byte) (*Log, e
 		if old >= id {
 			return nil, fmt.Errorf("wal: create file %d: %s: %w", id, o.path(old), fs.ErrExist)
 		}
-		info, err := o.fs.Stat(o.path(old))
+		info, err := o.FS.Stat(o.path(old))
 		if err != nil {
 			return nil, fmt.Errorf("wal: %w", err)
 		}
@@ -98,7 +98,7 @@ func CreateLater(o Options, id, nextLSN uint64, snapshot func() []byte) (*Log, e
 	if l.sparePath, l.leftSpares, err = o.freeSpare(spares); err != nil {
 		return nil, err
 	}
-	if info, err := o.fs.Stat(l.sparePath); err == nil { // until begin
+	if info, err := o.FS.Stat(l.sparePath); err == nil { // until begin
 		l.holdSpare(info.Allocated)
 	}
 	l.last.Store(nextLSN - 1)
@@ -129,7 +129,7 @@ func (l *Log) beginWith(snapshot []byte) error {
 		return err
 	}
 	for _, old := range l.older { // the run before need not have synced them
-		f, err := l.o.fs.Open(l.o.path(old.id), false)
+		f, err := l.o.FS.Open(l.o.path(old.id), false)
 		if err != nil { // too many open files, say: no fsync has failed
 			return fmt.Errorf("wal: sync what was recovered: %w", err)
 		}
@@ -184,11 +184,11 @@ func SyncFiles(o Options) error {
 		return err
 	}
 	for _, id := range ids {
-		if err := syncFile(o.fs, o.path(id)); err != nil {
+		if err := syncFile(o.FS, o.path(id)); err != nil {
 			return fmt.Errorf("wal: sync what was recovered: %w", err)
 		}
 	}
-	return o.fs.SyncDir(o.Dir)
+	return o.FS.SyncDir(o.Dir)
 }
 
 func syncFile(fsys vfs.FS, name string) error {
@@ -209,7 +209,7 @@ func RewriteFiles(o Options) error {
 		return err
 	}
 	for _, id := range ids {
-		if err := rewriteFile(o.fs, o.path(id)); err != nil {
+		if err := rewriteFile(o.FS, o.path(id)); err != nil {
 			return fmt.Errorf("wal: write again what was recovered: %w", err)
 		}
 	}
@@ -302,7 +302,7 @@ func (l *Log) removeOldest(belowFile uint64) (more bool, err error) {
 	if len(l.older) == 0 || l.older[0].id >= belowFile {
 		return false, nil
 	}
-	if err := l.o.fs.Remove(l.o.path(l.older[0].id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := l.o.FS.Remove(l.o.path(l.older[0].id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, fmt.Errorf("wal: %w", err)
 	}
 	if err := l.syncDir(); err != nil {

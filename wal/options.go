@@ -16,11 +16,9 @@ const (
 	blockBytes           = 4096 // reservations are multiples of it
 )
 
-func init() { vfs.Hide(func(o *Options, f vfs.FS) { o.fs = f }) }
-
 // Options says where the log is and whose.
 type Options struct {
-	fs   vfs.FS   // vfs.On sets it; nil: the operating system's
+	FS   vfs.FS   // nil: the operating system
 	Dir  string   // the folder of the log files; it must exist for Create
 	UUID [16]byte // of the store: a log file with another is refused with ErrForeign
 
@@ -50,8 +48,8 @@ func (o Options) Validate() error {
 }
 
 func (o Options) withDefaults() Options {
-	if o.fs == nil {
-		o.fs = vfs.OS
+	if o.FS == nil {
+		o.FS = vfs.OS
 	}
 	if o.PreallocBytes == 0 {
 		o.PreallocBytes = DefaultPreallocBytes

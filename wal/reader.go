@@ -28,7 +28,7 @@ type reader struct {
 }
 
 func openReader(o Options, name string, lenient bool) (*reader, error) {
-	f, err := o.fs.Open(name, true)
+	f, err := o.FS.Open(name, true)
 	if err != nil {
 		return nil, err
 	}

@@ -26,7 +26,7 @@ func (l *Log) resume(snapshot []byte) error {
 	if err != nil {
 		return err
 	}
-	f, err := l.o.fs.Open(l.o.path(id), false)
+	f, err := l.o.FS.Open(l.o.path(id), false)
 	if err != nil {
 		return err
 	}

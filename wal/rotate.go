@@ -118,11 +118,11 @@ func (l *Log) name(s vfs.File, id uint64) (vfs.File, error) {
 	name := l.o.path(id)
 	err := s.Close()
 	if err == nil {
-		err = l.o.fs.Rename(l.sparePath, name)
+		err = l.o.FS.Rename(l.sparePath, name)
 	}
 	if err != nil {
 		err = fmt.Errorf("wal: start file %d: %w", id, err)
-		if _, serr := l.o.fs.Stat(name); !errors.Is(serr, fs.ErrNotExist) {
+		if _, serr := l.o.FS.Stat(name); !errors.Is(serr, fs.ErrNotExist) {
 			// Frames appended to the old file would be superseded by the new one.
 			return nil, l.poisonWith(err)
 		}
@@ -132,7 +132,7 @@ func (l *Log) name(s vfs.File, id uint64) (vfs.File, error) {
 	if err := l.syncName(); err != nil && !errors.Is(err, vfs.ErrNotSynced) {
 		return nil, err
 	}
-	f, err := l.o.fs.Open(name, false)
+	f, err := l.o.FS.Open(name, false)
 	if err != nil { // for want of file handles, too: the name may be on the disk, and frames in the old file would come behind it
 		return nil, l.poisonWith(err)
 	}

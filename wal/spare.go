@@ -54,7 +54,7 @@ func (l *Log) growSpare(n int64) error {
 		return err
 	}
 	if l.spare.file == nil {
-		f, err := l.o.fs.Create(l.sparePath)
+		f, err := l.o.FS.Create(l.sparePath)
 		if err != nil {
 			return err
 		}
@@ -94,7 +94,7 @@ func (l *Log) dropSpare() error {
 	}
 	l.spare.file = nil
 	l.holdSpare(0)
-	if rerr := l.o.fs.Remove(l.sparePath); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
+	if rerr := l.o.FS.Remove(l.sparePath); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
 		err = errors.Join(err, rerr)
 	}
 	return err
@@ -103,7 +103,7 @@ func (l *Log) dropSpare() error {
 // dropLeftSpares deletes what earlier runs reserved under other names. Where that fails, the next run tries again. The caller holds mu.
 func (l *Log) dropLeftSpares() {
 	for _, path := range l.leftSpares {
-		if err := l.o.fs.Remove(path); err != nil {
+		if err := l.o.FS.Remove(path); err != nil {
 			l.o.Logger.Info("what an earlier run reserved for the next log file stays", "file", path, "error", err)
 		}
 	}

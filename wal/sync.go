@@ -112,7 +112,7 @@ func (l *Log) WriteBack() error {
 
 // syncDir makes the names of the log files durable. Its failure poisons the log, unless the folder could not even be opened.
 func (l *Log) syncDir() error {
-	err := l.o.fs.SyncDir(l.o.Dir)
+	err := l.o.FS.SyncDir(l.o.Dir)
 	if err == nil {
 		return nil
 	}

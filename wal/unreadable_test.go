@@ -50,7 +50,7 @@ func eachBlockSick(t *testing.T, why error, try func(d *disk, block, end int64))
 	ok(t, log.Close())
 	size := int64(len(d.read(d.o.path(1))))
 	for block := int64(0); block < size; block += blockBytes {
-		d.o.fs = sickFS{d.Disk, block, why}
+		d.o.FS = sickFS{d.Disk, block, why}
 		try(d, block, log.end)
 	}
 }
@@ -124,7 +124,7 @@ func TestRewriteOfWhatCannotBeRead(t *testing.T) {
 	d = d.kill()
 	o := d.o
 	for _, why := range append([]error{syscall.EIO}, vfs.PassingErrors...) {
-		o.fs = sickFS{d.Disk, -1, why}
+		o.FS = sickFS{d.Disk, -1, why}
 		err := RewriteFiles(o)
 		if why == syscall.EIO {
 			ok(t, err)

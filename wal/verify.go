@@ -44,7 +44,7 @@ func Unproven(o Options) error {
 		return err
 	}
 	for _, id := range ids {
-		head, err := vfs.Head(o.fs, o.path(id))
+		head, err := vfs.Head(o.FS, o.path(id))
 		if err != nil {
 			return err
 		}

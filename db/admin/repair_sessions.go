@@ -19,7 +19,7 @@ func (c *copier) sessions(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	o := vfs.On(w.fs, sessions.Options{Dir: dir, UUID: w.e.Format.UUID})
+	o := sessions.Options{FS: w.fs, Dir: dir, UUID: w.e.Format.UUID}
 	for _, name := range names {
 		if err := ctx.Err(); err != nil {
 			return err

@@ -91,35 +91,6 @@ func TestFileIsLikeBytes(t *testing.T) {
 	})
 }
 
-// Punching gives space back where it says so, and leaves zeros in any case.
-func TestPunchFrees(t *testing.T) {
-	const size = 1 << 20
-	f := create(t, filepath.Join(t.TempDir(), "f"), pattern(size))
-	if err := f.Sync(); err != nil {
-		t.Fatal(err)
-	}
-	before := statOf(t, f)
-	freed, err := f.Punch(size/4, size/2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	after := statOf(t, f)
-	if !freed {
-		t.Logf("this system gives no space back: %+v", after)
-	} else if after.Size != size || before.Allocated-after.Allocated < size/2 {
-		t.Errorf("%d bytes punched: %+v before, %+v after", size/2, before, after)
-	}
-	want := pattern(size)
-	clear(want[size/4 : size/4*3])
-	mustEqual(t, "content", content(t, f.Name()), want)
-	if freed, err := f.Punch(0, 0); !freed || err != nil {
-		t.Errorf("punching nothing: %v, %v", freed, err)
-	}
-	if _, err := f.Punch(-4096, 4096+10); err == nil {
-		t.Error("punching before the beginning is fine")
-	}
-}
-
 // A map from before shows the zeros too. (Whether space comes back is not asked: tmpfs keeps pages that were just seen.)
 func TestPunchUnderAMap(t *testing.T) {
 	const size = 64 << 10

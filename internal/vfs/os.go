@@ -103,12 +103,12 @@ func (osFS) Stat(name string) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	return infoOf(info), nil
+	return infoOf(info, allocatedAt(name, info)), nil
 }
 
-func infoOf(info os.FileInfo) Info {
+func infoOf(info os.FileInfo, allocated int64) Info {
 	return Info{
-		Size: info.Size(), Allocated: allocated(info), Dir: info.IsDir(), Regular: info.Mode().IsRegular(), Link: info.Mode()&fs.ModeSymlink != 0,
+		Size: info.Size(), Allocated: allocated, Dir: info.IsDir(), Regular: info.Mode().IsRegular(), Link: info.Mode()&fs.ModeSymlink != 0,
 		Changed: info.ModTime(),
 	}
 }
@@ -125,7 +125,7 @@ func (f *osFile) Stat() (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	return infoOf(info), nil
+	return infoOf(info, allocatedIn(f.File, info)), nil
 }
 
 func (f *osFile) Sync() error {
@@ -147,27 +147,6 @@ func (f *osFile) Punch(off, n int64) (bool, error) {
 	}
 	freed, err := punch(f.File, off, n)
 	return freed, wrap("punch", f.Name(), err)
-}
-
-// writeZeros overwrites [off, off+n), where holes cannot be punched. Like a hole, it does not make the file longer.
-func writeZeros(f *os.File, off, n int64) error {
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	n = min(n, info.Size()-off)
-	if n <= 0 {
-		return nil
-	}
-	zeros := make([]byte, min(n, 1<<20))
-	for n > 0 {
-		k, err := f.WriteAt(zeros[:min(n, int64(len(zeros)))], off)
-		if err != nil {
-			return err
-		}
-		off, n = off+int64(k), n-int64(k)
-	}
-	return nil
 }
 
 func (f *osFile) Map(size int64) (Mapping, error) {

@@ -29,26 +29,6 @@ func punch(f *os.File, off, n int64) (bool, error) {
 	return err == nil, err
 }
 
-// retry calls call with f's descriptor until no signal interrupts it. The descriptor stays open meanwhile: one that was
-// closed and given out again would have another file punched.
-func retry(f *os.File, call func(fd int) error) error {
-	conn, err := f.SyscallConn()
-	if err != nil {
-		return err
-	}
-	closed := conn.Control(func(fd uintptr) {
-		for {
-			if err = call(int(fd)); !errors.Is(err, unix.EINTR) {
-				return
-			}
-		}
-	})
-	if closed != nil {
-		return os.ErrClosed
-	}
-	return err
-}
-
 func grow(f *os.File, size int64) error {
 	info, err := f.Stat()
 	if err != nil || info.Size() >= size {

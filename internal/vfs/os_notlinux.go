@@ -14,5 +14,3 @@ func allocate(f *os.File, off, n int64) error {
 	}
 	return f.Truncate(off + n)
 }
-
-func punch(f *os.File, off, n int64) (bool, error) { return false, writeZeros(f, off, n) }

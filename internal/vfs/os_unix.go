@@ -15,6 +15,12 @@ import (
 // openFlags keeps a link that was planted in the store from being followed.
 const openFlags = unix.O_NOFOLLOW | unix.O_CLOEXEC
 
+// HolesUnderMaps says whether a hole can be punched into a file that is mapped.
+const HolesUnderMaps = true
+
+func allocatedAt(_ string, info os.FileInfo) int64   { return allocated(info) }
+func allocatedIn(_ *os.File, info os.FileInfo) int64 { return allocated(info) }
+
 func allocated(info os.FileInfo) int64 {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return int64(st.Blocks) * 512
@@ -66,4 +72,24 @@ func advise(b []byte, off, n int64, need bool) {
 
 func isNoSpace(err error) bool {
 	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
+}
+
+// retry calls call with f's descriptor until no signal interrupts it. The descriptor stays open meanwhile: one that was
+// closed and given out again would have another file punched.
+func retry(f *os.File, call func(fd int) error) error {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	closed := conn.Control(func(fd uintptr) {
+		for {
+			if err = call(int(fd)); !errors.Is(err, unix.EINTR) {
+				return
+			}
+		}
+	})
+	if closed != nil {
+		return os.ErrClosed
+	}
+	return err
 }

@@ -3,21 +3,18 @@ package vfs
 import (
 	"errors"
 	"io/fs"
-	"os"
 
 	"golang.org/x/sys/windows"
 )
 
 const openFlags = 0
 
-func allocated(info os.FileInfo) int64 { return info.Size() }
-
 // SyncDir does nothing: NTFS logs directory changes itself.
 func (osFS) SyncDir(string) error { return nil }
 
 func (osFS) Space(dir string) (uint64, int, error) {
 	free, _, err := space(dir)
-	return free, 4096, err
+	return free, int(blockOf(dir)), err
 }
 
 // VolumeBytes is the size of the file system that a directory is on.

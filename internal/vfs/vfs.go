@@ -49,14 +49,14 @@ type FS interface {
 	// SyncDir makes creations, renames and removals in dir durable. After an error that is not ErrNotSynced, what holds for a
 	// failed Sync of a file holds for these.
 	SyncDir(dir string) error
-	// Space returns the bytes that are free to this user on the file system that holds dir, and its block size.
+	// Space returns the bytes that are free to this user on the file system that holds dir, and what it takes and gives back at a time.
 	Space(dir string) (free uint64, blockBytes int, err error)
 }
 
 // Info is what Stat knows about a file.
 type Info struct {
 	Size      int64
-	Allocated int64 // bytes of the blocks it occupies
+	Allocated int64 // bytes of the blocks it occupies, holes left out
 	Dir       bool
 	Regular   bool // neither a directory, a link nor a device
 	Link      bool
@@ -77,7 +77,7 @@ type File interface {
 	// Allocate reserves space for [off, off+n) without changing what can be read there; the file grows as needed.
 	// It returns ErrNoSpace where the reservation fails, and only grows the file on systems that cannot reserve.
 	Allocate(off, n int64) error
-	// Punch makes [off, off+n) read as zeros and gives the space back where the system can; freed says whether it did.
+	// Punch makes [off, off+n) read as zeros. freed says whether the file system has all of the space back, if the range is whole blocks (FS.Space).
 	Punch(off, n int64) (freed bool, err error)
 	// Map maps the first size bytes for reading. Reads beyond the end of the file fault: see Guard.
 	Map(size int64) (Mapping, error)

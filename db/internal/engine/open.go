@@ -88,11 +88,11 @@ func open(ctx context.Context, dir string, o Options, doubt error) (opened *Engi
 		return nil, err
 	}
 	e.Hasher = kv.NewHasher(e.Format.Seed)
-	e.Segments, err = segments.Open(vfs.On(e.FS, segments.Options{
-		Dir: e.Path(folder.SegmentsDir), UUID: e.Format.UUID, Seed: e.Format.Seed, SegmentBytes: o.SegmentBytes,
+	e.Segments, err = segments.Open(segments.Options{
+		FS: e.FS, Dir: e.Path(folder.SegmentsDir), UUID: e.Format.UUID, Seed: e.Format.Seed, SegmentBytes: o.SegmentBytes,
 		AllocateStep: e.allocateStep(), Ahead: e.ahead,
 		Poisoned: e.markUnsynced, ReadOnly: o.ReadOnly, Overtaken: e.Overtaken, Logger: o.Logger,
-	}))
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -291,9 +291,9 @@ func (e *Engine) LogOptions() wal.Options {
 	if e.o.LogAhead > 0 {
 		ahead = min(ahead, e.o.LogAhead)
 	}
-	return vfs.On(e.FS, wal.Options{
-		Dir: e.Path(folder.LogDir), UUID: e.Format.UUID, Boot: boot.Number(), Poisoned: e.markUnsynced, Logger: e.log, PreallocBytes: max(MinLogAhead, ahead),
-	})
+	return wal.Options{
+		FS: e.FS, Dir: e.Path(folder.LogDir), UUID: e.Format.UUID, Boot: boot.Number(), Poisoned: e.markUnsynced, Logger: e.log, PreallocBytes: max(MinLogAhead, ahead),
+	}
 }
 
 // ReadLogOptions are LogOptions for who reads the log: after an fsync that failed, this boot's frames may be lost, too.
@@ -309,7 +309,7 @@ func (e *Engine) ReadLogOptions() wal.Options {
 const MinLogAhead = 64 << 10
 
 func (e *Engine) indexOptions() index.Options {
-	return vfs.On(e.FS, index.Options{
-		Path: e.Path(folder.IndexName), UUID: e.Format.UUID, Halted: e.markUnsynced, ReadOnly: e.o.ReadOnly, Logger: e.log,
-	})
+	return index.Options{
+		FS: e.FS, Path: e.Path(folder.IndexName), UUID: e.Format.UUID, Halted: e.markUnsynced, ReadOnly: e.o.ReadOnly, Logger: e.log,
+	}
 }

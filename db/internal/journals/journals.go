@@ -63,10 +63,10 @@ type Journal struct {
 // New returns the session files of a store, of which those in open are open already.
 func New(o Options, open Open) *Set {
 	s := &Set{o: o, open: open}
-	s.files = vfs.On(o.FS, sessions.Options{
-		Dir: s.dir(), UUID: o.UUID, Poisoned: o.Poisoned, Logger: o.Logger,
+	s.files = sessions.Options{
+		FS: o.FS, Dir: s.dir(), UUID: o.UUID, Poisoned: o.Poisoned, Logger: o.Logger,
 		Grew: func(n int64) { s.bytes.Add(n) },
-	})
+	}
 	return s
 }
 

@@ -13,19 +13,23 @@ import (
 	"github.com/dormousekv/dormouse/wal"
 )
 
-// Ledger is what a store says: its log, index and catalog, and the segments whose records these name. All fields but the log are set before it
-// is used.
-type Ledger struct {
+// Parts are what a ledger changes.
+type Parts struct {
 	Dir      string
 	Logger   *slog.Logger
 	Segments *segments.Set
 	Index    *index.Index
 	Catalog  *catalog.Catalog
-	WAL      *wal.Log // nil where the store is only read
 	Ranks    *Ranks
-	Power    bool            // an acknowledgement waits for the disk
-	Spare    string          // a file whose blocks the log may take on a full disk, because it can be built anew
-	OnDamage func(err error) // has a damaged index rebuilt
+	Power    bool   // an acknowledgement waits for the disk
+	Spare    string // a file whose blocks the log may take on a full disk, because it can be built anew
+}
+
+// Ledger is what a store says: its log, index and catalog, and the segments whose records these name.
+type Ledger struct {
+	Parts
+	WAL      *wal.Log        // nil where the store is only read; set before anything is changed
+	OnDamage func(err error) // has a damaged index rebuilt; set before anything is changed
 
 	mu       lock.Mutex[lock.Commit]
 	recency  Recency
@@ -42,10 +46,8 @@ type Ledger struct {
 	Dirty       atomic.Bool   // there is something for a checkpoint to do
 }
 
-// New returns a ledger whose exported fields are to be set.
-func New() *Ledger {
-	return &Ledger{barriers: newBarriers(), rounds: newRounds()}
-}
+// New returns the ledger of a store that was recovered.
+func New(p Parts) *Ledger { return &Ledger{Parts: p, barriers: newBarriers(), rounds: newRounds()} }
 
 // Lock keeps everybody from changing anything until Unlock.
 func (l *Ledger) Lock()   { l.mu.Lock() }

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -10,11 +9,7 @@ import (
 	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
-	"github.com/dormousekv/dormouse/db/internal/recovery"
-	"github.com/dormousekv/dormouse/index"
-	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/kv"
-	"github.com/dormousekv/dormouse/segments"
 )
 
 // Registered is a model that [Engine.Register] found or made.

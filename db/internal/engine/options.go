@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/dormousekv/dormouse/db/internal/commit"
+	"github.com/dormousekv/dormouse/db/internal/tally"
 	"github.com/dormousekv/dormouse/internal/vfs"
 )
 
@@ -15,8 +17,8 @@ type Options struct {
 
 	Budget, MinFree, MaxBlocks    int64
 	HighWater, LowWater           float64
-	Rank                          func(Leaf) uint64 // of the policy
-	Power                         bool              // an acknowledgement waits for the disk
+	Rank                          func(commit.Leaf) uint64 // of the policy
+	Power                         bool                     // an acknowledgement waits for the disk
 	CheckpointInterval            time.Duration
 	CheckpointBytes, SegmentBytes int64
 	BloomFPR                      float64
@@ -25,22 +27,5 @@ type Options struct {
 	Alone                         bool // of a reader that needs the files to stay as they are: it keeps writers out
 	Beside                        bool // of a reader: a writer has the store open
 	Salvage                       bool // of such a reader: Repair, which saves what it can whatever the log lost
-	Progress                      func(Progress)
-}
-
-// Leaf is what a policy knows about a block: db.Leaf.
-type Leaf struct {
-	Clock     uint64
-	Seq       uint64
-	Hits      uint32
-	Start     int
-	End       int
-	Bytes     int64
-	Watermark uint64
-}
-
-// Progress is how far long work has come: db.Progress.
-type Progress struct {
-	What        string
-	Done, Total int64
+	Progress                      func(tally.Progress)
 }

@@ -54,7 +54,7 @@ func (e *Engine) writeUnsynced(r *recovery.Result) error {
 		err = wal.RewriteFiles(e.LogOptions())
 	}
 	if err == nil {
-		err = e.rewriteSessions()
+		err = e.Journals.Rewrite()
 	}
 	if err == nil || IsIndexDamage(err) {
 		return err

@@ -37,12 +37,11 @@ type Space struct {
 	crowded atomic.Int32 // files of the log that were there when the store was opened
 }
 
-// New returns the space of a store whose log has so many files.
-func New(p Parts, logFiles int) *Space {
-	sp := &Space{Parts: p}
-	sp.crowded.Store(int32(logFiles))
-	return sp
-}
+// New returns the space of a store.
+func New(p Parts) *Space { return &Space{Parts: p} }
+
+// Crowd notes how many files the log had when the store was opened.
+func (sp *Space) Crowd(logFiles int) { sp.crowded.Store(int32(logFiles)) }
 
 // Checkpoint makes everything durable that was acknowledged so far, moves it from the log to the index, and removes the log files that are no longer
 // needed.

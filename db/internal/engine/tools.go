@@ -1,14 +1,12 @@
 package engine
 
 import (
-	"context"
 	"slices"
 
 	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/db/internal/recovery"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/loc"
-	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
 )
@@ -21,9 +19,6 @@ func (e *Engine) Leftovers() []recovery.Leftover {
 	defer e.ckptMu.Unlock()
 	return slices.Clone(e.unsealed)
 }
-
-// Disk is the file system that the store was opened on.
-func (e *Engine) Disk() vfs.FS { return e.o.FS }
 
 // BetweenCheckpoints calls do while no checkpoint runs and nothing is destroyed.
 func (e *Engine) BetweenCheckpoints(do func()) {
@@ -82,28 +77,4 @@ func (e *Engine) Record(key kv.Key, group uint8, l loc.Loc, read func(*segments.
 		return e.FoundBad(key, group, l, err)
 	}
 	return nil
-}
-
-// Using lets do use the engine of an open *db.Store as one operation of it. Package db sets it: so the tools of package admin, and tests, reach
-// what lies below a store that db has let them open.
-var Using func(store any, do func(*Engine) error) error
-
-// Hidden is what db.Open takes from its context and db.Options do not show.
-type Hidden struct {
-	KeepOut      bool  // a store that is opened read-only keeps writers out, so that its files stay as they are
-	LogAhead     int64 // bounds what is reserved ahead in the log; 0: by the budget alone
-	CompactLeast int64 // bytes that rewriting segments must give back in all, or Compact leaves them
-}
-
-type hiddenKey struct{}
-
-// With is a context for db.Open.
-func With(ctx context.Context, h Hidden) context.Context {
-	return context.WithValue(ctx, hiddenKey{}, h)
-}
-
-// HiddenOf is what With put into a context.
-func HiddenOf(ctx context.Context) Hidden {
-	h, _ := ctx.Value(hiddenKey{}).(Hidden)
-	return h
 }

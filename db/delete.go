@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -32,10 +31,13 @@ func (m *Model) Delete(ctx context.Context, prefix kv.Prompt) (Deleted, error) {
 	if err := prefix.Validate(); err != nil {
 		return Deleted{}, err
 	}
-	return useIndex(ctx, m, func(e *engine.Engine) (Deleted, error) {
-		took, err := e.Delete(ctx, m.ms, &prefix)
-		return Deleted(took), err
-	})
+	e, err := m.enter(ctx)
+	if err != nil {
+		return Deleted{}, err
+	}
+	defer m.leave()
+	took, err := e.Delete(ctx, m.ms, &prefix)
+	return Deleted(took), m.s.checkIndex(err)
 }
 
 // DeleteScope removes everything that was stored for a scope, of every model, with all its refs and its session ([Store.OpenSession]), and
@@ -47,10 +49,13 @@ func (s *Store) DeleteScope(ctx context.Context, scope string) (Deleted, error) 
 	if scope == "" {
 		return Deleted{}, errors.New("db: DeleteScope without the name of a scope")
 	}
-	return useIndex(ctx, s, func(e *engine.Engine) (Deleted, error) {
-		took, err := e.DeleteScope(ctx, e.Hasher.Scope(scope))
-		return Deleted(took), err
-	})
+	e, err := s.enter(ctx)
+	if err != nil {
+		return Deleted{}, err
+	}
+	defer s.leave()
+	took, err := e.DeleteScope(ctx, e.Hasher.Scope(scope))
+	return Deleted(took), s.checkIndex(err)
 }
 
 // DeleteScopeID is [Store.DeleteScope] of a scope whose name nobody knows: by its id, as [Store.Sessions] and blocks have it.
@@ -58,8 +63,11 @@ func (s *Store) DeleteScopeID(ctx context.Context, id kv.ScopeID) (Deleted, erro
 	if id.IsShared() {
 		return Deleted{}, errors.New("db: DeleteScopeID of what scopes share")
 	}
-	return useIndex(ctx, s, func(e *engine.Engine) (Deleted, error) {
-		took, err := e.DeleteScope(ctx, id)
-		return Deleted(took), err
-	})
+	e, err := s.enter(ctx)
+	if err != nil {
+		return Deleted{}, err
+	}
+	defer s.leave()
+	took, err := e.DeleteScope(ctx, id)
+	return Deleted(took), s.checkIndex(err)
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/folder"
+	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
@@ -58,9 +59,10 @@ var (
 	// of the log that says up to where all is durable. What [Deleted] counts is deleted, and
 	// durable; its bytes are destroyed when there is room.
 	ErrNoBarrier = engine.ErrNoBarrier
-	// ErrIndexBusy is returned, together with the damage, where the index was found damaged and its rebuild waits for operations that
-	// began before: for the one that has called this from its callback, say. Call it again when that has ended.
-	ErrIndexBusy = errors.New("operations that began before keep the index from being rebuilt")
+	// ErrIndexDamaged is returned, together with [ErrCorrupt], by a call that finds the index damaged. The store rebuilds it in the background, from
+	// segments and log, as soon as no call is under way that began before. Make the call again: it waits for the rebuild. A call from a callback
+	// of another one, which keeps the rebuild waiting, gets the error again.
+	ErrIndexDamaged = index.ErrDamaged
 	// ErrForeign is returned by Open and Resume where a file has one of the store's names and is another store's or program's: the message
 	// names it. Nothing is changed. Move the file away.
 	ErrForeign = vfs.ErrForeign

@@ -7,7 +7,6 @@ import (
 	"strconv"
 
 	"github.com/dormousekv/dormouse/db/internal/catalog"
-	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/prefix"
 	"github.com/dormousekv/dormouse/db/internal/read"
 	"github.com/dormousekv/dormouse/index"
@@ -48,24 +47,10 @@ type Elsewhere struct {
 // is what a Restore gives. It leaves no trace, and takes no lease longer than the call.
 func (m *Model) Explain(ctx context.Context, prompt kv.Prompt, o MatchOptions) (out Explanation, err error) {
 	o.NoLookup = false
-	out.Tokens, out.Reason, err = m.probe(ctx, &prompt, o, func(e *engine.Engine, l *prefix.Lookup) error {
-		if err := e.Source.Verify(ctx, l); err != nil {
-			return err
-		}
-		for i := range l.Hits {
-			h := &l.Hits[i]
-			b := ExplainedBlock{Key: h.Key, Start: h.Start, End: h.End, Scope: h.Scope}
-			for g := range h.Groups {
-				b.Groups = append(b.Groups, explainGroup(h, g))
-			}
-			out.Blocks = append(out.Blocks, b)
-		}
-		return nil
-	})
-	if err != nil {
+	if out, err = m.explain(ctx, &prompt, o); err != nil {
 		return Explanation{}, err
 	}
-	models, err := use(m.s, func(e *engine.Engine) ([]*catalog.Model, error) { return byName(e), nil })
+	models, err := m.s.modelsByName(ctx)
 	if err != nil {
 		return out, err
 	}
@@ -81,12 +66,7 @@ func (m *Model) Explain(ctx context.Context, prompt kv.Prompt, o MatchOptions) (
 			continue
 		}
 		other := &Model{s: m.s, ms: ms}
-		tokens, _, err := other.probe(ctx, &prompt, o, func(e *engine.Engine, l *prefix.Lookup) error {
-			if l.Tokens <= out.Tokens {
-				return nil
-			}
-			return e.Source.Verify(ctx, l)
-		})
+		tokens, err := other.verified(ctx, &prompt, o, out.Tokens)
 		if err != nil && !errors.Is(err, ErrRetired) {
 			return out, err
 		}
@@ -97,6 +77,52 @@ func (m *Model) Explain(ctx context.Context, prompt kv.Prompt, o MatchOptions) (
 		}
 	}
 	return out, nil
+}
+
+// explain is what Explain says of this model.
+func (m *Model) explain(ctx context.Context, prompt *kv.Prompt, o MatchOptions) (out Explanation, err error) {
+	p, err := m.probe(ctx, prompt, o)
+	if err != nil {
+		return out, err
+	}
+	defer p.end()
+	if err := p.verify(ctx); err != nil {
+		return out, err
+	}
+	out.Tokens, out.Reason = p.found()
+	for i := range p.l.Hits {
+		h := &p.l.Hits[i]
+		b := ExplainedBlock{Key: h.Key, Start: h.Start, End: h.End, Scope: h.Scope}
+		for g := range h.Groups {
+			b.Groups = append(b.Groups, explainGroup(h, g))
+		}
+		out.Blocks = append(out.Blocks, b)
+	}
+	return out, nil
+}
+
+// verified is how many tokens of a prompt this model has. Where that may be more than least, every stored byte of them is read.
+func (m *Model) verified(ctx context.Context, prompt *kv.Prompt, o MatchOptions, least int) (tokens int, err error) {
+	p, err := m.probe(ctx, prompt, o)
+	if err != nil {
+		return 0, err
+	}
+	defer p.end()
+	if p.l.Tokens > least {
+		err = p.verify(ctx)
+	}
+	tokens, _ = p.found()
+	return tokens, err
+}
+
+// modelsByName are the models, the newest version of each name before its older ones.
+func (s *Store) modelsByName(ctx context.Context) ([]*catalog.Model, error) {
+	e, err := s.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	return byName(e), nil
 }
 
 // explainGroup says what is stored of a group of a block.

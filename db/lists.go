@@ -5,7 +5,6 @@ import (
 	"iter"
 	"time"
 
-	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -26,10 +25,10 @@ func Collect[T any](list iter.Seq2[T, error]) ([]T, error) {
 	return out, nil
 }
 
-// listed is the list of what read gives.
-func listed[T any](at door, read func(*engine.Engine) ([]T, error)) iter.Seq2[T, error] {
+// listed is the list of what read gives when a loop begins.
+func listed[T any](read func() ([]T, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		all, err := use(at, read)
+		all, err := read()
 		for _, x := range all {
 			if !yield(x, nil) {
 				return
@@ -73,19 +72,22 @@ func (s *Store) blocksBehind(ctx context.Context, page []Block) ([]Block, error)
 	if n := len(page); n > 0 {
 		key, group = page[n-1].Key, uint8(page[n-1].Group)
 	}
-	return useIndex(ctx, s, func(e *engine.Engine) ([]Block, error) {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		v := e.View()
-		defer v.Release()
-		page = page[:0]
-		err := v.Blocks(key, group, func(x index.Entry) bool {
-			page = append(page, blockOf(x))
-			return len(page) < pageLen
-		})
-		return page, err
+	e, err := s.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	v := e.View()
+	defer v.Release()
+	page = page[:0]
+	err = v.Blocks(key, group, func(x index.Entry) bool {
+		page = append(page, blockOf(x))
+		return len(page) < pageLen
 	})
+	return page, s.checkIndex(err)
 }
 
 // Block is one stored record as the index knows it.
@@ -139,12 +141,20 @@ type Identity struct {
 
 // Identity returns the store's format version and id.
 func (s *Store) Identity() (Identity, error) {
-	return use(s, func(e *engine.Engine) (Identity, error) {
-		return Identity{Version: e.Format.Version, UUID: e.Format.UUID.String()}, nil
-	})
+	e, err := s.enter(context.Background())
+	if err != nil {
+		return Identity{}, err
+	}
+	defer s.leave()
+	return Identity{Version: e.Format.Version, UUID: e.Format.UUID.String()}, nil
 }
 
 // ScopeID returns the id that a scope of that name has in this store. Names are not stored, and ids differ from store to store.
 func (s *Store) ScopeID(name string) (kv.ScopeID, error) {
-	return use(s, func(e *engine.Engine) (kv.ScopeID, error) { return e.Hasher.Scope(name), nil })
+	e, err := s.enter(context.Background())
+	if err != nil {
+		return kv.ScopeID{}, err
+	}
+	defer s.leave()
+	return e.Hasher.Scope(name), nil
 }

@@ -12,20 +12,28 @@ import (
 // Checkpoint makes everything that was acknowledged so far durable, moves it from the log to the index, and deletes
 // the log files that are no longer needed.
 func (s *Store) Checkpoint(ctx context.Context) error {
-	return onIndex(ctx, s, func(e *engine.Engine) error { return errors.Join(e.Checkpoint(ctx), e.SyncSessions()) })
+	e, err := s.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.leave()
+	return s.checkIndex(errors.Join(e.Checkpoint(ctx), e.SyncSessions()))
 }
 
 // Sync makes everything that was acknowledged so far durable, and destroys the bytes of what was deleted. Where refs went with that, it
 // makes a checkpoint and writes the index anew, so that no file holds their names and metadata. It returns a [*PendingError] if open matches can still see
 // some of those, or if a Verify is at work where they lie: call it again then.
 func (s *Store) Sync(ctx context.Context) error {
-	return onIndex(ctx, s, func(e *engine.Engine) error {
-		left, err := e.SyncAll(ctx)
-		if err == nil && left.Records+left.Segments > 0 {
-			err = (*PendingError)(&left)
-		}
+	e, err := s.enter(ctx)
+	if err != nil {
 		return err
-	})
+	}
+	defer s.leave()
+	left, err := e.SyncAll(ctx)
+	if err == nil && left.Records+left.Segments > 0 {
+		err = (*PendingError)(&left)
+	}
+	return s.checkIndex(err)
 }
 
 // CompactOptions say what is worth rewriting.
@@ -62,10 +70,13 @@ func (s *Store) Compact(ctx context.Context, o CompactOptions) (Compacted, error
 	if err := o.Validate(); err != nil {
 		return Compacted{}, err
 	}
-	return useIndex(ctx, s, func(e *engine.Engine) (Compacted, error) {
-		did, err := e.Compact(ctx, engine.CompactOptions{LiveShare: o.LiveShare, All: o.All, Progress: o.Progress, Least: s.hidden.CompactLeast})
-		return Compacted(did), err
-	})
+	e, err := s.enter(ctx)
+	if err != nil {
+		return Compacted{}, err
+	}
+	defer s.leave()
+	did, err := e.Compact(ctx, engine.CompactOptions{LiveShare: o.LiveShare, All: o.All, Progress: o.Progress, Least: s.o.Inside.CompactLeast})
+	return Compacted(did), s.checkIndex(err)
 }
 
 // Pressure is how short of memory the system is, for [Store.Pressure]. docs/operations.md has what each level gave back in a measured
@@ -114,28 +125,44 @@ func (s *Store) Pressure(ctx context.Context, level Pressure) (out Relieved, err
 	if level < Moderate || level > Critical {
 		return out, fmt.Errorf("db: Pressure of level %d: expected Moderate (%d), Low (%d) or Critical (%d)", level, Moderate, Low, Critical)
 	}
-	if err := using(s, func(e *engine.Engine) error { out.DiskBefore = e.Measure(); return nil }); err != nil {
+	if out.DiskBefore, err = s.measure(); err != nil {
 		return out, err
 	}
 	if level >= Low {
 		out.Called, err = s.press(ctx, level)
 	}
 	if level >= Critical && !s.o.ReadOnly {
-		eerr := onIndex(ctx, s, func(e *engine.Engine) error {
-			_, n, err := e.Shrink(ctx, 0)
-			out.Evicted += n
-			return err
-		})
-		if eerr == nil {
+		var eerr error
+		if _, out.Evicted, eerr = s.shrink(ctx, 0); eerr == nil {
 			_, eerr = s.Compact(ctx, CompactOptions{}) // where pages cannot be punched, room comes back by this
 		}
 		err = errors.Join(err, eerr)
 	}
-	return out, errors.Join(err, onIndex(ctx, s, func(e *engine.Engine) (err error) {
-		out.Held, err = e.Trim(ctx)
-		out.DiskAfter = e.Measure()
-		return err
-	}))
+	var terr error
+	out.Held, out.DiskAfter, terr = s.trim(ctx)
+	return out, errors.Join(err, terr)
+}
+
+// measure is how much the store's files occupy.
+func (s *Store) measure() (int64, error) {
+	e, err := s.enter(context.Background())
+	if err != nil {
+		return 0, err
+	}
+	defer s.leave()
+	return e.Measure(), nil
+}
+
+// trim drops maps, pages, handles and buffers, but for those of held segments, and says what the files occupy then. A ctx that has ended keeps
+// it from the checkpoint only.
+func (s *Store) trim(ctx context.Context) (held int, disk int64, err error) {
+	e, err := s.enter(context.WithoutCancel(ctx))
+	if err != nil {
+		return 0, 0, err
+	}
+	defer s.leave()
+	held, err = e.Trim(ctx)
+	return held, e.Measure(), s.checkIndex(err)
 }
 
 // OnPressure has Pressure call f at Low and Critical, before anything is evicted or dropped: f gives up memory that it can fill again, and may
@@ -178,8 +205,17 @@ func (s *Store) press(ctx context.Context, level Pressure) (called int, err erro
 // Shrink answers storage pressure: it evicts, coldest first, until the store's files occupy bytes or less, and returns
 // what they occupy then. Pinned and leased prefixes stay.
 func (s *Store) Shrink(ctx context.Context, bytes int64) (int64, error) {
-	return useIndex(ctx, s, func(e *engine.Engine) (int64, error) {
-		left, _, err := e.Shrink(ctx, bytes)
-		return left, err
-	})
+	left, _, err := s.shrink(ctx, bytes)
+	return left, err
+}
+
+// shrink is Shrink, and says how many blocks were evicted.
+func (s *Store) shrink(ctx context.Context, bytes int64) (left int64, evicted int, err error) {
+	e, err := s.enter(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer s.leave()
+	left, evicted, err = e.Shrink(ctx, bytes)
+	return left, evicted, s.checkIndex(err)
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/lease"
-	"github.com/dormousekv/dormouse/db/internal/prefix"
 	"github.com/dormousekv/dormouse/internal/lock"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -48,8 +47,8 @@ type Match struct {
 }
 
 // Match finds the longest stored prefix of prompt, to the token. The match holds on to the prompt's slices: do not
-// change them before Close. The caller closes the match, whatever it found. Where the index is damaged, Match waits until it is
-// rebuilt, as all that reads or writes it does; a ctx that is done before makes it a miss.
+// change them before Close. The caller closes the match, whatever it found. The first Match that meets damage in the index finds nothing, and its
+// Reason is Damaged: the next one waits until the index is rebuilt.
 func (m *Model) Match(ctx context.Context, prompt kv.Prompt, o MatchOptions) (*Match, error) {
 	if err := prompt.Validate(); err != nil {
 		return nil, err
@@ -57,24 +56,12 @@ func (m *Model) Match(ctx context.Context, prompt kv.Prompt, o MatchOptions) (*M
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	var x *Match
-	err := onIndex(ctx, m, func(e *engine.Engine) (err error) {
-		if x != nil {
-			x.Close() // it found the index damaged
-		}
-		if x, err = m.match(ctx, e, prompt, o); err == nil && engine.IsIndexDamage(x.reason.Err) {
-			return x.reason.Err
-		}
-		return err
-	})
-	switch {
-	case err == nil || x == nil:
-		return x, err
-	case engine.IsIndexDamage(err):
-		return x, nil // a miss
+	e, err := m.enter(ctx)
+	if err != nil {
+		return nil, err
 	}
-	x.Close() // it found the index damaged, and the store lets nobody in since
-	return nil, err
+	defer m.leave()
+	return m.match(ctx, e, prompt, o)
 }
 
 // match is Match in a store that was entered, for a prompt that is valid.
@@ -123,8 +110,7 @@ func (x *Match) look(e *engine.Engine, limit int) error {
 		return nil
 	}
 	err := x.held.Find(&e.Leases, engine.Searched(x.m.ms), &x.prompt, limit, false)
-	if engine.IsIndexDamage(err) {
-		x.m.s.indexDamaged(err)
+	if x.m.s.checkIndex(err); engine.IsIndexDamage(err) {
 		x.held.Found.Reason, err = Reason{Code: Damaged, Err: err}, nil
 	}
 	if err != nil {
@@ -165,23 +151,26 @@ func (x *Match) Prompt() kv.Prompt { return x.prompt }
 
 // StateBytes is the length of the stored state of a tensor of a StateAt group at [Match.Tokens]; 0 if there is none.
 func (x *Match) StateBytes(tensor int) (int64, error) {
-	return use(x, func(e *engine.Engine) (int64, error) {
-		d := &x.m.ms.Desc
-		if tensor < 0 || tensor >= len(d.Tensors) || d.Groups[d.Tensors[tensor].Group].Kind != kv.StateAt {
-			return 0, nil
-		}
-		for _, st := range x.held.Found.States {
-			if st.At == x.tokens && st.Group == d.Tensors[tensor].Group {
-				return e.Source.StateBytes(x.held.Found, &st, tensor)
-			}
-		}
+	e, err := x.enter(context.Background())
+	if err != nil {
+		return 0, err
+	}
+	defer x.leave()
+	d := &x.m.ms.Desc
+	if tensor < 0 || tensor >= len(d.Tensors) || d.Groups[d.Tensors[tensor].Group].Kind != kv.StateAt {
 		return 0, nil
-	})
+	}
+	for _, st := range x.held.Found.States {
+		if st.At == x.tokens && st.Group == d.Tensors[tensor].Group {
+			return e.Source.StateBytes(x.held.Found, &st, tensor)
+		}
+	}
+	return 0, nil
 }
 
 // Close gives the lease back. Closing twice is harmless.
 func (x *Match) Close() error {
-	x.m.s.lifecycle.Enter(true)
+	e := x.m.s.enterAlways()
 	defer x.m.s.leave()
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -190,7 +179,6 @@ func (x *Match) Close() error {
 	}
 	x.closed = true
 	x.m.s.matches.Add(-1)
-	e := x.m.s.eng
 	if e == nil {
 		x.held.Drop(nil)
 	} else {
@@ -204,8 +192,8 @@ func (x *Match) Close() error {
 
 // enter is Model.enter, and has the match to itself until leave. It refuses a closed one, and looks one up anew whose store was changed
 // while it was suspended.
-func (x *Match) enter() (*engine.Engine, error) {
-	e, err := x.m.enter()
+func (x *Match) enter(ctx context.Context) (*engine.Engine, error) {
+	e, err := x.m.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -221,8 +209,6 @@ func (x *Match) leave() {
 	x.mu.Unlock()
 	x.m.leave()
 }
-
-func (x *Match) store() *Store { return x.m.s }
 
 func (x *Match) check(e *engine.Engine) error {
 	if x.closed {
@@ -243,51 +229,4 @@ func (x *Match) check(e *engine.Engine) error {
 		x.held.Found.Reason, x.reason = why, why
 	}
 	return err
-}
-
-// Probe answers how many leading tokens a Match would find, with no lease and no trace in recency or counters, but for damage that it meets.
-func (m *Model) Probe(ctx context.Context, prompt kv.Prompt, o MatchOptions) (int, Reason, error) {
-	return m.probe(ctx, &prompt, o, func(*engine.Engine, *prefix.Lookup) error { return nil })
-}
-
-// Prefetch reads the stored prefix of prompt ahead, so that a Restore soon after finds it in memory. It returns the
-// tokens found; cancelling ctx stops it. Like Probe it leaves no trace in recency or counters, and waits for a damaged index.
-func (m *Model) Prefetch(ctx context.Context, prompt kv.Prompt, o MatchOptions) (int, error) {
-	tokens, _, err := m.probe(ctx, &prompt, o, func(e *engine.Engine, l *prefix.Lookup) error { return e.Source.Prefetch(ctx, l) })
-	return tokens, err
-}
-
-// probe finds a prefix without leaving a trace, and shows the lookup to see before it ends. A damaged index is as for Match.
-func (m *Model) probe(
-	ctx context.Context, prompt *kv.Prompt, o MatchOptions, see func(*engine.Engine, *prefix.Lookup) error,
-) (tokens int, reason Reason, err error) {
-	if err := prompt.Validate(); err != nil {
-		return 0, Reason{}, err
-	}
-	if err := o.Validate(); err != nil {
-		return 0, Reason{}, err
-	}
-	err = onIndex(ctx, m, func(e *engine.Engine) error {
-		if o.NoLookup {
-			reason = Reason{Code: LookupOff}
-			return nil
-		}
-		restores := e.Restores()
-		restores.Enter()
-		defer restores.Leave()
-		lease := e.Segments.AcquireShort()
-		defer lease.Release()
-		l := e.Search.Lookup(engine.Searched(m.ms), prompt, o.limit(len(prompt.Tokens)), false)
-		defer l.Free()
-		if err := l.Find(); err != nil {
-			return err
-		}
-		err := see(e, l)
-		tokens, reason = l.Tokens, l.Reason
-		return err
-	})
-	if engine.IsIndexDamage(err) {
-		return 0, Reason{Code: Damaged, Err: err}, nil // a miss
-	}
-	return tokens, reason, err
 }

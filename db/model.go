@@ -29,16 +29,19 @@ type Registered struct {
 // Model returns the model with that fingerprint, which was registered before. It writes nothing. ErrNotFound if there is none,
 // ErrCorrupt if its descriptor cannot be read.
 func (s *Store) Model(fp kv.Fingerprint) (*Model, error) {
-	return use(s, func(e *engine.Engine) (*Model, error) {
-		ms := e.Catalog.Model(fp)
-		if ms == nil {
-			return nil, fmt.Errorf("%w: model %s", ErrNotFound, fp)
-		}
-		if err := ms.Load(); err != nil {
-			return nil, err
-		}
-		return &Model{s: s, ms: ms}, nil
-	})
+	e, err := s.enter(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	ms := e.Catalog.Model(fp)
+	if ms == nil {
+		return nil, fmt.Errorf("%w: model %s", ErrNotFound, fp)
+	}
+	if err := ms.Load(); err != nil {
+		return nil, err
+	}
+	return &Model{s: s, ms: ms}, nil
 }
 
 // Register returns the part of the store that belongs to desc, and makes it if it is new: then it returns when that is durable.
@@ -60,17 +63,20 @@ func (s *Store) Register(ctx context.Context, desc kv.Descriptor) (Registered, e
 	if err := descriptorFits(&desc); err != nil {
 		return Registered{}, err
 	}
-	return useIndex(ctx, s, func(e *engine.Engine) (out Registered, err error) {
-		got, err := e.Register(ctx, &desc)
-		if err != nil {
-			return out, err
-		}
-		out = Registered{Model: &Model{s: s, ms: got.Model}, Differs: got.Differs}
-		if got.Superseded != nil {
-			out.Superseded = got.Superseded.Fingerprint
-		}
-		return out, nil
-	})
+	e, err := s.enter(ctx)
+	if err != nil {
+		return Registered{}, err
+	}
+	defer s.leave()
+	got, err := e.Register(ctx, &desc)
+	if err != nil {
+		return Registered{}, s.checkIndex(err)
+	}
+	out := Registered{Model: &Model{s: s, ms: got.Model}, Differs: got.Differs}
+	if got.Superseded != nil {
+		out.Superseded = got.Superseded.Fingerprint
+	}
+	return out, nil
 }
 
 // Descriptor returns the model's descriptor in normal form.
@@ -80,8 +86,8 @@ func (m *Model) Descriptor() kv.Descriptor { return m.ms.Desc }
 func (m *Model) Fingerprint() kv.Fingerprint { return m.ms.Fingerprint }
 
 // enter is Store.enter, and checks that the model was not retired.
-func (m *Model) enter() (*engine.Engine, error) {
-	e, err := m.s.enter()
+func (m *Model) enter(ctx context.Context) (*engine.Engine, error) {
+	e, err := m.s.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -92,13 +98,20 @@ func (m *Model) enter() (*engine.Engine, error) {
 	return e, nil
 }
 
-func (m *Model) leave()        { m.s.leave() }
-func (m *Model) store() *Store { return m.s }
+func (m *Model) leave() { m.s.leave() }
 
 // Retire drops a version of a model at once: its blocks and its refs, as one log frame. It returns when that is
 // durable; the space comes back when no open match can see it. ErrNotFound if there is no such model.
 func (s *Store) Retire(ctx context.Context, fp kv.Fingerprint) error {
-	return s.remove(ctx, func(e *engine.Engine) error { return e.Retire(ctx, fp) })
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	e, err := s.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.leave()
+	return s.checkIndex(e.Retire(ctx, fp))
 }
 
 const (

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/dormousekv/dormouse/db/internal/catalog"
-	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 )
 
@@ -31,21 +30,36 @@ func (m *Model) SetNote(ctx context.Context, name string, value []byte) error {
 		return fmt.Errorf("%w: note %q of %d bytes, at most %d", ErrLimit, name, len(value), MaxNoteBytes)
 	}
 	n := oplog.Note{Model: m.ms.Fingerprint, Name: name, Value: slices.Clone(value)}
-	return onIndex(ctx, m, func(e *engine.Engine) error { return e.SetNote(ctx, n) })
+	e, err := m.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer m.leave()
+	return m.s.checkIndex(e.SetNote(ctx, n))
 }
 
 // Note returns a note's value, in memory of the caller's. ErrNotFound if there is none of that name.
 func (m *Model) Note(name string) ([]byte, error) {
-	return use(m, func(e *engine.Engine) ([]byte, error) {
-		value, ok := e.Catalog.Note(m.ms.Fingerprint, name)
-		if !ok {
-			return nil, fmt.Errorf("%w: note %q on model %s", ErrNotFound, name, m.ms.Fingerprint)
-		}
-		return slices.Clone(value), nil
-	})
+	e, err := m.enter(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	defer m.leave()
+	value, ok := e.Catalog.Note(m.ms.Fingerprint, name)
+	if !ok {
+		return nil, fmt.Errorf("%w: note %q on model %s", ErrNotFound, name, m.ms.Fingerprint)
+	}
+	return slices.Clone(value), nil
 }
 
 // Notes lists the names of the model's notes, sorted.
-func (m *Model) Notes() iter.Seq2[string, error] {
-	return listed(m, func(e *engine.Engine) ([]string, error) { return e.Catalog.NoteNames(m.ms.Fingerprint), nil })
+func (m *Model) Notes() iter.Seq2[string, error] { return listed(m.notes) }
+
+func (m *Model) notes() ([]string, error) {
+	e, err := m.enter(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	defer m.leave()
+	return e.Catalog.NoteNames(m.ms.Fingerprint), nil
 }

@@ -26,7 +26,7 @@ func (s *Store) acquireLock() error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
-	case errors.Is(err, ErrLocked) && !s.hidden.KeepOut:
+	case errors.Is(err, ErrLocked) && !s.o.Inside.KeepOut:
 		s.beside = true
 		return nil
 	}
@@ -36,7 +36,7 @@ func (s *Store) acquireLock() error {
 
 // opened lets go of what a reader needs no more once the store is open.
 func (s *Store) opened() {
-	if s.o.ReadOnly && !s.hidden.KeepOut {
+	if s.o.ReadOnly && !s.o.Inside.KeepOut {
 		s.unlock()
 	}
 }
@@ -55,9 +55,9 @@ func Open(ctx context.Context, dir string, o Options) (*Store, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	disk := vfs.From(ctx)
 	unsaid := o.MinFree == 0
 	o = o.withDefaults()
+	disk := o.Inside.FS
 	if dir == "" { // a variable that is not set, and not the current directory
 		return nil, errors.New("db: Open without the name of a directory")
 	}
@@ -79,7 +79,7 @@ func Open(ctx context.Context, dir string, o Options) (*Store, error) {
 	if err := folder.CheckFiles(dir, o.AllowSharedDir, o.Logger); err != nil {
 		return nil, err
 	}
-	s := &Store{dir: dir, o: o, fs: disk, hidden: engine.HiddenOf(ctx), kept: engine.NewKept(), lifecycle: lifecycle.New(), gen: 1}
+	s := &Store{dir: dir, o: o, kept: engine.NewKept(), lifecycle: lifecycle.New(), gen: 1}
 	s.pressed.Store(new([]*pressed))
 	if err := s.acquireLock(); err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/folder"
+	"github.com/dormousekv/dormouse/db/internal/inside"
 	"github.com/dormousekv/dormouse/quant"
 )
 
@@ -82,6 +83,9 @@ type Options struct {
 	// Observer is told of every turn that a runtime drove ([Model.Observe]), from the goroutine that did, at the end of the turn. It may
 	// be called by several at once. Nil: nobody; [Stats.Turns] counts all the same.
 	Observer func(Observation)
+
+	// Inside is for the store's own tools and tests. Nobody else can name its type.
+	Inside inside.Options
 }
 
 // Progress is how far long work has come:
@@ -122,6 +126,7 @@ func (o Options) withDefaults() Options {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
+	o.Inside.FS = o.Inside.Disk()
 	return o
 }
 
@@ -197,9 +202,9 @@ func codecName(c quant.Codec) string {
 func (s *Store) engineOptions() engine.Options {
 	o := s.o
 	return engine.Options{
-		FS: s.fs, Logger: o.Logger, Kept: s.kept, Budget: o.Budget, MinFree: o.MinFree, MaxBlocks: o.MaxBlocks, HighWater: o.HighWater, LowWater: o.LowWater,
+		FS: o.Inside.FS, Logger: o.Logger, Kept: s.kept, Budget: o.Budget, MinFree: o.MinFree, MaxBlocks: o.MaxBlocks, HighWater: o.HighWater, LowWater: o.LowWater,
 		Rank: func(l engine.Leaf) uint64 { return o.Policy.Rank(Leaf(l)) }, Power: o.Durability == Power,
 		CheckpointInterval: o.CheckpointInterval, CheckpointBytes: o.CheckpointBytes, SegmentBytes: o.SegmentBytes, BloomFPR: o.BloomFPR,
-		LogAhead: s.hidden.LogAhead, ReadOnly: o.ReadOnly, Alone: s.hidden.KeepOut, Beside: s.beside, Progress: o.Progress,
+		LogAhead: o.Inside.LogAhead, ReadOnly: o.ReadOnly, Alone: o.Inside.KeepOut, Beside: s.beside, Progress: o.Progress,
 	}
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/lease"
-	"github.com/dormousekv/dormouse/db/internal/write"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/quant"
 )
@@ -19,38 +18,51 @@ import (
 // stored, [ErrNoSpace] if they do not fit, and an error that wraps kv.ErrRows for rows that do not fit the tensors;
 // whole blocks that were stored before the error stay.
 func (m *Model) Put(ctx context.Context, prompt kv.Prompt, rows kv.Rows, o PutOptions) (PutResult, error) {
-	return m.put(ctx, m, nil, prompt, rows, o)
+	if err := m.checkPut(&prompt, rows, o); err != nil {
+		return PutResult{}, err
+	}
+	e, err := m.enter(ctx)
+	if err != nil {
+		return PutResult{}, err
+	}
+	defer m.leave()
+	return m.put(ctx, e, nil, &prompt, rows, o)
 }
 
 // Extend is Put for a prompt that goes on from this match: its lease keeps the prefix alive meanwhile. Afterwards the
 // match rests on what was stored last, and that alone has moved: Tokens, Reason, Restore and View answer for what [Model.Match] found.
 func (x *Match) Extend(ctx context.Context, prompt kv.Prompt, rows kv.Rows, o PutOptions) (PutResult, error) {
-	return x.m.put(ctx, x, &x.held, prompt, rows, o)
+	if err := x.m.checkPut(&prompt, rows, o); err != nil {
+		return PutResult{}, err
+	}
+	e, err := x.enter(ctx)
+	if err != nil {
+		return PutResult{}, err
+	}
+	defer x.leave()
+	return x.m.put(ctx, e, &x.held, &prompt, rows, o)
 }
 
-func (m *Model) put(ctx context.Context, at door, extends *lease.Held, prompt kv.Prompt, rows kv.Rows, o PutOptions) (PutResult, error) {
+// checkPut refuses what cannot be put.
+func (m *Model) checkPut(prompt *kv.Prompt, rows kv.Rows, o PutOptions) error {
 	if err := prompt.Validate(); err != nil {
-		return PutResult{}, err
+		return err
 	}
 	if err := o.Validate(); err != nil {
-		return PutResult{}, err
-	}
-	if err := rows.Validate(&m.ms.Desc); err != nil {
-		return PutResult{}, err
-	}
-	as := engine.PutOptions{
-		Codec: cmp.Or(o.Codec, m.s.o.Codec), Compression: cmp.Or(o.Compression, m.s.o.Compression), KeepStates: o.KeepStates,
-	}
-	var sum write.Result // of all tries
-	err := onIndex(ctx, at, func(e *engine.Engine) error {
-		if err := e.Poisoned(); err != nil || o.NoStore {
-			return err
-		}
-		did, err := e.Put(ctx, m.ms, &prompt, rows, extends, as)
-		sum.Add(did)
 		return err
+	}
+	return rows.Validate(&m.ms.Desc)
+}
+
+// put is Put in a store that was entered. extends is the match that it goes on from, or nil.
+func (m *Model) put(ctx context.Context, e *engine.Engine, extends *lease.Held, prompt *kv.Prompt, rows kv.Rows, o PutOptions) (PutResult, error) {
+	if err := e.Poisoned(); err != nil || o.NoStore {
+		return PutResult{}, m.s.checkIndex(err)
+	}
+	did, err := e.Put(ctx, m.ms, prompt, rows, extends, engine.PutOptions{
+		Codec: cmp.Or(o.Codec, m.s.o.Codec), Compression: cmp.Or(o.Compression, m.s.o.Compression), KeepStates: o.KeepStates,
 	})
-	return PutResult(sum), err
+	return PutResult(did), m.s.checkIndex(err)
 }
 
 // PutOptions say how rows are stored. The zero value is what the store was opened with.

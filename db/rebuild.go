@@ -3,95 +3,34 @@ package db
 import (
 	"context"
 	"errors"
-	"fmt"
-	"time"
 
 	"github.com/dormousekv/dormouse/db/internal/engine"
-	"github.com/dormousekv/dormouse/db/internal/lifecycle"
 )
 
-// rebuilding is a rebuild of the index of an open store.
-type rebuilding struct {
-	began chan struct{} // closed when it has the store: before, it waits for the operations under way
-	ended chan struct{}
+// checkIndex returns err, with which an operation ends that needs the index. If it says that the index is damaged, the index is rebuilt in the
+// background as soon as no operation is under way, and operations that begin wait until that is done. The caller has entered the store.
+func (s *Store) checkIndex(err error) error {
+	var missing *NotStoredError
+	if errors.As(err, &missing) && engine.IsIndexDamage(missing.Reason.Err) {
+		err = missing.Reason.Err // nobody knows what is stored
+	}
+	if engine.IsIndexDamage(err) {
+		s.indexDamaged(err)
+	}
+	return err
 }
 
-// onIndex is using for an operation that needs the index. If it meets damage there, it is begun anew when that is rebuilt, unless ctx is
-// done before. An operation that a callback of another one calls (of View, say) does not wait for ever for a rebuild that waits for that
-// other one: it gets the damage as its error.
-func onIndex(ctx context.Context, at door, do func(*engine.Engine) error) error {
-	const attempts = 3
-	s := at.store()
-	for i := 1; ; i++ {
-		was := s.rebuilt.Load()
-		err := using(at, do)
-		var missing *NotStoredError
-		if !engine.IsIndexDamage(err) && !(errors.As(err, &missing) && engine.IsIndexDamage(missing.Reason.Err)) {
-			return err
-		}
-		if s.rebuilt.Load() == was { // else it was rebuilt since
-			s.indexDamaged(err)
-		}
-		if i == attempts {
-			return err
-		}
-		if werr := s.awaitIndex(ctx); werr != nil {
-			return errors.Join(err, werr)
-		}
-	}
-}
-
-// useIndex is onIndex, for an operation that gives something.
-func useIndex[T any](ctx context.Context, at door, do func(*engine.Engine) (T, error)) (out T, err error) {
-	err = onIndex(ctx, at, func(e *engine.Engine) (err error) {
-		out, err = do(e)
-		return err
-	})
-	return out, err
-}
-
-// awaitIndex waits until no rebuild of the index is under way.
-func (s *Store) awaitIndex(ctx context.Context) error {
-	r := s.rebuilding.Load()
-	if r == nil {
-		return nil
-	}
-	late := time.NewTimer(3 * lifecycle.Courtesy)
-	defer late.Stop()
-	select {
-	case <-r.began:
-	case <-late.C:
-		return ErrIndexBusy
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	select {
-	case <-r.ended:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("db: the index is being rebuilt: %w", ctx.Err())
-	}
-}
-
-// indexDamaged notes that index.db cannot be trusted, and has it rebuilt in the background.
+// indexDamaged notes that index.db cannot be trusted, and has it rebuilt in the background. Whoever enters the store after this gives way to that.
 func (s *Store) indexDamaged(err error) {
-	r := &rebuilding{began: make(chan struct{}), ended: make(chan struct{})}
-	if s.rebuilding.CompareAndSwap(nil, r) {
+	if s.rebuilding.CompareAndSwap(false, true) {
 		s.o.Logger.Error("index is damaged and will be rebuilt", "dir", s.dir, "error", err)
-		go s.rebuildIndex(err, r)
+		s.lifecycle.OwnLater(func() { s.rebuildIndex(err) })
 	}
 }
 
-// rebuildIndex replaces the engine by one whose index is built from segments and log.
-func (s *Store) rebuildIndex(cause error, r *rebuilding) {
-	s.lifecycle.Own(context.Background(), nil)
-	close(r.began)
-	defer func() {
-		s.rebuilt.Add(1)
-		s.rebuilding.CompareAndSwap(r, nil) // whoever meets damage after this, or after a Resume, asks again
-		close(r.ended)
-		s.lifecycle.Disown()
-	}()
+// rebuildIndex replaces the engine by one whose index is built from segments and log. The caller owns the store.
+func (s *Store) rebuildIndex(cause error) {
+	defer s.rebuilding.Store(false) // whoever meets damage after this, or after a Resume, asks again
 	if s.eng == nil || s.suspended {
 		return
 	}

@@ -81,13 +81,20 @@ func (m *Model) SetRef(ctx context.Context, name string, prefix kv.Prompt, o Ref
 	}
 	for {
 		// What was found may go, or move, while other blocks hold the prefix, too: then the next one is named.
-		err := onIndex(ctx, m, func(e *engine.Engine) error {
-			return e.Insist(ctx, func() error { return m.setRef(ctx, e, name, prefix, o) })
-		})
-		if !errors.Is(err, engine.ErrRefGone) {
+		if err := m.setRefOnce(ctx, name, prefix, o); !errors.Is(err, engine.ErrRefGone) {
 			return err
 		}
 	}
+}
+
+// setRefOnce is SetRef, or ErrRefGone.
+func (m *Model) setRefOnce(ctx context.Context, name string, prefix kv.Prompt, o RefOptions) error {
+	e, err := m.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer m.leave()
+	return m.s.checkIndex(e.Insist(ctx, func() error { return m.setRef(ctx, e, name, prefix, o) }))
 }
 
 func (m *Model) setRef(ctx context.Context, e *engine.Engine, name string, prefix kv.Prompt, o RefOptions) error {
@@ -143,39 +150,41 @@ func refOf(r oplog.Ref) Ref {
 
 // DeleteRef takes a name off its prefix, which stays stored. ErrNotFound if there is no such name.
 func (s *Store) DeleteRef(ctx context.Context, name string) error {
-	return s.remove(ctx, func(e *engine.Engine) error { return e.DeleteRef(name) })
-}
-
-// remove is onIndex for what removes something of a name: if the try that met damage in the index had logged it, the next one finds nothing.
-func (s *Store) remove(ctx context.Context, do func(*engine.Engine) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	tried := false
-	return onIndex(ctx, s, func(e *engine.Engine) error {
-		err := do(e)
-		if tried && errors.Is(err, ErrNotFound) {
-			return nil
-		}
-		tried = true
+	e, err := s.enter(ctx)
+	if err != nil {
 		return err
-	})
+	}
+	defer s.leave()
+	return s.checkIndex(e.DeleteRef(name))
 }
 
 // Ref returns the ref of that name. ErrNotFound if there is none.
 func (s *Store) Ref(name string) (Ref, error) {
-	return use(s, func(e *engine.Engine) (Ref, error) {
-		r, ok := e.Catalog.Ref(name)
-		if !ok || r.Expired(time.Now()) {
-			return Ref{}, fmt.Errorf("%w: ref %q", ErrNotFound, name)
-		}
-		return s.usedRefs(e, []oplog.Ref{r})[0], nil
-	})
+	e, err := s.enter(context.Background())
+	if err != nil {
+		return Ref{}, err
+	}
+	defer s.leave()
+	r, ok := e.Catalog.Ref(name)
+	if !ok || r.Expired(time.Now()) {
+		return Ref{}, fmt.Errorf("%w: ref %q", ErrNotFound, name)
+	}
+	return s.usedRefs(e, []oplog.Ref{r})[0], nil
 }
 
 // Refs lists all refs by name, with those whose time is over until they are dropped ([Ref.Expired]).
-func (s *Store) Refs() iter.Seq2[Ref, error] {
-	return listed(s, func(e *engine.Engine) ([]Ref, error) { return s.usedRefs(e, e.Catalog.Refs()), nil })
+func (s *Store) Refs() iter.Seq2[Ref, error] { return listed(s.refs) }
+
+func (s *Store) refs() ([]Ref, error) {
+	e, err := s.enter(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	return s.usedRefs(e, e.Catalog.Refs()), nil
 }
 
 // usedRefs are refs with the times of their blocks. Where the index is damaged, these are not known, and it is rebuilt.

@@ -60,7 +60,7 @@ func (x *Match) restoreInto(ctx context.Context, rows kv.Rows, ready func(layer,
 			got, err = Restored{}, errors.Join(err, zerr)
 		}
 	}()
-	e, err := x.enter()
+	e, err := x.enter(ctx)
 	if err != nil {
 		return got, err
 	}
@@ -106,10 +106,13 @@ type StoredPlane struct {
 // deleted or evicted before the match first looked for it (ErrNotStored). An error of fn ends it too; fn must not call methods of this
 // match, nor the store's Suspend, Resume or Close. A fault while fn reads a truncated file is returned as ErrCorrupt, one in other memory as kv.ErrRows.
 func (x *Match) View(ctx context.Context, fn func(StoredPlane) error) error {
-	return using(x, func(e *engine.Engine) error {
-		if err := x.held.Resolve(e.Pins, x.tokens); err != nil {
-			return err
-		}
-		return e.Source.View(ctx, x.held.Found, x.tokens, func(p read.StoredPlane) error { return fn(StoredPlane(p)) })
-	})
+	e, err := x.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer x.leave()
+	if err := x.held.Resolve(e.Pins, x.tokens); err != nil {
+		return x.m.s.checkIndex(err)
+	}
+	return e.Source.View(ctx, x.held.Found, x.tokens, func(p read.StoredPlane) error { return fn(StoredPlane(p)) })
 }

@@ -41,13 +41,16 @@ func (s *Store) OpenSession(ctx context.Context, scope string) (*Session, error)
 	if scope == "" {
 		return nil, errors.New("db: OpenSession without the name of a scope")
 	}
-	return useIndex(ctx, s, func(e *engine.Engine) (*Session, error) {
-		x, err := e.OpenSession(ctx, e.Hasher.Scope(scope))
-		if err != nil {
-			return nil, err
-		}
-		return &Session{s: s, x: x}, nil
-	})
+	e, err := s.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	x, err := e.OpenSession(ctx, e.Hasher.Scope(scope))
+	if err != nil {
+		return nil, s.checkIndex(err)
+	}
+	return &Session{s: s, x: x}, nil
 }
 
 // Scope is the id of the session's scope.
@@ -55,12 +58,19 @@ func (x *Session) Scope() kv.ScopeID { return x.x.ID }
 
 // Frames lists the frames in the order in which they were appended, as of the beginning of the loop. Their bodies are the caller's.
 func (x *Session) Frames(ctx context.Context) iter.Seq2[SessionFrame, error] {
-	return listed(x.s, func(e *engine.Engine) ([]SessionFrame, error) {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		return e.SessionFrames(x.x)
-	})
+	return listed(func() ([]SessionFrame, error) { return x.frames(ctx) })
+}
+
+func (x *Session) frames(ctx context.Context) ([]SessionFrame, error) {
+	e, err := x.s.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer x.s.leave()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return e.SessionFrames(x.x)
 }
 
 // Append adds a frame, as a whole or not at all. In the mode Power it is on the disk when this returns; in the mode Process a power cut may
@@ -69,40 +79,54 @@ func (x *Session) Frames(ctx context.Context) iter.Seq2[SessionFrame, error] {
 // It makes room in the budget by evicting rows: ErrNoSpace, and nothing is changed, where nothing can go. After any other error of the disk
 // the session refuses what writes, with that error, until it is closed and opened again; after a failed fsync the store does.
 func (x *Session) Append(ctx context.Context, kind uint8, body []byte) error {
-	return onIndex(ctx, x.s, func(e *engine.Engine) error { return e.AppendSession(ctx, x.x, SessionFrame{Kind: kind, Body: body}) })
+	e, err := x.s.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer x.s.leave()
+	return x.s.checkIndex(e.AppendSession(ctx, x.x, SessionFrame{Kind: kind, Body: body}))
 }
 
 // Replace puts these frames in the place of all that there are. It is durable when it returns; after a crash there are the old ones or the
 // new ones. Errors as of Append.
 func (x *Session) Replace(ctx context.Context, frames []SessionFrame) error {
-	return onIndex(ctx, x.s, func(e *engine.Engine) error { return e.ReplaceSession(ctx, x.x, frames) })
+	e, err := x.s.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer x.s.leave()
+	return x.s.checkIndex(e.ReplaceSession(ctx, x.x, frames))
 }
 
 // Err returns what every use of the session returns: [ErrNotFound] once its scope was deleted, [ErrStale]; nil if there is nothing. Who keeps
 // rows of the scope in memory asks before storing them: they would outlive the deletion.
 func (x *Session) Err() error {
-	return using(x.s, func(e *engine.Engine) error { return e.SessionErr(x.x) })
+	e, err := x.s.enter(context.Background())
+	if err != nil {
+		return err
+	}
+	defer x.s.leave()
+	return e.SessionErr(x.x)
 }
 
 // Bytes is the length of the session's file; 0 once that is deleted.
-func (x *Session) Bytes() (n int64) {
-	x.always(func(e *engine.Engine) { n = e.SessionLength(x.x) })
-	return n
+func (x *Session) Bytes() int64 {
+	e := x.s.enterAlways()
+	defer x.s.leave()
+	if e == nil {
+		return 0
+	}
+	return e.SessionLength(x.x)
 }
 
 // Close makes what was appended durable, and lets go of the file. The store's Close does so, too. A second call does nothing.
-func (x *Session) Close() (err error) {
-	x.always(func(e *engine.Engine) { err = e.CloseSession(x.x) })
-	return err
-}
-
-// always is using that a suspended store lets in.
-func (x *Session) always(do func(e *engine.Engine)) {
-	x.s.lifecycle.Enter(true)
+func (x *Session) Close() error {
+	e := x.s.enterAlways()
 	defer x.s.leave()
-	if e := x.s.eng; e != nil {
-		do(e)
+	if e == nil {
+		return nil
 	}
+	return e.CloseSession(x.x)
 }
 
 // SessionInfo is one session of a store.
@@ -116,22 +140,36 @@ type SessionInfo struct {
 
 // Sessions lists the sessions by scope, open or not. It reads the beginning of each file.
 func (s *Store) Sessions(ctx context.Context) iter.Seq2[SessionInfo, error] {
-	return listed(s, func(e *engine.Engine) (out []SessionInfo, err error) {
-		all, err := e.Sessions(ctx)
-		for _, x := range all {
-			out = append(out, SessionInfo(x))
-		}
-		return out, err
-	})
+	return listed(func() ([]SessionInfo, error) { return s.sessions(ctx) })
+}
+
+func (s *Store) sessions(ctx context.Context) (out []SessionInfo, err error) {
+	e, err := s.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	all, err := e.Sessions(ctx)
+	for _, x := range all {
+		out = append(out, SessionInfo(x))
+	}
+	return out, err
 }
 
 // ReadSession lists the frames of a session without opening it: for tools, for readers beside a process that writes, and for what is before
 // the damage of one that is damaged; the last pair has the error then. ErrNotFound if there is none.
 func (s *Store) ReadSession(ctx context.Context, id kv.ScopeID) iter.Seq2[SessionFrame, error] {
-	return listed(s, func(e *engine.Engine) ([]SessionFrame, error) {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		return e.ReadSession(id)
-	})
+	return listed(func() ([]SessionFrame, error) { return s.readSession(ctx, id) })
+}
+
+func (s *Store) readSession(ctx context.Context, id kv.ScopeID) ([]SessionFrame, error) {
+	e, err := s.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return e.ReadSession(id)
 }

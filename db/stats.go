@@ -2,6 +2,7 @@ package db
 
 import (
 	"cmp"
+	"context"
 	"iter"
 	"slices"
 	"sync/atomic"
@@ -153,7 +154,12 @@ func histogram(t *engine.Times) (h Histogram) {
 
 // Stats returns what the store did and holds. It asks the file system for sizes.
 func (s *Store) Stats() (Stats, error) {
-	return use(s, func(e *engine.Engine) (Stats, error) { return s.stats(e), nil })
+	e, err := s.enter(context.Background())
+	if err != nil {
+		return Stats{}, err
+	}
+	defer s.leave()
+	return s.stats(e), nil
 }
 
 func (s *Store) stats(e *engine.Engine) Stats {
@@ -211,16 +217,21 @@ type ModelStats struct {
 
 // Models lists the models of the store by name, the newest version of each name before its older ones. One whose descriptor cannot be read
 // says so itself ([ModelStats].Err).
-func (s *Store) Models() iter.Seq2[ModelStats, error] {
-	return listed(s, func(e *engine.Engine) (out []ModelStats, err error) {
-		v := e.View()
-		defer v.Release()
-		latest := e.Catalog.Latest()
-		for _, m := range byName(e) {
-			out = append(out, modelStats(m, m.Load(), latest[m.Fingerprint], v.CountsOf(m.Fingerprint)))
-		}
-		return out, nil
-	})
+func (s *Store) Models() iter.Seq2[ModelStats, error] { return listed(s.models) }
+
+func (s *Store) models() (out []ModelStats, err error) {
+	e, err := s.enter(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	v := e.View()
+	defer v.Release()
+	latest := e.Catalog.Latest()
+	for _, m := range byName(e) {
+		out = append(out, modelStats(m, m.Load(), latest[m.Fingerprint], v.CountsOf(m.Fingerprint)))
+	}
+	return out, nil
 }
 
 // byName are a store's models, the newest version of each name before its older ones.

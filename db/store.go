@@ -17,8 +17,6 @@ type Store struct {
 	dir string
 	o   Options // with every zero field filled in
 
-	fs     vfs.FS
-	hidden engine.Hidden
 	kept   *engine.Kept
 	beside bool // guarded by lifecycle: of a reader: a writer has the store open
 
@@ -32,9 +30,8 @@ type Store struct {
 	matches atomic.Int64               // open ones
 	pressed atomic.Pointer[[]*pressed] // functions of OnPressure; a slice is never changed
 	turns   turns
-	// rebuilding is not nil while the index cannot be trusted; rebuilt counts the rebuilds that have ended.
-	rebuilding atomic.Pointer[rebuilding]
-	rebuilt    atomic.Uint64
+	// rebuilding: the index cannot be trusted, and a rebuild of it is under way, or waits for the operations that are.
+	rebuilding atomic.Bool
 }
 
 func (s *Store) unlock() {
@@ -44,44 +41,22 @@ func (s *Store) unlock() {
 	}
 }
 
-func init() {
-	engine.Using = func(store any, do func(*engine.Engine) error) error { return using(store.(*Store), do) }
-}
-
 // Options are those that the store was opened with, every zero field filled in.
 func (s *Store) Options() Options { return s.o }
 
 // Dir is the store's directory.
 func (s *Store) Dir() string { return s.dir }
 
-// door is what an operation enters: a store; a model, which must not be retired; a match, which must not be closed.
-type door interface {
-	enter() (*engine.Engine, error) // lets an operation use the engine until leave
-	leave()
-	store() *Store
+// Enter begins an operation of the store's own tools and tests: package admin, the test kits. They use what lies below the store until
+// they call leave.
+func (s *Store) Enter(ctx context.Context) (e *engine.Engine, leave func(), err error) {
+	e, err = s.enter(ctx)
+	return e, s.leave, err
 }
 
-// using is an operation: enter, do, leave.
-func using(at door, do func(*engine.Engine) error) error {
-	e, err := at.enter()
-	if err != nil {
-		return err
-	}
-	defer at.leave()
-	return do(e)
-}
-
-// use is using, for an operation that gives something.
-func use[T any](at door, do func(*engine.Engine) (T, error)) (out T, err error) {
-	err = using(at, func(e *engine.Engine) (err error) {
-		out, err = do(e)
-		return err
-	})
-	return out, err
-}
-
-func (s *Store) enter() (*engine.Engine, error) {
-	if err := s.lifecycle.Enter(false); err != nil {
+// enter begins an operation: the engine is there until leave. While the index is rebuilt or the store resumes, it waits, or until ctx ends.
+func (s *Store) enter(ctx context.Context) (*engine.Engine, error) {
+	if err := s.lifecycle.Enter(ctx, false); err != nil {
 		return nil, err
 	}
 	switch {
@@ -95,8 +70,14 @@ func (s *Store) enter() (*engine.Engine, error) {
 	return s.eng, nil
 }
 
-func (s *Store) leave()        { s.lifecycle.Leave() }
-func (s *Store) store() *Store { return s }
+// enterAlways begins an operation that gives something back, though the store is suspended or closed. Without an engine there is nothing
+// left to give back.
+func (s *Store) enterAlways() *engine.Engine {
+	s.lifecycle.Enter(context.Background(), true)
+	return s.eng
+}
+
+func (s *Store) leave() { s.lifecycle.Leave() }
 
 // Close waits for the operations under way, checkpoints and closes the store; operations that begin meanwhile get
 // ErrClosed. It returns ErrLeased, and closes nothing, while a match is open. After an error of the disk the store is closed all the
@@ -131,9 +112,9 @@ const worthCollecting = 32 << 20
 
 // leased returns ErrLeased while a match is open.
 func (s *Store) leased() error {
-	s.lifecycle.Enter(true)
+	e := s.enterAlways()
 	defer s.leave()
-	return s.leasedBy(s.eng)
+	return s.leasedBy(e)
 }
 
 func (s *Store) leasedBy(e *engine.Engine) error {
@@ -187,7 +168,7 @@ func (s *Store) Resume(ctx context.Context) error {
 		}
 		return nil
 	}
-	if _, err := folder.StillThere(s.fs, s.dir); err != nil {
+	if _, err := folder.StillThere(s.o.Inside.FS, s.dir); err != nil {
 		return err
 	}
 	if err := s.acquireLock(); err != nil {

@@ -7,21 +7,16 @@ import (
 	"iter"
 
 	"github.com/dormousekv/dormouse/db"
-	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/read"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
 	"github.com/dormousekv/dormouse/wal"
 )
 
-// list is the list of what look finds in a store.
-func list[T any](s *db.Store, look func(*engine.Engine) ([]T, error)) iter.Seq2[T, error] {
+// listed is the list of what read gives when a loop begins.
+func listed[T any](read func() ([]T, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		var all []T
-		err := engine.Using(s, func(e *engine.Engine) (err error) {
-			all, err = look(e)
-			return err
-		})
+		all, err := read()
 		for _, x := range all {
 			if !yield(x, nil) {
 				return
@@ -49,24 +44,31 @@ type Plane struct {
 // Planes lists the planes of a stored record. It reads the record's header and table. [db.ErrGone] if that was deleted or evicted since it
 // was listed.
 func Planes(ctx context.Context, s *db.Store, b db.Block) iter.Seq2[Plane, error] {
-	return list(s, func(e *engine.Engine) (planes []Plane, err error) {
-		if err := ctx.Err(); err != nil {
-			return nil, err
+	return listed(func() ([]Plane, error) { return planes(ctx, s, b) })
+}
+
+func planes(ctx context.Context, s *db.Store, b db.Block) (out []Plane, err error) {
+	e, leave, err := s.Enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	at := segments.Loc{Segment: b.Segment, Offset: b.Offset, Length: b.Bytes}
+	err = e.Record(b.Key, uint8(b.Group), at, func(r *segments.Record) error {
+		for i := range r.Tensors() {
+			te := r.Tensor(i)
+			p := read.PlaneOf(te)
+			out = append(out, Plane{
+				Tensor: int(te.Tensor), Codec: p.Codec.String(), Compression: p.Compression.String(), FirstRow: int(te.FirstRow),
+				Rows: p.Rows, Exceptions: int(p.Exceptions), MaxError: p.MaxError, Bytes: int64(te.Length),
+			})
 		}
-		at := segments.Loc{Segment: b.Segment, Offset: b.Offset, Length: b.Bytes}
-		err = e.Record(b.Key, uint8(b.Group), at, func(r *segments.Record) error {
-			for i := range r.Tensors() {
-				te := r.Tensor(i)
-				p := read.PlaneOf(te)
-				planes = append(planes, Plane{
-					Tensor: int(te.Tensor), Codec: p.Codec.String(), Compression: p.Compression.String(), FirstRow: int(te.FirstRow),
-					Rows: p.Rows, Exceptions: int(p.Exceptions), MaxError: p.MaxError, Bytes: int64(te.Length),
-				})
-			}
-			return nil
-		})
-		return planes, err
+		return nil
 	})
+	return out, err
 }
 
 // Segment is one segment file.
@@ -83,25 +85,32 @@ type Segment struct {
 
 // Segments lists the segment files with what is alive in each. It reads their headers.
 func Segments(ctx context.Context, s *db.Store) iter.Seq2[Segment, error] {
-	return list(s, func(e *engine.Engine) (out []Segment, err error) {
-		v := e.View()
-		defer v.Release()
-		for _, i := range e.Segments.Segments() {
-			if err := ctx.Err(); err != nil {
-				return nil, err
-			}
-			live := v.Segment(i.ID)
-			x := Segment{
-				ID: i.ID, Path: i.Path, Sealed: i.Sealed, Size: i.Size, Allocated: i.Allocated,
-				Records: live.Records, LiveBytes: live.Bytes,
-			}
-			if d, err := e.Segments.Descriptor(i.ID); err == nil {
-				x.Model = d.Fingerprint()
-			}
-			out = append(out, x)
+	return listed(func() ([]Segment, error) { return segmentsOf(ctx, s) })
+}
+
+func segmentsOf(ctx context.Context, s *db.Store) (out []Segment, err error) {
+	e, leave, err := s.Enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	v := e.View()
+	defer v.Release()
+	for _, i := range e.Segments.Segments() {
+		if err := ctx.Err(); err != nil {
+			return nil, err
 		}
-		return out, nil
-	})
+		live := v.Segment(i.ID)
+		x := Segment{
+			ID: i.ID, Path: i.Path, Sealed: i.Sealed, Size: i.Size, Allocated: i.Allocated,
+			Records: live.Records, LiveBytes: live.Bytes,
+		}
+		if d, err := e.Segments.Descriptor(i.ID); err == nil {
+			x.Model = d.Fingerprint()
+		}
+		out = append(out, x)
+	}
+	return out, nil
 }
 
 // LogFile is one file of the write-ahead log.
@@ -114,25 +123,32 @@ type LogFile struct {
 
 // Log lists the files of the log, which it reads. Nothing is appended meanwhile.
 func Log(ctx context.Context, s *db.Store) iter.Seq2[LogFile, error] {
-	return list(s, func(e *engine.Engine) (out []LogFile, err error) {
-		var rec wal.Recovered
-		e.HoldLog(func() {
-			for range 10 {
-				rec, err = wal.Replay(e.ReadLogOptions(), func(wal.Frame) error { return ctx.Err() })
-				if !errors.Is(err, fs.ErrNotExist) { // a process that writes removes what its checkpoint has
-					break
-				}
+	return listed(func() ([]LogFile, error) { return logFiles(ctx, s) })
+}
+
+func logFiles(ctx context.Context, s *db.Store) (out []LogFile, err error) {
+	e, leave, err := s.Enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	var rec wal.Recovered
+	e.HoldLog(func() {
+		for range 10 {
+			rec, err = wal.Replay(e.ReadLogOptions(), func(wal.Frame) error { return ctx.Err() })
+			if !errors.Is(err, fs.ErrNotExist) { // a process that writes removes what its checkpoint has
+				break
 			}
-		})
-		if err != nil {
-			return nil, err
 		}
-		writing := e.Overtaken() // then a frame at the end may be half written
-		for _, f := range rec.Files {
-			out = append(out, LogFile{ID: f.ID, FirstLSN: f.FirstLSN, LastLSN: f.LastLSN, Bytes: f.Bytes, Torn: f.Torn && !writing})
-		}
-		return out, nil
 	})
+	if err != nil {
+		return nil, err
+	}
+	writing := e.Overtaken() // then a frame at the end may be half written
+	for _, f := range rec.Files {
+		out = append(out, LogFile{ID: f.ID, FirstLSN: f.FirstLSN, LastLSN: f.LastLSN, Bytes: f.Bytes, Torn: f.Torn && !writing})
+	}
+	return out, nil
 }
 
 // Tombstone is a record that is out of the index and whose bytes are not yet known to be destroyed.
@@ -144,19 +160,27 @@ type Tombstone struct {
 
 // Tombstones lists what waits to be destroyed, in no order: until the log is synced, and until no match can see it.
 func Tombstones(s *db.Store) iter.Seq2[Tombstone, error] {
-	return list(s, func(e *engine.Engine) (out []Tombstone, err error) {
-		for _, l := range e.Catalog.Tombstones() {
-			out = append(out, Tombstone{Segment: l.Segment, Offset: l.Offset, Bytes: l.Length})
-		}
-		return out, nil
-	})
+	return listed(func() ([]Tombstone, error) { return tombstones(s) })
+}
+
+func tombstones(s *db.Store) (out []Tombstone, err error) {
+	e, leave, err := s.Enter(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	for _, l := range e.Catalog.Tombstones() {
+		out = append(out, Tombstone{Segment: l.Segment, Offset: l.Offset, Bytes: l.Length})
+	}
+	return out, nil
 }
 
 // IndexProblems says why index.db was not used at Open and had to be rebuilt; empty if it was.
 func IndexProblems(s *db.Store) (why []error) {
-	_ = engine.Using(s, func(e *engine.Engine) error { // of a closed store nothing is known
-		why = e.Doubts
+	e, leave, err := s.Enter(context.Background())
+	if err != nil { // of a closed store nothing is known
 		return nil
-	})
-	return why
+	}
+	defer leave()
+	return e.Doubts
 }

@@ -1,10 +1,10 @@
 package admin
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/dormousekv/dormouse/db"
-	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -14,21 +14,23 @@ func KeysOf(s *db.Store, model kv.Fingerprint, prompt kv.Prompt) (keys []kv.Key,
 	if err := prompt.Validate(); err != nil {
 		return nil, err
 	}
-	err = engine.Using(s, func(e *engine.Engine) error {
-		m := e.Catalog.Model(model)
-		if m == nil {
-			return fmt.Errorf("%w: model %s", db.ErrNotFound, model)
+	e, leave, err := s.Enter(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	m := e.Catalog.Model(model)
+	if m == nil {
+		return nil, fmt.Errorf("%w: model %s", db.ErrNotFound, model)
+	}
+	if err := m.Load(); err != nil {
+		return nil, err
+	}
+	chain := e.Hasher.Chain(m.Fingerprint, m.Desc.BlockTokens, &prompt)
+	for i := range chain.Len() {
+		if start, end := chain.Block(i); end-start == m.Desc.BlockTokens {
+			keys = append(keys, chain.Key(i))
 		}
-		if err := m.Load(); err != nil {
-			return err
-		}
-		chain := e.Hasher.Chain(m.Fingerprint, m.Desc.BlockTokens, &prompt)
-		for i := range chain.Len() {
-			if start, end := chain.Block(i); end-start == m.Desc.BlockTokens {
-				keys = append(keys, chain.Key(i))
-			}
-		}
-		return nil
-	})
-	return keys, err
+	}
+	return keys, nil
 }

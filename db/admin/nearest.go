@@ -31,28 +31,30 @@ func FindNearest(ctx context.Context, s *db.Store, model kv.Fingerprint, prompt 
 	if err := ctx.Err(); err != nil {
 		return out, false, err
 	}
-	err = engine.Using(s, func(e *engine.Engine) error {
-		m := e.Catalog.Model(model)
-		if m == nil {
-			return fmt.Errorf("%w: model %s", db.ErrNotFound, model)
-		}
-		if err := m.Load(); err != nil {
-			return err
-		}
-		restores := e.Restores() // somebody waits for it: puts give way
-		restores.Enter()
-		defer restores.Leave()
-		lease := e.Segments.AcquireShort()
-		defer lease.Release()
-		near, ok, err := e.Search.Nearest(engine.Searched(m), &prompt, more)
-		if err != nil {
-			return err
-		}
-		out, found = Nearest{Common: near.Common, Theirs: near.Theirs}, ok
-		if near.Created > 0 {
-			out.Stored = time.Unix(near.Created, 0)
-		}
-		return nil
-	})
-	return out, found, err
+	e, leave, err := s.Enter(ctx)
+	if err != nil {
+		return out, false, err
+	}
+	defer leave()
+	m := e.Catalog.Model(model)
+	if m == nil {
+		return out, false, fmt.Errorf("%w: model %s", db.ErrNotFound, model)
+	}
+	if err := m.Load(); err != nil {
+		return out, false, err
+	}
+	restores := e.Restores() // somebody waits for it: puts give way
+	restores.Enter()
+	defer restores.Leave()
+	lease := e.Segments.AcquireShort()
+	defer lease.Release()
+	near, found, err := e.Search.Nearest(engine.Searched(m), &prompt, more)
+	if err != nil {
+		return out, false, err
+	}
+	out = Nearest{Common: near.Common, Theirs: near.Theirs}
+	if near.Created > 0 {
+		out.Stored = time.Unix(near.Created, 0)
+	}
+	return out, found, nil
 }

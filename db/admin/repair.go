@@ -10,6 +10,7 @@ import (
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/internal/folder"
+	"github.com/dormousekv/dormouse/db/internal/inside"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
@@ -20,6 +21,8 @@ type RepairOptions struct {
 	Progress func(db.Progress)
 	// AllowSharedDir accepts directories that other users can write to.
 	AllowSharedDir bool
+	// Inside is for tests: the disk of the damaged store.
+	Inside inside.Options
 }
 
 // ErrPrefixLost is the reason for which [Repair] leaves out a sound record, or a ref: a block before it is lost.
@@ -114,7 +117,7 @@ func Repair(ctx context.Context, from, to string, o RepairOptions) (out Repaired
 	if err := folder.CheckFiles(from, o.AllowSharedDir, slog.New(slog.DiscardHandler)); err != nil {
 		return out, err
 	}
-	w := newDamagedStore(vfs.From(ctx), from, o, &out)
+	w := newDamagedStore(o.Inside.Disk(), from, o, &out)
 	lock, err := w.lock()
 	if err != nil {
 		return out, err

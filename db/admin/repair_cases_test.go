@@ -10,10 +10,10 @@ import (
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/admin"
+	"github.com/dormousekv/dormouse/db/internal/inside"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/db/internal/testkit/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/testkit/storetest"
-	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -131,7 +131,7 @@ func TestRepairUnreadable(t *testing.T) {
 			failed++
 			return errors.New("input/output error")
 		})
-		out, err := admin.Repair(vfs.With(t.Context(), disk), e.dir, to, admin.RepairOptions{})
+		out, err := admin.Repair(t.Context(), e.dir, to, admin.RepairOptions{Inside: inside.Options{FS: disk}})
 		if err != nil {
 			t.Fatalf("%s: %v", suffix, err)
 		}

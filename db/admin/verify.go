@@ -7,8 +7,6 @@ import (
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/internal/check"
-	"github.com/dormousekv/dormouse/db/internal/engine"
-	"github.com/dormousekv/dormouse/internal/vfs"
 )
 
 // Report is what Verify found:
@@ -38,8 +36,8 @@ func Verify(ctx context.Context, dir string, o VerifyOptions) (Report, error) {
 
 // verifyAlone opens the store as a reader that keeps writers out.
 func verifyAlone(ctx context.Context, dir string, as db.Options, o VerifyOptions) (Report, error) {
-	as.ReadOnly = true
-	s, err := db.Open(engine.With(ctx, engine.Hidden{KeepOut: true}), dir, as)
+	as.ReadOnly, as.Inside.KeepOut = true, true
+	s, err := db.Open(ctx, dir, as)
 	var bad *db.CorruptError
 	switch {
 	case errors.As(err, &bad) && !errors.Is(err, db.ErrVersion):
@@ -48,27 +46,26 @@ func verifyAlone(ctx context.Context, dir string, as db.Options, o VerifyOptions
 		return Report{}, err
 	}
 	defer s.Close()
-	var out Report
-	err = engine.Using(s, func(e *engine.Engine) (err error) {
-		out, err = check.Run(ctx, e, o.Progress)
-		return err
-	})
-	return out, err
+	e, leave, err := s.Enter(ctx)
+	if err != nil {
+		return Report{}, err
+	}
+	defer leave()
+	return check.Run(ctx, e, o.Progress)
 }
 
 // VerifyStore is Verify for an open store; other work goes on meanwhile. Of a store that is open read-only it looks at what the files hold
 // now, and returns ErrLocked while another process writes.
 func VerifyStore(ctx context.Context, s *db.Store, o VerifyOptions) (Report, error) {
-	var out Report
-	err := engine.Using(s, func(e *engine.Engine) (err error) {
-		if !e.ReadOnly() {
-			out, err = check.Run(ctx, e, o.Progress)
-			return err
-		}
-		as := s.Options()
-		as.AllowSharedDir = as.AllowSharedDir || o.AllowSharedDir
-		out, err = verifyAlone(vfs.With(ctx, e.Disk()), s.Dir(), as, o)
-		return err
-	})
-	return out, err
+	e, leave, err := s.Enter(ctx)
+	if err != nil {
+		return Report{}, err
+	}
+	defer leave()
+	if !e.ReadOnly() {
+		return check.Run(ctx, e, o.Progress)
+	}
+	as := s.Options()
+	as.AllowSharedDir = as.AllowSharedDir || o.AllowSharedDir
+	return verifyAlone(ctx, s.Dir(), as, o)
 }

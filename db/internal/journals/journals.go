@@ -21,10 +21,9 @@ import (
 
 // Errors that db exports under the same names, where they are explained.
 var (
-	ErrOpen     = errors.New("the scope's session is open already")
-	ErrClosed   = errors.New("session is closed")
-	ErrStale    = errors.New("the session was changed by another process")
-
+	ErrOpen   = errors.New("the scope's session is open already")
+	ErrClosed = errors.New("session is closed")
+	ErrStale  = errors.New("the session was changed by another process")
 )
 
 // Options say where the files are.

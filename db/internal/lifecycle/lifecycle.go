@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,8 +40,9 @@ const held = 1 << 62
 
 func (l *Lifecycle) underWay() int64 { return l.state.Load() &^ held }
 
-// Enter begins an operation. always lets it in where it would be refused: what gives something back.
-func (l *Lifecycle) Enter(always bool) error {
+// Enter begins an operation, which waits while somebody owns the store, or until ctx ends. always lets it in where it would be
+// refused: what gives something back.
+func (l *Lifecycle) Enter(ctx context.Context, always bool) error {
 	for n := l.state.Load(); n < held; n = l.state.Load() {
 		if l.state.CompareAndSwap(n, n+1) {
 			return nil
@@ -48,16 +50,30 @@ func (l *Lifecycle) Enter(always bool) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	defer l.wakeAfter(ctx)()
 	for {
 		if l.refuse != nil && !always {
 			return l.refuse
 		}
-		if !l.owned && (always || !l.wanted) {
+		// An owner who waits for nobody any more is about to own the store.
+		if !l.owned && (always || !l.owner || !l.wanted && l.underWay() > 0) {
 			l.state.Add(1)
 			return nil
 		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("the index is being rebuilt, or the store resumes: %w", context.Cause(ctx))
+		}
 		l.change.Wait()
 	}
+}
+
+// wakeAfter wakes whoever waits for a change when ctx ends, until stop is called.
+func (l *Lifecycle) wakeAfter(ctx context.Context) (stop func() bool) {
+	return context.AfterFunc(ctx, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.change.Broadcast()
+	})
 }
 
 // Leave ends an operation.
@@ -75,19 +91,49 @@ func (l *Lifecycle) Leave() {
 func (l *Lifecycle) Own(ctx context.Context, refuse error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	defer context.AfterFunc(ctx, func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.change.Broadcast()
-	})()
+	defer l.wakeAfter(ctx)()
 	for l.owner {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		l.change.Wait()
 	}
+	l.claim(refuse)
+	return l.await(ctx)
+}
+
+// OwnLater has do own the store, in the background. It returns at once, and operations that begin after that give way, as those that come before
+// the last has ended with Own.
+func (l *Lifecycle) OwnLater(do func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	first := !l.owner
+	if first {
+		l.claim(nil)
+	}
+	go func() {
+		l.mu.Lock()
+		if !first {
+			for l.owner {
+				l.change.Wait()
+			}
+			l.claim(nil)
+		}
+		l.await(context.Background())
+		l.mu.Unlock()
+		defer l.Disown()
+		do()
+	}()
+}
+
+// claim is the first step of owning the store: operations that begin give way from now on.
+func (l *Lifecycle) claim(refuse error) {
 	l.owner, l.refuse, l.wanted = true, refuse, true
 	l.state.Add(held)
+}
+
+// await is the second step: it waits until no operation is under way.
+func (l *Lifecycle) await(ctx context.Context) error {
 	if l.underWay() > 0 {
 		// By turns: one moment for the owner, who gets his way if what is under way ends, and one for operations.
 		waits := true // guarded by mu

@@ -35,7 +35,7 @@ func TestLife(t *testing.T) {
 					l.Disown()
 					continue
 				}
-				if err := l.Enter(g%2 == 0); err != nil {
+				if err := l.Enter(t.Context(), g%2 == 0); err != nil {
 					if g%2 == 0 || err != refused {
 						t.Errorf("enter: %v", err)
 					}
@@ -63,7 +63,7 @@ func TestOwnerIsNotStarved(t *testing.T) {
 	for range 8 {
 		users.Go(func() {
 			for !stop.Load() {
-				if err := l.Enter(false); err != nil {
+				if err := l.Enter(t.Context(), false); err != nil {
 					t.Error(err)
 					return
 				}
@@ -99,7 +99,7 @@ func TestOwnerIsNotStarved(t *testing.T) {
 // between the two of them, not for each call.
 func TestManyCallsFromACallback(t *testing.T) {
 	l := New()
-	if err := l.Enter(false); err != nil {
+	if err := l.Enter(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
 	var owner sync.WaitGroup
@@ -114,7 +114,7 @@ func TestManyCallsFromACallback(t *testing.T) {
 	for range 3 {
 		inside.Go(func() {
 			for range 1000 {
-				if err := l.Enter(false); err != nil {
+				if err := l.Enter(t.Context(), false); err != nil {
 					t.Error(err)
 				}
 				l.Leave()
@@ -132,7 +132,7 @@ func TestManyCallsFromACallback(t *testing.T) {
 // Who waits no longer than he may leaves no trace: neither who came first, nor one who waits for another owner.
 func TestOwnerGivesUp(t *testing.T) {
 	l := New()
-	if err := l.Enter(false); err != nil {
+	if err := l.Enter(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
 	refused, enough := errors.New("refused"), errors.New("enough")
@@ -154,12 +154,12 @@ func TestOwnerGivesUp(t *testing.T) {
 	})
 	time.Sleep(10 * time.Millisecond)
 	stopSecond(enough)
-	if err := l.Enter(false); err != refused {
+	if err := l.Enter(t.Context(), false); err != refused {
 		t.Errorf("an operation while the first owner waits: %v", err)
 	}
 	stopFirst(enough)
 	owners.Wait()
-	if err := l.Enter(false); err != nil || l.state.Load() >= held {
+	if err := l.Enter(t.Context(), false); err != nil || l.state.Load() >= held {
 		t.Errorf("an operation afterwards: %v", err)
 	}
 	l.Leave()
@@ -168,6 +168,32 @@ func TestOwnerGivesUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Disown()
+}
+
+// An operation that waits for an owner ends with its context, and is not under way then.
+func TestEnterGivesUp(t *testing.T) {
+	l := New()
+	if err := l.Own(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	enough := errors.New("enough")
+	ctx, stop := context.WithCancelCause(t.Context())
+	var operation sync.WaitGroup
+	operation.Go(func() {
+		if err := l.Enter(ctx, false); !errors.Is(err, enough) {
+			t.Errorf("an operation: %v", err)
+		}
+	})
+	stop(enough)
+	operation.Wait()
+	if n := l.underWay(); n != 0 {
+		t.Errorf("%d operations are under way", n)
+	}
+	l.Disown()
+	if err := l.Enter(ctx, false); err != nil { // there is nothing to wait for
+		t.Fatal(err)
+	}
+	l.Leave()
 }
 
 // An owner owns, or has an error, whoever comes meanwhile only to be refused and comes again at once: who is on his way in is no operation, and keeps no
@@ -180,7 +206,7 @@ func TestOwnBesideRefused(t *testing.T) {
 	for range 16 {
 		wait.Go(func() {
 			for !stop.Load() {
-				if l.Enter(false) == nil {
+				if l.Enter(t.Context(), false) == nil {
 					time.Sleep(10 * time.Microsecond)
 					l.Leave()
 				}

@@ -51,8 +51,8 @@ func TestFailedWriteBackPoisons(t *testing.T) {
 		disk := crashtest.NewDisk(crashtest.NewDirs(t).Next())
 		d := &backFS{FS: disk}
 		o := storetest.Options()
-		o.Durability = db.Power
-		s := storetest.Must(db.Open(vfs.With(t.Context(), d), disk.Dir(), o))(t)
+		o.Durability, o.Inside.FS = db.Power, d
+		s := storetest.Must(db.Open(t.Context(), disk.Dir(), o))(t)
 		m := storetest.Model(t, s, crashtest.Plain())
 		kept := kv.Tokens(crashtest.Tokens(1, 64)...)
 		storetest.Put(t, m, kept)
@@ -69,7 +69,7 @@ func TestFailedWriteBackPoisons(t *testing.T) {
 		}
 		d.sick.Store(nil)
 		s.Close()
-		s = storetest.Must(db.Open(vfs.With(t.Context(), d), disk.Dir(), o))(t)
+		s = storetest.Must(db.Open(t.Context(), disk.Dir(), o))(t)
 		m = storetest.Model(t, s, crashtest.Plain())
 		storetest.Expect(t, m, kept, 64)
 		storetest.Put(t, m, p)

@@ -45,7 +45,7 @@ func (w *Put) flush(ctx context.Context) error {
 	blocks, bytes := int64(0), int64(0)
 	for i := range planned {
 		r := &planned[i]
-		w.Chain.Key(r.i)                 // so that the goroutines only read the chain
+		w.Chain.Key(r.i)                        // so that the goroutines only read the chain
 		r.entry.Seq = w.store.Ledger.Seq.Add(1) // in the order of the chain
 		bytes += r.room
 		blocks += r.blocks()

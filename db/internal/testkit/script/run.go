@@ -13,6 +13,7 @@ import (
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/admin"
+	"github.com/dormousekv/dormouse/db/internal/inside"
 	"github.com/dormousekv/dormouse/db/internal/testkit/crashtest"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
@@ -199,9 +200,9 @@ func (r *scriptRun) store(readOnly bool) (*db.Store, error) {
 	if r.o.coarse {
 		f = crashtest.Coarse{FS: f}
 	}
-	return db.Open(vfs.With(ctx, f), r.d.Dir(), db.Options{
+	return db.Open(ctx, r.d.Dir(), db.Options{
 		ReadOnly: readOnly, Durability: r.o.mode, Budget: r.o.budget, SegmentBytes: 256 << 10, MinFree: -1, CheckpointInterval: -1,
-		Codec: quant.Raw, Logger: slog.New(slog.DiscardHandler),
+		Codec: quant.Raw, Logger: slog.New(slog.DiscardHandler), Inside: inside.Options{FS: f},
 	})
 }
 

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -41,6 +42,15 @@ func MoveAll(t testing.TB, s *db.Store, pick func(x index.Entry) bool) {
 			t.Fatal(ok, err)
 		}
 	}
+}
+
+// Again is what call returns. It is called once more where it found the index damaged.
+func Again(call func() error) error {
+	err := call()
+	if errors.Is(err, db.ErrIndexDamaged) {
+		err = call()
+	}
+	return err
 }
 
 // DoubtIndex has the store find its index damaged, which is built anew in the background. In a store that was closed nothing does.

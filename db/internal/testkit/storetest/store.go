@@ -60,7 +60,8 @@ func OpenOn(t testing.TB, disk vfs.FS, dir string, o db.Options) *db.Store {
 // TryOpen opens a store that [Crash] can end. The caller closes it.
 func TryOpen(disk vfs.FS, dir string, o db.Options) (*db.Store, error) {
 	d := Over(disk)
-	s, err := db.Open(vfs.With(context.Background(), d), dir, o)
+	o.Inside.FS = d
+	s, err := db.Open(context.Background(), dir, o)
 	if err == nil {
 		key := weak.Make(s)
 		disks.Store(key, d)

@@ -36,7 +36,7 @@ func (m *Model) Delete(ctx context.Context, prefix kv.Prompt) (Deleted, error) {
 		return Deleted{}, err
 	}
 	defer m.leave()
-	took, err := e.Delete(ctx, m.ms, &prefix)
+	took, err := e.Remover.Delete(ctx, m.ms, &prefix)
 	return Deleted(took), m.s.checkIndex(err)
 }
 
@@ -54,7 +54,7 @@ func (s *Store) DeleteScope(ctx context.Context, scope string) (Deleted, error) 
 		return Deleted{}, err
 	}
 	defer s.leave()
-	took, err := e.DeleteScope(ctx, e.Hasher.Scope(scope))
+	took, err := e.Remover.DeleteScope(ctx, e.Hasher.Scope(scope))
 	return Deleted(took), s.checkIndex(err)
 }
 
@@ -68,6 +68,6 @@ func (s *Store) DeleteScopeID(ctx context.Context, id kv.ScopeID) (Deleted, erro
 		return Deleted{}, err
 	}
 	defer s.leave()
-	took, err := e.DeleteScope(ctx, id)
+	took, err := e.Remover.DeleteScope(ctx, id)
 	return Deleted(took), s.checkIndex(err)
 }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/dormousekv/dormouse/db/internal/engine"
+	"github.com/dormousekv/dormouse/db/internal/space"
 )
 
 // Checkpoint makes everything that was acknowledged so far durable, moves it from the log to the index, and deletes
@@ -17,7 +17,7 @@ func (s *Store) Checkpoint(ctx context.Context) error {
 		return err
 	}
 	defer s.leave()
-	return s.checkIndex(errors.Join(e.Checkpoint(ctx), e.SyncSessions()))
+	return s.checkIndex(errors.Join(e.Space.Checkpoint(ctx), e.Journals.Sync()))
 }
 
 // Sync makes everything that was acknowledged so far durable, and destroys the bytes of what was deleted. Where refs went with that, it
@@ -29,7 +29,7 @@ func (s *Store) Sync(ctx context.Context) error {
 		return err
 	}
 	defer s.leave()
-	left, err := e.SyncAll(ctx)
+	left, err := e.Space.SyncAll(ctx)
 	if err == nil && left.Records+left.Segments > 0 {
 		err = (*PendingError)(&left)
 	}
@@ -75,7 +75,7 @@ func (s *Store) Compact(ctx context.Context, o CompactOptions) (Compacted, error
 		return Compacted{}, err
 	}
 	defer s.leave()
-	did, err := e.Compact(ctx, engine.CompactOptions{LiveShare: o.LiveShare, All: o.All, Progress: o.Progress, Least: s.o.Inside.CompactLeast})
+	did, err := e.Space.Compact(ctx, space.CompactOptions{LiveShare: o.LiveShare, All: o.All, Progress: o.Progress, Least: s.o.Inside.CompactLeast})
 	return Compacted(did), s.checkIndex(err)
 }
 
@@ -150,7 +150,7 @@ func (s *Store) measure() (int64, error) {
 		return 0, err
 	}
 	defer s.leave()
-	return e.Measure(), nil
+	return e.Budget.Measure(), nil
 }
 
 // trim drops maps, pages, handles and buffers, but for those of held segments, and says what the files occupy then. A ctx that has ended keeps
@@ -162,7 +162,7 @@ func (s *Store) trim(ctx context.Context) (held int, disk int64, err error) {
 	}
 	defer s.leave()
 	held, err = e.Trim(ctx)
-	return held, e.Measure(), s.checkIndex(err)
+	return held, e.Budget.Measure(), s.checkIndex(err)
 }
 
 // OnPressure has Pressure call f at Low and Critical, before anything is evicted or dropped: f gives up memory that it can fill again, and may
@@ -216,6 +216,6 @@ func (s *Store) shrink(ctx context.Context, bytes int64) (left int64, evicted in
 		return 0, 0, err
 	}
 	defer s.leave()
-	left, evicted, err = e.Shrink(ctx, bytes)
+	left, evicted, err = e.Space.Shrink(ctx, bytes)
 	return left, evicted, s.checkIndex(err)
 }

@@ -85,7 +85,7 @@ func (m *Model) match(ctx context.Context, e *engine.Engine, prompt kv.Prompt, o
 	e.Count.Matched(x.tokens, x.reason.Code, len(prompt.Tokens), time.Since(start))
 	m.logShort("match", x.tokens, limit, x.reason)
 	for _, k := range x.held.Rests {
-		e.Used(k)
+		e.Ledger.Recency().Used(k)
 	}
 	return x, nil
 }

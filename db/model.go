@@ -111,7 +111,7 @@ func (s *Store) Retire(ctx context.Context, fp kv.Fingerprint) error {
 		return err
 	}
 	defer s.leave()
-	return s.checkIndex(e.Retire(ctx, fp))
+	return s.checkIndex(e.Remover.Retire(ctx, fp))
 }
 
 const (

@@ -5,9 +5,11 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/dormousekv/dormouse/db/internal/commit"
 	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/db/internal/inside"
+	"github.com/dormousekv/dormouse/db/internal/tally"
 	"github.com/dormousekv/dormouse/quant"
 )
 
@@ -94,7 +96,7 @@ type Options struct {
 //		What        string // "scan segments", "verify", "compact", "repair"
 //		Done, Total int64  // bytes
 //	}
-type Progress = engine.Progress
+type Progress = tally.Progress
 
 // withDefaults fills in every zero field.
 func (o Options) withDefaults() Options {
@@ -203,7 +205,7 @@ func (s *Store) engineOptions() engine.Options {
 	o := s.o
 	return engine.Options{
 		FS: o.Inside.FS, Logger: o.Logger, Kept: s.kept, Budget: o.Budget, MinFree: o.MinFree, MaxBlocks: o.MaxBlocks, HighWater: o.HighWater, LowWater: o.LowWater,
-		Rank: func(l engine.Leaf) uint64 { return o.Policy.Rank(Leaf(l)) }, Power: o.Durability == Power,
+		Rank: func(l commit.Leaf) uint64 { return o.Policy.Rank(Leaf(l)) }, Power: o.Durability == Power,
 		CheckpointInterval: o.CheckpointInterval, CheckpointBytes: o.CheckpointBytes, SegmentBytes: o.SegmentBytes, BloomFPR: o.BloomFPR,
 		LogAhead: o.Inside.LogAhead, ReadOnly: o.ReadOnly, Alone: o.Inside.KeepOut, Beside: s.beside, Progress: o.Progress,
 	}

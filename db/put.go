@@ -56,7 +56,7 @@ func (m *Model) checkPut(prompt *kv.Prompt, rows kv.Rows, o PutOptions) error {
 
 // put is Put in a store that was entered. extends is the match that it goes on from, or nil.
 func (m *Model) put(ctx context.Context, e *engine.Engine, extends *lease.Held, prompt *kv.Prompt, rows kv.Rows, o PutOptions) (PutResult, error) {
-	if err := e.Poisoned(); err != nil || o.NoStore {
+	if err := e.Ledger.Poisoned(); err != nil || o.NoStore {
 		return PutResult{}, m.s.checkIndex(err)
 	}
 	did, err := e.Put(ctx, m.ms, prompt, rows, extends, engine.PutOptions{

@@ -43,7 +43,7 @@ func (s *Store) rebuildIndex(cause error) {
 	}
 	old := s.eng
 	old.Halt()
-	unsaved := errors.Join(old.Sync(), old.Abandon()) // if the rebuild fails, nobody else makes durable what there is
+	unsaved := errors.Join(old.Space.Sync(), old.Abandon()) // if the rebuild fails, nobody else makes durable what there is
 	e, err := engine.OpenRebuilt(context.Background(), s.dir, s.engineOptions(), cause)
 	if err != nil {
 		s.o.Logger.Error("index could not be rebuilt; the store is suspended until Resume", "dir", s.dir, "error", errors.Join(err, unsaved))

@@ -94,7 +94,11 @@ func (m *Model) setRefOnce(ctx context.Context, name string, prefix kv.Prompt, o
 		return err
 	}
 	defer m.leave()
-	return m.s.checkIndex(e.Insist(ctx, func() error { return m.setRef(ctx, e, name, prefix, o) }))
+	retries := e.Space.Retries()
+	for again := true; again; {
+		again, err = retries.After(ctx, m.setRef(ctx, e, name, prefix, o))
+	}
+	return m.s.checkIndex(err)
 }
 
 func (m *Model) setRef(ctx context.Context, e *engine.Engine, name string, prefix kv.Prompt, o RefOptions) error {
@@ -114,18 +118,19 @@ func (m *Model) setRef(ctx context.Context, e *engine.Engine, name string, prefi
 	if err := e.Catalog.RefFits(ref); err != nil { // before room is made for it
 		return err
 	}
-	if err := e.BoundState(ctx); err != nil {
+	if err := e.Space.BoundState(ctx); err != nil {
 		return err
 	}
-	room, ok := e.ReserveRef(ref)
-	if !ok {
-		if err := e.MakeRoom(ctx, room, 0); err != nil { // what the ref is to name stays: the match is open
-			return err
-		}
+	room := 3 * ref.Bytes() // in the log, in the head of its next file and in the index
+	if old, ok := e.Catalog.Ref(name); ok {
+		room = max(room-2*old.Bytes(), ref.Bytes()) // its copies go when this one's come
 	}
-	defer e.GiveUp(room, 0)
+	if err := e.Space.ReserveState(ctx, room); err != nil { // what the ref is to name stays: the match is open
+		return err
+	}
+	defer e.Budget.GiveUp(room, 0)
 	ref.Block = x.held.Rests[len(x.held.Rests)-1]
-	return e.LogRef(ref, x.held.Found)
+	return e.Ledger.SetRef(ref, x.held.Found)
 }
 
 // whole matches all of a prefix of this model.
@@ -158,7 +163,7 @@ func (s *Store) DeleteRef(ctx context.Context, name string) error {
 		return err
 	}
 	defer s.leave()
-	return s.checkIndex(e.DeleteRef(name))
+	return s.checkIndex(e.Ledger.DeleteRef(name))
 }
 
 // Ref returns the ref of that name. ErrNotFound if there is none.

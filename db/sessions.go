@@ -6,7 +6,7 @@ import (
 	"iter"
 	"time"
 
-	"github.com/dormousekv/dormouse/db/internal/engine"
+	"github.com/dormousekv/dormouse/db/internal/journals"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/sessions"
 )
@@ -29,7 +29,7 @@ type SessionFrame = sessions.Frame
 // Resume: [ErrStale] if another process has changed its file meanwhile.
 type Session struct {
 	s *Store
-	x *engine.Session
+	x *journals.Journal
 }
 
 // OpenSession opens the session of a scope, which must have a name, and makes it if there is none. It reads the whole file: the end that a
@@ -70,7 +70,7 @@ func (x *Session) frames(ctx context.Context) ([]SessionFrame, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	return e.SessionFrames(x.x)
+	return e.Journals.Frames(x.x)
 }
 
 // Append adds a frame, as a whole or not at all. In the mode Power it is on the disk when this returns; in the mode Process a power cut may
@@ -106,7 +106,7 @@ func (x *Session) Err() error {
 		return err
 	}
 	defer x.s.leave()
-	return e.SessionErr(x.x)
+	return e.Journals.Err(x.x)
 }
 
 // Bytes is the length of the session's file; 0 once that is deleted.
@@ -116,7 +116,7 @@ func (x *Session) Bytes() int64 {
 	if e == nil {
 		return 0
 	}
-	return e.SessionLength(x.x)
+	return e.Journals.Length(x.x)
 }
 
 // Close makes what was appended durable, and lets go of the file. The store's Close does so, too. A second call does nothing.
@@ -126,7 +126,7 @@ func (x *Session) Close() error {
 	if e == nil {
 		return nil
 	}
-	return e.CloseSession(x.x)
+	return e.Journals.Close(x.x)
 }
 
 // SessionInfo is one session of a store.
@@ -149,7 +149,7 @@ func (s *Store) sessions(ctx context.Context) (out []SessionInfo, err error) {
 		return nil, err
 	}
 	defer s.leave()
-	all, err := e.Sessions(ctx)
+	all, err := e.Journals.List(ctx)
 	for _, x := range all {
 		out = append(out, SessionInfo(x))
 	}
@@ -171,5 +171,5 @@ func (s *Store) readSession(ctx context.Context, id kv.ScopeID) ([]SessionFrame,
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	return e.ReadSession(id)
+	return e.Journals.ReadFrames(id)
 }

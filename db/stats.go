@@ -11,6 +11,7 @@ import (
 	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/folder"
+	"github.com/dormousekv/dormouse/db/internal/tally"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -147,7 +148,7 @@ func (h Histogram) Quantile(q float64) time.Duration {
 	return 0
 }
 
-func histogram(t *engine.Times) (h Histogram) {
+func histogram(t *tally.Times) (h Histogram) {
 	h.Counts, h.N, h.Sum, h.Seconds = t.Read()
 	return h
 }
@@ -163,14 +164,14 @@ func (s *Store) Stats() (Stats, error) {
 }
 
 func (s *Store) stats(e *engine.Engine) Stats {
-	used := e.Measure()
-	if e.ReadOnly() { // then nobody counts the log
+	used := e.Budget.Measure()
+	if e.Ledger.ReadOnly() { // then nobody counts the log
 		if all, err := folder.Bytes(e.FS, e.Dir); err == nil {
 			used = all
 		}
 	}
-	c := &e.Count
-	now := e.Counts()
+	c := e.Count
+	now := e.Ledger.Counts()
 	out := Stats{
 		Matches: c.Matches.Load(), Hits: c.Hits.Load(), Reasons: map[ReasonCode]int64{},
 		TokensAsked: c.TokensAsked.Load(), TokensReused: c.TokensReused.Load(),
@@ -182,11 +183,11 @@ func (s *Store) stats(e *engine.Engine) Stats {
 		LastCheckpoint: time.Duration(c.CheckpointNanos.Load()),
 		Blocks:         now.Blocks, StoredRecords: now.Records, LiveBytes: now.Bytes,
 		DiskBytes: used, DiskHighWater: c.High.Load(), Budget: s.o.Budget, OpenMatches: s.matches.Load(),
-		Poisoned: !e.ReadOnly() && e.Poisoned() != nil, Turns: s.turns.read(),
+		Poisoned: !e.Ledger.ReadOnly() && e.Ledger.Poisoned() != nil, Turns: s.turns.read(),
 	}
-	out.DiskFree, out.KeptFree, out.Full = e.Room()
+	out.DiskFree, out.KeptFree, out.Full = e.Budget.Room()
 	out.AsOf, out.BesideWriter = e.AsOf()
-	out.Sessions, out.SessionBytes = e.SessionStats()
+	out.Sessions, out.SessionBytes = e.Journals.Stats()
 	for code := range c.Reasons {
 		if n := c.Reasons[code].Load(); n > 0 {
 			out.Reasons[ReasonCode(code)] = n
@@ -194,7 +195,7 @@ func (s *Store) stats(e *engine.Engine) Stats {
 	}
 	out.PendingRecords, out.PendingBytes = e.Segments.Pending()
 	_, out.OldestLease = e.Segments.Leases()
-	if b := e.Bloom(); b != nil {
+	if b := e.Filter.Loaded(); b != nil {
 		out.BloomKeys, out.BloomFill, out.BloomFPR = int64(b.Keys()), b.Fill(), b.EstimatedFPR()
 		out.BloomBytes = int64(b.Bits() / 8)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/db/internal/inside"
+	"github.com/dormousekv/dormouse/db/internal/space"
 	"github.com/dormousekv/dormouse/internal/vfs"
 )
 
@@ -40,7 +41,7 @@ func Compact(ctx context.Context, dir string, o CompactOptions) (db.Compacted, e
 		Budget: 1 << 50, MinFree: -1, SegmentBytes: 64 << 20, CheckpointInterval: -1,
 		AllowSharedDir: o.AllowSharedDir, Progress: o.Progress, Logger: o.Logger,
 		// Records move to new segments, the index says so in new pages, and the log goes on for that.
-		Inside: inside.Options{CompactLeast: 8*engine.BlockBytes + engine.MinLogAhead, LogAhead: engine.MinLogAhead},
+		Inside: inside.Options{CompactLeast: 8*space.BlockBytes + engine.MinLogAhead, LogAhead: engine.MinLogAhead},
 	})
 	if err != nil {
 		return db.Compacted{Before: before, After: before}, err

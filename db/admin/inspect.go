@@ -57,7 +57,7 @@ func planes(ctx context.Context, s *db.Store, b db.Block) (out []Plane, err erro
 		return nil, err
 	}
 	at := segments.Loc{Segment: b.Segment, Offset: b.Offset, Length: b.Bytes}
-	err = e.Record(b.Key, uint8(b.Group), at, func(r *segments.Record) error {
+	err = e.Judge.Record(b.Key, uint8(b.Group), at, func(r *segments.Record) error {
 		for i := range r.Tensors() {
 			te := r.Tensor(i)
 			p := read.PlaneOf(te)
@@ -182,5 +182,5 @@ func IndexProblems(s *db.Store) (why []error) {
 		return nil
 	}
 	defer leave()
-	return e.Doubts
+	return e.Recovered.Doubts
 }

@@ -12,10 +12,12 @@ import (
 	"slices"
 
 	"github.com/dormousekv/dormouse/db/internal/catalog"
+	"github.com/dormousekv/dormouse/db/internal/commit"
 	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/db/internal/recovery"
+	"github.com/dormousekv/dormouse/db/internal/tally"
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -44,7 +46,7 @@ func (w *damagedStore) copyTo(ctx context.Context, dir string) (err error) {
 		return err
 	}
 	n.Start(func(error) {})
-	n.RaiseNumbers(w.e.Found.Seq, w.e.Found.Clock)
+	n.Ledger.RaiseNumbers(w.e.Recovered.Found.Seq, w.e.Recovered.Found.Clock)
 	c := &copier{w: w, n: n, loaded: map[kv.Fingerprint]*catalog.Model{}}
 	if err = c.models(); err == nil {
 		err = c.records(ctx)
@@ -55,8 +57,8 @@ func (w *damagedStore) copyTo(ctx context.Context, dir string) (err error) {
 	if err == nil {
 		err = c.sessions(ctx)
 	}
-	if err == nil && n.BloomStale() {
-		err = n.RebuildBloom(ctx)
+	if err == nil && n.Filter.Stale() {
+		err = n.RebuildFilter(ctx)
 	}
 	n.Halt()
 	defer segments.GiveBack(0)
@@ -64,7 +66,7 @@ func (w *damagedStore) copyTo(ctx context.Context, dir string) (err error) {
 }
 
 // rank has all that is copied count as used when it was put, unless the index says more. The shift is that of db's policies.
-func rank(l engine.Leaf) uint64 { return l.Clock << 8 }
+func rank(l commit.Leaf) uint64 { return l.Clock << 8 }
 
 // copyBytes bounds the records that one log frame publishes in the copy.
 const copyBytes = 16 << 20
@@ -95,7 +97,7 @@ func (c *copier) models() error {
 			continue
 		}
 		c.loaded[m.Fingerprint] = m
-		if _, err := c.n.LogState(*m.Model); err != nil {
+		if _, err := c.n.Ledger.LogState(*m.Model); err != nil {
 			return err
 		}
 	}
@@ -103,7 +105,7 @@ func (c *copier) models() error {
 		if c.loaded[n.Model] == nil {
 			continue
 		}
-		if _, err := c.n.LogState(n); err != nil {
+		if _, err := c.n.Ledger.LogState(n); err != nil {
 			return err
 		}
 	}
@@ -152,7 +154,7 @@ func (c *copier) withPrefix(ctx context.Context, x index.Entry) error {
 			return err
 		}
 		if c.done += x.Loc.Length; w.o.Progress != nil {
-			w.o.Progress(engine.Progress{What: "repair", Done: c.done, Total: c.total})
+			w.o.Progress(tally.Progress{What: "repair", Done: c.done, Total: c.total})
 		}
 	}
 	return nil
@@ -219,7 +221,7 @@ func (c *copier) record(ctx context.Context, x index.Entry) error {
 		return err
 	}
 	if due {
-		return c.n.Checkpoint(ctx)
+		return c.n.Space.Checkpoint(ctx)
 	}
 	return nil
 }
@@ -269,23 +271,7 @@ func (c *copier) publish() error {
 	defer c.appended()
 	batch := c.batch
 	c.batch, c.batchBytes = nil, 0
-	_, err := c.n.Commit(func(t *index.Txn) (oplog.Op, error) {
-		var op oplog.Put
-		for _, x := range batch {
-			if x.Group == 0 {
-				c.n.AddToBloom(x.Key)
-				if x.First == 0 {
-					c.n.AddToBloom(c.n.Hasher.Opening(x.Parent, x.Scope, x.Hashes))
-				}
-			}
-			if err := t.Put(x); err != nil {
-				return nil, err
-			}
-			op.Records = append(op.Records, x)
-		}
-		return op, nil
-	}, nil)
-	if err != nil {
+	if err := c.commit(batch); err != nil {
 		return err
 	}
 	for _, x := range batch {
@@ -296,6 +282,28 @@ func (c *copier) publish() error {
 		c.w.out.Bytes += x.Loc.Length
 	}
 	return nil
+}
+
+// commit logs and publishes a batch.
+func (c *copier) commit(batch []index.Entry) error {
+	change, err := c.n.Ledger.Begin()
+	if err != nil {
+		return err
+	}
+	defer change.End()
+	for _, x := range batch {
+		if x.Group == 0 {
+			c.n.Filter.Add(x.Key)
+			if x.First == 0 {
+				c.n.Filter.Add(c.n.Hasher.Opening(x.Parent, x.Scope, x.Hashes))
+			}
+		}
+		if err := change.Index.Put(x); err != nil {
+			return err
+		}
+	}
+	_, err = change.Commit(oplog.Put{Records: batch})
+	return err
 }
 
 // refs sets the refs whose prefix was saved, and those whose prefix was evicted before: refs survive that.
@@ -310,11 +318,11 @@ func (c *copier) refs() error {
 			w.out.LostRefs = append(w.out.LostRefs, LostRef{refOf(ref), fmt.Errorf("block %s: %w", ref.Block, ErrPrefixLost)})
 			continue
 		}
-		if _, err := c.n.LogState(ref); err != nil {
+		if _, err := c.n.Ledger.LogState(ref); err != nil {
 			return err
 		}
 		if saved {
-			if err := c.n.Reclass(ref.Block); err != nil {
+			if err := c.n.Ledger.Rerank(ref.Block); err != nil {
 				return err
 			}
 		} else {
@@ -327,7 +335,7 @@ func (c *copier) refs() error {
 
 // allKnown reports whether index and log, or whole segments, say of every block that there was that it was there.
 func (w *damagedStore) allKnown() bool {
-	r := w.e.Found
+	r := w.e.Recovered.Found
 	damaged := len(w.fs.damage)+len(w.found.Damage)+len(r.Log.Damage)+len(r.Damage) > 0
 	return len(w.unknown()) == 0 && !(r.Rebuilt && damaged)
 }
@@ -336,5 +344,5 @@ func (w *damagedStore) allKnown() bool {
 func (w *damagedStore) known(id recovery.ID) bool {
 	is := func(x index.Entry) bool { return recovery.IDOf(&x) == id }
 	_, ok := w.entries[id]
-	return ok || slices.ContainsFunc(w.e.Found.Absent, is) || slices.ContainsFunc(w.e.Found.Left, is)
+	return ok || slices.ContainsFunc(w.e.Recovered.Found.Absent, is) || slices.ContainsFunc(w.e.Recovered.Found.Left, is)
 }

@@ -84,7 +84,7 @@ func (w *damagedStore) recover(ctx context.Context, doubt error) (err error) {
 		return err
 	}
 	for _, d := range w.found.Damage {
-		if d.File == w.path(folder.IndexName) && !w.e.Found.Rebuilt {
+		if d.File == w.path(folder.IndexName) && !w.e.Recovered.Found.Rebuilt {
 			return d
 		}
 	}

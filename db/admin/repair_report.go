@@ -22,7 +22,7 @@ func (w *damagedStore) report() {
 	said := map[place]bool{}
 	w.absent(said)
 	known := w.byFile()
-	for _, d := range slices.Concat(w.fs.damage, w.found.Damage, w.e.Found.Log.Damage, w.e.Found.Damage) {
+	for _, d := range slices.Concat(w.fs.damage, w.found.Damage, w.e.Recovered.Found.Log.Damage, w.e.Recovered.Found.Damage) {
 		at := place{d.File, d.Offset}
 		if bad := w.fs.bad[d.File]; said[at] || bad != nil && bad != d { // then nothing of that file can be read
 			continue
@@ -60,7 +60,7 @@ type place struct {
 // absent adds to the entries what the recovery knows of and left out, and to said what the check takes for damage and is none: zeros in the place
 // of a record that a lost frame of the log may have deleted.
 func (w *damagedStore) absent(said map[place]bool) {
-	r := w.e.Found
+	r := w.e.Recovered.Found
 	lost := func(x index.Entry, why error) {
 		id := recovery.IDOf(&x)
 		if _, ok := w.entries[id]; !ok {
@@ -122,7 +122,7 @@ const headerEnd = 4096
 // mayHold reports whether a record may have been where d is, of which nothing tells: not if there is an index, nor in a header behind which
 // records were found.
 func (w *damagedStore) mayHold(d *damage.Error, records int) bool {
-	return w.e.Found.Rebuilt && strings.HasSuffix(d.File, ".seg") && !errors.Is(d, segments.ErrMissing) &&
+	return w.e.Recovered.Found.Rebuilt && strings.HasSuffix(d.File, ".seg") && !errors.Is(d, segments.ErrMissing) &&
 		(d.Offset >= headerEnd || d.What == "segment" || records == 0)
 }
 
@@ -163,7 +163,7 @@ func (w *damagedStore) firstLost(x index.Entry) kv.Key {
 
 // unknown says what nobody can know any more.
 func (w *damagedStore) unknown() (why []string) {
-	r := w.e.Found
+	r := w.e.Recovered.Found
 	switch {
 	case !r.Log.HasFirst && len(r.Applied.Extra) == 0:
 		why = append(why, "neither log nor index can be read: refs are lost, and what was deleted is back if its bytes were not yet destroyed")
@@ -194,7 +194,7 @@ func (w *damagedStore) unknown() (why []string) {
 
 // missingSegments are those that were before the log began, are not there, and that nothing says to be given up.
 func (w *damagedStore) missingSegments() (ids []string) {
-	for id := uint64(1); id < w.e.Found.Log.First.Next.Segment; id++ {
+	for id := uint64(1); id < w.e.Recovered.Found.Log.First.Next.Segment; id++ {
 		if !w.e.Catalog.IsUnlinked(id) && !w.e.Segments.Has(id) {
 			ids = append(ids, fmt.Sprint(id))
 		}

@@ -52,7 +52,7 @@ func (c *copier) sessions(ctx context.Context) error {
 		if !sound {
 			continue
 		}
-		if err := c.n.CopySession(id, got.Frames); err != nil {
+		if err := c.n.Journals.Copy(id, got.Frames); err != nil {
 			return err
 		}
 		w.out.Sessions++

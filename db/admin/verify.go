@@ -62,7 +62,7 @@ func VerifyStore(ctx context.Context, s *db.Store, o VerifyOptions) (Report, err
 		return Report{}, err
 	}
 	defer leave()
-	if !e.ReadOnly() {
+	if !e.Ledger.ReadOnly() {
 		return check.Run(ctx, e, o.Progress)
 	}
 	as := s.Options()

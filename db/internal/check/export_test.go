@@ -4,10 +4,11 @@ import (
 	"context"
 
 	"github.com/dormousekv/dormouse/db/internal/engine"
+	"github.com/dormousekv/dormouse/db/internal/tally"
 )
 
 // Segments is the part of Run that compares the index with the segments, and every record with its checksums.
-func Segments(ctx context.Context, e *engine.Engine, progress func(engine.Progress)) (Report, error) {
+func Segments(ctx context.Context, e *engine.Engine, progress func(tally.Progress)) (Report, error) {
 	v := newVerifier(e, progress)
 	live, err := v.entries(ctx)
 	if err == nil {

@@ -19,8 +19,8 @@ import (
 // index checks index.db page by page and row by row.
 func (v *verifier) index(ctx context.Context) error {
 	e := v.e
-	doubts := e.Doubts
-	if !e.ReadOnly() {
+	doubts := e.Recovered.Doubts
+	if !e.Ledger.ReadOnly() {
 		doubts = nil // it has been rebuilt since
 	}
 	for _, err := range doubts {
@@ -35,9 +35,9 @@ func (v *verifier) index(ctx context.Context) error {
 			v.note("index.db will be rebuilt: %v", err)
 		}
 	}
-	if e.ReadOnly() { // else they were left out, and that is done
-		v.lost(e.Absent)
-		v.unproven(e.Lost)
+	if e.Ledger.ReadOnly() { // else they were left out, and that is done
+		v.lost(e.Recovered.Absent)
+		v.unproven(e.Recovered.Lost)
 	}
 	if len(doubts) > 0 {
 		return nil
@@ -103,7 +103,7 @@ func (v *verifier) bloom(ctx context.Context) error {
 		return nil
 	}
 	e := v.e
-	b, lsn, current, err := e.BloomFile()
+	b, lsn, current, err := e.Filter.File()
 	var bad *damage.Error
 	switch {
 	case errors.As(err, &bad):

@@ -30,14 +30,14 @@ func (v *verifier) sessions(ctx context.Context) error {
 			v.note("%s: not a file of the store", path)
 			continue
 		case tmp:
-			if err := v.e.CheckSessionTemporary(id); errors.Is(err, vfs.ErrForeign) {
+			if err := v.e.Journals.CheckTemporary(id); errors.Is(err, vfs.ErrForeign) {
 				v.note("%v: the session cannot be written anew", err)
 			} else {
 				v.note("%s: a crash left it when a session was written anew", path)
 			}
 			continue
 		}
-		c, err := v.e.ReadSessionFile(id)
+		c, err := v.e.Journals.Read(id)
 		var bad *damage.Error
 		switch {
 		case errors.Is(err, vfs.ErrVersion):

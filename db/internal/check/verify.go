@@ -11,6 +11,7 @@ import (
 	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/db/internal/recovery"
+	"github.com/dormousekv/dormouse/db/internal/tally"
 	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/segments"
@@ -28,7 +29,7 @@ type Report struct {
 
 // Run reads every byte of every file of an open store and compares. Damage is no error but in the report; the error names the files that
 // could not be read. progress may be nil.
-func Run(ctx context.Context, e *engine.Engine, progress func(engine.Progress)) (Report, error) {
+func Run(ctx context.Context, e *engine.Engine, progress func(tally.Progress)) (Report, error) {
 	v := newVerifier(e, progress)
 	err := v.run(ctx)
 	return v.out, err
@@ -36,7 +37,7 @@ func Run(ctx context.Context, e *engine.Engine, progress func(engine.Progress)) 
 
 // Saved is the part of Run that looks at what Repair saves by means of the index, sessions left out. The remains are among the notes, too: only an
 // index tells whether those are of a record that was destroyed or of one that is lost.
-func Saved(ctx context.Context, e *engine.Engine, progress func(engine.Progress)) (_ Report, remains []*damage.Error, _ error) {
+func Saved(ctx context.Context, e *engine.Engine, progress func(tally.Progress)) (_ Report, remains []*damage.Error, _ error) {
 	v := newVerifier(e, progress)
 	err := v.records(ctx)
 	return v.out, v.remains, errors.Join(err, v.unreadFiles())
@@ -44,7 +45,7 @@ func Saved(ctx context.Context, e *engine.Engine, progress func(engine.Progress)
 
 type verifier struct {
 	e        *engine.Engine
-	progress func(engine.Progress)
+	progress func(tally.Progress)
 	out      Report
 	total    int64
 	unsealed []recovery.Leftover // when it began: a checkpoint may seal them meanwhile
@@ -56,7 +57,7 @@ type verifier struct {
 	foreignBloom   bool    // a refusal names the Bloom filter's file
 }
 
-func newVerifier(e *engine.Engine, progress func(engine.Progress)) *verifier {
+func newVerifier(e *engine.Engine, progress func(tally.Progress)) *verifier {
 	return &verifier{e: e, progress: progress, unread: map[uint64]error{}, missing: map[uint64]bool{}}
 }
 
@@ -69,7 +70,7 @@ func (v *verifier) note(format string, args ...any) {
 func (v *verifier) read(n int64) {
 	v.out.Bytes += n
 	if v.progress != nil {
-		v.progress(engine.Progress{What: "verify", Done: v.out.Bytes, Total: max(v.total, v.out.Bytes)})
+		v.progress(tally.Progress{What: "verify", Done: v.out.Bytes, Total: max(v.total, v.out.Bytes)})
 	}
 }
 
@@ -90,10 +91,10 @@ func (v *verifier) run(ctx context.Context) error {
 // records is all but the Bloom filter and the sessions.
 func (v *verifier) records(ctx context.Context) error {
 	e := v.e
-	v.unsealed = e.Leftovers()
+	v.unsealed = e.Checkpoints.Leftovers()
 	lease := e.Segments.Acquire() // what is evicted meanwhile stays as it is
 	defer func() { lease.Release(); v.passedBy() }()
-	v.total = e.Measure()
+	v.total = e.Budget.Measure()
 	for _, s := range e.Segments.Segments() { // holes are read, too
 		v.total += max(0, s.Size-s.Allocated)
 	}

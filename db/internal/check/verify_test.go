@@ -13,7 +13,7 @@ import (
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/db/internal/check"
-	"github.com/dormousekv/dormouse/db/internal/engine"
+	"github.com/dormousekv/dormouse/db/internal/tally"
 	"github.com/dormousekv/dormouse/db/internal/testkit/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/testkit/storetest"
 	"github.com/dormousekv/dormouse/internal/memdir"
@@ -186,12 +186,12 @@ func TestVerifyBesideUnlinking(t *testing.T) {
 	before := len(storetest.Engine(s).Segments.Segments())
 	unlink := sync.OnceFunc(func() {
 		done := make(chan error) // somebody else does it
-		go func() { done <- errors.Join(x.Close(), storetest.Engine(s).Inside().Reclaim(t.Context())) }()
+		go func() { done <- errors.Join(x.Close(), storetest.Engine(s).Checkpoints.Reclaim(t.Context())) }()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
 	})
-	if out, err := check.Segments(t.Context(), storetest.Engine(s), func(engine.Progress) { unlink() }); err != nil || len(out.Damage) > 0 {
+	if out, err := check.Segments(t.Context(), storetest.Engine(s), func(tally.Progress) { unlink() }); err != nil || len(out.Damage) > 0 {
 		t.Errorf("%v, %v", out.Damage, err)
 	}
 	if after := len(storetest.Engine(s).Segments.Segments()); after != before-1 {
@@ -205,11 +205,11 @@ func TestVerifyWhileTheBloomFilterIsBuiltAnew(t *testing.T) {
 	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 	p := kv.Prompt{Tokens: crashtest.Tokens(1, 16*20)}
 	storetest.Put(t, m, p)
-	storetest.Eventually(t, "the Bloom filter is there", func() bool { return storetest.Engine(s).Inside().Bloom().Load() != nil })
+	storetest.Eventually(t, "the Bloom filter is there", func() bool { return storetest.Engine(s).Filter.Current().Load() != nil })
 	storetest.OK(t, s.Checkpoint(t.Context()))
 	out := storetest.Must(check.Bloom(storetest.Asked(t.Context(), func() {
 		storetest.Must(m.Delete(t.Context(), p.Prefix(16)))(t)
-		storetest.OK(t, storetest.Engine(s).RebuildBloom(t.Context()))
+		storetest.OK(t, storetest.Engine(s).RebuildFilter(t.Context()))
 	}), storetest.Engine(s)))(t)
 	if len(out.Damage) > 0 {
 		t.Fatalf("%d false reports, the first: %v", len(out.Damage), out.Damage[0])

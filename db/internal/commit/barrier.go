@@ -44,7 +44,7 @@ func (l *Ledger) Barrier(lsn uint64) error {
 	if err != nil {
 		return err
 	}
-	at, err := l.logBarrier(last)
+	at, err := l.LogBarrier(last)
 	switch {
 	case errors.Is(err, vfs.ErrNoSpace) && l.Poisoned() == nil:
 		return fmt.Errorf("%w: %w", ErrNoBarrier, err)
@@ -60,8 +60,8 @@ func (l *Ledger) Barrier(lsn uint64) error {
 	return nil
 }
 
-// logBarrier appends the frame. It counts when it is durable.
-func (l *Ledger) logBarrier(lsn uint64) (at uint64, err error) {
+// LogBarrier appends the frame. It counts when it is durable.
+func (l *Ledger) LogBarrier(lsn uint64) (at uint64, err error) {
 	frame := oplog.Encode(oplog.Barrier{LSN: lsn})
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,7 +91,7 @@ func (l *Ledger) Checkpointed(lsn uint64) {
 		return
 	}
 	b.any, b.lsn = true, lsn
-	at, err := l.logBarrier(lsn)
+	at, err := l.LogBarrier(lsn)
 	switch {
 	case err != nil:
 		l.Logger.Info("no barrier after a checkpoint", "dir", l.Dir, "why", err)

@@ -103,6 +103,16 @@ func (c *Change) LogState(op oplog.Op) (lsn uint64, err error) {
 	return lsn, nil
 }
 
+// LogState is a change of its own that logs an op which changes only the catalog.
+func (l *Ledger) LogState(op oplog.Op) (lsn uint64, err error) {
+	c, err := l.Begin()
+	if err != nil {
+		return 0, err
+	}
+	defer c.End()
+	return c.LogState(op)
+}
+
 // Publish makes what was built the index's next version. Where an operation was logged, the catalog is held until Apply: so nobody sees the index
 // after it beside the catalog before it.
 func (c *Change) Publish() error {

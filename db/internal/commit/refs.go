@@ -7,6 +7,7 @@ import (
 
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/db/internal/prefix"
+	"github.com/dormousekv/dormouse/kv"
 )
 
 // ErrNotFound says that there is no such ref or model.
@@ -114,4 +115,17 @@ func (l *Ledger) GoneForGood(err error, durable func(lsn uint64) error) error {
 		return serr
 	}
 	return err
+}
+
+// Rerank is a change of its own that ranks a block anew after its refs changed.
+func (l *Ledger) Rerank(k kv.Key) error {
+	c, err := l.Begin()
+	if err != nil {
+		return err
+	}
+	defer c.End()
+	if err := c.Rerank(k); err != nil {
+		return err
+	}
+	return c.Publish()
 }

@@ -63,7 +63,7 @@ func TestBudgetHoldsAtAllTimes(t *testing.T) {
 				n, files, parts := storetest.Occupied(t, dir)
 				// Nothing runs in the background then. A block that a file system takes for a file's extents (ext4, from the fifth
 				// on) is seen by the next measurement only; the reserve has room for it.
-				if used, _, _ := storetest.Engine(s).Inside().Space(); !c.often && storetest.Engine(s).Inside().Measured().Load() && n > used+int64(files)*blocks {
+				if used, _, _ := storetest.Engine(s).Budget.Inside().Usage(); !c.often && storetest.Engine(s).Budget.Inside().Measured().Load() && n > used+int64(files)*blocks {
 					t.Fatalf("%s: %d bytes are occupied, the store knows of %d: %v", what, n, used, parts)
 				}
 				if most = max(most, n); n > o.Budget {
@@ -162,16 +162,16 @@ func TestExtentsAreCounted(t *testing.T) {
 			storetest.OK(t, s.Resume(t.Context()))
 		}
 		e := storetest.Engine(s)
-		if !e.Inside().Measured().Load() {
+		if !e.Budget.Inside().Measured().Load() {
 			continue
 		}
-		e.Inside().CkptMu().Lock() // nothing else changes in between, as in the first checkpoint behind a kill
-		used, _, _ := e.Inside().Space()
+		e.Checkpoints.Inside().Mu().Lock() // nothing else changes in between, as in the first checkpoint behind a kill
+		used, _, _ := e.Budget.Inside().Usage()
 		if r.IntN(3) == 0 { // else they are still dirty at the next step
 			disk.Writeback()
 		}
-		now := e.Measure()
-		e.Inside().CkptMu().Unlock()
+		now := e.Budget.Measure()
+		e.Checkpoints.Inside().Mu().Unlock()
 		if now > used {
 			t.Fatalf("step %d: the store occupies %d bytes and knew of %d", i, now, used)
 		} else if most = max(most, now); now > o.Budget {
@@ -200,17 +200,17 @@ func TestConcurrentPutsHoldTheBudget(t *testing.T) {
 					}
 					t.Error(err)
 				}
-				if n := storetest.Engine(s).Counts().Blocks; n > o.MaxBlocks {
+				if n := storetest.Engine(s).Ledger.Counts().Blocks; n > o.MaxBlocks {
 					t.Errorf("%d blocks, at most %d", n, o.MaxBlocks)
 				}
-				if used := storetest.Engine(s).Measure(); used > o.Budget {
-					t.Errorf("%d bytes are used of a budget of %d: segments %d, index %d, log %d", used, o.Budget, storetest.Engine(s).Segments.Allocated(), storetest.Engine(s).Index.Bytes(), storetest.Engine(s).Inside().Wal().Bytes())
+				if used := storetest.Engine(s).Budget.Measure(); used > o.Budget {
+					t.Errorf("%d bytes are used of a budget of %d: segments %d, index %d, log %d", used, o.Budget, storetest.Engine(s).Segments.Allocated(), storetest.Engine(s).Index.Bytes(), storetest.Engine(s).Ledger.WAL.Bytes())
 				}
 			}
 		})
 	}
 	wait.Wait()
-	if _, reserved, blocks := storetest.Engine(s).Inside().Space(); reserved != 0 || blocks != 0 {
+	if _, reserved, blocks := storetest.Engine(s).Budget.Inside().Usage(); reserved != 0 || blocks != 0 {
 		t.Errorf("%d bytes and %d blocks are still reserved", reserved, blocks)
 	}
 }
@@ -268,7 +268,7 @@ func TestBudgetLoweredToTheIndex(t *testing.T) {
 			}
 		}
 		storetest.Expect(t, m, kv.Prompt{Tokens: crashtest.Tokens(n, int(c.tokens))}, int(c.tokens))
-		t.Logf("%d MiB: %d blocks", c.mib, storetest.Engine(s).Counts().Blocks)
+		t.Logf("%d MiB: %d blocks", c.mib, storetest.Engine(s).Ledger.Counts().Blocks)
 		storetest.OK(t, s.Close())
 	}
 }

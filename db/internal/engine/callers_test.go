@@ -42,7 +42,7 @@ func (c stopAt) Err() error {
 func idle(t testing.TB, what string, s *db.Store) {
 	t.Helper()
 	e := storetest.Engine(s)
-	_, reserved, blocks := e.Inside().Space()
+	_, reserved, blocks := e.Budget.Inside().Usage()
 	if reserved != 0 || blocks != 0 {
 		t.Fatalf("%s: %d bytes and %d blocks stay reserved", what, reserved, blocks)
 	}
@@ -57,10 +57,10 @@ func idle(t testing.TB, what string, s *db.Store) {
 		t.Fatalf("%s: %d are at work", what, e.Inside().Workers().Busy())
 	}
 	storetest.Eventually(t, what+": nobody holds a lock", func() bool {
-		if !e.Inside().PublishGate().TryLock() {
+		if !e.Ledger.Gate.TryLock() {
 			return false
 		}
-		e.Inside().PublishGate().Unlock()
+		e.Ledger.Gate.Unlock()
 		return true
 	})
 }
@@ -125,7 +125,7 @@ func TestCancelledAtEachPoint(t *testing.T) {
 			return err
 		}},
 		{"shrink", func(ctx context.Context, s *db.Store, m *db.Model, i int) error {
-			_, err := s.Shrink(ctx, storetest.Engine(s).Measure()-200<<10)
+			_, err := s.Shrink(ctx, storetest.Engine(s).Budget.Measure()-200<<10)
 			return err
 		}},
 		{"delete", func(ctx context.Context, s *db.Store, m *db.Model, i int) error {

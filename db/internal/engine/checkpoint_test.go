@@ -39,7 +39,7 @@ func TestCheckpointThatKeepsFailing(t *testing.T) {
 		if err := s.Checkpoint(stopped); !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
-		if n := storetest.Engine(s).Inside().Wal().Bytes(); i == 1 {
+		if n := storetest.Engine(s).Ledger.WAL.Bytes(); i == 1 {
 			first = n
 		} else if i > 1 && n > first+1<<20 {
 			t.Fatalf("after %d checkpoints that failed the log takes %d bytes, after 2 it took %d", i+1, n, first)
@@ -84,7 +84,7 @@ func TestKilledWithMoreToDestroyThanALogHeadHolds(t *testing.T) {
 	for range 2 {
 		s := storetest.Open(t, image, storetest.Options())
 		m := storetest.Model(t, s, crashtest.Plain())
-		if n := len(storetest.Engine(s).Inside().Head(nil)); n > maxHead {
+		if n := len(storetest.Engine(s).Checkpoints.Inside().Head(nil)); n > maxHead {
 			t.Fatalf("the head of the log takes %d bytes, at most %d", n, maxHead)
 		}
 		storetest.Expect(t, m, kept, 64)
@@ -132,16 +132,16 @@ func TestFilterBuiltDuringACheckpoint(t *testing.T) {
 	storetest.OK(t, s.Checkpoint(t.Context()))
 	storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(2, 32)})
 
-	e.Inside().CkptMu().Lock()
-	finish := storetest.Must(e.Inside().Freeze())(t)
+	e.Checkpoints.Inside().Mu().Lock()
+	finish := storetest.Must(e.Checkpoints.Inside().Freeze())(t)
 	for range 2 {
 		if n, err := e.Inside().EvictBlocks(1); err != nil || n != 1 {
 			t.Fatal(n, err)
 		}
 	}
-	storetest.OK(t, e.RebuildBloom(t.Context()))
+	storetest.OK(t, e.RebuildFilter(t.Context()))
 	err := finish(t.Context())
-	e.Inside().CkptMu().Unlock()
+	e.Checkpoints.Inside().Mu().Unlock()
 	storetest.OK(t, err)
 
 	back := 0
@@ -150,7 +150,7 @@ func TestFilterBuiltDuringACheckpoint(t *testing.T) {
 		storetest.OK(t, crashtest.Reboot(image, image.Dir()))
 		s := storetest.OpenOn(t, image, image.Dir(), o)
 		storetest.Stats(t, s) // waits for the filter
-		if storetest.Engine(s).Counts().Blocks == 4 {
+		if storetest.Engine(s).Ledger.Counts().Blocks == 4 {
 			back++
 		}
 		var v index.View
@@ -179,7 +179,7 @@ func TestBloomFileOlderThanIndex(t *testing.T) {
 	p := kv.Prompt{Tokens: crashtest.Tokens(2, 64)}
 	storetest.Put(t, m, p)
 	e := storetest.Engine(s)
-	storetest.OK(t, e.Inside().HalfCheckpoint(t.Context()))
+	storetest.OK(t, e.Checkpoints.Inside().HalfCheckpoint(t.Context()))
 	storetest.Crash(s)
 	s = storetest.Open(t, dir, storetest.Options())
 	storetest.Expect(t, storetest.Model(t, s, crashtest.Plain()), p, 64)
@@ -196,11 +196,11 @@ func TestGrowthDuringACheckpoint(t *testing.T) {
 			storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(2, 32)})
 		})
 	})))
-	if n, all := storetest.Engine(s).Inside().StateGrowth().Load(), storetest.Engine(s).Inside().Growth().Load(); n < db.MaxRefMeta || all < n+1<<10 {
+	if n, all := storetest.Engine(s).Ledger.StateGrowth.Load(), storetest.Engine(s).Ledger.Growth.Load(); n < db.MaxRefMeta || all < n+1<<10 {
 		t.Errorf("%d bytes of refs, %d in all are said to be behind the checkpoint", n, all)
 	}
 	storetest.OK(t, s.Checkpoint(t.Context()))
-	if n, all := storetest.Engine(s).Inside().StateGrowth().Load(), storetest.Engine(s).Inside().Growth().Load(); n != 0 || all != 0 {
+	if n, all := storetest.Engine(s).Ledger.StateGrowth.Load(), storetest.Engine(s).Ledger.Growth.Load(); n != 0 || all != 0 {
 		t.Errorf("%d bytes of refs, %d in all are said to be behind the next one", n, all)
 	}
 }
@@ -221,8 +221,8 @@ func TestNewestHeadDecidesWhatIsDead(t *testing.T) {
 	}))
 	v.Release()
 	for range 2 {
-		head := e.Inside().Head(nil)
-		if _, _, err := e.Inside().Wal().Rotate(func(uint64) []byte { return head }); err != nil {
+		head := e.Checkpoints.Inside().Head(nil)
+		if _, _, err := e.Ledger.WAL.Rotate(func(uint64) []byte { return head }); err != nil {
 			t.Fatal(err)
 		}
 		e.Catalog.Destroyed(e.Catalog.Tombstones())

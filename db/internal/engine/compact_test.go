@@ -16,7 +16,7 @@ import (
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/admin"
-	"github.com/dormousekv/dormouse/db/internal/engine"
+	"github.com/dormousekv/dormouse/db/internal/space"
 	"github.com/dormousekv/dormouse/db/internal/testkit/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/testkit/storetest"
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -130,7 +130,7 @@ func TestCompactOfNothing(t *testing.T) {
 
 // A store whose budget was raised, and its segments with it, is not written anew for that.
 func TestCompactOfSegmentsOfASmallerBudget(t *testing.T) {
-	defer engine.SetUsualSegment(128 << 10)()
+	defer space.SetUsualSegment(128 << 10)()
 	dir := t.TempDir()
 	o := storetest.Options()
 	o.SegmentBytes = 64 << 10

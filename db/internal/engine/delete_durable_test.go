@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 
 	"github.com/dormousekv/dormouse/db"
-	"github.com/dormousekv/dormouse/db/internal/engine"
+	"github.com/dormousekv/dormouse/db/internal/remove"
 	"github.com/dormousekv/dormouse/db/internal/testkit/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/testkit/storetest"
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -94,13 +94,13 @@ func TestDeleteScopeOfWhatIsEvictedMeanwhile(t *testing.T) {
 			storetest.Meanwhile(func() {
 				storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(1, 80), Scope: "alice"})
 				storetest.Must(e.Inside().EvictBlocks(100))(t)
-				evicted = e.Inside().Wal().LastLSN()
+				evicted = e.Ledger.WAL.LastLSN()
 			})
 		}
 		return nil
 	})
 	storetest.Must(s.DeleteScope(t.Context(), "alice"))(t)
-	if durable := e.Inside().Wal().DurableLSN(); evicted == 0 || durable < evicted {
+	if durable := e.Ledger.WAL.DurableLSN(); evicted == 0 || durable < evicted {
 		t.Errorf("frame %d evicts the last of the scope, and the log is durable up to frame %d", evicted, durable)
 	}
 }
@@ -127,7 +127,7 @@ func TestDeleteScopeOfWhatIsStoredMeanwhile(t *testing.T) {
 		return nil
 	})
 	got := storetest.Must(s.DeleteScope(t.Context(), "alice"))(t)
-	if left := storetest.Engine(s).Counts().Blocks; late == 0 || left > 0 || got.Blocks != 44 {
+	if left := storetest.Engine(s).Ledger.Counts().Blocks; late == 0 || left > 0 || got.Blocks != 44 {
 		t.Errorf("%d prompts were stored meanwhile; %d blocks are left, and %d went", late, left, got.Blocks)
 	}
 }
@@ -145,8 +145,8 @@ func noBarrier(full *atomic.Bool) func(c storetest.Call) error {
 // Where a full disk has no room for a barrier, a deletion of many frames goes on to its end all the same, and says so: nothing of the scope
 // is left without its session.
 func TestDeleteScopeWithoutRoomForABarrier(t *testing.T) {
-	defer engine.SetRemoveBatch(7)()
-	defer engine.SetReclaimBatch(14)()
+	defer remove.SetBatches(7, 0)()
+	defer remove.SetBatches(0, 14)()
 	for name, meanwhile := range map[string]bool{"all at once": false, "most of it meanwhile": true} {
 		t.Run(name, func(t *testing.T) {
 			var full atomic.Bool
@@ -172,7 +172,7 @@ func TestDeleteScopeWithoutRoomForABarrier(t *testing.T) {
 				return refuse(c)
 			})
 			got, err := s.DeleteScope(t.Context(), "alice")
-			if left := storetest.Engine(s).Counts().Blocks; !errors.Is(err, db.ErrNoBarrier) || left > 0 || got.Blocks != 80 || got.Sessions != 1 {
+			if left := storetest.Engine(s).Ledger.Counts().Blocks; !errors.Is(err, db.ErrNoBarrier) || left > 0 || got.Blocks != 80 || got.Sessions != 1 {
 				t.Errorf("%+v, %v; %d blocks are left", got, err, left)
 			}
 			full.Store(false)

@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/dormousekv/dormouse/db"
-	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
+	"github.com/dormousekv/dormouse/db/internal/remove"
 	"github.com/dormousekv/dormouse/db/internal/testkit/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/testkit/storetest"
 	"github.com/dormousekv/dormouse/internal/loc"
@@ -28,14 +28,15 @@ func TestRemovalsFitAFrame(t *testing.T) {
 	}
 	one := len(oplog.Encode(oplog.Remove{Deleted: true, Dead: dead})) / len(dead)
 	t.Logf("%d bytes for a record: %d in a frame", one, wal.MaxPayload/one)
-	if n := (engine.ReclaimBatch()+engine.RemoveBatch()+256)*(one+1) + db.MaxHeadBytes; n > wal.MaxPayload {
+	frame, waiting := remove.Batches()
+	if n := (waiting+frame+256)*(one+1) + db.MaxHeadBytes; n > wal.MaxPayload {
 		t.Fatalf("%d bytes, at most %d", n, wal.MaxPayload)
 	}
 }
 
 // What is put below a block between two frames of its deletion goes, too, wherever it lies among what is there and what has gone.
 func TestDeletionOfWhatIsPutBetweenFrames(t *testing.T) {
-	defer engine.SetRemoveBatch(7)()
+	defer remove.SetBatches(7, 0)()
 	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 	prefix := kv.Prompt{Tokens: crashtest.Tokens(1, 16)}
 	n := 0
@@ -46,9 +47,9 @@ func TestDeletionOfWhatIsPutBetweenFrames(t *testing.T) {
 	for range 60 {
 		put()
 	}
-	var out engine.Deleted
+	var out remove.Deleted
 	e := storetest.Engine(s)
-	frame := e.Inside().Deletion(e.Catalog.Model(m.Fingerprint()), &prefix)
+	frame := e.Remover.Steps(e.Catalog.Model(m.Fingerprint()), &prefix)
 	for more := true; more; {
 		more = storetest.Must(frame(&out))(t)
 		for range min(4, 100-n) {
@@ -57,7 +58,7 @@ func TestDeletionOfWhatIsPutBetweenFrames(t *testing.T) {
 			}
 		}
 	}
-	if left := e.Counts().Blocks; n < 90 || left > 0 || out.Blocks != n+1 {
+	if left := e.Ledger.Counts().Blocks; n < 90 || left > 0 || out.Blocks != n+1 {
 		t.Errorf("%d prompts were put; %d blocks are left, and %d went", n, left, out.Blocks)
 	}
 }
@@ -66,7 +67,7 @@ func TestDeletionOfWhatIsPutBetweenFrames(t *testing.T) {
 func TestDeletionOfALongPromptBetweenFrames(t *testing.T) {
 	home := t.TempDir()
 	rapid.Check(t, func(r *rapid.T) {
-		defer engine.SetRemoveBatch(rapid.IntRange(1, 9).Draw(r, "records a frame"))()
+		defer remove.SetBatches(rapid.IntRange(1, 9).Draw(r, "records a frame"), 0)()
 		dir := storetest.Must(os.MkdirTemp(home, ""))(t)
 		s := storetest.Open(t, dir, storetest.Options())
 		defer s.Close()
@@ -75,9 +76,9 @@ func TestDeletionOfALongPromptBetweenFrames(t *testing.T) {
 		prefix := kv.Prompt{Tokens: long[:16*rapid.IntRange(1, 2).Draw(r, "of the prefix")]}
 		storetest.Put(t, m, kv.Prompt{Tokens: long})
 		stays := int64(len(prefix.Tokens)/16 - 1)
-		var out engine.Deleted
+		var out remove.Deleted
 		e := storetest.Engine(s)
-		frame := e.Inside().Deletion(e.Catalog.Model(m.Fingerprint()), &prefix)
+		frame := e.Remover.Steps(e.Catalog.Model(m.Fingerprint()), &prefix)
 		for n, more := 0, true; more; n++ {
 			more = storetest.Must(frame(&out))(t)
 			if more && n < 20 && rapid.Bool().Draw(r, "a branch is put") {
@@ -85,7 +86,7 @@ func TestDeletionOfALongPromptBetweenFrames(t *testing.T) {
 				storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Concat(long[:from], crashtest.Tokens(100+n, 40))})
 			}
 		}
-		if left := e.Counts().Blocks; left != stays {
+		if left := e.Ledger.Counts().Blocks; left != stays {
 			r.Fatalf("%d blocks are left, of %d", left, stays)
 		}
 	})
@@ -95,7 +96,7 @@ func TestDeletionOfALongPromptBetweenFrames(t *testing.T) {
 // in the end all of it is gone, with the refs on it, and nothing else.
 func TestDeletionInSeveralFrames(t *testing.T) {
 	const removeBatch = 7
-	defer engine.SetRemoveBatch(removeBatch)()
+	defer remove.SetBatches(removeBatch, 0)()
 	dir := t.TempDir()
 	s := storetest.Open(t, dir, storetest.Options())
 	m := storetest.Model(t, s, crashtest.Windowed(24))
@@ -109,8 +110,8 @@ func TestDeletionInSeveralFrames(t *testing.T) {
 		prompts = append(prompts, p)
 	}
 	prefix := prompts[0].Prefix(20)
-	var out engine.Deleted
-	frame := storetest.Engine(s).Inside().Deletion(storetest.Engine(s).Catalog.Model(m.Fingerprint()), &prefix)
+	var out remove.Deleted
+	frame := storetest.Engine(s).Remover.Steps(storetest.Engine(s).Catalog.Model(m.Fingerprint()), &prefix)
 	for more := true; more; {
 		before := out.Records
 		more = storetest.Must(frame(&out))(t)
@@ -131,7 +132,7 @@ func TestDeletionInSeveralFrames(t *testing.T) {
 		}
 		storetest.Must(m.Delete(t.Context(), prefix))(t) // once more, as whoever was killed would
 		// Those of the other one are left, and the first.
-		if left := storetest.Engine(s).Counts().Blocks; left != 5 {
+		if left := storetest.Engine(s).Ledger.Counts().Blocks; left != 5 {
 			t.Fatalf("%d blocks are left", left)
 		}
 	}
@@ -155,15 +156,15 @@ func TestDeletionInSeveralFrames(t *testing.T) {
 func TestDeletionOfManyBranches(t *testing.T) {
 	const branches = 150
 	for _, batch := range []int{7, 64, 512} {
-		reset := engine.SetRemoveBatch(batch)
+		reset := remove.SetBatches(batch, 0)
 		s, m := storetest.Fresh(t, storetest.Options(), crashtest.Windowed(24))
 		opening := crashtest.Tokens(1, 64)
 		for i := range branches {
 			storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Concat(opening, crashtest.Tokens(100+i, 20)), Scope: "a", ScopeStart: 48})
 		}
-		before := storetest.Engine(s).Counts().Blocks
+		before := storetest.Engine(s).Ledger.Counts().Blocks
 		out, err := s.DeleteScope(t.Context(), "a")
-		if left := storetest.Engine(s).Counts().Blocks; err != nil || out.Blocks < branches || int64(out.Blocks)+left != before || left > 3 {
+		if left := storetest.Engine(s).Ledger.Counts().Blocks; err != nil || out.Blocks < branches || int64(out.Blocks)+left != before || left > 3 {
 			t.Errorf("%d records a frame: %d blocks of %d deleted, %d left (%v)", batch, out.Blocks, before, left, err)
 		}
 		storetest.OK(t, s.Close())
@@ -180,7 +181,7 @@ func TestLargeDeletionOnAFullDisk(t *testing.T) {
 }
 
 func testLargeDeletionOnAFullDisk(t *testing.T, prompts int) {
-	defer engine.SetRemoveBatch(7)()
+	defer remove.SetBatches(7, 0)()
 	var armed, refused atomic.Bool
 	var frames atomic.Int64
 	disk := storetest.Failing(func(c storetest.Call) error {
@@ -201,10 +202,10 @@ func testLargeDeletionOnAFullDisk(t *testing.T, prompts int) {
 	for i := range prompts {
 		storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(i, 64*40/prompts), Scope: "a"})
 	}
-	before := storetest.Engine(s).Counts().Blocks
+	before := storetest.Engine(s).Ledger.Counts().Blocks
 	armed.Store(true)
 	out, err := s.DeleteScope(t.Context(), "a")
-	if err != nil || int64(out.Blocks) != before || storetest.Engine(s).Counts().Blocks != 0 {
+	if err != nil || int64(out.Blocks) != before || storetest.Engine(s).Ledger.Counts().Blocks != 0 {
 		t.Errorf("%d blocks of %d deleted: %v", out.Blocks, before, err)
 	}
 	if !refused.Load() {
@@ -239,6 +240,7 @@ func TestPutsBesideALargeDeletion(t *testing.T) {
 	storetest.Put(t, m, doomed)
 	storetest.OK(t, s.Sync(t.Context()))
 	deleting.Store(true)
+	batch, _ := remove.Batches()
 	done := make(chan error, 1)
 	go func() {
 		out, err := m.Delete(t.Context(), kv.Prompt{Tokens: doomed.Tokens[:16]})
@@ -251,7 +253,7 @@ func TestPutsBesideALargeDeletion(t *testing.T) {
 		select {
 		case err := <-done:
 			t.Logf("%d puts beside it; before something was destroyed, %d writes of the log and %d syncs of segments", puts, frames.Load(), syncs.Load())
-			if err != nil || deleting.Load() || frames.Load() < blocks/int64(engine.RemoveBatch()) || syncs.Load() > 3 {
+			if err != nil || deleting.Load() || frames.Load() < blocks/int64(batch) || syncs.Load() > 3 {
 				t.Errorf("err %v", err)
 			}
 			return

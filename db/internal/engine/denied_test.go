@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
-	"github.com/dormousekv/dormouse/db/internal/engine"
+	"github.com/dormousekv/dormouse/db/internal/space"
 	"github.com/dormousekv/dormouse/db/internal/testkit/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/testkit/storetest"
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -51,7 +51,7 @@ func TestPutsBesideASegmentThatCannotBeOpened(t *testing.T) {
 			if err := next(); err != nil {
 				t.Fatalf("background %t: put %d: %v", background, n, err)
 			}
-			storetest.Engine(s).Inside().EvictToLowWater(t.Context()) // as the background does: what it says of that segment is logged
+			storetest.Engine(s).Space.EvictToLowWater(t.Context()) // as the background does: what it says of that segment is logged
 		}
 		denied.Store(false)
 	}
@@ -164,8 +164,8 @@ func TestMovesBesideASegmentThatCannotBeOpened(t *testing.T) {
 	if !errors.Is(err, db.ErrNotDestroyed) {
 		t.Fatal(err)
 	}
-	var out engine.Compacted
-	err = storetest.Engine(s).Inside().Rewrite(t.Context(), func(s segments.Info, _ int64) bool { return s.ID > id && s.ID < id+7 }, nil, &out)
+	var out space.Compacted
+	err = storetest.Engine(s).Space.Inside().Rewrite(t.Context(), func(s segments.Info, _ int64) bool { return s.ID > id && s.ID < id+7 }, &out)
 	if err != nil || out.Records == 0 {
 		t.Errorf("%+v moved: %v", out, err)
 	}

@@ -204,9 +204,9 @@ func TestBloomBesideWhatCannotBeDestroyed(t *testing.T) {
 	if _, err := m.Delete(t.Context(), kv.Tokens(crashtest.Tokens(1, 16)...)); !errors.Is(err, db.ErrNotDestroyed) {
 		t.Fatal(err)
 	}
-	storetest.Engine(s).Inside().Bloom().Store(nil) // as after many removals
+	storetest.Engine(s).Filter.Current().Store(nil) // as after many removals
 	storetest.Put(t, m, kv.Tokens(crashtest.Tokens(1000, 16)...))
-	storetest.Eventually(t, "the filter is there", func() bool { return storetest.Engine(s).Inside().Bloom().Load() != nil })
+	storetest.Eventually(t, "the filter is there", func() bool { return storetest.Engine(s).Filter.Current().Load() != nil })
 	denied.Store(false)
 }
 

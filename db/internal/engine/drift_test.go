@@ -192,8 +192,8 @@ func TestCountsAfterEverything(t *testing.T) {
 	storetest.OK(t, s.Resume(t.Context()))
 	storetest.OK(t, s.Sync(t.Context()))
 	idle(t, "in the end", s)
-	if n, bytes := storetest.Engine(s).Segments.Pending(); n != 0 || bytes != 0 || storetest.Engine(s).Inside().Held() != 0 || len(storetest.Engine(s).Catalog.Tombstones()) != 0 {
-		t.Errorf("%d records, %d bytes wait, %d are held, %d tombstones", n, bytes, storetest.Engine(s).Inside().Held(), len(storetest.Engine(s).Catalog.Tombstones()))
+	if n, bytes := storetest.Engine(s).Segments.Pending(); n != 0 || bytes != 0 || storetest.Engine(s).Segments.Held() != 0 || len(storetest.Engine(s).Catalog.Tombstones()) != 0 {
+		t.Errorf("%d records, %d bytes wait, %d are held, %d tombstones", n, bytes, storetest.Engine(s).Segments.Held(), len(storetest.Engine(s).Catalog.Tombstones()))
 	}
 	type counts struct{ blocks, records, bytes int64 }
 	of := func(s *db.Store) counts {

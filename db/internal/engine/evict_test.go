@@ -156,7 +156,7 @@ func TestEvictionAsksModelsOnce(t *testing.T) {
 	if n, err := storetest.Engine(s).Inside().EvictBlocks(blocks); err != nil || n != blocks {
 		t.Fatalf("%d blocks were evicted, %v", n, err)
 	}
-	if n := storetest.Engine(s).Inside().LeafWalks(); n > blocks+full {
+	if n := storetest.Engine(s).Evictor.Walked.Load(); n > blocks+full {
 		t.Errorf("%d blocks went, and the leaves of models were walked over %d times", blocks, n)
 	}
 }
@@ -194,7 +194,7 @@ func TestFirstRowsAreEvicted(t *testing.T) {
 		}()
 		time.Sleep(time.Duration(r.IntN(4000)) * time.Microsecond)
 		storetest.Must(e.Inside().EvictBlocks(2))(t)
-		storetest.OK(t, e.Inside().Reclaim(t.Context()))
+		storetest.OK(t, e.Checkpoints.Reclaim(t.Context()))
 		err := <-done
 		var missing *db.NotStoredError
 		switch {
@@ -209,7 +209,7 @@ func TestFirstRowsAreEvicted(t *testing.T) {
 			t.Fatal(err)
 		}
 		storetest.Must(e.Inside().EvictBlocks(4))(t)
-		storetest.OK(t, e.Inside().Reclaim(t.Context()))
+		storetest.OK(t, e.Checkpoints.Reclaim(t.Context()))
 	}
 	t.Log(counts)
 }
@@ -270,7 +270,7 @@ func TestManyModelsReserveNothingThatOthersNeed(t *testing.T) {
 		}
 	}
 	storetest.Sound(t, s)
-	if used := storetest.Engine(s).Measure(); used > o.Budget {
+	if used := storetest.Engine(s).Budget.Measure(); used > o.Budget {
 		t.Errorf("%d bytes are used of %d", used, o.Budget)
 	}
 }

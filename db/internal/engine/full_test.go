@@ -145,7 +145,7 @@ func TestKilledOnAFullDisk(t *testing.T) {
 		prompts[i] = kv.Prompt{Tokens: crashtest.Tokens(i+1, 64)}
 		storetest.Put(t, m, prompts[i])
 		if i == 4 {
-			storetest.Eventually(t, "the Bloom filter is built", func() bool { return storetest.Engine(s).Inside().Bloom().Load() != nil })
+			storetest.Eventually(t, "the Bloom filter is built", func() bool { return storetest.Engine(s).Filter.Current().Load() != nil })
 			storetest.OK(t, s.Checkpoint(t.Context()))
 		}
 	}
@@ -207,9 +207,9 @@ func TestNoBarrierOnAFullDisk(t *testing.T) {
 	storetest.OK(t, s.Sync(t.Context()))
 	full.Store(true)
 	for err := error(nil); err == nil; {
-		_, err = storetest.Engine(s).Inside().LogBarrier(0)
+		_, err = storetest.Engine(s).Ledger.LogBarrier(0)
 	}
-	if err := storetest.Engine(s).Barrier(storetest.Engine(s).Inside().Wal().LastLSN()); !errors.Is(err, db.ErrNoBarrier) || !errors.Is(err, db.ErrNoSpace) {
+	if err := storetest.Engine(s).Ledger.Barrier(storetest.Engine(s).Ledger.WAL.LastLSN()); !errors.Is(err, db.ErrNoBarrier) || !errors.Is(err, db.ErrNoSpace) {
 		t.Errorf("a barrier without room: %v", err)
 	}
 	full.Store(false)

@@ -47,3 +47,8 @@ func SetMaxHead(n int) (reset func()) {
 	maxHead = n
 	return func() { maxHead = was }
 }
+
+// ThinStates is what a put does with Options.KeepStates.
+func (i Inside) ThinStates(m *catalog.Model, p *kv.Prompt, keep int) error {
+	return i.e.Puts.ThinStates(Searched(m), p, keep)
+}

@@ -203,12 +203,12 @@ func openMatchesKeep(t *testing.T, d kv.Descriptor, holes bool, length time.Dura
 	t.Log(count)
 	storetest.OK(t, s.Sync(ctx))
 	e := storetest.Engine(s)
-	if held := e.Inside().Held(); held != 0 {
+	if held := e.Segments.Held(); held != 0 {
 		t.Errorf("%d bytes held in the end", held)
 	}
 	idle(t, "end", s)
 	storetest.Sound(t, s)
-	if used := e.Measure(); used > o.Budget {
+	if used := e.Budget.Measure(); used > o.Budget {
 		t.Errorf("%d used", used)
 	}
 }

@@ -30,7 +30,7 @@ func TestDeletionUnderOneMatchOfTwo(t *testing.T) {
 	for i := range 400 {
 		if err := putNth(t, m, 100+i); err != nil {
 			st := storetest.Stats(t, s)
-			t.Fatalf("put %d: %v\n(evicted %d, blocks %d)", i, err, st.Evicted, storetest.Engine(s).Counts().Blocks)
+			t.Fatalf("put %d: %v\n(evicted %d, blocks %d)", i, err, st.Evicted, storetest.Engine(s).Ledger.Counts().Blocks)
 		}
 	}
 }
@@ -61,7 +61,7 @@ func TestGivenUpUnderAnotherMatch(t *testing.T) {
 					defer x.Close()
 				}
 				c.puts(t, m)
-				storetest.OK(t, storetest.Engine(s).Inside().Reclaim(t.Context()))
+				storetest.OK(t, storetest.Engine(s).Checkpoints.Reclaim(t.Context()))
 			})
 		}
 	}
@@ -259,7 +259,7 @@ func TestStoredAnewUnderAMatch(t *testing.T) {
 			t.Errorf("%s: %d tokens, %v, %v", when, got.Tokens, got.Reason, err)
 		}
 		storetest.CheckRows(t, d, &p, rows, got.Tokens)
-		_, _, err = storetest.Engine(s).Shrink(t.Context(), 0)
+		_, _, err = storetest.Engine(s).Space.Shrink(t.Context(), 0)
 		storetest.OK(t, err)
 	}
 	storetest.OK(t, x.Close())
@@ -282,7 +282,7 @@ func TestDeletedExtensionOfAMatch(t *testing.T) {
 	storetest.Must(m.Delete(t.Context(), p.Prefix(16)))(t)
 	storetest.OK(t, y.Close())
 	err := s.Sync(t.Context())
-	if held := storetest.Engine(s).Inside().Held(); held != 0 || err != nil {
+	if held := storetest.Engine(s).Segments.Held(); held != 0 || err != nil {
 		t.Errorf("%d bytes held of what no match found; Sync: %v", held, err)
 	}
 }
@@ -296,8 +296,8 @@ func TestPinOnADeletedFirstBlock(t *testing.T) {
 	x := storetest.Match(t, m, p)
 	defer x.Close()
 	storetest.Must(m.Delete(t.Context(), p.Prefix(16)))(t)
-	if n, _ := storetest.Engine(s).Pins.Counts(); n != 0 || storetest.Engine(s).Counts().Blocks != 0 {
-		t.Errorf("%d pinned blocks, %d stored", n, storetest.Engine(s).Counts().Blocks)
+	if n, _ := storetest.Engine(s).Pins.Counts(); n != 0 || storetest.Engine(s).Ledger.Counts().Blocks != 0 {
+		t.Errorf("%d pinned blocks, %d stored", n, storetest.Engine(s).Ledger.Counts().Blocks)
 	}
 }
 
@@ -334,7 +334,7 @@ func TestFailedExtensionKeepsPins(t *testing.T) {
 	}
 	e.Pins.End([]kv.Key{last})
 	storetest.Must(e.Inside().EvictBlocks(1))(t)
-	storetest.OK(t, e.Inside().Reclaim(t.Context()))
+	storetest.OK(t, e.Checkpoints.Reclaim(t.Context()))
 	got = storetest.Must(x.Restore(t.Context(), storetest.Empty(d, 40)))(t)
 	if got.Tokens != first {
 		t.Errorf("an open match gave %d tokens, now %d: %v", first, got.Tokens, got.Reason)
@@ -355,11 +355,11 @@ func TestDeletionAndEvictionUnderAMatch(t *testing.T) {
 			before := bytes.Clone(plane.Bytes)
 			storetest.Meanwhile(func() {
 				storetest.Must(m.Delete(t.Context(), p.Prefix(150)))(t)
-				_, _, err := storetest.Engine(s).Shrink(t.Context(), 0)
+				_, _, err := storetest.Engine(s).Space.Shrink(t.Context(), 0)
 				storetest.OK(t, err)
 				storetest.OK(t, s.Checkpoint(t.Context()))
 			})
-			if left := storetest.Engine(s).Counts().Blocks; left != 9 {
+			if left := storetest.Engine(s).Ledger.Counts().Blocks; left != 9 {
 				t.Errorf("%d blocks are left, not the 9 before the one that was deleted", left)
 			}
 			if !bytes.Equal(before, plane.Bytes) {
@@ -373,7 +373,7 @@ func TestDeletionAndEvictionUnderAMatch(t *testing.T) {
 	}
 	storetest.OK(t, x.Close())
 	storetest.OK(t, s.Sync(t.Context()))
-	if held := storetest.Engine(s).Inside().Held(); held != 0 {
+	if held := storetest.Engine(s).Segments.Held(); held != 0 {
 		t.Errorf("%d bytes are held", held)
 	}
 }

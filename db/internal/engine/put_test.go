@@ -68,11 +68,11 @@ func TestScopeBeginsWithinTheOpening(t *testing.T) {
 		s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 		p := kv.Prompt{Tokens: crashtest.Tokens(1, 100), Scope: "alice", ScopeStart: at}
 		storetest.Put(t, m, p)
-		storetest.Eventually(t, "the Bloom filter is built", func() bool { return storetest.Engine(s).Inside().Bloom().Load() != nil })
+		storetest.Eventually(t, "the Bloom filter is built", func() bool { return storetest.Engine(s).Filter.Current().Load() != nil })
 		if n, reason := storetest.Restore(t, m, p); n != 100 {
 			t.Errorf("scope at %d: %d tokens (%v), expected 100", at, n, reason)
 		}
-		storetest.OK(t, storetest.Engine(s).RebuildBloom(t.Context()))
+		storetest.OK(t, storetest.Engine(s).RebuildFilter(t.Context()))
 		if n, reason := storetest.Restore(t, m, p); n != 100 {
 			t.Errorf("scope at %d, after the filter was rebuilt: %d tokens (%v), expected 100", at, n, reason)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
+	"github.com/dormousekv/dormouse/db/internal/remove"
 	"github.com/dormousekv/dormouse/db/internal/testkit/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/testkit/storetest"
 	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
@@ -34,7 +35,7 @@ func TestRefWhoseStateGoesMeanwhile(t *testing.T) {
 
 	rest := int64(0) // all the room that is left
 	for n := o.Budget; n >= 1<<10; n /= 2 {
-		for e.Inside().TakeSpace(n, o.Budget-e.Inside().ReserveBytes()) {
+		for e.Budget.Inside().Take(n, o.Budget-e.Budget.ReserveBytes()) {
 			rest += n
 		}
 	}
@@ -54,7 +55,7 @@ func TestRefWhoseStateGoesMeanwhile(t *testing.T) {
 		set <- m.SetRef(t.Context(), "ref", p, db.RefOptions{Pinned: true, Meta: make([]byte, db.MaxRefMeta)})
 	}()
 	<-destroying // others go for it
-	e.GiveUp(rest, 0)
+	e.Budget.GiveUp(rest, 0)
 	if n, err := e.Inside().EvictBlocks(1 << 20); err != nil || n == 0 {
 		t.Error(n, err)
 	}
@@ -81,7 +82,7 @@ func TestRefWhosePrefixIsPutAnew(t *testing.T) {
 	storetest.Must(m.Delete(t.Context(), p.Prefix(50)))(t)
 	storetest.Put(t, m, kv.Tokens(crashtest.Concat(p.Tokens, crashtest.Tokens(2, 30))...))
 	ref := oplog.Ref{Name: "ref", Model: m.Fingerprint(), Block: rests[0], Tokens: 64}
-	if err := e.LogRef(ref, found); !errors.Is(err, engine.ErrRefGone) {
+	if err := e.Ledger.SetRef(ref, found); !errors.Is(err, engine.ErrRefGone) {
 		t.Errorf("a ref on a state that was deleted: %v", err)
 	}
 	if err := m.SetRef(t.Context(), "ref", p, db.RefOptions{}); !errors.Is(err, db.ErrNotStored) {
@@ -91,7 +92,7 @@ func TestRefWhosePrefixIsPutAnew(t *testing.T) {
 
 // A deletion of many frames looks at all refs once, and takes those on each block that goes, those to what was evicted before, and no other.
 func TestDeletionLooksAtAllRefsOnce(t *testing.T) {
-	defer engine.SetRemoveBatch(4)()
+	defer remove.SetBatches(4, 0)()
 	s := storetest.Open(t, t.TempDir(), storetest.Options())
 	m, c := storetest.Model(t, s, crashtest.Plain()), storetest.Engine(s).Catalog
 	p, other := kv.Tokens(crashtest.Tokens(1, 16*64)...), kv.Tokens(crashtest.Tokens(2, 64)...)

@@ -137,7 +137,7 @@ func TestPutsIntoAFullStoreSyncSeldom(t *testing.T) {
 				storetest.Must(putBlank(m, p))(t)
 				return p
 			}
-			for float64(storetest.Engine(s).Counts().Bytes) < pinned*float64(o.Budget) {
+			for float64(storetest.Engine(s).Ledger.Counts().Bytes) < pinned*float64(o.Budget) {
 				storetest.OK(t, m.SetRef(t.Context(), fmt.Sprint(n), put(), db.RefOptions{Pinned: true}))
 			}
 			for storetest.Stats(t, s).Evicted == 0 {
@@ -180,7 +180,7 @@ func TestShrinkBesidePuts(t *testing.T) {
 		})
 	}
 	for range 5 {
-		stored := storetest.Engine(s).Counts().Blocks
+		stored := storetest.Engine(s).Ledger.Counts().Blocks
 		before := storetest.Stats(t, s).Evicted
 		storetest.Must(s.Shrink(t.Context(), 0))(t)
 		if gone := storetest.Stats(t, s).Evicted - before; gone > 3*stored+2000 {

@@ -79,7 +79,7 @@ func TestRoundsInAFullStore(t *testing.T) {
 			if pinned, leaving := storetest.Engine(s).Pins.Counts(); pinned+leaving > 0 {
 				t.Errorf("%d blocks are pinned, %d leaving", pinned, leaving)
 			}
-			if used := storetest.Engine(s).Measure(); used > o.Budget {
+			if used := storetest.Engine(s).Budget.Measure(); used > o.Budget {
 				t.Errorf("%d bytes are used of %d", used, o.Budget)
 			}
 			storetest.Sound(t, s)
@@ -164,19 +164,19 @@ func TestRetiredModelUnderALease(t *testing.T) {
 			}
 			x := storetest.Match(t, m, kv.Prompt{Tokens: crashtest.Tokens(0, 320)})
 			defer x.Close()
-			own := storetest.Engine(s).Measure()
+			own := storetest.Engine(s).Budget.Measure()
 			full := 0.45
 			if c.high == 1 {
 				full = 0.7
 			}
-			for storetest.Engine(s).Measure() < int64(full*float64(o.Budget)) {
-				storetest.Put(t, gone, kv.Prompt{Tokens: crashtest.Tokens(int(storetest.Engine(s).Inside().Seq().Load()), 320)})
+			for storetest.Engine(s).Budget.Measure() < int64(full*float64(o.Budget)) {
+				storetest.Put(t, gone, kv.Prompt{Tokens: crashtest.Tokens(int(storetest.Engine(s).Ledger.Seq.Load()), 320)})
 			}
 			if n := evicted(); n > 0 {
 				t.Fatalf("%d blocks are evicted before anything is retired: nothing is tested", n)
 			}
 			storetest.OK(t, s.Retire(t.Context(), gone.Fingerprint()))
-			before, retired := storetest.Engine(s).Counts().Blocks, storetest.Engine(s).Measure()-own
+			before, retired := storetest.Engine(s).Ledger.Counts().Blocks, storetest.Engine(s).Budget.Measure()-own
 			for i := range 60 {
 				p := kv.Prompt{Tokens: crashtest.Tokens(1000+i, 320)}
 				_, err := m.Put(t.Context(), p, storetest.Filled(crashtest.Plain(), &p, 0, 320), db.PutOptions{})
@@ -184,7 +184,7 @@ func TestRetiredModelUnderALease(t *testing.T) {
 					break
 				}
 				storetest.OK(t, err)
-				if c.high < 1 && storetest.Engine(s).Measure()-retired > int64(0.4*float64(o.Budget)) { // its own are too many soon
+				if c.high < 1 && storetest.Engine(s).Budget.Measure()-retired > int64(0.4*float64(o.Budget)) { // its own are too many soon
 					break
 				}
 			}
@@ -192,12 +192,12 @@ func TestRetiredModelUnderALease(t *testing.T) {
 			if n := evicted(); n > 0 {
 				t.Errorf("%d of %d blocks are evicted for a retired model that waits for a match", n, before)
 			}
-			if held, used := storetest.Engine(s).Inside().Held(), storetest.Engine(s).Measure(); held > used {
+			if held, used := storetest.Engine(s).Segments.Held(), storetest.Engine(s).Budget.Measure(); held > used {
 				t.Errorf("%d bytes wait for the match, of %d that are used", held, used)
 			}
 			storetest.OK(t, x.Close())
 			storetest.OK(t, s.Sync(t.Context()))
-			if held := storetest.Engine(s).Inside().Held(); held != 0 {
+			if held := storetest.Engine(s).Segments.Held(); held != 0 {
 				t.Errorf("%d bytes wait for no match", held)
 			}
 			storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(2000, 320)}) // there is room again

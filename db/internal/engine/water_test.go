@@ -23,14 +23,14 @@ func TestOpenMatchDoesNotEmptyTheStore(t *testing.T) {
 	s, m := storetest.Fresh(t, o, crashtest.Plain())
 	x := storetest.Match(t, m, kv.Prompt{Tokens: crashtest.Tokens(1, 64)})
 	defer x.Close()
-	for i := 0; storetest.Stats(t, s).Evicted == 0 && !storetest.Engine(s).Inside().AboveHighWater(); i++ {
+	for i := 0; storetest.Stats(t, s).Evicted == 0 && !storetest.Engine(s).Space.AboveHighWater(); i++ {
 		storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(i+1, 256)})
 	}
-	before := storetest.Engine(s).Counts().Blocks
+	before := storetest.Engine(s).Ledger.Counts().Blocks
 	for range 30 {
-		storetest.OK(t, storetest.Engine(s).Inside().EvictToLowWater(t.Context()))
+		storetest.OK(t, storetest.Engine(s).Space.EvictToLowWater(t.Context()))
 	}
-	if after := storetest.Engine(s).Counts().Blocks; after < before/2 {
+	if after := storetest.Engine(s).Ledger.Counts().Blocks; after < before/2 {
 		t.Fatalf("of %d blocks %d are left", before, after)
 	}
 }
@@ -43,7 +43,7 @@ func TestMaxBlocksOfOne(t *testing.T) {
 	for i := range 3 {
 		p := kv.Prompt{Tokens: crashtest.Tokens(i, 16)}
 		storetest.Put(t, m, p)
-		storetest.OK(t, storetest.Engine(s).Inside().EvictToLowWater(t.Context()))
+		storetest.OK(t, storetest.Engine(s).Space.EvictToLowWater(t.Context()))
 		storetest.Expect(t, m, p, 16)
 	}
 }
@@ -175,8 +175,8 @@ func (d *tide) openStore() {
 // room is what the budget has for records, beside log and index, what is kept for a checkpoint, and the puts under way.
 func (d *tide) room() int64 {
 	e := storetest.Engine(d.s)
-	used, _, _ := e.Inside().Space()
-	return d.o.Budget - e.Inside().ReserveBytes() - (used - e.Segments.Allocated()) - 4*tidePutBytes
+	used, _, _ := e.Budget.Inside().Usage()
+	return d.o.Budget - e.Budget.ReserveBytes() - (used - e.Segments.Allocated()) - 4*tidePutBytes
 }
 
 func (d *tide) live() int64 {
@@ -245,14 +245,14 @@ func TestPinsAboveTheWaterMarks(t *testing.T) {
 				return p
 			}
 			n := 0
-			for ; float64(e.Counts().Bytes) < share*float64(o.Budget); n++ {
+			for ; float64(e.Ledger.Counts().Bytes) < share*float64(o.Budget); n++ {
 				storetest.OK(t, m.SetRef(t.Context(), fmt.Sprint(n), put(n), db.RefOptions{Pinned: true}))
 			}
 			var recent []kv.Prompt
 			conversations := func(first int) {
 				for i := range 40 {
 					recent = append(recent, put(first+i))
-					storetest.OK(t, e.Inside().EvictToLowWater(t.Context()))
+					storetest.OK(t, e.Space.EvictToLowWater(t.Context()))
 					if i%4 > 0 {
 						continue
 					}
@@ -264,16 +264,16 @@ func TestPinsAboveTheWaterMarks(t *testing.T) {
 				}
 			}
 			conversations(1000)
-			if e.Counts().Bytes > o.Budget*95/100 {
-				t.Errorf("%d bytes of %d", e.Counts().Bytes, o.Budget)
+			if e.Ledger.Counts().Bytes > o.Budget*95/100 {
+				t.Errorf("%d bytes of %d", e.Ledger.Counts().Bytes, o.Budget)
 			}
 			for i := range n {
 				storetest.OK(t, s.DeleteRef(t.Context(), fmt.Sprint(i)))
 			}
 			conversations(2000)
 			storetest.Eventually(t, "what pins keep is counted again, and what they left is evicted", func() bool {
-				storetest.OK(t, e.Inside().EvictToLowWater(t.Context()))
-				return e.Counts().Bytes <= o.Budget*7/10
+				storetest.OK(t, e.Space.EvictToLowWater(t.Context()))
+				return e.Ledger.Counts().Bytes <= o.Budget*7/10
 			})
 		})
 	}

@@ -54,22 +54,22 @@ func TestBorderWhateverTheFilterSays(t *testing.T) {
 	if yes.Fill() < 1 {
 		t.Fatalf("a filter that is to say yes to everything has %.3f of its bits", yes.Fill())
 	}
-	kept := e.Inside().Bloom().Load()
+	kept := e.Filter.Current().Load()
 	falseYes := e.Count.BloomFalse.Load()
 	for evicted := range 8 {
 		for range 40 {
 			p := whole(r.IntN(prompts))
 			p.Tokens = crashtest.Concat(p.Tokens[:1+r.IntN(len(p.Tokens))], crashtest.Tokens(1000+r.IntN(1000), r.IntN(300)))
-			e.Inside().Bloom().Store(nil)
+			e.Filter.Current().Store(nil)
 			want, _, err := m.Probe(t.Context(), p, db.MatchOptions{})
 			storetest.OK(t, err)
 			for name, b := range map[string]*index.Bloom{"the filter kept up": kept, "a full one": yes} {
-				e.Inside().Bloom().Store(b)
+				e.Filter.Current().Store(b)
 				if got, _, err := m.Probe(t.Context(), p, db.MatchOptions{}); got != want || err != nil {
 					t.Fatalf("after %d evictions, %d tokens: with %s %d are found, without a filter %d (%v)", 20*evicted, len(p.Tokens), name, got, want, err)
 				}
 			}
-			e.Inside().Bloom().Store(kept)
+			e.Filter.Current().Store(kept)
 		}
 		storetest.Must(e.Inside().EvictBlocks(20))(t)
 	}

@@ -31,7 +31,7 @@ func (j *crashJournal) compare(w *crashRun, weak bool) error {
 		bad("verify: %w", err)
 	}
 	for _, d := range crashtest.Unexpected(w.d, rep.Damage) {
-		bad("verify: %w (recovered %v)", d, storetest.Engine(w.s).Inside().Unsealed())
+		bad("verify: %w (recovered %v)", d, storetest.Engine(w.s).Checkpoints.Leftovers())
 	}
 	found := make([]int, len(crashChats()))
 	for c, x := range crashChats() {

@@ -166,7 +166,7 @@ func (f *faultRun) step(w *crashRun, o crashOp) {
 		f.comeBack(w)
 		return
 	}
-	if e := storetest.Engine(w.s); f.so().synced || e.Inside().Wal() != nil && e.Index.Err() != nil {
+	if e := storetest.Engine(w.s); f.so().synced || e.Ledger.WAL != nil && e.Index.Err() != nil {
 		f.poisoned(w, o)
 		return
 	}
@@ -201,7 +201,7 @@ func (f *faultRun) isPoisoned(w *crashRun) bool {
 		return false
 	}
 	e := storetest.Engine(w.s)
-	return e.Inside().Wal() != nil && e.Poisoned() != nil
+	return e.Ledger.WAL != nil && e.Ledger.Poisoned() != nil
 }
 
 // poisoned checks a store of which a sync has failed during o, if it is the one that is open: whatever would write fails

@@ -182,7 +182,7 @@ func TestWantOfFilesToSyncAFolder(t *testing.T) {
 				if failed.Load() == 0 || !errors.Is(err, vfs.ErrNotSynced) || errors.Is(err, db.ErrPoisoned) {
 					t.Errorf("%d folders could not be opened: %v", failed.Load(), err)
 				}
-				if err := storetest.Engine(w.s).Poisoned(); err != nil || storetest.Engine(w.s).Inside().Unsynced() {
+				if err := storetest.Engine(w.s).Ledger.Poisoned(); err != nil || storetest.Engine(w.s).Inside().Unsynced() {
 					t.Errorf("marked: %t, poisoned: %v", storetest.Engine(w.s).Inside().Unsynced(), err)
 				}
 				w.steps(t, o, crashOp{kind: "put", chat: 1, n: 90}, crashOp{kind: "sync"})
@@ -213,7 +213,7 @@ func TestFailedSync(t *testing.T) {
 			if !errors.Is(err, syscall.EIO) {
 				t.Errorf("compact: %v", err)
 			}
-			if err := storetest.Engine(w.s).Poisoned(); !errors.Is(err, db.ErrPoisoned) {
+			if err := storetest.Engine(w.s).Ledger.Poisoned(); !errors.Is(err, db.ErrPoisoned) {
 				t.Errorf("%q, sync %d: poisoned: %v", where, first, err)
 			}
 			for c, x := range crashChats() {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/admin"
-	"github.com/dormousekv/dormouse/db/internal/engine"
+	"github.com/dormousekv/dormouse/db/internal/remove"
 	"github.com/dormousekv/dormouse/db/internal/testkit/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/testkit/storetest"
 	"github.com/dormousekv/dormouse/index"
@@ -55,7 +55,7 @@ func TestLogNameLostBeforeAnother(t *testing.T) {
 			t.Fatal(seed, names, err)
 		}
 		rep, err := admin.VerifyStore(t.Context(), last.s, admin.VerifyOptions{})
-		doubts := storetest.Engine(last.s).Doubts
+		doubts := storetest.Engine(last.s).Recovered.Doubts
 		last.kill()
 		if err != nil || len(rep.Damage) > 0 || len(doubts) > 0 {
 			t.Fatalf("cut %d: %v: damage %v, doubts %v, %v", seed, names, rep.Damage, doubts, err)
@@ -106,10 +106,10 @@ func TestOpenOfAnUnreadableLog(t *testing.T) {
 				namesLog(t, err, why)
 				d.Before(nil)
 				s := storetest.Must(storetest.TryOpen(d, d.Dir(), o))(t)
-				if doubts := storetest.Engine(s).Doubts; len(doubts) > 0 {
+				if doubts := storetest.Engine(s).Recovered.Doubts; len(doubts) > 0 {
 					t.Errorf("the index was rebuilt: %v", doubts)
 				}
-				if n := storetest.Engine(s).Counts().Blocks; n != 0 {
+				if n := storetest.Engine(s).Ledger.Counts().Blocks; n != 0 {
 					t.Errorf("%d deleted blocks are back", n)
 				}
 				if err := s.Close(); err != nil {
@@ -214,7 +214,7 @@ func TestDeletedBehindDamagedMove(t *testing.T) {
 
 // A deletion takes what hangs below, though the frame that said so for that is damaged, and though the prefix was put again since.
 func TestDeletedBelowBehindDamage(t *testing.T) {
-	defer engine.SetRemoveBatch(2)()
+	defer remove.SetBatches(2, 0)()
 	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 	dir := s.Dir()
 	other, p := kv.Tokens(crashtest.Tokens(7, 32)...), kv.Tokens(crashtest.Tokens(1, 64)...)

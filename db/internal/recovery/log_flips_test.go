@@ -18,9 +18,9 @@ import (
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/admin"
-	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
+	"github.com/dormousekv/dormouse/db/internal/space"
 	"github.com/dormousekv/dormouse/db/internal/testkit/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/testkit/storetest"
 	"github.com/dormousekv/dormouse/internal/boot"
@@ -61,7 +61,7 @@ func newFlips(t *testing.T, kept bool) *flips {
 		x.gone = slices.DeleteFunc(x.gone, func(g string) bool { return g == name })
 	}
 	del := func(name string, from int) {
-		lsn := storetest.Engine(s).Inside().Wal().LastLSN() + 1
+		lsn := storetest.Engine(s).Ledger.WAL.LastLSN() + 1
 		storetest.Must(m.Delete(t.Context(), crashtest.Named("plain", name, x.want[name]).Prompt.Prefix(from+1)))(t)
 		if len(matches) > 0 {
 			only[lsn] = name
@@ -93,8 +93,8 @@ func newFlips(t *testing.T, kept bool) *flips {
 	put("Y", 64)
 	storetest.Must(storetest.Engine(s).Inside().EvictBlocks(1))(t) // V, which is the coldest
 	delete(x.want, "V")
-	storetest.OK(t, storetest.Engine(s).Inside().Rewrite(t.Context(), func(segments.Info, int64) bool { return true }, nil, &engine.Compacted{}))
-	storetest.OK(t, storetest.Engine(s).Inside().Reclaim(t.Context())) // the old places
+	storetest.OK(t, storetest.Engine(s).Space.Inside().Rewrite(t.Context(), func(segments.Info, int64) bool { return true }, &space.Compacted{}))
+	storetest.OK(t, storetest.Engine(s).Checkpoints.Reclaim(t.Context())) // the old places
 	put("Z", 64)
 	del("Z", 0)
 	match()

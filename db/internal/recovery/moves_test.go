@@ -87,7 +87,7 @@ func TestMoveOfARetiredModel(t *testing.T) {
 	storetest.OK(t, err)
 	reader := storetest.Match(t, m, p) // keeps the segment
 	storetest.OK(t, s.Retire(t.Context(), m.Fingerprint()))
-	if moved, err := storetest.Engine(s).Inside().Move(t.Context(), moves[0]); moved || err != nil {
+	if moved, err := storetest.Engine(s).Space.Inside().Move(t.Context(), moves[0]); moved || err != nil {
 		t.Fatal(moved, err)
 	}
 	reader.Close()
@@ -185,7 +185,7 @@ func TestLostSegmentIsInALongHead(t *testing.T) {
 		storetest.OK(t, s.Checkpoint(t.Context()))
 		reader := storetest.Match(t, retired, p) // keeps its segment
 		storetest.OK(t, s.Retire(t.Context(), retired.Fingerprint()))
-		background := storetest.Engine(s).Inside().CkptMu() // whose barrier would cover what is moved
+		background := storetest.Engine(s).Checkpoints.Inside().Mu() // whose barrier would cover what is moved
 		background.Lock()
 		storetest.MoveAll(t, s, func(index.Entry) bool { return true })
 		to := storetest.Place(t, s, m, p, 1, 0)

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/db"
-	"github.com/dormousekv/dormouse/db/internal/engine"
+	"github.com/dormousekv/dormouse/db/internal/space"
 	"github.com/dormousekv/dormouse/db/internal/testkit/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/testkit/storetest"
 	"github.com/dormousekv/dormouse/internal/vfs/crashfs"
@@ -164,11 +164,11 @@ func (w *crashRun) do(o crashOp) error {
 	case "move":
 		return w.move(o.n)
 	case "log sync":
-		return storetest.Engine(w.s).Inside().Wal().Sync(storetest.Engine(w.s).Inside().Wal().LastLSN())
+		return storetest.Engine(w.s).Ledger.WAL.Sync(storetest.Engine(w.s).Ledger.WAL.LastLSN())
 	case "trim":
 		return second(w.s.Pressure(context.Background(), db.Moderate))
 	case "shrink":
-		_, err := w.s.Shrink(context.Background(), storetest.Engine(w.s).Measure()-(16<<10))
+		_, err := w.s.Shrink(context.Background(), storetest.Engine(w.s).Budget.Measure()-(16<<10))
 		return err
 	case "suspend":
 		if err := w.s.Suspend(context.Background()); err != nil {
@@ -198,8 +198,8 @@ func (w *crashRun) move(seed int) error {
 		return err
 	}
 	r := rand.New(rand.NewPCG(uint64(seed), 3))
-	var out engine.Compacted
-	return storetest.Engine(w.s).Inside().Rewrite(context.Background(), func(segments.Info, int64) bool { return seed%2 == 0 || r.IntN(2) == 0 }, nil, &out)
+	var out space.Compacted
+	return storetest.Engine(w.s).Space.Inside().Rewrite(context.Background(), func(segments.Info, int64) bool { return seed%2 == 0 || r.IntN(2) == 0 }, &out)
 }
 
 func (w *crashRun) release() error {

@@ -300,12 +300,12 @@ func TestSweepThatCouldNotReadAll(t *testing.T) {
 	p, never := kv.Prompt{Tokens: crashtest.Tokens(1, 64)}, kv.Prompt{Tokens: crashtest.Tokens(2, 64)}
 	storetest.Put(t, m, p)
 	var end int64
-	for _, e := range storetest.Engine(s).Inside().OpenEnds() {
+	for _, e := range storetest.Engine(s).Checkpoints.OpenEnds() {
 		end = e
 	}
-	used, _ := storetest.Engine(s).Inside().Wal().Room()
+	used, _ := storetest.Engine(s).Ledger.WAL.Room()
 	storetest.Put(t, m, never)
-	now, ahead := storetest.Engine(s).Inside().Wal().Room()
+	now, ahead := storetest.Engine(s).Ledger.WAL.Room()
 	log := filepath.Join(dir, storetest.LogDir, "0000000000000001.wal")
 	b := storetest.Must(os.ReadFile(log))(t)
 	frames := int64(len(b)) - ahead

@@ -9,7 +9,7 @@ import (
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/admin"
-	"github.com/dormousekv/dormouse/db/internal/engine"
+	"github.com/dormousekv/dormouse/db/internal/space"
 	"github.com/dormousekv/dormouse/db/internal/testkit/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/testkit/storetest"
 	"github.com/dormousekv/dormouse/index"
@@ -62,7 +62,7 @@ func TestFrameTornWithTheVolume(t *testing.T) {
 				reader := storetest.Match(t, m, deleted) // keeps its bytes
 				storetest.Must(m.Delete(t.Context(), deleted.Prefix(1)))(t)
 				storetest.OK(t, s.Checkpoint(t.Context()))
-				background := storetest.Engine(s).Inside().CkptMu() // whose barrier would cover what is lost
+				background := storetest.Engine(s).Checkpoints.Inside().Mu() // whose barrier would cover what is lost
 				background.Lock()
 				at, lost := do(t, s, m)
 				storetest.Put(t, m, other) // a frame of this boot behind it
@@ -141,9 +141,9 @@ func TestMovedTwiceWhenTheVolumeGoes(t *testing.T) {
 	storetest.Put(t, m, long)
 	storetest.OK(t, w.s.Sync(t.Context()))
 	for range 2 { // without a sync in between
-		var out engine.Compacted
+		var out space.Compacted
 		all := func(segments.Info, int64) bool { return true }
-		storetest.OK(t, storetest.Engine(w.s).Inside().Rewrite(t.Context(), all, nil, &out))
+		storetest.OK(t, storetest.Engine(w.s).Space.Inside().Rewrite(t.Context(), all, &out))
 	}
 	for seed := range uint64(100) {
 		image := storetest.Must(d.PowerCut(rand.New(rand.NewPCG(seed, 5)), dirs.Next()))(t)

@@ -157,11 +157,11 @@ func TestPutBesideEviction(t *testing.T) {
 	last := c.Key(1)
 	leaving := make(chan bool)
 	go func() {
-		e.Inside().CommitMu().Lock() // as evictSome has it
+		e.Ledger.Lock() // as evictSome has it
 		leaving <- e.Pins.Leave(last)
 		time.Sleep(30 * time.Millisecond)
 		e.Pins.End([]kv.Key{last})
-		e.Inside().CommitMu().Unlock()
+		e.Ledger.Unlock()
 	}()
 	if !<-leaving {
 		t.Fatal("the block is pinned")

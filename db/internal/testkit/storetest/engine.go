@@ -38,7 +38,7 @@ func MoveAll(t testing.TB, s *db.Store, pick func(x index.Entry) bool) {
 		t.Fatal(err, len(all))
 	}
 	for _, x := range all {
-		if ok, err := e.Inside().Move(t.Context(), x); !ok || err != nil {
+		if ok, err := e.Space.Inside().Move(t.Context(), x); !ok || err != nil {
 			t.Fatal(ok, err)
 		}
 	}
@@ -56,7 +56,7 @@ func Again(call func() error) error {
 // DoubtIndex has the store find its index damaged, which is built anew in the background. In a store that was closed nothing does.
 func DoubtIndex(s *db.Store) {
 	if e := Engine(s); e != nil { // the garbage collector may have had it
-		e.Inside().OnDamage(fmt.Errorf("a test says so: %w", index.ErrDamaged))
+		e.Ledger.OnDamage(fmt.Errorf("a test says so: %w", index.ErrDamaged))
 	}
 }
 

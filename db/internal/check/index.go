@@ -103,7 +103,9 @@ func (v *verifier) bloom(ctx context.Context) error {
 		return nil
 	}
 	e := v.e
+	e.Checkpoints.Lock()
 	b, lsn, current, err := e.Filter.File()
+	e.Checkpoints.Unlock()
 	var bad *damage.Error
 	switch {
 	case errors.As(err, &bad):

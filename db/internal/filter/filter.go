@@ -169,7 +169,9 @@ func (f *Filter) Write(b *index.Bloom, lsn uint64) error {
 }
 
 // File reads the filter's file. It is current if the filter in use came from it or was written to it.
+// Nobody makes a checkpoint meanwhile.
 func (f *Filter) File() (b *index.Bloom, lsn uint64, current bool, err error) {
+	f.Wait()
 	b, lsn, err = index.ReadBloom(f.o.FS, f.o.Path, f.o.UUID)
 	return b, lsn, f.fileLSN.Load() == lsn && f.current.Load() != nil, err
 }

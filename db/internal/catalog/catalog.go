@@ -61,43 +61,28 @@ type Catalog struct {
 
 // New is an empty catalog.
 func New() *Catalog {
-	return &Catalog{
-		models:     map[kv.Fingerprint]*Model{},
-		refs:       map[string]*ref{},
-		blocks:     map[kv.Key][]*ref{},
-		pins:       map[kv.Key]int{},
-		classes:    map[kv.Key][]classCount{},
-		notes:      map[kv.Fingerprint]map[string][]byte{},
-		tombstones: map[loc.Loc]struct{}{},
-		unlinked:   map[uint64]bool{},
-		flagged:    map[kv.Key]struct{}{},
-	}
+	c := &Catalog{}
+	c.reset()
+	return c
 }
 
-// Of is what a log head says, which was read at that place. Its tombstones wait to be destroyed.
+// reset empties the catalog.
+func (c *Catalog) reset() {
+	c.models, c.modelBytes = map[kv.Fingerprint]*Model{}, 0
+	c.refs, c.refBytes = map[string]*ref{}, 0
+	c.blocks, c.pins, c.classes = map[kv.Key][]*ref{}, map[kv.Key]int{}, map[kv.Key][]classCount{}
+	c.former, c.formers = oplog.FormerNone, 0
+	c.notes, c.noteBytes = map[kv.Fingerprint]map[string][]byte{}, 0
+	c.tombstones, c.fresh, c.unseen, c.behind = map[loc.Loc]struct{}{}, nil, nil, false
+	c.unlinked = map[uint64]bool{}
+	c.flagged = map[kv.Key]struct{}{}
+	c.anyFlags.Store(false)
+}
+
+// Of returns the catalog that a log head describes, which was read at that place. Its tombstones wait to be destroyed.
 func Of(head *oplog.Snapshot, at Place) *Catalog {
 	c := New()
-	states := make([]Model, len(head.Models))
-	c.models = make(map[kv.Fingerprint]*Model, len(head.Models))
-	for i := range head.Models {
-		states[i].Model, states[i].at = &head.Models[i], &at
-		c.setModel(&states[i])
-	}
-	for _, r := range head.Refs {
-		c.setRef(r)
-	}
-	for _, n := range head.Notes {
-		c.setNote(n)
-	}
-	c.former, c.formers = head.FormerRefs, 0
-	c.addTombstones(head.Tombstones...)
-	for _, id := range head.Unlinked {
-		c.unlinked[id] = false
-	}
-	for _, k := range head.Flagged {
-		c.flagged[k] = struct{}{}
-	}
-	c.anyFlags.Store(len(c.flagged) > 0)
+	c.Apply(*head, at)
 	return c
 }
 
@@ -105,41 +90,7 @@ func Of(head *oplog.Snapshot, at Place) *Catalog {
 func (c *Catalog) Apply(op oplog.Op, at Place) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.apply(op, at)
-}
-
-func (c *Catalog) apply(op oplog.Op, at Place) {
-	switch op := op.(type) {
-	case oplog.Put:
-		c.bury(op.Dead, true) // what takes their place must be durable first
-	case oplog.Remove:
-		c.bury(op.Dead, op.Deleted)
-		for _, name := range op.Refs {
-			c.dropRef(name)
-		}
-		if op.Deleted && c.former == oplog.FormerSet {
-			c.former = oplog.FormerDeleted
-		}
-	case oplog.Move:
-		c.bury([]oplog.Dead{{Key: op.Key, Group: op.Group, Loc: op.From}}, true)
-	case oplog.Model:
-		c.setModel(&Model{Model: &op, at: &at})
-	case oplog.Retire:
-		c.dropModel(op.Model)
-		for _, id := range op.Segments {
-			c.unlinked[id] = false
-		}
-		c.behind = true
-	case oplog.Ref:
-		c.setRef(op)
-	case oplog.Unref:
-		c.dropRef(op.Name)
-	case oplog.Flag:
-		c.flagged[op.Key] = struct{}{}
-		c.anyFlags.Store(true)
-	case oplog.Note:
-		c.setNote(op)
-	}
+	op.Change(change{c, at})
 }
 
 // Hold keeps everybody else from the catalog until release, which applies op unless it is nil: so nobody sees the index after an
@@ -149,7 +100,7 @@ func (c *Catalog) Hold() (release func(op oplog.Op, at Place)) {
 	return func(op oplog.Op, at Place) {
 		defer c.mu.Unlock()
 		if op != nil {
-			c.apply(op, at)
+			op.Change(change{c, at})
 		}
 	}
 }

@@ -57,13 +57,13 @@ func (e *Engine) Barrier(lsn uint64) error {
 
 // logBarrier appends the frame. It counts when it is durable.
 func (e *Engine) logBarrier(lsn uint64) (at uint64, err error) {
-	frame := oplog.Encode(oplog.Barrier{LSN: lsn})
+	op := oplog.Barrier{LSN: lsn}
 	e.commitMu.Lock()
 	defer e.commitMu.Unlock()
 	if err := e.Poisoned(); err != nil {
 		return 0, err
 	}
-	return e.appendFrame(oplog.KindBarrier, frame) // no growth: it comes with frames that are, and says nothing that a checkpoint should keep
+	return e.appendFrame(op, oplog.Encode(op)) // no growth: it comes with frames that are, and says nothing that a checkpoint should keep
 }
 
 // allDurable is barrier of what there is, for who does without the frame where there is no room for it.

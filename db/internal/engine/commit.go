@@ -34,7 +34,7 @@ func (e *Engine) commitLocked(build func(t *index.Txn) (oplog.Op, error)) (lsn u
 		}
 		frame := oplog.Encode(op)
 		e.growth.Add(int64(len(frame)))
-		lsn, err = e.appendFrame(op.Kind(), frame)
+		lsn, err = e.appendFrame(op, frame)
 		return err
 	})
 	e.dirty.Store(true)
@@ -71,20 +71,20 @@ func (e *Engine) commitBoth(build func(t *index.Txn) (oplog.Op, error), visible 
 	return lsn, err
 }
 
-// appendFrame is wal.Append that does more to log what makes room, because a full disk would stay full otherwise: such frames
-// may use what is reserved, and as a last resort the blocks of the Bloom filter's file, which is derived.
-func (e *Engine) appendFrame(kind uint8, frame []byte) (uint64, error) {
-	reserved := e.wal.AppendReserved
-	switch kind {
-	case oplog.KindRemove, oplog.KindRetire, oplog.KindUnref:
-		reserved = func(kind uint8, frame []byte) (uint64, error) {
-			return e.wal.AppendBefore(kind, frame, oplog.BarrierBytes)
-		}
-	case oplog.KindBarrier:
-	default:
+// appendFrame appends the operation's frame. A frame that frees space may use what the log keeps in reserve, and as a last resort the blocks
+// of the Bloom filter's file, which is derived: otherwise a full disk would stay full.
+func (e *Engine) appendFrame(op oplog.Op, frame []byte) (uint64, error) {
+	kind, room := op.Kind(), op.Room()
+	if room == oplog.Ordinary {
 		return e.wal.Append(kind, frame)
 	}
-	lsn, err := reserved(kind, frame)
+	reserved := func() (uint64, error) {
+		if room == oplog.Last {
+			return e.wal.AppendReserved(kind, frame)
+		}
+		return e.wal.AppendBefore(kind, frame, oplog.BarrierBytes)
+	}
+	lsn, err := reserved()
 	if !errors.Is(err, vfs.ErrNoSpace) || e.wal.Err() != nil {
 		return lsn, err
 	}
@@ -92,7 +92,7 @@ func (e *Engine) appendFrame(kind uint8, frame []byte) (uint64, error) {
 		return 0, err
 	}
 	e.log.Warn("the Bloom filter's file made room for the log on a full disk", "dir", e.Dir)
-	return reserved(kind, frame)
+	return reserved()
 }
 
 // LogState appends a frame that changes only the catalog.
@@ -107,7 +107,7 @@ func (e *Engine) logStateLocked(op oplog.Op) (lsn uint64, err error) {
 		return 0, err
 	}
 	frame := oplog.Encode(op)
-	if lsn, err = e.appendFrame(op.Kind(), frame); err != nil {
+	if lsn, err = e.appendFrame(op, frame); err != nil {
 		return 0, err
 	}
 	e.growth.Add(int64(len(frame)))

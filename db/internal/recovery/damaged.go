@@ -14,13 +14,13 @@ import (
 // Where frames of the log are damaged, the index is built anew, and nobody knows what they said: they may have put, moved or removed what
 // the frames behind them are about. So what the segments hold counts as stored, unless a frame that can be read removes it.
 
-// removeBelow takes out, where the log is damaged, what was stored under the keys that op removes, wherever it lies by now, with all that
+// removeBelow takes out, where the log is damaged, what was stored under the keys of the dead, wherever it lies by now, with all that
 // hangs below it. What was stored after the removal has a later sequence number, and stays: a frame that is lost may have put it.
-func (r *run) removeBelow(t *index.Txn, op oplog.Remove) error {
+func (r *run) removeBelow(t *index.Txn, dead []oplog.Dead, seq uint64) error {
 	if !r.Log.Damaged() {
 		return nil
 	}
-	for _, d := range op.Dead {
+	for _, d := range dead {
 		keys := []kv.Key{d.Key}
 		if d.Group == 0 {
 			var err error
@@ -29,12 +29,12 @@ func (r *run) removeBelow(t *index.Txn, op oplog.Remove) error {
 			}
 		}
 		r.partial = slices.DeleteFunc(r.partial, func(x index.Entry) bool {
-			return x.Seq <= op.Seq && (d.Group == 0 || x.Group == d.Group) && slices.Contains(keys, x.Key)
+			return x.Seq <= seq && (d.Group == 0 || x.Group == d.Group) && slices.Contains(keys, x.Key)
 		})
 		for _, k := range slices.Backward(keys) {
 			var gone []index.Entry
 			if err := t.Groups(k, func(x index.Entry) bool {
-				if x.Seq <= op.Seq && (d.Group == 0 || x.Group == d.Group) {
+				if x.Seq <= seq && (d.Group == 0 || x.Group == d.Group) {
 					gone = append(gone, x)
 				}
 				return true

@@ -154,11 +154,11 @@ func (r *run) loggedModels() map[kv.Fingerprint]kv.Descriptor {
 		add(head.Models...)
 	}
 	for _, f := range r.Log.Frames {
-		switch op := f.Op.(type) {
-		case oplog.Snapshot:
-			add(op.Models...)
-		case oplog.Model:
-			add(op)
+		if head, ok := f.Op.(oplog.Snapshot); ok {
+			add(head.Models...)
+		}
+		if m, ok := f.Op.(oplog.Model); ok {
+			add(m)
 		}
 	}
 	return out

@@ -276,36 +276,15 @@ func (r *run) gap() error {
 
 // numbers makes sure that none is given twice.
 func (r *run) numbers() {
-	seq := max(r.Applied.NextSeq, r.Log.First.Next.Seq)
-	clock := max(r.Applied.Clock, r.Log.First.Next.Clock)
+	next := r.Log.First.Next.Max(oplog.Counters{Seq: r.Applied.NextSeq, Segment: r.Applied.NextSegment, Clock: r.Applied.Clock})
 	for _, f := range r.Log.Frames {
-		switch op := f.Op.(type) {
-		case oplog.Snapshot:
-			seq, clock = max(seq, op.Next.Seq), max(clock, op.Next.Clock)
-			if op.Next.Segment > 0 {
-				r.Segments.RaiseID(op.Next.Segment - 1)
-			}
-		case oplog.Put:
-			for _, x := range op.Records {
-				seq = max(seq, x.Seq+1)
-				r.Segments.RaiseID(x.Loc.Segment)
-			}
-		case oplog.Remove: // the numbers of records that were never published, and of sessions, may be in no other frame
-			seq = max(seq, op.Seq+1)
-		case oplog.Model:
-			clock = max(clock, op.Stamp) // uses before it made the clock go on, and are in no frame
-		case oplog.Retire: // a segment in which nothing was ever named is unlinked by its number, too
-			for _, id := range op.Segments {
-				r.Segments.RaiseID(id)
-			}
-		case oplog.Move:
-			seq = max(seq, op.Seq+1)
-			r.Segments.RaiseID(op.To.Segment)
+		if f.Op != nil {
+			next = next.Max(f.Op.Numbers())
 		}
 	}
-	if r.Applied.NextSegment > 0 {
-		r.Segments.RaiseID(r.Applied.NextSegment - 1)
+	if next.Segment > 0 {
+		r.Segments.RaiseID(next.Segment - 1)
 	}
-	seq = max(seq, r.scanSeq+1)
-	r.Seq, r.Clock = max(seq, 1)-1, max(clock, seq)
+	seq := max(next.Seq, r.scanSeq+1)
+	r.Seq, r.Clock = max(seq, 1)-1, max(next.Clock, seq)
 }

@@ -1,11 +1,13 @@
 package recovery
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/internal/loc"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -53,83 +55,95 @@ func (r *run) apply() error {
 	return nil
 }
 
+// frame replays one frame: what it says of the index, and then what it says of the catalog.
 func (r *run) frame(t *index.Txn, f Frame) error {
-	index := f.LSN > r.Applied.LSN && f.Kind != oplog.KindSnapshot
-	r.Changed = r.Changed || index && f.Kind != oplog.KindBarrier
+	known := f.LSN <= r.Applied.LSN
+	r.Changed = r.Changed || !known && f.Kind != oplog.KindSnapshot && f.Kind != oplog.KindBarrier
 	r.lsn = f.LSN
+	if err := f.Op.Replay(replay{r, t, known}); err != nil {
+		return fmt.Errorf("log frame %d, %s: %w", f.LSN, f.Op, err)
+	}
 	at := catalog.Place{File: f.File, Offset: f.Offset}
 	if head, ok := f.Op.(oplog.Snapshot); ok {
-		if f.LSN > r.Applied.LSN {
-			if err := r.dropListed(t, head.Tombstones); err != nil {
-				return err
-			}
-		}
 		r.Adopt(&head, at)
-		return nil
+	} else {
+		r.Catalog.Apply(f.Op, at)
 	}
-	switch op := f.Op.(type) { // what is said of ranks needs the catalog before the frame
-	case oplog.Put:
-		if !index {
-			r.coverBloom(op)
-		} else if err := r.put(t, op); err != nil {
-			return err
-		}
-	case oplog.Remove:
-		if index {
-			if err := r.remove(t, op.Dead); err != nil {
-				return err
-			}
-			if err := r.removeBelow(t, op); err != nil {
-				return err
-			}
-		}
-		for _, name := range op.Refs {
-			r.rankRef(name)
-		}
-	case oplog.Move:
-		if index {
-			if err := r.move(t, op); err != nil {
-				return err
-			}
-		}
-	case oplog.Retire:
-		if index {
-			if err := r.retire(t, op); err != nil {
-				return err
-			}
-		}
-	case oplog.Ref:
-		r.rankRef(op.Name)
-		r.rankAnew(op.Block)
-	case oplog.Unref:
-		r.rankRef(op.Name)
-	case oplog.Flag:
-		if !index {
-			break
-		}
-		cur, ok, err := t.Get(op.Key, op.Group)
-		if err == nil && ok && cur.Loc == op.Loc {
-			err = t.SetFlags(op.Key, op.Group, op.Flags)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	r.Catalog.Apply(f.Op, at)
 	return nil
 }
 
+// replay is the oplog.Index that the operation of one frame sees.
+type replay struct {
+	*run
+	t     *index.Txn
+	known bool // the index has what the frame says
+}
+
+func (p replay) Put(records []index.Entry, dead []oplog.Dead) error {
+	if p.known {
+		p.coverBloom(records)
+		return nil
+	}
+	return p.put(p.t, records, dead)
+}
+
+func (p replay) Remove(dead []oplog.Dead, seq uint64) error {
+	if p.known {
+		return nil
+	}
+	if err := p.remove(p.t, dead); err != nil {
+		return err
+	}
+	return p.removeBelow(p.t, dead, seq)
+}
+
+func (p replay) RemoveListed(places []loc.Loc) error {
+	if p.known {
+		return nil
+	}
+	return p.dropListed(p.t, places)
+}
+
+func (p replay) Move(op oplog.Move) error {
+	if p.known {
+		return nil
+	}
+	return p.move(p.t, op)
+}
+
+func (p replay) SetFlags(key kv.Key, group uint8, at loc.Loc, flags uint8) error {
+	if p.known {
+		return nil
+	}
+	cur, ok, err := p.t.Get(key, group)
+	if err != nil || !ok || cur.Loc != at {
+		return err
+	}
+	return p.t.SetFlags(key, group, flags)
+}
+
+func (p replay) DropModel(fp kv.Fingerprint, segments []uint64) error {
+	if p.known {
+		return nil
+	}
+	return p.retire(p.t, fp, segments)
+}
+
+func (p replay) RankBlock(block kv.Key) { p.rankAnew(block) }
+
+func (p replay) RankRef(name string) { p.rankRef(name) }
+
 // retire takes out what a model had when it was retired. In a rebuild the scan may have entered what came since, for the same model
 // registered again: that lies in other segments.
-func (r *run) retire(t *index.Txn, op oplog.Retire) error {
-	gone := func(x index.Entry) bool { return !r.Rebuilt || slices.Contains(op.Segments, x.Loc.Segment) }
-	r.partial = slices.DeleteFunc(r.partial, func(x index.Entry) bool { return x.Model == op.Model && gone(x) })
-	return RemoveModel(t, op.Model, gone)
+func (r *run) retire(t *index.Txn, fp kv.Fingerprint, segments []uint64) error {
+	gone := func(x index.Entry) bool { return !r.Rebuilt || slices.Contains(segments, x.Loc.Segment) }
+	r.partial = slices.DeleteFunc(r.partial, func(x index.Entry) bool { return x.Model == fp && gone(x) })
+	return RemoveModel(t, fp, gone)
 }
 
 // coverBloom adds blocks that the index has already: the Bloom filter's file may be older than it.
-func (r *run) coverBloom(op oplog.Put) {
-	for _, rec := range op.Records {
+func (r *run) coverBloom(records []index.Entry) {
+	for _, rec := range records {
 		if rec.Group == 0 {
 			r.addToBloom(rec)
 		}
@@ -147,15 +161,15 @@ func (r *run) addToBloom(x index.Entry) {
 }
 
 // put enters a frame's records in the place of those that it gives up.
-func (r *run) put(t *index.Txn, op oplog.Put) error {
+func (r *run) put(t *index.Txn, records []index.Entry, dead []oplog.Dead) error {
 	same := map[ID]*replaced{}        // by what the frame has for them
 	tails := map[kv.Key][]*replaced{} // by the block before them
 	seq := uint64(0)
-	for _, rec := range op.Records {
+	for _, rec := range records {
 		same[ID{rec.Key, rec.Group}] = nil
 		seq = max(seq, rec.Seq)
 	}
-	for _, d := range op.Dead {
+	for _, d := range dead {
 		cur, ok, err := t.Load(d.Key, d.Group)
 		if err != nil {
 			return err
@@ -173,7 +187,7 @@ func (r *run) put(t *index.Txn, op oplog.Put) error {
 			return err
 		}
 	}
-	for _, entry := range op.Records {
+	for _, entry := range records {
 		if younger, err := r.hasYounger(t, entry); err != nil {
 			return err
 		} else if younger {

@@ -62,29 +62,7 @@ func (r *run) sweep(ctx context.Context) error {
 func (r *run) ends() map[uint64]int64 {
 	ends := map[uint64]int64{}
 	add := func(l loc.Loc) { ends[l.Segment] = max(ends[l.Segment], l.End()) }
-	dead := func(all []oplog.Dead) {
-		for _, d := range all {
-			add(d.Loc)
-		}
-	}
-	for _, f := range r.Log.Frames {
-		switch op := f.Op.(type) {
-		case oplog.Snapshot:
-			for _, l := range op.Tombstones {
-				add(l)
-			}
-		case oplog.Put:
-			for _, x := range op.Records {
-				add(x.Loc)
-			}
-			dead(op.Dead)
-		case oplog.Remove:
-			dead(op.Dead)
-		case oplog.Move:
-			add(op.From)
-			add(op.To)
-		}
-	}
+	r.Log.places(func(at loc.Loc, _ oplog.Use, _ uint64) { add(at) })
 	for _, l := range r.Catalog.Tombstones() {
 		add(l)
 	}

@@ -28,7 +28,7 @@ func (r *run) removeBelow(t *index.Txn, dead []oplog.Dead, seq uint64) error {
 				return err
 			}
 		}
-		r.partial = slices.DeleteFunc(r.partial, func(x index.Entry) bool {
+		r.scan.partial = slices.DeleteFunc(r.scan.partial, func(x index.Entry) bool {
 			return x.Seq <= seq && (d.Group == 0 || x.Group == d.Group) && slices.Contains(keys, x.Key)
 		})
 		for _, k := range slices.Backward(keys) {
@@ -55,11 +55,11 @@ func (r *run) removeBelow(t *index.Txn, dead []oplog.Dead, seq uint64) error {
 // what took the frame took their bytes, too. So they stand in the place of nothing that is whole, and are kept only for what hangs on them and had
 // been durable: then they had been, too, and are damaged.
 func (r *run) enterPartial(t *index.Txn) error {
-	slices.SortFunc(r.partial, func(a, b index.Entry) int { // the last block first, of two copies the later one
+	slices.SortFunc(r.scan.partial, func(a, b index.Entry) int { // the last block first, of two copies the later one
 		return cmp.Or(cmp.Compare(b.First, a.First), cmp.Compare(a.Group, b.Group), cmp.Compare(b.Seq, a.Seq))
 	})
 	kept := map[loc.Loc]bool{}
-	for _, x := range r.partial {
+	for _, x := range r.scan.partial {
 		if _, ok, err := t.Get(x.Key, x.Group); err != nil {
 			return err
 		} else if ok || r.Catalog.IsDead(x.Loc) {
@@ -86,7 +86,7 @@ func (r *run) enterPartial(t *index.Txn) error {
 // bore reports whether something hangs on block k that had been durable, or is kept because it had been.
 func (r *run) bore(t *index.Txn, k kv.Key, kept map[loc.Loc]bool) (bore bool, err error) {
 	look := func(x index.Entry) bool {
-		bore = bore || kept[x.Loc] || !r.Log.Young(x.Loc) || r.covered(x.Loc)
+		bore = bore || kept[x.Loc] || !r.Log.Young(x.Loc) || r.arrivals.covered(x.Loc, r.Log.Barrier)
 		return !bore
 	}
 	if err := t.Groups(k, look); err != nil || bore {
@@ -108,9 +108,9 @@ func (r *run) hasYounger(t *index.Txn, x index.Entry) (bool, error) {
 		return false, nil
 	}
 	cur, ok, err := t.Get(x.Key, x.Group)
-	_, named := r.named.Put[cur.Loc]
+	_, named := r.scan.named.Put[cur.Loc]
 	if err != nil || !ok || named || cur.Seq <= x.Seq {
 		return false, err
 	}
-	return r.intact(&cur)
+	return r.disk.intact(&cur)
 }

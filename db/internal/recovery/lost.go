@@ -18,39 +18,8 @@ import (
 //
 // Who writes next begins with a log head that lists what was taken out, so that it stays out whenever the same frames are replayed.
 
-// replaced is an entry that a frame gave up for others.
-type replaced struct {
-	entry index.Entry
-	back  bool // one of those is taken out
-}
-
-// arrival is a record that the replay has entered.
-type arrival struct {
-	id     ID
-	lsn    uint64      // of the frame that did
-	before []*replaced // what it stands in the place of
-	synced bool        // it is older than the frames that were replayed
-}
-
 // badness says whether a record that is in the index must go.
 type badness func(x index.Entry, p *arrival) (bool, error)
-
-// instead notes that a frame put the record id at l, in the place of others.
-func (r *run) instead(l loc.Loc, id ID, others ...*replaced) {
-	if r.arrivals == nil {
-		r.arrivals = map[loc.Loc]*arrival{}
-	}
-	p := r.arrivals[l]
-	if p == nil {
-		p = &arrival{id: id, lsn: r.lsn}
-		r.arrivals[l] = p
-	}
-	for _, x := range others {
-		if x != nil {
-			p.before = append(p.before, x)
-		}
-	}
-}
 
 // dropListed takes out what the head of a later log file lists as dead: who wrote it had found that lost, or below what was.
 func (r *run) dropListed(t *index.Txn, listed []loc.Loc) error {
@@ -58,7 +27,7 @@ func (r *run) dropListed(t *index.Txn, listed []loc.Loc) error {
 	dead := make(map[loc.Loc]bool, len(listed))
 	for _, l := range listed {
 		dead[l] = true
-		if p := r.arrivals[l]; p != nil {
+		if p := r.arrivals.at[l]; p != nil {
 			ids = append(ids, p.id)
 		}
 	}
@@ -72,7 +41,7 @@ func (r *run) dropListed(t *index.Txn, listed []loc.Loc) error {
 // dropLost takes out what is not whole, and then what has lost its prefix.
 func (r *run) dropLost(t *index.Txn) error {
 	named := map[loc.Loc]bool{}
-	entries, err := r.entered(t)
+	entries, err := r.arrivals.entered(t)
 	if err != nil {
 		return err
 	}
@@ -91,7 +60,7 @@ func (r *run) dropLost(t *index.Txn) error {
 		}
 		if !is && !named[x.Loc] {
 			named[x.Loc] = true
-			if r.covered(x.Loc) || r.harmed(x.Loc) || r.Salvage { // nothing but damage took it, or it is to be named all the same
+			if r.arrivals.covered(x.Loc, r.Log.Barrier) || r.disk.harmed(x.Loc) || r.Salvage { // nothing but damage took it, or it is to be named all the same
 				r.Absent = append(r.Absent, x)
 			} else {
 				r.Lost = append(r.Lost, x)
@@ -108,7 +77,7 @@ func (r *run) dropLost(t *index.Txn) error {
 	if err != nil {
 		return err
 	}
-	if entries, err = r.entered(t); err != nil { // now it is known what hangs on those that were damaged
+	if entries, err = r.arrivals.entered(t); err != nil { // now it is known what hangs on those that were damaged
 		return err
 	}
 	waiting, err = r.takeBack(t, upwards(entries), waiting, func(x index.Entry, p *arrival) (bool, error) {
@@ -122,36 +91,10 @@ func (r *run) dropLost(t *index.Txn) error {
 		return err
 	}
 	r.list(waiting)
-	if entries, err = r.entered(t); err != nil {
+	if entries, err = r.arrivals.entered(t); err != nil {
 		return err
 	}
 	return r.dropCutOff(t, entries)
-}
-
-// entered are the entries that the replay made and that are there, each behind the block that it hangs on.
-func (r *run) entered(t *index.Txn) (entries []index.Entry, err error) {
-	for l, p := range r.arrivals {
-		x, ok, err := t.Get(p.id.Key, p.id.Group)
-		if err != nil {
-			return nil, err
-		}
-		if ok && x.Loc == l {
-			entries = append(entries, x)
-		}
-	}
-	slices.SortFunc(entries, func(a, b index.Entry) int {
-		return cmp.Or(cmp.Compare(a.First, b.First), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Seq, b.Seq))
-	})
-	return entries, nil
-}
-
-// upwards are the names of entries, each before that of the block that it hangs on.
-func upwards(entries []index.Entry) []ID {
-	ids := make([]ID, 0, len(entries))
-	for _, x := range slices.Backward(entries) {
-		ids = append(ids, IDOf(&x))
-	}
-	return ids
 }
 
 // takeBack takes out those records for which bad says so, and enters what they had replaced, which may be bad as well. What was stored
@@ -178,7 +121,7 @@ func (r *run) takeBack(t *index.Txn, ids []ID, waiting []*replaced, bad badness)
 				still = append(still, x)
 				continue
 			}
-			if err := r.putBack(t, id, x.entry); err != nil {
+			if err := r.putBack(t, x.entry); err != nil {
 				return nil, err
 			}
 			ids = append(ids, id)
@@ -188,19 +131,17 @@ func (r *run) takeBack(t *index.Txn, ids []ID, waiting []*replaced, bad badness)
 	return waiting, nil
 }
 
-func (r *run) putBack(t *index.Txn, id ID, x index.Entry) error {
-	at := x.Loc
-	if r.arrivals[at] == nil {
-		r.arrivals[at] = &arrival{id: id, synced: true}
-	}
-	r.rankAnew(id.Key)
+// putBack enters again what was replaced.
+func (r *run) putBack(t *index.Txn, x index.Entry) error {
+	r.arrivals.back(x)
+	r.ranks.block(x.Key)
 	return t.Put(x)
 }
 
 // takeOut takes out one record, if it is bad, and returns what it had replaced.
 func (r *run) takeOut(t *index.Txn, id ID, bad badness) (before []*replaced, err error) {
 	x, ok, err := t.Get(id.Key, id.Group)
-	p := r.arrivals[x.Loc]
+	p := r.arrivals.at[x.Loc]
 	if err != nil || !ok || p == nil {
 		return nil, err
 	}
@@ -214,13 +155,6 @@ func (r *run) takeOut(t *index.Txn, id ID, bad badness) (before []*replaced, err
 		}
 	}
 	return before, r.drop(t, x)
-}
-
-// drop takes out a record for good.
-func (r *run) drop(t *index.Txn, x index.Entry) error {
-	r.list([]*replaced{{entry: x}})
-	r.doom(x.Loc)
-	return r.take(t, x)
 }
 
 // list has the next log head list records as dead.

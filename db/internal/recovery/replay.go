@@ -11,55 +11,11 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// apply brings the small state, and the index from its own last frame on, to the end of the log, as if no power cut had taken
-// anything; what one took is undone at the end. A record is taken out or moved only if it is where the frame says.
-func (r *run) apply() error {
-	if !r.Log.HasFirst && len(r.Applied.Extra) > 0 {
-		// The log's head is lost: the index has a copy of what it said.
-		head, err := ReadHead(r.Applied.Extra)
-		if verr := r.headOfAnotherRelease(); verr != nil {
-			return verr
-		}
-		if err == nil {
-			r.Adopt(&head, catalog.Place{File: r.IndexOptions.Path})
-		}
-	}
-	err := r.Index.Update(func(t *index.Txn) error {
-		for _, f := range r.Log.Frames {
-			if err := r.frame(t, f); err != nil {
-				return err
-			}
-		}
-		if err := r.dropLost(t); err != nil {
-			return err
-		}
-		if r.Rebuilt {
-			if err := r.removeDoomed(t); err != nil {
-				return err
-			}
-			if err := r.enterPartial(t); err != nil {
-				return err
-			}
-		}
-		return r.classes(t)
-	})
-	if err != nil {
-		return err
-	}
-	for fp, d := range r.fromScan {
-		if r.Catalog.Model(fp) == nil && !r.Retired(r.Segments, fp) {
-			r.Catalog.Apply(oplog.NewModel(&d, 0), catalog.Place{})
-		}
-	}
-	r.Catalog.DropStrayNotes()
-	return nil
-}
-
 // frame replays one frame: what it says of the index, and then what it says of the catalog.
 func (r *run) frame(t *index.Txn, f Frame) error {
 	known := f.LSN <= r.Applied.LSN
 	r.Changed = r.Changed || !known && f.Kind != oplog.KindSnapshot && f.Kind != oplog.KindBarrier
-	r.lsn = f.LSN
+	r.arrivals.lsn = f.LSN
 	if err := f.Op.Replay(replay{r, t, known}); err != nil {
 		return fmt.Errorf("log frame %d, %s: %w", f.LSN, f.Op, err)
 	}
@@ -72,43 +28,43 @@ func (r *run) frame(t *index.Txn, f Frame) error {
 	return nil
 }
 
-// replay is the oplog.Index that the operation of one frame sees.
+// replay is the oplog.Index that the operation of one frame sees. It changes a record only if that is where the frame says.
 type replay struct {
-	*run
+	r     *run
 	t     *index.Txn
 	known bool // the index has what the frame says
 }
 
 func (p replay) Put(records []index.Entry, dead []oplog.Dead) error {
 	if p.known {
-		p.coverBloom(records)
+		p.r.coverBloom(records)
 		return nil
 	}
-	return p.put(p.t, records, dead)
+	return p.r.put(p.t, records, dead)
 }
 
 func (p replay) Remove(dead []oplog.Dead, seq uint64) error {
 	if p.known {
 		return nil
 	}
-	if err := p.remove(p.t, dead); err != nil {
+	if err := p.r.remove(p.t, dead); err != nil {
 		return err
 	}
-	return p.removeBelow(p.t, dead, seq)
+	return p.r.removeBelow(p.t, dead, seq)
 }
 
 func (p replay) RemoveListed(places []loc.Loc) error {
 	if p.known {
 		return nil
 	}
-	return p.dropListed(p.t, places)
+	return p.r.dropListed(p.t, places)
 }
 
 func (p replay) Move(op oplog.Move) error {
 	if p.known {
 		return nil
 	}
-	return p.move(p.t, op)
+	return p.r.move(p.t, op)
 }
 
 func (p replay) SetFlags(key kv.Key, group uint8, at loc.Loc, flags uint8) error {
@@ -122,24 +78,22 @@ func (p replay) SetFlags(key kv.Key, group uint8, at loc.Loc, flags uint8) error
 	return p.t.SetFlags(key, group, flags)
 }
 
+// DropModel takes out what a model had when it was retired. In a rebuild the scan may have entered what came since, for the same model
+// registered again: that lies in other segments.
 func (p replay) DropModel(fp kv.Fingerprint, segments []uint64) error {
 	if p.known {
 		return nil
 	}
-	return p.retire(p.t, fp, segments)
+	gone := func(x index.Entry) bool {
+		return x.Model == fp && (!p.r.Rebuilt || slices.Contains(segments, x.Loc.Segment))
+	}
+	p.r.scan.partial = slices.DeleteFunc(p.r.scan.partial, gone)
+	return RemoveModel(p.t, fp, gone)
 }
 
-func (p replay) RankBlock(block kv.Key) { p.rankAnew(block) }
+func (p replay) RankBlock(block kv.Key) { p.r.ranks.block(block) }
 
-func (p replay) RankRef(name string) { p.rankRef(name) }
-
-// retire takes out what a model had when it was retired. In a rebuild the scan may have entered what came since, for the same model
-// registered again: that lies in other segments.
-func (r *run) retire(t *index.Txn, fp kv.Fingerprint, segments []uint64) error {
-	gone := func(x index.Entry) bool { return !r.Rebuilt || slices.Contains(segments, x.Loc.Segment) }
-	r.partial = slices.DeleteFunc(r.partial, func(x index.Entry) bool { return x.Model == fp && gone(x) })
-	return RemoveModel(t, fp, gone)
-}
+func (p replay) RankRef(name string) { p.r.ranks.ref(p.r.Catalog, name) }
 
 // coverBloom adds blocks that the index has already: the Bloom filter's file may be older than it.
 func (r *run) coverBloom(records []index.Entry) {
@@ -195,14 +149,15 @@ func (r *run) put(t *index.Txn, records []index.Entry, dead []oplog.Dead) error 
 		}
 		if entry.Group == 0 {
 			r.addToBloom(entry)
-			entry.Rank = r.rank(entry)
+			r.Clock++
+			entry.Rank = r.Catalog.Rank(entry.Key, r.Rank(entry, r.Clock))
 		}
 		if err := t.Put(entry); err != nil {
 			return err
 		}
 		id := ID{entry.Key, entry.Group}
-		r.instead(entry.Loc, id, same[id])
-		r.instead(entry.Loc, id, tails[entry.Parent]...)
+		r.arrivals.instead(entry.Loc, id, same[id])
+		r.arrivals.instead(entry.Loc, id, tails[entry.Parent]...)
 	}
 	return nil
 }
@@ -223,6 +178,7 @@ func (r *run) remove(t *index.Txn, dead []oplog.Dead) error {
 	return nil
 }
 
+// move follows a record that was copied.
 func (r *run) move(t *index.Txn, op oplog.Move) error {
 	cur, ok, err := t.Load(op.Key, op.Group)
 	if err != nil {
@@ -230,14 +186,14 @@ func (r *run) move(t *index.Txn, op oplog.Move) error {
 	}
 	id := ID{op.Key, op.Group}
 	if ok && cur.Loc == op.From {
-		r.instead(op.To, id, &replaced{entry: cur})
+		r.arrivals.instead(op.To, id, &replaced{entry: cur})
 		return t.SetLoc(op.Key, op.Group, op.To, op.Seq)
 	}
 	// A rebuild: the old place is destroyed, and the scan found the new one, unless that is, too.
-	if x, found := r.logged[op.To]; found && (!ok || cur.Seq < x.Seq) {
-		r.instead(op.To, id)
+	if x, found := r.scan.logged[op.To]; found && (!ok || cur.Seq < x.Seq) {
+		r.arrivals.instead(op.To, id)
 		if ok && r.movedUnread(&cur, x.Seq) {
-			r.instead(op.To, id, &replaced{entry: cur})
+			r.arrivals.instead(op.To, id, &replaced{entry: cur})
 		}
 		return t.Put(x)
 	}
@@ -250,8 +206,8 @@ func (r *run) movedUnread(cur *index.Entry, seq uint64) bool {
 	return r.Log.Damaged() && cur.Seq < seq
 }
 
-// removeDoomed takes out what the scan entered although its destruction was already decided.
-func (r *run) removeDoomed(t *index.Txn) error {
+// removeDead takes out what the scan entered although its destruction was already decided.
+func (r *run) removeDead(t *index.Txn) error {
 	var dead []oplog.Dead
 	if err := t.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
 		if r.Catalog.IsDead(x.Loc) {

@@ -161,7 +161,7 @@ func TestTombstones(t *testing.T) {
 	if n, bytes := again.Waiting(); n != 2 || bytes != 20 || !again.IsDead(at(1)) || !again.IsDead(at(9)) || again.IsDead(at(3)) {
 		t.Errorf("%d records of %d bytes came back: %v", n, bytes, again.Tombstones())
 	}
-	again.Exhume(map[loc.Loc]bool{at(1): true})
+	again.Restore(map[loc.Loc]bool{at(1): true})
 	if n, _ := again.Waiting(); n != 1 || again.IsTombstone(at(1)) {
 		t.Errorf("%v", again.Tombstones())
 	}

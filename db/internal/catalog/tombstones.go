@@ -43,8 +43,8 @@ func (c *Catalog) Unlink(behind bool, ids ...uint64) {
 	c.pending.behind = c.pending.behind || behind
 }
 
-// Exhume takes records that live out of what is to be destroyed.
-func (c *Catalog) Exhume(live map[loc.Loc]bool) {
+// Restore takes records that live out of what is to be destroyed.
+func (c *Catalog) Restore(live map[loc.Loc]bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for l := range live {

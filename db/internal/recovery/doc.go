@@ -5,7 +5,7 @@
 // the engine. [Beside] is for a reader beside a writer: it reads the index, and of the log what that removes.
 //
 // run.go has the steps in their order. open.go opens the index, rebuild.go enters what the segments hold, replay.go applies the frames, lost.go
-// takes out what a power cut took, damaged.go decides where frames are lost, orphans.go looks at a new index, and sweep.go at segments that
+// takes out what a power cut took (undo.go), damaged.go decides where frames are lost, orphans.go looks at a new index, and sweep.go at segments that
 // were being written. Below them stand whole.go and disk.go, which read records, and what a recovery knows on its way: arrivals.go, ranks.go,
 // scan.go, log.go, state.go.
 package recovery

@@ -8,8 +8,7 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// dropOrphans removes, after a rebuild, every block whose prefix is not stored, and every group whose block is not, and
-// marks where scopes begin.
+// dropOrphans removes from a new index every block whose prefix is not stored, and every group whose block is not. It marks where scopes begin.
 func (r *run) dropOrphans() error {
 	return r.Index.Update(func(t *index.Txn) error {
 		var all []index.Entry
@@ -56,8 +55,7 @@ func (r *run) dropOrphans() error {
 	})
 }
 
-// dropUnnamed dooms, after a rebuild, every scanned record that the index does not name: older copies, and what was
-// written but never acknowledged.
+// dropUnnamed has every scanned record destroyed that the new index does not name: older copies, and what was written but never acknowledged.
 func (r *run) dropUnnamed() error {
 	v := r.Index.View()
 	defer v.Release()

@@ -200,8 +200,8 @@ func (r *run) move(t *index.Txn, op oplog.Move) error {
 	return nil
 }
 
-// movedUnread reports whether a frame of that number may be about cur, though it names another place: a frame that moved it there is lost. What
-// the disk lost of the new places it may have kept at the old one: nothing is destroyed there before a barrier.
+// movedUnread reports whether a frame of that number may be about cur, though it names another place: the frame that moved cur there may be lost.
+// If the disk lost the new place, it may have kept the old one: nothing is destroyed there before a barrier.
 func (r *run) movedUnread(cur *index.Entry, seq uint64) bool {
 	return r.Log.Damaged() && cur.Seq < seq
 }

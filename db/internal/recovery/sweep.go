@@ -16,8 +16,8 @@ import (
 	"github.com/dormousekv/dormouse/segments"
 )
 
-// sweep finds the records that were written but never named by a frame, in the segments that were being written to when the
-// store was last open. Those with room are gone on with.
+// sweep looks at the segments that were being written when the store was last open, and finds the records there that no frame names. Segments
+// with room go on.
 func (r *run) sweep(ctx context.Context) error {
 	v := r.Index.View()
 	defer v.Release()
@@ -57,8 +57,8 @@ func (r *run) sweep(ctx context.Context) error {
 	return nil
 }
 
-// ends are, by segment, behind all places that the log, or the catalog, names: no record may come to one of them again, whatever became of those
-// that lay there.
+// ends has for each segment the offset behind all places that the log or the catalog names. No record may come to such a place again, whatever
+// became of the one that lay there.
 func (r *run) ends() map[uint64]int64 {
 	ends := map[uint64]int64{}
 	add := func(l loc.Loc) { ends[l.Segment] = max(ends[l.Segment], l.End()) }
@@ -69,7 +69,7 @@ func (r *run) ends() map[uint64]int64 {
 	return ends
 }
 
-// Sweep finds what lies from from on in a segment that an earlier process left, and v does not name: nothing will name it any more.
+// Sweep finds what lies behind an offset of a segment that an earlier process left, and v does not name. Nothing will name it any more.
 func Sweep(ctx context.Context, set *segments.Set, v *index.View, id uint64, from int64, log *slog.Logger) (left Leftover, unnamed []loc.Loc, err error) {
 	var records, torn []int64
 	end, err := set.Scan(ctx, id, from, func(at loc.Loc, rec *segments.Record) error {

@@ -11,10 +11,10 @@ import (
 	"github.com/dormousekv/dormouse/internal/loc"
 )
 
-// Which of the records are there that the log put behind its last barrier. They are read after every end, whatever ended: the system may be the
-// same, and the volume was away meanwhile; a server may have lost pages under one mount. After a clean end there are none.
+// Recovery reads every record that the log put behind its last barrier. It does so after every end of a process: the volume may have been away in
+// the same boot, or a server may have lost pages under one mount. After a clean end there is no such record.
 
-// areWhole looks at all entries, in the order of the files, several at a time.
+// areWhole reads the records of all entries, in the order of the files, several at a time.
 func (r *run) areWhole(entries []index.Entry) (map[loc.Loc]bool, error) {
 	at := make([]*index.Entry, len(entries))
 	for i := range entries {

@@ -165,7 +165,7 @@ func (x *catalogCalls) Bury(_ []Dead, barrier bool) {
 	}
 }
 
-// Only what was deleted waits for a barrier: what was evicted may come back.
+// What was evicted waits for its frame alone. What was deleted waits for a barrier, as the test above says.
 func TestEvictedWaitsForNoBarrier(t *testing.T) {
 	var c catalogCalls
 	Remove{Dead: []Dead{{}}}.Change(&c)

@@ -43,7 +43,7 @@ func (op Remove) Replay(ix Index) error {
 	return nil
 }
 
-// What was evicted is destroyed at once: if a power cut takes the frame, less is stored, and nothing comes back.
+// What was deleted waits for a barrier. What was evicted waits for this frame alone: nothing takes its place.
 func (op Remove) Change(c Catalog) {
 	c.Bury(op.Dead, op.Deleted)
 	for _, name := range op.Refs {

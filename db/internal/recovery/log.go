@@ -32,8 +32,8 @@ type Frame struct {
 	Err error // there is no Op
 }
 
-// ReadLog reads every frame into memory: there are never more than a few megabytes between two checkpoints. A frame whose checksum is right
-// and that cannot be read was written by another release, or by another program: it says so itself.
+// ReadLog reads every frame into memory. Between two checkpoints there are never more than a few megabytes. A frame that cannot be read, though
+// its checksum is right, was written by another release or another program: its Err says so.
 func ReadLog(o wal.Options) (*Log, error) {
 	l := &Log{}
 	var err error
@@ -57,8 +57,8 @@ func ReadLog(o wal.Options) (*Log, error) {
 	return l, nil
 }
 
-// salvage has the log count as damaged where frames may be lost, so that what they may have put is kept: those with a sound checksum that
-// make no sense, and a torn end. What that said may have been acknowledged.
+// salvage takes the log for damaged where frames may be lost, so that what they put is kept. Such frames make no sense though their checksum is
+// right, or they stood at a torn end. They may have been acknowledged.
 func (l *Log) salvage() {
 	l.Frames = slices.DeleteFunc(l.Frames, func(f Frame) bool {
 		var bad *damage.Error

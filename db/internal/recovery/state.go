@@ -14,7 +14,7 @@ import (
 	"github.com/dormousekv/dormouse/wal"
 )
 
-// Input is what there is.
+// Input is what a recovery is given.
 type Input struct {
 	FS       vfs.FS
 	Dir      string        // of the store
@@ -36,7 +36,7 @@ type Input struct {
 	Progress func(done, total int64)                  // of a rebuild; may be nil
 }
 
-// Result is what the store is. The index is the caller's to close, also of an error.
+// Result is what the store is. The caller closes the index, also after an error.
 type Result struct {
 	Index   *index.Index
 	Catalog *catalog.Catalog // with the tombstones that are still to be destroyed
@@ -56,16 +56,16 @@ type Result struct {
 	Changed    bool             // something was recovered that a checkpoint should keep
 }
 
-// Leftover is a segment that an earlier process was writing to, and that is not gone on with. What the index does not name from From on is a
-// tombstone; no record lies behind End, which is 0 if nothing ever lay there. Torn: there is something else than records and zeros.
+// Leftover is a segment that an earlier process was writing, and that does not go on.
 type Leftover struct {
-	ID        uint64
-	From, End int64
-	Torn      bool
+	ID   uint64
+	From int64 // behind it, what the index does not name is a tombstone
+	End  int64 // no record lies behind it; 0 if nothing ever lay in the segment
+	Torn bool  // there is something else than records and zeros
 }
 
-// Adopt replaces the catalog by that of a log head, with what that still had to destroy. What an earlier head lists and this one does not
-// was destroyed, or is alive again because a power cut took what stood in its place. What was found dead stays on the list.
+// Adopt replaces the catalog by that of a log head, with what that still had to destroy. A record that only an earlier head lists was destroyed,
+// or lives again because a power cut took what stood in its place. What the recovery found dead stays on the list.
 func (r *Result) Adopt(head *oplog.Snapshot, at catalog.Place) {
 	c := catalog.Of(head, at)
 	for l := range r.Found {

@@ -29,15 +29,17 @@ func (r *run) sweep(ctx context.Context) error {
 	}
 	for _, id := range r.Segments.Finished() {
 		from, open := log.First.Ends[id]
+		// Before the oldest log file began, it was finished, and everything in it was named.
 		done := log.HasFirst && !open && id < log.First.Next.Segment
+		// Whoever closed the store has cut and synced it.
 		closed := open && r.Segments.EndsAt(id, from) && !log.Damaged() && said()[id] <= from
 		if (!done || log.Damaged()) && !closed {
 			r.Segments.Left(id) // before anything that rests on its records is acknowledged
 		}
-		if done {
-			continue // finished, and everything in it named, before the oldest log file began
-		}
-		if closed { // cut and synced by who closed the store
+		switch {
+		case done:
+			continue
+		case closed:
 			resume(id, from)
 			continue
 		}

@@ -214,6 +214,9 @@ func FuzzLog(f *testing.F) {
 	}
 	file = rec.LastFile
 	seeds := [][]any{{[]byte{}, own, true}, {[]byte{}, own, false}}
+	if n := len(oplog.Kinds()); len(anyOps()) != n {
+		f.Fatalf("%d of %d kinds of operations", len(anyOps()), n)
+	}
 	for _, op := range anyOps() {
 		if payload := oplog.Encode(op); op.Kind() == oplog.KindSnapshot {
 			seeds = append(seeds, []any{payload, []byte{}, true}, []any{payload, []byte{}, false})

@@ -2,9 +2,7 @@ package catalog
 
 import (
 	"errors"
-	"sync/atomic"
 
-	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/internal/loc"
 	"github.com/dormousekv/dormouse/internal/lock"
 	"github.com/dormousekv/dormouse/kv"
@@ -17,165 +15,56 @@ var (
 	ErrLimit = errors.New("over a limit of the store")
 )
 
-// Place is where a replay has read something, or the number of the frame that this process has logged for it.
-type Place struct {
-	File   string
-	Offset int64
-	LSN    uint64 // 0: it was read
-}
-
 // Catalog is the small state. Safe for concurrent use.
 type Catalog struct {
 	mu lock.RWMutex[lock.Catalog] // guards all below
 
-	models     map[kv.Fingerprint]*Model
-	modelBytes int64 // of all models, as oplog.Model.Bytes counts
-
-	refs     map[string]*ref
-	refBytes int64
-	// blocks has the refs on each block. pins counts the pinned ones; classes counts those of each priority but 0, the highest last: so many
-	// on one block cost each of them nothing.
-	blocks  map[kv.Key][]*ref
-	pins    map[kv.Key]int
-	classes map[kv.Key][]classCount
-	// pinChanges counts pinned refs that were set or went; it is read without the lock.
-	pinChanges atomic.Uint64
-	refWalks   atomic.Uint64 // as well
-	former     oplog.FormerRefs
-	formers    uint64 // counts the refs that went, or were set anew, since this catalog was made
-
-	notes     map[kv.Fingerprint]map[string][]byte
-	noteBytes int64
-
-	// tombstones are records that no index entry names and whose bytes are not yet known to be destroyed. fresh are those of them that were
-	// not yet taken to be destroyed; if behind, some of these, or of the segments to be unlinked, wait for a barrier.
-	tombstones map[loc.Loc]struct{}
-	fresh      []loc.Loc
-	unseen     []loc.Loc // as fresh; no open match can have found them
-	behind     bool
-	unlinked   map[uint64]bool // segments whose files are to go; true: each record in it is a tombstone of its own
-
-	flagged  map[kv.Key]struct{} // some may be whole again since, or gone
-	anyFlags atomic.Bool         // changed with flagged; read without the lock
+	models  modelSet
+	refs    refSet
+	notes   noteSet
+	pending pending
+	flags   flagSet
 }
 
 // New is an empty catalog.
 func New() *Catalog {
-	return &Catalog{
-		models:     map[kv.Fingerprint]*Model{},
-		refs:       map[string]*ref{},
-		blocks:     map[kv.Key][]*ref{},
-		pins:       map[kv.Key]int{},
-		classes:    map[kv.Key][]classCount{},
-		notes:      map[kv.Fingerprint]map[string][]byte{},
-		tombstones: map[loc.Loc]struct{}{},
-		unlinked:   map[uint64]bool{},
-		flagged:    map[kv.Key]struct{}{},
-	}
-}
-
-// Of is what a log head says, which was read at that place. Its tombstones wait to be destroyed.
-func Of(head *oplog.Snapshot, at Place) *Catalog {
-	c := New()
-	states := make([]Model, len(head.Models))
-	c.models = make(map[kv.Fingerprint]*Model, len(head.Models))
-	for i := range head.Models {
-		states[i].Model, states[i].at = &head.Models[i], &at
-		c.setModel(&states[i])
-	}
-	for _, r := range head.Refs {
-		c.setRef(r)
-	}
-	for _, n := range head.Notes {
-		c.setNote(n)
-	}
-	c.former, c.formers = head.FormerRefs, 0
-	c.addTombstones(head.Tombstones...)
-	for _, id := range head.Unlinked {
-		c.unlinked[id] = false
-	}
-	for _, k := range head.Flagged {
-		c.flagged[k] = struct{}{}
-	}
-	c.anyFlags.Store(len(c.flagged) > 0)
+	c := &Catalog{}
+	c.reset()
 	return c
 }
 
-// Apply changes the catalog as an operation says that is logged.
-func (c *Catalog) Apply(op oplog.Op, at Place) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.apply(op, at)
-}
-
-func (c *Catalog) apply(op oplog.Op, at Place) {
-	switch op := op.(type) {
-	case oplog.Put:
-		c.bury(op.Dead, true) // what takes their place must be durable first
-	case oplog.Remove:
-		c.bury(op.Dead, op.Deleted || op.Behind)
-		for _, name := range op.Refs {
-			c.dropRef(name)
-		}
-		if op.Deleted && c.former == oplog.FormerSet {
-			c.former = oplog.FormerDeleted
-		}
-	case oplog.Move:
-		c.bury([]oplog.Dead{{Key: op.Key, Group: op.Group, Loc: op.From}}, true)
-	case oplog.Model:
-		c.setModel(&Model{Model: &op, at: &at})
-	case oplog.Retire:
-		c.dropModel(op.Model)
-		for _, id := range op.Segments {
-			c.unlinked[id] = false
-		}
-		c.behind = true
-	case oplog.Ref:
-		c.setRef(op)
-	case oplog.Unref:
-		c.dropRef(op.Name)
-	case oplog.Flag:
-		c.flagged[op.Key] = struct{}{}
-		c.anyFlags.Store(true)
-	case oplog.Note:
-		c.setNote(op)
-	}
-}
-
-// Hold keeps everybody else from the catalog until release, which applies op unless it is nil: so nobody sees the index after an
-// operation beside the catalog before it.
-func (c *Catalog) Hold() (release func(op oplog.Op, at Place)) {
-	c.mu.Lock()
-	return func(op oplog.Op, at Place) {
-		defer c.mu.Unlock()
-		if op != nil {
-			c.apply(op, at)
-		}
-	}
+// reset empties the catalog.
+func (c *Catalog) reset() {
+	c.models = modelSet{of: map[kv.Fingerprint]*Model{}}
+	c.refs.reset()
+	c.notes = noteSet{of: map[kv.Fingerprint]map[string][]byte{}}
+	c.pending = pending{tombstones: map[loc.Loc]struct{}{}, unlinked: map[uint64]bool{}}
+	c.flags.of = map[kv.Key]struct{}{}
+	c.flags.any.Store(false)
 }
 
 // IsFlagged reports whether a record of block k was once found damaged: then the index says whether it still is.
 func (c *Catalog) IsFlagged(k kv.Key) bool {
-	if !c.anyFlags.Load() {
+	if !c.flags.any.Load() {
 		return false
 	}
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	_, ok := c.flagged[k]
+	_, ok := c.flags.of[k]
 	return ok
 }
 
 // DropFlags drops the flagged blocks for which whole says yes.
 func (c *Catalog) DropFlags(whole func(kv.Key) bool) {
-	if !c.anyFlags.Load() {
+	if !c.flags.any.Load() {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for k := range c.flagged {
+	for k := range c.flags.of {
 		if whole(k) {
-			delete(c.flagged, k)
+			delete(c.flags.of, k)
 		}
 	}
-	c.anyFlags.Store(len(c.flagged) > 0)
+	c.flags.any.Store(len(c.flags.of) > 0)
 }

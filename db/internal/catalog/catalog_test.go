@@ -39,6 +39,35 @@ func through(t *testing.T, c *Catalog) *Catalog {
 	return Of(&head, Place{})
 }
 
+// A head takes the place of all that a catalog had, and an operation of each kind can be applied to it.
+func TestHeadReplacesAll(t *testing.T) {
+	m, other := aModel(t, "toy", 1), aModel(t, "other", 2)
+	at := func(n uint64) []oplog.Dead { return []oplog.Dead{{Loc: loc.Loc{Segment: n, Length: 1}}} }
+	c, want := New(), New()
+	for _, op := range []oplog.Op{
+		m, oplog.Ref{Name: "a", Model: m.Fingerprint, Block: kv.Key{1}, Pinned: true, Priority: 3}, oplog.Note{Model: m.Fingerprint, Name: "n", Value: []byte{1}},
+		oplog.Remove{Deleted: true, Dead: at(1)}, oplog.Flag{Key: kv.Key{1}}, oplog.Retire{Segments: []uint64{4}}, oplog.Unref{Name: "none"},
+		oplog.Put{Dead: at(2)}, oplog.Move{From: at(3)[0].Loc}, oplog.Barrier{},
+	} {
+		c.Apply(op, Place{})
+	}
+	for _, op := range []oplog.Op{other, oplog.Ref{Name: "b", Model: other.Fingerprint, Block: kv.Key{2}}, oplog.Remove{Dead: at(9)}} {
+		want.Apply(op, Place{})
+	}
+	head := want.Head(nil, oplog.Counters{})()
+	op, err := oplog.Decode(oplog.KindSnapshot, head)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Apply(op, Place{})
+	if again := c.Head(nil, oplog.Counters{})(); !bytes.Equal(again, head) || c.HeadBytes() != want.HeadBytes() {
+		t.Errorf("a head of %x was applied, and the catalog has %x", head, again)
+	}
+	if d := c.Take(); c.IsNamed(kv.Key{1}) || c.Pinned() != 0 || c.IsFlagged(kv.Key{1}) || len(d.Records) != 1 || len(d.Segments) != 0 || d.Behind {
+		t.Errorf("something is left of before: %+v", d)
+	}
+}
+
 // All notes of all models have a bound together, which a head of the log holds.
 func TestAllNotesAreBounded(t *testing.T) {
 	c := New()
@@ -62,7 +91,7 @@ func TestAllNotesAreBounded(t *testing.T) {
 	}
 	again := through(t, c)
 	if !reflect.DeepEqual(again.Notes(), c.Notes()) || again.HeadBytes() != c.HeadBytes() {
-		t.Errorf("%d bytes of notes came back", again.noteBytes)
+		t.Errorf("%d bytes of notes came back", again.notes.bytes)
 	}
 	for _, m := range again.Models() {
 		again.Apply(oplog.Retire{Model: m.Fingerprint}, Place{})
@@ -132,7 +161,7 @@ func TestTombstones(t *testing.T) {
 	if n, bytes := again.Waiting(); n != 2 || bytes != 20 || !again.IsDead(at(1)) || !again.IsDead(at(9)) || again.IsDead(at(3)) {
 		t.Errorf("%d records of %d bytes came back: %v", n, bytes, again.Tombstones())
 	}
-	again.Exhume(map[loc.Loc]bool{at(1): true})
+	again.Restore(map[loc.Loc]bool{at(1): true})
 	if n, _ := again.Waiting(); n != 1 || again.IsTombstone(at(1)) {
 		t.Errorf("%v", again.Tombstones())
 	}
@@ -247,8 +276,8 @@ func compareRefs(t *rapid.T, c *Catalog, refs map[string]oplog.Ref) {
 	for _, r := range refs {
 		bytes += r.Bytes()
 	}
-	if c.HeadBytes() != bytes || len(c.Refs()) != len(refs) || len(c.classes) > len(named) {
-		t.Fatalf("%d refs of %d bytes, %d blocks with a priority; expected %d of %d", len(c.Refs()), c.HeadBytes(), len(c.classes), len(refs), bytes)
+	if c.HeadBytes() != bytes || len(c.Refs()) != len(refs) || len(c.refs.classes) > len(named) {
+		t.Fatalf("%d refs of %d bytes, %d blocks with a priority; expected %d of %d", len(c.Refs()), c.HeadBytes(), len(c.refs.classes), len(refs), bytes)
 	}
 }
 
@@ -269,7 +298,7 @@ func TestManyRefsWithPriority(t *testing.T) {
 			set(i)
 		}
 	}
-	if got := len(c.classes[k]); got != 254 {
+	if got := len(c.refs.classes[k]); got != 254 {
 		t.Errorf("%d priorities are counted", got)
 	}
 	for i := range n {
@@ -278,7 +307,7 @@ func TestManyRefsWithPriority(t *testing.T) {
 			t.Fatalf("class %d after %d refs have gone", c.Class(k), i+1)
 		}
 	}
-	if c.IsNamed(k) || c.Class(k) != 0 || len(c.classes) != 0 || c.HeadBytes() != 0 {
+	if c.IsNamed(k) || c.Class(k) != 0 || len(c.refs.classes) != 0 || c.HeadBytes() != 0 {
 		t.Errorf("class %d, %d bytes are left", c.Class(k), c.HeadBytes())
 	}
 }

@@ -2,15 +2,20 @@ package catalog
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
-	"slices"
 	"sync"
 
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/kv"
 )
+
+// Place says where a replay has read an operation, or which frame this process logged for it.
+type Place struct {
+	File   string
+	Offset int64
+	LSN    uint64 // 0: it was read
+}
 
 // Model is a registered model. What its descriptor says is there only after Load.
 type Model struct {
@@ -55,77 +60,23 @@ func (m *Model) sameAs(other *Model) bool {
 		m.Load() == nil && other.Load() == nil && len(m.Desc.Diff(&other.Desc)) == 0
 }
 
-// Model returns the model of that fingerprint, nil if there is none.
-func (c *Catalog) Model(fp kv.Fingerprint) *Model {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.models[fp]
+// modelSet has all models.
+type modelSet struct {
+	of    map[kv.Fingerprint]*Model
+	bytes int64 // of all, as oplog.Model.Bytes counts
 }
 
-// Has reports whether that very model is in the store: it may have been retired, and another one of its fingerprint come.
-func (c *Catalog) Has(m *Model) bool {
-	now := c.Model(m.Fingerprint)
-	return now == m || now != nil && now.sameAs(m)
+func (s *modelSet) set(m *Model) {
+	if old := s.of[m.Fingerprint]; old != nil {
+		s.bytes -= old.Bytes()
+	}
+	s.of[m.Fingerprint] = m
+	s.bytes += m.Bytes()
 }
 
-// Models lists all models by fingerprint.
-func (c *Catalog) Models() []*Model {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	all := make([]*Model, 0, len(c.models))
-	for _, m := range c.models {
-		all = append(all, m)
-	}
-	slices.SortFunc(all, func(a, b *Model) int { return bytes.Compare(a.Fingerprint[:], b.Fingerprint[:]) })
-	return all
-}
-
-// Newest returns the newest version of a name, nil if there is none.
-func (c *Catalog) Newest(name string) (out *Model) {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	for _, m := range c.models {
-		if m.Name == name && (out == nil || out.Stamp < m.Stamp) {
-			out = m
-		}
-	}
-	return out
-}
-
-// Latest tells for every model whether it is the newest version of its name.
-func (c *Catalog) Latest() map[kv.Fingerprint]bool {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	newest := make(map[string]*Model, len(c.models))
-	for _, m := range c.models {
-		if old := newest[m.Name]; old == nil || cmp.Less(old.Stamp, m.Stamp) {
-			newest[m.Name] = m
-		}
-	}
-	out := make(map[kv.Fingerprint]bool, len(c.models))
-	for fp, m := range c.models {
-		out[fp] = newest[m.Name] == m
-	}
-	return out
-}
-
-func (c *Catalog) setModel(m *Model) {
-	if old := c.models[m.Fingerprint]; old != nil {
-		c.modelBytes -= old.Bytes()
-	}
-	c.models[m.Fingerprint] = m
-	c.modelBytes += m.Bytes()
-}
-
-func (c *Catalog) dropModel(fp kv.Fingerprint) {
-	if m := c.models[fp]; m != nil {
-		c.modelBytes -= m.Bytes()
-		delete(c.models, fp)
-	}
-	c.dropNotes(fp)
-	for name, r := range c.refs {
-		if r.Model == fp {
-			c.dropRef(name)
-		}
+func (s *modelSet) drop(fp kv.Fingerprint) {
+	if m := s.of[fp]; m != nil {
+		s.bytes -= m.Bytes()
+		delete(s.of, fp)
 	}
 }

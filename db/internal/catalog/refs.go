@@ -1,7 +1,6 @@
 package catalog
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -17,7 +16,7 @@ const ClassPinned = 255
 func (c *Catalog) Ref(name string) (oplog.Ref, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	r := c.refs[name]
+	r := c.refs.of[name]
 	if r == nil {
 		return oplog.Ref{}, false
 	}
@@ -27,7 +26,7 @@ func (c *Catalog) Ref(name string) (oplog.Ref, bool) {
 // Refs lists all refs by name.
 func (c *Catalog) Refs() []oplog.Ref {
 	c.mu.RLock()
-	refs := maps.Clone(c.refs)
+	refs := maps.Clone(c.refs.of)
 	c.mu.RUnlock()
 	out := make([]oplog.Ref, 0, len(refs))
 	for _, name := range slices.Sorted(maps.Keys(refs)) {
@@ -40,8 +39,8 @@ func (c *Catalog) Refs() []oplog.Ref {
 func (c *Catalog) RefsWhere(pick func(*oplog.Ref) (bool, error)) (names []string, err error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	c.refWalks.Add(1)
-	for name, r := range c.refs {
+	c.refs.walks.Add(1)
+	for name, r := range c.refs.of {
 		yes, err := pick(&r.Ref)
 		if err != nil {
 			return nil, err
@@ -55,7 +54,7 @@ func (c *Catalog) RefsWhere(pick func(*oplog.Ref) (bool, error)) (names []string
 }
 
 // RefWalks is how often [Catalog.RefsWhere] looked at all refs: for tests.
-func (c *Catalog) RefWalks() uint64 { return c.refWalks.Load() }
+func (c *Catalog) RefWalks() uint64 { return c.refs.walks.Load() }
 
 // Expired returns the names of the refs whose time is over.
 func (c *Catalog) Expired(now time.Time) []string {
@@ -67,14 +66,14 @@ func (c *Catalog) Expired(now time.Time) []string {
 func (c *Catalog) IsNamed(k kv.Key) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return len(c.blocks[k]) > 0
+	return len(c.refs.blocks[k]) > 0
 }
 
 // RefsOn returns the names of the refs on block k, in no order.
 func (c *Catalog) RefsOn(k kv.Key) (names []string) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	for _, r := range c.blocks[k] {
+	for _, r := range c.refs.blocks[k] {
 		names = append(names, r.Name)
 	}
 	return names
@@ -84,34 +83,34 @@ func (c *Catalog) RefsOn(k kv.Key) (names []string) {
 func (c *Catalog) Named() []kv.Key {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return slices.Collect(maps.Keys(c.blocks))
+	return slices.Collect(maps.Keys(c.refs.blocks))
 }
 
 // Pinned is how many blocks have a pinned ref.
 func (c *Catalog) Pinned() int {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return len(c.pins)
+	return len(c.refs.pins)
 }
 
 // PinChanges grows with each pinned ref that is set or goes.
-func (c *Catalog) PinChanges() uint64 { return c.pinChanges.Load() }
+func (c *Catalog) PinChanges() uint64 { return c.refs.pinChanges.Load() }
 
 // PinnedBlocks lists the blocks that have a pinned ref.
 func (c *Catalog) PinnedBlocks() []kv.Key {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return slices.Collect(maps.Keys(c.pins))
+	return slices.Collect(maps.Keys(c.refs.pins))
 }
 
 // Class is the priority of block k, which its refs say.
 func (c *Catalog) Class(k kv.Key) uint64 {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	if c.pins[k] > 0 {
+	if c.refs.pins[k] > 0 {
 		return ClassPinned
 	}
-	if counts := c.classes[k]; len(counts) > 0 {
+	if counts := c.refs.classes[k]; len(counts) > 0 {
 		return uint64(counts[len(counts)-1].priority)
 	}
 	return 0
@@ -122,93 +121,18 @@ func (c *Catalog) Class(k kv.Key) uint64 {
 func (c *Catalog) FormerDeleted() (is bool, asOf uint64) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return c.former == oplog.FormerDeleted, c.formers
+	return c.refs.former == oplog.FormerDeleted, c.refs.formers
 }
 
 // ForgetFormer notes that no file holds any more what refs said that are gone, unless others went since. It reports whether it did.
 func (c *Catalog) ForgetFormer(asOf uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.formers != asOf {
+	if c.refs.formers != asOf {
 		return false
 	}
-	c.former = oplog.FormerNone
+	c.refs.former = oplog.FormerNone
 	return true
-}
-
-// ref is a ref among those on its block. What it says never changes: who lists refs reads it without the lock.
-type ref struct {
-	oplog.Ref
-	at int // its place among them
-}
-
-// classCount is how many refs of one block have a priority.
-type classCount struct {
-	priority uint8
-	refs     int
-}
-
-func (c *Catalog) setRef(set oplog.Ref) {
-	if old := c.refs[set.Name]; old != nil {
-		c.take(old)
-		c.former = max(c.former, oplog.FormerSet)
-		c.formers++
-	}
-	r := &ref{Ref: set, at: len(c.blocks[set.Block])}
-	c.refs[r.Name] = r
-	c.blocks[r.Block] = append(c.blocks[r.Block], r)
-	c.count(r, 1)
-}
-
-func (c *Catalog) dropRef(name string) {
-	if r := c.refs[name]; r != nil {
-		c.take(r)
-		c.former = oplog.FormerDeleted
-		c.formers++
-	}
-}
-
-// take takes a ref out. The last one on its block gets its place.
-func (c *Catalog) take(r *ref) {
-	delete(c.refs, r.Name)
-	on := c.blocks[r.Block]
-	last := len(on) - 1
-	on[r.at] = on[last]
-	on[r.at].at = r.at
-	on[last] = nil
-	if c.blocks[r.Block] = on[:last]; last == 0 {
-		delete(c.blocks, r.Block)
-	}
-	c.count(r, -1)
-}
-
-func (c *Catalog) count(r *ref, delta int) {
-	c.refBytes += int64(delta) * r.Bytes()
-	if r.Pinned {
-		if c.pins[r.Block] += delta; c.pins[r.Block] == 0 {
-			delete(c.pins, r.Block)
-		}
-		c.pinChanges.Add(1)
-	}
-	if r.Priority > 0 {
-		c.countClass(r, delta)
-	}
-}
-
-func (c *Catalog) countClass(r *ref, delta int) {
-	counts := c.classes[r.Block]
-	i, ok := slices.BinarySearchFunc(counts, r.Priority, func(x classCount, p uint8) int { return cmp.Compare(x.priority, p) })
-	if !ok {
-		counts = slices.Insert(counts, i, classCount{priority: r.Priority})
-	}
-	if counts[i].refs += delta; counts[i].refs == 0 {
-		counts = slices.Delete(counts, i, i+1)
-	}
-	if len(counts) == 0 {
-		delete(c.classes, r.Block)
-		return
-	}
-	c.classes[r.Block] = counts
 }
 
 // RankBits is the width of the order in which blocks of one class are evicted; the byte of a rank above it holds the class.

@@ -21,33 +21,14 @@ type Dying struct {
 func (c *Catalog) Bury(dead []oplog.Dead, behind bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.bury(dead, behind)
+	c.pending.bury(dead, behind)
 }
 
 // BuryAt is Bury of what lies at those places.
 func (c *Catalog) BuryAt(locs ...loc.Loc) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.addTombstones(locs...)
-}
-
-func (c *Catalog) bury(dead []oplog.Dead, behind bool) {
-	for _, d := range dead {
-		if d.Unseen {
-			c.tombstones[d.Loc] = struct{}{}
-			c.unseen = append(c.unseen, d.Loc)
-		} else {
-			c.addTombstones(d.Loc)
-		}
-	}
-	c.behind = c.behind || behind && len(dead) > 0
-}
-
-func (c *Catalog) addTombstones(locs ...loc.Loc) {
-	for _, l := range locs {
-		c.tombstones[l] = struct{}{}
-		c.fresh = append(c.fresh, l)
-	}
+	c.pending.add(locs...)
 }
 
 // Unlink has the files of segments go of which each record is a tombstone, or was destroyed. behind: they wait for a barrier.
@@ -55,43 +36,43 @@ func (c *Catalog) Unlink(behind bool, ids ...uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, id := range ids {
-		if _, ok := c.unlinked[id]; !ok {
-			c.unlinked[id] = true
+		if _, ok := c.pending.unlinked[id]; !ok {
+			c.pending.unlinked[id] = true
 		}
 	}
-	c.behind = c.behind || behind
+	c.pending.behind = c.pending.behind || behind
 }
 
-// Exhume takes records that live out of what is to be destroyed.
-func (c *Catalog) Exhume(live map[loc.Loc]bool) {
+// Restore takes records that live out of what is to be destroyed.
+func (c *Catalog) Restore(live map[loc.Loc]bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for l := range live {
-		delete(c.tombstones, l)
+		delete(c.pending.tombstones, l)
 	}
-	c.fresh = slices.DeleteFunc(c.fresh, func(l loc.Loc) bool { return live[l] })
+	c.pending.fresh = slices.DeleteFunc(c.pending.fresh, func(l loc.Loc) bool { return live[l] })
 }
 
 // Defer keeps records from being destroyed that stay tombstones. They come back with BuryAt.
 func (c *Catalog) Defer(records map[loc.Loc]bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.fresh = slices.DeleteFunc(c.fresh, func(l loc.Loc) bool { return records[l] })
+	c.pending.fresh = slices.DeleteFunc(c.pending.fresh, func(l loc.Loc) bool { return records[l] })
 }
 
 // Take takes what is to be destroyed and was not taken before, and the segments to be unlinked. GiveBack undoes it.
 func (c *Catalog) Take() Dying {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	d := Dying{Records: c.fresh, Unseen: c.unseen, Behind: c.behind}
-	for id, emptied := range c.unlinked {
+	d := Dying{Records: c.pending.fresh, Unseen: c.pending.unseen, Behind: c.pending.behind}
+	for id, emptied := range c.pending.unlinked {
 		if emptied {
 			d.Emptied = append(d.Emptied, id)
 		} else {
 			d.Segments = append(d.Segments, id)
 		}
 	}
-	c.fresh, c.unseen, c.behind = nil, nil, false
+	c.pending.fresh, c.pending.unseen, c.pending.behind = nil, nil, false
 	return d
 }
 
@@ -99,7 +80,7 @@ func (c *Catalog) Take() Dying {
 func (c *Catalog) GiveBack(d Dying) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.fresh, c.unseen, c.behind = append(d.Records, c.fresh...), append(d.Unseen, c.unseen...), d.Behind || c.behind
+	c.pending.fresh, c.pending.unseen, c.pending.behind = append(d.Records, c.pending.fresh...), append(d.Unseen, c.pending.unseen...), d.Behind || c.pending.behind
 }
 
 // Destroyed notes that the bytes of records are gone.
@@ -107,7 +88,7 @@ func (c *Catalog) Destroyed(records []loc.Loc) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, l := range records {
-		delete(c.tombstones, l)
+		delete(c.pending.tombstones, l)
 	}
 }
 
@@ -115,17 +96,17 @@ func (c *Catalog) Destroyed(records []loc.Loc) {
 func (c *Catalog) DropUnlinked(there func(id uint64) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.unlinked) == 0 {
+	if len(c.pending.unlinked) == 0 {
 		return
 	}
-	for id := range c.unlinked {
+	for id := range c.pending.unlinked {
 		if !there(id) {
-			delete(c.unlinked, id)
+			delete(c.pending.unlinked, id)
 		}
 	}
-	for l := range c.tombstones {
+	for l := range c.pending.tombstones {
 		if !there(l.Segment) {
-			delete(c.tombstones, l)
+			delete(c.pending.tombstones, l)
 		}
 	}
 }
@@ -134,15 +115,15 @@ func (c *Catalog) DropUnlinked(there func(id uint64) bool) {
 func (c *Catalog) Tombstones() []loc.Loc {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return slices.Collect(maps.Keys(c.tombstones))
+	return slices.Collect(maps.Keys(c.pending.tombstones))
 }
 
 // IsDead reports whether a record, or its segment, is to be destroyed.
 func (c *Catalog) IsDead(l loc.Loc) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	_, dead := c.tombstones[l]
-	_, unlinked := c.unlinked[l.Segment]
+	_, dead := c.pending.tombstones[l]
+	_, unlinked := c.pending.unlinked[l.Segment]
 	return dead || unlinked
 }
 
@@ -150,7 +131,7 @@ func (c *Catalog) IsDead(l loc.Loc) bool {
 func (c *Catalog) IsUnlinked(id uint64) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	_, ok := c.unlinked[id]
+	_, ok := c.pending.unlinked[id]
 	return ok
 }
 
@@ -158,14 +139,14 @@ func (c *Catalog) IsUnlinked(id uint64) bool {
 func (c *Catalog) Unlinked() []uint64 {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return slices.Collect(maps.Keys(c.unlinked))
+	return slices.Collect(maps.Keys(c.pending.unlinked))
 }
 
 // Waiting counts the records that wait to be taken, and their bytes.
 func (c *Catalog) Waiting() (n int, bytes int64) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	for _, waiting := range [][]loc.Loc{c.fresh, c.unseen} {
+	for _, waiting := range [][]loc.Loc{c.pending.fresh, c.pending.unseen} {
 		n += len(waiting)
 		for _, l := range waiting {
 			bytes += l.Length
@@ -178,7 +159,7 @@ func (c *Catalog) Waiting() (n int, bytes int64) {
 func (c *Catalog) IsTombstone(l loc.Loc) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	_, ok := c.tombstones[l]
+	_, ok := c.pending.tombstones[l]
 	return ok
 }
 
@@ -186,5 +167,5 @@ func (c *Catalog) IsTombstone(l loc.Loc) bool {
 func (c *Catalog) Behind() bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return c.behind
+	return c.pending.behind
 }

@@ -62,13 +62,13 @@ func (l *Ledger) Barrier(lsn uint64) error {
 
 // LogBarrier appends the frame. It counts when it is durable.
 func (l *Ledger) LogBarrier(lsn uint64) (at uint64, err error) {
-	frame := oplog.Encode(oplog.Barrier{LSN: lsn})
+	op := oplog.Barrier{LSN: lsn}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.Poisoned(); err != nil {
 		return 0, err
 	}
-	return l.append(oplog.KindBarrier, frame) // no growth: it comes with frames that are, and says nothing that a checkpoint should keep
+	return l.append(op, oplog.Encode(op)) // no growth: it comes with frames that are, and says nothing that a checkpoint should keep
 }
 
 // AllDurable is barrier of what there is, for who does without the frame where there is no room for it.

@@ -83,7 +83,7 @@ func (c *Change) Log(op oplog.Op) (lsn uint64, err error) {
 		return 0, c.l.Damaged(c.Index.Err())
 	}
 	frame := oplog.Encode(op)
-	lsn, err = c.l.append(op.Kind(), frame)
+	lsn, err = c.l.append(op, frame)
 	c.l.Dirty.Store(true)
 	if err != nil {
 		return 0, err
@@ -172,20 +172,20 @@ func (l *Ledger) Damaged(err error) error {
 	return err
 }
 
-// append appends a frame. Frames that make room may use what is reserved, and as a last resort the blocks of the spare file: else a full disk would
-// stay full.
-func (l *Ledger) append(kind uint8, frame []byte) (uint64, error) {
-	reserved := l.WAL.AppendReserved
-	switch kind {
-	case oplog.KindRemove, oplog.KindRetire, oplog.KindUnref:
-		reserved = func(kind uint8, frame []byte) (uint64, error) {
-			return l.WAL.AppendBefore(kind, frame, oplog.BarrierBytes)
-		}
-	case oplog.KindBarrier:
-	default:
+// append appends the operation's frame. A frame that frees space may use what the log keeps in reserve, and as a last resort the blocks of the
+// spare file: otherwise a full disk would stay full.
+func (l *Ledger) append(op oplog.Op, frame []byte) (uint64, error) {
+	kind, room := op.Kind(), op.Room()
+	if room == oplog.Ordinary {
 		return l.WAL.Append(kind, frame)
 	}
-	lsn, err := reserved(kind, frame)
+	reserved := func() (uint64, error) {
+		if room == oplog.Last {
+			return l.WAL.AppendReserved(kind, frame)
+		}
+		return l.WAL.AppendBefore(kind, frame, oplog.BarrierBytes)
+	}
+	lsn, err := reserved()
 	if !errors.Is(err, vfs.ErrNoSpace) || l.WAL.Err() != nil {
 		return lsn, err
 	}
@@ -193,7 +193,7 @@ func (l *Ledger) append(kind uint8, frame []byte) (uint64, error) {
 		return 0, err
 	}
 	l.Logger.Warn("the Bloom filter's file made room for the log on a full disk", "dir", l.Dir)
-	return reserved(kind, frame)
+	return reserved()
 }
 
 // RemoveBlock takes a block without children out of the index, with the records of all its groups. Its parent, if that has no other child, becomes a

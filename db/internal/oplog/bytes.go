@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/internal/loc"
 	"github.com/dormousekv/dormouse/internal/packed"
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -77,4 +78,9 @@ func (r *reader) known(what string, found, only uint64) {
 	if found != only {
 		r.Fail(vfs.ErrVersion, "%s %#x, this release knows %d", what, found, only)
 	}
+}
+
+// knownFlags refuses flags that an entry of the index does not have.
+func (r *reader) knownFlags(f uint8) {
+	r.known("flags", uint64(f&^(index.FlagDamaged|index.FlagPartial|index.FlagScopeRoot)), 0)
 }

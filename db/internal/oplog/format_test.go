@@ -24,13 +24,13 @@ func TestRoundTrip(t *testing.T) {
 		b := Encode(op)
 		got, err := Decode(op.Kind(), b)
 		if err != nil || !reflect.DeepEqual(got, op) {
-			t.Fatalf("%+v\nbecame\n%+v: %v", op, got, err)
+			t.Fatalf("%#v\nbecame\n%#v: %v", op, got, err)
 		}
 		if again := Encode(got); !bytes.Equal(again, b) {
 			t.Fatalf("%x was written again as %x", b, again)
 		}
 		if bar, ok := op.(Barrier); ok && len(b) != BarrierBytes {
-			t.Fatalf("%+v takes %d bytes", bar, len(b))
+			t.Fatalf("%s takes %d bytes", bar, len(b))
 		}
 	})
 }
@@ -68,14 +68,12 @@ func drawOp(t *rapid.T) Op {
 		return Note{Model: id(), Name: rapid.StringMatching("[a-z]{1,64}").Draw(t, "name"), Value: data(9)}
 	}
 	model := func() Model {
-		m := Model{Fingerprint: id(), Name: rapid.String().Draw(t, "name"), Stamp: number(), Packed: []byte{}}
-		m.Packed = append(m.Packed, data(9)...)
-		return m
+		return Model{Fingerprint: id(), Name: rapid.String().Draw(t, "name"), Stamp: number(), Packed: data(9)}
 	}
 	remove := func() Remove {
 		return Remove{Deleted: rapid.Bool().Draw(t, "deleted"), Dead: dead(), Refs: some(t, func() string { return rapid.String().Draw(t, "name") }), Seq: number()}
 	}
-	switch rapid.Uint8Range(1, lastKind).Draw(t, "kind") {
+	switch rapid.Uint8Range(1, uint8(len(Kinds()))).Draw(t, "kind") {
 	case KindSnapshot:
 		s := Snapshot{
 			Next: Counters{number(), number(), number()}, Ends: map[uint64]int64{},
@@ -133,16 +131,16 @@ func TestCut(t *testing.T) {
 		b := Encode(op)
 		for n := range len(b) {
 			if got, err := Decode(op.Kind(), b[:n]); !errors.Is(err, ErrPayload) {
-				t.Errorf("%s of %d bytes, cut at %d: %+v, %v", kindNames[op.Kind()], len(b), n, got, err)
+				t.Errorf("%s of %d bytes, cut at %d: %#v, %v", op, len(b), n, got, err)
 			}
 		}
 		if got, err := Decode(op.Kind(), append(b, 0)); !errors.Is(err, ErrPayload) {
-			t.Errorf("%s and a byte more: %+v, %v", kindNames[op.Kind()], got, err)
+			t.Errorf("%s and a byte more: %#v, %v", op, got, err)
 		}
 	}
-	for _, kind := range []uint8{0, lastKind + 1, 255} {
+	for _, kind := range []uint8{0, uint8(len(Kinds()) + 1), 255} {
 		if op, err := Decode(kind, nil); !errors.Is(err, vfs.ErrVersion) {
-			t.Errorf("kind %d: %+v, %v", kind, op, err)
+			t.Errorf("kind %d: %#v, %v", kind, op, err)
 		}
 	}
 }
@@ -168,7 +166,7 @@ func TestReserved(t *testing.T) {
 		"flag's flags":  {KindFlag, Encode(Flag{Flags: 0x80})},
 	} {
 		if op, err := Decode(x.kind, x.payload); !errors.Is(err, vfs.ErrVersion) {
-			t.Errorf("%s: %+v, %v", name, op, err)
+			t.Errorf("%s: %#v, %v", name, op, err)
 		}
 	}
 }
@@ -200,7 +198,7 @@ func TestHostile(t *testing.T) {
 	} {
 		fuzzkit.Bounded(t, 1<<16, func() {
 			if op, err := Decode(x.kind, x.payload); !errors.Is(err, ErrPayload) {
-				t.Errorf("%s: %+v, %v", name, op, err)
+				t.Errorf("%s: %#v, %v", name, op, err)
 			}
 		})
 	}
@@ -220,7 +218,7 @@ func FuzzPayload(f *testing.F) {
 	)
 	fuzzkit.Seeds(f, seeds...)
 	f.Fuzz(func(t *testing.T, kind uint8, payload []byte) {
-		kind = (kind-1)%lastKind + 1
+		kind = (kind-1)%uint8(len(Kinds())) + 1
 		if len(payload) > 1<<16 {
 			return
 		}
@@ -232,14 +230,14 @@ func FuzzPayload(f *testing.F) {
 			case err != nil || kind == KindSnapshot: // whose ends are sorted, and each is one
 			default:
 				if again := Encode(op); !bytes.Equal(again, payload) {
-					t.Fatalf("%x\nread as %+v\nwas written as %x", payload, op, again)
+					t.Fatalf("%x\nread as %#v\nwas written as %x", payload, op, again)
 				}
 			}
 			if err != nil {
 				return
 			}
 			if same, err := Decode(kind, Encode(op)); err != nil || !reflect.DeepEqual(same, op) {
-				t.Fatalf("%+v became %+v: %v", op, same, err)
+				t.Fatalf("%#v became %#v: %v", op, same, err)
 			}
 		})
 	})

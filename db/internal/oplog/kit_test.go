@@ -8,8 +8,6 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-var kindNames = []string{"", "snapshot", "put", "remove", "move", "model", "retire", "ref", "unref", "flag", "note", "barrier", "forget"}
-
 // samples has an operation of every kind, in their order. Every field has a value, and its own where that is possible.
 func samples() []Op {
 	id := func(b byte) (x [16]byte) {

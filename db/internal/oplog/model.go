@@ -3,12 +3,13 @@ package oplog
 import (
 	"fmt"
 
+	"github.com/dormousekv/dormouse/internal/loc"
 	"github.com/dormousekv/dormouse/internal/packed"
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// Model is one version of a model. Its descriptor stays packed until somebody asks for it: a store has thousands of models, and a
-// process few. The bytes are never changed; they may be shared with the frame that they came in.
+// Model registers one version of a model. Its descriptor stays packed until somebody asks for it: a store has thousands of models, and a
+// process uses few. The packed bytes are never changed.
 type Model struct {
 	Fingerprint kv.Fingerprint
 	Name        string
@@ -19,19 +20,6 @@ type Model struct {
 // NewModel packs a normal descriptor.
 func NewModel(d *kv.Descriptor, stamp uint64) Model {
 	return Model{Fingerprint: d.Fingerprint(), Name: d.Name, Stamp: stamp, Packed: packed.Append(nil, d)}
-}
-
-// modelBytes is the least length of a model.
-const modelBytes = 32
-
-// model = fingerprint 16 | u64 stamp | string name | bytes descriptor
-func (op Model) append(b []byte) []byte {
-	b = le.AppendUint64(append(b, op.Fingerprint[:]...), op.Stamp)
-	return packed.AppendBytes(packed.AppendBytes(b, op.Name), op.Packed)
-}
-
-func (r *reader) model() Model {
-	return Model{Fingerprint: r.ID(), Stamp: r.U64(), Name: r.Text(), Packed: r.Shared()}
 }
 
 // Descriptor unpacks and checks the model's descriptor. Its memory is its own.
@@ -45,4 +33,37 @@ func (op *Model) Descriptor() (kv.Descriptor, error) {
 	}
 	d.Name = op.Name
 	return d, nil
+}
+
+// Bytes is what a model takes in the head of the log, generously.
+func (op Model) Bytes() int64 { return int64(64 + len(op.Name) + len(op.Packed)) }
+
+func (Model) Kind() uint8 { return KindModel }
+
+func (op Model) String() string { return fmt.Sprintf("model %s %.40q", op.Fingerprint, op.Name) }
+
+func (Model) Room() Room { return Ordinary }
+
+// The uses before it made the clock go on, and are in no frame.
+func (op Model) Numbers() Counters { return Counters{Clock: op.Stamp} }
+
+func (Model) Places(func(loc.Loc, Use)) {}
+
+func (Model) Replay(Index) error { return nil }
+
+func (op Model) Change(c Catalog) { c.SetModel(op) }
+
+// modelBytes is the least length of a model.
+const modelBytes = 32
+
+// model = fingerprint 16 | u64 stamp | string name | bytes descriptor
+func (op Model) append(b []byte) []byte {
+	b = le.AppendUint64(append(b, op.Fingerprint[:]...), op.Stamp)
+	return packed.AppendBytes(packed.AppendBytes(b, op.Name), op.Packed)
+}
+
+func (Model) read(r *reader) Op { return readModel(r) }
+
+func readModel(r *reader) Model {
+	return Model{Fingerprint: r.ID(), Stamp: r.U64(), Name: r.Text(), Packed: r.Bytes()}
 }

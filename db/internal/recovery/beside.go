@@ -127,7 +127,7 @@ func (r *run) withdraw(log *Log) error {
 				return err
 			}
 		}
-		put, err := r.entered(t)
+		put, err := r.arrivals.entered(t)
 		if err != nil {
 			return err
 		}

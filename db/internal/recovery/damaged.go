@@ -11,16 +11,16 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// Where frames of the log are damaged, the index is built anew, and nobody knows what they said: they may have put, moved or removed what
-// the frames behind them are about. So what the segments hold counts as stored, unless a frame that can be read removes it.
+// Where frames of the log are damaged, the index is built anew. Nobody knows what these frames said: they may have put, moved or removed the
+// records of later frames. So what the segments hold counts as stored, unless a frame that can be read removes it.
 
-// removeBelow takes out, where the log is damaged, what was stored under the keys that op removes, wherever it lies by now, with all that
-// hangs below it. What was stored after the removal has a later sequence number, and stays: a frame that is lost may have put it.
-func (r *run) removeBelow(t *index.Txn, op oplog.Remove) error {
+// removeBelow takes out the blocks of a removal where the log is damaged, wherever their records lie by now, with all blocks below them. A record
+// that was stored after the removal has a later sequence number, and stays: a lost frame may have put it.
+func (r *run) removeBelow(t *index.Txn, dead []oplog.Dead, seq uint64) error {
 	if !r.Log.Damaged() {
 		return nil
 	}
-	for _, d := range op.Dead {
+	for _, d := range dead {
 		keys := []kv.Key{d.Key}
 		if d.Group == 0 {
 			var err error
@@ -28,13 +28,13 @@ func (r *run) removeBelow(t *index.Txn, op oplog.Remove) error {
 				return err
 			}
 		}
-		r.partial = slices.DeleteFunc(r.partial, func(x index.Entry) bool {
-			return x.Seq <= op.Seq && (d.Group == 0 || x.Group == d.Group) && slices.Contains(keys, x.Key)
+		r.scan.partial = slices.DeleteFunc(r.scan.partial, func(x index.Entry) bool {
+			return x.Seq <= seq && (d.Group == 0 || x.Group == d.Group) && slices.Contains(keys, x.Key)
 		})
 		for _, k := range slices.Backward(keys) {
 			var gone []index.Entry
 			if err := t.Groups(k, func(x index.Entry) bool {
-				if x.Seq <= op.Seq && (d.Group == 0 || x.Group == d.Group) {
+				if x.Seq <= seq && (d.Group == 0 || x.Group == d.Group) {
 					gone = append(gone, x)
 				}
 				return true
@@ -51,15 +51,15 @@ func (r *run) removeBelow(t *index.Txn, op oplog.Remove) error {
 	return nil
 }
 
-// enterPartial enters what the scan found of records that no frame names and that are not whole. A frame that is lost may have named them, or
-// what took the frame took their bytes, too. So they stand in the place of nothing that is whole, and are kept only for what hangs on them and had
-// been durable: then they had been, too, and are damaged.
+// enterPartial enters records that the scan found, that no frame names and that are not whole. Perhaps a lost frame named them. Perhaps what took
+// the frame took their bytes, too. So they replace nothing that is whole. They are kept only if something hangs on them that was durable: then they
+// were durable, too, and are damaged.
 func (r *run) enterPartial(t *index.Txn) error {
-	slices.SortFunc(r.partial, func(a, b index.Entry) int { // the last block first, of two copies the later one
+	slices.SortFunc(r.scan.partial, func(a, b index.Entry) int { // the last block first, of two copies the later one
 		return cmp.Or(cmp.Compare(b.First, a.First), cmp.Compare(a.Group, b.Group), cmp.Compare(b.Seq, a.Seq))
 	})
 	kept := map[loc.Loc]bool{}
-	for _, x := range r.partial {
+	for _, x := range r.scan.partial {
 		if _, ok, err := t.Get(x.Key, x.Group); err != nil {
 			return err
 		} else if ok || r.Catalog.IsDead(x.Loc) {
@@ -83,10 +83,10 @@ func (r *run) enterPartial(t *index.Txn) error {
 	return nil
 }
 
-// bore reports whether something hangs on block k that had been durable, or is kept because it had been.
+// bore reports whether something hangs on block k that was durable, or is kept because it was.
 func (r *run) bore(t *index.Txn, k kv.Key, kept map[loc.Loc]bool) (bore bool, err error) {
 	look := func(x index.Entry) bool {
-		bore = bore || kept[x.Loc] || !r.Log.Young(x.Loc) || r.covered(x.Loc)
+		bore = bore || kept[x.Loc] || !r.Log.Young(x.Loc) || r.arrivals.covered(x.Loc, r.Log.Barrier)
 		return !bore
 	}
 	if err := t.Groups(k, look); err != nil || bore {
@@ -101,16 +101,16 @@ func (r *run) bore(t *index.Txn, k kv.Key, kept map[loc.Loc]bool) (bore bool, er
 	return bore, errors.Join(err, failed)
 }
 
-// hasYounger reports whether the scan entered a copy of a record that no frame names, and that came after the one that a frame names: one
-// that is lost may have put it there, and then the older one may be destroyed.
+// hasYounger reports whether the scan entered a later copy of a record, which no frame names. A lost frame may have put that copy there, and then
+// the older one may be destroyed.
 func (r *run) hasYounger(t *index.Txn, x index.Entry) (bool, error) {
 	if !r.Log.Damaged() || !r.Rebuilt {
 		return false, nil
 	}
 	cur, ok, err := t.Get(x.Key, x.Group)
-	_, named := r.named.Put[cur.Loc]
+	_, named := r.scan.named.Put[cur.Loc]
 	if err != nil || !ok || named || cur.Seq <= x.Seq {
 		return false, err
 	}
-	return r.intact(&cur)
+	return r.disk.intact(&cur)
 }

@@ -10,6 +10,12 @@ import (
 	"github.com/dormousekv/dormouse/segments"
 )
 
+// Named is what the index, or the log, says of a record.
+type Named struct {
+	Key    kv.Key
+	Tokens int
+}
+
 // ID names a record in the index.
 type ID struct {
 	Key   kv.Key

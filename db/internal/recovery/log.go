@@ -1,7 +1,6 @@
 package recovery
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -33,15 +32,12 @@ type Frame struct {
 	Err error // there is no Op
 }
 
-// ReadLog reads every frame into memory: there are never more than a few megabytes between two checkpoints. A frame whose checksum is right
-// and that cannot be read was written by another release, or by another program: it says so itself.
+// ReadLog reads every frame into memory. Between two checkpoints there are never more than a few megabytes. A frame that cannot be read, though
+// its checksum is right, was written by another release or another program: its Err says so.
 func ReadLog(o wal.Options) (*Log, error) {
 	l := &Log{}
 	var err error
 	l.Recovered, err = wal.Replay(o, func(f wal.Frame) error {
-		if f.Kind == oplog.KindSnapshot || f.Kind == oplog.KindModel {
-			f.Payload = bytes.Clone(f.Payload) // models share it
-		}
 		op, err := readFrame(f)
 		f.Payload = nil
 		l.Frames = append(l.Frames, Frame{f, op, err})
@@ -51,20 +47,18 @@ func ReadLog(o wal.Options) (*Log, error) {
 		return nil, err
 	}
 	for _, f := range l.Frames {
-		switch op := f.Op.(type) {
-		case oplog.Snapshot:
-			if !l.HasFirst {
-				l.First, l.HasFirst = op, true
-			}
-		case oplog.Barrier:
-			l.Barrier = max(l.Barrier, op.LSN)
+		if head, ok := f.Op.(oplog.Snapshot); ok && !l.HasFirst {
+			l.First, l.HasFirst = head, true
+		}
+		if b, ok := f.Op.(oplog.Barrier); ok {
+			l.Barrier = max(l.Barrier, b.LSN)
 		}
 	}
 	return l, nil
 }
 
-// salvage has the log count as damaged where frames may be lost, so that what they may have put is kept: those with a sound checksum that
-// make no sense, and a torn end. What that said may have been acknowledged.
+// salvage takes the log for damaged where frames may be lost, so that what they put is kept. Such frames make no sense though their checksum is
+// right, or they stood at a torn end. They may have been acknowledged.
 func (l *Log) salvage() {
 	l.Frames = slices.DeleteFunc(l.Frames, func(f Frame) bool {
 		var bad *damage.Error
@@ -132,26 +126,25 @@ func (l *Log) Names() Names {
 		return *l.names
 	}
 	n := Names{Put: map[loc.Loc]uint64{}, Dead: map[loc.Loc]bool{}}
-	die := func(dead []oplog.Dead) {
-		for _, d := range dead {
-			n.Dead[d.Loc] = true
+	l.places(func(at loc.Loc, is oplog.Use, lsn uint64) {
+		switch is {
+		case oplog.UseStored:
+			n.Put[at] = lsn
+		case oplog.UseDead:
+			n.Dead[at] = true
 		}
-	}
-	for _, f := range l.Frames {
-		switch op := f.Op.(type) {
-		case oplog.Put:
-			for _, rec := range op.Records {
-				n.Put[rec.Loc] = f.LSN
-			}
-			die(op.Dead)
-		case oplog.Remove:
-			die(op.Dead)
-		case oplog.Move:
-			n.Put[op.To], n.Dead[op.From] = f.LSN, true
-		}
-	}
+	})
 	l.names = &n
 	return n
+}
+
+// places calls see with each place that a frame names.
+func (l *Log) places(see func(at loc.Loc, is oplog.Use, lsn uint64)) {
+	for _, f := range l.Frames {
+		if f.Op != nil {
+			f.Op.Places(func(at loc.Loc, is oplog.Use) { see(at, is, f.LSN) })
+		}
+	}
 }
 
 // Tombstones are the records that the newest head of the log, or extra, which is the index's copy of one, lists as dead, but for those that

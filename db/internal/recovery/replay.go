@@ -1,135 +1,103 @@
 package recovery
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/index"
+	"github.com/dormousekv/dormouse/internal/loc"
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// apply brings the small state, and the index from its own last frame on, to the end of the log, as if no power cut had taken
-// anything; what one took is undone at the end. A record is taken out or moved only if it is where the frame says.
-func (r *run) apply() error {
-	if !r.Log.HasFirst && len(r.Applied.Extra) > 0 {
-		// The log's head is lost: the index has a copy of what it said.
-		head, err := ReadHead(r.Applied.Extra)
-		if verr := r.headOfAnotherRelease(); verr != nil {
-			return verr
-		}
-		if err == nil {
-			r.Adopt(&head, catalog.Place{File: r.IndexOptions.Path})
-		}
-	}
-	err := r.Index.Update(func(t *index.Txn) error {
-		for _, f := range r.Log.Frames {
-			if err := r.frame(t, f); err != nil {
-				return err
-			}
-		}
-		if err := r.dropLost(t); err != nil {
-			return err
-		}
-		if r.Rebuilt {
-			if err := r.removeDoomed(t); err != nil {
-				return err
-			}
-			if err := r.enterPartial(t); err != nil {
-				return err
-			}
-		}
-		return r.classes(t)
-	})
-	if err != nil {
-		return err
-	}
-	for fp, d := range r.fromScan {
-		if r.Catalog.Model(fp) == nil && !r.Retired(r.Segments, fp) {
-			r.Catalog.Apply(oplog.NewModel(&d, 0), catalog.Place{})
-		}
-	}
-	r.Catalog.DropStrayNotes()
-	return nil
-}
-
+// frame replays one frame: what it says of the index, and then what it says of the catalog.
 func (r *run) frame(t *index.Txn, f Frame) error {
-	index := f.LSN > r.Applied.LSN && f.Kind != oplog.KindSnapshot
-	r.Changed = r.Changed || index && f.Kind != oplog.KindBarrier
-	r.lsn = f.LSN
+	known := f.LSN <= r.Applied.LSN
+	r.Changed = r.Changed || !known && f.Kind != oplog.KindSnapshot && f.Kind != oplog.KindBarrier
+	r.arrivals.lsn = f.LSN
+	if err := f.Op.Replay(replay{r, t, known}); err != nil {
+		return fmt.Errorf("log frame %d, %s: %w", f.LSN, f.Op, err)
+	}
 	at := catalog.Place{File: f.File, Offset: f.Offset}
 	if head, ok := f.Op.(oplog.Snapshot); ok {
-		if f.LSN > r.Applied.LSN {
-			if err := r.dropListed(t, head.Tombstones); err != nil {
-				return err
-			}
-		}
 		r.Adopt(&head, at)
-		return nil
+	} else {
+		r.Catalog.Apply(f.Op, at)
 	}
-	switch op := f.Op.(type) { // what is said of ranks needs the catalog before the frame
-	case oplog.Put:
-		if !index {
-			r.coverBloom(op)
-		} else if err := r.put(t, op); err != nil {
-			return err
-		}
-	case oplog.Remove:
-		if index {
-			if err := r.remove(t, op.Dead); err != nil {
-				return err
-			}
-			if err := r.removeBelow(t, op); err != nil {
-				return err
-			}
-		}
-		for _, name := range op.Refs {
-			r.rankRef(name)
-		}
-	case oplog.Move:
-		if index {
-			if err := r.move(t, op); err != nil {
-				return err
-			}
-		}
-	case oplog.Retire:
-		if index {
-			if err := r.retire(t, op); err != nil {
-				return err
-			}
-		}
-	case oplog.Ref:
-		r.rankRef(op.Name)
-		r.rankAnew(op.Block)
-	case oplog.Unref:
-		r.rankRef(op.Name)
-	case oplog.Flag:
-		if !index {
-			break
-		}
-		cur, ok, err := t.Get(op.Key, op.Group)
-		if err == nil && ok && cur.Loc == op.Loc {
-			err = t.SetFlags(op.Key, op.Group, op.Flags)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	r.Catalog.Apply(f.Op, at)
 	return nil
 }
 
-// retire takes out what a model had when it was retired. In a rebuild the scan may have entered what came since, for the same model
-// registered again: that lies in other segments.
-func (r *run) retire(t *index.Txn, op oplog.Retire) error {
-	gone := func(x index.Entry) bool { return !r.Rebuilt || slices.Contains(op.Segments, x.Loc.Segment) }
-	r.partial = slices.DeleteFunc(r.partial, func(x index.Entry) bool { return x.Model == op.Model && gone(x) })
-	return RemoveModel(t, op.Model, gone)
+// replay is the oplog.Index that the operation of one frame sees. It changes a record only if that is where the frame says.
+type replay struct {
+	r     *run
+	t     *index.Txn
+	known bool // the index has what the frame says
 }
 
+func (p replay) Put(records []index.Entry, dead []oplog.Dead) error {
+	if p.known {
+		p.r.coverBloom(records)
+		return nil
+	}
+	return p.r.put(p.t, records, dead)
+}
+
+func (p replay) Remove(dead []oplog.Dead, seq uint64) error {
+	if p.known {
+		return nil
+	}
+	if err := p.r.remove(p.t, dead); err != nil {
+		return err
+	}
+	return p.r.removeBelow(p.t, dead, seq)
+}
+
+func (p replay) RemoveListed(places []loc.Loc) error {
+	if p.known {
+		return nil
+	}
+	return p.r.dropListed(p.t, places)
+}
+
+func (p replay) Move(op oplog.Move) error {
+	if p.known {
+		return nil
+	}
+	return p.r.move(p.t, op)
+}
+
+func (p replay) SetFlags(key kv.Key, group uint8, at loc.Loc, flags uint8) error {
+	if p.known {
+		return nil
+	}
+	cur, ok, err := p.t.Get(key, group)
+	if err != nil || !ok || cur.Loc != at {
+		return err
+	}
+	return p.t.SetFlags(key, group, flags)
+}
+
+// DropModel takes out what a model had when it was retired. In a rebuild the scan may have entered what came since, for the same model
+// registered again: that lies in other segments.
+func (p replay) DropModel(fp kv.Fingerprint, segments []uint64) error {
+	if p.known {
+		return nil
+	}
+	gone := func(x index.Entry) bool {
+		return x.Model == fp && (!p.r.Rebuilt || slices.Contains(segments, x.Loc.Segment))
+	}
+	p.r.scan.partial = slices.DeleteFunc(p.r.scan.partial, gone)
+	return RemoveModel(p.t, fp, gone)
+}
+
+func (p replay) RankBlock(block kv.Key) { p.r.ranks.block(block) }
+
+func (p replay) RankRef(name string) { p.r.ranks.ref(p.r.Catalog, name) }
+
 // coverBloom adds blocks that the index has already: the Bloom filter's file may be older than it.
-func (r *run) coverBloom(op oplog.Put) {
-	for _, rec := range op.Records {
+func (r *run) coverBloom(records []index.Entry) {
+	for _, rec := range records {
 		if rec.Group == 0 {
 			r.addToBloom(rec)
 		}
@@ -147,15 +115,15 @@ func (r *run) addToBloom(x index.Entry) {
 }
 
 // put enters a frame's records in the place of those that it gives up.
-func (r *run) put(t *index.Txn, op oplog.Put) error {
+func (r *run) put(t *index.Txn, records []index.Entry, dead []oplog.Dead) error {
 	same := map[ID]*replaced{}        // by what the frame has for them
 	tails := map[kv.Key][]*replaced{} // by the block before them
 	seq := uint64(0)
-	for _, rec := range op.Records {
+	for _, rec := range records {
 		same[ID{rec.Key, rec.Group}] = nil
 		seq = max(seq, rec.Seq)
 	}
-	for _, d := range op.Dead {
+	for _, d := range dead {
 		cur, ok, err := t.Load(d.Key, d.Group)
 		if err != nil {
 			return err
@@ -173,7 +141,7 @@ func (r *run) put(t *index.Txn, op oplog.Put) error {
 			return err
 		}
 	}
-	for _, entry := range op.Records {
+	for _, entry := range records {
 		if younger, err := r.hasYounger(t, entry); err != nil {
 			return err
 		} else if younger {
@@ -181,14 +149,15 @@ func (r *run) put(t *index.Txn, op oplog.Put) error {
 		}
 		if entry.Group == 0 {
 			r.addToBloom(entry)
-			entry.Rank = r.rank(entry)
+			r.Clock++
+			entry.Rank = r.Catalog.Rank(entry.Key, r.Rank(entry, r.Clock))
 		}
 		if err := t.Put(entry); err != nil {
 			return err
 		}
 		id := ID{entry.Key, entry.Group}
-		r.instead(entry.Loc, id, same[id])
-		r.instead(entry.Loc, id, tails[entry.Parent]...)
+		r.arrivals.instead(entry.Loc, id, same[id])
+		r.arrivals.instead(entry.Loc, id, tails[entry.Parent]...)
 	}
 	return nil
 }
@@ -209,6 +178,7 @@ func (r *run) remove(t *index.Txn, dead []oplog.Dead) error {
 	return nil
 }
 
+// move follows a record that was copied.
 func (r *run) move(t *index.Txn, op oplog.Move) error {
 	cur, ok, err := t.Load(op.Key, op.Group)
 	if err != nil {
@@ -216,28 +186,28 @@ func (r *run) move(t *index.Txn, op oplog.Move) error {
 	}
 	id := ID{op.Key, op.Group}
 	if ok && cur.Loc == op.From {
-		r.instead(op.To, id, &replaced{entry: cur})
+		r.arrivals.instead(op.To, id, &replaced{entry: cur})
 		return t.SetLoc(op.Key, op.Group, op.To, op.Seq)
 	}
 	// A rebuild: the old place is destroyed, and the scan found the new one, unless that is, too.
-	if x, found := r.logged[op.To]; found && (!ok || cur.Seq < x.Seq) {
-		r.instead(op.To, id)
+	if x, found := r.scan.logged[op.To]; found && (!ok || cur.Seq < x.Seq) {
+		r.arrivals.instead(op.To, id)
 		if ok && r.movedUnread(&cur, x.Seq) {
-			r.instead(op.To, id, &replaced{entry: cur})
+			r.arrivals.instead(op.To, id, &replaced{entry: cur})
 		}
 		return t.Put(x)
 	}
 	return nil
 }
 
-// movedUnread reports whether a frame of that number may be about cur, though it names another place: a frame that moved it there is lost. What
-// the disk lost of the new places it may have kept at the old one: nothing is destroyed there before a barrier.
+// movedUnread reports whether a frame of that number may be about cur, though it names another place: the frame that moved cur there may be lost.
+// If the disk lost the new place, it may have kept the old one: nothing is destroyed there before a barrier.
 func (r *run) movedUnread(cur *index.Entry, seq uint64) bool {
 	return r.Log.Damaged() && cur.Seq < seq
 }
 
-// removeDoomed takes out what the scan entered although its destruction was already decided.
-func (r *run) removeDoomed(t *index.Txn) error {
+// removeDead takes out what the scan entered although its destruction was already decided.
+func (r *run) removeDead(t *index.Txn) error {
 	var dead []oplog.Dead
 	if err := t.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
 		if r.Catalog.IsDead(x.Loc) {

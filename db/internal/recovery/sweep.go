@@ -16,8 +16,8 @@ import (
 	"github.com/dormousekv/dormouse/segments"
 )
 
-// sweep finds the records that were written but never named by a frame, in the segments that were being written to when the
-// store was last open. Those with room are gone on with.
+// sweep looks at the segments that were being written when the store was last open, and finds the records there that no frame names. Segments
+// with room go on.
 func (r *run) sweep(ctx context.Context) error {
 	v := r.Index.View()
 	defer v.Release()
@@ -29,15 +29,17 @@ func (r *run) sweep(ctx context.Context) error {
 	}
 	for _, id := range r.Segments.Finished() {
 		from, open := log.First.Ends[id]
+		// Before the oldest log file began, it was finished, and everything in it was named.
 		done := log.HasFirst && !open && id < log.First.Next.Segment
+		// Whoever closed the store has cut and synced it.
 		closed := open && r.Segments.EndsAt(id, from) && !log.Damaged() && said()[id] <= from
 		if (!done || log.Damaged()) && !closed {
 			r.Segments.Left(id) // before anything that rests on its records is acknowledged
 		}
-		if done {
-			continue // finished, and everything in it named, before the oldest log file began
-		}
-		if closed { // cut and synced by who closed the store
+		switch {
+		case done:
+			continue
+		case closed:
 			resume(id, from)
 			continue
 		}
@@ -57,41 +59,19 @@ func (r *run) sweep(ctx context.Context) error {
 	return nil
 }
 
-// ends are, by segment, behind all places that the log, or the catalog, names: no record may come to one of them again, whatever became of those
-// that lay there.
+// ends has for each segment the offset behind all places that the log or the catalog names. No record may come to such a place again, whatever
+// became of the one that lay there.
 func (r *run) ends() map[uint64]int64 {
 	ends := map[uint64]int64{}
 	add := func(l loc.Loc) { ends[l.Segment] = max(ends[l.Segment], l.End()) }
-	dead := func(all []oplog.Dead) {
-		for _, d := range all {
-			add(d.Loc)
-		}
-	}
-	for _, f := range r.Log.Frames {
-		switch op := f.Op.(type) {
-		case oplog.Snapshot:
-			for _, l := range op.Tombstones {
-				add(l)
-			}
-		case oplog.Put:
-			for _, x := range op.Records {
-				add(x.Loc)
-			}
-			dead(op.Dead)
-		case oplog.Remove:
-			dead(op.Dead)
-		case oplog.Move:
-			add(op.From)
-			add(op.To)
-		}
-	}
+	r.Log.places(func(at loc.Loc, _ oplog.Use, _ uint64) { add(at) })
 	for _, l := range r.Catalog.Tombstones() {
 		add(l)
 	}
 	return ends
 }
 
-// Sweep finds what lies from from on in a segment that an earlier process left, and v does not name: nothing will name it any more.
+// Sweep finds what lies behind an offset of a segment that an earlier process left, and v does not name. Nothing will name it any more.
 func Sweep(ctx context.Context, set *segments.Set, v *index.View, id uint64, from int64, log *slog.Logger) (left Leftover, unnamed []loc.Loc, err error) {
 	var records, torn []int64
 	end, err := set.Scan(ctx, id, from, func(at loc.Loc, rec *segments.Record) error {

@@ -2,22 +2,19 @@ package recovery
 
 import (
 	"cmp"
-	"errors"
 	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/dormousekv/dormouse/index"
-	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/loc"
-	"github.com/dormousekv/dormouse/segments"
 )
 
-// Which of the records are there that the log put behind its last barrier. They are read after every end, whatever ended: the system may be the
-// same, and the volume was away meanwhile; a server may have lost pages under one mount. After a clean end there are none.
+// Recovery reads every record that the log put behind its last barrier. It does so after every end of a process: the volume may have been away in
+// the same boot, or a server may have lost pages under one mount. After a clean end there is no such record.
 
-// areWhole looks at all entries, in the order of the files, several at a time.
+// areWhole reads the records of all entries, in the order of the files, several at a time.
 func (r *run) areWhole(entries []index.Entry) (map[loc.Loc]bool, error) {
 	at := make([]*index.Entry, len(entries))
 	for i := range entries {
@@ -55,44 +52,10 @@ func (r *run) areWhole(entries []index.Entry) (map[loc.Loc]bool, error) {
 // isWhole reports whether a record that the replay entered is there.
 func (r *run) isWhole(x *index.Entry) (bool, error) {
 	switch {
-	case r.Rebuilt && !r.scanned[x.Loc]:
+	case r.Rebuilt && !r.scan.records[x.Loc]:
 		return false, nil
-	case r.covered(x.Loc):
+	case r.arrivals.covered(x.Loc, r.Log.Barrier):
 		return true, nil
 	}
-	return r.intact(x)
-}
-
-// covered reports whether a barrier says that what the replay entered at l had been durable: what is wrong there is damage.
-func (r *run) covered(l loc.Loc) bool {
-	p := r.arrivals[l]
-	return p != nil && !p.synced && p.lsn <= r.Log.Barrier
-}
-
-// harmed reports whether the segment at l has lost what was durable before its first record was written: its name, its header, or its length,
-// which nobody cuts but behind the last record that lives.
-func (r *run) harmed(l loc.Loc) bool {
-	if r.files == nil {
-		r.files = map[uint64]segments.Info{}
-		for _, f := range r.Segments.Segments() {
-			r.files[f.ID] = f
-		}
-	}
-	f, ok := r.files[l.Segment]
-	return !ok || errors.Is(f.Err, damage.ErrCorrupt) || l.End() > f.Size
-}
-
-// intact reports whether every byte of a replayed record is as it was written. An error says nothing about the bytes (too many open files, no
-// memory) and ends the Open: nothing is given up for that.
-func (r *run) intact(x *index.Entry) (bool, error) {
-	err := r.Segments.Read(x.Loc, func(rec *segments.Record) error {
-		if err := IsRecord(rec, x); err != nil {
-			return err
-		}
-		return rec.Verify()
-	})
-	if errors.Is(err, damage.ErrCorrupt) || errors.Is(err, segments.ErrDestroyed) || errors.Is(err, segments.ErrMissing) {
-		return false, nil
-	}
-	return err == nil, err
+	return r.disk.intact(x)
 }

@@ -5,7 +5,7 @@ func (s *Set) Pending() (n int, bytes int64) {
 	q := &s.files.queue
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.locs), q.bytes
+	return len(q.records), q.bytes
 }
 
 // PendingUnlinks returns how many segments wait to be unlinked.
@@ -13,7 +13,7 @@ func (s *Set) PendingUnlinks() int {
 	q := &s.files.queue
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.unlinks)
+	return len(q.segments)
 }
 
 // Held is what all that waits occupies, records and whole segments, but for what could not be destroyed when it was tried.
@@ -22,7 +22,7 @@ func (s *Set) Held() int64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	n := q.bytes
-	for _, u := range q.unlinks {
+	for _, u := range q.segments {
 		n += u.bytes
 	}
 	return n
@@ -36,9 +36,9 @@ func (s *Set) Kept() (unseen, seen int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	segs := map[uint64]bool{} // segments with records that are kept and may be seen
-	for at, d := range q.locs {
+	for at, d := range q.records {
 		switch {
-		case d.stuck():
+		case d.hasFailed():
 		case d.unseen && d.epoch >= keepsUnseen:
 			unseen += d.loc.Length
 		case !d.unseen && d.epoch >= oldest:
@@ -46,7 +46,7 @@ func (s *Set) Kept() (unseen, seen int64) {
 			segs[at.segment] = true
 		}
 	}
-	for id, u := range q.unlinks {
+	for id, u := range q.segments {
 		switch {
 		case u.emptied && segs[id]:
 			seen += u.bytes
@@ -58,7 +58,7 @@ func (s *Set) Kept() (unseen, seen int64) {
 }
 
 // Ripe reports whether something waits that no lease can see, and that was not tried in vain before.
-func (s *Set) Ripe() bool { return s.files.queue.any() }
+func (s *Set) Ripe() bool { return s.files.queue.anyReclaimable() }
 
 // Solid reports whether destroying records gives no disk blocks back, as was seen since Open: holes cannot be punched here.
 func (s *Set) Solid() bool { return s.files.solid.Load() }

@@ -58,7 +58,7 @@ func (s *Set) Reclaim(ctx context.Context, enough func(records int, bytes int64)
 	var why failures
 	for old := true; old && !more && s.Err() == nil; {
 		var gone []Loc
-		gone, old = s.files.reclaimRipe(ctx, stop, &why)
+		gone, old = s.files.reclaimNext(ctx, stop, &why)
 		done = append(done, gone...)
 	}
 	err = tell(why.err(), s.Err())
@@ -68,9 +68,9 @@ func (s *Set) Reclaim(ctx context.Context, enough func(records int, bytes int64)
 	return done, more, err
 }
 
-// reclaimRipe is Reclaim of what is ripe, or, if old says so, of what was found to be ripe before.
-func (f *files) reclaimRipe(ctx context.Context, stop func(next Loc) bool, why *failures) (done []Loc, old bool) {
-	unlinks, wipes, old := f.queue.ripe()
+// reclaimNext is Reclaim of what one call of the queue's next returns.
+func (f *files) reclaimNext(ctx context.Context, stop func(next Loc) bool, why *failures) (done []Loc, old bool) {
+	unlinks, wipes, old := f.queue.next()
 	var unlinked []uint64
 	for _, id := range unlinks {
 		if ctx.Err() != nil {
@@ -79,17 +79,17 @@ func (f *files) reclaimRipe(ctx context.Context, stop func(next Loc) bool, why *
 		gone, err := f.tryUnlink(id)
 		if err != nil {
 			why.add(err, 1)
-			f.queue.stickSegment(id)
+			f.queue.failSegment(id)
 		}
 		if gone {
 			unlinked = append(unlinked, id)
 		}
 	}
 	// Where there is no file, somebody may have been killed between removing it and syncing the folder.
-	if len(unlinks) > 0 || slices.ContainsFunc(wipes, func(d doomed) bool { return !f.has(d.loc.Segment) }) {
+	if len(unlinks) > 0 || slices.ContainsFunc(wipes, func(d deadRecord) bool { return !f.has(d.loc.Segment) }) {
 		if err := f.syncFolder(); err != nil {
 			why.add(err, 1)
-			f.queue.anew()
+			f.queue.lookAgain()
 			return nil, false
 		}
 	}
@@ -106,7 +106,7 @@ func (f *files) reclaimRipe(ctx context.Context, stop func(next Loc) bool, why *
 		gone, failed, tried, err := f.wipe(wipes[:n], stop)
 		why.add(err, len(failed))
 		f.queue.remove(gone)
-		f.queue.stick(failed)
+		f.queue.fail(failed)
 		f.queue.tried(tried)
 		done, wipes = append(done, gone...), wipes[tried:]
 		if f.poison.Err() != nil || tried < n {

@@ -253,3 +253,55 @@ func (q *queue) resume(id uint64) {
 		}
 	}
 }
+
+// pending returns how many records wait, and the bytes of those whose destruction has not failed.
+func (q *queue) pending() (n int, bytes int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.records), q.bytes
+}
+
+// pendingSegments returns how many segments wait.
+func (q *queue) pendingSegments() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.segments)
+}
+
+// held is what all that waits occupies, but for what could not be destroyed when it was tried.
+func (q *queue) held() int64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n := q.bytes
+	for _, u := range q.segments {
+		n += u.bytes
+	}
+	return n
+}
+
+// kept is the part of held that leases keep which are not short: of records that nobody had pinned, and of the others.
+func (q *queue) kept() (unseen, seen int64) {
+	oldest, keepsUnseen := q.leases.oldest()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	segs := map[uint64]bool{} // segments with records that are kept and may be seen
+	for at, d := range q.records {
+		switch {
+		case d.hasFailed():
+		case d.unseen && d.epoch >= keepsUnseen:
+			unseen += d.loc.Length
+		case !d.unseen && d.epoch >= oldest:
+			seen += d.loc.Length
+			segs[at.segment] = true
+		}
+	}
+	for id, u := range q.segments {
+		switch {
+		case u.emptied && segs[id]:
+			seen += u.bytes
+		case u.epoch >= keepsUnseen || u.epoch >= oldest && !u.emptied:
+			unseen += u.bytes
+		}
+	}
+	return unseen, seen
+}

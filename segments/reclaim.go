@@ -32,6 +32,25 @@ func (s *Set) Unlink(id uint64, emptied bool) {
 	s.files.queue.unlink(id, bytes, emptied)
 }
 
+// Pending returns how many records wait to be destroyed, and their bytes.
+func (s *Set) Pending() (n int, bytes int64) { return s.files.queue.pending() }
+
+// PendingUnlinks returns how many segments wait to be unlinked.
+func (s *Set) PendingUnlinks() int { return s.files.queue.pendingSegments() }
+
+// Held is what all that waits occupies, records and whole segments. What could not be destroyed when it was tried is left out.
+func (s *Set) Held() int64 { return s.files.queue.held() }
+
+// Kept is the part of [Set.Held] that comes back only when a lease is released that is not short. unseen are the bytes of records that
+// nobody had pinned, and of whole segments; seen are those of the other records, and what else is in their segments if these are emptied.
+func (s *Set) Kept() (unseen, seen int64) { return s.files.queue.kept() }
+
+// Ripe reports whether something waits that no lease can see, and whose destruction has not failed before.
+func (s *Set) Ripe() bool { return s.files.queue.anyReclaimable() }
+
+// Solid reports whether the file system punches no holes, as was seen since Open: destroyed records give no disk blocks back.
+func (s *Set) Solid() bool { return s.files.solid.Load() }
+
 // Reclaim destroys what is queued and no open lease can see: it overwrites each record's header with zeros, punches its
 // pages, syncs the files, and unlinks segments. done are the records whose bytes are gone for good, those of files that
 // do not exist included. It must not be called from a callback of Read, Scan or Verify.

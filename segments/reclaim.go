@@ -32,6 +32,25 @@ func (s *Set) Unlink(id uint64, emptied bool) {
 	s.files.queue.unlink(id, bytes, emptied)
 }
 
+// Pending returns how many records wait to be destroyed, and their bytes.
+func (s *Set) Pending() (n int, bytes int64) { return s.files.queue.pending() }
+
+// PendingUnlinks returns how many segments wait to be unlinked.
+func (s *Set) PendingUnlinks() int { return s.files.queue.pendingSegments() }
+
+// Held is what all that waits occupies, records and whole segments. What could not be destroyed when it was tried is left out.
+func (s *Set) Held() int64 { return s.files.queue.held() }
+
+// Kept is the part of [Set.Held] that comes back only when a lease is released that is not short. unseen are the bytes of records that
+// nobody had pinned, and of whole segments; seen are those of the other records, and what else is in their segments if these are emptied.
+func (s *Set) Kept() (unseen, seen int64) { return s.files.queue.kept() }
+
+// Ripe reports whether something waits that no lease can see, and whose destruction has not failed before.
+func (s *Set) Ripe() bool { return s.files.queue.anyReclaimable() }
+
+// Solid reports whether the file system punches no holes, as was seen since Open: destroyed records give no disk blocks back.
+func (s *Set) Solid() bool { return s.files.solid.Load() }
+
 // Reclaim destroys what is queued and no open lease can see: it overwrites each record's header with zeros, punches its
 // pages, syncs the files, and unlinks segments. done are the records whose bytes are gone for good, those of files that
 // do not exist included. It must not be called from a callback of Read, Scan or Verify.
@@ -58,7 +77,7 @@ func (s *Set) Reclaim(ctx context.Context, enough func(records int, bytes int64)
 	var why failures
 	for old := true; old && !more && s.Err() == nil; {
 		var gone []Loc
-		gone, old = s.files.reclaimRipe(ctx, stop, &why)
+		gone, old = s.files.reclaimNext(ctx, stop, &why)
 		done = append(done, gone...)
 	}
 	err = tell(why.err(), s.Err())
@@ -68,9 +87,9 @@ func (s *Set) Reclaim(ctx context.Context, enough func(records int, bytes int64)
 	return done, more, err
 }
 
-// reclaimRipe is Reclaim of what is ripe, or, if old says so, of what was found to be ripe before.
-func (f *files) reclaimRipe(ctx context.Context, stop func(next Loc) bool, why *failures) (done []Loc, old bool) {
-	unlinks, wipes, old := f.queue.ripe()
+// reclaimNext is Reclaim of what one call of the queue's next returns.
+func (f *files) reclaimNext(ctx context.Context, stop func(next Loc) bool, why *failures) (done []Loc, old bool) {
+	unlinks, wipes, old := f.queue.next()
 	var unlinked []uint64
 	for _, id := range unlinks {
 		if ctx.Err() != nil {
@@ -79,17 +98,17 @@ func (f *files) reclaimRipe(ctx context.Context, stop func(next Loc) bool, why *
 		gone, err := f.tryUnlink(id)
 		if err != nil {
 			why.add(err, 1)
-			f.queue.stickSegment(id)
+			f.queue.failSegment(id)
 		}
 		if gone {
 			unlinked = append(unlinked, id)
 		}
 	}
 	// Where there is no file, somebody may have been killed between removing it and syncing the folder.
-	if len(unlinks) > 0 || slices.ContainsFunc(wipes, func(d doomed) bool { return !f.has(d.loc.Segment) }) {
+	if len(unlinks) > 0 || slices.ContainsFunc(wipes, func(d deadRecord) bool { return !f.has(d.loc.Segment) }) {
 		if err := f.syncFolder(); err != nil {
 			why.add(err, 1)
-			f.queue.anew()
+			f.queue.lookAgain()
 			return nil, false
 		}
 	}
@@ -106,7 +125,7 @@ func (f *files) reclaimRipe(ctx context.Context, stop func(next Loc) bool, why *
 		gone, failed, tried, err := f.wipe(wipes[:n], stop)
 		why.add(err, len(failed))
 		f.queue.remove(gone)
-		f.queue.stick(failed)
+		f.queue.fail(failed)
 		f.queue.tried(tried)
 		done, wipes = append(done, gone...), wipes[tried:]
 		if f.poison.Err() != nil || tried < n {

@@ -58,12 +58,12 @@ type segment struct {
 	info     vfs.Info
 }
 
-// tryChange takes g.wipe for Reclaim, unless somebody walks over the segment. What is passed then is ripe again when the walk is over. Who cuts it has
-// soon done.
+// tryChange takes g.wipe for Reclaim. If somebody walks over the segment, it puts the segment off until the walk is over, and returns false. For whoever
+// cuts the segment, it waits.
 func (g *segment) tryChange() bool {
 	for !g.wipe.TryLock() {
 		if g.walks.Load() > 0 {
-			g.files.queue.pass(g.id)
+			g.files.queue.postpone(g.id)
 			return g.wipe.TryLock() // it may have been given back before the note
 		}
 		time.Sleep(50 * time.Microsecond)
@@ -80,14 +80,14 @@ func (g *segment) walk() {
 // changed gives g.wipe back that was taken to destroy or cut.
 func (g *segment) changed() {
 	g.wipe.Unlock()
-	g.files.queue.again(g.id)
+	g.files.queue.resume(g.id)
 }
 
 // walked gives g.wipe back that was taken to walk.
 func (g *segment) walked() {
 	g.wipe.RUnlock()
 	g.walks.Add(-1)
-	g.files.queue.again(g.id)
+	g.files.queue.resume(g.id)
 }
 
 // at is the place that a record at off must name.

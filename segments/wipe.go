@@ -9,7 +9,7 @@ import (
 
 // wipe destroys records of one segment, in their order, until stop says so, and returns those that are durably gone, those that could not be
 // destroyed, with the error that tells of these, and how many were tried or are left for later. It does nothing while somebody walks over the segment.
-func (f *files) wipe(wipes []doomed, stop func(next Loc) bool) (done, failed []Loc, tried int, err error) {
+func (f *files) wipe(wipes []deadRecord, stop func(next Loc) bool) (done, failed []Loc, tried int, err error) {
 	g, err := f.segment(wipes[0].loc.Segment)
 	if err != nil {
 		return places(wipes), nil, len(wipes), nil // the file is gone, and the bytes with it
@@ -22,7 +22,7 @@ func (f *files) wipe(wipes []doomed, stop func(next Loc) bool) (done, failed []L
 }
 
 // wipeLocked is wipe. The caller holds g.wipe.
-func (g *segment) wipeLocked(wipes []doomed, stop func(next Loc) bool) (done, failed []Loc, tried int, err error) {
+func (g *segment) wipeLocked(wipes []deadRecord, stop func(next Loc) bool) (done, failed []Loc, tried int, err error) {
 	f, err := g.pinFile()
 	if errors.Is(err, ErrMissing) {
 		return places(wipes), nil, len(wipes), nil
@@ -89,7 +89,7 @@ func (g *segment) wipeLocked(wipes []doomed, stop func(next Loc) bool) (done, fa
 			}
 			run, to = append(run, loc), loc.Offset+n
 		}
-		if d.stuck() {
+		if d.hasFailed() {
 			if punch(); slices.Contains(failed, loc) {
 				tried = len(wipes) // thousands may fail like this one, each time
 				break
@@ -106,7 +106,7 @@ func (g *segment) wipeLocked(wipes []doomed, stop func(next Loc) bool) (done, fa
 	return done, failed, tried, err
 }
 
-func places(wipes []doomed) (locs []Loc) {
+func places(wipes []deadRecord) (locs []Loc) {
 	for _, d := range wipes {
 		locs = append(locs, d.loc)
 	}

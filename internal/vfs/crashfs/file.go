@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"slices"
-	"sync"
 
 	"github.com/dormousekv/dormouse/internal/vfs"
 )
@@ -136,11 +134,6 @@ func (f *file) write(b []byte, off int64) (int, error) {
 	return len(b), err
 }
 
-// fits reports whether so many more pages fit on the disk. The caller holds mu.
-func (d *Disk) fits(pages int) bool {
-	return pages == 0 || d.o.Bytes == 0 || d.used()+int64(pages)*pageBytes <= d.o.Bytes
-}
-
 func (f *file) Sync() error {
 	done := false
 	err := f.call("sync", 0, func() error {
@@ -198,14 +191,6 @@ func (f *file) Punch(off, n int64) (freed bool, err error) {
 	return freed && err == nil, err
 }
 
-// mapping is a map of a file in memory: the file's own memory, or a copy that every write goes to as well.
-type mapping struct {
-	d    *Disk
-	n    *node
-	mem  []byte
-	once sync.Once
-}
-
 func (f *file) Map(size int64) (m vfs.Mapping, err error) {
 	err = f.call("map", 0, func() error {
 		if size <= 0 || size != int64(int(size)) {
@@ -216,7 +201,7 @@ func (f *file) Map(size int64) (m vfs.Mapping, err error) {
 			return err
 		}
 		f.n.reserve(size)
-		x := &mapping{d: f.d, n: f.n, mem: f.n.data[:size:size]}
+		x := &mapping{mu: &f.d.mu, n: f.n, mem: f.n.data[:size:size]}
 		f.n.maps = append(f.n.maps, x)
 		m = x
 		return nil
@@ -228,17 +213,4 @@ func (f *file) Map(size int64) (m vfs.Mapping, err error) {
 		return nil, err
 	}
 	return m, nil
-}
-
-func (m *mapping) Bytes() []byte         { return m.mem }
-func (m *mapping) WillNeed(off, n int64) {}
-func (m *mapping) DontNeed(off, n int64) {}
-
-func (m *mapping) Close() error {
-	m.once.Do(func() {
-		m.d.mu.Lock()
-		defer m.d.mu.Unlock()
-		m.n.maps = slices.DeleteFunc(m.n.maps, func(x *mapping) bool { return x == m })
-	})
-	return nil
 }

@@ -3,6 +3,8 @@ package crashfs
 import (
 	"errors"
 	"os"
+	"slices"
+	"sync"
 	"syscall"
 
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -12,6 +14,13 @@ import (
 var errFull = syscall.ENOSPC
 
 func isNoSpace(err error) bool { return errors.Is(err, errFull) }
+
+// pageBytes is what a file's space is given out in, and what the cache writes back. sectorBytes is what a power cut keeps
+// or drops; now and then it cuts one in two.
+const (
+	pageBytes   = 4096
+	sectorBytes = 512
+)
 
 // node is a file or a directory, whatever its name. Its fields are guarded by Disk.mu.
 type node struct {
@@ -34,6 +43,27 @@ type node struct {
 	sureAllocated []bool
 	pending       map[int64]*page // written since
 	sizes         []int64         // that the file had since
+}
+
+// mapping is a map of a file in memory: the file's own memory, or a copy that every write goes to as well.
+type mapping struct {
+	mu   *sync.Mutex // the disk's
+	n    *node
+	mem  []byte
+	once sync.Once
+}
+
+func (m *mapping) Bytes() []byte         { return m.mem }
+func (m *mapping) WillNeed(off, n int64) {}
+func (m *mapping) DontNeed(off, n int64) {}
+
+func (m *mapping) Close() error {
+	m.once.Do(func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.n.maps = slices.DeleteFunc(m.n.maps, func(x *mapping) bool { return x == m })
+	})
+	return nil
 }
 
 // page holds what a page contained after each write since it was durable, the oldest first.

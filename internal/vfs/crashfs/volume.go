@@ -6,21 +6,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 )
 
 // A volume that goes (a card, a network disk, a file system that shut itself down) takes with it what was not durable, as a power cut does.
 // The system stays, and so may the process: its calls fail, and so do those on files that it had open, when the volume is back.
-
-// errGone is what the system says then.
-var errGone = fmt.Errorf("the volume is gone: %w", syscall.EIO)
-
-// volume is what became of it.
-type volume struct {
-	gone    bool
-	plugged int  // how often it came back to the process that had it
-	went    bool // it came back at least once, in the same boot
-}
 
 // Unplug lets the volume go: every call fails until [Disk.Plug]. What bbolt writes meanwhile is lost.
 func (d *Disk) Unplug() {

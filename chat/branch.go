@@ -12,16 +12,6 @@ import (
 // MaxBranchTokens is how many tokens a branch may have.
 const MaxBranchTokens = 128
 
-// Branch is tokens that are decoded on trial, after those that its turn has. It is promoted, with which its turn goes on, or dropped.
-type Branch struct {
-	t      *Turn
-	seq    int
-	tokens []kv.Token
-	rows   int
-	scores []float32
-	gone   bool
-}
-
 // Fork makes n branches of a turn, which goes on when one of them is promoted or all are dropped. They share the turn's rows.
 func (t *Turn) Fork(ctx context.Context, n int) ([]*Branch, error) {
 	leave, err := t.enter()
@@ -152,12 +142,4 @@ func (b *Branch) Drop() error {
 	b.gone = true
 	t.branches = slices.DeleteFunc(t.branches, func(x *Branch) bool { return x == b })
 	return t.c.h.release(b.seq)
-}
-
-func (t *Turn) dropBranches() {
-	for _, b := range t.branches {
-		b.gone = true
-		t.c.h.release(b.seq)
-	}
-	t.branches = nil
 }

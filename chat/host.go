@@ -5,38 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"math"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/kv"
 )
-
-// Host holds conversations on one runtime: it hands out the runtime's sequences and calls it from one goroutine at a time. Its
-// methods, and those of its conversations and turns, may be called from several.
-type Host struct {
-	store *db.Store
-	model *db.Model
-	rt    Runtime
-	lim   kv.Limits
-
-	mu        sync.Mutex // the runtime, and all that follows, conversations and turns included
-	free      []int      // sequences
-	open      map[string]*Conversation
-	turns     int // open ones, of all conversations
-	clock     uint64
-	closed    bool
-	tidier    bool // the goroutine that rewrites between turns is there
-	tidySlice int  // what it computes at a time
-	warms     []*warming
-	warmBusy  bool // one of them is at work: none gives anything back
-	done      sync.WaitGroup
-	stop      context.CancelFunc
-	ctx       context.Context
-	calm      func() // takes the answer to db.Pressure out of the store
-}
 
 // NewHost takes over a runtime, whose sequences are empty. It returns [kv.ErrUnsupported], and what is missing, if conversations cannot be
 // held on it. A conversation of the default size takes up to 6,144 cells beside others: 2 x (facts + ring) + reserve + branches + window.
@@ -58,9 +32,6 @@ func NewHost(store *db.Store, model *db.Model, rt Runtime) (*Host, error) {
 	h.calm = store.OnPressure(func(context.Context, db.Pressure) error { h.parkIdle(); return nil })
 	return h, nil
 }
-
-// Scope is the name of a conversation's scope in the store (db.Store.DeleteScope).
-func Scope(id string) string { return "conversation/" + id }
 
 // Info is a conversation as a list shows it.
 type Info struct {
@@ -172,13 +143,6 @@ func (h *Host) deleteSystem(ctx context.Context, id string) error {
 	return nil
 }
 
-// clear drops rows that the runtime has kept of what nobody computes now.
-func (h *Host) clear() {
-	if rt, ok := h.rt.(interface{ Clear() }); ok {
-		rt.Clear()
-	}
-}
-
 // Trim parks idle conversations, those that were used longest ago first, until so many cells are free: their rows are in the store, and are
 // loaded when they go on.
 func (h *Host) Trim(ctx context.Context, cells int) error {
@@ -206,14 +170,6 @@ func (h *Host) parkIdle() {
 	}
 }
 
-// used estimates the cells in use from above: branches and views share cells with the conversation.
-func (h *Host) used() (n int) {
-	for _, c := range h.open {
-		n += c.cells()
-	}
-	return n
-}
-
 // Close ends what goes on in the background and closes all conversations; open turns are aborted. The runtime's sequences are empty then.
 func (h *Host) Close() error {
 	h.stop()
@@ -231,102 +187,4 @@ func (h *Host) Close() error {
 	h.mu.Unlock()
 	h.done.Wait()
 	return errors.Join(errs...)
-}
-
-// acquire hands out an empty sequence; if there is none, an idle conversation other than keep is parked.
-func (h *Host) acquire(keep *Conversation) (int, error) {
-	for len(h.free) == 0 {
-		if !h.parkOldest(keep) {
-			return 0, fmt.Errorf("%w: all %d sequences are in use", kv.ErrFull, h.lim.Sequences)
-		}
-	}
-	seq := h.free[len(h.free)-1]
-	h.free = h.free[:len(h.free)-1]
-	return seq, nil
-}
-
-// everything is all positions there can be.
-var everything = kv.Range{Start: 0, End: math.MaxInt32}
-
-// release empties a sequence and takes it back. One that the runtime does not empty is not handed out again.
-func (h *Host) release(seq int) error {
-	err := h.rt.Remove(seq, everything)
-	if err == nil {
-		h.free = append(h.free, seq)
-	}
-	return err
-}
-
-// parkOldest frees some of the cache: it parks the idle conversation that was used longest ago, or else takes what a Warm has, or a rewrite
-// that waits for the end of a turn, or else has keep give what it can. It says whether there was something.
-func (h *Host) parkOldest(keep *Conversation) bool {
-	var oldest *Conversation
-	for _, c := range h.open {
-		if c != keep && c.turn == nil && (c.seq >= 0 || c.re != nil) && (oldest == nil || c.used < oldest.used) {
-			oldest = c
-		}
-	}
-	if oldest == nil {
-		return h.cool() || h.dropRewrite(keep) || keep != nil && keep.give()
-	}
-	oldest.park()
-	return true
-}
-
-// dropRewrite gives up a rewrite of a conversation other than keep, of which a turn is open, and says whether there was one.
-func (h *Host) dropRewrite(keep *Conversation) bool {
-	for _, c := range h.open {
-		if c != keep && c.re != nil && !c.stepping {
-			c.dropRewrite()
-			return true
-		}
-	}
-	return false
-}
-
-// steps decodes one batch. If the cache is full, idle conversations other than keep are parked.
-func (h *Host) steps(ctx context.Context, keep *Conversation, steps []kv.Step) error {
-	for {
-		err := h.rt.Decode(ctx, steps)
-		if !errors.Is(err, kv.ErrFull) || !h.parkOldest(keep) {
-			return err
-		}
-	}
-}
-
-// slice is how many tokens are decoded before a context is looked at.
-const slice = 256
-
-// decode computes tokens from a position on and returns the scores after the last one, in the runtime's memory, if they are wanted, and
-// how many were computed.
-func (h *Host) decode(ctx context.Context, keep *Conversation, seq, pos int, tokens []kv.Token, want bool) ([]float32, int, error) {
-	n := 0
-	var steps []kv.Step
-	for n < len(tokens) {
-		if err := ctx.Err(); err != nil {
-			return nil, n, err
-		}
-		steps = steps[:0]
-		for k := n; k < min(len(tokens), n+min(slice, h.lim.Batch)); k++ {
-			steps = append(steps, kv.Step{Token: tokens[k], Pos: pos + k, Seq: seq, Logits: want && k == len(tokens)-1})
-		}
-		if err := h.steps(ctx, keep, steps); err != nil {
-			return nil, n, err
-		}
-		n += len(steps)
-	}
-	if !want || n == 0 {
-		return nil, n, nil
-	}
-	return h.rt.Logits(len(steps) - 1), n, nil
-}
-
-// check returns ErrOptions if there is a token that the model is known not to have: one that is in a log could never be computed.
-func (h *Host) check(tokens []kv.Token) error {
-	for _, t := range tokens {
-		if v := h.lim.Vocabulary; t < 0 || v > 0 && int(t) >= v {
-			return fmt.Errorf("%w: token %d, and the model has %d", ErrOptions, t, v)
-		}
-	}
-	return nil
 }

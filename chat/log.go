@@ -328,4 +328,31 @@ func (l *log) facts() (out []fact) {
 	return out
 }
 
-func whole(n int) []kv.Range { return merged([]kv.Range{{Start: 0, End: n}}) }
+// from is the number of the first part of a turn, or of one after it; the number of all parts, if there is none.
+func (l *log) from(id TurnID) int {
+	i := slices.IndexFunc(l.parts, func(p part) bool { return p.kind == turnPart && p.id >= uint64(id) })
+	if i < 0 {
+		return len(l.parts)
+	}
+	return i
+}
+
+// without is the log with the turns from id on taken back; 0: as it is.
+func (l *log) without(id TurnID) *log {
+	if i := l.from(id); id != 0 && i < len(l.parts) {
+		l = l.clone()
+		l.cut(i)
+	}
+	return l
+}
+
+// clone shares no memory that either log changes.
+func (l *log) clone() *log {
+	m := *l
+	m.parts, m.spans, m.pending, m.roots = slices.Clone(l.parts), slices.Clone(l.spans), slices.Clone(l.pending), slices.Clone(l.roots)
+	m.tokens = slices.Clip(l.tokens)
+	return &m
+}
+
+// Scope is the name of a conversation's scope in the store (db.Store.DeleteScope).
+func Scope(id string) string { return "conversation/" + id }

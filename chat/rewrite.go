@@ -6,14 +6,6 @@ import (
 	"time"
 )
 
-// rewriting is a new log that is computed on a sequence of its own, while turns go on in the old one.
-type rewriting struct {
-	log  *log
-	seq  int
-	rows int // of the new log, that were computed
-	upto int // parts of the old log that are in the new one, or need not be
-}
-
 // tidySlice is how many tokens a rewrite computes at a time between turns: a turn that begins waits for no more.
 const tidySlice = 32
 
@@ -159,14 +151,6 @@ func (c *Conversation) rewriteNow(ctx context.Context) error {
 		if done, err := c.stepRewrite(ctx, slice); done || err != nil {
 			return err
 		}
-	}
-}
-
-// dropRewrite gives up a rewrite. It begins anew when it is due.
-func (c *Conversation) dropRewrite() {
-	if c.re != nil {
-		c.h.release(c.re.seq)
-		c.re = nil
 	}
 }
 

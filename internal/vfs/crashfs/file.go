@@ -136,11 +136,6 @@ func (f *file) write(b []byte, off int64) (int, error) {
 	return len(b), err
 }
 
-// fits reports whether so many more pages fit on the disk. The caller holds mu.
-func (d *Disk) fits(pages int) bool {
-	return pages == 0 || d.o.Bytes == 0 || d.used()+int64(pages)*pageBytes <= d.o.Bytes
-}
-
 func (f *file) Sync() error {
 	done := false
 	err := f.call("sync", 0, func() error {

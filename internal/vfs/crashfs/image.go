@@ -56,14 +56,6 @@ func (d *Disk) PowerCut(rnd *rand.Rand, dir string) (*Disk, error) {
 	return out, out.writeOutside()
 }
 
-func (d *Disk) empty(dir string) *Disk {
-	o := d.o
-	o.Dir = dir
-	out := New(o)
-	out.volume.went = d.volume.went
-	return out
-}
-
 // writeOutside makes the real files.
 func (d *Disk) writeOutside() error {
 	for name, n := range d.names {

@@ -22,9 +22,6 @@ import (
 //
 //	the file as it was, with any of the new data pages;  all of the new pages but a torn meta page;  or the new file.
 
-// metaBytes are the pages that every transaction changes.
-const metaBytes = 2 * pageBytes
-
 func (d *Disk) isOutside(rel string) bool { return slices.Contains(d.o.Outside, rel) }
 
 // Settle says that whatever was written past the disk so far is done and synced: whoever wrote it has returned.

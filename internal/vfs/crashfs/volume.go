@@ -15,13 +15,6 @@ import (
 // errGone is what the system says then.
 var errGone = fmt.Errorf("the volume is gone: %w", syscall.EIO)
 
-// volume is what became of it.
-type volume struct {
-	gone    bool
-	plugged int  // how often it came back to the process that had it
-	went    bool // it came back at least once, in the same boot
-}
-
 // Unplug lets the volume go: every call fails until [Disk.Plug]. What bbolt writes meanwhile is lost.
 func (d *Disk) Unplug() {
 	d.mu.Lock()

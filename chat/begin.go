@@ -10,22 +10,22 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// BeginOptions say how a turn begins. The zero value is that of the conversation.
+// BeginOptions say how a turn begins. The zero value takes the conversation's options.
 type BeginOptions struct {
 	Spans     []kv.Span // images in the message; positions count from its first token
-	Embedding []float32 // of the message: what Topic compares with later messages
+	Embedding []float32 // of the message; Topic compares it with those of later messages
 	Policy    Policy    // nil: the conversation's
 	Reserve   int       // room for the answer, in tokens; 0: the conversation's
-	Priority  int       // turns of a lower one are evicted first: state of the user that changes often
-	Meta      []byte    // the caller's, kept with the turn: at most MaxMeta bytes
+	Priority  int       // turns of a lower priority are evicted first, such as state that changes often
+	Meta      []byte    // kept with the turn for the caller; at most MaxMeta bytes
 
-	// Instead is a turn in whose place this one comes: it and all after it are taken back with Commit, in the same frame of the file. Until then, also after a
-	// kill or Abort, the conversation has them; Turns and View show it without them while the turn is open. Facts stay. 0: none.
+	// Instead is the turn that this one replaces, with all turns after it. 0: none. Commit takes those turns back, in the same frame of the file. Until
+	// then the conversation has them, also after a kill or Abort. While the turn is open, Turns and View leave them out. Facts stay.
 	Instead TurnID
 }
 
-// Begin begins a turn: it evicts whole turns until the message and its answer have room, the oldest of the lowest priority first, places the
-// facts that were set, and computes the message in the view that the policy chooses. It returns a [*TooLongError] if there cannot be room.
+// Begin begins a turn. It evicts whole turns until the message and its answer fit, the oldest of the lowest priority first. It places the facts
+// that were set, and computes the message in the view that the policy chooses. It returns a [*TooLongError] if the message can never fit.
 func (c *Conversation) Begin(ctx context.Context, message []kv.Token, o BeginOptions) (_ *Turn, err error) {
 	leave, err := c.enter(true)
 	if err != nil {
@@ -52,7 +52,7 @@ func (c *Conversation) Begin(ctx context.Context, message []kv.Token, o BeginOpt
 	room := len(message) + o.Reserve
 	before := c.stats
 	began := time.Now()
-	c.makeRoom(0, 0) // Ring may be less than it was
+	c.makeRoom(0, 0) // Ring may be smaller than last time
 	if why, now := c.due(); now {
 		if err := c.rewriteNow(ctx); err != nil {
 			return nil, fmt.Errorf("rewriting the log (%s): %w", why, err)
@@ -124,7 +124,7 @@ func (o *BeginOptions) check(message []kv.Token) error {
 	return p.Validate()
 }
 
-// makeRoom evicts turns until room tokens fit, in the place of the turns from instead on; 0: behind all.
+// makeRoom evicts turns until room tokens fit. The turns from instead on don't count, since the new turn replaces them. 0: it replaces none.
 func (c *Conversation) makeRoom(room int, instead TurnID) {
 	for {
 		var first *part
@@ -148,7 +148,7 @@ func (c *Conversation) makeRoom(room int, instead TurnID) {
 	}
 }
 
-// placeFacts puts the facts that wait into the log.
+// placeFacts puts the pending facts into the log.
 func (c *Conversation) placeFacts(ctx context.Context) error {
 	if len(c.log.pending) == 0 {
 		return nil
@@ -167,7 +167,7 @@ func (c *Conversation) placeFacts(ctx context.Context) error {
 	return c.catchUp(ctx)
 }
 
-// choose asks the policy.
+// choose returns the view that the policy chooses.
 func (c *Conversation) choose(o BeginOptions) []kv.Range {
 	turns := slices.DeleteFunc(c.infos(o.Embedding), func(t TurnInfo) bool { return t.Evicted })
 	in := o.Policy(turns, o.Embedding)

@@ -8,10 +8,10 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// slice is how many tokens are decoded before a context is looked at.
+// slice is how many tokens are decoded between two looks at the context.
 const slice = 256
 
-// steps decodes one batch. If the cache is full, idle conversations other than keep are parked.
+// steps decodes one batch. If the cache is full, it parks idle conversations other than keep.
 func (h *Host) steps(ctx context.Context, keep *Conversation, steps []kv.Step) error {
 	for {
 		err := h.rt.Decode(ctx, steps)
@@ -21,8 +21,8 @@ func (h *Host) steps(ctx context.Context, keep *Conversation, steps []kv.Step) e
 	}
 }
 
-// decode computes tokens from a position on and returns the scores after the last one, in the runtime's memory, if they are wanted, and
-// how many were computed.
+// decode computes tokens from a position on, and returns how many it has computed. If scores are wanted, it returns those after the last token, in
+// the runtime's memory.
 func (h *Host) decode(ctx context.Context, keep *Conversation, seq, pos int, tokens []kv.Token, want bool) ([]float32, int, error) {
 	n := 0
 	var steps []kv.Step
@@ -45,7 +45,7 @@ func (h *Host) decode(ctx context.Context, keep *Conversation, seq, pos int, tok
 	return h.rt.Logits(len(steps) - 1), n, nil
 }
 
-// check returns ErrOptions if there is a token that the model is known not to have: one that is in a log could never be computed.
+// check returns ErrOptions for a token that the model does not have: in a log, it could never be computed.
 func (h *Host) check(tokens []kv.Token) error {
 	for _, t := range tokens {
 		if v := h.lim.Vocabulary; t < 0 || v > 0 && int(t) >= v {
@@ -55,7 +55,7 @@ func (h *Host) check(tokens []kv.Token) error {
 	return nil
 }
 
-// loadRows is Load. If the cache is full, idle conversations other than keep are parked.
+// loadRows is Runtime.Load. If the cache is full, it parks idle conversations other than keep.
 func (h *Host) loadRows(ctx context.Context, keep *Conversation, p kv.Prompt, seq int, rs []kv.Range) (int, error) {
 	for {
 		n, err := h.rt.Load(ctx, p, seq, rs)

@@ -34,7 +34,7 @@ func list[T any](w *out, l []T, each func(T)) {
 	}
 }
 
-// in reads the fields of a frame. The first error stays, and what is read after it is zero.
+// in reads the fields of a frame. It keeps the first error, and reads zeros after it.
 type in struct {
 	b   []byte
 	err error
@@ -135,7 +135,7 @@ func items[T any](r *in, each func() T) []T {
 	return l
 }
 
-// end returns the error, if not all was read, too.
+// end returns the first error. Bytes that were not read are one.
 func (r *in) end() error {
 	if r.err == nil && len(r.b) > 0 {
 		r.fail(fmt.Sprintf("%d bytes too many", len(r.b)))

@@ -11,11 +11,11 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// Sampler chooses a token by the scores of all tokens, which it neither keeps nor changes. The host is locked meanwhile: it calls no method of
-// the host, nor of what the host handed out. A nil Sampler is [Greedy].
+// Sampler chooses a token by the scores of all tokens. It must not keep or change the scores. The host is locked while it runs, so it must not call
+// the host, a conversation or a turn. A nil Sampler is [Greedy].
 type Sampler func(scores []float32) kv.Token
 
-// Greedy is the token with the highest score, the first one of them.
+// Greedy returns the token with the highest score, or the first of several.
 func Greedy(scores []float32) kv.Token {
 	best := 0
 	for i, s := range scores {
@@ -26,7 +26,7 @@ func Greedy(scores []float32) kv.Token {
 	return kv.Token(best)
 }
 
-// choose is the sampler's token. It returns ErrOptions if the model is known not to have it.
+// choose returns the sampler's token, or ErrOptions if the model does not have it.
 func (h *Host) choose(sample Sampler, scores []float32) (kv.Token, error) {
 	if sample == nil {
 		sample = Greedy
@@ -38,11 +38,13 @@ func (h *Host) choose(sample Sampler, scores []float32) (kv.Token, error) {
 	return t, nil
 }
 
-// Stop says whether a token ends the answer. It is part of the answer. With a nil Stop, leaving the loop does, or [ErrTurnFull].
+// Stop says whether a token ends the answer. The token is part of the answer. With a nil Stop, the answer ends when the caller leaves the loop or the
+// turn is full.
 type Stop func(kv.Token) bool
 
-// Generate samples tokens until one ends the answer, yielding each, that one included. If the loop is left or ctx is done, the turn keeps the
-// tokens that were yielded. After the last token that there is room for comes [ErrTurnFull]; the turn can be committed as it is. Other conversations go on between two tokens.
+// Generate samples tokens and yields each, up to the one that ends the answer. If the caller leaves the loop or ctx is done, the turn keeps the tokens
+// that were yielded. When the turn is full, the last pair has [ErrTurnFull], and the turn can still be committed. Other conversations go on between two
+// tokens.
 func (t *Turn) Generate(ctx context.Context, sample Sampler, stop Stop) iter.Seq2[kv.Token, error] {
 	return func(yield func(kv.Token, error) bool) {
 		for {
@@ -70,7 +72,7 @@ func (t *Turn) next(ctx context.Context, sample Sampler) (kv.Token, error) {
 	return t.sample(ctx, sample)
 }
 
-// sample adds a token.
+// sample adds the token that the sampler chooses.
 func (t *Turn) sample(ctx context.Context, sample Sampler) (kv.Token, error) {
 	if len(t.tokens) >= t.room {
 		return 0, ErrTurnFull
@@ -85,8 +87,8 @@ func (t *Turn) sample(ctx context.Context, sample Sampler) (kv.Token, error) {
 	return token, err
 }
 
-// Verify checks a draft: tokens that something faster expects to come. They are computed in one batch, and those that the sampler would have
-// chosen one by one become part of the answer, and after them the token that it chose instead, or next. accepted counts those of the draft.
+// Verify checks a draft, the tokens that a faster model expects, and computes it in one batch. The answer gets the tokens of the draft up to the first one
+// that the sampler would not have chosen, and then the token that it chooses there. accepted counts the tokens of the draft.
 func (t *Turn) Verify(ctx context.Context, draft []kv.Token, sample Sampler) (accepted int, err error) {
 	leave, err := t.enter()
 	if err != nil {
@@ -127,7 +129,7 @@ func (t *Turn) Verify(ctx context.Context, draft []kv.Token, sample Sampler) (ac
 			scores = h.rt.Logits(at)
 		}
 		token, err := h.choose(sample, scores)
-		if err != nil { // as if nothing had been computed
+		if err != nil { // undo the batch
 			t.tokens = t.tokens[:had]
 			start := t.part.start + t.rows
 			return 0, errors.Join(err, h.rt.Remove(t.seq, kv.Range{Start: start, End: start + len(steps)}))
@@ -150,7 +152,7 @@ func (t *Turn) Verify(ctx context.Context, draft []kv.Token, sample Sampler) (ac
 	return accepted, nil
 }
 
-// Lookup drafts tokens by the tokens that there are: what came after the last place where the last n tokens stand, at most limit tokens.
+// Lookup drafts up to limit tokens from the text itself. It finds the last place where the last n tokens stood before, and returns what followed there.
 func Lookup(tokens []kv.Token, n, limit int) []kv.Token {
 	if n < 1 || limit < 1 || len(tokens) <= n {
 		return nil

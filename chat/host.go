@@ -103,8 +103,7 @@ func (h *Host) Delete(ctx context.Context, id string) error {
 	return err
 }
 
-// deleteSystem deletes the system prompt of a conversation, if it is a user's own, and no other conversation of that user is left. It is in no
-// conversation's scope.
+// deleteSystem deletes the system prompt of a user's last conversation. That prompt is in no conversation's scope, so deleting the scope leaves it.
 func (h *Host) deleteSystem(ctx context.Context, id string) error {
 	var own *head
 	others := map[string]bool{} // users

@@ -6,8 +6,8 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// setAside takes back the turns from id on in memory alone. Nothing is stored and the file is not written anew until the turn that takes their place is
-// committed: what a process leaves that is killed meanwhile is the old log.
+// setAside takes back the turns from id on, in memory alone. Until the turn that replaces them is committed, nothing is stored and the file is not
+// written anew. So a kill leaves the old log.
 func (c *Conversation) setAside(ctx context.Context, id TurnID) error {
 	i := c.log.from(id)
 	if i == len(c.log.parts) {
@@ -21,7 +21,7 @@ func (c *Conversation) setAside(ctx context.Context, id TurnID) error {
 	return c.load(ctx)
 }
 
-// putBack makes the conversation what it was before setAside. What was set meanwhile is in the file, and stays.
+// putBack undoes setAside. Facts that were set meanwhile are in the file, and stay.
 func (c *Conversation) putBack() {
 	if c.old == nil {
 		return
@@ -34,14 +34,14 @@ func (c *Conversation) putBack() {
 	}
 	l.lastTurn, l.lastFact, l.meta = c.log.lastTurn, c.log.lastFact, c.log.meta
 	c.log, c.old = l, nil
-	if c.seq >= 0 { // the rows from start on are another log's
+	if c.seq >= 0 { // the rows from start on belong to the other log
 		c.h.release(c.seq)
 	}
 	c.stored = min(c.stored, start)
 	c.seq, c.rows, c.hole = -1, c.stored, noHole
 }
 
-// takeBack takes the parts from number i on out of log and cache.
+// takeBack takes the parts from number i on out of the log and the cache.
 func (c *Conversation) takeBack(i int) {
 	c.dropRewrite()
 	start := c.log.parts[i].start
@@ -56,6 +56,6 @@ func (c *Conversation) takeBack(i int) {
 		c.hole = noHole
 	}
 	if last := c.log.parts[i-1]; last.gone || c.h.rt.Remove(c.seq, kv.Range{Start: start, End: everything.End}) != nil {
-		c.park() // the row that the next turn goes on from is in no cache
+		c.park() // the cache has lost the row that the next turn continues
 	}
 }

@@ -8,29 +8,27 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// Options say how a conversation is held. The zero value is a conversation without a system prompt.
+// Options configure a conversation. The zero value has no system prompt.
 type Options struct {
-	// System is the system prompt. That of a conversation that exists is kept if it is nil, and changed if it is another one: the next turn
-	// begins with a rewrite.
+	// System is the system prompt. Nil keeps that of a conversation that exists. Another one replaces it, and the next turn begins with a rewrite.
 	System []kv.Token
-	// User is whose the system prompt is: its rows are shared by all conversations of one user, and go with the last of them ([Host.Delete]).
-	// Empty: by all. It is fixed when a conversation is made.
+	// User owns the system prompt. All conversations of one user share its rows, and [Host.Delete] of the last one deletes them. Empty: all
+	// conversations of the store share them. User is fixed when a conversation is made.
 	User string
 
-	// Facts is how many tokens the system prompt and the facts may take, Ring how many the turns in the cache may. 0: 512 and 1,536, less if
-	// the model was trained for less, or the runtime has less than twice as many cells. Where they are smaller than when the conversation was held last, turns are evicted, and Open returns
-	// [ErrFactsFull] if the facts have no room.
+	// Facts bounds the tokens of the system prompt and the facts, and Ring those of the turns in the cache. 0: 512 and 1,536. The defaults are less if
+	// the model was trained for less, or the runtime has less than twice as many cells. If they are smaller than last time, turns are evicted, and
+	// Open returns [ErrFactsFull] if the facts do not fit.
 	Facts   int
 	Ring    int
-	Reserve int    // tokens of an answer that are kept free when a turn begins. 0: 512, or a third of Ring if that is less
-	Log     int    // tokens that the log may have before it is rewritten, what was hidden or evicted included. 0: four times Facts and Ring
+	Reserve int    // tokens that are kept free for the answer when a turn begins. 0: 512, or a third of Ring if that is less
+	Log     int    // tokens of the log, hidden and evicted ones included, after which it is rewritten. 0: four times Facts and Ring
 	Policy  Policy // which turns a turn attends to. nil: All
 	Merge   MergeFunc
 }
 
-// MergeFunc makes fewer or shorter facts of those that there are, whose tokens may be at most room afterwards. It is called by SetFact when
-// facts no longer fit, and may use the host's other conversations. A fact that it returns under a known name with other tokens replaces it;
-// one whose name it leaves out is removed.
+// MergeFunc returns fewer or shorter facts, with at most room tokens together. SetFact calls it when facts no longer fit. It may use the host's other
+// conversations. A fact that it returns with other tokens replaces the one of that name. A fact whose name it leaves out is removed.
 type MergeFunc func(ctx context.Context, facts []Fact, room int) ([]Fact, error)
 
 // Fact is a named run of tokens that every turn attends to.
@@ -48,7 +46,7 @@ func (o *Options) defaults(lim kv.Limits) error {
 		facts = max(1, min(facts, lim.Trained/4))
 		ring = max(2, min(ring, lim.Trained-max(o.Facts, facts)))
 	}
-	if half := lim.Cells / 2; lim.Cells > 0 { // the other half is a rewrite's
+	if half := lim.Cells / 2; lim.Cells > 0 { // a rewrite needs the other half
 		facts = max(1, min(facts, half/4, lim.Cells-max(0, o.Ring)))
 		ring = max(2, min(ring, max(half/4, half-max(o.Facts, facts))))
 	}

@@ -32,7 +32,7 @@ func replay(scope func(id string) string, frames []db.SessionFrame) (h head, l *
 	return h, l, nil
 }
 
-// apply does what a frame says.
+// apply makes the change of a frame.
 func (l *log) apply(f db.SessionFrame) error {
 	switch f.Kind {
 	case factFrame:
@@ -87,7 +87,7 @@ func (l *log) apply(f db.SessionFrame) error {
 	return fmt.Errorf("%w: a frame of a conversation of kind %d, which this release does not know", db.ErrVersion, f.Kind)
 }
 
-// notThere is the error of a frame that takes back a turn which is not in the log.
+// notThere is the error of a frame that takes back a turn that the log does not have.
 func notThere(err error) error { return fmt.Errorf("%w: %w", errFrame, err) }
 
 func (l *log) applyTurn(t *turnRecord) error {
@@ -111,7 +111,7 @@ func (l *log) applyTurn(t *turnRecord) error {
 	return nil
 }
 
-// applyInstead takes back turns, places facts, and appends the turn that takes their place.
+// applyInstead takes back turns, places facts, and appends the turn that replaces them.
 func (l *log) applyInstead(body []byte) error {
 	r := in{b: body}
 	id := TurnID(r.uint())
@@ -135,7 +135,7 @@ func (l *log) applyInstead(body []byte) error {
 	return l.applyTurn(&t)
 }
 
-// sees checks the view of a part that is to be placed: it ends where the log does.
+// sees checks the view of a new part: it must end where the log ends.
 func (l *log) sees(p *part) error {
 	n := len(l.tokens)
 	if v := p.view; !slices.Equal(v, merged(v)) || len(v) > 0 && v[len(v)-1].End != n || len(v) == 0 && n > 0 {
@@ -144,8 +144,7 @@ func (l *log) sees(p *part) error {
 	return nil
 }
 
-// frames is a file that says what the log is: the head, then what is in it and what waits. Of the turns in keep it says that they are not
-// evicted.
+// frames returns the frames of a new file for the log: the head, its parts and its pending facts. The turns in keep are not marked as evicted.
 func (l *log) frames(h head, keep []TurnID) []db.SessionFrame {
 	h.lastTurn, h.lastFact = l.lastTurn, l.lastFact
 	fs := []db.SessionFrame{{Kind: headFrame, Body: h.encode()}}

@@ -8,7 +8,7 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// acquire hands out an empty sequence; if there is none, an idle conversation other than keep is parked.
+// acquire hands out an empty sequence. If there is none, it parks an idle conversation other than keep.
 func (h *Host) acquire(keep *Conversation) (int, error) {
 	for len(h.free) == 0 {
 		if !h.parkOldest(keep) {
@@ -20,10 +20,10 @@ func (h *Host) acquire(keep *Conversation) (int, error) {
 	return seq, nil
 }
 
-// everything is all positions there can be.
+// everything is the range of all positions.
 var everything = kv.Range{Start: 0, End: math.MaxInt32}
 
-// release empties a sequence and takes it back. One that the runtime does not empty is not handed out again.
+// release empties a sequence and takes it back. If the runtime fails to empty it, nobody gets it again.
 func (h *Host) release(seq int) error {
 	err := h.rt.Remove(seq, everything)
 	if err == nil {
@@ -32,8 +32,8 @@ func (h *Host) release(seq int) error {
 	return err
 }
 
-// parkOldest frees some of the cache: it parks the idle conversation that was used longest ago, or else takes what a Warm has, or a rewrite
-// that waits for the end of a turn, or else has keep give what it can. It says whether there was something.
+// parkOldest frees some of the cache, and says whether it did. It parks the idle conversation that was used longest ago. If there is none, it
+// takes the sequence of a Warm, then drops a rewrite that waits for the end of a turn, and at last keep gives what it can.
 func (h *Host) parkOldest(keep *Conversation) bool {
 	var oldest *Conversation
 	for _, c := range h.open {
@@ -48,7 +48,7 @@ func (h *Host) parkOldest(keep *Conversation) bool {
 	return true
 }
 
-// dropRewrite gives up a rewrite of a conversation other than keep, of which a turn is open, and says whether there was one.
+// dropRewrite drops a rewrite of a conversation other than keep, and says whether there was one.
 func (h *Host) dropRewrite(keep *Conversation) bool {
 	for _, c := range h.open {
 		if c != keep && c.re != nil && !c.stepping {
@@ -59,14 +59,14 @@ func (h *Host) dropRewrite(keep *Conversation) bool {
 	return false
 }
 
-// cool takes what a Warm has computed out of the cache, and says whether there was something. It is stored.
+// cool takes the rows of a Warm out of the cache, and says whether there were any. They are stored.
 func (h *Host) cool() bool {
 	if h.warmBusy {
 		return false
 	}
 	for _, w := range h.warms {
 		if w.seq >= 0 {
-			_ = h.release(w.seq) // a sequence that the runtime does not empty is not handed out again
+			_ = h.release(w.seq) // on an error nobody gets the sequence again
 			w.seq = -1
 			return true
 		}
@@ -74,13 +74,13 @@ func (h *Host) cool() bool {
 	return false
 }
 
-// park takes the rows out of the cache. They are in the store then, but for what a Store that failed has left out.
+// park takes the rows out of the cache, and stores them before that. If that fails, the missing rows are computed again one day.
 func (c *Conversation) park() {
 	c.dropRewrite()
 	c.unload()
 }
 
-// unload is park without the new log.
+// unload is park, but a rewrite keeps its rows.
 func (c *Conversation) unload() {
 	if c.seq < 0 {
 		return
@@ -90,8 +90,8 @@ func (c *Conversation) unload() {
 	c.seq, c.rows, c.hole = -1, c.stored, noHole
 }
 
-// give frees some of the cache for what the conversation itself is doing, and says whether there was something. A turn goes before the
-// rewrite, and a rewrite that somebody waits for before the old rows.
+// give frees some of the cache for the conversation's own work, and says whether it did. A turn comes before the rewrite. A rewrite that a caller
+// waits for comes before the old rows.
 func (c *Conversation) give() bool {
 	switch {
 	case !c.stepping && c.re != nil:
@@ -104,7 +104,7 @@ func (c *Conversation) give() bool {
 	return true
 }
 
-// cells estimates what the conversation takes of the cache.
+// cells estimates the cells that the conversation uses.
 func (c *Conversation) cells() (n int) {
 	if c.seq >= 0 {
 		n = length(clipped(c.log.live(), 0, c.rows))
@@ -121,7 +121,7 @@ func (c *Conversation) cells() (n int) {
 	return n
 }
 
-// used estimates the cells in use from above: branches and views share cells with the conversation.
+// used estimates the cells in use. The figure is too high where branches and views share cells with the conversation.
 func (h *Host) used() (n int) {
 	for _, c := range h.open {
 		n += c.cells()
@@ -129,7 +129,7 @@ func (h *Host) used() (n int) {
 	return n
 }
 
-// dropRewrite gives up a rewrite. It begins anew when it is due.
+// dropRewrite drops the rewrite. When it is due, it begins anew.
 func (c *Conversation) dropRewrite() {
 	if c.re != nil {
 		c.h.release(c.re.seq)
@@ -137,7 +137,7 @@ func (c *Conversation) dropRewrite() {
 	}
 }
 
-// clear drops rows that the runtime has kept of what nobody computes now.
+// clear drops rows that the runtime keeps outside of its sequences.
 func (h *Host) clear() {
 	if rt, ok := h.rt.(interface{ Clear() }); ok {
 		rt.Clear()

@@ -9,31 +9,31 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// Host holds conversations on one runtime: it hands out the runtime's sequences and calls it from one goroutine at a time. Its
-// methods, and those of its conversations and turns, may be called from several.
+// Host holds conversations on one runtime. It hands out the runtime's sequences, and calls the runtime from one goroutine at a time. The
+// methods of a host, its conversations and its turns are safe for concurrent use.
 type Host struct {
 	store *db.Store
 	model *db.Model
 	rt    Runtime
 	lim   kv.Limits
 
-	mu        sync.Mutex // the runtime, and all that follows, conversations and turns included
-	free      []int      // sequences
+	mu        sync.Mutex // guards the runtime and all fields below, those of conversations and turns included
+	free      []int      // sequences that nobody has
 	open      map[string]*Conversation
-	turns     int // open ones, of all conversations
+	turns     int // open turns of all conversations
 	clock     uint64
 	closed    bool
-	tidier    bool // the goroutine that rewrites between turns is there
-	tidySlice int  // what it computes at a time
+	tidier    bool // a goroutine rewrites logs between turns
+	tidySlice int  // tokens that this goroutine computes at a time
 	warms     []*warming
-	warmBusy  bool // one of them is at work: none gives anything back
+	warmBusy  bool // a Warm is computing, so no Warm gives its sequence back
 	done      sync.WaitGroup
 	stop      context.CancelFunc
 	ctx       context.Context
-	calm      func() // takes the answer to db.Pressure out of the store
+	calm      func() // ends the host's part in db.Pressure
 }
 
-// Conversation is a conversation that is open. One turn of it is open at a time.
+// Conversation is an open conversation. It has one open turn at a time.
 type Conversation struct {
 	h    *Host
 	id   string
@@ -42,21 +42,21 @@ type Conversation struct {
 	head head
 	log  *log
 
-	evicted []TurnID // turns that were evicted since the last turn was committed
+	evicted []TurnID // turns evicted since the last commit
 
-	seq      int  // holds the rows of the log that are not gone; -1: they are not in the cache
-	rows     int  // leading tokens of the log that were computed; they are stored or in seq
+	seq      int  // the sequence that holds the live rows of the log; -1: the cache has none
+	rows     int  // leading tokens of the log that were computed; their rows are in seq or in the store
 	stored   int  // leading tokens of the log whose rows are in the store
-	hole     int  // where rows begin that are neither in seq nor in the store: nothing from here on can be stored. There is none: noHole
-	bytes    int  // in the file, about
-	fold     int  // with so many bytes it is written anew
-	stepping bool // the rewrite is being computed,
-	urgent   bool // and somebody waits for it
+	hole     int  // the first row that is in neither; no row from here on can be stored. noHole: there is none
+	bytes    int  // the size of the file, about
+	fold     int  // the size at which the file is written anew
+	stepping bool // a rewrite is computing
+	urgent   bool // a caller waits for the rewrite
 	turn     *Turn
-	old      *aside // what the open turn takes the place of; nil: nothing
+	old      *aside // what the open turn replaces; nil: nothing
 	re       *rewriting
-	rewrite  string // why the log is to be rewritten; empty: it need not be
-	unstored bool   // the rows of a new log are not stored yet
+	rewrite  string // why the log must be rewritten; empty: it need not be
+	unstored bool   // the log is new, and its rows are not stored yet
 	failed   error  // of the last rewrite in the background
 	used     uint64
 	stats    Stats
@@ -68,17 +68,17 @@ type Turn struct {
 	c        *Conversation
 	part     part
 	tokens   []kv.Token // message and answer
-	room     int        // tokens that it may have
-	seq      int        // its view, and its own rows
+	room     int        // tokens that fit
+	seq      int        // the sequence with the view and the turn's own rows
 	rows     int        // leading tokens that were decoded
-	scores   []float32  // after the last row
-	known    bool       // scores are those
+	scores   []float32  // after the last row, if known
+	known    bool
 	ended    bool
 	stats    TurnStats
 	branches []*Branch
 }
 
-// Branch is tokens that are decoded on trial, after those that its turn has. It is promoted, with which its turn goes on, or dropped.
+// Branch is a run of tokens on trial, after those of its turn. Promote adds them to the turn; Drop forgets them.
 type Branch struct {
 	t      *Turn
 	seq    int
@@ -88,26 +88,26 @@ type Branch struct {
 	gone   bool
 }
 
-// aside is what the open turn takes the place of. The file has it still, and the conversation has it again if the turn is not committed.
+// aside is what the open turn replaces. The file still has it. If the turn is not committed, the conversation gets it back.
 type aside struct {
 	log    *log
-	id     TurnID // the first turn that is taken back
-	start  int    // where it began
-	placed []fact // facts that were placed, or removed, in the new log: its turn's frame says so
+	id     TurnID // the first turn that is replaced
+	start  int    // the position where that turn began
+	placed []fact // facts that the new log has placed or removed; the frame of the open turn will say so
 }
 
-// rewriting is a new log that is computed on a sequence of its own, while turns go on in the old one.
+// rewriting is a new log. It is computed on its own sequence while turns go on in the old log.
 type rewriting struct {
 	log  *log
 	seq  int
-	rows int // of the new log, that were computed
-	upto int // parts of the old log that are in the new one, or need not be
+	rows int // leading tokens of the new log that were computed
+	upto int // leading parts of the old log that the new one has taken up or left out
 }
 
-// warming is the sequence of a Warm; -1 if it has none: a turn that needs it takes it between two slices.
+// warming has the sequence of a Warm, or -1. A turn may take that sequence away between two slices.
 type warming struct{ seq int }
 
-// enter locks the host for a method that needs the conversation as it is between turns.
+// enter locks the host for a method of an open conversation. With idle, no turn may be open.
 func (c *Conversation) enter(idle bool) (leave func(), err error) {
 	c.h.mu.Lock()
 	switch {
@@ -139,6 +139,7 @@ func (t *Turn) enter() (leave func(), err error) {
 	return mu.Unlock, nil
 }
 
+// touch makes the conversation the one that was used last.
 func (c *Conversation) touch() {
 	c.h.clock++
 	c.used = c.h.clock

@@ -10,14 +10,14 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// headPriority is that of the ref that keeps a conversation's rows: others go first.
+// headPriority is the priority of the ref on a conversation's rows. Other rows are evicted first.
 const headPriority = 100
 
-// store puts the rows that are new. A store that is full or fails costs time later, and nothing else: the error is counted. Of a conversation
-// that somebody has deleted meanwhile nothing is stored.
+// store puts the new rows into the store. It returns the error of ctx alone: if the store is full or fails, the rows are computed again later, and the
+// error is counted. Nothing is stored of a conversation that was deleted meanwhile.
 func (c *Conversation) store(ctx context.Context) error {
 	if c.old != nil {
-		return ctx.Err() // the log is one that nobody has yet
+		return ctx.Err() // the log is not committed yet
 	}
 	c.unstored = false
 	p := c.log.prompt()
@@ -37,7 +37,7 @@ func (c *Conversation) store(ctx context.Context) error {
 		if n > c.log.system() && n >= kv.OpeningTokens {
 			err = c.h.model.SetRef(ctx, Scope(c.id), p, db.RefOptions{Priority: headPriority})
 		}
-		if gone := c.file.Err(); errors.Is(gone, db.ErrNotFound) || errors.Is(gone, db.ErrStale) { // while they were being stored
+		if gone := c.file.Err(); errors.Is(gone, db.ErrNotFound) || errors.Is(gone, db.ErrStale) { // deleted while the rows were stored
 			err = errors.Join(gone, c.deleteRows(context.WithoutCancel(ctx), c.log.roots))
 		}
 	}
@@ -53,10 +53,10 @@ func (c *Conversation) store(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// noHole is behind all rows.
+// noHole is a position after all rows.
 const noHole = math.MaxInt
 
-// look finds the first row that is neither in the cache, where those that are gone are not, nor in the store.
+// look finds the first row that is neither in the cache nor in the store. The rows in gone have left the cache.
 func (c *Conversation) look(gone []kv.Range) {
 	for _, r := range gone {
 		if r.End > c.stored {
@@ -65,17 +65,17 @@ func (c *Conversation) look(gone []kv.Range) {
 	}
 }
 
-// sweep takes what is gone out of the cache.
+// sweep takes out of the cache the rows that no view will have.
 func (c *Conversation) sweep(ctx context.Context) error {
 	gone := without(whole(c.rows), c.log.live())
 	if n := len(gone); n > 0 && gone[n-1].End == c.rows { // the last row stays
 		gone[n-1].End--
 		gone = merged(gone)
 	}
-	if c.old != nil { // nothing is stored until the turn is committed: what is not stays until then
+	if c.old != nil { // nothing is stored before the commit, so rows that are not stored stay
 		gone = clipped(gone, 0, c.stored)
 	}
-	if n := len(gone); n > 0 && gone[n-1].End > c.stored { // what comes after them could never be stored
+	if n := len(gone); n > 0 && gone[n-1].End > c.stored { // store them first: without them, no later row can be stored
 		if err := c.store(ctx); err != nil {
 			return err
 		}

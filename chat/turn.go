@@ -11,10 +11,10 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// ID is the turn's number, under which it is found once it is committed.
+// ID returns the turn's number. It names the turn once that is committed.
 func (t *Turn) ID() TurnID { return TurnID(t.part.id) }
 
-// decode computes the tokens that were not, and keeps the scores after the last one.
+// decode computes the tokens that were not computed yet, and keeps the scores after the last one.
 func (t *Turn) decode(ctx context.Context) error {
 	if t.rows == len(t.tokens) && t.known {
 		return nil
@@ -39,8 +39,8 @@ func (t *Turn) decode(ctx context.Context) error {
 	return nil
 }
 
-// Append adds tokens to the answer that the model did not choose: the result of a tool, the end of a template. They are computed with what
-// comes next. It returns [ErrTurnFull], and adds none, if there is no room for all of them.
+// Append adds tokens to the answer that the model did not choose: the result of a tool, or the end of a template. The next call that needs scores
+// computes them. If not all fit, Append adds none and returns [ErrTurnFull].
 func (t *Turn) Append(ctx context.Context, tokens []kv.Token) error {
 	leave, err := t.enter()
 	if err != nil {
@@ -57,7 +57,8 @@ func (t *Turn) Append(ctx context.Context, tokens []kv.Token) error {
 	return nil
 }
 
-// Logits computes what was not and returns the scores of the token to come. They are the caller's until the next call of a method of the turn.
+// Logits returns the scores of the next token. It computes what was not computed yet. The scores stay valid until the next call of a method of
+// the turn.
 func (t *Turn) Logits(ctx context.Context) ([]float32, error) {
 	leave, err := t.enter()
 	if err != nil {
@@ -70,18 +71,18 @@ func (t *Turn) Logits(ctx context.Context) ([]float32, error) {
 	return t.scores, nil
 }
 
-// Tokens is the message and the answer as far as it goes.
+// Tokens returns the message and the answer so far.
 func (t *Turn) Tokens() []kv.Token {
 	t.c.h.mu.Lock()
 	defer t.c.h.mu.Unlock()
 	return slices.Clone(t.tokens)
 }
 
-// Answer is what follows the message.
+// Answer returns the answer so far.
 func (t *Turn) Answer() []kv.Token { return t.Tokens()[t.part.turn.user:] }
 
-// Commit ends the turn and keeps it. When it returns nil, the turn is durable: in the store's file for conversations. Its rows are stored,
-// too; if that fails, they are computed again one day, and Stats counts it.
+// Commit ends the turn and keeps it. When it returns nil, the turn is in the conversation's file. Commit also stores the rows. If that fails, they are
+// computed again later, and Stats counts it.
 func (t *Turn) Commit(ctx context.Context) error {
 	leave, err := t.enter()
 	if err != nil {
@@ -127,19 +128,19 @@ func (t *Turn) commit(ctx context.Context) error {
 		c.store(ctx)
 	}
 	if instead && c.seq >= 0 {
-		c.sweep(ctx) // what had to stay until it was stored; or the next turn does
+		c.sweep(ctx) // rows that had to stay until they were stored; on an error the next turn does it
 	}
 	t.stats.Stored = c.stats.Stored - before.Stored
 	if c.stats.StoreErrors > before.StoreErrors {
 		t.stats.StoreError = c.stats.StoreError
 	}
-	c.failed = nil // what failed once is tried again after each turn
+	c.failed = nil // a rewrite that failed is tried again after each turn
 	c.h.tidy()
 	return nil
 }
 
-// Abort ends the turn as if it had not begun: turns in whose place it came are there again. Facts that it placed stay, and turns that were evicted for it are
-// evicted until the conversation is opened again; for good, if its log is rewritten before that.
+// Abort ends the turn as if it had not begun. Turns that it replaced are there again, and facts that it placed stay. Turns evicted to make room for
+// it return when the conversation is next opened, unless the log has been rewritten.
 func (t *Turn) Abort(context.Context) error {
 	t.c.h.mu.Lock()
 	defer t.c.h.mu.Unlock()
@@ -151,7 +152,7 @@ func (t *Turn) Abort(context.Context) error {
 	return nil
 }
 
-// end gives back what the turn had of the cache.
+// end closes the turn and gives its sequences back.
 func (t *Turn) end() {
 	t.dropBranches()
 	t.c.h.release(t.seq)
@@ -160,6 +161,7 @@ func (t *Turn) end() {
 	t.c.h.turns--
 }
 
+// dropBranches drops all branches of the turn.
 func (t *Turn) dropBranches() {
 	for _, b := range t.branches {
 		b.gone = true

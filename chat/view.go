@@ -6,15 +6,15 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// Turns lists the turns of the log, the oldest first. Those that were evicted before the log was rewritten are not in it any more.
+// Turns lists the turns of the log, the oldest first. A rewrite of the log leaves out turns that were evicted before it.
 func (c *Conversation) Turns() []TurnInfo {
 	c.h.mu.Lock()
 	defer c.h.mu.Unlock()
 	return c.infos(nil)
 }
 
-// lastView is what the open turn, or else the last one, attends to beside itself, and the number of the last one's part; -1 if it is open, or
-// there is none.
+// lastView returns what the open turn attends to beside itself, and -1. If no turn is open, it returns that of the last turn, and the number of
+// its part.
 func (c *Conversation) lastView() (view []kv.Range, last int) {
 	if c.turn != nil {
 		return c.turn.part.view, -1
@@ -45,17 +45,17 @@ func (c *Conversation) infos(query []float32) (out []TurnInfo) {
 	return out
 }
 
-// Piece is a stretch of the log.
+// Piece is a stretch of the log: the system prompt, a fact or a turn.
 type Piece struct {
 	Kind       string // system, fact, turn
 	Start, End int    // positions
 	Name       string // of a fact
 	Turn       TurnID
 	Gone       bool // superseded, removed or evicted
-	Visible    int  // rows that the open turn, or the last one, attends to
+	Visible    int  // rows that the turn attends to
 }
 
-// View shows what the open turn, or the last one, attends to, piece by piece of the log.
+// View lists the pieces of the log, and how much of each the open turn attends to. If no turn is open, that is the last turn.
 func (c *Conversation) View() (pieces []Piece) {
 	c.h.mu.Lock()
 	defer c.h.mu.Unlock()

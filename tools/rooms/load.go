@@ -27,7 +27,6 @@ type listed struct {
 	GoFiles, CgoFiles, TestGoFiles, XTestGoFiles []string
 	IgnoredGoFiles                               []string
 	ImportMap                                    map[string]string
-	Error                                        *struct{ Err string }
 }
 
 // pkg is a package of the project with its types.

@@ -109,7 +109,7 @@ func (c counted) printArrows(w io.Writer, verbose bool) {
 		if a.searched {
 			searched = "  searched"
 		}
-		fmt.Fprintf(w, "%-40s %5d %6d %7d %7.0f%%%s%s\n", a.pkg, len(a.order), a.all, len(a.backUp), a.percent(), searched, mark(a.over()))
+		fmt.Fprintf(w, "%-40s %5d %6d %7d %7.1f%%%s%s\n", a.pkg, len(a.order), a.all, len(a.backUp), a.percent(), searched, mark(a.over()))
 		if !verbose || len(a.backUp) == 0 {
 			continue
 		}

@@ -10,10 +10,10 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// Open opens a conversation, or makes it. What a process that was killed had committed is there, and nothing else.
+// Open opens a conversation, or makes a new one. After a kill it has exactly what was committed.
 //
-// It returns [ErrOpen] if it is open already, in this host or in another one of the store, [ErrTokenizer] if it was held with another tokenizer, and the store's error, with file and
-// offset, if the file is damaged: the file is left as it is then.
+// The error is [ErrOpen] if the conversation is open already, in any host of the store, and [ErrTokenizer] if it was held with another tokenizer. If the
+// file is damaged, it is the store's error with file and offset, and the file stays as it is.
 func (h *Host) Open(ctx context.Context, id string, o Options) (*Conversation, error) {
 	if err := o.defaults(h.lim); err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func (h *Host) Open(ctx context.Context, id string, o Options) (*Conversation, e
 	return c, nil
 }
 
-// read builds the log from the file, or begins the file.
+// read builds the log from the file. If the file is empty, it writes the head.
 func (c *Conversation) read(ctx context.Context) error {
 	desc := c.h.model.Descriptor()
 	frames, err := db.Collect(c.file.Frames(ctx))
@@ -94,17 +94,17 @@ func (c *Conversation) fits(system []kv.Token, facts []fact) error {
 	return nil
 }
 
-// ID is the name that the conversation was opened under.
+// ID returns the name of the conversation.
 func (c *Conversation) ID() string { return c.id }
 
-// System is the system prompt.
+// System returns the system prompt.
 func (c *Conversation) System() []kv.Token {
 	c.h.mu.Lock()
 	defer c.h.mu.Unlock()
 	return slices.Clone(c.o.System)
 }
 
-// Close closes the conversation; an open turn is aborted.
+// Close closes the conversation. It aborts an open turn.
 func (c *Conversation) Close() error {
 	c.h.mu.Lock()
 	defer c.h.mu.Unlock()
@@ -124,7 +124,7 @@ func (c *Conversation) close() error {
 	return c.file.Close()
 }
 
-// SetSystem changes the system prompt. The log is rewritten before it returns; if that fails, the next turn begins with it.
+// SetSystem changes the system prompt and rewrites the log. If the rewrite fails, the next turn begins with it.
 func (c *Conversation) SetSystem(ctx context.Context, tokens []kv.Token) error {
 	leave, err := c.enter(true)
 	if err != nil {
@@ -145,8 +145,8 @@ func (c *Conversation) SetSystem(ctx context.Context, tokens []kv.Token) error {
 	return c.store(ctx)
 }
 
-// Rewind takes back a turn and all that came after it. Facts stay. It is durable when Rewind returns. To edit a message, or to answer it anew, use
-// [BeginOptions].Instead: there the old turn stays until the new one is committed.
+// Rewind takes back a turn and all turns after it. Facts stay. It is durable when Rewind returns. To edit a message or to answer it again, use
+// [BeginOptions].Instead, which keeps the old turn until the new one is committed.
 func (c *Conversation) Rewind(ctx context.Context, id TurnID) error {
 	leave, err := c.enter(true)
 	if err != nil {
@@ -166,8 +166,8 @@ func (c *Conversation) Rewind(ctx context.Context, id TurnID) error {
 	return nil
 }
 
-// Forget erases one turn: its tokens are in no view, no log and no row any more. The log is rewritten and the store synced before it returns.
-// One that was evicted or rewound erases the same; repeated after an error it finishes what is left.
+// Forget erases one turn. When it returns nil, the log is rewritten and the store synced, and no view, log or row has tokens of the turn. The turn may
+// have been evicted or rewound before. After an error, call Forget again: it finishes what is left.
 func (c *Conversation) Forget(ctx context.Context, id TurnID) error {
 	leave, err := c.enter(true)
 	if err != nil {
@@ -182,7 +182,7 @@ func (c *Conversation) Forget(ctx context.Context, id TurnID) error {
 		return err
 	}
 	c.dropRewrite()
-	if err == nil && !c.log.parts[i].gone { // should the rewrite fail, it is evicted at least
+	if err == nil && !c.log.parts[i].gone { // if the rewrite fails, the turn is at least evicted
 		c.log.parts[i].gone = true
 		c.evicted = append(c.evicted, id)
 	}
@@ -197,10 +197,10 @@ func (c *Conversation) Forget(ctx context.Context, id TurnID) error {
 	return c.h.store.Sync(ctx)
 }
 
-// MaxMeta is how many bytes of the caller's a conversation keeps, a turn, and a name.
+// MaxMeta bounds the caller's bytes of a conversation and of a turn, and the name of a fact.
 const MaxMeta = 64 << 10
 
-// SetMeta keeps up to MaxMeta bytes of the caller's with the conversation: a title, say.
+// SetMeta keeps up to MaxMeta bytes with the conversation for the caller, such as a title.
 func (c *Conversation) SetMeta(ctx context.Context, meta []byte) error {
 	if len(meta) > MaxMeta {
 		return fmt.Errorf("%w: %d bytes of meta, at most %d", ErrOptions, len(meta), MaxMeta)
@@ -217,14 +217,14 @@ func (c *Conversation) SetMeta(ctx context.Context, meta []byte) error {
 	return nil
 }
 
-// Meta is what SetMeta was given.
+// Meta returns what SetMeta was given.
 func (c *Conversation) Meta() []byte {
 	c.h.mu.Lock()
 	defer c.h.mu.Unlock()
 	return slices.Clone(c.log.meta)
 }
 
-// Stats returns what was counted.
+// Stats returns the counters of the conversation.
 func (c *Conversation) Stats() Stats {
 	c.h.mu.Lock()
 	defer c.h.mu.Unlock()

@@ -12,11 +12,12 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// NewHost takes over a runtime, whose sequences are empty. It returns [kv.ErrUnsupported], and what is missing, if conversations cannot be
-// held on it. A conversation of the default size takes up to 6,144 cells beside others: 2 x (facts + ring) + reserve + branches + window.
+// NewHost returns a host for a runtime, whose sequences must be empty and which nobody else uses from now on. If the runtime lacks something that
+// conversations need, the error is [kv.ErrUnsupported] and names it. A conversation of the default size takes up to 6,144 cells beside others:
+// 2 x (facts + ring) + reserve + branches + window.
 func NewHost(store *db.Store, model *db.Model, rt Runtime) (*Host, error) {
 	h := &Host{store: store, model: model, rt: rt, lim: rt.Limits(), open: map[string]*Conversation{}, tidySlice: tidySlice}
-	const least = 3 // the rows of a conversation, a turn's view of them, and a rewrite or a branch
+	const least = 3 // one for the rows of a conversation, one for a turn's view, one for a rewrite or a branch
 	switch {
 	case h.lim.Missing != "":
 		return nil, fmt.Errorf("%w: conversations on this runtime: %s", kv.ErrUnsupported, h.lim.Missing)
@@ -33,17 +34,17 @@ func NewHost(store *db.Store, model *db.Model, rt Runtime) (*Host, error) {
 	return h, nil
 }
 
-// Info is a conversation as a list shows it.
+// Info describes a conversation in a list.
 type Info struct {
 	ID       string
 	Open     bool
 	Bytes    int64 // of its file
 	Created  time.Time
 	Modified time.Time
-	Meta     []byte // what [Conversation.SetMeta] was given; only of open ones and of [Inspect]
+	Meta     []byte // what [Conversation.SetMeta] was given; only for open conversations
 }
 
-// List lists the conversations of the store, those of other models included.
+// List lists all conversations of the store, those of other models too.
 func (h *Host) List(ctx context.Context) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
 		for s, err := range h.store.Sessions(ctx) {
@@ -61,7 +62,7 @@ func (h *Host) List(ctx context.Context) iter.Seq2[Info, error] {
 func (h *Host) info(s db.SessionInfo) (Info, error) {
 	i := Info{Bytes: s.Bytes, Modified: s.Modified}
 	if s.First.Kind != headFrame {
-		return i, nil // made, and nothing written yet
+		return i, nil // new: nothing is written yet
 	}
 	head, err := decodeHead(s.First.Body)
 	if err != nil {
@@ -76,9 +77,9 @@ func (h *Host) info(s db.SessionInfo) (Info, error) {
 	return i, nil
 }
 
-// Delete deletes a conversation for good, file and rows. It must not be open, in this host or in another one of the store: [ErrOpen]. After the
-// store's next Sync nothing of it is in any file, but the system prompt, which is everybody's. One that is a user's own ([Options].User) goes with
-// the last conversation of that user.
+// Delete deletes a conversation for good: its file and its rows. If it is open in any host of the store, the error is [ErrOpen]. After the store's
+// next Sync no file has anything of it but the system prompt, which others share. The last conversation of a user ([Options].User) takes the user's
+// system prompt along.
 func (h *Host) Delete(ctx context.Context, id string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -88,15 +89,15 @@ func (h *Host) Delete(ctx context.Context, id string) error {
 	case h.open[id] != nil:
 		return fmt.Errorf("%w: %q", ErrOpen, id)
 	}
-	file, err := h.store.OpenSession(ctx, Scope(id)) // held until it is gone
+	file, err := h.store.OpenSession(ctx, Scope(id)) // so that nobody opens it meanwhile
 	if errors.Is(err, db.ErrSessionOpen) {
 		return fmt.Errorf("%w: %q: %w", ErrOpen, id, err)
 	}
-	if err == nil { // one that is damaged goes, too
+	if err == nil { // a damaged file is deleted, too
 		defer file.Close()
 	}
 	h.clear()
-	if err := h.deleteSystem(ctx, id); err != nil { // before the file goes, which says that there is something to delete
+	if err := h.deleteSystem(ctx, id); err != nil { // first, because the file says what is to be deleted
 		return err
 	}
 	_, err = h.store.DeleteScope(ctx, Scope(id))
@@ -115,7 +116,7 @@ func (h *Host) deleteSystem(ctx context.Context, id string) error {
 			continue
 		}
 		switch x, err := decodeHead(s.First.Body); {
-		case err != nil: // its user is not known
+		case err != nil: // nobody can know its user
 		case x.id == id:
 			own = &x
 		default:
@@ -130,7 +131,7 @@ func (h *Host) deleteSystem(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	for _, x := range models { // the first token says whose it is: so also what the prompt was before it was changed
+	for _, x := range models { // the first token names the user, so this also deletes earlier versions of the prompt
 		m, err := h.store.Model(x.Fingerprint)
 		if err == nil {
 			_, err = m.Delete(ctx, first.Prefix(1))
@@ -142,8 +143,8 @@ func (h *Host) deleteSystem(ctx context.Context, id string) error {
 	return nil
 }
 
-// Trim parks idle conversations, those that were used longest ago first, until so many cells are free: their rows are in the store, and are
-// loaded when they go on.
+// Trim parks idle conversations until so many cells are free, the one that was used longest ago first. Their rows are in the store, and are loaded
+// when they go on.
 func (h *Host) Trim(ctx context.Context, cells int) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -161,7 +162,7 @@ func (h *Host) Trim(ctx context.Context, cells int) error {
 	return nil
 }
 
-// parkIdle parks all conversations of which no turn is open.
+// parkIdle parks all conversations without an open turn.
 func (h *Host) parkIdle() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -169,7 +170,7 @@ func (h *Host) parkIdle() {
 	}
 }
 
-// Close ends what goes on in the background and closes all conversations; open turns are aborted. The runtime's sequences are empty then.
+// Close ends the work in the background, aborts open turns and closes all conversations. It leaves the runtime's sequences empty.
 func (h *Host) Close() error {
 	h.stop()
 	h.calm()

@@ -11,7 +11,7 @@ import (
 // TurnID numbers the turns of a conversation from 1. A number is not used twice.
 type TurnID uint64
 
-// sinks is how many of the first positions every view has: models put attention there that belongs nowhere else.
+// sinks is how many of the first positions every view has. Models put attention there that belongs nowhere else.
 const sinks = 4
 
 type kind uint8
@@ -328,7 +328,7 @@ func (l *log) facts() (out []fact) {
 	return out
 }
 
-// from is the number of the first part of a turn, or of one after it; the number of all parts, if there is none.
+// from returns the number of the part of turn id, or of the first turn after it. If there is none, it returns the number of parts.
 func (l *log) from(id TurnID) int {
 	i := slices.IndexFunc(l.parts, func(p part) bool { return p.kind == turnPart && p.id >= uint64(id) })
 	if i < 0 {
@@ -337,7 +337,7 @@ func (l *log) from(id TurnID) int {
 	return i
 }
 
-// without is the log with the turns from id on taken back; 0: as it is.
+// without returns the log with the turns from id on taken back. 0: as it is.
 func (l *log) without(id TurnID) *log {
 	if i := l.from(id); id != 0 && i < len(l.parts) {
 		l = l.clone()
@@ -346,7 +346,7 @@ func (l *log) without(id TurnID) *log {
 	return l
 }
 
-// clone shares no memory that either log changes.
+// clone returns a copy. They share no memory that either changes.
 func (l *log) clone() *log {
 	m := *l
 	m.parts, m.spans, m.pending, m.roots = slices.Clone(l.parts), slices.Clone(l.spans), slices.Clone(l.pending), slices.Clone(l.roots)
@@ -354,5 +354,5 @@ func (l *log) clone() *log {
 	return &m
 }
 
-// Scope is the name of a conversation's scope in the store (db.Store.DeleteScope).
+// Scope returns the name of a conversation's scope in the store, for db.Store.DeleteScope.
 func Scope(id string) string { return "conversation/" + id }

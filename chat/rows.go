@@ -10,7 +10,7 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// load brings the rows into the cache that the coming view needs, and computes those that are missing, each in the view that is recorded.
+// load brings the rows that the next view needs into the cache. It computes missing rows, each in the view that the log has for it.
 func (c *Conversation) load(ctx context.Context) error {
 	if c.seq < 0 {
 		if err := c.fetch(ctx); err != nil {
@@ -33,7 +33,7 @@ func (c *Conversation) load(ctx context.Context) error {
 	return nil
 }
 
-// fetch loads what is stored of the log.
+// fetch loads the rows of the log that the store has.
 func (c *Conversation) fetch(ctx context.Context) error {
 	h := c.h
 	p := c.log.prompt()
@@ -60,11 +60,11 @@ func (c *Conversation) fetch(ctx context.Context) error {
 		if rerr := h.release(seq); err != nil || rerr != nil {
 			return errors.Join(err, rerr)
 		}
-		// Something of what was stored is damaged: less is stored now.
+		// A stored row is damaged, so the store has less now.
 	}
 }
 
-// needed is what must be there of the first n rows: what a coming view may have, and what those parts were computed in that go on behind n.
+// needed returns which of the first n rows must be in the cache: those that a later view may have, and the views of the parts that end after n.
 func (c *Conversation) needed(n int) []kv.Range {
 	rs := append(c.log.live(), kv.Range{Start: max(0, n-1), End: n})
 	for i := range c.log.parts {
@@ -76,7 +76,7 @@ func (c *Conversation) needed(n int) []kv.Range {
 	return merged(rs)
 }
 
-// catchUp computes the tokens of the log that were not, and takes out of the cache what no view will have.
+// catchUp computes the tokens of the log that were not computed yet, and takes out of the cache the rows that no view will have.
 func (c *Conversation) catchUp(ctx context.Context) error {
 	if c.rows < len(c.log.tokens) {
 		began := time.Now()

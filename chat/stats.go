@@ -6,7 +6,7 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// Stats count what a conversation did since it was opened. Tokens and durations are sums.
+// Stats counts what a conversation has done since it was opened. Tokens and durations are sums.
 type Stats struct {
 	Turns     int // committed
 	Evicted   int // turns
@@ -30,7 +30,7 @@ type Stats struct {
 	RewriteError  error
 }
 
-// TurnStats count what one turn did.
+// TurnStats counts what one turn has done.
 type TurnStats struct {
 	View                  int           // rows that it attends to, beside its own
 	Reused                int           // of these, that were in the cache when it began
@@ -46,7 +46,7 @@ type TurnStats struct {
 	StoreError            error
 }
 
-// TurnInfo is a turn as a policy and a user see it.
+// TurnInfo describes a turn, for a policy and for users.
 type TurnInfo struct {
 	ID        TurnID
 	Message   []kv.Token

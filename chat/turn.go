@@ -170,7 +170,7 @@ func (t *Turn) dropBranches() {
 	t.branches = nil
 }
 
-// Stats returns what was counted.
+// Stats returns the counters of the turn.
 func (t *Turn) Stats() TurnStats {
 	t.c.h.mu.Lock()
 	defer t.c.h.mu.Unlock()

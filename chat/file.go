@@ -67,7 +67,7 @@ func (c *Conversation) deleteRows(ctx context.Context, roots []kv.Prompt) error 
 		switch m, err := c.h.store.Model(fp); {
 		case err == nil:
 			models = append(models, m)
-		case !errors.Is(err, db.ErrNotFound) && !errors.Is(err, db.ErrCorrupt): // if either: no row of such a model can be read
+		case !errors.Is(err, db.ErrNotFound) && !errors.Is(err, db.ErrCorrupt): // otherwise no row of that model can be read
 			return err
 		}
 	}

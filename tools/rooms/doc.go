@@ -6,7 +6,7 @@
 //
 //   - at most 15 % of a package's arrows run back up, if the package has 8 arrows or more;
 //   - at most 70 methods of a struct;
-//   - at most 400 lines of a file, tests included.
+//   - at most 400 lines of a Go file, tests included.
 //
 // # Arrows
 //

@@ -12,17 +12,7 @@ import (
 // MaxBranchTokens is how many tokens a branch may have.
 const MaxBranchTokens = 128
 
-// Branch is tokens that are decoded on trial, after those that its turn has. It is promoted, with which its turn goes on, or dropped.
-type Branch struct {
-	t      *Turn
-	seq    int
-	tokens []kv.Token
-	rows   int
-	scores []float32
-	gone   bool
-}
-
-// Fork makes n branches of a turn, which goes on when one of them is promoted or all are dropped. They share the turn's rows.
+// Fork makes n branches of a turn, which share its rows. The turn goes on when one of them is promoted or all are dropped.
 func (t *Turn) Fork(ctx context.Context, n int) ([]*Branch, error) {
 	leave, err := t.enter()
 	if err != nil {
@@ -54,7 +44,7 @@ func (t *Turn) Fork(ctx context.Context, n int) ([]*Branch, error) {
 	return slices.Clone(t.branches), nil
 }
 
-// Advance adds tokens to branches, next[i] to branches[i], and computes them in one batch.
+// Advance adds next[i] to branches[i], and computes all of these tokens in one batch.
 func (t *Turn) Advance(ctx context.Context, branches []*Branch, next [][]kv.Token) error {
 	h := t.c.h
 	h.mu.Lock()
@@ -105,21 +95,21 @@ func (t *Turn) Advance(ctx context.Context, branches []*Branch, next [][]kv.Toke
 	return nil
 }
 
-// Logits are the scores of the token to come. They are the caller's until the branch is advanced.
+// Logits returns the scores of the next token. They stay valid until the branch is advanced.
 func (b *Branch) Logits() []float32 {
 	b.t.c.h.mu.Lock()
 	defer b.t.c.h.mu.Unlock()
 	return b.scores
 }
 
-// Tokens are those of the branch alone.
+// Tokens returns the tokens of the branch, without those of its turn.
 func (b *Branch) Tokens() []kv.Token {
 	b.t.c.h.mu.Lock()
 	defer b.t.c.h.mu.Unlock()
 	return slices.Clone(b.tokens)
 }
 
-// Promote makes the branch's tokens part of its turn, and drops all other branches.
+// Promote adds the branch's tokens to its turn, and drops all other branches.
 func (b *Branch) Promote(ctx context.Context) error {
 	t := b.t
 	t.c.h.mu.Lock()
@@ -141,7 +131,7 @@ func (b *Branch) Promote(ctx context.Context) error {
 	return nil
 }
 
-// Drop drops the branch: nothing of it remains.
+// Drop drops the branch.
 func (b *Branch) Drop() error {
 	t := b.t
 	t.c.h.mu.Lock()
@@ -152,12 +142,4 @@ func (b *Branch) Drop() error {
 	b.gone = true
 	t.branches = slices.DeleteFunc(t.branches, func(x *Branch) bool { return x == b })
 	return t.c.h.release(b.seq)
-}
-
-func (t *Turn) dropBranches() {
-	for _, b := range t.branches {
-		b.gone = true
-		t.c.h.release(b.seq)
-	}
-	t.branches = nil
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// SetFact sets a fact: every turn that begins from now on attends to it, and not to an older one of that name. No tokens remove it. One
-// that is set already, with the same tokens, stays where it is: a program may set what it knows at every start. It is durable when SetFact
-// returns. Where facts no longer fit Options.Facts, Options.Merge is asked; without it, it returns [ErrFactsFull].
+// SetFact sets a fact, and it is durable when SetFact returns. Every turn that begins later attends to it, and no longer to an older fact of that name.
+// Without tokens, SetFact removes the fact. A fact that is set already, with the same tokens, stays where it is, so a program may set its facts at
+// every start. If the facts do not fit Options.Facts, SetFact calls Options.Merge. Without Merge it returns [ErrFactsFull].
 //
-// A fact that was removed, or that a newer one replaced, is in no view, and in the conversation's file and rows until the log is rewritten.
-// SetSystem rewrites it at once, with the same system prompt, too.
+// No view has a fact that was removed or replaced. The conversation's file and rows have it until the log is rewritten. SetSystem rewrites the log at
+// once, also with the same system prompt.
 func (c *Conversation) SetFact(ctx context.Context, name string, tokens []kv.Token) error {
 	leave, err := c.enter(false)
 	if err != nil {
@@ -55,7 +55,7 @@ func (c *Conversation) SetFact(ctx context.Context, name string, tokens []kv.Tok
 	return c.merge(ctx, before, less)
 }
 
-// setFacts notes facts in file and log.
+// setFacts writes facts to the file and the log.
 func (c *Conversation) setFacts(ctx context.Context, fs ...fact) error {
 	for _, f := range fs {
 		f.id = c.log.lastFact + 1
@@ -67,7 +67,7 @@ func (c *Conversation) setFacts(ctx context.Context, fs ...fact) error {
 	return nil
 }
 
-// merge takes up what Merge made of the facts that were before. Those that were set or removed meanwhile stay as they are.
+// merge sets the facts that Options.Merge has returned. Facts that changed while it ran stay as they are.
 func (c *Conversation) merge(ctx context.Context, before []fact, less []Fact) error {
 	after := c.log.coming()
 	number := func(facts []fact, name string) uint64 {
@@ -106,7 +106,7 @@ func (c *Conversation) merge(ctx context.Context, before []fact, less []Fact) er
 	return c.setFacts(ctx, changes...)
 }
 
-// Facts lists the facts that the next turn attends to, the oldest first.
+// Facts returns the facts that the next turn attends to, the oldest first.
 func (c *Conversation) Facts() []Fact {
 	c.h.mu.Lock()
 	defer c.h.mu.Unlock()

@@ -9,17 +9,17 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// foldBytes is how long a file may become, beyond twice what is in it, before it is written anew: meta, facts and turns that were taken back
-// do not make the log longer, and would make the file.
+// foldBytes is how much longer than twice its contents a file may become before it is written anew. Meta, facts and turns that were taken back make
+// the file longer, but not the log.
 const foldBytes = 1 << 20
 
-// frameBytes is about what a frame takes in the file.
+// frameBytes estimates the size of a frame in the file.
 func frameBytes(body []byte) int { return len(body) + 40 }
 
-// note appends a frame to the file. One that has become long for what it says is written anew before that.
+// note appends a frame to the file. If the file has become too long for its contents, note writes it anew before.
 func (c *Conversation) note(ctx context.Context, kind uint8, body []byte) error {
 	if c.bytes > c.fold {
-		if err := c.refile(ctx); err != nil { // it is only long
+		if err := c.refile(ctx); err != nil { // the file stays long, and that is all
 			c.fold = 2 * c.bytes
 			c.stats.StoreErrors++
 			c.stats.StoreError = err
@@ -32,10 +32,10 @@ func (c *Conversation) note(ctx context.Context, kind uint8, body []byte) error 
 	return nil
 }
 
-// refile writes the log to the file as it is. What is stored of turns that were taken back is deleted: the new file does not know them.
+// refile writes the file anew from the log. It deletes the stored rows of turns that were taken back, because the new file does not know them.
 func (c *Conversation) refile(ctx context.Context) error {
 	if c.old != nil {
-		return nil // the file has what the open turn takes the place of: it is written anew after the turn
+		return nil // the file still has the turns that the open one replaces: wait for its end
 	}
 	if err := c.deleteRows(ctx, c.log.othersRoots()); err != nil {
 		return err
@@ -47,7 +47,7 @@ func (c *Conversation) refile(ctx context.Context) error {
 	return nil
 }
 
-// replace puts frames in the place of those of the file.
+// replace replaces all frames of the file.
 func (c *Conversation) replace(ctx context.Context, frames []db.SessionFrame) error {
 	if err := c.file.Replace(ctx, frames); err != nil {
 		return err
@@ -60,14 +60,14 @@ func (c *Conversation) replace(ctx context.Context, frames []db.SessionFrame) er
 	return nil
 }
 
-// deleteRows deletes what is stored under roots, of the model that the log was computed with, too.
+// deleteRows deletes the stored rows below roots: of this model, and of the one that the log was computed with.
 func (c *Conversation) deleteRows(ctx context.Context, roots []kv.Prompt) error {
 	models := []*db.Model{c.h.model}
 	if fp := c.head.fingerprint; fp != c.h.model.Fingerprint() {
 		switch m, err := c.h.store.Model(fp); {
 		case err == nil:
 			models = append(models, m)
-		case !errors.Is(err, db.ErrNotFound) && !errors.Is(err, db.ErrCorrupt): // of such a one nothing can be read
+		case !errors.Is(err, db.ErrNotFound) && !errors.Is(err, db.ErrCorrupt): // otherwise no row of that model can be read
 			return err
 		}
 	}
@@ -81,5 +81,5 @@ func (c *Conversation) deleteRows(ctx context.Context, roots []kv.Prompt) error 
 	return nil
 }
 
-// now is the time as a file has it.
+// now returns the time in the precision of the file.
 func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }

@@ -7,7 +7,7 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// Summary is what a conversation's file says, without a runtime.
+// Summary says what is in a conversation's file. It needs no runtime.
 type Summary struct {
 	ID          string
 	User        string
@@ -17,7 +17,7 @@ type Summary struct {
 	System      int            // of these, the system prompt
 	Turns       int            // that are not evicted
 	Evicted     int            // turns
-	Facts       []string       // names of those in view, and of those that the next turn places
+	Facts       []string       // names of the facts that the next turn attends to
 	Meta        []byte
 }
 

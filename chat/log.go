@@ -11,7 +11,7 @@ import (
 // TurnID numbers the turns of a conversation from 1. A number is not used twice.
 type TurnID uint64
 
-// sinks is how many of the first positions every view has: models put attention there that belongs nowhere else.
+// sinks is how many of the first positions every view has. Models put attention there that belongs nowhere else.
 const sinks = 4
 
 type kind uint8
@@ -328,4 +328,31 @@ func (l *log) facts() (out []fact) {
 	return out
 }
 
-func whole(n int) []kv.Range { return merged([]kv.Range{{Start: 0, End: n}}) }
+// from returns the number of the part of turn id, or of the first turn after it. If there is none, it returns the number of parts.
+func (l *log) from(id TurnID) int {
+	i := slices.IndexFunc(l.parts, func(p part) bool { return p.kind == turnPart && p.id >= uint64(id) })
+	if i < 0 {
+		return len(l.parts)
+	}
+	return i
+}
+
+// without returns the log with the turns from id on taken back. 0: as it is.
+func (l *log) without(id TurnID) *log {
+	if i := l.from(id); id != 0 && i < len(l.parts) {
+		l = l.clone()
+		l.cut(i)
+	}
+	return l
+}
+
+// clone returns a copy. They share no memory that either changes.
+func (l *log) clone() *log {
+	m := *l
+	m.parts, m.spans, m.pending, m.roots = slices.Clone(l.parts), slices.Clone(l.spans), slices.Clone(l.pending), slices.Clone(l.roots)
+	m.tokens = slices.Clip(l.tokens)
+	return &m
+}
+
+// Scope returns the name of a conversation's scope in the store, for db.Store.DeleteScope.
+func Scope(id string) string { return "conversation/" + id }

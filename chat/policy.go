@@ -2,8 +2,8 @@ package chat
 
 import "math"
 
-// Policy chooses which of the turns in the cache the coming turn attends to: one answer for each, oldest first. query is the embedding of
-// the message ([BeginOptions].Embedding). The host is locked meanwhile, as for a [Sampler].
+// Policy chooses the turns that the next turn attends to. It gets the turns in the cache, the oldest first, and returns one answer for each. query is
+// the embedding of the message ([BeginOptions].Embedding). The host is locked while it runs, as for a [Sampler].
 type Policy func(turns []TurnInfo, query []float32) []bool
 
 // All lets a turn attend to all turns in the cache.
@@ -30,8 +30,9 @@ func Window(tokens int) Policy {
 	}
 }
 
-// Topic lets a turn attend to the turns whose embedding has a cosine similarity of at least the threshold with the message's, and to the last
-// turn. Package chat/topic makes embeddings, and has a threshold for them. A turn without an embedding is attended to, and so are all turns if the message has none.
+// Topic lets a turn attend to the last turn, and to those whose embedding has a cosine similarity of at least the threshold with the message's. It
+// also attends to turns without an embedding, and to all turns if the message has none. Package chat/topic makes embeddings, and has a threshold for
+// them.
 func Topic(threshold float64) Policy {
 	return func(turns []TurnInfo, query []float32) []bool {
 		return choose(turns, func(i int) bool {
@@ -48,7 +49,7 @@ func choose(turns []TurnInfo, yes func(i int) bool) []bool {
 	return in
 }
 
-// Cosine is the cosine similarity of two embeddings; 0 if they are not of one length, or one of them is zero.
+// Cosine returns the cosine similarity of two embeddings. It is 0 if their lengths differ or one of them is zero.
 func Cosine(a, b []float32) float64 {
 	if len(a) != len(b) {
 		return 0

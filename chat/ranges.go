@@ -73,3 +73,5 @@ func recipe(visible []kv.Range, content *kv.Hash) (h kv.Hash) {
 	copy(h[:], sum[:])
 	return h
 }
+
+func whole(n int) []kv.Range { return merged([]kv.Range{{Start: 0, End: n}}) }

@@ -6,18 +6,10 @@ import (
 	"time"
 )
 
-// rewriting is a new log that is computed on a sequence of its own, while turns go on in the old one.
-type rewriting struct {
-	log  *log
-	seq  int
-	rows int // of the new log, that were computed
-	upto int // parts of the old log that are in the new one, or need not be
-}
-
-// tidySlice is how many tokens a rewrite computes at a time between turns: a turn that begins waits for no more.
+// tidySlice is how many tokens a rewrite computes at a time between turns. A turn that begins waits for no more than these.
 const tidySlice = 32
 
-// due says why the log is to be rewritten, or nothing. It must be if now is true: the next turn would not fit.
+// due says why the log should be rewritten; empty: it need not be. With now, it must be rewritten before the next turn, which would not fit.
 func (c *Conversation) due() (why string, now bool) {
 	n, trained := len(c.log.tokens), c.h.lim.Trained
 	limit := c.o.Log
@@ -35,7 +27,7 @@ func (c *Conversation) due() (why string, now bool) {
 
 const mergedFacts = "facts were merged"
 
-// begin starts a rewrite, or takes up in it what has changed since it was started.
+// beginRewrite starts a rewrite, or brings one up to date with the log.
 func (c *Conversation) beginRewrite(ctx context.Context) error {
 	if c.re != nil && c.re.outdated(c.log.coming()) {
 		c.dropRewrite()
@@ -72,7 +64,7 @@ func (c *Conversation) beginRewrite(ctx context.Context) error {
 		}
 	}
 	re.upto = len(c.log.parts)
-	for i := range re.log.parts { // evicted meanwhile: what came after has seen them in the new log
+	for i := range re.log.parts { // evicted meanwhile: later parts of the new log have seen them
 		if p := &re.log.parts[i]; p.kind == turnPart {
 			if j, err := c.log.turn(TurnID(p.id)); err == nil {
 				p.gone = c.log.parts[j].gone
@@ -87,14 +79,14 @@ func (r *rewriting) has(id uint64) bool {
 	return slices.ContainsFunc(r.log.parts, func(p part) bool { return p.kind == factPart && p.id == id })
 }
 
-// outdated says whether the new log has a fact that is not to be seen any more: it would have to be computed without it.
+// outdated says whether the new log has a fact that was removed or replaced. Then the new log must be computed again without it.
 func (r *rewriting) outdated(facts []fact) bool {
 	return slices.ContainsFunc(r.log.parts, func(p part) bool {
 		return p.kind == factPart && !slices.ContainsFunc(facts, func(f fact) bool { return f.id == p.id })
 	})
 }
 
-// stepRewrite computes up to n tokens of the new log. At its end the new log takes the place of the old one.
+// stepRewrite computes up to n tokens of the new log. When all are computed, the new log replaces the old one.
 func (c *Conversation) stepRewrite(ctx context.Context, n int) (done bool, err error) {
 	c.stepping = true
 	defer func() { c.stepping = false }()
@@ -118,11 +110,11 @@ func (c *Conversation) stepRewrite(ctx context.Context, n int) (done bool, err e
 	return true, c.swap(ctx)
 }
 
-// swap puts the new log in place: what was stored of the old one is deleted, the file is replaced, the rows change places.
+// swap replaces the old log by the new one: it deletes the stored rows, replaces the file, and takes over the new rows.
 func (c *Conversation) swap(ctx context.Context) error {
 	began := time.Now()
 	re := c.re
-	c.stored = min(c.stored, c.log.system()) // whatever comes of it
+	c.stored = min(c.stored, c.log.system()) // also if the deletion fails half way
 	if err := c.deleteRows(ctx, c.log.roots); err != nil {
 		return err
 	}
@@ -133,7 +125,7 @@ func (c *Conversation) swap(ctx context.Context) error {
 	if err := c.replace(ctx, re.log.frames(h, nil)); err != nil {
 		return err
 	}
-	// It is done: what goes wrong from here on costs time later, and nothing else.
+	// The new log is in the file. An error from here on costs time later, and nothing else.
 	c.head = h
 	if c.seq >= 0 {
 		c.h.release(c.seq)
@@ -146,12 +138,12 @@ func (c *Conversation) swap(ctx context.Context) error {
 			c.stored = min(n, c.rows)
 		}
 	}
-	c.sweep(ctx) // or the next turn does; the rows are stored after this, or with the next turn
+	c.sweep(ctx) // on an error the next turn does it; the rows are stored later
 	c.stats.Swap = time.Since(began)
 	return nil
 }
 
-// rewriteNow rewrites the log, and returns when that is done.
+// rewriteNow rewrites the log before it returns.
 func (c *Conversation) rewriteNow(ctx context.Context) error {
 	c.urgent = true
 	defer func() { c.urgent = false }()
@@ -162,15 +154,7 @@ func (c *Conversation) rewriteNow(ctx context.Context) error {
 	}
 }
 
-// dropRewrite gives up a rewrite. It begins anew when it is due.
-func (c *Conversation) dropRewrite() {
-	if c.re != nil {
-		c.h.release(c.re.seq)
-		c.re = nil
-	}
-}
-
-// tidy sees to it that somebody rewrites what is due while no turn is open. The host is locked.
+// tidy starts the goroutine that does what is due while no turn is open. The caller holds the lock.
 func (h *Host) tidy() {
 	if h.tidier || h.closed || h.turns > 0 || h.nextDue() == nil {
 		return
@@ -182,8 +166,8 @@ func (h *Host) tidy() {
 	})
 }
 
-// nextDue is a conversation whose log is to be rewritten, or the rows of a new log stored, and whose last try did not fail. One that was begun
-// comes first: there may not be room for two.
+// nextDue returns a conversation whose log should be rewritten, or whose new rows should be stored. It skips those whose last try failed. A rewrite that
+// was begun comes first: the cache may not have room for two.
 func (h *Host) nextDue() (next *Conversation) {
 	for _, c := range h.open {
 		why, _ := c.due()
@@ -197,7 +181,7 @@ func (h *Host) nextDue() (next *Conversation) {
 	return next
 }
 
-// tidyStep does a part of what is due: n tokens of a rewrite, or storing the rows of a new log.
+// tidyStep computes n tokens of a rewrite, or stores the rows of a new log.
 func (c *Conversation) tidyStep(ctx context.Context, n int) error {
 	if c.unstored {
 		return c.store(ctx)
@@ -206,7 +190,7 @@ func (c *Conversation) tidyStep(ctx context.Context, n int) error {
 	return err
 }
 
-// tidySome computes a slice of a rewrite. It says whether there is more to do now; turns go first.
+// tidySome does one step of what is due, and says whether there is more to do now. Turns go first.
 func (h *Host) tidySome() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -224,7 +208,7 @@ func (h *Host) tidySome() bool {
 	return true
 }
 
-// Tidy does what is due between turns, now and in the foreground: it returns when no log is to be rewritten, or ctx is done.
+// Tidy rewrites all logs that should be rewritten, and stores their rows. It returns when that is done, or ctx is.
 func (h *Host) Tidy(ctx context.Context) error {
 	h.mu.Lock()
 	for _, c := range h.open {

@@ -4,15 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
-	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// load brings the rows into the cache that the coming view needs, and computes those that are missing, each in the view that is recorded.
+// load brings the rows that the next view needs into the cache. It computes missing rows, each in the view that the log has for it.
 func (c *Conversation) load(ctx context.Context) error {
 	if c.seq < 0 {
 		if err := c.fetch(ctx); err != nil {
@@ -35,7 +33,7 @@ func (c *Conversation) load(ctx context.Context) error {
 	return nil
 }
 
-// fetch loads what is stored of the log.
+// fetch loads the rows of the log that the store has.
 func (c *Conversation) fetch(ctx context.Context) error {
 	h := c.h
 	p := c.log.prompt()
@@ -62,21 +60,11 @@ func (c *Conversation) fetch(ctx context.Context) error {
 		if rerr := h.release(seq); err != nil || rerr != nil {
 			return errors.Join(err, rerr)
 		}
-		// Something of what was stored is damaged: less is stored now.
+		// A stored row is damaged, so the store has less now.
 	}
 }
 
-// loadRows is Load. If the cache is full, idle conversations other than keep are parked.
-func (h *Host) loadRows(ctx context.Context, keep *Conversation, p kv.Prompt, seq int, rs []kv.Range) (int, error) {
-	for {
-		n, err := h.rt.Load(ctx, p, seq, rs)
-		if !errors.Is(err, kv.ErrFull) || !h.parkOldest(keep) {
-			return n, err
-		}
-	}
-}
-
-// needed is what must be there of the first n rows: what a coming view may have, and what those parts were computed in that go on behind n.
+// needed returns which of the first n rows must be in the cache: those that a later view may have, and the views of the parts that end after n.
 func (c *Conversation) needed(n int) []kv.Range {
 	rs := append(c.log.live(), kv.Range{Start: max(0, n-1), End: n})
 	for i := range c.log.parts {
@@ -88,7 +76,7 @@ func (c *Conversation) needed(n int) []kv.Range {
 	return merged(rs)
 }
 
-// catchUp computes the tokens of the log that were not, and takes out of the cache what no view will have.
+// catchUp computes the tokens of the log that were not computed yet, and takes out of the cache the rows that no view will have.
 func (c *Conversation) catchUp(ctx context.Context) error {
 	if c.rows < len(c.log.tokens) {
 		began := time.Now()
@@ -122,97 +110,4 @@ func (c *Conversation) compute(ctx context.Context, view []kv.Range, at, end int
 		}
 	}
 	return errors.Join(err, h.release(seq))
-}
-
-// view makes a sequence that has the given rows of a conversation.
-func (h *Host) view(c *Conversation, view []kv.Range) (int, error) {
-	seq, err := h.acquire(c)
-	if err != nil {
-		return 0, err
-	}
-	for _, r := range view {
-		if err := h.rt.Copy(c.seq, seq, r); err != nil {
-			return 0, errors.Join(err, h.release(seq))
-		}
-	}
-	return seq, nil
-}
-
-// sweep takes what is gone out of the cache.
-func (c *Conversation) sweep(ctx context.Context) error {
-	gone := without(whole(c.rows), c.log.live())
-	if n := len(gone); n > 0 && gone[n-1].End == c.rows { // the last row stays
-		gone[n-1].End--
-		gone = merged(gone)
-	}
-	if c.old != nil { // nothing is stored until the turn is committed: what is not stays until then
-		gone = clipped(gone, 0, c.stored)
-	}
-	if n := len(gone); n > 0 && gone[n-1].End > c.stored { // what comes after them could never be stored
-		if err := c.store(ctx); err != nil {
-			return err
-		}
-	}
-	for _, r := range gone {
-		if err := c.h.rt.Remove(c.seq, r); err != nil {
-			return err
-		}
-	}
-	c.look(gone)
-	return nil
-}
-
-// noHole is behind all rows.
-const noHole = math.MaxInt
-
-// look finds the first row that is neither in the cache, where those that are gone are not, nor in the store.
-func (c *Conversation) look(gone []kv.Range) {
-	for _, r := range gone {
-		if r.End > c.stored {
-			c.hole = min(c.hole, max(r.Start, c.stored))
-		}
-	}
-}
-
-// headPriority is that of the ref that keeps a conversation's rows: others go first.
-const headPriority = 100
-
-// store puts the rows that are new. A store that is full or fails costs time later, and nothing else: the error is counted. Of a conversation
-// that somebody has deleted meanwhile nothing is stored.
-func (c *Conversation) store(ctx context.Context) error {
-	if c.old != nil {
-		return ctx.Err() // the log is one that nobody has yet
-	}
-	c.unstored = false
-	p := c.log.prompt()
-	n := p.Clip(min(c.rows, c.hole))
-	if n <= c.stored {
-		return nil
-	}
-	p = p.Prefix(n)
-	began := time.Now()
-	err := c.file.Err()
-	if err == nil {
-		err = c.h.rt.Store(ctx, p, c.seq, kv.Range{Start: c.stored, End: n})
-	}
-	if err == nil {
-		c.stats.Stored += n - c.stored
-		c.stored = n
-		if n > c.log.system() && n >= kv.OpeningTokens {
-			err = c.h.model.SetRef(ctx, Scope(c.id), p, db.RefOptions{Priority: headPriority})
-		}
-		if gone := c.file.Err(); errors.Is(gone, db.ErrNotFound) || errors.Is(gone, db.ErrStale) { // while they were being stored
-			err = errors.Join(gone, c.deleteRows(context.WithoutCancel(ctx), c.log.roots))
-		}
-	}
-	c.stats.Store += time.Since(began)
-	if err != nil {
-		c.stats.StoreErrors++
-		c.stats.StoreError = err
-		if n, err := c.h.rt.Load(ctx, c.log.prompt(), c.seq, nil); err == nil && n < c.stored { // evicted meanwhile
-			c.stored = n
-			c.look(without(whole(c.rows), c.log.live()))
-		}
-	}
-	return ctx.Err()
 }

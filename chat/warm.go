@@ -8,28 +8,9 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// warming is the sequence of a Warm; -1 if it has none: a turn that needs it takes it between two slices.
-type warming struct{ seq int }
-
-// cool takes what a Warm has computed out of the cache, and says whether there was something. It is stored.
-func (h *Host) cool() bool {
-	if h.warmBusy {
-		return false
-	}
-	for _, w := range h.warms {
-		if w.seq >= 0 {
-			_ = h.release(w.seq) // a sequence that the runtime does not empty is not handed out again
-			w.seq = -1
-			return true
-		}
-	}
-	return false
-}
-
-// Warm computes a prompt between turns, stores it, and pins it under a name: a system prompt, say, that conversations will begin with whose
-// [Options].User is empty. Turns go first: where one needs the room, Warm loads again what it had computed, or returns kv.ErrFull if there is no
-// room for it; called again, it goes on from there. A prompt of fewer than [kv.OpeningTokens] tokens, which no lookup finds, cannot be pinned: that
-// is the store's error.
+// Warm computes a prompt between turns, stores it and pins it under a name. The prompt may be a system prompt that conversations without an
+// [Options].User will begin with. Turns go first. If a turn needs the room, Warm loads its rows again later, or returns kv.ErrFull if they do not fit. Called
+// again, it goes on from there. A prompt of fewer than [kv.OpeningTokens] tokens cannot be pinned, since no lookup finds it: the error is the store's.
 func (h *Host) Warm(ctx context.Context, name string, prompt []kv.Token) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -39,7 +20,7 @@ func (h *Host) Warm(ctx context.Context, name string, prompt []kv.Token) error {
 	if err := h.check(prompt); err != nil {
 		return err
 	}
-	h.done.Add(1) // Close waits: the runtime is somebody else's afterwards
+	h.done.Add(1) // so that Close waits: after it, the runtime belongs to the caller
 	defer h.done.Done()
 	w := &warming{seq: -1}
 	h.warms = append(h.warms, w)

@@ -32,6 +32,31 @@ type cell struct {
 	shares int // sequences that have it
 }
 
+// Call is a kind of call that can be told to fail.
+type Call int
+
+// The calls that can fail.
+const (
+	Decode Call = iota
+	Load
+	Store
+)
+
+type failure struct {
+	err   error
+	after int
+}
+
+// Stats counts the calls that went well, and their rows.
+type Stats struct {
+	Decodes, Steps int
+	Loads, Loaded  int
+	Stores, Stored int
+	Copies         int
+	Removes        int
+	MostCells      int // that were ever in use at once
+}
+
 // New makes an empty runtime over its model in store, which is registered if it is new.
 func New(ctx context.Context, store *db.Store, o Options) (*Runtime, error) {
 	o = o.filled()
@@ -190,4 +215,22 @@ func find(have []*cell, in kv.Range) (i, j int) {
 	}
 	i = at(in.Start)
 	return i, max(i, at(in.End))
+}
+
+// fail is what the call has to return before it does anything.
+func (r *Runtime) fail(c Call, ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	f := &r.fails[c]
+	if f.err == nil {
+		return nil
+	}
+	if f.after > 0 {
+		f.after--
+		return nil
+	}
+	err := f.err
+	f.err = nil
+	return err
 }

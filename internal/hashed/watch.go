@@ -1,58 +1,13 @@
 package hashed
 
 import (
-	"context"
-
 	"github.com/dormousekv/dormouse/kv"
 )
-
-// Call is a kind of call that can be told to fail.
-type Call int
-
-// The calls that can fail.
-const (
-	Decode Call = iota
-	Load
-	Store
-)
-
-type failure struct {
-	err   error
-	after int
-}
 
 // Fail makes the next such call return err, but for so many that go well before it. It changes nothing then. Nil takes that back.
 func (r *Runtime) Fail(c Call, after int, err error) {
 	defer r.look()()
 	r.fails[c] = failure{err, after}
-}
-
-// fail is what the call has to return before it does anything.
-func (r *Runtime) fail(c Call, ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	f := &r.fails[c]
-	if f.err == nil {
-		return nil
-	}
-	if f.after > 0 {
-		f.after--
-		return nil
-	}
-	err := f.err
-	f.err = nil
-	return err
-}
-
-// Stats counts the calls that went well, and their rows.
-type Stats struct {
-	Decodes, Steps int
-	Loads, Loaded  int
-	Stores, Stored int
-	Copies         int
-	Removes        int
-	MostCells      int // that were ever in use at once
 }
 
 // Stats returns what was done since New.

@@ -11,6 +11,15 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
+// last is the last line.
+type last struct {
+	Starts    int            `json:"starts"`
+	FirstHits int            `json:"first_hits"`
+	Others    map[string]int `json:"first_others,omitempty"` // what X-Dormouse said where it was no hit
+	Clients   int            `json:"clients"`
+	Skipped   reasons        `json:"skipped"`
+}
+
 // printTable prints a table in Markdown.
 func printTable(w io.Writer, rows []*row, l last) error {
 	var b strings.Builder

@@ -22,15 +22,6 @@ type subcommand struct {
 
 var subcommands = []subcommand{{"law", law}, {"endless", endless}, {"delete", deletion}, {"needle", needle}, {"kill", kill}, {"figures", figures}, {"topics", topics}}
 
-// settings are the flags. 0 is what each subcommand takes by itself.
-type settings struct {
-	n     int
-	seed  uint64
-	model string
-	dir   string
-	wheel string
-}
-
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()

@@ -19,6 +19,15 @@ import (
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/llama"
 )
 
+// settings are the flags. 0 is what each subcommand takes by itself.
+type settings struct {
+	n     int
+	seed  uint64
+	model string
+	dir   string
+	wheel string
+}
+
 // stories is a trained model of 1 MB that stands in the tree.
 const stories = "runtimes/llamacpp/testdata/stories260K-f32.gguf"
 

@@ -15,5 +15,5 @@
 // the other, those that find most first. DORMOUSE_DAMAGE_SEED chooses another sample and other bits of zero bytes;
 // DORMOUSE_FAULTS=5m lets TestCutUnderTheStore run longer.
 //
-// faults_unix_test.go is about files that somebody cuts while they are mapped, folder_unix_test.go about the directory.
+// faults_unix_test.go and cutting_unix_test.go are about files that somebody cuts while they are mapped, folder_unix_test.go about the directory.
 package damage

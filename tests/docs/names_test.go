@@ -192,13 +192,18 @@ func TestLinksOfCommentsAreDeclared(t *testing.T) {
 	}
 }
 
-// What the pages call by the name of a package or a type of ours, as in `Store.Planes`, is declared, and the files that they name are there.
+// What the pages call by the name of a package or a type of ours, as in `Store.Planes`, is declared, and the files and folders that they name are there.
 func TestNamesOfThePagesAreDeclared(t *testing.T) {
 	n := declared(t)
 	code := regexp.MustCompile("`([^`\n]+)`")
 	dotted := regexp.MustCompile(`^\w+(\.[A-Z]\w+)+$`)
 	call := regexp.MustCompile(`[({\[\s].*$`)
 	source := regexp.MustCompile(`^[\w./-]+\.(go|sh|py|java|c|h|hpp|cpp)$`)
+	folder := regexp.MustCompile(`^([a-z]+)(?:/[a-z]+)+$`)
+	isDir := func(name string) bool {
+		x, err := os.Stat(filepath.Join(root, name))
+		return err == nil && x.IsDir()
+	}
 	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
 	if err != nil {
 		t.Fatal(err)
@@ -222,6 +227,9 @@ func TestNamesOfThePagesAreDeclared(t *testing.T) {
 						t.Errorf("%s:%d: there is no file %s", page, i+1, name)
 					}
 					continue
+				}
+				if m := folder.FindStringSubmatch(name); m != nil && isDir(m[1]) && !isDir(name) {
+					t.Errorf("%s:%d: there is no folder %s", page, i+1, name)
 				}
 				name = call.ReplaceAllString(name, "")
 				if !dotted.MatchString(name) {

@@ -25,18 +25,6 @@ type subcommand struct {
 
 var subcommands = []subcommand{{"measure", measure}, {"twenty", twenty}, {"clients", clients}, {"load", load}, {"faults", faults}, {"starts", starts}, {"overhead", overhead}}
 
-// settings are the flags.
-type settings struct {
-	model  string
-	tiny   bool // the model is the one of testdata: small prompts
-	rounds int
-	time   time.Duration
-	times  int
-	only   string
-	tokens int
-	quick  bool // fewer of everything, for tests
-}
-
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

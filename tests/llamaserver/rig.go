@@ -23,6 +23,18 @@ import (
 	"github.com/dormousekv/dormouse/runtimes/llamaserver"
 )
 
+// settings are the flags.
+type settings struct {
+	model  string
+	tiny   bool // the model is the one of testdata: small prompts
+	rounds int
+	time   time.Duration
+	times  int
+	only   string
+	tokens int
+	quick  bool // fewer of everything, for tests
+}
+
 // tinyModel is a trained model of 1 MB that stands in the tree.
 const tinyModel = "runtimes/llamacpp/testdata/stories260K-f32.gguf"
 

@@ -2,6 +2,18 @@ package trace
 
 import "container/heap"
 
+// A block is what the simulated store keeps about one block; stored is false when it was evicted.
+type block struct {
+	Leaf
+	id       uint32
+	key      uint64 // a hash of id, as the database's key is one
+	parent   int64  // -1: the first block of a prompt
+	children int
+	stored   bool
+	shielded bool // the deepest block so far of the request in progress
+	place    int  // in the order of leaves; -1: not a leaf, or shielded
+}
+
 // A leafOrder holds the leaves that may be evicted, lowest rank first. Equal ranks go in an order that means nothing,
 // as in the database, where the key, a hash, breaks ties.
 type leafOrder []*block

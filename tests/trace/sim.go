@@ -51,18 +51,6 @@ func (r Result) SavedRate() float64 { return float64(r.Saved) / float64(max(r.Co
 // reads every row before it, so a token at depth 8192 is taken to cost twice one at depth 0.
 func Cost(depth, tokens int) uint64 { return uint64(tokens) * uint64(8192+depth) }
 
-// A block is what the simulated store keeps about one block; stored is false when it was evicted.
-type block struct {
-	Leaf
-	id       uint32
-	key      uint64 // a hash of id, as the database's key is one
-	parent   int64  // -1: the first block of a prompt
-	children int
-	stored   bool
-	shielded bool // the deepest block so far of the request in progress
-	place    int  // in the order of leaves; -1: not a leaf, or shielded
-}
-
 type store struct {
 	Simulation
 	blocks []block // by id; ids are dense

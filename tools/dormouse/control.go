@@ -19,6 +19,11 @@ import (
 	"github.com/dormousekv/dormouse/runtimes/llamaserver"
 )
 
+// errWork marks errors of the work itself, as opposed to how it was asked for.
+type errWork struct{ error }
+
+func (e errWork) Unwrap() error { return e.error }
+
 // control is how status, explain, purge, pin and warm reach a front that runs: a socket file that only this user can open.
 type control struct {
 	path   string
@@ -207,4 +212,55 @@ func askAt(ctx context.Context, sockets []string, method, path string, body io.R
 		return errors.New(string(b))
 	}
 	return json.NewDecoder(resp.Body).Decode(out)
+}
+
+// pinRoutes are how pin, warm and unpin reach a front.
+func pinRoutes(mux *http.ServeMux, front *llamaserver.Front) {
+	keep := func(do func(context.Context, llamaserver.Keep) (llamaserver.Kept, error)) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			var k llamaserver.Keep
+			if err := json.NewDecoder(r.Body).Decode(&k); err != nil {
+				answer(w, nil, err)
+				return
+			}
+			out, err := do(r.Context(), k)
+			answer(w, out, err)
+		}
+	}
+	mux.HandleFunc("POST /pin", keep(front.Pin))
+	mux.HandleFunc("POST /warm", keep(front.Warm))
+	mux.HandleFunc("GET /pins", func(w http.ResponseWriter, _ *http.Request) {
+		out, err := front.Pins()
+		answer(w, out, err)
+	})
+	mux.HandleFunc("POST /unpin", func(w http.ResponseWriter, r *http.Request) {
+		var name string
+		err := json.NewDecoder(r.Body).Decode(&name)
+		if err == nil {
+			err = front.Unpin(r.Context(), name)
+		}
+		answer(w, struct{}{}, err)
+	})
+}
+
+// statuses are those of the front of a store; where none was named and that one does not run, of all fronts that run here.
+func statuses(ctx context.Context, dir string, any bool) ([]llamaserver.Status, error) {
+	var s llamaserver.Status
+	err := ask(ctx, dir, "GET", "/status", nil, &s)
+	if err == nil {
+		return []llamaserver.Status{s}, nil
+	}
+	var all []llamaserver.Status
+	if any && errors.Is(err, errNoFront) {
+		for _, socket := range runningSockets() {
+			var s llamaserver.Status
+			if askAt(ctx, []string{socket}, "GET", "/status", nil, &s) == nil {
+				all = append(all, s)
+			}
+		}
+	}
+	if len(all) == 0 {
+		return nil, err
+	}
+	return all, nil
 }

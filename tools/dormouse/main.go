@@ -25,11 +25,6 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// errWork marks errors of the work itself, as opposed to how it was asked for.
-type errWork struct{ error }
-
-func (e errWork) Unwrap() error { return e.error }
-
 // run is the command, for main and for tests.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := &cobra.Command{

@@ -2,12 +2,10 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,35 +16,6 @@ import (
 
 	"github.com/dormousekv/dormouse/runtimes/llamaserver"
 )
-
-// pinRoutes are how pin, warm and unpin reach a front.
-func pinRoutes(mux *http.ServeMux, front *llamaserver.Front) {
-	keep := func(do func(context.Context, llamaserver.Keep) (llamaserver.Kept, error)) http.HandlerFunc {
-		return func(w http.ResponseWriter, r *http.Request) {
-			var k llamaserver.Keep
-			if err := json.NewDecoder(r.Body).Decode(&k); err != nil {
-				answer(w, nil, err)
-				return
-			}
-			out, err := do(r.Context(), k)
-			answer(w, out, err)
-		}
-	}
-	mux.HandleFunc("POST /pin", keep(front.Pin))
-	mux.HandleFunc("POST /warm", keep(front.Warm))
-	mux.HandleFunc("GET /pins", func(w http.ResponseWriter, _ *http.Request) {
-		out, err := front.Pins()
-		answer(w, out, err)
-	})
-	mux.HandleFunc("POST /unpin", func(w http.ResponseWriter, r *http.Request) {
-		var name string
-		err := json.NewDecoder(r.Body).Decode(&name)
-		if err == nil {
-			err = front.Unpin(r.Context(), name)
-		}
-		answer(w, struct{}{}, err)
-	})
-}
 
 // keeping is what pin and warm have in common.
 type keeping struct {

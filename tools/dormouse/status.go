@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -55,28 +54,6 @@ func newStatus() *cobra.Command {
 	storeFlag(cmd.Flags(), &store)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "as one JSON object")
 	return cmd
-}
-
-// statuses are those of the front of a store; where none was named and that one does not run, of all fronts that run here.
-func statuses(ctx context.Context, dir string, any bool) ([]llamaserver.Status, error) {
-	var s llamaserver.Status
-	err := ask(ctx, dir, "GET", "/status", nil, &s)
-	if err == nil {
-		return []llamaserver.Status{s}, nil
-	}
-	var all []llamaserver.Status
-	if any && errors.Is(err, errNoFront) {
-		for _, socket := range runningSockets() {
-			var s llamaserver.Status
-			if askAt(ctx, []string{socket}, "GET", "/status", nil, &s) == nil {
-				all = append(all, s)
-			}
-		}
-	}
-	if len(all) == 0 {
-		return nil, err
-	}
-	return all, nil
 }
 
 func printStatus(cmd *cobra.Command, s llamaserver.Status) {

@@ -16,12 +16,6 @@ import (
 // errDisk is what fails by itself.
 var errDisk = fmt.Errorf("injected: %w", syscall.EIO)
 
-// scriptCall waits for a call of the file system: the last of its steps, behind the others.
-type scriptCall struct {
-	steps []string // "KIND FILES", the first that must come first
-	seen  int      // of the steps before the last
-}
-
 func newCall(text string) scriptCall {
 	c := scriptCall{}
 	for step := range strings.SplitSeq(text, " behind ") {
@@ -41,22 +35,6 @@ func (c *scriptCall) is(op crashfs.Op) bool {
 		return false
 	}
 	return true
-}
-
-// scriptFaults are asked before each call of the disk. Calls come from several goroutines.
-type scriptFaults struct {
-	mu    sync.Mutex
-	rules []*scriptRule
-}
-
-type scriptRule struct {
-	call    scriptCall
-	skip    int64 // so many are let pass
-	always  bool
-	each    bool
-	met     int64        // calls at which it did something
-	do      func() error // called without the lock
-	pending bool         // of begin and go
 }
 
 func (f *scriptFaults) add(r *scriptRun, x *scriptRule) {
@@ -150,13 +128,6 @@ func (r *scriptRun) room(a []string) error {
 		r.d.SetBytes(r.d.Used())
 	}
 	return nil
-}
-
-// scriptPending is a command that waits in a call of the file system.
-type scriptPending struct {
-	waits, goOn, dead chan struct{}
-	ended             chan error
-	rule              *scriptRule // where it waits
 }
 
 func (r *scriptRun) begin(call string, command func() error) error {

@@ -1,38 +1,12 @@
 package script
 
 import (
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 )
-
-// Script is one that was read.
-type Script struct {
-	State, Why string // green, red or "cannot run", and what the first line says
-
-	file        string
-	lines       []scriptLine
-	drawn, each bool // has a cut whose loss is drawn; something that fails at each call
-	cuts        bool // has a power cut
-}
-
-type scriptLine struct {
-	n       int // in the file, from 1
-	text    string
-	choices []scriptChoice // the script runs with each
-	ends    string         // "fails" or "may fail"
-}
-
-// scriptChoice is what a line does. Without do it is left out.
-type scriptChoice struct {
-	text string
-	do   func(r *scriptRun, a []string) error
-	args []string // of the pattern's groups
-}
 
 // scriptCommand is a command by its pattern, in which P is a prompt, N a number, CALL a call of the file system and so on. Without a
 // meaning yet, do is nil.
@@ -199,23 +173,3 @@ func alternatives(text string) (out []string) {
 	}
 	return out
 }
-
-// number is the first number among what a pattern's groups matched.
-func number(args ...string) (int, bool) {
-	for _, a := range args {
-		if n, err := strconv.Atoi(a); err == nil {
-			return n, true
-		}
-	}
-	return 0, false
-}
-
-// errScript is the error of a script that says nothing about the store: it is malformed, or asks for what is not there.
-type errScript string
-
-func (e errScript) Error() string { return string(e) }
-
-func malformed(format string, args ...any) error { return errScript(fmt.Sprintf(format, args...)) }
-
-// IsMalformed reports whether an error is that of a script that says nothing about the store: it is malformed, or asks for what is not there.
-func IsMalformed(err error) bool { return errors.As(err, new(errScript)) }

@@ -1,13 +1,10 @@
 package script
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -20,120 +17,6 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/quant"
 )
-
-// scriptRun is a script under way: a store, used by what it exports alone, on a disk that can crash.
-type scriptRun struct {
-	dirs *crashtest.Dirs
-	rnd  *rand.Rand // draws what "cut lose any" takes
-	went bool       // each power cut is the loss of the volume, in the same boot
-	nth  int64      // the call at which an "each" fails
-
-	d       *crashfs.Disk
-	s       *db.Store // nil: not open
-	m       *db.Model // nil: retired
-	o       scriptOptions
-	model   string                 // that is used
-	put0    map[string]int         // by model and prompt: the longest put
-	tried   map[string]int         // and the longest that was begun
-	frames  map[string]scriptFrame // by model and prompt: of the last put
-	held    map[string]*db.Match
-	talks   map[string]*talk // sessions by scope
-	wasCut  bool             // the power was, at least once
-	before  map[string]bool  // the segments that there were before the last compact
-	found   *admin.Report    // of the last reopen
-	judged  bool             // verify said what it expects of that
-	poison  bool             // a call failed: Close may say so
-	faults  scriptFaults
-	pending *scriptPending // what was begun; nil: nothing
-	through bool           // an "each" found no such call: the series is at its end
-}
-
-type scriptOptions struct {
-	mode            db.Durability
-	noHoles, coarse bool
-	budget          int64
-}
-
-// scriptFrame is where the frame of a put lies in the log.
-type scriptFrame struct {
-	file string
-	off  int64
-	b    []byte
-}
-
-func (r *scriptRun) run(x *Script, choice []int) error {
-	for i, l := range x.lines {
-		if c := l.choices[choice[i]]; c.do != nil {
-			if err := r.line(l, c); err != nil {
-				return fmt.Errorf("%s:%d: %s: %w", x.file, l.n, l.text, err)
-			}
-		}
-		if r.through {
-			return nil
-		}
-	}
-	if err := r.judge(); err != nil {
-		return fmt.Errorf("%s: at its end: %w", x.file, err)
-	}
-	return nil
-}
-
-func (r *scriptRun) line(l scriptLine, c scriptChoice) error {
-	verb, _, _ := strings.Cut(c.text, " ")
-	ends := slices.Contains([]string{"kill", "close", "cut", "reopen"}, verb)
-	anytime := ends && verb != "close" || slices.Contains([]string{"fail", "die", "allow", "use", "flip", "zero", "fill", "room", "plug", "unplug"}, verb)
-	switch offline := slices.Contains([]string{"open", "drop", "empty"}, verb); {
-	case offline && r.s != nil:
-		return malformed("the store is open")
-	case !offline && !anytime && r.s == nil:
-		return malformed("no store is open")
-	case r.d.Crashed() && (!ends || verb == "close"):
-		return nil // the process died
-	}
-	if ends && r.s != nil && verb != "close" {
-		if err := r.faults.awaited(r); err != nil || r.through {
-			return err
-		}
-	}
-	if ends {
-		if err := r.judge(); err != nil {
-			return err
-		}
-		if r.d.Crashed() && verb != "kill" {
-			if err := r.kill(); err != nil {
-				return err
-			}
-		}
-	}
-	err := c.do(r, c.args)
-	r.wasCut = r.wasCut || verb == "cut"
-	if err == nil && !r.d.Crashed() && slices.Contains([]string{"sync", "checkpoint", "suspend", "close"}, verb) {
-		r.tellAll()
-	}
-	if verb == "close" && l.ends == "" && r.poison {
-		err = nil // what failed is of the next process
-	}
-	if verb == "close" && !r.d.Crashed() {
-		if err := r.faults.awaited(r); err != nil || r.through {
-			return err
-		}
-		r.poison = false
-		r.faults.clear(r)
-	}
-	switch {
-	case IsMalformed(err):
-		return err
-	case r.d.Crashed(), l.ends == "may fail":
-		return nil
-	case l.ends == "fails" && err == nil:
-		return errors.New("it did not fail")
-	case l.ends == "fails poisoned" && !errors.Is(err, db.ErrPoisoned):
-		return fmt.Errorf("it did not fail as it does after a failed fsync: %w", err)
-	case l.ends != "":
-		return nil
-	}
-	return err
-}
 
 // open opens what the disk has. If a store is open it is closed first. What is there was verified before, read-only.
 func (r *scriptRun) open(a []string) error {
@@ -189,8 +72,6 @@ func (r *scriptRun) use(a []string) (err error) {
 	}
 	return err
 }
-
-var ctx = context.Background()
 
 func (r *scriptRun) store(readOnly bool) (*db.Store, error) {
 	var f vfs.FS = r.d

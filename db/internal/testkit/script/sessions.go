@@ -10,15 +10,6 @@ import (
 	"github.com/dormousekv/dormouse/db"
 )
 
-// talk is a session as a script knows it.
-type talk struct {
-	open *db.Session
-	of   *db.Store  // that it was opened in
-	is   []string   // acknowledged; nil: there is none
-	may  [][]string // what is there instead if what was not acknowledged was done
-	sure int        // so many frames of is are durable, or all that there is has been replaced since
-}
-
 const talkKind = 7
 
 func (r *scriptRun) talk(scope string) *talk {

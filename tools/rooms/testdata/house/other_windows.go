@@ -1,0 +1,3 @@
+package house
+
+func elsewhere() { _ = Roof{} }

@@ -96,7 +96,7 @@ func newRoot() *cobra.Command {
 	c := &common{}
 	root.PersistentFlags().BoolVar(&c.json, "json", false, "print one JSON document")
 	root.PersistentFlags().BoolVar(&c.sharedDir, "allow-shared-dir", false, "accept a directory that others own or can write to")
-	root.AddCommand(newInspect(c), newVerify(c), newCompact(c), newExplain(c), newRepair(c), newReport(c))
+	root.AddCommand(newInspect(c), newVerify(c), newCompact(c), newExplain(c), newRepair(c), newReport(c), newDelete(c))
 	root.SetFlagErrorFunc(badFlag)
 	root.SetVersionTemplate("kvdump {{.Version}}\n")
 	root.InitDefaultCompletionCmd("completion")

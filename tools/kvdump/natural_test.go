@@ -1,0 +1,34 @@
+package main
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestNatural(t *testing.T) {
+	for _, want := range [][]string{
+		{"model-2", "model-10", "model-10a", "model-11"},
+		{"turn 9", "turn 10", "turn 10 b"},
+		{"Gemma 270M", "Gemma 1B", "Gemma 1.5B", "Gemma 12B", "Gemma 27b"},
+		{"v1.9", "v1.10", "v2"},
+		{"", "a", "a01", "a1", "a2", "b"},
+		{"x1", "x99999999999999999998", "x99999999999999999999", "xy"},
+		{"9 kilos", "8k", "16k", "1M"},
+	} {
+		for _, start := range []int{0, 1, 2} {
+			got := slices.Clone(want)
+			slices.Reverse(got[:len(got)-start%len(got)])
+			slices.SortFunc(got, natural)
+			if !slices.Equal(got, want) {
+				t.Errorf("%q, expected %q", got, want)
+			}
+		}
+		for i, a := range want {
+			for j, b := range want {
+				if c := natural(a, b); (c < 0) != (i < j) || (c > 0) != (i > j) {
+					t.Errorf("%q and %q: %d", a, b, c)
+				}
+			}
+		}
+	}
+}

@@ -132,7 +132,7 @@ func otherScopes(others map[kv.ScopeID]bool) string {
 
 // deleteModels takes versions of a model.
 func deleteModels(ctx context.Context, s *db.Store, text string) (*deletion, error) {
-	all, err := db.Collect(s.Models())
+	all, err := storedModels(s)
 	if err != nil {
 		return nil, err
 	}

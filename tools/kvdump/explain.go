@@ -118,7 +118,7 @@ func (f *explainFlags) otherwise(cmd *cobra.Command, m *db.Model, p kv.Prompt, r
 
 // find picks the model that --model means, of several versions the latest.
 func (f *explainFlags) find(s *db.Store) (*db.Model, db.ModelStats, error) {
-	all, err := db.Collect(s.Models())
+	all, err := storedModels(s)
 	if err != nil {
 		return nil, db.ModelStats{}, errWork{err}
 	}
@@ -193,6 +193,7 @@ func newExplanation(p kv.Prompt, ms db.ModelStats, x db.Explanation) explainJSON
 		}
 		j.Blocks = append(j.Blocks, row)
 	}
+	slices.SortStableFunc(x.Elsewhere, func(a, b db.Elsewhere) int { return natural(a.Name, b.Name) })
 	for _, o := range x.Elsewhere {
 		if o.Err != nil {
 			j.Problems = append(j.Problems, fmt.Sprintf("what model %s (%s) holds of it is not known: %v", o.Name, o.Fingerprint, o.Err))

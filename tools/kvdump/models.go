@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/dormousekv/dormouse/db"
@@ -9,6 +10,13 @@ import (
 
 // leastDigits is how many digits of a fingerprint name a model, if no other model's begins with them.
 const leastDigits = 8
+
+// storedModels are the models of a store by name, the newest version of each name first.
+func storedModels(s *db.Store) ([]db.ModelStats, error) {
+	all, err := db.Collect(s.Models())
+	slices.SortStableFunc(all, func(a, b db.ModelStats) int { return natural(a.Descriptor.Name, b.Descriptor.Name) })
+	return all, err
+}
 
 // modelsNamed are the models that a --model means: all versions of a name, one version by NAME@latest, NAME@superseded or NAME@FINGERPRINT, or one by its
 // fingerprint. Of a fingerprint the first digits are enough, if no other begins with them.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/spf13/cobra"
 )
 
 // addUsage counts a block as used by every match that ended in it or below it: the store notes a match only where it ended. What is
@@ -60,7 +62,11 @@ var orders = map[string]struct {
 	"age":   {"used longest ago", func(a, b *blockLine) int { return a.LastUsed.Compare(b.LastUsed) }},
 }
 
-func (f *inspectFlags) validate(top, sort bool) error {
+func (f *inspectFlags) validate(cmd *cobra.Command) error {
+	top, sort := cmd.Flags().Changed("top"), cmd.Flags().Changed("sort")
+	if err := f.validateOnly(cmd.Flags().Changed("only")); err != nil {
+		return err
+	}
 	if top && f.top < 1 {
 		return fmt.Errorf("--top %d: expected a number of records, 1 or more", f.top)
 	}

@@ -17,6 +17,7 @@ import (
 
 // Explanation says how much of a prompt would be reused, and what stands in the way of more.
 type Explanation struct {
+	Prompt int    // tokens of the prompt
 	Tokens int    // usable prefix
 	Reason Reason // why not more
 	Blocks []ExplainedBlock
@@ -48,6 +49,7 @@ type Elsewhere struct {
 // is what a Restore gives. It leaves no trace, and takes no lease longer than the call.
 func (m *Model) Explain(ctx context.Context, prompt kv.Prompt, o MatchOptions) (out Explanation, err error) {
 	o.NoLookup = false
+	out.Prompt = len(prompt.Tokens)
 	out.Tokens, out.Reason, err = m.probe(ctx, &prompt, o, func(e *engine.Engine, l *prefix.Lookup) error {
 		if err := e.Source.Verify(ctx, l); err != nil {
 			return err

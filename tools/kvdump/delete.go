@@ -13,9 +13,6 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// errMisuse marks errors of how a command was called that only the store could tell.
-type errMisuse struct{ error }
-
 type deleteFlags struct {
 	scope, scopeID, ref, model string
 	withPrefix, yes, dryRun    bool

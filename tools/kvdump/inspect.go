@@ -6,16 +6,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-type inspectFlags struct {
-	blocks, tree bool
-	verbose      bool
-	depth, top   int
-	sort         string
-	model        string
-	only         []string
-	names        scopeNames
-}
-
 func newInspect(c *common) *cobra.Command {
 	f := &inspectFlags{}
 	cmd := &cobra.Command{

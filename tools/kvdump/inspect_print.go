@@ -37,9 +37,9 @@ func printInventory(w io.Writer, inv *inventory, f *inspectFlags) {
 		fmt.Fprintln(w, "note:", n)
 	}
 	now := time.Now()
-	for _, x := range sections {
-		if f.shows(x.name) {
-			x.print(w, inv, now)
+	for _, name := range sectionNames {
+		if f.shows(name) {
+			sections[name](w, inv, now)
 		}
 	}
 	if f.blocks || f.top > 0 {

@@ -4,41 +4,14 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 )
 
-// sections are what inspect shows below its head, in order. --only picks some by name.
-var sections = []struct {
-	name  string
-	print func(w io.Writer, inv *inventory, now time.Time)
-}{
-	{"models", printModels}, {"scopes", printScopes}, {"refs", printRefs}, {"sessions", printSessions}, {"codecs", printCodecs},
-	{"segments", printSegments}, {"log", printLog}, {"bloom", printBloom},
-}
-
-// shows reports whether a section is to be shown.
-func (f *inspectFlags) shows(name string) bool {
-	return len(f.only) == 0 || slices.Contains(f.only, name)
-}
-
-func (f *inspectFlags) validateOnly(given bool) error {
-	var names []string
-	for _, x := range sections {
-		names = append(names, x.name)
-	}
-	only := f.only
-	if given && len(only) == 0 {
-		only = []string{""}
-	}
-	for _, name := range only {
-		if !slices.Contains(names, name) {
-			last := len(names) - 1
-			return fmt.Errorf("--only %q: expected %s or %s", name, strings.Join(names[:last], ", "), names[last])
-		}
-	}
-	return nil
+// sections print what --only names.
+var sections = map[string]func(w io.Writer, inv *inventory, now time.Time){
+	"models": printModels, "scopes": printScopes, "refs": printRefs, "sessions": printSessions, "codecs": printCodecs,
+	"segments": printSegments, "log": printLog, "bloom": printBloom,
 }
 
 // leaveOut takes the sections out of a JSON document that are not to be shown.
@@ -156,11 +129,4 @@ func printBloom(w io.Writer, inv *inventory, _ time.Time) {
 		rate = fmt.Sprintf("%.2g", b.FPR)
 	}
 	fmt.Fprintf(w, "Bloom filter: %s in %s, %.1f %% full, false positives %s\n", count(b.Keys, "key"), size(b.Bytes), 100*b.Fill, rate)
-}
-
-func when(t time.Time) string {
-	if t.IsZero() {
-		return "never"
-	}
-	return t.Format("2006-01-02 15:04")
 }
